@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auto.h - owned locals are released when they go out of scope
+ *
+ *	ck_auto_free char *text = NULL;
+ *	ck_auto_fd int fd = open(...);
+ *	...
+ *	*out = ck_steal(text);   (success takes the value away)
+ */
+#ifndef CK_AUTO_H
+#define CK_AUTO_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static inline void ck_cleanup_free(void *pp)
+{
+	free(*(void **)pp);
+}
+
+static inline void ck_cleanup_fd(const int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
+
+static inline void ck_cleanup_file(FILE **f)
+{
+	if (*f)
+		fclose(*f);
+}
+
+static inline void ck_cleanup_dir(DIR **d)
+{
+	if (*d)
+		closedir(*d);
+}
+
+#define ck_auto_free __attribute__((cleanup(ck_cleanup_free)))
+#define ck_auto_fd __attribute__((cleanup(ck_cleanup_fd)))
+#define ck_auto_file __attribute__((cleanup(ck_cleanup_file)))
+#define ck_auto_dir __attribute__((cleanup(ck_cleanup_dir)))
+
+/* The value of @var, which is left NULL (for pointers) or -1 (descriptors). */
+#define ck_steal(var)                        \
+	({                                   \
+		__typeof__(var) taken_ = (var); \
+		(var) = NULL;                \
+		taken_;                      \
+	})
+#define ck_steal_fd(var)            \
+	({                          \
+		int taken_ = (var); \
+		(var) = -1;         \
+		taken_;             \
+	})
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/opts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ck_opts_add(struct ck_opts *o, const char *name, const char *value)
+{
+	struct ck_opt *grown;
+
+	if (o->nr == o->room) {
+		size_t room = o->room ? 2 * o->room : 8;
+
+		grown = reallocarray(o->v, room, sizeof(*o->v));
+		if (!grown)
+			return -ENOMEM;
+		o->v = grown;
+		o->room = room;
+	}
+	o->v[o->nr].name = strdup(name);
+	o->v[o->nr].value = strdup(value);
+	o->nr++;
+	return o->v[o->nr - 1].name && o->v[o->nr - 1].value ? 0 : -ENOMEM;
+}
+
+const char *ck_opts_get(const struct ck_opts *o, const char *name)
+{
+	for (size_t i = o ? o->nr : 0; i-- > 0;)
+		if (!strcmp(o->v[i].name, name))
+			return o->v[i].value;
+	return NULL;
+}
+
+const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t nth)
+{
+	for (size_t i = 0; o && i < o->nr; i++)
+		if (!strcmp(o->v[i].name, name) && nth-- == 0)
+			return o->v[i].value;
+	return NULL;
+}
+
+void ck_opts_free(struct ck_opts *o)
+{
+	for (size_t i = 0; i < o->nr; i++) {
+		free(o->v[i].name);
+		free(o->v[i].value);
+	}
+	free(o->v);
+	*o = (struct ck_opts){ 0 };
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opts.h - settings as names and values, in the order given
+ *
+ * The command's table (fs/opts.c) knows which names exist; readers look up
+ * what they need by name and know nothing of command lines.
+ */
+#ifndef CK_OPTS_H
+#define CK_OPTS_H
+
+#include <stddef.h>
+
+struct ck_opt {
+	char *name, *value; /* value "" for a bare word */
+};
+
+struct ck_opts {
+	struct ck_opt *v;
+	size_t nr, room;
+};
+
+/* Copies both; 0 or -ENOMEM. */
+int ck_opts_add(struct ck_opts *o, const char *name, const char *value);
+/* The last value given, or NULL. */
+const char *ck_opts_get(const struct ck_opts *o, const char *name);
+/* The @i-th value of a repeatable option, or NULL past the last. */
+const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t i);
+void ck_opts_free(struct ck_opts *o);
+
+#endif

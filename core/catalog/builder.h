@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * builder.h - a catalog being filled by a reader: the one gate
+ *
+ * Readers say what the files say; everything is checked here, once.  What is
+ * wrong with one tensor (overflow, boxes outside, overlaps that are no
+ * replicas, dtype against dtype) refuses that tensor: it is left out and a
+ * problem names it.  A part past the end of its file is TORN, one whose file
+ * is absent MISSING, and the tensor is served but for those bytes.  Holes
+ * likewise.  Functions return 0, or -errno with @err set (no memory, a limit,
+ * I/O) and then the load is over.
+ *
+ * One thread.
+ */
+#ifndef CK_BUILDER_H
+#define CK_BUILDER_H
+
+#include "core/base/err.h"
+#include "core/geom/dtype.h"
+#include "core/geom/image.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ck_builder;
+struct stat;
+
+struct ck_part {
+	const char *name; /* borrowed; need not end in NUL */
+	size_t name_len;
+	uint32_t tree; /* 0, or from ck_builder_tree() */
+	uint32_t src; /* from ck_builder_file() and others */
+	uint8_t dtype, stored; /* logical, as stored; stored 0: the same */
+	uint8_t xform, op;
+	unsigned rank;
+	const uint64_t *shape; /* rank: the full tensor */
+	unsigned grid_rank; /* 0 with @grid NULL: the shape is the grid */
+	const uint64_t *grid;
+	const uint64_t *start, *len; /* grid_rank (or rank); NULL: all of it */
+	const uint64_t *full_len; /* stored lengths where padded; NULL: len */
+	const int64_t *stride; /* elements; NULL: row-major over full_len */
+	const uint64_t *flat; /* NULL, or [lo, hi) of the box's order */
+	uint64_t off; /* bytes into src; of element 0 of the box (flat: lo) */
+	uint64_t item_len; /* not 0: deferred; [off, off+item_len) is the item */
+};
+
+struct ck_builder *ck_builder_new(struct ck_err *err);
+void ck_builder_free(struct ck_builder *b);
+
+/*
+ * A source.  The same name gives the same index.  @st NULL: the file does not
+ * exist; parts in it are MISSING and one problem names it.
+ */
+int ck_builder_file(struct ck_builder *b, const char *name,
+		    const struct stat *st, uint32_t *src, struct ck_err *err);
+/* Bytes [off, off+len) of @parent, decoded by @codec as a whole. */
+int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,
+		     uint64_t off, uint64_t len, uint32_t *src,
+		     struct ck_err *err);
+/* Bytes that the image itself keeps; copied. */
+int ck_builder_mem(struct ck_builder *b, const void *bytes, size_t len,
+		   uint32_t *src, struct ck_err *err);
+
+/* A tensor may be declared without parts (its bytes were never saved). */
+int ck_builder_declare(struct ck_builder *b, const struct ck_part *decl,
+		       struct ck_err *err);
+int ck_builder_add(struct ck_builder *b, const struct ck_part *part,
+		   struct ck_err *err);
+/* Leaves the tensor out; the reason is shown to people. */
+int ck_builder_refuse(struct ck_builder *b, uint32_t tree, const char *name,
+		      size_t name_len, struct ck_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 6, 7)));
+
+struct ck_object_in {
+	const char *name;
+	size_t name_len;
+	uint32_t tree, src;
+	uint8_t enc; /* enum ck_enc */
+	uint64_t off, len;
+};
+int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,
+		      struct ck_err *err);
+
+/*
+ * The parts (keys of dicts, positions in lists) that lead to a tensor or an
+ * object in the saved structure; index < 0: the part is a string.
+ */
+struct ck_path_part {
+	const char *key;
+	size_t key_len;
+	int64_t index;
+};
+int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
+		    size_t name_len, const struct ck_path_part *parts,
+		    unsigned nr, struct ck_err *err);
+
+struct ck_problem_in {
+	enum ck_severity severity;
+	const char *tensor;
+	size_t tensor_len; /* tensor NULL: not about one */
+	const char *file; /* NULL: not about one */
+	uint64_t off, len;
+};
+int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
+		       struct ck_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/*
+ * Checks coverage and overlaps, orders everything and writes the image to
+ * @fd at offset 0.  The builder is empty afterwards; free it.
+ */
+int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
+		      struct ck_err *err);
+
+#endif

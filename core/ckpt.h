@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt.h - the facade: all that fs/, the command and the library see of core
+ *
+ *	struct ck_ckpt *ck;
+ *	ck_ckpt_open(&ck, "ckpt/step-100", &opts, &err);
+ *	img = ck_ckpt_image(ck);
+ *	ck_ckpt_read(ck, tensor, buf, len, off, &err);
+ *	ck_ckpt_close(ck);
+ *
+ * Opening has two halves, because a mount needs a process between them:
+ * ck_ckpt_describe() forks a short-lived, sandboxed process that parses the
+ * files and leaves an image in a memfd; ck_ckpt_serve() maps and reads.
+ */
+#ifndef CK_CKPT_H
+#define CK_CKPT_H
+
+#include "core/base/err.h"
+#include "core/base/opts.h"
+#include "core/base/str.h"
+#include "core/geom/cursor.h"
+#include "core/geom/image.h"
+#include "core/io/read.h"
+#include "core/io/root.h"
+
+struct ck_ckpt;
+
+/* Settings read from opts: format sandbox follow engine cache-mem spool ... */
+int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
+		     int *image_fd, struct ck_err *err);
+/* Takes @root (moves it); @image_fd stays the caller's.  @opts is borrowed. */
+int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
+		  const struct ck_opts *opts, int image_fd, struct ck_err *err);
+/* Both, for a path. */
+int ck_ckpt_open(struct ck_ckpt **out, const char *path,
+		 const struct ck_opts *opts, struct ck_err *err);
+void ck_ckpt_close(struct ck_ckpt *ck);
+
+const struct ck_image *ck_ckpt_image(const struct ck_ckpt *ck);
+const struct ck_root *ck_ckpt_root(const struct ck_ckpt *ck);
+const struct ck_side *ck_ckpt_side(const struct ck_ckpt *ck);
+const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck);
+const char *ck_ckpt_engine(const struct ck_ckpt *ck);
+
+/* See io/read.h; any thread. */
+int ck_ckpt_read(struct ck_ckpt *ck, uint32_t tensor, void *buf, uint64_t len,
+		 uint64_t off, struct ck_err *err);
+int ck_ckpt_read_box(struct ck_ckpt *ck, uint32_t tensor,
+		     const struct ck_box *box, void *buf, uint64_t len,
+		     struct ck_err *err);
+int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
+			uint64_t len, uint64_t off, struct ck_err *err);
+/* Resolves every deferred item of @tensor; bad ones become problems. */
+int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
+
+/*
+ * Problems found while serving (the image's own are in the image): a growing,
+ * bounded list, each appended once.  Text as dump.h makes it; @json or lines.
+ */
+void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out);
+uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck); /* changes when it grows */
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dir.h - the checkpoint's folder as readers see it, read-only
+ *
+ * dir_root.c is the real one (over io/root.h); tests/lib/memdir.c keeps files
+ * in memory.
+ */
+#ifndef CK_DIR_H
+#define CK_DIR_H
+
+#include "core/base/err.h"
+#include "core/base/opts.h"
+#include "core/io/source.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ck_root;
+struct ck_builder;
+
+struct ck_dir_entry {
+	char *name; /* relative to the root, "a/b" below it */
+	bool is_dir;
+	uint64_t size;
+};
+
+struct ck_dir_list {
+	struct ck_dir_entry *v; /* sorted by name */
+	size_t nr, room;
+};
+
+struct ck_dir {
+	const struct ck_dir_ops *ops;
+	const struct ck_opts *opts; /* the user's settings; may be NULL */
+	const char *path; /* for messages */
+	const char *only; /* a single file was given: its name; else NULL */
+};
+
+struct ck_dir_ops {
+	int (*list)(const struct ck_dir *d, const char *sub,
+		    struct ck_dir_list *out, struct ck_err *err);
+	int (*open)(const struct ck_dir *d, const char *name,
+		    struct ck_source **out, struct ck_err *err);
+};
+
+/* Regular files and directories directly in @sub ("": the root). */
+int ck_dir_list(const struct ck_dir *d, const char *sub,
+		struct ck_dir_list *out, struct ck_err *err);
+void ck_dir_list_free(struct ck_dir_list *l);
+#define ck_auto_dir_list __attribute__((cleanup(ck_dir_list_free)))
+
+/* -ENOENT where it does not exist (@err set too). */
+int ck_dir_open(const struct ck_dir *d, const char *name,
+		struct ck_source **out, struct ck_err *err);
+bool ck_dir_has(const struct ck_dir *d, const char *name);
+/*
+ * The whole file, at most @max bytes, in memory to free(); one NUL follows.
+ */
+int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
+		 char **bytes, size_t *len, struct ck_err *err);
+/*
+ * Opens @name, registers it with @b and returns both.  A file that does not
+ * exist is registered as missing: *out is NULL and 0 is returned.  @out may
+ * be NULL.
+ */
+int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
+		  const char *name, uint32_t *src, struct ck_source **out,
+		  struct ck_err *err);
+
+int ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
+		     const struct ck_opts *opts);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * format.h - what the reader of a checkpoint format provides
+ *
+ * A reader turns names and headers into a catalog: which tensors there are,
+ * and which bytes of which file hold each part.  It never reads tensor data,
+ * never runs anything, and knows nothing of FUSE, io_uring or CUDA.
+ *
+ * To add a format, define ck_format_NAME in core/format/fmt_NAME.c and put an
+ * example under tests/formats/NAME/; the Makefile finds both by their names.
+ * docs/adding-a-format.md is the walk-through.
+ */
+#ifndef CK_FORMAT_H
+#define CK_FORMAT_H
+
+#include "core/base/err.h"
+#include "core/catalog/builder.h"
+#include "core/format/dir.h"
+
+/* How sure a probe is.  The surest reader wins; see detect.h for ties. */
+enum ck_match {
+	CK_MATCH_NONE, /* not this format */
+	CK_MATCH_FILE, /* some file begins as this format's files do */
+	CK_MATCH_INDEX, /* an index of this format names all the parts */
+};
+
+struct ck_format {
+	const char *name; /* for -o format=NAME, and the tests' folder */
+	const char *summary; /* one line, for --formats and the manual */
+
+	/* Returns an enum ck_match, or -errno if @dir could not be read. */
+	int (*probe)(const struct ck_dir *dir, struct ck_err *err);
+
+	/*
+	 * Says all parts and objects to @b.  Returns 0, or -errno with @err
+	 * set, and then the caller throws @b away.
+	 */
+	int (*load)(const struct ck_dir *dir, struct ck_builder *b,
+		    struct ck_err *err);
+};
+
+/* All readers, by name, up to a NULL; generated from the fmt_*.c there are. */
+extern const struct ck_format *const ck_formats[];
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * range.h - boxes, and a stretch of row-major order as boxes
+ */
+#ifndef CK_RANGE_H
+#define CK_RANGE_H
+
+#include "core/base/limits.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Half-open along each axis: [start, start + len).  Rank 0: one element. */
+struct ck_box {
+	unsigned rank;
+	uint64_t start[CK_MAX_RANK], len[CK_MAX_RANK];
+};
+
+/* Elements of dims[0..rank); false: it overflows CK_SIZE_MAX. */
+bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out);
+uint64_t ck_box_volume(const struct ck_box *box);
+/* The common part; false if it is empty. */
+bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
+		 struct ck_box *out);
+bool ck_box_equal(const struct ck_box *a, const struct ck_box *b);
+
+/*
+ * Walks the at most 2*rank+1 boxes that together are the elements [lo, hi) of
+ * the row-major order of @dims, in ascending order.
+ *
+ *	struct ck_range r;
+ *	ck_range_init(&r, dims, rank, lo, hi);
+ *	while (ck_range_next(&r, &box)) ...
+ */
+struct ck_range {
+	const uint64_t *dims;
+	unsigned rank;
+	uint64_t lo, hi;
+};
+void ck_range_init(struct ck_range *r, const uint64_t *dims, unsigned rank,
+		   uint64_t lo, uint64_t hi);
+bool ck_range_next(struct ck_range *r, struct ck_box *box);
+
+/* Row-major position of @at in @dims, and back. */
+uint64_t ck_dims_index(const uint64_t *dims, unsigned rank, const uint64_t *at);
+void ck_dims_coords(const uint64_t *dims, unsigned rank, uint64_t index,
+		    uint64_t *at);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files.h - bounded cache of open source files
+ *
+ * At most a part of RLIMIT_NOFILE is open at once; least recently used ones
+ * are closed.  A file that is no longer the one described is never read: gone
+ * -> EIO, shorter than described -> EIO, other inode, size or mtime -> ESTALE.
+ *
+ * Threads: any; one short lock around the table.
+ */
+#ifndef CK_FILES_H
+#define CK_FILES_H
+
+#include "core/base/err.h"
+#include "core/geom/image.h"
+#include "core/io/root.h"
+
+struct ck_files;
+
+/* Borrows both for its life.  @max 0: a quarter of RLIMIT_NOFILE. */
+struct ck_files *ck_files_new(const struct ck_root *root,
+			      const struct ck_image *img, unsigned max);
+void ck_files_free(struct ck_files *f);
+
+/*
+ * The descriptor of FILE source @src, pinned until ck_files_put(), after its
+ * identity was compared (one fstat a call).  0 or -errno with @err set.
+ */
+int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err);
+void ck_files_put(struct ck_files *f, uint32_t src);
+/* Whether the bytes just read may be used: compares the identity again. */
+int ck_files_recheck(struct ck_files *f, uint32_t src, struct ck_err *err);
+unsigned ck_files_open_now(const struct ck_files *f);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * read.h - cursor -> plan -> engine -> the caller's buffer
+ *
+ * A read inside a tensor is answered in full or with -errno: never short,
+ * never zeros for what is missing.  One vectored read per touched source,
+ * straight into the caller's buffer; gaps are read through only while the
+ * bytes read are at most 4x the bytes wanted; segments of short runs
+ * (transposed sources) go through a bounded cache of tiles; a bad replica
+ * fails over to the next of its ring.  RAM is bounded by the settings below.
+ *
+ * Threads: any.
+ */
+#ifndef CK_READ_H
+#define CK_READ_H
+
+#include "core/base/err.h"
+#include "core/geom/cursor.h"
+#include "core/io/engine.h"
+#include "core/io/files.h"
+#include "core/io/root.h"
+
+#include <stdatomic.h>
+
+struct ck_reader;
+
+/*
+ * Resolves deferred chunk @chunk into the side table (ck_side_put or _bad).
+ * 0 when the table has an answer, good or bad; -errno: try again later.
+ */
+typedef int (*ck_resolve_fn)(void *ctx, uint32_t chunk, struct ck_err *err);
+
+struct ck_reader_in {
+	const struct ck_image *img;
+	const struct ck_root *root;
+	struct ck_side *side;
+	const struct ck_engine_ops *engine;
+	ck_resolve_fn resolve;
+	void *resolve_ctx;
+	uint64_t cache_mem; /* bytes of tiles; 0: 64 MiB */
+	const char *spool_dir; /* for decoded items; NULL: /var/tmp */
+	uint64_t spool_max; /* bytes; 0: half of what is free there */
+	unsigned max_files; /* 0: from RLIMIT_NOFILE */
+	/* Told of every part that could not be read, once a chunk; may be NULL. */
+	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,
+		      const struct ck_err *err);
+	void *fault_ctx;
+};
+
+struct ck_read_stats {
+	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
+		failed, tile_hits, tile_misses, spooled_bytes;
+};
+
+int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
+		  struct ck_err *err);
+void ck_reader_free(struct ck_reader *r);
+
+/* Bytes [off, off+len) of tensor number @t (index into img->tensors). */
+int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
+		   uint64_t off, struct ck_err *err);
+/* The elements of @box (of the shape), row-major, whole elements. */
+int ck_reader_read_box(struct ck_reader *r, uint32_t t,
+		       const struct ck_box *box, void *buf, uint64_t len,
+		       struct ck_err *err);
+/*
+ * Bytes of any source as they are (objects, items being resolved).  CODEC
+ * sources are decoded into the spool first.
+ */
+int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf,
+		     uint64_t len, uint64_t off, struct ck_err *err);
+/* Size of a source; CODEC: of the decoded bytes (decodes). */
+int ck_reader_source_size(struct ck_reader *r, uint32_t src, uint64_t *size,
+			  struct ck_err *err);
+const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r);
+
+#endif

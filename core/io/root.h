@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * root.h - where a checkpoint lies, and the only way to open files of it
+ *
+ * A root is a directory, or one file (then only that file is there).  Opening
+ * never leaves it: no "..", no absolute names, no links but those into the
+ * blobs/ folder of the same Hugging Face hub repository and into directories
+ * given by -o follow=; no device, FIFO or socket, and none of them is waited
+ * for.  The path given by the user may itself be a link.
+ */
+#ifndef CK_ROOT_H
+#define CK_ROOT_H
+
+#include "core/base/err.h"
+#include "core/base/opts.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+struct ck_root {
+	int fd; /* O_PATH | O_DIRECTORY of the directory */
+	char *path; /* as given, for messages */
+	char *only; /* one file: its name in that directory; else NULL */
+	int blobs_fd; /* hub cache: the repository's blobs/; else -1 */
+	int *follow_fd; /* -o follow= directories */
+	char **follow_path; /* their absolute paths */
+	unsigned nr_follow;
+};
+
+int ck_root_open(struct ck_root *root, const char *path,
+		 const struct ck_opts *opts, struct ck_err *err);
+void ck_root_close(struct ck_root *root);
+
+/*
+ * Opens the regular file @name for reading and fills @st.  -ENOENT where it
+ * does not exist; -EXDEV, -ELOOP, -EINVAL with a line that names it where it
+ * is outside, a link or no file.  *fd is the caller's to close.
+ */
+int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
+		      struct stat *st, struct ck_err *err);
+/* The same for a directory; "" is the root itself. */
+int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
+		     struct ck_err *err);
+
+#endif

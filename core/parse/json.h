@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json.h - JSON from untrusted files, by jansson
+ *
+ * Adds what jansson leaves to its user: a depth limit before anything is
+ * allocated, keys that occur twice refused, and one-line errors with the byte.
+ */
+#ifndef CK_JSON_H
+#define CK_JSON_H
+
+#include "core/base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The whole of bytes[0, len) is one JSON value.  json_decref() it. */
+int ck_json_parse(json_t **out, const char *bytes, size_t len,
+		  struct ck_err *err);
+static inline void ck_json_decrefp(json_t **j)
+{
+	json_decref(*j);
+}
+#define ck_auto_json __attribute__((cleanup(ck_json_decrefp)))
+
+/* A non-negative integer below 2^62; false otherwise. */
+bool ck_json_u64(const json_t *j, uint64_t *out);
+/* A list of at most @max of them; false otherwise. */
+bool ck_json_dims(const json_t *j, uint64_t *out, unsigned max, unsigned *nr);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pickle.h - reads a pickle as data; nothing in it is ever run
+ *
+ * A virtual machine of about 55 opcodes (protocols 0 to 5 as far as PyTorch,
+ * Megatron, MindSpore and their users write them) that builds inert nodes:
+ * GLOBAL is a pair of strings, REDUCE and NEWOBJ are "call of, with", BUILD is
+ * "state".  Unknown classes are kept the same way.  An allow-list decides
+ * which callables may appear at all: see ck_pickle_opts.
+ *
+ * Values are 8-byte words; containers are lists of slices in one arena whose
+ * size is bounded by the input (CK_PICKLE_EXPANSION times, plus 1 MiB); shared
+ * sub-objects stay shared and are never copied or walked by the parser.
+ * Strings point into the input, which must outlive the pickle.
+ */
+#ifndef CK_PICKLE_H
+#define CK_PICKLE_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t ck_pv; /* a value; the low bits are its kind */
+
+enum ck_pkind {
+	CK_P_NONE, CK_P_BOOL, CK_P_INT, CK_P_BIGINT, CK_P_FLOAT, CK_P_STR,
+	CK_P_BYTES, CK_P_TUPLE, CK_P_LIST, CK_P_DICT, CK_P_SET, CK_P_GLOBAL,
+	CK_P_CALL, /* REDUCE, NEWOBJ, NEWOBJ_EX, with BUILD state and items */
+	CK_P_PERSID,
+};
+
+struct ck_pickle; /* owns the arena */
+
+struct ck_pickle_opts {
+	/*
+	 * Says whether module.name may be called or instantiated.  NULL: any
+	 * is kept as an inert node.  A refusal is "pickle names MODULE.NAME at
+	 * byte N".
+	 */
+	bool (*allow)(void *ctx, const char *module, size_t module_len,
+		      const char *name, size_t name_len);
+	void *ctx;
+	uint64_t mem_max; /* bytes; 0: the rule above */
+};
+
+/*
+ * One pickle that begins at bytes[0]; *used (may be NULL) is its length: bytes
+ * after STOP are the caller's business.  -EINVAL with "byte N: ..." for
+ * anything malformed or over a limit.
+ */
+int ck_pickle_parse(struct ck_pickle **out, const void *bytes, size_t len,
+		    const struct ck_pickle_opts *opts, size_t *used,
+		    struct ck_err *err);
+void ck_pickle_free(struct ck_pickle *p);
+static inline void ck_pickle_freep(struct ck_pickle **p)
+{
+	ck_pickle_free(*p);
+}
+#define ck_auto_pickle __attribute__((cleanup(ck_pickle_freep)))
+
+ck_pv ck_pickle_root(const struct ck_pickle *p);
+uint64_t ck_pickle_memory(const struct ck_pickle *p); /* bytes of the arena */
+
+enum ck_pkind ck_pv_kind(ck_pv v);
+/* False where @v is of another kind; BOOL counts as an integer. */
+bool ck_pv_int(const struct ck_pickle *p, ck_pv v, int64_t *out);
+bool ck_pv_float(const struct ck_pickle *p, ck_pv v, double *out);
+/* STR or BYTES; not NUL-terminated. */
+bool ck_pv_str(const struct ck_pickle *p, ck_pv v, const char **s, size_t *len);
+bool ck_pv_is_str(const struct ck_pickle *p, ck_pv v, const char *literal);
+bool ck_pv_global(const struct ck_pickle *p, ck_pv v, const char **module,
+		  size_t *module_len, const char **name, size_t *name_len);
+bool ck_pv_is_global(const struct ck_pickle *p, ck_pv v, const char *module,
+		     const char *name); /* module NULL: any */
+
+/* TUPLE, LIST, SET: elements; DICT: pairs; CALL: items given by APPENDS. */
+uint64_t ck_pv_len(const struct ck_pickle *p, ck_pv v);
+struct ck_piter {
+	const struct ck_pickle *p;
+	uint64_t slice, at, left;
+};
+/* Walks elements; of a DICT (or the SETITEMS of a CALL) keys and values. */
+void ck_piter_init(struct ck_piter *it, const struct ck_pickle *p, ck_pv v);
+bool ck_piter_next(struct ck_piter *it, ck_pv *value);
+bool ck_piter_next2(struct ck_piter *it, ck_pv *key, ck_pv *value);
+/* The pairs of a CALL, given by SETITEMS (OrderedDict, defaultdict). */
+void ck_piter_init_pairs(struct ck_piter *it, const struct ck_pickle *p,
+			 ck_pv call);
+/* Element @i of a tuple, O(1), or of a list; false past the end. */
+bool ck_pv_at(const struct ck_pickle *p, ck_pv v, uint64_t i, ck_pv *out);
+/* The last value stored under a string key, by scanning; false: none. */
+bool ck_pv_key(const struct ck_pickle *p, ck_pv dict, const char *key,
+	       ck_pv *out);
+
+/* Parts of a CALL: the callable, its argument tuple, its BUILD state. */
+ck_pv ck_pv_callee(const struct ck_pickle *p, ck_pv call);
+ck_pv ck_pv_args(const struct ck_pickle *p, ck_pv call);
+bool ck_pv_state(const struct ck_pickle *p, ck_pv call, ck_pv *out);
+/*
+ * An attribute: looks in the state dict, or the dicts of a (dict, slots)
+ * state; false: none.
+ */
+bool ck_pv_attr(const struct ck_pickle *p, ck_pv call, const char *key,
+		ck_pv *out);
+ck_pv ck_pv_persid(const struct ck_pickle *p, ck_pv v);
+
+#endif
