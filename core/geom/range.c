@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* range.c - boxes, and stretches of row-major order cut into boxes */
+#include "core/geom/range.h"
+
+#include "core/base/check.h"
+
+#include <string.h>
+
+bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out)
+{
+	uint64_t volume = 1;
+
+	for (unsigned d = 0; d < rank; d++) {
+		if (dims[d] == 0) {
+			*out = 0;
+			return true;
+		}
+	}
+	for (unsigned d = 0; d < rank; d++)
+		if (!ck_mul_ok(volume, dims[d], &volume))
+			return false;
+	*out = volume;
+	return true;
+}
+
+uint64_t ck_box_volume(const struct ck_box *box)
+{
+	uint64_t volume = 1;
+
+	for (unsigned d = 0; d < box->rank; d++)
+		volume *= box->len[d];
+	return volume;
+}
+
+/* @out may be @a or @b: an axis is read before it is written. */
+bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
+		 struct ck_box *out)
+{
+	for (unsigned d = 0; d < a->rank; d++) {
+		uint64_t start = CK_MAX(a->start[d], b->start[d]);
+		uint64_t end = CK_MIN(a->start[d] + a->len[d],
+				      b->start[d] + b->len[d]);
+
+		if (end <= start)
+			return false;
+		out->start[d] = start;
+		out->len[d] = end - start;
+	}
+	out->rank = a->rank;
+	return true;
+}
+
+bool ck_box_equal(const struct ck_box *a, const struct ck_box *b)
+{
+	size_t bytes = a->rank * sizeof(a->start[0]);
+
+	return a->rank == b->rank && !memcmp(a->start, b->start, bytes) &&
+	       !memcmp(a->len, b->len, bytes);
+}
+
+uint64_t ck_dims_index(const uint64_t *dims, unsigned rank, const uint64_t *at)
+{
+	uint64_t index = 0;
+
+	for (unsigned d = 0; d < rank; d++)
+		index = index * dims[d] + at[d];
+	return index;
+}
+
+void ck_dims_coords(const uint64_t *dims, unsigned rank, uint64_t index,
+		    uint64_t *at)
+{
+	for (unsigned d = rank; d-- > 0;) {
+		at[d] = dims[d] ? index % dims[d] : 0;
+		index = dims[d] ? index / dims[d] : 0;
+	}
+}
+
+void ck_range_init(struct ck_range *r, const uint64_t *dims, unsigned rank,
+		   uint64_t lo, uint64_t hi)
+{
+	*r = (struct ck_range){ .dims = dims, .rank = rank, .lo = lo,
+				.hi = hi };
+}
+
+/*
+ * The box at lo grows outward: axis by axis while lo lies on a multiple of
+ * what is inside and the range still holds one of it.
+ */
+bool ck_range_next(struct ck_range *r, struct ck_box *box)
+{
+	uint64_t left = r->hi - r->lo, index = r->lo;
+	uint64_t inner = 1; /* elements in one step of axis d */
+	bool whole = true;
+
+	if (r->lo >= r->hi)
+		return false;
+	box->rank = r->rank;
+	for (unsigned d = r->rank; d-- > 0;) {
+		uint64_t n = r->dims[d], at = index % n;
+
+		index /= n;
+		box->start[d] = at;
+		box->len[d] = 1;
+		if (!whole)
+			continue;
+		box->len[d] = CK_MIN(n - at, left / inner);
+		whole = box->len[d] == n;
+		inner *= box->len[d];
+	}
+	r->lo += inner;
+	return true;
+}
