@@ -43,10 +43,20 @@ struct ck_part {
 	const uint64_t *flat; /* NULL, or [lo, hi) of the box's order */
 	uint64_t off; /* bytes into src; of element 0 of the box (flat: lo) */
 	uint64_t item_len; /* not 0: deferred; [off, off+item_len) is the item */
+	/*
+	 * It may cover elements that other parts cover too without being the
+	 * same box: such parts are cut into common cells of replicas.  Only
+	 * where all that overlap say so, and none is flat or deferred.
+	 */
+	bool overlap_ok;
 };
 
 struct ck_builder *ck_builder_new(struct ck_err *err);
 void ck_builder_free(struct ck_builder *b);
+
+/* A tree of names beside tree 0, whose name is "". The same name, the same. */
+int ck_builder_tree(struct ck_builder *b, const char *name, size_t name_len,
+		    uint32_t *tree, struct ck_err *err);
 
 /*
  * A source.  The same name gives the same index.  @st NULL: the file does not

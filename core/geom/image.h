@@ -98,13 +98,20 @@ struct ck_tensor {
 	uint32_t name; /* string: the true name */
 	uint32_t file; /* string: its file name; often the same as name */
 	uint32_t tree; /* trees[]: 0 unless a source holds several */
-	uint32_t path; /* path parts: paths[]; CK_NONE: the name is one part */
+	/*
+	 * dims: how many parts (keys, positions) lead to it, then each:
+	 * CK_PATH_STR | string, or a position in a list.  CK_NONE: the name
+	 * is the one part.
+	 */
+	uint32_t path;
 	uint32_t shape, grid; /* dims: rank, grid_rank values */
 	uint32_t first, nr, nr_all; /* chunks: cells, then the other replicas */
 	uint32_t index; /* dims: boxes of the search tree, tiling.h; CK_NONE */
 	uint32_t newest; /* source with the latest mtime; CK_NONE: no source */
 	uint8_t dtype, rank, grid_rank, state;
 };
+
+#define CK_PATH_STR (UINT64_C(1) << 63)
 
 /* Something stored that is no tensor: step counters, RNG states. */
 enum ck_enc { CK_ENC_RAW, CK_ENC_TORCH_ZIP, CK_ENC_PICKLE, CK_ENC_JSON };
@@ -131,11 +138,12 @@ struct ck_image {
 	const struct ck_src *srcs;
 	const struct ck_object *objects; /* sorted by tree, then name */
 	const struct ck_problem *problems;
+	const uint32_t *trees; /* strings: their names; trees[0] is "" */
 	const uint64_t *dims;
 	const char *strs; /* a string: u32 length, the bytes, NUL */
-	const unsigned char *blob;
+	const unsigned char *blob; /* of MEM sources */
 	uint32_t nr_tensors, nr_chunks, nr_layouts, nr_srcs, nr_objects,
-		nr_problems;
+		nr_problems, nr_trees;
 	uint64_t nr_dims, strs_len, blob_len;
 	uint32_t format; /* string: the reader's name */
 };
