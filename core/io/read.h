@@ -67,8 +67,8 @@ int ck_reader_read_box(struct ck_reader *r, uint32_t t,
  * Bytes of any source as they are (objects, items being resolved).  CODEC
  * sources are decoded into the spool first.
  */
-int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf,
-		     uint64_t len, uint64_t off, struct ck_err *err);
+int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
+		     uint64_t off, struct ck_err *err);
 /* Size of a source; CODEC: of the decoded bytes (decodes). */
 int ck_reader_source_size(struct ck_reader *r, uint32_t src, uint64_t *size,
 			  struct ck_err *err);

@@ -5,8 +5,11 @@
  * A root is a directory, or one file (then only that file is there).  Opening
  * never leaves it: no "..", no absolute names, no links but those into the
  * blobs/ folder of the same Hugging Face hub repository and into directories
- * given by -o follow=; no device, FIFO or socket, and none of them is waited
- * for.  The path given by the user may itself be a link.
+ * given by -o follow=; no filesystem mounted inside of it; no device, FIFO or
+ * socket, and none of them is waited for.  The path given by the user may
+ * itself be a link.
+ *
+ * Threads: any, once it is open.
  */
 #ifndef CK_ROOT_H
 #define CK_ROOT_H
@@ -20,10 +23,13 @@
 struct ck_root {
 	int fd; /* O_PATH | O_DIRECTORY of the directory */
 	char *path; /* as given, for messages */
+	char *real; /* absolute path of the directory, no links in it */
 	char *only; /* one file: its name in that directory; else NULL */
 	int blobs_fd; /* hub cache: the repository's blobs/; else -1 */
-	int *follow_fd; /* -o follow= directories */
-	char **follow_path; /* their absolute paths */
+	unsigned blobs_up; /* steps from the directory to that repository */
+	int *follow_fd; /* -o follow= directories, O_PATH */
+	char **follow_path; /* their absolute paths, no links in them */
+	char **follow_given; /* absolute, links as the user wrote them */
 	unsigned nr_follow;
 };
 

@@ -17,8 +17,8 @@ struct ck_source;
 
 struct ck_source_ops {
 	/* Exactly @len bytes or -errno; past the end is -EIO. */
-	int (*read_at)(struct ck_source *s, void *buf, size_t len,
-		       uint64_t off, struct ck_err *err);
+	int (*read_at)(struct ck_source *s, void *buf, size_t len, uint64_t off,
+		       struct ck_err *err);
 	void (*close)(struct ck_source *s);
 };
 
