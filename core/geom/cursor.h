@@ -18,7 +18,7 @@
 
 enum ck_seg_kind {
 	CK_SEG_COPY, /* bytes of source chunk->src, from src_off */
-	CK_SEG_UNRESOLVED, /* chunk is deferred and unknown: resolve, go on */
+	CK_SEG_UNRESOLVED, /* chunk is deferred and unknown: resolve, redo */
 	CK_SEG_ERROR, /* -> err: torn, missing or bad part */
 };
 
@@ -27,44 +27,71 @@ enum ck_seg_kind {
  *	copy run bytes from  src_off + sum i*ax.src
  *	              to    dst     + sum i*ax.dst
  * Axes are outermost first, with as few axes and as long a run as possible.
- * src steps may be 0 or negative; the copies stay inside the source.
- * ERROR and UNRESOLVED: dst, run and axes say which bytes they would give.
+ * dst steps are positive; src steps may be 0 or negative; the copies stay
+ * inside the source.  ERROR and UNRESOLVED: dst, run and the axes' n and dst
+ * say which bytes they would give; src_off and src mean nothing.
+ *
+ * Elements are whole, but for a request that begins or ends inside one.  Where
+ * bytes are taken as they are (no xform, SET) that makes no difference.  Else
+ * the part is a segment of its own: run is what is wanted of the element that
+ * begins at src_off - skip.
+ *
+ * A TORN part (the file is shorter than it should be) is COPY where all of
+ * the segment lies in what is there, and ERROR with EIO where any of it lies
+ * beyond.
  */
 struct ck_seg {
 	uint8_t kind, nax, op, xform;
 	uint8_t elem; /* bytes an element: the unit of xform */
+	uint8_t skip;
 	int err; /* ERROR: errno */
-	uint32_t chunk; /* the cell; its ring has the alternatives */
+	uint32_t chunk; /* the first good one of the cell's ring */
 	uint64_t dst; /* byte offset in the request's buffer */
 	uint64_t src_off; /* byte offset in the source */
 	uint64_t run;
 	uint64_t nbytes; /* run x all n */
-	struct {
+	struct ck_seg_axis {
 		uint64_t n;
 		int64_t src, dst;
 	} ax[CK_SEG_AXES];
 };
 
+/* Public so that it can live on the stack.  Points into itself: no copies. */
 struct ck_cursor {
 	const struct ck_image *img;
 	const struct ck_side *side;
 	const struct ck_tensor *t;
-	/* private */
-	unsigned phase, edge;
-	uint64_t pos, end; /* bytes of the tensor */
-	struct ck_box want; /* grid box being served */
-	uint64_t want_dst; /* buffer offset of its first element */
-	struct ck_range range;
-	struct ck_tiling walk;
-	struct ck_range flat;
-	uint32_t chunk;
-	struct ck_seg rest; /* a seg of more than CK_SEG_AXES axes, unrolled */
+	/* private; what was asked for */
+	const uint64_t *grid;
+	const uint64_t *dims; /* the order of the request: its axes' lengths */
+	uint64_t own_dims[CK_MAX_RANK], corner[CK_MAX_RANK];
+	uint64_t step[CK_MAX_RANK]; /* buffer bytes along each grid axis */
+	uint8_t group[CK_MAX_RANK + 1]; /* first grid axis of a request axis */
+	uint8_t elem, rank; /* rank: of dims */
+	bool grouped; /* dims are axes of the shape, not of the grid */
+	uint32_t only; /* this chunk, instead of the best one; or CK_NONE */
+	uint64_t pos, end, base; /* bytes in the request's order; buffer start */
+	/* how far it got, outermost first */
+	uint8_t depth, skip;
+	uint64_t cut; /* bytes wanted of an element; 0: whole ones */
+	struct ck_range range; /* stretch of dims -> boxes */
+	struct ck_box part;
+	struct ck_range groups[CK_MAX_RANK]; /* box of the shape -> of grid */
+	uint64_t dst; /* buffer offset of the first element of walk.want */
+	struct ck_tiling walk; /* box of the grid -> cells */
+	uint32_t cell;
+	struct ck_range flat; /* [lo, hi) of a cell -> boxes */
+	struct ck_box meet;
+	struct ck_seg held; /* looked at, but not given out yet */
+	bool holding;
+	uint8_t unroll; /* axes beyond CK_SEG_AXES still to be walked */
+	uint64_t at[CK_MAX_RANK];
+	struct ck_seg_axis ax[CK_MAX_RANK]; /* innermost first */
 };
 
 /*
  * Bytes [pos, pos + len) of the tensor, to buffer offsets [0, len).  The
- * caller has checked the range.  @ring_skip picks alternatives: a chunk whose
- * bit... see ck_cursor_alt().  @side may be NULL if nothing is deferred.
+ * caller has checked the range.  @side may be NULL if nothing is deferred.
  */
 void ck_cursor_init(struct ck_cursor *cur, const struct ck_image *img,
 		    const struct ck_side *side, const struct ck_tensor *t,
@@ -77,18 +104,20 @@ void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_image *img,
 			const struct ck_side *side, const struct ck_tensor *t,
 			const struct ck_box *box);
 /*
- * The next segment; false at the end.  The nbytes of all segments add up to
- * the request unless the tensor has a hole, which then is the difference.
+ * The elements of @seg, which @from gave, once more, to the same places in
+ * the buffer: from chunk @chunk of the ring where that is not CK_NONE (a
+ * replica failed), else from the first good one (it was UNRESOLVED and is no
+ * longer).  May take several segments.  @from may be at its end, and need not
+ * outlive this call.
+ */
+void ck_cursor_init_alt(struct ck_cursor *cur, const struct ck_cursor *from,
+			const struct ck_seg *seg, uint32_t chunk);
+/*
+ * The next segment; false at the end.  No two overlap in the buffer.  The
+ * nbytes of all segments add up to the request unless the tensor has a hole,
+ * which then is the difference.
  */
 bool ck_cursor_next(struct ck_cursor *cur, struct ck_seg *seg);
-
-/*
- * The same elements as @seg, taken from replica @chunk of its ring instead:
- * refills src_off, axes' src steps, kind, err, xform.  Ring members have the
- * same box, so dst does not change.
- */
-void ck_seg_alt(const struct ck_image *img, const struct ck_side *side,
-		const struct ck_tensor *t, uint32_t chunk, struct ck_seg *seg);
 
 /* The first byte of @t that no cell covers; t->size if there is none. */
 uint64_t ck_tensor_first_hole(const struct ck_image *img,

@@ -76,6 +76,41 @@ void ck_dims_coords(const uint64_t *dims, unsigned rank, uint64_t index,
 	}
 }
 
+static bool has_zero(const uint64_t *dims, unsigned rank)
+{
+	for (unsigned d = 0; d < rank; d++)
+		if (dims[d] == 0)
+			return true;
+	return false;
+}
+
+bool ck_grid_refines(const uint64_t *shape, unsigned rank,
+		     const uint64_t *grid, unsigned grid_rank, uint8_t *first)
+{
+	unsigned g = 0;
+
+	if (has_zero(shape, rank) || has_zero(grid, grid_rank))
+		return has_zero(shape, rank) && has_zero(grid, grid_rank);
+	for (unsigned d = 0; d < rank; d++) {
+		uint64_t n = 1;
+
+		if (first)
+			first[d] = (uint8_t)g;
+		while (n < shape[d] && g < grid_rank)
+			if (!ck_mul_ok(n, grid[g++], &n))
+				return false;
+		if (n != shape[d])
+			return false;
+		while (g < grid_rank && grid[g] == 1)
+			g++;
+	}
+	while (g < grid_rank && grid[g] == 1)
+		g++;
+	if (first)
+		first[rank] = (uint8_t)g;
+	return g == grid_rank;
+}
+
 void ck_range_init(struct ck_range *r, const uint64_t *dims, unsigned rank,
 		   uint64_t lo, uint64_t hi)
 {

@@ -41,6 +41,15 @@ void ck_range_init(struct ck_range *r, const uint64_t *dims, unsigned rank,
 		   uint64_t lo, uint64_t hi);
 bool ck_range_next(struct ck_range *r, struct ck_box *box);
 
+/*
+ * Whether @grid is a refinement of @shape: each axis of the shape is the
+ * product of the next axes of the grid, so that the order of elements is the
+ * same.  Then first[d] is the first grid axis of shape axis d and first[rank]
+ * is @grid_rank, unless there are no elements; @first may be NULL.
+ */
+bool ck_grid_refines(const uint64_t *shape, unsigned rank,
+		     const uint64_t *grid, unsigned grid_rank, uint8_t *first);
+
 /* Row-major position of @at in @dims, and back. */
 uint64_t ck_dims_index(const uint64_t *dims, unsigned rank, const uint64_t *at);
 void ck_dims_coords(const uint64_t *dims, unsigned rank, uint64_t index,

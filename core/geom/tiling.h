@@ -30,6 +30,9 @@ struct ck_tiling {
 	const struct ck_tensor *t;
 	struct ck_box want;
 	uint32_t next; /* cell to look at next, relative to t->first */
+	/* private: where each level begins, in dims */
+	unsigned levels;
+	uint64_t level_at[CK_MAX_LEVELS];
 };
 void ck_tiling_init(struct ck_tiling *w, const struct ck_image *img,
 		    const struct ck_tensor *t, const struct ck_box *want);

@@ -117,3 +117,32 @@ Test(range, meet)
 	cr_expect(ck_box_meet(&none, &none, &out), "rank 0 is one element");
 	cr_expect_eq(ck_box_volume(&out), 1);
 }
+
+#define REFINES(shape, grid, first)                                       \
+	ck_grid_refines(shape, sizeof(shape) / sizeof(uint64_t), grid,    \
+			sizeof(grid) / sizeof(uint64_t), first)
+
+Test(range, grid_refines_shape)
+{
+	const uint64_t shape[] = { 24, 1, 10 };
+	const uint64_t fine[] = { 2, 3, 4, 1, 5, 2 };
+	const uint64_t other[] = { 2, 3, 8, 5 }, wrong[] = { 24, 11 };
+	const uint64_t less[] = { 24 }, more[] = { 24, 10, 2 };
+	const uint64_t huge[] = { UINT64_C(1) << 40, UINT64_C(1) << 40 };
+	const uint64_t none[] = { 0, 7 }, none_too[] = { 9, 0, 4 };
+	uint8_t first[4] = { 9, 9, 9, 9 };
+
+	cr_expect(REFINES(shape, fine, first));
+	cr_expect_eq(first[0], 0);
+	cr_expect_eq(first[2], 4);
+	cr_expect_eq(first[3], 6);
+	cr_expect(REFINES(shape, shape, NULL));
+	cr_expect_not(REFINES(shape, other, NULL), "order would differ");
+	cr_expect_not(REFINES(shape, wrong, NULL));
+	cr_expect_not(REFINES(shape, less, NULL));
+	cr_expect_not(REFINES(shape, more, NULL));
+	cr_expect_not(REFINES(shape, huge, NULL));
+	cr_expect(REFINES(none, none_too, NULL), "no elements either way");
+	cr_expect_not(REFINES(shape, none, NULL));
+	cr_expect(ck_grid_refines(NULL, 0, NULL, 0, NULL));
+}
