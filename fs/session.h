@@ -4,6 +4,12 @@
  *
  * The supervisor opens the session (mounts), forks, and the child serves it.
  * The supervisor then keeps only the right to unmount.
+ *
+ *	fs_session_open(&s, src, mnt, opts, &err);
+ *	if (fork() == 0)
+ *		return fs_session_serve(s, &in, &err);
+ *	fs_session_detach(s);	(wait for the child)
+ *	fs_session_close(s);
  */
 #ifndef FS_SESSION_H
 #define FS_SESSION_H
@@ -12,25 +18,43 @@
 #include "core/base/opts.h"
 #include "core/ckpt.h"
 
+#include <stdbool.h>
+
 struct fs_session;
 
 /*
- * Mounts at @mnt, as root or through fusermount3.  @src is what df shows.
- * Options: allow-other direct threads ... (fs/opts.c).
+ * Mounts at @mnt, a directory, as root or through fusermount3.  @src is what
+ * df shows.  Options: allow-other direct threads (fs/opts.c); borrowed for
+ * the call.  One thread, for libfuse's words on stderr are caught meanwhile.
+ * Whoever touches the mount waits until it is served.
  */
 int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		    const struct ck_opts *opts, struct ck_err *err);
+
+struct fs_serve_in {
+	struct ck_ckpt *ck; /* borrowed until the call returns */
+	unsigned sandbox; /* CK_SANDBOX_* in force, for .unshard/stats */
+	/* Called once, by any thread, when the mount answers; may be NULL. */
+	void (*ready)(void *ctx);
+	void *ctx;
+};
+
 /*
- * Worker: answers requests until the mount is gone; borrows @ck.  Called in
- * the sandbox; everything that needs a path was opened before.
+ * Worker: answers requests until the mount is gone, then 0.  Called in the
+ * sandbox; needs no path but /dev/fuse, and does without where it is denied.
+ * -EACCES with a line, before the first answer, where allow-other was asked
+ * and some file of the checkpoint is not for others to read.
  */
-int fs_session_serve(struct fs_session *s, struct ck_ckpt *ck,
+int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err);
 /* Supervisor: forget the descriptor, so that the worker's end ends all. */
 void fs_session_detach(struct fs_session *s);
 /* Supervisor: unmount; lazily where it is busy.  Then free. */
 void fs_session_close(struct fs_session *s);
-/* For `unshard umount`: 0, or -EBUSY, -EINVAL (not a mount of ours) ... */
+/*
+ * For `unshard umount`: 0, or -EBUSY, -EINVAL (not a mount of ours), -EPERM
+ * ... with a line.  Works on a mount whose worker is dead.
+ */
 int fs_unmount(const char *mnt, bool lazy, struct ck_err *err);
 
 #endif
