@@ -16,17 +16,19 @@
 
 enum fs_opt_type {
 	FS_OPT_FLAG, /* a bare word */
-	FS_OPT_STRING,
 	FS_OPT_CHOICE, /* one of @choices, separated by | */
+	FS_OPT_FORMAT, /* the name of a reader, core/format/format.h */
 	FS_OPT_SIZE, /* bytes, with K M G T */
-	FS_OPT_NUMBER,
-	FS_OPT_PATH, /* "\," and "\:" escape; may be repeated */
+	FS_OPT_NUMBER, /* 1 .. @max */
+	FS_OPT_PATH, /* "\," and "\:" escape; a path that exists wins */
+	FS_OPT_PATHS, /* several, with ":" between them or by repeating */
 };
 
 struct fs_opt {
 	const char *name;
 	enum fs_opt_type type;
 	const char *choices;
+	uint64_t max;
 	const char *value; /* what the value stands for, in --help */
 	const char *fallback; /* default, in words; NULL: none */
 	const char *help; /* one line */
@@ -35,11 +37,21 @@ struct fs_opt {
 
 extern const struct fs_opt fs_opts[]; /* up to a NULL name */
 
-/* One -o argument: NAME[=VALUE],...  Unknown names and bad values: -EINVAL. */
-int fs_opts_parse(struct ck_opts *out, const char *text, struct ck_err *err);
-/* "256M" -> bytes; for values that passed fs_opts_parse(). */
-bool fs_opts_size(const char *text, uint64_t *out);
-void fs_opts_help(struct ck_str *out); /* text for --help */
-void fs_opts_scdoc(struct ck_str *out); /* the manual's list */
+enum fs_opts_who {
+	FS_OPTS_MOUNT, /* unshard mount */
+	FS_OPTS_OPEN, /* commands that only read: those with @open */
+	FS_OPTS_FSTAB, /* mount(8) calls: it adds words of its own, as "rw" */
+};
+
+/*
+ * One -o argument: NAME[=VALUE],...  Unknown names, those that @who does not
+ * take and bad values: -EINVAL.  Words that mount(8) and systemd give to every
+ * file system (nodev, noauto, _netdev, x-...) are dropped.  "_" in a name
+ * counts as "-": allow_other.
+ */
+int fs_opts_parse(struct ck_opts *out, enum fs_opts_who who, const char *text,
+		  struct ck_err *err);
+void fs_opts_help(enum fs_opts_who who, struct ck_str *out); /* for --help */
+void fs_opts_scdoc(enum fs_opts_who who, struct ck_str *out); /* manual */
 
 #endif

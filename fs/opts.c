@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opts.c - "NAME=VALUE,NAME,..." by the table of opts_table.c
+ *
+ * Commas end a value.  In paths "\," and "\:" stand for the characters, and a
+ * path that exists just as it is written wins over any splitting.
+ */
+#include "fs/opts.h"
+
+#include "core/base/auto.h"
+#include "core/base/size.h"
+#include "core/format/format.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What mount(8), fstab and systemd say of every file system. */
+static const char *const everyones[] = {
+	"_netdev", "async", "atime", "auto", "defaults", "dev", "diratime",
+	"dirsync", "exec", "group", "lazytime", "loud", "noatime", "noauto",
+	"nodev", "nodiratime", "noexec", "nofail", "nogroup", "nolazytime",
+	"noowner", "norelatime", "nostrictatime", "nosuid", "nousers",
+	"nouser", "owner", "relatime", "silent", "strictatime", "suid", "sync",
+	"user", "users", NULL
+};
+
+static bool is_everyones(const char *name)
+{
+	for (const char *const *e = everyones; *e; e++)
+		if (!strcmp(name, *e))
+			return true;
+	return !strncmp(name, "x-", 2) || !strncmp(name, "X-", 2) ||
+	       !strcmp(name, "comment");
+}
+
+static const struct fs_opt *find(const char *name)
+{
+	for (const struct fs_opt *o = fs_opts; o->name; o++)
+		if (!strcmp(o->name, name))
+			return o;
+	return NULL;
+}
+
+/* Bytes up to the first @stop that no backslash precedes. */
+static size_t span(const char *text, char stop)
+{
+	size_t n = 0;
+
+	while (text[n] && text[n] != stop)
+		n += text[n] == '\\' && text[n + 1] ? 2 : 1;
+	return n;
+}
+
+/* Removes the backslash of "\," and "\:"; any other stays. */
+static void unescape(char *text)
+{
+	char *to = text;
+
+	for (const char *p = text; *p; p++) {
+		if (*p == '\\' && (p[1] == ',' || p[1] == ':'))
+			p++;
+		*to++ = *p;
+	}
+	*to = '\0';
+}
+
+static bool exists(const char *text, size_t len)
+{
+	ck_auto_free char *path = strndup(text, len);
+
+	return path && len && !access(path, F_OK);
+}
+
+/* How much of @text is the path: the longest piece that exists, if any. */
+static size_t path_span(const char *text)
+{
+	size_t len = strlen(text);
+
+	for (;;) {
+		if (exists(text, len))
+			return len;
+		while (len > 0 && text[--len] != ',')
+			;
+		if (!len)
+			return span(text, ',');
+	}
+}
+
+static int add(struct ck_opts *out, const char *name, const char *value,
+	       struct ck_err *err)
+{
+	return ck_opts_add(out, name, value) ?
+		       ck_fail(err, ENOMEM, "out of memory") :
+		       0;
+}
+
+static int add_path(struct ck_opts *out, const char *name, const char *text,
+		    size_t len, struct ck_err *err)
+{
+	ck_auto_free char *path = strndup(text, len);
+
+	if (!path)
+		return ck_fail(err, ENOMEM, "out of memory");
+	if (!exists(path, len))
+		unescape(path);
+	if (!*path)
+		return ck_fail(err, EINVAL, "option %s: expected a path", name);
+	return add(out, name, path, err);
+}
+
+static int add_paths(struct ck_opts *out, const char *name, const char *text,
+		     struct ck_err *err)
+{
+	size_t len;
+	int ret;
+
+	if (exists(text, strlen(text)))
+		return add_path(out, name, text, strlen(text), err);
+	for (;; text += len + 1) {
+		len = span(text, ':');
+		ret = add_path(out, name, text, len, err);
+		if (ret || !text[len])
+			return ret;
+	}
+}
+
+static bool is_choice(const char *choices, const char *value)
+{
+	size_t len = strlen(value);
+
+	if (strchr(value, '|'))
+		return false;
+	for (const char *p = choices; p && len; p = strchr(p, '|')) {
+		p += *p == '|';
+		if (!strncmp(p, value, len) &&
+		    (!p[len] || p[len] == '|'))
+			return true;
+	}
+	return false;
+}
+
+static int check_format(const char *value, struct ck_err *err)
+{
+	ck_auto_str struct ck_str names = { 0 };
+
+	for (const struct ck_format *const *f = ck_formats; *f; f++) {
+		if (!strcmp((*f)->name, value))
+			return 0;
+		ck_str_fmt(&names, "%s%s", names.len ? ", " : "", (*f)->name);
+	}
+	return ck_fail(err, EINVAL, "option format: expected one of %s, "
+		       "found \"%s\"", names.v ? names.v : "none", value);
+}
+
+static int check_value(const struct fs_opt *o, const char *value,
+		       struct ck_err *err)
+{
+	uint64_t n;
+
+	switch (o->type) {
+	case FS_OPT_CHOICE:
+		if (!is_choice(o->choices, value))
+			return ck_fail(err, EINVAL, "option %s: expected %s, "
+				       "found \"%s\"", o->name, o->choices,
+				       value);
+		return 0;
+	case FS_OPT_FORMAT:
+		return check_format(value, err);
+	case FS_OPT_SIZE:
+		if (!ck_size_parse(value, &n))
+			return ck_fail(err, EINVAL, "option %s: expected a "
+				       "size such as 256M, found \"%s\"",
+				       o->name, value);
+		return 0;
+	case FS_OPT_NUMBER:
+		if (value[strspn(value, "0123456789")] ||
+		    !ck_size_parse(value, &n) || n < 1 || n > o->max)
+			return ck_fail(err, EINVAL, "option %s: expected a "
+				       "number from 1 to %lu, found \"%s\"",
+				       o->name, (unsigned long)o->max, value);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
+		struct ck_err *err)
+{
+	int ret;
+
+	if (!value != (o->type == FS_OPT_FLAG))
+		return ck_fail(err, EINVAL, value ? "option %s takes no value" :
+			       "option %s: expected %s=%s", o->name, o->name,
+			       o->value);
+	if (o->type == FS_OPT_PATHS)
+		return add_paths(out, o->name, value, err);
+	if (o->type == FS_OPT_PATH)
+		return add_path(out, o->name, value, strlen(value), err);
+	ret = value ? check_value(o, value, err) : 0;
+	return ret ? ret : add(out, o->name, value ? value : "", err);
+}
+
+static int unknown(enum fs_opts_who who, const char *name, struct ck_err *err)
+{
+	if (!strcmp(name, "rw") || !strcmp(name, "remount"))
+		return ck_fail(err, EINVAL, "option %s: this version mounts "
+			       "read-only and cannot change a mount", name);
+	return ck_fail(err, EINVAL, "unknown option \"%s\" (unshard %s --help "
+		       "lists them)", name,
+		       who == FS_OPTS_OPEN ? "ls" : "mount");
+}
+
+/* @word is "NAME" or "NAME=VALUE", and is changed. */
+static int parse_word(struct ck_opts *out, enum fs_opts_who who, char *word,
+		      struct ck_err *err)
+{
+	char *value = strchr(word, '=');
+	const struct fs_opt *o;
+
+	if (value)
+		*value++ = '\0';
+	if (!*word || is_everyones(word) ||
+	    (who == FS_OPTS_FSTAB && !strcmp(word, "rw")))
+		return 0;
+	for (char *p = word; *p; p++)
+		if (*p == '_')
+			*p = '-';
+	o = find(word);
+	if (!o)
+		return unknown(who, word, err);
+	if (who == FS_OPTS_OPEN && !o->open)
+		return ck_fail(err, EINVAL, "option %s is for unshard mount",
+			       o->name);
+	return take(out, o, value, err);
+}
+
+/* Bytes of the first option of @text; only paths may hold a comma. */
+static size_t word_span(const char *text)
+{
+	size_t len = strcspn(text, ",=");
+	ck_auto_free char *name = strndup(text, len);
+	const struct fs_opt *o = name ? find(name) : NULL;
+
+	if (text[len] != '=' || !o ||
+	    (o->type != FS_OPT_PATH && o->type != FS_OPT_PATHS))
+		return strcspn(text, ",");
+	return len + 1 + path_span(text + len + 1);
+}
+
+int fs_opts_parse(struct ck_opts *out, enum fs_opts_who who, const char *text,
+		  struct ck_err *err)
+{
+	while (*text) {
+		size_t len = word_span(text);
+		ck_auto_free char *word = strndup(text, len);
+		int ret;
+
+		if (!word)
+			return ck_fail(err, ENOMEM, "out of memory");
+		ret = parse_word(out, who, word, err);
+		if (ret)
+			return ret;
+		text += len + (text[len] == ',');
+	}
+	return 0;
+}
+
+static bool takes(enum fs_opts_who who, const struct fs_opt *o)
+{
+	return who != FS_OPTS_OPEN || o->open;
+}
+
+void fs_opts_help(enum fs_opts_who who, struct ck_str *out)
+{
+	for (const struct fs_opt *o = fs_opts; o->name; o++) {
+		ck_auto_str struct ck_str word = { 0 };
+
+		if (!takes(who, o))
+			continue;
+		ck_str_fmt(&word, "%s%s%s", o->name, o->value ? "=" : "",
+			   o->value ? o->value : "");
+		ck_str_fmt(out, "  %-18s %s", word.v ? word.v : "", o->help);
+		if (o->fallback)
+			ck_str_fmt(out, " [%s]", o->fallback);
+		ck_str_puts(out, "\n");
+	}
+}
+
+void fs_opts_scdoc(enum fs_opts_who who, struct ck_str *out)
+{
+	for (const struct fs_opt *o = fs_opts; o->name; o++) {
+		if (!takes(who, o))
+			continue;
+		ck_str_fmt(out, "*%s*", o->name);
+		if (o->value)
+			ck_str_fmt(out, "=_%s_", o->value);
+		ck_str_fmt(out, "\n\t%c%s.",
+			   o->help[0] >= 'a' && o->help[0] <= 'z' ?
+				   o->help[0] - 'a' + 'A' : o->help[0],
+			   o->help + 1);
+		if (o->fallback)
+			ck_str_fmt(out, " Default: %s.", o->fallback);
+		ck_str_puts(out, "\n\n");
+	}
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/opts.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct ck_opts opts;
+static struct ck_err err;
+
+static int parse(const char *text)
+{
+	ck_opts_free(&opts);
+	return fs_opts_parse(&opts, FS_OPTS_MOUNT, text, &err);
+}
+
+static void expect(const char *text, const char *name, const char *value)
+{
+	const char *got;
+
+	cr_assert(!parse(text), "%s: %s", text, err.msg);
+	got = ck_opts_get(&opts, name);
+	cr_expect(got && !strcmp(got, value), "%s: %s is %s, expected %s", text,
+		  name, got ? got : "absent", value);
+}
+
+static void expect_bad(const char *text, const char *word)
+{
+	cr_expect(parse(text) == -EINVAL, "%s", text);
+	cr_expect(strstr(err.msg, word), "%s: \"%s\" lacks \"%s\"", text,
+		  err.msg, word);
+}
+
+Test(opts, values_by_type)
+{
+	expect("engine=plain", "engine", "plain");
+	expect("threads=8,cache-mem=1G", "cache-mem", "1G");
+	expect("allow_other", "allow-other", "");
+	expect("cache_mem=4k,ro", "cache-mem", "4k");
+	expect("engine=plain,engine=uring", "engine", "uring");
+}
+
+Test(opts, bad_values_name_the_option)
+{
+	expect_bad("engine=fast", "engine");
+	expect_bad("engine=", "engine");
+	expect_bad("engine=auto|plain", "engine");
+	expect_bad("engine", "engine=KIND");
+	expect_bad("ro=1", "ro");
+	expect_bad("threads=0", "1 to 1024");
+	expect_bad("threads=4k", "threads");
+	expect_bad("threads=99999", "threads");
+	expect_bad("spool-max=many", "spool-max");
+	expect_bad("format=nonsense", "nonsense");
+	expect_bad("spool=", "spool");
+	expect_bad("colour=blue", "colour");
+	expect_bad("rw", "read-only");
+}
+
+Test(opts, words_of_every_file_system_are_dropped)
+{
+	cr_assert(!parse("nodev,nosuid,noauto,user=joe,_netdev,nofail,"
+			 "x-systemd.automount,x-a=b,,defaults"));
+	cr_expect(opts.nr == 0);
+	cr_assert(!fs_opts_parse(&opts, FS_OPTS_FSTAB, "rw,ro", &err));
+	cr_expect(opts.nr == 1);
+}
+
+Test(opts, reading_commands_take_fewer)
+{
+	cr_expect(!fs_opts_parse(&opts, FS_OPTS_OPEN, "engine=plain", &err));
+	cr_expect(fs_opts_parse(&opts, FS_OPTS_OPEN, "direct=on", &err) ==
+		  -EINVAL);
+	cr_expect(strstr(err.msg, "mount"));
+}
+
+Test(opts, escapes_in_paths)
+{
+	expect("log=/no/such/a\\,b,ro", "log", "/no/such/a,b");
+	expect("log=/no/such/a:b", "log", "/no/such/a:b");
+	expect("log=/no/such/a\\:b", "log", "/no/such/a:b");
+	expect("log=/no/such/a\\b", "log", "/no/such/a\\b");
+	expect("log=/no/such/a\\,", "log", "/no/such/a,");
+}
+
+Test(opts, lists_of_paths)
+{
+	cr_assert(!parse("follow=/no/a:/no/b\\:c,follow=/no/d\\,e,ro"));
+	cr_expect_str_eq(ck_opts_nth(&opts, "follow", 0), "/no/a");
+	cr_expect_str_eq(ck_opts_nth(&opts, "follow", 1), "/no/b:c");
+	cr_expect_str_eq(ck_opts_nth(&opts, "follow", 2), "/no/d,e");
+	cr_expect(!ck_opts_nth(&opts, "follow", 3));
+	cr_expect(ck_opts_get(&opts, "ro") != NULL);
+}
+
+Test(opts, a_path_that_exists_wins)
+{
+	char dir[] = "/tmp/opts-test.XXXXXX", path[64], text[128];
+	int fd;
+
+	cr_assert(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/a,b:c\\,d", dir);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	cr_assert(fd >= 0);
+	snprintf(text, sizeof(text), "follow=%s,threads=2", path);
+	expect(text, "follow", path);
+	cr_expect_str_eq(ck_opts_get(&opts, "threads"), "2");
+	cr_expect(!ck_opts_nth(&opts, "follow", 1));
+	close(fd);
+	unlink(path);
+	rmdir(dir);
+}
+
+Test(opts, help_and_manual_name_every_option)
+{
+	struct ck_str help = { 0 }, man = { 0 };
+	char word[64];
+
+	fs_opts_help(FS_OPTS_MOUNT, &help);
+	fs_opts_scdoc(FS_OPTS_MOUNT, &man);
+	for (const struct fs_opt *o = fs_opts; o->name; o++) {
+		snprintf(word, sizeof(word), "  %s", o->name);
+		cr_expect(strstr(help.v, word), "%s", o->name);
+		snprintf(word, sizeof(word), "*%s*", o->name);
+		cr_expect(strstr(man.v, word), "%s", o->name);
+	}
+	cr_expect(!strchr(help.v, '\t'));
+	ck_str_free(&help);
+	ck_str_free(&man);
+}
