@@ -4,12 +4,23 @@
  *
  * To add one, define cmd_NAME in mount-helpers/cmd_NAME.c and its manual
  * page docs/man/unshard-NAME.1.scd; the Makefile finds both by their names.
+ *
+ *	static int run(int argc, char **argv)
+ *	{
+ *		int nr = cmd_parse(&cmd_ls, argc, argv, &opts);
+ *
+ *		if (nr < 0)
+ *			return CMD_USAGE;
+ *		... words are argv[1] .. argv[nr]; --json is the option "json"
  */
 #ifndef CMD_H
 #define CMD_H
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
+#include "core/ckpt.h"
+
+#include <stdbool.h>
 
 /* Exit codes of every subcommand (docs/man/unshard.1.scd). */
 enum {
@@ -19,11 +30,21 @@ enum {
 	CMD_SYSTEM = 3, /* I/O, mount, memory */
 };
 
+/* A flag without a value; --json and --help every command has. */
+struct cmd_flag {
+	char letter; /* -l; 0: none */
+	const char *name; /* --lazy, and the name in the options */
+	const char *help; /* one line */
+};
+
 struct cmd {
 	const char *name;
 	const char *args; /* "CKPT [NAME]", for the usage line */
 	const char *summary; /* one line */
-	const char *help; /* the options, a line each; "" if none of its own */
+	const char *help; /* more for --help, whole lines; "" if none */
+	const struct cmd_flag *flags; /* its own, up to a NULL name; or NULL */
+	unsigned min_words, max_words; /* cmd_parse refuses others; max 0: any */
+	bool mounts; /* takes all -o options, not only those for reading */
 	/* argv[0] is the subcommand's name. */
 	int (*run)(int argc, char **argv);
 };
@@ -37,9 +58,20 @@ int cmd_fail(const struct cmd *c, int code, const char *fmt, ...)
 /* The exit code for a failed core call, after printing its line. */
 int cmd_err(const struct cmd *c, const struct ck_err *err);
 /*
- * Takes -o NAME[=VALUE],... --json --help and the like from argv, leaving the
- * words; fills @opts.  Returns the number of words, or -1 after a line.
+ * Takes -o NAME[=VALUE],... --json and the command's flags from argv, which
+ * may stand before and after words ("--" ends them), into @opts (the caller
+ * frees it, also after a failure); moves the words to argv[1] on.  Returns
+ * the number of words, or -1 after a line on stderr.  --help prints and exits.
  */
 int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts);
+/*
+ * ck_ckpt_open() for commands: what is read after the index, items inside the
+ * files too, is read in a sandbox that this process enters and cannot leave.
+ * Open what you write to before.  0, or -errno with @err set.
+ */
+int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
+	     struct ck_err *err);
+/* Whether stdout took all that was written; else a line and CMD_SYSTEM. */
+int cmd_flush(const struct cmd *c);
 
 #endif
