@@ -5,71 +5,228 @@
 #   make            the command at build/unshard
 #   make help       every target in a line
 
-B ?= build
+VERSION := 0.1.0
+PREFIX ?= /usr/local
+# mount(8) looks for its helpers nowhere else.
+SBINDIR ?= /sbin
 CC ?= gcc
-PKGS := fuse3 liburing libxxhash jansson libzstd libseccomp
 CFLAGS ?= -O2 -g
-WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
-	-Wmissing-prototypes -Wvla -Werror=implicit-function-declaration
-ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -I. $(WARN) -pthread $(CFLAGS) \
-	$(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -pthread
+JOBS ?= $(shell nproc)
 
-ifeq ($(SAN),1)
-B := $(B)-san
-ALL_CFLAGS += -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
+# One build folder for each way of building.
+SAN_FLAGS_1 := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
 	-fno-sanitize-recover=all
-LIBS += -fsanitize=address,undefined
+SAN_FLAGS_thread := -O1 -fno-omit-frame-pointer -fsanitize=thread
+SAN_FLAGS_fuzz := -O1 -fno-omit-frame-pointer \
+	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+B := build$(patsubst %,-%,$(patsubst 1,san,$(filter 1 thread fuzz,$(SAN))))
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(SAN),fuzz)
+CC := clang
 endif
 
+PKGS := fuse3 liburing libxxhash jansson libzstd libseccomp
+# What core may be linked with: all but libfuse.
+CORE_PKGS := $(filter-out fuse3,$(PKGS))
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
+	-Wmissing-prototypes -Wvla -Werror=implicit-function-declaration
+ifeq ($(WERROR),1)
+WARN += -Werror
+endif
+# Asked when first used: "make deps" may have to install pkg-config before.
+once = $(eval $(1) := $$(shell $(2)))$($(1))
+PKG_CFLAGS = $(call once,PKG_CFLAGS,pkg-config --cflags $(PKGS))
+PKG_LIBS = $(call once,PKG_LIBS,pkg-config --libs $(PKGS))
+CORE_LIBS = $(call once,CORE_LIBS,pkg-config --libs $(CORE_PKGS)) \
+	-pthread $(SAN_FLAGS_$(SAN))
+LIBS = $(PKG_LIBS) -pthread $(SAN_FLAGS_$(SAN))
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DUNSHARD_VERSION='"$(VERSION)"' -I. \
+	$(WARN) -pthread $(CFLAGS) $(SAN_FLAGS_$(SAN)) $(PKG_CFLAGS)
+
 FORMATS := $(sort $(patsubst core/format/fmt_%.c,%,$(wildcard core/format/fmt_*.c)))
+VIEWS := $(sort $(patsubst core/view/view_%.c,%,$(wildcard core/view/view_*.c)))
 CMDS := $(sort $(patsubst mount-helpers/cmd_%.c,%,$(wildcard mount-helpers/cmd_*.c)))
 CORE_SRC := $(wildcard core/*.c core/*/*.c)
 CMD_SRC := $(wildcard fs/*.c mount-helpers/*.c)
-UNIT_SRC := $(wildcard tests/unit/*.c tests/unit/*/*.c)
-LIB_SRC := $(wildcard tests/lib/*.c)
+UNIT_SRC := $(wildcard tests/unit/*.c tests/unit/*/*.c tests/formats/*.c)
+TESTLIB_SRC := $(wildcard tests/lib/*.c)
+FUZZ := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+RACE := $(patsubst tests/race/%.c,%,$(wildcard tests/race/*.c))
+BENCH := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
+HELPERS := $(patsubst tests/mount/%.c,%,$(wildcard tests/mount/*.c))
+MAN := $(patsubst docs/man/%.scd,%,$(wildcard docs/man/*.scd))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
+CORE := $(B)/libunshard-core.a
+TESTLIB := $(if $(TESTLIB_SRC),$(B)/libtest.a)
 
-.PHONY: all
-all: $(B)/unshard
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all deps
+all: need-build ## the command, at build/unshard
+	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/unshard
 
-$(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(B)/libunshard-core.a
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS)
+deps: ## install what building and testing need (apt; else say what is missing)
+	@packaging/deps.sh build run demo check
 
-$(B)/libunshard-core.a: $(call obj,$(CORE_SRC)) $(B)/gen/formats.o
+# need-GROUP: what that group of packaging/deps.list names is there.
+need-%:
+	@packaging/deps.sh $(subst +, ,$*)
+
+# ---- programs ----------------------------------------------------------
+
+$(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o \
+		$(if $(VIEWS),$(B)/gen/views.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(B)/unit: $(call obj,$(UNIT_SRC) $(LIB_SRC)) $(B)/libunshard-core.a
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS) -lcriterion
+$(B)/libtest.a: $(call obj,$(TESTLIB_SRC))
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(B)/%.o: %.c
+# All of fs/ and mount-helpers/ but the one main(), for unit tests of them.
+CMD_OBJ = $(filter-out $(B)/mount-helpers/main.o $(B)/mount-helpers/unshard.o,\
+	$(call obj,$(CMD_SRC))) $(B)/gen/cmds.o
+$(B)/unit: $(call obj,$(UNIT_SRC)) $(TESTLIB) $(CMD_OBJ) $(CORE)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcriterion
+
+# A fuzz target, by libFuzzer or by a main() that replays a corpus.
+ifeq ($(SAN),fuzz)
+FUZZ_MAIN := -fsanitize=fuzzer
+else
+FUZZ_MAIN := $(B)/tests/fuzz/standalone.o
+endif
+$(B)/fuzz/%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/standalone.o \
+		$(TESTLIB) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) \
+		$(TESTLIB) $(CORE) $(CORE_LIBS)
+
+$(B)/race/%: $(B)/tests/race/%.o $(TESTLIB) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(B)/helper/%: $(B)/tests/mount/%.o
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(B)/%.o: %.c $(B)/gen/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
-$(B)/gen/%.o: $(B)/gen/%.c
+$(B)/gen/%.o: $(B)/gen/%.c $(B)/gen/flags
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-# Tables made from file names; rewritten only when they change.
+# ---- generated; rewritten only when it changes --------------------------
+
+update = cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(B)/gen/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(CC) $(ALL_CFLAGS))' >$@.new; $(update)
+# $(call table,HEADER,TYPE,SYMBOL,NAMES): SYMBOLs[] of all the SYMBOL_NAMEs.
+define table
+	@mkdir -p $(@D)
+	@{ printf '#include "$(1)"\n#include <stddef.h>\n'; \
+	   printf 'extern const struct $(2) $(3)_%s;\n' $(4); \
+	   printf 'const struct $(2) *const $(3)s[] = {\n'; \
+	   printf '\t&$(3)_%s,\n' $(4); \
+	   printf '\tNULL,\n};\n'; } >$@.new; $(update)
+endef
 $(B)/gen/formats.c: FORCE
-	@mkdir -p $(@D)
-	@{ printf '#include "core/format/format.h"\n'; \
-	   printf 'extern const struct ck_format ck_format_%s;\n' $(FORMATS); \
-	   printf 'const struct ck_format *const ck_formats[] = {\n'; \
-	   printf '\t&ck_format_%s,\n' $(FORMATS); printf '\tNULL,\n};\n'; } > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	$(call table,core/format/format.h,ck_format,ck_format,$(FORMATS))
+$(B)/gen/views.c: FORCE
+	$(call table,core/view/view.h,ck_view_ops,ck_view,$(VIEWS))
 $(B)/gen/cmds.c: FORCE
+	$(call table,mount-helpers/cmd.h,cmd,cmd,$(CMDS))
+
+# ---- tests: see docs/hacking.md -----------------------------------------
+
+PROGRAMS_unit := $(B)/unit
+PROGRAMS_cmd := $(B)/unshard
+PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS))
+PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
+PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
+PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCH))
+PROGRAMS_lint := $(B)/unshard $(CORE)
+PROGRAMS_valgrind := $(B)/unit
+STAGES := unit cmd fuzz mount lint
+export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR
+
+JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+# $(call stages,LIST): build their programs, run them, count.
+stages = +@$(MAKE) --no-print-directory \
+	$(JOBS_FLAG) $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
+
+.PHONY: check check-unit check-cmd check-mount check-valgrind check-race
+.PHONY: check-fuzz unit fuzz bench lint format demo
+check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
+	$(call stages,$(STAGES))
+check-unit: need-build+check ## unit and format tests
+	$(call stages,unit)
+check-cmd: need-build+check ## the commands that need no mount
+	$(call stages,cmd)
+check-fuzz: need-build ## the fuzz corpora, replayed
+	$(call stages,fuzz)
+check-mount: need-build+run+check ## real mounts; MOUNT=skip without /dev/fuse
+	$(call stages,mount)
+check-valgrind: need-build+check+valgrind ## unit tests under valgrind
+	$(call stages,valgrind)
+check-race: need-build ## tests/race under ThreadSanitizer
+	+@$(MAKE) --no-print-directory SAN=thread run-race
+run-race:
+	$(call stages,race)
+lint: need-build+check ## layers, sizes, manual, format and more
+	$(call stages,lint)
+unit: check-unit
+
+FUZZ_SECONDS ?= 20
+fuzz: need-build+fuzz ## libFuzzer, FUZZ_SECONDS=20 for each parser
+	+@$(MAKE) --no-print-directory SAN=fuzz run-libfuzzer
+run-libfuzzer: $(PROGRAMS_fuzz)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run libfuzzer
+
+bench: need-build+run+check ## figures, to build/bench/results.json
+	$(call stages,bench)
+
+format: ## rewrite the sources as .clang-format says
+	clang-format-14 -i $$(git ls-files '*.c' '*.h')
+
+demo: need-build+run+demo ## mount a small real checkpoint and read it
+	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/unshard
+	@tests/demo/demo.sh
+
+# ---- manual, install, release -------------------------------------------
+
+.PHONY: man install uninstall dist help clean FORCE
+man: $(patsubst %,$(B)/man/%,$(MAN)) ## the manual pages, at build/man/
+# A line "@options@" stands for the table of -o options.
+$(B)/man/%: docs/man/%.scd $(B)/unshard
 	@mkdir -p $(@D)
-	@{ printf '#include "mount-helpers/cmd.h"\n#include <stddef.h>\n'; \
-	   printf 'extern const struct cmd cmd_%s;\n' $(CMDS); \
-	   printf 'const struct cmd *const cmds[] = {\n'; \
-	   printf '\t&cmd_%s,\n' $(CMDS); printf '\tNULL,\n};\n'; } > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	$(Q)docs/man/expand $(B)/unshard <$< | scdoc >$@
 
-.PHONY: FORCE unit clean
+INSTALL ?= install
+install: need-build ## into $(PREFIX), DESTDIR before it
+	@$(MAKE) --no-print-directory $(B)/unshard man
+	@packaging/install.sh install
+uninstall: ## what install put there
+	@packaging/install.sh uninstall
+
+dist: ## build/dist/unshardfs-VERSION.tar.gz, from what is committed
+	@mkdir -p build/dist
+	git archive --prefix=unshardfs-$(VERSION)/ HEAD | \
+		gzip -9n >build/dist/unshardfs-$(VERSION).tar.gz
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s%s\n", $$1, $$2 }' \
+		$(firstword $(MAKEFILE_LIST))
+
+clean: ## remove everything that was built
+	rm -rf build build-san build-thread build-fuzz
+
 FORCE:
-unit: $(B)/unit
-	$(B)/unit
-clean:
-	rm -rf build build-san
-
 Q = $(if $(V),,@echo "  $(@:$(B)/%=%)";)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
