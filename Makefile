@@ -88,9 +88,10 @@ $(B)/libtest.a: $(call obj,$(TESTLIB_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # All of fs/ and mount-helpers/ but the one main(), for unit tests of them.
-CMD_OBJ = $(filter-out $(B)/mount-helpers/main.o $(B)/mount-helpers/unshard.o,\
-	$(call obj,$(CMD_SRC))) $(B)/gen/cmds.o
-$(B)/unit: $(call obj,$(UNIT_SRC)) $(TESTLIB) $(CMD_OBJ) $(CORE)
+$(B)/libcmd.a: $(filter-out %/main.o %/unshard.o,$(call obj,$(CMD_SRC))) \
+		$(B)/gen/cmds.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(B)/unit: $(call obj,$(UNIT_SRC)) $(TESTLIB) $(B)/libcmd.a $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcriterion
 
 # A fuzz target, by libFuzzer or by a main() that replays a corpus.
@@ -131,9 +132,10 @@ $(B)/gen/flags: FORCE
 define table
 	@mkdir -p $(@D)
 	@{ printf '#include "$(1)"\n#include <stddef.h>\n'; \
-	   printf 'extern const struct $(2) $(3)_%s;\n' $(4); \
+	   for n in $(4); do \
+		printf 'extern const struct $(2) $(3)_%s;\n' $$n; done; \
 	   printf 'const struct $(2) *const $(3)s[] = {\n'; \
-	   printf '\t&$(3)_%s,\n' $(4); \
+	   for n in $(4); do printf '\t&$(3)_%s,\n' $$n; done; \
 	   printf '\tNULL,\n};\n'; } >$@.new; $(update)
 endef
 $(B)/gen/formats.c: FORCE
@@ -159,10 +161,10 @@ export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR
 JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 # $(call stages,LIST): build their programs, run them, count.
 stages = +@$(MAKE) --no-print-directory \
-	$(JOBS_FLAG) $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
+	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 .PHONY: check check-unit check-cmd check-mount check-valgrind check-race
-.PHONY: check-fuzz unit fuzz bench lint format demo
+.PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
 check-unit: need-build+check ## unit and format tests
@@ -179,6 +181,8 @@ check-race: need-build ## tests/race under ThreadSanitizer
 	+@$(MAKE) --no-print-directory SAN=thread run-race
 run-race:
 	$(call stages,race)
+nothing:
+
 lint: need-build+check ## layers, sizes, manual, format and more
 	$(call stages,lint)
 unit: check-unit
