@@ -2,7 +2,7 @@
 /*
  * pickle.h - reads a pickle as data; nothing in it is ever run
  *
- * A virtual machine of about 55 opcodes (protocols 0 to 5 as far as PyTorch,
+ * A virtual machine of about 60 opcodes (protocols 0 to 5 as far as PyTorch,
  * Megatron, MindSpore and their users write them) that builds inert nodes:
  * GLOBAL is a pair of strings, REDUCE and NEWOBJ are "call of, with", BUILD is
  * "state".  Unknown classes are kept the same way.  An allow-list decides
@@ -10,8 +10,12 @@
  *
  * Values are 8-byte words; containers are lists of slices in one arena whose
  * size is bounded by the input (CK_PICKLE_EXPANSION times, plus 1 MiB); shared
- * sub-objects stay shared and are never copied or walked by the parser.
+ * sub-objects stay shared and are never copied or walked by the parser.  A
+ * small pickle can therefore describe a value that is endless to walk, or one
+ * that contains itself: who walks bounds the number of his steps.
  * Strings point into the input, which must outlive the pickle.
+ *
+ * Threads: parsing is one thread's; a parsed pickle may be read by any number.
  */
 #ifndef CK_PICKLE_H
 #define CK_PICKLE_H
@@ -22,11 +26,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef uint64_t ck_pv; /* a value; the low bits are its kind */
+/* Address space taken for each byte of input; real files touch under 4. */
+#define CK_PICKLE_EXPANSION 8
+
+typedef uint64_t ck_pv; /* a value; the low bits are its kind; 0 is none */
 
 enum ck_pkind {
-	CK_P_NONE, CK_P_BOOL, CK_P_INT, CK_P_BIGINT, CK_P_FLOAT, CK_P_STR,
-	CK_P_BYTES, CK_P_TUPLE, CK_P_LIST, CK_P_DICT, CK_P_SET, CK_P_GLOBAL,
+	CK_P_NONE,
+	CK_P_BOOL,
+	CK_P_INT,
+	CK_P_BIGINT,
+	CK_P_FLOAT,
+	CK_P_STR,
+	CK_P_BYTES,
+	CK_P_TUPLE,
+	CK_P_LIST,
+	CK_P_DICT,
+	CK_P_SET,
+	CK_P_GLOBAL,
 	CK_P_CALL, /* REDUCE, NEWOBJ, NEWOBJ_EX, with BUILD state and items */
 	CK_P_PERSID,
 };
@@ -61,7 +78,9 @@ static inline void ck_pickle_freep(struct ck_pickle **p)
 #define ck_auto_pickle __attribute__((cleanup(ck_pickle_freep)))
 
 ck_pv ck_pickle_root(const struct ck_pickle *p);
-uint64_t ck_pickle_memory(const struct ck_pickle *p); /* bytes of the arena */
+/* Bytes of the arena that parsing wrote, its memo included. */
+uint64_t ck_pickle_memory(const struct ck_pickle *p);
+uint64_t ck_pickle_ops(const struct ck_pickle *p); /* opcodes run */
 
 enum ck_pkind ck_pv_kind(ck_pv v);
 /* False where @v is of another kind; BOOL counts as an integer. */
@@ -81,29 +100,42 @@ struct ck_piter {
 	const struct ck_pickle *p;
 	uint64_t slice, at, left;
 };
-/* Walks elements; of a DICT (or the SETITEMS of a CALL) keys and values. */
+/*
+ * Walks elements, those that APPENDS gave a CALL too; of a DICT keys and
+ * values, by ck_piter_next2().  Nothing for other kinds.
+ */
 void ck_piter_init(struct ck_piter *it, const struct ck_pickle *p, ck_pv v);
 bool ck_piter_next(struct ck_piter *it, ck_pv *value);
 bool ck_piter_next2(struct ck_piter *it, ck_pv *key, ck_pv *value);
-/* The pairs of a CALL, given by SETITEMS (OrderedDict, defaultdict). */
+/*
+ * The pairs of a DICT, or those that SETITEMS gave a CALL (OrderedDict,
+ * defaultdict).
+ */
 void ck_piter_init_pairs(struct ck_piter *it, const struct ck_pickle *p,
-			 ck_pv call);
+			 ck_pv v);
 /* Element @i of a tuple, O(1), or of a list; false past the end. */
 bool ck_pv_at(const struct ck_pickle *p, ck_pv v, uint64_t i, ck_pv *out);
-/* The last value stored under a string key, by scanning; false: none. */
-bool ck_pv_key(const struct ck_pickle *p, ck_pv dict, const char *key,
-	       ck_pv *out);
+/*
+ * The last value stored under a string key of a DICT, or of the pairs of a
+ * CALL, by scanning; false: none.
+ */
+bool ck_pv_key(const struct ck_pickle *p, ck_pv v, const char *key, ck_pv *out);
 
-/* Parts of a CALL: the callable, its argument tuple, its BUILD state. */
+/*
+ * Parts of a CALL: the callable (GLOBAL, CALL or PERSID) and its argument
+ * tuple, each 0 for another kind; its last BUILD state; the keyword
+ * arguments that NEWOBJ_EX gives.
+ */
 ck_pv ck_pv_callee(const struct ck_pickle *p, ck_pv call);
 ck_pv ck_pv_args(const struct ck_pickle *p, ck_pv call);
 bool ck_pv_state(const struct ck_pickle *p, ck_pv call, ck_pv *out);
+bool ck_pv_kwargs(const struct ck_pickle *p, ck_pv call, ck_pv *out);
 /*
  * An attribute: looks in the state dict, or the dicts of a (dict, slots)
  * state; false: none.
  */
 bool ck_pv_attr(const struct ck_pickle *p, ck_pv call, const char *key,
 		ck_pv *out);
-ck_pv ck_pv_persid(const struct ck_pickle *p, ck_pv v);
+ck_pv ck_pv_persid(const struct ck_pickle *p, ck_pv v); /* 0: no PERSID */
 
 #endif

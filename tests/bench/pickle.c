@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * pickle.c - how fast and how lean a pickle is parsed
+ *
+ *	pickle FILE [ROUNDS]    the best round counts
+ */
+#include "core/parse/pickle.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static char *read_file(const char *name, size_t *len)
+{
+	FILE *f = fopen(name, "rb");
+	char *bytes = NULL;
+	long size;
+
+	if (!f)
+		return NULL;
+	if (!fseek(f, 0, SEEK_END) && (size = ftell(f)) > 0) {
+		rewind(f);
+		bytes = malloc((size_t)size);
+		*len = bytes ? fread(bytes, 1, (size_t)size, f) : 0;
+	}
+	fclose(f);
+	return bytes;
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 2 ? atoi(argv[2]) : 10;
+	double best = 1e30;
+	size_t len = 0;
+	char *bytes = argc > 1 ? read_file(argv[1], &len) : NULL;
+	uint64_t ops = 0, mem = 0;
+
+	if (!bytes) {
+		fprintf(stderr, "usage: pickle FILE [ROUNDS]\n");
+		return 2;
+	}
+	for (int i = 0; i < rounds; i++) {
+		struct ck_pickle *p;
+		struct ck_err err;
+		double start = now_ms();
+
+		if (ck_pickle_parse(&p, bytes, len, NULL, NULL, &err)) {
+			fprintf(stderr, "%s: %s\n", argv[1], err.msg);
+			return 1;
+		}
+		if (now_ms() - start < best)
+			best = now_ms() - start;
+		ops = ck_pickle_ops(p);
+		mem = ck_pickle_memory(p);
+		ck_pickle_free(p);
+	}
+	printf("%.2f ms, %" PRIu64
+	       " opcodes, %.1f M opcodes/s, %.2f arena bytes per input byte\n",
+	       best, ops, (double)ops / best / 1e3, (double)mem / (double)len);
+	free(bytes);
+	return 0;
+}
