@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine_plain.c - requests one after the other, by preadv */
+#include "core/io/engine_priv.h"
+#include "core/io/fault.h"
+
+#include <errno.h>
+
+void ck_io_advance(struct ck_io *io, size_t n)
+{
+	io->off += n;
+	io->len -= n;
+	while (io->nr_iov && n >= io->iov->iov_len) {
+		n -= io->iov->iov_len;
+		io->iov++;
+		io->nr_iov--;
+	}
+	if (n) {
+		io->iov->iov_base = (char *)io->iov->iov_base + n;
+		io->iov->iov_len -= n;
+	}
+}
+
+void ck_io_finish(struct ck_io *io)
+{
+	while (io->len) {
+		ssize_t n = preadv(io->fd, io->iov, ck_io_batch(io),
+				   (off_t)io->off);
+
+		n = ck_fault(n < 0 ? -errno : (int)n);
+		if (n == -EINTR)
+			continue;
+		if (n <= 0) {
+			io->res = n ? (int)n : -EIO;
+			return;
+		}
+		ck_io_advance(io, (size_t)n);
+	}
+	io->res = 0;
+}
+
+static void run_plain(struct ck_engine *e, struct ck_io *io, unsigned nr)
+{
+	(void)e;
+	for (unsigned i = 0; i < nr; i++)
+		ck_io_finish(&io[i]);
+}
+
+static struct ck_engine *open_plain(struct ck_err *err)
+{
+	static struct ck_engine one = { &ck_engine_plain };
+
+	(void)err;
+	return &one;
+}
+
+static void close_plain(struct ck_engine *e)
+{
+	(void)e;
+}
+
+const struct ck_engine_ops ck_engine_plain = {
+	.name = "plain",
+	.open = open_plain,
+	.run = run_plain,
+	.close = close_plain,
+};

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine_priv.h - what the engines share; see engine.h */
+#ifndef CK_ENGINE_PRIV_H
+#define CK_ENGINE_PRIV_H
+
+#include "core/io/engine.h"
+
+#include <limits.h>
+
+/* Every request through the ring, warm or not: for tests/bench/engine.c. */
+extern const struct ck_engine_ops ck_engine_ring;
+
+/* Takes the first @n bytes off @io: they are read. */
+void ck_io_advance(struct ck_io *io, size_t n);
+/* Reads what is left of @io with preadv and sets res. */
+void ck_io_finish(struct ck_io *io);
+
+static inline int ck_io_batch(const struct ck_io *io)
+{
+	return io->nr_iov < IOV_MAX ? (int)io->nr_iov : IOV_MAX;
+}
+
+#endif

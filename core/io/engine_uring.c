@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine_uring.c - what is not in memory goes to an io_uring, all at once
+ *
+ * Pages that are there are taken by preadv2(RWF_NOWAIT), which is cheaper than
+ * a trip through a ring.  What is left of all requests is submitted together,
+ * so that the waits for the storage overlap.  One request left has nothing to
+ * overlap with and is read by preadv, and so is what goes on where the file
+ * was read last: there the kernel's read-ahead hides the wait, and the ring
+ * only costs (docs/performance.md, "Engine").
+ *
+ * One thread a ring.  A filter of system calls does not see what a ring does,
+ * so the ring itself is restricted to the four operations of this project
+ * where the kernel can (Linux 5.10).
+ */
+#include "core/io/engine_priv.h"
+#include "core/io/fault.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ENTRIES 64
+#define FOLLOWED 1024 /* descriptors whose last place is remembered */
+#define NEAR (UINT64_C(4) << 20) /* threads overtake each other */
+
+/* Where each file was read last, by any thread; wrong costs only time. */
+static _Atomic uint64_t last_end[FOLLOWED];
+
+struct uring {
+	struct ck_engine base;
+	struct io_uring ring;
+	bool broken; /* closed; preadv from now on */
+	struct ck_io *left[ENTRIES];
+};
+
+/* liburing 2.3 declares calls for the two uses, but does not export them. */
+static int ring_register(struct io_uring *ring, unsigned op, void *arg,
+			 unsigned nr)
+{
+	return syscall(SYS_io_uring_register, ring->ring_fd, op, arg, nr) < 0 ?
+		       -errno :
+		       0;
+}
+
+/* Kernels that lack it refuse; the ring then works unrestricted. */
+static void restrict_ops(struct io_uring *ring)
+{
+	static const uint8_t ops[] = { IORING_OP_READ, IORING_OP_READV,
+				       IORING_OP_WRITEV, IORING_OP_FSYNC };
+	struct io_uring_restriction res[CK_ARRAY_LEN(ops)];
+
+	memset(res, 0, sizeof(res));
+	for (size_t i = 0; i < CK_ARRAY_LEN(ops); i++) {
+		res[i].opcode = IORING_RESTRICTION_SQE_OP;
+		res[i].sqe_op = ops[i];
+	}
+	ring_register(ring, IORING_REGISTER_RESTRICTIONS, res,
+		      CK_ARRAY_LEN(res));
+}
+
+static int make_ring(struct io_uring *ring)
+{
+	/* What newer kernels make cheaper first. */
+	static const unsigned tries[] = {
+		IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER |
+			IORING_SETUP_DEFER_TASKRUN,
+		IORING_SETUP_R_DISABLED,
+		0,
+	};
+	int ret = -ENOSYS;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(tries); i++) {
+		ret = io_uring_queue_init(ENTRIES, ring, tries[i]);
+		if (ret == -EINVAL)
+			continue;
+		if (ret || !(tries[i] & IORING_SETUP_R_DISABLED))
+			return ret;
+		restrict_ops(ring);
+		ret = ring_register(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+		if (ret)
+			io_uring_queue_exit(ring);
+		return ret;
+	}
+	return ret;
+}
+
+static struct ck_engine *open_as(const struct ck_engine_ops *ops,
+				 struct ck_err *err)
+{
+	struct uring *u = calloc(1, sizeof(*u));
+	int ret;
+
+	if (!u) {
+		ck_fail(err, ENOMEM, "io_uring: no memory");
+		return NULL;
+	}
+	u->base.ops = ops;
+	ret = make_ring(&u->ring);
+	if (ret) {
+		ck_fail(err, -ret, "io_uring: %s", strerror(-ret));
+		free(u);
+		return NULL;
+	}
+	return &u->base;
+}
+
+static struct ck_engine *open_uring(struct ck_err *err)
+{
+	return open_as(&ck_engine_uring, err);
+}
+
+static struct ck_engine *open_ring(struct ck_err *err)
+{
+	return open_as(&ck_engine_ring, err);
+}
+
+static void close_uring(struct ck_engine *e)
+{
+	struct uring *u = (struct uring *)e;
+
+	if (!u->broken)
+		io_uring_queue_exit(&u->ring);
+	free(u);
+}
+
+/* Whether @io goes on where its file was read last; that is now its end. */
+static bool goes_on(const struct ck_io *io)
+{
+	_Atomic uint64_t *last = &last_end[(unsigned)io->fd % FOLLOWED];
+	uint64_t was = atomic_load_explicit(last, memory_order_relaxed);
+
+	atomic_store_explicit(last, io->off + io->len, memory_order_relaxed);
+	return io->off + NEAR >= was && io->off <= was + NEAR && was;
+}
+
+/* Takes what is in memory; true when @io is done, well or not. */
+static bool take_warm(struct ck_io *io)
+{
+	while (io->len) {
+		int batch = ck_io_batch(io);
+		size_t want = 0;
+		ssize_t n;
+
+		for (int i = 0; i < batch; i++)
+			want += io->iov[i].iov_len;
+		n = preadv2(io->fd, io->iov, batch, (off_t)io->off, RWF_NOWAIT);
+		n = ck_fault(n < 0 ? -errno : (int)n);
+		if (n == -EAGAIN || n == -EOPNOTSUPP || n == -EINTR)
+			return false;
+		if (n < 0) {
+			io->res = (int)n;
+			return true;
+		}
+		ck_io_advance(io, (size_t)n);
+		if ((size_t)n < want)
+			return !io->len;
+	}
+	return true;
+}
+
+/* One completion; true when the request needs another turn of the ring. */
+static bool complete(struct ck_io *io, int res)
+{
+	res = ck_fault(res);
+	if (res > 0) {
+		ck_io_advance(io, (size_t)res);
+		return io->len != 0;
+	}
+	if (res == -EINTR)
+		return true;
+	/* The ring may be refused what preadv is not. */
+	if (res == -EAGAIN || res == -EINVAL || res == -EOPNOTSUPP ||
+	    res == -EACCES || res == -EPERM || res == -ECANCELED)
+		ck_io_finish(io);
+	else
+		io->res = res ? res : -EIO;
+	return false;
+}
+
+/* Waits for @nr completions; puts what needs another turn into u->left. */
+static unsigned reap(struct uring *u, unsigned nr)
+{
+	unsigned again = 0;
+
+	while (nr) {
+		struct io_uring_cqe *cqe;
+		struct ck_io *io;
+		int ret = io_uring_wait_cqe(&u->ring, &cqe);
+
+		if (ret == -EINTR || ret == -EAGAIN)
+			continue;
+		/* The kernel still writes to memory of our callers. */
+		if (ret)
+			abort();
+		io = io_uring_cqe_get_data(cqe);
+		ret = cqe->res;
+		io_uring_cqe_seen(&u->ring, cqe);
+		nr--;
+		if (complete(io, ret))
+			u->left[again++] = io;
+	}
+	return again;
+}
+
+/* Submits u->left[0, nr); returns how many need another turn. */
+static unsigned turn(struct uring *u, unsigned nr)
+{
+	unsigned sent = 0, again;
+	struct ck_io *unsent[ENTRIES];
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct ck_io *io = u->left[i];
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+
+		io_uring_prep_readv(sqe, io->fd, io->iov,
+				    (unsigned)ck_io_batch(io), io->off);
+		io_uring_sqe_set_data(sqe, io);
+	}
+	while (sent < nr) {
+		int ret = io_uring_submit(&u->ring);
+
+		if (ret == -EINTR)
+			continue;
+		if (ret <= 0)
+			break;
+		sent += (unsigned)ret;
+	}
+	/* Entries are taken in order, so these never reached the kernel. */
+	memcpy(unsent, u->left + sent, (nr - sent) * sizeof(*unsent));
+	again = reap(u, sent);
+	if (sent == nr)
+		return again;
+	io_uring_queue_exit(&u->ring);
+	u->broken = true;
+	for (unsigned i = 0; i < nr - sent; i++)
+		ck_io_finish(unsent[i]);
+	for (unsigned i = 0; i < again; i++)
+		ck_io_finish(u->left[i]);
+	return 0;
+}
+
+static void run_left(struct uring *u, unsigned nr)
+{
+	if (nr == 1 && u->base.ops == &ck_engine_uring) {
+		ck_io_finish(u->left[0]);
+		return;
+	}
+	while (nr && !u->broken)
+		nr = turn(u, nr);
+}
+
+static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
+{
+	struct uring *u = (struct uring *)e;
+	bool hybrid = u->base.ops == &ck_engine_uring;
+	unsigned nr_left = 0;
+
+	for (unsigned i = 0; i < nr; i++) {
+		bool ahead = hybrid && goes_on(&io[i]);
+
+		io[i].res = 0;
+		if (!io[i].len || (hybrid && !ahead && take_warm(&io[i])))
+			continue;
+		if (u->broken || ahead) {
+			ck_io_finish(&io[i]);
+			continue;
+		}
+		u->left[nr_left++] = &io[i];
+		if (nr_left == ENTRIES) {
+			run_left(u, nr_left);
+			nr_left = 0;
+		}
+	}
+	run_left(u, nr_left);
+}
+
+const struct ck_engine_ops ck_engine_uring = {
+	.name = "uring",
+	.open = open_uring,
+	.run = run_uring,
+	.close = close_uring,
+};
+
+const struct ck_engine_ops ck_engine_ring = {
+	.name = "ring",
+	.open = open_ring,
+	.run = run_uring,
+	.close = close_uring,
+};
