@@ -153,7 +153,7 @@ PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS))
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCH))
-PROGRAMS_lint := $(B)/unshard $(CORE)
+PROGRAMS_lint := $(B)/unshard $(CORE) $(patsubst %,$(B)/man/%,$(MAN))
 PROGRAMS_valgrind := $(B)/unit
 STAGES := unit cmd fuzz mount lint
 export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR
@@ -181,7 +181,7 @@ check-race: need-build ## tests/race under ThreadSanitizer
 	+@$(MAKE) --no-print-directory SAN=thread run-race
 run-race:
 	$(call stages,race)
-nothing:
+nothing: ; @:
 
 lint: need-build+check ## layers, sizes, manual, format and more
 	$(call stages,lint)
@@ -207,12 +207,14 @@ demo: need-build+run+demo ## mount a small real checkpoint and read it
 
 .PHONY: man install uninstall dist help clean FORCE
 man: $(patsubst %,$(B)/man/%,$(MAN)) ## the manual pages, at build/man/
-# A line "@options@" stands for the table of -o options.
-$(B)/man/%: docs/man/%.scd $(B)/unshard
+# docs/options.c: lines "@options mount@", "@options open@" and "@formats@" of
+# a page stand for tables that the sources hold.
+$(B)/options: $(B)/docs/options.o $(B)/libcmd.a $(CORE)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(B)/man/%: docs/man/%.scd $(B)/options
 	@mkdir -p $(@D)
-	$(Q)docs/man/expand $(B)/unshard <$< | scdoc >$@
+	$(Q)$(B)/options <$< >$@.scd && scdoc <$@.scd >$@
 
-INSTALL ?= install
 install: need-build ## into $(PREFIX), DESTDIR before it
 	@$(MAKE) --no-print-directory $(B)/unshard man
 	@packaging/install.sh install

@@ -56,9 +56,11 @@ can_install() {
 	[ "$(id -u)" = 0 ] || command -v sudo >/dev/null
 }
 
-# The package lists may be missing or older than the mirror: then once more.
+# The package lists may be missing, or older than the mirror: then once more.
 install() {
 	echo "installing:$*"
+	ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 ||
+		as_root apt-get -q update
 	set -- env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
 		-o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
 		install --no-install-recommends $*

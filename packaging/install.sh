@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# install.sh install|uninstall - what `make install` puts where
+#
+# B, VERSION, PREFIX, SBINDIR and DESTDIR come from the Makefile.
+
+set -eu
+cd "$(dirname "$0")/.."
+bin=$PREFIX/bin man=$PREFIX/share/man doc=$PREFIX/share/doc/unshardfs
+completion=$PREFIX/share/bash-completion/completions
+
+put() { # MODE FROM TO
+	install -D -m "$1" "$2" "$DESTDIR$3"
+}
+
+# Each line: MODE FROM TO, or "link" TARGET TO.
+list() {
+	echo "755 $B/unshard $bin/unshard"
+	# mount -t unshardfs runs the first, mount -t fuse.unshardfs the other.
+	echo "link $bin/unshard $SBINDIR/mount.unshardfs"
+	echo "link unshard $bin/unshardfs"
+	for page in "$B"/man/*.[1-8]; do
+		echo "644 $page $man/man${page##*.}/${page##*/}"
+	done
+	echo "644 packaging/completion/unshard.bash $completion/unshard"
+	for file in README.md LICENSE docs/*.md; do
+		echo "644 $file $doc/${file##*/}"
+	done
+	for file in mount-helpers/*.service mount-helpers/*.mount \
+			mount-helpers/*fstab*; do
+		[ ! -e "$file" ] || echo "644 $file $doc/examples/${file##*/}"
+	done
+}
+
+list | while read -r mode from to; do
+	case $1,$mode in
+	install,link)
+		mkdir -p "$DESTDIR${to%/*}"
+		ln -sf "$from" "$DESTDIR$to" ;;
+	install,*) put "$mode" "$from" "$to" ;;
+	uninstall,*) rm -f "$DESTDIR$to" ;;
+	*) echo "usage: install.sh install|uninstall" >&2; exit 2 ;;
+	esac
+done
+[ "$1" = install ] || rmdir "$DESTDIR$doc/examples" "$DESTDIR$doc" 2>/dev/null || :

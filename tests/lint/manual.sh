@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# What --help says is in the manual, and the other way round: subcommands,
+# their flags, the -o options, formats.
+
+status=0
+no() {
+	echo "$*"
+	status=1
+}
+# Words that look like flags, in a page's source or in --help.
+flags() {
+	tr -d '*_\\' | grep -oE '(^|[^[:alnum:]-])--[a-z][a-z-]+' |
+		grep -oE -e '--[a-z-]+' | sort -u
+}
+# "NAME" or "NAME=VALUE" that begin an entry of the list of options.
+help_options() { sed -n '/^-o NAME/,$s/^  \([a-z][a-z-]*\).*/\1/p' | sort -u; }
+page_options() { sed -n 's/^\*\([a-z][a-z-]*\)\*\(=_.*\)\{0,1\}$/\1/p' | sort -u; }
+
+compare() { # WHAT HELP PAGE
+	local a b
+	a=$(comm -23 <(echo "$2") <(echo "$3") | xargs)
+	b=$(comm -13 <(echo "$2") <(echo "$3") | xargs)
+	[ -z "$a" ] || no "$1: in --help, not in the manual: $a"
+	[ -z "$b" ] || no "$1: in the manual, not in --help: $b"
+}
+
+commands=$("$B/unshard" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p')
+[ -n "$commands" ] || no "unshard --help lists no commands"
+for c in $commands; do
+	man=docs/man/unshard-$c.1.scd
+	[ -e "$man" ] || { no "$man: missing"; continue; }
+	help=$("$B/unshard" "$c" --help)
+	full=$(cat "$B/man/unshard-$c.1.scd")
+	compare "$c flags" "$(echo "$help" | flags)" "$(echo "$full" | flags |
+		grep -vxE -e '--(version|formats)')"
+	compare "$c options" "$(echo "$help" | help_options)" \
+		"$(echo "$full" | page_options | grep -vxF "$("$B/unshard" \
+		--formats | awk '{ print $1 }')")"
+	grep -q "unshard-$c" docs/man/unshard.1.scd ||
+		no "unshard.1.scd does not name unshard-$c(1)"
+done
+for man in docs/man/unshard-*.1.scd; do
+	c=${man#docs/man/unshard-}
+	echo "$commands" | grep -qx "${c%.1.scd}" ||
+		no "$man: there is no such command"
+done
+for f in $("$B/unshard" --formats | awk '{ print $1 }'); do
+	cat "$B"/man/*.scd | grep -q "\*$f\*" || no "format $f: not in the manual"
+done
+exit $status
