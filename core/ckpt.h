@@ -25,10 +25,16 @@
 
 struct ck_ckpt;
 
-/* Settings read from opts: format sandbox follow engine cache-mem spool ... */
+/*
+ * The parser gets 5 s, 1 s more for each 8 MiB of index or 10 files (or what
+ * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
+ * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
+ * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
+ * spool spool-max max-files.
+ */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err);
-/* Takes @root (moves it); @image_fd stays the caller's.  @opts is borrowed. */
+/* Takes @root (moves it) if all goes well; @image_fd stays the caller's. */
 int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 		  const struct ck_opts *opts, int image_fd, struct ck_err *err);
 /* Both, for a path. */

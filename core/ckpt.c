@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt.c - an image, its sources and its reader, as one thing */
+#include "core/ckpt.h"
+
+#include "core/ckpt_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/size.h"
+#include "core/catalog/image.h"
+#include "core/geom/dtype.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The search for a chunk's tensor relies on it; the builder keeps to it. */
+static int check_order(const struct ck_image *img, struct ck_err *err)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		const struct ck_tensor *t = &img->tensors[i];
+
+		if (t->nr_all && t->first < end)
+			return ck_fail(err, EINVAL, "image: the chunks of "
+				       "tensor %u lie before those of others",
+				       i);
+		if (t->nr_all)
+			end = (uint64_t)t->first + t->nr_all;
+	}
+	return 0;
+}
+
+/* Bytes of the elements of a chunk; an item is counted as a whole. */
+static uint64_t chunk_bytes(const struct ck_image *img, uint32_t tensor,
+			    uint32_t chunk)
+{
+	const struct ck_chunk *c = &img->chunks[chunk];
+	const struct ck_layout *l = &img->layouts[c->layout];
+	unsigned rank = img->tensors[tensor].grid_rank;
+	uint64_t nr = 1, item = ck_ckpt_item_len(img, chunk);
+
+	if (item)
+		return item;
+	if (l->flags & CK_LAYOUT_FLAT)
+		nr = img->dims[c->corner + rank + 1] -
+		     img->dims[c->corner + rank];
+	else if (!ck_dims_volume(img->dims + l->len, rank, &nr))
+		return 0;
+	return nr * ck_dtype_info(l->dtype)->size;
+}
+
+static void fault(void *ctx, uint32_t tensor, uint32_t chunk,
+		  const struct ck_err *err)
+{
+	struct ck_ckpt *ck = ctx;
+	const struct ck_chunk *c;
+	struct ck_late_problem p = {
+		.tensor = tensor,
+		.chunk = chunk,
+		.reason = (char *)err->msg,
+	};
+
+	if (chunk >= ck->img.nr_chunks || tensor >= ck->img.nr_tensors)
+		return;
+	c = &ck->img.chunks[chunk];
+	if (c->state != CK_OK)
+		return; /* a problem of the image says so */
+	p.off = c->off;
+	p.len = chunk_bytes(&ck->img, tensor, chunk);
+	ck_late_add(&ck->late, &p);
+}
+
+static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
+			struct ck_err *err)
+{
+	const char *engine = ck_opts_get(opts, "engine");
+	const char *spool = ck_opts_get(opts, "spool");
+	struct ck_reader_in in = {
+		.img = &ck->img,
+		.root = &ck->root,
+		.side = ck->side,
+		.resolve = ck_ckpt_resolve_chunk,
+		.resolve_ctx = ck,
+		.fault = fault,
+		.fault_ctx = ck,
+		.cache_mem = ck_opts_size(opts, "cache-mem", 0),
+		.spool_max = ck_opts_size(opts, "spool-max", 0),
+		.max_files = (unsigned)ck_opts_size(opts, "max-files", 0),
+	};
+
+	ck->engine = ck_engine_choose(engine ? engine : "auto", err);
+	if (!ck->engine)
+		return -err->code;
+	ck->spool = spool ? strdup(spool) : NULL;
+	if (spool && !ck->spool)
+		return ck_fail(err, ENOMEM, "out of memory");
+	in.spool_dir = ck->spool;
+	in.engine = ck->engine;
+	return ck_reader_new(&ck->reader, &in, err);
+}
+
+static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int image_fd,
+		 struct ck_err *err)
+{
+	int ret = ck_image_map(&ck->img, image_fd, err);
+
+	if (!ret)
+		ret = check_order(&ck->img, err);
+	if (ret)
+		return ret;
+	ck->side = ck_side_new(ck->img.nr_chunks);
+	if (!ck->side)
+		return ck_fail(err, ENOMEM, "out of memory");
+	return start_reader(ck, opts, err);
+}
+
+int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
+		  const struct ck_opts *opts, int image_fd, struct ck_err *err)
+{
+	struct ck_ckpt *ck = calloc(1, sizeof(*ck));
+	struct ck_root none = { .fd = -1, .blobs_fd = -1 };
+	struct ck_err local;
+	int ret;
+
+	if (!ck)
+		return ck_fail(err, ENOMEM, "out of memory");
+	ck_late_init(&ck->late);
+	ck->root = *root;
+	ret = start(ck, opts, image_fd, err ? err : &local);
+	if (ret) {
+		ck->root = none; /* still the caller's */
+		ck_ckpt_close(ck);
+		return ret;
+	}
+	*root = none;
+	*out = ck;
+	return 0;
+}
+
+int ck_ckpt_open(struct ck_ckpt **out, const char *path,
+		 const struct ck_opts *opts, struct ck_err *err)
+{
+	ck_auto_fd int image_fd = -1;
+	struct ck_root root;
+	int ret = ck_root_open(&root, path, opts, err);
+
+	if (ret)
+		return ret;
+	ret = ck_ckpt_describe(&root, opts, &image_fd, err);
+	if (!ret)
+		ret = ck_ckpt_serve(out, &root, opts, image_fd, err);
+	if (ret)
+		ck_root_close(&root);
+	return ret;
+}
+
+void ck_ckpt_close(struct ck_ckpt *ck)
+{
+	if (!ck)
+		return;
+	if (ck->reader)
+		ck_reader_free(ck->reader);
+	if (ck->side)
+		ck_side_free(ck->side);
+	if (ck->img.base)
+		ck_image_unmap(&ck->img);
+	ck_root_close(&ck->root);
+	ck_late_free(&ck->late);
+	free(ck->spool);
+	free(ck);
+}
+
+const struct ck_image *ck_ckpt_image(const struct ck_ckpt *ck)
+{
+	return &ck->img;
+}
+
+const struct ck_root *ck_ckpt_root(const struct ck_ckpt *ck)
+{
+	return &ck->root;
+}
+
+const struct ck_side *ck_ckpt_side(const struct ck_ckpt *ck)
+{
+	return ck->side;
+}
+
+const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck)
+{
+	return ck_reader_stats(ck->reader);
+}
+
+const char *ck_ckpt_engine(const struct ck_ckpt *ck)
+{
+	return ck->engine->name;
+}
+
+int ck_ckpt_read(struct ck_ckpt *ck, uint32_t tensor, void *buf, uint64_t len,
+		 uint64_t off, struct ck_err *err)
+{
+	return ck_reader_read(ck->reader, tensor, buf, len, off, err);
+}
+
+int ck_ckpt_read_box(struct ck_ckpt *ck, uint32_t tensor,
+		     const struct ck_box *box, void *buf, uint64_t len,
+		     struct ck_err *err)
+{
+	return ck_reader_read_box(ck->reader, tensor, box, buf, len, err);
+}
+
+int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
+			uint64_t len, uint64_t off, struct ck_err *err)
+{
+	const struct ck_object *o = &ck->img.objects[object];
+
+	if (!ck_range_ok(off, len, o->len))
+		return ck_fail(err, EINVAL, "bytes %llu..%llu are outside of "
+			       "the item's %llu", (unsigned long long)off,
+			       (unsigned long long)(off + len),
+			       (unsigned long long)o->len);
+	return ck_reader_source(ck->reader, o->src, buf, len, o->off + off,
+				err);
+}
+
+int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
+{
+	const struct ck_tensor *t = &ck->img.tensors[tensor];
+	struct ck_place place;
+	int first_bad = 0;
+
+	for (uint32_t c = t->first; c < t->first + t->nr_all; c++) {
+		struct ck_err local;
+		int ret;
+
+		if (!ck_ckpt_item_len(&ck->img, c) ||
+		    ck->img.chunks[c].state != CK_OK ||
+		    ck_side_get(ck->side, c, &place) != CK_SIDE_UNKNOWN)
+			continue;
+		ret = ck_ckpt_resolve_chunk(ck, c, &local);
+		if (!ret)
+			continue;
+		fault(ck, tensor, c, &local);
+		if (!first_bad)
+			first_bad = ck_fail(err, local.code, "%s", local.msg);
+	}
+	return first_bad;
+}
+
+void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
+{
+	ck_late_dump(&ck->late, &ck->img, json, out);
+}
+
+uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck)
+{
+	return atomic_load(&ck->late.seq);
+}

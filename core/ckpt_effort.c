@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_effort.c - limits for the parser, from names and sizes alone
+ *
+ * Runs outside the sandbox, so it opens no file of the checkpoint.
+ */
+#include "core/ckpt_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/base/size.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define ENTRIES_MAX 100000 /* looked at */
+#define HEADER_GUESS (64 << 10) /* read of a file that is no index */
+
+static bool ends_in(const char *name, const char *end)
+{
+	size_t a = strlen(name), b = strlen(end);
+
+	return a >= b && !strcmp(name + a - b, end);
+}
+
+static bool is_index(const char *name)
+{
+	return ends_in(name, ".json") || ends_in(name, ".metadata");
+}
+
+static void count(struct ck_effort *e, uint64_t size, bool index)
+{
+	uint64_t most = index ? CK_MAX_INDEX : HEADER_GUESS;
+
+	e->index_bytes += CK_MIN(size, most);
+	e->files++;
+}
+
+static void count_only(const struct ck_root *root, struct ck_effort *e)
+{
+	struct stat st;
+
+	/* Its header may be all of it. */
+	if (!fstatat(root->fd, root->only, &st, 0) && S_ISREG(st.st_mode))
+		count(e, CK_MIN((uint64_t)st.st_size, CK_MAX_HEADER), true);
+}
+
+static void count_dir(const struct ck_root *root, struct ck_effort *e)
+{
+	int fd = openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_auto_dir DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *d;
+	struct stat st;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	for (unsigned n = 0; n < ENTRIES_MAX && (d = readdir(dir)); n++) {
+		/* A stat of what is mounted below may hang. */
+		if (d->d_type == DT_DIR)
+			continue;
+		if (!fstatat(root->fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			count(e, (uint64_t)st.st_size, is_index(d->d_name));
+	}
+}
+
+void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
+		     struct ck_effort *e)
+{
+	*e = (struct ck_effort){ 0 };
+	if (root->only)
+		count_only(root, e);
+	else
+		count_dir(root, e);
+	e->seconds = (unsigned)(5 + (e->index_bytes >> 23) + e->files / 10);
+	e->seconds = (unsigned)ck_opts_size(opts, "parse-time", e->seconds);
+	e->memory = (UINT64_C(512) << 20) + 16 * e->index_bytes;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_late.c - problems that only reading finds; bounded, each once */
+#include "core/ckpt_priv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ck_late_init(struct ck_late *l)
+{
+	*l = (struct ck_late){ 0 };
+	pthread_mutex_init(&l->lock, NULL);
+}
+
+void ck_late_free(struct ck_late *l)
+{
+	for (size_t i = 0; i < l->nr; i++)
+		free(l->v[i].reason);
+	free(l->v);
+	pthread_mutex_destroy(&l->lock);
+}
+
+static bool known(const struct ck_late *l, const struct ck_late_problem *p)
+{
+	for (size_t i = l->nr; i-- > 0;)
+		if (l->v[i].chunk == p->chunk && l->v[i].tensor == p->tensor)
+			return true;
+	return false;
+}
+
+static bool append(struct ck_late *l, const struct ck_late_problem *p)
+{
+	char *reason;
+
+	if (!l->v)
+		l->v = calloc(CK_LATE_MAX, sizeof(*l->v));
+	reason = l->v ? strdup(p->reason) : NULL;
+	if (!reason)
+		return false;
+	l->v[l->nr] = *p;
+	l->v[l->nr++].reason = reason;
+	return true;
+}
+
+void ck_late_add(struct ck_late *l, const struct ck_late_problem *p)
+{
+	bool grew = false;
+
+	pthread_mutex_lock(&l->lock);
+	if (l->nr < CK_LATE_MAX) {
+		grew = !known(l, p) && append(l, p);
+	} else if (!l->full && !known(l, p)) {
+		l->full = true;
+		grew = true;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (grew)
+		atomic_fetch_add(&l->seq, 1);
+}
+
+/* The file that a chunk lies in, in the end. */
+static const char *file_of(const struct ck_image *img, uint32_t chunk,
+			   size_t *len)
+{
+	const struct ck_src *src = &img->srcs[img->chunks[chunk].src];
+
+	if (src->kind == CK_SRC_CODEC)
+		src = &img->srcs[src->parent];
+	return src->kind == CK_SRC_FILE ? ck_image_str(img, src->name, len) :
+					  NULL;
+}
+
+static void add_json(const struct ck_late_problem *p,
+		     const struct ck_image *img, struct ck_str *out)
+{
+	const char *text;
+	size_t len;
+
+	ck_str_puts(out, "{\"severity\": \"error\", \"tensor\": ");
+	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
+	ck_str_json(out, text, len);
+	text = file_of(img, p->chunk, &len);
+	if (text) {
+		ck_str_puts(out, ", \"file\": ");
+		ck_str_json(out, text, len);
+	}
+	ck_str_fmt(out, ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64
+		   ", \"reason\": ", p->off, p->len);
+	ck_str_json(out, p->reason, strlen(p->reason));
+	ck_str_puts(out, "}");
+}
+
+/* Bytes that would break a line are shown as the error lines show them. */
+static void add_name(const char *name, size_t len, struct ck_str *out)
+{
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)name[i];
+
+		if (c < 0x20 || c == 0x7f)
+			ck_str_fmt(out, "\\x%02x", c);
+		else
+			ck_str_add(out, name + i, 1);
+	}
+}
+
+static void add_line(const struct ck_late_problem *p,
+		     const struct ck_image *img, struct ck_str *out)
+{
+	const char *text;
+	size_t len;
+
+	ck_str_puts(out, "error: tensor ");
+	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
+	add_name(text, len, out);
+	text = file_of(img, p->chunk, &len);
+	if (text) {
+		ck_str_puts(out, ", file ");
+		add_name(text, len, out);
+	}
+	ck_str_fmt(out, ", bytes %" PRIu64 "..%" PRIu64 ": %s\n", p->off,
+		   p->off + p->len, p->reason);
+}
+
+void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
+		  struct ck_str *out)
+{
+	static const char more[] = "more parts could not be read than are "
+				   "listed here";
+
+	pthread_mutex_lock(&l->lock);
+	for (size_t i = 0; i < l->nr; i++) {
+		if (!json)
+			add_line(&l->v[i], img, out);
+		else
+			add_json(&l->v[i], img, out);
+		if (json && i + 1 < l->nr)
+			ck_str_puts(out, ",\n");
+	}
+	if (l->full && json)
+		ck_str_fmt(out, ",\n{\"severity\": \"note\", \"reason\": "
+			   "\"%s\"}", more);
+	else if (l->full)
+		ck_str_fmt(out, "note: %s\n", more);
+	pthread_mutex_unlock(&l->lock);
+}

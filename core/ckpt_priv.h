@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_priv.h - the parts of ckpt.c */
+#ifndef CK_CKPT_PRIV_H
+#define CK_CKPT_PRIV_H
+
+#include "core/ckpt.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/*
+ * A short-lived process for one call.  @run's error comes back as if it had
+ * been called here; its death, or a hang, becomes an error too.  Only @keep
+ * and the standard descriptors are open in it.  It may allocate, but it must
+ * not touch locks of the program, for other threads may have held them.
+ */
+struct ck_child {
+	const char *what; /* "the parser", for messages */
+	int (*run)(void *ctx, struct ck_err *err);
+	void *ctx;
+	const int *keep;
+	unsigned nr_keep;
+	unsigned seconds; /* then it is killed: -ETIMEDOUT */
+};
+int ck_child_call(const struct ck_child *c, struct ck_err *err);
+
+/*
+ * How much time and memory the index of a checkpoint may take: what the names
+ * and sizes of its files suggest, without a look into them.
+ */
+struct ck_effort {
+	uint64_t index_bytes, files;
+	unsigned seconds; /* 5, and 1 for each 8 MiB of index or 10 files */
+	uint64_t memory; /* 512 MiB, and 16 times the index */
+};
+void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
+		     struct ck_effort *out);
+
+/* Late problems: see ckpt.h.  Any thread. */
+#define CK_LATE_MAX 1024
+
+struct ck_late_problem {
+	uint32_t tensor, chunk;
+	uint64_t off, len;
+	char *reason;
+};
+
+struct ck_late {
+	pthread_mutex_t lock;
+	struct ck_late_problem *v;
+	size_t nr;
+	bool full;
+	_Atomic uint64_t seq;
+};
+void ck_late_init(struct ck_late *l);
+void ck_late_free(struct ck_late *l);
+/* Copies @reason; the same tensor and chunk once. */
+void ck_late_add(struct ck_late *l, const struct ck_late_problem *p);
+void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
+		  struct ck_str *out);
+
+struct ck_ckpt {
+	struct ck_root root;
+	struct ck_image img;
+	struct ck_side *side;
+	struct ck_reader *reader;
+	const struct ck_engine_ops *engine;
+	char *spool; /* NULL: the default */
+	struct ck_late late;
+};
+
+/* The tensor that chunk number @chunk belongs to. */
+uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk);
+/* Bytes of the chunk's item, as the index says; 0: not deferred. */
+uint64_t ck_ckpt_item_len(const struct ck_image *img, uint32_t chunk);
+/* ck_resolve_fn; @ctx is the struct ck_ckpt. */
+int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err);
+
+struct ck_torch_item;
+/*
+ * Where the elements of a box of @lens are in @item, which must hold exactly
+ * them in the same order, however its axes are cut: strides per box axis.
+ * False: it does not.
+ */
+bool ck_item_fits(const struct ck_torch_item *item, const uint64_t *lens,
+		  unsigned rank, int64_t *stride);
+
+#endif
