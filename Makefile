@@ -205,7 +205,7 @@ demo: need-build+run+demo ## mount a small real checkpoint and read it
 
 # ---- manual, install, release -------------------------------------------
 
-.PHONY: man install uninstall dist help clean FORCE
+.PHONY: man install uninstall dist deb help clean FORCE
 man: $(patsubst %,$(B)/man/%,$(MAN)) ## the manual pages, at build/man/
 # docs/options.c: lines "@options mount@", "@options open@" and "@formats@" of
 # a page stand for tables that the sources hold.
@@ -225,6 +225,13 @@ dist: ## build/dist/unshardfs-VERSION.tar.gz, from what is committed
 	@mkdir -p build/dist
 	git archive --prefix=unshardfs-$(VERSION)/ HEAD | \
 		gzip -9n >build/dist/unshardfs-$(VERSION).tar.gz
+
+deb: ## a Debian package, below build/deb/ (needs dpkg-dev and debhelper)
+	rm -rf build/deb && mkdir -p build/deb/unshardfs-$(VERSION)
+	git archive HEAD | tar -x -C build/deb/unshardfs-$(VERSION)
+	cp -r packaging/debian build/deb/unshardfs-$(VERSION)/debian
+	cd build/deb/unshardfs-$(VERSION) && env -u MAKEFLAGS -u MAKELEVEL \
+		dpkg-buildpackage -b -us -uc
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s%s\n", $$1, $$2 }' \

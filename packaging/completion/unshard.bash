@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# bash completion for unshard(1).  Commands, flags, options and formats come
+# from --help, tensor names from the checkpoint, so nothing is listed twice.
+
+_unshard_commands() {
+	unshard --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p'
+}
+
+_unshard_flags() { # COMMAND
+	unshard "$1" --help 2>/dev/null | grep -oE -e '--[a-z][a-z-]+' | sort -u
+	echo -o
+}
+
+# After -o: NAME or NAME=, of what follows the last comma.
+_unshard_options() { # COMMAND WORD
+	local done=${2%"${2##*,}"}
+	unshard "$1" --help 2>/dev/null |
+		sed -n "/^-o NAME/,\$s|^  \([a-z][a-z-]*=\{0,1\}\).*|$done\1|p"
+}
+
+_unshard() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+	local command=${COMP_WORDS[1]} ckpt=
+	COMPREPLY=()
+
+	if [ "$COMP_CWORD" = 1 ]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_unshard_commands) \
+			--help --version --formats" -- "$cur")
+		return
+	fi
+	if [ "$prev" = -o ]; then
+		compopt -o nospace
+		mapfile -t COMPREPLY < <(compgen -W \
+			"$(_unshard_options "$command" "$cur")" -- "$cur")
+		return
+	fi
+	if [[ $cur == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W \
+			"$(_unshard_flags "$command")" -- "$cur")
+		return
+	fi
+	# The word after a checkpoint is a tensor for these three.
+	[ "$COMP_CWORD" -gt 2 ] && ckpt=${COMP_WORDS[COMP_CWORD - 1]}
+	case $command in
+	inspect | plan | cat)
+		if [ -e "$ckpt" ]; then
+			mapfile -t COMPREPLY < <(unshard ls --json "$ckpt" \
+				2>/dev/null | grep -oE '"name": ?"[^"\\]+"' |
+				sed 's/.*: \{0,1\}"//; s/"$//' |
+				grep -F -- "$cur" | grep "^${cur//./\\.}")
+			return
+		fi ;;
+	esac
+	compopt -o filenames
+	mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
+complete -F _unshard unshard
