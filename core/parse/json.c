@@ -114,10 +114,9 @@ static int prescan(struct scan *sc, const char *bytes, size_t len,
 static json_t *load(const char *bytes, size_t len, struct ck_err *err)
 {
 	json_error_t je;
-	json_t *j = json_loadb(bytes, len,
-			       JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL |
-				       JSON_DECODE_ANY,
-			       &je);
+	json_t *j = json_loadb(
+		bytes, len,
+		JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
 
 	if (!j)
 		ck_fail(err, EINVAL, "byte %d: %s", je.position, je.text);
@@ -207,9 +206,9 @@ static int restore_nuls(json_t *root)
 		if (json_is_object(j) && restore_keys(j))
 			return -1;
 		if (json_is_object(j) || json_is_array(j))
-			stack[nr++] = (struct level){
-				.j = j, .it = json_object_iter(j)
-			};
+			stack[nr++] =
+				(struct level){ .j = j,
+						.it = json_object_iter(j) };
 		for (j = NULL; !j && nr; nr -= !j)
 			j = next_child(&stack[nr - 1]);
 		if (!j)

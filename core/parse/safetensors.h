@@ -20,6 +20,7 @@ struct ck_st_tensor {
 	const char *dtype_name; /* as in the file */
 	enum ck_dtype dtype; /* CK_DT_NONE: unknown to us */
 	unsigned rank;
+	/* F4: halved along the last axis, as CK_DT_F4_E2M1FN_X2 counts it. */
 	uint64_t shape[CK_MAX_RANK];
 	uint64_t begin, end; /* bytes of the file, not of the data */
 	const char *why; /* not NULL: this entry is unusable, and why */
