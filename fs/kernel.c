@@ -18,6 +18,7 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -168,6 +169,16 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 	k->direct = k->direct_mmap || k->want == FS_DIRECT_ON;
 }
 
+/* libfuse would say so at length; one descriptor for all does too. */
+static int can_clone(void)
+{
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 /* Idle threads are kept: making them costs more than a request. */
 int fs_kernel_loop(struct fs_kernel *k, struct fuse_session *se)
 {
@@ -177,14 +188,14 @@ int fs_kernel_loop(struct fs_kernel *k, struct fuse_session *se)
 
 	if (!cfg)
 		return -ENOMEM;
-	fuse_loop_cfg_set_clone_fd(cfg, 1);
+	fuse_loop_cfg_set_clone_fd(cfg, (unsigned)can_clone());
 	fuse_loop_cfg_set_max_threads(cfg, k->threads);
 	fuse_loop_cfg_set_idle_threads(cfg, k->threads);
 	ret = fuse_session_loop_mt(se, cfg);
 	fuse_loop_cfg_destroy(cfg);
 	return ret;
 #else
-	struct fuse_loop_config cfg = { .clone_fd = 1,
+	struct fuse_loop_config cfg = { .clone_fd = can_clone(),
 					.max_idle_threads = k->threads };
 
 	return fuse_session_loop_mt(se, &cfg);

@@ -31,6 +31,9 @@ struct fs_session;
 int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		    const struct ck_opts *opts, struct ck_err *err);
 
+/* The device; the worker must keep it open.  -1 after fs_session_detach(). */
+int fs_session_fd(const struct fs_session *s);
+
 struct fs_serve_in {
 	struct ck_ckpt *ck; /* borrowed until the call returns */
 	unsigned sandbox; /* CK_SANDBOX_* in force, for .unshard/stats */

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mounts.c - reads lines of /proc/self/mountinfo
+ *
+ *	36 35 0:57 / /mnt/a\040b ro,nosuid shared:1 - fuse.unshardfs SRC ro
+ *	      dev    path, octal escapes             type
+ */
+#include "fs/mounts.h"
+
+#include "core/base/auto.h"
+#include "fs/session.h"
+#include "fs/spawn.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+/* "\040" and its like become bytes again, in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] && s[3]) {
+			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 |
+				       (s[3] - '0'));
+			s += 3;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+/* Cuts one line up; false where it is none. */
+static bool parse(char *line, char **path, struct fs_mount_info *out)
+{
+	char *rest = strstr(line, " - ");
+	char *save = NULL, *dev;
+
+	if (!rest)
+		return false;
+	*rest = '\0';
+	if (sscanf(rest + 3, "%63s", out->type) != 1)
+		return false;
+	strtok_r(line, " ", &save);
+	strtok_r(NULL, " ", &save);
+	dev = strtok_r(NULL, " ", &save);
+	strtok_r(NULL, " ", &save);
+	*path = strtok_r(NULL, " ", &save);
+	if (!dev || !*path)
+		return false;
+	snprintf(out->dev, sizeof(out->dev), "%s", dev);
+	unescape(*path);
+	return true;
+}
+
+int fs_mounts_find(const char *path, struct fs_mount_info *out)
+{
+	ck_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
+	ck_auto_free char *line = NULL;
+	struct fs_mount_info info;
+	int ret = -ENOENT;
+	size_t room = 0;
+	char *at;
+
+	if (!f)
+		return -errno;
+	while (getline(&line, &room, f) > 0) {
+		if (!parse(line, &at, &info) || strcmp(at, path))
+			continue;
+		*out = info; /* a later line lies on top */
+		ret = 0;
+	}
+	return ret;
+}
+
+static int busy(const char *path, struct ck_err *err)
+{
+	return ck_fail(err, EBUSY,
+		       "%s is busy: a file is open or a process stands in it "
+		       "(fuser -vm shows who); -l unmounts it when they end",
+		       path);
+}
+
+static int end_as_user(const char *path, bool lazy, struct ck_err *err)
+{
+	const char *const argv[] = { "fusermount3", lazy ? "-uz" : "-u", "--",
+				     path, NULL };
+	char said[512];
+	int ret = fs_spawn(argv, said, sizeof(said));
+
+	if (ret < 0)
+		return ck_fail(err, -ret,
+			       "%s: cannot run fusermount3 (package fuse3): %s",
+			       path, strerror(-ret));
+	if (!ret)
+		return 0;
+	if (strstr(said, "busy"))
+		return busy(path, err);
+	return ck_fail(err, EPERM, "%s: %s", path,
+		       *said ? said : "fusermount3 could not unmount it");
+}
+
+int fs_mounts_end(const char *path, bool lazy, struct ck_err *err)
+{
+	int flags = UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0);
+
+	if (!umount2(path, flags))
+		return 0;
+	if (errno == EBUSY)
+		return busy(path, err);
+	if (errno == EPERM)
+		return end_as_user(path, lazy, err);
+	return ck_fail(err, errno, "%s: cannot unmount: %s", path,
+		       strerror(errno));
+}
+
+/*
+ * The absolute path of @mnt, which is joined from its folder's, for a dead
+ * mount cannot be asked.
+ */
+static bool path_of(const char *mnt, char out[PATH_MAX])
+{
+	char copy[PATH_MAX], copy2[PATH_MAX], dir[PATH_MAX];
+	const char *base;
+	int n;
+
+	if (strlen(mnt) >= PATH_MAX)
+		return false;
+	strcpy(copy, mnt);
+	strcpy(copy2, mnt);
+	base = basename(copy);
+	if (!strcmp(base, ".") || !strcmp(base, "..") || !strcmp(base, "/"))
+		return realpath(mnt, out);
+	if (!realpath(dirname(copy2), dir))
+		return false;
+	n = snprintf(out, PATH_MAX, "%s/%s", strcmp(dir, "/") ? dir : "", base);
+	return n > 0 && n < PATH_MAX;
+}
+
+int fs_unmount(const char *mnt, bool lazy, struct ck_err *err)
+{
+	struct fs_mount_info info;
+	char path[PATH_MAX];
+
+	if (!path_of(mnt, path))
+		return ck_fail(err, errno, "%s: %s", mnt, strerror(errno));
+	/* Not there: it may be a link to the place. */
+	if (fs_mounts_find(path, &info) && !realpath(mnt, path))
+		return ck_fail(err, errno, "%s: %s", mnt, strerror(errno));
+	if (fs_mounts_find(path, &info))
+		return ck_fail(err, EINVAL, "%s: nothing is mounted there",
+			       mnt);
+	if (strcmp(info.type, FS_MOUNT_TYPE))
+		return ck_fail(err, EINVAL, "%s: expected a mount of unshard, "
+			       "found one of type %s", mnt, info.type);
+	return fs_mounts_end(path, lazy, err);
+}

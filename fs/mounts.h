@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mounts.h - what is mounted where, and ending it
+ *
+ * Never asks the mount itself: it may be dead, or not served yet.
+ */
+#ifndef FS_MOUNTS_H
+#define FS_MOUNTS_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+
+#define FS_MOUNT_TYPE "fuse.unshardfs"
+
+struct fs_mount_info {
+	char dev[32]; /* "0:57", unique among mounts */
+	char type[64];
+};
+
+/* The topmost mount at @path (absolute, no links): 0, -ENOENT or -errno. */
+int fs_mounts_find(const char *path, struct fs_mount_info *out);
+/*
+ * Unmounts what is at @path, which is absolute, as root or by fusermount3.
+ * -EBUSY, -EPERM ... with a line.
+ */
+int fs_mounts_end(const char *path, bool lazy, struct ck_err *err);
+
+#endif

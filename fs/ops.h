@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops.h - what the operations share: one mount's state, constant once served
+ */
+#ifndef FS_OPS_H
+#define FS_OPS_H
+
+#include "core/ckpt.h"
+#include "fs/kernel.h"
+#include "fs/shards.h"
+#include "fs/tree.h"
+#include "fs/virt.h"
+
+#include <sys/stat.h>
+
+struct fs {
+	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
+	struct ck_ckpt *ck;
+	const struct ck_image *img;
+	struct fs_shards *shards;
+	struct fs_virt *virt;
+	struct stat dir; /* of SRC: owner, mode and time of our directories */
+	uint64_t total; /* bytes of all tensors */
+	void (*ready)(void *ctx);
+	void *ready_ctx;
+};
+
+/* How long the kernel may keep what it was told, in seconds. */
+#define FS_KEEP_FIXED 3600.0 /* comes from the image */
+#define FS_KEEP_SHARD 1.0 /* comes from SRC */
+#define FS_KEEP_NONE 0.0 /* changes by itself */
+
+static inline struct fs *fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/* What a shards/ file that is open is reading. */
+struct fs_shard_file {
+	int fd;
+	uint64_t size; /* when it was opened */
+};
+
+extern const struct fuse_lowlevel_ops fs_ops; /* session.c */
+
+/* ops_meta.c */
+void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup);
+void fs_op_forget_multi(fuse_req_t req, size_t count,
+			struct fuse_forget_data *forgets);
+void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_op_statfs(fuse_req_t req, fuse_ino_t ino);
+/* The attributes of @ino; *keep: how long they hold. */
+int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
+	    struct ck_err *err);
+/* -errno, or 0 with @e; e->ino is 0 where there is no such name. */
+int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
+	      struct fuse_entry_param *e, struct ck_err *err);
+
+/* ops_dir.c */
+void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		   struct fuse_file_info *fi);
+void fs_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi);
+void fs_op_releasedir(fuse_req_t req, fuse_ino_t ino,
+		      struct fuse_file_info *fi);
+
+/* ops_read.c */
+void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		struct fuse_file_info *fi);
+void fs_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		 struct fuse_file_info *fi);
+
+/* ops_xattr.c */
+void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		    size_t size);
+void fs_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_read.c - open, read, release, lseek
+ *
+ * Threads: up to -o threads= of libfuse's workers, each with a device
+ * descriptor of its own where one can be cloned.  A worker takes one request,
+ * reads its bytes into the worker's buffer (buf.h) and answers with one
+ * writev; no lock is held on the way, for the image does not change and
+ * shards are read at explicit offsets.  A page fault of one client never
+ * waits for another: the workers do not touch the mount themselves.
+ *
+ * A read inside of a file is answered in full or with an errno.
+ */
+#include "fs/ops.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "fs/buf.h"
+#include "fs/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fs_shard_file *shard_of(const struct fuse_file_info *fi)
+{
+	return (struct fs_shard_file *)(uintptr_t)fi->fh;
+}
+
+static struct fs_virt_file *virt_of(const struct fuse_file_info *fi)
+{
+	return (struct fs_virt_file *)(uintptr_t)fi->fh;
+}
+
+static int open_shard(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
+		      struct ck_err *err)
+{
+	struct fs_shard_file *f = malloc(sizeof(*f));
+	struct stat st;
+	int ret;
+
+	if (!f)
+		return ck_fail(err, ENOMEM, "shards: no memory");
+	ret = fs_shards_open(fs->shards, ino, &f->fd, &st, err);
+	if (ret) {
+		free(f);
+		return ret;
+	}
+	f->size = (uint64_t)st.st_size;
+	fi->fh = (uintptr_t)f;
+	fi->direct_io = fs->kernel.direct;
+	return 0;
+}
+
+static int open_virt(struct fs *fs, unsigned id, struct fuse_file_info *fi,
+		     struct ck_err *err)
+{
+	struct fs_virt_file *f = NULL;
+	int ret = fs_virt_open(fs->virt, id, &f, err);
+
+	fi->fh = (uintptr_t)f;
+	fi->direct_io = !fs_virt_fixed(id);
+	fi->keep_cache = fs_virt_fixed(id);
+	return ret;
+}
+
+static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
+		     struct ck_err *err)
+{
+	struct fs_node node = fs_tree_node(fs->img, ino);
+
+	fi->fh = 0;
+	if ((fi->flags & O_ACCMODE) != O_RDONLY)
+		return -EROFS;
+	switch (node.kind) {
+	case FS_TENSOR:
+		fi->direct_io = fs->kernel.direct;
+		fi->keep_cache = !fs->kernel.direct;
+		return 0;
+	case FS_VIRT:
+		return open_virt(fs, node.nr, fi, err);
+	case FS_SHARD:
+		return open_shard(fs, ino, fi, err);
+	default:
+		return ck_fail(err, ESTALE, "unknown inode");
+	}
+}
+
+static void release_node(struct fs *fs, uint64_t ino,
+			 const struct fuse_file_info *fi)
+{
+	struct fs_node node = fs_tree_node(fs->img, ino);
+
+	if (node.kind == FS_VIRT) {
+		fs_virt_close(virt_of(fi));
+	} else if (node.kind == FS_SHARD) {
+		close(shard_of(fi)->fd);
+		free(shard_of(fi));
+	}
+}
+
+void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	int ret = open_node(fs_of(req), ino, fi, &err);
+
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
+	fi->noflush = 1;
+#endif
+	if (ret == -EROFS || ret == -EACCES || ret == -ENOENT)
+		fs_reply_errno(req, -ret);
+	else if (ret)
+		fs_reply_fail(req, ret, &err);
+	else if (fs_reply_open(req, fi))
+		release_node(fs_of(req), ino, fi);
+}
+
+void fs_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	release_node(fs_of(req), ino, fi);
+	fs_reply_errno(req, 0);
+}
+
+/* Bytes of a tensor that a read of [off, off+len) gets. */
+static size_t inside(uint64_t size, size_t len, uint64_t off)
+{
+	return off >= size ? 0 : (size_t)CK_MIN(len, size - off);
+}
+
+/*
+ * As far as the file goes, for it may have grown; but where bytes are gone
+ * that it had when it was opened, the answer is not a short one.
+ */
+static int read_shard(const struct fs_shard_file *f, char *buf, size_t len,
+		      uint64_t off, size_t *got, struct ck_err *err)
+{
+	size_t n = 0;
+
+	while (n < len) {
+		ssize_t more = pread(f->fd, buf + n, len - n, (off_t)(off + n));
+
+		if (more < 0 && errno == EINTR)
+			continue;
+		if (more < 0)
+			return ck_fail(err, errno, "shards: %s",
+				       strerror(errno));
+		if (!more)
+			break;
+		n += (size_t)more;
+	}
+	if (n < len && n < inside(f->size, len, off))
+		return ck_fail(err, EIO,
+			       "shards: a file of %llu bytes ends at %llu",
+			       (unsigned long long)f->size,
+			       (unsigned long long)(off + n));
+	*got = n;
+	return 0;
+}
+
+static int read_node(struct fs *fs, uint64_t ino,
+		     const struct fuse_file_info *fi, void *buf, size_t len,
+		     uint64_t off, size_t *got, struct ck_err *err)
+{
+	struct fs_node node = fs_tree_node(fs->img, ino);
+
+	switch (node.kind) {
+	case FS_TENSOR:
+		*got = inside(fs->img->tensors[node.nr].size, len, off);
+		if (!*got)
+			return 0;
+		return ck_ckpt_read(fs->ck, node.nr, buf, *got, off, err);
+	case FS_VIRT:
+		return fs_virt_read(virt_of(fi), buf, len, off, got, err);
+	case FS_SHARD:
+		return read_shard(shard_of(fi), buf, len, off, got, err);
+	default:
+		return ck_fail(err, ESTALE, "unknown inode");
+	}
+}
+
+void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	void *buf = fs_buf();
+	size_t got = 0;
+	int ret;
+
+	if (!buf || size > FS_MAX_IO || off < 0) {
+		fs_reply_errno(req, buf ? EINVAL : ENOMEM);
+		return;
+	}
+	ret = read_node(fs_of(req), ino, fi, buf, size, (uint64_t)off, &got,
+			&err);
+	if (ret)
+		fs_reply_fail(req, ret, &err);
+	else
+		fs_reply_buf(req, buf, got);
+}
+
+static off_t seek(struct fs *fs, uint64_t ino, off_t off, int whence,
+		  const struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	struct stat st;
+	double keep;
+	int ret;
+
+	if (whence != SEEK_DATA && whence != SEEK_HOLE)
+		return -EINVAL;
+	if (fs_tree_node(fs->img, ino).kind == FS_SHARD) {
+		off_t at = lseek(shard_of(fi)->fd, off, whence);
+
+		return at < 0 ? -errno : at;
+	}
+	ret = fs_attr(fs, ino, &st, &keep, &err);
+	if (ret)
+		return ret;
+	if (off < 0 || off >= st.st_size)
+		return -ENXIO;
+	return whence == SEEK_DATA ? off : st.st_size;
+}
+
+/* Sparse shards are shown as such; a tensor has no holes to find. */
+void fs_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		 struct fuse_file_info *fi)
+{
+	off_t at = seek(fs_of(req), ino, off, whence, fi);
+
+	if (at < 0)
+		fs_reply_errno(req, (int)-at);
+	else
+		fs_reply_lseek(req, at);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session.c - mounting, serving, unmounting
+ *
+ * The device descriptor decides who lives: while any process has it open the
+ * mount waits for answers.  So the supervisor gives its copy up once the
+ * worker has it, and the worker's death, however it comes, ends all requests
+ * with ENOTCONN instead of letting them hang.
+ */
+#include "fs/session.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "fs/mounts.h"
+#include "fs/ops.h"
+#include "fs/others.h"
+#include "fs/reply.h"
+#include "fs/spawn.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fs_session {
+	struct fs fs; /* libfuse's userdata */
+	struct fuse_session *se;
+	bool allow_other, mounted, detached;
+	char *path;
+	char dev[32]; /* our mount's, as mountinfo has it */
+};
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct fs *fs = userdata;
+
+	fs_kernel_init(&fs->kernel, conn);
+	if (fs->ready)
+		fs->ready(fs->ready_ctx);
+}
+
+const struct fuse_lowlevel_ops fs_ops = {
+	.init = op_init,
+	.lookup = fs_op_lookup,
+	.forget = fs_op_forget,
+	.forget_multi = fs_op_forget_multi,
+	.getattr = fs_op_getattr,
+	.statfs = fs_op_statfs,
+	.opendir = fs_op_opendir,
+	.readdir = fs_op_readdir,
+	.readdirplus = fs_op_readdirplus,
+	.releasedir = fs_op_releasedir,
+	.open = fs_op_open,
+	.read = fs_op_read,
+	.release = fs_op_release,
+	.lseek = fs_op_lseek,
+	.getxattr = fs_op_getxattr,
+	.listxattr = fs_op_listxattr,
+};
+
+static char *mount_options(const char *src, bool allow_other)
+{
+	ck_auto_free char *name = NULL;
+	char max_read[32];
+	char *o = NULL;
+
+	if (asprintf(&name, "fsname=%s", src) < 0)
+		return NULL;
+	snprintf(max_read, sizeof(max_read), "max_read=%u", FS_MAX_IO);
+	if (fuse_opt_add_opt(&o, "ro,default_permissions,subtype=unshardfs") ||
+	    fuse_opt_add_opt(&o, max_read) ||
+	    fuse_opt_add_opt_escaped(&o, name) ||
+	    (allow_other && fuse_opt_add_opt(&o, "allow_other"))) {
+		free(o);
+		return NULL;
+	}
+	return o;
+}
+
+static int make_session(struct fs_session *s, const char *src,
+			struct ck_err *err)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	ck_auto_free char *o = mount_options(src, s->allow_other);
+
+	if (!o || fuse_opt_add_arg(&args, "unshard") ||
+	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
+		return ck_fail(err, ENOMEM, "no memory for a mount");
+	s->se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), &s->fs);
+	fuse_opt_free_args(&args);
+	return s->se ? 0 : ck_fail(err, EINVAL, "libfuse makes no session");
+}
+
+static int find_place(struct fs_session *s, const char *mnt,
+		      struct ck_err *err)
+{
+	struct stat st;
+
+	s->path = realpath(mnt, NULL);
+	if (s->path && !stat(s->path, &st)) {
+		if (S_ISDIR(st.st_mode))
+			return 0;
+		return ck_fail(err, ENOTDIR, "%s: expected a directory to "
+			       "mount on, found a file", mnt);
+	}
+	if (errno == ENOTCONN)
+		return ck_fail(err, ENOTCONN, "%s: a dead mount lies there; "
+			       "end it with: unshard umount %s", mnt, mnt);
+	return ck_fail(err, errno, "%s: %s", mnt, strerror(errno));
+}
+
+/* libfuse's words without its name before them. */
+static const char *plain_words(const char *said)
+{
+	return !strncmp(said, "fuse: ", 6) ? said + 6 : said;
+}
+
+static int mount_there(struct fs_session *s, const char *mnt,
+		       struct ck_err *err)
+{
+	struct fs_mount_info info;
+	struct fs_catch c;
+	char said[512];
+	int ret;
+
+	fs_catch_begin(&c);
+	ret = fuse_session_mount(s->se, s->path);
+	fs_catch_end(&c, said, sizeof(said));
+	if (ret)
+		return ck_fail(err, EIO, "%s: cannot mount: %s", mnt,
+			       *said ? plain_words(said) : "no reason given");
+	s->mounted = true;
+	ret = fs_mounts_find(s->path, &info);
+	if (ret || strcmp(info.type, FS_MOUNT_TYPE))
+		return ck_fail(err, EIO, "%s: expected a mount of type %s "
+			       "there, found %s", mnt, FS_MOUNT_TYPE,
+			       ret ? "none" : info.type);
+	snprintf(s->dev, sizeof(s->dev), "%s", info.dev);
+	return fs_kernel_hook(&s->fs.kernel, s->se, err);
+}
+
+int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
+		    const struct ck_opts *opts, struct ck_err *err)
+{
+	struct fs_session *s = calloc(1, sizeof(*s));
+	int ret;
+
+	if (!s)
+		return ck_fail(err, ENOMEM, "no memory for a mount");
+	fs_kernel_setup(&s->fs.kernel, opts);
+	s->allow_other = ck_opts_get(opts, "allow-other");
+	ret = find_place(s, mnt, err);
+	if (!ret)
+		ret = make_session(s, src, err);
+	if (!ret)
+		ret = mount_there(s, mnt, err);
+	if (ret)
+		fs_session_close(s);
+	else
+		*out = s;
+	return ret;
+}
+
+int fs_session_fd(const struct fs_session *s)
+{
+	return s->detached ? -1 : fuse_session_fd(s->se);
+}
+
+static int start_state(struct fs *fs, const struct fs_serve_in *in,
+		       struct ck_err *err)
+{
+	const struct ck_root *root = ck_ckpt_root(in->ck);
+
+	fs->ck = in->ck;
+	fs->img = ck_ckpt_image(in->ck);
+	fs->ready = in->ready;
+	fs->ready_ctx = in->ctx;
+	fs->shards = fs_shards_new(root);
+	fs->virt = fs_virt_new(in->ck, &fs->kernel, in->sandbox);
+	if (!fs->shards || !fs->virt)
+		return ck_fail(err, ENOMEM, "no memory for a mount");
+	if (fstat(root->fd, &fs->dir))
+		return ck_fail(err, errno, "%s: %s", root->path,
+			       strerror(errno));
+	for (uint32_t i = 0; i < fs->img->nr_tensors; i++)
+		if (!ck_add_ok(fs->total, fs->img->tensors[i].size,
+			       &fs->total))
+			fs->total = CK_SIZE_MAX;
+	return 0;
+}
+
+static void end_state(struct fs *fs)
+{
+	fs_virt_free(fs->virt);
+	fs_shards_free(fs->shards);
+	fs->virt = NULL;
+	fs->shards = NULL;
+}
+
+static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	char line[512];
+
+	if (level > FUSE_LOG_WARNING)
+		return;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	line[strcspn(line, "\n")] = '\0';
+	fs_log("libfuse: %s", plain_words(line));
+}
+
+int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
+		     struct ck_err *err)
+{
+	int ret = start_state(&s->fs, in, err);
+
+	fuse_set_log_func(log_libfuse);
+	if (!ret && s->allow_other)
+		ret = fs_others_may_read(ck_ckpt_root(in->ck), s->fs.img, err);
+	if (!ret) {
+		ret = fs_kernel_loop(&s->fs.kernel, s->se);
+		if (ret < 0)
+			ck_fail(err, -ret, "%s: serving ended: %s", s->path,
+				strerror(-ret));
+	}
+	end_state(&s->fs);
+	return ret > 0 ? 0 : ret;
+}
+
+/*
+ * libfuse keeps the descriptor's number and would poll and close it: a pipe
+ * that nobody reads stands in, on which it finds nothing left to unmount.
+ */
+void fs_session_detach(struct fs_session *s)
+{
+	int fd = s->se ? fuse_session_fd(s->se) : -1, p[2];
+
+	if (fd < 0 || s->detached || pipe2(p, O_CLOEXEC))
+		return;
+	close(p[0]);
+	dup3(p[1], fd, O_CLOEXEC);
+	close(p[1]);
+	s->detached = true;
+}
+
+static void end_mount(struct fs_session *s)
+{
+	struct fs_mount_info info;
+
+	/* Another mount may lie there by now. */
+	if (fs_mounts_find(s->path, &info) ||
+	    (s->dev[0] && strcmp(info.dev, s->dev)))
+		return;
+	if (fs_mounts_end(s->path, false, NULL) == -EBUSY)
+		fs_mounts_end(s->path, true, NULL);
+}
+
+void fs_session_close(struct fs_session *s)
+{
+	if (!s)
+		return;
+	fs_session_detach(s);
+	if (s->mounted)
+		end_mount(s);
+	if (s->detached) {
+		fuse_session_unmount(s->se);
+		fuse_session_destroy(s->se);
+	} else if (s->se && !s->mounted) {
+		fuse_session_destroy(s->se);
+	}
+	free(s->path);
+	free(s);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shards.h - SRC as it is stored, read-only: regular files and directories
+ *
+ * Links are shown as the files they lead to, where io/root.h follows them;
+ * anything else is left out.  Inode numbers are a keyed hash of the path, so
+ * they stay the same while the mount lives, whether or not the kernel forgets
+ * them; memory is kept only for those that it remembers.
+ *
+ * Threads: any.
+ */
+#ifndef FS_SHARDS_H
+#define FS_SHARDS_H
+
+#include "core/base/err.h"
+#include "core/io/root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct fs_shards;
+
+/* Borrows @root for its life; NULL: no memory. */
+struct fs_shards *fs_shards_new(const struct ck_root *root);
+void fs_shards_free(struct fs_shards *s);
+
+/*
+ * @name in directory @dir (FS_INO_SHARDS is the top).  The kernel owns one
+ * reference more then; fs_shards_forget() gives back @nr of them.
+ */
+int fs_shards_lookup(struct fs_shards *s, uint64_t dir, const char *name,
+		     uint64_t *ino, struct stat *st, struct ck_err *err);
+void fs_shards_forget(struct fs_shards *s, uint64_t ino, uint64_t nr);
+int fs_shards_stat(struct fs_shards *s, uint64_t ino, struct stat *st,
+		   struct ck_err *err);
+
+/* An open file; *fd is the caller's to close. */
+int fs_shards_open(struct fs_shards *s, uint64_t ino, int *fd, struct stat *st,
+		   struct ck_err *err);
+
+/* What a directory held when it was opened, "." and ".." first. */
+struct fs_shard_entry {
+	char *name;
+	uint64_t ino;
+	bool is_dir;
+};
+struct fs_shard_list {
+	uint64_t dir;
+	struct fs_shard_entry *v;
+	size_t nr, room;
+};
+int fs_shards_list(struct fs_shards *s, uint64_t dir,
+		   struct fs_shard_list **out, struct ck_err *err);
+void fs_shards_list_free(struct fs_shard_list *l);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * virt.h - the files of .unshard/: made from the image, not stored
+ *
+ * A catalog of a million chunks is hundreds of megabytes of text.  It is made
+ * once to learn its size, leaving a mark every 64 KiB, and then again from the
+ * nearest mark for each read; nothing else is kept.
+ *
+ * Threads: any.
+ */
+#ifndef FS_VIRT_H
+#define FS_VIRT_H
+
+#include "core/base/err.h"
+#include "core/ckpt.h"
+#include "fs/kernel.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum fs_virt_id {
+	FS_VIRT_CATALOG,
+	FS_VIRT_PROBLEMS_JSON,
+	FS_VIRT_PROBLEMS,
+	FS_VIRT_STATS,
+	FS_VIRT_NR
+};
+
+struct fs_virt;
+struct fs_virt_file; /* an open one: its bytes do not change any more */
+
+const char *fs_virt_name(unsigned id);
+/* Whether its bytes are the same for the life of the mount. */
+bool fs_virt_fixed(unsigned id);
+
+/* Borrows all for its life; NULL: no memory. */
+struct fs_virt *fs_virt_new(struct ck_ckpt *ck, const struct fs_kernel *k,
+			    unsigned sandbox);
+void fs_virt_free(struct fs_virt *v);
+
+/* Bytes it has now; a FIXED one is made for this the first time. */
+int fs_virt_size(struct fs_virt *v, unsigned id, uint64_t *size,
+		 struct ck_err *err);
+int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
+		 struct ck_err *err);
+void fs_virt_close(struct fs_virt_file *f);
+/* Bytes [off, off + len) as far as there are; *got says how many. */
+int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
+		 uint64_t off, size_t *got, struct ck_err *err);
+
+#endif
