@@ -21,7 +21,7 @@ struct ck_builder;
 struct ck_dir_entry {
 	char *name; /* relative to the root, "a/b" below it */
 	bool is_dir;
-	uint64_t size;
+	uint64_t size; /* of regular files; links: 0 */
 };
 
 struct ck_dir_list {
@@ -34,24 +34,33 @@ struct ck_dir {
 	const struct ck_opts *opts; /* the user's settings; may be NULL */
 	const char *path; /* for messages */
 	const char *only; /* a single file was given: its name; else NULL */
+	const void *ctx; /* whatever @ops needs */
 };
 
 struct ck_dir_ops {
+	/* In any order; ck_dir_list() sorts. */
 	int (*list)(const struct ck_dir *d, const char *sub,
 		    struct ck_dir_list *out, struct ck_err *err);
 	int (*open)(const struct ck_dir *d, const char *name,
 		    struct ck_source **out, struct ck_err *err);
 };
 
-/* Regular files and directories directly in @sub ("": the root). */
+/*
+ * What is directly in @sub ("": the root).  All that is no directory is
+ * listed, links and devices too: opening is what refuses them.
+ */
 int ck_dir_list(const struct ck_dir *d, const char *sub,
 		struct ck_dir_list *out, struct ck_err *err);
+/* For ops->list: copies @name, under @sub. */
+int ck_dir_list_add(struct ck_dir_list *l, const char *sub, const char *name,
+		    bool is_dir, uint64_t size);
 void ck_dir_list_free(struct ck_dir_list *l);
 #define ck_auto_dir_list __attribute__((cleanup(ck_dir_list_free)))
 
 /* -ENOENT where it does not exist (@err set too). */
 int ck_dir_open(const struct ck_dir *d, const char *name,
 		struct ck_source **out, struct ck_err *err);
+/* Whether there is such a name, openable or not. */
 bool ck_dir_has(const struct ck_dir *d, const char *name);
 /*
  * The whole file, at most @max bytes, in memory to free(); one NUL follows.
@@ -67,7 +76,8 @@ int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
 		  const char *name, uint32_t *src, struct ck_source **out,
 		  struct ck_err *err);
 
-int ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
-		     const struct ck_opts *opts);
+/* Borrows both for the life of @d; nothing to release. */
+void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
+		      const struct ck_opts *opts);
 
 #endif

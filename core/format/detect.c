@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * detect.c - which reader fits, and what to say where none or two do
+ */
+#include "core/format/detect.h"
+
+#include "core/base/auto.h"
+#include "core/base/str.h"
+#include "core/catalog/builder.h"
+#include "core/format/explain.h"
+#include "core/format/format.h"
+#include "core/format/same.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MAX_FORMATS 32
+
+struct found {
+	const struct ck_format *best[MAX_FORMATS]; /* equally sure */
+	size_t nr;
+	const struct ck_format *weaker; /* one that is less sure */
+	int match;
+};
+
+static void builder_freep(struct ck_builder **b)
+{
+	if (*b)
+		ck_builder_free(*b);
+}
+#define auto_builder __attribute__((cleanup(builder_freep)))
+
+static const struct ck_format *by_name(const char *name)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (!strcmp(ck_formats[i]->name, name))
+			return ck_formats[i];
+	return NULL;
+}
+
+static int fail_name(const char *name, struct ck_err *err)
+{
+	ck_auto_str struct ck_str all = { 0 };
+
+	for (size_t i = 0; ck_formats[i]; i++)
+		ck_str_fmt(&all, " %s", ck_formats[i]->name);
+	return ck_fail(err, EINVAL, "-o format=%s: no such format; there are:%s",
+		       name, all.v ? all.v : "");
+}
+
+static int probe_all(const struct ck_dir *dir, struct found *f,
+		     struct ck_err *err)
+{
+	for (size_t i = 0; ck_formats[i]; i++) {
+		int match = ck_formats[i]->probe(dir, err);
+
+		if (match < 0)
+			return match;
+		if (match == CK_MATCH_NONE)
+			continue;
+		if (match > f->match) {
+			f->weaker = f->nr ? f->best[0] : f->weaker;
+			f->nr = 0;
+			f->match = match;
+		}
+		if (match < f->match)
+			f->weaker = ck_formats[i];
+		else if (f->nr < MAX_FORMATS)
+			f->best[f->nr++] = ck_formats[i];
+	}
+	return 0;
+}
+
+/* @note, where it is not NULL, is about the other reader @other. */
+static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
+		const char *note, const struct ck_format *other,
+		struct ck_err *err)
+{
+	const struct ck_problem_in kind = { .severity = CK_NOTE };
+	auto_builder struct ck_builder *b = ck_builder_new(err);
+	int ret;
+
+	if (!b)
+		return -ENOMEM;
+	ret = fmt->load(dir, b, err);
+	if (!ret && note)
+		ret = ck_builder_problem(b, &kind, err, note, other->name,
+					 other->name);
+	if (!ret)
+		ret = ck_explain_aside(dir, b, err);
+	return ret ? ret : ck_builder_finish(b, fmt->name, fd, err);
+}
+
+static int load_apart(const struct ck_format *fmt, const struct ck_dir *dir,
+		      int *fd, struct ck_err *err)
+{
+	ck_auto_fd int mem = memfd_create("unshard-compare", MFD_CLOEXEC);
+	int ret;
+
+	if (mem < 0)
+		return ck_fail(err, errno, "memfd: %s", strerror(errno));
+	ret = load(fmt, dir, mem, NULL, NULL, err);
+	if (!ret)
+		*fd = ck_steal_fd(mem);
+	return ret;
+}
+
+static bool is_safetensors(const struct ck_format *fmt)
+{
+	return !strcmp(fmt->name, "safetensors") || !strcmp(fmt->name, "hf");
+}
+
+static int fail_tie(const struct ck_dir *dir, const struct ck_format *a,
+		    const struct ck_format *b, const char *how,
+		    struct ck_err *err)
+{
+	return ck_fail(err, EINVAL, "%s: can be read as %s and as %s%s; choose "
+		       "with -o format=%s or -o format=%s", dir->path, a->name,
+		       b->name, how, a->name, b->name);
+}
+
+/* Two describe the folder: no choice is needed where they say the same. */
+static int settle(const struct ck_dir *dir, const struct ck_format *a,
+		  const struct ck_format *b, int fd, struct ck_err *err)
+{
+	static const char note[] = "also described as %s, with the same names, "
+				   "shapes and dtypes; -o format=%s reads that";
+	ck_auto_fd int a_fd = -1, b_fd = -1;
+	bool same;
+	int ret;
+
+	if (!is_safetensors(a) && !is_safetensors(b))
+		return fail_tie(dir, a, b, "", err);
+	if (load_apart(a, dir, &a_fd, NULL) || load_apart(b, dir, &b_fd, NULL))
+		return fail_tie(dir, a, b, ", and not both are whole", err);
+	ret = ck_same_tensors(a_fd, b_fd, &same, err);
+	if (ret)
+		return ret;
+	if (!same)
+		return fail_tie(dir, a, b, ", which hold different tensors",
+				err);
+	return is_safetensors(a) ? load(a, dir, fd, note, b, err) :
+				   load(b, dir, fd, note, a, err);
+}
+
+int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
+{
+	static const char note[] = "there are files of %s too, left aside; -o "
+				   "format=%s reads those";
+	const char *name = ck_opts_get(dir->opts, "format");
+	struct found f = { 0 };
+	int ret;
+
+	if (name && strcmp(name, "auto")) {
+		const struct ck_format *fmt = by_name(name);
+
+		return fmt ? load(fmt, dir, fd, NULL, NULL, err) :
+			     fail_name(name, err);
+	}
+	ret = probe_all(dir, &f, err);
+	if (ret)
+		return ret;
+	if (!f.nr)
+		return ck_explain_none(dir, err);
+	if (f.nr == 2)
+		return settle(dir, f.best[0], f.best[1], fd, err);
+	if (f.nr > 2)
+		return fail_tie(dir, f.best[0], f.best[1], " and more", err);
+	return load(f.best[0], dir, fd, f.weaker ? note : NULL, f.weaker, err);
+}

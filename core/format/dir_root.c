@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dir_root.c - a real directory, or one real file, as readers see it */
+#include "core/format/dir.h"
+
+#include "core/base/auto.h"
+#include "core/io/root.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Links are never followed here: whether one may be is root.c's to say. */
+static int add_entry(int fd, const char *sub, const char *name,
+		     struct ck_dir_list *out)
+{
+	struct stat st;
+
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? 0 : -errno;
+	return ck_dir_list_add(out, sub, name, S_ISDIR(st.st_mode),
+			       S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
+}
+
+static int list_all(const struct ck_root *root, const char *sub, DIR *dir,
+		    struct ck_dir_list *out, struct ck_err *err)
+{
+	for (;;) {
+		struct dirent *e;
+		int ret;
+
+		errno = 0;
+		e = readdir(dir);
+		if (!e && errno)
+			return ck_fail(err, errno, "%s/%s: %s", root->path,
+				       sub, strerror(errno));
+		if (!e)
+			return 0;
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		ret = add_entry(dirfd(dir), sub, e->d_name, out);
+		if (ret)
+			return ck_fail(err, -ret, "%s/%s: %s: %s", root->path,
+				       sub, e->d_name, strerror(-ret));
+	}
+}
+
+static int root_list(const struct ck_dir *d, const char *sub,
+		     struct ck_dir_list *out, struct ck_err *err)
+{
+	const struct ck_root *root = d->ctx;
+	ck_auto_dir DIR *dir = NULL;
+	int fd, ret;
+
+	if (root->only)
+		return *sub ? 0 : ck_dir_list_add(out, "", root->only, false, 0);
+	ret = ck_root_open_dir(root, sub, &fd, err);
+	if (ret)
+		return ret;
+	dir = fdopendir(fd);
+	if (!dir) {
+		ret = errno;
+		close(fd);
+		return ck_fail(err, ret, "%s/%s: %s", root->path, sub,
+			       strerror(ret));
+	}
+	return list_all(root, sub, dir, out, err);
+}
+
+static int root_open(const struct ck_dir *d, const char *name,
+		     struct ck_source **out, struct ck_err *err)
+{
+	struct stat st;
+	int fd, ret;
+
+	ret = ck_root_open_file(d->ctx, name, &fd, &st, err);
+	if (ret)
+		return ret;
+	*out = ck_source_file(fd, name, &st);
+	return *out ? 0 : ck_fail(err, ENOMEM, "%s: no memory", name);
+}
+
+static const struct ck_dir_ops root_ops = {
+	.list = root_list,
+	.open = root_open,
+};
+
+void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
+		      const struct ck_opts *opts)
+{
+	*d = (struct ck_dir){
+		.ops = &root_ops,
+		.opts = opts,
+		.path = root->path,
+		.only = root->only,
+		.ctx = root,
+	};
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * explain.c - what a folder that cannot be read seems to be
+ *
+ * Looks at names and, for a single file, at its first bytes.
+ */
+#include "core/format/explain.h"
+
+#include "core/base/auto.h"
+#include "core/base/str.h"
+#include "core/catalog/builder.h"
+#include "core/format/hf_files.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define EXPECTED "expected .metadata with .distcp files, or .safetensors files"
+#define MAX_NAMED 3
+
+static bool ends_in(const char *name, const char *suffix)
+{
+	size_t len = strlen(name), n = strlen(suffix);
+
+	return len > n && !strcmp(name + len - n, suffix);
+}
+
+static bool is_torch_save(const char *name)
+{
+	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
+
+	for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++)
+		if (ends_in(name, suffix[i]))
+			return true;
+	return false;
+}
+
+/* "a, b, c and 4 more" of what @wanted says yes to; returns how many. */
+static size_t name_some(const struct ck_dir *dir, const struct ck_dir_list *l,
+			bool (*wanted)(const struct ck_dir *dir,
+				       const struct ck_dir_entry *e),
+			struct ck_str *out)
+{
+	size_t nr = 0;
+
+	for (size_t i = 0; i < l->nr; i++) {
+		if (!wanted(dir, &l->v[i]))
+			continue;
+		if (nr++ < MAX_NAMED)
+			ck_str_fmt(out, "%s%s", nr > 1 ? ", " : "",
+				   l->v[i].name);
+	}
+	if (nr > MAX_NAMED)
+		ck_str_fmt(out, " and %zu more", nr - MAX_NAMED);
+	return nr;
+}
+
+static bool is_checkpoint_dir(const struct ck_dir *dir,
+			      const struct ck_dir_entry *e)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+
+	if (!e->is_dir || ck_dir_list(dir, e->name, &l, NULL))
+		return false;
+	for (size_t i = 0; i < l.nr; i++)
+		if (ends_in(l.v[i].name, "/.metadata") ||
+		    ends_in(l.v[i].name, ".distcp") ||
+		    ck_hf_is_safetensors(l.v[i].name))
+			return true;
+	return false;
+}
+
+static bool is_torch_file(const struct ck_dir *dir,
+			  const struct ck_dir_entry *e)
+{
+	(void)dir;
+	return !e->is_dir && is_torch_save(e->name);
+}
+
+static int explain_file(const struct ck_dir *dir, struct ck_err *err)
+{
+	static const unsigned char legacy[] = { 0x80, 2, 0x8a, 0x0a, 0x6c,
+						0xfc, 0x9c, 0x46 };
+	ck_auto_source struct ck_source *s = NULL;
+	unsigned char head[8] = { 0 };
+	const char *what = "of no known kind";
+	int ret = ck_dir_open(dir, dir->only, &s, err);
+
+	if (ret)
+		return ret;
+	if (s->st.st_size >= (off_t)sizeof(head))
+		ck_source_read(s, head, sizeof(head), 0, NULL);
+	if (!memcmp(head, "PK\3\4", 4) || !memcmp(head, legacy, sizeof(head)))
+		what = "a torch.save file, which is not supported yet";
+	else if (!memcmp(head, "GGUF", 4))
+		what = "a GGUF file, which is not supported";
+	else if (!strcmp(dir->only, ".metadata") ||
+		 ends_in(dir->only, ".distcp") ||
+		 ends_in(dir->only, ".index.json"))
+		what = "part of a checkpoint: give its directory";
+	else if (s->st.st_size == 0)
+		what = "empty";
+	return ck_fail(err, EINVAL, "no checkpoint in %s: it is %s; expected a "
+		       ".safetensors file, or a directory", dir->path, what);
+}
+
+int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_str struct ck_str some = { 0 };
+	int ret;
+
+	if (dir->only)
+		return explain_file(dir, err);
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret)
+		return ret;
+	if (!l.nr)
+		return ck_fail(err, EINVAL, "no checkpoint found in %s, which "
+			       "is empty; " EXPECTED, dir->path);
+	if (name_some(dir, &l, is_checkpoint_dir, &some))
+		return ck_fail(err, EINVAL, "no checkpoint found in %s itself: "
+			       "it holds folders of checkpoints (%s), give one "
+			       "of them", dir->path, some.v ? some.v : "");
+	if (name_some(dir, &l, is_torch_file, &some))
+		return ck_fail(err, EINVAL, "no checkpoint found in %s: " EXPECTED
+			       "; torch.save files (%s) are not supported yet",
+			       dir->path, some.v ? some.v : "");
+	return ck_fail(err, EINVAL, "no checkpoint found in %s: " EXPECTED,
+		       dir->path);
+}
+
+int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
+		     struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_str struct ck_str some = { 0 };
+	int ret;
+
+	if (dir->only)
+		return 0;
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret || !name_some(dir, &l, is_torch_file, &some))
+		return ret;
+	return ck_builder_problem(b, &note, err, "left aside: torch.save files "
+				  "beside it (%s)", some.v ? some.v : "");
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain.h - one line for a folder that no reader takes, and what is beside */
+#ifndef CK_EXPLAIN_H
+#define CK_EXPLAIN_H
+
+#include "core/base/err.h"
+#include "core/format/dir.h"
+
+struct ck_builder;
+
+/* Returns -EINVAL with the line: what was expected, and what is there. */
+int ck_explain_none(const struct ck_dir *dir, struct ck_err *err);
+/* A note where torch.save files lie beside what was read. */
+int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
+		     struct ck_err *err);
+
+#endif
