@@ -43,9 +43,9 @@ static const char *const families[] = { "torch", "megatron", "torch_xla",
 
 /* Other planners and writers subclass these under their own modules. */
 static const char *const endings[] = {
-	"Metadata", "MetadataIndex", "StorageInfo", "StorageMeta",
-	"TensorProperties", "MEM_FORMAT_ENCODING", "SavePlan", "WriteItem",
-	"WriteItemType", "TensorWriteData", "Path",
+	"Metadata",	    "MetadataIndex",	   "StorageInfo", "StorageMeta",
+	"TensorProperties", "MEM_FORMAT_ENCODING", "SavePlan",	  "WriteItem",
+	"WriteItemType",    "TensorWriteData",	   "Path",
 };
 
 static bool ends_in(const char *s, size_t len, const char *end)

@@ -52,8 +52,8 @@ static int read_blob(struct ck_dcp *d, const struct ck_dcp_file *f,
 
 	if (ret)
 		return ret;
-	blob->zip = !ck_range_ok(blob->off, sizeof(magic),
-				 (uint64_t)s->st.st_size);
+	blob->zip =
+		!ck_range_ok(blob->off, sizeof(magic), (uint64_t)s->st.st_size);
 	if (!blob->zip)
 		ret = ck_source_read(s, magic, sizeof(magic), blob->off, err);
 	if (ret)
@@ -135,7 +135,8 @@ int ck_dcp_blob_add(struct ck_dcp *d, struct ck_dcp_tensor *t,
 	e = at == CK_STRMAP_NONE ? NULL : &blob->st.tensors.v[at];
 	if (e && same_place(blob, e, t, c))
 		return ck_st_file_add(&blob->st, e, t->shape, c->at, d->b, err);
-	return ck_builder_problem(d->b, &lost, err, "the part that storage_data "
+	return ck_builder_problem(d->b, &lost, err,
+				  "the part that storage_data "
 				  "says is in %s at byte %llu is not in the "
 				  "safetensors header there",
 				  d->file.v[file].path,

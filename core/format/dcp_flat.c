@@ -70,10 +70,12 @@ int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		return 0;
 	if (!ck_dcp_dims(d->m->p, d->mcore_at.v[at], t->true_shape,
 			 &t->true_rank))
-		return ck_fail(why, EINVAL, "mcore_data: " TRUE_SHAPE_KEY
+		return ck_fail(why, EINVAL,
+			       "mcore_data: " TRUE_SHAPE_KEY
 			       " is no list of sizes");
 	if (t->true_rank + 1 != t->rank || !find_local(t))
-		return ck_fail(why, EINVAL, "mcore_data: " TRUE_SHAPE_KEY
+		return ck_fail(why, EINVAL,
+			       "mcore_data: " TRUE_SHAPE_KEY
 			       " does not go with the stored shape");
 	t->flat = true;
 	return 0;

@@ -118,8 +118,8 @@ static int put(struct ck_dcp_items *t, struct ck_dcp_item *it,
 }
 
 static int read_entry(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
-		      struct entry_attrs *a, ck_pv key, ck_pv info,
-		      uint64_t nr, struct ck_err *err)
+		      struct entry_attrs *a, ck_pv key, ck_pv info, uint64_t nr,
+		      struct ck_err *err)
 {
 	struct ck_dcp_item it = { 0 };
 	uint64_t at[CK_MAX_RANK];
@@ -129,13 +129,17 @@ static int read_entry(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	int ret;
 
 	if (parse_key(m, a, key, &name, &len, at, &rank))
-		return fail_entry(m, nr, "expected a MetadataIndex with fqn "
-				  "and offset", err);
+		return fail_entry(m, nr,
+				  "expected a MetadataIndex with fqn "
+				  "and offset",
+				  err);
 	it.rank = (uint8_t)rank;
 	ret = parse_info(t, m, a, info, &it);
 	if (ret == -EINVAL)
-		return fail_entry(m, nr, "expected a _StorageInfo with "
-				  "relative_path, offset and length", err);
+		return fail_entry(m, nr,
+				  "expected a _StorageInfo with "
+				  "relative_path, offset and length",
+				  err);
 	it.name = ck_strmap_put(&t->names, name, len);
 	if (!ret && it.name != CK_STRMAP_NONE)
 		ret = put(t, &it, at);

@@ -59,8 +59,10 @@ static int spend(struct ck_dcp *d, struct ck_err *err)
 	if (d->budget--)
 		return 0;
 	d->budget = 0;
-	return ck_fail(err, EINVAL, "%s: describes more parts than its %zu "
-		       "bytes can hold", d->m->file, d->m->len);
+	return ck_fail(err, EINVAL,
+		       "%s: describes more parts than its %zu "
+		       "bytes can hold",
+		       d->m->file, d->m->len);
 }
 
 static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
@@ -83,8 +85,10 @@ static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
 		if (!ck_dcp_dims(p, got[0], c.at, &at_rank) ||
 		    !ck_dcp_dims(p, got[1], c.len, &len_rank) ||
 		    at_rank != t->rank || len_rank != t->rank)
-			return refuse(d, t, "one of its chunks has no offsets "
-				      "and sizes of its rank", err);
+			return refuse(d, t,
+				      "one of its chunks has no offsets "
+				      "and sizes of its rank",
+				      err);
 		ret = ck_dcp_add_chunk(d, t, &c, err);
 	}
 	return ret;
@@ -116,7 +120,8 @@ static int report_lost(struct ck_dcp *d, const struct ck_dcp_tensor *t,
 
 	if (!t->lost)
 		return 0;
-	return ck_builder_problem(d->b, &lost, err, "%llu of its parts have "
+	return ck_builder_problem(d->b, &lost, err,
+				  "%llu of its parts have "
 				  "no entry in storage_data, the first is [%s]",
 				  (unsigned long long)t->lost, t->first_lost);
 }
@@ -133,8 +138,8 @@ static int load_tensor(struct ck_dcp *d, struct load_attrs *a,
 
 	if (!ck_dcp_dims(p, got[1], t->shape, &t->rank))
 		return refuse(d, t, "its size is no list of sizes", err);
-	t->dtype = (uint8_t)dtype_of(p, dtype_value(a, p, got[0]), &dtype,
-				     &len);
+	t->dtype =
+		(uint8_t)dtype_of(p, dtype_value(a, p, got[0]), &dtype, &len);
 	if (t->dtype == CK_DT_NONE)
 		return ck_builder_refuse(d->b, 0, t->name, t->name_len, err,
 					 "%s: dtype %.*s is not known",
@@ -154,8 +159,8 @@ static bool is_bytes(const struct ck_pickle *p, ck_pv v)
 	const char *class;
 	size_t len;
 
-	return ck_dcp_class(p, v, &class, &len) &&
-	       len == sizeof(name) - 1 && !memcmp(class, name, len);
+	return ck_dcp_class(p, v, &class, &len) && len == sizeof(name) - 1 &&
+	       !memcmp(class, name, len);
 }
 
 static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
@@ -166,8 +171,10 @@ static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
 	ck_pv got[CK_DCP_ATTRS];
 
 	if (!ck_pv_str(p, key, &t.name, &t.name_len))
-		return ck_fail(err, EINVAL, "%s: a key of state_dict_metadata "
-			       "is no string", d->m->file);
+		return ck_fail(err, EINVAL,
+			       "%s: a key of state_dict_metadata "
+			       "is no string",
+			       d->m->file);
 	if (ck_strmap_put(&d->stored, t.name, t.name_len) == CK_STRMAP_NONE)
 		return ck_fail(err, ENOMEM, "no memory for names");
 	if (is_bytes(p, value))
@@ -175,8 +182,10 @@ static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
 	t.item_name = ck_strmap_get(&d->items.names, t.name, t.name_len);
 	ck_dcp_get(&a->tensor, p, value, got);
 	if (!got[0] || !got[1] || !got[2])
-		return refuse(d, &t, "expected a TensorStorageMetadata with "
-			      "properties, size and chunks", err);
+		return refuse(d, &t,
+			      "expected a TensorStorageMetadata with "
+			      "properties, size and chunks",
+			      err);
 	return load_tensor(d, a, &t, got, err);
 }
 

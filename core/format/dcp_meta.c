@@ -118,9 +118,9 @@ static bool is_dict(const struct ck_pickle *p, ck_pv v)
 
 static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
 {
-	struct ck_dcp_attrs attrs = { .names = {
-		"state_dict_metadata", "storage_data", "planner_data",
-		"mcore_data" } };
+	struct ck_dcp_attrs attrs = { .names = { "state_dict_metadata",
+						 "storage_data", "planner_data",
+						 "mcore_data" } };
 	ck_pv root = ck_pickle_root(m->p);
 	ck_pv got[CK_DCP_ATTRS];
 	const char *name;
@@ -128,7 +128,8 @@ static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
 
 	if (!ck_dcp_class(m->p, root, &name, &len) || len < 8 ||
 	    memcmp(name + len - 8, "Metadata", 8))
-		return ck_fail(err, EINVAL, "%s: expected an object of "
+		return ck_fail(err, EINVAL,
+			       "%s: expected an object of "
 			       "torch.distributed.checkpoint's Metadata",
 			       m->file);
 	ck_dcp_get(&attrs, m->p, root, got);
@@ -137,11 +138,15 @@ static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
 	m->planner = is_dict(m->p, got[2]) ? got[2] : 0;
 	m->mcore = is_dict(m->p, got[3]) ? got[3] : 0;
 	if (!is_dict(m->p, m->tensors))
-		return ck_fail(err, EINVAL, "%s: %.*s has no dictionary "
-			       "state_dict_metadata", m->file, (int)len, name);
+		return ck_fail(err, EINVAL,
+			       "%s: %.*s has no dictionary "
+			       "state_dict_metadata",
+			       m->file, (int)len, name);
 	if (!is_dict(m->p, m->storage))
-		return ck_fail(err, EINVAL, "%s: %.*s has no dictionary "
-			       "storage_data", m->file, (int)len, name);
+		return ck_fail(err, EINVAL,
+			       "%s: %.*s has no dictionary "
+			       "storage_data",
+			       m->file, (int)len, name);
 	return 0;
 }
 

@@ -48,14 +48,15 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 	if (!f->path)
 		return ck_fail(err, ENOMEM, "no memory for names");
 	if (!stays_inside(path->s, path->len))
-		return ck_fail(err, EINVAL, "%s: %.*s: relative_path \"%.*s\" "
-			       "leads out of the checkpoint", d->m->file,
-			       (int)name->len, name->s, (int)path->len,
-			       path->s);
+		return ck_fail(err, EINVAL,
+			       "%s: %.*s: relative_path \"%.*s\" "
+			       "leads out of the checkpoint",
+			       d->m->file, (int)name->len, name->s,
+			       (int)path->len, path->s);
 	ret = ck_dir_source(d->dir, d->b, f->path, &f->src, &s, err);
 	if (ret)
-		return ck_wrap(err, ret, "%s: %.*s", d->m->file,
-			       (int)name->len, name->s);
+		return ck_wrap(err, ret, "%s: %.*s", d->m->file, (int)name->len,
+			       name->s);
 	f->known = true;
 	f->absent = !s;
 	return 0;
@@ -169,7 +170,8 @@ static int add_item(struct ck_dcp *d, const struct ck_dcp_tensor *t,
 	if (t->flat) {
 		if (!ck_dcp_flat_box(t, c, start, flat))
 			return ck_builder_refuse(
-				d->b, 0, t->name, t->name_len, err, "a part "
+				d->b, 0, t->name, t->name_len, err,
+				"a part "
 				"of a flattened tensor crosses its rows");
 		part.rank = t->true_rank;
 		part.shape = t->true_shape;
@@ -187,12 +189,11 @@ static void note_lost(struct ck_dcp_tensor *t, const struct ck_dcp_chunk *c)
 	if (t->lost++)
 		return;
 	for (unsigned i = 0; i < t->rank && n + 48 < sizeof(t->first_lost); i++)
-		n += (size_t)snprintf(t->first_lost + n,
-				      sizeof(t->first_lost) - n,
-				      "%s%llu:%llu", i ? "," : "",
-				      (unsigned long long)c->at[i],
-				      (unsigned long long)(c->at[i] +
-							   c->len[i]));
+		n += (size_t)snprintf(
+			t->first_lost + n, sizeof(t->first_lost) - n,
+			"%s%llu:%llu", i ? "," : "",
+			(unsigned long long)c->at[i],
+			(unsigned long long)(c->at[i] + c->len[i]));
 }
 
 int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
@@ -238,7 +239,9 @@ static char *object_name(struct ck_dcp *d, const char *name, size_t len)
 	if (d->objects.nr > before || !d->m->rank)
 		return strndup(name, len);
 	return asprintf(&text, "%.*s@%.*s", (int)len, name, (int)d->m->rank_len,
-			d->m->rank) < 0 ? NULL : text;
+			d->m->rank) < 0 ?
+		       NULL :
+		       text;
 }
 
 /* How long it is once decoded; where that cannot be told, as it is stored. */
@@ -281,7 +284,8 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 	if (key != CK_STRMAP_NONE)
 		it = ck_dcp_items_find(&d->items, key, NULL, CK_DCP_NO_OFFSET);
 	if (!it)
-		return ck_builder_problem(d->b, &lost, err, "an object without "
+		return ck_builder_problem(d->b, &lost, err,
+					  "an object without "
 					  "an entry in storage_data");
 	it->used = true;
 	shown = object_name(d, name, len);

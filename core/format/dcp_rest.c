@@ -88,17 +88,20 @@ int ck_dcp_report_unused(struct ck_dcp *d, struct ck_err *err)
 		first = nr++ ? first : &d->items.v.v[i];
 	}
 	if (d->items.twice)
-		ret = ck_builder_problem(d->b, &extra, err, "%" PRIu64
+		ret = ck_builder_problem(d->b, &extra, err,
+					 "%" PRIu64
 					 " entries of storage_data repeat the "
 					 "name and offset of another; the "
-					 "first counts", d->items.twice);
+					 "first counts",
+					 d->items.twice);
 	if (ret || !nr)
 		return ret;
 	name = &d->items.names.v[first->name];
-	return ck_builder_problem(d->b, &extra, err, "%" PRIu64 " entries of "
+	return ck_builder_problem(d->b, &extra, err,
+				  "%" PRIu64 " entries of "
 				  "storage_data belong to no part of a tensor, "
-				  "the first is of %.*s", nr,
-				  (int)(name->len < 200 ? name->len : 200),
+				  "the first is of %.*s",
+				  nr, (int)(name->len < 200 ? name->len : 200),
 				  name->s);
 }
 
@@ -123,7 +126,8 @@ int ck_dcp_report_lost(struct ck_dcp *d, struct ck_err *err)
 					  lost.tensor_len) != CK_STRMAP_NONE)
 				continue;
 			ret = ck_builder_problem(
-				d->b, &lost, err, "listed but not stored: "
+				d->b, &lost, err,
+				"listed but not stored: "
 				"planner_data names it, and neither its shape "
 				"nor any bytes were saved");
 		}

@@ -45,8 +45,9 @@ static int fail_name(const char *name, struct ck_err *err)
 
 	for (size_t i = 0; ck_formats[i]; i++)
 		ck_str_fmt(&all, " %s", ck_formats[i]->name);
-	return ck_fail(err, EINVAL, "-o format=%s: no such format; there are:%s",
-		       name, all.v ? all.v : "");
+	return ck_fail(err, EINVAL,
+		       "-o format=%s: no such format; there are:%s", name,
+		       all.v ? all.v : "");
 }
 
 static int probe_all(const struct ck_dir *dir, struct found *f,
@@ -115,9 +116,10 @@ static int fail_tie(const struct ck_dir *dir, const struct ck_format *a,
 		    const struct ck_format *b, const char *how,
 		    struct ck_err *err)
 {
-	return ck_fail(err, EINVAL, "%s: can be read as %s and as %s%s; choose "
-		       "with -o format=%s or -o format=%s", dir->path, a->name,
-		       b->name, how, a->name, b->name);
+	return ck_fail(err, EINVAL,
+		       "%s: can be read as %s and as %s%s; choose "
+		       "with -o format=%s or -o format=%s",
+		       dir->path, a->name, b->name, how, a->name, b->name);
 }
 
 /* Two describe the folder: no choice is needed where they say the same. */

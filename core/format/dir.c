@@ -101,11 +101,13 @@ int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 	if (size > max)
 		return ck_fail(err, EINVAL,
 			       "%s: has %" PRIu64 " bytes, at most %" PRIu64
-			       " are accepted", name, size, max);
+			       " are accepted",
+			       name, size, max);
 	buf = malloc(size + 1);
 	if (!buf)
-		return ck_fail(err, ENOMEM, "%s: no memory for %" PRIu64
-			       " bytes", name, size);
+		return ck_fail(err, ENOMEM,
+			       "%s: no memory for %" PRIu64 " bytes", name,
+			       size);
 	ret = size ? ck_source_read(s, buf, size, 0, err) : 0;
 	if (ret)
 		return ret;

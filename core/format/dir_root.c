@@ -33,8 +33,8 @@ static int list_all(const struct ck_root *root, const char *sub, DIR *dir,
 		errno = 0;
 		e = readdir(dir);
 		if (!e && errno)
-			return ck_fail(err, errno, "%s/%s: %s", root->path,
-				       sub, strerror(errno));
+			return ck_fail(err, errno, "%s/%s: %s", root->path, sub,
+				       strerror(errno));
 		if (!e)
 			return 0;
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
@@ -54,7 +54,8 @@ static int root_list(const struct ck_dir *d, const char *sub,
 	int fd, ret;
 
 	if (root->only)
-		return *sub ? 0 : ck_dir_list_add(out, "", root->only, false, 0);
+		return *sub ? 0 :
+			      ck_dir_list_add(out, "", root->only, false, 0);
 	ret = ck_root_open_dir(root, sub, &fd, err);
 	if (ret)
 		return ret;

@@ -78,8 +78,8 @@ static bool is_torch_file(const struct ck_dir *dir,
 
 static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 {
-	static const unsigned char legacy[] = { 0x80, 2, 0x8a, 0x0a, 0x6c,
-						0xfc, 0x9c, 0x46 };
+	static const unsigned char legacy[] = { 0x80, 2,    0x8a, 0x0a,
+						0x6c, 0xfc, 0x9c, 0x46 };
 	ck_auto_source struct ck_source *s = NULL;
 	unsigned char head[8] = { 0 };
 	const char *what = "of no known kind";
@@ -99,8 +99,10 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		what = "part of a checkpoint: give its directory";
 	else if (s->st.st_size == 0)
 		what = "empty";
-	return ck_fail(err, EINVAL, "no checkpoint in %s: it is %s; expected a "
-		       ".safetensors file, or a directory", dir->path, what);
+	return ck_fail(err, EINVAL,
+		       "no checkpoint in %s: it is %s; expected a "
+		       ".safetensors file, or a directory",
+		       dir->path, what);
 }
 
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
@@ -115,14 +117,19 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 	if (ret)
 		return ret;
 	if (!l.nr)
-		return ck_fail(err, EINVAL, "no checkpoint found in %s, which "
-			       "is empty; " EXPECTED, dir->path);
+		return ck_fail(err, EINVAL,
+			       "no checkpoint found in %s, which "
+			       "is empty; " EXPECTED,
+			       dir->path);
 	if (name_some(dir, &l, is_checkpoint_dir, &some))
-		return ck_fail(err, EINVAL, "no checkpoint found in %s itself: "
+		return ck_fail(err, EINVAL,
+			       "no checkpoint found in %s itself: "
 			       "it holds folders of checkpoints (%s), give one "
-			       "of them", dir->path, some.v ? some.v : "");
+			       "of them",
+			       dir->path, some.v ? some.v : "");
 	if (name_some(dir, &l, is_torch_file, &some))
-		return ck_fail(err, EINVAL, "no checkpoint found in %s: " EXPECTED
+		return ck_fail(err, EINVAL,
+			       "no checkpoint found in %s: " EXPECTED
 			       "; torch.save files (%s) are not supported yet",
 			       dir->path, some.v ? some.v : "");
 	return ck_fail(err, EINVAL, "no checkpoint found in %s: " EXPECTED,
@@ -142,6 +149,8 @@ int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 	ret = ck_dir_list(dir, "", &l, err);
 	if (ret || !name_some(dir, &l, is_torch_file, &some))
 		return ret;
-	return ck_builder_problem(b, &note, err, "left aside: torch.save files "
-				  "beside it (%s)", some.v ? some.v : "");
+	return ck_builder_problem(b, &note, err,
+				  "left aside: torch.save files "
+				  "beside it (%s)",
+				  some.v ? some.v : "");
 }

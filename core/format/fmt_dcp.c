@@ -102,10 +102,14 @@ static int fail_unfinished(const struct ck_dir *dir, const struct seen *s,
 			   struct ck_err *err)
 {
 	if (!s->data)
-		return ck_fail(err, EINVAL, "%s: expected .metadata and "
-			       ".distcp files", dir->path);
-	return ck_fail(err, EINVAL, "%s: the save did not finish: no .metadata "
-		       "beside %zu .distcp files%s", dir->path, s->data,
+		return ck_fail(err, EINVAL,
+			       "%s: expected .metadata and "
+			       ".distcp files",
+			       dir->path);
+	return ck_fail(err, EINVAL,
+		       "%s: the save did not finish: no .metadata "
+		       "beside %zu .distcp files%s",
+		       dir->path, s->data,
 		       s->tmp ? ", only .metadata.tmp" : "");
 }
 
@@ -161,9 +165,11 @@ static int load_all(struct ck_dcp *d, struct ck_err *err)
 	int ret = 0;
 
 	if (d->meta[0].rank)
-		ret = ck_builder_problem(d->b, &local, err, "rank-local: the "
+		ret = ck_builder_problem(d->b, &local, err,
+					 "rank-local: the "
 					 "tensors are joined from %zu "
-					 "__RANK.metadata files", d->nr_meta);
+					 "__RANK.metadata files",
+					 d->nr_meta);
 	for (size_t i = 0; i < d->nr_meta && !ret; i++) {
 		d->m = &d->meta[i];
 		ret = ck_dcp_load_meta(d, err);

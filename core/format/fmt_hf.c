@@ -41,8 +41,10 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 			.file = s->files.aside[i],
 		};
 
-		ret = ck_builder_problem(s->b, &note, err, "left aside: %s "
-					 "does not name it", s->files.index);
+		ret = ck_builder_problem(s->b, &note, err,
+					 "left aside: %s "
+					 "does not name it",
+					 s->files.index);
 	}
 	if (s->files.beside_sharded && !ret) {
 		const struct ck_problem_in note = {
@@ -50,7 +52,8 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 			.file = "sharded",
 		};
 
-		ret = ck_builder_problem(s->b, &note, err, "left aside: the "
+		ret = ck_builder_problem(s->b, &note, err,
+					 "left aside: the "
 					 "same tensors are beside it, "
 					 "consolidated");
 	}

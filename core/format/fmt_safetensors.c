@@ -66,7 +66,8 @@ static int add_all(const struct ck_st_file *f, struct ck_builder *b,
 	int ret = 0;
 
 	if (f->moved)
-		ret = ck_builder_problem(b, &slice, err, "one file of a "
+		ret = ck_builder_problem(b, &slice, err,
+					 "one file of a "
 					 "sharded save: its tensors are shown "
 					 "as they lie in it, not whole");
 	for (size_t i = 0; i < f->tensors.nr && !ret; i++)
@@ -106,9 +107,11 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	if (ret)
 		return ret;
 	if (f.mode != CK_HF_ONE)
-		return ck_fail(err, EINVAL, "%s: expected exactly one "
+		return ck_fail(err, EINVAL,
+			       "%s: expected exactly one "
 			       ".safetensors file; -o format=hf is for "
-			       "several", dir->path);
+			       "several",
+			       dir->path);
 	ret = ck_hf_files_choose(&f, dir, err);
 	return ret ? ret : load_named(dir, f.name[0], b, err);
 }

@@ -119,9 +119,10 @@ static int choose_index(struct ck_hf_files *f, const struct ck_dir *dir,
 		if (!f->index || !strcmp(name, PLAIN_INDEX)) {
 			f->index = name;
 		} else if (strcmp(f->index, PLAIN_INDEX)) {
-			return ck_fail(err, EINVAL, "%s: two indexes, %s and "
-				       "%s, and no " PLAIN_INDEX, dir->path,
-				       f->index, name);
+			return ck_fail(err, EINVAL,
+				       "%s: two indexes, %s and "
+				       "%s, and no " PLAIN_INDEX,
+				       dir->path, f->index, name);
 		}
 	}
 	return 0;
@@ -141,8 +142,10 @@ static int read_index(struct ck_hf_files *f, const struct ck_dir *dir,
 		return ck_wrap(err, ret, "%s", f->index);
 	f->weight_map = json_object_get(f->json, "weight_map");
 	if (!json_is_object(f->weight_map))
-		return ck_fail(err, EINVAL, "%s: expected an object with "
-			       "\"weight_map\", an object", f->index);
+		return ck_fail(err, EINVAL,
+			       "%s: expected an object with "
+			       "\"weight_map\", an object",
+			       f->index);
 	return 0;
 }
 
@@ -154,16 +157,17 @@ static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 	json_t *file;
 	int ret = 0;
 
-	json_object_foreach((json_t *)f->weight_map, tensor, file) {
+	json_object_foreach((json_t *)f->weight_map, tensor, file)
+	{
 		const char *name = json_string_value(file);
 		size_t before = seen.nr;
 
 		if (!name || !*name)
-			return ck_fail(err, EINVAL, "%s: weight_map: %s: "
-				       "expected a file's name", f->index,
-				       tensor);
-		if (ck_strmap_put(&seen, name, strlen(name)) ==
-		    CK_STRMAP_NONE)
+			return ck_fail(err, EINVAL,
+				       "%s: weight_map: %s: "
+				       "expected a file's name",
+				       f->index, tensor);
+		if (ck_strmap_put(&seen, name, strlen(name)) == CK_STRMAP_NONE)
 			return ck_fail(err, ENOMEM, "%s: no memory", f->index);
 		if (seen.nr > before && !ret)
 			ret = use(f, name);
@@ -194,9 +198,11 @@ static int check_numbered(const struct ck_hf_files *f, const char *name,
 			!strncmp(f->name[i], name, stem);
 	if (have == of && k >= 1 && k <= of)
 		return 0;
-	return ck_fail(err, EINVAL, "%.*s*-of-%05u.safetensors: %u of %u files "
+	return ck_fail(err, EINVAL,
+		       "%.*s*-of-%05u.safetensors: %u of %u files "
 		       "are there and no index (*" INDEX_SUFFIX ") says what "
-		       "the others hold", (int)stem, name, of, have, of);
+		       "the others hold",
+		       (int)stem, name, of, have, of);
 }
 
 static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,

@@ -41,7 +41,8 @@ static const char *eat(const char *s, const char *word)
 	return s && !strncmp(s, word, len) ? s + len : NULL;
 }
 
-bool ck_hf_is_numbered(const char *name, size_t *stem, unsigned *k, unsigned *of)
+bool ck_hf_is_numbered(const char *name, size_t *stem, unsigned *k,
+		       unsigned *of)
 {
 	const char *base = base_name(name);
 	const char *at = strstr(base, "-of-");

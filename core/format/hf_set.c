@@ -34,8 +34,8 @@ static int hold(struct ck_hf_set *s, uint32_t file, uint32_t entry)
 		return 0;
 	}
 	h->nr++;
-	says = json_string_value(json_object_getn(s->files.weight_map, e->name,
-						  e->name_len));
+	says = json_string_value(
+		json_object_getn(s->files.weight_map, e->name, e->name_len));
 	if (says && !strcmp(says, s->files.name[file])) {
 		h->file = file;
 		h->entry = entry;
@@ -121,7 +121,8 @@ static int refuse_twice(const struct ck_hf_set *s, uint32_t at,
 
 			if (o->name_len == e->name_len &&
 			    !memcmp(o->name, e->name, e->name_len))
-				return ck_fail(err, EINVAL, "%s: tensor %.*s "
+				return ck_fail(err, EINVAL,
+					       "%s: tensor %.*s "
 					       "is in %s and in %s, and no "
 					       "index says which one counts",
 					       s->dir->path, (int)e->name_len,
@@ -137,8 +138,8 @@ static int compare_index(struct ck_hf_set *s, const struct ck_hf_held *h,
 			 const struct ck_st_entry *e, struct ck_err *err)
 {
 	const char *file = s->files.name[h->file];
-	const char *says = json_string_value(json_object_getn(
-		s->files.weight_map, e->name, e->name_len));
+	const char *says = json_string_value(
+		json_object_getn(s->files.weight_map, e->name, e->name_len));
 	const struct ck_problem_in odd = {
 		.severity = CK_WARNING,
 		.tensor = e->name,
@@ -147,14 +148,20 @@ static int compare_index(struct ck_hf_set *s, const struct ck_hf_held *h,
 	};
 
 	if (!says)
-		return ck_builder_problem(s->b, &odd, err, "the index does "
-					  "not list it, %s has it", file);
+		return ck_builder_problem(s->b, &odd, err,
+					  "the index does "
+					  "not list it, %s has it",
+					  file);
 	if (strcmp(says, file))
-		return ck_builder_problem(s->b, &odd, err, "the index says "
-					  "%s, it is in %s", says, file);
+		return ck_builder_problem(s->b, &odd, err,
+					  "the index says "
+					  "%s, it is in %s",
+					  says, file);
 	if (h->nr > 1)
-		return ck_builder_problem(s->b, &odd, err, "in %u files; the "
-					  "index says %s", h->nr, file);
+		return ck_builder_problem(s->b, &odd, err,
+					  "in %u files; the "
+					  "index says %s",
+					  h->nr, file);
 	return 0;
 }
 
@@ -172,11 +179,14 @@ static int report_absent(struct ck_hf_set *s, const char *name, size_t len,
 	for (size_t i = 0; i < s->files.nr; i++)
 		if (s->unusable[i] && !strcmp(s->files.name[i], file))
 			return ck_builder_refuse(
-				s->b, 0, name, len, err, "%s is %s: nothing "
-				"else tells shape and bytes", file,
-				s->st[i].name ? "damaged" : "missing");
-	return ck_builder_problem(s->b, &ghost, err, "the index says %s, "
-				  "which does not hold it", file);
+				s->b, 0, name, len, err,
+				"%s is %s: nothing "
+				"else tells shape and bytes",
+				file, s->st[i].name ? "damaged" : "missing");
+	return ck_builder_problem(s->b, &ghost, err,
+				  "the index says %s, "
+				  "which does not hold it",
+				  file);
 }
 
 static int add_absent(struct ck_hf_set *s, struct ck_err *err)
@@ -185,7 +195,8 @@ static int add_absent(struct ck_hf_set *s, struct ck_err *err)
 	json_t *file;
 	int ret = 0;
 
-	json_object_foreach((json_t *)s->files.weight_map, name, file) {
+	json_object_foreach((json_t *)s->files.weight_map, name, file)
+	{
 		size_t len = strlen(name);
 
 		if (ck_strmap_get(&s->names, name, len) != CK_STRMAP_NONE)

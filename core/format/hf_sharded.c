@@ -48,15 +48,21 @@ static int widen(struct ck_hf_set *s, const struct ck_st_file *f,
 	if (e->why)
 		return refuse(s, e, sp, f->name, e->why, err);
 	if (e->rank != sp->rank)
-		return refuse(s, e, sp, f->name, "its number of dimensions "
-			      "differs between files", err);
+		return refuse(s, e, sp, f->name,
+			      "its number of dimensions "
+			      "differs between files",
+			      err);
 	if (!ck_st_file_corner(f, e, at))
-		return refuse(s, e, sp, f->name, "its saved_offsets are not "
-			      "one number a dimension", err);
+		return refuse(s, e, sp, f->name,
+			      "its saved_offsets are not "
+			      "one number a dimension",
+			      err);
 	for (unsigned d = 0; d < e->rank; d++) {
 		if (!ck_add_ok(at[d], ck_st_file_shape(f, e)[d], &end))
-			return refuse(s, e, sp, f->name, "its saved_offsets "
-				      "are larger than any tensor", err);
+			return refuse(s, e, sp, f->name,
+				      "its saved_offsets "
+				      "are larger than any tensor",
+				      err);
 		sp->shape[d] = CK_MAX(sp->shape[d], end);
 	}
 	return 0;
@@ -72,8 +78,8 @@ static int measure(struct ck_hf_set *s, struct span *spans, struct ck_err *err)
 
 		for (size_t k = 0; k < f->tensors.nr && !ret; k++) {
 			const struct ck_st_entry *e = &f->tensors.v[k];
-			uint32_t at = ck_strmap_get(&s->names, e->name,
-						    e->name_len);
+			uint32_t at =
+				ck_strmap_get(&s->names, e->name, e->name_len);
 
 			ret = widen(s, f, e, &spans[at], !seen[at], err);
 			seen[at] = true;
@@ -148,7 +154,8 @@ static int check_ranks(struct ck_hf_set *s, struct ck_err *err)
 		if (ck_hf_is_shard(s->files.name[i], &later, NULL) &&
 		    later > rank)
 			return ck_builder_problem(
-				s->b, &gap, err, "no file shard-%05u-model-*: "
+				s->b, &gap, err,
+				"no file shard-%05u-model-*: "
 				"there are later ones, so it may be missing",
 				rank);
 	}
@@ -163,7 +170,8 @@ int ck_hf_set_add_sharded(struct ck_hf_set *s, struct ck_err *err)
 
 	if (!spans)
 		return ck_fail(err, ENOMEM, "no memory for shapes");
-	ret = ck_builder_problem(s->b, &implied, err, "sharded files without "
+	ret = ck_builder_problem(s->b, &implied, err,
+				 "sharded files without "
 				 "an index: shapes are what the boxes span; a "
 				 "missing last shard would not be noticed");
 	ret = ret ? ret : check_ranks(s, err);

@@ -9,7 +9,6 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/st_find.h"
-#include "core/geom/range.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,38 +16,6 @@
 #include <string.h>
 
 #define SHARDING_KEY "DCP_SHARDING_INFO"
-
-/* F4 and the like count elements, our dtypes count bytes of several. */
-static const char *fold_packed(const struct ck_st_tensor *t, uint64_t *shape)
-{
-	if (t->dtype != CK_DT_F4_E2M1FN_X2)
-		return NULL;
-	if (!t->rank || shape[t->rank - 1] % 2)
-		return "rows of 4-bit elements that are no whole bytes";
-	shape[t->rank - 1] /= 2;
-	return NULL;
-}
-
-/* What only the entry's own numbers can tell. */
-static const char *check_entry(const struct ck_st_tensor *t,
-			       const uint64_t *shape)
-{
-	uint64_t volume, bytes;
-	uint8_t elem = ck_dtype_info(t->dtype)->size;
-
-	if (t->why)
-		return t->why;
-	if (t->dtype == CK_DT_NONE)
-		return "its dtype is not known";
-	if (!elem)
-		return "its elements are no whole bytes";
-	if (!ck_dims_volume(shape, t->rank, &volume) ||
-	    !ck_mul_ok(volume, elem, &bytes))
-		return "its shape is larger than any file";
-	if (t->end < t->begin || t->end - t->begin != bytes)
-		return "its data_offsets do not fit its shape and dtype";
-	return NULL;
-}
 
 static int keep_entry(struct ck_st_file *f, const struct ck_st_tensor *t)
 {
@@ -62,15 +29,13 @@ static int keep_entry(struct ck_st_file *f, const struct ck_st_tensor *t)
 	*e = (struct ck_st_entry){
 		.name = t->name,
 		.name_len = t->name_len,
-		.dtype_name = t->dtype_name ? t->dtype_name : "?",
+		.dtype_name = t->dtype_name,
+		.why = t->why,
 		.shape = f->dims.nr,
 		.rank = (uint8_t)t->rank,
 		.dtype = (uint8_t)t->dtype,
 	};
 	f->dims.nr += t->rank;
-	e->why = fold_packed(t, shape);
-	if (!e->why)
-		e->why = check_entry(t, shape);
 	if (!ck_add_ok(t->begin, f->base, &e->begin) ||
 	    !ck_add_ok(t->end, f->base, &e->end))
 		e->why = "its data_offsets are larger than any file";
@@ -95,7 +60,8 @@ static int refuse_overlaps(struct ck_st_file *f)
 	struct ck_st_entry *reach = NULL; /* ends last of those seen */
 	size_t nr = 0;
 
-	order = reallocarray(NULL, f->tensors.nr + 1, sizeof(struct ck_st_entry *));
+	order = reallocarray(NULL, f->tensors.nr + 1,
+			     sizeof(struct ck_st_entry *));
 	if (!order)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->tensors.nr; i++)
@@ -120,11 +86,12 @@ static bool any_nonzero(json_t *sharding)
 	size_t i;
 
 	json_object_foreach(sharding, name, info)
-		json_array_foreach(json_object_get(info, "saved_offsets"), i, v) {
-			at = v;
-			if (!json_is_integer(at) || json_integer_value(at))
-				return true;
-		}
+		json_array_foreach(json_object_get(info, "saved_offsets"), i, v)
+	{
+		at = v;
+		if (!json_is_integer(at) || json_integer_value(at))
+			return true;
+	}
 	return false;
 }
 
@@ -140,8 +107,9 @@ static int read_sharding(struct ck_st_file *f, struct ck_err *err)
 	if (ret)
 		return ck_wrap(err, ret, "%s: " SHARDING_KEY, f->name);
 	if (!json_is_object(f->sharding))
-		return ck_fail(err, EINVAL, "%s: " SHARDING_KEY
-			       " is no JSON object", f->name);
+		return ck_fail(err, EINVAL,
+			       "%s: " SHARDING_KEY " is no JSON object",
+			       f->name);
 	f->moved = any_nonzero(f->sharding);
 	return 0;
 }
@@ -154,7 +122,8 @@ static int read_json(struct ck_st_file *f, struct ck_source *s,
 	int ret;
 
 	if (!ck_range_ok(f->base, sizeof(first), f->size))
-		return ck_fail(err, EINVAL, "%s: ends at byte %" PRIu64
+		return ck_fail(err, EINVAL,
+			       "%s: ends at byte %" PRIu64
 			       ", inside the length of its header",
 			       f->name, f->size);
 	ret = ck_source_read(s, first, sizeof(first), f->base, err);
@@ -165,8 +134,10 @@ static int read_json(struct ck_st_file *f, struct ck_source *s,
 		return ck_wrap(err, ret, "%s", f->name);
 	f->bytes = malloc(len + 1);
 	if (!f->bytes)
-		return ck_fail(err, ENOMEM, "%s: no memory for a header of %"
-			       PRIu64 " bytes", f->name, len);
+		return ck_fail(err, ENOMEM,
+			       "%s: no memory for a header of %" PRIu64
+			       " bytes",
+			       f->name, len);
 	f->bytes[len] = '\0';
 	f->len = len;
 	ret = ck_source_read(s, f->bytes, len, f->base + sizeof(first), err);

@@ -57,8 +57,12 @@ int ck_zstd_length(struct ck_source *s, uint64_t off, uint64_t len,
 	__attribute__((cleanup(free_stream))) ZSTD_DStream *z =
 		ZSTD_createDStream();
 	ck_auto_free char *bufs = malloc(2 * PIECE);
-	struct state st = { .s = s, .off = off, .left = len, .spent = spent,
-			    .in_buf = bufs, .out_buf = bufs + PIECE,
+	struct state st = { .s = s,
+			    .off = off,
+			    .left = len,
+			    .spent = spent,
+			    .in_buf = bufs,
+			    .out_buf = bufs + PIECE,
 			    .hint = 1 };
 
 	if (!z || !bufs)
