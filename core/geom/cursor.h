@@ -38,7 +38,7 @@ enum ck_seg_kind {
  *
  * A TORN part (the file is shorter than it should be) is COPY where all of
  * the segment lies in what is there, and ERROR with EIO where any of it lies
- * beyond.
+ * beyond; segments that would be one but for CK_SEG_AXES are judged as one.
  */
 struct ck_seg {
 	uint8_t kind, nax, op, xform;
@@ -69,11 +69,12 @@ struct ck_cursor {
 	uint8_t group[CK_MAX_RANK + 1]; /* first grid axis of a request axis */
 	uint8_t elem, rank; /* rank: of dims */
 	bool grouped; /* dims are axes of the shape, not of the grid */
-	uint32_t only; /* this chunk, instead of the best one; or CK_NONE */
+	uint32_t sole; /* this cell alone; or CK_NONE */
+	uint32_t only; /* this chunk, not the best one; or CK_NONE */
 	uint64_t pos, end, base; /* bytes in the request's order; buffer start */
 	/* how far it got, outermost first */
-	uint8_t depth, skip;
-	uint64_t cut; /* bytes wanted of an element; 0: whole ones */
+	uint8_t depth;
+	uint8_t skip, cut; /* cut bytes of an element from skip; 0: whole */
 	struct ck_range range; /* stretch of dims -> boxes */
 	struct ck_box part;
 	struct ck_range groups[CK_MAX_RANK]; /* box of the shape -> of grid */
@@ -81,10 +82,10 @@ struct ck_cursor {
 	struct ck_tiling walk; /* box of the grid -> cells */
 	uint32_t cell;
 	struct ck_range flat; /* [lo, hi) of a cell -> boxes */
-	struct ck_box meet;
 	struct ck_seg held; /* looked at, but not given out yet */
 	bool holding;
-	uint8_t unroll; /* axes beyond CK_SEG_AXES still to be walked */
+	uint8_t unroll; /* axes beyond CK_SEG_AXES still being walked */
+	struct ck_seg first; /* of the unrolled ones */
 	uint64_t at[CK_MAX_RANK];
 	struct ck_seg_axis ax[CK_MAX_RANK]; /* innermost first */
 };
