@@ -40,10 +40,7 @@ static int parse(void *ctx, struct ck_err *err)
 		if (ret)
 			return ret;
 	}
-	ret = ck_dir_root_init(&dir, job->root, job->opts);
-	if (ret)
-		return ck_fail(err, -ret, "%s: %s", job->root->path,
-			       strerror(-ret));
+	ck_dir_root_init(&dir, job->root, job->opts);
 	return ck_detect_load(&dir, job->image_fd, err);
 }
 
