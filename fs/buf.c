@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buf.c - one buffer a thread
+ * buf.c - a stack of free buffers
  *
- * The kernel pins every page of a reply; in one huge page that is cheapest,
- * so the buffer lies alone in one.
+ * [ FS_MAX_IO bytes for the reply | struct spare, on a page of its own | ... ]
+ *
+ * The kernel pins every page of a reply, which is cheapest in one huge page.
  */
 #include "fs/buf.h"
 
@@ -15,20 +16,23 @@
 
 #define HUGE (UINT64_C(2) << 20)
 
-_Static_assert(FS_MAX_IO <= HUGE, "a reply fits into one huge page");
+_Static_assert(FS_MAX_IO < HUGE, "a reply fits, and the link after it");
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;
-static int key_err;
+struct spare {
+	struct spare *next;
+};
 
-static void drop(void *buf)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct spare *top;
+
+static struct spare *link_of(void *buf)
 {
-	munmap(buf, HUGE);
+	return (struct spare *)((char *)buf + FS_MAX_IO);
 }
 
-static void make_key(void)
+static void *buf_of(struct spare *s)
 {
-	key_err = pthread_key_create(&key, drop);
+	return (char *)s - FS_MAX_IO;
 }
 
 static void *map_aligned(void)
@@ -47,20 +51,39 @@ static void *map_aligned(void)
 	return at + skip;
 }
 
-void *fs_buf(void)
+void *fs_buf_get(void)
 {
-	void *buf;
+	struct spare *s;
 
-	pthread_once(&once, make_key);
-	if (key_err)
-		return NULL;
-	buf = pthread_getspecific(key);
-	if (buf)
-		return buf;
-	buf = map_aligned();
-	if (buf && pthread_setspecific(key, buf)) {
-		drop(buf);
-		buf = NULL;
+	pthread_mutex_lock(&lock);
+	s = top;
+	if (s)
+		top = s->next;
+	pthread_mutex_unlock(&lock);
+	return s ? buf_of(s) : map_aligned();
+}
+
+void fs_buf_put(void *buf)
+{
+	struct spare *s;
+
+	if (!buf)
+		return;
+	s = link_of(buf);
+	pthread_mutex_lock(&lock);
+	s->next = top;
+	top = s;
+	pthread_mutex_unlock(&lock);
+}
+
+void fs_buf_drain(void)
+{
+	struct spare *s;
+
+	pthread_mutex_lock(&lock);
+	while ((s = top)) {
+		top = s->next;
+		munmap(buf_of(s), HUGE);
 	}
-	return buf;
+	pthread_mutex_unlock(&lock);
 }

@@ -151,8 +151,8 @@ static void set_caps(struct fuse_conn_info *conn, unsigned on, unsigned off)
 void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 {
 	static const unsigned on[] = {
-		FUSE_CAP_ASYNC_READ,	   FUSE_CAP_PARALLEL_DIROPS,
-		FUSE_CAP_READDIRPLUS,	   FUSE_CAP_READDIRPLUS_AUTO,
+		FUSE_CAP_ASYNC_READ,	  FUSE_CAP_PARALLEL_DIROPS,
+		FUSE_CAP_READDIRPLUS,	  FUSE_CAP_READDIRPLUS_AUTO,
 		FUSE_CAP_AUTO_INVAL_DATA,
 	};
 

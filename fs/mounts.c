@@ -26,7 +26,8 @@ static void unescape(char *s)
 	char *to = s;
 
 	for (; *s; s++) {
-		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] && s[3]) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] &&
+		    s[3]) {
 			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 |
 				       (s[3] - '0'));
 			s += 3;
@@ -158,7 +159,9 @@ int fs_unmount(const char *mnt, bool lazy, struct ck_err *err)
 		return ck_fail(err, EINVAL, "%s: nothing is mounted there",
 			       mnt);
 	if (strcmp(info.type, FS_MOUNT_TYPE))
-		return ck_fail(err, EINVAL, "%s: expected a mount of unshard, "
-			       "found one of type %s", mnt, info.type);
+		return ck_fail(err, EINVAL,
+			       "%s: expected a mount of unshard, "
+			       "found one of type %s",
+			       mnt, info.type);
 	return fs_mounts_end(path, lazy, err);
 }

@@ -129,10 +129,10 @@ static void read_dir(fuse_req_t req, uint64_t dir, size_t size, off_t off,
 	}
 	for (; entry_at(fs_of(req), dir, fi, pos, &e); pos++) {
 		size_t left = size - used;
-		size_t len = plus ? add_plus(req, dir, buf + used, left, &e,
-					     pos + 1)
-				  : add_plain(req, buf + used, left, &e,
-					      pos + 1);
+		size_t len =
+			plus ? add_plus(req, dir, buf + used, left, &e,
+					pos + 1) :
+			       add_plain(req, buf + used, left, &e, pos + 1);
 
 		if (len > left)
 			break;

@@ -4,9 +4,9 @@
  *
  * Threads: up to -o threads= of libfuse's workers, each with a device
  * descriptor of its own where one can be cloned.  A worker takes one request,
- * reads its bytes into the worker's buffer (buf.h) and answers with one
- * writev; no lock is held on the way, for the image does not change and
- * shards are read at explicit offsets.  A page fault of one client never
+ * reads its bytes into a buffer (buf.h) and answers with one writev; no lock
+ * is held on the way, for the image does not change and shards are read at
+ * explicit offsets.  A page fault of one client never
  * waits for another: the workers do not touch the mount themselves.
  *
  * A read inside of a file is answered in full or with an errno.
@@ -183,12 +183,13 @@ void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	void *buf = fs_buf();
+	void *buf = fs_buf_get();
 	size_t got = 0;
 	int ret;
 
 	if (!buf || size > FS_MAX_IO || off < 0) {
 		fs_reply_errno(req, buf ? EINVAL : ENOMEM);
+		fs_buf_put(buf);
 		return;
 	}
 	ret = read_node(fs_of(req), ino, fi, buf, size, (uint64_t)off, &got,
@@ -197,6 +198,7 @@ void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		fs_reply_fail(req, ret, &err);
 	else
 		fs_reply_buf(req, buf, got);
+	fs_buf_put(buf);
 }
 
 static off_t seek(struct fs *fs, uint64_t ino, off_t off, int whence,

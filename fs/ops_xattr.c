@@ -36,9 +36,9 @@ static void get_sources(const struct ck_image *img, const struct ck_tensor *t,
 static void get_state(const struct ck_image *img, const struct ck_tensor *t,
 		      struct ck_str *out)
 {
-	static const char *const words[] = { [CK_OK] = "ok",
-					     [CK_TORN] = "torn",
-					     [CK_MISSING] = "missing" };
+	static const char *const words[] = {
+		[CK_OK] = "ok", [CK_TORN] = "torn", [CK_MISSING] = "missing"
+	};
 
 	(void)img;
 	ck_str_puts(out, words[CK_MIN(t->state, CK_MISSING)]);

@@ -12,7 +12,8 @@ static int closed(const char *path, mode_t mode, struct ck_err *err)
 {
 	return ck_fail(err, EACCES,
 		       "allow-other: %s has mode %04o, so others cannot read "
-		       "the checkpoint themselves", path, mode & 07777);
+		       "the checkpoint themselves",
+		       path, mode & 07777);
 }
 
 /* Every directory on the way down from / must let others through. */
@@ -52,8 +53,7 @@ static int check_folders(const struct ck_root *root, const char *name,
 		return ck_fail(err, ENOMEM, "no memory");
 	for (char *s = strchr(path, '/'); s; s = strchr(s + 1, '/')) {
 		*s = '\0';
-		if (!fstatat(root->fd, path, &st, 0) &&
-		    !(st.st_mode & S_IXOTH))
+		if (!fstatat(root->fd, path, &st, 0) && !(st.st_mode & S_IXOTH))
 			return closed(path, st.st_mode, err);
 		*s = '/';
 	}

@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "fs/buf.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/others.h"
@@ -93,8 +94,7 @@ static int make_session(struct fs_session *s, const char *src,
 	return s->se ? 0 : ck_fail(err, EINVAL, "libfuse makes no session");
 }
 
-static int find_place(struct fs_session *s, const char *mnt,
-		      struct ck_err *err)
+static int find_place(struct fs_session *s, const char *mnt, struct ck_err *err)
 {
 	struct stat st;
 
@@ -102,12 +102,16 @@ static int find_place(struct fs_session *s, const char *mnt,
 	if (s->path && !stat(s->path, &st)) {
 		if (S_ISDIR(st.st_mode))
 			return 0;
-		return ck_fail(err, ENOTDIR, "%s: expected a directory to "
-			       "mount on, found a file", mnt);
+		return ck_fail(err, ENOTDIR,
+			       "%s: expected a directory to "
+			       "mount on, found a file",
+			       mnt);
 	}
 	if (errno == ENOTCONN)
-		return ck_fail(err, ENOTCONN, "%s: a dead mount lies there; "
-			       "end it with: unshard umount %s", mnt, mnt);
+		return ck_fail(err, ENOTCONN,
+			       "%s: a dead mount lies there; "
+			       "end it with: unshard umount %s",
+			       mnt, mnt);
 	return ck_fail(err, errno, "%s: %s", mnt, strerror(errno));
 }
 
@@ -134,9 +138,10 @@ static int mount_there(struct fs_session *s, const char *mnt,
 	s->mounted = true;
 	ret = fs_mounts_find(s->path, &info);
 	if (ret || strcmp(info.type, FS_MOUNT_TYPE))
-		return ck_fail(err, EIO, "%s: expected a mount of type %s "
-			       "there, found %s", mnt, FS_MOUNT_TYPE,
-			       ret ? "none" : info.type);
+		return ck_fail(err, EIO,
+			       "%s: expected a mount of type %s "
+			       "there, found %s",
+			       mnt, FS_MOUNT_TYPE, ret ? "none" : info.type);
 	snprintf(s->dev, sizeof(s->dev), "%s", info.dev);
 	return fs_kernel_hook(&s->fs.kernel, s->se, err);
 }
@@ -185,8 +190,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		return ck_fail(err, errno, "%s: %s", root->path,
 			       strerror(errno));
 	for (uint32_t i = 0; i < fs->img->nr_tensors; i++)
-		if (!ck_add_ok(fs->total, fs->img->tensors[i].size,
-			       &fs->total))
+		if (!ck_add_ok(fs->total, fs->img->tensors[i].size, &fs->total))
 			fs->total = CK_SIZE_MAX;
 	return 0;
 }
@@ -197,6 +201,7 @@ static void end_state(struct fs *fs)
 	fs_shards_free(fs->shards);
 	fs->virt = NULL;
 	fs->shards = NULL;
+	fs_buf_drain();
 }
 
 static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)

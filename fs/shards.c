@@ -206,13 +206,13 @@ char *fs_shards_join(const char *dir, const char *name)
 static int hide(int ret)
 {
 	return ret == -EXDEV || ret == -ELOOP || ret == -EINVAL ||
-			       ret == -ENOTDIR
-		       ? -ENOENT
-		       : ret;
+			       ret == -ENOTDIR ?
+		       -ENOENT :
+		       ret;
 }
 
 int fs_shards_stat_path(const struct fs_shards *s, const char *path,
-		     struct stat *st, struct ck_err *err)
+			struct stat *st, struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
 	int file, dir;

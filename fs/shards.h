@@ -13,7 +13,7 @@
 #define FS_SHARDS_H
 
 #include "core/base/err.h"
-#include "core/io/root.h"
+#include "core/ckpt.h"
 
 #include <stdbool.h>
 #include <stddef.h>

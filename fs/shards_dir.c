@@ -48,8 +48,8 @@ static int append_dots(struct fs_shards *s, struct fs_shard_list *l,
 	ret = append(l, ".", fs_shards_path_ino(s, path), true);
 	if (ret)
 		return ret;
-	return append(l, "..",
-		      *path ? fs_shards_path_ino(s, up) : FS_INO_ROOT, true);
+	return append(l, "..", *path ? fs_shards_path_ino(s, up) : FS_INO_ROOT,
+		      true);
 }
 
 /* 0 too where the entry is one that is not shown. */
@@ -99,8 +99,8 @@ static int fill(struct fs_shards *s, struct fs_shard_list *l, const char *path,
 	int ret = append_dots(s, l, path);
 
 	if (!ret && root->only && !*path)
-		return append(l, root->only,
-			      fs_shards_path_ino(s, root->only), false);
+		return append(l, root->only, fs_shards_path_ino(s, root->only),
+			      false);
 	if (!ret) {
 		dir = open_dir(root, path, err);
 		if (!dir)
@@ -130,8 +130,9 @@ int fs_shards_list(struct fs_shards *s, uint64_t dir,
 	ret = fill(s, l, path, err);
 	if (ret) {
 		fs_shards_list_free(l);
-		return err->code ? ret : ck_fail(err, -ret, "shards: %s",
-						 strerror(-ret));
+		return err->code ?
+			       ret :
+			       ck_fail(err, -ret, "shards: %s", strerror(-ret));
 	}
 	*out = l;
 	return 0;

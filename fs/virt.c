@@ -190,8 +190,8 @@ int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
 		 struct ck_err *err)
 {
 	struct fs_virt_file *f = calloc(1, sizeof(*f));
-	int ret = f ? fill(v, id, f, err)
-		    : ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
+	int ret = f ? fill(v, id, f, err) :
+		      ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
 
 	if (ret)
 		fs_virt_close(f);
