@@ -23,7 +23,8 @@ static int check_order(const struct ck_image *img, struct ck_err *err)
 		const struct ck_tensor *t = &img->tensors[i];
 
 		if (t->nr_all && t->first < end)
-			return ck_fail(err, EINVAL, "image: the chunks of "
+			return ck_fail(err, EINVAL,
+				       "image: the chunks of "
 				       "tensor %u lie before those of others",
 				       i);
 		if (t->nr_all)
@@ -216,8 +217,10 @@ int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 	const struct ck_object *o = &ck->img.objects[object];
 
 	if (!ck_range_ok(off, len, o->len))
-		return ck_fail(err, EINVAL, "bytes %llu..%llu are outside of "
-			       "the item's %llu", (unsigned long long)off,
+		return ck_fail(err, EINVAL,
+			       "bytes %llu..%llu are outside of "
+			       "the item's %llu",
+			       (unsigned long long)off,
 			       (unsigned long long)(off + len),
 			       (unsigned long long)o->len);
 	return ck_reader_source(ck->reader, o->src, buf, len, o->off + off,

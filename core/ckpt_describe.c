@@ -9,6 +9,7 @@
 #include "core/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/child.h"
 #include "core/format/detect.h"
 #include "core/format/dir.h"
 #include "core/io/sandbox.h"
@@ -69,6 +70,7 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 	ck_auto_free int *keep = calloc(NR_ROOT_FDS(root), sizeof(*keep));
 	struct ck_child c = {
 		.what = "the parser",
+		.hint = "(-o parse-time=N allows more)",
 		.run = parse,
 		.ctx = job,
 		.keep = keep,
@@ -93,8 +95,8 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err)
 {
-	ck_auto_fd int fd = memfd_create("unshard-image",
-					 MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_auto_fd int fd =
+		memfd_create("unshard-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct job job = { .root = root, .opts = opts, .image_fd = fd };
 	struct ck_effort effort;
 	struct ck_err local;

@@ -84,8 +84,10 @@ static void add_json(const struct ck_late_problem *p,
 		ck_str_puts(out, ", \"file\": ");
 		ck_str_json(out, text, len);
 	}
-	ck_str_fmt(out, ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64
-		   ", \"reason\": ", p->off, p->len);
+	ck_str_fmt(out,
+		   ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64
+		   ", \"reason\": ",
+		   p->off, p->len);
 	ck_str_json(out, p->reason, strlen(p->reason));
 	ck_str_puts(out, "}");
 }
@@ -137,8 +139,10 @@ void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 			ck_str_puts(out, ",\n");
 	}
 	if (l->full && json)
-		ck_str_fmt(out, ",\n{\"severity\": \"note\", \"reason\": "
-			   "\"%s\"}", more);
+		ck_str_fmt(out,
+			   ",\n{\"severity\": \"note\", \"reason\": "
+			   "\"%s\"}",
+			   more);
 	else if (l->full)
 		ck_str_fmt(out, "note: %s\n", more);
 	pthread_mutex_unlock(&l->lock);

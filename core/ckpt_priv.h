@@ -9,22 +9,6 @@
 #include <stdatomic.h>
 
 /*
- * A short-lived process for one call.  @run's error comes back as if it had
- * been called here; its death, or a hang, becomes an error too.  Only @keep
- * and the standard descriptors are open in it.  It may allocate, but it must
- * not touch locks of the program, for other threads may have held them.
- */
-struct ck_child {
-	const char *what; /* "the parser", for messages */
-	int (*run)(void *ctx, struct ck_err *err);
-	void *ctx;
-	const int *keep;
-	unsigned nr_keep;
-	unsigned seconds; /* then it is killed: -ETIMEDOUT */
-};
-int ck_child_call(const struct ck_child *c, struct ck_err *err);
-
-/*
  * How much time and memory the index of a checkpoint may take: what the names
  * and sizes of its files suggest, without a look into them.
  */

@@ -98,8 +98,10 @@ static int bad_shape(const struct claim *c, const struct ck_torch_item *item,
 
 	dims_line(want, sizeof(want), c->lens, c->rank);
 	dims_line(got, sizeof(got), item->shape, item->rank);
-	return ck_fail(err, EINVAL, "the index says %s, the item at byte "
-		       "%" PRIu64 " holds %s", want, c->off, got);
+	return ck_fail(err, EINVAL,
+		       "the index says %s, the item at byte "
+		       "%" PRIu64 " holds %s",
+		       want, c->off, got);
 }
 
 static bool any_zero(const uint64_t *v, unsigned nr)
@@ -131,9 +133,10 @@ static int compare(const struct claim *c, const struct ck_torch_item *item,
 	uint64_t skip;
 
 	if (item->dtype != c->layout->dtype)
-		return ck_fail(err, EINVAL, "the index says %s, the item at "
-			       "byte %" PRIu64 " holds %s", want->name, c->off,
-			       got->name);
+		return ck_fail(err, EINVAL,
+			       "the index says %s, the item at "
+			       "byte %" PRIu64 " holds %s",
+			       want->name, c->off, got->name);
 	if (!strides_of(c, item, stride))
 		return bad_shape(c, item, err);
 	if (item->payload_off < c->off ||
@@ -141,8 +144,10 @@ static int compare(const struct claim *c, const struct ck_torch_item *item,
 			 c->len) ||
 	    !ck_mul_ok(item->storage_offset, got->size, &skip) ||
 	    skip > item->payload_len)
-		return ck_fail(err, EINVAL, "the payload of the item at byte "
-			       "%" PRIu64 " lies outside of it", c->off);
+		return ck_fail(err, EINVAL,
+			       "the payload of the item at byte "
+			       "%" PRIu64 " lies outside of it",
+			       c->off);
 	*place = (struct ck_place){
 		.off = item->payload_off + skip,
 		.stride = c->layout->flags & CK_LAYOUT_FLAT ? NULL : stride,

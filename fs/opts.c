@@ -18,12 +18,13 @@
 
 /* What mount(8), fstab and systemd say of every file system. */
 static const char *const everyones[] = {
-	"_netdev", "async", "atime", "auto", "defaults", "dev", "diratime",
-	"dirsync", "exec", "group", "lazytime", "loud", "noatime", "noauto",
-	"nodev", "nodiratime", "noexec", "nofail", "nogroup", "nolazytime",
-	"noowner", "norelatime", "nostrictatime", "nosuid", "nousers",
-	"nouser", "owner", "relatime", "silent", "strictatime", "suid", "sync",
-	"user", "users", NULL
+	"_netdev",    "async",	    "atime",	     "auto",	"defaults",
+	"dev",	      "diratime",   "dirsync",	     "exec",	"group",
+	"lazytime",   "loud",	    "noatime",	     "noauto",	"nodev",
+	"nodiratime", "noexec",	    "nofail",	     "nogroup", "nolazytime",
+	"noowner",    "norelatime", "nostrictatime", "nosuid",	"nousers",
+	"nouser",     "owner",	    "relatime",	     "silent",	"strictatime",
+	"suid",	      "sync",	    "user",	     "users",	NULL
 };
 
 static bool is_everyones(const char *name)
@@ -134,8 +135,7 @@ static bool is_choice(const char *choices, const char *value)
 		return false;
 	for (const char *p = choices; p && len; p = strchr(p, '|')) {
 		p += *p == '|';
-		if (!strncmp(p, value, len) &&
-		    (!p[len] || p[len] == '|'))
+		if (!strncmp(p, value, len) && (!p[len] || p[len] == '|'))
 			return true;
 	}
 	return false;
@@ -150,8 +150,10 @@ static int check_format(const char *value, struct ck_err *err)
 			return 0;
 		ck_str_fmt(&names, "%s%s", names.len ? ", " : "", (*f)->name);
 	}
-	return ck_fail(err, EINVAL, "option format: expected one of %s, "
-		       "found \"%s\"", names.v ? names.v : "none", value);
+	return ck_fail(err, EINVAL,
+		       "option format: expected one of %s, "
+		       "found \"%s\"",
+		       names.v ? names.v : "none", value);
 }
 
 static int check_value(const struct fs_opt *o, const char *value,
@@ -162,22 +164,25 @@ static int check_value(const struct fs_opt *o, const char *value,
 	switch (o->type) {
 	case FS_OPT_CHOICE:
 		if (!is_choice(o->choices, value))
-			return ck_fail(err, EINVAL, "option %s: expected %s, "
-				       "found \"%s\"", o->name, o->choices,
-				       value);
+			return ck_fail(err, EINVAL,
+				       "option %s: expected %s, "
+				       "found \"%s\"",
+				       o->name, o->choices, value);
 		return 0;
 	case FS_OPT_FORMAT:
 		return check_format(value, err);
 	case FS_OPT_SIZE:
 		if (!ck_size_parse(value, &n))
-			return ck_fail(err, EINVAL, "option %s: expected a "
+			return ck_fail(err, EINVAL,
+				       "option %s: expected a "
 				       "size such as 256M, found \"%s\"",
 				       o->name, value);
 		return 0;
 	case FS_OPT_NUMBER:
 		if (value[strspn(value, "0123456789")] ||
 		    !ck_size_parse(value, &n) || n < 1 || n > o->max)
-			return ck_fail(err, EINVAL, "option %s: expected a "
+			return ck_fail(err, EINVAL,
+				       "option %s: expected a "
 				       "number from 1 to %lu, found \"%s\"",
 				       o->name, (unsigned long)o->max, value);
 		return 0;
@@ -192,9 +197,10 @@ static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
 	int ret;
 
 	if (!value != (o->type == FS_OPT_FLAG))
-		return ck_fail(err, EINVAL, value ? "option %s takes no value" :
-			       "option %s: expected %s=%s", o->name, o->name,
-			       o->value);
+		return ck_fail(err, EINVAL,
+			       value ? "option %s takes no value" :
+				       "option %s: expected %s=%s",
+			       o->name, o->name, o->value);
 	if (o->type == FS_OPT_PATHS)
 		return add_paths(out, o->name, value, err);
 	if (o->type == FS_OPT_PATH)
@@ -206,11 +212,14 @@ static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
 static int unknown(enum fs_opts_who who, const char *name, struct ck_err *err)
 {
 	if (!strcmp(name, "rw") || !strcmp(name, "remount"))
-		return ck_fail(err, EINVAL, "option %s: this version mounts "
-			       "read-only and cannot change a mount", name);
-	return ck_fail(err, EINVAL, "unknown option \"%s\" (unshard %s --help "
-		       "lists them)", name,
-		       who == FS_OPTS_OPEN ? "ls" : "mount");
+		return ck_fail(err, EINVAL,
+			       "option %s: this version mounts "
+			       "read-only and cannot change a mount",
+			       name);
+	return ck_fail(err, EINVAL,
+		       "unknown option \"%s\" (unshard %s --help "
+		       "lists them)",
+		       name, who == FS_OPTS_OPEN ? "ls" : "mount");
 }
 
 /* @word is "NAME" or "NAME=VALUE", and is changed. */
@@ -299,7 +308,8 @@ void fs_opts_scdoc(enum fs_opts_who who, struct ck_str *out)
 			ck_str_fmt(out, "=_%s_", o->value);
 		ck_str_fmt(out, "\n\t%c%s.",
 			   o->help[0] >= 'a' && o->help[0] <= 'z' ?
-				   o->help[0] - 'a' + 'A' : o->help[0],
+				   o->help[0] - 'a' + 'A' :
+				   o->help[0],
 			   o->help + 1);
 		if (o->fallback)
 			ck_str_fmt(out, " Default: %s.", o->fallback);

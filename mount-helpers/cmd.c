@@ -140,13 +140,17 @@ static int take_dash(const struct cmd *c, int argc, char **argv, int *at,
 		return take_opts(c, *at < argc ? argv[*at] : NULL, opts);
 	}
 	if (!strncmp(arg, "--", 2))
-		return take_any(c, arg + 2, 0, opts) ? 0 :
-			cmd_fail(c, -1, "unknown option %s (--help lists them)",
-				 arg);
+		return take_any(c, arg + 2, 0, opts) ?
+			       0 :
+			       cmd_fail(c, -1,
+					"unknown option %s (--help lists them)",
+					arg);
 	for (const char *p = arg + 1; *p; p++)
 		if (!take_any(c, NULL, *p, opts))
-			return cmd_fail(c, -1, "unknown option -%c (--help "
-					"lists them)", *p);
+			return cmd_fail(c, -1,
+					"unknown option -%c (--help "
+					"lists them)",
+					*p);
 	return 0;
 }
 

@@ -43,7 +43,8 @@ struct cmd {
 	const char *summary; /* one line */
 	const char *help; /* more for --help, whole lines; "" if none */
 	const struct cmd_flag *flags; /* its own, up to a NULL name; or NULL */
-	unsigned min_words, max_words; /* cmd_parse refuses others; max 0: any */
+	unsigned min_words,
+		max_words; /* cmd_parse refuses others; max 0: any */
 	bool mounts; /* takes all -o options, not only those for reading */
 	/* argv[0] is the subcommand's name. */
 	int (*run)(int argc, char **argv);

@@ -78,8 +78,10 @@ static int allow(const struct rules *r, int fd, uint64_t rights,
 		rights &= FILE_RIGHTS;
 	attr.allowed = rights & r->handled;
 	if (syscall(SYS_landlock_add_rule, r->fd, RULE_PATH_BENEATH, &attr, 0))
-		return ck_fail(err, errno, "sandbox: a Landlock rule for %s: "
-			       "%s", what, strerror(errno));
+		return ck_fail(err, errno,
+			       "sandbox: a Landlock rule for %s: "
+			       "%s",
+			       what, strerror(errno));
 	return 0;
 }
 
@@ -96,8 +98,8 @@ static int allow_path(const struct rules *r, const char *path, uint64_t rights,
 static int allow_only(const struct rules *r, const struct ck_root *root,
 		      struct ck_err *err)
 {
-	ck_auto_fd int fd = openat(root->fd, root->only,
-				   O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	ck_auto_fd int fd =
+		openat(root->fd, root->only, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
 	return fd < 0 ? 0 : allow(r, fd, FS_READ_FILE, root->path, err);
 }
@@ -130,13 +132,14 @@ static int allow_worker(const struct rules *r, const struct ck_sandbox_in *in,
 		return ret;
 	return allow_path(r, spool,
 			  FS_READ_FILE | FS_WRITE_FILE | FS_MAKE_REG |
-				  FS_REMOVE_FILE | FS_TRUNCATE, err);
+				  FS_REMOVE_FILE | FS_TRUNCATE,
+			  err);
 }
 
 int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)
 {
-	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0,
-			   CREATE_VERSION);
+	long abi =
+		syscall(SYS_landlock_create_ruleset, NULL, 0, CREATE_VERSION);
 	struct ruleset_attr attr = all_rights(abi);
 	struct rules r = { .handled = attr.fs };
 	ck_auto_fd int fd = -1;
@@ -145,7 +148,10 @@ int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)
 	if (abi < 1)
 		return 0;
 	fd = (int)syscall(SYS_landlock_create_ruleset, &attr,
-			  abi >= 6 ? 24 : abi >= 4 ? 16 : 8, 0);
+			  abi >= 6 ? 24 :
+			  abi >= 4 ? 16 :
+				     8,
+			  0);
 	if (fd < 0)
 		return ck_fail(err, errno, "sandbox: Landlock: %s",
 			       strerror(errno));

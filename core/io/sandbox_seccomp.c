@@ -25,38 +25,112 @@
 
 static const int everyone[] = {
 	/* files; Landlock says which */
-	S(read), S(pread64), S(readv), S(preadv), S(preadv2), S(write),
-	S(pwrite64), S(writev), S(pwritev), S(lseek), S(_llseek), S(openat),
-	S(openat2), S(open), S(close), S(fstat), S(fstat64), S(fstatat64),
-	S(newfstatat), S(statx), S(stat), S(lstat), S(fstatfs), S(fstatfs64),
-	S(statfs), S(statfs64), S(access), S(faccessat), S(faccessat2),
-	S(getdents64), S(readlink), S(readlinkat), S(fcntl), S(fcntl64),
-	S(fadvise64), S(fadvise64_64), S(ftruncate), S(ftruncate64),
-	S(fallocate), S(dup), S(dup3),
+	S(read),
+	S(pread64),
+	S(readv),
+	S(preadv),
+	S(preadv2),
+	S(write),
+	S(pwrite64),
+	S(writev),
+	S(pwritev),
+	S(lseek),
+	S(_llseek),
+	S(openat),
+	S(openat2),
+	S(open),
+	S(close),
+	S(fstat),
+	S(fstat64),
+	S(fstatat64),
+	S(newfstatat),
+	S(statx),
+	S(stat),
+	S(lstat),
+	S(fstatfs),
+	S(fstatfs64),
+	S(statfs),
+	S(statfs64),
+	S(access),
+	S(faccessat),
+	S(faccessat2),
+	S(getdents64),
+	S(readlink),
+	S(readlinkat),
+	S(fcntl),
+	S(fcntl64),
+	S(fadvise64),
+	S(fadvise64_64),
+	S(ftruncate),
+	S(ftruncate64),
+	S(fallocate),
+	S(dup),
+	S(dup3),
 	/* memory */
-	S(brk), S(munmap), S(mremap), S(madvise),
+	S(brk),
+	S(munmap),
+	S(mremap),
+	S(madvise),
 	/* this process and the time */
-	S(exit), S(exit_group), S(futex), S(futex_time64), S(getpid),
-	S(gettid), S(getppid), S(getuid), S(geteuid), S(getgid), S(getegid),
-	S(getrusage), S(getrandom), S(sysinfo), S(uname), S(sched_yield),
-	S(sched_getaffinity), S(getcpu), S(clock_gettime),
-	S(clock_gettime64), S(clock_getres), S(clock_nanosleep),
-	S(clock_nanosleep_time64), S(nanosleep), S(gettimeofday), S(time),
-	S(rt_sigaction), S(rt_sigprocmask), S(rt_sigreturn), S(sigaltstack),
-	S(restart_syscall), S(getrlimit), S(ugetrlimit),
+	S(exit),
+	S(exit_group),
+	S(futex),
+	S(futex_time64),
+	S(getpid),
+	S(gettid),
+	S(getppid),
+	S(getuid),
+	S(geteuid),
+	S(getgid),
+	S(getegid),
+	S(getrusage),
+	S(getrandom),
+	S(sysinfo),
+	S(uname),
+	S(sched_yield),
+	S(sched_getaffinity),
+	S(getcpu),
+	S(clock_gettime),
+	S(clock_gettime64),
+	S(clock_getres),
+	S(clock_nanosleep),
+	S(clock_nanosleep_time64),
+	S(nanosleep),
+	S(gettimeofday),
+	S(time),
+	S(rt_sigaction),
+	S(rt_sigprocmask),
+	S(rt_sigreturn),
+	S(sigaltstack),
+	S(restart_syscall),
+	S(getrlimit),
+	S(ugetrlimit),
 };
 
 static const int worker[] = {
 	/* the fuse device; pipes are its way of splicing */
-	S(poll), S(ppoll), S(ppoll_time64), S(pipe2), S(splice), S(vmsplice),
-	S(tee), S(eventfd2),
+	S(poll),
+	S(ppoll),
+	S(ppoll_time64),
+	S(pipe2),
+	S(splice),
+	S(vmsplice),
+	S(tee),
+	S(eventfd2),
 	/* io_uring: Landlock holds for what it opens */
-	S(io_uring_setup), S(io_uring_enter), S(io_uring_register),
+	S(io_uring_setup),
+	S(io_uring_enter),
+	S(io_uring_register),
 	/* threads */
-	S(set_robust_list), S(rseq), S(set_tid_address), S(sched_getparam),
-	S(sched_getscheduler), S(membarrier),
+	S(set_robust_list),
+	S(rseq),
+	S(set_tid_address),
+	S(sched_getparam),
+	S(sched_getscheduler),
+	S(membarrier),
 	/* spool files where O_TMPFILE is not to be had */
-	S(unlink), S(unlinkat),
+	S(unlink),
+	S(unlinkat),
 };
 
 static int allow_all(scmp_filter_ctx f, const int *calls, size_t nr)
@@ -98,14 +172,14 @@ static int allow_self(scmp_filter_ctx f)
 /* clone3() hides its flags from the filter: glibc then takes clone(). */
 static int allow_threads(scmp_filter_ctx f)
 {
-	int ret = ALLOW_IF(f, clone,
-			   SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD,
-				   CLONE_THREAD));
+	int ret = ALLOW_IF(
+		f, clone,
+		SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
 
 	if (!ret)
 		ret = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), S(clone3), 0);
-	return ret ? ret : ALLOW_IF(f, prctl,
-				    SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+	return ret ? ret :
+		     ALLOW_IF(f, prctl, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
 }
 
 /* Of the fuse device, and what isatty() and columns need. */
@@ -116,9 +190,9 @@ static int allow_ioctls(scmp_filter_ctx f)
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < CK_ARRAY_LEN(requests); i++)
-		ret = ALLOW_IF(f, ioctl,
-			       SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX,
-				       requests[i]));
+		ret = ALLOW_IF(
+			f, ioctl,
+			SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, requests[i]));
 	return ret;
 }
 

@@ -24,7 +24,9 @@ static int child(void)
 
 	ck_fds_close_others(keep, 4);
 	return is_open(a) && !is_open(b) && is_open(c) && !is_open(0) &&
-			       !is_open(c + 1) ? 42 : 1;
+			       !is_open(c + 1) ?
+		       42 :
+		       1;
 }
 
 Test(fds, only_those_kept_stay_open)

@@ -17,9 +17,11 @@ Test(size, units_are_powers_of_1024)
 
 Test(size, refuses_what_is_no_size)
 {
-	const char *const bad[] = { "",	   "M",	    "-1", "1MB", "1 M", " 1",
-				    "0x1", "1.5G", "1m ", "99999999999999999999",
-				    "9000000T" };
+	const char *const bad[] = {
+		"",	   "M",	  "-1",	  "1MB", "1 M",
+		" 1",	   "0x1", "1.5G", "1m ", "99999999999999999999",
+		"9000000T"
+	};
 	uint64_t n = 7;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)

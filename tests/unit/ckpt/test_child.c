@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/ckpt_priv.h"
+#include "core/child.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct ck_err err;
 
-static int call(int (*run)(void *, struct ck_err *), void *ctx,
-		const int *keep, unsigned nr, unsigned seconds)
+static int call(int (*run)(void *, struct ck_err *), void *ctx, const int *keep,
+		unsigned nr, unsigned seconds)
 {
 	struct ck_child c = {
 		.what = "the parser",
+		.hint = "",
 		.run = run,
 		.ctx = ctx,
 		.keep = keep,

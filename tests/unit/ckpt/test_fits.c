@@ -5,9 +5,14 @@
 
 #include <criterion/criterion.h>
 
-#define DIMS(...) \
-	(const uint64_t[]){ __VA_ARGS__ }, sizeof((uint64_t[]){ __VA_ARGS__ }) / 8
-#define STRIDES(...) (const int64_t[]){ __VA_ARGS__ }
+#define DIMS(...)                          \
+	(const uint64_t[]){ __VA_ARGS__ }, \
+		sizeof((uint64_t[]){ __VA_ARGS__ }) / 8
+#define STRIDES(...)        \
+	(const int64_t[])   \
+	{                   \
+		__VA_ARGS__ \
+	}
 
 static struct ck_torch_item item(const uint64_t *shape, unsigned rank,
 				 const int64_t *stride)

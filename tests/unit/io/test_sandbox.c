@@ -126,9 +126,9 @@ static int open_in(const char *dir, int flags)
 }
 
 /* Numbers the failures, so that a red test says which line it was. */
-#define CHECK(what)                     \
-	do {                            \
-		if (!(what))            \
+#define CHECK(what)                             \
+	do {                                    \
+		if (!(what))                    \
 			return __LINE__ & 0x7f; \
 	} while (0)
 
@@ -344,7 +344,8 @@ static uint64_t caps_of(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	f = fopen(path, "r");
 	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "CapEff:", 7) || !strncmp(line, "CapPrm:", 7))
+		if (!strncmp(line, "CapEff:", 7) ||
+		    !strncmp(line, "CapPrm:", 7))
 			caps |= strtoull(line + 7, NULL, 16);
 	if (f)
 		fclose(f);

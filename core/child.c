@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt_child.c - one call in a process of its own
+ * child.c - one call in a process of its own
  *
  * Between fork() and _exit() the child has one thread and the locks as they
  * were; glibc makes its own (malloc) usable, and nothing else is needed.  The
  * answer is one struct ck_err through a pipe; the end of the pipe without one
  * is a death.
  */
-#include "core/ckpt_priv.h"
+#include "core/child.h"
 
 #include "core/base/auto.h"
 #include "core/base/fds.h"
@@ -15,7 +15,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -105,9 +107,10 @@ static int died(const struct ck_child *c, int status, struct ck_err *err)
 	int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
 	if (sig == SIGXCPU)
-		return ck_fail(err, ETIMEDOUT, "%s needed more than %u s of "
-			       "processor time (-o parse-time=N allows more)",
-			       c->what, c->seconds);
+		return ck_fail(err, ETIMEDOUT,
+			       "%s needed more than %u s of "
+			       "processor time %s",
+			       c->what, c->seconds, c->hint);
 	if (sig)
 		return ck_fail(err, EINVAL, "%s died (signal %d, %s)", c->what,
 			       sig, strsignal(sig));
@@ -126,9 +129,8 @@ static int await(const struct ck_child *c, pid_t pid, int from,
 		kill(pid, SIGKILL);
 	status = reap(pid);
 	if (got == -ETIMEDOUT)
-		return ck_fail(err, ETIMEDOUT, "%s took more than %u s "
-			       "(-o parse-time=N allows more)", c->what,
-			       c->seconds);
+		return ck_fail(err, ETIMEDOUT, "%s took more than %u s %s",
+			       c->what, c->seconds, c->hint);
 	if (got != sizeof(answer))
 		return died(c, status, err);
 	answer.msg[sizeof(answer.msg) - 1] = '\0';

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_mount.c - what is checked before anything is mounted */
+#include "mount-helpers/cmd.h"
+#include "mount-helpers/mount_helper.h"
+#include "mount-helpers/supervisor.h"
+
+#include "core/base/auto.h"
+#include "core/child.h"
+#include "core/ckpt.h"
+#include "fs/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ANSWER_SECONDS 20 /* for the first stat of the new mount */
+
+extern const struct cmd cmd_mount;
+
+struct job {
+	const char *src, *mnt; /* as given */
+	struct ck_opts *opts;
+	struct ck_root root;
+	char real[PATH_MAX]; /* of the mount point */
+	dev_t under; /* the device of what lies there now */
+	int image_fd, log_fd;
+};
+
+static int failed(int code, const struct ck_err *err)
+{
+	return cmd_fail(&cmd_mount, code, "%s", err->msg);
+}
+
+/* ---- the place ---- */
+
+static int check_empty(const struct job *j)
+{
+	ck_auto_dir DIR *dir = opendir(j->real);
+	const struct dirent *d;
+
+	/* Where it cannot be listed, the kernel decides. */
+	while (dir && (d = readdir(dir)))
+		if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+			return cmd_fail(&cmd_mount, CMD_SYSTEM,
+					"%s: expected an empty directory to "
+					"mount on, found \"%s\" in it",
+					j->mnt, d->d_name);
+	return 0;
+}
+
+/* Below the checkpoint, whoever lists it would wait for the mount itself. */
+static int check_apart(const struct job *j)
+{
+	ck_auto_free char *src = realpath(j->src, NULL);
+	size_t len = src ? strlen(src) : 0;
+
+	if (!len || j->root.only || strncmp(j->real, src, len))
+		return 0;
+	if (!j->real[len])
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: it is the "
+				"checkpoint itself; mount on a directory of "
+				"its own",
+				j->mnt);
+	if (j->real[len] == '/' || !strcmp(src, "/"))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: it lies in the "
+				"checkpoint; mount on a directory outside of "
+				"it",
+				j->mnt);
+	return 0;
+}
+
+static int check_place(struct job *j)
+{
+	struct stat st;
+
+	if (stat(j->mnt, &st) && errno == ENOENT)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: no such "
+				"directory; make the mount point first",
+				j->mnt);
+	if (stat(j->mnt, &st) && errno == ENOTCONN)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: a dead mount lies "
+				"there; end it with: unshard umount %s",
+				j->mnt, j->mnt);
+	if (stat(j->mnt, &st) || !realpath(j->mnt, j->real))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", j->mnt,
+				strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: expected a "
+				"directory to mount on, found a file",
+				j->mnt);
+	j->under = st.st_dev;
+	return 0;
+}
+
+static int check_device(void)
+{
+	ck_auto_fd int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		return 0;
+	if (errno == EACCES || errno == EPERM)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"/dev/fuse: %s; "
+				"expected mode 0666, as the fuse3 package "
+				"makes it",
+				strerror(errno));
+	return cmd_fail(&cmd_mount, CMD_SYSTEM,
+			"/dev/fuse: %s; expected the "
+			"kernel's fuse module (modprobe fuse), and in a "
+			"container the device",
+			strerror(errno));
+}
+
+/* ---- the options that name files ---- */
+
+/* The background process has another working directory. */
+static int make_absolute(struct job *j)
+{
+	const char *dir = ck_opts_get(j->opts, "spool");
+	ck_auto_free char *real = dir ? realpath(dir, NULL) : NULL;
+
+	if (!dir)
+		return 0;
+	if (!real)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o spool=%s: %s", dir,
+				strerror(errno));
+	if (ck_opts_add(j->opts, "spool", real))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "out of memory");
+	return 0;
+}
+
+static int open_log(struct job *j)
+{
+	const char *path = ck_opts_get(j->opts, "log");
+
+	if (!path)
+		return 0;
+	j->log_fd =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY,
+		     0644);
+	if (j->log_fd < 0)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o log=%s: %s", path,
+				strerror(errno));
+	return 0;
+}
+
+/* ---- the mount ---- */
+
+static int asks(void *ctx, struct ck_err *err)
+{
+	const struct job *j = ctx;
+	struct stat st;
+
+	if (stat(j->real, &st))
+		return ck_fail(err, errno, "%s: mounted, but: %s", j->mnt,
+			       strerror(errno));
+	if (st.st_dev == j->under)
+		return ck_fail(err, EIO,
+			       "%s: the mount is not to be seen "
+			       "here",
+			       j->mnt);
+	return 0;
+}
+
+/* In a process of its own: one that asks a stuck mount is stuck too. */
+static int check_answers(struct job *j, struct ck_err *err)
+{
+	const struct ck_child c = {
+		.what = "the mount's first answer",
+		.hint = "",
+		.run = asks,
+		.ctx = j,
+		.seconds = ANSWER_SECONDS,
+	};
+	int ret = ck_child_call(&c, err);
+
+	if (ret)
+		fs_unmount(j->real, true, NULL);
+	return ret;
+}
+
+static int supervise(struct job *j)
+{
+	const struct supervise_in in = {
+		.src = j->src,
+		.mnt = j->real,
+		.root = &j->root,
+		.image_fd = j->image_fd,
+		.opts = j->opts,
+		.log_fd = j->log_fd,
+	};
+	struct ck_err err = { 0 };
+	int ret;
+
+	if (ck_opts_get(j->opts, "foreground"))
+		return supervise_foreground(&in, &err) ?
+			       failed(CMD_SYSTEM, &err) :
+			       CMD_OK;
+	ret = supervise_background(&in, &err);
+	if (!ret)
+		ret = check_answers(j, &err);
+	return ret ? failed(CMD_SYSTEM, &err) : CMD_OK;
+}
+
+static int mount_root(struct job *j)
+{
+	struct ck_err err;
+	int ret = check_place(j);
+
+	if (!ret)
+		ret = check_apart(j);
+	if (!ret)
+		ret = check_empty(j);
+	if (!ret)
+		ret = check_device();
+	if (!ret)
+		ret = make_absolute(j);
+	if (!ret)
+		ret = open_log(j);
+	if (ret)
+		return ret;
+	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err))
+		return cmd_err(&cmd_mount, &err);
+	return supervise(j);
+}
+
+int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
+{
+	struct job j = {
+		.src = src,
+		.mnt = mnt,
+		.opts = opts,
+		.image_fd = -1,
+		.log_fd = -1,
+	};
+	struct ck_err err;
+	int ret;
+
+	if (ck_root_open(&j.root, src, opts, &err))
+		return cmd_err(&cmd_mount, &err);
+	ret = mount_root(&j);
+	ck_root_close(&j.root);
+	return ret;
+}
+
+static int run(int argc, char **argv)
+{
+	struct ck_opts opts = { 0 };
+	int nr = cmd_parse(&cmd_mount, argc, argv, &opts);
+	int ret = nr < 0 ? CMD_USAGE : mount_run(argv[1], argv[2], &opts);
+
+	ck_opts_free(&opts);
+	return ret;
+}
+
+static const struct cmd_flag flags[] = {
+	{ 'f', "foreground", "stay in the foreground, and log to stderr" },
+	{ 0, NULL, NULL },
+};
+
+const struct cmd cmd_mount = {
+	.name = "mount",
+	.args = "CKPT MNT",
+	.summary = "show the tensors of a checkpoint as files",
+	.help = "",
+	.flags = flags,
+	.min_words = 2,
+	.max_words = 2,
+	.mounts = true,
+	.run = run,
+};

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unshard.c - the command: finds the subcommand and runs it
+ *
+ * Called as mount.unshardfs (by mount -t unshardfs) or unshardfs (by mount -t
+ * fuse.unshardfs), it is `unshard mount` with mount(8)'s way of calling.
+ */
+#include "mount-helpers/cmd.h"
+#include "mount-helpers/mount_helper.h"
+
+#include "core/format/format.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#ifndef UNSHARD_VERSION
+#define UNSHARD_VERSION "0.1.0"
+#endif
+
+static int usage(FILE *to)
+{
+	fprintf(to, "usage: unshard COMMAND [ARGUMENTS]\n\n"
+		    "Shows the tensors of a sharded checkpoint as plain "
+		    "files.\n\n");
+	for (const struct cmd *const *c = cmds; *c; c++)
+		fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->summary);
+	fprintf(to, "\n  --formats  what can be read\n"
+		    "  --version\n\n"
+		    "unshard COMMAND --help says more, as do the manual pages "
+		    "unshard(1), unshard-COMMAND(1).\n");
+	return to == stdout ? CMD_OK : CMD_USAGE;
+}
+
+static int formats(void)
+{
+	for (const struct ck_format *const *f = ck_formats; *f; f++)
+		printf("%-14s %s\n", (*f)->name, (*f)->summary);
+	return CMD_OK;
+}
+
+static const struct cmd *find(const char *name)
+{
+	for (const struct cmd *const *c = cmds; *c; c++)
+		if (!strcmp((*c)->name, name))
+			return *c;
+	return NULL;
+}
+
+static int general(const char *arg)
+{
+	if (!strcmp(arg, "--help") || !strcmp(arg, "-h") ||
+	    !strcmp(arg, "help"))
+		return usage(stdout);
+	if (!strcmp(arg, "--formats"))
+		return formats();
+	if (!strcmp(arg, "--version"))
+		return printf("unshard %s\n", UNSHARD_VERSION) < 0;
+	fprintf(stderr,
+		"unshard: no command \"%s\" (unshard --help lists "
+		"them)\n",
+		arg);
+	return CMD_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	const char *self = argc ? strrchr(argv[0], '/') : NULL;
+	const struct cmd *c;
+	int ret;
+
+	self = self ? self + 1 : argc ? argv[0] : "";
+	if (!strcmp(self, "mount.unshardfs") || !strcmp(self, "unshardfs"))
+		return mount_helper_main(argc, argv);
+	if (argc < 2)
+		return usage(stderr);
+	c = find(argv[1]);
+	ret = c ? c->run(argc - 1, argv + 1) : general(argv[1]);
+	if (fflush(stdout) && ret == CMD_OK) {
+		fprintf(stderr, "unshard: standard output: %m\n");
+		ret = CMD_SYSTEM;
+	}
+	return ret;
+}
