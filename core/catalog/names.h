@@ -11,11 +11,18 @@
 #define CK_NAMES_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define CK_FILE_NAME_MAX 240
 
 /* Returns the length written to @out, which has room for the longest + NUL. */
 size_t ck_name_encode(const char *name, size_t len,
 		      char out[CK_FILE_NAME_MAX + 1]);
+/*
+ * The form with the hash, whatever its length: for the second of two names
+ * whose plain forms are equal.  @seed is 0 but where those are equal too.
+ */
+size_t ck_name_encode_hashed(const char *name, size_t len, uint64_t seed,
+			     char out[CK_FILE_NAME_MAX + 1]);
 
 #endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * builder_finish.c - tensor by tensor from the staged parts into the image
+ *
+ * Chunks go to the file as soon as their tensor is done, so that a checkpoint
+ * of millions of chunks is not held twice.
+ */
+#include "core/catalog/builder_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+struct finish {
+	struct ck_builder *b;
+	struct ck_cells cells;
+	struct ck_image_out out;
+	CK_VEC(struct ck_tensor) tensors;
+	uint64_t nr_chunks;
+	struct ck_err *err;
+};
+
+/* How many replicas there are beside the cells' first ones. */
+static uint32_t nr_replicas(const struct ck_cells *c, uint32_t cell)
+{
+	uint32_t nr = 0;
+
+	for (uint32_t at = c->part.v[c->cell.v[cell]].next; at != CK_NONE;
+	     at = c->part.v[at].next)
+		nr++;
+	return nr;
+}
+
+static int put_chunk(struct finish *f, struct ck_chunk x, uint32_t next)
+{
+	x.next = next;
+	x.pad[0] = 0;
+	return ck_image_out_put(&f->out, &x, sizeof(x), f->err);
+}
+
+/* Cells in stored order, then the rest of each ring in the same order. */
+static int put_chunks(struct finish *f)
+{
+	const struct ck_cells *c = &f->cells;
+	uint32_t first = (uint32_t)f->nr_chunks, nr = (uint32_t)c->cell.nr;
+	uint32_t spare = first + nr;
+	int ret = 0;
+
+	for (uint32_t i = 0; i < nr && !ret; i++) {
+		uint32_t more = nr_replicas(c, c->perm.v[i]);
+
+		ret = put_chunk(f, c->part.v[c->cell.v[c->perm.v[i]]],
+				more ? spare : CK_NONE);
+		spare += more;
+	}
+	spare = first + nr;
+	for (uint32_t i = 0; i < nr && !ret; i++) {
+		uint32_t at = c->part.v[c->cell.v[c->perm.v[i]]].next;
+
+		while (at != CK_NONE && !ret) {
+			const struct ck_chunk *x = &c->part.v[at];
+
+			at = x->next;
+			spare++;
+			ret = put_chunk(f, *x, at == CK_NONE ? first + i :
+							       spare);
+		}
+	}
+	return ret;
+}
+
+static uint32_t newest_src(const struct ck_cells *c)
+{
+	const struct ck_src *srcs = c->b->srcs.v;
+	uint32_t newest = CK_NONE;
+
+	for (uint32_t i = 0; i < c->part.nr; i++) {
+		uint32_t src = c->part.v[i].src;
+
+		if (src == newest)
+			continue;
+		while (srcs[src].kind == CK_SRC_CODEC)
+			src = srcs[src].parent;
+		if (srcs[src].kind != CK_SRC_FILE)
+			continue;
+		if (newest == CK_NONE ||
+		    srcs[src].id.mtime_ns > srcs[newest].id.mtime_ns)
+			newest = src;
+	}
+	return newest;
+}
+
+static int say_hole(struct finish *f)
+{
+	const struct ck_cells *c = &f->cells;
+	uint64_t lo = 0, hi = 0, missing = c->e->volume - c->covered;
+	struct ck_problem at = { .severity = CK_ERROR,
+				 .tensor = c->e->name,
+				 .view = CK_NONE,
+				 .file = CK_NONE };
+	char reason[256];
+	int ret = ck_cells_hole(c, &lo, &hi, f->err);
+
+	if (ret)
+		return ret;
+	snprintf(reason, sizeof(reason),
+		 "%" PRIu64 " of %" PRIu64 " elements (%" PRIu64
+		 " bytes) are stored nowhere, the first are [%" PRIu64
+		 ", %" PRIu64 ")",
+		 missing, c->e->volume, missing * c->elem, lo, hi);
+	return ck_builder_say(f->b, &at, reason, f->err);
+}
+
+static uint8_t worst_state(const struct ck_cells *c)
+{
+	uint8_t worst = c->covered < c->e->volume ? CK_MISSING : CK_OK;
+
+	for (uint32_t i = 0; i < c->cell.nr; i++)
+		worst = CK_MAX(worst, c->part.v[c->cell.v[i]].state);
+	return worst;
+}
+
+static int put_tensor(struct finish *f)
+{
+	const struct ck_cells *c = &f->cells;
+	const struct ck_entry *e = c->e;
+	struct ck_tensor t = {
+		.size = e->volume * c->elem,
+		.covered = c->covered,
+		.name = e->name,
+		.file = e->file,
+		.tree = e->tree,
+		.path = e->path,
+		.shape = e->shape,
+		.grid = e->grid,
+		.first = (uint32_t)f->nr_chunks,
+		.nr = (uint32_t)c->cell.nr,
+		.nr_all = (uint32_t)c->part.nr,
+		.index = c->index,
+		.newest = newest_src(c),
+		.dtype = e->dtype,
+		.rank = e->rank,
+		.grid_rank = e->grid_rank,
+		.state = worst_state(c),
+	};
+	int ret = 0;
+
+	if (f->nr_chunks + c->part.nr > CK_MAX_CHUNKS)
+		return ck_fail(f->err, E2BIG, "more than %u parts of tensors",
+			       CK_MAX_CHUNKS);
+	if (c->covered < e->volume)
+		ret = say_hole(f);
+	if (!ret)
+		ret = put_chunks(f);
+	if (!ret && !ck_vec_reserve(&f->tensors, 1))
+		ret = ck_no_memory(f->err);
+	if (ret)
+		return ret;
+	f->tensors.v[f->tensors.nr++] = t;
+	f->nr_chunks += c->part.nr;
+	return 0;
+}
+
+static int do_tensor(struct finish *f, uint32_t entry)
+{
+	struct ck_entry *e = &f->b->entries.v[entry];
+	size_t dims = f->b->in.dims.nr;
+	int ret = ck_cells_make(&f->cells, f->b, e, f->err);
+
+	if (!ret)
+		return put_tensor(f);
+	if (ret != -EINVAL)
+		return ret;
+	/* give its tree back, if that is all that was added */
+	if (f->cells.index == dims)
+		f->b->in.dims.nr = dims;
+	return ck_entry_refuse(f->b, e, f->err->msg, f->err);
+}
+
+static int do_tensors(struct finish *f)
+{
+	ck_auto_free uint32_t *order = NULL;
+	uint32_t nr = 0;
+	int ret;
+
+	order = reallocarray(NULL, f->b->entries.nr + 1, sizeof(*order));
+	if (!order)
+		return ck_no_memory(f->err);
+	ret = ck_builder_names(f->b, order, &nr, f->err);
+	if (!ret)
+		ret = ck_image_out_section(&f->out, CK_SEC_CHUNKS, NULL, 0,
+					   f->err);
+	for (uint32_t i = 0; i < nr && !ret; i++)
+		ret = do_tensor(f, order[i]);
+	f->out.head.sec[CK_SEC_CHUNKS].nr = f->nr_chunks;
+	return ret;
+}
+
+static int by_name(const void *px, const void *py, void *ctx)
+{
+	const struct ck_builder *b = ctx;
+	const struct ck_object *x = px, *y = py;
+	size_t x_len, y_len;
+	const char *xs = ck_intern_text(&b->in, x->name, &x_len);
+	const char *ys = ck_intern_text(&b->in, y->name, &y_len);
+	int c = (x->tree > y->tree) - (x->tree < y->tree);
+
+	if (!c)
+		c = memcmp(xs, ys, CK_MIN(x_len, y_len));
+	if (!c)
+		c = (x_len > y_len) - (x_len < y_len);
+	/* the same name twice: by place, so that the order is one */
+	if (!c)
+		c = (x->src > y->src) - (x->src < y->src);
+	return c ? c : (x->off > y->off) - (x->off < y->off);
+}
+
+static int do_objects(struct finish *f)
+{
+	struct ck_builder *b = f->b;
+
+	for (size_t i = 0; i < b->objects.nr; i++) {
+		struct ck_object *o = &b->objects.v[i];
+		size_t len;
+		const char *name = ck_intern_text(&b->in, o->name, &len);
+		uint32_t entry = ck_builder_lookup(b, o->tree, name, len);
+
+		if (entry != CK_NONE)
+			o->path = b->entries.v[entry].path;
+	}
+	if (b->objects.nr)
+		qsort_r(b->objects.v, b->objects.nr, sizeof(*b->objects.v),
+			by_name, b);
+	return ck_image_out_section(&f->out, CK_SEC_OBJECTS, b->objects.v,
+				    b->objects.nr, f->err);
+}
+
+static int do_problems(struct finish *f)
+{
+	struct ck_builder *b = f->b;
+	struct ck_problem more = { .severity = b->worst_more,
+				   .tensor = CK_NONE,
+				   .view = CK_NONE,
+				   .file = CK_NONE };
+	char reason[64];
+	size_t len;
+	int ret = 0;
+
+	if (b->more_problems) {
+		len = (size_t)snprintf(reason, sizeof(reason),
+				       "%" PRIu64 " more are not listed",
+				       b->more_problems);
+		ret = ck_intern_str(&b->in, reason, len, &more.reason, f->err);
+		if (!ret && !ck_vec_reserve(&b->problems, 1))
+			ret = ck_no_memory(f->err);
+		if (ret)
+			return ret;
+		b->problems.v[b->problems.nr++] = more;
+	}
+	return ck_image_out_section(&f->out, CK_SEC_PROBLEMS, b->problems.v,
+				    b->problems.nr, f->err);
+}
+
+/* The sections that nothing is added to any more. */
+static int do_rest(struct finish *f, uint32_t format)
+{
+	struct ck_builder *b = f->b;
+	const struct {
+		unsigned sec;
+		const void *records;
+		size_t nr;
+	} rest[] = {
+		{ CK_SEC_TENSORS, f->tensors.v, f->tensors.nr },
+		{ CK_SEC_LAYOUTS, b->in.layouts.v, b->in.layouts.nr },
+		{ CK_SEC_SRCS, b->srcs.v, b->srcs.nr },
+		{ CK_SEC_TREES, b->trees.v, b->trees.nr },
+		{ CK_SEC_DIMS, b->in.dims.v, b->in.dims.nr },
+		{ CK_SEC_STRS, b->in.strs.v, b->in.strs.nr },
+		{ CK_SEC_BLOB, b->blob.v, b->blob.nr },
+	};
+	int ret = 0;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(rest) && !ret; i++)
+		ret = ck_image_out_section(&f->out, rest[i].sec,
+					   rest[i].records, rest[i].nr, f->err);
+	return ret ? ret : ck_image_out_end(&f->out, format, f->err);
+}
+
+int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
+		      struct ck_err *err)
+{
+	struct ck_err local;
+	struct finish f = { .b = b, .err = err ? err : &local };
+	uint32_t name;
+	int ret;
+
+	if (b->spent)
+		return ck_fail(err, EINVAL, "this catalog is finished");
+	b->spent = true;
+	ret = ck_intern_str(&b->in, format, strlen(format), &name, f.err);
+	if (!ret)
+		ret = ck_image_out_begin(&f.out, fd, f.err);
+	if (!ret)
+		ret = do_tensors(&f);
+	if (!ret)
+		ret = do_objects(&f);
+	if (!ret)
+		ret = do_problems(&f);
+	if (!ret)
+		ret = do_rest(&f, name);
+	ck_cells_free(&f.cells);
+	ck_image_out_free(&f.out);
+	free(f.tensors.v);
+	return ret;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * builder_overlap.c - which cells of one tensor cover the same elements
+ *
+ * The tree is joined with itself: each group of CK_FANOUT neighbours against
+ * itself and against the later groups whose bounds it meets.  The comparisons
+ * are counted, for boxes can be made that meet in quadratically many ways.
+ */
+#include "core/catalog/builder_priv.h"
+#include "core/geom/tiling.h"
+
+struct join {
+	struct ck_cells *c;
+	const uint64_t *node; /* start[rank], end[rank] of each */
+	uint32_t level_nr[CK_MAX_LEVELS], level_at[CK_MAX_LEVELS];
+	unsigned levels;
+	bool any;
+	struct ck_err *why;
+};
+
+static bool boxes_meet(unsigned rank, const uint64_t *a_start,
+		       const uint64_t *a_end, const uint64_t *b_start,
+		       const uint64_t *b_end)
+{
+	for (unsigned d = 0; d < rank; d++)
+		if (a_start[d] >= b_end[d] || b_start[d] >= a_end[d])
+			return false;
+	return true;
+}
+
+static const struct ck_chunk *cell_of(const struct ck_cells *c, uint32_t i)
+{
+	return &c->part.v[c->cell.v[i]];
+}
+
+static bool is_flat(const struct ck_cells *c, uint32_t i)
+{
+	return c->img.layouts[cell_of(c, i)->layout].flags & CK_LAYOUT_FLAT;
+}
+
+/* Two cells whose bounds meet, at least one of them flat. */
+static bool flats_meet(const struct ck_cells *c, uint32_t i, uint32_t j)
+{
+	struct ck_chunk_walk wi, wj;
+	struct ck_box bi, bj, both;
+
+	ck_chunk_walk_init(&wi, &c->img, cell_of(c, i), c->rank);
+	while (ck_chunk_walk_next(&wi, &bi)) {
+		ck_chunk_walk_init(&wj, &c->img, cell_of(c, j), c->rank);
+		while (ck_chunk_walk_next(&wj, &bj))
+			if (ck_box_meet(&bi, &bj, &both))
+				return true;
+	}
+	return false;
+}
+
+/* Every member of the ring says that it may overlap, and can be cut. */
+static bool may_cut(const struct ck_cells *c, uint32_t i)
+{
+	for (uint32_t at = c->cell.v[i]; at != CK_NONE;
+	     at = c->part.v[at].next) {
+		const struct ck_chunk *x = &c->part.v[at];
+
+		if (!(x->pad[0] & CK_PART_OVERLAP_OK) ||
+		    c->img.layouts[x->layout].flags)
+			return false;
+	}
+	return true;
+}
+
+static int refuse_pair(const struct ck_cells *c, uint32_t i, uint32_t j,
+		       struct ck_err *why)
+{
+	ck_auto_str struct ck_str bi = { 0 }, bj = { 0 };
+	uint32_t a = CK_MIN(c->cell.v[i], c->cell.v[j]);
+	uint32_t b = CK_MAX(c->cell.v[i], c->cell.v[j]);
+
+	if (a != c->cell.v[i]) {
+		uint32_t other = i;
+
+		i = j;
+		j = other;
+	}
+	ck_box_text(&bi, c->start.v + (size_t)i * c->rank,
+		    c->end.v + (size_t)i * c->rank, c->rank);
+	ck_box_text(&bj, c->start.v + (size_t)j * c->rank,
+		    c->end.v + (size_t)j * c->rank, c->rank);
+	if (bi.failed || bj.failed)
+		return ck_no_memory(why);
+	return ck_fail(why, EINVAL, "boxes %s of %s and %s of %s overlap",
+		       bi.v, ck_builder_src_name(c->b, c->part.v[a].src), bj.v,
+		       ck_builder_src_name(c->b, c->part.v[b].src));
+}
+
+static int test_pair(struct join *j, uint32_t x, uint32_t y)
+{
+	struct ck_cells *c = j->c;
+	const uint64_t *start = c->start.v, *end = c->end.v;
+	size_t r = c->rank;
+
+	if (!boxes_meet(c->rank, start + x * r, end + x * r, start + y * r,
+			end + y * r))
+		return 0;
+	if ((is_flat(c, x) || is_flat(c, y)) && !flats_meet(c, x, y))
+		return 0;
+	if (!(c->mark.v[x] || may_cut(c, x)) ||
+	    !(c->mark.v[y] || may_cut(c, y)))
+		return refuse_pair(c, x, y, j->why);
+	c->mark.v[x] = 1;
+	c->mark.v[y] = 1;
+	j->any = true;
+	return 0;
+}
+
+static int spend(struct join *j, uint64_t nr)
+{
+	if (j->c->budget < nr)
+		return ck_fail(j->why, EINVAL,
+			       "its parts interleave in too many ways to check");
+	j->c->budget -= nr;
+	return 0;
+}
+
+/* Cells of group @g against those of group @h >= @g. */
+static int test_groups(struct join *j, uint32_t g, uint32_t h)
+{
+	uint32_t nr = (uint32_t)j->c->cell.nr;
+	uint32_t g_end = CK_MIN((g + 1) * CK_FANOUT, nr);
+	uint32_t h_end = CK_MIN((h + 1) * CK_FANOUT, nr);
+	int ret = spend(j, CK_FANOUT * CK_FANOUT);
+
+	for (uint32_t x = g * CK_FANOUT; x < g_end && !ret; x++) {
+		uint32_t y = g == h ? x + 1 : h * CK_FANOUT;
+
+		for (; y < h_end && !ret; y++)
+			ret = test_pair(j, j->c->perm.v[x], j->c->perm.v[y]);
+	}
+	return ret;
+}
+
+static bool nodes_meet(const struct join *j, size_t a, size_t b)
+{
+	size_t r = j->c->rank;
+	const uint64_t *x = j->node + a * 2 * r, *y = j->node + b * 2 * r;
+
+	return boxes_meet(j->c->rank, x, x + r, y, y + r);
+}
+
+/* Group @g against all groups after it. */
+static int test_later(struct join *j, uint32_t g)
+{
+	struct {
+		unsigned level;
+		uint32_t nr;
+	} stack[CK_MAX_LEVELS * CK_FANOUT], at;
+	unsigned depth = 0;
+	int ret = 0;
+
+	stack[depth].level = j->levels - 1;
+	stack[depth++].nr = 0;
+	while (depth && !ret) {
+		uint64_t span; /* groups under a node */
+
+		at = stack[--depth];
+		span = UINT64_C(1) << (4 * at.level);
+		if ((at.nr + UINT64_C(1)) * span <= g + UINT64_C(1))
+			continue;
+		ret = spend(j, 1);
+		if (ret || !nodes_meet(j, j->level_at[at.level] + at.nr, g))
+			continue;
+		if (!at.level) {
+			ret = test_groups(j, g, at.nr);
+			continue;
+		}
+		for (uint32_t k = 0; k < CK_FANOUT; k++) {
+			uint32_t child = at.nr * CK_FANOUT + k;
+
+			if (child >= j->level_nr[at.level - 1])
+				break;
+			stack[depth].level = at.level - 1;
+			stack[depth++].nr = child;
+		}
+	}
+	return ret;
+}
+
+int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why)
+{
+	struct join j = { .c = c, .why = why };
+	uint32_t nr = (uint32_t)c->cell.nr, at = 0;
+	int ret = 0;
+
+	c->mark.nr = 0;
+	if (!ck_vec_reserve(&c->mark, nr + 1))
+		return ck_no_memory(why);
+	memset(c->mark.v, 0, nr);
+	j.levels = ck_tiling_levels(nr, j.level_nr);
+	for (unsigned l = 0; l < j.levels; l++) {
+		j.level_at[l] = at;
+		at += j.level_nr[l];
+	}
+	if (j.levels)
+		j.node = c->img.dims + c->index;
+	for (uint32_t g = 0; g < CK_DIV_UP(nr, CK_FANOUT) && !ret; g++) {
+		ret = test_groups(&j, g, g);
+		if (!ret && j.levels)
+			ret = test_later(&j, g);
+	}
+	*any = j.any;
+	return ret;
+}

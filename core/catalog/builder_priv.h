@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * builder_priv.h - what the files of the builder share
+ *
+ *	builder.c        the parts' surroundings: sources, trees, problems
+ *	builder_items.c  objects and paths
+ *	builder_add.c    the gate: one part checked, staged
+ *	builder_names.c  file names, no two alike, and their order
+ *	builder_finish.c tensor by tensor into the image
+ *	builder_cells.c  one tensor: replicas, order, the tree
+ *	builder_overlap.c  which cells overlap
+ *	builder_cut.c    overlapping boxes into common cells
+ *	builder_hole.c   the first element that no cell covers
+ *	image_write.c    sections to a file
+ *	reach.c          arithmetic that image_map.c needs too
+ */
+#ifndef CK_BUILDER_PRIV_H
+#define CK_BUILDER_PRIV_H
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/base/str.h"
+#include "core/catalog/builder.h"
+#include "core/catalog/image_priv.h"
+#include "core/catalog/intern.h"
+#include "core/geom/range.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define CK_MAX_PROBLEMS 10000
+
+enum {
+	CK_ENTRY_SEEN = 1, /* it is a tensor: shape and dtype are known */
+	CK_ENTRY_REFUSED = 2,
+};
+
+/* A name of a tree: a tensor, or only a path that was said of it. */
+struct ck_entry {
+	uint64_t volume; /* elements */
+	uint32_t name, file, tree, path;
+	uint32_t shape, grid;
+	uint32_t first, last, nr; /* staged parts, linked by next */
+	uint8_t dtype, rank, grid_rank, flags;
+};
+
+/* Parts are staged as the chunks that they become, with this in pad[0]. */
+#define CK_PART_OVERLAP_OK 1
+
+struct ck_builder {
+	struct ck_intern in;
+	CK_VEC(struct ck_entry) entries;
+	CK_VEC(struct ck_chunk) parts;
+	CK_VEC(struct ck_src) srcs;
+	CK_VEC(struct ck_object) objects;
+	CK_VEC(struct ck_problem) problems;
+	CK_VEC(uint32_t) trees;
+	CK_VEC(unsigned char) blob;
+	struct ck_table entry_tab, src_tab;
+	uint32_t last_entry; /* of the last part: the next is likely its too */
+	uint64_t more_problems;
+	uint8_t worst_more;
+	bool spent;
+};
+
+/* The entry of that name, made where it is new. */
+int ck_builder_entry(struct ck_builder *b, uint32_t tree, const char *name,
+		     size_t len, uint32_t *index, struct ck_err *err);
+/* The entry of that name, or CK_NONE. */
+uint32_t ck_builder_lookup(const struct ck_builder *b, uint32_t tree,
+			   const char *name, size_t len);
+/* Takes the tensor out; the first reason is kept.  0 or -errno. */
+int ck_entry_refuse(struct ck_builder *b, struct ck_entry *e,
+		    const char *reason, struct ck_err *err);
+int ck_builder_say(struct ck_builder *b, const struct ck_problem *at,
+		   const char *reason, struct ck_err *err);
+/* The file whose bytes source @src is made of, as a string; CK_NONE: none. */
+uint32_t ck_srcs_file(const struct ck_src *srcs, uint32_t src);
+/* For messages; never NULL. */
+const char *ck_builder_src_name(const struct ck_builder *b, uint32_t src);
+/* The builder's sections as an image that is not yet written. */
+struct ck_image ck_builder_view(const struct ck_builder *b);
+
+/* "[0:4, 2:8]" */
+void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
+		 unsigned rank);
+
+/*
+ * What is true of a chunk of an image is what the gate checks: shared with
+ * image_map.c.
+ */
+/* @grid has the elements of @shape in the same row-major order. */
+bool ck_grid_refines(const uint64_t *grid, unsigned grid_rank,
+		     const uint64_t *shape, unsigned rank);
+/*
+ * Bytes that the box of @len at @stride elements reaches, relative to element
+ * 0; false: further than CK_SIZE_MAX.
+ */
+bool ck_stride_reach(const uint64_t *len, const int64_t *stride, unsigned rank,
+		     uint8_t elem, int64_t *lo, int64_t *hi);
+/* Strides of row-major order over @len; false: overflow. */
+bool ck_dense_strides(const uint64_t *len, unsigned rank, int64_t *stride);
+/* Size of what offsets of parts count in; UINT64_MAX where it is not known. */
+uint64_t ck_src_size(const struct ck_src *src);
+
+/* The at most 2*rank+1 boxes of the grid that a chunk covers. */
+struct ck_chunk_walk {
+	const uint64_t *corner, *len;
+	unsigned rank;
+	bool flat, done;
+	struct ck_range range;
+};
+void ck_chunk_walk_init(struct ck_chunk_walk *w, const struct ck_image *img,
+			const struct ck_chunk *chunk, unsigned rank);
+bool ck_chunk_walk_next(struct ck_chunk_walk *w, struct ck_box *box);
+/* The smallest box around it: start[rank], end[rank]. */
+void ck_chunk_bounds(const struct ck_image *img, const struct ck_chunk *chunk,
+		     unsigned rank, uint64_t *start, uint64_t *end);
+uint64_t ck_chunk_volume(const struct ck_image *img,
+			 const struct ck_chunk *chunk, unsigned rank);
+
+/* One tensor on its way into the image; its memory serves the next one too. */
+struct ck_cells {
+	struct ck_builder *b;
+	struct ck_image img; /* the builder's sections, for the calls above */
+	struct ck_entry *e;
+	unsigned rank;
+	uint8_t elem;
+	CK_VEC(struct ck_chunk) part; /* next: ring as a list, CK_NONE ends */
+	CK_VEC(uint32_t) cell; /* first part of each ring */
+	CK_VEC(uint32_t) tail; /* last part of each ring */
+	CK_VEC(uint64_t) start; /* of each cell's bounding box, rank values */
+	CK_VEC(uint64_t) end;
+	CK_VEC(uint32_t) perm; /* stored order of the cells */
+	CK_VEC(unsigned char) mark; /* cells that overlap others */
+	struct ck_table tab;
+	uint64_t covered; /* elements */
+	uint64_t budget; /* box comparisons left */
+	uint32_t index; /* the tree in dims, CK_NONE */
+};
+
+/*
+ * From the staged parts to rings, order and tree.  Returns 0; -EINVAL where
+ * the tensor is to be refused for the reason in @why; other -errno.
+ */
+int ck_cells_make(struct ck_cells *c, struct ck_builder *b,
+		  struct ck_entry *e, struct ck_err *why);
+void ck_cells_free(struct ck_cells *c);
+/* -EINVAL: cells overlap that must not; else those that do are marked. */
+int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why);
+/* Replaces the marked cells by ones that do not overlap. */
+int ck_cells_cut(struct ck_cells *c, struct ck_err *why);
+/* [*lo, *hi): the first elements of the tensor that no cell covers. */
+int ck_cells_hole(const struct ck_cells *c, uint64_t *lo, uint64_t *hi,
+		  struct ck_err *err);
+
+/* The image's file, written front to back, the head last. */
+struct ck_image_out {
+	int fd;
+	uint64_t off; /* where the next byte goes */
+	unsigned char *buf;
+	size_t fill;
+	struct ck_image_head head;
+};
+int ck_image_out_begin(struct ck_image_out *o, int fd, struct ck_err *err);
+/* @records NULL: they follow by ck_image_out_put(). */
+int ck_image_out_section(struct ck_image_out *o, unsigned sec,
+			 const void *records, size_t nr, struct ck_err *err);
+int ck_image_out_put(struct ck_image_out *o, const void *bytes, size_t len,
+		     struct ck_err *err);
+int ck_image_out_end(struct ck_image_out *o, uint32_t format,
+		     struct ck_err *err);
+void ck_image_out_free(struct ck_image_out *o);
+
+/*
+ * The tensors that are served, by tree and file name: @order has room for all
+ * entries.  Gives each its file name, unlike all others of its tree.
+ */
+int ck_builder_names(struct ck_builder *b, uint32_t *order, uint32_t *nr,
+		     struct ck_err *err);
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dump.c - the catalog as JSON, a record at a time
+ *
+ * Nothing is remembered between records but the position: a tensor's head, at
+ * most SOURCES of its sources, an object.
+ */
+#include "core/catalog/dump.h"
+
+#include "core/catalog/builder_priv.h"
+#include "core/catalog/dump_priv.h"
+
+#include <inttypes.h>
+
+#define SOURCES 64
+
+enum section { HEAD, TENSORS, OBJECTS, TAIL, END };
+
+static const char *const state_names[] = {
+	[CK_OK] = "ok",
+	[CK_TORN] = "torn",
+	[CK_MISSING] = "missing",
+};
+
+void ck_dump_key(struct ck_str *out, const char *key,
+		 const struct ck_image *img, uint32_t ref)
+{
+	size_t len;
+	const char *text;
+
+	ck_str_fmt(out, "\"%s\": ", key);
+	if (ref == CK_NONE) {
+		ck_str_puts(out, "null");
+		return;
+	}
+	text = ck_image_str(img, ref, &len);
+	ck_str_json(out, text, len);
+}
+
+static void put_u64(struct ck_str *out, const char *key, uint64_t v)
+{
+	ck_str_fmt(out, ", \"%s\": %" PRIu64, key, v);
+}
+
+static void put_box(struct ck_str *out, const uint64_t *start,
+		    const uint64_t *len, unsigned rank)
+{
+	ck_str_puts(out, ", \"box\": [");
+	for (unsigned d = 0; d < rank; d++)
+		ck_str_fmt(out, "%s[%" PRIu64 ", %" PRIu64 "]", d ? ", " : "",
+			   start[d], start[d] + len[d]);
+	ck_str_puts(out, "]");
+}
+
+/* Strides are said where "nbytes" from "offset" on is not what is read. */
+static void put_strides(struct ck_str *out, const int64_t *stride,
+			const uint64_t *len, unsigned rank)
+{
+	uint64_t dense = 1;
+	bool is_dense = true;
+
+	for (unsigned d = rank; d-- > 0; dense *= len[d])
+		if (len[d] > 1 && stride[d] != (int64_t)dense)
+			is_dense = false;
+	if (is_dense)
+		return;
+	ck_str_puts(out, ", \"stride\": [");
+	for (unsigned d = 0; d < rank; d++)
+		ck_str_fmt(out, "%s%" PRId64, d ? ", " : "", stride[d]);
+	ck_str_puts(out, "]");
+}
+
+/* Where the bytes are: the file, or the compressed stretch of it. */
+static void put_place(struct ck_str *out, const struct ck_image *img,
+		      uint32_t src, uint64_t off, uint64_t len)
+{
+	const struct ck_src *s = &img->srcs[src];
+	bool packed = s->kind == CK_SRC_CODEC;
+
+	ck_dump_key(out, "file", img, ck_srcs_file(img->srcs, src));
+	put_u64(out, "offset", packed ? s->off : off);
+	put_u64(out, "nbytes", packed ? s->len : len);
+	if (packed)
+		ck_str_puts(out, ", \"codec\": \"zstd\"");
+}
+
+static void put_source(struct ck_str *out, const struct ck_image *img,
+		       const struct ck_tensor *t, const struct ck_chunk *x,
+		       uint32_t replica_of)
+{
+	const struct ck_layout *l = &img->layouts[x->layout];
+	const uint64_t *corner = img->dims + x->corner;
+	const uint64_t *len = img->dims + l->len;
+	unsigned r = t->grid_rank;
+	bool flat = l->flags & CK_LAYOUT_FLAT;
+	bool deferred = l->flags & CK_LAYOUT_DEFERRED;
+	uint64_t nbytes = ck_chunk_volume(img, x, r) *
+			  ck_dtype_info(l->dtype)->size;
+
+	if (deferred)
+		nbytes = corner[r + (flat ? 2 : 0)];
+	ck_str_puts(out, "{");
+	put_place(out, img, x->src, x->off, nbytes);
+	if (deferred)
+		ck_str_puts(out, ", \"deferred\": true");
+	put_box(out, corner, len, r);
+	if (t->grid != t->shape || t->grid_rank != t->rank) {
+		ck_str_puts(out, ", \"grid\": ");
+		ck_str_json_u64(out, img->dims + t->grid, r);
+	}
+	if (flat)
+		ck_str_fmt(out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
+			   corner[r], corner[r + 1]);
+	else if (!deferred)
+		put_strides(out, (const int64_t *)img->dims + l->stride, len,
+			    r);
+	if (l->dtype != t->dtype)
+		ck_str_fmt(out, ", \"stored\": \"%s\"",
+			   ck_dtype_info(l->dtype)->name);
+	if (replica_of != CK_NONE)
+		put_u64(out, "replica_of", replica_of);
+	if (x->state != CK_OK)
+		ck_str_fmt(out, ", \"state\": \"%s\"", state_names[x->state]);
+	ck_str_puts(out, "}");
+}
+
+/* The cell of a replica: the end of its ring that comes before all others. */
+static uint32_t cell_of(const struct ck_image *img, const struct ck_tensor *t,
+			uint32_t chunk)
+{
+	while (chunk - t->first >= t->nr)
+		chunk = img->chunks[chunk].next;
+	return chunk - t->first;
+}
+
+static void put_sources(struct ck_str *out, const struct ck_image *img,
+			const struct ck_tensor *t, struct ck_dump_pos *pos)
+{
+	uint32_t end = CK_MIN(t->nr_all, pos->chunk + SOURCES);
+	uint32_t cell = CK_NONE;
+
+	for (uint32_t i = pos->chunk; i < end; i++) {
+		uint32_t at = t->first + i;
+
+		/* rings lie in one piece: the last one's may go on */
+		if (i >= t->nr &&
+		    (cell == CK_NONE || img->chunks[at - 1].next != at))
+			cell = cell_of(img, t, at);
+		ck_str_puts(out, i ? ",\n  " : "\n  ");
+		put_source(out, img, t, &img->chunks[at],
+			   i >= t->nr ? cell : CK_NONE);
+	}
+	pos->chunk = end;
+}
+
+static void put_tensor(struct ck_str *out, const struct ck_image *img,
+		       const struct ck_tensor *t)
+{
+	ck_str_puts(out, "{");
+	ck_dump_key(out, "name", img, t->name);
+	ck_str_puts(out, ", ");
+	ck_dump_key(out, "file", img, t->file);
+	if (t->tree) {
+		ck_str_puts(out, ", ");
+		ck_dump_key(out, "tree", img, img->trees[t->tree]);
+	}
+	ck_str_fmt(out, ", \"dtype\": \"%s\", \"shape\": ",
+		   ck_dtype_info(t->dtype)->name);
+	ck_str_json_u64(out, img->dims + t->shape, t->rank);
+	put_u64(out, "nbytes", t->size);
+	ck_str_fmt(out, ", \"state\": \"%s\"", state_names[t->state]);
+}
+
+static void next_tensor(struct ck_str *out, const struct ck_image *img,
+			bool sources, struct ck_dump_pos *pos)
+{
+	const struct ck_tensor *t = &img->tensors[pos->item];
+
+	if (!pos->chunk) {
+		ck_str_puts(out, pos->item ? ",\n" : "\n");
+		put_tensor(out, img, t);
+		if (sources)
+			ck_str_puts(out, ", \"sources\": [");
+	}
+	if (sources)
+		put_sources(out, img, t, pos);
+	if (sources && pos->chunk < t->nr_all)
+		return;
+	ck_str_puts(out, sources ? "]}" : "}");
+	pos->chunk = 0;
+	pos->item++;
+}
+
+static void next_object(struct ck_str *out, const struct ck_image *img,
+			struct ck_dump_pos *pos)
+{
+	static const char *const encodings[] = {
+		[CK_ENC_RAW] = "raw",
+		[CK_ENC_TORCH_ZIP] = "torch",
+		[CK_ENC_PICKLE] = "pickle",
+		[CK_ENC_JSON] = "json",
+	};
+	const struct ck_object *o = &img->objects[pos->item];
+
+	ck_str_puts(out, pos->item ? ",\n{" : "\n{");
+	ck_dump_key(out, "name", img, o->name);
+	ck_str_puts(out, ", ");
+	if (o->tree) {
+		ck_dump_key(out, "tree", img, img->trees[o->tree]);
+		ck_str_puts(out, ", ");
+	}
+	put_place(out, img, o->src, o->off, o->len);
+	ck_str_fmt(out, ", \"encoding\": \"%s\"}", encodings[o->enc]);
+	pos->item++;
+}
+
+static void next_section(struct ck_dump_pos *pos)
+{
+	*pos = (struct ck_dump_pos){ .section = pos->section + 1 };
+}
+
+static bool next_catalog(const struct ck_image *img, bool sources, uint64_t gen,
+			 struct ck_dump_pos *pos, struct ck_str *out)
+{
+	switch (pos->section) {
+	case HEAD:
+		ck_str_puts(out, "{");
+		ck_dump_key(out, "format", img, img->format);
+		put_u64(out, "generation", gen);
+		ck_str_puts(out, ", \"tensors\": [");
+		next_section(pos);
+		return true;
+	case TENSORS:
+		if (pos->item < img->nr_tensors) {
+			next_tensor(out, img, sources, pos);
+			return true;
+		}
+		ck_str_puts(out, "\n], \"objects\": [");
+		next_section(pos);
+		return true;
+	case OBJECTS:
+		if (pos->item < img->nr_objects) {
+			next_object(out, img, pos);
+			return true;
+		}
+		ck_str_puts(out, "\n]}\n");
+		next_section(pos);
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool ck_dump_next(const struct ck_image *img, enum ck_dump_doc doc,
+		  uint64_t gen, struct ck_dump_pos *pos, struct ck_str *out)
+{
+	switch (doc) {
+	case CK_DUMP_CATALOG:
+		return next_catalog(img, true, gen, pos, out);
+	case CK_DUMP_LIST:
+		return next_catalog(img, false, gen, pos, out);
+	case CK_DUMP_PROBLEMS:
+		return ck_dump_next_problem(img, pos, out);
+	case CK_DUMP_PROBLEMS_TEXT:
+		return ck_dump_next_line(img, pos, out);
+	}
+	return false;
+}
