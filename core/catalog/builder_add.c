@@ -81,7 +81,7 @@ static int check_tensor(const struct ck_part *p, uint64_t *volume,
 	    size >= CK_SIZE_MAX)
 		return bad_dims(why, "shape", p->shape, p->rank,
 				" makes 2^62 bytes or more", NULL, 0);
-	if (!ck_grid_refines(grid, grid_rank, p->shape, p->rank))
+	if (!ck_grid_refines(p->shape, p->rank, grid, grid_rank, NULL))
 		return bad_dims(why, "grid", grid, grid_rank,
 				" is no refinement of shape ", p->shape,
 				p->rank);

@@ -91,9 +91,6 @@ void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
  * What is true of a chunk of an image is what the gate checks: shared with
  * image_map.c.
  */
-/* @grid has the elements of @shape in the same row-major order. */
-bool ck_grid_refines(const uint64_t *grid, unsigned grid_rank,
-		     const uint64_t *shape, unsigned rank);
 /*
  * Bytes that the box of @len at @stride elements reaches, relative to element
  * 0; false: further than CK_SIZE_MAX.

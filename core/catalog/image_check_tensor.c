@@ -77,7 +77,8 @@ static int check_shape(struct tensor_check *k)
 	    !ck_mul_ok(k->volume, k->elem, &size) || size >= CK_SIZE_MAX ||
 	    size != t->size)
 		return wrong(k, "its size");
-	if (!ck_grid_refines(k->grid, t->grid_rank, k->shape, t->rank))
+	if (!ck_grid_refines(k->shape, t->rank, k->grid, t->grid_rank,
+			     NULL))
 		return wrong(k, "its grid");
 	if (t->newest != CK_NONE && t->newest >= img->nr_srcs)
 		return wrong(k, "its newest source");

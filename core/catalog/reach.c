@@ -4,29 +4,6 @@
  */
 #include "core/catalog/builder_priv.h"
 
-bool ck_grid_refines(const uint64_t *grid, unsigned grid_rank,
-		     const uint64_t *shape, unsigned rank)
-{
-	uint64_t grid_suffix = 1, shape_suffix = 1, volume, grid_volume;
-	unsigned g = grid_rank;
-
-	if (!ck_dims_volume(shape, rank, &volume) ||
-	    !ck_dims_volume(grid, grid_rank, &grid_volume) ||
-	    volume != grid_volume)
-		return false;
-	if (!volume)
-		return true;
-	/* each border between axes of the shape is one of the grid's */
-	for (unsigned d = rank; d-- > 0;) {
-		shape_suffix *= shape[d];
-		while (grid_suffix < shape_suffix && g > 0)
-			grid_suffix *= grid[--g];
-		if (grid_suffix != shape_suffix)
-			return false;
-	}
-	return true;
-}
-
 bool ck_stride_reach(const uint64_t *len, const int64_t *stride, unsigned rank,
 		     uint8_t elem, int64_t *lo, int64_t *hi)
 {
