@@ -36,9 +36,10 @@ static int bad_dims(struct ck_err *why, const char *what, const uint64_t *a,
 	ck_auto_str struct ck_str at = { 0 }, of = { 0 };
 
 	ck_str_json_u64(&at, a, a_rank);
-	ck_str_json_u64(&of, b, b_rank);
+	if (b)
+		ck_str_json_u64(&of, b, b_rank);
 	return ck_fail(why, EINVAL, "%s %s%s%s", what, at.failed ? "" : at.v,
-		       other, of.failed ? "" : of.v);
+		       other, of.failed || !of.v ? "" : of.v);
 }
 
 static int check_dtype(const struct ck_part *p, struct ck_err *why)
