@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# A tensor of 2 GiB that is cut along dim 1 over 8 shards, read whole in blocks
+# of 1 MiB: warm against a FUSE file that answers nothing, cold against the
+# shards themselves.  Both sides take turns; the medians count.
+
+: "${BENCH_MIB:=2048}" "${BENCH_ROUNDS:=5}"
+requires_python() { [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }; }
+requires_python
+block=1048576
+read_file=$BENCH_DIR/readfile
+
+mkdir ckpt null
+"$PYTHON" "$TOP/tests/bench/dcp.py" split ckpt "$BENCH_MIB" 8 >/dev/null
+sync
+"$UNSHARD" mount ckpt mnt
+tensor=$PWD/mnt/tensors/w
+size=$(stat -c %s "$tensor")
+"$BENCH_DIR/nullfs" null "$size" &
+server=$!
+for _ in $(seq 50); do mountpoint -q null && break; sleep 0.1; done
+trap 'umount null; "$UNSHARD" umount mnt; wait $server' EXIT
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
+
+# Element i is i: right before fast.
+"$PYTHON" - "$tensor" <<'END'
+import sys, numpy
+t = numpy.memmap(sys.argv[1], "<u4", "r")
+for at in range(0, len(t), 1 << 24):
+    part = t[at : at + (1 << 24)]
+    assert numpy.array_equal(part, numpy.arange(at, at + len(part), dtype=numpy.uint64).astype("<u4")), at
+END
+
+cat ckpt/*.distcp >/dev/null
+for _ in $(seq "$BENCH_ROUNDS"); do
+	"$read_file" $block null/file >>warm.null
+	"$read_file" $block "$tensor" >>warm.mount
+	"$read_file" $block ckpt/*.distcp >>warm.shards
+done
+null=$(median <warm.null) mount=$(median <warm.mount)
+echo "result warm_null $null GB/s"
+echo "result warm_shards $(median <warm.shards) GB/s"
+echo "result warm_mount $mount GB/s"
+echo "result warm_mount_to_null $(ratio "$mount" "$null") ratio >=0.6"
+echo "result warm_mmap $("$read_file" -m $block "$tensor") GB/s"
+
+forget=
+for f in ckpt/*.distcp; do forget="$forget -f $f"; done
+for _ in $(seq "$BENCH_ROUNDS"); do
+	"$read_file" -c $block ckpt/*.distcp >>cold.shards
+	"$read_file" -c $forget $block "$tensor" >>cold.mount
+done
+raw=$(median <cold.shards) mount=$(median <cold.mount)
+echo "result cold_shards $raw GB/s"
+echo "result cold_mount $mount GB/s"
+echo "result cold_mount_to_shards $(ratio "$mount" "$raw") ratio >=0.9"
