@@ -32,7 +32,7 @@ static void make_shape(struct rt *r)
 	r->rank = r->tall ? 6 : (unsigned)rt_rnd(r, 7);
 	r->volume = 1;
 	for (unsigned d = 0; d < r->rank && r->tall; d++)
-		r->volume *= r->shape[d] = one_in(r, 2) ? 4 : 3;
+		r->volume *= r->shape[d] = one_in(r, 4) ? 3 : 4;
 	for (unsigned d = 0; d < r->rank && !r->tall; d++) {
 		uint64_t n = sizes[rt_rnd(r, CK_ARRAY_LEN(sizes))];
 
@@ -55,7 +55,7 @@ static void make_grid(struct rt *r)
 		uint64_t left = r->shape[d];
 
 		for (uint64_t f = 2; f < left && budget; f++) {
-			if (left % f || one_in(r, 2))
+			if (left % f || (!r->tall && one_in(r, 2)))
 				continue;
 			r->grid[r->grid_rank++] = f;
 			left /= f;
@@ -191,7 +191,7 @@ static void make_strides(struct rt *r, const struct leaf *l, int64_t *stride,
 		uint64_t way = (uint64_t)step * (l->len[d] ? l->len[d] - 1 : 0);
 
 		stride[d] = one_in(r, 25) ? 0 : step;
-		if (stride[d] && one_in(r, 20)) {
+		if (stride[d] && one_in(r, 8)) {
 			stride[d] = -step;
 			*first += way;
 		}
@@ -235,7 +235,7 @@ static uint8_t random_state(struct rt *r)
 	if (one_in(r, 15))
 		return CK_MISSING;
 	/* Unrolled segments are judged together; see cursor.h. */
-	return !r->tall && one_in(r, 12) ? CK_TORN : CK_OK;
+	return !r->tall && one_in(r, 8) ? CK_TORN : CK_OK;
 }
 
 /* What a resolver would say; sometimes it has said so already. */

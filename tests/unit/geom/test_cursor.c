@@ -119,6 +119,21 @@ static enum ck_seg_kind expected(struct rt *r, struct request *q,
 	return beyond ? CK_SEG_ERROR : CK_SEG_COPY;
 }
 
+static void check_transform(const struct rt *r, const struct request *q,
+			    const struct ck_seg *seg)
+{
+	const struct ck_chunk *c = &r->img.chunks[seg->chunk];
+	const struct rt_chunk *known = &r->c[seg->chunk];
+	uint8_t xform = r->img.layouts[c->layout].xform;
+
+	if (known->deferred && known->place.xform)
+		xform = known->place.xform;
+	cr_assert_eq(seg->xform, xform);
+	cr_assert_eq(seg->op, c->op);
+	if (xform != CK_XF_NONE || c->op != CK_OP_SET)
+		cr_assert_eq(seg->skip, tensor_byte(r, q, seg->dst) % r->elem);
+}
+
 static void check_kind(struct rt *r, struct request *q,
 		       const struct ck_seg *seg)
 {
@@ -131,6 +146,8 @@ static void check_kind(struct rt *r, struct request *q,
 			     "an earlier one of the ring was good");
 	}
 	cr_assert_eq(seg->kind, expected(r, q, seg, chunk, &err));
+	if (seg->kind == CK_SEG_COPY)
+		check_transform(r, q, seg);
 	if (seg->kind != CK_SEG_ERROR)
 		return;
 	cr_assert_eq(seg->err, err);
