@@ -19,6 +19,11 @@ static const struct cmd_flag common_flags[] = {
 	{ 0, NULL, NULL },
 };
 
+static const struct cmd_flag *common(const struct cmd *c)
+{
+	return common_flags + (c->plain ? 1 : 0);
+}
+
 int cmd_fail(const struct cmd *c, int code, const char *fmt, ...)
 {
 	char text[2 * CK_ERR_MAX];
@@ -91,8 +96,8 @@ static void help(const struct cmd *c)
 	if (*c->help)
 		printf("%s\n", c->help);
 	help_flags(c->flags);
-	help_flags(common_flags);
-	if (!strcmp(c->name, "umount"))
+	help_flags(common(c));
+	if (c->plain && !c->mounts)
 		return;
 	fs_opts_help(who(c), &opts);
 	printf("\n-o NAME[=VALUE],...\n%s", opts.v ? opts.v : "");
@@ -112,7 +117,7 @@ static bool take_any(const struct cmd *c, const char *name, char letter,
 		     struct ck_opts *opts)
 {
 	return take_flag(c->flags, name, letter, opts) ||
-	       take_flag(common_flags, name, letter, opts);
+	       take_flag(common(c), name, letter, opts);
 }
 
 static int take_opts(const struct cmd *c, const char *text,
@@ -133,7 +138,7 @@ static int take_dash(const struct cmd *c, int argc, char **argv, int *at,
 {
 	const char *arg = argv[*at];
 
-	if (!strncmp(arg, "-o", 2)) {
+	if (!strncmp(arg, "-o", 2) && (c->mounts || !c->plain)) {
 		if (arg[2])
 			return take_opts(c, arg + 2, opts);
 		*at += 1;

@@ -30,7 +30,7 @@ enum {
 	CMD_SYSTEM = 3, /* I/O, mount, memory */
 };
 
-/* A flag without a value; --json and --help every command has. */
+/* A flag without a value; all have --help, and most --json. */
 struct cmd_flag {
 	char letter; /* -l; 0: none */
 	const char *name; /* --lazy, and the name in the options */
@@ -46,6 +46,7 @@ struct cmd {
 	unsigned min_words,
 		max_words; /* cmd_parse refuses others; max 0: any */
 	bool mounts; /* takes all -o options, not only those for reading */
+	bool plain; /* takes neither --json nor -o, unless it mounts */
 	/* argv[0] is the subcommand's name. */
 	int (*run)(int argc, char **argv);
 };

@@ -275,5 +275,6 @@ const struct cmd cmd_mount = {
 	.min_words = 2,
 	.max_words = 2,
 	.mounts = true,
+	.plain = true,
 	.run = run,
 };

@@ -36,5 +36,6 @@ const struct cmd cmd_umount = {
 	.flags = flags,
 	.min_words = 1,
 	.max_words = 1,
+	.plain = true,
 	.run = run,
 };

@@ -43,7 +43,7 @@ fi
 if [ -z "${COMMON_INSIDE:-}" ]; then
 	wrap=(timeout -k 5 "${LIMIT:-60}")
 	if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
-		wrap+=(unshare -m --propagation private)
+		wrap+=(env COMMON_PRIVATE=1 unshare -m --propagation private)
 	fi
 	COMMON_INSIDE=1 "${wrap[@]}" bash "$0" "$@"
 	rc=$?
