@@ -116,10 +116,10 @@ static void add_line(const struct ck_late_problem *p,
 	add_name(text, len, out);
 	text = file_of(img, p->chunk, &len);
 	if (text) {
-		ck_str_puts(out, ", file ");
+		ck_str_puts(out, ": file ");
 		add_name(text, len, out);
 	}
-	ck_str_fmt(out, ", bytes %" PRIu64 "..%" PRIu64 ": %s\n", p->off,
+	ck_str_fmt(out, ": bytes [%" PRIu64 ", %" PRIu64 "): %s\n", p->off,
 		   p->off + p->len, p->reason);
 }
 

@@ -131,8 +131,8 @@ static int allow_worker(const struct rules *r, const struct ck_sandbox_in *in,
 	if (ret)
 		return ret;
 	return allow_path(r, spool,
-			  FS_READ_FILE | FS_WRITE_FILE | FS_MAKE_REG |
-				  FS_REMOVE_FILE | FS_TRUNCATE,
+			  FS_READ_DIR | FS_READ_FILE | FS_WRITE_FILE |
+				  FS_MAKE_REG | FS_REMOVE_FILE | FS_TRUNCATE,
 			  err);
 }
 

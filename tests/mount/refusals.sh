@@ -50,7 +50,7 @@ expect 1 'model.safetensors' m "$WORK/other" "$MNT"
 # --- options that name files
 expect 3 'spool=.*none' m "$CKPT" "$MNT" -o "spool=$WORK/none"
 expect 3 'log=.*none' m "$CKPT" "$MNT" -o "log=$WORK/none/log"
-expect 3 'follow=.*none|none' m "$CKPT" "$MNT" -o "follow=$WORK/none"
+expect 1 'follow=.*none' m "$CKPT" "$MNT" -o "follow=$WORK/none"
 
 mounted && fail "something was mounted after all"
 [ -z "$(pids_of '')" ] || fail "processes are left: $(pids_of '')"

@@ -56,6 +56,7 @@ MNT=$WORK/mnt
 LOG=$WORK/log
 mkdir "$MNT"
 chmod 755 "$WORK"
+export UNSHARD_TEST_WORK=$WORK
 SAN_OPTS=
 # Sanitizers need what the sandbox forbids.
 [ -n "${SAN:-}" ] && SAN_OPTS=,sandbox=off
@@ -72,15 +73,15 @@ cleanup() {
 	rm -rf --one-file-system "$WORK"
 }
 
-# pids_of COMM: processes of that name ("": any of ours) that serve $MNT.
+# pids_of COMM: processes of this test whose name begins so ("": all of
+# ours); the environment tells which test started them.
 pids_of() {
-	local p
+	local p comm env
 	for p in /proc/[0-9]*; do
-		case $(cat "$p/comm" 2>/dev/null) in
-		"${1:-unshard}"*) ;;
-		*) continue ;;
-		esac
-		tr '\0' ' ' 2>/dev/null <"$p/cmdline" | grep -qF "$MNT" &&
+		read -r comm 2>/dev/null <"$p/comm" || continue
+		[[ $comm = "${1:-unshard}"* ]] || continue
+		mapfile -d '' -t env 2>/dev/null <"$p/environ"
+		[[ " ${env[*]} " = *" UNSHARD_TEST_WORK=$WORK "* ]] &&
 			echo "${p#/proc/}"
 	done
 }
@@ -144,10 +145,10 @@ as_user() {
 user_setup() {
 	requires fusermount3 setpriv
 	if [ "$(id -u)" = 0 ]; then
+		chown -R 65534:65534 "$WORK"
 		mknod "$WORK/fuse" c 10 229 && chmod 666 "$WORK/fuse" &&
 			mount --bind "$WORK/fuse" /dev/fuse ||
 			skip "cannot make a /dev/fuse of mode 0666"
-		chown -R 65534:65534 "$WORK"
 		as_user "$UNSHARD" --version >/dev/null 2>&1 ||
 			copy_for_user
 	fi

@@ -256,10 +256,12 @@ Test(sandbox, threads_work)
 static int spooling(void)
 {
 	char path[64], buf[4];
-	int fd;
+	int fd, dir;
 
 	CHECK(!enter(CK_SANDBOX_WORKER, NULL));
-	fd = open(spool, O_TMPFILE | O_RDWR, 0600);
+	dir = open(spool, O_RDONLY | O_DIRECTORY);
+	CHECK(dir >= 0);
+	fd = openat(dir, ".", O_TMPFILE | O_RDWR, 0600);
 	CHECK(fd >= 0);
 	CHECK(!ftruncate(fd, 8192) && !posix_fallocate(fd, 0, 8192));
 	CHECK(pwrite(fd, "abc", 4, 0) == 4 && pread(fd, buf, 4, 0) == 4);
