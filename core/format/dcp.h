@@ -52,8 +52,10 @@ struct ck_dcp_items {
 	struct ck_strmap names, files;
 	CK_VEC(struct ck_dcp_item) v;
 	CK_VEC(uint64_t) dims;
-	uint32_t *slots; /* number + 1; 0: free */
+	/* Half of the hash << 32 | number + 1; 0: free. */
+	uint64_t *slots;
 	size_t nr_slots;
+	uint32_t *dcp_file; /* by number in files: that in dcp->files */
 	uint64_t twice; /* entries left out: same name, same offset */
 };
 

@@ -21,11 +21,14 @@ static uint64_t hash_of(uint32_t name, const uint64_t *at, unsigned rank)
 	return XXH3_64bits_withSeed(at, rank * sizeof(*at), seed);
 }
 
-/* The slot of that entry, or the free one where it would go. */
-static uint32_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
-			   const uint64_t *at, unsigned rank)
+/*
+ * The slot of that entry, or the free one where it would go.  Half of the
+ * hash is in the slot, so that other entries are hardly ever looked at.
+ */
+static uint64_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
+			   const uint64_t *at, unsigned rank, uint64_t hash)
 {
-	size_t i = hash_of(name, at, rank) & (t->nr_slots - 1);
+	size_t i = hash & (t->nr_slots - 1);
 	size_t nr = rank == CK_DCP_NO_OFFSET ? 0 : rank;
 
 	for (;; i = (i + 1) & (t->nr_slots - 1)) {
@@ -33,7 +36,9 @@ static uint32_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
 
 		if (!t->slots[i])
 			return &t->slots[i];
-		it = &t->v.v[t->slots[i] - 1];
+		if ((t->slots[i] ^ hash) >> 32)
+			continue;
+		it = &t->v.v[(uint32_t)t->slots[i] - 1];
 		if (it->name == name && it->rank == rank &&
 		    !memcmp(t->dims.v + it->at, at, nr * sizeof(*at)))
 			return &t->slots[i];
@@ -96,7 +101,8 @@ static int parse_info(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 static int put(struct ck_dcp_items *t, struct ck_dcp_item *it,
 	       const uint64_t *at)
 {
-	uint32_t *slot = find_slot(t, it->name, at, it->rank);
+	uint64_t hash = hash_of(it->name, at, it->rank);
+	uint64_t *slot = find_slot(t, it->name, at, it->rank, hash);
 	size_t nr = it->rank == CK_DCP_NO_OFFSET ? 0 : it->rank;
 	struct ck_dcp_item *fresh;
 
@@ -113,7 +119,7 @@ static int put(struct ck_dcp_items *t, struct ck_dcp_item *it,
 		memcpy(t->dims.v + it->at, at, nr * sizeof(*at));
 	t->dims.nr += nr;
 	*fresh = *it;
-	*slot = (uint32_t)t->v.nr;
+	*slot = hash >> 32 << 32 | t->v.nr;
 	return 0;
 }
 
@@ -173,15 +179,20 @@ int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	ck_piter_init_pairs(&it, m->p, m->storage);
 	for (nr = 0; !ret && ck_piter_next2(&it, &key, &info); nr++)
 		ret = read_entry(t, m, &attrs, key, info, nr, err);
+	t->dcp_file = ret ? NULL : malloc((t->files.nr + 1) * sizeof(uint32_t));
+	if (!ret && !t->dcp_file)
+		return ck_fail(err, ENOMEM, "%s: no memory", m->file);
+	for (size_t i = 0; !ret && i < t->files.nr; i++)
+		t->dcp_file[i] = CK_DCP_NONE;
 	return ret;
 }
 
 struct ck_dcp_item *ck_dcp_items_find(struct ck_dcp_items *t, uint32_t name,
 				      const uint64_t *at, unsigned rank)
 {
-	uint32_t *slot = find_slot(t, name, at, rank);
+	uint64_t *slot = find_slot(t, name, at, rank, hash_of(name, at, rank));
 
-	return *slot ? &t->v.v[*slot - 1] : NULL;
+	return *slot ? &t->v.v[(uint32_t)*slot - 1] : NULL;
 }
 
 void ck_dcp_items_free(struct ck_dcp_items *t)
@@ -191,5 +202,6 @@ void ck_dcp_items_free(struct ck_dcp_items *t)
 	free(t->v.v);
 	free(t->dims.v);
 	free(t->slots);
+	free(t->dcp_file);
 	*t = (struct ck_dcp_items){ 0 };
 }

@@ -66,13 +66,21 @@ int ck_dcp_file(struct ck_dcp *d, const struct ck_dcp_item *it, uint32_t *file,
 		struct ck_err *err)
 {
 	const struct ck_strmap_key *path = &d->items.files.v[it->file];
+	int ret = 0;
 
+	*file = d->items.dcp_file[it->file];
+	if (*file != CK_DCP_NONE)
+		return 0;
 	*file = ck_strmap_put(&d->files, path->s, path->len);
 	if (*file == CK_STRMAP_NONE || !ck_vec_reserve(&d->file, 1))
 		return ck_fail(err, ENOMEM, "no memory for names");
 	if (*file == d->file.nr)
 		d->file.v[d->file.nr++] = (struct ck_dcp_file){ 0 };
-	return d->file.v[*file].known ? 0 : open_file(d, it, *file, err);
+	if (!d->file.v[*file].known)
+		ret = open_file(d, it, *file, err);
+	if (!ret)
+		d->items.dcp_file[it->file] = *file;
+	return ret;
 }
 
 /* "stream.zstd/1", "stream.zstd@domain/1.2": name[@domain][/version] */

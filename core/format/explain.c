@@ -69,17 +69,36 @@ static bool is_checkpoint_dir(const struct ck_dir *dir,
 	return false;
 }
 
+/* The container since PyTorch 1.6, and the row of pickles before. */
+static bool is_torch_head(const unsigned char head[8])
+{
+	static const unsigned char legacy[] = { 0x80, 2,    0x8a, 0x0a,
+						0x6c, 0xfc, 0x9c, 0x46 };
+
+	return !memcmp(head, "PK\3\4", 4) || !memcmp(head, legacy, 8);
+}
+
 static bool is_torch_file(const struct ck_dir *dir,
 			  const struct ck_dir_entry *e)
 {
-	(void)dir;
-	return !e->is_dir && is_torch_save(e->name);
+	ck_auto_source struct ck_source *s = NULL;
+	unsigned char head[8];
+
+	return !e->is_dir && is_torch_save(e->name) &&
+	       !ck_dir_open(dir, e->name, &s, NULL) &&
+	       !ck_source_read(s, head, sizeof(head), 0, NULL) &&
+	       is_torch_head(head);
+}
+
+/* Megatron's common.pt is read, as an object. */
+static bool is_torch_beside(const struct ck_dir *dir,
+			    const struct ck_dir_entry *e)
+{
+	return strcmp(e->name, "common.pt") && is_torch_file(dir, e);
 }
 
 static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 {
-	static const unsigned char legacy[] = { 0x80, 2,    0x8a, 0x0a,
-						0x6c, 0xfc, 0x9c, 0x46 };
 	ck_auto_source struct ck_source *s = NULL;
 	unsigned char head[8] = { 0 };
 	const char *what = "of no known kind";
@@ -89,7 +108,7 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		return ret;
 	if (s->st.st_size >= (off_t)sizeof(head))
 		ck_source_read(s, head, sizeof(head), 0, NULL);
-	if (!memcmp(head, "PK\3\4", 4) || !memcmp(head, legacy, sizeof(head)))
+	if (is_torch_head(head))
 		what = "a torch.save file, which is not supported yet";
 	else if (!memcmp(head, "GGUF", 4))
 		what = "a GGUF file, which is not supported";
@@ -147,7 +166,7 @@ int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 	if (dir->only)
 		return 0;
 	ret = ck_dir_list(dir, "", &l, err);
-	if (ret || !name_some(dir, &l, is_torch_file, &some))
+	if (ret || !name_some(dir, &l, is_torch_beside, &some))
 		return ret;
 	return ck_builder_problem(b, &note, err,
 				  "left aside: torch.save files "
