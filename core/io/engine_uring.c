@@ -83,7 +83,8 @@ static int make_ring(struct io_uring *ring)
 		if (ret || !(tries[i] & IORING_SETUP_R_DISABLED))
 			return ret;
 		restrict_ops(ring);
-		ret = ring_register(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+		ret = ring_register(ring, IORING_REGISTER_ENABLE_RINGS, NULL,
+				    0);
 		if (ret)
 			io_uring_queue_exit(ring);
 		return ret;

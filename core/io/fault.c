@@ -42,9 +42,8 @@ int ck_fault_take(int res)
 	do {
 		if (!left)
 			return res;
-	} while (left > 1 &&
-		 !atomic_compare_exchange_weak(&ck_fault_left, &left,
-					       left - 1));
+	} while (left > 1 && !atomic_compare_exchange_weak(&ck_fault_left,
+							   &left, left - 1));
 	if (left > 1)
 		return res;
 	if (atomic_fetch_sub(&times_left, 1) <= 1)

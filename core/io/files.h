@@ -28,7 +28,7 @@ void ck_files_free(struct ck_files *f);
  */
 int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err);
 void ck_files_put(struct ck_files *f, uint32_t src);
-/* Whether the bytes just read may be used: compares the identity again. */
+/* Whether bytes read since ck_files_get() may be used; @src is pinned. */
 int ck_files_recheck(struct ck_files *f, uint32_t src, struct ck_err *err);
 unsigned ck_files_open_now(const struct ck_files *f);
 

@@ -4,8 +4,8 @@
  *
  * A read inside a tensor is answered in full or with -errno: never short,
  * never zeros for what is missing.  One vectored read per touched source,
- * straight into the caller's buffer; gaps are read through only while the
- * bytes read are at most 4x the bytes wanted; segments of short runs
+ * straight into the caller's buffer; gaps of up to a page are read through
+ * while the bytes read are at most 4x the bytes wanted; segments of short runs
  * (transposed sources) go through a bounded cache of tiles; a bad replica
  * fails over to the next of its ring.  RAM is bounded by the settings below.
  *

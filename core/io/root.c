@@ -86,8 +86,8 @@ static char *absolute(const char *path)
 		if (!cwd)
 			return NULL;
 	}
-	return ck_path_join(joined, cwd ? cwd : "", path) ? strdup(joined)
-							  : NULL;
+	return ck_path_join(joined, cwd ? cwd : "", path) ? strdup(joined) :
+							    NULL;
 }
 
 static int add_follow(struct ck_root *root, unsigned i, const char *dir,
@@ -210,9 +210,9 @@ static int open_any(struct ck_root *root, const char *path,
 		ret = ck_fail(err, EINVAL,
 			      "%s: expected a directory or a file, found %s",
 			      path,
-			      S_ISFIFO(st.st_mode)   ? "a FIFO"
-			      : S_ISSOCK(st.st_mode) ? "a socket"
-						     : "a device");
+			      S_ISFIFO(st.st_mode) ? "a FIFO" :
+			      S_ISSOCK(st.st_mode) ? "a socket" :
+						     "a device");
 	return ret ? ret : add_follows(root, opts, err);
 }
 

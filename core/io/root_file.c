@@ -175,9 +175,9 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 		return explain(root, name, &s, -probe, err);
 	if (fstat(probe, st))
 		return explain(root, name, &s, errno, err);
-	fd = (st->st_mode & S_IFMT) == kind
-		     ? ck_beneath_open(s.fd, s.rel, flags)
-		     : -EINVAL;
+	fd = (st->st_mode & S_IFMT) == kind ?
+		     ck_beneath_open(s.fd, s.rel, flags) :
+		     -EINVAL;
 	if (fd >= 0 && (fstat(fd, st) || (st->st_mode & S_IFMT) != kind)) {
 		close(fd);
 		fd = -EINVAL;

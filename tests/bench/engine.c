@@ -22,9 +22,9 @@
 
 enum { SHARDS = 8, ROW = 4096, REQUEST = 1 << 20, ENGINES = 3 };
 
-static const struct ck_engine_ops *const engines[ENGINES] = {
-	&ck_engine_plain, &ck_engine_uring, &ck_engine_ring
-};
+static const struct ck_engine_ops *const engines[ENGINES] = { &ck_engine_plain,
+							      &ck_engine_uring,
+							      &ck_engine_ring };
 static const char *const labels[ENGINES] = { "plain", "hybrid", "ring" };
 
 static int fds[SHARDS];
@@ -84,8 +84,8 @@ static void read_request(struct ck_engine *e, uint64_t at)
 	}
 	e->ops->run(e, io, SHARDS);
 	for (unsigned s = 0; s < SHARDS; s++)
-		if (io[s].res || buf[(rows - 1) * SHARDS * ROW + s * ROW] !=
-					 'a' + s)
+		if (io[s].res ||
+		    buf[(rows - 1) * SHARDS * ROW + s * ROW] != 'a' + s)
 			exit(1);
 }
 
@@ -135,8 +135,8 @@ static void compare(const char *what, bool cold, bool scattered,
 		if (!i)
 			plain = got[0][rounds / 2];
 		printf("%-15s %-7s median %6.2f GB/s  best %6.2f  ratio %.2f\n",
-		       what, labels[i], got[i][rounds / 2],
-		       got[i][rounds - 1], got[i][rounds / 2] / plain);
+		       what, labels[i], got[i][rounds / 2], got[i][rounds - 1],
+		       got[i][rounds / 2] / plain);
 	}
 }
 

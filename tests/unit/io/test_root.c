@@ -111,12 +111,12 @@ static int text_of(const struct ck_root *root, const char *name, char *text,
 		cr_expect_str_eq(text_, want);                           \
 	} while (0)
 
-#define refuses(root, name, code, words)                                     \
-	do {                                                                 \
-		char text_[64] = "";                                         \
-		struct ck_err err_ = { 0 };                                  \
-		cr_expect_eq(text_of(root, name, text_, &err_), -(code),     \
-			     "%s: %s", name, err_.msg);                      \
+#define refuses(root, name, code, words)                                      \
+	do {                                                                  \
+		char text_[64] = "";                                          \
+		struct ck_err err_ = { 0 };                                   \
+		cr_expect_eq(text_of(root, name, text_, &err_), -(code),      \
+			     "%s: %s", name, err_.msg);                       \
 		cr_expect(strstr(err_.msg, words), "%s: %s", name, err_.msg); \
 	} while (0)
 

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files.c - open source files, least recently used out first
+ *
+ * A slot is an open file; slot_of[] finds it by source.  Slots nobody has
+ * pinned are in a list, the longest unused at its head.  Opening and fstat
+ * happen outside of the lock: a slow filesystem must not stop the others.
+ */
+#include "core/io/files.h"
+
+#include "core/base/auto.h"
+#include "core/base/vec.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define MIN_OPEN 16
+
+struct slot {
+	int fd;
+	uint32_t src;
+	unsigned pins;
+	uint32_t prev, next; /* idle list, or free list (next only) */
+};
+
+struct ck_files {
+	const struct ck_root *root;
+	const struct ck_image *img;
+	pthread_mutex_t lock;
+	unsigned max;
+	_Atomic unsigned nr_open;
+	uint32_t *slot_of; /* by source; CK_NONE: not open */
+	CK_VEC(struct slot) slots;
+	uint32_t idle_head, idle_tail, free_head;
+};
+
+static unsigned default_max(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur / 4 < MIN_OPEN)
+		return MIN_OPEN;
+	return rl.rlim_cur / 4 > 65536 ? 65536 : (unsigned)(rl.rlim_cur / 4);
+}
+
+struct ck_files *ck_files_new(const struct ck_root *root,
+			      const struct ck_image *img, unsigned max)
+{
+	struct ck_files *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->slot_of = malloc((img->nr_srcs + 1) * sizeof(*f->slot_of));
+	if (!f->slot_of) {
+		free(f);
+		return NULL;
+	}
+	memset(f->slot_of, 0xff, img->nr_srcs * sizeof(*f->slot_of));
+	f->root = root;
+	f->img = img;
+	f->max = max ? max : default_max();
+	f->idle_head = f->idle_tail = f->free_head = CK_NONE;
+	pthread_mutex_init(&f->lock, NULL);
+	return f;
+}
+
+void ck_files_free(struct ck_files *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->slots.nr; i++)
+		if (f->slots.v[i].fd >= 0)
+			close(f->slots.v[i].fd);
+	pthread_mutex_destroy(&f->lock);
+	free(f->slots.v);
+	free(f->slot_of);
+	free(f);
+}
+
+unsigned ck_files_open_now(const struct ck_files *f)
+{
+	return f->nr_open;
+}
+
+static void unlist(struct ck_files *f, const struct slot *s)
+{
+	struct slot *v = f->slots.v;
+
+	*(s->prev == CK_NONE ? &f->idle_head : &v[s->prev].next) = s->next;
+	*(s->next == CK_NONE ? &f->idle_tail : &v[s->next].prev) = s->prev;
+}
+
+static void list_last(struct ck_files *f, uint32_t i)
+{
+	struct slot *v = f->slots.v;
+
+	v[i].prev = f->idle_tail;
+	v[i].next = CK_NONE;
+	*(v[i].prev == CK_NONE ? &f->idle_head : &v[v[i].prev].next) = i;
+	f->idle_tail = i;
+}
+
+/* Takes an idle slot out of use; its descriptor is the caller's to close. */
+static int drop(struct ck_files *f, uint32_t i)
+{
+	struct slot *s = &f->slots.v[i];
+	int fd = s->fd;
+
+	unlist(f, s);
+	f->slot_of[s->src] = CK_NONE;
+	s->fd = -1;
+	s->next = f->free_head;
+	f->free_head = i;
+	f->nr_open--;
+	return fd;
+}
+
+/* Closes the longest unused file; false: all are in use. */
+static bool close_one(struct ck_files *f)
+{
+	int fd = -1;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->idle_head != CK_NONE)
+		fd = drop(f, f->idle_head);
+	pthread_mutex_unlock(&f->lock);
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
+static const char *name_of(const struct ck_files *f, uint32_t src)
+{
+	return ck_image_str(f->img, f->img->srcs[src].name, NULL);
+}
+
+/* Whether @st is the file that the image describes. */
+static int compare(const struct ck_files *f, uint32_t src,
+		   const struct stat *st, struct ck_err *err)
+{
+	const struct ck_id *id = &f->img->srcs[src].id;
+	const char *name = name_of(f, src);
+	int64_t mtime =
+		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+
+	if ((uint64_t)st->st_size < id->size)
+		return ck_fail(err, EIO, "%s: expected %llu bytes, found %llu",
+			       name, (unsigned long long)id->size,
+			       (unsigned long long)st->st_size);
+	if (st->st_ino != id->ino)
+		return ck_fail(err, ESTALE, "%s: was replaced by another file",
+			       name);
+	if ((uint64_t)st->st_size != id->size || mtime != id->mtime_ns)
+		return ck_fail(err, ESTALE,
+			       "%s: was changed since it was described", name);
+	if (!st->st_nlink)
+		return ck_fail(err, EIO, "%s: was deleted", name);
+	return 0;
+}
+
+static int check_fd(const struct ck_files *f, uint32_t src, int fd,
+		    struct ck_err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return ck_fail(err, errno, "%s: %s", name_of(f, src),
+			       strerror(errno));
+	return compare(f, src, &st, err);
+}
+
+static int open_src(struct ck_files *f, uint32_t src, int *out,
+		    struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	struct stat st;
+	int ret;
+
+	while (f->nr_open >= f->max && close_one(f))
+		;
+	do
+		ret = ck_root_open_file(f->root, name_of(f, src), &fd, &st,
+					err);
+	while ((ret == -EMFILE || ret == -ENFILE) && close_one(f));
+	if (ret == -ENOENT || ret == -ENOTDIR) {
+		if (err)
+			err->code = EIO;
+		return -EIO;
+	}
+	if (!ret)
+		ret = compare(f, src, &st, err);
+	if (ret)
+		return ret;
+	*out = ck_steal_fd(fd);
+	return 0;
+}
+
+/* The pinned slot of @src, or CK_NONE. */
+static uint32_t pin(struct ck_files *f, uint32_t src, int *fd)
+{
+	uint32_t i = f->slot_of[src];
+
+	if (i == CK_NONE)
+		return CK_NONE;
+	if (!f->slots.v[i].pins++)
+		unlist(f, &f->slots.v[i]);
+	*fd = f->slots.v[i].fd;
+	return i;
+}
+
+/* An unused slot's number, or CK_NONE: no memory. */
+static uint32_t fresh_slot(struct ck_files *f)
+{
+	uint32_t i = f->free_head;
+
+	if (i != CK_NONE) {
+		f->free_head = f->slots.v[i].next;
+		return i;
+	}
+	if (!ck_vec_reserve(&f->slots, 1))
+		return CK_NONE;
+	return (uint32_t)f->slots.nr++;
+}
+
+/* Puts the pinned @fd into the table; another thread may have been first. */
+static int insert(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
+{
+	int mine = *fd;
+	uint32_t i;
+
+	pthread_mutex_lock(&f->lock);
+	i = pin(f, src, fd);
+	if (i == CK_NONE) {
+		i = fresh_slot(f);
+		if (i != CK_NONE) {
+			f->slots.v[i] =
+				(struct slot){ mine, src, 1, CK_NONE, CK_NONE };
+			f->slot_of[src] = i;
+			f->nr_open++;
+			mine = -1;
+		}
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (mine >= 0)
+		close(mine);
+	if (i == CK_NONE)
+		return ck_fail(err, ENOMEM, "%s: no memory", name_of(f, src));
+	return 0;
+}
+
+/* Gives up a pin on a file that is no longer the one described. */
+static void put_changed(struct ck_files *f, uint32_t src)
+{
+	struct slot *s;
+	int fd = -1;
+
+	pthread_mutex_lock(&f->lock);
+	s = &f->slots.v[f->slot_of[src]];
+	if (!--s->pins) {
+		list_last(f, f->slot_of[src]);
+		fd = drop(f, f->slot_of[src]);
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (fd >= 0)
+		close(fd);
+}
+
+int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
+{
+	uint32_t found;
+	int ret;
+
+	pthread_mutex_lock(&f->lock);
+	found = pin(f, src, fd);
+	pthread_mutex_unlock(&f->lock);
+	if (found != CK_NONE) {
+		if (!check_fd(f, src, *fd, NULL))
+			return 0;
+		/* Its name may lead to the described file again. */
+		put_changed(f, src);
+	}
+	ret = open_src(f, src, fd, err);
+	if (ret)
+		return ret;
+	ret = insert(f, src, fd, err);
+	if (ret)
+		return ret;
+	/* The slot may be another thread's, and older than our look. */
+	ret = check_fd(f, src, *fd, err);
+	if (ret)
+		ck_files_put(f, src);
+	return ret;
+}
+
+void ck_files_put(struct ck_files *f, uint32_t src)
+{
+	int fd = -1;
+	uint32_t i;
+
+	pthread_mutex_lock(&f->lock);
+	i = f->slot_of[src];
+	if (!--f->slots.v[i].pins) {
+		list_last(f, i);
+		if (f->nr_open > f->max)
+			fd = drop(f, f->idle_head);
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (fd >= 0)
+		close(fd);
+}
+
+int ck_files_recheck(struct ck_files *f, uint32_t src, struct ck_err *err)
+{
+	int fd;
+
+	pthread_mutex_lock(&f->lock);
+	fd = f->slots.v[f->slot_of[src]].fd;
+	pthread_mutex_unlock(&f->lock);
+	return check_fd(f, src, fd, err);
+}

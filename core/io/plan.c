@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/io/plan.h"
+
+#include "core/geom/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ck_plan_reset(struct ck_plan *p)
+{
+	p->nr_run = p->nr_io = p->nr_iov = 0;
+}
+
+bool ck_plan_add(struct ck_plan *p, const struct ck_plan_run *run)
+{
+	struct ck_plan_run *last = p->nr_run ? &p->run[p->nr_run - 1] : NULL;
+
+	if (last && last->src == run->src && last->seg == run->seg &&
+	    last->off + last->len == run->off &&
+	    last->dst + last->len == run->dst) {
+		last->len += run->len;
+		return true;
+	}
+	if (p->nr_run == CK_PLAN_RUNS)
+		return false;
+	p->run[p->nr_run++] = *run;
+	return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct ck_plan_run *x = a, *y = b;
+
+	if (x->src != y->src)
+		return x->src < y->src ? -1 : 1;
+	return (x->off > y->off) - (x->off < y->off);
+}
+
+static void sort_runs(struct ck_plan *p)
+{
+	for (unsigned i = 1; i < p->nr_run; i++)
+		if (by_place(&p->run[i - 1], &p->run[i]) > 0) {
+			qsort(p->run, p->nr_run, sizeof(p->run[0]), by_place);
+			return;
+		}
+}
+
+static void add_iov(struct ck_plan *p, struct ck_io *io, void *base,
+		    uint64_t len)
+{
+	struct iovec *last = io->nr_iov ? &io->iov[io->nr_iov - 1] : NULL;
+
+	io->len += len;
+	if (last && (char *)last->iov_base + last->iov_len == base &&
+	    base != p->gap) {
+		last->iov_len += len;
+		return;
+	}
+	io->iov[io->nr_iov++] = (struct iovec){ base, len };
+	p->nr_iov++;
+}
+
+/* Whether @run can go on @io, of whose bytes @wanted are wanted. */
+static bool joins(const struct ck_io *io, uint64_t wanted,
+		  const struct ck_plan_run *run)
+{
+	uint64_t end = io->off + io->len;
+
+	return run->off >= end && run->off - end <= CK_PLAN_GAP &&
+	       run->off + run->len - io->off <= 4 * (wanted + run->len);
+}
+
+void ck_plan_make(struct ck_plan *p, const int *fd)
+{
+	struct ck_io *io = NULL;
+	uint64_t wanted = 0;
+
+	sort_runs(p);
+	for (unsigned i = 0; i < p->nr_run; i++) {
+		const struct ck_plan_run *run = &p->run[i];
+
+		if (!io || run->src != run[-1].src || !joins(io, wanted, run)) {
+			io = &p->io[p->nr_io++];
+			*io = (struct ck_io){ .fd = fd[run->src],
+					      .off = run->off,
+					      .iov = p->iov + p->nr_iov };
+			wanted = 0;
+		} else if (run->off > io->off + io->len) {
+			add_iov(p, io, p->gap, run->off - io->off - io->len);
+		}
+		add_iov(p, io, run->dst, run->len);
+		wanted += run->len;
+		p->io_end[p->nr_io - 1] = i + 1;
+	}
+}
+
+uint64_t ck_plan_bytes(const struct ck_plan *p)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < p->nr_io; i++)
+		sum += p->io[i].len;
+	return sum;
+}
+
+void ck_runs_init(struct ck_runs *it, const struct ck_seg *seg)
+{
+	it->seg = seg;
+	memset(it->at, 0, sizeof(it->at));
+	it->src = seg->src_off;
+	it->dst = seg->dst;
+	it->done = false;
+}
+
+void ck_runs_step(struct ck_runs *it)
+{
+	for (unsigned i = it->seg->nax; i-- > 0;) {
+		uint64_t n = it->seg->ax[i].n;
+
+		it->src += (uint64_t)it->seg->ax[i].src;
+		it->dst += (uint64_t)it->seg->ax[i].dst;
+		if (++it->at[i] < n)
+			return;
+		it->at[i] = 0;
+		it->src -= n * (uint64_t)it->seg->ax[i].src;
+		it->dst -= n * (uint64_t)it->seg->ax[i].dst;
+	}
+	it->done = true;
+}
+
+static bool is_complex(uint8_t dtype)
+{
+	return dtype == CK_DT_C32 || dtype == CK_DT_C64 ||
+	       dtype == CK_DT_C128 || dtype == CK_DT_BC32;
+}
+
+static bool is_integer(uint8_t dtype)
+{
+	return dtype >= CK_DT_U8 && dtype <= CK_DT_I64;
+}
+
+static void swap_bytes(unsigned char *v, size_t n)
+{
+	for (size_t i = 0; i < n / 2; i++) {
+		unsigned char b = v[i];
+
+		v[i] = v[n - 1 - i];
+		v[n - 1 - i] = b;
+	}
+}
+
+static void negate(unsigned char *v, size_t n, bool integer)
+{
+	unsigned carry = 1;
+
+	if (!integer) {
+		v[n - 1] ^= 0x80;
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		carry += (unsigned char)~v[i];
+		v[i] = (unsigned char)carry;
+		carry >>= 8;
+	}
+}
+
+static void transform(unsigned char *v, uint8_t xform, uint8_t dtype,
+		      size_t elem)
+{
+	size_t part = is_complex(dtype) ? elem / 2 : elem;
+
+	for (size_t at = 0; at < elem; at += part) {
+		if (xform == CK_XF_BYTESWAP)
+			swap_bytes(v + at, part);
+		else if (xform == CK_XF_NEG || (xform == CK_XF_CONJ && at))
+			negate(v + at, part, is_integer(dtype));
+	}
+}
+
+void ck_seg_transform(const struct ck_seg *seg, uint8_t dtype,
+		      unsigned char *buf)
+{
+	struct ck_runs it;
+
+	if (seg->xform == CK_XF_NONE)
+		return;
+	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it))
+		for (uint64_t at = 0; at < seg->run; at += seg->elem)
+			transform(buf + it.dst + at, seg->xform, dtype,
+				  seg->elem);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan.h - runs of bytes, in any order, as few vectored reads
+ *
+ * Runs are sorted by source and offset; neighbours become one read, also
+ * across a gap while at most 4x the bytes wanted are read.  A plan is filled,
+ * made, run by an engine, and asked which segments a failed read belongs to.
+ *
+ * One thread; no allocation.
+ */
+#ifndef CK_PLAN_H
+#define CK_PLAN_H
+
+#include "core/geom/cursor.h"
+#include "core/io/engine.h"
+
+#define CK_PLAN_RUNS 4096
+#define CK_PLAN_SRCS 64
+#define CK_PLAN_GAP 4096
+
+struct ck_plan_run {
+	uint64_t off, len;
+	unsigned char *dst;
+	unsigned src, seg; /* the caller's numbers */
+};
+
+struct ck_plan {
+	unsigned nr_run, nr_io, nr_iov;
+	struct ck_plan_run run[CK_PLAN_RUNS];
+	struct ck_io io[CK_PLAN_RUNS];
+	unsigned io_end[CK_PLAN_RUNS]; /* its runs end before this one */
+	struct iovec iov[2 * CK_PLAN_RUNS];
+	unsigned char gap[CK_PLAN_GAP]; /* written, never read */
+};
+
+void ck_plan_reset(struct ck_plan *p);
+/* False: full. */
+bool ck_plan_add(struct ck_plan *p, const struct ck_plan_run *run);
+/* Fills io[0..nr_io); @fd by source number. */
+void ck_plan_make(struct ck_plan *p, const int *fd);
+/* Bytes that io asks for, gaps included; before it is run. */
+uint64_t ck_plan_bytes(const struct ck_plan *p);
+
+/* The copies of a segment one by one, in the order of its axes. */
+struct ck_runs {
+	const struct ck_seg *seg;
+	uint64_t at[CK_SEG_AXES];
+	uint64_t src, dst; /* of the current copy */
+	bool done;
+};
+void ck_runs_init(struct ck_runs *it, const struct ck_seg *seg);
+void ck_runs_step(struct ck_runs *it);
+
+/* Applies the transform of @seg to its bytes in @buf; whole elements. */
+void ck_seg_transform(const struct ck_seg *seg, uint8_t dtype,
+		      unsigned char *buf);
+
+#endif

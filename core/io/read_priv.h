@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * read_priv.h - the reader and its parts
+ *
+ *	reader.c   the public calls; requests that go through tiles
+ *	walk.c     segments of a cursor, batches, failover
+ *	stage.c    a segment of short runs, through a staging buffer
+ *	bytes.c    sources as descriptors
+ */
+#ifndef CK_READ_PRIV_H
+#define CK_READ_PRIV_H
+
+#include "core/io/bytes.h"
+#include "core/io/plan.h"
+#include "core/io/read.h"
+#include "core/io/spool.h"
+#include "core/io/tiles.h"
+
+#define CK_STAGE (UINT64_C(512) << 10) /* bytes of staging a thread */
+#define CK_SHORT_RUN 512 /* shorter runs are copied, not given to readv */
+#define CK_BATCH_SEGS 128
+
+struct ck_reader {
+	struct ck_reader_in in;
+	struct ck_read_stats stats;
+	struct ck_files *files;
+	struct ck_spool *spool;
+	struct ck_tiles *tiles;
+	_Atomic uint64_t *told; /* a bit a chunk: fault() was called */
+};
+
+/* Working memory of a thread, made at first use, freed when it ends. */
+struct ck_scratch {
+	struct ck_plan plan;
+	struct ck_seg seg[CK_BATCH_SEGS];
+	unsigned seg_bytes[CK_BATCH_SEGS]; /* index into bytes */
+	bool bad[CK_BATCH_SEGS]; /* a read of it failed */
+	unsigned nr_seg;
+	struct ck_bytes bytes[CK_PLAN_SRCS];
+	int code[CK_PLAN_SRCS]; /* no longer the described file: -errno */
+	struct ck_err why[CK_PLAN_SRCS];
+	unsigned nr_bytes;
+	unsigned char stage[CK_STAGE];
+};
+struct ck_scratch *ck_scratch_mine(void); /* NULL: no memory */
+
+/* The sources that a tile was made of. */
+#define CK_SRCSET 64
+struct ck_srcset {
+	unsigned nr; /* more than CK_SRCSET: not all are in v */
+	uint32_t v[CK_SRCSET];
+};
+void ck_srcset_add(struct ck_srcset *set, uint32_t src);
+
+/* A cursor's bytes into a buffer. */
+struct ck_walk {
+	struct ck_reader *r;
+	struct ck_scratch *s;
+	uint32_t t;
+	struct ck_cursor *cur;
+	unsigned char *buf;
+	uint64_t len;
+	struct ck_srcset *srcs; /* gathers what was read; or NULL */
+	bool may_tile; /* -EREMOTE: better by tiles, because of tile_chunk */
+	uint32_t tile_chunk;
+};
+int ck_walk_run(struct ck_walk *w, struct ck_err *err);
+
+/* Reads @seg, all of it; @b is its source, not in memory. */
+int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,
+		  const struct ck_seg *seg, unsigned char *buf,
+		  struct ck_scratch *s, struct ck_err *err);
+/* Whether @seg would read more than 4x its bytes, counted in pages. */
+bool ck_stage_wasteful(const struct ck_seg *seg);
+
+/* Reads without tiles; @srcs: what it was made of. */
+int ck_reader_fill(struct ck_reader *r, uint32_t t, unsigned char *buf,
+		   uint64_t len, uint64_t off, struct ck_srcset *srcs,
+		   struct ck_err *err);
+
+const char *ck_bytes_name(const struct ck_reader *r, uint32_t src);
+
+static inline void ck_stat_add(_Atomic uint64_t *stat, uint64_t n)
+{
+	atomic_fetch_add_explicit(stat, n, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reader.c - the public calls of read.h */
+#include "core/io/fault.h"
+#include "core/io/read_priv.h"
+
+#include "core/base/check.h"
+#include "core/geom/dtype.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define DEFAULT_CACHE (UINT64_C(64) << 20)
+#define PIECE (UINT64_C(4) << 20) /* bytes of a request walked at once */
+
+int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
+		  struct ck_err *err)
+{
+	struct ck_reader *r = calloc(1, sizeof(*r));
+	int ret = r ? ck_fault_from_env(err) :
+		      ck_fail(err, ENOMEM, "reader: no memory");
+
+	if (ret) {
+		free(r);
+		return ret;
+	}
+	r->in = *in;
+	r->files = ck_files_new(in->root, in->img, in->max_files);
+	r->tiles =
+		ck_tiles_new(r, in->cache_mem ? in->cache_mem : DEFAULT_CACHE);
+	r->told = calloc(in->img->nr_chunks / 64 + 1, sizeof(*r->told));
+	if (!r->files || !r->tiles || !r->told)
+		ret = ck_fail(err, ENOMEM, "reader: no memory");
+	else
+		ret = ck_spool_new(&r->spool, r,
+				   in->spool_dir ? in->spool_dir : "/var/tmp",
+				   in->spool_max, err);
+	if (ret) {
+		ck_reader_free(r);
+		return ret;
+	}
+	*out = r;
+	return 0;
+}
+
+void ck_reader_free(struct ck_reader *r)
+{
+	if (!r)
+		return;
+	ck_tiles_free(r->tiles);
+	ck_spool_free(r->spool);
+	ck_files_free(r->files);
+	free((void *)r->told);
+	free(r);
+}
+
+const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r)
+{
+	return &r->stats;
+}
+
+static int out_of_range(const struct ck_reader *r, uint32_t t, uint64_t len,
+			uint64_t off, struct ck_err *err)
+{
+	const struct ck_image *img = r->in.img;
+	const struct ck_tensor *ten = &img->tensors[t];
+
+	return ck_fail(err, EINVAL,
+		       "%s: bytes %llu to %llu were asked for, but it has "
+		       "%llu",
+		       ck_image_str(img, ten->name, NULL),
+		       (unsigned long long)off, (unsigned long long)(off + len),
+		       (unsigned long long)ten->size);
+}
+
+static int walk_bytes(struct ck_walk *w, uint64_t off, struct ck_err *err)
+{
+	const struct ck_reader_in *in = &w->r->in;
+	struct ck_cursor cur;
+
+	w->s = ck_scratch_mine();
+	if (!w->s)
+		return ck_fail(err, ENOMEM, "reader: no memory");
+	ck_cursor_init(&cur, in->img, in->side, &in->img->tensors[w->t], off,
+		       w->len);
+	w->cur = &cur;
+	return ck_walk_run(w, err);
+}
+
+int ck_reader_fill(struct ck_reader *r, uint32_t t, unsigned char *buf,
+		   uint64_t len, uint64_t off, struct ck_srcset *srcs,
+		   struct ck_err *err)
+{
+	struct ck_walk w = {
+		.r = r, .t = t, .buf = buf, .len = len, .srcs = srcs
+	};
+
+	return walk_bytes(&w, off, err);
+}
+
+static int read_piece(struct ck_reader *r, uint32_t t, unsigned char *buf,
+		      uint64_t len, uint64_t off, struct ck_err *err)
+{
+	struct ck_walk w = {
+		.r = r, .t = t, .buf = buf, .len = len, .may_tile = true
+	};
+	int ret = walk_bytes(&w, off, err);
+
+	if (ret != -EREMOTE)
+		return ret;
+	if (!ck_tiles_read(r->tiles, t, w.tile_chunk, buf, len, off))
+		return 0;
+	w.may_tile = false;
+	return walk_bytes(&w, off, err);
+}
+
+static int count(struct ck_reader *r, uint64_t len, int ret)
+{
+	ck_stat_add(&r->stats.reads, 1);
+	ck_stat_add(ret ? &r->stats.failed : &r->stats.bytes, ret ? 1 : len);
+	return ret;
+}
+
+int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
+		   uint64_t off, struct ck_err *err)
+{
+	int ret = 0;
+
+	if (!ck_range_ok(off, len, r->in.img->tensors[t].size))
+		return out_of_range(r, t, len, off, err);
+	for (uint64_t at = 0; !ret && at < len; at += PIECE)
+		ret = read_piece(r, t, (unsigned char *)buf + at,
+				 CK_MIN(PIECE, len - at), off + at, err);
+	return count(r, len, ret);
+}
+
+int ck_reader_read_box(struct ck_reader *r, uint32_t t,
+		       const struct ck_box *box, void *buf, uint64_t len,
+		       struct ck_err *err)
+{
+	const struct ck_image *img = r->in.img;
+	const struct ck_tensor *ten = &img->tensors[t];
+	size_t elem = ck_dtype_info(ten->dtype)->size;
+	struct ck_cursor cur;
+	struct ck_walk w = { .r = r,
+			     .s = ck_scratch_mine(),
+			     .t = t,
+			     .cur = &cur,
+			     .buf = buf,
+			     .len = len };
+	bool good = box->rank == ten->rank && ck_box_volume(box) * elem == len;
+
+	for (unsigned i = 0; good && i < box->rank; i++)
+		good = ck_range_ok(box->start[i], box->len[i],
+				   img->dims[ten->shape + i]);
+	if (!good)
+		return ck_fail(err, EINVAL, "%s: no such part of it",
+			       ck_image_str(img, ten->name, NULL));
+	if (!w.s)
+		return ck_fail(err, ENOMEM, "reader: no memory");
+	if (!len)
+		return 0;
+	ck_cursor_init_box(&cur, img, r->in.side, ten, box);
+	return count(r, len, ck_walk_run(&w, err));
+}
+
+int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
+		     uint64_t off, struct ck_err *err)
+{
+	struct ck_bytes b;
+	int ret = ck_bytes_get(r, src, &b, err);
+
+	if (ret)
+		return ret;
+	ret = ck_bytes_read(r, &b, buf, len, off, err);
+	ck_bytes_put(r, &b);
+	return ret;
+}
+
+int ck_reader_source_size(struct ck_reader *r, uint32_t src, uint64_t *size,
+			  struct ck_err *err)
+{
+	const struct ck_src *s = &r->in.img->srcs[src];
+	struct ck_bytes b;
+	int ret;
+
+	if (s->kind == CK_SRC_FILE || s->kind == CK_SRC_MEM) {
+		*size = s->len;
+		return 0;
+	}
+	ret = ck_bytes_get(r, src, &b, err);
+	if (ret)
+		return ret;
+	*size = b.len;
+	ck_bytes_put(r, &b);
+	return 0;
+}

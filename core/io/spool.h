@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spool.h - compressed items, decoded once into unlinked files
+ *
+ * A zstd frame has no random access.  It is decoded whole at first touch, as
+ * a stream, into a file without a name in the spool directory.  All of them
+ * together stay within a limit; those not in use go first, the longest unused
+ * first.  Two threads that want the same item wait for one decoding.
+ *
+ * Threads: any.
+ */
+#ifndef CK_SPOOL_H
+#define CK_SPOOL_H
+
+#include "core/base/err.h"
+#include "core/io/bytes.h"
+
+struct ck_spool;
+
+/*
+ * Opens @dir now, since the process may be confined later.  @max 0: half of
+ * what is free there at the first decoding.
+ */
+int ck_spool_new(struct ck_spool **out, struct ck_reader *r, const char *dir,
+		 uint64_t max, struct ck_err *err);
+void ck_spool_free(struct ck_spool *sp);
+
+/* The decoded bytes of CODEC source @src; ck_bytes_put() ends the use. */
+int ck_spool_get(struct ck_spool *sp, uint32_t src, struct ck_bytes *b,
+		 struct ck_err *err);
+void ck_spool_put(struct ck_spool *sp, struct ck_spooled *item);
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stage.c - a segment of short runs: read in stretches, copied from there
+ *
+ * The axes are put in the order of the source.  As many of the innermost as
+ * keep a stretch within the staging buffer, its gaps below a page, and its
+ * length at most 4x the bytes wanted, make one stretch; the others say where
+ * the stretches begin.
+ */
+#include "core/io/read_priv.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MAX_BLOCKS 64
+#define PAGE 4096
+#define NEAR 512 /* steps that are always read through */
+
+struct shape {
+	struct ck_seg_axis ax[CK_SEG_AXES]; /* innermost in the source first */
+	unsigned nr, inner; /* ax[0, inner) are inside a stretch */
+	uint64_t part; /* ax[inner] is taken in parts of this many; 0: not */
+	uint64_t span; /* bytes of a stretch, without ax[inner] */
+	uint64_t run;
+};
+
+static uint64_t step_of(const struct ck_seg_axis *ax)
+{
+	return ax->src < 0 ? 0 - (uint64_t)ax->src : (uint64_t)ax->src;
+}
+
+static void sort_axes(struct shape *sh, const struct ck_seg *seg)
+{
+	sh->nr = seg->nax;
+	for (unsigned i = 0; i < sh->nr; i++) {
+		unsigned at = i;
+
+		for (; at && step_of(&sh->ax[at - 1]) > step_of(&seg->ax[i]);
+		     at--)
+			sh->ax[at] = sh->ax[at - 1];
+		sh->ax[at] = seg->ax[i];
+	}
+}
+
+/* Runs the axis to its @n-th step: bytes of the stretch, or 0: too many. */
+static uint64_t grow(uint64_t span, const struct ck_seg_axis *ax, uint64_t n,
+		     uint64_t wanted)
+{
+	uint64_t step = step_of(ax), more;
+
+	if (!ck_mul_ok(step, n - 1, &more) || more > CK_STAGE - span)
+		return 0;
+	/* Storage has pages, and a system call costs as much as a few KiB. */
+	if (step > span && (step - span > PAGE ||
+			    (step > NEAR && span + more > 4 * wanted * n)))
+		return 0;
+	return span + more;
+}
+
+static void shape_of(struct shape *sh, const struct ck_seg *seg)
+{
+	uint64_t wanted = seg->run;
+
+	sort_axes(sh, seg);
+	sh->run = sh->span = seg->run;
+	sh->part = 0;
+	for (sh->inner = 0; sh->inner < sh->nr; sh->inner++) {
+		const struct ck_seg_axis *ax = &sh->ax[sh->inner];
+		uint64_t more = grow(sh->span, ax, ax->n, wanted);
+
+		if (!more)
+			break;
+		sh->span = more;
+		wanted *= ax->src ? ax->n : 1;
+	}
+	if (sh->inner < sh->nr) {
+		const struct ck_seg_axis *ax = &sh->ax[sh->inner];
+		uint64_t n = (CK_STAGE - sh->span) / step_of(ax) + 1;
+
+		n = CK_MIN(n, ax->n);
+		if (n > 1 && grow(sh->span, ax, n, wanted))
+			sh->part = n;
+	}
+}
+
+bool ck_stage_wasteful(const struct ck_seg *seg)
+{
+	struct shape sh;
+	uint64_t nr = 1, len, wanted;
+
+	shape_of(&sh, seg);
+	for (unsigned i = sh.inner + (sh.part != 0); i < sh.nr; i++)
+		nr *= sh.ax[i].n;
+	wanted = seg->nbytes / nr;
+	len = sh.span;
+	if (sh.part)
+		len += (sh.ax[sh.inner].n - 1) * step_of(&sh.ax[sh.inner]);
+	if (nr > 1)
+		len = (len + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	return len / 4 > wanted;
+}
+
+/* A stretch: where it is in the source, the buffer and the staging memory. */
+struct block {
+	uint64_t src, dst, len;
+	uint64_t first; /* of the copy at index 0: bytes into the stretch */
+	uint64_t n; /* steps of ax[inner] */
+	uint64_t stage;
+};
+
+/* Copies of @run bytes along two axes, in squares that fit the cache. */
+#define SQUARE 32
+#define COPY(size)                                                            \
+	static void copy_##size(unsigned char *dst, const unsigned char *src, \
+				const struct ck_seg_axis *a,                  \
+				const struct ck_seg_axis *b)                  \
+	{                                                                     \
+		for (uint64_t i = 0; i < a->n; i++)                           \
+			for (uint64_t j = 0; j < b->n; j++)                   \
+				memcpy(dst + (int64_t)i * a->dst +            \
+					       (int64_t)j * b->dst,           \
+				       src + (int64_t)i * a->src +            \
+					       (int64_t)j * b->src,           \
+				       size);                                 \
+	}
+COPY(1)
+COPY(2)
+COPY(4)
+COPY(8)
+COPY(16)
+
+static void copy_any(unsigned char *dst, const unsigned char *src,
+		     const struct ck_seg_axis *a, const struct ck_seg_axis *b,
+		     uint64_t run)
+{
+	switch (run) {
+	case 1:
+		copy_1(dst, src, a, b);
+		return;
+	case 2:
+		copy_2(dst, src, a, b);
+		return;
+	case 4:
+		copy_4(dst, src, a, b);
+		return;
+	case 8:
+		copy_8(dst, src, a, b);
+		return;
+	case 16:
+		copy_16(dst, src, a, b);
+		return;
+	}
+	for (uint64_t i = 0; i < a->n; i++)
+		for (uint64_t j = 0; j < b->n; j++)
+			memcpy(dst + (int64_t)i * a->dst + (int64_t)j * b->dst,
+			       src + (int64_t)i * a->src + (int64_t)j * b->src,
+			       run);
+}
+
+static void copy_squares(unsigned char *dst, const unsigned char *src,
+			 const struct ck_seg_axis *a,
+			 const struct ck_seg_axis *b, uint64_t run)
+{
+	for (uint64_t i = 0; i < a->n; i += SQUARE) {
+		struct ck_seg_axis sa = *a;
+
+		sa.n = CK_MIN(SQUARE, a->n - i);
+		for (uint64_t j = 0; j < b->n; j += SQUARE) {
+			struct ck_seg_axis sb = *b;
+
+			sb.n = CK_MIN(SQUARE, b->n - j);
+			copy_any(
+				dst + (int64_t)i * a->dst + (int64_t)j * b->dst,
+				src + (int64_t)i * a->src + (int64_t)j * b->src,
+				&sa, &sb, run);
+		}
+	}
+}
+
+/* The axes inside a stretch, the one with the shortest step in @buf last. */
+static unsigned inner_axes(const struct shape *sh, const struct block *b,
+			   struct ck_seg_axis ax[CK_SEG_AXES])
+{
+	unsigned nr = 0, low = 0;
+
+	for (unsigned i = 0; i < sh->inner; i++)
+		ax[nr++] = sh->ax[i];
+	if (sh->part) {
+		ax[nr] = sh->ax[sh->inner];
+		ax[nr++].n = b->n;
+	}
+	for (unsigned i = 1; i < nr; i++)
+		if (ax[i].dst < ax[low].dst)
+			low = i;
+	if (nr) {
+		struct ck_seg_axis last = ax[nr - 1];
+
+		ax[nr - 1] = ax[low];
+		ax[low] = last;
+	}
+	return nr;
+}
+
+static void scatter(const struct shape *sh, const struct block *b,
+		    unsigned char *buf, const unsigned char *stage)
+{
+	static const struct ck_seg_axis once = { 1, 0, 0 };
+	struct ck_seg_axis ax[CK_SEG_AXES];
+	unsigned nr = inner_axes(sh, b, ax);
+	const struct ck_seg_axis *last = nr > 0 ? &ax[nr - 1] : &once;
+	const struct ck_seg_axis *other = nr > 1 ? &ax[nr - 2] : &once;
+	struct ck_seg rest = { .nax = (uint8_t)(nr > 2 ? nr - 2 : 0) };
+	struct ck_runs it;
+
+	memcpy(rest.ax, ax, rest.nax * sizeof(ax[0]));
+	rest.src_off = b->stage + b->first;
+	rest.dst = b->dst;
+	for (ck_runs_init(&it, &rest); !it.done; ck_runs_step(&it))
+		copy_squares(buf + it.dst, stage + it.src, other, last,
+			     sh->run);
+}
+
+/* Stretches that are in the staging memory together. */
+struct group {
+	struct ck_reader *r;
+	const struct ck_bytes *b;
+	const struct shape *sh;
+	unsigned char *buf, *stage;
+	uint64_t used; /* bytes of stage */
+	unsigned nr;
+	struct block v[MAX_BLOCKS];
+	struct ck_io io[MAX_BLOCKS];
+	struct iovec iov[MAX_BLOCKS];
+};
+
+/* Reads the group and copies what is wanted of it; then it is empty. */
+static int finish_group(struct group *g, struct ck_err *err)
+{
+	struct ck_engine *e = ck_engine_mine(g->r->in.engine);
+	unsigned nr = g->nr;
+
+	for (unsigned i = 0; i < nr; i++) {
+		const struct block *b = &g->v[i];
+
+		g->iov[i] = (struct iovec){ g->stage + b->stage, b->len };
+		g->io[i] = (struct ck_io){ .fd = g->b->fd,
+					   .off = b->src,
+					   .len = b->len,
+					   .iov = &g->iov[i],
+					   .nr_iov = 1 };
+	}
+	e->ops->run(e, g->io, nr);
+	ck_stat_add(&g->r->stats.source_reads, nr);
+	ck_stat_add(&g->r->stats.source_bytes, g->used);
+	g->nr = 0;
+	g->used = 0;
+	for (unsigned i = 0; i < nr; i++)
+		if (g->io[i].res)
+			return ck_bytes_fail(g->r, g->b, g->v[i].src,
+					     g->v[i].len, -g->io[i].res, err);
+	for (unsigned i = 0; i < nr; i++)
+		scatter(g->sh, &g->v[i], g->buf, g->stage);
+	return 0;
+}
+
+/* The stretch at the copy (@src, @dst), @n steps of the partial axis long. */
+static struct block block_at(const struct shape *sh, uint64_t src, uint64_t dst,
+			     uint64_t n)
+{
+	struct block b = { .dst = dst, .len = sh->span, .n = n };
+
+	for (unsigned i = 0; i < sh->inner; i++)
+		if (sh->ax[i].src < 0)
+			b.first += (sh->ax[i].n - 1) * step_of(&sh->ax[i]);
+	if (sh->part) {
+		uint64_t more = (n - 1) * step_of(&sh->ax[sh->inner]);
+
+		b.len += more;
+		b.first += sh->ax[sh->inner].src < 0 ? more : 0;
+	}
+	b.src = src - b.first;
+	return b;
+}
+
+/* What begins the stretches: the outer axes, ax[inner] in parts. */
+static struct ck_seg begins(const struct shape *sh, const struct ck_seg *seg)
+{
+	struct ck_seg out = { .src_off = seg->src_off, .dst = seg->dst };
+
+	for (unsigned i = sh->nr; i-- > sh->inner;)
+		out.ax[out.nax++] = sh->ax[i];
+	if (sh->part) {
+		struct ck_seg_axis *ax = &out.ax[out.nax - 1];
+
+		ax->n = CK_DIV_UP(ax->n, sh->part);
+		ax->src *= (int64_t)sh->part;
+		ax->dst *= (int64_t)sh->part;
+	}
+	return out;
+}
+
+int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,
+		  const struct ck_seg *seg, unsigned char *buf,
+		  struct ck_scratch *s, struct ck_err *err)
+{
+	struct shape sh;
+	struct group g;
+	struct ck_seg outer;
+	struct ck_runs it;
+
+	/* Not all of it: the arrays are filled as far as they are used. */
+	g.r = r;
+	g.b = b;
+	g.sh = &sh;
+	g.buf = buf;
+	g.stage = s->stage;
+	g.used = g.nr = 0;
+	shape_of(&sh, seg);
+	outer = begins(&sh, seg);
+	for (ck_runs_init(&it, &outer); !it.done; ck_runs_step(&it)) {
+		struct block next;
+		uint64_t n = 0;
+		int ret = 0;
+
+		if (sh.part)
+			n = CK_MIN(sh.part,
+				   sh.ax[sh.inner].n -
+					   it.at[outer.nax - 1] * sh.part);
+		next = block_at(&sh, it.src, it.dst, n);
+		if (g.nr == MAX_BLOCKS || g.used + next.len > CK_STAGE)
+			ret = finish_group(&g, err);
+		if (ret)
+			return ret;
+		next.stage = g.used;
+		g.used += next.len;
+		g.v[g.nr++] = next;
+	}
+	return finish_group(&g, err);
+}
