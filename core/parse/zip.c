@@ -256,14 +256,16 @@ static int read_entry(const uint8_t *d, struct ck_zip_entry *out, size_t at,
 			err, EINVAL,
 			"zip: byte %zu of the directory: malformed extra field",
 			at);
+	if (ck_le16(d + 34))
+		return ck_fail(err, EINVAL, "zip: an archive of several parts");
+	if (check_method(out->flags, ck_le16(d + 10), at, err))
+		return -EINVAL;
 	if (stored != out->size)
 		return ck_fail(err, EINVAL,
 			       "zip: byte %zu of the directory: %" PRIu64
 			       " bytes stored as %" PRIu64,
 			       at, out->size, stored);
-	if (ck_le16(d + 34))
-		return ck_fail(err, EINVAL, "zip: an archive of several parts");
-	return check_method(out->flags, ck_le16(d + 10), at, err);
+	return 0;
 }
 
 int ck_zip_dir_next(const void *dir, size_t len, size_t *at,
