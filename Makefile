@@ -109,7 +109,7 @@ $(B)/fuzz/%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/standalone.o \
 $(B)/race/%: $(B)/tests/race/%.o $(TESTLIB) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(CORE)
+$(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(B)/helper/%: $(B)/tests/mount/%.o
