@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# MNT/shards/ is SRC as it is stored.
+. "$(dirname "$0")/lib/common.sh"
+requires cmp diff
+
+make_safetensors "$WORK/ckpt/model.safetensors"
+mkdir -p "$WORK/ckpt/sub/deeper"
+noise 5000000 3 >"$WORK/ckpt/sub/big.bin"
+echo '{}' >"$WORK/ckpt/config.json"
+echo x >"$WORK/ckpt/sub/deeper/x y"
+mkfifo "$WORK/ckpt/fifo"
+ln -s /etc/passwd "$WORK/ckpt/sub/out"
+truncate -s 1M "$WORK/ckpt/sub/sparse"
+printf end >>"$WORK/ckpt/sub/sparse"
+mount_ckpt "$WORK/ckpt"
+
+(cd "$WORK/ckpt" && find . -type f | sort) >"$WORK/want"
+(cd "$MNT/shards" && find . -type f | sort) | diff "$WORK/want" - ||
+	fail "other files"
+[ ! -e "$MNT/shards/fifo" ] && [ ! -e "$MNT/shards/sub/out" ] ||
+	fail "shows what is no file of SRC"
+while read -r f; do
+	same "$MNT/shards/$f" "$WORK/ckpt/$f"
+	[ "$(stat -c '%s %y' "$MNT/shards/$f")" = \
+		"$(stat -c '%s %y' "$WORK/ckpt/$f")" ] || fail "stat of $f"
+done <"$WORK/want"
+dd if="$MNT/shards/sub/big.bin" bs=12345 skip=3 2>/dev/null |
+	cmp - <(tail -c +37036 "$WORK/ckpt/sub/big.bin") || fail "dd"
+cp --sparse=auto "$MNT/shards/sub/sparse" "$WORK/copy"
+same "$WORK/copy" "$WORK/ckpt/sub/sparse"
+
+# It follows SRC: new, longer and shorter files.
+echo new >"$WORK/ckpt/sub/new"
+wait_for 5 test -e "$MNT/shards/sub/new" || fail "a new file does not show"
+same "$MNT/shards/sub/new" "$WORK/ckpt/sub/new"
+echo more >>"$WORK/ckpt/sub/new"
+sleep 1.2
+same "$MNT/shards/sub/new" "$WORK/ckpt/sub/new"
+rm "$WORK/ckpt/sub/new"
+sleep 1.2
+[ ! -e "$MNT/shards/sub/new" ] || fail "a removed file still shows"
+
+# A file that loses bytes while it is open: an error, not an early end.
+exec 7<"$MNT/shards/sub/big.bin"
+head -c 100 <&7 >/dev/null
+truncate -s 3000 "$WORK/ckpt/sub/big.bin"
+cat <&7 >/dev/null 2>"$WORK/err" && fail "a short file reads well"
+grep -q "Input/output error" "$WORK/err" || fail "$(cat "$WORK/err")"
+exec 7<&-
+umount_ckpt
+
+# One file alone.
+mount_ckpt "$WORK/ckpt/model.safetensors"
+[ "$(ls "$MNT/shards")" = model.safetensors ] || fail "$(ls "$MNT/shards")"
+same "$MNT/shards/model.safetensors" "$WORK/ckpt/model.safetensors"
+same "$MNT/tensors/a" "$WORK/a.bin"
+umount_ckpt
+
+# A hub cache: links are the files that they lead to.
+hub=$WORK/hub/models--org--name
+mkdir -p "$hub/blobs" "$hub/snapshots/rev"
+cp "$WORK/ckpt/model.safetensors" "$hub/blobs/123abc"
+ln -s ../../blobs/123abc "$hub/snapshots/rev/model.safetensors"
+mount_ckpt "$hub/snapshots/rev"
+[ ! -L "$MNT/shards/model.safetensors" ] && [ -f "$MNT/shards/model.safetensors" ] ||
+	fail "a link in a hub cache is no file"
+same "$MNT/shards/model.safetensors" "$hub/blobs/123abc"
+same "$MNT/tensors/b.c" "$WORK/b.bin"
+umount_ckpt
+done_ok

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/tree.h"
+#include "fs/virt.h"
+#include "tests/unit/catalog/kit.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static struct kit kit;
+static struct ck_image img;
+
+static const char *const names[] = { "b",	  ".hidden", "a/b", "layer.0.w",
+				     "layer.1.w", "\xff",    "",    "b.c" };
+#define NR (sizeof(names) / sizeof(names[0]))
+
+static void setup(void)
+{
+	uint32_t src;
+
+	kit = kit_new();
+	src = kit_file(&kit, "f", 4096);
+	for (size_t i = 0; i < NR; i++) {
+		struct ck_part p = kit_part(names[i], src);
+
+		kit_add(&kit, &p);
+	}
+	img = *kit_image(&kit);
+	cr_assert_eq(img.nr_tensors, NR);
+}
+
+static void teardown(void)
+{
+	kit_free(&kit);
+}
+TestSuite(tree, .init = setup, .fini = teardown);
+
+/* Entries of @dir, each looked up again by its name. */
+static unsigned walk(uint64_t dir)
+{
+	struct fs_entry e;
+	unsigned nr = 0;
+
+	for (uint64_t pos = 0; fs_tree_entry(&img, dir, pos, &e); pos++, nr++) {
+		struct fs_node node = fs_tree_node(&img, e.ino);
+
+		cr_expect((node.kind == FS_DIR) == e.is_dir, "%s", e.name);
+		if (pos < 2)
+			cr_expect_str_eq(e.name, pos ? ".." : ".");
+		else
+			cr_expect_eq(fs_tree_lookup(&img, dir, e.name), e.ino,
+				     "%s", e.name);
+	}
+	return nr;
+}
+
+Test(tree, every_entry_is_found_by_its_name)
+{
+	cr_expect_eq(walk(FS_INO_ROOT), 5);
+	cr_expect_eq(walk(FS_INO_TENSORS), 2 + NR);
+	cr_expect_eq(walk(FS_INO_META), 2 + FS_VIRT_NR);
+	cr_expect_eq(walk(FS_INO_SHARDS), 2);
+}
+
+Test(tree, names_that_are_not_there)
+{
+	cr_expect_eq(fs_tree_lookup(&img, FS_INO_TENSORS, "a"), 0);
+	cr_expect_eq(fs_tree_lookup(&img, FS_INO_TENSORS, "layer.0.w2"), 0);
+	cr_expect_eq(fs_tree_lookup(&img, FS_INO_TENSORS, ".hidden"), 0);
+	cr_expect_eq(fs_tree_lookup(&img, FS_INO_ROOT, "tensor"), 0);
+	cr_expect_eq(fs_tree_lookup(&img, FS_INO_META, ""), 0);
+	cr_expect_eq(fs_tree_lookup(&img, 99, "tensors"), 0);
+}
+
+Test(tree, file_names_are_escaped)
+{
+	uint64_t ino = fs_tree_lookup(&img, FS_INO_TENSORS, "a%2Fb");
+
+	cr_assert(ino);
+	cr_expect_str_eq(
+		ck_image_str(&img, img.tensors[ino - FS_INO_TENSOR].name, NULL),
+		"a/b");
+	cr_expect(fs_tree_lookup(&img, FS_INO_TENSORS, "%2Ehidden"));
+	cr_expect(fs_tree_lookup(&img, FS_INO_TENSORS, "%FF"));
+	cr_expect(fs_tree_lookup(&img, FS_INO_TENSORS, "%00"));
+}
+
+Test(tree, numbers_that_are_no_inodes)
+{
+	static const uint64_t none[] = {
+		0,
+		5,
+		FS_INO_VIRT - 1,
+		FS_INO_VIRT + FS_VIRT_NR,
+		FS_INO_TENSOR - 1,
+		FS_INO_TENSOR + NR,
+		FS_INO_TENSOR << 8,
+	};
+
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		cr_expect_eq(fs_tree_node(&img, none[i]).kind, FS_NONE);
+	cr_expect_eq(fs_tree_node(&img, FS_INO_SHARD | 7).kind, FS_SHARD);
+	cr_expect_eq(fs_tree_node(&img, FS_INO_TENSOR + NR - 1).nr, NR - 1);
+}
