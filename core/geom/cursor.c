@@ -216,8 +216,7 @@ static bool next_in_group(struct ck_cursor *cur, unsigned d,
 }
 
 /* Starts the groups of axes from @d on; their first boxes are in @want. */
-static void start_groups(struct ck_cursor *cur, unsigned d,
-			 struct ck_box *want)
+static void start_groups(struct ck_cursor *cur, unsigned d, struct ck_box *want)
 {
 	for (; d < cur->rank; d++) {
 		unsigned first = cur->group[d];

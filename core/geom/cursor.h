@@ -71,7 +71,8 @@ struct ck_cursor {
 	bool grouped; /* dims are axes of the shape, not of the grid */
 	uint32_t sole; /* this cell alone; or CK_NONE */
 	uint32_t only; /* this chunk, not the best one; or CK_NONE */
-	uint64_t pos, end, base; /* bytes in the request's order; buffer start */
+	uint64_t pos, end,
+		base; /* bytes in the request's order; buffer start */
 	/* how far it got, outermost first */
 	uint8_t depth;
 	uint8_t skip, cut; /* cut bytes of an element from skip; 0: whole */

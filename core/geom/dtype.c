@@ -7,10 +7,12 @@
 #include <assert.h>
 #include <string.h>
 
-#define DT(id, name_, torch_, storage_, safetensors_, size_)             \
-	[CK_DT_##id] = { .name = (name_), .torch = (torch_),             \
-			 .storage = (storage_),                          \
-			 .safetensors = (safetensors_), .size = (size_) }
+#define DT(id, name_, torch_, storage_, safetensors_, size_) \
+	[CK_DT_##id] = { .name = (name_),                    \
+			 .torch = (torch_),                  \
+			 .storage = (storage_),              \
+			 .safetensors = (safetensors_),      \
+			 .size = (size_) }
 
 /*
  * A shape counts elements of @size bytes.  Torch packs quint4x2 and quint2x4
@@ -70,12 +72,12 @@ static bool same(const char *known, const char *name, size_t len)
 	return known && strlen(known) == len && !memcmp(known, name, len);
 }
 
-#define FIND(column)                                                     \
-	do {                                                             \
-		for (unsigned i = 1; i < CK_DT_NR; i++)                  \
-			if (same(infos[i].column, name, len))            \
-				return (enum ck_dtype)i;                 \
-		return CK_DT_NONE;                                       \
+#define FIND(column)                                          \
+	do {                                                  \
+		for (unsigned i = 1; i < CK_DT_NR; i++)       \
+			if (same(infos[i].column, name, len)) \
+				return (enum ck_dtype)i;      \
+		return CK_DT_NONE;                            \
 	} while (0)
 
 enum ck_dtype ck_dtype_by_name(const char *name, size_t len)

@@ -84,8 +84,8 @@ static bool has_zero(const uint64_t *dims, unsigned rank)
 	return false;
 }
 
-bool ck_grid_refines(const uint64_t *shape, unsigned rank,
-		     const uint64_t *grid, unsigned grid_rank, uint8_t *first)
+bool ck_grid_refines(const uint64_t *shape, unsigned rank, const uint64_t *grid,
+		     unsigned grid_rank, uint8_t *first)
 {
 	unsigned g = 0;
 
@@ -114,8 +114,9 @@ bool ck_grid_refines(const uint64_t *shape, unsigned rank,
 void ck_range_init(struct ck_range *r, const uint64_t *dims, unsigned rank,
 		   uint64_t lo, uint64_t hi)
 {
-	*r = (struct ck_range){ .dims = dims, .rank = rank, .lo = lo,
-				.hi = hi };
+	*r = (struct ck_range){
+		.dims = dims, .rank = rank, .lo = lo, .hi = hi
+	};
 }
 
 /*

@@ -47,8 +47,8 @@ bool ck_range_next(struct ck_range *r, struct ck_box *box);
  * same.  Then first[d] is the first grid axis of shape axis d and first[rank]
  * is @grid_rank, unless there are no elements; @first may be NULL.
  */
-bool ck_grid_refines(const uint64_t *shape, unsigned rank,
-		     const uint64_t *grid, unsigned grid_rank, uint8_t *first);
+bool ck_grid_refines(const uint64_t *shape, unsigned rank, const uint64_t *grid,
+		     unsigned grid_rank, uint8_t *first);
 
 /* Row-major position of @at in @dims, and back. */
 uint64_t ck_dims_index(const uint64_t *dims, unsigned rank, const uint64_t *at);

@@ -68,8 +68,7 @@ static void place_chunk(const struct ck_cursor *cur, struct ck_seg *seg,
 		at->stride = NULL;
 		at->off -= img->dims[c->corner + cur->t->grid_rank] * cur->elem;
 	}
-	if (c->state == CK_MISSING ||
-	    img->srcs[c->src].kind == CK_SRC_ABSENT)
+	if (c->state == CK_MISSING || img->srcs[c->src].kind == CK_SRC_ABSENT)
 		set_error(seg, EIO);
 }
 
@@ -89,8 +88,8 @@ static void add_axis(struct axes *a, uint64_t n, uint64_t src, uint64_t dst)
 		   in->n * (uint64_t)in->dst == dst) {
 		in->n *= n;
 	} else {
-		a->ax[a->nr++] = (struct ck_seg_axis){ n, (int64_t)src,
-						       (int64_t)dst };
+		a->ax[a->nr++] =
+			(struct ck_seg_axis){ n, (int64_t)src, (int64_t)dst };
 	}
 }
 
@@ -100,8 +99,7 @@ static void add_axes(const struct ck_cursor *cur, const struct ck_box *sub,
 {
 	const struct ck_chunk *c = &cur->img->chunks[seg->chunk];
 	const uint64_t *corner = cur->img->dims + c->corner;
-	const uint64_t *len = cur->img->dims +
-			      cur->img->layouts[c->layout].len;
+	const uint64_t *len = cur->img->dims + cur->img->layouts[c->layout].len;
 	uint64_t row = cur->elem; /* the stride if row-major */
 
 	seg->src_off = at->off;

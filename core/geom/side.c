@@ -63,8 +63,8 @@ void ck_side_free(struct ck_side *side)
 enum ck_side_state ck_side_get(const struct ck_side *side, uint32_t chunk,
 			       struct ck_place *out)
 {
-	uint64_t word = atomic_load_explicit(&side->words[chunk],
-					     memory_order_acquire);
+	uint64_t word =
+		atomic_load_explicit(&side->words[chunk], memory_order_acquire);
 	const struct record *r;
 
 	*out = (struct ck_place){ 0 };

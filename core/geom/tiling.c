@@ -86,8 +86,8 @@ void ck_tiling_init(struct ck_tiling *w, const struct ck_image *img,
 static bool node_meets(const struct ck_tiling *w, unsigned level, uint32_t i)
 {
 	unsigned rank = w->want.rank;
-	const uint64_t *start = w->img->dims + w->level_at[level] +
-				2 * (uint64_t)rank * i;
+	const uint64_t *start =
+		w->img->dims + w->level_at[level] + 2 * (uint64_t)rank * i;
 	const uint64_t *end = start + rank;
 
 	for (unsigned d = 0; d < rank; d++)
@@ -114,8 +114,8 @@ static bool descend(struct ck_tiling *w)
 
 		if (node_meets(w, top, (uint32_t)i))
 			continue;
-		w->next = (uint32_t)CK_MIN((i + 1) << shift,
-					   (uint64_t)w->t->nr);
+		w->next =
+			(uint32_t)CK_MIN((i + 1) << shift, (uint64_t)w->t->nr);
 		return false;
 	}
 	return true;

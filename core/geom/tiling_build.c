@@ -94,9 +94,11 @@ static size_t partition(const struct key *k, uint32_t *v, size_t nr)
 	size_t i = 0, j = nr - 1;
 
 	for (;; i++, j--) {
-		while ((m = middle(k, v[i])) < mid || (m == mid && v[i] < pivot))
+		while ((m = middle(k, v[i])) < mid ||
+		       (m == mid && v[i] < pivot))
 			i++;
-		while ((m = middle(k, v[j])) > mid || (m == mid && v[j] > pivot))
+		while ((m = middle(k, v[j])) > mid ||
+		       (m == mid && v[j] > pivot))
 			j--;
 		if (i >= j)
 			return j + 1;

@@ -35,11 +35,13 @@ static void columns(struct imagekit *k, uint32_t nr)
 		c.src = ik_src(k, CK_SRC_FILE, "f", SIDE * len[1] * 2);
 		ik_chunk(k, &c);
 	}
-	ik_index(k, ik_tensor(k, &(struct ik_tensor){
-					 .dtype = CK_DT_BF16, .rank = 2,
-					 .shape = shape, .nr = nr,
-					 .nr_all = nr,
-					 .covered = SIDE * SIDE }));
+	ik_index(k,
+		 ik_tensor(k, &(struct ik_tensor){ .dtype = CK_DT_BF16,
+						   .rank = 2,
+						   .shape = shape,
+						   .nr = nr,
+						   .nr_all = nr,
+						   .covered = SIDE * SIDE }));
 }
 
 /* @shift moves the requests off the rows: then each has a head and a tail. */

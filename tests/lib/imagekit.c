@@ -54,7 +54,8 @@ uint32_t ik_src(struct imagekit *k, enum ck_src_kind kind, const char *name,
 {
 	struct ck_src *s = must(ck_vec_push(&k->srcs));
 
-	*s = (struct ck_src){ .kind = (uint8_t)kind, .len = len,
+	*s = (struct ck_src){ .kind = (uint8_t)kind,
+			      .len = len,
 			      .parent = CK_NONE };
 	s->id.size = len;
 	s->name = ik_str(k, name);
@@ -88,10 +89,14 @@ uint32_t ik_chunk(struct imagekit *k, const struct ik_chunk *in)
 		ik_dims(k, in->flat, 2);
 	if (in->item_len)
 		ik_dims(k, &in->item_len, 1);
-	*c = (struct ck_chunk){ .off = in->off, .src = in->src,
-				.layout = layout, .corner = corner,
-				.next = CK_NONE, .sum = CK_NONE,
-				.op = in->op, .state = in->state };
+	*c = (struct ck_chunk){ .off = in->off,
+				.src = in->src,
+				.layout = layout,
+				.corner = corner,
+				.next = CK_NONE,
+				.sum = CK_NONE,
+				.op = in->op,
+				.state = in->state };
 	return (uint32_t)k->chunks.nr - 1;
 }
 
@@ -105,10 +110,16 @@ uint32_t ik_tensor(struct imagekit *k, const struct ik_tensor *in)
 {
 	uint64_t volume = 0;
 	struct ck_tensor t = {
-		.covered = in->covered, .tree = 0, .path = CK_NONE,
-		.first = in->first, .nr = in->nr, .nr_all = in->nr_all,
-		.index = CK_NONE, .newest = CK_NONE,
-		.dtype = (uint8_t)in->dtype, .rank = (uint8_t)in->rank,
+		.covered = in->covered,
+		.tree = 0,
+		.path = CK_NONE,
+		.first = in->first,
+		.nr = in->nr,
+		.nr_all = in->nr_all,
+		.index = CK_NONE,
+		.newest = CK_NONE,
+		.dtype = (uint8_t)in->dtype,
+		.rank = (uint8_t)in->rank,
 	};
 
 	if (!ck_dims_volume(in->shape, in->rank, &volume))
@@ -182,13 +193,17 @@ void ik_index(struct imagekit *k, uint32_t tensor)
 struct ck_image ik_image(const struct imagekit *k)
 {
 	return (struct ck_image){
-		.tensors = k->tensors.v, .chunks = k->chunks.v,
-		.layouts = k->layouts.v, .srcs = k->srcs.v,
-		.dims = k->dims.v, .strs = k->strs.v,
+		.tensors = k->tensors.v,
+		.chunks = k->chunks.v,
+		.layouts = k->layouts.v,
+		.srcs = k->srcs.v,
+		.dims = k->dims.v,
+		.strs = k->strs.v,
 		.nr_tensors = (uint32_t)k->tensors.nr,
 		.nr_chunks = (uint32_t)k->chunks.nr,
 		.nr_layouts = (uint32_t)k->layouts.nr,
 		.nr_srcs = (uint32_t)k->srcs.nr,
-		.nr_dims = k->dims.nr, .strs_len = k->strs.nr,
+		.nr_dims = k->dims.nr,
+		.strs_len = k->strs.nr,
 	};
 }

@@ -2,6 +2,7 @@
 #include "tests/unit/geom/random_tensor.h"
 
 #include "core/base/check.h"
+#include "core/geom/cursor.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -235,7 +236,7 @@ static uint8_t random_state(struct rt *r)
 	if (one_in(r, 15))
 		return CK_MISSING;
 	/* Unrolled segments are judged together; see cursor.h. */
-	return !r->tall && one_in(r, 8) ? CK_TORN : CK_OK;
+	return r->grid_rank <= CK_SEG_AXES && one_in(r, 8) ? CK_TORN : CK_OK;
 }
 
 /* What a resolver would say; sometimes it has said so already. */
@@ -256,8 +257,10 @@ static uint32_t add_chunk(struct rt *r, const struct leaf *l, uint32_t cell)
 	struct rt_chunk *c = &r->c[r->nr_all++];
 	uint64_t first = 0, span, off = r->elem * rt_rnd(r, 9) + rt_rnd(r, 3);
 	bool dense = l->is_flat || one_in(r, 2);
-	struct ik_chunk in = { .rank = r->grid_rank, .start = l->start,
-			       .len = l->len, .state = random_state(r),
+	struct ik_chunk in = { .rank = r->grid_rank,
+			       .start = l->start,
+			       .len = l->len,
+			       .state = random_state(r),
 			       .xform = one_in(r, 6) ? CK_XF_BYTESWAP : 0,
 			       .op = one_in(r, 12) ? CK_OP_ADD : CK_OP_SET };
 	uint64_t row = 1, torn = 0;
@@ -298,8 +301,7 @@ static void make_chunks(struct rt *r, const struct leaf *v, unsigned nr)
 		uint32_t ring[4] = { i };
 		unsigned members = 1;
 
-		while (members < 4 && one_in(r, 4) &&
-		       r->nr_all < RT_MAX_CHUNKS)
+		while (members < 4 && one_in(r, 4) && r->nr_all < RT_MAX_CHUNKS)
 			ring[members++] = add_chunk(r, &v[i], i);
 		ik_ring(&r->kit, ring, members);
 	}
@@ -345,9 +347,8 @@ static uint64_t note_cells(struct rt *r)
 
 void rt_make(struct rt *r, unsigned seed)
 {
-	static const enum ck_dtype dtypes[] = { CK_DT_U8, CK_DT_BF16,
-						CK_DT_F32, CK_DT_I64,
-						CK_DT_C128 };
+	static const enum ck_dtype dtypes[] = { CK_DT_U8, CK_DT_BF16, CK_DT_F32,
+						CK_DT_I64, CK_DT_C128 };
 	static struct leaf leaves[RT_MAX_CHUNKS];
 	struct ik_tensor t = { 0 };
 	unsigned nr;
@@ -365,9 +366,12 @@ void rt_make(struct rt *r, unsigned seed)
 		leaves[rt_rnd(r, nr + 1)] = leaves[nr];
 	}
 	make_chunks(r, leaves, nr);
-	t = (struct ik_tensor){ .dtype = r->dtype, .rank = r->rank,
-				.shape = r->shape, .grid = r->grid,
-				.grid_rank = r->grid_rank, .nr = r->nr,
+	t = (struct ik_tensor){ .dtype = r->dtype,
+				.rank = r->rank,
+				.shape = r->shape,
+				.grid = r->grid,
+				.grid_rank = r->grid_rank,
+				.nr = r->nr,
 				.nr_all = r->nr_all };
 	tensor = ik_tensor(&r->kit, &t);
 	ik_index(&r->kit, tensor);

@@ -34,8 +34,8 @@ static uint64_t tensor_byte(const struct rt *r, const struct request *q,
 typedef void (*each_fn)(struct rt *r, struct request *q,
 			const struct ck_seg *seg, uint64_t src, uint64_t dst);
 
-static void each_byte(struct rt *r, struct request *q,
-		      const struct ck_seg *seg, each_fn each)
+static void each_byte(struct rt *r, struct request *q, const struct ck_seg *seg,
+		      each_fn each)
 {
 	uint64_t runs = 1;
 
@@ -152,8 +152,7 @@ static void check_kind(struct rt *r, struct request *q,
 		return;
 	cr_assert_eq(seg->err, err);
 	cr_assert_eq(chunk, cell);
-	while ((chunk = r->img.chunks[chunk].next) != cell &&
-	       chunk != CK_NONE)
+	while ((chunk = r->img.chunks[chunk].next) != cell && chunk != CK_NONE)
 		cr_assert_eq(expected(r, q, seg, chunk, &err), CK_SEG_ERROR);
 }
 
@@ -181,9 +180,8 @@ static void check_form(const struct rt *r, const struct ck_seg *seg,
 		cr_assert_not((uint64_t)in->src == seg->run &&
 			      (uint64_t)in->dst == seg->run);
 	for (unsigned i = 1; i < seg->nax && seg->kind == CK_SEG_COPY; i++)
-		cr_assert_not(
-			a[i].src * (int64_t)a[i].n == a[i - 1].src &&
-			a[i].dst * (int64_t)a[i].n == a[i - 1].dst);
+		cr_assert_not(a[i].src * (int64_t)a[i].n == a[i - 1].src &&
+			      a[i].dst * (int64_t)a[i].n == a[i - 1].dst);
 	if (before && bytes)
 		cr_assert_not(joinable(before, seg), "could have been one");
 	if (bytes) {

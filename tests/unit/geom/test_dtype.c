@@ -41,8 +41,8 @@ Test(dtype, names_of_each_tool)
 		cr_expect_eq(ck_dtype_info(known[i].dt)->size, known[i].size,
 			     "%s", n);
 		if (known[i].storage)
-			cr_expect_eq(BY(storage, known[i].storage),
-				     known[i].dt, "%s", n);
+			cr_expect_eq(BY(storage, known[i].storage), known[i].dt,
+				     "%s", n);
 		if (known[i].safetensors)
 			cr_expect_eq(BY(safetensors, known[i].safetensors),
 				     known[i].dt, "%s", n);

@@ -118,8 +118,8 @@ Test(range, meet)
 	cr_expect_eq(ck_box_volume(&out), 1);
 }
 
-#define REFINES(shape, grid, first)                                       \
-	ck_grid_refines(shape, sizeof(shape) / sizeof(uint64_t), grid,    \
+#define REFINES(shape, grid, first)                                    \
+	ck_grid_refines(shape, sizeof(shape) / sizeof(uint64_t), grid, \
 			sizeof(grid) / sizeof(uint64_t), first)
 
 Test(range, grid_refines_shape)

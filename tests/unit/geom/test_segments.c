@@ -27,15 +27,20 @@ static void expect_seg(struct ck_cursor *cur, uint32_t chunk, uint64_t dst,
 static struct ck_image two_columns(struct imagekit *k)
 {
 	for (uint64_t i = 0; i < 2; i++) {
-		struct ik_chunk c = { .rank = 2, .start = DIMS(0, 3 * i),
-				      .len = DIMS(4, 3), .off = 100 };
+		struct ik_chunk c = { .rank = 2,
+				      .start = DIMS(0, 3 * i),
+				      .len = DIMS(4, 3),
+				      .off = 100 };
 
 		c.src = ik_src(k, CK_SRC_FILE, i ? "b" : "a", 148);
 		ik_chunk(k, &c);
 	}
-	ik_tensor(k, &(struct ik_tensor){ .dtype = CK_DT_F32, .rank = 2,
-					  .shape = DIMS(4, 6), .nr = 2,
-					  .nr_all = 2, .covered = 24 });
+	ik_tensor(k, &(struct ik_tensor){ .dtype = CK_DT_F32,
+					  .rank = 2,
+					  .shape = DIMS(4, 6),
+					  .nr = 2,
+					  .nr_all = 2,
+					  .covered = 24 });
 	return ik_image(k);
 }
 
@@ -84,12 +89,16 @@ Test(segments, part_of_an_element_that_is_transformed)
 	struct ck_seg s;
 
 	ik_src(&k, CK_SRC_FILE, "a", 16);
-	ik_chunk(&k, &(struct ik_chunk){ .rank = 1, .start = DIMS(0),
+	ik_chunk(&k, &(struct ik_chunk){ .rank = 1,
+					 .start = DIMS(0),
 					 .len = DIMS(4),
 					 .xform = CK_XF_BYTESWAP });
-	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_F32, .rank = 1,
-					   .shape = DIMS(4), .nr = 1,
-					   .nr_all = 1, .covered = 4 });
+	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_F32,
+					   .rank = 1,
+					   .shape = DIMS(4),
+					   .nr = 1,
+					   .nr_all = 1,
+					   .covered = 4 });
 	img = ik_image(&k);
 	ck_cursor_init(&cur, &img, NULL, img.tensors, 3, 8);
 	cr_assert(ck_cursor_next(&cur, &s));
@@ -116,12 +125,16 @@ Test(segments, transposed)
 	struct ck_seg s;
 
 	ik_src(&k, CK_SRC_FILE, "a", 24);
-	ik_chunk(&k, &(struct ik_chunk){ .rank = 2, .start = DIMS(0, 0),
+	ik_chunk(&k, &(struct ik_chunk){ .rank = 2,
+					 .start = DIMS(0, 0),
 					 .len = DIMS(3, 4),
 					 .stride = STEPS(1, 3) });
-	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_BF16, .rank = 2,
-					   .shape = DIMS(3, 4), .nr = 1,
-					   .nr_all = 1, .covered = 12 });
+	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_BF16,
+					   .rank = 2,
+					   .shape = DIMS(3, 4),
+					   .nr = 1,
+					   .nr_all = 1,
+					   .covered = 12 });
 	img = ik_image(&k);
 	ck_cursor_init(&cur, &img, NULL, img.tensors, 0, 24);
 	cr_assert(ck_cursor_next(&cur, &s));
@@ -149,16 +162,21 @@ Test(segments, box_through_a_fused_axis)
 	struct ck_seg s;
 
 	for (uint64_t i = 0; i < 2; i++) {
-		struct ik_chunk c = { .rank = 4, .start = DIMS(0, 2 * i, 0, 0),
+		struct ik_chunk c = { .rank = 4,
+				      .start = DIMS(0, 2 * i, 0, 0),
 				      .len = DIMS(2, 2 - i, 2, 5) };
 
 		c.src = ik_src(&k, CK_SRC_FILE, i ? "b" : "a", 40);
 		ik_chunk(&k, &c);
 	}
-	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_U8, .rank = 2,
-					   .shape = DIMS(12, 5), .grid = grid,
-					   .grid_rank = 4, .nr = 2,
-					   .nr_all = 2, .covered = 60 });
+	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_U8,
+					   .rank = 2,
+					   .shape = DIMS(12, 5),
+					   .grid = grid,
+					   .grid_rank = 4,
+					   .nr = 2,
+					   .nr_all = 2,
+					   .covered = 60 });
 	img = ik_image(&k);
 	ck_cursor_init_box(&cur, &img, NULL, img.tensors, &box);
 	expect_seg(&cur, 0, 0, 16, 2, 0); /* row 3 */
@@ -177,11 +195,16 @@ Test(segments, torn)
 	struct ck_seg s;
 
 	ik_src(&k, CK_SRC_FILE, "a", 10);
-	ik_chunk(&k, &(struct ik_chunk){ .rank = 1, .start = DIMS(0),
-					 .len = DIMS(24), .state = CK_TORN });
-	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_U8, .rank = 1,
-					   .shape = DIMS(24), .nr = 1,
-					   .nr_all = 1, .covered = 24 });
+	ik_chunk(&k, &(struct ik_chunk){ .rank = 1,
+					 .start = DIMS(0),
+					 .len = DIMS(24),
+					 .state = CK_TORN });
+	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_U8,
+					   .rank = 1,
+					   .shape = DIMS(24),
+					   .nr = 1,
+					   .nr_all = 1,
+					   .covered = 24 });
 	img = ik_image(&k);
 	ck_cursor_init(&cur, &img, NULL, img.tensors, 4, 6);
 	expect_seg(&cur, 0, 0, 4, 6, 0);

@@ -83,8 +83,8 @@ Test(side, many_threads)
 	void *failed;
 
 	for (int i = 0; i < THREADS; i++)
-		cr_assert_eq(pthread_create(&threads[i], NULL, answer_all,
-					    side), 0);
+		cr_assert_eq(
+			pthread_create(&threads[i], NULL, answer_all, side), 0);
 	for (int i = 0; i < THREADS; i++) {
 		pthread_join(threads[i], &failed);
 		cr_expect_null(failed);

@@ -21,8 +21,9 @@ static void add_cells(struct imagekit *k, unsigned *seed, unsigned rank,
 
 	for (uint32_t i = 0; i < nr; i++) {
 		uint64_t start[8], len[8], flat[2], volume = 1;
-		struct ik_chunk c = { .rank = rank, .start = start, .len = len,
-				      .src = src };
+		struct ik_chunk c = {
+			.rank = rank, .start = start, .len = len, .src = src
+		};
 
 		for (unsigned d = 0; d < rank; d++) {
 			start[d] = rnd(seed, 40);
@@ -71,8 +72,11 @@ Test(tiling, walk_finds_what_a_scan_finds)
 		unsigned rank = 1 + (unsigned)rnd(&seed, 4);
 		uint32_t nr = (uint32_t)rnd(&seed, round % 10 ? 60 : 5000);
 		const uint64_t shape[8] = { 50, 50, 50, 50, 50 };
-		struct ik_tensor t = { .dtype = CK_DT_U8, .rank = rank,
-				       .shape = shape, .nr = nr, .nr_all = nr };
+		struct ik_tensor t = { .dtype = CK_DT_U8,
+				       .rank = rank,
+				       .shape = shape,
+				       .nr = nr,
+				       .nr_all = nr };
 		struct imagekit k = { 0 };
 		struct ck_image img;
 
@@ -112,7 +116,8 @@ Test(tiling, chunk_box_of_flat)
 	struct ck_image img;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(cases); i++)
-		ik_chunk(&k, &(struct ik_chunk){ .rank = 3, .start = start,
+		ik_chunk(&k, &(struct ik_chunk){ .rank = 3,
+						 .start = start,
 						 .len = len,
 						 .flat = cases[i].flat });
 	ik_tensor(&k, &t);
@@ -170,10 +175,12 @@ Test(tiling, a_million_cells)
 		double took;
 
 		for (uint64_t i = 0; i < NR; i++) {
-			uint64_t at = kind == 0 ? i : kind == 1 ? NR - i :
-				      kind == 2 ? rnd(&seed, NR) :
-				      kind == 3 ? i % 3 :
-				      i < NR / 2 ? i : NR - i;
+			uint64_t at = kind == 0	 ? i :
+				      kind == 1	 ? NR - i :
+				      kind == 2	 ? rnd(&seed, NR) :
+				      kind == 3	 ? i % 3 :
+				      i < NR / 2 ? i :
+						   NR - i;
 
 			perm[i] = (uint32_t)i;
 			start[2 * i] = at / 1000;
