@@ -249,6 +249,11 @@ void fs_session_detach(struct fs_session *s)
 	s->detached = true;
 }
 
+void fs_session_gone(struct fs_session *s)
+{
+	s->mounted = false;
+}
+
 static void end_mount(struct fs_session *s)
 {
 	struct fs_mount_info info;

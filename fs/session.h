@@ -52,6 +52,11 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err);
 /* Supervisor: forget the descriptor, so that the worker's end ends all. */
 void fs_session_detach(struct fs_session *s);
+/*
+ * Supervisor: somebody else unmounted it; another mount, which must stay, may
+ * lie there by now, even one with the same numbers.
+ */
+void fs_session_gone(struct fs_session *s);
 /* Supervisor: unmount; lazily where it is busy.  Then free. */
 void fs_session_close(struct fs_session *s);
 /*

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/fds.h"
+#include "core/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <time.h>
@@ -34,7 +36,7 @@ struct sup {
 	int result_fd; /* the caller's, -1 when it has its answer */
 	int answer_fd, worker_log_fd, signal_fd;
 	pid_t worker;
-	bool answers, ending;
+	bool started, answers, ending;
 	int64_t deadline; /* when the worker is killed; 0: never */
 	struct ck_err err; /* why it ended, code 0: it was unmounted */
 	char spool[4096];
@@ -273,6 +275,38 @@ static void wait_for_end(struct sup *s)
 
 /* ---- the whole of it ---- */
 
+static int is_dead(void *ctx, struct ck_err *err)
+{
+	const struct sup *s = ctx;
+	struct statx st;
+
+	/* Not what the kernel remembers. */
+	if (statx(AT_FDCWD, s->in->mnt, AT_STATX_FORCE_SYNC, STATX_INO, &st) &&
+	    (errno == ENOTCONN || errno == ECONNABORTED))
+		return 0;
+	return ck_fail(err, EEXIST, "not dead");
+}
+
+/*
+ * The worker ended.  If by an unmount, a new mount may be there already, with
+ * the numbers of ours; so only a mount that answers "dead" is taken away.
+ */
+static void tidy_mount(struct sup *s)
+{
+	const struct ck_child c = {
+		.what = "a stat",
+		.hint = "",
+		.run = is_dead,
+		.ctx = s,
+		.seconds = 5,
+	};
+	struct ck_err err;
+
+	if (s->session && s->started && ck_child_call(&c, &err))
+		fs_session_gone(s->session);
+	end_mount(s);
+}
+
 static int supervise(struct sup *s)
 {
 	int ret;
@@ -280,9 +314,10 @@ static int supervise(struct sup *s)
 	s->answer_fd = s->worker_log_fd = s->signal_fd = -1;
 	prctl(PR_SET_NAME, "unshard-super");
 	ret = start(s, &s->err);
+	s->started = !ret;
 	if (!ret)
 		wait_for_end(s);
-	end_mount(s);
+	tidy_mount(s);
 	if (s->err.code && s->answers)
 		suplog_line(&s->log, "%s", s->err.msg);
 	if (!s->err.code && !s->answers)

@@ -111,7 +111,8 @@ wait_for() {
 	done
 }
 not() { ! "$@"; }
-gone() { [ ! -e "/proc/$1" ]; }
+# A zombie is gone: whoever reaps it may be slow.
+gone() { ! grep -qs '^State:[[:space:]]*[^Z]' "/proc/$1/status"; }
 
 same() { cmp "$1" "$2" || fail "$1 differs from $2"; }
 

@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Mounts that follow each other at once do not end each other: the kernel gives
+# a new mount the numbers of the old one.
+. "$(dirname "$0")/lib/common.sh"
+CKPT=$WORK/ckpt
+make_safetensors "$CKPT/model.safetensors"
+
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	mount_ckpt "$CKPT"
+	same "$MNT/tensors/a" "$WORK/a.bin"
+	umount_ckpt
+done
+# A lazy end, with a file open, below a new mount.
+mount_ckpt "$CKPT"
+super=$(supervisor_pid)
+exec 5<"$MNT/tensors/a"
+"$UNSHARD" umount -l "$MNT" || fail "umount -l"
+mount_ckpt "$CKPT"
+exec 5<&-
+wait_for 3 gone "$super" || fail "the first supervisor stays"
+sleep 0.3
+same "$MNT/tensors/a" "$WORK/a.bin"
+umount_ckpt
+
+# Ten callers for one place: one gets it, the others are told, it works.
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	"$UNSHARD" mount "$CKPT" "$MNT" -o "log=$LOG$SAN_OPTS" 2>"$WORK/err.$i" &
+done
+wait
+same "$MNT/tensors/a" "$WORK/a.bin"
+while mounted; do
+	"$UNSHARD" umount "$MNT" || fail "umount gave exit $?"
+done
+none_left() { [ -z "$(worker_pid)" ]; }
+wait_for 5 none_left || fail "workers stay"
+[ -z "$(ls -A "$MNT")" ] || fail "something is left in the mount point"
+done_ok
