@@ -14,7 +14,7 @@
 #define CK_MAX_TENSORS (UINT32_C(4) << 20) /* a checkpoint */
 #define CK_MAX_CHUNKS (UINT32_C(64) << 20) /* a checkpoint */
 #define CK_MAX_NAME (UINT32_C(64) << 10) /* bytes of a raw tensor name */
-#define CK_MAX_HEADER (UINT64_C(100) << 20) /* safetensors' own limit */
+#define CK_MAX_HEADER UINT64_C(100000000) /* bytes; safetensors' own limit */
 #define CK_MAX_INDEX (UINT64_C(2) << 30) /* bytes of an index file */
 #define CK_MAX_ITEM_META (UINT64_C(64) << 20) /* data.pkl of one item */
 #define CK_MAX_JSON_DEPTH 64

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * compose.c - a file made of pieces; see the header for the picture
+ */
+#include "core/view/compose.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ck_compose_free(struct ck_compose *c)
+{
+	free(c->pieces.v);
+	ck_str_free(&c->blob);
+	*c = (struct ck_compose)CK_COMPOSE_INIT;
+}
+
+static struct ck_piece *push(struct ck_compose *c, uint64_t len)
+{
+	struct ck_piece *p = ck_vec_push(&c->pieces);
+
+	if (!p || !ck_add_ok(c->size, len, &c->size)) {
+		c->failed = true;
+		return NULL;
+	}
+	p->off = c->size - len;
+	return p;
+}
+
+void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len)
+{
+	const struct ck_piece *last =
+		c->pieces.nr ? &c->pieces.v[c->pieces.nr - 1] : NULL;
+	struct ck_piece *p;
+
+	if (!len || c->failed)
+		return;
+	if (c->blob.len + len > UINT32_MAX) {
+		c->failed = true;
+		return;
+	}
+	ck_str_add(&c->blob, bytes, len);
+	if (last && last->tensor == CK_NONE) { /* one longer piece */
+		c->size += len;
+		return;
+	}
+	p = push(c, len);
+	if (p) {
+		p->tensor = CK_NONE;
+		p->bytes = (uint32_t)(c->blob.len - len);
+	}
+}
+
+/* The source that changed last shows its time on the whole file. */
+static void take_newest(struct ck_compose *c, const struct ck_image *img,
+			uint32_t src)
+{
+	if (src == CK_NONE)
+		return;
+	if (c->newest == CK_NONE ||
+	    img->srcs[src].id.mtime_ns > img->srcs[c->newest].id.mtime_ns)
+		c->newest = src;
+}
+
+void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
+		       uint32_t t)
+{
+	struct ck_piece *p;
+
+	take_newest(c, img, img->tensors[t].newest);
+	if (!img->tensors[t].size || c->failed)
+		return;
+	p = push(c, img->tensors[t].size);
+	if (p) {
+		p->tensor = t;
+		p->bytes = 0;
+	}
+}
+
+void ck_compose_pad(struct ck_compose *c, char fill, unsigned align)
+{
+	while (c->size % align && !c->failed)
+		ck_compose_bytes(c, &fill, 1);
+}
+
+int ck_compose_done(const struct ck_compose *c, struct ck_err *err)
+{
+	if (c->failed || c->blob.failed)
+		return ck_fail(err, ENOMEM, "no memory for a view of %zu pieces",
+			       c->pieces.nr);
+	return 0;
+}
+
+static size_t piece_at(const struct ck_compose *c, uint64_t off)
+{
+	size_t lo = 0, hi = c->pieces.nr;
+
+	while (hi - lo > 1) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->pieces.v[mid].off <= off)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+void ck_compose_at(const struct ck_compose *c, uint64_t off,
+		   struct ck_span *out)
+{
+	size_t i = piece_at(c, off);
+	const struct ck_piece *p = &c->pieces.v[i];
+	uint64_t end = i + 1 < c->pieces.nr ? c->pieces.v[i + 1].off : c->size;
+
+	out->kind = p->tensor == CK_NONE ? CK_SPAN_MADE : CK_SPAN_TENSOR;
+	out->ref = p->tensor;
+	out->off = p->bytes + (off - p->off);
+	out->len = end - off;
+}
+
+int ck_compose_made(const struct ck_compose *c, void *buf, uint64_t len,
+		    uint64_t off, struct ck_err *err)
+{
+	if (!ck_range_ok(off, len, c->blob.len))
+		return ck_fail(err, EIO, "a view's own bytes end at %zu",
+			       c->blob.len);
+	memcpy(buf, c->blob.v + off, len);
+	return 0;
+}

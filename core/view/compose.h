@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * compose.h - a file made of pieces: own bytes and whole tensors, in order
+ *
+ *   off 0        n0            n0+size(t5)
+ *   [bytes n0   ][tensor 5    ][bytes ...   ][tensor 2 ...
+ *
+ * 16 bytes a piece.  Filled once by one thread, then read by any.
+ */
+#ifndef CK_COMPOSE_H
+#define CK_COMPOSE_H
+
+#include "core/base/str.h"
+#include "core/base/vec.h"
+#include "core/geom/image.h"
+#include "core/view/view.h"
+
+struct ck_piece {
+	uint64_t off; /* in the file */
+	uint32_t tensor; /* CK_NONE: own bytes */
+	uint32_t bytes; /* own bytes: where in the blob */
+};
+
+struct ck_compose {
+	CK_VEC(struct ck_piece) pieces;
+	struct ck_str blob; /* all own bytes; under 4 GiB */
+	uint64_t size;
+	uint32_t newest; /* source that changed last; CK_NONE: none */
+	bool failed; /* no memory, or too large */
+};
+
+#define CK_COMPOSE_INIT { .newest = CK_NONE }
+
+void ck_compose_free(struct ck_compose *c);
+void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len);
+/* Adds all of tensor @t; one of size 0 adds nothing. */
+void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
+		       uint32_t t);
+/* Own bytes @fill until the size is a multiple of @align. */
+void ck_compose_pad(struct ck_compose *c, char fill, unsigned align);
+/* 0, or -ENOMEM with @err set, once everything was added. */
+int ck_compose_done(const struct ck_compose *c, struct ck_err *err);
+
+/* ops->at() and ops->made() of a view whose file this is. */
+void ck_compose_at(const struct ck_compose *c, uint64_t off,
+		   struct ck_span *out);
+int ck_compose_made(const struct ck_compose *c, void *buf, uint64_t len,
+		    uint64_t off, struct ck_err *err);
+
+#endif

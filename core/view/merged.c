@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * merged.c - one safetensors file of many tensors; the header has the picture
+ */
+#include "core/view/merged.h"
+
+#include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/base/utf8.h"
+#include "core/geom/dtype.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
+			      const char *name, size_t name_len)
+{
+	const struct ck_tensor *tensor = &img->tensors[t];
+
+	if (!ck_dtype_info(tensor->dtype)->safetensors)
+		return "safetensors has no name for its dtype";
+	if (tensor->dtype == CK_DT_F4_E2M1FN_X2 && !tensor->rank)
+		return "safetensors counts 4-bit elements, a scalar holds two";
+	if (name_len == 12 && !memcmp(name, "__metadata__", 12))
+		return "safetensors reserves the name __metadata__";
+	for (size_t i = 0, n; i < name_len; i += n) {
+		n = ck_utf8_len((const unsigned char *)name + i, name_len - i);
+		if (!n)
+			return "its name is not UTF-8, which JSON must be";
+	}
+	return NULL;
+}
+
+/* Where the first byte of a tensor is: source, then offset in it. */
+static void first_place(const struct ck_image *img, uint32_t t, uint64_t at[2])
+{
+	const struct ck_tensor *tensor = &img->tensors[t];
+	uint64_t best[2] = { UINT64_MAX, UINT64_MAX };
+
+	for (uint32_t i = 0; i < CK_MIN(tensor->nr, 64u); i++) {
+		const struct ck_chunk *c = &img->chunks[tensor->first + i];
+
+		if (c->src < best[0] ||
+		    (c->src == best[0] && c->off < best[1])) {
+			best[0] = c->src;
+			best[1] = c->off;
+		}
+	}
+	memcpy(at, best, sizeof(best));
+}
+
+/* The largest power of two that divides the element size, at most 8. */
+static unsigned alignment(uint8_t dtype)
+{
+	unsigned size = ck_dtype_info(dtype)->size;
+
+	return CK_MIN(size & -size, 8u);
+}
+
+static int file_order(const void *pa, const void *pb, void *ctx)
+{
+	const struct ck_image *img = ctx;
+	const struct ck_merged_tensor *a = pa, *b = pb;
+	unsigned wa = alignment(img->tensors[a->tensor].dtype);
+	unsigned wb = alignment(img->tensors[b->tensor].dtype);
+	uint64_t fa[2], fb[2];
+
+	if (wa != wb)
+		return wa > wb ? -1 : 1;
+	first_place(img, a->tensor, fa);
+	first_place(img, b->tensor, fb);
+	for (int i = 0; i < 2; i++)
+		if (fa[i] != fb[i])
+			return fa[i] < fb[i] ? -1 : 1;
+	return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+void ck_merged_sort(const struct ck_merged_in *in)
+{
+	if (in->nr)
+		qsort_r(in->v, in->nr, sizeof(*in->v), file_order,
+			(void *)in->img);
+}
+
+/* Elements as safetensors counts them: 4-bit ones one by one. */
+static void add_shape(struct ck_str *json, const struct ck_image *img,
+		      const struct ck_tensor *t)
+{
+	bool halves = t->dtype == CK_DT_F4_E2M1FN_X2;
+
+	ck_str_puts(json, "[");
+	for (unsigned d = 0; d < t->rank; d++) {
+		uint64_t n = img->dims[t->shape + d];
+
+		if (halves && d + 1 == t->rank)
+			n *= 2;
+		ck_str_fmt(json, "%s%" PRIu64, d ? "," : "", n);
+	}
+	ck_str_puts(json, "]");
+}
+
+static void add_entry(struct ck_str *json, const struct ck_image *img,
+		      const struct ck_merged_tensor *m, uint64_t *at)
+{
+	const struct ck_tensor *t = &img->tensors[m->tensor];
+
+	ck_str_json(json, m->name, m->name_len);
+	ck_str_fmt(json, ":{\"dtype\":\"%s\",\"shape\":",
+		   ck_dtype_info(t->dtype)->safetensors);
+	add_shape(json, img, t);
+	ck_str_fmt(json, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *at,
+		   *at + t->size);
+	*at += t->size;
+}
+
+static void make_header(struct ck_str *json, const struct ck_merged_in *in)
+{
+	uint64_t at = 0;
+
+	ck_str_puts(json, "{");
+	if (in->metadata) {
+		ck_str_puts(json, "\"__metadata__\":");
+		ck_str_add(json, in->metadata, in->metadata_len);
+	}
+	for (uint32_t i = 0; i < in->nr; i++) {
+		if (i || in->metadata)
+			ck_str_puts(json, ",");
+		add_entry(json, in->img, &in->v[i], &at);
+	}
+	ck_str_puts(json, "}");
+	while (json->len % 8 && !json->failed)
+		ck_str_puts(json, " ");
+}
+
+int ck_merged_make(struct ck_compose *out, const struct ck_merged_in *in,
+		   struct ck_err *err)
+{
+	ck_auto_str struct ck_str json = { 0 };
+	uint64_t len;
+
+	make_header(&json, in);
+	if (json.failed)
+		return ck_fail(err, ENOMEM, "no memory for a header");
+	if (json.len > CK_MAX_HEADER)
+		return ck_fail(err, E2BIG,
+			       "the header would have %zu bytes, the format allows %" PRIu64,
+			       json.len, CK_MAX_HEADER);
+	len = htole64(json.len);
+	ck_compose_bytes(out, &len, sizeof(len));
+	ck_compose_bytes(out, json.v, json.len);
+	for (uint32_t i = 0; i < in->nr; i++)
+		ck_compose_tensor(out, in->img, in->v[i].tensor);
+	return ck_compose_done(out, err);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * merged.h - one safetensors file of many tensors, as pieces
+ *
+ *   u64 LE N | N bytes JSON, padded with spaces | tensor | tensor | ...
+ *
+ * Tensors of wide elements come first, so that all data is naturally aligned;
+ * among equals they follow the order in which the sources store them, so that
+ * reading the file front to back reads the shards front to back.
+ */
+#ifndef CK_MERGED_H
+#define CK_MERGED_H
+
+#include "core/base/err.h"
+#include "core/view/compose.h"
+
+struct ck_merged_in {
+	const struct ck_image *img;
+	const char *metadata; /* JSON object for __metadata__; NULL: none */
+	size_t metadata_len;
+	struct ck_merged_tensor {
+		uint32_t tensor;
+		const char *name; /* as the file shows it; valid UTF-8 */
+		size_t name_len;
+	} *v; /* is put into file order */
+	uint32_t nr;
+};
+
+/* Why safetensors cannot hold tensor @t under this name; NULL: it can. */
+const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
+			      const char *name, size_t name_len);
+/* Orders in->v as the class comment says. */
+void ck_merged_sort(const struct ck_merged_in *in);
+/* Appends the whole file to the empty @out; all tensors are holdable. */
+int ck_merged_make(struct ck_compose *out, const struct ck_merged_in *in,
+		   struct ck_err *err);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pickle_out.c - pickle opcodes, protocol 2
+ */
+#include "core/view/pickle_out.h"
+
+#include <endian.h>
+
+void ck_po_op(struct ck_str *s, char opcode)
+{
+	ck_str_add(s, &opcode, 1);
+}
+
+void ck_po_begin(struct ck_str *s)
+{
+	ck_str_add(s, "\x80\x02", 2);
+}
+
+void ck_po_end(struct ck_str *s)
+{
+	ck_po_op(s, '.');
+}
+
+void ck_po_str(struct ck_str *s, const char *text, size_t len)
+{
+	uint32_t le = htole32((uint32_t)len);
+
+	ck_po_op(s, 'X'); /* BINUNICODE */
+	ck_str_add(s, &le, sizeof(le));
+	ck_str_add(s, text, len);
+}
+
+void ck_po_int(struct ck_str *s, uint64_t v)
+{
+	uint64_t le = htole64(v);
+
+	if (v < 256) {
+		ck_po_op(s, 'K'); /* BININT1 */
+		ck_str_add(s, &le, 1);
+	} else if (v <= INT32_MAX) {
+		ck_po_op(s, 'J'); /* BININT */
+		ck_str_add(s, &le, 4);
+	} else {
+		ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes; v < 2^62 */
+		ck_str_add(s, &le, 8);
+	}
+}
+
+void ck_po_ints(struct ck_str *s, const uint64_t *v, unsigned nr)
+{
+	ck_po_op(s, CK_PO_MARK);
+	for (unsigned i = 0; i < nr; i++)
+		ck_po_int(s, v[i]);
+	ck_po_op(s, CK_PO_TUPLE);
+}
+
+void ck_po_global(struct ck_str *s, const char *module, const char *name)
+{
+	ck_str_fmt(s, "c%s\n%s\n", module, name);
+}

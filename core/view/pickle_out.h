@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pickle_out.h - writes the few pickle opcodes that a torch state dict needs
+ *
+ * Protocol 2, no memo but for the names of callables.
+ */
+#ifndef CK_PICKLE_OUT_H
+#define CK_PICKLE_OUT_H
+
+#include "core/base/str.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+void ck_po_begin(struct ck_str *s);
+void ck_po_end(struct ck_str *s);
+void ck_po_str(struct ck_str *s, const char *text, size_t len);
+void ck_po_int(struct ck_str *s, uint64_t v);
+/* A tuple of integers. */
+void ck_po_ints(struct ck_str *s, const uint64_t *v, unsigned nr);
+void ck_po_global(struct ck_str *s, const char *module, const char *name);
+void ck_po_op(struct ck_str *s, char opcode);
+
+/* Opcodes that callers of ck_po_op() use. */
+enum {
+	CK_PO_MARK = '(',
+	CK_PO_TUPLE = 't',
+	CK_PO_EMPTY_TUPLE = ')',
+	CK_PO_EMPTY_DICT = '}',
+	CK_PO_SETITEMS = 'u',
+	CK_PO_EMPTY_LIST = ']',
+	CK_PO_APPENDS = 'e',
+	CK_PO_REDUCE = 'R',
+	CK_PO_PERSID = 'Q',
+	CK_PO_FALSE = '\x89',
+};
+
+#endif

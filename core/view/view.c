@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view.c - making views, and reading a view's file span by span
+ */
+#include "core/view/view.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Tensors are sorted by tree: the first one of @tree or a later one. */
+static uint32_t tree_begin(const struct ck_image *img, uint32_t tree)
+{
+	uint32_t lo = 0, hi = img->nr_tensors;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (img->tensors[mid].tree < tree)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+int ck_view_open(struct ck_view **out, const struct ck_view_ops *ops,
+		 struct ck_ckpt *ck, uint32_t tree, const struct ck_opts *opts,
+		 struct ck_err *err)
+{
+	struct ck_view base = { .ops = ops, .ck = ck, .tree = tree };
+
+	base.img = ck_ckpt_image(ck);
+	base.first = tree_begin(base.img, tree);
+	base.nr = tree_begin(base.img, tree + 1) - base.first;
+	*out = NULL;
+	return ops->open(out, &base, opts, err);
+}
+
+void ck_view_close(struct ck_view *v)
+{
+	if (v)
+		v->ops->close(v);
+}
+
+int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
+			    const struct ck_opts *opts, struct ck_err *err)
+{
+	struct ck_view *v = malloc(sizeof(*v));
+
+	(void)opts;
+	if (!v)
+		return ck_fail(err, ENOMEM, "no memory for view %s",
+			       base->ops->name);
+	*v = *base;
+	*out = v;
+	return 0;
+}
+
+void ck_view_per_tensor_close(struct ck_view *v)
+{
+	free(v);
+}
+
+uint32_t ck_view_per_tensor_nr(const struct ck_view *v)
+{
+	return v->nr;
+}
+
+static int read_span(const struct ck_view *v, uint32_t i,
+		     const struct ck_span *span, void *buf, uint64_t len,
+		     struct ck_err *err)
+{
+	if (span->kind == CK_SPAN_TENSOR)
+		return ck_ckpt_read(v->ck, span->ref, buf, len, span->off, err);
+	return v->ops->made(v, i, buf, len, span->off, err);
+}
+
+int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
+		 uint64_t off, struct ck_err *err)
+{
+	unsigned char *to = buf;
+
+	while (len) {
+		struct ck_span span;
+		uint64_t n;
+		int ret;
+
+		v->ops->at(v, i, off, &span);
+		n = CK_MIN(len, span.len);
+		if (!n)
+			return ck_fail(err, EIO,
+				       "view %s: file %u has nothing at %llu",
+				       v->ops->name, i,
+				       (unsigned long long)off);
+		ret = read_span(v, i, &span, to, n, err);
+		if (ret)
+			return ret;
+		to += n;
+		off += n;
+		len -= n;
+	}
+	return 0;
+}

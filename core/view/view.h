@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view.h - logical files made of tensors, computed on read
+ *
+ * A view is one entry in the root of a mount: a directory of files (tensors/,
+ * npy/, hf/) or a file (model.safetensors, model.pt).  A file of a view is a
+ * sequence of spans: bytes that the view makes itself (a header), or a stretch of
+ * a tensor.  Views never read tensors; they say what lies where, and
+ * ck_view_read() fetches it through the facade.
+ *
+ * To add a view, define ck_view_NAME in core/view/view_NAME.c; the Makefile
+ * finds it by its name.
+ *
+ * Threads: open and close, one; everything else, any.
+ */
+#ifndef CK_VIEW_H
+#define CK_VIEW_H
+
+#include "core/base/err.h"
+#include "core/base/opts.h"
+#include "core/ckpt.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ck_view;
+
+enum ck_span_kind {
+	CK_SPAN_MADE, /* bytes from ops->made(), at @off of them */
+	CK_SPAN_TENSOR, /* bytes of tensor @ref from @off */
+};
+
+/* What the bytes of a view's file from some position on are. */
+struct ck_span {
+	enum ck_span_kind kind;
+	uint32_t ref;
+	uint64_t off, len; /* len: how far this goes on from the position */
+};
+
+/* One file of a view. */
+struct ck_vfile {
+	char name[256]; /* NUL-terminated file name */
+	uint64_t size;
+	uint32_t newest; /* source whose mtime, owner, mode it shows; CK_NONE */
+	uint32_t tensor; /* the one tensor that it is of; CK_NONE */
+};
+
+struct ck_view_ops {
+	const char *name; /* "npy"; "model.safetensors" for a view of one file */
+	bool is_dir;
+
+	/*
+	 * Makes the view; @base has everything but ops filled in.  *out NULL
+	 * with 0: this checkpoint has no such view.
+	 */
+	int (*open)(struct ck_view **out, const struct ck_view *base,
+		    const struct ck_opts *opts, struct ck_err *err);
+	void (*close)(struct ck_view *v);
+	uint32_t (*nr)(const struct ck_view *v);
+	/* The @i-th file; false: it is left out (or past the last). */
+	bool (*file)(const struct ck_view *v, uint32_t i, struct ck_vfile *out);
+	/* The file of that name, or CK_NONE. */
+	uint32_t (*find)(const struct ck_view *v, const char *name, size_t len);
+	/* What is at @off < size of file @i. */
+	void (*at)(const struct ck_view *v, uint32_t i, uint64_t off,
+		   struct ck_span *out);
+	/* Copies made bytes of file @i; NULL where the view makes none. */
+	int (*made)(const struct ck_view *v, uint32_t i, void *buf,
+		    uint64_t len, uint64_t off, struct ck_err *err);
+};
+
+struct ck_view {
+	const struct ck_view_ops *ops;
+	struct ck_ckpt *ck;
+	const struct ck_image *img;
+	uint32_t tree; /* whose tensors it shows: */
+	uint32_t first, nr; /* indices into img->tensors */
+};
+
+/* All views, by file name order of view_*.c, up to a NULL; generated. */
+extern const struct ck_view_ops *const ck_views[];
+
+/* The view of tree @tree of @ck; *out NULL with 0: it has none. */
+int ck_view_open(struct ck_view **out, const struct ck_view_ops *ops,
+		 struct ck_ckpt *ck, uint32_t tree, const struct ck_opts *opts,
+		 struct ck_err *err);
+void ck_view_close(struct ck_view *v);
+
+/* open, close and nr of views that have one file a tensor and no state. */
+int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
+			    const struct ck_opts *opts, struct ck_err *err);
+void ck_view_per_tensor_close(struct ck_view *v);
+uint32_t ck_view_per_tensor_nr(const struct ck_view *v);
+
+/*
+ * Bytes [off, off+len) of file @i, which lie inside it: all of them or
+ * -errno with @err set.
+ */
+int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
+		 uint64_t off, struct ck_err *err);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zip_out.h - a zip of stored members over pieces, aligned as torch does
+ *
+ *   [local header, name, padding][payload] ... [directory][zip64 end][end]
+ *
+ * Sizes stand in the local headers, so no descriptor follows a payload.
+ */
+#ifndef CK_ZIP_OUT_H
+#define CK_ZIP_OUT_H
+
+#include "core/base/err.h"
+#include "core/view/compose.h"
+
+struct ck_zip_member {
+	char name[64];
+	uint64_t local_off, size;
+	uint32_t crc;
+};
+
+struct ck_zip_out {
+	struct ck_compose *file; /* empty at first */
+	CK_VEC(struct ck_zip_member) members;
+};
+
+#define CK_ZIP_OUT_ALIGN 64
+
+void ck_zip_out_free(struct ck_zip_out *z);
+/* A member of own bytes, with its CRC. */
+void ck_zip_out_bytes(struct ck_zip_out *z, const char *name,
+		      const void *bytes, size_t len);
+/* A member that is tensor @t; its CRC is not known and stands as 0. */
+void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
+		       const struct ck_image *img, uint32_t t);
+/* The directory and the end records; 0 or -ENOMEM. */
+int ck_zip_out_end(struct ck_zip_out *z, struct ck_err *err);
+
+#endif
