@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,16 @@ int ck_compose_done(const struct ck_compose *c, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "no memory for a view of %zu pieces",
 			       c->pieces.nr);
 	return 0;
+}
+
+bool ck_compose_vfile(const struct ck_compose *c, const char *name,
+		      struct ck_vfile *out)
+{
+	snprintf(out->name, sizeof(out->name), "%s", name);
+	out->size = c->size;
+	out->newest = c->newest;
+	out->tensor = CK_NONE;
+	return true;
 }
 
 static size_t piece_at(const struct ck_compose *c, uint64_t off)

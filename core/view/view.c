@@ -44,6 +44,12 @@ void ck_view_close(struct ck_view *v)
 		v->ops->close(v);
 }
 
+void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
+		       const char *reason)
+{
+	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, reason);
+}
+
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
 			    const struct ck_opts *opts, struct ck_err *err)
 {

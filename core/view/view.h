@@ -86,6 +86,13 @@ int ck_view_open(struct ck_view **out, const struct ck_view_ops *ops,
 		 struct ck_err *err);
 void ck_view_close(struct ck_view *v);
 
+/*
+ * Says in the problems that a view cannot hold @tensor, and why.  From open()
+ * only.
+ */
+void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
+		       const char *reason);
+
 /* open, close and nr of views that have one file a tensor and no state. */
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
 			    const struct ck_opts *opts, struct ck_err *err);

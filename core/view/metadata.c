@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metadata.c - the __metadata__ of a merged safetensors file
+ */
+#include "core/view/metadata.h"
+
+#include "core/base/auto.h"
+#include "core/base/limits.h"
+#include "core/parse/json.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OBJECT_NAME "__metadata__"
+
+/* Keys that PyTorch's writer of shards puts there; wrong for a whole file. */
+static bool about_shards(const char *key)
+{
+	return !strcmp(key, "DCP_SHARDING_INFO") || !strcmp(key, "DCP_VERSION");
+}
+
+static void merge(json_t *into, const json_t *from)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)from, key, value)
+		if (json_is_string(value) && !about_shards(key) &&
+		    !json_object_get(into, key))
+			json_object_set(into, key, value);
+}
+
+static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,
+			struct ck_err *err)
+{
+	const struct ck_object *o = &ck_ckpt_image(ck)->objects[i];
+	ck_auto_free char *text = NULL;
+	ck_auto_json json_t *from = NULL;
+	int ret;
+
+	if (o->len > CK_MAX_HEADER)
+		return 0;
+	text = malloc(o->len + 1);
+	if (!text)
+		return ck_fail(err, ENOMEM, "no memory for " OBJECT_NAME);
+	ret = ck_ckpt_read_object(ck, i, text, o->len, 0, err);
+	if (!ret && !ck_json_parse(&from, text, o->len, NULL) &&
+	    json_is_object(from))
+		merge(into, from);
+	return ret;
+}
+
+static bool is_metadata(const struct ck_image *img, const struct ck_object *o)
+{
+	size_t len;
+	const char *name = ck_image_str(img, o->name, &len);
+	const size_t want = sizeof(OBJECT_NAME) - 1;
+
+	/* "__metadata__" or "FILE:__metadata__" where there are several */
+	return o->enc == CK_ENC_JSON && len >= want &&
+	       !memcmp(name + len - want, OBJECT_NAME, want);
+}
+
+int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
+		     struct ck_err *err)
+{
+	const struct ck_image *img = ck_ckpt_image(ck);
+	ck_auto_json json_t *all = json_object();
+	ck_auto_free char *text = NULL;
+	int ret = 0;
+
+	for (uint32_t i = 0; all && i < img->nr_objects && !ret; i++)
+		if (img->objects[i].tree == tree &&
+		    is_metadata(img, &img->objects[i]))
+			ret = merge_object(ck, i, all, err);
+	if (ret)
+		return ret;
+	if (all && !json_object_get(all, "format"))
+		json_object_set_new(all, "format", json_string("pt"));
+	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+	if (!text)
+		return ck_fail(err, ENOMEM, "no memory for " OBJECT_NAME);
+	ck_str_puts(out, text);
+	return out->failed ? ck_fail(err, ENOMEM, "no memory") : 0;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nest.c - paths of tensors, part by part
+ */
+#include "core/view/nest.h"
+
+#include "core/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor)
+{
+	uint32_t path = img->tensors[tensor].path;
+
+	return path == CK_NONE ? 1 : (unsigned)img->dims[path];
+}
+
+struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
+				 unsigned level)
+{
+	const struct ck_tensor *t = &img->tensors[tensor];
+	struct ck_nest_part part = { 0 };
+	uint64_t raw;
+
+	if (t->path == CK_NONE) {
+		part.key = ck_image_str(img, t->name, &part.len);
+		return part;
+	}
+	raw = img->dims[t->path + 1 + level];
+	if (raw & CK_PATH_STR)
+		part.key = ck_image_str(img, (uint32_t)(raw & UINT32_MAX),
+					&part.len);
+	else
+		part.index = raw;
+	return part;
+}
+
+int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)
+{
+	int cmp;
+
+	if (!a->key || !b->key) {
+		if (!a->key != !b->key)
+			return a->key ? -1 : 1;
+		return a->index < b->index ? -1 : a->index > b->index;
+	}
+	cmp = memcmp(a->key, b->key, CK_MIN(a->len, b->len));
+	if (cmp)
+		return cmp;
+	return a->len < b->len ? -1 : a->len > b->len;
+}
+
+unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
+{
+	unsigned depth =
+		CK_MIN(ck_nest_depth(img, a), ck_nest_depth(img, b));
+
+	for (unsigned i = 0; i < depth; i++) {
+		struct ck_nest_part pa = ck_nest_part(img, a, i);
+		struct ck_nest_part pb = ck_nest_part(img, b, i);
+
+		if (ck_nest_cmp_part(&pa, &pb))
+			return i;
+	}
+	return depth;
+}
+
+static int path_order(const void *pa, const void *pb, void *ctx)
+{
+	const struct ck_image *img = ctx;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+	unsigned da = ck_nest_depth(img, a), db = ck_nest_depth(img, b);
+	unsigned at = ck_nest_common(img, a, b);
+	struct ck_nest_part x, y;
+
+	if (at == da || at == db)
+		return da < db ? -1 : da > db;
+	x = ck_nest_part(img, a, at);
+	y = ck_nest_part(img, b, at);
+	return ck_nest_cmp_part(&x, &y);
+}
+
+void ck_nest_sort(const struct ck_image *img, uint32_t *tensors, uint32_t nr)
+{
+	if (nr)
+		qsort_r(tensors, nr, sizeof(*tensors), path_order, (void *)img);
+}

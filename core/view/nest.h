@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nest.h - tensors in the order of the nested structure they were saved in
+ *
+ * Sorted by the parts of their paths, keys before positions, so that all
+ * tensors of one dict or list are neighbours.
+ */
+#ifndef CK_NEST_H
+#define CK_NEST_H
+
+#include "core/geom/image.h"
+
+#include <stdbool.h>
+
+/* One part of a path: a key, or (key NULL) a position in a list. */
+struct ck_nest_part {
+	const char *key;
+	size_t len;
+	uint64_t index;
+};
+
+unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor);
+struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
+				 unsigned level);
+int ck_nest_cmp_part(const struct ck_nest_part *a,
+		     const struct ck_nest_part *b);
+/* Parts that the paths of both begin with. */
+unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b);
+void ck_nest_sort(const struct ck_image *img, uint32_t *tensors, uint32_t nr);
+
+#endif
