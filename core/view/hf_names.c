@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hf_names.c - from saved names to the model's own; the header says the rule
+ */
+#include "core/view/hf_names.h"
+
+#include "core/base/check.h"
+#include "core/view/nest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* First parts that hold a trainer's state, never the model's weights. */
+static const char *const trainer_keys[] = {
+	"optimizer", "optimizers", "optim", "optimizer_state",
+	"optimizer_state_dict", "opt", "lr_scheduler", "scheduler",
+	"lr_schedulers", "train_state", "trainer", "dataloader", "rng_state",
+	"rng_states", "scaler", "grad_scaler", "ema",
+};
+
+/* Keys under which a model's state dict is commonly saved. */
+static const char *const wrapper_keys[] = {
+	"model", "state_dict", "module", "model_state_dict", "app",
+	"app_state", "network", "net", "model_state",
+};
+
+/* Components that wrappers insert into names; no module is called so. */
+static const char *const inserted[] = {
+	"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.",
+};
+
+static bool is_one_of(const char *const *list, size_t nr, const char *s,
+		      size_t len)
+{
+	for (size_t i = 0; i < nr; i++)
+		if (strlen(list[i]) == len && !memcmp(list[i], s, len))
+			return true;
+	return false;
+}
+
+/*
+ * Where the format kept no structure only "optimizer." is trusted to say so:
+ * a model may well call a module of its own "opt" or "ema".
+ */
+static bool trainer_state(const struct ck_image *img, uint32_t t,
+			  unsigned level)
+{
+	static const char flat[] = "optimizer.";
+	struct ck_nest_part part = ck_nest_part(img, t, level);
+
+	if (img->tensors[t].path == CK_NONE)
+		return part.len > sizeof(flat) - 1 &&
+		       !memcmp(part.key, flat, sizeof(flat) - 1);
+	return part.key && is_one_of(trainer_keys, CK_ARRAY_LEN(trainer_keys),
+				     part.key, part.len);
+}
+
+struct pick {
+	const struct ck_image *img;
+	uint32_t *held;
+	uint32_t nr;
+	unsigned level; /* wrapping keys taken off */
+	struct ck_str taken; /* they, joined by dots */
+};
+
+static void drop_trainer_state(struct pick *p)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < p->nr; i++)
+		if (!trainer_state(p->img, p->held[i], p->level))
+			p->held[kept++] = p->held[i];
+	p->nr = kept;
+}
+
+/* Whether all that is left lies below one key that wraps models. */
+static bool take_wrapper(struct pick *p)
+{
+	struct ck_nest_part first, part;
+
+	if (!p->nr || ck_nest_depth(p->img, p->held[0]) < p->level + 2)
+		return false;
+	first = ck_nest_part(p->img, p->held[0], p->level);
+	if (!first.key || !is_one_of(wrapper_keys, CK_ARRAY_LEN(wrapper_keys),
+				     first.key, first.len))
+		return false;
+	for (uint32_t i = 1; i < p->nr; i++) {
+		if (ck_nest_depth(p->img, p->held[i]) < p->level + 2)
+			return false;
+		part = ck_nest_part(p->img, p->held[i], p->level);
+		if (ck_nest_cmp_part(&first, &part))
+			return false;
+	}
+	ck_str_add(&p->taken, first.key, first.len);
+	ck_str_puts(&p->taken, ".");
+	p->level++;
+	return true;
+}
+
+/* The name from @level on, parts joined by dots. */
+static void add_rest(struct ck_str *s, const struct ck_image *img, uint32_t t,
+		     unsigned level)
+{
+	unsigned depth = ck_nest_depth(img, t);
+
+	for (unsigned i = level; i < depth; i++) {
+		struct ck_nest_part part = ck_nest_part(img, t, i);
+
+		if (i > level)
+			ck_str_puts(s, ".");
+		if (part.key)
+			ck_str_add(s, part.key, part.len);
+		else
+			ck_str_fmt(s, "%" PRIu64, part.index);
+	}
+}
+
+/* Removes @what wherever it begins a component of s[from..]. */
+static bool cut_component(struct ck_str *s, size_t from, const char *what)
+{
+	size_t n = strlen(what);
+	bool cut = false;
+
+	for (size_t i = from; i + n <= s->len;) {
+		if ((i == from || s->v[i - 1] == '.') &&
+		    !memcmp(s->v + i, what, n)) {
+			memmove(s->v + i, s->v + i + n, s->len - i - n + 1);
+			s->len -= n;
+			cut = true;
+		} else {
+			i++;
+		}
+	}
+	return cut;
+}
+
+static bool cut_inserted(struct ck_str *s, size_t from)
+{
+	bool cut = false;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(inserted); i++)
+		cut |= cut_component(s, from, inserted[i]);
+	return cut;
+}
+
+static bool all_begin_with(const struct ck_hf_names *n, const char *prefix)
+{
+	size_t len = strlen(prefix);
+
+	for (uint32_t i = 0; i < n->nr; i++)
+		if (n->v[i].name_len <= len ||
+		    memcmp(n->v[i].name, prefix, len) != 0)
+			return false;
+	return n->nr > 0;
+}
+
+static void cut_prefix(struct ck_hf_names *n, const char *prefix)
+{
+	size_t len = strlen(prefix);
+
+	for (uint32_t i = 0; i < n->nr; i++) {
+		struct ck_merged_tensor *m = &n->v[i];
+
+		if (m->name_len > len && !memcmp(m->name, prefix, len)) {
+			m->name += len;
+			m->name_len -= len;
+		}
+	}
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+	const struct ck_merged_tensor *a = pa, *b = pb;
+	int cmp = memcmp(a->name, b->name, CK_MIN(a->name_len, b->name_len));
+
+	if (cmp)
+		return cmp;
+	if (a->name_len != b->name_len)
+		return a->name_len < b->name_len ? -1 : 1;
+	return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+static bool same_name(const struct ck_merged_tensor *a,
+		      const struct ck_merged_tensor *b)
+{
+	return a->name_len == b->name_len &&
+	       !memcmp(a->name, b->name, a->name_len);
+}
+
+/* Takes every tensor out that shares its new name with another. */
+static int drop_clashes(struct ck_hf_names *n)
+{
+	uint32_t kept = 0;
+
+	qsort(n->v, n->nr, sizeof(*n->v), by_name);
+	n->clash = calloc((size_t)n->nr + 1, sizeof(*n->clash));
+	if (!n->clash)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n->nr; i++) {
+		bool before = i && same_name(&n->v[i], &n->v[i - 1]);
+		bool after = i + 1 < n->nr && same_name(&n->v[i], &n->v[i + 1]);
+
+		if (before || after) {
+			n->clash[n->nr_clash].tensor = n->v[i].tensor;
+			n->clash[n->nr_clash++].other =
+				n->v[after ? i + 1 : i - 1].tensor;
+		}
+	}
+	for (uint32_t i = 0, c = 0; i < n->nr; i++) {
+		if (c < n->nr_clash && n->clash[c].tensor == n->v[i].tensor)
+			c++;
+		else
+			n->v[kept++] = n->v[i];
+	}
+	n->nr = kept;
+	return 0;
+}
+
+/* Writes all names into one text; offsets first, for it moves as it grows. */
+static int write_names(struct ck_hf_names *n, struct pick *p, bool plain,
+		       bool *cut)
+{
+	struct ck_str text = { 0 };
+
+	for (uint32_t i = 0; i < p->nr; i++) {
+		size_t from = text.len, len;
+		const char *name;
+
+		if (p->level) {
+			add_rest(&text, p->img, p->held[i], p->level);
+		} else {
+			name = ck_image_str(
+				p->img, p->img->tensors[p->held[i]].name, &len);
+			ck_str_add(&text, name, len);
+		}
+		if (!plain && !text.failed)
+			*cut |= cut_inserted(&text, from);
+		n->v[i].tensor = p->held[i];
+		n->v[i].name = (const char *)from;
+		n->v[i].name_len = text.len - from;
+	}
+	n->nr = p->nr;
+	n->text = text.v;
+	for (uint32_t i = 0; i < n->nr; i++)
+		n->v[i].name = n->text + (size_t)n->v[i].name;
+	return text.failed ? -ENOMEM : 0;
+}
+
+static int name_all(struct ck_hf_names *n, struct pick *p, const char *prefix)
+{
+	bool cut = false;
+	int ret;
+
+	drop_trainer_state(p);
+	while (!prefix && take_wrapper(p))
+		drop_trainer_state(p);
+	ret = write_names(n, p, prefix != NULL, &cut);
+	if (ret)
+		return ret;
+	if (prefix) {
+		cut_prefix(n, prefix);
+		ck_str_fmt(&n->rule, "prefix \"%s\" (strip-prefix)", prefix);
+	} else {
+		if (p->taken.len)
+			ck_str_fmt(&n->rule, "wrapping key \"%s\"", p->taken.v);
+		if (cut)
+			ck_str_fmt(&n->rule, "%swrappers inside names",
+				   n->rule.len ? ", " : "");
+		if (all_begin_with(n, "module.")) {
+			cut_prefix(n, "module.");
+			ck_str_fmt(&n->rule, "%sprefix \"module.\" of all",
+				   n->rule.len ? ", " : "");
+		}
+		if (!n->rule.len)
+			ck_str_puts(&n->rule, "nothing");
+	}
+	return n->rule.failed || p->taken.failed ? -ENOMEM : drop_clashes(n);
+}
+
+int ck_hf_names_make(struct ck_hf_names *out, const struct ck_image *img,
+		     uint32_t first, uint32_t nr, const struct ck_opts *opts,
+		     struct ck_err *err)
+{
+	struct pick p = { .img = img, .nr = nr };
+	int ret = -ENOMEM;
+
+	*out = (struct ck_hf_names){ 0 };
+	out->v = calloc((size_t)nr + 1, sizeof(*out->v));
+	p.held = calloc((size_t)nr + 1, sizeof(*p.held));
+	for (uint32_t i = 0; p.held && i < nr; i++)
+		p.held[i] = first + i;
+	if (out->v && p.held)
+		ret = name_all(out, &p, ck_opts_get(opts, "strip-prefix"));
+	free(p.held);
+	ck_str_free(&p.taken);
+	if (ret) {
+		ck_hf_names_free(out);
+		return ck_fail(err, ENOMEM, "no memory for %u names", nr);
+	}
+	return 0;
+}
+
+void ck_hf_names_free(struct ck_hf_names *n)
+{
+	free(n->v);
+	free(n->text);
+	free(n->clash);
+	ck_str_free(&n->rule);
+	*n = (struct ck_hf_names){ 0 };
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view_hf.c - hf/: a directory that from_pretrained opens
+ *
+ *   model.safetensors                        where one file holds it all, else
+ *   model-00001-of-0000N.safetensors ...     at most -o hf-shard-size= each
+ *   model.safetensors.index.json             which name is in which file
+ *   config.json, tokenizer.json, ...         as found beside the checkpoint, or
+ *                                            in -o config=DIR
+ *
+ * Only the model's tensors, under the model's own names: hf_names.h.
+ */
+#include "core/view/hf_names.h"
+#include "core/view/lazy.h"
+#include "core/view/metadata.h"
+#include "core/view/view.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/io/root.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHARD_SIZE UINT64_C(5000000000) /* what huggingface_hub writes */
+#define MAX_EXTRAS 64
+
+struct extra {
+	char *name;
+	int fd;
+	uint64_t size;
+};
+
+struct hf_view {
+	struct ck_view base;
+	struct ck_hf_names names;
+	uint64_t shard_size;
+	struct extra extra[MAX_EXTRAS];
+	uint32_t nr_extra;
+	/* made at first look: */
+	struct ck_lazy lazy;
+	struct ck_compose *file; /* shards, then the index if there are two */
+	uint32_t nr_file, nr_shards;
+};
+
+/* What loaders look for beside the weights; never weights themselves. */
+static bool is_extra(const char *name)
+{
+	static const char *const patterns[] = {
+		"config.json",	   "generation_config.json",
+		"tokenizer*",	   "vocab*",
+		"merges.txt",	   "special_tokens_map.json",
+		"added_tokens.json", "preprocessor_config.json",
+		"processor_config.json", "chat_template*",
+		"spiece.model",	   "sentencepiece*.model",
+		"modules.json",	   "README.md",
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(patterns); i++)
+		if (!fnmatch(patterns[i], name, FNM_PERIOD))
+			return true;
+	return false;
+}
+
+static void take_extra(struct hf_view *v, const struct ck_root *root,
+		       const char *name)
+{
+	struct extra *e = &v->extra[v->nr_extra];
+	struct stat st;
+	int fd;
+
+	if (v->nr_extra == MAX_EXTRAS || !is_extra(name) ||
+	    ck_root_open_file(root, name, &fd, &st, NULL))
+		return;
+	e->name = strdup(name);
+	e->fd = fd;
+	e->size = (uint64_t)st.st_size;
+	if (e->name)
+		v->nr_extra++;
+	else
+		close(fd);
+}
+
+static int extra_order(const void *a, const void *b)
+{
+	return strcmp(((const struct extra *)a)->name,
+		      ((const struct extra *)b)->name);
+}
+
+static int take_extras_of(struct hf_view *v, const struct ck_root *root,
+			  struct ck_err *err)
+{
+	ck_auto_dir DIR *d = NULL;
+	struct dirent *entry;
+	int fd, ret = ck_root_open_dir(root, "", &fd, err);
+
+	if (ret)
+		return ret;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return ck_fail(err, errno, "%s: %m", root->path);
+	}
+	while ((entry = readdir(d)))
+		take_extra(v, root, entry->d_name);
+	qsort(v->extra, v->nr_extra, sizeof(v->extra[0]), extra_order);
+	return 0;
+}
+
+static int take_extras(struct hf_view *v, const struct ck_opts *opts,
+		       struct ck_err *err)
+{
+	const char *config = ck_opts_get(opts, "config");
+	struct ck_root root;
+	int ret;
+
+	if (!config) {
+		if (ck_ckpt_root(v->base.ck)->only)
+			return 0; /* one file was given: only that is ours */
+		return take_extras_of(v, ck_ckpt_root(v->base.ck), err);
+	}
+	ret = ck_root_open(&root, config, opts, err);
+	if (ret)
+		return ck_wrap(err, ret, "config=%s", config);
+	ret = take_extras_of(v, &root, err);
+	ck_root_close(&root);
+	return ret;
+}
+
+/* How many of names.v[from..] go into one shard: at least one. */
+static uint32_t shard_end(const struct hf_view *v, uint32_t from)
+{
+	const struct ck_tensor *tensors = v->base.img->tensors;
+	uint64_t size = 0;
+	uint32_t i = from;
+
+	for (; i < v->names.nr; i++) {
+		uint64_t next = tensors[v->names.v[i].tensor].size;
+
+		if (i > from && size + next > v->shard_size)
+			break;
+		size += next;
+	}
+	return i;
+}
+
+static void shard_name(const struct hf_view *v, uint32_t i, char out[64])
+{
+	if (v->nr_shards == 1)
+		snprintf(out, 64, "model.safetensors");
+	else
+		snprintf(out, 64, "model-%05u-of-%05u.safetensors", i + 1,
+			 v->nr_shards);
+}
+
+static int make_shards(struct hf_view *v, struct ck_str *map, uint64_t *total,
+		       struct ck_err *err)
+{
+	ck_auto_str struct ck_str metadata = { 0 };
+	int ret = ck_metadata_make(v->base.ck, v->base.tree, &metadata, err);
+	uint32_t from = 0;
+
+	for (uint32_t i = 0; i < v->nr_shards && !ret; i++) {
+		struct ck_merged_in in = { .img = v->base.img,
+					   .metadata = metadata.v,
+					   .metadata_len = metadata.len,
+					   .v = v->names.v + from };
+		char name[64];
+
+		in.nr = shard_end(v, from) - from;
+		ret = ck_merged_make(&v->file[i], &in, err);
+		shard_name(v, i, name);
+		for (uint32_t k = 0; k < in.nr; k++) {
+			ck_str_puts(map, map->len ? ",\n    " : "    ");
+			ck_str_json(map, in.v[k].name, in.v[k].name_len);
+			ck_str_fmt(map, ": \"%s\"", name);
+			*total += v->base.img->tensors[in.v[k].tensor].size;
+		}
+		from += in.nr;
+	}
+	return ret;
+}
+
+static int make_all(struct ck_compose *unused, void *ctx, struct ck_err *err)
+{
+	ck_auto_str struct ck_str map = { 0 }, index = { 0 };
+	struct hf_view *v = ctx;
+	struct ck_merged_in all = { .img = v->base.img,
+				    .v = v->names.v,
+				    .nr = v->names.nr };
+	uint64_t total = 0;
+	int ret;
+
+	(void)unused;
+	ck_merged_sort(&all);
+	for (uint32_t from = 0; from < v->names.nr; v->nr_shards++)
+		from = shard_end(v, from);
+	v->nr_file = v->nr_shards + (v->nr_shards > 1);
+	v->file = calloc(v->nr_file, sizeof(*v->file));
+	if (!v->file)
+		return ck_fail(err, ENOMEM, "no memory for hf/");
+	for (uint32_t i = 0; i < v->nr_file; i++)
+		v->file[i] = (struct ck_compose)CK_COMPOSE_INIT;
+	ret = make_shards(v, &map, &total, err);
+	if (ret || v->nr_shards == 1)
+		return ret;
+	ck_str_fmt(&index, "{\n  \"metadata\": {\"total_size\": %" PRIu64
+		   "},\n  \"weight_map\": {\n", total);
+	ck_str_add(&index, map.v, map.len);
+	ck_str_puts(&index, "\n  }\n}\n");
+	v->file[v->nr_shards].failed = map.failed || index.failed;
+	ck_compose_bytes(&v->file[v->nr_shards], index.v, index.len);
+	return ck_compose_done(&v->file[v->nr_shards], err);
+}
+
+/* The shards and the index; 0 where they cannot be made. */
+static uint32_t files(const struct ck_view *base)
+{
+	struct hf_view *v = (struct hf_view *)base;
+
+	return ck_lazy_get(&v->lazy, NULL) ? v->nr_file : 0;
+}
+
+static void hf_close(struct ck_view *base)
+{
+	struct hf_view *v = (struct hf_view *)base;
+
+	for (uint32_t i = 0; v->file && i < v->nr_file; i++)
+		ck_compose_free(&v->file[i]);
+	free(v->file);
+	for (uint32_t i = 0; i < v->nr_extra; i++) {
+		free(v->extra[i].name);
+		close(v->extra[i].fd);
+	}
+	ck_lazy_free(&v->lazy);
+	ck_hf_names_free(&v->names);
+	free(v);
+}
+
+static void leave_out_clashes(struct hf_view *v)
+{
+	const struct ck_image *img = v->base.img;
+
+	for (uint32_t i = 0; i < v->names.nr_clash; i++) {
+		const struct ck_hf_clash *c = &v->names.clash[i];
+		char why[512];
+
+		snprintf(why, sizeof(why),
+			 "%.200s would have the same name once prefixes are taken off",
+			 ck_image_str(img, img->tensors[c->other].name, NULL));
+		ck_view_leave_out(&v->base, c->tensor, why);
+	}
+}
+
+static void leave_out_unholdable(struct hf_view *v)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < v->names.nr; i++) {
+		const struct ck_merged_tensor *m = &v->names.v[i];
+		const char *why = ck_merged_refuses(v->base.img, m->tensor,
+						    m->name, m->name_len);
+
+		if (why)
+			ck_view_leave_out(&v->base, m->tensor, why);
+		else
+			v->names.v[kept++] = *m;
+	}
+	v->names.nr = kept;
+}
+
+static int fill(struct hf_view *v, const struct ck_opts *opts,
+		struct ck_err *err)
+{
+	const char *size = ck_opts_get(opts, "hf-shard-size");
+	int ret = ck_hf_names_make(&v->names, v->base.img, v->base.first,
+				   v->base.nr, opts, err);
+
+	if (ret)
+		return ret;
+	v->shard_size = SHARD_SIZE;
+	if (size && !ck_opts_size(size, &v->shard_size))
+		return ck_fail(err, EINVAL, "hf-shard-size=%s: not a size",
+			       size);
+	leave_out_clashes(v);
+	leave_out_unholdable(v);
+	return take_extras(v, opts, err);
+}
+
+static int hf_open(struct ck_view **out, const struct ck_view *base,
+		   const struct ck_opts *opts, struct ck_err *err)
+{
+	struct hf_view *v = calloc(1, sizeof(*v));
+	int ret;
+
+	if (!v)
+		return ck_fail(err, ENOMEM, "no memory for hf/");
+	v->base = *base;
+	ck_lazy_init(&v->lazy, make_all, v);
+	ret = fill(v, opts, err);
+	if (ret || !v->names.nr) {
+		hf_close(&v->base);
+		return ret;
+	}
+	*out = &v->base;
+	return 0;
+}
+
+static uint32_t hf_nr(const struct ck_view *base)
+{
+	return files(base) + ((const struct hf_view *)base)->nr_extra;
+}
+
+static bool hf_file(const struct ck_view *base, uint32_t i,
+		    struct ck_vfile *out)
+{
+	const struct hf_view *v = (const struct hf_view *)base;
+	uint32_t nr = files(base);
+	char name[64] = "model.safetensors.index.json";
+
+	if (i >= nr + v->nr_extra)
+		return false;
+	if (i < nr) {
+		if (i < v->nr_shards)
+			shard_name(v, i, name);
+		return ck_compose_vfile(&v->file[i], name, out);
+	}
+	snprintf(out->name, sizeof(out->name), "%s", v->extra[i - nr].name);
+	out->size = v->extra[i - nr].size;
+	out->newest = out->tensor = CK_NONE;
+	return true;
+}
+
+static uint32_t hf_find(const struct ck_view *v, const char *name, size_t len)
+{
+	struct ck_vfile file;
+
+	for (uint32_t i = 0; hf_file(v, i, &file); i++)
+		if (strlen(file.name) == len && !memcmp(file.name, name, len))
+			return i;
+	return CK_NONE;
+}
+
+static void hf_at(const struct ck_view *base, uint32_t i, uint64_t off,
+		  struct ck_span *out)
+{
+	const struct hf_view *v = (const struct hf_view *)base;
+	uint32_t nr = files(base);
+
+	if (i < nr) {
+		ck_compose_at(&v->file[i], off, out);
+		return;
+	}
+	out->kind = CK_SPAN_MADE;
+	out->ref = CK_NONE;
+	out->off = off;
+	out->len = v->extra[i - nr].size - off;
+}
+
+static int hf_made(const struct ck_view *base, uint32_t i, void *buf,
+		   uint64_t len, uint64_t off, struct ck_err *err)
+{
+	const struct hf_view *v = (const struct hf_view *)base;
+	uint32_t nr = files(base);
+	ssize_t got;
+
+	if (i < nr)
+		return ck_compose_made(&v->file[i], buf, len, off, err);
+	got = pread(v->extra[i - nr].fd, buf, len, (off_t)off);
+	if (got >= 0 && (uint64_t)got == len)
+		return 0;
+	return ck_fail(err, EIO, "%s: %s", v->extra[i - nr].name,
+		       got < 0 ? strerror(errno) : "shorter than it was");
+}
+
+const struct ck_view_ops ck_view_hf = {
+	.name = "hf",
+	.is_dir = true,
+	.open = hf_open,
+	.close = hf_close,
+	.nr = hf_nr,
+	.file = hf_file,
+	.find = hf_find,
+	.at = hf_at,
+	.made = hf_made,
+};
