@@ -17,6 +17,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/size.h"
 #include "core/io/root.h"
 
 #include <dirent.h>
@@ -278,16 +279,12 @@ static void leave_out_unholdable(struct hf_view *v)
 static int fill(struct hf_view *v, const struct ck_opts *opts,
 		struct ck_err *err)
 {
-	const char *size = ck_opts_get(opts, "hf-shard-size");
 	int ret = ck_hf_names_make(&v->names, v->base.img, v->base.first,
 				   v->base.nr, opts, err);
 
 	if (ret)
 		return ret;
-	v->shard_size = SHARD_SIZE;
-	if (size && !ck_opts_size(size, &v->shard_size))
-		return ck_fail(err, EINVAL, "hf-shard-size=%s: not a size",
-			       size);
+	v->shard_size = ck_opts_size(opts, "hf-shard-size", SHARD_SIZE);
 	leave_out_clashes(v);
 	leave_out_unholdable(v);
 	return take_extras(v, opts, err);
