@@ -8,9 +8,9 @@
  *   config.json, tokenizer.json, ...         as found beside the checkpoint, or
  *                                            in -o config=DIR
  *
- * Only the model's tensors, under the model's own names: hf_names.h.
+ * Only the model's tensors, under the model's own names: model_names.h.
  */
-#include "core/view/hf_names.h"
+#include "core/view/model_names.h"
 #include "core/view/lazy.h"
 #include "core/view/metadata.h"
 #include "core/view/view.h"
@@ -40,7 +40,7 @@ struct extra {
 
 struct hf_view {
 	struct ck_view base;
-	struct ck_hf_names names;
+	struct ck_model_names names;
 	uint64_t shard_size;
 	struct extra extra[MAX_EXTRAS];
 	uint32_t nr_extra;
@@ -240,7 +240,7 @@ static void hf_close(struct ck_view *base)
 		close(v->extra[i].fd);
 	}
 	ck_lazy_free(&v->lazy);
-	ck_hf_names_free(&v->names);
+	ck_model_names_free(&v->names);
 	free(v);
 }
 
@@ -249,7 +249,7 @@ static void leave_out_clashes(struct hf_view *v)
 	const struct ck_image *img = v->base.img;
 
 	for (uint32_t i = 0; i < v->names.nr_clash; i++) {
-		const struct ck_hf_clash *c = &v->names.clash[i];
+		const struct ck_model_clash *c = &v->names.clash[i];
 		char why[512];
 
 		snprintf(why, sizeof(why),
@@ -279,7 +279,7 @@ static void leave_out_unholdable(struct hf_view *v)
 static int fill(struct hf_view *v, const struct ck_opts *opts,
 		struct ck_err *err)
 {
-	int ret = ck_hf_names_make(&v->names, v->base.img, v->base.first,
+	int ret = ck_model_names_make(&v->names, v->base.img, v->base.first,
 				   v->base.nr, opts, err);
 
 	if (ret)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf_names.c - from saved names to the model's own; the header says the rule
+ * model_names.c - from saved names to the model's own; the header says the rule
  */
-#include "core/view/hf_names.h"
+#include "core/view/model_names.h"
 
 #include "core/base/check.h"
 #include "core/view/nest.h"
@@ -145,7 +145,7 @@ static bool cut_inserted(struct ck_str *s, size_t from)
 	return cut;
 }
 
-static bool all_begin_with(const struct ck_hf_names *n, const char *prefix)
+static bool all_begin_with(const struct ck_model_names *n, const char *prefix)
 {
 	size_t len = strlen(prefix);
 
@@ -156,7 +156,7 @@ static bool all_begin_with(const struct ck_hf_names *n, const char *prefix)
 	return n->nr > 0;
 }
 
-static void cut_prefix(struct ck_hf_names *n, const char *prefix)
+static void cut_prefix(struct ck_model_names *n, const char *prefix)
 {
 	size_t len = strlen(prefix);
 
@@ -190,7 +190,7 @@ static bool same_name(const struct ck_merged_tensor *a,
 }
 
 /* Takes every tensor out that shares its new name with another. */
-static int drop_clashes(struct ck_hf_names *n)
+static int drop_clashes(struct ck_model_names *n)
 {
 	uint32_t kept = 0;
 
@@ -219,7 +219,7 @@ static int drop_clashes(struct ck_hf_names *n)
 }
 
 /* Writes all names into one text; offsets first, for it moves as it grows. */
-static int write_names(struct ck_hf_names *n, struct pick *p, bool plain,
+static int write_names(struct ck_model_names *n, struct pick *p, bool plain,
 		       bool *cut)
 {
 	struct ck_str text = { 0 };
@@ -248,7 +248,7 @@ static int write_names(struct ck_hf_names *n, struct pick *p, bool plain,
 	return text.failed ? -ENOMEM : 0;
 }
 
-static int name_all(struct ck_hf_names *n, struct pick *p, const char *prefix)
+static int name_all(struct ck_model_names *n, struct pick *p, const char *prefix)
 {
 	bool cut = false;
 	int ret;
@@ -279,14 +279,14 @@ static int name_all(struct ck_hf_names *n, struct pick *p, const char *prefix)
 	return n->rule.failed || p->taken.failed ? -ENOMEM : drop_clashes(n);
 }
 
-int ck_hf_names_make(struct ck_hf_names *out, const struct ck_image *img,
+int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
 		     uint32_t first, uint32_t nr, const struct ck_opts *opts,
 		     struct ck_err *err)
 {
 	struct pick p = { .img = img, .nr = nr };
 	int ret = -ENOMEM;
 
-	*out = (struct ck_hf_names){ 0 };
+	*out = (struct ck_model_names){ 0 };
 	out->v = calloc((size_t)nr + 1, sizeof(*out->v));
 	p.held = calloc((size_t)nr + 1, sizeof(*p.held));
 	for (uint32_t i = 0; p.held && i < nr; i++)
@@ -296,17 +296,17 @@ int ck_hf_names_make(struct ck_hf_names *out, const struct ck_image *img,
 	free(p.held);
 	ck_str_free(&p.taken);
 	if (ret) {
-		ck_hf_names_free(out);
+		ck_model_names_free(out);
 		return ck_fail(err, ENOMEM, "no memory for %u names", nr);
 	}
 	return 0;
 }
 
-void ck_hf_names_free(struct ck_hf_names *n)
+void ck_model_names_free(struct ck_model_names *n)
 {
 	free(n->v);
 	free(n->text);
 	free(n->clash);
 	ck_str_free(&n->rule);
-	*n = (struct ck_hf_names){ 0 };
+	*n = (struct ck_model_names){ 0 };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf_names.h - which tensors are the model's, and what the model calls them
+ * model_names.h - which tensors are the model's, and what the model calls them
  *
  * Trainers save {"model": weights, "optimizer": ...}; loaders want the model's
  * own names.  A wrapping key is taken off only where the saved structure (the
@@ -8,29 +8,29 @@
  * is no optimizer or trainer state lies below it.  A model whose own names
  * begin with "model." recorded them as one part, and keeps them.
  */
-#ifndef CK_HF_NAMES_H
-#define CK_HF_NAMES_H
+#ifndef CK_MODEL_NAMES_H
+#define CK_MODEL_NAMES_H
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/base/str.h"
 #include "core/view/merged.h"
 
-struct ck_hf_names {
+struct ck_model_names {
 	struct ck_merged_tensor *v; /* the model's tensors; names in @text */
 	uint32_t nr;
 	char *text;
 	struct ck_str rule; /* what was done, in words, one line */
-	struct ck_hf_clash {
+	struct ck_model_clash {
 		uint32_t tensor, other; /* both would get the same name */
 	} *clash;
 	uint32_t nr_clash;
 };
 
 /* Tensors [first, first + nr) of @img; option strip-prefix decides if given. */
-int ck_hf_names_make(struct ck_hf_names *out, const struct ck_image *img,
+int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
 		     uint32_t first, uint32_t nr, const struct ck_opts *opts,
 		     struct ck_err *err);
-void ck_hf_names_free(struct ck_hf_names *n);
+void ck_model_names_free(struct ck_model_names *n);
 
 #endif
