@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_set.c - which torch.save files of a folder belong together
+ *
+ * By names only, and by the first bytes of a file that stands alone.
+ */
+#include "core/format/torch_set.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/format/torch_save.h"
+#include "core/parse/json.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX "pytorch_model.bin.index.json"
+
+bool ck_torch_set_is_name(const char *name)
+{
+	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++) {
+		size_t n = strlen(suffix[i]);
+
+		if (len > n && !strcmp(name + len - n, suffix[i]))
+			return true;
+	}
+	return false;
+}
+
+void ck_torch_set_free(struct ck_torch_set *set)
+{
+	for (size_t i = 0; i < set->nr; i++)
+		free(set->name[i]);
+	free(set->name);
+	*set = (struct ck_torch_set){ 0 };
+}
+
+static int add(struct ck_torch_set *set, const char *name, struct ck_err *err)
+{
+	if (set->nr == set->room) {
+		size_t room = set->room ? 2 * set->room : 8;
+		char **grown = reallocarray(set->name, room, sizeof(*grown));
+
+		if (!grown)
+			return ck_fail(err, ENOMEM, "no memory for names");
+		set->name = grown;
+		set->room = room;
+	}
+	set->name[set->nr] = strdup(name);
+	if (!set->name[set->nr])
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	set->nr++;
+	return 0;
+}
+
+static bool is_torch(const struct ck_dir *dir, const char *name)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	char head[16];
+
+	return !ck_dir_open(dir, name, &s, NULL) &&
+	       s->st.st_size >= (off_t)sizeof(head) &&
+	       !ck_source_read(s, head, sizeof(head), 0, NULL) &&
+	       ck_torch_save_magic(head, sizeof(head));
+}
+
+static int text_order(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int from_index(struct ck_torch_set *set, const struct ck_dir *dir,
+		      struct ck_err *err)
+{
+	ck_auto_free char *text = NULL;
+	ck_auto_json json_t *json = NULL;
+	const char *key;
+	json_t *file, *map;
+	size_t len, kept = 0;
+	int ret = ck_dir_slurp(dir, INDEX, CK_MAX_HEADER, &text, &len, err);
+
+	if (!ret)
+		ret = ck_json_parse(&json, text, len, err);
+	if (ret)
+		return ck_wrap(err, ret, INDEX);
+	map = json_object_get(json, "weight_map");
+	if (!json_is_object(map))
+		return ck_fail(err, EINVAL, INDEX
+			       ": expected an object \"weight_map\"");
+	json_object_foreach(map, key, file) {
+		if (!json_is_string(file))
+			return ck_fail(err, EINVAL, INDEX
+				       ": \"%s\" names no file", key);
+		ret = add(set, json_string_value(file), err);
+		if (ret)
+			return ret;
+	}
+	if (set->nr)
+		qsort(set->name, set->nr, sizeof(*set->name), text_order);
+	for (size_t i = 0; i < set->nr; i++) {
+		if (kept && !strcmp(set->name[kept - 1], set->name[i]))
+			free(set->name[i]);
+		else
+			set->name[kept++] = set->name[i];
+	}
+	set->nr = kept;
+	set->indexed = true;
+	return 0;
+}
+
+/* Where "rank<digits>" stands in a name; false: nowhere. */
+static bool rank_in(const char *name, size_t *before, size_t *after,
+		    unsigned long *rank)
+{
+	const char *at = strstr(name, "rank");
+	char *end;
+
+	while (at && !isdigit((unsigned char)at[4 + (at[4] == '_')]))
+		at = strstr(at + 4, "rank");
+	if (!at)
+		return false;
+	*before = (size_t)(at - name);
+	*rank = strtoul(at + 4 + (at[4] == '_'), &end, 10);
+	*after = (size_t)(end - name);
+	return true;
+}
+
+static int rank_order(const void *a, const void *b)
+{
+	size_t x, y;
+	unsigned long ra = 0, rb = 0;
+
+	rank_in(*(char *const *)a, &x, &y, &ra);
+	rank_in(*(char *const *)b, &x, &y, &rb);
+	return ra < rb ? -1 : ra > rb;
+}
+
+/* Whether all names are the same but for the number of the rank. */
+static bool one_a_rank(const struct ck_torch_set *set)
+{
+	size_t b0, a0, b, a;
+	unsigned long rank;
+
+	if (set->nr < 2 || !rank_in(set->name[0], &b0, &a0, &rank))
+		return false;
+	for (size_t i = 1; i < set->nr; i++)
+		if (!rank_in(set->name[i], &b, &a, &rank) || b != b0 ||
+		    memcmp(set->name[0], set->name[i], b) != 0 ||
+		    strcmp(set->name[0] + a0, set->name[i] + a) != 0)
+			return false;
+	return true;
+}
+
+/* A trainer's own state, as transformers, accelerate and others call it. */
+static bool is_trainer_file(const char *name)
+{
+	static const char *const begin[] = { "training_args", "optimizer",
+					     "scheduler",     "rng_state",
+					     "random_states", "scaler",
+					     "sampler",	      "custom_checkpoint" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
+		if (!strncmp(name, begin[i], strlen(begin[i])))
+			return true;
+	return false;
+}
+
+/* Whether weights lie beside the trainer's files in another form. */
+static bool has_other_form(const struct ck_dir_list *l)
+{
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *dot = strrchr(l->v[i].name, '.');
+
+		if (dot && (!strcmp(dot, ".safetensors") ||
+			    !strcmp(dot, ".metadata") ||
+			    !strcmp(dot, ".distcp")))
+			return true;
+	}
+	return false;
+}
+
+static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
+		     const struct ck_dir_list *l, bool trainer,
+		     struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < l->nr && !ret; i++)
+		if (!l->v[i].is_dir && ck_torch_set_is_name(l->v[i].name) &&
+		    (trainer || !is_trainer_file(l->v[i].name)) &&
+		    is_torch(dir, l->v[i].name))
+			ret = add(set, l->v[i].name, err);
+	return ret;
+}
+
+static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
+		      struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	int ret = ck_dir_list(dir, "", &l, err);
+
+	if (!ret)
+		ret = add_named(set, dir, &l, !has_other_form(&l), err);
+	if (ret || set->nr < 2)
+		return ret;
+	set->ranks = one_a_rank(set);
+	if (set->ranks)
+		qsort(set->name, set->nr, sizeof(*set->name), rank_order);
+	else
+		ck_torch_set_free(set);
+	return 0;
+}
+
+int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
+		      struct ck_err *err)
+{
+	if (dir->only)
+		return is_torch(dir, dir->only) ? add(set, dir->only, err) : 0;
+	if (ck_dir_has(dir, INDEX))
+		return from_index(set, dir, err);
+	return from_names(set, dir, err);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_set.h - which torch.save files of a folder belong together
+ */
+#ifndef CK_TORCH_SET_H
+#define CK_TORCH_SET_H
+
+#include "core/base/err.h"
+#include "core/format/dir.h"
+
+#include <stdbool.h>
+
+struct ck_torch_set {
+	char **name; /* nr of them, sorted (ranks: by number) */
+	size_t nr, room;
+	bool indexed; /* an index names them */
+	bool ranks; /* one a rank: same keys, pieces of the same tensors */
+};
+
+/*
+ * nr is 0 where the folder has none, or several that do not belong together:
+ * each of those is a checkpoint of its own.
+ */
+int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
+		      struct ck_err *err);
+void ck_torch_set_free(struct ck_torch_set *set);
+/* Whether a name ends as such files do. */
+bool ck_torch_set_is_name(const char *name);
+
+#endif

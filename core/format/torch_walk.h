@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_walk.h - the leaves of an object that torch.save wrote
+ *
+ * Dicts, lists and tuples are walked, OrderedDict and defaultdict too; all
+ * else is a leaf: a tensor, or something that is shown as an object.  Names
+ * are the parts of the path joined by dots.  Iterative; shared containers are
+ * walked each time they are met, within a budget.
+ */
+#ifndef CK_TORCH_WALK_H
+#define CK_TORCH_WALK_H
+
+#include "core/base/err.h"
+#include "core/base/str.h"
+#include "core/catalog/builder.h"
+#include "core/parse/pickle.h"
+
+#define CK_TORCH_MAX_DEPTH 32
+
+struct ck_torch_leaf {
+	ck_pv value;
+	const char *name; /* valid during the call */
+	size_t name_len;
+	struct ck_path_part path[CK_TORCH_MAX_DEPTH];
+	unsigned depth;
+};
+
+typedef int (*ck_torch_leaf_fn)(void *ctx, const struct ck_torch_leaf *leaf,
+				struct ck_err *err);
+
+/* Stops at the first that does not return 0, and returns that. */
+int ck_torch_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
+		  void *ctx, struct ck_err *err);
+
+/* Whether @v calls torch.@name, whatever submodule it is in. */
+bool ck_torch_is_rebuild(const struct ck_pickle *p, ck_pv v);
+
+#endif
