@@ -256,6 +256,19 @@ void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
 	ck_late_dump(&ck->late, &ck->img, json, out);
 }
 
+void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
+			  const char *reason)
+{
+	const struct ck_late_problem p = {
+		.view = view,
+		.tensor = tensor,
+		.chunk = CK_NONE,
+		.reason = (char *)reason,
+	};
+
+	ck_late_add(&ck->late, &p);
+}
+
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck)
 {
 	return atomic_load(&ck->late.seq);

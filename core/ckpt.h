@@ -64,6 +64,11 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
  * bounded list, each appended once.  Text as dump.h makes it; @json or lines.
  */
 void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out);
+/*
+ * Adds to them that view @view, a name that lasts, leaves @tensor out.
+ */
+void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
+			  const char *reason);
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck); /* changes when it grows */
 
 #endif

@@ -23,7 +23,8 @@ void ck_late_free(struct ck_late *l)
 static bool known(const struct ck_late *l, const struct ck_late_problem *p)
 {
 	for (size_t i = l->nr; i-- > 0;)
-		if (l->v[i].chunk == p->chunk && l->v[i].tensor == p->tensor)
+		if (l->v[i].chunk == p->chunk &&
+		    l->v[i].tensor == p->tensor && l->v[i].view == p->view)
 			return true;
 	return false;
 }
@@ -58,12 +59,15 @@ void ck_late_add(struct ck_late *l, const struct ck_late_problem *p)
 		atomic_fetch_add(&l->seq, 1);
 }
 
-/* The file that a chunk lies in, in the end. */
+/* The file that a chunk lies in, in the end; NULL: none, or no chunk. */
 static const char *file_of(const struct ck_image *img, uint32_t chunk,
 			   size_t *len)
 {
-	const struct ck_src *src = &img->srcs[img->chunks[chunk].src];
+	const struct ck_src *src;
 
+	if (chunk == CK_NONE)
+		return NULL;
+	src = &img->srcs[img->chunks[chunk].src];
 	if (src->kind == CK_SRC_CODEC)
 		src = &img->srcs[src->parent];
 	return src->kind == CK_SRC_FILE ? ck_image_str(img, src->name, len) :
@@ -76,7 +80,8 @@ static void add_json(const struct ck_late_problem *p,
 	const char *text;
 	size_t len;
 
-	ck_str_puts(out, "{\"severity\": \"error\", \"tensor\": ");
+	ck_str_fmt(out, "{\"severity\": \"%s\", \"tensor\": ",
+		   p->view ? "note" : "error");
 	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
 	ck_str_json(out, text, len);
 	text = file_of(img, p->chunk, &len);
@@ -84,10 +89,15 @@ static void add_json(const struct ck_late_problem *p,
 		ck_str_puts(out, ", \"file\": ");
 		ck_str_json(out, text, len);
 	}
-	ck_str_fmt(out,
-		   ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64
-		   ", \"reason\": ",
-		   p->off, p->len);
+	if (p->view) {
+		ck_str_puts(out, ", \"view\": ");
+		ck_str_json(out, p->view, strlen(p->view));
+	} else {
+		ck_str_fmt(out,
+			   ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64,
+			   p->off, p->len);
+	}
+	ck_str_puts(out, ", \"reason\": ");
 	ck_str_json(out, p->reason, strlen(p->reason));
 	ck_str_puts(out, "}");
 }
@@ -111,7 +121,7 @@ static void add_line(const struct ck_late_problem *p,
 	const char *text;
 	size_t len;
 
-	ck_str_puts(out, "error: tensor ");
+	ck_str_puts(out, p->view ? "note: tensor " : "error: tensor ");
 	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
 	add_name(text, len, out);
 	text = file_of(img, p->chunk, &len);
@@ -119,8 +129,11 @@ static void add_line(const struct ck_late_problem *p,
 		ck_str_puts(out, ": file ");
 		add_name(text, len, out);
 	}
-	ck_str_fmt(out, ": bytes [%" PRIu64 ", %" PRIu64 "): %s\n", p->off,
-		   p->off + p->len, p->reason);
+	if (p->view)
+		ck_str_fmt(out, ": left out of %s: %s\n", p->view, p->reason);
+	else
+		ck_str_fmt(out, ": bytes [%" PRIu64 ", %" PRIu64 "): %s\n",
+			   p->off, p->off + p->len, p->reason);
 }
 
 void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,

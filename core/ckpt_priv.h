@@ -24,6 +24,7 @@ void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 #define CK_LATE_MAX 1024
 
 struct ck_late_problem {
+	const char *view; /* lasts; NULL: not about one, but about a chunk */
 	uint32_t tensor, chunk;
 	uint64_t off, len;
 	char *reason;
@@ -38,7 +39,7 @@ struct ck_late {
 };
 void ck_late_init(struct ck_late *l);
 void ck_late_free(struct ck_late *l);
-/* Copies @reason; the same tensor and chunk once. */
+/* Copies @reason; the same view, tensor and chunk once. */
 void ck_late_add(struct ck_late *l, const struct ck_late_problem *p);
 void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 		  struct ck_str *out);

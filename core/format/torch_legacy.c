@@ -261,7 +261,7 @@ static int place_all(struct ck_torch_save *ts, const struct ck_pickle *keys,
 int ck_torch_save_open_legacy(struct ck_torch_save *ts, struct ck_err *err)
 {
 	ck_auto_pickle struct ck_pickle *keys = NULL;
-	size_t used;
+	size_t used = 0;
 	int ret = read_five(ts, &keys, &used, err);
 
 	if (!ret)
