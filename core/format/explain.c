@@ -109,7 +109,7 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 	if (s->st.st_size >= (off_t)sizeof(head))
 		ck_source_read(s, head, sizeof(head), 0, NULL);
 	if (is_torch_head(head))
-		what = "a torch.save file, which is not supported yet";
+		what = "cut off, or no torch.save file after its first bytes";
 	else if (!memcmp(head, "GGUF", 4))
 		what = "a GGUF file, which is not supported";
 	else if (!strcmp(dir->only, ".metadata") ||
@@ -148,8 +148,9 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       dir->path, some.v ? some.v : "");
 	if (name_some(dir, &l, is_torch_file, &some))
 		return ck_fail(err, EINVAL,
-			       "no checkpoint found in %s: " EXPECTED
-			       "; torch.save files (%s) are not supported yet",
+			       "no checkpoint found in %s itself: its "
+			       "torch.save files (%s) do not belong together, "
+			       "give one of them",
 			       dir->path, some.v ? some.v : "");
 	return ck_fail(err, EINVAL, "no checkpoint found in %s: " EXPECTED,
 		       dir->path);
