@@ -112,7 +112,7 @@ wait_for() {
 }
 not() { ! "$@"; }
 # A zombie is gone: whoever reaps it may be slow.
-gone() { ! grep -qs '^State:[[:space:]]*[^Z]' "/proc/$1/status"; }
+gone() { ! grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
 
 same() { cmp "$1" "$2" || fail "$1 differs from $2"; }
 
