@@ -164,9 +164,8 @@ int ck_builder_file(struct ck_builder *b, const char *name,
 
 uint64_t ck_src_size(const struct ck_src *src)
 {
-	return src->kind == CK_SRC_FILE || src->kind == CK_SRC_MEM ?
-		       src->len :
-		       UINT64_MAX;
+	return src->kind == CK_SRC_FILE || src->kind == CK_SRC_MEM ? src->len :
+								     UINT64_MAX;
 }
 
 uint32_t ck_srcs_file(const struct ck_src *srcs, uint32_t src)
@@ -181,8 +180,7 @@ const char *ck_builder_src_name(const struct ck_builder *b, uint32_t src)
 {
 	uint32_t ref = ck_srcs_file(b->srcs.v, src);
 
-	return ref == CK_NONE ? "the index" :
-				ck_intern_text(&b->in, ref, NULL);
+	return ref == CK_NONE ? "the index" : ck_intern_text(&b->in, ref, NULL);
 }
 
 static int say_torn(struct ck_builder *b, const struct ck_src *s,
@@ -197,9 +195,8 @@ static int say_torn(struct ck_builder *b, const struct ck_src *s,
 		.file = ck_srcs_file(b->srcs.v, s->parent),
 	};
 
-	return ck_builder_say(b, &at,
-			      "a compressed item ends past the end of the file",
-			      err);
+	return ck_builder_say(
+		b, &at, "a compressed item ends past the end of the file", err);
 }
 
 int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,

@@ -42,7 +42,8 @@ struct ck_part {
 	const int64_t *stride; /* elements; NULL: row-major over full_len */
 	const uint64_t *flat; /* NULL, or [lo, hi) of the box's order */
 	uint64_t off; /* bytes into src; of element 0 of the box (flat: lo) */
-	uint64_t item_len; /* not 0: deferred; [off, off+item_len) is the item */
+	uint64_t
+		item_len; /* not 0: deferred; [off, off+item_len) is the item */
 	/*
 	 * It may cover elements that other parts cover too without being the
 	 * same box: such parts are cut into common cells of replicas.  Only

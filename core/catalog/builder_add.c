@@ -90,8 +90,8 @@ static int check_tensor(const struct ck_part *p, uint64_t *volume,
 }
 
 /* First sight of a tensor. */
-static int define(struct ck_builder *b, uint32_t index,
-		  const struct ck_part *p, uint64_t volume, struct ck_err *err)
+static int define(struct ck_builder *b, uint32_t index, const struct ck_part *p,
+		  uint64_t volume, struct ck_err *err)
 {
 	struct ck_entry *e = &b->entries.v[index];
 	unsigned grid_rank;
@@ -123,9 +123,8 @@ static int check_same(const struct ck_builder *b, const struct ck_entry *e,
 {
 	unsigned grid_rank;
 	const uint64_t *grid = grid_of(p, &grid_rank);
-	const char *file = p->src < b->srcs.nr ?
-				   ck_builder_src_name(b, p->src) :
-				   "?";
+	const char *file =
+		p->src < b->srcs.nr ? ck_builder_src_name(b, p->src) : "?";
 	char what[CK_ERR_MAX / 2];
 
 	if (p->dtype != e->dtype)
@@ -135,18 +134,17 @@ static int check_same(const struct ck_builder *b, const struct ck_entry *e,
 				       "unknown",
 			       file, ck_dtype_info(e->dtype)->name);
 	snprintf(what, sizeof(what), "%s in %s:",
-		 dims_equal(b, e->shape, e->rank, p->shape, p->rank) ?
-			 "grid" :
-			 "shape",
+		 dims_equal(b, e->shape, e->rank, p->shape, p->rank) ? "grid" :
+								       "shape",
 		 file);
 	if (!dims_equal(b, e->shape, e->rank, p->shape, p->rank))
 		return bad_dims(why, what, p->shape,
-				CK_MIN(p->rank, CK_MAX_RANK), ", before: ",
-				b->in.dims.v + e->shape, e->rank);
+				CK_MIN(p->rank, CK_MAX_RANK),
+				", before: ", b->in.dims.v + e->shape, e->rank);
 	if (!dims_equal(b, e->grid, e->grid_rank, grid, grid_rank))
-		return bad_dims(why, what, grid,
-				CK_MIN(grid_rank, CK_MAX_RANK), ", before: ",
-				b->in.dims.v + e->grid, e->grid_rank);
+		return bad_dims(why, what, grid, CK_MIN(grid_rank, CK_MAX_RANK),
+				", before: ", b->in.dims.v + e->grid,
+				e->grid_rank);
 	return check_dtype(p, why);
 }
 
@@ -325,8 +323,9 @@ static int check_source(const struct ck_builder *b, const struct ck_part *p,
 	if (p->src >= b->srcs.nr)
 		return ck_fail(why, EINVAL, "a part is in no source");
 	if (p->op != CK_OP_SET)
-		return ck_fail(why, EINVAL,
-			       "it is stored as partial sums, which are not added up");
+		return ck_fail(
+			why, EINVAL,
+			"it is stored as partial sums, which are not added up");
 	if (p->xform > CK_XF_BYTESWAP)
 		return ck_fail(why, EINVAL, "transform number %u is unknown",
 			       p->xform);
@@ -380,7 +379,8 @@ static int settle_state(struct ck_builder *b, const struct ck_part *p,
 	pc->state = CK_TORN;
 	at.file = ck_srcs_file(b->srcs.v, p->src);
 	snprintf(reason, sizeof(reason),
-		 "%" PRIu64 " bytes are past the end of the file, which has %" PRIu64,
+		 "%" PRIu64
+		 " bytes are past the end of the file, which has %" PRIu64,
 		 pc->byte_hi - CK_MAX(size, pc->byte_lo), size);
 	return ck_builder_say(b, &at, reason, err);
 }

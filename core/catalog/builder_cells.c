@@ -57,10 +57,10 @@ static uint64_t hash_elements(const struct ck_cells *c,
 	const struct ck_layout *l = &c->img.layouts[x->layout];
 	unsigned flat = l->flags & CK_LAYOUT_FLAT;
 
-	return XXH3_64bits_withSeed(
-		c->img.dims + x->corner,
-		(c->rank + (flat ? 2 : 0)) * sizeof(uint64_t),
-		(uint64_t)l->len * 2 + flat);
+	return XXH3_64bits_withSeed(c->img.dims + x->corner,
+				    (c->rank + (flat ? 2 : 0)) *
+					    sizeof(uint64_t),
+				    (uint64_t)l->len * 2 + flat);
 }
 
 /* The same elements from the same bytes: said twice, not stored twice. */
@@ -175,10 +175,9 @@ static int make_order(struct ck_cells *c, struct ck_err *err)
 {
 	uint32_t nr = (uint32_t)c->cell.nr, level_nr[CK_MAX_LEVELS];
 	unsigned levels = ck_tiling_levels(nr, level_nr);
-	struct ck_tiling_in in = { .rank = c->rank,
-				   .nr = nr,
-				   .start = c->start.v,
-				   .end = c->end.v };
+	struct ck_tiling_in in = {
+		.rank = c->rank, .nr = nr, .start = c->start.v, .end = c->end.v
+	};
 	uint64_t *nodes = NULL;
 	size_t room = 0;
 	int ret = 0;
@@ -202,8 +201,8 @@ static int make_order(struct ck_cells *c, struct ck_err *err)
 	return 0;
 }
 
-int ck_cells_make(struct ck_cells *c, struct ck_builder *b,
-		  struct ck_entry *e, struct ck_err *why)
+int ck_cells_make(struct ck_cells *c, struct ck_builder *b, struct ck_entry *e,
+		  struct ck_err *why)
 {
 	bool overlap = false;
 	int ret;

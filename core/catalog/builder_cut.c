@@ -20,7 +20,8 @@ struct cut {
 	CK_VEC(uint64_t) frag; /* start[rank], end[rank] of each */
 	CK_VEC(uint32_t) list; /* of each: its first cover */
 	CK_VEC(struct cover) covers;
-	CK_VEC(uint64_t) todo; /* boxes to place, and the fragment to try next */
+	CK_VEC(uint64_t)
+	todo; /* boxes to place, and the fragment to try next */
 	CK_VEC(struct ck_chunk) part; /* the result */
 	CK_VEC(uint32_t) cell;
 	size_t max_frags;
@@ -52,9 +53,10 @@ static int add_frag(struct cut *k, const uint64_t *box, uint32_t list)
 	size_t nr = 2 * (size_t)k->c->rank;
 
 	if (k->list.nr >= k->max_frags)
-		return ck_fail(k->why, EINVAL,
-			       "its replicas cut each other into more than %zu cells",
-			       k->max_frags);
+		return ck_fail(
+			k->why, EINVAL,
+			"its replicas cut each other into more than %zu cells",
+			k->max_frags);
 	if (!ck_vec_reserve(&k->frag, nr + 1) || !ck_vec_reserve(&k->list, 1))
 		return ck_no_memory(k->why);
 	memcpy(k->frag.v + k->frag.nr, box, nr * sizeof(*box));
@@ -127,8 +129,9 @@ static int find_frag(struct cut *k, const uint64_t *box, size_t *at,
 
 	for (*found = false; *at < k->list.nr; ++*at) {
 		if (!k->c->budget--)
-			return ck_fail(k->why, EINVAL,
-				       "its replicas cut each other in too many ways");
+			return ck_fail(
+				k->why, EINVAL,
+				"its replicas cut each other in too many ways");
 		*found = meet(k->frag.v + *at * nr, box, k->c->rank, both);
 		if (*found)
 			break;

@@ -61,8 +61,8 @@ static int put_chunks(struct finish *f)
 
 			at = x->next;
 			spare++;
-			ret = put_chunk(f, *x, at == CK_NONE ? first + i :
-							       spare);
+			ret = put_chunk(f, *x,
+					at == CK_NONE ? first + i : spare);
 		}
 	}
 	return ret;

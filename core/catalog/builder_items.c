@@ -132,8 +132,7 @@ static const char *object_fault(const struct ck_builder *b,
 		return "it is described wrongly";
 	if (!ck_add_ok(o->off, o->len, &end))
 		return "its bytes end past 2^62";
-	if (b->srcs.v[o->src].kind == CK_SRC_MEM &&
-	    end > b->srcs.v[o->src].len)
+	if (b->srcs.v[o->src].kind == CK_SRC_MEM && end > b->srcs.v[o->src].len)
 		return "its bytes end past those kept for it";
 	return NULL;
 }

@@ -63,9 +63,8 @@ static int separate(struct ck_builder *b, uint32_t *order, uint32_t nr,
 		if (seed < CK_NAME_SEEDS)
 			ret = set_file(b, e, true, seed, err);
 		else
-			ret = ck_entry_refuse(b, e,
-					      "no file name is left for it",
-					      err);
+			ret = ck_entry_refuse(
+				b, e, "no file name is left for it", err);
 		if (ret)
 			return ret;
 	}
@@ -93,8 +92,7 @@ int ck_builder_names(struct ck_builder *b, uint32_t *order, uint32_t *nr,
 		struct ck_entry *e = &b->entries.v[i];
 		int ret;
 
-		if (!(e->flags & CK_ENTRY_SEEN) ||
-		    e->flags & CK_ENTRY_REFUSED)
+		if (!(e->flags & CK_ENTRY_SEEN) || e->flags & CK_ENTRY_REFUSED)
 			continue;
 		ret = set_file(b, e, false, 0, err);
 		if (ret)

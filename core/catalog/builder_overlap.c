@@ -87,8 +87,8 @@ static int refuse_pair(const struct ck_cells *c, uint32_t i, uint32_t j,
 		    c->end.v + (size_t)j * c->rank, c->rank);
 	if (bi.failed || bj.failed)
 		return ck_no_memory(why);
-	return ck_fail(why, EINVAL, "boxes %s of %s and %s of %s overlap",
-		       bi.v, ck_builder_src_name(c->b, c->part.v[a].src), bj.v,
+	return ck_fail(why, EINVAL, "boxes %s of %s and %s of %s overlap", bi.v,
+		       ck_builder_src_name(c->b, c->part.v[a].src), bj.v,
 		       ck_builder_src_name(c->b, c->part.v[b].src));
 }
 
@@ -115,8 +115,9 @@ static int test_pair(struct join *j, uint32_t x, uint32_t y)
 static int spend(struct join *j, uint64_t nr)
 {
 	if (j->c->budget < nr)
-		return ck_fail(j->why, EINVAL,
-			       "its parts interleave in too many ways to check");
+		return ck_fail(
+			j->why, EINVAL,
+			"its parts interleave in too many ways to check");
 	j->c->budget -= nr;
 	return 0;
 }

@@ -142,8 +142,8 @@ struct ck_cells {
  * From the staged parts to rings, order and tree.  Returns 0; -EINVAL where
  * the tensor is to be refused for the reason in @why; other -errno.
  */
-int ck_cells_make(struct ck_cells *c, struct ck_builder *b,
-		  struct ck_entry *e, struct ck_err *why);
+int ck_cells_make(struct ck_cells *c, struct ck_builder *b, struct ck_entry *e,
+		  struct ck_err *why);
 void ck_cells_free(struct ck_cells *c);
 /* -EINVAL: cells overlap that must not; else those that do are marked. */
 int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why);

@@ -94,8 +94,8 @@ static void put_source(struct ck_str *out, const struct ck_image *img,
 	unsigned r = t->grid_rank;
 	bool flat = l->flags & CK_LAYOUT_FLAT;
 	bool deferred = l->flags & CK_LAYOUT_DEFERRED;
-	uint64_t nbytes = ck_chunk_volume(img, x, r) *
-			  ck_dtype_info(l->dtype)->size;
+	uint64_t nbytes =
+		ck_chunk_volume(img, x, r) * ck_dtype_info(l->dtype)->size;
 
 	if (deferred)
 		nbytes = corner[r + (flat ? 2 : 0)];

@@ -24,9 +24,8 @@ static int check_head(const struct ck_image_head *h, size_t size,
 	if (h->magic != CK_IMAGE_MAGIC)
 		return ck_fail(err, EINVAL, "no catalog: its first bytes");
 	if (h->version != CK_IMAGE_VERSION)
-		return ck_fail(err, EINVAL,
-			       "a catalog of version %u, not %u", h->version,
-			       CK_IMAGE_VERSION);
+		return ck_fail(err, EINVAL, "a catalog of version %u, not %u",
+			       h->version, CK_IMAGE_VERSION);
 	if (h->size != size)
 		return ck_fail(err, EINVAL,
 			       "a catalog of %llu bytes that has %zu",
@@ -38,9 +37,10 @@ static int check_head(const struct ck_image_head *h, size_t size,
 		if (s->elem != ck_image_elem(i) || s->off % 8 ||
 		    s->nr >= CK_NONE || !ck_mul_ok(s->nr, s->elem, &bytes) ||
 		    !ck_range_ok(s->off, bytes, size))
-			return ck_fail(err, EINVAL,
-				       "section %u of the catalog is not inside it",
-				       i);
+			return ck_fail(
+				err, EINVAL,
+				"section %u of the catalog is not inside it",
+				i);
 	}
 	return 0;
 }

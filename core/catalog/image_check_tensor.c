@@ -77,8 +77,7 @@ static int check_shape(struct tensor_check *k)
 	    !ck_mul_ok(k->volume, k->elem, &size) || size >= CK_SIZE_MAX ||
 	    size != t->size)
 		return wrong(k, "its size");
-	if (!ck_grid_refines(k->shape, t->rank, k->grid, t->grid_rank,
-			     NULL))
+	if (!ck_grid_refines(k->shape, t->rank, k->grid, t->grid_rank, NULL))
 		return wrong(k, "its grid");
 	if (t->newest != CK_NONE && t->newest >= img->nr_srcs)
 		return wrong(k, "its newest source");
@@ -151,8 +150,8 @@ static bool chunk_ok(const struct tensor_check *k, const struct ck_chunk *x)
 	       (l->flags & CK_LAYOUT_DEFERRED ? 1 : 0);
 	return ck_ref_has_dims(img, l->len, r) &&
 	       ck_ref_has_dims(img, l->stride, r) &&
-	       ck_ref_has_dims(img, x->corner, r + more) &&
-	       box_ok(k, x, l) && reach_ok(k, x, l);
+	       ck_ref_has_dims(img, x->corner, r + more) && box_ok(k, x, l) &&
+	       reach_ok(k, x, l);
 }
 
 static int check_chunks(struct tensor_check *k)

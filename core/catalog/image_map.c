@@ -82,9 +82,10 @@ int ck_image_map(struct ck_image *img, int fd, struct ck_err *err)
 		return ck_fail(err, errno, "cannot stat the catalog: %s",
 			       strerror(errno));
 	if (st.st_size < (off_t)sizeof(struct ck_image_head))
-		return ck_fail(err, EINVAL,
-			       "the catalog has %lld bytes, too few for its head",
-			       (long long)st.st_size);
+		return ck_fail(
+			err, EINVAL,
+			"the catalog has %lld bytes, too few for its head",
+			(long long)st.st_size);
 	size = (size_t)st.st_size;
 	ret = bring_in(&base, fd, size, err);
 	if (ret)

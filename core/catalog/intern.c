@@ -45,8 +45,7 @@ static int append_str(struct ck_intern *in, const struct str_key *k,
 	uint32_t len = (uint32_t)k->len;
 	char *at;
 
-	if (k->len >= UINT32_MAX - 5 ||
-	    in->strs.nr + k->len + 5 >= UINT32_MAX)
+	if (k->len >= UINT32_MAX - 5 || in->strs.nr + k->len + 5 >= UINT32_MAX)
 		return too_large(err, "bytes of names");
 	if (!ck_vec_reserve(&in->strs, k->len + 5))
 		return ck_no_memory(err);

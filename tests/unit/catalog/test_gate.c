@@ -85,8 +85,7 @@ Test(catalog_gate, stored_dtype_of_another_size)
 	struct ck_part p = kit_part("w", file);
 
 	p.stored = CK_DT_BF16;
-	refused(&p,
-		"stored as bfloat16, of 2 bytes, where float32 has 4");
+	refused(&p, "stored as bfloat16, of 2 bytes, where float32 has 4");
 }
 
 Test(catalog_gate, stored_dtype_of_the_same_size)
@@ -131,8 +130,7 @@ Test(catalog_gate, shape_overflows)
 	struct ck_part p = kit_part("w", file);
 
 	p.shape = DIMS(UINT64_C(1) << 32, UINT64_C(1) << 32);
-	refused(&p,
-		"shape [4294967296, 4294967296] makes 2^62 bytes or more");
+	refused(&p, "shape [4294967296, 4294967296] makes 2^62 bytes or more");
 }
 
 Test(catalog_gate, shape_of_2_to_62_bytes)
@@ -140,8 +138,7 @@ Test(catalog_gate, shape_of_2_to_62_bytes)
 	struct ck_part p = kit_part("w", file);
 
 	p.shape = DIMS(UINT64_C(1) << 30, UINT64_C(1) << 30);
-	refused(&p,
-		"shape [1073741824, 1073741824] makes 2^62 bytes or more");
+	refused(&p, "shape [1073741824, 1073741824] makes 2^62 bytes or more");
 }
 
 Test(catalog_gate, grid_of_other_borders)
