@@ -117,34 +117,40 @@ static bool dims_equal(const struct ck_builder *b, uint32_t ref, unsigned rank,
 	       (!nr || !memcmp(b->in.dims.v + ref, v, nr * sizeof(*v)));
 }
 
+static int differ(const struct ck_builder *b, const struct ck_part *p,
+		  const char *what, const uint64_t *said, unsigned nr,
+		  uint32_t ref, unsigned rank, struct ck_err *why)
+{
+	const char *file =
+		p->src < b->srcs.nr ? ck_builder_src_name(b, p->src) : "?";
+	char text[CK_ERR_MAX / 2];
+
+	snprintf(text, sizeof(text), "%s in %s:", what, file);
+	return bad_dims(why, text, said, CK_MIN(nr, CK_MAX_RANK),
+			", before: ", b->in.dims.v + ref, rank);
+}
+
 /* A later part must say of the tensor what the first one said. */
 static int check_same(const struct ck_builder *b, const struct ck_entry *e,
 		      const struct ck_part *p, struct ck_err *why)
 {
 	unsigned grid_rank;
 	const uint64_t *grid = grid_of(p, &grid_rank);
-	const char *file =
-		p->src < b->srcs.nr ? ck_builder_src_name(b, p->src) : "?";
-	char what[CK_ERR_MAX / 2];
 
 	if (p->dtype != e->dtype)
-		return ck_fail(why, EINVAL, "dtype %s in %s, %s before",
-			       p->dtype < CK_DT_NR ?
-				       ck_dtype_info(p->dtype)->name :
-				       "unknown",
-			       file, ck_dtype_info(e->dtype)->name);
-	snprintf(what, sizeof(what), "%s in %s:",
-		 dims_equal(b, e->shape, e->rank, p->shape, p->rank) ? "grid" :
-								       "shape",
-		 file);
+		return ck_fail(
+			why, EINVAL, "dtype %s in %s, %s before",
+			p->dtype < CK_DT_NR ? ck_dtype_info(p->dtype)->name :
+					      "unknown",
+			p->src < b->srcs.nr ? ck_builder_src_name(b, p->src) :
+					      "?",
+			ck_dtype_info(e->dtype)->name);
 	if (!dims_equal(b, e->shape, e->rank, p->shape, p->rank))
-		return bad_dims(why, what, p->shape,
-				CK_MIN(p->rank, CK_MAX_RANK),
-				", before: ", b->in.dims.v + e->shape, e->rank);
+		return differ(b, p, "shape", p->shape, p->rank, e->shape,
+			      e->rank, why);
 	if (!dims_equal(b, e->grid, e->grid_rank, grid, grid_rank))
-		return bad_dims(why, what, grid, CK_MIN(grid_rank, CK_MAX_RANK),
-				", before: ", b->in.dims.v + e->grid,
-				e->grid_rank);
+		return differ(b, p, "grid", grid, grid_rank, e->grid,
+			      e->grid_rank, why);
 	return check_dtype(p, why);
 }
 

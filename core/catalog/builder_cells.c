@@ -28,6 +28,7 @@ static void start_over(struct ck_cells *c, struct ck_builder *b,
 	c->index = CK_NONE;
 	c->budget = UINT64_C(1) << 20;
 	c->budget += (uint64_t)e->nr << 10;
+	c->budget /= 1 + c->rank / 8;
 	ck_table_clear(&c->tab);
 }
 
@@ -170,6 +171,29 @@ static int make_boxes(struct ck_cells *c, struct ck_err *err)
 	return 0;
 }
 
+static bool comes_before(const struct ck_cells *c, uint32_t x, uint32_t y)
+{
+	const uint64_t *sx = c->start.v + (size_t)x * c->rank;
+	const uint64_t *sy = c->start.v + (size_t)y * c->rank;
+
+	for (unsigned d = 0; d < c->rank; d++)
+		if (sx[d] != sy[d])
+			return sx[d] < sy[d];
+	return false;
+}
+
+/* A few cells need no tree: by where they begin. */
+static void sort_few(const struct ck_cells *c)
+{
+	for (uint32_t i = 1; i < c->perm.nr; i++) {
+		uint32_t moved = c->perm.v[i], j = i;
+
+		for (; j && comes_before(c, moved, c->perm.v[j - 1]); j--)
+			c->perm.v[j] = c->perm.v[j - 1];
+		c->perm.v[j] = moved;
+	}
+}
+
 /* The order of the cells, and their tree at the end of dims. */
 static int make_order(struct ck_cells *c, struct ck_err *err)
 {
@@ -196,8 +220,10 @@ static int make_order(struct ck_cells *c, struct ck_err *err)
 	if (ret)
 		return ret;
 	c->img = ck_builder_view(c->b);
-	if (nr > 1)
+	if (levels)
 		ck_tiling_build(&in, c->perm.v, nodes);
+	else
+		sort_few(c);
 	return 0;
 }
 

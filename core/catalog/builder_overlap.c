@@ -92,26 +92,6 @@ static int refuse_pair(const struct ck_cells *c, uint32_t i, uint32_t j,
 		       ck_builder_src_name(c->b, c->part.v[b].src));
 }
 
-static int test_pair(struct join *j, uint32_t x, uint32_t y)
-{
-	struct ck_cells *c = j->c;
-	const uint64_t *start = c->start.v, *end = c->end.v;
-	size_t r = c->rank;
-
-	if (!boxes_meet(c->rank, start + x * r, end + x * r, start + y * r,
-			end + y * r))
-		return 0;
-	if ((is_flat(c, x) || is_flat(c, y)) && !flats_meet(c, x, y))
-		return 0;
-	if (!(c->mark.v[x] || may_cut(c, x)) ||
-	    !(c->mark.v[y] || may_cut(c, y)))
-		return refuse_pair(c, x, y, j->why);
-	c->mark.v[x] = 1;
-	c->mark.v[y] = 1;
-	j->any = true;
-	return 0;
-}
-
 static int spend(struct join *j, uint64_t nr)
 {
 	if (j->c->budget < nr)
@@ -122,27 +102,99 @@ static int spend(struct join *j, uint64_t nr)
 	return 0;
 }
 
-/* Cells of group @g against those of group @h >= @g. */
-static int test_groups(struct join *j, uint32_t g, uint32_t h)
+/* Cells @x and @y, whose bounds meet. */
+static int found_pair(struct join *j, uint32_t x, uint32_t y)
 {
-	uint32_t nr = (uint32_t)j->c->cell.nr;
-	uint32_t g_end = CK_MIN((g + 1) * CK_FANOUT, nr);
-	uint32_t h_end = CK_MIN((h + 1) * CK_FANOUT, nr);
+	struct ck_cells *c = j->c;
+	bool flat = is_flat(c, x) || is_flat(c, y);
+	uint64_t boxes = 2 * c->rank + 1; /* of a flat range, at most */
+	int ret = flat ? spend(j, 4 * boxes * boxes) : 0;
+
+	if (ret || (flat && !flats_meet(c, x, y)))
+		return ret;
+	if (!(c->mark.v[x] || may_cut(c, x)) ||
+	    !(c->mark.v[y] || may_cut(c, y)))
+		return refuse_pair(c, x, y, j->why);
+	c->mark.v[x] = 1;
+	c->mark.v[y] = 1;
+	j->any = true;
+	return 0;
+}
+
+/* The cells of one group, where a loop finds them quickly. */
+struct members {
+	unsigned nr;
+	uint32_t cell[CK_FANOUT];
+	const uint64_t *start[CK_FANOUT], *end[CK_FANOUT];
+};
+
+/* Those of group @g that meet the box of node @within (NULL: all). */
+static void take_members(const struct ck_cells *c, uint32_t g,
+			 const uint64_t *within, struct members *m)
+{
+	size_t r = c->rank;
+	uint32_t end = CK_MIN((g + 1) * CK_FANOUT, (uint32_t)c->cell.nr);
+
+	m->nr = 0;
+	for (uint32_t i = g * CK_FANOUT; i < end; i++) {
+		uint32_t cell = c->perm.v[i];
+
+		m->cell[m->nr] = cell;
+		m->start[m->nr] = c->start.v + cell * r;
+		m->end[m->nr] = c->end.v + cell * r;
+		if (!within || boxes_meet(c->rank, m->start[m->nr],
+					  m->end[m->nr], within, within + r))
+			m->nr++;
+	}
+}
+
+static int test_members(struct join *j, const struct members *a,
+			const struct members *b)
+{
+	unsigned r = j->c->rank;
+	int ret = 0;
+
+	for (unsigned x = 0; x < a->nr && !ret; x++)
+		for (unsigned y = a == b ? x + 1 : 0; y < b->nr && !ret; y++)
+			if (boxes_meet(r, a->start[x], a->end[x], b->start[y],
+				       b->end[y]))
+				ret = found_pair(j, a->cell[x], b->cell[y]);
+	return ret;
+}
+
+static const uint64_t *node_at(const struct join *j, size_t i)
+{
+	return j->node + i * 2 * j->c->rank;
+}
+
+/* Cells of group @g against each other. */
+static int test_group(struct join *j, uint32_t g)
+{
+	struct members m;
 	int ret = spend(j, CK_FANOUT * CK_FANOUT);
 
-	for (uint32_t x = g * CK_FANOUT; x < g_end && !ret; x++) {
-		uint32_t y = g == h ? x + 1 : h * CK_FANOUT;
+	take_members(j->c, g, NULL, &m);
+	return ret ? ret : test_members(j, &m, &m);
+}
 
-		for (; y < h_end && !ret; y++)
-			ret = test_pair(j, j->c->perm.v[x], j->c->perm.v[y]);
-	}
-	return ret;
+/* Cells of group @g against those of group @h. */
+static int test_groups(struct join *j, uint32_t g, uint32_t h)
+{
+	struct members a, b;
+	int ret = spend(j, CK_FANOUT);
+
+	take_members(j->c, g, node_at(j, h), &a);
+	if (ret || !a.nr)
+		return ret;
+	ret = spend(j, CK_FANOUT * CK_FANOUT);
+	take_members(j->c, h, node_at(j, g), &b);
+	return ret ? ret : test_members(j, &a, &b);
 }
 
 static bool nodes_meet(const struct join *j, size_t a, size_t b)
 {
 	size_t r = j->c->rank;
-	const uint64_t *x = j->node + a * 2 * r, *y = j->node + b * 2 * r;
+	const uint64_t *x = node_at(j, a), *y = node_at(j, b);
 
 	return boxes_meet(j->c->rank, x, x + r, y, y + r);
 }
@@ -203,7 +255,7 @@ int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why)
 	if (j.levels)
 		j.node = c->img.dims + c->index;
 	for (uint32_t g = 0; g < CK_DIV_UP(nr, CK_FANOUT) && !ret; g++) {
-		ret = test_groups(&j, g, g);
+		ret = test_group(&j, g);
 		if (!ret && j.levels)
 			ret = test_later(&j, g);
 	}
