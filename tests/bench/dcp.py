@@ -92,6 +92,11 @@ class Pickle:
         self.memoize()
         self.out.write(b"(")
 
+    def next_item(self, n, end=b"u"):
+        """Before item n of a dict or list: a thousand of them at a time."""
+        if n and n % 1000 == 0:
+            self.out.write(end + b"(")
+
     def end_dict(self):
         self.out.write(b"u")
 
@@ -124,7 +129,8 @@ def put_tensor(p, dtype, shape, boxes):
     p.size(shape)
     p.text("chunks")
     p.out.write(b"](")
-    for start, lengths in boxes:
+    for n, (start, lengths) in enumerate(boxes):
+        p.next_item(n, b"e")
         p.begin(CKPT + "metadata", "ChunkStorageMetadata")
         p.text("offsets")
         p.size(start)
@@ -160,21 +166,26 @@ def metadata(tensors):
     p.begin(CKPT + "metadata", "Metadata")
     p.text("state_dict_metadata")
     p.begin_dict()
-    for name, (dtype, shape, parts) in tensors.items():
+    for n, (name, (dtype, shape, parts)) in enumerate(tensors.items()):
+        p.next_item(n)
         p.text(name)
         put_tensor(p, dtype, shape, [box for box, _ in parts])
     p.end_dict()
     p.text("planner_data")
     p.begin_dict()
-    for name in tensors:
+    for n, name in enumerate(tensors):
+        p.next_item(n)
         p.text(name)
         p.text(name)
         p.out.write(b"\x85")
     p.end_dict()
     p.text("storage_data")
     p.begin_dict()
+    n = 0
     for name, (_, _, parts) in tensors.items():
         for number, ((start, _), where) in enumerate(parts):
+            p.next_item(n)
+            n += 1
             put_item(p, name, number, start, *where)
     p.end_dict()
     p.end_object()

@@ -4,31 +4,54 @@
  *
  *	nullfs MNT BYTES	serves MNT/file in the foreground
  *
- * The ceiling that a mount of the same kind (low-level, multi-threaded, opened
- * direct) has on this machine: all that is left is the transport.  The bytes
- * are whatever is in one buffer.
+ * MNT/file has BYTES bytes.  A read is answered with as many bytes of one
+ * buffer that nobody fills.  Delivery, sizes and threads are those of the
+ * real thing (fs/kernel.c), so what it reaches is what the transport allows.
  */
-#define FUSE_USE_VERSION 312
-#include <fuse_lowlevel.h>
+#include "fs/kernel.h"
+#include "fs/reply.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { FILE_INO = 2, MAX_IO = 1 << 20 };
+#define FILE_INO 2
 
-static char buffer[MAX_IO];
-static off_t size;
+static struct {
+	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
+	off_t size;
+	void *buf;
+} fs;
 
-static int attr_of(fuse_ino_t ino, struct stat *st)
+static void fill(fuse_ino_t ino, struct stat *st)
 {
-	memset(st, 0, sizeof(*st));
-	st->st_ino = ino;
-	st->st_nlink = 1;
-	st->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0444;
-	st->st_size = ino == FUSE_ROOT_ID ? 0 : size;
-	return ino == FUSE_ROOT_ID || ino == FILE_INO;
+	*st = (struct stat){ .st_ino = ino, .st_nlink = 1 };
+	st->st_mode = ino == FILE_INO ? S_IFREG | 0444 : S_IFDIR | 0555;
+	st->st_size = ino == FILE_INO ? fs.size : 4096;
+	st->st_blksize = FS_MAX_IO;
+}
+
+static void op_init(void *data, struct fuse_conn_info *conn)
+{
+	(void)data;
+	fs_kernel_init(&fs.kernel, conn);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fuse_entry_param e = { .ino = FILE_INO,
+				      .attr_timeout = 3600,
+				      .entry_timeout = 3600 };
+
+	(void)parent;
+	if (strcmp(name, "file")) {
+		fs_reply_errno(req, ENOENT);
+		return;
+	}
+	fill(FILE_INO, &e.attr);
+	fs_reply_entry(req, &e);
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino,
@@ -37,76 +60,67 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 	struct stat st;
 
 	(void)fi;
-	if (attr_of(ino, &st))
-		fuse_reply_attr(req, &st, 3600.0);
-	else
-		fuse_reply_err(req, ENOENT);
-}
-
-static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct fuse_entry_param e = { .ino = FILE_INO,
-				      .attr_timeout = 3600.0,
-				      .entry_timeout = 3600.0 };
-
-	if (parent != FUSE_ROOT_ID || strcmp(name, "file")) {
-		fuse_reply_err(req, ENOENT);
-		return;
-	}
-	attr_of(FILE_INO, &e.attr);
-	fuse_reply_entry(req, &e);
+	fill(ino, &st);
+	fs_reply_attr(req, &st, 3600);
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
-	fi->direct_io = 1;
-	fuse_reply_open(req, fi);
+	fi->direct_io = fs.kernel.direct;
+	fs_reply_open(req, fi);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t len, off_t off,
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
+	off_t left = off < fs.size ? fs.size - off : 0;
+
 	(void)ino;
 	(void)fi;
-	if (off >= size)
-		len = 0;
-	else if ((off_t)len > size - off)
-		len = (size_t)(size - off);
-	if (len > sizeof(buffer))
-		fuse_reply_err(req, EINVAL);
-	else
-		fuse_reply_buf(req, buffer, len);
+	fs_reply_buf(req, fs.buf, (off_t)size < left ? size : (size_t)left);
 }
 
 static const struct fuse_lowlevel_ops ops = {
+	.init = op_init,
 	.lookup = op_lookup,
 	.getattr = op_getattr,
 	.open = op_open,
 	.read = op_read,
 };
 
+static int serve(const char *mnt)
+{
+	char *argv[] = { "nullfs", "-o",
+			 "ro,fsname=null,subtype=nullfs,"
+			 "max_read=1048576",
+			 NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+	struct fuse_session *se;
+	struct ck_err err;
+	int ret = 1;
+
+	se = fuse_session_new(&args, &ops, sizeof(ops), &fs);
+	if (!se)
+		return 1;
+	if (!fuse_session_mount(se, mnt)) {
+		if (!fs_kernel_hook(&fs.kernel, se, &err))
+			ret = fs_kernel_loop(&fs.kernel, se);
+		fuse_session_unmount(se);
+	}
+	fuse_session_destroy(se);
+	return ret;
+}
+
 int main(int argc, char **argv)
 {
-	char *none[] = { argv[0], NULL };
-	struct fuse_args args = FUSE_ARGS_INIT(1, none);
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	struct fuse_session *se;
-	int ret;
-
-	if (argc != 3 || !config) {
+	if (argc != 3) {
 		fprintf(stderr, "usage: nullfs MNT BYTES\n");
 		return 2;
 	}
-	size = (off_t)strtoull(argv[2], NULL, 10);
-	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
-	if (!se || fuse_set_signal_handlers(se) ||
-	    fuse_session_mount(se, argv[1]))
-		return 1;
-	ret = fuse_session_loop_mt(se, config);
-	fuse_session_unmount(se);
-	fuse_remove_signal_handlers(se);
-	fuse_session_destroy(se);
-	fuse_loop_cfg_destroy(config);
-	return ret != 0;
+	fs_kernel_setup(&fs.kernel, NULL);
+	fs.size = (off_t)strtoull(argv[2], NULL, 10);
+	fs.buf = mmap(NULL, FS_MAX_IO, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return fs.buf == MAP_FAILED ? 1 : serve(argv[1]);
 }

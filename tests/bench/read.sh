@@ -23,6 +23,9 @@ trap 'umount null; "$UNSHARD" umount mnt; wait $server' EXIT
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
 
+echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
+grep -E '^(engine|transport|mmap|libfuse|threads_max|sandbox)' mnt/.unshard/stats
+
 # Element i is i: right before fast.
 "$PYTHON" - "$tensor" <<'END'
 import sys, numpy
@@ -31,6 +34,14 @@ for at in range(0, len(t), 1 << 24):
     part = t[at : at + (1 << 24)]
     assert numpy.array_equal(part, numpy.arange(at, at + len(part), dtype=numpy.uint64).astype("<u4")), at
 END
+
+# The worker: what gigabytes more add to it.
+for p in /proc/[0-9]*; do
+	[ "$(cat "$p/comm" 2>/dev/null)" != unshard-worker ] ||
+		! tr '\0' ' ' <"$p/cmdline" | grep -qF "$PWD/mnt" || worker=$p
+done
+resident() { awk '/^VmRSS/ { print $2 }' "$worker/status"; }
+before=$(resident)
 
 cat ckpt/*.distcp >/dev/null
 for _ in $(seq "$BENCH_ROUNDS"); do
@@ -43,6 +54,8 @@ echo "result warm_null $null GB/s"
 echo "result warm_shards $(median <warm.shards) GB/s"
 echo "result warm_mount $mount GB/s"
 echo "result warm_mount_to_null $(ratio "$mount" "$null") ratio >=0.6"
+echo "result worker_resident $(resident) KiB"
+echo "result worker_resident_growth $(($(resident) - before)) KiB <=4096"
 echo "result warm_mmap $("$read_file" -m $block "$tensor") GB/s"
 
 forget=
