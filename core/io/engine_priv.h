@@ -15,6 +15,9 @@ void ck_io_advance(struct ck_io *io, size_t n);
 /* Reads what is left of @io with preadv and sets res. */
 void ck_io_finish(struct ck_io *io);
 
+/* For tests: the result of an operation that the ring should refuse. */
+int ck_engine_ring_try_nop(struct ck_engine *e);
+
 static inline int ck_io_batch(const struct ck_io *io)
 {
 	return io->nr_iov < IOV_MAX ? (int)io->nr_iov : IOV_MAX;

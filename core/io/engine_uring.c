@@ -282,6 +282,23 @@ static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
 	run_left(u, nr_left);
 }
 
+int ck_engine_ring_try_nop(struct ck_engine *e)
+{
+	struct uring *u = (struct uring *)e;
+	struct io_uring_cqe *cqe;
+	int ret;
+
+	io_uring_prep_nop(io_uring_get_sqe(&u->ring));
+	ret = io_uring_submit_and_wait(&u->ring, 1);
+	if (ret >= 0)
+		ret = io_uring_wait_cqe(&u->ring, &cqe);
+	if (ret < 0)
+		return ret;
+	ret = cqe->res;
+	io_uring_cqe_seen(&u->ring, cqe);
+	return ret;
+}
+
 const struct ck_engine_ops ck_engine_uring = {
 	.name = "uring",
 	.open = open_uring,

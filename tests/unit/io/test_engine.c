@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines: any number of requests and iovecs, ends of files, failures. */
+#include "core/io/engine_priv.h"
+#include "core/io/fault.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEN = 1 << 20, NR = 200 };
+
+static const struct ck_engine_ops *const all[] = { &ck_engine_plain,
+						   &ck_engine_uring,
+						   &ck_engine_ring };
+static unsigned char *want;
+static int fd;
+
+static void setup(void)
+{
+	char path[] = "/tmp/ck-engine-XXXXXX";
+
+	fd = mkstemp(path);
+	unlink(path);
+	want = malloc(LEN);
+	for (unsigned i = 0; i < LEN; i++)
+		want[i] = (unsigned char)(i * 2654435761u >> 24);
+	cr_assert_eq(write(fd, want, LEN), LEN);
+	fsync(fd);
+}
+
+TestSuite(engine, .init = setup, .timeout = 60);
+
+/* Engine @i, with nothing of the file in memory; NULL: not on this machine. */
+static struct ck_engine *cold(unsigned i)
+{
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	return i < 3 ? all[i]->open(NULL) : NULL;
+}
+
+Test(engine, more_requests_than_a_ring_holds)
+{
+	static struct ck_io io[NR];
+	static struct iovec iov[NR];
+
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned char *got = calloc(1, LEN);
+		struct ck_engine *e = cold(i);
+
+		if (!e)
+			continue;
+		for (unsigned k = 0; k < NR; k++) {
+			uint64_t off = (k * 37 % NR) * 5000;
+
+			iov[k] = (struct iovec){ got + off, 5000 };
+			io[k] = (struct ck_io){ .fd = fd,
+						.off = off,
+						.len = 5000,
+						.iov = &iov[k],
+						.nr_iov = 1,
+						.res = 99 };
+		}
+		e->ops->run(e, io, NR);
+		for (unsigned k = 0; k < NR; k++)
+			cr_expect_eq(io[k].res, 0);
+		cr_expect_arr_eq(got, want, NR * 5000);
+		e->ops->close(e);
+		free(got);
+	}
+}
+
+Test(engine, more_iovecs_than_one_call_takes)
+{
+	static struct iovec iov[5000];
+
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned char *got = calloc(1, LEN);
+		struct ck_engine *e = cold(i);
+		struct ck_io io = { .fd = fd,
+				    .off = 3,
+				    .iov = iov,
+				    .nr_iov = 5000,
+				    .len = 5000 * 100 };
+
+		if (!e)
+			continue;
+		for (unsigned k = 0; k < 5000; k++)
+			iov[k] = (struct iovec){ got + k * 100, 100 };
+		e->ops->run(e, &io, 1);
+		cr_expect_eq(io.res, 0);
+		cr_expect_arr_eq(got, want + 3, 5000 * 100);
+		e->ops->close(e);
+		free(got);
+	}
+}
+
+Test(engine, ends_and_bad_descriptors)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		struct ck_engine *e = cold(i);
+		unsigned char got[300];
+		struct iovec iov[3] = { { got, 100 },
+					{ got + 100, 100 },
+					{ got + 200, 100 } };
+		struct ck_io io[3] = {
+			{ .fd = fd,
+			  .off = LEN - 50,
+			  .len = 100,
+			  .iov = &iov[0],
+			  .nr_iov = 1 },
+			{ .fd = -1, .len = 100, .iov = &iov[1], .nr_iov = 1 },
+			{ .fd = fd,
+			  .off = 7,
+			  .len = 100,
+			  .iov = &iov[2],
+			  .nr_iov = 1 },
+		};
+
+		if (!e)
+			continue;
+		e->ops->run(e, io, 3);
+		cr_expect_eq(io[0].res, -EIO);
+		cr_expect_eq(io[1].res, -EBADF);
+		cr_expect_eq(io[2].res, 0);
+		cr_expect_arr_eq(got + 200, want + 7, 100);
+		e->ops->close(e);
+	}
+}
+
+/* The @nth completion fails, or is short, for each of the first ones. */
+Test(engine, failures_and_short_reads)
+{
+	for (unsigned i = 0; i < 3; i++)
+		for (int nth = 1; nth < 12; nth++)
+			for (int code = 0; code <= EIO; code += EIO) {
+				struct ck_engine *e = cold(i);
+				unsigned char got[8][1000];
+				struct iovec iov[8];
+				struct ck_io io[8];
+				unsigned bad = 0;
+
+				if (!e)
+					continue;
+				for (unsigned k = 0; k < 8; k++) {
+					iov[k] = (struct iovec){ got[k], 1000 };
+					io[k] = (struct ck_io){ .fd = fd,
+								.off = k *
+								       100000,
+								.len = 1000,
+								.iov = &iov[k],
+								.nr_iov = 1 };
+				}
+				ck_fault_set(nth, 1, code);
+				e->ops->run(e, io, 8);
+				ck_fault_set(0, 0, 0);
+				for (unsigned k = 0; k < 8; k++) {
+					bad += io[k].res != 0;
+					if (!io[k].res)
+						cr_assert_arr_eq(
+							got[k],
+							want + k * 100000,
+							1000);
+					else
+						cr_assert_eq(io[k].res, -EIO);
+				}
+				cr_expect_leq(bad, code ? 1u : 0u);
+				if (code && nth <= 8)
+					cr_expect_eq(bad, 1u);
+				e->ops->close(e);
+			}
+}
+
+/* What the ring is restricted to cannot be seen from outside but by trying. */
+Test(engine, the_ring_does_nothing_else)
+{
+	struct ck_engine *e = all[1]->open(NULL);
+
+	if (!e)
+		return;
+	cr_expect_eq(ck_engine_ring_try_nop(e), -EACCES);
+	e->ops->close(e);
+}
+
+Test(engine, choose)
+{
+	struct ck_err err = { 0 };
+
+	cr_expect_eq(ck_engine_choose("plain", &err), &ck_engine_plain);
+	cr_expect_null(ck_engine_choose("fast", &err));
+	cr_expect(strstr(err.msg, "expected auto, plain or uring"));
+	cr_expect_not_null(ck_engine_choose("auto", &err));
+}
+
+static void *use(void *out)
+{
+	*(struct ck_engine **)out = ck_engine_mine(&ck_engine_uring);
+	return ck_engine_mine(&ck_engine_uring) == *(struct ck_engine **)out ?
+		       out :
+		       NULL;
+}
+
+Test(engine, each_thread_has_its_own)
+{
+	struct ck_engine *a = ck_engine_mine(&ck_engine_uring), *b;
+	pthread_t t;
+	void *same;
+
+	cr_assert_eq(pthread_create(&t, NULL, use, &b), 0);
+	pthread_join(t, &same);
+	cr_expect_not_null(same);
+	if (a->ops == &ck_engine_uring)
+		cr_expect_neq(a, b);
+}
