@@ -23,6 +23,7 @@
 #define COST_OBJECT 224
 #define COST_ARRAY 128
 #define COST_VALUE 48
+#define COST_PAIR 24 /* and its value and its key */
 #define COST_STRING 64
 
 /* U+F8F0; the escape is as long as the one that it stands in for. */
@@ -79,6 +80,9 @@ static void scan_other(struct scan *sc, char c)
 	case '}':
 	case ']':
 		sc->depth -= sc->depth > 0;
+		break;
+	case ':':
+		sc->cost += COST_PAIR;
 		break;
 	case ',':
 		sc->cost += COST_VALUE;

@@ -2,8 +2,9 @@
 /*
  * json.h - JSON from untrusted files, by jansson
  *
- * Adds what jansson leaves to its user: a depth limit before anything is
- * allocated, keys that occur twice refused, and one-line errors with the byte.
+ * Adds what jansson leaves to its user: limits of depth and memory before
+ * anything is allocated, keys that occur twice refused, keys that hold a NUL
+ * (see json_object_iter_key_len()), and one-line errors with the byte.
  */
 #ifndef CK_JSON_H
 #define CK_JSON_H

@@ -2,7 +2,9 @@
 /*
  * pickle.c - how fast and how lean a pickle is parsed
  *
- *	pickle FILE [ROUNDS]    the best round counts
+ *	pickle FILE [ROUNDS]
+ *
+ * The best round counts; memory is bytes of the arena for each of the input.
  */
 #include "core/parse/pickle.h"
 
@@ -63,9 +65,10 @@ int main(int argc, char **argv)
 		mem = ck_pickle_memory(p);
 		ck_pickle_free(p);
 	}
-	printf("%.2f ms, %" PRIu64
-	       " opcodes, %.1f M opcodes/s, %.2f arena bytes per input byte\n",
-	       best, ops, (double)ops / best / 1e3, (double)mem / (double)len);
+	printf("result pickle_ms %.2f ms\n", best);
+	printf("result pickle_ops %.1f M/s\n", (double)ops / best / 1e3);
+	printf("result pickle_memory %.2f B/B <=4\n",
+	       (double)mem / (double)len);
 	free(bytes);
 	return 0;
 }
