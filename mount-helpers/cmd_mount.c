@@ -14,8 +14,11 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
+#define LOCK_SECONDS 30
 #define ANSWER_SECONDS 20 /* for the first stat of the new mount */
 
 extern const struct cmd cmd_mount;
@@ -26,7 +29,7 @@ struct job {
 	struct ck_root root;
 	char real[PATH_MAX]; /* of the mount point */
 	dev_t under; /* the device of what lies there now */
-	int image_fd, log_fd;
+	int image_fd, log_fd, lock_fd;
 };
 
 static int failed(int code, const struct ck_err *err)
@@ -98,6 +101,28 @@ static int check_place(struct job *j)
 				j->mnt);
 	j->under = st.st_dev;
 	return 0;
+}
+
+/*
+ * One caller at a time: of several, each would find the place empty.  The lock
+ * is on what lies below the mount, and ends with the descriptor.
+ */
+static int lock_place(struct job *j)
+{
+	const struct timespec pause = { .tv_nsec = 20000000 };
+
+	j->lock_fd = open(j->real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int n = 0; j->lock_fd >= 0 && n < LOCK_SECONDS * 50; n++) {
+		if (!flock(j->lock_fd, LOCK_EX | LOCK_NB) ||
+		    errno != EWOULDBLOCK)
+			return 0;
+		nanosleep(&pause, NULL);
+	}
+	if (j->lock_fd < 0)
+		return 0; /* not for this user to open: the kernel decides */
+	return cmd_fail(&cmd_mount, CMD_SYSTEM,
+			"%s: somebody else has been mounting there for %d s",
+			j->mnt, LOCK_SECONDS);
 }
 
 static int check_device(void)
@@ -196,6 +221,7 @@ static int supervise(struct job *j)
 		.image_fd = j->image_fd,
 		.opts = j->opts,
 		.log_fd = j->log_fd,
+		.lock_fd = j->lock_fd,
 	};
 	struct ck_err err = { 0 };
 	int ret;
@@ -217,6 +243,8 @@ static int mount_root(struct job *j)
 
 	if (!ret)
 		ret = check_apart(j);
+	if (!ret)
+		ret = lock_place(j);
 	if (!ret)
 		ret = check_empty(j);
 	if (!ret)
@@ -240,6 +268,7 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 		.opts = opts,
 		.image_fd = -1,
 		.log_fd = -1,
+		.lock_fd = -1,
 	};
 	struct ck_err err;
 	int ret;

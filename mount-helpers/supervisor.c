@@ -10,6 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/fds.h"
 #include "core/child.h"
+#include "fs/mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +35,7 @@ struct sup {
 	struct fs_session *session;
 	struct suplog log;
 	int result_fd; /* the caller's, -1 when it has its answer */
+	int lock_fd; /* in the foreground: see supervisor.h */
 	int answer_fd, worker_log_fd, signal_fd;
 	pid_t worker;
 	bool started, answers, ending;
@@ -197,6 +199,9 @@ static void take_answer(struct sup *s)
 		s->answers = true;
 		if (!s->ending)
 			s->deadline = 0;
+		if (s->lock_fd >= 0)
+			close(s->lock_fd);
+		s->lock_fd = -1;
 		tell_caller(s, &err);
 		return;
 	}
@@ -289,7 +294,8 @@ static int is_dead(void *ctx, struct ck_err *err)
 
 /*
  * The worker ended.  If by an unmount, a new mount may be there already, with
- * the numbers of ours; so only a mount that answers "dead" is taken away.
+ * the numbers of ours; so only a mount that answers "dead" is taken away.  One
+ * that is not there is not asked: for that moment the place would be busy.
  */
 static void tidy_mount(struct sup *s)
 {
@@ -300,9 +306,11 @@ static void tidy_mount(struct sup *s)
 		.ctx = s,
 		.seconds = 5,
 	};
+	struct fs_mount_info info;
 	struct ck_err err;
 
-	if (s->session && s->started && ck_child_call(&c, &err))
+	if (s->session && s->started &&
+	    (fs_mounts_find(s->in->mnt, &info) || ck_child_call(&c, &err)))
 		fs_session_gone(s->session);
 	end_mount(s);
 }
@@ -335,6 +343,7 @@ int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
 		.log = { .fd = in->log_fd >= 0 ? in->log_fd : 2,
 			 .mnt = in->mnt },
 		.result_fd = -1,
+		.lock_fd = in->lock_fd,
 	};
 	int ret = supervise(&s);
 
@@ -375,6 +384,7 @@ static void in_background(const struct supervise_in *in, int result_fd)
 		.in = in,
 		.log = { .fd = in->log_fd, .mnt = in->mnt },
 		.result_fd = result_fd,
+		.lock_fd = -1, /* the caller has it */
 	};
 
 	detach(in, &s.result_fd);

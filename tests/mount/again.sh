@@ -23,15 +23,21 @@ sleep 0.3
 same "$MNT/tensors/a" "$WORK/a.bin"
 umount_ckpt
 
-# Ten callers for one place: one gets it, the others are told, it works.
+# Ten callers for one place: one gets it, the others are told.
 for i in 1 2 3 4 5 6 7 8 9 10; do
-	"$UNSHARD" mount "$CKPT" "$MNT" -o "log=$LOG$SAN_OPTS" 2>"$WORK/err.$i" &
+	{
+		"$UNSHARD" mount "$CKPT" "$MNT" -o "log=$LOG$SAN_OPTS" \
+			2>"$WORK/err.$i"
+		echo $? >"$WORK/rc.$i"
+	} &
 done
 wait
+[ "$(cat "$WORK"/rc.* | sort | uniq -c | tr -s ' \n' ' ')" = ' 1 0 9 3 ' ] ||
+	fail "ten at once: $(cat "$WORK"/rc.* "$WORK"/err.*)"
+[ "$(grep -l 'expected an empty' "$WORK"/err.* | wc -l)" = 9 ] ||
+	fail "ten at once: $(cat "$WORK"/err.*)"
 same "$MNT/tensors/a" "$WORK/a.bin"
-while mounted; do
-	"$UNSHARD" umount "$MNT" || fail "umount gave exit $?"
-done
+umount_ckpt
 none_left() { [ -z "$(worker_pid)" ]; }
 wait_for 5 none_left || fail "workers stay"
 [ -z "$(ls -A "$MNT")" ] || fail "something is left in the mount point"
