@@ -12,7 +12,7 @@ read_file=$BENCH_DIR/readfile
 mkdir ckpt null
 "$PYTHON" "$TOP/tests/bench/dcp.py" split ckpt "$BENCH_MIB" 8 >/dev/null
 sync
-"$UNSHARD" mount ckpt mnt
+"$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt"
 tensor=$PWD/mnt/tensors/w
 size=$(stat -c %s "$tensor")
 "$BENCH_DIR/nullfs" null "$size" &
