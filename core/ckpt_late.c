@@ -23,8 +23,8 @@ void ck_late_free(struct ck_late *l)
 static bool known(const struct ck_late *l, const struct ck_late_problem *p)
 {
 	for (size_t i = l->nr; i-- > 0;)
-		if (l->v[i].chunk == p->chunk &&
-		    l->v[i].tensor == p->tensor && l->v[i].view == p->view)
+		if (l->v[i].chunk == p->chunk && l->v[i].tensor == p->tensor &&
+		    l->v[i].view == p->view)
 			return true;
 	return false;
 }

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The facade, on the checkpoint of `make demo`: copied, read, and damaged.
+ */
+#include "core/ckpt_priv.h"
+
+#include "core/catalog/image.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEMO "tests/demo/checkpoint"
+#define NAME "model.model.layers.0.mlp.down_proj.weight"
+#define NBYTES 1872
+
+static char dir[] = "/tmp/ckpt-test.XXXXXX";
+static struct ck_opts opts;
+static struct ck_err err;
+static struct ck_ckpt *ck;
+
+static void slurp(const char *path, char **bytes, size_t *len)
+{
+	FILE *f = fopen(path, "r");
+
+	cr_assert(f, "%s", path);
+	*bytes = malloc(1 << 20);
+	*len = fread(*bytes, 1, 1 << 20, f);
+	fclose(f);
+}
+
+static void put(const char *path, const char *bytes, size_t len)
+{
+	FILE *f = fopen(path, "w");
+
+	cr_assert(f && fwrite(bytes, 1, len, f) == len && !fclose(f));
+}
+
+/* @from -> @to everywhere, of the same length; says how often. */
+static unsigned replace(char *bytes, size_t len, const char *from,
+			const char *to)
+{
+	size_t n = strlen(from);
+	unsigned nr = 0;
+
+	for (size_t i = 0; i + n <= len; i++)
+		if (!memcmp(bytes + i, from, n)) {
+			memcpy(bytes + i, to, n);
+			nr++;
+		}
+	return nr;
+}
+
+static void copy_demo(void)
+{
+	DIR *d = opendir(DEMO);
+	const struct dirent *e;
+	char path[600], *bytes;
+	size_t len;
+
+	cr_assert(d && mkdtemp(dir));
+	while ((e = readdir(d))) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		snprintf(path, sizeof(path), DEMO "/%s", e->d_name);
+		slurp(path, &bytes, &len);
+		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+		put(path, bytes, len);
+		free(bytes);
+	}
+	closedir(d);
+}
+
+/* Sanitizers and valgrind need what the sandbox forbids. */
+static void setup(void)
+{
+	copy_demo();
+#ifdef __SANITIZE_ADDRESS__
+	ck_opts_add(&opts, "sandbox", "off");
+#endif
+	if (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "valgrind")) {
+		ck_opts_add(&opts, "sandbox", "off");
+		ck_opts_add(&opts, "parse-time", "60");
+	}
+}
+
+static void teardown(void)
+{
+	DIR *d = opendir(dir);
+	const struct dirent *e;
+
+	ck_ckpt_close(ck);
+	ck_opts_free(&opts);
+	while (d && (e = readdir(d)))
+		unlinkat(dirfd(d), e->d_name, 0);
+	closedir(d);
+	rmdir(dir);
+}
+
+TestSuite(ckpt, .init = setup, .fini = teardown);
+
+static uint32_t open_it(void)
+{
+	uint32_t t;
+
+	cr_assert(!ck_ckpt_open(&ck, dir, &opts, &err), "%s", err.msg);
+	t = ck_image_find_name(ck_ckpt_image(ck), 0, NAME, strlen(NAME));
+	cr_assert(t != CK_NONE);
+	cr_assert(ck_ckpt_image(ck)->tensors[t].size == NBYTES);
+	return t;
+}
+
+static int read_it(uint32_t t, char *buf)
+{
+	err.msg[0] = '\0';
+	return ck_ckpt_read(ck, t, buf, NBYTES, 0, &err);
+}
+
+Test(ckpt, reads_a_tensor_and_a_slice)
+{
+	uint32_t t = open_it();
+	struct ck_box box = { .rank = 2, .start = { 3, 5 }, .len = { 1, 2 } };
+	char buf[NBYTES], *want;
+	size_t len;
+
+	slurp("tests/demo/down_proj.expected", &want, &len);
+	cr_assert(len == NBYTES);
+	cr_assert(!read_it(t, buf), "%s", err.msg);
+	cr_expect(!memcmp(buf, want, NBYTES));
+	cr_assert(!ck_ckpt_read_box(ck, t, &box, buf, 8, &err), "%s", err.msg);
+	cr_expect(!memcmp(buf, want + (3 * 26 + 5) * 4, 8));
+	cr_expect(ck_ckpt_stats(ck)->resolved > 0);
+	cr_expect(ck_ckpt_late_seq(ck) == 0);
+	free(want);
+}
+
+Test(ckpt, resolves_all_items_of_a_tensor)
+{
+	uint32_t t = open_it();
+	const struct ck_tensor *ten = &ck_ckpt_image(ck)->tensors[t];
+	struct ck_place place;
+
+	cr_assert(ten->nr_all > 1);
+	for (uint32_t c = ten->first; c < ten->first + ten->nr_all; c++)
+		cr_assert(ck_side_get(ck_ckpt_side(ck), c, &place) ==
+			  CK_SIDE_UNKNOWN);
+	cr_assert(!ck_ckpt_resolve(ck, t, &err), "%s", err.msg);
+	for (uint32_t c = ten->first; c < ten->first + ten->nr_all; c++) {
+		cr_expect(ck_ckpt_tensor_of(ck_ckpt_image(ck), c) == t);
+		cr_expect(ck_side_get(ck_ckpt_side(ck), c, &place) ==
+			  CK_SIDE_PLACED);
+	}
+}
+
+static void change(const char *name, const char *from, const char *to)
+{
+	char path[64], *bytes;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	slurp(path, &bytes, &len);
+	cr_assert(replace(bytes, len, from, to) > 0);
+	put(path, bytes, len);
+	free(bytes);
+}
+
+static unsigned count(const char *text, const char *word)
+{
+	unsigned n = 0;
+
+	for (; text && (text = strstr(text, word)); text++)
+		n++;
+	return n;
+}
+
+/* Two bytes an element where the index says four. */
+Test(ckpt, an_item_that_disagrees_is_bad_and_named)
+{
+	struct ck_str json = { 0 }, lines = { 0 };
+	char buf[NBYTES];
+	uint64_t seq;
+	uint32_t t;
+
+	change("__1_0.distcp", "FloatStorage", "ShortStorage");
+	t = open_it();
+	cr_expect(read_it(t, buf) == -EIO);
+	seq = ck_ckpt_late_seq(ck);
+	cr_expect(seq > 0);
+	cr_expect(read_it(t, buf) == -EIO);
+	cr_expect(ck_ckpt_late_seq(ck) == seq, "listed twice");
+	ck_ckpt_late_problems(ck, true, &json);
+	ck_ckpt_late_problems(ck, false, &lines);
+	cr_assert(json.v && lines.v);
+	cr_expect(count(json.v, "\"severity\": \"error\"") == seq);
+	cr_expect(strstr(json.v, "\"tensor\": \"" NAME "\", "
+				 "\"file\": \"__1_0.distcp\", \"offset\": "),
+		  "%s", json.v);
+	cr_expect(json.v[0] == '{' && json.v[json.len - 1] == '}');
+	cr_expect(count(lines.v, "\n") == seq);
+	cr_expect(strstr(lines.v,
+			 "error: tensor " NAME ": file __1_0.distcp: bytes ["),
+		  "%s", lines.v);
+	ck_str_free(&json);
+	ck_str_free(&lines);
+}
+
+Test(ckpt, resolving_finds_what_is_bad)
+{
+	uint32_t t;
+
+	change("__1_0.distcp", "FloatStorage", "ShortStorage");
+	t = open_it();
+	cr_expect(!ck_ckpt_resolve(ck, t, &err), "%s", err.msg);
+	cr_expect(ck_ckpt_late_seq(ck) > 0);
+}
+
+/* The same elements as int32: as many bytes, so only the type differs. */
+Test(ckpt, another_dtype_of_the_same_size_is_bad)
+{
+	struct ck_str lines = { 0 };
+	char buf[NBYTES];
+	uint32_t t;
+
+	change(".metadata", "float32", "float64");
+	if (ck_ckpt_open(&ck, dir, &opts, &err))
+		return; /* refused at once is as good */
+	t = ck_image_find_name(ck_ckpt_image(ck), 0, NAME, strlen(NAME));
+	if (t == CK_NONE)
+		return;
+	cr_expect(ck_ckpt_read(ck, t, buf, 8, 0, &err) == -EIO);
+	ck_ckpt_late_problems(ck, false, &lines);
+	cr_expect(lines.v && strstr(lines.v, "float64") &&
+			  strstr(lines.v, "float32"),
+		  "%s", lines.v);
+	ck_str_free(&lines);
+}
+
+Test(ckpt, a_file_cut_short_meanwhile_is_EIO)
+{
+	uint32_t t = open_it();
+	char path[64], buf[NBYTES];
+
+	snprintf(path, sizeof(path), "%s/__1_0.distcp", dir);
+	cr_assert(!truncate(path, 100));
+	cr_expect(read_it(t, buf) == -EIO);
+	cr_expect(strstr(err.msg, "__1_0.distcp"), "%s", err.msg);
+	cr_expect(ck_ckpt_late_seq(ck) > 0);
+}
+
+Test(ckpt, the_image_is_sealed)
+{
+	struct ck_root root;
+	int fd = -1;
+
+	cr_assert(!ck_root_open(&root, dir, &opts, &err), "%s", err.msg);
+	cr_assert(!ck_ckpt_describe(&root, &opts, &fd, &err), "%s", err.msg);
+	cr_expect(pwrite(fd, "x", 1, 0) == -1 && errno == EPERM);
+	cr_expect(ftruncate(fd, 0) == -1 && errno == EPERM);
+	cr_expect(fcntl(fd, F_GET_SEALS) ==
+		  (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+	close(fd);
+	ck_root_close(&root);
+}
+
+Test(ckpt, errors_come_through_both_processes)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/.metadata", dir);
+	cr_assert(!truncate(path, 1000));
+	cr_expect(ck_ckpt_open(&ck, dir, &opts, &err) < 0);
+	cr_expect(strstr(err.msg, ".metadata"), "%s", err.msg);
+	cr_expect(!strstr(err.msg, "died"), "%s", err.msg);
+	cr_expect(!ck);
+	cr_expect(ck_ckpt_open(&ck, "/no/such", &opts, &err) == -ENOENT);
+	ck_opts_add(&opts, "engine", "none");
+	cr_expect(ck_ckpt_open(&ck, DEMO, &opts, &err) < 0);
+	cr_expect(strstr(err.msg, "none"), "%s", err.msg);
+}
+
+/* Not an image: what a parser that was taken over could leave. */
+Test(ckpt, a_bad_image_is_refused_and_the_root_kept)
+{
+	struct ck_root root;
+	int fd = open("/dev/zero", O_RDONLY);
+
+	cr_assert(!ck_root_open(&root, dir, &opts, &err), "%s", err.msg);
+	cr_expect(ck_ckpt_serve(&ck, &root, &opts, fd, &err) < 0);
+	cr_expect(root.fd >= 0 && fcntl(root.fd, F_GETFD) >= 0);
+	ck_root_close(&root);
+	close(fd);
+}
+
+Test(ckpt, effort_follows_the_index)
+{
+	struct ck_effort e;
+	struct ck_root root;
+	char path[64];
+	int fd;
+
+	cr_assert(!ck_root_open(&root, dir, &opts, &err), "%s", err.msg);
+	ck_effort_guess(&root, NULL, &e);
+	cr_expect(e.files == 5 && e.seconds == 5, "%u s", e.seconds);
+	snprintf(path, sizeof(path), "%s/x.index.json", dir);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	cr_assert(fd >= 0 && !ftruncate(fd, 80 << 20));
+	close(fd);
+	ck_effort_guess(&root, NULL, &e);
+	cr_expect(e.seconds == 15, "%u s", e.seconds);
+	cr_expect(e.memory > UINT64_C(16) * (80 << 20));
+	ck_opts_add(&opts, "parse-time", "77");
+	ck_effort_guess(&root, &opts, &e);
+	cr_expect(e.seconds == 77, "%u s", e.seconds);
+	ck_root_close(&root);
+}
+
+Test(ckpt, the_list_of_late_problems_is_bounded)
+{
+	struct ck_late l;
+	struct ck_late_problem p = { .reason = "why" };
+	struct ck_str json = { 0 };
+	uint64_t seq;
+
+	ck_late_init(&l);
+	for (p.chunk = 0; p.chunk < 3 * CK_LATE_MAX; p.chunk++)
+		ck_late_add(&l, &p);
+	cr_expect(l.nr == CK_LATE_MAX && l.full);
+	seq = atomic_load(&l.seq);
+	cr_expect(seq == CK_LATE_MAX + 1);
+	p.chunk = 7;
+	ck_late_add(&l, &p);
+	cr_expect(atomic_load(&l.seq) == seq);
+	ck_late_free(&l);
+
+	open_it();
+	p.chunk = 0;
+	ck_late_add(&ck->late, &p);
+	ck->late.full = true;
+	ck_ckpt_late_problems(ck, true, &json);
+	cr_expect(strstr(json.v, "\"why\"},\n{\"severity\": \"note\""), "%s",
+		  json.v);
+	ck_str_free(&json);
+}
