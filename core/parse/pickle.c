@@ -3,7 +3,9 @@
  * pickle.c - the life of a parsed pickle
  *
  * Address space for everything is reserved at once and touched as needed, so
- * growing never copies and freeing is one unmapping.
+ * growing never copies and freeing is one unmapping.  A small pickle, of which
+ * a checkpoint has one in each of thousands of items, lies on the heap: to map
+ * and unmap disturbs the other threads.
  */
 #include "core/parse/pickle.h"
 
@@ -16,6 +18,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define HUGE_FROM (16 << 20)
+/* No sequence of opcodes makes more of so few bytes. */
+#define SMALL_INPUT 1024
+#define SMALL_EXPANSION 40
+
 static size_t page_up(size_t bytes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -27,8 +34,10 @@ static uint64_t mem_limit(size_t len, const struct ck_pickle_opts *opts)
 {
 	uint64_t limit = (uint64_t)len * CK_PICKLE_EXPANSION + (1 << 20);
 
+	if (len <= SMALL_INPUT)
+		limit = 256 + len * SMALL_EXPANSION;
 	if (opts && opts->mem_max)
-		limit = opts->mem_max;
+		limit = CK_MIN(opts->mem_max, limit);
 	limit = CK_MIN(limit, PICKLE_MAX_WORDS * sizeof(uint64_t));
 	return CK_MAX(limit, FIRST_FREE * sizeof(uint64_t));
 }
@@ -37,6 +46,14 @@ static int reserve(struct ck_pickle *p, uint64_t limit, struct ck_err *err)
 {
 	void *map;
 
+	p->room = limit / sizeof(uint64_t);
+	p->used = FIRST_FREE;
+	if (p->in_len <= SMALL_INPUT) {
+		p->words = calloc(p->room, sizeof(*p->words));
+		return p->words ?
+			       0 :
+			       ck_fail(err, ENOMEM, "no memory for a pickle");
+	}
 	p->map_len = page_up(limit);
 	map = mmap(NULL, p->map_len, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,18 +63,20 @@ static int reserve(struct ck_pickle *p, uint64_t limit, struct ck_err *err)
 			"no room for the %zu bytes that a pickle of %zu bytes may need",
 			p->map_len, p->in_len);
 	/* Fewer faults for large indexes; a hint that may be refused. */
-	madvise(map, p->map_len, MADV_HUGEPAGE);
+	if (p->map_len >= HUGE_FROM)
+		madvise(map, p->map_len, MADV_HUGEPAGE);
 	p->words = map;
-	p->room = limit / sizeof(uint64_t);
-	p->used = FIRST_FREE;
 	return 0;
 }
 
-/* The memo is of no use after STOP. */
+/* Of a mapping: the memo is of no use after STOP. */
 static void release_memo(struct ck_pickle *p)
 {
-	size_t keep = page_up(p->used * sizeof(uint64_t));
+	size_t keep;
 
+	if (!p->map_len)
+		return;
+	keep = page_up(p->used * sizeof(uint64_t));
 	if (keep < p->map_len)
 		munmap((char *)p->words + keep, p->map_len - keep);
 	p->map_len = CK_MIN(p->map_len, keep);
@@ -111,8 +130,10 @@ void ck_pickle_free(struct ck_pickle *p)
 {
 	if (!p)
 		return;
-	if (p->words)
+	if (p->map_len && p->words)
 		munmap(p->words, p->map_len);
+	else
+		free(p->words);
 	free(p);
 }
 

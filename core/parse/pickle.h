@@ -59,7 +59,7 @@ struct ck_pickle_opts {
 	bool (*allow)(void *ctx, const char *module, size_t module_len,
 		      const char *name, size_t name_len);
 	void *ctx;
-	uint64_t mem_max; /* bytes; 0: the rule above */
+	uint64_t mem_max; /* bytes, if fewer than the rule above; 0: the rule */
 };
 
 /*
