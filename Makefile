@@ -160,7 +160,7 @@ export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR
 
 JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 # $(call stages,LIST): build their programs, run them, count.
-stages = +@$(MAKE) --no-print-directory \
+stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 .PHONY: check check-unit check-cmd check-mount check-valgrind check-race

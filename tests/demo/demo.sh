@@ -40,12 +40,12 @@ run "unshard inspect $here/checkpoint $name"
 run unshard mount $here/checkpoint $work/mnt
 run "ls -l $work/mnt/tensors | cut -c 24-"
 echo
-echo "# Bytes 0 to 1872 of the full [18, 26] float32 tensor, from four shards:"
+echo "# A [18, 26] float32 tensor that lies in four shards, as one file:"
 run sha256sum $work/mnt/tensors/$name
 run grep down_proj $here/expected.sha256
 run "cmp $work/mnt/tensors/$name $here/down_proj.expected && echo equal"
 echo
-echo "# All of them against what the framework gathered when it saved:"
+echo "# All of them against what PyTorch gathered when it saved:"
 run "(cd $work/mnt/tensors && sha256sum -c) <$here/expected.sha256"
 run getfattr -d -m user.unshard $work/mnt/tensors/$name
 run "$PYTHON - <<END

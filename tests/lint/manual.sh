@@ -9,7 +9,7 @@ no() {
 }
 # Words that look like flags, in a page's source or in --help.
 flags() {
-	tr -d '*_\\' | grep -oE '(^|[^[:alnum:]-])--[a-z][a-z-]+' |
+	tr -d '*_\\' | sed 's/unshard --[a-z]*//g' | grep -oE '(^|[^[:alnum:]-])--[a-z][a-z-]+' |
 		grep -oE -e '--[a-z-]+' | sort -u
 }
 # "NAME" or "NAME=VALUE" that begin an entry of the list of options.
@@ -31,8 +31,7 @@ for c in $commands; do
 	[ -e "$man" ] || { no "$man: missing"; continue; }
 	help=$("$B/unshard" "$c" --help)
 	full=$(cat "$B/man/unshard-$c.1.scd")
-	compare "$c flags" "$(echo "$help" | flags)" "$(echo "$full" | flags |
-		grep -vxE -e '--(version|formats)')"
+	compare "$c flags" "$(echo "$help" | flags)" "$(echo "$full" | flags)"
 	compare "$c options" "$(echo "$help" | help_options)" \
 		"$(echo "$full" | page_options | grep -vxF "$("$B/unshard" \
 		--formats | awk '{ print $1 }')")"
