@@ -179,11 +179,32 @@ static void copy_squares(unsigned char *dst, const unsigned char *src,
 	}
 }
 
-/* The axes inside a stretch, the one with the shortest step in @buf last. */
-static unsigned inner_axes(const struct shape *sh, const struct block *b,
-			   struct ck_seg_axis ax[CK_SEG_AXES])
+/* Moves to the end of @ax the axis with the shortest step, in @buf or not. */
+static void short_step_last(struct ck_seg_axis *ax, unsigned nr, bool in_buf)
 {
-	unsigned nr = 0, low = 0;
+	unsigned low = 0;
+	struct ck_seg_axis last;
+
+	for (unsigned i = 1; i < nr; i++)
+		if (in_buf ? ax[i].dst < ax[low].dst :
+			     step_of(&ax[i]) < step_of(&ax[low]))
+			low = i;
+	if (!nr)
+		return;
+	last = ax[nr - 1];
+	ax[nr - 1] = ax[low];
+	ax[low] = last;
+}
+
+/*
+ * The axes of the copies of @nr stretches, which are evenly spaced; behind,
+ * the two along which a square has its neighbours in the buffer and here.
+ */
+static unsigned copy_axes(const struct shape *sh, const struct block *b,
+			  unsigned nr_blocks,
+			  struct ck_seg_axis ax[CK_SEG_AXES + 2])
+{
+	unsigned nr = 0;
 
 	for (unsigned i = 0; i < sh->inner; i++)
 		ax[nr++] = sh->ax[i];
@@ -191,35 +212,57 @@ static unsigned inner_axes(const struct shape *sh, const struct block *b,
 		ax[nr] = sh->ax[sh->inner];
 		ax[nr++].n = b->n;
 	}
-	for (unsigned i = 1; i < nr; i++)
-		if (ax[i].dst < ax[low].dst)
-			low = i;
-	if (nr) {
-		struct ck_seg_axis last = ax[nr - 1];
-
-		ax[nr - 1] = ax[low];
-		ax[low] = last;
-	}
+	if (nr_blocks > 1)
+		ax[nr++] = (struct ck_seg_axis){
+			nr_blocks, (int64_t)(b[1].stage - b->stage),
+			(int64_t)(b[1].dst - b->dst)
+		};
+	while (nr < 2)
+		ax[nr++] = (struct ck_seg_axis){ 1, 0, 0 };
+	short_step_last(ax, nr, true);
+	short_step_last(ax, nr - 1, false);
 	return nr;
 }
 
 static void scatter(const struct shape *sh, const struct block *b,
-		    unsigned char *buf, const unsigned char *stage)
+		    unsigned nr_blocks, unsigned char *buf,
+		    const unsigned char *stage)
 {
-	static const struct ck_seg_axis once = { 1, 0, 0 };
-	struct ck_seg_axis ax[CK_SEG_AXES];
-	unsigned nr = inner_axes(sh, b, ax);
-	const struct ck_seg_axis *last = nr > 0 ? &ax[nr - 1] : &once;
-	const struct ck_seg_axis *other = nr > 1 ? &ax[nr - 2] : &once;
-	struct ck_seg rest = { .nax = (uint8_t)(nr > 2 ? nr - 2 : 0) };
+	struct ck_seg_axis ax[CK_SEG_AXES + 2];
+	unsigned nr = copy_axes(sh, b, nr_blocks, ax);
+	struct ck_seg rest = { .nax = (uint8_t)(nr - 2) };
 	struct ck_runs it;
 
 	memcpy(rest.ax, ax, rest.nax * sizeof(ax[0]));
 	rest.src_off = b->stage + b->first;
 	rest.dst = b->dst;
 	for (ck_runs_init(&it, &rest); !it.done; ck_runs_step(&it))
-		copy_squares(buf + it.dst, stage + it.src, other, last,
-			     sh->run);
+		copy_squares(buf + it.dst, stage + it.src, &ax[nr - 2],
+			     &ax[nr - 1], sh->run);
+}
+
+/* Whether @b[0], @b[1] are as far apart as @b[1], @b[2], and alike. */
+static bool evenly(const struct block *b)
+{
+	return b[1].n == b[2].n && b[1].dst > b[0].dst &&
+	       b[2].dst - b[1].dst == b[1].dst - b[0].dst &&
+	       b[2].stage - b[1].stage == b[1].stage - b[0].stage;
+}
+
+/* All stretches, as many together as are evenly spaced. */
+static void scatter_all(const struct shape *sh, const struct block *b,
+			unsigned nr, unsigned char *buf,
+			const unsigned char *stage)
+{
+	while (nr) {
+		unsigned n = nr > 1 && b[0].n == b[1].n ? 2 : 1;
+
+		while (n > 1 && n < nr && evenly(b + n - 2))
+			n++;
+		scatter(sh, b, n, buf, stage);
+		b += n;
+		nr -= n;
+	}
 }
 
 /* Stretches that are in the staging memory together. */
@@ -260,8 +303,7 @@ static int finish_group(struct group *g, struct ck_err *err)
 		if (g->io[i].res)
 			return ck_bytes_fail(g->r, g->b, g->v[i].src,
 					     g->v[i].len, -g->io[i].res, err);
-	for (unsigned i = 0; i < nr; i++)
-		scatter(g->sh, &g->v[i], g->buf, g->stage);
+	scatter_all(g->sh, g->v, nr, g->buf, g->stage);
 	return 0;
 }
 

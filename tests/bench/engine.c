@@ -6,9 +6,9 @@
  *
  * Eight files of MIB/8 in DIR are read as one tensor would be: each request
  * of 1 MiB takes 128 KiB of every shard, scattered row by row.  The engines
- * take turns in one run; figures are GB/s and the ratio to plain.  Cold means
- * posix_fadvise(DONTNEED) on every shard before the pass; scattered means that
- * no request follows the one before, so that read-ahead guesses wrong.
+ * take turns in one run; figures are medians and the ratio to plain.  Cold
+ * means posix_fadvise(DONTNEED) on every shard before the pass; scattered, cold
+ * too, that no request follows the one before, so that read-ahead guesses wrong.
  */
 #include "core/io/engine_priv.h"
 
@@ -134,9 +134,10 @@ static void compare(const char *what, bool cold, bool scattered,
 		qsort(got[i], rounds, sizeof(double), by_value);
 		if (!i)
 			plain = got[0][rounds / 2];
-		printf("%-15s %-7s median %6.2f GB/s  best %6.2f  ratio %.2f\n",
-		       what, labels[i], got[i][rounds / 2], got[i][rounds - 1],
-		       got[i][rounds / 2] / plain);
+		printf("result engine_%s_%s %.2f GB/s\n", what, labels[i],
+		       got[i][rounds / 2]);
+		printf("result engine_%s_%s_to_plain %.2f ratio\n", what,
+		       labels[i], got[i][rounds / 2] / plain);
 	}
 }
 
@@ -156,6 +157,6 @@ int main(int argc, char **argv)
 	make_shards(argv[1]);
 	compare("warm", false, false, rounds);
 	compare("cold", true, false, rounds);
-	compare("cold, scattered", true, true, rounds);
+	compare("scattered", true, true, rounds);
 	return 0;
 }

@@ -1,0 +1,3 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+exec "$BENCH_DIR/engine" . 256 3
