@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_cat.c - a tensor, a slice of one, or an object to standard output
+ *
+ * In pieces of PIECE bytes, each a box that is one stretch of the output, so
+ * memory does not grow with the tensor.
+ */
+#include "mount-helpers/target.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/geom/dtype.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#define PIECE (UINT64_C(4) << 20)
+
+extern const struct cmd cmd_cat;
+
+struct cat {
+	struct ck_ckpt *ck;
+	struct target target;
+	char *buf;
+	bool closed; /* nobody reads any more: no error, but no use either */
+	struct ck_err err;
+};
+
+/* These return exit codes. */
+static int put(struct cat *cat, uint64_t len)
+{
+	for (uint64_t done = 0; done < len;) {
+		ssize_t n = write(STDOUT_FILENO, cat->buf + done, len - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EPIPE) {
+			cat->closed = true;
+			return CMD_SYSTEM;
+		}
+		if (n < 0)
+			return cmd_fail(&cmd_cat, CMD_SYSTEM,
+					"standard output: %s", strerror(errno));
+		done += (uint64_t)n;
+	}
+	return CMD_OK;
+}
+
+static int cat_object(struct cat *cat)
+{
+	uint32_t i = cat->target.object;
+	uint64_t len = ck_ckpt_image(cat->ck)->objects[i].len;
+	int ret = CMD_OK;
+
+	for (uint64_t at = 0, n; at < len && !ret; at += n) {
+		n = CK_MIN(PIECE, len - at);
+		if (ck_ckpt_read_object(cat->ck, i, cat->buf, n, at, &cat->err))
+			return cmd_err(&cmd_cat, &cat->err);
+		ret = put(cat, n);
+	}
+	return ret;
+}
+
+static int cat_tensor(struct cat *cat)
+{
+	uint32_t i = cat->target.tensor;
+	uint64_t size = ck_ckpt_image(cat->ck)->tensors[i].size;
+	int ret = CMD_OK;
+
+	for (uint64_t at = 0, n; at < size && !ret; at += n) {
+		n = CK_MIN(PIECE, size - at);
+		if (ck_ckpt_read(cat->ck, i, cat->buf, n, at, &cat->err))
+			return cmd_err(&cmd_cat, &cat->err);
+		ret = put(cat, n);
+	}
+	return ret;
+}
+
+/* The first box of each stretch of the slice is as long as a piece can be. */
+static int cat_slice(struct cat *cat)
+{
+	const struct ck_box *all = &cat->target.slice.box;
+	uint32_t i = cat->target.tensor;
+	const struct ck_tensor *t = &ck_ckpt_image(cat->ck)->tensors[i];
+	uint64_t elem = ck_dtype_info(t->dtype)->size, n;
+	uint64_t volume = ck_box_volume(all);
+	int ret = CMD_OK;
+
+	for (uint64_t at = 0; at < volume && !ret; at += n) {
+		struct ck_range r;
+		struct ck_box box;
+
+		ck_range_init(&r, all->len, all->rank, at,
+			      CK_MIN(at + PIECE / elem, volume));
+		ck_range_next(&r, &box);
+		n = ck_box_volume(&box);
+		for (unsigned d = 0; d < box.rank; d++)
+			box.start[d] += all->start[d];
+		if (ck_ckpt_read_box(cat->ck, i, &box, cat->buf, n * elem,
+				     &cat->err))
+			return cmd_err(&cmd_cat, &cat->err);
+		ret = put(cat, n * elem);
+	}
+	return ret;
+}
+
+static int cat_target(struct cat *cat)
+{
+	ck_auto_free char *buf = NULL;
+	int ret;
+
+	if (posix_memalign((void **)&buf, 4096, PIECE))
+		return cmd_fail(&cmd_cat, CMD_SYSTEM, "no memory");
+	cat->buf = buf;
+	if (cat->target.tensor == CK_NONE)
+		ret = cat_object(cat);
+	else
+		ret = cat->target.sliced ? cat_slice(cat) : cat_tensor(cat);
+	return cat->closed ? CMD_OK : ret;
+}
+
+static int cat_open(struct cat *cat, char **argv, const struct ck_opts *opts)
+{
+	int ret;
+
+	if (cmd_open(&cat->ck, argv[1], opts, &cat->err))
+		return cmd_err(&cmd_cat, &cat->err);
+	if (target_find(ck_ckpt_image(cat->ck), argv[2], &cat->target,
+			&cat->err))
+		ret = target_err(&cmd_cat, &cat->err);
+	else
+		ret = cat_target(cat);
+	ck_ckpt_close(cat->ck);
+	return ret;
+}
+
+static int run(int argc, char **argv)
+{
+	struct ck_opts opts = { 0 };
+	struct cat cat = { 0 };
+	int ret = CMD_USAGE;
+
+	signal(SIGPIPE, SIG_IGN);
+	if (cmd_parse(&cmd_cat, argc, argv, &opts) < 0)
+		ret = CMD_USAGE;
+	else if (ck_opts_get(&opts, "json"))
+		ret = cmd_fail(&cmd_cat, CMD_USAGE,
+			       "--json: what is written are the bytes "
+			       "themselves (unshard plan --json tells where "
+			       "they are)");
+	else
+		ret = cat_open(&cat, argv, &opts);
+	ck_opts_free(&opts);
+	return ret;
+}
+
+const struct cmd cmd_cat = {
+	.name = "cat",
+	.args = "CKPT NAME",
+	.summary = "write a tensor, or a slice of one, to standard output",
+	.help = "NAME is the name of a tensor or an object, of a tensor with "
+		"a slice if\nwanted: 'NAME[2:5, :, -1]', as NumPy reads it.\n",
+	.min_words = 2,
+	.max_words = 2,
+	.run = run,
+};

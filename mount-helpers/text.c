@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* text.c - names, shapes and sizes for people */
+#include "mount-helpers/text.h"
+
+#include "core/base/utf8.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* C0, DEL, and C1, which is two bytes in UTF-8. */
+static bool obeyed(const unsigned char *s, size_t n)
+{
+	return n == 1 ? s[0] < 0x20 || s[0] == 0x7f :
+			n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+}
+
+void text_bytes(struct ck_str *out, const char *bytes, size_t len)
+{
+	const unsigned char *s = (const unsigned char *)bytes;
+
+	for (size_t i = 0; i < len;) {
+		size_t n = ck_utf8_len(s + i, len - i);
+
+		if (n && !obeyed(s + i, n)) {
+			ck_str_add(out, s + i, n);
+			i += n;
+			continue;
+		}
+		for (n = n ? n : 1; n > 0; n--)
+			ck_str_fmt(out, "\\x%02x", s[i++]);
+	}
+}
+
+void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref)
+{
+	size_t len;
+	const char *s;
+
+	if (ref == CK_NONE)
+		return;
+	s = ck_image_str(img, ref, &len);
+	text_bytes(out, s, len);
+}
+
+uint32_t text_file_of(const struct ck_image *img, uint32_t src)
+{
+	const struct ck_src *s = &img->srcs[src];
+
+	if (s->kind == CK_SRC_CODEC)
+		s = &img->srcs[s->parent];
+	return s->kind == CK_SRC_MEM ? CK_NONE : s->name;
+}
+
+void text_tree(struct ck_str *out, const struct ck_image *img, uint32_t tree)
+{
+	if (tree == 0)
+		return;
+	text_ref(out, img, img->trees[tree]);
+	ck_str_puts(out, "/");
+}
+
+void text_dims(struct ck_str *out, const uint64_t *dims, unsigned rank)
+{
+	ck_str_puts(out, "[");
+	for (unsigned d = 0; d < rank; d++)
+		ck_str_fmt(out, "%s%" PRIu64, d ? ", " : "", dims[d]);
+	ck_str_puts(out, "]");
+}
+
+void text_box(struct ck_str *out, const uint64_t *start, const uint64_t *len,
+	      unsigned rank)
+{
+	ck_str_puts(out, "[");
+	for (unsigned d = 0; d < rank; d++)
+		ck_str_fmt(out, "%s%" PRIu64 ":%" PRIu64, d ? ", " : "",
+			   start[d], start[d] + len[d]);
+	ck_str_puts(out, "]");
+}
+
+void text_size(struct ck_str *out, uint64_t bytes)
+{
+	static const char units[] = "KMGTPE";
+	double size = (double)bytes / 1024;
+	unsigned u = 0;
+
+	if (bytes < 1024) {
+		ck_str_fmt(out, "%" PRIu64 " bytes", bytes);
+		return;
+	}
+	for (; size >= 1023.95 && units[u + 1]; u++)
+		size /= 1024;
+	ck_str_fmt(out, "%.1f %ciB", size, units[u]);
+}
+
+void text_pad(struct ck_str *out, size_t from, size_t width)
+{
+	while (!out->failed && out->len - from < width)
+		ck_str_puts(out, " ");
+}
+
+const char *text_state(uint8_t state)
+{
+	return state == CK_OK ? "ok" : state == CK_TORN ? "torn" : "missing";
+}
+
+const char *text_enc(uint8_t enc)
+{
+	switch (enc) {
+	case CK_ENC_TORCH_ZIP:
+		return "torch";
+	case CK_ENC_PICKLE:
+		return "pickle";
+	case CK_ENC_JSON:
+		return "json";
+	default:
+		return "raw";
+	}
+}
+
+bool text_flush(struct ck_str *s)
+{
+	bool ok = !s->failed;
+
+	if (ok && s->len)
+		ok = fwrite(s->v, 1, s->len, stdout) == s->len;
+	s->len = 0;
+	return ok;
+}

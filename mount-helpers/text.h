@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text.h - what a checkpoint says, as text for people
+ *
+ * Names come from files that are not trusted: control characters, which a
+ * terminal would obey, and bytes that are no UTF-8 are shown as \xNN.
+ */
+#ifndef TEXT_H
+#define TEXT_H
+
+#include "core/base/str.h"
+#include "core/geom/image.h"
+
+void text_bytes(struct ck_str *out, const char *bytes, size_t len);
+/* A string of the image; nothing for CK_NONE. */
+void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref);
+/* "TREE/" where @tree is not the one that most checkpoints have. */
+void text_tree(struct ck_str *out, const struct ck_image *img, uint32_t tree);
+/* "[4096, 14336]" */
+void text_dims(struct ck_str *out, const uint64_t *dims, unsigned rank);
+/* "[0:4, 2:8]" */
+void text_box(struct ck_str *out, const uint64_t *start, const uint64_t *len,
+	      unsigned rank);
+/* The file that source @src is, or lies in; CK_NONE: it is in the index. */
+uint32_t text_file_of(const struct ck_image *img, uint32_t src);
+/* "112.0 MiB" */
+void text_size(struct ck_str *out, uint64_t bytes);
+/* Adds blanks until @out is @width longer than it was at @from. */
+void text_pad(struct ck_str *out, size_t from, size_t width);
+const char *text_state(uint8_t state); /* "ok", "torn", "missing" */
+const char *text_enc(uint8_t enc); /* of an object: "torch", "raw" */
+
+/* Writes @s to stdout and empties it; false: no memory, or it did not take. */
+bool text_flush(struct ck_str *s);
+
+#endif

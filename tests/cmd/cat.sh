@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cat: tensors and slices byte for byte, names with brackets, closed pipes
+. "$(dirname "$0")/lib/common.sh"
+requires sha256sum xxd "${PYTHON:=python3}"
+CKPT=$TOP/tests/demo/checkpoint
+
+while read -r sum name; do
+	expect 0 '' "$UNSHARD" cat "$CKPT" "$name"
+	[ "$(sha256sum <"$WORK/out")" = "$sum  -" ] || fail "$name: other bytes"
+done <"$TOP/tests/demo/expected.sha256"
+
+# [18, 26] float32 from two by two pieces, against the whole.
+name=model.model.layers.0.mlp.down_proj.weight
+expect 0 '' "$UNSHARD" cat "$CKPT" "$name"
+cp "$WORK/out" "$WORK/whole"
+rows() { tail -c +$(($1 * 104 + 1)) "$WORK/whole" | head -c $(($2 * 104)); }
+slice() { # SLICE: what it must be is on standard input
+	cat >"$WORK/want"
+	expect 0 '' "$UNSHARD" cat "$CKPT" "$name[$1]"
+	same "$WORK/want" "$WORK/out"
+}
+rows 0 18 | slice ...
+rows 7 5 | slice 7:12
+rows 17 1 | slice -1
+rows 0 3 | slice ':3, :'
+printf '' | slice 5:5
+for r in 8 9 10; do rows $r 1 | tail -c +$((11 * 4 + 1)) | head -c 16; done |
+	slice '8:11, 11:15'
+for r in $(seq 0 17); do rows "$r" 1 | tail -c 4; done | slice '..., -1'
+
+# A name that exists wins over a slice of a shorter one.
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" "$WORK/m.safetensors" \
+	a U8 4 'a[0]' U8 3 'a[0][1]' U8 2 'deep[x]' U8 2,3 scalar F32 ''
+st() { expect 0 '' "$UNSHARD" cat "$WORK/m.safetensors" "$1"; }
+bytes() { [ "$(xxd -p "$WORK/out")" = "$1" ] || fail "found $(xxd -p "$WORK/out"), expected $1"; }
+st a; bytes 00010203
+st 'a[0]'; bytes 040506
+st 'a[1]'; bytes 01
+st 'a[0:1]'; bytes 00
+st 'a[0][1]'; bytes 0708
+st 'a[0][2]'; bytes 06
+st 'a[0][1][1]'; bytes 08
+st 'deep[x][1]'; bytes 0c0d0e
+st 'scalar[...]'; bytes 0f101112
+
+no() { expect 2 "$2" "$UNSHARD" cat "$WORK/m.safetensors" "$1"; }
+no b 'no tensor or object is called "b"'
+no 'b[1]' 'is called "b"'
+no 'a[4]' 'axis 0 has 4'
+no 'a[::2]' 'steps'
+no 'a[]' 'nothing between'
+no 'deep[x][0,0,0]' '3 axes of a tensor that has 2'
+expect 2 'expected CKPT NAME' "$UNSHARD" cat "$CKPT"
+expect 2 'unshard plan' "$UNSHARD" cat --json "$CKPT" "$name"
+expect 1 '.' "$UNSHARD" cat "$WORK/none" a
+
+# Whoever has had enough is no error, a full disk is one.
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" "$WORK/big.safetensors" \
+	big U8 3000,3000
+"$UNSHARD" cat "$WORK/big.safetensors" big 2>"$WORK/err" | head -c 1 >/dev/null
+[ "${PIPESTATUS[0]}" = 0 ] || fail "closed pipe: not quiet"
+[ ! -s "$WORK/err" ] || fail "closed pipe: $(cat "$WORK/err")"
+"$UNSHARD" cat "$WORK/big.safetensors" big 2>"$WORK/err" >/dev/full
+[ $? = 3 ] || fail "full disk: another exit code"
+grep -q 'standard output' "$WORK/err" || fail "full disk: $(cat "$WORK/err")"
+
+# A torn file: what lies before the tear comes, then a line, never zeros.
+head -c -1000 "$WORK/big.safetensors" >"$WORK/torn.safetensors"
+expect 1 'torn.safetensors' "$UNSHARD" cat "$WORK/torn.safetensors" big
+cmp -n "$(stat -c %s "$WORK/out")" "$WORK/out" \
+	<("$UNSHARD" cat "$WORK/big.safetensors" big) || fail "torn: other bytes"
+expect 0 '' "$UNSHARD" cat "$WORK/torn.safetensors" 'big[:2000]'
+[ "$(stat -c %s "$WORK/out")" = 6000000 ] || fail "torn: rows that are there"
