@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health.c - the one line, and the exit code, for an incomplete checkpoint */
+#include "mount-helpers/health.h"
+
+#include "core/base/auto.h"
+#include "core/geom/dtype.h"
+
+#include <inttypes.h>
+
+bool health_tensor(const struct ck_image *img, const struct ck_tensor *t)
+{
+	uint64_t elem = ck_dtype_info(t->dtype)->size;
+
+	(void)img;
+	return t->state == CK_OK && (!elem || t->covered >= t->size / elem);
+}
+
+static void count(struct ck_str *s, uint64_t n, const char *what)
+{
+	if (n)
+		ck_str_fmt(s, "%s%" PRIu64 " %s", s->len ? ", " : "", n, what);
+}
+
+int health_report(const struct cmd *c, const char *path,
+		  const struct ck_image *img, uint64_t late)
+{
+	uint64_t torn = 0, missing = 0, errors = 0;
+	ck_auto_str struct ck_str what = { 0 };
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		const struct ck_tensor *t = &img->tensors[i];
+
+		if (t->state == CK_TORN)
+			torn++;
+		else if (!health_tensor(img, t))
+			missing++;
+	}
+	for (uint32_t i = 0; i < img->nr_problems; i++)
+		errors += img->problems[i].severity == CK_ERROR;
+	count(&what, torn, "torn");
+	count(&what, missing, "missing, whole or in part");
+	count(&what, errors + late, "errors noted");
+	if (!what.len)
+		return CMD_OK;
+	return cmd_fail(c, CMD_BAD_CKPT,
+			"%s: incomplete: %s (unshard inspect says more)", path,
+			what.v ? what.v : "");
+}

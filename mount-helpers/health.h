@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health.h - whether all of a checkpoint is there */
+#ifndef HEALTH_H
+#define HEALTH_H
+
+#include "mount-helpers/cmd.h"
+
+/* Whether every byte of the tensor can be read, as far as the index says. */
+bool health_tensor(const struct ck_image *img, const struct ck_tensor *t);
+/*
+ * CMD_OK, or CMD_BAD_CKPT after one line that counts what is torn, missing or
+ * refused.  @late: problems found since the index was read.
+ */
+int health_report(const struct cmd *c, const char *path,
+		  const struct ck_image *img, uint64_t late);
+
+#endif

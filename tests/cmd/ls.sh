@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ls: a line a tensor, hostile names, JSON, and the exit code of what is torn
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}"
+CKPT=$TOP/tests/demo/checkpoint
+
+expect 0 '' "$UNSHARD" ls "$CKPT"
+grep -qE '^float32 +\[149, 18\] +10728 +ok +model.lm_head.weight$' \
+	"$WORK/out" || fail "no lm_head: $(head -n 2 "$WORK/out")"
+[ "$(wc -l <"$WORK/out")" = "$(wc -l <"$TOP/tests/demo/expected.sha256")" ] ||
+	fail "other number of tensors"
+
+expect 0 '' "$UNSHARD" ls --json "$CKPT"
+"$PYTHON" - "$WORK/out" <<-'EOS' || fail "JSON"
+	import json, sys
+	d = json.load(open(sys.argv[1]))
+	t = {t["name"]: t for t in d["tensors"]}["model.lm_head.weight"]
+	assert t == {"name": "model.lm_head.weight",
+	             "file": "model.lm_head.weight", "dtype": "float32",
+	             "shape": [149, 18], "nbytes": 10728, "state": "ok"}, t
+EOS
+
+# What a terminal would obey is shown, not sent.
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" "$WORK/m.safetensors" \
+	$'red\x1b[31m' U8 4 $'two\nlines' BF16 2,2 s I64 ''
+expect 0 '' "$UNSHARD" ls "$WORK/m.safetensors"
+grep -qF 'red\x1b[31m' "$WORK/out" || fail "escape: $(cat -v "$WORK/out")"
+grep -qF 'two\x0alines' "$WORK/out" || fail "newline: $(cat -v "$WORK/out")"
+grep -qE '^int64 +\[\] +8 +ok +s$' "$WORK/out" || fail "scalar"
+
+# Torn and missing: all is listed, then one line and 1.
+cp -r "$CKPT" "$WORK/torn"
+truncate -s -2000 "$WORK/torn/__3_0.distcp"
+expect 1 'incomplete: [0-9]+ torn' "$UNSHARD" ls "$WORK/torn"
+grep -qE ' torn +model' "$WORK/out" || fail "nothing torn is listed"
+grep -qE ' ok +model' "$WORK/out" || fail "nothing whole is listed"
+rm "$WORK/torn/__3_0.distcp"
+expect 1 'incomplete: ' "$UNSHARD" ls "$WORK/torn"
+expect 1 'incomplete: ' "$UNSHARD" ls --json "$WORK/torn"
+"$PYTHON" -m json.tool "$WORK/out" >/dev/null || fail "JSON of what is torn"
+
+expect 2 'expected CKPT' "$UNSHARD" ls
+expect 2 'unknown option --frob' "$UNSHARD" ls --frob "$CKPT"
+expect 1 '.' "$UNSHARD" ls "$WORK/none"
+mkdir "$WORK/empty"
+expect 1 'no checkpoint' "$UNSHARD" ls "$WORK/empty"
+"$UNSHARD" ls "$CKPT" >/dev/full 2>"$WORK/err" && fail "full disk: exit 0"
+grep -q 'standard output' "$WORK/err" || fail "full disk: $(cat "$WORK/err")"
