@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plan: doing what it says gives what cat gives
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}"
+CKPT=$TOP/tests/demo/checkpoint
+
+follow() { # CKPT NAME: plan --json is in $WORK/out
+	"$PYTHON" - "$1" "$WORK/out" >"$WORK/got" <<-'EOS' || fail "$2: plan"
+		import json, os, sys
+		p = json.load(open(sys.argv[2]))
+		out, seen = bytearray(p["nbytes"]), 0
+		for r in p["ranges"]:
+		    path = sys.argv[1]
+		    if os.path.isdir(path):
+		        path = os.path.join(path, r["file"])
+		    with open(path, "rb") as f:
+		        f.seek(r["offset"])
+		        part = f.read(r["nbytes"])
+		    assert len(part) == r["nbytes"], r
+		    out[r["dst"]:r["dst"] + len(part)] = part
+		    seen += len(part)
+		assert seen == p["nbytes"] and p["not_stored"] == 0, p
+		sys.stdout.buffer.write(out)
+	EOS
+}
+agree() { # CKPT NAME
+	expect 0 '' "$UNSHARD" plan --json "$1" "$2"
+	follow "$1" "$2"
+	expect 0 '' "$UNSHARD" cat "$1" "$2"
+	same "$WORK/got" "$WORK/out"
+}
+
+head=model.model.embed_tokens.weight
+for name in $head "$head[2:5,:]" "$head[-40:, 3:17]" "$head[7]" \
+	"$head[:, -1]" "$head[3:3]" model.model.norm.weight; do
+	agree "$CKPT" "$name"
+done
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" "$WORK/m.safetensors" \
+	cube BF16 5,6,7 s F32 ''
+agree "$WORK/m.safetensors" cube
+expect 2 steps "$UNSHARD" plan "$WORK/m.safetensors" 'cube[1:3, ::, 2]'
+agree "$WORK/m.safetensors" 'cube[1:3, :, 2]'
+agree "$WORK/m.safetensors" s
+
+# For people: one line for what repeats; whole rows of one file are one run.
+expect 0 '' "$UNSHARD" plan "$WORK/m.safetensors" 'cube[:, 2]'
+grep -qE ' 14 +0 +m.safetensors +x 5 every 84 -> 14$' "$WORK/out" ||
+	fail "repeat: $(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" plan "$WORK/m.safetensors" cube
+[ "$(wc -l <"$WORK/out")" = 3 ] || fail "one run: $(cat "$WORK/out")"
+
+# What is not there is said, with 1, and the rest is still planned.
+cp -r "$CKPT" "$WORK/part"
+rm "$WORK/part/__3_0.distcp"
+expect 1 'cannot be read' "$UNSHARD" plan --json "$WORK/part" $head
+grep -q '"error": "missing"' "$WORK/out" || fail "no error in the plan"
+grep -q '"file": "__0_0.distcp", "offset"' "$WORK/out" || fail "nothing left"
+expect 1 'cannot be read' "$UNSHARD" plan "$WORK/part" $head
+grep -q 'ERROR: missing' "$WORK/out" || fail "no error for people"
+
+expect 2 'no tensor' "$UNSHARD" plan "$CKPT" nothing
+expect 2 'expected CKPT NAME' "$UNSHARD" plan "$CKPT"
