@@ -21,6 +21,9 @@ struct ck_builder *ck_builder_new(struct ck_err *err)
 		return NULL;
 	}
 	*b = (struct ck_builder){ .last_entry = CK_NONE };
+	/* where the loader put us; nothing that is written depends on it */
+	b->in.seed =
+		(uint64_t)(uintptr_t)b ^ (uint64_t)(uintptr_t)&ck_builder_new;
 	if (ck_builder_tree(b, "", 0, &tree, err)) {
 		ck_builder_free(b);
 		return NULL;
@@ -100,7 +103,7 @@ static int add_src(struct ck_builder *b, const struct ck_src *s, uint32_t *src,
 		   bool *is_new, struct ck_err *err)
 {
 	const struct src_key key = key_of(s);
-	uint64_t hash = XXH3_64bits(&key, sizeof(key));
+	uint64_t hash = XXH3_64bits_withSeed(&key, sizeof(key), b->in.seed);
 
 	*is_new = false;
 	*src = ck_table_find(&b->src_tab, hash, src_equal, b, &key);

@@ -58,10 +58,10 @@ static uint64_t hash_elements(const struct ck_cells *c,
 	const struct ck_layout *l = &c->img.layouts[x->layout];
 	unsigned flat = l->flags & CK_LAYOUT_FLAT;
 
-	return XXH3_64bits_withSeed(c->img.dims + x->corner,
-				    (c->rank + (flat ? 2 : 0)) *
-					    sizeof(uint64_t),
-				    (uint64_t)l->len * 2 + flat);
+	return XXH3_64bits_withSeed(
+		c->img.dims + x->corner,
+		(c->rank + (flat ? 2 : 0)) * sizeof(uint64_t),
+		c->b->in.seed + (uint64_t)l->len * 2 + flat);
 }
 
 /* The same elements from the same bytes: said twice, not stored twice. */

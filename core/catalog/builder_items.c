@@ -28,9 +28,9 @@ static bool entry_equal(const void *ctx, uint32_t index, const void *key)
 	       !memcmp(name, k->name, len);
 }
 
-static uint64_t hash_of(const struct entry_key *k)
+static uint64_t hash_of(const struct ck_builder *b, const struct entry_key *k)
 {
-	return XXH3_64bits_withSeed(k->name, k->len, k->tree);
+	return XXH3_64bits_withSeed(k->name, k->len, b->in.seed + k->tree);
 }
 
 uint32_t ck_builder_lookup(const struct ck_builder *b, uint32_t tree,
@@ -40,7 +40,7 @@ uint32_t ck_builder_lookup(const struct ck_builder *b, uint32_t tree,
 
 	if (b->last_entry != CK_NONE && entry_equal(b, b->last_entry, &key))
 		return b->last_entry;
-	return ck_table_find(&b->entry_tab, hash_of(&key), entry_equal, b,
+	return ck_table_find(&b->entry_tab, hash_of(b, &key), entry_equal, b,
 			     &key);
 }
 
@@ -77,7 +77,7 @@ int ck_builder_entry(struct ck_builder *b, uint32_t tree, const char *name,
 	*index = ck_builder_lookup(b, tree, name, len);
 	if (*index != CK_NONE)
 		return 0;
-	return add_entry(b, &key, hash_of(&key), index, err);
+	return add_entry(b, &key, hash_of(b, &key), index, err);
 }
 
 int ck_entry_refuse(struct ck_builder *b, struct ck_entry *e,
@@ -140,17 +140,18 @@ static const char *object_fault(const struct ck_builder *b,
 static int say_of_object(struct ck_builder *b, const struct ck_object_in *o,
 			 const char *reason, struct ck_err *err)
 {
-	const struct ck_problem_in at = {
-		.severity = CK_ERROR,
-		.tensor = o->name,
-		.tensor_len = CK_MIN(o->name_len, SHOWN_NAME),
-		.file = o->src < b->srcs.nr ? ck_builder_src_name(b, o->src) :
-					      NULL,
-		.off = o->off,
-		.len = o->len,
-	};
+	struct ck_problem at = { .severity = CK_ERROR,
+				 .off = o->off,
+				 .len = o->len,
+				 .view = CK_NONE,
+				 .file = CK_NONE };
+	int ret =
+		ck_intern_str(&b->in, o->name, CK_MIN(o->name_len, SHOWN_NAME),
+			      &at.tensor, err);
 
-	return ck_builder_problem(b, &at, err, "%s", reason);
+	if (o->src < b->srcs.nr)
+		at.file = ck_srcs_file(b->srcs.v, o->src);
+	return ret ? ret : ck_builder_say(b, &at, reason, err);
 }
 
 int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,

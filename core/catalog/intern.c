@@ -61,7 +61,7 @@ int ck_intern_str(struct ck_intern *in, const char *bytes, size_t len,
 		  uint32_t *ref, struct ck_err *err)
 {
 	const struct str_key key = { len ? bytes : "", len };
-	uint64_t hash = XXH3_64bits(key.bytes, len);
+	uint64_t hash = XXH3_64bits_withSeed(key.bytes, len, in->seed);
 	int ret;
 
 	*ref = ck_table_find(&in->str_tab, hash, str_equal, in, &key);
@@ -115,7 +115,7 @@ int ck_intern_dims(struct ck_intern *in, const uint64_t *v, uint32_t nr,
 	*ref = 0;
 	if (!nr)
 		return 0;
-	hash = XXH3_64bits(v, nr * sizeof(*v));
+	hash = XXH3_64bits_withSeed(v, nr * sizeof(*v), in->seed);
 	index = ck_table_find(&in->run_tab, hash, run_equal, in, &key);
 	if (index != CK_NONE) {
 		*ref = in->runs.v[index].ref;
@@ -144,7 +144,7 @@ static bool layout_equal(const void *ctx, uint32_t index, const void *key)
 int ck_intern_layout(struct ck_intern *in, const struct ck_layout *l,
 		     uint32_t *ref, struct ck_err *err)
 {
-	uint64_t hash = XXH3_64bits(l, sizeof(*l));
+	uint64_t hash = XXH3_64bits_withSeed(l, sizeof(*l), in->seed);
 
 	*ref = ck_table_find(&in->layout_tab, hash, layout_equal, in, l);
 	if (*ref != CK_NONE)

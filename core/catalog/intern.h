@@ -23,6 +23,7 @@ struct ck_intern {
 	CK_VEC(uint64_t) dims;
 	CK_VEC(struct ck_dims_run) runs;
 	CK_VEC(struct ck_layout) layouts;
+	uint64_t seed; /* of all hashes: names are chosen by who wrote them */
 	struct ck_table str_tab, run_tab, layout_tab;
 };
 

@@ -6,11 +6,9 @@
 #include "core/catalog/names.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #define NAME(raw, file)                    \
 	{                                  \
@@ -74,31 +72,34 @@ static size_t repeat(char *raw, const char *piece, size_t len)
 	return strlen(raw);
 }
 
-static void expect_cut(const char *raw, size_t len, size_t prefix)
+static void expect_cut(const char *raw, size_t len, size_t prefix,
+		       const char *hash)
 {
-	char out[CK_FILE_NAME_MAX + 1], tail[32];
+	char out[CK_FILE_NAME_MAX + 1];
 	size_t n = ck_name_encode(raw, len, out);
 
-	snprintf(tail, sizeof(tail), "~%016" PRIx64, XXH3_64bits(raw, len));
 	cr_expect_eq(n, prefix + 17);
 	cr_expect_eq(strlen(out), n);
-	cr_expect_str_eq(out + prefix, tail);
+	cr_expect_str_eq(out + prefix, hash);
 }
 
+/* The hashes are what XXH3_64bits() of version 0.8.1 gives. */
 Test(catalog_names, cut_when_too_long)
 {
 	char raw[1024], out[CK_FILE_NAME_MAX + 1];
 
 	cr_expect_eq(ck_name_encode(raw, repeat(raw, "x", 240), out), 240);
 	cr_expect_str_eq(out, raw);
-	expect_cut(raw, repeat(raw, "x", 241), 200);
-	expect_cut(raw, repeat(raw, "x", 300), 200);
+	expect_cut(raw, repeat(raw, "x", 241), 200, "~14da9e5c301a6a1d");
+	expect_cut(raw, repeat(raw, "x", 300), 200, "~a5d1b4607dc83554");
 	/* an escape of 3 bytes that 200 would cut: 66 x 3 */
-	expect_cut(raw, repeat(raw, "/", 81), 198);
+	expect_cut(raw, repeat(raw, "/", 81), 198, "~e5fb4e850e610ddf");
 	cr_expect_eq(ck_name_encode(raw, repeat(raw, "/", 80), out), 240);
 	/* a character of 3 bytes likewise, of 4 it ends there */
-	expect_cut(raw, repeat(raw, "\xe2\x82\xac", 300), 198);
-	expect_cut(raw, repeat(raw, "\xf0\x9f\x98\x80", 300), 200);
+	expect_cut(raw, repeat(raw, "\xe2\x82\xac", 300), 198,
+		   "~21920a285165eac1");
+	expect_cut(raw, repeat(raw, "\xf0\x9f\x98\x80", 300), 200,
+		   "~df22e353b9dfeb56");
 }
 
 Test(catalog_names, whatever_bytes_make_one_file_name)
