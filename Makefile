@@ -106,7 +106,7 @@ $(B)/fuzz/%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/standalone.o \
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $< $(FUZZ_MAIN) \
 		$(TESTLIB) $(CORE) $(CORE_LIBS)
 
-$(B)/race/%: $(B)/tests/race/%.o $(TESTLIB) $(CORE)
+$(B)/race/%: $(B)/tests/race/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
