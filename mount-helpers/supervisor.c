@@ -390,7 +390,7 @@ static void in_background(const struct supervise_in *in, int result_fd)
 	detach(in, &s.result_fd);
 	if (in->log_fd < 0)
 		openlog("unshard", LOG_PID, LOG_DAEMON);
-	_exit(supervise(&s) ? EXIT_FAILURE : EXIT_SUCCESS);
+	end_process(supervise(&s) ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 static int hear(int fd, struct ck_err *err)

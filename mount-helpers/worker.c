@@ -116,5 +116,5 @@ void worker_run(const struct worker_in *w)
 	prctl(PR_SET_NAME, "unshard-worker");
 	if (serve(w, &err))
 		answer(w->answer_fd, &err);
-	_exit(err.code ? EXIT_FAILURE : EXIT_SUCCESS);
+	end_process(err.code ? EXIT_FAILURE : EXIT_SUCCESS);
 }
