@@ -8,9 +8,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -250,6 +252,27 @@ Test(spool, no_directory)
 	sk_open(&k, "plain");
 	cr_expect_eq(sk_read(&k, 10, 0, &err), -EIO);
 	cr_expect(strstr(err.msg, "-o spool=DIR"), "%s", err.msg);
+	sk_free(&k);
+}
+
+/* As on a full disk; once there is room it works. */
+Test(spool, no_room_on_the_disk)
+{
+	struct rlimit rl;
+	struct shardkit k;
+	struct ck_err err = { 0 };
+
+	items(&k, 1, NULL);
+	sk_open(&k, "plain");
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &rl);
+	rl.rlim_cur = 150000;
+	setrlimit(RLIMIT_FSIZE, &rl);
+	cr_expect_eq(sk_read(&k, 10, 0, &err), -EIO);
+	cr_expect(strstr(err.msg, "-o spool=DIR"), "%s", err.msg);
+	rl.rlim_cur = rl.rlim_max;
+	setrlimit(RLIMIT_FSIZE, &rl);
+	cr_expect_eq(sk_read(&k, 10, 0, &err), 0);
 	sk_free(&k);
 }
 
