@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 bool ck_root_no_openat2;
+static _Atomic bool lacking; /* the kernel said so once */
 
 static int open_strict(int dirfd, const char *rel, int flags)
 {
@@ -28,11 +29,13 @@ static int open_strict(int dirfd, const char *rel, int flags)
 	};
 	long fd;
 
-	if (ck_root_no_openat2)
+	if (ck_root_no_openat2 || lacking)
 		return -ENOSYS;
 	do
 		fd = syscall(SYS_openat2, dirfd, rel, &how, sizeof(how));
 	while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+	if (fd < 0 && errno == ENOSYS)
+		lacking = true;
 	return fd < 0 ? -errno : (int)fd;
 }
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ int ck_spool_new(struct ck_spool **out, struct ck_reader *r, const char *dir,
 		 uint64_t max, struct ck_err *err)
 {
 	struct ck_spool *sp = calloc(1, sizeof(*sp));
+	struct rlimit rl;
 
 	if (!sp)
 		return ck_fail(err, ENOMEM, "spool: no memory");
@@ -30,6 +32,9 @@ int ck_spool_new(struct ck_spool **out, struct ck_reader *r, const char *dir,
 	sp->max = max;
 	sp->list.prev = sp->list.next = &sp->list;
 	sp->path = strdup(dir);
+	sp->max_fds = getrlimit(RLIMIT_NOFILE, &rl) ? 16 :
+		      rl.rlim_cur / 8 > 1024	    ? 1024 :
+						      (unsigned)rl.rlim_cur / 8;
 	/* Checkpoints without compressed items need no spool: no error yet. */
 	sp->dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	sp->dir_errno = sp->dirfd < 0 ? errno : 0;
@@ -48,8 +53,10 @@ static void drop(struct ck_spool *sp, struct ck_spooled *item)
 	item->prev->next = item->next;
 	item->next->prev = item->prev;
 	sp->held -= item->len;
-	if (item->fd >= 0)
+	if (item->fd >= 0) {
 		close(item->fd);
+		sp->nr_fds--;
+	}
 	free(item->bad);
 	free(item);
 }
@@ -104,6 +111,19 @@ bool ck_spool_reserve(struct ck_spool *sp, struct ck_spooled *item,
 	return fits;
 }
 
+/* Drops the longest unused item that has a file; false: all are in use. */
+static bool drop_one(struct ck_spool *sp)
+{
+	struct ck_spooled *i = sp->list.next;
+
+	while (i != &sp->list && (i->users || i->fd < 0))
+		i = i->next;
+	if (i == &sp->list)
+		return false;
+	drop(sp, i);
+	return true;
+}
+
 /* A file without a name. */
 static int nameless(const struct ck_spool *sp)
 {
@@ -131,7 +151,15 @@ static int make(struct ck_spool *sp, struct ck_spooled *item,
 	if (sp->dirfd < 0)
 		return ck_fail(err, EIO, "spool %s: %s; -o spool=DIR", sp->path,
 			       strerror(sp->dir_errno));
-	item->fd = nameless(sp);
+	pthread_mutex_lock(&sp->lock);
+	while (sp->nr_fds >= sp->max_fds && drop_one(sp))
+		;
+	do
+		item->fd = nameless(sp);
+	while (item->fd < 0 && (errno == EMFILE || errno == ENFILE) &&
+	       drop_one(sp));
+	sp->nr_fds += item->fd >= 0;
+	pthread_mutex_unlock(&sp->lock);
 	if (item->fd < 0)
 		return ck_fail(err, EIO, "spool %s: %s; -o spool=DIR", sp->path,
 			       strerror(errno));
@@ -205,8 +233,10 @@ static void finish(struct ck_spool *sp, struct ck_spooled *item, bool failed)
 	if (failed && item->bad) {
 		sp->held -= item->len;
 		item->len = 0;
-		if (item->fd >= 0)
+		if (item->fd >= 0) {
 			close(item->fd);
+			sp->nr_fds--;
+		}
 		item->fd = -1;
 		item->users--;
 	} else if (failed) {

@@ -24,6 +24,7 @@ struct ck_spool {
 	char *path;
 	int dirfd, dir_errno;
 	unsigned decoders;
+	unsigned nr_fds, max_fds; /* a part of RLIMIT_NOFILE */
 	uint64_t max, held;
 	struct ck_spooled list; /* the ring's head */
 };

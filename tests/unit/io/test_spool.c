@@ -255,6 +255,21 @@ Test(spool, no_directory)
 	sk_free(&k);
 }
 
+Test(spool, few_descriptors)
+{
+	struct rlimit rl;
+	struct shardkit k;
+
+	items(&k, 70, NULL);
+	getrlimit(RLIMIT_NOFILE, &rl);
+	rl.rlim_cur = 80;
+	setrlimit(RLIMIT_NOFILE, &rl);
+	sk_open(&k, "plain");
+	for (unsigned i = 0; i < 70; i++)
+		cr_expect_eq(sk_read(&k, 100, i * ITEM, NULL), 0);
+	sk_free(&k);
+}
+
 /* As on a full disk; once there is room it works. */
 Test(spool, no_room_on_the_disk)
 {
