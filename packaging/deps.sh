@@ -19,6 +19,7 @@ is_there() {
 	cmd:*) command -v "${1#cmd:}" >/dev/null || [ -x "/sbin/${1#cmd:}" ] ;;
 	pc:*) pkg-config --exists "${1#pc:}" 2>/dev/null ;;
 	hdr:*) [ -e "/usr/include/${1#hdr:}" ] ;;
+	file:*) [ -e "${1#file:}" ] ;;
 	py:*) with_python "${1#py:}" ;;
 	*) echo "deps.list: what is $1?" >&2; exit 2 ;;
 	esac
@@ -67,9 +68,16 @@ install() {
 	as_root "$@" || { as_root apt-get -q update && as_root "$@"; }
 }
 
+# The one thing that is no package: see deps.list.
+link_mtab() {
+	case " $wanted " in *" mtab "*) ;; *) return ;; esac
+	as_root ln -s ../proc/self/mounts /etc/mtab && look "$@"
+}
+
 look "$@"
 [ -n "$needed$wanted" ] || exit 0
-if can_install; then
+can_install && link_mtab "$@"
+if [ -n "$needed$wanted" ] && can_install; then
 	install " $needed $wanted" || echo "apt-get could not install them" >&2
 	look "$@"
 fi
