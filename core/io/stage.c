@@ -213,10 +213,10 @@ static unsigned copy_axes(const struct shape *sh, const struct block *b,
 		ax[nr++].n = b->n;
 	}
 	if (nr_blocks > 1)
-		ax[nr++] = (struct ck_seg_axis){
-			nr_blocks, (int64_t)(b[1].stage - b->stage),
-			(int64_t)(b[1].dst - b->dst)
-		};
+		ax[nr++] =
+			(struct ck_seg_axis){ nr_blocks,
+					      (int64_t)(b[1].stage - b->stage),
+					      (int64_t)(b[1].dst - b->dst) };
 	while (nr < 2)
 		ax[nr++] = (struct ck_seg_axis){ 1, 0, 0 };
 	short_step_last(ax, nr, true);
