@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * steps.c - entries of a directory of checkpoints, by their names
+ */
+#include "core/steps.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MARKER_MAX 255
+
+static bool ends_in(const char *name, const char *suffix)
+{
+	size_t len = strlen(name), n = strlen(suffix);
+
+	return len >= n && !strcmp(name + len - n, suffix);
+}
+
+/* A file that holds tensors by itself. */
+static bool is_weights(const char *name)
+{
+	static const char *const suffix[] = { ".safetensors", ".pt", ".pth",
+					      ".bin", ".ckpt" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
+		if (ends_in(name, suffix[i]))
+			return true;
+	return false;
+}
+
+/* What only lies in the folder of a checkpoint. */
+static bool is_sign(const char *name)
+{
+	static const char *const begin[] = { "mp_rank_", "zero_pp_rank_",
+					     "rank_" };
+
+	if (is_weights(name) || ends_in(name, ".metadata") ||
+	    ends_in(name, ".distcp") || !strcmp(name, "unshard-layout.json"))
+		return true;
+	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
+		if (!strncmp(name, begin[i], strlen(begin[i])))
+			return true;
+	return false;
+}
+
+static bool folder_has_sign(const struct ck_root *root, const char *name)
+{
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+	int fd;
+
+	if (ck_root_open_dir(root, name, &fd, NULL))
+		return false;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return false;
+	}
+	while ((e = readdir(d)))
+		if (is_sign(e->d_name))
+			return true;
+	return false;
+}
+
+/* "iter_0000100" -> 100: the last run of digits, if it ends the name. */
+static bool number_of(const char *name, uint64_t *out)
+{
+	size_t end = strlen(name), at = end;
+
+	while (at && isdigit((unsigned char)name[at - 1]))
+		at--;
+	if (at == end || end - at > 18)
+		return false;
+	*out = strtoull(name + at, NULL, 10);
+	return true;
+}
+
+static int add(struct ck_steps *s, const char *name, const struct stat *st,
+	       struct ck_err *err)
+{
+	struct ck_step *step;
+
+	if (s->nr == s->room) {
+		size_t room = s->room ? 2 * s->room : 16;
+		struct ck_step *grown = reallocarray(s->v, room, sizeof(*grown));
+
+		if (!grown)
+			return ck_fail(err, ENOMEM, "no memory for steps");
+		s->v = grown;
+		s->room = room;
+	}
+	step = &s->v[s->nr];
+	*step = (struct ck_step){ .name = strdup(name),
+				  .is_file = S_ISREG(st->st_mode),
+				  .st = *st };
+	if (!step->name)
+		return ck_fail(err, ENOMEM, "no memory for steps");
+	step->numbered = !step->is_file && number_of(name, &step->number);
+	s->nr++;
+	return 0;
+}
+
+static int take(struct ck_steps *s, const struct ck_root *root,
+		const char *name, struct ck_err *err)
+{
+	struct stat st;
+
+	if (*name == '.' || fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return 0; /* hidden, or gone meanwhile */
+	if (S_ISDIR(st.st_mode) ? !folder_has_sign(root, name) :
+				  !S_ISREG(st.st_mode) || !is_weights(name))
+		return 0;
+	return add(s, name, &st, err);
+}
+
+static int by_number(const void *pa, const void *pb)
+{
+	const struct ck_step *a = pa, *b = pb;
+
+	if (a->numbered != b->numbered)
+		return a->numbered ? 1 : -1;
+	if (a->numbered && a->number != b->number)
+		return a->number < b->number ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+/* The first line of a small file; NULL: there is none. */
+static char *first_line(const struct ck_root *root, const char *name)
+{
+	char text[MARKER_MAX + 1];
+	ck_auto_fd int fd = -1;
+	struct stat st;
+	ssize_t n;
+
+	if (ck_root_open_file(root, name, &fd, &st, NULL))
+		return NULL;
+	n = read(fd, text, MARKER_MAX);
+	if (n <= 0)
+		return NULL;
+	text[n] = '\0';
+	text[strcspn(text, "\r\n")] = '\0';
+	return *text ? strdup(text) : NULL;
+}
+
+static char *read_marker(const struct ck_root *root)
+{
+	char *text = first_line(root, "latest");
+
+	return text ? text :
+		      first_line(root, "latest_checkpointed_iteration.txt");
+}
+
+int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
+		  struct ck_err *err)
+{
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+	int fd, ret = ck_root_open_dir(root, "", &fd, err);
+
+	*out = (struct ck_steps){ 0 };
+	if (ret)
+		return ret;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return ck_fail(err, errno, "%s: %s", root->path,
+			       strerror(errno));
+	}
+	while (!ret && (e = readdir(d)))
+		ret = take(out, root, e->d_name, err);
+	if (ret) {
+		ck_steps_free(out);
+		return ret;
+	}
+	if (out->nr)
+		qsort(out->v, out->nr, sizeof(*out->v), by_number);
+	out->marker = read_marker(root);
+	return 0;
+}
+
+void ck_steps_free(struct ck_steps *s)
+{
+	for (size_t i = 0; i < s->nr; i++)
+		free(s->v[i].name);
+	free(s->v);
+	free(s->marker);
+	*s = (struct ck_steps){ 0 };
+}
+
+const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name)
+{
+	for (size_t i = 0; i < s->nr; i++)
+		if (!strcmp(s->v[i].name, name))
+			return &s->v[i];
+	return NULL;
+}
+
+static bool shares_number(const struct ck_steps *s, size_t i)
+{
+	const struct ck_step *step = &s->v[i];
+
+	return (i && s->v[i - 1].numbered &&
+		s->v[i - 1].number == step->number) ||
+	       (i + 1 < s->nr && s->v[i + 1].numbered &&
+		s->v[i + 1].number == step->number);
+}
+
+static const struct ck_step *by_largest(const struct ck_steps *s, size_t nr)
+{
+	for (size_t i = s->nr; i-- > 0 && s->v[i].numbered;)
+		if (!shares_number(s, i) && nr-- == 0)
+			return &s->v[i];
+	return NULL;
+}
+
+static bool newer(const struct stat *a, const struct stat *b)
+{
+	if (a->st_mtim.tv_sec != b->st_mtim.tv_sec)
+		return a->st_mtim.tv_sec > b->st_mtim.tv_sec;
+	return a->st_mtim.tv_nsec > b->st_mtim.tv_nsec;
+}
+
+/* How many folders are newer than folder @i; of equals the first counts. */
+static size_t rank_of(const struct ck_steps *s, size_t i)
+{
+	size_t rank = 0;
+
+	for (size_t k = 0; k < s->nr; k++)
+		if (!s->v[k].is_file &&
+		    (newer(&s->v[k].st, &s->v[i].st) ||
+		     (k < i && !newer(&s->v[i].st, &s->v[k].st))))
+			rank++;
+	return rank;
+}
+
+const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr)
+{
+	if (s->nr && s->v[s->nr - 1].numbered)
+		return by_largest(s, nr);
+	for (size_t i = 0; i < s->nr; i++)
+		if (!s->v[i].is_file && rank_of(s, i) == nr)
+			return &s->v[i];
+	return NULL;
+}
+
+bool ck_steps_is_marked(const struct ck_step *s, const char *marker)
+{
+	uint64_t number;
+	char *end;
+
+	if (!strcmp(s->name, marker))
+		return true;
+	number = strtoull(marker, &end, 10); /* Megatron: the number alone */
+	return end != marker && !*end && s->numbered && s->number == number;
+}

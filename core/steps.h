@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * steps.h - a directory of checkpoints: what is in it, and which is newest
+ *
+ * Trainers leave step-100/, global_step100/, iter_0000100/, checkpoint-100/;
+ * accelerate leaves pytorch_model_fsdp_0/ beside optimizer_0/ or files of
+ * their own.  Entries are found by their names and by the names in them;
+ * whether one can be read is for ck_ckpt_describe() to say.
+ */
+#ifndef CK_STEPS_H
+#define CK_STEPS_H
+
+#include "core/base/err.h"
+#include "core/io/root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct ck_step {
+	char *name; /* in the directory */
+	bool is_file; /* one file that is a checkpoint by itself */
+	bool numbered; /* @number: the last digits of its name */
+	uint64_t number;
+	struct stat st; /* changes when it is replaced or written to */
+};
+
+struct ck_steps {
+	struct ck_step *v; /* sorted: by number, then by name */
+	size_t nr, room;
+	/*
+	 * What the framework's own marker says is the newest: the text of
+	 * DeepSpeed's "latest", or the folder that Megatron's
+	 * latest_checkpointed_iteration.txt means; NULL: there is none.
+	 */
+	char *marker;
+};
+
+/* All entries of @root as they are now; -errno if it cannot be listed. */
+int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
+		  struct ck_err *err);
+void ck_steps_free(struct ck_steps *s);
+const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name);
+
+/*
+ * The @nr-th candidate for the newest, best first: the largest number; without
+ * numbers the latest mtime.  NULL: there are no more.  Files never are, nor
+ * folders that share a number (model and optimizer of one save).
+ */
+const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr);
+/* Whether @s is what the marker @marker means. */
+bool ck_steps_is_marked(const struct ck_step *s, const char *marker);
+
+#endif
