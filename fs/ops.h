@@ -7,27 +7,28 @@
 
 #include "core/ckpt.h"
 #include "fs/kernel.h"
-#include "fs/shards.h"
+#include "fs/slot.h"
 #include "fs/tree.h"
-#include "fs/virt.h"
 
 #include <sys/stat.h>
 
 struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
-	struct ck_ckpt *ck;
-	const struct ck_image *img;
-	struct fs_shards *shards;
-	struct fs_virt *virt;
-	struct stat dir; /* of SRC: owner, mode and time of our directories */
-	uint64_t total; /* bytes of all tensors */
+	struct fs_slots *slots;
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 };
 
+/* What an inode number of the kernel's stands for. */
+struct fs_ref {
+	struct fs_slot *slot;
+	uint64_t ino; /* without the slot's number */
+	struct fs_node node;
+};
+
 /* How long the kernel may keep what it was told, in seconds. */
 #define FS_KEEP_FIXED 3600.0 /* comes from the image */
-#define FS_KEEP_SHARD 1.0 /* comes from SRC */
+#define FS_KEEP_SRC 1.0 /* comes from SRC */
 #define FS_KEEP_NONE 0.0 /* changes by itself */
 
 static inline struct fs *fs_of(fuse_req_t req)
@@ -43,12 +44,20 @@ struct fs_shard_file {
 
 extern const struct fuse_lowlevel_ops fs_ops; /* session.c */
 
+/*
+ * What @ino is; an entry of a directory of checkpoints is parsed if it has not
+ * been, unless @ino is its root and only @shallow is asked.  -ESTALE.
+ */
+int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
+	    struct ck_err *err);
+
 /* ops_meta.c */
 void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup);
 void fs_op_forget_multi(fuse_req_t req, size_t count,
 			struct fuse_forget_data *forgets);
 void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_op_readlink(fuse_req_t req, fuse_ino_t ino);
 void fs_op_statfs(fuse_req_t req, fuse_ino_t ino);
 /* The attributes of @ino; *keep: how long they hold. */
 int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
@@ -56,6 +65,8 @@ int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 /* -errno, or 0 with @e; e->ino is 0 where there is no such name. */
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	      struct fuse_entry_param *e, struct ck_err *err);
+/* Gives back what a look-up of @ino counted. */
+void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr);
 
 /* ops_dir.c */
 void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

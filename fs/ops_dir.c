@@ -3,8 +3,9 @@
  * ops_dir.c - opendir, readdir, readdirplus
  *
  * A position is the number of the entry, so a listing of a million tensors is
- * continued anywhere without having been kept.  shards/ may change while it
- * is read: what it held is taken down when it is opened.
+ * continued anywhere without having been kept.  shards/ and a directory of
+ * checkpoints may change while they are read: what they held is taken down
+ * when they are opened.
  */
 #include "fs/ops.h"
 
@@ -12,21 +13,52 @@
 #include "fs/reply.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct fs_shard_list *list_of(const struct fuse_file_info *fi)
+/* What a directory that changes held when it was opened. */
+struct taken {
+	struct fs_shard_list *shards; /* NULL: it is of checkpoints */
+	struct ck_steps steps;
+	bool latest; /* there was a newest one */
+};
+
+static struct taken *taken_of(const struct fuse_file_info *fi)
 {
-	return (struct fs_shard_list *)(uintptr_t)fi->fh;
+	return (struct taken *)(uintptr_t)fi->fh;
 }
 
-static int open_shards(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
-		       struct ck_err *err)
+static void free_taken(struct taken *t)
 {
-	struct fs_shard_list *l = NULL;
-	int ret = fs_shards_list(fs->shards, ino, &l, err);
+	if (!t)
+		return;
+	fs_shards_list_free(t->shards);
+	ck_steps_free(&t->steps);
+	free(t);
+}
 
-	fi->fh = (uintptr_t)l;
+static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
+		struct ck_err *err)
+{
+	struct taken *t = calloc(1, sizeof(*t));
+	int ret;
+
+	if (!t)
+		return ck_fail(err, ENOMEM, "no memory for a listing");
+	if (dir->node.kind == FS_SHARD) {
+		ret = fs_shards_list(dir->slot->shards, dir->ino, &t->shards,
+				     err);
+	} else {
+		ck_auto_free char *latest = fs_slots_latest(fs->slots);
+
+		t->latest = latest;
+		ret = fs_slots_list(fs->slots, &t->steps, err);
+	}
+	if (ret)
+		free_taken(t);
+	else
+		*out = t;
 	return ret;
 }
 
@@ -34,48 +66,87 @@ void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
-	int ret = 0;
+	struct taken *t = NULL;
+	struct fs_ref dir;
+	int ret = fs_find(fs, ino, false, &dir, &err);
 
-	fi->fh = 0;
-	if (ino == FS_INO_SHARDS || (ino & FS_INO_SHARD))
-		ret = open_shards(fs, ino, fi, &err);
-	else
+	if (!ret && dir.node.kind != FS_DIR)
+		ret = take(fs, &dir, &t, &err);
+	else if (!dir.slot->name)
 		fi->cache_readdir = fi->keep_cache = 1;
+	fi->fh = (uintptr_t)t;
 	if (ret == -ENOENT || ret == -EACCES)
 		fs_reply_errno(req, -ret);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else if (fs_reply_open(req, fi))
-		fs_shards_list_free(list_of(fi));
+		free_taken(t);
 }
 
 void fs_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
-	fs_shards_list_free(list_of(fi));
+	free_taken(taken_of(fi));
 	fs_reply_errno(req, 0);
 }
 
-static bool entry_at(const struct fs *fs, uint64_t dir,
-		     const struct fuse_file_info *fi, uint64_t pos,
-		     struct fs_entry *e)
+static enum fs_at shard_at(const struct fs_shard_list *l, uint64_t pos,
+			   struct fs_entry *e)
 {
-	const struct fs_shard_list *l = list_of(fi);
-
-	if (!l)
-		return fs_tree_entry(fs->img, dir, pos, e);
 	if (pos >= l->nr)
-		return false;
-	*e = (struct fs_entry){ l->v[pos].name, l->v[pos].ino,
-				l->v[pos].is_dir };
-	return true;
+		return FS_AT_END;
+	snprintf(e->name, sizeof(e->name), "%s", l->v[pos].name);
+	e->ino = l->v[pos].ino;
+	e->is_dir = l->v[pos].is_dir;
+	return FS_AT_ENTRY;
 }
 
-static size_t add_plain(fuse_req_t req, char *at, size_t left,
-			const struct fs_entry *e, uint64_t next)
+/* ".", "..", .unshard, latest, then the checkpoints, whose inodes vary. */
+static enum fs_at step_at(const struct taken *t, uint64_t pos,
+			  struct fs_entry *e)
 {
-	struct stat st = { .st_ino = e->ino,
-			   .st_mode = e->is_dir ? S_IFDIR : S_IFREG };
+	static const char *const first[] = { ".", "..", ".unshard", "latest" };
+
+	e->is_dir = pos != 3;
+	e->is_link = pos == 3;
+	if (pos == 3 && !t->latest)
+		return FS_AT_NOTHING;
+	if (pos < 4) {
+		strcpy(e->name, first[pos]);
+		e->ino = pos == 3 ? FS_INO_LATEST :
+			 pos == 2 ? FS_INO_META :
+				    FS_INO_ROOT;
+		return FS_AT_ENTRY;
+	}
+	if (pos - 4 >= t->steps.nr)
+		return FS_AT_END;
+	snprintf(e->name, sizeof(e->name), "%s", t->steps.v[pos - 4].name);
+	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
+	return FS_AT_ENTRY;
+}
+
+static enum fs_at entry_at(const struct fs_ref *dir,
+			   const struct fuse_file_info *fi, uint64_t pos,
+			   struct fs_entry *e)
+{
+	const struct taken *t = taken_of(fi);
+
+	e->is_link = false;
+	if (!t)
+		return fs_tree_entry(dir->slot, dir->ino, pos, e);
+	return t->shards ? shard_at(t->shards, pos, e) : step_at(t, pos, e);
+}
+
+static mode_t type_of(const struct fs_entry *e)
+{
+	return e->is_dir ? S_IFDIR : e->is_link ? S_IFLNK : S_IFREG;
+}
+
+static size_t add_plain(fuse_req_t req, const struct fs_ref *dir, char *at,
+			size_t left, const struct fs_entry *e, uint64_t next)
+{
+	struct stat st = { .st_ino = fs_ino(dir->slot->nr, e->ino),
+			   .st_mode = type_of(e) };
 
 	return fuse_add_direntry(req, at, left, e->name, &st, (off_t)next);
 }
@@ -85,20 +156,28 @@ static bool is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
-/* What a look-up would say; the number of a fixed file is known already. */
-static int fill_plus(struct fs *fs, uint64_t dir, const struct fs_entry *e,
-		     struct fuse_entry_param *p)
+/* Whether the kernel counts references to what it is told of. */
+static bool is_counted(const struct fs_ref *dir)
 {
-	if (e->ino & FS_INO_SHARD)
-		return fs_lookup(fs, dir, e->name, p, NULL);
-	p->ino = e->ino;
+	return dir->node.kind == FS_SHARD || dir->node.kind == FS_STEPS;
+}
+
+/* What a look-up would say; the number of a fixed file is known already. */
+static int fill_plus(struct fs *fs, const struct fs_ref *dir,
+		     const struct fs_entry *e, struct fuse_entry_param *p)
+{
+	uint64_t ino = fs_ino(dir->slot->nr, dir->ino);
+
+	if (is_counted(dir))
+		return fs_lookup(fs, ino, e->name, p, NULL);
+	p->ino = fs_ino(dir->slot->nr, e->ino);
 	p->entry_timeout = FS_KEEP_FIXED;
-	return fs_attr(fs, e->ino, &p->attr, &p->attr_timeout, NULL);
+	return fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
 }
 
 /* The kernel counts a look-up for every entry with an inode that it gets. */
-static size_t add_plus(fuse_req_t req, uint64_t dir, char *at, size_t left,
-		       const struct fs_entry *e, uint64_t next)
+static size_t add_plus(fuse_req_t req, const struct fs_ref *dir, char *at,
+		       size_t left, const struct fs_entry *e, uint64_t next)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param p = { 0 };
@@ -106,34 +185,41 @@ static size_t add_plus(fuse_req_t req, uint64_t dir, char *at, size_t left,
 
 	if (is_dots(e->name) || fill_plus(fs, dir, e, &p)) {
 		p = (struct fuse_entry_param){ 0 };
-		p.attr.st_ino = e->ino;
-		p.attr.st_mode = e->is_dir ? S_IFDIR : S_IFREG;
+		p.attr.st_ino = fs_ino(dir->slot->nr, e->ino);
+		p.attr.st_mode = type_of(e);
 	}
 	len = fuse_add_direntry_plus(req, at, left, e->name, &p, (off_t)next);
-	if (len > left && (p.ino & FS_INO_SHARD))
-		fs_shards_forget(fs->shards, p.ino, 1);
+	if (len > left && p.ino && is_counted(dir))
+		fs_forget(fs, p.ino, 1);
 	return len;
 }
 
-static void read_dir(fuse_req_t req, uint64_t dir, size_t size, off_t off,
+static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 		     const struct fuse_file_info *fi, bool plus)
 {
 	ck_auto_free char *buf = malloc(size);
 	uint64_t pos = off < 0 ? 0 : (uint64_t)off;
+	enum fs_at found = FS_AT_END;
 	struct fs_entry e;
+	struct fs_ref dir;
 	size_t used = 0;
 
-	if (!buf) {
-		fs_reply_errno(req, ENOMEM);
+	if (!buf || fs_find(fs_of(req), ino, false, &dir, NULL)) {
+		fs_reply_errno(req, buf ? ESTALE : ENOMEM);
 		return;
 	}
-	for (; entry_at(fs_of(req), dir, fi, pos, &e); pos++) {
-		size_t left = size - used;
-		size_t len =
-			plus ? add_plus(req, dir, buf + used, left, &e,
-					pos + 1) :
-			       add_plain(req, buf + used, left, &e, pos + 1);
+	for (;; pos++) {
+		size_t left = size - used, len;
 
+		found = entry_at(&dir, fi, pos, &e);
+		if (found == FS_AT_END)
+			break;
+		if (found == FS_AT_NOTHING)
+			continue;
+		len = plus ? add_plus(req, &dir, buf + used, left, &e,
+				      pos + 1) :
+			     add_plain(req, &dir, buf + used, left, &e,
+				       pos + 1);
 		if (len > left)
 			break;
 		used += len;

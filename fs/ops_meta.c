@@ -7,6 +7,7 @@
  */
 #include "fs/ops.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "fs/reply.h"
 
@@ -50,51 +51,78 @@ static const struct ck_src *file_of(const struct ck_image *img, uint32_t src)
 	return s->kind == CK_SRC_FILE && s->state != CK_MISSING ? s : NULL;
 }
 
-static void tensor_attr(const struct fs *fs, uint32_t nr, struct stat *st)
+/* The owner and the times of @src; of the folder where there is none. */
+static void owner_attr(const struct fs_slot *slot, uint32_t src,
+		       struct stat *st)
 {
-	const struct ck_tensor *t = &fs->img->tensors[nr];
-	const struct ck_src *src = file_of(fs->img, t->newest);
+	const struct ck_src *file = file_of(slot->img, src);
 
-	st->st_nlink = 1;
-	set_size(st, t->size);
-	if (src) {
-		st->st_mode = S_IFREG | (src->mode & READABLE);
-		st->st_uid = src->uid;
-		st->st_gid = src->gid;
-		set_times(st, src->id.mtime_ns);
+	if (file) {
+		st->st_mode = S_IFREG | (file->mode & READABLE);
+		st->st_uid = file->uid;
+		st->st_gid = file->gid;
+		set_times(st, file->id.mtime_ns);
 	} else {
-		st->st_mode = S_IFREG | (fs->dir.st_mode & READABLE);
-		st->st_uid = fs->dir.st_uid;
-		st->st_gid = fs->dir.st_gid;
-		st->st_mtim = st->st_atim = st->st_ctim = fs->dir.st_mtim;
+		st->st_mode = S_IFREG | (slot->dir.st_mode & READABLE);
+		st->st_uid = slot->dir.st_uid;
+		st->st_gid = slot->dir.st_gid;
+		st->st_mtim = st->st_atim = st->st_ctim = slot->dir.st_mtim;
 	}
 }
 
-static void dir_attr(const struct fs *fs, struct stat *st)
+static int file_attr(const struct fs_ref *r, struct stat *st,
+		     struct ck_err *err)
 {
-	st->st_mode = S_IFDIR | (fs->dir.st_mode & 0555);
+	struct ck_vfile file;
+
+	if (!r->node.view->ops->file(r->node.view, r->node.nr, &file))
+		return ck_fail(err, ESTALE, "a file that its view left out");
+	st->st_nlink = 1;
+	set_size(st, file.size);
+	owner_attr(r->slot, file.newest, st);
+	return 0;
+}
+
+/* Before an entry is parsed, what is known of it is itself. */
+static void dir_attr(const struct fs_slot *slot, struct stat *st)
+{
+	bool made = atomic_load(&slot->state) != FS_SLOT_NEW;
+	const struct stat *like = made ? &slot->dir : &slot->seen;
+
+	st->st_mode = S_IFDIR | (like->st_mode & 0555);
+	if (!S_ISDIR(like->st_mode)) /* one file: who reads it may list it */
+		st->st_mode |= (like->st_mode & 0444) >> 2;
 	st->st_nlink = 2;
-	st->st_uid = fs->dir.st_uid;
-	st->st_gid = fs->dir.st_gid;
-	st->st_mtim = st->st_atim = st->st_ctim = fs->dir.st_mtim;
+	st->st_uid = like->st_uid;
+	st->st_gid = like->st_gid;
+	st->st_mtim = st->st_atim = st->st_ctim = like->st_mtim;
 	set_size(st, BLOCK);
 	st->st_blksize = BLOCK;
 }
 
-static int virt_attr(const struct fs *fs, uint32_t nr, struct stat *st,
-		     double *keep, struct ck_err *err)
+static int virt_attr(const struct fs_ref *r, struct stat *st, double *keep,
+		     struct ck_err *err)
 {
 	uint64_t size;
-	int ret = fs_virt_size(fs->virt, nr, &size, err);
+	int ret = fs_virt_size(r->slot->virt, r->node.nr, &size, err);
 
 	if (ret)
 		return ret;
-	dir_attr(fs, st);
-	st->st_mode = S_IFREG | (fs->dir.st_mode & READABLE);
+	dir_attr(r->slot, st);
+	st->st_mode = S_IFREG | (r->slot->dir.st_mode & READABLE);
 	st->st_nlink = 1;
 	set_size(st, size);
-	*keep = fs_virt_fixed(nr) ? FS_KEEP_FIXED : FS_KEEP_NONE;
+	*keep = fs_virt_fixed(r->node.nr) ? FS_KEEP_FIXED : FS_KEEP_NONE;
 	return 0;
+}
+
+static void link_attr(const struct fs_slot *slot, const char *to,
+		      struct stat *st)
+{
+	dir_attr(slot, st);
+	st->st_mode = S_IFLNK | 0777;
+	st->st_nlink = 1;
+	set_size(st, strlen(to));
 }
 
 static void shard_attr(struct stat *st)
@@ -104,61 +132,133 @@ static void shard_attr(struct stat *st)
 	st->st_dev = 0;
 }
 
+int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
+	    struct ck_err *err)
+{
+	out->slot = fs_slots_at(fs->slots, fs_ino_slot(ino));
+	out->ino = ino & FS_INO_MASK;
+	if (!out->slot)
+		return ck_fail(err, ESTALE, "the checkpoint is gone");
+	if (!shallow || out->ino != FS_INO_ROOT)
+		fs_slot_need(fs->slots, out->slot);
+	out->node = fs_tree_node(out->slot, out->ino);
+	if (out->node.kind == FS_NONE)
+		return ck_fail(err, ESTALE, "unknown inode");
+	return 0;
+}
+
+static int latest_attr(struct fs *fs, const struct fs_slot *slot,
+		       struct stat *st, double *keep)
+{
+	ck_auto_free char *to = fs_slots_latest(fs->slots);
+
+	*keep = FS_KEEP_NONE;
+	if (!to)
+		return -ENOENT;
+	link_attr(slot, to, st);
+	return 0;
+}
+
+static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
+		    double *keep, struct ck_err *err)
+{
+	int ret = 0;
+
+	*keep = FS_KEEP_FIXED;
+	switch (r->node.kind) {
+	case FS_FILE:
+		return file_attr(r, st, err);
+	case FS_VIRT:
+		return virt_attr(r, st, keep, err);
+	case FS_LATEST:
+		return latest_attr(fs, r->slot, st, keep);
+	case FS_SHARD:
+		if (r->ino != FS_INO_SHARDS) {
+			*keep = FS_KEEP_SRC;
+			ret = fs_shards_stat(r->slot->shards, r->ino, st, err);
+			shard_attr(st);
+			return ret;
+		}
+		/* fall through */
+	default:
+		dir_attr(r->slot, st);
+		if (r->node.kind == FS_STEPS || r->slot->name)
+			*keep = FS_KEEP_SRC;
+		return 0;
+	}
+}
+
 int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	    struct ck_err *err)
 {
-	struct fs_node node = fs_tree_node(fs->img, ino);
-	int ret = 0;
+	struct fs_ref r;
+	int ret = fs_find(fs, ino, true, &r, err);
 
-	*st = (struct stat){ .st_ino = ino };
-	*keep = FS_KEEP_FIXED;
-	switch (node.kind) {
-	case FS_DIR:
-		dir_attr(fs, st);
-		break;
-	case FS_TENSOR:
-		tensor_attr(fs, node.nr, st);
-		break;
-	case FS_VIRT:
-		ret = virt_attr(fs, node.nr, st, keep, err);
-		break;
-	case FS_SHARD:
-		*keep = FS_KEEP_SHARD;
-		ret = fs_shards_stat(fs->shards, ino, st, err);
-		shard_attr(st);
-		break;
-	default:
-		ret = ck_fail(err, ESTALE, "unknown inode");
-	}
+	*st = (struct stat){ 0 };
+	if (!ret)
+		ret = ref_attr(fs, &r, st, keep, err);
+	st->st_ino = ino;
 	return ret;
 }
 
-static bool below_shards(uint64_t ino)
-{
-	return ino == FS_INO_SHARDS || (ino & FS_INO_SHARD);
-}
-
-static int lookup_shard(struct fs *fs, uint64_t parent, const char *name,
+static int lookup_shard(const struct fs_ref *dir, const char *name,
 			struct fuse_entry_param *e, struct ck_err *err)
 {
-	int ret = fs_shards_lookup(fs->shards, parent, name, &e->ino, &e->attr,
-				   err);
+	int ret = fs_shards_lookup(dir->slot->shards, dir->ino, name, &e->ino,
+				   &e->attr, err);
 
 	shard_attr(&e->attr);
-	e->attr_timeout = e->entry_timeout = FS_KEEP_SHARD;
+	e->attr_timeout = e->entry_timeout = FS_KEEP_SRC;
+	return ret;
+}
+
+/* An entry of a directory of checkpoints comes, goes and is replaced. */
+static int lookup_step(struct fs *fs, const char *name,
+		       struct fuse_entry_param *e, struct ck_err *err)
+{
+	struct fs_slot *slot;
+	int ret;
+
+	e->entry_timeout = FS_KEEP_NONE;
+	if (!strcmp(name, "latest"))
+		e->ino = FS_INO_LATEST;
+	else if (!strcmp(name, ".unshard"))
+		e->ino = FS_INO_META;
+	if (e->ino)
+		return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
+	slot = fs_slots_entry(fs->slots, name);
+	if (!slot)
+		return -ENOENT;
+	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
+	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
+	if (ret)
+		fs_slot_put(fs->slots, slot, 1);
 	return ret;
 }
 
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	      struct fuse_entry_param *e, struct ck_err *err)
 {
+	struct fs_ref dir;
+	int ret;
+
 	*e = (struct fuse_entry_param){ .entry_timeout = FS_KEEP_FIXED };
 	if (strlen(name) > NAME_MAX_BYTES)
 		return -ENAMETOOLONG;
-	if (below_shards(parent))
-		return lookup_shard(fs, parent, name, e, err);
-	e->ino = fs_tree_lookup(fs->img, parent, name);
-	if (!e->ino) /* not there, and will not be: the kernel keeps that */
+	ret = fs_find(fs, parent, false, &dir, err);
+	if (ret)
+		return ret;
+	if (dir.node.kind == FS_STEPS)
+		return lookup_step(fs, name, e, err);
+	if (dir.node.kind == FS_SHARD)
+		ret = lookup_shard(&dir, name, e, err);
+	else
+		e->ino = fs_tree_lookup(dir.slot, dir.ino, name);
+	if (ret || !e->ino) /* not there, and will not be: the kernel keeps it */
+		return ret;
+	e->ino = fs_ino(dir.slot->nr, e->ino);
+	e->attr.st_ino = e->ino;
+	if (dir.node.kind == FS_SHARD)
 		return 0;
 	return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 }
@@ -177,15 +277,20 @@ void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fs_reply_entry(req, &e);
 }
 
-static void forget(struct fs *fs, uint64_t ino, uint64_t nr)
+void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 {
-	if (ino & FS_INO_SHARD)
-		fs_shards_forget(fs->shards, ino, nr);
+	struct fs_slot *slot = fs_slots_at(fs->slots, fs_ino_slot(ino));
+	uint64_t inner = ino & FS_INO_MASK;
+
+	if (slot && (inner & FS_INO_SHARD))
+		fs_shards_forget(slot->shards, inner, nr);
+	else if (slot && inner == FS_INO_ROOT)
+		fs_slot_put(fs->slots, slot, nr);
 }
 
 void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
-	forget(fs_of(req), ino, nlookup);
+	fs_forget(fs_of(req), ino, nlookup);
 	fs_reply_none(req);
 }
 
@@ -193,7 +298,7 @@ void fs_op_forget_multi(fuse_req_t req, size_t count,
 			struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
-		forget(fs_of(req), forgets[i].ino, forgets[i].nlookup);
+		fs_forget(fs_of(req), forgets[i].ino, forgets[i].nlookup);
 	fs_reply_none(req);
 }
 
@@ -213,14 +318,28 @@ void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fs_reply_attr(req, &st, keep);
 }
 
+void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = fs_of(req);
+	ck_auto_free char *to = NULL;
+	struct fs_ref r;
+
+	if (!fs_find(fs, ino, true, &r, NULL) && r.node.kind == FS_LATEST)
+		to = fs_slots_latest(fs->slots);
+	if (to)
+		fs_reply_readlink(req, to);
+	else
+		fs_reply_errno(req, ENOENT);
+}
+
 void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	const struct fs *fs = fs_of(req);
+	uint64_t files, total = fs_slots_total(fs_of(req)->slots, &files);
 	struct statvfs st = {
 		.f_bsize = BLOCK,
 		.f_frsize = BLOCK,
-		.f_blocks = CK_DIV_UP(fs->total, BLOCK),
-		.f_files = fs->img->nr_tensors,
+		.f_blocks = CK_DIV_UP(total, BLOCK),
+		.f_files = files,
 		.f_namemax = NAME_MAX_BYTES,
 	};
 

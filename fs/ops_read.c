@@ -33,8 +33,8 @@ static struct fs_virt_file *virt_of(const struct fuse_file_info *fi)
 	return (struct fs_virt_file *)(uintptr_t)fi->fh;
 }
 
-static int open_shard(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
-		      struct ck_err *err)
+static int open_shard(struct fs *fs, const struct fs_ref *r,
+		      struct fuse_file_info *fi, struct ck_err *err)
 {
 	struct fs_shard_file *f = malloc(sizeof(*f));
 	struct stat st;
@@ -42,7 +42,7 @@ static int open_shard(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 
 	if (!f)
 		return ck_fail(err, ENOMEM, "shards: no memory");
-	ret = fs_shards_open(fs->shards, ino, &f->fd, &st, err);
+	ret = fs_shards_open(r->slot->shards, r->ino, &f->fd, &st, err);
 	if (ret) {
 		free(f);
 		return ret;
@@ -53,11 +53,11 @@ static int open_shard(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 	return 0;
 }
 
-static int open_virt(struct fs *fs, unsigned id, struct fuse_file_info *fi,
-		     struct ck_err *err)
+static int open_virt(const struct fs_slot *slot, unsigned id,
+		     struct fuse_file_info *fi, struct ck_err *err)
 {
 	struct fs_virt_file *f = NULL;
-	int ret = fs_virt_open(fs->virt, id, &f, err);
+	int ret = fs_virt_open(slot->virt, id, &f, err);
 
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = !fs_virt_fixed(id);
@@ -65,39 +65,55 @@ static int open_virt(struct fs *fs, unsigned id, struct fuse_file_info *fi,
 	return ret;
 }
 
-static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
-		     struct ck_err *err)
+static int open_ref(struct fs *fs, const struct fs_ref *r,
+		    struct fuse_file_info *fi, struct ck_err *err)
 {
-	struct fs_node node = fs_tree_node(fs->img, ino);
-
-	fi->fh = 0;
-	if ((fi->flags & O_ACCMODE) != O_RDONLY)
-		return -EROFS;
-	switch (node.kind) {
-	case FS_TENSOR:
+	switch (r->node.kind) {
+	case FS_FILE:
 		fi->direct_io = fs->kernel.direct;
 		fi->keep_cache = !fs->kernel.direct;
 		return 0;
 	case FS_VIRT:
-		return open_virt(fs, node.nr, fi, err);
+		return open_virt(r->slot, r->node.nr, fi, err);
 	case FS_SHARD:
-		return open_shard(fs, ino, fi, err);
+		return open_shard(fs, r, fi, err);
 	default:
 		return ck_fail(err, ESTALE, "unknown inode");
 	}
 }
 
+/* An open file keeps its checkpoint, whatever happens to the entry. */
+static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
+		     struct ck_err *err)
+{
+	struct fs_ref r;
+	int ret;
+
+	fi->fh = 0;
+	if ((fi->flags & O_ACCMODE) != O_RDONLY)
+		return -EROFS;
+	ret = fs_find(fs, ino, false, &r, err);
+	if (!ret)
+		ret = open_ref(fs, &r, fi, err);
+	if (!ret)
+		fs_slot_get(r.slot);
+	return ret;
+}
+
 static void release_node(struct fs *fs, uint64_t ino,
 			 const struct fuse_file_info *fi)
 {
-	struct fs_node node = fs_tree_node(fs->img, ino);
+	struct fs_ref r;
 
-	if (node.kind == FS_VIRT) {
+	if (fs_find(fs, ino, false, &r, NULL))
+		return;
+	if (r.node.kind == FS_VIRT) {
 		fs_virt_close(virt_of(fi));
-	} else if (node.kind == FS_SHARD) {
+	} else if (r.node.kind == FS_SHARD) {
 		close(shard_of(fi)->fd);
 		free(shard_of(fi));
 	}
+	fs_slot_put(fs->slots, r.slot, 1);
 }
 
 void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -158,18 +174,30 @@ static int read_shard(const struct fs_shard_file *f, char *buf, size_t len,
 	return 0;
 }
 
+static int read_file(const struct fs_ref *r, void *buf, size_t len,
+		     uint64_t off, size_t *got, struct ck_err *err)
+{
+	const struct ck_view *v = r->node.view;
+	struct ck_vfile file;
+
+	if (!v->ops->file(v, r->node.nr, &file))
+		return ck_fail(err, ESTALE, "a file that its view left out");
+	*got = inside(file.size, len, off);
+	return *got ? ck_view_read(v, r->node.nr, buf, *got, off, err) : 0;
+}
+
 static int read_node(struct fs *fs, uint64_t ino,
 		     const struct fuse_file_info *fi, void *buf, size_t len,
 		     uint64_t off, size_t *got, struct ck_err *err)
 {
-	struct fs_node node = fs_tree_node(fs->img, ino);
+	struct fs_ref r;
+	int ret = fs_find(fs, ino, false, &r, err);
 
-	switch (node.kind) {
-	case FS_TENSOR:
-		*got = inside(fs->img->tensors[node.nr].size, len, off);
-		if (!*got)
-			return 0;
-		return ck_ckpt_read(fs->ck, node.nr, buf, *got, off, err);
+	if (ret)
+		return ret;
+	switch (r.node.kind) {
+	case FS_FILE:
+		return read_file(&r, buf, len, off, got, err);
 	case FS_VIRT:
 		return fs_virt_read(virt_of(fi), buf, len, off, got, err);
 	case FS_SHARD:
@@ -205,13 +233,17 @@ static off_t seek(struct fs *fs, uint64_t ino, off_t off, int whence,
 		  const struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
+	struct fs_ref r;
 	struct stat st;
 	double keep;
 	int ret;
 
 	if (whence != SEEK_DATA && whence != SEEK_HOLE)
 		return -EINVAL;
-	if (fs_tree_node(fs->img, ino).kind == FS_SHARD) {
+	ret = fs_find(fs, ino, false, &r, &err);
+	if (ret)
+		return ret;
+	if (r.node.kind == FS_SHARD) {
 		off_t at = lseek(shard_of(fi)->fd, off, whence);
 
 		return at < 0 ? -errno : at;

@@ -66,18 +66,26 @@ static const struct {
 	{ PREFIX "name", get_name },
 };
 
-static const struct ck_tensor *tensor_of(const struct fs *fs, uint64_t ino)
+/* The tensor that @ino is a file of; NULL: none, or of several. */
+static const struct ck_tensor *tensor_of(struct fs *fs, uint64_t ino,
+					 const struct ck_image **img)
 {
-	struct fs_node node = fs_tree_node(fs->img, ino);
+	struct ck_vfile file;
+	struct fs_ref r;
 
-	return node.kind == FS_TENSOR ? &fs->img->tensors[node.nr] : NULL;
+	if (fs_find(fs, ino, true, &r, NULL) || r.node.kind != FS_FILE ||
+	    !r.node.view->ops->file(r.node.view, r.node.nr, &file) ||
+	    file.tensor == CK_NONE)
+		return NULL;
+	*img = r.slot->img;
+	return &r.slot->img->tensors[file.tensor];
 }
 
 void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		    size_t size)
 {
-	const struct fs *fs = fs_of(req);
-	const struct ck_tensor *t = tensor_of(fs, ino);
+	const struct ck_image *img = NULL;
+	const struct ck_tensor *t = tensor_of(fs_of(req), ino, &img);
 	ck_auto_str struct ck_str out = { 0 };
 	size_t i = 0;
 
@@ -87,7 +95,7 @@ void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		fs_reply_errno(req, ENODATA);
 		return;
 	}
-	xattrs[i].get(fs->img, t, &out);
+	xattrs[i].get(img, t, &out);
 	if (out.failed)
 		fs_reply_errno(req, ENOMEM);
 	else
@@ -96,10 +104,12 @@ void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 
 void fs_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
+	const struct ck_image *img;
+	bool any = tensor_of(fs_of(req), ino, &img);
 	ck_auto_str struct ck_str out = { 0 };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(xattrs); i++)
-		if (tensor_of(fs_of(req), ino))
+		if (any)
 			ck_str_add(&out, xattrs[i].name,
 				   strlen(xattrs[i].name) + 1);
 	if (out.failed)

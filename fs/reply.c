@@ -84,6 +84,11 @@ int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 	return fuse_reply_open(req, fi);
 }
 
+void fs_reply_readlink(fuse_req_t req, const char *to)
+{
+	fuse_reply_readlink(req, to);
+}
+
 void fs_reply_buf(fuse_req_t req, const void *buf, size_t len)
 {
 	fuse_reply_buf(req, buf, len);

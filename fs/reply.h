@@ -19,6 +19,7 @@ void fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e);
 void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout);
 /* 0, or not 0 where nobody waits any more: there will be no release. */
 int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi);
+void fs_reply_readlink(fuse_req_t req, const char *to);
 void fs_reply_buf(fuse_req_t req, const void *buf, size_t len);
 void fs_reply_statfs(fuse_req_t req, const struct statvfs *st);
 void fs_reply_lseek(fuse_req_t req, off_t off);

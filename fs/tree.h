@@ -2,60 +2,86 @@
 /*
  * tree.h - inode numbers <-> logical files; names only
  *
+ * The upper 16 bits of a number say which slot (slot.h), the rest what in it:
+ *
  *	/			1
- *	  tensors/		2	NAME	TENSOR + its number in the image
- *	  shards/		3	...	SHARD | what shards.c makes of it
- *	  .unshard/		4	NAME	VIRT + enum fs_virt_id
+ *	  tensors/ npy/ ...	VIEW + v	NAME	(v+1) << 32 | its number
+ *	  model.safetensors	1 << 32 | 0	(a view of one file)
+ *	  shards/		3		...	SHARD | hash, see shards.c
+ *	  .unshard/		4		NAME	VIRT + enum fs_virt_id
+ *	  latest		5		(a directory of checkpoints only)
  *
  * Nothing is kept per tensor: numbers are computed both ways.
  */
 #ifndef FS_TREE_H
 #define FS_TREE_H
 
-#include "core/geom/image.h"
+#include "core/view/view.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct fs_slot;
+
 enum {
 	FS_INO_ROOT = 1,
-	FS_INO_TENSORS,
-	FS_INO_SHARDS,
+	FS_INO_SHARDS = 3,
 	FS_INO_META,
+	FS_INO_LATEST,
 	FS_INO_VIRT = 16,
+	FS_INO_VIEW = 64,
 };
-#define FS_INO_TENSOR (UINT64_C(1) << 32)
-#define FS_INO_SHARD (UINT64_C(1) << 62)
+#define FS_INO_FILE (UINT64_C(1) << 32)
+#define FS_INO_SHARD (UINT64_C(1) << 47)
+#define FS_INO_SLOT_SHIFT 48
+#define FS_INO_MASK ((UINT64_C(1) << FS_INO_SLOT_SHIFT) - 1)
+
+static inline uint32_t fs_ino_slot(uint64_t ino)
+{
+	return (uint32_t)(ino >> FS_INO_SLOT_SHIFT);
+}
+
+static inline uint64_t fs_ino(uint32_t slot, uint64_t inner)
+{
+	return (uint64_t)slot << FS_INO_SLOT_SHIFT | inner;
+}
 
 enum fs_kind {
 	FS_NONE,
-	FS_DIR, /* one of the four, by its inode number */
-	FS_TENSOR, /* nr: of the tensor */
+	FS_DIR, /* the root, .unshard or a view's folder: nothing below moves */
+	FS_FILE, /* of a view */
 	FS_VIRT, /* nr: enum fs_virt_id */
-	FS_SHARD, /* below shards/, file or directory */
+	FS_SHARD, /* shards/ and what is below it */
+	FS_STEPS, /* the root of a directory of checkpoints */
+	FS_LATEST,
 };
 
 struct fs_node {
 	enum fs_kind kind;
-	uint32_t nr;
+	uint32_t nr; /* of the file in its view, or of the document */
+	const struct ck_view *view; /* FS_FILE, and FS_DIR of a view */
 };
 
-struct fs_node fs_tree_node(const struct ck_image *img, uint64_t ino);
-/* The inode of @name in FS_DIR @dir other than shards/; 0: no such file. */
-uint64_t fs_tree_lookup(const struct ck_image *img, uint64_t dir,
+/* All numbers here are without the slot's. */
+struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino);
+/* The inode of @name in FS_DIR @dir; 0: no such file. */
+uint64_t fs_tree_lookup(const struct fs_slot *slot, uint64_t dir,
 			const char *name);
 
 struct fs_entry {
-	const char *name;
+	char name[256];
 	uint64_t ino;
-	bool is_dir;
+	bool is_dir, is_link;
 };
 
+/* What fs_tree_entry() found at a position. */
+enum fs_at { FS_AT_END, FS_AT_NOTHING, FS_AT_ENTRY };
+
 /*
- * Entry number @pos of FS_DIR @dir, "." and ".." first; false past the end.
- * shards/ has only those two here.
+ * Position @pos of FS_DIR @dir, "." and ".." first.  NOTHING: no entry there,
+ * but there may be some behind it.
  */
-bool fs_tree_entry(const struct ck_image *img, uint64_t dir, uint64_t pos,
-		   struct fs_entry *e);
+enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
+			 struct fs_entry *e);
 
 #endif

@@ -23,7 +23,6 @@
 #include <string.h>
 
 #define MARK_STEP (UINT64_C(64) << 10)
-#define GENERATION 1
 
 struct mark {
 	uint64_t off;
@@ -39,7 +38,7 @@ struct doc {
 };
 
 struct fs_virt {
-	struct ck_ckpt *ck;
+	struct fs_virt_in in;
 	const struct ck_image *img;
 	struct fs_stats_in stats;
 	pthread_mutex_t lock; /* while a document is measured */
@@ -48,6 +47,7 @@ struct fs_virt {
 
 struct fs_virt_file {
 	const struct ck_image *img;
+	uint64_t generation;
 	const struct doc *doc; /* NULL: none */
 	uint64_t cut, size;
 	struct ck_str late;
@@ -73,16 +73,21 @@ bool fs_virt_fixed(unsigned id)
 	return id == FS_VIRT_CATALOG;
 }
 
-struct fs_virt *fs_virt_new(struct ck_ckpt *ck, const struct fs_kernel *k,
-			    unsigned sandbox)
+bool fs_virt_has(const struct fs_virt *v, unsigned id)
+{
+	return v->in.ck || id != FS_VIRT_CATALOG;
+}
+
+struct fs_virt *fs_virt_new(const struct fs_virt_in *in)
 {
 	struct fs_virt *v = calloc(1, sizeof(*v));
 
 	if (!v)
 		return NULL;
-	v->ck = ck;
-	v->img = ck_ckpt_image(ck);
-	v->stats = (struct fs_stats_in){ ck, k, sandbox, GENERATION };
+	v->in = *in;
+	v->img = in->ck ? ck_ckpt_image(in->ck) : NULL;
+	v->stats = (struct fs_stats_in){ in->ck, in->kernel, in->sandbox,
+					 in->generation };
 	pthread_mutex_init(&v->lock, NULL);
 	for (unsigned i = 0; i < CK_ARRAY_LEN(v->docs); i++)
 		v->docs[i].what = files[i].doc;
@@ -122,7 +127,7 @@ static uint64_t bracket_in(const struct ck_str *last)
 	return at ? at - 1 : last->len;
 }
 
-static int measure(const struct ck_image *img, struct doc *d)
+static int measure(const struct fs_virt *v, struct doc *d)
 {
 	ck_auto_str struct ck_str out = { 0 };
 	struct ck_dump_pos pos = { 0 };
@@ -133,7 +138,8 @@ static int measure(const struct ck_image *img, struct doc *d)
 		struct ck_dump_pos at = pos;
 
 		out.len = 0;
-		if (!ck_dump_next(img, d->what, GENERATION, &pos, &out))
+		if (!ck_dump_next(v->img, d->what, v->in.generation, &pos,
+				  &out))
 			break;
 		if (out.failed || !add_mark(d, &at))
 			return -ENOMEM;
@@ -150,7 +156,7 @@ static int need_doc(struct fs_virt *v, struct doc *d, struct ck_err *err)
 
 	pthread_mutex_lock(&v->lock);
 	if (!d->made)
-		ret = measure(v->img, d);
+		ret = measure(v, d);
 	pthread_mutex_unlock(&v->lock);
 	return ret ? ck_fail(err, -ret, "no memory to list the catalog") : 0;
 }
@@ -158,20 +164,26 @@ static int need_doc(struct fs_virt *v, struct doc *d, struct ck_err *err)
 /* The text that is not the image's; a list of JSON objects, or lines. */
 static void add_late(struct fs_virt *v, unsigned id, struct ck_str *late)
 {
-	if (id == FS_VIRT_STATS) {
+	if (!v->in.ck) {
+		struct fs_virt_text_in in = { v->in.owner, v->in.ctx };
+
+		v->in.text(&in, id, late);
+	} else if (id == FS_VIRT_STATS) {
 		fs_stats_text(&v->stats, late);
 	} else if (id == FS_VIRT_PROBLEMS) {
-		ck_ckpt_late_problems(v->ck, false, late);
-	} else if (id == FS_VIRT_PROBLEMS_JSON && ck_ckpt_late_seq(v->ck)) {
+		ck_ckpt_late_problems(v->in.ck, false, late);
+	} else if (id == FS_VIRT_PROBLEMS_JSON && ck_ckpt_late_seq(v->in.ck)) {
 		ck_str_puts(late, v->img->nr_problems ? ",\n" : "\n");
-		ck_ckpt_late_problems(v->ck, true, late);
+		ck_ckpt_late_problems(v->in.ck, true, late);
 	}
 }
 
 static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 		struct ck_err *err)
 {
-	struct doc *d = id < CK_ARRAY_LEN(v->docs) ? &v->docs[id] : NULL;
+	struct doc *d = v->in.ck && id < CK_ARRAY_LEN(v->docs) ?
+				&v->docs[id] :
+				NULL;
 	int ret = d ? need_doc(v, d, err) : 0;
 
 	if (ret)
@@ -180,6 +192,7 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 	if (f->late.failed)
 		return ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
 	f->img = v->img;
+	f->generation = v->in.generation;
 	f->doc = d;
 	f->cut = !d ? 0 : id == FS_VIRT_PROBLEMS_JSON ? d->close : d->size;
 	f->size = f->late.len + (d ? d->size : 0);
@@ -262,7 +275,7 @@ static int read_doc(const struct fs_virt_file *f, char *buf, size_t len,
 	pos = m->pos;
 	for (at = m->off; at < off + len; at += out.len) {
 		out.len = 0;
-		if (!ck_dump_next(f->img, f->doc->what, GENERATION, &pos,
+		if (!ck_dump_next(f->img, f->doc->what, f->generation, &pos,
 				  &out) ||
 		    out.failed)
 			return -ENOMEM;

@@ -30,12 +30,33 @@ struct fs_virt;
 struct fs_virt_file; /* an open one: its bytes do not change any more */
 
 const char *fs_virt_name(unsigned id);
+/* Whether it exists: without an image there is no catalog. */
+bool fs_virt_has(const struct fs_virt *v, unsigned id);
 /* Whether its bytes are the same for the life of the mount. */
 bool fs_virt_fixed(unsigned id);
 
+struct fs_slots;
+struct fs_slot;
+
+/* What text() is told; for what has no image of its own. */
+struct fs_virt_text_in {
+	struct fs_slots *owner;
+	struct fs_slot *ctx;
+};
+
+struct fs_virt_in {
+	struct ck_ckpt *ck; /* NULL: text() says everything */
+	const struct fs_kernel *kernel;
+	unsigned sandbox;
+	uint64_t generation;
+	/* Appends the whole of document @id. */
+	void (*text)(void *in, unsigned id, struct ck_str *out);
+	struct fs_slot *ctx;
+	struct fs_slots *owner;
+};
+
 /* Borrows all for its life; NULL: no memory. */
-struct fs_virt *fs_virt_new(struct ck_ckpt *ck, const struct fs_kernel *k,
-			    unsigned sandbox);
+struct fs_virt *fs_virt_new(const struct fs_virt_in *in);
 void fs_virt_free(struct fs_virt *v);
 
 /* Bytes it has now; a FIXED one is made for this the first time. */

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slot.c - making and ending one slot
+ */
+#include "fs/slot_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "fs/stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+#define RETRY_SECONDS 1
+
+static int64_t now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec;
+}
+
+/* The root that a slot's files are below. */
+static const struct ck_root *root_of(const struct fs_slots *s,
+				     const struct fs_slot *slot)
+{
+	if (slot->steps)
+		return s->root;
+	return slot->ck ? ck_ckpt_root(slot->ck) : &slot->root;
+}
+
+/* Names, sizes and times of what is directly in the entry. */
+static uint64_t signature_of(const struct fs_slots *s, const char *name)
+{
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+	uint64_t sum = 0;
+	struct stat st;
+	int fd;
+
+	if (ck_root_open_dir(s->root, name, &fd, NULL))
+		return 0;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return 0;
+	}
+	while ((e = readdir(d))) {
+		uint64_t key[3];
+
+		if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		key[0] = (uint64_t)st.st_size;
+		key[1] = (uint64_t)st.st_mtim.tv_sec;
+		key[2] = (uint64_t)st.st_mtim.tv_nsec;
+		/* a sum: the order of a listing may differ */
+		sum += XXH3_64bits_withSeed(key, sizeof(key),
+					    XXH3_64bits(e->d_name,
+							strlen(e->d_name)));
+	}
+	return sum;
+}
+
+static bool same_stat(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
+	       (S_ISDIR(a->st_mode) || a->st_size == b->st_size);
+}
+
+bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
+		     const struct ck_step *now)
+{
+	int state = atomic_load(&slot->state);
+
+	if (!same_stat(&slot->seen, &now->st))
+		return false;
+	if (state == FS_SLOT_NEW || (state == FS_SLOT_READY && slot->whole) ||
+	    now_s() < slot->made_s + RETRY_SECONDS)
+		return true;
+	return now->is_file || signature_of(s, slot->name) == slot->signature;
+}
+
+static bool is_whole(const struct ck_image *img)
+{
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
+		if (img->tensors[i].state != CK_OK)
+			return false;
+	for (uint32_t i = 0; i < img->nr_problems; i++)
+		if (img->problems[i].severity == CK_ERROR)
+			return false;
+	return true;
+}
+
+static int open_views(struct fs_slots *s, struct fs_slot *slot,
+		      struct ck_err *err)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && ck_views[i] && i < FS_MAX_VIEWS; i++)
+		ret = ck_view_open(&slot->view[i], ck_views[i], slot->ck, 0,
+				   s->in.opts, err);
+	return ret;
+}
+
+int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
+{
+	const struct ck_root *root = root_of(s, slot);
+	const struct fs_virt_in virt = {
+		.ck = slot->ck,
+		.kernel = s->in.kernel,
+		.sandbox = s->in.sandbox,
+		.generation = slot->nr + 1,
+		.text = fs_slot_text,
+		.ctx = slot,
+		.owner = s,
+	};
+	int ret = 0;
+
+	slot->made_s = now_s();
+	if (slot->ck) {
+		slot->img = ck_ckpt_image(slot->ck);
+		slot->whole = is_whole(slot->img);
+		for (uint32_t i = 0; i < slot->img->nr_tensors; i++)
+			if (!ck_add_ok(slot->total, slot->img->tensors[i].size,
+				       &slot->total))
+				slot->total = CK_SIZE_MAX;
+		ret = open_views(s, slot, err);
+	}
+	if (!ret && fstat(root->fd, &slot->dir))
+		ret = ck_fail(err, errno, "%s: %s", root->path,
+			      strerror(errno));
+	slot->shards = fs_shards_new(root);
+	slot->virt = fs_virt_new(&virt);
+	if (!ret && (!slot->shards || !slot->virt))
+		ret = ck_fail(err, ENOMEM, "no memory for a mount");
+	return ret;
+}
+
+static int open_entry(struct fs_slots *s, struct fs_slot *slot,
+		      struct ck_err *err)
+{
+	ck_auto_free char *path = NULL;
+	ck_auto_fd int image = -1;
+	int ret;
+
+	if (asprintf(&path, "%s/%s", s->root->real, slot->name) < 0)
+		return ck_fail(err, ENOMEM, "no memory for a path");
+	ret = ck_root_open(&slot->root, path, s->in.opts, err);
+	if (!ret)
+		ret = ck_ckpt_describe(&slot->root, s->in.opts, &image, err);
+	if (!ret)
+		ret = ck_ckpt_serve(&slot->ck, &slot->root, s->in.opts, image,
+				    err);
+	return ret;
+}
+
+enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot)
+{
+	struct ck_err err;
+
+	slot->signature = signature_of(s, slot->name);
+	if (!open_entry(s, slot, &slot->why) &&
+	    !fs_slot_fill(s, slot, &slot->why))
+		return FS_SLOT_READY;
+	if (!slot->ck && slot->root.fd >= 0)
+		fs_slot_fill(s, slot, &err);
+	return FS_SLOT_FAILED;
+}
+
+void fs_slot_free(struct fs_slots *s, struct fs_slot *slot)
+{
+	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
+		ck_view_close(slot->view[i]);
+	fs_virt_free(slot->virt);
+	fs_shards_free(slot->shards);
+	if (slot->ck && slot->ck != s->one)
+		ck_ckpt_close(slot->ck);
+	else if (slot->name && slot->root.fd >= 0)
+		ck_root_close(&slot->root);
+	free(slot->name);
+	free(slot);
+}
+
+static void add_problem(struct ck_str *out, bool json, const char *severity,
+			const char *file, const char *reason)
+{
+	if (!json) {
+		ck_str_fmt(out, "%s: %s: %s\n", severity, file, reason);
+		return;
+	}
+	ck_str_fmt(out, "%s{\"severity\": \"%s\", \"file\": ",
+		   out->len > 2 ? ",\n" : "", severity);
+	ck_str_json(out, file, strlen(file));
+	ck_str_puts(out, ", \"reason\": ");
+	ck_str_json(out, reason, strlen(reason));
+	ck_str_puts(out, "}");
+}
+
+/* What is known of the entries that cannot be read, and of the marker. */
+static void steps_problems(struct fs_slots *s, bool json, struct ck_str *out)
+{
+	ck_auto_free char *latest = fs_slots_latest(s);
+	struct ck_steps all;
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 1; i < s->nr; i++) {
+		const struct fs_slot *slot = s->v[i];
+
+		if (slot && !slot->gone &&
+		    atomic_load(&slot->state) == FS_SLOT_FAILED)
+			add_problem(out, json, "error", slot->name,
+				    slot->why.msg);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!latest || ck_steps_list(&all, s->root, NULL))
+		return;
+	if (all.marker && ck_steps_find(&all, latest) &&
+	    !ck_steps_is_marked(ck_steps_find(&all, latest), all.marker)) {
+		char why[512];
+
+		snprintf(why, sizeof(why),
+			 "the framework's own marker says \"%.200s\"",
+			 all.marker);
+		add_problem(out, json, "warning", latest, why);
+	}
+	ck_steps_free(&all);
+}
+
+static void stats_of_steps(struct fs_slots *s, struct ck_str *out)
+{
+	uint64_t files, total = fs_slots_total(s, &files);
+
+	ck_str_fmt(out, "format steps\nslots %20u\ntensors %18llu\n"
+			"tensor_bytes %20llu\n",
+		   s->nr, (unsigned long long)files, (unsigned long long)total);
+}
+
+void fs_slot_text(void *ctx, unsigned id, struct ck_str *out)
+{
+	const struct fs_virt_text_in *in = ctx;
+	struct fs_slot *slot = in->ctx;
+	bool json = id == FS_VIRT_PROBLEMS_JSON;
+
+	if (id == FS_VIRT_STATS) {
+		stats_of_steps(in->owner, out);
+		return;
+	}
+	if (json)
+		ck_str_puts(out, "[\n");
+	if (slot->steps)
+		steps_problems(in->owner, json, out);
+	else
+		add_problem(out, json, "error", slot->name, slot->why.msg);
+	if (json)
+		ck_str_puts(out, "\n]\n");
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slot_priv.h - between slots.c (the table) and slot.c (one of them) */
+#ifndef FS_SLOT_PRIV_H
+#define FS_SLOT_PRIV_H
+
+#include "fs/slot.h"
+
+struct fs_slots {
+	struct fs_slots_in in;
+	const struct ck_root *root; /* of the directory; NULL: one checkpoint */
+	struct ck_ckpt *one;
+	pthread_mutex_t lock; /* the table, and gone of its slots */
+	pthread_mutex_t making; /* one parse at a time */
+	struct fs_slot **v; /* FS_MAX_SLOTS, most of it never touched */
+	uint32_t nr; /* numbers given out so far */
+};
+
+/* Views, shards and documents of a slot whose ck or root is set. */
+int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err);
+/* Parses entry slot->name; READY or FAILED with why. */
+enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot);
+/* Also what the documents of a directory or of a FAILED entry say. */
+void fs_slot_text(void *ctx, unsigned id, struct ck_str *out);
+void fs_slot_free(struct fs_slots *s, struct fs_slot *slot);
+/*
+ * Whether the entry @now is still what @slot was made of.  One that was whole
+ * is, until its folder changes; one that was not is looked at more closely,
+ * once a second.
+ */
+bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
+		     const struct ck_step *now);
+
+#endif
