@@ -72,7 +72,7 @@ void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (!ret && dir.node.kind != FS_DIR)
 		ret = take(fs, &dir, &t, &err);
-	else if (!dir.slot->name)
+	else if (!ret && !dir.slot->name)
 		fi->cache_readdir = fi->keep_cache = 1;
 	fi->fh = (uintptr_t)t;
 	if (ret == -ENOENT || ret == -EACCES)

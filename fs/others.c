@@ -78,7 +78,7 @@ int fs_others_may_read(const struct ck_root *root, const struct ck_image *img,
 		ret = check_extra(root->blobs_fd, "blobs", err);
 	for (unsigned i = 0; !ret && i < root->nr_follow; i++)
 		ret = check_way(root->follow_path[i], err);
-	for (uint32_t i = 0; !ret && i < img->nr_srcs; i++) {
+	for (uint32_t i = 0; !ret && img && i < img->nr_srcs; i++) {
 		const struct ck_src *s = &img->srcs[i];
 		const char *name;
 

@@ -48,6 +48,7 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.forget = fs_op_forget,
 	.forget_multi = fs_op_forget_multi,
 	.getattr = fs_op_getattr,
+	.readlink = fs_op_readlink,
 	.statfs = fs_op_statfs,
 	.opendir = fs_op_opendir,
 	.readdir = fs_op_readdir,
@@ -176,31 +177,31 @@ int fs_session_fd(const struct fs_session *s)
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
-	const struct ck_root *root = ck_ckpt_root(in->ck);
+	const struct fs_slots_in slots = {
+		.kernel = &fs->kernel,
+		.opts = in->opts,
+		.sandbox = in->sandbox,
+	};
 
-	fs->ck = in->ck;
-	fs->img = ck_ckpt_image(in->ck);
 	fs->ready = in->ready;
 	fs->ready_ctx = in->ctx;
-	fs->shards = fs_shards_new(root);
-	fs->virt = fs_virt_new(in->ck, &fs->kernel, in->sandbox);
-	if (!fs->shards || !fs->virt)
-		return ck_fail(err, ENOMEM, "no memory for a mount");
-	if (fstat(root->fd, &fs->dir))
-		return ck_fail(err, errno, "%s: %s", root->path,
-			       strerror(errno));
-	for (uint32_t i = 0; i < fs->img->nr_tensors; i++)
-		if (!ck_add_ok(fs->total, fs->img->tensors[i].size, &fs->total))
-			fs->total = CK_SIZE_MAX;
-	return 0;
+	if (in->steps)
+		return fs_slots_steps(&fs->slots, &slots, in->steps, err);
+	return fs_slots_one(&fs->slots, &slots, in->ck, err);
+}
+
+static int others_may_read(const struct fs_serve_in *in, struct ck_err *err)
+{
+	if (in->steps)
+		return fs_others_may_read(in->steps, NULL, err);
+	return fs_others_may_read(ck_ckpt_root(in->ck), ck_ckpt_image(in->ck),
+				  err);
 }
 
 static void end_state(struct fs *fs)
 {
-	fs_virt_free(fs->virt);
-	fs_shards_free(fs->shards);
-	fs->virt = NULL;
-	fs->shards = NULL;
+	fs_slots_free(fs->slots);
+	fs->slots = NULL;
 	fs_buf_drain();
 }
 
@@ -222,7 +223,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
-		ret = fs_others_may_read(ck_ckpt_root(in->ck), s->fs.img, err);
+		ret = others_may_read(in, err);
 	if (!ret) {
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
 		if (ret < 0)

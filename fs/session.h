@@ -35,7 +35,10 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 int fs_session_fd(const struct fs_session *s);
 
 struct fs_serve_in {
-	struct ck_ckpt *ck; /* borrowed until the call returns */
+	/* One of the two, borrowed until the call returns. */
+	struct ck_ckpt *ck;
+	const struct ck_root *steps; /* a directory of checkpoints */
+	const struct ck_opts *opts; /* of views, and of entries of @steps */
 	unsigned sandbox; /* CK_SANDBOX_* in force, for .unshard/stats */
 	/* Called once, by any thread, when the mount answers; may be NULL. */
 	void (*ready)(void *ctx);

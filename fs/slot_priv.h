@@ -5,6 +5,8 @@
 
 #include "fs/slot.h"
 
+#include <pthread.h>
+
 struct fs_slots {
 	struct fs_slots_in in;
 	const struct ck_root *root; /* of the directory; NULL: one checkpoint */

@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/child.h"
 #include "core/ckpt.h"
+#include "core/steps.h"
 #include "fs/session.h"
 
 #include <errno.h>
@@ -236,6 +237,20 @@ static int supervise(struct job *j)
 	return ret ? failed(CMD_SYSTEM, &err) : CMD_OK;
 }
 
+/* No checkpoint itself, but folders or files in it are. */
+static bool is_of_many(const struct job *j, const struct ck_err *why)
+{
+	struct ck_steps all;
+	bool any;
+
+	if (why->code != ENODATA || j->root.only ||
+	    ck_steps_list(&all, &j->root, NULL))
+		return false;
+	any = all.nr;
+	ck_steps_free(&all);
+	return any;
+}
+
 static int mount_root(struct job *j)
 {
 	struct ck_err err;
@@ -255,7 +270,8 @@ static int mount_root(struct job *j)
 		ret = open_log(j);
 	if (ret)
 		return ret;
-	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err))
+	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err) &&
+	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
 	return supervise(j);
 }

@@ -82,6 +82,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.role = CK_SANDBOX_WORKER,
 		.root = w->in->root,
 		.spool_dir = w->spool,
+		.parses = w->in->image_fd < 0,
 	};
 
 	if (how && !strcmp(how, "off"))
@@ -91,21 +92,28 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 
 static int serve(const struct worker_in *w, struct ck_err *err)
 {
-	struct fs_serve_in in = { .ready = it_answers, .ctx = (void *)w };
+	struct fs_serve_in in = {
+		.opts = w->in->opts,
+		.ready = it_answers,
+		.ctx = (void *)w,
+	};
 	int ret;
 
 	own_signals();
 	ret = own_fds(w, err);
 	if (!ret)
 		ret = own_rights(w, &in.sandbox, err);
-	if (!ret)
+	if (!ret && w->in->image_fd < 0)
+		in.steps = w->in->root;
+	else if (!ret)
 		ret = ck_ckpt_serve(&in.ck, w->in->root, w->in->opts,
 				    w->in->image_fd, err);
 	if (ret)
 		return ret;
 	close(w->in->image_fd);
 	ret = fs_session_serve(w->session, &in, err);
-	ck_ckpt_close(in.ck);
+	if (in.ck)
+		ck_ckpt_close(in.ck);
 	return ret;
 }
 

@@ -136,23 +136,23 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 	if (ret)
 		return ret;
 	if (!l.nr)
-		return ck_fail(err, EINVAL,
+		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s, which "
 			       "is empty; " EXPECTED,
 			       dir->path);
 	if (name_some(dir, &l, is_checkpoint_dir, &some))
-		return ck_fail(err, EINVAL,
+		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: "
 			       "it holds folders of checkpoints (%s), give one "
 			       "of them",
 			       dir->path, some.v ? some.v : "");
 	if (name_some(dir, &l, is_torch_file, &some))
-		return ck_fail(err, EINVAL,
+		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: its "
 			       "torch.save files (%s) do not belong together, "
 			       "give one of them",
 			       dir->path, some.v ? some.v : "");
-	return ck_fail(err, EINVAL, "no checkpoint found in %s: " EXPECTED,
+	return ck_fail(err, ENODATA, "no checkpoint found in %s: " EXPECTED,
 		       dir->path);
 }
 

@@ -8,7 +8,7 @@
 
 struct ck_builder;
 
-/* Returns -EINVAL with the line: what was expected, and what is there. */
+/* Returns -ENODATA with the line: what was expected, and what is there. */
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err);
 /* A note where torch.save files lie beside what was read. */
 int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,

@@ -171,12 +171,17 @@ static bool is_trainer_file(const char *name)
 	return false;
 }
 
-/* Whether weights lie beside the trainer's files in another form. */
+/*
+ * Whether something else than a trainer's files is there: weights in another
+ * form, or folders.
+ */
 static bool has_other_form(const struct ck_dir_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++) {
 		const char *dot = strrchr(l->v[i].name, '.');
 
+		if (l->v[i].is_dir)
+			return true;
 		if (dot && (!strcmp(dot, ".safetensors") ||
 			    !strcmp(dot, ".metadata") ||
 			    !strcmp(dot, ".distcp")))

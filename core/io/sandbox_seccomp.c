@@ -133,6 +133,29 @@ static const int worker[] = {
 	S(unlinkat),
 };
 
+/*
+ * To fork a parser that then confines itself further; it still executes
+ * nothing, and Landlock keeps signals inside.
+ */
+static const int parses[] = {
+	S(clone),
+	S(fork),
+	S(wait4),
+	S(waitid),
+	S(kill),
+	S(memfd_create),
+	S(close_range),
+	S(prctl),
+	S(prlimit64),
+	S(setrlimit),
+	S(capget),
+	S(capset),
+	S(landlock_create_ruleset),
+	S(landlock_add_rule),
+	S(landlock_restrict_self),
+	S(seccomp),
+};
+
 static int allow_all(scmp_filter_ctx f, const int *calls, size_t nr)
 {
 	int ret = 0;
@@ -196,7 +219,7 @@ static int allow_ioctls(scmp_filter_ctx f)
 	return ret;
 }
 
-static int fill(scmp_filter_ctx f, enum ck_sandbox_role role)
+static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 {
 	int ret = allow_all(f, everyone, CK_ARRAY_LEN(everyone));
 
@@ -204,7 +227,11 @@ static int fill(scmp_filter_ctx f, enum ck_sandbox_role role)
 		ret = allow_maps(f);
 	if (!ret)
 		ret = allow_self(f);
-	if (ret || role != CK_SANDBOX_WORKER)
+	if (ret || in->role != CK_SANDBOX_WORKER)
+		return ret;
+	if (in->parses)
+		ret = allow_all(f, parses, CK_ARRAY_LEN(parses));
+	if (ret)
 		return ret;
 	ret = allow_all(f, worker, CK_ARRAY_LEN(worker));
 	if (!ret)
@@ -223,7 +250,7 @@ int ck_sandbox_seccomp(const struct ck_sandbox_in *in, struct ck_err *err)
 	seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	seccomp_attr_set(f, SCMP_FLTATR_CTL_SSB, 1);
 	seccomp_attr_set(f, SCMP_FLTATR_CTL_NNP, 0);
-	ret = fill(f, in->role);
+	ret = fill(f, in);
 	if (ret) {
 		seccomp_release(f);
 		return ck_fail(err, -ret, "sandbox: seccomp: %s",
