@@ -16,6 +16,7 @@
 
 enum fs_opt_type {
 	FS_OPT_FLAG, /* a bare word */
+	FS_OPT_STRING, /* any text without a comma */
 	FS_OPT_CHOICE, /* one of @choices, separated by | */
 	FS_OPT_FORMAT, /* the name of a reader, core/format/format.h */
 	FS_OPT_SIZE, /* bytes, with K M G T */

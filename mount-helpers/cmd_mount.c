@@ -148,17 +148,17 @@ static int check_device(void)
 /* ---- the options that name files ---- */
 
 /* The background process has another working directory. */
-static int make_absolute(struct job *j)
+static int make_absolute(struct job *j, const char *option)
 {
-	const char *dir = ck_opts_get(j->opts, "spool");
+	const char *dir = ck_opts_get(j->opts, option);
 	ck_auto_free char *real = dir ? realpath(dir, NULL) : NULL;
 
 	if (!dir)
 		return 0;
 	if (!real)
-		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o spool=%s: %s", dir,
-				strerror(errno));
-	if (ck_opts_add(j->opts, "spool", real))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o %s=%s: %s", option,
+				dir, strerror(errno));
+	if (ck_opts_add(j->opts, option, real))
 		return cmd_fail(&cmd_mount, CMD_SYSTEM, "out of memory");
 	return 0;
 }
@@ -265,7 +265,9 @@ static int mount_root(struct job *j)
 	if (!ret)
 		ret = check_device();
 	if (!ret)
-		ret = make_absolute(j);
+		ret = make_absolute(j, "spool");
+	if (!ret)
+		ret = make_absolute(j, "config");
 	if (!ret)
 		ret = open_log(j);
 	if (ret)

@@ -82,6 +82,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.role = CK_SANDBOX_WORKER,
 		.root = w->in->root,
 		.spool_dir = w->spool,
+		.config_dir = ck_opts_get(w->in->opts, "config"),
 		.parses = w->in->image_fd < 0,
 	};
 

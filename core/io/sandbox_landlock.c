@@ -128,6 +128,9 @@ static int allow_worker(const struct rules *r, const struct ck_sandbox_in *in,
 	/* Each thread of libfuse may open the device again. */
 	ret = allow_path(r, "/dev/fuse",
 			 FS_READ_FILE | FS_WRITE_FILE | FS_IOCTL_DEV, err);
+	if (!ret && in->config_dir)
+		ret = allow_path(r, in->config_dir, FS_READ_FILE | FS_READ_DIR,
+				 err);
 	if (ret)
 		return ret;
 	return allow_path(r, spool,
