@@ -88,7 +88,8 @@ static int add(struct ck_steps *s, const char *name, const struct stat *st,
 
 	if (s->nr == s->room) {
 		size_t room = s->room ? 2 * s->room : 16;
-		struct ck_step *grown = reallocarray(s->v, room, sizeof(*grown));
+		struct ck_step *grown =
+			reallocarray(s->v, room, sizeof(*grown));
 
 		if (!grown)
 			return ck_fail(err, ENOMEM, "no memory for steps");

@@ -254,7 +254,8 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 		ret = lookup_shard(&dir, name, e, err);
 	else
 		e->ino = fs_tree_lookup(dir.slot, dir.ino, name);
-	if (ret || !e->ino) /* not there, and will not be: the kernel keeps it */
+	if (ret ||
+	    !e->ino) /* not there, and will not be: the kernel keeps it */
 		return ret;
 	e->ino = fs_ino(dir.slot->nr, e->ino);
 	e->attr.st_ino = e->ino;

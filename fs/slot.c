@@ -59,9 +59,9 @@ static uint64_t signature_of(const struct fs_slots *s, const char *name)
 		key[1] = (uint64_t)st.st_mtim.tv_sec;
 		key[2] = (uint64_t)st.st_mtim.tv_nsec;
 		/* a sum: the order of a listing may differ */
-		sum += XXH3_64bits_withSeed(key, sizeof(key),
-					    XXH3_64bits(e->d_name,
-							strlen(e->d_name)));
+		sum += XXH3_64bits_withSeed(
+			key, sizeof(key),
+			XXH3_64bits(e->d_name, strlen(e->d_name)));
 	}
 	return sum;
 }
@@ -237,8 +237,9 @@ static void stats_of_steps(struct fs_slots *s, struct ck_str *out)
 {
 	uint64_t files, total = fs_slots_total(s, &files);
 
-	ck_str_fmt(out, "format steps\nslots %20u\ntensors %18llu\n"
-			"tensor_bytes %20llu\n",
+	ck_str_fmt(out,
+		   "format steps\nslots %20u\ntensors %18llu\n"
+		   "tensor_bytes %20llu\n",
 		   s->nr, (unsigned long long)files, (unsigned long long)total);
 }
 

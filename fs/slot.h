@@ -37,7 +37,8 @@ struct fs_slot {
 	/* valid once READY or FAILED */
 	struct ck_ckpt *ck; /* NULL where FAILED */
 	const struct ck_image *img;
-	struct ck_view *view[FS_MAX_VIEWS]; /* NULL: it has none; see ck_views */
+	struct ck_view
+		*view[FS_MAX_VIEWS]; /* NULL: it has none; see ck_views */
 	struct fs_shards *shards;
 	struct fs_virt *virt;
 	struct ck_root root; /* of a FAILED one; else the ckpt's */

@@ -33,8 +33,8 @@ struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino)
 	else if (ino >= FS_INO_VIEW)
 		return view_node(slot, ino - FS_INO_VIEW, FS_DIR, 0);
 	else if (ino >= FS_INO_VIRT && ino < FS_INO_VIRT + FS_VIRT_NR)
-		node = (struct fs_node){ FS_VIRT,
-					 (uint32_t)(ino - FS_INO_VIRT), NULL };
+		node = (struct fs_node){ FS_VIRT, (uint32_t)(ino - FS_INO_VIRT),
+					 NULL };
 	else if (ino == FS_INO_ROOT)
 		node.kind = slot->steps ? FS_STEPS : FS_DIR;
 	else if (ino == FS_INO_META)

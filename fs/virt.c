@@ -181,9 +181,8 @@ static void add_late(struct fs_virt *v, unsigned id, struct ck_str *late)
 static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 		struct ck_err *err)
 {
-	struct doc *d = v->in.ck && id < CK_ARRAY_LEN(v->docs) ?
-				&v->docs[id] :
-				NULL;
+	struct doc *d =
+		v->in.ck && id < CK_ARRAY_LEN(v->docs) ? &v->docs[id] : NULL;
 	int ret = d ? need_doc(v, d, err) : 0;
 
 	if (ret)

@@ -44,11 +44,11 @@ static inline void ck_cleanup_dir(DIR **d)
 #define ck_auto_dir __attribute__((cleanup(ck_cleanup_dir)))
 
 /* The value of @var, which is left NULL (for pointers) or -1 (descriptors). */
-#define ck_steal(var)                        \
-	({                                   \
+#define ck_steal(var)                           \
+	({                                      \
 		__typeof__(var) taken_ = (var); \
-		(var) = NULL;                \
-		taken_;                      \
+		(var) = NULL;                   \
+		taken_;                         \
 	})
 #define ck_steal_fd(var)            \
 	({                          \

@@ -13,10 +13,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#define CK_VEC(type)       \
-	struct {           \
-		type *v;   \
-		size_t nr; \
+#define CK_VEC(type)         \
+	struct {             \
+		type *v;     \
+		size_t nr;   \
 		size_t room; \
 	}
 
@@ -39,9 +39,9 @@ static inline bool ck_vec_reserve_(void **v, size_t nr, size_t *room,
 	return true;
 }
 
-#define ck_vec_reserve(vec, more)                                    \
-	ck_vec_reserve_((void **)&(vec)->v, (vec)->nr, &(vec)->room, \
-			(more), sizeof(*(vec)->v))
+#define ck_vec_reserve(vec, more)                                            \
+	ck_vec_reserve_((void **)&(vec)->v, (vec)->nr, &(vec)->room, (more), \
+			sizeof(*(vec)->v))
 #define ck_vec_push(vec) \
 	(ck_vec_reserve((vec), 1) ? &(vec)->v[(vec)->nr++] : NULL)
 

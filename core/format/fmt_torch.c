@@ -35,9 +35,10 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	int ret = ck_torch_set_find(&set, dir, err);
 
 	if (!ret && !set.nr)
-		ret = ck_fail(err, EINVAL,
-			      "%s: expected one torch.save file, a set with an index, or one file a rank",
-			      dir->path);
+		ret = ck_fail(
+			err, EINVAL,
+			"%s: expected one torch.save file, a set with an index, or one file a rank",
+			dir->path);
 	ld.ranks = set.ranks;
 	for (size_t i = 0; i < set.nr && !ret; i++)
 		ret = ck_torch_file_load(&ld, set.name[i], err);

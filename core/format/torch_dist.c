@@ -221,8 +221,9 @@ int ck_torch_dtensor(const struct ck_pickle *p, ck_pv v,
 	    !state_key(p, state, "_spec", &spec))
 		return ck_fail(err, EINVAL, "a malformed DTensor");
 	if (!read_spec(p, spec, &m) || !apply(&m, out))
-		return ck_fail(err, EINVAL,
-			       "a DTensor whose mesh or placements are not known");
+		return ck_fail(
+			err, EINVAL,
+			"a DTensor whose mesh or placements are not known");
 	return 1;
 }
 
@@ -256,8 +257,8 @@ int ck_torch_sharded(const struct ck_pickle *p, ck_pv v, uint64_t i,
 	if (i >= *nr)
 		return 1; /* this rank holds none, or no more */
 	if (!ck_pv_at(p, shards, i, &shard) || !read_shard(p, shard, out))
-		return ck_fail(err, EINVAL,
-			       "shard %" PRIu64 " of a ShardedTensor is malformed",
-			       i);
+		return ck_fail(
+			err, EINVAL,
+			"shard %" PRIu64 " of a ShardedTensor is malformed", i);
 	return 1;
 }

@@ -74,10 +74,10 @@ static int xform_of(const struct file *f, const struct ck_torch_tensor *t)
 
 	if (swap + t->conj + t->neg > 1)
 		return -EINVAL;
-	return swap	? CK_XF_BYTESWAP :
-	       t->conj	? CK_XF_CONJ :
-	       t->neg	? CK_XF_NEG :
-			  CK_XF_NONE;
+	return swap    ? CK_XF_BYTESWAP :
+	       t->conj ? CK_XF_CONJ :
+	       t->neg  ? CK_XF_NEG :
+			 CK_XF_NONE;
 }
 
 /* The box [start, start + t's own shape) of a tensor of @shape. */
@@ -128,9 +128,10 @@ static int add_piece(struct file *f, const struct ck_torch_leaf *leaf,
 		return refuse(f, leaf, why.msg, err);
 	if (t.rank != piece->rank ||
 	    memcmp(t.shape, piece->len, t.rank * sizeof(*t.shape)) != 0)
-		return refuse(f, leaf,
-			      "the local tensor is not of the size that its placement gives",
-			      err);
+		return refuse(
+			f, leaf,
+			"the local tensor is not of the size that its placement gives",
+			err);
 	return add_box(f, leaf, &t, piece->shape, piece->start, err);
 }
 
@@ -217,9 +218,9 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 	if (ret)
 		return ret;
 	if (!s)
-		return ld->dir->only ? ck_fail(err, ENOENT, "%s: no such file",
-					       name) :
-				       0;
+		return ld->dir->only ?
+			       ck_fail(err, ENOENT, "%s: no such file", name) :
+			       0;
 	ret = ck_torch_save_open(&f.ts, s, &why);
 	if (ret == -EINVAL && (ld->ranks || !ld->dir->only))
 		ret = say_damaged(ld, name, &why, err);

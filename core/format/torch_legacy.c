@@ -111,14 +111,16 @@ static int take_id(struct ck_torch_save *ts, ck_pv id, struct ck_err *err)
 	s = ck_vec_push(&ts->storages);
 	if (!s)
 		return ck_fail(err, ENOMEM, "no memory for storages");
-	*s = (struct ck_torch_storage){ .key = key, .key_len = key_len,
+	*s = (struct ck_torch_storage){ .key = key,
+					.key_len = key_len,
 					/* until placed: torn */
 					.off = (uint64_t)ts->src->st.st_size,
 					.placed = true };
 	if (!unit || !ck_mul_ok((uint64_t)count, unit, &s->len))
-		return ck_fail(err, EINVAL,
-			       "storage %.*s: its class does not say how long an element is",
-			       (int)CK_MIN(key_len, 100), key);
+		return ck_fail(
+			err, EINVAL,
+			"storage %.*s: its class does not say how long an element is",
+			(int)CK_MIN(key_len, 100), key);
 	return 0;
 }
 
@@ -236,10 +238,11 @@ static int place_all(struct ck_torch_save *ts, const struct ck_pickle *keys,
 		if (ck_pv_str(keys, v, &key, &len))
 			s = ck_torch_save_find(ts, key, len);
 		if (!s)
-			return ck_fail(err, EINVAL,
-				       "byte %" PRIu64
-				       ": a storage that the object does not name",
-				       at);
+			return ck_fail(
+				err, EINVAL,
+				"byte %" PRIu64
+				": a storage that the object does not name",
+				at);
 		if (at + sizeof(count) > size)
 			return 0; /* cut off: what lies there is torn */
 		ret = ck_source_read(ts->src, count, sizeof(count), at, err);
@@ -247,7 +250,8 @@ static int place_all(struct ck_torch_save *ts, const struct ck_pickle *keys,
 			return ret;
 		if (ck_le64(count) ? s->len % ck_le64(count) : s->len)
 			return ck_fail(err, EINVAL,
-				       "byte %" PRIu64 ": storage %.*s has %" PRIu64
+				       "byte %" PRIu64
+				       ": storage %.*s has %" PRIu64
 				       " elements in %" PRIu64 " bytes",
 				       at, (int)CK_MIN(len, 100), key,
 				       ck_le64(count), s->len);

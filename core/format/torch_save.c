@@ -19,9 +19,9 @@ bool ck_torch_save_magic(const void *head, size_t len)
 						0x9c, 0x46, 0xf9, 0x20,
 						0x6a, 0xa8, 0x50, 0x19 };
 
-	return len >= 16 && (!memcmp(head, "PK\3\4", 4) ||
-			     !memcmp((const char *)head + 2, legacy,
-				     sizeof(legacy)));
+	return len >= 16 &&
+	       (!memcmp(head, "PK\3\4", 4) ||
+		!memcmp((const char *)head + 2, legacy, sizeof(legacy)));
 }
 
 static int storage_order(const void *pa, const void *pb)
@@ -29,7 +29,8 @@ static int storage_order(const void *pa, const void *pb)
 	const struct ck_torch_storage *a = pa, *b = pb;
 	int cmp = memcmp(a->key, b->key, CK_MIN(a->key_len, b->key_len));
 
-	return cmp ? cmp : (a->key_len > b->key_len) - (a->key_len < b->key_len);
+	return cmp ? cmp :
+		     (a->key_len > b->key_len) - (a->key_len < b->key_len);
 }
 
 void ck_torch_save_sort(struct ck_torch_save *ts)
@@ -72,14 +73,13 @@ static int read_directory(struct ck_torch_save *ts, struct ck_err *err)
 	if (ret)
 		return ret;
 	if (ts->end.dir_len > CK_MAX_INDEX)
-		return ck_fail(err, E2BIG,
-			       "a directory of %" PRIu64 " bytes",
+		return ck_fail(err, E2BIG, "a directory of %" PRIu64 " bytes",
 			       ts->end.dir_len);
 	ts->dir = malloc(ts->end.dir_len + 1);
 	if (!ts->dir)
 		return ck_fail(err, ENOMEM, "no memory for a directory");
-	ret = ck_source_read(ts->src, ts->dir, ts->end.dir_len,
-			     ts->end.dir_off, err);
+	ret = ck_source_read(ts->src, ts->dir, ts->end.dir_len, ts->end.dir_off,
+			     err);
 	return ret ? ret :
 		     ck_zip_dir(ts->dir, ts->end.dir_len, &ts->end,
 				&ts->entries, err);
@@ -152,8 +152,9 @@ static int read_pickle(struct ck_torch_save *ts, struct ck_err *err)
 	int ret;
 
 	if (find(ts, "constants.pkl"))
-		return ck_fail(err, EINVAL,
-			       "a TorchScript archive holds a program; expected a state dict by torch.save");
+		return ck_fail(
+			err, EINVAL,
+			"a TorchScript archive holds a program; expected a state dict by torch.save");
 	if (!e)
 		return ck_fail(err, EINVAL, "a zip without a record data.pkl");
 	if (e->size > CK_MAX_INDEX)

@@ -91,12 +91,13 @@ static int from_index(struct ck_torch_set *set, const struct ck_dir *dir,
 		return ck_wrap(err, ret, INDEX);
 	map = json_object_get(json, "weight_map");
 	if (!json_is_object(map))
-		return ck_fail(err, EINVAL, INDEX
-			       ": expected an object \"weight_map\"");
-	json_object_foreach(map, key, file) {
+		return ck_fail(err, EINVAL,
+			       INDEX ": expected an object \"weight_map\"");
+	json_object_foreach(map, key, file)
+	{
 		if (!json_is_string(file))
-			return ck_fail(err, EINVAL, INDEX
-				       ": \"%s\" names no file", key);
+			return ck_fail(err, EINVAL,
+				       INDEX ": \"%s\" names no file", key);
 		ret = add(set, json_string_value(file), err);
 		if (ret)
 			return ret;
@@ -160,10 +161,10 @@ static bool one_a_rank(const struct ck_torch_set *set)
 /* A trainer's own state, as transformers, accelerate and others call it. */
 static bool is_trainer_file(const char *name)
 {
-	static const char *const begin[] = { "training_args", "optimizer",
-					     "scheduler",     "rng_state",
-					     "random_states", "scaler",
-					     "sampler",	      "custom_checkpoint" };
+	static const char *const begin[] = {
+		"training_args", "optimizer", "scheduler", "rng_state",
+		"random_states", "scaler",    "sampler",   "custom_checkpoint"
+	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
 		if (!strncmp(name, begin[i], strlen(begin[i])))
@@ -182,9 +183,9 @@ static bool has_other_form(const struct ck_dir_list *l)
 
 		if (l->v[i].is_dir)
 			return true;
-		if (dot && (!strcmp(dot, ".safetensors") ||
-			    !strcmp(dot, ".metadata") ||
-			    !strcmp(dot, ".distcp")))
+		if (dot &&
+		    (!strcmp(dot, ".safetensors") ||
+		     !strcmp(dot, ".metadata") || !strcmp(dot, ".distcp")))
 			return true;
 	}
 	return false;

@@ -96,7 +96,8 @@ static void push_part(struct walk *w, const char *text, size_t len,
 		ck_str_fmt(&w->name, "%" PRId64, index);
 	else
 		ck_str_add(&w->name, text, len);
-	*part = (struct ck_path_part){ .key = text, .key_len = len,
+	*part = (struct ck_path_part){ .key = text,
+				       .key_len = len,
 				       .index = index };
 }
 

@@ -89,7 +89,8 @@ void ck_compose_pad(struct ck_compose *c, char fill, unsigned align)
 int ck_compose_done(const struct ck_compose *c, struct ck_err *err)
 {
 	if (c->failed || c->blob.failed)
-		return ck_fail(err, ENOMEM, "no memory for a view of %zu pieces",
+		return ck_fail(err, ENOMEM,
+			       "no memory for a view of %zu pieces",
 			       c->pieces.nr);
 	return 0;
 }

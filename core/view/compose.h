@@ -29,7 +29,10 @@ struct ck_compose {
 	bool failed; /* no memory, or too large */
 };
 
-#define CK_COMPOSE_INIT { .newest = CK_NONE }
+#define CK_COMPOSE_INIT           \
+	{                         \
+		.newest = CK_NONE \
+	}
 
 void ck_compose_free(struct ck_compose *c);
 void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len);

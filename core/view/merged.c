@@ -145,9 +145,10 @@ int ck_merged_make(struct ck_compose *out, const struct ck_merged_in *in,
 	if (json.failed)
 		return ck_fail(err, ENOMEM, "no memory for a header");
 	if (json.len > CK_MAX_HEADER)
-		return ck_fail(err, E2BIG,
-			       "the header would have %zu bytes, the format allows %" PRIu64,
-			       json.len, CK_MAX_HEADER);
+		return ck_fail(
+			err, E2BIG,
+			"the header would have %zu bytes, the format allows %" PRIu64,
+			json.len, CK_MAX_HEADER);
 	len = htole64(json.len);
 	ck_compose_bytes(out, &len, sizeof(len));
 	ck_compose_bytes(out, json.v, json.len);

@@ -22,7 +22,7 @@ struct ck_merged_in {
 		uint32_t tensor;
 		const char *name; /* as the file shows it; valid UTF-8 */
 		size_t name_len;
-	} *v; /* is put into file order */
+	} * v; /* is put into file order */
 	uint32_t nr;
 };
 

@@ -25,10 +25,11 @@ static void merge(json_t *into, const json_t *from)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach((json_t *)from, key, value)
-		if (json_is_string(value) && !about_shards(key) &&
-		    !json_object_get(into, key))
-			json_object_set(into, key, value);
+	json_object_foreach((json_t *)from, key,
+			    value) if (json_is_string(value) &&
+				       !about_shards(key) &&
+				       !json_object_get(into, key))
+		json_object_set(into, key, value);
 }
 
 static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,

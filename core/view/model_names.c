@@ -14,21 +14,36 @@
 
 /* First parts that hold a trainer's state, never the model's weights. */
 static const char *const trainer_keys[] = {
-	"optimizer", "optimizers", "optim", "optimizer_state",
-	"optimizer_state_dict", "opt", "lr_scheduler", "scheduler",
-	"lr_schedulers", "train_state", "trainer", "dataloader", "rng_state",
-	"rng_states", "scaler", "grad_scaler", "ema",
+	"optimizer",
+	"optimizers",
+	"optim",
+	"optimizer_state",
+	"optimizer_state_dict",
+	"opt",
+	"lr_scheduler",
+	"scheduler",
+	"lr_schedulers",
+	"train_state",
+	"trainer",
+	"dataloader",
+	"rng_state",
+	"rng_states",
+	"scaler",
+	"grad_scaler",
+	"ema",
 };
 
 /* Keys under which a model's state dict is commonly saved. */
 static const char *const wrapper_keys[] = {
-	"model", "state_dict", "module", "model_state_dict", "app",
-	"app_state", "network", "net", "model_state",
+	"model",     "state_dict", "module", "model_state_dict", "app",
+	"app_state", "network",	   "net",    "model_state",
 };
 
 /* Components that wrappers insert into names; no module is called so. */
 static const char *const inserted[] = {
-	"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.",
+	"_orig_mod.",
+	"_fsdp_wrapped_module.",
+	"_checkpoint_wrapped_module.",
 };
 
 static bool is_one_of(const char *const *list, size_t nr, const char *s,
@@ -248,7 +263,8 @@ static int write_names(struct ck_model_names *n, struct pick *p, bool plain,
 	return text.failed ? -ENOMEM : 0;
 }
 
-static int name_all(struct ck_model_names *n, struct pick *p, const char *prefix)
+static int name_all(struct ck_model_names *n, struct pick *p,
+		    const char *prefix)
 {
 	bool cut = false;
 	int ret;
@@ -280,8 +296,8 @@ static int name_all(struct ck_model_names *n, struct pick *p, const char *prefix
 }
 
 int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
-		     uint32_t first, uint32_t nr, const struct ck_opts *opts,
-		     struct ck_err *err)
+			uint32_t first, uint32_t nr, const struct ck_opts *opts,
+			struct ck_err *err)
 {
 	struct pick p = { .img = img, .nr = nr };
 	int ret = -ENOMEM;

@@ -23,14 +23,14 @@ struct ck_model_names {
 	struct ck_str rule; /* what was done, in words, one line */
 	struct ck_model_clash {
 		uint32_t tensor, other; /* both would get the same name */
-	} *clash;
+	} * clash;
 	uint32_t nr_clash;
 };
 
 /* Tensors [first, first + nr) of @img; option strip-prefix decides if given. */
 int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
-		     uint32_t first, uint32_t nr, const struct ck_opts *opts,
-		     struct ck_err *err);
+			uint32_t first, uint32_t nr, const struct ck_opts *opts,
+			struct ck_err *err);
 void ck_model_names_free(struct ck_model_names *n);
 
 #endif

@@ -53,8 +53,7 @@ int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)
 
 unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
 {
-	unsigned depth =
-		CK_MIN(ck_nest_depth(img, a), ck_nest_depth(img, b));
+	unsigned depth = CK_MIN(ck_nest_depth(img, a), ck_nest_depth(img, b));
 
 	for (unsigned i = 0; i < depth; i++) {
 		struct ck_nest_part pa = ck_nest_part(img, a, i);

@@ -46,7 +46,8 @@ struct ck_vfile {
 };
 
 struct ck_view_ops {
-	const char *name; /* "npy"; "model.safetensors" for a view of one file */
+	const char
+		*name; /* "npy"; "model.safetensors" for a view of one file */
 	bool is_dir;
 
 	/*

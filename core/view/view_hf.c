@@ -54,13 +54,20 @@ struct hf_view {
 static bool is_extra(const char *name)
 {
 	static const char *const patterns[] = {
-		"config.json",	   "generation_config.json",
-		"tokenizer*",	   "vocab*",
-		"merges.txt",	   "special_tokens_map.json",
-		"added_tokens.json", "preprocessor_config.json",
-		"processor_config.json", "chat_template*",
-		"spiece.model",	   "sentencepiece*.model",
-		"modules.json",	   "README.md",
+		"config.json",
+		"generation_config.json",
+		"tokenizer*",
+		"vocab*",
+		"merges.txt",
+		"special_tokens_map.json",
+		"added_tokens.json",
+		"preprocessor_config.json",
+		"processor_config.json",
+		"chat_template*",
+		"spiece.model",
+		"sentencepiece*.model",
+		"modules.json",
+		"README.md",
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(patterns); i++)
@@ -211,8 +218,10 @@ static int make_all(struct ck_compose *unused, void *ctx, struct ck_err *err)
 	ret = make_shards(v, &map, &total, err);
 	if (ret || v->nr_shards == 1)
 		return ret;
-	ck_str_fmt(&index, "{\n  \"metadata\": {\"total_size\": %" PRIu64
-		   "},\n  \"weight_map\": {\n", total);
+	ck_str_fmt(&index,
+		   "{\n  \"metadata\": {\"total_size\": %" PRIu64
+		   "},\n  \"weight_map\": {\n",
+		   total);
 	ck_str_add(&index, map.v, map.len);
 	ck_str_puts(&index, "\n  }\n}\n");
 	v->file[v->nr_shards].failed = map.failed || index.failed;
@@ -252,9 +261,10 @@ static void leave_out_clashes(struct hf_view *v)
 		const struct ck_model_clash *c = &v->names.clash[i];
 		char why[512];
 
-		snprintf(why, sizeof(why),
-			 "%.200s would have the same name once prefixes are taken off",
-			 ck_image_str(img, img->tensors[c->other].name, NULL));
+		snprintf(
+			why, sizeof(why),
+			"%.200s would have the same name once prefixes are taken off",
+			ck_image_str(img, img->tensors[c->other].name, NULL));
 		ck_view_leave_out(&v->base, c->tensor, why);
 	}
 }
@@ -280,7 +290,7 @@ static int fill(struct hf_view *v, const struct ck_opts *opts,
 		struct ck_err *err)
 {
 	int ret = ck_model_names_make(&v->names, v->base.img, v->base.first,
-				   v->base.nr, opts, err);
+				      v->base.nr, opts, err);
 
 	if (ret)
 		return ret;

@@ -28,7 +28,8 @@ static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 	struct ck_merged_in in = { .img = v->one.base.img,
 				   .v = v->held,
 				   .nr = v->nr_held };
-	int ret = ck_metadata_make(v->one.base.ck, v->one.base.tree, &metadata, err);
+	int ret = ck_metadata_make(v->one.base.ck, v->one.base.tree, &metadata,
+				   err);
 
 	if (ret)
 		return ret;
@@ -51,7 +52,8 @@ static void take_tensors(struct st_view *v)
 {
 	const struct ck_image *img = v->one.base.img;
 
-	for (uint32_t t = v->one.base.first; t < v->one.base.first + v->one.base.nr; t++) {
+	for (uint32_t t = v->one.base.first;
+	     t < v->one.base.first + v->one.base.nr; t++) {
 		struct ck_merged_tensor m = { .tensor = t };
 		const char *why;
 

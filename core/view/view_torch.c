@@ -89,8 +89,9 @@ static uint32_t drop_clashes(struct torch_view *v)
 
 		if (kept && ck_nest_common(img, v->held[kept - 1], t) ==
 				    ck_nest_depth(img, v->held[kept - 1])) {
-			ck_view_leave_out(&v->one.base, t,
-					  "another tensor has the name of the dict that it is in");
+			ck_view_leave_out(
+				&v->one.base, t,
+				"another tensor has the name of the dict that it is in");
 			continue;
 		}
 		v->held[kept++] = t;
@@ -206,9 +207,8 @@ static void make_pickle(const struct torch_view *v, struct ck_str *s)
 	open_level(v, s, 0, 0, &l[0]);
 	for (uint32_t i = 0; i < v->nr_held; i++) {
 		unsigned depth = ck_nest_depth(img, v->held[i]);
-		unsigned same = i ? ck_nest_common(img, v->held[i - 1],
-						   v->held[i]) :
-				    0;
+		unsigned same =
+			i ? ck_nest_common(img, v->held[i - 1], v->held[i]) : 0;
 
 		close_levels(s, l, open, same + 1);
 		for (open = same + 1; open < depth; open++) {
@@ -276,9 +276,8 @@ static int number_storages(struct torch_view *v, uint32_t *nr_storages)
 
 static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 {
-	__attribute__((cleanup(ck_zip_out_free))) struct ck_zip_out z = {
-		.file = file
-	};
+	__attribute__((cleanup(
+		ck_zip_out_free))) struct ck_zip_out z = { .file = file };
 	ck_auto_str struct ck_str pickle = { 0 };
 	struct torch_view *v = ctx;
 	uint32_t nr_storages, next = 0;
@@ -315,7 +314,8 @@ static void take_tensors(struct torch_view *v)
 {
 	const struct ck_image *img = v->one.base.img;
 
-	for (uint32_t t = v->one.base.first; t < v->one.base.first + v->one.base.nr; t++) {
+	for (uint32_t t = v->one.base.first;
+	     t < v->one.base.first + v->one.base.nr; t++) {
 		const char *why = refuses(img, t);
 
 		if (!why && ck_nest_depth(img, t) > MAX_DEPTH)

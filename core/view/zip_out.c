@@ -77,8 +77,8 @@ static void local_header(struct ck_zip_out *z, const struct ck_zip_member *m)
 	ck_auto_str struct ck_str s = { 0 };
 	size_t zip64 = large(m->size) ? 20 : 0;
 	uint64_t at = m->local_off + 30 + strlen(m->name) + zip64 + 4;
-	size_t pad = (CK_ZIP_OUT_ALIGN - at % CK_ZIP_OUT_ALIGN) %
-		     CK_ZIP_OUT_ALIGN;
+	size_t pad =
+		(CK_ZIP_OUT_ALIGN - at % CK_ZIP_OUT_ALIGN) % CK_ZIP_OUT_ALIGN;
 
 	ck_str_puts(&s, "PK\x03\x04");
 	put_common(&s, m);
@@ -115,8 +115,8 @@ static bool begin(struct ck_zip_out *z, const char *name, uint64_t size,
 	return true;
 }
 
-void ck_zip_out_bytes(struct ck_zip_out *z, const char *name,
-		      const void *bytes, size_t len)
+void ck_zip_out_bytes(struct ck_zip_out *z, const char *name, const void *bytes,
+		      size_t len)
 {
 	if (begin(z, name, len, crc32_of(bytes, len)))
 		ck_compose_bytes(z->file, bytes, len);
@@ -131,7 +131,8 @@ void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
 
 static void directory_entry(struct ck_str *s, const struct ck_zip_member *m)
 {
-	unsigned len = (large(m->size) ? 16u : 0) + (large(m->local_off) ? 8 : 0);
+	unsigned len =
+		(large(m->size) ? 16u : 0) + (large(m->local_off) ? 8 : 0);
 
 	ck_str_puts(s, "PK\x01\x02");
 	put16(s, 45); /* made by: no particular system */

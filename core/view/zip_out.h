@@ -27,8 +27,8 @@ struct ck_zip_out {
 
 void ck_zip_out_free(struct ck_zip_out *z);
 /* A member of own bytes, with its CRC. */
-void ck_zip_out_bytes(struct ck_zip_out *z, const char *name,
-		      const void *bytes, size_t len);
+void ck_zip_out_bytes(struct ck_zip_out *z, const char *name, const void *bytes,
+		      size_t len);
 /* A member that is tensor @t; its CRC is not known and stands as 0. */
 void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
 		       const struct ck_image *img, uint32_t t);

@@ -55,7 +55,8 @@ static void start(bool torn)
 	cr_assert(!ck_ckpt_open(&ck, dir, &opts, &err), "%s", err.msg);
 	ck_opts_free(&opts);
 	fs_kernel_setup(&kernel, NULL);
-	v = fs_virt_new(ck, &kernel, 0);
+	v = fs_virt_new(&(struct fs_virt_in){
+		.ck = ck, .kernel = &kernel, .generation = 1 });
 	cr_assert(v);
 }
 
