@@ -27,15 +27,14 @@ is "directory" %F "$MNT/tensors"
 is "dr-xr-xr-x" %A "$MNT/tensors"
 
 # Inode numbers: distinct, the same again, and those that readdir gives.
-ls -i "$MNT/tensors" "$MNT/shards" "$MNT/.unshard" | awk '/^ *[0-9]/' |
-	sort >"$WORK/a"
-find "$MNT" -type f -printf '%i %f\n' | sort >"$WORK/b"
+ls -iRA "$MNT" | awk '/^ *[0-9]/' | sort >"$WORK/a"
+find "$MNT" -mindepth 1 -printf '%i %f\n' | sort >"$WORK/b"
 [ "$(awk '{ print $1 }' "$WORK/a" | sort -u | wc -l)" = \
 	"$(wc -l <"$WORK/a")" ] || fail "inode numbers repeat"
 diff <(awk '{ print $1, $2 }' "$WORK/a") "$WORK/b" ||
 	fail "inode numbers of ls and find differ"
 echo 2 >/proc/sys/vm/drop_caches 2>/dev/null
-find "$MNT" -type f -printf '%i %f\n' | sort | diff - "$WORK/b" ||
+find "$MNT" -mindepth 1 -printf '%i %f\n' | sort | diff - "$WORK/b" ||
 	fail "inode numbers changed"
 
 df -B 1 --output=size,avail,fstype "$MNT" | tail -n 1 >"$WORK/df"
