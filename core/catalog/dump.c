@@ -11,6 +11,7 @@
 #include "core/catalog/dump_priv.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define SOURCES 64
 
@@ -84,44 +85,74 @@ static void put_place(struct ck_str *out, const struct ck_image *img,
 		ck_str_puts(out, ", \"codec\": \"zstd\"");
 }
 
+/* Where a chunk's bytes are; an item that nobody resolved: where the item is. */
+struct where {
+	uint64_t off, nbytes;
+	const int64_t *stride; /* NULL: row-major, or not known */
+	bool deferred; /* still */
+	int err;
+};
+
+static struct where where_is(const struct ck_image *img,
+			     const struct ck_side *side,
+			     const struct ck_tensor *t, uint32_t chunk)
+{
+	const struct ck_chunk *x = &img->chunks[chunk];
+	const struct ck_layout *l = &img->layouts[x->layout];
+	bool flat = l->flags & CK_LAYOUT_FLAT;
+	struct where w = { .off = x->off };
+	enum ck_side_state state = CK_SIDE_UNKNOWN;
+	struct ck_place place;
+
+	w.nbytes = ck_chunk_volume(img, x, t->grid_rank) *
+		   ck_dtype_info(l->dtype)->size;
+	if (l->flags & CK_LAYOUT_DEFERRED) {
+		if (side)
+			state = ck_side_get(side, chunk, &place);
+		w.deferred = state != CK_SIDE_PLACED;
+		w.err = state == CK_SIDE_BAD ? place.err : 0;
+		w.off = w.deferred ? x->off : place.off;
+		w.stride = w.deferred ? NULL : place.stride;
+		if (w.deferred)
+			w.nbytes = img->dims[x->corner + t->grid_rank +
+					     (flat ? 2 : 0)];
+	} else if (!flat) {
+		w.stride = (const int64_t *)img->dims + l->stride;
+	}
+	return w;
+}
+
 static void put_source(struct ck_str *out, const struct ck_image *img,
 		       const struct ck_tensor *t, const struct ck_chunk *x,
-		       uint32_t replica_of)
+		       const struct where *w)
 {
 	const struct ck_layout *l = &img->layouts[x->layout];
 	const uint64_t *corner = img->dims + x->corner;
 	const uint64_t *len = img->dims + l->len;
 	unsigned r = t->grid_rank;
-	bool flat = l->flags & CK_LAYOUT_FLAT;
-	bool deferred = l->flags & CK_LAYOUT_DEFERRED;
-	uint64_t nbytes =
-		ck_chunk_volume(img, x, r) * ck_dtype_info(l->dtype)->size;
 
-	if (deferred)
-		nbytes = corner[r + (flat ? 2 : 0)];
-	ck_str_puts(out, "{");
-	put_place(out, img, x->src, x->off, nbytes);
-	if (deferred)
+	put_place(out, img, x->src, w->off, w->nbytes);
+	if (w->deferred)
 		ck_str_puts(out, ", \"deferred\": true");
 	put_box(out, corner, len, r);
 	if (t->grid != t->shape || t->grid_rank != t->rank) {
 		ck_str_puts(out, ", \"grid\": ");
 		ck_str_json_u64(out, img->dims + t->grid, r);
 	}
-	if (flat)
+	if (l->flags & CK_LAYOUT_FLAT)
 		ck_str_fmt(out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
 			   corner[r], corner[r + 1]);
-	else if (!deferred)
-		put_strides(out, (const int64_t *)img->dims + l->stride, len,
-			    r);
+	else if (w->stride)
+		put_strides(out, w->stride, len, r);
 	if (l->dtype != t->dtype)
 		ck_str_fmt(out, ", \"stored\": \"%s\"",
 			   ck_dtype_info(l->dtype)->name);
-	if (replica_of != CK_NONE)
-		put_u64(out, "replica_of", replica_of);
 	if (x->state != CK_OK)
 		ck_str_fmt(out, ", \"state\": \"%s\"", state_names[x->state]);
-	ck_str_puts(out, "}");
+	if (w->err) {
+		ck_str_puts(out, ", \"error\": ");
+		ck_str_json(out, strerror(w->err), strlen(strerror(w->err)));
+	}
 }
 
 /* The cell of a replica: the end of its ring that comes before all others. */
@@ -134,8 +165,10 @@ static uint32_t cell_of(const struct ck_image *img, const struct ck_tensor *t,
 }
 
 static void put_sources(struct ck_str *out, const struct ck_image *img,
-			const struct ck_tensor *t, struct ck_dump_pos *pos)
+			const struct ck_side *side, const struct ck_tensor *t,
+			struct ck_dump_pos *pos)
 {
+	struct where w;
 	uint32_t end = CK_MIN(t->nr_all, pos->chunk + SOURCES);
 	uint32_t cell = CK_NONE;
 
@@ -147,8 +180,12 @@ static void put_sources(struct ck_str *out, const struct ck_image *img,
 		    (cell == CK_NONE || img->chunks[at - 1].next != at))
 			cell = cell_of(img, t, at);
 		ck_str_puts(out, i ? ",\n  " : "\n  ");
-		put_source(out, img, t, &img->chunks[at],
-			   i >= t->nr ? cell : CK_NONE);
+		w = where_is(img, side, t, at);
+		ck_str_puts(out, "{");
+		put_source(out, img, t, &img->chunks[at], &w);
+		if (i >= t->nr)
+			put_u64(out, "replica_of", cell);
+		ck_str_puts(out, "}");
 	}
 	pos->chunk = end;
 }
@@ -172,7 +209,8 @@ static void put_tensor(struct ck_str *out, const struct ck_image *img,
 }
 
 static void next_tensor(struct ck_str *out, const struct ck_image *img,
-			bool sources, struct ck_dump_pos *pos)
+			const struct ck_side *side, bool sources,
+			struct ck_dump_pos *pos)
 {
 	const struct ck_tensor *t = &img->tensors[pos->item];
 
@@ -183,7 +221,7 @@ static void next_tensor(struct ck_str *out, const struct ck_image *img,
 			ck_str_puts(out, ", \"sources\": [");
 	}
 	if (sources)
-		put_sources(out, img, t, pos);
+		put_sources(out, img, side, t, pos);
 	if (sources && pos->chunk < t->nr_all)
 		return;
 	ck_str_puts(out, sources ? "]}" : "}");
@@ -219,8 +257,9 @@ static void next_section(struct ck_dump_pos *pos)
 	*pos = (struct ck_dump_pos){ .section = pos->section + 1 };
 }
 
-static bool next_catalog(const struct ck_image *img, bool sources, uint64_t gen,
-			 struct ck_dump_pos *pos, struct ck_str *out)
+static bool next_catalog(const struct ck_image *img, const struct ck_side *side,
+			 bool sources, uint64_t gen, struct ck_dump_pos *pos,
+			 struct ck_str *out)
 {
 	switch (pos->section) {
 	case HEAD:
@@ -232,7 +271,7 @@ static bool next_catalog(const struct ck_image *img, bool sources, uint64_t gen,
 		return true;
 	case TENSORS:
 		if (pos->item < img->nr_tensors) {
-			next_tensor(out, img, sources, pos);
+			next_tensor(out, img, side, sources, pos);
 			return true;
 		}
 		ck_str_puts(out, "\n], \"objects\": [");
@@ -256,13 +295,20 @@ bool ck_dump_next(const struct ck_image *img, enum ck_dump_doc doc,
 {
 	switch (doc) {
 	case CK_DUMP_CATALOG:
-		return next_catalog(img, true, gen, pos, out);
+		return next_catalog(img, NULL, true, gen, pos, out);
 	case CK_DUMP_LIST:
-		return next_catalog(img, false, gen, pos, out);
+		return next_catalog(img, NULL, false, gen, pos, out);
 	case CK_DUMP_PROBLEMS:
 		return ck_dump_next_problem(img, pos, out);
 	case CK_DUMP_PROBLEMS_TEXT:
 		return ck_dump_next_line(img, pos, out);
 	}
 	return false;
+}
+
+bool ck_dump_next_resolved(const struct ck_image *img,
+			   const struct ck_side *side, uint64_t gen,
+			   struct ck_dump_pos *pos, struct ck_str *out)
+{
+	return next_catalog(img, side, true, gen, pos, out);
 }

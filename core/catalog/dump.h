@@ -11,6 +11,7 @@
 
 #include "core/base/str.h"
 #include "core/geom/image.h"
+#include "core/geom/side.h"
 
 enum ck_dump_doc {
 	CK_DUMP_CATALOG, /* with sources: catalog.json, inspect --json */
@@ -30,5 +31,13 @@ struct ck_dump_pos {
  */
 bool ck_dump_next(const struct ck_image *img, enum ck_dump_doc doc,
 		  uint64_t gen, struct ck_dump_pos *pos, struct ck_str *out);
+
+/*
+ * The catalog, with the bytes themselves of those deferred items that @side
+ * knows, instead of the items.
+ */
+bool ck_dump_next_resolved(const struct ck_image *img,
+			   const struct ck_side *side, uint64_t gen,
+			   struct ck_dump_pos *pos, struct ck_str *out);
 
 #endif
