@@ -6,6 +6,7 @@
 #include "core/geom/dtype.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 bool health_tensor(const struct ck_image *img, const struct ck_tensor *t)
 {
@@ -39,10 +40,13 @@ int health_report(const struct cmd *c, const char *path,
 		errors += img->problems[i].severity == CK_ERROR;
 	count(&what, torn, "torn");
 	count(&what, missing, "missing, whole or in part");
-	count(&what, errors + late, "errors noted");
+	count(&what, errors + late,
+	      errors + late == 1 ? "error noted" : "errors noted");
 	if (!what.len)
 		return CMD_OK;
-	return cmd_fail(c, CMD_BAD_CKPT,
-			"%s: incomplete: %s (unshard inspect says more)", path,
-			what.v ? what.v : "");
+	return cmd_fail(c, CMD_BAD_CKPT, "%s: incomplete: %s%s", path,
+			what.v ? what.v : "",
+			strcmp(c->name, "inspect") ?
+				" (unshard inspect says more)" :
+				"");
 }
