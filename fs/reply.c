@@ -58,8 +58,11 @@ void fs_reply_errno(fuse_req_t req, int code)
 
 void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err)
 {
-	int code = ret < 0 ? -ret : err->code ? err->code : EIO;
+	int code = ret < 0 ? -ret : err->code;
 
+	/* The kernel drops an answer with any other, and its asker waits. */
+	if (code < 1 || code > 511)
+		code = EIO;
 	fs_log("%s", err->msg[0] ? err->msg : "request failed");
 	fuse_reply_err(req, code);
 }
