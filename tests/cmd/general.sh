@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The command itself: what it lists, what it refuses, its exit codes.
+. "$(dirname "$0")/lib/common.sh"
+
+expect 0 '' "$UNSHARD" --version
+grep -qE '^unshard [0-9]+\.[0-9]+' "$WORK/out" || fail "$(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" --formats
+for f in dcp hf safetensors; do
+	grep -q "^$f " "$WORK/out" || fail "--formats lacks $f"
+done
+
+# --- help goes to standard output and names every command, each with help
+expect 0 '' "$UNSHARD" --help
+[ ! -s "$WORK/err" ] || fail "--help says something on stderr"
+commands=$(sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' "$WORK/out")
+for c in mount umount ls cat; do
+	echo "$commands" | grep -qx "$c" || fail "--help lacks $c"
+done
+for c in $commands; do
+	expect 0 '' "$UNSHARD" "$c" --help
+	head -n 1 "$WORK/out" | grep -q "^usage: unshard $c " ||
+		fail "$c --help begins with $(head -n 1 "$WORK/out")"
+	expect 2 "unknown option --colour" "$UNSHARD" "$c" --colour
+	expect 2 "unknown option -Q" "$UNSHARD" "$c" -Q
+done
+expect 2 'takes? no|unknown option --json' "$UNSHARD" umount --json /
+
+# --- no words
+"$UNSHARD" >"$WORK/out" 2>"$WORK/err"
+[ $? = 2 ] || fail "no command: expected 2"
+[ ! -s "$WORK/out" ] || fail "no command: words on standard output"
+expect 2 'no command "lss"' "$UNSHARD" lss
+
+# --- options stand anywhere; "--" ends them
+ckpt=$TOP/tests/demo/checkpoint
+expect 0 '' "$UNSHARD" ls "$ckpt" -o engine=plain --json
+expect 0 '' "$UNSHARD" ls --json -oengine=plain "$ckpt"
+expect 0 '' "$UNSHARD" ls -o format=dcp -o max-files=9 -- "$ckpt"
+expect 2 'for unshard mount' "$UNSHARD" ls -o direct=on "$ckpt"
+expect 2 'expected one of.*dcp' "$UNSHARD" ls -o format=none "$ckpt"
+expect 1 '/no/such' "$UNSHARD" ls -- /no/such
+
+# --- a full standard output is an error
+if [ -c /dev/full ]; then
+	"$UNSHARD" ls --json "$ckpt" >/dev/full 2>"$WORK/err"
+	[ $? = 3 ] || fail "/dev/full: expected 3"
+	[ "$(wc -l <"$WORK/err")" = 1 ] || fail "/dev/full: $(cat "$WORK/err")"
+	"$UNSHARD" --help >/dev/full 2>"$WORK/err"
+	[ $? = 3 ] || fail "--help to /dev/full: expected 3"
+fi
+
+# --- the index may take no longer than it is allowed to
+mkdir "$WORK/big"
+{
+	printf '\200\002'
+	yes '' | head -c 300000000 | tr '\n' '0'
+} >"$WORK/big/.metadata"
+start=$(date +%s)
+"$UNSHARD" ls -o parse-time=1,format=dcp "$WORK/big" >/dev/null 2>"$WORK/err" &&
+	fail "300 MB of pops are a checkpoint"
+[ $(($(date +%s) - start)) -le 6 ] || fail "parse-time=1 took too long"
+[ "$(wc -l <"$WORK/err")" = 1 ] || fail "parse-time: $(cat "$WORK/err")"
+exit 0
