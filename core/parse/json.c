@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <setjmp.h>
 #include <string.h>
 
 #define MAX_MEM (UINT64_C(2) << 30) /* of the parsed value */
@@ -115,13 +116,44 @@ static int prescan(struct scan *sc, const char *bytes, size_t len,
 	return 0;
 }
 
+/*
+ * Out of memory, jansson's lexer goes on with a string that misses a byte and
+ * writes past its end.  So it is never told: the parse is left there and then,
+ * and what it had allocated is lost, to a process that is about to end.
+ */
+static _Thread_local jmp_buf *leave;
+
+bool ck_json_loading(void)
+{
+	return leave;
+}
+
+static void *malloc_or_leave(size_t size)
+{
+	void *p = malloc(size);
+
+	if (!p && leave)
+		longjmp(*leave, 1);
+	return p;
+}
+
 static json_t *load(const char *bytes, size_t len, struct ck_err *err)
 {
 	json_error_t je;
-	json_t *j = json_loadb(
+	json_t *j;
+	jmp_buf here;
+
+	json_set_alloc_funcs(malloc_or_leave, free);
+	if (setjmp(here)) {
+		leave = NULL;
+		ck_fail(err, ENOMEM, "no memory for %zu bytes of JSON", len);
+		return NULL;
+	}
+	leave = &here;
+	j = json_loadb(
 		bytes, len,
 		JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
-
+	leave = NULL;
 	if (!j)
 		ck_fail(err, EINVAL, "byte %d: %s", je.position, je.text);
 	return j;

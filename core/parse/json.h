@@ -25,6 +25,9 @@ static inline void ck_json_decrefp(json_t **j)
 }
 #define ck_auto_json __attribute__((cleanup(ck_json_decrefp)))
 
+/* Inside jansson's parser; for tests that make allocations fail. */
+bool ck_json_loading(void);
+
 /* A non-negative integer below 2^62; false otherwise. */
 bool ck_json_u64(const json_t *j, uint64_t *out);
 /* A list of at most @max of them; false otherwise. */
