@@ -91,8 +91,11 @@ $(B)/libtest.a: $(call obj,$(TESTLIB_SRC))
 $(B)/libcmd.a: $(filter-out %/main.o %/unshard.o,$(call obj,$(CMD_SRC))) \
 		$(B)/gen/cmds.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
+# Allocations go through tests/lib/failalloc.c, which can make one fail.
+WRAPPED := malloc calloc realloc reallocarray strdup strndup
 $(B)/unit: $(call obj,$(UNIT_SRC)) $(TESTLIB) $(B)/libcmd.a $(CORE)
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $^ \
+		$(LIBS) -lcriterion
 
 # A fuzz target, by libFuzzer or by a main() that replays a corpus.
 ifeq ($(SAN),fuzz)

@@ -20,12 +20,12 @@ static int mem_list(const struct ck_dir *d, const char *sub,
 		bool known = false;
 		int ret = 0;
 
-		if (skip && (strncmp(name, sub, skip - 1) ||
-			     name[skip - 1] != '/'))
+		if (skip &&
+		    (strncmp(name, sub, skip - 1) || name[skip - 1] != '/'))
 			continue;
 		slash = strchr(name + skip, '/');
-		part = strndup(name, slash ? (size_t)(slash - name) :
-					     strlen(name));
+		part = strndup(name,
+			       slash ? (size_t)(slash - name) : strlen(name));
 		if (!part)
 			return ck_fail(err, ENOMEM, "no memory");
 		for (size_t k = 0; k < out->nr; k++)
