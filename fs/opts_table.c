@@ -14,6 +14,11 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "none",
 	  .open = true,
 	  .help = "links in the checkpoint may lead into DIR" },
+	{ .name = "unflatten",
+	  .type = FS_OPT_FLAG,
+	  .open = true,
+	  .help = "show Megatron's flattened optimizer tensors in the shape "
+		  "that they had in training" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",

@@ -57,6 +57,7 @@ struct ck_dcp_items {
 	size_t nr_slots;
 	uint32_t *dcp_file; /* by number in files: that in dcp->files */
 	uint64_t twice; /* entries left out: same name, same offset */
+	uint64_t odd, first_odd; /* how many are no entries, and which */
 };
 
 /* A data file that parts refer to. */
@@ -91,6 +92,8 @@ struct ck_dcp {
 	struct ck_strmap objects; /* those that are objects */
 	uint64_t budget; /* chunks that so many bytes can describe */
 	uint64_t decoded; /* for ck_zstd_length() */
+	bool unflatten; /* -o unflatten */
+	uint64_t nr_flat; /* tensors left in the form that is stored */
 };
 
 /* A tensor of state_dict_metadata. */
@@ -174,10 +177,15 @@ struct ck_dcp_where {
 int ck_dcp_where(struct ck_dcp *d, const struct ck_dcp_item *it,
 		 struct ck_dcp_where *w, struct ck_err *err);
 
-/* Fills the true form where mcore_data has one; -EINVAL with a reason. */
+/*
+ * With -o unflatten: fills the true form where mcore_data has one; -EINVAL
+ * with a reason.  Else counts it.
+ */
 int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		      struct ck_err *why);
 int ck_dcp_flat_index(struct ck_dcp *d, struct ck_err *err);
+/* A note if there were any and nobody asked. */
+int ck_dcp_flat_note(struct ck_dcp *d, struct ck_err *err);
 /* The box of a chunk of the stored form, as a flat range of the true one. */
 bool ck_dcp_flat_box(const struct ck_dcp_tensor *t,
 		     const struct ck_dcp_chunk *c, uint64_t *start,

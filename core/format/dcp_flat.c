@@ -6,6 +6,9 @@
  * element.  What is stored has shape (X/x, Y/y, x*y) and boxes
  * (1, 1, n) at (i, j, lo); the true shape (X, Y) stands in mcore_data only.
  * The true form: elements [lo, lo+n) of the box of (x, y) at (i*x, j*y).
+ *
+ * PyTorch's own loader shows what is stored, and so is the default here; -o
+ * unflatten gives the true form.
  */
 #include "core/format/dcp.h"
 
@@ -13,6 +16,7 @@
 #include "core/geom/range.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #define TRUE_SHAPE_KEY "nd_reformulated_orig_global_shape"
@@ -68,6 +72,10 @@ int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 	t->flat = false;
 	if (at == CK_STRMAP_NONE)
 		return 0;
+	if (!d->unflatten) {
+		d->nr_flat++;
+		return 0;
+	}
 	if (!ck_dcp_dims(d->m->p, d->mcore_at.v[at], t->true_shape,
 			 &t->true_rank))
 		return ck_fail(why, EINVAL,
@@ -79,6 +87,20 @@ int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 			       " does not go with the stored shape");
 	t->flat = true;
 	return 0;
+}
+
+int ck_dcp_flat_note(struct ck_dcp *d, struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+
+	if (!d->nr_flat)
+		return 0;
+	return ck_builder_problem(d->b, &note, err,
+				  "%" PRIu64
+				  " tensors are shown as Megatron flattened "
+				  "them; -o unflatten gives them the shape "
+				  "that they had",
+				  d->nr_flat);
 }
 
 bool ck_dcp_flat_box(const struct ck_dcp_tensor *t,

@@ -40,7 +40,7 @@ static uint64_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
 			continue;
 		it = &t->v.v[(uint32_t)t->slots[i] - 1];
 		if (it->name == name && it->rank == rank &&
-		    !memcmp(t->dims.v + it->at, at, nr * sizeof(*at)))
+		    (!nr || !memcmp(t->dims.v + it->at, at, nr * sizeof(*at))))
 			return &t->slots[i];
 	}
 }
@@ -58,11 +58,12 @@ struct entry_attrs {
 	struct ck_dcp_attrs key, info;
 };
 
-static int fail_entry(const struct ck_dcp_meta *m, uint64_t nr,
-		      const char *what, struct ck_err *err)
+/* One that cannot be read costs only the part that it is of. */
+static int leave_entry(struct ck_dcp_items *t, uint64_t nr)
 {
-	return ck_fail(err, EINVAL, "%s: entry %" PRIu64 " of storage_data: %s",
-		       m->file, nr, what);
+	if (!t->odd++)
+		t->first_odd = nr;
+	return 0;
 }
 
 static int parse_key(const struct ck_dcp_meta *m, struct entry_attrs *a,
@@ -135,17 +136,11 @@ static int read_entry(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	int ret;
 
 	if (parse_key(m, a, key, &name, &len, at, &rank))
-		return fail_entry(m, nr,
-				  "expected a MetadataIndex with fqn "
-				  "and offset",
-				  err);
+		return leave_entry(t, nr);
 	it.rank = (uint8_t)rank;
 	ret = parse_info(t, m, a, info, &it);
 	if (ret == -EINVAL)
-		return fail_entry(m, nr,
-				  "expected a _StorageInfo with "
-				  "relative_path, offset and length",
-				  err);
+		return leave_entry(t, nr);
 	it.name = ck_strmap_put(&t->names, name, len);
 	if (!ret && it.name != CK_STRMAP_NONE)
 		ret = put(t, &it, at);

@@ -16,24 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Neither absolute nor upwards; links are the root's business. */
-static bool stays_inside(const char *path, size_t len)
-{
-	const char *end = path + len;
-
-	if (!len || *path == '/' || memchr(path, '\0', len))
-		return false;
-	for (const char *at = path; at < end;) {
-		const char *slash = memchr(at, '/', (size_t)(end - at));
-		size_t n = (size_t)((slash ? slash : end) - at);
-
-		if (n == 2 && at[0] == '.' && at[1] == '.')
-			return false;
-		at += n + 1;
-	}
-	return true;
-}
-
 static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 		     uint32_t file, struct ck_err *err)
 {
@@ -47,7 +29,7 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 		f->path = strndup(path->s, path->len);
 	if (!f->path)
 		return ck_fail(err, ENOMEM, "no memory for names");
-	if (!stays_inside(path->s, path->len))
+	if (!ck_dir_name_ok(path->s, path->len))
 		return ck_fail(err, EINVAL,
 			       "%s: %.*s: relative_path \"%.*s\" "
 			       "leads out of the checkpoint",
@@ -263,9 +245,13 @@ static int measure(struct ck_dcp *d, const struct ck_dcp_item *it,
 
 	if (ret)
 		return ret;
-	if (w->known && !ck_dir_open(d->dir, d->file.v[file].path, &s, NULL) &&
-	    !ck_zstd_length(s, it->off, it->len, &d->decoded, &o->len, NULL))
-		return 0;
+	if (w->known && !d->file.v[file].absent)
+		ret = ck_dir_open(d->dir, d->file.v[file].path, &s, err);
+	if (!ret && s)
+		ret = ck_zstd_length(s, it->off, it->len, &d->decoded, &o->len,
+				     err);
+	if ((!ret && s) || (ret && ret != -EINVAL && ret != -E2BIG))
+		return ret;
 	o->src = d->file.v[file].src;
 	o->off = it->off;
 	o->len = it->len;

@@ -87,7 +87,15 @@ int ck_dcp_report_unused(struct ck_dcp *d, struct ck_err *err)
 			continue;
 		first = nr++ ? first : &d->items.v.v[i];
 	}
-	if (d->items.twice)
+	if (d->items.odd)
+		ret = ck_builder_problem(d->b, &extra, err,
+					 "%" PRIu64
+					 " entries of storage_data are no "
+					 "MetadataIndex and _StorageInfo as "
+					 "they should be, the first is number "
+					 "%" PRIu64,
+					 d->items.odd, d->items.first_odd);
+	if (!ret && d->items.twice)
 		ret = ck_builder_problem(d->b, &extra, err,
 					 "%" PRIu64
 					 " entries of storage_data repeat the "

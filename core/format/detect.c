@@ -134,8 +134,13 @@ static int settle(const struct ck_dir *dir, const struct ck_format *a,
 
 	if (!is_safetensors(a) && !is_safetensors(b))
 		return fail_tie(dir, a, b, "", err);
-	if (load_apart(a, dir, &a_fd, NULL) || load_apart(b, dir, &b_fd, NULL))
+	ret = load_apart(a, dir, &a_fd, err);
+	if (!ret)
+		ret = load_apart(b, dir, &b_fd, err);
+	if (ret == -EINVAL)
 		return fail_tie(dir, a, b, ", and not both are whole", err);
+	if (ret)
+		return ret;
 	ret = ck_same_tensors(a_fd, b_fd, &same, err);
 	if (ret)
 		return ret;

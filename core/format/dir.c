@@ -71,10 +71,30 @@ void ck_dir_list_free(struct ck_dir_list *l)
 	*l = (struct ck_dir_list){ 0 };
 }
 
+bool ck_dir_name_ok(const char *name, size_t len)
+{
+	const char *end = name + len;
+
+	if (!len || *name == '/' || memchr(name, '\0', len))
+		return false;
+	for (const char *at = name; at < end;) {
+		const char *slash = memchr(at, '/', (size_t)(end - at));
+		size_t n = (size_t)((slash ? slash : end) - at);
+
+		if (n == 2 && at[0] == '.' && at[1] == '.')
+			return false;
+		at += n + 1;
+	}
+	return true;
+}
+
 int ck_dir_open(const struct ck_dir *d, const char *name,
 		struct ck_source **out, struct ck_err *err)
 {
 	*out = NULL;
+	if (!ck_dir_name_ok(name, strlen(name)))
+		return ck_fail(err, EINVAL, "%s: leads out of the checkpoint",
+			       name);
 	return d->ops->open(d, name, out, err);
 }
 

@@ -57,6 +57,8 @@ int ck_dir_list_add(struct ck_dir_list *l, const char *sub, const char *name,
 void ck_dir_list_free(struct ck_dir_list *l);
 #define ck_auto_dir_list __attribute__((cleanup(ck_dir_list_free)))
 
+/* Neither absolute nor upwards; links are the business of who opens. */
+bool ck_dir_name_ok(const char *name, size_t len);
 /* -ENOENT where it does not exist (@err set too). */
 int ck_dir_open(const struct ck_dir *d, const char *name,
 		struct ck_source **out, struct ck_err *err);

@@ -70,19 +70,22 @@ static void look(const struct ck_dir_list *l, struct seen *s)
 }
 
 /* Other programs call files .metadata too; PyTorch's is a pickle. */
-static bool is_pickle(const struct ck_dir *dir, const char *name)
+static int is_pickle(const struct ck_dir *dir, const char *name, bool *yes,
+		     struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
 	unsigned char first;
+	int ret = ck_dir_open(dir, name, &s, err);
 
-	return !ck_dir_open(dir, name, &s, NULL) &&
-	       !ck_source_read(s, &first, 1, 0, NULL) && first == 0x80;
+	*yes = !ret && !ck_source_read(s, &first, 1, 0, NULL) && first == 0x80;
+	return ret;
 }
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	struct seen s;
+	bool yes;
 	int ret;
 
 	if (dir->only)
@@ -91,7 +94,12 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	if (ret)
 		return ret;
 	look(&l, &s);
-	if (s.meta && (s.data || is_pickle(dir, ROOT_META)))
+	yes = s.data;
+	if (s.meta && !yes)
+		ret = is_pickle(dir, ROOT_META, &yes, err);
+	if (ret)
+		return ret;
+	if (s.meta && yes)
 		return CK_MATCH_INDEX;
 	if (s.rank_metas)
 		return CK_MATCH_INDEX;
@@ -176,6 +184,8 @@ static int load_all(struct ck_dcp *d, struct ck_err *err)
 	}
 	if (!ret)
 		ret = ck_dcp_report_lost(d, err);
+	if (!ret)
+		ret = ck_dcp_flat_note(d, err);
 	return ret ? ret : add_common(d, err);
 }
 
@@ -193,6 +203,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	look(&l, &s);
 	if (!s.meta && !s.rank_metas)
 		return fail_unfinished(dir, &s, err);
+	d.unflatten = ck_opts_get(dir->opts, "unflatten") != NULL;
 	ret = read_metas(&d, &l, &s, err);
 	if (!ret)
 		ret = load_all(&d, err);

@@ -62,6 +62,8 @@ static int read_one(struct ck_hf_set *s, uint32_t i, struct ck_err *err)
 	ret = ck_st_file_read(f, s->files.name[i], src, in, 0, &why);
 	if (ret == -EINVAL) {
 		s->unusable[i] = true;
+		ck_st_file_free(f);
+		f->name = s->files.name[i];
 		return ck_builder_problem(s->b, &bad, err, "%s", why.msg);
 	}
 	if (ret) {

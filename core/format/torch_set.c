@@ -59,15 +59,27 @@ static int add(struct ck_torch_set *set, const char *name, struct ck_err *err)
 	return 0;
 }
 
-static bool is_torch(const struct ck_dir *dir, const char *name)
+/* What cannot be opened is none, but for want of memory. */
+static int is_torch(const struct ck_dir *dir, const char *name, bool *yes,
+		    struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
 	char head[16];
+	int ret = ck_dir_open(dir, name, &s, err);
 
-	return !ck_dir_open(dir, name, &s, NULL) &&
-	       s->st.st_size >= (off_t)sizeof(head) &&
+	*yes = !ret && s->st.st_size >= (off_t)sizeof(head) &&
 	       !ck_source_read(s, head, sizeof(head), 0, NULL) &&
 	       ck_torch_save_magic(head, sizeof(head));
+	return ret == -ENOMEM ? ret : 0;
+}
+
+static int add_if_torch(struct ck_torch_set *set, const struct ck_dir *dir,
+			const char *name, struct ck_err *err)
+{
+	bool yes;
+	int ret = is_torch(dir, name, &yes, err);
+
+	return ret || !yes ? ret : add(set, name, err);
 }
 
 static int text_order(const void *a, const void *b)
@@ -163,7 +175,8 @@ static bool is_trainer_file(const char *name)
 {
 	static const char *const begin[] = {
 		"training_args", "optimizer", "scheduler", "rng_state",
-		"random_states", "scaler",    "sampler",   "custom_checkpoint"
+		"random_states", "scaler",    "sampler",   "custom_checkpoint",
+		"common.pt", /* Megatron's, an object of its DCP */
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
@@ -199,9 +212,8 @@ static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
 
 	for (size_t i = 0; i < l->nr && !ret; i++)
 		if (!l->v[i].is_dir && ck_torch_set_is_name(l->v[i].name) &&
-		    (trainer || !is_trainer_file(l->v[i].name)) &&
-		    is_torch(dir, l->v[i].name))
-			ret = add(set, l->v[i].name, err);
+		    (trainer || !is_trainer_file(l->v[i].name)))
+			ret = add_if_torch(set, dir, l->v[i].name, err);
 	return ret;
 }
 
@@ -227,7 +239,7 @@ int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
 		      struct ck_err *err)
 {
 	if (dir->only)
-		return is_torch(dir, dir->only) ? add(set, dir->only, err) : 0;
+		return add_if_torch(set, dir, dir->only, err);
 	if (ck_dir_has(dir, INDEX))
 		return from_index(set, dir, err);
 	return from_names(set, dir, err);
