@@ -145,7 +145,8 @@ static void reorder(struct imagekit *k, const struct ck_tensor *t,
 	ck_auto_free struct ck_chunk *old = must(malloc(nr * sizeof(*old)));
 	ck_auto_free uint32_t *to = must(malloc(nr * sizeof(*to)));
 
-	memcpy(old, k->chunks.v + t->first, nr * sizeof(*old));
+	if (nr)
+		memcpy(old, k->chunks.v + t->first, nr * sizeof(*old));
 	for (uint32_t i = 0; i < t->nr; i++) {
 		k->chunks.v[t->first + i] = old[perm[i]];
 		to[perm[i]] = i;
