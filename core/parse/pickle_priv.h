@@ -93,9 +93,9 @@ static inline uint64_t list_word(uint64_t tail, uint64_t count)
 /* What a CALL calls: one of three kinds. */
 static inline uint64_t call_word(ck_pv callee, ck_pv args)
 {
-	unsigned kind = pv_kind(callee) == CK_P_GLOBAL ? 0
-			: pv_kind(callee) == CK_P_CALL ? 1
-						       : 2;
+	unsigned kind = pv_kind(callee) == CK_P_GLOBAL ? 0 :
+			pv_kind(callee) == CK_P_CALL   ? 1 :
+							 2;
 
 	return pv_at(args) << 33 | pv_at(callee) << 2 | kind;
 }
@@ -132,9 +132,9 @@ struct pickle_vm {
 };
 
 /* The comma tells the compiler that the result is not 0. */
-#define vm_fail(vm, fmt, ...)                                                  \
-	(ck_fail((vm)->err, EINVAL, "byte %zu: " fmt, (vm)->op_at,             \
-		 ##__VA_ARGS__),                                               \
+#define vm_fail(vm, fmt, ...)                                      \
+	(ck_fail((vm)->err, EINVAL, "byte %zu: " fmt, (vm)->op_at, \
+		 ##__VA_ARGS__),                                   \
 	 -EINVAL)
 
 /* pickle_vm.c: runs to STOP and sets the root. */
