@@ -20,8 +20,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define NR_ROOT_FDS(root) (3 + (root)->nr_follow)
-
 struct job {
 	const struct ck_root *root;
 	const struct ck_opts *opts;
@@ -67,25 +65,23 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 		   struct ck_err *err)
 {
 	const struct ck_root *root = job->root;
-	ck_auto_free int *keep = calloc(NR_ROOT_FDS(root), sizeof(*keep));
+	unsigned nr = ck_root_fds(root, NULL, 0);
+	ck_auto_free int *keep = calloc(nr + 1, sizeof(*keep));
 	struct ck_child c = {
 		.what = "the parser",
 		.hint = "(-o parse-time=N allows more)",
 		.run = parse,
 		.ctx = job,
 		.keep = keep,
-		.nr_keep = NR_ROOT_FDS(root),
+		.nr_keep = nr + 1,
 		.seconds = effort->seconds,
 	};
 	int ret;
 
 	if (!keep)
 		return ck_fail(err, ENOMEM, "out of memory");
-	keep[0] = root->fd;
-	keep[1] = root->blobs_fd;
-	keep[2] = job->image_fd;
-	for (unsigned i = 0; i < root->nr_follow; i++)
-		keep[3 + i] = root->follow_fd[i];
+	ck_root_fds(root, keep, nr);
+	keep[nr] = job->image_fd;
 	ret = ck_child_call(&c, err);
 	if (ret == -ETIMEDOUT || (ret && strstr(err->msg, c.what) == err->msg))
 		return ck_wrap(err, ret, "%s", root->path);

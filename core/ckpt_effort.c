@@ -71,10 +71,12 @@ void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 		     struct ck_effort *e)
 {
 	*e = (struct ck_effort){ 0 };
-	if (root->only)
-		count_only(root, e);
-	else
-		count_dir(root, e);
+	for (const struct ck_root *r = root; r; r = r->next) {
+		if (r->only)
+			count_only(r, e);
+		else
+			count_dir(r, e);
+	}
 	e->seconds = (unsigned)(5 + (e->index_bytes >> 23) + e->files / 10);
 	e->seconds = (unsigned)ck_opts_size(opts, "parse-time", e->seconds);
 	e->memory = (UINT64_C(512) << 20) + 16 * e->index_bytes;

@@ -49,7 +49,7 @@ static bool is_sign(const char *name)
 	return false;
 }
 
-static bool folder_has_sign(const struct ck_root *root, const char *name)
+static bool has_sign_in(const struct ck_root *root, const char *name)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
@@ -64,6 +64,14 @@ static bool folder_has_sign(const struct ck_root *root, const char *name)
 	}
 	while ((e = readdir(d)))
 		if (is_sign(e->d_name))
+			return true;
+	return false;
+}
+
+static bool folder_has_sign(const struct ck_root *root, const char *name)
+{
+	for (; root; root = root->next)
+		if (has_sign_in(root, name))
 			return true;
 	return false;
 }
@@ -107,14 +115,16 @@ static int add(struct ck_steps *s, const char *name, const struct stat *st,
 	return 0;
 }
 
-static int take(struct ck_steps *s, const struct ck_root *root,
-		const char *name, struct ck_err *err)
+static int take(struct ck_steps *s, const struct ck_root *all,
+		const struct ck_root *in, const char *name, struct ck_err *err)
 {
 	struct stat st;
 
-	if (*name == '.' || fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+	if (*name == '.' || fstatat(in->fd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return 0; /* hidden, or gone meanwhile */
-	if (S_ISDIR(st.st_mode) ? !folder_has_sign(root, name) :
+	if (in != all && ck_steps_find(s, name))
+		return 0; /* joined: the same entry on another disk */
+	if (S_ISDIR(st.st_mode) ? !folder_has_sign(all, name) :
 				  !S_ISREG(st.st_mode) || !is_weights(name))
 		return 0;
 	return add(s, name, &st, err);
@@ -157,24 +167,33 @@ static char *read_marker(const struct ck_root *root)
 		      first_line(root, "latest_checkpointed_iteration.txt");
 }
 
-int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
-		  struct ck_err *err)
+static int take_all(struct ck_steps *s, const struct ck_root *all,
+		    const struct ck_root *in, struct ck_err *err)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	int fd, ret = ck_root_open_dir(root, "", &fd, err);
+	int fd, ret = ck_root_open_dir(in, "", &fd, err);
 
-	*out = (struct ck_steps){ 0 };
 	if (ret)
 		return ret;
 	d = fdopendir(fd);
 	if (!d) {
 		close(fd);
-		return ck_fail(err, errno, "%s: %s", root->path,
-			       strerror(errno));
+		return ck_fail(err, errno, "%s: %s", in->path, strerror(errno));
 	}
 	while (!ret && (e = readdir(d)))
-		ret = take(out, root, e->d_name, err);
+		ret = take(s, all, in, e->d_name, err);
+	return ret;
+}
+
+int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
+		  struct ck_err *err)
+{
+	int ret = 0;
+
+	*out = (struct ck_steps){ 0 };
+	for (const struct ck_root *r = root; !ret && r; r = r->next)
+		ret = take_all(out, root, r, err);
 	if (ret) {
 		ck_steps_free(out);
 		return ret;

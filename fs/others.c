@@ -72,12 +72,15 @@ static int check_extra(int fd, const char *name, struct ck_err *err)
 int fs_others_may_read(const struct ck_root *root, const struct ck_image *img,
 		       struct ck_err *err)
 {
-	int ret = check_way(root->real, err);
+	int ret = 0;
 
-	if (!ret)
-		ret = check_extra(root->blobs_fd, "blobs", err);
-	for (unsigned i = 0; !ret && i < root->nr_follow; i++)
-		ret = check_way(root->follow_path[i], err);
+	for (const struct ck_root *r = root; !ret && r; r = r->next) {
+		ret = check_way(r->real, err);
+		if (!ret)
+			ret = check_extra(r->blobs_fd, "blobs", err);
+		for (unsigned i = 0; !ret && i < r->nr_follow; i++)
+			ret = check_way(r->follow_path[i], err);
+	}
 	for (uint32_t i = 0; !ret && img && i < img->nr_srcs; i++) {
 		const struct ck_src *s = &img->srcs[i];
 		const char *name;
@@ -88,7 +91,9 @@ int fs_others_may_read(const struct ck_root *root, const struct ck_image *img,
 		if (!(s->mode & S_IROTH))
 			ret = closed(name, s->mode, err);
 		else
-			ret = check_folders(root, name, err);
+			for (const struct ck_root *r = root; !ret && r;
+			     r = r->next)
+				ret = check_folders(r, name, err);
 	}
 	return ret;
 }

@@ -220,7 +220,7 @@ int fs_shards_stat_path(const struct fs_shards *s, const char *path,
 	file = ck_root_open_file(s->root, path, &fd, st, err);
 	if (!file || file == -ENOENT)
 		return file;
-	dir = ck_root_open_dir(s->root, path, &fd, NULL);
+	dir = ck_root_find_dir(s->root, path, &fd, NULL);
 	if (dir)
 		return hide(file);
 	return fstat(fd, st) ? -errno : 0;

@@ -90,27 +90,64 @@ static DIR *open_dir(const struct ck_root *root, const char *path,
 	return dir;
 }
 
-static int fill(struct fs_shards *s, struct fs_shard_list *l, const char *path,
-		struct ck_err *err)
+static int fill_from(struct fs_shards *s, struct fs_shard_list *l,
+		     const struct ck_root *root, const char *path,
+		     struct ck_err *err)
 {
-	const struct ck_root *root = fs_shards_root(s);
-	ck_auto_dir DIR *dir = NULL;
+	ck_auto_dir DIR *dir = open_dir(root, path, err);
 	const struct dirent *d;
-	int ret = append_dots(s, l, path);
+	int ret = 0;
 
-	if (!ret && root->only && !*path)
-		return append(l, root->only, fs_shards_path_ino(s, root->only),
-			      false);
-	if (!ret) {
-		dir = open_dir(root, path, err);
-		if (!dir)
-			return -err->code;
-	}
+	if (!dir)
+		return -err->code;
 	while (!ret && (errno = 0, d = readdir(dir)))
 		ret = append_entry(s, l, path, d);
 	if (!ret && errno)
 		ret = ck_fail(err, errno, "%s/%s: %s", root->path, path,
 			      strerror(errno));
+	return ret;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct fs_shard_entry *)a)->name,
+		      ((const struct fs_shard_entry *)b)->name);
+}
+
+/* What several roots of a chain hold is listed once; "." and ".." stay. */
+static void drop_twins(struct fs_shard_list *l)
+{
+	size_t kept = 2;
+
+	if (l->nr > 2)
+		qsort(l->v + 2, l->nr - 2, sizeof(*l->v), by_name);
+	for (size_t i = 2; i < l->nr; i++) {
+		if (kept > 2 && !by_name(&l->v[kept - 1], &l->v[i]))
+			free(l->v[i].name);
+		else
+			l->v[kept++] = l->v[i];
+	}
+	l->nr = kept;
+}
+
+static int fill(struct fs_shards *s, struct fs_shard_list *l, const char *path,
+		struct ck_err *err)
+{
+	const struct ck_root *root = fs_shards_root(s);
+	int ret = append_dots(s, l, path);
+	bool found = false;
+
+	if (!ret && root->only && !*path)
+		return append(l, root->only, fs_shards_path_ino(s, root->only),
+			      false);
+	for (const struct ck_root *r = root; !ret && r; r = r->next) {
+		ret = fill_from(s, l, r, path, err);
+		found |= !ret;
+		if (ret == -ENOENT && (found || r->next))
+			ret = 0;
+	}
+	if (found && root->next)
+		drop_twins(l);
 	return ret;
 }
 

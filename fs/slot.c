@@ -34,8 +34,7 @@ static const struct ck_root *root_of(const struct fs_slots *s,
 	return slot->ck ? ck_ckpt_root(slot->ck) : &slot->root;
 }
 
-/* Names, sizes and times of what is directly in the entry. */
-static uint64_t signature_of(const struct fs_slots *s, const char *name)
+static uint64_t signature_in(const struct ck_root *root, const char *name)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
@@ -43,7 +42,7 @@ static uint64_t signature_of(const struct fs_slots *s, const char *name)
 	struct stat st;
 	int fd;
 
-	if (ck_root_open_dir(s->root, name, &fd, NULL))
+	if (ck_root_open_dir(root, name, &fd, NULL))
 		return 0;
 	d = fdopendir(fd);
 	if (!d) {
@@ -63,6 +62,16 @@ static uint64_t signature_of(const struct fs_slots *s, const char *name)
 			key, sizeof(key),
 			XXH3_64bits(e->d_name, strlen(e->d_name)));
 	}
+	return sum;
+}
+
+/* Names, sizes and times of what is directly in the entry. */
+static uint64_t signature_of(const struct fs_slots *s, const char *name)
+{
+	uint64_t sum = 0;
+
+	for (const struct ck_root *r = s->root; r; r = r->next)
+		sum += signature_in(r, name);
 	return sum;
 }
 
@@ -143,16 +152,44 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 	return ret;
 }
 
+static void add_escaped(struct ck_str *s, const char *text)
+{
+	for (; *text; text++)
+		ck_str_fmt(s, *text == ':' ? "\\%c" : "%c", *text);
+}
+
+/* The entry's path, or those of all roots that have it, as A:B. */
+static void entry_path(const struct ck_root *root, const char *name,
+		       struct ck_str *out)
+{
+	if (!root->next) {
+		ck_str_fmt(out, "%s/%s", root->real, name);
+		return;
+	}
+	for (; root; root = root->next) {
+		struct stat st;
+
+		if (fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		ck_str_puts(out, out->len ? ":" : "");
+		add_escaped(out, root->real);
+		ck_str_puts(out, "/");
+		add_escaped(out, name);
+	}
+}
+
 static int open_entry(struct fs_slots *s, struct fs_slot *slot,
 		      struct ck_err *err)
 {
-	ck_auto_free char *path = NULL;
+	ck_auto_str struct ck_str path = { 0 };
 	ck_auto_fd int image = -1;
 	int ret;
 
-	if (asprintf(&path, "%s/%s", s->root->real, slot->name) < 0)
-		return ck_fail(err, ENOMEM, "no memory for a path");
-	ret = ck_root_open(&slot->root, path, s->in.opts, err);
+	entry_path(s->root, slot->name, &path);
+	if (path.failed || !path.len)
+		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
+			       "%s: gone, or no memory", slot->name);
+	ret = ck_root_open(&slot->root, path.v, s->in.opts, err);
 	if (!ret)
 		ret = ck_ckpt_describe(&slot->root, s->in.opts, &image, err);
 	if (!ret)

@@ -356,8 +356,8 @@ static void detach(const struct supervise_in *in, int *result_fd)
 {
 	const struct ck_root *root = in->root;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	ck_auto_free int *keep = malloc((8 + root->nr_follow) * sizeof(*keep));
-	unsigned n = 0;
+	unsigned nr = ck_root_fds(root, NULL, 0), n = 0;
+	ck_auto_free int *keep = malloc((8 + nr) * sizeof(*keep));
 
 	setsid();
 	signal(SIGHUP, SIG_DFL);
@@ -368,13 +368,10 @@ static void detach(const struct supervise_in *in, int *result_fd)
 		dup2(null, fd);
 		keep[n++] = fd;
 	}
-	keep[n++] = root->fd;
-	keep[n++] = root->blobs_fd;
+	n += ck_root_fds(root, keep + n, nr);
 	keep[n++] = in->image_fd;
 	keep[n++] = in->log_fd;
 	keep[n++] = *result_fd;
-	for (unsigned i = 0; i < root->nr_follow; i++)
-		keep[n++] = root->follow_fd[i];
 	ck_fds_close_others(keep, n);
 }
 

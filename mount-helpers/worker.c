@@ -52,9 +52,8 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 {
 	const struct ck_root *root = w->in->root;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	ck_auto_free int *keep =
-		malloc((FIXED_FDS + root->nr_follow) * sizeof(*keep));
-	unsigned n = 0;
+	unsigned nr = ck_root_fds(root, NULL, 0), n = 0;
+	ck_auto_free int *keep = malloc((FIXED_FDS + nr) * sizeof(*keep));
 
 	if (null < 0 || !keep)
 		return ck_fail(err, errno, "worker: %s", strerror(errno));
@@ -63,13 +62,10 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	dup2(w->log_fd, 2);
 	for (int fd = 0; fd < 3; fd++)
 		keep[n++] = fd;
-	keep[n++] = root->fd;
-	keep[n++] = root->blobs_fd;
+	n += ck_root_fds(root, keep + n, nr);
 	keep[n++] = w->in->image_fd;
 	keep[n++] = w->answer_fd;
 	keep[n++] = fs_session_fd(w->session);
-	for (unsigned i = 0; i < root->nr_follow; i++)
-		keep[n++] = root->follow_fd[i];
 	ck_fds_close_others(keep, n);
 	return 0;
 }

@@ -46,16 +46,12 @@ static int list_all(const struct ck_root *root, const char *sub, DIR *dir,
 	}
 }
 
-static int root_list(const struct ck_dir *d, const char *sub,
-		     struct ck_dir_list *out, struct ck_err *err)
+static int list_one(const struct ck_root *root, const char *sub,
+		    struct ck_dir_list *out, struct ck_err *err)
 {
-	const struct ck_root *root = d->ctx;
 	ck_auto_dir DIR *dir = NULL;
 	int fd, ret;
 
-	if (root->only)
-		return *sub ? 0 :
-			      ck_dir_list_add(out, "", root->only, false, 0);
 	ret = ck_root_open_dir(root, sub, &fd, err);
 	if (ret)
 		return ret;
@@ -67,6 +63,49 @@ static int root_list(const struct ck_dir *d, const char *sub,
 			       strerror(ret));
 	}
 	return list_all(root, sub, dir, out, err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct ck_dir_entry *)a)->name,
+		      ((const struct ck_dir_entry *)b)->name);
+}
+
+/* What several roots of a chain hold is listed once. */
+static void drop_twins(struct ck_dir_list *l)
+{
+	size_t kept = 0;
+
+	if (l->nr)
+		qsort(l->v, l->nr, sizeof(*l->v), by_name);
+	for (size_t i = 0; i < l->nr; i++) {
+		if (kept && !by_name(&l->v[kept - 1], &l->v[i]))
+			free(l->v[i].name);
+		else
+			l->v[kept++] = l->v[i];
+	}
+	l->nr = kept;
+}
+
+static int root_list(const struct ck_dir *d, const char *sub,
+		     struct ck_dir_list *out, struct ck_err *err)
+{
+	const struct ck_root *root = d->ctx;
+	bool found = false;
+	int ret = -ENOENT;
+
+	if (root->only)
+		return *sub ? 0 :
+			      ck_dir_list_add(out, "", root->only, false, 0);
+	for (const struct ck_root *r = root; r; r = r->next) {
+		ret = list_one(r, sub, out, err);
+		if (ret && ret != -ENOENT)
+			return ret;
+		found |= !ret;
+	}
+	if (found && root->next)
+		drop_twins(out);
+	return found ? 0 : ret;
 }
 
 static int root_open(const struct ck_dir *d, const char *name,

@@ -216,8 +216,8 @@ static int open_any(struct ck_root *root, const char *path,
 	return ret ? ret : add_follows(root, opts, err);
 }
 
-int ck_root_open(struct ck_root *root, const char *path,
-		 const struct ck_opts *opts, struct ck_err *err)
+static int open_one(struct ck_root *root, const char *path,
+		    const struct ck_opts *opts, struct ck_err *err)
 {
 	int ret;
 
@@ -228,7 +228,81 @@ int ck_root_open(struct ck_root *root, const char *path,
 	return ret;
 }
 
-void ck_root_close(struct ck_root *root)
+/* Cuts the first of A:B:C off; "\\:" is a colon.  The rest, or NULL. */
+static const char *cut_first(const char *paths, char first[PATH_MAX])
+{
+	size_t n = 0;
+
+	while (*paths && *paths != ':') {
+		if (paths[0] == '\\' && paths[1] == ':')
+			paths++;
+		if (n + 1 < PATH_MAX)
+			first[n++] = *paths;
+		paths++;
+	}
+	first[n] = '\0';
+	return *paths ? paths + 1 : NULL;
+}
+
+static int open_chain(struct ck_root *root, const char *paths,
+		      const struct ck_opts *opts, struct ck_err *err)
+{
+	struct ck_root *last = root;
+	char path[PATH_MAX];
+	int ret = 0;
+
+	for (const char *rest = paths; rest && !ret;) {
+		rest = cut_first(rest, path);
+		if (root->path) {
+			last->next = calloc(1, sizeof(*last->next));
+			if (!last->next)
+				return ck_fail(err, ENOMEM, "%s: no memory",
+					       path);
+			last = last->next;
+		}
+		ret = open_one(last, path, opts, err);
+		if (!ret && last->only && (rest || last != root))
+			ret = ck_fail(
+				err, EINVAL,
+				"%s: expected a directory to join with others, found a file",
+				path);
+	}
+	return ret;
+}
+
+int ck_root_open(struct ck_root *root, const char *path,
+		 const struct ck_opts *opts, struct ck_err *err)
+{
+	struct stat st;
+	int ret;
+
+	if (!stat(path, &st) || !strchr(path, ':'))
+		return open_one(root, path, opts, err);
+	*root = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
+	ret = open_chain(root, path, opts, err);
+	if (ret)
+		ck_root_close(root);
+	return ret;
+}
+
+unsigned ck_root_fds(const struct ck_root *root, int *fds, unsigned max)
+{
+	unsigned nr = 0;
+
+	for (; root; root = root->next) {
+		if (nr < max)
+			fds[nr] = root->fd;
+		if (nr + 1 < max)
+			fds[nr + 1] = root->blobs_fd;
+		nr += 2;
+		for (unsigned i = 0; i < root->nr_follow; i++, nr++)
+			if (nr < max)
+				fds[nr] = root->follow_fd[i];
+	}
+	return nr;
+}
+
+static void close_one(struct ck_root *root)
 {
 	for (unsigned i = 0; i < root->nr_follow; i++) {
 		if (root->follow_fd[i] >= 0)
@@ -247,4 +321,18 @@ void ck_root_close(struct ck_root *root)
 	free(root->real);
 	free(root->only);
 	*root = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
+}
+
+void ck_root_close(struct ck_root *root)
+{
+	struct ck_root *next = root->next;
+
+	close_one(root);
+	while (next) {
+		struct ck_root *gone = next;
+
+		next = gone->next;
+		close_one(gone);
+		free(gone);
+	}
 }

@@ -9,6 +9,11 @@
  * socket, and none of them is waited for.  The path given by the user may
  * itself be a link.
  *
+ * Several directories, A:B:C, are one checkpoint whose files lie on several
+ * nodes' disks: a name is looked for in each, and a file that two of them hold
+ * must have the same size.  A path that exists as given is one directory, and
+ * "\\:" is a colon in a name.
+ *
  * Threads: any, once it is open.
  */
 #ifndef CK_ROOT_H
@@ -31,6 +36,7 @@ struct ck_root {
 	char **follow_path; /* their absolute paths, no links in them */
 	char **follow_given; /* absolute, links as the user wrote them */
 	unsigned nr_follow;
+	struct ck_root *next; /* the directory joined to this one; else NULL */
 };
 
 int ck_root_open(struct ck_root *root, const char *path,
@@ -47,5 +53,16 @@ int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 /* The same for a directory; "" is the root itself. */
 int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 		     struct ck_err *err);
+/*
+ * The same, in the first root of the chain that has it; ck_root_open_dir() is
+ * of @root alone, and who lists a directory does so in each that has it.
+ */
+int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,
+		     struct ck_err *err);
+/*
+ * All descriptors of the chain, for who closes the others: returns how many,
+ * at most @max of which are written to @fds; -1 stands for none.
+ */
+unsigned ck_root_fds(const struct ck_root *root, int *fds, unsigned max);
 
 #endif

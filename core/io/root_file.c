@@ -191,8 +191,8 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 	return fd;
 }
 
-int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
-		      struct stat *st, struct ck_err *err)
+static int open_file_in(const struct ck_root *root, const char *name, int *fd,
+			struct stat *st, struct ck_err *err)
 {
 	int got;
 
@@ -206,6 +206,53 @@ int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 	fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK);
 	*fd = got;
 	return 0;
+}
+
+static int check_twin(const struct ck_root *has, const struct ck_root *other,
+		      const char *name, const struct stat *st,
+		      struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	struct stat twin;
+
+	if (open_file_in(other, name, &fd, &twin, NULL) ||
+	    twin.st_size == st->st_size)
+		return 0;
+	return ck_fail(
+		err, EINVAL,
+		"%s/%s has %lld bytes, %s/%s has %lld: joined sources must agree",
+		has->path, name, (long long)st->st_size, other->path, name,
+		(long long)twin.st_size);
+}
+
+int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
+		      struct stat *st, struct ck_err *err)
+{
+	const struct ck_root *has = root;
+	int ret = open_file_in(has, name, fd, st, err);
+
+	while (ret == -ENOENT && has->next) {
+		has = has->next;
+		ret = open_file_in(has, name, fd, st, err);
+	}
+	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
+		ret = check_twin(has, r, name, st, err);
+		if (ret)
+			close(*fd);
+	}
+	return ret;
+}
+
+int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,
+		     struct ck_err *err)
+{
+	int ret = ck_root_open_dir(root, name, fd, err);
+
+	while (ret == -ENOENT && root->next) {
+		root = root->next;
+		ret = ck_root_open_dir(root, name, fd, err);
+	}
+	return ret;
 }
 
 int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,

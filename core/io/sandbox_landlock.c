@@ -104,8 +104,8 @@ static int allow_only(const struct rules *r, const struct ck_root *root,
 	return fd < 0 ? 0 : allow(r, fd, FS_READ_FILE, root->path, err);
 }
 
-static int allow_root(const struct rules *r, const struct ck_root *root,
-		      struct ck_err *err)
+static int allow_one(const struct rules *r, const struct ck_root *root,
+		     struct ck_err *err)
 {
 	uint64_t rights = FS_READ_FILE | FS_READ_DIR;
 	int ret = root->only ? allow_only(r, root, err) :
@@ -116,6 +116,16 @@ static int allow_root(const struct rules *r, const struct ck_root *root,
 	for (unsigned i = 0; !ret && i < root->nr_follow; i++)
 		ret = allow(r, root->follow_fd[i], rights, root->follow_path[i],
 			    err);
+	return ret;
+}
+
+static int allow_root(const struct rules *r, const struct ck_root *root,
+		      struct ck_err *err)
+{
+	int ret = 0;
+
+	for (; !ret && root; root = root->next)
+		ret = allow_one(r, root, err);
 	return ret;
 }
 

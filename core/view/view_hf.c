@@ -83,6 +83,9 @@ static void take_extra(struct hf_view *v, const struct ck_root *root,
 	struct stat st;
 	int fd;
 
+	for (uint32_t i = 0; i < v->nr_extra; i++)
+		if (!strcmp(v->extra[i].name, name))
+			return; /* joined: the same file on another disk */
 	if (v->nr_extra == MAX_EXTRAS || !is_extra(name) ||
 	    ck_root_open_file(root, name, &fd, &st, NULL))
 		return;
@@ -129,9 +132,13 @@ static int take_extras(struct hf_view *v, const struct ck_opts *opts,
 	int ret;
 
 	if (!config) {
-		if (ck_ckpt_root(v->base.ck)->only)
+		const struct ck_root *r = ck_ckpt_root(v->base.ck);
+
+		if (r->only)
 			return 0; /* one file was given: only that is ours */
-		return take_extras_of(v, ck_ckpt_root(v->base.ck), err);
+		for (ret = 0; !ret && r; r = r->next)
+			ret = take_extras_of(v, r, err);
+		return ret;
 	}
 	ret = ck_root_open(&root, config, opts, err);
 	if (ret)
