@@ -12,9 +12,13 @@
 #include "core/format/format.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define MAX_FILE (64 << 20) /* bytes of a file that an option names */
 
 /* What mount(8), fstab and systemd say of every file system. */
 static const char *const everyones[] = {
@@ -111,17 +115,63 @@ static int add_path(struct ck_opts *out, const char *name, const char *text,
 	return add(out, name, path, err);
 }
 
-static int add_paths(struct ck_opts *out, const char *name, const char *text,
+/* A name of nothing stays a name: it may mean something in the checkpoint. */
+static int read_file(struct ck_opts *out, const char *name, const char *path,
 		     struct ck_err *err)
+{
+	ck_auto_fd int fd =
+		open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	ck_auto_free char *bytes = NULL;
+	struct stat st;
+	size_t len = 0;
+	ssize_t n;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0 || fstat(fd, &st))
+		return ck_fail(err, errno, "option %s: %s: %s", name, path,
+			       strerror(errno));
+	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
+		return ck_fail(err, EINVAL,
+			       "option %s: %s: expected a file of at most %d "
+			       "bytes",
+			       name, path, MAX_FILE);
+	bytes = malloc((size_t)st.st_size + 1);
+	if (!bytes)
+		return ck_fail(err, ENOMEM, "out of memory");
+	while (len < (size_t)st.st_size &&
+	       (n = read(fd, bytes + len, (size_t)st.st_size - len)) > 0)
+		len += (size_t)n;
+	if (len < (size_t)st.st_size)
+		return ck_fail(err, EIO,
+			       "option %s: %s: cannot be read to its end", name,
+			       path);
+	bytes[len] = '\0';
+	ck_opts_keep(out, ck_steal(bytes), len);
+	return 0;
+}
+
+static int add_any_path(struct ck_opts *out, const struct fs_opt *o,
+			const char *text, size_t len, struct ck_err *err)
+{
+	int ret = add_path(out, o->name, text, len, err);
+
+	if (ret || o->type != FS_OPT_FILES)
+		return ret;
+	return read_file(out, o->name, out->v[out->nr - 1].value, err);
+}
+
+static int add_paths(struct ck_opts *out, const struct fs_opt *o,
+		     const char *text, struct ck_err *err)
 {
 	size_t len;
 	int ret;
 
 	if (exists(text, strlen(text)))
-		return add_path(out, name, text, strlen(text), err);
+		return add_any_path(out, o, text, strlen(text), err);
 	for (;; text += len + 1) {
 		len = span(text, ':');
-		ret = add_path(out, name, text, len, err);
+		ret = add_any_path(out, o, text, len, err);
 		if (ret || !text[len])
 			return ret;
 	}
@@ -201,8 +251,8 @@ static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
 			       value ? "option %s takes no value" :
 				       "option %s: expected %s=%s",
 			       o->name, o->name, o->value);
-	if (o->type == FS_OPT_PATHS)
-		return add_paths(out, o->name, value, err);
+	if (o->type == FS_OPT_PATHS || o->type == FS_OPT_FILES)
+		return add_paths(out, o, value, err);
 	if (o->type == FS_OPT_PATH)
 		return add_path(out, o->name, value, strlen(value), err);
 	ret = value ? check_value(o, value, err) : 0;
@@ -254,7 +304,8 @@ static size_t word_span(const char *text)
 	const struct fs_opt *o = name ? find(name) : NULL;
 
 	if (text[len] != '=' || !o ||
-	    (o->type != FS_OPT_PATH && o->type != FS_OPT_PATHS))
+	    (o->type != FS_OPT_PATH && o->type != FS_OPT_PATHS &&
+	     o->type != FS_OPT_FILES))
 		return strcspn(text, ",");
 	return len + 1 + path_span(text + len + 1);
 }

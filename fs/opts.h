@@ -23,6 +23,7 @@ enum fs_opt_type {
 	FS_OPT_NUMBER, /* 1 .. @max */
 	FS_OPT_PATH, /* "\," and "\:" escape; a path that exists wins */
 	FS_OPT_PATHS, /* several, with ":" between them or by repeating */
+	FS_OPT_FILES, /* the same, of files that are read at once */
 };
 
 struct fs_opt {

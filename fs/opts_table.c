@@ -19,6 +19,13 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "show Megatron's flattened optimizer tensors in the shape "
 		  "that they had in training" },
+	{ .name = "strategy",
+	  .type = FS_OPT_FILES,
+	  .value = "FILE",
+	  .fallback = "those beside the ranks",
+	  .open = true,
+	  .help = "MindSpore's strategy files, one or one a stage; FILE may "
+		  "lie outside of the checkpoint" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",

@@ -18,8 +18,8 @@ int ck_opts_add(struct ck_opts *o, const char *name, const char *value)
 		o->v = grown;
 		o->room = room;
 	}
-	o->v[o->nr].name = strdup(name);
-	o->v[o->nr].value = strdup(value);
+	o->v[o->nr] =
+		(struct ck_opt){ .name = strdup(name), .value = strdup(value) };
 	o->nr++;
 	return o->v[o->nr - 1].name && o->v[o->nr - 1].value ? 0 : -ENOMEM;
 }
@@ -32,12 +32,36 @@ const char *ck_opts_get(const struct ck_opts *o, const char *name)
 	return NULL;
 }
 
-const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t nth)
+static const struct ck_opt *find(const struct ck_opts *o, const char *name,
+				 size_t nth)
 {
 	for (size_t i = 0; o && i < o->nr; i++)
 		if (!strcmp(o->v[i].name, name) && nth-- == 0)
-			return o->v[i].value;
+			return &o->v[i];
 	return NULL;
+}
+
+const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t nth)
+{
+	const struct ck_opt *opt = find(o, name, nth);
+
+	return opt ? opt->value : NULL;
+}
+
+void ck_opts_keep(struct ck_opts *o, char *bytes, size_t len)
+{
+	o->v[o->nr - 1].bytes = bytes;
+	o->v[o->nr - 1].len = len;
+}
+
+const char *ck_opts_bytes(const struct ck_opts *o, const char *name, size_t i,
+			  size_t *len)
+{
+	const struct ck_opt *opt = find(o, name, i);
+
+	if (opt)
+		*len = opt->len;
+	return opt ? opt->bytes : NULL;
 }
 
 void ck_opts_free(struct ck_opts *o)
@@ -45,6 +69,7 @@ void ck_opts_free(struct ck_opts *o)
 	for (size_t i = 0; i < o->nr; i++) {
 		free(o->v[i].name);
 		free(o->v[i].value);
+		free(o->v[i].bytes);
 	}
 	free(o->v);
 	*o = (struct ck_opts){ 0 };

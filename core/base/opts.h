@@ -12,6 +12,8 @@
 
 struct ck_opt {
 	char *name, *value; /* value "" for a bare word */
+	char *bytes; /* of the file that the value names, or NULL */
+	size_t len;
 };
 
 struct ck_opts {
@@ -25,6 +27,15 @@ int ck_opts_add(struct ck_opts *o, const char *name, const char *value);
 const char *ck_opts_get(const struct ck_opts *o, const char *name);
 /* The @i-th value of a repeatable option, or NULL past the last. */
 const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t i);
+/*
+ * Takes @bytes, from malloc(), as what is in the file that the option added
+ * last names.  Who reads a checkpoint may open no other files, so that files
+ * that options name are read when the option is given.
+ */
+void ck_opts_keep(struct ck_opts *o, char *bytes, size_t len);
+/* Those bytes of the @i-th value; NULL: it names no file that exists. */
+const char *ck_opts_bytes(const struct ck_opts *o, const char *name, size_t i,
+			  size_t *len);
 void ck_opts_free(struct ck_opts *o);
 
 #endif

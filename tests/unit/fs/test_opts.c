@@ -114,6 +114,31 @@ Test(opts, a_path_that_exists_wins)
 	rmdir(dir);
 }
 
+Test(opts, files_are_read_at_once)
+{
+	char path[] = "/tmp/opts-file.XXXXXX", text[96];
+	int fd = mkstemp(path);
+	size_t len = 0;
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, "a\0b", 3), 3);
+	close(fd);
+	snprintf(text, sizeof(text), "strategy=%s:no/such,ro", path);
+	cr_assert_eq(parse(text), 0, "%s", err.msg);
+	unlink(path);
+	cr_expect_str_eq(ck_opts_nth(&opts, "strategy", 0), path);
+	cr_assert(ck_opts_bytes(&opts, "strategy", 0, &len));
+	cr_expect_eq(len, 3);
+	cr_expect_eq(
+		memcmp(ck_opts_bytes(&opts, "strategy", 0, &len), "a\0b", 4),
+		0);
+	cr_expect_str_eq(ck_opts_nth(&opts, "strategy", 1), "no/such");
+	cr_expect(!ck_opts_bytes(&opts, "strategy", 1, &len));
+	cr_expect(parse("strategy=/dev/null") == -EINVAL);
+	cr_expect(strstr(err.msg, "/dev/null"));
+	ck_opts_free(&opts);
+}
+
 Test(opts, help_and_manual_name_every_option)
 {
 	struct ck_str help = { 0 }, man = { 0 };
