@@ -169,7 +169,9 @@ int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	if (nr > CK_MAX_CHUNKS)
 		return ck_fail(err, E2BIG, "%s: more than %u items", m->file,
 			       CK_MAX_CHUNKS);
-	if (!make_slots(t, nr))
+	/* real keys have two dimensions, mostly; what grows is copied */
+	if (!make_slots(t, nr) || !ck_vec_reserve(&t->v, nr + 1) ||
+	    !ck_vec_reserve(&t->dims, 2 * nr + 1))
 		return ck_fail(err, ENOMEM, "%s: no memory", m->file);
 	ck_piter_init_pairs(&it, m->p, m->storage);
 	for (nr = 0; !ret && ck_piter_next2(&it, &key, &info); nr++)
