@@ -152,7 +152,7 @@ static int read_index(struct ck_hf_files *f, const struct ck_dir *dir,
 /* The files that the index names, each once, and which others there are. */
 static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 {
-	ck_auto_strmap struct ck_strmap seen = { 0 };
+	struct ck_strmap *seen = &f->numbers;
 	const char *tensor;
 	json_t *file;
 	int ret = 0;
@@ -160,23 +160,23 @@ static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 	json_object_foreach((json_t *)f->weight_map, tensor, file)
 	{
 		const char *name = json_string_value(file);
-		size_t before = seen.nr;
+		size_t before = seen->nr;
 
 		if (!name || !*name)
 			return ck_fail(err, EINVAL,
 				       "%s: weight_map: %s: "
 				       "expected a file's name",
 				       f->index, tensor);
-		if (ck_strmap_put(&seen, name, strlen(name)) == CK_STRMAP_NONE)
+		if (ck_strmap_put(seen, name, strlen(name)) == CK_STRMAP_NONE)
 			return ck_fail(err, ENOMEM, "%s: no memory", f->index);
-		if (seen.nr > before && !ret)
+		if (seen->nr > before && !ret)
 			ret = use(f, name);
 	}
 	for (size_t i = 0; i < f->root.nr && !ret; i++) {
 		const char *name = f->root.v[i].name;
 
 		if (ck_hf_is_safetensors(name) && !f->root.v[i].is_dir &&
-		    ck_strmap_get(&seen, name, strlen(name)) == CK_STRMAP_NONE)
+		    ck_strmap_get(seen, name, strlen(name)) == CK_STRMAP_NONE)
 			ret = leave(f, name);
 	}
 	return ret ? ck_fail(err, ENOMEM, "%s: no memory", f->index) : 0;
@@ -205,6 +205,18 @@ static int check_numbered(const struct ck_hf_files *f, const char *name,
 		       (int)stem, name, of, have, of);
 }
 
+/* Names are sorted, so those of one set mostly follow each other. */
+static bool same_set(const char *a, const char *b)
+{
+	unsigned a_k, a_of, b_k, b_of;
+	size_t a_stem, b_stem;
+
+	return ck_hf_is_numbered(a, &a_stem, &a_k, &a_of) &&
+	       ck_hf_is_numbered(b, &b_stem, &b_k, &b_of) && a_of == b_of &&
+	       b_k == a_k + 1 && b_k <= b_of && a_stem == b_stem &&
+	       !strncmp(a, b, a_stem);
+}
+
 static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 		       struct ck_err *err)
 {
@@ -216,7 +228,8 @@ static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 	if (ret)
 		return ck_fail(err, ENOMEM, "no memory for names");
 	for (size_t i = 0; i < f->nr && !ret && f->mode == CK_HF_UNION; i++)
-		ret = check_numbered(f, f->name[i], err);
+		if (!i || !same_set(f->name[i - 1], f->name[i]))
+			ret = check_numbered(f, f->name[i], err);
 	return ret;
 }
 
@@ -238,6 +251,7 @@ int ck_hf_files_choose(struct ck_hf_files *f, const struct ck_dir *dir,
 void ck_hf_files_free(struct ck_hf_files *f)
 {
 	json_decref(f->json);
+	ck_strmap_free(&f->numbers);
 	free(f->name);
 	free(f->aside);
 	ck_dir_list_free(&f->root);

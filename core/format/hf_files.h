@@ -31,6 +31,7 @@ struct ck_hf_files {
 	const char *index; /* INDEXED: its name */
 	json_t *json;
 	const json_t *weight_map; /* tensor -> file */
+	struct ck_strmap numbers; /* INDEXED: of name[] */
 };
 
 /*

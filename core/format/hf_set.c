@@ -177,14 +177,13 @@ static int report_absent(struct ck_hf_set *s, const char *name, size_t len,
 		.tensor_len = len,
 		.file = s->files.index,
 	};
+	uint32_t i = ck_strmap_get(&s->files.numbers, file, strlen(file));
 
-	for (size_t i = 0; i < s->files.nr; i++)
-		if (s->unusable[i] && !strcmp(s->files.name[i], file))
-			return ck_builder_refuse(
-				s->b, 0, name, len, err,
-				"%s is %s: nothing "
-				"else tells shape and bytes",
-				file, s->st[i].name ? "damaged" : "missing");
+	if (s->unusable[i])
+		return ck_builder_refuse(
+			s->b, 0, name, len, err,
+			"%s is %s: nothing else tells shape and bytes", file,
+			s->st[i].name ? "damaged" : "missing");
 	return ck_builder_problem(s->b, &ghost, err,
 				  "the index says %s, "
 				  "which does not hold it",
