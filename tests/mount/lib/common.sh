@@ -70,6 +70,7 @@ cleanup() {
 		umount -l "$m" 2>/dev/null || fusermount3 -uz "$m" 2>/dev/null
 	done
 	for pid in $(pids_of ""); do kill -9 "$pid" 2>/dev/null; done
+	chmod -R u+rwx "$WORK" 2>/dev/null
 	rm -rf --one-file-system "$WORK"
 }
 
