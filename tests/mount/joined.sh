@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib/common.sh"
 requires cmp diff
 
-IN=$here/tests/formats/dcp/2.15-hsdp/in
+IN=$here/tests/demo/checkpoint
 A=$WORK/a B="$WORK/b:c" WHOLE=$WORK/whole
 mkdir "$A" "$B" "$WORK/other"
 cp "$IN/.metadata" "$IN"/__0_0.distcp "$IN"/__1_0.distcp "$A"
