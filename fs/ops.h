@@ -7,6 +7,7 @@
 
 #include "core/ckpt.h"
 #include "fs/kernel.h"
+#include "fs/ahead.h"
 #include "fs/slot.h"
 #include "fs/tree.h"
 
@@ -15,6 +16,7 @@
 struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
 	struct fs_slots *slots;
+	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 };

@@ -28,6 +28,11 @@ static struct fs_shard_file *shard_of(const struct fuse_file_info *fi)
 	return (struct fs_shard_file *)(uintptr_t)fi->fh;
 }
 
+static struct fs_stream *stream_of(const struct fuse_file_info *fi)
+{
+	return (struct fs_stream *)(uintptr_t)fi->fh;
+}
+
 static struct fs_virt_file *virt_of(const struct fuse_file_info *fi)
 {
 	return (struct fs_virt_file *)(uintptr_t)fi->fh;
@@ -72,6 +77,9 @@ static int open_ref(struct fs *fs, const struct fs_ref *r,
 	case FS_FILE:
 		fi->direct_io = fs->kernel.direct;
 		fi->keep_cache = !fs->kernel.direct;
+		if (fs->kernel.direct) /* else the kernel reads ahead */
+			fi->fh = (uintptr_t)fs_stream_open(
+				fs->ahead, r->node.view, r->node.nr);
 		return 0;
 	case FS_VIRT:
 		return open_virt(r->slot, r->node.nr, fi, err);
@@ -107,7 +115,9 @@ static void release_node(struct fs *fs, uint64_t ino,
 
 	if (fs_find(fs, ino, false, &r, NULL))
 		return;
-	if (r.node.kind == FS_VIRT) {
+	if (r.node.kind == FS_FILE) {
+		fs_stream_close(stream_of(fi));
+	} else if (r.node.kind == FS_VIRT) {
 		fs_virt_close(virt_of(fi));
 	} else if (r.node.kind == FS_SHARD) {
 		close(shard_of(fi)->fd);
@@ -174,20 +184,38 @@ static int read_shard(const struct fs_shard_file *f, char *buf, size_t len,
 	return 0;
 }
 
-static int read_file(const struct fs_ref *r, void *buf, size_t len,
-		     uint64_t off, size_t *got, struct ck_err *err)
+/*
+ * The bytes of a view's file: fetched ahead, or now into *buf.  What comes
+ * after them is asked for before they are answered.
+ */
+static int read_file(const struct fs_ref *r, struct fs_stream *stream,
+		     void **buf, size_t len, uint64_t off, size_t *got,
+		     struct ck_err *err)
 {
 	const struct ck_view *v = r->node.view;
 	struct ck_vfile file;
+	void *ready;
+	int ret = 0;
 
 	if (!v->ops->file(v, r->node.nr, &file))
 		return ck_fail(err, ESTALE, "a file that its view left out");
 	*got = inside(file.size, len, off);
-	return *got ? ck_view_read(v, r->node.nr, buf, *got, off, err) : 0;
+	if (!*got)
+		return 0;
+	ready = fs_stream_take(stream, off, *got);
+	if (ready) {
+		fs_buf_put(*buf);
+		*buf = ready;
+	} else {
+		ret = ck_view_read(v, r->node.nr, *buf, *got, off, err);
+	}
+	if (!ret)
+		fs_stream_next(stream, off, *got, file.size);
+	return ret;
 }
 
 static int read_node(struct fs *fs, uint64_t ino,
-		     const struct fuse_file_info *fi, void *buf, size_t len,
+		     const struct fuse_file_info *fi, void **buf, size_t len,
 		     uint64_t off, size_t *got, struct ck_err *err)
 {
 	struct fs_ref r;
@@ -197,11 +225,11 @@ static int read_node(struct fs *fs, uint64_t ino,
 		return ret;
 	switch (r.node.kind) {
 	case FS_FILE:
-		return read_file(&r, buf, len, off, got, err);
+		return read_file(&r, stream_of(fi), buf, len, off, got, err);
 	case FS_VIRT:
-		return fs_virt_read(virt_of(fi), buf, len, off, got, err);
+		return fs_virt_read(virt_of(fi), *buf, len, off, got, err);
 	case FS_SHARD:
-		return read_shard(shard_of(fi), buf, len, off, got, err);
+		return read_shard(shard_of(fi), *buf, len, off, got, err);
 	default:
 		return ck_fail(err, ESTALE, "unknown inode");
 	}
@@ -220,7 +248,7 @@ void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		fs_buf_put(buf);
 		return;
 	}
-	ret = read_node(fs_of(req), ino, fi, buf, size, (uint64_t)off, &got,
+	ret = read_node(fs_of(req), ino, fi, &buf, size, (uint64_t)off, &got,
 			&err);
 	if (ret)
 		fs_reply_fail(req, ret, &err);

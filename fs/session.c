@@ -200,6 +200,8 @@ static int others_may_read(const struct fs_serve_in *in, struct ck_err *err)
 
 static void end_state(struct fs *fs)
 {
+	fs_ahead_free(fs->ahead);
+	fs->ahead = NULL;
 	fs_slots_free(fs->slots);
 	fs->slots = NULL;
 	fs_buf_drain();
@@ -219,12 +221,15 @@ static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
+	const char *how = ck_opts_get(in->opts, "read-ahead");
 	int ret = start_state(&s->fs, in, err);
 
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
 		ret = others_may_read(in, err);
 	if (!ret) {
+		if (!how || strcmp(how, "off"))
+			s->fs.ahead = fs_ahead_new();
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
 		if (ret < 0)
 			ck_fail(err, -ret, "%s: serving ended: %s", s->path,

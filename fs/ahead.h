@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ahead.h - the next block of a file that is read front to back
+ *
+ * A reader waits while its block is fetched and again while the kernel copies
+ * it; the two need not follow one another.  When a reader has asked for blocks
+ * in a row, one thread of the mount fetches the next while the last is being
+ * answered.  One block a file, used within moments or dropped: bytes are never
+ * older than a request that was under way.  A failed fetch is dropped too, so
+ * that the request itself meets the fault.
+ *
+ * Threads: any; one short lock.
+ */
+#ifndef FS_AHEAD_H
+#define FS_AHEAD_H
+
+#include "core/view/view.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct fs_ahead; /* of a mount */
+struct fs_stream; /* of an open file */
+
+/* NULL: no memory, or no thread: then nothing is read ahead. */
+struct fs_ahead *fs_ahead_new(void);
+/* All streams are closed before. */
+void fs_ahead_free(struct fs_ahead *a);
+
+/* For file @nr of @v, which outlives it.  NULL where @a is, or no memory. */
+struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
+				 uint32_t nr);
+void fs_stream_close(struct fs_stream *s);
+
+/*
+ * The fetched bytes [off, off+len), a buffer of buf.h that is the caller's
+ * now; waits if they are just being fetched.  NULL: there are none.
+ */
+void *fs_stream_take(struct fs_stream *s, uint64_t off, size_t len);
+/*
+ * [off, off+len) was asked for and the file ends at @size: has the next block
+ * of that length fetched if this was one of a row.
+ */
+void fs_stream_next(struct fs_stream *s, uint64_t off, size_t len,
+		    uint64_t size);
+
+#endif
