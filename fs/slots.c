@@ -79,8 +79,10 @@ int fs_slots_one(struct fs_slots **out, const struct fs_slots_in *in,
 		ret = fs_slot_fill(*out, slot, err);
 		atomic_store(&slot->state, FS_SLOT_READY);
 	}
-	if (ret)
+	if (ret) {
 		fs_slots_free(*out);
+		*out = NULL; /* the session ends what it was given */
+	}
 	return ret;
 }
 
@@ -99,8 +101,10 @@ int fs_slots_steps(struct fs_slots **out, const struct fs_slots_in *in,
 		ret = fs_slot_fill(*out, slot, err);
 		atomic_store(&slot->state, FS_SLOT_READY);
 	}
-	if (ret)
+	if (ret) {
 		fs_slots_free(*out);
+		*out = NULL; /* the session ends what it was given */
+	}
 	return ret;
 }
 
