@@ -10,6 +10,8 @@
 
 #include "core/format/format.h"
 
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,12 +64,33 @@ static int general(const char *arg)
 	return CMD_USAGE;
 }
 
+/*
+ * A caller may have closed some of 0, 1 and 2, and a file opened in their
+ * place would be taken for a standard one by every process started here.
+ * Opened the wrong way round, so that using them still fails.
+ */
+static bool standard_files_are_open(void)
+{
+	int fd;
+
+	for (int i = 0; i <= 2; i++) {
+		if (fcntl(i, F_GETFD) >= 0)
+			continue;
+		fd = open("/dev/null", i ? O_RDONLY : O_WRONLY);
+		if (fd != i)
+			return false;
+	}
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	const char *self = argc ? strrchr(argv[0], '/') : NULL;
 	const struct cmd *c;
 	int ret;
 
+	if (!standard_files_are_open())
+		return CMD_SYSTEM;
 	self = self ? self + 1 : argc ? argv[0] : "";
 	if (!strcmp(self, "mount.unshardfs") || !strcmp(self, "unshardfs"))
 		return mount_helper_main(argc, argv);

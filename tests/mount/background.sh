@@ -53,4 +53,12 @@ kill -9 "$worker"
 wait_for 2 gone "$super" || fail "the supervisor stays"
 grep -q "unshard\[[0-9]*\] $MNT: the worker died" "$LOG" ||
 	fail "the log has: $(cat "$LOG")"
+
+# --- a caller without standard files: nothing else is taken for one
+for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
+	eval '"$UNSHARD" mount "$CKPT" "$MNT" '"$closed" ||
+		fail "mount $closed gave $?"
+	same "$MNT/tensors/a" "$WORK/a.bin"
+	umount_ckpt
+done
 done_ok
