@@ -26,6 +26,13 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "MindSpore's strategy files, one or one a stage; FILE may "
 		  "lie outside of the checkpoint" },
+	{ .name = "sbp",
+	  .type = FS_OPT_FILES,
+	  .value = "FILE",
+	  .fallback = "none",
+	  .open = true,
+	  .help = "how OneFlow's saves of several ranks join: rules in FILE, or "
+		  "split(0), broadcast, ... for all" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",
