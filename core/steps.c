@@ -41,7 +41,9 @@ static bool is_sign(const char *name)
 					     "rank_" };
 
 	if (is_weights(name) || ends_in(name, ".metadata") ||
-	    ends_in(name, ".distcp") || !strcmp(name, "unshard-layout.json"))
+	    !strcmp(name, "pickled_data") || /* OneFlow */
+	    !strcmp(name, "snapshot_done") || ends_in(name, ".distcp") ||
+	    !strcmp(name, "unshard-layout.json"))
 		return true;
 	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
 		if (!strncmp(name, begin[i], strlen(begin[i])))
