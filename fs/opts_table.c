@@ -47,8 +47,11 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "auto",
 	  .help = "go past the page cache: auto (where mmap still works), "
 		  "on, off" },
-	{ .name = "read-ahead", .type = FS_OPT_CHOICE, .value = "HOW",
-	  .choices = "on|off", .fallback = "on",
+	{ .name = "read-ahead",
+	  .type = FS_OPT_CHOICE,
+	  .value = "HOW",
+	  .choices = "on|off",
+	  .fallback = "on",
 	  .help = "fetch the next block of a file that is read in order" },
 	{ .name = "threads",
 	  .type = FS_OPT_NUMBER,
