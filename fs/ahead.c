@@ -17,7 +17,8 @@
 #include <time.h>
 
 #define LEAST (128u << 10) /* smaller blocks are not worth a wake-up */
-#define FRESH_NS INT64_C(50000000)
+
+int64_t fs_ahead_fresh_ns = 50000000;
 
 enum state { IDLE, QUEUED, FILLING, READY };
 
@@ -162,7 +163,7 @@ static void *take_ready(struct fs_stream *s, uint64_t off, size_t len,
 			void **old)
 {
 	bool good = s->off == off && s->len == len &&
-		    now_ns() - s->filled_ns < FRESH_NS;
+		    now_ns() - s->filled_ns < fs_ahead_fresh_ns;
 	void *buf = s->buf;
 
 	s->buf = NULL;

@@ -19,6 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Fetched bytes are good for this long; tests change it. */
+extern int64_t fs_ahead_fresh_ns;
+
 struct fs_ahead; /* of a mount */
 struct fs_stream; /* of an open file */
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A view whose byte i is i, made slowly, read through a stream. */
+/* A view whose byte i is i, made when the test says so. */
 #include "fs/ahead.h"
 #include "fs/buf.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <stdatomic.h>
+#include <semaphore.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SIZE (UINT64_C(64) << 20)
 #define BLOCK (UINT64_C(256) << 10)
 
-static _Atomic unsigned made_blocks;
-static unsigned delay_us;
+/* The fetching thread says that it is at work, and waits to be let go on. */
+static sem_t at_work, go_on;
 static int fault;
 
 static void at(const struct ck_view *v, uint32_t i, uint64_t off,
@@ -31,9 +31,8 @@ static int made(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 
 	(void)v;
 	(void)i;
-	if (delay_us)
-		usleep(delay_us);
-	atomic_fetch_add(&made_blocks, 1);
+	sem_post(&at_work);
+	sem_wait(&go_on);
 	if (fault)
 		return ck_fail(err, EIO, "a fault");
 	for (uint64_t k = 0; k < len; k++)
@@ -48,6 +47,9 @@ static struct fs_stream *s;
 
 static void start(void)
 {
+	sem_init(&at_work, 0, 0);
+	sem_init(&go_on, 0, 0);
+	fs_ahead_fresh_ns = INT64_MAX;
 	a = fs_ahead_new();
 	cr_assert(a);
 	s = fs_stream_open(a, &view, 0);
@@ -70,87 +72,104 @@ static bool right(const unsigned char *buf, uint64_t off)
 	return true;
 }
 
-/* Waits for the block that was asked for; NULL where none ever comes. */
-static void *take_soon(uint64_t off)
+static bool is_at_work(void)
 {
-	for (int i = 0; i < 200; i++) {
-		void *buf;
-
-		usleep(1000);
-		if (!atomic_load(&made_blocks))
-			continue;
-		usleep(20000); /* made, but maybe not handed over yet */
-		buf = fs_stream_take(s, off, BLOCK);
-		return buf;
-	}
-	return NULL;
+	return !sem_trywait(&at_work);
 }
 
-Test(ahead, a_second_block_in_a_row_is_fetched)
+/* Two requests in a row, and the thread fetching the block behind them. */
+static void begin_row(void)
+{
+	fs_stream_next(s, 0, BLOCK, SIZE);
+	fs_stream_next(s, BLOCK, BLOCK, SIZE);
+	sem_wait(&at_work);
+}
+
+Test(ahead, a_second_block_in_a_row_is_fetched_and_given_once)
 {
 	void *buf;
 
-	fs_stream_next(s, 0, BLOCK, SIZE);
-	usleep(20000);
-	cr_expect_eq(made_blocks, 0, "one request is no row");
-	fs_stream_next(s, BLOCK, BLOCK, SIZE);
-	buf = take_soon(2 * BLOCK);
-	cr_assert(buf);
-	cr_expect(right(buf, 2 * BLOCK));
-	fs_buf_put(buf);
-	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK), "given out twice");
-}
-
-Test(ahead, another_place_or_length_gets_nothing)
-{
-	fs_stream_next(s, 0, BLOCK, SIZE);
-	fs_stream_next(s, BLOCK, BLOCK, SIZE);
-	cr_expect_null(take_soon(3 * BLOCK));
-	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK),
-		       "what was not wanted is dropped");
-}
-
-Test(ahead, what_is_being_fetched_is_waited_for)
-{
-	void *buf;
-
-	delay_us = 50000;
-	fs_stream_next(s, 0, BLOCK, SIZE);
-	fs_stream_next(s, BLOCK, BLOCK, SIZE);
-	usleep(20000);
+	begin_row();
+	sem_post(&go_on);
 	buf = fs_stream_take(s, 2 * BLOCK, BLOCK);
 	cr_assert(buf);
 	cr_expect(right(buf, 2 * BLOCK));
 	fs_buf_put(buf);
-	delay_us = 0;
+	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK), "given twice");
+}
+
+Test(ahead, another_place_or_length_gets_nothing_and_does_not_wait)
+{
+	void *buf;
+
+	begin_row();
+	cr_expect_null(fs_stream_take(s, 3 * BLOCK, BLOCK));
+	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK / 2));
+	sem_post(&go_on);
+	buf = fs_stream_take(s, 2 * BLOCK, BLOCK);
+	cr_expect(buf);
+	fs_buf_put(buf);
+}
+
+Test(ahead, what_is_not_wanted_is_dropped)
+{
+	void *buf = s;
+
+	begin_row();
+	sem_post(&go_on);
+	/* once it is ready, asking for another place drops it */
+	for (int i = 0; i < 10000 && buf; i++) {
+		usleep(1000);
+		cr_assert_null(fs_stream_take(s, 3 * BLOCK, BLOCK));
+		fs_stream_next(s, 0, BLOCK, SIZE);
+		fs_stream_next(s, BLOCK, BLOCK, SIZE);
+		if (is_at_work()) /* it was idle again: dropped */
+			buf = NULL;
+	}
+	cr_expect_null(buf);
+	sem_post(&go_on);
 }
 
 Test(ahead, old_bytes_are_dropped)
 {
-	fs_stream_next(s, 0, BLOCK, SIZE);
-	fs_stream_next(s, BLOCK, BLOCK, SIZE);
-	usleep(200000);
-	cr_expect_eq(made_blocks, 1);
+	fs_ahead_fresh_ns = 0;
+	begin_row();
+	sem_post(&go_on);
 	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK));
 }
 
 Test(ahead, a_fault_is_left_to_the_request)
 {
 	fault = 1;
-	fs_stream_next(s, 0, BLOCK, SIZE);
-	fs_stream_next(s, BLOCK, BLOCK, SIZE);
-	cr_expect_null(take_soon(2 * BLOCK));
+	begin_row();
+	sem_post(&go_on);
+	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK));
 	fault = 0;
 }
 
-Test(ahead, nothing_beyond_the_end_and_nothing_small)
+Test(ahead, no_row_nothing_beyond_the_end_nothing_small)
 {
-	fs_stream_next(s, SIZE - 2 * BLOCK, BLOCK, SIZE);
+	fs_stream_next(s, 0, BLOCK, SIZE);
+	fs_stream_next(s, 4 * BLOCK, BLOCK, SIZE);
 	fs_stream_next(s, SIZE - BLOCK, BLOCK, SIZE);
 	fs_stream_next(s, 0, 4096, SIZE);
 	fs_stream_next(s, 4096, 4096, SIZE);
-	usleep(20000);
-	cr_expect_eq(made_blocks, 0);
+	/* what would have been queued before this row would come first */
+	begin_row();
+	sem_post(&go_on);
+	cr_expect(!is_at_work());
+	fs_buf_put(fs_stream_take(s, 2 * BLOCK, BLOCK));
+}
+
+Test(ahead, closed_while_the_block_is_being_fetched)
+{
+	struct fs_stream *other = fs_stream_open(a, &view, 0);
+
+	begin_row();
+	fs_stream_next(other, 0, BLOCK, SIZE);
+	fs_stream_next(other, BLOCK, BLOCK, SIZE);
+	fs_stream_close(other); /* only queued: at once */
+	sem_post(&go_on);
 }
 
 Test(ahead, without_a_thread_there_are_no_streams)
