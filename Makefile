@@ -42,8 +42,13 @@ PKG_LIBS = $(call once,PKG_LIBS,pkg-config --libs $(PKGS))
 CORE_LIBS = $(call once,CORE_LIBS,pkg-config --libs $(CORE_PKGS)) \
 	-pthread $(SAN_FLAGS_$(SAN))
 LIBS = $(PKG_LIBS) -pthread $(SAN_FLAGS_$(SAN))
+# What reads untrusted files is hardened; a sanitizer does without.
+HARDEN := $(if $(SAN),,-fstack-protector-strong -fstack-clash-protection \
+	$(if $(findstring _FORTIFY_SOURCE,$(CFLAGS)),,-U_FORTIFY_SOURCE \
+	-D_FORTIFY_SOURCE=2) -fPIE)
+LIBS += $(if $(SAN),,-pie -Wl,-z,relro,-z,now)
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DUNSHARD_VERSION='"$(VERSION)"' -I. \
-	$(WARN) -pthread $(CFLAGS) $(SAN_FLAGS_$(SAN)) $(PKG_CFLAGS)
+	$(WARN) -pthread $(HARDEN) $(CFLAGS) $(SAN_FLAGS_$(SAN)) $(PKG_CFLAGS)
 
 FORMATS := $(sort $(patsubst core/format/fmt_%.c,%,$(wildcard core/format/fmt_*.c)))
 VIEWS := $(sort $(patsubst core/view/view_%.c,%,$(wildcard core/view/view_*.c)))

@@ -126,7 +126,7 @@ static int open_in(const char *dir, int flags)
 	char path[64];
 
 	snprintf(path, sizeof(path), "%s/file", dir);
-	return code(open(path, flags));
+	return code(open(path, flags, 0600));
 }
 
 /* Numbers the failures, so that a red test says which line it was. */
