@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crc32.h - the CRC-32 of zlib, PNG and zip, of @len bytes more */
+#ifndef CK_CRC32_H
+#define CK_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* @crc is 0 for the first bytes, then what the call before returned. */
+uint32_t ck_crc32(uint32_t crc, const void *bytes, size_t len);
+
+#endif
