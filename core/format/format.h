@@ -27,6 +27,8 @@ enum ck_match {
 struct ck_format {
 	const char *name; /* for -o format=NAME, and the tests' folder */
 	const char *summary; /* one line, for --formats and the manual */
+	/* Names of readers whose files this one reads too; NULL: none. */
+	const char *covers;
 
 	/* Returns an enum ck_match, or -errno if @dir could not be read. */
 	int (*probe)(const struct ck_dir *dir, struct ck_err *err);

@@ -66,6 +66,7 @@ static const int everyone[] = {
 	S(fallocate),
 	S(dup),
 	S(dup3),
+	S(memfd_create),
 	/* memory */
 	S(brk),
 	S(munmap),
@@ -143,7 +144,6 @@ static const int parses[] = {
 	S(wait4),
 	S(waitid),
 	S(kill),
-	S(memfd_create),
 	S(close_range),
 	S(prctl),
 	S(prlimit64),
