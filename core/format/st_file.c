@@ -17,6 +17,18 @@
 
 #define SHARDING_KEY "DCP_SHARDING_INFO"
 
+/* MindSpore keeps int4 as I8, and says so beside: "NAME": "Int4". */
+static bool is_int4(const struct ck_st_file *f, const struct ck_st_tensor *t)
+{
+	const char *format = json_string_value(
+		json_object_get(f->h.metadata, "format"));
+	const char *type = json_string_value(
+		json_object_getn(f->h.metadata, t->name, t->name_len));
+
+	return t->dtype == CK_DT_I8 && format && !strcmp(format, "ms") &&
+	       type && !strcmp(type, "Int4");
+}
+
 static int keep_entry(struct ck_st_file *f, const struct ck_st_tensor *t)
 {
 	struct ck_st_entry *e = ck_vec_push(&f->tensors);
@@ -33,7 +45,7 @@ static int keep_entry(struct ck_st_file *f, const struct ck_st_tensor *t)
 		.why = t->why,
 		.shape = f->dims.nr,
 		.rank = (uint8_t)t->rank,
-		.dtype = (uint8_t)t->dtype,
+		.dtype = is_int4(f, t) ? CK_DT_INT4 : (uint8_t)t->dtype,
 	};
 	f->dims.nr += t->rank;
 	if (!ck_add_ok(t->begin, f->base, &e->begin) ||

@@ -58,6 +58,8 @@ static const struct ck_dtype_info infos[] = {
 	DT(BC32, "bcomplex32", "bcomplex32", NULL, NULL, 4),
 	DT(F6_E2M3, "float6_e2m3fn", NULL, NULL, "F6_E2M3", 0),
 	DT(F6_E3M2, "float6_e3m2fn", NULL, NULL, "F6_E3M2", 0),
+	DT(INT4, "int4", NULL, NULL, NULL, 1),
+	DT(STR, "str", NULL, NULL, NULL, 1),
 };
 _Static_assert(CK_ARRAY_LEN(infos) == CK_DT_NR, "a dtype lacks its row");
 

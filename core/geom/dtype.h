@@ -49,6 +49,8 @@ enum ck_dtype {
 	CK_DT_BC32,
 	CK_DT_F6_E2M3,
 	CK_DT_F6_E3M2,
+	CK_DT_INT4, /* MindSpore: an element is a byte */
+	CK_DT_STR, /* the bytes of a UTF-32 string */
 	CK_DT_NR
 };
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ms_find.h - which files of a folder are a checkpoint of MindSpore
+ *
+ *   rank_0/ rank_1/ ..          (also node0/, rank_0_ckpt/ and the like) with
+ *     CKP-1_32.ckpt CKP-2_32.ckpt   one file a rank and step, equal names or
+ *     t0.ckpt                       names that differ in the rank's number
+ *     t0_part0.ckpt t0_part1.ckpt   files that belong together
+ *   strategy.ckpt, strategy/..  how they were cut
+ *   net.ckpt                    or one file by itself
+ */
+#ifndef CK_MS_FIND_H
+#define CK_MS_FIND_H
+
+#include "core/base/err.h"
+#include "core/base/vec.h"
+#include "core/format/dir.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ck_ms_mode { CK_MS_NOTHING, CK_MS_ONE, CK_MS_RANKS, CK_MS_UNIFIED };
+
+struct ck_ms_found_file {
+	const char *name; /* from the root */
+	const char *base; /* its last part */
+	uint32_t rank;
+	bool chosen;
+};
+
+struct ck_ms_found {
+	enum ck_ms_mode mode;
+	bool has_ckpt; /* ONE: not only safetensors, which others read too */
+	struct ck_dir_list root;
+	CK_VEC(struct ck_dir_list) lists; /* own the names of files */
+	CK_VEC(uint32_t) ranks; /* ascending: those that have a folder */
+	CK_VEC(struct ck_ms_found_file) file; /* by rank, then name */
+	CK_VEC(const char *) strategy; /* found by themselves */
+	char *step; /* the name, or pattern of names, that was chosen */
+	char *others; /* names that were not, or NULL */
+	size_t nr_others, nr_lacking; /* ranks without the step chosen */
+	char *newer; /* a later step that some rank lacks; NULL: none */
+	uint32_t newer_lacks; /* that rank */
+};
+
+/* Looks at names and first bytes.  Free it in any case. */
+int ck_ms_find(struct ck_ms_found *f, const struct ck_dir *dir,
+	       struct ck_err *err);
+/* Of several steps: the one by -o file=, or the newest that is complete. */
+int ck_ms_choose(struct ck_ms_found *f, const struct ck_dir *dir,
+		 struct ck_err *err);
+void ck_ms_found_free(struct ck_ms_found *f);
+
+#endif
