@@ -20,8 +20,8 @@
 /* MindSpore keeps int4 as I8, and says so beside: "NAME": "Int4". */
 static bool is_int4(const struct ck_st_file *f, const struct ck_st_tensor *t)
 {
-	const char *format = json_string_value(
-		json_object_get(f->h.metadata, "format"));
+	const char *format =
+		json_string_value(json_object_get(f->h.metadata, "format"));
 	const char *type = json_string_value(
 		json_object_getn(f->h.metadata, t->name, t->name_len));
 
