@@ -24,8 +24,8 @@ list() {
 		echo "644 $page $man/man${page##*.}/${page##*/}"
 	done
 	echo "644 packaging/completion/unshard.bash $completion/unshard"
-	for file in README.md LICENSE docs/*.md; do
-		echo "644 $file $doc/${file##*/}"
+	for file in README.md LICENSE docs/*.md docs/formats/*.md; do
+		echo "644 $file $doc/$file"
 	done
 	for file in mount-helpers/*.service mount-helpers/*.mount \
 			mount-helpers/*fstab*; do
@@ -43,4 +43,5 @@ list | while read -r mode from to; do
 	*) echo "usage: install.sh install|uninstall" >&2; exit 2 ;;
 	esac
 done
-[ "$1" = install ] || rmdir "$DESTDIR$doc/examples" "$DESTDIR$doc" 2>/dev/null || :
+[ "$1" = install ] || rmdir "$DESTDIR$doc"/docs/formats "$DESTDIR$doc"/* \
+	"$DESTDIR$doc" 2>/dev/null || :

@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# make install puts everything where it belongs, uninstall takes it away, and
+# the completion completes.
+LIMIT=180
+. "$(dirname "$0")/lib/common.sh"
+requires make scdoc
+
+D=$WORK/root
+unset B # that of the tree is the default
+run() {
+	make -s -C "$TOP" ${SAN:+SAN=$SAN} "$1" DESTDIR="$D" PREFIX=/usr \
+		>"$WORK/make" 2>&1 || fail "make $1: $(tail -n 5 "$WORK/make")"
+}
+run install
+"$D/usr/bin/unshard" --version >/dev/null || fail "the command does not run"
+[ "$(readlink "$D/sbin/mount.unshardfs")" = /usr/bin/unshard ] ||
+	fail "mount.unshardfs leads to $(readlink "$D/sbin/mount.unshardfs")"
+for f in share/man/man1/unshard.1 share/man/man8/mount.unshardfs.8 \
+	share/doc/unshardfs/README.md share/doc/unshardfs/docs/errors.md \
+	share/doc/unshardfs/examples/fstab.example; do
+	[ -s "$D/usr/$f" ] || fail "no /usr/$f"
+done
+for c in $("$UNSHARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+	[ -s "$D/usr/share/man/man1/unshard-$c.1" ] || fail "no manual of $c"
+done
+# Relative links of the README lead somewhere.
+grep -oE '\]\([a-z][^):]*\)' "$D/usr/share/doc/unshardfs/README.md" |
+	tr -d ']()' | while read -r f; do
+	[ -e "$D/usr/share/doc/unshardfs/$f" ] || fail "README: no $f"
+done || exit 1
+
+# completes CUR WORDS...: among what is offered for the last of WORDS is CUR.
+completes() {
+	local want=$1
+	shift
+	PATH=$D/usr/bin:$PATH bash -c '
+		compopt() { :; }
+		complete() { :; }
+		. "$0"
+		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+		_unshard
+		printf "%s\n" "${COMPREPLY[@]}"
+		' "$D/usr/share/bash-completion/completions/unshard" "$@" \
+		>"$WORK/offered"
+	grep -qxF -e "$want" "$WORK/offered" || fail "$*: no $want in:" \
+		"$(head -n 5 "$WORK/offered")"
+}
+completes inspect unshard in
+completes --json unshard ls --j
+completes format= unshard mount -o for
+completes ro,engine= unshard mount -o ro,en
+[ -n "${SAN:-}" ] || completes model.lm_head.weight \
+	unshard cat "$TOP/tests/demo/checkpoint" model.lm
+
+run uninstall
+left=$(find "$D" ! -type d)
+[ -z "$left" ] || fail "left behind: $left"
+exit 0
