@@ -161,7 +161,8 @@ PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS))
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
-PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) $(patsubst %,$(B)/man/%,$(MAN))
+PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
+	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
 PROGRAMS_valgrind := $(B)/unit
 STAGES := unit cmd fuzz mount lint
 export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR

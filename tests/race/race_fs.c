@@ -143,9 +143,16 @@ static void *run(void *arg)
 	return NULL;
 }
 
+static struct fs_virt *new_virt(void)
+{
+	const struct fs_virt_in in = { .ck = ck, .kernel = &kernel };
+
+	return fs_virt_new(&in);
+}
+
 static void measure(void)
 {
-	struct fs_virt *alone = fs_virt_new(ck, &kernel, 0);
+	struct fs_virt *alone = new_virt();
 	struct ck_err err;
 
 	must(alone &&
@@ -167,7 +174,7 @@ int main(void)
 	ck_opts_add(&opts, "engine", "plain");
 	must(!ck_ckpt_open(&ck, dir, &opts, &err), err.msg);
 	fs_kernel_setup(&kernel, &opts);
-	virt = fs_virt_new(ck, &kernel, 0);
+	virt = new_virt();
 	shards = fs_shards_new(ck_ckpt_root(ck));
 	must(virt && shards, "no memory");
 	measure();
