@@ -65,7 +65,8 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
  */
 void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out);
 /*
- * Adds to them that view @view, a name that lasts, leaves @tensor out.
+ * Adds to them that view @view, a name that lasts, leaves @tensor out; CK_NONE:
+ * what concerns the view as a whole.
  */
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
 			  const char *reason);

@@ -80,10 +80,12 @@ static void add_json(const struct ck_late_problem *p,
 	const char *text;
 	size_t len;
 
-	ck_str_fmt(out, "{\"severity\": \"%s\", \"tensor\": ",
-		   p->view ? "note" : "error");
-	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
-	ck_str_json(out, text, len);
+	ck_str_fmt(out, "{\"severity\": \"%s\"", p->view ? "note" : "error");
+	if (p->tensor != CK_NONE) {
+		text = ck_image_str(img, img->tensors[p->tensor].name, &len);
+		ck_str_puts(out, ", \"tensor\": ");
+		ck_str_json(out, text, len);
+	}
 	text = file_of(img, p->chunk, &len);
 	if (text) {
 		ck_str_puts(out, ", \"file\": ");
@@ -121,6 +123,10 @@ static void add_line(const struct ck_late_problem *p,
 	const char *text;
 	size_t len;
 
+	if (p->view && p->tensor == CK_NONE) {
+		ck_str_fmt(out, "note: %s: %s\n", p->view, p->reason);
+		return;
+	}
 	ck_str_puts(out, p->view ? "note: tensor " : "error: tensor ");
 	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
 	add_name(text, len, out);

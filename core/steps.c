@@ -91,45 +91,72 @@ static bool number_of(const char *name, uint64_t *out)
 	return true;
 }
 
-static int add(struct ck_steps *s, const char *name, const struct stat *st,
-	       struct ck_err *err)
+static int add(struct ck_steps *s, struct ck_step *step, struct ck_err *err)
 {
-	struct ck_step *step;
-
 	if (s->nr == s->room) {
 		size_t room = s->room ? 2 * s->room : 16;
 		struct ck_step *grown =
 			reallocarray(s->v, room, sizeof(*grown));
 
-		if (!grown)
+		if (!grown) {
+			ck_step_free(step);
 			return ck_fail(err, ENOMEM, "no memory for steps");
+		}
 		s->v = grown;
 		s->room = room;
 	}
-	step = &s->v[s->nr];
-	*step = (struct ck_step){ .name = strdup(name),
-				  .is_file = S_ISREG(st->st_mode),
-				  .st = *st };
-	if (!step->name)
-		return ck_fail(err, ENOMEM, "no memory for steps");
-	step->numbered = !step->is_file && number_of(name, &step->number);
-	s->nr++;
+	s->v[s->nr++] = *step;
 	return 0;
+}
+
+/* 1: an entry of @in, one of the roots from @all on; 0: none; -ENOMEM. */
+static int look(struct ck_step *out, const struct ck_root *all,
+		const struct ck_root *in, const char *name)
+{
+	struct stat st;
+
+	if (*name == '.' || strchr(name, '/') ||
+	    fstatat(in->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return 0; /* hidden, or gone meanwhile */
+	if (S_ISDIR(st.st_mode) ? !folder_has_sign(all, name) :
+				  !S_ISREG(st.st_mode) || !is_weights(name))
+		return 0;
+	*out = (struct ck_step){ .name = strdup(name),
+				 .is_file = S_ISREG(st.st_mode),
+				 .st = st };
+	if (!out->name)
+		return -ENOMEM;
+	out->numbered = !out->is_file && number_of(name, &out->number);
+	return 1;
+}
+
+bool ck_steps_look(struct ck_step *out, const struct ck_root *root,
+		   const char *name)
+{
+	for (const struct ck_root *r = root; r; r = r->next)
+		if (look(out, root, r, name) > 0)
+			return true;
+	return false;
+}
+
+void ck_step_free(struct ck_step *step)
+{
+	free(step->name);
+	step->name = NULL;
 }
 
 static int take(struct ck_steps *s, const struct ck_root *all,
 		const struct ck_root *in, const char *name, struct ck_err *err)
 {
-	struct stat st;
+	struct ck_step step;
+	int ret;
 
-	if (*name == '.' || fstatat(in->fd, name, &st, AT_SYMLINK_NOFOLLOW))
-		return 0; /* hidden, or gone meanwhile */
 	if (in != all && ck_steps_find(s, name))
 		return 0; /* joined: the same entry on another disk */
-	if (S_ISDIR(st.st_mode) ? !folder_has_sign(all, name) :
-				  !S_ISREG(st.st_mode) || !is_weights(name))
-		return 0;
-	return add(s, name, &st, err);
+	ret = look(&step, all, in, name);
+	if (ret < 0)
+		return ck_fail(err, ENOMEM, "no memory for steps");
+	return ret ? add(s, &step, err) : 0;
 }
 
 static int by_number(const void *pa, const void *pb)
@@ -269,6 +296,17 @@ const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr)
 		if (!s->v[i].is_file && rank_of(s, i) == nr)
 			return &s->v[i];
 	return NULL;
+}
+
+bool ck_steps_whole(const struct ck_image *img)
+{
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
+		if (img->tensors[i].state != CK_OK)
+			return false;
+	for (uint32_t i = 0; i < img->nr_problems; i++)
+		if (img->problems[i].severity == CK_ERROR)
+			return false;
+	return true;
 }
 
 bool ck_steps_is_marked(const struct ck_step *s, const char *marker)

@@ -11,6 +11,7 @@
 #define CK_STEPS_H
 
 #include "core/base/err.h"
+#include "core/geom/image.h"
 #include "core/io/root.h"
 
 #include <stdbool.h>
@@ -41,6 +42,11 @@ struct ck_steps {
 int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
 		  struct ck_err *err);
 void ck_steps_free(struct ck_steps *s);
+/* Only the entry @name, as ck_steps_list() would say it; false: no such. */
+bool ck_steps_look(struct ck_step *out, const struct ck_root *root,
+		   const char *name);
+/* What ck_steps_look() filled in. */
+void ck_step_free(struct ck_step *step);
 const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name);
 
 /*
@@ -49,6 +55,8 @@ const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name);
  * folders that share a number (model and optimizer of one save).
  */
 const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr);
+/* Whether every tensor is there, and nothing was refused. */
+bool ck_steps_whole(const struct ck_image *img);
 /* Whether @s is what the marker @marker means. */
 bool ck_steps_is_marked(const struct ck_step *s, const char *marker);
 

@@ -139,8 +139,10 @@ int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	out->ino = ino & FS_INO_MASK;
 	if (!out->slot)
 		return ck_fail(err, ESTALE, "the checkpoint is gone");
-	if (!shallow || out->ino != FS_INO_ROOT)
+	if (!shallow || out->ino != FS_INO_ROOT) {
 		fs_slot_need(fs->slots, out->slot);
+		fs_slot_touch(out->slot);
+	}
 	out->node = fs_tree_node(out->slot, out->ino);
 	if (out->node.kind == FS_NONE)
 		return ck_fail(err, ESTALE, "unknown inode");

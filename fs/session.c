@@ -17,6 +17,7 @@
 #include "fs/others.h"
 #include "fs/reply.h"
 #include "fs/spawn.h"
+#include "fs/trim.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -222,15 +223,19 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
 	const char *how = ck_opts_get(in->opts, "read-ahead");
+	struct fs_trim trim = { 0 };
 	int ret = start_state(&s->fs, in, err);
 
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
 		ret = others_may_read(in, err);
+	if (!ret && in->steps)
+		ret = fs_trim_start(&trim, s->fs.slots, s->se, err);
 	if (!ret) {
 		if (!how || strcmp(how, "off"))
 			s->fs.ahead = fs_ahead_new();
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
+		fs_trim_stop(&trim);
 		if (ret < 0)
 			ck_fail(err, -ret, "%s: serving ended: %s", s->path,
 				strerror(-ret));

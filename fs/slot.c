@@ -96,17 +96,6 @@ bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
 	return now->is_file || signature_of(s, slot->name) == slot->signature;
 }
 
-static bool is_whole(const struct ck_image *img)
-{
-	for (uint32_t i = 0; i < img->nr_tensors; i++)
-		if (img->tensors[i].state != CK_OK)
-			return false;
-	for (uint32_t i = 0; i < img->nr_problems; i++)
-		if (img->problems[i].severity == CK_ERROR)
-			return false;
-	return true;
-}
-
 static int open_views(struct fs_slots *s, struct fs_slot *slot,
 		      struct ck_err *err)
 {
@@ -135,7 +124,7 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 	slot->made_s = now_s();
 	if (slot->ck) {
 		slot->img = ck_ckpt_image(slot->ck);
-		slot->whole = is_whole(slot->img);
+		slot->whole = ck_steps_whole(slot->img);
 		for (uint32_t i = 0; i < slot->img->nr_tensors; i++)
 			if (!ck_add_ok(slot->total, slot->img->tensors[i].size,
 				       &slot->total))

@@ -24,6 +24,7 @@
 
 #define FS_MAX_VIEWS 16
 #define FS_MAX_SLOTS 65536
+#define FS_IDLE_SLOTS 32 /* parsed ones kept for who comes next */
 
 struct fs_slot {
 	uint32_t nr;
@@ -33,6 +34,8 @@ struct fs_slot {
 	_Atomic int state; /* enum fs_slot_state */
 	_Atomic uint64_t refs; /* the kernel's, to its root, and open files */
 	bool gone; /* replaced, or not there any more; under the table's lock */
+	bool told; /* the kernel was asked to forget it; under the lock */
+	_Atomic int64_t used_ns; /* about when it was last asked for */
 
 	/* valid once READY or FAILED */
 	struct ck_ckpt *ck; /* NULL where FAILED */
@@ -87,6 +90,16 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
 void fs_slot_get(struct fs_slot *slot);
 /* Gives @nr references back; may free it. */
 void fs_slot_put(struct fs_slots *s, struct fs_slot *slot, uint64_t nr);
+void fs_slot_touch(struct fs_slot *slot);
+/*
+ * Whether more than FS_IDLE_SLOTS are parsed, though those that nobody refers
+ * to have been freed: @name is then the one used the longest ago, which the
+ * kernel should forget unless a program is in it.  fs_slots_wait() waits for
+ * there being too many; false: fs_slots_end_wait() was called.
+ */
+bool fs_slots_crowded(struct fs_slots *s, char name[256]);
+bool fs_slots_wait(struct fs_slots *s);
+void fs_slots_end_wait(struct fs_slots *s);
 /* Bytes of all tensors that are known. */
 uint64_t fs_slots_total(struct fs_slots *s, uint64_t *files);
 

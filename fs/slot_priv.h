@@ -6,6 +6,7 @@
 #include "fs/slot.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 struct fs_slots {
 	struct fs_slots_in in;
@@ -15,6 +16,10 @@ struct fs_slots {
 	pthread_mutex_t making; /* one parse at a time */
 	struct fs_slot **v; /* FS_MAX_SLOTS, most of it never touched */
 	uint32_t nr; /* numbers given out so far */
+	uint32_t last; /* where to look for a free one first */
+	uint32_t made; /* slots that are parsed; under the lock */
+	sem_t crowded; /* posted when made gets too large, or at the end */
+	_Atomic bool ending;
 };
 
 /* Views, shards and documents of a slot whose ck or root is set. */

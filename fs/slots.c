@@ -10,8 +10,10 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int new_table(struct fs_slots **out, const struct fs_slots_in *in,
 		     struct ck_err *err)
@@ -27,19 +29,34 @@ static int new_table(struct fs_slots **out, const struct fs_slots_in *in,
 	s->in = *in;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->making, NULL);
+	sem_init(&s->crowded, 0, 0);
 	*out = s;
 	return 0;
+}
+
+/*
+ * A number that is free, the longest ago used first: what the kernel still
+ * has to say about the slot that had it must not meet another one.
+ */
+static bool free_number(struct fs_slots *s, uint32_t *nr)
+{
+	for (uint32_t i = 0; i < FS_MAX_SLOTS; i++) {
+		*nr = (s->last + i) % FS_MAX_SLOTS;
+		if (s->v[*nr])
+			continue;
+		s->last = *nr + 1;
+		return true;
+	}
+	return false;
 }
 
 /* Under the lock.  NULL: no memory, or no number left. */
 static struct fs_slot *add_slot(struct fs_slots *s, const char *name)
 {
 	struct fs_slot *slot;
-	uint32_t nr = 0;
+	uint32_t nr;
 
-	while (nr < s->nr && s->v[nr])
-		nr++;
-	slot = nr < FS_MAX_SLOTS ? calloc(1, sizeof(*slot)) : NULL;
+	slot = free_number(s, &nr) ? calloc(1, sizeof(*slot)) : NULL;
 	if (!slot)
 		return NULL;
 	slot->nr = nr;
@@ -52,8 +69,7 @@ static struct fs_slot *add_slot(struct fs_slots *s, const char *name)
 		}
 	}
 	s->v[nr] = slot;
-	if (nr == s->nr)
-		s->nr++;
+	s->nr = CK_MAX(s->nr, nr + 1);
 	return slot;
 }
 
@@ -117,6 +133,7 @@ void fs_slots_free(struct fs_slots *s)
 			fs_slot_free(s, s->v[i]);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->making);
+	sem_destroy(&s->crowded);
 	free(s->v);
 	free(s);
 }
@@ -132,12 +149,17 @@ int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err)
 	return ck_steps_list(out, s->root, err);
 }
 
-/* Under the lock: takes a slot that nobody refers to out of the table. */
+/*
+ * Under the lock: takes a slot that nobody refers to out of the table.  What
+ * is still there stays for who comes next, while there are few.
+ */
 static struct fs_slot *drop_if_unused(struct fs_slots *s, struct fs_slot *slot)
 {
-	if (!slot->gone || atomic_load(&slot->refs))
+	if (atomic_load(&slot->refs) ||
+	    (!slot->gone && s->made <= FS_IDLE_SLOTS))
 		return NULL;
 	s->v[slot->nr] = NULL;
+	s->made -= atomic_load(&slot->state) != FS_SLOT_NEW;
 	return slot;
 }
 
@@ -167,22 +189,24 @@ static struct fs_slot *entry_now(struct fs_slots *s, const char *name,
 		if (slot)
 			slot->seen = now->st;
 	}
-	if (slot)
+	if (slot) {
 		atomic_fetch_add(&slot->refs, 1);
+		slot->told = false;
+		fs_slot_touch(slot);
+	}
 	return slot;
 }
 
 struct fs_slot *fs_slots_entry(struct fs_slots *s, const char *name)
 {
+	struct ck_step now = { 0 };
+	bool there = ck_steps_look(&now, s->root, name);
 	struct fs_slot *slot, *old;
-	struct ck_steps all;
 
-	if (ck_steps_list(&all, s->root, NULL))
-		return NULL;
 	pthread_mutex_lock(&s->lock);
-	slot = entry_now(s, name, ck_steps_find(&all, name), &old);
+	slot = entry_now(s, name, there ? &now : NULL, &old);
 	pthread_mutex_unlock(&s->lock);
-	ck_steps_free(&all);
+	ck_step_free(&now);
 	if (old)
 		fs_slot_free(s, old);
 	return slot;
@@ -197,10 +221,11 @@ void fs_slot_put(struct fs_slots *s, struct fs_slot *slot, uint64_t nr)
 {
 	struct fs_slot *unused = NULL;
 
-	if (!slot->name || atomic_fetch_sub(&slot->refs, nr) != nr)
+	if (!slot->name)
 		return;
+	/* under the lock: the last reference is what keeps it from others */
 	pthread_mutex_lock(&s->lock);
-	if (s->v[slot->nr] == slot)
+	if (atomic_fetch_sub(&slot->refs, nr) == nr)
 		unused = drop_if_unused(s, slot);
 	pthread_mutex_unlock(&s->lock);
 	if (unused)
@@ -217,10 +242,78 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot)
 	state = atomic_load(&slot->state);
 	if (state == FS_SLOT_NEW) {
 		state = fs_slot_make(s, slot);
+		pthread_mutex_lock(&s->lock);
 		atomic_store(&slot->state, state);
+		if (++s->made > FS_IDLE_SLOTS)
+			sem_post(&s->crowded);
+		pthread_mutex_unlock(&s->lock);
 	}
 	pthread_mutex_unlock(&s->making);
 	return state;
+}
+
+void fs_slot_touch(struct fs_slot *slot)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	atomic_store_explicit(&slot->used_ns,
+			      t.tv_sec * INT64_C(1000000000) + t.tv_nsec,
+			      memory_order_relaxed);
+}
+
+/* Under the lock: the made slot that was used the longest ago. */
+static struct fs_slot *oldest(const struct fs_slots *s, uint32_t *nr)
+{
+	struct fs_slot *old = NULL;
+
+	*nr = 0;
+	for (uint32_t i = 1; i < s->nr; i++) {
+		struct fs_slot *slot = s->v[i];
+
+		if (!slot || slot->gone || slot->told ||
+		    atomic_load(&slot->state) == FS_SLOT_NEW)
+			continue;
+		++*nr;
+		if (!old || atomic_load(&slot->used_ns) <
+				    atomic_load(&old->used_ns))
+			old = slot;
+	}
+	return old;
+}
+
+bool fs_slots_crowded(struct fs_slots *s, char name[256])
+{
+	struct fs_slot *slot, *unused;
+	uint32_t nr;
+
+	for (;;) {
+		pthread_mutex_lock(&s->lock);
+		slot = oldest(s, &nr);
+		unused = NULL;
+		if (nr > FS_IDLE_SLOTS) {
+			unused = drop_if_unused(s, slot);
+			slot->told = !unused;
+			snprintf(name, 256, "%s", slot->name);
+		}
+		pthread_mutex_unlock(&s->lock);
+		if (!unused)
+			return nr > FS_IDLE_SLOTS;
+		fs_slot_free(s, unused);
+	}
+}
+
+bool fs_slots_wait(struct fs_slots *s)
+{
+	while (sem_wait(&s->crowded))
+		;
+	return !atomic_load(&s->ending);
+}
+
+void fs_slots_end_wait(struct fs_slots *s)
+{
+	atomic_store(&s->ending, true);
+	sem_post(&s->crowded);
 }
 
 char *fs_slots_latest(struct fs_slots *s)

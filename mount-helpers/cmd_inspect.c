@@ -8,6 +8,7 @@
 #include "mount-helpers/draw.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/pieces.h"
+#include "mount-helpers/steps_list.h"
 #include "mount-helpers/summary.h"
 #include "mount-helpers/target.h"
 #include "mount-helpers/text.h"
@@ -29,6 +30,7 @@ struct inspect {
 	struct ck_ckpt *ck;
 	const struct ck_image *img;
 	const char *path;
+	const struct ck_opts *opts;
 	bool ok;
 	struct ck_str out;
 	struct ck_err err;
@@ -206,6 +208,7 @@ static int whole(struct inspect *in, bool as_json)
 		json(in, NULL);
 	} else {
 		summary_put(in->img, in->path, &in->out);
+		summary_model(in->img, in->opts, &in->out);
 		problems(in, NULL);
 	}
 	if (!in->ok || cmd_flush(&cmd_inspect))
@@ -251,8 +254,11 @@ static int inspect(struct inspect *in, int nr, char **argv,
 
 	in->path = argv[1];
 	in->ok = true;
+	in->opts = opts;
 	if (cmd_open(&in->ck, argv[1], opts, &in->err))
-		return cmd_err(&cmd_inspect, &in->err);
+		return nr > 1 ? cmd_err(&cmd_inspect, &in->err) :
+				steps_list(&cmd_inspect, argv[1], opts,
+					   &in->err);
 	in->img = ck_ckpt_image(in->ck);
 	ret = nr > 1 ? part(in, argv[2], as_json) : whole(in, as_json);
 	if (ret == CMD_OK)

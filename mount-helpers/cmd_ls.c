@@ -6,6 +6,7 @@
  * need no more memory than one.
  */
 #include "mount-helpers/health.h"
+#include "mount-helpers/steps_list.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
@@ -129,7 +130,7 @@ static int ls(const char *path, const struct ck_opts *opts)
 	int ret;
 
 	if (cmd_open(&ck, path, opts, &err))
-		return cmd_err(&cmd_ls, &err);
+		return steps_list(&cmd_ls, path, opts, &err);
 	img = ck_ckpt_image(ck);
 	ok = ck_opts_get(opts, "json") ? list_json(img) : list(img);
 	ret = cmd_flush(&cmd_ls);
@@ -156,7 +157,8 @@ const struct cmd cmd_ls = {
 	.name = "ls",
 	.args = "CKPT",
 	.summary = "list the tensors, and what else was saved",
-	.help = "A line each: element type, shape, bytes, state, name.\n",
+	.help = "A line each: element type, shape, bytes, state, name.\n"
+		"Of a directory of checkpoints: state, tensors, bytes, name.\n",
 	.min_words = 1,
 	.max_words = 1,
 	.run = run,

@@ -9,6 +9,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
+#include "core/view/model_names.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -201,4 +202,38 @@ void summary_put(const struct ck_image *img, const char *path,
 	put_pieces(img, out);
 	put_cuts(img, out);
 	put_files(img, out);
+}
+
+static void put_clashes(const struct ck_image *img,
+			const struct ck_model_names *n, struct ck_str *out)
+{
+	for (uint32_t i = 0; i < n->nr_clash; i++) {
+		const struct ck_model_clash *c = &n->clash[i];
+
+		ck_str_puts(out, "          not ");
+		text_ref(out, img, img->tensors[c->tensor].name);
+		ck_str_puts(out, ", for ");
+		text_ref(out, img, img->tensors[c->other].name);
+		ck_str_puts(out, " would get the same name\n");
+	}
+}
+
+void summary_model(const struct ck_image *img, const struct ck_opts *opts,
+		   struct ck_str *out)
+{
+	struct ck_model_names n;
+	uint32_t nr = 0;
+
+	while (nr < img->nr_tensors && !img->tensors[nr].tree)
+		nr++;
+	if (ck_model_names_make(&n, img, 0, nr, opts, NULL)) {
+		out->failed = true;
+		return;
+	}
+	ck_str_fmt(out, "hf        %" PRIu32 " tensors, taken off their names: ",
+		   n.nr);
+	text_bytes(out, n.rule.v, n.rule.len);
+	ck_str_puts(out, "\n");
+	put_clashes(img, &n, out);
+	ck_model_names_free(&n);
 }

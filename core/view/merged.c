@@ -135,6 +135,27 @@ static void make_header(struct ck_str *json, const struct ck_merged_in *in)
 		ck_str_puts(json, " ");
 }
 
+uint64_t ck_merged_entry_max(const struct ck_image *img,
+			     const struct ck_merged_tensor *m)
+{
+	/* 20 digits a number, 6 bytes an escaped character */
+	return 6 * (uint64_t)m->name_len +
+	       21 * (uint64_t)img->tensors[m->tensor].rank + 128;
+}
+
+uint64_t ck_merged_header_len(const struct ck_merged_in *in)
+{
+	ck_auto_str struct ck_str one = { 0 };
+	uint64_t at = 0, len = 2 + in->metadata_len + 17;
+
+	for (uint32_t i = 0; i < in->nr; i++) {
+		one.len = 0;
+		add_entry(&one, in->img, &in->v[i], &at);
+		len += one.len + 1;
+	}
+	return len;
+}
+
 int ck_merged_make(struct ck_compose *out, const struct ck_merged_in *in,
 		   struct ck_err *err)
 {

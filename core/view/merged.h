@@ -12,6 +12,7 @@
 #define CK_MERGED_H
 
 #include "core/base/err.h"
+#include "core/base/limits.h"
 #include "core/view/compose.h"
 
 struct ck_merged_in {
@@ -29,6 +30,16 @@ struct ck_merged_in {
 /* Why safetensors cannot hold tensor @t under this name; NULL: it can. */
 const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
 			      const char *name, size_t name_len);
+/*
+ * At most how many bytes of header the tensor takes: counted generously, so
+ * that it need not be written to know.
+ */
+uint64_t ck_merged_entry_max(const struct ck_image *img,
+			     const struct ck_merged_tensor *m);
+/* How many bytes the header will have; without in->metadata where NULL. */
+uint64_t ck_merged_header_len(const struct ck_merged_in *in);
+/* What CK_MAX_HEADER leaves for entries, metadata being small. */
+#define CK_MERGED_ROOM (CK_MAX_HEADER - (UINT64_C(1) << 20))
 /* Orders in->v as the class comment says. */
 void ck_merged_sort(const struct ck_merged_in *in);
 /* Appends the whole file to the empty @out; all tensors are holdable. */

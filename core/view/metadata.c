@@ -58,9 +58,10 @@ static bool is_metadata(const struct ck_image *img, const struct ck_object *o)
 	const char *name = ck_image_str(img, o->name, &len);
 	const size_t want = sizeof(OBJECT_NAME) - 1;
 
-	/* "__metadata__" or "FILE:__metadata__" where there are several */
+	/* "__metadata__", or "FILE/__metadata__" where there are several */
 	return o->enc == CK_ENC_JSON && len >= want &&
-	       !memcmp(name + len - want, OBJECT_NAME, want);
+	       !memcmp(name + len - want, OBJECT_NAME, want) &&
+	       (len == want || name[len - want - 1] == '/');
 }
 
 int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,

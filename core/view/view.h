@@ -88,8 +88,8 @@ int ck_view_open(struct ck_view **out, const struct ck_view_ops *ops,
 void ck_view_close(struct ck_view *v);
 
 /*
- * Says in the problems that a view cannot hold @tensor, and why.  From open()
- * only.
+ * Says in the problems that a view cannot hold @tensor, and why; CK_NONE: that
+ * there is no such view.
  */
 void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
 		       const char *reason);

@@ -152,15 +152,17 @@ static int take_extras(struct hf_view *v, const struct ck_opts *opts,
 static uint32_t shard_end(const struct hf_view *v, uint32_t from)
 {
 	const struct ck_tensor *tensors = v->base.img->tensors;
-	uint64_t size = 0;
+	uint64_t size = 0, header = 0;
 	uint32_t i = from;
 
 	for (; i < v->names.nr; i++) {
-		uint64_t next = tensors[v->names.v[i].tensor].size;
+		const struct ck_merged_tensor *m = &v->names.v[i];
 
-		if (i > from && size + next > v->shard_size)
+		header += ck_merged_entry_max(v->base.img, m);
+		if (i > from && (tensors[m->tensor].size > v->shard_size - size ||
+				 header > CK_MERGED_ROOM))
 			break;
-		size += next;
+		size = CK_MIN(size + tensors[m->tensor].size, v->shard_size);
 	}
 	return i;
 }

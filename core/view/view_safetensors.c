@@ -10,6 +10,8 @@
 #include "core/view/single.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +68,31 @@ static void take_tensors(struct st_view *v)
 	}
 }
 
+/* Whether the header fits; it is written out only where that is in doubt. */
+static bool fits(const struct st_view *v)
+{
+	const struct ck_image *img = v->one.base.img;
+	const struct ck_merged_in in = { .img = img,
+					 .v = v->held,
+					 .nr = v->nr_held };
+	uint64_t most = 0, len;
+	char why[128];
+
+	for (uint32_t i = 0; i < v->nr_held; i++)
+		most += ck_merged_entry_max(img, &v->held[i]);
+	if (most <= CK_MERGED_ROOM)
+		return true;
+	len = ck_merged_header_len(&in);
+	if (len <= CK_MERGED_ROOM)
+		return true;
+	snprintf(why, sizeof(why),
+		 "its header would have %" PRIu64
+		 " bytes, the format allows %" PRIu64,
+		 len, CK_MAX_HEADER);
+	ck_view_leave_out(&v->one.base, CK_NONE, why);
+	return false;
+}
+
 static int st_open(struct ck_view **out, const struct ck_view *base,
 		   const struct ck_opts *opts, struct ck_err *err)
 {
@@ -82,7 +109,10 @@ static int st_open(struct ck_view **out, const struct ck_view *base,
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	}
 	take_tensors(v);
-	*out = &v->one.base;
+	if (fits(v))
+		*out = &v->one.base;
+	else
+		st_close(&v->one.base);
 	return 0;
 }
 

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * steps_list.c - a directory of checkpoints, a line each
+ *
+ * Each is described by a short-lived process of its own, and forgotten before
+ * the next.
+ */
+#include "mount-helpers/steps_list.h"
+
+#include "mount-helpers/text.h"
+
+#include "core/base/auto.h"
+#include "core/catalog/image.h"
+#include "core/steps.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum state { COMPLETE, INCOMPLETE, UNREADABLE };
+
+static const char *const state_text[] = { "complete", "incomplete",
+					  "unreadable" };
+
+struct line {
+	enum state state;
+	uint32_t tensors;
+	uint64_t bytes;
+	char *why; /* not complete */
+};
+
+struct listing {
+	const struct ck_root *root;
+	const struct ck_opts *opts;
+	struct ck_steps steps;
+	struct line *v; /* one a step */
+	const struct ck_step *latest;
+};
+
+static void count(struct line *l, const struct ck_image *img)
+{
+	uint32_t missing = 0, torn = 0, refused = 0;
+
+	l->tensors = img->nr_tensors;
+	l->state = ck_steps_whole(img) ? COMPLETE : INCOMPLETE;
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		l->bytes += img->tensors[i].size;
+		missing += img->tensors[i].state == CK_MISSING;
+		torn += img->tensors[i].state == CK_TORN;
+	}
+	for (uint32_t i = 0; i < img->nr_problems; i++)
+		refused += img->problems[i].severity == CK_ERROR;
+	if (l->state == INCOMPLETE &&
+	    asprintf(&l->why,
+		     "%" PRIu32 " missing, %" PRIu32 " torn, %" PRIu32
+		     " errors",
+		     missing, torn, refused) < 0)
+		l->why = NULL;
+}
+
+static int describe(const struct listing *l, const char *name, int *image,
+		    struct ck_err *err)
+{
+	ck_auto_free char *path = NULL;
+	struct ck_root root;
+	int ret;
+
+	if (asprintf(&path, "%s/%s", l->root->real, name) < 0)
+		return ck_fail(err, ENOMEM, "no memory for a path");
+	ret = ck_root_open(&root, path, l->opts, err);
+	if (ret)
+		return ret;
+	ret = ck_ckpt_describe(&root, l->opts, image, err);
+	ck_root_close(&root);
+	return ret;
+}
+
+static void look(const struct listing *l, const char *name, struct line *out)
+{
+	ck_auto_fd int image = -1;
+	struct ck_image img;
+	struct ck_err err;
+	int ret = describe(l, name, &image, &err);
+
+	if (!ret)
+		ret = ck_image_map(&img, image, &err);
+	if (ret) {
+		out->state = UNREADABLE;
+		out->why = strdup(err.msg);
+		return;
+	}
+	count(out, &img);
+	ck_image_unmap(&img);
+}
+
+static const struct ck_step *latest_of(const struct listing *l)
+{
+	const struct ck_step *s;
+
+	for (size_t i = 0; (s = ck_steps_newest(&l->steps, i)); i++)
+		if (l->v[s - l->steps.v].state == COMPLETE)
+			return s;
+	return NULL;
+}
+
+static void put_line(const struct listing *l, size_t i, struct ck_str *out)
+{
+	const struct ck_step *s = &l->steps.v[i];
+	const struct line *line = &l->v[i];
+
+	ck_str_fmt(out, "%-10s  %7" PRIu32 "  %15" PRIu64 "  ",
+		   state_text[line->state], line->tensors, line->bytes);
+	text_bytes(out, s->name, strlen(s->name));
+	if (s == l->latest)
+		ck_str_puts(out, "  (latest)");
+	if (line->why) {
+		ck_str_puts(out, "  ");
+		text_bytes(out, line->why, strlen(line->why));
+	}
+	ck_str_puts(out, "\n");
+}
+
+static void put_json(const struct listing *l, size_t i, struct ck_str *out)
+{
+	const struct ck_step *s = &l->steps.v[i];
+	const struct line *line = &l->v[i];
+
+	ck_str_puts(out, i ? ",\n  {\"name\": " : "  {\"name\": ");
+	ck_str_json(out, s->name, strlen(s->name));
+	ck_str_fmt(out,
+		   ", \"state\": \"%s\", \"latest\": %s, \"tensors\": %" PRIu32
+		   ", \"nbytes\": %" PRIu64,
+		   state_text[line->state], s == l->latest ? "true" : "false",
+		   line->tensors, line->bytes);
+	if (line->why) {
+		ck_str_puts(out, ", \"reason\": ");
+		ck_str_json(out, line->why, strlen(line->why));
+	}
+	ck_str_puts(out, "}");
+}
+
+static bool put_all(const struct listing *l)
+{
+	ck_auto_str struct ck_str out = { 0 };
+	bool json = ck_opts_get(l->opts, "json");
+
+	if (json)
+		ck_str_puts(&out, "{\"steps\": [\n");
+	for (size_t i = 0; i < l->steps.nr; i++)
+		if (json)
+			put_json(l, i, &out);
+		else
+			put_line(l, i, &out);
+	if (json)
+		ck_str_puts(&out, "\n]}\n");
+	return text_flush(&out);
+}
+
+static int list(const struct cmd *c, struct listing *l)
+{
+	bool ok;
+
+	l->v = calloc(l->steps.nr, sizeof(*l->v));
+	for (size_t i = 0; l->v && i < l->steps.nr; i++)
+		look(l, l->steps.v[i].name, &l->v[i]);
+	if (l->v)
+		l->latest = latest_of(l);
+	ok = l->v && put_all(l);
+	for (size_t i = 0; l->v && i < l->steps.nr; i++)
+		free(l->v[i].why);
+	free(l->v);
+	return cmd_flush(c) ?: ok ? CMD_OK :
+				    cmd_fail(c, CMD_SYSTEM, "no memory");
+}
+
+int steps_list(const struct cmd *c, const char *path,
+	       const struct ck_opts *opts, const struct ck_err *why)
+{
+	struct listing l = { .opts = opts };
+	struct ck_root root;
+	int ret = -1;
+
+	if (why->code != ENODATA || ck_root_open(&root, path, opts, NULL))
+		return cmd_err(c, why);
+	l.root = &root;
+	if (!root.only && !ck_steps_list(&l.steps, &root, NULL)) {
+		if (l.steps.nr)
+			ret = list(c, &l);
+		ck_steps_free(&l.steps);
+	}
+	ck_root_close(&root);
+	return ret < 0 ? cmd_err(c, why) : ret;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* steps_list.h - a directory of checkpoints, a line each */
+#ifndef STEPS_LIST_H
+#define STEPS_LIST_H
+
+#include "mount-helpers/cmd.h"
+
+/*
+ * After cmd_open() failed on @path with @why: lists the checkpoints in it and
+ * returns the exit code; where there are none, prints @why.  One that is not
+ * complete is no failure: it may still be being written.
+ */
+int steps_list(const struct cmd *c, const char *path,
+	       const struct ck_opts *opts, const struct ck_err *why);
+
+#endif
