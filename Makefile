@@ -160,6 +160,7 @@ PROGRAMS_cmd := $(B)/unshard
 PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS))
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
+PROGRAMS_clients := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
@@ -172,7 +173,8 @@ JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
-.PHONY: check check-unit check-cmd check-mount check-valgrind check-race
+.PHONY: check check-unit check-cmd check-mount check-clients check-valgrind
+.PHONY: check-race
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
@@ -184,6 +186,8 @@ check-fuzz: need-build ## the fuzz corpora, replayed
 	$(call stages,fuzz)
 check-mount: need-build+run+check ## real mounts; MOUNT=skip without /dev/fuse
 	$(call stages,mount)
+check-clients: need-build+run ## NumPy, safetensors, torch and transformers on real mounts
+	$(call stages,clients)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
 	$(call stages,valgrind)
 check-race: need-build ## tests/race under ThreadSanitizer

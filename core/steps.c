@@ -298,6 +298,31 @@ const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr)
 	return NULL;
 }
 
+static void add_escaped(struct ck_str *s, const char *text)
+{
+	for (; *text; text++)
+		ck_str_fmt(s, *text == ':' ? "\\%c" : "%c", *text);
+}
+
+void ck_steps_path(const struct ck_root *root, const char *name,
+		   struct ck_str *out)
+{
+	if (!root->next) {
+		ck_str_fmt(out, "%s/%s", root->real, name);
+		return;
+	}
+	for (; root; root = root->next) {
+		struct stat st;
+
+		if (fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		ck_str_puts(out, out->len ? ":" : "");
+		add_escaped(out, root->real);
+		ck_str_puts(out, "/");
+		add_escaped(out, name);
+	}
+}
+
 bool ck_steps_whole(const struct ck_image *img)
 {
 	for (uint32_t i = 0; i < img->nr_tensors; i++)

@@ -11,6 +11,7 @@
 #define CK_STEPS_H
 
 #include "core/base/err.h"
+#include "core/base/str.h"
 #include "core/geom/image.h"
 #include "core/io/root.h"
 
@@ -55,6 +56,12 @@ const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name);
  * folders that share a number (model and optimizer of one save).
  */
 const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr);
+/*
+ * Appends the path of entry @name for ck_root_open(): of all roots that have
+ * it, as A:B.  Nothing where none has.
+ */
+void ck_steps_path(const struct ck_root *root, const char *name,
+		   struct ck_str *out);
 /* Whether every tensor is there, and nothing was refused. */
 bool ck_steps_whole(const struct ck_image *img);
 /* Whether @s is what the marker @marker means. */

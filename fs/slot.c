@@ -141,32 +141,6 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 	return ret;
 }
 
-static void add_escaped(struct ck_str *s, const char *text)
-{
-	for (; *text; text++)
-		ck_str_fmt(s, *text == ':' ? "\\%c" : "%c", *text);
-}
-
-/* The entry's path, or those of all roots that have it, as A:B. */
-static void entry_path(const struct ck_root *root, const char *name,
-		       struct ck_str *out)
-{
-	if (!root->next) {
-		ck_str_fmt(out, "%s/%s", root->real, name);
-		return;
-	}
-	for (; root; root = root->next) {
-		struct stat st;
-
-		if (fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
-			continue;
-		ck_str_puts(out, out->len ? ":" : "");
-		add_escaped(out, root->real);
-		ck_str_puts(out, "/");
-		add_escaped(out, name);
-	}
-}
-
 static int open_entry(struct fs_slots *s, struct fs_slot *slot,
 		      struct ck_err *err)
 {
@@ -174,7 +148,7 @@ static int open_entry(struct fs_slots *s, struct fs_slot *slot,
 	ck_auto_fd int image = -1;
 	int ret;
 
-	entry_path(s->root, slot->name, &path);
+	ck_steps_path(s->root, slot->name, &path);
 	if (path.failed || !path.len)
 		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
 			       "%s: gone, or no memory", slot->name);
@@ -264,9 +238,10 @@ static void stats_of_steps(struct fs_slots *s, struct ck_str *out)
 	uint64_t files, total = fs_slots_total(s, &files);
 
 	ck_str_fmt(out,
-		   "format steps\nslots %20u\ntensors %18llu\n"
-		   "tensor_bytes %20llu\n",
-		   s->nr, (unsigned long long)files, (unsigned long long)total);
+		   "format steps\nparsed %20u\ntensors %19llu\n"
+		   "tensor_bytes %14llu\n",
+		   fs_slots_made(s), (unsigned long long)files,
+		   (unsigned long long)total);
 }
 
 void fs_slot_text(void *ctx, unsigned id, struct ck_str *out)

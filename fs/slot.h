@@ -100,6 +100,8 @@ void fs_slot_touch(struct fs_slot *slot);
 bool fs_slots_crowded(struct fs_slots *s, char name[256]);
 bool fs_slots_wait(struct fs_slots *s);
 void fs_slots_end_wait(struct fs_slots *s);
+/* How many are parsed. */
+uint32_t fs_slots_made(struct fs_slots *s);
 /* Bytes of all tensors that are known. */
 uint64_t fs_slots_total(struct fs_slots *s, uint64_t *files);
 

@@ -275,8 +275,8 @@ static struct fs_slot *oldest(const struct fs_slots *s, uint32_t *nr)
 		    atomic_load(&slot->state) == FS_SLOT_NEW)
 			continue;
 		++*nr;
-		if (!old || atomic_load(&slot->used_ns) <
-				    atomic_load(&old->used_ns))
+		if (!old ||
+		    atomic_load(&slot->used_ns) < atomic_load(&old->used_ns))
 			old = slot;
 	}
 	return old;
@@ -335,6 +335,16 @@ char *fs_slots_latest(struct fs_slots *s)
 	}
 	ck_steps_free(&all);
 	return name;
+}
+
+uint32_t fs_slots_made(struct fs_slots *s)
+{
+	uint32_t nr;
+
+	pthread_mutex_lock(&s->lock);
+	nr = s->made;
+	pthread_mutex_unlock(&s->lock);
+	return nr;
 }
 
 uint64_t fs_slots_total(struct fs_slots *s, uint64_t *files)

@@ -17,8 +17,8 @@ static void *run(void *ctx)
 
 	while (fs_slots_wait(t->slots))
 		while (fs_slots_crowded(t->slots, name))
-			fuse_lowlevel_notify_inval_entry(
-				t->se, FUSE_ROOT_ID, name, strlen(name));
+			fuse_lowlevel_notify_inval_entry(t->se, FUSE_ROOT_ID,
+							 name, strlen(name));
 	return NULL;
 }
 

@@ -52,24 +52,25 @@ static void count(struct line *l, const struct ck_image *img)
 	}
 	for (uint32_t i = 0; i < img->nr_problems; i++)
 		refused += img->problems[i].severity == CK_ERROR;
-	if (l->state == INCOMPLETE &&
-	    asprintf(&l->why,
-		     "%" PRIu32 " missing, %" PRIu32 " torn, %" PRIu32
-		     " errors",
-		     missing, torn, refused) < 0)
+	if (l->state == INCOMPLETE && asprintf(&l->why,
+					       "%" PRIu32 " missing, %" PRIu32
+					       " torn, %" PRIu32 " errors",
+					       missing, torn, refused) < 0)
 		l->why = NULL;
 }
 
 static int describe(const struct listing *l, const char *name, int *image,
 		    struct ck_err *err)
 {
-	ck_auto_free char *path = NULL;
+	ck_auto_str struct ck_str path = { 0 };
 	struct ck_root root;
 	int ret;
 
-	if (asprintf(&path, "%s/%s", l->root->real, name) < 0)
-		return ck_fail(err, ENOMEM, "no memory for a path");
-	ret = ck_root_open(&root, path, l->opts, err);
+	ck_steps_path(l->root, name, &path);
+	if (path.failed || !path.len)
+		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
+			       "%s: gone, or no memory", name);
+	ret = ck_root_open(&root, path.v, l->opts, err);
 	if (ret)
 		return ret;
 	ret = ck_ckpt_describe(&root, l->opts, image, err);
@@ -171,8 +172,9 @@ static int list(const struct cmd *c, struct listing *l)
 	for (size_t i = 0; l->v && i < l->steps.nr; i++)
 		free(l->v[i].why);
 	free(l->v);
-	return cmd_flush(c) ?: ok ? CMD_OK :
-				    cmd_fail(c, CMD_SYSTEM, "no memory");
+	return cmd_flush(c) ?:
+		       ok   ? CMD_OK :
+			      cmd_fail(c, CMD_SYSTEM, "no memory");
 }
 
 int steps_list(const struct cmd *c, const char *path,

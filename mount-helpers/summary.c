@@ -230,8 +230,9 @@ void summary_model(const struct ck_image *img, const struct ck_opts *opts,
 		out->failed = true;
 		return;
 	}
-	ck_str_fmt(out, "hf        %" PRIu32 " tensors, taken off their names: ",
-		   n.nr);
+	ck_str_fmt(
+		out,
+		"hf        %" PRIu32 " tensors, taken off their names: ", n.nr);
 	text_bytes(out, n.rule.v, n.rule.len);
 	ck_str_puts(out, "\n");
 	put_clashes(img, &n, out);

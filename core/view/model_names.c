@@ -18,11 +18,16 @@ static const char *const trainer_keys[] = {
 	"optimizers",
 	"optim",
 	"optimizer_state",
+	"optimizer_states",
 	"optimizer_state_dict",
+	"optim_state_dict",
 	"opt",
 	"lr_scheduler",
 	"scheduler",
 	"lr_schedulers",
+	"scheduler_state_dict",
+	"loops",
+	"callbacks",
 	"train_state",
 	"trainer",
 	"dataloader",
@@ -41,9 +46,8 @@ static const char *const wrapper_keys[] = {
 
 /* Components that wrappers insert into names; no module is called so. */
 static const char *const inserted[] = {
-	"_orig_mod.",
-	"_fsdp_wrapped_module.",
-	"_checkpoint_wrapped_module.",
+	"_orig_mod.",	    "_fsdp_wrapped_module.",	   "_fpw_module.",
+	"_forward_module.", "_checkpoint_wrapped_module.",
 };
 
 static bool is_one_of(const char *const *list, size_t nr, const char *s,
@@ -132,14 +136,14 @@ static void add_rest(struct ck_str *s, const struct ck_image *img, uint32_t t,
 	}
 }
 
-/* Removes @what wherever it begins a component of s[from..]. */
+/* Removes @what wherever it begins a component of s[from..] but is not all. */
 static bool cut_component(struct ck_str *s, size_t from, const char *what)
 {
 	size_t n = strlen(what);
 	bool cut = false;
 
 	for (size_t i = from; i + n <= s->len;) {
-		if ((i == from || s->v[i - 1] == '.') &&
+		if ((i == from || s->v[i - 1] == '.') && s->len - from > n &&
 		    !memcmp(s->v + i, what, n)) {
 			memmove(s->v + i, s->v + i + n, s->len - i - n + 1);
 			s->len -= n;

@@ -159,8 +159,9 @@ static uint32_t shard_end(const struct hf_view *v, uint32_t from)
 		const struct ck_merged_tensor *m = &v->names.v[i];
 
 		header += ck_merged_entry_max(v->base.img, m);
-		if (i > from && (tensors[m->tensor].size > v->shard_size - size ||
-				 header > CK_MERGED_ROOM))
+		if (i > from &&
+		    (tensors[m->tensor].size > v->shard_size - size ||
+		     header > CK_MERGED_ROOM))
 			break;
 		size = CK_MIN(size + tensors[m->tensor].size, v->shard_size);
 	}

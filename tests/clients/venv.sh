@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# venv.sh DIR - a virtual environment with what requirements.txt names
+#
+# Made once; made anew where the list has changed.  Where some packages cannot
+# be had the others are still installed: tests skip what is missing.
+set -eu
+dir=$1
+here=$(cd "$(dirname "$0")" && pwd)
+list=$here/requirements.txt
+stamp=$dir/made-from
+
+[ -e "$stamp" ] && cmp -s "$list" "$stamp" && exit 0
+rm -rf "$dir"
+python3 -m venv "$dir"
+pip() {
+	"$dir/bin/pip" --disable-pip-version-check -q install --no-deps "$@"
+}
+if ! pip -r "$list"; then
+	grep -v '^#' "$list" | while read -r one; do
+		pip "$one" || echo "venv.sh: $one cannot be had" >&2
+	done
+fi
+if "$dir/bin/python" -c 'import importlib.util as u, sys
+sys.exit(u.find_spec("torch") is None)' &&
+	! "$dir/bin/python" -c 'import torch' 2>/dev/null; then
+	"$dir/bin/python" "$here/without_cuda.py"
+fi
+# Half an environment is tried again the next time.
+"$dir/bin/python" -c 'import numpy, safetensors, torch, transformers' &&
+	cp "$list" "$stamp"

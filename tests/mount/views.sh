@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+# npy/, model.safetensors, model.pt and hf/, and ordinary tools over all of it.
+LIMIT=120
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}" cmp find du tar cp diff
+
+CKPT=$here/tests/demo/checkpoint
+mkdir "$WORK/config"
+echo '{"architectures": []}' >"$WORK/config/config.json"
+echo '{}' >"$WORK/config/tokenizer.json"
+echo no >"$WORK/config/notes.txt"
+echo weights >"$WORK/config/model.safetensors"
+mount_ckpt "$CKPT" "config=$WORK/config"
+[ "$(ls "$MNT" | tr '\n' ' ')" = \
+	"hf model.pt model.safetensors npy shards tensors " ] ||
+	fail "other entries: $(ls "$MNT")"
+[ "$(ls "$MNT/hf" | tr '\n' ' ')" = \
+	"config.json model.safetensors tokenizer.json " ] ||
+	fail "other files in hf/: $(ls "$MNT/hf")"
+same "$MNT/hf/config.json" "$WORK/config/config.json"
+
+# Every tensor through every view, by Python's own modules alone.
+cat >"$WORK/views.py" <<'PY'
+import ast, io, json, pathlib, pickle, pickletools, struct, sys, zipfile
+
+mnt = pathlib.Path(sys.argv[1])
+raw = {p.name: p.read_bytes() for p in (mnt / "tensors").iterdir()}
+
+
+def safetensors(path):
+    data = path.read_bytes()
+    assert path.stat().st_size == len(data)
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8 : 8 + n])
+    assert head.pop("__metadata__")["format"] == "pt"
+    end = 0
+    for name, t in head.items():
+        begin, to = t["data_offsets"]
+        assert begin == end, name
+        end = to
+        yield name, data[8 + n + begin : 8 + n + to]
+    assert 8 + n + end == len(data)
+
+
+got = dict(safetensors(mnt / "model.safetensors"))
+assert got == raw, set(got) ^ set(raw)
+hf = dict(safetensors(mnt / "hf/model.safetensors"))
+want = {n.removeprefix("model."): b for n, b in raw.items() if n.startswith("model.")}
+assert hf == want, set(hf) ^ set(want)
+
+for name, data in raw.items():
+    npy = (mnt / "npy" / (name + ".npy")).read_bytes()
+    n = 10 + struct.unpack("<H", npy[8:10])[0]
+    d = ast.literal_eval(npy[10:n].decode())
+    assert not d["fortran_order"] and npy[n:] == data, name
+
+
+class Storage:
+    pass
+
+
+class Reader(pickle.Unpickler):
+    def persistent_load(self, pid):
+        return zf.read("archive/data/" + pid[2])
+
+    def find_class(self, module, name):
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
+        if name.startswith("_rebuild"):
+            return lambda storage, *rest: storage
+        return Storage
+
+
+# zeros stand for the CRCs that are not known: Python would refuse them
+zipfile.ZipExtFile._update_crc = lambda self, data: None
+with zipfile.ZipFile(mnt / "model.pt") as zf:
+    assert zf.namelist()[0] == "archive/data.pkl"
+    assert zf.read("archive/byteorder") == b"little"
+    for info in zf.infolist():
+        assert info.compress_type == zipfile.ZIP_STORED
+    pickletools.dis(zf.read("archive/data.pkl"), io.StringIO())
+    tree = Reader(io.BytesIO(zf.read("archive/data.pkl"))).load()
+
+
+def flat(v, path=""):
+    if isinstance(v, bytes):
+        yield path, v
+    else:
+        for k, below in v.items() if isinstance(v, dict) else enumerate(v):
+            yield from flat(below, f"{path}.{k}" if path else str(k))
+
+
+assert dict(flat(tree)) == raw
+PY
+"$PYTHON" "$WORK/views.py" "$MNT" || fail "a view differs"
+
+# Ordinary tools over everything.
+find "$MNT" -type f -exec cat {} + >/dev/null || fail find
+ls -lR "$MNT" >"$WORK/ls" || fail "ls -lR"
+du -s "$MNT" >/dev/null || fail du
+mkdir "$WORK/cp" "$WORK/tar"
+cp -r "$MNT/." "$WORK/cp" || fail "cp -r"
+tar -C "$MNT" -cf - . | tar -C "$WORK/tar" -xf - || fail tar
+for d in cp tar; do
+	diff -rq -x .unshard "$MNT" "$WORK/$d" || fail "$d gave other files"
+done
+if command -v rsync >/dev/null; then
+	rsync -a "$MNT/" "$WORK/rsync" || fail rsync
+	diff -rq -x .unshard "$MNT" "$WORK/rsync" || fail "rsync: other files"
+fi
+(cd "$MNT" && find . -type f ! -path './.unshard/*' -print0 | sort -z |
+	xargs -0 sha256sum) >"$WORK/sums" || fail sha256sum
+(cd "$WORK/cp" && sha256sum --quiet -c "$WORK/sums") || fail "sums"
+# Any range: blocks that lie across the header and several tensors.
+for bs in 1 7 4096 99991; do
+	dd if="$MNT/model.safetensors" bs=$bs skip=3 count=40 2>/dev/null |
+		cmp - <(dd if="$WORK/cp/model.safetensors" bs=$bs skip=3 \
+			count=40 2>/dev/null) || fail "dd bs=$bs"
+done
+chmod -R u+w "$WORK/cp" "$WORK/tar" "$WORK/rsync" 2>/dev/null
+umount_ckpt
+
+# Small files by option, and an index that names them.
+mount_ckpt "$CKPT" hf-shard-size=8K
+"$PYTHON" - "$MNT/hf" <<-'PY' || fail "index"
+	import json, pathlib, struct, sys
+	hf = pathlib.Path(sys.argv[1])
+	index = json.loads((hf / "model.safetensors.index.json").read_text())
+	total = 0
+	for file in set(index["weight_map"].values()):
+	    data = (hf / file).read_bytes()
+	    n = struct.unpack("<Q", data[:8])[0]
+	    names = set(json.loads(data[8 : 8 + n])) - {"__metadata__"}
+	    want = {k for k, v in index["weight_map"].items() if v == file}
+	    assert names == want, file
+	    total += len(data) - 8 - n
+	assert total == index["metadata"]["total_size"]
+	files = {p.name for p in hf.glob("*.safetensors")}
+	assert files == set(index["weight_map"].values()) and len(files) > 2
+PY
+umount_ckpt
+mount_ckpt "$CKPT" strip-prefix=model.model.
+"$PYTHON" - "$MNT/hf/model.safetensors" <<-'PY' || fail "strip-prefix"
+	import json, struct, sys
+	data = open(sys.argv[1], "rb").read()
+	n = struct.unpack("<Q", data[:8])[0]
+	names = set(json.loads(data[8 : 8 + n]))
+	assert "embed_tokens.weight" in names and "model.lm_head.weight" in names
+PY
+umount_ckpt
+
+# What a view cannot hold is said, and is in the others.
+"$PYTHON" - "$WORK/odd.safetensors" <<-'PY'
+	import json, struct, sys
+	head = {"_orig_mod.w": [0, 4], "w": [4, 8], "x": [8, 12]}
+	text = json.dumps({n: {"dtype": "F32", "shape": [1], "data_offsets": o}
+	                   for n, o in head.items()}).encode()
+	open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + b"abcdefghijkl")
+PY
+mount_ckpt "$WORK/odd.safetensors"
+[ "$(ls "$MNT/tensors" | wc -l)" = 3 ] || fail "tensors"
+"$PYTHON" - "$MNT" <<-'PY' || fail "$(cat "$MNT/.unshard/problems.json")"
+	import json, sys
+	found = json.load(open(sys.argv[1] + "/.unshard/problems.json"))
+	said = {p["tensor"]: p["reason"] for p in found if p.get("view") == "hf"}
+	assert said.keys() == {"_orig_mod.w", "w"}, said
+	assert said["w"].startswith("_orig_mod.w would have the same name"), said
+PY
+umount_ckpt
+done_ok

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Entries of directories of checkpoints, their order, and the markers. */
+#include "core/steps.h"
+#include "tests/unit/catalog/kit.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/steps-test.XXXXXX";
+static const struct ck_opts opts;
+static struct ck_root root;
+static struct ck_steps s;
+static struct ck_err err;
+
+static void setup(void)
+{
+	cr_assert(mkdtemp(dir));
+	cr_assert_eq(ck_root_open(&root, dir, &opts, &err), 0, "%s", err.msg);
+}
+
+static void teardown(void)
+{
+	char line[64];
+
+	ck_steps_free(&s);
+	ck_root_close(&root);
+	snprintf(line, sizeof(line), "rm -rf %s", dir);
+	cr_expect_eq(system(line), 0);
+}
+TestSuite(steps, .init = setup, .fini = teardown);
+
+static void put(const char *name, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	for (char *at = strchr(path + strlen(dir) + 1, '/'); at;
+	     at = strchr(at + 1, '/')) {
+		*at = '\0';
+		mkdir(path, 0700);
+		*at = '/';
+	}
+	f = fopen(path, "w");
+	cr_assert(f && fputs(text, f) >= 0 && !fclose(f), "%s", path);
+}
+
+static void age(const char *name, time_t sec)
+{
+	struct timespec t[2] = { { sec, 0 }, { sec, 0 } };
+
+	cr_assert_eq(utimensat(root.fd, name, t, 0), 0);
+}
+
+/* The names in order, with a blank between. */
+static void expect(const char *want)
+{
+	char got[512] = "";
+
+	ck_steps_free(&s);
+	cr_assert_eq(ck_steps_list(&s, &root, &err), 0, "%s", err.msg);
+	for (size_t i = 0; i < s.nr; i++)
+		strcat(strcat(got, i ? " " : ""), s.v[i].name);
+	cr_expect_str_eq(got, want);
+}
+
+static void expect_newest(const char *want)
+{
+	char got[512] = "";
+	const struct ck_step *step;
+
+	for (size_t i = 0; (step = ck_steps_newest(&s, i)); i++)
+		strcat(strcat(got, i ? " " : ""), step->name);
+	cr_expect_str_eq(got, want);
+}
+
+Test(steps, numbers_are_compared_as_numbers)
+{
+	put("step-9/.metadata", "x");
+	put("step-10/.metadata", "x");
+	put("iter_0000100/a.distcp", "x");
+	put("checkpoint-100000/model.safetensors", "x");
+	put("global_step77/mp_rank_00_model_states.pt", "x");
+	expect("step-9 step-10 global_step77 iter_0000100 checkpoint-100000");
+	expect_newest(
+		"checkpoint-100000 iter_0000100 global_step77 step-10 step-9");
+	cr_expect_eq(ck_steps_find(&s, "iter_0000100")->number, 100);
+	cr_expect_null(ck_steps_find(&s, "iter_100"));
+}
+
+Test(steps, what_is_no_checkpoint)
+{
+	put("logs/out.txt", "x");
+	put("step-1/.metadata", "x");
+	put(".cache/model.safetensors", "x");
+	put("README.md", "x");
+	put("notes.pt.txt", "x");
+	put("deep/er/model.safetensors", "x");
+	cr_assert_eq(symlinkat("step-1", root.fd, "step-2"), 0);
+	cr_assert_eq(symlinkat("/etc/passwd", root.fd, "out.pt"), 0);
+	expect("step-1");
+}
+
+Test(steps, files_are_entries_but_never_the_newest)
+{
+	put("a.pt", "x");
+	put("b99.safetensors", "x");
+	put("step-1/.metadata", "x");
+	expect("a.pt b99.safetensors step-1");
+	cr_expect(ck_steps_find(&s, "a.pt")->is_file);
+	cr_expect(!ck_steps_find(&s, "b99.safetensors")->numbered);
+	expect_newest("step-1");
+}
+
+Test(steps, model_and_optimizer_of_one_save_are_no_newest)
+{
+	put("pytorch_model_fsdp_0/.metadata", "x");
+	put("optimizer_0/.metadata", "x");
+	expect("optimizer_0 pytorch_model_fsdp_0");
+	expect_newest("");
+	put("step-3/.metadata", "x");
+	expect("optimizer_0 pytorch_model_fsdp_0 step-3");
+	expect_newest("step-3");
+}
+
+Test(steps, time_decides_only_without_numbers)
+{
+	put("best/.metadata", "x");
+	put("last/.metadata", "x");
+	put("old/.metadata", "x");
+	age("best", 2000);
+	age("last", 3000);
+	age("old", 1000);
+	expect("best last old");
+	expect_newest("last best old");
+	age("best", 3000);
+	expect("best last old");
+	expect_newest("best last old");
+	put("run-1/.metadata", "x");
+	expect("best last old run-1");
+	expect_newest("run-1");
+}
+
+Test(steps, digits_that_are_no_number)
+{
+	put("a1b/.metadata", "x");
+	put("n99999999999999999999/.metadata", "x");
+	put("7/.metadata", "x");
+	expect("a1b n99999999999999999999 7");
+	cr_expect(!ck_steps_find(&s, "n99999999999999999999")->numbered);
+	expect_newest("7");
+}
+
+Test(steps, one_entry)
+{
+	struct ck_step step = { 0 };
+
+	put("step-7/.metadata", "x");
+	put("logs/x", "x");
+	cr_assert(ck_steps_look(&step, &root, "step-7"));
+	cr_expect_eq(step.number, 7);
+	cr_expect_str_eq(step.name, "step-7");
+	ck_step_free(&step);
+	cr_expect(!ck_steps_look(&step, &root, "logs"));
+	cr_expect(!ck_steps_look(&step, &root, "none"));
+	cr_expect(!ck_steps_look(&step, &root, "."));
+	cr_expect(!ck_steps_look(&step, &root, ".."));
+	cr_expect(!ck_steps_look(&step, &root, "step-7/.metadata"));
+}
+
+static bool marked(const char *name)
+{
+	return ck_steps_is_marked(ck_steps_find(&s, name), s.marker);
+}
+
+Test(steps, deepspeed_marks_a_name)
+{
+	put("global_step10/a.pt", "x");
+	put("global_step20/a.pt", "x");
+	put("latest", "global_step10\n");
+	expect("global_step10 global_step20");
+	cr_expect_str_eq(s.marker, "global_step10");
+	cr_expect(marked("global_step10"));
+	cr_expect(!marked("global_step20"));
+}
+
+Test(steps, megatron_marks_a_number)
+{
+	put("iter_0000010/.metadata", "x");
+	put("iter_0000020/.metadata", "x");
+	put("latest_checkpointed_iteration.txt", "20");
+	expect("iter_0000010 iter_0000020");
+	cr_expect(marked("iter_0000020"));
+	cr_expect(!marked("iter_0000010"));
+}
+
+Test(steps, markers_that_say_nothing)
+{
+	put("step-1/.metadata", "x");
+	put("latest", "\n");
+	expect("step-1");
+	cr_expect_null(s.marker);
+	put("latest", "release");
+	expect("step-1");
+	cr_expect(!marked("step-1"));
+	cr_assert_eq(unlinkat(root.fd, "latest", 0), 0);
+	cr_assert_eq(symlinkat("step-1", root.fd, "latest"), 0);
+	expect("step-1");
+	cr_expect_null(s.marker);
+}
+
+Test(steps, whole_is_every_tensor_and_no_error)
+{
+	struct kit k = kit_new();
+	uint32_t src = kit_file(&k, "f", 4096);
+	struct ck_part p = kit_part("a", src);
+
+	kit_add(&k, &p);
+	cr_expect(ck_steps_whole(kit_image(&k)));
+	kit_free(&k);
+	k = kit_new();
+	p = kit_part("a", kit_file(&k, "f", 100));
+	kit_add(&k, &p);
+	cr_expect(!ck_steps_whole(kit_image(&k)));
+	kit_free(&k);
+}
+
+Test(steps, paths)
+{
+	struct ck_str path = { 0 };
+
+	ck_steps_path(&root, "step-1", &path);
+	cr_expect_eq(memcmp(path.v, root.real, strlen(root.real)), 0);
+	cr_expect_str_eq(path.v + strlen(root.real), "/step-1");
+	ck_str_free(&path);
+}
