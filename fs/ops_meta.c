@@ -142,6 +142,8 @@ int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	if (!shallow || out->ino != FS_INO_ROOT) {
 		fs_slot_need(fs->slots, out->slot);
 		fs_slot_touch(out->slot);
+		if (!out->slot->virt || !out->slot->shards)
+			return ck_fail(err, ESTALE, "the checkpoint is gone");
 	}
 	out->node = fs_tree_node(out->slot, out->ino);
 	if (out->node.kind == FS_NONE)

@@ -225,7 +225,12 @@ static int read_node(struct fs *fs, uint64_t ino,
 		return ret;
 	switch (r.node.kind) {
 	case FS_FILE:
-		return read_file(&r, stream_of(fi), buf, len, off, got, err);
+		ret = read_file(&r, stream_of(fi), buf, len, off, got, err);
+		/* files that went with their step are no damage */
+		return ret == -EIO && fs_slot_is_past(fs->slots, r.slot) ?
+			       ck_fail(err, ESTALE, "%s: gone, or replaced",
+				       r.slot->name) :
+			       ret;
 	case FS_VIRT:
 		return fs_virt_read(virt_of(fi), *buf, len, off, got, err);
 	case FS_SHARD:

@@ -83,6 +83,11 @@ static bool same_stat(const struct stat *a, const struct stat *b)
 	       (S_ISDIR(a->st_mode) || a->st_size == b->st_size);
 }
 
+bool fs_slot_same(const struct fs_slot *slot, const struct ck_step *now)
+{
+	return same_stat(&slot->seen, &now->st);
+}
+
 bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
 		     const struct ck_step *now)
 {
@@ -165,6 +170,8 @@ enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot)
 {
 	struct ck_err err;
 
+	slot->dir = slot->seen;
+	slot->made_s = now_s();
 	slot->signature = signature_of(s, slot->name);
 	if (!open_entry(s, slot, &slot->why) &&
 	    !fs_slot_fill(s, slot, &slot->why))

@@ -90,6 +90,8 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
 void fs_slot_get(struct fs_slot *slot);
 /* Gives @nr references back; may free it. */
 void fs_slot_put(struct fs_slots *s, struct fs_slot *slot, uint64_t nr);
+/* Whether the entry is gone, or another than it was; false of a whole mount. */
+bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot);
 void fs_slot_touch(struct fs_slot *slot);
 /*
  * Whether more than FS_IDLE_SLOTS are parsed, though those that nobody refers

@@ -29,6 +29,8 @@ enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot);
 /* Also what the documents of a directory or of a FAILED entry say. */
 void fs_slot_text(void *ctx, unsigned id, struct ck_str *out);
 void fs_slot_free(struct fs_slots *s, struct fs_slot *slot);
+/* Whether @now is the same folder or file, and nothing came or went in it. */
+bool fs_slot_same(const struct fs_slot *slot, const struct ck_step *now);
 /*
  * Whether the entry @now is still what @slot was made of.  One that was whole
  * is, until its folder changes; one that was not is looked at more closely,

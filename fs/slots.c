@@ -252,6 +252,16 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot)
 	return state;
 }
 
+bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot)
+{
+	struct ck_step now = { 0 };
+	bool past = slot->name && (!ck_steps_look(&now, s->root, slot->name) ||
+				   !fs_slot_same(slot, &now));
+
+	ck_step_free(&now);
+	return past;
+}
+
 void fs_slot_touch(struct fs_slot *slot)
 {
 	struct timespec t;
