@@ -28,6 +28,7 @@ struct mesh {
 	struct {
 		enum how how;
 		uint64_t dim;
+		int64_t factor; /* STRIDED: pieces that it cuts each of */
 	} place[MAX_MESH];
 };
 
@@ -127,7 +128,7 @@ static bool mesh_sizes(const struct ck_pickle *p, ck_pv mesh, struct mesh *m)
 static bool placement(const struct ck_pickle *p, ck_pv v, struct mesh *m,
 		      unsigned i)
 {
-	ck_pv class = ck_pv_callee(p, v), dim;
+	ck_pv class = ck_pv_callee(p, v), dim, factor;
 	int64_t n;
 
 	if (ck_pv_is_global(p, class, NULL, "Replicate")) {
@@ -143,7 +144,9 @@ static bool placement(const struct ck_pickle *p, ck_pv v, struct mesh *m,
 	if (!ck_pv_attr(p, v, "dim", &dim) || !ck_pv_int(p, dim, &n) || n < 0)
 		return false;
 	m->place[i].dim = (uint64_t)n;
-	return true;
+	return m->place[i].how != STRIDED ||
+	       (ck_pv_attr(p, v, "split_factor", &factor) &&
+		ck_pv_int(p, factor, &m->place[i].factor));
 }
 
 static bool read_spec(const struct ck_pickle *p, ck_pv spec, struct mesh *m)
@@ -179,22 +182,40 @@ static void cut(struct ck_torch_piece *out, uint64_t dim, uint64_t parts,
 	out->len[dim] = CK_MIN(step, n - begin);
 }
 
+/* Into how many pieces the axes right of @i cut its dimension. */
+static bool is_factor(const struct mesh *m, unsigned i)
+{
+	uint64_t pieces = 1;
+
+	for (unsigned k = i + 1; k < m->rank; k++)
+		if (m->place[k].how != REPLICATE &&
+		    m->place[k].dim == m->place[i].dim &&
+		    !ck_mul_ok(pieces, m->size[k], &pieces))
+			return false;
+	return pieces == (uint64_t)m->place[i].factor;
+}
+
 /*
- * Mesh axes cut from left to right; a strided shard is one that was cut
- * before the axes to its right were, so it cuts after them.
+ * Mesh axes cut from left to right, but a strided shard cuts what all the axes
+ * to its right have left; a split factor says so, and no other is known.
  */
 static bool apply(const struct mesh *m, struct ck_torch_piece *out)
 {
-	static const enum how order[] = { SHARD, STRIDED };
-
-	for (int pass = 0; pass < 2; pass++)
-		for (unsigned i = 0; i < m->rank; i++) {
-			if (m->place[i].how != order[pass])
-				continue;
-			if (m->place[i].dim >= out->rank)
-				return false;
+	for (unsigned i = 0; i < m->rank; i++) {
+		if (m->place[i].how == REPLICATE)
+			continue;
+		if (m->place[i].dim >= out->rank)
+			return false;
+		if (m->place[i].how == SHARD)
 			cut(out, m->place[i].dim, m->size[i], m->at[i]);
-		}
+	}
+	for (unsigned i = m->rank; i-- > 0;) {
+		if (m->place[i].how != STRIDED)
+			continue;
+		if (!is_factor(m, i))
+			return false;
+		cut(out, m->place[i].dim, m->size[i], m->at[i]);
+	}
 	return true;
 }
 

@@ -13,6 +13,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Known by a record that only it has; others of its records are packed. */
+static const char torchscript[] =
+	"a TorchScript archive holds a program; expected a state dict by torch.save";
+
 bool ck_torch_save_magic(const void *head, size_t len)
 {
 	static const unsigned char legacy[] = { 0x8a, 0x0a, 0x6c, 0xfc,
@@ -80,6 +84,8 @@ static int read_directory(struct ck_torch_save *ts, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "no memory for a directory");
 	ret = ck_source_read(ts->src, ts->dir, ts->end.dir_len, ts->end.dir_off,
 			     err);
+	if (!ret && memmem(ts->dir, ts->end.dir_len, "/constants.pkl", 14))
+		return ck_fail(err, EINVAL, "%s", torchscript);
 	return ret ? ret :
 		     ck_zip_dir(ts->dir, ts->end.dir_len, &ts->end,
 				&ts->entries, err);
@@ -151,10 +157,6 @@ static int read_pickle(struct ck_torch_save *ts, struct ck_err *err)
 	const struct ck_zip_entry *e = find(ts, "data.pkl");
 	int ret;
 
-	if (find(ts, "constants.pkl"))
-		return ck_fail(
-			err, EINVAL,
-			"a TorchScript archive holds a program; expected a state dict by torch.save");
 	if (!e)
 		return ck_fail(err, EINVAL, "a zip without a record data.pkl");
 	if (e->size > CK_MAX_INDEX)

@@ -228,6 +228,13 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 	if (ret || set->nr < 2)
 		return ret;
 	set->ranks = one_a_rank(set);
+	if (!set->ranks) { /* the model's of each rank, beside the optimizer's */
+		ck_torch_set_free(set);
+		ret = add_named(set, dir, &l, false, err);
+		if (ret)
+			return ret;
+		set->ranks = one_a_rank(set);
+	}
 	if (set->ranks)
 		qsort(set->name, set->nr, sizeof(*set->name), rank_order);
 	else

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# model.safetensors front to back against its tensors one by one: 256 tensors of
+# 4 MiB in four shards, warm, blocks of 1 MiB.  Both sides take turns; the
+# medians count.
+
+: "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
+[ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
+block=1048576
+read_file=$BENCH_DIR/readfile
+
+mkdir ckpt
+"$PYTHON" - ckpt $((BENCH_MIB / 16)) <<'END'
+import json, pathlib, struct, sys
+import numpy
+
+folder, each = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+index = {}
+for shard in range(4):
+    file = f"model-{shard + 1:05}-of-00004.safetensors"
+    head = {}
+    for i in range(each):
+        name = f"layers.{shard * each + i}.weight"
+        head[name] = {"dtype": "F32", "shape": [1024, 1024],
+                      "data_offsets": [i << 22, i + 1 << 22]}
+        index[name] = file
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(folder / file, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for i in range(each):
+            f.write(numpy.full(1 << 20, shard * each + i, "<f4").tobytes())
+json.dump({"metadata": {}, "weight_map": index},
+          open(folder / "model.safetensors.index.json", "w"))
+END
+sync
+"$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt"
+trap '"$UNSHARD" umount mnt' EXIT
+
+# Every element is its tensor's number: right before fast.
+"$PYTHON" - mnt/model.safetensors <<'END'
+import json, struct, sys
+import numpy
+
+f = open(sys.argv[1], "rb")
+n = struct.unpack("<Q", f.read(8))[0]
+head = json.loads(f.read(n))
+for name, t in head.items():
+    if name != "__metadata__":
+        f.seek(8 + n + t["data_offsets"][0])
+        got = numpy.frombuffer(f.read(1 << 22), "<f4")
+        assert (got == int(name.split(".")[1])).all(), name
+END
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+echo "load $(cut -d' ' -f1-3 /proc/loadavg)"
+cat ckpt/*.safetensors >/dev/null
+for _ in $(seq "$BENCH_ROUNDS"); do
+	"$read_file" $block mnt/tensors/* >>one
+	"$read_file" $block mnt/model.safetensors >>all
+	"$read_file" $block mnt/hf/model.safetensors >>hf
+	"$read_file" $block mnt/model.pt >>pt
+done
+one=$(median <one)
+echo "result tensors $one GB/s"
+for f in all hf pt; do
+	case $f in
+	all) name=model_safetensors ;;
+	hf) name=hf ;;
+	pt) name=model_pt ;;
+	esac
+	it=$(median <$f)
+	echo "result $name $it GB/s"
+	echo "result ${name}_to_tensors $(awk -v a="$it" -v b="$one" \
+		'BEGIN { printf "%.3f", a / b }') ratio >=0.9"
+done
