@@ -27,6 +27,34 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	return ret ? ret : match;
 }
 
+static bool is_in(const struct ck_torch_set *set, const char *name)
+{
+	for (size_t i = 0; i < set->nr; i++)
+		if (!strcmp(set->name[i], name))
+			return true;
+	return false;
+}
+
+/* Says which files of the folder are not read. */
+static int note_aside(const struct ck_dir *dir, const struct ck_torch_set *set,
+		      struct ck_builder *b, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
+
+	for (size_t i = 0; i < l.nr && !ret; i++) {
+		const struct ck_problem_in note = { .severity = CK_NOTE,
+						    .file = l.v[i].name };
+
+		if (!l.v[i].is_dir && ck_torch_set_is_name(l.v[i].name) &&
+		    !is_in(set, l.v[i].name))
+			ret = ck_builder_problem(
+				b, &note, err,
+				"left aside: it does not belong to the others");
+	}
+	return ret;
+}
+
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
@@ -40,8 +68,11 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			"%s: expected one torch.save file, a set with an index, or one file a rank",
 			dir->path);
 	ld.ranks = set.ranks;
+	ld.several = set.nr > 1;
 	for (size_t i = 0; i < set.nr && !ret; i++)
 		ret = ck_torch_file_load(&ld, set.name[i], err);
+	if (!ret)
+		ret = note_aside(dir, &set, b, err);
 	ck_torch_load_free(&ld);
 	ck_torch_set_free(&set);
 	return ret;

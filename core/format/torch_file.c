@@ -222,7 +222,7 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 			       ck_fail(err, ENOENT, "%s: no such file", name) :
 			       0;
 	ret = ck_torch_save_open(&f.ts, s, &why);
-	if (ret == -EINVAL && (ld->ranks || !ld->dir->only))
+	if (ret == -EINVAL && ld->several)
 		ret = say_damaged(ld, name, &why, err);
 	else if (ret)
 		ret = ck_fail(err, -ret, "%s", why.msg);

@@ -14,6 +14,7 @@ struct ck_torch_load {
 	const struct ck_dir *dir;
 	struct ck_builder *b;
 	bool ranks; /* files of several ranks: the same key is a piece */
+	bool several; /* one that is damaged is not all there is */
 	/* private */
 	struct ck_strmap seen; /* names given, where they must be unique */
 	char **kept; /* their bytes */
