@@ -162,7 +162,7 @@ static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 		const char *name = json_string_value(file);
 		size_t before = seen->nr;
 
-		if (!name || !*name)
+		if (!name || !*name || strlen(name) != json_string_length(file))
 			return ck_fail(err, EINVAL,
 				       "%s: weight_map: %s: "
 				       "expected a file's name",
