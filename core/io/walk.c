@@ -255,6 +255,7 @@ static int resolve(struct ck_walk *w, uint32_t chunk, struct ck_err *err)
 static int read_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 		    struct ck_err *err)
 {
+	struct ck_err why = { 0 }; /* also of what resolving found bad */
 	struct ck_cursor alt;
 	struct ck_seg part;
 	unsigned redo = 0;
@@ -268,8 +269,14 @@ static int read_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 					       "chunk %u: no answer where "
 					       "its bytes are",
 					       part.chunk);
-			ret = resolve(w, part.chunk, err);
+			ret = resolve(w, part.chunk, &why);
 			ck_cursor_init_alt(&alt, w->cur, seg, chunk);
+			if (ret)
+				*err = why;
+		} else if (part.kind == CK_SEG_ERROR && *why.msg) {
+			*err = why;
+			err->code = part.err;
+			ret = -part.err;
 		} else if (part.kind == CK_SEG_ERROR) {
 			ret = ck_fail(err, part.err,
 				      "%s: this part is torn, missing or bad",

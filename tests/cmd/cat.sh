@@ -73,6 +73,15 @@ cmp -n "$(stat -c %s "$WORK/out")" "$WORK/out" \
 expect 0 '' "$UNSHARD" cat "$WORK/torn.safetensors" 'big[:2000]'
 [ "$(stat -c %s "$WORK/out")" = 6000000 ] || fail "torn: rows that are there"
 
+# A shard of other bytes: what is wrong with its item is said.
+cp -r "$TOP/tests/demo/checkpoint" "$WORK/zeros"
+for f in "$WORK"/zeros/*.distcp; do
+	n=$(stat -c %s "$f")
+	truncate -s 0 "$f" && truncate -s "$n" "$f"
+done
+expect 1 'item at byte [0-9]*: zip: no end record' "$UNSHARD" cat \
+	"$WORK/zeros" model.model.layers.0.mlp.down_proj.weight
+
 # Memory does not grow with the tensor: 512 MiB through 128 MiB of address space.
 if [ "${SAN-}" != 1 ]; then
 	"$PYTHON" - "$WORK/sparse.safetensors" <<-'EOS'
