@@ -104,19 +104,6 @@ static void add_json(const struct ck_late_problem *p,
 	ck_str_puts(out, "}");
 }
 
-/* Bytes that would break a line are shown as the error lines show them. */
-static void add_name(const char *name, size_t len, struct ck_str *out)
-{
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)name[i];
-
-		if (c < 0x20 || c == 0x7f)
-			ck_str_fmt(out, "\\x%02x", c);
-		else
-			ck_str_add(out, name + i, 1);
-	}
-}
-
 static void add_line(const struct ck_late_problem *p,
 		     const struct ck_image *img, struct ck_str *out)
 {
@@ -129,11 +116,11 @@ static void add_line(const struct ck_late_problem *p,
 	}
 	ck_str_puts(out, p->view ? "note: tensor " : "error: tensor ");
 	text = ck_image_str(img, img->tensors[p->tensor].name, &len);
-	add_name(text, len, out);
+	ck_str_plain(out, text, len);
 	text = file_of(img, p->chunk, &len);
 	if (text) {
 		ck_str_puts(out, ": file ");
-		add_name(text, len, out);
+		ck_str_plain(out, text, len);
 	}
 	if (p->view)
 		ck_str_fmt(out, ": left out of %s: %s\n", p->view, p->reason);

@@ -199,7 +199,9 @@ static void add_problem(struct ck_str *out, bool json, const char *severity,
 			const char *file, const char *reason)
 {
 	if (!json) {
-		ck_str_fmt(out, "%s: %s: %s\n", severity, file, reason);
+		ck_str_fmt(out, "%s: ", severity);
+		ck_str_plain(out, file, strlen(file));
+		ck_str_fmt(out, ": %s\n", reason);
 		return;
 	}
 	ck_str_fmt(out, "%s{\"severity\": \"%s\", \"file\": ",

@@ -203,7 +203,7 @@ static void head(struct plan *p)
 		ck_str_fmt(&p->out, ", \"nbytes\": %" PRIu64 ", \"ranges\": [",
 			   p->size);
 	} else {
-		text_bytes(&p->out, p->name, strlen(p->name));
+		ck_str_plain(&p->out, p->name, strlen(p->name));
 		ck_str_fmt(&p->out, "  %s ", dtype);
 		text_dims(&p->out, s->shape, s->rank);
 		ck_str_fmt(&p->out, "  %" PRIu64 " bytes\n%14s %12s %14s  %s\n",

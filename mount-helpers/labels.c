@@ -145,7 +145,7 @@ static void put_file(const struct labels *l, uint32_t i, struct ck_str *out)
 		labels_rank(name, len, &rank);
 		ck_str_fmt(out, "rank %" PRIu64, rank);
 	} else {
-		text_bytes(out, name, len);
+		ck_str_plain(out, name, len);
 	}
 }
 

@@ -193,7 +193,7 @@ static void put_pieces(const struct ck_image *img, struct ck_str *out)
 void summary_put(const struct ck_image *img, const char *path,
 		 struct ck_str *out)
 {
-	text_bytes(out, path, strlen(path));
+	ck_str_plain(out, path, strlen(path));
 	ck_str_puts(out, "\nformat    ");
 	text_ref(out, img, img->format);
 	ck_str_puts(out, "\n");

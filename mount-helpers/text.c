@@ -2,35 +2,9 @@
 /* text.c - names, shapes and sizes for people */
 #include "mount-helpers/text.h"
 
-#include "core/base/utf8.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* C0, DEL, and C1, which is two bytes in UTF-8. */
-static bool obeyed(const unsigned char *s, size_t n)
-{
-	return n == 1 ? s[0] < 0x20 || s[0] == 0x7f :
-			n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
-}
-
-void text_bytes(struct ck_str *out, const char *bytes, size_t len)
-{
-	const unsigned char *s = (const unsigned char *)bytes;
-
-	for (size_t i = 0; i < len;) {
-		size_t n = ck_utf8_len(s + i, len - i);
-
-		if (n && !obeyed(s + i, n)) {
-			ck_str_add(out, s + i, n);
-			i += n;
-			continue;
-		}
-		for (n = n ? n : 1; n > 0; n--)
-			ck_str_fmt(out, "\\x%02x", s[i++]);
-	}
-}
 
 void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref)
 {
@@ -40,7 +14,7 @@ void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref)
 	if (ref == CK_NONE)
 		return;
 	s = ck_image_str(img, ref, &len);
-	text_bytes(out, s, len);
+	ck_str_plain(out, s, len);
 }
 
 uint32_t text_file_of(const struct ck_image *img, uint32_t src)

@@ -11,7 +11,6 @@
 #include "core/base/str.h"
 #include "core/geom/image.h"
 
-void text_bytes(struct ck_str *out, const char *bytes, size_t len);
 /* A string of the image; nothing for CK_NONE. */
 void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref);
 /* "TREE/" where @tree is not the one that most checkpoints have. */

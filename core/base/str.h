@@ -23,6 +23,11 @@ void ck_str_puts(struct ck_str *s, const char *text);
 void ck_str_fmt(struct ck_str *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /*
+ * For people and terminals, in one line: what is not UTF-8, and what a
+ * terminal obeys (C0, DEL and C1), becomes \xNN.
+ */
+void ck_str_plain(struct ck_str *s, const char *bytes, size_t len);
+/*
  * A quoted JSON string.  Bytes that are not UTF-8 become lone low surrogates
  * \udc80..\udcff, the form that Python's surrogateescape gives, so that no
  * name is lost.

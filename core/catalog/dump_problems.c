@@ -57,14 +57,7 @@ static void put_plain(struct ck_str *out, const struct ck_image *img,
 	size_t len;
 	const char *s = ck_image_str(img, ref, &len);
 
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)s[i];
-
-		if (c < 0x20 || c == 0x7f)
-			ck_str_fmt(out, "\\x%02x", c);
-		else
-			ck_str_add(out, s + i, 1);
-	}
+	ck_str_plain(out, s, len);
 }
 
 static void put_named(struct ck_str *out, const char *what,
