@@ -165,6 +165,22 @@ int ck_builder_file(struct ck_builder *b, const char *name,
 	return ck_builder_say(b, &missing, "the file does not exist", err);
 }
 
+bool ck_builder_has_file(const struct ck_builder *b, const char *name)
+{
+	size_t len = strlen(name), n;
+
+	for (size_t i = 0; i < b->srcs.nr; i++) {
+		const char *s;
+
+		if (b->srcs.v[i].kind != CK_SRC_FILE)
+			continue;
+		s = ck_intern_text(&b->in, b->srcs.v[i].name, &n);
+		if (n == len && !memcmp(s, name, len))
+			return true;
+	}
+	return false;
+}
+
 uint64_t ck_src_size(const struct ck_src *src)
 {
 	return src->kind == CK_SRC_FILE || src->kind == CK_SRC_MEM ? src->len :

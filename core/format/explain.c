@@ -12,6 +12,7 @@
 #include "core/format/hf_files.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPECTED "expected .metadata with .distcp files, or .safetensors files"
@@ -156,6 +157,20 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 		       dir->path);
 }
 
+/* Files that the reader used are not beside it. */
+static void drop_used(const struct ck_builder *b, struct ck_dir_list *l)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < l->nr; i++)
+		if (is_torch_save(l->v[i].name) &&
+		    ck_builder_has_file(b, l->v[i].name))
+			free(l->v[i].name);
+		else
+			l->v[kept++] = l->v[i];
+	l->nr = kept;
+}
+
 int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 		     struct ck_err *err)
 {
@@ -167,6 +182,8 @@ int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 	if (dir->only)
 		return 0;
 	ret = ck_dir_list(dir, "", &l, err);
+	if (!ret)
+		drop_used(b, &l);
 	if (ret || !name_some(dir, &l, is_torch_beside, &some))
 		return ret;
 	return ck_builder_problem(b, &note, err,

@@ -8,6 +8,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/ds_priv.h"
 #include "core/base/limits.h"
 #include "core/format/torch_save.h"
 #include "core/parse/json.h"
@@ -208,10 +209,12 @@ static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
 		     const struct ck_dir_list *l, bool trainer,
 		     struct ck_err *err)
 {
+	struct ck_ds_file ds;
 	int ret = 0;
 
 	for (size_t i = 0; i < l->nr && !ret; i++)
 		if (!l->v[i].is_dir && ck_torch_set_is_name(l->v[i].name) &&
+		    !ck_ds_is_name(l->v[i].name, &ds) &&
 		    (trainer || !is_trainer_file(l->v[i].name)))
 			ret = add_if_torch(set, dir, l->v[i].name, err);
 	return ret;

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ds_layers.c - weights that are kept apart from the model file
+ *
+ * The pipeline engine writes a file for each layer, with names that lack the
+ * layer's number.  A layer that is tied to another is written once, by the
+ * names that all of them share; what the tie is called only the names of the
+ * trained parameters tell.  Experts have files of their own, with full names.
+ */
+#include "core/format/ds_priv.h"
+
+#include "core/base/check.h"
+#include "core/format/torch_walk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char tied[] = "tied_modules.";
+
+/* Whether a trained name is "tied_modules.TIE.@key". */
+static bool is_tie_of(const struct ck_strmap_key *k, const char *key,
+		      size_t len, size_t *tie_len)
+{
+	size_t head = sizeof(tied) - 1;
+
+	if (k->len <= head + len + 1 || memcmp(k->s, tied, head) != 0 ||
+	    k->s[k->len - len - 1] != '.' ||
+	    memcmp(k->s + k->len - len, key, len) != 0)
+		return false;
+	*tie_len = k->len - len - 1;
+	return true;
+}
+
+/*
+ * What stands before the keys of layer @number: "12", or the one tie that has
+ * its keys where no trained parameter has the number.  -1: it cannot be told.
+ */
+static int find_prefix(const struct ck_ds_load *ld, const struct ck_pickle *p,
+		       unsigned number, struct ck_str *prefix)
+{
+	const struct ck_strmap_key *found = NULL;
+	size_t found_len = 0, tie_len, len;
+	struct ck_piter it;
+	const char *s;
+	ck_pv key, v;
+
+	ck_str_fmt(prefix, "%u.", number);
+	ck_piter_init_pairs(&it, p, ck_pickle_root(p));
+	while (ck_piter_next2(&it, &key, &v)) {
+		if (!ck_pv_str(p, key, &s, &len))
+			continue;
+		for (size_t i = 0; i < ld->trained.nr; i++) {
+			const struct ck_strmap_key *k = &ld->trained.v[i];
+
+			if (k->len == prefix->len + len &&
+			    !memcmp(k->s, prefix->v, prefix->len) &&
+			    !memcmp(k->s + prefix->len, s, len))
+				return 0;
+			if (!is_tie_of(k, s, len, &tie_len))
+				continue;
+			if (found && (tie_len != found_len ||
+				      memcmp(found->s, k->s, tie_len) != 0))
+				return -1;
+			found = k;
+			found_len = tie_len;
+		}
+	}
+	if (!found)
+		return 0;
+	prefix->len = 0;
+	ck_str_add(prefix, found->s, found_len);
+	ck_str_puts(prefix, ".");
+	return 0;
+}
+
+static int say_layer_tensor(struct ck_ds_load *ld, struct ck_torch_open *f,
+			    const struct ck_str *prefix, const char *key,
+			    size_t len, ck_pv v, struct ck_err *err)
+{
+	ck_auto_str struct ck_str name = { 0 };
+	int ret;
+
+	ck_str_add(&name, prefix->v, prefix->len);
+	ck_str_add(&name, key, len);
+	if (name.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	ret = ck_ds_tensor(ld, NULL, f, "module", name.v, name.len, v, err);
+	if (ret || !ld->zero || ld->universal ||
+	    ck_strmap_get(&ld->trained, name.v, name.len) != CK_STRMAP_NONE)
+		return ret;
+	return ck_ds_tensor(ld, NULL, f, "fp32", name.v, name.len, v, err);
+}
+
+static int say_layer(struct ck_ds_load *ld, const struct ck_ds_file *file,
+		     struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	ck_auto_str struct ck_str prefix = { 0 };
+	struct ck_problem_in note = { .severity = CK_NOTE, .file = file->name };
+	struct ck_piter it;
+	ck_pv key, v;
+	bool ok;
+	int ret = ck_torch_open(&f, ld->dir, ld->b, file->name, &ok, err);
+
+	if (ret || !ok)
+		return ret;
+	if (find_prefix(ld, f.ts.pickle, file->dp, &prefix))
+		ret = ck_builder_problem(
+			ld->b, &note, err,
+			"several tied layers have these names: they are shown by the layer's number");
+	if (!ret && prefix.failed)
+		ret = ck_fail(err, ENOMEM, "no memory for a name");
+	ck_piter_init_pairs(&it, f.ts.pickle, ck_pickle_root(f.ts.pickle));
+	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		const char *s;
+		size_t len;
+
+		if (ck_pv_str(f.ts.pickle, key, &s, &len) &&
+		    ck_torch_is_rebuild(f.ts.pickle, v))
+			ret = say_layer_tensor(ld, &f, &prefix, s, len, v, err);
+	}
+	return ret;
+}
+
+static bool has_layer(const struct ck_ds_load *ld, unsigned long number)
+{
+	size_t nr;
+	const struct ck_ds_file *f =
+		ck_ds_files_of(&ld->fs, CK_DS_LAYER, 0, &nr);
+
+	for (size_t i = 0; i < nr; i++)
+		if (f[i].dp == number)
+			return true;
+	return false;
+}
+
+/* Trained parameters of a layer whose file is not there. */
+static int say_lost_layers(struct ck_ds_load *ld, struct ck_err *err)
+{
+	ck_auto_str struct ck_str name = { 0 };
+	int ret = 0;
+
+	for (size_t i = 0; i < ld->trained.nr && !ret; i++) {
+		const struct ck_strmap_key *k = &ld->trained.v[i];
+		size_t digits = strspn(k->s, "0123456789");
+		unsigned long number = strtoul(k->s, NULL, 10);
+
+		if (!digits || digits > 6 || k->s[digits] != '.' ||
+		    has_layer(ld, number))
+			continue;
+		name.len = 0;
+		ck_str_puts(&name, "module.");
+		ck_str_add(&name, k->s, k->len);
+		if (name.failed)
+			return ck_fail(err, ENOMEM, "no memory for a name");
+		ret = ck_builder_refuse(
+			ld->b, 0, name.v, name.len, err,
+			"layer_%02lu-model_states.pt, which should have it, is not there",
+			number);
+	}
+	return ret;
+}
+
+int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
+{
+	int ret = 0;
+	bool any = false;
+
+	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
+		const struct ck_ds_file *f = &ld->fs.v.v[i];
+
+		if (f->kind != CK_DS_LAYER)
+			continue;
+		any = true;
+		if (ld->tp > 1)
+			return ck_fail(
+				err, EINVAL,
+				"%s: %u tensor-parallel ranks share the layers, and no file says how",
+				f->name, ld->tp);
+		ret = say_layer(ld, f, err);
+	}
+	return ret || !any ? ret : say_lost_layers(ld, err);
+}
+
+static int say_expert(struct ck_ds_load *ld, const struct ck_ds_file *file,
+		      struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	struct ck_piter it;
+	ck_pv key, v;
+	bool ok;
+	int ret = ck_torch_open(&f, ld->dir, ld->b, file->name, &ok, err);
+
+	if (ret || !ok)
+		return ret;
+	ck_piter_init_pairs(&it, f.ts.pickle, ck_pickle_root(f.ts.pickle));
+	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		const char *s;
+		size_t len;
+
+		if (ck_pv_str(f.ts.pickle, key, &s, &len) &&
+		    ck_torch_is_rebuild(f.ts.pickle, v))
+			ret = ck_ds_tensor(ld, NULL, &f, "module", s, len, v,
+					   err);
+	}
+	return ret;
+}
+
+int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err)
+{
+	bool said = false;
+	int ret = 0;
+
+	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
+		const struct ck_ds_file *f = &ld->fs.v.v[i];
+		const struct ck_problem_in p = { .severity = CK_ERROR,
+						 .file = f->name };
+
+		if (f->kind == CK_DS_EXPERT && ld->tp > 1)
+			ret = ck_builder_problem(
+				ld->b, &p, err,
+				"%u tensor-parallel ranks share the experts, and no file says how: they are left out",
+				ld->tp);
+		else if (f->kind == CK_DS_EXPERT)
+			ret = say_expert(ld, f, err);
+		else if (f->kind == CK_DS_EXPERT_OPTIM && !said) {
+			said = true;
+			ret = ck_builder_problem(
+				ld->b, &p, err,
+				"optimizer states of experts are not read");
+		}
+	}
+	return ret;
+}

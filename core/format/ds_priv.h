@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ds_priv.h - a DeepSpeed checkpoint while it is described
+ *
+ * mp: a model-parallel rank (pipeline stage times tensor-parallel rank);
+ * dp: a data-parallel rank, over which ZeRO partitions.  One thread.
+ */
+#ifndef CK_DS_PRIV_H
+#define CK_DS_PRIV_H
+
+#include "core/base/str.h"
+#include "core/base/vec.h"
+#include "core/format/cut.h"
+#include "core/format/format.h"
+#include "core/format/strmap.h"
+#include "core/format/torch_place.h"
+
+#include <stdbool.h>
+
+#define CK_DS_MAX_RANKS (1u << 20)
+#define CK_DS_MAX_STATES 32
+
+enum ck_ds_kind {
+	CK_DS_MODEL, /* mp_rank_MM_model_states.pt */
+	CK_DS_MODEL3, /* zero_pp_rank_D_mp_rank_MM_model_states.pt */
+	CK_DS_OPTIM, /* [bf16_]zero_pp_rank_D_mp_rank_MM_optim_states.pt */
+	CK_DS_LAYER, /* layer_LL[-model_TT]-model_states.pt */
+	CK_DS_EXPERT, /* layer_L_expert_E_mp_rank_MM_model_states.pt */
+	CK_DS_EXPERT_OPTIM, /* expp_rank_R_mp_rank_MM_optim_states.pt */
+};
+
+struct ck_ds_file {
+	char *name;
+	enum ck_ds_kind kind;
+	unsigned mp, dp; /* LAYER: the tensor-parallel rank, the layer */
+};
+
+struct ck_ds_files {
+	CK_VEC(struct ck_ds_file) v; /* by kind, mp, dp */
+};
+
+bool ck_ds_is_name(const char *name, struct ck_ds_file *out);
+int ck_ds_files_list(struct ck_ds_files *fs, const struct ck_dir *dir,
+		     struct ck_err *err);
+void ck_ds_files_free(struct ck_ds_files *fs);
+/* The files of one kind and mp; *nr of them. */
+const struct ck_ds_file *ck_ds_files_of(const struct ck_ds_files *fs,
+					enum ck_ds_kind kind, unsigned mp,
+					size_t *nr);
+
+/* A trained parameter; names and shapes are in the model file's pickle. */
+struct ck_ds_param {
+	const char *name;
+	size_t name_len;
+	ck_pv shape;
+	uint64_t numel;
+	unsigned group;
+	uint64_t pos; /* in the group's vector, before it is partitioned */
+};
+
+struct ck_ds_alias {
+	const char *name, *holder;
+	size_t name_len, holder_len;
+};
+
+/* The model file of one mp. */
+struct ck_ds_model {
+	struct ck_torch_open f;
+	unsigned mp, tp, nr_tp;
+	bool stage3;
+	CK_VEC(struct ck_ds_param) params;
+	uint64_t nr_groups;
+	struct ck_strmap by_name; /* of params: same numbers */
+	CK_VEC(struct ck_ds_alias) aliases;
+	ck_pv affine; /* name -> how it is split; 0: there is none */
+	struct ck_strmap affine_names; /* without the pattern's marks */
+	CK_VEC(ck_pv) affine_values; /* same numbers */
+	CK_VEC(char *) kept;
+	ck_pv module, frozen_shapes, frozen_parts, buffers;
+	int64_t steps; /* global_steps; -1: not said */
+	int64_t skipped;
+	unsigned pp_degree, tp_degree; /* 0: not said */
+};
+
+int ck_ds_model_read(struct ck_ds_model *m, struct ck_err *err);
+void ck_ds_model_free(struct ck_ds_model *m);
+/*
+ * How tensor @name of this mp, of that shape, lies in the whole.  -EINVAL with
+ * a line in @why where the file does not say.
+ */
+int ck_ds_cut(const struct ck_ds_model *m, const char *name, size_t name_len,
+	      const uint64_t *shape, unsigned rank, struct ck_cut *cut,
+	      struct ck_err *why);
+int ck_ds_affine_read(struct ck_ds_model *m, ck_pv info, struct ck_err *err);
+int ck_ds_affine_cut(const struct ck_pickle *p, ck_pv record, unsigned tp,
+		     const uint64_t *shape, unsigned rank, struct ck_cut *cut,
+		     struct ck_err *why);
+
+/* A flat vector of one rank: of the weights, or of one optimizer state. */
+struct ck_ds_flat {
+	uint32_t state; /* number in ck_ds_zero.states */
+	uint32_t group;
+	struct ck_cut_run run;
+};
+
+/* Where a group's vector of this rank begins, as its slice table has it. */
+struct ck_ds_base {
+	uint32_t group;
+	uint64_t base;
+};
+
+/* What one optimizer file says. */
+struct ck_ds_rank {
+	const struct ck_ds_file *file; /* NULL: not there */
+	unsigned dp;
+	bool usable;
+	bool absent; /* there is no such file; @src is said as missing */
+	uint32_t src;
+	bool stage3;
+	uint64_t count; /* partition_count; 0: not said */
+	bool has_step;
+	double step;
+	CK_VEC(struct ck_ds_flat) flats; /* by state, then group */
+	CK_VEC(struct ck_ds_base) bases;
+	CK_VEC(uint64_t) paddings; /* a count for each parameter */
+	bool bad_bases;
+};
+
+/* All optimizer files of one mp. */
+struct ck_ds_zero {
+	const struct ck_ds_model *m;
+	struct ck_builder *b;
+	const struct ck_dir *dir;
+	char *states[CK_DS_MAX_STATES]; /* [0]: "fp32" */
+	unsigned nr_states;
+	CK_VEC(struct ck_ds_rank) ranks; /* as many as count, once settled */
+	uint64_t count;
+	bool stage3;
+	bool complete; /* all ranks are usable */
+	uint64_t *pos; /* of each parameter, in its group or (3) its rank */
+	uint64_t *group_size; /* stages 1, 2: of each group; 0: unusable */
+};
+
+int ck_ds_rank_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
+		    struct ck_torch_open *f, struct ck_err *err);
+void ck_ds_rank_free(struct ck_ds_rank *r);
+int ck_ds_zero_read(struct ck_ds_zero *z, const struct ck_ds_files *fs,
+		    struct ck_err *err);
+/* Which of those that were read belong together; says which do not. */
+int ck_ds_zero_settle(struct ck_ds_zero *z, struct ck_err *err);
+/* @skip: names that another mp has said. */
+int ck_ds_zero_say(struct ck_ds_zero *z, const struct ck_strmap *skip,
+		   struct ck_err *err);
+void ck_ds_zero_free(struct ck_ds_zero *z);
+
+/* The partition of one group: elements [r * size, (r + 1) * size). */
+int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
+		     struct ck_err *why);
+int ck_ds_check_rank3(const struct ck_ds_zero *z, const struct ck_ds_rank *r,
+		      struct ck_err *why);
+/* Elements [lo, hi) of a parameter that rank @r of @nr has in stage 3. */
+void ck_ds_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
+		  uint64_t *hi);
+
+/* Names "KIND.NAME", given their two parts as a path. */
+int ck_ds_path(struct ck_builder *b, const char *kind, const char *name,
+	       size_t name_len, struct ck_str *full, struct ck_err *err);
+
+/* All model-parallel ranks, while their parts are said. */
+struct ck_ds_load {
+	const struct ck_dir *dir;
+	struct ck_builder *b;
+	struct ck_ds_files fs;
+	unsigned nr_mp, pp, tp; /* pp * tp is nr_mp */
+	bool zero; /* there are optimizer files */
+	bool universal;
+	struct ck_strmap trained; /* names that stages have said */
+	CK_VEC(char *) kept; /* their bytes */
+};
+
+/* A tensor that is stored as such, under "KIND.NAME". */
+int ck_ds_tensor(struct ck_ds_load *ld, const struct ck_ds_model *m,
+		 struct ck_torch_open *f, const char *kind, const char *name,
+		 size_t name_len, ck_pv v, struct ck_err *err);
+/* The weights, buffers and frozen parameters of one model file. */
+int ck_ds_module_say(struct ck_ds_load *ld, struct ck_ds_model *m,
+		     uint64_t nr_dp, struct ck_err *err);
+/* Layer files of the pipeline engine, and those of experts. */
+int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
+int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err);
+int ck_ds_universal_say(struct ck_ds_load *ld, const struct ck_ds_model *m,
+			struct ck_err *err);
+/* 1, 0 or -ENOMEM. */
+int ck_ds_is_universal(const struct ck_dir *dir);
+
+#endif
