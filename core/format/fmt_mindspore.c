@@ -188,8 +188,10 @@ static int note_steps(struct ck_ms_set *s, const struct ck_ms_found *f,
 	if (!ret && f->others)
 		ret = ck_builder_problem(
 			s->b, &note, err,
-			"%s is shown, the newest; there %s %s too (-o file=NAME shows one)",
-			f->step, f->nr_others > 1 ? "are" : "is", f->others);
+			"%s is shown%s; there %s %s too (-o file=NAME shows one)",
+			f->step,
+			ck_opts_get(s->dir->opts, "file") ? "" : ", the newest",
+			f->nr_others > 1 ? "are" : "is", f->others);
 	return ret;
 }
 

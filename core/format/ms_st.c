@@ -186,7 +186,7 @@ int ck_ms_read_file(struct ck_ms_set *s, const char *name, uint32_t rank,
 	if (kind == CK_MS_ENCRYPTED)
 		return ck_fail(
 			err, EINVAL,
-			"%s: it is encrypted (MindSpore's enc_key), and only who has the key can read it: load it with MindSpore and save it again without enc_key",
+			"%s: it is encrypted (AES-GCM, AES-CBC or SM4-CBC, by MindSpore's enc_key): load it with the key and save it again without",
 			name);
 	ret = ck_dir_source(s->dir, s->b, name, &f.src, &in, err);
 	if (ret)
