@@ -56,6 +56,13 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "MindSpore's checksums: auto (up to 256 MiB of files), "
 		  "check all, or ignore" },
+	{ .name = "fused",
+	  .type = FS_OPT_STRING,
+	  .value = "PARTS",
+	  .fallback = "such weights are refused",
+	  .open = true,
+	  .help = "query, key and value in one weight of ColossalAI's: 3 (of "
+		  "equal size), 64+16+16 (rows), or no" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",

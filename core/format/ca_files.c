@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ca_files.c - what the weight files say of their pieces
+ */
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/format/ca_set.h"
+#include "core/format/st_file.h"
+#include "core/format/torch_save.h"
+#include "core/format/torch_walk.h"
+#include "core/geom/dtype.h"
+#include "core/geom/image.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bin {
+	struct ck_ca_set *s;
+	struct ck_torch_save ts;
+	uint32_t file;
+};
+
+static int no_memory(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory for pieces");
+}
+
+static struct ck_ca_entry *new_entry(struct ck_ca_set *s, unsigned rank)
+{
+	struct ck_ca_entry *e = calloc(1, sizeof(*e));
+
+	if (e)
+		e->dims = calloc(2 * rank + 1, sizeof(*e->dims));
+	if (!e || !e->dims || !ck_vec_reserve(&s->entries, 1)) {
+		if (e)
+			free(e->dims);
+		free(e);
+		return NULL;
+	}
+	e->rank = rank;
+	s->entries.v[s->entries.nr++] = e;
+	return e;
+}
+
+/* Gives the entry to its record, or makes a piece that has none. */
+static int give(struct ck_ca_set *s, uint32_t file, const char *name,
+		size_t len, struct ck_ca_entry *e, struct ck_err *err)
+{
+	const struct ck_ca_tensor *t = ck_ca_tensor(s, name, len);
+	struct ck_ca_piece *p = NULL;
+
+	if (!t)
+		return no_memory(err);
+	for (uint32_t i = t->first; i != CK_STRMAP_NONE; i = p->next) {
+		p = &s->pieces.v[i];
+		if (p->file == file && !p->entry) {
+			p->entry = e;
+			return 0;
+		}
+	}
+	p = ck_ca_piece(s, name, len, file);
+	if (!p)
+		return no_memory(err);
+	p->entry = e;
+	p->rank = e->rank;
+	return 0;
+}
+
+static void row_major(struct ck_ca_entry *e)
+{
+	uint64_t step = 1;
+
+	for (unsigned d = e->rank; d-- > 0;) {
+		e->dims[e->rank + d] = step;
+		if (e->dims[d] && !ck_mul_ok(step, e->dims[d], &step))
+			step = 1; /* the builder refuses such a shape */
+	}
+}
+
+static int take_st(struct ck_ca_set *s, uint32_t file,
+		   const struct ck_st_file *f, const struct ck_st_entry *in,
+		   struct ck_err *err)
+{
+	struct ck_ca_entry *e = new_entry(s, in->rank);
+
+	if (!e)
+		return no_memory(err);
+	e->dtype = in->dtype;
+	e->off = in->begin;
+	memcpy(e->dims, ck_st_file_shape(f, in), in->rank * sizeof(*e->dims));
+	row_major(e);
+	if (in->why) {
+		e->fault = strdup(in->why);
+		if (!e->fault)
+			return no_memory(err);
+	}
+	return give(s, file, in->name, in->name_len, e, err);
+}
+
+static int read_st(struct ck_ca_set *s, uint32_t file, struct ck_source *src,
+		   struct ck_err *err)
+{
+	struct ck_st_file f;
+	int ret = ck_st_file_read(&f, s->files.v[file].name,
+				  s->files.v[file].src, src, 0, err);
+
+	for (size_t i = 0; !ret && i < f.tensors.nr; i++)
+		ret = take_st(s, file, &f, &f.tensors.v[i], err);
+	ck_st_file_free(&f);
+	return ret;
+}
+
+static int place(struct bin *f, const struct ck_torch_tensor *t,
+		 struct ck_ca_entry *e, struct ck_err *why)
+{
+	uint64_t size = ck_dtype_info(t->dtype)->size, skip;
+	int ret = ck_torch_save_place(&f->ts, t, &e->storage, why);
+
+	if (ret)
+		return ret;
+	if (t->conj || t->neg || (f->ts.big_endian && size > 1))
+		return ck_fail(why, EINVAL,
+			       "it is stored conjugated, negated "
+			       "or big-endian");
+	if (!ck_mul_ok(t->storage_offset, size, &skip) ||
+	    !ck_add_ok(e->storage, skip, &e->off))
+		return ck_fail(why, EINVAL, "its offset overflows");
+	return 0;
+}
+
+static int take_bin(void *ctx, const struct ck_torch_leaf *leaf,
+		    struct ck_err *err)
+{
+	struct bin *f = ctx;
+	struct ck_torch_tensor t = { 0 };
+	struct ck_err why = { 0 };
+	struct ck_ca_entry *e;
+	int ret;
+
+	if (!ck_torch_is_rebuild(f->ts.pickle, leaf->value))
+		return 0;
+	ret = ck_torch_tensor_read(f->ts.pickle, leaf->value, &t, &why);
+	e = new_entry(f->s, ret ? 0 : t.rank);
+	if (!e)
+		return no_memory(err);
+	if (!ret) {
+		e->dtype = (uint8_t)t.dtype;
+		memcpy(e->dims, t.shape, t.rank * sizeof(*t.shape));
+		memcpy(e->dims + t.rank, t.stride, t.rank * sizeof(*t.stride));
+		ret = place(f, &t, e, &why);
+	}
+	if (ret && ret != -EINVAL)
+		return ck_fail(err, -ret, "%s", why.msg);
+	if (ret) {
+		e->fault = strdup(why.msg);
+		if (!e->fault)
+			return no_memory(err);
+	}
+	return give(f->s, f->file, leaf->name, leaf->name_len, e, err);
+}
+
+static int read_bin(struct ck_ca_set *s, uint32_t file, struct ck_source *src,
+		    struct ck_err *err)
+{
+	struct bin f = { .s = s, .file = file };
+	int ret = ck_torch_save_open(&f.ts, src, err);
+
+	if (!ret)
+		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
+				    take_bin, &f, err);
+	ck_torch_save_close(&f.ts);
+	return ret;
+}
+
+static int read_file(struct ck_ca_set *s, uint32_t file, struct ck_err *err)
+{
+	struct ck_ca_file *f = &s->files.v[file];
+	const struct ck_problem_in bad = { .severity = CK_ERROR,
+					   .file = f->name };
+	ck_auto_source struct ck_source *src = NULL;
+	struct ck_err why = { 0 };
+	size_t len = strlen(f->name);
+	int ret = ck_dir_source(s->dir, s->b, f->name, &f->src, &src, err);
+
+	if (ret || !src)
+		return ret;
+	f->present = true;
+	ret = len > 4 && !strcmp(f->name + len - 4, ".bin") ?
+		      read_bin(s, file, src, &why) :
+		      read_st(s, file, src, &why);
+	f = &s->files.v[file];
+	f->usable = !ret;
+	if (ret == -EINVAL)
+		return ck_builder_problem(s->b, &bad, err, "%s", why.msg);
+	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
+}
+
+int ck_ca_read_files(struct ck_ca_set *s, const struct ck_dir_list *l,
+		     struct ck_err *err)
+{
+	uint64_t dist;
+	int ret = 0;
+
+	for (size_t i = 0; i < l->nr; i++)
+		if (!l->v[i].is_dir && ck_ca_is_weights(l->v[i].name, &dist) &&
+		    ck_ca_file(s, l->v[i].name) == CK_STRMAP_NONE)
+			return no_memory(err);
+	for (uint32_t i = 0; !ret && i < s->files.nr; i++)
+		ret = read_file(s, i, err);
+	return ret;
+}
