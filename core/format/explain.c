@@ -9,6 +9,7 @@
 #include "core/base/auto.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
+#include "core/format/ca_set.h"
 #include "core/format/hf_files.h"
 
 #include <errno.h>
@@ -91,11 +92,14 @@ static bool is_torch_file(const struct ck_dir *dir,
 	       is_torch_head(head);
 }
 
-/* Megatron's common.pt is read, as an object. */
+/* Megatron's common.pt is read, as an object; ColossalAI's are its pieces. */
 static bool is_torch_beside(const struct ck_dir *dir,
 			    const struct ck_dir_entry *e)
 {
-	return strcmp(e->name, "common.pt") && is_torch_file(dir, e);
+	uint64_t dist;
+
+	return strcmp(e->name, "common.pt") &&
+	       !ck_ca_is_weights(e->name, &dist) && is_torch_file(dir, e);
 }
 
 static int explain_file(const struct ck_dir *dir, struct ck_err *err)
