@@ -88,7 +88,9 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret && note)
 		ret = ck_builder_problem(b, &kind, err, note, other->name,
 					 other->name);
-	if (!ret && strcmp(fmt->name, "torch") != 0) /* says so itself */
+	/* these two say so themselves */
+	if (!ret && strcmp(fmt->name, "torch") != 0 &&
+	    strcmp(fmt->name, "layout") != 0)
 		ret = ck_explain_aside(dir, b, err);
 	return ret ? ret : ck_builder_finish(b, fmt->name, fd, err);
 }

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt_layout.c - shards whose sharding a person wrote down
+ *
+ *   unshard-layout.json      beside the shards, or given by -o layout=FILE
+ *
+ * It is the user's own word, so it wins over whatever else is there.
+ */
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/format/format.h"
+#include "core/format/layout_load.h"
+#include "core/format/layout_opt.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int ck_lay_no_mem(const struct ck_lay_load *ld, struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "%s: no memory", ld->doc.name);
+}
+
+uint32_t ck_lay_keep(struct ck_lay_load *ld, const char *s, size_t len)
+{
+	char *copy;
+
+	if (ld->kept.nr >= CK_NONE - 1 || !ck_vec_reserve(&ld->kept, 1))
+		return CK_NONE;
+	copy = malloc(len + 1);
+	if (!copy)
+		return CK_NONE;
+	if (len)
+		memcpy(copy, s, len);
+	copy[len] = '\0';
+	ld->kept.v[ld->kept.nr] = copy;
+	return (uint32_t)ld->kept.nr++;
+}
+
+size_t ck_lay_put_dims(struct ck_lay_load *ld, const uint64_t *v, unsigned nr)
+{
+	size_t at = ld->dims.nr;
+
+	if (!ck_vec_reserve(&ld->dims, nr + 1))
+		return SIZE_MAX;
+	if (nr)
+		memcpy(ld->dims.v + at, v, nr * sizeof(*v));
+	ld->dims.nr += nr;
+	return at;
+}
+
+int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
+	       const char *fmt, ...)
+{
+	const struct ck_problem_in at = { .severity = CK_ERROR, .file = file };
+	char text[CK_ERR_MAX / 2];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return ck_builder_problem(ld->b, &at, err, "%s", text);
+}
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	(void)err;
+	if (ck_opts_get(dir->opts, CK_LAYOUT_OPT_TEXT))
+		return CK_MATCH_USER;
+	if (dir->only ? !strcmp(dir->only, CK_LAY_FILE) :
+			ck_dir_has(dir, CK_LAY_FILE))
+		return CK_MATCH_USER;
+	return CK_MATCH_NONE;
+}
+
+static int parse(struct ck_lay_load *ld, struct ck_err *err)
+{
+	const char *text = ck_opts_get(ld->dir->opts, CK_LAYOUT_OPT_TEXT);
+	ck_auto_free char *bytes = NULL;
+	size_t len;
+	int ret;
+
+	if (text)
+		return ck_lay_doc_parse(&ld->doc,
+					ck_opts_get(ld->dir->opts, "layout") ?:
+						CK_LAY_FILE,
+					text, strlen(text), err);
+	if (ld->dir->only && !strcmp(ld->dir->only, CK_LAY_FILE))
+		return ck_fail(err, EINVAL,
+			       "%s: is a layout: give the directory that it "
+			       "lies in, or that and -o layout=FILE",
+			       ld->dir->path);
+	ret = ck_dir_slurp(ld->dir, CK_LAY_FILE, CK_LAY_MAX_BYTES, &bytes, &len,
+			   err);
+	return ret ? ret :
+		     ck_lay_doc_parse(&ld->doc, CK_LAY_FILE, bytes, len, err);
+}
+
+static int load_all(struct ck_lay_load *ld, struct ck_err *err)
+{
+	int ret = parse(ld, err);
+
+	if (!ret)
+		ret = ck_lay_find_files(ld, err);
+	if (!ret)
+		ret = ck_lay_index_rules(ld, err);
+	for (uint32_t i = 0; i < ld->insts.nr && !ret; i++)
+		if (!ld->insts.v[i].pattern)
+			ret = ck_lay_read_keys(ld, i, err);
+	if (!ret)
+		ret = ck_lay_take_boxes(ld, err);
+	for (size_t i = 0; i < ld->tensors.nr && !ret; i++)
+		ret = ck_lay_settle(ld, &ld->tensors.v[i], err);
+	return ret ? ret : ck_lay_unused_rules(ld, err);
+}
+
+static void load_free(struct ck_lay_load *ld)
+{
+	for (size_t i = 0; i < ld->kept.nr; i++)
+		free(ld->kept.v[i]);
+	free(ld->kept.v);
+	free(ld->insts.v);
+	free(ld->pieces.v);
+	free(ld->tensors.v);
+	free(ld->dims.v);
+	free(ld->patterns.v);
+	free(ld->exact_rule.v);
+	free(ld->claim_box.v);
+	free(ld->box_rule);
+	free(ld->box_next);
+	free(ld->box_seen);
+	ck_strmap_free(&ld->paths);
+	ck_strmap_free(&ld->names);
+	ck_strmap_free(&ld->exact);
+	ck_strmap_free(&ld->claims);
+	ck_str_free(&ld->scratch);
+	ck_lay_doc_free(&ld->doc);
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	struct ck_lay_load ld = { .dir = dir, .b = b };
+	int ret = load_all(&ld, err);
+
+	load_free(&ld);
+	return ret;
+}
+
+const struct ck_format ck_format_layout = {
+	.name = "layout",
+	.summary = "shards that an unshard-layout.json describes",
+	.probe = probe,
+	.load = load,
+};
