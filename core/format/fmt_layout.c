@@ -63,15 +63,24 @@ int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
 	return ck_builder_problem(ld->b, &at, err, "%s", text);
 }
 
+/*
+ * An empty one is none: "unshard layout show X >X/unshard-layout.json" finds
+ * the one that the shell just made.
+ */
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
+	ck_auto_source struct ck_source *s = NULL;
+	int ret;
+
 	(void)err;
 	if (ck_opts_get(dir->opts, CK_LAYOUT_OPT_TEXT))
 		return CK_MATCH_USER;
-	if (dir->only ? !strcmp(dir->only, CK_LAY_FILE) :
-			ck_dir_has(dir, CK_LAY_FILE))
-		return CK_MATCH_USER;
-	return CK_MATCH_NONE;
+	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
+		return CK_MATCH_NONE;
+	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
+	if (ret == -ENOENT || (!ret && !s->st.st_size))
+		return CK_MATCH_NONE;
+	return CK_MATCH_USER;
 }
 
 static int parse(struct ck_lay_load *ld, struct ck_err *err)

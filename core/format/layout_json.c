@@ -108,9 +108,10 @@ int ck_lay_array(const struct ck_lay_in *in, const json_t *j)
 	return json_is_array(j) ? 0 : ck_lay_expected(in, j, "a list");
 }
 
-static bool is_text(const json_t *j)
+/* A tensor may have no name at all. */
+static bool is_text(const json_t *j, bool maybe_empty)
 {
-	return json_is_string(j) && json_string_length(j) &&
+	return json_is_string(j) && (maybe_empty || json_string_length(j)) &&
 	       json_string_length(j) == strlen(json_string_value(j)) &&
 	       json_string_length(j) <= CK_MAX_NAME;
 }
@@ -123,7 +124,7 @@ int ck_lay_text(const struct ck_lay_in *in, const json_t *j, const char *key,
 
 	if (!v)
 		return 0;
-	if (!is_text(v))
+	if (!is_text(v, !strcmp(key, "name")))
 		return ck_lay_expected(&at, v, "a text of 1 to 65536 bytes");
 	*out = json_string_value(v);
 	return 0;
