@@ -83,6 +83,7 @@ struct ck_lay_rule {
 	size_t first_step, nr_steps; /* cuts only */
 	uint32_t said; /* axes that the placement names */
 	size_t first_coord, nr_coords;
+	bool boxed; /* nothing else places it, not even where there are none */
 	size_t first_box, nr_boxes;
 	uint64_t hits;
 };

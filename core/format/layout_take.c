@@ -20,7 +20,8 @@
 static bool names_files(const struct ck_lay_load *ld,
 			const struct ck_lay_rule *r)
 {
-	return r->nr_boxes && ld->doc.boxes.v[r->first_box].file;
+	return r->boxed &&
+	       (!r->nr_boxes || ld->doc.boxes.v[r->first_box].file);
 }
 
 static int index_exact(struct ck_lay_load *ld, uint32_t rule,

@@ -254,6 +254,7 @@ static int parse_parts(const struct ck_lay_in *in, const json_t *j,
 		return ck_lay_bad(in, "both \"placement\" and \"boxes\"");
 	if (p)
 		ret = ck_lay_parse_placement(&place, p, r);
+	r->boxed = b;
 	if (b)
 		ret = ck_lay_parse_boxes(&boxes, b, r);
 	return ret;
