@@ -29,16 +29,11 @@ struct ck_ckpt;
  * The parser gets 5 s, 1 s more for each 8 MiB of index or 10 files (or what
  * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
  * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
- * Settings read from opts: format layout sandbox parse-time; serve: engine
- * cache-mem spool spool-max max-files.
+ * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
+ * spool spool-max max-files.
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err);
-/*
- * Adds to @opts the bytes of the files that they name (layout=), which
- * describe() does too: for who will be confined when that is called.
- */
-int ck_ckpt_read_opts(struct ck_opts *opts, struct ck_err *err);
 /* Takes @root (moves it) if all goes well; @image_fd stays the caller's. */
 int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 		  const struct ck_opts *opts, int image_fd, struct ck_err *err);

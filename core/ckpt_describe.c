@@ -12,7 +12,6 @@
 #include "core/child.h"
 #include "core/format/detect.h"
 #include "core/format/dir.h"
-#include "core/format/layout_opt.h"
 #include "core/io/sandbox.h"
 
 #include <errno.h>
@@ -89,23 +88,8 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 	return ret;
 }
 
-int ck_ckpt_read_opts(struct ck_opts *opts, struct ck_err *err)
-{
-	return ck_layout_opt_read(opts, err);
-}
-
-/* The settings, with the bytes of files that they name. */
-static int copy_opts(struct ck_opts *own, const struct ck_opts *opts,
-		     struct ck_err *err)
-{
-	for (size_t i = 0; opts && i < opts->nr; i++)
-		if (ck_opts_add(own, opts->v[i].name, opts->v[i].value))
-			return ck_fail(err, ENOMEM, "out of memory");
-	return ck_ckpt_read_opts(own, err);
-}
-
-static int describe(const struct ck_root *root, const struct ck_opts *opts,
-		    int *image_fd, struct ck_err *err)
+int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
+		     int *image_fd, struct ck_err *err)
 {
 	ck_auto_fd int fd =
 		memfd_create("unshard-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -134,16 +118,4 @@ static int describe(const struct ck_root *root, const struct ck_opts *opts,
 			       strerror(errno));
 	*image_fd = ck_steal_fd(fd);
 	return 0;
-}
-
-int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
-		     int *image_fd, struct ck_err *err)
-{
-	struct ck_opts own = { 0 };
-	int ret = copy_opts(&own, opts, err);
-
-	if (!ret)
-		ret = describe(root, &own, image_fd, err);
-	ck_opts_free(&own);
-	return ret;
 }

@@ -6,6 +6,8 @@
 #include "mount-helpers/layout_show.h"
 #include "mount-helpers/text.h"
 
+#include "fs/opts.h"
+
 #include "core/base/auto.h"
 #include "core/catalog/dump.h"
 
@@ -54,6 +56,26 @@ static bool print_json(const struct ck_image *img)
 	return ok;
 }
 
+/* As if -o layout=FILE had been given. */
+static int read_layout(const char *file, struct ck_opts *opts)
+{
+	ck_auto_str struct ck_str text = { 0 };
+	struct ck_err err;
+	size_t len, n = 0;
+
+	ck_str_fmt(&text, "layout=%s", file);
+	if (text.failed)
+		return cmd_fail(&cmd_layout, CMD_SYSTEM, "no memory");
+	if (fs_opts_parse(opts, FS_OPTS_OPEN, text.v, &err))
+		return cmd_err(&cmd_layout, &err);
+	while (ck_opts_nth(opts, "layout", n + 1))
+		n++;
+	if (!ck_opts_bytes(opts, "layout", n, &len))
+		return cmd_fail(&cmd_layout, CMD_BAD_CKPT, "%s: no such file",
+				file);
+	return CMD_OK;
+}
+
 static int check(const char *file, const char *path, struct ck_opts *opts)
 {
 	const struct ck_image *img;
@@ -61,9 +83,10 @@ static int check(const char *file, const char *path, struct ck_opts *opts)
 	struct found f = { 0 };
 	struct ck_err err;
 	bool ok, json = ck_opts_get(opts, "json");
+	int ret = read_layout(file, opts);
 
-	if (ck_opts_add(opts, "layout", file))
-		return cmd_fail(&cmd_layout, CMD_SYSTEM, "no memory");
+	if (ret)
+		return ret;
 	if (cmd_open(&ck, path, opts, &err))
 		return cmd_err(&cmd_layout, &err);
 	img = ck_ckpt_image(ck);

@@ -291,8 +291,7 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 	struct ck_err err;
 	int ret;
 
-	if (ck_ckpt_read_opts(opts, &err) ||
-	    ck_root_open(&j.root, src, opts, &err))
+	if (ck_root_open(&j.root, src, opts, &err))
 		return cmd_err(&cmd_mount, &err);
 	ret = mount_root(&j);
 	ck_root_close(&j.root);

@@ -164,6 +164,12 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 	if (name && strcmp(name, "auto")) {
 		const struct ck_format *fmt = by_name(name);
 
+		if (strcmp(name, "layout") != 0 &&
+		    ck_opts_get(dir->opts, "layout"))
+			return ck_fail(err, EINVAL,
+				       "-o format=%s and -o layout=: a layout "
+				       "is a format of its own",
+				       name);
 		return fmt ? load(fmt, dir, fd, NULL, NULL, err) :
 			     fail_name(name, err);
 	}

@@ -10,7 +10,6 @@
 #include "core/base/check.h"
 #include "core/format/format.h"
 #include "core/format/layout_load.h"
-#include "core/format/layout_opt.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -73,7 +72,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	int ret;
 
 	(void)err;
-	if (ck_opts_get(dir->opts, CK_LAYOUT_OPT_TEXT))
+	if (ck_opts_get(dir->opts, "layout"))
 		return CK_MATCH_USER;
 	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
 		return CK_MATCH_NONE;
@@ -83,27 +82,37 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	return CK_MATCH_USER;
 }
 
+/* The last file that -o layout= names, read when it was given; or NULL. */
+static const char *given(const struct ck_dir *dir, size_t *len)
+{
+	const char *bytes = NULL;
+	size_t n = 0;
+
+	while (ck_opts_nth(dir->opts, "layout", n))
+		bytes = ck_opts_bytes(dir->opts, "layout", n++, len);
+	return bytes;
+}
+
 static int parse(struct ck_lay_load *ld, struct ck_err *err)
 {
-	const char *text = ck_opts_get(ld->dir->opts, CK_LAYOUT_OPT_TEXT);
-	ck_auto_free char *bytes = NULL;
-	size_t len;
+	const char *name = ck_opts_get(ld->dir->opts, "layout");
+	ck_auto_free char *own = NULL;
+	size_t len = 0;
+	const char *bytes = given(ld->dir, &len);
 	int ret;
 
-	if (text)
-		return ck_lay_doc_parse(&ld->doc,
-					ck_opts_get(ld->dir->opts, "layout") ?:
-						CK_LAY_FILE,
-					text, strlen(text), err);
-	if (ld->dir->only && !strcmp(ld->dir->only, CK_LAY_FILE))
+	if (!name && ld->dir->only)
 		return ck_fail(err, EINVAL,
 			       "%s: is a layout: give the directory that it "
 			       "lies in, or that and -o layout=FILE",
 			       ld->dir->path);
-	ret = ck_dir_slurp(ld->dir, CK_LAY_FILE, CK_LAY_MAX_BYTES, &bytes, &len,
-			   err);
-	return ret ? ret :
-		     ck_lay_doc_parse(&ld->doc, CK_LAY_FILE, bytes, len, err);
+	if (!name)
+		name = CK_LAY_FILE;
+	if (bytes)
+		return ck_lay_doc_parse(&ld->doc, name, bytes, len, err);
+	/* no file outside: the name may mean something in the checkpoint */
+	ret = ck_dir_slurp(ld->dir, name, CK_LAY_MAX_BYTES, &own, &len, err);
+	return ret ? ret : ck_lay_doc_parse(&ld->doc, name, own, len, err);
 }
 
 static int load_all(struct ck_lay_load *ld, struct ck_err *err)

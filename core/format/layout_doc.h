@@ -18,7 +18,7 @@
 
 #define CK_LAY_FILE "unshard-layout.json"
 #define CK_LAY_VERSION 1
-#define CK_LAY_MAX_BYTES (UINT64_C(256) << 20)
+#define CK_LAY_MAX_BYTES (UINT64_C(64) << 20)
 #define CK_LAY_MAX_RANKS (UINT64_C(1) << 20)
 
 enum ck_lay_kind { CK_LAY_RAW, CK_LAY_SAFETENSORS, CK_LAY_TORCH };
