@@ -107,8 +107,7 @@ static void put_order(struct layout_show *s, const struct piece *p)
 	unsigned rank = p->t->grid_rank;
 
 	if (p->l->flags & CK_LAYOUT_FLAT)
-		ck_str_fmt(&s->out,
-			   ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
+		ck_str_fmt(&s->out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
 			   corner[rank], corner[rank + 1]);
 	if (p->stride && !is_dense(p, len, rank)) {
 		ck_str_puts(&s->out, ", \"stride\": [");
@@ -138,8 +137,7 @@ static void put_piece(struct layout_show *s, const struct piece *p,
 	ck_str_json_u64(&s->out, s->img->dims + p->l->len, rank);
 	put_order(s, p);
 	if (p->src->kind == CK_SRC_CODEC)
-		ck_str_fmt(&s->out,
-			   ", \"zstd\": [%" PRIu64 ", %" PRIu64 "]",
+		ck_str_fmt(&s->out, ", \"zstd\": [%" PRIu64 ", %" PRIu64 "]",
 			   p->src->off, p->src->len);
 	ck_str_puts(&s->out, "}");
 }

@@ -196,8 +196,8 @@ static int parse_items(const struct ck_lay_in *in, const json_t *j,
 static int check_raw(const struct ck_lay_in *in, const json_t *j,
 		     const struct ck_lay_files *f)
 {
-	bool about_bytes = json_object_get(j, "offset") ||
-			   json_object_get(j, "dtype");
+	bool about_bytes =
+		json_object_get(j, "offset") || json_object_get(j, "dtype");
 
 	if (f->kind != CK_LAY_RAW && (about_bytes || f->nr_items))
 		return ck_lay_bad(in, "\"items\", \"offset\" and \"dtype\" are "
@@ -239,8 +239,8 @@ static int check_path(const struct ck_lay_in *in, struct ck_lay_files *f)
 
 static int parse_files(const struct ck_lay_in *in, const json_t *j)
 {
-	static const char *const names[] = { "path",   "kind",	"at",
-					     "items",  "offset", "dtype",
+	static const char *const names[] = { "path",	"kind",	  "at",
+					     "items",	"offset", "dtype",
 					     "comment", NULL };
 	struct ck_lay_files f = { 0 }, *room;
 	bool given = false;
@@ -308,9 +308,10 @@ static int check_version(const struct ck_lay_in *in, const json_t *j)
 /* "write" is for saving, which is not this reader's business. */
 static int parse_root(const struct ck_lay_in *in, const json_t *j)
 {
-	static const char *const names[] = { "unshard_layout", "mesh", "files",
-					     "tensors",	       "write",
-					     "comment",	       "$schema", NULL };
+	static const char *const names[] = { "unshard_layout", "mesh",
+					     "files",	       "tensors",
+					     "write",	       "comment",
+					     "$schema",	       NULL };
 	struct ck_lay_in mesh = ck_lay_below(in, "mesh", 0);
 	struct ck_lay_in files = ck_lay_below(in, "files", 0);
 	struct ck_lay_in tensors = ck_lay_below(in, "tensors", 0);

@@ -172,8 +172,8 @@ static int look_up(struct ck_lay_load *ld, uint32_t number,
 	const char *slash = strrchr(like.path, '/');
 	struct pattern p = { .text = like.path,
 			     .base = slash ? slash + 1 : like.path };
-	ck_auto_free char *dir = strndup(
-		like.path, slash ? (size_t)(slash - like.path) : 0);
+	ck_auto_free char *dir =
+		strndup(like.path, slash ? (size_t)(slash - like.path) : 0);
 	size_t found = 0;
 	int ret = 0;
 

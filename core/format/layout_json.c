@@ -50,7 +50,8 @@ int ck_lay_expected(const struct ck_lay_in *in, const json_t *j,
 		return ck_lay_bad(in, "expected %s, found \"%.80s\"", what,
 				  json_string_value(j));
 	case JSON_INTEGER:
-		return ck_lay_bad(in, "expected %s, found %" JSON_INTEGER_FORMAT,
+		return ck_lay_bad(in,
+				  "expected %s, found %" JSON_INTEGER_FORMAT,
 				  what, json_integer_value(j));
 	case JSON_REAL:
 		return ck_lay_bad(in, "expected %s, found %g", what,
@@ -166,8 +167,8 @@ int ck_lay_dtype(const struct ck_lay_in *in, const json_t *j, const char *key,
 		*out = (uint8_t)ck_dtype_by_name(json_string_value(v),
 						 json_string_length(v));
 	if (!json_is_string(v) || !*out || !ck_dtype_info(*out)->size)
-		return ck_lay_expected(
-			&at, v, "an element type such as \"bfloat16\"");
+		return ck_lay_expected(&at, v,
+				       "an element type such as \"bfloat16\"");
 	return 0;
 }
 
@@ -209,8 +210,7 @@ int ck_lay_kind(const struct ck_lay_in *in, const json_t *j, const char *key,
 		*out = (enum ck_lay_kind)i;
 		return 0;
 	}
-	return ck_lay_expected(&at, v,
-			       "\"raw\", \"safetensors\" or \"torch\"");
+	return ck_lay_expected(&at, v, "\"raw\", \"safetensors\" or \"torch\"");
 }
 
 int ck_lay_at(const struct ck_lay_in *in, const json_t *j, const char *key,

@@ -197,8 +197,7 @@ static int unused(struct ck_lay_load *ld, uint32_t rule, struct ck_err *err)
 		return ck_builder_problem(ld->b, &at, err,
 					  "tensors[%u]: \"%s\" matches nothing",
 					  rule, r->pattern);
-	if (r->boxed &&
-	    (!r->nr_boxes || ld->doc.boxes.v[r->first_box].file))
+	if (r->boxed && (!r->nr_boxes || ld->doc.boxes.v[r->first_box].file))
 		return 0; /* it has no elements; or said of each box */
 	at.severity = CK_ERROR;
 	at.tensor = r->pattern;

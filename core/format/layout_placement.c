@@ -83,13 +83,15 @@ static int check_order(const struct ck_lay_in *in, const struct ck_lay_step *s,
 			&in->doc->steps.v[r->first_step + i];
 
 		if (o->flat && !s->flat)
-			return ck_lay_bad(in, "shards a dimension after %s "
-					      "cut the flat order",
+			return ck_lay_bad(in,
+					  "shards a dimension after %s "
+					  "cut the flat order",
 					  o->axis_name);
 		if (s->padded && o->flat == s->flat &&
 		    (s->flat || o->dim == s->dim))
-			return ck_lay_bad(in, "\"padded\" belongs to %s, which "
-					      "cuts the same first",
+			return ck_lay_bad(in,
+					  "\"padded\" belongs to %s, which "
+					  "cuts the same first",
 					  o->axis_name);
 	}
 	return 0;
@@ -266,9 +268,10 @@ static int parse_transform(const struct ck_lay_in *in, const json_t *j,
 static int check_source(const struct ck_lay_in *in, const json_t *j,
 			const struct ck_lay_box *b, bool kind_given)
 {
-	static const char *const raw[] = { "offset", "stride",	     "stored",
-					   "zstd",   "stored_dtype", "transform",
-					   NULL };
+	static const char *const raw[] = {
+		"offset",	"stride",    "stored", "zstd",
+		"stored_dtype", "transform", NULL
+	};
 	bool is_raw = b->file && b->kind == CK_LAY_RAW;
 
 	if (b->file && json_object_get(j, "at"))
@@ -329,9 +332,10 @@ static int parse_box(const struct ck_lay_in *in, const json_t *j,
 		     struct ck_lay_box *b, const struct ck_lay_rule *r)
 {
 	static const char *const names[] = {
-		"file", "kind", "key",    "skip",   "at",           "offset",
-		"start", "size", "stored", "stride", "stored_dtype", "transform",
-		"flat", "zstd", "comment", NULL
+		"file",	  "kind",   "key",	    "skip",
+		"at",	  "offset", "start",	    "size",
+		"stored", "stride", "stored_dtype", "transform",
+		"flat",	  "zstd",   "comment",	    NULL
 	};
 	bool kind = false;
 	int ret = ck_lay_object(in, j, names);

@@ -140,8 +140,8 @@ static void place_box(const struct whole *w, const struct ck_lay_box *b,
 		      struct ck_lay_place *out)
 {
 	const uint64_t *dims = w->ld->doc.dims.v;
-	const uint64_t *full = dims +
-			       (b->stored.given ? b->stored : b->size).first;
+	const uint64_t *full =
+		dims + (b->stored.given ? b->stored : b->size).first;
 
 	for (unsigned d = 0; d < b->size.rank; d++) {
 		out->start[d] = dims[b->start.first + d];
@@ -175,8 +175,7 @@ static int place_by_box(struct whole *w, const struct ck_lay_piece *p,
 static int place_by_steps(struct whole *w, const struct ck_lay_piece *p,
 			  struct ck_lay_place *out, struct ck_err *why)
 {
-	const struct ck_lay_step *steps =
-		w->ld->doc.steps.v + w->r->first_step;
+	const struct ck_lay_step *steps = w->ld->doc.steps.v + w->r->first_step;
 	const uint64_t *at = w->ld->dims.v + p->at;
 
 	for (size_t i = 0; i < w->r->nr_steps; i++)

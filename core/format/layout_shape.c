@@ -141,12 +141,10 @@ static int from_boxes(const struct ck_lay_load *ld, const struct ck_lay_rule *r,
 	*rank = ld->doc.boxes.v[r->first_box].size.rank;
 	memset(shape, 0, *rank * sizeof(*shape));
 	for (size_t i = 0; i < r->nr_boxes; i++) {
-		const struct ck_lay_box *b =
-			&ld->doc.boxes.v[r->first_box + i];
+		const struct ck_lay_box *b = &ld->doc.boxes.v[r->first_box + i];
 
 		if (b->size.rank != *rank)
-			return ck_fail(why, EINVAL,
-				       "its boxes differ in rank");
+			return ck_fail(why, EINVAL, "its boxes differ in rank");
 		for (unsigned d = 0; d < *rank; d++) {
 			uint64_t end;
 

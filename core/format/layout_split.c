@@ -21,11 +21,11 @@ static int part_given(const struct ck_lay_split *s, uint64_t extent, uint64_t i,
 		if (!ck_add_ok(sum, s->given[k], &sum))
 			return ck_fail(err, EINVAL, "sizes are too large");
 	}
-	return sum == extent ? 0 :
-			       ck_fail(err, EINVAL,
-				       "sizes make %" PRIu64
-				       ", there are %" PRIu64,
-				       sum, extent);
+	return sum == extent ?
+		       0 :
+		       ck_fail(err, EINVAL,
+			       "sizes make %" PRIu64 ", there are %" PRIu64,
+			       sum, extent);
 }
 
 int ck_lay_part(const struct ck_lay_split *s, uint64_t extent, uint64_t i,
@@ -37,8 +37,7 @@ int ck_lay_part(const struct ck_lay_split *s, uint64_t extent, uint64_t i,
 	case CK_LAY_EVEN:
 		if (more)
 			return ck_fail(err, EINVAL,
-				       "%" PRIu64
-				       " do not make %" PRIu64
+				       "%" PRIu64 " do not make %" PRIu64
 				       " even parts (ceil, balanced or a list "
 				       "of sizes cut unevenly)",
 				       extent, s->nr);
@@ -69,8 +68,8 @@ static int cut_flat(const struct ck_lay_step *s, uint64_t i,
 
 	if (extent < out->stored)
 		return ck_fail(err, EINVAL,
-			       "padded to %" PRIu64
-			       ", but there are %" PRIu64 " elements",
+			       "padded to %" PRIu64 ", but there are %" PRIu64
+			       " elements",
 			       extent, out->stored);
 	ret = ck_lay_part(&s->split, extent, i, &start, &len, err);
 	if (ret)

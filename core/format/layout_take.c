@@ -20,8 +20,7 @@
 static bool names_files(const struct ck_lay_load *ld,
 			const struct ck_lay_rule *r)
 {
-	return r->boxed &&
-	       (!r->nr_boxes || ld->doc.boxes.v[r->first_box].file);
+	return r->boxed && (!r->nr_boxes || ld->doc.boxes.v[r->first_box].file);
 }
 
 static int index_exact(struct ck_lay_load *ld, uint32_t rule,
@@ -173,7 +172,8 @@ static int add_piece(struct ck_lay_load *ld, uint32_t inst,
 	    memcmp(f->key.s, t->name.s, f->key.len) != 0)
 		failed |= (p.key = ck_lay_keep(ld, f->key.s, f->key.len)) ==
 			  CK_NONE;
-	if (failed || number >= CK_MAX_CHUNKS || !ck_vec_reserve(&ld->pieces, 1))
+	if (failed || number >= CK_MAX_CHUNKS ||
+	    !ck_vec_reserve(&ld->pieces, 1))
 		return ck_lay_no_mem(ld, err);
 	ld->pieces.v[ld->pieces.nr++] = p;
 	if (t->nr++)
@@ -338,8 +338,8 @@ static int find_rule(struct ck_lay_load *ld, const struct ck_lay_found *f,
 		     struct hit *hit, struct ck_err *err)
 {
 	uint32_t number = ck_strmap_get(&ld->exact, f->key.s, f->key.len);
-	uint32_t best = number == CK_STRMAP_NONE ? CK_NONE :
-						   ld->exact_rule.v[number];
+	uint32_t best =
+		number == CK_STRMAP_NONE ? CK_NONE : ld->exact_rule.v[number];
 	bool match = false;
 
 	ld->scratch.len = 0;
@@ -370,11 +370,12 @@ static int unmatched(struct ck_lay_load *ld, uint32_t inst,
 		.file = ld->insts.v[inst].path,
 	};
 
-	return ck_builder_problem(ld->b, &at, err,
-				  "%.*s: no member of \"tensors\" matches it "
-				  "({\"name\": ..., \"ignore\": true} leaves it "
-				  "out)",
-				  (int)CK_MIN(f->key.len, 300), f->key.s);
+	return ck_builder_problem(
+		ld->b, &at, err,
+		"%.*s: no member of \"tensors\" matches it "
+		"({\"name\": ..., \"ignore\": true} leaves it "
+		"out)",
+		(int)CK_MIN(f->key.len, 300), f->key.s);
 }
 
 /* Coordinates that the key tells; returns 1 where it cannot be. */
@@ -437,9 +438,9 @@ int ck_lay_take(struct ck_lay_load *ld, uint32_t inst,
 		const struct ck_lay_found *f, struct ck_err *err)
 {
 	const struct ck_lay_inst *i = &ld->insts.v[inst];
-	struct hit hit = { .v = { .mesh = &ld->doc.mesh,
-				  .rank = i->rank,
-				  .key = f->key } };
+	struct hit hit = {
+		.v = { .mesh = &ld->doc.mesh, .rank = i->rank, .key = f->key }
+	};
 	bool any;
 	int ret = claimed(ld, inst, f, &any, err);
 

@@ -158,8 +158,9 @@ static int add_coord(const struct ck_lay_in *in, const char *name,
 		c.text = json_string_value(v);
 		ret = ck_lay_check_text(in, c.text, caps, false, NULL);
 	} else if (!ck_json_u64(v, &c.n)) {
-		return ck_lay_expected(in, v, "a number, or a text such as "
-					      "\"{$1}\"");
+		return ck_lay_expected(in, v,
+				       "a number, or a text such as "
+				       "\"{$1}\"");
 	} else if (c.n >= mesh->axis[c.axis].size) {
 		return ck_lay_expected(in, v, "a number below the axis's size");
 	}
@@ -199,9 +200,9 @@ static int parse_coords(const struct ck_lay_in *in, const json_t *j,
 static int check_ignored(const struct ck_lay_in *in, const json_t *j,
 			 const struct ck_lay_rule *r)
 {
-	static const char *const moot[] = { "dtype", "shape", "view",
+	static const char *const moot[] = { "dtype",	 "shape", "view",
 					    "placement", "boxes", "at",
-					    "tree", NULL };
+					    "tree",	 NULL };
 
 	for (const char *const *m = moot; r->ignore && *m; m++)
 		if (json_object_get(j, *m))
@@ -263,11 +264,11 @@ static int parse_parts(const struct ck_lay_in *in, const json_t *j,
 static int parse_rule(const struct ck_lay_in *in, const json_t *j,
 		      struct ck_lay_rule *r)
 {
-	static const char *const names[] = {
-		"name",	 "glob", "regex",     "key",   "at",
-		"dtype", "shape", "view", "placement", "boxes",
-		"ignore", "tree",  "comment",   NULL
-	};
+	static const char *const names[] = { "name",	"glob",	  "regex",
+					     "key",	"at",	  "dtype",
+					     "shape",	"view",	  "placement",
+					     "boxes",	"ignore", "tree",
+					     "comment", NULL };
 	int ret = ck_lay_object(in, j, names);
 
 	if (!ret)
