@@ -213,8 +213,10 @@ static int bad_shape(const struct whole *w, const struct ck_lay_piece *p,
 
 	dims_text(&a, want, rank);
 	dims_text(&b, w->ld->dims.v + p->shape, p->rank);
+	if (a.failed || b.failed)
+		return ck_fail(why, ENOMEM, "no memory");
 	return ck_fail(why, EINVAL, "%s: expected shape %s, found %s",
-		       key_of(w, p), a.failed ? "" : a.v, b.failed ? "" : b.v);
+		       key_of(w, p), a.v, b.v);
 }
 
 /*
@@ -261,10 +263,14 @@ static int check_size(const struct whole *w, const struct ck_lay_piece *p,
 	const struct ck_lay_inst *i = &w->ld->insts.v[p->inst];
 	ck_auto_source struct ck_source *s = NULL;
 	uint64_t bytes;
+	int ret;
 
-	if (!p->whole || i->missing ||
-	    ck_dir_open(w->ld->dir, i->path, &s, NULL) ||
-	    !ck_mul_ok(f->elements, ck_dtype_info(w->dtype)->size, &bytes) ||
+	if (!p->whole || i->missing)
+		return 0;
+	ret = ck_dir_open(w->ld->dir, i->path, &s, why);
+	if (ret)
+		return ret;
+	if (!ck_mul_ok(f->elements, ck_dtype_info(w->dtype)->size, &bytes) ||
 	    !ck_add_ok(bytes, p->off, &bytes) ||
 	    (uint64_t)s->st.st_size == bytes)
 		return 0;
@@ -408,6 +414,8 @@ static int check_all(struct whole *w, struct ck_err *err)
 		if (ret == -EINVAL)
 			ret = ck_lay_wrong(ld, w->t, ld->pieces.v[i].inst, err,
 					   "%s", why.msg);
+		else if (ret)
+			ret = ck_fail(err, -ret, "%s", why.msg);
 	}
 	return ret;
 }

@@ -300,20 +300,32 @@ static int try_template(struct ck_lay_load *ld, const struct ck_lay_rule *r,
 	return 0;
 }
 
-static bool try_regex(const struct ck_lay_rule *r, const char *key, size_t len,
-		      struct ck_lay_vars *v)
+/* 1: it matches; -ENOMEM */
+static int try_regex(const struct ck_lay_rule *r, const char *key, size_t len,
+		     struct ck_lay_vars *v)
 {
 	regmatch_t m[CK_LAY_CAPTURES];
+	int ret = regexec(&r->re, key, CK_LAY_CAPTURES, m, 0);
 
-	if (regexec(&r->re, key, CK_LAY_CAPTURES, m, 0) || m[0].rm_so ||
-	    (size_t)m[0].rm_eo != len)
-		return false;
+	if (ret)
+		return ret == REG_NOMATCH ? 0 : -ENOMEM;
+	if (m[0].rm_so || (size_t)m[0].rm_eo != len)
+		return 0;
 	v->nr_cap = (unsigned)r->re.re_nsub + 1;
 	for (unsigned i = 0; i < v->nr_cap; i++) {
 		v->cap[i].s = m[i].rm_so < 0 ? "" : key + m[i].rm_so;
 		v->cap[i].len = (size_t)(m[i].rm_eo - m[i].rm_so);
 	}
-	return true;
+	return 1;
+}
+
+static int try_glob(const struct ck_lay_rule *r, const char *key)
+{
+	int ret = fnmatch(r->pattern, key, 0);
+
+	if (ret && ret != FNM_NOMATCH)
+		return -ENOMEM;
+	return !ret;
 }
 
 static int try_rule(struct ck_lay_load *ld, const struct ck_lay_rule *r,
@@ -321,17 +333,17 @@ static int try_rule(struct ck_lay_load *ld, const struct ck_lay_rule *r,
 		    struct ck_err *err)
 {
 	const char *key = ld->scratch.v;
-	bool nul = memchr(f->key.s, 0, f->key.len);
+	int ret;
 
 	*match = false;
 	if (r->match == CK_LAY_EXACT)
 		return try_template(ld, r, f, hit, match, err);
-	if (nul)
+	if (memchr(f->key.s, 0, f->key.len))
 		return 0;
-	*match = r->match == CK_LAY_GLOB ?
-			 !fnmatch(r->pattern, key, 0) :
-			 try_regex(r, key, f->key.len, &hit->v);
-	return 0;
+	ret = r->match == CK_LAY_GLOB ? try_glob(r, key) :
+					try_regex(r, key, f->key.len, &hit->v);
+	*match = ret > 0;
+	return ret < 0 ? ck_lay_no_mem(ld, err) : 0;
 }
 
 static int find_rule(struct ck_lay_load *ld, const struct ck_lay_found *f,
@@ -391,9 +403,13 @@ static int take_coords(struct ck_lay_load *ld, uint32_t inst,
 		ck_auto_str struct ck_str text = { 0 };
 		struct ck_err why = { .msg = "it is out of range" };
 		uint64_t n = c->n;
-		bool bad = c->text &&
-			   ck_lay_expand(c->text, &hit->v, &text, NULL, &why);
+		int ret = c->text ? ck_lay_expand(c->text, &hit->v, &text, NULL,
+						  &why) :
+				    0;
+		bool bad = ret;
 
+		if (ret == -ENOMEM)
+			return ck_lay_no_mem(ld, err);
 		if (c->text && !bad)
 			n = strtoull(text.v, NULL, 10);
 		bad |= n >= ld->doc.mesh.axis[c->axis].size;
@@ -420,13 +436,17 @@ static int name_and_give(struct ck_lay_load *ld, uint32_t inst,
 	const struct ck_lay_rule *r = &ld->doc.rules.v[hit->rule];
 	ck_auto_str struct ck_str name = { 0 };
 	struct ck_err why;
+	int ret;
 
 	if (r->match == CK_LAY_EXACT)
 		return give(ld, inst, f, hit, r->pattern, strlen(r->pattern),
 			    err);
 	if (!r->name)
 		return give(ld, inst, f, hit, f->key.s, f->key.len, err);
-	if (ck_lay_expand(r->name, &hit->v, &name, NULL, &why))
+	ret = ck_lay_expand(r->name, &hit->v, &name, NULL, &why);
+	if (ret == -ENOMEM)
+		return ck_lay_no_mem(ld, err);
+	if (ret)
 		return ck_lay_say(ld, ld->insts.v[inst].path, err,
 				  "%.*s: tensors[%u].name: %s",
 				  (int)CK_MIN(f->key.len, 300), f->key.s,
