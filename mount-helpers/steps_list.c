@@ -113,12 +113,12 @@ static void put_line(const struct listing *l, size_t i, struct ck_str *out)
 
 	ck_str_fmt(out, "%-10s  %7" PRIu32 "  %15" PRIu64 "  ",
 		   state_text[line->state], line->tensors, line->bytes);
-	text_bytes(out, s->name, strlen(s->name));
+	ck_str_plain(out, s->name, strlen(s->name));
 	if (s == l->latest)
 		ck_str_puts(out, "  (latest)");
 	if (line->why) {
 		ck_str_puts(out, "  ");
-		text_bytes(out, line->why, strlen(line->why));
+		ck_str_plain(out, line->why, strlen(line->why));
 	}
 	ck_str_puts(out, "\n");
 }

@@ -233,7 +233,7 @@ void summary_model(const struct ck_image *img, const struct ck_opts *opts,
 	ck_str_fmt(
 		out,
 		"hf        %" PRIu32 " tensors, taken off their names: ", n.nr);
-	text_bytes(out, n.rule.v, n.rule.len);
+	ck_str_plain(out, n.rule.v, n.rule.len);
 	ck_str_puts(out, "\n");
 	put_clashes(img, &n, out);
 	ck_model_names_free(&n);
