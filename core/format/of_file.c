@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/format/of_file_priv.h"
 #include "core/format/of_thin.h"
+#include "core/format/torch_save.h"
 #include "core/geom/image.h"
 
 #include <errno.h>
@@ -42,7 +43,9 @@ static int is_single(const struct ck_dir *dir, const char *path,
 		return no_or_no_memory(ret, err);
 	len = (size_t)CK_MIN(s->st.st_size, (off_t)sizeof(head));
 	ret = ck_source_read(s, head, len, 0, NULL);
-	if (ret || head[0] != 0x80 || head[1] < 2 || head[1] > 5)
+	/* torch's old form speaks of its protocol_version too */
+	if (ret || head[0] != 0x80 || head[1] < 2 || head[1] > 5 ||
+	    ck_torch_save_magic(head, len))
 		return no_or_no_memory(ret, err);
 	return memmem(head, len, "oneflow", 7) ||
 	       memmem(head, CK_MIN(len, (size_t)64), "protocol_version", 16);
