@@ -94,6 +94,41 @@ static void drop_trainer_state(struct pick *p)
 	p->nr = kept;
 }
 
+static bool lies_below(const struct ck_image *img, uint32_t t, const char *key)
+{
+	struct ck_nest_part part = ck_nest_part(img, t, 0);
+
+	return img->tensors[t].path != CK_NONE && part.key &&
+	       ck_nest_depth(img, t) == 2 && strlen(key) == part.len &&
+	       !memcmp(part.key, key, part.len);
+}
+
+/*
+ * DeepSpeed keeps two copies of the weights: -o weights= says which, or the
+ * one that is there.  False: it is no such checkpoint.
+ */
+static bool take_copy(struct pick *p, const struct ck_opts *opts)
+{
+	const char *want = ck_opts_get(opts, "weights");
+	uint32_t kept = 0, modules = 0;
+	size_t len;
+	const char *format = ck_image_str(p->img, p->img->format, &len);
+
+	if (len != 9 || memcmp(format, "deepspeed", 9) != 0)
+		return false;
+	for (uint32_t i = 0; i < p->nr; i++)
+		modules += lies_below(p->img, p->held[i], "module");
+	if (!want)
+		want = modules ? "module" : "fp32";
+	for (uint32_t i = 0; i < p->nr; i++)
+		if (lies_below(p->img, p->held[i], want))
+			p->held[kept++] = p->held[i];
+	p->nr = kept;
+	p->level = 1;
+	ck_str_fmt(&p->taken, "%s.", want);
+	return true;
+}
+
 /* Whether all that is left lies below one key that wraps models. */
 static bool take_wrapper(struct pick *p)
 {
@@ -268,14 +303,17 @@ static int write_names(struct ck_model_names *n, struct pick *p, bool plain,
 }
 
 static int name_all(struct ck_model_names *n, struct pick *p,
-		    const char *prefix)
+		    const struct ck_opts *opts)
 {
+	const char *prefix = ck_opts_get(opts, "strip-prefix");
 	bool cut = false;
 	int ret;
 
-	drop_trainer_state(p);
-	while (!prefix && take_wrapper(p))
+	if (!take_copy(p, opts)) {
 		drop_trainer_state(p);
+		while (!prefix && take_wrapper(p))
+			drop_trainer_state(p);
+	}
 	ret = write_names(n, p, prefix != NULL, &cut);
 	if (ret)
 		return ret;
@@ -312,7 +350,7 @@ int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
 	for (uint32_t i = 0; p.held && i < nr; i++)
 		p.held[i] = first + i;
 	if (out->v && p.held)
-		ret = name_all(out, &p, ck_opts_get(opts, "strip-prefix"));
+		ret = name_all(out, &p, opts);
 	free(p.held);
 	ck_str_free(&p.taken);
 	if (ret) {
