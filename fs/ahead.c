@@ -27,6 +27,7 @@ struct fs_stream {
 	const struct ck_view *v;
 	uint32_t nr;
 	struct fs_stream *next; /* in the queue */
+	struct fs_stream *after, **at; /* among all that are open */
 	enum state state;
 	uint64_t expect; /* where the last request ended */
 	uint64_t off;
@@ -38,7 +39,7 @@ struct fs_stream {
 struct fs_ahead {
 	pthread_mutex_t lock;
 	pthread_cond_t work, filled;
-	struct fs_stream *first, **last;
+	struct fs_stream *first, **last, *open;
 	pthread_t thread;
 	bool end;
 };
@@ -124,6 +125,8 @@ void fs_ahead_free(struct fs_ahead *a)
 	pthread_cond_signal(&a->work);
 	pthread_mutex_unlock(&a->lock);
 	pthread_join(a->thread, NULL);
+	while (a->open) /* a lost mount closes no files */
+		fs_stream_close(a->open);
 	pthread_mutex_destroy(&a->lock);
 	pthread_cond_destroy(&a->work);
 	pthread_cond_destroy(&a->filled);
@@ -140,6 +143,13 @@ struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
 		s->v = v;
 		s->nr = nr;
 		s->expect = UINT64_MAX;
+		pthread_mutex_lock(&a->lock);
+		s->at = &a->open;
+		s->after = a->open;
+		if (s->after)
+			s->after->at = &s->after;
+		a->open = s;
+		pthread_mutex_unlock(&a->lock);
 	}
 	return s;
 }
@@ -153,6 +163,9 @@ void fs_stream_close(struct fs_stream *s)
 		unqueue(s->a, s);
 	while (s->state == FILLING)
 		pthread_cond_wait(&s->a->filled, &s->a->lock);
+	*s->at = s->after;
+	if (s->after)
+		s->after->at = s->at;
 	pthread_mutex_unlock(&s->a->lock);
 	fs_buf_put(s->buf);
 	free(s);
