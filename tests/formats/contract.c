@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define TOP "tests/formats"
-#define MAX_CASES 256
+#define MAX_CASES 1024
 #define FLIPS 150
 #define CUTS 120
 
