@@ -19,4 +19,14 @@ CK_LE_GET(32)
 CK_LE_GET(64)
 #undef CK_LE_GET
 
+#define CK_LE_PUT(bits)                                                  \
+	static inline void ck_le##bits##_put(void *at, uint##bits##_t v) \
+	{                                                                \
+		v = htole##bits(v);                                      \
+		memcpy(at, &v, sizeof(v));                               \
+	}
+CK_LE_PUT(32)
+CK_LE_PUT(64)
+#undef CK_LE_PUT
+
 #endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hash.c - digests of blocks, by threads that share out stretches of files
+ *
+ * A stretch is some blocks of one file.  Who takes one opens the file, asks
+ * the kernel to read ahead of it, and hashes each block as it passes through
+ * a buffer that stays in the processor's cache.
+ */
+#include "core/publish/hash.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/publish/manifest_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sched.h>
+#include <time.h>
+#include <xxhash.h>
+
+#define STRETCH (UINT64_C(32) << 20) /* bytes */
+#define BUFFER ((size_t)256 << 10)
+#define AHEAD (UINT64_C(8) << 20) /* asked for before it is read */
+#define MAX_JOBS 64
+
+struct run {
+	const struct ck_hash_in *in;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	size_t file; /* next stretch: of this file, from this block on */
+	uint64_t block;
+	unsigned left; /* threads that are still at it */
+	_Atomic uint64_t bytes;
+	_Atomic int stop; /* -errno */
+};
+
+struct stretch {
+	size_t file;
+	uint64_t first, end; /* blocks */
+};
+
+static uint64_t blocks_of(const struct run *r, size_t i)
+{
+	return ck_mf_nr_blocks(r->in->file[i].size, r->in->shift);
+}
+
+static bool wanted(const struct run *r, size_t i, uint64_t k)
+{
+	return !r->in->want || r->in->want(r->in->ctx, i, k);
+}
+
+/* With the lock held: to the next block that is wanted; false: no more. */
+static bool seek(struct run *r)
+{
+	for (; r->file < r->in->nr; r->file++, r->block = 0)
+		for (; r->block < blocks_of(r, r->file); r->block++)
+			if (wanted(r, r->file, r->block))
+				return true;
+	return false;
+}
+
+static bool take(struct run *r, struct stretch *s)
+{
+	uint64_t most = CK_MAX(STRETCH >> r->in->shift, 1);
+	bool some;
+
+	pthread_mutex_lock(&r->lock);
+	some = !r->stop && seek(r);
+	if (some) {
+		uint64_t end = CK_MIN(blocks_of(r, r->file), r->block + most);
+
+		*s = (struct stretch){ r->file, r->block, r->block + 1 };
+		while (s->end < end && wanted(r, r->file, s->end))
+			s->end++;
+		r->block = s->end;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return some;
+}
+
+struct hasher {
+	struct run *run;
+	XXH3_state_t *state;
+	unsigned char *buf;
+	int fd; /* of the file last opened, or -1 */
+	size_t file;
+	uint64_t ahead; /* how far the kernel was asked to read */
+};
+
+static int hash_block(struct hasher *h, const struct stretch *s, uint64_t k,
+		      uint64_t *digest, struct ck_err *err)
+{
+	const struct ck_hash_in *in = h->run->in;
+	const struct ck_hash_file *f = &in->file[s->file];
+	uint64_t at = k << in->shift;
+	uint64_t end = CK_MIN((k + 1) << in->shift, f->size);
+
+	XXH3_64bits_reset(h->state);
+	while (at < end) {
+		ssize_t n;
+
+		if (at + AHEAD / 2 > h->ahead) {
+			posix_fadvise(h->fd, (off_t)h->ahead, (off_t)AHEAD,
+				      POSIX_FADV_WILLNEED);
+			h->ahead += AHEAD;
+		}
+		n = pread(h->fd, h->buf, CK_MIN(end - at, BUFFER), (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ck_fail(err, errno, "%s: byte %" PRIu64 ": %s",
+				       f->name, at, strerror(errno));
+		if (!n)
+			return ck_fail(err, EIO,
+				       "%s: expected %" PRIu64
+				       " bytes, found %" PRIu64,
+				       f->name, f->size, at);
+		XXH3_64bits_update(h->state, h->buf, (size_t)n);
+		h->run->bytes += (uint64_t)n;
+		at += (uint64_t)n;
+	}
+	*digest = XXH3_64bits_digest(h->state);
+	return 0;
+}
+
+static int open_file(struct hasher *h, size_t i, struct ck_err *err)
+{
+	struct stat st;
+	int ret;
+
+	if (h->fd >= 0 && h->file == i)
+		return 0;
+	if (h->fd >= 0)
+		close(h->fd);
+	h->fd = -1;
+	ret = ck_root_open_file(h->run->in->root, h->run->in->file[i].name,
+				&h->fd, &st, err);
+	if (ret)
+		return ret;
+	h->file = i;
+	posix_fadvise(h->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	return 0;
+}
+
+static void do_stretch(struct hasher *h, const struct stretch *s)
+{
+	const struct ck_hash_in *in = h->run->in;
+	struct ck_err err = { 0 };
+	int opened = open_file(h, s->file, &err);
+
+	h->ahead = s->first << in->shift;
+	for (uint64_t k = s->first; k < s->end && !h->run->stop; k++) {
+		uint64_t digest = 0;
+		int ret = opened;
+
+		if (!opened) {
+			err.code = 0;
+			ret = hash_block(h, s, k, &digest, &err);
+		}
+		ret = in->block(in->ctx, s->file, k, digest, ret ? &err : NULL);
+		if (ret)
+			h->run->stop = ret;
+	}
+}
+
+static void *work(void *arg)
+{
+	struct run *r = arg;
+	struct hasher h = { .run = r, .fd = -1 };
+	struct stretch s;
+
+	h.state = XXH3_createState();
+	h.buf = aligned_alloc(4096, BUFFER);
+	if (!h.state || !h.buf)
+		r->stop = -ENOMEM;
+	while (take(r, &s))
+		do_stretch(&h, &s);
+	if (h.fd >= 0)
+		close(h.fd);
+	XXH3_freeState(h.state);
+	free(h.buf);
+	pthread_mutex_lock(&r->lock);
+	r->left--;
+	pthread_cond_signal(&r->ended);
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* Storage answers several requests at once even where one core hashes. */
+static unsigned jobs(const struct ck_hash_in *in)
+{
+	cpu_set_t set;
+	unsigned n = in->jobs;
+
+	if (!n)
+		n = sched_getaffinity(0, sizeof(set), &set) ?
+			    4 :
+			    CK_MAX(4U, (unsigned)CPU_COUNT(&set));
+	return CK_MIN(n, MAX_JOBS);
+}
+
+static void wait_all(struct run *r)
+{
+	pthread_mutex_lock(&r->lock);
+	while (r->left) {
+		struct timespec at;
+
+		clock_gettime(CLOCK_REALTIME, &at);
+		at.tv_nsec += 100000000;
+		at.tv_sec += at.tv_nsec / 1000000000;
+		at.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&r->ended, &r->lock, &at);
+		if (r->in->tick) {
+			pthread_mutex_unlock(&r->lock);
+			r->in->tick(r->in->ctx, r->bytes);
+			pthread_mutex_lock(&r->lock);
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+int ck_hash_run(const struct ck_hash_in *in, struct ck_err *err)
+{
+	struct run r = { .in = in };
+	pthread_t thread[MAX_JOBS];
+	unsigned want = jobs(in), nr = 0;
+
+	pthread_mutex_init(&r.lock, NULL);
+	pthread_cond_init(&r.ended, NULL);
+	r.left = want;
+	while (nr < want && !pthread_create(&thread[nr], NULL, work, &r))
+		nr++;
+	if (nr < want) {
+		pthread_mutex_lock(&r.lock);
+		r.left -= want - nr;
+		pthread_mutex_unlock(&r.lock);
+	}
+	if (!nr)
+		r.stop = -EAGAIN;
+	wait_all(&r);
+	for (unsigned i = 0; i < nr; i++)
+		pthread_join(thread[i], NULL);
+	pthread_cond_destroy(&r.ended);
+	pthread_mutex_destroy(&r.lock);
+	return r.stop ? ck_fail(err, -r.stop, "%s", strerror(-r.stop)) : 0;
+}
