@@ -138,15 +138,17 @@ static void describe_file(struct ck_src *s, const struct stat *st)
 				   (uint64_t)st->st_mtim.tv_nsec);
 }
 
-int ck_builder_file(struct ck_builder *b, const char *name,
-		    const struct stat *st, uint32_t *src, struct ck_err *err)
+/* @st NULL: it is lost, for the reason @why. */
+static int add_file(struct ck_builder *b, const char *name,
+		    const struct stat *st, const char *why, uint32_t *src,
+		    struct ck_err *err)
 {
 	struct ck_src s = { .kind = CK_SRC_ABSENT,
 			    .state = CK_MISSING,
 			    .parent = CK_NONE };
-	struct ck_problem missing = { .severity = CK_ERROR,
-				      .tensor = CK_NONE,
-				      .view = CK_NONE };
+	struct ck_problem lost = { .severity = CK_ERROR,
+				   .tensor = CK_NONE,
+				   .view = CK_NONE };
 	bool is_new;
 	int ret;
 
@@ -161,8 +163,23 @@ int ck_builder_file(struct ck_builder *b, const char *name,
 	ret = add_src(b, &s, src, &is_new, err);
 	if (ret || !is_new || st)
 		return ret;
-	missing.file = s.name;
-	return ck_builder_say(b, &missing, "the file does not exist", err);
+	lost.file = s.name;
+	return ck_builder_say(b, &lost, why, err);
+}
+
+int ck_builder_file(struct ck_builder *b, const char *name,
+		    const struct stat *st, uint32_t *src, struct ck_err *err)
+{
+	return add_file(b, name, st, "the file does not exist", src, err);
+}
+
+int ck_builder_file_lost(struct ck_builder *b, const char *name,
+			 const char *why, uint32_t *src, struct ck_err *err)
+{
+	char reason[128];
+
+	snprintf(reason, sizeof(reason), "the file cannot be read: %s", why);
+	return add_file(b, name, NULL, reason, src, err);
 }
 
 bool ck_builder_has_file(const struct ck_builder *b, const char *name)

@@ -65,6 +65,9 @@ int ck_builder_tree(struct ck_builder *b, const char *name, size_t name_len,
  */
 int ck_builder_file(struct ck_builder *b, const char *name,
 		    const struct stat *st, uint32_t *src, struct ck_err *err);
+/* Likewise a file that is there but cannot be read, for the reason @why. */
+int ck_builder_file_lost(struct ck_builder *b, const char *name,
+			 const char *why, uint32_t *src, struct ck_err *err);
 /* Whether a file of that name was given; takes time for each that was. */
 bool ck_builder_has_file(const struct ck_builder *b, const char *name);
 /* Bytes [off, off+len) of @parent, decoded by @codec as a whole. */

@@ -110,6 +110,38 @@ static int say_hole(struct finish *f)
 	return ck_builder_say(f->b, &at, reason, f->err);
 }
 
+/* Bytes of the tensor that files hold which are not there, file by file. */
+static int say_lost(struct finish *f)
+{
+	const struct ck_cells *c = &f->cells;
+	struct ck_problem at = { .severity = CK_ERROR,
+				 .tensor = c->e->name,
+				 .view = CK_NONE };
+	char reason[128];
+	int ret = 0;
+
+	for (uint32_t i = 0, next; i < c->part.nr && !ret; i = next) {
+		const struct ck_chunk *x = &c->part.v[i];
+		uint64_t lost = 0;
+
+		for (next = i; next < c->part.nr; next++) {
+			if (c->part.v[next].src != x->src)
+				break;
+			lost += ck_chunk_volume(&c->img, &c->part.v[next],
+						c->rank);
+		}
+		if (x->state != CK_MISSING)
+			continue;
+		at.file = ck_srcs_file(f->b->srcs.v, x->src);
+		snprintf(reason, sizeof(reason),
+			 "%" PRIu64 " of its %" PRIu64
+			 " bytes are in this file, which cannot be read",
+			 lost * c->elem, c->e->volume * c->elem);
+		ret = ck_builder_say(f->b, &at, reason, f->err);
+	}
+	return ret;
+}
+
 static uint8_t worst_state(const struct ck_cells *c)
 {
 	uint8_t worst = c->covered < c->e->volume ? CK_MISSING : CK_OK;
@@ -149,6 +181,8 @@ static int put_tensor(struct finish *f)
 			       CK_MAX_CHUNKS);
 	if (c->covered < e->volume)
 		ret = say_hole(f);
+	if (!ret && t.state == CK_MISSING)
+		ret = say_lost(f);
 	if (!ret)
 		ret = put_chunks(f);
 	if (!ret && !ck_vec_reserve(&f->tensors, 1))

@@ -148,6 +148,8 @@ int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
 		*out = NULL;
 	if (ret == -ENOENT)
 		return ck_builder_file(b, name, NULL, src, err);
+	if (ret == -EACCES || ret == -EPERM || ret == -EIO)
+		return ck_builder_file_lost(b, name, strerror(-ret), src, err);
 	if (ret)
 		return ret;
 	ret = ck_builder_file(b, name, &s->st, src, err);

@@ -71,8 +71,8 @@ int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 		 char **bytes, size_t *len, struct ck_err *err);
 /*
  * Opens @name, registers it with @b and returns both.  A file that does not
- * exist is registered as missing: *out is NULL and 0 is returned.  @out may
- * be NULL.
+ * exist, or that may not be read, is registered as missing: *out is NULL and 0
+ * is returned.  @out may be NULL.
  */
 int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
 		  const char *name, uint32_t *src, struct ck_source **out,

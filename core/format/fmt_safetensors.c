@@ -84,8 +84,8 @@ static int load_named(const struct ck_dir *dir, const char *name,
 	int ret;
 
 	ret = ck_dir_source(dir, b, name, &src, &s, err);
-	if (!ret && !s)
-		ret = ck_fail(err, ENOENT, "%s: no such file", name);
+	if (!ret && !s) /* there is nothing else: why it is lost */
+		ret = ck_dir_open(dir, name, &s, err);
 	if (ret)
 		return ret;
 	ret = ck_st_file_read(&f, name, src, s, 0, err);

@@ -217,10 +217,12 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 
 	if (ret)
 		return ret;
-	if (!s)
-		return ld->dir->only ?
-			       ck_fail(err, ENOENT, "%s: no such file", name) :
-			       0;
+	if (!s && !ld->dir->only)
+		return 0;
+	if (!s) /* there is nothing else: why it is lost */
+		ret = ck_dir_open(ld->dir, name, &s, err);
+	if (ret)
+		return ret;
 	ret = ck_torch_save_open(&f.ts, s, &why);
 	if (ret == -EINVAL && ld->several)
 		ret = say_damaged(ld, name, &why, err);

@@ -96,7 +96,8 @@ mismatch 't["v"]["shape"] = [4, 13]' 'dim 1, cut by tp: 13 do not make 2 even' \
 	'rank-00001.*13 do not make 2'
 mismatch 'd["mesh"]["axes"][0]["size"] = 3; d["tensors"] = [t["w"],
 	{"glob": "[vb]", "ignore": True}]' \
-	'rank-00002.safetensors: the file does not exist'
+	'rank-00002.safetensors: the file does not exist' \
+	'tensor w: file rank-00002.*: 96 of its 288 bytes'
 refused 't["w"]["placment"] = 1' 'tensors\[0\]: unknown member "placment"'
 refused 't["w"]["placement"]["pp"] = "replicate"' \
 	'tensors\[0\].placement.pp: is no axis of the mesh'

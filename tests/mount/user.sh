@@ -49,6 +49,22 @@ if [ "$(id -u)" = 0 ]; then
 	chmod 600 "$CKPT/model.safetensors"
 	expect 3 'ermission denied' as_user "$UNSHARD" mount "$CKPT" "$MNT"
 	chmod 644 "$CKPT/model.safetensors"
+	# a shard that may not be read costs its own parts only
+	cp -r "$TOP/tests/demo/checkpoint" "$WORK/locked"
+	chmod -R a+rX "$WORK/locked" && chmod 600 "$WORK/locked/__3_0.distcp"
+	as_user "$UNSHARD" mount "$WORK/locked" "$MNT" -o "log=$LOG$SAN_OPTS" ||
+		fail "a locked shard: mount gave exit $?"
+	grep -q '__3_0.distcp: the file cannot be read: Permission denied' \
+		<(as_user cat "$MNT/.unshard/problems") ||
+		fail "locked: $(as_user cat "$MNT/.unshard/problems")"
+	name=model.model.layers.0.mlp.down_proj.weight
+	as_user cat "$MNT/tensors/$name" >"$WORK/out" 2>"$WORK/err" &&
+		fail "locked: it was read whole"
+	as_user head -c 468 "$MNT/tensors/$name" >"$WORK/out" ||
+		fail "locked: what other shards hold"
+	head -c 468 "$TOP/tests/demo/down_proj.expected" | cmp - "$WORK/out" ||
+		fail "locked: wrong bytes"
+	as_user "$UNSHARD" umount "$MNT" || fail "locked: umount"
 	chmod 600 "$WORK/fuse"
 	expect 3 '/dev/fuse: Permission denied.*0666' \
 		as_user "$UNSHARD" mount "$CKPT" "$MNT"

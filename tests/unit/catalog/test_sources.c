@@ -134,7 +134,7 @@ Test(catalog_sources, compressed_item_of_a_missing_file)
 		     0);
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->state, CK_MISSING);
-	cr_expect_eq(k.img.nr_problems, 1);
+	cr_expect_eq(k.img.nr_problems, 2);
 }
 
 Test(catalog_sources, wrong_codecs_are_refused)

@@ -96,10 +96,28 @@ Test(catalog_state, missing_file)
 	cr_expect_eq(kit_tensor(&k, "w")->state, CK_MISSING);
 	cr_expect_eq(kit_tensor(&k, "w")->covered, 32);
 	cr_expect_eq(kit_tensor(&k, "w")->newest, CK_NONE);
-	cr_expect_eq(k.img.nr_problems, 1);
+	cr_expect_eq(k.img.nr_problems, 2);
 	cr_expect_str_eq(kit_reason(&k, NULL), "the file does not exist");
+	cr_expect_str_eq(kit_reason(&k, "w"),
+			 "128 of its 128 bytes are in this file, which cannot "
+			 "be read");
 	cr_expect_str_eq(ck_image_str(&k.img, k.img.problems[0].file, NULL),
 			 "gone.bin");
+}
+
+Test(catalog_state, a_file_that_cannot_be_read)
+{
+	struct ck_part p = kit_part("w", 0);
+
+	cr_assert_eq(ck_builder_file_lost(k.b, "locked.bin", "it is locked",
+					  &p.src, &k.err),
+		     0);
+	p.start = DIMS(0, 0);
+	p.len = DIMS(2, 8);
+	kit_add(&k, &p);
+	cr_expect_eq(kit_tensor(&k, "w")->state, CK_MISSING);
+	cr_expect_str_eq(kit_reason(&k, NULL),
+			 "the file cannot be read: it is locked");
 }
 
 Test(catalog_state, empty_boxes_drop_out)
