@@ -3,15 +3,17 @@
  * cmd_cat.c - a tensor, a slice of one, or an object to standard output
  *
  * In pieces of PIECE bytes, each a box that is one stretch of the output, so
- * memory does not grow with the tensor.
+ * memory does not grow with the tensor.  With --json its elements as text.
  */
 #include "mount-helpers/target.h"
+#include "mount-helpers/values.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 
@@ -23,15 +25,17 @@ struct cat {
 	struct ck_ckpt *ck;
 	struct target target;
 	char *buf;
+	struct values *json; /* NULL: the bytes themselves are written */
+	struct ck_str text; /* of the JSON, not yet written */
 	bool closed; /* nobody reads any more: no error, but no use either */
 	struct ck_err err;
 };
 
 /* These return exit codes. */
-static int put(struct cat *cat, uint64_t len)
+static int put(struct cat *cat, const char *bytes, uint64_t len)
 {
 	for (uint64_t done = 0; done < len;) {
-		ssize_t n = write(STDOUT_FILENO, cat->buf + done, len - done);
+		ssize_t n = write(STDOUT_FILENO, bytes + done, len - done);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -47,6 +51,33 @@ static int put(struct cat *cat, uint64_t len)
 	return CMD_OK;
 }
 
+static int put_text(struct cat *cat)
+{
+	int ret = cat->text.failed ?
+			  cmd_fail(&cmd_cat, CMD_SYSTEM, "no memory") :
+			  put(cat, cat->text.v, cat->text.len);
+
+	cat->text.len = 0;
+	return ret;
+}
+
+/* The next @len bytes of the tensor, which are in the buffer. */
+static int put_elements(struct cat *cat, uint64_t len)
+{
+	uint64_t elem, n;
+	int ret = CMD_OK;
+
+	if (!cat->json)
+		return put(cat, cat->buf, len);
+	elem = ck_dtype_info(cat->json->dtype)->size;
+	for (uint64_t at = 0; at < len && !ret; at += n * elem) {
+		n = CK_MIN(UINT64_C(4096), (len - at) / elem);
+		values_add(cat->json, cat->buf + at, n, &cat->text);
+		ret = put_text(cat);
+	}
+	return ret;
+}
+
 static int cat_object(struct cat *cat)
 {
 	uint32_t i = cat->target.object;
@@ -57,7 +88,14 @@ static int cat_object(struct cat *cat)
 		n = CK_MIN(PIECE, len - at);
 		if (ck_ckpt_read_object(cat->ck, i, cat->buf, n, at, &cat->err))
 			return cmd_err(&cmd_cat, &cat->err);
-		ret = put(cat, n);
+		if (cat->json) {
+			for (uint64_t j = 0; j < n; j++)
+				ck_str_fmt(&cat->text, "%02x",
+					   (unsigned char)cat->buf[j]);
+			ret = put_text(cat);
+		} else {
+			ret = put(cat, cat->buf, n);
+		}
 	}
 	return ret;
 }
@@ -72,7 +110,7 @@ static int cat_tensor(struct cat *cat)
 		n = CK_MIN(PIECE, size - at);
 		if (ck_ckpt_read(cat->ck, i, cat->buf, n, at, &cat->err))
 			return cmd_err(&cmd_cat, &cat->err);
-		ret = put(cat, n);
+		ret = put_elements(cat, n);
 	}
 	return ret;
 }
@@ -100,12 +138,57 @@ static int cat_slice(struct cat *cat)
 		if (ck_ckpt_read_box(cat->ck, i, &box, cat->buf, n * elem,
 				     &cat->err))
 			return cmd_err(&cmd_cat, &cat->err);
-		ret = put(cat, n * elem);
+		ret = put_elements(cat, n * elem);
 	}
 	return ret;
 }
 
-static int cat_target(struct cat *cat)
+static int cat_any(struct cat *cat)
+{
+	if (cat->target.tensor == CK_NONE)
+		return cat_object(cat);
+	return cat->target.sliced ? cat_slice(cat) : cat_tensor(cat);
+}
+
+/* {"name", "dtype", "shape", "values"} or {"name", "nbytes", "hex"} */
+static int cat_json(struct cat *cat)
+{
+	const struct ck_image *img = ck_ckpt_image(cat->ck);
+	const struct target *t = &cat->target;
+	bool object = t->tensor == CK_NONE;
+	struct values v;
+	size_t len;
+	const char *name = ck_image_str(img,
+					object ? img->objects[t->object].name :
+						 img->tensors[t->tensor].name,
+					&len);
+	int ret;
+
+	ck_str_puts(&cat->text, "{\"name\": ");
+	ck_str_json(&cat->text, name, len);
+	if (object) {
+		v = (struct values){ .nr = 1 };
+		ck_str_fmt(&cat->text, ", \"nbytes\": %" PRIu64 ", \"hex\": \"",
+			   img->objects[t->object].len);
+	} else {
+		values_init(&v, img->tensors[t->tensor].dtype, t->slice.shape,
+			    t->slice.rank);
+		ck_str_fmt(&cat->text, ", \"dtype\": \"%s\", \"shape\": ",
+			   ck_dtype_info(v.dtype)->name);
+		ck_str_json_u64(&cat->text, t->slice.shape, t->slice.rank);
+		ck_str_puts(&cat->text, ", \"values\": ");
+	}
+	cat->json = &v;
+	ret = put_text(cat);
+	if (!ret && v.nr)
+		ret = cat_any(cat);
+	if (ret)
+		return ret;
+	ck_str_puts(&cat->text, object ? "\"}\n" : v.nr ? "}\n" : "[]}\n");
+	return put_text(cat);
+}
+
+static int cat_target(struct cat *cat, bool json)
 {
 	ck_auto_free char *buf = NULL;
 	int ret;
@@ -113,10 +196,8 @@ static int cat_target(struct cat *cat)
 	if (posix_memalign((void **)&buf, 4096, PIECE))
 		return cmd_fail(&cmd_cat, CMD_SYSTEM, "no memory");
 	cat->buf = buf;
-	if (cat->target.tensor == CK_NONE)
-		ret = cat_object(cat);
-	else
-		ret = cat->target.sliced ? cat_slice(cat) : cat_tensor(cat);
+	ret = json ? cat_json(cat) : cat_any(cat);
+	ck_str_free(&cat->text);
 	return cat->closed ? CMD_OK : ret;
 }
 
@@ -130,7 +211,7 @@ static int cat_open(struct cat *cat, char **argv, const struct ck_opts *opts)
 			&cat->err))
 		ret = target_err(&cmd_cat, &cat->err);
 	else
-		ret = cat_target(cat);
+		ret = cat_target(cat, ck_opts_get(opts, "json"));
 	ck_ckpt_close(cat->ck);
 	return ret;
 }
@@ -144,11 +225,6 @@ static int run(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (cmd_parse(&cmd_cat, argc, argv, &opts) < 0)
 		ret = CMD_USAGE;
-	else if (ck_opts_get(&opts, "json"))
-		ret = cmd_fail(&cmd_cat, CMD_USAGE,
-			       "--json: what is written are the bytes "
-			       "themselves (unshard plan --json tells where "
-			       "they are)");
 	else
 		ret = cat_open(&cat, argv, &opts);
 	ck_opts_free(&opts);

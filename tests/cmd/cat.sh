@@ -52,8 +52,19 @@ no 'a[::2]' 'steps'
 no 'a[]' 'nothing between'
 no 'deep[x][0,0,0]' '3 axes of a tensor that has 2'
 expect 2 'expected CKPT NAME' "$UNSHARD" cat "$CKPT"
-expect 2 'unshard plan' "$UNSHARD" cat --json "$CKPT" "$name"
 expect 1 '.' "$UNSHARD" cat "$WORK/none" a
+
+# --json: elements of every dtype as numpy reads them
+"$PYTHON" "$TOP/tests/cmd/lib/values.py" write "$WORK/v.safetensors"
+for t in bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 c64 f8_e4m3 \
+	f8_e5m2 empty scalar; do
+	expect 0 '' "$UNSHARD" cat --json "$WORK/v.safetensors" "$t"
+	"$PYTHON" "$TOP/tests/cmd/lib/values.py" check "$t" <"$WORK/out" ||
+		fail "--json $t: $(cat "$WORK/out")"
+done
+expect 0 '' "$UNSHARD" cat --json "$WORK/m.safetensors" 'deep[x][1, 1:]'
+[ "$(cat "$WORK/out")" = '{"name": "deep[x]", "dtype": "uint8", "shape": [2], "values": [13, 14]}' ] ||
+	fail "--json of a slice: $(cat "$WORK/out")"
 
 # Whoever has had enough is no error, a full disk is one.
 "$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" "$WORK/big.safetensors" \
