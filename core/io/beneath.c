@@ -97,6 +97,39 @@ int ck_beneath_open(int dirfd, const char *rel, int flags)
 	return fd;
 }
 
+static int open_dir(int dirfd, const char *rel, int flags)
+{
+	int fd;
+
+	if (*rel)
+		return ck_beneath_open(dirfd, rel, flags | O_DIRECTORY);
+	fd = openat(dirfd, ".", flags | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int ck_beneath_dir(int dirfd, const char *rel)
+{
+	return open_dir(dirfd, rel, O_RDONLY);
+}
+
+int ck_beneath_at(int dirfd, const char *rel)
+{
+	return open_dir(dirfd, rel, O_PATH);
+}
+
+int ck_beneath_file(int dirfd, const char *rel, int flags)
+{
+	ck_auto_fd int fd =
+		ck_beneath_open(dirfd, rel, flags | O_NONBLOCK | O_NOCTTY);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st))
+		return -errno;
+	return S_ISREG(st.st_mode) ? ck_steal_fd(fd) : -EINVAL;
+}
+
 size_t ck_beneath_link(int dirfd, const char *rel, char target[PATH_MAX])
 {
 	char prefix[PATH_MAX];

@@ -3,6 +3,7 @@
 #ifndef CK_ROOT_PRIV_H
 #define CK_ROOT_PRIV_H
 
+#include "core/io/beneath.h"
 #include "core/io/root.h"
 
 #include <limits.h>
@@ -10,11 +11,6 @@
 /* Tests: behave as on a kernel that lacks openat2. */
 extern bool ck_root_no_openat2;
 
-/*
- * Opens @rel beneath @dirfd: -ELOOP at any link, -EXDEV outside and at mount
- * points.  @rel has no empty, "." or ".." part.
- */
-int ck_beneath_open(int dirfd, const char *rel, int flags);
 /*
  * The first part of @rel that is a link: returns its length within @rel, and
  * its text in @target; 0 where there is none.

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * below.h - all that lies below a directory: listed, made durable, removed
+ *
+ * Links are not followed, and no other file system is entered.  Without
+ * recursion: what is on the disk may be as deep as its paths can be long.
+ *
+ * Threads: a list belongs to one thread; the calls may run in any.
+ */
+#ifndef CK_BELOW_H
+#define CK_BELOW_H
+
+#include "core/base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct ck_below_file {
+	char *path; /* relative, "a/b" */
+	struct stat st; /* of itself, where it is a link too */
+};
+
+struct ck_below {
+	struct ck_below_file *v; /* a directory before what is in it */
+	size_t nr, room;
+	uint64_t bytes; /* of regular files */
+	uint64_t signature; /* names, sizes, times, identities; not our own */
+};
+
+/* Everything below @dir, but not itself.  What vanishes meanwhile is left out. */
+int ck_below_list(struct ck_below *out, int dir, struct ck_err *err);
+void ck_below_free(struct ck_below *f);
+#define ck_auto_below __attribute__((cleanup(ck_below_free)))
+
+/*
+ * fsync of every file, by several threads, then of every directory, the
+ * deepest first, and of @dir.  The first failure, which names the file.
+ */
+int ck_below_sync(const struct ck_below *f, int dir, unsigned threads,
+		  struct ck_err *err);
+/* Directory @name in @at, with all that is in it. */
+int ck_below_remove(int at, const char *name, struct ck_err *err);
+
+#endif

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * commit.c - from a stage to a checkpoint
+ *
+ * A failed fsync dooms the stage, because the kernel forgets what it could
+ * not write: a second fsync would say 0 of bytes that are lost.
+ */
+#include "core/publish/commit.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/publish/complete.h"
+#include "core/publish/below.h"
+#include "core/publish/hash.h"
+#include "core/publish/manifest.h"
+#include "core/publish/point.h"
+#include "core/publish/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NOREPLACE 1
+#define EXCHANGE 2
+#define SYNC_THREADS 8
+
+struct job {
+	struct ck_staging *s;
+	const struct ck_commit_in *in;
+	const char *as;
+	struct ck_below files;
+};
+
+static bool is_there(const struct job *j)
+{
+	struct stat st;
+
+	return !fstatat(j->s->src_fd, j->as, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+static int check_name(const struct job *j, struct ck_err *err)
+{
+	if (!ck_staging_name_ok(j->as))
+		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
+			       j->as);
+	if (!j->in->replace && is_there(j))
+		return ck_fail(err, EEXIST,
+			       "%s: there is a checkpoint of that name "
+			       "already; --replace throws it away",
+			       j->as);
+	return 0;
+}
+
+static int check_doom(const struct job *j, struct ck_err *err)
+{
+	char why[512] = "";
+
+	if (!ck_staging_is_doomed(j->s, why, sizeof(why)))
+		return 0;
+	return ck_fail(err, EIO,
+		       "%s: bytes that were written to it may be lost (%s); "
+		       "it can only be thrown away and written again",
+		       j->s->name, why);
+}
+
+/* What is published holds nothing that a trainer could not have meant. */
+static int check_kinds(const struct job *j, struct ck_err *err)
+{
+	for (size_t i = 0; i < j->files.nr; i++) {
+		mode_t mode = j->files.v[i].st.st_mode;
+
+		if (!S_ISREG(mode) && !S_ISDIR(mode) && !S_ISLNK(mode))
+			return ck_fail(err, ENODATA,
+				       "%s: expected files, folders and links, "
+				       "found a device, pipe or socket",
+				       j->files.v[i].path);
+	}
+	return 0;
+}
+
+static int check(struct job *j, struct ck_err *err)
+{
+	int ret = check_doom(j, err);
+
+	if (!ret)
+		ret = check_name(j, err);
+	if (!ret)
+		ret = ck_below_list(&j->files, j->s->files_fd, err);
+	if (!ret)
+		ret = check_kinds(j, err);
+	if (!ret && !j->files.nr)
+		ret = ck_fail(err, ENODATA, "nothing was written yet");
+	if (!ret)
+		ret = ck_complete(j->s->path, &j->files, j->in->opts,
+				  j->in->ranks, err);
+	return ret == -ENODATA ?
+		       ck_wrap(err, ret, "%s: not complete", j->s->name) :
+		       ret;
+}
+
+static int sync_all(struct job *j, struct ck_err *err)
+{
+	int ret = ck_below_sync(&j->files, j->s->files_fd, SYNC_THREADS, err);
+
+	if (!ret)
+		return 0;
+	ck_staging_doom(j->s, err->msg);
+	return ck_fail(err, EIO, "%s: %s; it can only be written again",
+		       j->s->name, err->msg);
+}
+
+static int hash_all(const struct ck_root *root, int dir, struct ck_err *err)
+{
+	struct ck_manifest_new *n;
+	int ret = ck_manifest_new(&n, 0, err);
+
+	if (ret)
+		return ret;
+	ret = ck_hash_manifest(n, root, 0, NULL, NULL, err);
+	if (!ret)
+		ret = ck_point("manifest", err);
+	if (!ret)
+		ret = ck_manifest_save(n, dir, CK_MANIFEST_NAME, err);
+	ck_manifest_drop(n);
+	return ret;
+}
+
+/* After the fsync: what is read now is what the disk was given. */
+static int write_manifest(const struct job *j, struct ck_err *err)
+{
+	struct ck_root root;
+	int ret = ck_root_open(&root, j->s->path, j->in->opts, err);
+
+	if (ret)
+		return ret;
+	ret = hash_all(&root, j->s->files_fd, err);
+	ck_root_close(&root);
+	return ret;
+}
+
+/* Somebody without a lock, below the mount. */
+static int check_unchanged(const struct job *j, struct ck_err *err)
+{
+	struct ck_below now;
+	int ret = ck_below_list(&now, j->s->files_fd, err);
+
+	if (ret)
+		return ret;
+	if (now.signature != j->files.signature)
+		ret = ck_fail(err, EBUSY,
+			      "%s: it was written to while it was published",
+			      j->s->name);
+	ck_below_free(&now);
+	return ret;
+}
+
+static int sync_dir(int fd, struct ck_err *err)
+{
+	int ret = ck_point("fsync of the directory", err);
+
+	if (!ret && fsync(fd))
+		ret = ck_fail(err, errno, "fsync of the directory: %s",
+			      strerror(errno));
+	return ret;
+}
+
+static int rename_flags(const struct job *j, unsigned flags)
+{
+	return syscall(SYS_renameat2, j->s->fd, CK_STAGING_FILES, j->s->src_fd,
+		       j->as, flags) ?
+		       -errno :
+		       0;
+}
+
+/*
+ * NFS knows no flags: there a rename onto a checkpoint fails anyway, for a
+ * folder that is not empty is never replaced.
+ */
+static int rename_new(const struct job *j)
+{
+	int ret = rename_flags(j, NOREPLACE);
+
+	if (ret != -EINVAL && ret != -ENOSYS)
+		return ret;
+	if (is_there(j))
+		return -EEXIST;
+	return renameat(j->s->fd, CK_STAGING_FILES, j->s->src_fd, j->as) ?
+		       -errno :
+		       0;
+}
+
+static int rename_it(const struct job *j, struct ck_err *err)
+{
+	bool exchange = j->in->replace && is_there(j);
+	int ret = ck_point("rename", err);
+
+	if (ret)
+		return ret;
+	ret = exchange ? rename_flags(j, EXCHANGE) : rename_new(j);
+	if (ret == -EINVAL && exchange)
+		return ck_fail(err, EOPNOTSUPP,
+			       "%s: this file system cannot exchange two "
+			       "folders; remove the old one first",
+			       j->as);
+	return ret ? ck_fail(err, -ret, "%s: rename: %s", j->as,
+			     strerror(-ret)) :
+		     0;
+}
+
+/* Both directories that the rename changed. */
+static int sync_rename(const struct job *j, struct ck_err *err)
+{
+	int ret = sync_dir(j->s->src_fd, err);
+
+	if (!ret)
+		ret = sync_dir(j->s->fd, err);
+	return ret ? ck_fail(err, EIO,
+			     "%s: it is published, but might not outlast a "
+			     "loss of power: %s",
+			     j->as, err->msg) :
+		     0;
+}
+
+static int publish(struct job *j, struct ck_err *err)
+{
+	struct ck_commit_record r = {
+		.replace = j->in->replace,
+		.ranks = j->in->ranks,
+		.ino = j->s->files_st.st_ino,
+	};
+	int ret = check(j, err);
+
+	if (!ret)
+		ret = sync_all(j, err);
+	if (!ret)
+		ret = write_manifest(j, err);
+	if (!ret)
+		ret = check_unchanged(j, err);
+	if (ret)
+		return ret;
+	snprintf(r.as, sizeof(r.as), "%s", j->as);
+	ret = ck_record_write(j->s->fd, &r, err);
+	if (!ret)
+		ret = rename_it(j, err);
+	if (!ret)
+		ret = sync_rename(j, err);
+	/* what remains is to tidy up, which anybody may do later */
+	if (!ret && !ck_staging_remove(j->s, NULL))
+		fsync(j->s->src_fd);
+	return ret;
+}
+
+int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
+	      struct ck_err *err)
+{
+	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
+	int ret = ck_staging_seize(s, err);
+
+	if (ret)
+		return ret;
+	ret = publish(&j, err);
+	ck_below_free(&j.files);
+	ck_staging_unseize(s);
+	return ret;
+}
+
+int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
+		    struct ck_err *err)
+{
+	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
+	int ret = check(&j, err);
+
+	ck_below_free(&j.files);
+	return ret;
+}
+
+/* Whether SRC/NAME is what the record meant. */
+static bool was_published(const struct ck_staging *s,
+			  const struct ck_commit_record *r)
+{
+	struct stat st;
+
+	return !fstatat(s->src_fd, r->as, &st, AT_SYMLINK_NOFOLLOW) &&
+	       S_ISDIR(st.st_mode) && st.st_ino == r->ino;
+}
+
+static int finish(struct ck_staging *s, struct ck_err *err)
+{
+	struct ck_commit_record r;
+	int ret = ck_commit_record(s->fd, &r);
+
+	if (ret)
+		return ck_fail(err, ENOENT, "%s: its record is gone", s->name);
+	/* an old checkpoint is kept until the new one is seen */
+	if (s->files_fd >= 0 && !was_published(s, &r))
+		return ck_fail(err, ENOENT,
+			       "%s: holds what \"%s\" was before, and what "
+			       "replaced it is gone",
+			       s->path, r.as);
+	ret = sync_dir(s->src_fd, err);
+	if (!ret)
+		ret = ck_staging_remove(s, err);
+	if (!ret)
+		fsync(s->src_fd);
+	return ret;
+}
+
+int ck_commit_finish(const struct ck_root *root, const char *name,
+		     struct ck_err *err)
+{
+	struct ck_staging *s;
+	int ret = ck_staging_open_over(&s, root, name, err);
+
+	if (ret)
+		return ret;
+	ret = ck_staging_seize(s, err);
+	if (!ret) {
+		ret = finish(s, err);
+		ck_staging_unseize(s);
+	}
+	ck_staging_close(s);
+	return ret;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * complete.c - opens a directory with our own reader, and looks at all of it
+ *
+ * The image is made by the parser, as for a mount; items that a mount resolves
+ * at first touch are resolved here, in another process, for a hostile file
+ * must not bring the publisher down.  Accelerate's folders, a checkpoint each
+ * in one directory, must all be whole.
+ */
+#include "core/publish/complete.h"
+
+#include "core/base/auto.h"
+#include "core/catalog/image.h"
+#include "core/child.h"
+#include "core/ckpt.h"
+#include "core/io/sandbox.h"
+#include "core/publish/ranks.h"
+#include "core/steps.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESOLVE_SECONDS 3600
+
+struct job {
+	struct ck_root *root;
+	const struct ck_opts *opts;
+	int image_fd;
+};
+
+static const char *text_of(const struct ck_image *img, uint32_t ref)
+{
+	return ref == CK_NONE ? NULL : ck_image_str(img, ref, NULL);
+}
+
+/* The first that is wrong with it. */
+static int fault_of(const struct ck_image *img, struct ck_err *err)
+{
+	static const char *const state[] = { "", "a file of it is too short",
+					     "a file of it is missing" };
+
+	for (uint32_t i = 0; i < img->nr_problems; i++) {
+		const struct ck_problem *p = &img->problems[i];
+		const char *who = text_of(img, p->tensor);
+		const char *why = text_of(img, p->reason);
+
+		if (p->severity != CK_ERROR)
+			continue;
+		if (!who)
+			who = text_of(img, p->file);
+		return ck_fail(err, ENODATA, "%s%s%s", who ? who : "",
+			       who ? ": " : "", why ? why : "refused");
+	}
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		const struct ck_tensor *t = &img->tensors[i];
+
+		if (t->state != CK_OK)
+			return ck_fail(err, ENODATA, "%s: %s",
+				       ck_image_str(img, t->name, NULL),
+				       state[t->state == CK_TORN ? 1 : 2]);
+	}
+	if (!img->nr_tensors && !img->nr_objects)
+		return ck_fail(err, ENODATA, "there is no tensor in it");
+	return 0;
+}
+
+/* The first that was found while items were resolved. */
+static int late_fault(struct ck_ckpt *ck, struct ck_err *err)
+{
+	ck_auto_str struct ck_str text = { 0 };
+
+	ck_ckpt_late_problems(ck, false, &text);
+	if (!text.len)
+		return 0;
+	return ck_fail(err, ENODATA, "%.*s", (int)strcspn(text.v, "\n"),
+		       text.v);
+}
+
+/* In the child. */
+static int look(void *ctx, struct ck_err *err)
+{
+	const struct job *job = ctx;
+	const char *how = ck_opts_get(job->opts, "sandbox");
+	const struct ck_sandbox_in box = { .role = CK_SANDBOX_WORKER,
+					   .root = job->root };
+	const struct ck_image *img;
+	struct ck_ckpt *ck;
+	int ret = 0;
+
+	if (!how || strcmp(how, "off"))
+		ret = ck_sandbox_enter(&box, NULL, err);
+	if (!ret)
+		ret = ck_ckpt_serve(&ck, job->root, job->opts, job->image_fd,
+				    err);
+	if (ret)
+		return ret;
+	img = ck_ckpt_image(ck);
+	ret = fault_of(img, err);
+	for (uint32_t i = 0; !ret && i < img->nr_tensors; i++)
+		ret = ck_ckpt_resolve(ck, i, err);
+	if (!ret)
+		ret = late_fault(ck, err);
+	if (ret)
+		err->code = ENODATA;
+	return ret ? -ENODATA : 0;
+}
+
+static int look_apart(struct job *job, struct ck_err *err)
+{
+	unsigned nr = ck_root_fds(job->root, NULL, 0);
+	ck_auto_free int *keep = calloc(nr + 1, sizeof(*keep));
+	const struct ck_child c = {
+		.what = "the reader of it",
+		.hint = "",
+		.run = look,
+		.ctx = job,
+		.keep = keep,
+		.nr_keep = nr + 1,
+		.seconds = RESOLVE_SECONDS,
+	};
+
+	if (!keep)
+		return ck_fail(err, ENOMEM, "out of memory");
+	ck_root_fds(job->root, keep, nr);
+	keep[nr] = job->image_fd;
+	return ck_child_call(&c, err);
+}
+
+/*
+ * Formats whose files do not say how many ranks there are.  Of torch.save's,
+ * several are read together only where each holds the mesh.
+ */
+static bool is_silent(const char *format, size_t ranks)
+{
+	static const char *const silent[] = { "mindspore", "oneflow",
+					      "safetensors", "hf" };
+
+	if (!strcmp(format, "torch"))
+		return ranks == 1;
+	for (size_t i = 0; i < sizeof(silent) / sizeof(*silent); i++)
+		if (!strcmp(format, silent[i]))
+			return true;
+	return false;
+}
+
+/* What else says it: a strategy, rules, a layout. */
+static bool is_described(const struct ck_below *files,
+			 const struct ck_opts *opts)
+{
+	static const char *const names[] = { "layout", "strategy", "sbp" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (ck_opts_get(opts, names[i]))
+			return true;
+	for (size_t i = 0; i < files->nr; i++)
+		if (strstr(files->v[i].path, "strategy") ||
+		    strstr(files->v[i].path, "unshard-layout.json") ||
+		    strstr(files->v[i].path, ".index.json"))
+			return true;
+	return false;
+}
+
+static int check_ranks(const struct ck_below *files, const char *format,
+		       const struct ck_opts *opts, uint64_t ranks,
+		       struct ck_err *err)
+{
+	struct ck_ranks found;
+	int ret = ck_ranks_find(&found, files, err);
+
+	if (!ret && ranks)
+		ret = ck_ranks_are(&found, ranks, err);
+	else if (!ret && found.nr && !found.told &&
+		 is_silent(format, found.nr) && !is_described(files, opts))
+		ret = ck_fail(err, ENODATA,
+			      "files of %zu rank%s are there, and none of them "
+			      "says how many there are: unshard publish "
+			      "--ranks N",
+			      found.nr, found.nr == 1 ? "" : "s");
+	ck_ranks_free(&found);
+	return ret;
+}
+
+static int format_of(int image_fd, char out[64], struct ck_err *err)
+{
+	struct ck_image img;
+	int ret = ck_image_map(&img, image_fd, err);
+
+	if (ret)
+		return ret;
+	snprintf(out, 64, "%s", ck_image_str(&img, img.format, NULL));
+	ck_image_unmap(&img);
+	return 0;
+}
+
+/* One checkpoint; *format is set where it can be read at all. */
+static int look_at(struct ck_root *root, const struct ck_opts *opts,
+		   char format[64], struct ck_err *err)
+{
+	ck_auto_fd int image = -1;
+	struct job job = { .root = root, .opts = opts };
+	int ret = ck_ckpt_describe(root, opts, &image, err);
+
+	job.image_fd = image;
+	if (!ret)
+		ret = format_of(image, format, err);
+	return ret ? ret : look_apart(&job, err);
+}
+
+static int open_and_look(const char *path, const struct ck_opts *opts,
+			 char format[64], struct ck_err *err)
+{
+	struct ck_root root;
+	int ret = ck_root_open(&root, path, opts, err);
+
+	if (ret)
+		return ret;
+	ret = look_at(&root, opts, format, err);
+	ck_root_close(&root);
+	return ret;
+}
+
+/* A directory of checkpoints: each of its folders. */
+static int look_in_folders(const struct ck_root *root,
+			   const struct ck_opts *opts, char format[64],
+			   struct ck_err *err)
+{
+	struct ck_steps all;
+	int ret = ck_steps_list(&all, root, err);
+	bool any = false;
+
+	for (size_t i = 0; !ret && i < all.nr; i++) {
+		char path[PATH_MAX];
+
+		if (all.v[i].is_file)
+			continue;
+		any = true;
+		snprintf(path, sizeof(path), "%.3000s/%s", root->real,
+			 all.v[i].name);
+		ret = open_and_look(path, opts, format, err);
+		if (ret)
+			ck_wrap(err, ret, "%s", all.v[i].name);
+	}
+	ck_steps_free(&all);
+	if (!ret && !any)
+		return -ENODATA;
+	return ret;
+}
+
+int ck_complete(const char *path, const struct ck_below *files,
+		const struct ck_opts *opts, uint64_t ranks, struct ck_err *err)
+{
+	struct ck_err inner = { 0 };
+	char format[64] = "";
+	struct ck_root root;
+	int ret = ck_root_open(&root, path, opts, err);
+
+	if (ret)
+		return ret;
+	ret = look_at(&root, opts, format, err);
+	if (ret == -ENODATA && !*format &&
+	    look_in_folders(&root, opts, format, &inner) != -ENODATA)
+		ret = inner.code ? ck_fail(err, inner.code, "%s", inner.msg) :
+				   0;
+	else if (inner.code)
+		ret = ck_fail(err, inner.code, "%s", inner.msg);
+	ck_root_close(&root);
+	if (!ret)
+		ret = check_ranks(files, format, opts, ranks, err);
+	/* whatever the reader says of the files: it is they that lack */
+	if (ret == -EINVAL || ret == -ENOENT)
+		ret = -ENODATA;
+	return ret;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * record.c - the lines of a stage's "commit"
+ *
+ *	unshard-commit 1
+ *	as step-100
+ *	replace 0
+ *	ranks 4
+ *	files 1234567		(inode)
+ *	end
+ */
+#include "core/publish/record.h"
+
+#include "core/base/auto.h"
+#include "core/publish/point.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAME "commit"
+#define MAX 1024
+
+int ck_commit_record(int stage_fd, struct ck_commit_record *out)
+{
+	char text[MAX + 1], end[8] = "";
+	ck_auto_fd int fd = openat(
+		stage_fd, NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	unsigned replace;
+	ssize_t n = fd < 0 ? -1 : read(fd, text, MAX);
+
+	if (n <= 0)
+		return -ENOENT;
+	text[n] = '\0';
+	*out = (struct ck_commit_record){ 0 };
+	n = sscanf(text,
+		   "unshard-commit 1\nas %255[^\n]\nreplace %u\nranks %" SCNu64
+		   "\nfiles %" SCNu64 "\n%7s",
+		   out->as, &replace, &out->ranks, &out->ino, end);
+	if (n != 5 || strcmp(end, "end") || !ck_staging_name_ok(out->as))
+		return -ENOENT;
+	out->replace = replace;
+	return 0;
+}
+
+int ck_record_write(int stage_fd, const struct ck_commit_record *r,
+		    struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	int ret = ck_point("record", err);
+
+	if (ret)
+		return ret;
+	fd = openat(stage_fd, NAME,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    0666);
+	if (fd < 0 ||
+	    dprintf(fd,
+		    "unshard-commit 1\nas %s\nreplace %u\nranks %" PRIu64
+		    "\nfiles %" PRIu64 "\nend\n",
+		    r->as, r->replace, r->ranks, r->ino) < 0)
+		return ck_fail(err, errno, "the record of the publish: %s",
+			       strerror(errno));
+	ret = ck_point("fsync of the record", err);
+	if (!ret && (fsync(fd) || fsync(stage_fd)))
+		ret = ck_fail(err, errno, "fsync of the record: %s",
+			      strerror(errno));
+	return ret;
+}

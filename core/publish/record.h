@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record.h - writing what commit.h reads; for commit.c alone */
+#ifndef CK_RECORD_H
+#define CK_RECORD_H
+
+#include "core/publish/commit.h"
+
+/* Written, and durable. */
+int ck_record_write(int stage_fd, const struct ck_commit_record *r,
+		    struct ck_err *err);
+
+#endif

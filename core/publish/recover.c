@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recover.c - what crashes, and trainers that died, left staged */
+#include "core/publish/recover.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/vec.h"
+#include "core/publish/commit.h"
+#include "core/publish/below.h"
+#include "core/publish/staging.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const char *const ck_staged_words[] = {
+	[CK_STAGED_WRITING] = "being written",
+	[CK_STAGED_OPEN] = "open",
+	[CK_STAGED_LEFT] = "left",
+	[CK_STAGED_BEGUN] = "publish broke off",
+	[CK_STAGED_PUBLISHED] = "published, not tidied up",
+	[CK_STAGED_DOOMED] = "doomed",
+};
+
+void ck_staged_free(struct ck_staged_list *l)
+{
+	free(l->v);
+	*l = (struct ck_staged_list){ 0 };
+}
+
+static int64_t changed_last(const struct ck_staging *s,
+			    const struct ck_below *f)
+{
+	int64_t last = CK_MAX(s->st.st_mtim.tv_sec, s->files_st.st_mtim.tv_sec);
+
+	for (size_t i = 0; i < f->nr; i++)
+		last = CK_MAX(last, CK_MAX(f->v[i].st.st_mtim.tv_sec,
+					   f->v[i].st.st_ctim.tv_sec));
+	return last;
+}
+
+static int measure(const struct ck_staging *s, struct ck_staged *out,
+		   struct ck_err *err)
+{
+	ck_auto_below struct ck_below f = { 0 };
+	int ret = s->files_fd < 0 ? 0 : ck_below_list(&f, s->files_fd, err);
+
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < f.nr; i++)
+		out->files += !S_ISDIR(f.v[i].st.st_mode);
+	out->bytes = f.bytes;
+	out->changed = changed_last(s, &f);
+	return 0;
+}
+
+static enum ck_staged_state state_of(const struct ck_staging *s, char *why,
+				     size_t room)
+{
+	struct ck_commit_record r;
+	struct ck_staging_use use;
+
+	ck_staging_used(s, &use);
+	if (ck_staging_is_doomed(s, why, room))
+		return CK_STAGED_DOOMED;
+	if (use.writing)
+		return CK_STAGED_WRITING;
+	if (!ck_commit_record(s->fd, &r))
+		return CK_STAGED_BEGUN;
+	return use.open ? CK_STAGED_OPEN : CK_STAGED_LEFT;
+}
+
+static void check(struct ck_staging *s, const struct ck_opts *opts,
+		  struct ck_staged *out)
+{
+	const struct ck_commit_in in = { .opts = opts };
+	struct ck_err err = { 0 };
+	const char *at;
+
+	out->complete = !ck_commit_check(s, &in, &err);
+	at = strstr(err.msg, ": not complete: ");
+	snprintf(out->why, sizeof(out->why), "%.500s",
+		 at ? at + strlen(": not complete: ") : err.msg);
+}
+
+static int look(struct ck_staged *out, const struct ck_root *root,
+		const char *name, const struct ck_opts *opts, bool checks,
+		struct ck_err *err)
+{
+	struct ck_staging *s;
+	int ret = ck_staging_open(&s, root, name, err);
+
+	*out = (struct ck_staged){ 0 };
+	snprintf(out->name, sizeof(out->name), "%s", name);
+	if (ret == -ENOENT) {
+		ret = ck_staging_open_over(&s, root, name, err);
+		out->state = CK_STAGED_PUBLISHED;
+	} else if (!ret) {
+		out->state = state_of(s, out->why, sizeof(out->why));
+	}
+	if (ret)
+		return ret;
+	ret = measure(s, out, err);
+	if (!ret && checks && out->state != CK_STAGED_PUBLISHED &&
+	    out->state != CK_STAGED_DOOMED)
+		check(s, opts, out);
+	ck_staging_close(s);
+	return ret;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct ck_staged *)a)->name,
+		      ((const struct ck_staged *)b)->name);
+}
+
+/* The part of a directory's name that is the stage's; NULL: it is none. */
+static const char *name_of(const char *dir)
+{
+	const size_t n = strlen(CK_STAGING_PREFIX);
+
+	return !strncmp(dir, CK_STAGING_PREFIX, n) &&
+			       ck_staging_name_ok(dir + n) ?
+		       dir + n :
+		       NULL;
+}
+
+static int take(struct ck_staged_list *l, const struct ck_root *root,
+		const char *dir, const struct ck_opts *opts, bool checks,
+		struct ck_err *err)
+{
+	const char *name = name_of(dir);
+	struct ck_staged one, *at;
+	int ret;
+
+	if (!name)
+		return 0;
+	ret = look(&one, root, name, opts, checks, err);
+	if (ret == -ENOENT)
+		return 0; /* gone meanwhile */
+	if (ret)
+		return ret;
+	at = ck_vec_push(l);
+	if (!at)
+		return ck_fail(err, ENOMEM, "no memory for a list");
+	*at = one;
+	return 0;
+}
+
+int ck_staged_list(struct ck_staged_list *out, const struct ck_root *root,
+		   const struct ck_opts *opts, bool checks, struct ck_err *err)
+{
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+	int fd, ret = ck_root_open_dir(root, "", &fd, err);
+
+	*out = (struct ck_staged_list){ 0 };
+	if (ret)
+		return ret;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return ck_fail(err, ENOMEM, "no memory for a list");
+	}
+	while (!ret && (e = readdir(d)))
+		ret = take(out, root, e->d_name, opts, checks, err);
+	if (out->nr)
+		qsort(out->v, out->nr, sizeof(*out->v), by_name);
+	if (ret)
+		ck_staged_free(out);
+	return ret;
+}
+
+static int again(struct ck_staging *s, const struct ck_opts *opts,
+		 struct ck_err *err)
+{
+	struct ck_commit_record r;
+	struct ck_commit_in in = { .opts = opts };
+	int ret;
+
+	if (ck_commit_record(s->fd, &r))
+		return 0;
+	in.as = r.as;
+	in.ranks = r.ranks;
+	in.replace = r.replace;
+	ret = ck_commit(s, &in, err);
+	return ret ? ret : 1;
+}
+
+int ck_recover(const struct ck_root *root, const char *name,
+	       const struct ck_opts *opts, struct ck_err *err)
+{
+	struct ck_staging *s;
+	int ret = ck_commit_finish(root, name, err);
+
+	if (!ret)
+		return 1;
+	if (ret != -ENOENT)
+		return ret;
+	ret = ck_staging_open(&s, root, name, err);
+	if (ret)
+		return ret;
+	ret = again(s, opts, err);
+	ck_staging_close(s);
+	return ret;
+}
+
+static int old_enough(const struct ck_staging *s, int64_t age,
+		      struct ck_err *err)
+{
+	struct ck_staged now = { 0 };
+	int64_t since;
+	int ret = measure(s, &now, err);
+
+	since = (int64_t)time(NULL) - now.changed;
+	if (ret || since >= age)
+		return ret;
+	return ck_fail(err, EAGAIN, "%s: changed %" PRId64 " s ago", s->name,
+		       since);
+}
+
+int ck_recover_gc(const struct ck_root *root, const char *name, int64_t age,
+		  struct ck_err *err)
+{
+	struct ck_staging *s;
+	int ret = ck_staging_open(&s, root, name, err);
+
+	if (ret == -ENOENT)
+		ret = ck_staging_open_over(&s, root, name, err);
+	if (ret)
+		return ret;
+	ret = old_enough(s, age, err);
+	if (!ret)
+		ret = ck_staging_only_ours(s, err);
+	if (!ret)
+		ret = ck_staging_seize(s, err);
+	if (!ret) {
+		ret = ck_staging_remove(s, err);
+		ck_staging_unseize(s);
+	}
+	ck_staging_close(s);
+	return ret;
+}
+
+void ck_recover_sweep(const struct ck_root *root)
+{
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+	int fd;
+
+	if (ck_root_open_dir(root, "", &fd, NULL))
+		return;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return;
+	}
+	while ((e = readdir(d)))
+		if (!strncmp(e->d_name, CK_STAGING_GONE,
+			     strlen(CK_STAGING_GONE)))
+			ck_below_remove(fd, e->d_name, NULL);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recover.h - the stages of a directory: what they are, and what to do of them
+ *
+ * Threads: any.
+ */
+#ifndef CK_RECOVER_H
+#define CK_RECOVER_H
+
+#include "core/base/err.h"
+#include "core/base/opts.h"
+#include "core/io/root.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ck_staged_state {
+	CK_STAGED_WRITING, /* files of it are open for writing */
+	CK_STAGED_OPEN, /* a mount has it */
+	CK_STAGED_LEFT, /* nobody has it: its writers are gone */
+	CK_STAGED_BEGUN, /* a publish was begun and broke off before its end */
+	CK_STAGED_PUBLISHED, /* published; what is left is to be tidied up */
+	CK_STAGED_DOOMED, /* bytes may be lost */
+};
+extern const char *const ck_staged_words[];
+
+struct ck_staged {
+	char name[NAME_MAX + 1];
+	enum ck_staged_state state;
+	uint64_t files, bytes;
+	int64_t changed; /* seconds since 1970, the last time */
+	bool complete; /* it could be published now */
+	char why[512]; /* if not; or why it is doomed */
+};
+
+struct ck_staged_list {
+	struct ck_staged *v; /* by name */
+	size_t nr, room;
+};
+
+/*
+ * All stages of @root.  @check: looks whether each is complete, which reads
+ * its index and takes a process.
+ */
+int ck_staged_list(struct ck_staged_list *out, const struct ck_root *root,
+		   const struct ck_opts *opts, bool check, struct ck_err *err);
+void ck_staged_free(struct ck_staged_list *l);
+
+/*
+ * Ends what a publish of @name that broke off began.  1: it is published now;
+ * 0: nothing was begun; or what ck_commit() says.
+ */
+int ck_recover(const struct ck_root *root, const char *name,
+	       const struct ck_opts *opts, struct ck_err *err);
+/*
+ * Throws the stage @name away unless somebody has it (-EBUSY), or it changed
+ * in the last @age seconds (-EAGAIN).
+ */
+int ck_recover_gc(const struct ck_root *root, const char *name, int64_t age,
+		  struct ck_err *err);
+/* Removes what others began to remove, but did not. */
+void ck_recover_sweep(const struct ck_root *root);
+
+#endif
