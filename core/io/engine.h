@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.h - fetching bytes: one submission for all shards of a request
+ * engine.h - moving bytes: one submission for all shards of a request
  *
  * An engine belongs to one thread.  run() returns when every request is
- * finished: each is read in full or has -errno in res; short reads are
- * continued inside, the end of a file is -EIO.  engine_plain.c uses preadv;
- * engine_uring.c takes warm pages with preadv2(RWF_NOWAIT) and sends the rest
- * to an io_uring in one submission.  Chosen at run time: io_uring may be
- * forbidden.
+ * finished: each is done in full or has -errno in res; short reads and writes
+ * are continued inside, the end of a file is -EIO.  engine_plain.c uses preadv
+ * and pwritev; engine_uring.c takes warm pages with preadv2(RWF_NOWAIT) and
+ * sends what has to wait for storage to an io_uring in one submission.  Chosen
+ * at run time: io_uring may be forbidden.
  */
 #ifndef CK_ENGINE_H
 #define CK_ENGINE_H
@@ -17,7 +17,14 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+enum ck_io_op {
+	CK_IO_READ,
+	CK_IO_WRITE,
+	CK_IO_SYNC, /* fdatasync; no iovecs */
+};
+
 struct ck_io {
+	uint8_t op; /* enum ck_io_op; the iovecs of a WRITE are not changed */
 	int fd;
 	uint64_t off, len; /* len: sum of the iovecs */
 	struct iovec *iov; /* may be changed by run() */

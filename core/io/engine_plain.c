@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_plain.c - requests one after the other, by preadv */
+/* engine_plain.c - one after the other, by preadv, pwritev, fdatasync */
 #include "core/io/engine_priv.h"
-#include "core/io/fault.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 void ck_io_advance(struct ck_io *io, size_t n)
 {
@@ -20,13 +20,28 @@ void ck_io_advance(struct ck_io *io, size_t n)
 	}
 }
 
+static void sync_file(struct ck_io *io)
+{
+	do
+		io->res = ck_io_fault(io, fdatasync(io->fd) ? -errno : 0);
+	while (io->res == -EINTR);
+}
+
 void ck_io_finish(struct ck_io *io)
 {
+	if (io->op == CK_IO_SYNC) {
+		sync_file(io);
+		return;
+	}
 	while (io->len) {
-		ssize_t n = preadv(io->fd, io->iov, ck_io_batch(io),
-				   (off_t)io->off);
+		int batch = ck_io_batch(io);
+		ssize_t n =
+			io->op == CK_IO_WRITE ?
+				pwritev(io->fd, io->iov, batch,
+					(off_t)io->off) :
+				preadv(io->fd, io->iov, batch, (off_t)io->off);
 
-		n = ck_fault(n < 0 ? -errno : (int)n);
+		n = ck_io_fault(io, n < 0 ? -errno : (int)n);
 		if (n == -EINTR)
 			continue;
 		if (n <= 0) {

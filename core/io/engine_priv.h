@@ -4,19 +4,29 @@
 #define CK_ENGINE_PRIV_H
 
 #include "core/io/engine.h"
+#include "core/io/fault.h"
 
 #include <limits.h>
 
 /* Every request through the ring, warm or not: for tests/bench/engine.c. */
 extern const struct ck_engine_ops ck_engine_ring;
 
-/* Takes the first @n bytes off @io: they are read. */
+/* Takes the first @n bytes off @io: they are done. */
 void ck_io_advance(struct ck_io *io, size_t n);
-/* Reads what is left of @io with preadv and sets res. */
+/* Does what is left of @io with preadv, pwritev or fdatasync; sets res. */
 void ck_io_finish(struct ck_io *io);
 
 /* For tests: the result of an operation that the ring should refuse. */
 int ck_engine_ring_try_nop(struct ck_engine *e);
+
+/* What to make of a completion of @io, for tests of failures. */
+static inline int ck_io_fault(const struct ck_io *io, int res)
+{
+	return ck_fault_of(io->op == CK_IO_WRITE ? CK_FAULT_WRITE :
+			   io->op == CK_IO_SYNC	 ? CK_FAULT_SYNC :
+						   CK_FAULT_READ,
+			   res);
+}
 
 static inline int ck_io_batch(const struct ck_io *io)
 {

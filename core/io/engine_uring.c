@@ -14,7 +14,6 @@
  * where the kernel can (Linux 5.10).
  */
 #include "core/io/engine_priv.h"
-#include "core/io/fault.h"
 
 #include "core/base/check.h"
 
@@ -152,7 +151,7 @@ static bool take_warm(struct ck_io *io)
 		for (int i = 0; i < batch; i++)
 			want += io->iov[i].iov_len;
 		n = preadv2(io->fd, io->iov, batch, (off_t)io->off, RWF_NOWAIT);
-		n = ck_fault(n < 0 ? -errno : (int)n);
+		n = ck_io_fault(io, n < 0 ? -errno : (int)n);
 		if (n == -EAGAIN || n == -EOPNOTSUPP || n == -EINTR)
 			return false;
 		if (n < 0) {
@@ -169,7 +168,11 @@ static bool take_warm(struct ck_io *io)
 /* One completion; true when the request needs another turn of the ring. */
 static bool complete(struct ck_io *io, int res)
 {
-	res = ck_fault(res);
+	res = ck_io_fault(io, res);
+	if (io->op == CK_IO_SYNC && !res) {
+		io->res = 0;
+		return false;
+	}
 	if (res > 0) {
 		ck_io_advance(io, (size_t)res);
 		return io->len != 0;
@@ -210,6 +213,19 @@ static unsigned reap(struct uring *u, unsigned nr)
 	return again;
 }
 
+static void prepare(struct io_uring_sqe *sqe, struct ck_io *io)
+{
+	unsigned batch = (unsigned)ck_io_batch(io);
+
+	if (io->op == CK_IO_SYNC)
+		io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
+	else if (io->op == CK_IO_WRITE)
+		io_uring_prep_writev(sqe, io->fd, io->iov, batch, io->off);
+	else
+		io_uring_prep_readv(sqe, io->fd, io->iov, batch, io->off);
+	io_uring_sqe_set_data(sqe, io);
+}
+
 /* Submits u->left[0, nr); returns how many need another turn. */
 static unsigned turn(struct uring *u, unsigned nr)
 {
@@ -220,9 +236,7 @@ static unsigned turn(struct uring *u, unsigned nr)
 		struct ck_io *io = u->left[i];
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 
-		io_uring_prep_readv(sqe, io->fd, io->iov,
-				    (unsigned)ck_io_batch(io), io->off);
-		io_uring_sqe_set_data(sqe, io);
+		prepare(sqe, io);
 	}
 	while (sent < nr) {
 		int ret = io_uring_submit(&u->ring);
@@ -264,10 +278,13 @@ static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
 	unsigned nr_left = 0;
 
 	for (unsigned i = 0; i < nr; i++) {
-		bool ahead = hybrid && goes_on(&io[i]);
+		bool read = io[i].op == CK_IO_READ;
+		bool ahead = hybrid && read && goes_on(&io[i]);
 
 		io[i].res = 0;
-		if (!io[i].len || (hybrid && !ahead && take_warm(&io[i])))
+		if (io[i].op != CK_IO_SYNC && !io[i].len)
+			continue;
+		if (hybrid && read && !ahead && take_warm(&io[i]))
 			continue;
 		if (u->broken || ahead) {
 			ck_io_finish(&io[i]);

@@ -9,6 +9,7 @@
 void ck_plan_reset(struct ck_plan *p)
 {
 	p->nr_run = p->nr_io = p->nr_iov = 0;
+	p->op = CK_IO_READ;
 }
 
 bool ck_plan_add(struct ck_plan *p, const struct ck_plan_run *run)
@@ -66,6 +67,8 @@ static bool joins(const struct ck_io *io, uint64_t wanted,
 {
 	uint64_t end = io->off + io->len;
 
+	if (io->op == CK_IO_WRITE)
+		return run->off == end;
 	return run->off >= end && run->off - end <= CK_PLAN_GAP &&
 	       run->off + run->len - io->off <= 4 * (wanted + run->len);
 }
@@ -81,7 +84,8 @@ void ck_plan_make(struct ck_plan *p, const int *fd)
 
 		if (!io || run->src != run[-1].src || !joins(io, wanted, run)) {
 			io = &p->io[p->nr_io++];
-			*io = (struct ck_io){ .fd = fd[run->src],
+			*io = (struct ck_io){ .op = (uint8_t)p->op,
+					      .fd = fd[run->src],
 					      .off = run->off,
 					      .iov = p->iov + p->nr_iov };
 			wanted = 0;

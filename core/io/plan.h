@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan.h - runs of bytes, in any order, as few vectored reads
+ * plan.h - runs of bytes, in any order, as few vectored reads or writes
  *
  * Runs are sorted by source and offset; neighbours become one read, also
- * across a gap while at most 4x the bytes wanted are read.  A plan is filled,
- * made, run by an engine, and asked which segments a failed read belongs to.
+ * across a gap while at most 4x the bytes wanted are read; a write has no
+ * gaps.  A plan is filled, made, run by an engine, and asked which segments a
+ * failed read belongs to.
  *
  * One thread; no allocation.
  */
@@ -26,6 +27,7 @@ struct ck_plan_run {
 
 struct ck_plan {
 	unsigned nr_run, nr_io, nr_iov;
+	enum ck_io_op op; /* READ after a reset */
 	struct ck_plan_run run[CK_PLAN_RUNS];
 	struct ck_io io[CK_PLAN_RUNS];
 	unsigned io_end[CK_PLAN_RUNS]; /* its runs end before this one */

@@ -194,7 +194,7 @@ static void all_faults(struct shardkit *k, bool replicas)
 				     err.msg);
 			ck_fault_set(nth, 1, EIO);
 			ret = sk_read(k, k->size, 0, &err);
-			if (ck_fault_left || replicas)
+			if (ck_fault_left[CK_FAULT_READ] || replicas)
 				cr_expect_eq(ret, 0, "%ld: %s", nth, err.msg);
 			else
 				cr_expect(ret == 0 || ret == -EIO);
@@ -451,6 +451,6 @@ Test(faults, environment)
 	cr_expect_eq(ck_fault(100), -5);
 	cr_expect_eq(ck_fault(100), -5);
 	cr_expect_eq(ck_fault(100), 100);
-	setenv("UNSHARD_FAULT", "write:1", 1);
+	setenv("UNSHARD_FAULT", "seek:1", 1);
 	cr_expect_eq(ck_fault_from_env(&err), -EINVAL);
 }
