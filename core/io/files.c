@@ -8,6 +8,8 @@
  */
 #include "core/io/files.h"
 
+#include "core/io/own.h"
+
 #include "core/base/auto.h"
 #include "core/base/vec.h"
 
@@ -27,7 +29,7 @@ struct slot {
 };
 
 struct ck_files {
-	const struct ck_root *root;
+	struct ck_files_in in;
 	const struct ck_image *img;
 	pthread_mutex_t lock;
 	unsigned max;
@@ -46,9 +48,9 @@ static unsigned default_max(void)
 	return rl.rlim_cur / 4 > 65536 ? 65536 : (unsigned)(rl.rlim_cur / 4);
 }
 
-struct ck_files *ck_files_new(const struct ck_root *root,
-			      const struct ck_image *img, unsigned max)
+struct ck_files *ck_files_new(const struct ck_files_in *in)
 {
+	const struct ck_image *img = in->img;
 	struct ck_files *f = calloc(1, sizeof(*f));
 
 	if (!f)
@@ -59,9 +61,9 @@ struct ck_files *ck_files_new(const struct ck_root *root,
 		return NULL;
 	}
 	memset(f->slot_of, 0xff, img->nr_srcs * sizeof(*f->slot_of));
-	f->root = root;
+	f->in = *in;
 	f->img = img;
-	f->max = max ? max : default_max();
+	f->max = in->max ? in->max : default_max();
 	f->idle_head = f->idle_tail = f->free_head = CK_NONE;
 	pthread_mutex_init(&f->lock, NULL);
 	return f;
@@ -138,14 +140,25 @@ static const char *name_of(const struct ck_files *f, uint32_t src)
 	return ck_image_str(f->img, f->img->srcs[src].name, NULL);
 }
 
+/* Of a file that we are writing, the time is not looked at. */
+static bool same_time(const struct ck_files *f, uint32_t src,
+		      const struct stat *st)
+{
+	int64_t mtime =
+		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+
+	if (!f->in.own)
+		return mtime == f->img->srcs[src].id.mtime_ns;
+	return mtime == ck_own_mtime(f->in.own, src) ||
+	       ck_own_busy(f->in.own, src);
+}
+
 /* Whether @st is the file that the image describes. */
 static int compare(const struct ck_files *f, uint32_t src,
 		   const struct stat *st, struct ck_err *err)
 {
 	const struct ck_id *id = &f->img->srcs[src].id;
 	const char *name = name_of(f, src);
-	int64_t mtime =
-		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 
 	if ((uint64_t)st->st_size < id->size)
 		return ck_fail(err, EIO, "%s: expected %llu bytes, found %llu",
@@ -154,7 +167,7 @@ static int compare(const struct ck_files *f, uint32_t src,
 	if (st->st_ino != id->ino)
 		return ck_fail(err, ESTALE, "%s: was replaced by another file",
 			       name);
-	if ((uint64_t)st->st_size != id->size || mtime != id->mtime_ns)
+	if ((uint64_t)st->st_size != id->size || !same_time(f, src, st))
 		return ck_fail(err, ESTALE,
 			       "%s: was changed since it was described", name);
 	if (!st->st_nlink)
@@ -165,12 +178,20 @@ static int compare(const struct ck_files *f, uint32_t src,
 static int check_fd(const struct ck_files *f, uint32_t src, int fd,
 		    struct ck_err *err)
 {
+	struct ck_own *own = f->in.own;
 	struct stat st;
+	uint64_t since;
+	int ret;
 
-	if (fstat(fd, &st))
-		return ck_fail(err, errno, "%s: %s", name_of(f, src),
-			       strerror(errno));
-	return compare(f, src, &st, err);
+	/* A write of ours may end between the look and the comparison. */
+	do {
+		since = own ? ck_own_clock(own) : 0;
+		if (fstat(fd, &st))
+			return ck_fail(err, errno, "%s: %s", name_of(f, src),
+				       strerror(errno));
+		ret = compare(f, src, &st, err);
+	} while (ret == -ESTALE && own && !ck_own_still(own, src, since));
+	return ret;
 }
 
 static int open_src(struct ck_files *f, uint32_t src, int *out,
@@ -183,8 +204,11 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 	while (f->nr_open >= f->max && close_one(f))
 		;
 	do
-		ret = ck_root_open_file(f->root, name_of(f, src), &fd, &st,
-					err);
+		ret = f->in.write ?
+			      ck_root_open_write(f->in.root, name_of(f, src),
+						 &fd, &st, err) :
+			      ck_root_open_file(f->in.root, name_of(f, src),
+						&fd, &st, err);
 	while ((ret == -EMFILE || ret == -ENFILE) && close_one(f));
 	if (ret == -ENOENT || ret == -ENOTDIR) {
 		if (err)
@@ -192,14 +216,14 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 		return -EIO;
 	}
 	/* A sandbox of one file lets nobody open the file that replaced it. */
-	if (ret == -EACCES &&
-	    !fstatat(f->root->fd, name_of(f, src), &st, AT_SYMLINK_NOFOLLOW)) {
+	if (ret == -EACCES && !fstatat(f->in.root->fd, name_of(f, src), &st,
+				       AT_SYMLINK_NOFOLLOW)) {
 		int replaced = compare(f, src, &st, err);
 
 		return replaced ? replaced : ret;
 	}
 	if (!ret)
-		ret = compare(f, src, &st, err);
+		ret = check_fd(f, src, fd, err);
 	if (ret)
 		return ret;
 	*out = ck_steal_fd(fd);

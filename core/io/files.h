@@ -5,6 +5,7 @@
  * At most a part of RLIMIT_NOFILE is open at once; least recently used ones
  * are closed.  A file that is no longer the one described is never read: gone
  * -> EIO, shorter than described -> EIO, other inode, size or mtime -> ESTALE.
+ * What our own writes (own.h) did to it counts as described.
  *
  * Threads: any; one short lock around the table.
  */
@@ -16,10 +17,16 @@
 #include "core/io/root.h"
 
 struct ck_files;
+struct ck_own;
 
-/* Borrows both for its life.  @max 0: a quarter of RLIMIT_NOFILE. */
-struct ck_files *ck_files_new(const struct ck_root *root,
-			      const struct ck_image *img, unsigned max);
+struct ck_files_in {
+	const struct ck_root *root; /* borrowed, as all of these */
+	const struct ck_image *img;
+	unsigned max; /* 0: a quarter of RLIMIT_NOFILE */
+	struct ck_own *own; /* NULL: nothing is written */
+	bool write; /* open for reading and writing */
+};
+struct ck_files *ck_files_new(const struct ck_files_in *in);
 void ck_files_free(struct ck_files *f);
 
 /*

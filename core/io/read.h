@@ -41,6 +41,7 @@ struct ck_reader_in {
 	const char *spool_dir; /* for decoded items; NULL: /var/tmp */
 	uint64_t spool_max; /* bytes; 0: half of what is free there */
 	unsigned max_files; /* 0: from RLIMIT_NOFILE */
+	bool write; /* its files may be written too, core/write/ */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,
 		      const struct ck_err *err);
@@ -49,7 +50,8 @@ struct ck_reader_in {
 
 struct ck_read_stats {
 	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
-		failed, tile_hits, tile_misses, spooled_bytes;
+		failed, tile_hits, tile_misses, spooled_bytes, writes, written,
+		source_writes;
 };
 
 int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,

@@ -11,6 +11,7 @@
 #define CK_READ_PRIV_H
 
 #include "core/io/bytes.h"
+#include "core/io/own.h"
 #include "core/io/plan.h"
 #include "core/io/read.h"
 #include "core/io/spool.h"
@@ -24,6 +25,8 @@ struct ck_reader {
 	struct ck_reader_in in;
 	struct ck_read_stats stats;
 	struct ck_files *files;
+	struct ck_files *wfiles; /* the same, for writing; NULL: read-only */
+	struct ck_own *own; /* NULL: read-only */
 	struct ck_spool *spool;
 	struct ck_tiles *tiles;
 	_Atomic uint64_t *told; /* a bit a chunk: fault() was called */
@@ -70,6 +73,15 @@ int ck_walk_run(struct ck_walk *w, struct ck_err *err);
 int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,
 		  const struct ck_seg *seg, unsigned char *buf,
 		  struct ck_scratch *s, struct ck_err *err);
+/*
+ * Writes @seg, all of it, in stretches without gaps, by @put, which is given
+ * requests without a descriptor; no two bytes of @seg are one in the source.
+ */
+typedef int (*ck_stage_put)(void *ctx, struct ck_io *io, unsigned nr,
+			    struct ck_err *err);
+int ck_stage_write(const struct ck_seg *seg, uint8_t dtype,
+		   const unsigned char *buf, struct ck_scratch *s,
+		   ck_stage_put put, void *ctx, struct ck_err *err);
 /* Whether @seg would read more than 4x its bytes, counted in pages. */
 bool ck_stage_wasteful(const struct ck_seg *seg);
 
@@ -77,6 +89,13 @@ bool ck_stage_wasteful(const struct ck_seg *seg);
 int ck_reader_fill(struct ck_reader *r, uint32_t t, unsigned char *buf,
 		   uint64_t len, uint64_t off, struct ck_srcset *srcs,
 		   struct ck_err *err);
+
+/* Whether every copy of @seg lies in a source of @size bytes. */
+bool ck_seg_inside(const struct ck_seg *seg, uint64_t size);
+/* A part of one element that must be transformed as a whole. */
+bool ck_seg_is_edge(const struct ck_seg *seg);
+/* The stored strides of @chunk in elements; NULL: row-major. */
+const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk);
 
 const char *ck_bytes_name(const struct ck_reader *r, uint32_t src);
 

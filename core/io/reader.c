@@ -12,6 +12,26 @@
 #define DEFAULT_CACHE (UINT64_C(64) << 20)
 #define PIECE (UINT64_C(4) << 20) /* bytes of a request walked at once */
 
+static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
+{
+	struct ck_files_in files = {
+		.root = in->root,
+		.img = in->img,
+		.max = in->max_files,
+	};
+
+	if (in->write) {
+		files.own = r->own = ck_own_new(in->img);
+		files.write = true;
+		r->wfiles = ck_files_new(&files);
+		if (!r->own || !r->wfiles)
+			return false;
+	}
+	files.write = false;
+	r->files = ck_files_new(&files);
+	return r->files;
+}
+
 int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		  struct ck_err *err)
 {
@@ -24,11 +44,10 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		return ret;
 	}
 	r->in = *in;
-	r->files = ck_files_new(in->root, in->img, in->max_files);
 	r->tiles =
 		ck_tiles_new(r, in->cache_mem ? in->cache_mem : DEFAULT_CACHE);
 	r->told = calloc(in->img->nr_chunks / 64 + 1, sizeof(*r->told));
-	if (!r->files || !r->tiles || !r->told)
+	if (!open_files(r, in) || !r->tiles || !r->told)
 		ret = ck_fail(err, ENOMEM, "reader: no memory");
 	else
 		ret = ck_spool_new(&r->spool, r,
@@ -49,6 +68,8 @@ void ck_reader_free(struct ck_reader *r)
 	ck_tiles_free(r->tiles);
 	ck_spool_free(r->spool);
 	ck_files_free(r->files);
+	ck_files_free(r->wfiles);
+	ck_own_free(r->own);
 	free((void *)r->told);
 	free(r);
 }

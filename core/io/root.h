@@ -50,6 +50,13 @@ void ck_root_close(struct ck_root *root);
  */
 int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 		      struct stat *st, struct ck_err *err);
+/*
+ * The same for reading and writing.  -EROFS with a line where more than the
+ * checkpoint would change, or less: a file with several hard links, one in a
+ * hub cache's blobs/, one that two joined directories hold.
+ */
+int ck_root_open_write(const struct ck_root *root, const char *name, int *fd,
+		       struct stat *st, struct ck_err *err);
 /* The same for a directory; "" is the root itself. */
 int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 		     struct ck_err *err);

@@ -156,11 +156,11 @@ static const char *kind_name(mode_t mode)
 
 /* Checked by O_PATH first: opening a device for reading can act on it. */
 static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
-		     struct stat *st, struct ck_err *err)
+		     int access, struct stat *st, struct ck_err *err)
 {
 	struct spot s = { .fd = root->fd, .abs = root->real };
 	ck_auto_fd int probe = -1;
-	int fd, flags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+	int fd, flags = access | O_NONBLOCK | O_NOCTTY;
 
 	if (!ck_path_plain(name))
 		return ck_fail(err, *name ? EXDEV : EINVAL,
@@ -175,6 +175,11 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 		return explain(root, name, &s, -probe, err);
 	if (fstat(probe, st))
 		return explain(root, name, &s, errno, err);
+	if (access != O_RDONLY && s.fd == root->blobs_fd)
+		return ck_fail(err, EROFS,
+			       "%s/%s: a link into a hub cache's blobs, which "
+			       "are named by their bytes and not written",
+			       root->path, name);
 	fd = (st->st_mode & S_IFMT) == kind ?
 		     ck_beneath_open(s.fd, s.rel, flags) :
 		     -EINVAL;
@@ -191,15 +196,16 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 	return fd;
 }
 
-static int open_file_in(const struct ck_root *root, const char *name, int *fd,
-			struct stat *st, struct ck_err *err)
+static int open_file_in(const struct ck_root *root, const char *name,
+			int access, int *fd, struct stat *st,
+			struct ck_err *err)
 {
 	int got;
 
 	if (root->only && strcmp(root->only, name))
 		return ck_fail(err, ENOENT, "%s: holds no file \"%s\"",
 			       root->path, name);
-	got = open_kind(root, name, S_IFREG, st, err);
+	got = open_kind(root, name, S_IFREG, access, st, err);
 	if (got < 0)
 		return got;
 	/* io_uring would take it as a wish for EAGAIN. */
@@ -215,7 +221,7 @@ static int check_twin(const struct ck_root *has, const struct ck_root *other,
 	ck_auto_fd int fd = -1;
 	struct stat twin;
 
-	if (open_file_in(other, name, &fd, &twin, NULL) ||
+	if (open_file_in(other, name, O_RDONLY, &fd, &twin, NULL) ||
 	    twin.st_size == st->st_size)
 		return 0;
 	return ck_fail(
@@ -225,16 +231,53 @@ static int check_twin(const struct ck_root *has, const struct ck_root *other,
 		(long long)twin.st_size);
 }
 
+/* In the first root of the chain that has it; that one is *has. */
+static int open_first(const struct ck_root **has, const char *name, int access,
+		      int *fd, struct stat *st, struct ck_err *err)
+{
+	int ret = open_file_in(*has, name, access, fd, st, err);
+
+	while (ret == -ENOENT && (*has)->next) {
+		*has = (*has)->next;
+		ret = open_file_in(*has, name, access, fd, st, err);
+	}
+	return ret;
+}
+
+int ck_root_open_write(const struct ck_root *root, const char *name, int *fd,
+		       struct stat *st, struct ck_err *err)
+{
+	const struct ck_root *has = root;
+	int ret = open_first(&has, name, O_RDWR, fd, st, err);
+
+	if (!ret && st->st_nlink > 1) {
+		close(*fd);
+		return ck_fail(err, EROFS,
+			       "%s/%s: has %u names (hard links); what has the "
+			       "others would change too",
+			       has->path, name, (unsigned)st->st_nlink);
+	}
+	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
+		ck_auto_fd int twin = -1;
+		struct stat other;
+
+		if (open_file_in(r, name, O_RDONLY, &twin, &other, NULL))
+			continue;
+		close(*fd);
+		return ck_fail(err, EROFS,
+			       "%s/%s: also in %s: one of the two would keep "
+			       "the old bytes",
+			       has->path, name, r->path);
+	}
+	return ret;
+}
+
 int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 		      struct stat *st, struct ck_err *err)
 {
 	const struct ck_root *has = root;
-	int ret = open_file_in(has, name, fd, st, err);
+	int ret = open_first(&has, name, O_RDONLY, fd, st, err);
 
-	while (ret == -ENOENT && has->next) {
-		has = has->next;
-		ret = open_file_in(has, name, fd, st, err);
-	}
 	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
 		ret = check_twin(has, r, name, st, err);
 		if (ret)
@@ -265,7 +308,7 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 		return ck_fail(err, ENOENT, "%s: holds no directory \"%s\"",
 			       root->path, name);
 	if (*name) {
-		got = open_kind(root, name, S_IFDIR, &st, err);
+		got = open_kind(root, name, S_IFDIR, O_RDONLY, &st, err);
 	} else {
 		got = openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (got < 0)

@@ -5,7 +5,8 @@
  * Each layer holds where another does not: seccomp does not see what an
  * io_uring does, Landlock does, but it knows nothing of most system calls.
  * The user stays the same; of root's rights only that to read any file stays,
- * for a checkpoint need not be root's own.
+ * for a checkpoint need not be root's own, and that to write it where the
+ * mount is for writing.
  */
 #include "core/io/sandbox_priv.h"
 
@@ -18,9 +19,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define KEPT_CAPS (1u << CAP_DAC_READ_SEARCH)
+#define READ_CAPS (1u << CAP_DAC_READ_SEARCH)
+/* Root's right to write a file need not be that of its owner. */
+#define WRITE_CAPS (READ_CAPS | 1u << CAP_DAC_OVERRIDE)
 
-static int drop_caps(struct ck_err *err)
+static int drop_caps(bool writes, struct ck_err *err)
 {
 	struct __user_cap_header_struct head = {
 		.version = _LINUX_CAPABILITY_VERSION_3,
@@ -34,7 +37,7 @@ static int drop_caps(struct ck_err *err)
 	if (syscall(SYS_capget, &head, data))
 		return ck_fail(err, errno, "sandbox: capget: %s",
 			       strerror(errno));
-	data[0].permitted &= KEPT_CAPS;
+	data[0].permitted &= writes ? WRITE_CAPS : READ_CAPS;
 	data[0].effective = data[0].permitted;
 	data[1].permitted = data[1].effective = 0;
 	data[0].inheritable = data[1].inheritable = 0;
@@ -94,7 +97,7 @@ int ck_sandbox_enter(const struct ck_sandbox_in *in, unsigned *got,
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return ck_fail(err, errno, "sandbox: no_new_privs: %s",
 			       strerror(errno));
-	ret = drop_caps(err);
+	ret = drop_caps(in->writes, err);
 	if (ret)
 		return ret;
 	ret = ck_sandbox_landlock(in, err);

@@ -28,13 +28,21 @@ enum {
 	FS_WRITE_FILE = 1 << 1,
 	FS_READ_FILE = 1 << 2,
 	FS_READ_DIR = 1 << 3,
+	FS_REMOVE_DIR = 1 << 4,
 	FS_REMOVE_FILE = 1 << 5,
+	FS_MAKE_DIR = 1 << 7,
 	FS_MAKE_REG = 1 << 8,
+	FS_MAKE_SYM = 1 << 12,
+	FS_REFER = 1 << 13,
 	FS_TRUNCATE = 1 << 14,
 	FS_IOCTL_DEV = 1 << 15,
 };
 #define FILE_RIGHTS \
 	(FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
+#define READ_RIGHTS (FS_READ_FILE | FS_READ_DIR)
+#define WRITE_RIGHTS                                                    \
+	(FS_WRITE_FILE | FS_TRUNCATE | FS_REMOVE_DIR | FS_REMOVE_FILE | \
+	 FS_MAKE_DIR | FS_MAKE_REG | FS_MAKE_SYM | FS_REFER)
 #define NET_TCP 3 /* bind, connect */
 #define SCOPE_ALL 3 /* abstract sockets, signals */
 #define CREATE_VERSION 1
@@ -96,23 +104,24 @@ static int allow_path(const struct rules *r, const char *path, uint64_t rights,
 
 /* One file: that file alone.  A link in a hub cache leads into blobs/. */
 static int allow_only(const struct rules *r, const struct ck_root *root,
-		      struct ck_err *err)
+		      uint64_t rights, struct ck_err *err)
 {
 	ck_auto_fd int fd =
 		openat(root->fd, root->only, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
-	return fd < 0 ? 0 : allow(r, fd, FS_READ_FILE, root->path, err);
+	return fd < 0 ? 0 : allow(r, fd, rights, root->path, err);
 }
 
+/* What a hub cache's blobs hold is named by its hash, and not written. */
 static int allow_one(const struct rules *r, const struct ck_root *root,
-		     struct ck_err *err)
+		     bool writes, struct ck_err *err)
 {
-	uint64_t rights = FS_READ_FILE | FS_READ_DIR;
-	int ret = root->only ? allow_only(r, root, err) :
+	uint64_t rights = READ_RIGHTS | (writes ? WRITE_RIGHTS : 0);
+	int ret = root->only ? allow_only(r, root, rights, err) :
 			       allow(r, root->fd, rights, root->path, err);
 
 	if (!ret && root->blobs_fd >= 0)
-		ret = allow(r, root->blobs_fd, rights, "blobs", err);
+		ret = allow(r, root->blobs_fd, READ_RIGHTS, "blobs", err);
 	for (unsigned i = 0; !ret && i < root->nr_follow; i++)
 		ret = allow(r, root->follow_fd[i], rights, root->follow_path[i],
 			    err);
@@ -120,12 +129,12 @@ static int allow_one(const struct rules *r, const struct ck_root *root,
 }
 
 static int allow_root(const struct rules *r, const struct ck_root *root,
-		      struct ck_err *err)
+		      bool writes, struct ck_err *err)
 {
 	int ret = 0;
 
 	for (; !ret && root; root = root->next)
-		ret = allow_one(r, root, err);
+		ret = allow_one(r, root, writes, err);
 	return ret;
 }
 
@@ -169,7 +178,7 @@ int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)
 		return ck_fail(err, errno, "sandbox: Landlock: %s",
 			       strerror(errno));
 	r.fd = fd;
-	ret = allow_root(&r, in->root, err);
+	ret = allow_root(&r, in->root, in->writes, err);
 	if (!ret && in->role == CK_SANDBOX_WORKER)
 		ret = allow_worker(&r, in, err);
 	if (ret)

@@ -134,6 +134,31 @@ static const int worker[] = {
 	S(unlinkat),
 };
 
+/* To change files; those for names are for what lies in shards/. */
+static const int writes[] = {
+	S(pwritev2),
+	S(fsync),
+	S(fdatasync),
+	S(sync_file_range),
+	S(fgetxattr),
+	S(fsetxattr),
+	S(fremovexattr),
+	S(rename),
+	S(renameat),
+	S(renameat2),
+	S(mkdir),
+	S(mkdirat),
+	S(rmdir),
+	S(symlinkat),
+	S(linkat),
+	S(fchmod),
+	S(fchmodat),
+	S(utimensat),
+	S(utimensat_time64),
+	S(flock),
+	S(copy_file_range),
+};
+
 /*
  * To fork a parser that then confines itself further; it still executes
  * nothing, and Landlock keeps signals inside.
@@ -231,6 +256,8 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 		return ret;
 	if (in->parses)
 		ret = allow_all(f, parses, CK_ARRAY_LEN(parses));
+	if (!ret && in->writes)
+		ret = allow_all(f, writes, CK_ARRAY_LEN(writes));
 	if (ret)
 		return ret;
 	ret = allow_all(f, worker, CK_ARRAY_LEN(worker));

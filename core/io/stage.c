@@ -2,6 +2,9 @@
 /*
  * stage.c - a segment of short runs: read in stretches, copied from there
  *
+ * A write goes the other way, in stretches without gaps: what lies in a gap
+ * may be somebody else's to write.
+ *
  * The axes are put in the order of the source.  As many of the innermost as
  * keep a stretch within the staging buffer, its gaps below a page, and its
  * length at most 4x the bytes wanted, make one stretch; the others say where
@@ -44,11 +47,17 @@ static void sort_axes(struct shape *sh, const struct ck_seg *seg)
 	}
 }
 
-/* Runs the axis to its @n-th step: bytes of the stretch, or 0: too many. */
+/*
+ * Runs the axis to its @n-th step: bytes of the stretch, or 0: too many.
+ * @wanted 0: gaps are not allowed.
+ */
 static uint64_t grow(uint64_t span, const struct ck_seg_axis *ax, uint64_t n,
 		     uint64_t wanted)
 {
 	uint64_t step = step_of(ax), more;
+
+	if (!wanted && step != span)
+		return 0;
 
 	if (!ck_mul_ok(step, n - 1, &more) || more > CK_STAGE - span)
 		return 0;
@@ -59,9 +68,9 @@ static uint64_t grow(uint64_t span, const struct ck_seg_axis *ax, uint64_t n,
 	return span + more;
 }
 
-static void shape_of(struct shape *sh, const struct ck_seg *seg)
+static void shape_of(struct shape *sh, const struct ck_seg *seg, bool gaps)
 {
-	uint64_t wanted = seg->run;
+	uint64_t wanted = gaps ? seg->run : 0;
 
 	sort_axes(sh, seg);
 	sh->run = sh->span = seg->run;
@@ -90,7 +99,7 @@ bool ck_stage_wasteful(const struct ck_seg *seg)
 	struct shape sh;
 	uint64_t nr = 1, len, wanted;
 
-	shape_of(&sh, seg);
+	shape_of(&sh, seg, true);
 	for (unsigned i = sh.inner + (sh.part != 0); i < sh.nr; i++)
 		nr *= sh.ax[i].n;
 	wanted = seg->nbytes / nr;
@@ -224,20 +233,34 @@ static unsigned copy_axes(const struct shape *sh, const struct block *b,
 	return nr;
 }
 
+static void turn_round(struct ck_seg_axis *ax, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		int64_t src = ax[i].src;
+
+		ax[i].src = ax[i].dst;
+		ax[i].dst = src;
+	}
+}
+
+/* From the stretches to the buffer; @back: from the buffer to them. */
 static void scatter(const struct shape *sh, const struct block *b,
 		    unsigned nr_blocks, unsigned char *buf,
-		    const unsigned char *stage)
+		    unsigned char *stage, bool back)
 {
 	struct ck_seg_axis ax[CK_SEG_AXES + 2];
 	unsigned nr = copy_axes(sh, b, nr_blocks, ax);
 	struct ck_seg rest = { .nax = (uint8_t)(nr - 2) };
+	unsigned char *to = back ? stage : buf, *from = back ? buf : stage;
 	struct ck_runs it;
 
+	if (back)
+		turn_round(ax, nr);
 	memcpy(rest.ax, ax, rest.nax * sizeof(ax[0]));
-	rest.src_off = b->stage + b->first;
-	rest.dst = b->dst;
+	rest.src_off = back ? b->dst : b->stage + b->first;
+	rest.dst = back ? b->stage + b->first : b->dst;
 	for (ck_runs_init(&it, &rest); !it.done; ck_runs_step(&it))
-		copy_squares(buf + it.dst, stage + it.src, &ax[nr - 2],
+		copy_squares(to + it.dst, from + it.src, &ax[nr - 2],
 			     &ax[nr - 1], sh->run);
 }
 
@@ -251,15 +274,15 @@ static bool evenly(const struct block *b)
 
 /* All stretches, as many together as are evenly spaced. */
 static void scatter_all(const struct shape *sh, const struct block *b,
-			unsigned nr, unsigned char *buf,
-			const unsigned char *stage)
+			unsigned nr, unsigned char *buf, unsigned char *stage,
+			bool back)
 {
 	while (nr) {
 		unsigned n = nr > 1 && b[0].n == b[1].n ? 2 : 1;
 
 		while (n > 1 && n < nr && evenly(b + n - 2))
 			n++;
-		scatter(sh, b, n, buf, stage);
+		scatter(sh, b, n, buf, stage, back);
 		b += n;
 		nr -= n;
 	}
@@ -270,7 +293,11 @@ struct group {
 	struct ck_reader *r;
 	const struct ck_bytes *b;
 	const struct shape *sh;
+	const struct ck_seg *seg;
 	unsigned char *buf, *stage;
+	ck_stage_put put; /* of a write: then r and b are NULL */
+	void *ctx;
+	uint8_t dtype;
 	uint64_t used; /* bytes of stage */
 	unsigned nr;
 	struct block v[MAX_BLOCKS];
@@ -278,22 +305,50 @@ struct group {
 	struct iovec iov[MAX_BLOCKS];
 };
 
-/* Reads the group and copies what is wanted of it; then it is empty. */
-static int finish_group(struct group *g, struct ck_err *err)
+static void fill_io(struct group *g)
 {
-	struct ck_engine *e = ck_engine_mine(g->r->in.engine);
-	unsigned nr = g->nr;
-
-	for (unsigned i = 0; i < nr; i++) {
+	for (unsigned i = 0; i < g->nr; i++) {
 		const struct block *b = &g->v[i];
 
 		g->iov[i] = (struct iovec){ g->stage + b->stage, b->len };
-		g->io[i] = (struct ck_io){ .fd = g->b->fd,
-					   .off = b->src,
-					   .len = b->len,
-					   .iov = &g->iov[i],
-					   .nr_iov = 1 };
+		g->io[i] =
+			(struct ck_io){ .op = g->put ? CK_IO_WRITE : CK_IO_READ,
+					.fd = g->b ? g->b->fd : -1,
+					.off = b->src,
+					.len = b->len,
+					.iov = &g->iov[i],
+					.nr_iov = 1 };
 	}
+}
+
+/* Gathers the group and writes it; then it is empty. */
+static int put_group(struct group *g, struct ck_err *err)
+{
+	struct ck_seg flat = {
+		.xform = g->seg->xform,
+		.elem = g->seg->elem,
+		.run = g->used,
+	};
+	unsigned nr = g->nr;
+
+	scatter_all(g->sh, g->v, nr, g->buf, g->stage, true);
+	ck_seg_transform(&flat, g->dtype, g->stage);
+	fill_io(g);
+	g->nr = 0;
+	g->used = 0;
+	return g->put(g->ctx, g->io, nr, err);
+}
+
+/* Reads the group and copies what is wanted of it; then it is empty. */
+static int finish_group(struct group *g, struct ck_err *err)
+{
+	struct ck_engine *e;
+	unsigned nr = g->nr;
+
+	if (g->put)
+		return put_group(g, err);
+	e = ck_engine_mine(g->r->in.engine);
+	fill_io(g);
 	e->ops->run(e, g->io, nr);
 	ck_stat_add(&g->r->stats.source_reads, nr);
 	ck_stat_add(&g->r->stats.source_bytes, g->used);
@@ -303,7 +358,7 @@ static int finish_group(struct group *g, struct ck_err *err)
 		if (g->io[i].res)
 			return ck_bytes_fail(g->r, g->b, g->v[i].src,
 					     g->v[i].len, -g->io[i].res, err);
-	scatter_all(g->sh, g->v, nr, g->buf, g->stage);
+	scatter_all(g->sh, g->v, nr, g->buf, g->stage, false);
 	return 0;
 }
 
@@ -343,14 +398,43 @@ static struct ck_seg begins(const struct shape *sh, const struct ck_seg *seg)
 	return out;
 }
 
+/* All of @seg in groups; everything else of @g is set. */
+static int run_groups(struct group *g, const struct ck_seg *seg,
+		      struct ck_err *err)
+{
+	const struct shape *sh = g->sh;
+	struct ck_seg outer = begins(sh, seg);
+	struct ck_runs it;
+
+	g->seg = seg;
+	g->used = g->nr = 0;
+	for (ck_runs_init(&it, &outer); !it.done; ck_runs_step(&it)) {
+		struct block next;
+		uint64_t n = 0;
+		int ret = 0;
+
+		if (sh->part)
+			n = CK_MIN(sh->part,
+				   sh->ax[sh->inner].n -
+					   it.at[outer.nax - 1] * sh->part);
+		next = block_at(sh, it.src, it.dst, n);
+		if (g->nr == MAX_BLOCKS || g->used + next.len > CK_STAGE)
+			ret = finish_group(g, err);
+		if (ret)
+			return ret;
+		next.stage = g->used;
+		g->used += next.len;
+		g->v[g->nr++] = next;
+	}
+	return finish_group(g, err);
+}
+
 int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,
 		  const struct ck_seg *seg, unsigned char *buf,
 		  struct ck_scratch *s, struct ck_err *err)
 {
 	struct shape sh;
 	struct group g;
-	struct ck_seg outer;
-	struct ck_runs it;
 
 	/* Not all of it: the arrays are filled as far as they are used. */
 	g.r = r;
@@ -358,26 +442,48 @@ int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,
 	g.sh = &sh;
 	g.buf = buf;
 	g.stage = s->stage;
-	g.used = g.nr = 0;
-	shape_of(&sh, seg);
-	outer = begins(&sh, seg);
-	for (ck_runs_init(&it, &outer); !it.done; ck_runs_step(&it)) {
-		struct block next;
-		uint64_t n = 0;
-		int ret = 0;
+	g.put = NULL;
+	shape_of(&sh, seg, true);
+	return run_groups(&g, seg, err);
+}
 
-		if (sh.part)
-			n = CK_MIN(sh.part,
-				   sh.ax[sh.inner].n -
-					   it.at[outer.nax - 1] * sh.part);
-		next = block_at(&sh, it.src, it.dst, n);
-		if (g.nr == MAX_BLOCKS || g.used + next.len > CK_STAGE)
-			ret = finish_group(&g, err);
-		if (ret)
-			return ret;
-		next.stage = g.used;
-		g.used += next.len;
-		g.v[g.nr++] = next;
-	}
-	return finish_group(&g, err);
+/*
+ * A run that is longer than the staging memory is cut: it is an axis of its
+ * elements.
+ */
+static struct ck_seg cut_run(const struct ck_seg *seg)
+{
+	struct ck_seg out = *seg;
+	uint64_t elem = seg->run % seg->elem ? 1 : seg->elem;
+
+	if (seg->run <= CK_STAGE || seg->nax == CK_SEG_AXES)
+		return out;
+	out.ax[out.nax++] =
+		(struct ck_seg_axis){ seg->run / elem, (int64_t)elem,
+				      (int64_t)elem };
+	out.run = elem;
+	return out;
+}
+
+int ck_stage_write(const struct ck_seg *seg, uint8_t dtype,
+		   const unsigned char *buf, struct ck_scratch *s,
+		   ck_stage_put put, void *ctx, struct ck_err *err)
+{
+	const struct ck_seg whole = cut_run(seg);
+	struct shape sh;
+	struct group g;
+
+	if (whole.run > CK_STAGE)
+		return ck_fail(err, EFBIG, "a run of %llu bytes in six axes",
+			       (unsigned long long)whole.run);
+	g.r = NULL;
+	g.b = NULL;
+	g.sh = &sh;
+	g.buf = (unsigned char *)buf; /* only read */
+	g.stage = s->stage;
+	g.put = put;
+	g.ctx = ctx;
+	g.dtype = dtype;
+	shape_of(&sh, &whole, false);
+	return run_groups(&g, &whole, err);
 }

@@ -31,6 +31,7 @@ struct tile {
 	unsigned users;
 	unsigned missed; /* BAD: times that it was of no use */
 	uint64_t off, len;
+	uint64_t since; /* on the clock of our own writes */
 	unsigned char *bytes;
 	struct ck_srcset srcs;
 };
@@ -104,8 +105,7 @@ uint64_t ck_tiles_bytes(struct ck_tiles *c)
 	return held;
 }
 
-/* The stored strides of @chunk in elements; NULL: row-major. */
-static const int64_t *strides_of(const struct ck_reader *r, uint32_t chunk)
+const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk)
 {
 	const struct ck_image *img = r->in.img;
 	const struct ck_layout *l = &img->layouts[img->chunks[chunk].layout];
@@ -130,7 +130,7 @@ static uint64_t tile_len(const struct ck_tiles *c, const struct ck_tensor *t,
 {
 	const struct ck_image *img = c->r->in.img;
 	const struct ck_layout *l = &img->layouts[img->chunks[chunk].layout];
-	const int64_t *stride = strides_of(c->r, chunk);
+	const int64_t *stride = ck_chunk_strides(c->r, chunk);
 	uint64_t elem = ck_dtype_info(t->dtype)->size;
 	uint64_t near = UINT64_MAX, step = elem, best = 0, steps;
 
@@ -248,8 +248,11 @@ static void drop_old_bad(struct ck_tiles *c)
 
 static void fill_tile(struct ck_tiles *c, struct tile *tile)
 {
-	int ret = ck_reader_fill(c->r, tile->t, tile->bytes, tile->len,
-				 tile->off, &tile->srcs, NULL);
+	int ret;
+
+	tile->since = c->r->own ? ck_own_clock(c->r->own) : 0;
+	ret = ck_reader_fill(c->r, tile->t, tile->bytes, tile->len, tile->off,
+			     &tile->srcs, NULL);
 
 	pthread_mutex_lock(&c->lock);
 	if (!ret && tile->srcs.nr <= CK_SRCSET) {
@@ -272,6 +275,9 @@ static bool holds(struct ck_tiles *c, const struct tile *tile)
 	for (unsigned i = 0; i < tile->srcs.nr; i++) {
 		struct ck_bytes b;
 
+		if (c->r->own &&
+		    !ck_own_still(c->r->own, tile->srcs.v[i], tile->since))
+			return false;
 		if (ck_bytes_get(c->r, tile->srcs.v[i], &b, NULL))
 			return false;
 		ck_bytes_put(c->r, &b);

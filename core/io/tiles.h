@@ -8,7 +8,8 @@
  * long enough for whole pages of the source.
  *
  * A tile is filled once, however many threads want it, and is used only while
- * every source that it was made of is still the file that was described.
+ * every source that it was made of is still the file that was described, and
+ * was not written since.
  *
  * Threads: any.
  */

@@ -37,8 +37,7 @@ static uint32_t src_of(const struct ck_walk *w, const struct ck_seg *seg)
 	return w->r->in.img->chunks[seg->chunk].src;
 }
 
-/* Whether every copy of @seg lies in a source of @size bytes. */
-static bool inside(const struct ck_seg *seg, uint64_t size)
+bool ck_seg_inside(const struct ck_seg *seg, uint64_t size)
 {
 	uint64_t low = seg->src_off - seg->skip, high;
 
@@ -72,8 +71,7 @@ static int outside(const struct ck_walk *w, const struct ck_seg *seg,
 		(unsigned long long)seg->src_off, (unsigned long long)b->len);
 }
 
-/* A part of one element that must be transformed as a whole. */
-static bool is_edge(const struct ck_seg *seg)
+bool ck_seg_is_edge(const struct ck_seg *seg)
 {
 	return seg->xform != CK_XF_NONE && seg->run % seg->elem;
 }
@@ -81,7 +79,7 @@ static bool is_edge(const struct ck_seg *seg)
 /* Runs that readv may scatter: long, and none read twice. */
 static bool is_direct(const struct ck_seg *seg)
 {
-	if (is_edge(seg))
+	if (ck_seg_is_edge(seg))
 		return false;
 	if (!seg->nax)
 		return true;
@@ -200,9 +198,9 @@ static int read_opened(struct ck_walk *w, const struct ck_seg *seg,
 	const struct ck_tensor *t = &w->r->in.img->tensors[w->t];
 	int ret;
 
-	if (!inside(seg, b->len))
+	if (!ck_seg_inside(seg, b->len))
 		return outside(w, seg, b, err);
-	if (is_edge(seg))
+	if (ck_seg_is_edge(seg))
 		return read_edge(w, seg, b, err);
 	if (b->mem)
 		ret = read_mem(w, seg, b);
@@ -400,7 +398,7 @@ static int add_direct(struct ck_walk *w, const struct ck_seg *seg,
 	}
 	if (s->bytes[at].mem)
 		return read_opened(w, seg, &s->bytes[at], err);
-	if (!inside(seg, s->bytes[at].len))
+	if (!ck_seg_inside(seg, s->bytes[at].len))
 		return outside(w, seg, &s->bytes[at], err);
 	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it)) {
 		struct ck_plan_run run = { it.src, seg->run, w->buf + it.dst,
@@ -458,7 +456,7 @@ static int take(struct ck_walk *w, const struct ck_seg *seg, struct ck_err *err)
 	if (direct && batch_fits(w, seg) && !add_direct(w, seg, &why))
 		return 0;
 	if (!direct && w->may_tile && seg->kind == CK_SEG_COPY &&
-	    !is_edge(seg) && ck_stage_wasteful(seg)) {
+	    !ck_seg_is_edge(seg) && ck_stage_wasteful(seg)) {
 		w->tile_chunk = seg->chunk;
 		return -EREMOTE;
 	}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * own.h - which changes of source files are our own writes
+ *
+ * A source that changed since it was described is not read any more (files.h),
+ * unless the change is a write of ours.  Who writes says so before and after;
+ * in between the time of the last change means nothing, and when the last of
+ * several writers is done, the time that the file then has is the one to be
+ * expected.  What somebody else changed before the first of them is found.
+ *
+ * Threads: any; a short lock for who writes, none for who looks.
+ */
+#ifndef CK_OWN_H
+#define CK_OWN_H
+
+#include "core/base/err.h"
+#include "core/geom/image.h"
+
+struct ck_own;
+
+struct ck_own *ck_own_new(const struct ck_image *img); /* NULL: no memory */
+void ck_own_free(struct ck_own *own);
+
+/*
+ * A write to @src, open as @fd, begins.  -ESTALE where somebody else changed
+ * it, and then it must not be ended.
+ */
+int ck_own_begin(struct ck_own *own, uint32_t src, int fd, struct ck_err *err);
+void ck_own_end(struct ck_own *own, uint32_t src, int fd);
+
+/* When @src was last changed, as far as we know. */
+int64_t ck_own_mtime(const struct ck_own *own, uint32_t src);
+/*
+ * A clock that every begin and end moves on.  What was read of @src since
+ * @since is what it holds now if nothing was written later.
+ */
+uint64_t ck_own_clock(const struct ck_own *own);
+bool ck_own_still(const struct ck_own *own, uint32_t src, uint64_t since);
+/* Whether @src is being written. */
+bool ck_own_busy(const struct ck_own *own, uint32_t src);
+
+#endif
