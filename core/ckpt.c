@@ -89,7 +89,9 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		.cache_mem = ck_opts_size(opts, "cache-mem", 0),
 		.spool_max = ck_opts_size(opts, "spool-max", 0),
 		.max_files = (unsigned)ck_opts_size(opts, "max-files", 0),
+		.write = ck_opts_get(opts, "rw"),
 	};
+	int ret;
 
 	ck->engine = ck_engine_choose(engine ? engine : "auto", err);
 	if (!ck->engine)
@@ -99,7 +101,9 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		return ck_fail(err, ENOMEM, "out of memory");
 	in.spool_dir = ck->spool;
 	in.engine = ck->engine;
-	return ck_reader_new(&ck->reader, &in, err);
+	ret = ck_reader_new(&ck->reader, &in, err);
+	return ret || !in.write ? ret :
+				  ck_writer_new(&ck->writer, ck->reader, err);
 }
 
 static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int image_fd,
@@ -161,6 +165,7 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 {
 	if (!ck)
 		return;
+	ck_writer_free(ck->writer);
 	if (ck->reader)
 		ck_reader_free(ck->reader);
 	if (ck->side)

@@ -24,13 +24,14 @@
 #include "core/io/root.h"
 
 struct ck_ckpt;
+struct ck_edit;
 
 /*
  * The parser gets 5 s, 1 s more for each 8 MiB of index or 10 files (or what
  * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
  * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
  * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
- * spool spool-max max-files.
+ * spool spool-max max-files rw.
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err);
@@ -58,6 +59,24 @@ int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 			uint64_t len, uint64_t off, struct ck_err *err);
 /* Resolves every deferred item of @tensor; bad ones become problems. */
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
+
+/*
+ * Writing, where the settings said rw; else these are not to be called.  An
+ * edit is one open file; see write/writer.h.  Any thread.
+ */
+bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
+struct ck_edit *ck_ckpt_edit(struct ck_ckpt *ck); /* NULL: no memory */
+void ck_ckpt_edit_end(struct ck_edit *e);
+int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
+int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
+		  const void *buf, uint64_t len, uint64_t off,
+		  struct ck_err *err);
+int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
+/* Moves on with every write; 0 where nothing is written. */
+uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck);
+/* When we wrote tensor @tensor last, ns since 1970; 0: never. */
+int64_t ck_ckpt_wrote_ns(const struct ck_ckpt *ck, uint32_t tensor);
+int64_t ck_ckpt_last_wrote_ns(const struct ck_ckpt *ck); /* any tensor */
 
 /*
  * Problems found while serving (the image's own are in the image): a growing,

@@ -4,6 +4,7 @@
 #define CK_CKPT_PRIV_H
 
 #include "core/ckpt.h"
+#include "core/write/writer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,6 +50,7 @@ struct ck_ckpt {
 	struct ck_image img;
 	struct ck_side *side;
 	struct ck_reader *reader;
+	struct ck_writer *writer; /* NULL: read-only */
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */
 	struct ck_late late;

@@ -107,4 +107,15 @@ uint32_t ck_view_per_tensor_nr(const struct ck_view *v);
 int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 		 uint64_t off, struct ck_err *err);
 
+/*
+ * Writes them: what are bytes of tensors to the shards, by @e.  Bytes that the
+ * view makes itself may only be written as they are; -EPERM with a line where
+ * they would change, and then nothing was written.  Past the end: -EFBIG.
+ */
+int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
+		  const void *buf, uint64_t len, uint64_t off,
+		  struct ck_err *err);
+/* Whether file @i can be written, as far as that can be told in advance. */
+int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err);
+
 #endif

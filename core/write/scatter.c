@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scatter.c - the segments of a byte range, backwards: buffer to sources
+ *
+ * Twice over the same segments: first everything is resolved, looked at and
+ * opened, then everything is written.  Every member of a cell's ring of
+ * replicas has segments of its own.  Long runs of all of them are gathered
+ * into a plan, one vectored write for each unbroken stretch of a file; short
+ * runs go through the staging memory, in stretches without gaps, so that no
+ * byte is written that is not of the request.
+ */
+#include "core/write/write_priv.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MAX_REDO 64 /* resolves of one segment: members of a ring */
+
+/* A file that is being written. */
+struct pin {
+	uint32_t src;
+	int fd;
+};
+
+struct scatter {
+	struct ck_writer *w;
+	struct ck_edit *e;
+	struct ck_scratch *s;
+	uint32_t t;
+	uint8_t dtype;
+	const unsigned char *buf;
+	uint64_t len, got;
+	struct ck_cursor cur;
+	struct pin pin[CK_PLAN_SRCS];
+	unsigned nr_pins;
+	unsigned staged; /* the pin that staged bytes are for */
+	bool writing; /* the second time */
+};
+
+static const char *name_of(const struct scatter *sc, uint32_t src)
+{
+	return ck_bytes_name(sc->w->r, src);
+}
+
+/* ---- files ---- */
+
+static void unpin_all(struct scatter *sc)
+{
+	struct ck_reader *r = sc->w->r;
+
+	while (sc->nr_pins) {
+		const struct pin *p = &sc->pin[--sc->nr_pins];
+
+		ck_own_end(r->own, p->src, p->fd);
+		ck_files_put(r->wfiles, p->src);
+	}
+}
+
+static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
+		  const uint32_t *src, struct ck_err *err)
+{
+	struct ck_reader *r = sc->w->r;
+	struct ck_engine *e = ck_engine_mine(r->in.engine);
+
+	e->ops->run(e, io, nr);
+	ck_stat_add(&r->stats.source_writes, nr);
+	for (unsigned i = 0; i < nr; i++)
+		if (io[i].res)
+			return ck_fail(err, -io[i].res,
+				       "%s: writing at byte %llu: %s",
+				       name_of(sc, src[i]),
+				       (unsigned long long)io[i].off,
+				       strerror(-io[i].res));
+	return 0;
+}
+
+/* Runs the plan; it is empty afterwards, and for writes. */
+static int run_plan(struct scatter *sc, struct ck_err *err)
+{
+	struct ck_plan *p = &sc->s->plan;
+	uint32_t src[64];
+	int fd[CK_PLAN_SRCS], ret = 0;
+
+	for (unsigned i = 0; i < sc->nr_pins; i++)
+		fd[i] = sc->pin[i].fd;
+	ck_plan_make(p, fd);
+	for (unsigned at = 0; !ret && at < p->nr_io; at += 64) {
+		unsigned nr = CK_MIN(64u, p->nr_io - at);
+
+		for (unsigned i = 0; i < nr; i++) {
+			unsigned first = at + i ? p->io_end[at + i - 1] : 0;
+
+			src[i] = sc->pin[p->run[first].src].src;
+		}
+		ret = run_io(sc, p->io + at, nr, src, err);
+	}
+	ck_plan_reset(p);
+	p->op = CK_IO_WRITE;
+	return ret;
+}
+
+/* The pin of @src: found, or made; all others may be given up for it. */
+static int pin(struct scatter *sc, uint32_t src, unsigned *out,
+	       struct ck_err *err)
+{
+	struct ck_reader *r = sc->w->r;
+	struct pin *p;
+	int ret;
+
+	for (unsigned i = sc->nr_pins; i-- > 0;)
+		if (sc->pin[i].src == src) {
+			*out = i;
+			return 0;
+		}
+	if (sc->nr_pins == CK_PLAN_SRCS) {
+		ret = run_plan(sc, err);
+		unpin_all(sc);
+		if (ret)
+			return ret;
+	}
+	p = &sc->pin[sc->nr_pins];
+	p->src = src;
+	ret = ck_files_get(r->wfiles, src, &p->fd, err);
+	if (ret)
+		return ret;
+	ret = ck_own_begin(r->own, src, p->fd, err);
+	if (ret) {
+		ck_files_put(r->wfiles, src);
+		return ret;
+	}
+	*out = sc->nr_pins++;
+	atomic_fetch_or(&sc->e->touched[src / 64], UINT64_C(1) << src % 64);
+	return 0;
+}
+
+/* ---- what can be written ---- */
+
+/* Whether two elements of a box lie in the same bytes. */
+static bool folded(const uint64_t *lens, const int64_t *stride, unsigned rank)
+{
+	uint64_t extent = 1; /* elements from the first to the last so far */
+	bool done[CK_MAX_RANK] = { false };
+
+	/* Axes from the shortest step to the longest. */
+	for (;;) {
+		uint64_t step = UINT64_MAX;
+		unsigned at = rank;
+
+		for (unsigned d = 0; d < rank; d++) {
+			uint64_t far = stride[d] < 0 ? 0 - (uint64_t)stride[d] :
+						       (uint64_t)stride[d];
+
+			if (!done[d] && lens[d] > 1 && far < step) {
+				step = far;
+				at = d;
+			}
+		}
+		if (at == rank)
+			return false;
+		if (step < extent)
+			return true;
+		done[at] = true;
+		extent += (lens[at] - 1) * step;
+	}
+}
+
+int ck_scatter_may(const struct ck_writer *w, uint32_t chunk,
+		   struct ck_err *err)
+{
+	const struct ck_image *img = w->img;
+	const struct ck_chunk *c = &img->chunks[chunk];
+	const char *name = ck_bytes_name(w->r, c->src);
+
+	if (c->op != CK_OP_SET)
+		return ck_fail(err, EROFS,
+			       "%s: holds partial sums, which cannot be "
+			       "written",
+			       name);
+	switch (img->srcs[c->src].kind) {
+	case CK_SRC_FILE:
+	case CK_SRC_ABSENT:
+		return 0;
+	case CK_SRC_CODEC:
+		return ck_fail(err, EROFS,
+			       "%s: holds it compressed, which cannot be "
+			       "written in place",
+			       name);
+	case CK_SRC_MEM:
+		return ck_fail(err, EROFS,
+			       "it is kept in the checkpoint's index, which "
+			       "is not written");
+	default:
+		return ck_fail(err, EROFS, "%s: cannot be written", name);
+	}
+}
+
+static int check_seg(struct scatter *sc, const struct ck_seg *seg,
+		     struct ck_err *err)
+{
+	const struct ck_image *img = sc->w->img;
+	const struct ck_chunk *c = &img->chunks[seg->chunk];
+	const struct ck_layout *l = &img->layouts[c->layout];
+	const int64_t *stride = ck_chunk_strides(sc->w->r, seg->chunk);
+	unsigned at;
+	int ret = ck_scatter_may(sc->w, seg->chunk, err);
+
+	if (ret)
+		return ret;
+	if (stride && !(l->flags & CK_LAYOUT_FLAT) &&
+	    folded(img->dims + l->len, stride, img->tensors[sc->t].grid_rank))
+		return ck_fail(err, EROFS,
+			       "%s: several elements are stored in the same "
+			       "bytes, so that they cannot be written one by "
+			       "one",
+			       name_of(sc, c->src));
+	if (!ck_seg_inside(seg, img->srcs[c->src].id.size))
+		return ck_fail(err, EIO, "%s: ends at byte %llu",
+			       name_of(sc, c->src),
+			       (unsigned long long)img->srcs[c->src].id.size);
+	return pin(sc, c->src, &at, err);
+}
+
+/* ---- one segment ---- */
+
+static int put_staged(void *ctx, struct ck_io *io, unsigned nr,
+		      struct ck_err *err)
+{
+	struct scatter *sc = ctx;
+	uint32_t src[64];
+
+	for (unsigned i = 0; i < nr; i++) {
+		io[i].fd = sc->pin[sc->staged].fd;
+		src[i] = sc->pin[sc->staged].src;
+	}
+	return run_io(sc, io, nr, src, err);
+}
+
+static int write_edge(struct scatter *sc, const struct ck_seg *seg,
+		      struct ck_err *err)
+{
+	unsigned char elem[UINT8_MAX];
+	struct ck_seg whole = *seg;
+	struct ck_bytes b = {
+		.src = sc->pin[sc->staged].src,
+		.fd = sc->pin[sc->staged].fd,
+		.len = sc->w->img->srcs[sc->pin[sc->staged].src].id.size,
+	};
+	struct iovec iov = { elem, seg->elem };
+	struct ck_io io = { .op = CK_IO_WRITE,
+			    .off = seg->src_off - seg->skip,
+			    .len = seg->elem,
+			    .iov = &iov,
+			    .nr_iov = 1 };
+	int ret;
+
+	whole.dst = 0;
+	whole.run = whole.nbytes = seg->elem;
+	pthread_mutex_lock(&sc->w->edge);
+	ret = ck_bytes_read(sc->w->r, &b, elem, seg->elem, io.off, err);
+	if (!ret) {
+		ck_seg_transform(&whole, sc->dtype, elem);
+		memcpy(elem + seg->skip, sc->buf + seg->dst, seg->run);
+		ck_seg_transform(&whole, sc->dtype, elem);
+		ret = put_staged(sc, &io, 1, err);
+	}
+	pthread_mutex_unlock(&sc->w->edge);
+	return ret;
+}
+
+static bool is_plain(const struct ck_seg *seg)
+{
+	return seg->xform == CK_XF_NONE &&
+	       (!seg->nax || seg->run >= CK_SHORT_RUN);
+}
+
+static int plan_runs(struct scatter *sc, const struct ck_seg *seg, unsigned at,
+		     struct ck_err *err)
+{
+	struct ck_runs it;
+	int ret;
+
+	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it)) {
+		struct ck_plan_run run = {
+			.off = it.src,
+			.len = seg->run,
+			.dst = (unsigned char *)sc->buf +
+			       it.dst, /* only read */
+			.src = at,
+		};
+
+		if (ck_plan_add(&sc->s->plan, &run))
+			continue;
+		ret = run_plan(sc, err);
+		if (ret)
+			return ret;
+		ck_plan_add(&sc->s->plan, &run);
+	}
+	return 0;
+}
+
+static int write_seg(struct scatter *sc, const struct ck_seg *seg,
+		     struct ck_err *err)
+{
+	unsigned at;
+	int ret = pin(sc, sc->w->img->chunks[seg->chunk].src, &at, err);
+
+	if (ret)
+		return ret;
+	if (is_plain(seg))
+		return plan_runs(sc, seg, at, err);
+	sc->staged = at;
+	if (ck_seg_is_edge(seg))
+		return write_edge(sc, seg, err);
+	return ck_stage_write(seg, sc->dtype, sc->buf, sc->s, put_staged, sc,
+			      err);
+}
+
+/* ---- all segments ---- */
+
+static int resolve(struct scatter *sc, uint32_t chunk, struct ck_err *err)
+{
+	const struct ck_reader_in *in = &sc->w->r->in;
+	struct ck_err why = { 0 };
+	int ret = -EIO;
+
+	if (in->resolve)
+		ret = in->resolve(in->resolve_ctx, chunk, &why);
+	if (!ret && !*why.msg)
+		return 0;
+	return ck_fail(err, ret ? -ret : EIO, "%s",
+		       *why.msg ? why.msg : "where its bytes are is not known");
+}
+
+/* The elements of @seg in member @chunk of the ring. */
+static int take_member(struct scatter *sc, const struct ck_seg *seg,
+		       uint32_t chunk, struct ck_err *err)
+{
+	struct ck_cursor alt;
+	struct ck_seg part;
+	unsigned redo = 0;
+	int ret = 0;
+
+	ck_cursor_init_alt(&alt, &sc->cur, seg, chunk);
+	while (!ret && ck_cursor_next(&alt, &part)) {
+		if (part.kind == CK_SEG_UNRESOLVED && redo++ < MAX_REDO) {
+			ret = resolve(sc, part.chunk, err);
+			ck_cursor_init_alt(&alt, &sc->cur, seg, chunk);
+		} else if (part.kind != CK_SEG_COPY) {
+			ret = ck_fail(
+				err, EIO,
+				"%s: holds a copy of it that is torn, "
+				"missing or bad, and could not be "
+				"written",
+				name_of(sc, sc->w->img->chunks[chunk].src));
+		} else {
+			ret = sc->writing ? write_seg(sc, &part, err) :
+					    check_seg(sc, &part, err);
+		}
+	}
+	return ret;
+}
+
+static int take(struct scatter *sc, const struct ck_seg *seg,
+		struct ck_err *err)
+{
+	const struct ck_chunk *chunks = sc->w->img->chunks;
+	unsigned left = sc->w->img->tensors[sc->t].nr_all;
+	uint32_t c = seg->chunk;
+	int ret;
+
+	sc->got += seg->nbytes;
+	if (chunks[c].next == CK_NONE && seg->kind == CK_SEG_COPY)
+		return sc->writing ? write_seg(sc, seg, err) :
+				     check_seg(sc, seg, err);
+	do {
+		ret = take_member(sc, seg, c, err);
+		c = chunks[c].next;
+	} while (!ret && c != CK_NONE && c != seg->chunk && left--);
+	return ret;
+}
+
+static int each(struct scatter *sc, uint64_t off, bool writing,
+		struct ck_err *err)
+{
+	const struct ck_image *img = sc->w->img;
+	const struct ck_tensor *t = &img->tensors[sc->t];
+	struct ck_seg seg;
+	int ret = 0;
+
+	sc->writing = writing;
+	sc->got = 0;
+	ck_cursor_init(&sc->cur, img, sc->w->r->in.side, t, off, sc->len);
+	while (!ret && ck_cursor_next(&sc->cur, &seg))
+		ret = take(sc, &seg, err);
+	if (ret || sc->got == sc->len)
+		return ret;
+	return ck_fail(err, EIO,
+		       "%s: %llu of the bytes are in no file; the first such "
+		       "byte of the tensor is %llu",
+		       ck_image_str(img, t->name, NULL),
+		       (unsigned long long)(sc->len - sc->got),
+		       (unsigned long long)ck_tensor_first_hole(img, t));
+}
+
+int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
+	       const unsigned char *buf, uint64_t len, uint64_t off,
+	       struct ck_err *err)
+{
+	struct scatter sc = { .w = w,
+			      .e = e,
+			      .s = ck_scratch_mine(),
+			      .t = t,
+			      .dtype = w->img->tensors[t].dtype,
+			      .buf = buf,
+			      .len = len };
+	int ret;
+
+	if (!sc.s)
+		return ck_fail(err, ENOMEM, "writer: no memory");
+	ck_plan_reset(&sc.s->plan);
+	sc.s->plan.op = CK_IO_WRITE;
+	ret = each(&sc, off, false, err);
+	if (!ret)
+		ret = each(&sc, off, true, err);
+	if (!ret)
+		ret = run_plan(&sc, err);
+	ck_plan_reset(&sc.s->plan);
+	unpin_all(&sc);
+	return ret;
+}

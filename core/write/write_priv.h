@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * write_priv.h - the writer and its parts
+ *
+ *	writer.c    the public calls; edits and their files
+ *	scatter.c   a byte range to all that hold it
+ */
+#ifndef CK_WRITE_PRIV_H
+#define CK_WRITE_PRIV_H
+
+#include "core/io/read_priv.h"
+#include "core/write/writer.h"
+
+#include <pthread.h>
+
+struct ck_writer {
+	struct ck_reader *r;
+	const struct ck_image *img;
+	pthread_mutex_t edge; /* parts of elements are read, changed, written */
+	_Atomic uint64_t seq;
+	_Atomic int64_t *wrote_ns; /* by tensor */
+	_Atomic int64_t last_ns; /* of any */
+	_Atomic int *failed; /* by source: errno of the sync that failed */
+};
+
+struct ck_edit {
+	struct ck_writer *w;
+	_Atomic uint64_t *touched; /* a bit a source */
+};
+
+/* The bytes of one request; see ck_writer_write(). */
+int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
+	       const unsigned char *buf, uint64_t len, uint64_t off,
+	       struct ck_err *err);
+/* Whether @chunk can be written, as far as the image says. */
+int ck_scatter_may(const struct ck_writer *w, uint32_t chunk,
+		   struct ck_err *err);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer.c - the public calls of writer.h, and which files an edit touched
+ *
+ * A failed sync is remembered for its file: the kernel tells each descriptor
+ * once, but the pages that it could not write are gone, and every later sync
+ * would say that all is well.
+ */
+#include "core/write/write_priv.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PIECE (UINT64_C(4) << 20) /* bytes of a request written at once */
+#define SYNCS 64
+
+int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
+		  struct ck_err *err)
+{
+	const struct ck_image *img = r->in.img;
+	struct ck_writer *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return ck_fail(err, ENOMEM, "writer: no memory");
+	w->r = r;
+	w->img = img;
+	pthread_mutex_init(&w->edge, NULL);
+	w->wrote_ns = calloc(img->nr_tensors + 1u, sizeof(*w->wrote_ns));
+	w->failed = calloc(img->nr_srcs + 1u, sizeof(*w->failed));
+	if (!w->wrote_ns || !w->failed) {
+		ck_writer_free(w);
+		return ck_fail(err, ENOMEM, "writer: no memory");
+	}
+	*out = w;
+	return 0;
+}
+
+void ck_writer_free(struct ck_writer *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_destroy(&w->edge);
+	free((void *)w->wrote_ns);
+	free((void *)w->failed);
+	free(w);
+}
+
+struct ck_edit *ck_edit_new(struct ck_writer *w)
+{
+	struct ck_edit *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->w = w;
+	e->touched = calloc(w->img->nr_srcs / 64 + 1, sizeof(*e->touched));
+	if (!e->touched) {
+		free(e);
+		return NULL;
+	}
+	return e;
+}
+
+void ck_edit_free(struct ck_edit *e)
+{
+	if (!e)
+		return;
+	free((void *)e->touched);
+	free(e);
+}
+
+uint64_t ck_writer_seq(const struct ck_writer *w)
+{
+	return atomic_load(&w->seq);
+}
+
+int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t)
+{
+	return atomic_load(&w->wrote_ns[t]);
+}
+
+int64_t ck_writer_last_mtime(const struct ck_writer *w)
+{
+	return atomic_load(&w->last_ns);
+}
+
+int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err)
+{
+	const struct ck_tensor *ten = &w->img->tensors[t];
+	int ret = 0;
+
+	for (uint32_t i = 0; !ret && i < ten->nr_all; i++)
+		ret = ck_scatter_may(w, ten->first + i, err);
+	return ret;
+}
+
+static void note(struct ck_writer *w, uint32_t t)
+{
+	struct timespec now;
+	int64_t ns;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+	atomic_store(&w->wrote_ns[t], ns);
+	atomic_store(&w->last_ns, ns);
+	atomic_fetch_add(&w->seq, 1);
+}
+
+int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
+		    const void *buf, uint64_t len, uint64_t off,
+		    struct ck_err *err)
+{
+	const struct ck_tensor *ten = &w->img->tensors[t];
+	int ret = 0;
+
+	if (!ck_range_ok(off, len, ten->size))
+		return ck_fail(err, EFBIG,
+			       "%s: has %llu bytes, and none is written past "
+			       "them",
+			       ck_image_str(w->img, ten->name, NULL),
+			       (unsigned long long)ten->size);
+	for (uint64_t at = 0; !ret && at < len; at += PIECE)
+		ret = ck_scatter(w, e, t, (const unsigned char *)buf + at,
+				 CK_MIN(PIECE, len - at), off + at, err);
+	if (len)
+		note(w, t); /* also what failed may have changed some */
+	ck_stat_add(ret ? &w->r->stats.failed : &w->r->stats.written,
+		    ret ? 1 : len);
+	ck_stat_add(&w->r->stats.writes, 1);
+	return ret;
+}
+
+/* ---- sync ---- */
+
+struct batch {
+	struct ck_io io[SYNCS];
+	uint32_t src[SYNCS];
+	unsigned nr;
+};
+
+static int sync_failed(struct ck_writer *w, uint32_t src, struct ck_err *err)
+{
+	int code = atomic_load(&w->failed[src]);
+
+	return ck_fail(err, code, "%s: could not be written to storage: %s",
+		       ck_bytes_name(w->r, src), strerror(code));
+}
+
+/* Syncs the batch; it is empty afterwards. */
+static int run_batch(struct ck_writer *w, struct batch *b, struct ck_err *err)
+{
+	struct ck_engine *e = ck_engine_mine(w->r->in.engine);
+	int ret = 0;
+
+	e->ops->run(e, b->io, b->nr);
+	for (unsigned i = 0; i < b->nr; i++) {
+		ck_files_put(w->r->wfiles, b->src[i]);
+		if (!b->io[i].res)
+			continue;
+		atomic_store(&w->failed[b->src[i]], -b->io[i].res);
+		if (!ret)
+			ret = sync_failed(w, b->src[i], err);
+	}
+	b->nr = 0;
+	return ret;
+}
+
+static int add_sync(struct ck_writer *w, struct batch *b, uint32_t src,
+		    struct ck_err *err)
+{
+	struct ck_io *io = &b->io[b->nr];
+	int ret;
+
+	if (atomic_load(&w->failed[src]))
+		return sync_failed(w, src, err);
+	*io = (struct ck_io){ .op = CK_IO_SYNC };
+	ret = ck_files_get(w->r->wfiles, src, &io->fd, err);
+	if (ret)
+		return ret;
+	b->src[b->nr++] = src;
+	return b->nr == SYNCS ? run_batch(w, b, err) : 0;
+}
+
+int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
+{
+	struct ck_writer *w = e->w;
+	struct batch b = { .nr = 0 };
+	int ret = 0, last;
+
+	/* All of them, whatever becomes of the first. */
+	for (uint32_t i = 0; i <= w->img->nr_srcs / 64; i++) {
+		uint64_t bits = atomic_load(&e->touched[i]);
+
+		for (; bits; bits &= bits - 1) {
+			uint32_t src = i * 64 + (uint32_t)__builtin_ctzll(bits);
+			int one = add_sync(w, &b, src, ret ? NULL : err);
+
+			ret = ret ? ret : one;
+		}
+	}
+	last = run_batch(w, &b, ret ? NULL : err);
+	return ret ? ret : last;
+}

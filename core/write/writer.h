@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer.h - bytes of tensors into the shards that hold them
+ *
+ * A write goes to every replica of every part that it touches, or, where any
+ * of that cannot be written, nowhere: all is looked at before the first byte.
+ * What fails after that (EIO, ENOSPC) leaves some shards written; the caller
+ * is told.
+ *
+ * Threads: any; one edit by several at a time too.
+ */
+#ifndef CK_WRITER_H
+#define CK_WRITER_H
+
+#include "core/base/err.h"
+#include "core/io/read.h"
+
+struct ck_writer;
+struct ck_edit; /* what one open file has written so far */
+
+/* Borrows @r, made with in.write, for its life. */
+int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
+		  struct ck_err *err);
+void ck_writer_free(struct ck_writer *w);
+
+struct ck_edit *ck_edit_new(struct ck_writer *w); /* NULL: no memory */
+void ck_edit_free(struct ck_edit *e);
+
+/*
+ * Whether tensor @t can be written as far as can be known without reading:
+ * 0, or -EROFS with a line that says why it never can.
+ */
+int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
+/* Bytes [off, off+len) of @t; past its end is -EFBIG, and nothing written. */
+int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
+		    const void *buf, uint64_t len, uint64_t off,
+		    struct ck_err *err);
+/*
+ * Every file that @e wrote to is on storage; what failed once fails again,
+ * for @e and for all who wrote to that file.
+ */
+int ck_edit_sync(struct ck_edit *e, struct ck_err *err);
+
+/* Moves on with every write that is over: what was read before may be old. */
+uint64_t ck_writer_seq(const struct ck_writer *w);
+/* When tensor @t was last written, ns since 1970; 0: not by us. */
+int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t);
+int64_t ck_writer_last_mtime(const struct ck_writer *w); /* of any */
+
+#endif
