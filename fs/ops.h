@@ -17,6 +17,7 @@ struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
 	struct fs_slots *slots;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
+	bool rw; /* -o rw */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 };
@@ -36,6 +37,17 @@ struct fs_ref {
 static inline struct fs *fs_of(fuse_req_t req)
 {
 	return fuse_req_userdata(req);
+}
+
+/* A view's file that is open. */
+struct fs_file {
+	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
+	struct ck_edit *edit; /* NULL: opened for reading */
+};
+
+static inline struct fs_file *fs_file_of(const struct fuse_file_info *fi)
+{
+	return (struct fs_file *)(uintptr_t)fi->fh;
 }
 
 /* What a shards/ file that is open is reading. */
@@ -86,6 +98,35 @@ void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void fs_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		 struct fuse_file_info *fi);
+
+/* ops_write.c */
+void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+		 off_t off, struct fuse_file_info *fi);
+void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		 struct fuse_file_info *fi);
+void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		    struct fuse_file_info *fi);
+void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		   int to_set, struct fuse_file_info *fi);
+void fs_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+		     off_t len, struct fuse_file_info *fi);
+
+/* ops_change.c: names that come and go */
+void fs_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode, struct fuse_file_info *fi);
+void fs_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		 mode_t mode, dev_t rdev);
+void fs_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		 mode_t mode);
+void fs_op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
+		   const char *name);
+void fs_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
+		const char *name);
+void fs_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  fuse_ino_t new_parent, const char *new_name, unsigned flags);
 
 /* ops_xattr.c */
 void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

@@ -16,6 +16,7 @@
 
 #define NAME_MAX_BYTES 255
 #define READABLE 0444u
+#define WRITABLE 0666u
 #define BLOCK 4096u
 
 static void set_size(struct stat *st, uint64_t size)
@@ -52,26 +53,37 @@ static const struct ck_src *file_of(const struct ck_image *img, uint32_t src)
 }
 
 /* The owner and the times of @src; of the folder where there is none. */
-static void owner_attr(const struct fs_slot *slot, uint32_t src,
+static void owner_attr(const struct fs_slot *slot, uint32_t src, mode_t mask,
 		       struct stat *st)
 {
 	const struct ck_src *file = file_of(slot->img, src);
 
 	if (file) {
-		st->st_mode = S_IFREG | (file->mode & READABLE);
+		st->st_mode = S_IFREG | (file->mode & mask);
 		st->st_uid = file->uid;
 		st->st_gid = file->gid;
 		set_times(st, file->id.mtime_ns);
 	} else {
-		st->st_mode = S_IFREG | (slot->dir.st_mode & READABLE);
+		st->st_mode = S_IFREG | (slot->dir.st_mode & mask);
 		st->st_uid = slot->dir.st_uid;
 		st->st_gid = slot->dir.st_gid;
 		st->st_mtim = st->st_atim = st->st_ctim = slot->dir.st_mtim;
 	}
 }
 
-static int file_attr(const struct fs_ref *r, struct stat *st,
-		     struct ck_err *err)
+/* What we wrote is newer than what the image says of the sources. */
+static void written_attr(const struct fs_slot *slot, uint32_t tensor,
+			 struct stat *st)
+{
+	int64_t ns = tensor == CK_NONE ? ck_ckpt_last_wrote_ns(slot->ck) :
+					 ck_ckpt_wrote_ns(slot->ck, tensor);
+
+	if (ns > st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec)
+		set_times(st, ns);
+}
+
+static int file_attr(const struct fs *fs, const struct fs_ref *r,
+		     struct stat *st, struct ck_err *err)
 {
 	struct ck_vfile file;
 
@@ -79,17 +91,20 @@ static int file_attr(const struct fs_ref *r, struct stat *st,
 		return ck_fail(err, ESTALE, "a file that its view left out");
 	st->st_nlink = 1;
 	set_size(st, file.size);
-	owner_attr(r->slot, file.newest, st);
+	owner_attr(r->slot, file.newest, fs->rw ? WRITABLE : READABLE, st);
+	if (fs->rw)
+		written_attr(r->slot, file.tensor, st);
 	return 0;
 }
 
 /* Before an entry is parsed, what is known of it is itself. */
-static void dir_attr(const struct fs_slot *slot, struct stat *st)
+static void dir_attr(const struct fs *fs, const struct fs_slot *slot,
+		     struct stat *st)
 {
 	bool made = atomic_load(&slot->state) != FS_SLOT_NEW;
 	const struct stat *like = made ? &slot->dir : &slot->seen;
 
-	st->st_mode = S_IFDIR | (like->st_mode & 0555);
+	st->st_mode = S_IFDIR | (like->st_mode & (fs->rw ? 0777 : 0555));
 	if (!S_ISDIR(like->st_mode)) /* one file: who reads it may list it */
 		st->st_mode |= (like->st_mode & 0444) >> 2;
 	st->st_nlink = 2;
@@ -100,15 +115,15 @@ static void dir_attr(const struct fs_slot *slot, struct stat *st)
 	st->st_blksize = BLOCK;
 }
 
-static int virt_attr(const struct fs_ref *r, struct stat *st, double *keep,
-		     struct ck_err *err)
+static int virt_attr(const struct fs *fs, const struct fs_ref *r,
+		     struct stat *st, double *keep, struct ck_err *err)
 {
 	uint64_t size;
 	int ret = fs_virt_size(r->slot->virt, r->node.nr, &size, err);
 
 	if (ret)
 		return ret;
-	dir_attr(r->slot, st);
+	dir_attr(fs, r->slot, st);
 	st->st_mode = S_IFREG | (r->slot->dir.st_mode & READABLE);
 	st->st_nlink = 1;
 	set_size(st, size);
@@ -116,10 +131,10 @@ static int virt_attr(const struct fs_ref *r, struct stat *st, double *keep,
 	return 0;
 }
 
-static void link_attr(const struct fs_slot *slot, const char *to,
-		      struct stat *st)
+static void link_attr(const struct fs *fs, const struct fs_slot *slot,
+		      const char *to, struct stat *st)
 {
-	dir_attr(slot, st);
+	dir_attr(fs, slot, st);
 	st->st_mode = S_IFLNK | 0777;
 	st->st_nlink = 1;
 	set_size(st, strlen(to));
@@ -159,7 +174,7 @@ static int latest_attr(struct fs *fs, const struct fs_slot *slot,
 	*keep = FS_KEEP_NONE;
 	if (!to)
 		return -ENOENT;
-	link_attr(slot, to, st);
+	link_attr(fs, slot, to, st);
 	return 0;
 }
 
@@ -171,9 +186,9 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 	*keep = FS_KEEP_FIXED;
 	switch (r->node.kind) {
 	case FS_FILE:
-		return file_attr(r, st, err);
+		return file_attr(fs, r, st, err);
 	case FS_VIRT:
-		return virt_attr(r, st, keep, err);
+		return virt_attr(fs, r, st, keep, err);
 	case FS_LATEST:
 		return latest_attr(fs, r->slot, st, keep);
 	case FS_SHARD:
@@ -185,7 +200,7 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 		}
 		/* fall through */
 	default:
-		dir_attr(r->slot, st);
+		dir_attr(fs, r->slot, st);
 		if (r->node.kind == FS_STEPS || r->slot->name)
 			*keep = FS_KEEP_SRC;
 		return 0;

@@ -30,7 +30,7 @@ static struct fs_shard_file *shard_of(const struct fuse_file_info *fi)
 
 static struct fs_stream *stream_of(const struct fuse_file_info *fi)
 {
-	return (struct fs_stream *)(uintptr_t)fi->fh;
+	return fs_file_of(fi)->stream;
 }
 
 static struct fs_virt_file *virt_of(const struct fuse_file_info *fi)
@@ -70,17 +70,55 @@ static int open_virt(const struct fs_slot *slot, unsigned id,
 	return ret;
 }
 
+static bool writes(const struct fuse_file_info *fi)
+{
+	return (fi->flags & O_ACCMODE) != O_RDONLY;
+}
+
+/*
+ * Where bytes change, what the kernel keeps of a file that is not open may be
+ * old; and a file opened for writing alone cannot be mapped, so that it need
+ * not go through the page cache.
+ */
+static int open_file(struct fs *fs, const struct fs_ref *r,
+		     struct fuse_file_info *fi, struct ck_err *err)
+{
+	struct fs_file *f;
+	int ret = writes(fi) ?
+			  ck_view_may_write(r->node.view, r->node.nr, err) :
+			  0;
+
+	if (ret)
+		return ret;
+	f = calloc(1, sizeof(*f));
+	if (f && writes(fi))
+		f->edit = ck_ckpt_edit(r->slot->ck);
+	if (!f || (writes(fi) && !f->edit)) {
+		free(f);
+		return ck_fail(err, ENOMEM, "open: no memory");
+	}
+	fi->fh = (uintptr_t)f;
+	fi->direct_io =
+		fs->kernel.direct || (fi->flags & O_ACCMODE) == O_WRONLY;
+	fi->keep_cache = !fi->direct_io && !fs->rw;
+	if (fi->direct_io) /* else the kernel reads ahead */
+		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr);
+	return 0;
+}
+
+static void close_file(struct fs_file *f)
+{
+	fs_stream_close(f->stream);
+	ck_ckpt_edit_end(f->edit);
+	free(f);
+}
+
 static int open_ref(struct fs *fs, const struct fs_ref *r,
 		    struct fuse_file_info *fi, struct ck_err *err)
 {
 	switch (r->node.kind) {
 	case FS_FILE:
-		fi->direct_io = fs->kernel.direct;
-		fi->keep_cache = !fs->kernel.direct;
-		if (fs->kernel.direct) /* else the kernel reads ahead */
-			fi->fh = (uintptr_t)fs_stream_open(
-				fs->ahead, r->node.view, r->node.nr);
-		return 0;
+		return open_file(fs, r, fi, err);
 	case FS_VIRT:
 		return open_virt(r->slot, r->node.nr, fi, err);
 	case FS_SHARD:
@@ -98,9 +136,11 @@ static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 	int ret;
 
 	fi->fh = 0;
-	if ((fi->flags & O_ACCMODE) != O_RDONLY)
+	if (writes(fi) && !fs->rw)
 		return -EROFS;
 	ret = fs_find(fs, ino, false, &r, err);
+	if (!ret && writes(fi) && r.node.kind != FS_FILE)
+		return -EPERM;
 	if (!ret)
 		ret = open_ref(fs, &r, fi, err);
 	if (!ret)
@@ -116,7 +156,7 @@ static void release_node(struct fs *fs, uint64_t ino,
 	if (fs_find(fs, ino, false, &r, NULL))
 		return;
 	if (r.node.kind == FS_FILE) {
-		fs_stream_close(stream_of(fi));
+		close_file(fs_file_of(fi));
 	} else if (r.node.kind == FS_VIRT) {
 		fs_virt_close(virt_of(fi));
 	} else if (r.node.kind == FS_SHARD) {
@@ -132,13 +172,13 @@ void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	int ret = open_node(fs_of(req), ino, fi, &err);
 
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
-	fi->noflush = 1;
+	fi->noflush = !writes(fi);
 #endif
-	if (ret == -EROFS || ret == -EACCES || ret == -ENOENT)
+	if (ret && (!*err.msg || ret == -EACCES || ret == -ENOENT))
 		fs_reply_errno(req, -ret);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
-	else if (fs_reply_open(req, fi))
+	else if (fs_reply_open_write(req, fi, writes(fi) && fi->direct_io))
 		release_node(fs_of(req), ino, fi);
 }
 

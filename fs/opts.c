@@ -261,11 +261,9 @@ static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
 
 static int unknown(enum fs_opts_who who, const char *name, struct ck_err *err)
 {
-	if (!strcmp(name, "rw") || !strcmp(name, "remount"))
+	if (!strcmp(name, "remount"))
 		return ck_fail(err, EINVAL,
-			       "option %s: this version mounts "
-			       "read-only and cannot change a mount",
-			       name);
+			       "option remount: a mount cannot be changed");
 	return ck_fail(err, EINVAL,
 		       "unknown option \"%s\" (unshard %s --help "
 		       "lists them)",
@@ -287,7 +285,7 @@ static int parse_word(struct ck_opts *out, enum fs_opts_who who, char *word,
 	for (char *p = word; *p; p++)
 		if (*p == '_')
 			*p = '-';
-	o = find(word);
+	o = find(strcmp(word, "writable") ? word : "rw");
 	if (!o)
 		return unknown(who, word, err);
 	if (who == FS_OPTS_OPEN && !o->open)

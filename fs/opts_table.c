@@ -168,6 +168,10 @@ const struct fs_opt fs_opts[] = {
 	  .help = "other users may read too (also written allow_other)" },
 	{ .name = "ro",
 	  .type = FS_OPT_FLAG,
-	  .help = "read-only, as every mount of this version is" },
+	  .help = "read-only, as a mount is unless it says otherwise" },
+	{ .name = "rw",
+	  .type = FS_OPT_FLAG,
+	  .help = "writes to tensors go to the shards; in fstab, where rw "
+		  "means nothing, write writable" },
 	{ .name = NULL },
 };

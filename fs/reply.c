@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <linux/fuse.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,6 +86,23 @@ void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout)
 int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
 	return fuse_reply_open(req, fi);
+}
+
+/* libfuse passes the flag on from 3.14.1; the reply is a plain struct. */
+int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
+			bool parallel)
+{
+	struct fuse_open_out out = { .fh = fi->fh };
+
+	if (!parallel)
+		return fuse_reply_open(req, fi);
+	out.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
+}
+
+void fs_reply_written(fuse_req_t req, size_t len)
+{
+	fuse_reply_write(req, len);
 }
 
 void fs_reply_readlink(fuse_req_t req, const char *to)

@@ -17,6 +17,13 @@ void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err);
 void fs_reply_none(fuse_req_t req);
 void fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e);
 void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout);
+/*
+ * 0, or not 0 where nobody waits any more: there will be no release.
+ * @parallel: several writers at a time, of a direct file.
+ */
+int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
+			bool parallel);
+void fs_reply_written(fuse_req_t req, size_t len);
 /* 0, or not 0 where nobody waits any more: there will be no release. */
 int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi);
 void fs_reply_readlink(fuse_req_t req, const char *to);

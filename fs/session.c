@@ -59,11 +59,25 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.read = fs_op_read,
 	.release = fs_op_release,
 	.lseek = fs_op_lseek,
+	.write = fs_op_write,
+	.flush = fs_op_flush,
+	.fsync = fs_op_fsync,
+	.fsyncdir = fs_op_fsyncdir,
+	.setattr = fs_op_setattr,
+	.fallocate = fs_op_fallocate,
+	.create = fs_op_create,
+	.mknod = fs_op_mknod,
+	.mkdir = fs_op_mkdir,
+	.symlink = fs_op_symlink,
+	.link = fs_op_link,
+	.unlink = fs_op_unlink,
+	.rmdir = fs_op_rmdir,
+	.rename = fs_op_rename,
 	.getxattr = fs_op_getxattr,
 	.listxattr = fs_op_listxattr,
 };
 
-static char *mount_options(const char *src, bool allow_other)
+static char *mount_options(const struct fs_session *s, const char *src)
 {
 	ck_auto_free char *name = NULL;
 	char max_read[32];
@@ -72,10 +86,11 @@ static char *mount_options(const char *src, bool allow_other)
 	if (asprintf(&name, "fsname=%s", src) < 0)
 		return NULL;
 	snprintf(max_read, sizeof(max_read), "max_read=%u", FS_MAX_IO);
-	if (fuse_opt_add_opt(&o, "ro,default_permissions,subtype=unshardfs") ||
+	if (fuse_opt_add_opt(&o, s->fs.rw ? "rw" : "ro") ||
+	    fuse_opt_add_opt(&o, "default_permissions,subtype=unshardfs") ||
 	    fuse_opt_add_opt(&o, max_read) ||
 	    fuse_opt_add_opt_escaped(&o, name) ||
-	    (allow_other && fuse_opt_add_opt(&o, "allow_other"))) {
+	    (s->allow_other && fuse_opt_add_opt(&o, "allow_other"))) {
 		free(o);
 		return NULL;
 	}
@@ -86,7 +101,7 @@ static int make_session(struct fs_session *s, const char *src,
 			struct ck_err *err)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	ck_auto_free char *o = mount_options(src, s->allow_other);
+	ck_auto_free char *o = mount_options(s, src);
 
 	if (!o || fuse_opt_add_arg(&args, "unshard") ||
 	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
@@ -158,6 +173,7 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		return ck_fail(err, ENOMEM, "no memory for a mount");
 	fs_kernel_setup(&s->fs.kernel, opts);
 	s->allow_other = ck_opts_get(opts, "allow-other");
+	s->fs.rw = ck_opts_get(opts, "rw");
 	ret = find_place(s, mnt, err);
 	if (!ret)
 		ret = make_session(s, src, err);

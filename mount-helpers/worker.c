@@ -79,6 +79,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.root = w->in->root,
 		.spool_dir = w->spool,
 		.config_dir = ck_opts_get(w->in->opts, "config"),
+		.writes = ck_opts_get(w->in->opts, "rw"),
 		.parses = w->in->image_fd < 0,
 	};
 

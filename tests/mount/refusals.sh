@@ -17,7 +17,7 @@ expect 2 'unknown option -x' m -x "$CKPT" "$MNT"
 expect 2 'unknown option "colour"' m "$CKPT" "$MNT" -o colour=blue
 expect 2 'engine: expected auto' m "$CKPT" "$MNT" -o engine=fast
 expect 2 'NAME' m "$CKPT" "$MNT" -o
-expect 2 'read-only' m "$CKPT" "$MNT" -o rw
+expect 2 'cannot be changed' m "$CKPT" "$MNT" -o remount
 expect 2 'expected MNT' "$UNSHARD" umount
 expect 2 'no command "munt"' "$UNSHARD" munt
 

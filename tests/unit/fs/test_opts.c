@@ -57,7 +57,7 @@ Test(opts, bad_values_name_the_option)
 	expect_bad("format=nonsense", "nonsense");
 	expect_bad("spool=", "spool");
 	expect_bad("colour=blue", "colour");
-	expect_bad("rw", "read-only");
+	expect_bad("remount", "cannot be changed");
 }
 
 Test(opts, words_of_every_file_system_are_dropped)

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_write.c - write, fsync, flush, setattr on a mount for writing
+ *
+ * A tensor's file has one size for ever.  A request that goes past it is
+ * refused as a whole; larger ones the kernel has cut into requests of
+ * FS_MAX_IO before.  Threads: as ops_read.c; the kernel sends the writes of
+ * several writers of one direct file at the same time.
+ */
+#include "fs/ops.h"
+
+#include "fs/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+static void reply(fuse_req_t req, int ret, const struct ck_err *err)
+{
+	if (ret && *err->msg)
+		fs_reply_fail(req, ret, err);
+	else
+		fs_reply_errno(req, -ret);
+}
+
+/* The view's file @ino, opened for writing as @fi. */
+static int find_file(struct fs *fs, uint64_t ino,
+		     const struct fuse_file_info *fi, struct fs_ref *r,
+		     struct ck_err *err)
+{
+	int ret = fs_find(fs, ino, false, r, err);
+
+	if (ret)
+		return ret;
+	return r->node.kind == FS_FILE && fs_file_of(fi)->edit ? 0 : -EBADF;
+}
+
+void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+		 off_t off, struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	struct fs_ref r;
+	int ret = find_file(fs_of(req), ino, fi, &r, &err);
+
+	if (!ret)
+		ret = ck_view_write(r.node.view, r.node.nr,
+				    fs_file_of(fi)->edit, buf, size,
+				    (uint64_t)off, &err);
+	if (ret == -EFBIG)
+		fs_reply_errno(req, EFBIG);
+	else if (ret)
+		reply(req, ret, &err);
+	else
+		fs_reply_written(req, size);
+}
+
+void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)fi;
+	fs_reply_errno(req, 0);
+}
+
+void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		 struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	struct fs_ref r;
+	int ret = fs_find(fs_of(req), ino, false, &r, &err);
+
+	(void)datasync;
+	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit)
+		ret = ck_ckpt_sync(r.slot->ck, fs_file_of(fi)->edit, &err);
+	reply(req, ret, &err);
+}
+
+void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		    struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)datasync;
+	(void)fi;
+	fs_reply_errno(req, 0);
+}
+
+void fs_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+		     off_t len, struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)mode;
+	(void)off;
+	(void)len;
+	(void)fi;
+	fs_reply_errno(req, EOPNOTSUPP);
+}
+
+/*
+ * Times are what the shards have: setting them is let pass, for touch and cp -p
+ * ask for it, and does nothing.
+ */
+static int set(const struct fs_ref *r, const struct stat *now,
+	       const struct stat *attr, int to_set)
+{
+	if (to_set &
+	    (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		return -EPERM;
+	if (!(to_set & FUSE_SET_ATTR_SIZE))
+		return 0;
+	if (r->node.kind != FS_FILE)
+		return -EPERM;
+	return attr->st_size == now->st_size ? 0 : -EPERM;
+}
+
+void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		   int to_set, struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+	struct ck_err err = { 0 };
+	struct stat st;
+	struct fs_ref r;
+	double keep;
+	int ret = fs_find(fs, ino, true, &r, &err);
+
+	(void)fi;
+	if (!ret)
+		ret = fs_attr(fs, ino, &st, &keep, &err);
+	if (!ret)
+		ret = set(&r, &st, attr, to_set);
+	if (ret)
+		reply(req, ret, &err);
+	else
+		fs_reply_attr(req, &st, keep);
+}
