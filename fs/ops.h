@@ -22,9 +22,10 @@ struct fs {
 	void *ready_ctx;
 };
 
-/* What an inode number of the kernel's stands for. */
+/* What an inode number of the kernel's stands for; fs_auto_ref ends it. */
 struct fs_ref {
-	struct fs_slot *slot;
+	struct fs_slots *slots;
+	struct fs_slot *slot; /* pinned; NULL: none */
 	uint64_t ino; /* without the slot's number */
 	struct fs_node node;
 };
@@ -65,6 +66,14 @@ extern const struct fuse_lowlevel_ops fs_ops; /* session.c */
 int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	    struct ck_err *err);
 
+static inline void fs_ref_end(struct fs_ref *r)
+{
+	if (r->slot)
+		fs_slot_unpin(r->slots, r->slot);
+	r->slot = NULL;
+}
+#define fs_auto_ref __attribute__((cleanup(fs_ref_end))) struct fs_ref
+
 /* ops_meta.c */
 void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup);
@@ -76,7 +85,10 @@ void fs_op_statfs(fuse_req_t req, fuse_ino_t ino);
 /* The attributes of @ino; *keep: how long they hold. */
 int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	    struct ck_err *err);
-/* -errno, or 0 with @e; e->ino is 0 where there is no such name. */
+/*
+ * -errno, or 0 with @e; e->ino is 0 where there is no such name.  The look-up
+ * is counted.
+ */
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	      struct fuse_entry_param *e, struct ck_err *err);
 /* Gives back what a look-up of @ino counted. */

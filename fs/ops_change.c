@@ -75,7 +75,7 @@ void fs_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 /* What cannot be moved within tensors/ can be copied to and from shards/. */
 static int rename_code(struct fs *fs, uint64_t from, uint64_t to)
 {
-	struct fs_ref a, b;
+	fs_auto_ref a = { 0 }, b = { 0 };
 
 	if (fs_find(fs, from, true, &a, NULL) ||
 	    fs_find(fs, to, true, &b, NULL))

@@ -67,7 +67,7 @@ void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
 	struct taken *t = NULL;
-	struct fs_ref dir;
+	fs_auto_ref dir = { 0 };
 	int ret = fs_find(fs, ino, false, &dir, &err);
 
 	if (!ret && dir.node.kind != FS_DIR)
@@ -156,23 +156,22 @@ static bool is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
-/* Whether the kernel counts references to what it is told of. */
-static bool is_counted(const struct fs_ref *dir)
-{
-	return dir->node.kind == FS_SHARD || dir->node.kind == FS_STEPS;
-}
-
 /* What a look-up would say; the number of a fixed file is known already. */
 static int fill_plus(struct fs *fs, const struct fs_ref *dir,
 		     const struct fs_entry *e, struct fuse_entry_param *p)
 {
 	uint64_t ino = fs_ino(dir->slot->nr, dir->ino);
 
-	if (is_counted(dir))
+	int ret;
+
+	if (dir->node.kind != FS_DIR)
 		return fs_lookup(fs, ino, e->name, p, NULL);
 	p->ino = fs_ino(dir->slot->nr, e->ino);
 	p->entry_timeout = FS_KEEP_FIXED;
-	return fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
+	ret = fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
+	if (!ret)
+		fs_slot_know(fs->slots, dir->slot);
+	return ret;
 }
 
 /* The kernel counts a look-up for every entry with an inode that it gets. */
@@ -189,7 +188,7 @@ static size_t add_plus(fuse_req_t req, const struct fs_ref *dir, char *at,
 		p.attr.st_mode = type_of(e);
 	}
 	len = fuse_add_direntry_plus(req, at, left, e->name, &p, (off_t)next);
-	if (len > left && p.ino && is_counted(dir))
+	if (len > left && p.ino)
 		fs_forget(fs, p.ino, 1);
 	return len;
 }
@@ -201,7 +200,7 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 	uint64_t pos = off < 0 ? 0 : (uint64_t)off;
 	enum fs_at found = FS_AT_END;
 	struct fs_entry e;
-	struct fs_ref dir;
+	fs_auto_ref dir = { 0 };
 	size_t used = 0;
 
 	if (!buf || fs_find(fs_of(req), ino, false, &dir, NULL)) {

@@ -150,13 +150,13 @@ static void shard_attr(struct stat *st)
 int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	    struct ck_err *err)
 {
-	out->slot = fs_slots_at(fs->slots, fs_ino_slot(ino));
+	out->slots = fs->slots;
+	out->slot = fs_slots_pin(fs->slots, fs_ino_slot(ino));
 	out->ino = ino & FS_INO_MASK;
 	if (!out->slot)
 		return ck_fail(err, ESTALE, "the checkpoint is gone");
 	if (!shallow || out->ino != FS_INO_ROOT) {
 		fs_slot_need(fs->slots, out->slot);
-		fs_slot_touch(out->slot);
 		if (!out->slot->virt || !out->slot->shards)
 			return ck_fail(err, ESTALE, "the checkpoint is gone");
 	}
@@ -210,7 +210,7 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	    struct ck_err *err)
 {
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	int ret = fs_find(fs, ino, true, &r, err);
 
 	*st = (struct stat){ 0 };
@@ -245,20 +245,21 @@ static int lookup_step(struct fs *fs, const char *name,
 		e->ino = FS_INO_META;
 	if (e->ino)
 		return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
-	slot = fs_slots_entry(fs->slots, name);
-	if (!slot)
-		return -ENOENT;
+	ret = fs_slots_entry(fs->slots, name, &slot);
+	if (ret)
+		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
 	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
 	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
-	if (ret)
-		fs_slot_put(fs->slots, slot, 1);
+	if (!ret)
+		fs_slot_know(fs->slots, slot);
+	fs_slot_unpin(fs->slots, slot);
 	return ret;
 }
 
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	      struct fuse_entry_param *e, struct ck_err *err)
 {
-	struct fs_ref dir;
+	fs_auto_ref dir = { 0 };
 	int ret;
 
 	*e = (struct fuse_entry_param){ .entry_timeout = FS_KEEP_FIXED };
@@ -278,9 +279,11 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 		return ret;
 	e->ino = fs_ino(dir.slot->nr, e->ino);
 	e->attr.st_ino = e->ino;
-	if (dir.node.kind == FS_SHARD)
-		return 0;
-	return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
+	if (dir.node.kind != FS_SHARD)
+		ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
+	if (!ret)
+		fs_slot_know(fs->slots, dir.slot);
+	return ret;
 }
 
 void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -293,19 +296,20 @@ void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fs_reply_errno(req, -ret);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
-	else
-		fs_reply_entry(req, &e);
+	else if (fs_reply_entry(req, &e) && e.ino)
+		fs_forget(fs_of(req), e.ino, 1);
 }
 
 void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 {
-	struct fs_slot *slot = fs_slots_at(fs->slots, fs_ino_slot(ino));
-	uint64_t inner = ino & FS_INO_MASK;
+	struct fs_slot *slot = fs_slots_pin(fs->slots, fs_ino_slot(ino));
 
-	if (slot && (inner & FS_INO_SHARD))
-		fs_shards_forget(slot->shards, inner, nr);
-	else if (slot && inner == FS_INO_ROOT)
-		fs_slot_put(fs->slots, slot, nr);
+	if (!slot)
+		return;
+	if ((ino & FS_INO_SHARD) && slot->shards)
+		fs_shards_forget(slot->shards, ino & FS_INO_MASK, nr);
+	fs_slot_forget(fs->slots, slot, nr);
+	fs_slot_unpin(fs->slots, slot);
 }
 
 void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -342,7 +346,7 @@ void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fs_of(req);
 	ck_auto_free char *to = NULL;
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 
 	if (!fs_find(fs, ino, true, &r, NULL) && r.node.kind == FS_LATEST)
 		to = fs_slots_latest(fs->slots);

@@ -132,7 +132,7 @@ static int open_ref(struct fs *fs, const struct fs_ref *r,
 static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 		     struct ck_err *err)
 {
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	int ret;
 
 	fi->fh = 0;
@@ -144,14 +144,14 @@ static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 	if (!ret)
 		ret = open_ref(fs, &r, fi, err);
 	if (!ret)
-		fs_slot_get(r.slot);
+		fs_slot_pin(fs->slots, r.slot);
 	return ret;
 }
 
 static void release_node(struct fs *fs, uint64_t ino,
 			 const struct fuse_file_info *fi)
 {
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 
 	if (fs_find(fs, ino, false, &r, NULL))
 		return;
@@ -163,7 +163,7 @@ static void release_node(struct fs *fs, uint64_t ino,
 		close(shard_of(fi)->fd);
 		free(shard_of(fi));
 	}
-	fs_slot_put(fs->slots, r.slot, 1);
+	fs_slot_unpin(fs->slots, r.slot); /* the pin of the open file */
 }
 
 void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -258,7 +258,7 @@ static int read_node(struct fs *fs, uint64_t ino,
 		     const struct fuse_file_info *fi, void **buf, size_t len,
 		     uint64_t off, size_t *got, struct ck_err *err)
 {
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	int ret = fs_find(fs, ino, false, &r, err);
 
 	if (ret)
@@ -306,7 +306,7 @@ static off_t seek(struct fs *fs, uint64_t ino, off_t off, int whence,
 		  const struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	struct stat st;
 	double keep;
 	int ret;

@@ -38,7 +38,7 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		 off_t off, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	int ret = find_file(fs_of(req), ino, fi, &r, &err);
 
 	if (!ret)
@@ -64,7 +64,7 @@ void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		 struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	int ret = fs_find(fs_of(req), ino, false, &r, &err);
 
 	(void)datasync;
@@ -116,7 +116,7 @@ void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
 	struct stat st;
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	double keep;
 	int ret = fs_find(fs, ino, true, &r, &err);
 

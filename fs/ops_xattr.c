@@ -71,7 +71,7 @@ static const struct ck_tensor *tensor_of(struct fs *fs, uint64_t ino,
 					 const struct ck_image **img)
 {
 	struct ck_vfile file;
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 
 	if (fs_find(fs, ino, true, &r, NULL) || r.node.kind != FS_FILE ||
 	    !r.node.view->ops->file(r.node.view, r.node.nr, &file) ||

@@ -73,9 +73,9 @@ void fs_reply_none(fuse_req_t req)
 	fuse_reply_none(req);
 }
 
-void fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e)
+int fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e)
 {
-	fuse_reply_entry(req, e);
+	return fuse_reply_entry(req, e);
 }
 
 void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout)

@@ -15,7 +15,8 @@ void fs_reply_errno(fuse_req_t req, int code);
 /* A failure that someone should hear of: -ret or @err's code, and a line. */
 void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err);
 void fs_reply_none(fuse_req_t req);
-void fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e);
+/* 0, or not 0 where nobody waits any more: there will be no forget. */
+int fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e);
 void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout);
 /*
  * 0, or not 0 where nobody waits any more: there will be no release.
@@ -24,7 +25,7 @@ void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout);
 int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
 			bool parallel);
 void fs_reply_written(fuse_req_t req, size_t len);
-/* 0, or not 0 where nobody waits any more: there will be no release. */
+/* 0, or not 0: there will be no release. */
 int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi);
 void fs_reply_readlink(fuse_req_t req, const char *to);
 void fs_reply_buf(fuse_req_t req, const void *buf, size_t len);

@@ -80,6 +80,11 @@ void fs_shards_free(struct fs_shards *s)
 	free(s);
 }
 
+void fs_shards_move(struct fs_shards *s, const struct ck_root *root)
+{
+	s->root = root;
+}
+
 const struct ck_root *fs_shards_root(const struct fs_shards *s)
 {
 	return s->root;

@@ -25,6 +25,8 @@ struct fs_shards;
 /* Borrows @root for its life; NULL: no memory. */
 struct fs_shards *fs_shards_new(const struct ck_root *root);
 void fs_shards_free(struct fs_shards *s);
+/* The same files below another @root; while nobody else calls. */
+void fs_shards_move(struct fs_shards *s, const struct ck_root *root);
 
 /*
  * @name in directory @dir (FS_INO_SHARDS is the top).  The kernel owns one

@@ -16,6 +16,7 @@
 #include <xxhash.h>
 
 #define RETRY_SECONDS 1
+#define PASSING_SECONDS 10
 
 static int64_t now_s(void)
 {
@@ -32,6 +33,12 @@ static const struct ck_root *root_of(const struct fs_slots *s,
 	if (slot->steps)
 		return s->root;
 	return slot->ck ? ck_ckpt_root(slot->ck) : &slot->root;
+}
+
+/* ".." changes with each entry beside this one. */
+static bool is_dots(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
 static uint64_t signature_in(const struct ck_root *root, const char *name)
@@ -52,7 +59,8 @@ static uint64_t signature_in(const struct ck_root *root, const char *name)
 	while ((e = readdir(d))) {
 		uint64_t key[3];
 
-		if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+		if (is_dots(e->d_name) ||
+		    fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			continue;
 		key[0] = (uint64_t)st.st_size;
 		key[1] = (uint64_t)st.st_mtim.tv_sec;
@@ -88,6 +96,13 @@ bool fs_slot_same(const struct fs_slot *slot, const struct ck_step *now)
 	return same_stat(&slot->seen, &now->st);
 }
 
+/* Faults of the machine, not of the entry. */
+static bool may_pass(int code)
+{
+	return code == ETIMEDOUT || code == ENOMEM || code == EAGAIN ||
+	       code == EMFILE || code == ENFILE;
+}
+
 bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
 		     const struct ck_step *now)
 {
@@ -95,10 +110,23 @@ bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
 
 	if (!same_stat(&slot->seen, &now->st))
 		return false;
-	if (state == FS_SLOT_NEW || (state == FS_SLOT_READY && slot->whole) ||
+	if (state != FS_SLOT_NEW && slot->failed && may_pass(slot->why.code) &&
+	    now_s() >= slot->made_s + PASSING_SECONDS)
+		return false;
+	if (state == FS_SLOT_NEW || (slot->whole && !slot->failed) ||
 	    now_s() < slot->made_s + RETRY_SECONDS)
 		return true;
 	return now->is_file || signature_of(s, slot->name) == slot->signature;
+}
+
+static uint64_t total_of(const struct ck_image *img)
+{
+	uint64_t total = 0;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
+		if (!ck_add_ok(total, img->tensors[i].size, &total))
+			return CK_SIZE_MAX;
+	return total;
 }
 
 static int open_views(struct fs_slots *s, struct fs_slot *slot,
@@ -110,6 +138,22 @@ static int open_views(struct fs_slots *s, struct fs_slot *slot,
 		ret = ck_view_open(&slot->view[i], ck_views[i], slot->ck, 0,
 				   s->in.opts, err);
 	return ret;
+}
+
+/* What stays known of a slot while it sleeps. */
+static int learn(struct fs_slot *slot, const struct ck_root *root,
+		 struct ck_err *err)
+{
+	slot->made_s = now_s();
+	if (slot->img) {
+		slot->whole = ck_steps_whole(slot->img);
+		slot->files = slot->img->nr_tensors;
+		slot->total = total_of(slot->img);
+	}
+	if (fstat(root->fd, &slot->dir))
+		return ck_fail(err, errno, "%s: %s", root->path,
+			       strerror(errno));
+	return 0;
 }
 
 int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
@@ -126,20 +170,15 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 	};
 	int ret = 0;
 
-	slot->made_s = now_s();
-	if (slot->ck) {
-		slot->img = ck_ckpt_image(slot->ck);
-		slot->whole = ck_steps_whole(slot->img);
-		for (uint32_t i = 0; i < slot->img->nr_tensors; i++)
-			if (!ck_add_ok(slot->total, slot->img->tensors[i].size,
-				       &slot->total))
-				slot->total = CK_SIZE_MAX;
+	slot->img = slot->ck ? ck_ckpt_image(slot->ck) : NULL;
+	if (atomic_load(&slot->state) == FS_SLOT_NEW)
+		ret = learn(slot, root, err);
+	if (!ret && slot->ck)
 		ret = open_views(s, slot, err);
-	}
-	if (!ret && fstat(root->fd, &slot->dir))
-		ret = ck_fail(err, errno, "%s: %s", root->path,
-			      strerror(errno));
-	slot->shards = fs_shards_new(root);
+	if (slot->shards)
+		fs_shards_move(slot->shards, root);
+	else
+		slot->shards = fs_shards_new(root);
 	slot->virt = fs_virt_new(&virt);
 	if (!ret && (!slot->shards || !slot->virt))
 		ret = ck_fail(err, ENOMEM, "no memory for a mount");
@@ -166,31 +205,84 @@ static int open_entry(struct fs_slots *s, struct fs_slot *slot,
 	return ret;
 }
 
-enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot)
+static enum fs_slot_state parse(struct fs_slots *s, struct fs_slot *slot,
+				struct ck_err *why)
 {
 	struct ck_err err;
 
-	slot->dir = slot->seen;
-	slot->made_s = now_s();
-	slot->signature = signature_of(s, slot->name);
-	if (!open_entry(s, slot, &slot->why) &&
-	    !fs_slot_fill(s, slot, &slot->why))
+	if (!open_entry(s, slot, why) && !fs_slot_fill(s, slot, why))
 		return FS_SLOT_READY;
 	if (!slot->ck && slot->root.fd >= 0)
 		fs_slot_fill(s, slot, &err);
 	return FS_SLOT_FAILED;
 }
 
-void fs_slot_free(struct fs_slots *s, struct fs_slot *slot)
+/* Whether the entry is, name by name, what it was when it was made. */
+static bool is_still(struct fs_slots *s, const struct fs_slot *slot)
+{
+	return !fs_slot_is_past(s, slot) &&
+	       signature_of(s, slot->name) == slot->signature;
+}
+
+/* The kernel holds inodes that must mean the same again. */
+static enum fs_slot_state wake(struct fs_slots *s, struct fs_slot *slot)
+{
+	struct fs_slot husk = { 0 };
+	enum fs_slot_state state;
+	struct ck_err why;
+
+	if (!is_still(s, slot))
+		return FS_SLOT_ASLEEP;
+	state = parse(s, slot, &why);
+	if (slot->failed ? state == FS_SLOT_FAILED :
+			   state == FS_SLOT_READY &&
+				   slot->files == slot->img->nr_tensors &&
+				   slot->total == total_of(slot->img))
+		return state;
+	fs_slot_sleep(slot, &husk);
+	fs_slot_end(s, &husk);
+	return FS_SLOT_ASLEEP;
+}
+
+enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot,
+				struct ck_err *why)
+{
+	if (atomic_load(&slot->state) == FS_SLOT_ASLEEP)
+		return wake(s, slot);
+	slot->dir = slot->seen;
+	slot->made_s = now_s();
+	slot->signature = signature_of(s, slot->name);
+	return parse(s, slot, why);
+}
+
+void fs_slot_sleep(struct fs_slot *slot, struct fs_slot *husk)
+{
+	husk->ck = slot->ck;
+	husk->virt = slot->virt;
+	husk->root = slot->root;
+	memcpy(husk->view, slot->view, sizeof(husk->view));
+	slot->ck = NULL;
+	slot->img = NULL;
+	slot->virt = NULL;
+	slot->root = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
+	memset(slot->view, 0, sizeof(slot->view));
+}
+
+void fs_slot_end(struct fs_slots *s, struct fs_slot *slot)
 {
 	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
 		ck_view_close(slot->view[i]);
 	fs_virt_free(slot->virt);
-	fs_shards_free(slot->shards);
 	if (slot->ck && slot->ck != s->one)
 		ck_ckpt_close(slot->ck);
-	else if (slot->name && slot->root.fd >= 0)
+	else if (!slot->ck && slot->root.fd >= 0)
 		ck_root_close(&slot->root);
+}
+
+void fs_slot_free(struct fs_slots *s, struct fs_slot *slot)
+{
+	fs_slot_end(s, slot);
+	fs_shards_free(slot->shards);
 	free(slot->name);
 	free(slot);
 }
@@ -212,33 +304,42 @@ static void add_problem(struct ck_str *out, bool json, const char *severity,
 	ck_str_puts(out, "}");
 }
 
+static void failed_problems(struct fs_slots *s, const struct ck_steps *all,
+			    bool json, struct ck_str *out)
+{
+	pthread_mutex_lock(&s->lock);
+	for (const struct fs_slot *slot = s->first; slot; slot = slot->next)
+		if (slot->failed && !slot->gone &&
+		    ck_steps_find(all, slot->name))
+			add_problem(out, json, "error", slot->name,
+				    slot->why.msg);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void marker_problem(const struct ck_steps *all, const char *latest,
+			   bool json, struct ck_str *out)
+{
+	const struct ck_step *step = ck_steps_find(all, latest);
+	char why[512];
+
+	if (!all->marker || !step || ck_steps_is_marked(step, all->marker))
+		return;
+	snprintf(why, sizeof(why), "the framework's own marker says \"%.200s\"",
+		 all->marker);
+	add_problem(out, json, "warning", latest, why);
+}
+
 /* What is known of the entries that cannot be read, and of the marker. */
 static void steps_problems(struct fs_slots *s, bool json, struct ck_str *out)
 {
 	ck_auto_free char *latest = fs_slots_latest(s);
 	struct ck_steps all;
 
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 1; i < s->nr; i++) {
-		const struct fs_slot *slot = s->v[i];
-
-		if (slot && !slot->gone &&
-		    atomic_load(&slot->state) == FS_SLOT_FAILED)
-			add_problem(out, json, "error", slot->name,
-				    slot->why.msg);
-	}
-	pthread_mutex_unlock(&s->lock);
-	if (!latest || ck_steps_list(&all, s->root, NULL))
+	if (ck_steps_list(&all, s->root, NULL))
 		return;
-	if (all.marker && ck_steps_find(&all, latest) &&
-	    !ck_steps_is_marked(ck_steps_find(&all, latest), all.marker)) {
-		char why[512];
-
-		snprintf(why, sizeof(why),
-			 "the framework's own marker says \"%.200s\"",
-			 all.marker);
-		add_problem(out, json, "warning", latest, why);
-	}
+	failed_problems(s, &all, json, out);
+	if (latest)
+		marker_problem(&all, latest, json, out);
 	ck_steps_free(&all);
 }
 

@@ -4,11 +4,24 @@
  *
  * A mount of one checkpoint has one slot, number 0.  A mount of a directory of
  * checkpoints has slot 0 for the directory itself and one more for each entry
- * that somebody has looked at; an entry is parsed when somebody looks into it.
- * An entry that is replaced gets a new slot; the old one lives until the
- * kernel forgets it, so what is open stays right.
+ * that somebody has looked at.
  *
- * Threads: any.  A slot does not change once it is ready, but for @refs.
+ *	  NEW --need--> READY or FAILED --too many--> ASLEEP
+ *	                     ^-----------need------------+
+ *
+ * An entry is parsed when somebody looks into it.  Of those that nobody is in,
+ * FS_IDLE_SLOTS stay parsed; the others are put to sleep, and parsed again
+ * when they are asked for, if the entry is still the same.  An entry that is
+ * replaced gets a new slot; the old one is gone: who has a file of it open
+ * reads on, everybody else hears ESTALE once it sleeps.
+ *
+ * Who owns what: a pointer to a slot is a pin (@users): fs_slots_pin() and
+ * fs_slots_entry() give one, fs_slot_unpin() ends it.  Operations hold one
+ * while they last, open files until they are closed.  The kernel owns one
+ * count (@known) for each look-up of any inode in the slot.  While either is
+ * not 0 the slot keeps its number; while it has a pin it does not sleep.
+ *
+ * Threads: any.  What a slot was made of does not change while it is pinned.
  */
 #ifndef FS_SLOT_H
 #define FS_SLOT_H
@@ -25,6 +38,7 @@
 #define FS_MAX_VIEWS 16
 #define FS_MAX_SLOTS 65536
 #define FS_IDLE_SLOTS 32 /* parsed ones kept for who comes next */
+#define FS_KNOWN_SLOTS 1024 /* more, and the kernel is asked to forget */
 
 struct fs_slot {
 	uint32_t nr;
@@ -32,28 +46,41 @@ struct fs_slot {
 	char *name; /* of the entry; NULL: the mount is this checkpoint */
 	struct stat seen; /* the entry when it was looked at */
 	_Atomic int state; /* enum fs_slot_state */
-	_Atomic uint64_t refs; /* the kernel's, to its root, and open files */
-	bool gone; /* replaced, or not there any more; under the table's lock */
-	bool told; /* the kernel was asked to forget it; under the lock */
-	_Atomic int64_t used_ns; /* about when it was last asked for */
 
-	/* valid once READY or FAILED */
+	/* under the table's lock; number 0 is not counted, it stays */
+	struct fs_slot *next; /* of all but number 0 */
+	uint64_t known; /* look-ups that the kernel has not given back */
+	uint64_t users; /* pins */
+	uint64_t used; /* the larger, the later it was pinned */
+	bool gone; /* replaced, or not there any more */
+	bool told; /* the kernel was asked to forget it */
+
+	/* facts, valid once it was made; ASLEEP, too */
+	struct stat dir; /* owner, mode and time of its directories */
+	uint64_t total; /* bytes of all tensors */
+	uint32_t files; /* number of them */
+	struct ck_err why; /* FAILED: the line that says so */
+	bool failed; /* it was made, and that is what it became */
+	bool whole; /* every tensor is there, and nothing was refused */
+	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
+	uint64_t signature; /* of the names, sizes and times in the folder */
+	struct fs_shards *shards; /* with what the kernel knows of them */
+
+	/* READY or FAILED only */
 	struct ck_ckpt *ck; /* NULL where FAILED */
 	const struct ck_image *img;
 	struct ck_view
 		*view[FS_MAX_VIEWS]; /* NULL: it has none; see ck_views */
-	struct fs_shards *shards;
 	struct fs_virt *virt;
 	struct ck_root root; /* of a FAILED one; else the ckpt's */
-	struct stat dir; /* owner, mode and time of its directories */
-	uint64_t total; /* bytes of all tensors */
-	struct ck_err why; /* FAILED: the line that says so */
-	bool whole; /* every tensor is there, and nothing was refused */
-	int64_t made_s; /* CLOCK_MONOTONIC, when it became ready */
-	uint64_t signature; /* of the names, sizes and times in the folder */
 };
 
-enum fs_slot_state { FS_SLOT_NEW, FS_SLOT_READY, FS_SLOT_FAILED };
+enum fs_slot_state {
+	FS_SLOT_NEW,
+	FS_SLOT_READY,
+	FS_SLOT_FAILED,
+	FS_SLOT_ASLEEP,
+};
 
 struct fs_slots;
 
@@ -71,13 +98,28 @@ int fs_slots_steps(struct fs_slots **out, const struct fs_slots_in *in,
 		   const struct ck_root *root, struct ck_err *err);
 void fs_slots_free(struct fs_slots *s);
 
-/* By number; NULL: there is none.  Lives while the kernel knows its root. */
-struct fs_slot *fs_slots_at(struct fs_slots *s, uint32_t nr);
+/* By number, pinned; NULL: there is none. */
+struct fs_slot *fs_slots_pin(struct fs_slots *s, uint32_t nr);
 /*
- * The entry @name as it is now, with one reference more; NULL: no such entry.
- * Does not parse it.
+ * The entry @name as it is now, pinned; does not parse it.  -ENOENT: no such
+ * entry, -ENOMEM, -ENFILE: the kernel knows as many as there are numbers.
  */
-struct fs_slot *fs_slots_entry(struct fs_slots *s, const char *name);
+int fs_slots_entry(struct fs_slots *s, const char *name, struct fs_slot **out);
+/* One pin more of what is pinned. */
+void fs_slot_pin(struct fs_slots *s, struct fs_slot *slot);
+/* May free it, or put others to sleep. */
+void fs_slot_unpin(struct fs_slots *s, struct fs_slot *slot);
+/* The kernel was told of an inode in it, or has forgotten @nr; pinned. */
+void fs_slot_know(struct fs_slots *s, struct fs_slot *slot);
+void fs_slot_forget(struct fs_slots *s, struct fs_slot *slot, uint64_t nr);
+/*
+ * Parses the pinned entry if it has to be; its state then: ASLEEP where it is
+ * not what it was.
+ */
+enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
+/* Whether the entry is gone, or another than it was; false of a whole mount. */
+bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot);
+
 /* All entries as they are now; to free with ck_steps_free(). */
 int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err);
 /*
@@ -85,25 +127,18 @@ int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err);
  * entries until it finds one.
  */
 char *fs_slots_latest(struct fs_slots *s);
-/* Parses the entry if that has not been done; its state then. */
-enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
-void fs_slot_get(struct fs_slot *slot);
-/* Gives @nr references back; may free it. */
-void fs_slot_put(struct fs_slots *s, struct fs_slot *slot, uint64_t nr);
-/* Whether the entry is gone, or another than it was; false of a whole mount. */
-bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot);
-void fs_slot_touch(struct fs_slot *slot);
 /*
- * Whether more than FS_IDLE_SLOTS are parsed, though those that nobody refers
- * to have been freed: @name is then the one used the longest ago, which the
- * kernel should forget unless a program is in it.  fs_slots_wait() waits for
- * there being too many; false: fs_slots_end_wait() was called.
+ * Whether more than FS_KNOWN_SLOTS are known: @name is then the one used the
+ * longest ago, which the kernel may forget unless a program is in it; each is
+ * named once until it is looked up again.  fs_slots_wait() waits for there
+ * being too many; false: fs_slots_end_wait() was called.
  */
 bool fs_slots_crowded(struct fs_slots *s, char name[256]);
 bool fs_slots_wait(struct fs_slots *s);
 void fs_slots_end_wait(struct fs_slots *s);
-/* How many are parsed. */
+/* How many are parsed; how many the table holds. */
 uint32_t fs_slots_made(struct fs_slots *s);
+uint32_t fs_slots_nr(struct fs_slots *s);
 /* Bytes of all tensors that are known. */
 uint64_t fs_slots_total(struct fs_slots *s, uint64_t *files);
 

@@ -12,20 +12,30 @@ struct fs_slots {
 	struct fs_slots_in in;
 	const struct ck_root *root; /* of the directory; NULL: one checkpoint */
 	struct ck_ckpt *one;
-	pthread_mutex_t lock; /* the table, and gone of its slots */
+	pthread_mutex_t lock; /* the table, and what slot.h says of slots */
 	pthread_mutex_t making; /* one parse at a time */
 	struct fs_slot **v; /* FS_MAX_SLOTS, most of it never touched */
-	uint32_t nr; /* numbers given out so far */
-	uint32_t last; /* where to look for a free one first */
-	uint32_t made; /* slots that are parsed; under the lock */
-	sem_t crowded; /* posted when made gets too large, or at the end */
+	struct fs_slot *first; /* all but number 0; @nr of them */
+	uint32_t nr;
+	uint32_t last; /* where to look for a free number first */
+	uint32_t made; /* slots of the list that are parsed */
+	uint64_t clock;
+	sem_t crowded; /* posted when there are too many, or at the end */
 	_Atomic bool ending;
 };
 
 /* Views, shards and documents of a slot whose ck or root is set. */
 int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err);
-/* Parses entry slot->name; READY or FAILED with why. */
-enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot);
+/*
+ * Parses entry slot->name, the first time or again; READY, FAILED with @why,
+ * or ASLEEP.
+ */
+enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot,
+				struct ck_err *why);
+/* Under the lock: moves what it was made of to @husk, which is empty. */
+void fs_slot_sleep(struct fs_slot *slot, struct fs_slot *husk);
+/* Ends what a slot was made of, and no more. */
+void fs_slot_end(struct fs_slots *s, struct fs_slot *slot);
 /* Also what the documents of a directory or of a FAILED entry say. */
 void fs_slot_text(void *ctx, unsigned id, struct ck_str *out);
 void fs_slot_free(struct fs_slots *s, struct fs_slot *slot);

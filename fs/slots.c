@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static int new_table(struct fs_slots **out, const struct fs_slots_in *in,
 		     struct ck_err *err)
@@ -50,34 +49,40 @@ static bool free_number(struct fs_slots *s, uint32_t *nr)
 	return false;
 }
 
-/* Under the lock.  NULL: no memory, or no number left. */
-static struct fs_slot *add_slot(struct fs_slots *s, const char *name)
+/* Under the lock.  -ENOMEM, or -ENFILE: no number is left. */
+static int add_slot(struct fs_slots *s, const char *name, struct fs_slot **out)
 {
 	struct fs_slot *slot;
 	uint32_t nr;
 
-	slot = free_number(s, &nr) ? calloc(1, sizeof(*slot)) : NULL;
-	if (!slot)
-		return NULL;
+	if (!free_number(s, &nr))
+		return -ENFILE;
+	slot = calloc(1, sizeof(*slot));
+	if (slot && name)
+		slot->name = strdup(name);
+	if (!slot || (name && !slot->name)) {
+		free(slot);
+		return -ENOMEM;
+	}
 	slot->nr = nr;
 	slot->root.fd = slot->root.blobs_fd = -1;
-	if (name) {
-		slot->name = strdup(name);
-		if (!slot->name) {
-			free(slot);
-			return NULL;
-		}
-	}
 	s->v[nr] = slot;
-	s->nr = CK_MAX(s->nr, nr + 1);
-	return slot;
+	if (name) {
+		slot->next = s->first;
+		s->first = slot;
+		if (++s->nr > FS_KNOWN_SLOTS)
+			sem_post(&s->crowded);
+	}
+	*out = slot;
+	return 0;
 }
 
 static int first_slot(struct fs_slots *s, struct fs_slot **out,
 		      struct ck_err *err)
 {
-	*out = add_slot(s, NULL);
-	return *out ? 0 : ck_fail(err, ENOMEM, "no memory for a mount");
+	int ret = add_slot(s, NULL, out);
+
+	return ret ? ck_fail(err, -ret, "no memory for a mount") : 0;
 }
 
 int fs_slots_one(struct fs_slots **out, const struct fs_slots_in *in,
@@ -128,9 +133,14 @@ void fs_slots_free(struct fs_slots *s)
 {
 	if (!s)
 		return;
-	for (uint32_t i = 0; i < s->nr; i++)
-		if (s->v[i])
-			fs_slot_free(s, s->v[i]);
+	while (s->first) {
+		struct fs_slot *slot = s->first;
+
+		s->first = slot->next;
+		fs_slot_free(s, slot);
+	}
+	if (s->v[0])
+		fs_slot_free(s, s->v[0]);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->making);
 	sem_destroy(&s->crowded);
@@ -138,10 +148,132 @@ void fs_slots_free(struct fs_slots *s)
 	free(s);
 }
 
-struct fs_slot *fs_slots_at(struct fs_slots *s, uint32_t nr)
+/* Under the lock. */
+static void pin(struct fs_slots *s, struct fs_slot *slot)
 {
-	/* the kernel asks only for what it knows, which is not freed */
-	return nr < FS_MAX_SLOTS ? s->v[nr] : NULL;
+	slot->users++;
+	slot->used = ++s->clock;
+}
+
+struct fs_slot *fs_slots_pin(struct fs_slots *s, uint32_t nr)
+{
+	struct fs_slot *slot;
+
+	if (!nr)
+		return s->v[0];
+	if (nr >= FS_MAX_SLOTS)
+		return NULL;
+	pthread_mutex_lock(&s->lock);
+	slot = s->v[nr];
+	if (slot)
+		pin(s, slot);
+	pthread_mutex_unlock(&s->lock);
+	return slot;
+}
+
+void fs_slot_pin(struct fs_slots *s, struct fs_slot *slot)
+{
+	if (!slot->name)
+		return;
+	pthread_mutex_lock(&s->lock);
+	pin(s, slot);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static bool is_made(const struct fs_slot *slot)
+{
+	int state = atomic_load(&slot->state);
+
+	return state == FS_SLOT_READY || state == FS_SLOT_FAILED;
+}
+
+/*
+ * Under the lock: takes a slot that nobody refers to out of the table.  What
+ * is made and is still there stays for who comes next.
+ */
+static struct fs_slot *take_unused(struct fs_slots *s, struct fs_slot *slot)
+{
+	struct fs_slot **at = &s->first;
+
+	if (slot->users || slot->known || (is_made(slot) && !slot->gone))
+		return NULL;
+	while (*at != slot)
+		at = &(*at)->next;
+	*at = slot->next;
+	s->nr--;
+	s->made -= is_made(slot);
+	s->v[slot->nr] = NULL;
+	return slot;
+}
+
+/* Under the lock: the made one that was used the longest ago, with no pin. */
+static struct fs_slot *longest_idle(const struct fs_slots *s)
+{
+	struct fs_slot *old = NULL;
+
+	for (struct fs_slot *slot = s->first; slot; slot = slot->next)
+		if (is_made(slot) && !slot->users &&
+		    (!old || slot->used < old->used))
+			old = slot;
+	return old;
+}
+
+/* Puts one more to sleep while too many are made; false: there are not. */
+static bool put_to_sleep(struct fs_slots *s)
+{
+	struct fs_slot husk = { 0 }, *slot = NULL, *unused = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->made > FS_IDLE_SLOTS)
+		slot = longest_idle(s);
+	if (slot) {
+		fs_slot_sleep(slot, &husk);
+		atomic_store(&slot->state, FS_SLOT_ASLEEP);
+		s->made--;
+		unused = take_unused(s, slot);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (slot)
+		fs_slot_end(s, &husk);
+	if (unused)
+		fs_slot_free(s, unused);
+	return slot;
+}
+
+void fs_slot_unpin(struct fs_slots *s, struct fs_slot *slot)
+{
+	struct fs_slot *unused;
+	bool many;
+
+	if (!slot->name)
+		return;
+	pthread_mutex_lock(&s->lock);
+	slot->users--;
+	unused = take_unused(s, slot);
+	many = s->made > FS_IDLE_SLOTS;
+	pthread_mutex_unlock(&s->lock);
+	if (unused)
+		fs_slot_free(s, unused);
+	while (many)
+		many = put_to_sleep(s);
+}
+
+void fs_slot_know(struct fs_slots *s, struct fs_slot *slot)
+{
+	if (!slot->name)
+		return;
+	pthread_mutex_lock(&s->lock);
+	slot->known++;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void fs_slot_forget(struct fs_slots *s, struct fs_slot *slot, uint64_t nr)
+{
+	if (!slot->name)
+		return;
+	pthread_mutex_lock(&s->lock);
+	slot->known -= CK_MIN(slot->known, nr);
+	pthread_mutex_unlock(&s->lock);
 }
 
 int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err)
@@ -149,106 +281,102 @@ int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err)
 	return ck_steps_list(out, s->root, err);
 }
 
-/*
- * Under the lock: takes a slot that nobody refers to out of the table.  What
- * is still there stays for who comes next, while there are few.
- */
-static struct fs_slot *drop_if_unused(struct fs_slots *s, struct fs_slot *slot)
+/* The slot of that name that is not gone, pinned; NULL: none. */
+static struct fs_slot *pin_named(struct fs_slots *s, const char *name)
 {
-	if (atomic_load(&slot->refs) ||
-	    (!slot->gone && s->made <= FS_IDLE_SLOTS))
-		return NULL;
-	s->v[slot->nr] = NULL;
-	s->made -= atomic_load(&slot->state) != FS_SLOT_NEW;
-	return slot;
-}
+	struct fs_slot *slot = s->first;
 
-/* Under the lock: the slot of that name that is not gone. */
-static struct fs_slot *named(struct fs_slots *s, const char *name)
-{
-	for (uint32_t i = 1; i < s->nr; i++)
-		if (s->v[i] && !s->v[i]->gone && !strcmp(s->v[i]->name, name))
-			return s->v[i];
-	return NULL;
-}
-
-static struct fs_slot *entry_now(struct fs_slots *s, const char *name,
-				 const struct ck_step *now,
-				 struct fs_slot **old)
-{
-	struct fs_slot *slot = named(s, name);
-
-	*old = NULL;
-	if (slot && (!now || !fs_slot_current(s, slot, now))) {
-		slot->gone = true;
-		*old = drop_if_unused(s, slot);
-		slot = NULL;
-	}
-	if (!slot && now) {
-		slot = add_slot(s, name);
-		if (slot)
-			slot->seen = now->st;
-	}
+	while (slot && (slot->gone || strcmp(slot->name, name)))
+		slot = slot->next;
 	if (slot) {
-		atomic_fetch_add(&slot->refs, 1);
+		pin(s, slot);
 		slot->told = false;
-		fs_slot_touch(slot);
 	}
 	return slot;
 }
 
-struct fs_slot *fs_slots_entry(struct fs_slots *s, const char *name)
+/* The pinned slot is not what the entry is any more. */
+static void let_go(struct fs_slots *s, struct fs_slot *slot)
+{
+	pthread_mutex_lock(&s->lock);
+	slot->gone = true;
+	pthread_mutex_unlock(&s->lock);
+	fs_slot_unpin(s, slot);
+}
+
+/* Under the lock. */
+static int pin_new(struct fs_slots *s, const char *name,
+		   const struct ck_step *now, struct fs_slot **out)
+{
+	int ret;
+
+	*out = pin_named(s, name); /* another thread was quicker */
+	if (*out)
+		return 0;
+	ret = add_slot(s, name, out);
+	if (ret)
+		return ret;
+	(*out)->seen = now->st;
+	pin(s, *out);
+	return 0;
+}
+
+int fs_slots_entry(struct fs_slots *s, const char *name, struct fs_slot **out)
 {
 	struct ck_step now = { 0 };
 	bool there = ck_steps_look(&now, s->root, name);
-	struct fs_slot *slot, *old;
+	int ret = there ? 0 : -ENOENT;
 
 	pthread_mutex_lock(&s->lock);
-	slot = entry_now(s, name, there ? &now : NULL, &old);
+	*out = pin_named(s, name);
 	pthread_mutex_unlock(&s->lock);
+	if (*out && (!there || !fs_slot_current(s, *out, &now))) {
+		let_go(s, *out);
+		*out = NULL;
+	}
+	if (there && !*out) {
+		pthread_mutex_lock(&s->lock);
+		ret = pin_new(s, name, &now, out);
+		pthread_mutex_unlock(&s->lock);
+	}
 	ck_step_free(&now);
-	if (old)
-		fs_slot_free(s, old);
-	return slot;
+	return ret;
 }
 
-void fs_slot_get(struct fs_slot *slot)
+/* Under the lock of making. */
+static enum fs_slot_state make(struct fs_slots *s, struct fs_slot *slot)
 {
-	atomic_fetch_add(&slot->refs, 1);
-}
+	struct ck_err why = { 0 };
+	bool first = atomic_load(&slot->state) == FS_SLOT_NEW;
+	enum fs_slot_state state = fs_slot_make(s, slot, &why);
 
-void fs_slot_put(struct fs_slots *s, struct fs_slot *slot, uint64_t nr)
-{
-	struct fs_slot *unused = NULL;
-
-	if (!slot->name)
-		return;
-	/* under the lock: the last reference is what keeps it from others */
 	pthread_mutex_lock(&s->lock);
-	if (atomic_fetch_sub(&slot->refs, nr) == nr)
-		unused = drop_if_unused(s, slot);
+	if (state == FS_SLOT_ASLEEP) {
+		slot->gone = true;
+	} else {
+		s->made++;
+	}
+	if (first && state == FS_SLOT_FAILED) {
+		slot->why = why;
+		slot->failed = true;
+	}
+	atomic_store(&slot->state, state);
 	pthread_mutex_unlock(&s->lock);
-	if (unused)
-		fs_slot_free(s, unused);
+	return state;
 }
 
 enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot)
 {
-	enum fs_slot_state state = atomic_load(&slot->state);
+	enum fs_slot_state state;
 
-	if (state != FS_SLOT_NEW)
-		return state;
+	if (is_made(slot))
+		return atomic_load(&slot->state);
 	pthread_mutex_lock(&s->making);
-	state = atomic_load(&slot->state);
-	if (state == FS_SLOT_NEW) {
-		state = fs_slot_make(s, slot);
-		pthread_mutex_lock(&s->lock);
-		atomic_store(&slot->state, state);
-		if (++s->made > FS_IDLE_SLOTS)
-			sem_post(&s->crowded);
-		pthread_mutex_unlock(&s->lock);
-	}
+	state = is_made(slot) ? (enum fs_slot_state)atomic_load(&slot->state) :
+				make(s, slot);
 	pthread_mutex_unlock(&s->making);
+	while (put_to_sleep(s))
+		;
 	return state;
 }
 
@@ -262,55 +390,34 @@ bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot)
 	return past;
 }
 
-void fs_slot_touch(struct fs_slot *slot)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	atomic_store_explicit(&slot->used_ns,
-			      t.tv_sec * INT64_C(1000000000) + t.tv_nsec,
-			      memory_order_relaxed);
-}
-
-/* Under the lock: the made slot that was used the longest ago. */
-static struct fs_slot *oldest(const struct fs_slots *s, uint32_t *nr)
+/* Under the lock: the one used the longest ago that was not told yet. */
+static struct fs_slot *longest_untold(const struct fs_slots *s)
 {
 	struct fs_slot *old = NULL;
+	uint32_t nr = 0;
 
-	*nr = 0;
-	for (uint32_t i = 1; i < s->nr; i++) {
-		struct fs_slot *slot = s->v[i];
-
-		if (!slot || slot->gone || slot->told ||
-		    atomic_load(&slot->state) == FS_SLOT_NEW)
+	for (struct fs_slot *slot = s->first; slot; slot = slot->next) {
+		if (slot->told)
 			continue;
-		++*nr;
-		if (!old ||
-		    atomic_load(&slot->used_ns) < atomic_load(&old->used_ns))
+		nr++;
+		if (!old || slot->used < old->used)
 			old = slot;
 	}
-	return old;
+	return nr > FS_KNOWN_SLOTS ? old : NULL;
 }
 
 bool fs_slots_crowded(struct fs_slots *s, char name[256])
 {
-	struct fs_slot *slot, *unused;
-	uint32_t nr;
+	struct fs_slot *slot;
 
-	for (;;) {
-		pthread_mutex_lock(&s->lock);
-		slot = oldest(s, &nr);
-		unused = NULL;
-		if (nr > FS_IDLE_SLOTS) {
-			unused = drop_if_unused(s, slot);
-			slot->told = !unused;
-			snprintf(name, 256, "%s", slot->name);
-		}
-		pthread_mutex_unlock(&s->lock);
-		if (!unused)
-			return nr > FS_IDLE_SLOTS;
-		fs_slot_free(s, unused);
+	pthread_mutex_lock(&s->lock);
+	slot = longest_untold(s);
+	if (slot) {
+		slot->told = true;
+		snprintf(name, 256, "%s", slot->name);
 	}
+	pthread_mutex_unlock(&s->lock);
+	return slot;
 }
 
 bool fs_slots_wait(struct fs_slots *s)
@@ -326,6 +433,21 @@ void fs_slots_end_wait(struct fs_slots *s)
 	sem_post(&s->crowded);
 }
 
+/* Whether @name is a checkpoint that can be read in full. */
+static bool is_whole(struct fs_slots *s, const char *name)
+{
+	struct fs_slot *slot;
+	bool whole;
+
+	if (fs_slots_entry(s, name, &slot))
+		return false;
+	if (atomic_load(&slot->state) == FS_SLOT_NEW)
+		fs_slot_need(s, slot);
+	whole = slot->whole && !slot->failed;
+	fs_slot_unpin(s, slot);
+	return whole;
+}
+
 char *fs_slots_latest(struct fs_slots *s)
 {
 	struct ck_steps all;
@@ -333,28 +455,43 @@ char *fs_slots_latest(struct fs_slots *s)
 
 	if (ck_steps_list(&all, s->root, NULL))
 		return NULL;
-	for (size_t i = 0; !name && ck_steps_newest(&all, i); i++) {
-		const struct ck_step *step = ck_steps_newest(&all, i);
-		struct fs_slot *slot = fs_slots_entry(s, step->name);
-
-		if (!slot)
-			continue;
-		if (fs_slot_need(s, slot) == FS_SLOT_READY && slot->whole)
-			name = strdup(slot->name);
-		fs_slot_put(s, slot, 1);
-	}
+	for (size_t i = 0; !name && ck_steps_newest(&all, i); i++)
+		if (is_whole(s, ck_steps_newest(&all, i)->name))
+			name = strdup(ck_steps_newest(&all, i)->name);
 	ck_steps_free(&all);
 	return name;
 }
 
-uint32_t fs_slots_made(struct fs_slots *s)
+static uint32_t read_nr(struct fs_slots *s, const uint32_t *nr)
 {
-	uint32_t nr;
+	uint32_t now;
 
 	pthread_mutex_lock(&s->lock);
-	nr = s->made;
+	now = *nr;
 	pthread_mutex_unlock(&s->lock);
-	return nr;
+	return now;
+}
+
+uint32_t fs_slots_made(struct fs_slots *s)
+{
+	return read_nr(s, &s->made);
+}
+
+uint32_t fs_slots_nr(struct fs_slots *s)
+{
+	return read_nr(s, &s->nr);
+}
+
+static void add_total(const struct fs_slot *slot, uint64_t *total,
+		      uint64_t *files)
+{
+	int state = atomic_load(&slot->state);
+
+	if (slot->gone || slot->failed || state == FS_SLOT_NEW)
+		return;
+	*files += slot->files;
+	if (!ck_add_ok(*total, slot->total, total))
+		*total = CK_SIZE_MAX;
 }
 
 uint64_t fs_slots_total(struct fs_slots *s, uint64_t *files)
@@ -363,16 +500,9 @@ uint64_t fs_slots_total(struct fs_slots *s, uint64_t *files)
 
 	*files = 0;
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < s->nr; i++) {
-		const struct fs_slot *slot = s->v[i];
-
-		if (!slot || atomic_load(&slot->state) != FS_SLOT_READY ||
-		    !slot->img)
-			continue;
-		*files += slot->img->nr_tensors;
-		if (!ck_add_ok(total, slot->total, &total))
-			total = CK_SIZE_MAX;
-	}
+	add_total(s->v[0], &total, files);
+	for (const struct fs_slot *slot = s->first; slot; slot = slot->next)
+		add_total(slot, &total, files);
 	pthread_mutex_unlock(&s->lock);
 	return total;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trim.c - one thread, asleep until too many checkpoints are parsed
+ * trim.c - one thread, asleep until the kernel knows too many checkpoints
  */
 #include "fs/trim.h"
 

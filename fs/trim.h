@@ -2,8 +2,9 @@
 /*
  * trim.h - asks the kernel to forget checkpoints that nobody looks at
  *
- * The kernel keeps every name that it was told of until memory runs short, and
- * with it a parsed checkpoint here.  The request may wait for operations that
+ * The kernel keeps every name that it was told of until memory runs short,
+ * and each keeps one of the slots' numbers, of which there are only so many.
+ * Nothing waits for it to comply.  The request may wait for operations that
  * are being served, so a thread of its own makes it.
  */
 #ifndef FS_TRIM_H
