@@ -232,6 +232,12 @@ int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 				err);
 }
 
+int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
+		     void *ctx, struct ck_err *err)
+{
+	return ck_reader_replicas(ck->reader, tensor, differ, ctx, err);
+}
+
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
 	const struct ck_tensor *t = &ck->img.tensors[tensor];

@@ -57,6 +57,9 @@ int ck_ckpt_read_box(struct ck_ckpt *ck, uint32_t tensor,
 		     struct ck_err *err);
 int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 			uint64_t len, uint64_t off, struct ck_err *err);
+/* See io/read.h; items must be resolved. */
+int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
+		     void *ctx, struct ck_err *err);
 /* Resolves every deferred item of @tensor; bad ones become problems. */
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 

@@ -74,6 +74,16 @@ int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
 /* Size of a source; CODEC: of the decoded bytes (decodes). */
 int ck_reader_source_size(struct ck_reader *r, uint32_t src, uint64_t *size,
 			  struct ck_err *err);
+/*
+ * Reads every replica of every part of tensor @t.  @differ: bytes [off,
+ * off + len) of the tensor are not the same in chunks @a and @b, or, @why,
+ * could not be read from @b (from @a where both are the same).  @a is what a
+ * read would use.  0; -ENOMEM.
+ */
+typedef void (*ck_differ_fn)(void *ctx, uint32_t a, uint32_t b, uint64_t off,
+			     uint64_t len, const struct ck_err *why);
+int ck_reader_replicas(struct ck_reader *r, uint32_t t, ck_differ_fn differ,
+		       void *ctx, struct ck_err *err);
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r);
 
 #endif

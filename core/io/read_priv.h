@@ -6,6 +6,7 @@
  *	walk.c     segments of a cursor, batches, failover
  *	stage.c    a segment of short runs, through a staging buffer
  *	bytes.c    sources as descriptors
+ *	replicas.c replicas against each other
  */
 #ifndef CK_READ_PRIV_H
 #define CK_READ_PRIV_H
@@ -68,6 +69,12 @@ struct ck_walk {
 	uint32_t tile_chunk;
 };
 int ck_walk_run(struct ck_walk *w, struct ck_err *err);
+/*
+ * The elements of @seg, of w->cur, from replica @chunk, or, CK_NONE, from the
+ * first one that is good once all before it are resolved; read at once.
+ */
+int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
+		struct ck_err *err);
 
 /* Reads @seg, all of it; @b is its source, not in memory. */
 int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,

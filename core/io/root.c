@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -335,4 +336,13 @@ void ck_root_close(struct ck_root *root)
 		close_one(gone);
 		free(gone);
 	}
+}
+
+bool ck_root_manifest(const struct ck_root *root, char *out, size_t room)
+{
+	int n = root->only ? snprintf(out, room, "%s%s.manifest",
+				      CK_MANIFEST_OURS, root->only) :
+			     snprintf(out, room, "%s", CK_MANIFEST_NAME);
+
+	return n >= 0 && (size_t)n < room;
 }

@@ -23,7 +23,15 @@
 #include "core/base/opts.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/stat.h>
+
+#define CK_MANIFEST_NAME ".unshard-manifest"
+/*
+ * Names that begin so, in any directory of the checkpoint, are ours: no part
+ * of it, and in no manifest (publish/manifest.h).
+ */
+#define CK_MANIFEST_OURS ".unshard-"
 
 struct ck_root {
 	int fd; /* O_PATH | O_DIRECTORY of the directory */
@@ -66,6 +74,11 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
  */
 int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,
 		     struct ck_err *err);
+/*
+ * The file in the directory of @root alone that its manifest is, or would be:
+ * a file given alone has one for itself.  False: its name would be too long.
+ */
+bool ck_root_manifest(const struct ck_root *root, char *out, size_t room);
 /*
  * All descriptors of the chain, for who closes the others: returns how many,
  * at most @max of which are written to @fds; -1 stands for none.

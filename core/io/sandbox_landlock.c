@@ -102,14 +102,28 @@ static int allow_path(const struct rules *r, const char *path, uint64_t rights,
 	return fd < 0 ? 0 : allow(r, fd, rights, path, err);
 }
 
-/* One file: that file alone.  A link in a hub cache leads into blobs/. */
+static int allow_file(const struct rules *r, const struct ck_root *root,
+		      const char *name, uint64_t rights, struct ck_err *err)
+{
+	ck_auto_fd int fd =
+		openat(root->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? 0 : allow(r, fd, rights, root->path, err);
+}
+
+/*
+ * One file: that file alone, and its manifest.  A link in a hub cache leads
+ * into blobs/.
+ */
 static int allow_only(const struct rules *r, const struct ck_root *root,
 		      uint64_t rights, struct ck_err *err)
 {
-	ck_auto_fd int fd =
-		openat(root->fd, root->only, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	char name[256];
+	int ret = allow_file(r, root, root->only, rights, err);
 
-	return fd < 0 ? 0 : allow(r, fd, rights, root->path, err);
+	if (!ret && ck_root_manifest(root, name, sizeof(name)))
+		ret = allow_file(r, root, name, rights, err);
+	return ret;
 }
 
 /* What a hub cache's blobs hold is named by its hash, and not written. */

@@ -246,12 +246,8 @@ static int resolve(struct ck_walk *w, uint32_t chunk, struct ck_err *err)
 	return ret;
 }
 
-/*
- * The elements of @seg from replica @chunk, or, CK_NONE, from the first one
- * that is good once all before it are resolved; read at once.
- */
-static int read_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
-		    struct ck_err *err)
+int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
+		struct ck_err *err)
 {
 	struct ck_err why = { 0 }; /* also of what resolving found bad */
 	struct ck_cursor alt;
@@ -300,7 +296,7 @@ static int fail_over(struct ck_walk *w, const struct ck_seg *seg, int ret,
 	for (; c != CK_NONE && c != seg->chunk && left; left--) {
 		struct ck_err other = { 0 };
 
-		if (!read_alt(w, seg, c, &other))
+		if (!ck_walk_alt(w, seg, c, &other))
 			return 0;
 		tell(w, c, &other);
 		c = chunks[c].next;
@@ -435,7 +431,7 @@ static int read_slow(struct ck_walk *w, const struct ck_seg *seg,
 		     struct ck_err *err)
 {
 	if (seg->kind == CK_SEG_UNRESOLVED)
-		return read_alt(w, seg, CK_NONE, err);
+		return ck_walk_alt(w, seg, CK_NONE, err);
 	if (seg->kind == CK_SEG_ERROR)
 		return bad_part(w, seg, err);
 	if (is_direct(seg))

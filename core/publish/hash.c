@@ -11,28 +11,24 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/publish/manifest_priv.h"
+#include "core/publish/pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sched.h>
-#include <time.h>
 #include <xxhash.h>
 
 #define STRETCH (UINT64_C(32) << 20) /* bytes */
 #define BUFFER ((size_t)256 << 10)
 #define AHEAD (UINT64_C(8) << 20) /* asked for before it is read */
-#define MAX_JOBS 64
 
 struct run {
 	const struct ck_hash_in *in;
 	pthread_mutex_t lock;
-	pthread_cond_t ended;
 	size_t file; /* next stretch: of this file, from this block on */
 	uint64_t block;
-	unsigned left; /* threads that are still at it */
 	_Atomic uint64_t bytes;
 	_Atomic int stop; /* -errno */
 };
@@ -166,7 +162,7 @@ static void do_stretch(struct hasher *h, const struct stretch *s)
 	}
 }
 
-static void *work(void *arg)
+static void work(void *arg)
 {
 	struct run *r = arg;
 	struct hasher h = { .run = r, .fd = -1 };
@@ -182,68 +178,28 @@ static void *work(void *arg)
 		close(h.fd);
 	XXH3_freeState(h.state);
 	free(h.buf);
-	pthread_mutex_lock(&r->lock);
-	r->left--;
-	pthread_cond_signal(&r->ended);
-	pthread_mutex_unlock(&r->lock);
-	return NULL;
 }
 
-/* Storage answers several requests at once even where one core hashes. */
-static unsigned jobs(const struct ck_hash_in *in)
+static void tick(void *arg)
 {
-	cpu_set_t set;
-	unsigned n = in->jobs;
+	struct run *r = arg;
 
-	if (!n)
-		n = sched_getaffinity(0, sizeof(set), &set) ?
-			    4 :
-			    CK_MAX(4U, (unsigned)CPU_COUNT(&set));
-	return CK_MIN(n, MAX_JOBS);
-}
-
-static void wait_all(struct run *r)
-{
-	pthread_mutex_lock(&r->lock);
-	while (r->left) {
-		struct timespec at;
-
-		clock_gettime(CLOCK_REALTIME, &at);
-		at.tv_nsec += 100000000;
-		at.tv_sec += at.tv_nsec / 1000000000;
-		at.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&r->ended, &r->lock, &at);
-		if (r->in->tick) {
-			pthread_mutex_unlock(&r->lock);
-			r->in->tick(r->in->ctx, r->bytes);
-			pthread_mutex_lock(&r->lock);
-		}
-	}
-	pthread_mutex_unlock(&r->lock);
+	if (r->in->tick)
+		r->in->tick(r->in->ctx, r->bytes);
 }
 
 int ck_hash_run(const struct ck_hash_in *in, struct ck_err *err)
 {
 	struct run r = { .in = in };
-	pthread_t thread[MAX_JOBS];
-	unsigned want = jobs(in), nr = 0;
+	struct ck_pool_in pool = {
+		.jobs = in->jobs, .ctx = &r, .work = work, .tick = tick
+	};
+	int ret;
 
 	pthread_mutex_init(&r.lock, NULL);
-	pthread_cond_init(&r.ended, NULL);
-	r.left = want;
-	while (nr < want && !pthread_create(&thread[nr], NULL, work, &r))
-		nr++;
-	if (nr < want) {
-		pthread_mutex_lock(&r.lock);
-		r.left -= want - nr;
-		pthread_mutex_unlock(&r.lock);
-	}
-	if (!nr)
-		r.stop = -EAGAIN;
-	wait_all(&r);
-	for (unsigned i = 0; i < nr; i++)
-		pthread_join(thread[i], NULL);
-	pthread_cond_destroy(&r.ended);
+	ret = ck_pool_run(&pool, err);
 	pthread_mutex_destroy(&r.lock);
-	return r.stop ? ck_fail(err, -r.stop, "%s", strerror(-r.stop)) : 0;
+	if (!ret && r.stop)
+		ret = ck_fail(err, -r.stop, "%s", strerror(-r.stop));
+	return ret;
 }

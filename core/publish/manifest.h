@@ -17,17 +17,12 @@
 #define CK_MANIFEST_H
 
 #include "core/base/err.h"
+#include "core/io/root.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define CK_MANIFEST_NAME ".unshard-manifest"
-/*
- * Names that begin so, in any directory of the checkpoint, are ours: no part
- * of it, and in no manifest.
- */
-#define CK_MANIFEST_OURS ".unshard-"
 #define CK_MANIFEST_SHIFT 22 /* log2 of the usual block: 4 MiB */
 
 /* As xxh128sum prints it: hi, then lo, 16 hexadecimal digits each. */
@@ -74,16 +69,13 @@ struct ck_manifest {
  */
 int ck_manifest_parse(struct ck_manifest *m, const void *bytes, size_t len,
 		      struct ck_err *err);
-struct ck_root;
 /*
- * The manifest of a root, read and parsed: ck_manifest_name() in the first
+ * The manifest of a root, read and parsed: ck_root_manifest() in the first
  * directory of the chain.  -ENOENT where there is none.
  */
 int ck_manifest_load(struct ck_manifest *m, const struct ck_root *root,
 		     struct ck_err *err);
 void ck_manifest_free(struct ck_manifest *m);
-/* Where it lies in the root: a file given alone has one for itself. */
-bool ck_manifest_name(const struct ck_root *root, char *out, size_t room);
 
 /* By number; sorted by name, and by tree and name, as memcmp() sorts. */
 void ck_manifest_file(const struct ck_manifest *m, uint64_t i,

@@ -4,20 +4,9 @@
 
 #include "core/base/auto.h"
 #include "core/base/limits.h"
-#include "core/io/root.h"
 #include "core/io/source.h"
 
 #include <errno.h>
-#include <stdio.h>
-
-bool ck_manifest_name(const struct ck_root *root, char *out, size_t room)
-{
-	int n = root->only ? snprintf(out, room, "%s%s.manifest",
-				      CK_MANIFEST_OURS, root->only) :
-			     snprintf(out, room, "%s", CK_MANIFEST_NAME);
-
-	return n >= 0 && (size_t)n < room;
-}
 
 /*
  * ck_root_open_file() would find no other file than the one given alone, and
@@ -63,7 +52,7 @@ int ck_manifest_load(struct ck_manifest *m, const struct ck_root *root,
 	int fd, ret;
 
 	*m = (struct ck_manifest){ 0 };
-	if (!ck_manifest_name(root, name, sizeof(name)))
+	if (!ck_root_manifest(root, name, sizeof(name)))
 		return ck_fail(err, ENOENT,
 			       "no manifest: the name of %s is "
 			       "too long for one",

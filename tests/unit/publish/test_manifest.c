@@ -319,7 +319,7 @@ Test(manifest, of_one_file, .init = enter, .fini = leave)
 	put("b", 5000, 2);
 	snprintf(path, sizeof(path), "%s/a", top);
 	cr_assert_eq(ck_root_open(&root, path, NULL, &err), 0, "%s", err.msg);
-	cr_assert(ck_manifest_name(&root, name, sizeof(name)));
+	cr_assert(ck_root_manifest(&root, name, sizeof(name)));
 	cr_assert_str_eq(name, ".unshard-a.manifest");
 	cr_assert_eq(ck_manifest_new(&n, 12, &err), 0);
 	cr_assert_eq(ck_hash_manifest(n, &root, 1, NULL, NULL, &err), 0);

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_seal.c - writes the manifest of a checkpoint that came without one
+ *
+ *	this process   writes the manifest
+ *	  └─fork──> reads and hashes, in a sandbox that allows no writing; leaves
+ *	            the manifest in a memfd, which is not trusted here
+ */
+#include "mount-helpers/health.h"
+#include "mount-helpers/progress.h"
+#include "mount-helpers/text.h"
+
+#include "core/base/auto.h"
+#include "core/publish/hash.h"
+#include "core/publish/seal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+extern const struct cmd cmd_seal;
+
+struct seal {
+	const char *path;
+	const struct ck_opts *opts;
+	struct progress bar;
+	struct ck_err err;
+};
+
+/* ---- the child: reads ---- */
+
+static void tick(void *ctx, uint64_t bytes, uint64_t total)
+{
+	struct seal *s = ctx;
+
+	progress_at(&s->bar, bytes, total);
+}
+
+static int hash(struct seal *s, struct ck_ckpt *ck, struct ck_manifest_new *n)
+{
+	struct ck_seal_in in = { .ck = ck, .tick = tick, .ctx = s };
+	int ret;
+
+	progress_begin(&s->bar, "files");
+	ret = ck_hash_manifest(n, ck_ckpt_root(ck), 0, tick, s, &s->err);
+	progress_end(&s->bar);
+	if (ret)
+		return ret;
+	progress_begin(&s->bar, "tensors");
+	ret = ck_seal_tensors(&in, n, &s->err);
+	progress_end(&s->bar);
+	return ret;
+}
+
+static int write_all(int fd, const char *bytes, size_t len, struct ck_err *err)
+{
+	while (len) {
+		ssize_t n = write(fd, bytes, len);
+
+		if (n < 0)
+			return ck_fail(err, errno, "%s", strerror(errno));
+		bytes += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int make(struct seal *s, struct ck_ckpt *ck, int out)
+{
+	ck_auto_free void *bytes = NULL;
+	struct ck_manifest_new *n = NULL;
+	size_t len;
+	int ret = ck_manifest_new(&n, 0, &s->err);
+
+	if (!ret)
+		ret = hash(s, ck, n);
+	if (!ret)
+		ret = ck_manifest_bytes(n, &bytes, &len, &s->err);
+	if (!ret)
+		ret = write_all(out, bytes, len, &s->err);
+	ck_manifest_drop(n);
+	return ret ? cmd_err(&cmd_seal, &s->err) : CMD_OK;
+}
+
+/* What is torn or missing now would pass for whole ever after. */
+static int child(struct seal *s, int out)
+{
+	struct ck_ckpt *ck;
+	int ret = CMD_OK;
+
+	if (cmd_open(&ck, s->path, s->opts, &s->err))
+		return cmd_err(&cmd_seal, &s->err);
+	if (!ck_opts_get(s->opts, "force"))
+		ret = health_report(&cmd_seal, s->path, ck_ckpt_image(ck), 0);
+	if (!ret)
+		ret = make(s, ck, out);
+	ck_ckpt_close(ck);
+	return ret;
+}
+
+/* ---- the parent: writes ---- */
+
+static int run_child(struct seal *s, int out)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		return cmd_fail(&cmd_seal, CMD_SYSTEM, "fork: %s",
+				strerror(errno));
+	if (!pid)
+		_exit(child(s, out));
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return cmd_fail(&cmd_seal, CMD_SYSTEM, "wait: %s",
+					strerror(errno));
+	if (WIFSIGNALED(status))
+		return cmd_fail(&cmd_seal, CMD_SYSTEM,
+				"%s: what read it was killed: %s", s->path,
+				strsignal(WTERMSIG(status)));
+	return WEXITSTATUS(status);
+}
+
+static void say(const struct seal *s, const struct ck_manifest *m,
+		const char *name, struct ck_str *out)
+{
+	uint64_t bytes = 0, unknown = 0;
+	char digest[CK_DIGEST_TEXT];
+
+	for (uint64_t i = 0; i < m->nr_files; i++) {
+		struct ck_manifest_file f;
+
+		ck_manifest_file(m, i, &f);
+		bytes += f.size;
+	}
+	for (uint64_t i = 0; i < m->nr_tensors; i++) {
+		struct ck_manifest_tensor t;
+
+		ck_manifest_tensor(m, i, &t);
+		unknown += !t.known;
+	}
+	ck_digest_text(&m->digest, digest);
+	if (ck_opts_get(s->opts, "json")) {
+		ck_str_puts(out, "{\"manifest\": ");
+		ck_str_json(out, name, strlen(name));
+		ck_str_fmt(out,
+			   ", \"digest\": \"xxh3:%s\", \"files\": %" PRIu64
+			   ", \"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64
+			   ", \"tensors\": %" PRIu64 ", \"unknown\": %" PRIu64
+			   "}\n",
+			   digest, m->nr_files, bytes, m->nr_blocks,
+			   m->nr_tensors, unknown);
+		return;
+	}
+	ck_str_plain(out, s->path, strlen(s->path));
+	ck_str_fmt(out, ": %" PRIu64 " files, ", m->nr_files);
+	text_size(out, bytes);
+	ck_str_fmt(out, ", %" PRIu64 " tensors sealed in %s\n", m->nr_tensors,
+		   name);
+	if (unknown)
+		ck_str_fmt(out,
+			   "%" PRIu64 " tensors cannot be read and have no "
+			   "digest\n",
+			   unknown);
+}
+
+static int keep(struct seal *s, const struct ck_root *root, int from,
+		const char *name)
+{
+	ck_auto_str struct ck_str out = { 0 };
+	struct ck_manifest m = { 0 };
+	struct stat st;
+	void *bytes;
+	int ret;
+
+	if (fstat(from, &st) || !st.st_size)
+		return cmd_fail(&cmd_seal, CMD_SYSTEM, "no manifest was made");
+	bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, from, 0);
+	if (bytes == MAP_FAILED)
+		return cmd_fail(&cmd_seal, CMD_SYSTEM, "%s", strerror(errno));
+	ret = ck_manifest_parse(&m, bytes, (size_t)st.st_size, &s->err);
+	if (!ret)
+		ret = ck_manifest_store(root->fd, name, bytes,
+					(size_t)st.st_size, &s->err);
+	if (ret)
+		ret = cmd_fail(&cmd_seal, CMD_SYSTEM, "%s: %s", s->path,
+			       s->err.msg);
+	else
+		say(s, &m, name, &out);
+	munmap(bytes, (size_t)st.st_size);
+	if (!ret && !text_flush(&out))
+		ret = CMD_SYSTEM;
+	return ret ? ret : cmd_flush(&cmd_seal);
+}
+
+static bool exists(const struct ck_root *root, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+static int seal(struct seal *s, const struct ck_root *root)
+{
+	ck_auto_fd int fd = -1;
+	char name[256];
+	int ret;
+
+	if (!ck_root_manifest(root, name, sizeof(name)))
+		return cmd_fail(&cmd_seal, CMD_USAGE,
+				"%s: its name is too long for a manifest "
+				"beside it",
+				s->path);
+	if (exists(root, name) && !ck_opts_get(s->opts, "force"))
+		return cmd_fail(&cmd_seal, CMD_USAGE,
+				"%s: is sealed already (unshard verify checks "
+				"it, --force writes another %s)",
+				s->path, name);
+	fd = memfd_create("manifest", MFD_CLOEXEC);
+	if (fd < 0)
+		return cmd_fail(&cmd_seal, CMD_SYSTEM, "%s", strerror(errno));
+	ret = run_child(s, fd);
+	return ret ? ret : keep(s, root, fd, name);
+}
+
+static int run(int argc, char **argv)
+{
+	struct ck_opts opts = { 0 };
+	struct seal s = { .opts = &opts };
+	struct ck_root root;
+	int ret = CMD_USAGE;
+
+	if (cmd_parse(&cmd_seal, argc, argv, &opts) < 0) {
+		ret = CMD_USAGE;
+	} else if (s.path = argv[1],
+		   ck_root_open(&root, s.path, &opts, &s.err)) {
+		ret = cmd_err(&cmd_seal, &s.err);
+	} else {
+		ret = seal(&s, &root);
+		ck_root_close(&root);
+	}
+	ck_opts_free(&opts);
+	return ret;
+}
+
+static const struct cmd_flag flags[] = {
+	{ 'f', "force",
+	  "also where there is a manifest, or parts are missing" },
+	{ 0, NULL, NULL },
+};
+
+const struct cmd cmd_seal = {
+	.name = "seal",
+	.args = "CKPT",
+	.summary = "write down what the files hold, for unshard verify",
+	.help = "Reads every file and every tensor, and leaves one file, "
+		".unshard-manifest,\nbeside them. Nothing else is changed.\n",
+	.flags = flags,
+	.min_words = 1,
+	.max_words = 1,
+	.run = run,
+};
