@@ -37,7 +37,7 @@ int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
 
 uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck)
 {
-	return ck->writer ? ck_writer_seq(ck->writer) : 0;
+	return ck && ck->writer ? ck_writer_seq(ck->writer) : 0;
 }
 
 int64_t ck_ckpt_last_wrote_ns(const struct ck_ckpt *ck)

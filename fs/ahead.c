@@ -32,6 +32,7 @@ struct fs_stream {
 	uint64_t expect; /* where the last request ended */
 	uint64_t off;
 	size_t len;
+	uint64_t seq; /* of writes, when it was fetched */
 	void *buf; /* READY */
 	int64_t filled_ns;
 };
@@ -72,6 +73,7 @@ static void fill(struct fs_ahead *a, struct fs_stream *s)
 
 	unqueue(a, s);
 	s->state = FILLING;
+	s->seq = ck_ckpt_write_seq(s->v->ck);
 	pthread_mutex_unlock(&a->lock);
 	buf = fs_buf_get();
 	if (buf && ck_view_read(s->v, s->nr, buf, s->len, s->off, NULL)) {
@@ -176,7 +178,8 @@ static void *take_ready(struct fs_stream *s, uint64_t off, size_t len,
 			void **old)
 {
 	bool good = s->off == off && s->len == len &&
-		    now_ns() - s->filled_ns < fs_ahead_fresh_ns;
+		    now_ns() - s->filled_ns < fs_ahead_fresh_ns &&
+		    s->seq == ck_ckpt_write_seq(s->v->ck);
 	void *buf = s->buf;
 
 	s->buf = NULL;

@@ -5,8 +5,9 @@
  * A reader waits while its block is fetched and again while the kernel copies
  * it; the two need not follow one another.  When a reader has asked for blocks
  * in a row, one thread of the mount fetches the next while the last is being
- * answered.  One block a file, used within moments or dropped: bytes are never
- * older than a request that was under way.  A failed fetch is dropped too, so
+ * answered.  One block a file, used within moments or dropped, and dropped
+ * when anything was written through the mount: bytes are never older than a
+ * request that was under way.  A failed fetch is dropped too, so
  * that the request itself meets the fault.
  *
  * Threads: any; one short lock.

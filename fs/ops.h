@@ -8,6 +8,7 @@
 #include "core/ckpt.h"
 #include "fs/kernel.h"
 #include "fs/ahead.h"
+#include "fs/inval.h"
 #include "fs/slot.h"
 #include "fs/tree.h"
 
@@ -18,6 +19,7 @@ struct fs {
 	struct fs_slots *slots;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
 	bool rw; /* -o rw */
+	struct fs_inval *inval; /* NULL where not rw */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 };
@@ -44,6 +46,8 @@ static inline struct fs *fs_of(fuse_req_t req)
 struct fs_file {
 	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
 	struct ck_edit *edit; /* NULL: opened for reading */
+	struct fs_shown *shown; /* on a mount for writing */
+	bool direct, mappable;
 };
 
 static inline struct fs_file *fs_file_of(const struct fuse_file_info *fi)

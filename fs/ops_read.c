@@ -75,15 +75,25 @@ static bool writes(const struct fuse_file_info *fi)
 	return (fi->flags & O_ACCMODE) != O_RDONLY;
 }
 
+static void close_file(struct fs *fs, struct fs_file *f)
+{
+	fs_stream_close(f->stream);
+	ck_ckpt_edit_end(f->edit);
+	if (f->shown)
+		fs_inval_close(fs->inval, f->shown, f->mappable);
+	free(f);
+}
+
 /*
  * Where bytes change, what the kernel keeps of a file that is not open may be
  * old; and a file opened for writing alone cannot be mapped, so that it need
  * not go through the page cache.
  */
-static int open_file(struct fs *fs, const struct fs_ref *r,
+static int open_file(struct fs *fs, uint64_t ino, const struct fs_ref *r,
 		     struct fuse_file_info *fi, struct ck_err *err)
 {
 	struct fs_file *f;
+	bool good;
 	int ret = writes(fi) ?
 			  ck_view_may_write(r->node.view, r->node.nr, err) :
 			  0;
@@ -91,34 +101,35 @@ static int open_file(struct fs *fs, const struct fs_ref *r,
 	if (ret)
 		return ret;
 	f = calloc(1, sizeof(*f));
-	if (f && writes(fi))
+	if (!f)
+		return ck_fail(err, ENOMEM, "open: no memory");
+	f->mappable = (fi->flags & O_ACCMODE) != O_WRONLY;
+	f->direct = fs->kernel.direct || !f->mappable;
+	if (writes(fi))
 		f->edit = ck_ckpt_edit(r->slot->ck);
-	if (!f || (writes(fi) && !f->edit)) {
-		free(f);
+	if (fs->inval)
+		f->shown = fs_inval_open(fs->inval, ino, r->node.view,
+					 r->node.nr, f->mappable);
+	good = (f->edit || !writes(fi)) && (f->shown || !fs->inval);
+	if (!good) {
+		close_file(fs, f);
 		return ck_fail(err, ENOMEM, "open: no memory");
 	}
 	fi->fh = (uintptr_t)f;
-	fi->direct_io =
-		fs->kernel.direct || (fi->flags & O_ACCMODE) == O_WRONLY;
-	fi->keep_cache = !fi->direct_io && !fs->rw;
-	if (fi->direct_io) /* else the kernel reads ahead */
-		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr);
+	fi->direct_io = f->direct;
+	fi->keep_cache = !f->direct && !fs->rw;
+	if (f->direct) /* else the kernel reads ahead */
+		f->stream = fs_stream_open(fs->ahead, r->node.view,
+					   r->node.nr);
 	return 0;
 }
 
-static void close_file(struct fs_file *f)
-{
-	fs_stream_close(f->stream);
-	ck_ckpt_edit_end(f->edit);
-	free(f);
-}
-
-static int open_ref(struct fs *fs, const struct fs_ref *r,
+static int open_ref(struct fs *fs, uint64_t ino, const struct fs_ref *r,
 		    struct fuse_file_info *fi, struct ck_err *err)
 {
 	switch (r->node.kind) {
 	case FS_FILE:
-		return open_file(fs, r, fi, err);
+		return open_file(fs, ino, r, fi, err);
 	case FS_VIRT:
 		return open_virt(r->slot, r->node.nr, fi, err);
 	case FS_SHARD:
@@ -142,7 +153,7 @@ static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 	if (!ret && writes(fi) && r.node.kind != FS_FILE)
 		return -EPERM;
 	if (!ret)
-		ret = open_ref(fs, &r, fi, err);
+		ret = open_ref(fs, ino, &r, fi, err);
 	if (!ret)
 		fs_slot_pin(fs->slots, r.slot);
 	return ret;
@@ -156,7 +167,7 @@ static void release_node(struct fs *fs, uint64_t ino,
 	if (fs_find(fs, ino, false, &r, NULL))
 		return;
 	if (r.node.kind == FS_FILE) {
-		close_file(fs_file_of(fi));
+		close_file(fs, fs_file_of(fi));
 	} else if (r.node.kind == FS_VIRT) {
 		fs_virt_close(virt_of(fi));
 	} else if (r.node.kind == FS_SHARD) {

@@ -34,6 +34,31 @@ static int find_file(struct fs *fs, uint64_t ino,
 	return r->node.kind == FS_FILE && fs_file_of(fi)->edit ? 0 : -EBADF;
 }
 
+static void written(struct fs *fs, fuse_req_t req,
+		    const struct fuse_file_info *fi, size_t size, uint64_t off)
+{
+	const struct fs_file *f = fs_file_of(fi);
+	const struct fs_written w = {
+		.file = f->shown,
+		.off = off,
+		.len = size,
+		.direct = f->direct,
+		.mappable = f->mappable,
+		.writeback = fi->writepage,
+	};
+
+	fs_inval_reply(fs->inval, req, &w);
+}
+
+/* Answered once no page is kept that is older than what was written. */
+static void settle(fuse_req_t req, int ret, const struct ck_err *err)
+{
+	if (ret)
+		reply(req, ret, err);
+	else
+		fs_inval_settle(fs_of(req)->inval, req, 0);
+}
+
 void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		 off_t off, struct fuse_file_info *fi)
 {
@@ -50,14 +75,14 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	else if (ret)
 		reply(req, ret, &err);
 	else
-		fs_reply_written(req, size);
+		written(fs_of(req), req, fi, size, (uint64_t)off);
 }
 
 void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
 	(void)fi;
-	fs_reply_errno(req, 0);
+	settle(req, 0, NULL);
 }
 
 void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -70,7 +95,7 @@ void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	(void)datasync;
 	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit)
 		ret = ck_ckpt_sync(r.slot->ck, fs_file_of(fi)->edit, &err);
-	reply(req, ret, &err);
+	settle(req, ret, &err);
 }
 
 void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,

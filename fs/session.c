@@ -217,6 +217,8 @@ static int others_may_read(const struct fs_serve_in *in, struct ck_err *err)
 
 static void end_state(struct fs *fs)
 {
+	fs_inval_free(fs->inval);
+	fs->inval = NULL;
 	fs_ahead_free(fs->ahead);
 	fs->ahead = NULL;
 	fs_slots_free(fs->slots);
@@ -247,6 +249,11 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		ret = others_may_read(in, err);
 	if (!ret && in->steps)
 		ret = fs_trim_start(&trim, s->fs.slots, s->se, err);
+	if (!ret && s->fs.rw) {
+		s->fs.inval = fs_inval_new(s->se);
+		if (!s->fs.inval)
+			ret = ck_fail(err, ENOMEM, "no memory for a mount");
+	}
 	if (!ret) {
 		if (!how || strcmp(how, "off"))
 			s->fs.ahead = fs_ahead_new();

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inval.c - a queue of ranges to forget, and one thread that forgets them
+ *
+ * A writer W of file X that waits in the queue, while the thread waits for a
+ * page of X that W's request keeps locked, would wait for ever.  It cannot be:
+ * W waits only if no range of X was in the queue before it, so that all ranges
+ * of X come after W has been answered.
+ *
+ * Lists are found by slot and tensor; files of many tensors (a view's one
+ * file) are in a list of their own, each with a table of where its tensors are,
+ * made when it is needed first.
+ */
+#include "fs/inval.h"
+
+#include "core/base/check.h"
+#include "core/base/vec.h"
+#include "fs/reply.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#define BUCKETS 1024u
+#define BATCH 64 /* ranges of one write; more: everything of the file */
+
+struct place {
+	uint32_t tensor;
+	uint64_t off; /* of its first byte in the file */
+};
+
+struct fs_shown {
+	struct fs_shown *next; /* in its bucket */
+	uint64_t ino;
+	const struct ck_view *v;
+	uint32_t nr;
+	uint32_t tensor; /* CK_NONE: of several */
+	unsigned opens, mappable;
+	unsigned pending; /* ranges of it in the queue */
+	bool unclear; /* shows bytes in a way that is not known here */
+	bool mapped_out; /* @places is made */
+	CK_VEC(struct place) places; /* sorted by tensor */
+};
+
+struct range {
+	struct fs_shown *file;
+	int64_t off, len; /* len 0: to the end */
+};
+
+struct item {
+	struct item *next;
+	fuse_req_t req; /* to be answered afterwards, or NULL */
+	size_t written;
+	int code;
+	bool is_write;
+	unsigned nr;
+	struct range range[];
+};
+
+struct fs_inval {
+	struct fuse_session *se;
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	pthread_t thread;
+	bool end, busy; /* busy: an item was taken and is not done */
+	struct item *first, **last;
+	struct fs_shown *bucket[BUCKETS];
+	struct fs_shown *several;
+};
+
+static void answer(const struct item *i)
+{
+	if (!i->req)
+		return;
+	if (i->is_write)
+		fs_reply_written(i->req, i->written);
+	else
+		fs_reply_errno(i->req, i->code);
+}
+
+/* Under the lock. */
+static void drop_if_unused(struct fs_inval *iv, struct fs_shown *s);
+
+static void run_item(struct fs_inval *iv, struct item *i)
+{
+	for (unsigned k = 0; k < i->nr; k++)
+		fuse_lowlevel_notify_inval_inode(iv->se, i->range[k].file->ino,
+						 i->range[k].off,
+						 i->range[k].len);
+	answer(i);
+	pthread_mutex_lock(&iv->lock);
+	for (unsigned k = 0; k < i->nr; k++) {
+		i->range[k].file->pending--;
+		drop_if_unused(iv, i->range[k].file);
+	}
+	free(i);
+}
+
+static void *run(void *ctx)
+{
+	struct fs_inval *iv = ctx;
+
+	pthread_mutex_lock(&iv->lock);
+	while (!iv->end || iv->first) {
+		struct item *i = iv->first;
+
+		if (!i) {
+			pthread_cond_wait(&iv->work, &iv->lock);
+			continue;
+		}
+		iv->first = i->next;
+		if (!iv->first)
+			iv->last = &iv->first;
+		iv->busy = true;
+		pthread_mutex_unlock(&iv->lock);
+		run_item(iv, i); /* takes the lock again */
+		iv->busy = false;
+	}
+	pthread_mutex_unlock(&iv->lock);
+	return NULL;
+}
+
+struct fs_inval *fs_inval_new(struct fuse_session *se)
+{
+	struct fs_inval *iv = calloc(1, sizeof(*iv));
+
+	if (!iv)
+		return NULL;
+	iv->se = se;
+	iv->last = &iv->first;
+	pthread_mutex_init(&iv->lock, NULL);
+	pthread_cond_init(&iv->work, NULL);
+	if (!pthread_create(&iv->thread, NULL, run, iv))
+		return iv;
+	free(iv);
+	return NULL;
+}
+
+static void free_list(struct fs_shown *s)
+{
+	while (s) {
+		struct fs_shown *next = s->next;
+
+		free(s->places.v);
+		free(s);
+		s = next;
+	}
+}
+
+void fs_inval_free(struct fs_inval *iv)
+{
+	if (!iv)
+		return;
+	pthread_mutex_lock(&iv->lock);
+	iv->end = true;
+	pthread_cond_signal(&iv->work);
+	pthread_mutex_unlock(&iv->lock);
+	pthread_join(iv->thread, NULL);
+	for (unsigned i = 0; i < BUCKETS; i++)
+		free_list(iv->bucket[i]);
+	free_list(iv->several);
+	pthread_mutex_destroy(&iv->lock);
+	pthread_cond_destroy(&iv->work);
+	free(iv);
+}
+
+/* ---- files that are open ---- */
+
+static struct fs_shown **list_of(struct fs_inval *iv, const struct ck_ckpt *ck,
+				 uint32_t tensor)
+{
+	uint64_t key = (uintptr_t)ck / 64 * 31 + tensor;
+
+	return tensor == CK_NONE ? &iv->several : &iv->bucket[key % BUCKETS];
+}
+
+static void drop_if_unused(struct fs_inval *iv, struct fs_shown *s)
+{
+	struct fs_shown **at;
+
+	if (s->opens || s->pending)
+		return;
+	for (at = list_of(iv, s->v->ck, s->tensor); *at != s;)
+		at = &(*at)->next;
+	*at = s->next;
+	free(s->places.v);
+	free(s);
+}
+
+struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
+			       const struct ck_view *v, uint32_t nr,
+			       bool mappable)
+{
+	struct fs_shown **list, *s;
+	struct ck_vfile file = { .tensor = CK_NONE };
+
+	v->ops->file(v, nr, &file);
+	pthread_mutex_lock(&iv->lock);
+	list = list_of(iv, v->ck, file.tensor);
+	for (s = *list; s && s->ino != ino;)
+		s = s->next;
+	if (!s) {
+		s = calloc(1, sizeof(*s));
+		if (s) {
+			s->ino = ino;
+			s->v = v;
+			s->nr = nr;
+			s->tensor = file.tensor;
+			s->next = *list;
+			*list = s;
+		}
+	}
+	if (s) {
+		s->opens++;
+		s->mappable += mappable;
+	}
+	pthread_mutex_unlock(&iv->lock);
+	return s;
+}
+
+void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable)
+{
+	pthread_mutex_lock(&iv->lock);
+	s->opens--;
+	s->mappable -= mappable;
+	drop_if_unused(iv, s);
+	pthread_mutex_unlock(&iv->lock);
+}
+
+/* ---- where a tensor is in a file ---- */
+
+static int by_tensor(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+/* Under the lock. */
+static void map_out(struct fs_shown *s)
+{
+	struct ck_vfile file = { .size = 0 };
+	struct ck_span span;
+
+	s->mapped_out = true;
+	s->v->ops->file(s->v, s->nr, &file);
+	for (uint64_t off = 0; off < file.size; off += span.len) {
+		struct place *p;
+
+		s->v->ops->at(s->v, s->nr, off, &span);
+		if (span.kind == CK_SPAN_MADE && span.len)
+			continue;
+		p = span.kind == CK_SPAN_TENSOR && span.len && !span.off ?
+			    ck_vec_push(&s->places) :
+			    NULL;
+		if (!p) {
+			s->unclear = true;
+			return;
+		}
+		*p = (struct place){ span.ref, off };
+	}
+	if (s->places.nr)
+		qsort(s->places.v, s->places.nr, sizeof(*s->places.v),
+		      by_tensor);
+}
+
+static const struct place *find(const struct fs_shown *s, uint32_t tensor)
+{
+	size_t lo = 0, hi = s->places.nr;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (s->places.v[mid].tensor < tensor)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < s->places.nr && s->places.v[lo].tensor == tensor ?
+		       &s->places.v[lo] :
+		       NULL;
+}
+
+/* ---- what to forget ---- */
+
+struct gather {
+	struct fs_inval *iv;
+	const struct fs_written *w;
+	unsigned nr;
+	struct range range[BATCH];
+};
+
+static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
+		      uint64_t len)
+{
+	const struct fs_written *w = g->w;
+	struct range *r;
+
+	/* The kernel keeps a cached writer's own pages right. */
+	if (s == w->file &&
+	    (!w->direct || s->mappable <= (unsigned)w->mappable))
+		return;
+	if (!s->mappable)
+		return;
+	for (unsigned i = 0; i < g->nr; i++)
+		if (g->range[i].file == s) {
+			g->range[i].off = 0;
+			g->range[i].len = 0;
+			return;
+		}
+	if (g->nr == BATCH)
+		return;
+	r = &g->range[g->nr++];
+	*r = (struct range){ s, (int64_t)off, (int64_t)len };
+	s->pending++;
+}
+
+static void add_file(struct gather *g, struct fs_shown *s, uint32_t tensor,
+		     uint64_t off, uint64_t len)
+{
+	const struct place *p;
+
+	if (!s->mapped_out)
+		map_out(s);
+	p = find(s, tensor);
+	if (s->unclear)
+		add_range(g, s, 0, 0);
+	else if (p)
+		add_range(g, s, p->off + off, len);
+}
+
+/* Every file that shows [off, off+len) of @tensor. */
+static void add_tensor(struct gather *g, const struct ck_ckpt *ck,
+		       uint32_t tensor, uint64_t off, uint64_t len)
+{
+	struct fs_inval *iv = g->iv;
+
+	for (struct fs_shown *s = *list_of(iv, ck, tensor); s; s = s->next)
+		if (s->v->ck == ck && s->tensor == tensor)
+			add_file(g, s, tensor, off, len);
+	for (struct fs_shown *s = iv->several; s; s = s->next)
+		if (s->v->ck == ck)
+			add_file(g, s, tensor, off, len);
+}
+
+/* Under the lock. */
+static void gather(struct gather *g)
+{
+	const struct fs_shown *f = g->w->file;
+	uint64_t off = g->w->off, left = g->w->len;
+
+	while (left) {
+		struct ck_span span;
+		uint64_t n;
+
+		f->v->ops->at(f->v, f->nr, off, &span);
+		n = CK_MIN(left, span.len);
+		if (!n)
+			return;
+		if (span.kind == CK_SPAN_TENSOR)
+			add_tensor(g, f->v->ck, span.ref, span.off, n);
+		off += n;
+		left -= n;
+	}
+}
+
+/* Under the lock. */
+static bool queue(struct fs_inval *iv, const struct item *like,
+		  const struct range *range, unsigned nr)
+{
+	struct item *i = malloc(sizeof(*i) + nr * sizeof(*range));
+
+	if (!i)
+		return false;
+	*i = *like;
+	i->next = NULL;
+	i->nr = nr;
+	for (unsigned k = 0; k < nr; k++)
+		i->range[k] = range[k];
+	*iv->last = i;
+	iv->last = &i->next;
+	pthread_cond_signal(&iv->work);
+	return true;
+}
+
+void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
+		    const struct fs_written *w)
+{
+	struct item like = { .req = req, .written = w->len, .is_write = true };
+	struct item now = like;
+	struct gather g = { .iv = iv, .w = w };
+	bool waits;
+
+	pthread_mutex_lock(&iv->lock);
+	waits = !w->writeback && !w->file->pending;
+	gather(&g);
+	if (!waits || !g.nr)
+		like.req = NULL;
+	else
+		now.req = NULL;
+	if (g.nr && !queue(iv, &like, g.range, g.nr)) {
+		for (unsigned k = 0; k < g.nr; k++)
+			g.range[k].file->pending--;
+		now.req = req;
+	}
+	pthread_mutex_unlock(&iv->lock);
+	answer(&now);
+}
+
+void fs_inval_settle(struct fs_inval *iv, fuse_req_t req, int code)
+{
+	const struct item like = { .req = req, .code = code };
+	bool queued;
+
+	pthread_mutex_lock(&iv->lock);
+	queued = (iv->first || iv->busy) && queue(iv, &like, NULL, 0);
+	pthread_mutex_unlock(&iv->lock);
+	if (!queued)
+		answer(&like);
+}
+
+void fs_inval_all(struct fs_inval *iv, struct fs_shown *file)
+{
+	const struct item like = { .req = NULL };
+	const struct range all = { file, 0, 0 };
+
+	pthread_mutex_lock(&iv->lock);
+	if (queue(iv, &like, &all, 1))
+		file->pending++;
+	pthread_mutex_unlock(&iv->lock);
+}

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""coherent.py MNT SECONDS: every view shows what was written to any of them.
+
+Writes through each view of "w", by pwrite and through a map, and looks at all
+views, by pread and through maps, after each; then several at once, for a
+deadlock.
+"""
+import json
+import mmap
+import os
+import random
+import struct
+import sys
+import threading
+import time
+
+mnt, seconds = sys.argv[1], float(sys.argv[2])
+rng = random.Random(5)
+size = os.stat(mnt + "/tensors/w").st_size
+
+
+def views():
+    out = {"tensors": (mnt + "/tensors/w", 0)}
+    npy = mnt + "/npy/w.npy"
+    out["npy"] = (npy, os.stat(npy).st_size - size)
+    st = mnt + "/model.safetensors"
+    with open(st, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        head = json.loads(f.read(n))
+    out["safetensors"] = (st, 8 + n + head["w"]["data_offsets"][0])
+    return out
+
+
+class View:
+    def __init__(self, path, base):
+        self.path, self.base = path, base
+        self.fd = os.open(path, os.O_RDWR)
+        whole = os.fstat(self.fd).st_size
+        self.map = mmap.mmap(self.fd, whole)
+
+    def pread(self, off, n):
+        return os.pread(self.fd, n, self.base + off)
+
+    def mapped(self, off, n):
+        return self.map[self.base + off : self.base + off + n]
+
+    def fresh(self, off, n):
+        with open(self.path, "rb", 0) as f:
+            m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+            got = m[self.base + off : self.base + off + n]
+            m.close()
+            return got
+
+    def pwrite(self, off, data):
+        assert os.pwrite(self.fd, data, self.base + off) == len(data)
+
+    def poke(self, off, data):
+        a = self.base + off
+        self.map[a : a + len(data)] = data
+        first = a // mmap.PAGESIZE * mmap.PAGESIZE
+        self.map.flush(first, a + len(data) - first)
+
+    def other(self, off, data):
+        with open(self.path, "r+b", 0) as f:  # as dd conv=notrunc
+            w = os.open(self.path, os.O_WRONLY)
+            os.pwrite(w, data, self.base + off)
+            os.close(w)
+
+
+all_views = {k: View(*v) for k, v in views().items()}
+want = bytearray(open(mnt + "/tensors/w", "rb").read())
+for v in all_views.values():
+    assert v.mapped(0, size) == want
+end = time.monotonic() + seconds
+rounds = 0
+while time.monotonic() < end:
+    name = rng.choice(list(all_views))
+    how = rng.choice(["pwrite", "poke", "other"])
+    off = rng.randrange(size)
+    data = rng.randbytes(min(size - off, rng.choice([1, 100, 5000, 300000])))
+    getattr(all_views[name], how)(off, data)
+    want[off : off + len(data)] = data
+    lo = max(0, off - 5000)
+    for n, v in all_views.items():
+        for see in ("pread", "mapped", "fresh"):
+            got = getattr(v, see)(lo, len(data) + 10000)
+            if got != want[lo : lo + len(data) + 10000]:
+                sys.exit(f"{n}.{see} is old after {name}.{how} at {off}")
+    rounds += 1
+
+# Several writers through different views of the same pages, and readers.
+stop = time.monotonic() + seconds / 2
+done = []
+
+
+def churn(v, how, seed):
+    r = random.Random(seed)
+    n = 0
+    while time.monotonic() < stop:
+        off = r.randrange(size - 70000)
+        getattr(v, how)(off, bytes(70000)) if seed % 3 else v.mapped(off, 70000)
+        n += 1
+    done.append(n)
+
+
+threads = [
+    threading.Thread(target=churn, args=(v, how, i), daemon=True)
+    for i, (v, how) in enumerate(
+        [(v, h) for v in all_views.values() for h in ("pwrite", "poke", "other", "pwrite")]
+    )
+]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join(timeout=20)
+    if t.is_alive():
+        print("a writer waits for ever", file=sys.stderr)
+        os._exit(3)
+for v in all_views.values():
+    v.map.flush()
+got = {n: v.pread(0, size) for n, v in all_views.items()}
+maps = {n: v.mapped(0, size) for n, v in all_views.items()}
+first = next(iter(got.values()))
+for n in got:
+    assert got[n] == first, f"{n} differs at the end"
+    assert maps[n] == first, f"the map of {n} differs at the end"
+print(rounds, "rounds,", sum(done), "at once")
