@@ -74,6 +74,8 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err);
+/* Checksums of containers are right; and, sync, all is on storage. */
+int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
 /* Moves on with every write; 0 where nothing is written. */
 uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck);

@@ -80,7 +80,10 @@ static void add_json(const struct ck_late_problem *p,
 	const char *text;
 	size_t len;
 
-	ck_str_fmt(out, "{\"severity\": \"%s\"", p->view ? "note" : "error");
+	ck_str_fmt(out, "{\"severity\": \"%s\"",
+		   p->view		? "note" :
+		   p->tensor == CK_NONE ? "warning" :
+					  "error");
 	if (p->tensor != CK_NONE) {
 		text = ck_image_str(img, img->tensors[p->tensor].name, &len);
 		ck_str_puts(out, ", \"tensor\": ");
@@ -94,7 +97,7 @@ static void add_json(const struct ck_late_problem *p,
 	if (p->view) {
 		ck_str_puts(out, ", \"view\": ");
 		ck_str_json(out, p->view, strlen(p->view));
-	} else {
+	} else if (p->tensor != CK_NONE) {
 		ck_str_fmt(out,
 			   ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64,
 			   p->off, p->len);
@@ -112,6 +115,13 @@ static void add_line(const struct ck_late_problem *p,
 
 	if (p->view && p->tensor == CK_NONE) {
 		ck_str_fmt(out, "note: %s: %s\n", p->view, p->reason);
+		return;
+	}
+	if (p->tensor == CK_NONE) {
+		text = file_of(img, p->chunk, &len);
+		ck_str_puts(out, "warning: file ");
+		ck_str_plain(out, text ? text : "", text ? len : 0);
+		ck_str_fmt(out, ": %s\n", p->reason);
 		return;
 	}
 	ck_str_puts(out, p->view ? "note: tensor " : "error: tensor ");

@@ -26,7 +26,7 @@ void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 
 struct ck_late_problem {
 	const char *view; /* lasts; NULL: not about one, but about a chunk */
-	uint32_t tensor, chunk;
+	uint32_t tensor, chunk; /* tensor CK_NONE: of the chunk's file */
 	uint64_t off, len;
 	char *reason;
 };
@@ -56,6 +56,8 @@ struct ck_ckpt {
 	struct ck_late late;
 };
 
+/* Makes the writer, or, not @rw, looks what an earlier one has left. */
+int ck_ckpt_start_writer(struct ck_ckpt *ck, bool rw, struct ck_err *err);
 /* The tensor that chunk number @chunk belongs to. */
 uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk);
 /* Bytes of the chunk's item, as the index says; 0: not deferred. */

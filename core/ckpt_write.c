@@ -2,6 +2,33 @@
 /* ckpt_write.c - the part of the facade that writes */
 #include "core/ckpt_priv.h"
 
+/* A problem of a file is one of its first chunk, which tells the file. */
+static void said(void *ctx, uint32_t src, const char *line)
+{
+	struct ck_ckpt *ck = ctx;
+	const struct ck_image *img = &ck->img;
+	struct ck_late_problem p = { .reason = (char *)line };
+
+	for (uint32_t c = 0; c < img->nr_chunks; c++) {
+		if (img->chunks[c].src != src)
+			continue;
+		p.chunk = c;
+		p.tensor = CK_NONE;
+		ck_late_add(&ck->late, &p);
+		return;
+	}
+}
+
+int ck_ckpt_start_writer(struct ck_ckpt *ck, bool rw, struct ck_err *err)
+{
+	const struct ck_sums_found found = { .said = said, .ctx = ck };
+
+	if (rw)
+		return ck_writer_new(&ck->writer, ck->reader, &found, err);
+	ck_sums_warn(&ck->img, &ck->root, &found);
+	return 0;
+}
+
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck)
 {
 	return ck->writer;
@@ -27,6 +54,12 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  struct ck_err *err)
 {
 	return ck_writer_write(ck->writer, e, tensor, buf, len, off, err);
+}
+
+int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
+{
+	(void)ck;
+	return ck_edit_settle(e, err);
 }
 
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)

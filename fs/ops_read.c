@@ -75,10 +75,20 @@ static bool writes(const struct fuse_file_info *fi)
 	return (fi->flags & O_ACCMODE) != O_RDONLY;
 }
 
+/* A mapped file may have been written after its last descriptor was closed. */
+static void end_edit(struct ck_edit *edit)
+{
+	struct ck_err err = { 0 };
+
+	if (edit && ck_ckpt_settle(NULL, edit, &err))
+		fs_log("%s", err.msg);
+	ck_ckpt_edit_end(edit);
+}
+
 static void close_file(struct fs *fs, struct fs_file *f)
 {
 	fs_stream_close(f->stream);
-	ck_ckpt_edit_end(f->edit);
+	end_edit(f->edit);
 	if (f->shown)
 		fs_inval_close(fs->inval, f->shown, f->mappable);
 	free(f);
@@ -119,8 +129,7 @@ static int open_file(struct fs *fs, uint64_t ino, const struct fs_ref *r,
 	fi->direct_io = f->direct;
 	fi->keep_cache = !f->direct && !fs->rw;
 	if (f->direct) /* else the kernel reads ahead */
-		f->stream = fs_stream_open(fs->ahead, r->node.view,
-					   r->node.nr);
+		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr);
 	return 0;
 }
 

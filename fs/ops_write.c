@@ -53,7 +53,7 @@ static void written(struct fs *fs, fuse_req_t req,
 /* Answered once no page is kept that is older than what was written. */
 static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 {
-	if (ret)
+	if (ret || !fs_of(req)->inval)
 		reply(req, ret, err);
 	else
 		fs_inval_settle(fs_of(req)->inval, req, 0);
@@ -80,9 +80,13 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 
 void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void)ino;
-	(void)fi;
-	settle(req, 0, NULL);
+	struct ck_err err = { 0 };
+	struct fs_ref r;
+	int ret = fs_find(fs_of(req), ino, false, &r, &err);
+
+	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit)
+		ret = ck_ckpt_settle(r.slot->ck, fs_file_of(fi)->edit, &err);
+	settle(req, ret, &err);
 }
 
 void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,

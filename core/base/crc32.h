@@ -8,5 +8,10 @@
 
 /* @crc is 0 for the first bytes, then what the call before returned. */
 uint32_t ck_crc32(uint32_t crc, const void *bytes, size_t len);
+/*
+ * What @crc of some bytes becomes when @len more follow, but for their own:
+ * the CRC of AB is ck_crc32_shift(crc of A, len of B) ^ crc of B.
+ */
+uint32_t ck_crc32_shift(uint32_t crc, uint64_t len);
 
 #endif

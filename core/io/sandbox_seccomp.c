@@ -55,6 +55,7 @@ static const int everyone[] = {
 	S(faccessat),
 	S(faccessat2),
 	S(getdents64),
+	S(fgetxattr), /* whether it was being written */
 	S(readlink),
 	S(readlinkat),
 	S(fcntl),
@@ -136,27 +137,13 @@ static const int worker[] = {
 
 /* To change files; those for names are for what lies in shards/. */
 static const int writes[] = {
-	S(pwritev2),
-	S(fsync),
-	S(fdatasync),
-	S(sync_file_range),
-	S(fgetxattr),
-	S(fsetxattr),
-	S(fremovexattr),
-	S(rename),
-	S(renameat),
-	S(renameat2),
-	S(mkdir),
-	S(mkdirat),
-	S(rmdir),
-	S(symlinkat),
-	S(linkat),
-	S(fchmod),
-	S(fchmodat),
-	S(utimensat),
-	S(utimensat_time64),
-	S(flock),
-	S(copy_file_range),
+	S(pwritev2),	    S(fsync),		S(fdatasync),
+	S(sync_file_range), S(fsetxattr),	S(fremovexattr),
+	S(rename),	    S(renameat),	S(renameat2),
+	S(mkdir),	    S(mkdirat),		S(rmdir),
+	S(symlinkat),	    S(linkat),		S(fchmod),
+	S(fchmodat),	    S(utimensat),	S(utimensat_time64),
+	S(flock),	    S(copy_file_range),
 };
 
 /*

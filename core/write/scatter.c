@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#define MAX_IO 64 /* requests at once; stage.c gives no more either */
 #define MAX_REDO 64 /* resolves of one segment: members of a ring */
 
 /* A file that is being written. */
@@ -58,14 +59,26 @@ static void unpin_all(struct scatter *sc)
 	}
 }
 
+/* At most MAX_IO requests, between the notes of which sums they spoil. */
 static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
 		  const uint32_t *src, struct ck_err *err)
 {
 	struct ck_reader *r = sc->w->r;
 	struct ck_engine *e = ck_engine_mine(r->in.engine);
+	uint64_t off[MAX_IO], len[MAX_IO];
+	int ret = 0;
 
+	for (unsigned i = 0; !ret && i < nr; i++) {
+		off[i] = io[i].off;
+		len[i] = io[i].len;
+		ret = ck_sums_before(sc->w->sums, src[i], off[i], len[i], err);
+	}
+	if (ret)
+		return ret;
 	e->ops->run(e, io, nr);
 	ck_stat_add(&r->stats.source_writes, nr);
+	for (unsigned i = 0; i < nr; i++)
+		ck_sums_after(sc->w->sums, src[i], off[i], len[i]);
 	for (unsigned i = 0; i < nr; i++)
 		if (io[i].res)
 			return ck_fail(err, -io[i].res,
@@ -80,14 +93,14 @@ static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
 static int run_plan(struct scatter *sc, struct ck_err *err)
 {
 	struct ck_plan *p = &sc->s->plan;
-	uint32_t src[64];
+	uint32_t src[MAX_IO];
 	int fd[CK_PLAN_SRCS], ret = 0;
 
 	for (unsigned i = 0; i < sc->nr_pins; i++)
 		fd[i] = sc->pin[i].fd;
 	ck_plan_make(p, fd);
-	for (unsigned at = 0; !ret && at < p->nr_io; at += 64) {
-		unsigned nr = CK_MIN(64u, p->nr_io - at);
+	for (unsigned at = 0; !ret && at < p->nr_io; at += MAX_IO) {
+		unsigned nr = CK_MIN((unsigned)MAX_IO, p->nr_io - at);
 
 		for (unsigned i = 0; i < nr; i++) {
 			unsigned first = at + i ? p->io_end[at + i - 1] : 0;
@@ -203,6 +216,7 @@ static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 	const struct ck_chunk *c = &img->chunks[seg->chunk];
 	const struct ck_layout *l = &img->layouts[c->layout];
 	const int64_t *stride = ck_chunk_strides(sc->w->r, seg->chunk);
+	uint64_t off, len;
 	unsigned at;
 	int ret = ck_scatter_may(sc->w, seg->chunk, err);
 
@@ -219,7 +233,11 @@ static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 		return ck_fail(err, EIO, "%s: ends at byte %llu",
 			       name_of(sc, c->src),
 			       (unsigned long long)img->srcs[c->src].id.size);
-	return pin(sc, c->src, &at, err);
+	ret = pin(sc, c->src, &at, err);
+	if (ret)
+		return ret;
+	ck_chunk_archive(img, &img->tensors[sc->t], seg->chunk, &off, &len);
+	return ck_sums_need(sc->w->sums, c->src, off, len, err);
 }
 
 /* ---- one segment ---- */
@@ -228,7 +246,7 @@ static int put_staged(void *ctx, struct ck_io *io, unsigned nr,
 		      struct ck_err *err)
 {
 	struct scatter *sc = ctx;
-	uint32_t src[64];
+	uint32_t src[MAX_IO];
 
 	for (unsigned i = 0; i < nr; i++) {
 		io[i].fd = sc->pin[sc->staged].fd;

@@ -4,6 +4,7 @@
  *
  *	writer.c    the public calls; edits and their files
  *	scatter.c   a byte range to all that hold it
+ *	container.c the checksums that files keep of it
  */
 #ifndef CK_WRITE_PRIV_H
 #define CK_WRITE_PRIV_H
@@ -16,6 +17,7 @@
 struct ck_writer {
 	struct ck_reader *r;
 	const struct ck_image *img;
+	struct ck_sums *sums;
 	pthread_mutex_t edge; /* parts of elements are read, changed, written */
 	_Atomic uint64_t seq;
 	_Atomic int64_t *wrote_ns; /* by tensor */

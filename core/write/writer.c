@@ -19,7 +19,7 @@
 #define SYNCS 64
 
 int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
-		  struct ck_err *err)
+		  const struct ck_sums_found *found, struct ck_err *err)
 {
 	const struct ck_image *img = r->in.img;
 	struct ck_writer *w = calloc(1, sizeof(*w));
@@ -31,10 +31,12 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	pthread_mutex_init(&w->edge, NULL);
 	w->wrote_ns = calloc(img->nr_tensors + 1u, sizeof(*w->wrote_ns));
 	w->failed = calloc(img->nr_srcs + 1u, sizeof(*w->failed));
-	if (!w->wrote_ns || !w->failed) {
+	w->sums = ck_sums_new(r);
+	if (!w->wrote_ns || !w->failed || !w->sums) {
 		ck_writer_free(w);
 		return ck_fail(err, ENOMEM, "writer: no memory");
 	}
+	ck_sums_repair(w->sums, found);
 	*out = w;
 	return 0;
 }
@@ -43,6 +45,7 @@ void ck_writer_free(struct ck_writer *w)
 {
 	if (!w)
 		return;
+	ck_sums_free(w->sums);
 	pthread_mutex_destroy(&w->edge);
 	free((void *)w->wrote_ns);
 	free((void *)w->failed);
@@ -184,23 +187,63 @@ static int add_sync(struct ck_writer *w, struct batch *b, uint32_t src,
 	return b->nr == SYNCS ? run_batch(w, b, err) : 0;
 }
 
-int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
+/* Calls @fn for every source that @e wrote to, whatever becomes of some. */
+static int each_source(struct ck_edit *e,
+		       int (*fn)(struct ck_writer *w, uint32_t src, void *ctx,
+				 struct ck_err *err),
+		       void *ctx, struct ck_err *err)
 {
 	struct ck_writer *w = e->w;
-	struct batch b = { .nr = 0 };
-	int ret = 0, last;
+	int ret = 0;
 
-	/* All of them, whatever becomes of the first. */
 	for (uint32_t i = 0; i <= w->img->nr_srcs / 64; i++) {
 		uint64_t bits = atomic_load(&e->touched[i]);
 
 		for (; bits; bits &= bits - 1) {
 			uint32_t src = i * 64 + (uint32_t)__builtin_ctzll(bits);
-			int one = add_sync(w, &b, src, ret ? NULL : err);
+			int one = fn(w, src, ctx, ret ? NULL : err);
 
 			ret = ret ? ret : one;
 		}
 	}
-	last = run_batch(w, &b, ret ? NULL : err);
-	return ret ? ret : last;
+	return ret;
+}
+
+static int settle_one(struct ck_writer *w, uint32_t src, void *ctx,
+		      struct ck_err *err)
+{
+	(void)ctx;
+	return ck_sums_settle(w->sums, src, err);
+}
+
+static int sync_one(struct ck_writer *w, uint32_t src, void *ctx,
+		    struct ck_err *err)
+{
+	return add_sync(w, ctx, src, err);
+}
+
+static int unmark_one(struct ck_writer *w, uint32_t src, void *ctx,
+		      struct ck_err *err)
+{
+	(void)ctx;
+	(void)err;
+	ck_sums_synced(w->sums, src);
+	return 0;
+}
+
+int ck_edit_settle(struct ck_edit *e, struct ck_err *err)
+{
+	return each_source(e, settle_one, NULL, err);
+}
+
+int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
+{
+	struct batch b = { .nr = 0 };
+	int ret = ck_edit_settle(e, err), more;
+
+	more = each_source(e, sync_one, &b, ret ? NULL : err);
+	ret = ret ? ret : more;
+	more = run_batch(e->w, &b, ret ? NULL : err);
+	ret = ret ? ret : more;
+	return ret ? ret : each_source(e, unmark_one, NULL, err);
 }

@@ -14,13 +14,15 @@
 
 #include "core/base/err.h"
 #include "core/io/read.h"
+#include "core/write/container.h"
 
 struct ck_writer;
 struct ck_edit; /* what one open file has written so far */
 
-/* Borrows @r, made with in.write, for its life. */
+/* Borrows @r, made with in.write, for its life; @found: container.h. */
 int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
-		  struct ck_err *err);
+		  const struct ck_sums_found *found, struct ck_err *err);
+/* What is left to be settled is; no write may be under way. */
 void ck_writer_free(struct ck_writer *w);
 
 struct ck_edit *ck_edit_new(struct ck_writer *w); /* NULL: no memory */
@@ -35,9 +37,11 @@ int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		    const void *buf, uint64_t len, uint64_t off,
 		    struct ck_err *err);
+/* The checksums of every file that @e wrote to are right. */
+int ck_edit_settle(struct ck_edit *e, struct ck_err *err);
 /*
- * Every file that @e wrote to is on storage; what failed once fails again,
- * for @e and for all who wrote to that file.
+ * They are, and every file that @e wrote to is on storage; what failed once fails
+ * again, for @e and for all who wrote to that file.
  */
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err);
 

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * container_priv.h - the sums of files, and their parts
+ *
+ *	container.c       which there are; around writes; settling
+ *	container_find.c  where a zip and MindSpore keep them
+ *	container_mark.c  the attribute that tells of a crash
+ */
+#ifndef CK_CONTAINER_PRIV_H
+#define CK_CONTAINER_PRIV_H
+
+#include "core/base/vec.h"
+#include "core/io/read_priv.h"
+#include "core/write/container.h"
+
+#include <pthread.h>
+
+#define CK_SUM_PLACES 3
+
+/* Where a sum is kept in the file. */
+struct ck_sum_place {
+	uint64_t off;
+	bool big; /* big-endian */
+};
+
+enum { CK_SUM_KNOWN = 1, CK_SUM_DIRTY = 2 }; /* of a block */
+
+/* One CRC-32 over bytes [off, off+len) of the file. */
+struct ck_sum {
+	uint64_t from, to; /* what may be its; then @off and @len are found */
+	uint64_t off, len;
+	uint64_t local; /* zip: of the member's local header */
+	uint16_t name_len;
+	bool described; /* zip: a descriptor follows the bytes */
+	bool found; /* off, len and all places are */
+	bool kept; /* false: its writer kept no sum; it is left alone */
+	bool dirty;
+	uint32_t crc; /* as the file has it */
+	unsigned nr_places;
+	struct ck_sum_place place[CK_SUM_PLACES];
+	uint32_t *block; /* by block: its CRC where KNOWN */
+	uint8_t *state;
+};
+
+/* An archive in a file, or the file itself. */
+struct ck_sum_unit {
+	uint64_t off, len;
+	CK_VEC(struct ck_sum) sums; /* in the order of the file */
+};
+
+struct ck_sum_file {
+	pthread_mutex_t lock;
+	uint32_t src;
+	CK_VEC(struct ck_sum_unit) units; /* in the order of the file */
+	bool dirty, marked;
+};
+
+struct ck_sums {
+	struct ck_reader *r;
+	pthread_mutex_t lock; /* of making files, and of the mark */
+	_Atomic(struct ck_sum_file *) *file; /* by source; NULL: no write */
+	CK_VEC(uint32_t) marked; /* sources in the mark */
+	bool unmarkable, many;
+	struct ck_sums_found found;
+	pthread_t thread;
+	bool repairing;
+	CK_VEC(uint32_t) damaged; /* sources to repair */
+};
+
+/* The sums of @unit; none where it keeps none.  -EROFS with a line. */
+int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *unit,
+		struct ck_err *err);
+/* Off, len and places of @sum. */
+int ck_sum_locate(struct ck_reader *r, uint32_t src,
+		  const struct ck_sum_unit *unit, struct ck_sum *sum,
+		  struct ck_err *err);
+
+/* Under the file's lock.  Durable afterwards; 0 too where marks cannot be. */
+int ck_sum_mark(struct ck_sums *s, struct ck_sum_file *f, struct ck_err *err);
+void ck_sum_unmark(struct ck_sums *s, struct ck_sum_file *f);
+/* The sources in the mark that is there now, to s->damaged. */
+void ck_sum_read_mark(struct ck_sums *s);
+
+#endif
