@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define MARKER_MAX 255
+#define GROUP_MAX 64 /* folders that are looked into for a sign */
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -51,29 +52,65 @@ static bool is_sign(const char *name)
 	return false;
 }
 
-static bool has_sign_in(const struct ck_root *root, const char *name)
+/* What needs no look at its neighbours to be a checkpoint. */
+static bool is_strong_sign(const char *name)
 {
-	ck_auto_dir DIR *d = NULL;
-	const struct dirent *e;
+	return ends_in(name, ".metadata") || ends_in(name, ".distcp") ||
+	       ends_in(name, ".safetensors") ||
+	       !strcmp(name, "unshard-layout.json");
+}
+
+static DIR *open_in(const struct ck_root *root, const char *name)
+{
+	DIR *d;
 	int fd;
 
 	if (ck_root_open_dir(root, name, &fd, NULL))
-		return false;
+		return NULL;
 	d = fdopendir(fd);
-	if (!d) {
+	if (!d)
 		close(fd);
-		return false;
-	}
-	while ((e = readdir(d)))
-		if (is_sign(e->d_name))
+	return d;
+}
+
+static bool has_in(const struct ck_root *root, const char *name,
+		   bool (*is)(const char *name))
+{
+	ck_auto_dir DIR *d = open_in(root, name);
+	const struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (is(e->d_name))
 			return true;
+	return false;
+}
+
+/* Whether a folder of it has a sign. */
+static bool has_below(const struct ck_root *root, const char *name)
+{
+	ck_auto_dir DIR *d = open_in(root, name);
+	const struct dirent *e;
+	unsigned nr = 0;
+
+	while (d && nr < GROUP_MAX && (e = readdir(d))) {
+		ck_auto_str struct ck_str sub = { 0 };
+
+		if (*e->d_name == '.' ||
+		    (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN))
+			continue;
+		nr++;
+		ck_str_fmt(&sub, "%s/%s", name, e->d_name);
+		if (!sub.failed && has_in(root, sub.v, is_strong_sign))
+			return true;
+	}
 	return false;
 }
 
 static bool folder_has_sign(const struct ck_root *root, const char *name)
 {
 	for (; root; root = root->next)
-		if (has_sign_in(root, name))
+		if (has_in(root, name, is_sign) ||
+		    (!strchr(name, '/') && has_below(root, name)))
 			return true;
 	return false;
 }
@@ -109,24 +146,48 @@ static int add(struct ck_steps *s, struct ck_step *step, struct ck_err *err)
 	return 0;
 }
 
+/* The attributes of "NAME" or "GROUP/NAME", neither of them a link. */
+static bool stat_of(const struct ck_root *in, const char *name, struct stat *st)
+{
+	const char *slash = strchr(name, '/');
+	ck_auto_free char *group = NULL;
+	ck_auto_fd int fd = -1;
+
+	if (*name == '.') /* hidden */
+		return false;
+	if (!slash)
+		return !fstatat(in->fd, name, st, AT_SYMLINK_NOFOLLOW);
+	if (slash[1] == '.' || strchr(slash + 1, '/'))
+		return false;
+	group = strndup(name, (size_t)(slash - name));
+	return group && !ck_root_open_dir(in, group, &fd, NULL) &&
+	       !fstatat(fd, slash + 1, st, AT_SYMLINK_NOFOLLOW);
+}
+
+static const char *base_of(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+
+	return slash ? slash + 1 : name;
+}
+
 /* 1: an entry of @in, one of the roots from @all on; 0: none; -ENOMEM. */
 static int look(struct ck_step *out, const struct ck_root *all,
 		const struct ck_root *in, const char *name)
 {
 	struct stat st;
 
-	if (*name == '.' || strchr(name, '/') ||
-	    fstatat(in->fd, name, &st, AT_SYMLINK_NOFOLLOW))
-		return 0; /* hidden, or gone meanwhile */
+	if (!stat_of(in, name, &st))
+		return 0;
 	if (S_ISDIR(st.st_mode) ? !folder_has_sign(all, name) :
 				  !S_ISREG(st.st_mode) || !is_weights(name))
 		return 0;
-	*out = (struct ck_step){ .name = strdup(name),
+	*out = (struct ck_step){ .name = strdup(base_of(name)),
 				 .is_file = S_ISREG(st.st_mode),
 				 .st = st };
 	if (!out->name)
 		return -ENOMEM;
-	out->numbered = !out->is_file && number_of(name, &out->number);
+	out->numbered = !out->is_file && number_of(out->name, &out->number);
 	return 1;
 }
 
@@ -151,7 +212,7 @@ static int take(struct ck_steps *s, const struct ck_root *all,
 	struct ck_step step;
 	int ret;
 
-	if (in != all && ck_steps_find(s, name))
+	if (in != all && ck_steps_find(s, base_of(name)))
 		return 0; /* joined: the same entry on another disk */
 	ret = look(&step, all, in, name);
 	if (ret < 0)
@@ -197,40 +258,59 @@ static char *read_marker(const struct ck_root *root)
 }
 
 static int take_all(struct ck_steps *s, const struct ck_root *all,
-		    const struct ck_root *in, struct ck_err *err)
+		    const struct ck_root *in, const char *group,
+		    struct ck_err *err)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	int fd, ret = ck_root_open_dir(in, "", &fd, err);
+	int fd, ret = ck_root_open_dir(in, group, &fd, err);
 
 	if (ret)
-		return ret;
+		return ret == -ENOENT && in->next ? 0 : ret;
 	d = fdopendir(fd);
 	if (!d) {
 		close(fd);
 		return ck_fail(err, errno, "%s: %s", in->path, strerror(errno));
 	}
-	while (!ret && (e = readdir(d)))
-		ret = take(s, all, in, e->d_name, err);
+	while (!ret && (e = readdir(d))) {
+		ck_auto_str struct ck_str name = { 0 };
+
+		if (*e->d_name == '.')
+			continue;
+		ck_str_fmt(&name, "%s%s%s", group, *group ? "/" : "",
+			   e->d_name);
+		ret = name.failed ?
+			      ck_fail(err, ENOMEM, "no memory for steps") :
+			      take(s, all, in, name.v, err);
+	}
 	return ret;
 }
 
-int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
-		  struct ck_err *err)
+int ck_steps_list_in(struct ck_steps *out, const struct ck_root *root,
+		     const char *group, struct ck_err *err)
 {
 	int ret = 0;
 
 	*out = (struct ck_steps){ 0 };
 	for (const struct ck_root *r = root; !ret && r; r = r->next)
-		ret = take_all(out, root, r, err);
+		ret = take_all(out, root, r, group, err);
 	if (ret) {
 		ck_steps_free(out);
 		return ret;
 	}
 	if (out->nr)
 		qsort(out->v, out->nr, sizeof(*out->v), by_number);
-	out->marker = read_marker(root);
 	return 0;
+}
+
+int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
+		  struct ck_err *err)
+{
+	int ret = ck_steps_list_in(out, root, "", err);
+
+	if (!ret)
+		out->marker = read_marker(root);
+	return ret;
 }
 
 void ck_steps_free(struct ck_steps *s)

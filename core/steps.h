@@ -4,8 +4,10 @@
  *
  * Trainers leave step-100/, global_step100/, iter_0000100/, checkpoint-100/;
  * accelerate leaves pytorch_model_fsdp_0/ beside optimizer_0/ or files of
- * their own.  Entries are found by their names and by the names in them;
- * whether one can be read is for ck_ckpt_describe() to say.
+ * their own, in a checkpoint-100/ or not.  Entries are found by their names
+ * and by the names in them, a level down too; whether one can be read is for
+ * ck_ckpt_describe() to say.  One that is no checkpoint itself but holds some
+ * is a group; what is in it is called "GROUP/NAME" below.
  */
 #ifndef CK_STEPS_H
 #define CK_STEPS_H
@@ -42,6 +44,9 @@ struct ck_steps {
 /* All entries of @root as they are now; -errno if it cannot be listed. */
 int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
 		  struct ck_err *err);
+/* The same for what the group @group holds; without its name, or a marker. */
+int ck_steps_list_in(struct ck_steps *out, const struct ck_root *root,
+		     const char *group, struct ck_err *err);
 void ck_steps_free(struct ck_steps *s);
 /* Only the entry @name, as ck_steps_list() would say it; false: no such. */
 bool ck_steps_look(struct ck_step *out, const struct ck_root *root,

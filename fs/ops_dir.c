@@ -21,6 +21,7 @@
 struct taken {
 	struct fs_shard_list *shards; /* NULL: it is of checkpoints */
 	struct ck_steps steps;
+	bool group; /* it is one: no .unshard, no latest */
 	bool latest; /* there was a newest one */
 };
 
@@ -50,10 +51,12 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 		ret = fs_shards_list(dir->slot->shards, dir->ino, &t->shards,
 				     err);
 	} else {
-		ck_auto_free char *latest = fs_slots_latest(fs->slots);
+		ck_auto_free char *latest =
+			dir->slot->name ? NULL : fs_slots_latest(fs->slots);
 
+		t->group = dir->slot->name;
 		t->latest = latest;
-		ret = fs_slots_list(fs->slots, &t->steps, err);
+		ret = fs_slots_list(fs->slots, dir->slot, &t->steps, err);
 	}
 	if (ret)
 		free_taken(t);
@@ -109,7 +112,7 @@ static enum fs_at step_at(const struct taken *t, uint64_t pos,
 
 	e->is_dir = pos != 3;
 	e->is_link = pos == 3;
-	if (pos == 3 && !t->latest)
+	if ((pos == 3 && !t->latest) || (pos == 2 && t->group))
 		return FS_AT_NOTHING;
 	if (pos < 4) {
 		strcpy(e->name, first[pos]);

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/str.h"
 #include "fs/reply.h"
 
 #include <errno.h>
@@ -232,20 +233,26 @@ static int lookup_shard(const struct fs_ref *dir, const char *name,
 }
 
 /* An entry of a directory of checkpoints comes, goes and is replaced. */
-static int lookup_step(struct fs *fs, const char *name,
-		       struct fuse_entry_param *e, struct ck_err *err)
+static int lookup_step(struct fs *fs, const struct fs_slot *in,
+		       const char *name, struct fuse_entry_param *e,
+		       struct ck_err *err)
 {
+	ck_auto_str struct ck_str full = { 0 };
 	struct fs_slot *slot;
 	int ret;
 
 	e->entry_timeout = FS_KEEP_NONE;
-	if (!strcmp(name, "latest"))
+	if (!in->name && !strcmp(name, "latest"))
 		e->ino = FS_INO_LATEST;
-	else if (!strcmp(name, ".unshard"))
+	else if (!in->name && !strcmp(name, ".unshard"))
 		e->ino = FS_INO_META;
 	if (e->ino)
 		return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
-	ret = fs_slots_entry(fs->slots, name, &slot);
+	ck_str_fmt(&full, "%s%s%s", in->name ? in->name : "",
+		   in->name ? "/" : "", name);
+	if (full.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	ret = fs_slots_entry(fs->slots, full.v, &slot);
 	if (ret)
 		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
 	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
@@ -269,7 +276,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	if (ret)
 		return ret;
 	if (dir.node.kind == FS_STEPS)
-		return lookup_step(fs, name, e, err);
+		return lookup_step(fs, dir.slot, name, e, err);
 	if (dir.node.kind == FS_SHARD)
 		ret = lookup_shard(&dir, name, e, err);
 	else

@@ -30,7 +30,7 @@ static int64_t now_s(void)
 static const struct ck_root *root_of(const struct fs_slots *s,
 				     const struct fs_slot *slot)
 {
-	if (slot->steps)
+	if (slot->steps && !slot->name)
 		return s->root;
 	return slot->ck ? ck_ckpt_root(slot->ck) : &slot->root;
 }
@@ -205,12 +205,33 @@ static int open_entry(struct fs_slots *s, struct fs_slot *slot,
 	return ret;
 }
 
+/* No checkpoint itself, but what is in it is. */
+static bool is_group(const struct fs_slots *s, const struct fs_slot *slot)
+{
+	struct ck_steps all;
+	bool any;
+
+	if (strchr(slot->name, '/') ||
+	    ck_steps_list_in(&all, s->root, slot->name, NULL))
+		return false;
+	any = all.nr;
+	ck_steps_free(&all);
+	return any;
+}
+
 static enum fs_slot_state parse(struct fs_slots *s, struct fs_slot *slot,
 				struct ck_err *why)
 {
+	int ret = open_entry(s, slot, why);
 	struct ck_err err;
 
-	if (!open_entry(s, slot, why) && !fs_slot_fill(s, slot, why))
+	if (ret == -ENODATA && is_group(s, slot)) {
+		*why = (struct ck_err){ 0 };
+		ret = 0;
+		if (atomic_load(&slot->state) == FS_SLOT_NEW)
+			slot->steps = true;
+	}
+	if (!ret && !fs_slot_fill(s, slot, why))
 		return FS_SLOT_READY;
 	if (!slot->ck && slot->root.fd >= 0)
 		fs_slot_fill(s, slot, &err);
@@ -224,6 +245,16 @@ static bool is_still(struct fs_slots *s, const struct fs_slot *slot)
 	       signature_of(s, slot->name) == slot->signature;
 }
 
+static bool is_as_before(const struct fs_slot *slot, enum fs_slot_state state)
+{
+	if (slot->failed)
+		return state == FS_SLOT_FAILED;
+	if (state != FS_SLOT_READY || slot->steps)
+		return state == FS_SLOT_READY && !slot->img;
+	return slot->img && slot->files == slot->img->nr_tensors &&
+	       slot->total == total_of(slot->img);
+}
+
 /* The kernel holds inodes that must mean the same again. */
 static enum fs_slot_state wake(struct fs_slots *s, struct fs_slot *slot)
 {
@@ -234,10 +265,7 @@ static enum fs_slot_state wake(struct fs_slots *s, struct fs_slot *slot)
 	if (!is_still(s, slot))
 		return FS_SLOT_ASLEEP;
 	state = parse(s, slot, &why);
-	if (slot->failed ? state == FS_SLOT_FAILED :
-			   state == FS_SLOT_READY &&
-				   slot->files == slot->img->nr_tensors &&
-				   slot->total == total_of(slot->img))
+	if (is_as_before(slot, state))
 		return state;
 	fs_slot_sleep(slot, &husk);
 	fs_slot_end(s, &husk);
@@ -304,13 +332,23 @@ static void add_problem(struct ck_str *out, bool json, const char *severity,
 	ck_str_puts(out, "}");
 }
 
+/* Itself, or the group that it is in. */
+static bool is_listed(const struct ck_steps *all, const char *name)
+{
+	size_t len = strcspn(name, "/");
+
+	for (size_t i = 0; i < all->nr; i++)
+		if (!strncmp(all->v[i].name, name, len) && !all->v[i].name[len])
+			return true;
+	return false;
+}
+
 static void failed_problems(struct fs_slots *s, const struct ck_steps *all,
 			    bool json, struct ck_str *out)
 {
 	pthread_mutex_lock(&s->lock);
 	for (const struct fs_slot *slot = s->first; slot; slot = slot->next)
-		if (slot->failed && !slot->gone &&
-		    ck_steps_find(all, slot->name))
+		if (slot->failed && !slot->gone && is_listed(all, slot->name))
 			add_problem(out, json, "error", slot->name,
 				    slot->why.msg);
 	pthread_mutex_unlock(&s->lock);

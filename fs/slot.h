@@ -4,7 +4,7 @@
  *
  * A mount of one checkpoint has one slot, number 0.  A mount of a directory of
  * checkpoints has slot 0 for the directory itself and one more for each entry
- * that somebody has looked at.
+ * that somebody has looked at; for each group of them, too.
  *
  *	  NEW --need--> READY or FAILED --too many--> ASLEEP
  *	                     ^-----------need------------+
@@ -42,7 +42,7 @@
 
 struct fs_slot {
 	uint32_t nr;
-	bool steps; /* the directory of all the others */
+	bool steps; /* the directory of all the others, or a group: steps.h */
 	char *name; /* of the entry; NULL: the mount is this checkpoint */
 	struct stat seen; /* the entry when it was looked at */
 	_Atomic int state; /* enum fs_slot_state */
@@ -120,8 +120,9 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
 /* Whether the entry is gone, or another than it was; false of a whole mount. */
 bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot);
 
-/* All entries as they are now; to free with ck_steps_free(). */
-int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err);
+/* What @in holds, a slot with @steps; to free with ck_steps_free(). */
+int fs_slots_list(struct fs_slots *s, const struct fs_slot *in,
+		  struct ck_steps *out, struct ck_err *err);
 /*
  * The name of the newest whole checkpoint, to free(); NULL: none is.  Parses
  * entries until it finds one.

@@ -7,7 +7,9 @@
  */
 #include "fs/slot_priv.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/str.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -276,9 +278,10 @@ void fs_slot_forget(struct fs_slots *s, struct fs_slot *slot, uint64_t nr)
 	pthread_mutex_unlock(&s->lock);
 }
 
-int fs_slots_list(struct fs_slots *s, struct ck_steps *out, struct ck_err *err)
+int fs_slots_list(struct fs_slots *s, const struct fs_slot *in,
+		  struct ck_steps *out, struct ck_err *err)
 {
-	return ck_steps_list(out, s->root, err);
+	return ck_steps_list_in(out, s->root, in->name ? in->name : "", err);
 }
 
 /* The slot of that name that is not gone, pinned; NULL: none. */
@@ -433,19 +436,52 @@ void fs_slots_end_wait(struct fs_slots *s)
 	sem_post(&s->crowded);
 }
 
-/* Whether @name is a checkpoint that can be read in full. */
-static bool is_whole(struct fs_slots *s, const char *name)
+/* *group: it is one. */
+static bool is_whole_one(struct fs_slots *s, const char *name, bool *group)
 {
 	struct fs_slot *slot;
 	bool whole;
 
+	*group = false;
 	if (fs_slots_entry(s, name, &slot))
 		return false;
 	if (atomic_load(&slot->state) == FS_SLOT_NEW)
 		fs_slot_need(s, slot);
 	whole = slot->whole && !slot->failed;
+	*group = slot->steps;
 	fs_slot_unpin(s, slot);
 	return whole;
+}
+
+static bool is_whole_group(struct fs_slots *s, const char *group)
+{
+	bool whole = true, nested;
+	struct ck_steps all;
+	size_t folders = 0;
+
+	if (ck_steps_list_in(&all, s->root, group, NULL))
+		return false;
+	for (size_t i = 0; i < all.nr && whole; i++) {
+		ck_auto_str struct ck_str name = { 0 };
+
+		if (all.v[i].is_file) /* the state of a scheduler, and such */
+			continue;
+		folders++;
+
+		ck_str_fmt(&name, "%s/%s", group, all.v[i].name);
+		whole = !name.failed && is_whole_one(s, name.v, &nested);
+	}
+	ck_steps_free(&all);
+	return whole && folders;
+}
+
+/* Whether @name is a checkpoint that can be read in full, or all of such. */
+static bool is_whole(struct fs_slots *s, const char *name)
+{
+	bool group;
+
+	return is_whole_one(s, name, &group) ||
+	       (group && is_whole_group(s, name));
 }
 
 char *fs_slots_latest(struct fs_slots *s)

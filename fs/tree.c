@@ -41,7 +41,7 @@ struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino)
 		node.kind = FS_DIR;
 	else if (ino == FS_INO_SHARDS)
 		node.kind = FS_SHARD;
-	else if (ino == FS_INO_LATEST && slot->steps)
+	else if (ino == FS_INO_LATEST && slot->steps && !slot->name)
 		node.kind = FS_LATEST;
 	return node;
 }

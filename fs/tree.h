@@ -52,7 +52,7 @@ enum fs_kind {
 	FS_FILE, /* of a view */
 	FS_VIRT, /* nr: enum fs_virt_id */
 	FS_SHARD, /* shards/ and what is below it */
-	FS_STEPS, /* the root of a directory of checkpoints */
+	FS_STEPS, /* the root of a directory of checkpoints, or of a group */
 	FS_LATEST,
 };
 

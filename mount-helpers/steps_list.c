@@ -28,7 +28,7 @@ struct line {
 	enum state state;
 	uint32_t tensors;
 	uint64_t bytes;
-	char *why; /* not complete */
+	char *why; /* not complete, or what a group holds */
 };
 
 struct listing {
@@ -78,7 +78,7 @@ static int describe(const struct listing *l, const char *name, int *image,
 	return ret;
 }
 
-static void look(const struct listing *l, const char *name, struct line *out)
+static int look(const struct listing *l, const char *name, struct line *out)
 {
 	ck_auto_fd int image = -1;
 	struct ck_image img;
@@ -87,13 +87,50 @@ static void look(const struct listing *l, const char *name, struct line *out)
 
 	if (!ret)
 		ret = ck_image_map(&img, image, &err);
-	if (ret) {
+	if (!ret) {
+		count(out, &img);
+		ck_image_unmap(&img);
+	} else {
 		out->state = UNREADABLE;
 		out->why = strdup(err.msg);
-		return;
 	}
-	count(out, &img);
-	ck_image_unmap(&img);
+	return ret;
+}
+
+static void add_line(struct line *out, const struct ck_step *step,
+		     struct line *part, struct ck_str *names)
+{
+	out->tensors += part->tensors;
+	out->bytes += part->bytes;
+	if (!step->is_file && part->state > out->state)
+		out->state = part->state;
+	ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ", step->name);
+	free(part->why);
+}
+
+/* A group is as good as the worst folder in it. */
+static void look_in(const struct listing *l, const char *group,
+		    struct line *out)
+{
+	ck_auto_str struct ck_str names = { 0 };
+	struct ck_steps all;
+
+	if (strchr(group, '/') ||
+	    ck_steps_list_in(&all, l->root, group, NULL) || !all.nr)
+		return;
+	free(out->why);
+	*out = (struct line){ 0 };
+	for (size_t i = 0; i < all.nr; i++) {
+		ck_auto_str struct ck_str name = { 0 };
+		struct line part = { 0 };
+
+		ck_str_fmt(&name, "%s/%s", group, all.v[i].name);
+		if (!name.failed)
+			look(l, name.v, &part);
+		add_line(out, &all.v[i], &part, &names);
+	}
+	out->why = names.failed ? NULL : strdup(names.v);
+	ck_steps_free(&all);
 }
 
 static const struct ck_step *latest_of(const struct listing *l)
@@ -165,7 +202,8 @@ static int list(const struct cmd *c, struct listing *l)
 
 	l->v = calloc(l->steps.nr, sizeof(*l->v));
 	for (size_t i = 0; l->v && i < l->steps.nr; i++)
-		look(l, l->steps.v[i].name, &l->v[i]);
+		if (look(l, l->steps.v[i].name, &l->v[i]) == -ENODATA)
+			look_in(l, l->steps.v[i].name, &l->v[i]);
 	if (l->v)
 		l->latest = latest_of(l);
 	ok = l->v && put_all(l);

@@ -99,7 +99,8 @@ Test(steps, what_is_no_checkpoint)
 	put(".cache/model.safetensors", "x");
 	put("README.md", "x");
 	put("notes.pt.txt", "x");
-	put("deep/er/model.safetensors", "x");
+	put("deep/er/still/model.safetensors", "x");
+	put("deep/er/a.bin", "x");
 	cr_assert_eq(symlinkat("step-1", root.fd, "step-2"), 0);
 	cr_assert_eq(symlinkat("/etc/passwd", root.fd, "out.pt"), 0);
 	expect("step-1");
@@ -237,4 +238,47 @@ Test(steps, paths)
 	cr_expect_eq(memcmp(path.v, root.real, strlen(root.real)), 0);
 	cr_expect_str_eq(path.v + strlen(root.real), "/step-1");
 	ck_str_free(&path);
+}
+
+static void expect_in(const char *group, const char *want)
+{
+	char got[512] = "";
+
+	ck_steps_free(&s);
+	cr_assert_eq(ck_steps_list_in(&s, &root, group, &err), 0, "%s",
+		     err.msg);
+	for (size_t i = 0; i < s.nr; i++)
+		strcat(strcat(got, i ? " " : ""), s.v[i].name);
+	cr_expect_str_eq(got, want);
+}
+
+Test(steps, groups)
+{
+	struct ck_step step;
+	char path[128];
+
+	put("checkpoint-9/pytorch_model_fsdp_0/.metadata", "");
+	put("checkpoint-9/optimizer_0/__0_0.distcp", "");
+	put("checkpoint-9/logs/events", "");
+	put("checkpoint-9/.hidden/.metadata", "");
+	put("checkpoint-9/scheduler.pt", "");
+	put("checkpoint-10/model/a.safetensors", "");
+	put("runs/events/x.bin", "");
+	put("deep/er/still/.metadata", "");
+	snprintf(path, sizeof(path), "%s/linked", dir);
+	cr_assert(!symlink("checkpoint-9", path));
+	expect("checkpoint-9 checkpoint-10");
+	expect_newest("checkpoint-10 checkpoint-9");
+	expect_in("checkpoint-9",
+		  "scheduler.pt optimizer_0 pytorch_model_fsdp_0");
+	expect_in("checkpoint-10", "model");
+	cr_expect(ck_steps_look(&step, &root, "checkpoint-9/optimizer_0"));
+	cr_expect_str_eq(step.name, "optimizer_0");
+	ck_step_free(&step);
+	cr_expect_not(ck_steps_look(&step, &root, "checkpoint-9/logs"));
+	cr_expect_not(ck_steps_look(&step, &root, "checkpoint-9/.hidden"));
+	cr_expect_not(ck_steps_look(&step, &root, "linked/optimizer_0"));
+	cr_expect_not(ck_steps_look(&step, &root, "../x/optimizer_0"));
+	cr_expect_not(ck_steps_look(&step, &root, "deep/er/still"));
+	cr_expect_neq(ck_steps_list_in(&s, &root, "none", &err), 0);
 }
