@@ -18,6 +18,7 @@
 
 #define EXPECTED "expected .metadata with .distcp files, or .safetensors files"
 #define MAX_NAMED 3
+#define MAX_REF 256
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -129,6 +130,50 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		       dir->path, what);
 }
 
+static bool has_dir(const struct ck_dir_list *l, const char *name)
+{
+	for (size_t i = 0; i < l->nr; i++)
+		if (l->v[i].is_dir && !strcmp(l->v[i].name, name))
+			return true;
+	return false;
+}
+
+/* models--ORG--NAME/ of a Hugging Face cache. */
+static bool is_hub(const struct ck_dir_list *l)
+{
+	return has_dir(l, "snapshots") &&
+	       (has_dir(l, "refs") || has_dir(l, "blobs"));
+}
+
+/* The revision that refs/main names, or else the only one. */
+static void revision_of(const struct ck_dir *dir, struct ck_str *out)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_free char *text = NULL;
+	size_t len;
+
+	if (!ck_dir_slurp(dir, "refs/main", MAX_REF, &text, &len, NULL)) {
+		ck_str_puts(out, "snapshots/");
+		ck_str_plain(out, text, strcspn(text, "\r\n"));
+	} else if (!ck_dir_list(dir, "snapshots", &l, NULL) && l.nr == 1) {
+		ck_str_plain(out, l.v[0].name, strlen(l.v[0].name));
+	} else {
+		ck_str_puts(out, "snapshots/REVISION");
+	}
+}
+
+/* Not -ENODATA: snapshots/ is no checkpoint among others here. */
+static int explain_hub(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_str struct ck_str rev = { 0 };
+
+	revision_of(dir, &rev);
+	return ck_fail(err, EINVAL,
+		       "%s is a repository of a Hugging Face cache: give a "
+		       "snapshot of it, %s/%s",
+		       dir->path, dir->path, rev.v ? rev.v : "");
+}
+
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
@@ -145,6 +190,8 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       "no checkpoint found in %s, which "
 			       "is empty; " EXPECTED,
 			       dir->path);
+	if (is_hub(&l))
+		return explain_hub(dir, err);
 	if (name_some(dir, &l, is_checkpoint_dir, &some))
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: "
