@@ -300,9 +300,11 @@ static int check_shape(const struct ck_ms_layout *l,
 		return 0;
 	ck_str_json_u64(&a, out->shape, out->rank);
 	ck_str_json_u64(&b, l->shape, l->shape_rank);
+	if (a.failed || b.failed)
+		return ck_fail(why, ENOMEM, "no memory for shapes");
 	return ck_fail(why, EINVAL,
-		       "its pieces make %s, and the strategy says %s",
-		       a.v ? a.v : "?", b.v ? b.v : "?");
+		       "its pieces make %s, and the strategy says %s", a.v,
+		       b.v);
 }
 
 int ck_ms_place(const struct ck_ms_layout *l, enum ck_ms_how how,

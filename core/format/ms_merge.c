@@ -434,7 +434,10 @@ static int add_tensor(struct merge *m, uint32_t index, bool *go,
 	int ret;
 
 	*go = false;
-	if (place(m, t, it, &p, &why))
+	ret = place(m, t, it, &p, &why);
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", why.msg);
+	if (ret)
 		return give_up(m, t->name, why.msg, err);
 	ret = check_copy(m, index, p.slice, it, go, err);
 	return ret || !*go ? ret : add_part(m, t, &p, err);
