@@ -85,7 +85,7 @@ need-%:
 $(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o \
+$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o $(B)/gen/mg_rules.o \
 		$(if $(VIEWS),$(B)/gen/views.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -152,6 +152,14 @@ $(B)/gen/views.c: FORCE
 	$(call table,core/view/view.h,ck_view_ops,ck_view,$(VIEWS))
 $(B)/gen/cmds.c: FORCE
 	$(call table,mount-helpers/cmd.h,cmd,cmd,$(CMDS))
+
+# Megatron's rules, which are installed as a file too, as one string.
+$(B)/gen/mg_rules.c: core/format/megatron.rules
+	@mkdir -p $(@D)
+	@{ printf '#include "core/format/mg_rules.h"\n'; \
+	   printf 'const char ck_mg_default_rules[] =\n'; \
+	   sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $<; \
+	   printf ';\n'; } >$@
 
 # ---- tests: see docs/hacking.md -----------------------------------------
 

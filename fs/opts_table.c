@@ -39,6 +39,13 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "how OneFlow's saves of several ranks join: rules in FILE, or "
 		  "split(0), broadcast, ... for all" },
+	{ .name = "rules",
+	  .type = FS_OPT_FILES,
+	  .value = "FILE",
+	  .fallback = "those that are built in",
+	  .open = true,
+	  .help = "how Megatron-LM's tensor-parallel ranks share tensors, by "
+		  "their names" },
 	{ .name = "file",
 	  .type = FS_OPT_STRING,
 	  .value = "NAME",

@@ -8,6 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=$PREFIX/bin man=$PREFIX/share/man doc=$PREFIX/share/doc/unshardfs
+share=$PREFIX/share/unshardfs
 completion=$PREFIX/share/bash-completion/completions
 
 put() { # MODE FROM TO
@@ -24,6 +25,7 @@ list() {
 		echo "644 $page $man/man${page##*.}/${page##*/}"
 	done
 	echo "644 packaging/completion/unshard.bash $completion/unshard"
+	echo "644 core/format/megatron.rules $share/megatron.rules"
 	for file in README.md LICENSE docs/*.md docs/formats/*.md; do
 		echo "644 $file $doc/$file"
 	done
@@ -44,4 +46,4 @@ list | while read -r mode from to; do
 	esac
 done
 [ "$1" = install ] || rmdir "$DESTDIR$doc"/docs/formats "$DESTDIR$doc"/* \
-	"$DESTDIR$doc" 2>/dev/null || :
+	"$DESTDIR$doc" "$DESTDIR$share" 2>/dev/null || :

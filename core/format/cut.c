@@ -82,6 +82,46 @@ int ck_cut_axis(struct ck_cut *c, const uint64_t *shard, unsigned rank,
 	return 0;
 }
 
+int ck_cut_parts(struct ck_cut *c, const uint64_t *shard, unsigned rank,
+		 unsigned axis, const uint64_t *parts, unsigned nr_parts,
+		 uint64_t at, uint64_t nr, struct ck_err *err)
+{
+	uint64_t whole = 0, mine = 0, volume;
+
+	*c = (struct ck_cut){ .rank = rank };
+	if (axis >= rank || !nr || at >= nr)
+		return ck_fail(err, EINVAL,
+			       "it is split along axis %u, and has %u", axis,
+			       rank);
+	memcpy(c->shard, shard, rank * sizeof(*shard));
+	memcpy(c->whole, shard, rank * sizeof(*shard));
+	for (unsigned i = 0; i < nr_parts; i++) {
+		struct ck_cut_piece *p;
+		uint64_t len = parts[i] / nr;
+		int ret = add_piece(c, &p, err);
+
+		if (ret)
+			return ret;
+		p->len[axis] = len;
+		p->shard[axis] = mine;
+		p->whole[axis] = whole + at * len;
+		if (parts[i] % nr || !ck_add_ok(whole, parts[i], &whole) ||
+		    !ck_add_ok(mine, len, &mine))
+			return ck_fail(err, EINVAL,
+				       "a part of %" PRIu64
+				       " is not shared by %" PRIu64 " ranks",
+				       parts[i], nr);
+	}
+	c->whole[axis] = whole;
+	if (mine != shard[axis] || !ck_dims_volume(c->whole, rank, &volume))
+		return ck_fail(
+			err, EINVAL,
+			"its parts have %" PRIu64
+			" of axis %u for each rank, where it has %" PRIu64,
+			mine, axis, shard[axis]);
+	return 0;
+}
+
 /* One box of the whole whose elements follow each other in the shard. */
 struct dense {
 	uint64_t at; /* in the shard's order */

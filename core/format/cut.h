@@ -44,6 +44,14 @@ int ck_cut_axis(struct ck_cut *c, const uint64_t *shard, unsigned rank,
 		unsigned axis, uint64_t blocks, uint64_t at, uint64_t nr,
 		struct ck_err *err);
 
+/*
+ * The same of @nr_parts blocks that are not equal: @parts says how much of
+ * @axis each has in the whole, and each rank has its @nr-th of every one.
+ */
+int ck_cut_parts(struct ck_cut *c, const uint64_t *shard, unsigned rank,
+		 unsigned axis, const uint64_t *parts, unsigned nr_parts,
+		 uint64_t at, uint64_t nr, struct ck_err *err);
+
 /* A stretch of a flat vector: elements [at, at + len) of what it belongs to. */
 struct ck_cut_run {
 	uint64_t at, len;

@@ -18,6 +18,7 @@ run install
 	fail "mount.unshardfs leads to $(readlink "$D/sbin/mount.unshardfs")"
 for f in share/man/man1/unshard.1 share/man/man8/mount.unshardfs.8 \
 	share/doc/unshardfs/README.md share/doc/unshardfs/docs/errors.md \
+	share/unshardfs/megatron.rules \
 	share/doc/unshardfs/examples/fstab.example; do
 	[ -s "$D/usr/$f" ] || fail "no /usr/$f"
 done

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mg_rest.c - what is in the rank files beside the weights
+ *
+ * Optimizer states are known by number only, or lie in flat vectors, and
+ * Megatron-LM itself never joins them: they are shown as each rank stores
+ * them, as KEY.RANK.REST.
+ */
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/format/mg_priv.h"
+#include "core/format/torch_walk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OPTIM "distrib_optim.pt"
+
+struct rest {
+	struct ck_mg_file *f;
+	struct ck_torch_open *of;
+	const char *top; /* put before the path; NULL: nothing */
+	struct ck_str name;
+	struct ck_path_part path[CK_TORCH_MAX_DEPTH + 3];
+	unsigned nr;
+};
+
+static void add_part(struct rest *r, const char *key, size_t len, int64_t index)
+{
+	if (r->nr)
+		ck_str_puts(&r->name, ".");
+	if (index >= 0)
+		ck_str_fmt(&r->name, "%" PRId64, index);
+	else
+		ck_str_add(&r->name, key, len);
+	r->path[r->nr++] = (struct ck_path_part){ key, len, index };
+}
+
+/* KEY.RANK.REST, so that what belongs to the trainer has its own first key. */
+static void make_name(struct rest *r, const struct ck_torch_leaf *leaf)
+{
+	const char *dir = r->f->rank->dir;
+	unsigned i = 0;
+
+	r->name.len = 0;
+	r->nr = 0;
+	if (r->top)
+		add_part(r, r->top, strlen(r->top), -1);
+	else if (leaf->depth)
+		add_part(r, leaf->path[0].key, leaf->path[0].key_len,
+			 leaf->path[i++].index);
+	if (r->f->ld->ranks.nr > 1)
+		add_part(r, dir, strlen(dir), -1);
+	if (r->top)
+		add_part(r, OPTIM, sizeof(OPTIM) - 4, -1);
+	for (; i < leaf->depth; i++)
+		add_part(r, leaf->path[i].key, leaf->path[i].key_len,
+			 leaf->path[i].index);
+}
+
+static int say_tensor(struct rest *r, ck_pv v, struct ck_err *err)
+{
+	ck_auto_cut struct ck_cut cut = { 0 };
+	struct ck_torch_place at;
+	struct ck_err why = { 0 };
+	int ret = ck_torch_place(r->of, v, &at, &why);
+
+	if (!ret)
+		ret = ck_cut_whole(&cut, at.t.shape, at.t.rank, &why);
+	if (ret == -EINVAL)
+		return ck_builder_refuse(r->f->ld->b, 0, r->name.v, r->name.len,
+					 err, "%s", why.msg);
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	ret = ck_cut_add_tensor(&cut, r->f->ld->b, r->name.v, r->name.len, &at,
+				err);
+	return ret ? ret :
+		     ck_builder_path(r->f->ld->b, 0, r->name.v, r->name.len,
+				     r->path, r->nr, err);
+}
+
+static bool is_weights(const struct ck_torch_leaf *leaf)
+{
+	static const char model[] = "model";
+	const struct ck_path_part *first = &leaf->path[0];
+	size_t at = sizeof(model) - 1;
+
+	if (!leaf->depth || first->index >= 0 || first->key_len < at ||
+	    memcmp(first->key, model, at) != 0)
+		return false;
+	while (at < first->key_len && first->key[at] >= '0' &&
+	       first->key[at] <= '9')
+		at++;
+	return at == first->key_len;
+}
+
+static int note_optim(struct rest *r, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_NOTE,
+					 .file = r->of->s->name };
+	struct ck_mg_load *ld = r->f->ld;
+
+	if (ld->raw_optim)
+		return 0;
+	ld->raw_optim = true;
+	return ck_builder_problem(
+		ld->b, &p, err,
+		"optimizer states do not say which weights they are of: they are shown as each rank stores them, under optimizer");
+}
+
+static int say_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+		    struct ck_err *err)
+{
+	struct rest *r = ctx;
+	struct ck_object_in o = { .src = r->of->src,
+				  .enc = CK_ENC_PICKLE,
+				  .off = r->of->ts.pickle_off,
+				  .len = r->of->ts.pickle_len };
+	bool tensor = ck_torch_is_rebuild(r->of->ts.pickle, leaf->value);
+
+	if (!r->top && is_weights(leaf))
+		return 0;
+	make_name(r, leaf);
+	if (r->name.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	if (tensor) {
+		int ret = r->name.len > 10 &&
+					  !memcmp(r->name.v, "optimizer.", 10) ?
+				  note_optim(r, err) :
+				  0;
+
+		return ret ? ret : say_tensor(r, leaf->value, err);
+	}
+	o.name = r->name.v;
+	o.name_len = r->name.len;
+	return ck_builder_object(r->f->ld->b, &o, err);
+}
+
+/* {0: {(dtype, dtype): {param: vector, ...}}}: pairs of dtypes are numbered. */
+static int say_buffers(struct rest *r, ck_pv buffer, int64_t nr,
+		       struct ck_err *err)
+{
+	const struct ck_pickle *p = r->of->ts.pickle;
+	struct ck_piter kinds, states;
+	ck_pv key, state, v;
+	int64_t kind = 0;
+	int ret = 0;
+
+	ck_piter_init_pairs(&kinds, p, buffer);
+	for (; !ret && ck_piter_next2(&kinds, &key, &state); kind++) {
+		ck_piter_init_pairs(&states, p, state);
+		while (!ret && ck_piter_next2(&states, &key, &v)) {
+			struct ck_torch_leaf leaf = { .value = v, .depth = 3 };
+
+			leaf.path[0].index = nr;
+			leaf.path[1].index = kind;
+			leaf.path[2].index = -1;
+			if (ck_torch_is_rebuild(p, v) &&
+			    ck_pv_str(p, key, &leaf.path[2].key,
+				      &leaf.path[2].key_len))
+				ret = say_leaf(r, &leaf, err);
+		}
+	}
+	return ret;
+}
+
+/* The distributed optimizer's file, which lies beside the first. */
+static int say_optim(struct ck_mg_file *f, struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open of = { 0 };
+	ck_auto_str struct ck_str file = { 0 };
+	struct rest r = { .f = f, .of = &of, .top = "optimizer" };
+	struct ck_piter it;
+	ck_pv key, v;
+	int64_t n;
+	bool ok;
+	int ret;
+
+	ck_str_fmt(&file, "%s/" OPTIM, f->rank->dir);
+	if (file.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	if (!ck_dir_has(f->ld->dir, file.v))
+		return 0;
+	ret = ck_torch_open(&of, f->ld->dir, f->ld->b, file.v, &ok, err);
+	if (ret || !ok)
+		return ret;
+	ck_piter_init_pairs(&it, of.ts.pickle, ck_pickle_root(of.ts.pickle));
+	while (!ret && ck_piter_next2(&it, &key, &v))
+		if (ck_pv_int(of.ts.pickle, key, &n) && n >= 0)
+			ret = say_buffers(&r, v, n, err);
+	ck_str_free(&r.name);
+	return ret;
+}
+
+int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
+{
+	struct rest r = { .f = f, .of = &f->f };
+	int ret = ck_torch_walk(f->f.ts.pickle, ck_pickle_root(f->f.ts.pickle),
+				say_leaf, &r, err);
+
+	ck_str_free(&r.name);
+	return ret ? ret : say_optim(f, err);
+}
