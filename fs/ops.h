@@ -20,6 +20,8 @@ struct fs {
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
 	bool rw; /* -o rw */
 	struct fs_inval *inval; /* NULL where not rw */
+	struct fs_stages *stages; /* NULL: none can be made here */
+	const char *src; /* the directory of checkpoints; or NULL */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 };

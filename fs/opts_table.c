@@ -180,5 +180,19 @@ const struct fs_opt fs_opts[] = {
 	  .type = FS_OPT_FLAG,
 	  .help = "writes to tensors go to the shards; in fstab, where rw "
 		  "means nothing, write writable" },
+	{ .name = "publish",
+	  .type = FS_OPT_CHOICE,
+	  .value = "WHEN",
+	  .choices = "auto|manual",
+	  .fallback = "auto",
+	  .help = "a new checkpoint is published at the rename of its index "
+		  "(auto), or only otherwise" },
+	{ .name = "publish-after",
+	  .type = FS_OPT_NUMBER,
+	  .max = 86400,
+	  .value = "N",
+	  .fallback = "never",
+	  .help = "a new checkpoint to which nothing was written for N seconds "
+		  "is published, if it is complete" },
 	{ .name = NULL },
 };

@@ -88,6 +88,12 @@ int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 	return fuse_reply_open(req, fi);
 }
 
+int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
+		    const struct fuse_file_info *fi)
+{
+	return fuse_reply_create(req, e, fi);
+}
+
 /* libfuse passes the flag on from 3.14.1; the reply is a plain struct. */
 int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
 			bool parallel)

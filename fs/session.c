@@ -14,9 +14,11 @@
 #include "fs/buf.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
+#include "fs/ops_staged.h"
 #include "fs/others.h"
 #include "fs/reply.h"
 #include "fs/spawn.h"
+#include "fs/stages.h"
 #include "fs/trim.h"
 
 #include <errno.h>
@@ -101,12 +103,14 @@ static int make_session(struct fs_session *s, const char *src,
 			struct ck_err *err)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct fuse_lowlevel_ops ops = fs_ops;
 	ck_auto_free char *o = mount_options(s, src);
 
 	if (!o || fuse_opt_add_arg(&args, "unshard") ||
 	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
 		return ck_fail(err, ENOMEM, "no memory for a mount");
-	s->se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), &s->fs);
+	fs_ops_with_stages(&ops);
+	s->se = fuse_session_new(&args, &ops, sizeof(ops), &s->fs);
 	fuse_opt_free_args(&args);
 	return s->se ? 0 : ck_fail(err, EINVAL, "libfuse makes no session");
 }
@@ -203,6 +207,13 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 	fs->ready = in->ready;
 	fs->ready_ctx = in->ctx;
 	if (in->steps)
+		fs->src = in->steps->real;
+	if (in->steps && fs->rw) {
+		fs->stages = fs_stages_new(in->steps, in->opts);
+		if (!fs->stages)
+			return ck_fail(err, ENOMEM, "no memory for a mount");
+	}
+	if (in->steps)
 		return fs_slots_steps(&fs->slots, &slots, in->steps, err);
 	return fs_slots_one(&fs->slots, &slots, in->ck, err);
 }
@@ -219,6 +230,8 @@ static void end_state(struct fs *fs)
 {
 	fs_inval_free(fs->inval);
 	fs->inval = NULL;
+	fs_stages_free(fs->stages);
+	fs->stages = NULL;
 	fs_ahead_free(fs->ahead);
 	fs->ahead = NULL;
 	fs_slots_free(fs->slots);
@@ -254,6 +267,8 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		if (!s->fs.inval)
 			ret = ck_fail(err, ENOMEM, "no memory for a mount");
 	}
+	if (!ret && s->fs.stages)
+		ret = fs_stages_start(s->fs.stages, err);
 	if (!ret) {
 		if (!how || strcmp(how, "off"))
 			s->fs.ahead = fs_ahead_new();

@@ -46,7 +46,7 @@ int fs_shards_open(struct fs_shards *s, uint64_t ino, int *fd, struct stat *st,
 struct fs_shard_entry {
 	char *name;
 	uint64_t ino;
-	bool is_dir;
+	bool is_dir, is_link;
 };
 struct fs_shard_list {
 	uint64_t dir;

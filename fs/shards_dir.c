@@ -31,7 +31,7 @@ static int append(struct fs_shard_list *l, const char *name, uint64_t ino,
 		free(copy);
 		return -ENOMEM;
 	}
-	*e = (struct fs_shard_entry){ copy, ino, is_dir };
+	*e = (struct fs_shard_entry){ copy, ino, is_dir, false };
 	return 0;
 }
 

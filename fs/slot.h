@@ -36,7 +36,7 @@
 #include <sys/stat.h>
 
 #define FS_MAX_VIEWS 16
-#define FS_MAX_SLOTS 65536
+#define FS_MAX_SLOTS 0xf000 /* numbers above are stages; see stages.h */
 #define FS_IDLE_SLOTS 32 /* parsed ones kept for who comes next */
 #define FS_KNOWN_SLOTS 1024 /* more, and the kernel is asked to forget */
 

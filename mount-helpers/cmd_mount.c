@@ -237,7 +237,22 @@ static int supervise(struct job *j)
 	return ret ? failed(CMD_SYSTEM, &err) : CMD_OK;
 }
 
-/* No checkpoint itself, but folders or files in it are. */
+/* Nothing but folders in it, or nothing at all: a place for checkpoints. */
+static bool is_place(const struct job *j)
+{
+	ck_auto_dir DIR *dir = opendir(j->root.real);
+	const struct dirent *d;
+	struct stat st;
+
+	while (dir && (d = readdir(dir)))
+		if (d->d_name[0] != '.' &&
+		    (fstatat(j->root.fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		     !S_ISDIR(st.st_mode)))
+			return false;
+	return dir;
+}
+
+/* No checkpoint itself, but folders or files in it are, or will be. */
 static bool is_of_many(const struct job *j, const struct ck_err *why)
 {
 	struct ck_steps all;
@@ -248,7 +263,7 @@ static bool is_of_many(const struct job *j, const struct ck_err *why)
 		return false;
 	any = all.nr;
 	ck_steps_free(&all);
-	return any;
+	return any || (ck_opts_get(j->opts, "rw") && is_place(j));
 }
 
 static int mount_root(struct job *j)
@@ -291,6 +306,11 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 	struct ck_err err;
 	int ret;
 
+	/* new: a mount for writing may be the first to want it */
+	if (ck_opts_get(opts, "rw") && mkdir(src, 0777) && errno != EEXIST &&
+	    !strchr(src, ':'))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", src,
+				strerror(errno));
 	if (ck_root_open(&j.root, src, opts, &err))
 		return cmd_err(&cmd_mount, &err);
 	ret = mount_root(&j);

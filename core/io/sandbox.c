@@ -21,7 +21,9 @@
 
 #define READ_CAPS (1u << CAP_DAC_READ_SEARCH)
 /* Root's right to write a file need not be that of its owner. */
-#define WRITE_CAPS (READ_CAPS | 1u << CAP_DAC_OVERRIDE)
+#define WRITE_CAPS                                              \
+	(READ_CAPS | 1u << CAP_DAC_OVERRIDE | 1u << CAP_CHOWN | \
+	 1u << CAP_FOWNER | 1u << CAP_FSETID)
 
 static int drop_caps(bool writes, struct ck_err *err)
 {

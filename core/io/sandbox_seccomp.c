@@ -137,13 +137,26 @@ static const int worker[] = {
 
 /* To change files; those for names are for what lies in shards/. */
 static const int writes[] = {
-	S(pwritev2),	    S(fsync),		S(fdatasync),
-	S(sync_file_range), S(fsetxattr),	S(fremovexattr),
-	S(rename),	    S(renameat),	S(renameat2),
-	S(mkdir),	    S(mkdirat),		S(rmdir),
-	S(symlinkat),	    S(linkat),		S(fchmod),
-	S(fchmodat),	    S(utimensat),	S(utimensat_time64),
-	S(flock),	    S(copy_file_range),
+	S(pwritev2),
+	S(fsync),
+	S(fdatasync),
+	S(sync_file_range),
+	S(fsetxattr),
+	S(fremovexattr),
+	S(rename),
+	S(renameat),
+	S(renameat2),
+	S(mkdir),
+	S(mkdirat),
+	S(rmdir),
+	S(symlinkat),
+	/* by descriptor: Landlock says of which files one can be had */
+	S(fchmod),
+	S(fchown),
+	S(utimensat),
+	S(utimensat_time64),
+	S(flock),
+	S(copy_file_range),
 };
 
 /*

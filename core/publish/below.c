@@ -253,3 +253,24 @@ int ck_below_remove(int at, const char *name, struct ck_err *err)
 		ret = ck_fail(err, errno, "%s: %s", name, strerror(errno));
 	return ret;
 }
+
+bool ck_below_link_ok(unsigned depth, const char *to)
+{
+	bool down = false;
+
+	if (!*to || *to == '/')
+		return false;
+	while (*to) {
+		size_t n = strcspn(to, "/");
+
+		if (n == 2 && !memcmp(to, "..", 2)) {
+			/* behind a name, which may be a link itself */
+			if (down || !depth--)
+				return false;
+		} else if (n && !(n == 1 && *to == '.')) {
+			down = true;
+		}
+		to += n + (to[n] == '/');
+	}
+	return true;
+}

@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -41,5 +42,10 @@ int ck_below_sync(const struct ck_below *f, int dir, unsigned threads,
 		  struct ck_err *err);
 /* Directory @name in @at, with all that is in it. */
 int ck_below_remove(int at, const char *name, struct ck_err *err);
+/*
+ * Whether a link in a directory @depth levels below the top may say @to: not
+ * absolute, upwards only at its beginning, and never out of the top.
+ */
+bool ck_below_link_ok(unsigned depth, const char *to);
 
 #endif

@@ -66,19 +66,41 @@ static int check_doom(const struct job *j, struct ck_err *err)
 		       j->s->name, why);
 }
 
+/* A folder may have been moved since its links were made. */
+static int check_link(const struct job *j, const char *path, struct ck_err *err)
+{
+	char to[PATH_MAX];
+	ssize_t n = readlinkat(j->s->files_fd, path, to, sizeof(to) - 1);
+	unsigned depth = 0;
+
+	for (const char *p = path; *p; p++)
+		depth += *p == '/';
+	to[n > 0 ? n : 0] = '\0';
+	if (ck_below_link_ok(depth, to))
+		return 0;
+	return ck_fail(err, ENODATA,
+		       "%s: expected a link to what lies in the checkpoint, "
+		       "found one to %s",
+		       path, to);
+}
+
 /* What is published holds nothing that a trainer could not have meant. */
 static int check_kinds(const struct job *j, struct ck_err *err)
 {
-	for (size_t i = 0; i < j->files.nr; i++) {
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < j->files.nr; i++) {
 		mode_t mode = j->files.v[i].st.st_mode;
 
-		if (!S_ISREG(mode) && !S_ISDIR(mode) && !S_ISLNK(mode))
-			return ck_fail(err, ENODATA,
-				       "%s: expected files, folders and links, "
-				       "found a device, pipe or socket",
-				       j->files.v[i].path);
+		if (S_ISLNK(mode))
+			ret = check_link(j, j->files.v[i].path, err);
+		else if (!S_ISREG(mode) && !S_ISDIR(mode))
+			ret = ck_fail(err, ENODATA,
+				      "%s: expected files, folders and links, "
+				      "found a device, pipe or socket",
+				      j->files.v[i].path);
 	}
-	return 0;
+	return ret;
 }
 
 static int check(struct job *j, struct ck_err *err)

@@ -84,6 +84,11 @@ static bool is_linked(const struct ck_staging *s)
 			   same_file(&files, &s->files_st));
 }
 
+bool ck_staging_is_current(const struct ck_staging *s)
+{
+	return is_linked(s);
+}
+
 static int open_dir(int at, const char *name)
 {
 	return openat(at, name,

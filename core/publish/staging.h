@@ -67,6 +67,8 @@ int ck_staging_open(struct ck_staging **out, const struct ck_root *root,
 int ck_staging_open_over(struct ck_staging **out, const struct ck_root *root,
 			 const char *name, struct ck_err *err);
 void ck_staging_close(struct ck_staging *s);
+/* Whether its name still means it, and it was not published. */
+bool ck_staging_is_current(const struct ck_staging *s);
 /* Whether there seems to be one, without opening it; then *st is files/. */
 bool ck_staging_look(const struct ck_root *root, const char *name,
 		     struct stat *st);

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_staged_files.c - bytes and attributes in a checkpoint being written
+ *
+ * Threads: libfuse's.  A file that is open keeps its stage.
+ */
+#include "fs/ops_staged_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "fs/buf.h"
+#include "fs/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* fi->fh of an open file of shards/, or of status. */
+struct open_file {
+	struct fs_staged_file *f; /* NULL: status */
+	struct ck_str text;
+};
+
+static struct open_file *file_of(const struct fuse_file_info *fi)
+{
+	return fi ? (struct open_file *)(uintptr_t)fi->fh : NULL;
+}
+
+static struct fs_staged_file *staged_of(const struct fuse_file_info *fi)
+{
+	return file_of(fi) ? file_of(fi)->f : NULL;
+}
+
+static int open_shard(const struct fs_sref *r, const struct fuse_file_info *fi,
+		      struct open_file *o)
+{
+	const struct stat none = { 0 };
+	struct stat st;
+	int ret = fs_staged_open(r->s->files, r->ino, fi->flags, &o->f);
+
+	if (ret || !(fi->flags & O_TRUNC))
+		return ret;
+	ret = fs_staged_set(r->s->files, r->ino, o->f, &none,
+			    FUSE_SET_ATTR_SIZE, &st);
+	if (ret)
+		fs_staged_release(r->s->files, o->f);
+	return ret;
+}
+
+static int open_any(const struct fs_sref *r, const struct fuse_file_info *fi,
+		    struct open_file *o)
+{
+	if (r->ino & FS_INO_SHARD)
+		return open_shard(r, fi, o);
+	if (r->ino != FS_STAGED_STATUS)
+		return -EISDIR;
+	if ((fi->flags & O_ACCMODE) != O_RDONLY)
+		return -EPERM;
+	fs_stage_text(r->stages, r->s, &o->text);
+	return o->text.failed ? -ENOMEM : 0;
+}
+
+static void end_open(const struct fs_sref *r, struct open_file *o)
+{
+	if (o->f)
+		fs_staged_release(r->s->files, o->f);
+	ck_str_free(&o->text);
+	free(o);
+}
+
+/* Keeps a pin of the stage, which the release gives back. */
+static int keep_open(struct fs *fs, struct fs_sref *r, struct open_file *o,
+		     struct fuse_file_info *fi)
+{
+	fi->fh = (uintptr_t)o;
+	fi->direct_io = fs->kernel.direct || !o->f;
+	fi->keep_cache = 0;
+	return fs_stages_pin(r->stages, fs_ino(r->s->nr, r->ino)) ? 0 : -ESTALE;
+}
+
+void fs_sop_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct open_file *o = calloc(1, sizeof(*o));
+	fs_auto_sref r = { 0 };
+	int ret = o ? fs_sref_find(fs_of(req), ino, &r) : -ENOMEM;
+
+	if (!ret)
+		ret = open_any(&r, fi, o);
+	if (ret) {
+		if (o)
+			ck_str_free(&o->text);
+		free(o);
+		fs_reply_errno(req, -ret);
+		return;
+	}
+	keep_open(fs_of(req), &r, o, fi);
+	if (fs_reply_open(req, fi)) {
+		end_open(&r, o);
+		fs_stage_unpin(r.stages, r.s);
+	}
+}
+
+void fs_sop_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	fs_auto_sref r = { 0 };
+
+	if (!fs_sref_find(fs_of(req), ino, &r)) {
+		end_open(&r, file_of(fi));
+		fs_stage_unpin(r.stages, r.s);
+	}
+	fs_reply_errno(req, 0);
+}
+
+static int create(fuse_req_t req, uint64_t parent, const char *name,
+		  mode_t mode, const struct fuse_file_info *fi,
+		  struct open_file *o, struct fs_sref *r,
+		  struct fs_staged_node *node)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	const struct fs_staged_who by = { ctx->uid, ctx->gid };
+	int ret = fs_sref_find(fs_of(req), parent, r);
+
+	if (ret)
+		return ret;
+	/* slices of ranks and the layout will be made here; see layout.h */
+	if (!fs_sref_is_file(r))
+		return -EPERM;
+	return fs_staged_create(r->s->files, r->ino, name, mode, fi->flags, &by,
+				node, &o->f);
+}
+
+void fs_sop_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   mode_t mode, struct fuse_file_info *fi)
+{
+	struct open_file *o = calloc(1, sizeof(*o));
+	struct fs_staged_node node = { 0 };
+	struct fuse_entry_param e;
+	fs_auto_sref r = { 0 };
+	int ret =
+		o ? create(req, parent, name, mode, fi, o, &r, &node) : -ENOMEM;
+
+	if (ret) {
+		free(o);
+		fs_reply_errno(req, -ret);
+		return;
+	}
+	fs_sref_entry(&r, node.ino, &node.st, &e);
+	keep_open(fs_of(req), &r, o, fi);
+	if (fs_reply_create(req, &e, fi)) {
+		end_open(&r, o);
+		fs_sref_forget(r.stages, e.ino, 1);
+		fs_stage_unpin(r.stages, r.s);
+	}
+}
+
+/* ---- bytes ---- */
+
+static int read_any(const struct open_file *o, void *buf, size_t size,
+		    uint64_t off, size_t *got, struct ck_err *err)
+{
+	if (o->f)
+		return fs_staged_read(o->f, buf, size, off, got, err);
+	*got = off >= o->text.len ? 0 : CK_MIN(size, o->text.len - off);
+	if (*got)
+		memcpy(buf, o->text.v + off, *got);
+	return 0;
+}
+
+void fs_sop_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		 struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	void *buf = fs_buf_get();
+	size_t got = 0;
+	int ret = 0;
+
+	(void)ino;
+	if (!buf || size > FS_MAX_IO || off < 0)
+		ret = buf ? -EINVAL : -ENOMEM;
+	else
+		ret = read_any(file_of(fi), buf, size, (uint64_t)off, &got,
+			       &err);
+	if (ret)
+		fs_sref_reply(req, ret, &err);
+	else
+		fs_reply_buf(req, buf, got);
+	fs_buf_put(buf);
+}
+
+void fs_sop_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+		  off_t off, struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_sref r = { 0 };
+	int ret = fs_sref_find(fs_of(req), ino, &r);
+
+	if (!ret && (!staged_of(fi) || off < 0))
+		ret = -EBADF;
+	if (!ret)
+		ret = fs_staged_write(r.s->files, staged_of(fi), buf, size,
+				      (uint64_t)off, fi->writepage, &err);
+	if (ret)
+		fs_sref_reply(req, ret, &err);
+	else
+		fs_reply_written(req, size);
+}
+
+void fs_sop_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		  struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_sref r = { 0 };
+	int ret = fs_sref_find(fs_of(req), ino, &r);
+
+	if (!ret && staged_of(fi))
+		ret = fs_staged_sync(r.s->files, staged_of(fi), datasync, &err);
+	fs_sref_reply(req, ret, &err);
+}
+
+void fs_sop_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		     struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_sref r = { 0 };
+	int ret = fs_sref_find(fs_of(req), ino, &r);
+
+	(void)datasync;
+	(void)fi;
+	if (!ret && fs_sref_is_file(&r))
+		ret = fs_staged_sync_dir(r.s->files, r.ino, &err);
+	fs_sref_reply(req, ret, &err);
+}
+
+void fs_sop_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+		      off_t len, struct fuse_file_info *fi)
+{
+	fs_auto_sref r = { 0 };
+	int ret = fs_sref_find(fs_of(req), ino, &r);
+
+	if (!ret && !staged_of(fi))
+		ret = -EBADF;
+	if (!ret)
+		ret = fs_staged_fallocate(r.s->files, staged_of(fi), mode,
+					  (uint64_t)off, (uint64_t)len);
+	fs_reply_errno(req, -ret);
+}
+
+void fs_sop_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		  struct fuse_file_info *fi)
+{
+	off_t at = staged_of(fi) ? fs_staged_seek(staged_of(fi), off, whence) :
+				   -EINVAL;
+
+	(void)ino;
+	if (at < 0)
+		fs_reply_errno(req, (int)-at);
+	else
+		fs_reply_lseek(req, at);
+}
+
+/* ---- attributes ---- */
+
+void fs_sop_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	fs_auto_sref r = { 0 };
+	struct stat st;
+	int ret = fs_sref_find(fs_of(req), ino, &r);
+
+	if (!ret)
+		ret = fs_sref_attr(&r, staged_of(fi), &st);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_attr(req, &st,
+			      r.ino == FS_STAGED_STATUS ? FS_KEEP_NONE :
+							  FS_KEEP_SRC);
+}
+
+static int set(const struct fs_sref *r, const struct fs_staged_file *f,
+	       const struct stat *attr, int to_set, struct stat *st)
+{
+	if (r->ino & FS_INO_SHARD || r->ino == FS_INO_SHARDS)
+		return fs_staged_set(r->s->files, r->ino, f, attr, to_set, st);
+	/* the step itself: what touch and cp -a ask for is let pass */
+	if (to_set & (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MODE |
+		      FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		return -EPERM;
+	return 0;
+}
+
+void fs_sop_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		    int to_set, struct fuse_file_info *fi)
+{
+	fs_auto_sref r = { 0 };
+	struct stat st;
+	int ret = fs_sref_find(fs_of(req), ino, &r);
+
+	if (!ret)
+		ret = set(&r, staged_of(fi), attr, to_set, &st);
+	if (!ret)
+		ret = fs_sref_attr(&r, staged_of(fi), &st);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_attr(req, &st, FS_KEEP_SRC);
+}

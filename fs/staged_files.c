@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * staged_files.c - bytes and attributes of files of a stage
+ *
+ * Every write is one pwrite() on the file in SRC: what was acknowledged is in
+ * its page cache at least, and a killed worker loses nothing of it.  After a
+ * failed fsync the kernel forgets what it could not write, so that a second
+ * one would lie: the stage is doomed.
+ */
+#include "fs/staged_priv.h"
+
+#include "core/base/auto.h"
+#include "core/io/fault.h"
+#include "fs/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- attributes ---- */
+
+/* A descriptor of @ino that can be changed through. */
+static int open_any(struct fs_staged *s, uint64_t ino)
+{
+	const int how = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	fs_auto_place struct fs_staged_place at = { .dir = -1 };
+	ck_auto_fd int fd = -1;
+	int ret = fs_staged_place(s, ino, &at);
+	struct stat st;
+
+	if (ret == -ESTALE)
+		return fs_staged_dup(s, ino);
+	if (ret)
+		return ret;
+	fd = openat(at.dir, *at.name ? at.name : ".", O_RDONLY | how);
+	if (fd < 0 && errno == EACCES)
+		fd = openat(at.dir, at.name, O_WRONLY | how);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st))
+		return -errno;
+	if (*at.name && (st.st_dev != at.dev || st.st_ino != at.id))
+		return -ESTALE;
+	return ck_steal_fd(fd);
+}
+
+static int set_owner(int fd, const struct stat *now, const struct stat *attr,
+		     int to_set)
+{
+	uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : now->st_uid;
+	gid_t gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : now->st_gid;
+
+	if (uid == now->st_uid && gid == now->st_gid)
+		return 0;
+	return fchown(fd, uid, gid) ? -errno : 0;
+}
+
+static int set_size(int fd, uint64_t ino, struct fs_staged *s, off_t size)
+{
+	fs_auto_place struct fs_staged_place at = { .dir = -1 };
+	ck_auto_fd int own = -1;
+	int ret;
+
+	if (!ftruncate(fd, size))
+		return 0;
+	if (errno != EINVAL && errno != EBADF)
+		return -errno;
+	/* it was opened for reading */
+	ret = fs_staged_place(s, ino, &at);
+	if (ret)
+		return ret;
+	own = openat(at.dir, at.name,
+		     O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (own < 0)
+		return -errno;
+	return ftruncate(own, size) ? -errno : 0;
+}
+
+static int set_times(int fd, const struct stat *attr, int to_set)
+{
+	struct timespec t[2] = { { .tv_nsec = UTIME_OMIT },
+				 { .tv_nsec = UTIME_OMIT } };
+
+	if (to_set & FUSE_SET_ATTR_ATIME)
+		t[0] = attr->st_atim;
+	if (to_set & FUSE_SET_ATTR_MTIME)
+		t[1] = attr->st_mtim;
+	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
+		t[0].tv_nsec = UTIME_NOW;
+	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+		t[1].tv_nsec = UTIME_NOW;
+	return futimens(fd, t) ? -errno : 0;
+}
+
+#define TIMES                                                                  \
+	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | \
+	 FUSE_SET_ATTR_MTIME_NOW)
+#define OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+
+static int set_fd(struct fs_staged *s, uint64_t ino, int fd,
+		  const struct stat *attr, int to_set)
+{
+	struct stat now;
+	int ret = fstat(fd, &now) ? -errno : 0;
+
+	if (!ret && (to_set & OWNER))
+		ret = set_owner(fd, &now, attr, to_set);
+	/* after the owner, a change of whom takes set-user-ID away */
+	if (!ret && (to_set & FUSE_SET_ATTR_MODE))
+		ret = fchmod(fd, attr->st_mode & 07777) ? -errno : 0;
+	if (!ret && (to_set & FUSE_SET_ATTR_SIZE))
+		ret = set_size(fd, ino, s, attr->st_size);
+	if (!ret && (to_set & TIMES))
+		ret = set_times(fd, attr, to_set);
+	return ret;
+}
+
+/* A link has no descriptor: its times stay, and nobody else gets it. */
+static int set_link(const struct stat *now, const struct stat *attr, int to_set)
+{
+	if ((to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
+	    (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid))
+		return -EPERM;
+	return to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE) ? -EPERM : 0;
+}
+
+static int set(struct fs_staged *s, uint64_t ino,
+	       const struct fs_staged_file *f, const struct stat *attr,
+	       int to_set)
+{
+	ck_auto_fd int own = -1;
+	struct stat now;
+	int ret = fs_staged_stat(s, ino, f, &now);
+
+	if (ret)
+		return ret;
+	if (S_ISLNK(now.st_mode))
+		return set_link(&now, attr, to_set);
+	if (!f)
+		own = open_any(s, ino);
+	if (!f && own < 0)
+		return own;
+	return set_fd(s, ino, f ? f->fd : own, attr, to_set);
+}
+
+int fs_staged_set(struct fs_staged *s, uint64_t ino,
+		  const struct fs_staged_file *f, const struct stat *attr,
+		  int to_set, struct stat *st)
+{
+	int ret = fs_staged_begin(s);
+
+	if (ret)
+		return ret;
+	ret = set(s, ino, f, attr, to_set);
+	fs_staged_end(s);
+	return ret ? ret : fs_staged_stat(s, ino, f, st);
+}
+
+/* ---- open files ---- */
+
+static int open_named(struct fs_staged *s, uint64_t ino, int flags)
+{
+	fs_auto_place struct fs_staged_place at = { .dir = -1 };
+	ck_auto_fd int fd = -1;
+	struct stat st;
+	int ret = fs_staged_place(s, ino, &at);
+
+	if (ret)
+		return ret;
+	fd = openat(at.dir, at.name,
+		    flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT || errno == ELOOP ? -ESTALE : -errno;
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_dev != at.dev || st.st_ino != at.id || !S_ISREG(st.st_mode))
+		return -ESTALE;
+	return ck_steal_fd(fd);
+}
+
+/*
+ * The kernel says where an append goes, and reads what it changes a part of:
+ * a file that can be written must be readable too, where that is allowed.
+ */
+static int open_fd(struct fs_staged *s, uint64_t ino, int flags)
+{
+	const int kept = flags & (O_SYNC | O_DSYNC);
+	int fd;
+
+	if ((flags & O_ACCMODE) == O_RDONLY)
+		return open_named(s, ino, O_RDONLY);
+	fd = open_named(s, ino, O_RDWR | kept);
+	return fd == -EACCES && (flags & O_ACCMODE) == O_WRONLY ?
+		       open_named(s, ino, O_WRONLY | kept) :
+		       fd;
+}
+
+int fs_staged_open(struct fs_staged *s, uint64_t ino, int flags,
+		   struct fs_staged_file **out)
+{
+	bool writes = (flags & O_ACCMODE) != O_RDONLY;
+	struct fs_staged_file *f = calloc(1, sizeof(*f));
+	int ret = !f ? -ENOMEM : writes ? fs_staged_begin(s) : 0;
+
+	if (ret) {
+		free(f);
+		return ret;
+	}
+	f->ino = ino;
+	f->writes = writes;
+	f->fd = open_fd(s, ino, flags);
+	if (f->fd < 0) {
+		ret = f->fd;
+		if (writes)
+			fs_staged_end(s);
+		free(f);
+		return ret;
+	}
+	fs_staged_attach(s, f);
+	*out = f;
+	return 0;
+}
+
+void fs_staged_release(struct fs_staged *s, struct fs_staged_file *f)
+{
+	fs_staged_detach(s, f);
+	close(f->fd);
+	if (f->writes)
+		fs_staged_end(s);
+	free(f);
+}
+
+/* ---- bytes ---- */
+
+int fs_staged_read(const struct fs_staged_file *f, char *buf, size_t len,
+		   uint64_t off, size_t *got, struct ck_err *err)
+{
+	size_t n = 0;
+
+	while (n < len) {
+		ssize_t more = pread(f->fd, buf + n, len - n, (off_t)(off + n));
+
+		if (more < 0 && errno == EINTR)
+			continue;
+		if (more < 0)
+			return ck_fail(err, errno, "a staged file: %s",
+				       strerror(errno));
+		if (!more)
+			break;
+		n += (size_t)more;
+	}
+	*got = n;
+	return 0;
+}
+
+static int write_all(const struct fs_staged_file *f, const char *buf,
+		     size_t len, uint64_t off)
+{
+	while (len) {
+		ssize_t n = pwrite(f->fd, buf, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		n = ck_fault_of(CK_FAULT_WRITE, n < 0 ? -errno : (int)n);
+		if (n <= 0)
+			return n ? (int)n : -EIO;
+		buf += n;
+		off += (size_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int fs_staged_write(struct fs_staged *s, const struct fs_staged_file *f,
+		    const char *buf, size_t len, uint64_t off, bool cached,
+		    struct ck_err *err)
+{
+	int ret = f->writes ? write_all(f, buf, len, off) : -EBADF;
+
+	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
+	if (!ret || ret == -EFBIG)
+		return ret;
+	ck_fail(err, -ret, "%s: write: %s", s->stage->name, strerror(-ret));
+	/* of a mapping: whoever stored the bytes is not told */
+	if (cached)
+		ck_staging_doom(s->stage, err->msg);
+	return ret;
+}
+
+int fs_staged_sync(struct fs_staged *s, const struct fs_staged_file *f,
+		   bool data, struct ck_err *err)
+{
+	int ret;
+
+	ret = (data ? fdatasync(f->fd) : fsync(f->fd)) ? -errno : 0;
+	ret = ck_fault_of(CK_FAULT_SYNC, ret);
+	if (!ret)
+		return 0;
+	ck_fail(err, -ret, "%s: fsync: %s", s->stage->name, strerror(-ret));
+	ck_staging_doom(s->stage, err->msg);
+	return ret;
+}
+
+int fs_staged_fallocate(struct fs_staged *s, const struct fs_staged_file *f,
+			int mode, uint64_t off, uint64_t len)
+{
+	if (!f->writes)
+		return -EBADF;
+	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
+	return fallocate(f->fd, mode, (off_t)off, (off_t)len) ? -errno : 0;
+}
+
+off_t fs_staged_seek(const struct fs_staged_file *f, off_t off, int whence)
+{
+	off_t at = lseek(f->fd, off, whence);
+
+	return at < 0 ? -errno : at;
+}

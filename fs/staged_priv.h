@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * staged_priv.h - between staged.c (the table of nodes), staged_names.c and
+ * staged_files.c
+ */
+#ifndef FS_STAGED_PRIV_H
+#define FS_STAGED_PRIV_H
+
+#include "fs/staged.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct fs_staged_file {
+	struct fs_staged_file *next; /* of its node */
+	uint64_t ino;
+	int fd;
+	bool writes; /* holds the stage until it is closed */
+};
+
+struct fs_staged_name {
+	struct fs_staged_name *next_ino, *next_name; /* chains */
+	uint64_t ino, refs; /* the kernel's */
+	uint64_t kids; /* nodes whose parent this is */
+	struct fs_staged_name *parent; /* NULL: shards/ itself */
+	dev_t dev;
+	ino_t id; /* of the file in SRC */
+	mode_t type;
+	struct fs_staged_file *open;
+	char *name; /* NULL: it has none any more */
+};
+
+#define FS_STAGED_BUCKETS 4096
+
+struct fs_staged {
+	struct ck_staging *stage;
+	pthread_mutex_t lock; /* the table; never held over a system call */
+	struct fs_staged_name *by_ino[FS_STAGED_BUCKETS];
+	struct fs_staged_name *by_name[FS_STAGED_BUCKETS];
+	uint64_t last; /* number given out */
+	_Atomic uint64_t seq;
+};
+
+/*
+ * The directory that @ino is in, to be closed unless it is files_fd, and its
+ * name there.  -ESTALE: it has no name any more.
+ */
+struct fs_staged_place {
+	int dir; /* descriptor */
+	bool own; /* to be closed */
+	char name[NAME_MAX + 1]; /* "": shards/ itself */
+	dev_t dev;
+	ino_t id;
+};
+int fs_staged_place(struct fs_staged *s, uint64_t ino,
+		    struct fs_staged_place *out);
+/* Directory @ino itself: out->name is not set. */
+int fs_staged_dir(struct fs_staged *s, uint64_t ino,
+		  struct fs_staged_place *out);
+void fs_staged_place_end(const struct fs_staged_place *p);
+#define fs_auto_place __attribute__((cleanup(fs_staged_place_end)))
+
+/* Its node, made where there is none, with a reference more for the kernel. */
+int fs_staged_take(struct fs_staged *s, uint64_t dir, const char *name,
+		   struct fs_staged_node *node);
+/* The name means nothing, or @new_name of @new_dir, from now on. */
+void fs_staged_drop(struct fs_staged *s, uint64_t dir, const char *name);
+void fs_staged_move(struct fs_staged *s, uint64_t dir, const char *name,
+		    uint64_t new_dir, const char *new_name, bool exchange);
+void fs_staged_attach(struct fs_staged *s, struct fs_staged_file *f);
+void fs_staged_detach(struct fs_staged *s, struct fs_staged_file *f);
+/* A duplicate of some open descriptor of @ino; -ESTALE: none. */
+int fs_staged_dup(struct fs_staged *s, uint64_t ino);
+/* How many directories deep @ino is below shards/; -1: unknown. */
+int fs_staged_depth(struct fs_staged *s, uint64_t ino);
+
+/* ck_staging_begin(), with -EROFS for what was published. */
+int fs_staged_begin(struct fs_staged *s);
+void fs_staged_end(struct fs_staged *s);
+bool fs_staged_shows(mode_t mode);
+
+#endif

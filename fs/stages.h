@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stages.h - the checkpoints that are being written below a mount
+ *
+ * A step that was made by mkdir in the mount, or that another mount of the
+ * same SRC has staged, has a number above those of slots (slot.h), and so
+ * inodes of its own; nothing here touches a slot.  Once it is published the
+ * name means the checkpoint, a slot, and what the kernel still knows of the
+ * stage can be read on.
+ *
+ * When it is published: at the rename of the root index (-o publish=auto),
+ * with no file open for writing, or once nothing has changed for
+ * -o publish-after= seconds, looked at by one thread; or by another process.
+ *
+ * Threads: any.
+ */
+#ifndef FS_STAGES_H
+#define FS_STAGES_H
+
+#include "core/base/opts.h"
+#include "core/io/root.h"
+#include "fs/staged.h"
+#include "fs/tree.h"
+
+#define FS_STAGES_FIRST 0xf000u /* slots are below, see FS_MAX_SLOTS */
+#define FS_STAGES_MAX 0x1000u
+
+static inline bool fs_ino_is_staged(uint64_t ino)
+{
+	return fs_ino_slot(ino) >= FS_STAGES_FIRST;
+}
+
+struct fs_stages;
+
+struct fs_stage {
+	uint32_t nr; /* as a slot's: at least FS_STAGES_FIRST */
+	struct fs_staged *files;
+	/* private to stages.c, under its lock */
+	uint64_t known; /* the kernel's references to all of its inodes */
+	unsigned pins;
+	bool gone; /* published, renamed, or thrown away */
+	bool armed; /* its index was renamed, but somebody still wrote */
+	uint64_t seq, signature; /* when it was last looked at */
+	int64_t quiet_s; /* CLOCK_MONOTONIC; since when they are so */
+	char why[512]; /* the last attempt failed; "" */
+};
+
+/* Borrows both; NULL: no memory. */
+struct fs_stages *fs_stages_new(const struct ck_root *root,
+				const struct ck_opts *opts);
+/* The thread; in the worker's sandbox. */
+int fs_stages_start(struct fs_stages *t, struct ck_err *err);
+void fs_stages_free(struct fs_stages *t);
+const struct ck_root *fs_stages_root(const struct fs_stages *t);
+
+/*
+ * Each gives a pinned stage, which fs_stage_unpin() ends.  lookup: -ENOENT.
+ * mkdir: -EEXIST, or a line in @err.
+ */
+int fs_stages_lookup(struct fs_stages *t, const char *name,
+		     struct fs_stage **out);
+int fs_stages_mkdir(struct fs_stages *t, const char *name, mode_t mode,
+		    const struct fs_staged_who *who, struct fs_stage **out,
+		    struct ck_err *err);
+struct fs_stage *fs_stages_pin(struct fs_stages *t, uint64_t ino);
+void fs_stage_unpin(struct fs_stages *t, struct fs_stage *s);
+/* What the kernel was told of, and forgot. */
+void fs_stage_know(struct fs_stages *t, struct fs_stage *s);
+void fs_stage_forget(struct fs_stages *t, struct fs_stage *s, uint64_t nr);
+
+/* An empty one: -ENOTEMPTY, -EBUSY, -ENOENT. */
+int fs_stages_rmdir(struct fs_stages *t, const char *name);
+/*
+ * The whole step gets another name, and is published if it is complete: a
+ * trainer that renames its folder at the end means that.
+ */
+int fs_stages_rename(struct fs_stages *t, const char *from, const char *to,
+		     struct ck_err *err);
+
+/* Whether the rename of a file in shards/ to @name makes it a checkpoint. */
+bool fs_stage_is_index(const struct fs_stages *t, const char *name);
+/*
+ * Publishes it now, or as soon as nobody writes any more.  0 too where it is
+ * not complete, which is logged and said by fs_stage_text(); -errno where
+ * bytes may be lost.
+ */
+int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
+		     struct ck_err *err);
+/* What .unshard/status of it says. */
+void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out);
+
+#endif
