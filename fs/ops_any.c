@@ -86,6 +86,8 @@ EITHER(write,
        (fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 	struct fuse_file_info *fi),
        (req, ino, buf, size, off, fi))
+EITHER(flush, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
+       (req, ino, fi))
 EITHER(fsync,
        (fuse_req_t req, fuse_ino_t ino, int data, struct fuse_file_info *fi),
        (req, ino, data, fi))
@@ -119,6 +121,7 @@ void fs_ops_with_stages(struct fuse_lowlevel_ops *ops)
 	ops->release = any_release;
 	ops->lseek = any_lseek;
 	ops->write = any_write;
+	ops->flush = any_flush;
 	ops->fsync = any_fsync;
 	ops->fsyncdir = any_fsyncdir;
 	ops->fallocate = any_fallocate;

@@ -68,6 +68,7 @@ void fs_sop_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		  struct fuse_file_info *fi);
 void fs_sop_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		  off_t off, struct fuse_file_info *fi);
+void fs_sop_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_sop_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		  struct fuse_file_info *fi);
 void fs_sop_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
