@@ -26,7 +26,7 @@ list() {
 	done
 	echo "644 packaging/completion/unshard.bash $completion/unshard"
 	echo "644 core/format/megatron.rules $share/megatron.rules"
-	for file in README.md LICENSE docs/*.md docs/formats/*.md; do
+	for file in README.md LICENSE docs/*.md docs/*.json docs/formats/*.md; do
 		echo "644 $file $doc/$file"
 	done
 	for file in mount-helpers/*.service mount-helpers/*.mount \

@@ -19,7 +19,8 @@ run install
 for f in share/man/man1/unshard.1 share/man/man8/mount.unshardfs.8 \
 	share/doc/unshardfs/README.md share/doc/unshardfs/docs/errors.md \
 	share/unshardfs/megatron.rules \
-	share/doc/unshardfs/examples/fstab.example; do
+	share/doc/unshardfs/examples/fstab.example \
+	share/doc/unshardfs/docs/layout.schema.json; do
 	[ -s "$D/usr/$f" ] || fail "no /usr/$f"
 done
 for c in $("$UNSHARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
