@@ -83,6 +83,16 @@ static void help_flags(const struct cmd_flag *flags)
 	}
 }
 
+static void help_valued(const struct cmd_valued *v)
+{
+	for (; v && v->name; v++) {
+		char word[48];
+
+		snprintf(word, sizeof(word), "--%s %s", v->name, v->value);
+		printf("      %-14s %s\n", word, v->help);
+	}
+}
+
 static enum fs_opts_who who(const struct cmd *c)
 {
 	return c->mounts ? FS_OPTS_MOUNT : FS_OPTS_OPEN;
@@ -96,6 +106,7 @@ static void help(const struct cmd *c)
 	if (*c->help)
 		printf("%s\n", c->help);
 	help_flags(c->flags);
+	help_valued(c->valued);
 	help_flags(common(c));
 	if (c->plain && !c->mounts)
 		return;
@@ -120,6 +131,31 @@ static bool take_any(const struct cmd *c, const char *name, char letter,
 	       take_flag(common(c), name, letter, opts);
 }
 
+/* "--ranks 8" and "--ranks=8"; 0: it is no such flag. */
+static int take_value(const struct cmd *c, int argc, char **argv, int *at,
+		      struct ck_opts *opts)
+{
+	const char *arg = argv[*at] + 2, *value;
+
+	for (const struct cmd_valued *f = c->valued; f && f->name; f++) {
+		size_t len = strlen(f->name);
+
+		if (strncmp(arg, f->name, len) != 0 ||
+		    (arg[len] && arg[len] != '='))
+			continue;
+		value = arg[len]       ? arg + len + 1 :
+			*at + 1 < argc ? argv[++*at] :
+					 NULL;
+		if (!value)
+			return cmd_fail(c, -1, "--%s: expected %s", f->name,
+					f->value);
+		if (ck_opts_add(opts, f->name, value))
+			return cmd_fail(c, -1, "no memory");
+		return 1;
+	}
+	return 0;
+}
+
 static int take_opts(const struct cmd *c, const char *text,
 		     struct ck_opts *opts)
 {
@@ -137,7 +173,12 @@ static int take_dash(const struct cmd *c, int argc, char **argv, int *at,
 		     struct ck_opts *opts)
 {
 	const char *arg = argv[*at];
+	int valued = strncmp(arg, "--", 2) != 0 ?
+			     0 :
+			     take_value(c, argc, argv, at, opts);
 
+	if (valued)
+		return valued < 0 ? -1 : 0;
 	if (!strncmp(arg, "-o", 2) && (c->mounts || !c->plain)) {
 		if (arg[2])
 			return take_opts(c, arg + 2, opts);
@@ -191,26 +232,74 @@ int cmd_flush(const struct cmd *c)
 	return CMD_OK;
 }
 
+/* All of them in one chain, for the sandbox: it allows what it names. */
+static void chain(struct ck_root *root, unsigned nr, struct ck_root **end)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		end[i] = &root[i];
+		while (end[i]->next)
+			end[i] = end[i]->next;
+		if (i)
+			end[i - 1]->next = &root[i];
+	}
+}
+
+static int enter_sandbox(struct ck_root *root, unsigned nr,
+			 const char *write_dir, const struct ck_opts *opts,
+			 struct ck_err *err)
+{
+	const char *sandbox = ck_opts_get(opts, "sandbox");
+	struct ck_sandbox_in in = { .role = CK_SANDBOX_WORKER,
+				    .root = root,
+				    .write_dir = write_dir };
+	struct ck_root *end[CMD_OPEN_MAX];
+	int ret;
+
+	if (sandbox && !strcmp(sandbox, "off"))
+		return 0;
+	in.spool_dir = ck_opts_get(opts, "spool");
+	chain(root, nr, end);
+	ret = ck_sandbox_enter(&in, NULL, err);
+	for (unsigned i = 0; i < nr; i++)
+		end[i]->next = NULL;
+	return ret;
+}
+
+int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
+		     const char *write_dir, const struct ck_opts *opts,
+		     struct ck_err *err)
+{
+	struct ck_root root[CMD_OPEN_MAX];
+	int image_fd[CMD_OPEN_MAX], ret = 0;
+	unsigned opened = 0, served = 0;
+
+	while (opened < nr && !ret) {
+		image_fd[opened] = -1;
+		ret = ck_root_open(&root[opened], path[opened], opts, err);
+		if (ret)
+			break;
+		ret = ck_ckpt_describe(&root[opened], opts, &image_fd[opened],
+				       err);
+		opened++;
+	}
+	if (!ret)
+		ret = enter_sandbox(root, nr, write_dir, opts, err);
+	for (; served < nr && !ret; served += !ret)
+		ret = ck_ckpt_serve(&out[served], &root[served], opts,
+				    image_fd[served], err);
+	for (unsigned i = 0; i < opened; i++) {
+		if (image_fd[i] >= 0)
+			close(image_fd[i]);
+		if (ret && i < served)
+			ck_ckpt_close(out[i]);
+		else if (ret)
+			ck_root_close(&root[i]);
+	}
+	return ret;
+}
+
 int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 	     struct ck_err *err)
 {
-	const char *sandbox = ck_opts_get(opts, "sandbox");
-	struct ck_sandbox_in in = { .role = CK_SANDBOX_WORKER };
-	struct ck_root root;
-	ck_auto_fd int image_fd = -1;
-	int ret;
-
-	ret = ck_root_open(&root, path, opts, err);
-	if (ret)
-		return ret;
-	in.root = &root;
-	in.spool_dir = ck_opts_get(opts, "spool");
-	ret = ck_ckpt_describe(&root, opts, &image_fd, err);
-	if (!ret && (!sandbox || strcmp(sandbox, "off")))
-		ret = ck_sandbox_enter(&in, NULL, err);
-	if (!ret)
-		ret = ck_ckpt_serve(out, &root, opts, image_fd, err);
-	if (ret)
-		ck_root_close(&root);
-	return ret;
+	return cmd_open_several(out, &path, 1, NULL, opts, err);
 }

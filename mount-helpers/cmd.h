@@ -37,12 +37,19 @@ struct cmd_flag {
 	const char *help; /* one line */
 };
 
+/* --NAME VALUE or --NAME=VALUE */
+struct cmd_valued {
+	const char *name, *value; /* value: what it stands for, in --help */
+	const char *help; /* one line */
+};
+
 struct cmd {
 	const char *name;
 	const char *args; /* "CKPT [NAME]", for the usage line */
 	const char *summary; /* one line */
 	const char *help; /* more for --help, whole lines; "" if none */
 	const struct cmd_flag *flags; /* its own, up to a NULL name; or NULL */
+	const struct cmd_valued *valued; /* the same */
 	unsigned min_words,
 		max_words; /* cmd_parse refuses others; max 0: any */
 	bool mounts; /* takes all -o options, not only those for reading */
@@ -73,6 +80,14 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts);
  */
 int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 	     struct ck_err *err);
+/*
+ * The same for @nr at once, all or none: the sandbox is entered once only.  It
+ * lets this process write below @write_dir; NULL: nowhere.
+ */
+#define CMD_OPEN_MAX 2
+int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
+		     const char *write_dir, const struct ck_opts *opts,
+		     struct ck_err *err);
 /* Whether stdout took all that was written; else a line and CMD_SYSTEM. */
 int cmd_flush(const struct cmd *c);
 

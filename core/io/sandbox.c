@@ -99,7 +99,7 @@ int ck_sandbox_enter(const struct ck_sandbox_in *in, unsigned *got,
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return ck_fail(err, errno, "sandbox: no_new_privs: %s",
 			       strerror(errno));
-	ret = drop_caps(in->writes, err);
+	ret = drop_caps(in->writes || in->write_dir, err);
 	if (ret)
 		return ret;
 	ret = ck_sandbox_landlock(in, err);

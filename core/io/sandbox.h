@@ -27,6 +27,7 @@ struct ck_sandbox_in {
 	const char *spool_dir; /* worker: may create unlinked files here */
 	const char *config_dir; /* worker: may read this one too; NULL */
 	bool writes; /* worker: may change all that is below @root */
+	const char *write_dir; /* worker: and all below this one; NULL */
 	bool parses; /* worker: forks parsers, for checkpoints that appear */
 	uint64_t mem_max; /* RLIMIT_AS in bytes; 0: none */
 	unsigned cpu_seconds; /* RLIMIT_CPU; 0: none */

@@ -164,6 +164,9 @@ static int allow_worker(const struct rules *r, const struct ck_sandbox_in *in,
 	if (!ret && in->config_dir)
 		ret = allow_path(r, in->config_dir, FS_READ_FILE | FS_READ_DIR,
 				 err);
+	if (!ret && in->write_dir)
+		ret = allow_path(r, in->write_dir, READ_RIGHTS | WRITE_RIGHTS,
+				 err);
 	if (ret)
 		return ret;
 	return allow_path(r, spool,

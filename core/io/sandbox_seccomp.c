@@ -141,6 +141,7 @@ static const int writes[] = {
 	S(fsync),
 	S(fdatasync),
 	S(sync_file_range),
+	S(syncfs),
 	S(fsetxattr),
 	S(fremovexattr),
 	S(rename),
@@ -256,7 +257,7 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 		return ret;
 	if (in->parses)
 		ret = allow_all(f, parses, CK_ARRAY_LEN(parses));
-	if (!ret && in->writes)
+	if (!ret && (in->writes || in->write_dir))
 		ret = allow_all(f, writes, CK_ARRAY_LEN(writes));
 	if (ret)
 		return ret;
