@@ -2,35 +2,10 @@
 /* values.c - little-endian elements of every dtype -> JSON text */
 #include "mount-helpers/values.h"
 
-#include "core/base/check.h"
-#include "core/base/le.h"
+#include "core/geom/value.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
-
-/* What a float of at most 16 bits is made of. */
-struct small {
-	uint8_t exp, man;
-	int8_t bias;
-	uint8_t special;
-};
-enum {
-	SP_IEEE, /* the largest exponent is infinity and NaN */
-	SP_FN, /* finite, all bits set but the sign are NaN */
-	SP_FNUZ, /* finite, minus zero is NaN */
-};
-
-static const struct small smalls[CK_DT_NR] = {
-	[CK_DT_F16] = { 5, 10, 15, SP_IEEE },
-	[CK_DT_BF16] = { 8, 7, 127, SP_IEEE },
-	[CK_DT_C32] = { 5, 10, 15, SP_IEEE },
-	[CK_DT_BC32] = { 8, 7, 127, SP_IEEE },
-	[CK_DT_F8_E4M3FN] = { 4, 3, 7, SP_FN },
-	[CK_DT_F8_E5M2] = { 5, 2, 15, SP_IEEE },
-	[CK_DT_F8_E4M3FNUZ] = { 4, 3, 8, SP_FNUZ },
-	[CK_DT_F8_E5M2FNUZ] = { 5, 2, 16, SP_FNUZ },
-};
 
 static void put_double(struct ck_str *out, double x, int digits)
 {
@@ -44,52 +19,6 @@ static void put_double(struct ck_str *out, double x, int digits)
 		ck_str_fmt(out, "%.*g", digits, x);
 }
 
-static double small_value(const struct small *s, uint32_t bits)
-{
-	uint32_t sign = bits >> (s->exp + s->man) & 1;
-	uint32_t exp = bits >> s->man & ((1u << s->exp) - 1);
-	uint32_t man = bits & ((1u << s->man) - 1);
-	uint32_t top = (1u << s->exp) - 1;
-	double x;
-
-	if (s->special == SP_FNUZ && sign && !exp && !man)
-		return NAN;
-	if (s->special == SP_FN && exp == top && man == (1u << s->man) - 1)
-		return NAN;
-	if (s->special == SP_IEEE && exp == top)
-		x = man ? (double)NAN : (double)INFINITY;
-	else if (exp)
-		x = ldexp((double)(man | 1u << s->man),
-			  (int)exp - s->bias - s->man);
-	else
-		x = ldexp((double)man, 1 - s->bias - s->man);
-	return sign ? -x : x;
-}
-
-static void put_small(const struct small *s, const unsigned char *at,
-		      struct ck_str *out)
-{
-	uint32_t bits = s->exp + s->man == 7 ? *at : ck_le16(at);
-
-	put_double(out, small_value(s, bits), 9);
-}
-
-static void put_f32(const unsigned char *at, struct ck_str *out)
-{
-	float x;
-
-	memcpy(&x, at, sizeof(x));
-	put_double(out, (double)x, 9);
-}
-
-static void put_f64(const unsigned char *at, struct ck_str *out)
-{
-	double x;
-
-	memcpy(&x, at, sizeof(x));
-	put_double(out, x, 17);
-}
-
 static void put_hex(const unsigned char *at, size_t len, struct ck_str *out)
 {
 	ck_str_puts(out, "\"");
@@ -98,76 +27,35 @@ static void put_hex(const unsigned char *at, size_t len, struct ck_str *out)
 	ck_str_puts(out, "\"");
 }
 
-static void put_complex(enum ck_dtype dtype, const unsigned char *at,
-			struct ck_str *out)
-{
-	size_t half = ck_dtype_info(dtype)->size / 2u;
-
-	ck_str_puts(out, "[");
-	for (unsigned i = 0; i < 2; i++, at += half) {
-		if (half == 8)
-			put_f64(at, out);
-		else if (half == 4)
-			put_f32(at, out);
-		else
-			put_small(&smalls[dtype], at, out);
-		if (!i)
-			ck_str_puts(out, ", ");
-	}
-	ck_str_puts(out, "]");
-}
-
-static void put_integer(enum ck_dtype dtype, const unsigned char *at,
-			struct ck_str *out)
-{
-	uint64_t x = 0;
-	size_t size = ck_dtype_info(dtype)->size;
-	unsigned shift = (unsigned)(64 - 8 * size);
-
-	memcpy(&x, at, size);
-	if (dtype == CK_DT_U8 || dtype == CK_DT_U16 || dtype == CK_DT_U32 ||
-	    dtype == CK_DT_U64)
-		ck_str_fmt(out, "%" PRIu64, x);
-	else
-		ck_str_fmt(out, "%" PRId64, (int64_t)(x << shift) >> shift);
-}
-
 void value_text(enum ck_dtype dtype, const void *bytes, struct ck_str *out)
 {
-	const unsigned char *at = bytes;
+	bool wide = dtype == CK_DT_F64 || dtype == CK_DT_C128;
 
-	switch (dtype) {
-	case CK_DT_BOOL:
-		ck_str_puts(out, *at ? "true" : "false");
+	switch (ck_value_kind(dtype)) {
+	case CK_VALUE_NONE:
+		put_hex(bytes, ck_dtype_info(dtype)->size, out);
 		break;
-	case CK_DT_U8:
-	case CK_DT_I8:
-	case CK_DT_U16:
-	case CK_DT_I16:
-	case CK_DT_U32:
-	case CK_DT_I32:
-	case CK_DT_U64:
-	case CK_DT_I64:
-	case CK_DT_INT4:
-		put_integer(dtype, at, out);
+	case CK_VALUE_BOOL:
+		ck_str_puts(out,
+			    ck_value_integer(dtype, bytes) ? "true" : "false");
 		break;
-	case CK_DT_F32:
-		put_f32(at, out);
+	case CK_VALUE_UNSIGNED:
+		ck_str_fmt(out, "%" PRIu64, ck_value_integer(dtype, bytes));
 		break;
-	case CK_DT_F64:
-		put_f64(at, out);
+	case CK_VALUE_SIGNED:
+		ck_str_fmt(out, "%" PRId64,
+			   (int64_t)ck_value_integer(dtype, bytes));
 		break;
-	case CK_DT_C32:
-	case CK_DT_BC32:
-	case CK_DT_C64:
-	case CK_DT_C128:
-		put_complex(dtype, at, out);
+	case CK_VALUE_FLOAT:
+		put_double(out, ck_value(dtype, bytes, 0), wide ? 17 : 9);
 		break;
-	default:
-		if (smalls[dtype].exp)
-			put_small(&smalls[dtype], at, out);
-		else
-			put_hex(at, ck_dtype_info(dtype)->size, out);
+	case CK_VALUE_COMPLEX:
+		ck_str_puts(out, "[");
+		put_double(out, ck_value(dtype, bytes, 0), wide ? 17 : 9);
+		ck_str_puts(out, ", ");
+		put_double(out, ck_value(dtype, bytes, 1), wide ? 17 : 9);
+		ck_str_puts(out, "]");
+		break;
 	}
 }
 

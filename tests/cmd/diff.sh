@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# diff: names, shapes, types, elements; digests; against numpy
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}"
+CKPT=$TOP/tests/demo/checkpoint
+
+expect 0 '' "$UNSHARD" diff "$CKPT" "$CKPT"
+[ "$(cat "$WORK/out")" = '12 equal, 0 differ, 0 only in A, 0 only in B' ] ||
+	fail "equal: $(cat "$WORK/out")"
+
+cd "$WORK" || exit 1
+"$PYTHON" "$TOP/tests/cmd/lib/diff.py" write a.safetensors b.safetensors
+"$UNSHARD" diff --json -a a.safetensors b.safetensors >out 2>err
+[ $? = 1 ] || fail "they differ, exit code $?"
+"$PYTHON" "$TOP/tests/cmd/lib/diff.py" check a.safetensors b.safetensors <out ||
+	fail "other differences than numpy's"
+"$UNSHARD" diff a.safetensors b.safetensors >out 2>err
+cat >want <<'EOS'
+- gone  float32 [64, 50]
+~ half  float32 [64, 50] -> float16
+~ i64  int64 [10]: 1 of 10 elements differ, by at most 4.61168602e+18, at [4]
+~ nan  float32 [64, 50]: 2 of 3200 elements differ, by at most 0.5, at [3, 7], 1 is NaN in one of them
+~ shape  float32 [64, 50] -> [50, 64]
++ new  float32 [64, 50]
+EOS
+grep -E ' (gone|half|i64|nan|shape|new) ' out | diff want - >&2 ||
+	fail "other lines"
+tail -n 1 out | grep -q ' equal, .* 1 only in A, 1 only in B$' || fail summary
+
+# a glob, many pieces, several threads: one element of 12 MiB at each end
+# differ CODE PATTERN ARG...: in the output; a difference is no error
+differ() {
+	"$UNSHARD" diff "${@:3}" >out 2>err
+	[ $? = "$1" ] || fail "${*:3}: exit code is not $1: $(cat err)"
+	[ ! -s err ] || fail "${*:3}: on stderr: $(cat err)"
+	grep -q -- "$2" out || fail "${*:3}: no $2: $(cat out)"
+}
+differ 0 '^1 equal' a.safetensors b.safetensors same
+differ 1 'big .* 2 of 6291456 elements differ, by at most 3, at \[6291455\]' \
+	a.safetensors b.safetensors 'b*g'
+
+# what cannot be read is said, the rest is compared
+head -c -100 a.safetensors >torn.safetensors
+expect 1 'torn.safetensors.*1 tensor cannot be read' \
+	"$UNSHARD" diff a.safetensors torn.safetensors
+grep -q '^! mixed .*torn.safetensors' out || fail "torn: $(cat out)"
+grep -q '1 cannot be read$' out || fail "torn: $(cat out)"
+expect 2 'expected A B' "$UNSHARD" diff a.safetensors
+expect 1 . "$UNSHARD" diff a.safetensors "$WORK/none"
+
+# Digests that agree save the reading: what is not read cannot be found wrong.
+mkdir p q
+cp a.safetensors p/ && cp a.safetensors q/
+touch -d '1 hour ago' p/* q/*
+"$UNSHARD" seal p >out && "$UNSHARD" seal q >out || fail seal
+printf x | dd of=q/a.safetensors bs=1 seek=5000 conv=notrunc status=none
+touch -d '1 hour ago' q/*.safetensors
+differ 0 ' 0 differ' p q
+differ 1 ' 1 differ' --read-all p q
+touch q/*.safetensors
+differ 1 ' 1 differ' p q
+exit 0
