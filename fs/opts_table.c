@@ -51,8 +51,8 @@ const struct fs_opt fs_opts[] = {
 	  .value = "NAME",
 	  .fallback = "the newest that every rank has",
 	  .open = true,
-	  .help = "of MindSpore's files in each rank's folder, the one that "
-		  "is called NAME" },
+	  .help = "of MindSpore's files in each rank's folder, or of several "
+		  "indexes, the one that is called NAME" },
 	{ .name = "integrated",
 	  .type = FS_OPT_CHOICE,
 	  .value = "HOW",

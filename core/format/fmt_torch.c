@@ -3,7 +3,8 @@
  * fmt_torch.c - files by torch.save (.pt .pth .bin .ckpt), of three kinds
  *
  *   one file                          a state dict, or anything with tensors
- *   pytorch_model.bin.index.json      which file has which tensor (transformers)
+ *   pytorch_model.bin.index.json      which file has which tensor; with a
+ *                                     prefix, ...index.PREFIX.json (ColossalAI)
  *   ...rank0... ...rank1...           DTensors or ShardedTensors of every rank
  */
 #include "core/base/auto.h"
@@ -52,6 +53,52 @@ static int note_aside(const struct ck_dir *dir, const struct ck_torch_set *set,
 				b, &note, err,
 				"left aside: it does not belong to the others");
 	}
+	return ret ? ret : ck_torch_set_note_others(set, &l, b, err);
+}
+
+struct pick {
+	struct ck_index_map *index;
+	uint32_t file;
+};
+
+/* An index is of the keys at the top of its files. */
+static int pick(void *ctx, const struct ck_pickle *p,
+		struct ck_torch_leaf *leaf, bool *take, struct ck_err *err)
+{
+	const struct pick *k = ctx;
+	int said;
+
+	(void)p;
+	if (!leaf->depth || leaf->path[0].index >= 0)
+		return 0;
+	said = ck_index_say(k->index, k->file, leaf->path[0].key,
+			    leaf->path[0].key_len, err);
+	*take = said != CK_INDEX_LEAVE; /* the same name twice is refused */
+	return said < 0 ? said : 0;
+}
+
+static int load_set(struct ck_torch_load *ld, struct ck_torch_set *set,
+		    struct ck_err *err)
+{
+	struct pick k = { .index = &set->index };
+	int ret = 0;
+
+	ld->ranks = set->ranks;
+	ld->several = set->nr > 1;
+	ld->pick = set->indexed ? pick : NULL;
+	ld->ctx = &k;
+	for (size_t i = 0; i < set->nr && !ret; i++) {
+		const char *name = set->name[i];
+
+		if (set->indexed)
+			k.file = ck_strmap_get(&set->index.files, name,
+					       strlen(name));
+		ret = ck_torch_file_load(ld, name, err);
+		if (set->indexed)
+			set->index.file.v[k.file].usable = ld->usable;
+	}
+	if (!ret && set->indexed)
+		ret = ck_index_report(&set->index, "tensor", ld->b, err);
 	return ret;
 }
 
@@ -67,10 +114,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			err, EINVAL,
 			"%s: expected one torch.save file, a set with an index, or one file a rank",
 			dir->path);
-	ld.ranks = set.ranks;
-	ld.several = set.nr > 1;
-	for (size_t i = 0; i < set.nr && !ret; i++)
-		ret = ck_torch_file_load(&ld, set.name[i], err);
+	if (!ret)
+		ret = load_set(&ld, &set, err);
 	if (!ret)
 		ret = note_aside(dir, &set, b, err);
 	ck_torch_load_free(&ld);

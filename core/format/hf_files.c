@@ -13,6 +13,7 @@
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/base/vec.h"
+#include "core/format/index_map.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,13 +21,19 @@
 
 #define INDEX_SUFFIX ".safetensors.index.json"
 #define PLAIN_INDEX "model.safetensors.index.json"
+#define MODEL_INDEX "model.safetensors.index"
+#define STATES_INDEX "optimizer.safetensors.index"
 #define SHARDED_DIR "sharded"
 
+/* Of ColossalAI's, model....index.PREFIX.json; its optimizers are no models. */
 static bool is_index(const char *name)
 {
 	size_t len = strlen(name), suffix = strlen(INDEX_SUFFIX);
 
-	return len > suffix && !strcmp(name + len - suffix, INDEX_SUFFIX);
+	if (ck_index_is(name, STATES_INDEX))
+		return false;
+	return ck_index_is(name, MODEL_INDEX) ||
+	       (len > suffix && !strcmp(name + len - suffix, INDEX_SUFFIX));
 }
 
 static int add_name(const char ***v, size_t *nr, size_t *room, const char *name)
@@ -111,18 +118,26 @@ int ck_hf_files_list(struct ck_hf_files *f, const struct ck_dir *dir,
 static int choose_index(struct ck_hf_files *f, const struct ck_dir *dir,
 			struct ck_err *err)
 {
+	const char *want = ck_opts_get(dir->opts, "file");
+
 	for (size_t i = 0; i < f->root.nr; i++) {
 		const char *name = f->root.v[i].name;
 
 		if (!is_index(name))
 			continue;
+		if (want && !strcmp(want, name)) {
+			f->index = name;
+			return 0;
+		}
 		if (!f->index || !strcmp(name, PLAIN_INDEX)) {
 			f->index = name;
 		} else if (strcmp(f->index, PLAIN_INDEX)) {
-			return ck_fail(err, EINVAL,
-				       "%s: two indexes, %s and "
-				       "%s, and no " PLAIN_INDEX,
-				       dir->path, f->index, name);
+			return ck_fail(
+				err, EINVAL,
+				"%s: two indexes, %s and %s, and no " PLAIN_INDEX
+				": -o file= says which is "
+				"read",
+				dir->path, f->index, name);
 		}
 	}
 	return 0;

@@ -174,10 +174,9 @@ static int add_object(struct file *f, const struct ck_torch_leaf *leaf,
 	return ck_builder_object(f->ld->b, &o, err);
 }
 
-static int take_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+static int take_leaf(struct file *f, const struct ck_torch_leaf *leaf,
 		     struct ck_err *err)
 {
-	struct file *f = ctx;
 	struct ck_torch_tensor t;
 	struct ck_err why = { 0 };
 	bool repeat = false;
@@ -199,6 +198,19 @@ static int take_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	return add_box(f, leaf, &t, t.shape, NULL, err);
 }
 
+static int pick_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+		     struct ck_err *err)
+{
+	struct file *f = ctx;
+	struct ck_torch_leaf picked = *leaf;
+	bool take = true;
+	int ret = f->ld->pick ? f->ld->pick(f->ld->ctx, f->ts.pickle, &picked,
+					    &take, err) :
+				0;
+
+	return ret || !take ? ret : take_leaf(f, &picked, err);
+}
+
 static int say_damaged(struct ck_torch_load *ld, const char *name,
 		       const struct ck_err *why, struct ck_err *err)
 {
@@ -215,6 +227,7 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 	struct ck_err why = { 0 };
 	int ret = ck_dir_source(ld->dir, ld->b, name, &f.src, &s, err);
 
+	ld->usable = false;
 	if (ret)
 		return ret;
 	if (!s && !ld->dir->only)
@@ -224,13 +237,14 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 	if (ret)
 		return ret;
 	ret = ck_torch_save_open(&f.ts, s, &why);
+	ld->usable = !ret;
 	if (ret == -EINVAL && ld->several)
 		ret = say_damaged(ld, name, &why, err);
 	else if (ret)
 		ret = ck_fail(err, -ret, "%s", why.msg);
 	else
 		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
-				    take_leaf, &f, err);
+				    pick_leaf, &f, err);
 	ck_torch_save_close(&f.ts);
 	return ret;
 }

@@ -9,12 +9,21 @@
 #include "core/catalog/builder.h"
 #include "core/format/dir.h"
 #include "core/format/strmap.h"
+#include "core/format/torch_walk.h"
 
 struct ck_torch_load {
 	const struct ck_dir *dir;
 	struct ck_builder *b;
 	bool ranks; /* files of several ranks: the same key is a piece */
 	bool several; /* one that is damaged is not all there is */
+	/*
+	 * NULL, or says in *take whether a leaf is wanted, whose name it may
+	 * change: to what lives until it is called again.
+	 */
+	int (*pick)(void *ctx, const struct ck_pickle *p,
+		    struct ck_torch_leaf *leaf, bool *take, struct ck_err *err);
+	void *ctx;
+	bool usable; /* the last file was there, and whole enough */
 	/* private */
 	struct ck_strmap seen; /* names given, where they must be unique */
 	char **kept; /* their bytes */

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INDEX "pytorch_model.bin.index.json"
+static const char *const indexes[] = { "pytorch_model.bin.index", NULL };
 
 bool ck_torch_set_is_name(const char *name)
 {
@@ -39,6 +39,7 @@ void ck_torch_set_free(struct ck_torch_set *set)
 	for (size_t i = 0; i < set->nr; i++)
 		free(set->name[i]);
 	free(set->name);
+	ck_index_free(&set->index);
 	*set = (struct ck_torch_set){ 0 };
 }
 
@@ -89,41 +90,16 @@ static int text_order(const void *a, const void *b)
 }
 
 static int from_index(struct ck_torch_set *set, const struct ck_dir *dir,
-		      struct ck_err *err)
+		      const char *index, struct ck_err *err)
 {
-	ck_auto_free char *text = NULL;
-	ck_auto_json json_t *json = NULL;
-	const char *key;
-	json_t *file, *map;
-	size_t len, kept = 0;
-	int ret = ck_dir_slurp(dir, INDEX, CK_MAX_HEADER, &text, &len, err);
+	int ret = ck_index_read(&set->index, dir, index, err);
 
-	if (!ret)
-		ret = ck_json_parse(&json, text, len, err);
+	for (size_t i = 0; !ret && i < set->index.files.nr; i++)
+		ret = add(set, set->index.files.v[i].s, err);
 	if (ret)
-		return ck_wrap(err, ret, INDEX);
-	map = json_object_get(json, "weight_map");
-	if (!json_is_object(map))
-		return ck_fail(err, EINVAL,
-			       INDEX ": expected an object \"weight_map\"");
-	json_object_foreach(map, key, file)
-	{
-		if (!json_is_string(file))
-			return ck_fail(err, EINVAL,
-				       INDEX ": \"%s\" names no file", key);
-		ret = add(set, json_string_value(file), err);
-		if (ret)
-			return ret;
-	}
+		return ret;
 	if (set->nr)
 		qsort(set->name, set->nr, sizeof(*set->name), text_order);
-	for (size_t i = 0; i < set->nr; i++) {
-		if (kept && !strcmp(set->name[kept - 1], set->name[i]))
-			free(set->name[i]);
-		else
-			set->name[kept++] = set->name[i];
-	}
-	set->nr = kept;
 	set->indexed = true;
 	return 0;
 }
@@ -221,19 +197,16 @@ static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
 }
 
 static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
-		      struct ck_err *err)
+		      const struct ck_dir_list *l, struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = ck_dir_list(dir, "", &l, err);
+	int ret = add_named(set, dir, l, !has_other_form(l), err);
 
-	if (!ret)
-		ret = add_named(set, dir, &l, !has_other_form(&l), err);
 	if (ret || set->nr < 2)
 		return ret;
 	set->ranks = one_a_rank(set);
 	if (!set->ranks) { /* the model's of each rank, beside the optimizer's */
 		ck_torch_set_free(set);
-		ret = add_named(set, dir, &l, false, err);
+		ret = add_named(set, dir, l, false, err);
 		if (ret)
 			return ret;
 		set->ranks = one_a_rank(set);
@@ -248,9 +221,26 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
 		      struct ck_err *err)
 {
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	const char *index;
+	int ret;
+
 	if (dir->only)
 		return add_if_torch(set, dir, dir->only, err);
-	if (ck_dir_has(dir, INDEX))
-		return from_index(set, dir, err);
-	return from_names(set, dir, err);
+	ret = ck_dir_list(dir, "", &l, err);
+	if (!ret)
+		ret = ck_index_choose(dir, &l, indexes, &index, err);
+	if (ret)
+		return ret;
+	return index ? from_index(set, dir, index, err) :
+		       from_names(set, dir, &l, err);
+}
+
+int ck_torch_set_note_others(const struct ck_torch_set *set,
+			     const struct ck_dir_list *l, struct ck_builder *b,
+			     struct ck_err *err)
+{
+	return set->indexed ? ck_index_note_others(set->index.name, l, indexes,
+						   b, err) :
+			      0;
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/format/dir.h"
+#include "core/format/index_map.h"
 
 #include <stdbool.h>
 
@@ -14,6 +15,7 @@ struct ck_torch_set {
 	char **name; /* nr of them, sorted (ranks: by number) */
 	size_t nr, room;
 	bool indexed; /* an index names them */
+	struct ck_index_map index; /* indexed: its files are @name */
 	bool ranks; /* one a rank: same keys, pieces of the same tensors */
 };
 
@@ -24,6 +26,10 @@ struct ck_torch_set {
 int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
 		      struct ck_err *err);
 void ck_torch_set_free(struct ck_torch_set *set);
+/* Notes the indexes of this form that were not chosen. */
+int ck_torch_set_note_others(const struct ck_torch_set *set,
+			     const struct ck_dir_list *l, struct ck_builder *b,
+			     struct ck_err *err);
 /* Whether a name ends as such files do. */
 bool ck_torch_set_is_name(const char *name);
 
