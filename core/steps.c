@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/ca_parts.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -146,24 +147,6 @@ static int add(struct ck_steps *s, struct ck_step *step, struct ck_err *err)
 	return 0;
 }
 
-/* The attributes of "NAME" or "GROUP/NAME", neither of them a link. */
-static bool stat_of(const struct ck_root *in, const char *name, struct stat *st)
-{
-	const char *slash = strchr(name, '/');
-	ck_auto_free char *group = NULL;
-	ck_auto_fd int fd = -1;
-
-	if (*name == '.') /* hidden */
-		return false;
-	if (!slash)
-		return !fstatat(in->fd, name, st, AT_SYMLINK_NOFOLLOW);
-	if (slash[1] == '.' || strchr(slash + 1, '/'))
-		return false;
-	group = strndup(name, (size_t)(slash - name));
-	return group && !ck_root_open_dir(in, group, &fd, NULL) &&
-	       !fstatat(fd, slash + 1, st, AT_SYMLINK_NOFOLLOW);
-}
-
 static const char *base_of(const char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -171,18 +154,119 @@ static const char *base_of(const char *name)
 	return slash ? slash + 1 : name;
 }
 
+/* The attributes of @base, no link, which lies where @name does. */
+static bool stat_beside(const struct ck_root *in, const char *name,
+			const char *base, struct stat *st)
+{
+	const char *slash = strchr(name, '/');
+	ck_auto_free char *group = NULL;
+	ck_auto_fd int fd = -1;
+
+	if (!slash)
+		return !fstatat(in->fd, base, st, AT_SYMLINK_NOFOLLOW);
+	group = strndup(name, (size_t)(slash - name));
+	return group && !ck_root_open_dir(in, group, &fd, NULL) &&
+	       !fstatat(fd, base, st, AT_SYMLINK_NOFOLLOW);
+}
+
+/* "NAME" or "GROUP/NAME", neither of them hidden. */
+static bool may_be_step(const char *name)
+{
+	const char *slash = strchr(name, '/');
+
+	return *name != '.' &&
+	       (!slash || (slash[1] != '.' && !strchr(slash + 1, '/')));
+}
+
+struct beside {
+	const struct ck_root *all;
+	const char *name;
+};
+
+static bool has_beside(const void *ctx, const char *base)
+{
+	const struct beside *b = ctx;
+	struct stat st;
+
+	for (const struct ck_root *r = b->all; r; r = r->next)
+		if (stat_beside(r, b->name, base, &st))
+			return true;
+	return false;
+}
+
+/* Whether @name lies in a folder of the parts of one save. */
+static bool in_save(const struct ck_root *all, const char *name)
+{
+	const struct beside b = { all, name };
+
+	return ck_ca_parts_are_save(has_beside, &b);
+}
+
+/*
+ * The file beside @name that is shown as @stem: "model.bin" as "model", if that
+ * is unique and nothing else is called so.  NULL: none is.
+ */
+static const char *file_of_part(const struct ck_root *all, const char *name,
+				const char *stem, size_t len)
+{
+	static const char *const files[] = { "model.bin", "model.safetensors",
+					     "optimizer.bin",
+					     "optimizer.safetensors" };
+	const struct beside b = { all, name };
+	const char *found = NULL;
+	char text[32];
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(files); i++) {
+		if (ck_ca_part_stem(files[i]) != len ||
+		    memcmp(files[i], stem, len) != 0 ||
+		    !has_beside(&b, files[i]))
+			continue;
+		if (found)
+			return NULL;
+		found = files[i];
+		memcpy(text, stem, len);
+		text[len] = '\0';
+	}
+	return found && !has_beside(&b, text) && in_save(all, name) ? found :
+								      NULL;
+}
+
+/* The length of what the last part of @name is shown as. */
+static size_t shown_len(const struct ck_root *all, const char *name)
+{
+	const char *base = base_of(name), *file;
+	size_t stem = ck_ca_part_stem(base);
+
+	if (!base[stem])
+		return stem;
+	file = file_of_part(all, name, base, stem);
+	return file && !strcmp(file, base) ? stem : strlen(base);
+}
+
+static bool is_file_step(const struct ck_root *all, const char *name)
+{
+	return is_weights(name) ||
+	       (ck_ca_part_of_file(base_of(name)) == CK_CA_SCHEDULER &&
+		in_save(all, name));
+}
+
 /* 1: an entry of @in, one of the roots from @all on; 0: none; -ENOMEM. */
 static int look(struct ck_step *out, const struct ck_root *all,
 		const struct ck_root *in, const char *name)
 {
+	const char *base = base_of(name), *file;
 	struct stat st;
 
-	if (!stat_of(in, name, &st))
+	if (!may_be_step(name))
 		return 0;
-	if (S_ISDIR(st.st_mode) ? !folder_has_sign(all, name) :
-				  !S_ISREG(st.st_mode) || !is_weights(name))
+	file = file_of_part(all, name, base, strlen(base));
+	if (!stat_beside(in, name, file ? file : base, &st))
 		return 0;
-	*out = (struct ck_step){ .name = strdup(base_of(name)),
+	if (S_ISDIR(st.st_mode) ?
+		    !folder_has_sign(all, name) :
+		    !S_ISREG(st.st_mode) || !(file || is_file_step(all, name)))
+		return 0;
+	*out = (struct ck_step){ .name = strndup(base, shown_len(all, name)),
 				 .is_file = S_ISREG(st.st_mode),
 				 .st = st };
 	if (!out->name)
@@ -210,13 +294,14 @@ static int take(struct ck_steps *s, const struct ck_root *all,
 		const struct ck_root *in, const char *name, struct ck_err *err)
 {
 	struct ck_step step;
-	int ret;
+	int ret = look(&step, all, in, name);
 
-	if (in != all && ck_steps_find(s, base_of(name)))
-		return 0; /* joined: the same entry on another disk */
-	ret = look(&step, all, in, name);
 	if (ret < 0)
 		return ck_fail(err, ENOMEM, "no memory for steps");
+	if (ret && in != all && ck_steps_find(s, step.name)) {
+		ck_step_free(&step);
+		return 0; /* joined: the same entry on another disk */
+	}
 	return ret ? add(s, &step, err) : 0;
 }
 
@@ -289,9 +374,13 @@ static int take_all(struct ck_steps *s, const struct ck_root *all,
 int ck_steps_list_in(struct ck_steps *out, const struct ck_root *root,
 		     const char *group, struct ck_err *err)
 {
+	ck_auto_str struct ck_str any = { 0 };
 	int ret = 0;
 
-	*out = (struct ck_steps){ 0 };
+	ck_str_fmt(&any, "%s%sx", group, *group ? "/" : "");
+	if (any.failed)
+		return ck_fail(err, ENOMEM, "no memory for steps");
+	*out = (struct ck_steps){ .parts = in_save(root, any.v) };
 	for (const struct ck_root *r = root; !ret && r; r = r->next)
 		ret = take_all(out, root, r, group, err);
 	if (ret) {
@@ -370,6 +459,8 @@ static size_t rank_of(const struct ck_steps *s, size_t i)
 
 const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr)
 {
+	if (s->parts)
+		return NULL;
 	if (s->nr && s->v[s->nr - 1].numbered)
 		return by_largest(s, nr);
 	for (size_t i = 0; i < s->nr; i++)
@@ -384,8 +475,8 @@ static void add_escaped(struct ck_str *s, const char *text)
 		ck_str_fmt(s, *text == ':' ? "\\%c" : "%c", *text);
 }
 
-void ck_steps_path(const struct ck_root *root, const char *name,
-		   struct ck_str *out)
+static void add_paths(const struct ck_root *root, const char *name,
+		      struct ck_str *out)
 {
 	if (!root->next) {
 		ck_str_fmt(out, "%s/%s", root->real, name);
@@ -401,6 +492,21 @@ void ck_steps_path(const struct ck_root *root, const char *name,
 		ck_str_puts(out, "/");
 		add_escaped(out, name);
 	}
+}
+
+void ck_steps_path(const struct ck_root *root, const char *name,
+		   struct ck_str *out)
+{
+	const char *base = base_of(name);
+	const char *file = file_of_part(root, name, base, strlen(base));
+	ck_auto_str struct ck_str real = { 0 };
+
+	ck_str_add(&real, name, (size_t)(base - name));
+	ck_str_puts(&real, file ? file : base);
+	if (real.failed)
+		out->failed = true;
+	else
+		add_paths(root, real.v, out);
 }
 
 bool ck_steps_whole(const struct ck_image *img)

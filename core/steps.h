@@ -6,7 +6,9 @@
  * accelerate leaves pytorch_model_fsdp_0/ beside optimizer_0/ or files of
  * their own, in a checkpoint-100/ or not.  Entries are found by their names
  * and by the names in them, a level down too; whether one can be read is for
- * ck_ckpt_describe() to say.  One that is no checkpoint itself but holds some
+ * ck_ckpt_describe() to say.  Of the parts of a save that are files, such as
+ * ColossalAI's (model.bin, optimizer.bin, lr_scheduler), suffixes are not
+ * shown.  One that is no checkpoint itself but holds some
  * is a group; what is in it is called "GROUP/NAME" below.
  */
 #ifndef CK_STEPS_H
@@ -23,7 +25,7 @@
 #include <sys/stat.h>
 
 struct ck_step {
-	char *name; /* in the directory */
+	char *name; /* in the directory; of parts of a save, without suffix */
 	bool is_file; /* one file that is a checkpoint by itself */
 	bool numbered; /* @number: the last digits of its name */
 	uint64_t number;
@@ -33,6 +35,7 @@ struct ck_step {
 struct ck_steps {
 	struct ck_step *v; /* sorted: by number, then by name */
 	size_t nr, room;
+	bool parts; /* a model, its optimizer, its scheduler: none is newest */
 	/*
 	 * What the framework's own marker says is the newest: the text of
 	 * DeepSpeed's "latest", or the folder that Megatron's
@@ -58,7 +61,7 @@ const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name);
 /*
  * The @nr-th candidate for the newest, best first: the largest number; without
  * numbers the latest mtime.  NULL: there are no more.  Files never are, nor
- * folders that share a number (model and optimizer of one save).
+ * folders that share a number or are parts (model and optimizer of one save).
  */
 const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr);
 /*

@@ -92,6 +92,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret && strcmp(fmt->name, "torch") != 0 &&
 	    strcmp(fmt->name, "layout") != 0)
 		ret = ck_explain_aside(dir, b, err);
+	if (!ret)
+		ret = ck_explain_unfinished(dir, b, err);
 	return ret ? ret : ck_builder_finish(b, fmt->name, fd, err);
 }
 

@@ -43,6 +43,8 @@ struct ck_dir_ops {
 		    struct ck_dir_list *out, struct ck_err *err);
 	int (*open)(const struct ck_dir *d, const char *name,
 		    struct ck_source **out, struct ck_err *err);
+	/* Whether an entry of that name is directly there, of any kind. */
+	bool (*beside)(const struct ck_dir *d, const char *name);
 };
 
 /*
@@ -64,6 +66,11 @@ int ck_dir_open(const struct ck_dir *d, const char *name,
 		struct ck_source **out, struct ck_err *err);
 /* Whether there is such a name, openable or not. */
 bool ck_dir_has(const struct ck_dir *d, const char *name);
+/*
+ * Whether the folder has an entry of that name, be it a folder, and be it
+ * beside the file that was given.  Tells names only.
+ */
+bool ck_dir_beside(const struct ck_dir *d, const char *name);
 /*
  * The whole file, at most @max bytes, in memory to free(); one NUL follows.
  */

@@ -121,9 +121,20 @@ static int root_open(const struct ck_dir *d, const char *name,
 	return *out ? 0 : ck_fail(err, ENOMEM, "%s: no memory", name);
 }
 
+static bool root_beside(const struct ck_dir *d, const char *name)
+{
+	struct stat st;
+
+	for (const struct ck_root *r = d->ctx; r; r = r->next)
+		if (!fstatat(r->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+			return true;
+	return false;
+}
+
 static const struct ck_dir_ops root_ops = {
 	.list = root_list,
 	.open = root_open,
+	.beside = root_beside,
 };
 
 void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,

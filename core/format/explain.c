@@ -19,6 +19,8 @@
 #define EXPECTED "expected .metadata with .distcp files, or .safetensors files"
 #define MAX_NAMED 3
 #define MAX_REF 256
+/* ColossalAI's, of pipelines: each stage's, until they are put together. */
+#define INDEX_PARTS "tmp_index_files"
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -192,6 +194,11 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       dir->path);
 	if (is_hub(&l))
 		return explain_hub(dir, err);
+	if (ck_dir_beside(dir, INDEX_PARTS))
+		return ck_fail(err, EINVAL,
+			       "%s: a save that has not ended: its index is "
+			       "still in parts, in " INDEX_PARTS,
+			       dir->path);
 	if (name_some(dir, &l, is_checkpoint_dir, &some))
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: "
@@ -241,4 +248,17 @@ int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 				  "left aside: torch.save files "
 				  "beside it (%s)",
 				  some.v ? some.v : "");
+}
+
+int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
+			  struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING,
+					 .file = INDEX_PARTS };
+
+	if (dir->only || !ck_dir_beside(dir, INDEX_PARTS))
+		return 0;
+	return ck_builder_problem(b, &p, err,
+				  "parts of an index: a save into this folder "
+				  "has not ended");
 }

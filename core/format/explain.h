@@ -8,10 +8,16 @@
 
 struct ck_builder;
 
-/* Returns -ENODATA with the line: what was expected, and what is there. */
+/*
+ * Returns -ENODATA with the line: what was expected, and what is there; or
+ * -EINVAL where a save has not ended.
+ */
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err);
 /* A note where torch.save files lie beside what was read. */
 int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 		     struct ck_err *err);
+/* A warning where a save has not ended, or had not before what was read. */
+int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
+			  struct ck_err *err);
 
 #endif

@@ -22,6 +22,7 @@ enum ck_match {
 	CK_MATCH_NONE, /* not this format */
 	CK_MATCH_FILE, /* some file begins as this format's files do */
 	CK_MATCH_INDEX, /* an index of this format names all the parts */
+	CK_MATCH_OWN, /* others could read it, less well */
 	CK_MATCH_USER, /* the user wrote down what it is */
 };
 

@@ -59,9 +59,22 @@ static int mem_open(const struct ck_dir *d, const char *name,
 	return 0;
 }
 
+static bool mem_beside(const struct ck_dir *d, const char *name)
+{
+	const struct memdir *m = d->ctx;
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < m->nr; i++)
+		if (!strncmp(m->v[i].name, name, len) &&
+		    (!m->v[i].name[len] || m->v[i].name[len] == '/'))
+			return true;
+	return false;
+}
+
 static const struct ck_dir_ops mem_ops = {
 	.list = mem_list,
 	.open = mem_open,
+	.beside = mem_beside,
 };
 
 void memdir_init(struct memdir *m)

@@ -282,3 +282,80 @@ Test(steps, groups)
 	cr_expect_not(ck_steps_look(&step, &root, "deep/er/still"));
 	cr_expect_neq(ck_steps_list_in(&s, &root, "none", &err), 0);
 }
+
+/* A model, its optimizer and its scheduler, as ColossalAI's users name them. */
+Test(steps, parts_of_a_save_without_their_suffix)
+{
+	struct ck_step step = { 0 };
+	struct ck_str path = { 0 };
+
+	put("model.safetensors", "");
+	put("optimizer.bin", "");
+	put("lr_scheduler", "");
+	put("notes", "");
+	expect("lr_scheduler model optimizer");
+	expect_newest("");
+	cr_assert(ck_steps_look(&step, &root, "optimizer"));
+	cr_expect(step.is_file);
+	cr_expect_str_eq(step.name, "optimizer");
+	ck_step_free(&step);
+	ck_steps_path(&root, "optimizer", &path);
+	cr_expect(path.v && strstr(path.v, "/optimizer.bin"), "%s", path.v);
+	ck_str_free(&path);
+}
+
+Test(steps, parts_that_are_folders)
+{
+	put("model/model-00001.safetensors", "");
+	put("optimizer/pytorch_optim-00001.bin", "");
+	age("model", 100);
+	age("optimizer", 50);
+	expect("model optimizer");
+	expect_newest("model optimizer");
+	put("lr_scheduler", "");
+	expect("lr_scheduler model optimizer");
+	expect_newest("");
+}
+
+Test(steps, names_that_would_meet_keep_their_suffix)
+{
+	put("model.bin", "");
+	put("model.safetensors", "");
+	put("optimizer.bin", "");
+	put("optimizer/pytorch_optim-00001.bin", "");
+	put("lr_scheduler", "");
+	expect("lr_scheduler model.bin model.safetensors optimizer "
+	       "optimizer.bin");
+}
+
+Test(steps, a_trainers_files_are_no_parts)
+{
+	put("model.safetensors", "");
+	put("optimizer.bin", "");
+	put("random_states_0.pkl", "");
+	expect("model.safetensors optimizer.bin");
+	put("lr_scheduler", "");
+	expect("model.safetensors optimizer.bin");
+}
+
+Test(steps, parts_in_each_of_several_groups)
+{
+	struct ck_step step = { 0 };
+	struct ck_str path = { 0 };
+
+	put("step-1/model.bin", "");
+	put("step-1/optimizer.bin", "");
+	put("step-1/lr_scheduler", "");
+	put("step-2/model.bin", "");
+	put("step-2/optimizer.bin", "");
+	expect("step-1 step-2");
+	expect_newest("step-2 step-1");
+	expect_in("step-1", "lr_scheduler model optimizer");
+	cr_assert(ck_steps_look(&step, &root, "step-2/optimizer"));
+	cr_expect_str_eq(step.name, "optimizer");
+	ck_step_free(&step);
+	ck_steps_path(&root, "step-2/optimizer", &path);
+	cr_expect(path.v && strstr(path.v, "/step-2/optimizer.bin"), "%s",
+		  path.v);
+	ck_str_free(&path);
+}

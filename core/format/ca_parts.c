@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ca_parts.c - by their names, and by what lies beside them
+ */
+#include "core/format/ca_parts.h"
+
+#include "core/base/check.h"
+
+#include <string.h>
+
+#define SCHEDULER "lr_scheduler"
+
+static const char *const suffixes[] = { ".bin", ".safetensors" };
+
+static const struct {
+	const char *stem;
+	enum ck_ca_part part;
+} parts[] = { { "model", CK_CA_MODEL }, { "optimizer", CK_CA_OPTIMIZER } };
+
+enum ck_ca_part ck_ca_part_of_file(const char *name)
+{
+	size_t len = ck_ca_part_stem(name);
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(parts); i++)
+		if (strlen(parts[i].stem) == len &&
+		    !memcmp(parts[i].stem, name, len))
+			return parts[i].part;
+	return strcmp(name, SCHEDULER) ? CK_CA_NO_PART : CK_CA_SCHEDULER;
+}
+
+size_t ck_ca_part_stem(const char *name)
+{
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffixes); i++) {
+		size_t n = strlen(suffixes[i]);
+
+		if (len > n && !strcmp(name + len - n, suffixes[i]))
+			return len - n;
+	}
+	return len;
+}
+
+static bool has_file(ck_ca_has_fn has, const void *ctx, const char *a,
+		     const char *b)
+{
+	return has(ctx, a) || has(ctx, b);
+}
+
+/* What other frameworks put beside files of these names. */
+static bool has_others(ck_ca_has_fn has, const void *ctx)
+{
+	static const char *const names[] = {
+		"config.json",
+		"trainer_state.json",
+		"training_args.bin",
+		"random_states_0.pkl",
+		"scheduler.bin",
+		"scheduler.pt",
+		"rng_state.pth",
+		".metadata",
+		"pytorch_model.bin",
+		"latest",
+		"model_index.json",
+		"unshard-layout.json",
+		"adapter_model.safetensors",
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
+		if (has(ctx, names[i]))
+			return true;
+	return false;
+}
+
+bool ck_ca_parts_are_files(ck_ca_has_fn has, const void *ctx)
+{
+	return (has_file(has, ctx, "model.bin", "model.safetensors") ||
+		has_file(has, ctx, "optimizer.bin", "optimizer.safetensors")) &&
+	       ck_ca_parts_are_save(has, ctx);
+}
+
+bool ck_ca_parts_are_save(ck_ca_has_fn has, const void *ctx)
+{
+	bool model = has_file(has, ctx, "model.bin", "model.safetensors");
+	bool states =
+		has_file(has, ctx, "optimizer.bin", "optimizer.safetensors");
+	bool files = model || states;
+
+	model = model || has(ctx, "model");
+	states = states || has(ctx, "optimizer");
+	/* folders of these names alone are anybody's */
+	return (has(ctx, SCHEDULER) ? model || states :
+				      model && states && files) &&
+	       !has_others(has, ctx);
+}

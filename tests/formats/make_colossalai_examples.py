@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Damages ColossalAI's optimizer files: what no framework writes.
+
+usage: make_colossalai_examples.py        (run in this folder; then UPDATE_WANT=1 make unit)
+
+From colossalai/optim-bin-prefix, optim-async and optim-one-async, which ColossalAI 0.5.0 wrote.
+"""
+import json, pathlib, shutil, struct
+
+HERE = pathlib.Path(__file__).resolve().parent / "colossalai"
+INDEX = "optimizer.safetensors.index.json"
+BIN_INDEX = "pytorch_optim.bin.index.ema.v2.json"
+
+
+def case(name, source="optim-async", opts=None):
+    to = HERE / name
+    shutil.rmtree(to / "in", ignore_errors=True)
+    shutil.copytree(HERE / source / "in", to / "in")
+    for more in ("only",):
+        if (HERE / source / more).exists():
+            shutil.copy(HERE / source / more, to / more)
+    if opts:
+        (to / "opts").write_text(opts + "\n")
+    return to / "in"
+
+
+def edit_index(path, change):
+    j = json.loads(path.read_text())
+    change(j)
+    path.write_text(json.dumps(j, indent=2) + "\n")
+
+
+def edit_header(path, change):
+    data = path.read_bytes()
+    (n,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8 : 8 + n])
+    change(head)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n :])
+
+
+def edit_data(path, name, new):
+    data = bytearray(path.read_bytes())
+    (n,) = struct.unpack_from("<Q", data)
+    begin, end = json.loads(data[8 : 8 + n])[name]["data_offsets"]
+    assert len(new) == end - begin
+    data[8 + n + begin : 8 + n + end] = new
+    path.write_bytes(data)
+
+
+def metadata(**kv):
+    return lambda head: head["__metadata__"].update(kv)
+
+
+(case("bad-optim-missing-shard") / "optimizer-00002.safetensors").unlink()
+(case("bad-optim-missing-bin", "optim-bin-prefix") / "pytorch_optim.ema.v2-00002.bin").unlink()
+(case("bad-optim-no-groups") / "pytorch_optim_group.bin").unlink()
+
+at = case("bad-optim-cut-shard", "optim-bin-prefix") / "pytorch_optim.ema.v2-00002.bin"
+at.write_bytes(at.read_bytes()[:-37])
+at = case("bad-optim-cut-flat") / "optimizer-00002.safetensors"
+at.write_bytes(at.read_bytes()[:-37])
+at = case("bad-optim-json") / INDEX
+at.write_text(at.read_text() + "}}\n")
+at = case("bad-optim-outside") / INDEX
+edit_index(at, lambda j: j["weight_map"].update({"3": "../optimizer-00002.safetensors"}))
+at = case("bad-optim-groups-outside") / INDEX
+edit_index(at, lambda j: j["metadata"].update(param_groups="/etc/passwd"))
+at = case("bad-optim-no-file") / INDEX
+edit_index(at, lambda j: j["weight_map"].update({"3": 7}))
+
+# Leftovers of another save: parameters in two files, in none, in one that is not said.
+at = case("bad-optim-stale")
+shutil.copy(at / "optimizer-00001.safetensors", at / "optimizer-00003.safetensors")
+shutil.copy(at / "optimizer-00001.safetensors", at / "optimizer-00004.safetensors")
+edit_index(at / INDEX, lambda j: j["weight_map"].update({"1": "optimizer-00003.safetensors", "9": "optimizer-00002.safetensors"}))
+edit_index(at / INDEX, lambda j: j["weight_map"].pop("2"))
+at = case("bad-optim-stale-bin", "optim-bin-prefix")
+edit_index(at / BIN_INDEX, lambda j: j["weight_map"].update({"2": "pytorch_optim.ema.v2-00002.bin"}))
+edit_index(at / BIN_INDEX, lambda j: j["weight_map"].pop("1"))
+
+# What is a pickle and what is not.
+FLAT = "optimizer-00001.safetensors"
+at = case("bad-optim-keys-json") / FLAT
+edit_header(at, metadata(non_tensor_keys="[\"state.0.step\""))
+at = case("bad-optim-keys-tensor") / FLAT
+edit_header(at, metadata(non_tensor_keys="[\"state.0.step\", \"state.1.step\", \"state.2.step\", \"state.1.exp_avg\", 7, \"gone\"]"))
+at = case("bad-optim-pickle") / FLAT
+edit_data(at, "state.1.step", b"\x80\x04K" + bytes(12))
+at = case("bad-optim-groups-pickle", "optim-one-async") / "optimizer.safetensors"
+(n,) = struct.unpack_from("<Q", at.read_bytes())
+begin, end = json.loads(at.read_bytes()[8 : 8 + n])["param_groups"]["data_offsets"]
+edit_data(at, "param_groups", b"\x80\x04\x8c\xff" + bytes(end - begin - 4))
+
+# Two saves in a folder.
+def two(name, opts=None):
+    at = case(name, "optim-bin-prefix", opts)
+    for path in list((HERE / "optim-async" / "in").iterdir()):
+        shutil.copy(path, at)
+    (at / "pytorch_optim_group.bin").unlink()
+    edit_index(at / INDEX, lambda j: j["metadata"].update(param_groups="pytorch_optim_group.ema.v2.bin"))
+    return at
+
+
+two("optim-two", f"file={BIN_INDEX}")
+at = two("bad-optim-two")
+(at / INDEX).rename(at / "optimizer.safetensors.index.a.json")
+
+# A save that did not end: each stage's index, and no other; or one over an older one.
+at = case("bad-optim-unfinished")
+(at / "tmp_index_files").mkdir()
+shutil.copy(at / INDEX, at / "tmp_index_files" / "optimizer.safetensors.index-stage-00001.json")
