@@ -215,6 +215,14 @@ int ck_ckpt_read_box(struct ck_ckpt *ck, uint32_t tensor,
 	return ck_reader_read_box(ck->reader, tensor, box, buf, len, err);
 }
 
+int ck_ckpt_read_box_bytes(struct ck_ckpt *ck, uint32_t tensor,
+			   const struct ck_box *box, void *buf, uint64_t len,
+			   uint64_t off, struct ck_err *err)
+{
+	return ck_reader_read_box_bytes(ck->reader, tensor, box, buf, len, off,
+					err);
+}
+
 int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 			uint64_t len, uint64_t off, struct ck_err *err)
 {

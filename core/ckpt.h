@@ -55,6 +55,9 @@ int ck_ckpt_read(struct ck_ckpt *ck, uint32_t tensor, void *buf, uint64_t len,
 int ck_ckpt_read_box(struct ck_ckpt *ck, uint32_t tensor,
 		     const struct ck_box *box, void *buf, uint64_t len,
 		     struct ck_err *err);
+int ck_ckpt_read_box_bytes(struct ck_ckpt *ck, uint32_t tensor,
+			   const struct ck_box *box, void *buf, uint64_t len,
+			   uint64_t off, struct ck_err *err);
 int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 			uint64_t len, uint64_t off, struct ck_err *err);
 /* See io/read.h; items must be resolved. */

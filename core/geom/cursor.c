@@ -106,6 +106,20 @@ void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_image *img,
 	cur->end = volume * cur->elem;
 }
 
+void ck_cursor_init_box_bytes(struct ck_cursor *cur, const struct ck_image *img,
+			      const struct ck_side *side,
+			      const struct ck_tensor *t,
+			      const struct ck_box *box, uint64_t pos,
+			      uint64_t len)
+{
+	ck_cursor_init_box(cur, img, side, t, box);
+	if (cur->end == 0)
+		return;
+	cur->pos = pos;
+	cur->end = pos + len;
+	cur->base = pos;
+}
+
 /* The grid coordinates of the element at byte @at of the request's order. */
 static void grid_coords(const struct ck_cursor *cur, uint64_t at,
 			uint64_t *coords)

@@ -106,6 +106,15 @@ void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_image *img,
 			const struct ck_side *side, const struct ck_tensor *t,
 			const struct ck_box *box);
 /*
+ * Of them only bytes [pos, pos + len), to buffer offsets [0, len).  The caller
+ * has checked the range.
+ */
+void ck_cursor_init_box_bytes(struct ck_cursor *cur, const struct ck_image *img,
+			      const struct ck_side *side,
+			      const struct ck_tensor *t,
+			      const struct ck_box *box, uint64_t pos,
+			      uint64_t len);
+/*
  * The elements of @seg, which @from gave, once more, to the same places in
  * the buffer: from chunk @chunk of the ring where that is not CK_NONE (a
  * replica failed), else from the first good one (it was UNRESOLVED and is no

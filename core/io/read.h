@@ -65,6 +65,10 @@ int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 int ck_reader_read_box(struct ck_reader *r, uint32_t t,
 		       const struct ck_box *box, void *buf, uint64_t len,
 		       struct ck_err *err);
+/* Bytes [off, off + len) of the same. */
+int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
+			     const struct ck_box *box, void *buf, uint64_t len,
+			     uint64_t off, struct ck_err *err);
 /*
  * Bytes of any source as they are (objects, items being resolved).  CODEC
  * sources are decoded into the spool first.

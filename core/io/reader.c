@@ -154,13 +154,25 @@ int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 	return count(r, len, ret);
 }
 
-int ck_reader_read_box(struct ck_reader *r, uint32_t t,
-		       const struct ck_box *box, void *buf, uint64_t len,
-		       struct ck_err *err)
+/* Bytes of the elements of @box; false: it does not lie in the tensor. */
+static bool box_bytes(const struct ck_image *img, const struct ck_tensor *ten,
+		      const struct ck_box *box, uint64_t *bytes)
+{
+	if (box->rank != ten->rank)
+		return false;
+	for (unsigned i = 0; i < box->rank; i++)
+		if (!ck_range_ok(box->start[i], box->len[i],
+				 img->dims[ten->shape + i]))
+			return false;
+	*bytes = ck_box_volume(box) * ck_dtype_info(ten->dtype)->size;
+	return true;
+}
+
+static int read_box_piece(struct ck_reader *r, uint32_t t,
+			  const struct ck_box *box, unsigned char *buf,
+			  uint64_t len, uint64_t off, struct ck_err *err)
 {
 	const struct ck_image *img = r->in.img;
-	const struct ck_tensor *ten = &img->tensors[t];
-	size_t elem = ck_dtype_info(ten->dtype)->size;
 	struct ck_cursor cur;
 	struct ck_walk w = { .r = r,
 			     .s = ck_scratch_mine(),
@@ -168,20 +180,44 @@ int ck_reader_read_box(struct ck_reader *r, uint32_t t,
 			     .cur = &cur,
 			     .buf = buf,
 			     .len = len };
-	bool good = box->rank == ten->rank && ck_box_volume(box) * elem == len;
 
-	for (unsigned i = 0; good && i < box->rank; i++)
-		good = ck_range_ok(box->start[i], box->len[i],
-				   img->dims[ten->shape + i]);
-	if (!good)
-		return ck_fail(err, EINVAL, "%s: no such part of it",
-			       ck_image_str(img, ten->name, NULL));
 	if (!w.s)
 		return ck_fail(err, ENOMEM, "reader: no memory");
-	if (!len)
-		return 0;
-	ck_cursor_init_box(&cur, img, r->in.side, ten, box);
-	return count(r, len, ck_walk_run(&w, err));
+	ck_cursor_init_box_bytes(&cur, img, r->in.side, &img->tensors[t], box,
+				 off, len);
+	return ck_walk_run(&w, err);
+}
+
+int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
+			     const struct ck_box *box, void *buf, uint64_t len,
+			     uint64_t off, struct ck_err *err)
+{
+	const struct ck_image *img = r->in.img;
+	const struct ck_tensor *ten = &img->tensors[t];
+	uint64_t all;
+	int ret = 0;
+
+	if (!box_bytes(img, ten, box, &all) || !ck_range_ok(off, len, all))
+		return ck_fail(err, EINVAL, "%s: no such part of it",
+			       ck_image_str(img, ten->name, NULL));
+	for (uint64_t at = 0; !ret && at < len; at += PIECE)
+		ret = read_box_piece(r, t, box, (unsigned char *)buf + at,
+				     CK_MIN(PIECE, len - at), off + at, err);
+	return count(r, len, ret);
+}
+
+int ck_reader_read_box(struct ck_reader *r, uint32_t t,
+		       const struct ck_box *box, void *buf, uint64_t len,
+		       struct ck_err *err)
+{
+	const struct ck_image *img = r->in.img;
+	const struct ck_tensor *ten = &img->tensors[t];
+	uint64_t all;
+
+	if (!box_bytes(img, ten, box, &all) || all != len)
+		return ck_fail(err, EINVAL, "%s: no such part of it",
+			       ck_image_str(img, ten->name, NULL));
+	return ck_reader_read_box_bytes(r, t, box, buf, len, 0, err);
 }
 
 int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,

@@ -25,8 +25,9 @@ struct request {
 static uint64_t tensor_byte(const struct rt *r, const struct request *q,
 			    uint64_t dst)
 {
+	dst += q->pos;
 	if (!q->elems)
-		return q->pos + dst;
+		return dst;
 	return q->elems[dst / r->elem] * r->elem + dst % r->elem;
 }
 
@@ -314,6 +315,12 @@ static void random_box(struct rt *r)
 	cr_assert_eq(nr, volume);
 	q.len = volume * r->elem;
 	ck_cursor_init_box(&cur, &r->img, r->side, r->img.tensors, &box);
+	run_request(r, &q, &cur);
+	/* bytes of the same, from inside an element to inside another */
+	q.pos = rt_rnd(r, q.len + 1);
+	q.len = rt_rnd(r, q.len - q.pos + 1);
+	ck_cursor_init_box_bytes(&cur, &r->img, r->side, r->img.tensors, &box,
+				 q.pos, q.len);
 	run_request(r, &q, &cur);
 	free(q.elems);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading what is whole: every layout, both engines, byte for byte. */
+#include "core/base/check.h"
 #include "tests/lib/shardkit.h"
 
 #include "core/io/read_priv.h"
@@ -273,6 +274,27 @@ Test(read, memory)
 	sk_free(&k);
 }
 
+/* What read_box gave is what reads of any length give, put together. */
+static void read_in_steps(const struct shardkit *k, const struct ck_box *box,
+			  const float *want, uint64_t n)
+{
+	unsigned char *got = malloc(n + 1);
+	uint64_t step = 1;
+
+	for (uint64_t at = 0; at < n; at += step, step = step * 3 % 1021) {
+		step = CK_MIN(step, n - at);
+		cr_assert_eq(ck_reader_read_box_bytes(k->r, 0, box, got + at,
+						      step, at, NULL),
+			     0);
+	}
+	cr_expect_arr_eq(got, want, n);
+	cr_expect_eq(ck_reader_read_box_bytes(k->r, 0, box, got, 1, n, NULL),
+		     -EINVAL);
+	cr_expect_eq(ck_reader_read_box_bytes(k->r, 0, box, got, n, 1, NULL),
+		     -EINVAL);
+	free(got);
+}
+
 Test(read, boxes)
 {
 	static const uint64_t lens[][2] = {
@@ -302,6 +324,7 @@ Test(read, boxes)
 					 box.len[1] * 4);
 		cr_expect_eq(ck_reader_read_box(k.r, 0, &box, got, n + 4, NULL),
 			     -EINVAL);
+		read_in_steps(&k, &box, got, n);
 		box.start[0] = 91;
 		cr_expect_eq(ck_reader_read_box(k.r, 0, &box, got, n, NULL),
 			     -EINVAL);
