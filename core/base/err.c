@@ -42,7 +42,7 @@ int ck_wrap(struct ck_err *err, int ret, const char *fmt, ...)
 	va_list ap;
 	size_t n;
 
-	if (!err)
+	if (!err || !ret)
 		return ret;
 	va_start(ap, fmt);
 	vsnprintf(raw, CK_ERR_MAX, fmt, ap);

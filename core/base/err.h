@@ -21,7 +21,7 @@ struct ck_err {
 int ck_fail(struct ck_err *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4), cold));
 
-/* Puts "context: " before the message and returns @ret unchanged. */
+/* Puts "context: " before the message, unless @ret is 0; returns @ret. */
 int ck_wrap(struct ck_err *err, int ret, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4), cold));
 

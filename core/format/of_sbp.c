@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/glob.h"
 #include "core/base/str.h"
 #include "core/parse/json.h"
 
@@ -101,7 +102,7 @@ static int take_rank(const struct ck_of_sbp *s, const struct ck_of_rule *r,
 	}
 	if (!ck_json_u64(ranks, &rank))
 		return ck_fail(err, EINVAL, "\"ranks\" holds what is no rank");
-	if (rank >= s->world && strstr(s->path, RANK))
+	if (rank >= s->world && (!s->path || strstr(s->path, RANK)))
 		return ck_fail(err, EINVAL,
 			       "the placement names rank %" PRIu64
 			       ", of %" PRIu32 " there are (\"world_size\")",
@@ -209,25 +210,33 @@ static int take_rules(struct ck_of_sbp *s, const json_t *rules,
 	return ret;
 }
 
-static int take_json(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
+static int take_world(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
 {
-	const char *path = json_string_value(json_object_get(j, "path"));
 	uint64_t world;
 
-	if (!ck_json_u64(json_object_get(j, "world_size"), &world) || !world ||
-	    world > CK_OF_MAX_RANKS)
+	if (!ck_json_u64(j, &world) || !world || world > CK_OF_MAX_RANKS)
 		return ck_fail(err, EINVAL, "expected \"world_size\", 1 to %d",
 			       CK_OF_MAX_RANKS);
 	s->world = (uint32_t)world;
+	return 0;
+}
+
+static int take_json(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
+{
+	const char *path = json_string_value(json_object_get(j, "path"));
+	int ret = take_world(s, json_object_get(j, "world_size"), err);
+
+	if (ret)
+		return ret;
 	if (!path || !ck_dir_name_ok(path, strlen(path)))
 		return ck_fail(err, EINVAL,
 			       "expected \"path\", a name in the checkpoint "
 			       "such as model_" RANK);
-	if (world > 1 && !strstr(path, RANK))
+	if (s->world > 1 && !strstr(path, RANK))
 		return ck_fail(err, EINVAL,
-			       "\"path\" is %.200s for each of %" PRIu64
+			       "\"path\" is %.200s for each of %" PRIu32
 			       " ranks: expected " RANK " in it",
-			       path, world);
+			       path, s->world);
 	s->path = strdup(path);
 	if (!s->path)
 		return ck_fail(err, ENOMEM, "no memory for a path");
@@ -246,6 +255,34 @@ int ck_of_sbp_parse(struct ck_of_sbp *out, const char *text, size_t len,
 		ret = take_json(out, j, err);
 	if (ret)
 		ck_of_sbp_free(out);
+	return ret;
+}
+
+/* As many ranks as are named, where nothing says it. */
+static void count_ranks(struct ck_of_sbp *s)
+{
+	s->world = 0;
+	for (size_t i = 0; i < s->nr; i++) {
+		const struct ck_of_rule *r = &s->rules[i];
+
+		s->world = CK_MAX(s->world, r->ranks[r->nr - 1] + 1);
+	}
+}
+
+int ck_of_sbp_parse_cut(struct ck_of_sbp *out, const json_t *j,
+			struct ck_err *err)
+{
+	const json_t *world = json_object_get(j, "world_size");
+	int ret;
+
+	*out = (struct ck_of_sbp){ .world = CK_OF_MAX_RANKS };
+	ret = world ? take_world(out, world, err) : 0;
+	if (!ret)
+		ret = take_rules(out, json_object_get(j, "rules"), err);
+	if (ret)
+		ck_of_sbp_free(out);
+	else if (!world)
+		count_ranks(out);
 	return ret;
 }
 
@@ -339,35 +376,11 @@ int ck_of_sbp_get(struct ck_of_sbp *out, const struct ck_dir *dir, bool *given,
 		       value);
 }
 
-/* As a shell does; linear but for one place to go back to. */
-static bool fits(const char *key, size_t key_len, const char *name, size_t len)
-{
-	size_t k = 0, n = 0, star = SIZE_MAX, from = 0;
-
-	while (n < len) {
-		if (k < key_len && key[k] == '*') {
-			star = k++;
-			from = n;
-		} else if (k < key_len && key[k] == name[n]) {
-			k++;
-			n++;
-		} else if (star != SIZE_MAX) {
-			k = star + 1;
-			n = ++from;
-		} else {
-			return false;
-		}
-	}
-	while (k < key_len && key[k] == '*')
-		k++;
-	return k == key_len;
-}
-
 const struct ck_of_rule *ck_of_sbp_rule(const struct ck_of_sbp *s,
 					const char *name, size_t len)
 {
 	for (size_t i = 0; i < s->nr; i++)
-		if (fits(s->rules[i].key, s->rules[i].key_len, name, len))
+		if (ck_glob(s->rules[i].key, s->rules[i].key_len, name, len))
 			return &s->rules[i];
 	return NULL;
 }

@@ -18,6 +18,7 @@
 #include "core/base/err.h"
 #include "core/format/dir.h"
 #include "core/format/of_split.h"
+#include "core/parse/json.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,12 @@ int ck_of_sbp_get(struct ck_of_sbp *out, const struct ck_dir *dir, bool *given,
 /* Of JSON text. */
 int ck_of_sbp_parse(struct ck_of_sbp *out, const char *text, size_t len,
 		    struct ck_err *err);
+/*
+ * The same where nothing is stored yet, a mesh to cut for: "path" means
+ * nothing, and without "world_size" there are as many ranks as are named.
+ */
+int ck_of_sbp_parse_cut(struct ck_of_sbp *out, const json_t *j,
+			struct ck_err *err);
 /* Of "split(1)", "S(1)", "broadcast", "B", "partial_sum", "P"; else false. */
 bool ck_of_sbp_word(const char *text, size_t len, int32_t *out);
 void ck_of_sbp_free(struct ck_of_sbp *s);
