@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * placement.c - {"mesh": ..., "partition_spec": ..., "placements": ...}
+ *
+ *	"mesh": {"shape": [2, 2], "axes": ["x", "y"], "device_ids": [0, 1, 2, 3]}
+ *	"partition_spec": {"NAME or glob": ["x", null, ["y", "z"]] or null}
+ *	"placements": {"NAME or glob": ["shard(0)", "replicate", "strided(0, 2)"]}
+ *
+ * A partition spec has an entry a dimension, and cuts one over several axes at
+ * once, as torch_xla does; placements have an entry an axis of the mesh, and
+ * cut one after the other, as DTensor does.  Both in parts of ceil(n / parts).
+ */
+#include "core/reshard/spec.h"
+
+#include "core/base/check.h"
+#include "core/base/glob.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_GLOBS 4096 /* each tensor is compared with each */
+
+struct placement {
+	struct ck_rs_spec base;
+	json_t *json;
+	struct ck_rs_cut mesh; /* without steps */
+	const char *axis[CK_RS_AXES]; /* names, or NULL */
+	struct ck_rs_place *place;
+};
+
+/* ---- the mesh ---- */
+
+static int by_rank(const void *a, const void *b)
+{
+	uint32_t ra = ((const struct ck_rs_place *)a)->rank;
+	uint32_t rb = ((const struct ck_rs_place *)b)->rank;
+
+	return (ra > rb) - (ra < rb);
+}
+
+static int take_devices(struct placement *p, const json_t *ids,
+			struct ck_err *err)
+{
+	uint32_t nr = p->mesh.nr;
+
+	p->base.ranks = nr;
+	if (!ids || json_is_null(ids))
+		return 0;
+	if (!json_is_array(ids) || json_array_size(ids) != nr)
+		return ck_fail(err, EINVAL,
+			       "mesh.device_ids: expected a list of %" PRIu32
+			       " numbers",
+			       nr);
+	p->place = calloc(nr, sizeof(*p->place));
+	if (!p->place)
+		return ck_fail(err, ENOMEM, "no memory for a mesh");
+	for (uint32_t i = 0; i < nr; i++) {
+		uint64_t id;
+
+		if (!ck_json_u64(json_array_get(ids, i), &id) ||
+		    id >= CK_RS_MAX_RANKS)
+			return ck_fail(err, EINVAL,
+				       "mesh.device_ids: expected numbers from "
+				       "0 to %d",
+				       CK_RS_MAX_RANKS - 1);
+		p->place[i] = (struct ck_rs_place){ (uint32_t)id, i };
+	}
+	qsort(p->place, nr, sizeof(*p->place), by_rank);
+	for (uint32_t i = 1; i < nr; i++)
+		if (p->place[i].rank == p->place[i - 1].rank)
+			return ck_fail(err, EINVAL,
+				       "mesh.device_ids: %" PRIu32 " is there "
+				       "twice",
+				       p->place[i].rank);
+	p->base.ranks = p->place[nr - 1].rank + 1;
+	p->mesh.place = p->place;
+	return 0;
+}
+
+static int take_axes(struct placement *p, const json_t *axes,
+		     struct ck_err *err)
+{
+	if (!axes || json_is_null(axes))
+		return 0;
+	if (!json_is_array(axes) || json_array_size(axes) != p->mesh.nr_axes)
+		return ck_fail(err, EINVAL,
+			       "mesh.axes: expected %u names, one an axis",
+			       p->mesh.nr_axes);
+	for (unsigned i = 0; i < p->mesh.nr_axes; i++) {
+		p->axis[i] = json_string_value(json_array_get(axes, i));
+		if (!p->axis[i])
+			return ck_fail(err, EINVAL,
+				       "mesh.axes: expected names");
+		for (unsigned k = 0; k < i; k++)
+			if (!strcmp(p->axis[i], p->axis[k]))
+				return ck_fail(err, EINVAL,
+					       "mesh.axes: %.60s is there "
+					       "twice",
+					       p->axis[i]);
+	}
+	return 0;
+}
+
+static int take_mesh(struct placement *p, const json_t *mesh,
+		     struct ck_err *err)
+{
+	uint64_t dims[CK_RS_AXES];
+	unsigned nr;
+	int ret;
+
+	if (!ck_json_dims(json_object_get(mesh, "shape"), dims, CK_RS_AXES,
+			  &nr) ||
+	    !nr)
+		return ck_fail(err, EINVAL,
+			       "mesh.shape: expected a list of up to %d sizes",
+			       CK_RS_AXES);
+	for (unsigned i = 0; i < nr; i++)
+		if (dims[i] > CK_RS_MAX_RANKS ||
+		    ck_rs_add_axis(&p->mesh, (uint32_t)dims[i]) == CK_RS_AXES)
+			return ck_fail(err, EINVAL,
+				       "mesh.shape: expected 1 to %d devices",
+				       CK_RS_MAX_RANKS);
+	ret = take_axes(p, json_object_get(mesh, "axes"), err);
+	return ret ? ret :
+		     take_devices(p, json_object_get(mesh, "device_ids"), err);
+}
+
+/* ---- one tensor ---- */
+
+/* By its name, or the first glob that fits. */
+static const json_t *entry_of(const json_t *table, const char *name, size_t len)
+{
+	const json_t *found = json_object_get(table, name);
+	void *it;
+
+	if (found)
+		return found;
+	for (it = json_object_iter((json_t *)table); it;
+	     it = json_object_iter_next((json_t *)table, it)) {
+		const char *key = json_object_iter_key(it);
+
+		if (strchr(key, '*') && ck_glob(key, strlen(key), name, len))
+			return json_object_iter_value(it);
+	}
+	return NULL;
+}
+
+static unsigned axis_named(const struct placement *p, const json_t *j)
+{
+	const char *name = json_string_value(j);
+	uint64_t n;
+
+	if (ck_json_u64(j, &n))
+		return n < p->mesh.nr_axes ? (unsigned)n : CK_RS_AXES;
+	for (unsigned i = 0; name && i < p->mesh.nr_axes; i++)
+		if (p->axis[i] && !strcmp(p->axis[i], name))
+			return i;
+	return CK_RS_AXES;
+}
+
+/* Adds an axis to the step of its dimension. */
+static int along(const struct placement *p, const json_t *j, uint32_t *used,
+		 struct ck_rs_step *s, struct ck_err *err)
+{
+	unsigned a = axis_named(p, j);
+
+	if (a == CK_RS_AXES)
+		return ck_fail(err, EINVAL,
+			       "partition_spec: %.60s is no axis of the mesh",
+			       json_string_value(j) ?: "an entry");
+	if (*used >> a & 1)
+		return ck_fail(err, EINVAL,
+			       "partition_spec: axis %u cuts two dimensions",
+			       a);
+	*used |= 1u << a;
+	s->nr *= p->mesh.size[a];
+	s->axis[s->nr_axes++] = (uint8_t)a;
+	return 0;
+}
+
+static int cut_dim(const struct placement *p, const json_t *j, unsigned dim,
+		   uint32_t *used, struct ck_rs_cut *out, struct ck_err *err)
+{
+	bool list = json_is_array(j);
+	size_t nr = list ? json_array_size(j) : 1;
+	struct ck_rs_step *s;
+	int ret = 0;
+
+	if (!j || json_is_null(j) || !nr)
+		return 0;
+	s = ck_rs_add_step(out, dim, 0, CK_LAY_CEIL);
+	if (!s)
+		return ck_fail(err, EINVAL, "over %d dimensions are cut",
+			       CK_RS_STEPS);
+	s->nr = 1;
+	s->nr_axes = 0;
+	for (size_t i = 0; i < nr && !ret; i++)
+		ret = along(p, list ? json_array_get(j, i) : j, used, s, err);
+	if (!ret && s->nr == 1) /* a cut into one */
+		memset(s, 0, sizeof(*s));
+	if (!ret && !s->nr)
+		out->nr_steps--;
+	return ret;
+}
+
+static int cut_spec(const struct placement *p, const json_t *j, unsigned rank,
+		    struct ck_rs_cut *out, struct ck_err *err)
+{
+	uint32_t used = 0;
+	int ret = 0;
+
+	if (json_is_null(j))
+		return 0;
+	if (!json_is_array(j))
+		return ck_fail(err, EINVAL,
+			       "partition_spec: expected null or a list");
+	if (json_array_size(j) > rank)
+		return ck_fail(err, EINVAL,
+			       "partition_spec: %zu entries, for %u dimensions",
+			       json_array_size(j), rank);
+	for (unsigned d = 0; d < json_array_size(j) && !ret; d++)
+		ret = cut_dim(p, json_array_get(j, d), d, &used, out, err);
+	return ret;
+}
+
+/* "shard(1)": what stands in the parentheses after @word. */
+static bool arguments(const char *text, const char *word, long v[2])
+{
+	size_t n = strlen(word);
+	char *end;
+
+	if (strncasecmp(text, word, n) != 0 || text[n] != '(')
+		return false;
+	v[1] = 0;
+	v[0] = strtol(text + n + 1, &end, 10);
+	if (end == text + n + 1)
+		return false;
+	if (*end == ',')
+		v[1] = strtol(end + 1, &end, 10);
+	return !strcmp(end, ")");
+}
+
+static int place_axis(const char *text, unsigned axis, unsigned rank,
+		      struct ck_rs_cut *out, struct ck_err *err)
+{
+	struct ck_rs_step *s;
+	bool strided;
+	long v[2];
+
+	if (text && (!strcasecmp(text, "replicate") || !strcmp(text, "R")))
+		return 0;
+	strided = text && arguments(text, "strided", v);
+	if (!text || (!strided && !arguments(text, "shard", v) &&
+		      !arguments(text, "S", v)))
+		return ck_fail(err, EINVAL,
+			       "placements: expected shard(DIM), replicate or "
+			       "strided(DIM, FACTOR), found %.60s",
+			       text ? text : "no text");
+	if (v[0] < 0)
+		v[0] += rank;
+	if (v[0] < 0 || v[0] >= (long)rank)
+		return ck_fail(err, EINVAL,
+			       "placements: %.60s, of %u dimensions", text,
+			       rank);
+	if (strided && (v[1] < 1 || v[1] > CK_SHARD_RUNS))
+		return ck_fail(err, EINVAL,
+			       "placements: %.60s: expected a factor from 1 to "
+			       "%d",
+			       text, CK_SHARD_RUNS);
+	s = ck_rs_add_step(out, (unsigned)v[0], axis, CK_LAY_CEIL);
+	if (s && strided) {
+		s->blocks = (uint64_t)v[1];
+		s->block_how = CK_LAY_CEIL;
+	}
+	return s ? 0 : ck_fail(err, EINVAL, "placements: too many");
+}
+
+static int cut_placements(const struct placement *p, const json_t *j,
+			  unsigned rank, struct ck_rs_cut *out,
+			  struct ck_err *err)
+{
+	int ret = 0;
+
+	if (!json_is_array(j) || json_array_size(j) != p->mesh.nr_axes)
+		return ck_fail(err, EINVAL,
+			       "placements: expected a list of %u, one an axis "
+			       "of the mesh",
+			       p->mesh.nr_axes);
+	for (unsigned i = 0; i < p->mesh.nr_axes && !ret; i++)
+		ret = place_axis(json_string_value(json_array_get(j, i)), i,
+				 rank, out, err);
+	return ret;
+}
+
+static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
+	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+{
+	const struct placement *p = (const struct placement *)base;
+	const struct ck_tensor *t = &img->tensors[tensor];
+	size_t len;
+	const char *name = ck_image_str(img, t->name, &len);
+	const json_t *j;
+
+	memcpy(out, &p->mesh, sizeof(*out));
+	j = entry_of(json_object_get(p->json, "placements"), name, len);
+	if (j)
+		return cut_placements(p, j, t->rank, out, err);
+	j = entry_of(json_object_get(p->json, "partition_spec"), name, len);
+	return j ? cut_spec(p, j, t->rank, out, err) : 0;
+}
+
+static void free_placement(struct ck_rs_spec *base)
+{
+	struct placement *p = (struct placement *)base;
+
+	json_decref(p->json);
+	free(p->place);
+	free(p);
+}
+
+static const struct ck_rs_spec_ops ops = {
+	.cut = cut,
+	.free = free_placement,
+};
+
+static int check_table(const json_t *j, const char *key, struct ck_err *err)
+{
+	json_t *table = json_object_get(j, key);
+	unsigned globs = 0;
+	void *it;
+
+	if (table && !json_is_object(table))
+		return ck_fail(err, EINVAL, "%s: expected an object", key);
+	for (it = json_object_iter(table); it;
+	     it = json_object_iter_next(table, it))
+		globs += strchr(json_object_iter_key(it), '*') != NULL;
+	if (globs > MAX_GLOBS)
+		return ck_fail(err, EINVAL, "%s: over %d patterns", key,
+			       MAX_GLOBS);
+	return 0;
+}
+
+int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
+{
+	struct placement *p = calloc(1, sizeof(*p));
+	int ret;
+
+	if (!p)
+		return ck_fail(err, ENOMEM, "no memory for a placement");
+	p->base.ops = &ops;
+	p->json = json_incref(j);
+	ret = take_mesh(p, json_object_get(j, "mesh"), err);
+	if (!ret && !json_object_get(j, "partition_spec") &&
+	    !json_object_get(j, "placements"))
+		ret = ck_fail(err, EINVAL,
+			      "expected \"partition_spec\" or \"placements\"");
+	if (!ret)
+		ret = check_table(j, "partition_spec", err);
+	if (!ret)
+		ret = check_table(j, "placements", err);
+	if (ret)
+		free_placement(&p->base);
+	else
+		*out = &p->base;
+	return ret;
+}

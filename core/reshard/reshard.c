@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reshard.c - a mesh and the tensors of a checkpoint, brought together */
+#include "core/reshard/spec.h"
+
+#include "core/base/check.h"
+#include "core/base/str.h"
+#include "core/base/vec.h"
+#include "core/format/ms_strategy.h"
+#include "core/format/strmap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ck_reshard {
+	struct ck_rs_spec *spec;
+	const struct ck_image *img;
+	uint32_t first, nr;
+	uint32_t *cut_of; /* of each tensor: in @cuts */
+	CK_VEC(struct ck_rs_cut *) cuts;
+	struct ck_strmap known; /* the bytes of each */
+};
+
+void ck_rs_uncut(struct ck_rs_cut *out, uint32_t nr)
+{
+	ck_rs_add_axis(out, nr);
+}
+
+static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
+		      struct ck_err *err)
+{
+	ck_auto_json json_t *j = NULL;
+	int ret = ck_json_parse(&j, bytes, len, err);
+
+	if (ret)
+		return ret;
+	if (json_object_get(j, "mesh"))
+		return ck_rs_placement(out, j, err);
+	if (json_object_get(j, "rules"))
+		return ck_rs_sbp(out, j, err);
+	return ck_fail(err, EINVAL,
+		       "expected a placement file (\"mesh\"), a MindSpore "
+		       "strategy or OneFlow's \"rules\"");
+}
+
+static int parse_file(struct ck_rs_spec **out, const char *name,
+		      const char *bytes, size_t len, struct ck_err *err)
+{
+	bool json = len && strchr(" \t\r\n{[", bytes[0]);
+	int ret;
+
+	if (!json || memmem(bytes, len, "\"parallel_layout_item\"", 22))
+		ret = ck_rs_strategy(out, name, bytes, len, err);
+	else
+		ret = ck_wrap(err, parse_json(out, bytes, len, err), "%s",
+			      name);
+	return ret;
+}
+
+int ck_reshard_check(const struct ck_opts *opts, struct ck_err *err)
+{
+	const char *path;
+
+	for (size_t i = 0;
+	     opts && (path = ck_opts_nth(opts, CK_RESHARD_OPTION, i)); i++) {
+		struct ck_rs_spec *spec = NULL;
+		size_t len;
+		const char *bytes =
+			ck_opts_bytes(opts, CK_RESHARD_OPTION, i, &len);
+		int ret;
+
+		if (!bytes)
+			return ck_fail(err, ENOENT,
+				       "-o " CK_RESHARD_OPTION
+				       "=%s: no such file",
+				       path);
+		ret = parse_file(&spec, path, bytes, len, err);
+		if (ret)
+			return ck_wrap(err, ret, "-o " CK_RESHARD_OPTION);
+		spec->ops->free(spec);
+	}
+	return 0;
+}
+
+/* The number of @cut, which many tensors share. */
+static int number_of(struct ck_reshard *r, const struct ck_rs_cut *cut,
+		     uint32_t *nr, struct ck_err *err)
+{
+	struct ck_rs_cut *copy;
+
+	*nr = r->known.nr ? ck_strmap_get(&r->known, (const char *)cut,
+					  sizeof(*cut)) :
+			    CK_STRMAP_NONE;
+	if (*nr != CK_STRMAP_NONE)
+		return 0;
+	copy = malloc(sizeof(*copy));
+	if (!copy || !ck_vec_reserve(&r->cuts, 1)) {
+		free(copy);
+		return ck_fail(err, ENOMEM, "no memory for a reshard");
+	}
+	memcpy(copy, cut, sizeof(*copy));
+	r->cuts.v[r->cuts.nr++] = copy;
+	*nr = ck_strmap_put(&r->known, (const char *)copy, sizeof(*copy));
+	return *nr == CK_STRMAP_NONE ?
+		       ck_fail(err, ENOMEM, "no memory for a reshard") :
+		       0;
+}
+
+static const uint64_t *shape_of(const struct ck_image *img, uint32_t tensor)
+{
+	return img->dims + img->tensors[tensor].shape;
+}
+
+static int take_tensor(struct ck_reshard *r, uint32_t t, struct ck_err *err)
+{
+	const struct ck_tensor *tensor = &r->img->tensors[t];
+	struct ck_shard unused;
+	struct ck_rs_cut cut;
+	bool zeros;
+	int ret;
+
+	memset(&cut, 0, sizeof(cut)); /* compared as bytes */
+	ret = r->spec->ops->cut(r->spec, r->img, t, &cut, err);
+	/* The first and the last have most and fewest rows. */
+	if (!ret)
+		ret = ck_rs_cut_at(&cut, 0, shape_of(r->img, t), tensor->rank,
+				   &unused, &zeros, err);
+	if (!ret)
+		ret = ck_rs_cut_at(&cut, cut.nr - 1, shape_of(r->img, t),
+				   tensor->rank, &unused, &zeros, err);
+	if (ret)
+		return ck_wrap(err, ret, "%s",
+			       ck_image_str(r->img, tensor->name, NULL));
+	return number_of(r, &cut, &r->cut_of[t - r->first], err);
+}
+
+static int fill(struct ck_reshard *r, const struct ck_reshard_in *in,
+		struct ck_err *err)
+{
+	int ret = 0;
+
+	r->img = in->img;
+	r->first = in->first;
+	r->nr = in->nr;
+	r->cut_of = calloc((size_t)in->nr + 1, sizeof(*r->cut_of));
+	if (!r->cut_of)
+		return ck_fail(err, ENOMEM, "no memory for a reshard");
+	if (r->spec->ops->begin)
+		ret = r->spec->ops->begin(r->spec, in, err);
+	for (uint32_t i = 0; i < in->nr && !ret; i++)
+		ret = take_tensor(r, in->first + i, err);
+	return ret;
+}
+
+int ck_reshard_new(struct ck_reshard **out, const struct ck_reshard_in *in,
+		   bool *of_spec, struct ck_err *err)
+{
+	struct ck_reshard *r = calloc(1, sizeof(*r));
+	int ret;
+
+	*of_spec = false;
+	if (!r)
+		return ck_fail(err, ENOMEM, "no memory for a reshard");
+	if (in->bytes)
+		ret = parse_file(&r->spec, in->name, in->bytes, in->len, err);
+	else
+		ret = ck_rs_words(&r->spec, in->name, in->opts, err);
+	*of_spec = ret != 0;
+	if (!ret)
+		ret = fill(r, in, err);
+	if (ret)
+		ck_reshard_free(r);
+	else
+		*out = r;
+	return ret;
+}
+
+void ck_reshard_free(struct ck_reshard *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; i < r->cuts.nr; i++)
+		free(r->cuts.v[i]);
+	free(r->cuts.v);
+	ck_strmap_free(&r->known);
+	free(r->cut_of);
+	if (r->spec)
+		r->spec->ops->free(r->spec);
+	free(r);
+}
+
+uint32_t ck_reshard_ranks(const struct ck_reshard *r)
+{
+	return r->spec->ranks;
+}
+
+static const struct ck_rs_cut *cut_of(const struct ck_reshard *r,
+				      uint32_t tensor)
+{
+	return r->cuts.v[r->cut_of[tensor - r->first]];
+}
+
+bool ck_reshard_part(const struct ck_reshard *r, uint32_t rank, uint32_t tensor,
+		     struct ck_reshard_part *out)
+{
+	const struct ck_rs_cut *cut = cut_of(r, tensor);
+	uint32_t at;
+
+	/* that it can be cut was tried when @r was made */
+	return ck_rs_place_of(cut, rank, &at) &&
+	       !ck_rs_cut_at(cut, at, shape_of(r->img, tensor),
+			     r->img->tensors[tensor].rank, &out->shard,
+			     &out->zeros, NULL);
+}
+
+bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor)
+{
+	const struct ck_rs_cut *cut = cut_of(r, tensor);
+
+	return !cut->nr_steps && !cut->partial;
+}
+
+uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor)
+{
+	return ck_rs_rank_at(cut_of(r, tensor), 0);
+}
+
+const char *ck_reshard_stem(const char *path, size_t *len)
+{
+	const char *slash = strrchr(path, '/');
+	const char *stem = slash ? slash + 1 : path;
+	const char *dot = strrchr(stem, '.');
+
+	*len = dot && dot > stem ? (size_t)(dot - stem) : strlen(stem);
+	if (stem[0] == '.' || *len > 255)
+		*len = 0;
+	return stem;
+}

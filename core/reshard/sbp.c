@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sbp.c - OneFlow's placements: the file of -o sbp=, for a mesh to come
+ *
+ * A tensor that no rule names is whole on every rank.
+ */
+#include "core/reshard/spec.h"
+
+#include "core/format/of_sbp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct sbp {
+	struct ck_rs_spec base;
+	struct ck_of_sbp of;
+	struct ck_rs_place **place; /* of each rule */
+};
+
+static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
+	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+{
+	const struct sbp *s = (const struct sbp *)base;
+	size_t len;
+	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+	const struct ck_of_rule *r = ck_of_sbp_rule(&s->of, name, len);
+
+	if (!r) {
+		ck_rs_uncut(out, s->base.ranks);
+		return 0;
+	}
+	out->place = s->place[r - s->of.rules];
+	for (unsigned a = 0; a < r->nd.axes; a++) {
+		unsigned axis = ck_rs_add_axis(out, r->nd.size[a]);
+		struct ck_rs_step *step;
+
+		if (axis == CK_RS_AXES)
+			return ck_fail(err, EINVAL, "over %d ranks",
+				       CK_RS_MAX_RANKS);
+		if (r->nd.sbp[a] == CK_OF_PARTIAL)
+			out->partial |= 1u << axis;
+		if (r->nd.sbp[a] < 0)
+			continue;
+		step = ck_rs_add_step(out, (unsigned)r->nd.sbp[a], axis,
+				      CK_LAY_BALANCED);
+		if (!step)
+			return ck_fail(err, EINVAL, "it has too many axes");
+		step->full = true; /* as OneFlow demands */
+	}
+	return 0;
+}
+
+static void free_sbp(struct ck_rs_spec *base)
+{
+	struct sbp *s = (struct sbp *)base;
+
+	for (size_t i = 0; s->place && i < s->of.nr; i++)
+		free(s->place[i]);
+	free(s->place);
+	ck_of_sbp_free(&s->of);
+	free(s);
+}
+
+static const struct ck_rs_spec_ops ops = {
+	.cut = cut,
+	.free = free_sbp,
+};
+
+/* OneFlow sorts ranks, so that places are in their order. */
+static int take_places(struct sbp *s, struct ck_err *err)
+{
+	s->place = calloc(s->of.nr, sizeof(*s->place));
+	for (size_t i = 0; s->place && i < s->of.nr; i++) {
+		const struct ck_of_rule *r = &s->of.rules[i];
+
+		s->place[i] = calloc(r->nr, sizeof(*s->place[i]));
+		if (!s->place[i])
+			break;
+		for (uint32_t k = 0; k < r->nr; k++)
+			s->place[i][k] = (struct ck_rs_place){ r->ranks[k], k };
+		if (i + 1 == s->of.nr)
+			return 0;
+	}
+	return ck_fail(err, ENOMEM, "no memory for placements");
+}
+
+int ck_rs_sbp(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
+{
+	struct sbp *s = calloc(1, sizeof(*s));
+	int ret;
+
+	if (!s)
+		return ck_fail(err, ENOMEM, "no memory for placements");
+	s->base.ops = &ops;
+	ret = ck_of_sbp_parse_cut(&s->of, j, err);
+	if (!ret)
+		ret = take_places(s, err);
+	if (!ret && s->of.world > CK_RS_MAX_RANKS)
+		ret = ck_fail(err, EINVAL, "over %d ranks", CK_RS_MAX_RANKS);
+	s->base.ranks = s->of.world;
+	if (ret)
+		free_sbp(&s->base);
+	else
+		*out = &s->base;
+	return ret;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spec.h - a mesh that words or a file say, parsed
+ *
+ * It knows nothing of a checkpoint until begin(), and then says for each
+ * tensor how it is cut.  One thread; all of it ends with the ck_reshard, for
+ * cuts may point into it.
+ */
+#ifndef CK_RS_SPEC_H
+#define CK_RS_SPEC_H
+
+#include "core/geom/image.h"
+#include "core/parse/json.h"
+#include "core/reshard/cut.h"
+#include "core/reshard/reshard.h"
+
+struct ck_rs_spec;
+
+struct ck_rs_spec_ops {
+	/* Looks at all tensors of @in; may be NULL. */
+	int (*begin)(struct ck_rs_spec *s, const struct ck_reshard_in *in,
+		     struct ck_err *err);
+	/* @out is zeroed; -EINVAL with the reason, without the name. */
+	int (*cut)(const struct ck_rs_spec *s, const struct ck_image *img,
+		   uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err);
+	void (*free)(struct ck_rs_spec *s);
+};
+
+struct ck_rs_spec {
+	const struct ck_rs_spec_ops *ops;
+	uint32_t ranks;
+};
+
+/* "dim0=8", "pp=2,tp=4,rules=llama"; @opts may be NULL. */
+int ck_rs_words(struct ck_rs_spec **out, const char *text,
+		const struct ck_opts *opts, struct ck_err *err);
+/* {"mesh": ..., "partition_spec": ...} */
+int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err);
+/* {"rules": [{"key": ..., "placement": ..., "sbp": ...}]} */
+int ck_rs_sbp(struct ck_rs_spec **out, json_t *j, struct ck_err *err);
+/* MindSpore's strategy file. */
+int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
+		   size_t len, struct ck_err *err);
+
+/* A grid of one axis that is all @nr ranks, and no cuts. */
+void ck_rs_uncut(struct ck_rs_cut *out, uint32_t nr);
+
+#endif

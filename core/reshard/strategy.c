@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * strategy.c - MindSpore's strategy files, for a mesh to come
+ *
+ * Rank = stage x devices + device.  A parameter that the strategy does not
+ * know is whole on every rank, as transform_checkpoints leaves it; one that it
+ * knows is on the ranks of its stages only.
+ */
+#include "core/reshard/spec.h"
+
+#include "core/base/check.h"
+#include "core/format/ms_strategy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct strategy {
+	struct ck_rs_spec base;
+	struct ck_ms_strategy ms;
+};
+
+/*
+ * Which dimension of the tensor each entry of the map belongs to.  JSON makes
+ * several entries of a dimension that several axes cut: those whose lengths
+ * together make the dimension's.
+ */
+static int dims_of(const struct ck_ms_layout *l, const uint64_t *shape,
+		   unsigned rank, uint8_t *dim, struct ck_err *err)
+{
+	unsigned k = 0;
+	bool made_all = true;
+
+	memcpy(dim, l->dim, sizeof(l->dim));
+	if (!l->expanded || !l->has_shape || l->nr_dims <= rank)
+		return 0;
+	for (unsigned d = 0; d < rank && made_all; d++) {
+		uint64_t made = 1;
+
+		do {
+			if (k == l->nr_map ||
+			    !ck_mul_ok(made, l->shape[k], &made))
+				break;
+			dim[k++] = (uint8_t)d;
+		} while (made < shape[d]);
+		made_all = made == shape[d];
+	}
+	/* what is left can only be entries of length 1, which nothing cuts */
+	for (; k < l->nr_map && rank && l->shape[k] == 1; k++)
+		dim[k] = (uint8_t)(rank - 1);
+	if (k != l->nr_map || !made_all)
+		return ck_fail(err, EINVAL,
+			       "its tensor map has %u entries, which do not "
+			       "make its %u dimensions: the strategy in "
+			       "protobuf form says how",
+			       l->nr_map, rank);
+	return 0;
+}
+
+static struct ck_rs_step *step_for(struct ck_rs_cut *out, unsigned dim)
+{
+	struct ck_rs_step *s;
+
+	for (unsigned i = 0; i < out->nr_steps; i++)
+		if (out->step[i].dim == dim)
+			return &out->step[i];
+	s = ck_rs_add_step(out, dim, 0, CK_LAY_EVEN);
+	if (s) {
+		s->nr = 1;
+		s->nr_axes = 0;
+	}
+	return s;
+}
+
+static int cut_dims(const struct ck_ms_layout *l, const uint8_t *dim,
+		    const uint8_t *axis, struct ck_rs_cut *out,
+		    struct ck_err *err)
+{
+	for (unsigned i = 0; i < l->nr_map; i++) {
+		struct ck_rs_step *s;
+
+		if (l->axis[i] < 0 || l->dev[l->axis[i]] == 1)
+			continue;
+		s = step_for(out, dim[i]);
+		if (!s)
+			return ck_fail(err, EINVAL, "over %d dimensions",
+				       CK_RS_STEPS);
+		s->nr *= (uint32_t)l->dev[l->axis[i]];
+		s->axis[s->nr_axes++] = axis[l->axis[i]];
+	}
+	return 0;
+}
+
+/* What devices would hold alike is cut along dimension 0. */
+static int cut_shards(const struct ck_ms_layout *l, const uint8_t *axis,
+		      uint64_t shards, struct ck_rs_cut *out,
+		      struct ck_err *err)
+{
+	struct ck_rs_step *s;
+	uint32_t used = 0;
+
+	if (shards <= 1)
+		return 0;
+	s = ck_rs_add_step(out, 0, 0, CK_LAY_EVEN);
+	if (!s)
+		return ck_fail(err, EINVAL, "over %d dimensions", CK_RS_STEPS);
+	for (unsigned i = 0; i < l->nr_map; i++)
+		if (l->axis[i] >= 0)
+			used |= 1u << l->axis[i];
+	s->nr = (uint32_t)shards;
+	s->nr_axes = 0;
+	for (unsigned i = 0; i < l->nr_dev; i++)
+		if (!(used >> i & 1) && l->dev[i] > 1)
+			s->axis[s->nr_axes++] = axis[i];
+	return 0;
+}
+
+static void cut_rows(const struct ck_ms_layout *l, struct ck_rs_cut *out)
+{
+	struct ck_rs_step *s = step_for(out, 0);
+
+	if (s && l->nr_rows && s->nr == l->nr_rows) {
+		s->how = CK_LAY_GIVEN;
+		s->given = l->rows;
+	}
+	if (s && l->field)
+		s->blocks = l->field;
+}
+
+static int cut_item(const struct ck_ms_layout *l, uint64_t devices,
+		    const uint64_t *shape, unsigned rank, struct ck_rs_cut *out,
+		    struct ck_err *err)
+{
+	uint8_t dim[CK_MS_MAX_AXES], axis[CK_MS_MAX_AXES] = { 0 };
+	uint64_t slices, shards;
+	int ret = ck_ms_cuts(l, &slices, &shards, err);
+
+	for (unsigned i = 0; i < l->nr_dev && !ret; i++) {
+		unsigned a;
+
+		if (l->dev[i] == 1)
+			continue;
+		a = l->dev[i] > CK_RS_MAX_RANKS ?
+			    CK_RS_AXES :
+			    ck_rs_add_axis(out, (uint32_t)l->dev[i]);
+		if (a == CK_RS_AXES)
+			return ck_fail(err, EINVAL,
+				       "over %d devices or %d axes",
+				       CK_RS_MAX_RANKS, CK_RS_AXES);
+		axis[i] = (uint8_t)a;
+	}
+	if (ret)
+		return ret;
+	if (!out->nr_axes)
+		ck_rs_add_axis(out, 1);
+	out->base = (uint32_t)(l->stage * devices);
+	ret = dims_of(l, shape, rank, dim, err);
+	if (!ret)
+		ret = cut_dims(l, dim, axis, out, err);
+	if (!ret && rank && (l->nr_rows || l->field))
+		cut_rows(l, out);
+	return ret ? ret : cut_shards(l, axis, shards, out, err);
+}
+
+static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
+	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+{
+	const struct strategy *s = (const struct strategy *)base;
+	const struct ck_tensor *t = &img->tensors[tensor];
+	const struct ck_ms_item *item = NULL;
+	size_t len;
+	const char *name = ck_image_str(img, t->name, &len);
+	uint32_t stages = 0;
+
+	for (uint32_t i = 0; i < s->ms.nr_stages; i++) {
+		const struct ck_ms_item *it =
+			ck_ms_strategy_find(&s->ms, name, len, i);
+
+		stages += it != NULL;
+		item = item ? item : it;
+	}
+	if (!item) {
+		ck_rs_uncut(out, s->base.ranks);
+		return 0;
+	}
+	if (item->why)
+		return ck_fail(err, EINVAL, "%s", item->why);
+	if (stages > 1)
+		return ck_fail(err, EINVAL,
+			       "%" PRIu32 " stages have it, which is not "
+			       "supported",
+			       stages);
+	return cut_item(&item->l, s->ms.devices, img->dims + t->shape, t->rank,
+			out, err);
+}
+
+static void free_strategy(struct ck_rs_spec *base)
+{
+	struct strategy *s = (struct strategy *)base;
+
+	ck_ms_strategy_free(&s->ms);
+	free(s);
+}
+
+static const struct ck_rs_spec_ops ops = {
+	.cut = cut,
+	.free = free_strategy,
+};
+
+int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
+		   size_t len, struct ck_err *err)
+{
+	struct strategy *s = calloc(1, sizeof(*s));
+	uint64_t ranks = 0;
+	int ret;
+
+	if (!s)
+		return ck_fail(err, ENOMEM, "no memory for a strategy");
+	s->base.ops = &ops;
+	ret = ck_ms_strategy_add(&s->ms, name, bytes, len, err);
+	if (!ret && (!s->ms.devices ||
+		     !ck_mul_ok(s->ms.devices, s->ms.nr_stages, &ranks) ||
+		     ranks > CK_RS_MAX_RANKS))
+		ret = ck_fail(err, EINVAL,
+			      "strategy file %s: it has no devices, or over %d",
+			      name, CK_RS_MAX_RANKS);
+	if (ret) {
+		free_strategy(&s->base);
+		return ret;
+	}
+	s->base.ranks = (uint32_t)ranks;
+	*out = &s->base;
+	return 0;
+}

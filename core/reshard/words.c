@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * words.c - a mesh in words
+ *
+ * Ranks count pipeline stages first, then the dimN= in the order given, tensor
+ * parallelism last: rank = (stage x dims + place) x tp + t, whatever the order
+ * of the words.  A tensor is cut over tp first, and what that leaves over the
+ * dimN=, as FSDP over tensor-parallel layers does.
+ */
+#include "core/reshard/words.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DIMS 8
+#define MAX_STAGES 4096
+
+struct words {
+	struct ck_rs_spec base;
+	uint32_t tp, pp; /* 0: not said */
+	unsigned nr_dims;
+	struct {
+		unsigned dim;
+		uint32_t size;
+	} dim[MAX_DIMS];
+	uint64_t *layers; /* given: of each stage */
+	unsigned nr_layers;
+	uint64_t *begin; /* first layer of each stage, and the end */
+};
+
+/* ---- reading ---- */
+
+static bool number(const char *s, size_t len, uint64_t max, uint64_t *out)
+{
+	*out = 0;
+	for (size_t i = 0; i < len; i++) {
+		if (s[i] < '0' || s[i] > '9')
+			return false;
+		*out = 10 * *out + (uint64_t)(s[i] - '0');
+		if (*out > max)
+			return false;
+	}
+	return len > 0;
+}
+
+static int take_layers(struct words *w, const char *s, size_t len,
+		       struct ck_err *err)
+{
+	size_t from = 0;
+
+	if (w->layers)
+		return ck_fail(err, EINVAL, "layers= is given twice");
+	w->layers = calloc(len / 2 + 1, sizeof(*w->layers));
+	if (!w->layers)
+		return ck_fail(err, ENOMEM, "no memory for a mesh");
+	for (size_t i = 0; i <= len; i++) {
+		if (i < len && s[i] != '+')
+			continue;
+		if (!number(s + from, i - from, UINT32_MAX,
+			    &w->layers[w->nr_layers++]))
+			return ck_fail(err, EINVAL,
+				       "layers=: expected N+N+..., one a "
+				       "stage");
+		from = i + 1;
+	}
+	return 0;
+}
+
+static int take_dim(struct words *w, uint64_t dim, uint64_t size,
+		    struct ck_err *err)
+{
+	for (unsigned i = 0; i < w->nr_dims; i++)
+		if (w->dim[i].dim == dim)
+			return ck_fail(err, EINVAL,
+				       "dim%" PRIu64 "= is given twice", dim);
+	if (w->nr_dims == MAX_DIMS)
+		return ck_fail(err, EINVAL, "over %d dimensions", MAX_DIMS);
+	w->dim[w->nr_dims].dim = (unsigned)dim;
+	w->dim[w->nr_dims++].size = (uint32_t)size;
+	return 0;
+}
+
+static int take_size(struct words *w, uint32_t *to, const char *name,
+		     uint64_t n, struct ck_err *err)
+{
+	(void)w;
+	if (*to)
+		return ck_fail(err, EINVAL, "%s= is given twice", name);
+	*to = (uint32_t)n;
+	return 0;
+}
+
+static int take_word(struct words *w, const char *s, size_t len,
+		     struct ck_err *err)
+{
+	const char *eq = memchr(s, '=', len);
+	size_t key = eq ? (size_t)(eq - s) : 0;
+	const char *value = s + key + 1;
+	uint64_t n, dim;
+
+	if (!key)
+		return ck_fail(err, EINVAL,
+			       "expected dimN=K, tp=K, pp=K, or layers=N+N");
+	if (key == 6 && !memcmp(s, "layers", 6))
+		return take_layers(w, value, len - key - 1, err);
+	if (!number(value, len - key - 1, CK_RS_MAX_RANKS, &n) || !n)
+		return ck_fail(err, EINVAL, "expected numbers from 1 to %d",
+			       CK_RS_MAX_RANKS);
+	if (key == 2 && !memcmp(s, "tp", 2))
+		return take_size(w, &w->tp, "tp", n, err);
+	if (key == 2 && !memcmp(s, "pp", 2))
+		return take_size(w, &w->pp, "pp", n, err);
+	if (key > 3 && !memcmp(s, "dim", 3) &&
+	    number(s + 3, key - 3, CK_MAX_RANK - 1, &dim))
+		return take_dim(w, dim, n, err);
+	return ck_fail(err, EINVAL,
+		       "expected dimN=K, tp=K, pp=K, or layers=N+N");
+}
+
+/* ---- cutting ---- */
+
+static int count_layers(struct words *w, const struct ck_reshard_in *in,
+			struct ck_err *err)
+{
+	int64_t last = -1;
+
+	for (uint32_t i = 0; i < in->nr; i++) {
+		size_t len;
+		const char *name = ck_image_str(
+			in->img, in->img->tensors[in->first + i].name, &len);
+
+		last = CK_MAX(last, ck_rs_layer(name, len));
+	}
+	if (last < 0)
+		return ck_fail(err, EINVAL,
+			       "pp=: no name says a layer, as in layers.0.");
+	return ck_rs_stages(w->begin, w->pp, w->layers, (uint64_t)last + 1,
+			    err);
+}
+
+/* Without any split there is nothing to go by. */
+static int find_a_split(const struct ck_reshard_in *in, struct ck_err *err)
+{
+	for (uint32_t i = 0; i < in->nr; i++) {
+		struct ck_rs_split split;
+
+		ck_rs_split_of(in->img, in->first + i, &split);
+		if (split.how != CK_RS_WHOLE)
+			return 0;
+	}
+	return ck_fail(err, EINVAL,
+		       "tp=: the checkpoint is split along no dimension, so "
+		       "nothing says along which to cut");
+}
+
+static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
+		 struct ck_err *err)
+{
+	struct words *w = (struct words *)base;
+	int ret = w->begin ? count_layers(w, in, err) : 0;
+
+	if (!ret && w->tp > 1)
+		ret = find_a_split(in, err);
+	return ret;
+}
+
+static int cut_tp(const struct ck_image *img, uint32_t tensor, unsigned axis,
+		  struct ck_rs_cut *out, struct ck_err *err)
+{
+	struct ck_rs_split split;
+	struct ck_rs_step *s;
+
+	ck_rs_split_of(img, tensor, &split);
+	if (split.how == CK_RS_UNKNOWN)
+		return ck_fail(err, EINVAL,
+			       "tp=: it is stored split, but not along one "
+			       "dimension, so nothing says along which to cut");
+	if (split.how == CK_RS_WHOLE)
+		return 0;
+	s = ck_rs_add_step(out, split.dim, axis, CK_LAY_EVEN);
+	if (!s)
+		return -EINVAL;
+	s->blocks = split.nr_blocks;
+	memcpy(s->weight, split.block, sizeof(s->weight));
+	return 0;
+}
+
+/* The first axis of the grid; where one stage has it, that one alone. */
+static void take_stage(const struct words *w, const struct ck_image *img,
+		       uint32_t tensor, struct ck_rs_cut *out)
+{
+	size_t len;
+	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+	int64_t layer = ck_rs_layer(name, len);
+	uint32_t stage = 0;
+
+	if (!w->begin || layer == CK_RS_STAGE_ALL) {
+		ck_rs_add_axis(out, w->pp ? w->pp : 1);
+		return;
+	}
+	if (layer == CK_RS_STAGE_LAST)
+		stage = w->pp - 1;
+	while (layer >= 0 && stage + 1 < w->pp &&
+	       (uint64_t)layer >= w->begin[stage + 1])
+		stage++;
+	out->base = stage * (w->base.ranks / w->pp);
+	ck_rs_add_axis(out, 1);
+}
+
+static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
+	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+{
+	const struct words *w = (const struct words *)base;
+	unsigned rank = img->tensors[tensor].rank, tp;
+	int ret = 0;
+
+	take_stage(w, img, tensor, out);
+	for (unsigned i = 0; i < w->nr_dims; i++)
+		ck_rs_add_axis(out, w->dim[i].size);
+	tp = ck_rs_add_axis(out, w->tp ? w->tp : 1);
+	if (w->tp > 1)
+		ret = cut_tp(img, tensor, tp, out, err);
+	for (unsigned i = 0; i < w->nr_dims && !ret; i++)
+		if (w->dim[i].size > 1 && w->dim[i].dim < rank)
+			ck_rs_add_step(out, w->dim[i].dim, 1 + i, CK_LAY_CEIL);
+	return ret;
+}
+
+static void free_words(struct ck_rs_spec *base)
+{
+	struct words *w = (struct words *)base;
+
+	free(w->layers);
+	free(w->begin);
+	free(w);
+}
+
+static const struct ck_rs_spec_ops ops = {
+	.begin = begin,
+	.cut = cut,
+	.free = free_words,
+};
+
+static int settle(struct words *w, struct ck_err *err)
+{
+	uint64_t ranks = (uint64_t)(w->pp ? w->pp : 1) * (w->tp ? w->tp : 1);
+
+	for (unsigned i = 0; i < w->nr_dims && ranks <= CK_RS_MAX_RANKS; i++)
+		ranks *= w->dim[i].size;
+	if (ranks > CK_RS_MAX_RANKS || w->pp > MAX_STAGES)
+		return ck_fail(err, EINVAL, "over %d ranks or %d stages",
+			       CK_RS_MAX_RANKS, MAX_STAGES);
+	if (!w->pp && !w->tp && !w->nr_dims)
+		return ck_fail(err, EINVAL, "expected dimN=K, tp=K or pp=K");
+	if (w->layers && w->nr_layers != w->pp)
+		return ck_fail(err, EINVAL,
+			       "layers=: expected %" PRIu32
+			       " numbers, one a stage",
+			       w->pp);
+	w->base.ranks = (uint32_t)ranks;
+	if (w->pp <= 1)
+		return 0;
+	w->begin = calloc(w->pp + 1, sizeof(*w->begin));
+	return w->begin ? 0 : ck_fail(err, ENOMEM, "no memory for a mesh");
+}
+
+int ck_rs_words(struct ck_rs_spec **out, const char *text,
+		const struct ck_opts *opts, struct ck_err *err)
+{
+	struct words *w = calloc(1, sizeof(*w));
+	const char *at = text;
+	int ret = 0;
+
+	(void)opts;
+	if (!w)
+		return ck_fail(err, ENOMEM, "no memory for a mesh");
+	w->base.ops = &ops;
+	while (!ret) {
+		size_t len = strcspn(at, ",");
+
+		ret = take_word(w, at, len, err);
+		if (!at[len])
+			break;
+		at += len + 1;
+	}
+	if (!ret)
+		ret = settle(w, err);
+	if (ret) {
+		free_words(&w->base);
+		return ck_wrap(err, ret, "%.200s", text);
+	}
+	*out = &w->base;
+	return 0;
+}

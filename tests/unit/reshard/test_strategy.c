@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* MindSpore's strategies as meshes to come, against slices named by hand. */
+#include "tests/unit/catalog/kit.h"
+#include "tests/unit/reshard/naive.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static struct kit kit;
+static struct ck_reshard *rs;
+static struct ck_err err;
+
+static void setup(void)
+{
+	static const char *const names[] = { "w", "moments.w", "global_step" };
+	uint32_t src;
+
+	kit = kit_new();
+	src = kit_file(&kit, "f", 1 << 20);
+	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++) {
+		struct ck_part p = kit_part(names[i], src);
+
+		p.shape = DIMS(8, 8);
+		kit_add(&kit, &p);
+	}
+	kit_image(&kit);
+}
+
+static void teardown(void)
+{
+	ck_reshard_free(rs);
+	kit_free(&kit);
+}
+TestSuite(strategy, .init = setup, .fini = teardown);
+
+/* One layout for "w"; -1000: not the file, but the tensor is at fault. */
+static int try(const char *name, const char *dev, const char *map,
+	       const char *shape, int shards)
+{
+	ck_auto_str struct ck_str json = { 0 };
+	struct ck_reshard_in in = { .img = &kit.img,
+				    .nr = kit.img.nr_tensors,
+				    .name = "s.json" };
+	bool of_spec;
+	int ret;
+
+	ck_str_fmt(&json,
+		   "{\"current_stage\": 0, \"parallel_layout_item\": {\"%s\": "
+		   "{\"dev_matrix\": %s, \"tensor_map\": %s, "
+		   "\"tensor_shape\": %s, \"field\": 0, "
+		   "\"opt_weight_shard_step\": 0, "
+		   "\"opt_weight_shard_size\": %d}}, "
+		   "\"parallel_strategy_item\": {}}",
+		   name, dev, map, shape, shards);
+	in.bytes = json.v;
+	in.len = json.len;
+	ck_reshard_free(rs);
+	rs = NULL;
+	ret = ck_reshard_new(&rs, &in, &of_spec, &err);
+	return ret && !of_spec ? -1000 : ret;
+}
+
+static void holds(uint32_t rank, const char *name, const char *want)
+{
+	naive_holds(rs, rank, kit_find(&kit, name), want);
+}
+
+Test(strategy, two_of_four)
+{
+	cr_assert_eq(try("w", "[2]", "[0, -1]", "[8, 8]", 0), 0, "%s", err.msg);
+	cr_expect_eq(ck_reshard_ranks(rs), 2);
+	holds(0, "w", "[0:4, 0:8]");
+	holds(1, "w", "[4:8, 0:8]");
+	holds(1, "moments.w", "[0:8, 0:8]");
+	holds(0, "global_step", "[0:8, 0:8]");
+}
+
+/* Axes count from the right; the leftmost is the most significant. */
+Test(strategy, grids)
+{
+	cr_assert_eq(try("w", "[4, 2]", "[0, 1]", "[8, 8]", 0), 0, "%s",
+		     err.msg);
+	holds(1, "w", "[4:8, 0:2]");
+	holds(6, "w", "[0:4, 6:8]");
+	cr_assert_eq(try("w", "[2, 1, 2]", "[-1, 2]", "[8, 8]", 0), 0, "%s",
+		     err.msg);
+	holds(1, "w", "[0:8, 0:4]");
+	holds(2, "w", "[0:8, 4:8]");
+}
+
+Test(strategy, optimizer_shards)
+{
+	cr_assert_eq(try("w", "[2, 2]", "[-1, 0]", "[8, 8]", -1), 0, "%s",
+		     err.msg);
+	holds(0, "w", "[0:4, 0:4]");
+	holds(1, "w", "[0:4, 4:8]");
+	holds(2, "w", "[4:8, 0:4]");
+	cr_assert_eq(try("w", "[8]", "[-1, -1]", "[8, 8]", 2), 0, "%s",
+		     err.msg);
+	holds(4, "w", "[0:4, 0:8]");
+	holds(5, "w", "[4:8, 0:8]");
+}
+
+/* JSON says a dimension that two axes cut as two dimensions. */
+Test(strategy, nested)
+{
+	cr_assert_eq(try("w", "[2, 2]", "[1, 0, -1]", "[2, 4, 8]", 0), 0, "%s",
+		     err.msg);
+	holds(1, "w", "[2:4, 0:8]");
+	holds(2, "w", "[4:6, 0:8]");
+	cr_expect_eq(try("w", "[2, 2]", "[1, 0, -1]", "[2, 3, 8]", 0), -1000);
+	cr_expect(strstr(err.msg, "w: "), "%s", err.msg);
+}
+
+Test(strategy, stages)
+{
+	cr_assert_eq(try("1-w", "[2]", "[-1, 0]", "[8, 8]", 0), 0, "%s",
+		     err.msg);
+	cr_expect_eq(ck_reshard_ranks(rs), 4);
+	holds(1, "w", NULL);
+	holds(2, "w", "[0:8, 0:4]");
+	holds(3, "w", "[0:8, 4:8]");
+	holds(0, "moments.w", "[0:8, 0:8]");
+}
+
+Test(strategy, what_does_not_divide_is_named)
+{
+	cr_expect_eq(try("w", "[16]", "[0, -1]", "[8, 8]", 0), -1000);
+	cr_expect(strstr(err.msg, "w: dimension 0: 8"), "%s", err.msg);
+	cr_expect_eq(try("w", "[2]", "[1, -1]", "[8, 8]", 0), -EINVAL);
+	cr_expect_eq(try("w", "[0]", "[0, -1]", "[8, 8]", 0), -EINVAL);
+	cr_expect_eq(try("w", "[65536, 2]", "[0, -1]", "[8, 8]", 0), -EINVAL);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Meshes in words: how they read, what the source's own split makes of them. */
+#include "core/reshard/words.h"
+#include "tests/unit/catalog/kit.h"
+#include "tests/unit/reshard/naive.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static struct kit kit;
+static struct ck_reshard *rs;
+static struct ck_err err;
+static uint32_t file[4];
+static uint64_t at;
+
+static void setup(void)
+{
+	kit = kit_new();
+	for (unsigned i = 0; i < 4; i++)
+		file[i] = kit_file(&kit,
+				   (const char *[]){ "a", "b", "c", "d" }[i],
+				   1 << 20);
+}
+
+static void teardown(void)
+{
+	ck_reshard_free(rs);
+	rs = NULL;
+	kit_free(&kit);
+}
+TestSuite(words, .init = setup, .fini = teardown);
+
+/* Rows, or columns, of a float32 [rows, columns] in a file. */
+static void part(const char *name, const uint64_t *shape, const uint64_t *start,
+		 const uint64_t *len, unsigned in)
+{
+	struct ck_part p = kit_part(name, file[in]);
+
+	p.shape = shape;
+	p.start = start;
+	p.len = len;
+	p.off = at;
+	at += len[0] * len[1] * 4;
+	kit_add(&kit, &p);
+}
+
+static void whole(const char *name, uint64_t rows, uint64_t columns)
+{
+	part(name, DIMS(rows, columns), DIMS(0, 0), DIMS(rows, columns), 0);
+}
+
+static int try(const char *words)
+{
+	const struct ck_reshard_in in = { .img = &kit.img,
+					  .nr = kit.img.nr_tensors,
+					  .name = words };
+	bool of_spec;
+	int ret;
+
+	ck_reshard_free(rs);
+	rs = NULL;
+	ret = ck_reshard_new(&rs, &in, &of_spec, &err);
+	return ret && !of_spec ? -1000 : ret;
+}
+
+static void make(const char *words)
+{
+	cr_assert_eq(try(words), 0, "%s: %s", words, err.msg);
+}
+
+static void holds(uint32_t rank, const char *name, const char *want)
+{
+	naive_holds(rs, rank, kit_find(&kit, name), want);
+}
+
+Test(words, seeds)
+{
+	whole("w", 2, 4);
+	whole("v", 8, 8);
+	kit_image(&kit);
+	make("dim0=2");
+	cr_expect_eq(ck_reshard_ranks(rs), 2);
+	holds(0, "w", "[0:1, 0:4]");
+	holds(1, "w", "[1:2, 0:4]");
+	holds(1, "v", "[4:8, 0:8]");
+	make("dim0=2,dim1=4");
+	cr_expect_eq(ck_reshard_ranks(rs), 8);
+	holds(6, "v", "[4:8, 4:6]");
+	holds(6, "w", "[1:2, 2:3]");
+}
+
+/* FSDP: ceil(n / ranks) rows each, the last ones fewer or none. */
+Test(words, rows_left_over)
+{
+	struct ck_part p = kit_part("scalar", file[0]);
+
+	p.rank = 0;
+	p.off = 4096;
+	kit_add(&kit, &p);
+	whole("w", 64, 2);
+	whole("five", 5, 1);
+	kit_image(&kit);
+	make("dim0=56");
+	holds(0, "w", "[0:2, 0:2]");
+	holds(31, "w", "[62:64, 0:2]");
+	holds(32, "w", "[64:64, 0:2]");
+	holds(55, "w", "[64:64, 0:2]");
+	make("dim0=4");
+	holds(2, "five", "[4:5, 0:1]");
+	holds(3, "five", "[5:5, 0:1]");
+	holds(3, "scalar", "[]");
+	make("dim1=3");
+	holds(2, "scalar", "[]");
+	make("dim0=1");
+	holds(0, "w", "[0:64, 0:2]");
+}
+
+Test(words, what_is_no_mesh)
+{
+	static const char *const bad[] = {
+		"",
+		"x",
+		"dim0",
+		"dim0=",
+		"dim0=0",
+		"dim0=-1",
+		"dim0=65537",
+		"dim0=2,",
+		",dim0=2",
+		"dim64=2",
+		"dim=2",
+		"tp=2,tp=2",
+		"pp=2x",
+		"dim0=2 ",
+		"layers=1",
+		"pp=2,layers=1",
+		"layers=+1",
+		"tp=999,pp=999",
+		"dim0=2,dim0=2",
+		"=2",
+		"dim99999999999999999999=2",
+	};
+
+	whole("layers.0.w", 8, 8);
+	kit_image(&kit);
+	for (size_t i = 0; i < CK_ARRAY_LEN(bad); i++)
+		cr_expect_eq(try(bad[i]), -EINVAL, "\"%s\"", bad[i]);
+}
+
+static void split(const char *name, uint64_t rows, uint64_t columns,
+		  unsigned axis, unsigned nr)
+{
+	uint64_t each = (axis ? columns : rows) / nr;
+
+	for (unsigned i = 0; i < nr; i++)
+		part(name, DIMS(rows, columns),
+		     DIMS(axis ? 0 : i * each, axis ? i * each : 0),
+		     DIMS(axis ? rows : each, axis ? each : columns), i);
+}
+
+Test(words, as_the_source_was_split)
+{
+	split("row", 8, 6, 1, 2);
+	split("column", 8, 6, 0, 4);
+	whole("norm", 1, 6);
+	kit_image(&kit);
+	make("tp=2");
+	holds(1, "row", "[0:8, 3:6]");
+	holds(1, "column", "[4:8, 0:6]");
+	holds(1, "norm", "[0:1, 0:6]");
+}
+
+Test(words, what_does_not_divide_is_named)
+{
+	split("row", 8, 6, 1, 2);
+	split("column", 8, 6, 0, 4);
+	kit_image(&kit);
+	cr_expect_eq(try("tp=3"), -1000);
+	cr_expect(strstr(err.msg, "column: dimension 0: 8"), "%s", err.msg);
+	cr_expect_eq(try("tp=4"), -1000);
+	cr_expect(strstr(err.msg, "row: dimension 1: 6"), "%s", err.msg);
+}
+
+Test(words, nothing_to_go_by)
+{
+	whole("w", 8, 8);
+	kit_image(&kit);
+	cr_expect_eq(try("tp=2"), -1000);
+	cr_expect(strstr(err.msg, "split along no dimension"), "%s", err.msg);
+	make("tp=1");
+	cr_expect_eq(try("pp=2"), -1000);
+	cr_expect(strstr(err.msg, "layer"), "%s", err.msg);
+}
+
+/* Two ranks, each with its rows of q, of k and of v: three blocks. */
+Test(words, fused_rows_are_found_by_the_files_they_are_in)
+{
+	static const uint64_t start[] = { 0, 4, 8, 10, 12, 14 };
+	static const uint64_t len[] = { 4, 4, 2, 2, 2, 2 };
+
+	for (unsigned i = 0; i < 6; i++)
+		part("qkv", DIMS(16, 3), DIMS(start[i], 0), DIMS(len[i], 3),
+		     i % 2);
+	kit_image(&kit);
+	make("tp=2");
+	holds(0, "qkv", "[0:4+8:10+12:14, 0:3]");
+	holds(1, "qkv", "[4:8+10:12+14:16, 0:3]");
+	make("tp=1");
+	holds(0, "qkv", "[0:16, 0:3]");
+	cr_expect_eq(try("tp=4"), 0);
+	holds(3, "qkv", "[6:8+11:12+15:16, 0:3]");
+	cr_expect_eq(try("tp=8"), -1000);
+}
+
+/* A gate and what it gates as a grid: halves that ranks have shares of. */
+Test(words, gated_rows_are_found_by_the_grid)
+{
+	struct ck_part p = kit_part("fc1", file[0]);
+
+	p.shape = DIMS(8, 3);
+	p.grid = DIMS(2, 4, 3);
+	p.grid_rank = 3;
+	p.start = DIMS(0, 0, 0);
+	p.len = DIMS(2, 2, 3);
+	kit_add(&kit, &p);
+	p.start = DIMS(0, 2, 0);
+	p.src = file[1];
+	kit_add(&kit, &p);
+	kit_image(&kit);
+	make("tp=4");
+	holds(0, "fc1", "[0:1+4:5, 0:3]");
+	holds(3, "fc1", "[3:4+7:8, 0:3]");
+}
+
+Test(words, two_dimensions_are_not_guessed)
+{
+	for (unsigned i = 0; i < 4; i++)
+		part("w", DIMS(8, 6), DIMS(i / 2 * 4, i % 2 * 3), DIMS(4, 3),
+		     i);
+	kit_image(&kit);
+	cr_expect_eq(try("tp=2"), -1000);
+	cr_expect(strstr(err.msg, "w: tp="), "%s", err.msg);
+	make("dim0=2");
+}
+
+Test(words, stages)
+{
+	whole("model.embed_tokens.weight", 4, 2);
+	whole("model.layers.0.w", 4, 2);
+	whole("model.layers.1.w", 4, 2);
+	whole("model.layers.2.w", 4, 2);
+	whole("model.norm.weight", 4, 2);
+	whole("step", 4, 2);
+	split("lm_head.weight", 4, 2, 0, 2);
+	kit_image(&kit);
+	make("tp=2,pp=2");
+	holds(0, "model.embed_tokens.weight", "[0:4, 0:2]");
+	holds(1, "model.embed_tokens.weight", "[0:4, 0:2]");
+	holds(2, "model.embed_tokens.weight", NULL);
+	holds(1, "model.layers.0.w", "[0:4, 0:2]");
+	holds(1, "model.layers.1.w", NULL);
+	holds(2, "model.layers.1.w", "[0:4, 0:2]");
+	holds(3, "model.norm.weight", "[0:4, 0:2]");
+	holds(1, "lm_head.weight", NULL);
+	holds(3, "lm_head.weight", "[2:4, 0:2]");
+	for (uint32_t r = 0; r < 4; r++)
+		holds(r, "step", "[0:4, 0:2]");
+	make("pp=2,layers=2+1,dim0=2");
+	holds(1, "model.layers.1.w", "[2:4, 0:2]");
+	holds(2, "model.layers.1.w", NULL);
+	cr_expect_eq(try("pp=2,layers=2+2"), -1000);
+	cr_expect(strstr(err.msg, "make 4, the checkpoint has 3"), "%s",
+		  err.msg);
+}
+
+/* FSDP over tensor parallelism cuts what the latter left. */
+Test(words, rows_of_what_tp_left)
+{
+	split("column", 8, 6, 0, 2);
+	split("row", 8, 6, 1, 2);
+	kit_image(&kit);
+	make("dim0=2,tp=2");
+	holds(0, "column", "[0:2, 0:6]");
+	holds(1, "column", "[4:6, 0:6]");
+	holds(2, "column", "[2:4, 0:6]");
+	holds(3, "row", "[4:8, 3:6]");
+}
+
+Test(words, layers_by_name)
+{
+	static const struct {
+		const char *name;
+		int64_t layer;
+	} cases[] = {
+		{ "model.layers.12.mlp.up_proj.weight", 12 },
+		{ "transformer.h.3.ln_1.weight", 3 },
+		{ "optimizer.state.7.exp_avg", CK_RS_STAGE_ALL },
+		{ "experts.layers.5", 5 },
+		{ "layers.x.5", CK_RS_STAGE_ALL },
+		{ "layers.", CK_RS_STAGE_ALL },
+		{ "h", CK_RS_STAGE_ALL },
+		{ "layers.1234567890123.w", CK_RS_STAGE_ALL },
+		{ "transformer.wte.weight", CK_RS_STAGE_FIRST },
+		{ "lm_head.weight", CK_RS_STAGE_LAST },
+		{ "", CK_RS_STAGE_ALL },
+	};
+	uint64_t begin[5];
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(cases); i++)
+		cr_expect_eq(ck_rs_layer(cases[i].name, strlen(cases[i].name)),
+			     cases[i].layer, "%s", cases[i].name);
+	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 10, &err), 0);
+	cr_expect_arr_eq(begin, DIMS(0, 2, 5, 8, 10), sizeof(begin));
+	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 3, &err), 0);
+	cr_expect_eq(begin[4], 3);
+}
