@@ -13,6 +13,7 @@
 #include "core/format/detect.h"
 #include "core/format/dir.h"
 #include "core/io/sandbox.h"
+#include "core/reshard/reshard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,9 @@ static int parse(void *ctx, struct ck_err *err)
 		if (ret)
 			return ret;
 	}
+	ret = ck_reshard_check(job->opts, err);
+	if (ret)
+		return ret;
 	ck_dir_root_init(&dir, job->root, job->opts);
 	return ck_detect_load(&dir, job->image_fd, err);
 }

@@ -20,11 +20,15 @@ void ck_late_free(struct ck_late *l)
 	pthread_mutex_destroy(&l->lock);
 }
 
+/* Of a view as a whole several things may be said. */
 static bool known(const struct ck_late *l, const struct ck_late_problem *p)
 {
+	bool whole = p->tensor == CK_NONE;
+
 	for (size_t i = l->nr; i-- > 0;)
 		if (l->v[i].chunk == p->chunk && l->v[i].tensor == p->tensor &&
-		    l->v[i].view == p->view)
+		    l->v[i].view == p->view &&
+		    (!whole || !strcmp(l->v[i].reason, p->reason)))
 			return true;
 	return false;
 }

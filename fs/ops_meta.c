@@ -280,7 +280,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	if (dir.node.kind == FS_SHARD)
 		ret = lookup_shard(&dir, name, e, err);
 	else
-		e->ino = fs_tree_lookup(dir.slot, dir.ino, name);
+		ret = fs_tree_find(dir.slot, dir.ino, name, &e->ino, err);
 	if (ret ||
 	    !e->ino) /* not there, and will not be: the kernel keeps it */
 		return ret;

@@ -151,6 +151,14 @@ static int read_file(struct ck_opts *out, const char *name, const char *path,
 	return 0;
 }
 
+int fs_opts_add_file(struct ck_opts *out, const char *name, const char *value,
+		     struct ck_err *err)
+{
+	int ret = add(out, name, value, err);
+
+	return ret ? ret : read_file(out, name, value, err);
+}
+
 static int add_any_path(struct ck_opts *out, const struct fs_opt *o,
 			const char *text, size_t len, struct ck_err *err)
 {

@@ -53,6 +53,9 @@ enum fs_opts_who {
  */
 int fs_opts_parse(struct ck_opts *out, enum fs_opts_who who, const char *text,
 		  struct ck_err *err);
+/* Adds @name=@value; if that is a file, with what is in it. */
+int fs_opts_add_file(struct ck_opts *out, const char *name, const char *value,
+		     struct ck_err *err);
 void fs_opts_help(enum fs_opts_who who, struct ck_str *out); /* for --help */
 void fs_opts_scdoc(enum fs_opts_who who, struct ck_str *out); /* manual */
 

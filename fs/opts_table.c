@@ -76,6 +76,12 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "query, key and value in one weight of ColossalAI's: 3 (of "
 		  "equal size), 64+16+16 (rows), or no" },
+	{ .name = "reshard",
+	  .type = FS_OPT_FILES,
+	  .value = "FILE",
+	  .fallback = "none",
+	  .help = "reshard/ shows the checkpoint cut for FILE's mesh: a "
+		  "placement file, a MindSpore strategy or OneFlow's rules" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",

@@ -5,6 +5,7 @@
 #include "fs/slot.h"
 #include "fs/virt.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,32 @@ static struct fs_node view_node(const struct fs_slot *slot, uint64_t nr,
 	return node;
 }
 
+static struct fs_node folder_node(const struct fs_slot *slot, uint64_t ino)
+{
+	uint32_t v = (uint32_t)(ino - FS_INO_FOLDER) >> CK_VIEW_FOLDER_SHIFT;
+	uint32_t d = (uint32_t)ino & ((1u << CK_VIEW_FOLDER_SHIFT) - 1);
+	struct fs_node node = view_node(slot, v, FS_DIR, d + 1);
+
+	if (node.kind != FS_NONE &&
+	    (!node.view->ops->folders ||
+	     d >= node.view->ops->folders->nr(node.view)))
+		node.kind = FS_NONE;
+	return node;
+}
+
+static uint64_t folder_ino(uint64_t view, uint64_t d)
+{
+	return FS_INO_FOLDER + (view << CK_VIEW_FOLDER_SHIFT) + d;
+}
+
+/* The number in slot->view[] of what FS_DIR @dir is or is in. */
+static uint64_t view_of(uint64_t dir)
+{
+	return dir >= FS_INO_FOLDER ?
+		       (dir - FS_INO_FOLDER) >> CK_VIEW_FOLDER_SHIFT :
+		       dir - FS_INO_VIEW;
+}
+
 struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino)
 {
 	struct fs_node node = { FS_NONE, 0, NULL };
@@ -30,6 +57,8 @@ struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino)
 		node.kind = FS_SHARD;
 	else if (ino >= FS_INO_FILE)
 		return view_node(slot, (ino >> 32) - 1, FS_FILE, (uint32_t)ino);
+	else if (ino >= FS_INO_FOLDER)
+		return folder_node(slot, ino);
 	else if (ino >= FS_INO_VIEW)
 		return view_node(slot, ino - FS_INO_VIEW, FS_DIR, 0);
 	else if (ino >= FS_INO_VIRT && ino < FS_INO_VIRT + FS_VIRT_NR)
@@ -104,33 +133,78 @@ static uint64_t find_virt(const struct fs_slot *slot, const char *name)
 	return 0;
 }
 
+static int find_folder(const struct ck_view *v, uint64_t view, const char *name,
+		       uint64_t *ino, struct ck_err *err)
+{
+	uint32_t d;
+	int ret = v->ops->folders->find(v, name, &d, err);
+
+	if (!ret)
+		*ino = folder_ino(view, d);
+	return ret == -ENOENT ? 0 : ret;
+}
+
+int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
+		 uint64_t *ino, struct ck_err *err)
+{
+	struct fs_node node = fs_tree_node(slot, dir);
+	const struct ck_view *v = node.view;
+	uint32_t i;
+
+	*ino = 0;
+	if (dir == FS_INO_ROOT)
+		*ino = find_root(slot, name);
+	else if (dir == FS_INO_META)
+		*ino = find_virt(slot, name);
+	if (node.kind != FS_DIR || !v)
+		return 0;
+	if (v->ops->folders && !node.nr)
+		return find_folder(v, view_of(dir), name, ino, err);
+	i = node.nr ? v->ops->folders->find_file(v, node.nr - 1, name,
+						 strlen(name)) :
+		      v->ops->find(v, name, strlen(name));
+	if (i != CK_NONE)
+		*ino = (view_of(dir) + 1) * FS_INO_FILE + i;
+	return 0;
+}
+
 uint64_t fs_tree_lookup(const struct fs_slot *slot, uint64_t dir,
 			const char *name)
 {
-	struct fs_node node = fs_tree_node(slot, dir);
-	uint32_t i;
+	uint64_t ino;
 
-	if (dir == FS_INO_ROOT)
-		return find_root(slot, name);
-	if (dir == FS_INO_META)
-		return find_virt(slot, name);
-	if (node.kind != FS_DIR)
-		return 0;
-	i = node.view->ops->find(node.view, name, strlen(name));
-	return i == CK_NONE ? 0 : (dir - FS_INO_VIEW + 1) * FS_INO_FILE + i;
+	return fs_tree_find(slot, dir, name, &ino, NULL) ? 0 : ino;
 }
 
-static enum fs_at view_entry(const struct ck_view *v, uint64_t dir, uint64_t i,
-			     struct fs_entry *e)
+static enum fs_at folder_entry(const struct ck_view *v, uint64_t dir,
+			       uint64_t i, struct fs_entry *e)
 {
+	if (i >= v->ops->folders->nr_listed(v))
+		return FS_AT_END;
+	if (!v->ops->folders->name(v, (uint32_t)i, e->name))
+		return FS_AT_NOTHING;
+	e->ino = folder_ino(view_of(dir), i);
+	e->is_dir = true;
+	return FS_AT_ENTRY;
+}
+
+static enum fs_at view_entry(const struct fs_node *node, uint64_t dir,
+			     uint64_t i, struct fs_entry *e)
+{
+	const struct ck_view *v = node->view;
 	struct ck_vfile file;
 
-	if (i >= v->ops->nr(v))
+	if (v->ops->folders && !node->nr)
+		return folder_entry(v, dir, i, e);
+	if (i >= (node->nr ? v->ops->folders->nr_files(v, node->nr - 1) :
+			     v->ops->nr(v)))
 		return FS_AT_END;
+	if (node->nr)
+		i += (uint64_t)(node->nr - 1) << CK_VIEW_FOLDER_SHIFT;
 	if (!v->ops->file(v, (uint32_t)i, &file))
 		return FS_AT_NOTHING;
 	memcpy(e->name, file.name, sizeof(e->name));
-	e->ino = (dir - FS_INO_VIEW + 1) * FS_INO_FILE + i;
+	e->ino = (view_of(dir) + 1) * FS_INO_FILE + i;
 	return FS_AT_ENTRY;
 }
 
@@ -154,7 +228,9 @@ enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
 	e->is_dir = e->is_link = false;
 	if (pos < 2) {
 		strcpy(e->name, pos ? ".." : ".");
-		e->ino = pos ? FS_INO_ROOT : dir;
+		e->ino = !pos		      ? dir :
+			 node.view && node.nr ? FS_INO_VIEW + view_of(dir) :
+						FS_INO_ROOT;
 		e->is_dir = true;
 		return FS_AT_ENTRY;
 	}
@@ -164,6 +240,6 @@ enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
 	if (dir == FS_INO_META)
 		return virt_entry(slot, pos, e);
 	if (node.kind == FS_DIR)
-		return view_entry(node.view, dir, pos, e);
+		return view_entry(&node, dir, pos, e);
 	return FS_AT_END;
 }

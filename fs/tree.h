@@ -6,6 +6,7 @@
  *
  *	/			1
  *	  tensors/ npy/ ...	VIEW + v	NAME	(v+1) << 32 | its number
+ *	  reshard/		VIEW + v	FOLDER/	FOLDER + v << 16 | d
  *	  model.safetensors	1 << 32 | 0	(a view of one file)
  *	  shards/		3		...	SHARD | hash, see shards.c
  *	  .unshard/		4		NAME	VIRT + enum fs_virt_id
@@ -30,6 +31,7 @@ enum {
 	FS_INO_LATEST,
 	FS_INO_VIRT = 16,
 	FS_INO_VIEW = 64,
+	FS_INO_FOLDER = 1 << 24,
 };
 #define FS_INO_FILE (UINT64_C(1) << 32)
 #define FS_INO_SHARD (UINT64_C(1) << 47)
@@ -48,7 +50,7 @@ static inline uint64_t fs_ino(uint32_t slot, uint64_t inner)
 
 enum fs_kind {
 	FS_NONE,
-	FS_DIR, /* the root, .unshard or a view's folder: nothing below moves */
+	FS_DIR, /* the root, .unshard or a view's: nothing below moves */
 	FS_FILE, /* of a view */
 	FS_VIRT, /* nr: enum fs_virt_id */
 	FS_SHARD, /* shards/ and what is below it */
@@ -58,13 +60,24 @@ enum fs_kind {
 
 struct fs_node {
 	enum fs_kind kind;
-	uint32_t nr; /* of the file in its view, or of the document */
+	/*
+	 * Of the file in its view, or of the document.  FS_DIR of a view: its
+	 * folder's number and 1; 0: the view's own directory.
+	 */
+	uint32_t nr;
 	const struct ck_view *view; /* FS_FILE, and FS_DIR of a view */
 };
 
 /* All numbers here are without the slot's. */
 struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino);
-/* The inode of @name in FS_DIR @dir; 0: no such file. */
+/*
+ * The inode of @name in FS_DIR @dir, which may be made by asking: 0, or -errno
+ * with @err set where the name means something that cannot be.  *ino 0: no
+ * such file.
+ */
+int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
+		 uint64_t *ino, struct ck_err *err);
+/* The same where that makes no difference. */
 uint64_t fs_tree_lookup(const struct fs_slot *slot, uint64_t dir,
 			const char *name);
 

@@ -86,20 +86,32 @@ void ck_merged_sort(const struct ck_merged_in *in)
 }
 
 /* Elements as safetensors counts them: 4-bit ones one by one. */
-static void add_shape(struct ck_str *json, const struct ck_image *img,
-		      const struct ck_tensor *t)
+static void add_shape(struct ck_str *json, uint8_t dtype, const uint64_t *shape,
+		      unsigned rank)
 {
-	bool halves = t->dtype == CK_DT_F4_E2M1FN_X2;
+	bool halves = dtype == CK_DT_F4_E2M1FN_X2;
 
 	ck_str_puts(json, "[");
-	for (unsigned d = 0; d < t->rank; d++) {
-		uint64_t n = img->dims[t->shape + d];
+	for (unsigned d = 0; d < rank; d++) {
+		uint64_t n = shape[d];
 
-		if (halves && d + 1 == t->rank)
+		if (halves && d + 1 == rank)
 			n *= 2;
 		ck_str_fmt(json, "%s%" PRIu64, d ? "," : "", n);
 	}
 	ck_str_puts(json, "]");
+}
+
+void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
+		     uint8_t dtype, const uint64_t *shape, unsigned rank,
+		     uint64_t at, uint64_t size)
+{
+	ck_str_json(json, m->name, m->name_len);
+	ck_str_fmt(json, ":{\"dtype\":\"%s\",\"shape\":",
+		   ck_dtype_info(dtype)->safetensors);
+	add_shape(json, dtype, shape, rank);
+	ck_str_fmt(json, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at,
+		   at + size);
 }
 
 static void add_entry(struct ck_str *json, const struct ck_image *img,
@@ -107,12 +119,8 @@ static void add_entry(struct ck_str *json, const struct ck_image *img,
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
 
-	ck_str_json(json, m->name, m->name_len);
-	ck_str_fmt(json, ":{\"dtype\":\"%s\",\"shape\":",
-		   ck_dtype_info(t->dtype)->safetensors);
-	add_shape(json, img, t);
-	ck_str_fmt(json, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *at,
-		   *at + t->size);
+	ck_merged_entry(json, m, t->dtype, img->dims + t->shape, t->rank, *at,
+			t->size);
 	*at += t->size;
 }
 

@@ -36,6 +36,13 @@ const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
  */
 uint64_t ck_merged_entry_max(const struct ck_image *img,
 			     const struct ck_merged_tensor *m);
+/*
+ * Appends one entry of a header: elements of a tensor, or of a part of it, at
+ * [at, at + size) of the data.
+ */
+void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
+		     uint8_t dtype, const uint64_t *shape, unsigned rank,
+		     uint64_t at, uint64_t size);
 /* How many bytes the header will have; without in->metadata where NULL. */
 uint64_t ck_merged_header_len(const struct ck_merged_in *in);
 /* What CK_MAX_HEADER leaves for entries, metadata being small. */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Tensors are sorted by tree: the first one of @tree or a later one. */
 static uint32_t tree_begin(const struct ck_image *img, uint32_t tree)
@@ -80,6 +81,13 @@ static int read_span(const struct ck_view *v, uint32_t i,
 {
 	if (span->kind == CK_SPAN_TENSOR)
 		return ck_ckpt_read(v->ck, span->ref, buf, len, span->off, err);
+	if (span->kind == CK_SPAN_BOX)
+		return ck_ckpt_read_box_bytes(v->ck, span->ref, &span->box, buf,
+					      len, span->off, err);
+	if (span->kind == CK_SPAN_ZEROS) {
+		memset(buf, 0, len);
+		return 0;
+	}
 	return v->ops->made(v, i, buf, len, span->off, err);
 }
 

@@ -28,6 +28,8 @@ struct ck_view;
 enum ck_span_kind {
 	CK_SPAN_MADE, /* bytes from ops->made(), at @off of them */
 	CK_SPAN_TENSOR, /* bytes of tensor @ref from @off */
+	CK_SPAN_BOX, /* of the elements @box of tensor @ref, from @off */
+	CK_SPAN_ZEROS,
 };
 
 /* What the bytes of a view's file from some position on are. */
@@ -35,6 +37,7 @@ struct ck_span {
 	enum ck_span_kind kind;
 	uint32_t ref;
 	uint64_t off, len; /* len: how far this goes on from the position */
+	struct ck_box box; /* CK_SPAN_BOX only */
 };
 
 /* One file of a view. */
@@ -51,8 +54,8 @@ struct ck_view_ops {
 	bool is_dir;
 
 	/*
-	 * Makes the view; @base has everything but ops filled in.  *out NULL
-	 * with 0: this checkpoint has no such view.
+	 * Makes the view; @base has everything but ops filled in, @opts lives
+	 * as long.  *out NULL with 0: this checkpoint has no such view.
 	 */
 	int (*open)(struct ck_view **out, const struct ck_view *base,
 		    const struct ck_opts *opts, struct ck_err *err);
@@ -68,6 +71,31 @@ struct ck_view_ops {
 	/* Copies made bytes of file @i; NULL where the view makes none. */
 	int (*made)(const struct ck_view *v, uint32_t i, void *buf,
 		    uint64_t len, uint64_t off, struct ck_err *err);
+	/*
+	 * A view whose files are in folders of their own, one level deep: the
+	 * files of folder d are those from d << CK_VIEW_FOLDER_SHIFT on.  NULL
+	 * where files are in the view's folder itself.
+	 */
+	const struct ck_view_folder_ops *folders;
+};
+
+#define CK_VIEW_FOLDER_SHIFT 16
+
+struct ck_view_folder_ops {
+	uint32_t (*nr)(const struct ck_view *v); /* listed ones come first */
+	uint32_t (*nr_listed)(const struct ck_view *v);
+	/* Name of listed folder @d; false: it cannot be made, as a problem says. */
+	bool (*name)(const struct ck_view *v, uint32_t d, char name[256]);
+	/*
+	 * The folder of that name, which may be made for who asks.  -ENOENT, or
+	 * -errno with @err set where it means something that cannot be.
+	 */
+	int (*find)(const struct ck_view *v, const char *name, uint32_t *d,
+		    struct ck_err *err);
+	uint32_t (*nr_files)(const struct ck_view *v, uint32_t d);
+	/* The number of file @name of folder @d, or CK_NONE. */
+	uint32_t (*find_file)(const struct ck_view *v, uint32_t d,
+			      const char *name, size_t len);
 };
 
 struct ck_view {

@@ -12,7 +12,7 @@ echo no >"$WORK/config/notes.txt"
 echo weights >"$WORK/config/model.safetensors"
 mount_ckpt "$CKPT" "config=$WORK/config"
 [ "$(ls "$MNT" | tr '\n' ' ')" = \
-	"hf model.pt model.safetensors npy shards tensors " ] ||
+	"hf model.pt model.safetensors npy reshard shards tensors " ] ||
 	fail "other entries: $(ls "$MNT")"
 [ "$(ls "$MNT/hf" | tr '\n' ' ')" = \
 	"config.json model.safetensors tokenizer.json " ] ||

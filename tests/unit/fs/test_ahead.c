@@ -21,7 +21,9 @@ static void at(const struct ck_view *v, uint32_t i, uint64_t off,
 {
 	(void)v;
 	(void)i;
-	*out = (struct ck_span){ CK_SPAN_MADE, 0, off, SIZE - off };
+	out->kind = CK_SPAN_MADE;
+	out->off = off;
+	out->len = SIZE - off;
 }
 
 static int made(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,

@@ -103,6 +103,29 @@ struct ck_view *vk_open(struct viewkit *k, const struct ck_view_ops *ops,
 	return v;
 }
 
+/* Byte @off of what a span that is not made is of. */
+static unsigned char span_byte(const struct ck_image *img,
+			       const struct ck_span *s, uint64_t off)
+{
+	const struct ck_tensor *t;
+	uint64_t at[CK_MAX_RANK], elem;
+
+	if (s->kind == CK_SPAN_ZEROS)
+		return 0;
+	if (s->kind == CK_SPAN_TENSOR)
+		return vk_byte(s->ref, off);
+	t = &img->tensors[s->ref];
+	elem = ck_dtype_info(t->dtype)->size;
+	ck_dims_coords(s->box.len, t->rank, off / elem, at);
+	for (unsigned d = 0; d < t->rank; d++) {
+		at[d] += s->box.start[d];
+		cr_assert_lt(at[d], img->dims[t->shape + d]);
+	}
+	return vk_byte(s->ref,
+		       ck_dims_index(img->dims + t->shape, t->rank, at) * elem +
+			       off % elem);
+}
+
 unsigned char *vk_bytes(struct ck_view *v, uint32_t i, uint64_t *len)
 {
 	struct ck_vfile f;
@@ -125,7 +148,7 @@ unsigned char *vk_bytes(struct ck_view *v, uint32_t i, uint64_t *len)
 				0);
 		else
 			for (uint64_t b = 0; b < n; b++)
-				all[off + b] = vk_byte(s.ref, s.off + b);
+				all[off + b] = span_byte(v->img, &s, s.off + b);
 		off += n;
 	}
 	return all;

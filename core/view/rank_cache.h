@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_cache.h - the rank files looked at last, in bounded memory
+ *
+ * A mesh of a thousand ranks has a thousand files, of which a few are read at
+ * a time.  What falls out is made again.  Any thread; one short lock.
+ */
+#ifndef CK_RANK_CACHE_H
+#define CK_RANK_CACHE_H
+
+#include "core/view/rank_file.h"
+
+#include <pthread.h>
+
+#define CK_RANK_CACHE_BYTES (UINT64_C(32) << 20)
+#define CK_RANK_CACHE_FILES 2048
+
+struct ck_rank_entry {
+	struct ck_rank_file file;
+	struct ck_str header;
+	uint64_t used;
+	uint32_t refs;
+};
+
+struct ck_rank_cache {
+	const struct ck_merged_in *in; /* the tensors of all files; borrowed */
+	pthread_mutex_t lock;
+	CK_VEC(struct ck_rank_entry *) entry;
+	uint64_t bytes, clock;
+};
+
+void ck_rank_cache_init(struct ck_rank_cache *c, const struct ck_merged_in *in);
+void ck_rank_cache_free(struct ck_rank_cache *c);
+/* To give back; NULL with @err set: it cannot be made. */
+const struct ck_rank_entry *ck_rank_cache_get(struct ck_rank_cache *c,
+					      const struct ck_reshard *rs,
+					      uint32_t rank,
+					      struct ck_err *err);
+void ck_rank_cache_put(struct ck_rank_cache *c, const struct ck_rank_entry *e);
+
+#endif

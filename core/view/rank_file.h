@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_file.h - the safetensors file of one rank of a reshard, as pieces
+ *
+ *   u64 LE N | N bytes JSON, padded | part of a tensor | part of a tensor | ...
+ *
+ * 16 bytes a tensor, for what a rank holds of a tensor is computed when it is
+ * read.  Any thread, once made.
+ */
+#ifndef CK_RANK_FILE_H
+#define CK_RANK_FILE_H
+
+#include "core/base/str.h"
+#include "core/base/vec.h"
+#include "core/reshard/reshard.h"
+#include "core/view/merged.h"
+#include "core/view/view.h"
+
+struct ck_rank_file {
+	const struct ck_reshard *rs;
+	uint32_t rank;
+	uint64_t size;
+	CK_VEC(struct ck_rank_piece {
+		uint64_t off; /* in the file */
+		uint32_t tensor;
+	})
+	pieces;
+};
+
+/*
+ * What rank @rank of @rs holds of the tensors of @in, in that order; the
+ * header too, where @header is not NULL.
+ */
+int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *header,
+		      const struct ck_reshard *rs, uint32_t rank,
+		      const struct ck_merged_in *in, struct ck_err *err);
+void ck_rank_file_free(struct ck_rank_file *f);
+/* What is at @off < size; CK_SPAN_MADE: of the header. */
+void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_image *img,
+		     uint64_t off, struct ck_span *out);
+
+#endif

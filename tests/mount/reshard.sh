@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# reshard/: rank by rank what torch_xla loaded, MindSpore transformed, OneFlow
+# and ColossalAI cut; names that are looked up; what is refused.
+LIMIT=120
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}" stat
+
+DATA=$here/tests/mount/data/reshard
+compare() { "$PYTHON" "$here/tests/mount/lib/reshard.py" "$@" || fail "$*"; }
+
+# The plan that torch_xla's loader made, and what then stood on its devices.
+for reads in "$DATA"/torch_xla/*.reads.json; do
+	case=$(basename "$reads" .reads.json)
+	compare mesh "$reads" "$WORK/$case.json"
+	"$UNSHARD" plan "$DATA/torch_xla/${case%%.*}" --json \
+		--reshard "$WORK/$case.json" >"$WORK/plan" || fail "plan $case"
+	mount_ckpt "$DATA/torch_xla/${case%%.*}" "reshard=$WORK/$case.json"
+	[ "$(ls "$MNT/reshard")" = "$case" ] || fail "$(ls "$MNT/reshard")"
+	compare xla "$MNT/reshard/$case" "$reads" "${reads%.reads.json}.shards.bin" \
+		"$WORK/plan"
+	umount_ckpt
+done
+
+# What MindSpore's transform_checkpoints wrote, by both forms of the strategy.
+for to in "$DATA"/mindspore/30_reshard.to*; do
+	cp "$to/strategy.ckpt" "$WORK/proto.ckpt"
+	cp "$to/strategy.json" "$WORK/text.json"
+	mkdir -p "$WORK/rank"
+	mount_ckpt "$DATA/mindspore/30_reshard" \
+		"reshard=$WORK/proto.ckpt:$WORK/text.json"
+	for rank in "$to"/rank_*; do
+		"$UNSHARD" mount "$rank"/*.ckpt "$WORK/rank" ||
+			fail "mount of $rank"
+		for form in proto text; do
+			compare mindspore "$MNT/reshard/$form" \
+				"${rank##*_}" "$WORK/rank/tensors"
+		done
+		"$UNSHARD" umount "$WORK/rank" || fail "umount of $rank"
+	done
+	umount_ckpt
+done
+
+# OneFlow's seven destinations, one of them a partial sum.
+mkdir "$WORK/sbp"
+compare sbp "$WORK/sbp" "$DATA/oneflow/60_reshard.reshard.json"
+opts=sbp=$DATA/oneflow/60_reshard.sbp.json
+for file in "$WORK"/sbp/*.json; do
+	opts+=,reshard=$file
+done
+mount_ckpt "$DATA/oneflow/60_reshard" "$opts"
+compare oneflow "$MNT/reshard" "$DATA"/oneflow/60_reshard.reshard.{json,bin}
+umount_ckpt
+
+# ColossalAI's ranks of pipeline stages, along what the source was split.
+mount_ckpt "$DATA/colossalai/12_llama_tp4_safetensors"
+compare stages "$MNT/reshard/pp=2,tp=2" 2 \
+	"$DATA"/colossalai/12_llama_tp4_safetensors.reshard_tp2_pp2.expected.{json,bin}
+
+# Names are made by looking; nothing lists them, and they last.
+compare words "$MNT"
+[ -z "$(ls "$MNT/reshard")" ] || fail "listed: $(ls "$MNT/reshard")"
+[ "$(ls "$MNT/reshard/dim0=7" | wc -l)" = 7 ] || fail "7 ranks"
+one=$MNT/reshard/tp=2/rank-00001.safetensors
+[ "$(stat -c %i "$one")" = "$(stat -c %i "$one")" ] || fail "inode"
+for none in x dim0 'dim0=0' 'dim0=2x' .dim0=2 'tp=2/rank-00002.safetensors' \
+	'tp=2/rank-0.safetensors' rank-00000.safetensors; do
+	[ ! -e "$MNT/reshard/$none" ] || fail "$none is there"
+done
+
+# What does not divide is refused, and named.
+ls "$MNT/reshard/tp=7" 2>"$WORK/err" && fail "tp=7"
+grep -q 'Invalid argument' "$WORK/err" || fail "$(cat "$WORK/err")"
+grep -q 'tp=7\|no multiple of 7' "$MNT/.unshard/problems" ||
+	fail "$(cat "$MNT/.unshard/problems")"
+
+# A reshard is a checkpoint again.
+mkdir "$WORK/again"
+"$UNSHARD" mount "$MNT/reshard/dim0=1/rank-00000.safetensors" "$WORK/again" ||
+	fail "mount of a rank's file"
+for t in "$MNT"/tensors/*; do
+	same "$t" "$WORK/again/tensors/${t##*/}"
+done
+"$UNSHARD" umount "$WORK/again" || fail umount
+umount_ckpt
+
+# A file that says no mesh refuses the mount, with its line.
+echo '{"mesh": {"shape": [0]}}' >"$WORK/bad.json"
+expect 1 'mesh.shape' "$UNSHARD" mount "$DATA/torch_xla/10_seed_4x1" "$MNT" \
+	-o "reshard=$WORK/bad.json"
+mounted && fail "mounted all the same"
+done_ok
