@@ -5,6 +5,8 @@
  * What the cursor says, as text (a line a segment) or as JSON (every stretch
  * of bytes by itself, so that nothing is left to be worked out).  Streamed.
  */
+#include "fs/opts.h"
+#include "mount-helpers/plan_reshard.h"
 #include "mount-helpers/target.h"
 #include "mount-helpers/text.h"
 
@@ -268,12 +270,21 @@ static int plan(struct plan *p)
 	return finish(p);
 }
 
-static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts)
+static int plan_open(struct plan *p, char **argv, struct ck_opts *opts)
 {
+	const char *mesh = ck_opts_get(opts, "reshard");
 	int ret;
 
+	/* a file is read while that is still allowed */
+	if (mesh && fs_opts_add_file(opts, "reshard", mesh, &p->err))
+		return cmd_fail(&cmd_plan, CMD_USAGE, "%s", p->err.msg);
 	if (cmd_open(&p->ck, argv[1], opts, &p->err))
 		return cmd_err(&cmd_plan, &p->err);
+	if (mesh) {
+		ret = plan_reshard(&cmd_plan, p->ck, opts);
+		ck_ckpt_close(p->ck);
+		return ret;
+	}
 	p->img = ck_ckpt_image(p->ck);
 	p->name = argv[2];
 	p->json = ck_opts_get(opts, "json");
@@ -295,21 +306,38 @@ static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
 	struct plan p = { 0 };
-	int ret = CMD_USAGE;
+	int ret = CMD_USAGE, nr = cmd_parse(&cmd_plan, argc, argv, &opts);
+	bool mesh = ck_opts_get(&opts, "reshard");
 
-	if (cmd_parse(&cmd_plan, argc, argv, &opts) >= 0)
+	if (nr >= 0 && mesh && ck_opts_nth(&opts, "reshard", 1))
+		cmd_fail(&cmd_plan, CMD_USAGE, "--reshard is given twice");
+	else if (nr >= 0 && nr != (mesh ? 1 : 2))
+		cmd_fail(&cmd_plan, CMD_USAGE,
+			 mesh ? "expected CKPT alone with --reshard" :
+				"expected CKPT NAME");
+	else if (nr >= 0)
 		ret = plan_open(&p, argv, &opts);
 	ck_opts_free(&opts);
 	return ret;
 }
 
+static const struct cmd_valued valued[] = {
+	{ .name = "reshard",
+	  .value = "SPEC",
+	  .help = "for a mesh: dim0=8, tp=4, ..., or a file that says it" },
+	{ .name = NULL },
+};
+
 const struct cmd cmd_plan = {
 	.name = "plan",
-	.args = "CKPT NAME",
+	.args = "CKPT NAME | CKPT --reshard SPEC",
 	.summary = "say which bytes of which files are behind a tensor",
 	.help = "NAME is the name of a tensor, with a slice if wanted: "
-		"'NAME[2:5, :, -1]',\nas NumPy reads it.\n",
-	.min_words = 2,
+		"'NAME[2:5, :, -1]',\nas NumPy reads it.  With --reshard, of "
+		"all tensors: one read for each pair\nof a shard of the mesh "
+		"and a stored chunk that meet.\n",
+	.valued = valued,
+	.min_words = 1,
 	.max_words = 2,
 	.run = run,
 };

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_reshard.h - plan --reshard: which stored chunks each new shard meets
+ */
+#ifndef PLAN_RESHARD_H
+#define PLAN_RESHARD_H
+
+#include "mount-helpers/cmd.h"
+
+/*
+ * Prints it for the mesh of option "reshard", which is there as it was given
+ * and again with the file's bytes, if it is one; the exit code.
+ */
+int plan_reshard(const struct cmd *c, struct ck_ckpt *ck,
+		 const struct ck_opts *opts);
+
+#endif
