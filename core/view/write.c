@@ -66,6 +66,9 @@ static int pass(const struct ck_view *v, uint32_t i,
 			ret = e ? ck_ckpt_write(v->ck, e, span.ref, buf, n,
 						span.off, err) :
 				  ck_ckpt_may_write(v->ck, span.ref, err);
+		else if (span.kind != CK_SPAN_MADE)
+			ret = ck_fail(err, EROFS, "%s/%s is not written to",
+				      v->ops->name, file->name);
 		if (ret)
 			return ret;
 		buf += n;
@@ -100,6 +103,11 @@ int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err)
 
 	if (!v->ops->file(v, i, &file))
 		return ck_fail(err, ESTALE, "a file that its view left out");
+	if (v->ops->folders)
+		return ck_fail(err, EROFS,
+			       "%s/ is not written to: tensors/ and "
+			       "model.safetensors are",
+			       v->ops->name);
 	if (file.tensor == CK_NONE) /* some of its tensors may be */
 		return 0;
 	return ck_ckpt_may_write(v->ck, file.tensor, err);

@@ -6,6 +6,7 @@ LIMIT=120
 requires "${PYTHON:=python3}" stat
 
 DATA=$here/tests/mount/data/reshard
+alone() { [ "$(pids_of unshard-worker | wc -l)" = 1 ]; }
 compare() { "$PYTHON" "$here/tests/mount/lib/reshard.py" "$@" || fail "$*"; }
 
 # The plan that torch_xla's loader made, and what then stood on its devices.
@@ -81,6 +82,28 @@ for t in "$MNT"/tensors/*; do
 	same "$t" "$WORK/again/tensors/${t##*/}"
 done
 "$UNSHARD" umount "$WORK/again" || fail umount
+wait_for 10 alone || fail "the worker of $WORK/again stays"
+umount_ckpt
+
+# Written through the tensors, and shown at once; not written to itself.
+cp -r "$DATA/torch_xla/10_seed_4x1" "$WORK/rw"
+chmod -R u+w "$WORK/rw"
+mount_ckpt "$WORK/rw" rw
+one=$MNT/reshard/dim1=2/rank-00001.safetensors
+"$PYTHON" - "$MNT/tensors/fc.weight" "$one" <<'EOS' || fail "written"
+import os, struct, sys
+tensor, part = (os.open(p, os.O_RDWR if i == 0 else os.O_RDONLY) for i, p in enumerate(sys.argv[1:]))
+end = os.fstat(part).st_size
+before = os.pread(part, 12, end - 12)
+os.pwrite(tensor, struct.pack("<3f", 7, 8, 9), 47 * 4 - 8)
+assert before != struct.pack("<3f", 7, 8, 9)
+assert os.pread(part, 12, end - 12) == struct.pack("<3f", 7, 8, 9)
+try:
+    os.open(sys.argv[2], os.O_WRONLY)
+    sys.exit("opened for writing")
+except OSError as e:
+    assert e.strerror == "Read-only file system", e
+EOS
 umount_ckpt
 
 # A file that says no mesh refuses the mount, with its line.
