@@ -248,6 +248,58 @@ static int look_in_folders(const struct ck_root *root,
 	return ret;
 }
 
+static int look_at_name(const char *path, const char *name,
+			const struct ck_opts *opts, struct ck_err *err)
+{
+	char whole[PATH_MAX], format[64] = "";
+
+	if (snprintf(whole, sizeof(whole), "%s/%s", path, name) >=
+	    (int)sizeof(whole))
+		return ck_fail(err, ENAMETOOLONG, "%s: too long", name);
+	return open_and_look(whole, opts, format, err);
+}
+
+/* Every file below folder @name is whole by itself. */
+static int look_at_files_of(const char *path, const char *name,
+			    const struct ck_below *files,
+			    const struct ck_opts *opts, struct ck_err *err)
+{
+	size_t len = strlen(name);
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < files->nr; i++) {
+		const struct ck_below_file *f = &files->v[i];
+
+		if (S_ISREG(f->st.st_mode) && !strncmp(f->path, name, len) &&
+		    f->path[len] == '/')
+			ret = look_at_name(path, f->path, opts, err);
+	}
+	return ret;
+}
+
+/*
+ * Pieces of which nothing says how they join: whole as far as can be known,
+ * where each rank's folder, or else each file in it, can be read by itself.
+ */
+static int look_at_ranks(const char *path, const struct ck_below *files,
+			 const struct ck_opts *opts, struct ck_err *err)
+{
+	uint64_t rank;
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < files->nr; i++) {
+		const struct ck_below_file *f = &files->v[i];
+
+		if (strchr(f->path, '/') || S_ISLNK(f->st.st_mode) ||
+		    !ck_rank_of(f->path, &rank))
+			continue;
+		ret = look_at_name(path, f->path, opts, err);
+		if (ret && S_ISDIR(f->st.st_mode))
+			ret = look_at_files_of(path, f->path, files, opts, err);
+	}
+	return ret;
+}
+
 int ck_complete(const char *path, const struct ck_below *files,
 		const struct ck_opts *opts, uint64_t ranks, struct ck_err *err)
 {
@@ -266,8 +318,15 @@ int ck_complete(const char *path, const struct ck_below *files,
 	else if (inner.code)
 		ret = ck_fail(err, inner.code, "%s", inner.msg);
 	ck_root_close(&root);
-	if (!ret)
-		ret = check_ranks(files, format, opts, ranks, err);
+	if (!ret || ranks) {
+		struct ck_err counted;
+		int nr = check_ranks(files, format, opts, ranks, &counted);
+
+		if (nr)
+			ret = ck_fail(err, counted.code, "%s", counted.msg);
+		else if (ret && !is_described(files, opts))
+			ret = look_at_ranks(path, files, opts, err);
+	}
 	/* whatever the reader says of the files: it is they that lack */
 	if (ret == -EINVAL || ret == -ENOENT)
 		ret = -ENODATA;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * staged.h - what the commands about new checkpoints share
+ *
+ * They work on SRC itself, so that no mount and no node is needed, and take a
+ * mount's paths too: MNT/step-1 is SRC/step-1.
+ */
+#ifndef STAGED_H
+#define STAGED_H
+
+#include "mount-helpers/cmd.h"
+
+#include <limits.h>
+#include <stdint.h>
+
+struct staged_place {
+	struct ck_root root; /* SRC */
+	char name[NAME_MAX + 1]; /* of the step; "" where none was said */
+};
+
+/* @path names a directory of checkpoints. */
+int staged_dir(struct staged_place *out, const char *path,
+	       const struct ck_opts *opts, struct ck_err *err);
+/* @path names a step in one, which need not be there. */
+int staged_step(struct staged_place *out, const char *path,
+		const struct ck_opts *opts, struct ck_err *err);
+/*
+ * The words of "DIR [NAME]...": their count from @nr on; false after a line
+ * on stderr where one is no name.
+ */
+bool staged_names(const struct cmd *c, char **name, int nr);
+/* Whether @name is one of @nr words, or there are none. */
+bool staged_wanted(char **words, int nr, const char *name);
+/* A whole number; false after a line on stderr. */
+bool staged_number(const struct cmd *c, const struct ck_opts *opts,
+		   const char *flag, int64_t fallback, int64_t *out);
+
+#endif

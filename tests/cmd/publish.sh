@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# publish, status, recover and gc, without a mount: stages as a mount that is
+# gone leaves them.
+. "$(dirname "$0")/lib/common.sh"
+
+CKPT=$TOP/tests/demo/checkpoint
+SRC=$WORK/src
+mkdir "$SRC"
+# stage NAME [FILE...]: those files of the demo checkpoint, or all
+stage() {
+	local name=$1
+	shift
+	mkdir -p "$SRC/.staging-$name/files"
+	(cd "$CKPT" && cp "${@:-.metadata}" "$SRC/.staging-$name/files")
+	[ $# != 0 ] || cp "$CKPT"/__* "$SRC/.staging-$name/files"
+}
+u() { "$UNSHARD" "$@"; }
+
+# ---- what is missing
+stage step-1 .metadata __0_0.distcp __1_0.distcp __2_0.distcp
+expect 1 'step-1: not complete: .*__3_0' u publish "$SRC/step-1"
+u status "$SRC" >"$WORK/out" || fail status
+grep -q '^step-1: left, 4 files' "$WORK/out" || fail "$(cat "$WORK/out")"
+grep -q 'not complete: .*__3_0' "$WORK/out" || fail "$(cat "$WORK/out")"
+u status --json "$SRC" | python3 -c '
+import json, sys
+(s,) = json.load(sys.stdin)
+assert s["name"] == "step-1" and not s["complete"], s
+assert "__3_0" in s["reason"] and s["files"] == 4, s' || fail "status --json"
+
+# ---- complete
+cp "$CKPT/__3_0.distcp" "$SRC/.staging-step-1/files"
+u status "$SRC" | grep -q 'complete: unshard publish' || fail "status of a whole one"
+u publish "$SRC/step-1" | grep -qx 'step-1: published' || fail publish
+[ ! -e "$SRC/.staging-step-1" ] || fail "left over"
+u publish --json "$SRC/step-1/" | grep -q '"before": true' || fail "twice"
+u verify "$SRC/step-1" >/dev/null || fail "its manifest is wrong"
+[ -z "$(u status "$SRC")" ] || fail "status of what is published"
+expect 2 'expected' u publish
+expect 1 'nothing is staged' u publish "$SRC/none"
+expect 1 'expected DIR/NAME' u publish "$SRC/.x"
+expect 2 'expected a number' u publish --ranks=many "$SRC/step-1"
+
+# ---- another name, and one that is taken
+stage new
+expect 1 'already' u publish --as step-1 "$SRC/new"
+touch "$SRC/step-1/old"
+u publish --as step-1 --replace "$SRC/new" >/dev/null || fail --replace
+[ ! -e "$SRC/step-1/old" ] && [ ! -e "$SRC/.staging-new" ] || fail "not replaced"
+(cd "$SRC" && stage here && u publish here) >/dev/null && [ -d "$SRC/here" ] ||
+	fail "a step of the working directory"
+
+# ---- ranks that no file counts
+mkdir -p "$SRC/.staging-ms/files"
+cp -r "$TOP"/tests/formats/mindspore/2.10-row4/in/node* "$SRC/.staging-ms/files/" ||
+	fail "no example of ranks"
+rm -rf "$SRC"/.staging-ms/files/*strategy*
+n=$(ls "$SRC/.staging-ms/files" | grep -c node)
+expect 1 'ranks|not complete' u publish "$SRC/ms"
+expect 1 "missing rank" u publish --ranks $((n + 1)) "$SRC/ms"
+f=$(ls "$SRC"/.staging-ms/files/node1/*.ckpt | head -n 1)
+cp "$f" "$WORK/whole"
+truncate -s $(($(stat -c %s "$f") / 2)) "$f"
+expect 1 'not complete' u publish --ranks $n "$SRC/ms"
+cp "$WORK/whole" "$f"
+u publish --ranks $n --as by-ranks "$SRC/ms" >/dev/null || fail "with --ranks"
+stage ms .metadata
+
+# ---- killed at each step of a publish: the rest is done by whoever comes
+i=1 killed=0
+while :; do
+	rm -rf "$SRC/k" "$SRC/.staging-k"
+	stage k
+	UNSHARD_PUBLISH_FAULT=$i u publish "$SRC/k" >"$WORK/out" 2>&1 && break
+	killed=$((killed + 1))
+	if [ -e "$SRC/k" ]; then
+		u verify "$SRC/k" >/dev/null || fail "torn at step $i"
+	fi
+	if [ $((i % 2)) = 0 ]; then
+		u recover "$SRC" >/dev/null || fail "recover after step $i"
+	fi
+	u publish "$SRC/k" >/dev/null || fail "publish after step $i"
+	u verify "$SRC/k" >/dev/null || fail "wrong after step $i"
+	u recover "$SRC" >/dev/null || fail "recover after step $i"
+	[ -z "$(ls -A "$SRC" | grep 'staging-k')" ] || fail "left over after $i"
+	i=$((i + 1))
+	[ $i -lt 100 ] || fail "publish has no end"
+done
+[ $killed -ge 15 ] || fail "only $killed steps"
+
+# ---- gc
+u gc "$SRC" | grep -q 'kept: ms: changed' || fail "gc of what is new"
+u gc --age 0 "$SRC" step-9 | grep -q . && fail "gc of another"
+u gc --json --age=0 "$SRC" ms | grep -q '"removed": true' || fail gc
+[ ! -e "$SRC/.staging-ms" ] || fail "gc left it"
+[ -d "$SRC/step-1" ] || fail "gc took a checkpoint"
+exit 0
