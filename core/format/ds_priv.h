@@ -158,6 +158,12 @@ int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 		     struct ck_err *why);
 int ck_ds_check_rank3(const struct ck_ds_zero *z, const struct ck_ds_rank *r,
 		      struct ck_err *why);
+/*
+ * Stages 1 and 2: elements [lo, hi) of a parameter at @pos of its group that
+ * rank @r has, at *at of its partition of @size; false: it has none.
+ */
+bool ck_ds_piece12(uint64_t pos, uint64_t numel, uint64_t size, uint64_t r,
+		   uint64_t *lo, uint64_t *hi, uint64_t *at);
 /* Elements [lo, hi) of a parameter that rank @r of @nr has in stage 3. */
 void ck_ds_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
 		  uint64_t *hi);

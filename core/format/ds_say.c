@@ -30,6 +30,20 @@ void ck_ds_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
 	*hi = CK_MIN(*lo + len, numel);
 }
 
+bool ck_ds_piece12(uint64_t pos, uint64_t numel, uint64_t size, uint64_t r,
+		   uint64_t *lo, uint64_t *hi, uint64_t *at)
+{
+	uint64_t first = CK_MAX(pos, r * size);
+	uint64_t end = CK_MIN(pos + numel, (r + 1) * size);
+
+	if (first >= end)
+		return false;
+	*lo = first - pos;
+	*hi = end - pos;
+	*at = first - r * size;
+	return true;
+}
+
 int ck_ds_check_rank3(const struct ck_ds_zero *z, const struct ck_ds_rank *r,
 		      struct ck_err *why)
 {
@@ -232,12 +246,11 @@ static int say_parts12(const struct one *o, struct ck_err *err)
 	int ret = 0;
 
 	for (uint64_t r = o->pos / size; r * size < end && !ret; r++) {
-		uint64_t lo = CK_MAX(o->pos, r * size);
-		uint64_t hi = CK_MIN(end, (r + 1) * size);
+		uint64_t lo, hi, at;
 
-		if (r < o->z->ranks.nr)
-			ret = say_part(o, &o->z->ranks.v[r], lo - o->pos,
-				       hi - o->pos, lo - r * size, err);
+		if (r < o->z->ranks.nr &&
+		    ck_ds_piece12(o->pos, o->p->numel, size, r, &lo, &hi, &at))
+			ret = say_part(o, &o->z->ranks.v[r], lo, hi, at, err);
 	}
 	return ret;
 }
