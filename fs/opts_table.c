@@ -82,6 +82,13 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "none",
 	  .help = "reshard/ shows the checkpoint cut for FILE's mesh: a "
 		  "placement file, a MindSpore strategy or OneFlow's rules" },
+	{ .name = "ties",
+	  .type = FS_OPT_STRING,
+	  .value = "N:NAME",
+	  .fallback = "the layer's number",
+	  .open = true,
+	  .help = "layer N of a DeepSpeed pipeline without ZeRO is the tied "
+		  "one called NAME; several: N:NAME+N:NAME" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",

@@ -12,9 +12,13 @@
 #include "core/base/check.h"
 #include "core/format/torch_walk.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NO_LAYER UINT_MAX
 
 static const char tied[] = "tied_modules.";
 
@@ -33,6 +37,33 @@ static bool is_tie_of(const struct ck_strmap_key *k, const char *key,
 }
 
 /*
+ * "0:embed+7:head": 1 with the tie that layer @number is of, as the user says;
+ * 0: he does not; -1: it is not written like that.
+ */
+static int given_tie(const struct ck_ds_load *ld, unsigned number,
+		     struct ck_str *prefix)
+{
+	const char *at = ck_opts_get(ld->dir->opts, "ties");
+
+	while (at) {
+		char *end = NULL;
+		unsigned long n = strtoul(at, &end, 10);
+		size_t len = *end == ':' ? strcspn(end + 1, "+") : 0;
+
+		if (!isdigit((unsigned char)*at) || !len)
+			return -1;
+		if (n == number) {
+			ck_str_puts(prefix, tied);
+			ck_str_add(prefix, end + 1, len);
+			ck_str_puts(prefix, ".");
+			return 1;
+		}
+		at = end[1 + len] ? end + 2 + len : NULL;
+	}
+	return 0;
+}
+
+/*
  * What stands before the keys of layer @number: "12", or the one tie that has
  * its keys where no trained parameter has the number.  -1: it cannot be told.
  */
@@ -45,6 +76,8 @@ static int find_prefix(const struct ck_ds_load *ld, const struct ck_pickle *p,
 	const char *s;
 	ck_pv key, v;
 
+	if (given_tie(ld, number, prefix) > 0)
+		return 0;
 	ck_str_fmt(prefix, "%u.", number);
 	ck_piter_init_pairs(&it, p, ck_pickle_root(p));
 	while (ck_piter_next2(&it, &key, &v)) {
@@ -164,9 +197,15 @@ static int say_lost_layers(struct ck_ds_load *ld, struct ck_err *err)
 
 int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 {
+	const struct ck_problem_in untold = { .severity = CK_NOTE };
 	int ret = 0;
+	ck_auto_str struct ck_str none = { 0 };
 	bool any = false;
 
+	if (given_tie(ld, NO_LAYER, &none) < 0)
+		return ck_fail(err, EINVAL,
+			       "-o ties=%s: expected N:NAME, or N:NAME+N:NAME",
+			       ck_opts_get(ld->dir->opts, "ties"));
 	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
 		const struct ck_ds_file *f = &ld->fs.v.v[i];
 
@@ -180,6 +219,11 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 				f->name, ld->tp);
 		ret = say_layer(ld, f, err);
 	}
+	if (!ret && any && !ld->zero && ld->pp > 1 &&
+	    !ck_opts_get(ld->dir->opts, "ties"))
+		ret = ck_builder_problem(
+			ld->b, &untold, err,
+			"without ZeRO no file says which layers are tied: they are shown by the layer's number; -o ties=0:NAME gives layer 0 the name of its tie");
 	return ret || !any ? ret : say_lost_layers(ld, err);
 }
 
