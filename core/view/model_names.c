@@ -103,6 +103,14 @@ static bool lies_below(const struct ck_image *img, uint32_t t, const char *key)
 	       !memcmp(part.key, key, part.len);
 }
 
+bool ck_model_names_twice(const struct ck_image *img)
+{
+	size_t len;
+	const char *format = ck_image_str(img, img->format, &len);
+
+	return len == 9 && !memcmp(format, "deepspeed", 9);
+}
+
 /*
  * DeepSpeed keeps two copies of the weights: -o weights= says which, or the
  * one that is there.  False: it is no such checkpoint.
@@ -111,10 +119,8 @@ static bool take_copy(struct pick *p, const struct ck_opts *opts)
 {
 	const char *want = ck_opts_get(opts, "weights");
 	uint32_t kept = 0, modules = 0;
-	size_t len;
-	const char *format = ck_image_str(p->img, p->img->format, &len);
 
-	if (len != 9 || memcmp(format, "deepspeed", 9) != 0)
+	if (!ck_model_names_twice(p->img))
 		return false;
 	for (uint32_t i = 0; i < p->nr; i++)
 		modules += lies_below(p->img, p->held[i], "module");

@@ -31,6 +31,8 @@ struct ck_model_names {
 int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
 			uint32_t first, uint32_t nr, const struct ck_opts *opts,
 			struct ck_err *err);
+/* Whether it has its weights twice, and -o weights= says which are shown. */
+bool ck_model_names_twice(const struct ck_image *img);
 void ck_model_names_free(struct ck_model_names *n);
 
 #endif

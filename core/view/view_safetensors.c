@@ -3,10 +3,12 @@
  * view_safetensors.c - model.safetensors: all tensors in one file
  *
  * Every tensor of the tree, optimizer state included, under its true name; hf/
- * is the view that leaves out what a model does not need.
+ * is the view that leaves out what a model does not need.  Of weights that are
+ * kept twice (DeepSpeed) it shows the copy that hf/ shows, and nothing else.
  */
 #include "core/view/merged.h"
 #include "core/view/metadata.h"
+#include "core/view/model_names.h"
 #include "core/view/single.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@ struct st_view {
 	struct ck_single one;
 	struct ck_merged_tensor *held;
 	uint32_t nr_held;
+	struct ck_model_names names; /* of weights that are kept twice */
 };
 
 static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
@@ -46,8 +49,32 @@ static void st_close(struct ck_view *base)
 	struct st_view *v = (struct st_view *)base;
 
 	ck_lazy_free(&v->one.file);
+	ck_model_names_free(&v->names);
 	free(v->held);
 	free(v);
+}
+
+static void take(struct st_view *v, const struct ck_merged_tensor *m)
+{
+	const char *why = ck_merged_refuses(v->one.base.img, m->tensor, m->name,
+					    m->name_len);
+
+	if (why)
+		ck_view_leave_out(&v->one.base, m->tensor, why);
+	else
+		v->held[v->nr_held++] = *m;
+}
+
+static int take_copy(struct st_view *v, const struct ck_opts *opts,
+		     struct ck_err *err)
+{
+	const struct ck_view *base = &v->one.base;
+	int ret = ck_model_names_make(&v->names, base->img, base->first,
+				      base->nr, opts, err);
+
+	for (uint32_t i = 0; !ret && i < v->names.nr; i++)
+		take(v, &v->names.v[i]);
+	return ret;
 }
 
 static void take_tensors(struct st_view *v)
@@ -57,14 +84,9 @@ static void take_tensors(struct st_view *v)
 	for (uint32_t t = v->one.base.first;
 	     t < v->one.base.first + v->one.base.nr; t++) {
 		struct ck_merged_tensor m = { .tensor = t };
-		const char *why;
 
 		m.name = ck_image_str(img, img->tensors[t].name, &m.name_len);
-		why = ck_merged_refuses(img, t, m.name, m.name_len);
-		if (why)
-			ck_view_leave_out(&v->one.base, t, why);
-		else
-			v->held[v->nr_held++] = m;
+		take(v, &m);
 	}
 }
 
@@ -97,8 +119,8 @@ static int st_open(struct ck_view **out, const struct ck_view *base,
 		   const struct ck_opts *opts, struct ck_err *err)
 {
 	struct st_view *v = calloc(1, sizeof(*v));
+	int ret = 0;
 
-	(void)opts;
 	if (!v)
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	v->one.base = *base;
@@ -108,7 +130,14 @@ static int st_open(struct ck_view **out, const struct ck_view *base,
 		st_close(&v->one.base);
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	}
-	take_tensors(v);
+	if (ck_model_names_twice(base->img))
+		ret = take_copy(v, opts, err);
+	if (!ret && !v->names.nr)
+		take_tensors(v);
+	if (ret) {
+		st_close(&v->one.base);
+		return ret;
+	}
 	if (fits(v))
 		*out = &v->one.base;
 	else
