@@ -224,6 +224,21 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts)
 	return nr;
 }
 
+int cmd_absolute(const struct cmd *c, struct ck_opts *opts, const char *name)
+{
+	const char *dir = ck_opts_get(opts, name);
+	ck_auto_free char *real = dir ? realpath(dir, NULL) : NULL;
+
+	if (!dir)
+		return CMD_OK;
+	if (!real)
+		return cmd_fail(c, CMD_SYSTEM, "-o %s=%s: %s", name, dir,
+				strerror(errno));
+	if (ck_opts_add(opts, name, real))
+		return cmd_fail(c, CMD_SYSTEM, "out of memory");
+	return CMD_OK;
+}
+
 int cmd_flush(const struct cmd *c)
 {
 	if (fflush(stdout) || ferror(stdout))
@@ -258,6 +273,7 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 	if (sandbox && !strcmp(sandbox, "off"))
 		return 0;
 	in.spool_dir = ck_opts_get(opts, "spool");
+	in.config_dir = ck_opts_get(opts, "config");
 	chain(root, nr, end);
 	ret = ck_sandbox_enter(&in, NULL, err);
 	for (unsigned i = 0; i < nr; i++)

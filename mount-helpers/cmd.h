@@ -88,6 +88,11 @@ int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
 		     const char *write_dir, const struct ck_opts *opts,
 		     struct ck_err *err);
+/*
+ * Makes the directory that option @name says absolute, for another working
+ * directory or a sandbox; an exit code.
+ */
+int cmd_absolute(const struct cmd *c, struct ck_opts *opts, const char *name);
 /* Whether stdout took all that was written; else a line and CMD_SYSTEM. */
 int cmd_flush(const struct cmd *c);
 

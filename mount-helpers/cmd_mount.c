@@ -147,22 +147,6 @@ static int check_device(void)
 
 /* ---- the options that name files ---- */
 
-/* The background process has another working directory. */
-static int make_absolute(struct job *j, const char *option)
-{
-	const char *dir = ck_opts_get(j->opts, option);
-	ck_auto_free char *real = dir ? realpath(dir, NULL) : NULL;
-
-	if (!dir)
-		return 0;
-	if (!real)
-		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o %s=%s: %s", option,
-				dir, strerror(errno));
-	if (ck_opts_add(j->opts, option, real))
-		return cmd_fail(&cmd_mount, CMD_SYSTEM, "out of memory");
-	return 0;
-}
-
 static int open_log(struct job *j)
 {
 	const char *path = ck_opts_get(j->opts, "log");
@@ -280,9 +264,9 @@ static int mount_root(struct job *j)
 	if (!ret)
 		ret = check_device();
 	if (!ret)
-		ret = make_absolute(j, "spool");
+		ret = cmd_absolute(&cmd_mount, j->opts, "spool");
 	if (!ret)
-		ret = make_absolute(j, "config");
+		ret = cmd_absolute(&cmd_mount, j->opts, "config");
 	if (!ret)
 		ret = open_log(j);
 	if (ret)

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_export.c - a view of a checkpoint as ordinary files
+ *
+ * CKPT/hf is the view hf of CKPT, unless there is a file of that name.  OUT is
+ * there when the command has ended well, and not before.
+ */
+#include "mount-helpers/cmd.h"
+#include "mount-helpers/export.h"
+#include "mount-helpers/health.h"
+#include "mount-helpers/progress.h"
+#include "mount-helpers/text.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <dirent.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern const struct cmd cmd_export;
+
+/* Where it goes: PARENT/NAME, and until it is whole PARENT/STAGING. */
+struct place {
+	char parent[PATH_MAX];
+	char name[NAME_MAX + 1];
+	char staging[NAME_MAX + 1];
+	char path[PATH_MAX + NAME_MAX + 2]; /* of the staging folder */
+	int parent_fd, staging_fd;
+};
+
+/* What the process that writes tells the one that waits. */
+struct result {
+	uint64_t files, bytes, kept;
+	double seconds;
+};
+
+struct job {
+	char ckpt[PATH_MAX];
+	const struct ck_view_ops *ops;
+	char file[NAME_MAX + 1]; /* of the view; "": all */
+	struct ck_opts *opts;
+	struct place place;
+	struct progress bar;
+	struct result *result; /* shared */
+	struct ck_err err;
+};
+
+/* One file, which gets the name that OUT says; else a folder of them. */
+static bool is_one(const struct job *j)
+{
+	return !j->ops->is_dir || *j->file;
+}
+
+/* ---- what ---- */
+
+/* The view called @text, or the view and the file of it. */
+static bool find_view(struct job *j, const char *text)
+{
+	for (size_t i = 0; ck_views[i]; i++) {
+		const char *name = ck_views[i]->name;
+		size_t len = strlen(name);
+
+		if (strncmp(text, name, len))
+			continue;
+		if (text[len] && (text[len] != '/' || !ck_views[i]->is_dir ||
+				  strlen(text + len + 1) > NAME_MAX))
+			continue;
+		j->ops = ck_views[i];
+		strcpy(j->file, text[len] ? text + len + 1 : "");
+		return true;
+	}
+	return false;
+}
+
+/* --to safetensors is the view model.safetensors, --to npy the view npy. */
+static bool find_form(struct job *j, const char *form)
+{
+	char name[NAME_MAX + 1];
+
+	snprintf(name, sizeof(name), "model.%s", form);
+	return !strchr(form, '/') && (find_view(j, form) || find_view(j, name));
+}
+
+/* The longest beginning of @path that exists, and what follows it. */
+static const char *split(struct job *j, const char *path)
+{
+	size_t len = strlen(path);
+	struct stat st;
+
+	while (len && path[len - 1] == '/')
+		len--;
+	for (size_t n = len; n; n--) {
+		if (n < len && path[n] != '/')
+			continue;
+		memcpy(j->ckpt, path, n);
+		j->ckpt[n] = '\0';
+		if (!stat(j->ckpt, &st))
+			return n < len ? path + n + 1 : NULL;
+	}
+	strcpy(j->ckpt, path);
+	return NULL;
+}
+
+static int what(struct job *j, const char *path)
+{
+	const char *to = ck_opts_get(j->opts, "to"), *view;
+
+	if (strlen(path) >= sizeof(j->ckpt))
+		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long",
+				path);
+	view = split(j, path);
+	if (view && to)
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"%s: names a view, and --to another", path);
+	if (view && !find_view(j, view))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"%s: there is no file, and no view, of that "
+				"name",
+				path);
+	if (to && !find_form(j, to))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"--to %s: there is no such view", to);
+	if (!view && !to)
+		find_form(j, "safetensors");
+	return CMD_OK;
+}
+
+/* ---- where ---- */
+
+static int taken(const struct job *j, const char *out)
+{
+	return cmd_fail(&cmd_export, CMD_USAGE,
+			is_one(j) ? "%s: is there already" :
+				    "%s: is there already, and not empty",
+			out);
+}
+
+static bool is_empty(const char *path)
+{
+	ck_auto_dir DIR *d = opendir(path);
+	const struct dirent *e;
+	unsigned nr = 0;
+
+	while (d && nr < 3 && (e = readdir(d)))
+		nr++;
+	return d && nr == 2;
+}
+
+/* OUT -> parent and name; an existing directory takes one file into it. */
+static int place_names(struct job *j, const char *out)
+{
+	struct place *p = &j->place;
+	size_t len = strlen(out);
+	struct stat st;
+	int n;
+
+	while (len > 1 && out[len - 1] == '/')
+		len--;
+	n = snprintf(p->parent, sizeof(p->parent), "%.*s%s%s", (int)len, out,
+		     is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode) ? "/" :
+									   "",
+		     is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode) ?
+			     (*j->file ? j->file : j->ops->name) :
+			     "");
+	if (n < 0 || (size_t)n >= sizeof(p->parent))
+		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long", out);
+	if (!lstat(p->parent, &st) &&
+	    (is_one(j) || !S_ISDIR(st.st_mode) || !is_empty(p->parent)))
+		return taken(j, p->parent);
+	return CMD_OK;
+}
+
+/* Leaves the folder in parent, the last part in name. */
+static int place_split(struct job *j, const char *out)
+{
+	struct place *p = &j->place;
+	char *slash = strrchr(p->parent, '/');
+	const char *name = slash ? slash + 1 : p->parent;
+	int n = -1;
+
+	if (*name && strcmp(name, ".") && strcmp(name, "..") &&
+	    strlen(name) < sizeof(p->name)) {
+		strcpy(p->name, name);
+		n = snprintf(p->staging, sizeof(p->staging), ".%s.unshard-part",
+			     name);
+	}
+	if (n < 0 || (size_t)n >= sizeof(p->staging))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"%s: is no name for what is written", out);
+	if (!slash)
+		strcpy(p->parent, ".");
+	else
+		slash[slash == p->parent] = '\0';
+	snprintf(p->path, sizeof(p->path), "%s/%s", p->parent, p->staging);
+	return CMD_OK;
+}
+
+static int place_open(struct job *j)
+{
+	struct place *p = &j->place;
+
+	p->parent_fd = open(p->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (p->parent_fd < 0)
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->parent,
+				strerror(errno));
+	if (mkdirat(p->parent_fd, p->staging, 0777) && errno != EEXIST)
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
+				strerror(errno));
+	p->staging_fd = openat(p->parent_fd, p->staging,
+			       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (p->staging_fd < 0)
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
+				strerror(errno));
+	if (flock(p->staging_fd, LOCK_EX | LOCK_NB))
+		return cmd_fail(&cmd_export, CMD_SYSTEM,
+				"%s: another export is writing there", p->path);
+	return CMD_OK;
+}
+
+static int where(struct job *j, const char *out)
+{
+	int ret = place_names(j, out);
+
+	if (!ret)
+		ret = place_split(j, out);
+	return ret ? ret : place_open(j);
+}
+
+/* ---- the child: reads and writes, in a sandbox ---- */
+
+static void tick(void *ctx, uint64_t bytes, uint64_t total)
+{
+	progress_at(ctx, bytes, total);
+}
+
+/* Of the tensors that are in it. */
+static int whole(struct job *j, const struct export *x)
+{
+	const struct ck_image *img = x->view->img;
+	struct ck_vfile f = { .tensor = CK_NONE };
+
+	if (*j->file && x->file.nr)
+		x->view->ops->file(x->view, x->file.v[0].nr, &f);
+	for (uint32_t i = 0; i < x->view->nr; i++) {
+		uint32_t t = x->view->first + i;
+
+		if (f.tensor != CK_NONE && f.tensor != t)
+			continue;
+		if (!health_tensor(img, &img->tensors[t]))
+			return cmd_fail(
+				&cmd_export, CMD_BAD_CKPT,
+				"%s: incomplete: tensor %s is %s "
+				"(unshard inspect says more)",
+				j->ckpt,
+				ck_image_str(img, img->tensors[t].file, NULL),
+				img->tensors[t].state == CK_TORN ?
+					"torn" :
+					"missing, whole or in part");
+	}
+	return CMD_OK;
+}
+
+static int room(struct job *j, const struct export *x)
+{
+	struct statvfs fs;
+	uint64_t need = x->bytes - x->kept, free_bytes;
+
+	if (fstatvfs(j->place.staging_fd, &fs))
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s",
+				j->place.parent, strerror(errno));
+	free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (free_bytes >= need)
+		return CMD_OK;
+	return cmd_fail(&cmd_export, CMD_SYSTEM,
+			"%s: %" PRIu64 " bytes are needed, %" PRIu64
+			" are free",
+			j->place.parent, need, free_bytes);
+}
+
+static int write_files(struct job *j, struct export *x)
+{
+	int ret;
+
+	x->tick = tick;
+	x->ctx = &j->bar;
+	progress_begin(&j->bar, "writing");
+	ret = export_write(x, &j->err);
+	j->result->seconds = progress_end(&j->bar);
+	if (ret)
+		return cmd_err(&cmd_export, &j->err);
+	if (ck_opts_get(j->opts, "no-verify"))
+		return CMD_OK;
+	progress_begin(&j->bar, "reading back");
+	ret = export_check(x, &j->err);
+	progress_end(&j->bar);
+	return ret ? cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", j->place.path,
+			      j->err.msg) :
+		     CMD_OK;
+}
+
+static int with_view(struct job *j, const struct ck_view *v)
+{
+	struct export x;
+	int ret = export_plan(&x, v, *j->file ? j->file : NULL,
+			      is_one(j) ? j->place.name : NULL, &j->err);
+
+	if (ret == -ENOENT)
+		ret = cmd_fail(&cmd_export, CMD_USAGE, "%s: %s", j->ckpt,
+			       j->err.msg);
+	else if (ret)
+		ret = cmd_err(&cmd_export, &j->err);
+	else
+		ret = whole(j, &x);
+	x.dir = j->place.staging_fd;
+	if (!ret && export_state_load(&x, &j->err))
+		ret = cmd_fail(&cmd_export, CMD_USAGE,
+			       "%s: %s; remove it to begin anew", j->place.path,
+			       j->err.msg);
+	if (!ret)
+		ret = room(j, &x);
+	if (!ret) {
+		j->result->files = x.file.nr;
+		j->result->bytes = x.bytes;
+		j->result->kept = x.kept;
+		ret = write_files(j, &x);
+	}
+	export_free(&x);
+	return ret;
+}
+
+static int child(struct job *j)
+{
+	const char *path = j->ckpt;
+	struct ck_ckpt *ck;
+	struct ck_view *v = NULL;
+	int ret;
+
+	if (cmd_open_several(&ck, &path, 1, j->place.path, j->opts, &j->err))
+		return cmd_err(&cmd_export, &j->err);
+	if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
+		ret = cmd_err(&cmd_export, &j->err);
+	else if (!v)
+		ret = cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s",
+			       j->ckpt, j->ops->name);
+	else
+		ret = with_view(j, v);
+	if (v)
+		ck_view_close(v);
+	ck_ckpt_close(ck);
+	return ret;
+}
+
+/* ---- the parent: makes it visible ---- */
+
+static int finish(struct job *j)
+{
+	struct place *p = &j->place;
+	bool one = is_one(j);
+	int from = one ? p->staging_fd : p->parent_fd;
+
+	if (renameat(from, one ? p->name : p->staging, p->parent_fd, p->name) ||
+	    fsync(p->parent_fd))
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s/%s: %s", p->parent,
+				p->name, strerror(errno));
+	unlinkat(p->staging_fd, EXPORT_STATE, 0);
+	if (one)
+		unlinkat(p->parent_fd, p->staging, AT_REMOVEDIR);
+	return CMD_OK;
+}
+
+static int say(const struct job *j)
+{
+	ck_auto_str struct ck_str s = { 0 };
+	const struct result *r = j->result;
+	uint64_t moved = r->bytes - r->kept;
+
+	if (ck_opts_get(j->opts, "json")) {
+		ck_str_fmt(&s,
+			   "{\"files\": %" PRIu64 ", \"nbytes\": %" PRIu64
+			   ", \"resumed_nbytes\": %" PRIu64
+			   ", \"seconds\": %.3f, \"verified\": %s}\n",
+			   r->files, r->bytes, r->kept, r->seconds,
+			   ck_opts_get(j->opts, "no-verify") ? "false" :
+							       "true");
+	} else {
+		ck_str_fmt(&s, "%s/%s: %" PRIu64 " file%s, ", j->place.parent,
+			   j->place.name, r->files, r->files == 1 ? "" : "s");
+		text_size(&s, r->bytes);
+		if (r->kept) {
+			ck_str_puts(&s, ", of which ");
+			text_size(&s, r->kept);
+			ck_str_puts(&s, " were there from before");
+		}
+		ck_str_fmt(&s, ", %.1f s, %.2f GB/s%s\n", r->seconds,
+			   r->seconds > 0 ? (double)moved / r->seconds / 1e9 :
+					    0,
+			   ck_opts_get(j->opts, "no-verify") ?
+				   "" :
+				   ", read back and compared");
+	}
+	if (!text_flush(&s))
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "no memory");
+	return cmd_flush(&cmd_export);
+}
+
+static int run_child(struct job *j)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "fork: %s",
+				strerror(errno));
+	if (!pid) {
+		signal(SIGXFSZ, SIG_IGN); /* a line, and what there is stays */
+		_exit(child(j));
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return cmd_fail(&cmd_export, CMD_SYSTEM, "wait: %s",
+					strerror(errno));
+	if (WIFSIGNALED(status))
+		return cmd_fail(&cmd_export, CMD_SYSTEM,
+				"%s: what wrote it was killed: %s",
+				j->place.path, strsignal(WTERMSIG(status)));
+	return WEXITSTATUS(status);
+}
+
+static int export(struct job *j, char **argv)
+{
+	int ret = what(j, argv[1]);
+
+	if (!ret)
+		ret = cmd_absolute(&cmd_export, j->opts, "config");
+	if (!ret)
+		ret = where(j, argv[2]);
+	if (!ret)
+		ret = run_child(j);
+	if (!ret)
+		ret = finish(j);
+	else if (j->place.parent_fd >= 0) /* empty: nothing to go on with */
+		unlinkat(j->place.parent_fd, j->place.staging, AT_REMOVEDIR);
+	return ret ? ret : say(j);
+}
+
+static int run(int argc, char **argv)
+{
+	struct ck_opts opts = { 0 };
+	struct job j = { .opts = &opts,
+			 .place = { .parent_fd = -1, .staging_fd = -1 } };
+	int ret = CMD_USAGE;
+
+	j.result = mmap(NULL, sizeof(*j.result), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (j.result == MAP_FAILED)
+		ret = cmd_fail(&cmd_export, CMD_SYSTEM, "no memory");
+	else if (cmd_parse(&cmd_export, argc, argv, &opts) >= 0)
+		ret = export(&j, argv);
+	ck_opts_free(&opts);
+	return ret;
+}
+
+static const struct cmd_flag flags[] = {
+	{ .name = "no-verify", .help = "do not read back what was written" },
+	{ 0 },
+};
+
+static const struct cmd_valued valued[] = {
+	{ "to", "FORM", "what to write: safetensors, pt, npy, hf, tensors" },
+	{ 0 },
+};
+
+const struct cmd cmd_export = {
+	.name = "export",
+	.args = "CKPT[/VIEW[/FILE]] OUT",
+	.summary = "write a view of a checkpoint as ordinary files",
+	.help = "OUT appears when all of it is written and was read back.  The "
+		"same\ncommand again goes on where one was interrupted.\n",
+	.flags = flags,
+	.valued = valued,
+	.min_words = 2,
+	.max_words = 2,
+	.run = run,
+};

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export.c - pieces of the files of a view, read and written by several threads
+ *
+ * Each thread takes the next piece of the next file, so one big file is
+ * written by all of them and many small ones too.
+ */
+#include "mount-helpers/export.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define MAX_JOBS 16
+#define SAVE_EVERY 5 /* seconds */
+
+static uint64_t nr_pieces(uint64_t size)
+{
+	return size ? (size + EXPORT_PIECE - 1) / EXPORT_PIECE : 1;
+}
+
+static int add_file(struct export *x, uint32_t nr, const struct ck_vfile *f,
+		    const char *as, struct ck_err *err)
+{
+	struct export_file *to = ck_vec_push(&x->file);
+
+	if (!to)
+		return ck_fail(err, ENOMEM, "no memory");
+	*to = (struct export_file){ .name = strdup(as),
+				    .nr = nr,
+				    .size = f->size,
+				    .first = x->pieces };
+	x->bytes += f->size;
+	x->pieces += nr_pieces(f->size);
+	return to->name ? 0 : ck_fail(err, ENOMEM, "no memory");
+}
+
+static void add_text(XXH3_state_t *s, const char *text)
+{
+	XXH3_128bits_update(s, text, strlen(text) + 1);
+}
+
+/* Of all that decides what is written. */
+static int identify(struct export *x, struct ck_err *err)
+{
+	const struct ck_image *img = x->view->img;
+	XXH3_state_t *s = XXH3_createState();
+	XXH128_hash_t h;
+
+	if (!s)
+		return ck_fail(err, ENOMEM, "no memory");
+	XXH3_128bits_reset(s);
+	add_text(s, x->view->ops->name);
+	for (size_t i = 0; i < x->file.nr; i++) {
+		add_text(s, x->file.v[i].name);
+		XXH3_128bits_update(s, &x->file.v[i].size, 8);
+	}
+	for (uint32_t i = 0; i < img->nr_srcs; i++) {
+		const struct ck_src *src = &img->srcs[i];
+
+		add_text(s, ck_image_str(img, src->name, NULL));
+		XXH3_128bits_update(s, &src->id.size, 8);
+		XXH3_128bits_update(s, &src->id.mtime_ns, 8);
+	}
+	h = XXH3_128bits_digest(s);
+	XXH3_freeState(s);
+	x->id[0] = h.high64;
+	x->id[1] = h.low64;
+	return 0;
+}
+
+static int add_files(struct export *x, const char *only, const char *as,
+		     struct ck_err *err)
+{
+	uint32_t nr = x->view->ops->nr(x->view);
+	struct ck_vfile f;
+	int ret = 0;
+
+	if (only) {
+		uint32_t i = x->view->ops->find(x->view, only, strlen(only));
+
+		if (i == CK_NONE || !x->view->ops->file(x->view, i, &f))
+			return ck_fail(err, ENOENT, "%s: has no file \"%s\"",
+				       x->view->ops->name, only);
+		return add_file(x, i, &f, as, err);
+	}
+	for (uint32_t i = 0; i < nr && !ret; i++)
+		if (x->view->ops->file(x->view, i, &f))
+			ret = add_file(x, i, &f, as ? as : f.name, err);
+	return ret;
+}
+
+int export_plan(struct export *x, const struct ck_view *view, const char *only,
+		const char *as, struct ck_err *err)
+{
+	int ret;
+
+	*x = (struct export){ .view = view,
+			      .dir = -1,
+			      .lock = PTHREAD_MUTEX_INITIALIZER,
+			      .ended = PTHREAD_COND_INITIALIZER };
+	ret = add_files(x, only, as, err);
+	if (!ret)
+		ret = identify(x, err);
+	if (ret)
+		return ret;
+	x->digest = calloc(x->pieces + 1, sizeof(*x->digest));
+	x->done = calloc(x->pieces + 1, 1);
+	return x->digest && x->done ? 0 : ck_fail(err, ENOMEM, "no memory");
+}
+
+void export_free(struct export *x)
+{
+	for (size_t i = 0; i < x->file.nr; i++)
+		free(x->file.v[i].name);
+	free(x->file.v);
+	free(x->digest);
+	free(x->done);
+}
+
+/* ---- one piece ---- */
+
+struct piece {
+	const struct export_file *file;
+	uint64_t nr, off, len;
+};
+
+static void locate(const struct export *x, uint64_t nr, struct piece *out)
+{
+	size_t lo = 0, hi = x->file.nr;
+
+	while (hi - lo > 1) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (x->file.v[mid].first <= nr)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	out->file = &x->file.v[lo];
+	out->nr = nr;
+	out->off = (nr - out->file->first) * EXPORT_PIECE;
+	out->len = CK_MIN(EXPORT_PIECE, out->file->size - out->off);
+}
+
+/* Under the lock.  Writing: what is not done; checking: all. */
+static bool take(struct export *x, struct piece *out)
+{
+	while (!x->check && x->next < x->pieces && x->done[x->next])
+		x->next++;
+	if (x->ret || x->next >= x->pieces)
+		return false;
+	locate(x, x->next++, out);
+	return true;
+}
+
+static int pwrite_all(int fd, const char *buf, uint64_t len, uint64_t off)
+{
+	while (len) {
+		ssize_t n = pwrite(fd, buf, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		buf += n;
+		len -= (uint64_t)n;
+		off += (uint64_t)n;
+	}
+	return 0;
+}
+
+static int write_piece(struct export *x, const struct piece *p, char *buf,
+		       struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	int ret = p->len ? ck_view_read(x->view, p->file->nr, buf, p->len,
+					p->off, err) :
+			   0;
+
+	if (ret)
+		return ret;
+	fd = openat(x->dir, p->file->name,
+		    O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+	ret = fd < 0 ? -errno : pwrite_all(fd, buf, p->len, p->off);
+	/* what an older, longer one left behind */
+	if (!ret && p->off + p->len == p->file->size &&
+	    ftruncate(fd, (off_t)p->file->size))
+		ret = -errno;
+	if (ret)
+		return ck_fail(err, -ret, "%s: %s", p->file->name,
+			       strerror(-ret));
+	x->digest[p->nr] = XXH3_64bits(buf, p->len);
+	return 0;
+}
+
+static int check_piece(struct export *x, const struct piece *p, char *buf,
+		       struct ck_err *err)
+{
+	ck_auto_fd int fd = openat(x->dir, p->file->name,
+				   O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	uint64_t have = 0;
+	ssize_t n = fd < 0 ? -1 : 1;
+
+	/* from the disk, not from what was just written */
+	if (fd >= 0)
+		posix_fadvise(fd, (off_t)p->off, (off_t)p->len,
+			      POSIX_FADV_DONTNEED);
+	while (have < p->len && n > 0) {
+		n = pread(fd, buf + have, p->len - have,
+			  (off_t)(p->off + have));
+		have += n > 0 ? (uint64_t)n : 0;
+	}
+	if (n < 0)
+		return ck_fail(err, errno, "%s: %s", p->file->name,
+			       strerror(errno));
+	if (have == p->len && XXH3_64bits(buf, have) == x->digest[p->nr])
+		return 0;
+	return ck_fail(err, EIO,
+		       "%s: bytes [%" PRIu64 ", %" PRIu64
+		       ") are not what was written",
+		       p->file->name, p->off, p->off + p->len);
+}
+
+static void *work(void *arg)
+{
+	struct export *x = arg;
+	ck_auto_free char *buf = aligned_alloc(4096, EXPORT_PIECE);
+	struct ck_err err = { 0 };
+	struct piece p;
+	int ret = buf ? 0 : ck_fail(&err, ENOMEM, "no memory");
+
+	pthread_mutex_lock(&x->lock);
+	while (!ret && take(x, &p)) {
+		pthread_mutex_unlock(&x->lock);
+		ret = x->check ? check_piece(x, &p, buf, &err) :
+				 write_piece(x, &p, buf, &err);
+		pthread_mutex_lock(&x->lock);
+		if (!ret) {
+			x->done[p.nr] = 1;
+			x->moved += p.len;
+		}
+	}
+	if (ret && !x->ret) {
+		x->ret = ret;
+		x->err = err;
+	}
+	x->running--;
+	pthread_cond_signal(&x->ended);
+	pthread_mutex_unlock(&x->lock);
+	return NULL;
+}
+
+/* ---- all of them ---- */
+
+/* Puts on disk, and then on record, what is written up to the first gap. */
+static int record(struct export *x, struct ck_err *err)
+{
+	uint64_t n = 0;
+
+	pthread_mutex_lock(&x->lock);
+	while (n < x->pieces && x->done[n])
+		n++;
+	pthread_mutex_unlock(&x->lock);
+	if (syncfs(x->dir))
+		return ck_fail(err, errno, "writing to disk: %s",
+			       strerror(errno));
+	return export_state_save(x, n, err);
+}
+
+/* Under the lock; a tenth of a second, or less. */
+static void wait_a_little(struct export *x)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 100000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	if (x->running)
+		pthread_cond_timedwait(&x->ended, &x->lock, &until);
+}
+
+/* Until all threads have ended.  The first failure to record is kept. */
+static int watch(struct export *x, struct ck_err *err)
+{
+	time_t saved = time(NULL);
+	int ret = 0;
+
+	pthread_mutex_lock(&x->lock);
+	while (x->running) {
+		uint64_t moved = x->moved;
+		bool save =
+			!x->check && !ret && time(NULL) - saved >= SAVE_EVERY;
+
+		pthread_mutex_unlock(&x->lock);
+		if (x->tick)
+			x->tick(x->ctx, x->kept + moved, x->bytes);
+		if (save) {
+			ret = record(x, err);
+			saved = time(NULL);
+		}
+		pthread_mutex_lock(&x->lock);
+		if (ret && !x->ret) {
+			x->ret = ret;
+			x->err = err ? *err : x->err;
+		}
+		wait_a_little(x);
+	}
+	pthread_mutex_unlock(&x->lock);
+	return ret;
+}
+
+static int run(struct export *x, struct ck_err *err)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned jobs = cpus < 2 ? 2 : (unsigned)CK_MIN(cpus, MAX_JOBS);
+	pthread_t thread[MAX_JOBS];
+	unsigned made = 0;
+
+	x->next = x->moved = 0;
+	x->ret = 0;
+	pthread_mutex_lock(&x->lock);
+	while (made < jobs && !pthread_create(&thread[made], NULL, work, x)) {
+		made++;
+		x->running++;
+	}
+	pthread_mutex_unlock(&x->lock);
+	if (!made)
+		return ck_fail(err, EAGAIN, "cannot make a thread");
+	watch(x, err);
+	for (unsigned i = 0; i < made; i++)
+		pthread_join(thread[i], NULL);
+	if (x->ret && err)
+		*err = x->err;
+	return x->ret;
+}
+
+int export_write(struct export *x, struct ck_err *err)
+{
+	int ret = run(x, err);
+	int saved = record(x, ret ? NULL : err);
+
+	return ret ? ret : saved;
+}
+
+int export_check(struct export *x, struct ck_err *err)
+{
+	x->check = true;
+	x->kept = 0;
+	return run(x, err);
+}

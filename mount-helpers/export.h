@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export.h - the files of a view as ordinary files
+ *
+ * They are written into a hidden folder beside the place where they go, read
+ * back and compared, and only then moved there by one rename.  A file in that
+ * folder says what is written so far, so that an export that was interrupted
+ * goes on where it was.
+ *
+ *	PARENT/.NAME.unshard-part/STATE       what is written: see export_state.c
+ *	PARENT/.NAME.unshard-part/FILE...
+ */
+#ifndef EXPORT_H
+#define EXPORT_H
+
+#include "core/base/vec.h"
+#include "core/view/view.h"
+
+#include <pthread.h>
+
+#define EXPORT_PIECE (UINT64_C(8) << 20) /* bytes */
+#define EXPORT_STATE ".unshard-export"
+
+struct export_file {
+	char *name; /* in the staging folder */
+	uint32_t nr; /* of the view */
+	uint64_t size, first; /* bytes; number of its first piece */
+};
+
+struct export
+{
+	const struct ck_view *view;
+	CK_VEC(struct export_file) file;
+	uint64_t bytes, pieces; /* in all; an empty file is one piece too */
+	uint64_t id[2]; /* of the checkpoint, the view and their files */
+	int dir; /* the staging folder */
+	uint64_t kept; /* bytes that were there from an export before */
+	uint64_t *digest; /* XXH3-64 of each piece */
+	unsigned char *done; /* each piece */
+
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	uint64_t next, moved; /* piece to take; bytes so far */
+	unsigned running;
+	bool check; /* read back and compare, instead of write */
+	int ret; /* the first failure: */
+	struct ck_err err;
+	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
+	void *ctx;
+};
+
+/*
+ * What is to be written: all files of @view, or the one called @only under the
+ * name @as.  -ENOENT where it has none.
+ */
+int export_plan(struct export *x, const struct ck_view *view, const char *only,
+		const char *as, struct ck_err *err);
+void export_free(struct export *x);
+
+/* What is written already; fills in done, digest and kept. */
+int export_state_load(struct export *x, struct ck_err *err);
+/* All pieces up to the first that is not done; they have to be on disk. */
+int export_state_save(struct export *x, uint64_t pieces, struct ck_err *err);
+
+/*
+ * Writes all that is not done, then reads all back.  -EIO with a line for
+ * bytes that cannot be read, and for those that come back otherwise.
+ */
+int export_write(struct export *x, struct ck_err *err);
+int export_check(struct export *x, struct ck_err *err);
+
+#endif

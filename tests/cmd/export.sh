@@ -1,0 +1,104 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# export: every view as files, whole or not at all, resumed, read back
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}" cmp sha256sum
+CKPT=$TOP/tests/demo/checkpoint
+cd "$WORK" || exit 1
+
+# --- what is written is what the view holds
+expect 0 '' "$UNSHARD" export "$CKPT" m.safetensors
+grep -q '^./m.safetensors: 1 file, .*read back and compared$' out ||
+	fail "said $(cat out)"
+"$UNSHARD" diff "$CKPT" m.safetensors >out || fail "other tensors: $(cat out)"
+expect 0 '' "$UNSHARD" export --to tensors "$CKPT" raw
+(cd raw && sha256sum --quiet -c "$TOP/tests/demo/expected.sha256") ||
+	fail "raw: other bytes"
+[ "$(find raw -type f | wc -l)" = 12 ] || fail "raw: $(ls -A raw)"
+mkdir npy # empty: as good as absent
+expect 0 '' "$UNSHARD" export "$CKPT/npy/" npy
+name=model.model.layers.0.mlp.down_proj.weight
+"$PYTHON" -c "import numpy, sys
+numpy.load('npy/$name.npy').tofile('x')" || fail "numpy cannot open it"
+cmp x raw/$name || fail "npy: other bytes"
+mkdir into
+expect 0 '' "$UNSHARD" export --json "$CKPT/tensors/$name" into
+cmp into/$name raw/$name || fail "one file: other bytes"
+"$PYTHON" -c "import json; d = json.load(open('out'))
+assert (d['files'], d['nbytes'], d['verified']) == (1, 1872, True), d" ||
+	fail "--json: $(cat out)"
+
+# hf/ with the files of another folder, cut small
+mkdir conf && echo '{"model_type": "llama"}' >conf/config.json
+expect 0 '' "$UNSHARD" export -o config=conf,hf-shard-size=12000 "$CKPT/hf" hf
+cmp conf/config.json hf/config.json || fail "hf: no config.json"
+[ "$(ls hf/*.safetensors | wc -l)" -ge 3 ] || fail "hf: $(ls hf)"
+expect 0 '' "$UNSHARD" cat hf ${name#model.}
+cmp out raw/$name || fail "hf: other bytes"
+
+# --- nothing is overwritten, nothing wrong is made
+before=$(find . | sort)
+expect 2 'm.safetensors: is there already' \
+	"$UNSHARD" export "$CKPT" m.safetensors
+expect 2 'npy: is there already, and not empty' "$UNSHARD" export "$CKPT/npy" npy
+expect 2 'no file, and no view' "$UNSHARD" export "$CKPT/nothing" y
+expect 2 'has no file "nothing"' "$UNSHARD" export "$CKPT/npy/nothing" y
+expect 2 'no such view' "$UNSHARD" export --to nothing "$CKPT" y
+expect 2 'and --to another' "$UNSHARD" export --to npy "$CKPT/npy" y
+expect 2 'expected FORM' "$UNSHARD" export "$CKPT" y --to
+expect 3 'No such file' "$UNSHARD" export "$CKPT" none/y
+cp -r "$CKPT" torn
+truncate -s 20000 torn/__3_0.distcp
+expect 1 'incomplete: tensor .* is torn' "$UNSHARD" export torn y
+expect 0 '' "$UNSHARD" export "torn/tensors/$name" one
+rm -r torn one
+[ "$(find . | sort)" = "$before" ] || fail "left behind: $(ls -A)"
+
+# --- goes on where it was: as much as may be written of the 40 MiB
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" big.safetensors big U8 40,1048576
+head -c -100 big.safetensors >big && "$PYTHON" - <<'EOS'
+import random
+with open("big.safetensors", "r+b") as f:
+    for i in range(4000, 41000000, 4001):
+        f.seek(i)
+        f.write(bytes([i * 7 % 251]))
+EOS
+expect 0 '' "$UNSHARD" cat big.safetensors big
+mv out want
+(ulimit -f $((20 * 1024)) && "$UNSHARD" export big.safetensors/tensors/big y \
+	>out 2>err) && fail "it was written past the limit"
+grep -q 'big: File too large\|y: File too large' err || fail "limit: $(cat err)"
+[ ! -e y ] || fail "y is there before it is whole"
+cp -r .y.unshard-part saved
+expect 0 '' "$UNSHARD" export big.safetensors/tensors/big y
+grep -q 'were there from before' out || fail "it began anew: $(cat out)"
+cmp want y || fail "resumed: other bytes"
+[ ! -e .y.unshard-part ] || fail "left behind: .y.unshard-part"
+rm y
+
+# what was written and came back otherwise is found
+cp -r saved .y.unshard-part
+printf x | dd of=.y.unshard-part/y bs=1 seek=5000 conv=notrunc status=none
+expect 3 'y: bytes \[0, 8388608) are not what was written' \
+	"$UNSHARD" export big.safetensors/tensors/big y
+[ ! -e y ] || fail "damaged, and there"
+# a checkpoint that changed meanwhile is another export
+rm -r .y.unshard-part && cp -r saved .y.unshard-part
+touch big.safetensors
+expect 2 'of another export, or the checkpoint has changed' \
+	"$UNSHARD" export big.safetensors/tensors/big y
+# what says how far it was is damaged: anew
+for at in 3 20 40; do
+	rm -r .y.unshard-part && cp -r saved .y.unshard-part
+	printf '\377' | dd of=.y.unshard-part/.unshard-export bs=1 seek=$at \
+		conv=notrunc status=none
+	rm -f y
+	"$UNSHARD" export big.safetensors/tensors/big y >out 2>err
+	case $at,$? in
+	20,2) continue ;; # its id: another export
+	*,0) cmp want y || fail "damaged at $at: other bytes" ;;
+	*) fail "damaged at $at: $(cat err)" ;;
+	esac
+	mkdir -p .y.unshard-part
+done
+exit 0
