@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 extern const struct cmd cmd_plan;
@@ -270,54 +271,79 @@ static int plan(struct plan *p)
 	return finish(p);
 }
 
-static int plan_open(struct plan *p, char **argv, struct ck_opts *opts)
+static int plan_one(struct plan *p, char **argv)
 {
-	const char *mesh = ck_opts_get(opts, "reshard");
-	int ret;
-
-	/* a file is read while that is still allowed */
-	if (mesh && fs_opts_add_file(opts, "reshard", mesh, &p->err))
-		return cmd_fail(&cmd_plan, CMD_USAGE, "%s", p->err.msg);
-	if (cmd_open(&p->ck, argv[1], opts, &p->err))
-		return cmd_err(&cmd_plan, &p->err);
-	if (mesh) {
-		ret = plan_reshard(&cmd_plan, p->ck, opts);
-		ck_ckpt_close(p->ck);
-		return ret;
-	}
 	p->img = ck_ckpt_image(p->ck);
 	p->name = argv[2];
-	p->json = ck_opts_get(opts, "json");
 	if (target_find(p->img, argv[2], &p->target, &p->err))
-		ret = target_err(&cmd_plan, &p->err);
-	else if (p->target.tensor == CK_NONE)
-		ret = cmd_fail(&cmd_plan, CMD_USAGE,
-			       "%s: expected a tensor, found an object (its "
-			       "place is in unshard ls --json)",
-			       argv[2]);
-	else
-		ret = plan(p);
+		return target_err(&cmd_plan, &p->err);
+	if (p->target.tensor == CK_NONE)
+		return cmd_fail(&cmd_plan, CMD_USAGE,
+				"%s: expected a tensor, found an object (its "
+				"place is in unshard ls --json)",
+				argv[2]);
+	return plan(p);
+}
+
+static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts,
+		     const struct ck_opts *mesh)
+{
+	int ret;
+
+	if (cmd_open(&p->ck, argv[1], opts, &p->err))
+		return cmd_err(&cmd_plan, &p->err);
+	p->json = ck_opts_get(opts, "json");
+	ret = mesh->nr ? plan_reshard(&cmd_plan, p->ck, mesh, opts) :
+			 plan_one(p, argv);
 	ck_str_free(&p->out);
 	ck_ckpt_close(p->ck);
 	return ret;
 }
 
+/*
+ * Moves --reshard out of the options, for it says nothing about how the
+ * checkpoint is read, and reads its file while that is still allowed.
+ */
+static int take_mesh(struct ck_opts *opts, struct ck_opts *mesh,
+		     struct ck_err *err)
+{
+	for (size_t i = 0; i < opts->nr; i++) {
+		struct ck_opt o = opts->v[i];
+		int ret;
+
+		if (strcmp(o.name, "reshard") != 0)
+			continue;
+		if (mesh->nr)
+			return ck_fail(err, EINVAL, "--reshard is given twice");
+		ret = fs_opts_add_file(mesh, o.name, o.value, err);
+		opts->nr--;
+		memmove(&opts->v[i], &opts->v[i + 1],
+			(opts->nr - i) * sizeof(o));
+		i--;
+		free(o.name);
+		free(o.value);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
 static int run(int argc, char **argv)
 {
-	struct ck_opts opts = { 0 };
+	struct ck_opts opts = { 0 }, mesh = { 0 };
 	struct plan p = { 0 };
 	int ret = CMD_USAGE, nr = cmd_parse(&cmd_plan, argc, argv, &opts);
-	bool mesh = ck_opts_get(&opts, "reshard");
 
-	if (nr >= 0 && mesh && ck_opts_nth(&opts, "reshard", 1))
-		cmd_fail(&cmd_plan, CMD_USAGE, "--reshard is given twice");
-	else if (nr >= 0 && nr != (mesh ? 1 : 2))
+	if (nr >= 0 && take_mesh(&opts, &mesh, &p.err))
+		cmd_fail(&cmd_plan, CMD_USAGE, "%s", p.err.msg);
+	else if (nr >= 0 && nr != (mesh.nr ? 1 : 2))
 		cmd_fail(&cmd_plan, CMD_USAGE,
-			 mesh ? "expected CKPT alone with --reshard" :
-				"expected CKPT NAME");
+			 mesh.nr ? "expected CKPT alone with --reshard" :
+				   "expected CKPT NAME");
 	else if (nr >= 0)
-		ret = plan_open(&p, argv, &opts);
+		ret = plan_open(&p, argv, &opts, &mesh);
 	ck_opts_free(&opts);
+	ck_opts_free(&mesh);
 	return ret;
 }
 

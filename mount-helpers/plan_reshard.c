@@ -322,19 +322,19 @@ static int print(struct plan *p, const struct cmd *c, uint32_t nr)
 }
 
 int plan_reshard(const struct cmd *c, struct ck_ckpt *ck,
-		 const struct ck_opts *opts)
+		 const struct ck_opts *mesh, const struct ck_opts *opts)
 {
 	struct plan p = { .ck = ck,
 			  .img = ck_ckpt_image(ck),
 			  .json = ck_opts_get(opts, "json") };
 	struct ck_reshard_in in = { .img = p.img,
-				    .name = ck_opts_get(opts, "reshard"),
+				    .name = ck_opts_get(mesh, "reshard"),
 				    .opts = opts };
 	struct ck_err err;
 	bool of_spec;
 	int ret;
 
-	in.bytes = ck_opts_bytes(opts, "reshard", 1, &in.len);
+	in.bytes = ck_opts_bytes(mesh, "reshard", 0, &in.len);
 	while (in.nr < p.img->nr_tensors && !p.img->tensors[in.nr].tree)
 		in.nr++;
 	if (ck_reshard_new(&p.rs, &in, &of_spec, &err))

@@ -7,11 +7,8 @@
 
 #include "mount-helpers/cmd.h"
 
-/*
- * Prints it for the mesh of option "reshard", which is there as it was given
- * and again with the file's bytes, if it is one; the exit code.
- */
+/* Prints it for option "reshard" of @mesh, with the file's bytes; the exit code. */
 int plan_reshard(const struct cmd *c, struct ck_ckpt *ck,
-		 const struct ck_opts *opts);
+		 const struct ck_opts *mesh, const struct ck_opts *opts);
 
 #endif

@@ -50,6 +50,28 @@ grep -qE ' 14 +0 +m.safetensors +x 5 every 84 -> 14$' "$WORK/out" ||
 expect 0 '' "$UNSHARD" plan "$WORK/m.safetensors" cube
 [ "$(wc -l <"$WORK/out")" = 3 ] || fail "one run: $(cat "$WORK/out")"
 
+# --reshard: pairs that meet, for a mesh in words or a file.
+DATA=$TOP/tests/mount/data/reshard/torch_xla
+pairs() { grep -o '"fqn"[^}]*"dest_offsets"' "$WORK/out" | wc -l; }
+for mesh in dim1=4 dim0=2,dim1=2 tp=1; do
+	expect 0 '' "$UNSHARD" plan "$DATA/10_seed_4x1" --json --reshard $mesh
+	echo "$mesh $(pairs)"
+done >"$WORK/pairs"
+printf 'dim1=4 12\ndim0=2,dim1=2 8\ntp=1 4\n' | cmp - "$WORK/pairs" ||
+	fail "reads: $(cat "$WORK/pairs")"
+expect 0 '' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard=dim0=2
+[ "$(tail -n 1 "$WORK/out")" = '4 reads for 2 shards of 2 ranks' ] ||
+	fail "$(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" plan "$WORK/m.safetensors" --reshard dim0=3
+[ "$(tail -n 1 "$WORK/out")" = '4 reads for 4 shards of 3 ranks' ] ||
+	fail "one read a shard: $(cat "$WORK/out")"
+expect 2 'expected dimN=K' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard x
+expect 1 'fc.weight: dimension 0: 8' "$UNSHARD" plan "$DATA/10_seed_4x1" \
+	--reshard tp=3
+expect 2 'CKPT alone' "$UNSHARD" plan "$DATA/10_seed_4x1" x --reshard tp=2
+expect 2 'twice' "$UNSHARD" plan "$CKPT" --reshard tp=2 --reshard tp=1
+expect 2 'CKPT NAME' "$UNSHARD" plan "$CKPT"
+
 # What is not there is said, with 1, and the rest is still planned.
 cp -r "$CKPT" "$WORK/part"
 rm "$WORK/part/__3_0.distcp"
