@@ -81,7 +81,7 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	struct fs_ref r;
+	fs_auto_ref r = { 0 };
 	int ret = fs_find(fs_of(req), ino, false, &r, &err);
 
 	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit)

@@ -336,11 +336,13 @@ bool fs_stage_is_index(const struct fs_stages *t, const char *name)
 	return len > n && !strcmp(name + len - n, tail);
 }
 
-static void say(struct fs_stages *t, struct fs_stage *s, bool armed,
-		const char *why)
+static void failed(struct fs_stages *t, struct fs_stage *s, int ret,
+		   const char *why)
 {
+	if (ret != -EBUSY)
+		fs_log("%s: stays staged: %s", staging_of(s)->name, why);
 	pthread_mutex_lock(&t->lock);
-	s->armed = armed;
+	s->again = ret == -EBUSY;
 	snprintf(s->why, sizeof(s->why), "%.511s", why);
 	pthread_mutex_unlock(&t->lock);
 }
@@ -349,10 +351,16 @@ static void say(struct fs_stages *t, struct fs_stage *s, bool armed,
 static int publish(struct fs_stages *t, struct fs_stage *s, struct ck_err *err)
 {
 	const struct ck_commit_in in = { .opts = t->opts };
+	uint64_t seq = fs_staged_seq(s->files);
 	int ret = ck_commit(staging_of(s), &in, err);
 
-	if (ret && ret != -ESTALE)
+	pthread_mutex_lock(&t->lock);
+	s->tried = seq;
+	pthread_mutex_unlock(&t->lock);
+	if (ret && ret != -ESTALE) {
+		failed(t, s, ret, err->msg);
 		return ret;
+	}
 	if (!ret)
 		fs_log("%s: published", staging_of(s)->name);
 	pthread_mutex_lock(&t->lock);
@@ -377,11 +385,10 @@ int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
 	int ret;
 
 	await_closes(s);
+	ck_staging_arm(staging_of(s));
 	ret = publish(t, s, &why);
 	if (!ret)
 		return 0;
-	fs_log("%s: stays staged: %s", staging_of(s)->name, why.msg);
-	say(t, s, ret == -EBUSY, why.msg);
 	return ret == -EBUSY || ret == -ENODATA || ret == -EEXIST ?
 		       0 :
 		       ck_fail(err, -ret, "%s", why.msg);
@@ -419,7 +426,7 @@ static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 	ck_auto_below struct ck_below all = { 0 };
 	uint64_t seq = fs_staged_seq(s->files);
 
-	if (!t->quiet_after || !seq || ck_staging_busy(staging_of(s)))
+	if (!t->quiet_after || !seq)
 		return false;
 	if (seq == s->seq && now_s() - s->quiet_s < t->quiet_after)
 		return false;
@@ -435,22 +442,25 @@ static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 	return false;
 }
 
+/* Its index came, and something since, or somebody wrote the last time. */
+static bool is_due(const struct fs_stage *s)
+{
+	uint64_t seq = fs_staged_seq(s->files);
+
+	return seq && (s->again || seq != s->tried) &&
+	       ck_staging_is_armed(staging_of(s));
+}
+
 static void look_at(struct fs_stages *t, struct fs_stage *s)
 {
 	struct ck_err why = { 0 };
-	int ret;
+	bool due;
 
-	if (s->gone ||
-	    !((s->armed && !ck_staging_busy(staging_of(s))) || is_quiet(t, s)))
+	if (s->gone || ck_staging_busy(staging_of(s)))
 		return;
-	ret = publish(t, s, &why);
-	if (!ret)
-		return;
-	if (ret != -EBUSY)
-		fs_log("%s: stays staged: %s", staging_of(s)->name, why.msg);
-	else if (!s->armed)
+	due = is_due(s);
+	if ((due || is_quiet(t, s)) && publish(t, s, &why) == -EBUSY && !due)
 		s->quiet_s = now_s(); /* another node writes */
-	say(t, s, s->armed && ret == -EBUSY, why.msg);
 }
 
 /* What a worker that was killed, or a node that died, had begun. */
@@ -529,11 +539,10 @@ int fs_stages_start(struct fs_stages *t, struct ck_err *err)
 void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out)
 {
 	char why[512] = "";
-	bool armed, gone;
+	bool armed = ck_staging_is_armed(staging_of(s)), gone;
 
 	pthread_mutex_lock(&t->lock);
 	snprintf(why, sizeof(why), "%s", s->why);
-	armed = s->armed;
 	gone = s->gone;
 	pthread_mutex_unlock(&t->lock);
 	if (ck_staging_is_doomed(staging_of(s), why, sizeof(why)))
@@ -541,8 +550,8 @@ void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out)
 	else if (gone)
 		ck_str_puts(out, "published");
 	else
-		ck_str_puts(out, armed ? "staged, to be published when nobody "
-					 "writes" :
+		ck_str_puts(out, armed ? "staged, to be published when it is "
+					 "complete and nobody writes" :
 					 "staged");
 	ck_str_fmt(out, "%s%s\n", *why ? ": " : "", why);
 }

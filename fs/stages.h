@@ -39,7 +39,8 @@ struct fs_stage {
 	uint64_t known; /* the kernel's references to all of its inodes */
 	unsigned pins;
 	bool gone; /* published, renamed, or thrown away */
-	bool armed; /* its index was renamed, but somebody still wrote */
+	bool again; /* the last attempt found somebody writing */
+	uint64_t tried; /* fs_staged_seq() at the last attempt */
 	uint64_t seq, signature; /* when it was last looked at */
 	int64_t quiet_s; /* CLOCK_MONOTONIC; since when they are so */
 	char why[512]; /* the last attempt failed; "" */
@@ -80,9 +81,9 @@ int fs_stages_rename(struct fs_stages *t, const char *from, const char *to,
 /* Whether the rename of a file in shards/ to @name makes it a checkpoint. */
 bool fs_stage_is_index(const struct fs_stages *t, const char *name);
 /*
- * Publishes it now, or as soon as nobody writes any more.  0 too where it is
- * not complete, which is logged and said by fs_stage_text(); -errno where
- * bytes may be lost.
+ * Publishes it now, or else as soon as it is complete and nobody writes any
+ * more; whichever mount notices.  0 too where it has to wait, which is logged
+ * and said by fs_stage_text(); -errno where bytes may be lost.
  */
 int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
 		     struct ck_err *err);

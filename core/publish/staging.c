@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define DOOMED "doomed"
+#define ARMED "armed"
 #define COMMIT "commit"
 #define LOCK "lock"
 enum { BYTE_OPEN = 0, BYTE_WRITE = 1 };
@@ -396,6 +397,20 @@ bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room)
 	why[n > 0 ? n : 0] = '\0';
 	why[strcspn(why, "\n")] = '\0';
 	return true;
+}
+
+void ck_staging_arm(struct ck_staging *s)
+{
+	int fd = openat(s->fd, ARMED,
+			O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+bool ck_staging_is_armed(const struct ck_staging *s)
+{
+	return is_there(s->fd, ARMED);
 }
 
 void ck_staging_used(const struct ck_staging *s, struct ck_staging_use *use)

@@ -7,6 +7,7 @@
  *	  lock		empty; who has the stage, and who writes to it
  *	  commit	a publish that was begun; see commit.h
  *	  doomed	why it may never be published: one line
+ *	  armed		empty: it is to be published once it is complete
  *
  * The name follows from NAME, so that every mount of SRC, on any node, meets
  * in one stage.  Nothing else is shared.  Byte 0 of the lock is held (shared)
@@ -93,6 +94,13 @@ void ck_staging_unseize(struct ck_staging *s);
 void ck_staging_doom(struct ck_staging *s, const char *why);
 /* The line why; false: it is not. */
 bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room);
+
+/*
+ * Its index was renamed, so that whoever completes it, on any node, may publish
+ * it without being asked; stays said until it is published.
+ */
+void ck_staging_arm(struct ck_staging *s);
+bool ck_staging_is_armed(const struct ck_staging *s);
 
 /* What others do with it, seen from outside. */
 struct ck_staging_use {
