@@ -441,9 +441,12 @@ static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 	if (!ret)
 		ret = fs_staged_rename(r.s->files, r.ino, name, to, new_name,
 				       flags);
-	if (!ret && to == FS_INO_SHARDS &&
-	    fs_stage_is_index(fs->stages, new_name))
-		ret = fs_stage_trigger(fs->stages, r.s, err);
+	if (ret || to != FS_INO_SHARDS ||
+	    !fs_stage_is_index(fs->stages, new_name))
+		return ret;
+	ret = fs_stage_trigger(fs->stages, r.s, err);
+	if (ret) /* a rename that is said to have failed has not been done */
+		fs_staged_rename(r.s->files, to, new_name, r.ino, name, 0);
 	return ret;
 }
 
