@@ -102,7 +102,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 	in.spool_dir = ck->spool;
 	in.engine = ck->engine;
 	ret = ck_reader_new(&ck->reader, &in, err);
-	return ret ? ret : ck_ckpt_start_writer(ck, in.write, err);
+	return ret ? ret : ck_ckpt_start_writer(ck, opts, err);
 }
 
 static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int image_fd,

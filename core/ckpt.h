@@ -31,7 +31,7 @@ struct ck_edit;
  * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
  * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
  * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
- * spool spool-max max-files rw.
+ * spool spool-max max-files rw master.
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err);
@@ -77,6 +77,10 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err);
+/* The float32 copy that is written with @tensor, -o master=; CK_NONE: none. */
+uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor);
+/* An empty nameless file in the spool, the caller's to close. */
+int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err);
 /* Checksums of containers are right; and, sync, all is on storage. */
 int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);

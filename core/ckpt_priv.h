@@ -45,19 +45,37 @@ void ck_late_add(struct ck_late *l, const struct ck_late_problem *p);
 void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 		  struct ck_str *out);
 
+/* What becomes of an optimizer's float32 copy of a 16-bit weight. */
+enum ck_master_how { CK_MASTER_REFUSE, CK_MASTER_ALSO, CK_MASTER_IGNORE };
+struct ck_master {
+	enum ck_master_how how;
+	bool vector; /* there are copies whose names are not known */
+};
+void ck_master_init(struct ck_master *m, const struct ck_image *img,
+		    const char *how);
+/* -EPERM with a line where a write of @tensor would be undone. */
+int ck_master_may(const struct ck_master *m, const struct ck_image *img,
+		  uint32_t tensor, struct ck_err *err);
+uint32_t ck_master_of(const struct ck_image *img, uint32_t tensor);
+/* -o master=also: bytes [off, off+len) of @tensor were written. */
+int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
+		     uint64_t len, uint64_t off, struct ck_err *err);
+
 struct ck_ckpt {
 	struct ck_root root;
 	struct ck_image img;
 	struct ck_side *side;
 	struct ck_reader *reader;
 	struct ck_writer *writer; /* NULL: read-only */
+	struct ck_master master;
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */
 	struct ck_late late;
 };
 
-/* Makes the writer, or, not @rw, looks what an earlier one has left. */
-int ck_ckpt_start_writer(struct ck_ckpt *ck, bool rw, struct ck_err *err);
+/* Makes the writer, or, not rw, looks what an earlier one has left. */
+int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
+			 struct ck_err *err);
 /* The tensor that chunk number @chunk belongs to. */
 uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk);
 /* Bytes of the chunk's item, as the index says; 0: not deferred. */

@@ -19,11 +19,13 @@ static void said(void *ctx, uint32_t src, const char *line)
 	}
 }
 
-int ck_ckpt_start_writer(struct ck_ckpt *ck, bool rw, struct ck_err *err)
+int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
+			 struct ck_err *err)
 {
 	const struct ck_sums_found found = { .said = said, .ctx = ck };
 
-	if (rw)
+	ck_master_init(&ck->master, &ck->img, ck_opts_get(opts, "master"));
+	if (ck_opts_get(opts, "rw"))
 		return ck_writer_new(&ck->writer, ck->reader, &found, err);
 	ck_sums_warn(&ck->img, &ck->root, &found);
 	return 0;
@@ -46,14 +48,33 @@ void ck_ckpt_edit_end(struct ck_edit *e)
 
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
-	return ck_writer_may(ck->writer, tensor, err);
+	int ret = ck_master_may(&ck->master, &ck->img, tensor, err);
+
+	return ret ? ret : ck_writer_may(ck->writer, tensor, err);
 }
 
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err)
 {
-	return ck_writer_write(ck->writer, e, tensor, buf, len, off, err);
+	int ret = ck_master_may(&ck->master, &ck->img, tensor, err);
+
+	if (!ret)
+		ret = ck_writer_write(ck->writer, e, tensor, buf, len, off,
+				      err);
+	return ret ? ret : ck_master_follow(ck, e, tensor, len, off, err);
+}
+
+uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor)
+{
+	return ck->master.how == CK_MASTER_ALSO ?
+		       ck_master_of(&ck->img, tensor) :
+		       CK_NONE;
+}
+
+int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err)
+{
+	return ck_reader_spool(ck->reader, fd, err);
 }
 
 int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)

@@ -343,6 +343,17 @@ static void add_tensor(struct gather *g, const struct ck_ckpt *ck,
 			add_file(g, s, tensor, off, len);
 }
 
+/* And of the wider copy that was written with it. */
+static void add_both(struct gather *g, const struct ck_ckpt *ck,
+		     uint32_t tensor, uint64_t off, uint64_t len)
+{
+	uint32_t copy = ck_ckpt_written_too(ck, tensor);
+
+	add_tensor(g, ck, tensor, off, len);
+	if (copy != CK_NONE)
+		add_tensor(g, ck, copy, off / 2 * 4, 2 * len + 4);
+}
+
 /* Under the lock. */
 static void gather(struct gather *g)
 {
@@ -358,7 +369,7 @@ static void gather(struct gather *g)
 		if (!n)
 			return;
 		if (span.kind == CK_SPAN_TENSOR)
-			add_tensor(g, f->v->ck, span.ref, span.off, n);
+			add_both(g, f->v->ck, span.ref, span.off, n);
 		off += n;
 		left -= n;
 	}

@@ -6,8 +6,10 @@
 #define FS_OPS_H
 
 #include "core/ckpt.h"
+#include "core/view/replace.h"
 #include "fs/kernel.h"
 #include "fs/ahead.h"
+#include "fs/fresh.h"
 #include "fs/inval.h"
 #include "fs/slot.h"
 #include "fs/tree.h"
@@ -18,7 +20,7 @@ struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
 	struct fs_slots *slots;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
-	bool rw; /* -o rw */
+	bool rw, replace; /* -o rw, replace */
 	struct fs_inval *inval; /* NULL where not rw */
 	struct fs_stages *stages; /* NULL: none can be made here */
 	const char *src; /* the directory of checkpoints; or NULL */
@@ -46,9 +48,12 @@ static inline struct fs *fs_of(fuse_req_t req)
 
 /* A view's file that is open. */
 struct fs_file {
+	struct fs_fresh fresh; /* first: see fs_fresh_call() */
 	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
 	struct ck_edit *edit; /* NULL: opened for reading */
 	struct fs_shown *shown; /* on a mount for writing */
+	/* Made by a truncation to 0, which is what O_TRUNC becomes. */
+	_Atomic(struct ck_replace *) replace;
 	bool direct, mappable;
 };
 

@@ -85,9 +85,21 @@ static void end_edit(struct ck_edit *edit)
 	ck_ckpt_edit_end(edit);
 }
 
+static void end_replace(struct fs *fs, struct fs_file *f)
+{
+	struct ck_replace *r = atomic_load(&f->replace);
+
+	/* What was refused may be in the page cache. */
+	if (r && f->shown && !f->direct)
+		fs_inval_all(fs->inval, f->shown);
+	ck_replace_free(r);
+}
+
 static void close_file(struct fs *fs, struct fs_file *f)
 {
+	fs_fresh_drop(&f->fresh);
 	fs_stream_close(f->stream);
+	end_replace(fs, f);
 	end_edit(f->edit);
 	if (f->shown)
 		fs_inval_close(fs->inval, f->shown, f->mappable);
@@ -194,6 +206,9 @@ void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
 	fi->noflush = !writes(fi);
 #endif
+	if (!ret && fs_of(req)->replace && writes(fi))
+		fs_fresh_add(&fs_file_of(fi)->fresh, ino,
+			     fuse_req_ctx(req)->pid);
 	if (ret && (!*err.msg || ret == -EACCES || ret == -ENOENT))
 		fs_reply_errno(req, -ret);
 	else if (ret)

@@ -65,8 +65,15 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	struct ck_err err = { 0 };
 	fs_auto_ref r = { 0 };
 	int ret = find_file(fs_of(req), ino, fi, &r, &err);
+	struct ck_replace *rep = NULL;
 
+	if (!ret && fs_of(req)->replace)
+		fs_fresh_drop(&fs_file_of(fi)->fresh);
 	if (!ret)
+		rep = atomic_load(&fs_file_of(fi)->replace);
+	if (rep)
+		ret = ck_replace_write(rep, buf, size, (uint64_t)off, &err);
+	else if (!ret)
 		ret = ck_view_write(r.node.view, r.node.nr,
 				    fs_file_of(fi)->edit, buf, size,
 				    (uint64_t)off, &err);
@@ -74,32 +81,66 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		fs_reply_errno(req, EFBIG);
 	else if (ret)
 		reply(req, ret, &err);
+	else if (rep)
+		fs_reply_written(req, size);
 	else
 		written(fs_of(req), req, fi, size, (uint64_t)off);
 }
 
-void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/*
+ * A replacement that is whole goes to the shards, and one that is not is told
+ * of; dd and shells close a copy of the descriptor before they write anything.
+ */
+static int close_replace(struct fs *fs, const struct fs_ref *r,
+			 struct fs_file *f, struct ck_err *err)
+{
+	struct ck_replace *rep = atomic_load(&f->replace);
+	struct fs_written w = { .file = f->shown,
+				.direct = true,
+				.mappable = f->mappable,
+				.writeback = true };
+	struct ck_vfile file;
+	bool committed = false;
+	int ret = rep ? ck_replace_close(rep, &committed, err) : 0;
+
+	if (!committed ||
+	    !r->node.view->ops->file(r->node.view, r->node.nr, &file))
+		return ret;
+	w.len = file.size;
+	fs_inval_reply(fs->inval, NULL, &w);
+	if (!f->direct)
+		fs_inval_all(fs->inval, f->shown);
+	return ret;
+}
+
+/* What a close and an fsync have in common, and then what @finish does. */
+static void finish(fuse_req_t req, uint64_t ino,
+		   const struct fuse_file_info *fi,
+		   int (*done)(struct ck_ckpt *ck, struct ck_edit *e,
+			       struct ck_err *err))
 {
 	struct ck_err err = { 0 };
 	fs_auto_ref r = { 0 };
 	int ret = fs_find(fs_of(req), ino, false, &r, &err);
 
-	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit)
-		ret = ck_ckpt_settle(r.slot->ck, fs_file_of(fi)->edit, &err);
+	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit) {
+		ret = close_replace(fs_of(req), &r, fs_file_of(fi), &err);
+		if (!ret)
+			ret = done(r.slot->ck, fs_file_of(fi)->edit, &err);
+	}
 	settle(req, ret, &err);
+}
+
+void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	finish(req, ino, fi, ck_ckpt_settle);
 }
 
 void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		 struct fuse_file_info *fi)
 {
-	struct ck_err err = { 0 };
-	fs_auto_ref r = { 0 };
-	int ret = fs_find(fs_of(req), ino, false, &r, &err);
-
 	(void)datasync;
-	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit)
-		ret = ck_ckpt_sync(r.slot->ck, fs_file_of(fi)->edit, &err);
-	settle(req, ret, &err);
+	finish(req, ino, fi, ck_ckpt_sync);
 }
 
 void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -122,13 +163,39 @@ void fs_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
 	fs_reply_errno(req, EOPNOTSUPP);
 }
 
+struct begin {
+	const struct fs_ref *r;
+	struct ck_err *err;
+};
+
+static int begin_replace(void *ctx, struct fs_fresh *fresh)
+{
+	const struct begin *b = ctx;
+	struct fs_file *f = (struct fs_file *)fresh;
+	struct ck_replace *rep, *none = NULL;
+	int ret;
+
+	if (!f->edit)
+		return -EPERM;
+	if (atomic_load(&f->replace))
+		return 0;
+	ret = ck_replace_new(&rep, b->r->node.view, b->r->node.nr, f->edit,
+			     b->err);
+	if (!ret && !atomic_compare_exchange_strong(&f->replace, &none, rep))
+		ck_replace_free(rep);
+	return ret;
+}
+
 /*
  * Times are what the shards have: setting them is let pass, for touch and cp -p
  * ask for it, and does nothing.
  */
-static int set(const struct fs_ref *r, const struct stat *now,
-	       const struct stat *attr, int to_set)
+static int set(fuse_req_t req, const struct fs_ref *r, const struct stat *now,
+	       const struct stat *attr, int to_set,
+	       const struct fuse_file_info *fi, struct ck_err *err)
 {
+	struct begin b = { r, err };
+
 	if (to_set &
 	    (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		return -EPERM;
@@ -136,7 +203,14 @@ static int set(const struct fs_ref *r, const struct stat *now,
 		return 0;
 	if (r->node.kind != FS_FILE)
 		return -EPERM;
-	return attr->st_size == now->st_size ? 0 : -EPERM;
+	if (attr->st_size == now->st_size)
+		return 0;
+	if (attr->st_size || !fs_of(req)->replace)
+		return -EPERM;
+	if (fi)
+		return begin_replace(&b, &fs_file_of(fi)->fresh);
+	return fs_fresh_call(now->st_ino, fuse_req_ctx(req)->pid, begin_replace,
+			     &b);
 }
 
 void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
@@ -149,11 +223,10 @@ void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	double keep;
 	int ret = fs_find(fs, ino, true, &r, &err);
 
-	(void)fi;
 	if (!ret)
 		ret = fs_attr(fs, ino, &st, &keep, &err);
 	if (!ret)
-		ret = set(&r, &st, attr, to_set);
+		ret = set(req, &r, &st, attr, to_set, fi, &err);
 	if (ret)
 		reply(req, ret, &err);
 	else

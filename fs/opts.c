@@ -264,6 +264,8 @@ static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
 	if (o->type == FS_OPT_PATH)
 		return add_path(out, o->name, value, strlen(value), err);
 	ret = value ? check_value(o, value, err) : 0;
+	if (!ret && !strcmp(o->name, "replace"))
+		ret = add(out, "rw", "", err);
 	return ret ? ret : add(out, o->name, value ? value : "", err);
 }
 

@@ -209,5 +209,17 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "never",
 	  .help = "a new checkpoint to which nothing was written for N seconds "
 		  "is published, if it is complete" },
+	{ .name = "replace",
+	  .type = FS_OPT_FLAG,
+	  .help = "as rw, and a file may be opened for being written anew: "
+		  "its old bytes stay until all new ones are there" },
+	{ .name = "master",
+	  .type = FS_OPT_CHOICE,
+	  .value = "HOW",
+	  .choices = "refuse|also|ignore",
+	  .fallback = "refuse",
+	  .help = "with rw, a write to a 16-bit weight of which the optimizer "
+		  "has a float32 copy: refuse, also write the copy, or ignore "
+		  "it" },
 	{ .name = NULL },
 };

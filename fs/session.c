@@ -178,6 +178,7 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 	fs_kernel_setup(&s->fs.kernel, opts);
 	s->allow_other = ck_opts_get(opts, "allow-other");
 	s->fs.rw = ck_opts_get(opts, "rw");
+	s->fs.replace = ck_opts_get(opts, "replace");
 	ret = find_place(s, mnt, err);
 	if (!ret)
 		ret = make_session(s, src, err);

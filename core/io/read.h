@@ -88,6 +88,8 @@ typedef void (*ck_differ_fn)(void *ctx, uint32_t a, uint32_t b, uint64_t off,
 			     uint64_t len, const struct ck_err *why);
 int ck_reader_replicas(struct ck_reader *r, uint32_t t, ck_differ_fn differ,
 		       void *ctx, struct ck_err *err);
+/* An empty file without a name in the spool, the caller's to close. */
+int ck_reader_spool(struct ck_reader *r, int *fd, struct ck_err *err);
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r);
 
 #endif

@@ -74,6 +74,11 @@ void ck_reader_free(struct ck_reader *r)
 	free(r);
 }
 
+int ck_reader_spool(struct ck_reader *r, int *fd, struct ck_err *err)
+{
+	return ck_spool_nameless(r->spool, fd, err);
+}
+
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r)
 {
 	return &r->stats;

@@ -145,6 +145,20 @@ static int nameless(const struct ck_spool *sp)
 	return fd;
 }
 
+int ck_spool_nameless(struct ck_spool *sp, int *fd, struct ck_err *err)
+{
+	int code = sp->dir_errno;
+
+	*fd = -1;
+	if (sp->dirfd >= 0) {
+		*fd = nameless(sp);
+		code = errno;
+	}
+	return *fd >= 0 ? 0 :
+			  ck_fail(err, code, "spool %s: %s; -o spool=DIR",
+				  sp->path, strerror(code));
+}
+
 static int make(struct ck_spool *sp, struct ck_spooled *item,
 		struct ck_err *err)
 {

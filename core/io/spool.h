@@ -25,6 +25,8 @@ int ck_spool_new(struct ck_spool **out, struct ck_reader *r, const char *dir,
 		 uint64_t max, struct ck_err *err);
 void ck_spool_free(struct ck_spool *sp);
 
+/* An empty file without a name, the caller's; -errno with a line. */
+int ck_spool_nameless(struct ck_spool *sp, int *fd, struct ck_err *err);
 /* The decoded bytes of CODEC source @src; ck_bytes_put() ends the use. */
 int ck_spool_get(struct ck_spool *sp, uint32_t src, struct ck_bytes *b,
 		 struct ck_err *err);

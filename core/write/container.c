@@ -60,7 +60,7 @@ static void free_file(struct ck_sum_file *f)
 /* ---- which there are ---- */
 
 /* The sums of @src, for the first time: an entry without units. */
-static struct ck_sum_file *make_file(struct ck_sums *s, uint32_t src)
+struct ck_sum_file *ck_sum_file(struct ck_sums *s, uint32_t src)
 {
 	struct ck_sum_file *f;
 
@@ -121,7 +121,7 @@ static int add_unit(struct ck_sums *s, struct ck_sum_file *f, uint64_t off,
 int ck_sums_need(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 		 struct ck_err *err)
 {
-	struct ck_sum_file *f = make_file(s, src);
+	struct ck_sum_file *f = ck_sum_file(s, src);
 	int ret;
 
 	if (!f)
@@ -167,8 +167,8 @@ static int sum_block(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 }
 
 /* All blocks; what they make together. */
-static int sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
-		   uint32_t *out, struct ck_err *err)
+int ck_sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
+	       uint32_t *out, struct ck_err *err)
 {
 	uint32_t crc = 0;
 
@@ -190,9 +190,8 @@ static int sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	return 0;
 }
 
-static int make_blocks(struct ck_sums *s, uint32_t src,
-		       const struct ck_sum_unit *u, struct ck_sum *sum,
-		       struct ck_err *err)
+int ck_sum_blocks(struct ck_sums *s, uint32_t src, const struct ck_sum_unit *u,
+		  struct ck_sum *sum, struct ck_err *err)
 {
 	uint32_t crc;
 	int ret = sum->found ? 0 : ck_sum_locate(s->r, src, u, sum, err);
@@ -205,7 +204,7 @@ static int make_blocks(struct ck_sums *s, uint32_t src,
 		return ck_fail(err, ENOMEM, "checksums: no memory");
 	if (!sum->place[0].big)
 		return 0;
-	ret = sum_all(s, src, sum, &crc, err);
+	ret = ck_sum_all(s, src, sum, &crc, err);
 	sum->kept = !ret && crc == sum->crc;
 	return ret;
 }
@@ -237,7 +236,7 @@ static int before_sum(struct ck_sums *s, struct ck_sum_file *f,
 		      uint64_t off, uint64_t len, struct ck_err *err)
 {
 	uint64_t k, last;
-	int ret = make_blocks(s, f->src, u, sum, err);
+	int ret = ck_sum_blocks(s, f->src, u, sum, err);
 
 	if (ret || !sum->kept || !blocks_of(sum, off, len, &k, &last))
 		return ret;
@@ -336,7 +335,7 @@ static int resum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 		 uint32_t *out, struct ck_err *err)
 {
 	if (any_unknown(sum))
-		return sum_all(s, src, sum, out, err);
+		return ck_sum_all(s, src, sum, out, err);
 	*out = sum->crc;
 	for (uint64_t k = 0; k < nr_blocks(sum); k++) {
 		uint64_t after =
@@ -357,7 +356,7 @@ static int resum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	return 0;
 }
 
-static int store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
+int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 		 uint32_t crc, struct ck_err *err)
 {
 	struct ck_engine *e = ck_engine_mine(s->r->in.engine);
@@ -409,7 +408,7 @@ static int settle_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	sum->dirty = false;
 	ret = resum(s, src, sum, &crc, err);
 	if (!ret)
-		ret = store(s, src, sum, crc, err);
+		ret = ck_sum_store(s, src, sum, crc, err);
 	if (ret)
 		sum->dirty = true;
 	else
@@ -462,123 +461,6 @@ void ck_sums_synced(struct ck_sums *s, uint32_t src)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* ---- what a crash left ---- */
-
-/* Every sum of @f from its bytes; *nr: those that were wrong. */
-static int repair_unit(struct ck_sums *s, struct ck_sum_file *f,
-		       struct ck_sum_unit *u, unsigned *nr, struct ck_err *err)
-{
-	int ret = 0;
-
-	for (size_t i = 0; !ret && i < u->sums.nr; i++) {
-		struct ck_sum *sum = &u->sums.v[i];
-		bool trailer = sum->place[0].big;
-		uint32_t crc;
-
-		if (!sum->kept && !trailer)
-			continue;
-		ret = make_blocks(s, f->src, u, sum, err);
-		if (!ret)
-			ret = sum_all(s, f->src, sum, &crc, err);
-		if (ret || crc == sum->crc)
-			continue;
-		ret = store(s, f->src, sum, crc, err);
-		sum->crc = crc;
-		sum->kept = true;
-		++*nr;
-	}
-	return ret;
-}
-
-/* All archives in the file, or the file as one. */
-static int need_all(struct ck_sums *s, uint32_t src, struct ck_err *err)
-{
-	const struct ck_image *img = s->r->in.img;
-	int ret = 0;
-
-	for (uint32_t t = 0; !ret && t < img->nr_tensors; t++) {
-		const struct ck_tensor *ten = &img->tensors[t];
-
-		for (uint32_t i = 0; !ret && i < ten->nr_all; i++) {
-			uint32_t c = ten->first + i;
-			uint64_t off, len;
-
-			if (img->chunks[c].src != src)
-				continue;
-			ck_chunk_archive(img, ten, c, &off, &len);
-			ret = ck_sums_need(s, src, off, len, err);
-		}
-	}
-	return ret;
-}
-
-static int sync_file(struct ck_sums *s, uint32_t src, struct ck_err *err)
-{
-	struct ck_engine *e = ck_engine_mine(s->r->in.engine);
-	struct ck_io io = { .op = CK_IO_SYNC };
-	int ret = ck_files_get(s->r->wfiles, src, &io.fd, err);
-
-	if (ret)
-		return ret;
-	e->ops->run(e, &io, 1);
-	ck_files_put(s->r->wfiles, src);
-	return io.res ? ck_fail(err, -io.res, "%s: %s",
-				ck_bytes_name(s->r, src), strerror(-io.res)) :
-			0;
-}
-
-static void repair_file(struct ck_sums *s, uint32_t src)
-{
-	struct ck_sum_file *f = make_file(s, src);
-	struct ck_err err = { 0 };
-	unsigned nr = 0;
-	int ret = f ? need_all(s, src, &err) : -ENOMEM;
-	char line[CK_ERR_MAX];
-
-	if (!f)
-		return;
-	pthread_mutex_lock(&f->lock);
-	f->marked = true;
-	for (size_t i = 0; !ret && i < f->units.nr; i++)
-		ret = repair_unit(s, f, &f->units.v[i], &nr, &err);
-	pthread_mutex_unlock(&f->lock);
-	if (!ret)
-		ret = sync_file(s, src, &err);
-	if (!ret)
-		ck_sums_synced(s, src);
-	if (ret)
-		snprintf(line, sizeof(line),
-			 "was being written when its mount ended, and its "
-			 "checksums cannot be repaired: %.300s",
-			 err.msg);
-	else
-		snprintf(line, sizeof(line),
-			 "was being written when its mount ended; its "
-			 "checksums were looked at, and %u of them made right",
-			 nr);
-	s->found.said(s->found.ctx, src, line);
-}
-
-static void *repair_all(void *ctx)
-{
-	struct ck_sums *s = ctx;
-
-	for (size_t i = 0; i < s->damaged.nr; i++)
-		repair_file(s, s->damaged.v[i]);
-	return NULL;
-}
-
-void ck_sums_repair(struct ck_sums *s, const struct ck_sums_found *found)
-{
-	s->found = *found;
-	ck_sum_read_mark(s);
-	if (!s->damaged.nr)
-		return;
-	s->repairing = !pthread_create(&s->thread, NULL, repair_all, s);
-	if (!s->repairing)
-		repair_all(s);
-}
-
 void ck_sums_free(struct ck_sums *s)
 {
 	if (!s)
@@ -591,7 +473,7 @@ void ck_sums_free(struct ck_sums *s)
 		if (!f)
 			continue;
 		if (f->marked && !ck_sums_settle(s, i, NULL) &&
-		    !sync_file(s, i, NULL))
+		    !ck_sum_sync(s, i, NULL))
 			ck_sums_synced(s, i);
 		free_file(f);
 	}

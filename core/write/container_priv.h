@@ -4,6 +4,7 @@
  *
  *	container.c       which there are; around writes; settling
  *	container_find.c  where a zip and MindSpore keep them
+ *	container_repair.c  what a crash left
  *	container_mark.c  the attribute that tells of a crash
  */
 #ifndef CK_CONTAINER_PRIV_H
@@ -74,6 +75,19 @@ int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *unit,
 int ck_sum_locate(struct ck_reader *r, uint32_t src,
 		  const struct ck_sum_unit *unit, struct ck_sum *sum,
 		  struct ck_err *err);
+
+/* The sums of @src; made without units where there are none.  NULL: memory. */
+struct ck_sum_file *ck_sum_file(struct ck_sums *s, uint32_t src);
+/* Under the file's lock: @sum is located, and its blocks can be looked at. */
+int ck_sum_blocks(struct ck_sums *s, uint32_t src, const struct ck_sum_unit *u,
+		  struct ck_sum *sum, struct ck_err *err);
+/* Sums all blocks that are not KNOWN; what they make together. */
+int ck_sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
+	       uint32_t *out, struct ck_err *err);
+/* Writes @crc to all places of @sum. */
+int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
+		 uint32_t crc, struct ck_err *err);
+int ck_sum_sync(struct ck_sums *s, uint32_t src, struct ck_err *err);
 
 /* Under the file's lock.  Durable afterwards; 0 too where marks cannot be. */
 int ck_sum_mark(struct ck_sums *s, struct ck_sum_file *f, struct ck_err *err);

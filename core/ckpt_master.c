@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_master.c - the float32 copy that an optimizer keeps of a 16-bit weight
+ *
+ * A trainer that resumes casts it down over the 16-bit weight, so that an edit
+ * of that one alone is undone without a word.  Which tensor is the copy of
+ * which, the names say:
+ *
+ *	DeepSpeed	module.NAME	fp32.NAME
+ *	Megatron	NAME		optimizer.state.fp32_param.NAME, or .param.
+ *	nnScaler	model.NAME	optimizer.NAME.fp32_params
+ *
+ * Where an optimizer keeps its copies in one long vector, its names say only
+ * that there are some.
+ */
+#include "core/ckpt_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/le.h"
+#include "core/catalog/image.h"
+#include "core/geom/dtype.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE (UINT64_C(128) << 10) /* elements converted at once */
+
+/* A weight's name is @head and NAME, its copy's @before NAME @after. */
+static const struct rule {
+	const char *head, *before, *after;
+} rules[] = {
+	{ "module.", "fp32.", "" },
+	{ "model.", "optimizer.", ".fp32_params" },
+	{ "", "optimizer.state.fp32_param.", "" },
+	{ "", "optimizer.state.param.", "" },
+	{ "", "chained_0.optimizer.state.fp32_param.", "" },
+	{ "", "chained_1.optimizer.state.fp32_param.", "" },
+};
+
+/* What the names of long vectors hold. */
+static const char *const vectors[] = { "fp32_from_fp16", ".gbuf_idx_",
+				       "bucket_idx_", "fp32_flat_groups",
+				       "single_partition_of_fp32" };
+
+static bool is_half(const struct ck_tensor *t)
+{
+	return t->dtype == CK_DT_BF16 || t->dtype == CK_DT_F16;
+}
+
+static uint32_t by_rule(const struct ck_image *img, const struct ck_tensor *t,
+			const struct rule *rule)
+{
+	ck_auto_str struct ck_str name = { 0 };
+	size_t len, head = strlen(rule->head);
+	const char *own = ck_image_str(img, t->name, &len);
+	uint32_t m;
+
+	if (len <= head || memcmp(own, rule->head, head) != 0)
+		return CK_NONE;
+	ck_str_puts(&name, rule->before);
+	ck_str_add(&name, own + head, len - head);
+	ck_str_puts(&name, rule->after);
+	if (name.failed)
+		return CK_NONE;
+	m = ck_image_find_name(img, t->tree, name.v, name.len);
+	if (m == CK_NONE || img->tensors[m].dtype != CK_DT_F32 ||
+	    img->tensors[m].size != 2 * t->size)
+		return CK_NONE;
+	return m;
+}
+
+static bool any_vector(const struct ck_image *img)
+{
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
+		for (size_t k = 0; k < CK_ARRAY_LEN(vectors); k++)
+			if (img->tensors[i].dtype == CK_DT_F32 &&
+			    strstr(ck_image_str(img, img->tensors[i].name,
+						NULL),
+				   vectors[k]))
+				return true;
+	return false;
+}
+
+void ck_master_init(struct ck_master *m, const struct ck_image *img,
+		    const char *how)
+{
+	m->how = how && !strcmp(how, "also")   ? CK_MASTER_ALSO :
+		 how && !strcmp(how, "ignore") ? CK_MASTER_IGNORE :
+						 CK_MASTER_REFUSE;
+	m->vector = any_vector(img);
+}
+
+/* An optimizer's own state is not a weight that it has a copy of. */
+static bool is_state(const struct ck_image *img, const struct ck_tensor *t)
+{
+	const char *name = ck_image_str(img, t->name, NULL);
+
+	return !strncmp(name, "optimizer", 9);
+}
+
+uint32_t ck_master_of(const struct ck_image *img, uint32_t tensor)
+{
+	const struct ck_tensor *t = &img->tensors[tensor];
+	uint32_t m = CK_NONE;
+
+	for (size_t i = 0;
+	     is_half(t) && m == CK_NONE && i < CK_ARRAY_LEN(rules); i++)
+		m = by_rule(img, t, &rules[i]);
+	return m;
+}
+
+int ck_master_may(const struct ck_master *m, const struct ck_image *img,
+		  uint32_t tensor, struct ck_err *err)
+{
+	const struct ck_tensor *t = &img->tensors[tensor];
+	const char *name = ck_image_str(img, t->name, NULL);
+	uint32_t copy;
+
+	if (m->how == CK_MASTER_IGNORE || !is_half(t))
+		return 0;
+	copy = ck_master_of(img, tensor);
+	if (copy != CK_NONE && m->how == CK_MASTER_REFUSE)
+		return ck_fail(
+			err, EPERM,
+			"%s: training goes on from its float32 copy %s "
+			"and would undo the write; -o master=also "
+			"writes both, -o master=ignore this one alone",
+			name, ck_image_str(img, img->tensors[copy].name, NULL));
+	if (copy == CK_NONE && m->vector && !is_state(img, t))
+		return ck_fail(err, EPERM,
+			       "%s: the optimizer's files hold float32 copies "
+			       "of weights, perhaps of this one too, from "
+			       "which training goes on; -o master=ignore "
+			       "writes this one alone",
+			       name);
+	return 0;
+}
+
+/* ---- the same values, wider ---- */
+
+static uint32_t wider(uint16_t v, bool brain)
+{
+	uint32_t sign = (uint32_t)(v & 0x8000) << 16;
+	uint32_t exp = v >> 10 & 31, frac = v & 1023;
+
+	if (brain)
+		return (uint32_t)v << 16;
+	if (exp == 31)
+		return sign | 0x7f800000 | frac << 13;
+	if (exp)
+		return sign | (exp + 112) << 23 | frac << 13;
+	if (!frac)
+		return sign;
+	for (exp = 113; !(frac & 1024); exp--)
+		frac <<= 1;
+	return sign | exp << 23 | (frac & 1023) << 13;
+}
+
+static int write_piece(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
+		       uint32_t copy, uint64_t first, uint64_t nr,
+		       struct ck_err *err)
+{
+	bool brain = ck->img.tensors[tensor].dtype == CK_DT_BF16;
+	ck_auto_free unsigned char *v = malloc(6 * nr);
+	unsigned char *wide = v + 2 * nr;
+	int ret;
+
+	if (!v)
+		return ck_fail(err, ENOMEM, "out of memory");
+	ret = ck_reader_read(ck->reader, tensor, v, 2 * nr, 2 * first, err);
+	if (ret)
+		return ret;
+	for (uint64_t i = 0; i < nr; i++) {
+		uint32_t value = wider(ck_le16(v + 2 * i), brain);
+
+		for (unsigned b = 0; b < 4; b++)
+			wide[4 * i + b] = (unsigned char)(value >> 8 * b);
+	}
+	return ck_writer_write(ck->writer, e, copy, wide, 4 * nr, 4 * first,
+			       err);
+}
+
+int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
+		     uint64_t len, uint64_t off, struct ck_err *err)
+{
+	uint32_t copy;
+	uint64_t at = off / 2, end = CK_DIV_UP(off + len, 2);
+	int ret = 0;
+
+	if (ck->master.how != CK_MASTER_ALSO || !len)
+		return 0;
+	copy = ck_master_of(&ck->img, tensor);
+	for (; !ret && copy != CK_NONE && at < end; at += PIECE)
+		ret = write_piece(ck, e, tensor, copy, at,
+				  CK_MIN(PIECE, end - at), err);
+	return ret;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * replace.h - all bytes of a view's file, staged until every one was written
+ *
+ * What a program writes after O_TRUNC goes to a nameless file in the spool.
+ * Which bytes came is kept as intervals, for they may come in any order; when
+ * the program closes the file and all are there they are written to the
+ * shards, and otherwise the file stays as it was and the close says so.
+ *
+ * Threads: any.
+ */
+#ifndef CK_REPLACE_H
+#define CK_REPLACE_H
+
+#include "core/view/view.h"
+
+struct ck_replace;
+
+/* Of file @i of @v, by edit @e; borrows both. */
+int ck_replace_new(struct ck_replace **out, const struct ck_view *v, uint32_t i,
+		   struct ck_edit *e, struct ck_err *err);
+/* What was not committed is forgotten. */
+void ck_replace_free(struct ck_replace *r);
+
+/*
+ * -EFBIG past the end; the replacement can then no longer be committed, for
+ * the program has something else in mind.
+ */
+int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
+		     uint64_t off, struct ck_err *err);
+/*
+ * Nothing written: 0.  All: written to the shards, and *committed.  Part of
+ * it: -EIO with a line, and more may come.
+ */
+int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err);
+/* Whether something was written that has not been committed. */
+bool ck_replace_pending(struct ck_replace *r);
+
+#endif

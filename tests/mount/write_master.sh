@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# A 16-bit weight of which the optimizer has a float32 copy is written only if
+# the user says what becomes of the other; then both, or one.
+. "$(dirname "$0")/lib/common.sh"
+requires python3
+
+cp -r "$here/tests/formats/deepspeed/zero2-3ranks/in" "$WORK/ckpt"
+chmod -R u+w "$WORK/ckpt"
+half=$MNT/tensors/module.emb.weight
+full=$MNT/tensors/fp32.emb.weight
+
+mount_ckpt "$WORK/ckpt" rw
+cp "$half" "$WORK/half" && cp "$full" "$WORK/full"
+printf ab | dd of="$half" conv=notrunc status=none 2>/dev/null &&
+	fail "a write that training would undo"
+same "$half" "$WORK/half"
+grep -q 'its float32 copy fp32.emb.weight.*-o master=' "$LOG" ||
+	fail "no line that says why"
+# the copy itself can be written, and so can what has none
+printf abcd | dd of="$full" conv=notrunc status=none || fail "the copy"
+cp "$WORK/full" "$WORK/full.new"
+printf abcd | dd of="$WORK/full.new" conv=notrunc status=none
+same "$full" "$WORK/full.new"
+umount_ckpt
+
+mount_ckpt "$WORK/ckpt" rw,master=ignore
+printf 'xyz' | dd of="$half" bs=1 seek=7 conv=notrunc status=none || fail ignore
+printf 'xyz' | dd of="$WORK/half" bs=1 seek=7 conv=notrunc status=none
+same "$half" "$WORK/half"
+same "$full" "$WORK/full.new"
+umount_ckpt
+
+# bytes 7 to 21 are of elements 3 to 10, all of which are written wider
+mount_ckpt "$WORK/ckpt" rw,master=also
+python3 - "$half" "$full" "$WORK/full.new" <<'END' || fail "master=also"
+import mmap, os, sys
+
+half, full, before = sys.argv[1:]
+see = open(full, "rb")
+m = mmap.mmap(see.fileno(), 0, prot=mmap.PROT_READ)
+was = open(before, "rb").read()
+assert m[:] == was
+fd = os.open(half, os.O_WRONLY)
+os.pwrite(fd, bytes(range(64, 78)), 7)
+os.close(fd)
+h = open(half, "rb").read()
+want = was[:12] + b"".join(b"\0\0" + h[2 * i : 2 * i + 2] for i in range(3, 11)) + was[44:]
+assert open(full, "rb").read() == want
+assert m[:] == want, "the map of the copy is old"
+END
+umount_ckpt
+expect 2 'master: expected' "$UNSHARD" mount "$WORK/ckpt" "$MNT" -o master=no
+done_ok
