@@ -111,9 +111,10 @@ static void close_file(struct fs *fs, struct fs_file *f)
  * old; and a file opened for writing alone cannot be mapped, so that it need
  * not go through the page cache.
  */
-static int open_file(struct fs *fs, uint64_t ino, const struct fs_ref *r,
+static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		     struct fuse_file_info *fi, struct ck_err *err)
 {
+	struct fs *fs = fs_of(req);
 	struct fs_file *f;
 	bool good;
 	int ret = writes(fi) ?
@@ -140,30 +141,33 @@ static int open_file(struct fs *fs, uint64_t ino, const struct fs_ref *r,
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = f->direct;
 	fi->keep_cache = !f->direct && !fs->rw;
+	if (fs->replace && writes(fi))
+		fs_fresh_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
 		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr);
 	return 0;
 }
 
-static int open_ref(struct fs *fs, uint64_t ino, const struct fs_ref *r,
+static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		    struct fuse_file_info *fi, struct ck_err *err)
 {
 	switch (r->node.kind) {
 	case FS_FILE:
-		return open_file(fs, ino, r, fi, err);
+		return open_file(req, ino, r, fi, err);
 	case FS_VIRT:
 		return open_virt(r->slot, r->node.nr, fi, err);
 	case FS_SHARD:
-		return open_shard(fs, r, fi, err);
+		return open_shard(fs_of(req), r, fi, err);
 	default:
 		return ck_fail(err, ESTALE, "unknown inode");
 	}
 }
 
 /* An open file keeps its checkpoint, whatever happens to the entry. */
-static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
+static int open_node(fuse_req_t req, uint64_t ino, struct fuse_file_info *fi,
 		     struct ck_err *err)
 {
+	struct fs *fs = fs_of(req);
 	fs_auto_ref r = { 0 };
 	int ret;
 
@@ -174,7 +178,7 @@ static int open_node(struct fs *fs, uint64_t ino, struct fuse_file_info *fi,
 	if (!ret && writes(fi) && r.node.kind != FS_FILE)
 		return -EPERM;
 	if (!ret)
-		ret = open_ref(fs, ino, &r, fi, err);
+		ret = open_ref(req, ino, &r, fi, err);
 	if (!ret)
 		fs_slot_pin(fs->slots, r.slot);
 	return ret;
@@ -201,14 +205,11 @@ static void release_node(struct fs *fs, uint64_t ino,
 void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	int ret = open_node(fs_of(req), ino, fi, &err);
+	int ret = open_node(req, ino, fi, &err);
 
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
 	fi->noflush = !writes(fi);
 #endif
-	if (!ret && fs_of(req)->replace && writes(fi))
-		fs_fresh_add(&fs_file_of(fi)->fresh, ino,
-			     fuse_req_ctx(req)->pid);
 	if (ret && (!*err.msg || ret == -EACCES || ret == -ENOENT))
 		fs_reply_errno(req, -ret);
 	else if (ret)
