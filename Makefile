@@ -194,7 +194,7 @@ check-fuzz: need-build ## the fuzz corpora, replayed
 	$(call stages,fuzz)
 check-mount: need-build+run+check ## real mounts; MOUNT=skip without /dev/fuse
 	$(call stages,mount)
-check-clients: need-build+run ## NumPy, safetensors, torch and transformers on real mounts
+check-clients: need-build+run ## NumPy, safetensors, torch, transformers and more on real mounts
 	$(call stages,clients)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
 	$(call stages,valgrind)
