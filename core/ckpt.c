@@ -101,6 +101,9 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		return ck_fail(err, ENOMEM, "out of memory");
 	in.spool_dir = ck->spool;
 	in.engine = ck->engine;
+	ret = ck_ckpt_seal_open(ck, opts, &in, err);
+	if (ret)
+		return ret;
 	ret = ck_reader_new(&ck->reader, &in, err);
 	return ret ? ret : ck_ckpt_start_writer(ck, opts, err);
 }
@@ -131,6 +134,7 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	if (!ck)
 		return ck_fail(err, ENOMEM, "out of memory");
 	ck_late_init(&ck->late);
+	pthread_mutex_init(&ck->sealed_lock, NULL);
 	ck->root = *root;
 	ret = start(ck, opts, image_fd, err ? err : &local);
 	if (ret) {
@@ -164,9 +168,11 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 {
 	if (!ck)
 		return;
-	ck_writer_free(ck->writer);
+	ck_writer_free(ck->writer); /* may still write checksums */
+	ck_ckpt_seal_settle(ck, true);
 	if (ck->reader)
 		ck_reader_free(ck->reader);
+	ck_ckpt_seal_close(ck);
 	if (ck->side)
 		ck_side_free(ck->side);
 	if (ck->img.base)

@@ -31,7 +31,7 @@ struct ck_edit;
  * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
  * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
  * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
- * spool spool-max max-files rw master.
+ * spool spool-max max-files rw master verify.
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err);
@@ -63,6 +63,12 @@ int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 /* See io/read.h; items must be resolved. */
 int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
 		     void *ctx, struct ck_err *err);
+/*
+ * The XXH3-128 of its bytes, as it was sealed; false: it was not, or was
+ * edited since.
+ */
+struct ck_digest;
+bool ck_ckpt_digest(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out);
 /* Resolves every deferred item of @tensor; bad ones become problems. */
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 

@@ -71,11 +71,26 @@ struct ck_ckpt {
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */
 	struct ck_late late;
+	pthread_mutex_t sealed_lock; /* of looking for it */
+	bool sealed_sought, watched; /* watched: it follows what is written */
+	struct ck_sealed *sealed; /* its manifest; or NULL */
+	struct ck_checked *checked; /* -o verify */
 };
 
 /* Makes the writer, or, not rw, looks what an earlier one has left. */
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_err *err);
+
+/*
+ * For who serves: the manifest, where blocks are to be compared or written.
+ * Fills in->checked and in->watch.  ckpt_sealed.c
+ */
+int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
+		      struct ck_reader_in *in, struct ck_err *err);
+void ck_ckpt_seal_close(struct ck_ckpt *ck);
+/* After an edit was closed; @last: after what was written is on storage. */
+void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last);
+
 /* The tensor that chunk number @chunk belongs to. */
 uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk);
 /* Bytes of the chunk's item, as the index says; 0: not deferred. */

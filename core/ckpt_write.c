@@ -79,14 +79,20 @@ int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err)
 
 int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
 {
-	(void)ck;
-	return ck_edit_settle(e, err);
+	int ret = ck_edit_settle(e, err);
+
+	if (!ret)
+		ck_ckpt_seal_settle(ck, false);
+	return ret;
 }
 
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
 {
-	(void)ck;
-	return ck_edit_sync(e, err);
+	int ret = ck_edit_sync(e, err);
+
+	if (!ret)
+		ck_ckpt_seal_settle(ck, true);
+	return ret;
 }
 
 uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck)

@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/geom/dtype.h"
+#include "core/publish/manifest.h"
 #include "fs/reply.h"
 #include "fs/sharding.h"
 
@@ -66,42 +67,68 @@ static const struct {
 	{ PREFIX "name", get_name },
 };
 
-/* The tensor that @ino is a file of; NULL: none, or of several. */
+/* Only where it was sealed, and not edited since. */
+#define DIGEST PREFIX "digest"
+
+/*
+ * The tensor that @ino is a file of; NULL: none, or of several.  @r holds it;
+ * the caller drops that.
+ */
 static const struct ck_tensor *tensor_of(struct fs *fs, uint64_t ino,
-					 const struct ck_image **img)
+					 struct fs_ref *r)
 {
 	struct ck_vfile file;
-	fs_auto_ref r = { 0 };
 
-	if (fs_find(fs, ino, true, &r, NULL) || r.node.kind != FS_FILE ||
-	    !r.node.view->ops->file(r.node.view, r.node.nr, &file) ||
+	if (fs_find(fs, ino, true, r, NULL) || r->node.kind != FS_FILE ||
+	    !r->node.view->ops->file(r->node.view, r->node.nr, &file) ||
 	    file.tensor == CK_NONE)
 		return NULL;
-	*img = r.slot->img;
-	return &r.slot->img->tensors[file.tensor];
+	return &r->slot->img->tensors[file.tensor];
+}
+
+static bool get_digest(const struct fs_ref *r, const struct ck_tensor *t,
+		       struct ck_str *out)
+{
+	char text[CK_DIGEST_TEXT];
+	struct ck_digest digest;
+	uint32_t nr = (uint32_t)(t - r->slot->img->tensors);
+
+	if (!ck_ckpt_digest(r->slot->ck, nr, &digest))
+		return false;
+	ck_digest_text(&digest, text);
+	ck_str_fmt(out, "xxh3:%s", text);
+	return true;
+}
+
+/* False: @t has no such attribute. */
+static bool get(const struct fs_ref *r, const struct ck_tensor *t,
+		const char *name, struct ck_str *out)
+{
+	size_t i = 0;
+
+	if (!strcmp(name, DIGEST))
+		return get_digest(r, t, out);
+	while (i < CK_ARRAY_LEN(xattrs) && strcmp(name, xattrs[i].name))
+		i++;
+	if (i == CK_ARRAY_LEN(xattrs))
+		return false;
+	xattrs[i].get(r->slot->img, t, out);
+	return true;
 }
 
 void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		    size_t size)
 {
-	const struct ck_image *img = NULL;
-	const struct ck_tensor *t = tensor_of(fs_of(req), ino, &img);
+	fs_auto_ref r = { 0 };
+	const struct ck_tensor *t = tensor_of(fs_of(req), ino, &r);
 	ck_auto_str struct ck_str out = { 0 };
-	size_t i = 0;
 
 	/* ls asks for two others of every file, until it hears this once. */
-	if (strncmp(name, "user.", 5)) {
+	if (strncmp(name, "user.", 5))
 		fs_reply_errno(req, EOPNOTSUPP);
-		return;
-	}
-	while (i < CK_ARRAY_LEN(xattrs) && strcmp(name, xattrs[i].name))
-		i++;
-	if (!t || i == CK_ARRAY_LEN(xattrs)) {
+	else if (!t || !get(&r, t, name, &out))
 		fs_reply_errno(req, ENODATA);
-		return;
-	}
-	xattrs[i].get(img, t, &out);
-	if (out.failed)
+	else if (out.failed)
 		fs_reply_errno(req, ENOMEM);
 	else
 		fs_reply_xattr(req, out.v, out.len, size);
@@ -109,14 +136,14 @@ void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 
 void fs_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	const struct ck_image *img;
-	bool any = tensor_of(fs_of(req), ino, &img);
-	ck_auto_str struct ck_str out = { 0 };
+	fs_auto_ref r = { 0 };
+	const struct ck_tensor *t = tensor_of(fs_of(req), ino, &r);
+	ck_auto_str struct ck_str out = { 0 }, digest = { 0 };
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(xattrs); i++)
-		if (any)
-			ck_str_add(&out, xattrs[i].name,
-				   strlen(xattrs[i].name) + 1);
+	for (size_t i = 0; t && i < CK_ARRAY_LEN(xattrs); i++)
+		ck_str_add(&out, xattrs[i].name, strlen(xattrs[i].name) + 1);
+	if (t && get_digest(&r, t, &digest))
+		ck_str_add(&out, DIGEST, sizeof(DIGEST));
 	if (out.failed)
 		fs_reply_errno(req, ENOMEM);
 	else

@@ -147,6 +147,11 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "5, and more for large indexes",
 	  .open = true,
 	  .help = "seconds that reading the index may take" },
+	{ .name = "verify",
+	  .type = FS_OPT_FLAG,
+	  .open = true,
+	  .help = "compare each block with its digest before it is first used; "
+		  "the checkpoint must be sealed" },
 	{ .name = "sandbox",
 	  .type = FS_OPT_CHOICE,
 	  .value = "HOW",

@@ -85,10 +85,13 @@ int ck_bytes_read(struct ck_reader *r, const struct ck_bytes *b, void *buf,
 		  uint64_t len, uint64_t off, struct ck_err *err)
 {
 	struct iovec iov = { buf, len };
-	struct ck_io io = {
-		.fd = b->fd, .off = off, .len = len, .iov = &iov, .nr_iov = 1
-	};
-	struct ck_engine *e;
+	struct ck_io io = { .fd = b->fd,
+			    .src = b->src,
+			    .off = off,
+			    .len = len,
+			    .iov = &iov,
+			    .nr_iov = 1 };
+	struct ck_err why;
 
 	if (!ck_range_ok(off, len, b->len))
 		return ck_fail(err, EIO,
@@ -101,10 +104,11 @@ int ck_bytes_read(struct ck_reader *r, const struct ck_bytes *b, void *buf,
 		memcpy(buf, b->mem + off, len);
 		return 0;
 	}
-	e = ck_engine_mine(r->in.engine);
-	e->ops->run(e, &io, 1);
+	ck_fetch(r, &io, 1, &why);
 	ck_stat_add(&r->stats.source_reads, 1);
 	ck_stat_add(&r->stats.source_bytes, len);
+	if (io.res && why.code)
+		return ck_fail(err, why.code, "%s", why.msg);
 	if (io.res)
 		return ck_bytes_fail(r, b, off, len, -io.res, err);
 	return ck_bytes_recheck(r, b, err);

@@ -26,6 +26,7 @@ enum ck_io_op {
 struct ck_io {
 	uint8_t op; /* enum ck_io_op; the iovecs of a WRITE are not changed */
 	int fd;
+	uint32_t src; /* whose bytes they are; nothing to an engine */
 	uint64_t off, len; /* len: sum of the iovecs */
 	struct iovec *iov; /* may be changed by run() */
 	unsigned nr_iov; /* any number; split at IOV_MAX inside */

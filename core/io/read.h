@@ -30,6 +30,18 @@ struct ck_reader;
  */
 typedef int (*ck_resolve_fn)(void *ctx, uint32_t chunk, struct ck_err *err);
 
+/* Told of what core/write changes in FILE sources. */
+struct ck_watch {
+	void *ctx;
+	/* Before: not 0, with @err set, and nothing is written. */
+	int (*begin)(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		     struct ck_err *err);
+	/* After, for each begin() that was 0, whatever became of it. */
+	void (*end)(void *ctx, uint32_t src, uint64_t off, uint64_t len);
+};
+
+struct ck_checked;
+
 struct ck_reader_in {
 	const struct ck_image *img;
 	const struct ck_root *root;
@@ -41,6 +53,9 @@ struct ck_reader_in {
 	const char *spool_dir; /* for decoded items; NULL: /var/tmp */
 	uint64_t spool_max; /* bytes; 0: half of what is free there */
 	unsigned max_files; /* 0: from RLIMIT_NOFILE */
+	struct ck_checked
+		*checked; /* blocks are compared before use; or NULL */
+	const struct ck_watch *watch; /* or NULL */
 	bool write; /* its files may be written too, core/write/ */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,

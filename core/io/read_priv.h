@@ -6,6 +6,7 @@
  *	walk.c     segments of a cursor, batches, failover
  *	stage.c    a segment of short runs, through a staging buffer
  *	bytes.c    sources as descriptors
+ *	fetch.c    requests to the engine, and what stands before it
  *	replicas.c replicas against each other
  */
 #ifndef CK_READ_PRIV_H
@@ -103,6 +104,22 @@ bool ck_seg_inside(const struct ck_seg *seg, uint64_t size);
 bool ck_seg_is_edge(const struct ck_seg *seg);
 /* The stored strides of @chunk in elements; NULL: row-major. */
 const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk);
+
+/*
+ * THE way to bytes of sources: the engine, and whatever stands before it.  Of
+ * each request src is set too; res says what became of it.  @why: code 0, or
+ * the line for one that failed for another reason than the engine's.
+ */
+void ck_fetch(struct ck_reader *r, struct ck_io *io, unsigned nr,
+	      struct ck_err *why);
+
+/*
+ * THE way of bytes to sources: at most CK_PUT requests.  -errno where none was
+ * run because one may not be; else 0, and res says what became of each.
+ */
+#define CK_PUT 64
+int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
+	   struct ck_err *err);
 
 const char *ck_bytes_name(const struct ck_reader *r, uint32_t src);
 

@@ -342,20 +342,23 @@ static int put_group(struct group *g, struct ck_err *err)
 /* Reads the group and copies what is wanted of it; then it is empty. */
 static int finish_group(struct group *g, struct ck_err *err)
 {
-	struct ck_engine *e;
+	struct ck_err why;
 	unsigned nr = g->nr;
 
 	if (g->put)
 		return put_group(g, err);
-	e = ck_engine_mine(g->r->in.engine);
 	fill_io(g);
-	e->ops->run(e, g->io, nr);
+	for (unsigned i = 0; i < nr; i++)
+		g->io[i].src = g->b->src;
+	ck_fetch(g->r, g->io, nr, &why);
 	ck_stat_add(&g->r->stats.source_reads, nr);
 	ck_stat_add(&g->r->stats.source_bytes, g->used);
 	g->nr = 0;
 	g->used = 0;
 	for (unsigned i = 0; i < nr; i++)
-		if (g->io[i].res)
+		if (g->io[i].res && why.code)
+			return ck_fail(err, why.code, "%s", why.msg);
+		else if (g->io[i].res)
 			return ck_bytes_fail(g->r, g->b, g->v[i].src,
 					     g->v[i].len, -g->io[i].res, err);
 	scatter_all(g->sh, g->v, nr, g->buf, g->stage, false);

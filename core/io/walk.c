@@ -134,7 +134,7 @@ static int run_plan(struct ck_walk *w, const struct ck_bytes *bytes,
 		    unsigned nr_bytes, bool *bad, struct ck_err *err)
 {
 	struct ck_plan *p = &w->s->plan;
-	struct ck_engine *e = ck_engine_mine(w->r->in.engine);
+	struct ck_err why;
 	int fd[CK_PLAN_SRCS], ret = 0;
 	unsigned first = 0;
 
@@ -143,13 +143,17 @@ static int run_plan(struct ck_walk *w, const struct ck_bytes *bytes,
 	ck_plan_make(p, fd);
 	ck_stat_add(&w->r->stats.source_reads, p->nr_io);
 	ck_stat_add(&w->r->stats.source_bytes, ck_plan_bytes(p));
-	e->ops->run(e, p->io, p->nr_io);
+	for (unsigned i = 0; i < p->nr_io; i++)
+		p->io[i].src = bytes[p->run[i ? p->io_end[i - 1] : 0].src].src;
+	ck_fetch(w->r, p->io, p->nr_io, &why);
 	for (unsigned i = 0; i < p->nr_io; first = p->io_end[i++]) {
 		const struct ck_plan_run *run = &p->run[first];
 
 		if (!p->io[i].res)
 			continue;
-		if (!ret)
+		if (!ret && why.code)
+			ret = ck_fail(err, why.code, "%s", why.msg);
+		else if (!ret)
 			ret = ck_bytes_fail(w->r, &bytes[run->src], run->off,
 					    plan_end(p, i) - run->off,
 					    -p->io[i].res, err);

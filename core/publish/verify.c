@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/publish/manifest_priv.h"
+#include "core/publish/sealed.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -181,6 +182,23 @@ static int run(struct work *w, struct ck_err *err)
 	return ret;
 }
 
+/* What a dead mount was editing may hold what nobody sealed. */
+static void find_edited(struct ck_verify *v)
+{
+	const char *file = "";
+	bool edited = false;
+
+	for (size_t i = 0; i < v->nr_damage; i++) {
+		struct ck_damage *d = &v->damage[i];
+
+		if (strcmp(d->file, file))
+			edited = ck_sealed_was_edited(v->root, d->file);
+		file = d->file;
+		if (edited && d->kind == CK_DAMAGE_CHANGED)
+			d->kind = CK_DAMAGE_EDITED;
+	}
+}
+
 int ck_verify_files(struct ck_verify *v, struct ck_err *err)
 {
 	struct work w = { .v = v };
@@ -196,6 +214,7 @@ int ck_verify_files(struct ck_verify *v, struct ck_err *err)
 	if (!ret)
 		ret = run(&w, err);
 	join(v);
+	find_edited(v);
 	free(w.file);
 	free(w.sealed);
 	return ret;

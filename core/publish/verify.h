@@ -10,6 +10,7 @@
 #include "core/publish/manifest.h"
 
 enum ck_damage_kind {
+	CK_DAMAGE_EDITED, /* a mount for writing died over it; see sealed.h */
 	CK_DAMAGE_CHANGED, /* other bytes than were sealed */
 	CK_DAMAGE_UNREADABLE,
 	CK_DAMAGE_CUT, /* the file ends before them */

@@ -359,7 +359,6 @@ static int resum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 		 uint32_t crc, struct ck_err *err)
 {
-	struct ck_engine *e = ck_engine_mine(s->r->in.engine);
 	unsigned char bytes[CK_SUM_PLACES][4];
 	struct iovec iov[CK_SUM_PLACES];
 	struct ck_io io[CK_SUM_PLACES];
@@ -376,6 +375,7 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 		iov[i] = (struct iovec){ bytes[i], 4 };
 		io[i] = (struct ck_io){ .op = CK_IO_WRITE,
 					.fd = fd,
+					.src = src,
 					.off = sum->place[i].off,
 					.len = 4,
 					.iov = &iov[i],
@@ -383,7 +383,7 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 	}
 	ret = ck_own_begin(s->r->own, src, fd, err);
 	if (!ret) {
-		e->ops->run(e, io, sum->nr_places);
+		ret = ck_put(s->r, io, sum->nr_places, err);
 		ck_own_end(s->r->own, src, fd);
 		for (unsigned i = 0; !ret && i < sum->nr_places; i++)
 			if (io[i].res)

@@ -64,29 +64,29 @@ static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
 		  const uint32_t *src, struct ck_err *err)
 {
 	struct ck_reader *r = sc->w->r;
-	struct ck_engine *e = ck_engine_mine(r->in.engine);
 	uint64_t off[MAX_IO], len[MAX_IO];
 	int ret = 0;
 
 	for (unsigned i = 0; !ret && i < nr; i++) {
+		io[i].src = src[i];
 		off[i] = io[i].off;
 		len[i] = io[i].len;
 		ret = ck_sums_before(sc->w->sums, src[i], off[i], len[i], err);
 	}
 	if (ret)
 		return ret;
-	e->ops->run(e, io, nr);
+	ret = ck_put(r, io, nr, err);
 	ck_stat_add(&r->stats.source_writes, nr);
 	for (unsigned i = 0; i < nr; i++)
 		ck_sums_after(sc->w->sums, src[i], off[i], len[i]);
-	for (unsigned i = 0; i < nr; i++)
+	for (unsigned i = 0; !ret && i < nr; i++)
 		if (io[i].res)
 			return ck_fail(err, -io[i].res,
 				       "%s: writing at byte %llu: %s",
 				       name_of(sc, src[i]),
 				       (unsigned long long)io[i].off,
 				       strerror(-io[i].res));
-	return 0;
+	return ret;
 }
 
 /* Runs the plan; it is empty afterwards, and for writes. */

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_sealed.c - the part of the facade that knows the manifest
+ *
+ * Who only reads looks for it when somebody asks for a digest.
+ */
+#include "core/ckpt_priv.h"
+#include "core/io/checked.h"
+#include "core/publish/sealed.h"
+
+#include <errno.h>
+
+static int open_verified(struct ck_ckpt *ck, struct ck_reader_in *in, int found,
+			 struct ck_err *err)
+{
+	if (found == -ENOENT)
+		return ck_fail(err, EINVAL,
+			       "%s: is not sealed, and -o verify has nothing "
+			       "to compare with (unshard seal)",
+			       ck->root.path);
+	if (found)
+		return ck_wrap(err, found, "%s", ck->root.path);
+	found = ck_sealed_sums(ck->sealed, &ck->checked, err);
+	in->checked = ck->checked;
+	return ck_wrap(err, found, "%s", ck->root.path);
+}
+
+int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
+		      struct ck_reader_in *in, struct ck_err *err)
+{
+	bool verify = ck_opts_get(opts, "verify");
+	struct ck_err why = { 0 };
+	int ret;
+
+	if (!verify && !in->write)
+		return 0;
+	ck->sealed_sought = true;
+	ret = ck_sealed_open(&ck->sealed, &ck->root, &ck->img, &why);
+	if (verify) {
+		*err = why;
+		ret = open_verified(ck, in, ret, err);
+	}
+	if (ret && verify)
+		return ret;
+	/* What is no manifest cannot become untrue. */
+	if (!ck->sealed || !in->write)
+		return 0;
+	ck->watched = true;
+	return ck_sealed_watch(ck->sealed, ck->checked, &in->watch, err);
+}
+
+void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
+{
+	struct ck_err err;
+
+	/* If it fails, a file beside the manifest goes on to say so. */
+	if (ck && ck->reader && ck->watched)
+		ck_sealed_settle(ck->sealed, ck, last, &err);
+}
+
+void ck_ckpt_seal_close(struct ck_ckpt *ck)
+{
+	ck_sealed_free(ck->sealed);
+	ck_checked_free(ck->checked);
+	pthread_mutex_destroy(&ck->sealed_lock);
+}
+
+bool ck_ckpt_digest(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out)
+{
+	struct ck_err err;
+
+	pthread_mutex_lock(&ck->sealed_lock);
+	if (!ck->sealed_sought)
+		ck_sealed_open(&ck->sealed, &ck->root, &ck->img, &err);
+	ck->sealed_sought = true;
+	pthread_mutex_unlock(&ck->sealed_lock);
+	return ck->sealed && ck_sealed_digest(ck->sealed, tensor, out);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checked.c - blocks are read whole, hashed, and remembered as good */
+#include "core/io/checked.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define BUFFER ((uint64_t)256 << 10)
+
+struct file {
+	uint64_t size, nr; /* blocks */
+	uint64_t *digest;
+	_Atomic uint64_t *good; /* a bit a block */
+	bool known;
+};
+
+struct ck_checked {
+	uint32_t nr;
+	unsigned shift;
+	struct file file[];
+};
+
+struct ck_checked *ck_checked_new(uint32_t nr, unsigned shift)
+{
+	struct ck_checked *s = calloc(1, sizeof(*s) + nr * sizeof(s->file[0]));
+
+	if (s) {
+		s->nr = nr;
+		s->shift = shift;
+	}
+	return s;
+}
+
+void ck_checked_free(struct ck_checked *s)
+{
+	for (uint32_t i = 0; s && i < s->nr; i++) {
+		free(s->file[i].digest);
+		free((void *)s->file[i].good);
+	}
+	free(s);
+}
+
+int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
+		   const uint64_t *digest, struct ck_err *err)
+{
+	struct file *f = &s->file[src];
+	uint64_t nr =
+		(size >> s->shift) + !!(size & ((UINT64_C(1) << s->shift) - 1));
+
+	f->digest = calloc(nr + 1, sizeof(*f->digest));
+	f->good = calloc(nr / 64 + 1, sizeof(*f->good));
+	if (!f->digest || !f->good)
+		return ck_fail(err, ENOMEM, "no memory for %llu digests",
+			       (unsigned long long)nr);
+	if (nr)
+		memcpy(f->digest, digest, nr * sizeof(*digest));
+	f->size = size;
+	f->nr = nr;
+	f->known = true;
+	return 0;
+}
+
+static bool is_good(struct file *f, uint64_t k)
+{
+	return atomic_load_explicit(&f->good[k / 64], memory_order_acquire) >>
+		       (k % 64) &
+	       1;
+}
+
+static void set_good(struct file *f, uint64_t k)
+{
+	atomic_fetch_or(&f->good[k / 64], UINT64_C(1) << (k % 64));
+}
+
+void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
+		     uint64_t len)
+{
+	struct file *f = &s->file[src];
+
+	if (!f->known || !len || !ck_range_ok(off, len, f->size))
+		return;
+	for (uint64_t k = off >> s->shift; k <= (off + len - 1) >> s->shift;
+	     k++)
+		set_good(f, k);
+}
+
+/* One that a file gives in full, or the engine's error. */
+static int read_piece(const struct ck_engine_ops *ops, int fd, void *buf,
+		      uint64_t len, uint64_t off)
+{
+	struct ck_engine *e = ck_engine_mine(ops);
+	struct iovec iov = { buf, len };
+	struct ck_io io = {
+		.fd = fd, .off = off, .len = len, .iov = &iov, .nr_iov = 1
+	};
+
+	e->ops->run(e, &io, 1);
+	return io.res;
+}
+
+static int hash(const struct ck_engine_ops *engine, int fd, uint64_t off,
+		uint64_t end, uint64_t *digest)
+{
+	ck_auto_free void *buf = malloc(BUFFER);
+	XXH3_state_t *state = XXH3_createState();
+	int ret = buf && state ? 0 : -ENOMEM;
+
+	if (state)
+		XXH3_64bits_reset(state);
+	while (!ret && off < end) {
+		uint64_t len = CK_MIN(BUFFER, end - off);
+
+		ret = read_piece(engine, fd, buf, len, off);
+		if (!ret)
+			XXH3_64bits_update(state, buf, len);
+		off += len;
+	}
+	if (!ret)
+		*digest = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	return ret;
+}
+
+static int check_block(struct ck_checked *s, const struct ck_engine_ops *engine,
+		       struct file *f, int fd, const char *name, uint64_t k,
+		       struct ck_err *err)
+{
+	uint64_t off = k << s->shift, digest = 0;
+	uint64_t end = CK_MIN(off + (UINT64_C(1) << s->shift), f->size);
+	int ret;
+
+	if (is_good(f, k))
+		return 0;
+	ret = hash(engine, fd, off, end, &digest);
+	if (ret)
+		return ck_fail(err, -ret, "%s: block %llu: %s", name,
+			       (unsigned long long)k, strerror(-ret));
+	/* What we write meanwhile is good whatever it was. */
+	if (digest != f->digest[k] && !is_good(f, k))
+		return ck_fail(err, EIO,
+			       "%s: block %llu, bytes %llu to %llu: not what "
+			       "was sealed",
+			       name, (unsigned long long)k,
+			       (unsigned long long)off,
+			       (unsigned long long)end);
+	set_good(f, k);
+	return 0;
+}
+
+int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
+		   uint32_t src, int fd, const char *name, uint64_t off,
+		   uint64_t len, struct ck_err *err)
+{
+	struct file *f = &s->file[src];
+	int ret;
+
+	if (!f->known)
+		return ck_fail(err, EIO, "%s: is not in the manifest", name);
+	if (!len || !ck_range_ok(off, len, f->size))
+		return 0; /* the reader says what is wrong with that */
+	ret = check_block(s, engine, f, fd, name, 0, err);
+	if (!ret)
+		ret = check_block(s, engine, f, fd, name, f->nr - 1, err);
+	for (uint64_t k = off >> s->shift;
+	     !ret && k <= (off + len - 1) >> s->shift; k++)
+		ret = check_block(s, engine, f, fd, name, k, err);
+	return ret;
+}

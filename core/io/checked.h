@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checked.h - blocks of files that are compared with a digest before their first
+ * byte is used
+ *
+ * A bit and a digest a block, for as long as the checkpoint is open.  Before
+ * any other byte of a file counts, its first and its last block are compared:
+ * the index of a file, by which others are found, lies there.
+ *
+ * Threads: any.  Two that need the same block at the same time may both read
+ * it.
+ */
+#ifndef CK_CHECKED_H
+#define CK_CHECKED_H
+
+#include "core/base/err.h"
+#include "core/io/engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ck_checked;
+
+/* A block is 1 << @shift bytes of a file; @nr sources.  NULL: no memory. */
+struct ck_checked *ck_checked_new(uint32_t nr, unsigned shift);
+void ck_checked_free(struct ck_checked *s);
+/*
+ * Source @src has @size bytes and a digest, an XXH3-64, of each block.  All
+ * reading of sources that were not added fails.  Copies.
+ */
+int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
+		   const uint64_t *digest, struct ck_err *err);
+/* We write these bytes: what they are is not compared any more. */
+void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
+		     uint64_t len);
+
+/*
+ * Whether bytes [off, off + len) of @src, open as @fd and called @name, may be
+ * used: 0, or -EIO with a line that names the block.
+ */
+int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
+		   uint32_t src, int fd, const char *name, uint64_t off,
+		   uint64_t len, struct ck_err *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * edited.h - the file that says which files are being edited; see sealed.h
+ *
+ * Names, each followed by a NUL; a tail without one was cut off by a crash,
+ * before the file that it would name was touched.
+ */
+#ifndef CK_EDITED_H
+#define CK_EDITED_H
+
+#include "core/base/err.h"
+#include "core/io/root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* All of it, from malloc(), each name with its NUL; -ENOENT: there is none. */
+int ck_edited_read(const struct ck_root *root, char **names, size_t *len,
+		   struct ck_err *err);
+/* Puts @name in; durable when it returns.  *fd is -1 at first, and kept. */
+int ck_edited_add(const struct ck_root *root, int *fd, const char *name,
+		  struct ck_err *err);
+int ck_edited_remove(const struct ck_root *root, int *fd, struct ck_err *err);
+
+#endif

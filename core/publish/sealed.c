@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sealed.c - digests that follow the bytes
+ *
+ * A bit a block says that it was touched.  It is set before the bytes change
+ * and again afterwards, so that whoever clears it and then hashes the block
+ * either sees the bytes or is told once more; EDITED is only removed while no
+ * write is under way and no bit is set.
+ */
+#include "core/publish/sealed_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/publish/edited.h"
+#include "core/publish/hash.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_MAX (UINT64_C(256) << 20)
+
+/* ---- opening ---- */
+
+static int match(struct ck_sealed *s, struct ck_err *err)
+{
+	uint64_t blocks = s->m.nr_blocks / 64 + 1;
+
+	s->file_of = calloc(s->img->nr_srcs + 1u, sizeof(*s->file_of));
+	s->touched = calloc(blocks, sizeof(*s->touched));
+	s->marked = calloc(s->m.nr_files + 1, 1);
+	if (!s->file_of || !s->touched || !s->marked)
+		return ck_fail(err, ENOMEM, "no memory for the manifest");
+	for (uint32_t i = 0; i < s->img->nr_srcs; i++) {
+		const struct ck_src *src = &s->img->srcs[i];
+		const char *name;
+		size_t len;
+
+		s->file_of[i] = CK_NO_FILE;
+		if (src->kind != CK_SRC_FILE)
+			continue;
+		name = ck_image_str(s->img, src->name, &len);
+		s->file_of[i] = ck_sealed_number(&s->m, name, len);
+	}
+	return 0;
+}
+
+uint64_t ck_sealed_number(const struct ck_manifest *m, const char *name,
+			  size_t len)
+{
+	uint64_t lo = 0, hi = m->nr_files;
+
+	while (lo < hi) {
+		uint64_t mid = lo + (hi - lo) / 2;
+		struct ck_manifest_file f;
+		int c;
+
+		ck_manifest_file(m, mid, &f);
+		c = ck_mf_cmp(f.name, f.name_len, name, len);
+		if (!c)
+			return mid;
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return CK_NO_FILE;
+}
+
+int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
+		   const struct ck_image *img, struct ck_err *err)
+{
+	struct ck_sealed *s = calloc(1, sizeof(*s));
+	int ret;
+
+	if (!s)
+		return ck_fail(err, ENOMEM, "no memory");
+	s->root = root;
+	s->img = img;
+	s->edited_fd = -1;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->settling, NULL);
+	ret = ck_manifest_load(&s->m, root, err);
+	if (!ret)
+		ret = match(s, err);
+	if (ret) {
+		ck_sealed_free(s);
+		return ret;
+	}
+	*out = s;
+	return 0;
+}
+
+void ck_sealed_free(struct ck_sealed *s)
+{
+	if (!s)
+		return;
+	if (s->edited_fd >= 0)
+		close(s->edited_fd);
+	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->settling);
+	ck_manifest_free(&s->m);
+	free(s->file_of);
+	free((void *)s->touched);
+	free(s->marked);
+	free(s);
+}
+
+bool ck_sealed_digest(struct ck_sealed *s, uint32_t t, struct ck_digest *out)
+{
+	const struct ck_tensor *ten = &s->img->tensors[t];
+	struct ck_manifest_tensor mt;
+	size_t tree_len, len;
+	const char *tree =
+		ck_image_str(s->img, s->img->trees[ten->tree], &tree_len);
+	const char *name = ck_image_str(s->img, ten->name, &len);
+	bool known;
+
+	pthread_mutex_lock(&s->lock);
+	known = !s->edited &&
+		ck_manifest_find_tensor(&s->m, tree, tree_len, name, len, &mt);
+	if (known) {
+		known = mt.known && mt.size == ten->size;
+		*out = mt.digest;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return known;
+}
+
+/* ---- reading ---- */
+
+static int add_sums(struct ck_sealed *s, struct ck_checked *sums, uint32_t src,
+		    struct ck_err *err)
+{
+	struct ck_manifest_file f;
+	ck_auto_free uint64_t *digest = NULL;
+
+	ck_manifest_file(&s->m, s->file_of[src], &f);
+	if (f.size != s->img->srcs[src].id.size)
+		return 0; /* then it cannot be what was sealed */
+	digest = malloc((f.nr + 1) * sizeof(*digest));
+	if (!digest)
+		return ck_fail(err, ENOMEM, "no memory");
+	for (uint64_t k = 0; k < f.nr; k++)
+		digest[k] = ck_manifest_block(&s->m, f.first + k);
+	return ck_checked_add(sums, src, f.size, digest, err);
+}
+
+struct index_check {
+	struct ck_sealed *s;
+	struct ck_hash_file *file;
+	uint64_t *number;
+	size_t nr;
+	_Atomic uint64_t bad; /* file of it, plus one */
+};
+
+static int check_index(void *ctx, size_t i, uint64_t k, uint64_t digest,
+		       const struct ck_err *err)
+{
+	struct index_check *c = ctx;
+	struct ck_manifest_file f;
+
+	ck_manifest_file(&c->s->m, c->number[i], &f);
+	if (!err && digest == ck_manifest_block(&c->s->m, f.first + k))
+		return 0;
+	c->bad = i + 1;
+	return -EIO;
+}
+
+/* Indexes of their own, which were read before anything could be compared. */
+static void choose_index(struct index_check *c)
+{
+	struct ck_sealed *s = c->s;
+	ck_auto_free unsigned char *is_source = calloc(s->m.nr_files + 1, 1);
+
+	for (uint32_t i = 0; is_source && i < s->img->nr_srcs; i++)
+		if (s->file_of[i] != CK_NO_FILE)
+			is_source[s->file_of[i]] = 1;
+	for (uint64_t i = 0; is_source && i < s->m.nr_files; i++) {
+		struct ck_manifest_file f;
+
+		ck_manifest_file(&s->m, i, &f);
+		if (is_source[i] || f.size > INDEX_MAX)
+			continue;
+		c->file[c->nr] = (struct ck_hash_file){ .name = (char *)f.name,
+							.size = f.size };
+		c->number[c->nr++] = i;
+	}
+}
+
+static int compare_index(struct ck_sealed *s, struct ck_err *err)
+{
+	struct index_check c = { .s = s };
+	struct ck_hash_in in = {
+		.root = s->root,
+		.shift = s->m.shift,
+		.jobs = 2,
+		.ctx = &c,
+		.block = check_index,
+	};
+	int ret = 0;
+
+	c.file = calloc(s->m.nr_files + 1, sizeof(*c.file));
+	c.number = calloc(s->m.nr_files + 1, sizeof(*c.number));
+	if (!c.file || !c.number)
+		ret = ck_fail(err, ENOMEM, "no memory");
+	if (!ret)
+		choose_index(&c);
+	in.file = c.file;
+	in.nr = c.nr;
+	if (!ret && c.nr)
+		ret = ck_hash_run(&in, err);
+	if (ret && c.bad)
+		ret = ck_fail(err, EIO, "%s: is not what was sealed",
+			      c.file[c.bad - 1].name);
+	free(c.file);
+	free(c.number);
+	return ret;
+}
+
+int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
+		   struct ck_err *err)
+{
+	struct ck_checked *sums = ck_checked_new(s->img->nr_srcs, s->m.shift);
+	int ret = sums ? compare_index(s, err) :
+			 ck_fail(err, ENOMEM, "no memory");
+
+	for (uint32_t i = 0; !ret && i < s->img->nr_srcs; i++)
+		if (s->file_of[i] != CK_NO_FILE)
+			ret = add_sums(s, sums, i, err);
+	if (ret)
+		ck_checked_free(sums);
+	else
+		*out = sums;
+	return ret;
+}
+
+bool ck_sealed_was_edited(const struct ck_root *root, const char *file)
+{
+	ck_auto_free char *names = NULL;
+	struct ck_err err;
+	size_t len;
+	int ret = ck_edited_read(root, &names, &len, &err);
+
+	if (ret)
+		return ret != -ENOENT;
+	for (size_t at = 0; at < len; at += strlen(names + at) + 1)
+		if (!strcmp(names + at, file))
+			return true;
+	return false;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sealed.h - the manifest of a checkpoint that is open, kept true
+ *
+ * What is written through a mount changes blocks that have a digest.  Before
+ * the first byte of a file changes, the file's name is put into EDITED, beside
+ * the manifest, durably; after a close or an fsync the touched blocks are
+ * hashed anew and the manifest is replaced; after an fsync, and when the mount
+ * ends, EDITED is removed.  Whoever finds EDITED knows
+ * that a mount died between the two, and that those files may hold what no
+ * digest says; the next mount for writing hashes them again.
+ *
+ * Only the blocks that were touched: what else they hold is taken as it is,
+ * unless blocks are compared before they are used (ck_sealed_sums()).  Digests
+ * of tensors are made again up to a limit of bytes; beyond it they are not
+ * known until somebody seals again.
+ *
+ * Threads: any.
+ */
+#ifndef CK_SEALED_H
+#define CK_SEALED_H
+
+#include "core/ckpt.h"
+#include "core/publish/manifest.h"
+
+#define CK_MANIFEST_EDITED CK_MANIFEST_OURS "edited"
+
+struct ck_sealed;
+
+/* Borrows both.  -ENOENT: it has no manifest. */
+int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
+		   const struct ck_image *img, struct ck_err *err);
+void ck_sealed_free(struct ck_sealed *s);
+
+/* Whether the digest of tensor number @t is known. */
+bool ck_sealed_digest(struct ck_sealed *s, uint32_t t, struct ck_digest *out);
+
+/*
+ * For reading: all blocks are compared before they are used.  Files that are
+ * no source of @img, at most a limit of bytes each, are compared here and now.
+ * The sums are the caller's.
+ */
+int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
+		   struct ck_err *err);
+
+/*
+ * For writing, once: hashes what EDITED names.  The watch, for the reader,
+ * lasts as long as @s; it tells @sums too, which may be NULL.
+ */
+int ck_sealed_watch(struct ck_sealed *s, struct ck_checked *sums,
+		    const struct ck_watch **out, struct ck_err *err);
+/*
+ * What was written up to now is in the manifest.  @last: it is on storage too,
+ * with all that was written to the same files, and EDITED goes if nobody writes
+ * meanwhile.  On failure EDITED stays, and a later call tries again.
+ */
+int ck_sealed_settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
+		     struct ck_err *err);
+
+/* Whether EDITED names @file, or cannot be understood; for verify. */
+bool ck_sealed_was_edited(const struct ck_root *root, const char *file);
+
+#endif

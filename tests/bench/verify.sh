@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# unshard verify against cat of the same files: from storage, and from memory,
+# where both sides only copy.  They take turns; the medians count.
+
+: "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
+[ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
+mkdir ckpt
+"$PYTHON" "$TOP/tests/bench/dcp.py" split ckpt "$BENCH_MIB" 8 >/dev/null
+sync
+bytes=$(du -sb ckpt | cut -f1)
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
+now() { date +%s%N; }
+# GB/s of a command, cold or warm.
+rate() {
+	local from
+	[ "$1" = warm ] ||
+		for f in ckpt/* ckpt/.metadata; do
+			dd of="$f" oflag=nocache conv=notrunc,fdatasync count=0 status=none
+		done
+	shift
+	from=$(now)
+	"$@" >/dev/null || exit 1
+	awk -v b="$bytes" -v ns=$(($(now) - from)) 'BEGIN { printf "%.3f\n", b / ns }'
+}
+
+echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
+from=$(now)
+"$UNSHARD" seal ckpt || exit 1
+echo "result seal $(awk -v b="$bytes" -v ns=$(($(now) - from)) 'BEGIN { printf "%.3f", b / ns }') GB/s"
+for kind in cold warm; do
+	for _ in $(seq "$BENCH_ROUNDS"); do
+		rate $kind cat ckpt/.metadata ckpt/* >>$kind.cat
+		rate $kind "$UNSHARD" verify ckpt >>$kind.verify
+	done
+	cat=$(median <$kind.cat) verify=$(median <$kind.verify)
+	echo "result ${kind}_cat $cat GB/s"
+	echo "result ${kind}_verify $verify GB/s"
+	case $kind in
+	cold) echo "result cold_verify_to_cat $(ratio "$verify" "$cat") ratio >=0.9" ;;
+	warm) echo "result warm_verify_to_cat $(ratio "$verify" "$cat") ratio" ;;
+	esac
+done

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# -o verify: damage is EIO and a line, never data; digests; a manifest that
+# stays true while the checkpoint is written, and after a mount that died.
+LIMIT=120
+. "$(dirname "$0")/lib/common.sh"
+requires python3 cmp
+
+C=$WORK/ckpt
+export C MNT
+python3 - <<'END' || fail "no checkpoint"
+import json, os
+os.mkdir(os.environ["C"])
+for r in range(2):
+    head, off = {}, 0
+    for name, rows in (("a", 3000), ("b", 10)):
+        head[f"{name}{r}"] = {"dtype": "F32", "shape": [rows, 1000],
+                              "data_offsets": [off, off + rows * 4000]}
+        off += rows * 4000
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(f"{os.environ['C']}/rank{r}.safetensors", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        f.write(bytes((i * 7 + r) % 251 for i in range(1 << 16))
+                * (off // (1 << 16) + 1))
+        f.truncate(8 + len(text) + off)
+END
+put() { # FILE OFFSET TEXT
+	printf %s "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+verified() { "$UNSHARD" verify "$C" >"$WORK/v" 2>&1; }
+
+expect 3 'is not sealed' "$UNSHARD" mount "$C" "$MNT" -o verify
+mkdir "$WORK/want"
+mount_ckpt "$C"
+cp "$MNT"/tensors/* "$WORK/want"
+umount_ckpt
+"$UNSHARD" seal "$C" >/dev/null || fail "seal"
+
+# All of it is what it was, with its digests.
+mount_ckpt "$C" verify
+for t in a0 a1 b0 b1; do same "$MNT/tensors/$t" "$WORK/want/$t"; done
+python3 - <<'END' || fail "digests"
+import os
+mnt = os.environ["MNT"]
+for t in ("a0", "b1"):
+    d = os.getxattr(f"{mnt}/tensors/{t}", "user.unshard.digest").decode()
+    assert d.startswith("xxh3:") and len(d) == 37, d
+    assert "user.unshard.digest" in os.listxattr(f"{mnt}/tensors/{t}")
+END
+if command -v xxh128sum >/dev/null; then
+	d=$(xxh128sum "$WORK/want/a0" | cut -d' ' -f1)
+	[ "$(python3 -c 'import os, sys; print(os.getxattr(sys.argv[1],
+		"user.unshard.digest").decode())' "$MNT/tensors/a0")" = \
+		"xxh3:$d" ] || fail "digest is not xxh128sum's"
+fi
+umount_ckpt
+
+# A byte of block 1 of the first file: its block is EIO, the rest is not.
+cp "$C/rank0.safetensors" "$WORK/good"
+put "$C/rank0.safetensors" 6000000 X
+mount_ckpt "$C" verify
+python3 - <<'END' || fail "a damaged block was read"
+import errno, os
+fd = os.open(os.environ["MNT"] + "/tensors/a0", os.O_RDONLY)
+want = open(os.environ["C"] + "/../want/a0", "rb").read()
+assert os.pread(fd, 4096, 0) == want[:4096]
+for at in (6000000, 4194304, 8388000):
+    try:
+        os.pread(fd, 16, at)
+        raise SystemExit(f"byte {at} was read")
+    except OSError as e:
+        assert e.errno == errno.EIO, e
+assert os.pread(fd, 4096, 9000000) == want[9000000:9004096]
+END
+cat "$MNT/tensors/a0" >/dev/null 2>&1 && fail "all of it was read"
+grep -q 'block 1, bytes 4194304 to 8388608: not what was sealed' \
+	"$MNT/.unshard/problems" ||
+	fail "no problem: $(cat "$MNT/.unshard/problems")"
+same "$MNT/tensors/a1" "$WORK/want/a1"
+umount_ckpt
+
+# Damage in the block with the header: nothing of the file is given out.
+cp "$WORK/good" "$C/rank0.safetensors"
+put "$C/rank0.safetensors" 4000 X
+mount_ckpt "$C" verify
+cat "$MNT/tensors/b0" >/dev/null 2>&1 && fail "read past a bad first block"
+same "$MNT/tensors/b1" "$WORK/want/b1"
+umount_ckpt
+cp "$WORK/good" "$C/rank0.safetensors"
+
+# Written through: the manifest follows each fsync, and the end of the mount.
+verified || fail "before: $(cat "$WORK/v")"
+mount_ckpt "$C" rw
+python3 - <<'END' || fail "write"
+import os
+fd = os.open(os.environ["MNT"] + "/tensors/a0", os.O_RDWR)
+os.pwrite(fd, b"0123456789", 4194300)
+os.fsync(fd)
+END
+verified || fail "after fsync: $(cat "$WORK/v")"
+[ ! -e "$C/.unshard-edited" ] || fail "still being edited after fsync"
+python3 - <<'END' || fail "write"
+import os
+fd = os.open(os.environ["MNT"] + "/tensors/b1", os.O_RDWR)
+os.pwrite(fd, b"abc", 5)
+assert os.path.exists(os.environ["C"] + "/.unshard-edited")
+END
+umount_ckpt
+verified || fail "after umount: $(cat "$WORK/v")"
+wait_for 10 [ ! -e "$C/.unshard-edited" ] ||
+	fail "still being edited after umount"
+cp "$WORK/want/b1" "$WORK/b1"
+put "$WORK/b1" 5 abc
+mount_ckpt "$C" verify
+same "$MNT/tensors/b1" "$WORK/b1"
+umount_ckpt
+if command -v xxh128sum >/dev/null; then
+	mount_ckpt "$C"
+	[ "xxh3:$(xxh128sum "$WORK/b1" | cut -d' ' -f1)" = "$(python3 -c '
+import os, sys
+print(os.getxattr(sys.argv[1], "user.unshard.digest").decode())' \
+		"$MNT/tensors/b1")" ] || fail "digest after an edit"
+	umount_ckpt
+fi
+
+# A mount that dies over an edit: said, and made good by the next.
+mount_ckpt "$C" rw
+python3 - "$(worker_pid)" <<'END' || fail "write"
+import os, sys
+fd = os.open(os.environ["MNT"] + "/tensors/b1", os.O_RDWR)
+os.pwrite(fd, b"xyz", 50)
+os.kill(int(sys.argv[1]), 9)
+END
+wait_for 10 not mounted || fail "still mounted"
+verified && fail "an edit that was lost from sight is not seen"
+grep -q 'rank1.safetensors: block 2, .*was being edited when its mount died' \
+	"$WORK/v" || fail "$(cat "$WORK/v")"
+mount_ckpt "$C" rw
+umount_ckpt
+wait_for 10 [ ! -e "$C/.unshard-edited" ] || fail "not taken over"
+verified || fail "not made good: $(cat "$WORK/v")"
+
+# With both, the rest of a block that is written must be good.
+put "$C/rank0.safetensors" 6000000 Y
+mount_ckpt "$C" rw,verify
+python3 - <<'END' || fail "a damaged block was written"
+import errno, os
+fd = os.open(os.environ["MNT"] + "/tensors/a0", os.O_RDWR)
+os.pwrite(fd, b"good", 100)
+os.fsync(fd)
+try:
+    os.pwrite(fd, b"bad", 5000000)
+    raise SystemExit("written")
+except OSError as e:
+    assert e.errno == errno.EIO, e
+END
+umount_ckpt
+verified && fail "damage was sealed"
+grep -q 'rank0.safetensors: block 1, .*not what was sealed' "$WORK/v" ||
+	fail "$(cat "$WORK/v")"
+[ "$(grep -c 'block' "$WORK/v")" = 1 ] || fail "$(cat "$WORK/v")"
+done_ok
