@@ -86,6 +86,7 @@ $(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o $(B)/gen/mg_rules.o \
+		$(B)/gen/hf_rules.o \
 		$(if $(VIEWS),$(B)/gen/views.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -153,13 +154,17 @@ $(B)/gen/views.c: FORCE
 $(B)/gen/cmds.c: FORCE
 	$(call table,mount-helpers/cmd.h,cmd,cmd,$(CMDS))
 
-# Megatron's rules, which are installed as a file too, as one string.
-$(B)/gen/mg_rules.c: core/format/megatron.rules
+# Files of rules, which are installed as files too, as one string each.
+define rules_string # HEADER, NAME
 	@mkdir -p $(@D)
-	@{ printf '#include "core/format/mg_rules.h"\n'; \
-	   printf 'const char ck_mg_default_rules[] =\n'; \
+	@{ printf '#include "$(1)"\nconst char $(2)[] =\n'; \
 	   sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $<; \
 	   printf ';\n'; } >$@
+endef
+$(B)/gen/mg_rules.c: core/format/megatron.rules
+	$(call rules_string,core/format/mg_rules.h,ck_mg_default_rules)
+$(B)/gen/hf_rules.c: core/reshard/hf.rules
+	$(call rules_string,core/reshard/rules.h,ck_rs_hf_rules)
 
 # ---- tests: see docs/hacking.md -----------------------------------------
 

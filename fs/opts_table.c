@@ -44,8 +44,8 @@ const struct fs_opt fs_opts[] = {
 	  .value = "FILE",
 	  .fallback = "those that are built in",
 	  .open = true,
-	  .help = "how Megatron-LM's tensor-parallel ranks share tensors, by "
-		  "their names" },
+	  .help = "how tensor-parallel ranks share tensors, by their names: "
+		  "Megatron-LM's, and those of reshard/tp=K" },
 	{ .name = "file",
 	  .type = FS_OPT_STRING,
 	  .value = "NAME",

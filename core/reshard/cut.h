@@ -20,7 +20,7 @@
 
 #define CK_RS_AXES 16
 #define CK_RS_STEPS 16
-#define CK_RS_WEIGHTS 8
+#define CK_RS_WEIGHTS 16
 
 struct ck_rs_step {
 	const uint64_t *given; /* CK_LAY_GIVEN: nr sizes */

@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/reshard/rules.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +32,9 @@ struct words {
 	uint64_t *layers; /* given: of each stage */
 	unsigned nr_layers;
 	uint64_t *begin; /* first layer of each stage, and the end */
+	char *rules_name; /* NULL: not said */
+	struct ck_rs_rules rules;
+	bool ruled; /* @rules say how to cut, not the source */
 };
 
 /* ---- reading ---- */
@@ -85,10 +89,26 @@ static int take_dim(struct words *w, uint64_t dim, uint64_t size,
 	return 0;
 }
 
-static int take_size(struct words *w, uint32_t *to, const char *name,
-		     uint64_t n, struct ck_err *err)
+static bool is(const char *s, size_t len, const char *word)
 {
-	(void)w;
+	return strlen(word) == len && !memcmp(s, word, len);
+}
+
+static int take_text(char **to, const char *name, const char *s, size_t len,
+		     struct ck_err *err)
+{
+	if (*to || !len)
+		return ck_fail(err, EINVAL,
+			       *to ? "%s= is given twice" :
+				     "%s=: expected a word",
+			       name);
+	*to = strndup(s, len);
+	return *to ? 0 : ck_fail(err, ENOMEM, "no memory for a mesh");
+}
+
+static int take_size(uint32_t *to, const char *name, uint64_t n,
+		     struct ck_err *err)
+{
 	if (*to)
 		return ck_fail(err, EINVAL, "%s= is given twice", name);
 	*to = (uint32_t)n;
@@ -105,21 +125,35 @@ static int take_word(struct words *w, const char *s, size_t len,
 
 	if (!key)
 		return ck_fail(err, EINVAL,
-			       "expected dimN=K, tp=K, pp=K, or layers=N+N");
-	if (key == 6 && !memcmp(s, "layers", 6))
+			       "expected dimN=K, tp=K, pp=K, layers=N+N, "
+			       "rules=NAME, if=A+B or groups=N");
+	if (is(s, key, "layers"))
 		return take_layers(w, value, len - key - 1, err);
+	if (is(s, key, "rules"))
+		return take_text(&w->rules_name, "rules", value, len - key - 1,
+				 err);
+	if (is(s, key, "if")) {
+		w->rules.asked = true;
+		return take_text(&w->rules.truths, "if", value, len - key - 1,
+				 err);
+	}
 	if (!number(value, len - key - 1, CK_RS_MAX_RANKS, &n) || !n)
 		return ck_fail(err, EINVAL, "expected numbers from 1 to %d",
 			       CK_RS_MAX_RANKS);
-	if (key == 2 && !memcmp(s, "tp", 2))
-		return take_size(w, &w->tp, "tp", n, err);
-	if (key == 2 && !memcmp(s, "pp", 2))
-		return take_size(w, &w->pp, "pp", n, err);
+	if (is(s, key, "tp"))
+		return take_size(&w->tp, "tp", n, err);
+	if (is(s, key, "pp"))
+		return take_size(&w->pp, "pp", n, err);
+	if (is(s, key, "groups")) {
+		w->rules.groups = n;
+		return 0;
+	}
 	if (key > 3 && !memcmp(s, "dim", 3) &&
 	    number(s + 3, key - 3, CK_MAX_RANK - 1, &dim))
 		return take_dim(w, dim, n, err);
 	return ck_fail(err, EINVAL,
-		       "expected dimN=K, tp=K, pp=K, or layers=N+N");
+		       "expected dimN=K, tp=K, pp=K, layers=N+N, rules=NAME, "
+		       "if=A+B or groups=N");
 }
 
 /* ---- cutting ---- */
@@ -143,8 +177,9 @@ static int count_layers(struct words *w, const struct ck_reshard_in *in,
 			    err);
 }
 
-/* Without any split there is nothing to go by. */
-static int find_a_split(const struct ck_reshard_in *in, struct ck_err *err)
+/* Where nothing is split, the built-in rules have to know every name. */
+static int fall_back(struct words *w, const struct ck_reshard_in *in,
+		     struct ck_err *err)
 {
 	for (uint32_t i = 0; i < in->nr; i++) {
 		struct ck_rs_split split;
@@ -153,9 +188,7 @@ static int find_a_split(const struct ck_reshard_in *in, struct ck_err *err)
 		if (split.how != CK_RS_WHOLE)
 			return 0;
 	}
-	return ck_fail(err, EINVAL,
-		       "tp=: the checkpoint is split along no dimension, so "
-		       "nothing says along which to cut");
+	return ck_rs_rules_get(&w->rules, "hf", NULL, &w->ruled, err);
 }
 
 static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
@@ -164,22 +197,33 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 	struct words *w = (struct words *)base;
 	int ret = w->begin ? count_layers(w, in, err) : 0;
 
-	if (!ret && w->tp > 1)
-		ret = find_a_split(in, err);
+	if (!ret && w->tp > 1 && !w->ruled)
+		ret = fall_back(w, in, err);
 	return ret;
 }
 
-static int cut_tp(const struct ck_image *img, uint32_t tensor, unsigned axis,
-		  struct ck_rs_cut *out, struct ck_err *err)
+static int cut_tp(const struct words *w, const struct ck_image *img,
+		  uint32_t tensor, unsigned axis, struct ck_rs_cut *out,
+		  struct ck_err *err)
 {
+	const struct ck_tensor *t = &img->tensors[tensor];
 	struct ck_rs_split split;
 	struct ck_rs_step *s;
+	size_t len;
 
+	if (w->ruled) {
+		const char *name = ck_image_str(img, t->name, &len);
+
+		return ck_rs_rules_cut(&w->rules, name, len,
+				       img->dims + t->shape, t->rank, axis, out,
+				       err);
+	}
 	ck_rs_split_of(img, tensor, &split);
 	if (split.how == CK_RS_UNKNOWN)
 		return ck_fail(err, EINVAL,
 			       "tp=: it is stored split, but not along one "
-			       "dimension, so nothing says along which to cut");
+			       "dimension: say by which rules to cut, as in "
+			       "tp=4,rules=hf");
 	if (split.how == CK_RS_WHOLE)
 		return 0;
 	s = ck_rs_add_step(out, split.dim, axis, CK_LAY_EVEN);
@@ -224,7 +268,7 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 		ck_rs_add_axis(out, w->dim[i].size);
 	tp = ck_rs_add_axis(out, w->tp ? w->tp : 1);
 	if (w->tp > 1)
-		ret = cut_tp(img, tensor, tp, out, err);
+		ret = cut_tp(w, img, tensor, tp, out, err);
 	for (unsigned i = 0; i < w->nr_dims && !ret; i++)
 		if (w->dim[i].size > 1 && w->dim[i].dim < rank)
 			ck_rs_add_step(out, w->dim[i].dim, 1 + i, CK_LAY_CEIL);
@@ -235,6 +279,8 @@ static void free_words(struct ck_rs_spec *base)
 {
 	struct words *w = (struct words *)base;
 
+	ck_rs_rules_free(&w->rules);
+	free(w->rules_name);
 	free(w->layers);
 	free(w->begin);
 	free(w);
@@ -276,7 +322,6 @@ int ck_rs_words(struct ck_rs_spec **out, const char *text,
 	const char *at = text;
 	int ret = 0;
 
-	(void)opts;
 	if (!w)
 		return ck_fail(err, ENOMEM, "no memory for a mesh");
 	w->base.ops = &ops;
@@ -290,6 +335,9 @@ int ck_rs_words(struct ck_rs_spec **out, const char *text,
 	}
 	if (!ret)
 		ret = settle(w, err);
+	if (!ret && w->tp)
+		ret = ck_rs_rules_get(&w->rules, w->rules_name, opts, &w->ruled,
+				      err);
 	if (ret) {
 		free_words(&w->base);
 		return ck_wrap(err, ret, "%.200s", text);

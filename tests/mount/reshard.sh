@@ -57,6 +57,9 @@ mount_ckpt "$DATA/colossalai/12_llama_tp4_safetensors"
 compare stages "$MNT/reshard/pp=2,tp=2" 2 \
 	"$DATA"/colossalai/12_llama_tp4_safetensors.reshard_tp2_pp2.expected.{json,bin}
 
+compare stages "$MNT/reshard/pp=2,tp=2,rules=hf" 2 \
+	"$DATA"/colossalai/12_llama_tp4_safetensors.reshard_tp2_pp2.expected.{json,bin}
+
 # Names are made by looking; nothing lists them, and they last.
 compare words "$MNT"
 [ -z "$(ls "$MNT/reshard")" ] || fail "listed: $(ls "$MNT/reshard")"

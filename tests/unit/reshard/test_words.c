@@ -13,6 +13,7 @@ static struct ck_reshard *rs;
 static struct ck_err err;
 static uint32_t file[4];
 static uint64_t at;
+static struct ck_opts opts;
 
 static void setup(void)
 {
@@ -27,6 +28,7 @@ static void teardown(void)
 {
 	ck_reshard_free(rs);
 	rs = NULL;
+	ck_opts_free(&opts);
 	kit_free(&kit);
 }
 TestSuite(words, .init = setup, .fini = teardown);
@@ -54,7 +56,8 @@ static int try(const char *words)
 {
 	const struct ck_reshard_in in = { .img = &kit.img,
 					  .nr = kit.img.nr_tensors,
-					  .name = words };
+					  .name = words,
+					  .opts = &opts };
 	bool of_spec;
 	int ret;
 
@@ -187,7 +190,7 @@ Test(words, nothing_to_go_by)
 	whole("w", 8, 8);
 	kit_image(&kit);
 	cr_expect_eq(try("tp=2"), -1000);
-	cr_expect(strstr(err.msg, "split along no dimension"), "%s", err.msg);
+	cr_expect(strstr(err.msg, "w: no rule says"), "%s", err.msg);
 	make("tp=1");
 	cr_expect_eq(try("pp=2"), -1000);
 	cr_expect(strstr(err.msg, "layer"), "%s", err.msg);
@@ -231,6 +234,75 @@ Test(words, gated_rows_are_found_by_the_grid)
 	make("tp=4");
 	holds(0, "fc1", "[0:1+4:5, 0:3]");
 	holds(3, "fc1", "[3:4+7:8, 0:3]");
+}
+
+Test(words, rules_that_are_built_in)
+{
+	whole("model.layers.0.self_attn.q_proj.weight", 8, 6);
+	whole("model.layers.0.self_attn.o_proj.weight", 6, 8);
+	whole("model.layers.0.mlp.gate_up_proj.weight", 8, 6);
+	whole("model.layers.0.input_layernorm.weight", 1, 6);
+	whole("h.0.attn.c_attn.weight", 2, 12);
+	kit_image(&kit);
+	for (unsigned i = 0; i < 2; i++) {
+		/* the source is not split: they apply unasked */
+		make(i ? "tp=2" : "tp=2,rules=hf");
+		holds(1, "model.layers.0.self_attn.q_proj.weight",
+		      "[4:8, 0:6]");
+		holds(1, "model.layers.0.self_attn.o_proj.weight",
+		      "[0:6, 4:8]");
+		holds(1, "model.layers.0.mlp.gate_up_proj.weight",
+		      "[2:4+6:8, 0:6]");
+		holds(1, "model.layers.0.input_layernorm.weight", "[0:1, 0:6]");
+		holds(0, "h.0.attn.c_attn.weight", "[0:2, 0:2+4:6+8:10]");
+	}
+	cr_expect_eq(try("tp=4,rules=hf"), 0, "%s", err.msg);
+	cr_expect_eq(try("tp=2,rules=megatron"), -1000);
+	cr_expect(strstr(err.msg, "no rule says"), "%s", err.msg);
+	cr_expect_eq(try("tp=2,rules=none"), -EINVAL);
+	cr_expect_eq(try("tp=2,rules="), -EINVAL);
+}
+
+Test(words, rules_that_ask)
+{
+	whole("decoder.layers.0.mlp.linear_fc1.weight", 8, 6);
+	whole("decoder.layers.0.self_attention.linear_qkv.weight", 12, 6);
+	kit_image(&kit);
+	cr_expect_eq(try("tp=2,rules=megatron"), -1000);
+	cr_expect(strstr(err.msg, "if=swiglu or if=no"), "%s", err.msg);
+	make("tp=2,rules=megatron,if=no");
+	holds(0, "decoder.layers.0.mlp.linear_fc1.weight", "[0:4, 0:6]");
+	make("tp=2,rules=megatron,if=x+swiglu,groups=4");
+	holds(0, "decoder.layers.0.mlp.linear_fc1.weight", "[0:2+4:6, 0:6]");
+	holds(1, "decoder.layers.0.self_attention.linear_qkv.weight",
+	      "[6:12, 0:6]");
+	cr_expect_eq(try("tp=2,rules=megatron,if=no,groups=3"), -1000);
+	cr_expect(strstr(err.msg, "3 groups"), "%s", err.msg);
+	cr_expect_eq(try("tp=2,rules=megatron,if=no,groups=5"), -1000);
+}
+
+Test(words, rules_of_a_file)
+{
+	static const char text[] = "w split 1 parts 2+1\n* same\n";
+
+	whole("w", 6, 12);
+	whole("v", 6, 12);
+	kit_image(&kit);
+	ck_opts_add(&opts, "rules", "/x/mine.txt");
+	ck_opts_keep(&opts, strdup(text), strlen(text));
+	make("tp=2"); /* the first file there is */
+	holds(1, "w", "[0:6, 4:8+10:12]");
+	holds(1, "v", "[0:6, 0:12]");
+	make("tp=4,rules=mine");
+	holds(3, "w", "[0:6, 6:8+11:12]");
+	cr_expect_eq(try("tp=8,rules=mine"), -1000);
+	cr_expect(strstr(err.msg, "w: dimension 1"), "%s", err.msg);
+	ck_opts_add(&opts, "rules", "not-there");
+	cr_expect_eq(try("tp=2,rules=not-there"), -ENOENT);
+	ck_opts_add(&opts, "rules", "bad");
+	ck_opts_keep(&opts, strdup("w split"), 7);
+	cr_expect_eq(try("tp=2,rules=bad"), -EINVAL);
+	cr_expect(strstr(err.msg, "bad: line 1"), "%s", err.msg);
 }
 
 Test(words, two_dimensions_are_not_guessed)

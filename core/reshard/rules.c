@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules.c - which rule fits a name, and what it cuts */
+#include "core/reshard/rules.h"
+
+#include "core/reshard/reshard.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The number of the -o rules= file called @name; SIZE_MAX: there is none. */
+static size_t file_called(const struct ck_opts *opts, const char *name)
+{
+	const char *path;
+
+	for (size_t i = 0;
+	     opts && (path = ck_opts_nth(opts, CK_RS_RULES_OPTION, i)); i++) {
+		size_t len;
+		const char *stem = ck_reshard_stem(path, &len);
+
+		if (!name || (strlen(name) == len && !memcmp(name, stem, len)))
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+static int from_file(struct ck_rs_rules *r, const struct ck_opts *opts,
+		     size_t i, struct ck_err *err)
+{
+	const char *path = ck_opts_nth(opts, CK_RS_RULES_OPTION, i);
+	size_t len = 0;
+	const char *bytes = ck_opts_bytes(opts, CK_RS_RULES_OPTION, i, &len);
+
+	if (!bytes)
+		return ck_fail(err, ENOENT, "-o rules=%s: no such file", path);
+	return ck_mg_rules_parse(&r->mg, path, bytes, len, err);
+}
+
+int ck_rs_rules_get(struct ck_rs_rules *r, const char *name,
+		    const struct ck_opts *opts, bool *given, struct ck_err *err)
+{
+	size_t i = file_called(opts, name);
+
+	*given = true;
+	if (i != SIZE_MAX)
+		return from_file(r, opts, i, err);
+	*given = name != NULL;
+	if (!name)
+		return 0;
+	if (!strcmp(name, "hf"))
+		return ck_mg_rules_parse(&r->mg, "rules hf", ck_rs_hf_rules,
+					 strlen(ck_rs_hf_rules), err);
+	if (!strcmp(name, "megatron"))
+		return ck_mg_rules_parse(&r->mg, "rules megatron",
+					 ck_mg_default_rules,
+					 strlen(ck_mg_default_rules), err);
+	return ck_fail(err, EINVAL,
+		       "rules=%.60s: expected hf, megatron or a file of -o "
+		       "rules=",
+		       name);
+}
+
+void ck_rs_rules_free(struct ck_rs_rules *r)
+{
+	ck_mg_rules_free(&r->mg);
+	free(r->truths);
+	r->truths = NULL;
+}
+
+static bool is_true(const struct ck_rs_rules *r, struct ck_mg_word w)
+{
+	const char *at = r->truths;
+
+	while (at && *at) {
+		size_t len = strcspn(at, "+");
+
+		if (len == w.len && !memcmp(at, w.s, len))
+			return true;
+		at += len + (at[len] == '+');
+	}
+	return false;
+}
+
+/* Whether what the rule asks for holds; -EINVAL where nobody said. */
+static int holds(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
+		 bool *yes, struct ck_err *err)
+{
+	*yes = !rule->nr_conds;
+	if (*yes)
+		return 0;
+	if (!r->asked)
+		return ck_fail(err, EINVAL,
+			       "a rule for it asks whether %.*s: expected "
+			       "if=%.*s or if=no",
+			       (int)rule->conds[0].len, rule->conds[0].s,
+			       (int)rule->conds[0].len, rule->conds[0].s);
+	for (unsigned i = 0; i < rule->nr_conds && !*yes; i++)
+		*yes = is_true(r, rule->conds[i]);
+	return 0;
+}
+
+static int check_groups(const struct ck_rs_rules *r, const uint64_t *shape,
+			uint32_t parts, struct ck_err *err)
+{
+	if (!r->groups)
+		return 0;
+	if (shape[0] % r->groups)
+		return ck_fail(err, EINVAL,
+			       "dimension 0: %" PRIu64 " does not make %" PRIu64
+			       " groups",
+			       shape[0], r->groups);
+	if (r->groups % parts)
+		return ck_fail(err, EINVAL,
+			       "%" PRIu64 " groups are no multiple of %" PRIu32,
+			       r->groups, parts);
+	return 0;
+}
+
+static int apply(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
+		 const uint64_t *shape, unsigned axis, struct ck_rs_cut *out,
+		 struct ck_err *err)
+{
+	struct ck_rs_step *s;
+
+	if (rule->nr_of)
+		return ck_fail(err, EINVAL,
+			       "whether it is split depends on arguments that "
+			       "only Megatron's files have");
+	s = ck_rs_add_step(out, rule->how == CK_MG_QKV ? 0 : rule->axis, axis,
+			   CK_LAY_EVEN);
+	if (!s)
+		return ck_fail(err, EINVAL, "over %d steps", CK_RS_STEPS);
+	if (rule->how == CK_MG_GATED)
+		s->blocks = 2;
+	if (rule->how == CK_MG_PARTS) {
+		s->blocks = rule->nr_parts;
+		memcpy(s->weight, rule->parts,
+		       rule->nr_parts * sizeof(*s->weight));
+	}
+	return rule->how == CK_MG_QKV ? check_groups(r, shape, s->nr, err) : 0;
+}
+
+int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
+		    size_t len, const uint64_t *shape, unsigned rank,
+		    unsigned axis, struct ck_rs_cut *out, struct ck_err *err)
+{
+	_Static_assert(CK_MG_MAX_PARTS <= CK_RS_WEIGHTS, "parts fit");
+
+	if (!rank)
+		return 0; /* one number: whole */
+	for (size_t i = 0; i < r->mg.v.nr; i++) {
+		const struct ck_mg_rule *rule = &r->mg.v.v[i];
+		bool yes;
+		int ret;
+
+		if (!ck_mg_rule_fits(rule, tensor_name, len))
+			continue;
+		ret = holds(r, rule, &yes, err);
+		if (ret)
+			return ret;
+		if (!yes)
+			continue;
+		return rule->how == CK_MG_SAME ?
+			       0 :
+			       apply(r, rule, shape, axis, out, err);
+	}
+	return ck_fail(err, EINVAL,
+		       "no rule says how tp= would cut it (rules=NAME, or -o "
+		       "rules=FILE, do)");
+}
