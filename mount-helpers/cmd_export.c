@@ -49,7 +49,7 @@ struct result {
 struct job {
 	char ckpt[PATH_MAX];
 	const struct ck_view_ops *ops;
-	char file[NAME_MAX + 1]; /* of the view; "": all */
+	char file[2 * NAME_MAX + 2]; /* of the view, or its folder; "": all */
 	struct ck_opts *opts;
 	struct place place;
 	struct progress bar;
@@ -57,10 +57,20 @@ struct job {
 	struct ck_err err;
 };
 
+/* The last part of the file's name, or the view's. */
+static const char *own_name(const struct job *j)
+{
+	const char *slash = strrchr(j->file, '/');
+
+	return slash ? slash + 1 : *j->file ? j->file : j->ops->name;
+}
+
 /* One file, which gets the name that OUT says; else a folder of them. */
 static bool is_one(const struct job *j)
 {
-	return !j->ops->is_dir || *j->file;
+	return !j->ops->is_dir ||
+	       (j->ops->folders ? strchr(j->file, '/') != NULL :
+				  *j->file != '\0');
 }
 
 /* ---- what ---- */
@@ -75,7 +85,7 @@ static bool find_view(struct job *j, const char *text)
 		if (strncmp(text, name, len))
 			continue;
 		if (text[len] && (text[len] != '/' || !ck_views[i]->is_dir ||
-				  strlen(text + len + 1) > NAME_MAX))
+				  strlen(text + len + 1) >= sizeof(j->file)))
 			continue;
 		j->ops = ck_views[i];
 		strcpy(j->file, text[len] ? text + len + 1 : "");
@@ -172,7 +182,7 @@ static int place_names(struct job *j, const char *out)
 		     is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode) ? "/" :
 									   "",
 		     is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode) ?
-			     (*j->file ? j->file : j->ops->name) :
+			     own_name(j) :
 			     "");
 	if (n < 0 || (size_t)n >= sizeof(p->parent))
 		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long", out);

@@ -9,25 +9,21 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/publish/pool.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PIECE (UINT64_C(4) << 20) /* bytes of the wider element type */
-#define MAX_JOBS 16
 
 struct compare {
 	const struct compare_in *in;
 	pthread_mutex_t lock;
-	pthread_cond_t ended; /* a thread did */
 	size_t next; /* pair, and element of it */
 	uint64_t next_elem;
 	uint64_t bytes, total; /* read, of both */
-	unsigned running;
 	int failed;
 };
 
@@ -136,7 +132,7 @@ static void do_piece(struct compare *c, const struct piece *x, char *a, char *b)
 	merge(c, x, &found, ret, &err);
 }
 
-static void *work(void *arg)
+static void work(void *arg)
 {
 	struct compare *c = arg;
 	ck_auto_free char *a = aligned_alloc(4096, PIECE);
@@ -150,10 +146,7 @@ static void *work(void *arg)
 		pthread_mutex_unlock(&c->lock);
 		do_piece(c, &x, a, b); /* returns with the lock */
 	}
-	c->running--;
-	pthread_cond_signal(&c->ended);
 	pthread_mutex_unlock(&c->lock);
-	return NULL;
 }
 
 static uint64_t total_bytes(const struct compare_in *in)
@@ -169,39 +162,16 @@ static uint64_t total_bytes(const struct compare_in *in)
 	return sum;
 }
 
-/* Waits for all threads, and says how far they are. */
-static void watch(struct compare *c)
+static void tick(void *arg)
 {
+	struct compare *c = arg;
+	uint64_t bytes;
+
 	pthread_mutex_lock(&c->lock);
-	while (c->running) {
-		struct timespec until;
-		uint64_t bytes = c->bytes;
-
-		if (c->in->tick) {
-			pthread_mutex_unlock(&c->lock);
-			c->in->tick(c->in->ctx, bytes, c->total);
-			pthread_mutex_lock(&c->lock);
-		}
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += 100000000;
-		if (until.tv_nsec >= 1000000000) {
-			until.tv_nsec -= 1000000000;
-			until.tv_sec++;
-		}
-		if (c->running)
-			pthread_cond_timedwait(&c->ended, &c->lock, &until);
-	}
+	bytes = c->bytes;
 	pthread_mutex_unlock(&c->lock);
-}
-
-static unsigned nr_jobs(const struct compare_in *in)
-{
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned jobs = in->jobs;
-
-	if (!jobs)
-		jobs = cpus < 2 ? 2 : (unsigned)CK_MIN(cpus, MAX_JOBS);
-	return CK_MIN(jobs, MAX_JOBS);
+	if (c->in->tick)
+		c->in->tick(c->in->ctx, bytes, c->total);
 }
 
 static void set_dtypes(const struct compare_in *in)
@@ -221,24 +191,16 @@ int compare_run(const struct compare_in *in, struct ck_err *err)
 {
 	struct compare c = { .in = in,
 			     .lock = PTHREAD_MUTEX_INITIALIZER,
-			     .ended = PTHREAD_COND_INITIALIZER,
 			     .total = total_bytes(in) };
-	pthread_t thread[MAX_JOBS];
-	unsigned jobs = nr_jobs(in), made = 0;
+	struct ck_pool_in pool = { .ctx = &c, .work = work, .tick = tick };
+	int ret;
 
 	for (size_t i = 0; i < in->nr; i++)
 		in->pair[i].largest = -1;
-	pthread_mutex_lock(&c.lock);
-	while (made < jobs && !pthread_create(&thread[made], NULL, work, &c)) {
-		made++;
-		c.running++;
-	}
-	pthread_mutex_unlock(&c.lock);
-	watch(&c);
-	for (unsigned i = 0; i < made; i++)
-		pthread_join(thread[i], NULL);
-	set_dtypes(in);
-	if (!made)
-		return ck_fail(err, EAGAIN, "cannot make a thread");
-	return c.failed ? ck_fail(err, -c.failed, "no memory") : 0;
+	ret = ck_pool_run(&pool, err);
+	if (!ret && c.failed)
+		ret = ck_fail(err, -c.failed, "no memory");
+	if (!ret)
+		set_dtypes(in);
+	return ret;
 }

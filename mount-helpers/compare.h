@@ -36,7 +36,6 @@ struct compare_in {
 	struct ck_ckpt *a, *b;
 	struct compare_pair *pair;
 	size_t nr;
-	unsigned jobs; /* threads; 0: as many as this machine suggests */
 	/* Ten times a second, bytes of @total; may be NULL. */
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
 	void *ctx;

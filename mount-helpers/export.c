@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/publish/pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +21,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAX_JOBS 16
-#define SAVE_EVERY 5 /* seconds */
+#define RECORD_EVERY 5 /* seconds */
 
 static uint64_t nr_pieces(uint64_t size)
 {
@@ -78,25 +78,69 @@ static int identify(struct export *x, struct ck_err *err)
 	return 0;
 }
 
+static int add_one(struct export *x, uint32_t nr, const char *as,
+		   struct ck_err *err)
+{
+	struct ck_vfile f;
+
+	if (!x->view->ops->file(x->view, nr, &f))
+		return 0; /* left out, as the problems say */
+	return add_file(x, nr, &f, as ? as : f.name, err);
+}
+
+/* FOLDER or FOLDER/FILE of a view whose files are in folders. */
+static int add_folder(struct export *x, const char *only, const char *as,
+		      struct ck_err *err)
+{
+	const struct ck_view_folder_ops *ops = x->view->ops->folders;
+	char name[256];
+	size_t len = strcspn(only, "/");
+	const char *file = only[len] ? only + len + 1 : NULL;
+	uint32_t d, i;
+	int ret;
+
+	snprintf(name, sizeof(name), "%.*s", (int)len, only);
+	ret = ops->find(x->view, name, &d, err);
+	if (ret == -ENOENT)
+		return ck_fail(err, ENOENT, "%s: has no folder \"%s\"",
+			       x->view->ops->name, name);
+	if (ret)
+		return ret;
+	if (!file) {
+		for (i = 0; i < ops->nr_files(x->view, d) && !ret; i++)
+			ret = add_one(x, (d << CK_VIEW_FOLDER_SHIFT) + i, NULL,
+				      err);
+		return ret;
+	}
+	i = ops->find_file(x->view, d, file, strlen(file));
+	if (i == CK_NONE)
+		return ck_fail(err, ENOENT, "%s/%s: has no file \"%s\"",
+			       x->view->ops->name, name, file);
+	return add_one(x, i, as, err);
+}
+
 static int add_files(struct export *x, const char *only, const char *as,
 		     struct ck_err *err)
 {
-	uint32_t nr = x->view->ops->nr(x->view);
-	struct ck_vfile f;
+	const struct ck_view *v = x->view;
+	uint32_t i;
 	int ret = 0;
 
-	if (only) {
-		uint32_t i = x->view->ops->find(x->view, only, strlen(only));
-
-		if (i == CK_NONE || !x->view->ops->file(x->view, i, &f))
-			return ck_fail(err, ENOENT, "%s: has no file \"%s\"",
-				       x->view->ops->name, only);
-		return add_file(x, i, &f, as, err);
+	if (v->ops->folders && only)
+		return add_folder(x, only, as, err);
+	if (v->ops->folders)
+		return ck_fail(err, ENOENT, "%s: expected a folder of it",
+			       v->ops->name);
+	if (!only) {
+		for (i = 0; i < v->ops->nr(v) && !ret; i++)
+			ret = add_one(x, i, as, err);
+		return ret;
 	}
-	for (uint32_t i = 0; i < nr && !ret; i++)
-		if (x->view->ops->file(x->view, i, &f))
-			ret = add_file(x, i, &f, as ? as : f.name, err);
-	return ret;
+	i = v->ops->find(v, only, strlen(only));
+	if (i == CK_NONE)
+		return ck_fail(err, ENOENT, "%s: has no file \"%s\"",
+			       v->ops->name, only);
+	return add_one(x, i, as, err);
 }
 
 int export_plan(struct export *x, const struct ck_view *view, const char *only,
@@ -106,8 +150,7 @@ int export_plan(struct export *x, const struct ck_view *view, const char *only,
 
 	*x = (struct export){ .view = view,
 			      .dir = -1,
-			      .lock = PTHREAD_MUTEX_INITIALIZER,
-			      .ended = PTHREAD_COND_INITIALIZER };
+			      .lock = PTHREAD_MUTEX_INITIALIZER };
 	ret = add_files(x, only, as, err);
 	if (!ret)
 		ret = identify(x, err);
@@ -231,7 +274,7 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 		       p->file->name, p->off, p->off + p->len);
 }
 
-static void *work(void *arg)
+static void work(void *arg)
 {
 	struct export *x = arg;
 	ck_auto_free char *buf = aligned_alloc(4096, EXPORT_PIECE);
@@ -254,10 +297,7 @@ static void *work(void *arg)
 		x->ret = ret;
 		x->err = err;
 	}
-	x->running--;
-	pthread_cond_signal(&x->ended);
 	pthread_mutex_unlock(&x->lock);
-	return NULL;
 }
 
 /* ---- all of them ---- */
@@ -277,74 +317,43 @@ static int record(struct export *x, struct ck_err *err)
 	return export_state_save(x, n, err);
 }
 
-/* Under the lock; a tenth of a second, or less. */
-static void wait_a_little(struct export *x)
+/* Says how far it is, and records it now and then. */
+static void tick(void *arg)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += 100000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	if (x->running)
-		pthread_cond_timedwait(&x->ended, &x->lock, &until);
-}
-
-/* Until all threads have ended.  The first failure to record is kept. */
-static int watch(struct export *x, struct ck_err *err)
-{
-	time_t saved = time(NULL);
-	int ret = 0;
+	struct export *x = arg;
+	struct ck_err err;
+	uint64_t moved;
+	int ret;
 
 	pthread_mutex_lock(&x->lock);
-	while (x->running) {
-		uint64_t moved = x->moved;
-		bool save =
-			!x->check && !ret && time(NULL) - saved >= SAVE_EVERY;
-
-		pthread_mutex_unlock(&x->lock);
-		if (x->tick)
-			x->tick(x->ctx, x->kept + moved, x->bytes);
-		if (save) {
-			ret = record(x, err);
-			saved = time(NULL);
-		}
-		pthread_mutex_lock(&x->lock);
-		if (ret && !x->ret) {
-			x->ret = ret;
-			x->err = err ? *err : x->err;
-		}
-		wait_a_little(x);
+	moved = x->moved;
+	pthread_mutex_unlock(&x->lock);
+	if (x->tick)
+		x->tick(x->ctx, x->kept + moved, x->bytes);
+	if (x->check || time(NULL) - x->recorded < RECORD_EVERY)
+		return;
+	ret = record(x, &err);
+	x->recorded = time(NULL);
+	pthread_mutex_lock(&x->lock);
+	if (ret && !x->ret) {
+		x->ret = ret;
+		x->err = err;
 	}
 	pthread_mutex_unlock(&x->lock);
-	return ret;
 }
 
 static int run(struct export *x, struct ck_err *err)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned jobs = cpus < 2 ? 2 : (unsigned)CK_MIN(cpus, MAX_JOBS);
-	pthread_t thread[MAX_JOBS];
-	unsigned made = 0;
+	struct ck_pool_in pool = { .ctx = x, .work = work, .tick = tick };
+	int ret;
 
 	x->next = x->moved = 0;
 	x->ret = 0;
-	pthread_mutex_lock(&x->lock);
-	while (made < jobs && !pthread_create(&thread[made], NULL, work, x)) {
-		made++;
-		x->running++;
-	}
-	pthread_mutex_unlock(&x->lock);
-	if (!made)
-		return ck_fail(err, EAGAIN, "cannot make a thread");
-	watch(x, err);
-	for (unsigned i = 0; i < made; i++)
-		pthread_join(thread[i], NULL);
-	if (x->ret && err)
+	x->recorded = time(NULL);
+	ret = ck_pool_run(&pool, err);
+	if (!ret && x->ret && err)
 		*err = x->err;
-	return x->ret;
+	return ret ? ret : x->ret;
 }
 
 int export_write(struct export *x, struct ck_err *err)

@@ -17,6 +17,7 @@
 #include "core/view/view.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #define EXPORT_PIECE (UINT64_C(8) << 20) /* bytes */
 #define EXPORT_STATE ".unshard-export"
@@ -39,19 +40,18 @@ struct export
 	unsigned char *done; /* each piece */
 
 	pthread_mutex_t lock;
-	pthread_cond_t ended;
 	uint64_t next, moved; /* piece to take; bytes so far */
-	unsigned running;
 	bool check; /* read back and compare, instead of write */
 	int ret; /* the first failure: */
 	struct ck_err err;
+	time_t recorded;
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
 	void *ctx;
 };
 
 /*
- * What is to be written: all files of @view, or the one called @only under the
- * name @as.  -ENOENT where it has none.
+ * What is to be written: all files of @view, of the folder @only of it, or the
+ * file @only under the name @as.  -ENOENT where it has none.
  */
 int export_plan(struct export *x, const struct ck_view *view, const char *only,
 		const char *as, struct ck_err *err);

@@ -36,6 +36,18 @@ cmp conf/config.json hf/config.json || fail "hf: no config.json"
 expect 0 '' "$UNSHARD" cat hf ${name#model.}
 cmp out raw/$name || fail "hf: other bytes"
 
+# a folder of a view, and a file in one
+expect 0 '' "$UNSHARD" export "$CKPT/reshard/dim0=3" cut
+[ "$(ls -A cut | xargs)" = "rank-00000.safetensors rank-00001.safetensors rank-00002.safetensors" ] ||
+	fail "reshard: $(ls -A cut)"
+expect 0 '' "$UNSHARD" export "$CKPT/reshard/dim0=3/rank-00001.safetensors" into
+cmp into/rank-00001.safetensors cut/rank-00001.safetensors || fail "reshard: file"
+for i in 0 1 2; do
+	expect 0 '' "$UNSHARD" cat cut/rank-0000$i.safetensors $name
+	cat out
+done >x
+cmp x raw/$name || fail "reshard: other bytes"
+
 # --- nothing is overwritten, nothing wrong is made
 before=$(find . | sort)
 expect 2 'm.safetensors: is there already' \
@@ -43,6 +55,7 @@ expect 2 'm.safetensors: is there already' \
 expect 2 'npy: is there already, and not empty' "$UNSHARD" export "$CKPT/npy" npy
 expect 2 'no file, and no view' "$UNSHARD" export "$CKPT/nothing" y
 expect 2 'has no file "nothing"' "$UNSHARD" export "$CKPT/npy/nothing" y
+expect 2 'reshard: expected a folder' "$UNSHARD" export "$CKPT/reshard" y
 expect 2 'no such view' "$UNSHARD" export --to nothing "$CKPT" y
 expect 2 'and --to another' "$UNSHARD" export --to npy "$CKPT/npy" y
 expect 2 'expected FORM' "$UNSHARD" export "$CKPT" y --to
