@@ -509,6 +509,48 @@ void ck_steps_path(const struct ck_root *root, const char *name,
 		add_paths(root, real.v, out);
 }
 
+int ck_steps_open(struct ck_root *out, const struct ck_root *root,
+		  const char *name, const struct ck_opts *opts,
+		  struct ck_err *err)
+{
+	ck_auto_str struct ck_str path = { 0 };
+	int ret;
+
+	*out = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
+	ck_steps_path(root, name, &path);
+	if (path.failed || !path.len)
+		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
+			       "%s: gone, or no memory", name);
+	ret = ck_root_open(out, path.v, opts, err);
+	if (ret)
+		return ret;
+	ret = ck_root_allow(out, root, err);
+	if (ret)
+		ck_root_close(out);
+	return ret;
+}
+
+char *ck_steps_of_run(const struct ck_root *root)
+{
+	static const char below[] = "checkpoints";
+	ck_auto_str struct ck_str path = { 0 };
+	struct ck_steps steps;
+	bool only, any;
+
+	if (root->only || root->next || ck_steps_list(&steps, root, NULL))
+		return NULL;
+	only = !steps.nr || (steps.nr == 1 && !strcmp(steps.v->name, below));
+	ck_steps_free(&steps);
+	if (!only || has_in(root, below, is_sign) ||
+	    ck_steps_list_in(&steps, root, below, NULL))
+		return NULL;
+	any = steps.nr;
+	ck_steps_free(&steps);
+	if (any)
+		ck_steps_path(root, below, &path);
+	return path.failed ? NULL : ck_steal(path.v);
+}
+
 bool ck_steps_whole(const struct ck_image *img)
 {
 	for (uint32_t i = 0; i < img->nr_tensors; i++)

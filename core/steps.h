@@ -70,6 +70,19 @@ const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr);
  */
 void ck_steps_path(const struct ck_root *root, const char *name,
 		   struct ck_str *out);
+/*
+ * Opens entry @name of all roots that have it, as one; -ENOENT: none has.  Its
+ * links may lead to other entries.  Close it.
+ */
+int ck_steps_open(struct ck_root *out, const struct ck_root *root,
+		  const char *name, const struct ck_opts *opts,
+		  struct ck_err *err);
+/*
+ * Where a run keeps its checkpoints, beside logs and plans: the path of the
+ * folder "checkpoints" of @root, if that is a directory of checkpoints and all
+ * of them that @root has.  NULL: it is not so.  To free().
+ */
+char *ck_steps_of_run(const struct ck_root *root);
 /* Whether every tensor is there, and nothing was refused. */
 bool ck_steps_whole(const struct ck_image *img);
 /* Whether @s is what the marker @marker means. */

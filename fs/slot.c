@@ -188,15 +188,10 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 static int open_entry(struct fs_slots *s, struct fs_slot *slot,
 		      struct ck_err *err)
 {
-	ck_auto_str struct ck_str path = { 0 };
 	ck_auto_fd int image = -1;
 	int ret;
 
-	ck_steps_path(s->root, slot->name, &path);
-	if (path.failed || !path.len)
-		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
-			       "%s: gone, or no memory", slot->name);
-	ret = ck_root_open(&slot->root, path.v, s->in.opts, err);
+	ret = ck_steps_open(&slot->root, s->root, slot->name, s->in.opts, err);
 	if (!ret)
 		ret = ck_ckpt_describe(&slot->root, s->in.opts, &image, err);
 	if (!ret)

@@ -236,14 +236,28 @@ static bool is_place(const struct job *j)
 	return dir;
 }
 
+/* The folder in which a run keeps its checkpoints becomes the root. */
+static void enter_run(struct job *j)
+{
+	ck_auto_free char *below = ck_steps_of_run(&j->root);
+	struct ck_root root;
+
+	if (!below || ck_root_open(&root, below, j->opts, NULL))
+		return;
+	ck_root_close(&j->root);
+	j->root = root;
+}
+
 /* No checkpoint itself, but folders or files in it are, or will be. */
-static bool is_of_many(const struct job *j, const struct ck_err *why)
+static bool is_of_many(struct job *j, const struct ck_err *why)
 {
 	struct ck_steps all;
 	bool any;
 
-	if (why->code != ENODATA || j->root.only ||
-	    ck_steps_list(&all, &j->root, NULL))
+	if (why->code != ENODATA || j->root.only)
+		return false;
+	enter_run(j);
+	if (ck_steps_list(&all, &j->root, NULL))
 		return false;
 	any = all.nr;
 	ck_steps_free(&all);

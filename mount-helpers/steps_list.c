@@ -62,15 +62,9 @@ static void count(struct line *l, const struct ck_image *img)
 static int describe(const struct listing *l, const char *name, int *image,
 		    struct ck_err *err)
 {
-	ck_auto_str struct ck_str path = { 0 };
 	struct ck_root root;
-	int ret;
+	int ret = ck_steps_open(&root, l->root, name, l->opts, err);
 
-	ck_steps_path(l->root, name, &path);
-	if (path.failed || !path.len)
-		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
-			       "%s: gone, or no memory", name);
-	ret = ck_root_open(&root, path.v, l->opts, err);
 	if (ret)
 		return ret;
 	ret = ck_ckpt_describe(&root, l->opts, image, err);
@@ -215,6 +209,20 @@ static int list(const struct cmd *c, struct listing *l)
 			      cmd_fail(c, CMD_SYSTEM, "no memory");
 }
 
+/* The directory of checkpoints at @path, or the one that a run has in it. */
+static int open_many(struct ck_root *root, const char *path,
+		     const struct ck_opts *opts)
+{
+	ck_auto_free char *below = NULL;
+	int ret = ck_root_open(root, path, opts, NULL);
+
+	below = ret ? NULL : ck_steps_of_run(root);
+	if (!below)
+		return ret;
+	ck_root_close(root);
+	return ck_root_open(root, below, opts, NULL);
+}
+
 int steps_list(const struct cmd *c, const char *path,
 	       const struct ck_opts *opts, const struct ck_err *why)
 {
@@ -222,7 +230,7 @@ int steps_list(const struct cmd *c, const char *path,
 	struct ck_root root;
 	int ret = -1;
 
-	if (why->code != ENODATA || ck_root_open(&root, path, opts, NULL))
+	if (why->code != ENODATA || open_many(&root, path, opts))
 		return cmd_err(c, why);
 	l.root = &root;
 	if (!root.only && !ck_steps_list(&l.steps, &root, NULL)) {

@@ -109,31 +109,59 @@ static int add_follow(struct ck_root *root, unsigned i, const char *dir,
 	return 0;
 }
 
+/* Room for @more directories, none of them open yet. */
+static int grow_follows(struct ck_root *root, unsigned more, struct ck_err *err)
+{
+	unsigned nr = root->nr_follow + more;
+	int *fd = reallocarray(root->follow_fd, nr, sizeof(*fd));
+	char **path, **given;
+
+	if (fd)
+		root->follow_fd = fd;
+	path = reallocarray(root->follow_path, nr, sizeof(*path));
+	if (path)
+		root->follow_path = path;
+	given = reallocarray(root->follow_given, nr, sizeof(*given));
+	if (given)
+		root->follow_given = given;
+	if (!fd || !path || !given)
+		return ck_fail(err, ENOMEM, "-o follow: no memory");
+	for (; root->nr_follow < nr; root->nr_follow++) {
+		fd[root->nr_follow] = -1;
+		path[root->nr_follow] = given[root->nr_follow] = NULL;
+	}
+	return 0;
+}
+
 static int add_follows(struct ck_root *root, const struct ck_opts *opts,
 		       struct ck_err *err)
 {
 	unsigned nr = 0;
+	int ret;
 
 	while (ck_opts_nth(opts, "follow", nr))
 		nr++;
 	if (!nr)
 		return 0;
-	root->follow_fd = malloc(nr * sizeof(*root->follow_fd));
-	root->follow_path = calloc(nr, sizeof(*root->follow_path));
-	root->follow_given = calloc(nr, sizeof(*root->follow_given));
-	if (!root->follow_fd || !root->follow_path || !root->follow_given)
-		return ck_fail(err, ENOMEM, "-o follow: no memory");
-	for (unsigned i = 0; i < nr; i++)
-		root->follow_fd[i] = -1;
-	root->nr_follow = nr;
-	for (unsigned i = 0; i < nr; i++) {
-		int ret = add_follow(root, i, ck_opts_nth(opts, "follow", i),
-				     err);
+	ret = grow_follows(root, nr, err);
+	for (unsigned i = 0; i < nr && !ret; i++)
+		ret = add_follow(root, i, ck_opts_nth(opts, "follow", i), err);
+	return ret;
+}
 
-		if (ret)
-			return ret;
-	}
-	return 0;
+int ck_root_allow(struct ck_root *root, const struct ck_root *whole,
+		  struct ck_err *err)
+{
+	int ret = 0;
+
+	for (; root && !ret; root = root->next)
+		for (const struct ck_root *w = whole; w && !ret; w = w->next) {
+			ret = grow_follows(root, 1, err);
+			if (!ret)
+				ret = add_follow(root, root->nr_follow - 1,
+						 w->real, err);
+		}
+	return ret;
 }
 
 static int open_dir_at(struct ck_root *root, const char *dir,

@@ -50,6 +50,12 @@ struct ck_root {
 int ck_root_open(struct ck_root *root, const char *path,
 		 const struct ck_opts *opts, struct ck_err *err);
 void ck_root_close(struct ck_root *root);
+/*
+ * Links in @root, a part of what the user gave, may lead to other parts of it:
+ * to all of @whole.
+ */
+int ck_root_allow(struct ck_root *root, const struct ck_root *whole,
+		  struct ck_err *err);
 
 /*
  * Opens the regular file @name for reading and fills @st.  -ENOENT where it

@@ -4,6 +4,7 @@
 #include "tests/unit/catalog/kit.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -358,4 +359,64 @@ Test(steps, parts_in_each_of_several_groups)
 	cr_expect(path.v && strstr(path.v, "/step-2/optimizer.bin"), "%s",
 		  path.v);
 	ck_str_free(&path);
+}
+
+static int first_byte(const char *entry, const char *name)
+{
+	struct ck_root in;
+	struct stat st;
+	char c = 0;
+	int fd = -1, ret;
+
+	cr_assert_eq(ck_steps_open(&in, &root, entry, &opts, &err), 0, "%s",
+		     err.msg);
+	ret = ck_root_open_file(&in, name, &fd, &st, &err);
+	if (!ret)
+		cr_expect_eq(read(fd, &c, 1), 1);
+	close(fd);
+	ck_root_close(&in);
+	return ret ? ret : c;
+}
+
+Test(steps, links_lead_to_other_entries_and_no_further)
+{
+	put("0000-0004/0.ckpt", "four");
+	put("last/1.ckpt", "one");
+	cr_assert_eq(symlinkat("../0000-0004/0.ckpt", root.fd, "last/0.ckpt"),
+		     0);
+	cr_assert_eq(symlinkat("../../etc/passwd", root.fd, "last/2.ckpt"), 0);
+	cr_expect_eq(first_byte("last", "0.ckpt"), 'f');
+	cr_expect_eq(first_byte("last", "1.ckpt"), 'o');
+	cr_expect_eq(first_byte("last", "2.ckpt"), -ELOOP);
+}
+
+Test(steps, an_entry_that_is_gone)
+{
+	struct ck_root in;
+
+	cr_expect_eq(ck_steps_open(&in, &root, "last", &opts, &err), -ENOENT);
+}
+
+Test(steps, a_run_keeps_them_in_a_folder)
+{
+	char *path;
+
+	put(".nnscaler/plan.pt", "x");
+	cr_expect_null(ck_steps_of_run(&root));
+	put("checkpoints/notes.txt", "x");
+	cr_expect_null(ck_steps_of_run(&root));
+	put("checkpoints/0000-0002/0.ckpt", "x");
+	path = ck_steps_of_run(&root);
+	cr_assert(path);
+	cr_expect_str_eq(path + strlen(path) - 12, "/checkpoints");
+	free(path);
+	put("step-7/a.distcp", "x"); /* it is such a directory itself */
+	cr_expect_null(ck_steps_of_run(&root));
+}
+
+Test(steps, a_checkpoint_that_is_called_so_is_no_run)
+{
+	put("checkpoints/0.ckpt", "x");
+	put("checkpoints/0000-0002/0.ckpt", "x");
+	cr_expect_null(ck_steps_of_run(&root));
 }
