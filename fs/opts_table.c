@@ -89,6 +89,13 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "layer N of a DeepSpeed pipeline without ZeRO is the tied "
 		  "one called NAME; several: N:NAME+N:NAME" },
+	{ .name = "params",
+	  .type = FS_OPT_FILES,
+	  .value = "FILE",
+	  .fallback = "from order and shapes",
+	  .open = true,
+	  .help = "FILE has the names of a model's parameters, a name a line, "
+		  "for nnScaler's optimizers that number them" },
 	{ .name = "engine",
 	  .type = FS_OPT_CHOICE,
 	  .value = "KIND",
