@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# How long it takes to mount 100 ranks of each framework that saves by rank:
+# 240 tensors a rank, ten a layer, all small, so that what counts is files and
+# pieces and not bytes.  Warm; the median of three mounts.
+
+[ -n "$PYTHON" ] || { echo "needs Python"; exit 77; }
+: "${BENCH_RANKS:=100}"
+now() { date +%s.%N; }
+
+echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
+for kind in layout mindspore oneflow colossalai zero1 zero3 megatron; do
+	opts=$("$PYTHON" "$TOP/tests/bench/ranks.py" $kind "$PWD/$kind" \
+		"$BENCH_RANKS")
+	for _ in 1 2 3; do
+		start=$(now)
+		"$UNSHARD" mount ${opts:+-o "$opts"} "$PWD/$kind" "$MNT"
+		awk -v a="$start" -v b="$(now)" 'BEGIN { printf "%.3f\n", b - a }'
+		[ "$(ls "$MNT/tensors" | wc -l)" -ge 200 ] ||
+			{ echo "$kind: no tensors" >&2; exit 1; }
+		[ ! -s "$MNT/.unshard/problems" ] ||
+			! grep -q '^error' "$MNT/.unshard/problems" ||
+			{ head -n 3 "$MNT/.unshard/problems" >&2; exit 1; }
+		"$UNSHARD" umount "$MNT"
+	done >$kind.times
+	echo "$kind: $(find $kind -type f | wc -l) files, $(du -sk --apparent-size $kind | cut -f1) KiB"
+	echo "result ${kind}_${BENCH_RANKS}_ranks_mount $(sort -n $kind.times | sed -n 2p) s <=1"
+	rm -rf "${kind:?}"
+done
