@@ -53,6 +53,14 @@ static const struct ck_src *file_of(const struct ck_image *img, uint32_t src)
 	return s->kind == CK_SRC_FILE && s->state != CK_MISSING ? s : NULL;
 }
 
+static void like_attr(const struct stat *like, mode_t mask, struct stat *st)
+{
+	st->st_mode = S_IFREG | (like->st_mode & mask);
+	st->st_uid = like->st_uid;
+	st->st_gid = like->st_gid;
+	st->st_mtim = st->st_atim = st->st_ctim = like->st_mtim;
+}
+
 /* The owner and the times of @src; of the folder where there is none. */
 static void owner_attr(const struct fs_slot *slot, uint32_t src, mode_t mask,
 		       struct stat *st)
@@ -65,10 +73,7 @@ static void owner_attr(const struct fs_slot *slot, uint32_t src, mode_t mask,
 		st->st_gid = file->gid;
 		set_times(st, file->id.mtime_ns);
 	} else {
-		st->st_mode = S_IFREG | (slot->dir.st_mode & mask);
-		st->st_uid = slot->dir.st_uid;
-		st->st_gid = slot->dir.st_gid;
-		st->st_mtim = st->st_atim = st->st_ctim = slot->dir.st_mtim;
+		like_attr(&slot->dir, mask, st);
 	}
 }
 
@@ -92,7 +97,11 @@ static int file_attr(const struct fs *fs, const struct fs_ref *r,
 		return ck_fail(err, ESTALE, "a file that its view left out");
 	st->st_nlink = 1;
 	set_size(st, file.size);
-	owner_attr(r->slot, file.newest, fs->rw ? WRITABLE : READABLE, st);
+	if (file.like)
+		like_attr(file.like, READABLE, st);
+	else
+		owner_attr(r->slot, file.newest, fs->rw ? WRITABLE : READABLE,
+			   st);
 	if (fs->rw)
 		written_attr(r->slot, file.tensor, st);
 	return 0;

@@ -101,6 +101,7 @@ bool ck_compose_vfile(const struct ck_compose *c, const char *name,
 	snprintf(out->name, sizeof(out->name), "%s", name);
 	out->size = c->size;
 	out->newest = c->newest;
+	out->like = NULL;
 	out->tensor = CK_NONE;
 	return true;
 }

@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 struct ck_view;
 
@@ -46,6 +47,7 @@ struct ck_vfile {
 	uint64_t size;
 	uint32_t newest; /* source whose mtime, owner, mode it shows; CK_NONE */
 	uint32_t tensor; /* the one tensor that it is of; CK_NONE */
+	const struct stat *like; /* a file shown as it is: its; else NULL */
 };
 
 struct ck_view_ops {

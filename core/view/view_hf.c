@@ -35,7 +35,7 @@
 struct extra {
 	char *name;
 	int fd;
-	uint64_t size;
+	struct stat st;
 };
 
 struct hf_view {
@@ -91,7 +91,7 @@ static void take_extra(struct hf_view *v, const struct ck_root *root,
 		return;
 	e->name = strdup(name);
 	e->fd = fd;
-	e->size = (uint64_t)st.st_size;
+	e->st = st;
 	if (e->name)
 		v->nr_extra++;
 	else
@@ -349,7 +349,8 @@ static bool hf_file(const struct ck_view *base, uint32_t i,
 		return ck_compose_vfile(&v->file[i], name, out);
 	}
 	snprintf(out->name, sizeof(out->name), "%s", v->extra[i - nr].name);
-	out->size = v->extra[i - nr].size;
+	out->like = &v->extra[i - nr].st;
+	out->size = (uint64_t)out->like->st_size;
 	out->newest = out->tensor = CK_NONE;
 	return true;
 }
@@ -377,7 +378,7 @@ static void hf_at(const struct ck_view *base, uint32_t i, uint64_t off,
 	out->kind = CK_SPAN_MADE;
 	out->ref = CK_NONE;
 	out->off = off;
-	out->len = v->extra[i - nr].size - off;
+	out->len = (uint64_t)v->extra[i - nr].st.st_size - off;
 }
 
 static int hf_made(const struct ck_view *base, uint32_t i, void *buf,

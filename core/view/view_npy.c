@@ -83,6 +83,7 @@ static bool npy_file(const struct ck_view *v, uint32_t i, struct ck_vfile *out)
 		 ck_image_str(v->img, t->file, NULL));
 	out->size = header(v->img, t, head) + t->size;
 	out->newest = t->newest;
+	out->like = NULL;
 	out->tensor = v->first + i;
 	return true;
 }

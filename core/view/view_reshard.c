@@ -356,6 +356,7 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 	snprintf(out->name, sizeof(out->name), "rank-%05" PRIu32 ".safetensors",
 		 rank);
 	out->newest = v->newest;
+	out->like = NULL;
 	out->tensor = CK_NONE;
 	out->size = atomic_load_explicit(&f->size[rank], memory_order_relaxed);
 	if (out->size)

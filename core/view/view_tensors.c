@@ -22,6 +22,7 @@ static bool tensors_file(const struct ck_view *v, uint32_t i,
 		 ck_image_str(v->img, t->file, NULL));
 	out->size = t->size;
 	out->newest = t->newest;
+	out->like = NULL;
 	out->tensor = v->first + i;
 	return true;
 }

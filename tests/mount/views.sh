@@ -7,6 +7,8 @@ requires "${PYTHON:=python3}" cmp find du tar cp diff
 CKPT=$here/tests/demo/checkpoint
 mkdir "$WORK/config"
 echo '{"architectures": []}' >"$WORK/config/config.json"
+touch -d @1000000000 "$WORK/config/config.json"
+chmod 640 "$WORK/config/config.json"
 echo '{}' >"$WORK/config/tokenizer.json"
 echo no >"$WORK/config/notes.txt"
 echo weights >"$WORK/config/model.safetensors"
@@ -18,6 +20,8 @@ mount_ckpt "$CKPT" "config=$WORK/config"
 	"config.json model.safetensors tokenizer.json " ] ||
 	fail "other files in hf/: $(ls "$MNT/hf")"
 same "$MNT/hf/config.json" "$WORK/config/config.json"
+[ "$(stat -c %Y:%a "$MNT/hf/config.json")" = 1000000000:440 ] ||
+	fail "time and mode: $(stat -c %Y:%a "$MNT/hf/config.json")"
 
 # Every tensor through every view, by Python's own modules alone.
 cat >"$WORK/views.py" <<'PY'
