@@ -9,6 +9,9 @@
  * was read last: there the kernel's read-ahead hides the wait, and the ring
  * only costs (docs/performance.md, "Engine").
  *
+ * A write into the page cache waits for nothing that could overlap, and the
+ * ring would hand it to another thread: pwritev takes it.  Syncs do wait.
+ *
  * One thread a ring.  A filter of system calls does not see what a ring does,
  * so the ring itself is restricted to the four operations of this project
  * where the kernel can (Linux 5.10).
@@ -279,6 +282,7 @@ static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
 
 	for (unsigned i = 0; i < nr; i++) {
 		bool read = io[i].op == CK_IO_READ;
+		bool write = io[i].op == CK_IO_WRITE;
 		bool ahead = hybrid && read && goes_on(&io[i]);
 
 		io[i].res = 0;
@@ -286,7 +290,7 @@ static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
 			continue;
 		if (hybrid && read && !ahead && take_warm(&io[i]))
 			continue;
-		if (u->broken || ahead) {
+		if (u->broken || ahead || (hybrid && write)) {
 			ck_io_finish(&io[i]);
 			continue;
 		}

@@ -15,7 +15,7 @@ out, whole = sys.argv[1:3]
 rows, columns, pieces = map(int, sys.argv[3:])
 os.makedirs(out, exist_ok=True)
 rng = random.Random(7)
-w = rng.randbytes(rows * columns)
+w = b"".join(rng.randbytes(min(1 << 24, rows * columns - a)) for a in range(0, rows * columns, 1 << 24))
 r = rng.randbytes(rows * 12)
 open(whole + ".w", "wb").write(w)
 open(whole + ".rows", "wb").write(r)

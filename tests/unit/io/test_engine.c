@@ -214,3 +214,71 @@ Test(engine, each_thread_has_its_own)
 	if (a->ops == &ck_engine_uring)
 		cr_expect_neq(a, b);
 }
+
+Test(engine, writes_in_pieces_and_syncs)
+{
+	static struct ck_io io[NR + 1];
+	static struct iovec iov[NR];
+
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned char *got = malloc(LEN);
+		struct ck_engine *e = cold(i);
+
+		if (!e)
+			continue;
+		for (unsigned k = 0; k < NR; k++) {
+			uint64_t off = (k * 37 % NR) * 5000;
+
+			iov[k] = (struct iovec){ want + LEN - 5000 - off,
+						 5000 };
+			io[k] = (struct ck_io){ .op = CK_IO_WRITE,
+						.fd = fd,
+						.off = off,
+						.len = 5000,
+						.iov = &iov[k],
+						.nr_iov = 1,
+						.res = 99 };
+		}
+		io[NR] = (struct ck_io){ .op = CK_IO_SYNC,
+					 .fd = fd,
+					 .res = 99 };
+		/* short ones are continued */
+		ck_fault_set_kind(CK_FAULT_WRITE, 3, 2, 0);
+		e->ops->run(e, io, NR + 1);
+		ck_fault_set_kind(CK_FAULT_WRITE, 0, 0, 0);
+		for (unsigned k = 0; k <= NR; k++)
+			cr_expect_eq(io[k].res, 0, "%s %u: %d", all[i]->name, k,
+				     io[k].res);
+		cr_assert_eq(pread(fd, got, LEN, 0), LEN);
+		for (uint64_t off = 0; off < NR * 5000; off += 5000)
+			cr_expect_arr_eq(got + off, want + LEN - 5000 - off,
+					 5000);
+		e->ops->close(e);
+		free(got);
+	}
+}
+
+Test(engine, failed_writes_and_syncs)
+{
+	struct iovec iov = { want, 100 };
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct ck_io io[2] = { { .op = CK_IO_WRITE,
+					 .fd = fd,
+					 .len = 100,
+					 .iov = &iov,
+					 .nr_iov = 1 },
+				       { .op = CK_IO_SYNC, .fd = fd } };
+		struct ck_engine *e = all[i]->open(NULL);
+
+		if (!e)
+			continue;
+		ck_fault_set_kind(CK_FAULT_WRITE, 1, 1, ENOSPC);
+		e->ops->run(e, io, 1);
+		cr_expect_eq(io[0].res, -ENOSPC, "%s", all[i]->name);
+		ck_fault_set_kind(CK_FAULT_SYNC, 1, 1, EIO);
+		e->ops->run(e, io + 1, 1);
+		cr_expect_eq(io[1].res, -EIO, "%s", all[i]->name);
+		e->ops->close(e);
+	}
+}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# A tensor that is cut along dim 1 over 8 shards, overwritten in blocks of 1
+# MiB by one writer and by two, against a plain file of its size; the shards
+# themselves, and a tensor in a zip with its checksum, for comparison.  All
+# take turns, synced in between; the medians count.
+
+: "${BENCH_ROWS:=16384}" "${BENCH_ROUNDS:=5}"
+block=1048576
+write_file=$BENCH_DIR/writefile
+
+python3 "$TOP/tests/mount/lib/split.py" ckpt whole "$BENCH_ROWS" 32768 8
+mv whole.w plain
+mkdir zip
+cp -r ckpt raw # overwritten from the first byte on
+python3 - zip/model.pt "$(stat -c %s plain)" <<'END'
+import sys, zipfile
+n = int(sys.argv[2])
+pkl = (
+    b"\x80\x02}q\x00X\x01\x00\x00\x00xq\x01ctorch._utils\n_rebuild_tensor_v2\n"
+    b"q\x02((X\x07\x00\x00\x00storageq\x03ctorch\nByteStorage\nq\x04X\x01\x00"
+    b"\x00\x000q\x05X\x03\x00\x00\x00cpuq\x06J" + n.to_bytes(4, "little") +
+    b"tq\x07QK\x00J" + n.to_bytes(4, "little") +
+    b"\x85q\x08K\x01\x85q\x09\x89ccollections\nOrderedDict\nq\x0a)Rq\x0btq\x0cR"
+    b"q\x0ds."
+)
+with zipfile.ZipFile(sys.argv[1], "w") as z:
+    z.writestr("model/data.pkl", pkl)
+    with z.open("model/data/0", "w") as f:
+        for at in range(0, n, 1 << 24):
+            f.write(bytes(min(1 << 24, n - at)))
+    z.writestr("model/version", b"3\n")
+END
+sync
+"$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt" -o "rw${BENCH_OPTS:+,$BENCH_OPTS}"
+mkdir zmnt
+"$UNSHARD" mount "$PWD/zip" "$PWD/zmnt" -o rw
+trap '"$UNSHARD" umount mnt; "$UNSHARD" umount zmnt' EXIT
+tensor=$PWD/mnt/tensors/w
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
+
+echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
+grep -E '^(engine|transport|mmap|libfuse|threads_max|sandbox)' mnt/.unshard/stats
+
+try() { # NAME WRITERS FILE...
+	sync
+	"$write_file" "$2" $block "${@:3}" >>"$1"
+}
+cat plain ckpt/*.safetensors zip/model.pt >/dev/null
+for _ in $(seq "$BENCH_ROUNDS"); do
+	try plain1 1 plain
+	try mount1 1 "$tensor"
+	try plain2 2 plain
+	try mount2 2 "$tensor"
+	try shards 1 raw/*
+	try zip1 1 "$PWD/zmnt/tensors/x"
+done
+"$write_file" 2 $block "$tensor" >/dev/null
+plain=$(median <plain1) two=$(median <plain2)
+echo "result write_plain $plain GB/s"
+echo "result write_plain_two $two GB/s"
+echo "result write_shards $(median <shards) GB/s"
+echo "result write_mount $(median <mount1) GB/s"
+echo "result write_mount_two $(median <mount2) GB/s"
+echo "result write_zip $(median <zip1) GB/s"
+echo "result write_one_to_plain $(ratio "$(median <mount1)" "$plain") ratio >=0.45"
+echo "result write_two_to_plain $(ratio "$(median <mount2)" "$two") ratio >=0.95"
+END_CHECK=$(python3 - "$tensor" <<'END'
+import sys
+data = open(sys.argv[1], "rb").read()
+half = len(data) // 2
+print(data[:half] == b"\1" * half and data[half:] == b"\2" * half)
+END
+)
+[ "$END_CHECK" = True ] || { echo "wrong bytes"; exit 1; }
