@@ -229,8 +229,8 @@ Test(engine, writes_in_pieces_and_syncs)
 		for (unsigned k = 0; k < NR; k++) {
 			uint64_t off = (k * 37 % NR) * 5000;
 
-			iov[k] = (struct iovec){ want + LEN - 5000 - off,
-						 5000 };
+			iov[k] =
+				(struct iovec){ want + LEN - 5000 - off, 5000 };
 			io[k] = (struct ck_io){ .op = CK_IO_WRITE,
 						.fd = fd,
 						.off = off,
@@ -239,9 +239,8 @@ Test(engine, writes_in_pieces_and_syncs)
 						.nr_iov = 1,
 						.res = 99 };
 		}
-		io[NR] = (struct ck_io){ .op = CK_IO_SYNC,
-					 .fd = fd,
-					 .res = 99 };
+		io[NR] =
+			(struct ck_io){ .op = CK_IO_SYNC, .fd = fd, .res = 99 };
 		/* short ones are continued */
 		ck_fault_set_kind(CK_FAULT_WRITE, 3, 2, 0);
 		e->ops->run(e, io, NR + 1);

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""failing.py FILE OP:ERRNO...: does each OP on one descriptor, and compares.
+
+OP is write (all of the file, in one call of at most 1 MiB), read (all of it),
+sync or close; ERRNO a name, or 0.
+"""
+import errno
+import os
+import sys
+
+path, ops = sys.argv[1], sys.argv[2:]
+fd = os.open(path, os.O_RDWR)
+size = os.fstat(fd).st_size
+fill = 0
+
+
+def write():
+    global fill
+    fill += 1
+    n = min(size, 1 << 20)
+    assert os.pwrite(fd, bytes([fill]) * n, 0) == n
+
+
+do = {
+    "write": write,
+    "read": lambda: len(os.pread(fd, size, 0)) == size or 1 / 0,
+    "sync": lambda: os.fsync(fd),
+    "close": lambda: os.close(fd),
+}
+for i, op in enumerate(ops):
+    name, want = op.split(":")
+    got = "0"
+    try:
+        do[name]()
+    except OSError as e:
+        got = errno.errorcode.get(e.errno, str(e.errno))
+    if got != want:
+        sys.exit(f"{name}, number {i + 1}: expected {want}, got {got}")
