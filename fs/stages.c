@@ -369,13 +369,33 @@ static int publish(struct fs_stages *t, struct fs_stage *s, struct ck_err *err)
 	return 0;
 }
 
+static void pause_ms(long ms)
+{
+	const struct timespec pause = { .tv_nsec = ms * 1000000 };
+
+	nanosleep(&pause, NULL);
+}
+
 /* The kernel says of a close only after close() has returned. */
 static void await_closes(struct fs_stage *s)
 {
-	const struct timespec pause = { .tv_nsec = 1000000 };
-
 	for (int n = 0; n < CLOSE_MS && ck_staging_busy(staging_of(s)); n++)
-		nanosleep(&pause, NULL);
+		pause_ms(1);
+}
+
+/* The same, of closes on other nodes. */
+static int publish_soon(struct fs_stages *t, struct fs_stage *s,
+			struct ck_err *err)
+{
+	int ret = publish(t, s, err);
+
+	for (int n = 0; n < CLOSE_MS / 20 && ret == -EBUSY &&
+			!ck_staging_busy(staging_of(s));
+	     n++) {
+		pause_ms(20);
+		ret = publish(t, s, err);
+	}
+	return ret;
 }
 
 int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
@@ -386,7 +406,7 @@ int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
 
 	await_closes(s);
 	ck_staging_arm(staging_of(s));
-	ret = publish(t, s, &why);
+	ret = publish_soon(t, s, &why);
 	if (!ret)
 		return 0;
 	return ret == -EBUSY || ret == -ENODATA || ret == -EEXIST ?

@@ -10,6 +10,9 @@
 #include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
+
+#define BUSY_TRIES 40 /* two seconds */
 
 extern const struct cmd cmd_publish;
 
@@ -18,6 +21,20 @@ static bool is_there(const struct ck_root *root, const char *name)
 	struct stat st;
 
 	return !fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+/* The kernel tells a mount of a close only after close() has returned. */
+static int commit(struct ck_staging *s, const struct ck_commit_in *in,
+		  struct ck_err *err)
+{
+	const struct timespec pause = { .tv_nsec = 50000000 };
+	int ret = ck_commit(s, in, err);
+
+	for (int n = 0; n < BUSY_TRIES && ret == -EBUSY; n++) {
+		nanosleep(&pause, NULL);
+		ret = ck_commit(s, in, err);
+	}
+	return ret;
 }
 
 /* 0: now; 1: it was before. */
@@ -35,7 +52,7 @@ static int publish(const struct staged_place *p, const struct ck_commit_in *in,
 	}
 	if (ret)
 		return ret;
-	ret = ck_commit(s, in, err);
+	ret = commit(s, in, err);
 	ck_staging_close(s);
 	return ret == -ESTALE && is_there(&p->root, as) ? 1 : ret;
 }
