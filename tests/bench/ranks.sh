@@ -8,9 +8,20 @@
 now() { date +%s.%N; }
 
 echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
-for kind in layout mindspore oneflow colossalai zero1 zero3 megatron; do
-	opts=$("$PYTHON" "$TOP/tests/bench/ranks.py" $kind "$PWD/$kind" \
-		"$BENCH_RANKS")
+# make KIND: writes the folder, prints the options that its mount needs.
+make() {
+	if [ "$1" = nnscaler ]; then
+		"$PYTHON" "$TOP/tests/formats/make_nnscaler.py" nn plan=10 \
+			units=$((BENCH_RANKS / 10)) zero=1 layers=24
+		mv nn/ck nnscaler
+	else
+		"$PYTHON" "$TOP/tests/bench/ranks.py" "$1" "$PWD/$1" \
+			"$BENCH_RANKS"
+	fi
+}
+
+for kind in layout mindspore oneflow colossalai nnscaler zero1 zero3 megatron; do
+	opts=$(make $kind)
 	for _ in 1 2 3; do
 		start=$(now)
 		"$UNSHARD" mount ${opts:+-o "$opts"} "$PWD/$kind" "$MNT"
