@@ -44,27 +44,47 @@ static struct ck_ca_entry *new_entry(struct ck_ca_set *s, unsigned rank)
 	return e;
 }
 
+/*
+ * The record of the tensor in that file, which has no entry yet.  Files come
+ * in about the order of their records, so it is often the one after the last.
+ */
+static struct ck_ca_piece *find_record(const struct ck_ca_set *s,
+				       struct ck_ca_tensor *t, uint32_t file)
+{
+	uint32_t from = t->hint == CK_STRMAP_NONE ? t->first :
+						    s->pieces.v[t->hint].next;
+
+	for (int pass = 0; pass < 2; pass++, from = t->first)
+		for (uint32_t i = from; i != CK_STRMAP_NONE;
+		     i = s->pieces.v[i].next)
+			if (s->pieces.v[i].file == file &&
+			    !s->pieces.v[i].entry) {
+				t->hint = i;
+				return &s->pieces.v[i];
+			}
+	return NULL;
+}
+
 /* Gives the entry to its record, or makes a piece that has none. */
 static int give(struct ck_ca_set *s, uint32_t file, const char *name,
 		size_t len, struct ck_ca_entry *e, struct ck_err *err)
 {
-	const struct ck_ca_tensor *t = ck_ca_tensor(s, name, len);
-	struct ck_ca_piece *p = NULL;
+	struct ck_ca_tensor *t = ck_ca_tensor(s, name, len);
+	struct ck_ca_piece *p;
 
 	if (!t)
 		return no_memory(err);
-	for (uint32_t i = t->first; i != CK_STRMAP_NONE; i = p->next) {
-		p = &s->pieces.v[i];
-		if (p->file == file && !p->entry) {
-			p->entry = e;
-			return 0;
-		}
-	}
-	p = ck_ca_piece(s, name, len, file);
+	/* records were read first: if the first piece has none, none has */
+	p = t->first != CK_STRMAP_NONE && s->pieces.v[t->first].box ?
+		    find_record(s, t, file) :
+		    NULL;
+	if (!p)
+		p = ck_ca_piece(s, name, len, file);
 	if (!p)
 		return no_memory(err);
+	if (!p->box)
+		p->rank = e->rank;
 	p->entry = e;
-	p->rank = e->rank;
 	return 0;
 }
 

@@ -25,6 +25,8 @@ struct join {
 	unsigned rank;
 	const uint64_t *shape;
 	const struct ck_ca_fused *fused; /* NULL: it is not */
+	const struct ck_ca_piece *held; /* whose bytes @bytes begin with */
+	char *bytes;
 };
 
 #define for_each_piece(p, s, t)                                  \
@@ -62,15 +64,15 @@ static bool same_dims(const uint64_t *a, const uint64_t *b, unsigned nr)
  * is that record's box too.
  */
 static int adopt_box(struct ck_ca_set *s, struct ck_ca_piece *p,
-		     struct ck_err *err)
+		     const uint32_t *of_file, size_t nr, struct ck_err *err)
 {
 	const struct ck_ca_entry *e = p->entry;
 
-	for (size_t i = 0; e && e->storage && i < s->pieces.nr; i++) {
-		const struct ck_ca_piece *o = &s->pieces.v[i];
+	for (size_t i = 0; e && e->storage && i < nr; i++) {
+		const struct ck_ca_piece *o = &s->pieces.v[of_file[i]];
 
-		if (!o->box || !o->entry || o->file != p->file ||
-		    o->entry->off != e->off || o->rank != e->rank ||
+		if (!o->box || !o->entry || o->entry->off != e->off ||
+		    o->rank != e->rank ||
 		    !same_dims(o->entry->dims, e->dims, 2 * e->rank) ||
 		    o->entry->dtype != e->dtype)
 			continue;
@@ -81,6 +83,43 @@ static int adopt_box(struct ck_ca_set *s, struct ck_ca_piece *p,
 		return 0;
 	}
 	return 0;
+}
+
+/* Piece numbers, those of a file together: @begin has where each begins. */
+static uint32_t *by_file(const struct ck_ca_set *s, uint32_t *begin)
+{
+	uint32_t *order = calloc(s->pieces.nr + 1, sizeof(*order));
+
+	if (!order)
+		return NULL;
+	for (size_t i = 0; i < s->pieces.nr; i++)
+		begin[s->pieces.v[i].file + 1]++;
+	for (size_t f = 1; f <= s->files.nr; f++)
+		begin[f] += begin[f - 1];
+	for (size_t i = s->pieces.nr; i-- > 0;)
+		order[--begin[s->pieces.v[i].file + 1]] = (uint32_t)i;
+	return order;
+}
+
+static int adopt_boxes(struct ck_ca_set *s, struct ck_err *err)
+{
+	ck_auto_free uint32_t *begin = calloc(s->files.nr + 2, sizeof(*begin));
+	ck_auto_free uint32_t *order = begin ? by_file(s, begin) : NULL;
+	int ret = 0;
+
+	if (!order)
+		return ck_fail(err, ENOMEM, "no memory for records");
+	for (size_t i = 0; !ret && i < s->pieces.nr; i++) {
+		struct ck_ca_piece *p = &s->pieces.v[i];
+		uint32_t from = begin[p->file + 1];
+		uint32_t to = p->file + 2 <= s->files.nr ?
+				      begin[p->file + 2] :
+				      (uint32_t)s->pieces.nr;
+
+		if (!p->box)
+			ret = adopt_box(s, p, order + from, to - from, err);
+	}
+	return ret;
 }
 
 static int check_pieces(struct join *j, struct ck_err *why)
@@ -148,41 +187,58 @@ static int slurp(const struct join *j, const struct ck_ca_piece *p,
 	return ret ? ret : ck_source_read(src, to, size, p->entry->off, err);
 }
 
+/* Whether the bytes of @p are few enough to be compared. */
+static bool are_few(const struct join *j, const struct ck_ca_piece *p,
+		    uint64_t *size)
+{
+	uint64_t *all = &j->s->compared[!p->box];
+
+	*size = ck_dtype_info((enum ck_dtype)p->entry->dtype)->size;
+	for (unsigned d = 0; d < p->entry->rank; d++)
+		if (!ck_mul_ok(*size, p->entry->dims[d], size))
+			return false;
+	if (*size > MAX_ONE || *all + *size > MAX_ALL)
+		return false;
+	*all += *size;
+	return true;
+}
+
 /* *same: as far as both can be read; *compared: they were. */
-static int compare(const struct join *j, const struct ck_ca_piece *a,
+static int compare(struct join *j, const struct ck_ca_piece *a,
 		   const struct ck_ca_piece *b, bool *same, bool *compared,
 		   struct ck_err *err)
 {
-	uint64_t size = ck_dtype_info((enum ck_dtype)a->entry->dtype)->size;
-	ck_auto_free char *bytes = NULL;
 	struct ck_err why = { 0 };
-	int ret;
+	uint64_t size;
+	int ret = 0;
 
 	*same = true;
 	*compared = false;
-	for (unsigned d = 0; d < a->entry->rank; d++)
-		if (!ck_mul_ok(size, a->entry->dims[d], &size))
-			return 0;
-	if (size > MAX_ONE || j->s->compared + size > MAX_ALL ||
-	    !same_dims(a->entry->dims, b->entry->dims, 2 * a->entry->rank))
+	if (!same_dims(a->entry->dims, b->entry->dims, 2 * a->entry->rank) ||
+	    !are_few(j, b, &size))
 		return 0;
-	j->s->compared += size;
-	bytes = malloc(2 * size + 1);
-	if (!bytes)
-		return ck_fail(err, ENOMEM, "no memory to compare copies");
-	ret = slurp(j, a, size, bytes, &why);
+	if (j->held != a) { /* most have copies of one piece only */
+		char *grown = realloc(j->bytes, 2 * size + 1);
+
+		if (!grown)
+			return ck_fail(err, ENOMEM, "no memory for copies");
+		j->bytes = grown;
+		j->held = NULL;
+		ret = slurp(j, a, size, j->bytes, &why);
+		if (!ret)
+			j->held = a;
+	}
 	if (!ret)
-		ret = slurp(j, b, size, bytes + size, &why);
+		ret = slurp(j, b, size, j->bytes + size, &why);
 	if (ret)
 		return ret == -ENOMEM ? ck_fail(err, ENOMEM, "%s", why.msg) : 0;
 	*compared = true;
-	*same = !memcmp(bytes, bytes + size, size);
+	*same = !memcmp(j->bytes, j->bytes + size, size);
 	return 0;
 }
 
 /* Each piece against the first of the same box. */
-static int check_copies(const struct join *j, struct ck_err *why,
-			struct ck_err *err)
+static int check_copies(struct join *j, struct ck_err *why, struct ck_err *err)
 {
 	const struct ck_ca_piece *p, *o;
 	bool same, compared;
@@ -390,9 +446,8 @@ int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 	struct ck_ca_fused fused;
 	int ret = ck_ca_fused_get(&fused, s->dir->opts, err);
 
-	for (size_t i = 0; !ret && i < s->pieces.nr; i++)
-		if (!s->pieces.v[i].box)
-			ret = adopt_box(s, &s->pieces.v[i], err);
+	if (!ret)
+		ret = adopt_boxes(s, err);
 	if (!ret)
 		ret = check_numbers(s, err);
 	for (size_t i = 0; !ret && i < s->tensors.nr; i++) {
@@ -400,6 +455,7 @@ int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 		struct ck_err why = { 0 };
 
 		ret = place(&j, &fused, &why, err);
+		free(j.bytes);
 		if (ret == -EINVAL && why.code)
 			ret = ck_builder_refuse(s->b, 0, j.t->name, j.t->len,
 						err, "%s", why.msg);

@@ -80,7 +80,8 @@ struct ck_ca_tensor *ck_ca_tensor(struct ck_ca_set *s, const char *name,
 	*t = (struct ck_ca_tensor){ .name = malloc(len + 1),
 				    .len = len,
 				    .first = CK_STRMAP_NONE,
-				    .last = CK_STRMAP_NONE };
+				    .last = CK_STRMAP_NONE,
+				    .hint = CK_STRMAP_NONE };
 	if (!t->name)
 		return NULL;
 	memcpy(t->name, name, len);

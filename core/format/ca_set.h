@@ -44,6 +44,7 @@ struct ck_ca_tensor {
 	char *name;
 	size_t len;
 	uint32_t first, last; /* pieces */
+	uint32_t hint; /* that an entry was given to last */
 	char *fault;
 };
 
@@ -62,7 +63,7 @@ struct ck_ca_set {
 	CK_VEC(struct ck_ca_piece) pieces;
 	CK_VEC(struct ck_ca_file) files;
 	CK_VEC(struct ck_ca_entry *) entries;
-	uint64_t compared; /* bytes */
+	uint64_t compared[2]; /* bytes: with records, without */
 };
 
 /* Whether a name is of such a metadata file, or weight file. */
