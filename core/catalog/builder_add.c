@@ -349,7 +349,7 @@ static int check_part(const struct ck_builder *b, const struct ck_entry *e,
 {
 	int ret;
 
-	pc->grid = b->in.dims.v + e->grid;
+	pc->grid = b->in.dims.v ? b->in.dims.v + e->grid : NULL;
 	pc->rank = e->grid_rank;
 	pc->flat = false;
 	ret = check_source(b, p, pc, why);
