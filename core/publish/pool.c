@@ -87,6 +87,8 @@ int ck_pool_run(const struct ck_pool_in *in, struct ck_err *err)
 	wait_all(&p);
 	for (unsigned i = 0; i < nr; i++)
 		pthread_join(thread[i], NULL);
+	if (nr && in->tick) /* threads that were too quick to be watched */
+		in->tick(in->ctx);
 	pthread_cond_destroy(&p.ended);
 	pthread_mutex_destroy(&p.lock);
 	return nr ? 0 : ck_fail(err, ret, "no thread: %s", strerror(ret));
