@@ -9,6 +9,7 @@
 #include "core/base/size.h"
 #include "core/catalog/image.h"
 #include "core/geom/dtype.h"
+#include "core/write/overlay.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -101,7 +102,9 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		return ck_fail(err, ENOMEM, "out of memory");
 	in.spool_dir = ck->spool;
 	in.engine = ck->engine;
-	ret = ck_ckpt_seal_open(ck, opts, &in, err);
+	ret = ck_ckpt_overlay_open(ck, opts, &in, err);
+	if (!ret)
+		ret = ck_ckpt_seal_open(ck, opts, &in, err);
 	if (ret)
 		return ret;
 	ret = ck_reader_new(&ck->reader, &in, err);
@@ -172,6 +175,7 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 	ck_ckpt_seal_settle(ck, true);
 	if (ck->reader)
 		ck_reader_free(ck->reader);
+	ck_overlay_free(ck->overlay);
 	ck_ckpt_seal_close(ck);
 	if (ck->side)
 		ck_side_free(ck->side);

@@ -31,7 +31,7 @@ struct ck_edit;
  * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
  * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
  * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
- * spool spool-max max-files rw master verify.
+ * spool spool-max max-files rw master verify overlay.
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err);
@@ -71,6 +71,10 @@ struct ck_digest;
 bool ck_ckpt_digest(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out);
 /* Resolves every deferred item of @tensor; bad ones become problems. */
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
+
+/* What -o overlay= holds; NULL: it was not given. */
+struct ck_overlay;
+struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck);
 
 /*
  * Writing, where the settings said rw; else these are not to be called.  An

@@ -75,12 +75,16 @@ struct ck_ckpt {
 	bool sealed_sought, watched; /* watched: it follows what is written */
 	struct ck_sealed *sealed; /* its manifest; or NULL */
 	struct ck_checked *checked; /* -o verify */
+	struct ck_overlay *overlay; /* -o overlay=; or NULL */
 };
 
 /* Makes the writer, or, not rw, looks what an earlier one has left. */
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_err *err);
 
+/* -o overlay=: fills in->over.  ckpt_overlay.c */
+int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
+			 struct ck_reader_in *in, struct ck_err *err);
 /*
  * For who serves: the manifest, where blocks are to be compared or written.
  * Fills in->checked and in->watch.  ckpt_sealed.c

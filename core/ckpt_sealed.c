@@ -43,7 +43,7 @@ int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 	if (ret && verify)
 		return ret;
 	/* What is no manifest cannot become untrue. */
-	if (!ck->sealed || !in->write)
+	if (!ck->sealed || !in->write || in->over)
 		return 0;
 	ck->watched = true;
 	return ck_sealed_watch(ck->sealed, ck->checked, &in->watch, err);
@@ -69,6 +69,8 @@ bool ck_ckpt_digest(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out)
 {
 	struct ck_err err;
 
+	if (ck->overlay)
+		return false; /* what is shown may not be what was sealed */
 	pthread_mutex_lock(&ck->sealed_lock);
 	if (!ck->sealed_sought)
 		ck_sealed_open(&ck->sealed, &ck->root, &ck->img, &err);

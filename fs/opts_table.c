@@ -233,5 +233,12 @@ const struct fs_opt fs_opts[] = {
 	  .help = "with rw, a write to a 16-bit weight of which the optimizer "
 		  "has a float32 copy: refuse, also write the copy, or ignore "
 		  "it" },
+	{ .name = "overlay",
+	  .type = FS_OPT_PATH,
+	  .value = "DIR",
+	  .fallback = "none",
+	  .open = true,
+	  .help = "edits are kept in DIR, and the files are never touched; "
+		  "mounts for writing" },
 	{ .name = NULL },
 };

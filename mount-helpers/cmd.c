@@ -267,6 +267,7 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 	struct ck_sandbox_in in = { .role = CK_SANDBOX_WORKER,
 				    .root = root,
 				    .write_dir = write_dir };
+	const char *overlay = ck_opts_get(opts, "overlay");
 	struct ck_root *end[CMD_OPEN_MAX];
 	int ret;
 
@@ -274,6 +275,10 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 		return 0;
 	in.spool_dir = ck_opts_get(opts, "spool");
 	in.config_dir = ck_opts_get(opts, "config");
+	if (!write_dir)
+		in.write_dir = overlay; /* which is only read */
+	else if (overlay && !in.config_dir)
+		in.config_dir = overlay;
 	chain(root, nr, end);
 	ret = ck_sandbox_enter(&in, NULL, err);
 	for (unsigned i = 0; i < nr; i++)

@@ -261,7 +261,34 @@ static bool is_of_many(struct job *j, const struct ck_err *why)
 		return false;
 	any = all.nr;
 	ck_steps_free(&all);
-	return any || (ck_opts_get(j->opts, "rw") && is_place(j));
+	return any || (ck_opts_get(j->opts, "rw") &&
+		       !ck_opts_get(j->opts, "overlay") && is_place(j));
+}
+
+/* What is written goes there, so that it is a mount for writing. */
+static int make_overlay(struct job *j)
+{
+	ck_auto_free char *real = NULL;
+	const char *dir = ck_opts_get(j->opts, "overlay");
+	size_t len = strlen(j->root.real);
+
+	if (!dir)
+		return CMD_OK;
+	if (mkdir(dir, 0777) && errno != EEXIST)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o overlay=%s: %s",
+				dir, strerror(errno));
+	real = realpath(dir, NULL);
+	if (!real)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o overlay=%s: %s",
+				dir, strerror(errno));
+	if (!strncmp(real, j->root.real, len) &&
+	    (!real[len] || real[len] == '/') && !j->root.only)
+		return cmd_fail(&cmd_mount, CMD_USAGE,
+				"-o overlay=%s: lies in the checkpoint itself",
+				dir);
+	if (ck_opts_add(j->opts, "rw", ""))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "no memory");
+	return cmd_absolute(&cmd_mount, j->opts, "overlay");
 }
 
 static int mount_root(struct job *j)
@@ -282,12 +309,19 @@ static int mount_root(struct job *j)
 	if (!ret)
 		ret = cmd_absolute(&cmd_mount, j->opts, "config");
 	if (!ret)
+		ret = make_overlay(j);
+	if (!ret)
 		ret = open_log(j);
 	if (ret)
 		return ret;
 	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err) &&
 	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
+	if (j->image_fd < 0 && ck_opts_get(j->opts, "overlay"))
+		return cmd_fail(&cmd_mount, CMD_USAGE,
+				"-o overlay: is for one checkpoint, and %s "
+				"holds several",
+				j->src);
 	return supervise(j);
 }
 

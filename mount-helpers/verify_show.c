@@ -176,6 +176,23 @@ void verify_spoilt(void *show, const struct ck_spoilt *sp)
 	ck_str_puts(s->out, sp->copies ? " (there are replicas)\n" : "\n");
 }
 
+void verify_edit(struct verify_show *s, const struct ck_spoilt *sp)
+{
+	if (s->json) {
+		comma(s, &s->nr);
+		ck_str_puts(s->out, "{");
+		put_tensor(s, sp->tensor);
+		ck_str_puts(s->out, ", ");
+		put_where(s, sp);
+		ck_str_puts(s->out, "}");
+		return;
+	}
+	put_tensor(s, sp->tensor);
+	ck_str_puts(s->out, ": ");
+	put_where(s, sp);
+	ck_str_puts(s->out, "\n");
+}
+
 void verify_object(struct verify_show *s, uint32_t i)
 {
 	const struct ck_object *o = &s->img->objects[i];

@@ -25,6 +25,9 @@ void verify_spoilt(void *show, const struct ck_spoilt *sp);
 void verify_object(struct verify_show *s, uint32_t i);
 void verify_damage_end(struct verify_show *s, const struct ck_damage *d);
 
+/* A line, or an item of a list, for unshard overlay diff. */
+void verify_edit(struct verify_show *s, const struct ck_spoilt *sp);
+
 void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q);
 void verify_extra(struct verify_show *s, const char *file);
 void verify_hole(struct verify_show *s, const char *file, uint64_t off,

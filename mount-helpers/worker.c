@@ -79,7 +79,9 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.root = w->in->root,
 		.spool_dir = w->spool,
 		.config_dir = ck_opts_get(w->in->opts, "config"),
-		.writes = ck_opts_get(w->in->opts, "rw"),
+		.write_dir = ck_opts_get(w->in->opts, "overlay"),
+		.writes = ck_opts_get(w->in->opts, "rw") &&
+			  !ck_opts_get(w->in->opts, "overlay"),
 		.parses = w->in->image_fd < 0,
 	};
 

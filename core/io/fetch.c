@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch.c - requests to the engine, once their blocks are known to be good
+ * fetch.c - requests to the engine, once their blocks are known to be good;
+ * and what lies over the files
  */
-#include "core/io/read_priv.h"
 #include "core/io/checked.h"
+#include "core/io/read_priv.h"
+
+#include "core/base/auto.h"
+
+#include <errno.h>
+#include <string.h>
 
 /* Whether all of them may be used; if not, why and which are noted. */
 static bool check(struct ck_reader *r, struct ck_io *io, unsigned nr,
@@ -24,12 +30,11 @@ static bool check(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	return all;
 }
 
-void ck_fetch(struct ck_reader *r, struct ck_io *io, unsigned nr,
-	      struct ck_err *why)
+static void fetch_files(struct ck_reader *r, struct ck_io *io, unsigned nr,
+			struct ck_err *why)
 {
 	struct ck_engine *e = ck_engine_mine(r->in.engine);
 
-	why->code = 0;
 	if (!r->in.checked || check(r, io, nr, why)) {
 		e->ops->run(e, io, nr);
 		return;
@@ -37,6 +42,63 @@ void ck_fetch(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	for (unsigned i = 0; i < nr; i++)
 		if (!io[i].res)
 			e->ops->run(e, &io[i], 1);
+}
+
+static bool is_covered(const struct ck_reader *r, const struct ck_io *io)
+{
+	const struct ck_over *over = r->in.over;
+
+	return r->in.img->srcs[io->src].kind == CK_SRC_FILE &&
+	       over->covers(over->ctx, io->src, io->off, io->len);
+}
+
+/* One request with something over it; the engine changes what it is given. */
+static void fetch_covered(struct ck_reader *r, struct ck_io *io,
+			  struct ck_err *why)
+{
+	const struct ck_over *over = r->in.over;
+	uint64_t off = io->off, len = io->len;
+	ck_auto_free struct iovec *iov = calloc(io->nr_iov, sizeof(*iov));
+
+	if (!iov) {
+		io->res = -ENOMEM;
+		return;
+	}
+	memcpy(iov, io->iov, io->nr_iov * sizeof(*iov));
+	fetch_files(r, io, 1, why);
+	if (!io->res)
+		io->res = over->patch(over->ctx, io->src, iov, off, len);
+}
+
+void ck_fetch(struct ck_reader *r, struct ck_io *io, unsigned nr,
+	      struct ck_err *why)
+{
+	unsigned plain = 0; /* requests before io[i] that wait to be run */
+
+	why->code = 0;
+	for (unsigned i = 0; r->in.over && i < nr; i++) {
+		if (!is_covered(r, &io[i])) {
+			plain++;
+			continue;
+		}
+		if (plain)
+			fetch_files(r, &io[i - plain], plain, why);
+		fetch_covered(r, &io[i], why);
+		plain = 0;
+	}
+	if (!r->in.over)
+		plain = nr;
+	if (plain)
+		fetch_files(r, &io[nr - plain], plain, why);
+}
+
+static void put_over(struct ck_reader *r, struct ck_io *io, unsigned nr)
+{
+	const struct ck_over *over = r->in.over;
+
+	for (unsigned i = 0; i < nr; i++)
+		io[i].res = over->put(over->ctx, io[i].src, io[i].fd, io[i].iov,
+				      io[i].off, io[i].len);
 }
 
 int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
@@ -54,7 +116,9 @@ int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
 		ret = w->begin(w->ctx, io[i].src, off[i], len[i], err);
 		begun += !ret;
 	}
-	if (!ret)
+	if (!ret && r->in.over)
+		put_over(r, io, nr);
+	else if (!ret)
 		e->ops->run(e, io, nr);
 	while (begun-- > 0)
 		w->end(w->ctx, io[begun].src, off[begun], len[begun]);

@@ -40,6 +40,21 @@ struct ck_watch {
 	void (*end)(void *ctx, uint32_t src, uint64_t off, uint64_t len);
 };
 
+/* Bytes that are read and written in place of those of FILE sources. */
+struct ck_over {
+	void *ctx;
+	/* Whether any of these bytes has one. */
+	bool (*covers)(void *ctx, uint32_t src, uint64_t off, uint64_t len);
+	/* Bytes [off, off + len) of @src, as they were read: those that do. */
+	int (*patch)(void *ctx, uint32_t src, const struct iovec *iov,
+		     uint64_t off, uint64_t len);
+	/* These bytes have one now; @fd is the source, for what is near. */
+	int (*put)(void *ctx, uint32_t src, int fd, const struct iovec *iov,
+		   uint64_t off, uint64_t len);
+	/* All that was put is durable, and found together or not at all. */
+	int (*sync)(void *ctx, struct ck_err *err);
+};
+
 struct ck_checked;
 
 struct ck_reader_in {
@@ -56,6 +71,8 @@ struct ck_reader_in {
 	struct ck_checked
 		*checked; /* blocks are compared before use; or NULL */
 	const struct ck_watch *watch; /* or NULL */
+	/* Sources are only read, and what is written goes here; or NULL. */
+	const struct ck_over *over;
 	bool write; /* its files may be written too, core/write/ */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,

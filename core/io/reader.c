@@ -22,7 +22,7 @@ static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
 
 	if (in->write) {
 		files.own = r->own = ck_own_new(in->img);
-		files.write = true;
+		files.write = !in->over;
 		r->wfiles = ck_files_new(&files);
 		if (!r->own || !r->wfiles)
 			return false;

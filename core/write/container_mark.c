@@ -52,9 +52,13 @@ static void compose(const struct ck_sums *s, struct ck_str *out)
 static int put(struct ck_sums *s, bool more)
 {
 	ck_auto_str struct ck_str text = { 0 };
-	ck_auto_fd int fd = open_marked(s->r->in.root);
+	ck_auto_fd int fd = -1;
 	int ret = 0;
 
+	/* An overlay: the files are not being written, and stay unmarked. */
+	if (s->r->in.over)
+		return 0;
+	fd = open_marked(s->r->in.root);
 	if (fd < 0)
 		return -errno;
 	if (!s->marked.nr && !s->many)

@@ -238,9 +238,12 @@ int ck_edit_settle(struct ck_edit *e, struct ck_err *err)
 
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
 {
+	const struct ck_over *over = e->w->r->in.over;
 	struct batch b = { .nr = 0 };
 	int ret = ck_edit_settle(e, err), more;
 
+	if (over)
+		return ret ? ret : over->sync(over->ctx, err);
 	more = each_source(e, sync_one, &b, ret ? NULL : err);
 	ret = ret ? ret : more;
 	more = run_batch(e->w, &b, ret ? NULL : err);

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * overlay.c - blocks from the log over bytes of shards, and into it
+ *
+ * A block is written whole: what the caller does not give of it comes from the
+ * log, or from the shard.  The log only grows, so that a place that was looked
+ * up stays right without a lock.
+ */
+#include "core/write/overlay_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static uint64_t place_of(struct ck_overlay *o, uint32_t src, uint64_t block)
+{
+	uint64_t at;
+
+	pthread_rwlock_rdlock(&o->maps);
+	at = ck_overlay_map_get(&o->map[src], block);
+	pthread_rwlock_unlock(&o->maps);
+	return at;
+}
+
+static uint64_t block_end(const struct ck_overlay *o, uint32_t src,
+			  uint64_t block)
+{
+	return CK_MIN((block + 1) * CK_OVERLAY_BLOCK, o->map[src].size);
+}
+
+static bool covers(void *ctx, uint32_t src, uint64_t off, uint64_t len)
+{
+	struct ck_overlay *o = ctx;
+	bool any = false;
+
+	if (!o->map[src].size || !len)
+		return false;
+	pthread_rwlock_rdlock(&o->maps);
+	if (o->map[src].leaf && ck_range_ok(off, len, o->map[src].size))
+		for (uint64_t k = off / CK_OVERLAY_BLOCK;
+		     !any && k <= (off + len - 1) / CK_OVERLAY_BLOCK; k++)
+			any = ck_overlay_map_get(&o->map[src], k);
+	pthread_rwlock_unlock(&o->maps);
+	return any;
+}
+
+/* Where in a list of iovecs. */
+struct scan {
+	const struct iovec *iov;
+	uint64_t skip; /* bytes of iov[0] that are done */
+};
+
+static int read_log(struct ck_overlay *o, void *buf, uint64_t len, uint64_t at)
+{
+	while (len) {
+		ssize_t n = pread(o->log_fd, buf, len, (off_t)at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		buf = (char *)buf + n;
+		at += (uint64_t)n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
+/* The next @len bytes of the list: from the log, @at; 0: left alone. */
+static int fill(struct ck_overlay *o, struct scan *s, uint64_t len, uint64_t at)
+{
+	int ret = 0;
+
+	while (len && !ret) {
+		uint64_t n = CK_MIN(len, s->iov->iov_len - s->skip);
+
+		if (at && n) {
+			ret = read_log(o, (char *)s->iov->iov_base + s->skip, n,
+				       at);
+			at += n;
+		}
+		s->skip += n;
+		len -= n;
+		if (s->skip == s->iov->iov_len) {
+			s->iov++;
+			s->skip = 0;
+		}
+	}
+	return ret;
+}
+
+static int patch(void *ctx, uint32_t src, const struct iovec *iov, uint64_t off,
+		 uint64_t len)
+{
+	struct ck_overlay *o = ctx;
+	struct scan s = { .iov = iov };
+	uint64_t end = off + len;
+	int ret = 0;
+
+	while (off < end && !ret) {
+		uint64_t k = off / CK_OVERLAY_BLOCK, n;
+		uint64_t at = place_of(o, src, k);
+
+		n = CK_MIN(end, block_end(o, src, k)) - off;
+		ret = fill(o, &s, n, at ? at + off % CK_OVERLAY_BLOCK : 0);
+		off += n;
+	}
+	return ret;
+}
+
+/* ---- writing ---- */
+
+/* Block @k as it is now. */
+static int read_block(struct ck_overlay *o, uint32_t src, int fd, uint64_t k,
+		      unsigned char *buf)
+{
+	uint64_t off = k * CK_OVERLAY_BLOCK, at = place_of(o, src, k);
+	uint64_t len = block_end(o, src, k) - off;
+
+	if (at)
+		return read_log(o, buf, len, at);
+	while (len) {
+		ssize_t n = pread(fd, buf, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		buf += n;
+		off += (uint64_t)n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
+static void copy_out(struct scan *s, unsigned char *to, uint64_t len)
+{
+	while (len) {
+		uint64_t n = CK_MIN(len, s->iov->iov_len - s->skip);
+
+		memcpy(to, (const char *)s->iov->iov_base + s->skip, n);
+		to += n;
+		len -= n;
+		s->skip += n;
+		if (s->skip == s->iov->iov_len) {
+			s->iov++;
+			s->skip = 0;
+		}
+	}
+}
+
+/* One record: bytes [off, end), and what else is in their blocks. */
+static int put_record(struct ck_overlay *o, uint32_t src, int fd,
+		      struct scan *s, uint64_t off, uint64_t end)
+{
+	uint64_t first = off / CK_OVERLAY_BLOCK;
+	uint64_t last = (end - 1) / CK_OVERLAY_BLOCK;
+	uint64_t from = first * CK_OVERLAY_BLOCK, at;
+	uint64_t to = block_end(o, src, last);
+	unsigned char *data = ck_overlay_data(o);
+	struct ck_err err;
+	int ret = 0;
+
+	if (off > from || (first == last && end < to))
+		ret = read_block(o, src, fd, first, data);
+	if (!ret && end < to && last > first)
+		ret = read_block(o, src, fd, last,
+				 data + (last - first) * CK_OVERLAY_BLOCK);
+	if (ret)
+		return ret;
+	copy_out(s, data + (off - from), end - off);
+	ret = ck_overlay_append(o, src, from, to - from, &at, &err);
+	if (ret)
+		return ret;
+	pthread_rwlock_wrlock(&o->maps);
+	if (!ck_overlay_map_put(&o->map[src], first, last - first + 1, at))
+		ret = -ENOMEM;
+	pthread_rwlock_unlock(&o->maps);
+	return ret;
+}
+
+static int put(void *ctx, uint32_t src, int fd, const struct iovec *iov,
+	       uint64_t off, uint64_t len)
+{
+	struct ck_overlay *o = ctx;
+	struct scan s = { .iov = iov };
+	uint64_t end = off + len;
+	int ret = 0;
+
+	if (!o->write || !ck_range_ok(off, len, o->map[src].size))
+		return -EROFS;
+	pthread_mutex_lock(&o->lock);
+	while (off < end && !ret) {
+		uint64_t most = (off / CK_OVERLAY_BLOCK) * CK_OVERLAY_BLOCK +
+				CK_OVERLAY_RECORD;
+		uint64_t to = CK_MIN(end, most);
+
+		ret = put_record(o, src, fd, &s, off, to);
+		off = to;
+	}
+	pthread_mutex_unlock(&o->lock);
+	return ret;
+}
+
+static int sync_all(void *ctx, struct ck_err *err)
+{
+	return ck_overlay_commit(ctx, err);
+}
+
+/* ---- opening ---- */
+
+static int lock_head(struct ck_overlay *o, struct ck_err *err)
+{
+	struct flock all = { .l_type = F_WRLCK };
+
+	if (!fcntl(o->head_fd, F_OFD_SETLK, &all))
+		return 0;
+	if (errno != EAGAIN && errno != EACCES)
+		return 0; /* a file system without locks */
+	return ck_fail(err, EBUSY, "overlay: somebody else writes to it");
+}
+
+static int open_files(struct ck_overlay *o, const struct ck_overlay_in *in,
+		      struct ck_err *err)
+{
+	int flags = o->write ? O_RDWR | O_CREAT : O_RDONLY, ret;
+
+	o->dir_fd = open(in->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (o->dir_fd < 0)
+		return ck_fail(err, errno, "overlay: %s: %s", in->dir,
+			       strerror(errno));
+	ret = ck_overlay_head(o, in, err);
+	if (!ret && o->write)
+		ret = lock_head(o, err);
+	if (ret)
+		return ret;
+	o->log_fd = openat(o->dir_fd, CK_OVERLAY_LOG,
+			   flags | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (o->log_fd < 0 || (o->write && fsync(o->dir_fd)))
+		return ck_fail(err, errno, "overlay: %s/%s: %s", in->dir,
+			       CK_OVERLAY_LOG, strerror(errno));
+	return 0;
+}
+
+static int make_maps(struct ck_overlay *o, struct ck_err *err)
+{
+	const struct ck_image *img = o->img;
+
+	o->map = calloc(img->nr_srcs + 1u, sizeof(*o->map));
+	o->buf = malloc(ck_overlay_buf_size());
+	if (!o->map || !o->buf)
+		return ck_fail(err, ENOMEM, "overlay: no memory");
+	for (uint32_t i = 0; i < img->nr_srcs; i++)
+		if (img->srcs[i].kind == CK_SRC_FILE)
+			ck_overlay_map_init(&o->map[i], img->srcs[i].id.size);
+	return 0;
+}
+
+int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
+		    struct ck_err *err)
+{
+	struct ck_overlay *o = calloc(1, sizeof(*o));
+	int ret;
+
+	if (!o)
+		return ck_fail(err, ENOMEM, "overlay: no memory");
+	o->img = in->img;
+	o->write = in->write;
+	o->dir_fd = o->head_fd = o->log_fd = -1;
+	o->over = (struct ck_over){ .ctx = o,
+				    .covers = covers,
+				    .patch = patch,
+				    .put = put,
+				    .sync = sync_all };
+	pthread_mutex_init(&o->lock, NULL);
+	pthread_rwlock_init(&o->maps, NULL);
+	ret = make_maps(o, err);
+	if (!ret)
+		ret = open_files(o, in, err);
+	if (!ret)
+		ret = ck_overlay_replay(o, err);
+	if (ret)
+		ck_overlay_free(o);
+	else
+		*out = o;
+	return ret;
+}
+
+void ck_overlay_free(struct ck_overlay *o)
+{
+	if (!o)
+		return;
+	for (uint32_t i = 0; o->map && i < o->img->nr_srcs; i++)
+		ck_overlay_map_free(&o->map[i]);
+	if (o->log_fd >= 0)
+		close(o->log_fd);
+	if (o->head_fd >= 0)
+		close(o->head_fd);
+	if (o->dir_fd >= 0)
+		close(o->dir_fd);
+	pthread_mutex_destroy(&o->lock);
+	pthread_rwlock_destroy(&o->maps);
+	free(o->map);
+	free(o->buf);
+	free(o);
+}
+
+const struct ck_over *ck_overlay_over(struct ck_overlay *o)
+{
+	return &o->over;
+}
+
+bool ck_overlay_next(struct ck_overlay *o, uint32_t src, uint64_t *off,
+		     uint64_t *len)
+{
+	const struct ck_overlay_map *m = &o->map[src];
+	uint64_t k = CK_DIV_UP(*off, CK_OVERLAY_BLOCK), nr, first;
+
+	nr = CK_DIV_UP(m->size, CK_OVERLAY_BLOCK);
+	pthread_rwlock_rdlock(&o->maps);
+	while (m->leaf && k < nr && !ck_overlay_map_get(m, k))
+		k += m->leaf[k / CK_OVERLAY_LEAF] ?
+			     1 :
+			     CK_OVERLAY_LEAF - k % CK_OVERLAY_LEAF;
+	first = k;
+	while (m->leaf && k < nr && ck_overlay_map_get(m, k))
+		k++;
+	pthread_rwlock_unlock(&o->maps);
+	*off = first * CK_OVERLAY_BLOCK;
+	*len = CK_MIN(k * CK_OVERLAY_BLOCK, m->size) - CK_MIN(*off, m->size);
+	return k > first;
+}
+
+void ck_overlay_stats(struct ck_overlay *o, struct ck_overlay_stats *out)
+{
+	pthread_mutex_lock(&o->lock);
+	*out = o->stats;
+	pthread_mutex_unlock(&o->lock);
+}
+
+int ck_overlay_discard(const char *dir, struct ck_err *err)
+{
+	struct ck_overlay o = { .head_fd = -1 };
+	ck_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_auto_fd int head = -1;
+	int ret;
+
+	if (fd >= 0)
+		head = openat(fd, CK_OVERLAY_HEAD,
+			      O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || head < 0)
+		return ck_fail(err, errno, "overlay: %s: %s", dir,
+			       strerror(errno));
+	o.head_fd = head;
+	ret = lock_head(&o, err);
+	if (ret)
+		return ret;
+	/* Without its head a log is nobody's. */
+	if ((unlinkat(fd, CK_OVERLAY_LOG, 0) && errno != ENOENT) ||
+	    unlinkat(fd, CK_OVERLAY_HEAD, 0) || fsync(fd))
+		return ck_fail(err, errno, "overlay: %s: %s", dir,
+			       strerror(errno));
+	return 0;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * overlay.h - edits of a checkpoint beside it: the files are never touched
+ *
+ *	DIR/overlay.head   which checkpoint it is for: each shard's name, size
+ *	                   and time of the last change, or its manifest's digest
+ *	DIR/overlay.log    records, one after the other; see overlay_log.c
+ *
+ * Blocks of 4 KiB.  What is written goes to the end of the log; a sync puts a
+ * commit behind it and makes both durable.  There is one log for all shards,
+ * so that one commit covers all that an edit changed, in every replica: what
+ * is found later is the state of some commit, never a mixture.
+ *
+ * Threads: any; writes one after the other.  One process may write.
+ */
+#ifndef CK_OVERLAY_H
+#define CK_OVERLAY_H
+
+#include "core/base/err.h"
+#include "core/geom/image.h"
+#include "core/io/read.h"
+#include "core/io/root.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CK_OVERLAY_BLOCK UINT64_C(4096)
+
+struct ck_overlay;
+
+struct ck_overlay_in {
+	const char *dir; /* exists */
+	const struct ck_root *root;
+	const struct ck_image *img; /* borrowed */
+	/* Of the manifest, in hexadecimal; "": it has none. */
+	const char *sealed;
+	bool write; /* else nothing of it is changed, and it must exist */
+};
+
+/*
+ * -ESTALE: it is for another checkpoint, or the shards changed since.
+ * -EBUSY: somebody writes to it.  -EINVAL, -EIO: damaged.  -ENOENT: no overlay.
+ */
+int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
+		    struct ck_err *err);
+/* What was not synced is lost. */
+void ck_overlay_free(struct ck_overlay *o);
+
+/* For reader_in.over; lasts as long as @o. */
+const struct ck_over *ck_overlay_over(struct ck_overlay *o);
+
+/*
+ * The first bytes of source @src at or after *off, a multiple of a block, that
+ * it has: all that follow each other.  False: there are none.
+ */
+bool ck_overlay_next(struct ck_overlay *o, uint32_t src, uint64_t *off,
+		     uint64_t *len);
+
+struct ck_overlay_stats {
+	uint64_t log_bytes, records, commits;
+	uint64_t lost; /* bytes behind the last commit when it was opened */
+};
+void ck_overlay_stats(struct ck_overlay *o, struct ck_overlay_stats *out);
+
+/* Removes both files; -EBUSY while somebody writes to it. */
+int ck_overlay_discard(const char *dir, struct ck_err *err);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * overlay_priv.h - the parts of the overlay
+ *
+ *	overlay.c       the public calls; reading and writing blocks
+ *	overlay_head.c  which checkpoint it is for
+ *	overlay_log.c   records: written, and replayed
+ *	overlay_map.c   where each block is in the log
+ */
+#ifndef CK_OVERLAY_PRIV_H
+#define CK_OVERLAY_PRIV_H
+
+#include "core/write/overlay.h"
+
+#include <pthread.h>
+
+#define CK_OVERLAY_HEAD "overlay.head"
+#define CK_OVERLAY_LOG "overlay.log"
+#define CK_OVERLAY_RECORD (UINT64_C(1) << 20) /* bytes of data, at most */
+
+/* Places in the log of the blocks of one source; 0: not in it. */
+#define CK_OVERLAY_LEAF 512
+struct ck_overlay_map {
+	uint64_t size; /* of the source; 0: not a file */
+	uint64_t **leaf;
+};
+int ck_overlay_map_init(struct ck_overlay_map *m, uint64_t size);
+void ck_overlay_map_free(struct ck_overlay_map *m);
+uint64_t ck_overlay_map_get(const struct ck_overlay_map *m, uint64_t block);
+/* Blocks [first, first + nr) lie at @at and after it; false: no memory. */
+bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
+			uint64_t at);
+
+struct ck_overlay {
+	const struct ck_image *img;
+	int dir_fd, head_fd, log_fd;
+	bool write;
+	pthread_mutex_t lock; /* who writes */
+	pthread_rwlock_t maps; /* of the maps */
+	struct ck_overlay_map *map; /* by source */
+	uint64_t end; /* where the next record goes */
+	uint64_t seq; /* of the next record */
+	uint64_t uncommitted; /* records since the last commit */
+	int failed; /* errno of a sync that failed: it will not be well again */
+	unsigned char *buf; /* a record: head, then data */
+	struct ck_overlay_stats stats;
+	struct ck_over over;
+};
+
+/* Compares the head with the checkpoint, or, where there is none, makes it. */
+int ck_overlay_head(struct ck_overlay *o, const struct ck_overlay_in *in,
+		    struct ck_err *err);
+
+/* Reads the log up to the last commit; what lies behind is cut off. */
+int ck_overlay_replay(struct ck_overlay *o, struct ck_err *err);
+/* o->buf has data; with o->lock held.  *at: where the data is in the log. */
+int ck_overlay_append(struct ck_overlay *o, uint32_t src, uint64_t off,
+		      uint64_t len, uint64_t *at, struct ck_err *err);
+int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err);
+unsigned char *ck_overlay_data(struct ck_overlay *o);
+size_t ck_overlay_buf_size(void);
+
+#endif

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+# -o overlay=DIR: edits are seen in every view, the files are never touched;
+# what was synced is there after kill -9, and all of it or nothing.
+LIMIT=120
+. "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/split.sh"
+requires python3 cmp sha256sum
+
+C=$WORK/ckpt O=$WORK/over
+export C O MNT
+make_split "$C" 1000 300 4 # columns in 4 files
+sums() { (cd "$C" && find . -type f -exec sha256sum {} + | sort); }
+sums >"$WORK/sums"
+untouched() {
+	sums | cmp - "$WORK/sums" || fail "$1: a file of the checkpoint changed"
+}
+mount_ckpt "$C"
+cp "$MNT/tensors/w" "$WORK/w"
+umount_ckpt
+
+expect 2 'lies in the checkpoint' "$UNSHARD" mount "$C" "$MNT" -o "overlay=$C/o"
+rm -rf "$C/o"
+
+# Edits of all sizes, against a plain file that gets the same ones.
+mount_ckpt "$C" "overlay=$O"
+python3 - "$WORK/w" <<'END' || fail "edits"
+import mmap, os, random, sys
+rnd = random.Random(7)
+fd = os.open(os.environ["MNT"] + "/tensors/w", os.O_RDWR)
+ref = os.open(sys.argv[1], os.O_RDWR)
+size = os.fstat(ref).st_size
+for i in range(300):
+    at = rnd.randrange(size)
+    n = min(size - at, rnd.choice([1, 3, 299, 4096, 5000, 40000]))
+    data = rnd.randbytes(n)
+    assert os.pwrite(fd, data, at) == n
+    os.pwrite(ref, data, at)
+    if i % 50 == 0:
+        os.fsync(fd)
+    lo = max(0, at - 700)
+    assert os.pread(fd, n + 1400, lo) == os.pread(ref, n + 1400, lo), (i, at)
+m = mmap.mmap(fd, size)
+m[1000:1010] = b"0123456789"
+m.flush()
+os.pwrite(ref, b"0123456789", 1000)
+os.fsync(fd)
+END
+same "$MNT/tensors/w" "$WORK/w"
+tail -c +129 "$MNT/npy/w.npy" | cmp - "$WORK/w" || fail "npy/ shows other bytes"
+untouched "mounted"
+mkdir "$WORK/second"
+expect 3 'somebody else writes to it' "$UNSHARD" mount "$C" "$WORK/second" \
+	-o "overlay=$O"
+umount_ckpt
+untouched "after umount"
+
+# Found again; read without a mount too; and without it as it was.
+mount_ckpt "$C" "overlay=$O"
+same "$MNT/tensors/w" "$WORK/w"
+umount_ckpt
+"$UNSHARD" cat -o "overlay=$O" "$C" w | cmp - "$WORK/w" || fail "cat"
+"$UNSHARD" cat "$C" w | cmp -s - "$WORK/w" && fail "the checkpoint has it"
+
+# What it changes, element by element.
+expect 0 '' "$UNSHARD" overlay status "$C" "$O"
+grep -qE '^rank.* in edited blocks|in edited blocks$' "$WORK/out" ||
+	fail "status: $(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" overlay diff --json "$C" "$O"
+python3 - "$WORK/out" "$WORK/w" "$WORK/whole.w" <<'END' || fail "diff"
+import json, sys
+said = json.load(open(sys.argv[1]))["tensors"]
+is_, was = (open(f, "rb").read() for f in sys.argv[2:4])
+want, at = [], 0
+while at < len(was):
+    if is_[at] == was[at]:
+        at += 1
+        continue
+    start = at
+    while at < len(was) and is_[at] != was[at]:
+        at += 1
+    want.append([start, at])
+[t] = [t for t in said if t["name"] == "w"]
+assert t["elements"] == sum(b - a for a, b in want), t["elements"]
+assert "ranges" not in t or t["ranges"] == want
+assert len(said) == 1, said
+END
+expect 0 '' "$UNSHARD" overlay diff "$C" "$O"
+grep -qE '^w: [0-9]+ of 300000 elements, in \[0:' "$WORK/out" ||
+	fail "diff: $(cat "$WORK/out")"
+
+# Published: a checkpoint of its own, sealed; the old one is as it was.
+expect 0 '' "$UNSHARD" overlay apply "$C" "$O" "$WORK/fixed"
+"$UNSHARD" cat "$WORK/fixed" w | cmp - "$WORK/w" || fail "applied"
+expect 0 '' "$UNSHARD" verify "$WORK/fixed"
+grep -q 'as they were sealed' "$WORK/out" || fail "it is not sealed"
+expect 2 'exists|fixed' "$UNSHARD" overlay apply "$C" "$O" "$WORK/fixed"
+[ -z "$(find "$WORK" -maxdepth 1 -name '.staging-*')" ] || fail "a stage is left"
+untouched "applied"
+"$UNSHARD" cat -o "overlay=$O" "$C" w | cmp - "$WORK/w" || fail "overlay lost"
+
+# kill -9: what was synced is there, what was not is there as a whole or not.
+for round in 1 2 3 4 5 6; do
+	mount_ckpt "$C" "overlay=$O"
+	python3 - "$(worker_pid)" "$WORK/w" $round <<'END' || fail "round $round"
+import os, sys, threading, time
+fd = os.open(os.environ["MNT"] + "/tensors/w", os.O_RDWR)
+ref = open(sys.argv[2], "r+b")
+size, n = 300000, int(sys.argv[3])
+synced = None
+def kill():
+    time.sleep(0.01 * n)
+    os.kill(int(sys.argv[1]), 9)
+t = threading.Thread(target=kill)
+t.start()
+try:
+    for i in range(100000):
+        data = bytes([n * 16 + i % 16]) * size
+        os.pwrite(fd, data, 0)
+        os.fsync(fd)
+        synced = data
+except OSError:
+    pass
+t.join()
+if synced is None:
+    synced = ref.read()
+open(os.environ["C"] + "/../synced", "wb").write(synced)
+open(os.environ["C"] + "/../next", "wb").write(data)
+END
+	wait_for 10 not mounted || fail "still mounted"
+	mount_ckpt "$C" "overlay=$O"
+	cp "$MNT/tensors/w" "$WORK/w"
+	umount_ckpt
+	cmp -s "$WORK/w" "$WORK/synced" || cmp -s "$WORK/w" "$WORK/next" ||
+		fail "round $round: neither what was synced nor what was next"
+done
+untouched "after kill -9"
+
+# Somebody writes; dropped; usage.
+mount_ckpt "$C" "overlay=$O"
+expect 3 'somebody else writes' "$UNSHARD" overlay discard "$O"
+expect 0 '' "$UNSHARD" overlay status --json "$C" "$O"
+umount_ckpt
+expect 2 'expected status' "$UNSHARD" overlay frob "$C" "$O"
+expect 2 'expected status' "$UNSHARD" overlay apply "$C" "$O"
+mkdir "$WORK/none"
+expect 1 'overlay.head' "$UNSHARD" overlay status "$C" "$WORK/none"
+
+# Another checkpoint below it, or a shard that changed.
+make_split "$WORK/other" 1000 300 3
+expect 3 'another checkpoint|is not the file' \
+	"$UNSHARD" mount "$WORK/other" "$MNT" -o "overlay=$O"
+touch "$C/$(ls "$C" | head -n 1)"
+expect 3 'is not the file that it was' "$UNSHARD" mount "$C" "$MNT" \
+	-o "overlay=$O"
+cp -r "$O" "$WORK/copy"
+expect 0 '' "$UNSHARD" overlay discard "$WORK/copy"
+[ ! -e "$WORK/copy" ] || fail "not discarded"
+done_ok
