@@ -2,7 +2,7 @@
 /*
  * ops_staged_dir.c - listings of a checkpoint that is being written
  *
- * What a directory held is taken down when it is opened.
+ * What a directory held is taken down when it is read from its beginning.
  */
 #include "fs/ops_staged_priv.h"
 
@@ -14,9 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fs_shard_list *list_of(const struct fuse_file_info *fi)
+/* One that is open; the kernel reads it by one thread at a time. */
+struct open_dir {
+	struct fs_shard_list *list; /* NULL: nothing was read yet */
+};
+
+static struct open_dir *dir_of(const struct fuse_file_info *fi)
 {
-	return (struct fs_shard_list *)(uintptr_t)fi->fh;
+	return (struct open_dir *)(uintptr_t)fi->fh;
 }
 
 static int append(struct fs_shard_list *l, const char *name, uint64_t ino,
@@ -54,28 +59,37 @@ static int list_own(uint64_t ino, struct fs_shard_list **out)
 	return ret;
 }
 
-void fs_sop_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static int take(const struct fs_sref *r, struct open_dir *d)
 {
 	struct fs_shard_list *l = NULL;
-	fs_auto_sref r = { 0 };
-	int ret = fs_sref_find(fs_of(req), ino, &r);
+	int ret = fs_sref_is_file(r) ? fs_staged_list(r->s->files, r->ino, &l) :
+				       list_own(r->ino, &l);
 
-	if (!ret)
-		ret = fs_sref_is_file(&r) ?
-			      fs_staged_list(r.s->files, r.ino, &l) :
-			      list_own(r.ino, &l);
-	fi->fh = (uintptr_t)l;
 	if (ret)
-		fs_reply_errno(req, -ret);
+		return ret;
+	fs_shards_list_free(d->list);
+	d->list = l;
+	return 0;
+}
+
+void fs_sop_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct open_dir *d = calloc(1, sizeof(*d));
+
+	(void)ino;
+	fi->fh = (uintptr_t)d;
+	if (!d)
+		fs_reply_errno(req, ENOMEM);
 	else if (fs_reply_open(req, fi))
-		fs_shards_list_free(l);
+		free(d);
 }
 
 void fs_sop_releasedir(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
 	(void)ino;
-	fs_shards_list_free(list_of(fi));
+	fs_shards_list_free(dir_of(fi)->list);
+	free(dir_of(fi));
 	fs_reply_errno(req, 0);
 }
 
@@ -134,15 +148,20 @@ static size_t add(fuse_req_t req, const struct fs_sref *r,
 static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 		     const struct fuse_file_info *fi, bool plus)
 {
-	const struct fs_shard_list *l = list_of(fi);
 	ck_auto_free char *buf = malloc(size);
+	struct open_dir *d = dir_of(fi);
+	const struct fs_shard_list *l;
 	fs_auto_sref r = { 0 };
 	size_t used = 0;
+	int ret = buf ? fs_sref_find(fs_of(req), ino, &r) : -ENOMEM;
 
-	if (!buf || fs_sref_find(fs_of(req), ino, &r)) {
-		fs_reply_errno(req, buf ? ESTALE : ENOMEM);
+	if (!ret && (off <= 0 || !d->list))
+		ret = take(&r, d);
+	if (ret) {
+		fs_reply_errno(req, -ret);
 		return;
 	}
+	l = d->list;
 	for (size_t i = off < 0 ? 0 : (size_t)off; i < l->nr; i++) {
 		size_t len = add(req, &r, &l->v[i], plus, buf + used,
 				 size - used, (off_t)i + 1);
