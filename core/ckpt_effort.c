@@ -16,6 +16,7 @@
 
 #define ENTRIES_MAX 100000 /* looked at */
 #define HEADER_GUESS (64 << 10) /* read of a file that is no index */
+#define FOLDER_GUESS (UINT64_C(1) << 20) /* and of what is in a folder */
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -60,8 +61,10 @@ static void count_dir(const struct ck_root *root, struct ck_effort *e)
 	}
 	for (unsigned n = 0; n < ENTRIES_MAX && (d = readdir(dir)); n++) {
 		/* A stat of what is mounted below may hang. */
-		if (d->d_type == DT_DIR)
+		if (d->d_type == DT_DIR) {
+			e->folders++;
 			continue;
+		}
 		if (!fstatat(root->fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			count(e, (uint64_t)st.st_size, is_index(d->d_name));
 	}
@@ -77,7 +80,10 @@ void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 		else
 			count_dir(r, e);
 	}
-	e->seconds = (unsigned)(5 + (e->index_bytes >> 23) + e->files / 10);
+	/* A rank may have a folder, with an index or a file for each tensor. */
+	e->index_bytes += e->folders * FOLDER_GUESS;
+	e->seconds = (unsigned)(5 + (e->index_bytes >> 23) + e->files / 10 +
+				e->folders);
 	e->seconds = (unsigned)ck_opts_size(opts, "parse-time", e->seconds);
 	e->memory = (UINT64_C(512) << 20) + 16 * e->index_bytes;
 }

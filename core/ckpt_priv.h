@@ -14,8 +14,9 @@
  * and sizes of its files suggest, without a look into them.
  */
 struct ck_effort {
-	uint64_t index_bytes, files;
-	unsigned seconds; /* 5, and 1 for each 8 MiB of index or 10 files */
+	uint64_t index_bytes, files, folders;
+	/* 5, and 1 for each 8 MiB of index, 10 files or one folder */
+	unsigned seconds;
 	uint64_t memory; /* 512 MiB, and 16 times the index */
 };
 void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
