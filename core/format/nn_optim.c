@@ -61,7 +61,8 @@ int ck_nn_raw_say(struct ck_nn_set *s, uint32_t rank,
 				 .dims = ck_nn_whole(s, &st->t),
 				 .dims_rank = st->t.rank,
 				 .t = st->t };
-	const struct ck_strmap_key *key = &s->names.map.v[st->key];
+	/* a copy: new names move the others */
+	const struct ck_strmap_key key = s->names.map.v[st->key];
 	ck_auto_str struct ck_str name = { 0 };
 
 	if (!s->merged)
@@ -69,7 +70,7 @@ int ck_nn_raw_say(struct ck_nn_set *s, uint32_t rank,
 	ck_str_fmt(&name, "optimizer.state.%" PRId64 ".", st->id);
 	p.param = name.failed ? CK_STRMAP_NONE :
 				ck_nn_name(&s->names, name.v, name.len - 1);
-	ck_str_add(&name, key->s, key->len);
+	ck_str_add(&name, key.s, key.len);
 	p.name = name.failed ? CK_STRMAP_NONE :
 			       ck_nn_name(&s->names, name.v, name.len);
 	if (p.dims == SIZE_MAX || p.name == CK_STRMAP_NONE ||
