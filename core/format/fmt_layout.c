@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/format/format.h"
 #include "core/format/layout_load.h"
+#include "core/format/of_sbp.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -69,9 +70,9 @@ int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
+	bool other;
 	int ret;
 
-	(void)err;
 	if (ck_opts_get(dir->opts, "layout"))
 		return CK_MATCH_USER;
 	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
@@ -79,7 +80,8 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
 	if (ret == -ENOENT || (!ret && !s->st.st_size))
 		return CK_MATCH_NONE;
-	return CK_MATCH_USER;
+	ret = ck_of_sbp_in_layout(dir, &other, err);
+	return ret ? ret : other ? CK_MATCH_NONE : CK_MATCH_USER;
 }
 
 /* The last file that -o layout= names, read when it was given; or NULL. */
@@ -160,7 +162,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
 	struct ck_lay_load ld = { .dir = dir, .b = b };
-	int ret = load_all(&ld, err);
+	int ret = ck_vec_reserve(&ld.dims, 1) ? load_all(&ld, err) :
+						ck_lay_no_mem(&ld, err);
 
 	load_free(&ld);
 	return ret;

@@ -137,6 +137,7 @@ static bool are_ranks(const struct saves *f)
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	struct saves f;
+	bool rules;
 	int ret, kind = ck_of_kind_of(dir, "", err);
 
 	if (kind < 0)
@@ -149,6 +150,9 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 		return CK_MATCH_NONE;
 	if (ck_opts_get(dir->opts, "sbp"))
 		return CK_MATCH_INDEX;
+	ret = ck_of_sbp_in_layout(dir, &rules, err);
+	if (ret || rules)
+		return ret ? ret : CK_MATCH_USER;
 	ret = find(&f, dir, err);
 	if (!ret)
 		ret = f.pickles || are_ranks(&f) ? CK_MATCH_FILE :

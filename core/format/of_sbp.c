@@ -318,26 +318,47 @@ int ck_of_sbp_spread(struct ck_of_sbp *s, const uint32_t *ranks, uint32_t nr,
 	return 0;
 }
 
-/* A layout that says no SBP is for another reader. */
-static int from_layout(struct ck_of_sbp *out, const struct ck_dir *dir,
-		       bool *given, struct ck_err *err)
+/* *@text stays NULL where the folder's layout says no SBP, or is none. */
+static int read_layout(const struct ck_dir *dir, char **text, size_t *len,
+		       struct ck_err *err)
 {
-	ck_auto_free char *text = NULL;
+	ck_auto_free char *bytes = NULL;
 	ck_auto_json json_t *j = NULL;
-	size_t len;
 	int ret;
 
 	if (dir->only)
 		return 0;
-	ret = ck_dir_slurp(dir, LAYOUT, MAX_LAYOUT, &text, &len, err);
+	ret = ck_dir_slurp(dir, LAYOUT, MAX_LAYOUT, &bytes, len, err);
+	if (!ret)
+		ret = ck_json_parse(&j, bytes, *len, err);
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
-	ret = ck_json_parse(&j, text, len, err);
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	if (!json_object_get(json_array_get(json_object_get(j, "rules"), 0),
-			     "sbp"))
-		return 0;
+	if (json_object_get(json_array_get(json_object_get(j, "rules"), 0),
+			    "sbp"))
+		*text = ck_steal(bytes);
+	return 0;
+}
+
+int ck_of_sbp_in_layout(const struct ck_dir *dir, bool *found,
+			struct ck_err *err)
+{
+	ck_auto_free char *text = NULL;
+	size_t len;
+	int ret = read_layout(dir, &text, &len, err);
+
+	*found = text;
+	return ret;
+}
+
+static int from_layout(struct ck_of_sbp *out, const struct ck_dir *dir,
+		       bool *given, struct ck_err *err)
+{
+	ck_auto_free char *text = NULL;
+	size_t len;
+	int ret = read_layout(dir, &text, &len, err);
+
+	if (ret || !text)
+		return ret;
 	*given = true;
 	return ck_wrap(err, ck_of_sbp_parse(out, text, len, err), LAYOUT);
 }

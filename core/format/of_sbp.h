@@ -46,6 +46,12 @@ struct ck_of_sbp {
  */
 int ck_of_sbp_get(struct ck_of_sbp *out, const struct ck_dir *dir, bool *given,
 		  struct ck_err *err);
+/*
+ * Whether the folder's unshard-layout.json has rules of OneFlow, and so is none
+ * of our own layouts.
+ */
+int ck_of_sbp_in_layout(const struct ck_dir *dir, bool *found,
+			struct ck_err *err);
 /* Of JSON text. */
 int ck_of_sbp_parse(struct ck_of_sbp *out, const char *text, size_t len,
 		    struct ck_err *err);
