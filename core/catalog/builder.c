@@ -24,7 +24,9 @@ struct ck_builder *ck_builder_new(struct ck_err *err)
 	/* where the loader put us; nothing that is written depends on it */
 	b->in.seed =
 		(uint64_t)(uintptr_t)b ^ (uint64_t)(uintptr_t)&ck_builder_new;
-	if (ck_builder_tree(b, "", 0, &tree, err)) {
+	/* shapes of no dimensions are pointed into, too */
+	if ((!ck_vec_reserve(&b->in.dims, 1) && ck_no_memory(err)) ||
+	    ck_builder_tree(b, "", 0, &tree, err)) {
 		ck_builder_free(b);
 		return NULL;
 	}

@@ -338,6 +338,9 @@ int ck_lay_doc_parse(struct ck_lay_doc *d, const char *name, const char *bytes,
 	int ret;
 
 	*d = (struct ck_lay_doc){ .name = name, .mesh.nr_ranks = 1 };
+	/* what is empty is pointed into, too */
+	if (!ck_vec_reserve(&d->dims, 1) || !ck_vec_reserve(&d->steps, 1))
+		return ck_fail(err, ENOMEM, "no memory for a layout");
 	ret = ck_json_parse(&d->json, bytes, len, err);
 	if (ret)
 		return ck_wrap(err, ret, "%s", name);

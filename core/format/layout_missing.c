@@ -193,7 +193,9 @@ static int unused(struct ck_lay_load *ld, uint32_t rule, struct ck_err *err)
 	const struct ck_lay_rule *r = &ld->doc.rules.v[rule];
 	struct ck_problem_in at = { .severity = CK_WARNING };
 
-	if (r->match != CK_LAY_EXACT || r->ignore)
+	if (r->ignore)
+		return 0; /* what is not there is left out, too */
+	if (r->match != CK_LAY_EXACT)
 		return ck_builder_problem(ld->b, &at, err,
 					  "tensors[%u]: \"%s\" matches nothing",
 					  rule, r->pattern);

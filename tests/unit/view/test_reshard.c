@@ -229,8 +229,7 @@ Test(reshard_view, what_cannot_be_cut_is_a_problem_and_not_listed)
 	cr_expect_eq(v->ops->folders->find(v, "tp=2", &d, &err), -EINVAL);
 	said = vk_problems(&k);
 	cr_expect(strstr(said, "bad: floats: partition_spec"), "%s", said);
-	cr_expect(strstr(said, "tp=2: bytes: no rule says"), "%s",
-		  said);
+	cr_expect(strstr(said, "tp=2: bytes: no rule says"), "%s", said);
 }
 
 static void refused(const char *why)
