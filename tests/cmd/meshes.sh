@@ -1,20 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# random meshes, shards, stages and nested splits of MindSpore and OneFlow,
-# each tensor against a writer that dealt its elements one by one
+# random meshes, shards, stages and nested splits of MindSpore and OneFlow, and
+# partitions of DeepSpeed, each tensor against a writer that dealt its elements one by one
 # UNSHARD_NIGHTLY=1: many more.
 LIMIT=${UNSHARD_NIGHTLY:+1800}
 LIMIT=${LIMIT:-120}
 . "$(dirname "$0")/lib/common.sh"
 requires "${PYTHON:=python3}"
 
-rounds=12
+rounds=8
 [ -z "${UNSHARD_NIGHTLY:-}" ] || rounds=300
 for seed in $(seq ${MESHES_SEED:-1} $((${MESHES_SEED:-1} + rounds - 1))); do
-	for kind in mindspore oneflow; do
+	for kind in mindspore oneflow deepspeed; do
 		at=$WORK/$kind-$seed
-		"$PYTHON" "$TOP/tests/cmd/lib/meshes.py" $kind "$at" "$seed" ||
-			fail "$kind $seed: not made"
+		maker=(meshes.py $kind)
+		[ $kind != deepspeed ] || maker=(zero.py)
+		"$PYTHON" "$TOP/tests/cmd/lib/${maker[0]}" "${maker[@]:1}" \
+			"$at" "$seed" || fail "$kind $seed: not made"
 		opts=$(cat "$at/opts")
 		"$UNSHARD" ls ${opts:+-o "$opts"} "$at/ckpt" >"$WORK/out" \
 			2>"$WORK/err" ||
