@@ -87,6 +87,8 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err);
+/* Tensors that share stored bytes have the same; CK_NONE: none does. */
+uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor);
 /* The float32 copy that is written with @tensor, -o master=; CK_NONE: none. */
 uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor);
 /* An empty nameless file in the spool, the caller's to close. */

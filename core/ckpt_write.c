@@ -65,6 +65,11 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 	return ret ? ret : ck_master_follow(ck, e, tensor, len, off, err);
 }
 
+uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)
+{
+	return ck_writer_alias(ck->writer, tensor);
+}
+
 uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor)
 {
 	return ck->master.how == CK_MASTER_ALSO ?

@@ -343,6 +343,24 @@ static void add_tensor(struct gather *g, const struct ck_ckpt *ck,
 			add_file(g, s, tensor, off, len);
 }
 
+/* All of every file that shows a tensor which shares bytes with @tensor. */
+static void add_aliases(struct gather *g, const struct ck_ckpt *ck,
+			uint32_t tensor)
+{
+	uint32_t group = ck_ckpt_alias(ck, tensor);
+
+	if (group == CK_NONE)
+		return;
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct fs_shown *s = g->iv->bucket[i]; s; s = s->next)
+			if (s->v->ck == ck && s->tensor != tensor &&
+			    ck_ckpt_alias(ck, s->tensor) == group)
+				add_range(g, s, 0, 0);
+	for (struct fs_shown *s = g->iv->several; s; s = s->next)
+		if (s->v->ck == ck)
+			add_range(g, s, 0, 0);
+}
+
 /* And of the wider copy that was written with it. */
 static void add_both(struct gather *g, const struct ck_ckpt *ck,
 		     uint32_t tensor, uint64_t off, uint64_t len)
@@ -350,6 +368,7 @@ static void add_both(struct gather *g, const struct ck_ckpt *ck,
 	uint32_t copy = ck_ckpt_written_too(ck, tensor);
 
 	add_tensor(g, ck, tensor, off, len);
+	add_aliases(g, ck, tensor);
 	if (copy != CK_NONE)
 		add_tensor(g, ck, copy, off / 2 * 4, 2 * len + 4);
 }

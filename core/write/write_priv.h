@@ -10,6 +10,7 @@
 #define CK_WRITE_PRIV_H
 
 #include "core/io/read_priv.h"
+#include "core/write/alias.h"
 #include "core/write/writer.h"
 
 #include <pthread.h>
@@ -18,6 +19,7 @@ struct ck_writer {
 	struct ck_reader *r;
 	const struct ck_image *img;
 	struct ck_sums *sums;
+	struct ck_alias *alias; /* NULL: no tensors share bytes */
 	pthread_mutex_t edge; /* parts of elements are read, changed, written */
 	_Atomic uint64_t seq;
 	_Atomic int64_t *wrote_ns; /* by tensor */

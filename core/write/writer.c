@@ -32,7 +32,8 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	w->wrote_ns = calloc(img->nr_tensors + 1u, sizeof(*w->wrote_ns));
 	w->failed = calloc(img->nr_srcs + 1u, sizeof(*w->failed));
 	w->sums = ck_sums_new(r);
-	if (!w->wrote_ns || !w->failed || !w->sums) {
+	if (!w->wrote_ns || !w->failed || !w->sums ||
+	    ck_alias_new(&w->alias, img)) {
 		ck_writer_free(w);
 		return ck_fail(err, ENOMEM, "writer: no memory");
 	}
@@ -46,6 +47,7 @@ void ck_writer_free(struct ck_writer *w)
 	if (!w)
 		return;
 	ck_sums_free(w->sums);
+	ck_alias_free(w->alias);
 	pthread_mutex_destroy(&w->edge);
 	free((void *)w->wrote_ns);
 	free((void *)w->failed);
@@ -83,6 +85,11 @@ uint64_t ck_writer_seq(const struct ck_writer *w)
 int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t)
 {
 	return atomic_load(&w->wrote_ns[t]);
+}
+
+uint32_t ck_writer_alias(const struct ck_writer *w, uint32_t t)
+{
+	return ck_alias_group(w->alias, t);
 }
 
 int64_t ck_writer_last_mtime(const struct ck_writer *w)

@@ -45,6 +45,8 @@ int ck_edit_settle(struct ck_edit *e, struct ck_err *err);
  */
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err);
 
+/* Tensors that share bytes have the same; CK_NONE: @t shares none. */
+uint32_t ck_writer_alias(const struct ck_writer *w, uint32_t t);
 /* Moves on with every write that is over: what was read before may be old. */
 uint64_t ck_writer_seq(const struct ck_writer *w);
 /* When tensor @t was last written, ns since 1970; 0: not by us. */
