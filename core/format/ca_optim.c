@@ -135,17 +135,23 @@ static int load_file(struct optim *o, const char *name, bool *usable,
 
 static int load_files(struct optim *o, struct ck_err *err)
 {
+	struct ck_index_map *m = o->index;
+	bool usable;
 	int ret = 0;
 
-	for (o->file = 0; !ret && o->file < o->index->file.nr; o->file++) {
-		struct ck_index_file *f = &o->index->file.v[o->file];
-		const char *name = o->index->files.v[o->file].s;
+	for (o->file = 0; !ret && o->file < m->file.nr; o->file++) {
+		struct ck_index_file *f = &m->file.v[o->file];
+		const char *name = m->files.v[o->file].s;
 
 		/* a parameter whose states are all None leaves nothing */
 		f->may_lack = ck_hf_is_safetensors(name);
 		ret = load_file(o, name, &f->usable, err);
 	}
-	return ret ? ret : ck_index_report(o->index, "parameter", o->b, err);
+	m->again = true;
+	for (o->file = 0; !ret && o->file < m->file.nr; o->file++)
+		if (ck_index_again(m, o->file))
+			ret = load_file(o, m->files.v[o->file].s, &usable, err);
+	return ret ? ret : ck_index_report(m, "parameter", o->b, err);
 }
 
 static int load_groups(struct optim *o, struct ck_err *err)

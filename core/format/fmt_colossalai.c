@@ -113,6 +113,13 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	ret = ck_index_choose(dir, &l, ck_ca_optim_indexes, &index, err);
 	if (ret || index)
 		return ret ? ret : ck_ca_optim_load(dir, index, b, err);
+	if (!ck_ca_parts_are_files(has_name, dir))
+		return ck_fail(
+			err, EINVAL,
+			"%s: expected pytorch_model-meta-dist-*.json, or "
+			"an index of an optimizer; an optimizer in one "
+			"file is given as that file",
+			dir->path);
 	/* no checkpoint, but a folder of some: who mounts shows each */
 	return ck_fail(err, ENODATA,
 		       "%s: a model and its optimizer, each a checkpoint of "

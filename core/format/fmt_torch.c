@@ -25,6 +25,8 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	if (!ret && set.nr)
 		match = set.indexed ? CK_MATCH_INDEX : CK_MATCH_FILE;
 	ck_torch_set_free(&set);
+	if (ret == -EINVAL) /* there is an index; what is wrong, load() says */
+		return CK_MATCH_INDEX;
 	return ret ? ret : match;
 }
 
@@ -77,28 +79,37 @@ static int pick(void *ctx, const struct ck_pickle *p,
 	return said < 0 ? said : 0;
 }
 
+static int load_indexed(struct ck_torch_load *ld, struct ck_torch_set *set,
+			struct ck_err *err)
+{
+	struct ck_index_map *m = &set->index;
+	struct pick k = { .index = m };
+	int ret = 0;
+
+	ld->pick = pick;
+	ld->ctx = &k;
+	for (k.file = 0; !ret && k.file < m->file.nr; k.file++) {
+		ret = ck_torch_file_load(ld, m->files.v[k.file].s, err);
+		m->file.v[k.file].usable = ld->usable;
+	}
+	m->again = true;
+	for (k.file = 0; !ret && k.file < m->file.nr; k.file++)
+		if (ck_index_again(m, k.file))
+			ret = ck_torch_file_load(ld, m->files.v[k.file].s, err);
+	return ret ? ret : ck_index_report(m, "tensor", ld->b, err);
+}
+
 static int load_set(struct ck_torch_load *ld, struct ck_torch_set *set,
 		    struct ck_err *err)
 {
-	struct pick k = { .index = &set->index };
 	int ret = 0;
 
 	ld->ranks = set->ranks;
 	ld->several = set->nr > 1;
-	ld->pick = set->indexed ? pick : NULL;
-	ld->ctx = &k;
-	for (size_t i = 0; i < set->nr && !ret; i++) {
-		const char *name = set->name[i];
-
-		if (set->indexed)
-			k.file = ck_strmap_get(&set->index.files, name,
-					       strlen(name));
-		ret = ck_torch_file_load(ld, name, err);
-		if (set->indexed)
-			set->index.file.v[k.file].usable = ld->usable;
-	}
-	if (!ret && set->indexed)
-		ret = ck_index_report(&set->index, "tensor", ld->b, err);
+	if (set->indexed)
+		return load_indexed(ld, set, err);
+	for (size_t i = 0; i < set->nr && !ret; i++)
+		ret = ck_torch_file_load(ld, set->name[i], err);
 	return ret;
 }
 

@@ -130,7 +130,7 @@ static int take_entry(struct ck_index_map *m, const char *key, size_t len,
 	k = ck_vec_push(&m->key);
 	if (!k || ck_strmap_put(&m->keys, key, len) == CK_STRMAP_NONE)
 		return no_memory(m, err);
-	*k = (struct ck_index_key){ .file = nr };
+	*k = (struct ck_index_key){ .file = nr, .other = CK_STRMAP_NONE };
 	return 0;
 }
 
@@ -217,20 +217,51 @@ static int loose(struct ck_index_map *m, uint32_t file, const char *key,
 	return 0;
 }
 
+/* Nothing but this file has it, though the index says another. */
+static bool is_only_here(const struct ck_index_map *m,
+			 const struct ck_index_key *k, uint32_t file)
+{
+	return file < m->file.nr && !k->seen && !k->others &&
+	       k->other == file && m->file.v[k->file].usable;
+}
+
+bool ck_index_again(const struct ck_index_map *m, uint32_t file)
+{
+	for (size_t i = 0; i < m->key.nr; i++)
+		if (is_only_here(m, &m->key.v[i], file))
+			return true;
+	return false;
+}
+
+static int say_other(struct ck_index_map *m, uint32_t file,
+		     struct ck_index_key *k, const char *key, size_t len,
+		     struct ck_err *err)
+{
+	struct ck_index_file *f = &m->file.v[file];
+	int ret = count(m, &f->nr_other, &f->other, key, len, err);
+
+	if (k->other == CK_STRMAP_NONE)
+		k->other = file;
+	k->others |= k->other != file;
+	return ret ? ret : CK_INDEX_LEAVE;
+}
+
 int ck_index_say(struct ck_index_map *m, uint32_t file, const char *key,
 		 size_t len, struct ck_err *err)
 {
 	struct ck_index_file *f = &m->file.v[file];
 	uint32_t at = ck_strmap_get(&m->keys, key, len), first = file;
+	struct ck_index_key *k = at == CK_STRMAP_NONE ? NULL : &m->key.v[at];
 	int ret;
 
-	if (at != CK_STRMAP_NONE && m->key.v[at].file == file) {
-		m->key.v[at].seen = true;
+	if (m->again)
+		return k && is_only_here(m, k, file) ? CK_INDEX_TAKE :
+						       CK_INDEX_LEAVE;
+	if (k && k->file != file)
+		return say_other(m, file, k, key, len, err);
+	if (k) {
+		k->seen = true;
 		return CK_INDEX_TAKE;
-	}
-	if (at != CK_STRMAP_NONE) {
-		ret = count(m, &f->nr_other, &f->other, key, len, err);
-		return ret ? ret : CK_INDEX_LEAVE;
 	}
 	ret = count(m, &f->nr_extra, &f->extra, key, len, err);
 	if (!ret)
@@ -249,16 +280,15 @@ static int report_file(const struct ck_index_map *m, uint32_t nr,
 
 	if (f->nr_extra)
 		ret = ck_builder_problem(b, &odd, err,
-					 "%s does not list what it has: "
-					 "%" PRIu32
-					 " entries, the first of %s %s",
-					 m->name, f->nr_extra, what, f->extra);
+					 "%s does not list all that it has: "
+					 "%s %s is the first of %" PRIu32,
+					 m->name, what, f->extra, f->nr_extra);
 	if (!ret && f->nr_other)
 		ret = ck_builder_problem(b, &odd, err,
-					 "left out: %" PRIu32
-					 " entries that %s takes from another "
-					 "file, the first of %s %s",
-					 f->nr_other, m->name, what, f->other);
+					 "%s puts into another file what it "
+					 "has too: %s %s is the first of "
+					 "%" PRIu32,
+					 m->name, what, f->other, f->nr_other);
 	return ret;
 }
 
@@ -269,7 +299,10 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 	const struct ck_strmap_key *k = &m->keys.v[nr];
 	const char *file = m->files.v[m->key.v[nr].file].s;
 	const struct ck_problem_in ghost = {
-		.severity = f->may_lack ? CK_NOTE : CK_WARNING,
+		.severity =
+			f->may_lack && m->key.v[nr].other == CK_STRMAP_NONE ?
+				CK_NOTE :
+				CK_WARNING,
 		.tensor = k->s,
 		.tensor_len = k->len,
 		.file = m->name,
@@ -280,6 +313,10 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 					 "%s is missing or damaged: nothing "
 					 "else tells shape and bytes",
 					 file);
+	if (is_only_here(m, &m->key.v[nr], m->key.v[nr].other))
+		return ck_builder_problem(
+			b, &ghost, err, "the index says %s, it is in %s", file,
+			m->files.v[m->key.v[nr].other].s);
 	return ck_builder_problem(b, &ghost, err,
 				  "the index says %s, which does not hold it",
 				  file);

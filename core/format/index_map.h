@@ -23,7 +23,8 @@
 
 struct ck_index_key {
 	uint32_t file; /* number in @files */
-	bool seen;
+	uint32_t other; /* the first other file that has it */
+	bool seen, others; /* others: more than one other file has it */
 };
 
 struct ck_index_file {
@@ -42,6 +43,7 @@ struct ck_index_map {
 	CK_VEC(uint32_t) loose_file; /* that has it first */
 	CK_VEC(struct ck_index_key) key;
 	CK_VEC(struct ck_index_file) file;
+	bool again; /* the second time */
 };
 
 /* BASE.json, or with a prefix BASE.PREFIX.json. */
@@ -72,6 +74,12 @@ void ck_index_free(struct ck_index_map *m);
 enum ck_index_say { CK_INDEX_LEAVE, CK_INDEX_TAKE, CK_INDEX_TWICE };
 int ck_index_say(struct ck_index_map *m, uint32_t file, const char *key,
 		 size_t len, struct ck_err *err);
+/*
+ * When all files are read: whether @file has keys that the index puts into a
+ * file that is there and has them not.  It is to be read again then, with
+ * @m->again set, and only those will be taken.
+ */
+bool ck_index_again(const struct ck_index_map *m, uint32_t file);
 /*
  * When all files are read: refuses keys whose file is not usable, and says
  * what is not as the index says.  @what: how to call a key, "tensor".

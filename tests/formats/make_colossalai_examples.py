@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Damages ColossalAI's optimizer files: what no framework writes.
+"""Damages ColossalAI's ordinary files: what no framework writes.
 
 usage: make_colossalai_examples.py        (run in this folder; then UPDATE_WANT=1 make unit)
 
-From colossalai/optim-bin-prefix, optim-async and optim-one-async, which ColossalAI 0.5.0 wrote.
+From colossalai/optim-bin-prefix, optim-async and optim-one-async, and torch/index-prefix, which ColossalAI 0.5.0 wrote.
 """
 import json, pathlib, shutil, struct
 
 HERE = pathlib.Path(__file__).resolve().parent / "colossalai"
+TORCH = HERE.parent / "torch"
 INDEX = "optimizer.safetensors.index.json"
 BIN_INDEX = "pytorch_optim.bin.index.ema.v2.json"
 
 
-def case(name, source="optim-async", opts=None):
-    to = HERE / name
+def case(name, source="optim-async", opts=None, where=HERE):
+    to = where / name
     shutil.rmtree(to / "in", ignore_errors=True)
-    shutil.copytree(HERE / source / "in", to / "in")
+    shutil.copytree(where / source / "in", to / "in")
     for more in ("only",):
-        if (HERE / source / more).exists():
-            shutil.copy(HERE / source / more, to / more)
+        if (where / source / more).exists():
+            shutil.copy(where / source / more, to / more)
     if opts:
         (to / "opts").write_text(opts + "\n")
     return to / "in"
@@ -112,3 +113,26 @@ at = two("bad-optim-two")
 at = case("bad-optim-unfinished")
 (at / "tmp_index_files").mkdir()
 shutil.copy(at / INDEX, at / "tmp_index_files" / "optimizer.safetensors.index-stage-00001.json")
+
+# A model in torch.save files: an index that says other than the files.
+MODEL = "pytorch_model.bin.index.ema.v2.json"
+
+
+def shard(i):
+    return f"pytorch_model.ema.v2-{i:05d}.bin"
+
+
+(case("bad-index-missing", "index-prefix", where=TORCH) / shard(2)).unlink()
+at = case("bad-index-stale", "index-prefix", where=TORCH)
+names = json.loads((at / MODEL).read_text())["weight_map"]
+first = [k for k, v in names.items() if v == shard(1)]
+edit_index(at / MODEL, lambda j: j["weight_map"].update({first[0]: shard(2), "gone": shard(3)}))
+edit_index(at / MODEL, lambda j: j["weight_map"].pop(first[-1]))
+at = case("bad-index-twice", "index-prefix", where=TORCH)
+shutil.copy(at / shard(1), at / "pytorch_model.ema.v2-00009.bin")
+edit_index(at / MODEL, lambda j: j["weight_map"].update({first[0]: "pytorch_model.ema.v2-00009.bin"}))
+for name in first[1:]:
+    edit_index(at / MODEL, lambda j: j["weight_map"].pop(name))
+edit_index(at / MODEL, lambda j: j["weight_map"].update(more=shard(1)))
+at = case("bad-index-two", "index-prefix", where=TORCH)
+shutil.copy(at / MODEL, at / "pytorch_model.bin.index.b.json")
