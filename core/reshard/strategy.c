@@ -8,6 +8,7 @@
  */
 #include "core/reshard/spec.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/ms_strategy.h"
 
@@ -208,6 +209,27 @@ static const struct ck_rs_spec_ops ops = {
 	.free = free_strategy,
 };
 
+/* Of one stage of several nothing says where the others' tensors go. */
+static int check_stages(const struct strategy *s, const char *name,
+			struct ck_err *err)
+{
+	ck_auto_free bool *seen = calloc(s->ms.nr_stages, sizeof(*seen));
+
+	if (!seen)
+		return ck_fail(err, ENOMEM, "no memory for a strategy");
+	for (size_t i = 0; i < s->ms.item.nr; i++)
+		seen[s->ms.item.v[i].l.stage] = true;
+	for (uint32_t i = 0; i < s->ms.nr_stages; i++)
+		if (!seen[i])
+			return ck_fail(err, EINVAL,
+				       "strategy file %s: it has stage %" PRIu32
+				       ", and not stage %" PRIu32
+				       ": expected one of all stages, as "
+				       "merge_pipeline_strategys makes it",
+				       name, s->ms.nr_stages - 1, i);
+	return 0;
+}
+
 int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
 		   size_t len, struct ck_err *err)
 {
@@ -225,6 +247,8 @@ int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
 		ret = ck_fail(err, EINVAL,
 			      "strategy file %s: it has no devices, or over %d",
 			      name, CK_RS_MAX_RANKS);
+	if (!ret)
+		ret = check_stages(s, name, err);
 	if (ret) {
 		free_strategy(&s->base);
 		return ret;

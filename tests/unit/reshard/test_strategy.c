@@ -115,8 +115,12 @@ Test(strategy, nested)
 
 Test(strategy, stages)
 {
-	cr_assert_eq(try("1-w", "[2]", "[-1, 0]", "[8, 8]", 0), 0, "%s",
-		     err.msg);
+	cr_expect_eq(try("1-w", "[2]", "[-1, 0]", "[8, 8]", 0), -EINVAL);
+	cr_expect(strstr(err.msg, "and not stage 0"), "%s", err.msg);
+	cr_assert_eq(try("0-x\": {\"dev_matrix\": [2], \"tensor_map\": [0]}, "
+			 "\"1-w",
+			 "[2]", "[-1, 0]", "[8, 8]", 0),
+		     0, "%s", err.msg);
 	cr_expect_eq(ck_reshard_ranks(rs), 4);
 	holds(1, "w", NULL);
 	holds(2, "w", "[0:8, 0:4]");
