@@ -49,5 +49,21 @@ assert open(full, "rb").read() == want
 assert m[:] == want, "the map of the copy is old"
 END
 umount_ckpt
+
+# Megatron-LM: one long vector a rank, which does not say of what
+cp -r "$here/tests/formats/megatron/distributed-optimizer/in" "$WORK/mg"
+chmod -R u+w "$WORK/mg"
+norm=$MNT/tensors/decoder.layers.0.input_layernorm.weight
+mount_ckpt "$WORK/mg" rw
+printf ab | dd of="$norm" conv=notrunc status=none 2>/dev/null &&
+	fail "a write that the distributed optimizer would undo"
+umount_ckpt
+mount_ckpt "$WORK/mg" rw,master=ignore
+printf ab | dd of="$norm" conv=notrunc status=none || fail "Megatron, ignore"
+umount_ckpt
+# both ranks have the new bytes, or the next mount would refuse the tensor
+mount_ckpt "$WORK/mg"
+[ "$(head -c 2 "$norm")" = ab ] || fail "Megatron: $(xxd "$norm")"
+umount_ckpt
 expect 2 'master: expected' "$UNSHARD" mount "$WORK/ckpt" "$MNT" -o master=no
 done_ok
