@@ -90,6 +90,33 @@ echo '{' >"$C/unshard-layout.json"
 expect 1 'damaged in .*and no index' "$UNSHARD" verify "$C"
 said '^unshard-layout.json: block 0'
 
+# ---- one checkpoint of every format: each file is missed and found ----
+for f in "$TOP"/tests/formats/*/; do
+	for c in "$f"*/; do
+		[ -e "$c/want-error" ] || [ -e "$c/opts" ] || [ -e "$c/only" ] ||
+			[[ $c = */bad* || $c = */tie-* || $c = *missing* || $c = */cut/ ]] || break
+	done
+	rm -rf "$WORK/one"
+	cp -r "$c/in" "$WORK/one"
+	"$UNSHARD" seal "$WORK/one" >/dev/null 2>"$WORK/err" || {
+		say "not sealed: ${c#"$TOP/"}: $(cat "$WORK/err")"
+		continue
+	}
+	expect 0 '' "$UNSHARD" verify "$WORK/one"
+	nr=$((${nr:-0} + 1))
+	while read -r file; do
+		size=$(stat -c %s "$WORK/one/$file")
+		[ "$size" -gt 0 ] || continue
+		flip "$WORK/one/$file" $((size / 2))
+		expect 1 'damaged in 1 place' "$UNSHARD" verify "$WORK/one"
+		grep -qF "$file: block 0" "$WORK/out" ||
+			fail "$c$file: $(cat "$WORK/out")"
+		flip "$WORK/one/$file" $((size / 2))
+	done < <(cd "$WORK/one" && find . -type f -printf '%P\n' |
+		grep -v '^.unshard' | sort | head -n 2)
+done
+[ "${nr:-0}" -ge 7 ] || fail "only $nr formats"
+
 # ---- other formats, and a file alone ----
 cp -r "$TOP/tests/demo/checkpoint" "$WORK/demo"
 expect 0 '' "$UNSHARD" seal "$WORK/demo"
