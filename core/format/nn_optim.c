@@ -50,7 +50,7 @@ const struct ck_nn_state *ck_nn_states_of(const struct ck_nn_rank *r,
 	for (*nr = 0; lo + *nr < r->states.nr; ++*nr)
 		if (r->states.v[lo + *nr].id != id)
 			break;
-	return r->states.v + lo;
+	return *nr ? r->states.v + lo : NULL;
 }
 
 int ck_nn_raw_say(struct ck_nn_set *s, uint32_t rank,
@@ -143,7 +143,8 @@ static const struct ck_nn_bucket *bucket_of(const struct ck_nn_rank *r,
 					    const struct ck_nn_module *m,
 					    int64_t opt)
 {
-	const struct ck_nn_bucket *b = r->buckets.v + m->buckets;
+	const struct ck_nn_bucket *b =
+		m->nr_buckets ? r->buckets.v + m->buckets : NULL;
 
 	if (opt >= 0 && (uint64_t)opt < m->nr_buckets && b[opt].opt == opt)
 		return &b[opt];

@@ -185,6 +185,7 @@ struct ck_nn_set {
 	char *prefix, *suffix; /* of the files' names */
 	uint32_t first; /* the first rank that can be read */
 	unsigned nr_missing;
+	struct ck_err first_fault; /* of a file, for the case that all have */
 };
 
 /* Finds the rank files of a folder; nr 0: there are none. */
@@ -216,7 +217,7 @@ int ck_nn_raw_say(struct ck_nn_set *s, uint32_t rank,
 		  const struct ck_nn_state *st, struct ck_err *err);
 /* "optimizer.NAME.STATE", of "model.NAME", in names. */
 uint32_t ck_nn_state_name(struct ck_nn_set *s, uint32_t model, uint32_t state);
-/* States of entry @id: *nr of them. */
+/* States of entry @id: *nr of them; NULL where that is 0. */
 const struct ck_nn_state *ck_nn_states_of(const struct ck_nn_rank *r,
 					  int64_t id, size_t *nr);
 /* Shape, start and len of all of a tensor, in dims; SIZE_MAX: no memory. */

@@ -24,6 +24,8 @@ static int say(struct ck_nn_set *s, uint32_t rank, const char *why,
 	const struct ck_problem_in p = { .severity = CK_ERROR,
 					 .file = s->ranks.v[rank].file };
 
+	if (!s->first_fault.code)
+		ck_fail(&s->first_fault, EINVAL, "%s: %s", p.file, why);
 	return ck_builder_problem(s->b, &p, err, "%s", why);
 }
 
@@ -169,8 +171,8 @@ static int settle(struct ck_nn_set *s, struct ck_err *err)
 	if (s->first == UINT32_MAX)
 		return ck_fail(
 			err, EINVAL,
-			"%s: none of its files can be read as one of a rank of nnScaler",
-			s->dir->path);
+			"%s: none of its files can be read as one of a rank of nnScaler; %s",
+			s->dir->path, s->first_fault.msg);
 	if (other == UINT32_MAX)
 		return 0;
 	ret = choose(s, other, &chosen, err);

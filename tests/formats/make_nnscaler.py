@@ -382,6 +382,7 @@ def damaged():
     with_files("bad-other-run-unsaid", files)
     with_files("bad-other-step", {**two(), "1.ckpt": ranks_of("plan=2", "steps=2")[1]})
     with_files("bad-same-rank-twice", {**two(), "1.ckpt": two()["0.ckpt"]})
+    with_files("bad-names-swapped", {"0.ckpt": two()["1.ckpt"], "1.ckpt": two()["0.ckpt"]})
     with_files("bad-stale-ranks", {**numbered(ranks_of("plan=2", "units=2")), **two()})
     cut(with_files("bad-cut", two()), "1.ckpt", 3000)
     at = with_files("bad-cut-safetensors", numbered(ranks_of("plan=2"), "safetensors"))
