@@ -40,8 +40,10 @@ static const struct rule {
 };
 
 /* What the names of long vectors hold. */
-static const char *const vectors[] = { "fp32_from_fp16", ".gbuf_idx_",
-				       "bucket_idx_", "fp32_flat_groups",
+static const char *const vectors[] = { "fp32_from_fp16",
+				       ".gbuf_idx_",
+				       "bucket_idx_",
+				       "fp32_flat_groups",
 				       "single_partition_of_fp32",
 				       ".distrib_optim." };
 
