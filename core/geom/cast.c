@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cast.c - blocks of floats by way of float32
+ *
+ * All of at most 32 bits are exact in float32.  Loops over whole blocks are
+ * plain, so that the compiler uses vectors where it may; what a processor has
+ * of its own for float16 is asked for at run time.
+ */
+#include "core/geom/cast.h"
+
+#include "core/base/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK 1024
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define FAST __attribute__((optimize("O3")))
+#else
+#define FAST
+#endif
+
+/* One loop for every processor, and once more for those with wider vectors. */
+#if defined(__x86_64__)
+#define LOOP(name, type_in, type_out, value)                            \
+	FAST static void name##_plain(const type_in *in, type_out *out, \
+				      size_t nr)                        \
+	{                                                               \
+		for (size_t i = 0; i < nr; i++)                         \
+			out[i] = (type_out)(value(in[i]));              \
+	}                                                               \
+	FAST __attribute__((target("avx2"))) static void name##_avx2(   \
+		const type_in *in, type_out *out, size_t nr)            \
+	{                                                               \
+		for (size_t i = 0; i < nr; i++)                         \
+			out[i] = (type_out)(value(in[i]));              \
+	}                                                               \
+	static void name(const type_in *in, type_out *out, size_t nr)   \
+	{                                                               \
+		if (__builtin_cpu_supports("avx2"))                     \
+			name##_avx2(in, out, nr);                       \
+		else                                                    \
+			name##_plain(in, out, nr);                      \
+	}
+#else
+#define LOOP(name, type_in, type_out, value)                               \
+	FAST static void name(const type_in *in, type_out *out, size_t nr) \
+	{                                                                  \
+		for (size_t i = 0; i < nr; i++)                            \
+			out[i] = (type_out)(value(in[i]));                 \
+	}
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint32_t bits_of(float x)
+{
+	uint32_t u;
+
+	memcpy(&u, &x, sizeof(u));
+	return u;
+}
+
+INLINE float of_bits(uint32_t u)
+{
+	float x;
+
+	memcpy(&x, &u, sizeof(x));
+	return x;
+}
+
+/* ---- to float32: exact ---- */
+
+INLINE float bf16_value(uint16_t u)
+{
+	return of_bits((uint32_t)u << 16);
+}
+LOOP(from_bf16, uint16_t, float, bf16_value)
+
+/*
+ * With exponent and fraction moved to where float32 has them, one product puts
+ * the exponent right, of subnormals too; infinity and NaN are what is beyond.
+ */
+INLINE float f16_value(uint16_t in)
+{
+	uint32_t sign = (uint32_t)(in & 0x8000) << 16;
+	uint32_t rest = (uint32_t)(in & 0x7fff) << 13;
+	uint32_t u = bits_of(of_bits(rest) * 0x1p112f);
+
+	u = rest >= 0x0f800000 ? rest | 0x7f800000 : u;
+	return of_bits(u | sign);
+}
+LOOP(from_f16, uint16_t, float, f16_value)
+
+/* The same for 8 bits: @shift to the place, 2^@power to the value. */
+INLINE float from_f8(uint8_t in, unsigned shift, float scale)
+{
+	uint32_t sign = (uint32_t)(in & 0x80) << 24;
+	uint32_t rest = (uint32_t)(in & 0x7f) << shift;
+
+	return of_bits(bits_of(of_bits(rest) * scale) | sign);
+}
+
+INLINE float e4m3fn_value(uint8_t in)
+{
+	uint32_t nan = 0x7fc00000 | (uint32_t)(in & 0x80) << 24;
+
+	return (in & 0x7f) == 0x7f ? of_bits(nan) : from_f8(in, 20, 0x1p120f);
+}
+LOOP(from_e4m3fn, uint8_t, float, e4m3fn_value)
+
+INLINE float e5m2_value(uint8_t in)
+{
+	uint32_t beyond = 0x7f800000 | (uint32_t)(in & 3) << 21 |
+			  (uint32_t)(in & 0x80) << 24;
+
+	return (in & 0x7f) >= 0x7c ? of_bits(beyond) :
+				     from_f8(in, 21, 0x1p112f);
+}
+LOOP(from_e5m2, uint8_t, float, e5m2_value)
+
+static void from_f64(const double *in, float *out, size_t nr)
+{
+	for (size_t i = 0; i < nr; i++)
+		out[i] = (float)in[i];
+}
+
+/* ---- from float32: rounded ---- */
+
+INLINE uint32_t as_bf16(float x)
+{
+	uint32_t u = bits_of(x);
+	uint32_t even = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+
+	return (u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : even;
+}
+LOOP(to_bf16, float, uint16_t, as_bf16)
+
+/*
+ * @man bits of fraction, exponents down to 2^@low (of the least normal): below
+ * that, adding a number whose last place is the least subnormal rounds.
+ * @inf: the bits of infinity, or of what overflow is; from @over on.
+ */
+INLINE uint32_t to_small(float x, unsigned man, int low, uint32_t over,
+			 uint32_t inf, uint32_t nan)
+{
+	uint32_t u = bits_of(x), sign = u & 0x80000000;
+	uint32_t normal, tiny, half;
+	unsigned drop = 23 - man;
+	float magic = of_bits((uint32_t)(127 + low + (int)drop) << 23);
+
+	u ^= sign;
+	half = (1u << (drop - 1)) - 1 + (u >> drop & 1);
+	normal = (u - ((uint32_t)(126 + low) << 23) + half) >> drop;
+	tiny = bits_of(of_bits(u) + magic) - bits_of(magic);
+	if (u > 0x7f800000)
+		normal = nan;
+	else if (u >= over)
+		normal = inf;
+	return u < (uint32_t)(127 + low) << 23 ? tiny : normal;
+}
+
+INLINE uint32_t sign_of(float x, unsigned bits)
+{
+	return bits_of(x) >> 31 << (bits - 1);
+}
+
+/* Overflow begins halfway to what would be the next: 65520, 61440; 480. */
+INLINE uint32_t as_f16(float x)
+{
+	return to_small(x, 10, -14, 0x477ff000, 0x7c00, 0x7e00) |
+	       sign_of(x, 16);
+}
+LOOP(to_f16_soft, float, uint16_t, as_f16)
+
+INLINE uint32_t as_e5m2(float x)
+{
+	return to_small(x, 2, -14, 0x47700000, 0x7c, 0x7f) | sign_of(x, 8);
+}
+LOOP(to_e5m2, float, uint8_t, as_e5m2)
+
+/* 448 is the largest; halfway to 480, which is NaN, ties to the even 448. */
+INLINE uint32_t as_e4m3fn(float x)
+{
+	return to_small(x, 3, -6, 0x43e80001, 0x7f, 0x7f) | sign_of(x, 8);
+}
+LOOP(to_e4m3fn, float, uint8_t, as_e4m3fn)
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+__attribute__((target("avx,f16c"))) static void to_f16_f16c(const float *in,
+							    uint16_t *out,
+							    size_t nr)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= nr; i += 8)
+		_mm_storeu_si128((__m128i *)(void *)(out + i),
+				 _mm256_cvtps_ph(_mm256_loadu_ps(in + i),
+						 _MM_FROUND_TO_NEAREST_INT));
+	to_f16_soft(in + i, out + i, nr - i);
+}
+
+static void to_f16(const float *in, uint16_t *out, size_t nr)
+{
+	if (__builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx"))
+		to_f16_f16c(in, out, nr);
+	else
+		to_f16_soft(in, out, nr);
+}
+#else
+#define to_f16 to_f16_soft
+#endif
+
+/* ---- both ---- */
+
+static bool castable(enum ck_dtype dt)
+{
+	return dt == CK_DT_F64 || dt == CK_DT_F32 || dt == CK_DT_F16 ||
+	       dt == CK_DT_BF16 || dt == CK_DT_F8_E4M3FN || dt == CK_DT_F8_E5M2;
+}
+
+bool ck_cast_has(enum ck_dtype from, enum ck_dtype to)
+{
+	return castable(from) && castable(to);
+}
+
+static void widen(enum ck_dtype from, const void *in, float *out, size_t nr)
+{
+	switch (from) {
+	case CK_DT_F64:
+		from_f64(in, out, nr);
+		break;
+	case CK_DT_F16:
+		from_f16(in, out, nr);
+		break;
+	case CK_DT_BF16:
+		from_bf16(in, out, nr);
+		break;
+	case CK_DT_F8_E4M3FN:
+		from_e4m3fn(in, out, nr);
+		break;
+	case CK_DT_F8_E5M2:
+		from_e5m2(in, out, nr);
+		break;
+	default:
+		memcpy(out, in, nr * sizeof(*out));
+	}
+}
+
+static void narrow(const float *in, enum ck_dtype to, void *out, size_t nr)
+{
+	switch (to) {
+	case CK_DT_F64:
+		for (size_t i = 0; i < nr; i++)
+			((double *)out)[i] = (double)in[i];
+		break;
+	case CK_DT_F16:
+		to_f16(in, out, nr);
+		break;
+	case CK_DT_BF16:
+		to_bf16(in, out, nr);
+		break;
+	case CK_DT_F8_E4M3FN:
+		to_e4m3fn(in, out, nr);
+		break;
+	case CK_DT_F8_E5M2:
+		to_e5m2(in, out, nr);
+		break;
+	default:
+		memcpy(out, in, nr * sizeof(*in));
+	}
+}
+
+void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
+	     size_t nr)
+{
+	size_t a = ck_dtype_info(from)->size, b = ck_dtype_info(to)->size, n;
+	float block[BLOCK];
+
+	if (from == to) {
+		memcpy(out, in, nr * a);
+		return;
+	}
+	for (size_t i = 0; i < nr; i += n) {
+		n = CK_MIN(nr - i, (size_t)BLOCK);
+		widen(from, (const char *)in + i * a, block, n);
+		narrow(block, to, (char *)out + i * b, n);
+	}
+}

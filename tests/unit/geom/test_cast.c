@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Casts against the definition: of all values that the type has, the nearest,
+ * of two the one with an even fraction.  UNSHARD_NIGHTLY: all 2^32 patterns.
+ */
+#include "core/geom/cast.h"
+
+#include "core/base/check.h"
+#include "core/geom/value.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The non-negative finite values of a type, rising; their bits are 0, 1, ... */
+struct table {
+	enum ck_dtype dtype;
+	unsigned nr; /* values; one more is where overflow would be */
+	double *value;
+	uint32_t sign, inf;
+	bool has_inf;
+};
+
+static struct table table_of(enum ck_dtype dtype)
+{
+	struct table t = { .dtype = dtype };
+	unsigned bits = ck_dtype_info(dtype)->size * 8;
+
+	t.sign = 1u << (bits - 1);
+	t.value = calloc(t.sign + 1, sizeof(double));
+	while (t.nr < t.sign) {
+		uint32_t b = t.nr;
+		double x = ck_value(dtype, &b, 0);
+
+		if (!isfinite(x))
+			break;
+		t.value[t.nr++] = x;
+	}
+	t.inf = t.nr;
+	t.has_inf = dtype != CK_DT_F8_E4M3FN;
+	/* where the next would be, had it not another meaning */
+	t.value[t.nr] = 2 * t.value[t.nr - 1] - t.value[t.nr - 2];
+	return t;
+}
+
+static uint32_t nearest(const struct table *t, float x)
+{
+	double a = fabs((double)x);
+	uint32_t sign = signbit(x) ? t->sign : 0, lo = 0, hi = t->nr;
+	double down, up;
+
+	if (isinf(x))
+		return sign | t->inf;
+	while (hi - lo > 1) { /* value[lo] <= a < value[hi] */
+		uint32_t mid = (lo + hi) / 2;
+
+		if (t->value[mid] <= a)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	down = a - t->value[lo];
+	up = t->value[hi] - a;
+	if (up < down || (up == down && (lo & 1)))
+		lo++;
+	return sign | CK_MIN(lo, t->inf);
+}
+
+static void check(const struct table *t, const uint32_t *bits, size_t nr)
+{
+	static uint16_t out[1 << 16];
+	static float in[1 << 16];
+	size_t size = ck_dtype_info(t->dtype)->size;
+
+	memcpy(in, bits, nr * sizeof(*bits));
+	ck_cast(CK_DT_F32, in, t->dtype, out, nr);
+	for (size_t i = 0; i < nr; i++) {
+		uint32_t got = 0, want;
+
+		memcpy(&got, (char *)out + i * size, size);
+		if (isnan(in[i])) {
+			if (!isnan(ck_value(t->dtype, &got, 0)))
+				cr_assert(false, "NaN %08x became %x", bits[i],
+					  got);
+			continue;
+		}
+		want = nearest(t, in[i]);
+		if (got != want)
+			cr_assert(false, "%s: %08x (%.9g) became %x, not %x",
+				  ck_dtype_info(t->dtype)->name, bits[i],
+				  (double)in[i], got, want);
+	}
+}
+
+/* Around each value, around each middle of two, and patterns by chance. */
+static void check_some(const struct table *t)
+{
+	static uint32_t bits[1 << 16];
+	uint32_t seed = 1;
+	size_t nr = 0;
+
+	for (uint32_t i = 0; i < 2 * t->nr + 2; i++) {
+		float x = (float)((t->value[i / 2] +
+				   t->value[CK_MIN(i / 2 + (i & 1), t->nr)]) /
+				  2);
+		uint32_t u;
+
+		memcpy(&u, &x, sizeof(u));
+		for (uint32_t k = 0; k < 6; k++)
+			bits[nr++] = (u + k / 2 - 1) | (k & 1 ? 1u << 31 : 0);
+		if (nr + 6 > CK_ARRAY_LEN(bits)) {
+			check(t, bits, nr);
+			nr = 0;
+		}
+	}
+	check(t, bits, nr);
+	for (unsigned round = 0; round < 16; round++) {
+		for (nr = 0; nr < CK_ARRAY_LEN(bits); nr++)
+			bits[nr] = seed = seed * 1664525 + 1013904223;
+		check(t, bits, nr);
+	}
+}
+
+static void check_all(const struct table *t)
+{
+	static uint32_t bits[1 << 16];
+
+	for (uint32_t high = 0; high < 1u << 16; high++) {
+		for (uint32_t low = 0; low < 1u << 16; low++)
+			bits[low] = high << 16 | low;
+		check(t, bits, CK_ARRAY_LEN(bits));
+	}
+}
+
+static void to(enum ck_dtype dtype)
+{
+	struct table t = table_of(dtype);
+
+	check_some(&t);
+	if (getenv("UNSHARD_NIGHTLY"))
+		check_all(&t);
+	free(t.value);
+}
+
+Test(cast, to_bfloat16, .timeout = 3600)
+{
+	to(CK_DT_BF16);
+}
+
+Test(cast, to_float16, .timeout = 3600)
+{
+	to(CK_DT_F16);
+}
+
+Test(cast, to_float8_e4m3fn, .timeout = 3600)
+{
+	to(CK_DT_F8_E4M3FN);
+}
+
+Test(cast, to_float8_e5m2, .timeout = 3600)
+{
+	to(CK_DT_F8_E5M2);
+}
+
+/* Every element of a narrow type is itself in a wider one. */
+Test(cast, widening_is_exact)
+{
+	static const enum ck_dtype from[] = { CK_DT_BF16, CK_DT_F16,
+					      CK_DT_F8_E4M3FN, CK_DT_F8_E5M2 };
+
+	for (size_t k = 0; k < CK_ARRAY_LEN(from); k++) {
+		unsigned size = ck_dtype_info(from[k])->size;
+
+		for (uint32_t i = 0; i < 1u << (8 * size); i++) {
+			double want = ck_value(from[k], &i, 0), wide;
+			float got;
+
+			ck_cast(from[k], &i, CK_DT_F32, &got, 1);
+			ck_cast(from[k], &i, CK_DT_F64, &wide, 1);
+			if (isnan(want))
+				cr_assert(isnan(got) && isnan(wide));
+			else
+				cr_assert((double)got == want && wide == want &&
+						  !signbit(got) ==
+							  !signbit(want),
+					  "%s %x", ck_dtype_info(from[k])->name,
+					  i);
+		}
+	}
+}
+
+/* Lengths that no vector divides, next to bytes that must stay. */
+Test(cast, touches_its_elements_only)
+{
+	float in[64];
+	uint16_t out[66];
+
+	for (unsigned i = 0; i < CK_ARRAY_LEN(in); i++)
+		in[i] = (float)i;
+	for (size_t nr = 0; nr <= CK_ARRAY_LEN(in); nr++) {
+		memset(out, 0xaa, sizeof(out));
+		ck_cast(CK_DT_F32, in, CK_DT_F16, out + 1, nr);
+		cr_assert(out[0] == 0xaaaa && out[nr + 1] == 0xaaaa);
+		for (uint16_t i = 0; i < nr; i++)
+			cr_assert(ck_value(CK_DT_F16, &out[i + 1], 0) == i);
+	}
+}
+
+Test(cast, which_there_are)
+{
+	cr_expect(ck_cast_has(CK_DT_F32, CK_DT_BF16));
+	cr_expect(ck_cast_has(CK_DT_F8_E5M2, CK_DT_F64));
+	cr_expect_not(ck_cast_has(CK_DT_I32, CK_DT_BF16));
+	cr_expect_not(ck_cast_has(CK_DT_F32, CK_DT_I8));
+	cr_expect_not(ck_cast_has(CK_DT_F32, CK_DT_C64));
+}
