@@ -82,6 +82,12 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "none",
 	  .help = "reshard/ shows the checkpoint cut for FILE's mesh: a "
 		  "placement file, a MindSpore strategy or OneFlow's rules" },
+	{ .name = "views",
+	  .type = FS_OPT_FILES,
+	  .value = "FILE",
+	  .fallback = "none",
+	  .open = true,
+	  .help = "views/ shows tensors renamed, chosen and cast as FILE says" },
 	{ .name = "ties",
 	  .type = FS_OPT_STRING,
 	  .value = "N:NAME",

@@ -5,6 +5,7 @@
 #include "core/view/compose.h"
 
 #include "core/base/check.h"
+#include "core/geom/dtype.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -50,7 +51,8 @@ void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len)
 	p = push(c, len);
 	if (p) {
 		p->tensor = CK_NONE;
-		p->bytes = (uint32_t)(c->blob.len - len);
+		p->at = c->blob.len - len;
+		p->dtype = 0;
 	}
 }
 
@@ -68,15 +70,32 @@ static void take_newest(struct ck_compose *c, const struct ck_image *img,
 void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
 		       uint32_t t)
 {
+	ck_compose_range(c, img, t, 0, img->tensors[t].size, 0);
+}
+
+void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
+		      uint32_t t, uint64_t at, uint64_t len, uint8_t dtype)
+{
+	const struct ck_tensor *tensor = &img->tensors[t];
 	struct ck_piece *p;
 
-	take_newest(c, img, img->tensors[t].newest);
-	if (!img->tensors[t].size || c->failed)
+	take_newest(c, img, tensor->newest);
+	if (dtype == tensor->dtype)
+		dtype = 0;
+	if (dtype) {
+		uint64_t from = ck_dtype_info(tensor->dtype)->size;
+		uint64_t to = ck_dtype_info(dtype)->size;
+
+		at = at / from * to;
+		len = len / from * to;
+	}
+	if (!len || c->failed)
 		return;
-	p = push(c, img->tensors[t].size);
+	p = push(c, len);
 	if (p) {
 		p->tensor = t;
-		p->bytes = 0;
+		p->at = at;
+		p->dtype = dtype;
 	}
 }
 
@@ -128,9 +147,12 @@ void ck_compose_at(const struct ck_compose *c, uint64_t off,
 	const struct ck_piece *p = &c->pieces.v[i];
 	uint64_t end = i + 1 < c->pieces.nr ? c->pieces.v[i + 1].off : c->size;
 
-	out->kind = p->tensor == CK_NONE ? CK_SPAN_MADE : CK_SPAN_TENSOR;
+	out->kind = p->tensor == CK_NONE ? CK_SPAN_MADE :
+		    p->dtype		 ? CK_SPAN_CAST :
+					   CK_SPAN_TENSOR;
 	out->ref = p->tensor;
-	out->off = p->bytes + (off - p->off);
+	out->dtype = p->dtype;
+	out->off = p->at + (off - p->off);
 	out->len = end - off;
 }
 

@@ -5,7 +5,7 @@
  *   off 0        n0            n0+size(t5)
  *   [bytes n0   ][tensor 5    ][bytes ...   ][tensor 2 ...
  *
- * 16 bytes a piece.  Filled once by one thread, then read by any.
+ * 24 bytes a piece.  Filled once by one thread, then read by any.
  */
 #ifndef CK_COMPOSE_H
 #define CK_COMPOSE_H
@@ -17,8 +17,9 @@
 
 struct ck_piece {
 	uint64_t off; /* in the file */
+	uint64_t at; /* where in the tensor, or in the blob; bytes shown */
 	uint32_t tensor; /* CK_NONE: own bytes */
-	uint32_t bytes; /* own bytes: where in the blob */
+	uint8_t dtype; /* its elements are shown as these; 0: as they are */
 };
 
 struct ck_compose {
@@ -39,6 +40,12 @@ void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len);
 /* Adds all of tensor @t; one of size 0 adds nothing. */
 void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
 		       uint32_t t);
+/*
+ * Adds bytes [at, at + len) of tensor @t as its elements are when they are cast
+ * to @dtype (0: as they are).
+ */
+void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
+		      uint32_t t, uint64_t at, uint64_t len, uint8_t dtype);
 /* Own bytes @fill until the size is a multiple of @align. */
 void ck_compose_pad(struct ck_compose *c, char fill, unsigned align);
 /* 0, or -ENOMEM with @err set, once everything was added. */

@@ -4,7 +4,9 @@
  */
 #include "core/view/view.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/geom/cast.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -75,6 +77,52 @@ uint32_t ck_view_per_tensor_nr(const struct ck_view *v)
 	return v->nr;
 }
 
+#define CAST_BYTES (UINT64_C(256) << 10) /* read at a time */
+
+/* Elements [first, first + nr) as they are shown. */
+static int read_elements(const struct ck_view *v, const struct ck_span *span,
+			 char *in, char *out, uint64_t first, uint64_t nr,
+			 struct ck_err *err)
+{
+	uint8_t from = v->img->tensors[span->ref].dtype;
+	uint64_t size = ck_dtype_info(from)->size;
+	int ret = ck_ckpt_read(v->ck, span->ref, in, nr * size, first * size,
+			       err);
+
+	if (!ret)
+		ck_cast(from, in, span->dtype, out, nr);
+	return ret;
+}
+
+static int read_cast(const struct ck_view *v, const struct ck_span *span,
+		     char *buf, uint64_t len, struct ck_err *err)
+{
+	uint64_t from = ck_dtype_info(v->img->tensors[span->ref].dtype)->size;
+	uint64_t to = ck_dtype_info(span->dtype)->size, n;
+	ck_auto_free char *in = malloc(CAST_BYTES);
+	char edge[8];
+	int ret = 0;
+
+	if (!in)
+		return ck_fail(err, ENOMEM, "no memory to cast");
+	for (uint64_t off = span->off; len && !ret; off += n) {
+		uint64_t first = off / to, skip = off % to;
+		uint64_t nr = CK_MIN(CAST_BYTES / from, len / to);
+
+		if (skip || !nr) { /* a part of one element */
+			ret = read_elements(v, span, in, edge, first, 1, err);
+			n = CK_MIN(to - skip, len);
+			memcpy(buf, edge + skip, ret ? 0 : n);
+		} else {
+			ret = read_elements(v, span, in, buf, first, nr, err);
+			n = nr * to;
+		}
+		buf += n;
+		len -= n;
+	}
+	return ret;
+}
+
 static int read_span(const struct ck_view *v, uint32_t i,
 		     const struct ck_span *span, void *buf, uint64_t len,
 		     struct ck_err *err)
@@ -84,6 +132,8 @@ static int read_span(const struct ck_view *v, uint32_t i,
 	if (span->kind == CK_SPAN_BOX)
 		return ck_ckpt_read_box_bytes(v->ck, span->ref, &span->box, buf,
 					      len, span->off, err);
+	if (span->kind == CK_SPAN_CAST)
+		return read_cast(v, span, buf, len, err);
 	if (span->kind == CK_SPAN_ZEROS) {
 		memset(buf, 0, len);
 		return 0;

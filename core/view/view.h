@@ -31,12 +31,14 @@ enum ck_span_kind {
 	CK_SPAN_TENSOR, /* bytes of tensor @ref from @off */
 	CK_SPAN_BOX, /* of the elements @box of tensor @ref, from @off */
 	CK_SPAN_ZEROS,
+	CK_SPAN_CAST, /* of tensor @ref as elements of @dtype, from @off */
 };
 
 /* What the bytes of a view's file from some position on are. */
 struct ck_span {
 	enum ck_span_kind kind;
 	uint32_t ref;
+	uint8_t dtype; /* CK_SPAN_CAST only */
 	uint64_t off, len; /* len: how far this goes on from the position */
 	struct ck_box box; /* CK_SPAN_BOX only */
 };

@@ -10,6 +10,7 @@
  *
  * Only the model's tensors, under the model's own names: model_names.h.
  */
+#include "core/view/extras.h"
 #include "core/view/model_names.h"
 #include "core/view/lazy.h"
 #include "core/view/metadata.h"
@@ -18,135 +19,24 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/size.h"
-#include "core/io/root.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SHARD_SIZE UINT64_C(5000000000) /* what huggingface_hub writes */
-#define MAX_EXTRAS 64
-
-struct extra {
-	char *name;
-	int fd;
-	struct stat st;
-};
-
 struct hf_view {
 	struct ck_view base;
 	struct ck_model_names names;
 	uint64_t shard_size;
-	struct extra extra[MAX_EXTRAS];
-	uint32_t nr_extra;
+	struct ck_extras extras;
 	/* made at first look: */
 	struct ck_lazy lazy;
 	struct ck_compose *file; /* shards, then the index if there are two */
 	uint32_t nr_file, nr_shards;
 };
-
-/* What loaders look for beside the weights; never weights themselves. */
-static bool is_extra(const char *name)
-{
-	static const char *const patterns[] = {
-		"config.json",
-		"generation_config.json",
-		"tokenizer*",
-		"vocab*",
-		"merges.txt",
-		"special_tokens_map.json",
-		"added_tokens.json",
-		"preprocessor_config.json",
-		"processor_config.json",
-		"chat_template*",
-		"spiece.model",
-		"sentencepiece*.model",
-		"modules.json",
-		"README.md",
-	};
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(patterns); i++)
-		if (!fnmatch(patterns[i], name, FNM_PERIOD))
-			return true;
-	return false;
-}
-
-static void take_extra(struct hf_view *v, const struct ck_root *root,
-		       const char *name)
-{
-	struct extra *e = &v->extra[v->nr_extra];
-	struct stat st;
-	int fd;
-
-	for (uint32_t i = 0; i < v->nr_extra; i++)
-		if (!strcmp(v->extra[i].name, name))
-			return; /* joined: the same file on another disk */
-	if (v->nr_extra == MAX_EXTRAS || !is_extra(name) ||
-	    ck_root_open_file(root, name, &fd, &st, NULL))
-		return;
-	e->name = strdup(name);
-	e->fd = fd;
-	e->st = st;
-	if (e->name)
-		v->nr_extra++;
-	else
-		close(fd);
-}
-
-static int extra_order(const void *a, const void *b)
-{
-	return strcmp(((const struct extra *)a)->name,
-		      ((const struct extra *)b)->name);
-}
-
-static int take_extras_of(struct hf_view *v, const struct ck_root *root,
-			  struct ck_err *err)
-{
-	ck_auto_dir DIR *d = NULL;
-	struct dirent *entry;
-	int fd, ret = ck_root_open_dir(root, "", &fd, err);
-
-	if (ret)
-		return ret;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return ck_fail(err, errno, "%s: %m", root->path);
-	}
-	while ((entry = readdir(d)))
-		take_extra(v, root, entry->d_name);
-	qsort(v->extra, v->nr_extra, sizeof(v->extra[0]), extra_order);
-	return 0;
-}
-
-static int take_extras(struct hf_view *v, const struct ck_opts *opts,
-		       struct ck_err *err)
-{
-	const char *config = ck_opts_get(opts, "config");
-	struct ck_root root;
-	int ret;
-
-	if (!config) {
-		const struct ck_root *r = ck_ckpt_root(v->base.ck);
-
-		if (r->only)
-			return 0; /* one file was given: only that is ours */
-		for (ret = 0; !ret && r; r = r->next)
-			ret = take_extras_of(v, r, err);
-		return ret;
-	}
-	ret = ck_root_open(&root, config, opts, err);
-	if (ret)
-		return ck_wrap(err, ret, "config=%s", config);
-	ret = take_extras_of(v, &root, err);
-	ck_root_close(&root);
-	return ret;
-}
 
 /* How many of names.v[from..] go into one shard: at least one. */
 static uint32_t shard_end(const struct hf_view *v, uint32_t from)
@@ -254,10 +144,7 @@ static void hf_close(struct ck_view *base)
 	for (uint32_t i = 0; v->file && i < v->nr_file; i++)
 		ck_compose_free(&v->file[i]);
 	free(v->file);
-	for (uint32_t i = 0; i < v->nr_extra; i++) {
-		free(v->extra[i].name);
-		close(v->extra[i].fd);
-	}
+	ck_extras_free(&v->extras);
 	ck_lazy_free(&v->lazy);
 	ck_model_names_free(&v->names);
 	free(v);
@@ -307,7 +194,7 @@ static int fill(struct hf_view *v, const struct ck_opts *opts,
 	v->shard_size = ck_opts_size(opts, "hf-shard-size", SHARD_SIZE);
 	leave_out_clashes(v);
 	leave_out_unholdable(v);
-	return take_extras(v, opts, err);
+	return ck_extras_take(&v->extras, ck_ckpt_root(v->base.ck), opts, err);
 }
 
 static int hf_open(struct ck_view **out, const struct ck_view *base,
@@ -331,7 +218,7 @@ static int hf_open(struct ck_view **out, const struct ck_view *base,
 
 static uint32_t hf_nr(const struct ck_view *base)
 {
-	return files(base) + ((const struct hf_view *)base)->nr_extra;
+	return files(base) + ((const struct hf_view *)base)->extras.nr;
 }
 
 static bool hf_file(const struct ck_view *base, uint32_t i,
@@ -341,18 +228,12 @@ static bool hf_file(const struct ck_view *base, uint32_t i,
 	uint32_t nr = files(base);
 	char name[64] = "model.safetensors.index.json";
 
-	if (i >= nr + v->nr_extra)
-		return false;
 	if (i < nr) {
 		if (i < v->nr_shards)
 			shard_name(v, i, name);
 		return ck_compose_vfile(&v->file[i], name, out);
 	}
-	snprintf(out->name, sizeof(out->name), "%s", v->extra[i - nr].name);
-	out->like = &v->extra[i - nr].st;
-	out->size = (uint64_t)out->like->st_size;
-	out->newest = out->tensor = CK_NONE;
-	return true;
+	return ck_extras_file(&v->extras, i - nr, out);
 }
 
 static uint32_t hf_find(const struct ck_view *v, const char *name, size_t len)
@@ -371,14 +252,10 @@ static void hf_at(const struct ck_view *base, uint32_t i, uint64_t off,
 	const struct hf_view *v = (const struct hf_view *)base;
 	uint32_t nr = files(base);
 
-	if (i < nr) {
+	if (i < nr)
 		ck_compose_at(&v->file[i], off, out);
-		return;
-	}
-	out->kind = CK_SPAN_MADE;
-	out->ref = CK_NONE;
-	out->off = off;
-	out->len = (uint64_t)v->extra[i - nr].st.st_size - off;
+	else
+		ck_extras_at(&v->extras, i - nr, off, out);
 }
 
 static int hf_made(const struct ck_view *base, uint32_t i, void *buf,
@@ -386,15 +263,10 @@ static int hf_made(const struct ck_view *base, uint32_t i, void *buf,
 {
 	const struct hf_view *v = (const struct hf_view *)base;
 	uint32_t nr = files(base);
-	ssize_t got;
 
 	if (i < nr)
 		return ck_compose_made(&v->file[i], buf, len, off, err);
-	got = pread(v->extra[i - nr].fd, buf, len, (off_t)off);
-	if (got >= 0 && (uint64_t)got == len)
-		return 0;
-	return ck_fail(err, EIO, "%s: %s", v->extra[i - nr].name,
-		       got < 0 ? strerror(errno) : "shorter than it was");
+	return ck_extras_made(&v->extras, i - nr, buf, len, off, err);
 }
 
 const struct ck_view_ops ck_view_hf = {

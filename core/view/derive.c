@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * derive.c - the members of a view's description, one after the other
+ *
+ *	part -> include, exclude -> preset -> rename -> rows -> dtype, keep
+ */
+#include "core/view/derive.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/glob.h"
+#include "core/geom/cast.h"
+#include "core/view/model_names.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <regex.h>
+#include <string.h>
+
+#define MAX_RULES 256
+#define MAX_NAME 4096
+
+struct rename_rule {
+	regex_t from;
+	const char *to;
+};
+
+struct derive {
+	struct ck_derivation *out;
+	const struct ck_view *v;
+	const json_t *spec;
+	struct rename_rule rule[MAX_RULES];
+	size_t nr_rules;
+	uint8_t dtype; /* 0: as stored */
+	struct ck_err *err;
+};
+
+void ck_derivation_free(struct ck_derivation *d)
+{
+	for (size_t i = 0; i < d->v.nr; i++)
+		free(d->v.v[i].name);
+	free(d->v.v);
+	free(d->range.v);
+	*d = (struct ck_derivation){ 0 };
+}
+
+struct ck_derived *ck_derive_add(struct ck_derivation *d,
+				 const struct ck_view *v, uint32_t tensor,
+				 const char *name)
+{
+	uint8_t dtype = v->img->tensors[tensor].dtype;
+	struct ck_derived *t = ck_vec_push(&d->v);
+
+	if (!t)
+		return NULL;
+	*t = (struct ck_derived){ .name = strdup(name),
+				  .origin = tensor,
+				  .stored = dtype,
+				  .dtype = dtype,
+				  .first = (uint32_t)d->range.nr };
+	return t->name ? t : NULL;
+}
+
+bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len)
+{
+	struct ck_derived *t = &d->v.v[d->v.nr - 1];
+	struct ck_derived_range *r = ck_vec_push(&d->range);
+
+	if (!r)
+		return false;
+	*r = (struct ck_derived_range){ t->origin, at, len };
+	t->nr++;
+	return true;
+}
+
+/* ---- the document ---- */
+
+static bool has_glob(const json_t *globs, const char *name)
+{
+	for (size_t i = 0; i < json_array_size(globs); i++) {
+		const json_t *g = json_array_get(globs, i);
+
+		if (ck_glob(json_string_value(g), json_string_length(g), name,
+			    strlen(name)))
+			return true;
+	}
+	return false;
+}
+
+static int check_globs(const struct derive *d, const char *member)
+{
+	const json_t *globs = json_object_get(d->spec, member);
+
+	if (globs &&
+	    (!json_is_array(globs) || json_array_size(globs) > MAX_RULES))
+		return ck_fail(d->err, EINVAL,
+			       "%s: expected a list of up to %d patterns",
+			       member, MAX_RULES);
+	for (size_t i = 0; i < json_array_size(globs); i++)
+		if (!json_is_string(json_array_get(globs, i)))
+			return ck_fail(d->err, EINVAL,
+				       "%s[%zu]: expected a pattern", member,
+				       i);
+	return 0;
+}
+
+static int check_members(const struct derive *d)
+{
+	static const char *const known[] = { "part",   "include", "exclude",
+					     "preset", "rename",  "rows",
+					     "dtype",  "keep" };
+	static const char *const globs[] = { "include", "exclude", "keep" };
+	const char *key;
+	json_t *value;
+	int ret = 0;
+
+	if (!json_is_object(d->spec))
+		return ck_fail(d->err, EINVAL, "expected an object");
+	json_object_foreach((json_t *)d->spec, key, value)
+	{
+		size_t i = 0;
+
+		while (i < CK_ARRAY_LEN(known) && strcmp(key, known[i]) != 0)
+			i++;
+		if (i == CK_ARRAY_LEN(known))
+			return ck_fail(d->err, EINVAL,
+				       "unknown member \"%.60s\"", key);
+	}
+	for (size_t i = 0; i < CK_ARRAY_LEN(globs) && !ret; i++)
+		ret = check_globs(d, globs[i]);
+	return ret;
+}
+
+static int take_dtype(struct derive *d)
+{
+	const json_t *dtype = json_object_get(d->spec, "dtype");
+
+	if (!dtype)
+		return 0;
+	if (json_is_string(dtype))
+		d->dtype = (uint8_t)ck_dtype_by_name(json_string_value(dtype),
+						     json_string_length(dtype));
+	if (ck_cast_has(d->dtype, d->dtype))
+		return 0;
+	return ck_fail(d->err, EINVAL,
+		       "dtype: expected float64, float32, float16, bfloat16, "
+		       "float8_e4m3fn or float8_e5m2");
+}
+
+static int take_rule(struct derive *d, size_t i, const json_t *rule)
+{
+	const char *from = json_string_value(json_object_get(rule, "from"));
+	struct rename_rule *r = &d->rule[d->nr_rules];
+	char why[128];
+	int code;
+
+	r->to = json_string_value(json_object_get(rule, "to"));
+	if (!from || !r->to || json_object_size(rule) != 2)
+		return ck_fail(d->err, EINVAL,
+			       "rename[%zu]: expected {\"from\": REGEX, "
+			       "\"to\": TEXT}",
+			       i);
+	code = regcomp(&r->from, from, REG_EXTENDED);
+	if (code) {
+		regerror(code, &r->from, why, sizeof(why));
+		return ck_fail(d->err, EINVAL, "rename[%zu].from: %s", i, why);
+	}
+	d->nr_rules++;
+	return 0;
+}
+
+static int take_rules(struct derive *d)
+{
+	const json_t *rules = json_object_get(d->spec, "rename");
+	int ret = 0;
+
+	if (rules &&
+	    (!json_is_array(rules) || json_array_size(rules) > MAX_RULES))
+		return ck_fail(d->err, EINVAL,
+			       "rename: expected a list of up to %d rules",
+			       MAX_RULES);
+	for (size_t i = 0; i < json_array_size(rules) && !ret; i++)
+		ret = take_rule(d, i, json_array_get(rules, i));
+	return ret;
+}
+
+/* ---- names ---- */
+
+/* \0 to \9 of @to are what the parts of the expression fitted. */
+static bool put_match(struct ck_str *out, const char *name,
+		      const struct rename_rule *r, const regmatch_t *m)
+{
+	for (const char *p = r->to; *p; p++) {
+		if (*p == '\\' && p[1] >= '0' && p[1] <= '9') {
+			const regmatch_t *g = &m[*++p - '0'];
+
+			if (g->rm_so >= 0)
+				ck_str_add(out, name + g->rm_so,
+					   (size_t)(g->rm_eo - g->rm_so));
+		} else {
+			p += *p == '\\' && p[1];
+			ck_str_add(out, p, 1);
+		}
+	}
+	return !out->failed;
+}
+
+static int rename_one(const struct derive *d, struct ck_derived *t)
+{
+	for (size_t i = 0; i < d->nr_rules; i++) {
+		ck_auto_str struct ck_str s = { 0 };
+		regmatch_t m[10];
+
+		if (regexec(&d->rule[i].from, t->name, 10, m, 0))
+			continue;
+		ck_str_add(&s, t->name, (size_t)m[0].rm_so);
+		put_match(&s, t->name, &d->rule[i], m);
+		ck_str_puts(&s, t->name + m[0].rm_eo);
+		if (s.failed || !s.v)
+			return ck_fail(d->err, ENOMEM, "no memory for a name");
+		if (!s.len || s.len > MAX_NAME)
+			return ck_fail(d->err, EINVAL,
+				       "rename[%zu]: %.200s would have %zu "
+				       "bytes",
+				       i, t->name, s.len);
+		free(t->name);
+		t->name = s.v;
+		s.v = NULL;
+	}
+	return 0;
+}
+
+static int by_name(const void *pa, const void *pb, void *ctx)
+{
+	const struct ck_derived *v = ctx;
+
+	return strcmp(v[*(const uint32_t *)pa].name,
+		      v[*(const uint32_t *)pb].name);
+}
+
+/* Two of one name could not be told apart, nor led back. */
+static int check_clashes(const struct derive *d)
+{
+	const struct ck_image *img = d->v->img;
+	struct ck_derived *v = d->out->v.v;
+	uint32_t nr = (uint32_t)d->out->v.nr;
+	ck_auto_free uint32_t *order = calloc(nr + 1, sizeof(*order));
+
+	if (!order)
+		return ck_fail(d->err, ENOMEM, "no memory for a view");
+	for (uint32_t i = 0; i < nr; i++)
+		order[i] = i;
+	qsort_r(order, nr, sizeof(*order), by_name, v);
+	for (uint32_t i = 1; i < nr; i++) {
+		const struct ck_derived *a = &v[order[i - 1]];
+		const struct ck_derived *b = &v[order[i]];
+
+		if (!strcmp(a->name, b->name))
+			return ck_fail(
+				d->err, EINVAL,
+				"%.200s and %.200s would both be called "
+				"%.200s",
+				ck_image_str(img, img->tensors[a->origin].name,
+					     NULL),
+				ck_image_str(img, img->tensors[b->origin].name,
+					     NULL),
+				a->name);
+	}
+	return 0;
+}
+
+/* ---- one tensor ---- */
+
+static int add_whole(struct derive *d, uint32_t tensor, const char *name)
+{
+	const struct ck_tensor *t = &d->v->img->tensors[tensor];
+	struct ck_derived *to = ck_derive_add(d->out, d->v, tensor, name);
+
+	if (!to)
+		return ck_fail(d->err, ENOMEM, "no memory for a view");
+	to->rank = t->rank;
+	memcpy(to->shape, d->v->img->dims + t->shape,
+	       t->rank * sizeof(*to->shape));
+	if (ck_derive_range(d->out, 0, t->size))
+		return 0;
+	return ck_fail(d->err, ENOMEM, "no memory for a view");
+}
+
+static int take_tensor(struct derive *d, uint32_t tensor, const char *name,
+		       size_t len)
+{
+	const json_t *include = json_object_get(d->spec, "include");
+	const json_t *preset = json_object_get(d->spec, "preset");
+	const char *why = ck_merged_refuses(d->v->img, tensor, name, len);
+
+	if (!why && strlen(name) != len)
+		why = "its name contains a NUL";
+	if (why) {
+		ck_view_leave_out(d->v, tensor, why);
+		return 0;
+	}
+	if ((include && !has_glob(include, name)) ||
+	    has_glob(json_object_get(d->spec, "exclude"), name))
+		return 0;
+	return preset ? ck_preset_apply(d->out, d->v, preset, tensor, name,
+					d->err) :
+			add_whole(d, tensor, name);
+}
+
+static int by_tensor(const void *pa, const void *pb)
+{
+	uint32_t a = ((const struct ck_merged_tensor *)pa)->tensor;
+	uint32_t b = ((const struct ck_merged_tensor *)pb)->tensor;
+
+	return (a > b) - (a < b);
+}
+
+static int take_stored(struct derive *d, const struct ck_model_names *without)
+{
+	const struct ck_image *img = d->v->img;
+	int ret = 0;
+
+	for (uint32_t t = d->v->first; t < d->v->first + d->v->nr && !ret;
+	     t++) {
+		struct ck_merged_tensor key = { .tensor = t };
+		size_t len;
+		const char *name =
+			ck_image_str(img, img->tensors[t].name, &len);
+
+		if (without && bsearch(&key, without->v, without->nr,
+				       sizeof(key), by_tensor))
+			continue;
+		ret = take_tensor(d, t, name, len);
+	}
+	return ret;
+}
+
+static int take_model(struct derive *d, const struct ck_model_names *names)
+{
+	int ret = 0;
+
+	for (uint32_t i = 0; i < names->nr && !ret; i++) {
+		const struct ck_merged_tensor *m = &names->v[i];
+		char *name = strndup(m->name, m->name_len);
+
+		ret = name ? take_tensor(d, m->tensor, name, m->name_len) :
+			     ck_fail(d->err, ENOMEM, "no memory for a name");
+		free(name);
+	}
+	return ret;
+}
+
+static int take_part(struct derive *d, const struct ck_opts *opts)
+{
+	const json_t *j = json_object_get(d->spec, "part");
+	const char *part = j ? json_string_value(j) : "all";
+	struct ck_model_names names;
+	int ret;
+
+	if (!part || (strcmp(part, "all") && strcmp(part, "model") &&
+		      strcmp(part, "optimizer")))
+		return ck_fail(d->err, EINVAL,
+			       "part: expected model, optimizer or all");
+	if (!strcmp(part, "all"))
+		return take_stored(d, NULL);
+	ret = ck_model_names_make(&names, d->v->img, d->v->first, d->v->nr,
+				  opts, d->err);
+	if (ret)
+		return ret;
+	if (names.nr)
+		qsort(names.v, names.nr, sizeof(*names.v), by_tensor);
+	ret = strcmp(part, "model") ? take_stored(d, &names) :
+				      take_model(d, &names);
+	ck_model_names_free(&names);
+	return ret;
+}
+
+/* ---- rows and types ---- */
+
+/* The first @rows rows, of what is one run of them. */
+static int trim(const struct derive *d, struct ck_derived *t, uint64_t rows)
+{
+	struct ck_derived_range *r = &d->out->range.v[t->first];
+
+	if (!t->rank || rows > t->shape[0] || t->nr != 1)
+		return ck_fail(d->err, EINVAL,
+			       "rows: %.200s has no first %" PRIu64 " of them",
+			       t->name, rows);
+	r->len = t->shape[0] ? r->len / t->shape[0] * rows : 0;
+	t->shape[0] = rows;
+	return 0;
+}
+
+static int trim_one(const struct derive *d, struct ck_derived *t)
+{
+	json_t *rows = json_object_get(d->spec, "rows"), *value;
+	const char *glob;
+	uint64_t nr;
+
+	if (rows && !json_is_object(rows))
+		return ck_fail(d->err, EINVAL,
+			       "rows: expected {\"PATTERN\": ROWS}");
+	json_object_foreach(rows, glob, value)
+	{
+		if (!ck_json_u64(value, &nr))
+			return ck_fail(d->err, EINVAL,
+				       "rows.%.60s: expected an integer", glob);
+		if (ck_glob(glob, strlen(glob), t->name, strlen(t->name)))
+			return trim(d, t, nr);
+	}
+	return 0;
+}
+
+static void cast_one(const struct derive *d, struct ck_derived *t)
+{
+	if (d->dtype && ck_cast_has(t->stored, d->dtype) &&
+	    !has_glob(json_object_get(d->spec, "keep"), t->name))
+		t->dtype = d->dtype;
+}
+
+static int finish(struct derive *d)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < d->out->v.nr && !ret; i++) {
+		struct ck_derived *t = &d->out->v.v[i];
+
+		ret = rename_one(d, t);
+		if (!ret)
+			ret = trim_one(d, t);
+		cast_one(d, t);
+	}
+	return ret ? ret : check_clashes(d);
+}
+
+int ck_derive(struct ck_derivation *out, const struct ck_view *v,
+	      const json_t *spec, const struct ck_opts *opts,
+	      struct ck_err *err)
+{
+	struct derive *d = calloc(1, sizeof(*d));
+	int ret;
+
+	*out = (struct ck_derivation){ 0 };
+	if (!d)
+		return ck_fail(err, ENOMEM, "no memory for a view");
+	*d = (struct derive){ .out = out, .v = v, .spec = spec, .err = err };
+	ret = check_members(d);
+	if (!ret)
+		ret = take_dtype(d);
+	if (!ret)
+		ret = take_rules(d);
+	if (!ret)
+		ret = take_part(d, opts);
+	if (!ret)
+		ret = finish(d);
+	for (size_t i = 0; i < d->nr_rules; i++)
+		regfree(&d->rule[i].from);
+	free(d);
+	if (ret)
+		ck_derivation_free(out);
+	return ret;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * extras.h - the config and tokenizer files that loaders want beside weights
+ *
+ * As found in the checkpoint's directory, or in -o config=DIR; shown as they
+ * are.  Held open, so that they stay what they were.
+ */
+#ifndef CK_EXTRAS_H
+#define CK_EXTRAS_H
+
+#include "core/base/opts.h"
+#include "core/view/view.h"
+
+#define CK_MAX_EXTRAS 64
+
+struct ck_extras {
+	struct ck_extra {
+		char *name;
+		int fd;
+		struct stat st;
+	} v[CK_MAX_EXTRAS]; /* by name */
+	uint32_t nr;
+};
+
+/* Fills the empty @e; what it took is to be freed also after -errno. */
+int ck_extras_take(struct ck_extras *e, const struct ck_root *root,
+		   const struct ck_opts *opts, struct ck_err *err);
+void ck_extras_free(struct ck_extras *e);
+/* Number @i < e->nr as a view's ops say it. */
+bool ck_extras_file(const struct ck_extras *e, uint32_t i,
+		    struct ck_vfile *out);
+void ck_extras_at(const struct ck_extras *e, uint32_t i, uint64_t off,
+		  struct ck_span *out);
+int ck_extras_made(const struct ck_extras *e, uint32_t i, void *buf,
+		   uint64_t len, uint64_t off, struct ck_err *err);
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * preset.c - Megatron's names of a Llama-like model -> Hugging Face's
+ *
+ *	embedding.word_embeddings.weight        model.embed_tokens.weight
+ *	layers.N.self_attention.linear_qkv      q_proj, k_proj, v_proj: a group of
+ *	                                        queries, its key, its value; again
+ *	layers.N.mlp.linear_fc1                 gate_proj over up_proj
+ *	layers.* with the layers stacked        one slice a layer
+ *
+ * All of these are runs of rows, so each is a few byte ranges.
+ */
+#include "core/view/derive.h"
+
+#include "core/base/check.h"
+#include "core/geom/dtype.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum how { WHOLE, VOCABULARY, GATED, QKV, COMPUTED };
+
+static const struct rule {
+	const char *megatron, *hf;
+	enum how how;
+} of_model[] = {
+	{ "embedding.word_embeddings.weight", "model.embed_tokens.weight",
+	  VOCABULARY },
+	{ "output_layer.weight", "lm_head.weight", VOCABULARY },
+	{ "final_layernorm.weight", "model.norm.weight", WHOLE },
+	{ "final_norm.weight", "model.norm.weight", WHOLE },
+	{ "rotary_pos_emb.inv_freq", "", COMPUTED },
+}, of_layer[] = {
+	{ "self_attention.linear_qkv.weight", "weight", QKV },
+	{ "self_attention.query_key_value.weight", "weight", QKV },
+	{ "self_attention.linear_qkv.bias", "bias", QKV },
+	{ "self_attention.query_key_value.bias", "bias", QKV },
+	{ "self_attention.linear_proj.weight", "self_attn.o_proj.weight",
+	  WHOLE },
+	{ "self_attention.dense.weight", "self_attn.o_proj.weight", WHOLE },
+	{ "self_attention.linear_qkv.layer_norm_weight",
+	  "input_layernorm.weight", WHOLE },
+	{ "input_layernorm.weight", "input_layernorm.weight", WHOLE },
+	{ "input_norm.weight", "input_layernorm.weight", WHOLE },
+	{ "mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight",
+	  WHOLE },
+	{ "pre_mlp_layernorm.weight", "post_attention_layernorm.weight",
+	  WHOLE },
+	{ "post_attention_layernorm.weight", "post_attention_layernorm.weight",
+	  WHOLE },
+	{ "post_attention_norm.weight", "post_attention_layernorm.weight",
+	  WHOLE },
+	{ "mlp.linear_fc1.weight", "weight", GATED },
+	{ "mlp.dense_h_to_4h.weight", "weight", GATED },
+	{ "mlp.linear_fc2.weight", "mlp.down_proj.weight", WHOLE },
+	{ "mlp.dense_4h_to_h.weight", "mlp.down_proj.weight", WHOLE },
+	{ "self_attention.rotary_emb.inv_freq", "", COMPUTED },
+};
+
+/* One tensor, or one layer of a stack, on its way. */
+struct work {
+	struct ck_derivation *d;
+	const struct ck_view *v;
+	const json_t *preset;
+	const char *name; /* as stored */
+	uint32_t tensor;
+	char prefix[48]; /* "model.layers.7." */
+	uint64_t at, rows, row; /* bytes; rows of it; bytes a row */
+	unsigned rank;
+	uint64_t shape[CK_MAX_RANK];
+	struct ck_err *err;
+};
+
+static const struct rule *find(const struct rule *rules, size_t nr,
+			       const char *name)
+{
+	for (size_t i = 0; i < nr; i++)
+		if (!strcmp(rules[i].megatron, name))
+			return &rules[i];
+	return NULL;
+}
+
+/* Off the front: what wraps the model, in any order. */
+static const char *bare(const char *name)
+{
+	static const char *const wraps[] = {
+		"model.",   "module.",	    "encoder.",
+		"decoder.", "transformer.", "language_model."
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(wraps); i++)
+		if (!strncmp(name, wraps[i], strlen(wraps[i]))) {
+			name += strlen(wraps[i]);
+			i = SIZE_MAX; /* from the beginning */
+		}
+	return name;
+}
+
+static int param(const struct work *w, const char *name, uint64_t *out)
+{
+	if (ck_json_u64(json_object_get(w->preset, name), out) && *out)
+		return 0;
+	return ck_fail(w->err, EINVAL,
+		       "%.200s: expected \"%s\" in the preset, a positive "
+		       "integer",
+		       w->name, name);
+}
+
+/* A tensor of @rows rows, whose ranges follow. */
+static int show(struct work *w, const char *name, uint64_t rows)
+{
+	char full[256];
+	struct ck_derived *t;
+
+	snprintf(full, sizeof(full), "%s%s", w->prefix, name);
+	t = ck_derive_add(w->d, w->v, w->tensor, full);
+	if (!t)
+		return ck_fail(w->err, ENOMEM, "no memory for a view");
+	t->rank = w->rank;
+	memcpy(t->shape, w->shape, sizeof(t->shape));
+	if (t->rank)
+		t->shape[0] = rows;
+	return 0;
+}
+
+static int rows(struct work *w, uint64_t from, uint64_t nr)
+{
+	if (ck_derive_range(w->d, w->at + from * w->row, nr * w->row))
+		return 0;
+	return ck_fail(w->err, ENOMEM, "no memory for a view");
+}
+
+static int run(struct work *w, const char *name, uint64_t from, uint64_t nr)
+{
+	int ret = show(w, name, nr);
+
+	return ret ? ret : rows(w, from, nr);
+}
+
+static int vocabulary(struct work *w, const char *name)
+{
+	uint64_t nr = w->rows;
+
+	if (json_object_get(w->preset, "vocab") && param(w, "vocab", &nr))
+		return -EINVAL;
+	if (nr > w->rows)
+		return ck_fail(w->err, EINVAL,
+			       "%.200s: \"vocab\" is %" PRIu64
+			       ", it has %" PRIu64 " rows",
+			       w->name, nr, w->rows);
+	return run(w, name, 0, nr);
+}
+
+static int gated(struct work *w)
+{
+	int ret;
+
+	if (w->rows % 2)
+		return ck_fail(w->err, EINVAL,
+			       "%.200s: has %" PRIu64
+			       " rows, which are not two halves",
+			       w->name, w->rows);
+	ret = run(w, "mlp.gate_proj.weight", 0, w->rows / 2);
+	return ret ? ret :
+		     run(w, "mlp.up_proj.weight", w->rows / 2, w->rows / 2);
+}
+
+/* Part @part of each group: @nr rows from @from on of its @group. */
+static int part(struct work *w, const char *part, const char *kind,
+		uint64_t groups, uint64_t group, uint64_t from, uint64_t nr)
+{
+	char name[64];
+	int ret;
+
+	snprintf(name, sizeof(name), "self_attn.%s.%s", part, kind);
+	ret = show(w, name, groups * nr);
+	for (uint64_t g = 0; g < groups && !ret; g++)
+		ret = rows(w, g * group + from, nr);
+	return ret;
+}
+
+static int qkv(struct work *w, const char *kind)
+{
+	uint64_t heads, kv, head, each;
+	int ret = param(w, "heads", &heads);
+
+	kv = heads;
+	if (!ret && json_object_get(w->preset, "kv_heads"))
+		ret = param(w, "kv_heads", &kv);
+	if (ret)
+		return ret;
+	if (heads > w->rows || kv > heads || heads % kv ||
+	    w->rows % (heads + 2 * kv))
+		return ck_fail(w->err, EINVAL,
+			       "%.200s: %" PRIu64 " rows are not %" PRIu64
+			       " heads and %" PRIu64 " keys and values",
+			       w->name, w->rows, heads, kv);
+	head = w->rows / (heads + 2 * kv);
+	each = heads / kv * head;
+	ret = part(w, "q_proj", kind, kv, each + 2 * head, 0, each);
+	if (!ret)
+		ret = part(w, "k_proj", kind, kv, each + 2 * head, each, head);
+	if (!ret)
+		ret = part(w, "v_proj", kind, kv, each + 2 * head, each + head,
+			   head);
+	return ret;
+}
+
+static int follow(struct work *w, const struct rule *r)
+{
+	switch (r->how) {
+	case VOCABULARY:
+		return vocabulary(w, r->hf);
+	case GATED:
+		return gated(w);
+	case QKV:
+		return qkv(w, r->hf);
+	case COMPUTED:
+		return 0;
+	case WHOLE:
+		break;
+	}
+	return run(w, r->hf, 0, w->rows);
+}
+
+/* The tensor without its first @skip dimensions, slice @slice of them. */
+static void slice(struct work *w, unsigned skip, uint64_t nr)
+{
+	const struct ck_tensor *t = &w->v->img->tensors[w->tensor];
+	const uint64_t *shape = w->v->img->dims + t->shape;
+	uint64_t size = skip ? t->size / CK_MAX(1u, shape[0]) : t->size;
+
+	w->rank = t->rank - skip;
+	memcpy(w->shape, shape + skip, w->rank * sizeof(*shape));
+	w->rows = w->rank ? w->shape[0] : 1;
+	w->row = w->rows ? size / w->rows : 0;
+	w->at = nr * size;
+}
+
+static int no_rule(const struct work *w)
+{
+	return ck_fail(w->err, EINVAL,
+		       "%.200s: the preset has no rule for it (\"exclude\" "
+		       "leaves it out)",
+		       w->name);
+}
+
+static int of_a_layer(struct work *w, const char *rest)
+{
+	const struct ck_tensor *t = &w->v->img->tensors[w->tensor];
+	uint64_t from = 0, nr = 1;
+	bool stacked = true;
+	const struct rule *r;
+	char *end;
+	int ret = 0;
+
+	if (*rest >= '0' && *rest <= '9') {
+		from = strtoull(rest, &end, 10);
+		if (*end != '.' || from > UINT32_MAX)
+			return no_rule(w);
+		rest = end + 1;
+		stacked = false;
+	}
+	r = find(of_layer, CK_ARRAY_LEN(of_layer), rest);
+	if (!r || (stacked && !t->rank))
+		return no_rule(w);
+	if (stacked)
+		nr = w->v->img->dims[t->shape];
+	for (uint64_t i = 0; i < nr && !ret; i++) {
+		snprintf(w->prefix, sizeof(w->prefix),
+			 "model.layers.%" PRIu64 ".", from + i);
+		slice(w, stacked, stacked ? i : 0);
+		ret = follow(w, r);
+	}
+	return ret;
+}
+
+int ck_preset_apply(struct ck_derivation *d, const struct ck_view *v,
+		    const json_t *preset, uint32_t tensor, const char *name,
+		    struct ck_err *err)
+{
+	struct work w = { .d = d,
+			  .v = v,
+			  .preset = preset,
+			  .name = name,
+			  .tensor = tensor,
+			  .err = err };
+	const char *short_name = bare(name);
+	const char *which = json_string_value(json_object_get(preset, "name"));
+	const struct rule *r;
+
+	if (!which || strcmp(which, "megatron-llama") != 0)
+		return ck_fail(err, EINVAL,
+			       "preset.name: expected megatron-llama");
+
+	if (!strncmp(short_name, "layers.", 7))
+		return of_a_layer(&w, short_name + 7);
+	r = find(of_model, CK_ARRAY_LEN(of_model), short_name);
+	if (!r)
+		return no_rule(&w);
+	slice(&w, 0, 0);
+	return follow(&w, r);
+}

@@ -1,0 +1,39 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# -o views=: tensors chosen, renamed, cut and cast, against numpy
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}" cmp
+cd "$WORK" || exit 1
+"$PYTHON" "$TOP/tests/cmd/lib/views.py" make . || fail "make"
+view() { # SOURCE VIEW OUT
+	expect 0 '' "$UNSHARD" export -o views=views.json \
+		"$1.safetensors/views/$2" "$3"
+}
+view flat preset flat.out
+view stacked preset stacked.out
+for v in bf16 fp16 some; do view plain $v $v; done
+"$PYTHON" "$TOP/tests/cmd/lib/views.py" check . || fail "other tensors"
+
+no() { # SOURCE VIEW PATTERN
+	expect 1 "views.json: views.$2: .*$3" "$UNSHARD" export \
+		-o views=views.json "$1.safetensors/views/$2" x
+}
+no plain clash 'model.a.bias and model.a.weight would both be called model.x'
+no plain member 'unknown member "inclde"'
+no plain dtype 'dtype: expected float64'
+no plain regex 'rename\[0\].from: '
+no plain rows 'rows: model.a.bias has no first 8 of them'
+no plain none 'no tensor is left'
+no flat heads 'linear_qkv.weight: expected "heads"'
+no plain norule 'model.a.bias: the preset has no rule for it'
+no flat unknown 'preset.name: expected megatron-llama'
+expect 2 'no file "nothing"|no folder "nothing"' "$UNSHARD" export \
+	-o views=views.json plain.safetensors/views/nothing x
+echo '{"views": {"a/b": {}}}' >bad.json
+expect 1 '"a/b" is no name' "$UNSHARD" export -o views=bad.json \
+	plain.safetensors/views/x x
+echo '{"views": {' >bad.json
+expect 1 'bad.json: ' "$UNSHARD" export -o views=bad.json \
+	plain.safetensors/views/x x
+[ ! -e x ] || fail "x was made"
+exit 0
