@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# A model, an optimizer and a scheduler that are files of one save of
+# ColossalAI: a tree for each, by itself and in each of several steps.
+LIMIT=60
+. "$(dirname "$0")/lib/common.sh"
+requires cmp
+
+IN=$here/tests/formats/colossalai/parts/in
+names() { ls "$1" | tr '\n' ' '; }
+mount_ckpt "$IN"
+[ "$(names "$MNT")" = "lr_scheduler model optimizer " ] || fail "$(names "$MNT")"
+[ -e "$MNT/model/tensors/a.weight" ] || fail "$(names "$MNT/model/tensors")"
+[ -e "$MNT/optimizer/tensors/0.exp_avg" ] ||
+	fail "$(names "$MNT/optimizer/tensors")"
+grep -q '"param_groups.0.lr"' "$MNT/optimizer/.unshard/catalog.json" ||
+	fail "no groups"
+[ -z "$(names "$MNT/lr_scheduler/tensors")" ] || fail "tensors of a scheduler"
+grep -q '"last_epoch"' "$MNT/lr_scheduler/.unshard/catalog.json" ||
+	fail "no scheduler"
+[ ! -s "$MNT/.unshard/problems" ] || fail "$(cat "$MNT/.unshard/problems")"
+cmp "$MNT/optimizer/shards/optimizer.bin" "$IN/optimizer.bin" || fail shards
+cp "$MNT/optimizer/tensors/1.exp_avg" "$WORK/exp_avg"
+umount_ckpt
+
+mkdir -p "$WORK/run/step-1" "$WORK/run/step-2/model"
+cp "$IN"/* "$WORK/run/step-1"
+cp "$IN/model.bin" "$WORK/run/step-2/model"
+cp "$IN/optimizer.bin" "$IN/lr_scheduler" "$WORK/run/step-2"
+mount_ckpt "$WORK/run"
+[ "$(names "$MNT")" = "latest step-1 step-2 " ] || fail "$(names "$MNT")"
+for step in step-1 step-2; do
+	[ "$(names "$MNT/$step")" = "lr_scheduler model optimizer " ] ||
+		fail "$step: $(names "$MNT/$step")"
+	cmp "$MNT/$step/optimizer/tensors/1.exp_avg" "$WORK/exp_avg" ||
+		fail "$step"
+done
+# beside another trainer's files, they are not
+cp "$IN/model.bin" "$WORK/run/step-1/random_states_0.pkl"
+wait_for 5 test ! -e "$MNT/step-1/optimizer" || fail "$(names "$MNT/step-1")"
+umount_ckpt
+done_ok
