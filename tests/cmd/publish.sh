@@ -66,6 +66,15 @@ cp "$WORK/whole" "$f"
 u publish --ranks $n --as by-ranks "$SRC/ms" >/dev/null || fail "with --ranks"
 stage ms .metadata
 
+# ---- accelerate's folders, a checkpoint each: all must be whole
+mkdir -p "$SRC"/.staging-acc/files/pytorch_model_fsdp_0 \
+	"$SRC"/.staging-acc/files/optimizer_0
+cp "$CKPT"/__* "$CKPT/.metadata" "$SRC/.staging-acc/files/pytorch_model_fsdp_0"
+cp "$CKPT"/__[013]* "$CKPT/.metadata" "$SRC/.staging-acc/files/optimizer_0"
+expect 1 'not complete: optimizer_0: .*__2_0' u publish "$SRC/acc"
+cp "$CKPT"/__2* "$SRC/.staging-acc/files/optimizer_0"
+u publish "$SRC/acc" >/dev/null || fail "folders of accelerate"
+
 # ---- killed at each step of a publish: the rest is done by whoever comes
 i=1 killed=0
 while :; do

@@ -37,6 +37,14 @@ say "$(wc -l <"$WORK/ours") answers, $(wc -l <"$WORK/differ") differ from the fi
 head -n 20 "$WORK/differ"
 [ ! -s "$WORK/differ" ] || fail "differences"
 
+# Four at a time answer the same.
+for i in 1 2 3 4; do
+	mkdir "$MNT/posix/shards/d$i"
+	"$python" "$ops" "$MNT/posix/shards/d$i" >"$WORK/at.$i" 2>&1 &
+done
+wait
+for i in 1 2 3 4; do same "$WORK/at.$i" "$WORK/below"; done
+
 if [ -e "$example" ] && command -v gcc >/dev/null &&
 	gcc -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I"$(dirname "$example")" \
 		$(pkg-config --cflags fuse3) -w "$example" -o "$WORK/passthrough" \
