@@ -350,8 +350,10 @@ void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	int ret = fs_attr(fs_of(req), ino, &st, &keep, &err);
 
 	(void)fi;
-	if (ret == -ENOENT || ret == -EACCES)
-		fs_reply_errno(req, -ret);
+	if (ret == -ENOENT) /* a handle; who has a name looks it up again */
+		fs_reply_errno(req, ESTALE);
+	else if (ret == -EACCES)
+		fs_reply_errno(req, EACCES);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else

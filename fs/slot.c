@@ -257,7 +257,8 @@ static enum fs_slot_state wake(struct fs_slots *s, struct fs_slot *slot)
 	enum fs_slot_state state;
 	struct ck_err why;
 
-	if (!is_still(s, slot))
+	/* numbers of folders that were asked for would mean others now */
+	if (slot->asked || !is_still(s, slot))
 		return FS_SLOT_ASLEEP;
 	state = parse(s, slot, &why);
 	if (is_as_before(slot, state))
@@ -278,8 +279,21 @@ enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot,
 	return parse(s, slot, why);
 }
 
+static bool has_asked(const struct fs_slot *slot)
+{
+	for (unsigned i = 0; i < FS_MAX_VIEWS; i++) {
+		const struct ck_view *v = slot->view[i];
+
+		if (v && v->ops->folders &&
+		    v->ops->folders->nr(v) > v->ops->folders->nr_listed(v))
+			return true;
+	}
+	return false;
+}
+
 void fs_slot_sleep(struct fs_slot *slot, struct fs_slot *husk)
 {
+	slot->asked |= has_asked(slot);
 	husk->ck = slot->ck;
 	husk->virt = slot->virt;
 	husk->root = slot->root;

@@ -62,6 +62,7 @@ struct fs_slot {
 	struct ck_err why; /* FAILED: the line that says so */
 	bool failed; /* it was made, and that is what it became */
 	bool whole; /* every tensor is there, and nothing was refused */
+	bool asked; /* it slept, and had folders that were made for who asked */
 	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
 	uint64_t signature; /* of the names, sizes and times in the folder */
 	struct fs_shards *shards; /* with what the kernel knows of them */

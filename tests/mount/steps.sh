@@ -171,6 +171,17 @@ exec 7<&- 8<&-
 for i in $(many); do cat "$MNT/step-$i/$T"; done >/dev/null
 ls -i tensors | cmp - "$WORK/before" || fail "other inodes after a sleep"
 [ "$(parsed)" -le 32 ] || fail "kept: $(parsed)"
+# Folders of reshard/ that are made for who asks are the same ones afterwards.
+cd /
+R=$MNT/step-500001/reshard
+cat "$R"/dim0=2/rank-0000[01].safetensors >"$WORK/two" || fail "dim0=2"
+for i in $(many); do cat "$MNT/step-$i/$T"; done >/dev/null
+cat "$R"/dim0=3/rank-0000[012].safetensors >"$WORK/three" || fail "dim0=3"
+cat "$R"/dim0=2/rank-0000[01].safetensors | cmp - "$WORK/two" ||
+	fail "dim0=2 means dim0=3 after a sleep"
+cat "$MNT"/step-9/reshard/dim0=3/rank-0000[012].safetensors |
+	cmp - "$WORK/three" || fail "dim0=3 is what dim0=2 was before a sleep"
+cd "$MNT/step-500000" || fail cd
 # Not the same: the shell's folder is gone, the name is the new one's.
 for i in $(many); do cat "$MNT/step-$i/$T"; done >/dev/null
 touch "$ALL/step-500000/more"
