@@ -55,6 +55,17 @@ EOS
 # ---- each block ----
 damage blocks "$C" "$UNSHARD" || fail "blocks"
 
+# ---- -o verify: a damaged replica is passed over; two of them are not ----
+"$UNSHARD" cat "$C" twice >"$WORK/twice"
+flip "$C/twice.0.bin" 100
+"$UNSHARD" cat -o verify "$C" twice | cmp - "$WORK/twice" || fail "failover"
+"$UNSHARD" cat "$C" twice | cmp -s - "$WORK/twice" && fail "no damage"
+flip "$C/twice.1.bin" 100
+expect 1 'twice.0.bin: block 0, .*not what was sealed' \
+	"$UNSHARD" cat -o verify "$C" twice
+flip "$C/twice.0.bin" 100
+flip "$C/twice.1.bin" 100
+
 # ---- files ----
 touch "$C/notes.txt"
 expect 0 '' "$UNSHARD" verify "$C"
