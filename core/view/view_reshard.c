@@ -8,6 +8,7 @@
  * be, and how much they may take, is bounded.
  */
 #include "core/view/rank_cache.h"
+#include "core/view/rank_layout.h"
 #include "core/view/metadata.h"
 
 #include "core/base/auto.h"
@@ -23,6 +24,7 @@
 #define NAME "reshard"
 #define OPTION CK_RESHARD_OPTION
 #define MAX_FOLDERS 256
+#define LAYOUT 0xffffu /* the number in a folder of the layout's file */
 #define MAX_WEIGHT (UINT64_C(64) << 20) /* bytes of those looked up */
 
 struct folder {
@@ -31,6 +33,8 @@ struct folder {
 	struct ck_reshard *rs; /* NULL: not made yet, or cannot be */
 	_Atomic int state; /* 0: not made yet, 1: made, < 0: -errno, for good */
 	_Atomic uint64_t *size; /* of each rank's file; 0: not known yet */
+	struct ck_str layout;
+	_Atomic int layout_state; /* as state */
 };
 
 struct reshard_view {
@@ -214,6 +218,7 @@ static void free_folder(struct folder *f)
 {
 	ck_reshard_free(f->rs);
 	free((void *)f->size);
+	ck_str_free(&f->layout);
 	free(f);
 }
 
@@ -289,6 +294,38 @@ static uint32_t nr_files(const struct ck_view *base, uint32_t d)
 	return f ? ck_reshard_ranks(f->rs) : 0;
 }
 
+/*
+ * What makes the folder a checkpoint again.  It is not listed, for a folder of
+ * ranks has nothing else.  NULL: it has none.
+ */
+static const struct ck_str *layout_of(const struct ck_view *base, uint32_t d)
+{
+	struct reshard_view *v = (struct reshard_view *)base;
+	struct folder *f = need(base, d);
+	int state;
+
+	if (!f)
+		return NULL;
+	state = atomic_load_explicit(&f->layout_state, memory_order_acquire);
+	if (!state) {
+		pthread_mutex_lock(&v->lock);
+		state = atomic_load(&f->layout_state);
+		if (!state) {
+			state = ck_reshard_ranks(f->rs) <= LAYOUT ?
+					ck_rank_layout_make(&f->layout, f->rs,
+							    &v->in, NULL) :
+					-ENOENT;
+			if (state < 0)
+				ck_str_free(&f->layout);
+			state = state ? state : 1;
+			atomic_store_explicit(&f->layout_state, state,
+					      memory_order_release);
+		}
+		pthread_mutex_unlock(&v->lock);
+	}
+	return state > 0 ? &f->layout : NULL;
+}
+
 static uint32_t find_file(const struct ck_view *base, uint32_t d,
 			  const char *name, size_t len)
 {
@@ -296,6 +333,10 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 	size_t n = len > sizeof(suffix) ? len - sizeof(suffix) + 1 : 0;
 	uint32_t rank = 0;
 
+	if (len == strlen(CK_RANK_LAYOUT_NAME) &&
+	    !memcmp(name, CK_RANK_LAYOUT_NAME, len))
+		return layout_of(base, d) ? d << CK_VIEW_FOLDER_SHIFT | LAYOUT :
+					    CK_NONE;
 	/* "rank-" and five digits, which is enough for all ranks there are */
 	if (n != 10 || memcmp(name, "rank-", 5) || memcmp(name + n, suffix, 12))
 		return CK_NONE;
@@ -318,6 +359,16 @@ static const struct ck_view_folder_ops folder_ops = {
 };
 
 /* ---- files ---- */
+
+/* The text of file @i where that is a layout. */
+static const struct ck_str *layout_file(const struct ck_view *base, uint32_t i)
+{
+	const struct folder *f = need(base, i >> CK_VIEW_FOLDER_SHIFT);
+
+	if ((i & LAYOUT) != LAYOUT || !f || ck_reshard_ranks(f->rs) > LAYOUT)
+		return NULL;
+	return layout_of(base, i >> CK_VIEW_FOLDER_SHIFT);
+}
 
 static const struct ck_rank_entry *get(const struct ck_view *base, uint32_t i,
 				       struct ck_err *err)
@@ -349,8 +400,16 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 	uint32_t rank = i & ((1u << CK_VIEW_FOLDER_SHIFT) - 1);
 	const struct folder *f = need(base, i >> CK_VIEW_FOLDER_SHIFT);
 	const struct ck_rank_entry *e;
+	const struct ck_str *layout = layout_file(base, i);
 	struct ck_err err = { 0 };
 
+	if (layout) {
+		snprintf(out->name, sizeof(out->name), CK_RANK_LAYOUT_NAME);
+		out->size = layout->len;
+		out->newest = v->newest;
+		out->tensor = CK_NONE;
+		return true;
+	}
 	if (!f || rank >= ck_reshard_ranks(f->rs))
 		return false;
 	snprintf(out->name, sizeof(out->name), "rank-%05" PRIu32 ".safetensors",
@@ -383,7 +442,16 @@ static uint32_t rs_find(const struct ck_view *v, const char *name, size_t len)
 static void rs_at(const struct ck_view *base, uint32_t i, uint64_t off,
 		  struct ck_span *out)
 {
-	const struct ck_rank_entry *e = get(base, i, NULL);
+	const struct ck_str *layout = layout_file(base, i);
+	const struct ck_rank_entry *e;
+
+	if (layout) {
+		out->kind = CK_SPAN_MADE;
+		out->off = off;
+		out->len = layout->len - off;
+		return;
+	}
+	e = get(base, i, NULL);
 
 	out->len = 0; /* no memory: EIO */
 	if (!e)
@@ -395,17 +463,20 @@ static void rs_at(const struct ck_view *base, uint32_t i, uint64_t off,
 static int rs_made(const struct ck_view *base, uint32_t i, void *buf,
 		   uint64_t len, uint64_t off, struct ck_err *err)
 {
-	const struct ck_rank_entry *e = get(base, i, err);
+	const struct ck_str *own = layout_file(base, i);
+	const struct ck_rank_entry *e = own ? NULL : get(base, i, err);
 	int ret = 0;
 
-	if (!e)
+	if (!own && !e)
 		return -EIO;
-	if (ck_range_ok(off, len, e->header.len))
-		memcpy(buf, e->header.v + off, len);
+	own = own ? own : &e->header;
+	if (ck_range_ok(off, len, own->len))
+		memcpy(buf, own->v + off, len);
 	else
 		ret = ck_fail(err, EIO, "a view's own bytes end at %zu",
-			      e->header.len);
-	put(base, e);
+			      own->len);
+	if (e)
+		put(base, e);
 	return ret;
 }
 

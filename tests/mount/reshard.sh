@@ -77,15 +77,28 @@ grep -q 'Invalid argument' "$WORK/err" || fail "$(cat "$WORK/err")"
 grep -q 'tp=7\|no multiple of 7' "$MNT/.unshard/problems" ||
 	fail "$(cat "$MNT/.unshard/problems")"
 
-# A reshard is a checkpoint again.
+# A rank's file is a checkpoint, and so is the folder of all ranks.
+again() { # SOURCE
+	"$UNSHARD" mount "$1" "$WORK/again" || fail "mount of $1"
+	for t in "$MNT"/tensors/*; do
+		same "$t" "$WORK/again/tensors/${t##*/}"
+	done
+	[ "$(cat "$WORK/again/.unshard/problems.json" | tr -d ' \n')" = '[]' ] ||
+		fail "$1: $(cat "$WORK/again/.unshard/problems")"
+	"$UNSHARD" umount "$WORK/again" || fail umount
+	wait_for 10 alone || fail "the worker of $WORK/again stays"
+}
 mkdir "$WORK/again"
-"$UNSHARD" mount "$MNT/reshard/dim0=1/rank-00000.safetensors" "$WORK/again" ||
-	fail "mount of a rank's file"
-for t in "$MNT"/tensors/*; do
-	same "$t" "$WORK/again/tensors/${t##*/}"
-done
-"$UNSHARD" umount "$WORK/again" || fail umount
-wait_for 10 alone || fail "the worker of $WORK/again stays"
+again "$MNT/reshard/dim0=1/rank-00000.safetensors"
+again "$MNT/reshard/dim0=3"
+again "$MNT/reshard/pp=2,tp=2,dim0=2"
+umount_ckpt
+
+# Parts in pieces, one behind the other in the file.
+"$PYTHON" "$here/tests/cmd/lib/safetensors.py" "$WORK/gated.safetensors" \
+	layers.0.mlp.gate_up_proj.weight BF16 8,6 layers.0.norm.weight F32 3
+mount_ckpt "$WORK/gated.safetensors"
+again "$MNT/reshard/tp=2"
 umount_ckpt
 
 # Written through the tensors, and shown at once; not written to itself.
