@@ -140,7 +140,7 @@ Test(torch_set, bad_index)
 {
 	refuse("{}", "weight_map");
 	refuse("{\"weight_map\": [1]}", "weight_map");
-	refuse("{\"weight_map\": {\"a\": 3}}", "\"a\"");
+	refuse("{\"weight_map\": {\"a\": 3}}", "weight_map: a: expected");
 	refuse("{", "");
 }
 
