@@ -75,8 +75,11 @@ for i in 1 2 3 4 5 6; do
 	check "killed while writing, $i"
 	"$UNSHARD" recover "$SRC" >/dev/null || fail "recover $i"
 	check "recovered, $i"
-	"$UNSHARD" gc --age 0 "$SRC" >/dev/null || fail "gc $i"
-	[ -z "$(ls -A "$SRC" | grep staging)" ] || fail "left: $(ls -A "$SRC")"
+	swept() {
+		"$UNSHARD" gc --age 0 "$SRC" >/dev/null || fail "gc $i"
+		[ -z "$(ls -A "$SRC" | grep staging)" ]
+	}
+	wait_for 10 swept || fail "left: $(ls -A "$SRC")"
 	rm -rf "$SRC/w"
 done
 
@@ -132,7 +135,8 @@ grep -qi 'input/output' "$WORK/err" || fail "$(cat "$WORK/err")"
 [ ! -e "$SRC/e" ] || fail "shown though its publish failed"
 expect 1 'can only be thrown away' "$UNSHARD" publish "$MNT/e"
 umount_ckpt
-"$UNSHARD" gc --age 0 "$SRC" | grep -q 'removed: e' || fail "gc of a doomed one"
+collected() { "$UNSHARD" gc --age 0 "$SRC" | grep -q 'removed: e'; }
+wait_for 10 collected || fail "gc of a doomed one"
 
 # ---- the disk is full
 if [ -n "${COMMON_PRIVATE-}" ] && mkdir "$WORK/small" &&
