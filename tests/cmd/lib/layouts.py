@@ -351,3 +351,56 @@ case("boxes-at", {
 case("write-section", {"m.safetensors": safetensors({"b": B})}, {
     "write": {"anything": [1, {}]}, "comment": "ours", "$schema": "x",
     "files": st_files("m.safetensors"), "tensors": [{"glob": "*"}]}, {"b": B})
+
+# three axes on one dimension, each cut otherwise, in the order of a list
+files = {}
+for a, b, c in itertools.product(range(2), range(3), range(2)):
+    part = numbers(0, 29, 3)
+    for nr, at, how in (2, c, "ceil"), (3, b, "balanced"), (2, a, "ceil"):
+        part = part.cut(0, *bounds(part.shape[0], nr, how)[at])
+    files["%d%d%d.safetensors" % (a, b, c)] = safetensors({"w": part})
+case("three-on-one", files, {
+    "mesh": mesh(a=2, b=3, c=2), "files": st_files("{a}{b}{c}.safetensors"),
+    "tensors": [{"name": "w", "shape": [29, 3], "placement": [
+        {"axis": "c", "shard": 0, "sizes": "ceil"},
+        {"axis": "b", "shard": 0, "sizes": "balanced"},
+        {"axis": "a", "shard": 0, "sizes": "ceil"}]}]},
+    {"w": numbers(0, 29, 3)})
+
+# ranks in another order, columns and rows uneven
+order, files = [5, 0, 3, 1, 4, 2], {}
+for pos, rank in enumerate(order):
+    part = numbers(0, 5, 11).cut(0, *bounds(5, 2, "ceil")[pos // 3])
+    part = part.cut(1, *bounds(11, 3, "ceil")[pos % 3])
+    files["rank-%03d.safetensors" % rank] = safetensors({"w": part})
+case("ranks-permuted", files, {
+    "mesh": {**mesh(a=2, b=3), "ranks": order},
+    "files": st_files("rank-{rank:03}.safetensors"),
+    "tensors": [{"name": "w", "placement": {
+        "a": {"shard": 0, "sizes": "ceil"},
+        "b": {"shard": 1, "sizes": "ceil"}}}]}, {"w": numbers(0, 5, 11)})
+
+# fused thirds cut by tp each, what is left flat over dp and padded
+files, fused = {}, numbers(0, 24, 7)
+for dp, tp in itertools.product(range(3), range(2)):
+    part = fused.reshape(3, 8, 7).cut(1, *bounds(8, 2, "even")[tp])
+    files["r%d_%d.safetensors" % (dp, tp)] = safetensors(
+        {"w": part.flat(29 * dp, min(29 * dp + 29, 84), size=29)})
+case("view-flat-padded", files, {
+    "mesh": mesh(dp=3, tp=2), "files": st_files("r{dp}_{tp}.safetensors"),
+    "tensors": [{"name": "w", "shape": [24, 7], "view": [3, 8, 7],
+                 "placement": [{"axis": "tp", "shard": 1},
+                               {"axis": "dp", "flat": True, "padded": 87}]}]},
+    {"w": fused})
+
+# virtual stages: each rank has a chunk of layers twice; a pattern to leave out
+# what is not there
+case("virtual-stages", {
+    "pp%d.safetensors" % pp: safetensors({
+        "chunk%d.layers.%d" % (c, i): numbers(100 * (c * 6 + pp * 3 + i), 3)
+        for c in range(2) for i in range(3)}) for pp in range(2)}, {
+    "mesh": mesh(pp=2), "files": st_files("pp{pp}.safetensors"),
+    "tensors": [{"regex": "chunk([0-9])\\.layers\\.([0-9]+)",
+                 "name": "layers.{6*$1+3*pp+$2}"},
+                {"glob": "*_extra_state", "ignore": True}]},
+    {"layers.%d" % i: numbers(100 * i, 3) for i in range(12)})
