@@ -18,7 +18,10 @@
 
 #define MAX_CELLS (UINT64_C(1) << 26)
 
-/* Of a cell: reached before a buffer of the module at t, or behind one. */
+/*
+ * Of a cell: reached before a buffer of the module at t, or behind one.  Loops
+ * count from CLEAN to BEHIND.
+ */
 enum { CLEAN = 1, BEHIND = 2, TO_CLEAN = 4, TO_BEHIND = 8 };
 
 struct grid {
@@ -144,12 +147,12 @@ static void walk(struct grid *g)
 	*cell_at(g, 0, 0) = CLEAN;
 	for (size_t t = 0; t <= g->nr; t++)
 		for (size_t j = 0; j <= g->nr_ids; j++)
-			for (uint8_t s = CLEAN; s <= BEHIND; s <<= 1)
+			for (uint8_t s = CLEAN; s <= BEHIND; s++)
 				if (*cell_at(g, t, j) & s)
 					forward(g, t, j, s);
 	for (size_t t = g->nr + 1; t-- > 0;)
 		for (size_t j = g->nr_ids + 1; j-- > 0;)
-			for (uint8_t s = CLEAN; s <= BEHIND; s <<= 1)
+			for (uint8_t s = CLEAN; s <= BEHIND; s++)
 				if (goes_on(g, t, j, s))
 					*cell_at(g, t, j) |= (uint8_t)(s << 2);
 }
