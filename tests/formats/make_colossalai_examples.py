@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Damages ColossalAI's ordinary files: what no framework writes.
+"""Damages ColossalAI's files: what no framework writes.
 
 usage: make_colossalai_examples.py        (run in this folder; then UPDATE_WANT=1 make unit)
 
-From colossalai/optim-bin-prefix, optim-async and optim-one-async, and torch/index-prefix, which ColossalAI 0.5.0 wrote.
+From colossalai/optim-bin-prefix, optim-async, optim-one-async and torch/index-prefix, which ColossalAI 0.5.0 wrote, and
+colossalai/async, by the code of pull request 6181.
 """
 import json, pathlib, shutil, struct
 
@@ -136,3 +137,62 @@ for name in first[1:]:
 edit_index(at / MODEL, lambda j: j["weight_map"].update(more=shard(1)))
 at = case("bad-index-two", "index-prefix", where=TORCH)
 shutil.copy(at / MODEL, at / "pytorch_model.bin.index.b.json")
+
+# The distributed form: a few tensors of async, cut out of its files, and damaged.
+KEPT = ("self_attn.q_proj.weight", "self_attn.o_proj.weight", "input_layernorm.weight", "model.norm.weight")
+
+
+def weights(i):
+    return f"pytorch_model-dist-{i:05d}.safetensors"
+
+
+def meta(i):
+    return f"pytorch_model-meta-dist-{i:05d}.index.json"
+
+
+def cut(path):
+    data = path.read_bytes()
+    (n,) = struct.unpack_from("<Q", data)
+    head, out, body = json.loads(data[8 : 8 + n]), {}, b""
+    for name, t in head.items():
+        if name.endswith(KEPT):
+            begin, end = t["data_offsets"]
+            out[name] = {**t, "data_offsets": [len(body), len(body) + end - begin]}
+            body += data[8 + n + begin : 8 + n + end]
+    text = json.dumps(out).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def dist(name):
+    at = case(name, "async")
+    for i in range(4):
+        cut(at / weights(i))
+        j = json.loads((at / meta(i)).read_text())
+        j["metadata"] = {k: v for k, v in j["metadata"].items() if k.endswith(KEPT)}
+        (at / meta(i)).write_text(json.dumps(j) + "\n")
+    return at
+
+
+def edit_record(at, i, end, change):
+    j = json.loads((at / meta(i)).read_text())
+    change(next(v for k, v in j["metadata"].items() if k.endswith(end)))
+    (at / meta(i)).write_text(json.dumps(j) + "\n")
+
+
+Q, O, NORM = "q_proj.weight", "o_proj.weight", "input_layernorm.weight"
+at = dist("bad-dist-missing-rank")
+(at / weights(1)).unlink()
+(at / meta(1)).unlink()
+(dist("bad-dist-missing-weights") / weights(1)).unlink()
+edit_record(dist("bad-dist-lengths"), 1, O, lambda r: r["lengths"].__setitem__(1, r["lengths"][1] - 1))
+edit_record(dist("bad-dist-global-shape"), 1, Q, lambda r: r["global_shape"].__setitem__(0, 20))
+at = dist("bad-dist-cut") / weights(1)
+at.write_bytes(at.read_bytes()[:-37])
+edit_record(dist("bad-dist-outside"), 1, Q, lambda r: r.update(file="../../" + weights(1)))
+at = dist("bad-dist-hole")
+for i in range(2):
+    edit_record(at, i, Q, lambda r: r["global_shape"].__setitem__(0, 17))
+at = dist("bad-dist-copies-differ") / weights(1)
+name = next(k for k in json.loads(at.read_bytes()[8 : 8 + struct.unpack_from("<Q", at.read_bytes())[0]]) if k.endswith(NORM))
+edit_data(at, name, bytes(range(32)))
