@@ -47,7 +47,8 @@ static void put_reason(struct verify_show *s, const struct ck_damage *d)
 {
 	switch (d->kind) {
 	case CK_DAMAGE_EDITED:
-		ck_str_puts(s->out, "is being edited, or was when its mount died");
+		ck_str_puts(s->out,
+			    "is being edited, or was when its mount died");
 		break;
 	case CK_DAMAGE_CHANGED:
 		ck_str_puts(s->out, "not what was sealed");
