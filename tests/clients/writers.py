@@ -165,17 +165,17 @@ def lone_rank(work, src, mnt):
 
 
 def links(work, src, mnt):
-    """As nnScaler's Trainer: a folder a step, "last" and "best" as links."""
+    """As nnScaler's Trainer: the newest and the best are links."""
     where = f"{mnt}/links/shards"
     os.mkdir(f"{mnt}/links")
     torch.save({"w": value("w", (4, 4))}, f"{where}/0000-0010.pt")
-    for name in ("last.pt", "best.pt"):
+    for name in ("last", "best"):
         os.symlink("0000-0010.pt", f"{where}/{name}")
-    os.unlink(f"{where}/last.pt")
-    os.symlink("0000-0010.pt", f"{where}/last.pt")
-    assert torch.equal(torch.load(f"{where}/best.pt")["w"], value("w", (4, 4)))
+    os.unlink(f"{where}/last")
+    os.symlink("0000-0010.pt", f"{where}/last")
+    assert torch.equal(torch.load(f"{where}/best")["w"], value("w", (4, 4)))
     publish(src, "links")
-    assert os.readlink(f"{src}/links/last.pt") == "0000-0010.pt"
+    assert os.readlink(f"{src}/links/last") == "0000-0010.pt"
     check(f"{mnt}/links", {"w": value("w", (4, 4))})
 
 
