@@ -27,6 +27,8 @@ struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
 		part.key = ck_image_str(img, t->name, &part.len);
 		return part;
 	}
+	if (level >= img->dims[t->path])
+		return part;
 	raw = img->dims[t->path + 1 + level];
 	if (raw & CK_PATH_STR)
 		part.key = ck_image_str(img, (uint32_t)(raw & UINT32_MAX),

@@ -197,6 +197,12 @@ static void close_levels(struct ck_str *s, const struct level *l, unsigned from,
 		ck_po_op(s, l[--from].list ? CK_PO_APPENDS : CK_PO_SETITEMS);
 }
 
+/* A tensor that was saved by itself, in nothing, is the only one held. */
+static bool is_bare(const struct torch_view *v)
+{
+	return v->nr_held && !ck_nest_depth(v->one.base.img, v->held[0]);
+}
+
 static void make_pickle(const struct torch_view *v, struct ck_str *s)
 {
 	const struct ck_image *img = v->one.base.img;
@@ -204,6 +210,11 @@ static void make_pickle(const struct torch_view *v, struct ck_str *s)
 	unsigned open = 1;
 
 	ck_po_begin(s);
+	if (is_bare(v)) {
+		add_tensor(s, img, v->held[0], v->storage[0]);
+		ck_po_end(s);
+		return;
+	}
 	open_level(v, s, 0, 0, &l[0]);
 	for (uint32_t i = 0; i < v->nr_held; i++) {
 		unsigned depth = ck_nest_depth(img, v->held[i]);
