@@ -42,7 +42,7 @@
 
 struct fs_slot {
 	uint32_t nr;
-	_Atomic bool steps; /* the directory of all others, or a group: steps.h */
+	_Atomic bool steps; /* the directory of all, or a group: steps.h */
 	char *name; /* of the entry; NULL: the mount is this checkpoint */
 	struct stat seen; /* the entry when it was looked at */
 	_Atomic int state; /* enum fs_slot_state */
