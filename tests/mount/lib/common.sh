@@ -115,7 +115,12 @@ not() { ! "$@"; }
 # A zombie is gone: whoever reaps it may be slow.
 gone() { ! grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
 
-same() { cmp "$1" "$2" || fail "$1 differs from $2"; }
+same() {
+	cmp "$1" "$2" && return
+	sleep 0.5
+	cmp -s "$1" "$2" && fail "$1 differed from $2, and does not any more"
+	fail "$1 differs from $2"
+}
 
 # expect CODE PATTERN COMMAND...: that exit code, and one line on stderr that
 # matches the pattern of grep -E.
