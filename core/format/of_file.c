@@ -209,16 +209,17 @@ static int take_folder(struct reading *r, const char *name, struct ck_err *err)
 {
 	struct ck_of_leaf leaf = { .is_tensor = true };
 	size_t top = strlen(r->save.path);
-	int ret;
+	int ret, out;
 
 	leaf.name = name + top + (top ? 1 : 0);
 	leaf.name_len = strlen(leaf.name);
-	ret = has(r->save.dir, name, "out", err);
-	if (ret <= 0)
-		return ret; /* OneFlow passes over it too */
+	out = has(r->save.dir, name, "out", err);
+	if (out < 0)
+		return out;
 	ret = has(r->save.dir, name, "meta", err);
-	if (ret < 0)
-		return ret;
+	if (ret < 0 || (!ret && !out))
+		return ret; /* no tensor */
+	/* OneFlow passes over one without its bytes; here they are missing */
 	if (ret) {
 		ret = ck_of_folder(&r->save, leaf.name, leaf.name_len, &leaf,
 				   &r->fault);
