@@ -356,10 +356,17 @@ static void failed_problems(struct fs_slots *s, const struct ck_steps *all,
 			    bool json, struct ck_str *out)
 {
 	pthread_mutex_lock(&s->lock);
-	for (const struct fs_slot *slot = s->first; slot; slot = slot->next)
-		if (slot->failed && !slot->gone && is_listed(all, slot->name))
+	for (const struct fs_slot *slot = s->first; slot; slot = slot->next) {
+		if (slot->gone || !is_listed(all, slot->name))
+			continue;
+		if (slot->failed)
 			add_problem(out, json, "error", slot->name,
 				    slot->why.msg);
+		else if (slot->made_s && !slot->whole && !slot->steps)
+			add_problem(out, json, "error", slot->name,
+				    "incomplete; its own .unshard/problems "
+				    "says what is missing");
+	}
 	pthread_mutex_unlock(&s->lock);
 }
 
