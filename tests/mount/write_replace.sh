@@ -79,7 +79,8 @@ except OSError as e:
 os.close(fd)
 END
 	if command -v rsync >/dev/null; then
-		works "$WORK/c" rsync --inplace -W "$WORK/c" "$t"
+		# -I: both may be of the same second
+		works "$WORK/c" rsync -I --inplace -W "$WORK/c" "$t"
 	fi
 	if [ -n "${PYTHON:-}" ]; then
 		works "$WORK/b" "$PYTHON" -c "import numpy, sys
