@@ -24,34 +24,18 @@ static struct open_dir *dir_of(const struct fuse_file_info *fi)
 	return (struct open_dir *)(uintptr_t)fi->fh;
 }
 
-static int append(struct fs_shard_list *l, const char *name, uint64_t ino,
-		  bool is_dir)
-{
-	char *copy = strdup(name);
-	struct fs_shard_entry *e = copy ? ck_vec_push(l) : NULL;
-
-	if (!e) {
-		free(copy);
-		return -ENOMEM;
-	}
-	*e = (struct fs_shard_entry){ .name = copy,
-				      .ino = ino,
-				      .is_dir = is_dir };
-	return 0;
-}
-
 /* The step itself, and .unshard. */
 static int list_own(uint64_t ino, struct fs_shard_list **out)
 {
 	struct fs_shard_list *l = calloc(1, sizeof(*l));
-	int ret = l ? append(l, ".", ino, true) : -ENOMEM;
+	int ret = l ? fs_shards_list_add(l, ".", ino, true) : -ENOMEM;
 
 	if (!ret)
-		ret = append(l, "..", FS_INO_ROOT, true);
+		ret = fs_shards_list_add(l, "..", FS_INO_ROOT, true);
 	if (!ret && ino == FS_INO_ROOT)
-		ret = append(l, "shards", FS_INO_SHARDS, true);
+		ret = fs_shards_list_add(l, "shards", FS_INO_SHARDS, true);
 	if (!ret && ino == FS_INO_META)
-		ret = append(l, "status", FS_STAGED_STATUS, false);
+		ret = fs_shards_list_add(l, "status", FS_STAGED_STATUS, false);
 	if (ret)
 		fs_shards_list_free(l);
 	else

@@ -56,5 +56,8 @@ struct fs_shard_list {
 int fs_shards_list(struct fs_shards *s, uint64_t dir,
 		   struct fs_shard_list **out, struct ck_err *err);
 void fs_shards_list_free(struct fs_shard_list *l);
+/* One entry more; copies @name.  -ENOMEM. */
+int fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
+		       bool is_dir);
 
 #endif

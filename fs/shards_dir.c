@@ -21,8 +21,8 @@ void fs_shards_list_free(struct fs_shard_list *l)
 	free(l);
 }
 
-static int append(struct fs_shard_list *l, const char *name, uint64_t ino,
-		  bool is_dir)
+int fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
+		       bool is_dir)
 {
 	char *copy = strdup(name);
 	struct fs_shard_entry *e = copy ? ck_vec_push(l) : NULL;
@@ -45,11 +45,11 @@ static int append_dots(struct fs_shards *s, struct fs_shard_list *l,
 	if (!up)
 		return -ENOMEM;
 	*(slash ? slash : up) = '\0';
-	ret = append(l, ".", fs_shards_path_ino(s, path), true);
+	ret = fs_shards_list_add(l, ".", fs_shards_path_ino(s, path), true);
 	if (ret)
 		return ret;
-	return append(l, "..", *path ? fs_shards_path_ino(s, up) : FS_INO_ROOT,
-		      true);
+	return fs_shards_list_add(
+		l, "..", *path ? fs_shards_path_ino(s, up) : FS_INO_ROOT, true);
 }
 
 /* 0 too where the entry is one that is not shown. */
@@ -67,8 +67,8 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 	if (d->d_type != DT_REG && d->d_type != DT_DIR &&
 	    fs_shards_stat_path(s, path, &st, NULL))
 		return 0;
-	return append(l, d->d_name, fs_shards_path_ino(s, path),
-		      S_ISDIR(st.st_mode));
+	return fs_shards_list_add(l, d->d_name, fs_shards_path_ino(s, path),
+				  S_ISDIR(st.st_mode));
 }
 
 static DIR *open_dir(const struct ck_root *root, const char *path,
@@ -138,8 +138,9 @@ static int fill(struct fs_shards *s, struct fs_shard_list *l, const char *path,
 	bool found = false;
 
 	if (!ret && root->only && !*path)
-		return append(l, root->only, fs_shards_path_ino(s, root->only),
-			      false);
+		return fs_shards_list_add(l, root->only,
+					  fs_shards_path_ino(s, root->only),
+					  false);
 	for (const struct ck_root *r = root; !ret && r; r = r->next) {
 		ret = fill_from(s, l, r, path, err);
 		found |= !ret;

@@ -106,38 +106,23 @@ int fs_staged_readlink(struct fs_staged *s, uint64_t ino, char out[PATH_MAX])
 
 /* ---- listing ---- */
 
-static int append(struct fs_shard_list *l, const char *name, uint64_t ino,
-		  bool is_dir)
-{
-	char *copy = strdup(name);
-	struct fs_shard_entry *e = copy ? ck_vec_push(l) : NULL;
-
-	if (!e) {
-		free(copy);
-		return -ENOMEM;
-	}
-	*e = (struct fs_shard_entry){ .name = copy,
-				      .ino = ino,
-				      .is_dir = is_dir };
-	return 0;
-}
-
 static int fill(struct fs_shard_list *l, DIR *d)
 {
 	const struct dirent *e;
 	struct stat st;
-	int ret = append(l, ".", l->dir, true);
+	int ret = fs_shards_list_add(l, ".", l->dir, true);
 
 	if (!ret)
-		ret = append(l, "..", FS_INO_SHARDS, true);
+		ret = fs_shards_list_add(l, "..", FS_INO_SHARDS, true);
 	while (!ret && (errno = 0, e = readdir(d))) {
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
 		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
 		    !fs_staged_shows(st.st_mode))
 			continue;
 		/* the number is the look-up's to say; it must not be 0 */
-		ret = append(l, e->d_name, FS_INO_SHARD | (st.st_ino & 0xffff),
-			     S_ISDIR(st.st_mode));
+		ret = fs_shards_list_add(l, e->d_name,
+					 FS_INO_SHARD | (st.st_ino & 0xffff),
+					 S_ISDIR(st.st_mode));
 		if (!ret && S_ISLNK(st.st_mode))
 			l->v[l->nr - 1].is_link = true;
 	}
