@@ -15,6 +15,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/whole.h"
 #include "fs/buf.h"
 #include "fs/reply.h"
 
@@ -237,26 +238,16 @@ static size_t inside(uint64_t size, size_t len, uint64_t off)
 static int read_shard(const struct fs_shard_file *f, char *buf, size_t len,
 		      uint64_t off, size_t *got, struct ck_err *err)
 {
-	size_t n = 0;
+	ssize_t n = ck_pread_most(f->fd, buf, len, off);
 
-	while (n < len) {
-		ssize_t more = pread(f->fd, buf + n, len - n, (off_t)(off + n));
-
-		if (more < 0 && errno == EINTR)
-			continue;
-		if (more < 0)
-			return ck_fail(err, errno, "shards: %s",
-				       strerror(errno));
-		if (!more)
-			break;
-		n += (size_t)more;
-	}
-	if (n < len && n < inside(f->size, len, off))
+	if (n < 0)
+		return ck_fail(err, (int)-n, "shards: %s", strerror((int)-n));
+	*got = (size_t)n;
+	if (*got < inside(f->size, len, off))
 		return ck_fail(err, EIO,
 			       "shards: a file of %llu bytes ends at %llu",
 			       (unsigned long long)f->size,
-			       (unsigned long long)(off + n));
-	*got = n;
+			       (unsigned long long)(off + *got));
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "fs/staged_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/whole.h"
 #include "core/io/fault.h"
 #include "fs/tree.h"
 
@@ -237,21 +238,12 @@ void fs_staged_release(struct fs_staged *s, struct fs_staged_file *f)
 int fs_staged_read(const struct fs_staged_file *f, char *buf, size_t len,
 		   uint64_t off, size_t *got, struct ck_err *err)
 {
-	size_t n = 0;
+	ssize_t n = ck_pread_most(f->fd, buf, len, off);
 
-	while (n < len) {
-		ssize_t more = pread(f->fd, buf + n, len - n, (off_t)(off + n));
-
-		if (more < 0 && errno == EINTR)
-			continue;
-		if (more < 0)
-			return ck_fail(err, errno, "a staged file: %s",
-				       strerror(errno));
-		if (!more)
-			break;
-		n += (size_t)more;
-	}
-	*got = n;
+	if (n < 0)
+		return ck_fail(err, (int)-n, "a staged file: %s",
+			       strerror((int)-n));
+	*got = (size_t)n;
 	return 0;
 }
 

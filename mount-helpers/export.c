@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/whole.h"
 #include "core/publish/pool.h"
 
 #include <errno.h>
@@ -206,22 +207,6 @@ static bool take(struct export *x, struct piece *out)
 	return true;
 }
 
-static int pwrite_all(int fd, const char *buf, uint64_t len, uint64_t off)
-{
-	while (len) {
-		ssize_t n = pwrite(fd, buf, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		buf += n;
-		len -= (uint64_t)n;
-		off += (uint64_t)n;
-	}
-	return 0;
-}
-
 static int write_piece(struct export *x, const struct piece *p, char *buf,
 		       struct ck_err *err)
 {
@@ -234,7 +219,7 @@ static int write_piece(struct export *x, const struct piece *p, char *buf,
 		return ret;
 	fd = openat(x->dir, p->file->name,
 		    O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-	ret = fd < 0 ? -errno : pwrite_all(fd, buf, p->len, p->off);
+	ret = fd < 0 ? -errno : ck_pwrite_whole(fd, buf, p->len, p->off);
 	/* what an older, longer one left behind */
 	if (!ret && p->off + p->len == p->file->size &&
 	    ftruncate(fd, (off_t)p->file->size))
@@ -251,22 +236,19 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 {
 	ck_auto_fd int fd = openat(x->dir, p->file->name,
 				   O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	uint64_t have = 0;
-	ssize_t n = fd < 0 ? -1 : 1;
+	ssize_t n = -errno;
 
-	/* from the disk, not from what was just written */
-	if (fd >= 0)
+	if (fd >= 0) {
+		/* from the disk, not from what was just written */
 		posix_fadvise(fd, (off_t)p->off, (off_t)p->len,
 			      POSIX_FADV_DONTNEED);
-	while (have < p->len && n > 0) {
-		n = pread(fd, buf + have, p->len - have,
-			  (off_t)(p->off + have));
-		have += n > 0 ? (uint64_t)n : 0;
+		n = ck_pread_most(fd, buf, p->len, p->off);
 	}
 	if (n < 0)
-		return ck_fail(err, errno, "%s: %s", p->file->name,
-			       strerror(errno));
-	if (have == p->len && XXH3_64bits(buf, have) == x->digest[p->nr])
+		return ck_fail(err, (int)-n, "%s: %s", p->file->name,
+			       strerror((int)-n));
+	if ((uint64_t)n == p->len &&
+	    XXH3_64bits(buf, p->len) == x->digest[p->nr])
 		return 0;
 	return ck_fail(err, EIO,
 		       "%s: bytes [%" PRIu64 ", %" PRIu64

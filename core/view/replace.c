@@ -9,6 +9,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/vec.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -104,23 +105,6 @@ static int add(struct ck_replace *r, uint64_t from, uint64_t to)
 	return 0;
 }
 
-static int stage(struct ck_replace *r, const unsigned char *buf, uint64_t len,
-		 uint64_t off)
-{
-	while (len) {
-		ssize_t n = pwrite(r->fd, buf, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		buf += n;
-		off += (uint64_t)n;
-		len -= (uint64_t)n;
-	}
-	return 0;
-}
-
 static int fail(struct ck_replace *r, int code, struct ck_err *err)
 {
 	pthread_mutex_lock(&r->lock);
@@ -145,7 +129,7 @@ int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
 
 	if (!ck_range_ok(off, len, r->file.size))
 		return fail(r, EFBIG, err);
-	ret = stage(r, buf, len, off);
+	ret = ck_pwrite_whole(r->fd, buf, len, off);
 	if (!ret && len) {
 		pthread_mutex_lock(&r->lock);
 		ret = add(r, off, off + len);

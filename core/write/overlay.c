@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,20 +56,18 @@ struct scan {
 	uint64_t skip; /* bytes of iov[0] that are done */
 };
 
+static int read_whole(int fd, void *buf, uint64_t len, uint64_t off)
+{
+	ssize_t n = ck_pread_most(fd, buf, len, off);
+
+	if (n < 0)
+		return (int)n;
+	return (uint64_t)n == len ? 0 : -EIO;
+}
+
 static int read_log(struct ck_overlay *o, void *buf, uint64_t len, uint64_t at)
 {
-	while (len) {
-		ssize_t n = pread(o->log_fd, buf, len, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		buf = (char *)buf + n;
-		at += (uint64_t)n;
-		len -= (uint64_t)n;
-	}
-	return 0;
+	return read_whole(o->log_fd, buf, len, at);
 }
 
 /* The next @len bytes of the list: from the log, @at; 0: left alone. */
@@ -124,18 +123,7 @@ static int read_block(struct ck_overlay *o, uint32_t src, int fd, uint64_t k,
 
 	if (at)
 		return read_log(o, buf, len, at);
-	while (len) {
-		ssize_t n = pread(fd, buf, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		buf += n;
-		off += (uint64_t)n;
-		len -= (uint64_t)n;
-	}
-	return 0;
+	return read_whole(fd, buf, len, off);
 }
 
 static void copy_out(struct scan *s, unsigned char *to, uint64_t len)

@@ -20,6 +20,7 @@
 #include "core/base/check.h"
 #include "core/base/le.h"
 #include "core/base/vec.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -51,23 +52,6 @@ static uint64_t sum_of(const unsigned char *rec, uint64_t len)
 
 /* ---- writing ---- */
 
-static int write_at(int fd, const unsigned char *bytes, uint64_t len,
-		    uint64_t off)
-{
-	while (len) {
-		ssize_t n = pwrite(fd, bytes, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		bytes += n;
-		off += (uint64_t)n;
-		len -= (uint64_t)n;
-	}
-	return 0;
-}
-
 static int put(struct ck_overlay *o, uint32_t kind, uint32_t src, uint64_t off,
 	       uint64_t len, struct ck_err *err)
 {
@@ -82,7 +66,7 @@ static int put(struct ck_overlay *o, uint32_t kind, uint32_t src, uint64_t off,
 	ck_le32_put(rec + 28, (uint32_t)len);
 	ck_le64_put(rec + SUM_AT, sum_of(rec, len));
 	/* What a failure leaves there is written over by the next. */
-	ret = write_at(o->log_fd, rec, HEAD + len, o->end);
+	ret = ck_pwrite_whole(o->log_fd, rec, HEAD + len, o->end);
 	if (ret)
 		return ck_fail(err, -ret,
 			       "overlay: writing at byte %" PRIu64 ": %s",
