@@ -10,6 +10,7 @@
 #include "fs/ops.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "fs/reply.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct taken {
 	struct fs_shard_list *shards; /* NULL: it is of checkpoints */
 	struct ck_steps steps;
 	bool group; /* it is one: no .unshard, no latest */
+	bool shards_too; /* one that holds no checkpoint of that name */
 	bool latest; /* there was a newest one */
 };
 
@@ -57,6 +59,7 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 		t->group = dir->slot->name;
 		t->latest = latest;
 		ret = fs_slots_list(fs->slots, dir->slot, &t->steps, err);
+		t->shards_too = t->group && !ck_steps_find(&t->steps, "shards");
 	}
 	if (ret)
 		free_taken(t);
@@ -101,29 +104,40 @@ static enum fs_at shard_at(const struct fs_shard_list *l, uint64_t pos,
 	snprintf(e->name, sizeof(e->name), "%s", l->v[pos].name);
 	e->ino = l->v[pos].ino;
 	e->is_dir = l->v[pos].is_dir;
+	e->is_link = l->v[pos].is_link;
 	return FS_AT_ENTRY;
 }
 
-/* ".", "..", .unshard, latest, then the checkpoints, whose inodes vary. */
+/*
+ * ".", "..", .unshard, latest, a group's shards, then the checkpoints, whose
+ * inodes vary.
+ */
 static enum fs_at step_at(const struct taken *t, uint64_t pos,
 			  struct fs_entry *e)
 {
-	static const char *const first[] = { ".", "..", ".unshard", "latest" };
+	static const struct {
+		const char *name;
+		uint64_t ino;
+	} first[] = { { ".", FS_INO_ROOT },
+		      { "..", FS_INO_ROOT },
+		      { ".unshard", FS_INO_META },
+		      { "latest", FS_INO_LATEST },
+		      { "shards", FS_INO_SHARDS } };
+	const size_t nr = CK_ARRAY_LEN(first);
 
 	e->is_dir = pos != 3;
 	e->is_link = pos == 3;
-	if ((pos == 3 && !t->latest) || (pos == 2 && t->group))
+	if ((pos == 3 && !t->latest) || (pos == 2 && t->group) ||
+	    (pos == 4 && !t->shards_too))
 		return FS_AT_NOTHING;
-	if (pos < 4) {
-		strcpy(e->name, first[pos]);
-		e->ino = pos == 3 ? FS_INO_LATEST :
-			 pos == 2 ? FS_INO_META :
-				    FS_INO_ROOT;
+	if (pos < nr) {
+		strcpy(e->name, first[pos].name);
+		e->ino = first[pos].ino;
 		return FS_AT_ENTRY;
 	}
-	if (pos - 4 >= t->steps.nr)
+	if (pos - nr >= t->steps.nr)
 		return FS_AT_END;
-	snprintf(e->name, sizeof(e->name), "%s", t->steps.v[pos - 4].name);
+	snprintf(e->name, sizeof(e->name), "%s", t->steps.v[pos - nr].name);
 	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
 	return FS_AT_ENTRY;
 }

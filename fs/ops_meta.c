@@ -152,7 +152,8 @@ static void link_attr(const struct fs *fs, const struct fs_slot *slot,
 
 static void shard_attr(struct stat *st)
 {
-	st->st_mode &= S_IFMT | 0555;
+	if (!S_ISLNK(st->st_mode))
+		st->st_mode &= S_IFMT | 0555;
 	st->st_nlink = S_ISDIR(st->st_mode) ? 2 : 1;
 	st->st_dev = 0;
 }
@@ -241,10 +242,22 @@ static int lookup_shard(const struct fs_ref *dir, const char *name,
 	return ret;
 }
 
+/* What a group's folder holds as it is stored, as of any checkpoint. */
+static int own_shards(struct fs *fs, struct fs_slot *in,
+		      struct fuse_entry_param *e, struct ck_err *err)
+{
+	int ret;
+
+	e->ino = fs_ino(in->nr, FS_INO_SHARDS);
+	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
+	if (!ret)
+		fs_slot_know(fs->slots, in);
+	return ret;
+}
+
 /* An entry of a directory of checkpoints comes, goes and is replaced. */
-static int lookup_step(struct fs *fs, const struct fs_slot *in,
-		       const char *name, struct fuse_entry_param *e,
-		       struct ck_err *err)
+static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
+		       struct fuse_entry_param *e, struct ck_err *err)
 {
 	ck_auto_str struct ck_str full = { 0 };
 	struct fs_slot *slot;
@@ -262,6 +275,8 @@ static int lookup_step(struct fs *fs, const struct fs_slot *in,
 	if (full.failed)
 		return ck_fail(err, ENOMEM, "no memory for a name");
 	ret = fs_slots_entry(fs->slots, full.v, &slot);
+	if (ret == -ENOENT && in->name && !strcmp(name, "shards"))
+		return own_shards(fs, in, e, err);
 	if (ret)
 		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
 	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
@@ -363,15 +378,23 @@ void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fs_of(req);
-	ck_auto_free char *to = NULL;
+	ck_auto_free char *latest = NULL;
 	fs_auto_ref r = { 0 };
+	char to[PATH_MAX];
+	int ret = fs_find(fs, ino, true, &r, NULL);
 
-	if (!fs_find(fs, ino, true, &r, NULL) && r.node.kind == FS_LATEST)
-		to = fs_slots_latest(fs->slots);
-	if (to)
-		fs_reply_readlink(req, to);
+	if (!ret && r.node.kind == FS_SHARD) {
+		ret = fs_shards_readlink(r.slot->shards, r.ino, to);
+	} else if (!ret && r.node.kind == FS_LATEST) {
+		latest = fs_slots_latest(fs->slots);
+		ret = latest ? 0 : -ENOENT;
+	} else if (!ret) {
+		ret = -EINVAL;
+	}
+	if (ret)
+		fs_reply_errno(req, -ret);
 	else
-		fs_reply_errno(req, ENOENT);
+		fs_reply_readlink(req, latest ? latest : to);
 }
 
 void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)

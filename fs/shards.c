@@ -10,9 +10,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/publish/below.h"
 #include "fs/tree.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,12 +218,46 @@ static int hide(int ret)
 		       ret;
 }
 
+/* In the first root that has the name; a file given alone is shown as one. */
+int fs_shards_link_at(const struct fs_shards *s, const char *path,
+		      char to[PATH_MAX], struct stat *st)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	ck_auto_free char *dir = strndup(path, (size_t)(name - path));
+	unsigned depth = 0;
+
+	if (!dir || s->root->only)
+		return dir ? -EINVAL : -ENOMEM;
+	if (slash)
+		dir[slash - path] = '\0';
+	for (const char *p = path; *p; p++)
+		depth += *p == '/';
+	for (const struct ck_root *r = s->root; r; r = r->next) {
+		ck_auto_fd int at = -1;
+		ssize_t n;
+
+		if (ck_root_open_dir(r, dir, &at, NULL) ||
+		    fstatat(at, name, st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		n = readlinkat(at, name, to, PATH_MAX - 1);
+		if (n < 0)
+			return -EINVAL;
+		to[n] = '\0';
+		return ck_below_link_ok(depth, to) ? 0 : -EINVAL;
+	}
+	return -EINVAL;
+}
+
 int fs_shards_stat_path(const struct fs_shards *s, const char *path,
 			struct stat *st, struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
+	char to[PATH_MAX];
 	int file, dir;
 
+	if (!fs_shards_link_at(s, path, to, st))
+		return 0;
 	file = ck_root_open_file(s->root, path, &fd, st, err);
 	if (!file || file == -ENOENT)
 		return file;
@@ -265,6 +301,14 @@ int fs_shards_stat(struct fs_shards *s, uint64_t ino, struct stat *st,
 	ret = fs_shards_stat_path(s, path, st, err);
 	st->st_ino = ino;
 	return ret;
+}
+
+int fs_shards_readlink(struct fs_shards *s, uint64_t ino, char out[PATH_MAX])
+{
+	ck_auto_free char *path = fs_shards_path_of(s, ino);
+	struct stat st;
+
+	return path ? fs_shards_link_at(s, path, out, &st) : -ESTALE;
 }
 
 int fs_shards_open(struct fs_shards *s, uint64_t ino, int *fd, struct stat *st,

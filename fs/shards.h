@@ -2,8 +2,8 @@
 /*
  * shards.h - SRC as it is stored, read-only: regular files and directories
  *
- * Links are shown as the files they lead to, where io/root.h follows them;
- * anything else is left out.  Inode numbers are a keyed hash of the path, so
+ * Links that stay inside are shown as they are.  Others are shown as the files
+ * they lead to, where io/root.h follows them; anything else is left out.  Inode numbers are a keyed hash of the path, so
  * they stay the same while the mount lives, whether or not the kernel forgets
  * them; memory is kept only for those that it remembers.
  *
@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/ckpt.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,9 @@ int fs_shards_lookup(struct fs_shards *s, uint64_t dir, const char *name,
 void fs_shards_forget(struct fs_shards *s, uint64_t ino, uint64_t nr);
 int fs_shards_stat(struct fs_shards *s, uint64_t ino, struct stat *st,
 		   struct ck_err *err);
+
+/* The text of a link that is shown as one; -EINVAL: @ino is none. */
+int fs_shards_readlink(struct fs_shards *s, uint64_t ino, char out[PATH_MAX]);
 
 /* An open file; *fd is the caller's to close. */
 int fs_shards_open(struct fs_shards *s, uint64_t ino, int *fd, struct stat *st,

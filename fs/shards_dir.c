@@ -58,6 +58,7 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 {
 	ck_auto_free char *path = NULL;
 	struct stat st = { .st_mode = DTTOIF(d->d_type) };
+	int ret;
 
 	if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
 		return 0;
@@ -67,8 +68,11 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 	if (d->d_type != DT_REG && d->d_type != DT_DIR &&
 	    fs_shards_stat_path(s, path, &st, NULL))
 		return 0;
-	return fs_shards_list_add(l, d->d_name, fs_shards_path_ino(s, path),
-				  S_ISDIR(st.st_mode));
+	ret = fs_shards_list_add(l, d->d_name, fs_shards_path_ino(s, path),
+				 S_ISDIR(st.st_mode));
+	if (!ret)
+		l->v[l->nr - 1].is_link = S_ISLNK(st.st_mode);
+	return ret;
 }
 
 static DIR *open_dir(const struct ck_root *root, const char *path,

@@ -49,7 +49,8 @@ struct ck_dir_ops {
 
 /*
  * What is directly in @sub ("": the root).  All that is no directory is
- * listed, links and devices too: opening is what refuses them.
+ * listed, links and devices too: opening is what refuses them.  A link that
+ * is only a second name of a file beside it is not.
  */
 int ck_dir_list(const struct ck_dir *d, const char *sub,
 		struct ck_dir_list *out, struct ck_err *err);

@@ -8,8 +8,34 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+
+static const char *suffix_of(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot ? dot : "";
+}
+
+/*
+ * Whether the link @name is one more name for a file beside it, as trainers
+ * mark the newest and the best: the same kind by its suffix.
+ */
+static bool is_second_name(int fd, const char *name)
+{
+	char to[NAME_MAX + 1];
+	struct stat st;
+	ssize_t n = readlinkat(fd, name, to, sizeof(to) - 1);
+
+	if (n <= 0)
+		return false;
+	to[n] = '\0';
+	return !strchr(to, '/') && !strcmp(suffix_of(name), suffix_of(to)) &&
+	       !fstatat(fd, to, &st, AT_SYMLINK_NOFOLLOW) &&
+	       S_ISREG(st.st_mode);
+}
 
 /* Links are never followed here: whether one may be is root.c's to say. */
 static int add_entry(int fd, const char *sub, const char *name,
@@ -19,6 +45,8 @@ static int add_entry(int fd, const char *sub, const char *name,
 
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -errno;
+	if (S_ISLNK(st.st_mode) && is_second_name(fd, name))
+		return 0;
 	return ck_dir_list_add(out, sub, name, S_ISDIR(st.st_mode),
 			       S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
 }

@@ -169,13 +169,26 @@ def links(work, src, mnt):
     where = f"{mnt}/links/shards"
     os.mkdir(f"{mnt}/links")
     torch.save({"w": value("w", (4, 4))}, f"{where}/0000-0010.pt")
-    for name in ("last", "best"):
+    names = ["last", "best", "last.pt", "best.pt"]
+    for name in names:
         os.symlink("0000-0010.pt", f"{where}/{name}")
     os.unlink(f"{where}/last")
     os.symlink("0000-0010.pt", f"{where}/last")
-    assert torch.equal(torch.load(f"{where}/best")["w"], value("w", (4, 4)))
-    publish(src, "links")
-    assert os.readlink(f"{src}/links/last") == "0000-0010.pt"
+    for to in ("/etc/passwd", "../../other", "x/../../../y"):
+        try:
+            os.symlink(to, f"{where}/other")
+        except PermissionError:
+            continue
+        raise AssertionError(f"a link to {to}")
+    for at in (where, f"{src}/links", where):
+        if at == f"{src}/links":
+            publish(src, "links")
+        assert sorted(os.listdir(at))[:1] in (["0000-0010.pt"],
+                                              [".unshard-manifest"])
+        for name in names:
+            assert os.readlink(f"{at}/{name}") == "0000-0010.pt", (at, name)
+            got = torch.load(f"{at}/{name}")["w"]
+            assert torch.equal(got, value("w", (4, 4)))
     check(f"{mnt}/links", {"w": value("w", (4, 4))})
 
 

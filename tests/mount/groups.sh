@@ -24,8 +24,10 @@ mount_ckpt "$RUN"
 [ "$(ls -A "$MNT" | tr '\n' ' ')" = \
 	".unshard checkpoint-10 checkpoint-9 latest " ] || fail "$(ls -A "$MNT")"
 [ "$(ls -A "$MNT/checkpoint-9" | tr '\n' ' ')" = \
-	"optimizer_0 pytorch_model_fsdp_0 scheduler.bin " ] ||
+	"optimizer_0 pytorch_model_fsdp_0 scheduler.bin shards " ] ||
 	fail "$(ls -A "$MNT/checkpoint-9")"
+diff -r "$MNT/checkpoint-9/shards" "$RUN/checkpoint-9" ||
+	fail "shards of a folder of several"
 [ "$(readlink "$MNT/latest")" = checkpoint-10 ] || fail latest
 for d in checkpoint-9/pytorch_model_fsdp_0 checkpoint-9/optimizer_0 \
 	latest/model latest/optimizer latest/scheduler; do

@@ -10,6 +10,12 @@ echo '{}' >"$WORK/ckpt/config.json"
 echo x >"$WORK/ckpt/sub/deeper/x y"
 mkfifo "$WORK/ckpt/fifo"
 ln -s /etc/passwd "$WORK/ckpt/sub/out"
+ln -s ../../ckpt/config.json "$WORK/ckpt/sub/out2"
+ln -s deeper/../../config.json "$WORK/ckpt/sub/out3"
+ln -s ../config.json "$WORK/ckpt/sub/up"
+ln -s sub/deeper "$WORK/ckpt/best"
+ln -s model.safetensors "$WORK/ckpt/last.safetensors"
+ln -s nowhere "$WORK/ckpt/sub/nowhere"
 truncate -s 1M "$WORK/ckpt/sub/sparse"
 printf end >>"$WORK/ckpt/sub/sparse"
 mount_ckpt "$WORK/ckpt"
@@ -19,6 +25,23 @@ mount_ckpt "$WORK/ckpt"
 	fail "other files"
 [ ! -e "$MNT/shards/fifo" ] && [ ! -e "$MNT/shards/sub/out" ] ||
 	fail "shows what is no file of SRC"
+for f in out2 out3; do
+	[ ! -e "$MNT/shards/sub/$f" ] && [ ! -L "$MNT/shards/sub/$f" ] ||
+		fail "shows a link that may lead outside"
+done
+# Links inside are links; one beside its file is no second checkpoint.
+(cd "$WORK/ckpt" && find . -type l ! -name 'out*' -printf '%p %l\n' | sort) \
+	>"$WORK/links"
+[ "$(wc -l <"$WORK/links")" = 4 ] || fail "$(cat "$WORK/links")"
+(cd "$MNT/shards" && find . -type l -printf '%p %l\n' | sort) |
+	diff "$WORK/links" - || fail "other links"
+while read -r f to; do
+	[ "$(readlink "$MNT/shards/$f")" = "$to" ] || fail "readlink $f"
+done <"$WORK/links"
+same "$MNT/shards/best/x y" "$WORK/ckpt/sub/deeper/x y"
+same "$MNT/shards/sub/up" "$WORK/ckpt/config.json"
+[ "$(stat -c %F "$MNT/shards/sub/nowhere")" = "symbolic link" ] || fail nowhere
+same "$MNT/tensors/a" "$WORK/a.bin"
 while read -r f; do
 	same "$MNT/shards/$f" "$WORK/ckpt/$f"
 	[ "$(stat -c '%s %y' "$MNT/shards/$f")" = \
