@@ -15,8 +15,9 @@
 
 #define BLOCK 1024
 
+/* Both sides of a choice are computed: no trap depends on which it is. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define FAST __attribute__((optimize("O3")))
+#define FAST __attribute__((optimize("O3", "no-trapping-math")))
 #else
 #define FAST
 #endif
@@ -78,44 +79,49 @@ INLINE float bf16_value(uint16_t u)
 LOOP(from_bf16, uint16_t, float, bf16_value)
 
 /*
- * With exponent and fraction moved to where float32 has them, one product puts
- * the exponent right, of subnormals too; infinity and NaN are what is beyond.
+ * @bits without the sign, of which @man are the fraction: moved to where
+ * float32 has them, and the exponent with them.  Subnormals are the multiples of
+ * the least; a processor is slow where it meets them as floats.
  */
+INLINE uint32_t from_small(uint32_t bits, unsigned man, uint32_t bias)
+{
+	float least = of_bits((127 + 1 - bias - man) << 23);
+	uint32_t tiny = bits_of((float)(int32_t)bits * least);
+	uint32_t normal = (bits << (23 - man)) + ((127 - bias) << 23);
+
+	return bits >> man ? normal : tiny;
+}
+
 INLINE float f16_value(uint16_t in)
 {
 	uint32_t sign = (uint32_t)(in & 0x8000) << 16;
-	uint32_t rest = (uint32_t)(in & 0x7fff) << 13;
-	uint32_t u = bits_of(of_bits(rest) * 0x1p112f);
+	uint32_t rest = in & 0x7fff;
+	uint32_t u = from_small(rest, 10, 15);
 
-	u = rest >= 0x0f800000 ? rest | 0x7f800000 : u;
+	u = rest >= 0x7c00 ? rest << 13 | 0x7f800000 : u;
 	return of_bits(u | sign);
 }
-LOOP(from_f16, uint16_t, float, f16_value)
-
-/* The same for 8 bits: @shift to the place, 2^@power to the value. */
-INLINE float from_f8(uint8_t in, unsigned shift, float scale)
-{
-	uint32_t sign = (uint32_t)(in & 0x80) << 24;
-	uint32_t rest = (uint32_t)(in & 0x7f) << shift;
-
-	return of_bits(bits_of(of_bits(rest) * scale) | sign);
-}
+LOOP(from_f16_soft, uint16_t, float, f16_value)
 
 INLINE float e4m3fn_value(uint8_t in)
 {
-	uint32_t nan = 0x7fc00000 | (uint32_t)(in & 0x80) << 24;
+	uint32_t sign = (uint32_t)(in & 0x80) << 24;
+	uint32_t rest = in & 0x7f;
+	uint32_t u = from_small(rest, 3, 7);
 
-	return (in & 0x7f) == 0x7f ? of_bits(nan) : from_f8(in, 20, 0x1p120f);
+	u = rest == 0x7f ? 0x7fc00000 : u;
+	return of_bits(u | sign);
 }
 LOOP(from_e4m3fn, uint8_t, float, e4m3fn_value)
 
 INLINE float e5m2_value(uint8_t in)
 {
-	uint32_t beyond = 0x7f800000 | (uint32_t)(in & 3) << 21 |
-			  (uint32_t)(in & 0x80) << 24;
+	uint32_t sign = (uint32_t)(in & 0x80) << 24;
+	uint32_t rest = in & 0x7f;
+	uint32_t u = from_small(rest, 2, 15);
 
-	return (in & 0x7f) >= 0x7c ? of_bits(beyond) :
-				     from_f8(in, 21, 0x1p112f);
+	u = rest >= 0x7c ? rest << 21 | 0x7f800000 : u;
+	return of_bits(u | sign);
 }
 LOOP(from_e5m2, uint8_t, float, e5m2_value)
 
@@ -202,15 +208,42 @@ __attribute__((target("avx,f16c"))) static void to_f16_f16c(const float *in,
 	to_f16_soft(in + i, out + i, nr - i);
 }
 
+__attribute__((target("avx,f16c"))) static void from_f16_f16c(
+	const uint16_t *in, float *out, size_t nr)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= nr; i += 8)
+		_mm256_storeu_ps(
+			out + i,
+			_mm256_cvtph_ps(_mm_loadu_si128(
+				(const __m128i *)(const void *)(in + i))));
+	from_f16_soft(in + i, out + i, nr - i);
+}
+
+static bool has_f16c(void)
+{
+	return __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
+}
+
 static void to_f16(const float *in, uint16_t *out, size_t nr)
 {
-	if (__builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx"))
+	if (has_f16c())
 		to_f16_f16c(in, out, nr);
 	else
 		to_f16_soft(in, out, nr);
 }
+
+static void from_f16(const uint16_t *in, float *out, size_t nr)
+{
+	if (has_f16c())
+		from_f16_f16c(in, out, nr);
+	else
+		from_f16_soft(in, out, nr);
+}
 #else
 #define to_f16 to_f16_soft
+#define from_f16 from_f16_soft
 #endif
 
 /* ---- both ---- */
@@ -273,11 +306,37 @@ static void narrow(const float *in, enum ck_dtype to, void *out, size_t nr)
 	}
 }
 
+static bool is_aligned(const void *at, size_t size)
+{
+	return (uintptr_t)at % size == 0;
+}
+
+/* @nr of at most BLOCK; what is float32 and lies well is not copied first. */
+static void cast_block(enum ck_dtype from, const void *in, enum ck_dtype to,
+		       void *out, size_t nr)
+{
+	size_t a = ck_dtype_info(from)->size, b = ck_dtype_info(to)->size;
+	double there[BLOCK]; /* room for any of the types, and aligned */
+	float wide[BLOCK];
+	void *end = is_aligned(out, b) ? out : there;
+
+	if (!is_aligned(in, a))
+		in = memcpy(there, in, nr * a);
+	if (from != CK_DT_F32) {
+		widen(from, in, wide, nr);
+		in = wide;
+	} else if (in == end) {
+		in = memcpy(wide, in, nr * a);
+	}
+	narrow(in, to, end, nr);
+	if (end != out)
+		memcpy(out, end, nr * b);
+}
+
 void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
 	     size_t nr)
 {
 	size_t a = ck_dtype_info(from)->size, b = ck_dtype_info(to)->size, n;
-	float block[BLOCK];
 
 	if (from == to) {
 		memcpy(out, in, nr * a);
@@ -285,7 +344,7 @@ void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
 	}
 	for (size_t i = 0; i < nr; i += n) {
 		n = CK_MIN(nr - i, (size_t)BLOCK);
-		widen(from, (const char *)in + i * a, block, n);
-		narrow(block, to, (char *)out + i * b, n);
+		cast_block(from, (const char *)in + i * a, to,
+			   (char *)out + i * b, n);
 	}
 }

@@ -163,29 +163,69 @@ Test(cast, to_float8_e5m2, .timeout = 3600)
 	to(CK_DT_F8_E5M2);
 }
 
-/* Every element of a narrow type is itself in a wider one. */
+static bool is_itself(double want, double got)
+{
+	return isnan(want) ? isnan(got) :
+			     got == want && !signbit(got) == !signbit(want);
+}
+
+/*
+ * Every element of a narrow type is itself in a wider one: all of them in one
+ * call, and one by one, as what vectors leave over is.
+ */
 Test(cast, widening_is_exact)
 {
 	static const enum ck_dtype from[] = { CK_DT_BF16, CK_DT_F16,
 					      CK_DT_F8_E4M3FN, CK_DT_F8_E5M2 };
+	static unsigned char in[2 << 16];
+	static float got[1 << 16];
+	static double wide[1 << 16];
 
 	for (size_t k = 0; k < CK_ARRAY_LEN(from); k++) {
+		const char *name = ck_dtype_info(from[k])->name;
 		unsigned size = ck_dtype_info(from[k])->size;
+		uint32_t nr = 1u << (8 * size);
 
-		for (uint32_t i = 0; i < 1u << (8 * size); i++) {
-			double want = ck_value(from[k], &i, 0), wide;
-			float got;
+		for (uint32_t i = 0; i < nr; i++)
+			memcpy(in + i * size, &i, size);
+		ck_cast(from[k], in, CK_DT_F32, got, nr);
+		ck_cast(from[k], in, CK_DT_F64, wide, nr);
+		for (uint32_t i = 0; i < nr; i++) {
+			double want = ck_value(from[k], &i, 0);
+			float one;
 
-			ck_cast(from[k], &i, CK_DT_F32, &got, 1);
-			ck_cast(from[k], &i, CK_DT_F64, &wide, 1);
-			if (isnan(want))
-				cr_assert(isnan(got) && isnan(wide));
-			else
-				cr_assert((double)got == want && wide == want &&
-						  !signbit(got) ==
-							  !signbit(want),
-					  "%s %x", ck_dtype_info(from[k])->name,
-					  i);
+			ck_cast(from[k], &i, CK_DT_F32, &one, 1);
+			cr_assert(is_itself(want, (double)got[i]) &&
+					  is_itself(want, wide[i]) &&
+					  is_itself(want, (double)one),
+				  "%s %x", name, i);
+		}
+	}
+}
+
+/* A read may begin anywhere in an element: nothing is aligned then. */
+Test(cast, from_and_to_any_address)
+{
+	static const enum ck_dtype types[] = { CK_DT_F64,	CK_DT_F32,
+					       CK_DT_F16,	CK_DT_BF16,
+					       CK_DT_F8_E4M3FN, CK_DT_F8_E5M2 };
+	unsigned char in[8 * 40 + 8], out[8 * 40 + 8], want[8 * 40];
+	float small[40];
+
+	for (unsigned i = 0; i < CK_ARRAY_LEN(small); i++)
+		small[i] = (float)(i % 8);
+	for (size_t k = 0; k < 36; k++) {
+		enum ck_dtype from = types[k / 6], to = types[k % 6];
+		size_t bytes = 40u * ck_dtype_info(to)->size;
+
+		ck_cast(CK_DT_F32, small, to, want, 40);
+		for (unsigned shift = 0; shift < 64; shift++) {
+			ck_cast(CK_DT_F32, small, from, in + shift % 8, 40);
+			ck_cast(from, in + shift % 8, to, out + shift / 8, 40);
+			cr_assert(!memcmp(out + shift / 8, want, bytes),
+				  "%s to %s, shift %u",
+				  ck_dtype_info(from)->name,
+				  ck_dtype_info(to)->name, shift);
 		}
 	}
 }
