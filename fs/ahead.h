@@ -4,8 +4,9 @@
  *
  * A reader waits while its block is fetched and again while the kernel copies
  * it; the two need not follow one another.  When a reader has asked for blocks
- * in a row, one thread of the mount fetches the next while the last is being
- * answered.  One block a file, used within moments or dropped, and dropped
+ * in a row, a thread of the mount fetches the next while the last is being
+ * answered, and a reader that comes for it before it is there fetches a part of
+ * it.  One block a file, used within moments or dropped, and dropped
  * when anything was written through the mount: bytes are never older than a
  * request that was under way.  A failed fetch is dropped too, so
  * that the request itself meets the fault.
@@ -38,7 +39,7 @@ void fs_stream_close(struct fs_stream *s);
 
 /*
  * The fetched bytes [off, off+len), a buffer of buf.h that is the caller's
- * now; waits if they are just being fetched.  NULL: there are none.
+ * now; helps and waits if they are just being fetched.  NULL: there are none.
  */
 void *fs_stream_take(struct fs_stream *s, uint64_t off, size_t len);
 /*

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 /* The fetching thread says that it is at work, and waits to be let go on. */
 static sem_t at_work, go_on;
 static int fault;
+static uint64_t fault_off; /* the piece that it is in; 0: all */
+static _Atomic unsigned requests;
 
 static void at(const struct ck_view *v, uint32_t i, uint64_t off,
 	       struct ck_span *out)
@@ -33,9 +36,11 @@ static int made(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 
 	(void)v;
 	(void)i;
+	requests++;
 	sem_post(&at_work);
 	sem_wait(&go_on);
-	if (fault)
+	if (fault &&
+	    (!fault_off || (off <= fault_off && fault_off - off < len)))
 		return ck_fail(err, EIO, "a fault");
 	for (uint64_t k = 0; k < len; k++)
 		to[k] = (unsigned char)((off + k) % 251);
@@ -66,12 +71,17 @@ static void stop(void)
 }
 TestSuite(ahead, .init = start, .fini = stop);
 
-static bool right(const unsigned char *buf, uint64_t off)
+static bool right_to(const unsigned char *buf, uint64_t off, uint64_t len)
 {
-	for (uint64_t k = 0; k < BLOCK; k++)
+	for (uint64_t k = 0; k < len; k++)
 		if (buf[k] != (off + k) % 251)
 			return false;
 	return true;
+}
+
+static bool right(const unsigned char *buf, uint64_t off)
+{
+	return right_to(buf, off, BLOCK);
 }
 
 static bool is_at_work(void)
@@ -98,6 +108,67 @@ Test(ahead, a_second_block_in_a_row_is_fetched_and_given_once)
 	cr_expect(right(buf, 2 * BLOCK));
 	fs_buf_put(buf);
 	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK), "given twice");
+}
+
+/* 1 MiB in pieces: a thread is held up in the first, the rest is shared. */
+#define LONG (4 * BLOCK)
+
+static void *take_long(void *out)
+{
+	*(void **)out = fs_stream_take(s, 2 * LONG, LONG);
+	return NULL;
+}
+
+/* What a request gets that comes while the thread is in the first piece. */
+static void *taken_meanwhile(void)
+{
+	pthread_t request;
+	void *buf = NULL;
+
+	fs_stream_next(s, 0, LONG, SIZE);
+	fs_stream_next(s, LONG, LONG, SIZE);
+	sem_wait(&at_work);
+	cr_assert(!pthread_create(&request, NULL, take_long, &buf));
+	sem_wait(&at_work); /* the request is in a piece too */
+	for (int i = 0; i < 16; i++)
+		sem_post(&go_on);
+	pthread_join(request, NULL);
+	return buf;
+}
+
+Test(ahead, a_request_fetches_what_the_thread_has_not_begun)
+{
+	void *buf = taken_meanwhile();
+
+	cr_assert(buf);
+	cr_expect(right_to(buf, 2 * LONG, LONG));
+	cr_expect(requests == 3, "%u pieces", requests);
+	fs_buf_put(buf);
+}
+
+Test(ahead, a_fault_in_any_piece_is_left_to_the_request)
+{
+	fault = 1;
+	for (unsigned i = 0; i < 4; i++) {
+		fault_off = 2 * LONG + i * BLOCK;
+		cr_expect_null(taken_meanwhile(), "piece %u", i);
+		while (!sem_trywait(&at_work))
+			;
+		while (!sem_trywait(&go_on))
+			;
+	}
+	fault = 0;
+	/* and the next block is fetched as ever */
+	fs_buf_put(taken_meanwhile());
+}
+
+Test(ahead, closed_with_pieces_that_nobody_began)
+{
+	fs_stream_next(s, 0, LONG, SIZE);
+	fs_stream_next(s, LONG, LONG, SIZE);
+	sem_wait(&at_work);
+	for (int i = 0; i < 16; i++)
+		sem_post(&go_on);
 }
 
 Test(ahead, another_place_or_length_gets_nothing_and_does_not_wait)
