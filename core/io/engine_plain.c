@@ -27,6 +27,21 @@ static void sync_file(struct ck_io *io)
 	while (io->res == -EINTR);
 }
 
+/* One buffer, as most have, is not worth a vector. */
+static ssize_t read_or_write(const struct ck_io *io)
+{
+	const struct iovec *v = io->iov;
+	int batch = ck_io_batch(io);
+	off_t off = (off_t)io->off;
+
+	if (io->op == CK_IO_WRITE)
+		return batch == 1 ?
+			       pwrite(io->fd, v->iov_base, v->iov_len, off) :
+			       pwritev(io->fd, v, batch, off);
+	return batch == 1 ? pread(io->fd, v->iov_base, v->iov_len, off) :
+			    preadv(io->fd, v, batch, off);
+}
+
 void ck_io_finish(struct ck_io *io)
 {
 	if (io->op == CK_IO_SYNC) {
@@ -34,12 +49,7 @@ void ck_io_finish(struct ck_io *io)
 		return;
 	}
 	while (io->len) {
-		int batch = ck_io_batch(io);
-		ssize_t n =
-			io->op == CK_IO_WRITE ?
-				pwritev(io->fd, io->iov, batch,
-					(off_t)io->off) :
-				preadv(io->fd, io->iov, batch, (off_t)io->off);
+		ssize_t n = read_or_write(io);
 
 		n = ck_io_fault(io, n < 0 ? -errno : (int)n);
 		if (n == -EINTR)
