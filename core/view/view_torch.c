@@ -13,13 +13,13 @@
  * torch does not check them.
  */
 #include "core/view/nest.h"
-#include "core/view/pickle_out.h"
 #include "core/view/single.h"
 #include "core/view/zip_out.h"
 
 #include "core/base/auto.h"
 #include "core/base/utf8.h"
-#include "core/geom/dtype.h"
+#include "core/emit/pickle_out.h"
+#include "core/emit/torch_blob.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,21 +34,6 @@ struct torch_view {
 	uint32_t nr_held;
 	uint32_t *storage; /* of held[i]: its number, in order of first use */
 };
-
-/* What torch calls the type of the bytes; quantized ones show as integers. */
-static uint8_t plain_dtype(uint8_t dtype)
-{
-	switch (dtype) {
-	case CK_DT_QINT8:
-		return CK_DT_I8;
-	case CK_DT_QUINT8:
-		return CK_DT_U8;
-	case CK_DT_QINT32:
-		return CK_DT_I32;
-	default:
-		return dtype;
-	}
-}
 
 static bool utf8_path(const struct ck_image *img, uint32_t t)
 {
@@ -68,10 +53,7 @@ static bool utf8_path(const struct ck_image *img, uint32_t t)
 
 static const char *refuses(const struct ck_image *img, uint32_t t)
 {
-	const struct ck_dtype_info *info =
-		ck_dtype_info(plain_dtype(img->tensors[t].dtype));
-
-	if (!info->torch || !info->size)
+	if (!ck_torch_has_dtype(img->tensors[t].dtype))
 		return "torch has no dtype for it";
 	if (!utf8_path(img, t))
 		return "its name is not UTF-8";
@@ -103,40 +85,9 @@ static void add_tensor(struct ck_str *s, const struct ck_image *img, uint32_t t,
 		       uint32_t storage)
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
-	const uint64_t *shape = img->dims + tensor->shape;
-	const struct ck_dtype_info *info =
-		ck_dtype_info(plain_dtype(tensor->dtype));
-	uint64_t stride[CK_MAX_RANK], step = 1;
-	char key[16];
 
-	for (unsigned d = tensor->rank; d-- > 0;) {
-		stride[d] = step;
-		step *= shape[d] ? shape[d] : 1;
-	}
-	ck_po_global(s, "torch._utils",
-		     info->storage ? "_rebuild_tensor_v2" :
-				     "_rebuild_tensor_v3");
-	ck_po_op(s, CK_PO_MARK);
-	ck_po_op(s, CK_PO_MARK); /* the storage's persistent id */
-	ck_po_str(s, "storage", 7);
-	ck_po_global(s, info->storage ? "torch" : "torch.storage",
-		     info->storage ? info->storage : "UntypedStorage");
-	ck_po_str(s, key, (size_t)snprintf(key, sizeof(key), "%u", storage));
-	ck_po_str(s, "cpu", 3);
-	ck_po_int(s, info->storage ? tensor->size / info->size : tensor->size);
-	ck_po_op(s, CK_PO_TUPLE);
-	ck_po_op(s, CK_PO_PERSID);
-	ck_po_int(s, 0);
-	ck_po_ints(s, shape, tensor->rank);
-	ck_po_ints(s, stride, tensor->rank);
-	ck_po_op(s, CK_PO_FALSE);
-	ck_po_global(s, "collections", "OrderedDict");
-	ck_po_op(s, CK_PO_EMPTY_TUPLE);
-	ck_po_op(s, CK_PO_REDUCE);
-	if (!info->storage)
-		ck_po_global(s, "torch", info->torch);
-	ck_po_op(s, CK_PO_TUPLE);
-	ck_po_op(s, CK_PO_REDUCE);
+	ck_po_tensor(s, tensor->dtype, img->dims + tensor->shape, tensor->rank,
+		     storage);
 }
 
 /*

@@ -1,107 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip_out.c - writes zip records; the header has the picture
+ * zip_out.c - members of a zip, as pieces
  */
 #include "core/view/zip_out.h"
 
-#include "core/base/check.h"
+#include "core/base/crc32.h"
 
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define FULL32 UINT32_C(0xffffffff) /* "see the zip64 field" */
-
-enum { FLAG_UTF8 = 0x0800, EXTRA_ZIP64 = 1, EXTRA_PAD = 0x4246 };
-
-static void put16(struct ck_str *s, unsigned v)
-{
-	uint16_t le = htole16((uint16_t)v);
-
-	ck_str_add(s, &le, sizeof(le));
-}
-
-static void put32(struct ck_str *s, uint64_t v)
-{
-	uint32_t le = htole32((uint32_t)v);
-
-	ck_str_add(s, &le, sizeof(le));
-}
-
-static void put64(struct ck_str *s, uint64_t v)
-{
-	uint64_t le = htole64(v);
-
-	ck_str_add(s, &le, sizeof(le));
-}
-
-static uint32_t crc32_of(const void *bytes, size_t len)
-{
-	const unsigned char *p = bytes;
-	uint32_t crc = ~UINT32_C(0);
-
-	for (size_t i = 0; i < len; i++) {
-		crc ^= p[i];
-		for (int bit = 0; bit < 8; bit++)
-			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
-	}
-	return ~crc;
-}
 
 void ck_zip_out_free(struct ck_zip_out *z)
 {
 	free(z->members.v);
 }
 
-static bool large(uint64_t v)
-{
-	return v >= FULL32;
-}
-
-/* Version to flags, shared by local headers and the directory. */
-static void put_common(struct ck_str *s, const struct ck_zip_member *m)
-{
-	put16(s, large(m->size) || large(m->local_off) ? 45 : 20);
-	put16(s, FLAG_UTF8);
-	put16(s, 0); /* stored */
-	put32(s, 0); /* no time, no date */
-	put32(s, m->crc);
-	put32(s, CK_MIN(m->size, FULL32));
-	put32(s, CK_MIN(m->size, FULL32));
-	put16(s, (unsigned)strlen(m->name));
-}
-
-static void local_header(struct ck_zip_out *z, const struct ck_zip_member *m)
-{
-	ck_auto_str struct ck_str s = { 0 };
-	size_t zip64 = large(m->size) ? 20 : 0;
-	uint64_t at = m->local_off + 30 + strlen(m->name) + zip64 + 4;
-	size_t pad =
-		(CK_ZIP_OUT_ALIGN - at % CK_ZIP_OUT_ALIGN) % CK_ZIP_OUT_ALIGN;
-
-	ck_str_puts(&s, "PK\x03\x04");
-	put_common(&s, m);
-	put16(&s, (unsigned)(zip64 + 4 + pad));
-	ck_str_puts(&s, m->name);
-	if (zip64) {
-		put16(&s, EXTRA_ZIP64);
-		put16(&s, 16);
-		put64(&s, m->size);
-		put64(&s, m->size);
-	}
-	put16(&s, EXTRA_PAD);
-	put16(&s, (unsigned)pad);
-	while (pad--)
-		ck_str_puts(&s, "Z");
-	z->file->failed |= s.failed;
-	ck_compose_bytes(z->file, s.v, s.len);
-}
-
 static bool begin(struct ck_zip_out *z, const char *name, uint64_t size,
 		  uint32_t crc)
 {
 	struct ck_zip_member *m = ck_vec_push(&z->members);
+	ck_auto_str struct ck_str s = { 0 };
 
 	if (!m) {
 		z->file->failed = true;
@@ -111,14 +28,16 @@ static bool begin(struct ck_zip_out *z, const char *name, uint64_t size,
 	m->local_off = z->file->size;
 	m->size = size;
 	m->crc = crc;
-	local_header(z, m);
+	ck_zip_put_local(&s, m);
+	z->file->failed |= s.failed;
+	ck_compose_bytes(z->file, s.v, s.len);
 	return true;
 }
 
 void ck_zip_out_bytes(struct ck_zip_out *z, const char *name, const void *bytes,
 		      size_t len)
 {
-	if (begin(z, name, len, crc32_of(bytes, len)))
+	if (begin(z, name, len, ck_crc32(0, bytes, len)))
 		ck_compose_bytes(z->file, bytes, len);
 }
 
@@ -129,67 +48,11 @@ void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
 		ck_compose_tensor(z->file, img, t);
 }
 
-static void directory_entry(struct ck_str *s, const struct ck_zip_member *m)
-{
-	unsigned len =
-		(large(m->size) ? 16u : 0) + (large(m->local_off) ? 8 : 0);
-
-	ck_str_puts(s, "PK\x01\x02");
-	put16(s, 45); /* made by: no particular system */
-	put_common(s, m);
-	put16(s, len ? len + 4 : 0);
-	put16(s, 0); /* no comment */
-	put16(s, 0); /* disk */
-	put16(s, 0);
-	put32(s, 0); /* attributes */
-	put32(s, CK_MIN(m->local_off, FULL32));
-	ck_str_puts(s, m->name);
-	if (!len)
-		return;
-	put16(s, EXTRA_ZIP64);
-	put16(s, len);
-	if (large(m->size)) {
-		put64(s, m->size);
-		put64(s, m->size);
-	}
-	if (large(m->local_off))
-		put64(s, m->local_off);
-}
-
-static void zip64_end(struct ck_str *s, uint64_t nr, uint64_t len, uint64_t off)
-{
-	ck_str_add(s, "PK\x06\x06", 4);
-	put64(s, 44); /* what follows of this record */
-	put16(s, 45);
-	put16(s, 45);
-	put32(s, 0);
-	put32(s, 0);
-	put64(s, nr);
-	put64(s, nr);
-	put64(s, len);
-	put64(s, off);
-	ck_str_add(s, "PK\x06\x07", 4);
-	put32(s, 0);
-	put64(s, off + len); /* where the record above is */
-	put32(s, 1);
-}
-
 int ck_zip_out_end(struct ck_zip_out *z, struct ck_err *err)
 {
 	ck_auto_str struct ck_str s = { 0 };
-	uint64_t off = z->file->size, nr = z->members.nr, len;
 
-	for (size_t i = 0; i < nr; i++)
-		directory_entry(&s, &z->members.v[i]);
-	len = s.len;
-	zip64_end(&s, nr, len, off);
-	ck_str_add(&s, "PK\x05\x06", 4);
-	put32(&s, 0);
-	put16(&s, (unsigned)CK_MIN(nr, 0xffffu));
-	put16(&s, (unsigned)CK_MIN(nr, 0xffffu));
-	put32(&s, CK_MIN(len, FULL32));
-	put32(&s, CK_MIN(off, FULL32));
-	put16(&s, 0);
+	ck_zip_put_end(&s, z->members.v, z->members.nr, z->file->size);
 	z->file->failed |= s.failed;
 	ck_compose_bytes(z->file, s.v, s.len);
 	return ck_compose_done(z->file, err);

@@ -1,29 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * zip_out.h - a zip of stored members over pieces, aligned as torch does
- *
- *   [local header, name, padding][payload] ... [directory][zip64 end][end]
- *
- * Sizes stand in the local headers, so no descriptor follows a payload.
- */
+/* zip_out.h - a zip of stored members over pieces; zip_records.h has its picture */
 #ifndef CK_ZIP_OUT_H
 #define CK_ZIP_OUT_H
 
 #include "core/base/err.h"
+#include "core/emit/zip_records.h"
 #include "core/view/compose.h"
-
-struct ck_zip_member {
-	char name[64];
-	uint64_t local_off, size;
-	uint32_t crc;
-};
 
 struct ck_zip_out {
 	struct ck_compose *file; /* empty at first */
 	CK_VEC(struct ck_zip_member) members;
 };
-
-#define CK_ZIP_OUT_ALIGN 64
 
 void ck_zip_out_free(struct ck_zip_out *z);
 /* A member of own bytes, with its CRC. */

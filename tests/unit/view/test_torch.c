@@ -3,7 +3,7 @@
 #include "core/format/torch_save.h"
 #include "core/format/torch_walk.h"
 #include "core/view/nest.h"
-#include "core/view/pickle_out.h"
+#include "core/emit/pickle_out.h"
 #include "tests/unit/view/viewkit.h"
 
 #include <criterion/criterion.h>

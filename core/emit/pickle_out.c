@@ -2,7 +2,7 @@
 /*
  * pickle_out.c - pickle opcodes, protocol 2
  */
-#include "core/view/pickle_out.h"
+#include "core/emit/pickle_out.h"
 
 #include <endian.h>
 
@@ -57,4 +57,16 @@ void ck_po_ints(struct ck_str *s, const uint64_t *v, unsigned nr)
 void ck_po_global(struct ck_str *s, const char *module, const char *name)
 {
 	ck_str_fmt(s, "c%s\n%s\n", module, name);
+}
+
+void ck_po_keep(struct ck_str *s, uint8_t slot)
+{
+	ck_po_op(s, 'q'); /* BINPUT */
+	ck_str_add(s, &slot, 1);
+}
+
+void ck_po_kept(struct ck_str *s, uint8_t slot)
+{
+	ck_po_op(s, 'h'); /* BINGET */
+	ck_str_add(s, &slot, 1);
 }

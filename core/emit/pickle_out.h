@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_out.h - writes the few pickle opcodes that a torch state dict needs
+ * pickle_out.h - writes the few pickle opcodes that torch's files need
  *
- * Protocol 2, no memo but for the names of callables.
+ * Protocol 2.
  */
 #ifndef CK_PICKLE_OUT_H
 #define CK_PICKLE_OUT_H
@@ -20,6 +20,9 @@ void ck_po_int(struct ck_str *s, uint64_t v);
 void ck_po_ints(struct ck_str *s, const uint64_t *v, unsigned nr);
 void ck_po_global(struct ck_str *s, const char *module, const char *name);
 void ck_po_op(struct ck_str *s, char opcode);
+/* Keeps what is on top as number @slot; puts number @slot there. */
+void ck_po_keep(struct ck_str *s, uint8_t slot);
+void ck_po_kept(struct ck_str *s, uint8_t slot);
 
 /* Opcodes that callers of ck_po_op() use. */
 enum {
@@ -33,6 +36,13 @@ enum {
 	CK_PO_REDUCE = 'R',
 	CK_PO_PERSID = 'Q',
 	CK_PO_FALSE = '\x89',
+	CK_PO_NONE = 'N',
+	CK_PO_POP = '0',
+	CK_PO_SETITEM = 's',
+	CK_PO_APPEND = 'a',
+	CK_PO_NEWOBJ = '\x81',
+	CK_PO_BUILD = 'b',
+	CK_PO_TUPLE1 = '\x85',
 };
 
 #endif
