@@ -53,6 +53,13 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "of MindSpore's files in each rank's folder, or of several "
 		  "indexes, the one that is called NAME" },
+	{ .name = "shards",
+	  .type = FS_OPT_STRING,
+	  .value = "N",
+	  .fallback = "as many as there are, where nothing says otherwise",
+	  .open = true,
+	  .help = "how many files PyTorch's HuggingFaceStorageWriter saved: no "
+		  "file has the shapes of its sharded form" },
 	{ .name = "integrated",
 	  .type = FS_OPT_CHOICE,
 	  .value = "HOW",

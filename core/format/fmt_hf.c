@@ -41,10 +41,15 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 			.file = s->files.aside[i],
 		};
 
-		ret = ck_builder_problem(s->b, &note, err,
-					 "left aside: %s "
-					 "does not name it",
-					 s->files.index);
+		if (s->files.index)
+			ret = ck_builder_problem(s->b, &note, err,
+						 "left aside: %s does not "
+						 "name it",
+						 s->files.index);
+		else
+			ret = ck_builder_problem(s->b, &note, err,
+						 "left aside: it is none of "
+						 "the shards beside it");
 	}
 	if (s->files.beside_sharded && !ret) {
 		const struct ck_problem_in note = {

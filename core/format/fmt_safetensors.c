@@ -65,7 +65,7 @@ static int add_all(const struct ck_st_file *f, struct ck_builder *b,
 	};
 	int ret = 0;
 
-	if (f->moved)
+	if (f->moved || ck_hf_is_shard(f->name, NULL))
 		ret = ck_builder_problem(b, &slice, err,
 					 "one file of a "
 					 "sharded save: its tensors are shown "

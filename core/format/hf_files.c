@@ -5,6 +5,7 @@
  *   model-00001-of-00002.safetensors ...   with NAME.safetensors.index.json
  *   model-00001-of-00002.safetensors ...   without: all of 1..N must be there
  *   shard-00001-model-00001-of-00001...    DCP, one a rank, no index
+ *                                          others beside them are left aside
  *   sharded/shard-...                      the same, below consolidated files
  *   any others                             together, if no name is in two
  */
@@ -57,7 +58,7 @@ static int leave(struct ck_hf_files *f, const char *name)
 static bool has_shards(const struct ck_dir_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++)
-		if (ck_hf_is_shard(l->v[i].name, NULL, NULL))
+		if (ck_hf_is_shard(l->v[i].name, NULL))
 			return true;
 	return false;
 }
@@ -74,11 +75,11 @@ static enum ck_hf_mode mode_of_root(const struct ck_hf_files *f)
 		if (!ck_hf_is_safetensors(name))
 			continue;
 		nr++;
-		shards += ck_hf_is_shard(name, NULL, NULL);
+		shards += ck_hf_is_shard(name, NULL);
 		if (nr == 1)
 			ck_hf_is_numbered(name, &stem, &k, &of);
 	}
-	if (shards && shards == nr)
+	if (shards)
 		return CK_HF_SHARDED;
 	if (nr == 1 && of == 1)
 		return CK_HF_ONE;
@@ -237,9 +238,16 @@ static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < from->nr && !ret; i++)
-		if (ck_hf_is_safetensors(from->v[i].name))
-			ret = use(f, from->v[i].name);
+	for (size_t i = 0; i < from->nr && !ret; i++) {
+		const char *name = from->v[i].name;
+
+		if (!ck_hf_is_safetensors(name))
+			continue;
+		if (f->mode == CK_HF_SHARDED && !ck_hf_is_shard(name, NULL))
+			ret = leave(f, name);
+		else
+			ret = use(f, name);
+	}
 	if (ret)
 		return ck_fail(err, ENOMEM, "no memory for names");
 	for (size_t i = 0; i < f->nr && !ret && f->mode == CK_HF_UNION; i++)

@@ -46,8 +46,11 @@ int ck_hf_files_choose(struct ck_hf_files *f, const struct ck_dir *dir,
 void ck_hf_files_free(struct ck_hf_files *f);
 
 bool ck_hf_is_safetensors(const char *name);
-/* shard-00003-model-00001-of-00002.safetensors; fills what is not NULL. */
-bool ck_hf_is_shard(const char *name, unsigned *rank, unsigned *file);
+/* shard-00003-model-00001-of-00002.safetensors: 3, 1 and 2, from 1 each. */
+struct ck_hf_shard {
+	unsigned rank, file, of;
+};
+bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out);
 /* model-00001-of-00002.safetensors; *stem is the length before the number. */
 bool ck_hf_is_numbered(const char *name, size_t *stem, unsigned *k,
 		       unsigned *of);

@@ -57,7 +57,7 @@ bool ck_hf_is_numbered(const char *name, size_t *stem, unsigned *k,
 	return at && !strcmp(at, SUFFIX);
 }
 
-bool ck_hf_is_shard(const char *name, unsigned *rank, unsigned *file)
+bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out)
 {
 	unsigned r, k, of;
 	const char *at = eat(base_name(name), "shard-");
@@ -67,9 +67,7 @@ bool ck_hf_is_shard(const char *name, unsigned *rank, unsigned *file)
 	at = at ? eat_number(at, &of) : NULL;
 	if (!at || strcmp(at, SUFFIX))
 		return false;
-	if (rank)
-		*rank = r;
-	if (file)
-		*file = k;
+	if (out)
+		*out = (struct ck_hf_shard){ .rank = r, .file = k, .of = of };
 	return true;
 }

@@ -4,7 +4,7 @@
  *
  * Each entry is a box.  Its corner stands in __metadata__, under
  * DCP_SHARDING_INFO; the full shape stands nowhere and is what the boxes span,
- * so a last shard that is lost cannot be seen.
+ * if no file is missing that may have had more: hf_gaps.c.
  */
 #include "core/format/hf_set.h"
 
@@ -17,6 +17,7 @@
 
 struct span {
 	uint64_t *shape; /* CK_MAX_RANK; NULL: refused */
+	uint64_t nr; /* elements in its boxes */
 	unsigned rank;
 };
 
@@ -35,7 +36,8 @@ static int widen(struct ck_hf_set *s, const struct ck_st_file *f,
 		 const struct ck_st_entry *e, struct span *sp, bool first,
 		 struct ck_err *err)
 {
-	uint64_t at[CK_MAX_RANK], end;
+	uint64_t at[CK_MAX_RANK], end, nr = 1;
+	const uint64_t *len = ck_st_file_shape(f, e);
 
 	if (!first && !sp->shape)
 		return 0;
@@ -52,20 +54,37 @@ static int widen(struct ck_hf_set *s, const struct ck_st_file *f,
 			      "its number of dimensions "
 			      "differs between files",
 			      err);
+	if (!ck_st_file_placed(f, e))
+		return refuse(s, e, sp, f->name,
+			      "no saved_offsets say where its box begins", err);
 	if (!ck_st_file_corner(f, e, at))
 		return refuse(s, e, sp, f->name,
 			      "its saved_offsets are not "
 			      "one number a dimension",
 			      err);
 	for (unsigned d = 0; d < e->rank; d++) {
-		if (!ck_add_ok(at[d], ck_st_file_shape(f, e)[d], &end))
+		if (!ck_add_ok(at[d], len[d], &end) ||
+		    !ck_mul_ok(nr, len[d], &nr))
 			return refuse(s, e, sp, f->name,
 				      "its saved_offsets "
 				      "are larger than any tensor",
 				      err);
 		sp->shape[d] = CK_MAX(sp->shape[d], end);
 	}
+	if (!ck_add_ok(sp->nr, nr, &sp->nr))
+		sp->nr = UINT64_MAX;
 	return 0;
+}
+
+/* Boxes that overlap are refused later; those that do not are counted. */
+static bool has_hole(const struct span *sp)
+{
+	uint64_t nr = 1;
+
+	for (unsigned d = 0; d < sp->rank; d++)
+		if (!ck_mul_ok(nr, sp->shape[d], &nr))
+			return true;
+	return sp->nr < nr;
 }
 
 static int measure(struct ck_hf_set *s, struct span *spans, struct ck_err *err)
@@ -133,52 +152,82 @@ static int add_boxes(struct ck_hf_set *s, const struct span *spans,
 	return ret;
 }
 
-/* Ranks are counted from 1 without a gap. */
-static int check_ranks(struct ck_hf_set *s, struct ck_err *err)
+/* A tensor with a hole says that a file of its K is missing. */
+static void find_holes(const struct ck_hf_set *s, const struct span *spans,
+		       struct ck_hf_gaps *g)
 {
-	const struct ck_problem_in gap = { .severity = CK_WARNING };
-	ck_auto_free bool *have = calloc(s->files.nr + 1, sizeof(*have));
-	unsigned rank;
+	for (size_t i = 0; i < s->files.nr && !g->told; i++) {
+		struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, i);
+		const struct ck_st_file *f = &s->st[i];
 
-	if (!have)
-		return ck_fail(err, ENOMEM, "no memory for names");
-	for (size_t i = 0; i < s->files.nr; i++)
-		if (ck_hf_is_shard(s->files.name[i], &rank, NULL) &&
-		    rank <= s->files.nr)
-			have[rank] = true;
-	for (rank = 1; rank <= s->files.nr && have[rank]; rank++)
-		;
-	for (size_t i = 0; i < s->files.nr; i++) {
-		unsigned later;
+		for (size_t k = 0; k < f->tensors.nr; k++) {
+			const struct ck_st_entry *e = &f->tensors.v[k];
+			const struct span *sp = &spans[ck_strmap_get(
+				&s->names, e->name, e->name_len)];
 
-		if (ck_hf_is_shard(s->files.name[i], &later, NULL) &&
-		    later > rank)
-			return ck_builder_problem(
-				s->b, &gap, err,
-				"no file shard-%05u-model-*: "
-				"there are later ones, so it may be missing",
-				rank);
+			if (gap->what != CK_HF_WHOLE)
+				break;
+			if (!sp->shape || !has_hole(sp))
+				continue;
+			gap->what = CK_HF_HOLE;
+			gap->name = e->name;
+			gap->name_len = e->name_len;
+		}
 	}
-	return 0;
+}
+
+static int refuse_unknown(struct ck_hf_set *s, struct span *spans,
+			  const struct ck_hf_gaps *g, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < s->files.nr && !ret; i++) {
+		const struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, i);
+		const struct ck_st_file *f = &s->st[i];
+
+		if (gap->what == CK_HF_WHOLE)
+			continue;
+		for (size_t k = 0; k < f->tensors.nr && !ret; k++) {
+			const struct ck_st_entry *e = &f->tensors.v[k];
+			struct span *sp = &spans[ck_strmap_get(
+				&s->names, e->name, e->name_len)];
+
+			if (!sp->shape)
+				continue;
+			free(sp->shape);
+			sp->shape = NULL;
+			ret = ck_hf_gap_refuse(gap, g, s, e, err);
+		}
+	}
+	return ret;
+}
+
+static int add(struct ck_hf_set *s, struct span *spans, struct ck_hf_gaps *g,
+	       struct ck_err *err)
+{
+	int ret = ck_hf_gaps_find(g, s, err);
+
+	ret = ret ? ret : ck_hf_gaps_say(g, s, err);
+	ret = ret ? ret : measure(s, spans, err);
+	if (ret)
+		return ret;
+	find_holes(s, spans, g);
+	ret = refuse_unknown(s, spans, g, err);
+	return ret ? ret : add_boxes(s, spans, err);
 }
 
 int ck_hf_set_add_sharded(struct ck_hf_set *s, struct ck_err *err)
 {
-	const struct ck_problem_in implied = { .severity = CK_WARNING };
 	struct span *spans = calloc(s->held.nr + 1, sizeof(*spans));
+	struct ck_hf_gaps gaps = { 0 };
 	int ret;
 
 	if (!spans)
 		return ck_fail(err, ENOMEM, "no memory for shapes");
-	ret = ck_builder_problem(s->b, &implied, err,
-				 "sharded files without "
-				 "an index: shapes are what the boxes span; a "
-				 "missing last shard would not be noticed");
-	ret = ret ? ret : check_ranks(s, err);
-	ret = ret ? ret : measure(s, spans, err);
-	ret = ret ? ret : add_boxes(s, spans, err);
+	ret = add(s, spans, &gaps, err);
 	for (size_t i = 0; i < s->held.nr; i++)
 		free(spans[i].shape);
 	free(spans);
+	ck_hf_gaps_free(&gaps);
 	return ret;
 }

@@ -204,6 +204,13 @@ void ck_st_file_free(struct ck_st_file *f)
 	*f = (struct ck_st_file){ 0 };
 }
 
+bool ck_st_file_placed(const struct ck_st_file *f, const struct ck_st_entry *e)
+{
+	return json_object_get(
+		       json_object_getn(f->sharding, e->name, e->name_len),
+		       "saved_offsets") != NULL;
+}
+
 bool ck_st_file_corner(const struct ck_st_file *f, const struct ck_st_entry *e,
 		       uint64_t *at)
 {

@@ -59,6 +59,8 @@ static inline const uint64_t *ck_st_file_shape(const struct ck_st_file *f,
  */
 bool ck_st_file_corner(const struct ck_st_file *f, const struct ck_st_entry *e,
 		       uint64_t *at);
+/* Whether DCP says anything of where it begins. */
+bool ck_st_file_placed(const struct ck_st_file *f, const struct ck_st_entry *e);
 /*
  * Gives the entry to @b as the box of a tensor of @shape at @at; both NULL:
  * it is the whole tensor.  Unusable entries are refused by name.

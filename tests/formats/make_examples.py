@@ -249,6 +249,16 @@ def hf():
     put("sharded-gap", {name % 1: st({"w": ("F32", [2, 2], 16)}, meta=sharding(w=[0, 0])), name % 3: st({"w": ("F32", [1, 2], 8)}, meta=sharding(w=[4, 0]))})
     put("sharded-odd", {name % 1: st({"w": ("F32", [2, 2], 16), "r": ("F32", [2], 8), "o": ("F32", [2], 8), "h": ("U8", [1], 1)}, meta=sharding(w=[0, 0], o=[1, 2], h=[2 ** 61])),
                         name % 2: st({"w": ("F32", [0, 2], 0), "r": ("F32", [2, 1], 8), "h": ("U8", [1], 1)}, meta=sharding(w=[2, 0], h=[2 ** 62]))})
+    part = lambda at, rows=2, cols=2: st({"w": ("F32", [rows, cols], rows * cols * 4)}, meta=sharding(w=at))
+    put("sharded-gap-told", {name % 1: part([0, 0]), name % 3: part([2, 0])}, opts="shards=2")
+    put("sharded-damaged", {name % 1: part([0, 0]), name % 2: part([2, 0])[:30]})
+    put("sharded-empty", {name % 1: part([0, 0]), name % 2: b""})
+    put("sharded-lost-corner", {name % 1: st({"w": ("F32", [2, 2], 16), "v": ("F32", [2], 8)}, meta=sharding(w=[0, 0], v=[0])), name % 2: part([2, 0]), name % 3: part([0, 2])})
+    of = "shard-%05d-model-%05d-of-00003.safetensors"
+    put("sharded-lost-of-two", {of % (1, 1): part([0, 0]), of % (2, 1): part([2, 0]), of % (1, 2): st({"v": ("F32", [2], 8)}, meta=sharding(v=[0]))})
+    put("bad-sharded-told", {name % 1: part([0, 0])}, opts="shards=2")
+    put("bad-sharded-mixed", {name % 1: part([0, 0]), of % (2, 1): part([2, 0])})
+    put("sharded-beside", {name % 1: part([0, 0]), name % 2: part([2, 0]), "x.safetensors": a})
     put("bad-sharded-info", {name % 1: st({"w": ("F32", [2, 2], 16)}, meta={"DCP_SHARDING_INFO": "{"})})
     put("only-sharded-folder", {"sharded/" + name % 1: w(2)})
     # DCP and Hugging Face in one folder

@@ -66,7 +66,8 @@ Test(st_find, finds_a_member_of_the_outermost_object_only)
 
 Test(hf_names, tells_shards_from_numbered_files)
 {
-	unsigned k = 0, of = 0, rank = 0, file = 0;
+	unsigned k = 0, of = 0;
+	struct ck_hf_shard shard = { 0 };
 	size_t stem = 0;
 
 	cr_expect(ck_hf_is_numbered("model-00002-of-00013.safetensors", &stem,
@@ -82,13 +83,12 @@ Test(hf_names, tells_shards_from_numbered_files)
 	cr_expect_not(ck_hf_is_numbered("a-00000000001-of-00002.safetensors",
 					&stem, &k, &of));
 	cr_expect(ck_hf_is_shard(
-		"sharded/shard-00012-model-00003-of-00004.safetensors", &rank,
-		&file));
-	cr_expect(rank == 12 && file == 3);
-	cr_expect_not(ck_hf_is_shard("shard-00012-model-00003.safetensors",
-				     NULL, NULL));
+		"sharded/shard-00012-model-00003-of-00004.safetensors",
+		&shard));
+	cr_expect(shard.rank == 12 && shard.file == 3 && shard.of == 4);
 	cr_expect_not(
-		ck_hf_is_shard("model-00003-of-00004.safetensors", NULL, NULL));
+		ck_hf_is_shard("shard-00012-model-00003.safetensors", NULL));
+	cr_expect_not(ck_hf_is_shard("model-00003-of-00004.safetensors", NULL));
 	cr_expect(ck_hf_is_safetensors("a.safetensors"));
 	cr_expect_not(ck_hf_is_safetensors(".safetensors"));
 	cr_expect_not(ck_hf_is_safetensors("a.safetensors.index.json"));
