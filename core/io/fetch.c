@@ -104,7 +104,6 @@ static void put_over(struct ck_reader *r, struct ck_io *io, unsigned nr)
 int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	   struct ck_err *err)
 {
-	struct ck_engine *e = ck_engine_mine(r->in.engine);
 	const struct ck_watch *w = r->in.watch;
 	uint64_t off[CK_PUT], len[CK_PUT];
 	unsigned begun = 0;
@@ -119,7 +118,7 @@ int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	if (!ret && r->in.over)
 		put_over(r, io, nr);
 	else if (!ret)
-		e->ops->run(e, io, nr);
+		ck_aid_run(r->aid, r->in.engine, io, nr);
 	while (begun-- > 0)
 		w->end(w->ctx, io[begun].src, off[begun], len[begun]);
 	return ret;

@@ -37,13 +37,39 @@ static int by_place(const void *a, const void *b)
 	return (x->off > y->off) - (x->off < y->off);
 }
 
-static void sort_runs(struct ck_plan *p)
+static bool is_sorted(const struct ck_plan *p)
 {
 	for (unsigned i = 1; i < p->nr_run; i++)
-		if (by_place(&p->run[i - 1], &p->run[i]) > 0) {
-			qsort(p->run, p->nr_run, sizeof(p->run[0]), by_place);
-			return;
-		}
+		if (by_place(&p->run[i - 1], &p->run[i]) > 0)
+			return false;
+	return true;
+}
+
+/* The runs of a source mostly come in order, those of several in turns. */
+static void gather_sources(struct ck_plan *p)
+{
+	unsigned at[CK_PLAN_SRCS] = { 0 }, sum = 0;
+
+	for (unsigned i = 0; i < p->nr_run; i++)
+		at[p->run[i].src]++;
+	for (unsigned k = 0; k < CK_PLAN_SRCS; k++) {
+		unsigned nr = at[k];
+
+		at[k] = sum;
+		sum += nr;
+	}
+	for (unsigned i = 0; i < p->nr_run; i++)
+		p->sorted[at[p->run[i].src]++] = p->run[i];
+	memcpy(p->run, p->sorted, p->nr_run * sizeof(p->run[0]));
+}
+
+static void sort_runs(struct ck_plan *p)
+{
+	if (is_sorted(p))
+		return;
+	gather_sources(p);
+	if (!is_sorted(p))
+		qsort(p->run, p->nr_run, sizeof(p->run[0]), by_place);
 }
 
 static void add_iov(struct ck_plan *p, struct ck_io *io, void *base,

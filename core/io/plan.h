@@ -29,6 +29,7 @@ struct ck_plan {
 	unsigned nr_run, nr_io, nr_iov;
 	enum ck_io_op op; /* READ after a reset */
 	struct ck_plan_run run[CK_PLAN_RUNS];
+	struct ck_plan_run sorted[CK_PLAN_RUNS]; /* while they are sorted */
 	struct ck_io io[CK_PLAN_RUNS];
 	unsigned io_end[CK_PLAN_RUNS]; /* its runs end before this one */
 	struct iovec iov[2 * CK_PLAN_RUNS];

@@ -12,6 +12,7 @@
 #ifndef CK_READ_PRIV_H
 #define CK_READ_PRIV_H
 
+#include "core/io/aid.h"
 #include "core/io/bytes.h"
 #include "core/io/own.h"
 #include "core/io/plan.h"
@@ -29,6 +30,7 @@ struct ck_reader {
 	struct ck_files *files;
 	struct ck_files *wfiles; /* the same, for writing; NULL: read-only */
 	struct ck_own *own; /* NULL: read-only */
+	struct ck_aid *aid; /* NULL: read-only */
 	struct ck_spool *spool;
 	struct ck_tiles *tiles;
 	_Atomic uint64_t *told; /* a bit a chunk: fault() was called */

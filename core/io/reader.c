@@ -24,7 +24,8 @@ static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
 		files.own = r->own = ck_own_new(in->img);
 		files.write = !in->over;
 		r->wfiles = ck_files_new(&files);
-		if (!r->own || !r->wfiles)
+		r->aid = ck_aid_new();
+		if (!r->own || !r->wfiles || !r->aid)
 			return false;
 	}
 	files.write = false;
@@ -70,6 +71,7 @@ void ck_reader_free(struct ck_reader *r)
 	ck_files_free(r->files);
 	ck_files_free(r->wfiles);
 	ck_own_free(r->own);
+	ck_aid_free(r->aid);
 	free((void *)r->told);
 	free(r);
 }

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nullfs.c - a FUSE file that answers reads without looking
+ * nullfs.c - a FUSE file that answers without looking
  *
- *	nullfs MNT BYTES	serves MNT/file in the foreground
+ *	nullfs MNT BYTES		serves MNT/file in the foreground
+ *	nullfs MNT BYTES FILE [splice]	writes go to FILE, one call each
  *
  * MNT/file has BYTES bytes.  A read is answered with as many bytes of one
- * buffer that nobody fills.  Delivery, sizes and threads are those of the
- * real thing (fs/kernel.c), so what it reaches is what the transport allows.
+ * buffer that nobody fills; a write is forgotten, or goes to the same place
+ * of FILE, with "splice" by a pipe.  Delivery, sizes and threads are those of
+ * the real thing (fs/kernel.c), so what it reaches is what the transport
+ * allows.
  */
 #include "fs/kernel.h"
 #include "fs/reply.h"
 
+#include "core/base/whole.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +29,14 @@ static struct {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
 	off_t size;
 	void *buf;
+	int to; /* where writes go, or -1 */
+	bool splice;
 } fs;
 
 static void fill(fuse_ino_t ino, struct stat *st)
 {
 	*st = (struct stat){ .st_ino = ino, .st_nlink = 1 };
-	st->st_mode = ino == FILE_INO ? S_IFREG | 0444 : S_IFDIR | 0555;
+	st->st_mode = ino == FILE_INO ? S_IFREG | 0644 : S_IFDIR | 0555;
 	st->st_size = ino == FILE_INO ? fs.size : 4096;
 	st->st_blksize = FS_MAX_IO;
 }
@@ -37,6 +45,8 @@ static void op_init(void *data, struct fuse_conn_info *conn)
 {
 	(void)data;
 	fs_kernel_init(&fs.kernel, conn);
+	if (fs.splice)
+		conn->want |= FUSE_CAP_SPLICE_READ;
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -67,8 +77,45 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
+	if ((fi->flags & O_ACCMODE) == O_WRONLY) {
+		fs_reply_open_write(req, fi, true);
+		return;
+	}
 	fi->direct_io = fs.kernel.direct;
 	fs_reply_open(req, fi);
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
+		     size_t size, off_t off, struct fuse_file_info *fi)
+{
+	int ret = fs.to < 0 ? 0 :
+			      ck_pwrite_whole(fs.to, buf, size, (uint64_t)off);
+
+	(void)ino;
+	(void)fi;
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_written(req, size);
+}
+
+static void op_write_buf(fuse_req_t req, fuse_ino_t ino,
+			 struct fuse_bufvec *from, off_t off,
+			 struct fuse_file_info *fi)
+{
+	struct fuse_bufvec to = FUSE_BUFVEC_INIT(fuse_buf_size(from));
+	ssize_t n;
+
+	(void)ino;
+	(void)fi;
+	to.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+	to.buf[0].fd = fs.to;
+	to.buf[0].pos = off;
+	n = fuse_buf_copy(&to, from, 0);
+	if (n < 0)
+		fs_reply_errno(req, (int)-n);
+	else
+		fs_reply_written(req, (size_t)n);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -81,18 +128,19 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	fs_reply_buf(req, fs.buf, (off_t)size < left ? size : (size_t)left);
 }
 
-static const struct fuse_lowlevel_ops ops = {
+static struct fuse_lowlevel_ops ops = {
 	.init = op_init,
 	.lookup = op_lookup,
 	.getattr = op_getattr,
 	.open = op_open,
 	.read = op_read,
+	.write = op_write,
 };
 
 static int serve(const char *mnt)
 {
 	char *argv[] = { "nullfs", "-o",
-			 "ro,fsname=null,subtype=nullfs,"
+			 "rw,fsname=null,subtype=nullfs,"
 			 "max_read=1048576",
 			 NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
@@ -104,7 +152,8 @@ static int serve(const char *mnt)
 	if (!se)
 		return 1;
 	if (!fuse_session_mount(se, mnt)) {
-		if (!fs_kernel_hook(&fs.kernel, se, &err))
+		/* libfuse does not splice where its reads are replaced. */
+		if (fs.splice || !fs_kernel_hook(&fs.kernel, se, &err))
 			ret = fs_kernel_loop(&fs.kernel, se);
 		fuse_session_unmount(se);
 	}
@@ -114,10 +163,18 @@ static int serve(const char *mnt)
 
 int main(int argc, char **argv)
 {
-	if (argc != 3) {
-		fprintf(stderr, "usage: nullfs MNT BYTES\n");
+	if (argc < 3 || argc > 5) {
+		fprintf(stderr, "usage: nullfs MNT BYTES [FILE [splice]]\n");
 		return 2;
 	}
+	fs.to = argc > 3 ? open(argv[3], O_WRONLY | O_CLOEXEC) : -1;
+	if (argc > 3 && fs.to < 0) {
+		perror(argv[3]);
+		return 1;
+	}
+	fs.splice = argc > 4;
+	if (fs.splice)
+		ops.write_buf = op_write_buf;
 	fs_kernel_setup(&fs.kernel, NULL);
 	fs.size = (off_t)strtoull(argv[2], NULL, 10);
 	fs.buf = mmap(NULL, FS_MAX_IO, PROT_READ | PROT_WRITE,

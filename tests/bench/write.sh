@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # A tensor that is cut along dim 1 over 8 shards, overwritten in blocks of 1
 # MiB by one writer and by two, against a plain file of its size; the shards
-# themselves, and a tensor in a zip with its checksum, for comparison.  All
-# take turns, synced in between; the medians count.
+# themselves, and a tensor in a zip with its checksum, for comparison; and what
+# FUSE allows: a file that forgets what is written, and one that writes it to
+# another file, a call a request.  All take turns, synced in between; the
+# medians count.
 
 : "${BENCH_ROWS:=16384}" "${BENCH_ROUNDS:=5}"
 block=1048576
@@ -34,7 +36,21 @@ sync
 "$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt" -o "rw${BENCH_OPTS:+,$BENCH_OPTS}"
 mkdir zmnt
 "$UNSHARD" mount "$PWD/zip" "$PWD/zmnt" -o rw
-trap '"$UNSHARD" umount mnt; "$UNSHARD" umount zmnt' EXIT
+mkdir null pass
+cp plain passed
+"$BENCH_DIR/nullfs" null "$(stat -c %s plain)" &
+"$BENCH_DIR/nullfs" pass "$(stat -c %s plain)" passed &
+end_all() {
+	"$UNSHARD" umount mnt
+	"$UNSHARD" umount zmnt
+	umount null
+	umount pass
+	wait
+}
+trap end_all EXIT
+for m in null pass; do
+	until mountpoint -q $m; do sleep 0.1; done
+done
 tensor=$PWD/mnt/tensors/w
 
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
@@ -47,12 +63,21 @@ try() { # NAME WRITERS FILE...
 	sync
 	"$write_file" "$2" $block "${@:3}" >>"$1"
 }
-cat plain ckpt/*.safetensors zip/model.pt >/dev/null
+sync
+# as they would be read from storage, in the same kind of pages
+for f in plain passed ckpt/* raw/* zip/*; do
+	dd if="$f" of=/dev/null iflag=nocache count=0 status=none
+done
+cat plain passed raw/* ckpt/*.safetensors zip/model.pt >/dev/null
 for _ in $(seq "$BENCH_ROUNDS"); do
 	try plain1 1 plain
 	try mount1 1 "$tensor"
 	try plain2 2 plain
 	try mount2 2 "$tensor"
+	try null1 1 null/file
+	try null2 2 null/file
+	try pass1 1 pass/file
+	try pass2 2 pass/file
 	try shards 1 raw/*
 	try zip1 1 "$PWD/zmnt/tensors/x"
 done
@@ -61,6 +86,13 @@ plain=$(median <plain1) two=$(median <plain2)
 echo "result write_plain $plain GB/s"
 echo "result write_plain_two $two GB/s"
 echo "result write_shards $(median <shards) GB/s"
+for what in null pass; do
+	one=$(median <${what}1) both=$(median <${what}2)
+	echo "result write_$what $one GB/s"
+	echo "result write_${what}_two $both GB/s"
+	echo "result write_${what}_to_plain $(ratio "$one" "$plain") ratio"
+	echo "result write_${what}_two_to_plain $(ratio "$both" "$two") ratio"
+done
 echo "result write_mount $(median <mount1) GB/s"
 echo "result write_mount_two $(median <mount2) GB/s"
 echo "result write_zip $(median <zip1) GB/s"

@@ -66,13 +66,21 @@ static void write_part(const char *name, const char *block, unsigned nr)
 		die(name);
 }
 
+/* As cp and dd have it: else each MiB would be cut in two by the kernel. */
+static char *page_aligned(size_t len)
+{
+	void *at;
+
+	return posix_memalign(&at, 4096, len) ? NULL : at;
+}
+
 static void *run(void *ctx)
 {
 	unsigned nr = (unsigned)(uintptr_t)ctx;
-	char *block = malloc(block_len);
+	char *block = page_aligned(block_len);
 
 	if (!block)
-		die("malloc");
+		die("memory");
 	memset(block, (int)nr + 1, block_len);
 	for (unsigned i = 0; i < nr_files; i++)
 		write_part(file[i], block, nr);

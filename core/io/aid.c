@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aid.c - one job at a time, whose requests two threads take one by one
+ *
+ * Two writers at once need no help, and waking a thread costs them: nobody is
+ * helped until CALM_NS after two have met.  A job lies on its owner's stack;
+ * the helper holds it only while job->helped.
+ */
+#include "core/io/aid.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MIN_BYTES (UINT64_C(256) << 10) /* less is done before one wakes up */
+#define CALM_NS 50000000
+
+struct job {
+	const struct ck_engine_ops *ops;
+	struct ck_io *io;
+	unsigned nr;
+	_Atomic unsigned next; /* of io, to be begun */
+	bool helped; /* under the lock */
+};
+
+struct ck_aid {
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	pthread_t thread;
+	bool started, useless, end;
+	struct job *job; /* offered, or being helped with */
+	_Atomic unsigned writers;
+	_Atomic int64_t met_ns; /* when there were two */
+};
+
+static bool has_processors(void)
+{
+	cpu_set_t set;
+
+	return !sched_getaffinity(0, sizeof(set), &set) && CPU_COUNT(&set) > 1;
+}
+
+struct ck_aid *ck_aid_new(void)
+{
+	struct ck_aid *aid = calloc(1, sizeof(*aid));
+
+	if (!aid)
+		return NULL;
+	pthread_mutex_init(&aid->lock, NULL);
+	pthread_cond_init(&aid->work, NULL);
+	pthread_cond_init(&aid->done, NULL);
+	aid->useless = !has_processors();
+	aid->met_ns = INT64_MIN / 2;
+	return aid;
+}
+
+void ck_aid_free(struct ck_aid *aid)
+{
+	if (!aid)
+		return;
+	if (aid->started) {
+		pthread_mutex_lock(&aid->lock);
+		aid->end = true;
+		pthread_cond_signal(&aid->work);
+		pthread_mutex_unlock(&aid->lock);
+		pthread_join(aid->thread, NULL);
+	}
+	pthread_cond_destroy(&aid->work);
+	pthread_cond_destroy(&aid->done);
+	pthread_mutex_destroy(&aid->lock);
+	free(aid);
+}
+
+static void take(struct job *job)
+{
+	struct ck_engine *e = ck_engine_mine(job->ops);
+	unsigned i;
+
+	while ((i = atomic_fetch_add(&job->next, 1)) < job->nr)
+		e->ops->run(e, &job->io[i], 1);
+}
+
+static void *help(void *ctx)
+{
+	struct ck_aid *aid = ctx;
+
+	pthread_mutex_lock(&aid->lock);
+	while (!aid->end) {
+		struct job *job = aid->job;
+
+		if (!job || job->helped) {
+			pthread_cond_wait(&aid->work, &aid->lock);
+			continue;
+		}
+		job->helped = true;
+		pthread_mutex_unlock(&aid->lock);
+		take(job);
+		pthread_mutex_lock(&aid->lock);
+		aid->job = NULL;
+		job->helped = false;
+		pthread_cond_signal(&aid->done);
+	}
+	pthread_mutex_unlock(&aid->lock);
+	return NULL;
+}
+
+/* Under the lock. */
+static bool has_thread(struct ck_aid *aid)
+{
+	if (!aid->started && !aid->useless) {
+		aid->started = !pthread_create(&aid->thread, NULL, help, aid);
+		aid->useless = !aid->started;
+	}
+	return aid->started;
+}
+
+static bool offer(struct ck_aid *aid, struct job *job)
+{
+	bool ok;
+
+	pthread_mutex_lock(&aid->lock);
+	ok = !aid->job && has_thread(aid);
+	if (ok) {
+		aid->job = job;
+		pthread_cond_signal(&aid->work);
+	}
+	pthread_mutex_unlock(&aid->lock);
+	return ok;
+}
+
+/* Once all is begun: nothing to help with any more. */
+static void withdraw(struct ck_aid *aid, struct job *job)
+{
+	pthread_mutex_lock(&aid->lock);
+	while (job->helped)
+		pthread_cond_wait(&aid->done, &aid->lock);
+	if (aid->job == job)
+		aid->job = NULL;
+	pthread_mutex_unlock(&aid->lock);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Whether this writer is alone, and has been for a while. */
+static bool enter(struct ck_aid *aid)
+{
+	int64_t now = now_ns();
+
+	if (!atomic_fetch_add(&aid->writers, 1))
+		return now - atomic_load(&aid->met_ns) > CALM_NS;
+	atomic_store(&aid->met_ns, now);
+	return false;
+}
+
+static bool is_worth_it(const struct ck_io *io, unsigned nr)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < nr; i++)
+		sum += io[i].len;
+	return nr > 1 && sum >= MIN_BYTES;
+}
+
+void ck_aid_run(struct ck_aid *aid, const struct ck_engine_ops *ops,
+		struct ck_io *io, unsigned nr)
+{
+	struct job job = { .ops = ops, .io = io, .nr = nr };
+	bool alone = enter(aid);
+
+	if (alone && is_worth_it(io, nr) && offer(aid, &job)) {
+		take(&job);
+		withdraw(aid, &job);
+	} else {
+		struct ck_engine *e = ck_engine_mine(ops);
+
+		e->ops->run(e, io, nr);
+	}
+	atomic_fetch_sub(&aid->writers, 1);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aid.h - a second thread for the writes of one request
+ *
+ * A writer waits for its answer, so that while its bytes are copied into the
+ * files' pages every other processor is idle.  Who writes a lot, and writes
+ * alone, is helped: a thread of this module's takes some of the requests.
+ *
+ * Threads: any.  The thread is made when it is needed first; it never holds a
+ * request back, for its caller does whatever it has not begun.
+ */
+#ifndef CK_AID_H
+#define CK_AID_H
+
+#include "core/io/engine.h"
+
+struct ck_aid;
+
+struct ck_aid *ck_aid_new(void); /* NULL: no memory */
+void ck_aid_free(struct ck_aid *aid);
+
+/* As the run() of @ops in the caller's thread, and when it is done. */
+void ck_aid_run(struct ck_aid *aid, const struct ck_engine_ops *ops,
+		struct ck_io *io, unsigned nr);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/io/aid.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { FILES = 8, PART = 64 << 10, TURNS = 200 };
+
+struct client {
+	struct ck_aid *aid;
+	int fd[FILES];
+	unsigned char *buf; /* FILES parts */
+	uint64_t at; /* where in each file */
+	unsigned char first; /* value of the first turn */
+	bool good;
+};
+
+static void make_files(int *fd)
+{
+	for (int i = 0; i < FILES; i++) {
+		fd[i] = memfd_create("aid", MFD_CLOEXEC);
+		cr_assert_geq(fd[i], 0);
+	}
+}
+
+/* One request: every other row of the buffer to another file. */
+static void put(struct client *c, struct ck_io *io)
+{
+	struct iovec iov[FILES];
+
+	for (int i = 0; i < FILES; i++) {
+		iov[i] = (struct iovec){ c->buf + (size_t)i * PART, PART };
+		io[i] = (struct ck_io){ .op = CK_IO_WRITE,
+					.fd = c->fd[i],
+					.off = c->at,
+					.len = PART,
+					.iov = &iov[i],
+					.nr_iov = 1,
+					.res = 1 };
+	}
+	ck_aid_run(c->aid, &ck_engine_plain, io, FILES);
+}
+
+static bool holds(const struct client *c)
+{
+	unsigned char is[PART];
+
+	for (int i = 0; i < FILES; i++)
+		if (pread(c->fd[i], is, PART, (off_t)c->at) != PART ||
+		    memcmp(is, c->buf + (size_t)i * PART, PART) != 0)
+			return false;
+	return true;
+}
+
+static void *turns(void *arg)
+{
+	struct client *c = arg;
+	struct ck_io io[FILES];
+
+	c->good = true;
+	for (int n = 0; n < TURNS; n++) {
+		for (int i = 0; i < FILES; i++)
+			memset(c->buf + (size_t)i * PART, c->first + n + i,
+			       PART);
+		put(c, io);
+		for (int i = 0; i < FILES; i++)
+			c->good = c->good && !io[i].res;
+		c->good = c->good && holds(c);
+	}
+	return NULL;
+}
+
+static void start(struct client *c, struct ck_aid *aid, uint64_t at)
+{
+	*c = (struct client){ .aid = aid, .at = at, .first = (uint8_t)at };
+	c->buf = malloc((size_t)FILES * PART);
+	cr_assert_not_null(c->buf);
+	cr_assert_not_null(aid);
+}
+
+static void end_files(const struct client *c)
+{
+	for (int i = 0; i < FILES; i++)
+		close(c->fd[i]);
+}
+
+Test(aid, one_writer_has_all_written_when_it_returns)
+{
+	struct client c;
+
+	start(&c, ck_aid_new(), 0);
+	make_files(c.fd);
+	turns(&c);
+	cr_assert(c.good);
+	end_files(&c);
+	ck_aid_free(c.aid);
+	free(c.buf);
+}
+
+Test(aid, several_writers_do_not_disturb_each_other)
+{
+	struct ck_aid *aid = ck_aid_new();
+	struct client c[4];
+	pthread_t t[4];
+
+	for (int k = 0; k < 4; k++) {
+		start(&c[k], aid, (uint64_t)k * PART);
+		if (!k)
+			make_files(c[0].fd);
+		memcpy(c[k].fd, c[0].fd, sizeof(c[0].fd));
+	}
+	for (int k = 0; k < 4; k++)
+		cr_assert_eq(pthread_create(&t[k], NULL, turns, &c[k]), 0);
+	for (int k = 0; k < 4; k++)
+		pthread_join(t[k], NULL);
+	for (int k = 0; k < 4; k++) {
+		cr_assert(c[k].good);
+		free(c[k].buf);
+	}
+	end_files(&c[0]);
+	ck_aid_free(aid);
+}
+
+Test(aid, each_request_has_its_own_failure)
+{
+	struct client c;
+	struct ck_io io[FILES];
+
+	start(&c, ck_aid_new(), 0);
+	make_files(c.fd);
+	close(c.fd[2]);
+	close(c.fd[7]);
+	c.fd[2] = c.fd[7] = -1;
+	memset(c.buf, 7, (size_t)FILES * PART);
+	for (int n = 0; n < TURNS; n++) {
+		put(&c, io);
+		for (int i = 0; i < FILES; i++)
+			cr_assert_eq(io[i].res, i == 2 || i == 7 ? -EBADF : 0);
+	}
+	end_files(&c);
+	ck_aid_free(c.aid);
+	free(c.buf);
+}
+
+Test(aid, ends_without_having_been_used)
+{
+	ck_aid_free(ck_aid_new());
+	ck_aid_free(NULL);
+}
