@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define NO_LAYER UINT_MAX
+#define USUAL_TIE "embed" /* as Megatron-DeepSpeed and GPT-NeoX call it */
 
 static const char tied[] = "tied_modules.";
 
@@ -78,6 +79,10 @@ static int find_prefix(const struct ck_ds_load *ld, const struct ck_pickle *p,
 
 	if (given_tie(ld, number, prefix) > 0)
 		return 0;
+	if (ld->tie_found && number == ld->tie) {
+		ck_str_fmt(prefix, "%s" USUAL_TIE ".", tied);
+		return 0;
+	}
 	ck_str_fmt(prefix, "%u.", number);
 	ck_piter_init_pairs(&it, p, ck_pickle_root(p));
 	while (ck_piter_next2(&it, &key, &v)) {
@@ -195,17 +200,43 @@ static int say_lost_layers(struct ck_ds_load *ld, struct ck_err *err)
 	return ret;
 }
 
-int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
+static int find_tie(struct ck_ds_load *ld, struct ck_err *err)
 {
 	const struct ck_problem_in untold = { .severity = CK_NOTE };
-	int ret = 0;
+	const struct ck_problem_in usual = { .severity = CK_WARNING };
+	size_t nr;
+	int ret;
+
+	ck_ds_files_of(&ld->fs, CK_DS_LAYER, 0, &nr);
+	if (!nr || ld->zero || ld->pp < 2 || ld->tp > 1 ||
+	    ck_opts_get(ld->dir->opts, "ties"))
+		return 0;
+	ret = ck_ds_tied_layer(ld, &ld->tie);
+	if (ret < 0)
+		return ck_fail(err, -ret, "cannot read the layers' shapes");
+	ld->tie_found = ret > 0;
+	if (!ld->tie_found)
+		return ck_builder_problem(
+			ld->b, &untold, err,
+			"without ZeRO no file says which layers are tied: they are shown by the layer's number; -o ties=0:NAME gives layer 0 the name of its tie");
+	return ck_builder_problem(
+		ld->b, &usual, err,
+		"layer %u is tied to one of another stage, whose optimizer has states of it; no file has the tie's name, so the usual one, " USUAL_TIE
+		", is shown: -o ties=%u:NAME gives another",
+		ld->tie, ld->tie);
+}
+
+int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
+{
 	ck_auto_str struct ck_str none = { 0 };
 	bool any = false;
+	int ret;
 
 	if (given_tie(ld, NO_LAYER, &none) < 0)
 		return ck_fail(err, EINVAL,
 			       "-o ties=%s: expected N:NAME, or N:NAME+N:NAME",
 			       ck_opts_get(ld->dir->opts, "ties"));
+	ret = find_tie(ld, err);
 	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
 		const struct ck_ds_file *f = &ld->fs.v.v[i];
 
@@ -219,11 +250,6 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 				f->name, ld->tp);
 		ret = say_layer(ld, f, err);
 	}
-	if (!ret && any && !ld->zero && ld->pp > 1 &&
-	    !ck_opts_get(ld->dir->opts, "ties"))
-		ret = ck_builder_problem(
-			ld->b, &untold, err,
-			"without ZeRO no file says which layers are tied: they are shown by the layer's number; -o ties=0:NAME gives layer 0 the name of its tie");
 	return ret || !any ? ret : say_lost_layers(ld, err);
 }
 

@@ -180,6 +180,8 @@ struct ck_ds_load {
 	unsigned nr_mp, pp, tp; /* pp * tp is nr_mp */
 	bool zero; /* there are optimizer files */
 	bool universal;
+	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
+	unsigned tie;
 	struct ck_strmap trained; /* names that stages have said */
 	CK_VEC(char *) kept; /* their bytes */
 };
@@ -193,6 +195,11 @@ int ck_ds_module_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 		     uint64_t nr_dp, struct ck_err *err);
 /* Layer files of the pipeline engine, and those of experts. */
 int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
+/*
+ * Without ZeRO: 1 and the layer whose parameters stages have states of that
+ * have no file of it; 0: none, or it cannot be told; or -errno.
+ */
+int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer);
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err);
 int ck_ds_universal_say(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			struct ck_err *err);
