@@ -101,6 +101,12 @@ uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck);
 /* When we wrote tensor @tensor last, ns since 1970; 0: never. */
 int64_t ck_ckpt_wrote_ns(const struct ck_ckpt *ck, uint32_t tensor);
 int64_t ck_ckpt_last_wrote_ns(const struct ck_ckpt *ck); /* any tensor */
+/*
+ * Whether file @name of it, which is @st now, was changed by us and nobody else;
+ * *was_ns: its time when it was described.  Also where nothing is written.
+ */
+bool ck_ckpt_wrote_file(const struct ck_ckpt *ck, const char *name,
+			const struct stat *st, int64_t *was_ns);
 
 /*
  * Problems found while serving (the image's own are in the image): a growing,

@@ -110,6 +110,16 @@ int64_t ck_ckpt_last_wrote_ns(const struct ck_ckpt *ck)
 	return ck->writer ? ck_writer_last_mtime(ck->writer) : 0;
 }
 
+bool ck_ckpt_wrote_file(const struct ck_ckpt *ck, const char *name,
+			const struct stat *st, int64_t *was_ns)
+{
+	int64_t now =
+		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+
+	return ck && ck->writer &&
+	       ck_writer_wrote(ck->writer, name, now, was_ns);
+}
+
 int64_t ck_ckpt_wrote_ns(const struct ck_ckpt *ck, uint32_t tensor)
 {
 	return ck->writer ? ck_writer_mtime(ck->writer, tensor) : 0;

@@ -41,59 +41,142 @@ static bool is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
-static uint64_t signature_in(const struct ck_root *root, const char *name)
+/* What was described of the slot; NULL while it is not there to be asked. */
+static const struct ck_ckpt *ck_of(const struct fs_slot *slot)
+{
+	return atomic_load(&slot->state) == FS_SLOT_READY ? slot->ck : NULL;
+}
+
+static void add_print(struct fs_print *p, const struct ck_ckpt *ck,
+		      const char *name, const struct stat *st)
+{
+	bool ours = !strncmp(name, CK_MANIFEST_OURS, strlen(CK_MANIFEST_OURS));
+	int64_t ns =
+		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+	uint64_t key[3], sum;
+
+	if (S_ISREG(st->st_mode))
+		ck_ckpt_wrote_file(ck, name, st, &ns);
+	key[0] = (uint64_t)st->st_size;
+	key[1] = (uint64_t)ns;
+	key[2] = st->st_ino;
+	sum = XXH3_64bits_withSeed(key, sizeof(key),
+				   XXH3_64bits(name, strlen(name)));
+	/* a sum: the order of a listing may differ */
+	*(ours ? &p->ours : &p->files) += sum;
+}
+
+static void print_in(struct fs_print *p, const struct ck_root *root,
+		     const char *name, const struct ck_ckpt *ck)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	uint64_t sum = 0;
 	struct stat st;
 	int fd;
 
 	if (ck_root_open_dir(root, name, &fd, NULL))
-		return 0;
+		return;
 	d = fdopendir(fd);
 	if (!d) {
 		close(fd);
-		return 0;
+		return;
 	}
-	while ((e = readdir(d))) {
-		uint64_t key[3];
-
-		if (is_dots(e->d_name) ||
-		    fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
-			continue;
-		key[0] = (uint64_t)st.st_size;
-		key[1] = (uint64_t)st.st_mtim.tv_sec;
-		key[2] = (uint64_t)st.st_mtim.tv_nsec;
-		/* a sum: the order of a listing may differ */
-		sum += XXH3_64bits_withSeed(
-			key, sizeof(key),
-			XXH3_64bits(e->d_name, strlen(e->d_name)));
-	}
-	return sum;
+	while ((e = readdir(d)))
+		if (!is_dots(e->d_name) &&
+		    !fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			add_print(p, ck, e->d_name, &st);
 }
 
-/* Names, sizes and times of what is directly in the entry. */
-static uint64_t signature_of(const struct fs_slots *s, const char *name)
+/* What is directly in the entry; what we wrote has its old time. */
+static struct fs_print print_of(const struct fs_slots *s,
+				const struct fs_slot *slot)
 {
-	uint64_t sum = 0;
+	struct fs_print p = { 0 };
 
 	for (const struct ck_root *r = s->root; r; r = r->next)
-		sum += signature_in(r, name);
-	return sum;
+		print_in(&p, r, slot->name, ck_of(slot));
+	return p;
 }
 
-static bool same_stat(const struct stat *a, const struct stat *b)
+/* The manifest follows what we write, and nobody else's does then. */
+static bool same_print(const struct fs_slot *slot, const struct fs_print *was,
+		       const struct fs_print *now)
+{
+	const struct ck_ckpt *ck = ck_of(slot);
+
+	return was->files == now->files &&
+	       (was->ours == now->ours || (ck && ck_ckpt_last_wrote_ns(ck)));
+}
+
+static bool same_time(const struct stat *a, const struct stat *b)
+{
+	return a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static bool same_inode(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
 	       (S_ISDIR(a->st_mode) || a->st_size == b->st_size);
 }
 
-bool fs_slot_same(const struct fs_slot *slot, const struct ck_step *now)
+static bool file_is_own(const struct fs_slot *slot, const struct ck_step *now)
 {
-	return same_stat(&slot->seen, &now->st);
+	const struct ck_ckpt *ck = ck_of(slot);
+	const char *name = ck ? ck_ckpt_root(ck)->only : NULL;
+	int64_t was;
+
+	return name && ck_ckpt_wrote_file(ck, name, &now->st, &was);
+}
+
+/* Whether nothing is different in the folder but its time. */
+static bool folder_is_as_it_was(struct fs_slots *s, struct fs_slot *slot,
+				const struct fs_print *was,
+				const struct ck_step *now)
+{
+	struct fs_print print = print_of(s, slot);
+	bool same = same_print(slot, was, &print);
+
+	if (same) {
+		pthread_mutex_lock(&s->lock);
+		slot->seen = now->st;
+		pthread_mutex_unlock(&s->lock);
+	}
+	return same;
+}
+
+bool fs_slot_same(struct fs_slots *s, struct fs_slot *slot,
+		  const struct ck_step *now)
+{
+	struct fs_print print;
+	struct stat seen;
+
+	pthread_mutex_lock(&s->lock);
+	seen = slot->seen;
+	print = slot->print;
+	pthread_mutex_unlock(&s->lock);
+	if (!same_inode(&seen, &now->st))
+		return false;
+	if (same_time(&seen, &now->st))
+		return true;
+	if (atomic_load(&slot->state) == FS_SLOT_NEW)
+		return false;
+	return now->is_file ? file_is_own(slot, now) :
+			      folder_is_as_it_was(s, slot, &print, now);
+}
+
+void fs_slot_look_anew(struct fs_slots *s, struct fs_slot *slot)
+{
+	struct fs_print print = print_of(s, slot);
+	struct ck_step now = { 0 };
+
+	if (ck_steps_look(&now, s->root, slot->name)) {
+		pthread_mutex_lock(&s->lock);
+		slot->seen = now.st;
+		slot->print = print;
+		pthread_mutex_unlock(&s->lock);
+	}
+	ck_step_free(&now);
 }
 
 /* Faults of the machine, not of the entry. */
@@ -103,12 +186,13 @@ static bool may_pass(int code)
 	       code == EMFILE || code == ENFILE;
 }
 
-bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
+bool fs_slot_current(struct fs_slots *s, struct fs_slot *slot,
 		     const struct ck_step *now)
 {
 	int state = atomic_load(&slot->state);
+	struct fs_print print;
 
-	if (!same_stat(&slot->seen, &now->st))
+	if (!fs_slot_same(s, slot, now))
 		return false;
 	if (state != FS_SLOT_NEW && slot->failed && may_pass(slot->why.code) &&
 	    now_s() >= slot->made_s + PASSING_SECONDS)
@@ -116,7 +200,8 @@ bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
 	if (state == FS_SLOT_NEW || (slot->whole && !slot->failed) ||
 	    now_s() < slot->made_s + RETRY_SECONDS)
 		return true;
-	return now->is_file || signature_of(s, slot->name) == slot->signature;
+	print = print_of(s, slot);
+	return now->is_file || same_print(slot, &slot->print, &print);
 }
 
 static uint64_t total_of(const struct ck_image *img)
@@ -234,10 +319,14 @@ static enum fs_slot_state parse(struct fs_slots *s, struct fs_slot *slot,
 }
 
 /* Whether the entry is, name by name, what it was when it was made. */
-static bool is_still(struct fs_slots *s, const struct fs_slot *slot)
+static bool is_still(struct fs_slots *s, struct fs_slot *slot)
 {
-	return !fs_slot_is_past(s, slot) &&
-	       signature_of(s, slot->name) == slot->signature;
+	struct fs_print print;
+
+	if (fs_slot_is_past(s, slot))
+		return false;
+	print = print_of(s, slot);
+	return same_print(slot, &slot->print, &print);
 }
 
 static bool is_as_before(const struct fs_slot *slot, enum fs_slot_state state)
@@ -275,7 +364,7 @@ enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot,
 		return wake(s, slot);
 	slot->dir = slot->seen;
 	slot->made_s = now_s();
-	slot->signature = signature_of(s, slot->name);
+	slot->print = print_of(s, slot);
 	return parse(s, slot, why);
 }
 

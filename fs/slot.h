@@ -40,11 +40,17 @@
 #define FS_IDLE_SLOTS 32 /* parsed ones kept for who comes next */
 #define FS_KNOWN_SLOTS 1024 /* more, and the kernel is asked to forget */
 
+/* What a folder holds: sums over names, sizes, times and inode numbers. */
+struct fs_print {
+	uint64_t files; /* of those that are not ours */
+	uint64_t ours; /* the manifest, which follows what is written */
+};
+
 struct fs_slot {
 	uint32_t nr;
 	_Atomic bool steps; /* the directory of all, or a group: steps.h */
 	char *name; /* of the entry; NULL: the mount is this checkpoint */
-	struct stat seen; /* the entry when it was looked at */
+	struct stat seen; /* the entry, last found to be what it was made of */
 	_Atomic int state; /* enum fs_slot_state */
 
 	/* under the table's lock; number 0 is not counted, it stays */
@@ -64,7 +70,7 @@ struct fs_slot {
 	bool whole; /* every tensor is there, and nothing was refused */
 	bool asked; /* it slept, and had folders that were made for who asked */
 	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
-	uint64_t signature; /* of the names, sizes and times in the folder */
+	struct fs_print print; /* of the folder when it was made */
 	struct fs_shards *shards; /* with what the kernel knows of them */
 
 	/* READY or FAILED only */
@@ -119,7 +125,7 @@ void fs_slot_forget(struct fs_slots *s, struct fs_slot *slot, uint64_t nr);
  */
 enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
 /* Whether the entry is gone, or another than it was; false of a whole mount. */
-bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot);
+bool fs_slot_is_past(struct fs_slots *s, struct fs_slot *slot);
 
 /* What @in holds, a slot with @steps; to free with ck_steps_free(). */
 int fs_slots_list(struct fs_slots *s, const struct fs_slot *in,

@@ -39,14 +39,24 @@ void fs_slot_end(struct fs_slots *s, struct fs_slot *slot);
 /* Also what the documents of a directory or of a FAILED entry say. */
 void fs_slot_text(void *ctx, unsigned id, struct ck_str *out);
 void fs_slot_free(struct fs_slots *s, struct fs_slot *slot);
-/* Whether @now is the same folder or file, and nothing came or went in it. */
-bool fs_slot_same(const struct fs_slot *slot, const struct ck_step *now);
+/*
+ * Whether @now is the same folder or file, and nothing came or went in it; what
+ * we wrote to it ourselves is no change.  The slot is pinned, or asleep under
+ * the lock of making.
+ */
+bool fs_slot_same(struct fs_slots *s, struct fs_slot *slot,
+		  const struct ck_step *now);
+/*
+ * Once it sleeps, nobody knows which changes were ours: takes down what is
+ * there now.  The slot is pinned.
+ */
+void fs_slot_look_anew(struct fs_slots *s, struct fs_slot *slot);
 /*
  * Whether the entry @now is still what @slot was made of.  One that was whole
  * is, until its folder changes; one that was not is looked at more closely,
  * once a second.
  */
-bool fs_slot_current(const struct fs_slots *s, const struct fs_slot *slot,
+bool fs_slot_current(struct fs_slots *s, struct fs_slot *slot,
 		     const struct ck_step *now);
 
 #endif

@@ -223,23 +223,32 @@ static struct fs_slot *longest_idle(const struct fs_slots *s)
 /* Puts one more to sleep while too many are made; false: there are not. */
 static bool put_to_sleep(struct fs_slots *s)
 {
-	struct fs_slot husk = { 0 }, *slot = NULL, *unused = NULL;
+	struct fs_slot husk = { 0 }, *slot = NULL, *unused;
+	bool wrote = false;
 
 	pthread_mutex_lock(&s->lock);
 	if (s->made > FS_IDLE_SLOTS)
 		slot = longest_idle(s);
 	if (slot) {
+		wrote = slot->ck && ck_ckpt_last_wrote_ns(slot->ck);
 		fs_slot_sleep(slot, &husk);
 		atomic_store(&slot->state, FS_SLOT_ASLEEP);
 		s->made--;
-		unused = take_unused(s, slot);
+		slot->users++;
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (slot)
-		fs_slot_end(s, &husk);
+	if (!slot)
+		return false;
+	fs_slot_end(s, &husk);
+	if (wrote)
+		fs_slot_look_anew(s, slot);
+	pthread_mutex_lock(&s->lock);
+	slot->users--;
+	unused = take_unused(s, slot);
+	pthread_mutex_unlock(&s->lock);
 	if (unused)
 		fs_slot_free(s, unused);
-	return slot;
+	return true;
 }
 
 void fs_slot_unpin(struct fs_slots *s, struct fs_slot *slot)
@@ -383,11 +392,11 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot)
 	return state;
 }
 
-bool fs_slot_is_past(struct fs_slots *s, const struct fs_slot *slot)
+bool fs_slot_is_past(struct fs_slots *s, struct fs_slot *slot)
 {
 	struct ck_step now = { 0 };
 	bool past = slot->name && (!ck_steps_look(&now, s->root, slot->name) ||
-				   !fs_slot_same(slot, &now));
+				   !fs_slot_same(s, slot, &now));
 
 	ck_step_free(&now);
 	return past;

@@ -97,6 +97,27 @@ int64_t ck_writer_last_mtime(const struct ck_writer *w)
 	return atomic_load(&w->last_ns);
 }
 
+bool ck_writer_wrote(const struct ck_writer *w, const char *name,
+		     int64_t mtime_ns, int64_t *was_ns)
+{
+	const struct ck_own *own = w->r->own;
+
+	for (uint32_t i = 0; atomic_load(&w->last_ns) && i < w->img->nr_srcs;
+	     i++) {
+		const struct ck_src *src = &w->img->srcs[i];
+		int64_t last = ck_own_mtime(own, i);
+
+		/* few differ, and names are looked at for those only */
+		if (src->kind != CK_SRC_FILE ||
+		    (last == src->id.mtime_ns && !ck_own_busy(own, i)) ||
+		    strcmp(ck_image_str(w->img, src->name, NULL), name) != 0)
+			continue;
+		*was_ns = src->id.mtime_ns;
+		return mtime_ns == last || ck_own_busy(own, i);
+	}
+	return false;
+}
+
 int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err)
 {
 	const struct ck_tensor *ten = &w->img->tensors[t];

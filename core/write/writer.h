@@ -52,5 +52,11 @@ uint64_t ck_writer_seq(const struct ck_writer *w);
 /* When tensor @t was last written, ns since 1970; 0: not by us. */
 int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t);
 int64_t ck_writer_last_mtime(const struct ck_writer *w); /* of any */
+/*
+ * Whether file @name, which has the time @mtime_ns now, has it by writes of ours
+ * alone; *was_ns: its time when it was described.
+ */
+bool ck_writer_wrote(const struct ck_writer *w, const char *name,
+		     int64_t mtime_ns, int64_t *was_ns);
 
 #endif
