@@ -490,7 +490,8 @@ static const struct cmd_flag flags[] = {
 };
 
 static const struct cmd_valued valued[] = {
-	{ "to", "FORM", "what to write: safetensors, pt, npy, hf, tensors" },
+	{ "to", "FORM",
+	  "what to write: safetensors, pt, ckpt, npy, hf, tensors" },
 	{ 0 },
 };
 

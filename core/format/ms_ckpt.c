@@ -21,7 +21,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define TRAILER 17
 #define MAX_TYPE 32
@@ -66,42 +65,6 @@ struct scan {
 	struct pending pend;
 	bool tables; /* there are records that the writer leaves out of sums */
 };
-
-struct type {
-	const char *name;
-	uint8_t dtype;
-};
-
-/* Compared without case: hash tables have numpy's names. */
-static const struct type types[] = {
-	{ "Bool", CK_DT_BOOL },
-	{ "Int8", CK_DT_I8 },
-	{ "Int16", CK_DT_I16 },
-	{ "Int32", CK_DT_I32 },
-	{ "Int64", CK_DT_I64 },
-	{ "UInt8", CK_DT_U8 },
-	{ "UInt16", CK_DT_U16 },
-	{ "UInt32", CK_DT_U32 },
-	{ "UInt64", CK_DT_U64 },
-	{ "Float16", CK_DT_F16 },
-	{ "Float32", CK_DT_F32 },
-	{ "Float64", CK_DT_F64 },
-	{ "BFloat16", CK_DT_BF16 },
-	{ "Int4", CK_DT_INT4 },
-	{ "Complex64", CK_DT_C64 },
-	{ "Complex128", CK_DT_C128 },
-	{ "str", CK_DT_STR },
-	{ "Float8E4M3FN", CK_DT_F8_E4M3FN },
-	{ "Float8E5M2", CK_DT_F8_E5M2 },
-};
-
-static uint8_t dtype_of(const char *type)
-{
-	for (size_t i = 0; i < CK_ARRAY_LEN(types); i++)
-		if (!strcasecmp(types[i].name, type))
-			return types[i].dtype;
-	return CK_DT_NONE;
-}
 
 /* ---- one record ---- */
 
@@ -329,7 +292,8 @@ static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 		.file = sc->file,
 		.seg = (uint32_t)s->seg.nr,
 		.nr_segs = (uint32_t)nr,
-		.dtype = dtype_of(o->type),
+		.dtype = (uint8_t)ck_dtype_by_mindspore(o->type,
+							strlen(o->type)),
 	};
 
 	if (s->seg.nr + nr > UINT32_MAX || !ck_vec_reserve(&s->seg, nr + 1))

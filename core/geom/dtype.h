@@ -59,6 +59,7 @@ struct ck_dtype_info {
 	const char *torch; /* "float32", "uint16": the global `torch NAME` */
 	const char *storage; /* torch storage class, "FloatStorage"; or NULL */
 	const char *safetensors; /* "F32", "F8_E4M3"; NULL: has none */
+	const char *mindspore; /* "Float32", as .ckpt files spell it; or NULL */
 	uint8_t size; /* bytes an element; 0 where elements are not whole bytes */
 };
 
@@ -69,5 +70,6 @@ enum ck_dtype ck_dtype_by_name(const char *name, size_t len);
 enum ck_dtype ck_dtype_by_torch(const char *name, size_t len);
 enum ck_dtype ck_dtype_by_storage(const char *name, size_t len);
 enum ck_dtype ck_dtype_by_safetensors(const char *name, size_t len);
+enum ck_dtype ck_dtype_by_mindspore(const char *name, size_t len);
 
 #endif

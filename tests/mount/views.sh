@@ -14,7 +14,7 @@ echo no >"$WORK/config/notes.txt"
 echo weights >"$WORK/config/model.safetensors"
 mount_ckpt "$CKPT" "config=$WORK/config"
 [ "$(ls "$MNT" | tr '\n' ' ')" = \
-	"hf model.pt model.safetensors npy reshard shards tensors " ] ||
+	"hf model.ckpt model.pt model.safetensors npy reshard shards tensors " ] ||
 	fail "other entries: $(ls "$MNT")"
 [ "$(ls "$MNT/hf" | tr '\n' ' ')" = \
 	"config.json model.safetensors tokenizer.json " ] ||
@@ -47,6 +47,32 @@ def safetensors(path):
 
 
 got = dict(safetensors(mnt / "model.safetensors"))
+assert got == raw, set(got) ^ set(raw)
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 128:
+            return value, at
+
+
+def fields(data):
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            value, at = data[at : at + value], at + value
+        yield key >> 3, value
+
+
+got = {}
+for _, record in fields((mnt / "model.ckpt").read_bytes()):
+    record = dict(fields(record))
+    got[record[1].decode()] = dict(fields(record[2]))[3]
 assert got == raw, set(got) ^ set(raw)
 hf = dict(safetensors(mnt / "hf/model.safetensors"))
 want = {n.removeprefix("model."): b for n, b in raw.items() if n.startswith("model.")}

@@ -63,6 +63,9 @@ Test(dtype, every_row_finds_itself)
 		if (d->safetensors)
 			cr_expect_eq(BY(safetensors, d->safetensors), i, "%s",
 				     d->name);
+		if (d->mindspore)
+			cr_expect_eq(BY(mindspore, d->mindspore), i, "%s",
+				     d->name);
 	}
 }
 
@@ -75,5 +78,7 @@ Test(dtype, unknown_names)
 	cr_expect_eq(BY(safetensors, "F32\0"), CK_DT_F32);
 	cr_expect_eq(ck_dtype_by_safetensors("F321", 3), CK_DT_F32);
 	cr_expect_eq(ck_dtype_by_safetensors("F3", 2), CK_DT_NONE);
+	cr_expect_eq(BY(mindspore, "uint8"), CK_DT_U8);
+	cr_expect_eq(BY(mindspore, "UInt"), CK_DT_NONE);
 	cr_expect_str_eq(ck_dtype_info(CK_DT_NONE)->name, "unknown");
 }

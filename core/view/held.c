@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* held.c - which tensors a merged file holds; see the header */
+#include "core/view/held.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void ck_held_free(struct ck_held *h)
+{
+	ck_model_names_free(&h->names);
+	free(h->v);
+	*h = (struct ck_held){ 0 };
+}
+
+int ck_held_take(struct ck_held *h, const struct ck_view *v,
+		 const struct ck_opts *opts,
+		 const char *(*refuses)(const struct ck_image *, uint32_t,
+					const char *, size_t),
+		 struct ck_err *err)
+{
+	const struct ck_image *img = v->img;
+	int ret = 0;
+
+	*h = (struct ck_held){ 0 };
+	h->v = calloc((size_t)v->nr + 1, sizeof(*h->v));
+	if (!h->v)
+		return ck_fail(err, ENOMEM, "no memory for a view");
+	if (ck_model_names_twice(img))
+		ret = ck_model_names_make(&h->names, img, v->first, v->nr, opts,
+					  err);
+	for (uint32_t i = 0; !ret && i < (h->names.nr ?: v->nr); i++) {
+		struct ck_merged_tensor m = { .tensor = v->first + i };
+		const char *why;
+
+		if (h->names.nr)
+			m = h->names.v[i];
+		else
+			m.name = ck_image_str(img, img->tensors[m.tensor].name,
+					      &m.name_len);
+		why = refuses(img, m.tensor, m.name, m.name_len);
+		if (why)
+			ck_view_leave_out(v, m.tensor, why);
+		else
+			h->v[h->nr++] = m;
+	}
+	return ret;
+}
