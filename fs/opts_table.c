@@ -89,6 +89,14 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "none",
 	  .help = "reshard/ shows the checkpoint cut for FILE's mesh: a "
 		  "placement file, a MindSpore strategy or OneFlow's rules" },
+	{ .name = "reshard-container",
+	  .type = FS_OPT_CHOICE,
+	  .value = "FORM",
+	  .choices = "safetensors|ckpt",
+	  .fallback = "safetensors",
+	  .open = true,
+	  .help = "what the files of reshard/ are: safetensors or ckpt, which "
+		  "MindSpore loads" },
 	{ .name = "views",
 	  .type = FS_OPT_FILES,
 	  .value = "FILE",

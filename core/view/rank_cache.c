@@ -5,16 +5,17 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void ck_rank_cache_init(struct ck_rank_cache *c, const struct ck_merged_in *in)
+void ck_rank_cache_init(struct ck_rank_cache *c, const struct ck_merged_in *in,
+			enum ck_rank_form form)
 {
-	*c = (struct ck_rank_cache){ .in = in };
+	*c = (struct ck_rank_cache){ .in = in, .form = form };
 	pthread_mutex_init(&c->lock, NULL);
 }
 
 static void free_entry(struct ck_rank_entry *e)
 {
 	ck_rank_file_free(&e->file);
-	ck_str_free(&e->header);
+	ck_str_free(&e->own);
 	free(e);
 }
 
@@ -28,7 +29,7 @@ void ck_rank_cache_free(struct ck_rank_cache *c)
 
 static uint64_t weight(const struct ck_rank_entry *e)
 {
-	return sizeof(*e) + e->header.room +
+	return sizeof(*e) + e->own.room +
 	       e->file.pieces.room * sizeof(*e->file.pieces.v);
 }
 
@@ -107,9 +108,8 @@ static struct ck_rank_entry *make(struct ck_rank_cache *c,
 		ck_fail(err, ENOMEM, "no memory for a rank's file");
 		return NULL;
 	}
-	ret = ck_rank_file_make(&e->file, &e->header, rs, rank, c->in, err);
-	if (!ret && e->header.failed)
-		ret = ck_fail(err, ENOMEM, "no memory for a header");
+	ret = ck_rank_file_make(&e->file, &e->own, c->form, rs, rank, c->in,
+				err);
 	if (!ret)
 		return e;
 	free_entry(e);

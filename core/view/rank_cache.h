@@ -17,19 +17,21 @@
 
 struct ck_rank_entry {
 	struct ck_rank_file file;
-	struct ck_str header;
+	struct ck_str own; /* the file's own bytes */
 	uint64_t used;
 	uint32_t refs;
 };
 
 struct ck_rank_cache {
 	const struct ck_merged_in *in; /* the tensors of all files; borrowed */
+	enum ck_rank_form form;
 	pthread_mutex_t lock;
 	CK_VEC(struct ck_rank_entry *) entry;
 	uint64_t bytes, clock;
 };
 
-void ck_rank_cache_init(struct ck_rank_cache *c, const struct ck_merged_in *in);
+void ck_rank_cache_init(struct ck_rank_cache *c, const struct ck_merged_in *in,
+			enum ck_rank_form form);
 void ck_rank_cache_free(struct ck_rank_cache *c);
 /* To give back; NULL with @err set: it cannot be made. */
 const struct ck_rank_entry *ck_rank_cache_get(struct ck_rank_cache *c,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_file.c - the header of a rank's file, and what lies behind it */
+/* rank_file.c - the own bytes of a rank's file, and what lies between them */
 #include "core/view/rank_file.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/geom/dtype.h"
+#include "core/view/ms_out.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -18,30 +19,58 @@ void ck_rank_file_free(struct ck_rank_file *f)
 	*f = (struct ck_rank_file){ 0 };
 }
 
+const char *ck_rank_suffix(enum ck_rank_form form)
+{
+	return form == CK_RANK_CKPT ? ".ckpt" : ".safetensors";
+}
+
+static int too_large(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory for a rank's file");
+}
+
+/* @own_len more own bytes, then @len of @tensor. */
+static int add_piece(struct ck_rank_file *f, const struct ck_rank_piece *in,
+		     uint64_t len, struct ck_err *err)
+{
+	struct ck_rank_piece *p = ck_vec_push(&f->pieces);
+
+	if (!p)
+		return too_large(err);
+	*p = *in;
+	p->off = f->size;
+	return ck_add_ok(f->size, len, &f->size) &&
+			       ck_add_ok(f->size, p->own_len, &f->size) ?
+		       0 :
+		       too_large(err);
+}
+
+static uint64_t bytes_of(const struct ck_image *img, uint32_t tensor,
+			 const struct ck_reshard_part *part)
+{
+	return ck_box_volume(&part->shard.box) *
+	       ck_dtype_info(img->tensors[tensor].dtype)->size;
+}
+
+/* ---- safetensors ---- */
+
 static int take_part(struct ck_rank_file *f, struct ck_str *json,
 		     const struct ck_image *img,
 		     const struct ck_merged_tensor *m, struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
+	struct ck_rank_piece piece = { .tensor = m->tensor };
 	struct ck_reshard_part part;
-	struct ck_rank_piece *p;
 	uint64_t bytes;
 
 	if (!ck_reshard_part(f->rs, f->rank, m->tensor, &part))
 		return 0;
-	bytes = ck_box_volume(&part.shard.box) * ck_dtype_info(t->dtype)->size;
+	bytes = bytes_of(img, m->tensor, &part);
 	if (json->len > 1)
 		ck_str_puts(json, ",");
 	ck_merged_entry(json, m, t->dtype, part.shard.box.len, t->rank, f->size,
 			bytes);
-	if (!bytes)
-		return 0;
-	p = ck_vec_push(&f->pieces);
-	if (!p || !ck_add_ok(f->size, bytes, &f->size))
-		return ck_fail(err, ENOMEM, "no memory for a rank's file");
-	p->off = f->size - bytes;
-	p->tensor = m->tensor;
-	return 0;
+	return bytes ? add_piece(f, &piece, bytes, err) : 0;
 }
 
 static int make_header(struct ck_rank_file *f, struct ck_str *json,
@@ -62,71 +91,128 @@ static int make_header(struct ck_rank_file *f, struct ck_str *json,
 	return ret;
 }
 
-int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *header,
-		      const struct ck_reshard *rs, uint32_t rank,
-		      const struct ck_merged_in *in, struct ck_err *err)
+/* Puts the header before the first piece. */
+static int put_header(struct ck_rank_file *f, const struct ck_str *json,
+		      struct ck_str *own, struct ck_err *err)
+{
+	uint64_t len = htole64(json->len), own_len = json->len + sizeof(len);
+	struct ck_rank_piece *p;
+
+	ck_str_add(own, &len, sizeof(len));
+	ck_str_add(own, json->v, json->len);
+	if (!ck_vec_reserve(&f->pieces, 1) ||
+	    !ck_add_ok(f->size, own_len, &f->size))
+		return too_large(err);
+	p = f->pieces.v;
+	for (size_t i = 0; i < f->pieces.nr; i++)
+		p[i].off += own_len;
+	memmove(p + 1, p, f->pieces.nr++ * sizeof(*p));
+	*p = (struct ck_rank_piece){ .own_len = (uint32_t)own_len,
+				     .tensor = CK_NONE };
+	return 0;
+}
+
+static int make_safetensors(struct ck_rank_file *f, struct ck_str *own,
+			    const struct ck_merged_in *in, struct ck_err *err)
 {
 	ck_auto_str struct ck_str json = { 0 };
-	uint64_t begin, len;
-	int ret;
+	int ret = make_header(f, &json, in, err);
 
-	*out = (struct ck_rank_file){ .rs = rs, .rank = rank };
-	ret = make_header(out, &json, in, err);
 	if (!ret && json.failed)
 		ret = ck_fail(err, ENOMEM, "no memory for a header");
 	if (!ret && json.len > CK_MAX_HEADER)
 		ret = ck_fail(err, E2BIG,
 			      "rank %" PRIu32 ": the header would have %zu "
 			      "bytes, the format allows %" PRIu64,
-			      rank, json.len, CK_MAX_HEADER);
-	if (ret) {
-		ck_rank_file_free(out);
-		return ret;
-	}
-	begin = json.len + sizeof(len);
-	out->size += begin;
-	for (size_t i = 0; i < out->pieces.nr; i++)
-		out->pieces.v[i].off += begin;
-	if (header) {
-		len = htole64(json.len);
-		ck_str_add(header, &len, sizeof(len));
-		ck_str_add(header, json.v, json.len);
-	}
-	return 0;
+			      f->rank, json.len, CK_MAX_HEADER);
+	return ret ? ret : put_header(f, &json, own, err);
 }
 
-/* The piece that @off is in; NULL: it is in the header. */
+/* ---- .ckpt ---- */
+
+static int take_records(struct ck_rank_file *f, struct ck_str *own,
+			const struct ck_image *img,
+			const struct ck_merged_tensor *m, struct ck_err *err)
+{
+	const struct ck_tensor *t = &img->tensors[m->tensor];
+	struct ck_rank_piece piece = { .tensor = m->tensor };
+	struct ck_reshard_part part;
+	uint64_t bytes, len;
+	int ret = 0;
+
+	if (!ck_reshard_part(f->rs, f->rank, m->tensor, &part))
+		return 0;
+	/* a part without elements is none there: MindSpore writes none */
+	bytes = bytes_of(img, m->tensor, &part);
+	for (uint64_t at = 0; at < bytes && !ret; at += len) {
+		len = CK_MIN(bytes - at, CK_MS_SLICE);
+		piece.own_at = (uint32_t)own->len;
+		ck_ms_record(own, m, t->dtype, part.shard.box.len, t->rank,
+			     len);
+		if (own->failed || own->len > UINT32_MAX)
+			return too_large(err);
+		piece.own_len = (uint32_t)own->len - piece.own_at;
+		ret = add_piece(f, &piece, len, err);
+		piece.slice++;
+	}
+	return ret;
+}
+
+static int make_ckpt(struct ck_rank_file *f, struct ck_str *own,
+		     const struct ck_merged_in *in, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (uint32_t i = 0; i < in->nr && !ret; i++)
+		ret = take_records(f, own, in->img, &in->v[i], err);
+	return ret;
+}
+
+int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *own,
+		      enum ck_rank_form form, const struct ck_reshard *rs,
+		      uint32_t rank, const struct ck_merged_in *in,
+		      struct ck_err *err)
+{
+	int ret;
+
+	*out = (struct ck_rank_file){ .rs = rs, .rank = rank };
+	ret = form == CK_RANK_CKPT ? make_ckpt(out, own, in, err) :
+				     make_safetensors(out, own, in, err);
+	if (!ret && own->failed)
+		ret = too_large(err);
+	if (ret)
+		ck_rank_file_free(out);
+	return ret;
+}
+
+/* ---- reading ---- */
+
 static const struct ck_rank_piece *piece_at(const struct ck_rank_file *f,
 					    uint64_t off)
 {
 	size_t lo = 0, hi = f->pieces.nr;
 
-	while (lo < hi) {
+	while (hi - lo > 1) {
 		size_t mid = lo + (hi - lo) / 2;
 
 		if (f->pieces.v[mid].off <= off)
-			lo = mid + 1;
+			lo = mid;
 		else
 			hi = mid;
 	}
-	return lo ? &f->pieces.v[lo - 1] : NULL;
+	return &f->pieces.v[lo];
 }
 
-static uint64_t header_end(const struct ck_rank_file *f)
-{
-	return f->pieces.nr ? f->pieces.v[0].off : f->size;
-}
-
-/* Elements and bytes: what of @p's part is @off bytes from its beginning. */
-static void part_at(const struct ck_rank_piece *p, const struct ck_image *img,
+/* Elements and bytes: what of @tensor's part is @off bytes from its beginning. */
+static void part_at(uint32_t tensor, const struct ck_image *img,
 		    const struct ck_shard *shard, uint64_t off,
 		    struct ck_span *out)
 {
-	const struct ck_tensor *t = &img->tensors[p->tensor];
+	const struct ck_tensor *t = &img->tensors[tensor];
 	uint64_t elem = ck_dtype_info(t->dtype)->size, skip, first;
 
 	ck_shard_at(shard, off / elem, &out->box, &skip);
-	out->ref = p->tensor;
+	out->ref = tensor;
 	out->off = skip * elem + off % elem;
 	out->len = ck_box_volume(&out->box) * elem - out->off;
 	out->kind = CK_SPAN_BOX;
@@ -139,24 +225,29 @@ static void part_at(const struct ck_rank_piece *p, const struct ck_image *img,
 void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_image *img,
 		     uint64_t off, struct ck_span *out)
 {
-	const struct ck_rank_piece *p = piece_at(f, off), *end;
+	const struct ck_rank_piece *p = piece_at(f, off);
+	const struct ck_rank_piece *end = f->pieces.v + f->pieces.nr;
+	uint64_t in = off - p->off;
+	uint64_t left = (p + 1 < end ? p[1].off : f->size) - off;
 	struct ck_reshard_part part;
 
 	out->ref = CK_NONE;
-	out->off = off;
-	if (!p) {
+	if (in < p->own_len) {
 		out->kind = CK_SPAN_MADE;
-		out->len = header_end(f) - off;
+		out->off = p->own_at + in;
+		out->len = p->own_len - in;
 		return;
 	}
+	in += p->slice * CK_MS_SLICE - p->own_len;
 	if (!ck_reshard_part(f->rs, f->rank, p->tensor, &part)) {
 		out->len =
 			0; /* cannot be: it was there when the file was made */
 		return;
 	}
-	end = f->pieces.v + f->pieces.nr;
 	out->kind = CK_SPAN_ZEROS;
-	out->len = (p + 1 < end ? p[1].off : f->size) - off;
+	out->off = in;
+	out->len = left;
 	if (!part.zeros)
-		part_at(p, img, &part.shard, off - p->off, out);
+		part_at(p->tensor, img, &part.shard, in, out);
+	out->len = CK_MIN(out->len, left);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rank_file.h - the safetensors file of one rank of a reshard, as pieces
+ * rank_file.h - the file of one rank of a reshard, as pieces
  *
  *   u64 LE N | N bytes JSON, padded | part of a tensor | part of a tensor | ...
+ *   head of a record | part of a tensor | head of a record | ...
  *
- * 16 bytes a tensor, for what a rank holds of a tensor is computed when it is
- * read.  Any thread, once made.
+ * safetensors, or a .ckpt of MindSpore's.  24 bytes a tensor, for what a rank
+ * holds of a tensor is computed when it is read.  Any thread, once made.
  */
 #ifndef CK_RANK_FILE_H
 #define CK_RANK_FILE_H
@@ -16,26 +17,35 @@
 #include "core/view/merged.h"
 #include "core/view/view.h"
 
+enum ck_rank_form { CK_RANK_SAFETENSORS, CK_RANK_CKPT };
+
+/* Own bytes, then those of a tensor's part, up to the next piece. */
+struct ck_rank_piece {
+	uint64_t off; /* in the file */
+	uint32_t own_at, own_len; /* of the own bytes */
+	uint32_t tensor; /* CK_NONE: nothing follows */
+	uint32_t slice; /* begins so many CK_MS_SLICE into the part */
+};
+
 struct ck_rank_file {
 	const struct ck_reshard *rs;
 	uint32_t rank;
 	uint64_t size;
-	CK_VEC(struct ck_rank_piece {
-		uint64_t off; /* in the file */
-		uint32_t tensor;
-	})
-	pieces;
+	CK_VEC(struct ck_rank_piece) pieces;
 };
 
+/* ".safetensors" or ".ckpt" */
+const char *ck_rank_suffix(enum ck_rank_form form);
 /*
- * What rank @rank of @rs holds of the tensors of @in, in that order; the
- * header too, where @header is not NULL.
+ * What rank @rank of @rs holds of the tensors of @in, in that order; appends
+ * the file's own bytes to the empty @own.
  */
-int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *header,
-		      const struct ck_reshard *rs, uint32_t rank,
-		      const struct ck_merged_in *in, struct ck_err *err);
+int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *own,
+		      enum ck_rank_form form, const struct ck_reshard *rs,
+		      uint32_t rank, const struct ck_merged_in *in,
+		      struct ck_err *err);
 void ck_rank_file_free(struct ck_rank_file *f);
-/* What is at @off < size; CK_SPAN_MADE: of the header. */
+/* What is at @off < size; CK_SPAN_MADE: of the own bytes. */
 void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_image *img,
 		     uint64_t off, struct ck_span *out);
 

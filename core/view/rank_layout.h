@@ -6,8 +6,7 @@
 #ifndef CK_RANK_LAYOUT_H
 #define CK_RANK_LAYOUT_H
 
-#include "core/reshard/reshard.h"
-#include "core/view/merged.h"
+#include "core/view/rank_file.h"
 
 #define CK_RANK_LAYOUT_NAME "unshard-layout.json"
 #define CK_RANK_LAYOUT_PARTS 262144 /* more are not written down */
@@ -16,7 +15,8 @@
  * Appends it.  -ENOENT where there is none: too many parts, or one in pieces
  * that the files do not hold one after the other.
  */
-int ck_rank_layout_make(struct ck_str *out, const struct ck_reshard *rs,
+int ck_rank_layout_make(struct ck_str *out, enum ck_rank_form form,
+			const struct ck_reshard *rs,
 			const struct ck_merged_in *in, struct ck_err *err);
 
 #endif

@@ -2,6 +2,8 @@
 /*
  * view_reshard.c - reshard/MESH/rank-00000.safetensors ...
  *
+ * Or rank-00000.ckpt, with -o reshard-container=ckpt.
+ *
  * The checkpoint cut for another mesh: a folder for each -o reshard=FILE, and
  * one for each mesh in words that somebody looks up.  Folders are numbered as
  * they are made and never go, so that inode numbers last; how many there may
@@ -10,9 +12,11 @@
 #include "core/view/rank_cache.h"
 #include "core/view/rank_layout.h"
 #include "core/view/metadata.h"
+#include "core/view/ms_out.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/geom/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,6 +27,7 @@
 
 #define NAME "reshard"
 #define OPTION CK_RESHARD_OPTION
+#define CONTAINER "reshard-container"
 #define MAX_FOLDERS 256
 #define LAYOUT 0xffffu /* the number in a folder of the layout's file */
 #define MAX_WEIGHT (UINT64_C(64) << 20) /* bytes of those looked up */
@@ -45,6 +50,7 @@ struct reshard_view {
 	_Atomic uint32_t nr;
 	uint32_t nr_options;
 	uint64_t weight;
+	enum ck_rank_form form;
 	/* made at first look: */
 	bool ready;
 	struct ck_merged_tensor *held;
@@ -66,6 +72,16 @@ static void take_newest(struct reshard_view *v, uint32_t src)
 		v->newest = src;
 }
 
+static const char *refuses(const struct reshard_view *v, uint32_t t,
+			   const struct ck_merged_tensor *m)
+{
+	if (v->form == CK_RANK_SAFETENSORS)
+		return ck_merged_refuses(v->base.img, t, m->name, m->name_len);
+	if (v->base.img->tensors[t].dtype == CK_DT_STR)
+		return "a text cannot be cut";
+	return ck_ms_refuses(v->base.img, t, m->name, m->name_len);
+}
+
 static int hold_tensors(struct reshard_view *v, struct ck_err *err)
 {
 	const struct ck_image *img = v->base.img;
@@ -79,7 +95,7 @@ static int hold_tensors(struct reshard_view *v, struct ck_err *err)
 		const char *why;
 
 		m.name = ck_image_str(img, img->tensors[t].name, &m.name_len);
-		why = ck_merged_refuses(img, t, m.name, m.name_len);
+		why = refuses(v, t, &m);
 		if (why) {
 			ck_view_leave_out(&v->base, t, why);
 			continue;
@@ -312,8 +328,9 @@ static const struct ck_str *layout_of(const struct ck_view *base, uint32_t d)
 		state = atomic_load(&f->layout_state);
 		if (!state) {
 			state = ck_reshard_ranks(f->rs) <= LAYOUT ?
-					ck_rank_layout_make(&f->layout, f->rs,
-							    &v->in, NULL) :
+					ck_rank_layout_make(&f->layout, v->form,
+							    f->rs, &v->in,
+							    NULL) :
 					-ENOENT;
 			if (state < 0)
 				ck_str_free(&f->layout);
@@ -329,8 +346,9 @@ static const struct ck_str *layout_of(const struct ck_view *base, uint32_t d)
 static uint32_t find_file(const struct ck_view *base, uint32_t d,
 			  const char *name, size_t len)
 {
-	static const char suffix[] = ".safetensors";
-	size_t n = len > sizeof(suffix) ? len - sizeof(suffix) + 1 : 0;
+	const char *suffix =
+		ck_rank_suffix(((const struct reshard_view *)base)->form);
+	size_t n = len > strlen(suffix) ? len - strlen(suffix) : 0;
 	uint32_t rank = 0;
 
 	if (len == strlen(CK_RANK_LAYOUT_NAME) &&
@@ -338,7 +356,8 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 		return layout_of(base, d) ? d << CK_VIEW_FOLDER_SHIFT | LAYOUT :
 					    CK_NONE;
 	/* "rank-" and five digits, which is enough for all ranks there are */
-	if (n != 10 || memcmp(name, "rank-", 5) || memcmp(name + n, suffix, 12))
+	if (n != 10 || memcmp(name, "rank-", 5) ||
+	    memcmp(name + n, suffix, strlen(suffix)))
 		return CK_NONE;
 	for (size_t i = 5; i < n; i++) {
 		if (name[i] < '0' || name[i] > '9')
@@ -412,8 +431,8 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 	}
 	if (!f || rank >= ck_reshard_ranks(f->rs))
 		return false;
-	snprintf(out->name, sizeof(out->name), "rank-%05" PRIu32 ".safetensors",
-		 rank);
+	snprintf(out->name, sizeof(out->name), "rank-%05" PRIu32 "%s", rank,
+		 ck_rank_suffix(v->form));
 	out->newest = v->newest;
 	out->like = NULL;
 	out->tensor = CK_NONE;
@@ -469,7 +488,7 @@ static int rs_made(const struct ck_view *base, uint32_t i, void *buf,
 
 	if (!own && !e)
 		return -EIO;
-	own = own ? own : &e->header;
+	own = own ? own : &e->own;
 	if (ck_range_ok(off, len, own->len))
 		memcpy(buf, own->v + off, len);
 	else
@@ -537,7 +556,10 @@ static int rs_open(struct ck_view **out, const struct ck_view *base,
 	v->opts = opts;
 	v->newest = CK_NONE;
 	pthread_mutex_init(&v->lock, NULL);
-	ck_rank_cache_init(&v->cache, &v->in);
+	if (opts && ck_opts_get(opts, CONTAINER) &&
+	    !strcmp(ck_opts_get(opts, CONTAINER), "ckpt"))
+		v->form = CK_RANK_CKPT;
+	ck_rank_cache_init(&v->cache, &v->in, v->form);
 	for (size_t i = 0;
 	     !ret && opts && (path = ck_opts_nth(opts, OPTION, i)); i++)
 		ret = take_option(v, i, path, err);

@@ -28,6 +28,12 @@ cmp into/$name raw/$name || fail "one file: other bytes"
 assert (d['files'], d['nbytes'], d['verified']) == (1, 1872, True), d" ||
 	fail "--json: $(cat out)"
 
+# --to ckpt, and rank files likewise, are checkpoints of the same tensors
+expect 0 '' "$UNSHARD" export --to ckpt "$CKPT" m.ckpt
+"$UNSHARD" diff "$CKPT" m.ckpt >out || fail "ckpt: other tensors: $(cat out)"
+expect 0 '' "$UNSHARD" export -o reshard-container=ckpt "$CKPT/reshard/dim0=2" ms
+[ "$(ls -A ms | xargs)" = "rank-00000.ckpt rank-00001.ckpt" ] || fail "$(ls -A ms)"
+
 # hf/ with the files of another folder, cut small
 mkdir conf && echo '{"model_type": "llama"}' >conf/config.json
 expect 0 '' "$UNSHARD" export -o config=conf,hf-shard-size=12000 "$CKPT/hf" hf

@@ -101,6 +101,47 @@ mount_ckpt "$WORK/gated.safetensors"
 again "$MNT/reshard/tp=2"
 umount_ckpt
 
+# The same as .ckpt, which MindSpore loads; a part may be several records.
+mount_ckpt "$DATA/colossalai/12_llama_tp4_safetensors" reshard-container=ckpt
+[ "$(ls "$MNT/reshard/tp=2" | xargs)" = "rank-00000.ckpt rank-00001.ckpt" ] ||
+	fail "$(ls "$MNT/reshard/tp=2")"
+again "$MNT/reshard/dim0=1/rank-00000.ckpt"
+again "$MNT/model.ckpt"
+again "$MNT/reshard/pp=2,tp=2,dim0=2"
+umount_ckpt
+mount_ckpt "$WORK/gated.safetensors" reshard-container=ckpt
+again "$MNT/reshard/tp=2"
+umount_ckpt
+"$PYTHON" - "$WORK/large.safetensors" <<'EOS' || fail "a large file"
+import json, struct, sys
+n = (5 << 28) + 12 # 2.5 records, 1.25 GiB, of which little is written
+head = json.dumps({"w": {"dtype": "F32", "shape": [n // 4], "data_offsets": [0, n]}}).encode()
+with open(sys.argv[1], "wb") as f:
+    f.write(struct.pack("<Q", len(head)) + head)
+    for at in range(0, n, 1 << 19):
+        f.seek(8 + len(head) + at)
+        f.write(struct.pack("<Q", at + 1))
+    f.truncate(8 + len(head) + n)
+EOS
+mount_ckpt "$WORK/large.safetensors" reshard-container=ckpt
+for one in model.ckpt reshard/dim0=2; do
+	"$UNSHARD" mount "$MNT/$one" "$WORK/again" || fail "mount of $one"
+	"$PYTHON" - "$MNT/tensors/w" "$WORK/again/tensors/w" <<'EOS' || fail "$one"
+import os, sys
+a, b = (os.open(p, os.O_RDONLY) for p in sys.argv[1:])
+n = os.fstat(a).st_size
+assert n == os.fstat(b).st_size == (5 << 28) + 12
+for edge in 0, n // 2, 1 << 29, 1 << 30, (1 << 29) + n // 2, n:
+    at = max(edge - (1 << 20), 0)
+    want = os.pread(a, 3 << 20, at)
+    assert any(want) and want == os.pread(b, 3 << 20, at), edge
+EOS
+	"$UNSHARD" umount "$WORK/again" || fail umount
+	wait_for 10 alone || fail "the worker of $WORK/again stays"
+done
+umount_ckpt
+rm "$WORK/large.safetensors"
+
 # Written through the tensors, and shown at once; not written to itself.
 cp -r "$DATA/torch_xla/10_seed_4x1" "$WORK/rw"
 chmod -R u+w "$WORK/rw"
