@@ -174,6 +174,7 @@ PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS))
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_clients := $(B)/unshard
+PROGRAMS_clients-mindspore := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
@@ -187,7 +188,7 @@ stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 .PHONY: check check-unit check-cmd check-mount check-clients check-valgrind
-.PHONY: check-race
+.PHONY: check-race check-clients-mindspore
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
@@ -201,6 +202,8 @@ check-mount: need-build+run+check ## real mounts; MOUNT=skip without /dev/fuse
 	$(call stages,mount)
 check-clients: need-build+run ## NumPy, safetensors, torch, transformers and more on real mounts
 	$(call stages,clients)
+check-clients-mindspore: need-build+run ## MindSpore on real mounts; fetches 0.8 GB
+	$(call stages,clients-mindspore)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
 	$(call stages,valgrind)
 check-race: need-build ## tests/race under ThreadSanitizer

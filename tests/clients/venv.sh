@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# venv.sh DIR - a virtual environment with what requirements.txt names
+# venv.sh DIR [LIST MODULE] - a virtual environment with what LIST names, which
+# is requirements.txt; it is whole where MODULE can be imported
 #
 # Made once; made anew where the list has changed.  Where some packages cannot
 # be had the others are still installed: tests skip what is missing.
 set -eu
 dir=$1
 here=$(cd "$(dirname "$0")" && pwd)
-list=$here/requirements.txt
+list=${2-$here/requirements.txt}
 stamp=$dir/made-from
 
 [ -e "$stamp" ] && cmp -s "$list" "$stamp" && exit 0
@@ -27,5 +28,5 @@ sys.exit(u.find_spec("torch") is None)' &&
 	"$dir/bin/python" "$here/without_cuda.py"
 fi
 # Half an environment is tried again the next time.
-"$dir/bin/python" -c 'import numpy, safetensors, torch, transformers' &&
+"$dir/bin/python" -c "import ${3-numpy, safetensors, torch, transformers}" &&
 	cp "$list" "$stamp"
