@@ -78,6 +78,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 			struct ck_err *err)
 {
 	const char *engine = ck_opts_get(opts, "engine");
+	const char *threads = ck_opts_get(opts, "threads");
 	const char *spool = ck_opts_get(opts, "spool");
 	struct ck_reader_in in = {
 		.img = &ck->img,
@@ -102,6 +103,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		return ck_fail(err, ENOMEM, "out of memory");
 	in.spool_dir = ck->spool;
 	in.engine = ck->engine;
+	in.unaided = threads && !strcmp(threads, "1");
 	ret = ck_ckpt_overlay_open(ck, opts, &in, err);
 	if (!ret)
 		ret = ck_ckpt_seal_open(ck, opts, &in, err);

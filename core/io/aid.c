@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -43,7 +42,7 @@ static bool has_processors(void)
 	return !sched_getaffinity(0, sizeof(set), &set) && CPU_COUNT(&set) > 1;
 }
 
-struct ck_aid *ck_aid_new(void)
+struct ck_aid *ck_aid_new(bool may)
 {
 	struct ck_aid *aid = calloc(1, sizeof(*aid));
 
@@ -52,7 +51,7 @@ struct ck_aid *ck_aid_new(void)
 	pthread_mutex_init(&aid->lock, NULL);
 	pthread_cond_init(&aid->work, NULL);
 	pthread_cond_init(&aid->done, NULL);
-	aid->useless = !has_processors();
+	aid->useless = !may || !has_processors();
 	aid->met_ns = INT64_MIN / 2;
 	return aid;
 }

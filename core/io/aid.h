@@ -14,9 +14,12 @@
 
 #include "core/io/engine.h"
 
+#include <stdbool.h>
+
 struct ck_aid;
 
-struct ck_aid *ck_aid_new(void); /* NULL: no memory */
+/* @may: else it never helps.  NULL: no memory. */
+struct ck_aid *ck_aid_new(bool may);
 void ck_aid_free(struct ck_aid *aid);
 
 /* As the run() of @ops in the caller's thread, and when it is done. */

@@ -74,6 +74,7 @@ struct ck_reader_in {
 	/* Sources are only read, and what is written goes here; or NULL. */
 	const struct ck_over *over;
 	bool write; /* its files may be written too, core/write/ */
+	bool unaided; /* one thread writes a request, never two (aid.h) */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,
 		      const struct ck_err *err);

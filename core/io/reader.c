@@ -24,7 +24,7 @@ static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
 		files.own = r->own = ck_own_new(in->img);
 		files.write = !in->over;
 		r->wfiles = ck_files_new(&files);
-		r->aid = ck_aid_new();
+		r->aid = ck_aid_new(!in->unaided);
 		if (!r->own || !r->wfiles || !r->aid)
 			return false;
 	}

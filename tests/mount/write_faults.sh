@@ -100,8 +100,8 @@ errnos write:EROFS read:0 close:0
 grep -q 'hard links' "$LOG" || fail "no line about hard links"
 umount_ckpt
 rm "$WORK/second name"
-rm "$f"
 mount_ckpt "$WORK/ckpt" rw
+rm "$f"
 errnos write:EIO close:0
 umount_ckpt
 cp -r "$here/tests/formats/dcp/2.14-zstd/in" "$WORK/zstd"

@@ -65,7 +65,7 @@ int main(void)
 {
 	pthread_t t[THREADS];
 
-	aid = ck_aid_new();
+	aid = ck_aid_new(true);
 	must(aid != NULL, "memory");
 	for (int i = 0; i < FILES; i++) {
 		fd[i] = memfd_create("aid", MFD_CLOEXEC);

@@ -94,7 +94,20 @@ Test(aid, one_writer_has_all_written_when_it_returns)
 {
 	struct client c;
 
-	start(&c, ck_aid_new(), 0);
+	start(&c, ck_aid_new(true), 0);
+	make_files(c.fd);
+	turns(&c);
+	cr_assert(c.good);
+	end_files(&c);
+	ck_aid_free(c.aid);
+	free(c.buf);
+}
+
+Test(aid, who_wants_no_help_has_all_written_too)
+{
+	struct client c;
+
+	start(&c, ck_aid_new(false), 0);
 	make_files(c.fd);
 	turns(&c);
 	cr_assert(c.good);
@@ -105,7 +118,7 @@ Test(aid, one_writer_has_all_written_when_it_returns)
 
 Test(aid, several_writers_do_not_disturb_each_other)
 {
-	struct ck_aid *aid = ck_aid_new();
+	struct ck_aid *aid = ck_aid_new(true);
 	struct client c[4];
 	pthread_t t[4];
 
@@ -132,7 +145,7 @@ Test(aid, each_request_has_its_own_failure)
 	struct client c;
 	struct ck_io io[FILES];
 
-	start(&c, ck_aid_new(), 0);
+	start(&c, ck_aid_new(true), 0);
 	make_files(c.fd);
 	close(c.fd[2]);
 	close(c.fd[7]);
@@ -150,6 +163,6 @@ Test(aid, each_request_has_its_own_failure)
 
 Test(aid, ends_without_having_been_used)
 {
-	ck_aid_free(ck_aid_new());
+	ck_aid_free(ck_aid_new(true));
 	ck_aid_free(NULL);
 }
