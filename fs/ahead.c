@@ -81,7 +81,7 @@ static void unqueue(struct fs_ahead *a, struct fs_stream *s)
 static void forget(struct fs_ahead *a, struct fs_stream *s)
 {
 	unqueue(a, s);
-	s->len = s->given;
+	s->given = s->len;
 	s->bad = true;
 }
 

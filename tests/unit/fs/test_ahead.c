@@ -69,7 +69,7 @@ static void stop(void)
 	fs_ahead_free(a);
 	fs_buf_drain();
 }
-TestSuite(ahead, .init = start, .fini = stop);
+TestSuite(ahead, .init = start, .fini = stop, .timeout = 60);
 
 static bool right_to(const unsigned char *buf, uint64_t off, uint64_t len)
 {
