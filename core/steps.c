@@ -2,7 +2,7 @@
 /*
  * steps.c - entries of a directory of checkpoints, by their names
  */
-#include "core/steps.h"
+#include "core/steps_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -129,7 +129,7 @@ static bool number_of(const char *name, uint64_t *out)
 	return true;
 }
 
-static int add(struct ck_steps *s, struct ck_step *step, struct ck_err *err)
+int ck_steps_add(struct ck_steps *s, struct ck_step *step, struct ck_err *err)
 {
 	if (s->nr == s->room) {
 		size_t room = s->room ? 2 * s->room : 16;
@@ -281,7 +281,7 @@ bool ck_steps_look(struct ck_step *out, const struct ck_root *root,
 	for (const struct ck_root *r = root; r; r = r->next)
 		if (look(out, root, r, name) > 0)
 			return true;
-	return false;
+	return may_be_step(name) && ck_steps_look_save(out, root, name) > 0;
 }
 
 void ck_step_free(struct ck_step *step)
@@ -302,7 +302,7 @@ static int take(struct ck_steps *s, const struct ck_root *all,
 		ck_step_free(&step);
 		return 0; /* joined: the same entry on another disk */
 	}
-	return ret ? add(s, &step, err) : 0;
+	return ret ? ck_steps_add(s, &step, err) : 0;
 }
 
 static int by_number(const void *pa, const void *pb)
@@ -383,6 +383,8 @@ int ck_steps_list_in(struct ck_steps *out, const struct ck_root *root,
 	*out = (struct ck_steps){ .parts = in_save(root, any.v) };
 	for (const struct ck_root *r = root; !ret && r; r = r->next)
 		ret = take_all(out, root, r, group, err);
+	if (!ret)
+		ret = ck_steps_add_saves(out, root, group, err);
 	if (ret) {
 		ck_steps_free(out);
 		return ret;
@@ -475,21 +477,24 @@ static void add_escaped(struct ck_str *s, const char *text)
 		ck_str_fmt(s, *text == ':' ? "\\%c" : "%c", *text);
 }
 
+/* @name may be "": the roots themselves. */
 static void add_paths(const struct ck_root *root, const char *name,
 		      struct ck_str *out)
 {
+	const char *slash = *name ? "/" : "";
+
 	if (!root->next) {
-		ck_str_fmt(out, "%s/%s", root->real, name);
+		ck_str_fmt(out, "%s%s%s", root->real, slash, name);
 		return;
 	}
 	for (; root; root = root->next) {
 		struct stat st;
 
-		if (fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		if (*name && fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
 			continue;
 		ck_str_puts(out, out->len ? ":" : "");
 		add_escaped(out, root->real);
-		ck_str_puts(out, "/");
+		ck_str_puts(out, slash);
 		add_escaped(out, name);
 	}
 }
@@ -513,17 +518,26 @@ int ck_steps_open(struct ck_root *out, const struct ck_root *root,
 		  const char *name, const struct ck_opts *opts,
 		  struct ck_err *err)
 {
+	ck_auto_free char *save = ck_steps_save_of(root, name);
+	ck_auto_free char *in = strndup(name, (size_t)(base_of(name) - name));
 	ck_auto_str struct ck_str path = { 0 };
 	int ret;
 
 	*out = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
-	ck_steps_path(root, name, &path);
+	if (!in)
+		return ck_fail(err, ENOMEM, "%s: no memory", name);
+	in[strcspn(in, "/")] = '\0';
+	if (save)
+		add_paths(root, in, &path);
+	else
+		ck_steps_path(root, name, &path);
 	if (path.failed || !path.len)
 		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
 			       "%s: gone, or no memory", name);
 	ret = ck_root_open(out, path.v, opts, err);
 	if (ret)
 		return ret;
+	out->save = ck_steal(save);
 	ret = ck_root_allow(out, root, err);
 	if (ret)
 		ck_root_close(out);

@@ -8,8 +8,10 @@
  * and by the names in them, a level down too; whether one can be read is for
  * ck_ckpt_describe() to say.  Of the parts of a save that are files, such as
  * ColossalAI's (model.bin, optimizer.bin, lr_scheduler), suffixes are not
- * shown.  One that is no checkpoint itself but holds some
- * is a group; what is in it is called "GROUP/NAME" below.
+ * shown.  MindSpore leaves its saves side by side in the folders of ranks: an
+ * entry is then what the files of all ranks that belong together are called.
+ * One that is no checkpoint itself but holds some is a group; what is in it is
+ * called "GROUP/NAME" below.
  */
 #ifndef CK_STEPS_H
 #define CK_STEPS_H
@@ -27,7 +29,8 @@
 struct ck_step {
 	char *name; /* in the directory; of parts of a save, without suffix */
 	bool is_file; /* one file that is a checkpoint by itself */
-	bool numbered; /* @number: the last digits of its name */
+	bool is_save; /* of several in the folders of ranks: no folder */
+	bool numbered; /* @number: the last digits of its name, its place */
 	uint64_t number;
 	struct stat st; /* changes when it is replaced or written to */
 };
@@ -83,6 +86,8 @@ int ck_steps_open(struct ck_root *out, const struct ck_root *root,
  * of them that @root has.  NULL: it is not so.  To free().
  */
 char *ck_steps_of_run(const struct ck_root *root);
+/* Whether shards/ shows @path: not the files of other saves beside @root's. */
+bool ck_steps_shows(const struct ck_root *root, const char *path);
 /* Whether every tensor is there, and nothing was refused. */
 bool ck_steps_whole(const struct ck_image *img);
 /* Whether @s is what the marker @marker means. */

@@ -49,7 +49,7 @@ const struct fs_opt fs_opts[] = {
 	{ .name = "file",
 	  .type = FS_OPT_STRING,
 	  .value = "NAME",
-	  .fallback = "the newest that every rank has",
+	  .fallback = "each of them, as a step",
 	  .open = true,
 	  .help = "of MindSpore's files in each rank's folder, or of several "
 		  "indexes, the one that is called NAME" },

@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/publish/below.h"
+#include "core/steps.h"
 #include "fs/tree.h"
 
 #include <errno.h>
@@ -256,6 +257,8 @@ int fs_shards_stat_path(const struct fs_shards *s, const char *path,
 	char to[PATH_MAX];
 	int file, dir;
 
+	if (!ck_steps_shows(s->root, path))
+		return ck_fail(err, ENOENT, "%s: is of another save", path);
 	if (!fs_shards_link_at(s, path, to, st))
 		return 0;
 	file = ck_root_open_file(s->root, path, &fd, st, err);

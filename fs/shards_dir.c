@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/vec.h"
+#include "core/steps.h"
 #include "fs/tree.h"
 
 #include <errno.h>
@@ -65,6 +66,8 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 	path = fs_shards_join(dir, d->d_name);
 	if (!path)
 		return -ENOMEM;
+	if (!ck_steps_shows(fs_shards_root(s), path))
+		return 0;
 	if (d->d_type != DT_REG && d->d_type != DT_DIR &&
 	    fs_shards_stat_path(s, path, &st, NULL))
 		return 0;

@@ -34,6 +34,7 @@ struct ck_dir {
 	const struct ck_opts *opts; /* the user's settings; may be NULL */
 	const char *path; /* for messages */
 	const char *only; /* a single file was given: its name; else NULL */
+	const char *save; /* of several saves in it, this one; else NULL */
 	const void *ctx; /* whatever @ops needs */
 };
 

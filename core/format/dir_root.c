@@ -173,6 +173,7 @@ void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
 		.opts = opts,
 		.path = root->path,
 		.only = root->only,
+		.save = root->save,
 		.ctx = root,
 	};
 }

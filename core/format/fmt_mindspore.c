@@ -11,6 +11,7 @@
 #include "core/base/str.h"
 #include "core/format/format.h"
 #include "core/format/ms_find.h"
+#include "core/format/ms_saves.h"
 #include "core/format/ms_set.h"
 #include "core/format/ms_unified.h"
 
@@ -132,12 +133,13 @@ static int report_missing(struct ck_ms_set *s, const struct ck_ms_found *f,
 	}
 	if (!nr)
 		return 0;
+	if (list.failed)
+		return ck_ms_no_memory(err);
 	s->missing = true;
 	return ck_builder_problem(s->b, &p, err,
 				  "the strategy is for %" PRIu64
 				  " ranks; those without a file of %s: %s%s",
-				  world, f->step ? f->step : "it",
-				  list.v ? list.v : "",
+				  world, f->step ? f->step : "it", list.v,
 				  nr > MAX_SHOWN ? " and more" : "");
 }
 
@@ -169,6 +171,45 @@ static int check_world(struct ck_ms_set *s, const struct ck_ms_found *f,
 		       ck_fail(err, EINVAL, "%s: %" PRIu64 " ranks",
 			       s->dir->path, world) :
 		       report_missing(s, f, world, err);
+}
+
+/* ---- several saves ---- */
+
+/* Each of them is a checkpoint of its own: none is shown for all of them. */
+static int refuse_many(const struct ck_dir *dir, const struct ck_ms_saves *all,
+		       struct ck_err *err)
+{
+	ck_auto_str struct ck_str list = { 0 };
+	size_t nr = all->v.nr;
+
+	for (size_t i = 0; i < nr && i < MAX_SHOWN; i++)
+		ck_str_fmt(&list, "%s%s", i ? ", " : "", all->v.v[i]);
+	if (list.failed)
+		return ck_ms_no_memory(err);
+	return ck_fail(err, ENODATA,
+		       "%s: holds %zu saves (%s%s); choose one with -o file=%s",
+		       dir->path, nr, list.v, nr > MAX_SHOWN ? " and more" : "",
+		       all->v.v[nr - 1]);
+}
+
+static int check_one(const struct ck_dir *dir, const struct ck_ms_found *f,
+		     struct ck_err *err)
+{
+	struct ck_ms_saves all;
+	int ret;
+
+	if (dir->only || dir->save || ck_opts_get(dir->opts, "file") ||
+	    (f->mode != CK_MS_RANKS && f->mode != CK_MS_ONE) ||
+	    f->file.nr < 2 ||
+	    /* without it nothing can be shown, which is the thing to say */
+	    (f->mode == CK_MS_RANKS && !f->strategy.nr &&
+	     !ck_opts_get(dir->opts, "strategy")))
+		return 0;
+	ret = ck_ms_saves_find(&all, dir, "", err);
+	if (!ret && all.v.nr)
+		ret = refuse_many(dir, &all, err);
+	ck_ms_saves_free(&all);
+	return ret;
 }
 
 /* ---- loading ---- */
@@ -226,6 +267,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			err, EINVAL,
 			"%s: expected a .ckpt file of MindSpore, folders of ranks that hold some, or param_name_map.json",
 			dir->path);
+	if (!ret)
+		ret = check_one(dir, &f, err);
 	if (!ret)
 		ret = f.mode == CK_MS_UNIFIED ?
 			      ck_ms_unified_load(dir, b, err) :

@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/ms_keys.h"
 #include "core/format/ms_set.h"
 
 #include <ctype.h>
@@ -69,12 +70,21 @@ static bool rank_in(const char *name, size_t *before, size_t *after,
 	return false;
 }
 
+bool ck_ms_folder_rank(const char *name, uint32_t *rank)
+{
+	size_t before, after;
+
+	return rank_in(base_of(name), &before, &after, rank);
+}
+
 /* Two folders of one kind: the same but for the number. */
 static bool same_kind(const char *a, const char *b)
 {
 	size_t a_to, a_from, b_to, b_from;
 	uint32_t rank;
 
+	a = base_of(a);
+	b = base_of(b);
 	return rank_in(a, &a_to, &a_from, &rank) &&
 	       rank_in(b, &b_to, &b_from, &rank) && a_to == b_to &&
 	       !memcmp(a, b, a_to) && !strcmp(a + a_from, b + b_from);
@@ -84,12 +94,17 @@ static int add_file(struct ck_ms_found *f, const struct ck_dir *dir,
 		    const char *name, uint32_t rank, struct ck_err *err)
 {
 	struct ck_ms_found_file *file;
-	int kind;
+	int kind = CK_MS_CKPT;
 
 	if (!ends_in(name, ".ckpt") && !ends_in(name, ".safetensors") &&
 	    !dir->only)
 		return 0;
-	kind = ck_ms_kind(dir, name, err);
+	if (dir->save && !ck_ms_key_has(dir->save, base_of(name), rank)) {
+		f->passed_over = true;
+		return 0;
+	}
+	if (!f->names_only)
+		kind = ck_ms_kind(dir, name, err);
 	if (kind < 0)
 		return kind;
 	if (kind != CK_MS_CKPT && kind != CK_MS_ENCRYPTED &&
@@ -108,11 +123,11 @@ static int add_folder(struct ck_ms_found *f, const struct ck_dir *dir,
 		      const char *name, struct ck_err *err)
 {
 	struct ck_dir_list list = { 0 };
-	size_t before, after, nr = f->file.nr;
+	size_t nr = f->file.nr;
 	uint32_t rank;
 	int ret;
 
-	if (!rank_in(name, &before, &after, &rank))
+	if (!ck_ms_folder_rank(name, &rank))
 		return 0;
 	ret = ck_dir_list(dir, name, &list, err);
 	if (ret)
@@ -122,10 +137,11 @@ static int add_folder(struct ck_ms_found *f, const struct ck_dir *dir,
 		return ck_ms_no_memory(err);
 	}
 	f->lists.v[f->lists.nr++] = list;
+	f->passed_over = false;
 	for (size_t i = 0; i < list.nr && !ret; i++)
 		if (!list.v[i].is_dir)
 			ret = add_file(f, dir, list.v[i].name, rank, err);
-	if (ret || f->file.nr == nr)
+	if (ret || (f->file.nr == nr && !f->passed_over))
 		return ret;
 	for (size_t i = 0; i < f->ranks.nr; i++)
 		if (f->ranks.v[i] == rank)
@@ -140,7 +156,7 @@ static int add_folder(struct ck_ms_found *f, const struct ck_dir *dir,
 static const char *main_kind(const struct ck_ms_found *f)
 {
 	const char *best = NULL;
-	size_t most = 0, before, after;
+	size_t most = 0;
 	uint32_t rank;
 
 	for (size_t i = 0; i < f->root.nr; i++) {
@@ -148,7 +164,7 @@ static const char *main_kind(const struct ck_ms_found *f)
 
 		/* in order of names, so that each kind begins but once */
 		if (!f->root.v[i].is_dir ||
-		    !rank_in(f->root.v[i].name, &before, &after, &rank) ||
+		    !ck_ms_folder_rank(f->root.v[i].name, &rank) ||
 		    (best && same_kind(best, f->root.v[i].name)))
 			continue;
 		for (size_t k = i; k < f->root.nr; k++)
@@ -288,6 +304,18 @@ static bool is_unified(const struct ck_dir_list *l)
 		parts = parts || ends_in(l->v[i].name, ".safetensors");
 	}
 	return map && parts;
+}
+
+int ck_ms_find_names(struct ck_ms_found *f, const struct ck_dir *dir,
+		     const char *in, struct ck_err *err)
+{
+	int ret;
+
+	*f = (struct ck_ms_found){ .names_only = true };
+	ret = ck_dir_list(dir, in, &f->root, err);
+	if (!ret)
+		ret = find_ranks(f, dir, err);
+	return ret || f->mode == CK_MS_RANKS ? ret : find_plain(f, dir, err);
 }
 
 int ck_ms_find(struct ck_ms_found *f, const struct ck_dir *dir,

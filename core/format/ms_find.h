@@ -31,6 +31,8 @@ struct ck_ms_found_file {
 struct ck_ms_found {
 	enum ck_ms_mode mode;
 	bool has_ckpt; /* ONE: not only safetensors, which others read too */
+	bool names_only; /* do not look into files, nor for strategies */
+	bool passed_over; /* the folder looked at has files of other saves */
 	struct ck_dir_list root;
 	CK_VEC(struct ck_dir_list) lists; /* own the names of files */
 	CK_VEC(uint32_t) ranks; /* ascending: those that have a folder */
@@ -43,9 +45,17 @@ struct ck_ms_found {
 	uint32_t newer_lacks; /* that rank */
 };
 
-/* Looks at names and first bytes.  Free it in any case. */
+/*
+ * Looks at names and first bytes, of the one save where @dir is of one.  Free
+ * it in any case.
+ */
 int ck_ms_find(struct ck_ms_found *f, const struct ck_dir *dir,
 	       struct ck_err *err);
+/* The same by names alone, in the folder @in of @dir. */
+int ck_ms_find_names(struct ck_ms_found *f, const struct ck_dir *dir,
+		     const char *in, struct ck_err *err);
+/* Whether @name, a folder, is of a rank: which. */
+bool ck_ms_folder_rank(const char *name, uint32_t *rank);
 /* Of several steps: the one by -o file=, or the newest that is complete. */
 int ck_ms_choose(struct ck_ms_found *f, const struct ck_dir *dir,
 		 struct ck_err *err);

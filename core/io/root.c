@@ -349,6 +349,7 @@ static void close_one(struct ck_root *root)
 	free(root->path);
 	free(root->real);
 	free(root->only);
+	free(root->save);
 	*root = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
 }
 

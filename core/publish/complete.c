@@ -231,14 +231,16 @@ static int look_in_folders(const struct ck_root *root,
 	bool any = false;
 
 	for (size_t i = 0; !ret && i < all.nr; i++) {
-		char path[PATH_MAX];
+		struct ck_root in;
 
 		if (all.v[i].is_file)
 			continue;
 		any = true;
-		snprintf(path, sizeof(path), "%.3000s/%s", root->real,
-			 all.v[i].name);
-		ret = open_and_look(path, opts, format, err);
+		ret = ck_steps_open(&in, root, all.v[i].name, opts, err);
+		if (!ret) {
+			ret = look_at(&in, opts, format, err);
+			ck_root_close(&in);
+		}
 		if (ret)
 			ck_wrap(err, ret, "%s", all.v[i].name);
 	}

@@ -420,3 +420,74 @@ Test(steps, a_checkpoint_that_is_called_so_is_no_run)
 	put("checkpoints/0000-0002/0.ckpt", "x");
 	cr_expect_null(ck_steps_of_run(&root));
 }
+
+Test(steps, saves_side_by_side_in_the_folders_of_ranks)
+{
+	struct ck_root in;
+	struct stat before;
+	struct ck_step step;
+
+	put("rank_0/CKP-9_4.ckpt", "a");
+	put("rank_1/CKP-9_4.ckpt", "b");
+	put("strategy.ckpt", "x");
+	expect("strategy.ckpt rank_0 rank_1"); /* one save: the reader's */
+	put("rank_0/CKP-10_4.ckpt", "c");
+	put("rank_1/CKP-10_4.ckpt", "d");
+	put("rank_0/CKP-11_4_part0.ckpt", "e"); /* rank 1 lacks it */
+	expect("CKP-9_4.ckpt CKP-10_4.ckpt CKP-11_4.ckpt");
+	expect_newest("CKP-11_4.ckpt CKP-10_4.ckpt CKP-9_4.ckpt");
+	cr_assert(ck_steps_look(&step, &root, "CKP-10_4.ckpt"));
+	before = step.st;
+	ck_step_free(&step);
+	cr_assert(ck_steps_look(&step, &root, "CKP-11_4.ckpt"));
+	ck_step_free(&step);
+	cr_expect(!ck_steps_look(&step, &root, "CKP-12_4.ckpt"));
+	put("rank_1/CKP-10_4.ckpt", "longer");
+	cr_assert(ck_steps_look(&step, &root, "CKP-10_4.ckpt"));
+	cr_expect_neq(step.st.st_ino, before.st_ino);
+	ck_step_free(&step);
+
+	cr_assert_eq(ck_steps_open(&in, &root, "CKP-9_4.ckpt", &opts, &err), 0,
+		     "%s", err.msg);
+	cr_expect_str_eq(in.save, "CKP-9_4.ckpt");
+	cr_expect(ck_steps_shows(&in, "rank_1/CKP-9_4.ckpt"));
+	cr_expect(ck_steps_shows(&in, "strategy.ckpt"));
+	cr_expect(!ck_steps_shows(&in, "rank_1/CKP-10_4.ckpt"));
+	ck_root_close(&in);
+}
+
+Test(steps, saves_in_a_group)
+{
+	struct ck_root in;
+
+	put("run/node0/net_0-1_4.ckpt", "a");
+	put("run/node1/net_1-1_4.ckpt", "b");
+	put("run/node0/net_0-2_4.ckpt", "c");
+	put("run/node1/net_1-2_4.ckpt", "d");
+	expect_in("run", "net_{r}-1_4.ckpt net_{r}-2_4.ckpt");
+	cr_assert_eq(
+		ck_steps_open(&in, &root, "run/net_{r}-2_4.ckpt", &opts, &err),
+		0, "%s", err.msg);
+	cr_expect_str_eq(strrchr(in.real, '/'), "/run");
+	cr_expect(ck_steps_shows(&in, "node1/net_1-2_4.ckpt"));
+	cr_expect(!ck_steps_shows(&in, "node1/net_1-1_4.ckpt"));
+	ck_root_close(&in);
+}
+
+Test(steps, files_of_one_save_are_no_saves)
+{
+	put("rank_0/model.ckpt", "a");
+	put("rank_0/optimizer.ckpt", "b");
+	put("rank_1/model.ckpt", "c");
+	put("rank_1/optimizer.ckpt", "d");
+	expect("rank_0 rank_1");
+}
+
+Test(steps, saves_without_ranks)
+{
+	put("CKP-9_4.ckpt", "a");
+	put("CKP-10_4.ckpt", "b");
+	put("net.ckpt", "c");
+	expect("net.ckpt CKP-9_4.ckpt CKP-10_4.ckpt");
+	expect_newest("CKP-10_4.ckpt CKP-9_4.ckpt");
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ms_saves.c - several saves in the folders of ranks, by their names */
+#include "core/format/ms_saves.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/str.h"
+#include "core/format/ms_find.h"
+#include "core/format/ms_keys.h"
+#include "core/format/ms_set.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+void ck_ms_saves_free(struct ck_ms_saves *s)
+{
+	for (size_t i = 0; i < s->v.nr; i++)
+		free(s->v.v[i]);
+	free(s->v.v);
+	*s = (struct ck_ms_saves){ 0 };
+}
+
+/* The same but for the numbers: "iter_99.ckpt", "iter_100.ckpt". */
+static bool differ_in_numbers(const char *a, const char *b)
+{
+	while (*a && *b) {
+		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+			while (isdigit((unsigned char)*a))
+				a++;
+			while (isdigit((unsigned char)*b))
+				b++;
+			continue;
+		}
+		if (*a++ != *b++)
+			return false;
+	}
+	return *a == *b;
+}
+
+static bool are_two_steps(const struct ck_ms_key *a, const struct ck_ms_key *b)
+{
+	return (a->epoch && b->epoch) || differ_in_numbers(a->key, b->key);
+}
+
+struct taking {
+	const struct ck_ms_keys *keys;
+	CK_VEC(uint32_t) taken; /* numbers of keys */
+};
+
+static int by_spread(const void *pa, const void *pb, void *ctx)
+{
+	const struct ck_ms_key *a = &((struct ck_ms_key *)ctx)[*(uint32_t *)pa];
+	const struct ck_ms_key *b = &((struct ck_ms_key *)ctx)[*(uint32_t *)pb];
+
+	if (a->nr_ranks != b->nr_ranks)
+		return a->nr_ranks > b->nr_ranks ? -1 : 1;
+	return (a > b) - (a < b);
+}
+
+static int by_age(const void *pa, const void *pb, void *ctx)
+{
+	const struct ck_ms_key *a = &((struct ck_ms_key *)ctx)[*(uint32_t *)pa];
+	const struct ck_ms_key *b = &((struct ck_ms_key *)ctx)[*(uint32_t *)pb];
+
+	return ck_ms_key_later(a, b) - ck_ms_key_later(b, a);
+}
+
+static int by_key(const void *pa, const void *pb)
+{
+	const struct ck_ms_key_file *a = pa, *b = pb;
+
+	return (a->key > b->key) - (a->key < b->key);
+}
+
+/* Whether key @key has a file that none before had; those are @had now. */
+static bool adds(const struct ck_ms_key_file *of, size_t nr, uint32_t key,
+		 bool *had)
+{
+	size_t lo = 0, hi = nr;
+	bool new = false;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (of[mid].key < key)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < nr && of[lo].key == key; lo++) {
+		new = new || !had[of[lo].file];
+		had[of[lo].file] = true;
+	}
+	return new;
+}
+
+/*
+ * Of patterns of names a file has one for each number in it: those of most
+ * ranks first, until each file has one.
+ */
+static int take(struct taking *t, size_t nr_files)
+{
+	const struct ck_ms_keys *k = t->keys;
+	ck_auto_free bool *had = calloc(nr_files + 1, sizeof(*had));
+	ck_auto_free uint32_t *order = calloc(k->v.nr + 1, sizeof(*order));
+
+	if (!had || !order || !ck_vec_reserve(&t->taken, k->v.nr + 1))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < k->v.nr; i++)
+		order[i] = i;
+	qsort_r(order, k->v.nr, sizeof(*order), by_spread, k->v.v);
+	qsort(k->of.v, k->of.nr, sizeof(*k->of.v), by_key);
+	for (size_t i = 0; i < k->v.nr; i++)
+		if (adds(k->of.v, k->of.nr, order[i], had))
+			t->taken.v[t->taken.nr++] = order[i];
+	qsort_r(t->taken.v, t->taken.nr, sizeof(*t->taken.v), by_age, k->v.v);
+	return 0;
+}
+
+static bool are_steps(const struct taking *t, bool in_ranks)
+{
+	const struct ck_ms_key *before = NULL;
+
+	for (size_t i = 0; i < t->taken.nr; i++) {
+		const struct ck_ms_key *key = &t->keys->v.v[t->taken.v[i]];
+
+		/* without ranks nothing but the name says whose file it is */
+		if (!in_ranks && !key->epoch)
+			continue;
+		if (before && are_two_steps(before, key))
+			return true;
+		before = key;
+	}
+	return false;
+}
+
+static int put_all(struct ck_ms_saves *out, const struct taking *t,
+		   bool in_ranks)
+{
+	for (size_t i = 0; i < t->taken.nr; i++) {
+		const struct ck_ms_key *key = &t->keys->v.v[t->taken.v[i]];
+		char **slot;
+
+		if (!in_ranks && !key->epoch)
+			continue;
+		slot = ck_vec_push(&out->v);
+		if (!slot || !(*slot = strdup(key->key)))
+			return -ENOMEM;
+	}
+	out->in_ranks = in_ranks;
+	return 0;
+}
+
+static int find_in(struct ck_ms_saves *out, const struct ck_ms_found *f,
+		   struct ck_err *err)
+{
+	struct ck_ms_keys by_name = { .numbered = false }, by_rank = by_name;
+	bool in_ranks = f->mode == CK_MS_RANKS;
+	struct taking t = { .keys = &by_name };
+	int ret = ck_ms_keys_collect(&by_name, f, false, err);
+
+	if (!ret && f->ranks.nr > 1)
+		ret = ck_ms_keys_collect(&by_rank, f, true, err);
+	if (!ret && ck_ms_keys_most(&by_rank) > ck_ms_keys_most(&by_name))
+		t.keys = &by_rank;
+	if (!ret && (take(&t, f->file.nr) ||
+		     (are_steps(&t, in_ranks) && put_all(out, &t, in_ranks))))
+		ret = ck_ms_no_memory(err);
+	free(t.taken.v);
+	ck_ms_keys_free(&by_name);
+	ck_ms_keys_free(&by_rank);
+	return ret;
+}
+
+int ck_ms_saves_find(struct ck_ms_saves *out, const struct ck_dir *dir,
+		     const char *in, struct ck_err *err)
+{
+	struct ck_ms_found f;
+	int ret = ck_ms_find_names(&f, dir, in, err);
+
+	*out = (struct ck_ms_saves){ 0 };
+	if (!ret && f.mode != CK_MS_NOTHING)
+		ret = find_in(out, &f, err);
+	ck_ms_found_free(&f);
+	return ret;
+}
+
+static bool is_file_of_rank(const char *name)
+{
+	static const char *const ends[] = { ".ckpt", ".safetensors" };
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(ends); i++)
+		if (len > strlen(ends[i]) &&
+		    !strcmp(name + len - strlen(ends[i]), ends[i]))
+			return true;
+	return false;
+}
+
+/* What the file of @rank is called, or its first part. */
+static void name_of(struct ck_str *out, const char *key, uint32_t rank,
+		    bool part)
+{
+	const char *open = strstr(key, "{r}"), *dot = strrchr(key, '.');
+
+	for (const char *at = key; *at; at++) {
+		if (part && at == dot)
+			ck_str_puts(out, "_part0");
+		if (at == open) {
+			ck_str_fmt(out, "%u", rank);
+			at += 2;
+		} else {
+			ck_str_add(out, at, 1);
+		}
+	}
+}
+
+int ck_ms_save_each(const struct ck_dir *dir, const char *in, const char *key,
+		    int (*fn)(void *ctx, const char *folder, const char *base),
+		    void *ctx, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list list = { 0 };
+	uint32_t rank;
+	int ret;
+
+	if (!is_file_of_rank(key))
+		return 0;
+	ret = ck_dir_list(dir, in, &list, err);
+	for (size_t i = 0; i < list.nr && !ret; i++) {
+		if (!list.v[i].is_dir ||
+		    !ck_ms_folder_rank(list.v[i].name, &rank))
+			continue;
+		for (int part = 0; part < 2 && !ret; part++) {
+			ck_auto_str struct ck_str base = { 0 };
+
+			name_of(&base, key, rank, part);
+			ret = base.failed ? ck_ms_no_memory(err) :
+					    fn(ctx, list.v[i].name, base.v);
+		}
+	}
+	return ret;
+}
+
+bool ck_ms_save_hides(const char *key, const char *path)
+{
+	const char *slash = strchr(path, '/');
+	ck_auto_free char *folder = NULL;
+	uint32_t rank;
+
+	if (!slash || strchr(slash + 1, '/') || !is_file_of_rank(path))
+		return false;
+	folder = strndup(path, (size_t)(slash - path));
+	return folder && ck_ms_folder_rank(folder, &rank) &&
+	       !ck_ms_key_has(key, slash + 1, rank);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* steps_priv.h - between steps.c and steps_saves.c */
+#ifndef CK_STEPS_PRIV_H
+#define CK_STEPS_PRIV_H
+
+#include "core/steps.h"
+
+/* Takes @step, also where it fails. */
+int ck_steps_add(struct ck_steps *s, struct ck_step *step, struct ck_err *err);
+
+/*
+ * Where the group @group ("": the root) is of several saves in the folders of
+ * ranks, @s becomes these.  Of saves that are files of the group the numbers
+ * are set, of what @s has.
+ */
+int ck_steps_add_saves(struct ck_steps *s, const struct ck_root *root,
+		       const char *group, struct ck_err *err);
+/* 1: @name, "KEY" or "GROUP/KEY", is such a save; 0: it is none; -ENOMEM. */
+int ck_steps_look_save(struct ck_step *out, const struct ck_root *root,
+		       const char *name);
+
+/*
+ * The key of entry @name, to free(), if it is such a save: its path is that of
+ * the folder that it is in.  NULL: it is none.
+ */
+char *ck_steps_save_of(const struct ck_root *root, const char *name);
+
+#endif
