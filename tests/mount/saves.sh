@@ -69,7 +69,7 @@ cp -r "$ALL" "$WORK/runs/run1"
 mkdir "$WORK/runs/run2"
 cp -r "$ALL"/node0/$OLD "$WORK/runs/run2"
 mount_ckpt "$WORK/runs"
-[ "$(names "$MNT/run1")" = "$NEW $OLD " ] || fail "$(names "$MNT/run1")"
+[ "$(names "$MNT/run1")" = "$NEW $OLD shards " ] || fail "$(names "$MNT/run1")"
 same "$MNT/run1/$OLD/tensors/weight" "$WORK/old"
 umount_ckpt
 
