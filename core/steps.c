@@ -391,6 +391,7 @@ int ck_steps_list_in(struct ck_steps *out, const struct ck_root *root,
 	}
 	if (out->nr)
 		qsort(out->v, out->nr, sizeof(*out->v), by_number);
+	out->parts |= ck_steps_have_part_names(out);
 	return 0;
 }
 

@@ -67,6 +67,12 @@ const struct ck_step *ck_steps_find(const struct ck_steps *s, const char *name);
  * folders that share a number or are parts (model and optimizer of one save).
  */
 const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr);
+/* Folders called as scripts call the parts of one save, and nothing else. */
+bool ck_steps_have_part_names(const struct ck_steps *s);
+/* Whether they are parts of one save: none of them can be the newest. */
+bool ck_steps_are_one(const struct ck_steps *s);
+/* Whether @step belongs to what is saved, and is not any file beside it. */
+bool ck_steps_is_part(const struct ck_steps *s, const struct ck_step *step);
 /*
  * Appends the path of entry @name for ck_root_open(): of all roots that have
  * it, as A:B.  Nothing where none has.

@@ -472,6 +472,19 @@ static void marker_problem(const struct ck_steps *all, const char *latest,
 	add_problem(out, json, "warning", latest, why);
 }
 
+/* The parts of one save are few, and none of them may be damaged. */
+static void parse_parts(struct fs_slots *s, const struct ck_steps *all)
+{
+	for (size_t i = 0; i < all->nr && i < FS_IDLE_SLOTS; i++) {
+		struct fs_slot *slot;
+
+		if (fs_slots_entry(s, all->v[i].name, &slot))
+			continue;
+		fs_slot_need(s, slot);
+		fs_slot_unpin(s, slot);
+	}
+}
+
 /* What is known of the entries that cannot be read, and of the marker. */
 static void steps_problems(struct fs_slots *s, bool json, struct ck_str *out)
 {
@@ -480,6 +493,8 @@ static void steps_problems(struct fs_slots *s, bool json, struct ck_str *out)
 
 	if (ck_steps_list(&all, s->root, NULL))
 		return;
+	if (ck_steps_are_one(&all))
+		parse_parts(s, &all);
 	failed_problems(s, &all, json, out);
 	if (latest)
 		marker_problem(&all, latest, json, out);

@@ -91,12 +91,13 @@ static int look(const struct listing *l, const char *name, struct line *out)
 	return ret;
 }
 
-static void add_line(struct line *out, const struct ck_step *step,
-		     struct line *part, struct ck_str *names)
+static void add_line(struct line *out, const struct ck_steps *all,
+		     const struct ck_step *step, struct line *part,
+		     struct ck_str *names)
 {
 	out->tensors += part->tensors;
 	out->bytes += part->bytes;
-	if (!step->is_file && part->state > out->state)
+	if (ck_steps_is_part(all, step) && part->state > out->state)
 		out->state = part->state;
 	ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ", step->name);
 	free(part->why);
@@ -121,7 +122,7 @@ static void look_in(const struct listing *l, const char *group,
 		ck_str_fmt(&name, "%s/%s", group, all.v[i].name);
 		if (!name.failed)
 			look(l, name.v, &part);
-		add_line(out, &all.v[i], &part, &names);
+		add_line(out, &all, &all.v[i], &part, &names);
 	}
 	out->why = names.failed ? NULL : strdup(names.v);
 	ck_steps_free(&all);
@@ -190,8 +191,23 @@ static bool put_all(const struct listing *l)
 	return text_flush(&out);
 }
 
-static int list(const struct cmd *c, struct listing *l)
+/* Of several steps, one may be incomplete; of the parts of one, none. */
+static int judge(const struct cmd *c, const char *path, const struct listing *l)
 {
+	size_t bad = 0;
+
+	for (size_t i = 0; i < l->steps.nr; i++)
+		bad += l->v[i].state != COMPLETE &&
+		       ck_steps_is_part(&l->steps, &l->steps.v[i]);
+	if (!bad || !ck_steps_are_one(&l->steps))
+		return CMD_OK;
+	return cmd_fail(c, CMD_BAD_CKPT, "%s: incomplete: %zu of its %zu parts",
+			path, bad, l->steps.nr);
+}
+
+static int list(const struct cmd *c, const char *path, struct listing *l)
+{
+	int ret = CMD_OK;
 	bool ok;
 
 	l->v = calloc(l->steps.nr, sizeof(*l->v));
@@ -201,12 +217,12 @@ static int list(const struct cmd *c, struct listing *l)
 	if (l->v)
 		l->latest = latest_of(l);
 	ok = l->v && put_all(l);
+	if (ok)
+		ret = judge(c, path, l);
 	for (size_t i = 0; l->v && i < l->steps.nr; i++)
 		free(l->v[i].why);
 	free(l->v);
-	return cmd_flush(c) ?:
-		       ok   ? CMD_OK :
-			      cmd_fail(c, CMD_SYSTEM, "no memory");
+	return cmd_flush(c) ?: ok ? ret : cmd_fail(c, CMD_SYSTEM, "no memory");
 }
 
 /* The directory of checkpoints at @path, or the one that a run has in it. */
@@ -235,7 +251,7 @@ int steps_list(const struct cmd *c, const char *path,
 	l.root = &root;
 	if (!root.only && !ck_steps_list(&l.steps, &root, NULL)) {
 		if (l.steps.nr)
-			ret = list(c, &l);
+			ret = list(c, path, &l);
 		ck_steps_free(&l.steps);
 	}
 	ck_root_close(&root);

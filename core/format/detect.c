@@ -93,6 +93,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	    strcmp(fmt->name, "layout") != 0)
 		ret = ck_explain_aside(dir, b, err);
 	if (!ret)
+		ret = ck_aside_check(dir, b, err);
+	if (!ret)
 		ret = ck_explain_unfinished(dir, b, err);
 	return ret ? ret : ck_builder_finish(b, fmt->name, fd, err);
 }

@@ -40,6 +40,28 @@ expect 1 'incomplete: ' "$UNSHARD" ls "$WORK/torn"
 expect 1 'incomplete: ' "$UNSHARD" ls --json "$WORK/torn"
 "$PYTHON" -m json.tool "$WORK/out" >/dev/null || fail "JSON of what is torn"
 
+# A trainer's file beside the weights, and a part of a save by itself.
+T=$(echo "$TOP"/tests/formats/torch/views/in/*.pt)
+mkdir "$WORK/beside" "$WORK/alone" "$WORK/alone/model" "$WORK/alone/optimizer"
+cp "$TOP/tests/formats/safetensors/aside-damaged/in/model.safetensors" "$WORK/beside"
+echo '{}' >"$WORK/beside/config.json"
+for name in optimizer.bin scheduler.pt rng_state_0.pth random_states_0.pkl; do
+	cp "$T" "$WORK/beside/$name"
+	expect 0 '' "$UNSHARD" ls "$WORK/beside"
+	truncate -s -30 "$WORK/beside/$name"
+	expect 1 'incomplete: 1 error' "$UNSHARD" ls "$WORK/beside"
+	: >"$WORK/beside/$name"
+	expect 1 'incomplete: 1 error' "$UNSHARD" inspect "$WORK/beside"
+	grep -q "error: file $name: torn" "$WORK/out" || fail "$name is not said"
+	rm "$WORK/beside/$name"
+done
+cp "$T" "$WORK/alone/model/a.pt"
+cp "$T" "$WORK/alone/optimizer/a.pt"
+expect 0 '' "$UNSHARD" ls "$WORK/alone"
+grep -q latest "$WORK/out" && fail "an optimizer is the newest"
+truncate -s -30 "$WORK/alone/optimizer/a.pt"
+expect 1 'incomplete: 1 of its 2 parts' "$UNSHARD" ls "$WORK/alone"
+
 expect 2 'expected CKPT' "$UNSHARD" ls
 expect 2 'unknown option --frob' "$UNSHARD" ls --frob "$CKPT"
 expect 1 '.' "$UNSHARD" ls "$WORK/none"

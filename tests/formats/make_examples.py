@@ -261,6 +261,7 @@ def hf():
     put("sharded-beside", {name % 1: part([0, 0]), name % 2: part([2, 0]), "x.safetensors": a})
     put("bad-sharded-info", {name % 1: st({"w": ("F32", [2, 2], 16)}, meta={"DCP_SHARDING_INFO": "{"})})
     put("only-sharded-folder", {"sharded/" + name % 1: w(2)})
+    case("safetensors/aside-damaged", {"model.safetensors": a, "optimizer.bin": b"", "scheduler.bin": ITEM[:40], "random_states_0.pkl": b"\x80\x02N", "random_states_1.pkl": b"\x80\x02N.", "trainer_state.json": b"{"})
     # DCP and Hugging Face in one folder
     meta = metadata({"a": tensor((2,), [((0,), (2,))])}, [(index("a", (0,)), info("__0_0.distcp", 0, 64))])
     both = {".metadata": meta, "__0_0.distcp": ITEM, one: a}

@@ -22,6 +22,14 @@ cmp "$MNT/optimizer/shards/optimizer.bin" "$IN/optimizer.bin" || fail shards
 cp "$MNT/optimizer/tensors/1.exp_avg" "$WORK/exp_avg"
 umount_ckpt
 
+# one that is damaged is said of the whole, before anybody looks into it
+cp -r "$IN" "$WORK/torn"
+: >"$WORK/torn/lr_scheduler"
+mount_ckpt "$WORK/torn"
+grep -q '^error: lr_scheduler: .* empty' "$MNT/.unshard/problems" ||
+	fail "not said: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+
 mkdir -p "$WORK/run/step-1" "$WORK/run/step-2/model"
 cp "$IN"/* "$WORK/run/step-1"
 cp "$IN/model.bin" "$WORK/run/step-2/model"
@@ -29,7 +37,7 @@ cp "$IN/optimizer.bin" "$IN/lr_scheduler" "$WORK/run/step-2"
 mount_ckpt "$WORK/run"
 [ "$(names "$MNT")" = "latest step-1 step-2 " ] || fail "$(names "$MNT")"
 for step in step-1 step-2; do
-	[ "$(names "$MNT/$step")" = "lr_scheduler model optimizer " ] ||
+	[ "$(names "$MNT/$step")" = "lr_scheduler model optimizer shards " ] ||
 		fail "$step: $(names "$MNT/$step")"
 	cmp "$MNT/$step/optimizer/tensors/1.exp_avg" "$WORK/exp_avg" ||
 		fail "$step"
