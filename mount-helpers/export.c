@@ -68,7 +68,8 @@ static int identify(struct export *x, struct ck_err *err)
 	for (uint32_t i = 0; i < img->nr_srcs; i++) {
 		const struct ck_src *src = &img->srcs[i];
 
-		add_text(s, ck_image_str(img, src->name, NULL));
+		if (src->name != CK_NONE) /* what is decoded has none */
+			add_text(s, ck_image_str(img, src->name, NULL));
 		XXH3_128bits_update(s, &src->id.size, 8);
 		XXH3_128bits_update(s, &src->id.mtime_ns, 8);
 	}

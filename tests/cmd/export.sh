@@ -95,6 +95,10 @@ cmp want y || fail "resumed: other bytes"
 [ ! -e .y.unshard-part ] || fail "left behind: .y.unshard-part"
 rm y
 
+# sources that are decoded have no name
+expect 0 '' "$UNSHARD" export "$TOP/tests/formats/dcp/2.14-zstd/in" zstd.st
+expect 0 '' "$UNSHARD" diff "$TOP/tests/formats/dcp/2.14-zstd/in" zstd.st
+
 # what was written and came back otherwise is found
 cp -r saved .y.unshard-part
 printf x | dd of=.y.unshard-part/y bs=1 seek=5000 conv=notrunc status=none
