@@ -491,7 +491,7 @@ static const struct cmd_flag flags[] = {
 
 static const struct cmd_valued valued[] = {
 	{ "to", "FORM",
-	  "what to write: safetensors, pt, ckpt, npy, hf, tensors" },
+	  "what to write: safetensors, pt, ckpt, npy, hf, dcp, tensors" },
 	{ 0 },
 };
 

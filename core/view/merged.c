@@ -34,8 +34,8 @@ const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
 	return NULL;
 }
 
-/* Where the first byte of a tensor is: source, then offset in it. */
-static void first_place(const struct ck_image *img, uint32_t t, uint64_t at[2])
+void ck_merged_first_place(const struct ck_image *img, uint32_t t,
+			   uint64_t at[2])
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
 	uint64_t best[2] = { UINT64_MAX, UINT64_MAX };
@@ -70,8 +70,8 @@ static int file_order(const void *pa, const void *pb, void *ctx)
 
 	if (wa != wb)
 		return wa > wb ? -1 : 1;
-	first_place(img, a->tensor, fa);
-	first_place(img, b->tensor, fb);
+	ck_merged_first_place(img, a->tensor, fa);
+	ck_merged_first_place(img, b->tensor, fb);
 	for (int i = 0; i < 2; i++)
 		if (fa[i] != fb[i])
 			return fa[i] < fb[i] ? -1 : 1;

@@ -47,6 +47,9 @@ void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
 uint64_t ck_merged_header_len(const struct ck_merged_in *in);
 /* What CK_MAX_HEADER leaves for entries, metadata being small. */
 #define CK_MERGED_ROOM (CK_MAX_HEADER - (UINT64_C(1) << 20))
+/* Where the first byte of a tensor is: source, then offset in it. */
+void ck_merged_first_place(const struct ck_image *img, uint32_t t,
+			   uint64_t at[2]);
 /* Orders in->v as the class comment says. */
 void ck_merged_sort(const struct ck_merged_in *in);
 /* Appends the whole file to the empty @out; all tensors are holdable. */

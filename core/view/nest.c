@@ -9,33 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor)
+unsigned ck_nest_path_depth(const struct ck_image *img, uint32_t path)
 {
-	uint32_t path = img->tensors[tensor].path;
-
 	return path == CK_NONE ? 1 : (unsigned)img->dims[path];
 }
 
-struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
-				 unsigned level)
+struct ck_nest_part ck_nest_path_part(const struct ck_image *img, uint32_t path,
+				      uint32_t name, unsigned level)
 {
-	const struct ck_tensor *t = &img->tensors[tensor];
 	struct ck_nest_part part = { 0 };
 	uint64_t raw;
 
-	if (t->path == CK_NONE) {
-		part.key = ck_image_str(img, t->name, &part.len);
+	if (path == CK_NONE) {
+		part.key = ck_image_str(img, name, &part.len);
 		return part;
 	}
-	if (level >= img->dims[t->path])
+	if (level >= img->dims[path])
 		return part;
-	raw = img->dims[t->path + 1 + level];
+	raw = img->dims[path + 1 + level];
 	if (raw & CK_PATH_STR)
 		part.key = ck_image_str(img, (uint32_t)(raw & UINT32_MAX),
 					&part.len);
 	else
 		part.index = raw;
 	return part;
+}
+
+unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor)
+{
+	return ck_nest_path_depth(img, img->tensors[tensor].path);
+}
+
+struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
+				 unsigned level)
+{
+	const struct ck_tensor *t = &img->tensors[tensor];
+
+	return ck_nest_path_part(img, t->path, t->name, level);
 }
 
 int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)

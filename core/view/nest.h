@@ -19,6 +19,10 @@ struct ck_nest_part {
 	uint64_t index;
 };
 
+/* Of a path and name, as a tensor or an object has them. */
+unsigned ck_nest_path_depth(const struct ck_image *img, uint32_t path);
+struct ck_nest_part ck_nest_path_part(const struct ck_image *img, uint32_t path,
+				      uint32_t name, unsigned level);
 unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor);
 struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
 				 unsigned level);

@@ -14,7 +14,7 @@ echo no >"$WORK/config/notes.txt"
 echo weights >"$WORK/config/model.safetensors"
 mount_ckpt "$CKPT" "config=$WORK/config"
 [ "$(ls "$MNT" | tr '\n' ' ')" = \
-	"hf model.ckpt model.pt model.safetensors npy reshard shards tensors " ] ||
+	"dcp hf model.ckpt model.pt model.safetensors npy reshard shards tensors " ] ||
 	fail "other entries: $(ls "$MNT")"
 [ "$(ls "$MNT/hf" | tr '\n' ' ')" = \
 	"config.json model.safetensors tokenizer.json " ] ||
