@@ -5,6 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/of_file_priv.h"
+#include "core/format/of_meta.h"
 #include "core/format/of_thin.h"
 #include "core/format/torch_save.h"
 #include "core/geom/image.h"
@@ -13,6 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define META_MAX 65536 /* bytes of text; far more than any shape */
 #define HEAD 4096
 
 struct reading {
@@ -63,12 +65,44 @@ static int has(const struct ck_dir *dir, const char *path, const char *name,
 	return ret != -ENOENT && ret != -ENOTDIR;
 }
 
-static int is_tensor(const struct ck_dir *dir, const char *path,
+/* Whether @path/meta says a shape and a type as OneFlow's do. */
+static int says_tensor(const struct ck_dir *dir, const char *path,
+		       struct ck_err *err)
+{
+	ck_auto_free char *full = ck_of_join(path, "meta", 4);
+	ck_auto_free char *text = NULL;
+	struct ck_of_meta meta;
+	size_t len;
+	int ret = full ? ck_dir_slurp(dir, full, META_MAX, &text, &len, NULL) :
+			 -ENOMEM;
+
+	if (ret)
+		return no_or_no_memory(ret, err);
+	return !ck_of_meta_parse(&meta, text, len, NULL);
+}
+
+/* One whose bytes are lost is known by its meta; @done: by where it lies. */
+static int is_tensor(const struct ck_dir *dir, const char *path, bool done,
 		     struct ck_err *err)
 {
-	int ret = has(dir, path, "meta", err);
+	int meta = has(dir, path, "meta", err), out;
 
-	return ret <= 0 ? ret : has(dir, path, "out", err);
+	if (meta < 0)
+		return meta;
+	out = has(dir, path, "out", err);
+	if (out < 0)
+		return out;
+	return meta && !out ? says_tensor(dir, path, err) :
+			      out && (meta || done);
+}
+
+/* What only a save by OneFlow has beside folders of tensors. */
+static int is_done(const struct ck_dir *dir, const char *path,
+		   struct ck_err *err)
+{
+	int ret = has(dir, path, "snapshot_done", err);
+
+	return ret ? ret : has(dir, path, "model.mlir", err);
 }
 
 /* Folders of tensors, and none that is a save by itself. */
@@ -76,10 +110,13 @@ static int has_tensors(const struct ck_dir *dir, const char *path,
 		       struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int yes = 0, ret = ck_dir_list(dir, path, &l, NULL);
+	int yes = 0, done, ret = ck_dir_list(dir, path, &l, NULL);
 
 	if (ret)
 		return no_or_no_memory(ret, err);
+	done = is_done(dir, path, err);
+	if (done < 0)
+		return done;
 	for (size_t i = 0; i < l.nr; i++) {
 		if (!l.v[i].is_dir)
 			continue;
@@ -87,7 +124,7 @@ static int has_tensors(const struct ck_dir *dir, const char *path,
 		if (ret)
 			return ret < 0 ? ret : 0;
 		if (!yes)
-			yes = is_tensor(dir, l.v[i].name, err);
+			yes = is_tensor(dir, l.v[i].name, done > 0, err);
 		if (yes < 0)
 			return yes;
 	}

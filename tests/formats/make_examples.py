@@ -270,7 +270,15 @@ def hf():
     case("dcp/beside-safetensors", {".metadata": meta, "__0_0.distcp": ITEM, "model.safetensors": b})
 
 
+def oneflow():
+    meta = b"shape {\n  dim: 3\n  dim: 2\n}\ndata_type: kFloat\n"
+    ranks = ["model_0", "model_1"]
+    case("oneflow/ranks-no-out", {r + "/w/meta": meta for r in ranks}, opts="sbp=split(0)")
+    case("oneflow/ranks-no-meta", {r + "/" + f: b"" for r in ranks for f in ("w/out", "snapshot_done")}, opts="sbp=split(0)")
+
+
 if __name__ == "__main__":
+    oneflow()
     dcp()
     safetensors()
     hf()
