@@ -97,6 +97,14 @@ const struct fs_opt fs_opts[] = {
 	  .open = true,
 	  .help = "what the files of reshard/ are: safetensors or ckpt, which "
 		  "MindSpore loads" },
+	{ .name = "optimizer",
+	  .type = FS_OPT_CHOICE,
+	  .value = "KEYS",
+	  .choices = "names|ids",
+	  .fallback = "names",
+	  .open = true,
+	  .help = "what optimizers in model.pt call parameters that were saved "
+		  "by name: names, or ids, as torch.optim numbers them" },
 	{ .name = "views",
 	  .type = FS_OPT_FILES,
 	  .value = "FILE",

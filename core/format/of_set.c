@@ -177,6 +177,7 @@ static int take_object(struct ck_of_set *s, const struct ck_of_leaf *leaf,
 					.off = leaf->off,
 					.len = leaf->len };
 	char *name;
+	int ret;
 
 	if (ck_strmap_get(&s->objects, leaf->name, leaf->name_len) !=
 	    CK_STRMAP_NONE)
@@ -189,7 +190,11 @@ static int take_object(struct ck_of_set *s, const struct ck_of_leaf *leaf,
 	s->kept.v[s->kept.nr++] = name;
 	if (ck_strmap_put(&s->objects, name, leaf->name_len) == CK_STRMAP_NONE)
 		return no_memory(err);
-	return ck_builder_object(s->b, &o, err);
+	ret = ck_builder_object(s->b, &o, err);
+	if (ret || !leaf->path)
+		return ret;
+	return ck_builder_path(s->b, 0, leaf->name, leaf->name_len, leaf->path,
+			       leaf->depth, err);
 }
 
 static int take_leaf(void *ctx, const struct ck_of_leaf *leaf,

@@ -170,8 +170,11 @@ static int add_object(struct file *f, const struct ck_torch_leaf *leaf,
 		.off = f->ts.pickle_off,
 		.len = f->ts.pickle_len,
 	};
+	int ret = ck_builder_object(f->ld->b, &o, err);
 
-	return ck_builder_object(f->ld->b, &o, err);
+	return ret ? ret :
+		     ck_builder_path(f->ld->b, 0, leaf->name, leaf->name_len,
+				     leaf->path, leaf->depth, err);
 }
 
 static int take_leaf(struct file *f, const struct ck_torch_leaf *leaf,

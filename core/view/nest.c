@@ -35,17 +35,28 @@ struct ck_nest_part ck_nest_path_part(const struct ck_image *img, uint32_t path,
 	return part;
 }
 
+static uint32_t path_of(const struct ck_image *img, uint32_t ref)
+{
+	return ref < img->nr_tensors ? img->tensors[ref].path :
+				       img->objects[ref - img->nr_tensors].path;
+}
+
+static uint32_t name_of(const struct ck_image *img, uint32_t ref)
+{
+	return ref < img->nr_tensors ? img->tensors[ref].name :
+				       img->objects[ref - img->nr_tensors].name;
+}
+
 unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor)
 {
-	return ck_nest_path_depth(img, img->tensors[tensor].path);
+	return ck_nest_path_depth(img, path_of(img, tensor));
 }
 
 struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
 				 unsigned level)
 {
-	const struct ck_tensor *t = &img->tensors[tensor];
-
-	return ck_nest_path_part(img, t->path, t->name, level);
+	return ck_nest_path_part(img, path_of(img, tensor),
+				 name_of(img, tensor), level);
 }
 
 int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)
@@ -77,10 +88,8 @@ unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
 	return depth;
 }
 
-static int path_order(const void *pa, const void *pb, void *ctx)
+int ck_nest_cmp(const struct ck_image *img, uint32_t a, uint32_t b)
 {
-	const struct ck_image *img = ctx;
-	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
 	unsigned da = ck_nest_depth(img, a), db = ck_nest_depth(img, b);
 	unsigned at = ck_nest_common(img, a, b);
 	struct ck_nest_part x, y;
@@ -90,6 +99,11 @@ static int path_order(const void *pa, const void *pb, void *ctx)
 	x = ck_nest_part(img, a, at);
 	y = ck_nest_part(img, b, at);
 	return ck_nest_cmp_part(&x, &y);
+}
+
+static int path_order(const void *pa, const void *pb, void *ctx)
+{
+	return ck_nest_cmp(ctx, *(const uint32_t *)pa, *(const uint32_t *)pb);
 }
 
 void ck_nest_sort(const struct ck_image *img, uint32_t *tensors, uint32_t nr)

@@ -23,6 +23,8 @@ struct ck_nest_part {
 unsigned ck_nest_path_depth(const struct ck_image *img, uint32_t path);
 struct ck_nest_part ck_nest_path_part(const struct ck_image *img, uint32_t path,
 				      uint32_t name, unsigned level);
+
+/* Below, @tensor may also be an object: its number after that of all tensors. */
 unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor);
 struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
 				 unsigned level);
@@ -30,6 +32,7 @@ int ck_nest_cmp_part(const struct ck_nest_part *a,
 		     const struct ck_nest_part *b);
 /* Parts that the paths of both begin with. */
 unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b);
+int ck_nest_cmp(const struct ck_image *img, uint32_t a, uint32_t b);
 void ck_nest_sort(const struct ck_image *img, uint32_t *tensors, uint32_t nr);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * view_torch.c - model.pt: all tensors as one torch.save archive
  *
- *   archive/data.pkl      the nested dicts and lists, protocol 2
+ *   archive/data.pkl      the nested dicts and lists, torch_tree.h
  *   archive/byteorder     "little"
  *   archive/data/<k>      storage k: one tensor, 64-byte aligned
  *   archive/version       "3\n"
@@ -13,12 +13,15 @@
  * torch does not check them.
  */
 #include "core/view/nest.h"
+#include "core/view/object_value.h"
 #include "core/view/single.h"
+#include "core/view/torch_tree.h"
+#include "core/view/torch_value.h"
 #include "core/view/zip_out.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/base/utf8.h"
-#include "core/emit/pickle_out.h"
 #include "core/emit/torch_blob.h"
 
 #include <errno.h>
@@ -33,6 +36,7 @@ struct torch_view {
 	uint32_t *held; /* tensors in path order */
 	uint32_t nr_held;
 	uint32_t *storage; /* of held[i]: its number, in order of first use */
+	bool ids; /* parameters of optimizers by number */
 };
 
 static bool utf8_path(const struct ck_image *img, uint32_t t)
@@ -79,109 +83,6 @@ static uint32_t drop_clashes(struct torch_view *v)
 		v->held[kept++] = t;
 	}
 	return kept;
-}
-
-static void add_tensor(struct ck_str *s, const struct ck_image *img, uint32_t t,
-		       uint32_t storage)
-{
-	const struct ck_tensor *tensor = &img->tensors[t];
-
-	ck_po_tensor(s, tensor->dtype, img->dims + tensor->shape, tensor->rank,
-		     storage);
-}
-
-/*
- * Whether the level @level that begins at held[i] is a list without holes:
- * positions 0, 1, 2 ... of everything below the same parent.
- */
-static bool is_list(const struct torch_view *v, uint32_t i, unsigned level)
-{
-	const struct ck_image *img = v->one.base.img;
-	uint64_t want = 0;
-
-	for (uint32_t k = i; k < v->nr_held; k++) {
-		struct ck_nest_part part;
-
-		if (ck_nest_common(img, v->held[i], v->held[k]) < level)
-			break;
-		part = ck_nest_part(img, v->held[k], level);
-		if (part.key || (part.index != want && part.index + 1 != want))
-			return false;
-		want = part.index + 1;
-	}
-	return want != 0;
-}
-
-struct level {
-	bool list;
-};
-
-static void open_level(const struct torch_view *v, struct ck_str *s, uint32_t i,
-		       unsigned level, struct level *out)
-{
-	out->list = is_list(v, i, level);
-	ck_po_op(s, out->list ? CK_PO_EMPTY_LIST : CK_PO_EMPTY_DICT);
-	ck_po_op(s, CK_PO_MARK);
-}
-
-static void add_key(const struct torch_view *v, struct ck_str *s, uint32_t i,
-		    unsigned level, const struct level *l)
-{
-	struct ck_nest_part part =
-		ck_nest_part(v->one.base.img, v->held[i], level);
-
-	if (l->list)
-		return;
-	if (part.key)
-		ck_po_str(s, part.key, part.len);
-	else
-		ck_po_int(s, part.index);
-}
-
-#define MAX_DEPTH 64
-
-/* Closes levels down to @to, which then is the number that are open. */
-static void close_levels(struct ck_str *s, const struct level *l, unsigned from,
-			 unsigned to)
-{
-	while (from > to)
-		ck_po_op(s, l[--from].list ? CK_PO_APPENDS : CK_PO_SETITEMS);
-}
-
-/* A tensor that was saved by itself, in nothing, is the only one held. */
-static bool is_bare(const struct torch_view *v)
-{
-	return v->nr_held && !ck_nest_depth(v->one.base.img, v->held[0]);
-}
-
-static void make_pickle(const struct torch_view *v, struct ck_str *s)
-{
-	const struct ck_image *img = v->one.base.img;
-	struct level l[MAX_DEPTH];
-	unsigned open = 1;
-
-	ck_po_begin(s);
-	if (is_bare(v)) {
-		add_tensor(s, img, v->held[0], v->storage[0]);
-		ck_po_end(s);
-		return;
-	}
-	open_level(v, s, 0, 0, &l[0]);
-	for (uint32_t i = 0; i < v->nr_held; i++) {
-		unsigned depth = ck_nest_depth(img, v->held[i]);
-		unsigned same =
-			i ? ck_nest_common(img, v->held[i - 1], v->held[i]) : 0;
-
-		close_levels(s, l, open, same + 1);
-		for (open = same + 1; open < depth; open++) {
-			add_key(v, s, i, open - 1, &l[open - 1]);
-			open_level(v, s, i, open, &l[open]);
-		}
-		add_key(v, s, i, depth - 1, &l[depth - 1]);
-		add_tensor(s, img, v->held[i], v->storage[i]);
-	}
-	close_levels(s, l, open, 0);
-	ck_po_end(s);
 }
 
 static bool same_bytes(const struct ck_image *img, uint32_t ta, uint32_t tb)
@@ -236,6 +137,204 @@ static int number_storages(struct torch_view *v, uint32_t *nr_storages)
 	return 0;
 }
 
+/* ---- what is no tensor ---- */
+
+#define MAX_OBJECTS 65536
+#define MAX_VALUES ((size_t)64 << 20)
+
+/* All leaves, and the pickles of those that are no tensors. */
+struct leaves {
+	const struct torch_view *v;
+	CK_VEC(struct ck_tree_leaf) leaf;
+	struct ck_str values;
+	struct ck_object_values source;
+	uint32_t nr_out; /* objects left out */
+	char first_out[512]; /* the first of them, and why */
+};
+
+static int zip_value(struct leaves *l, uint32_t i, const char **why,
+		     struct ck_err *err)
+{
+	struct ck_ckpt *ck = l->v->one.base.ck;
+	uint64_t len = ck_ckpt_image(ck)->objects[i].len;
+	ck_auto_free char *bytes = NULL;
+	int ret;
+
+	if (len > CK_TORCH_VALUE_MAX) {
+		*why = "it is too large";
+		return 0;
+	}
+	bytes = malloc(len + 1);
+	if (!bytes)
+		return ck_fail(err, ENOMEM, "no memory for an object");
+	ret = ck_ckpt_read_object(ck, i, bytes, len, 0, err);
+	if (!ret)
+		ck_torch_value_zip(&l->values, bytes, len, why);
+	return ret;
+}
+
+static int pickle_value(struct leaves *l, uint32_t i, const char **why,
+			struct ck_err *err)
+{
+	ck_auto_str struct ck_str one = { 0 };
+	int ret = ck_object_value(&l->source, i, &one, why, err);
+
+	if (ret > 0 && !one.failed)
+		ck_torch_value(&l->values, one.v, one.len, why);
+	return one.failed ? ck_fail(err, ENOMEM, "no memory for an object") :
+			    CK_MIN(ret, 0);
+}
+
+/* Appends its value; *why: it has none that can be shown. */
+static int value_of(struct leaves *l, uint32_t ref, const char **why,
+		    struct ck_err *err)
+{
+	const struct ck_image *img = l->v->one.base.img;
+	uint32_t i = ref - img->nr_tensors;
+
+	if (l->leaf.nr >= MAX_OBJECTS + (size_t)l->v->nr_held ||
+	    l->values.len >= MAX_VALUES)
+		*why = "there are too many of them";
+	else if (!utf8_path(img, ref))
+		*why = "its name is not UTF-8";
+	else if (ck_nest_depth(img, ref) > CK_TREE_DEPTH)
+		*why = "it is nested too deeply";
+	else if (img->objects[i].enc == CK_ENC_TORCH_ZIP)
+		return zip_value(l, i, why, err);
+	else
+		return pickle_value(l, i, why, err);
+	return 0;
+}
+
+static void leave_object_out(struct leaves *l, uint32_t ref, const char *why)
+{
+	const struct ck_image *img = l->v->one.base.img;
+	const struct ck_object *o = &img->objects[ref - img->nr_tensors];
+
+	if (!l->nr_out++)
+		snprintf(l->first_out, sizeof(l->first_out), "%.200s: %.200s",
+			 ck_image_str(img, o->name, NULL), why);
+}
+
+static int take_object(struct leaves *l, uint32_t ref, struct ck_err *err)
+{
+	struct ck_tree_leaf leaf = { .ref = ref, .at = l->values.len };
+	struct ck_err local = { 0 };
+	struct ck_tree_leaf *to;
+	const char *why = NULL;
+	int ret = value_of(l, ref, &why, &local);
+
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", local.msg);
+	if (ret || why) {
+		leave_object_out(l, ref, ret ? local.msg : why);
+		l->values.len = leaf.at;
+		return 0;
+	}
+	leaf.len = l->values.len - leaf.at;
+	to = ck_vec_push(&l->leaf);
+	if (!to)
+		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+	*to = leaf;
+	return 0;
+}
+
+/* A header's __metadata__ is of the file, not of what was saved in it. */
+static bool is_saved(const struct ck_view *v, const struct ck_object *o)
+{
+	return o->tree == v->tree &&
+	       (o->enc == CK_ENC_PICKLE || o->enc == CK_ENC_TORCH_ZIP);
+}
+
+static int take_objects(struct leaves *l, struct ck_err *err)
+{
+	const struct ck_view *v = &l->v->one.base;
+	char why[600];
+	int ret = 0;
+
+	ck_object_values_init(&l->source, v->ck);
+	for (uint32_t i = 0; i < v->img->nr_objects && !ret; i++)
+		if (is_saved(v, &v->img->objects[i]))
+			ret = take_object(l, v->img->nr_tensors + i, err);
+	ck_object_values_free(&l->source);
+	if (ret || !l->nr_out)
+		return ret;
+	snprintf(why, sizeof(why), "%u items that are no tensors: %s",
+		 l->nr_out, l->first_out);
+	ck_view_leave_out(v, CK_NONE, why);
+	return 0;
+}
+
+static int by_path(const void *pa, const void *pb, void *img)
+{
+	const struct ck_tree_leaf *a = pa, *b = pb;
+	int cmp = ck_nest_cmp(img, a->ref, b->ref);
+
+	return cmp ? cmp : a->ref < b->ref ? -1 : a->ref > b->ref;
+}
+
+/* What is no tensor gives way where its key is also a dict, or a tensor's. */
+static void drop_objects(struct leaves *l, const struct ck_image *img)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < l->leaf.nr; i++) {
+		struct ck_tree_leaf *one = &l->leaf.v[i];
+		struct ck_tree_leaf *last = kept ? &l->leaf.v[kept - 1] : NULL;
+
+		if (last && ck_nest_common(img, last->ref, one->ref) ==
+				    ck_nest_depth(img, last->ref)) {
+			if (one->ref >= img->nr_tensors)
+				continue;
+			kept--;
+		}
+		l->leaf.v[kept++] = *one;
+	}
+	l->leaf.nr = kept;
+}
+
+static int take_leaves(struct leaves *l, struct ck_err *err)
+{
+	const struct torch_view *v = l->v;
+	const struct ck_image *img = v->one.base.img;
+	int ret;
+
+	if (!ck_vec_reserve(&l->leaf, (size_t)v->nr_held + 1))
+		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+	for (uint32_t i = 0; i < v->nr_held; i++)
+		l->leaf.v[l->leaf.nr++] =
+			(struct ck_tree_leaf){ .ref = v->held[i],
+					       .storage = v->storage[i] };
+	ret = take_objects(l, err);
+	if (ret)
+		return ret;
+	qsort_r(l->leaf.v, l->leaf.nr, sizeof(*l->leaf.v), by_path,
+		(void *)img);
+	drop_objects(l, img);
+	return 0;
+}
+
+static int make_pickle(const struct torch_view *v, struct ck_str *out,
+		       struct ck_err *err)
+{
+	struct ck_torch_tree tree = { .img = v->one.base.img, .ids = v->ids };
+	struct leaves l = { .v = v };
+	int ret = take_leaves(&l, err);
+
+	tree.v = l.leaf.v;
+	tree.nr = (uint32_t)l.leaf.nr;
+	tree.values = l.values.v;
+	if (!ret)
+		ck_torch_tree_pickle(&tree, out);
+	if (!ret && (out->failed || l.values.failed))
+		ret = ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+	free(l.leaf.v);
+	ck_str_free(&l.values);
+	return ret;
+}
+
+/* ---- the file ---- */
+
 static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 {
 	__attribute__((cleanup(
@@ -244,12 +343,13 @@ static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 	struct torch_view *v = ctx;
 	uint32_t nr_storages, next = 0;
 	char name[32];
+	int ret;
 
 	if (number_storages(v, &nr_storages))
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
-	make_pickle(v, &pickle);
-	if (pickle.failed)
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+	ret = make_pickle(v, &pickle, err);
+	if (ret)
+		return ret;
 	ck_zip_out_bytes(&z, "archive/data.pkl", pickle.v, pickle.len);
 	ck_zip_out_bytes(&z, "archive/byteorder", "little", 6);
 	for (uint32_t i = 0; i < v->nr_held; i++) {
@@ -280,7 +380,7 @@ static void take_tensors(struct torch_view *v)
 	     t < v->one.base.first + v->one.base.nr; t++) {
 		const char *why = refuses(img, t);
 
-		if (!why && ck_nest_depth(img, t) > MAX_DEPTH)
+		if (!why && ck_nest_depth(img, t) > CK_TREE_DEPTH)
 			why = "it is nested too deeply";
 		if (why)
 			ck_view_leave_out(&v->one.base, t, why);
@@ -294,12 +394,13 @@ static void take_tensors(struct torch_view *v)
 static int torch_open(struct ck_view **out, const struct ck_view *base,
 		      const struct ck_opts *opts, struct ck_err *err)
 {
+	const char *keys = opts ? ck_opts_get(opts, "optimizer") : NULL;
 	struct torch_view *v = calloc(1, sizeof(*v));
 
-	(void)opts;
 	if (!v)
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	v->one.base = *base;
+	v->ids = keys && !strcmp(keys, "ids");
 	ck_lazy_init(&v->one.file, make_file, v);
 	v->held = calloc((size_t)base->nr + 1, sizeof(*v->held));
 	v->storage = calloc((size_t)base->nr + 1, sizeof(*v->storage));
