@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/whole.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -34,21 +35,13 @@ struct cat {
 /* These return exit codes. */
 static int put(struct cat *cat, const char *bytes, uint64_t len)
 {
-	for (uint64_t done = 0; done < len;) {
-		ssize_t n = write(STDOUT_FILENO, bytes + done, len - done);
+	int ret = ck_write_whole(STDOUT_FILENO, bytes, len);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EPIPE) {
-			cat->closed = true;
-			return CMD_SYSTEM;
-		}
-		if (n < 0)
-			return cmd_fail(&cmd_cat, CMD_SYSTEM,
-					"standard output: %s", strerror(errno));
-		done += (uint64_t)n;
-	}
-	return CMD_OK;
+	cat->closed = ret == -EPIPE;
+	if (ret && !cat->closed)
+		return cmd_fail(&cmd_cat, CMD_SYSTEM, "standard output: %s",
+				strerror(-ret));
+	return ret ? CMD_SYSTEM : CMD_OK;
 }
 
 static int put_text(struct cat *cat)

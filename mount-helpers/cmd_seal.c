@@ -11,6 +11,7 @@
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
+#include "core/base/whole.h"
 #include "core/publish/hash.h"
 #include "core/publish/seal.h"
 
@@ -57,17 +58,11 @@ static int hash(struct seal *s, struct ck_ckpt *ck, struct ck_manifest_new *n)
 	return ret;
 }
 
-static int write_all(int fd, const char *bytes, size_t len, struct ck_err *err)
+static int put(int fd, const void *bytes, size_t len, struct ck_err *err)
 {
-	while (len) {
-		ssize_t n = write(fd, bytes, len);
+	int ret = ck_write_whole(fd, bytes, len);
 
-		if (n < 0)
-			return ck_fail(err, errno, "%s", strerror(errno));
-		bytes += n;
-		len -= (size_t)n;
-	}
-	return 0;
+	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }
 
 static int make(struct seal *s, struct ck_ckpt *ck, int out)
@@ -82,7 +77,7 @@ static int make(struct seal *s, struct ck_ckpt *ck, int out)
 	if (!ret)
 		ret = ck_manifest_bytes(n, &bytes, &len, &s->err);
 	if (!ret)
-		ret = write_all(out, bytes, len, &s->err);
+		ret = put(out, bytes, len, &s->err);
 	ck_manifest_drop(n);
 	return ret ? cmd_err(&cmd_seal, &s->err) : CMD_OK;
 }

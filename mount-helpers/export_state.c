@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -110,14 +111,7 @@ int export_state_load(struct export *x, struct ck_err *err)
 static int put(int fd, XXH3_state_t *s, const void *bytes, size_t len)
 {
 	XXH3_64bits_update(s, bytes, len);
-	for (size_t at = 0; at < len;) {
-		ssize_t n = write(fd, (const char *)bytes + at, len - at);
-
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		at += n < 0 ? 0 : (size_t)n;
-	}
-	return 0;
+	return ck_write_whole(fd, bytes, len);
 }
 
 static int write_state(const struct export *x, int fd, uint64_t pieces)

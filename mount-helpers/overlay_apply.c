@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/whole.h"
 #include "core/publish/commit.h"
 #include "core/publish/hash.h"
 #include "core/publish/staging.h"
@@ -48,31 +49,11 @@ static int read_piece(struct apply *a, int fd, uint32_t src, uint64_t off,
 {
 	const struct ck_over *over = ck_overlay_over(ck_ckpt_overlay(a->o->ck));
 	struct iovec iov = { a->buf, len };
+	ssize_t n = ck_pread_most(fd, a->buf, len, off);
 
-	for (uint64_t at = 0; at < len;) {
-		ssize_t n = pread(fd, a->buf + at, len - at, (off_t)(off + at));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		at += (uint64_t)n;
-	}
+	if (n != (ssize_t)len)
+		return n < 0 ? (int)n : -EIO;
 	return src == CK_NONE ? 0 : over->patch(over->ctx, src, &iov, off, len);
-}
-
-static int write_piece(const struct apply *a, int fd, uint64_t len)
-{
-	for (uint64_t at = 0; at < len;) {
-		ssize_t n = write(fd, a->buf + at, len - at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += (uint64_t)n;
-	}
-	return 0;
 }
 
 static int make_dirs(int to, const char *name)
@@ -99,7 +80,7 @@ static int copy_bytes(struct apply *a, int from, int to, uint32_t src,
 		len = CK_MIN(PIECE, size - off);
 		ret = read_piece(a, from, src, off, len);
 		if (!ret)
-			ret = write_piece(a, to, len);
+			ret = ck_write_whole(to, a->buf, len);
 		a->done += len;
 		progress_at(&a->bar, a->done, a->total);
 	}

@@ -3,6 +3,7 @@
 
 #include "core/base/auto.h"
 #include "core/publish/staging.h"
+#include "mount-helpers/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -87,6 +88,53 @@ bool staged_wanted(char **words, int nr, const char *name)
 		if (!strcmp(words[i], name))
 			return true;
 	return !nr;
+}
+
+static int print(struct staged_walk *w)
+{
+	bool json = ck_opts_get(w->opts, "json");
+	struct ck_str out = { 0 };
+
+	if (json)
+		ck_str_puts(&out, "[\n");
+	ck_str_add(&out, w->out.v, w->out.len);
+	if (json)
+		ck_str_puts(&out, "\n]\n");
+	out.failed |= w->out.failed;
+	if (!text_flush(&out))
+		w->code = CMD_SYSTEM;
+	ck_str_free(&out);
+	return w->code ? w->code : cmd_flush(w->cmd);
+}
+
+int staged_walk(struct staged_walk *w, const char *path, char **words, int nr)
+{
+	struct ck_staged_list all;
+	struct staged_place p;
+	struct ck_err err = { 0 };
+	int ret;
+
+	if (staged_dir(&p, path, w->opts, &err))
+		return cmd_err(w->cmd, &err);
+	ck_recover_sweep(&p.root);
+	if (ck_staged_list(&all, &p.root, w->opts, false, &err)) {
+		ck_root_close(&p.root);
+		return cmd_err(w->cmd, &err);
+	}
+	for (size_t i = 0; i < all.nr; i++)
+		if (staged_wanted(words, nr, all.v[i].name))
+			w->each(w, &p.root, &all.v[i]);
+	ret = print(w);
+	ck_str_free(&w->out);
+	ck_staged_free(&all);
+	ck_root_close(&p.root);
+	return ret;
+}
+
+void staged_json(struct staged_walk *w, const char *name)
+{
+	ck_str_puts(&w->out, w->out.len ? ",\n{\"name\": " : "{\"name\": ");
+	ck_str_json(&w->out, name, strlen(name));
 }
 
 bool staged_number(const struct cmd *c, const struct ck_opts *opts,

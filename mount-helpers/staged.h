@@ -10,6 +10,9 @@
 
 #include "mount-helpers/cmd.h"
 
+#include "core/base/str.h"
+#include "core/publish/recover.h"
+
 #include <limits.h>
 #include <stdint.h>
 
@@ -31,6 +34,23 @@ int staged_step(struct staged_place *out, const char *path,
 bool staged_names(const struct cmd *c, char **name, int nr);
 /* Whether @name is one of @nr words, or there are none. */
 bool staged_wanted(char **words, int nr, const char *name);
+
+struct staged_walk {
+	const struct cmd *cmd;
+	const struct ck_opts *opts;
+	void (*each)(struct staged_walk *w, const struct ck_root *root,
+		     const struct ck_staged *s);
+	int64_t age; /* gc's */
+	struct ck_str out; /* what is said of them; a JSON list's middle */
+	int code; /* exit code of what failed; 0: nothing did */
+};
+/*
+ * Sweeps directory @path, calls each() for the stages of it that the words
+ * want, and prints what was said.  An exit code.
+ */
+int staged_walk(struct staged_walk *w, const char *path, char **words, int nr);
+/* Begins an entry of the JSON list: its name. */
+void staged_json(struct staged_walk *w, const char *name);
 /* A whole number; false after a line on stderr. */
 bool staged_number(const struct cmd *c, const struct ck_opts *opts,
 		   const char *flag, int64_t fallback, int64_t *out);

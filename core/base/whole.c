@@ -5,6 +5,23 @@
 #include <errno.h>
 #include <unistd.h>
 
+int ck_write_whole(int fd, const void *buf, uint64_t len)
+{
+	const char *at = buf;
+
+	while (len) {
+		ssize_t n = write(fd, at, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		at += n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
 int ck_pwrite_whole(int fd, const void *buf, uint64_t len, uint64_t off)
 {
 	const char *at = buf;

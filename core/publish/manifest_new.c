@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/vec.h"
+#include "core/base/whole.h"
 #include "core/format/dir.h"
 
 #include <errno.h>
@@ -284,21 +285,6 @@ int ck_manifest_bytes(struct ck_manifest_new *n, void **bytes, size_t *len,
 	return 0;
 }
 
-static int write_all(int fd, const char *bytes, size_t len)
-{
-	while (len) {
-		ssize_t n = write(fd, bytes, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		bytes += n;
-		len -= (size_t)n;
-	}
-	return fsync(fd) ? -errno : 0;
-}
-
 /* The new file under a name of its own: several may seal at once. */
 static int write_beside(int dir, const char *temp, const void *bytes,
 			size_t len)
@@ -306,7 +292,9 @@ static int write_beside(int dir, const char *temp, const void *bytes,
 	ck_auto_fd int fd = openat(
 		dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
-	return fd < 0 ? -errno : write_all(fd, bytes, len);
+	int ret = fd < 0 ? -errno : ck_write_whole(fd, bytes, len);
+
+	return !ret && fsync(fd) ? -errno : ret;
 }
 
 static int fsync_dir(int dir)
