@@ -93,6 +93,30 @@ uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor);
 uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor);
 /* An empty nameless file in the spool, the caller's to close. */
 int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err);
+/*
+ * What is to replace bytes of tensors all at once, whatever happens meanwhile;
+ * see publish/redo.h.  *redo NULL: the checkpoint's directory takes none, and *fd
+ * is a nameless file as above.  Else *fd is borrowed.  *fd holds the bytes.
+ */
+struct ck_redo;
+int ck_ckpt_redo(struct ck_ckpt *ck, struct ck_redo **redo, int *fd,
+		 struct ck_err *err);
+/* Bytes [at, at+len) of the file are those of @tensor from @off on. */
+int ck_ckpt_redo_add(struct ck_ckpt *ck, struct ck_redo *redo, uint32_t tensor,
+		     uint64_t at, uint64_t len, uint64_t off,
+		     struct ck_err *err);
+/* All @len are there.  From now on the next mount would write them. */
+int ck_ckpt_redo_commit(struct ck_ckpt *ck, struct ck_redo *redo, uint64_t len,
+			struct ck_err *err);
+/* Before each piece that is written then, for tests of what breaks off. */
+int ck_ckpt_redo_step(struct ck_err *err);
+/*
+ * @ret: what writing them to the tensors by @e gave; @some: some of them may
+ * be written.  Returns @ret, or that they are not on storage.
+ */
+int ck_ckpt_redo_end(struct ck_ckpt *ck, struct ck_redo *redo,
+		     struct ck_edit *e, int ret, bool some, struct ck_err *err);
+void ck_ckpt_redo_free(struct ck_redo *redo);
 /* Checksums of containers are right; and, sync, all is on storage. */
 int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);

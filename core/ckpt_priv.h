@@ -69,6 +69,7 @@ struct ck_ckpt {
 	struct ck_reader *reader;
 	struct ck_writer *writer; /* NULL: read-only */
 	struct ck_master master;
+	_Atomic bool broken; /* a replacement is to be done again first */
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */
 	struct ck_late late;
@@ -82,6 +83,12 @@ struct ck_ckpt {
 /* Makes the writer, or, not rw, looks what an earlier one has left. */
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_err *err);
+
+/*
+ * Writes what a replacement that broke off was to write; or, where this is not
+ * to write, -EBUSY while there is one.  ckpt_redo.c
+ */
+int ck_ckpt_redo_left(struct ck_ckpt *ck, struct ck_err *err);
 
 /* -o overlay=: fills in->over.  ckpt_overlay.c */
 int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,

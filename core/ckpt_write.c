@@ -2,6 +2,8 @@
 /* ckpt_write.c - the part of the facade that writes */
 #include "core/ckpt_priv.h"
 
+#include <errno.h>
+
 /* A problem of a file is one of its first chunk, which tells the file. */
 static void said(void *ctx, uint32_t src, const char *line)
 {
@@ -24,11 +26,14 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 {
 	const struct ck_sums_found found = { .said = said, .ctx = ck };
 
+	int ret = 0;
+
 	ck_master_init(&ck->master, &ck->img, ck_opts_get(opts, "master"));
 	if (ck_opts_get(opts, "rw"))
-		return ck_writer_new(&ck->writer, ck->reader, &found, err);
-	ck_sums_warn(&ck->img, &ck->root, &found);
-	return 0;
+		ret = ck_writer_new(&ck->writer, ck->reader, &found, err);
+	else
+		ck_sums_warn(&ck->img, &ck->root, &found);
+	return ret ? ret : ck_ckpt_redo_left(ck, err);
 }
 
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck)
@@ -59,6 +64,11 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 {
 	int ret = ck_master_may(&ck->master, &ck->img, tensor, err);
 
+	if (!ret && atomic_load(&ck->broken))
+		ret = ck_fail(
+			err, EIO,
+			"a replacement broke off half-way; the next mount "
+			"ends it, and until then nothing else is written");
 	if (!ret)
 		ret = ck_writer_write(ck->writer, e, tensor, buf, len, off,
 				      err);

@@ -275,6 +275,7 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 		return 0;
 	in.spool_dir = ck_opts_get(opts, "spool");
 	in.config_dir = ck_opts_get(opts, "config");
+	in.writes = ck_opts_get(opts, "rw") && !overlay;
 	if (!write_dir)
 		in.write_dir = overlay; /* which is only read */
 	else if (overlay && !in.config_dir)

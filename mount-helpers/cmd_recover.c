@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_recover.c - ends what publishes that broke off began */
+/*
+ * cmd_recover.c - ends what publishes and replacements that broke off began
+ *
+ *	this process   looks who needs it
+ *	  └─fork──> opens one checkpoint for writing, in a sandbox
+ */
 #include "mount-helpers/staged.h"
 
+#include "core/base/auto.h"
+#include "core/publish/redo.h"
+
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 extern const struct cmd cmd_recover;
 
@@ -34,6 +46,81 @@ static void recover(struct staged_walk *w, const struct ck_root *root,
 		w->code = cmd_err(&cmd_recover, &err);
 }
 
+/* ---- replacements: whoever opens a checkpoint to write ends them ---- */
+
+static int child(const char *path, struct ck_opts *opts)
+{
+	struct ck_err err = { 0 };
+	struct ck_ckpt *ck;
+
+	if (ck_opts_add(opts, "rw", ""))
+		return cmd_fail(&cmd_recover, CMD_SYSTEM, "no memory");
+	if (cmd_open(&ck, path, opts, &err))
+		return cmd_err(&cmd_recover, &err);
+	ck_ckpt_close(ck);
+	return CMD_OK;
+}
+
+static int run_child(const char *path, struct ck_opts *opts)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		return cmd_fail(&cmd_recover, CMD_SYSTEM, "fork: %s",
+				strerror(errno));
+	if (!pid)
+		_exit(child(path, opts));
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return cmd_fail(&cmd_recover, CMD_SYSTEM, "wait: %s",
+					strerror(errno));
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	return cmd_fail(&cmd_recover, CMD_SYSTEM,
+			"%s: what wrote to it was killed: %s", path,
+			strsignal(WTERMSIG(status)));
+}
+
+/* @name of what is said; the checkpoint at @path. */
+static void redo(struct staged_walk *w, const char *path, const char *name,
+		 struct ck_opts *opts)
+{
+	char left[NAME_MAX + 1];
+	struct ck_root root;
+	int ret;
+
+	if (ck_root_open(&root, path, NULL, NULL))
+		return;
+	ret = ck_redo_is_left(&root, left) ? run_child(path, opts) : -1;
+	ck_root_close(&root);
+	if (!ret)
+		say(w, name, "replacement written to its end");
+	else if (ret > 0)
+		w->code = ret;
+}
+
+static void redo_all(struct staged_walk *w, const char *path, char **words,
+		     int nr, struct ck_opts *opts)
+{
+	ck_auto_dir DIR *d = opendir(path);
+	const struct dirent *e;
+
+	if (!nr)
+		redo(w, path, path, opts);
+	while (d && (e = readdir(d))) {
+		char at[PATH_MAX];
+
+		if (*e->d_name == '.' || !staged_wanted(words, nr, e->d_name))
+			continue;
+		if (snprintf(at, sizeof(at), "%s/%s", path, e->d_name) <
+		    (int)sizeof(at))
+			redo(w, at, e->d_name, opts);
+	}
+}
+
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
@@ -43,8 +130,10 @@ static int run(int argc, char **argv)
 	int nr = cmd_parse(&cmd_recover, argc, argv, &opts);
 	int ret = CMD_USAGE;
 
-	if (nr > 0 && staged_names(&cmd_recover, argv + 2, nr - 1))
+	if (nr > 0 && staged_names(&cmd_recover, argv + 2, nr - 1)) {
+		redo_all(&w, argv[1], argv + 2, nr - 1, &opts);
 		ret = staged_walk(&w, argv[1], argv + 2, nr - 1);
+	}
 	ck_opts_free(&opts);
 	return ret;
 }
@@ -52,7 +141,7 @@ static int run(int argc, char **argv)
 const struct cmd cmd_recover = {
 	.name = "recover",
 	.args = "DIR [NAME]...",
-	.summary = "end what publishes that broke off have begun",
+	.summary = "end publishes and replacements that broke off",
 	.help = "",
 	.min_words = 1,
 	.max_words = 1000,

@@ -130,6 +130,7 @@ static const int worker[] = {
 	S(sched_getparam),
 	S(sched_getscheduler),
 	S(membarrier),
+	S(flock), /* whether somebody is at a file */
 	/* spool files where O_TMPFILE is not to be had */
 	S(unlink),
 	S(unlinkat),
@@ -156,7 +157,6 @@ static const int writes[] = {
 	S(fchown),
 	S(utimensat),
 	S(utimensat_time64),
-	S(flock),
 	S(copy_file_range),
 };
 

@@ -2,6 +2,9 @@
 /*
  * replace.c - intervals of a staged file; see the header
  *
+ * The file lies in the checkpoint's directory (core/publish/redo.h): sealed, it
+ * is what will be in the shards, and then it is copied there.
+ *
  * The intervals are sorted and do not touch.  A writer in order has one.
  */
 #include "core/view/replace.h"
@@ -30,6 +33,7 @@ struct ck_replace {
 	struct ck_edit *e;
 	struct ck_vfile file;
 	int fd;
+	struct ck_redo *redo; /* whose @fd is; NULL: a nameless file */
 	pthread_mutex_t lock;
 	int failed; /* errno: it can no longer be committed */
 	CK_VEC(struct interval) done;
@@ -47,7 +51,7 @@ int ck_replace_new(struct ck_replace **out, const struct ck_view *v, uint32_t i,
 	r->nr = i;
 	r->e = e;
 	ret = v->ops->file(v, i, &r->file) ?
-		      ck_ckpt_spool(v->ck, &r->fd, err) :
+		      ck_ckpt_redo(v->ck, &r->redo, &r->fd, err) :
 		      ck_fail(err, ESTALE, "a file that its view left out");
 	if (ret) {
 		free(r);
@@ -62,7 +66,10 @@ void ck_replace_free(struct ck_replace *r)
 {
 	if (!r)
 		return;
-	close(r->fd);
+	if (r->redo)
+		ck_ckpt_redo_free(r->redo);
+	else
+		close(r->fd);
 	pthread_mutex_destroy(&r->lock);
 	free(r->done.v);
 	free(r);
@@ -116,10 +123,11 @@ static int fail(struct ck_replace *r, int code, struct ck_err *err)
 			       "more; it stays as it was",
 			       r->v->ops->name, r->file.name,
 			       (unsigned long long)r->file.size);
-	return ck_fail(err, code,
-		       "%s/%s: its replacement cannot be staged in the spool: "
-		       "%s; it stays as it was",
-		       r->v->ops->name, r->file.name, strerror(code));
+	return ck_fail(
+		err, code,
+		"%s/%s: its replacement cannot be staged: %s; it stays as "
+		"it was",
+		r->v->ops->name, r->file.name, strerror(code));
 }
 
 int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
@@ -138,24 +146,123 @@ int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
 	return ret ? fail(r, -ret, err) : 0;
 }
 
-static int commit(struct ck_replace *r, struct ck_err *err)
+static int read_piece(struct ck_replace *r, void *buf, uint64_t n, uint64_t at,
+		      struct ck_err *err)
 {
-	ck_auto_free unsigned char *buf = malloc(PIECE);
-	int ret = buf ? 0 : ck_fail(err, ENOMEM, "no memory");
+	ssize_t got = ck_pread_most(r->fd, buf, n, at);
+
+	if (got == (ssize_t)n)
+		return 0;
+	return ck_fail(err, got < 0 ? (int)-got : EIO,
+		       "%s/%s: its replacement cannot be read again",
+		       r->v->ops->name, r->file.name);
+}
+
+/* A header, which must be as it is. */
+static int check_made(struct ck_replace *r, void *buf, uint64_t len,
+		      uint64_t off, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (uint64_t done = 0, n; !ret && done < len; done += n) {
+		n = CK_MIN(PIECE, len - done);
+		ret = read_piece(r, buf, n, off + done, err);
+		if (!ret)
+			ret = ck_view_check(r->v, r->nr, buf, n, off + done,
+					    err);
+	}
+	return ret;
+}
+
+/* All that can be refused is refused before it is committed. */
+static int prepare(struct ck_replace *r, void *buf, struct ck_err *err)
+{
+	int ret = 0;
+	struct ck_span s;
+
+	for (uint64_t off = 0; !ret && off < r->file.size; off += s.len) {
+		r->v->ops->at(r->v, r->nr, off, &s);
+		s.len = CK_MIN(s.len, r->file.size - off);
+		if (s.kind == CK_SPAN_MADE)
+			ret = check_made(r, buf, s.len, off, err);
+		else if (s.kind != CK_SPAN_TENSOR || !s.len)
+			ret = ck_fail(err, EROFS, "%s/%s is not written to",
+				      r->v->ops->name, r->file.name);
+		else
+			ret = ck_ckpt_may_write(r->v->ck, s.ref, err);
+	}
+	return ret;
+}
+
+static int seal(struct ck_replace *r, struct ck_err *err)
+{
+	int ret = 0;
+	struct ck_span s;
+
+	for (uint64_t off = 0; !ret && off < r->file.size; off += s.len) {
+		r->v->ops->at(r->v, r->nr, off, &s);
+		s.len = CK_MIN(s.len, r->file.size - off);
+		if (s.kind == CK_SPAN_TENSOR)
+			ret = ck_ckpt_redo_add(r->v->ck, r->redo, s.ref, off,
+					       s.len, s.off, err);
+	}
+	return ret ? ret :
+		     ck_ckpt_redo_commit(r->v->ck, r->redo, r->file.size, err);
+}
+
+/* *some: shards may have been changed. */
+static int copy(struct ck_replace *r, void *buf, bool *some, struct ck_err *err)
+{
+	int ret = 0;
 
 	for (uint64_t at = 0; !ret && at < r->file.size; at += PIECE) {
 		uint64_t n = CK_MIN(PIECE, r->file.size - at);
-		ssize_t got = pread(r->fd, buf, n, (off_t)at);
 
-		if (got != (ssize_t)n)
-			ret = ck_fail(err, got < 0 ? errno : EIO,
-				      "%s/%s: its replacement cannot be read "
-				      "from the spool again",
-				      r->v->ops->name, r->file.name);
-		else
+		ret = read_piece(r, buf, n, at, err);
+		if (!ret)
+			ret = ck_ckpt_redo_step(err);
+		if (!ret)
 			ret = ck_view_write(r->v, r->nr, r->e, buf, n, at, err);
+		/* others than these are of what looks before it writes */
+		*some |=
+			!ret || ret == -EIO || ret == -ENOSPC || ret == -EDQUOT;
 	}
 	return ret;
+}
+
+static int commit(struct ck_replace *r, struct ck_err *err)
+{
+	ck_auto_free unsigned char *buf = malloc(PIECE);
+	bool some = false;
+	int ret = buf ? 0 : ck_fail(err, ENOMEM, "no memory");
+
+	if (!ret)
+		ret = prepare(r, buf, err);
+	if (ret)
+		return ret;
+	if (r->redo)
+		ret = seal(r, err);
+	if (!ret) {
+		ret = copy(r, buf, &some, err);
+		if (r->redo)
+			ret = ck_ckpt_redo_end(r->v->ck, r->redo, r->e, ret,
+					       some, err);
+	}
+	if (ret && r->redo)
+		r->failed = EIO; /* it cannot be sealed again */
+	return ret;
+}
+
+/* The next program's bytes go elsewhere: a file that was committed is one. */
+static int start_anew(struct ck_replace *r, struct ck_err *err)
+{
+	r->done.nr = 0;
+	if (!r->redo)
+		return 0;
+	ck_ckpt_redo_free(r->redo);
+	r->redo = NULL;
+	r->fd = -1;
+	return ck_ckpt_redo(r->v->ck, &r->redo, &r->fd, err);
 }
 
 static int incomplete(struct ck_replace *r, struct ck_err *err)
@@ -185,8 +292,9 @@ int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err)
 	else if (r->done.nr || r->failed)
 		ret = incomplete(r, err);
 	if (whole && !ret) {
-		r->done.nr = 0;
 		*committed = true;
+		if (start_anew(r, err))
+			r->failed = EIO; /* of what comes, not of this */
 	}
 	pthread_mutex_unlock(&r->lock);
 	return ret;

@@ -2,10 +2,12 @@
 /*
  * replace.h - all bytes of a view's file, staged until every one was written
  *
- * What a program writes after O_TRUNC goes to a nameless file in the spool.
- * Which bytes came is kept as intervals, for they may come in any order; when
- * the program closes the file and all are there they are written to the
- * shards, and otherwise the file stays as it was and the close says so.
+ * What a program writes after O_TRUNC goes to a file of its own, beside the
+ * shards or, where they are not to be written beside, in the spool.  Which bytes
+ * came is kept as intervals, for they may come in any order; when the program
+ * closes the file and all are there they are written to the shards, and
+ * otherwise the file stays as it was and the close says so.  Beside the shards
+ * that is all or nothing, whatever breaks off.
  *
  * Threads: any.
  */

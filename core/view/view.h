@@ -147,6 +147,9 @@ int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err);
+/* What of that can be told in advance, of these bytes; the same answers. */
+int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
+		  uint64_t len, uint64_t off, struct ck_err *err);
 /* Whether file @i can be written, as far as that can be told in advance. */
 int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err);
 

@@ -78,6 +78,16 @@ static int pass(const struct ck_view *v, uint32_t i,
 	return 0;
 }
 
+int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
+		  uint64_t len, uint64_t off, struct ck_err *err)
+{
+	struct ck_vfile file;
+
+	if (!v->ops->file(v, i, &file))
+		return ck_fail(err, ESTALE, "a file that its view left out");
+	return pass(v, i, &file, NULL, buf, len, off, err);
+}
+
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err)
