@@ -193,6 +193,7 @@ INLINE uint32_t as_e4m3fn(float x)
 LOOP(to_e4m3fn, float, uint8_t, as_e4m3fn)
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 __attribute__((target("avx,f16c"))) static void to_f16_f16c(const float *in,
@@ -221,9 +222,19 @@ __attribute__((target("avx,f16c"))) static void from_f16_f16c(
 	from_f16_soft(in + i, out + i, nr - i);
 }
 
+/* Asked once: in a virtual machine the question takes microseconds. */
 static bool has_f16c(void)
 {
-	return __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
+	static _Atomic int known; /* 0: not yet; 1: no; 2: yes */
+	unsigned a, b, c = 0, d;
+	int was = known;
+
+	if (!was) {
+		was = 1 + (__builtin_cpu_supports("avx") &&
+			   __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C));
+		known = was;
+	}
+	return was == 2;
 }
 
 static void to_f16(const float *in, uint16_t *out, size_t nr)
