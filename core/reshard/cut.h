@@ -45,6 +45,7 @@ struct ck_rs_place {
 struct ck_rs_cut {
 	const struct ck_rs_place *place; /* nr, by rank; NULL: from @base on */
 	uint32_t base, nr; /* ranks of the grid */
+	uint32_t next; /* number of the cut of further ranks, from 1; 0: none */
 	uint32_t partial; /* axes, as bits: all but their first have zeros */
 	uint8_t nr_axes, nr_steps;
 	uint32_t size[CK_RS_AXES];

@@ -111,27 +111,66 @@ static const uint64_t *shape_of(const struct ck_image *img, uint32_t tensor)
 	return img->dims + img->tensors[tensor].shape;
 }
 
-static int take_tensor(struct ck_reshard *r, uint32_t t, struct ck_err *err)
+/* The @i-th cut of tensor @t; -ENOENT: it has no more. */
+static int cut_nr(const struct ck_reshard *r, uint32_t t, uint32_t i,
+		  struct ck_rs_cut *cut, struct ck_err *err)
 {
-	const struct ck_tensor *tensor = &r->img->tensors[t];
+	const struct ck_rs_spec_ops *ops = r->spec->ops;
+
+	memset(cut, 0, sizeof(*cut)); /* compared as bytes */
+	if (!i)
+		return ops->cut(r->spec, r->img, t, cut, err);
+	return ops->further ? ops->further(r->spec, r->img, t, i, cut, err) :
+			      -ENOENT;
+}
+
+/* Whether @t can be cut so: the first and the last have most, fewest rows. */
+static int try_cut(const struct ck_reshard *r, uint32_t t,
+		   const struct ck_rs_cut *cut, struct ck_err *err)
+{
+	const uint64_t *shape = shape_of(r->img, t);
+	unsigned rank = r->img->tensors[t].rank;
 	struct ck_shard unused;
-	struct ck_rs_cut cut;
 	bool zeros;
+	int ret = ck_rs_cut_at(cut, 0, shape, rank, &unused, &zeros, err);
+
+	return ret ? ret :
+		     ck_rs_cut_at(cut, cut->nr - 1, shape, rank, &unused,
+				  &zeros, err);
+}
+
+/* Last first, for each names the next. */
+static int take_cuts(struct ck_reshard *r, uint32_t t, struct ck_err *err)
+{
+	struct ck_rs_cut cut;
+	uint32_t nr = 1, next = 0;
 	int ret;
 
-	memset(&cut, 0, sizeof(cut)); /* compared as bytes */
-	ret = r->spec->ops->cut(r->spec, r->img, t, &cut, err);
-	/* The first and the last have most and fewest rows. */
-	if (!ret)
-		ret = ck_rs_cut_at(&cut, 0, shape_of(r->img, t), tensor->rank,
-				   &unused, &zeros, err);
-	if (!ret)
-		ret = ck_rs_cut_at(&cut, cut.nr - 1, shape_of(r->img, t),
-				   tensor->rank, &unused, &zeros, err);
-	if (ret)
-		return ck_wrap(err, ret, "%s",
-			       ck_image_str(r->img, tensor->name, NULL));
-	return number_of(r, &cut, &r->cut_of[t - r->first], err);
+	while (!(ret = cut_nr(r, t, nr, &cut, err)))
+		nr++;
+	if (ret != -ENOENT)
+		return ret;
+	do {
+		ret = cut_nr(r, t, --nr, &cut, err);
+		if (!ret)
+			ret = try_cut(r, t, &cut, err);
+		cut.next = next;
+		if (!ret)
+			ret = number_of(r, &cut, &next, err);
+		next++;
+	} while (!ret && nr);
+	r->cut_of[t - r->first] = next - 1;
+	return ret;
+}
+
+static int take_tensor(struct ck_reshard *r, uint32_t t, struct ck_err *err)
+{
+	int ret = take_cuts(r, t, err);
+
+	return ret ? ck_wrap(err, ret, "%s",
+			     ck_image_str(r->img, r->img->tensors[t].name,
+					  NULL)) :
+		     0;
 }
 
 static int fill(struct ck_reshard *r, const struct ck_reshard_in *in,
@@ -200,24 +239,33 @@ static const struct ck_rs_cut *cut_of(const struct ck_reshard *r,
 	return r->cuts.v[r->cut_of[tensor - r->first]];
 }
 
+static const struct ck_rs_cut *next_cut(const struct ck_reshard *r,
+					const struct ck_rs_cut *cut)
+{
+	return cut->next ? r->cuts.v[cut->next - 1] : NULL;
+}
+
 bool ck_reshard_part(const struct ck_reshard *r, uint32_t rank, uint32_t tensor,
 		     struct ck_reshard_part *out)
 {
 	const struct ck_rs_cut *cut = cut_of(r, tensor);
 	uint32_t at;
 
+	while (cut && !ck_rs_place_of(cut, rank, &at))
+		cut = next_cut(r, cut);
 	/* that it can be cut was tried when @r was made */
-	return ck_rs_place_of(cut, rank, &at) &&
-	       !ck_rs_cut_at(cut, at, shape_of(r->img, tensor),
-			     r->img->tensors[tensor].rank, &out->shard,
-			     &out->zeros, NULL);
+	return cut && !ck_rs_cut_at(cut, at, shape_of(r->img, tensor),
+				    r->img->tensors[tensor].rank, &out->shard,
+				    &out->zeros, NULL);
 }
 
 bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor)
 {
 	const struct ck_rs_cut *cut = cut_of(r, tensor);
 
-	return !cut->nr_steps && !cut->partial;
+	while (cut && !cut->nr_steps && !cut->partial)
+		cut = next_cut(r, cut);
+	return !cut;
 }
 
 uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor)

@@ -23,6 +23,13 @@ struct ck_rs_spec_ops {
 	/* @out is zeroed; -EINVAL with the reason, without the name. */
 	int (*cut)(const struct ck_rs_spec *s, const struct ck_image *img,
 		   uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err);
+	/*
+	 * Other ranks may hold it otherwise cut: for @i from 1 on the cut for
+	 * more of them; -ENOENT without a line: that was all.  May be NULL.
+	 */
+	int (*further)(const struct ck_rs_spec *s, const struct ck_image *img,
+		       uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
+		       struct ck_err *err);
 	void (*free)(struct ck_rs_spec *s);
 };
 

@@ -4,7 +4,7 @@
  *
  * Rank = stage x devices + device.  A parameter that the strategy does not
  * know is whole on every rank, as transform_checkpoints leaves it; one that it
- * knows is on the ranks of its stages only.
+ * knows is on the ranks of its stages only, on each as that stage has it.
  */
 #include "core/reshard/spec.h"
 
@@ -164,36 +164,49 @@ static int cut_item(const struct ck_ms_layout *l, uint64_t devices,
 	return ret ? ret : cut_shards(l, axis, shards, out, err);
 }
 
-static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
-	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+/* What stage number @i of those that have it says, the lowest first. */
+static const struct ck_ms_item *item_of(const struct strategy *s,
+					const struct ck_image *img,
+					uint32_t tensor, uint32_t i)
+{
+	size_t len;
+	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+
+	for (uint32_t stage = 0; stage < s->ms.nr_stages; stage++) {
+		const struct ck_ms_item *it =
+			ck_ms_strategy_find(&s->ms, name, len, stage);
+
+		if (it && !i--)
+			return it;
+	}
+	return NULL;
+}
+
+static int further(const struct ck_rs_spec *base, const struct ck_image *img,
+		   uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
+		   struct ck_err *err)
 {
 	const struct strategy *s = (const struct strategy *)base;
 	const struct ck_tensor *t = &img->tensors[tensor];
-	const struct ck_ms_item *item = NULL;
-	size_t len;
-	const char *name = ck_image_str(img, t->name, &len);
-	uint32_t stages = 0;
+	const struct ck_ms_item *item = item_of(s, img, tensor, i);
 
-	for (uint32_t i = 0; i < s->ms.nr_stages; i++) {
-		const struct ck_ms_item *it =
-			ck_ms_strategy_find(&s->ms, name, len, i);
-
-		stages += it != NULL;
-		item = item ? item : it;
-	}
-	if (!item) {
-		ck_rs_uncut(out, s->base.ranks);
-		return 0;
-	}
+	if (!item)
+		return -ENOENT;
 	if (item->why)
 		return ck_fail(err, EINVAL, "%s", item->why);
-	if (stages > 1)
-		return ck_fail(err, EINVAL,
-			       "%" PRIu32 " stages have it, which is not "
-			       "supported",
-			       stages);
 	return cut_item(&item->l, s->ms.devices, img->dims + t->shape, t->rank,
 			out, err);
+}
+
+static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
+	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+{
+	int ret = further(base, img, tensor, 0, out, err);
+
+	if (ret != -ENOENT)
+		return ret;
+	ck_rs_uncut(out, base->ranks);
+	return 0;
 }
 
 static void free_strategy(struct ck_rs_spec *base)
@@ -206,6 +219,7 @@ static void free_strategy(struct ck_rs_spec *base)
 
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
+	.further = further,
 	.free = free_strategy,
 };
 

@@ -128,6 +128,33 @@ Test(strategy, stages)
 	holds(0, "moments.w", "[0:8, 0:8]");
 }
 
+/* Tied weights: each stage that has them cuts them in its own way. */
+Test(strategy, a_parameter_of_several_stages)
+{
+	static const char *const first =
+		"0-w\": {\"dev_matrix\": [2], \"tensor_map\": [0, -1]}, "
+		"\"1-x\": {\"dev_matrix\": [2], \"tensor_map\": [0]}, "
+		"\"2-w";
+
+	cr_assert_eq(try(first, "[2]", "[-1, 0]", "[8, 8]", 0), 0, "%s",
+		     err.msg);
+	cr_expect_eq(ck_reshard_ranks(rs), 6);
+	holds(0, "w", "[0:4, 0:8]");
+	holds(1, "w", "[4:8, 0:8]");
+	holds(2, "w", NULL);
+	holds(3, "w", NULL);
+	holds(4, "w", "[0:8, 0:4]");
+	holds(5, "w", "[0:8, 4:8]");
+	cr_expect_eq(ck_reshard_first(rs, kit_find(&kit, "w")), 0);
+	cr_expect_not(ck_reshard_uncut(rs, kit_find(&kit, "w")));
+	/* what the second stage says is looked at as well */
+	cr_expect_eq(try("0-w\": {\"dev_matrix\": [2], "
+			 "\"tensor_map\": [-1, -1]}, \"1-w",
+			 "[2]", "[0, 0]", "[8, 8]", 0),
+		     -1000);
+	cr_expect(strstr(err.msg, "w: "), "%s", err.msg);
+}
+
 Test(strategy, what_does_not_divide_is_named)
 {
 	cr_expect_eq(try("w", "[16]", "[0, -1]", "[8, 8]", 0), -1000);
