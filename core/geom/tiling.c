@@ -73,6 +73,7 @@ void ck_tiling_init(struct ck_tiling *w, const struct ck_image *img,
 	w->img = img;
 	w->t = t;
 	w->next = 0;
+	w->looked = 0;
 	w->want.rank = want->rank;
 	memmove(w->want.start, want->start, bytes);
 	memmove(w->want.len, want->len, bytes);
@@ -112,6 +113,7 @@ static bool descend(struct ck_tiling *w)
 		unsigned shift = FANOUT_BITS * (top + 1);
 		uint64_t i = (uint64_t)w->next >> shift;
 
+		w->looked++;
 		if (node_meets(w, top, (uint32_t)i))
 			continue;
 		w->next =
@@ -142,6 +144,7 @@ uint32_t ck_tiling_next(struct ck_tiling *w)
 	while (w->next < w->t->nr) {
 		if (w->next % CK_FANOUT == 0 && !descend(w))
 			continue;
+		w->looked++;
 		if (cell_meets(w, &cells[w->next]))
 			return w->t->first + w->next++;
 		w->next++;

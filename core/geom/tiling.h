@@ -30,6 +30,7 @@ struct ck_tiling {
 	const struct ck_tensor *t;
 	struct ck_box want;
 	uint32_t next; /* cell to look at next, relative to t->first */
+	uint32_t looked; /* cells and nodes compared so far: the work done */
 	/* private: where each level begins, in dims */
 	unsigned levels;
 	uint64_t level_at[CK_MAX_LEVELS];

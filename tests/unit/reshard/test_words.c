@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Meshes in words: how they read, what the source's own split makes of them. */
+#include "core/geom/tiling.h"
 #include "core/reshard/words.h"
 #include "tests/unit/catalog/kit.h"
 #include "tests/unit/reshard/naive.h"
@@ -386,4 +387,57 @@ Test(words, layers_by_name)
 	cr_expect_arr_eq(begin, DIMS(0, 2, 5, 8, 10), sizeof(begin));
 	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 3, &err), 0);
 	cr_expect_eq(begin[4], 3);
+}
+
+/* A weight of @nr rows that is stored in as many parts. */
+static void rows_apart(uint32_t nr)
+{
+	for (uint64_t i = 0; i < nr; i++)
+		part("w", DIMS(nr, 2), DIMS(i, 0), DIMS(1, 2), i % 4);
+	kit_image(&kit);
+}
+
+/* What finding the stored parts of every rank's looks at; *meet: finds. */
+static uint64_t work(const char *words, uint64_t *meet)
+{
+	uint32_t t = kit_find(&kit, "w");
+	struct ck_reshard_part p;
+	struct ck_tiling walk;
+	uint64_t looked = 0;
+
+	make(words);
+	*meet = 0;
+	for (uint32_t r = 0; r < ck_reshard_ranks(rs); r++) {
+		cr_assert(ck_reshard_part(rs, r, t, &p));
+		ck_tiling_init(&walk, &kit.img, &kit.img.tensors[t],
+			       &p.shard.box);
+		while (ck_tiling_next(&walk) != CK_NONE)
+			++*meet;
+		looked += walk.looked;
+	}
+	return looked;
+}
+
+/* 1,024 stored into 1,024 loaded: with the pairs that meet, not all pairs. */
+Test(words, planning_grows_with_the_overlaps)
+{
+	uint64_t few, many, some, meet;
+
+	rows_apart(256);
+	few = work("dim0=256", &meet);
+	cr_expect_eq(meet, 256);
+	teardown();
+	setup();
+	at = 0;
+	rows_apart(1024);
+	many = work("dim0=1024", &meet);
+	cr_expect_eq(meet, 1024);
+	cr_expect_leq(many, 64 * meet, "%lu for %lu", many, meet);
+	cr_expect_leq(many, 5 * few, "%lu, %lu for a quarter", many, few);
+	some = work("dim0=64", &meet);
+	cr_expect_eq(meet, 1024);
+	cr_expect_leq(some, 8 * meet, "%lu for %lu", some, meet);
+	some = work("dim0=1024,dim1=2", &meet);
+	cr_expect_eq(meet, 2048);
+	cr_expect_leq(some, 64 * meet, "%lu for %lu", some, meet);
 }
