@@ -87,6 +87,7 @@ const struct fs_opt fs_opts[] = {
 	  .type = FS_OPT_FILES,
 	  .value = "FILE",
 	  .fallback = "none",
+	  .open = true,
 	  .help = "reshard/ shows the checkpoint cut for FILE's mesh: a "
 		  "placement file, a MindSpore strategy or OneFlow's rules" },
 	{ .name = "reshard-container",
