@@ -380,11 +380,14 @@ static int finish(struct job *j)
 	bool one = is_one(j);
 	int from = one ? p->staging_fd : p->parent_fd;
 
+	/* first: whoever ends here leaves an export to be made anew */
+	if (unlinkat(p->staging_fd, EXPORT_STATE, 0) && errno != ENOENT)
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
+				strerror(errno));
 	if (renameat(from, one ? p->name : p->staging, p->parent_fd, p->name) ||
 	    fsync(p->parent_fd))
 		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s/%s: %s", p->parent,
 				p->name, strerror(errno));
-	unlinkat(p->staging_fd, EXPORT_STATE, 0);
 	if (one)
 		unlinkat(p->parent_fd, p->staging, AT_REMOVEDIR);
 	return CMD_OK;

@@ -57,7 +57,10 @@ int export_plan(struct export *x, const struct ck_view *view, const char *only,
 		const char *as, struct ck_err *err);
 void export_free(struct export *x);
 
-/* What is written already; fills in done, digest and kept. */
+/*
+ * What is written already; fills in done, digest and kept.  Where that is
+ * nothing, all that lies in the folder is removed.
+ */
 int export_state_load(struct export *x, struct ck_err *err);
 /* All pieces up to the first that is not done; they have to be on disk. */
 int export_state_save(struct export *x, uint64_t pieces, struct ck_err *err);

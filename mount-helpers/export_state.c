@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/whole.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,7 +76,24 @@ static bool have(const struct export *x, const struct export_file *f,
 	       S_ISREG(st.st_mode) && (uint64_t)st.st_size >= len;
 }
 
-int export_state_load(struct export *x, struct ck_err *err)
+/* What some export began that nothing is known of would go with this one. */
+static int sweep(const struct export *x, struct ck_err *err)
+{
+	int fd = openat(x->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_auto_dir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+
+	if (!d)
+		return ck_fail(err, errno, "%s", strerror(errno));
+	while ((e = readdir(d)))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+		    unlinkat(x->dir, e->d_name, 0))
+			return ck_fail(err, errno, "%s: %s", e->d_name,
+				       strerror(errno));
+	return 0;
+}
+
+static int load(struct export *x, struct ck_err *err)
 {
 	ck_auto_fd int fd =
 		openat(x->dir, EXPORT_STATE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -106,6 +124,13 @@ int export_state_load(struct export *x, struct ck_err *err)
 		}
 	}
 	return 0;
+}
+
+int export_state_load(struct export *x, struct ck_err *err)
+{
+	int ret = load(x, err);
+
+	return ret || x->kept ? ret : sweep(x, err);
 }
 
 static int put(int fd, XXH3_state_t *s, const void *bytes, size_t len)

@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# export, killed at every kind of step: nothing half is there, the same command
+# ends well, and goes on where it was
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}" cmp strace
+strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"
+[ -z "${SAN:-}" ] || skip "the sanitizer does not start below strace"
+cd "$WORK" || exit 1
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" m.safetensors \
+	a U8 9,1048576 b U8 9,1048576 c U8 7
+for t in a b c; do
+	expect 0 '' "$UNSHARD" cat m.safetensors $t
+	mv out want-$t
+done
+
+killed() { # FORM CALL WHEN: kill -9 at that call of each process
+	strace -f -o trace -e "trace=$2" \
+		-e "inject=$2:signal=SIGKILL:when=$3" \
+		"$UNSHARD" export --to "$1" m.safetensors o >out 2>err
+	grep -q SIGKILL trace
+}
+right() { # FORM
+	case $1 in
+	tensors)
+		[ "$(ls -A o | xargs)" = 'a b c' ] || fail "$1: $(ls -A o)"
+		for t in a b c; do same o/$t want-$t; done ;;
+	*)
+		cp o o.safetensors
+		expect 0 '' "$UNSHARD" diff m.safetensors o.safetensors ;;
+	esac
+}
+
+nr=0
+try() { # FORM CALL WHEN
+	if killed "$@"; then
+		nr=$((nr + 1))
+	elif [ ! -e o ]; then
+		fail "$*: neither killed nor done"
+	fi
+	if [ -e o ]; then # but for its last steps
+		right "$1"
+	else
+		expect 0 '' "$UNSHARD" export --to "$1" m.safetensors o
+		right "$1"
+		[ ! -e .o.unshard-part ] || fail "$*: $(ls -A .o.unshard-part)"
+	fi
+	rm -rf o .o.unshard-part
+}
+for call in mkdirat flock fork,clone,vfork pwrite64 ftruncate renameat unlinkat \
+	syncfs fsync wait4,waitid; do
+	try tensors $call 1
+done
+for call in pwrite64 renameat unlinkat fsync; do
+	try tensors $call 2
+	try safetensors $call 1
+done
+[ $nr -ge 14 ] || fail "killed $nr times only"
+
+# What one killed before its first record left does not go with another.
+killed tensors syncfs 1 || fail "not killed"
+[ -e .o.unshard-part/a ] || fail "nothing was written"
+expect 0 '' "$UNSHARD" export --to npy m.safetensors o
+[ "$(ls -A o | xargs)" = 'a.npy b.npy c.npy' ] || fail "of another: $(ls -A o)"
+rm -r o
+
+# Slow enough to be recorded: what was is not written again.
+strace -f -o trace -e trace=pwrite64 \
+	-e inject=pwrite64:delay_enter=3000000 \
+	"$UNSHARD" export -o parse-time=60 --to tensors m.safetensors o >out 2>err &
+for _ in $(seq 250); do
+	[ -e .o.unshard-part/.unshard-export ] && break
+	sleep 0.1
+done
+[ -e .o.unshard-part/.unshard-export ] || fail "nothing was recorded"
+pkill -9 -P $! && kill -9 $! 2>/dev/null
+wait 2>/dev/null
+sleep 0.3
+[ ! -e o ] || fail "it ended"
+expect 0 '' "$UNSHARD" export --to tensors m.safetensors o
+grep -q 'were there from before' out || fail "it began anew: $(cat out)"
+right tensors
+exit 0
