@@ -60,6 +60,16 @@ int ck_ckpt_read_box_bytes(struct ck_ckpt *ck, uint32_t tensor,
 			   uint64_t off, struct ck_err *err);
 int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
 			uint64_t len, uint64_t off, struct ck_err *err);
+/*
+ * Where the bytes of @tensor from @off on lie as they are: up to @len of them,
+ * in one stretch of FILE source @src.  False: they are in no such.
+ */
+struct ck_verbatim {
+	uint32_t src;
+	uint64_t off, len;
+};
+bool ck_ckpt_verbatim(const struct ck_ckpt *ck, uint32_t tensor, uint64_t off,
+		      uint64_t len, struct ck_verbatim *out);
 /* See io/read.h; items must be resolved. */
 int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
 		     void *ctx, struct ck_err *err);

@@ -42,7 +42,7 @@ struct place {
 
 /* What the process that writes tells the one that waits. */
 struct result {
-	uint64_t files, bytes, kept;
+	uint64_t files, bytes, kept, shared;
 	double seconds;
 };
 
@@ -308,6 +308,7 @@ static int write_files(struct job *j, struct export *x)
 	progress_begin(&j->bar, "writing");
 	ret = export_write(x, &j->err);
 	j->result->seconds = progress_end(&j->bar);
+	j->result->shared = x->shared;
 	if (ret)
 		return cmd_err(&cmd_export, &j->err);
 	if (ck_opts_get(j->opts, "no-verify"))
@@ -403,8 +404,9 @@ static int say(const struct job *j)
 		ck_str_fmt(&s,
 			   "{\"files\": %" PRIu64 ", \"nbytes\": %" PRIu64
 			   ", \"resumed_nbytes\": %" PRIu64
+			   ", \"shared_nbytes\": %" PRIu64
 			   ", \"seconds\": %.3f, \"verified\": %s}\n",
-			   r->files, r->bytes, r->kept, r->seconds,
+			   r->files, r->bytes, r->kept, r->shared, r->seconds,
 			   ck_opts_get(j->opts, "no-verify") ? "false" :
 							       "true");
 	} else {
@@ -415,6 +417,11 @@ static int say(const struct job *j)
 			ck_str_puts(&s, ", of which ");
 			text_size(&s, r->kept);
 			ck_str_puts(&s, " were there from before");
+		}
+		if (r->shared) {
+			ck_str_puts(&s, ", ");
+			text_size(&s, r->shared);
+			ck_str_puts(&s, " left to the filesystem");
 		}
 		ck_str_fmt(&s, ", %.1f s, %.2f GB/s%s\n", r->seconds,
 			   r->seconds > 0 ? (double)moved / r->seconds / 1e9 :

@@ -177,6 +177,7 @@ void export_free(struct export *x)
 struct piece {
 	const struct export_file *file;
 	uint64_t nr, off, len;
+	uint64_t shared; /* when it is written */
 };
 
 static void locate(const struct export *x, uint64_t nr, struct piece *out)
@@ -195,6 +196,7 @@ static void locate(const struct export *x, uint64_t nr, struct piece *out)
 	out->nr = nr;
 	out->off = (nr - out->file->first) * EXPORT_PIECE;
 	out->len = CK_MIN(EXPORT_PIECE, out->file->size - out->off);
+	out->shared = 0;
 }
 
 /* Under the lock.  Writing: what is not done; checking: all. */
@@ -208,7 +210,7 @@ static bool take(struct export *x, struct piece *out)
 	return true;
 }
 
-static int write_piece(struct export *x, const struct piece *p, char *buf,
+static int write_piece(struct export *x, struct piece *p, char *buf,
 		       struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
@@ -220,7 +222,9 @@ static int write_piece(struct export *x, const struct piece *p, char *buf,
 		return ret;
 	fd = openat(x->dir, p->file->name,
 		    O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-	ret = fd < 0 ? -errno : ck_pwrite_whole(fd, buf, p->len, p->off);
+	ret = fd < 0 ? -errno :
+		       export_put(x, p->file->nr, fd, buf, p->len, p->off,
+				  &p->shared);
 	/* what an older, longer one left behind */
 	if (!ret && p->off + p->len == p->file->size &&
 	    ftruncate(fd, (off_t)p->file->size))
@@ -274,6 +278,7 @@ static void work(void *arg)
 		if (!ret) {
 			x->done[p.nr] = 1;
 			x->moved += p.len;
+			x->shared += p.shared;
 		}
 	}
 	if (ret && !x->ret) {

@@ -41,6 +41,8 @@ struct export
 
 	pthread_mutex_t lock;
 	uint64_t next, moved; /* piece to take; bytes so far */
+	uint64_t shared; /* of those: copied by the filesystem */
+	_Atomic bool no_share; /* it cannot */
 	bool check; /* read back and compare, instead of write */
 	int ret; /* the first failure: */
 	struct ck_err err;
@@ -64,6 +66,13 @@ void export_free(struct export *x);
 int export_state_load(struct export *x, struct ck_err *err);
 /* All pieces up to the first that is not done; they have to be on disk. */
 int export_state_save(struct export *x, uint64_t pieces, struct ck_err *err);
+
+/*
+ * Puts bytes [off, off + len) of file @nr of the view, which are in @buf, into
+ * @fd; *shared of them as what the filesystem has already.  0 or -errno.
+ */
+int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
+	       uint64_t len, uint64_t off, uint64_t *shared);
 
 /*
  * Writes all that is not done, then reads all back.  -EIO with a line for
