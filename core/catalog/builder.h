@@ -123,6 +123,20 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 	__attribute__((format(printf, 4, 5)));
 
 /*
+ * How bytes of a file that was given are read, to compare small replicas: those
+ * up to 1 MiB, 64 MiB in all.  Where two differ the tensor is refused.  Nothing
+ * is compared without it.  @read: -ENOMEM, or any -errno where it cannot.
+ */
+struct ck_builder_reads {
+	int (*read)(void *ctx, const char *file, void *buf, size_t len,
+		    uint64_t off, struct ck_err *err);
+	void *ctx;
+	uint64_t spent; /* bytes read so far */
+};
+void ck_builder_compare(struct ck_builder *b,
+			const struct ck_builder_reads *reads);
+
+/*
  * Checks coverage and overlaps, orders everything and writes the image to
  * @fd at offset 0.  The builder is empty afterwards; free it.
  */

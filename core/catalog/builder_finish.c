@@ -201,6 +201,8 @@ static int do_tensor(struct finish *f, uint32_t entry)
 	int ret = ck_cells_make(&f->cells, f->b, e, f->err);
 
 	if (!ret)
+		ret = ck_cells_copies(&f->cells, f->err);
+	if (!ret)
 		return put_tensor(f);
 	if (ret != -EINVAL)
 		return ret;

@@ -10,6 +10,7 @@
  *	builder_cells.c  one tensor: replicas, order, the tree
  *	builder_overlap.c  which cells overlap
  *	builder_cut.c    overlapping boxes into common cells
+ *	builder_copies.c small replicas against each other
  *	builder_hole.c   the first element that no cell covers
  *	image_write.c    sections to a file
  *	reach.c          arithmetic that image_map.c needs too
@@ -59,6 +60,7 @@ struct ck_builder {
 	CK_VEC(uint32_t) trees;
 	CK_VEC(unsigned char) blob;
 	struct ck_table entry_tab, src_tab;
+	struct ck_builder_reads reads; /* NULL in it: compare nothing */
 	uint32_t last_entry; /* of the last part: the next is likely its too */
 	uint64_t more_problems;
 	uint8_t worst_more;
@@ -149,6 +151,8 @@ void ck_cells_free(struct ck_cells *c);
 int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why);
 /* Replaces the marked cells by ones that do not overlap. */
 int ck_cells_cut(struct ck_cells *c, struct ck_err *why);
+/* -EINVAL: small replicas differ. */
+int ck_cells_copies(const struct ck_cells *c, struct ck_err *why);
 /* [*lo, *hi): the first elements of the tensor that no cell covers. */
 int ck_cells_hole(const struct ck_cells *c, uint64_t *lo, uint64_t *hi,
 		  struct ck_err *err);

@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
+#include "core/format/copies.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
 #include "core/format/same.h"
@@ -80,6 +81,7 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 {
 	const struct ck_problem_in kind = { .severity = CK_NOTE };
 	auto_builder struct ck_builder *b = ck_builder_new(err);
+	struct ck_copies copies = { .dir = dir };
 	int ret;
 
 	if (!b)
@@ -96,7 +98,15 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		ret = ck_aside_check(dir, b, err);
 	if (!ret)
 		ret = ck_explain_unfinished(dir, b, err);
-	return ret ? ret : ck_builder_finish(b, fmt->name, fd, err);
+	/* with -o verify the manifest tells which of two is right */
+	if (!fmt->compares && !ck_opts_get(dir->opts, "verify"))
+		ck_builder_compare(
+			b, &(struct ck_builder_reads){ .read = ck_copies_read,
+						       .ctx = &copies });
+	if (!ret)
+		ret = ck_builder_finish(b, fmt->name, fd, err);
+	ck_copies_free(&copies);
+	return ret;
 }
 
 static int load_apart(const struct ck_format *fmt, const struct ck_dir *dir,

@@ -131,6 +131,7 @@ const struct ck_format ck_format_colossalai = {
 	.name = "colossalai",
 	.summary = "ColossalAI's distributed model files, and optimizer states",
 	.covers = "hf safetensors torch",
+	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -283,6 +283,7 @@ const struct ck_format ck_format_mindspore = {
 	.summary = "MindSpore's .ckpt files, folders of ranks with a strategy "
 		   "file, unified safetensors",
 	.covers = "hf safetensors",
+	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -200,6 +200,7 @@ const struct ck_format ck_format_nnscaler = {
 	.name = "nnscaler",
 	.summary = "nnScaler: files of all ranks, ZeRO 1 and 3, merged ones",
 	.covers = "torch hf safetensors",
+	.compares = true,
 	.probe = probe,
 	.load = load,
 };

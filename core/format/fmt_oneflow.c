@@ -317,6 +317,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_oneflow = {
 	.name = "oneflow",
 	.summary = "OneFlow: folders and files by flow.save, one or one a rank",
+	.compares = true,
 	.probe = probe,
 	.load = load,
 };

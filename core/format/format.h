@@ -31,6 +31,11 @@ struct ck_format {
 	const char *summary; /* one line, for --formats and the manual */
 	/* Names of readers whose files this one reads too; NULL: none. */
 	const char *covers;
+	/*
+	 * It compares replicas as it reads, for it must tell copies from parts
+	 * by their bytes; else they are compared for it.
+	 */
+	bool compares;
 
 	/* Returns an enum ck_match, or -errno if @dir could not be read. */
 	int (*probe)(const struct ck_dir *dir, struct ck_err *err);

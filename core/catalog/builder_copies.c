@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * builder_copies.c - whether the small replicas of a tensor agree
+ *
+ * A ring of replicas says that its members are the same elements; whether they
+ * are the same bytes only the files can tell.  What cannot be read, is deferred
+ * or is stored another way than the first of its ring is not compared here.
+ */
+#include "core/catalog/builder_priv.h"
+
+#include <stdlib.h>
+
+#define MAX_ONE (UINT64_C(1) << 20) /* elements of a replica, in bytes */
+#define MAX_SPAN (UINT64_C(4) << 20) /* and what they are spread over */
+#define MAX_ALL (UINT64_C(64) << 20) /* read for all tensors together */
+
+/* Where the elements of a replica are, in its file. */
+struct spread {
+	const struct ck_chunk *x;
+	uint64_t volume, off, span;
+	int64_t lo; /* of the span, relative to element 0 */
+	bool dense;
+};
+
+static bool is_plain(const struct ck_cells *c, const struct ck_chunk *x)
+{
+	return x->state == CK_OK && x->op == CK_OP_SET &&
+	       c->b->srcs.v[x->src].kind == CK_SRC_FILE &&
+	       !(c->img.layouts[x->layout].flags & CK_LAYOUT_DEFERRED);
+}
+
+static bool is_row_major(const struct ck_cells *c, const struct ck_layout *l)
+{
+	int64_t stride[CK_MAX_RANK];
+
+	return ck_dense_strides(c->img.dims + l->len, c->rank, stride) &&
+	       (!c->rank || !memcmp(stride, c->img.dims + l->stride,
+				    c->rank * sizeof(*stride)));
+}
+
+/* False: too large, or nothing to compare. */
+static bool find_spread(const struct ck_cells *c, const struct ck_chunk *x,
+			struct spread *s)
+{
+	const struct ck_layout *l = &c->img.layouts[x->layout];
+	int64_t hi;
+
+	*s = (struct spread){ .x = x,
+			      .volume = ck_chunk_volume(&c->img, x, c->rank),
+			      .off = x->off,
+			      .dense = true };
+	if (!s->volume || s->volume > MAX_ONE / c->elem)
+		return false;
+	s->span = s->volume * c->elem;
+	if ((l->flags & CK_LAYOUT_FLAT) || is_row_major(c, l))
+		return true;
+	s->dense = false;
+	if (!ck_stride_reach(c->img.dims + l->len,
+			     (const int64_t *)(c->img.dims + l->stride),
+			     c->rank, c->elem, &s->lo, &hi))
+		return false;
+	s->off += (uint64_t)s->lo;
+	s->span = (uint64_t)(hi - s->lo);
+	return s->span <= MAX_SPAN;
+}
+
+/* The elements at @from, strided, one after another to @to. */
+static void gather(const struct ck_cells *c, const struct spread *s,
+		   const unsigned char *from, unsigned char *to)
+{
+	const struct ck_layout *l = &c->img.layouts[s->x->layout];
+	const int64_t *stride = (const int64_t *)(c->img.dims + l->stride);
+	const uint64_t *len = c->img.dims + l->len;
+	uint64_t at[CK_MAX_RANK] = { 0 };
+	int64_t off = -s->lo;
+
+	for (uint64_t i = 0; i < s->volume; i++) {
+		unsigned d = c->rank;
+
+		memcpy(to + i * c->elem, from + off, c->elem);
+		while (d-- > 0) {
+			off += stride[d] * c->elem;
+			if (++at[d] < len[d])
+				break;
+			off -= (int64_t)len[d] * stride[d] * c->elem;
+			at[d] = 0;
+		}
+	}
+}
+
+/* Into @to, of MAX_ONE; -EIO: not to be compared. */
+static int read_copy(const struct ck_cells *c, const struct spread *s,
+		     unsigned char *to, struct ck_err *err)
+{
+	struct ck_builder_reads *in = &c->b->reads;
+	const char *file = ck_builder_src_name(c->b, s->x->src);
+	ck_auto_free unsigned char *all = NULL;
+	int ret;
+
+	if (in->spent + s->span > MAX_ALL)
+		return -EIO;
+	in->spent += s->span;
+	if (s->dense)
+		return in->read(in->ctx, file, to, s->span, s->off, err);
+	all = malloc(s->span);
+	if (!all)
+		return -ENOMEM;
+	ret = in->read(in->ctx, file, all, s->span, s->off, err);
+	if (!ret)
+		gather(c, s, all, to);
+	return ret;
+}
+
+static bool are_stored_alike(const struct ck_cells *c, const struct ck_chunk *x,
+			     const struct ck_chunk *y)
+{
+	const struct ck_layout *lx = &c->img.layouts[x->layout];
+	const struct ck_layout *ly = &c->img.layouts[y->layout];
+
+	return lx->dtype == ly->dtype && lx->xform == ly->xform;
+}
+
+static int differ(const struct ck_cells *c, const struct ck_chunk *x,
+		  const struct ck_chunk *y, struct ck_err *why)
+{
+	if (x->src == y->src)
+		return ck_fail(why, EINVAL, "its copies in %s differ",
+			       ck_builder_src_name(c->b, x->src));
+	return ck_fail(why, EINVAL, "its copies in %s and %s differ",
+		       ck_builder_src_name(c->b, x->src),
+		       ck_builder_src_name(c->b, y->src));
+}
+
+/* All of one ring against its first that can be read. */
+static int compare_ring(const struct ck_cells *c, uint32_t first,
+			unsigned char *buf, struct ck_err *why)
+{
+	const struct ck_chunk *held = NULL;
+	struct ck_err local;
+
+	for (uint32_t at = first; at != CK_NONE; at = c->part.v[at].next) {
+		const struct ck_chunk *x = &c->part.v[at];
+		struct spread s;
+		int ret;
+
+		if (!is_plain(c, x) || !find_spread(c, x, &s) ||
+		    (held && !are_stored_alike(c, held, x)))
+			continue;
+		ret = read_copy(c, &s, held ? buf + MAX_ONE : buf, &local);
+		if (ret == -ENOMEM)
+			return ck_no_memory(why);
+		if (ret)
+			continue;
+		if (held && memcmp(buf, buf + MAX_ONE, s.volume * c->elem) != 0)
+			return differ(c, held, x, why);
+		held = held ? held : x;
+	}
+	return 0;
+}
+
+int ck_cells_copies(const struct ck_cells *c, struct ck_err *why)
+{
+	ck_auto_free unsigned char *buf = NULL;
+	int ret = 0;
+
+	if (!c->b->reads.read || c->part.nr == c->cell.nr)
+		return 0;
+	buf = malloc(2 * MAX_ONE);
+	if (!buf)
+		return ck_no_memory(why);
+	for (uint32_t i = 0; i < c->cell.nr && !ret; i++)
+		if (c->part.v[c->cell.v[i]].next != CK_NONE)
+			ret = compare_ring(c, c->cell.v[i], buf, why);
+	return ret;
+}
+
+void ck_builder_compare(struct ck_builder *b,
+			const struct ck_builder_reads *reads)
+{
+	b->reads = *reads;
+}
