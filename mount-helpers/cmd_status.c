@@ -25,6 +25,43 @@ static bool may_be_complete(const struct ck_staged *s)
 	return s->state != CK_STAGED_PUBLISHED && s->state != CK_STAGED_DOOMED;
 }
 
+static void json_lacks(struct ck_str *out, const struct ck_staged *s)
+{
+	ck_str_puts(out, ", \"ranks\": [");
+	for (size_t i = 0; i < s->nr_lacks; i++) {
+		const struct ck_staged_lack *l = &s->lacks[i];
+
+		ck_str_fmt(out,
+			   "%s{\"rank\": %" PRIu64 ", \"slices\": %" PRIu64
+			   ", \"whole\": %" PRIu64 ", \"missing\": %" PRIu64
+			   ", \"first\": {\"tensor\": ",
+			   i ? ",\n  " : "", l->rank, l->slices, l->whole,
+			   l->bytes);
+		ck_str_json(out, l->tensor, strlen(l->tensor));
+		ck_str_fmt(out,
+			   ", \"from\": %" PRIu64 ", \"to\": %" PRIu64 "}}",
+			   l->from, l->to);
+	}
+	ck_str_puts(out, "]");
+}
+
+static void text_lacks(struct ck_str *out, const struct ck_staged *s)
+{
+	for (size_t i = 0; i < s->nr_lacks; i++) {
+		const struct ck_staged_lack *l = &s->lacks[i];
+
+		ck_str_fmt(out,
+			   "  rank %" PRIu64 ": %" PRIu64 " of %" PRIu64
+			   " slices are whole, ",
+			   l->rank, l->whole, l->slices);
+		text_size(out, l->bytes);
+		ck_str_puts(out, " missing, the first in ");
+		ck_str_plain(out, l->tensor, strlen(l->tensor));
+		ck_str_fmt(out, ": bytes %" PRIu64 " to %" PRIu64 "\n", l->from,
+			   l->to);
+	}
+}
+
 static void json_one(struct ck_str *out, const struct ck_staged *s)
 {
 	ck_str_puts(out, out->len > 2 ? ",\n{\"name\": " : "{\"name\": ");
@@ -39,6 +76,8 @@ static void json_one(struct ck_str *out, const struct ck_staged *s)
 		ck_str_puts(out, ", \"reason\": ");
 		ck_str_json(out, s->why, strlen(s->why));
 	}
+	if (s->nr_lacks)
+		json_lacks(out, s);
 	ck_str_puts(out, "}");
 }
 
@@ -59,6 +98,7 @@ static void text_one(struct ck_str *out, const struct ck_staged *s)
 		ck_str_plain(out, s->why, strlen(s->why));
 	if (may_be_complete(s) || *s->why)
 		ck_str_puts(out, "\n");
+	text_lacks(out, s);
 }
 
 static int show(const struct ck_staged_list *all, char **names, int nr,

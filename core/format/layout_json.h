@@ -53,6 +53,8 @@ int ck_lay_check_text(const struct ck_lay_in *in, const char *text,
 
 /* "tensors" of the document. */
 int ck_lay_parse_tensors(const struct ck_lay_in *in, const json_t *j);
+/* Once nothing is added to the document's dims any more. */
+void ck_lay_fix_sizes(struct ck_lay_doc *d);
 int ck_lay_parse_boxes(const struct ck_lay_in *in, const json_t *j,
 		       struct ck_lay_rule *r);
 int ck_lay_parse_placement(const struct ck_lay_in *in, const json_t *j,

@@ -90,6 +90,12 @@ int ck_lay_read_keys(struct ck_lay_load *ld, uint32_t inst, struct ck_err *err);
 int ck_lay_index_rules(struct ck_lay_load *ld, struct ck_err *err);
 int ck_lay_take(struct ck_lay_load *ld, uint32_t inst,
 		const struct ck_lay_found *f, struct ck_err *err);
+/*
+ * Whether a rule's name or pattern is @key: 1, 0, or -ENOMEM.  A regular
+ * expression sets the groups of @v, which point into @key.
+ */
+int ck_lay_match(const struct ck_lay_rule *r, const char *key,
+		 struct ck_lay_vars *v);
 /* Boxes that name files and are not taken yet: raw ones, missing ones. */
 int ck_lay_take_boxes(struct ck_lay_load *ld, struct ck_err *err);
 

@@ -328,6 +328,20 @@ static int try_glob(const struct ck_lay_rule *r, const char *key)
 	return !ret;
 }
 
+int ck_lay_match(const struct ck_lay_rule *r, const char *key,
+		 struct ck_lay_vars *v)
+{
+	switch (r->match) {
+	case CK_LAY_EXACT:
+		return !strcmp(r->pattern, key);
+	case CK_LAY_GLOB:
+		return try_glob(r, key);
+	case CK_LAY_REGEX:
+		return try_regex(r, key, strlen(key), v);
+	}
+	return 0;
+}
+
 static int try_rule(struct ck_lay_load *ld, const struct ck_lay_rule *r,
 		    const struct ck_lay_found *f, struct hit *hit, bool *match,
 		    struct ck_err *err)

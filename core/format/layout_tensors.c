@@ -293,7 +293,7 @@ static int parse_rule(const struct ck_lay_in *in, const json_t *j,
 }
 
 /* dims may move while they grow, so steps point into them at the end only. */
-static void fix_sizes(struct ck_lay_doc *d)
+void ck_lay_fix_sizes(struct ck_lay_doc *d)
 {
 	for (size_t i = 0; i < d->steps.nr; i++)
 		if (d->steps.v[i].split.how == CK_LAY_GIVEN)
@@ -315,6 +315,6 @@ int ck_lay_parse_tensors(const struct ck_lay_in *in, const json_t *j)
 		ret = parse_rule(&at, json_array_get(j, i), room);
 	}
 	if (!ret)
-		fix_sizes(in->doc);
+		ck_lay_fix_sizes(in->doc);
 	return ret;
 }

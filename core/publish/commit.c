@@ -15,6 +15,7 @@
 #include "core/publish/manifest.h"
 #include "core/publish/point.h"
 #include "core/publish/record.h"
+#include "core/publish/slices.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -103,6 +104,44 @@ static int check_kinds(const struct job *j, struct ck_err *err)
 	return ret;
 }
 
+/* With slices comes a layout of their own. */
+static int read_all(const struct job *j, struct ck_err *err)
+{
+	struct ck_opts opts = { 0 };
+	int ret = 0;
+
+	if (!ck_slices_look(j->s))
+		return ck_complete(j->s->path, &j->files, j->in->opts,
+				   j->in->ranks, err);
+	for (size_t i = 0; i < j->in->opts->nr && !ret; i++)
+		if (strcmp(j->in->opts->v[i].name, "layout") != 0)
+			ret = ck_opts_add(&opts, j->in->opts->v[i].name,
+					  j->in->opts->v[i].value);
+	ret = ret ? ck_fail(err, ENOMEM, "no memory for options") :
+		    ck_complete(j->s->path, &j->files, &opts, j->in->ranks,
+				err);
+	ck_opts_free(&opts);
+	return ret;
+}
+
+static int check_files(struct job *j, struct ck_err *err)
+{
+	int ret = ck_below_list(&j->files, j->s->files_fd, err);
+
+	if (!ret)
+		ret = check_kinds(j, err);
+	if (!ret && !j->files.nr)
+		ret = ck_fail(err, ENODATA, "nothing was written yet");
+	return ret ? ret : read_all(j, err);
+}
+
+static int not_complete(const struct job *j, int ret, struct ck_err *err)
+{
+	return ret == -ENODATA ?
+		       ck_wrap(err, ret, "%s: not complete", j->s->name) :
+		       ret;
+}
+
 static int check(struct job *j, struct ck_err *err)
 {
 	int ret = check_doom(j, err);
@@ -110,17 +149,27 @@ static int check(struct job *j, struct ck_err *err)
 	if (!ret)
 		ret = check_name(j, err);
 	if (!ret)
-		ret = ck_below_list(&j->files, j->s->files_fd, err);
+		ret = ck_slices_gather(j->s, err);
 	if (!ret)
-		ret = check_kinds(j, err);
-	if (!ret && !j->files.nr)
-		ret = ck_fail(err, ENODATA, "nothing was written yet");
+		ret = check_files(j, err);
+	return not_complete(j, ret, err);
+}
+
+/* The shards to be are no checkpoint before they are gathered. */
+static int check_slices(const struct job *j, struct ck_err *err)
+{
+	struct ck_slices *sl;
+	int ret = check_doom(j, err);
+
 	if (!ret)
-		ret = ck_complete(j->s->path, &j->files, j->in->opts,
-				  j->in->ranks, err);
-	return ret == -ENODATA ?
-		       ck_wrap(err, ret, "%s: not complete", j->s->name) :
-		       ret;
+		ret = check_name(j, err);
+	if (!ret)
+		ret = ck_slices_open(&sl, j->s, err);
+	if (ret)
+		return ret;
+	ret = ck_slices_check(sl, err);
+	ck_slices_close(sl);
+	return not_complete(j, ret, err);
 }
 
 static int sync_all(struct job *j, struct ck_err *err)
@@ -258,6 +307,8 @@ static int publish(struct job *j, struct ck_err *err)
 	if (!ret)
 		ret = sync_all(j, err);
 	if (!ret)
+		ret = ck_slices_settled(j->s, err);
+	if (!ret)
 		ret = write_manifest(j, err);
 	if (!ret)
 		ret = check_unchanged(j, err);
@@ -293,7 +344,7 @@ int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
 		    struct ck_err *err)
 {
 	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
-	int ret = check(&j, err);
+	int ret = ck_slices_look(s) ? check_slices(&j, err) : check(&j, err);
 
 	ck_below_free(&j.files);
 	return ret;

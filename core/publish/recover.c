@@ -7,9 +7,11 @@
 #include "core/base/vec.h"
 #include "core/publish/commit.h"
 #include "core/publish/below.h"
+#include "core/publish/slices.h"
 #include "core/publish/staging.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,34 +29,68 @@ const char *const ck_staged_words[] = {
 
 void ck_staged_free(struct ck_staged_list *l)
 {
+	for (size_t i = 0; i < l->nr; i++)
+		free(l->v[i].lacks);
 	free(l->v);
 	*l = (struct ck_staged_list){ 0 };
 }
 
-static int64_t changed_last(const struct ck_staging *s,
-			    const struct ck_below *f)
+static int64_t changed_last(int64_t last, const struct ck_below *f)
 {
-	int64_t last = CK_MAX(s->st.st_mtim.tv_sec, s->files_st.st_mtim.tv_sec);
-
 	for (size_t i = 0; i < f->nr; i++)
 		last = CK_MAX(last, CK_MAX(f->v[i].st.st_mtim.tv_sec,
 					   f->v[i].st.st_ctim.tv_sec));
 	return last;
 }
 
-static int measure(const struct ck_staging *s, struct ck_staged *out,
-		   struct ck_err *err)
+static int measure_dir(int dir, struct ck_staged *out, struct ck_err *err)
 {
 	ck_auto_below struct ck_below f = { 0 };
-	int ret = s->files_fd < 0 ? 0 : ck_below_list(&f, s->files_fd, err);
+	int ret = ck_below_list(&f, dir, err);
 
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < f.nr; i++)
 		out->files += !S_ISDIR(f.v[i].st.st_mode);
-	out->bytes = f.bytes;
-	out->changed = changed_last(s, &f);
+	out->bytes += f.bytes;
+	out->changed = changed_last(out->changed, &f);
 	return 0;
+}
+
+/* Shards to be are of their full size from the beginning. */
+static int measure_slices(const struct ck_staging *s, struct ck_staged *out,
+			  struct ck_err *err)
+{
+	static const char *const dirs[] = { CK_SLICES_DIR,
+					    CK_SLICES_DIR "/files" };
+	struct ck_staged all = { 0 };
+	int ret = 0;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(dirs) && !ret; i++) {
+		ck_auto_fd int fd =
+			openat(s->fd, dirs[i],
+			       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd < 0)
+			continue;
+		all.files = all.bytes = 0;
+		ret = measure_dir(fd, &all, err);
+	}
+	out->files += all.files;
+	out->bytes += all.bytes;
+	out->changed = CK_MAX(out->changed, all.changed);
+	return ret;
+}
+
+static int measure(const struct ck_staging *s, struct ck_staged *out,
+		   struct ck_err *err)
+{
+	int ret = 0;
+
+	out->changed = CK_MAX(s->st.st_mtim.tv_sec, s->files_st.st_mtim.tv_sec);
+	if (s->files_fd >= 0)
+		ret = measure_dir(s->files_fd, out, err);
+	return ret ? ret : measure_slices(s, out, err);
 }
 
 static enum ck_staged_state state_of(const struct ck_staging *s, char *why,
@@ -86,6 +122,38 @@ static void check(struct ck_staging *s, const struct ck_opts *opts,
 		 at ? at + strlen(": not complete: ") : err.msg);
 }
 
+static void keep_lacks(struct ck_staged *out, const struct ck_slices_lack *v,
+		       size_t nr)
+{
+	out->lacks = calloc(nr, sizeof(*out->lacks));
+	out->nr_lacks = out->lacks ? nr : 0;
+	for (size_t i = 0; i < out->nr_lacks; i++) {
+		struct ck_staged_lack *to = &out->lacks[i];
+
+		*to = (struct ck_staged_lack){ .rank = v[i].rank,
+					       .slices = v[i].slices,
+					       .whole = v[i].whole,
+					       .bytes = v[i].bytes,
+					       .from = v[i].from,
+					       .to = v[i].to };
+		snprintf(to->tensor, sizeof(to->tensor), "%.199s", v[i].tensor);
+	}
+}
+
+static void find_lacks(struct ck_staging *s, struct ck_staged *out)
+{
+	struct ck_slices_lack *v = NULL;
+	struct ck_slices *sl;
+	size_t nr;
+
+	if (ck_slices_open(&sl, s, NULL))
+		return;
+	if (!ck_slices_lacks(sl, &v, &nr, NULL) && nr)
+		keep_lacks(out, v, nr);
+	free(v);
+	ck_slices_close(sl);
+}
+
 static int look(struct ck_staged *out, const struct ck_root *root,
 		const char *name, const struct ck_opts *opts, bool checks,
 		struct ck_err *err)
@@ -107,6 +175,9 @@ static int look(struct ck_staged *out, const struct ck_root *root,
 	if (!ret && checks && out->state != CK_STAGED_PUBLISHED &&
 	    out->state != CK_STAGED_DOOMED)
 		check(s, opts, out);
+	if (!ret && checks && !out->complete &&
+	    out->state != CK_STAGED_PUBLISHED)
+		find_lacks(s, out);
 	ck_staging_close(s);
 	return ret;
 }

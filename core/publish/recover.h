@@ -26,6 +26,13 @@ enum ck_staged_state {
 };
 extern const char *const ck_staged_words[];
 
+/* What is missing of a rank's slices; slices.h. */
+struct ck_staged_lack {
+	uint64_t rank, slices, whole, bytes;
+	char tensor[200]; /* the first that lacks some, maybe cut short */
+	uint64_t from, to; /* bytes of its slice */
+};
+
 struct ck_staged {
 	char name[NAME_MAX + 1];
 	enum ck_staged_state state;
@@ -33,6 +40,8 @@ struct ck_staged {
 	int64_t changed; /* seconds since 1970, the last time */
 	bool complete; /* it could be published now */
 	char why[512]; /* if not; or why it is doomed */
+	struct ck_staged_lack *lacks; /* of slices: ranks that lack some */
+	size_t nr_lacks;
 };
 
 struct ck_staged_list {

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slices_priv.h - between slices*.c */
+#ifndef CK_SLICES_PRIV_H
+#define CK_SLICES_PRIV_H
+
+#include "core/catalog/image.h"
+#include "core/publish/claims.h"
+#include "core/publish/slices.h"
+
+#include <pthread.h>
+
+#define CK_SLICES_FDS 64
+
+struct ck_slices_fd {
+	int fd;
+	uint32_t file;
+	unsigned pins;
+	bool writes;
+	uint64_t used;
+};
+
+struct ck_slices {
+	struct ck_staging *stage; /* borrowed */
+	int dir, files; /* slices/, slices/files/ */
+	struct ck_splan plan;
+	struct ck_claims *claims;
+	struct ck_image img;
+	bool has_image;
+	uint32_t *to_plan; /* tensor of the image -> of the plan */
+	uint32_t *by_tensor; /* pieces of tensor t: from first_of[t] on */
+	uint32_t *first_of;
+	pthread_mutex_t lock; /* of fds */
+	struct ck_slices_fd fds[CK_SLICES_FDS];
+	uint64_t clock;
+};
+
+/* slices_image.c: the plan as an image, checked as any reader's would be. */
+int ck_splan_image(const struct ck_splan *p, struct ck_image *out,
+		   struct ck_err *err);
+
+/*
+ * slices_files.c: a descriptor of shard @file, which ck_slices_put() gives
+ * back; made, with its header, where @writes.  -ENOENT: nobody did yet.
+ */
+int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
+		  struct ck_slices_fd **out, struct ck_err *err);
+void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd);
+int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
+		    struct ck_err *err);
+
+#endif
