@@ -4,6 +4,7 @@
  *
  *	MNT/step-N		1
  *	  shards/		3	below: FS_INO_SHARD | a number
+ *	  unshard-layout.json, ranks/, tensors/	see ops_slices.c
  *	  .unshard/		4	not listed, so that rm -r can remove it
  *	    status		FS_STAGED_STATUS
  */
@@ -63,7 +64,8 @@ int fs_sref_attr(const struct fs_sref *r, const struct fs_staged_file *f,
 {
 	int ret = r->ino & FS_INO_SHARD ?
 			  fs_staged_stat(r->s->files, r->ino, f, st) :
-			  own_attr(r, st);
+		  fs_slices_has(r->ino) ? fs_slices_attr(r, st) :
+					  own_attr(r, st);
 
 	st->st_ino = fs_ino(r->s->nr, r->ino);
 	return ret;
@@ -173,7 +175,14 @@ static int lookup(struct fs_sref *r, const char *name,
 		return -ENAMETOOLONG;
 	if (fs_sref_is_file(r))
 		return fs_staged_lookup(r->s->files, r->ino, name, out);
-	out->ino = r->ino = fixed_name(r->ino, name);
+	out->ino = fixed_name(r->ino, name);
+	if (!out->ino) {
+		int ret = fs_slices_lookup(r, name, &out->ino);
+
+		if (ret)
+			return ret;
+	}
+	r->ino = out->ino;
 	return out->ino ? fs_sref_attr(r, NULL, &out->st) : -ENOENT;
 }
 

@@ -24,10 +24,11 @@ static struct open_dir *dir_of(const struct fuse_file_info *fi)
 	return (struct open_dir *)(uintptr_t)fi->fh;
 }
 
-/* The step itself, and .unshard. */
-static int list_own(uint64_t ino, struct fs_shard_list **out)
+/* The step itself, .unshard, and slices. */
+static int list_own(const struct fs_sref *r, struct fs_shard_list **out)
 {
 	struct fs_shard_list *l = calloc(1, sizeof(*l));
+	uint64_t ino = r->ino;
 	int ret = l ? fs_shards_list_add(l, ".", ino, true) : -ENOMEM;
 
 	if (!ret)
@@ -36,6 +37,8 @@ static int list_own(uint64_t ino, struct fs_shard_list **out)
 		ret = fs_shards_list_add(l, "shards", FS_INO_SHARDS, true);
 	if (!ret && ino == FS_INO_META)
 		ret = fs_shards_list_add(l, "status", FS_STAGED_STATUS, false);
+	if (!ret)
+		ret = fs_slices_list(r, l);
 	if (ret)
 		fs_shards_list_free(l);
 	else
@@ -47,7 +50,7 @@ static int take(const struct fs_sref *r, struct open_dir *d)
 {
 	struct fs_shard_list *l = NULL;
 	int ret = fs_sref_is_file(r) ? fs_staged_list(r->s->files, r->ino, &l) :
-				       list_own(r->ino, &l);
+				       list_own(r, &l);
 
 	if (ret)
 		return ret;

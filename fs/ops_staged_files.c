@@ -16,24 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* fi->fh of an open file of shards/, or of status. */
-struct open_file {
-	struct fs_staged_file *f; /* NULL: status */
-	struct ck_str text;
-};
-
-static struct open_file *file_of(const struct fuse_file_info *fi)
-{
-	return fi ? (struct open_file *)(uintptr_t)fi->fh : NULL;
-}
-
 static struct fs_staged_file *staged_of(const struct fuse_file_info *fi)
 {
-	return file_of(fi) ? file_of(fi)->f : NULL;
+	return fs_open_of(fi) ? fs_open_of(fi)->f : NULL;
 }
 
 static int open_shard(const struct fs_sref *r, const struct fuse_file_info *fi,
-		      struct open_file *o)
+		      struct fs_open *o)
 {
 	const struct stat none = { 0 };
 	struct stat st;
@@ -49,10 +38,12 @@ static int open_shard(const struct fs_sref *r, const struct fuse_file_info *fi,
 }
 
 static int open_any(const struct fs_sref *r, const struct fuse_file_info *fi,
-		    struct open_file *o)
+		    struct fs_open *o)
 {
 	if (r->ino & FS_INO_SHARD)
 		return open_shard(r, fi, o);
+	if (fs_slices_has(r->ino))
+		return fs_slices_open(r, fi->flags, o);
 	if (r->ino != FS_STAGED_STATUS)
 		return -EISDIR;
 	if ((fi->flags & O_ACCMODE) != O_RDONLY)
@@ -61,27 +52,28 @@ static int open_any(const struct fs_sref *r, const struct fuse_file_info *fi,
 	return o->text.failed ? -ENOMEM : 0;
 }
 
-static void end_open(const struct fs_sref *r, struct open_file *o)
+static void end_open(const struct fs_sref *r, struct fs_open *o)
 {
 	if (o->f)
 		fs_staged_release(r->s->files, o->f);
+	fs_slices_release(r, o);
 	ck_str_free(&o->text);
 	free(o);
 }
 
 /* Keeps a pin of the stage, which the release gives back. */
-static int keep_open(struct fs *fs, struct fs_sref *r, struct open_file *o,
+static int keep_open(struct fs *fs, struct fs_sref *r, struct fs_open *o,
 		     struct fuse_file_info *fi)
 {
 	fi->fh = (uintptr_t)o;
-	fi->direct_io = fs->kernel.direct || !o->f;
+	fi->direct_io = fs->kernel.direct || (!o->f && !o->slice);
 	fi->keep_cache = 0;
 	return fs_stages_pin(r->stages, fs_ino(r->s->nr, r->ino)) ? 0 : -ESTALE;
 }
 
 void fs_sop_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct open_file *o = calloc(1, sizeof(*o));
+	struct fs_open *o = calloc(1, sizeof(*o));
 	fs_auto_sref r = { 0 };
 	int ret = o ? fs_sref_find(fs_of(req), ino, &r) : -ENOMEM;
 
@@ -95,7 +87,7 @@ void fs_sop_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	keep_open(fs_of(req), &r, o, fi);
-	if (fs_reply_open(req, fi)) {
+	if (fs_reply_open_write(req, fi, o->slice && fi->direct_io)) {
 		end_open(&r, o);
 		fs_stage_unpin(r.stages, r.s);
 	}
@@ -106,7 +98,7 @@ void fs_sop_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fs_auto_sref r = { 0 };
 
 	if (!fs_sref_find(fs_of(req), ino, &r)) {
-		end_open(&r, file_of(fi));
+		end_open(&r, fs_open_of(fi));
 		fs_stage_unpin(r.stages, r.s);
 	}
 	fs_reply_errno(req, 0);
@@ -114,7 +106,7 @@ void fs_sop_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static int create(fuse_req_t req, uint64_t parent, const char *name,
 		  mode_t mode, const struct fuse_file_info *fi,
-		  struct open_file *o, struct fs_sref *r,
+		  struct fs_open *o, struct fs_sref *r,
 		  struct fs_staged_node *node)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
@@ -123,7 +115,11 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 
 	if (ret)
 		return ret;
-	/* slices of ranks and the layout will be made here; see layout.h */
+	if (r->ino == FS_INO_ROOT && !strcmp(name, "unshard-layout.json")) {
+		node->ino = r->ino = FS_STAGED_LAYOUT;
+		ret = fs_slices_open(r, fi->flags, o);
+		return ret ? ret : fs_sref_attr(r, NULL, &node->st);
+	}
 	if (!fs_sref_is_file(r))
 		return -EPERM;
 	return fs_staged_create(r->s->files, r->ino, name, mode, fi->flags, &by,
@@ -133,7 +129,7 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 void fs_sop_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   mode_t mode, struct fuse_file_info *fi)
 {
-	struct open_file *o = calloc(1, sizeof(*o));
+	struct fs_open *o = calloc(1, sizeof(*o));
 	struct fs_staged_node node = { 0 };
 	struct fuse_entry_param e;
 	fs_auto_sref r = { 0 };
@@ -156,11 +152,24 @@ void fs_sop_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 /* ---- bytes ---- */
 
-static int read_any(const struct open_file *o, void *buf, size_t size,
-		    uint64_t off, size_t *got, struct ck_err *err)
+/*
+ * Pages of a map are asked for without an owner, where other reads are not
+ * cached: whoever may write stores into them before it was written at all.
+ */
+static bool for_a_map(const struct fs *fs, const struct fuse_file_info *fi)
+{
+	return fs->kernel.direct && !fi->lock_owner &&
+	       (fi->flags & O_ACCMODE) == O_RDWR;
+}
+
+static int read_any(const struct fs_sref *r, const struct fs_open *o, void *buf,
+		    size_t size, uint64_t off, bool mapped, size_t *got,
+		    struct ck_err *err)
 {
 	if (o->f)
 		return fs_staged_read(o->f, buf, size, off, got, err);
+	if (o->slice)
+		return fs_slices_read(r, o, buf, size, off, mapped, got, err);
 	*got = off >= o->text.len ? 0 : CK_MIN(size, o->text.len - off);
 	if (*got)
 		memcpy(buf, o->text.v + off, *got);
@@ -172,20 +181,32 @@ void fs_sop_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	struct ck_err err = { 0 };
 	void *buf = fs_buf_get();
+	fs_auto_sref r = { 0 };
 	size_t got = 0;
-	int ret = 0;
+	int ret = fs_sref_find(fs_of(req), ino, &r);
 
-	(void)ino;
-	if (!buf || size > FS_MAX_IO || off < 0)
+	if (!ret && (!buf || size > FS_MAX_IO || off < 0))
 		ret = buf ? -EINVAL : -ENOMEM;
-	else
-		ret = read_any(file_of(fi), buf, size, (uint64_t)off, &got,
-			       &err);
+	if (!ret)
+		ret = read_any(&r, fs_open_of(fi), buf, size, (uint64_t)off,
+			       for_a_map(fs_of(req), fi), &got, &err);
 	if (ret)
 		fs_sref_reply(req, ret, &err);
 	else
 		fs_reply_buf(req, buf, got);
 	fs_buf_put(buf);
+}
+
+static int write_any(const struct fs_sref *r, struct fs_open *o,
+		     const char *buf, size_t size, uint64_t off, bool cached,
+		     struct ck_err *err)
+{
+	if (!o || (!o->f && !fs_slices_has(r->ino)))
+		return -EBADF;
+	if (o->f)
+		return fs_staged_write(r->s->files, o->f, buf, size, off,
+				       cached, err);
+	return fs_slices_write(r, o, buf, size, off, cached, err);
 }
 
 void fs_sop_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
@@ -195,23 +216,28 @@ void fs_sop_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	fs_auto_sref r = { 0 };
 	int ret = fs_sref_find(fs_of(req), ino, &r);
 
-	if (!ret && (!staged_of(fi) || off < 0))
-		ret = -EBADF;
 	if (!ret)
-		ret = fs_staged_write(r.s->files, staged_of(fi), buf, size,
-				      (uint64_t)off, fi->writepage, &err);
+		ret = off < 0 ? -EINVAL :
+				write_any(&r, fs_open_of(fi), buf, size,
+					  (uint64_t)off, fi->writepage, &err);
 	if (ret)
 		fs_sref_reply(req, ret, &err);
 	else
 		fs_reply_written(req, size);
 }
 
-/* Every write was answered for by itself. */
+/* Every write was answered for by itself; but a layout is complete now. */
 void fs_sop_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void)ino;
-	(void)fi;
-	fs_reply_errno(req, 0);
+	struct ck_err err = { 0 };
+	fs_auto_sref r = { 0 };
+	int ret = 0;
+
+	if ((ino & FS_INO_MASK) == FS_STAGED_LAYOUT)
+		ret = fs_sref_find(fs_of(req), ino, &r);
+	if (r.s && !ret)
+		ret = fs_slices_flush(&r, fs_open_of(fi), &err);
+	fs_sref_reply(req, ret, &err);
 }
 
 void fs_sop_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -223,6 +249,8 @@ void fs_sop_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 
 	if (!ret && staged_of(fi))
 		ret = fs_staged_sync(r.s->files, staged_of(fi), datasync, &err);
+	else if (!ret && fs_open_of(fi)->slice)
+		ret = fs_slices_sync(&r, fs_open_of(fi), &err);
 	fs_sref_reply(req, ret, &err);
 }
 
@@ -246,9 +274,12 @@ void fs_sop_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
 	fs_auto_sref r = { 0 };
 	int ret = fs_sref_find(fs_of(req), ino, &r);
 
-	if (!ret && !staged_of(fi))
+	if (!ret && fs_open_of(fi)->slice)
+		ret = fs_slices_fallocate(&r, fs_open_of(fi), mode,
+					  (uint64_t)off, (uint64_t)len);
+	else if (!ret && !staged_of(fi))
 		ret = -EBADF;
-	if (!ret)
+	else if (!ret)
 		ret = fs_staged_fallocate(r.s->files, staged_of(fi), mode,
 					  (uint64_t)off, (uint64_t)len);
 	fs_reply_errno(req, -ret);
@@ -290,6 +321,8 @@ static int set(const struct fs_sref *r, const struct fs_staged_file *f,
 {
 	if (r->ino & FS_INO_SHARD || r->ino == FS_INO_SHARDS)
 		return fs_staged_set(r->s->files, r->ino, f, attr, to_set, st);
+	if (fs_slices_has(r->ino))
+		return fs_slices_set(r, attr, to_set);
 	/* the step itself: what touch and cp -a ask for is let pass */
 	if (to_set & (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MODE |
 		      FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))

@@ -4,12 +4,16 @@
 #define FS_OPS_STAGED_PRIV_H
 
 #include "core/base/str.h"
+#include "core/publish/slices.h"
 #include "fs/ops.h"
 #include "fs/ops_staged.h"
 #include "fs/stages.h"
 
 enum {
 	FS_STAGED_STATUS = FS_INO_VIRT, /* step-N/.unshard/status */
+	FS_STAGED_LAYOUT, /* step-N/unshard-layout.json */
+	FS_STAGED_RANKS, /* step-N/ranks */
+	FS_STAGED_TENSORS, /* step-N/tensors */
 };
 
 /* What an inode of a stage is; fs_auto_sref ends it. */
@@ -38,6 +42,44 @@ void fs_sref_entry(const struct fs_sref *r, uint64_t ino, const struct stat *st,
 		   struct fuse_entry_param *e);
 /* Gives it back where the reply did not arrive. */
 void fs_sref_forget(struct fs_stages *t, uint64_t ino, uint64_t nr);
+
+/* An open file of a stage: fi->fh. */
+struct fs_open {
+	struct fs_staged_file *f; /* of shards/; or NULL */
+	bool slice, writes; /* of ranks/ or tensors/; holds the stage */
+	struct ck_slice of;
+	struct ck_str text; /* of what we make; the layout, while it comes */
+	bool changed; /* the layout was, and is not in force yet */
+};
+
+static inline struct fs_open *fs_open_of(const struct fuse_file_info *fi)
+{
+	return fi ? (struct fs_open *)(uintptr_t)fi->fh : NULL;
+}
+
+/* ops_slices.c: what a layout makes of a step; inodes without the stage's. */
+bool fs_slices_has(uint64_t ino);
+/* *ino 0: no such name there. */
+int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino);
+/* Adds what is in directory @r; to the step's own list what it has more. */
+int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l);
+int fs_slices_attr(const struct fs_sref *r, struct stat *st);
+int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o);
+void fs_slices_release(const struct fs_sref *r, struct fs_open *o);
+/* As far as the file goes; @mapped: for a page of a map. */
+int fs_slices_read(const struct fs_sref *r, const struct fs_open *o, void *buf,
+		   size_t len, uint64_t off, bool mapped, size_t *got,
+		   struct ck_err *err);
+int fs_slices_write(const struct fs_sref *r, struct fs_open *o, const char *buf,
+		    size_t len, uint64_t off, bool cached, struct ck_err *err);
+/* A layout that has come is put into force. */
+int fs_slices_flush(const struct fs_sref *r, struct fs_open *o,
+		    struct ck_err *err);
+int fs_slices_sync(const struct fs_sref *r, const struct fs_open *o,
+		   struct ck_err *err);
+int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
+			int mode, uint64_t off, uint64_t len);
+int fs_slices_set(const struct fs_sref *r, const struct stat *attr, int to_set);
 
 /* ops_staged.c: in a stage or not */
 void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);

@@ -11,6 +11,8 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/io/beneath.h"
+#include "core/publish/slices.h"
+#include "fs/reply.h"
 #include "fs/tree.h"
 
 #include <errno.h>
@@ -27,6 +29,7 @@ struct fs_staged *fs_staged_new(struct ck_staging *stage)
 		return NULL;
 	s->stage = stage;
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->opening, NULL);
 	return s;
 }
 
@@ -48,9 +51,39 @@ void fs_staged_free(struct fs_staged *s)
 			free_node(n);
 		}
 	}
+	if (atomic_load(&s->slices))
+		ck_slices_close(atomic_load(&s->slices));
 	ck_staging_close(s->stage);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->opening);
 	free(s);
+}
+
+static void open_slices(struct fs_staged *s)
+{
+	struct ck_err err = { 0 };
+	struct ck_slices *sl = NULL;
+	int ret = ck_slices_open(&sl, s->stage, &err);
+
+	if (!ret)
+		atomic_store(&s->slices, sl);
+	if (ret && ret != -ENOENT && !s->failed) {
+		s->failed = true;
+		fs_log("%s", err.msg);
+	}
+}
+
+struct ck_slices *fs_staged_slices(struct fs_staged *s)
+{
+	struct ck_slices *sl = atomic_load(&s->slices);
+
+	if (sl || !ck_slices_look(s->stage))
+		return sl;
+	pthread_mutex_lock(&s->opening);
+	if (!atomic_load(&s->slices))
+		open_slices(s);
+	pthread_mutex_unlock(&s->opening);
+	return atomic_load(&s->slices);
 }
 
 struct ck_staging *fs_staged_stage(const struct fs_staged *s)
@@ -70,6 +103,11 @@ int fs_staged_begin(struct fs_staged *s)
 	if (!ret)
 		atomic_fetch_add(&s->seq, 1);
 	return ret == -ESTALE ? -EROFS : ret;
+}
+
+void fs_staged_changed(struct fs_staged *s)
+{
+	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
 }
 
 void fs_staged_end(struct fs_staged *s)

@@ -41,6 +41,16 @@ struct fs_staged_node {
 struct fs_staged *fs_staged_new(struct ck_staging *stage);
 void fs_staged_free(struct fs_staged *s);
 struct ck_staging *fs_staged_stage(const struct fs_staged *s);
+/*
+ * What of it is written as slices, opened where some mount has begun that;
+ * NULL: nothing, or it cannot be read, which is logged.  Lives as long as @s.
+ */
+struct ck_slices *fs_staged_slices(struct fs_staged *s);
+/* Around what changes it: -EBUSY, or -EROFS for what was published. */
+int fs_staged_begin(struct fs_staged *s);
+void fs_staged_end(struct fs_staged *s);
+/* It was changed, by what has begun. */
+void fs_staged_changed(struct fs_staged *s);
 /* Moves on with every change that came through this mount. */
 uint64_t fs_staged_seq(const struct fs_staged *s);
 

@@ -39,6 +39,9 @@ struct fs_staged {
 	struct fs_staged_name *by_name[FS_STAGED_BUCKETS];
 	uint64_t last; /* number given out */
 	_Atomic uint64_t seq;
+	_Atomic(struct ck_slices *) slices;
+	pthread_mutex_t opening; /* of slices */
+	bool failed; /* it was logged */
 };
 
 /*
@@ -74,9 +77,6 @@ int fs_staged_dup(struct fs_staged *s, uint64_t ino);
 /* How many directories deep @ino is below shards/; -1: unknown. */
 int fs_staged_depth(struct fs_staged *s, uint64_t ino);
 
-/* ck_staging_begin(), with -EROFS for what was published. */
-int fs_staged_begin(struct fs_staged *s);
-void fs_staged_end(struct fs_staged *s);
 bool fs_staged_shows(mode_t mode);
 
 #endif

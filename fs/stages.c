@@ -13,6 +13,7 @@
 #include "core/publish/below.h"
 #include "core/publish/commit.h"
 #include "core/publish/recover.h"
+#include "core/publish/slices.h"
 #include "fs/reply.h"
 
 #include <errno.h>
@@ -471,12 +472,23 @@ static bool is_due(const struct fs_stage *s)
 	       ck_staging_is_armed(staging_of(s));
 }
 
+int fs_stage_cut(struct fs_stages *t, struct fs_stage *s, const char *layout,
+		 size_t len, struct ck_err *err)
+{
+	struct ck_staging *stage = staging_of(s);
+	int ret = ck_slices_make(stage, t->root, t->opts, layout, len, err);
+
+	if (!ret && t->by_rename)
+		ck_staging_arm(stage);
+	return ret;
+}
+
 static void look_at(struct fs_stages *t, struct fs_stage *s)
 {
 	struct ck_err why = { 0 };
 	bool due;
 
-	if (s->gone || ck_staging_busy(staging_of(s)))
+	if (s->gone || ck_staging_busy(staging_of(s)) || !fs_stage_is_whole(s))
 		return;
 	due = is_due(s);
 	if ((due || is_quiet(t, s)) && publish(t, s, &why) == -EBUSY && !due)
@@ -574,4 +586,6 @@ void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out)
 					 "complete and nobody writes" :
 					 "staged");
 	ck_str_fmt(out, "%s%s\n", *why ? ": " : "", why);
+	if (!gone)
+		fs_stage_say_lacks(s, out);
 }

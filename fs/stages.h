@@ -42,6 +42,8 @@ struct fs_stage {
 	bool again; /* the last attempt found somebody writing */
 	uint64_t tried; /* fs_staged_seq() at the last attempt */
 	uint64_t seq, signature; /* when it was last looked at */
+	uint64_t checked; /* fs_staged_seq() when @whole was found out */
+	bool whole; /* no byte of its slices is missing */
 	int64_t quiet_s; /* CLOCK_MONOTONIC; since when they are so */
 	char why[512]; /* the last attempt failed; "" */
 };
@@ -87,6 +89,15 @@ bool fs_stage_is_index(const struct fs_stages *t, const char *name);
  */
 int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
 		     struct ck_err *err);
+/*
+ * It is to hold what @layout says, and with -o publish=auto to be published
+ * once all of that was written; see core/publish/slices.h.
+ */
+int fs_stage_cut(struct fs_stages *t, struct fs_stage *s, const char *layout,
+		 size_t len, struct ck_err *err);
+/* stage_slices.c: no byte of its slices is missing, where it has some. */
+bool fs_stage_is_whole(struct fs_stage *s);
+void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out);
 /* What .unshard/status of it says. */
 void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out);
 

@@ -10,6 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/fds.h"
 #include "core/io/sandbox.h"
+#include "core/publish/claims.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 
 	if (how && !strcmp(how, "off"))
 		return 0;
+	ck_claims_boot();
 	return ck_sandbox_enter(&in, got, err);
 }
 

@@ -28,6 +28,7 @@ int ck_claims_open(struct ck_claims **out, int dir, const struct ck_splan *plan,
 	struct ck_claims *c = calloc(1, sizeof(*c));
 	int ret;
 
+	ck_claims_boot();
 	if (!c)
 		return ck_fail(err, ENOMEM, "no memory for slices");
 	c->dir = dir;
@@ -285,14 +286,20 @@ static int make_safe(struct ck_claims *c, uint32_t file, const struct unsafe *u,
 	return ret;
 }
 
-int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd,
+int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 		   struct ck_err *err)
 {
 	struct unsafe u = { 0 };
 	int ret = list_unsafe(c, file, &u, err);
 
-	if (!ret && ck_fault_of(CK_FAULT_SYNC, fdatasync(fd) ? -errno : 0) < 0)
-		ret = ck_fail(err, EIO, "fsync: %s", strerror(errno));
+	*lost = false;
+	if (!ret) {
+		ret = fdatasync(fd) ? -errno : 0;
+		ret = ck_fault_of(CK_FAULT_SYNC, ret);
+		*lost = ret;
+	}
+	if (*lost)
+		ck_fail(err, -ret, "fsync: %s", strerror(-ret));
 	pthread_mutex_lock(&c->lock);
 	if (!ret)
 		ret = make_safe(c, file, &u, err);

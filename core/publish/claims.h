@@ -28,7 +28,10 @@
 
 struct ck_claims;
 
-/* Reads which boot of the machine this is; before a sandbox forbids that. */
+/*
+ * Reads which boot of the machine this is, once: to be called before a sandbox
+ * forbids that.
+ */
 void ck_claims_boot(void);
 /* Borrows @dir, a descriptor of slices/, and @plan.  Reads all logs. */
 int ck_claims_open(struct ck_claims **out, int dir, const struct ck_splan *plan,
@@ -41,8 +44,11 @@ int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
 /* They are to be written anew.  What other mounts, alive, say of them stays. */
 int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
 		  uint64_t len, struct ck_err *err);
-/* fdatasync of @fd, and then what was written of @file is safe. */
-int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd,
+/*
+ * fdatasync of @fd, and then what was written of @file is safe.  *lost: it was
+ * that which failed, so that bytes may be lost.
+ */
+int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 		   struct ck_err *err);
 /* Whether something of @file was written here that is not. */
 bool ck_claims_unsafe(struct ck_claims *c, uint32_t file);

@@ -34,14 +34,20 @@ struct head {
 };
 
 static char boot_id[40];
+static pthread_once_t boot_once = PTHREAD_ONCE_INIT;
 
-void ck_claims_boot(void)
+static void read_boot(void)
 {
 	ck_auto_fd int fd =
 		open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, boot_id, sizeof(boot_id) - 1);
 
 	boot_id[n > 0 ? n : 0] = '\0';
+}
+
+void ck_claims_boot(void)
+{
+	pthread_once(&boot_once, read_boot);
 }
 
 static int fail(struct ck_err *err, const char *name)

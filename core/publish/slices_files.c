@@ -246,6 +246,7 @@ static int settle(struct ck_slices *sl, struct ck_err *err)
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++) {
 		const struct ck_splan_file *f = &sl->plan.files[i];
 		ck_auto_fd int fd = -1;
+		bool lost;
 
 		if (f->size == f->data)
 			continue;
@@ -254,7 +255,7 @@ static int settle(struct ck_slices *sl, struct ck_err *err)
 			       ck_claims_add(sl->claims, i, f->data,
 					     f->size - f->data, err);
 		if (!ret)
-			ret = ck_claims_sync(sl->claims, i, fd, err);
+			ret = ck_claims_sync(sl->claims, i, fd, &lost, err);
 	}
 	return ret;
 }

@@ -305,12 +305,13 @@ static int sync_file(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 {
 	struct ck_slices_fd *fd;
 	int ret = ck_slices_get(sl, file, true, &fd, err);
+	bool lost;
 
 	if (ret)
 		return ret;
-	ret = ck_claims_sync(sl->claims, file, fd->fd, err);
+	ret = ck_claims_sync(sl->claims, file, fd->fd, &lost, err);
 	ck_slices_put(sl, fd);
-	if (ret)
+	if (lost)
 		ck_staging_doom(sl->stage, err->msg);
 	return ret;
 }

@@ -6,12 +6,10 @@
  * that files grow alike, but for all boxes of one tensor those of the same
  * place on the axes that do not cut it, which is how a reader looks for them.
  */
-#include "core/publish/slices_plan_priv.h"
+#include "core/publish/slices_make_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/vec.h"
-#include "core/format/layout_write.h"
 #include "core/format/strmap.h"
 #include "core/geom/dtype.h"
 #include "core/geom/image.h"
@@ -22,36 +20,18 @@
 #include <string.h>
 #include <xxhash.h>
 
-struct held {
-	uint32_t pos, piece;
-};
-
 /* The boxes of one tensor. */
 struct group {
 	uint32_t piece; /* CK_NONE: nobody holds it */
 	uint32_t holders, seen;
 };
 
-struct making {
-	struct ck_lay_out lay;
-	CK_VEC(struct ck_splan_file) files;
-	CK_VEC(struct ck_splan_tensor) tensors;
-	CK_VEC(struct ck_splan_piece) pieces;
-	CK_VEC(struct held) held;
-	CK_VEC(uint64_t) dims;
-	struct ck_str strs;
-	CK_VEC(uint32_t) first; /* by tensor: its pieces, as they were made */
-	uint32_t *to; /* piece as it was made -> by file and offset */
-	uint64_t nr_ranks;
-	uint32_t text; /* string: the layout for readers */
-};
-
-static int no_mem(struct ck_err *err)
+int ck_splan_no_mem(struct ck_err *err)
 {
 	return ck_fail(err, ENOMEM, "no memory for a layout");
 }
 
-static uint32_t put_str(struct making *m, const char *s, size_t len)
+uint32_t ck_splan_put_str(struct ck_splan_making *m, const char *s, size_t len)
 {
 	uint32_t at = (uint32_t)m->strs.len;
 
@@ -64,7 +44,8 @@ static uint32_t put_str(struct making *m, const char *s, size_t len)
 	return at;
 }
 
-static uint32_t put_dims(struct making *m, const uint64_t *v, unsigned nr)
+static uint32_t put_dims(struct ck_splan_making *m, const uint64_t *v,
+			 unsigned nr)
 {
 	uint32_t at = (uint32_t)m->dims.nr;
 
@@ -81,18 +62,13 @@ static uint32_t put_dims(struct making *m, const uint64_t *v, unsigned nr)
 
 /* ---- tensors and their pieces ---- */
 
-static const struct ck_lay_target *target_of(const struct making *m, uint32_t t)
-{
-	return &m->lay.targets.v[t];
-}
-
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct ck_lay_target *)a)->name,
 		      ((const struct ck_lay_target *)b)->name);
 }
 
-static int sort_targets(struct making *m, struct ck_err *err)
+static int sort_targets(struct ck_splan_making *m, struct ck_err *err)
 {
 	struct ck_lay_target *v = m->lay.targets.v;
 	size_t nr = m->lay.targets.nr;
@@ -108,9 +84,9 @@ static int sort_targets(struct making *m, struct ck_err *err)
 	return 0;
 }
 
-static int add_tensor(struct making *m, uint32_t t, struct ck_err *err)
+static int add_tensor(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
 {
-	const struct ck_lay_target *from = target_of(m, t);
+	const struct ck_lay_target *from = ck_splan_target(m, t);
 	const uint64_t *shape = m->lay.doc.dims.v + from->shape.first, *grid;
 	const struct ck_dtype_info *type = ck_dtype_info(from->dtype);
 	struct ck_splan_tensor to = { .dtype = from->dtype,
@@ -125,16 +101,16 @@ static int add_tensor(struct making *m, uint32_t t, struct ck_err *err)
 	ck_dims_volume(shape, to.rank, &to.size);
 	to.size *= type->size;
 	to.grid_rank = (uint8_t)grid_rank;
-	to.name = put_str(m, from->name, strlen(from->name));
+	to.name = ck_splan_put_str(m, from->name, strlen(from->name));
 	to.shape = put_dims(m, shape, to.rank);
 	to.grid = put_dims(m, grid, grid_rank);
 	if (m->strs.failed || !ck_vec_reserve(&m->tensors, 1))
-		return no_mem(err);
+		return ck_splan_no_mem(err);
 	m->tensors.v[m->tensors.nr++] = to;
 	return 0;
 }
 
-static int add_piece(struct making *m, uint32_t t,
+static int add_piece(struct ck_splan_making *m, uint32_t t,
 		     const struct ck_lay_place *place, struct ck_err *err)
 {
 	unsigned rank = m->tensors.v[t].grid_rank;
@@ -145,7 +121,7 @@ static int add_piece(struct making *m, uint32_t t,
 	    (!place->flat && !ck_dims_volume(place->full, rank, &nr)) ||
 	    !ck_mul_ok(nr, ck_dtype_info(m->tensors.v[t].dtype)->size, &p.len))
 		return ck_fail(err, EINVAL, "write: %.200s: is too large",
-			       target_of(m, t)->name);
+			       ck_splan_target(m, t)->name);
 	p.flat = place->flat;
 	p.lo = place->lo;
 	p.hi = place->hi;
@@ -154,23 +130,23 @@ static int add_piece(struct making *m, uint32_t t,
 	put_dims(m, place->full, rank);
 	if (m->strs.failed || m->pieces.nr >= CK_SPLAN_MAX_ENTRIES ||
 	    !ck_vec_reserve(&m->pieces, 1))
-		return no_mem(err);
+		return ck_splan_no_mem(err);
 	m->pieces.v[m->pieces.nr++] = p;
 	return 0;
 }
 
-static int hold(struct making *m, uint32_t t, uint32_t pos, struct group *v,
-		struct ck_err *err)
+static int hold(struct ck_splan_making *m, uint32_t t, uint32_t pos,
+		struct group *v, struct ck_err *err)
 {
 	struct ck_lay_place place;
-	struct held *room;
+	struct ck_splan_held *room;
 	uint64_t group;
-	int ret = ck_lay_out_place(&m->lay, target_of(m, t), pos, &place,
+	int ret = ck_lay_out_place(&m->lay, ck_splan_target(m, t), pos, &place,
 				   &group, err);
 
 	if (ret < 0)
 		return ck_wrap(err, ret, "write: %.200s",
-			       target_of(m, t)->name);
+			       ck_splan_target(m, t)->name);
 	if (!ret)
 		return 0;
 	if (v[group].piece == CK_NONE) {
@@ -185,12 +161,12 @@ static int hold(struct making *m, uint32_t t, uint32_t pos, struct group *v,
 		return ck_fail(err, E2BIG,
 			       "more than %u slices, or no memory for them",
 			       CK_SPLAN_MAX_ENTRIES);
-	*room = (struct held){ .pos = pos, .piece = v[group].piece };
+	*room = (struct ck_splan_held){ .pos = pos, .piece = v[group].piece };
 	return 0;
 }
 
 /* Who keeps each piece that is new: its (@t mod holders)-th holder. */
-static void choose(struct making *m, uint32_t t, size_t first_held,
+static void choose(struct ck_splan_making *m, uint32_t t, size_t first_held,
 		   uint32_t first_piece, struct group *v, uint64_t nr)
 {
 	for (uint64_t g = 0; g < nr; g++)
@@ -208,14 +184,14 @@ static void choose(struct making *m, uint32_t t, size_t first_held,
 		m->pieces.v[i].zero = 0;
 }
 
-static int cut(struct making *m, uint32_t t, struct ck_err *err)
+static int cut(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
 {
-	uint64_t nr = ck_lay_out_groups(&m->lay, target_of(m, t));
+	uint64_t nr = ck_lay_out_groups(&m->lay, ck_splan_target(m, t));
 	ck_auto_free struct group *v = calloc(nr + 1, sizeof(*v));
 	uint32_t first_piece = (uint32_t)m->pieces.nr;
 	size_t first_held = m->held.nr;
 	uint32_t *room = ck_vec_push(&m->first);
-	int ret = v && room ? add_tensor(m, t, err) : no_mem(err);
+	int ret = v && room ? add_tensor(m, t, err) : ck_splan_no_mem(err);
 
 	if (room)
 		*room = first_piece;
@@ -230,7 +206,8 @@ static int cut(struct making *m, uint32_t t, struct ck_err *err)
 
 /* ---- files ---- */
 
-static int name_file(struct making *m, uint32_t pos, struct ck_err *err)
+static int name_file(struct ck_splan_making *m, uint32_t pos,
+		     struct ck_err *err)
 {
 	ck_auto_str struct ck_str name = { 0 };
 	struct ck_splan_file f = { .rank = ck_lay_out_rank(&m->lay, pos) };
@@ -239,16 +216,16 @@ static int name_file(struct making *m, uint32_t pos, struct ck_err *err)
 	if (ret)
 		return ck_wrap(err, ret, "write.path");
 	if (name.failed || !ck_vec_reserve(&m->files, 1))
-		return no_mem(err);
+		return ck_splan_no_mem(err);
 	if (name.len > 240)
 		return ck_fail(err, EINVAL, "write.path: %.80s...: too long",
 			       name.v);
-	f.name = put_str(m, name.v, name.len);
+	f.name = ck_splan_put_str(m, name.v, name.len);
 	m->files.v[m->files.nr++] = f;
 	return 0;
 }
 
-static int name_files(struct making *m, struct ck_err *err)
+static int name_files(struct ck_splan_making *m, struct ck_err *err)
 {
 	ck_auto_strmap struct ck_strmap seen = { 0 };
 	int ret = 0;
@@ -256,13 +233,13 @@ static int name_files(struct making *m, struct ck_err *err)
 	for (uint32_t i = 0; i < m->nr_ranks && !ret; i++)
 		ret = name_file(m, i, err);
 	if (!ret && m->strs.failed)
-		ret = no_mem(err);
+		ret = ck_splan_no_mem(err);
 	for (uint32_t i = 0; i < m->nr_ranks && !ret; i++) {
 		const char *name = m->strs.v + m->files.v[i].name;
 		uint32_t nr = ck_strmap_put(&seen, name, strlen(name));
 
 		if (nr == CK_STRMAP_NONE)
-			ret = no_mem(err);
+			ret = ck_splan_no_mem(err);
 		else if (nr < i)
 			ret = ck_fail(err, EINVAL,
 				      "write.path: ranks %" PRIu64
@@ -274,14 +251,15 @@ static int name_files(struct making *m, struct ck_err *err)
 }
 
 /* By file, and then by tensor; packed ones by the size of their elements. */
-static unsigned elem_of(const struct making *m, const struct ck_splan_piece *p)
+static unsigned elem_of(const struct ck_splan_making *m,
+			const struct ck_splan_piece *p)
 {
 	return ck_dtype_info(m->tensors.v[p->tensor].dtype)->size;
 }
 
 static int by_file(const void *a, const void *b, void *ctx)
 {
-	const struct making *m = ctx;
+	const struct ck_splan_making *m = ctx;
 	const struct ck_splan_piece *p = &m->pieces.v[*(const uint32_t *)a];
 	const struct ck_splan_piece *q = &m->pieces.v[*(const uint32_t *)b];
 	unsigned x = elem_of(m, p), y = elem_of(m, q);
@@ -295,7 +273,7 @@ static int by_file(const void *a, const void *b, void *ctx)
 	return p < q ? -1 : p > q;
 }
 
-static int sort_pieces(struct making *m, struct ck_err *err)
+static int sort_pieces(struct ck_splan_making *m, struct ck_err *err)
 {
 	size_t nr = m->pieces.nr;
 	struct ck_splan_piece *v = calloc(nr + 1, sizeof(*v));
@@ -304,7 +282,7 @@ static int sort_pieces(struct making *m, struct ck_err *err)
 	m->to = calloc(nr + 1, sizeof(*m->to));
 	if (!v || !m->to || !order) {
 		free(v);
-		return no_mem(err);
+		return ck_splan_no_mem(err);
 	}
 	for (uint32_t i = 0; i < nr; i++)
 		order[i] = i;
@@ -322,7 +300,7 @@ static int sort_pieces(struct making *m, struct ck_err *err)
 }
 
 /* Offsets after the header, as it does not know its own length yet. */
-static int place_pieces(struct making *m, struct ck_err *err)
+static int place_pieces(struct ck_splan_making *m, struct ck_err *err)
 {
 	uint64_t at = 0, align = m->lay.align;
 
@@ -344,128 +322,6 @@ static int place_pieces(struct making *m, struct ck_err *err)
 	return 0;
 }
 
-/* ---- the layout that readers get ---- */
-
-static void say_sizes(struct ck_str *s, const struct ck_lay_split *split)
-{
-	if (split->how == CK_LAY_CEIL)
-		ck_str_puts(s, ",\"sizes\":\"ceil\"");
-	if (split->how == CK_LAY_BALANCED)
-		ck_str_puts(s, ",\"sizes\":\"balanced\"");
-	if (split->how != CK_LAY_GIVEN)
-		return;
-	ck_str_puts(s, ",\"sizes\":");
-	ck_str_json_u64(s, split->given, split->nr);
-}
-
-static void say_placement(const struct making *m, struct ck_str *s,
-			  const struct ck_lay_rule *r)
-{
-	ck_str_puts(s, ",\"placement\":[");
-	for (size_t i = 0; i < r->nr_steps; i++) {
-		const struct ck_lay_step *step =
-			&m->lay.doc.steps.v[r->first_step + i];
-
-		ck_str_fmt(s, "%s{\"axis\":\"%s\",", i ? "," : "",
-			   step->axis_name);
-		if (step->flat)
-			ck_str_puts(s, "\"flat\":true");
-		else
-			ck_str_fmt(s, "\"shard\":%u", step->dim);
-		say_sizes(s, &step->split);
-		if (step->padded)
-			ck_str_fmt(s, ",\"padded\":%" PRIu64, step->padded);
-		ck_str_puts(s, "}");
-	}
-	ck_str_puts(s, "]");
-}
-
-static void say_boxes(const struct making *m, struct ck_str *s,
-		      const struct ck_splan_tensor *t, uint32_t number)
-{
-	uint32_t first = m->first.v[number];
-	size_t end = number + 1 < m->first.nr ? m->first.v[number + 1] :
-						m->pieces.nr;
-
-	ck_str_puts(s, ",\"boxes\":[");
-	for (uint32_t i = first; i < end; i++) {
-		const struct ck_splan_piece *p = &m->pieces.v[m->to[i]];
-
-		ck_str_fmt(s, "%s{\"at\":{\"rank\":%" PRIu64 "},\"start\":",
-			   i > first ? "," : "", m->files.v[p->file].rank);
-		ck_str_json_u64(s, m->dims.v + p->dims, t->grid_rank);
-		ck_str_puts(s, ",\"size\":");
-		ck_str_json_u64(s, m->dims.v + p->dims + t->grid_rank,
-				t->grid_rank);
-		if (p->flat)
-			ck_str_fmt(s, ",\"flat\":[%" PRIu64 ",%" PRIu64 "]",
-				   p->lo, p->hi);
-		ck_str_puts(s, "}");
-	}
-	ck_str_puts(s, "]");
-}
-
-static void say_tensor(const struct making *m, struct ck_str *s, uint32_t i)
-{
-	const struct ck_lay_target *from = target_of(m, i);
-	const struct ck_lay_rule *r = &m->lay.doc.rules.v[from->rule];
-	const struct ck_splan_tensor *t = &m->tensors.v[i];
-
-	ck_str_puts(s, "\n  {\"name\":");
-	ck_str_json(s, from->name, strlen(from->name));
-	ck_str_fmt(s, ",\"dtype\":\"%s\",\"shape\":",
-		   ck_dtype_info(t->dtype)->name);
-	ck_str_json_u64(s, m->dims.v + t->shape, t->rank);
-	if (r->view.given) {
-		ck_str_puts(s, ",\"view\":");
-		ck_str_json_u64(s, m->dims.v + t->grid, t->grid_rank);
-	}
-	if (r->boxed)
-		say_boxes(m, s, t, i);
-	else if (r->nr_steps)
-		say_placement(m, s, r);
-	ck_str_puts(s, "},");
-}
-
-static void say_mesh(const struct making *m, struct ck_str *s)
-{
-	const struct ck_lay_mesh *mesh = &m->lay.doc.mesh;
-
-	ck_str_puts(s, "{\"unshard_layout\":1,\n \"mesh\":{\"axes\":[");
-	for (unsigned a = 0; a < mesh->nr; a++)
-		ck_str_fmt(s, "%s{\"name\":\"%s\",\"size\":%" PRIu64 "}",
-			   a ? "," : "", mesh->axis[a].name,
-			   mesh->axis[a].size);
-	ck_str_puts(s, "]");
-	if (mesh->rank) {
-		ck_str_puts(s, ",\"ranks\":");
-		ck_str_json_u64(s, mesh->rank, mesh->nr_ranks);
-	}
-	ck_str_puts(s, "},\n \"files\":[{\"path\":");
-	ck_str_json(s, m->lay.path, strlen(m->lay.path));
-	ck_str_puts(s, ",\"kind\":\"safetensors\"}],\n \"tensors\":[");
-}
-
-static int say_layout(struct making *m, struct ck_err *err)
-{
-	ck_auto_str struct ck_str s = { 0 };
-
-	say_mesh(m, &s);
-	for (uint32_t i = 0; i < m->tensors.nr; i++)
-		say_tensor(m, &s, i);
-	ck_str_puts(&s, "\n  {\"glob\":\"" CK_LAY_FILLER "*\","
-			"\"ignore\":true}]}\n");
-	if (s.failed)
-		return no_mem(err);
-	if (s.len > CK_LAY_MAX_BYTES)
-		return ck_fail(err, E2BIG,
-			       "the layout of what is written would have %zu "
-			       "bytes, of at most %" PRIu64,
-			       s.len, CK_LAY_MAX_BYTES);
-	m->text = put_str(m, s.v, s.len);
-	return m->strs.failed ? no_mem(err) : 0;
-}
-
 /* ---- the bytes ---- */
 
 static void align8(struct ck_str *s)
@@ -476,7 +332,7 @@ static void align8(struct ck_str *s)
 }
 
 /* By position, each with its entries in the order of tensors. */
-static int put_ranks(struct making *m, struct ck_str *ranks,
+static int put_ranks(struct ck_splan_making *m, struct ck_str *ranks,
 		     struct ck_str *entries)
 {
 	ck_auto_free uint32_t *at = calloc(m->nr_ranks + 2, sizeof(*at));
@@ -510,7 +366,8 @@ static int rank_order(const void *a, const void *b)
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static int put_all(struct making *m, struct ck_str *out, struct ck_err *err)
+static int put_all(struct ck_splan_making *m, struct ck_str *out,
+		   struct ck_err *err)
 {
 	ck_auto_str struct ck_str ranks = { 0 }, entries = { 0 };
 	struct ck_splan_head h = {
@@ -527,7 +384,7 @@ static int put_all(struct making *m, struct ck_str *out, struct ck_err *err)
 	};
 
 	if (put_ranks(m, &ranks, &entries))
-		return no_mem(err);
+		return ck_splan_no_mem(err);
 	qsort(ranks.v, m->nr_ranks, sizeof(struct ck_splan_rank), rank_order);
 	ck_str_add(out, &h, sizeof(h));
 	ck_str_add(out, m->files.v, m->files.nr * sizeof(*m->files.v));
@@ -539,7 +396,7 @@ static int put_all(struct making *m, struct ck_str *out, struct ck_err *err)
 	align8(out);
 	ck_str_add(out, m->strs.v, m->strs.len);
 	if (out->failed)
-		return no_mem(err);
+		return ck_splan_no_mem(err);
 	h.len = out->len;
 	memcpy(out->v, &h, sizeof(h));
 	h.id = XXH3_64bits(out->v + CK_SPLAN_HASHED,
@@ -549,7 +406,7 @@ static int put_all(struct making *m, struct ck_str *out, struct ck_err *err)
 }
 
 /* Lengths of headers are known once there are tables to make them from. */
-static int settle_files(struct making *m, struct ck_str *out,
+static int settle_files(struct ck_splan_making *m, struct ck_str *out,
 			struct ck_err *err)
 {
 	const struct ck_splan p = {
@@ -578,7 +435,8 @@ static int settle_files(struct making *m, struct ck_str *out,
 	return ret;
 }
 
-static int make(struct making *m, struct ck_str *out, struct ck_err *err)
+static int make(struct ck_splan_making *m, struct ck_str *out,
+		struct ck_err *err)
 {
 	int ret = sort_targets(m, err);
 
@@ -594,19 +452,19 @@ static int make(struct making *m, struct ck_str *out, struct ck_err *err)
 	if (!ret)
 		ret = settle_files(m, out, err);
 	if (!ret)
-		ret = say_layout(m, err);
+		ret = ck_splan_say_layout(m, err);
 	return ret ? ret : put_all(m, out, err);
 }
 
 int ck_splan_make(struct ck_str *out, const char *name, const char *layout,
 		  size_t len, struct ck_err *err)
 {
-	struct making m = { 0 };
+	struct ck_splan_making m = { 0 };
 	int ret = ck_lay_out_parse(&m.lay, name, layout, len, err);
 
 	/* what is empty is pointed into, too */
 	if (!ret && !ck_vec_reserve(&m.dims, 1))
-		ret = no_mem(err);
+		ret = ck_splan_no_mem(err);
 	if (!ret) {
 		ret = make(&m, out, err);
 		ret = ck_wrap(err, ret, "%s", name);

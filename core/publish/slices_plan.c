@@ -82,8 +82,9 @@ static int check_head(const struct ck_splan_head *h, size_t len,
 		return bad(err, "expected it to begin with " CK_SPLAN_MAGIC);
 	if (h->version != CK_SPLAN_VERSION)
 		return bad(err, "it is of another version");
-	if (h->len != len || h->id != XXH3_64bits((const char *)h + CK_SPLAN_HASHED,
-			     len - CK_SPLAN_HASHED))
+	if (h->len != len ||
+	    h->id != XXH3_64bits((const char *)h + CK_SPLAN_HASHED,
+				 len - CK_SPLAN_HASHED))
 		return bad(err, "it is cut off, or damaged");
 	return 0;
 }

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stage_slices.c - whether a stage of slices is whole, and what it lacks */
+#include "fs/stages.h"
+
+#include "core/publish/slices.h"
+#include "fs/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Slices that nobody writes at the moment are made durable, so that other
+ * nodes may count on them; and they are known to be whole or not.
+ */
+bool fs_stage_is_whole(struct fs_stage *s)
+{
+	struct ck_slices *sl = fs_staged_slices(s->files);
+	uint64_t seq = fs_staged_seq(s->files);
+	struct ck_err err = { 0 };
+
+	if (!sl || !seq)
+		return true;
+	if (seq == s->checked)
+		return s->whole;
+	/* first this, so that of several nodes the last one finds all of it */
+	if (ck_slices_sync(sl, &err) && *err.msg)
+		fs_log("%s", err.msg);
+	s->whole = !ck_slices_check(sl, NULL);
+	s->checked = seq;
+	return s->whole;
+}
+
+void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out)
+{
+	struct ck_slices *sl = fs_staged_slices(s->files);
+	struct ck_slices_lack *v = NULL;
+	size_t nr = 0;
+
+	if (!sl || ck_slices_lacks(sl, &v, &nr, NULL))
+		return;
+	for (size_t i = 0; i < nr; i++) {
+		ck_str_fmt(out, "rank %llu: %llu bytes missing, the first in ",
+			   (unsigned long long)v[i].rank,
+			   (unsigned long long)v[i].bytes);
+		ck_str_plain(out, v[i].tensor, strlen(v[i].tensor));
+		ck_str_fmt(out, ": %llu to %llu\n",
+			   (unsigned long long)v[i].from,
+			   (unsigned long long)v[i].to);
+	}
+	free(v);
+}
