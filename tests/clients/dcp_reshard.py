@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reshard/ against torch.distributed.checkpoint.load into the same mesh.
+"""reshard/ against torch.distributed.checkpoint.load into the same mesh, and
+dcp/ loaded into it against the checkpoint itself.
 
 Random meshes: of one to three axes, uneven, replicated, strided (FSDP over
 tensor parallelism).  Each rank is a process group of its own that answers
@@ -101,11 +102,15 @@ def compare(source, tensors, seeds):
             for path, (mesh, places) in meshes.items():
                 for rank in range(torch.Size(mesh).numel()):
                     want = loaded(source, tensors, mesh, places, rank)
+                    shown = loaded(at / "dcp", tensors, mesh, places, rank)
                     got = load_file(at / "reshard" / path.stem / f"rank-{rank:05}.safetensors")
                     for name, t in want.items():
                         assert got[name].dtype == t.dtype, (name, got[name].dtype)
                         assert got[name].shape == t.shape, (path.read_text(), rank, name)
                         assert torch.equal(got[name].view(-1).view(torch.uint8),
+                                           t.contiguous().view(-1).view(torch.uint8)), \
+                            (path.read_text(), rank, name)
+                        assert torch.equal(shown[name].view(-1).view(torch.uint8),
                                            t.contiguous().view(-1).view(torch.uint8)), \
                             (path.read_text(), rank, name)
 
