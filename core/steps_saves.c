@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/ca_parts.h"
 #include "core/format/dir.h"
 #include "core/format/ms_saves.h"
 
@@ -70,6 +71,26 @@ static int add_file(void *ctx, const char *folder, const char *base)
 	return 0;
 }
 
+/* Each file of the part @key of a save that lies in the folder @in. */
+static int add_part(struct sum *s, const struct ck_dir *dir, const char *in,
+		    const char *key)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	struct ck_ca_together t = { 0 };
+	size_t skip = *in ? strlen(in) + 1 : 0;
+	enum ck_ca_part part = ck_ca_part_named(key);
+	int ret = part == CK_CA_NO_PART ? 0 : ck_dir_list(dir, in, &l, NULL);
+
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	for (size_t i = 0; i < l.nr; i++)
+		ck_ca_together_add(&t, l.v[i].name + skip);
+	for (size_t i = 0; i < l.nr && t.model && t.optimizer; i++)
+		if (ck_ca_part_in_one(l.v[i].name + skip) == part)
+			add_file(s, in, l.v[i].name + skip);
+	return 0;
+}
+
 int ck_steps_look_save(struct ck_step *out, const struct ck_root *root,
 		       const char *name)
 {
@@ -85,12 +106,17 @@ int ck_steps_look_save(struct ck_step *out, const struct ck_root *root,
 		return -ENOMEM;
 	ck_dir_root_init(&dir, root, NULL);
 	ret = ck_ms_save_each(&dir, in, key, add_file, &s, NULL);
+	if (!ret && !s.any)
+		ret = add_part(&s, &dir, in, key);
 	close_sum(&s);
 	if (ret || !s.any)
 		return ret == -ENOMEM ? ret : 0;
-	*out = (struct ck_step){ .name = strdup(key),
-				 .is_save = true,
-				 .st = s.st };
+	*out = (struct ck_step){
+		.name = strdup(key),
+		.is_save = ck_ca_part_named(key) != CK_CA_SCHEDULER,
+		.is_file = ck_ca_part_named(key) == CK_CA_SCHEDULER,
+		.st = s.st
+	};
 	return out->name ? 1 : -ENOMEM;
 }
 
@@ -108,8 +134,9 @@ static struct ck_step *find(struct ck_steps *s, const char *name)
 	return NULL;
 }
 
+/* @number NULL: it is a part of a save, and no step. */
 static int add_save(struct ck_steps *s, const struct ck_root *root,
-		    const char *group, const char *key, uint64_t number,
+		    const char *group, const char *key, const uint64_t *number,
 		    struct ck_err *err)
 {
 	ck_auto_str struct ck_str name = { 0 };
@@ -122,8 +149,8 @@ static int add_save(struct ck_steps *s, const struct ck_root *root,
 		return ck_fail(err, ENOMEM, "no memory for steps");
 	if (!ret)
 		return 0; /* it went */
-	step.numbered = true;
-	step.number = number;
+	step.numbered = number;
+	step.number = number ? *number : 0;
 	return ck_steps_add(s, &step, err);
 }
 
@@ -135,9 +162,10 @@ static int add_all(struct ck_steps *s, const struct ck_root *root,
 
 	for (size_t i = 0; i < all->v.nr && !ret; i++) {
 		struct ck_step *step;
+		uint64_t nr = i;
 
 		if (all->in_ranks) {
-			ret = add_save(s, root, group, all->v.v[i], i, err);
+			ret = add_save(s, root, group, all->v.v[i], &nr, err);
 			continue;
 		}
 		step = find(s, all->v.v[i]);
@@ -146,6 +174,29 @@ static int add_all(struct ck_steps *s, const struct ck_root *root,
 			step->number = i;
 		}
 	}
+	return ret;
+}
+
+/* Where its model and its optimizer lie in one folder, they are all it has. */
+static int add_parts(struct ck_steps *s, const struct ck_root *root,
+		     const char *group, struct ck_err *err)
+{
+	struct ck_steps parts = { .parts = true };
+	int ret = 0;
+
+	for (enum ck_ca_part i = CK_CA_MODEL; i <= CK_CA_SCHEDULER && !ret; i++)
+		ret = add_save(&parts, root, group, ck_ca_part_name(i), NULL,
+			       err);
+	if (!ret && parts.nr > 1) {
+		char *marker = s->marker;
+
+		drop_all(s);
+		free(s->v);
+		*s = parts;
+		s->marker = marker;
+		return 0;
+	}
+	ck_steps_free(&parts);
 	return ret;
 }
 
@@ -164,7 +215,7 @@ int ck_steps_add_saves(struct ck_steps *s, const struct ck_root *root,
 	ret = ret ? (ret == -ENOMEM ? ret : 0) :
 		    add_all(s, root, group, &all, err);
 	ck_ms_saves_free(&all);
-	return ret;
+	return ret ? ret : add_parts(s, root, group, err);
 }
 
 char *ck_steps_save_of(const struct ck_root *root, const char *name)
@@ -181,5 +232,6 @@ char *ck_steps_save_of(const struct ck_root *root, const char *name)
 
 bool ck_steps_shows(const struct ck_root *root, const char *path)
 {
-	return !root->save || !ck_ms_save_hides(root->save, path);
+	return !root->save || (!ck_ms_save_hides(root->save, path) &&
+			       !ck_ca_part_hides(root->save, path));
 }

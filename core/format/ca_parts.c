@@ -5,6 +5,7 @@
 #include "core/format/ca_parts.h"
 
 #include "core/base/check.h"
+#include "core/format/index_map.h"
 
 #include <string.h>
 
@@ -92,4 +93,54 @@ bool ck_ca_parts_are_save(ck_ca_has_fn has, const void *ctx)
 	return (has(ctx, SCHEDULER) ? model || states :
 				      model && states && files) &&
 	       !has_others(has, ctx);
+}
+
+static bool begins(const char *name, const char *with)
+{
+	return !strncmp(name, with, strlen(with));
+}
+
+enum ck_ca_part ck_ca_part_in_one(const char *name)
+{
+	if (begins(name, "pytorch_optim") || begins(name, "optimizer.") ||
+	    begins(name, "optimizer-"))
+		return CK_CA_OPTIMIZER;
+	if (begins(name, "pytorch_model") || begins(name, "model.") ||
+	    begins(name, "model-"))
+		return CK_CA_MODEL;
+	return strcmp(name, SCHEDULER) ? CK_CA_NO_PART : CK_CA_SCHEDULER;
+}
+
+/* No other framework writes an index of an optimizer. */
+void ck_ca_together_add(struct ck_ca_together *t, const char *name)
+{
+	t->optimizer |= ck_index_is(name, "pytorch_optim.bin.index") ||
+			ck_index_is(name, "optimizer.safetensors.index");
+	t->model |= ck_ca_part_in_one(name) == CK_CA_MODEL;
+}
+
+static const char *const part_names[] = { [CK_CA_MODEL] = "model",
+					  [CK_CA_OPTIMIZER] = "optimizer",
+					  [CK_CA_SCHEDULER] = SCHEDULER };
+
+const char *ck_ca_part_name(enum ck_ca_part part)
+{
+	return part_names[part];
+}
+
+enum ck_ca_part ck_ca_part_named(const char *key)
+{
+	for (enum ck_ca_part i = CK_CA_MODEL; i <= CK_CA_SCHEDULER; i++)
+		if (!strcmp(part_names[i], key))
+			return i;
+	return CK_CA_NO_PART;
+}
+
+bool ck_ca_part_hides(const char *key, const char *path)
+{
+	enum ck_ca_part want = ck_ca_part_named(key);
+	enum ck_ca_part is = ck_ca_part_in_one(path);
+
+	return want != CK_CA_NO_PART && !strchr(path, '/') && is != want &&
+	       (is != CK_CA_NO_PART || want != CK_CA_MODEL);
 }

@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
+#include "core/format/ca_parts.h"
 #include "core/format/copies.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
@@ -167,6 +168,26 @@ static int settle(const struct ck_dir *dir, const struct ck_format *a,
 				   load(b, dir, fd, note, a, err);
 }
 
+/* ENODATA: each part can be read by itself, as an entry of a directory. */
+static int refuse_together(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	struct ck_ca_together t = { 0 };
+	int ret;
+
+	if (dir->only || dir->save || ck_opts_get(dir->opts, "file"))
+		return 0;
+	ret = ck_dir_list(dir, "", &l, err);
+	for (size_t i = 0; !ret && i < l.nr; i++)
+		ck_ca_together_add(&t, l.v[i].name);
+	if (ret || !t.model || !t.optimizer)
+		return ret;
+	return ck_fail(err, ENODATA,
+		       "%s: a model and an optimizer in one folder: -o "
+		       "format=torch or hf, and -o format=colossalai, choose",
+		       dir->path);
+}
+
 int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 {
 	static const char note[] = "there are files of %s too, left aside; -o "
@@ -187,7 +208,8 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 		return fmt ? load(fmt, dir, fd, NULL, NULL, err) :
 			     fail_name(name, err);
 	}
-	ret = probe_all(dir, &f, err);
+	ret = refuse_together(dir, err);
+	ret = ret ? ret : probe_all(dir, &f, err);
 	if (ret)
 		return ret;
 	if (!f.nr)

@@ -2,6 +2,8 @@
 /* dir.c - what readers ask of any folder, whoever keeps its files */
 #include "core/format/dir.h"
 
+#include "core/format/ca_parts.h"
+
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/catalog/builder.h"
@@ -18,6 +20,19 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
+/* Of the parts of a save that lie in one folder, the others. */
+static void drop_hidden(struct ck_dir_list *l, const char *part)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < l->nr; i++)
+		if (ck_ca_part_hides(part, l->v[i].name))
+			free(l->v[i].name);
+		else
+			l->v[kept++] = l->v[i];
+	l->nr = kept;
+}
+
 int ck_dir_list(const struct ck_dir *d, const char *sub,
 		struct ck_dir_list *out, struct ck_err *err)
 {
@@ -29,6 +44,8 @@ int ck_dir_list(const struct ck_dir *d, const char *sub,
 		ck_dir_list_free(out);
 		return ret;
 	}
+	if (d->save)
+		drop_hidden(out, d->save);
 	if (out->nr)
 		qsort(out->v, out->nr, sizeof(*out->v), by_name);
 	return 0;

@@ -42,6 +42,39 @@ for step in step-1 step-2; do
 	cmp "$MNT/$step/optimizer/tensors/1.exp_avg" "$WORK/exp_avg" ||
 		fail "$step"
 done
+umount_ckpt
+
+# all in one folder, told by their names; and in each of several steps
+F=$here/tests/formats
+mkdir -p "$WORK/one" "$WORK/runs/s1" "$WORK/runs/s2"
+cp "$F/hf/index-prefix/in/"* "$F/colossalai/optim-async/in/"* \
+	"$IN/lr_scheduler" "$WORK/one"
+"$UNSHARD" ls "$WORK/one" >"$WORK/ls" || fail "ls: $(cat "$WORK/ls")"
+[ "$(grep -c ^complete "$WORK/ls")" = 3 ] || fail "$(cat "$WORK/ls")"
+cp "$WORK/one/"* "$WORK/runs/s1"
+cp "$WORK/one/"* "$WORK/runs/s2"
+for at in one runs; do
+	mount_ckpt "$WORK/$at"
+	top=$MNT
+	[ "$at" = one ] || top=$MNT/latest
+	for part in model optimizer; do
+		from=colossalai/optim-async
+		[ "$part" = optimizer ] || from=hf/index-prefix
+		for name in $(ls "$top/$part/tensors"); do
+			"$UNSHARD" cat "$F/$from/in" "$name" >"$WORK/t" ||
+				fail "cat $name"
+			cmp "$top/$part/tensors/$name" "$WORK/t" || fail "$name"
+		done
+		[ -n "$name" ] || fail "no tensors in $part"
+		diff -r "$top/$part/shards" "$F/$from/in" || fail "shards/"
+	done
+	grep -q '"last_epoch"' "$top/lr_scheduler/.unshard/catalog.json" ||
+		fail "no scheduler in $at"
+	[ ! -s "$MNT/.unshard/problems" ] ||
+		fail "$(cat "$MNT/.unshard/problems")"
+	umount_ckpt
+done
+mount_ckpt "$WORK/run"
 # beside another trainer's files, they are not
 cp "$IN/model.bin" "$WORK/run/step-1/random_states_0.pkl"
 wait_for 5 test ! -e "$MNT/step-1/optimizer" || fail "$(names "$MNT/step-1")"
