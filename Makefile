@@ -175,12 +175,14 @@ PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_clients := $(B)/unshard
 PROGRAMS_clients-mindspore := $(B)/unshard
+PROGRAMS_posix := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
 PROGRAMS_valgrind := $(B)/unit
 STAGES := unit cmd fuzz mount lint
 export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR
+export PJDFSTEST FSX PASSTHROUGH OPS
 
 JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 # $(call stages,LIST): build their programs, run them, count.
@@ -188,7 +190,7 @@ stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 .PHONY: check check-unit check-cmd check-mount check-clients check-valgrind
-.PHONY: check-race check-clients-mindspore
+.PHONY: check-race check-clients-mindspore check-posix
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
@@ -204,6 +206,8 @@ check-clients: need-build+run ## NumPy, safetensors, torch, transformers and mor
 	$(call stages,clients)
 check-clients-mindspore: need-build+run ## MindSpore on real mounts; fetches 0.8 GB
 	$(call stages,clients-mindspore)
+check-posix: need-build+run+check ## pjdfstest and xfstests' fsx: PJDFSTEST=DIR FSX=PROGRAM
+	$(call stages,posix)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
 	$(call stages,valgrind)
 check-race: need-build ## tests/race under ThreadSanitizer

@@ -93,6 +93,8 @@ int fs_staged_read(const struct fs_staged_file *f, char *buf, size_t len,
 int fs_staged_write(struct fs_staged *s, const struct fs_staged_file *f,
 		    const char *buf, size_t len, uint64_t off, bool cached,
 		    struct ck_err *err);
+/* User @uid has written: set-user-ID bits end, unless that is root. */
+void fs_staged_written_by(struct fs_staged_file *f, uid_t uid);
 int fs_staged_sync(struct fs_staged *s, const struct fs_staged_file *f,
 		   bool data, struct ck_err *err);
 int fs_staged_fallocate(struct fs_staged *s, const struct fs_staged_file *f,

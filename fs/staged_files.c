@@ -79,11 +79,9 @@ static int set_size(int fd, uint64_t ino, struct fs_staged *s, off_t size)
 	return ftruncate(own, size) ? -errno : 0;
 }
 
-static int set_times(int fd, const struct stat *attr, int to_set)
+static void times_of(const struct stat *attr, int to_set, struct timespec t[2])
 {
-	struct timespec t[2] = { { .tv_nsec = UTIME_OMIT },
-				 { .tv_nsec = UTIME_OMIT } };
-
+	t[0] = t[1] = (struct timespec){ .tv_nsec = UTIME_OMIT };
 	if (to_set & FUSE_SET_ATTR_ATIME)
 		t[0] = attr->st_atim;
 	if (to_set & FUSE_SET_ATTR_MTIME)
@@ -92,6 +90,13 @@ static int set_times(int fd, const struct stat *attr, int to_set)
 		t[0].tv_nsec = UTIME_NOW;
 	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
 		t[1].tv_nsec = UTIME_NOW;
+}
+
+static int set_times(int fd, const struct stat *attr, int to_set)
+{
+	struct timespec t[2];
+
+	times_of(attr, to_set, t);
 	return futimens(fd, t) ? -errno : 0;
 }
 
@@ -118,13 +123,27 @@ static int set_fd(struct fs_staged *s, uint64_t ino, int fd,
 	return ret;
 }
 
-/* A link has no descriptor: its times stay, and nobody else gets it. */
-static int set_link(const struct stat *now, const struct stat *attr, int to_set)
+/*
+ * A link has no descriptor, and by its name the worker may change no owner:
+ * that call would reach any file of the machine.
+ */
+static int set_link(struct fs_staged *s, uint64_t ino, const struct stat *now,
+		    const struct stat *attr, int to_set)
 {
+	fs_auto_place struct fs_staged_place at = { .dir = -1 };
+	struct timespec t[2];
+	int ret;
+
 	if ((to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
 	    (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid))
 		return -EPERM;
-	return to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE) ? -EPERM : 0;
+	if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE))
+		return -EPERM;
+	ret = to_set & TIMES ? fs_staged_place(s, ino, &at) : 0;
+	if (ret || !(to_set & TIMES))
+		return ret;
+	times_of(attr, to_set, t);
+	return utimensat(at.dir, at.name, t, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 }
 
 static int set(struct fs_staged *s, uint64_t ino,
@@ -138,7 +157,7 @@ static int set(struct fs_staged *s, uint64_t ino,
 	if (ret)
 		return ret;
 	if (S_ISLNK(now.st_mode))
-		return set_link(&now, attr, to_set);
+		return set_link(s, ino, &now, attr, to_set);
 	if (!f)
 		own = open_any(s, ino);
 	if (!f && own < 0)
@@ -198,6 +217,19 @@ static int open_fd(struct fs_staged *s, uint64_t ino, int flags)
 		       fd;
 }
 
+/* The bits that a write takes away. */
+static mode_t id_bits(mode_t mode)
+{
+	return (mode & S_ISUID) | (mode & S_IXGRP ? mode & S_ISGID : 0);
+}
+
+static bool sets_id(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && id_bits(st.st_mode);
+}
+
 int fs_staged_open(struct fs_staged *s, uint64_t ino, int flags,
 		   struct fs_staged_file **out)
 {
@@ -219,6 +251,7 @@ int fs_staged_open(struct fs_staged *s, uint64_t ino, int flags,
 		free(f);
 		return ret;
 	}
+	f->sets_id = writes && sets_id(f->fd);
 	fs_staged_attach(s, f);
 	*out = f;
 	return 0;
@@ -279,6 +312,16 @@ int fs_staged_write(struct fs_staged *s, const struct fs_staged_file *f,
 	if (cached)
 		ck_staging_doom(s->stage, err->msg);
 	return ret;
+}
+
+/* The kernel sees to it where it keeps pages, not for direct writes. */
+void fs_staged_written_by(struct fs_staged_file *f, uid_t uid)
+{
+	struct stat st;
+
+	if (uid && atomic_load(&f->sets_id) && !fstat(f->fd, &st) &&
+	    !fchmod(f->fd, st.st_mode & 07777 & ~id_bits(st.st_mode)))
+		atomic_store(&f->sets_id, false);
 }
 
 int fs_staged_sync(struct fs_staged *s, const struct fs_staged_file *f,

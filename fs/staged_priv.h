@@ -16,6 +16,7 @@ struct fs_staged_file {
 	uint64_t ino;
 	int fd;
 	bool writes; /* holds the stage until it is closed */
+	_Atomic bool sets_id; /* it had such a bit when it was opened */
 };
 
 struct fs_staged_name {
