@@ -45,7 +45,8 @@ static bool is_sign(const char *name)
 	if (is_weights(name) || ends_in(name, ".metadata") ||
 	    !strcmp(name, "pickled_data") || /* OneFlow */
 	    !strcmp(name, "snapshot_done") || ends_in(name, ".distcp") ||
-	    !strcmp(name, "unshard-layout.json"))
+	    !strcmp(name, "unshard-layout.json") ||
+	    !strcmp(name, CK_MANIFEST_NAME)) /* published, or sealed */
 		return true;
 	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
 		if (!strncmp(name, begin[i], strlen(begin[i])))

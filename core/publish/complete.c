@@ -162,6 +162,36 @@ static bool is_described(const struct ck_below *files,
 	return false;
 }
 
+/*
+ * OneFlow writes a folder a tensor, and then what says that there are no more;
+ * the folders alone look like a save of its first versions.
+ */
+static int check_end(const struct ck_below *files, const char *format,
+		     struct ck_err *err)
+{
+	static const char *const ends[] = { "pickled_data", "snapshot_done",
+					    "model.mlir" };
+
+	bool folders = false;
+
+	if (strcmp(format, "oneflow") != 0)
+		return 0;
+	for (size_t i = 0; i < files->nr; i++) {
+		const char *slash = strrchr(files->v[i].path, '/');
+		const char *name = slash ? slash + 1 : files->v[i].path;
+
+		folders |= slash && !strcmp(name, "meta");
+		for (size_t k = 0; k < sizeof(ends) / sizeof(*ends); k++)
+			if (!strcmp(name, ends[k]))
+				return 0;
+	}
+	if (!folders)
+		return 0;
+	return ck_fail(err, ENODATA,
+		       "the save did not finish: neither pickled_data nor "
+		       "snapshot_done is there");
+}
+
 static int check_ranks(const struct ck_below *files, const char *format,
 		       const struct ck_opts *opts, uint64_t ranks,
 		       struct ck_err *err)
@@ -320,6 +350,8 @@ int ck_complete(const char *path, const struct ck_below *files,
 	else if (inner.code)
 		ret = ck_fail(err, inner.code, "%s", inner.msg);
 	ck_root_close(&root);
+	if (!ret)
+		ret = check_end(files, format, err);
 	if (!ret || ranks) {
 		struct ck_err counted;
 		int nr = check_ranks(files, format, opts, ranks, &counted);
