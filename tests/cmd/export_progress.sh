@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# export on a terminal: how far, how fast, how long still; nothing of it in a log
+. "$(dirname "$0")/lib/common.sh"
+requires "${PYTHON:=python3}" strace
+strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"
+[ -z "${SAN:-}" ] || skip "the sanitizer does not start below strace"
+cd "$WORK" || exit 1
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" m.safetensors a U8 64,1048576
+slow=(strace -f -o trace -e trace=pwrite64
+	-e inject=pwrite64:delay_enter=300000 "$UNSHARD" export
+	-o parse-time=60 m.safetensors)
+
+"${slow[@]}" log >out 2>err || fail "$(cat err)"
+[ ! -s err ] || fail "in a log: $(cat err)"
+
+"$PYTHON" - "${slow[@]}" shown >shown.txt <<'EOS' || fail "on a terminal"
+import os, pty, subprocess, sys
+ours, theirs = pty.openpty()
+p = subprocess.Popen(sys.argv[1:], stderr=theirs, stdout=subprocess.DEVNULL)
+os.close(theirs)
+said = b""
+while True:
+    try:
+        got = os.read(ours, 65536)
+    except OSError:
+        break
+    if not got:
+        break
+    said += got
+sys.stdout.write(said.decode().replace("\r", "\n"))
+sys.exit(p.wait())
+EOS
+grep -qE 'writing \[#+\.+\] [0-9.]+ MiB of 64.0 MiB, [0-9.]+ [KMG]iB/s, 0:[0-9]{2} left' \
+	shown.txt || fail "writing: $(cat -v shown.txt)"
+grep -q 'reading back \[' shown.txt || fail "reading back: $(cat -v shown.txt)"
+cmp log shown || fail "other bytes"
+exit 0
