@@ -2,20 +2,31 @@
 /*
  * compare_elements.c - where elements differ, and by how much
  *
- * Two steps of a run differ in nearly every element, so these loops are as
- * fast as the files can be read: floats of 8 and 16 bits by a table of their
- * values, of 32 and 64 as they are, all else by value.h.
+ * Two steps of a run differ in nearly every element, so this is to be as fast
+ * as the files can be read.  Floats of up to 32 bits are looked at in blocks, in
+ * loops that become vectors: how many differ, and the largest difference as a
+ * float; only a block whose largest may be the largest of all is looked at
+ * element by element, exactly.  All else goes by value.h.
  */
 #include "mount-helpers/compare.h"
 
 #include "core/base/check.h"
+#include "core/geom/cast.h"
 #include "core/geom/value.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
-/* What one call found, in registers. */
+#define BLOCK 1024
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define FAST __attribute__((optimize("O3", "no-trapping-math")))
+#else
+#define FAST
+#endif
+
+/* What one call found. */
 struct found {
 	uint64_t changed, nans, at;
 	double largest; /* < 0: none */
@@ -31,44 +42,105 @@ static inline void note(struct found *f, uint64_t i, double d)
 	f->nans += isnan(d) ? 1 : 0;
 }
 
-#define LOOP(name, type, value)                                              \
-	static void name(struct found *f, const void *a, const void *b,      \
-			 uint64_t nr, const float *table)                    \
-	{                                                                    \
-		const type *x = a, *y = b;                                   \
-                                                                             \
-		(void)table;                                                 \
-		for (uint64_t i = 0; i < nr; i++)                            \
-			if (x[i] != y[i])                                    \
-				note(f, i, fabs(value(x[i]) - value(y[i]))); \
+static void loop_f64(struct found *f, const uint64_t *a, const uint64_t *b,
+		     uint64_t nr)
+{
+	for (uint64_t i = 0; i < nr; i++) {
+		double x, y;
+
+		memcpy(&x, &a[i], sizeof(x));
+		memcpy(&y, &b[i], sizeof(y));
+		if (a[i] != b[i])
+			note(f, i, fabs(x - y));
 	}
-
-static inline float as_f32(uint32_t bits)
-{
-	float x;
-
-	memcpy(&x, &bits, sizeof(x));
-	return x;
 }
 
-static inline double as_f64(uint64_t bits)
-{
-	double x;
+/* ---- floats of 8, 16 and 32 bits ---- */
 
-	memcpy(&x, &bits, sizeof(x));
-	return x;
+struct block {
+	const void *a, *b; /* as stored */
+	unsigned size; /* of an element */
+	const float *x, *y; /* as numbers */
+	size_t nr;
+};
+
+#define COUNT(name, type)                                                  \
+	FAST static unsigned name(const type *a, const type *b, size_t nr) \
+	{                                                                  \
+		unsigned sum = 0;                                          \
+                                                                           \
+		for (size_t i = 0; i < nr; i++)                            \
+			sum += a[i] != b[i];                               \
+		return sum;                                                \
+	}
+COUNT(count_8, uint8_t)
+COUNT(count_16, uint16_t)
+COUNT(count_32, uint32_t)
+
+static unsigned changed_in(const struct block *b)
+{
+	return b->size == 1 ? count_8(b->a, b->b, b->nr) :
+	       b->size == 2 ? count_16(b->a, b->b, b->nr) :
+			      count_32(b->a, b->b, b->nr);
 }
 
-#define F32(u) ((double)as_f32(u))
-#define BF16(u) ((double)as_f32((uint32_t)(u) << 16))
-#define BY_TABLE(u) ((double)table[u])
-LOOP(loop_f32, uint32_t, F32)
-LOOP(loop_f64, uint64_t, as_f64)
-LOOP(loop_bf16, uint16_t, BF16)
-LOOP(loop_16, uint16_t, BY_TABLE)
-LOOP(loop_8, uint8_t, BY_TABLE)
+/*
+ * The largest difference, rounded to a float, whose bits rise as it does;
+ * *nans: there are some that are none, which do not count.
+ */
+FAST static float largest_in(const struct block *b, bool *nans)
+{
+	const float *x = b->x, *y = b->y;
+	int32_t top = 0, beyond = 0;
+	size_t nr = b->nr;
+	float out;
 
-static float f16_table[1 << 16];
+	for (size_t i = 0; i < nr; i++) {
+		float d = x[i] - y[i];
+		int32_t u;
+
+		memcpy(&u, &d, sizeof(u));
+		u &= 0x7fffffff;
+		beyond |= u > 0x7f800000;
+		u = u > 0x7f800000 ? 0 : u;
+		top = u > top ? u : top;
+	}
+	*nans = beyond;
+	memcpy(&out, &top, sizeof(out));
+	return out;
+}
+
+static bool differs(const struct block *b, size_t i)
+{
+	return memcmp((const char *)b->a + i * b->size,
+		      (const char *)b->b + i * b->size, b->size) != 0;
+}
+
+/* Element by element; @first: of the block in the call. */
+static void look_at_all(struct found *f, const struct block *b, uint64_t first)
+{
+	for (size_t i = 0; i < b->nr; i++)
+		if (differs(b, i))
+			note(f, first + i,
+			     fabs((double)b->x[i] - (double)b->y[i]));
+}
+
+static void look_at(struct found *f, const struct block *b, uint64_t first)
+{
+	unsigned changed = changed_in(b);
+	bool nans;
+	float top;
+
+	if (!changed)
+		return;
+	top = largest_in(b, &nans);
+	/* what is larger, but by less than a float shows, counts too */
+	if (nans || f->largest < 0 || top >= (float)f->largest)
+		look_at_all(f, b, first);
+	else
+		f->changed += changed;
+}
+
 static float f8_table[CK_DT_NR][1 << 8];
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
@@ -80,11 +152,6 @@ static bool is_f8(enum ck_dtype dt)
 
 static void make_tables(void)
 {
-	for (uint32_t i = 0; i < CK_ARRAY_LEN(f16_table); i++) {
-		uint16_t bits = (uint16_t)i;
-
-		f16_table[i] = (float)ck_value(CK_DT_F16, &bits, 0);
-	}
 	for (unsigned dt = 0; dt < CK_DT_NR; dt++)
 		for (unsigned i = 0; i < 256 && is_f8(dt); i++) {
 			uint8_t bits = (uint8_t)i;
@@ -92,6 +159,42 @@ static void make_tables(void)
 			f8_table[dt][i] = (float)ck_value(dt, &bits, 0);
 		}
 }
+
+/* All of them are floats of 32 bits too. */
+static const float *numbers(enum ck_dtype dt, const void *in, float *out,
+			    size_t nr)
+{
+	const uint8_t *bytes = in;
+
+	if (dt == CK_DT_F32)
+		return in;
+	if (!is_f8(dt))
+		ck_cast(dt, in, CK_DT_F32, out, nr);
+	for (size_t i = 0; is_f8(dt) && i < nr; i++)
+		out[i] = f8_table[dt][bytes[i]];
+	return out;
+}
+
+static void loop_blocks(struct found *f, enum ck_dtype dt, const char *a,
+			const char *b, uint64_t nr)
+{
+	unsigned size = ck_dtype_info(dt)->size;
+	float x[BLOCK], y[BLOCK];
+
+	pthread_once(&tables_once, make_tables);
+	for (uint64_t i = 0; i < nr; i += BLOCK) {
+		struct block block = { .a = a + i * size,
+				       .b = b + i * size,
+				       .size = size,
+				       .nr = CK_MIN(nr - i, (uint64_t)BLOCK) };
+
+		block.x = numbers(dt, block.a, x, block.nr);
+		block.y = numbers(dt, block.b, y, block.nr);
+		look_at(f, &block, i);
+	}
+}
+
+/* ---- all others ---- */
 
 static double integer_distance(enum ck_dtype dt, const void *a, const void *b)
 {
@@ -148,25 +251,22 @@ static void loop_any(struct found *f, enum ck_dtype a_dtype, const char *a,
 	}
 }
 
+static bool in_blocks(enum ck_dtype dt)
+{
+	return dt == CK_DT_F32 || dt == CK_DT_F16 || dt == CK_DT_BF16 ||
+	       is_f8(dt);
+}
+
 void compare_elements(struct compare_pair *p, uint64_t first,
 		      enum ck_dtype a_dtype, const void *a,
 		      enum ck_dtype b_dtype, const void *b, uint64_t nr)
 {
 	struct found f = { .largest = -1 };
 
-	pthread_once(&tables_once, make_tables);
-	if (a_dtype != b_dtype)
-		loop_any(&f, a_dtype, a, b_dtype, b, nr);
-	else if (a_dtype == CK_DT_F32)
-		loop_f32(&f, a, b, nr, NULL);
-	else if (a_dtype == CK_DT_F64)
-		loop_f64(&f, a, b, nr, NULL);
-	else if (a_dtype == CK_DT_BF16)
-		loop_bf16(&f, a, b, nr, NULL);
-	else if (a_dtype == CK_DT_F16)
-		loop_16(&f, a, b, nr, f16_table);
-	else if (is_f8(a_dtype))
-		loop_8(&f, a, b, nr, f8_table[a_dtype]);
+	if (a_dtype == b_dtype && in_blocks(a_dtype))
+		loop_blocks(&f, a_dtype, a, b, nr);
+	else if (a_dtype == b_dtype && a_dtype == CK_DT_F64)
+		loop_f64(&f, a, b, nr);
 	else
 		loop_any(&f, a_dtype, a, b_dtype, b, nr);
 	p->changed += f.changed;

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Differences of elements of every float type, against one after the other. */
+#include "core/base/check.h"
+#include "core/geom/value.h"
+#include "mount-helpers/compare.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NR 5000 /* some blocks, and a part of one */
+
+static unsigned char a[NR * 8], b[NR * 8];
+static unsigned seed;
+
+static void naive(struct compare_pair *p, uint64_t first, enum ck_dtype dt)
+{
+	size_t size = ck_dtype_info(dt)->size;
+
+	for (uint64_t i = 0; i < NR; i++) {
+		const void *x = a + i * size, *y = b + i * size;
+		double d = fabs(ck_value(dt, x, 0) - ck_value(dt, y, 0));
+
+		if (!memcmp(x, y, size))
+			continue;
+		p->changed++;
+		p->nans += isnan(d) ? 1 : 0;
+		if (d > p->largest) {
+			p->largest = d;
+			p->at = first + i;
+		}
+	}
+}
+
+static void check(enum ck_dtype dt, const char *what)
+{
+	struct compare_pair got = { .largest = -1 }, want = { .largest = -1 };
+
+	naive(&want, 100, dt);
+	compare_elements(&got, 100, dt, a, dt, b, NR);
+	cr_assert(got.changed == want.changed && got.nans == want.nans &&
+			  got.largest == want.largest &&
+			  (want.largest < 0 || got.at == want.at),
+		  "%s, %s: %lu changed, %lu NaN, %.17g at %lu, not %lu, %lu, "
+		  "%.17g at %lu",
+		  ck_dtype_info(dt)->name, what, got.changed, got.nans,
+		  got.largest, got.at, want.changed, want.nans, want.largest,
+		  want.at);
+}
+
+static void randomly(unsigned char *to, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		to[i] = (unsigned char)(rand_r(&seed) >> 7);
+}
+
+/* Any bits: NaN, infinities and subnormals among them. */
+static void any_bits(enum ck_dtype dt)
+{
+	size_t size = ck_dtype_info(dt)->size;
+
+	randomly(a, sizeof(a));
+	randomly(b, sizeof(b));
+	check(dt, "any bits");
+	memcpy(b, a, sizeof(b));
+	check(dt, "the same");
+	for (int i = 0; i < 20; i++)
+		randomly(b + (size_t)rand_r(&seed) % NR * size, size);
+	check(dt, "some");
+	memset(b, 0, sizeof(b));
+	memset(a, 0, sizeof(a));
+	for (size_t i = 0; i < NR; i += 3)
+		a[i * size + size - 1] = 0x80;
+	check(dt, "the sign of 0");
+}
+
+Test(compare, elements_of_all_floats)
+{
+	for (unsigned dt = 0; dt < CK_DT_NR; dt++)
+		if (ck_value_kind(dt) == CK_VALUE_FLOAT &&
+		    ck_dtype_info(dt)->size <= 8)
+			for (seed = 1; seed < 30; seed += 7)
+				any_bits(dt);
+}
+
+static void put(size_t i, float x, float y)
+{
+	memcpy(a + i * 4, &x, 4);
+	memcpy(b + i * 4, &y, 4);
+}
+
+/* Larger by less than a float can say, in a later block; and as large. */
+Test(compare, the_first_of_the_largest_exactly)
+{
+	for (size_t i = 0; i < NR; i++)
+		put(i, 1, 1.5f);
+	put(500, 16777216, 0);
+	put(2500, 16777216, -0.25f);
+	put(3500, 16777216, -0.25f);
+	check(CK_DT_F32, "closely");
+	put(4500, INFINITY, 1);
+	check(CK_DT_F32, "infinity");
+	put(4900, 3e38f, -3e38f);
+	put(4500, 1, 1);
+	check(CK_DT_F32, "more than a float holds");
+	put(100, NAN, 1);
+	put(101, NAN, -NAN);
+	check(CK_DT_F32, "NaN");
+}
