@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
+#include "core/view/turned.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,10 @@
 
 void ck_compose_free(struct ck_compose *c)
 {
+	for (size_t i = 0; i < c->turned.nr; i++)
+		free((void *)c->turned.v[i].turn.run);
+	free(c->turned.v);
+	ck_bands_free(c->bands);
 	free(c->pieces.v);
 	ck_str_free(&c->blob);
 	*c = (struct ck_compose)CK_COMPOSE_INIT;
@@ -27,7 +32,7 @@ static struct ck_piece *push(struct ck_compose *c, uint64_t len)
 		c->failed = true;
 		return NULL;
 	}
-	p->off = c->size - len;
+	*p = (struct ck_piece){ .off = c->size - len };
 	return p;
 }
 
@@ -99,6 +104,33 @@ void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
 	}
 }
 
+void ck_compose_turned(struct ck_compose *c, const struct ck_image *img,
+		       const struct ck_turned *turned, uint8_t dtype)
+{
+	uint64_t len = turned->turn.rows * turned->turn.cols *
+		       ck_dtype_info(dtype)->size;
+	struct ck_turned *t = ck_vec_push(&c->turned);
+	struct ck_piece *p = NULL;
+
+	if (!c->bands)
+		c->bands = ck_bands_new();
+	c->failed = c->failed || !t || !c->bands;
+	if (t)
+		*t = *turned;
+	else
+		free((void *)turned->turn.run);
+	if (t)
+		t->bands = c->bands;
+	take_newest(c, img, img->tensors[turned->tensor].newest);
+	if (len && !c->failed)
+		p = push(c, len);
+	if (!p)
+		return;
+	p->tensor = (uint32_t)c->turned.nr - 1;
+	p->turned = true;
+	p->dtype = dtype;
+}
+
 void ck_compose_pad(struct ck_compose *c, char fill, unsigned align)
 {
 	while (c->size % align && !c->failed)
@@ -147,10 +179,12 @@ void ck_compose_at(const struct ck_compose *c, uint64_t off,
 	const struct ck_piece *p = &c->pieces.v[i];
 	uint64_t end = i + 1 < c->pieces.nr ? c->pieces.v[i + 1].off : c->size;
 
-	out->kind = p->tensor == CK_NONE ? CK_SPAN_MADE :
+	out->turned = p->turned ? &c->turned.v[p->tensor] : NULL;
+	out->kind = p->turned		 ? CK_SPAN_TURNED :
+		    p->tensor == CK_NONE ? CK_SPAN_MADE :
 		    p->dtype		 ? CK_SPAN_CAST :
 					   CK_SPAN_TENSOR;
-	out->ref = p->tensor;
+	out->ref = p->turned ? out->turned->tensor : p->tensor;
 	out->dtype = p->dtype;
 	out->off = p->at + (off - p->off);
 	out->len = end - off;

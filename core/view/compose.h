@@ -20,10 +20,13 @@ struct ck_piece {
 	uint64_t at; /* where in the tensor, or in the blob; bytes shown */
 	uint32_t tensor; /* CK_NONE: own bytes */
 	uint8_t dtype; /* its elements are shown as these; 0: as they are */
+	bool turned; /* matrix number @tensor of turned, all of it */
 };
 
 struct ck_compose {
 	CK_VEC(struct ck_piece) pieces;
+	CK_VEC(struct ck_turned) turned; /* owns their runs */
+	struct ck_bands *bands; /* of all of them */
 	struct ck_str blob; /* all own bytes; under 4 GiB */
 	uint64_t size;
 	uint32_t newest; /* source that changed last; CK_NONE: none */
@@ -46,6 +49,12 @@ void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
  */
 void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
 		      uint32_t t, uint64_t at, uint64_t len, uint8_t dtype);
+/*
+ * Adds the rows of @turned as columns, its elements cast to @dtype (not 0).
+ * Takes its runs, from malloc().
+ */
+void ck_compose_turned(struct ck_compose *c, const struct ck_image *img,
+		       const struct ck_turned *turned, uint8_t dtype);
 /* Own bytes @fill until the size is a multiple of @align. */
 void ck_compose_pad(struct ck_compose *c, char fill, unsigned align);
 /* 0, or -ENOMEM with @err set, once everything was added. */

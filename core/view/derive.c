@@ -2,7 +2,8 @@
 /*
  * derive.c - the members of a view's description, one after the other
  *
- *	part -> include, exclude -> preset -> rename -> rows -> dtype, keep
+ *	part -> include, exclude -> preset -> rename -> rows -> transpose ->
+ *	dtype, keep
  */
 #include "core/view/derive.h"
 
@@ -73,6 +74,26 @@ bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len)
 	return true;
 }
 
+/* What is stored is one matrix, or a stack of them. */
+static bool turn(struct ck_derived *t, const struct ck_view *v)
+{
+	const struct ck_tensor *from = &v->img->tensors[t->origin];
+	uint64_t rows = t->shape[0];
+
+	if (t->rank != 2 || t->turned || from->rank < 2 || from->rank > 3 ||
+	    v->img->dims[from->shape + from->rank - 1] != t->shape[1])
+		return false;
+	t->shape[0] = t->shape[1];
+	t->shape[1] = rows;
+	t->turned = true;
+	return true;
+}
+
+bool ck_derive_turn(struct ck_derivation *d, const struct ck_view *v)
+{
+	return turn(&d->v.v[d->v.nr - 1], v);
+}
+
 /* ---- the document ---- */
 
 static bool has_glob(const json_t *globs, const char *name)
@@ -108,8 +129,9 @@ static int check_members(const struct derive *d)
 {
 	static const char *const known[] = { "part",   "include", "exclude",
 					     "preset", "rename",  "rows",
-					     "dtype",  "keep" };
-	static const char *const globs[] = { "include", "exclude", "keep" };
+					     "dtype",  "keep",	  "transpose" };
+	static const char *const globs[] = { "include", "exclude", "keep",
+					     "transpose" };
 	const char *key;
 	json_t *value;
 	int ret = 0;
@@ -411,6 +433,25 @@ static int trim_one(const struct derive *d, struct ck_derived *t)
 	return 0;
 }
 
+static int turn_one(const struct derive *d, struct ck_derived *t)
+{
+	if (!has_glob(json_object_get(d->spec, "transpose"), t->name))
+		return 0;
+	if (t->turned) { /* a preset's: and back again */
+		uint64_t rows = t->shape[1];
+
+		t->shape[1] = t->shape[0];
+		t->shape[0] = rows;
+		t->turned = false;
+		return 0;
+	}
+	if (turn(t, d->v))
+		return 0;
+	return ck_fail(d->err, EINVAL,
+		       "transpose: %.200s is not a matrix of whole rows",
+		       t->name);
+}
+
 static void cast_one(const struct derive *d, struct ck_derived *t)
 {
 	if (d->dtype && ck_cast_has(t->stored, d->dtype) &&
@@ -428,6 +469,8 @@ static int finish(struct derive *d)
 		ret = rename_one(d, t);
 		if (!ret)
 			ret = trim_one(d, t);
+		if (!ret)
+			ret = turn_one(d, t);
 		cast_one(d, t);
 	}
 	return ret ? ret : check_clashes(d);

@@ -27,6 +27,7 @@ struct ck_derived {
 	unsigned rank;
 	uint64_t shape[CK_MAX_RANK];
 	uint32_t first, nr; /* ranges */
+	bool turned; /* the ranges are rows of shape[0] elements, shown as columns */
 };
 
 struct ck_derivation {
@@ -48,6 +49,8 @@ void ck_derivation_free(struct ck_derivation *d);
 struct ck_derived *ck_derive_add(struct ck_derivation *d,
 				 const struct ck_view *v, uint32_t tensor,
 				 const char *name);
+/* Shows what is the last one, a matrix, transposed; false: it is none. */
+bool ck_derive_turn(struct ck_derivation *d, const struct ck_view *v);
 /* Bytes [at, at + len) of the last one's origin. */
 bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len);
 

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preset.c - Megatron's names of a Llama-like model -> Hugging Face's
+ * preset.c - other names of a model -> Hugging Face's
  *
+ * megatron-llama:
  *	embedding.word_embeddings.weight        model.embed_tokens.weight
  *	layers.N.self_attention.linear_qkv      q_proj, k_proj, v_proj: a group of
  *	                                        queries, its key, its value; again
  *	layers.N.mlp.linear_fc1                 gate_proj over up_proj
  *	layers.* with the layers stacked        one slice a layer
+ *
+ * megatron-gpt2: as well, but queries, keys and values stay in one matrix,
+ * each of them together, and matrices are transposed, for GPT-2 has them so.
+ *
+ * fsdp-llama: what FSDP, DDP, torch.compile and checkpointing of activations
+ * put into names, and what a trainer put around the model, are taken out.
  *
  * All of these are runs of rows, so each is a few byte ranges.
  */
@@ -21,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum how { WHOLE, VOCABULARY, GATED, QKV, COMPUTED };
+enum how { WHOLE, TURNED, VOCABULARY, GATED, QKV, FUSED, COMPUTED };
 
 static const struct rule {
 	const char *megatron, *hf;
@@ -60,11 +67,66 @@ static const struct rule {
 	{ "self_attention.rotary_emb.inv_freq", "", COMPUTED },
 };
 
+static const struct rule gpt2_model[] = {
+	{ "embedding.word_embeddings.weight", "transformer.wte.weight",
+	  VOCABULARY },
+	{ "embedding.position_embeddings.weight", "transformer.wpe.weight",
+	  WHOLE },
+	{ "output_layer.weight", "lm_head.weight", VOCABULARY },
+	{ "final_layernorm.weight", "transformer.ln_f.weight", WHOLE },
+	{ "final_layernorm.bias", "transformer.ln_f.bias", WHOLE },
+}, gpt2_layer[] = {
+	{ "self_attention.linear_qkv.weight", "attn.c_attn.weight", FUSED },
+	{ "self_attention.linear_qkv.bias", "attn.c_attn.bias", FUSED },
+	{ "self_attention.query_key_value.weight", "attn.c_attn.weight",
+	  FUSED },
+	{ "self_attention.query_key_value.bias", "attn.c_attn.bias", FUSED },
+	{ "attention.query_key_value.weight", "attn.c_attn.weight", FUSED },
+	{ "attention.query_key_value.bias", "attn.c_attn.bias", FUSED },
+	{ "self_attention.linear_proj.weight", "attn.c_proj.weight", TURNED },
+	{ "self_attention.linear_proj.bias", "attn.c_proj.bias", WHOLE },
+	{ "self_attention.dense.weight", "attn.c_proj.weight", TURNED },
+	{ "self_attention.dense.bias", "attn.c_proj.bias", WHOLE },
+	{ "attention.dense.weight", "attn.c_proj.weight", TURNED },
+	{ "attention.dense.bias", "attn.c_proj.bias", WHOLE },
+	{ "self_attention.linear_qkv.layer_norm_weight", "ln_1.weight", WHOLE },
+	{ "self_attention.linear_qkv.layer_norm_bias", "ln_1.bias", WHOLE },
+	{ "input_layernorm.weight", "ln_1.weight", WHOLE },
+	{ "input_layernorm.bias", "ln_1.bias", WHOLE },
+	{ "mlp.linear_fc1.layer_norm_weight", "ln_2.weight", WHOLE },
+	{ "mlp.linear_fc1.layer_norm_bias", "ln_2.bias", WHOLE },
+	{ "pre_mlp_layernorm.weight", "ln_2.weight", WHOLE },
+	{ "pre_mlp_layernorm.bias", "ln_2.bias", WHOLE },
+	{ "post_attention_layernorm.weight", "ln_2.weight", WHOLE },
+	{ "post_attention_layernorm.bias", "ln_2.bias", WHOLE },
+	{ "mlp.linear_fc1.weight", "mlp.c_fc.weight", TURNED },
+	{ "mlp.linear_fc1.bias", "mlp.c_fc.bias", WHOLE },
+	{ "mlp.dense_h_to_4h.weight", "mlp.c_fc.weight", TURNED },
+	{ "mlp.dense_h_to_4h.bias", "mlp.c_fc.bias", WHOLE },
+	{ "mlp.linear_fc2.weight", "mlp.c_proj.weight", TURNED },
+	{ "mlp.linear_fc2.bias", "mlp.c_proj.bias", WHOLE },
+	{ "mlp.dense_4h_to_h.weight", "mlp.c_proj.weight", TURNED },
+	{ "mlp.dense_4h_to_h.bias", "mlp.c_proj.bias", WHOLE },
+};
+
+/* A model's names under Megatron: those of a layer stand behind @layer. */
+static const struct family {
+	const char *name, *layer;
+	const struct rule *of_model, *of_layer;
+	size_t nr_model, nr_layer;
+} families[] = {
+	{ "megatron-llama", "model.layers.", of_model, of_layer,
+	  CK_ARRAY_LEN(of_model), CK_ARRAY_LEN(of_layer) },
+	{ "megatron-gpt2", "transformer.h.", gpt2_model, gpt2_layer,
+	  CK_ARRAY_LEN(gpt2_model), CK_ARRAY_LEN(gpt2_layer) },
+};
+
 /* One tensor, or one layer of a stack, on its way. */
 struct work {
 	struct ck_derivation *d;
 	const struct ck_view *v;
 	const json_t *preset;
+	const struct family *family;
 	const char *name; /* as stored */
 	uint32_t tensor;
 	char prefix[48]; /* "model.layers.7." */
@@ -112,7 +174,7 @@ static int param(const struct work *w, const char *name, uint64_t *out)
 /* A tensor of @rows rows, whose ranges follow. */
 static int show(struct work *w, const char *name, uint64_t rows)
 {
-	char full[256];
+	char full[320];
 	struct ck_derived *t;
 
 	snprintf(full, sizeof(full), "%s%s", w->prefix, name);
@@ -182,9 +244,14 @@ static int part(struct work *w, const char *part, const char *kind,
 	return ret;
 }
 
-static int qkv(struct work *w, const char *kind)
+/* How many queries and keys there are; rows of each. */
+struct heads {
+	uint64_t queries, keys, rows;
+};
+
+static int take_heads(const struct work *w, struct heads *out)
 {
-	uint64_t heads, kv, head, each;
+	uint64_t heads, kv;
 	int ret = param(w, "heads", &heads);
 
 	kv = heads;
@@ -198,15 +265,64 @@ static int qkv(struct work *w, const char *kind)
 			       "%.200s: %" PRIu64 " rows are not %" PRIu64
 			       " heads and %" PRIu64 " keys and values",
 			       w->name, w->rows, heads, kv);
-	head = w->rows / (heads + 2 * kv);
-	each = heads / kv * head;
-	ret = part(w, "q_proj", kind, kv, each + 2 * head, 0, each);
+	*out = (struct heads){ heads, kv, w->rows / (heads + 2 * kv) };
+	return 0;
+}
+
+static int qkv(struct work *w, const char *kind)
+{
+	struct heads h;
+	uint64_t head, each;
+	int ret = take_heads(w, &h);
+
+	if (ret)
+		return ret;
+	head = h.rows;
+	each = h.queries / h.keys * head;
+	ret = part(w, "q_proj", kind, h.keys, each + 2 * head, 0, each);
 	if (!ret)
-		ret = part(w, "k_proj", kind, kv, each + 2 * head, each, head);
-	if (!ret)
-		ret = part(w, "v_proj", kind, kv, each + 2 * head, each + head,
+		ret = part(w, "k_proj", kind, h.keys, each + 2 * head, each,
 			   head);
+	if (!ret)
+		ret = part(w, "v_proj", kind, h.keys, each + 2 * head,
+			   each + head, head);
 	return ret;
+}
+
+static int turn(const struct work *w)
+{
+	if (ck_derive_turn(w->d, w->v))
+		return 0;
+	return ck_fail(w->err, EINVAL,
+		       "%.200s: expected a matrix, to transpose it", w->name);
+}
+
+/* All queries, all keys, all values; the matrix of them transposed. */
+static int fused(struct work *w, const char *name)
+{
+	struct heads h;
+	uint64_t at[4], group;
+	int ret = take_heads(w, &h);
+
+	if (!ret)
+		ret = show(w, name, w->rows);
+	if (ret)
+		return ret;
+	at[0] = 0;
+	at[1] = h.queries / h.keys * h.rows;
+	at[2] = at[1] + h.rows;
+	at[3] = group = at[2] + h.rows;
+	for (unsigned i = 0; i < 3; i++)
+		for (uint64_t g = 0; g < h.keys && !ret; g++)
+			ret = rows(w, g * group + at[i], at[i + 1] - at[i]);
+	return ret || w->rank < 2 ? ret : turn(w);
+}
+
+static int turned(struct work *w, const char *name)
+{
+	int ret = run(w, name, 0, w->rows);
+
+	return ret ? ret : turn(w);
 }
 
 static int follow(struct work *w, const struct rule *r)
@@ -218,6 +334,10 @@ static int follow(struct work *w, const struct rule *r)
 		return gated(w);
 	case QKV:
 		return qkv(w, r->hf);
+	case FUSED:
+		return fused(w, r->hf);
+	case TURNED:
+		return turned(w, r->hf);
 	case COMPUTED:
 		return 0;
 	case WHOLE:
@@ -264,18 +384,122 @@ static int of_a_layer(struct work *w, const char *rest)
 		rest = end + 1;
 		stacked = false;
 	}
-	r = find(of_layer, CK_ARRAY_LEN(of_layer), rest);
+	r = find(w->family->of_layer, w->family->nr_layer, rest);
 	if (!r || (stacked && !t->rank))
 		return no_rule(w);
 	if (stacked)
 		nr = w->v->img->dims[t->shape];
 	for (uint64_t i = 0; i < nr && !ret; i++) {
-		snprintf(w->prefix, sizeof(w->prefix),
-			 "model.layers.%" PRIu64 ".", from + i);
+		snprintf(w->prefix, sizeof(w->prefix), "%s%" PRIu64 ".",
+			 w->family->layer, from + i);
 		slice(w, stacked, stacked ? i : 0);
 		ret = follow(w, r);
 	}
 	return ret;
+}
+
+/* ---- FSDP ---- */
+
+static const char *const inserted[] = {
+	"_fsdp_wrapped_module",
+	"_checkpoint_wrapped_module",
+	"_orig_mod",
+	"_fpw_module",
+	"_forward_module",
+};
+
+/* Copies @name without what wrappers inserted; false: it is too long. */
+static bool unwrap(const char *name, char *out, size_t room)
+{
+	size_t len = 0, n;
+
+	for (; *name; name += n + (name[n] == '.')) {
+		size_t i = 0;
+
+		n = strcspn(name, ".");
+		while (i < CK_ARRAY_LEN(inserted) &&
+		       (n != strlen(inserted[i]) ||
+			memcmp(name, inserted[i], n) != 0))
+			i++;
+		if (i < CK_ARRAY_LEN(inserted))
+			continue;
+		if (len + n + 2 > room)
+			return false;
+		if (len)
+			out[len++] = '.';
+		memcpy(out + len, name, n);
+		len += n;
+	}
+	out[len] = '\0';
+	return true;
+}
+
+static bool begins(const char *name, const char *with)
+{
+	return !strncmp(name, with, strlen(with));
+}
+
+static bool is_llama(const char *name)
+{
+	return begins(name, "embed_tokens.") || begins(name, "layers.") ||
+	       begins(name, "norm.");
+}
+
+/* The model's own name at the end of @name, and "model." where it has none. */
+static const char *own_name(const char *name, const char **prefix)
+{
+	static const char *const wraps[] = { "model.", "module.", "state_dict.",
+					     "app." };
+
+	*prefix = "";
+	for (;;) {
+		size_t i = 0;
+
+		if (begins(name, "lm_head.") ||
+		    (begins(name, "model.") && is_llama(name + 6)))
+			return name;
+		if (is_llama(name)) {
+			*prefix = "model.";
+			return name;
+		}
+		while (i < CK_ARRAY_LEN(wraps) && !begins(name, wraps[i]))
+			i++;
+		if (i == CK_ARRAY_LEN(wraps))
+			return NULL;
+		name += strlen(wraps[i]);
+	}
+}
+
+static int of_fsdp(struct work *w)
+{
+	char bare_name[256], full[272];
+	const char *own = NULL, *prefix;
+
+	if (unwrap(w->name, bare_name, sizeof(bare_name)))
+		own = own_name(bare_name, &prefix);
+	if (!own)
+		return no_rule(w);
+	if (strstr(own, "rotary_emb.inv_freq"))
+		return 0;
+	snprintf(full, sizeof(full), "%s%s", prefix, own);
+	slice(w, 0, 0);
+	if (strstr(full, "embed_tokens.") || begins(full, "lm_head.weight"))
+		return vocabulary(w, full);
+	return run(w, full, 0, w->rows);
+}
+
+static int of_megatron(struct work *w)
+{
+	const char *short_name = bare(w->name);
+	const struct rule *r;
+
+	if (begins(short_name, "layers."))
+		return of_a_layer(w, short_name + 7);
+	r = find(w->family->of_model, w->family->nr_model, short_name);
+	if (!r)
+		return no_rule(w);
+	slice(w, 0, 0);
+	return follow(w, r);
 }
 
 int ck_preset_apply(struct ck_derivation *d, const struct ck_view *v,
@@ -288,19 +512,16 @@ int ck_preset_apply(struct ck_derivation *d, const struct ck_view *v,
 			  .name = name,
 			  .tensor = tensor,
 			  .err = err };
-	const char *short_name = bare(name);
 	const char *which = json_string_value(json_object_get(preset, "name"));
-	const struct rule *r;
 
-	if (!which || strcmp(which, "megatron-llama") != 0)
-		return ck_fail(err, EINVAL,
-			       "preset.name: expected megatron-llama");
-
-	if (!strncmp(short_name, "layers.", 7))
-		return of_a_layer(&w, short_name + 7);
-	r = find(of_model, CK_ARRAY_LEN(of_model), short_name);
-	if (!r)
-		return no_rule(&w);
-	slice(&w, 0, 0);
-	return follow(&w, r);
+	if (which && !strcmp(which, "fsdp-llama"))
+		return of_fsdp(&w);
+	for (size_t i = 0; which && i < CK_ARRAY_LEN(families); i++) {
+		w.family = &families[i];
+		if (!strcmp(which, w.family->name))
+			return of_megatron(&w);
+	}
+	return ck_fail(err, EINVAL,
+		       "preset.name: expected megatron-llama, megatron-gpt2 "
+		       "or fsdp-llama");
 }

@@ -2,7 +2,7 @@
 /*
  * view.c - making views, and reading a view's file span by span
  */
-#include "core/view/view.h"
+#include "core/view/turned.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -134,6 +134,8 @@ static int read_span(const struct ck_view *v, uint32_t i,
 					      len, span->off, err);
 	if (span->kind == CK_SPAN_CAST)
 		return read_cast(v, span, buf, len, err);
+	if (span->kind == CK_SPAN_TURNED)
+		return ck_turned_read(v, span, buf, len, err);
 	if (span->kind == CK_SPAN_ZEROS) {
 		memset(buf, 0, len);
 		return 0;

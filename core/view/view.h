@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/ckpt.h"
+#include "core/geom/turn.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,15 +33,24 @@ enum ck_span_kind {
 	CK_SPAN_BOX, /* of the elements @box of tensor @ref, from @off */
 	CK_SPAN_ZEROS,
 	CK_SPAN_CAST, /* of tensor @ref as elements of @dtype, from @off */
+	CK_SPAN_TURNED, /* of matrix @turned, as elements of @dtype, from @off */
+};
+
+/* Rows of a tensor, its first dimensions taken as one, shown as columns. */
+struct ck_turned {
+	uint32_t tensor;
+	struct ck_turn turn;
+	struct ck_bands *bands; /* see turned.h; borrowed */
 };
 
 /* What the bytes of a view's file from some position on are. */
 struct ck_span {
 	enum ck_span_kind kind;
 	uint32_t ref;
-	uint8_t dtype; /* CK_SPAN_CAST only */
+	uint8_t dtype; /* CK_SPAN_CAST, CK_SPAN_TURNED only */
 	uint64_t off, len; /* len: how far this goes on from the position */
 	struct ck_box box; /* CK_SPAN_BOX only */
+	const struct ck_turned *turned; /* CK_SPAN_TURNED only */
 };
 
 /* One file of a view. */

@@ -103,6 +103,29 @@ static void put_header(struct ck_str *json, const struct ck_derivation *d,
 		ck_str_puts(json, " ");
 }
 
+/* Its ranges are rows. */
+static void add_turned(struct ck_compose *out, const struct ck_image *img,
+		       const struct ck_derivation *d,
+		       const struct ck_derived *t)
+{
+	uint64_t row = t->shape[0] * ck_dtype_info(t->stored)->size;
+	struct ck_turn_run *run = calloc(t->nr + 1, sizeof(*run));
+	struct ck_turned turned = { .tensor = t->origin,
+				    .turn = { .rows = t->shape[1],
+					      .cols = t->shape[0],
+					      .run = run,
+					      .nr_runs = t->nr } };
+
+	out->failed = out->failed || !run;
+	for (uint32_t k = 0; run && row && k < t->nr; k++) {
+		const struct ck_derived_range *r = &d->range.v[t->first + k];
+
+		run[k] = (struct ck_turn_run){ r->at / row, r->len / row };
+	}
+	if (run)
+		ck_compose_turned(out, img, &turned, t->dtype);
+}
+
 static int compose(struct ck_compose *out, const struct ck_image *img,
 		   const struct ck_derivation *d, struct ck_err *err)
 {
@@ -125,7 +148,9 @@ static int compose(struct ck_compose *out, const struct ck_image *img,
 	for (size_t i = 0; i < d->v.nr; i++) {
 		const struct ck_derived *t = &d->v.v[o[i].nr];
 
-		for (uint32_t k = 0; k < t->nr; k++) {
+		if (t->turned)
+			add_turned(out, img, d, t);
+		for (uint32_t k = 0; k < t->nr && !t->turned; k++) {
 			const struct ck_derived_range *r =
 				&d->range.v[t->first + k];
 

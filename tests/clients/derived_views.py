@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""-o views=: a Llama under Megatron's names, and one cast, by from_pretrained."""
+"""-o views=: a Llama and a GPT-2 under Megatron's names, a Llama under FSDP's, one
+cast, matrices transposed, by from_pretrained."""
 import json
 import pathlib
+import re
 import tempfile
 
 from kit import case, mounted, need
@@ -53,8 +55,8 @@ def megatron(hf):
     return {k: v.contiguous() for k, v in out.items()}
 
 
-def logits(folder, **options):
-    model, info = transformers.LlamaForCausalLM.from_pretrained(
+def logits(folder, kind=transformers.LlamaForCausalLM, **options):
+    model, info = kind.from_pretrained(
         folder, output_loading_info=True, **options)
     assert not info["unexpected_keys"] and not info["missing_keys"], info
     ids = torch.arange(1, 15).reshape(2, 7)
@@ -99,5 +101,102 @@ def casts():
             assert torch.equal(got, logits(tmp / "hf", dtype=torch.bfloat16))
 
 
+def gpt2():
+    torch.manual_seed(6)
+    config = transformers.GPT2Config(
+        vocab_size=67, n_positions=32, n_embd=24, n_layer=3, n_head=HEADS,
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    with torch.no_grad():  # biases and norms are all alike in a new one
+        for p in model.parameters():
+            p += torch.randn_like(p) / 10
+    return model
+
+
+def megatron_gpt2(hf, stacked):
+    """GPT-2's names -> Megatron-Core's: Linear for Conv1D, heads interleaved."""
+    out = {
+        "embedding.word_embeddings.weight": padded(hf["transformer.wte.weight"]),
+        "embedding.position_embeddings.weight": hf["transformer.wpe.weight"],
+        "decoder.final_layernorm.weight": hf["transformer.ln_f.weight"],
+        "decoder.final_layernorm.bias": hf["transformer.ln_f.bias"],
+    }
+    layers = []
+    for n in range(3):
+        p = f"transformer.h.{n}."
+        layer = {}
+        for kind in "weight", "bias":
+            fused = hf[f"{p}attn.c_attn.{kind}"].T
+            q, k, v = (x.chunk(HEADS) for x in fused.chunk(3))
+            layer[f"self_attention.linear_qkv.{kind}"] = torch.cat(
+                [torch.cat(head) for head in zip(q, k, v)])
+            for a, b in (
+                ("self_attention.linear_proj.", "attn.c_proj."),
+                ("mlp.linear_fc1.", "mlp.c_fc."),
+                ("mlp.linear_fc2.", "mlp.c_proj."),
+                ("self_attention.linear_qkv.layer_norm_", "ln_1."),
+                ("mlp.linear_fc1.layer_norm_", "ln_2."),
+            ):
+                t = hf[p + b + kind]
+                layer[a + kind] = t.T if t.ndim == 2 else t
+        layers.append(layer)
+    for name in layers[0]:
+        if stacked:
+            out["decoder.layers." + name] = torch.stack([x[name] for x in layers])
+        for n, layer in enumerate(layers):
+            if not stacked:
+                out[f"decoder.layers.{n}.{name}"] = layer[name]
+    return {k: v.contiguous() for k, v in out.items()}
+
+
+def preset_gpt2(stacked):
+    model = gpt2()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = pathlib.Path(tmp)
+        model.save_pretrained(tmp / "hf")
+        (tmp / "mg").mkdir()
+        save_file(megatron_gpt2(model.state_dict(), stacked), tmp / "mg/model.safetensors")
+        of = {"name": "megatron-gpt2", "heads": HEADS, "vocab": 67}
+        views = {"gpt2": {"preset": of}, "half": {"preset": of, "dtype": "bfloat16"}}
+        (tmp / "v.json").write_text(json.dumps({"views": views}))
+        kind = transformers.GPT2LMHeadModel
+        want = logits(tmp / "hf", kind, dtype=torch.float32)
+        with mounted(tmp / "mg", views=tmp / "v.json", config=tmp / "hf") as at:
+            got = logits(at / "views/gpt2", kind, dtype=torch.float32)
+            assert torch.equal(got, want), (got - want).abs().max()
+            half = load_file(at / "views/half/model.safetensors")
+            for name, t in half.items():
+                assert torch.equal(t, model.state_dict()[name].bfloat16()), name
+
+
+def preset_fsdp():
+    model = llama()
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = pathlib.Path(tmp)
+        model.save_pretrained(tmp / "hf")
+        (tmp / "fsdp").mkdir()
+        wrapped = {}
+        for name, t in model.state_dict().items():
+            name = re.sub(
+                r"layers\.(\d+)\.",
+                r"layers.\1._fsdp_wrapped_module._checkpoint_wrapped_module.", name)
+            wrapped["module._orig_mod._fsdp_wrapped_module." + name] = t
+            wrapped["optimizer.state." + name] = torch.zeros(1)
+        save_file(wrapped, tmp / "fsdp/model.safetensors")
+        of = {"name": "fsdp-llama"}
+        views = {"llama": {"preset": of, "exclude": ["optimizer.*"]}, "all": {"preset": of}}
+        (tmp / "v.json").write_text(json.dumps({"views": views}))
+        want = logits(tmp / "hf", dtype=torch.float32)
+        with mounted(tmp / "fsdp", views=tmp / "v.json", config=tmp / "hf") as at:
+            assert [p.name for p in (at / "views").iterdir()] == ["llama"]
+            why = (at / ".unshard/problems").read_text()
+            assert "optimizer.state" in why and "the preset has no rule" in why, why
+            got = logits(at / "views/llama", dtype=torch.float32)
+    assert torch.equal(got, want), (got - want).abs().max()
+
+
 case(preset, "megatron-llama")
+case(preset_gpt2, "megatron-gpt2", False)
+case(preset_gpt2, "megatron-gpt2-stacked", True)
+case(preset_fsdp, "fsdp-llama")
 case(casts, "casts")

@@ -126,6 +126,7 @@ def make(d):
         "rows": {"rows": {"*.bias": 8}}, "none": {"include": ["nothing"]},
         "heads": {"preset": {"name": "megatron-llama"}},
         "norule": {"preset": preset, "rename": []},
+        "turned": {"transpose": ["*.a.bias"]},
         "unknown": {"preset": {"name": "x"}},
     }
     json.dump({"views": views}, open(f"{d}/views.json", "w"))

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * turn.c - stretches of a transposed matrix, as tiles of the stored one
+ *
+ * A band is either a part of one shown row, or as many whole ones as there
+ * are, for wide tiles are few reads; it is walked along the stored rows.
+ */
+#include "core/geom/turn.h"
+
+#include "core/base/check.h"
+
+#include <assert.h>
+#include <string.h>
+
+void ck_turn_begin(struct ck_turn_walk *w, const struct ck_turn *t,
+		   uint64_t first, uint64_t nr, uint64_t max)
+{
+	*w = (struct ck_turn_walk){ .t = t,
+				    .pos = first,
+				    .begin = first,
+				    .end = first + nr,
+				    .max = CK_MAX(max, UINT64_C(1)) };
+}
+
+static void next_band(struct ck_turn_walk *w)
+{
+	uint64_t rows = w->t->rows, left = w->end - w->pos;
+
+	w->col = w->pos / rows;
+	w->at = w->pos % rows;
+	w->dst = w->pos - w->begin - w->at;
+	w->run = 0;
+	w->run_at = 0;
+	if (w->at || left < rows) {
+		w->nr_cols = 1;
+		w->at_end = CK_MIN(rows, w->at + left);
+		w->pos += w->at_end - w->at;
+	} else {
+		w->nr_cols = CK_MIN(left / rows, w->max);
+		w->at_end = rows;
+		w->pos += w->nr_cols * rows;
+	}
+}
+
+bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out)
+{
+	const struct ck_turn_run *run;
+
+	if (w->at == w->at_end) {
+		if (w->pos == w->end)
+			return false;
+		next_band(w);
+	}
+	while (w->at - w->run_at >= w->t->run[w->run].nr) {
+		w->run_at += w->t->run[w->run++].nr;
+		assert(w->run < w->t->nr_runs);
+	}
+	run = &w->t->run[w->run];
+	out->nr_rows = CK_MIN(w->run_at + run->nr, w->at_end) - w->at;
+	out->nr_rows =
+		CK_MIN(out->nr_rows, CK_MAX(w->max / w->nr_cols, UINT64_C(1)));
+	out->row = run->first + (w->at - w->run_at);
+	out->col = w->col;
+	out->nr_cols = w->nr_cols;
+	out->dst = w->dst + w->at;
+	w->at += out->nr_rows;
+	return true;
+}
+
+/* Of a size known when compiled; eight rows at a time share cache lines. */
+#define TURN(type)                                                     \
+	do {                                                           \
+		const type *from = in;                                 \
+		type *to = (type *)out + tile->dst;                    \
+                                                                       \
+		for (uint64_t r = 0; r < nr_rows; r += 8) {            \
+			uint64_t end = CK_MIN(r + 8, nr_rows);         \
+                                                                       \
+			for (uint64_t c = 0; c < nr_cols; c++)         \
+				for (uint64_t i = r; i < end; i++)     \
+					to[c * t->rows + i] =          \
+						from[i * nr_cols + c]; \
+		}                                                      \
+	} while (0)
+
+void ck_turn_copy(const struct ck_turn *t, const struct ck_turn_tile *tile,
+		  unsigned size, const void *in, void *out)
+{
+	uint64_t nr_rows = tile->nr_rows, nr_cols = tile->nr_cols;
+
+	switch (size) {
+	case 1:
+		TURN(uint8_t);
+		return;
+	case 2:
+		TURN(uint16_t);
+		return;
+	case 4:
+		TURN(uint32_t);
+		return;
+	case 8:
+		TURN(uint64_t);
+		return;
+	default:
+		for (uint64_t r = 0; r < nr_rows; r++)
+			for (uint64_t c = 0; c < nr_cols; c++)
+				memcpy((char *)out + (tile->dst + c * t->rows +
+						      r) * size,
+				       (const char *)in +
+					       (r * nr_cols + c) * size,
+				       size);
+	}
+}

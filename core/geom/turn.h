@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * turn.h - a matrix shown transposed, tile by tile
+ *
+ *	stored: runs of rows, cols columns      shown: cols rows, each of the
+ *	  [run 0: r0 r1 r2          ]             stored rows' elements, run
+ *	  [run 1: r3 r4             ]             after run: r0 r1 r2 r3 r4
+ *
+ * A stretch of what is shown is read as boxes of what is stored, as wide as
+ * memory allows, and each is turned on its way.  Pure; any thread.
+ */
+#ifndef CK_TURN_H
+#define CK_TURN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Stored rows [first, first + nr). */
+struct ck_turn_run {
+	uint64_t first, nr;
+};
+
+struct ck_turn {
+	uint64_t rows, cols; /* rows: of all runs */
+	const struct ck_turn_run *run;
+	uint32_t nr_runs;
+};
+
+/* Stored elements, and where the first of them goes. */
+struct ck_turn_tile {
+	uint64_t row, nr_rows, col, nr_cols;
+	/*
+	 * Elements from the beginning of the stretch; the one at (r, c) of the
+	 * tile goes to dst + c * rows + r.
+	 */
+	uint64_t dst;
+};
+
+struct ck_turn_walk {
+	const struct ck_turn *t;
+	uint64_t pos, end, begin; /* elements of what is shown */
+	uint64_t max; /* elements of a tile */
+	/* the band of shown rows that it is in: */
+	uint64_t col, nr_cols, at, at_end, dst;
+	uint32_t run;
+	uint64_t run_at; /* of its first row among all */
+};
+
+/* Elements [first, first + nr) of what is shown, in tiles of up to @max. */
+void ck_turn_begin(struct ck_turn_walk *w, const struct ck_turn *t,
+		   uint64_t first, uint64_t nr, uint64_t max);
+bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out);
+/* A tile's elements of @size bytes, row-major in @in, to where they go. */
+void ck_turn_copy(const struct ck_turn *t, const struct ck_turn_tile *tile,
+		  unsigned size, const void *in, void *out);
+
+#endif
