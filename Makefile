@@ -175,6 +175,7 @@ PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_clients := $(B)/unshard
 PROGRAMS_clients-mindspore := $(B)/unshard
+PROGRAMS_clients-torch_xla := $(B)/unshard
 PROGRAMS_posix := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
@@ -190,7 +191,7 @@ stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 .PHONY: check check-unit check-cmd check-mount check-clients check-valgrind
-.PHONY: check-race check-clients-mindspore check-posix
+.PHONY: check-race check-clients-mindspore check-clients-torch_xla check-posix
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
@@ -206,6 +207,8 @@ check-clients: need-build+run ## NumPy, safetensors, torch, transformers and mor
 	$(call stages,clients)
 check-clients-mindspore: need-build+run ## MindSpore on real mounts; fetches 0.8 GB
 	$(call stages,clients-mindspore)
+check-clients-torch_xla: need-build+run ## torch_xla on real mounts; fetches 1 GB
+	$(call stages,clients-torch_xla)
 check-posix: need-build+run+check ## pjdfstest and xfstests' fsx: PJDFSTEST=DIR FSX=PROGRAM
 	$(call stages,posix)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
