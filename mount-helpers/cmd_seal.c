@@ -12,7 +12,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/whole.h"
-#include "core/publish/hash.h"
 #include "core/publish/seal.h"
 
 #include <errno.h>
@@ -47,13 +46,8 @@ static int hash(struct seal *s, struct ck_ckpt *ck, struct ck_manifest_new *n)
 	struct ck_seal_in in = { .ck = ck, .tick = tick, .ctx = s };
 	int ret;
 
-	progress_begin(&s->bar, "files");
-	ret = ck_hash_manifest(n, ck_ckpt_root(ck), 0, tick, s, &s->err);
-	progress_end(&s->bar);
-	if (ret)
-		return ret;
-	progress_begin(&s->bar, "tensors");
-	ret = ck_seal_tensors(&in, n, &s->err);
+	progress_begin(&s->bar, "files and tensors");
+	ret = ck_seal(&in, n, &s->err);
 	progress_end(&s->bar);
 	return ret;
 }

@@ -15,6 +15,7 @@
 #include "core/publish/manifest.h"
 #include "core/publish/point.h"
 #include "core/publish/record.h"
+#include "core/publish/seal.h"
 #include "core/publish/slices.h"
 
 #include <errno.h>
@@ -183,18 +184,21 @@ static int sync_all(struct job *j, struct ck_err *err)
 		       j->s->name, err->msg);
 }
 
-static int hash_all(const struct ck_root *root, int dir, struct ck_err *err)
+/* What no reader makes one checkpoint of has no tensors. */
+static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
+			 void **bytes, size_t *len, struct ck_err *err)
 {
 	struct ck_manifest_new *n;
-	int ret = ck_manifest_new(&n, 0, err);
+	int ret = ck_seal_apart(root, opts, bytes, len, err);
 
+	if (!ret || ret == -EBUSY)
+		return ret;
+	ret = ck_manifest_new(&n, 0, err);
 	if (ret)
 		return ret;
 	ret = ck_hash_manifest(n, root, 0, NULL, NULL, err);
 	if (!ret)
-		ret = ck_point("manifest", err);
-	if (!ret)
-		ret = ck_manifest_save(n, dir, CK_MANIFEST_NAME, err);
+		ret = ck_manifest_bytes(n, bytes, len, err);
 	ck_manifest_drop(n);
 	return ret;
 }
@@ -202,14 +206,20 @@ static int hash_all(const struct ck_root *root, int dir, struct ck_err *err)
 /* After the fsync: what is read now is what the disk was given. */
 static int write_manifest(const struct job *j, struct ck_err *err)
 {
+	ck_auto_free void *bytes = NULL;
 	struct ck_root root;
+	size_t len;
 	int ret = ck_root_open(&root, j->s->path, j->in->opts, err);
 
 	if (ret)
 		return ret;
-	ret = hash_all(&root, j->s->files_fd, err);
+	ret = make_manifest(&root, j->in->opts, &bytes, &len, err);
 	ck_root_close(&root);
-	return ret;
+	if (!ret)
+		ret = ck_point("manifest", err);
+	return ret ? ret :
+		     ck_manifest_store(j->s->files_fd, CK_MANIFEST_NAME, bytes,
+				       len, err);
 }
 
 /* Somebody without a lock, below the mount. */

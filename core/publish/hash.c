@@ -77,8 +77,9 @@ static bool take(struct run *r, struct stretch *s)
 	return some;
 }
 
-struct hasher {
-	struct run *run;
+struct ck_hasher {
+	const struct ck_hash_in *in;
+	_Atomic uint64_t *bytes;
 	XXH3_state_t *state;
 	unsigned char *buf;
 	int fd; /* of the file last opened, or -1 */
@@ -86,11 +87,11 @@ struct hasher {
 	uint64_t ahead; /* how far the kernel was asked to read */
 };
 
-static int hash_block(struct hasher *h, const struct stretch *s, uint64_t k,
+static int hash_block(struct ck_hasher *h, size_t i, uint64_t k,
 		      uint64_t *digest, struct ck_err *err)
 {
-	const struct ck_hash_in *in = h->run->in;
-	const struct ck_hash_file *f = &in->file[s->file];
+	const struct ck_hash_in *in = h->in;
+	const struct ck_hash_file *f = &in->file[i];
 	uint64_t at = k << in->shift;
 	uint64_t end = CK_MIN((k + 1) << in->shift, f->size);
 
@@ -115,14 +116,14 @@ static int hash_block(struct hasher *h, const struct stretch *s, uint64_t k,
 				       " bytes, found %" PRIu64,
 				       f->name, f->size, at);
 		XXH3_64bits_update(h->state, h->buf, (size_t)n);
-		h->run->bytes += (uint64_t)n;
+		*h->bytes += (uint64_t)n;
 		at += (uint64_t)n;
 	}
 	*digest = XXH3_64bits_digest(h->state);
 	return 0;
 }
 
-static int open_file(struct hasher *h, size_t i, struct ck_err *err)
+static int open_file(struct ck_hasher *h, size_t i, struct ck_err *err)
 {
 	struct stat st;
 	int ret;
@@ -132,8 +133,8 @@ static int open_file(struct hasher *h, size_t i, struct ck_err *err)
 	if (h->fd >= 0)
 		close(h->fd);
 	h->fd = -1;
-	ret = ck_root_open_file(h->run->in->root, h->run->in->file[i].name,
-				&h->fd, &st, err);
+	ret = ck_root_open_file(h->in->root, h->in->file[i].name, &h->fd, &st,
+				err);
 	if (ret)
 		return ret;
 	h->file = i;
@@ -141,43 +142,70 @@ static int open_file(struct hasher *h, size_t i, struct ck_err *err)
 	return 0;
 }
 
-static void do_stretch(struct hasher *h, const struct stretch *s)
+struct ck_hasher *ck_hasher_new(const struct ck_hash_in *in,
+				_Atomic uint64_t *bytes)
 {
-	const struct ck_hash_in *in = h->run->in;
-	struct ck_err err = { 0 };
-	int opened = open_file(h, s->file, &err);
+	struct ck_hasher *h = calloc(1, sizeof(*h));
 
-	h->ahead = s->first << in->shift;
-	for (uint64_t k = s->first; k < s->end && !h->run->stop; k++) {
+	if (!h)
+		return NULL;
+	h->in = in;
+	h->bytes = bytes;
+	h->fd = -1;
+	h->state = XXH3_createState();
+	h->buf = aligned_alloc(4096, BUFFER);
+	if (h->state && h->buf)
+		return h;
+	ck_hasher_free(h);
+	return NULL;
+}
+
+void ck_hasher_free(struct ck_hasher *h)
+{
+	if (!h)
+		return;
+	if (h->fd >= 0)
+		close(h->fd);
+	XXH3_freeState(h->state);
+	free(h->buf);
+	free(h);
+}
+
+int ck_hasher_run(struct ck_hasher *h, size_t i, uint64_t first, uint64_t end)
+{
+	const struct ck_hash_in *in = h->in;
+	struct ck_err err = { 0 };
+	int opened = open_file(h, i, &err), stop = 0;
+
+	h->ahead = first << in->shift;
+	for (uint64_t k = first; k < end && !stop; k++) {
 		uint64_t digest = 0;
 		int ret = opened;
 
 		if (!opened) {
 			err.code = 0;
-			ret = hash_block(h, s, k, &digest, &err);
+			ret = hash_block(h, i, k, &digest, &err);
 		}
-		ret = in->block(in->ctx, s->file, k, digest, ret ? &err : NULL);
-		if (ret)
-			h->run->stop = ret;
+		stop = in->block(in->ctx, i, k, digest, ret ? &err : NULL);
 	}
+	return stop;
 }
 
 static void work(void *arg)
 {
 	struct run *r = arg;
-	struct hasher h = { .run = r, .fd = -1 };
+	struct ck_hasher *h = ck_hasher_new(r->in, &r->bytes);
 	struct stretch s;
 
-	h.state = XXH3_createState();
-	h.buf = aligned_alloc(4096, BUFFER);
-	if (!h.state || !h.buf)
+	if (!h)
 		r->stop = -ENOMEM;
-	while (take(r, &s))
-		do_stretch(&h, &s);
-	if (h.fd >= 0)
-		close(h.fd);
-	XXH3_freeState(h.state);
-	free(h.buf);
+	while (take(r, &s)) {
+		int stop = ck_hasher_run(h, s.file, s.first, s.end);
+
+		if (stop)
+			r->stop = stop;
+	}
+	ck_hasher_free(h);
 }
 
 static void tick(void *arg)

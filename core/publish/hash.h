@@ -13,6 +13,8 @@
 #include "core/io/root.h"
 #include "core/publish/manifest.h"
 
+#include <pthread.h>
+
 struct ck_hash_file {
 	char *name; /* relative to the root */
 	uint64_t size; /* bytes that are read */
@@ -57,6 +59,32 @@ struct ck_hash_in {
 
 /* 0; what block() stopped with; or -ENOMEM. */
 int ck_hash_run(const struct ck_hash_in *in, struct ck_err *err);
+
+/* One thread's share of that, for who says what is next: want, jobs and tick
+ * mean nothing then.  NULL: no memory. */
+struct ck_hasher;
+struct ck_hasher *ck_hasher_new(const struct ck_hash_in *in,
+				_Atomic uint64_t *bytes);
+void ck_hasher_free(struct ck_hasher *h);
+/* Blocks [first, end) of file @i.  What block() stopped with, or 0. */
+int ck_hasher_run(struct ck_hasher *h, size_t i, uint64_t first, uint64_t end);
+
+/* What the next consists of: all files, where their digests go, the rest. */
+struct ck_hash_all {
+	struct ck_hash_list list;
+	struct ck_hash_in in; /* for ck_hash_run(), or a hasher */
+	uint64_t total; /* bytes */
+	/* private */
+	uint64_t *block, *first;
+	pthread_mutex_t lock;
+	struct ck_err why;
+};
+int ck_hash_all_begin(struct ck_hash_all *a, const struct ck_root *root,
+		      unsigned shift, struct ck_err *err);
+/* @ret: of the run.  All files into @n, if they are still what they were. */
+int ck_hash_all_end(struct ck_hash_all *a, int ret, struct ck_manifest_new *n,
+		    struct ck_err *err);
+void ck_hash_all_free(struct ck_hash_all *a);
 
 /*
  * All files of @root into @n: the whole of what a publish says of files.  A

@@ -8,56 +8,66 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct job {
-	const struct ck_hash_list *list;
-	uint64_t *block; /* of all files */
-	uint64_t *first; /* of each file, into block */
-	uint64_t total;
-	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
-	void *ctx;
-	pthread_mutex_t lock;
-	struct ck_err why; /* the first failure */
-};
-
 static int keep(void *ctx, size_t i, uint64_t k, uint64_t digest,
 		const struct ck_err *err)
 {
-	struct job *j = ctx;
+	struct ck_hash_all *a = ctx;
 
 	if (!err) {
-		j->block[j->first[i] + k] = digest;
+		a->block[a->first[i] + k] = digest;
 		return 0;
 	}
-	pthread_mutex_lock(&j->lock);
-	if (!j->why.code)
-		j->why = *err;
-	pthread_mutex_unlock(&j->lock);
+	pthread_mutex_lock(&a->lock);
+	if (!a->why.code)
+		a->why = *err;
+	pthread_mutex_unlock(&a->lock);
 	return -err->code;
 }
 
-static void tick(void *ctx, uint64_t bytes)
+static int prepare(struct ck_hash_all *a, unsigned shift, struct ck_err *err)
 {
-	struct job *j = ctx;
-
-	j->tick(j->ctx, bytes, j->total);
-}
-
-static int prepare(struct job *j, const struct ck_hash_list *l, unsigned shift,
-		   struct ck_err *err)
-{
+	const struct ck_hash_list *l = &a->list;
 	uint64_t nr = 0;
 
-	j->list = l;
-	j->first = calloc(l->nr + 1, sizeof(*j->first));
-	if (!j->first)
+	a->first = calloc(l->nr + 1, sizeof(*a->first));
+	if (!a->first)
 		return ck_fail(err, ENOMEM, "no memory");
 	for (size_t i = 0; i < l->nr; i++) {
-		j->first[i] = nr;
+		a->first[i] = nr;
 		nr += ck_mf_nr_blocks(l->v[i].size, shift);
-		j->total += l->v[i].size;
+		a->total += l->v[i].size;
 	}
-	j->block = calloc(nr + 1, sizeof(*j->block));
-	return j->block ? 0 : ck_fail(err, ENOMEM, "no memory");
+	a->block = calloc(nr + 1, sizeof(*a->block));
+	return a->block ? 0 : ck_fail(err, ENOMEM, "no memory");
+}
+
+int ck_hash_all_begin(struct ck_hash_all *a, const struct ck_root *root,
+		      unsigned shift, struct ck_err *err)
+{
+	int ret;
+
+	*a = (struct ck_hash_all){ 0 };
+	pthread_mutex_init(&a->lock, NULL);
+	ret = ck_hash_list(&a->list, root, err);
+	if (!ret)
+		ret = prepare(a, shift, err);
+	a->in = (struct ck_hash_in){
+		.root = root,
+		.file = a->list.v,
+		.nr = a->list.nr,
+		.shift = shift,
+		.ctx = a,
+		.block = keep,
+	};
+	return ret;
+}
+
+void ck_hash_all_free(struct ck_hash_all *a)
+{
+	ck_hash_list_free(&a->list);
+	free(a->first);
+	free(a->block);
+	pthread_mutex_destroy(&a->lock);
 }
 
 /* What was hashed is only worth something if it stood still. */
@@ -82,39 +92,39 @@ static int unchanged(const struct ck_hash_list *was, const struct ck_root *root,
 	return ret;
 }
 
-static int hash_all(struct job *j, const struct ck_root *root, unsigned jobs,
-		    unsigned shift, struct ck_err *err)
-{
-	struct ck_hash_in in = {
-		.root = root,
-		.file = j->list->v,
-		.nr = j->list->nr,
-		.shift = shift,
-		.jobs = jobs,
-		.ctx = j,
-		.block = keep,
-		.tick = j->tick ? tick : NULL,
-	};
-	int ret;
-
-	pthread_mutex_init(&j->lock, NULL);
-	ret = ck_hash_run(&in, err);
-	pthread_mutex_destroy(&j->lock);
-	if (ret && j->why.code && err)
-		*err = j->why;
-	return ret;
-}
-
-static int put_all(const struct job *j, struct ck_manifest_new *n,
+static int put_all(const struct ck_hash_all *a, struct ck_manifest_new *n,
 		   struct ck_err *err)
 {
 	int ret = 0;
 
-	for (size_t i = 0; !ret && i < j->list->nr; i++)
-		ret = ck_manifest_put_file(n, j->list->v[i].name,
-					   j->list->v[i].size,
-					   j->block + j->first[i], err);
+	for (size_t i = 0; !ret && i < a->list.nr; i++)
+		ret = ck_manifest_put_file(n, a->list.v[i].name,
+					   a->list.v[i].size,
+					   a->block + a->first[i], err);
 	return ret;
+}
+
+int ck_hash_all_end(struct ck_hash_all *a, int ret, struct ck_manifest_new *n,
+		    struct ck_err *err)
+{
+	if (ret && a->why.code)
+		return ck_fail(err, a->why.code, "%s", a->why.msg);
+	if (!ret)
+		ret = unchanged(&a->list, a->in.root, err);
+	return ret ? ret : put_all(a, n, err);
+}
+
+struct job {
+	struct ck_hash_all all; /* first: what the calls are given */
+	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
+	void *ctx;
+};
+
+static void tick(void *ctx, uint64_t bytes)
+{
+	struct job *j = ctx;
+
+	j->tick(j->ctx, bytes, j->all.total);
 }
 
 int ck_hash_manifest(struct ck_manifest_new *n, const struct ck_root *root,
@@ -122,20 +132,18 @@ int ck_hash_manifest(struct ck_manifest_new *n, const struct ck_root *root,
 		     void (*tick_)(void *ctx, uint64_t bytes, uint64_t total),
 		     void *ctx, struct ck_err *err)
 {
-	ck_auto_hash_list struct ck_hash_list list = { 0 };
 	struct job j = { .tick = tick_, .ctx = ctx };
-	unsigned shift = ck_manifest_new_shift(n);
-	int ret = ck_hash_list(&list, root, err);
+	int ret =
+		ck_hash_all_begin(&j.all, root, ck_manifest_new_shift(n), err);
+	struct ck_hash_in in = j.all.in;
 
-	if (!ret)
-		ret = prepare(&j, &list, shift, err);
-	if (!ret)
-		ret = hash_all(&j, root, jobs, shift, err);
-	if (!ret)
-		ret = unchanged(&list, root, err);
-	if (!ret)
-		ret = put_all(&j, n, err);
-	free(j.first);
-	free(j.block);
+	in.jobs = jobs;
+	if (!ret) {
+		if (tick_)
+			in.tick = tick;
+		ret = ck_hash_run(&in, err);
+		ret = ck_hash_all_end(&j.all, ret, n, err);
+	}
+	ck_hash_all_free(&j.all);
 	return ret;
 }

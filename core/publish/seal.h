@@ -20,9 +20,20 @@ struct ck_seal_in {
 	uint64_t unknown;
 };
 
-/* The XXH3-128 of every tensor, into @n. */
-int ck_seal_tensors(struct ck_seal_in *in, struct ck_manifest_new *n,
-		    struct ck_err *err);
+/*
+ * The blocks of all files and the XXH3-128 of every tensor, into @n.  A tensor
+ * is read when the blocks that hold it have just been, so that storage is asked
+ * once where memory holds what lies between.
+ */
+int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
+	    struct ck_err *err);
+/*
+ * The same of the checkpoint at @root, which nobody has open, by a process of
+ * its own, in a sandbox.  The manifest's bytes, from malloc(); what they say is
+ * that process's.
+ */
+int ck_seal_apart(struct ck_root *root, const struct ck_opts *opts,
+		  void **bytes, size_t *len, struct ck_err *err);
 /* The XXH3-128 of tensor @t; -errno where not all of it can be read. */
 int ck_seal_tensor(struct ck_ckpt *ck, uint32_t t, struct ck_digest *out,
 		   _Atomic uint64_t *bytes, struct ck_err *err);

@@ -35,6 +35,18 @@ u publish "$SRC/step-1" | grep -qx 'step-1: published' || fail publish
 [ ! -e "$SRC/.staging-step-1" ] || fail "left over"
 u publish --json "$SRC/step-1/" | grep -q '"before": true' || fail "twice"
 u verify "$SRC/step-1" >/dev/null || fail "its manifest is wrong"
+# the same as seal makes, tensors included, but for when it was made
+cp -r "$SRC/step-1" "$WORK/sealed"
+rm "$WORK/sealed/.unshard-manifest"
+u seal "$WORK/sealed" >/dev/null || fail seal
+python3 - "$SRC/step-1/.unshard-manifest" "$WORK/sealed/.unshard-manifest" <<'END' ||
+import struct, sys
+a, b = (open(p, "rb").read() for p in sys.argv[1:])
+assert struct.unpack_from("<Q", a, 32)[0] > 3, "no tensors"
+made = 56
+assert a[:made] == b[:made] and a[made + 8 : -16] == b[made + 8 : -16]
+END
+	fail "publish and seal differ"
 [ -z "$(u status "$SRC")" ] || fail "status of what is published"
 expect 2 'expected' u publish
 expect 1 'nothing is staged' u publish "$SRC/none"
