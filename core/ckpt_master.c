@@ -74,6 +74,25 @@ static uint32_t by_rule(const struct ck_image *img, const struct ck_tensor *t,
 	return m;
 }
 
+/* Whether the two are the same elements of the same bytes, piece by piece. */
+static bool same_bytes(const struct ck_image *img, uint32_t a, uint32_t b)
+{
+	const struct ck_tensor *x = &img->tensors[a], *y = &img->tensors[b];
+
+	if (x->dtype != y->dtype || x->size != y->size ||
+	    x->nr_all != y->nr_all)
+		return false;
+	for (uint32_t i = 0; i < x->nr_all; i++) {
+		const struct ck_chunk *p = &img->chunks[x->first + i];
+		const struct ck_chunk *q = &img->chunks[y->first + i];
+
+		if (p->src != q->src || p->off != q->off ||
+		    p->layout != q->layout)
+			return false;
+	}
+	return true;
+}
+
 static bool any_vector(const struct ck_image *img)
 {
 	for (uint32_t i = 0; i < img->nr_tensors; i++)
@@ -103,7 +122,7 @@ static bool is_state(const struct ck_image *img, const struct ck_tensor *t)
 	return !strncmp(name, "optimizer", 9);
 }
 
-uint32_t ck_master_of(const struct ck_image *img, uint32_t tensor)
+static uint32_t named_copy(const struct ck_image *img, uint32_t tensor)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
 	uint32_t m = CK_NONE;
@@ -114,16 +133,56 @@ uint32_t ck_master_of(const struct ck_image *img, uint32_t tensor)
 	return m;
 }
 
-int ck_master_may(const struct ck_master *m, const struct ck_image *img,
-		  uint32_t tensor, struct ck_err *err)
+/*
+ * The copy of @tensor, or of one that is stored in the same bytes: of tied
+ * weights the optimizer knows one name.  *partly: of one that shares some of
+ * its bytes, in another way.
+ */
+static uint32_t copy_of(const struct ck_ckpt *ck, uint32_t tensor, bool *partly)
 {
+	const struct ck_image *img = &ck->img;
+	uint32_t copy = named_copy(img, tensor);
+	uint32_t group = ck_ckpt_alias(ck, tensor);
+
+	*partly = false;
+	for (uint32_t i = 0;
+	     copy == CK_NONE && group != CK_NONE && i < img->nr_tensors; i++) {
+		if (i == tensor || ck_ckpt_alias(ck, i) != group)
+			continue;
+		copy = named_copy(img, i);
+		if (copy != CK_NONE && !same_bytes(img, tensor, i)) {
+			*partly = true;
+			return CK_NONE;
+		}
+	}
+	return copy;
+}
+
+uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor)
+{
+	bool partly;
+
+	return copy_of(ck, tensor, &partly);
+}
+
+int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
+{
+	const struct ck_master *m = &ck->master;
+	const struct ck_image *img = &ck->img;
 	const struct ck_tensor *t = &img->tensors[tensor];
 	const char *name = ck_image_str(img, t->name, NULL);
 	uint32_t copy;
+	bool partly;
 
 	if (m->how == CK_MASTER_IGNORE || !is_half(t))
 		return 0;
-	copy = ck_master_of(img, tensor);
+	copy = copy_of(ck, tensor, &partly);
+	if (partly)
+		return ck_fail(err, EPERM,
+			       "%s: shares bytes with a weight of which there "
+			       "is a float32 copy, from which training goes "
+			       "on; -o master=ignore writes this one alone",
+			       name);
 	if (copy != CK_NONE && m->how == CK_MASTER_REFUSE)
 		return ck_fail(
 			err, EPERM,
@@ -194,7 +253,7 @@ int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 
 	if (ck->master.how != CK_MASTER_ALSO || !len)
 		return 0;
-	copy = ck_master_of(&ck->img, tensor);
+	copy = ck_master_of(ck, tensor);
 	for (; !ret && copy != CK_NONE && at < end; at += PIECE)
 		ret = write_piece(ck, e, tensor, copy, at,
 				  CK_MIN(PIECE, end - at), err);

@@ -55,9 +55,9 @@ struct ck_master {
 void ck_master_init(struct ck_master *m, const struct ck_image *img,
 		    const char *how);
 /* -EPERM with a line where a write of @tensor would be undone. */
-int ck_master_may(const struct ck_master *m, const struct ck_image *img,
-		  uint32_t tensor, struct ck_err *err);
-uint32_t ck_master_of(const struct ck_image *img, uint32_t tensor);
+int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor,
+		  struct ck_err *err);
+uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor);
 /* -o master=also: bytes [off, off+len) of @tensor were written. */
 int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		     uint64_t len, uint64_t off, struct ck_err *err);

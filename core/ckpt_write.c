@@ -53,7 +53,7 @@ void ck_ckpt_edit_end(struct ck_edit *e)
 
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
-	int ret = ck_master_may(&ck->master, &ck->img, tensor, err);
+	int ret = ck_master_may(ck, tensor, err);
 
 	return ret ? ret : ck_writer_may(ck->writer, tensor, err);
 }
@@ -62,7 +62,7 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err)
 {
-	int ret = ck_master_may(&ck->master, &ck->img, tensor, err);
+	int ret = ck_master_may(ck, tensor, err);
 
 	if (!ret && atomic_load(&ck->broken))
 		ret = ck_fail(
@@ -82,9 +82,8 @@ uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)
 
 uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor)
 {
-	return ck->master.how == CK_MASTER_ALSO ?
-		       ck_master_of(&ck->img, tensor) :
-		       CK_NONE;
+	return ck->master.how == CK_MASTER_ALSO ? ck_master_of(ck, tensor) :
+						  CK_NONE;
 }
 
 int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err)

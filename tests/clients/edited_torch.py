@@ -110,6 +110,34 @@ def replaced(tmp):
     assert numpy.array_equal(torch.load(tmp / "w.pt")["w"].numpy(), new * 2)
 
 
-for test in save, dcp, replaced:
+def megatron(tmp):
+    """bfloat16 weights and their copies, as Megatron-Core names them in DCP"""
+    import torch.distributed.checkpoint as dcp
+
+    w = torch.randn(40, 30)
+    copy = "optimizer.state.fp32_param.w"
+    for name in copy, "optimizer.state.param.w", f"chained_1.{copy}":
+        where = tmp / name
+        dcp.save({"w": w.to(torch.bfloat16), name: w}, checkpoint_id=where, no_dist=True)
+        with mounted(where, rw=True) as at:
+            try:
+                open(at / "tensors/w", "r+b")
+            except PermissionError:
+                pass
+            else:
+                assert False, "a write that training would undo"
+        with mounted(where, rw=True, master="also") as at:
+            with open(at / "tensors/w", "r+b") as f:
+                f.seek(2 * 77)
+                f.write(raw(torch.tensor([1.5, -3], dtype=torch.bfloat16)).tobytes())
+        got = {"w": torch.zeros(40, 30, dtype=torch.bfloat16), name: torch.zeros(40, 30)}
+        dcp.load(got, checkpoint_id=where, no_dist=True)
+        want = w.clone()
+        want.view(-1)[77:79] = torch.tensor([1.5, -3])
+        assert torch.equal(got["w"], want.to(torch.bfloat16)), name
+        assert torch.equal(got[name], want), name
+
+
+for test in save, dcp, replaced, megatron:
     with tempfile.TemporaryDirectory() as at:
         case(test, test.__name__, pathlib.Path(at))

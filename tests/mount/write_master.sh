@@ -65,5 +65,38 @@ umount_ckpt
 mount_ckpt "$WORK/mg"
 [ "$(head -c 2 "$norm")" = ab ] || fail "Megatron: $(xxd "$norm")"
 umount_ckpt
+
+# nnScaler: bf16 weights, their copies in ZeRO's buckets; of tied weights the
+# optimizer knows one name.
+cp -r "$here/tests/formats/nnscaler/bf16-zero1/in" "$WORK/nn"
+chmod -R u+w "$WORK/nn"
+nn=$MNT/tensors
+mount_ckpt "$WORK/nn" rw
+for t in emb.weight head.weight blocks.0.up.weight; do
+	printf ab | dd of="$nn/model.$t" conv=notrunc status=none 2>/dev/null &&
+		fail "nnScaler: $t"
+	n=${t/head/emb}
+	tail -n 1 "$LOG" | grep -q "model.$t: .* copy optimizer.$n.fp32_params" ||
+		fail "$t: $(tail -n 1 "$LOG")"
+done
+# a buffer has none
+printf ab | dd of="$nn/model.blocks.0.shift" conv=notrunc status=none ||
+	fail "nnScaler: a buffer"
+cat "$nn"/optimizer.* >"$WORK/before"
+umount_ckpt
+mount_ckpt "$WORK/nn" rw,master=ignore
+printf ab | dd of="$nn/model.head.weight" conv=notrunc status=none ||
+	fail "nnScaler, ignore"
+cat "$nn"/optimizer.* | cmp - "$WORK/before" || fail "nnScaler, ignore: a copy"
+umount_ckpt
+mount_ckpt "$WORK/nn" rw,master=also
+printf '\200\077\000\300' |
+	dd of="$nn/model.head.weight" bs=2 seek=5 conv=notrunc status=none ||
+	fail "nnScaler, also"
+[ "$(od -An -tf4 -j20 -N8 "$nn/optimizer.emb.weight.fp32_params" | xargs)" = \
+	"1 -2" ] || fail "nnScaler, also: the copy"
+cat "$nn"/optimizer.* | cmp -l - "$WORK/before" >"$WORK/differ"
+[ "$(wc -l <"$WORK/differ")" -le 8 ] || fail "nnScaler, also: more than the two"
+umount_ckpt
 expect 2 'master: expected' "$UNSHARD" mount "$WORK/ckpt" "$MNT" -o master=no
 done_ok
