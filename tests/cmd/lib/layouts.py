@@ -349,7 +349,8 @@ case("boxes-at", {
 
 # what is for others
 case("write-section", {"m.safetensors": safetensors({"b": B})}, {
-    "write": {"anything": [1, {}]}, "comment": "ours", "$schema": "x",
+    "write": {"tensors": [{"name": "b"}], "align": 1}, "comment": "ours",
+    "$schema": "x",
     "files": st_files("m.safetensors"), "tensors": [{"glob": "*"}]}, {"b": B})
 
 # three axes on one dimension, each cut otherwise, in the order of a list
