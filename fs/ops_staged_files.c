@@ -221,8 +221,7 @@ void fs_sop_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 				write_any(&r, fs_open_of(fi), buf, size,
 					  (uint64_t)off, fi->writepage, &err);
 	if (!ret && !fi->writepage && fs_open_of(fi)->f)
-		fs_staged_written_by(fs_open_of(fi)->f,
-				     fuse_req_ctx(req)->uid);
+		fs_staged_written_by(fs_open_of(fi)->f, fuse_req_ctx(req)->uid);
 	if (ret)
 		fs_sref_reply(req, ret, &err);
 	else

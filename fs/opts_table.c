@@ -257,6 +257,13 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "never",
 	  .help = "a new checkpoint to which nothing was written for N seconds "
 		  "is published, if it is complete" },
+	{ .name = "shard-format",
+	  .type = FS_OPT_CHOICE,
+	  .value = "FORMAT",
+	  .choices = "safetensors|dcp",
+	  .fallback = "safetensors",
+	  .help = "what files a new checkpoint that is written as slices "
+		  "has, where its layout does not say" },
 	{ .name = "replace",
 	  .type = FS_OPT_FLAG,
 	  .help = "as rw, and a file may be opened for being written anew: "

@@ -20,7 +20,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PATH "rank-{rank:05}.safetensors"
+#define ST_PATH "rank-{rank:05}.safetensors"
+#define DCP_PATH "__{rank}_0.distcp"
 #define ALIGN_MAX (UINT64_C(1) << 20)
 
 /* ---- which rule, and what it says ---- */
@@ -212,22 +213,53 @@ static int parse_targets(const struct ck_lay_in *in, struct ck_lay_out *out,
 	return ret;
 }
 
-static int check_path(const struct ck_lay_in *in, const char *path)
+static int check_path(const struct ck_lay_in *in, const struct ck_lay_out *out)
 {
 	struct ck_lay_in at = ck_lay_below(in, "path", 0);
-	static const char tail[] = ".safetensors";
-	size_t len = strlen(path);
+	const char *path = out->path,
+		   *end = out->dcp ? ".distcp" : ".safetensors";
+	size_t len = strlen(path), n = strlen(end);
 
 	if (*path == '.' || strchr(path, '/') || ck_lay_is_glob(path))
 		return ck_lay_bad(&at, "expected the name of a file, without "
 				       "folders, wildcards or a dot before it");
-	if (len < strlen(tail) || strcmp(path + len - strlen(tail), tail) != 0)
-		return ck_lay_bad(&at, "expected a name that ends in %s", tail);
+	if (len < n || strcmp(path + len - n, end) != 0)
+		return ck_lay_bad(&at, "expected a name that ends in %s", end);
 	return ck_lay_check_text(&at, path, 0, false, NULL);
 }
 
+static int take_format(const struct ck_lay_in *in, struct ck_lay_out *out,
+		       const char *format)
+{
+	struct ck_lay_in at = ck_lay_below(in, "format", 0);
+
+	out->dcp = format && !strcmp(format, "dcp");
+	if (format && !out->dcp && strcmp(format, "safetensors") != 0)
+		return ck_lay_bad(&at,
+				  "expected \"safetensors\" or \"dcp\", found "
+				  "\"%.80s\"",
+				  format);
+	if (!out->path)
+		out->path = out->dcp ? DCP_PATH : ST_PATH;
+	return check_path(in, out);
+}
+
+static int take_align(const struct ck_lay_in *in, const json_t *j,
+		      struct ck_lay_out *out)
+{
+	int ret = ck_lay_u64(in, j, "align", &out->align);
+
+	if (!ret && (!out->align || out->align > ALIGN_MAX ||
+		     out->align & (out->align - 1)))
+		ret = ck_lay_bad(in,
+				 "align: expected a power of 2 up to 2^20, "
+				 "found %" PRIu64,
+				 out->align);
+	return ret;
+}
+
 static int parse_write(const struct ck_lay_in *in, struct ck_lay_out *out,
-		       const json_t *j)
+		       const json_t *j, const char *format)
 {
 	static const char *const names[] = { "path",	"format",  "align",
 					     "tensors", "comment", NULL };
@@ -236,22 +268,11 @@ static int parse_write(const struct ck_lay_in *in, struct ck_lay_out *out,
 	if (!ret)
 		ret = ck_lay_text(in, j, "path", &out->path);
 	if (!ret)
-		ret = check_path(in, out->path);
+		ret = ck_lay_text(in, j, "format", &format);
 	if (!ret)
-		ret = ck_lay_text(in, j, "format", &out->format);
-	if (!ret && out->format && strcmp(out->format, "safetensors") != 0)
-		ret = ck_lay_bad(in,
-				 "format: expected \"safetensors\", found "
-				 "\"%.80s\"",
-				 out->format);
+		ret = take_format(in, out, format);
 	if (!ret)
-		ret = ck_lay_u64(in, j, "align", &out->align);
-	if (!ret && (!out->align || out->align > ALIGN_MAX ||
-		     out->align & (out->align - 1)))
-		ret = ck_lay_bad(in,
-				 "align: expected a power of 2 up to 2^20, "
-				 "found %" PRIu64,
-				 out->align);
+		ret = take_align(in, j, out);
 	return ret ? ret : parse_targets(in, out, j);
 }
 
@@ -269,14 +290,15 @@ bool ck_lay_out_wanted(const char *bytes, size_t len)
 }
 
 int ck_lay_out_parse(struct ck_lay_out *out, const char *name,
-		     const char *bytes, size_t len, struct ck_err *err)
+		     const char *bytes, size_t len, const char *format,
+		     struct ck_err *err)
 {
 	struct ck_lay_in in = { .doc = &out->doc, .err = err };
 	struct ck_lay_in write = ck_lay_below(&in, "write", 0);
 	const json_t *j;
 	int ret;
 
-	*out = (struct ck_lay_out){ .path = PATH, .align = CK_LAY_ALIGN };
+	*out = (struct ck_lay_out){ .align = CK_LAY_ALIGN };
 	ret = ck_lay_doc_parse(&out->doc, name, bytes, len, err);
 	if (ret)
 		return ret;
@@ -284,7 +306,7 @@ int ck_lay_out_parse(struct ck_lay_out *out, const char *name,
 	if (!j)
 		return ck_lay_bad(&in, "expected a member \"write\": it says "
 				       "which tensors will be written");
-	ret = parse_write(&write, out, j);
+	ret = parse_write(&write, out, j, format);
 	ck_lay_fix_sizes(&out->doc);
 	return ret;
 }

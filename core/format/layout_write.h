@@ -28,15 +28,19 @@ struct ck_lay_out {
 	struct ck_lay_doc doc;
 	CK_VEC(struct ck_lay_target) targets;
 	const char *path; /* of a rank's file; with {rank} or axes */
-	const char *format; /* NULL: not said */
+	bool dcp; /* what torch.distributed.checkpoint loads; else safetensors */
 	uint64_t align; /* bytes; a power of 2, 1: packed */
 };
 
 /* Whether the document has a "write" at all; false where it is no JSON. */
 bool ck_lay_out_wanted(const char *bytes, size_t len);
-/* @name: for messages; borrowed.  -EINVAL with a line. */
+/*
+ * @name: for messages; borrowed.  @format: where the layout says none, or
+ * NULL.  -EINVAL with a line.
+ */
 int ck_lay_out_parse(struct ck_lay_out *out, const char *name,
-		     const char *bytes, size_t len, struct ck_err *err);
+		     const char *bytes, size_t len, const char *format,
+		     struct ck_err *err);
 void ck_lay_out_free(struct ck_lay_out *out);
 #define ck_auto_lay_out __attribute__((cleanup(ck_lay_out_free)))
 

@@ -34,7 +34,7 @@
 
 struct job {
 	const struct ck_root *root;
-	const char *layout;
+	const char *layout, *format;
 	size_t len;
 	int fd;
 	bool sandbox;
@@ -51,7 +51,7 @@ static int plan_in_child(void *ctx, struct ck_err *err)
 
 	if (!ret)
 		ret = ck_splan_make(&out, CK_LAY_FILE, job->layout, job->len,
-				    err);
+				    job->format, err);
 	if (!ret)
 		ret = ck_pwrite_whole(job->fd, out.v, out.len, 0);
 	return ret;
@@ -90,8 +90,12 @@ static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
 	ck_auto_fd int fd = memfd_create("unshard-plan", MFD_CLOEXEC);
 	unsigned nr = ck_root_fds(root, NULL, 0);
 	ck_auto_free int *keep = calloc(nr + 1, sizeof(*keep));
-	struct job job = { root, layout, len, fd,
-			   !how || strcmp(how, "off") != 0 };
+	struct job job = { .root = root,
+			   .layout = layout,
+			   .format = ck_opts_get(opts, "shard-format"),
+			   .len = len,
+			   .fd = fd,
+			   .sandbox = !how || strcmp(how, "off") != 0 };
 	const struct ck_child c = {
 		.what = "the reader of the layout",
 		.hint = "",

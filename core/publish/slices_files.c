@@ -42,15 +42,20 @@ static int open_at(int dir, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int write_header(const struct ck_slices *sl, uint32_t file, int fd,
-			struct ck_err *err)
+static int put_bytes(void *ctx, uint64_t off, const void *bytes, size_t len,
+		     struct ck_err *err)
 {
-	ck_auto_str struct ck_str head = { 0 };
-	int ret = ck_splan_header(&sl->plan, file, &head, err);
+	int ret = ck_pwrite_whole(*(const int *)ctx, bytes, len, off);
 
-	if (!ret)
-		ret = ck_pwrite_whole(fd, head.v, head.len, 0);
-	return ret;
+	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
+}
+
+static int write_frame(const struct ck_slices *sl, uint32_t file, int fd,
+		       struct ck_err *err)
+{
+	int ret = ck_splan_frame(&sl->plan, file, put_bytes, &fd, err);
+
+	return ck_wrap(err, ret, "%s: %s", sl->stage->name, name_of(sl, file));
 }
 
 /* Its size, its header, and its room: all may have been done before. */
@@ -59,8 +64,6 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 {
 	uint64_t size = sl->plan.files[file].size;
 	struct stat st;
-	int ret;
-
 	if (fstat(fd, &st))
 		return fail(sl, file, errno, err);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > size)
@@ -75,8 +78,7 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 		return fail(sl, file, errno, err);
 	if (ftruncate(fd, (off_t)size))
 		return fail(sl, file, errno, err);
-	ret = write_header(sl, file, fd, err);
-	return ret ? fail(sl, file, -ret, err) : 0;
+	return write_frame(sl, file, fd, err);
 }
 
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
@@ -196,26 +198,27 @@ static int finish_shard(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 
 	if (fd < 0)
 		return fd;
-	ret = write_header(sl, file, fd, err);
-	return ret ? fail(sl, file, -ret, err) :
-		     move(sl, name_of(sl, file), err);
+	ret = write_frame(sl, file, fd, err);
+	return ret ? ret : move(sl, name_of(sl, file), err);
 }
 
-static int put_layout(struct ck_slices *sl, struct ck_err *err)
+/* Last of all, as it is what makes a checkpoint of them. */
+static int put_index(struct ck_slices *sl, struct ck_err *err)
 {
+	const char *name = sl->plan.dcp ? ".metadata" : CK_LAY_FILE;
 	const char *text = sl->plan.layout;
 	ck_auto_fd int fd = -1;
 	int ret;
 
-	if (is_there(sl->stage->files_fd, CK_LAY_FILE) &&
-	    !is_there(sl->files, CK_LAY_FILE))
+	if (is_there(sl->stage->files_fd, name) && !is_there(sl->files, name))
 		return 0;
-	fd = open_at(sl->files, CK_LAY_FILE, O_WRONLY | O_CREAT | O_TRUNC);
-	ret = fd < 0 ? fd : ck_pwrite_whole(fd, text, strlen(text), 0);
+	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
+	ret = fd < 0	   ? ck_fail(err, -fd, "%s", strerror(-fd)) :
+	      sl->plan.dcp ? ck_slices_metadata(sl, fd, err) :
+			     put_bytes(&fd, 0, text, strlen(text), err);
 	if (ret)
-		return ck_fail(err, -ret, "%s: " CK_LAY_FILE ": %s",
-			       sl->stage->name, strerror(-ret));
-	return move(sl, CK_LAY_FILE, err);
+		return ck_wrap(err, ret, "%s: %s", sl->stage->name, name);
+	return move(sl, name, err);
 }
 
 static int gather(struct ck_slices *sl, struct ck_err *err)
@@ -224,7 +227,7 @@ static int gather(struct ck_slices *sl, struct ck_err *err)
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		ret = finish_shard(sl, i, err);
-	return ret ? ret : put_layout(sl, err);
+	return ret ? ret : put_index(sl, err);
 }
 
 int ck_slices_gather(struct ck_staging *s, struct ck_err *err)

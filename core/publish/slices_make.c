@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/emit/torch_blob.h"
 #include "core/format/strmap.h"
 #include "core/geom/dtype.h"
 #include "core/geom/image.h"
@@ -93,10 +94,11 @@ static int add_tensor(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
 				      .rank = (uint8_t)from->shape.rank };
 	unsigned grid_rank;
 
-	if (!type->safetensors)
-		return ck_fail(err, EINVAL,
-			       "write: %.200s: safetensors files have no %s",
-			       from->name, type->name);
+	if (!ck_splan_has_dtype(from->dtype, m->lay.dcp))
+		return ck_fail(
+			err, EINVAL, "write: %.200s: %s have no %s", from->name,
+			m->lay.dcp ? "files of torch" : "safetensors files",
+			type->name);
 	ck_lay_out_grid(&m->lay, from, &grid, &grid_rank);
 	ck_dims_volume(shape, to.rank, &to.size);
 	to.size *= type->size;
@@ -108,6 +110,24 @@ static int add_tensor(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
 		return ck_splan_no_mem(err);
 	m->tensors.v[m->tensors.nr++] = to;
 	return 0;
+}
+
+/* Metadata of DCP's has boxes of a tensor's own dimensions, and no more. */
+static int check_box(const struct ck_splan_making *m, uint32_t t,
+		     const struct ck_lay_place *place, struct ck_err *err)
+{
+	const struct ck_splan_tensor *to = &m->tensors.v[t];
+	bool plain = !place->flat && to->rank == to->grid_rank &&
+		     !memcmp(m->dims.v + to->shape, m->dims.v + to->grid,
+			     to->rank * sizeof(uint64_t));
+
+	for (unsigned d = 0; d < to->grid_rank && plain; d++)
+		plain = place->len[d] == place->full[d];
+	return plain ? 0 :
+		       ck_fail(err, EINVAL,
+			       "write: %.200s: DCP has neither flat nor padded "
+			       "parts, nor views",
+			       ck_splan_target(m, t)->name);
 }
 
 static int add_piece(struct ck_splan_making *m, uint32_t t,
@@ -151,7 +171,9 @@ static int hold(struct ck_splan_making *m, uint32_t t, uint32_t pos,
 		return 0;
 	if (v[group].piece == CK_NONE) {
 		v[group].piece = (uint32_t)m->pieces.nr;
-		ret = add_piece(m, t, &place, err);
+		ret = m->lay.dcp ? check_box(m, t, &place, err) : 0;
+		if (!ret)
+			ret = add_piece(m, t, &place, err);
 		if (ret)
 			return ret;
 	}
@@ -299,27 +321,63 @@ static int sort_pieces(struct ck_splan_making *m, struct ck_err *err)
 	return 0;
 }
 
+static struct ck_splan tables_of(const struct ck_splan_making *m)
+{
+	return (struct ck_splan){
+		.files = m->files.v,
+		.tensors = m->tensors.v,
+		.pieces = m->pieces.v,
+		.dims = m->dims.v,
+		.strs = m->strs.v,
+		.nr_files = (uint32_t)m->files.nr,
+		.dcp = m->lay.dcp,
+	};
+}
+
+/* What comes before and behind a piece; nothing where there is a header. */
+static int frame_of(const struct ck_splan_making *m,
+		    const struct ck_splan_piece *x, uint64_t *head,
+		    uint64_t *tail, struct ck_err *err)
+{
+	const struct ck_splan p = tables_of(m);
+	struct ck_torch_blob b;
+	int ret;
+
+	*head = *tail = 0;
+	if (!m->lay.dcp)
+		return 0;
+	ret = ck_splan_blob(&p, x, &b, err);
+	*head = b.head.len;
+	*tail = b.tail.len;
+	ck_torch_blob_free(&b);
+	return ret;
+}
+
 /* Offsets after the header, as it does not know its own length yet. */
 static int place_pieces(struct ck_splan_making *m, struct ck_err *err)
 {
-	uint64_t at = 0, align = m->lay.align;
+	uint64_t at = 0, align = m->lay.align, head, tail;
+	int ret = 0;
 
-	for (uint32_t i = 0; i < m->pieces.nr; i++) {
+	for (uint32_t i = 0; i < m->pieces.nr && !ret; i++) {
 		struct ck_splan_piece *p = &m->pieces.v[i];
 		struct ck_splan_file *f = &m->files.v[p->file];
 
+		ret = frame_of(m, p, &head, &tail, err);
 		if (!f->nr++) {
 			f->first = i;
 			at = 0;
 		}
+		at += head;
 		if (p->len)
 			at = (at + align - 1) & ~(align - 1);
 		p->off = at;
-		if (!ck_add_ok(at, p->len, &at) || at > CK_SIZE_MAX / 2)
-			return ck_fail(err, EINVAL, "write: too large");
+		if (!ret && (!ck_add_ok(at, p->len + tail, &at) ||
+			     at > CK_SIZE_MAX / 2))
+			ret = ck_fail(err, EINVAL, "write: too large");
 		f->size = at;
 	}
-	return 0;
+	return ret;
 }
 
 /* ---- the bytes ---- */
@@ -381,6 +439,7 @@ static int put_all(struct ck_splan_making *m, struct ck_str *out,
 		.nr_entries = m->held.nr,
 		.strs_len = m->strs.len,
 		.layout = m->text,
+		.dcp = m->lay.dcp,
 	};
 
 	if (put_ranks(m, &ranks, &entries))
@@ -409,18 +468,11 @@ static int put_all(struct ck_splan_making *m, struct ck_str *out,
 static int settle_files(struct ck_splan_making *m, struct ck_str *out,
 			struct ck_err *err)
 {
-	const struct ck_splan p = {
-		.files = m->files.v,
-		.tensors = m->tensors.v,
-		.pieces = m->pieces.v,
-		.dims = m->dims.v,
-		.strs = m->strs.v,
-		.nr_files = (uint32_t)m->files.nr,
-	};
+	const struct ck_splan p = tables_of(m);
 	uint64_t align = CK_MAX(m->lay.align, 8);
 	int ret = 0;
 
-	for (uint32_t i = 0; i < m->files.nr && !ret; i++) {
+	for (uint32_t i = 0; i < m->files.nr && !ret && !p.dcp; i++) {
 		struct ck_splan_file *f = &m->files.v[i];
 
 		out->len = 0;
@@ -457,10 +509,10 @@ static int make(struct ck_splan_making *m, struct ck_str *out,
 }
 
 int ck_splan_make(struct ck_str *out, const char *name, const char *layout,
-		  size_t len, struct ck_err *err)
+		  size_t len, const char *format, struct ck_err *err)
 {
 	struct ck_splan_making m = { 0 };
-	int ret = ck_lay_out_parse(&m.lay, name, layout, len, err);
+	int ret = ck_lay_out_parse(&m.lay, name, layout, len, format, err);
 
 	/* what is empty is pointed into, too */
 	if (!ret && !ck_vec_reserve(&m.dims, 1))

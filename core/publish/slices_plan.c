@@ -9,14 +9,12 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
-#include "core/format/layout_write.h"
+#include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
 #include "core/geom/image.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
-#include <endian.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -72,6 +70,7 @@ static int find_tables(struct ck_splan *p, const char *bytes, uint64_t len,
 	p->nr_dims = h->nr_dims;
 	p->strs_len = h->strs_len;
 	p->layout = p->strs + h->layout;
+	p->dcp = h->dcp;
 	return 0;
 }
 
@@ -90,6 +89,12 @@ static int check_head(const struct ck_splan_head *h, size_t len,
 }
 
 /* ---- records ---- */
+
+bool ck_splan_has_dtype(uint8_t dtype, bool dcp)
+{
+	return dcp ? ck_torch_has_dtype(dtype) :
+		     ck_dtype_info(dtype)->safetensors != NULL;
+}
 
 static bool file_ok(const struct ck_splan *p, const struct ck_splan_file *f)
 {
@@ -112,7 +117,7 @@ static bool tensor_ok(const struct ck_splan *p, const struct ck_splan_tensor *t)
 	    !ck_range_ok(t->grid, t->grid_rank, p->nr_dims))
 		return false;
 	elem = ck_dtype_info(t->dtype)->size;
-	return elem && ck_dtype_info(t->dtype)->safetensors &&
+	return elem && ck_splan_has_dtype(t->dtype, p->dcp) &&
 	       ck_dims_volume(p->dims + t->shape, t->rank, &shape) &&
 	       ck_dims_volume(p->dims + t->grid, t->grid_rank, &grid) &&
 	       shape == grid && ck_mul_ok(shape, elem, &bytes) &&
@@ -135,6 +140,8 @@ static bool piece_len_ok(const struct ck_splan *p,
 			return false;
 	if (!ck_dims_volume(len, t->grid_rank, &volume) ||
 	    !ck_dims_volume(full, t->grid_rank, &stored))
+		return false;
+	if (p->dcp && (x->flat || stored != volume || t->rank != t->grid_rank))
 		return false;
 	if (x->flat)
 		return x->lo <= x->hi && x->hi <= volume && !(x->len % elem) &&
@@ -320,71 +327,4 @@ uint64_t ck_splan_run(const struct ck_splan_runs *r, uint64_t i)
 		step *= r->full[d];
 	}
 	return at;
-}
-
-/* ---- a safetensors file's header ---- */
-
-static void say_entry(struct ck_str *s, const char *name, const char *dtype,
-		      const uint64_t *shape, unsigned rank, uint64_t from,
-		      uint64_t to)
-{
-	ck_str_puts(s, ",");
-	ck_str_json(s, name, strlen(name));
-	ck_str_fmt(s, ":{\"dtype\":\"%s\",\"shape\":", dtype);
-	ck_str_json_u64(s, shape, rank);
-	ck_str_fmt(s, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", from, to);
-}
-
-static void say_piece(const struct ck_splan *p, const struct ck_splan_piece *x,
-		      uint64_t data, struct ck_str *s)
-{
-	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
-	const struct ck_dtype_info *type = ck_dtype_info(t->dtype);
-	const uint64_t *shape = p->dims + x->dims + 2 * (size_t)t->grid_rank;
-	uint64_t flat = x->len / type->size;
-
-	say_entry(s, ck_splan_str(p, t->name), type->safetensors,
-		  x->flat ? &flat : shape, x->flat ? 1 : t->grid_rank,
-		  x->off - data, x->off - data + x->len);
-}
-
-int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
-		    struct ck_err *err)
-{
-	const struct ck_splan_file *file = &p->files[f];
-	uint64_t at = file->data, len;
-	unsigned fillers = 0;
-	char name[64];
-
-	ck_str_add(out, "\0\0\0\0\0\0\0", 8);
-	ck_str_puts(out, "{\"__metadata__\":{\"format\":\"pt\"}");
-	for (uint32_t i = 0; i < file->nr; i++) {
-		const struct ck_splan_piece *x = &p->pieces[file->first + i];
-
-		/* the format allows no gaps */
-		if (x->off > at) {
-			uint64_t gap = x->off - at;
-
-			snprintf(name, sizeof(name), CK_LAY_FILLER "%u",
-				 fillers++);
-			say_entry(out, name, "U8", &gap, 1, at - file->data,
-				  x->off - file->data);
-		}
-		say_piece(p, x, file->data, out);
-		at = x->off + x->len;
-	}
-	ck_str_puts(out, "}");
-	while (!out->failed && out->len < file->data)
-		ck_str_puts(out, " ");
-	if (out->failed)
-		return ck_fail(err, ENOMEM, "no memory for a header");
-	if (out->len > CK_MAX_HEADER)
-		return ck_fail(err, E2BIG,
-			       "%s: its header would have %zu bytes, of at "
-			       "most %" PRIu64,
-			       ck_splan_str(p, file->name), out->len,
-			       CK_MAX_HEADER);
-	len = htole64(out->len - 8);
-	memcpy(out->v, &len, sizeof(len));
-	return 0;
 }

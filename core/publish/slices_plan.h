@@ -63,22 +63,38 @@ struct ck_splan {
 	const char *strs; /* NUL-terminated ones */
 	uint32_t nr_files, nr_tensors, nr_pieces, nr_ranks, nr_entries;
 	uint64_t nr_dims, strs_len;
+	bool dcp; /* files for torch.distributed.checkpoint; else safetensors */
 	uint64_t id; /* tells plans apart */
 	const char *layout; /* text for who reads the checkpoint */
 	void *own; /* freed with it */
 };
 
-/* The bytes of a plan, from those of a layout.  -EINVAL with a line. */
+/*
+ * The bytes of a plan, from those of a layout.  @format: where it says none,
+ * or NULL.  -EINVAL with a line.
+ */
 int ck_splan_make(struct ck_str *out, const char *name, const char *layout,
-		  size_t len, struct ck_err *err);
+		  size_t len, const char *format, struct ck_err *err);
 /* Takes @bytes (from malloc()) in any case; checks all of them. */
 int ck_splan_take(struct ck_splan *p, void *bytes, size_t len,
 		  struct ck_err *err);
 void ck_splan_free(struct ck_splan *p);
 
-/* What file @f begins with, up to its data. */
+/*
+ * What file @f holds beside its pieces: a header, or what is around each piece
+ * in an archive of its own.  @put gets it in the order of offsets.
+ */
+int ck_splan_frame(const struct ck_splan *p, uint32_t f,
+		   int (*put)(void *ctx, uint64_t off, const void *bytes,
+			      size_t len, struct ck_err *err),
+		   void *ctx, struct ck_err *err);
+/* The header of a file of safetensors, up to its data. */
 int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
 		    struct ck_err *err);
+struct ck_torch_blob;
+/* What is around piece @x in its archive; of a dtype that torch has. */
+int ck_splan_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
+		  struct ck_torch_blob *out, struct ck_err *err);
 
 static inline const char *ck_splan_str(const struct ck_splan *p, uint32_t ref)
 {

@@ -6,7 +6,7 @@
 #include "core/publish/slices_plan.h"
 
 #define CK_SPLAN_MAGIC "unshplan"
-#define CK_SPLAN_VERSION 1
+#define CK_SPLAN_VERSION 2
 #define CK_SPLAN_MAX_ENTRIES (UINT32_C(1) << 24)
 #define CK_SPLAN_MAX_BYTES (UINT64_C(4) << 30)
 
@@ -17,7 +17,11 @@ struct ck_splan_head {
 	uint64_t nr_files, nr_tensors, nr_pieces, nr_ranks, nr_dims, nr_entries,
 		strs_len;
 	uint64_t layout; /* string */
+	uint64_t dcp; /* 0 or 1 */
 };
 #define CK_SPLAN_HASHED offsetof(struct ck_splan_head, nr_files)
+
+/* Whether files of the format have elements of it. */
+bool ck_splan_has_dtype(uint8_t dtype, bool dcp);
 
 #endif

@@ -48,4 +48,7 @@ void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd);
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 		    struct ck_err *err);
 
+/* slices_dcp.c: the .metadata of the shards. */
+int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err);
+
 #endif

@@ -417,11 +417,23 @@ Test(slices, layouts_that_do_not_make_sense)
 	refused(DOC(TWO, TENSOR("w", "float32", "[5]", ""),
 		    "\"tensors\":[{\"name\":\"w\"},{\"name\":\"w\"}]"),
 		"occurs twice");
+	refused(DOC(TWO,
+		    TENSOR("w", "float32", "[6]",
+			   PLACE("{\"b\":{\"flat\":true}}")),
+		    "\"format\":\"dcp\""),
+		"DCP has neither flat");
+	refused(DOC(TWO, TENSOR("w", "float32", "[6]", ""),
+		    "\"format\":\"zip\""),
+		"found \"zip\"");
 	refused(DOC(TWO, TENSOR("w", "complex128", "[5]", ""), ""),
 		"have no complex128");
 	refused(DOC(TWO, TENSOR("w", "float32", "[4611686018427387903]", ""),
 		    ""),
 		"too large");
+}
+
+Test(slices, boxes_that_do_not_make_sense)
+{
 	refused(DOC(TWO,
 		    TENSOR("w", "float32", "[4]",
 			   ",\"boxes\":[{\"at\":{\"rank\":0},\"start\":[0],"
@@ -449,8 +461,9 @@ Test(slices, damaged_plans_and_logs)
 	struct ck_err err = { 0 };
 	struct ck_str bytes = { 0 };
 
-	cr_assert_eq(ck_splan_make(&bytes, "x", plain, strlen(plain), &err), 0,
-		     "%s", err.msg);
+	cr_assert_eq(
+		ck_splan_make(&bytes, "x", plain, strlen(plain), NULL, &err), 0,
+		"%s", err.msg);
 	for (size_t i = 0; i < bytes.len; i++) {
 		char *copy = malloc(bytes.len);
 		struct ck_splan p;
