@@ -10,9 +10,12 @@ CKPT=$here/tests/demo/checkpoint
 SRC=$WORK/src
 A=$WORK/a B=$WORK/b
 mkdir "$SRC" "$A" "$B"
+# Each mount in a network of its own, where that is allowed: they need none.
+alone=()
+[ -n "${COMMON_PRIVATE-}" ] && unshare -n true 2>/dev/null && alone=(unshare -n)
 # on MNT [OPTION,...]
 on() {
-	"$UNSHARD" mount "$SRC" "$1" -o "rw,log=$WORK/log${2:+,$2}$SAN_OPTS" ||
+	"${alone[@]}" "$UNSHARD" mount "$SRC" "$1" -o "rw,log=$WORK/log${2:+,$2}$SAN_OPTS" ||
 		fail "mount at $1"
 }
 # worker_of MNT: the process that answers for it.  Workers come in the order

@@ -28,12 +28,60 @@ done
 mount_ckpt "$WORK/ckpt"
 same "$MNT/tensors/w" "$WORK/model.w"
 same "$MNT/tensors/cut.rows" "$WORK/whole.rows"
-python3 - "$MNT/tensors/w" <<'END' || fail "a mount that is not for writing"
-import errno, os, sys
-try:
-    os.open(sys.argv[1], os.O_RDWR)
-except OSError as e:
-    sys.exit(e.errno != errno.EROFS)
-sys.exit(1)
+python3 - "$MNT" <<'END' || fail "a mount that is not for writing"
+import errno, mmap, os, sys
+
+mnt = sys.argv[1]
+t, other = mnt + "/tensors/w", mnt + "/tensors/cut.rows"
+size = os.path.getsize(t)
+fd = os.open(t, os.O_RDONLY)
+bad = []
+
+
+def check(what, want, fn, *args):
+    try:
+        fn(*args)
+        got = None
+    except OSError as e:
+        got = e.errno
+    if got != want:
+        bad.append(f"{what}: expected {want}, got {got}")
+
+
+ro = errno.EROFS
+for flags in "O_WRONLY", "O_RDWR", "O_APPEND|O_WRONLY", "O_TRUNC|O_WRONLY":
+    bits = eval("|".join("os." + f for f in flags.split("|")))
+    check(f"open {flags}", ro, os.open, t, bits)
+for d in mnt, mnt + "/tensors", mnt + "/npy", mnt + "/shards":
+    check(f"create in {d}", ro, os.open, d + "/new", os.O_WRONLY | os.O_CREAT)
+    check(f"mkdir in {d}", ro, os.mkdir, d + "/new")
+    check(f"mknod in {d}", ro, os.mknod, d + "/new")
+    check(f"symlink in {d}", ro, os.symlink, "w", d + "/new")
+    check(f"link in {d}", ro, os.link, t, d + "/new")
+    check(f"rename to {d}", ro, os.rename, t, d + "/new")
+check("truncate to the same size", ro, os.truncate, t, size)
+check("truncate", ro, os.truncate, t, 0)
+check("unlink", ro, os.unlink, t)
+check("rmdir", ro, os.rmdir, mnt + "/tensors")
+check("rename onto a tensor", ro, os.rename, t, other)
+check("chmod", ro, os.chmod, t, 0o600)
+check("chown", ro, os.chown, t, 1, 1)
+check("utimens", ro, os.utime, t, (1, 1))
+check("setxattr", ro, os.setxattr, t, "user.x", b"y")
+check("write", errno.EBADF, os.write, fd, b"x")
+check("fallocate", errno.EBADF, os.posix_fallocate, fd, 0, 10)
+check("a map for writing", errno.EACCES, mmap.mmap, fd, size)
+check("a map", None, mmap.mmap, fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+check("fsync", None, os.fsync, fd)
+check("read past the end", None, lambda: os.pread(fd, 9, size) == b"" or 1 / 0)
+check("SEEK_HOLE", None, lambda: os.lseek(fd, 3, os.SEEK_HOLE) == size or 1 / 0)
+check("O_DIRECT", None, os.open, t, os.O_RDONLY | os.O_DIRECT)
+check("no such name", errno.ENOENT, os.stat, mnt + "/tensors/none")
+check("a long name", errno.ENAMETOOLONG, os.stat, mnt + "/tensors/" + "n" * 256)
+st = os.statvfs(mnt)
+if not st.f_blocks or st.f_bfree:
+    bad.append(f"statfs: {st}")
+print("\n".join(bad), file=sys.stderr)
+sys.exit(bool(bad))
 END
 done_ok

@@ -2,6 +2,7 @@
 """errnos.py MNT: what a mount for writing answers to what it does not do."""
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import subprocess
@@ -94,6 +95,28 @@ os.close(d)
 check("name of 256 bytes", errno.ENAMETOOLONG, os.stat, mnt + "/tensors/" + "n" * 256)
 check("no such name", errno.ENOENT, os.stat, mnt + "/tensors/none")
 check("write to .unshard/stats", errno.EPERM, os.open, mnt + "/.unshard/stats", os.O_WRONLY)
+
+# read in other ways, and copied from here and there
+other = open("/proc/self/exe", "rb")
+out = os.open("/dev/shm" if os.path.isdir("/dev/shm") else "/tmp", os.O_TMPFILE | os.O_RDWR)
+check("sendfile", None, lambda: os.sendfile(out, fd, 0, size) == size or 1 / 0)
+r, w = os.pipe()
+check("splice", None, lambda: os.splice(fd, w, 4096, 7) == 4096 or 1 / 0)
+assert os.read(r, 4096) == before[7 : 7 + 4096] and os.pread(out, size, 0) == before
+check("copy_file_range from elsewhere", errno.EXDEV, os.copy_file_range,
+      other.fileno(), fd, 100, 0, 0)
+check("copy_file_range to elsewhere", errno.EXDEV, os.copy_file_range, fd, out, 100, 0, 0)
+FICLONE = 0x40049409
+for what, a, b in ("from", other.fileno(), fd), ("to", fd, out):
+    check(f"FICLONE {what} elsewhere", errno.EXDEV, fcntl.ioctl, b, FICLONE, a)
+for lock in fcntl.flock, fcntl.lockf:
+    check(lock.__name__, None, lock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    check(lock.__name__, None, lock, fd, fcntl.LOCK_UN)
+m = mmap.mmap(fd, size)
+m[3:6] = before[3:6]
+check("msync", None, m.flush)
+m.close()
+check("rename to another area", errno.EXDEV, os.rename, t, mnt + "/shards/w")
 
 # headers are made from the checkpoint
 head = os.pread(nfd, 64, 0)
