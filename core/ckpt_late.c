@@ -52,7 +52,7 @@ void ck_late_add(struct ck_late *l, const struct ck_late_problem *p)
 	bool grew = false;
 
 	pthread_mutex_lock(&l->lock);
-	if (l->nr < CK_LATE_MAX) {
+	if (l->nr < (p->view ? CK_LATE_NOTES : CK_LATE_MAX)) {
 		grew = !known(l, p) && append(l, p);
 	} else if (!l->full && !known(l, p)) {
 		l->full = true;
@@ -146,7 +146,7 @@ static void add_line(const struct ck_late_problem *p,
 void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 		  struct ck_str *out)
 {
-	static const char more[] = "more parts could not be read than are "
+	static const char more[] = "there is more than is "
 				   "listed here";
 
 	pthread_mutex_lock(&l->lock);

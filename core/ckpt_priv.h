@@ -24,6 +24,7 @@ void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 
 /* Late problems: see ckpt.h.  Any thread. */
 #define CK_LATE_MAX 1024
+#define CK_LATE_NOTES 768 /* of views: damage must find room */
 
 struct ck_late_problem {
 	const char *view; /* lasts; NULL: not about one, but about a chunk */

@@ -2,14 +2,55 @@
 /* held.c - which tensors a merged file holds; see the header */
 #include "core/view/held.h"
 
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void ck_held_free(struct ck_held *h)
 {
 	ck_model_names_free(&h->names);
 	free(h->v);
 	*h = (struct ck_held){ 0 };
+}
+
+static void say_name(const struct ck_view *v, const struct ck_merged_tensor *m)
+{
+	size_t len;
+	const char *own =
+		ck_image_str(v->img, v->img->tensors[m->tensor].name, &len);
+	char why[256];
+
+	if (len == m->name_len && !memcmp(own, m->name, len))
+		return;
+	snprintf(why, sizeof(why),
+		 "it is there under the model's own name, %.*s",
+		 (int)CK_MIN(m->name_len, 128), m->name);
+	ck_view_leave_out(v, m->tensor, why);
+}
+
+/* Who looks for a tensor by its name is told why it is not there. */
+static int say_copy(const struct ck_view *v, const struct ck_model_names *n,
+		    struct ck_err *err)
+{
+	ck_auto_free bool *has = calloc((size_t)v->nr + 1, sizeof(*has));
+
+	if (!has)
+		return ck_fail(err, ENOMEM, "no memory for a view");
+	for (uint32_t i = 0; i < n->nr; i++) {
+		has[n->v[i].tensor - v->first] = true;
+		say_name(v, &n->v[i]);
+	}
+	for (uint32_t i = 0; i < v->nr; i++)
+		if (!has[i])
+			ck_view_leave_out(v, v->first + i,
+					  "one copy of the weights is shown, "
+					  "as -o weights= says, and no "
+					  "optimizer state");
+	return 0;
 }
 
 int ck_held_take(struct ck_held *h, const struct ck_view *v,
@@ -28,6 +69,8 @@ int ck_held_take(struct ck_held *h, const struct ck_view *v,
 	if (ck_model_names_twice(img))
 		ret = ck_model_names_make(&h->names, img, v->first, v->nr, opts,
 					  err);
+	if (!ret && h->names.nr)
+		ret = say_copy(v, &h->names, err);
 	for (uint32_t i = 0; !ret && i < (h->names.nr ?: v->nr); i++) {
 		struct ck_merged_tensor m = { .tensor = v->first + i };
 		const char *why;

@@ -25,6 +25,13 @@ for view in ("model.safetensors", "hf/model.safetensors"):
 EOF
 for which in module:BF16 fp32:F32; do
 	mount_ckpt "$CKPT" "weights=${which%:*}"
+# What is left out of the merged file, and why, is said; once it is looked at.
+ls -l "$MNT/model.safetensors" >/dev/null
+for t in exp_avg fp32; do
+	grep -q "\"tensor\": \"$t\..*\"view\": \"model.safetensors\"" \
+		"$MNT/.unshard/problems.json" ||
+		fail "$t is not said: $(cat "$MNT/.unshard/problems")"
+done
 	"$PYTHON" "$WORK/check.py" "$MNT" "${which%:*}" "${which#*:}" ||
 		fail "weights=$which"
 	umount_ckpt
