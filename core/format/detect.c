@@ -19,6 +19,9 @@
 
 #define MAX_FORMATS 32
 
+static const char aside[] = "there are files of %s too, left aside; -o "
+			    "format=%s reads those";
+
 struct found {
 	const struct ck_format *best[MAX_FORMATS]; /* equally sure */
 	size_t nr;
@@ -75,6 +78,59 @@ static int probe_all(const struct ck_dir *dir, struct found *f,
 	return 0;
 }
 
+static bool is_weights(const char *name)
+{
+	static const char *const ends[] = { ".safetensors", ".pt", ".pth",
+					    ".bin", ".ckpt" };
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+		if (len > strlen(ends[i]) &&
+		    !strcmp(name + len - strlen(ends[i]), ends[i]))
+			return true;
+	return false;
+}
+
+/* Whether a file that another reader may have meant was not read. */
+static int leaves_aside(const struct ck_dir *dir, const struct ck_builder *b,
+			bool *any, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list list = { 0 };
+	int ret = ck_dir_list(dir, "", &list, err);
+
+	*any = false;
+	for (size_t i = 0; i < list.nr && !ret && !*any; i++)
+		*any = !list.v[i].is_dir && is_weights(list.v[i].name) &&
+		       !ck_builder_has_file(b, list.v[i].name);
+	return ret;
+}
+
+static int load_apart(const struct ck_format *fmt, const struct ck_dir *dir,
+		      int *fd, struct ck_err *err);
+
+/* What the other reader would have read; only if it can. */
+static int say_aside(const struct ck_dir *dir, struct ck_builder *b,
+		     const struct ck_format *other, struct ck_err *err)
+{
+	const struct ck_problem_in kind = { .severity = CK_NOTE };
+	ck_auto_fd int fd = -1;
+	struct ck_err why = { 0 };
+	bool any;
+	int ret = leaves_aside(dir, b, &any, err);
+
+	if (ret || !any)
+		return ret;
+	ret = load_apart(other, dir, &fd, &why);
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", why.msg);
+	return ret ? ck_builder_problem(b, &kind, err,
+					"there are files of %s too, left "
+					"aside, which do not read as that: %s",
+					other->name, why.msg) :
+		     ck_builder_problem(b, &kind, err, aside, other->name,
+					other->name);
+}
+
 /* @note, where it is not NULL, is about the other reader @other. */
 static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		const char *note, const struct ck_format *other,
@@ -88,6 +144,10 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!b)
 		return -ENOMEM;
 	ret = fmt->load(dir, b, err);
+	if (!ret && note == aside) {
+		ret = say_aside(dir, b, other, err);
+		note = NULL;
+	}
 	if (!ret && note)
 		ret = ck_builder_problem(b, &kind, err, note, other->name,
 					 other->name);
@@ -190,8 +250,6 @@ static int refuse_together(const struct ck_dir *dir, struct ck_err *err)
 
 int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 {
-	static const char note[] = "there are files of %s too, left aside; -o "
-				   "format=%s reads those";
 	const char *name = ck_opts_get(dir->opts, "format");
 	struct found f = { 0 };
 	int ret;
@@ -223,5 +281,5 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 	    (f.weaker && f.best[0]->covers &&
 	     strstr(f.best[0]->covers, f.weaker->name)))
 		f.weaker = NULL;
-	return load(f.best[0], dir, fd, f.weaker ? note : NULL, f.weaker, err);
+	return load(f.best[0], dir, fd, f.weaker ? aside : NULL, f.weaker, err);
 }
