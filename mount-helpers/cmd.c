@@ -2,6 +2,8 @@
 /* cmd.c - what subcommands share: arguments, error lines, exit codes */
 #include "mount-helpers/cmd.h"
 
+#include "mount-helpers/one.h"
+
 #include "fs/opts.h"
 
 #include "core/base/auto.h"
@@ -287,9 +289,13 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 	return ret;
 }
 
-int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
-		     const char *write_dir, const struct ck_opts *opts,
-		     struct ck_err *err)
+typedef int describe_fn(struct ck_root *root, const struct ck_opts *opts,
+			int *image_fd, struct ck_err *err);
+
+static int open_several(struct ck_ckpt **out, const char *const *path,
+			unsigned nr, const char *write_dir,
+			const struct ck_opts *opts, describe_fn *describe,
+			struct ck_err *err)
 {
 	struct ck_root root[CMD_OPEN_MAX];
 	int image_fd[CMD_OPEN_MAX], ret = 0;
@@ -300,8 +306,7 @@ int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
 		ret = ck_root_open(&root[opened], path[opened], opts, err);
 		if (ret)
 			break;
-		ret = ck_ckpt_describe(&root[opened], opts, &image_fd[opened],
-				       err);
+		ret = describe(&root[opened], opts, &image_fd[opened], err);
 		opened++;
 	}
 	if (!ret)
@@ -320,8 +325,27 @@ int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
 	return ret;
 }
 
+int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
+		     const char *write_dir, const struct ck_opts *opts,
+		     struct ck_err *err)
+{
+	return open_several(out, path, nr, write_dir, opts, one_describe, err);
+}
+
 int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 	     struct ck_err *err)
 {
 	return cmd_open_several(out, &path, 1, NULL, opts, err);
+}
+
+static int describe_itself(struct ck_root *root, const struct ck_opts *opts,
+			   int *image_fd, struct ck_err *err)
+{
+	return ck_ckpt_describe(root, opts, image_fd, err);
+}
+
+int cmd_open_itself(struct ck_ckpt **out, const char *path,
+		    const struct ck_opts *opts, struct ck_err *err)
+{
+	return open_several(out, &path, 1, NULL, opts, describe_itself, err);
 }

@@ -81,6 +81,12 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts);
 int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 	     struct ck_err *err);
 /*
+ * The same where a directory that holds checkpoints is not to be taken for the
+ * only one in it.
+ */
+int cmd_open_itself(struct ck_ckpt **out, const char *path,
+		    const struct ck_opts *opts, struct ck_err *err);
+/*
  * The same for @nr at once, all or none: the sandbox is entered once only.  It
  * lets this process write below @write_dir; NULL: nowhere.
  */

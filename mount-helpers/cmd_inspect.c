@@ -255,7 +255,8 @@ static int inspect(struct inspect *in, int nr, char **argv,
 	in->path = argv[1];
 	in->ok = true;
 	in->opts = opts;
-	if (cmd_open(&in->ck, argv[1], opts, &in->err))
+	if (nr > 1 ? cmd_open(&in->ck, argv[1], opts, &in->err) :
+		     cmd_open_itself(&in->ck, argv[1], opts, &in->err))
 		return nr > 1 ? cmd_err(&cmd_inspect, &in->err) :
 				steps_list(&cmd_inspect, argv[1], opts,
 					   &in->err);

@@ -7,12 +7,14 @@
  *	            the manifest in a memfd, which is not trusted here
  */
 #include "mount-helpers/health.h"
+#include "mount-helpers/one.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
 #include "core/base/whole.h"
 #include "core/publish/seal.h"
+#include "core/steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -219,6 +221,29 @@ static int seal(struct seal *s, const struct ck_root *root)
 	return ret ? ret : keep(s, root, fd, name);
 }
 
+/*
+ * The manifest goes where the checkpoint is, which may be the only one in the
+ * directory that was given.
+ */
+static int find_one(struct seal *s, struct ck_root *root)
+{
+	ck_auto_fd int image = -1;
+	const char *given = root->path;
+	struct ck_steps all;
+	bool one;
+	int ret = 0;
+
+	if (root->only || root->next || ck_steps_list(&all, root, NULL))
+		return 0;
+	one = all.nr == 1;
+	ck_steps_free(&all);
+	if (one)
+		ret = one_describe(root, s->opts, &image, &s->err);
+	if (root->path != given)
+		s->path = root->path;
+	return ret;
+}
+
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
@@ -232,7 +257,8 @@ static int run(int argc, char **argv)
 		   ck_root_open(&root, s.path, &opts, &s.err)) {
 		ret = cmd_err(&cmd_seal, &s.err);
 	} else {
-		ret = seal(&s, &root);
+		ret = find_one(&s, &root) ? cmd_err(&cmd_seal, &s.err) :
+					    seal(&s, &root);
 		ck_root_close(&root);
 	}
 	ck_opts_free(&opts);

@@ -191,18 +191,25 @@ static bool put_all(const struct listing *l)
 	return text_flush(&out);
 }
 
-/* Of several steps, one may be incomplete; of the parts of one, none. */
+/*
+ * As of one checkpoint: what is not whole is a line and a 1, though it may
+ * still be being written.
+ */
 static int judge(const struct cmd *c, const char *path, const struct listing *l)
 {
-	size_t bad = 0;
+	bool parts = ck_steps_are_one(&l->steps);
+	size_t bad = 0, nr = 0;
 
-	for (size_t i = 0; i < l->steps.nr; i++)
-		bad += l->v[i].state != COMPLETE &&
-		       ck_steps_is_part(&l->steps, &l->steps.v[i]);
-	if (!bad || !ck_steps_are_one(&l->steps))
-		return CMD_OK;
-	return cmd_fail(c, CMD_BAD_CKPT, "%s: incomplete: %zu of its %zu parts",
-			path, bad, l->steps.nr);
+	for (size_t i = 0; i < l->steps.nr; i++) {
+		if (parts && !ck_steps_is_part(&l->steps, &l->steps.v[i]))
+			continue;
+		bad += l->v[i].state != COMPLETE;
+		nr++;
+	}
+	return !bad ? CMD_OK :
+		      cmd_fail(c, CMD_BAD_CKPT,
+			       "%s: incomplete: %zu of its %zu %s", path, bad,
+			       nr, parts ? "parts" : "checkpoints");
 }
 
 static int list(const struct cmd *c, const char *path, struct listing *l)

@@ -6,9 +6,9 @@
 #include "mount-helpers/cmd.h"
 
 /*
- * After cmd_open() failed on @path with @why: lists the checkpoints in it and
- * returns the exit code; where there are none, prints @why.  One that is not
- * complete is no failure: it may still be being written.
+ * After cmd_open_itself() failed on @path with @why: lists the checkpoints in
+ * it and returns the exit code, 1 where one is not whole; where there are none,
+ * prints @why.
  */
 int steps_list(const struct cmd *c, const char *path,
 	       const struct ck_opts *opts, const struct ck_err *why);

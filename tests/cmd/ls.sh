@@ -62,6 +62,44 @@ grep -q latest "$WORK/out" && fail "an optimizer is the newest"
 truncate -s -30 "$WORK/alone/optimizer/a.pt"
 expect 1 'incomplete: 1 of its 2 parts' "$UNSHARD" ls "$WORK/alone"
 
+# A directory of checkpoints is as good as the worst of them.
+S=$WORK/steps
+mkdir "$S" "$S/step-1" "$S/step-2"
+cp "$T" "$S/step-1/a.pt"
+cp "$T" "$S/step-2/a.pt"
+expect 0 '' "$UNSHARD" ls "$S"
+truncate -s -30 "$S/step-2/a.pt"
+for c in ls inspect "ls --json"; do
+	expect 1 'incomplete: 1 of its 2 checkpoints' "$UNSHARD" $c "$S"
+	grep -q 'step-1' "$WORK/out" || fail "$c: $(cat "$WORK/out")"
+done
+
+# Where one is wanted, the only one is meant, and none of several.
+for c in verify "verify --replicas" seal "layout show" plan export; do
+	set -- $c
+	case $1 in
+	export) set -- export "$S" "$WORK/export" ;;
+	plan) set -- plan "$S" any ;;
+	*) set -- "$@" "$S" ;;
+	esac
+	expect 1 'holds 2 checkpoints .step-1, step-2.: name one' "$UNSHARD" "$@"
+done
+mv "$S/step-2" "$WORK/apart"
+expect 0 '' "$UNSHARD" verify "$S"
+expect 0 '' "$UNSHARD" layout show "$S"
+expect 0 '' "$UNSHARD" diff "$S" "$S/step-1"
+expect 0 '' "$UNSHARD" export "$S" "$WORK/export"
+[ -s "$WORK/export" ] || fail "$(ls "$WORK")"
+expect 0 '' "$UNSHARD" seal "$S"
+[ -e "$S/step-1/.unshard-manifest" ] && [ ! -e "$S/.unshard-manifest" ] ||
+	fail "sealed elsewhere: $(ls -A "$S")"
+expect 0 '' "$UNSHARD" verify "$S"
+grep -q 'not sealed' "$WORK/out" && fail "$(cat "$WORK/out")"
+mkdir "$WORK/run"
+mv "$S" "$WORK/run/checkpoints"
+expect 0 '' "$UNSHARD" verify "$WORK/run"
+grep -q 'not sealed' "$WORK/out" && fail "$(cat "$WORK/out")"
+
 expect 2 'expected CKPT' "$UNSHARD" ls
 expect 2 'unknown option --frob' "$UNSHARD" ls --frob "$CKPT"
 expect 1 '.' "$UNSHARD" ls "$WORK/none"

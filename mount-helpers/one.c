@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * one.c - a directory of checkpoints where one checkpoint is wanted
+ *
+ * A run that saved once, or whose folder holds "checkpoints" only, means that;
+ * of several none is chosen.
+ */
+#include "mount-helpers/one.h"
+
+#include "core/base/auto.h"
+#include "core/ckpt.h"
+#include "core/steps.h"
+
+#include <errno.h>
+
+#define MAX_DEPTH 3 /* run/checkpoints/step-1/model */
+#define MAX_SHOWN 8
+
+static int say_all(const struct ck_root *root, const struct ck_steps *all,
+		   struct ck_err *err)
+{
+	ck_auto_str struct ck_str names = { 0 };
+	size_t from = all->nr > MAX_SHOWN ? all->nr - MAX_SHOWN : 0;
+
+	for (size_t i = from; i < all->nr; i++)
+		ck_str_fmt(&names, "%s%s", i > from ? ", " : "",
+			   all->v[i].name);
+	if (names.failed)
+		return ck_fail(err, ENOMEM, "no memory for steps");
+	return ck_fail(err, ENODATA,
+		       "%s: holds %zu checkpoints (%s%s): name one of them",
+		       root->path, all->nr, from ? "..., " : "", names.v);
+}
+
+static int become(struct ck_root *root, struct ck_root *by)
+{
+	ck_root_close(root);
+	*root = *by;
+	return 0;
+}
+
+/* 0: @root is another now. */
+static int enter(struct ck_root *root, const struct ck_opts *opts,
+		 struct ck_err *err)
+{
+	ck_auto_free char *below = ck_steps_of_run(root);
+	struct ck_steps all;
+	struct ck_root in;
+	int ret = -ENODATA;
+
+	if (below && !ck_root_open(&in, below, opts, NULL))
+		return become(root, &in);
+	if (root->only || ck_steps_list(&all, root, NULL))
+		return ret;
+	if (all.nr == 1 && !ck_steps_open(&in, root, all.v->name, opts, NULL))
+		ret = become(root, &in);
+	else if (all.nr > 1 && !all.v->is_save) /* of these it was said */
+		ret = say_all(root, &all, err);
+	ck_steps_free(&all);
+	return ret;
+}
+
+int one_describe(struct ck_root *root, const struct ck_opts *opts,
+		 int *image_fd, struct ck_err *err)
+{
+	int ret = ck_ckpt_describe(root, opts, image_fd, err);
+
+	for (unsigned i = 0; i < MAX_DEPTH && ret == -ENODATA; i++) {
+		if (enter(root, opts, err))
+			return -err->code;
+		ret = ck_ckpt_describe(root, opts, image_fd, err);
+	}
+	return ret;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* one.h - a directory of checkpoints where one checkpoint is wanted */
+#ifndef ONE_H
+#define ONE_H
+
+#include "core/base/err.h"
+#include "core/base/opts.h"
+#include "core/io/root.h"
+
+/*
+ * ck_ckpt_describe(); where @root is no checkpoint but holds exactly one, it
+ * becomes that one.  -ENODATA where it holds several, which @err lists.
+ */
+int one_describe(struct ck_root *root, const struct ck_opts *opts,
+		 int *image_fd, struct ck_err *err);
+
+#endif
