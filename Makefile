@@ -176,6 +176,7 @@ PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_clients := $(B)/unshard
 PROGRAMS_clients-mindspore := $(B)/unshard
 PROGRAMS_clients-torch_xla := $(B)/unshard
+PROGRAMS_clients-oneflow := $(B)/unshard
 PROGRAMS_posix := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
@@ -191,7 +192,8 @@ stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 .PHONY: check check-unit check-cmd check-mount check-clients check-valgrind
-.PHONY: check-race check-clients-mindspore check-clients-torch_xla check-posix
+.PHONY: check-race check-clients-mindspore check-clients-torch_xla
+.PHONY: check-clients-oneflow check-posix
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
@@ -209,6 +211,8 @@ check-clients-mindspore: need-build+run ## MindSpore on real mounts; fetches 0.8
 	$(call stages,clients-mindspore)
 check-clients-torch_xla: need-build+run ## torch_xla on real mounts; fetches 1 GB
 	$(call stages,clients-torch_xla)
+check-clients-oneflow: need-build+run ## OneFlow on real mounts, by Python 3.10; fetches 1.7 GB
+	$(call stages,clients-oneflow)
 check-posix: need-build+run+check ## pjdfstest and xfstests' fsx: PJDFSTEST=DIR FSX=PROGRAM
 	$(call stages,posix)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a torch built for CUDA be imported where there is none.
+"""without_cuda.py [PACKAGE] - lets a torch, or PACKAGE, that was built for CUDA be
+imported where there is none.
 
 Its libraries name libraries that are not installed, so the loader refuses
 them.  Beside them are put empty ones of those names, with the symbols and the
@@ -9,6 +10,7 @@ import importlib.util
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 
 
@@ -57,9 +59,12 @@ def write(path, versions, unversioned):
         subprocess.run(command, check=True)
 
 
-def main():
-    torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
-    own = sorted((torch / "lib").glob("*.so*"))
+def main(package="torch"):
+    at = pathlib.Path(importlib.util.find_spec(package).origin).parent
+    # auditwheel puts them beside the package
+    libs = at.with_name(f"{package}.libs")
+    libs = libs if libs.is_dir() else at / "lib"
+    own = sorted([*libs.glob("*.so*"), *at.glob("*.so")])
     there = {p.name for p in own}
     there |= set(re.findall(r"^\s+(\S+) \(", output("ldconfig", "-p"), re.M))
     absent = set().union(*map(needed, own)) - there
@@ -79,7 +84,7 @@ def main():
             elif not version and lacks and re.match("cu|nv|nccl", name):
                 loose.add(name)
     for library in sorted(absent):
-        write(torch / "lib" / library, versions[library], loose - defined)
+        write(libs / library, versions[library], loose - defined)
 
 
-main()
+main(*sys.argv[1:])
