@@ -369,7 +369,9 @@ int ck_dcp_layout_make(struct ck_dcp_layout *l, const struct ck_view *v,
 	l->newest = CK_NONE;
 	l->chunk = chunk_size(v);
 	ret = add_objects(l, file_size, err);
-	return ret ? ret : add_tensors(l, file_size, err);
+	if (!ret)
+		ret = add_tensors(l, file_size, err);
+	return ret ? ret : ck_dcp_paths_settle(l, err);
 }
 
 uint32_t ck_dcp_item_at(const struct ck_dcp_layout *l, uint32_t file,
@@ -423,41 +425,6 @@ void ck_dcp_item_box(const struct ck_dcp_layout *l, uint32_t item,
 
 /* ---- as .metadata says it ---- */
 
-static void path_of(const struct ck_dcp_layout *l, uint64_t i, uint32_t *path,
-		    uint32_t *name)
-{
-	const struct ck_image *img = l->view->img;
-	uint32_t ref = l->entry.v[i].ref;
-	bool object = ck_dcp_is_object(l, (uint32_t)i);
-
-	*path = object ? img->objects[ref].path : img->tensors[ref].path;
-	*name = object ? img->objects[ref].name : img->tensors[ref].name;
-}
-
-/* Loaders join a path by dots to get at the name: only such a path is said. */
-static bool is_joined(const struct ck_image *img, uint32_t path, uint32_t name)
-{
-	size_t len;
-	const char *s = ck_image_str(img, name, &len), *end = s + len;
-	unsigned depth = ck_nest_path_depth(img, path);
-
-	for (unsigned i = 0; i < depth; i++) {
-		struct ck_nest_part p = ck_nest_path_part(img, path, name, i);
-		char number[24];
-
-		if (!p.key) {
-			p.len = (size_t)snprintf(number, sizeof(number),
-						 "%" PRIu64, p.index);
-			p.key = number;
-		}
-		if ((i && (s == end || *s++ != '.')) ||
-		    (size_t)(end - s) < p.len || memcmp(s, p.key, p.len) != 0)
-			return false;
-		s += p.len;
-	}
-	return s == end;
-}
-
 static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 		      struct ck_err *err)
 {
@@ -466,13 +433,11 @@ static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 	uint32_t path, name;
 
 	(void)err;
-	path_of(l, i, &path, &name);
+	ck_dcp_entry_path(l, (uint32_t)i, &path, &name);
 	out->name = ck_image_str(img, name, &out->len);
 	out->object = ck_dcp_is_object(l, (uint32_t)i);
 	out->nr_chunks = ck_dcp_entry_items(l, (uint32_t)i);
-	out->depth = path != CK_NONE && is_joined(img, path, name) ?
-			     ck_nest_path_depth(img, path) :
-			     0;
+	out->depth = l->entry.v[i].flat ? 0 : ck_nest_path_depth(img, path);
 	if (!out->object) {
 		const struct ck_tensor *t = &img->tensors[l->entry.v[i].ref];
 
@@ -507,7 +472,7 @@ static void tell_part(void *ctx, uint64_t i, unsigned level,
 	struct ck_nest_part p;
 	uint32_t path, name;
 
-	path_of(l, i, &path, &name);
+	ck_dcp_entry_path(l, (uint32_t)i, &path, &name);
 	p = ck_nest_path_part(l->view->img, path, name, level);
 	*out = (struct ck_dcp_out_part){ p.key, p.len, p.index };
 }

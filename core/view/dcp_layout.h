@@ -28,6 +28,7 @@ struct ck_dcp_entry {
 	uint32_t ref; /* tensor, or object */
 	uint32_t first; /* item */
 	uint32_t value, value_len; /* of an object: pickle in @values */
+	bool flat; /* no path but its name is said of it */
 };
 
 struct ck_dcp_item {
@@ -70,6 +71,11 @@ bool ck_dcp_is_object(const struct ck_dcp_layout *l, uint32_t entry);
 /* The box of a tensor's item; bytes of the tensor before it. */
 void ck_dcp_item_box(const struct ck_dcp_layout *l, uint32_t item,
 		     uint64_t *start, uint64_t *shape, uint64_t *at);
+
+void ck_dcp_entry_path(const struct ck_dcp_layout *l, uint32_t entry,
+		       uint32_t *path, uint32_t *name);
+/* Decides which entries are flat, when all are there; -ENOMEM. */
+int ck_dcp_paths_settle(struct ck_dcp_layout *l, struct ck_err *err);
 
 /* Describes @l for its .metadata; @out->ctx is @l. */
 void ck_dcp_layout_out(const struct ck_dcp_layout *l, struct ck_dcp_out *out);

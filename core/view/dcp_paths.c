@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dcp_paths.c - which entries of dcp/ nest as they were saved
+ *
+ * A loader builds dicts and lists from the paths, and then asks for the names
+ * that their parts joined by dots give.  So a path is said only where that is
+ * the name, and where the list that it leads through has no hole, which a
+ * loader would fill and then not find: what is lost or left out makes holes.
+ */
+#include "core/view/dcp_layout.h"
+
+#include "core/base/auto.h"
+#include "core/view/nest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 64 /* of a path that is looked at */
+
+void ck_dcp_entry_path(const struct ck_dcp_layout *l, uint32_t entry,
+		       uint32_t *path, uint32_t *name)
+{
+	const struct ck_image *img = l->view->img;
+	uint32_t ref = l->entry.v[entry].ref;
+	bool object = ck_dcp_is_object(l, entry);
+
+	*path = object ? img->objects[ref].path : img->tensors[ref].path;
+	*name = object ? img->objects[ref].name : img->tensors[ref].name;
+}
+
+static bool is_joined(const struct ck_image *img, uint32_t path, uint32_t name)
+{
+	size_t len;
+	const char *s = ck_image_str(img, name, &len), *end = s + len;
+	unsigned depth = ck_nest_path_depth(img, path);
+
+	for (unsigned i = 0; i < depth; i++) {
+		struct ck_nest_part p = ck_nest_path_part(img, path, name, i);
+		char number[24];
+
+		if (!p.key) {
+			p.len = (size_t)snprintf(number, sizeof(number),
+						 "%" PRIu64, p.index);
+			p.key = number;
+		}
+		if ((i && (s == end || *s++ != '.')) ||
+		    (size_t)(end - s) < p.len || memcmp(s, p.key, p.len) != 0)
+			return false;
+		s += p.len;
+	}
+	return s == end;
+}
+
+static struct ck_nest_part part_of(const struct ck_dcp_layout *l,
+				   uint32_t entry, unsigned level)
+{
+	uint32_t path, name;
+
+	ck_dcp_entry_path(l, entry, &path, &name);
+	return ck_nest_path_part(l->view->img, path, name, level);
+}
+
+static unsigned depth_of(const struct ck_dcp_layout *l, uint32_t entry)
+{
+	uint32_t path, name;
+
+	ck_dcp_entry_path(l, entry, &path, &name);
+	return ck_nest_path_depth(l->view->img, path);
+}
+
+static unsigned common(const struct ck_dcp_layout *l, uint32_t a, uint32_t b)
+{
+	unsigned da = depth_of(l, a), db = depth_of(l, b), i = 0;
+
+	for (; i < da && i < db; i++) {
+		struct ck_nest_part pa = part_of(l, a, i);
+		struct ck_nest_part pb = part_of(l, b, i);
+
+		if (ck_nest_cmp_part(&pa, &pb))
+			break;
+	}
+	return i;
+}
+
+static int path_order(const void *pa, const void *pb, void *ctx)
+{
+	const struct ck_dcp_layout *l = ctx;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+	unsigned da = depth_of(l, a), db = depth_of(l, b), at;
+	struct ck_nest_part x, y;
+
+	at = common(l, a, b);
+	if (at == da || at == db)
+		return da < db ? -1 : da > db;
+	x = part_of(l, a, at);
+	y = part_of(l, b, at);
+	return ck_nest_cmp_part(&x, &y);
+}
+
+/* The dicts and lists that lead to the entry before, outermost first. */
+struct open {
+	struct ck_dcp_layout *l;
+	const uint32_t *order;
+	uint32_t first[MAX_DEPTH]; /* in @order: what is in it begins here */
+	bool hole[MAX_DEPTH];
+	unsigned depth; /* of @last */
+	uint32_t last; /* the entry before that is not flat */
+};
+
+/* Closes those from level @level on; what comes after them is at @end. */
+static void close_from(struct open *o, unsigned level, uint32_t end)
+{
+	while (o->depth > level) {
+		o->depth--;
+		for (uint32_t i = o->first[o->depth];
+		     o->hole[o->depth] && i < end; i++)
+			o->l->entry.v[o->order[i]].flat = true;
+	}
+}
+
+/* Whether @now comes right after @before; @before NULL: whether it is first. */
+static bool follows(const struct ck_nest_part *before,
+		    const struct ck_nest_part *now)
+{
+	if (now->key)
+		return !before || before->key;
+	return before ? !before->key && before->index + 1 == now->index :
+			now->index == 0;
+}
+
+static void take(struct open *o, uint32_t i)
+{
+	uint32_t now = o->order[i];
+	unsigned depth = depth_of(o->l, now);
+	unsigned same = o->depth ? common(o->l, o->last, now) : 0;
+
+	/* below what is no dict or list, or the same once more */
+	if (depth > MAX_DEPTH || same == depth ||
+	    (o->depth && same == o->depth)) {
+		o->l->entry.v[now].flat = true;
+		return;
+	}
+	close_from(o, same + 1, i);
+	for (unsigned d = same; d < depth; d++) {
+		struct ck_nest_part part = part_of(o->l, now, d), before;
+
+		if (d < o->depth) {
+			before = part_of(o->l, o->last, d);
+			o->hole[d] |= !follows(&before, &part);
+			continue;
+		}
+		o->first[d] = i;
+		o->hole[d] = !follows(NULL, &part);
+		o->depth = d + 1;
+	}
+	o->last = now;
+}
+
+int ck_dcp_paths_settle(struct ck_dcp_layout *l, struct ck_err *err)
+{
+	ck_auto_free uint32_t *order = calloc(l->entry.nr + 1, sizeof(*order));
+	struct open o = { .l = l, .order = order };
+	uint32_t nr = 0, path, name;
+
+	if (!order)
+		return ck_fail(err, ENOMEM, "no memory for dcp/");
+	for (uint32_t i = 0; i < l->entry.nr; i++) {
+		ck_dcp_entry_path(l, i, &path, &name);
+		l->entry.v[i].flat = !is_joined(l->view->img, path, name);
+		if (!l->entry.v[i].flat)
+			order[nr++] = i;
+	}
+	if (nr)
+		qsort_r(order, nr, sizeof(*order), path_order, l);
+	for (uint32_t i = 0; i < nr; i++)
+		take(&o, i);
+	close_from(&o, 0, nr);
+	return 0;
+}
