@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,17 @@
 #define FILE_SIZE UINT64_C(5000000000)
 #define META ".metadata"
 #define STEP 64 /* pieces of .metadata between two places that are kept */
+
+#define KEPT 16
+
+/* What is around the elements of an item that was looked at lately. */
+struct kept {
+	pthread_mutex_t lock;
+	bool made;
+	uint32_t item;
+	uint64_t at; /* bytes of the tensor before it */
+	struct ck_torch_blob blob;
+};
 
 struct dcp_view {
 	struct ck_view base;
@@ -35,6 +47,7 @@ struct dcp_view {
 	struct ck_dcp_layout l;
 	CK_VEC(uint64_t) meta; /* offset of each STEPth piece */
 	uint64_t meta_size;
+	struct kept kept[KEPT]; /* an item is in number item % KEPT */
 };
 
 /* ---- made at first look ---- */
@@ -82,6 +95,10 @@ static void dcp_close(struct ck_view *base)
 {
 	struct dcp_view *v = (struct dcp_view *)base;
 
+	for (unsigned i = 0; i < KEPT; i++) {
+		pthread_mutex_destroy(&v->kept[i].lock);
+		ck_torch_blob_free(&v->kept[i].blob);
+	}
 	ck_lazy_free(&v->lazy);
 	ck_dcp_layout_free(&v->l);
 	free(v->meta.v);
@@ -100,6 +117,8 @@ static int dcp_open(struct ck_view **out, const struct ck_view *base,
 		return ck_fail(err, ENOMEM, "no memory for dcp/");
 	v->base = *base;
 	v->file_size = ck_opts_size(opts, "dcp-shard-size", FILE_SIZE);
+	for (unsigned i = 0; i < KEPT; i++)
+		pthread_mutex_init(&v->kept[i].lock, NULL);
 	ck_lazy_init(&v->lazy, make_all, v);
 	*out = &v->base;
 	return 0;
@@ -151,24 +170,61 @@ static uint32_t dcp_find(const struct ck_view *base, const char *name,
 
 /* ---- archives ---- */
 
-static int make_blob(const struct ck_dcp_layout *l, uint32_t nr,
-		     struct ck_torch_blob *b, uint64_t *at)
+/* Locked, until put(); NULL: no memory. */
+static struct kept *take(const struct dcp_view *v, uint32_t nr)
 {
-	const struct ck_dcp_entry *e = &l->entry.v[l->item.v[nr].entry];
-	const struct ck_tensor *t = &l->view->img->tensors[e->ref];
+	struct kept *k = (struct kept *)&v->kept[nr % KEPT];
+	const struct ck_dcp_entry *e = &v->l.entry.v[v->l.item.v[nr].entry];
+	const struct ck_tensor *t = &v->base.img->tensors[e->ref];
 	uint64_t start[CK_MAX_RANK], shape[CK_MAX_RANK];
 
-	ck_dcp_item_box(l, nr, start, shape, at);
-	return ck_torch_blob_make(b, t->dtype, shape, t->rank);
+	pthread_mutex_lock(&k->lock);
+	if (k->made && k->item == nr)
+		return k;
+	ck_torch_blob_free(&k->blob);
+	k->blob = (struct ck_torch_blob){ 0 };
+	k->item = nr;
+	ck_dcp_item_box(&v->l, nr, start, shape, &k->at);
+	k->made = !ck_torch_blob_make(&k->blob, t->dtype, shape, t->rank);
+	if (k->made)
+		return k;
+	pthread_mutex_unlock(&k->lock);
+	return NULL;
+}
+
+static void put(struct kept *k)
+{
+	pthread_mutex_unlock(&k->lock);
+}
+
+/* Of item @nr, which is a tensor's, from byte @in of it on. */
+static void item_at(const struct dcp_view *v, uint32_t nr, uint64_t in,
+		    struct ck_span *out)
+{
+	struct kept *k = take(v, nr);
+	uint64_t head;
+
+	if (!k) {
+		out->len = 0; /* no memory: EIO */
+		return;
+	}
+	head = k->blob.head.len;
+	if (in < head) {
+		out->len = head - in;
+	} else if (in < head + k->blob.payload) {
+		out->kind = CK_SPAN_TENSOR;
+		out->ref = v->l.entry.v[v->l.item.v[nr].entry].ref;
+		out->off = k->at + (in - head);
+		out->len = k->blob.payload - (in - head);
+	}
+	put(k);
 }
 
 static void dcp_at(const struct ck_view *base, uint32_t i, uint64_t off,
 		   struct ck_span *out)
 {
 	const struct dcp_view *v = (const struct dcp_view *)base;
-	struct ck_torch_blob b = { 0 };
 	const struct ck_dcp_item *it;
-	uint64_t in, at;
 	uint32_t nr;
 
 	out->kind = CK_SPAN_MADE;
@@ -179,21 +235,9 @@ static void dcp_at(const struct ck_view *base, uint32_t i, uint64_t off,
 		return;
 	nr = ck_dcp_item_at(&v->l, i - 1, off);
 	it = &v->l.item.v[nr];
-	in = off - it->off;
 	out->len = ck_dcp_item_end(&v->l, nr) - off;
-	if (ck_dcp_is_object(&v->l, it->entry))
-		return;
-	if (make_blob(&v->l, nr, &b, &at)) {
-		out->len = 0; /* no memory: EIO */
-	} else if (in < b.head.len) {
-		out->len = b.head.len - in;
-	} else if (in < b.head.len + b.payload) {
-		out->kind = CK_SPAN_TENSOR;
-		out->ref = v->l.entry.v[it->entry].ref;
-		out->off = at + (in - b.head.len);
-		out->len = b.payload - (in - b.head.len);
-	}
-	ck_torch_blob_free(&b);
+	if (!ck_dcp_is_object(&v->l, it->entry))
+		item_at(v, nr, off - it->off, out);
 }
 
 static int copy(const struct ck_str *s, void *buf, uint64_t len, uint64_t off,
@@ -226,22 +270,20 @@ static int item_bytes(const struct dcp_view *v, uint32_t i, void *buf,
 {
 	uint32_t nr = ck_dcp_item_at(&v->l, i - 1, off);
 	const struct ck_dcp_item *it = &v->l.item.v[nr];
-	struct ck_torch_blob b = { 0 };
-	uint64_t in = off - it->off, at, tail;
+	uint64_t in = off - it->off, tail;
+	struct kept *k;
 	int ret;
 
 	if (ck_dcp_is_object(&v->l, it->entry))
 		return object_bytes(v, &v->l.entry.v[it->entry], buf, len, in,
 				    err);
-	ret = make_blob(&v->l, nr, &b, &at);
-	tail = b.head.len + b.payload;
-	if (ret)
-		ret = ck_fail(err, ENOMEM, "no memory for dcp/");
-	else if (in < b.head.len)
-		ret = copy(&b.head, buf, len, in, err);
-	else
-		ret = copy(&b.tail, buf, len, in - tail, err);
-	ck_torch_blob_free(&b);
+	k = take(v, nr);
+	if (!k)
+		return ck_fail(err, ENOMEM, "no memory for dcp/");
+	tail = k->blob.head.len + k->blob.payload;
+	ret = in < tail ? copy(&k->blob.head, buf, len, in, err) :
+			  copy(&k->blob.tail, buf, len, in - tail, err);
+	put(k);
 	return ret;
 }
 
