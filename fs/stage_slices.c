@@ -49,3 +49,17 @@ void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out)
 	}
 	free(v);
 }
+
+int fs_stage_cut_as_told(struct ck_staging *stage, const struct ck_root *root,
+			 const struct ck_opts *opts, bool arm,
+			 struct ck_err *err)
+{
+	size_t len = 0;
+	const char *layout = ck_slices_wanted(opts, &len);
+	int ret = layout ? ck_slices_make(stage, root, opts, layout, len, err) :
+			   0;
+
+	if (!ret && layout && arm)
+		ck_staging_arm(stage);
+	return ret;
+}

@@ -279,7 +279,15 @@ int fs_stages_mkdir(struct fs_stages *t, const char *name, mode_t mode,
 	if (ret)
 		return ret;
 	give_to(stage, mode | S_IRWXU, who);
-	return enter(t, stage, out);
+	ret = fs_stage_cut_as_told(stage, t->root, t->opts, t->by_rename, err);
+	if (!ret)
+		return enter(t, stage, out);
+	if (!ck_staging_seize(stage, NULL)) {
+		ck_staging_remove(stage, NULL);
+		ck_staging_unseize(stage);
+	}
+	ck_staging_close(stage);
+	return ret;
 }
 
 static int is_empty(const struct ck_staging *stage, bool *yes)

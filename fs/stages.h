@@ -95,6 +95,13 @@ int fs_stage_trigger(struct fs_stages *t, struct fs_stage *s,
  */
 int fs_stage_cut(struct fs_stages *t, struct fs_stage *s, const char *layout,
 		 size_t len, struct ck_err *err);
+/*
+ * stage_slices.c: what -o layout= with a "write" makes of a new one; @arm: it
+ * is to be published when it is whole.
+ */
+int fs_stage_cut_as_told(struct ck_staging *stage, const struct ck_root *root,
+			 const struct ck_opts *opts, bool arm,
+			 struct ck_err *err);
 /* stage_slices.c: no byte of its slices is missing, where it has some. */
 bool fs_stage_is_whole(struct fs_stage *s);
 void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out);

@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/format/format.h"
 #include "core/format/layout_load.h"
+#include "core/format/layout_write.h"
 #include "core/format/of_sbp.h"
 
 #include <errno.h>
@@ -63,27 +64,6 @@ int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
 	return ck_builder_problem(ld->b, &at, err, "%s", text);
 }
 
-/*
- * An empty one is none: "unshard layout show X >X/unshard-layout.json" finds
- * the one that the shell just made.
- */
-static int probe(const struct ck_dir *dir, struct ck_err *err)
-{
-	ck_auto_source struct ck_source *s = NULL;
-	bool other;
-	int ret;
-
-	if (ck_opts_get(dir->opts, "layout"))
-		return CK_MATCH_USER;
-	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
-		return CK_MATCH_NONE;
-	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
-	if (ret == -ENOENT || (!ret && !s->st.st_size))
-		return CK_MATCH_NONE;
-	ret = ck_of_sbp_in_layout(dir, &other, err);
-	return ret ? ret : other ? CK_MATCH_NONE : CK_MATCH_USER;
-}
-
 /* The last file that -o layout= names, read when it was given; or NULL. */
 static const char *given(const struct ck_dir *dir, size_t *len)
 {
@@ -95,12 +75,44 @@ static const char *given(const struct ck_dir *dir, size_t *len)
 	return bytes;
 }
 
+/* One that is for new checkpoints only says nothing of those that are there. */
+static const char *name_given(const struct ck_dir *dir)
+{
+	size_t len = 0;
+	const char *bytes = given(dir, &len);
+
+	if (bytes && ck_lay_out_only(bytes, len))
+		return NULL;
+	return ck_opts_get(dir->opts, "layout");
+}
+
+/*
+ * An empty one is none: "unshard layout show X >X/unshard-layout.json" finds
+ * the one that the shell just made.
+ */
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	bool other;
+	int ret;
+
+	if (name_given(dir))
+		return CK_MATCH_USER;
+	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
+		return CK_MATCH_NONE;
+	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
+	if (ret == -ENOENT || (!ret && !s->st.st_size))
+		return CK_MATCH_NONE;
+	ret = ck_of_sbp_in_layout(dir, &other, err);
+	return ret ? ret : other ? CK_MATCH_NONE : CK_MATCH_USER;
+}
+
 static int parse(struct ck_lay_load *ld, struct ck_err *err)
 {
-	const char *name = ck_opts_get(ld->dir->opts, "layout");
+	const char *name = name_given(ld->dir);
 	ck_auto_free char *own = NULL;
 	size_t len = 0;
-	const char *bytes = given(ld->dir, &len);
+	const char *bytes = name ? given(ld->dir, &len) : NULL;
 	int ret;
 
 	if (!name && ld->dir->only)

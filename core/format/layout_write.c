@@ -276,17 +276,27 @@ static int parse_write(const struct ck_lay_in *in, struct ck_lay_out *out,
 	return ret ? ret : parse_targets(in, out, j);
 }
 
-bool ck_lay_out_wanted(const char *bytes, size_t len)
+static bool has(const char *bytes, size_t len, const char *key)
 {
 	struct ck_err err;
 	json_t *j;
-	bool has;
+	bool yes;
 
 	if (ck_json_parse(&j, bytes, len, &err))
 		return false;
-	has = json_object_get(j, "write");
+	yes = json_object_get(j, key);
 	json_decref(j);
-	return has;
+	return yes;
+}
+
+bool ck_lay_out_wanted(const char *bytes, size_t len)
+{
+	return has(bytes, len, "write");
+}
+
+bool ck_lay_out_only(const char *bytes, size_t len)
+{
+	return has(bytes, len, "write") && !has(bytes, len, "files");
 }
 
 int ck_lay_out_parse(struct ck_lay_out *out, const char *name,

@@ -32,8 +32,13 @@ struct ck_lay_out {
 	uint64_t align; /* bytes; a power of 2, 1: packed */
 };
 
-/* Whether the document has a "write" at all; false where it is no JSON. */
+/*
+ * Whether the document has a "write" at all, and whether that is all that it
+ * is for: without "files" it says nothing of a checkpoint that is there.
+ * Neither where it is no JSON.
+ */
 bool ck_lay_out_wanted(const char *bytes, size_t len);
+bool ck_lay_out_only(const char *bytes, size_t len);
 /*
  * @name: for messages; borrowed.  @format: where the layout says none, or
  * NULL.  -EINVAL with a line.

@@ -11,7 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/whole.h"
 #include "core/child.h"
-#include "core/format/layout_doc.h"
+#include "core/format/layout_write.h"
 #include "core/io/sandbox.h"
 #include "core/publish/below.h"
 #include "core/publish/slices_plan_priv.h"
@@ -247,6 +247,16 @@ int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
 	return ret == -ENOTEMPTY || ret == -EEXIST ?
 		       compare(s, layout, len, err) :
 		       ret;
+}
+
+const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len)
+{
+	const char *bytes = NULL;
+	size_t n = 0;
+
+	while (ck_opts_nth(opts, "layout", n))
+		bytes = ck_opts_bytes(opts, "layout", n++, len);
+	return bytes && ck_lay_out_wanted(bytes, *len) ? bytes : NULL;
 }
 
 /* ---- opened ---- */

@@ -40,6 +40,8 @@ struct ck_image;
 int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
 		   const struct ck_opts *opts, const char *layout, size_t len,
 		   struct ck_err *err);
+/* What -o layout= gives for new checkpoints; NULL: nothing of the kind. */
+const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len);
 /* Whether there is such a thing, without opening it. */
 bool ck_slices_look(const struct ck_staging *s);
 /* Borrows @s; -ENOENT: nothing of the kind. */

@@ -260,6 +260,29 @@ put "$MNT" w 2
 whole w
 umount_ckpt
 
+# ---- a layout that the mount is given begins every step; so does a disk that
+# has no room for it
+mount_ckpt "$SRC" "rw,layout=$WORK/layout.json"
+mkdir "$MNT/given" || fail "mkdir with -o layout"
+put "$MNT" given 2 && put "$MNT" given 1 || fail "ranks of -o layout"
+whole given
+same "$MNT/s1/tensors/norm" "$D/whole/norm"
+umount_ckpt
+mkdir "$WORK/small"
+if [ "${COMMON_PRIVATE-}" = 1 ] &&
+	mount -t tmpfs -o size=600k tmpfs "$WORK/small" 2>/dev/null; then
+	mount_ckpt "$WORK/small" rw
+	start "$MNT" full
+	put "$MNT" full 0 || fail "it fits"
+	put "$MNT" full 1 2>/dev/null && put "$MNT" full 3 2>/dev/null &&
+		fail "a full disk is not told"
+	expect 1 'were not written' "$UNSHARD" publish "$MNT/full"
+	umount_ckpt
+	umount "$WORK/small"
+else
+	say "no tmpfs here: a full disk is not tried"
+fi
+
 # ---- a write that fails is not counted; an fsync that fails dooms
 UNSHARD_FAULT=write:3:1:28 mount_ckpt "$SRC" rw
 start "$MNT" e
