@@ -38,8 +38,10 @@ static int bad_dims(struct ck_err *why, const char *what, const uint64_t *a,
 	ck_str_json_u64(&at, a, a_rank);
 	if (b)
 		ck_str_json_u64(&of, b, b_rank);
-	return ck_fail(why, EINVAL, "%s %s%s%s", what, at.failed ? "" : at.v,
-		       other, of.failed || !of.v ? "" : of.v);
+	if (at.failed || of.failed)
+		return ck_no_memory(why);
+	return ck_fail(why, EINVAL, "%s %s%s%s", what, at.v, other,
+		       b ? of.v : "");
 }
 
 static int check_dtype(const struct ck_part *p, struct ck_err *why)
@@ -205,6 +207,8 @@ static int entry_for(struct ck_builder *b, const struct ck_part *p,
 	}
 	if (!bad)
 		return 0;
+	if (bad == -ENOMEM) /* the reason, not the tensor */
+		return ck_no_memory(err);
 	*index = CK_NONE;
 	return ck_entry_refuse(b, e, why.msg, err);
 }
