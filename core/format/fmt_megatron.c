@@ -148,6 +148,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			ret = say_rank(&ld, i, err);
 	if (!ret)
 		ret = say_gaps(&ld, err);
+	if (!ret)
+		ret = ck_mg_optim_gaps(&ld, err);
 	ck_mg_ranks_free(&ld);
 	ck_mg_rules_free(&ld.rules);
 	ck_strmap_free(&ld.copies);

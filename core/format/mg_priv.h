@@ -66,6 +66,7 @@ struct ck_mg_load {
 	CK_VEC(char *) kept;
 	uint64_t compared; /* bytes read to compare copies */
 	bool raw_optim; /* said that optimizer states are shown as stored */
+	bool any_optim; /* some rank has a file of the distributed optimizer */
 };
 
 /* One rank while its parts are said. */
@@ -122,6 +123,8 @@ int ck_mg_conds(struct ck_mg_file *f, struct ck_err *err);
 /* The parts that one rank stores, and those of absent ranks like it. */
 int ck_mg_model_say(struct ck_mg_file *f, struct ck_err *err);
 int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err);
+/* The distributed optimizer's file is there of all ranks, or of none. */
+int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err);
 /*
  * Compares a small piece with its copies seen before.  0; -EINVAL with a line
  * in @why where they differ, or -ENOMEM.

@@ -183,6 +183,7 @@ static int say_optim(struct ck_mg_file *f, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "no memory for a name");
 	if (!ck_dir_has(f->ld->dir, file.v))
 		return 0;
+	f->ld->any_optim = true;
 	ret = ck_torch_open(&of, f->ld->dir, f->ld->b, file.v, &ok, err);
 	if (ret || !ok)
 		return ret;
@@ -202,4 +203,26 @@ int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
 
 	ck_str_free(&r.name);
 	return ret ? ret : say_optim(f, err);
+}
+
+int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < ld->ranks.nr && ld->any_optim && !ret; i++) {
+		ck_auto_str struct ck_str file = { 0 };
+		struct ck_problem_in lost = { .severity = CK_ERROR };
+
+		if (!ld->ranks.v[i].usable)
+			continue;
+		ck_str_fmt(&file, "%s/" OPTIM, ld->ranks.v[i].dir);
+		if (file.failed)
+			return ck_fail(err, ENOMEM, "no memory for a name");
+		lost.file = file.v;
+		if (!ck_dir_has(ld->dir, file.v))
+			ret = ck_builder_problem(
+				ld->b, &lost, err,
+				"missing: other ranks have one, so this rank's optimizer states are lost");
+	}
+	return ret;
 }

@@ -223,6 +223,9 @@ def damaged():
     f = at / "mp_rank_01" / "model_optim_rng.pt"
     f.write_bytes(f.read_bytes()[: f.stat().st_size // 2])
 
+    at = two("bad-optim-missing").write()
+    torch.save({0: {(torch.bfloat16, torch.float32): {"exp_avg": values(12)}}}, at / "mp_rank_00" / "distrib_optim.pt")
+
     c = two("bad-other-iteration")
     c.ranks["01"]["iteration"] = 20
     c.write(sums=False)
