@@ -3,8 +3,8 @@
  * overlay.c - blocks from the log over bytes of shards, and into it
  *
  * A block is written whole: what the caller does not give of it comes from the
- * log, or from the shard.  The log only grows, so that a place that was looked
- * up stays right without a lock.
+ * log, or from the shard.  A place that was looked up stays right until the log
+ * is made short, which waits for who reads from one.
  */
 #include "core/write/overlay_priv.h"
 
@@ -101,6 +101,7 @@ static int patch(void *ctx, uint32_t src, const struct iovec *iov, uint64_t off,
 	uint64_t end = off + len;
 	int ret = 0;
 
+	pthread_rwlock_rdlock(&o->moving);
 	while (off < end && !ret) {
 		uint64_t k = off / CK_OVERLAY_BLOCK, n;
 		uint64_t at = place_of(o, src, k);
@@ -109,6 +110,7 @@ static int patch(void *ctx, uint32_t src, const struct iovec *iov, uint64_t off,
 		ret = fill(o, &s, n, at ? at + off % CK_OVERLAY_BLOCK : 0);
 		off += n;
 	}
+	pthread_rwlock_unlock(&o->moving);
 	return ret;
 }
 
@@ -267,11 +269,14 @@ int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 				    .sync = sync_all };
 	pthread_mutex_init(&o->lock, NULL);
 	pthread_rwlock_init(&o->maps, NULL);
+	pthread_rwlock_init(&o->moving, NULL);
 	ret = make_maps(o, err);
 	if (!ret)
 		ret = open_files(o, in, err);
 	if (!ret)
 		ret = ck_overlay_replay(o, err);
+	if (!ret)
+		ck_overlay_compact(o);
 	if (ret)
 		ck_overlay_free(o);
 	else
@@ -293,6 +298,7 @@ void ck_overlay_free(struct ck_overlay *o)
 		close(o->dir_fd);
 	pthread_mutex_destroy(&o->lock);
 	pthread_rwlock_destroy(&o->maps);
+	pthread_rwlock_destroy(&o->moving);
 	free(o->map);
 	free(o->buf);
 	free(o);
@@ -348,6 +354,7 @@ int ck_overlay_discard(const char *dir, struct ck_err *err)
 	ret = lock_head(&o, err);
 	if (ret)
 		return ret;
+	unlinkat(fd, CK_OVERLAY_NEW, 0);
 	/* Without its head a log is nobody's. */
 	if ((unlinkat(fd, CK_OVERLAY_LOG, 0) && errno != ENOENT) ||
 	    unlinkat(fd, CK_OVERLAY_HEAD, 0) || fsync(fd))

@@ -9,7 +9,9 @@
  * Blocks of 4 KiB.  What is written goes to the end of the log; a sync puts a
  * commit behind it and makes both durable.  There is one log for all shards,
  * so that one commit covers all that an edit changed, in every replica: what
- * is found later is the state of some commit, never a mixture.
+ * is found later is the state of some commit, never a mixture.  At a sync, and
+ * when it is opened, a log of which over half was written over, and 64 MiB
+ * more, is made short.
  *
  * Threads: any; writes one after the other.  One process may write.
  */

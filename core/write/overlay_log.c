@@ -30,7 +30,7 @@
 #include <xxhash.h>
 
 #define MAGIC UINT32_C(0x4c76f0c5)
-#define HEAD 40
+#define HEAD CK_OVERLAY_RECORD_HEAD
 #define SUM_AT 32
 
 enum { BLOCKS = 1, COMMIT = 2 };
@@ -88,6 +88,15 @@ int ck_overlay_append(struct ck_overlay *o, uint32_t src, uint64_t off,
 	return ret;
 }
 
+int ck_overlay_append_commit(struct ck_overlay *o, struct ck_err *err)
+{
+	int ret = put(o, COMMIT, 0, 0, 0, err);
+
+	o->uncommitted = ret ? o->uncommitted : 0;
+	o->stats.commits += !ret;
+	return ret;
+}
+
 int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err)
 {
 	int ret = 0;
@@ -97,17 +106,19 @@ int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err)
 		ret = ck_fail(err, o->failed,
 			      "overlay: could not be written "
 			      "to storage before");
-	if (!ret && o->uncommitted) {
-		ret = put(o, COMMIT, 0, 0, 0, err);
-		o->uncommitted = ret ? o->uncommitted : 0;
-		o->stats.commits += !ret;
-	}
+	if (!ret && o->uncommitted)
+		ret = ck_overlay_append_commit(o, err);
 	/* Others' commits too may still be under way: always. */
 	if (!ret && fdatasync(o->log_fd)) {
 		o->failed = errno;
 		ret = ck_fail(err, errno, "overlay: to storage: %s",
 			      strerror(errno));
 	}
+	if (!ret)
+		ck_overlay_compact(o);
+	if (!ret && o->failed)
+		ret = ck_fail(err, o->failed, "overlay: to storage: %s",
+			      strerror(o->failed));
 	pthread_mutex_unlock(&o->lock);
 	return ret;
 }

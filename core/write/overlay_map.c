@@ -33,6 +33,16 @@ uint64_t ck_overlay_map_get(const struct ck_overlay_map *m, uint64_t block)
 	return leaf ? leaf[block % CK_OVERLAY_LEAF] : 0;
 }
 
+uint64_t ck_overlay_map_nr(const struct ck_overlay_map *m)
+{
+	uint64_t nr = 0;
+
+	for (uint64_t i = 0; m->leaf && i < nr_leaves(m); i++)
+		for (unsigned k = 0; m->leaf[i] && k < CK_OVERLAY_LEAF; k++)
+			nr += m->leaf[i][k] != 0;
+	return nr;
+}
+
 bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
 			uint64_t at)
 {

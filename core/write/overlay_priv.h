@@ -6,6 +6,7 @@
  *	overlay_head.c  which checkpoint it is for
  *	overlay_log.c   records: written, and replayed
  *	overlay_map.c   where each block is in the log
+ *	overlay_compact.c  a log of which little still counts, made short
  */
 #ifndef CK_OVERLAY_PRIV_H
 #define CK_OVERLAY_PRIV_H
@@ -16,7 +17,9 @@
 
 #define CK_OVERLAY_HEAD "overlay.head"
 #define CK_OVERLAY_LOG "overlay.log"
+#define CK_OVERLAY_NEW "overlay.log.new" /* while it is made short */
 #define CK_OVERLAY_RECORD (UINT64_C(1) << 20) /* bytes of data, at most */
+#define CK_OVERLAY_RECORD_HEAD 40
 
 /* Places in the log of the blocks of one source; 0: not in it. */
 #define CK_OVERLAY_LEAF 512
@@ -27,6 +30,8 @@ struct ck_overlay_map {
 int ck_overlay_map_init(struct ck_overlay_map *m, uint64_t size);
 void ck_overlay_map_free(struct ck_overlay_map *m);
 uint64_t ck_overlay_map_get(const struct ck_overlay_map *m, uint64_t block);
+/* How many blocks are in it. */
+uint64_t ck_overlay_map_nr(const struct ck_overlay_map *m);
 /* Blocks [first, first + nr) lie at @at and after it; false: no memory. */
 bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
 			uint64_t at);
@@ -37,9 +42,11 @@ struct ck_overlay {
 	bool write;
 	pthread_mutex_t lock; /* who writes */
 	pthread_rwlock_t maps; /* of the maps */
+	pthread_rwlock_t moving; /* held to read from a place in the log */
 	struct ck_overlay_map *map; /* by source */
 	uint64_t end; /* where the next record goes */
 	uint64_t seq; /* of the next record */
+	uint64_t compact_from; /* @end when that was last tried */
 	uint64_t uncommitted; /* records since the last commit */
 	int failed; /* errno of a sync that failed: it will not be well again */
 	unsigned char *buf; /* a record: head, then data */
@@ -56,6 +63,14 @@ int ck_overlay_replay(struct ck_overlay *o, struct ck_err *err);
 /* o->buf has data; with o->lock held.  *at: where the data is in the log. */
 int ck_overlay_append(struct ck_overlay *o, uint32_t src, uint64_t off,
 		      uint64_t len, uint64_t *at, struct ck_err *err);
+/* A commit alone, not yet on storage; with o->lock held. */
+int ck_overlay_append_commit(struct ck_overlay *o, struct ck_err *err);
+/*
+ * After a commit, with o->lock held: makes the log short where over half of it
+ * and ck_overlay_slack bytes more were written over since.
+ */
+void ck_overlay_compact(struct ck_overlay *o);
+extern uint64_t ck_overlay_slack; /* 64 MiB; tests: less */
 int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err);
 unsigned char *ck_overlay_data(struct ck_overlay *o);
 size_t ck_overlay_buf_size(void);

@@ -155,4 +155,34 @@ expect 3 'is not the file that it was' "$UNSHARD" mount "$C" "$MNT" \
 cp -r "$O" "$WORK/copy"
 expect 0 '' "$UNSHARD" overlay discard "$WORK/copy"
 [ ! -e "$WORK/copy" ] || fail "not discarded"
+
+# The same megabyte a hundred times: the log is made short, and stays right.
+. "$(dirname "$0")/lib/split.sh"
+make_split "$WORK/again" 600 4097 4
+mkdir "$WORK/again.over"
+mount_ckpt "$WORK/again" "rw,overlay=$WORK/again.over"
+python3 - "$MNT/tensors/w" "$WORK/again.over/overlay.log" "$WORK/again.want" <<'END' || fail "again"
+import os, random, sys
+
+fd, log, r = os.open(sys.argv[1], os.O_RDWR), sys.argv[2], random.Random(3)
+size = os.fstat(fd).st_size
+want, longest, shorter, last = bytearray(os.pread(fd, size, 0)), 0, 0, 0
+for i in range(100):
+    data = r.randbytes(1 << 20)
+    os.pwrite(fd, data, 12345)
+    want[12345 : 12345 + len(data)] = data
+    os.fsync(fd)
+    now = os.path.getsize(log)
+    longest, shorter, last = max(longest, now), shorter + (now < last), now
+assert shorter and longest < 75 << 20, (shorter, longest)
+assert os.pread(fd, size, 0) == want
+open(sys.argv[3], "wb").write(want)
+END
+umount_ckpt
+mount_ckpt "$WORK/again" "rw,overlay=$WORK/again.over"
+same "$MNT/tensors/w" "$WORK/again.want"
+umount_ckpt
+mount_ckpt "$WORK/again"
+same "$MNT/tensors/w" "$WORK/whole.w"
+umount_ckpt
 done_ok

@@ -3,13 +3,15 @@
  * Overlays, cut off and damaged at every byte: what is found is the state of
  * some commit, the last one that was whole, or a line says what is wrong.
  */
-#include "core/write/overlay.h"
+#include "core/write/overlay_priv.h"
 #include "tests/lib/imagekit.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +227,110 @@ Test(overlay, reads_what_was_committed)
 	o = must_open(true); /* cuts off what was never committed */
 	ck_overlay_free(o);
 	cr_assert_eq(length(), log_len[COMMITS]);
+}
+
+static _Atomic bool over_now;
+static _Atomic unsigned long times_read;
+
+/* Block 1 of file "a" is of one value throughout, whenever it is read. */
+static void *read_on(void *ctx)
+{
+	const struct ck_over *over = ck_overlay_over(ctx);
+	unsigned char v[4096];
+	unsigned long nr = 0;
+
+	for (; !atomic_load(&over_now); nr++) {
+		struct iovec iov = { v, sizeof(v) };
+
+		cr_assert_eq(pread(fds[0], v, sizeof(v), 4096), 4096);
+		cr_assert_eq(over->patch(over->ctx, 0, &iov, 4096, 4096), 0);
+		cr_assert(!nr || !memcmp(v, v + 1, sizeof(v) - 1), "a mixture");
+	}
+	atomic_fetch_add(&times_read, nr);
+	return NULL;
+}
+
+/* The same region again and again: the log stays short, and right. */
+Test(overlay, written_over_and_over)
+{
+	const off_t most = 2 * (SIZE_A + SIZE_B) + 20000 + 8192;
+	struct ck_overlay_stats st;
+	struct ck_overlay *o;
+	struct state want;
+	pthread_t reader;
+	unsigned shorter = 0;
+
+	ck_overlay_slack = 20000;
+	o = must_open(true);
+	spill("o/overlay.log.new", (const unsigned char *)"left by a crash",
+	      15);
+	want = state[0];
+	put(o, 0, 4096, 4096, 1);
+	commit(o);
+	cr_assert_eq(pthread_create(&reader, NULL, read_on, o), 0);
+	for (unsigned n = 1; n <= 400; n++) {
+		off_t before = length();
+
+		put(o, 0, 4096, 4096, (unsigned char)n);
+		memset(want.a + 4096, (int)(n & 255), 4096);
+		if (n % 3 == 0) {
+			put(o, 2, n % 4000, 90, (unsigned char)n);
+			memset(want.b + n % 4000, (int)(n & 255), 90);
+		}
+		commit(o);
+		shorter += length() < before;
+		cr_assert_leq(length(), most, "%ld bytes", (long)length());
+		state[1] = want;
+		cr_assert(is_state(o, 1), "after %u", n);
+		if (n % 50)
+			continue;
+		atomic_store(&over_now, true);
+		pthread_join(reader, NULL);
+		atomic_store(&over_now, false);
+		ck_overlay_free(o);
+		o = must_open(true);
+		cr_assert(is_state(o, 1), "opened anew after %u", n);
+		cr_assert_eq(pthread_create(&reader, NULL, read_on, o), 0);
+	}
+	atomic_store(&over_now, true);
+	pthread_join(reader, NULL);
+	cr_assert_gt(shorter, 20);
+	cr_assert_gt(atomic_load(&times_read), 0);
+	cr_assert_neq(access("o/overlay.log.new", F_OK), 0);
+	ck_overlay_free(o);
+	o = must_open(false);
+	ck_overlay_stats(o, &st);
+	cr_assert_eq(st.lost, 0);
+	cr_assert_eq(st.log_bytes, (uint64_t)length());
+	cr_assert(is_state(o, 1));
+	ck_overlay_free(o);
+}
+
+/* Whichever file a crash leaves under the log's name is right. */
+Test(overlay, cut_off_after_it_was_made_short)
+{
+	struct ck_overlay *o = must_open(true);
+	unsigned char *bytes;
+	size_t len;
+
+	ck_overlay_slack = 20000;
+	for (unsigned n = 1; n <= 9; n++) {
+		put(o, 0, 0, 4096, (unsigned char)n);
+		commit(o);
+	}
+	state[1] = state[0];
+	memset(state[1].a, 9, 4096);
+	cr_assert_leq(length(), 4 * 4200);
+	put(o, 0, 4096, 100, 33);
+	ck_overlay_free(o);
+	bytes = slurp("o/overlay.log", &len);
+	for (size_t n = len - 4096; n <= len; n += 64) {
+		spill("o/overlay.log", bytes, n);
+		o = must_open(false);
+		cr_assert(is_state(o, 1), "cut at %zu", n);
+		ck_overlay_free(o);
+	}
+	free(bytes);
 }
 
 Test(overlay, cut_off_at_every_byte)
