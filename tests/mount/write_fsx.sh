@@ -2,6 +2,7 @@
 # 20,000 random operations in each way of delivery, and then the shards read by
 # something that is not ours; fewer on tensors that are stored transposed or
 # with copies.  UNSHARD_NIGHTLY=1: a million each.
+LIMIT=240
 LIMIT=${UNSHARD_NIGHTLY:+6000}
 LIMIT=${LIMIT:-240}
 . "$(dirname "$0")/lib/common.sh"
