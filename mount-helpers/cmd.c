@@ -338,14 +338,8 @@ int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 	return cmd_open_several(out, &path, 1, NULL, opts, err);
 }
 
-static int describe_itself(struct ck_root *root, const struct ck_opts *opts,
-			   int *image_fd, struct ck_err *err)
-{
-	return ck_ckpt_describe(root, opts, image_fd, err);
-}
-
 int cmd_open_itself(struct ck_ckpt **out, const char *path,
 		    const struct ck_opts *opts, struct ck_err *err)
 {
-	return open_several(out, &path, 1, NULL, opts, describe_itself, err);
+	return open_several(out, &path, 1, NULL, opts, one_name, err);
 }

@@ -82,7 +82,7 @@ int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 	     struct ck_err *err);
 /*
  * The same where a directory that holds checkpoints is not to be taken for the
- * only one in it.
+ * only one in it: for lists of them, and for names of files in it.
  */
 int cmd_open_itself(struct ck_ckpt **out, const char *path,
 		    const struct ck_opts *opts, struct ck_err *err);

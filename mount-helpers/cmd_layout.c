@@ -87,7 +87,7 @@ static int check(const char *file, const char *path, struct ck_opts *opts)
 
 	if (ret)
 		return ret;
-	if (cmd_open(&ck, path, opts, &err))
+	if (cmd_open_itself(&ck, path, opts, &err))
 		return cmd_err(&cmd_layout, &err);
 	img = ck_ckpt_image(ck);
 	count(img, &f);
@@ -114,7 +114,7 @@ static int show(const char *path, const struct ck_opts *opts)
 	struct ck_err err;
 	bool ok;
 
-	if (cmd_open(&ck, path, opts, &err))
+	if (cmd_open_itself(&ck, path, opts, &err))
 		return cmd_err(&cmd_layout, &err);
 	s.img = ck_ckpt_image(ck);
 	s.side = ck_ckpt_side(ck);

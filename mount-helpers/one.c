@@ -27,9 +27,12 @@ static int say_all(const struct ck_root *root, const struct ck_steps *all,
 			   all->v[i].name);
 	if (names.failed)
 		return ck_fail(err, ENOMEM, "no memory for steps");
-	return ck_fail(err, ENODATA,
-		       "%s: holds %zu checkpoints (%s%s): name one of them",
-		       root->path, all->nr, from ? "..., " : "", names.v);
+	return ck_fail(
+		err, ENODATA,
+		all->nr > 1 ?
+			"%s: holds %zu checkpoints (%s%s): name one of them" :
+			"%s: holds %zu checkpoint (%s%s): name it",
+		root->path, all->nr, from ? "..., " : "", names.v);
 }
 
 static int become(struct ck_root *root, struct ck_root *by)
@@ -70,5 +73,19 @@ int one_describe(struct ck_root *root, const struct ck_opts *opts,
 			return -err->code;
 		ret = ck_ckpt_describe(root, opts, image_fd, err);
 	}
+	return ret;
+}
+
+int one_name(struct ck_root *root, const struct ck_opts *opts, int *image_fd,
+	     struct ck_err *err)
+{
+	int ret = ck_ckpt_describe(root, opts, image_fd, err);
+	struct ck_steps all;
+
+	if (ret != -ENODATA || root->only || ck_steps_list(&all, root, NULL))
+		return ret;
+	if (all.nr && !all.v->is_save)
+		ret = say_all(root, &all, err);
+	ck_steps_free(&all);
 	return ret;
 }

@@ -13,5 +13,11 @@
  */
 int one_describe(struct ck_root *root, const struct ck_opts *opts,
 		 int *image_fd, struct ck_err *err);
+/*
+ * The same, but the only one is named too: where what is said of files is only
+ * true below @root.
+ */
+int one_name(struct ck_root *root, const struct ck_opts *opts, int *image_fd,
+	     struct ck_err *err);
 
 #endif
