@@ -315,6 +315,8 @@ void ck_splan_runs(const struct ck_splan *p, uint32_t piece,
 	out->rank = d - 1;
 	for (unsigned i = 0; i < out->rank; i++)
 		out->nr *= len[i];
+	if (!out->len)
+		out->nr = 0;
 }
 
 uint64_t ck_splan_run(const struct ck_splan_runs *r, uint64_t i)
