@@ -295,7 +295,7 @@ static int is_empty(const struct ck_staging *stage, bool *yes)
 	ck_auto_below struct ck_below all = { 0 };
 	int ret = ck_below_list(&all, stage->files_fd, NULL);
 
-	*yes = !all.nr;
+	*yes = !all.nr && !ck_slices_begun(stage);
 	return ret;
 }
 
@@ -463,7 +463,7 @@ static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 		return false;
 	if (seq == s->seq && all.signature == s->signature) {
 		s->quiet_s = INT64_MAX / 2; /* once */
-		return all.nr;
+		return all.nr || ck_slices_begun(staging_of(s));
 	}
 	s->seq = seq;
 	s->signature = all.signature;

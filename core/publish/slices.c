@@ -268,6 +268,14 @@ bool ck_slices_look(const struct ck_staging *s)
 	return !fstatat(s->fd, CK_SLICES_DIR, &st, AT_SYMLINK_NOFOLLOW);
 }
 
+bool ck_slices_begun(const struct ck_staging *s)
+{
+	ck_auto_below struct ck_below all = { 0 };
+	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR "/" FILES);
+
+	return dir >= 0 && (ck_below_list(&all, dir, NULL) || all.nr);
+}
+
 static int open_plan(struct ck_slices *sl, struct ck_err *err)
 {
 	ck_auto_fd int fd = openat(

@@ -44,6 +44,8 @@ int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
 const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len);
 /* Whether there is such a thing, without opening it. */
 bool ck_slices_look(const struct ck_staging *s);
+/* Whether something of it was written. */
+bool ck_slices_begun(const struct ck_staging *s);
 /* Borrows @s; -ENOENT: nothing of the kind. */
 int ck_slices_open(struct ck_slices **out, struct ck_staging *s,
 		   struct ck_err *err);

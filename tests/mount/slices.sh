@@ -152,6 +152,13 @@ wait_for 5 grep -q 'dim 7 is cut by tp, of 2 dims' "$LOG" || fail "why: $(cat "$
 [ ! -e "$MNT/s5/ranks" ] || fail "ranks/ of a bad layout"
 cp "$WORK/layout.json" "$MNT/s5/unshard-layout.json" || fail "a good one later"
 
+# ---- a step that was only begun goes by rmdir; one that holds bytes does not
+start "$MNT" gone
+rmdir "$MNT/gone" || fail "rmdir of a step that was only begun"
+start "$MNT" kept
+put "$MNT" kept 0
+rmdir "$MNT/kept" 2>/dev/null && fail "rmdir of what was written"
+
 # ---- begun anew is not written; what was cut off is missing
 put "$MNT" s4 0
 : >"$f"
@@ -283,6 +290,13 @@ else
 	say "no tmpfs here: a full disk is not tried"
 fi
 
+# ---- published by quiet alone
+mount_ckpt "$SRC" rw,publish=manual,publish-after=1
+start "$MNT" quiet
+put "$MNT" quiet 0 && put "$MNT" quiet 1 || fail "quiet"
+whole quiet
+umount_ckpt
+
 # ---- a write that fails is not counted; an fsync that fails dooms
 UNSHARD_FAULT=write:3:1:28 mount_ckpt "$SRC" rw
 start "$MNT" e
@@ -299,6 +313,8 @@ wait_for 10 grep -q doomed "$MNT/f/.unshard/status" || fail "not doomed"
 expect 1 'may be lost' "$UNSHARD" publish "$MNT/f"
 here_is f && fail "published after a failed fsync"
 umount_ckpt
+"$UNSHARD" status "$SRC" | grep -q '^kept: left' || fail "status of what is left"
 "$UNSHARD" gc --age 0 "$SRC" >/dev/null || fail gc
+here_is .staging-kept && fail "gc leaves what nobody writes"
 here_is .staging-f && fail "gc leaves it"
 done_ok
