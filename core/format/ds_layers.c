@@ -15,6 +15,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,16 +118,24 @@ static int say_layer_tensor(struct ck_ds_load *ld, struct ck_torch_open *f,
 			    size_t len, ck_pv v, struct ck_err *err)
 {
 	ck_auto_str struct ck_str name = { 0 };
+	uint32_t at;
 	int ret;
 
 	ck_str_add(&name, prefix->v, prefix->len);
 	ck_str_add(&name, key, len);
 	if (name.failed)
 		return ck_fail(err, ENOMEM, "no memory for a name");
+	at = ck_strmap_get(&ld->trained, name.v, name.len);
+	if (at != CK_STRMAP_NONE)
+		ld->said[at] = true;
 	ret = ck_ds_tensor(ld, NULL, f, "module", name.v, name.len, v, err);
-	if (ret || !ld->zero || ld->universal ||
-	    ck_strmap_get(&ld->trained, name.v, name.len) != CK_STRMAP_NONE)
+	if (ret || !ld->zero || ld->universal || at != CK_STRMAP_NONE)
 		return ret;
+	if (ld->unnamed)
+		return ck_ds_refuse(
+			ld, "fp32", name.v, name.len,
+			"whether it is trained, and has a copy in full precision, a model file says that is lost",
+			err);
 	return ck_ds_tensor(ld, NULL, f, "fp32", name.v, name.len, v, err);
 }
 
@@ -161,41 +170,34 @@ static int say_layer(struct ck_ds_load *ld, const struct ck_ds_file *file,
 	return ret;
 }
 
-static bool has_layer(const struct ck_ds_load *ld, unsigned long number)
+static int say_lost_weight(struct ck_ds_load *ld, const struct ck_strmap_key *k,
+			   struct ck_err *err)
 {
-	size_t nr;
-	const struct ck_ds_file *f =
-		ck_ds_files_of(&ld->fs, CK_DS_LAYER, 0, &nr);
+	char why[128] =
+		"the file of the tied layer, which should have it, is not there";
 
-	for (size_t i = 0; i < nr; i++)
-		if (f[i].dp == number)
-			return true;
-	return false;
+	if (isdigit((unsigned char)*k->s))
+		snprintf(
+			why, sizeof(why),
+			"layer_%02lu-model_states.pt, which should have it, is not there, or has it not",
+			strtoul(k->s, NULL, 10));
+	return ck_ds_refuse(ld, "module", k->s, k->len, why, err);
 }
 
-/* Trained parameters of a layer whose file is not there. */
+/* Trained parameters that no layer's file has. */
 static int say_lost_layers(struct ck_ds_load *ld, struct ck_err *err)
 {
-	ck_auto_str struct ck_str name = { 0 };
 	int ret = 0;
 
 	for (size_t i = 0; i < ld->trained.nr && !ret; i++) {
 		const struct ck_strmap_key *k = &ld->trained.v[i];
 		size_t digits = strspn(k->s, "0123456789");
-		unsigned long number = strtoul(k->s, NULL, 10);
 
-		if (!digits || digits > 6 || k->s[digits] != '.' ||
-		    has_layer(ld, number))
+		if (ld->said[i] ||
+		    (strncmp(k->s, tied, sizeof(tied) - 1) != 0 &&
+		     (!digits || digits > 6 || k->s[digits] != '.')))
 			continue;
-		name.len = 0;
-		ck_str_puts(&name, "module.");
-		ck_str_add(&name, k->s, k->len);
-		if (name.failed)
-			return ck_fail(err, ENOMEM, "no memory for a name");
-		ret = ck_builder_refuse(
-			ld->b, 0, name.v, name.len, err,
-			"layer_%02lu-model_states.pt, which should have it, is not there",
-			number);
+		ret = say_lost_weight(ld, k, err);
 	}
 	return ret;
 }
@@ -204,17 +206,23 @@ static int find_tie(struct ck_ds_load *ld, struct ck_err *err)
 {
 	const struct ck_problem_in untold = { .severity = CK_NOTE };
 	const struct ck_problem_in usual = { .severity = CK_WARNING };
-	size_t nr;
+	const struct ck_problem_in lost = { .severity = CK_ERROR };
+	size_t nr, left;
 	int ret;
 
 	ck_ds_files_of(&ld->fs, CK_DS_LAYER, 0, &nr);
 	if (!nr || ld->zero || ld->pp < 2 || ld->tp > 1 ||
 	    ck_opts_get(ld->dir->opts, "ties"))
 		return 0;
-	ret = ck_ds_tied_layer(ld, &ld->tie);
+	ret = ck_ds_tied_layer(ld, &ld->tie, &left);
 	if (ret < 0)
 		return ck_fail(err, -ret, "cannot read the layers' shapes");
 	ld->tie_found = ret > 0;
+	if (!ld->tie_found && left)
+		return ck_builder_problem(
+			ld->b, &lost, err,
+			"the optimizers have states of %zu parameters that no layer's file has: a layer_NN-model_states.pt is lost, or several layers are tied, and -o ties=N:NAME says which",
+			left);
 	if (!ld->tie_found)
 		return ck_builder_problem(
 			ld->b, &untold, err,
@@ -237,6 +245,9 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 			       "-o ties=%s: expected N:NAME, or N:NAME+N:NAME",
 			       ck_opts_get(ld->dir->opts, "ties"));
 	ret = find_tie(ld, err);
+	ld->said = calloc(ld->trained.nr + 1, sizeof(*ld->said));
+	if (!ret && !ld->said)
+		ret = ck_fail(err, ENOMEM, "no memory for names");
 	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
 		const struct ck_ds_file *f = &ld->fs.v.v[i];
 

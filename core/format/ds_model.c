@@ -165,7 +165,7 @@ void ck_ds_model_free(struct ck_ds_model *m)
 	*m = (struct ck_ds_model){ 0 };
 }
 
-static bool is_buffer(const struct ck_ds_model *m, const char *name, size_t len)
+bool ck_ds_is_buffer(const struct ck_ds_model *m, const char *name, size_t len)
 {
 	struct ck_piter it;
 	const char *s;
@@ -192,7 +192,7 @@ int ck_ds_cut(const struct ck_ds_model *m, const char *name, size_t name_len,
 	if (at != CK_STRMAP_NONE)
 		return ck_ds_affine_cut(m->f.ts.pickle, m->affine_values.v[at],
 					m->tp, shape, rank, cut, why);
-	if (is_buffer(m, name, name_len))
+	if (ck_ds_is_buffer(m, name, name_len))
 		return ck_cut_whole(cut, shape, rank, why);
 	return ck_fail(
 		why, EINVAL,

@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <string.h>
 
-static int refuse(struct ck_ds_load *ld, const char *kind, const char *name,
-		  size_t len, const char *why, struct ck_err *err)
+int ck_ds_refuse(struct ck_ds_load *ld, const char *kind, const char *name,
+		 size_t len, const char *why, struct ck_err *err)
 {
 	ck_auto_str struct ck_str full = { 0 };
 
@@ -42,7 +42,7 @@ int ck_ds_tensor(struct ck_ds_load *ld, const struct ck_ds_model *m,
 				    &cut, &why) :
 			  ck_cut_whole(&cut, at.t.shape, at.t.rank, &why);
 	if (ret == -EINVAL)
-		return refuse(ld, kind, name, name_len, why.msg, err);
+		return ck_ds_refuse(ld, kind, name, name_len, why.msg, err);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	ck_str_fmt(&full, "%s.", kind);
@@ -87,6 +87,17 @@ static bool is_elsewhere(const struct ck_ds_model *m, const char *name,
 	       has_key(m->f.ts.pickle, m->frozen_shapes, name, len);
 }
 
+/* Where stage 3 leaves a place for a weight, and no file says its name. */
+static bool is_empty_place(const struct ck_ds_model *m, const char *name,
+			   size_t len, ck_pv v)
+{
+	struct ck_torch_tensor t;
+
+	return m->stage3 &&
+	       !ck_torch_tensor_read(m->f.ts.pickle, v, &t, NULL) &&
+	       t.rank == 1 && !t.shape[0] && !ck_ds_is_buffer(m, name, len);
+}
+
 static int say_weight(struct ck_ds_load *ld, struct ck_ds_model *m,
 		      const char *name, size_t len, ck_pv v, struct ck_err *err)
 {
@@ -96,6 +107,11 @@ static int say_weight(struct ck_ds_load *ld, struct ck_ds_model *m,
 		ret = ck_ds_tensor(ld, m, &m->f, "module", name, len, v, err);
 	if (ret || !ld->zero || ld->universal || is_elsewhere(m, name, len))
 		return ret;
+	if (is_empty_place(m, name, len, v))
+		return ck_ds_refuse(
+			ld, "fp32", name, len,
+			"an empty place for it is all there is; who has its weights the first rank's model file says",
+			err);
 	return ck_ds_tensor(ld, m, &m->f, "fp32", name, len, v, err);
 }
 
@@ -118,10 +134,11 @@ static int say_frozen_piece(struct ck_ds_load *ld, const struct ck_ds_model *m,
 	if (ret || run.place.t.rank != 1 ||
 	    run.place.t.shape[0] != CK_DIV_UP(numel, nr_dp) ||
 	    (run.place.t.shape[0] > 1 && run.place.t.stride[0] != 1))
-		return refuse(ld, "fp32", name, len,
-			      ret ? why.msg :
-				    "its frozen pieces are not of equal size",
-			      err);
+		return ck_ds_refuse(
+			ld, "fp32", name, len,
+			ret ? why.msg :
+			      "its frozen pieces are not of equal size",
+			err);
 	run.len = run.place.t.shape[0];
 	ck_ds_piece3(numel, dp, nr_dp, &lo, &hi);
 	ck_str_puts(&full, "fp32.");
@@ -164,14 +181,14 @@ static int say_frozen(struct ck_ds_load *ld, const struct ck_ds_model *m,
 		if (!ck_pv_key(p, shapes, text, &size) ||
 		    !ck_torch_size(p, size, shape, &rank) ||
 		    !ck_dims_volume(shape, rank, &numel)) {
-			ret = refuse(ld, "fp32", name, len,
-				     "frozen_param_shapes has no shape of it",
-				     err);
+			ret = ck_ds_refuse(
+				ld, "fp32", name, len,
+				"frozen_param_shapes has no shape of it", err);
 			continue;
 		}
 		ret = ck_ds_cut(m, name, len, shape, rank, &cut, &why);
 		if (ret == -EINVAL)
-			ret = refuse(ld, "fp32", name, len, why.msg, err);
+			ret = ck_ds_refuse(ld, "fp32", name, len, why.msg, err);
 		else if (!ret)
 			ret = say_frozen_piece(ld, m, f, name, len, v, dp,
 					       nr_dp, &cut, numel, err);

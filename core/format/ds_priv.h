@@ -91,6 +91,7 @@ void ck_ds_model_free(struct ck_ds_model *m);
 int ck_ds_cut(const struct ck_ds_model *m, const char *name, size_t name_len,
 	      const uint64_t *shape, unsigned rank, struct ck_cut *cut,
 	      struct ck_err *why);
+bool ck_ds_is_buffer(const struct ck_ds_model *m, const char *name, size_t len);
 int ck_ds_affine_read(struct ck_ds_model *m, ck_pv info, struct ck_err *err);
 int ck_ds_affine_cut(const struct ck_pickle *p, ck_pv record, unsigned tp,
 		     const uint64_t *shape, unsigned rank, struct ck_cut *cut,
@@ -180,12 +181,16 @@ struct ck_ds_load {
 	unsigned nr_mp, pp, tp; /* pp * tp is nr_mp */
 	bool zero; /* there are optimizer files */
 	bool universal;
+	bool unnamed; /* a model file, which names what is trained, is lost */
 	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
 	unsigned tie;
 	struct ck_strmap trained; /* names that stages have said */
 	CK_VEC(char *) kept; /* their bytes */
+	bool *said; /* same numbers as trained: a layer's file has it */
 };
 
+int ck_ds_refuse(struct ck_ds_load *ld, const char *kind, const char *name,
+		 size_t len, const char *why, struct ck_err *err);
 /* A tensor that is stored as such, under "KIND.NAME". */
 int ck_ds_tensor(struct ck_ds_load *ld, const struct ck_ds_model *m,
 		 struct ck_torch_open *f, const char *kind, const char *name,
@@ -197,12 +202,16 @@ int ck_ds_module_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
 /*
  * Without ZeRO: 1 and the layer whose parameters stages have states of that
- * have no file of it; 0: none, or it cannot be told; or -errno.
+ * have no file of it; 0: none, or it cannot be told; or -errno.  *left: how
+ * many states no layer's file accounts for; 0 also where this is not known.
  */
-int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer);
+int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left);
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err);
 int ck_ds_universal_say(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			struct ck_err *err);
+/* Says the parameters that @m names and no folder has. */
+int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
+			  struct ck_err *err);
 /* 1, 0 or -ENOMEM. */
 int ck_ds_is_universal(const struct ck_dir *dir);
 

@@ -257,14 +257,18 @@ static void ties_free(struct ties *t)
 	ck_strmap_free(&t->buffers);
 }
 
-int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer)
+int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left)
 {
 	__attribute__((cleanup(ties_free))) struct ties t = { .ld = ld };
 	int ret = read_all(&t);
 
+	*left = 0;
 	if (ret || t.unknown || !t.layers.nr || !t.states.nr)
 		return ret;
 	qsort(t.layers.v, t.layers.nr, sizeof(*t.layers.v), by_shape);
 	qsort(t.states.v, t.states.nr, sizeof(*t.states.v), by_shape);
-	return subtract(&t) && t.states.nr && find(&t, layer);
+	if (!subtract(&t))
+		return 0;
+	*left = t.states.nr;
+	return t.states.nr && find(&t, layer);
 }

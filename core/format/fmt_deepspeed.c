@@ -198,6 +198,7 @@ static int read_stage(struct ck_ds_load *ld, unsigned pp, struct stage *s,
 					   .nr_tp = ld->tp };
 		*z = (struct ck_ds_zero){ .m = m, .b = ld->b, .dir = ld->dir };
 		ret = read_model(ld, m, err);
+		ld->unnamed |= !m->f.s;
 		if (!ret && m->f.s && !ld->universal)
 			ret = ck_ds_zero_read(z, &ld->fs, err);
 		if (!ret && z->ranks.nr)
@@ -275,6 +276,8 @@ static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 		ret = ck_ds_zero_say(&s->zeros[i], &ld->trained, err);
 		if (!ret)
 			ret = ck_ds_module_say(ld, m, s->zeros[i].count, err);
+		if (!ret && ld->universal)
+			ret = ck_ds_universal_check(ld, m, err);
 		if (!ret)
 			ret = say_rest(ld, m, err);
 	}
@@ -342,6 +345,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	for (size_t i = 0; i < ld.kept.nr; i++)
 		free(ld.kept.v[i]);
 	free(ld.kept.v);
+	free(ld.said);
 	return ret;
 }
 
