@@ -99,6 +99,22 @@ static void row_major(struct ck_ca_entry *e)
 	}
 }
 
+/* A piece of which no record can say where it belongs. */
+static int mark_unboxed(const struct ck_ca_set *s, uint32_t file,
+			struct ck_ca_entry *e)
+{
+	const struct ck_ca_file *f = &s->files.v[file];
+
+	if (!f->unboxed || e->fault)
+		return 0;
+	return asprintf(&e->fault,
+			"the pytorch_model-meta-dist- file of rank %" PRIu64
+			", which says where its pieces belong, is not there",
+			f->dist) < 0 ?
+		       -ENOMEM :
+		       0;
+}
+
 static int take_st(struct ck_ca_set *s, uint32_t file,
 		   const struct ck_st_file *f, const struct ck_st_entry *in,
 		   struct ck_err *err)
@@ -116,6 +132,8 @@ static int take_st(struct ck_ca_set *s, uint32_t file,
 		if (!e->fault)
 			return no_memory(err);
 	}
+	if (mark_unboxed(s, file, e))
+		return no_memory(err);
 	return give(s, file, in->name, in->name_len, e, err);
 }
 
@@ -178,6 +196,8 @@ static int take_bin(void *ctx, const struct ck_torch_leaf *leaf,
 		if (!e->fault)
 			return no_memory(err);
 	}
+	if (mark_unboxed(f->s, f->file, e))
+		return no_memory(err);
 	return give(f->s, f->file, leaf->name, leaf->name_len, e, err);
 }
 
@@ -217,6 +237,17 @@ static int read_file(struct ck_ca_set *s, uint32_t file, struct ck_err *err)
 	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
 }
 
+static bool has_records(const struct ck_dir_list *l, uint64_t dist)
+{
+	uint64_t of;
+
+	for (size_t i = 0; i < l->nr; i++)
+		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &of) &&
+		    of == dist)
+			return true;
+	return false;
+}
+
 int ck_ca_read_files(struct ck_ca_set *s, const struct ck_dir_list *l,
 		     struct ck_err *err)
 {
@@ -227,7 +258,11 @@ int ck_ca_read_files(struct ck_ca_set *s, const struct ck_dir_list *l,
 		if (!l->v[i].is_dir && ck_ca_is_weights(l->v[i].name, &dist) &&
 		    ck_ca_file(s, l->v[i].name) == CK_STRMAP_NONE)
 			return no_memory(err);
-	for (uint32_t i = 0; !ret && i < s->files.nr; i++)
+	for (uint32_t i = 0; !ret && i < s->files.nr; i++) {
+		struct ck_ca_file *f = &s->files.v[i];
+
+		f->unboxed = f->dist != UINT64_MAX && !has_records(l, f->dist);
 		ret = read_file(s, i, err);
+	}
 	return ret;
 }

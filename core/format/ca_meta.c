@@ -174,10 +174,11 @@ static int read_one(struct ck_ca_set *s, const char *name, struct ck_err *err)
 int ck_ca_read_meta(struct ck_ca_set *s, const struct ck_dir_list *l,
 		    struct ck_err *err)
 {
+	uint64_t dist;
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < l->nr; i++)
-		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name))
+		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
 			ret = read_one(s, l->v[i].name, err);
 	return ret;
 }

@@ -18,9 +18,12 @@ static bool ends_in(const char *name, const char *suffix)
 	return len > n && !strcmp(name + len - n, suffix);
 }
 
-bool ck_ca_is_meta(const char *name)
+bool ck_ca_is_meta(const char *name, uint64_t *dist)
 {
-	return !strncmp(name, META, strlen(META)) && ends_in(name, ".json");
+	if (strncmp(name, META, strlen(META)) != 0 || !ends_in(name, ".json"))
+		return false;
+	*dist = strtoull(name + strlen(META), NULL, 10);
+	return true;
 }
 
 /* STEM-dist-00001[-shard-00000].bin; the stem may have -dist- in it too. */

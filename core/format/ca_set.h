@@ -53,6 +53,7 @@ struct ck_ca_file {
 	uint64_t dist;
 	uint32_t src;
 	bool present, usable;
+	bool unboxed; /* the records of its rank are lost */
 };
 
 struct ck_ca_set {
@@ -67,7 +68,7 @@ struct ck_ca_set {
 };
 
 /* Whether a name is of such a metadata file, or weight file. */
-bool ck_ca_is_meta(const char *name);
+bool ck_ca_is_meta(const char *name, uint64_t *dist);
 bool ck_ca_is_weights(const char *name, uint64_t *dist);
 
 /* ca_meta.c: reads all records.  -EINVAL where one file of them is damaged. */

@@ -22,8 +22,10 @@
 
 static bool has_meta(const struct ck_dir_list *l)
 {
+	uint64_t dist;
+
 	for (size_t i = 0; i < l->nr; i++)
-		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name))
+		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
 			return true;
 	return false;
 }

@@ -103,9 +103,10 @@ Test(ca_set, names_of_files)
 {
 	uint64_t dist;
 
-	cr_expect(ck_ca_is_meta("pytorch_model-meta-dist-00000.index.json"));
-	cr_expect(ck_ca_is_meta("pytorch_model-meta-dist-00012.json"));
-	cr_expect_not(ck_ca_is_meta("pytorch_model.bin.index.json"));
+	cr_expect(ck_ca_is_meta("pytorch_model-meta-dist-00000.index.json",
+				&dist));
+	cr_expect(ck_ca_is_meta("pytorch_model-meta-dist-00012.json", &dist));
+	cr_expect_not(ck_ca_is_meta("pytorch_model.bin.index.json", &dist));
 	cr_expect(ck_ca_is_weights("pytorch_model-dist-00003.bin", &dist) &&
 		  dist == 3);
 	cr_expect(ck_ca_is_weights(
