@@ -271,20 +271,40 @@ static int take_folder(struct reading *r, const char *name, struct ck_err *err)
 	return r->fn(r->ctx, &leaf, err);
 }
 
+/* "tensor_12": as flow.save() calls the folders that pickled_data names. */
+static bool is_numbered(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+
+	return !strncmp(name, "tensor_", 7) && name[7] &&
+	       !name[7 + strspn(name + 7, "0123456789")];
+}
+
 static int load_folders(struct reading *r, int kind, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_WARNING };
+	const struct ck_problem_in lost = { .severity = CK_ERROR };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(r->save.dir, r->save.path, &l, err);
+	bool numbered = true;
 
-	for (size_t i = 0; !ret && i < l.nr; i++)
-		if (l.v[i].is_dir)
-			ret = take_folder(r, l.v[i].name, err);
+	for (size_t i = 0; !ret && i < l.nr; i++) {
+		if (!l.v[i].is_dir)
+			continue;
+		ret = take_folder(r, l.v[i].name, err);
+		numbered &= is_numbered(l.v[i].name);
+	}
 	if (ret || kind != CK_OF_LEGACY)
 		return ret;
 	ret = has(r->save.dir, r->save.path, "snapshot_done", err);
 	if (ret)
 		return ret < 0 ? ret : 0;
+	if (numbered)
+		return ck_builder_problem(
+			r->save.b, &lost, err,
+			"%s%sno pickled_data, which has the tensors' names: they are shown by the names of their folders",
+			r->save.path, *r->save.path ? ": " : "");
 	return ck_builder_problem(r->save.b, &p, err,
 				  "%s%sno snapshot_done: the save was not "
 				  "finished",
