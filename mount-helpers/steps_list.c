@@ -197,9 +197,12 @@ static bool put_all(const struct listing *l)
  */
 static int judge(const struct cmd *c, const char *path, const struct listing *l)
 {
-	bool parts = ck_steps_are_one(&l->steps);
+	bool any = false, parts = ck_steps_are_one(&l->steps);
 	size_t bad = 0, nr = 0;
 
+	for (size_t i = 0; i < l->steps.nr; i++)
+		any |= ck_steps_is_part(&l->steps, &l->steps.v[i]);
+	parts &= any; /* files alone: each is what there is */
 	for (size_t i = 0; i < l->steps.nr; i++) {
 		if (parts && !ck_steps_is_part(&l->steps, &l->steps.v[i]))
 			continue;
