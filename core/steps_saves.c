@@ -177,6 +177,27 @@ static int add_all(struct ck_steps *s, const struct ck_root *root,
 	return ret;
 }
 
+/* By names alone: most folders are none, and may have thousands of steps. */
+static bool are_together(const struct ck_root *root, const char *group)
+{
+	struct ck_ca_together t = { 0 };
+
+	for (; root; root = root->next) {
+		ck_auto_dir DIR *d = NULL;
+		const struct dirent *e;
+		int fd;
+
+		if (ck_root_open_dir(root, group, &fd, NULL))
+			continue;
+		d = fdopendir(fd);
+		if (!d)
+			close(fd);
+		while (d && (e = readdir(d)))
+			ck_ca_together_add(&t, e->d_name);
+	}
+	return t.model && t.optimizer;
+}
+
 /* Where its model and its optimizer lie in one folder, they are all it has. */
 static int add_parts(struct ck_steps *s, const struct ck_root *root,
 		     const char *group, struct ck_err *err)
@@ -184,6 +205,8 @@ static int add_parts(struct ck_steps *s, const struct ck_root *root,
 	struct ck_steps parts = { .parts = true };
 	int ret = 0;
 
+	if (!are_together(root, group))
+		return 0;
 	for (enum ck_ca_part i = CK_CA_MODEL; i <= CK_CA_SCHEDULER && !ret; i++)
 		ret = add_save(&parts, root, group, ck_ca_part_name(i), NULL,
 			       err);
