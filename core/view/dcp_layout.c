@@ -248,6 +248,16 @@ static int add_value(struct objects *in, uint32_t i, const struct ck_object *o,
 	return add_item(l, zip_size(&l->values, e), in->file_size, err);
 }
 
+/* Megatron's common.pt, which no loader of a DCP looks for inside of it. */
+static bool is_file(const struct ck_image *img, const struct ck_object *o)
+{
+	const struct ck_src *src = &img->srcs[o->src];
+
+	return src->kind == CK_SRC_FILE && o->enc == CK_ENC_TORCH_ZIP &&
+	       !strcmp(ck_image_str(img, src->name, NULL),
+		       ck_image_str(img, o->name, NULL));
+}
+
 static int add_object(struct objects *in, uint32_t i, struct ck_err *err)
 {
 	const struct ck_image *img = in->l->view->img;
@@ -259,6 +269,10 @@ static int add_object(struct objects *in, uint32_t i, struct ck_err *err)
 	}
 	if (img->srcs[o->src].kind == CK_SRC_ABSENT) {
 		leave_out(in, o, "its file is missing");
+		return 0;
+	}
+	if (is_file(img, o)) {
+		leave_out(in, o, "it is a file beside the tensors' files");
 		return 0;
 	}
 	if (o->enc != CK_ENC_TORCH_ZIP)
