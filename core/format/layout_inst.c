@@ -251,6 +251,58 @@ static int add_box_file(struct ck_lay_load *ld, const struct ck_lay_box *b,
 	return new_inst(ld, b->file, strlen(b->file), &fresh, err);
 }
 
+/* ---- files past the mesh ---- */
+
+/* The file that the next place on axis @axis would have, which is not there. */
+static int look_past(struct ck_lay_load *ld, uint32_t entry, unsigned axis,
+		     bool *found, struct ck_err *err)
+{
+	const struct ck_lay_files *f = &ld->doc.files.v[entry];
+	const struct ck_lay_mesh *mesh = &ld->doc.mesh;
+	ck_auto_str struct ck_str path = { 0 };
+	struct ck_problem_in what = { .severity = CK_WARNING };
+	uint64_t at[CK_LAY_AXES];
+	struct ck_lay_vars v = { .mesh = mesh,
+				 .at = at,
+				 .rank = mesh->nr_ranks };
+	struct ck_err why;
+	int ret;
+
+	for (unsigned i = 0; i < mesh->nr; i++)
+		at[i] = f->at[i] == CK_LAY_FREE ? 0 : f->at[i];
+	at[axis] = mesh->axis[axis].size;
+	ret = ck_lay_expand(f->path, &v, &path, NULL, &why);
+	if (ret == -ENOMEM || path.failed)
+		return ck_lay_no_mem(ld, err);
+	if (ret || !ck_dir_name_ok(path.v, path.len) ||
+	    ck_strmap_get(&ld->paths, path.v, path.len) != CK_STRMAP_NONE ||
+	    !ck_dir_has(ld->dir, path.v))
+		return 0;
+	*found = true; /* of several axes one is said, for {rank} is of all */
+	what.file = path.v;
+	return ck_builder_problem(
+		ld->b, &what, err,
+		"files[%u].path would name it were the mesh larger (%s has "
+		"%" PRIu64 "): what is in it is not read",
+		entry, mesh->axis[axis].name, mesh->axis[axis].size);
+}
+
+static int look_past_all(struct ck_lay_load *ld, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (uint32_t i = 0; i < ld->doc.files.nr; i++) {
+		const struct ck_lay_files *f = &ld->doc.files.v[i];
+
+		bool found = f->glob || f->has_key;
+
+		for (unsigned a = 0; a < ld->doc.mesh.nr && !ret; a++)
+			if (!found && f->at[a] == CK_LAY_FREE)
+				ret = look_past(ld, i, a, &found, err);
+	}
+	return ret;
+}
+
 int ck_lay_find_files(struct ck_lay_load *ld, struct ck_err *err)
 {
 	int ret = 0;
@@ -262,5 +314,5 @@ int ck_lay_find_files(struct ck_lay_load *ld, struct ck_err *err)
 	for (size_t i = 0; i < ld->doc.boxes.nr && !ret; i++)
 		if (ld->doc.boxes.v[i].file)
 			ret = add_box_file(ld, &ld->doc.boxes.v[i], err);
-	return ret;
+	return ret ? ret : look_past_all(ld, err);
 }
