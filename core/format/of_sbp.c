@@ -20,38 +20,6 @@
 #define MAX_LAYOUT (UINT64_C(64) << 20)
 #define RANK "{rank}"
 
-bool ck_of_sbp_word(const char *text, size_t len, int32_t *out)
-{
-	static const struct {
-		const char *word;
-		int32_t sbp;
-	} words[] = { { "broadcast", CK_OF_BROADCAST },
-		      { "B", CK_OF_BROADCAST },
-		      { "partial_sum", CK_OF_PARTIAL },
-		      { "P", CK_OF_PARTIAL } };
-	size_t n;
-	int32_t d = 0;
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(words); i++)
-		if (strlen(words[i].word) == len &&
-		    !memcmp(text, words[i].word, len)) {
-			*out = words[i].sbp;
-			return true;
-		}
-	n = len > 6 && !memcmp(text, "split(", 6) ? 6 :
-	    len > 2 && !memcmp(text, "S(", 2)	  ? 2 :
-						    0;
-	if (!n || len < n + 2 || len > n + 3 || text[len - 1] != ')')
-		return false;
-	for (; n < len - 1; n++) {
-		if (text[n] < '0' || text[n] > '9')
-			return false;
-		d = 10 * d + (text[n] - '0');
-	}
-	*out = d;
-	return d < CK_MAX_RANK;
-}
-
 void ck_of_sbp_free(struct ck_of_sbp *s)
 {
 	for (size_t i = 0; i < s->nr; i++) {

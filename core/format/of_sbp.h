@@ -61,7 +61,10 @@ int ck_of_sbp_parse(struct ck_of_sbp *out, const char *text, size_t len,
  */
 int ck_of_sbp_parse_cut(struct ck_of_sbp *out, const json_t *j,
 			struct ck_err *err);
-/* Of "split(1)", "S(1)", "broadcast", "B", "partial_sum", "P"; else false. */
+/*
+ * Of "split(1)", "S(1)", "broadcast", "B", "partial_sum", "P", as themselves or
+ * as in a program: "flow.sbp.split(dim=1)", "[broadcast()]"; else false.
+ */
 bool ck_of_sbp_word(const char *text, size_t len, int32_t *out);
 void ck_of_sbp_free(struct ck_of_sbp *s);
 

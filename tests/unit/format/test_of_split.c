@@ -161,6 +161,58 @@ Test(of_sbp, words)
 		cr_expect_not(ck_of_sbp_word(*w, strlen(*w), &sbp), "%s", *w);
 }
 
+Test(of_sbp, words_as_people_write_them)
+{
+	static const struct {
+		const char *text;
+		int32_t sbp;
+	} good[] = {
+		{ "flow.sbp.split(1)", 1 },
+		{ "oneflow.sbp.split(dim=1)", 1 },
+		{ "oneflow.sbp.split(axis=1)", 1 },
+		{ "sbp.split(dim = 1)", 1 },
+		{ "split( 1 )", 1 },
+		{ " S(2) ", 2 },
+		{ "[split(1)]", 1 },
+		{ "(oneflow.sbp.split(dim=0),)", 0 },
+		{ "flow.sbp.broadcast", CK_OF_BROADCAST },
+		{ "broadcast()", CK_OF_BROADCAST },
+		{ "[ flow.sbp.partial_sum( ) ]", CK_OF_PARTIAL },
+	};
+	static const char *const bad[] = {
+		"flow.split(1)",
+		"flow.sbp.",
+		"split(dim 1)",
+		"split(=1)",
+		"split(dim=)",
+		"split(rows=1)",
+		"split(1, 0)",
+		"split(dim=-1)",
+		"broadcast(0)",
+		"[split(0)",
+		"[split(0), B]",
+		"[]",
+		"()",
+		"broadcast)",
+		"Broadcast",
+		"split(0), split(1)",
+		"flow.sbp.split[1]",
+		"[[B]]",
+	};
+	int32_t sbp;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		sbp = 99;
+		cr_expect(ck_of_sbp_word(good[i].text, strlen(good[i].text),
+					 &sbp) &&
+				  sbp == good[i].sbp,
+			  "%s: %d", good[i].text, sbp);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		cr_expect_not(ck_of_sbp_word(bad[i], strlen(bad[i]), &sbp),
+			      "%s", bad[i]);
+}
+
 static int parse(struct ck_of_sbp *s, const char *text)
 {
 	return ck_of_sbp_parse(s, text, strlen(text), &err);
