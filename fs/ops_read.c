@@ -293,6 +293,9 @@ static int read_node(struct fs *fs, uint64_t ino,
 	switch (r.node.kind) {
 	case FS_FILE:
 		ret = read_file(&r, stream_of(fi), buf, len, off, got, err);
+		/* written in place: its folder does not show that */
+		if (ret == -ESTALE)
+			fs_slot_outdate(fs->slots, r.slot);
 		/* files that went with their step are no damage */
 		return ret == -EIO && fs_slot_is_past(fs->slots, r.slot) ?
 			       ck_fail(err, ESTALE, "%s: gone, or replaced",

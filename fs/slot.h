@@ -126,6 +126,11 @@ void fs_slot_forget(struct fs_slots *s, struct fs_slot *slot, uint64_t nr);
 enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot);
 /* Whether the entry is gone, or another than it was; false of a whole mount. */
 bool fs_slot_is_past(struct fs_slots *s, struct fs_slot *slot);
+/*
+ * A file that the pinned entry was made of is found to be another: the next
+ * look-up of its name makes it anew.  Of a whole mount nothing happens.
+ */
+void fs_slot_outdate(struct fs_slots *s, struct fs_slot *slot);
 
 /* What @in holds, a slot with @steps; to free with ck_steps_free(). */
 int fs_slots_list(struct fs_slots *s, const struct fs_slot *in,

@@ -402,6 +402,15 @@ bool fs_slot_is_past(struct fs_slots *s, struct fs_slot *slot)
 	return past;
 }
 
+void fs_slot_outdate(struct fs_slots *s, struct fs_slot *slot)
+{
+	if (!slot->name)
+		return;
+	pthread_mutex_lock(&s->lock);
+	slot->gone = true;
+	pthread_mutex_unlock(&s->lock);
+}
+
 /* Under the lock: the one used the longest ago that was not told yet. */
 static struct fs_slot *longest_untold(const struct fs_slots *s)
 {
