@@ -279,7 +279,8 @@ static int whole(struct job *j, const struct export *x)
 					"torn" :
 					"missing, whole or in part");
 	}
-	return CMD_OK;
+	return f.tensor == CK_NONE ? health_refused(&cmd_export, j->ckpt, img) :
+				     CMD_OK;
 }
 
 static int room(struct job *j, const struct export *x)

@@ -50,3 +50,35 @@ int health_report(const struct cmd *c, const char *path,
 				" (unshard inspect says more)" :
 				"");
 }
+
+int health_refused(const struct cmd *c, const char *path,
+		   const struct ck_image *img)
+{
+	const struct ck_problem *first = NULL;
+	ck_auto_str struct ck_str more = { 0 };
+	uint64_t nr = 0;
+	bool named;
+
+	for (uint32_t i = 0; i < img->nr_problems; i++) {
+		const struct ck_problem *p = &img->problems[i];
+
+		if (p->severity != CK_ERROR)
+			continue;
+		nr++;
+		if (!first ||
+		    (first->tensor == CK_NONE && p->tensor != CK_NONE))
+			first = p;
+	}
+	if (!first)
+		return CMD_OK;
+	named = first->tensor != CK_NONE;
+	if (nr > 1)
+		ck_str_fmt(&more, ", and %" PRIu64 " more", nr - 1);
+	return cmd_fail(
+		c, CMD_BAD_CKPT,
+		"%s: incomplete: %s%s%s%s%s (unshard inspect says more)", path,
+		named ? "left out is tensor " : "",
+		named ? ck_image_str(img, first->tensor, NULL) : "",
+		named ? ": " : "", ck_image_str(img, first->reason, NULL),
+		more.v ? more.v : "");
+}

@@ -13,5 +13,11 @@ bool health_tensor(const struct ck_image *img, const struct ck_tensor *t);
  */
 int health_report(const struct cmd *c, const char *path,
 		  const struct ck_image *img, uint64_t late);
+/*
+ * CMD_OK, or CMD_BAD_CKPT after one line that names the first tensor that was
+ * refused and is in no view, and counts the errors.
+ */
+int health_refused(const struct cmd *c, const char *path,
+		   const struct ck_image *img);
 
 #endif

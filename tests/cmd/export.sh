@@ -71,6 +71,33 @@ truncate -s 20000 torn/__3_0.distcp
 expect 1 'incomplete: tensor .* is torn' "$UNSHARD" export torn y
 expect 0 '' "$UNSHARD" export "torn/tensors/$name" one
 rm -r torn one
+
+# a tensor that was refused is in no view: none is written without it
+"$PYTHON" - <<'EOS'
+import json, struct
+def shard(i, **tensors):
+    head, at = {}, 0
+    for name, size in tensors.items():
+        head[name] = {"dtype": "U8", "shape": [size],
+                      "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(head).encode()
+    with open(f"lost/{i}.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + bytes(at))
+import os
+os.mkdir("lost")
+shard(1, a=5, b=6)
+with open("lost/model.safetensors.index.json", "w") as f:
+    json.dump({"metadata": {"total_size": 31}, "weight_map": {
+        "a": "1.safetensors", "b": "1.safetensors",
+        "c": "2.safetensors", "d": "2.safetensors"}}, f)
+EOS
+for form in '' /hf /dcp /tensors /model.pt /reshard/dim0=2; do
+	expect 1 'lost: incomplete: left out is tensor c: .*, and [0-9]+ more' \
+		"$UNSHARD" export lost$form y
+done
+expect 0 '' "$UNSHARD" export lost/tensors/a one
+rm -r lost one
 [ "$(find . | sort)" = "$before" ] || fail "left behind: $(ls -A)"
 
 # --- goes on where it was: as much as may be written of the 40 MiB
