@@ -212,6 +212,8 @@ static int say_frozen_all(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			continue;
 		ret = ck_torch_open(&f, ld->dir, ld->b, file[i].name, &ok, err);
 		if (!ret && ok)
+			ret = ck_ds_check_beside(ld, m, &f, &ok, err);
+		if (!ret && ok)
 			ret = say_frozen(ld, m, &f, file[i].dp, nr_dp, err);
 	}
 	return ret;

@@ -181,6 +181,8 @@ struct ck_ds_load {
 	unsigned nr_mp, pp, tp; /* pp * tp is nr_mp */
 	bool zero; /* there are optimizer files */
 	bool universal;
+	bool mixed; /* model files are of more than one step */
+	int64_t steps; /* of the checkpoint, if mixed; -1: it cannot be told */
 	bool unnamed; /* a model file, which names what is trained, is lost */
 	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
 	unsigned tie;
@@ -189,6 +191,18 @@ struct ck_ds_load {
 	bool *said; /* same numbers as trained: a layer's file has it */
 };
 
+/* Fills in mixed and steps, of one model file of each mp. */
+int ck_ds_find_steps(struct ck_ds_load *ld, struct ck_err *err);
+/* *ok: a model file of global_steps @steps belongs to it; else it was said. */
+int ck_ds_check_steps(struct ck_ds_load *ld, const char *file, int64_t steps,
+		      bool *ok, struct ck_err *err);
+/* The same for a file of @m's mp that another data-parallel rank saved. */
+int ck_ds_check_beside(struct ck_ds_load *ld, const struct ck_ds_model *m,
+		       const struct ck_torch_open *f, bool *ok,
+		       struct ck_err *err);
+/* Says if @step, of the optimizer files, is none that the model file has. */
+int ck_ds_check_optim(const struct ck_ds_zero *z, int64_t step,
+		      struct ck_err *err);
 int ck_ds_refuse(struct ck_ds_load *ld, const char *kind, const char *name,
 		 size_t len, const char *why, struct ck_err *err);
 /* A tensor that is stored as such, under "KIND.NAME". */

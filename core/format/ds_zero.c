@@ -266,6 +266,16 @@ static int drop_other_steps(struct ck_ds_zero *z, struct ck_err *err)
 	return ret;
 }
 
+/* Those that are left are of one step. */
+static int check_step(const struct ck_ds_zero *z, struct ck_err *err)
+{
+	for (size_t i = 0; i < z->ranks.nr; i++)
+		if (z->ranks.v[i].usable && z->ranks.v[i].has_step)
+			return ck_ds_check_optim(z, (int64_t)z->ranks.v[i].step,
+						 err);
+	return 0;
+}
+
 static int check_ranks(struct ck_ds_zero *z, struct ck_err *err)
 {
 	int ret = 0;
@@ -320,6 +330,8 @@ int ck_ds_zero_settle(struct ck_ds_zero *z, struct ck_err *err)
 	ret = drop_strays(z, err);
 	if (!ret)
 		ret = drop_other_steps(z, err);
+	if (!ret)
+		ret = check_step(z, err);
 	if (!ret)
 		ret = add_absents(z, err);
 	for (size_t i = 0; i < z->ranks.nr; i++)

@@ -92,6 +92,7 @@ static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 {
 	struct ck_problem_in p = { .severity = CK_ERROR };
 	struct ck_err why = { 0 };
+	bool ok;
 	int ret = open_model(ld, m, err);
 
 	if (ret || !m->f.s)
@@ -103,7 +104,12 @@ static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 		ck_torch_open_close(&m->f);
 		return ret;
 	}
-	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	ret = ck_ds_check_steps(ld, m->f.s->name, m->steps, &ok, err);
+	if (!ok)
+		ck_torch_open_close(&m->f);
+	return ret;
 }
 
 static unsigned count_mp(const struct ck_ds_files *fs)
@@ -332,6 +338,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			      dir->path);
 	if (!ret)
 		ret = read_degrees(&ld, err);
+	if (!ret)
+		ret = ck_ds_find_steps(&ld, err);
 	if (!ret && ld.universal && !ld.nr_mp)
 		ret = ck_ds_universal_say(&ld, NULL, err);
 	if (!ret && ld.nr_mp)
