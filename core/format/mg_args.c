@@ -95,6 +95,7 @@ void ck_mg_args_read(struct ck_mg_args *a, const struct ck_pickle *p,
 	a->etp = count(p, args, "expert_tensor_parallel_size");
 	a->layers = count(p, args, "num_layers");
 	a->experts = count(p, args, "num_experts");
+	a->rank = count(p, args, "rank");
 	a->heads = count(p, args, "num_attention_heads");
 	a->groups = count(p, args, "num_query_groups");
 	a->kv_channels = count(p, args, "kv_channels");

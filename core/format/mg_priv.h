@@ -29,6 +29,7 @@ struct ck_mg_args {
 	bool there;
 	int64_t tp, pp, ep, etp, layers, experts, iteration, version;
 	int64_t heads, groups, kv_channels, first, last;
+	int64_t rank; /* of the process that saved the file */
 	bool grouped, untied, with_embedding, with_loss, custom;
 };
 
@@ -89,6 +90,11 @@ bool ck_mg_arg(const struct ck_pickle *p, ck_pv args, struct ck_mg_word name,
 
 /* What each file says of itself; fills ld->ranks and the degrees. */
 int ck_mg_ranks_read(struct ck_mg_load *ld, struct ck_err *err);
+/*
+ * Whether the ranks, which are placed, are in the folders that are called after
+ * them.  -EINVAL where two files are of one rank, or in the wrong order.
+ */
+int ck_mg_order_check(const struct ck_mg_load *ld, struct ck_err *err);
 void ck_mg_ranks_free(struct ck_mg_load *ld);
 /* Chunk @i of a file, "model" or "model0" ...; false: it has no such. */
 bool ck_mg_chunk(const struct ck_pickle *p, unsigned i, ck_pv *out);

@@ -230,10 +230,10 @@ int ck_mg_ranks_read(struct ck_mg_load *ld, struct ck_err *err)
 	ret = find_degrees(ld, one, err);
 	for (size_t i = 0; i < ld->ranks.nr && !ret; i++)
 		ret = place_rank(ld, &ld->ranks.v[i], err);
-	if (!ret)
-		qsort(ld->ranks.v, ld->ranks.nr, sizeof(*ld->ranks.v),
-		      by_place);
-	return ret;
+	if (ret)
+		return ret;
+	qsort(ld->ranks.v, ld->ranks.nr, sizeof(*ld->ranks.v), by_place);
+	return ck_mg_order_check(ld, err);
 }
 
 void ck_mg_ranks_free(struct ck_mg_load *ld)

@@ -213,6 +213,17 @@ def two(name, **args):
     return c
 
 
+def ranked(name, processes, **kw):
+    """args.rank: the process that saved each folder."""
+    folders = [f"{i:02d}" for i in range(len(processes))]
+    c = Case(name, tensor_model_parallel_size=len(folders))
+    c.add("decoder.layers.0.input_layernorm.weight", values(4), folders)
+    c.add("decoder.layers.0.mlp.linear_fc2.weight", values(4, 2 * len(folders)), folders)
+    for folder, process in zip(folders, processes):
+        c.ranks[folder]["args"] = argparse.Namespace(**vars(c.args), rank=process)
+    return c.write(**kw)
+
+
 def damaged():
     c = two("bad-rank-missing")
     c.add("decoder.layers.0.mlp.linear_fc1.weight", values(8, 4), ["00", "01"])
@@ -245,6 +256,13 @@ def damaged():
 
     at = two("bad-rank-of-more").write(sums=False)
     shutil.copytree(at / "mp_rank_01", at / "mp_rank_02")
+
+    ranked("by-a-converter", [0, 0])  # one process saves all folders
+    ranked("by-processes", [0, 1])
+    ranked("bad-ranks-swapped", [1, 0], sums=False)
+    ranked("bad-rank-twice", [3, 3, 4], sums=False)
+    at = ranked("bad-rank-copied", [0, 0], sums=False)
+    shutil.copy(at / "mp_rank_00" / "model_optim_rng.pt", at / "mp_rank_01")
 
     c = Case("bad-no-args")
     fill(c, "decoder.layers.0.", small(), ["00_000"])
