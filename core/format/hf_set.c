@@ -93,7 +93,8 @@ int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,
 		return ret;
 	s->st = calloc(s->files.nr + 1, sizeof(*s->st));
 	s->unusable = calloc(s->files.nr + 1, sizeof(*s->unusable));
-	if (!s->st || !s->unusable)
+	s->own = calloc(s->files.nr + 1, sizeof(*s->own));
+	if (!s->st || !s->unusable || !s->own)
 		return no_memory(s, err);
 	for (uint32_t i = 0; i < s->files.nr && !ret; i++)
 		ret = read_one(s, i, err);
@@ -106,6 +107,7 @@ void ck_hf_set_free(struct ck_hf_set *s)
 		ck_st_file_free(&s->st[i]);
 	free(s->st);
 	free(s->unusable);
+	free(s->own);
 	free(s->held.v);
 	ck_strmap_free(&s->names);
 	ck_hf_files_free(&s->files);
@@ -159,6 +161,7 @@ static int compare_index(struct ck_hf_set *s, const struct ck_hf_held *h,
 					  "the index says "
 					  "%s, it is in %s",
 					  says, file);
+	s->own[h->file] = true;
 	if (h->nr > 1)
 		return ck_builder_problem(s->b, &odd, err,
 					  "in %u files; the "
@@ -184,6 +187,11 @@ static int report_absent(struct ck_hf_set *s, const char *name, size_t len,
 			s->b, 0, name, len, err,
 			"%s is %s: nothing else tells shape and bytes", file,
 			s->st[i].name ? "damaged" : "missing");
+	if (!s->own[i]) /* another file in its place, not a stale name */
+		return ck_builder_refuse(s->b, 0, name, len, err,
+					 "the index says %s, which holds "
+					 "nothing of what the index says of it",
+					 file);
 	return ck_builder_problem(s->b, &ghost, err,
 				  "the index says %s, "
 				  "which does not hold it",

@@ -20,6 +20,7 @@ struct ck_hf_set {
 	struct ck_hf_files files;
 	struct ck_st_file *st; /* files.nr */
 	bool *unusable; /* files.nr: missing, or its header is damaged */
+	bool *own; /* files.nr: has some of what the index says of it */
 	struct ck_strmap names;
 	CK_VEC(struct ck_hf_held) held; /* by number in names */
 };

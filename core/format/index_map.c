@@ -260,7 +260,7 @@ int ck_index_say(struct ck_index_map *m, uint32_t file, const char *key,
 	if (k && k->file != file)
 		return say_other(m, file, k, key, len, err);
 	if (k) {
-		k->seen = true;
+		k->seen = f->own = true;
 		return CK_INDEX_TAKE;
 	}
 	ret = count(m, &f->nr_extra, &f->extra, key, len, err);
@@ -292,6 +292,12 @@ static int report_file(const struct ck_index_map *m, uint32_t nr,
 	return ret;
 }
 
+/* Another file in its place, rather than a list with a stale name in it. */
+static bool is_another(const struct ck_index_file *f)
+{
+	return !f->own && (!f->may_lack || f->nr_extra || f->nr_other);
+}
+
 static int report_key(const struct ck_index_map *m, uint32_t nr,
 		      struct ck_builder *b, struct ck_err *err)
 {
@@ -317,6 +323,11 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 		return ck_builder_problem(
 			b, &ghost, err, "the index says %s, it is in %s", file,
 			m->files.v[m->key.v[nr].other].s);
+	if (is_another(f))
+		return ck_builder_refuse(b, 0, k->s, k->len, err,
+					 "the index says %s, which holds "
+					 "nothing of what the index says of it",
+					 file);
 	return ck_builder_problem(b, &ghost, err,
 				  "the index says %s, which does not hold it",
 				  file);

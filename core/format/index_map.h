@@ -30,6 +30,7 @@ struct ck_index_key {
 struct ck_index_file {
 	bool usable; /* set by who reads it */
 	bool may_lack; /* what it lists need not be there */
+	bool own; /* it has some of what it is listed with */
 	uint32_t nr_extra, nr_other; /* keys not listed; of other files */
 	char *extra, *other; /* the first of each */
 };
