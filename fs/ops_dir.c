@@ -24,7 +24,7 @@ struct taken {
 	struct ck_steps steps;
 	bool group; /* it is one: no .unshard, no latest */
 	bool shards_too; /* one that holds no checkpoint of that name */
-	bool latest; /* there was a newest one */
+	bool latest; /* there was a newest one, and none is called so */
 };
 
 static struct taken *taken_of(const struct fuse_file_info *fi)
@@ -57,8 +57,8 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 			dir->slot->name ? NULL : fs_slots_latest(fs->slots);
 
 		t->group = dir->slot->name;
-		t->latest = latest;
 		ret = fs_slots_list(fs->slots, dir->slot, &t->steps, err);
+		t->latest = latest && !ck_steps_find(&t->steps, "latest");
 		t->shards_too = t->group && !ck_steps_find(&t->steps, "shards");
 	}
 	if (ret)

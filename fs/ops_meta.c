@@ -264,7 +264,8 @@ static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
 	int ret;
 
 	e->entry_timeout = FS_KEEP_NONE;
-	if (!in->name && !strcmp(name, "latest"))
+	if (!in->name && !strcmp(name, "latest") &&
+	    !fs_slots_has(fs->slots, name))
 		e->ino = FS_INO_LATEST;
 	else if (!in->name && !strcmp(name, ".unshard"))
 		e->ino = FS_INO_META;

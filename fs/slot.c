@@ -472,6 +472,21 @@ static void marker_problem(const struct ck_steps *all, const char *latest,
 	add_problem(out, json, "warning", latest, why);
 }
 
+/* A checkpoint that has the name of our link. */
+static void name_problem(const struct ck_steps *all, const char *latest,
+			 bool json, struct ck_str *out)
+{
+	char why[512];
+
+	if (!ck_steps_find(all, "latest"))
+		return;
+	snprintf(why, sizeof(why),
+		 "a checkpoint of this name is shown, not a link to the "
+		 "newest (%.200s)",
+		 latest);
+	add_problem(out, json, "warning", "latest", why);
+}
+
 /* The parts of one save are few, and none of them may be damaged. */
 static void parse_parts(struct fs_slots *s, const struct ck_steps *all)
 {
@@ -496,8 +511,10 @@ static void steps_problems(struct fs_slots *s, bool json, struct ck_str *out)
 	if (ck_steps_are_one(&all))
 		parse_parts(s, &all);
 	failed_problems(s, &all, json, out);
-	if (latest)
+	if (latest) {
 		marker_problem(&all, latest, json, out);
+		name_problem(&all, latest, json, out);
+	}
 	ck_steps_free(&all);
 }
 

@@ -112,6 +112,8 @@ struct fs_slot *fs_slots_pin(struct fs_slots *s, uint32_t nr);
  * entry, -ENOMEM, -ENFILE: the kernel knows as many as there are numbers.
  */
 int fs_slots_entry(struct fs_slots *s, const char *name, struct fs_slot **out);
+/* Whether the directory has an entry @name now. */
+bool fs_slots_has(const struct fs_slots *s, const char *name);
 /* One pin more of what is pinned. */
 void fs_slot_pin(struct fs_slots *s, struct fs_slot *slot);
 /* May free it, or put others to sleep. */

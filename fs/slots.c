@@ -392,6 +392,15 @@ enum fs_slot_state fs_slot_need(struct fs_slots *s, struct fs_slot *slot)
 	return state;
 }
 
+bool fs_slots_has(const struct fs_slots *s, const char *name)
+{
+	struct ck_step step = { 0 };
+	bool has = ck_steps_look(&step, s->root, name);
+
+	ck_step_free(&step);
+	return has;
+}
+
 bool fs_slot_is_past(struct fs_slots *s, struct fs_slot *slot)
 {
 	struct ck_step now = { 0 };
