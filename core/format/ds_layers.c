@@ -148,7 +148,7 @@ static int say_layer(struct ck_ds_load *ld, const struct ck_ds_file *file,
 	struct ck_piter it;
 	ck_pv key, v;
 	bool ok;
-	int ret = ck_torch_open(&f, ld->dir, ld->b, file->name, &ok, err);
+	int ret = ck_ds_open(&f, ld->dir, ld->b, file->name, &ok, err);
 
 	if (ret || !ok)
 		return ret;
@@ -271,7 +271,7 @@ static int say_expert(struct ck_ds_load *ld, const struct ck_ds_file *file,
 	struct ck_piter it;
 	ck_pv key, v;
 	bool ok;
-	int ret = ck_torch_open(&f, ld->dir, ld->b, file->name, &ok, err);
+	int ret = ck_ds_open(&f, ld->dir, ld->b, file->name, &ok, err);
 
 	if (ret || !ok)
 		return ret;

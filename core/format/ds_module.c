@@ -210,7 +210,7 @@ static int say_frozen_all(struct ck_ds_load *ld, const struct ck_ds_model *m,
 
 		if (file[i].dp >= nr_dp)
 			continue;
-		ret = ck_torch_open(&f, ld->dir, ld->b, file[i].name, &ok, err);
+		ret = ck_ds_open(&f, ld->dir, ld->b, file[i].name, &ok, err);
 		if (!ret && ok)
 			ret = ck_ds_check_beside(ld, m, &f, &ok, err);
 		if (!ret && ok)

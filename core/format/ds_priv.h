@@ -48,6 +48,14 @@ const struct ck_ds_file *ck_ds_files_of(const struct ck_ds_files *fs,
 					enum ck_ds_kind kind, unsigned mp,
 					size_t *nr);
 
+/*
+ * As ck_torch_open(); a file whose archive is called as the same kind of file
+ * of another rank is said, and not *ok: it was renamed or copied.
+ */
+int ck_ds_open(struct ck_torch_open *f, const struct ck_dir *dir,
+	       struct ck_builder *b, const char *name, bool *ok,
+	       struct ck_err *err);
+
 /* A trained parameter; names and shapes are in the model file's pickle. */
 struct ck_ds_param {
 	const char *name;

@@ -2,7 +2,8 @@
 /*
  * ds_save.c - whether files lie together that are of different saves
  *
- * A model file says its step, and so do most optimizers.
+ * A model file says its step, and so do most optimizers; the archive in a file
+ * has the name that the file was saved under.
  */
 #include "core/format/ds_priv.h"
 
@@ -184,4 +185,37 @@ int ck_ds_check_optim(const struct ck_ds_zero *z, int64_t step,
 		p.severity == CK_ERROR ?
 			"weights and optimizer states are of two saves" :
 			"they are of two saves, or the optimizer was begun anew");
+}
+
+/* The name that it was saved under, if one that DeepSpeed gives: into @text. */
+static bool saved_as(const struct ck_torch_open *f, char *text, size_t room,
+		     struct ck_ds_file *out)
+{
+	size_t len;
+	const char *top = ck_torch_save_top(&f->ts, &len);
+
+	if (!top || len + sizeof(".pt") > room || memchr(top, 0, len))
+		return false;
+	memcpy(text, top, len);
+	memcpy(text + len, ".pt", sizeof(".pt"));
+	return ck_ds_is_name(text, out);
+}
+
+int ck_ds_open(struct ck_torch_open *f, const struct ck_dir *dir,
+	       struct ck_builder *b, const char *name, bool *ok,
+	       struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
+	struct ck_ds_file is, was;
+	char text[128];
+	int ret = ck_torch_open(f, dir, b, name, ok, err);
+
+	if (ret || !*ok || !ck_ds_is_name(name, &is) ||
+	    !saved_as(f, text, sizeof(text), &was) || was.kind != is.kind ||
+	    (was.mp == is.mp && was.dp == is.dp))
+		return ret;
+	*ok = false;
+	return ck_builder_problem(
+		b, &p, err, "it says that it was saved as %s: it is not read",
+		text);
 }

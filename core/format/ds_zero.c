@@ -31,7 +31,7 @@ static int read_one(struct ck_ds_zero *z, const struct ck_ds_file *file,
 	if (!r)
 		return ck_fail(err, ENOMEM, "no memory for ranks");
 	*r = (struct ck_ds_rank){ .file = file, .dp = file->dp };
-	ret = ck_torch_open(&f, z->dir, z->b, file->name, &ok, err);
+	ret = ck_ds_open(&f, z->dir, z->b, file->name, &ok, err);
 	if (ret || !ok)
 		return ret;
 	r->src = f.src;

@@ -114,6 +114,15 @@ static const struct ck_zip_entry *find(const struct ck_torch_save *ts,
 	return NULL;
 }
 
+const char *ck_torch_save_top(const struct ck_torch_save *ts, size_t *len)
+{
+	const struct ck_zip_entry *e = find(ts, "data.pkl");
+	const char *slash = e ? memchr(e->name, '/', e->name_len) : NULL;
+
+	*len = slash ? (size_t)(slash - e->name) : 0;
+	return slash ? e->name : NULL;
+}
+
 static int place_entry(struct ck_torch_save *ts, const struct ck_zip_entry *e,
 		       uint64_t *off, struct ck_err *err)
 {

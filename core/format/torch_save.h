@@ -47,6 +47,12 @@ bool ck_torch_save_magic(const void *head, size_t len);
 /* -EINVAL with a line that begins with the file's name where it is none. */
 int ck_torch_save_open(struct ck_torch_save *ts, struct ck_source *src,
 		       struct ck_err *err);
+/*
+ * The folder that a zip's records lie in, which torch calls as the file is
+ * called without its suffix, or "archive": into @ts, not NUL-terminated; NULL:
+ * there is none.
+ */
+const char *ck_torch_save_top(const struct ck_torch_save *ts, size_t *len);
 void ck_torch_save_close(struct ck_torch_save *ts);
 #define ck_auto_torch_save __attribute__((cleanup(ck_torch_save_close)))
 
