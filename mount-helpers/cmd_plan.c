@@ -293,7 +293,7 @@ static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts,
 	if (cmd_open(&p->ck, argv[1], opts, &p->err))
 		return cmd_err(&cmd_plan, &p->err);
 	p->json = ck_opts_get(opts, "json");
-	ret = mesh->nr ? plan_reshard(&cmd_plan, p->ck, mesh, opts) :
+	ret = mesh->nr ? plan_reshard(&cmd_plan, argv[1], p->ck, mesh, opts) :
 			 plan_one(p, argv);
 	ck_str_free(&p->out);
 	ck_ckpt_close(p->ck);

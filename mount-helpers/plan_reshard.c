@@ -15,6 +15,7 @@
 #include "core/geom/dtype.h"
 #include "core/geom/tiling.h"
 #include "core/reshard/reshard.h"
+#include "mount-helpers/health.h"
 #include "mount-helpers/text.h"
 
 #include <errno.h>
@@ -321,7 +322,7 @@ static int print(struct plan *p, const struct cmd *c, uint32_t nr)
 	return ret || p->ok ? ret : cmd_fail(c, CMD_SYSTEM, "no memory");
 }
 
-int plan_reshard(const struct cmd *c, struct ck_ckpt *ck,
+int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 		 const struct ck_opts *mesh, const struct ck_opts *opts)
 {
 	struct plan p = { .ck = ck,
@@ -341,6 +342,8 @@ int plan_reshard(const struct cmd *c, struct ck_ckpt *ck,
 		return of_spec ? cmd_fail(c, CMD_USAGE, "%s", err.msg) :
 				 cmd_err(c, &err);
 	ret = print(&p, c, in.nr);
+	if (!ret) /* what is planned may be torn, and what was refused is not */
+		ret = health_report(c, path, p.img, 0);
 	ck_str_free(&p.out);
 	ck_str_free(&p.list);
 	ck_reshard_free(p.rs);

@@ -8,7 +8,7 @@
 #include "mount-helpers/cmd.h"
 
 /* Prints it for option "reshard" of @mesh, with the file's bytes; the exit code. */
-int plan_reshard(const struct cmd *c, struct ck_ckpt *ck,
+int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 		 const struct ck_opts *mesh, const struct ck_opts *opts);
 
 #endif

@@ -81,5 +81,9 @@ grep -q '"file": "__0_0.distcp", "offset"' "$WORK/out" || fail "nothing left"
 expect 1 'cannot be read' "$UNSHARD" plan "$WORK/part" $head
 grep -q 'ERROR: missing' "$WORK/out" || fail "no error for people"
 
+expect 1 'part: incomplete: [0-9]+ missing' "$UNSHARD" plan "$WORK/part" \
+	--reshard dim0=1
+grep -q ' reads for ' "$WORK/out" || fail "nothing left of the mesh"
+
 expect 2 'no tensor' "$UNSHARD" plan "$CKPT" nothing
 expect 2 'expected CKPT NAME' "$UNSHARD" plan "$CKPT"
