@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -438,8 +439,8 @@ static int say(const struct job *j)
 
 static int run_child(struct job *j)
 {
+	pid_t pid, self = getpid();
 	int status;
-	pid_t pid;
 
 	fflush(stdout);
 	pid = fork();
@@ -447,6 +448,9 @@ static int run_child(struct job *j)
 		return cmd_fail(&cmd_export, CMD_SYSTEM, "fork: %s",
 				strerror(errno));
 	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != self)
+			_exit(CMD_SYSTEM);
 		signal(SIGXFSZ, SIG_IGN); /* a line, and what there is stays */
 		_exit(child(j));
 	}

@@ -80,4 +80,24 @@ sleep 0.3
 expect 0 '' "$UNSHARD" export --to tensors m.safetensors o
 grep -q 'were there from before' out || fail "it began anew: $(cat out)"
 right tensors
+rm -r o
+
+# Who writes ends with who waits for it: a job is killed by the one id it has.
+strace -f -o trace -e trace=pwrite64 \
+	-e inject=pwrite64:delay_enter=3000000 \
+	"$UNSHARD" export -o parse-time=60 --to tensors m.safetensors o >out 2>err &
+tracer=$!
+for _ in $(seq 250); do
+	[ -e .o.unshard-part/a ] && break
+	sleep 0.1
+done
+waits=$(pgrep -o -P $tracer) || fail "no export"
+writes=$(pgrep -o -P "$waits") || fail "nobody writes"
+kill -9 "$waits"
+for _ in $(seq 20); do
+	readlink "/proc/$writes/exe" >/dev/null || break
+	sleep 0.1
+done
+readlink "/proc/$writes/exe" >/dev/null && fail "it still writes"
+wait 2>/dev/null
 exit 0
