@@ -282,6 +282,11 @@ static int open_chain(struct ck_root *root, const char *paths,
 
 	for (const char *rest = paths; rest && !ret;) {
 		rest = cut_first(rest, path);
+		if (!*path)
+			return ck_fail(err, ENOENT,
+				       "%s: expected a directory on both sides "
+				       "of a colon; \"\\:\" is one in a name",
+				       paths);
 		if (root->path) {
 			last->next = calloc(1, sizeof(*last->next));
 			if (!last->next)

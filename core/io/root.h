@@ -11,8 +11,8 @@
  *
  * Several directories, A:B:C, are one checkpoint whose files lie on several
  * nodes' disks: a name is looked for in each, and a file that two of them hold
- * must have the same size.  A path that exists as given is one directory, and
- * "\\:" is a colon in a name.
+ * must have the same size and the same index (root_twin.c).  A path that exists
+ * as given is one directory, and "\\:" is a colon in a name.
  *
  * Threads: any, once it is open.
  */

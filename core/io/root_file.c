@@ -214,21 +214,24 @@ static int open_file_in(const struct ck_root *root, const char *name,
 	return 0;
 }
 
-static int check_twin(const struct ck_root *has, const struct ck_root *other,
-		      const char *name, const struct stat *st,
+static int check_twin(const struct ck_root_twin *has,
+		      const struct ck_root *other, const char *name,
 		      struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
-	struct stat twin;
+	struct stat st;
 
-	if (open_file_in(other, name, O_RDONLY, &fd, &twin, NULL) ||
-	    twin.st_size == st->st_size)
+	if (open_file_in(other, name, O_RDONLY, &fd, &st, NULL))
 		return 0;
+	if (st.st_size == has->st->st_size)
+		return ck_root_compare(name, has,
+				       &(struct ck_root_twin){ other, fd, &st },
+				       err);
 	return ck_fail(
 		err, EINVAL,
 		"%s/%s has %lld bytes, %s/%s has %lld: joined sources must agree",
-		has->path, name, (long long)st->st_size, other->path, name,
-		(long long)twin.st_size);
+		has->root->path, name, (long long)has->st->st_size, other->path,
+		name, (long long)st.st_size);
 }
 
 /* In the first root of the chain that has it; that one is *has. */
@@ -279,7 +282,8 @@ int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 	int ret = open_first(&has, name, O_RDONLY, fd, st, err);
 
 	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
-		ret = check_twin(has, r, name, st, err);
+		ret = check_twin(&(struct ck_root_twin){ has, *fd, st }, r,
+				 name, err);
 		if (ret)
 			close(*fd);
 	}

@@ -27,4 +27,18 @@ bool ck_path_join(char out[PATH_MAX], const char *dir, const char *rel);
 /* The rest of @path in @dir, "." for itself; NULL: not inside of it. */
 const char *ck_path_inside(const char *path, const char *dir);
 
+/* A file of a joined directory, open for reading. */
+struct ck_root_twin {
+	const struct ck_root *root;
+	int fd;
+	const struct stat *st;
+};
+
+/*
+ * -EINVAL with a line that names both where the index parts of @name, of one
+ * size in both, differ (root_twin.c).  What cannot be read is not compared.
+ */
+int ck_root_compare(const char *name, const struct ck_root_twin *a,
+		    const struct ck_root_twin *b, struct ck_err *err);
+
 #endif

@@ -34,6 +34,13 @@ echo >>"$B/.metadata"
 grep -q "$A/.metadata has .* bytes, $B/.metadata has" "$WORK/err" ||
 	fail "$(cat "$WORK/err")"
 
+# --- the same name and size with other bytes
+cp "$IN/.metadata" "$B/.metadata"
+printf '\377' | dd of="$B/.metadata" bs=1 seek=100 conv=notrunc status=none
+"$UNSHARD" mount "$A:${B/:/\\:}" "$MNT" 2>"$WORK/err" && fail "mounted"
+grep -q "$A/.metadata has 0x.. at byte 100, $B/.metadata has 0xff" \
+	"$WORK/err" || fail "$(cat "$WORK/err")"
+
 # --- steps: an entry is joined too
 mkdir "$WORK/s1" "$WORK/s2"
 cp "$IN/.metadata" "$B/.metadata"
