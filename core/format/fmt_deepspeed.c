@@ -79,8 +79,7 @@ static int open_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 				     err);
 	for (size_t i = 0; i < nr && !ok && !ret; i++) {
 		ck_torch_open_close(&m->f);
-		ret = ck_ds_open(&m->f, ld->dir, ld->b, file[i].name, &ok,
-				    err);
+		ret = ck_ds_open(&m->f, ld->dir, ld->b, file[i].name, &ok, err);
 	}
 	if (!ret && !ok)
 		ck_torch_open_close(&m->f);
@@ -169,8 +168,8 @@ static int read_degrees(struct ck_ds_load *ld, struct ck_err *err)
 
 		if (ld->fs.v.v[i].kind > CK_DS_MODEL3)
 			continue;
-		ret = ck_ds_open(&m.f, ld->dir, ld->b, ld->fs.v.v[i].name,
-				    &ok, err);
+		ret = ck_ds_open(&m.f, ld->dir, ld->b, ld->fs.v.v[i].name, &ok,
+				 err);
 		if (!ret && ok) {
 			ret = ck_ds_model_read(&m, NULL);
 			ret = ret == -ENOMEM ?
