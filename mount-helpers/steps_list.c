@@ -215,6 +215,23 @@ static int judge(const struct cmd *c, const char *path, const struct listing *l)
 			       nr, parts ? "parts" : "checkpoints");
 }
 
+/* As the mount's problems do: trainers resume from what the marker names. */
+static void warn_of_marker(const struct cmd *c, const char *path,
+			   const struct listing *l)
+{
+	ck_auto_str struct ck_str text = { 0 };
+	const char *marker = l->steps.marker;
+
+	if (!marker || !l->latest || ck_steps_is_marked(l->latest, marker))
+		return;
+	ck_str_puts(&text, "warning: the framework's own marker says \"");
+	ck_str_plain(&text, marker, strnlen(marker, 200));
+	ck_str_puts(&text, "\", the latest is ");
+	ck_str_plain(&text, l->latest->name, strlen(l->latest->name));
+	if (!text.failed)
+		cmd_fail(c, CMD_OK, "%s: %s", path, text.v);
+}
+
 static int list(const struct cmd *c, const char *path, struct listing *l)
 {
 	int ret = CMD_OK;
@@ -227,8 +244,10 @@ static int list(const struct cmd *c, const char *path, struct listing *l)
 	if (l->v)
 		l->latest = latest_of(l);
 	ok = l->v && put_all(l);
-	if (ok)
+	if (ok) {
+		warn_of_marker(c, path, l);
 		ret = judge(c, path, l);
+	}
 	for (size_t i = 0; l->v && i < l->steps.nr; i++)
 		free(l->v[i].why);
 	free(l->v);

@@ -101,6 +101,19 @@ mv "$S" "$WORK/run/checkpoints"
 expect 0 '' "$UNSHARD" verify "$WORK/run"
 grep -q 'not sealed' "$WORK/out" && fail "$(cat "$WORK/out")"
 
+# DeepSpeed's marker of a folder that is gone
+echo step-1 >"$WORK/run/checkpoints/latest"
+"$UNSHARD" ls "$WORK/run/checkpoints" >"$WORK/out" 2>"$WORK/err" ||
+	fail "$(cat "$WORK/err")"
+[ -s "$WORK/err" ] && fail "a right marker: $(cat "$WORK/err")"
+echo step-7 >"$WORK/run/checkpoints/latest"
+for cmd in ls inspect; do
+	"$UNSHARD" $cmd "$WORK/run/checkpoints" >"$WORK/out" 2>"$WORK/err" ||
+		fail "$(cat "$WORK/err")"
+	grep -q 'warning: .*"step-7", the latest is step-1' "$WORK/err" ||
+		fail "a marker of nothing, $cmd: $(cat "$WORK/err")"
+done
+
 expect 2 'expected CKPT' "$UNSHARD" ls
 expect 2 'unknown option --frob' "$UNSHARD" ls --frob "$CKPT"
 expect 1 '.' "$UNSHARD" ls "$WORK/none"
