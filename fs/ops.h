@@ -41,6 +41,9 @@ struct fs_ref {
 #define FS_KEEP_SRC 1.0 /* comes from SRC */
 #define FS_KEEP_NONE 0.0 /* changes by itself */
 
+/* What Megatron leaves beside checkpoints, which is shown there. */
+#define FS_MARKER "latest_checkpointed_iteration.txt"
+
 static inline struct fs *fs_of(fuse_req_t req)
 {
 	return fuse_req_userdata(req);

@@ -24,6 +24,7 @@ struct taken {
 	struct ck_steps steps;
 	bool group; /* it is one: no .unshard, no latest */
 	bool shards_too; /* one that holds no checkpoint of that name */
+	uint64_t marker; /* the inode of FS_MARKER; 0: there was none */
 	bool latest; /* there was a newest one, and none is called so */
 };
 
@@ -39,6 +40,16 @@ static void free_taken(struct taken *t)
 	fs_shards_list_free(t->shards);
 	ck_steps_free(&t->steps);
 	free(t);
+}
+
+static uint64_t marker_of(struct fs *fs)
+{
+	struct fuse_entry_param e;
+
+	if (fs_lookup(fs, FS_INO_ROOT, FS_MARKER, &e, NULL) || !e.ino)
+		return 0;
+	fs_forget(fs, e.ino, 1);
+	return S_ISREG(e.attr.st_mode) ? e.ino : 0;
 }
 
 static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
@@ -57,6 +68,7 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 			dir->slot->name ? NULL : fs_slots_latest(fs->slots);
 
 		t->group = dir->slot->name;
+		t->marker = t->group ? 0 : marker_of(fs);
 		ret = fs_slots_list(fs->slots, dir->slot, &t->steps, err);
 		t->latest = latest && !ck_steps_find(&t->steps, "latest");
 		t->shards_too = t->group && !ck_steps_find(&t->steps, "shards");
@@ -109,8 +121,8 @@ static enum fs_at shard_at(const struct fs_shard_list *l, uint64_t pos,
 }
 
 /*
- * ".", "..", .unshard, latest, a group's shards, then the checkpoints, whose
- * inodes vary.
+ * ".", "..", .unshard, latest, a group's shards, a marker, then the
+ * checkpoints, whose inodes vary.
  */
 static enum fs_at step_at(const struct taken *t, uint64_t pos,
 			  struct fs_entry *e)
@@ -118,21 +130,19 @@ static enum fs_at step_at(const struct taken *t, uint64_t pos,
 	static const struct {
 		const char *name;
 		uint64_t ino;
-	} first[] = { { ".", FS_INO_ROOT },
-		      { "..", FS_INO_ROOT },
-		      { ".unshard", FS_INO_META },
-		      { "latest", FS_INO_LATEST },
-		      { "shards", FS_INO_SHARDS } };
+	} first[] = { { ".", FS_INO_ROOT },	   { "..", FS_INO_ROOT },
+		      { ".unshard", FS_INO_META }, { "latest", FS_INO_LATEST },
+		      { "shards", FS_INO_SHARDS }, { FS_MARKER, 0 } };
 	const size_t nr = CK_ARRAY_LEN(first);
 
-	e->is_dir = pos != 3;
+	e->is_dir = pos != 3 && pos != 5;
 	e->is_link = pos == 3;
 	if ((pos == 3 && !t->latest) || (pos == 2 && t->group) ||
-	    (pos == 4 && !t->shards_too))
+	    (pos == 4 && !t->shards_too) || (pos == 5 && !t->marker))
 		return FS_AT_NOTHING;
 	if (pos < nr) {
 		strcpy(e->name, first[pos].name);
-		e->ino = first[pos].ino;
+		e->ino = pos == 5 ? t->marker : first[pos].ino;
 		return FS_AT_ENTRY;
 	}
 	if (pos - nr >= t->steps.nr)

@@ -255,6 +255,25 @@ static int own_shards(struct fs *fs, struct fs_slot *in,
 	return ret;
 }
 
+/* Megatron's own marker, a plain file beside the checkpoints. */
+static bool found_marker(const struct fs *fs, struct fs_slot *in,
+			 struct fuse_entry_param *e)
+{
+	const struct fs_ref top = { .slots = fs->slots,
+				    .slot = in,
+				    .ino = FS_INO_SHARDS };
+
+	if (lookup_shard(&top, FS_MARKER, e, NULL))
+		return false;
+	if (S_ISREG(e->attr.st_mode)) {
+		e->attr_timeout = e->entry_timeout = FS_KEEP_NONE;
+		return true;
+	}
+	fs_shards_forget(in->shards, e->ino, 1);
+	*e = (struct fuse_entry_param){ .entry_timeout = FS_KEEP_NONE };
+	return false;
+}
+
 /* An entry of a directory of checkpoints comes, goes and is replaced. */
 static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
 		       struct fuse_entry_param *e, struct ck_err *err)
@@ -269,6 +288,9 @@ static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
 		e->ino = FS_INO_LATEST;
 	else if (!in->name && !strcmp(name, ".unshard"))
 		e->ino = FS_INO_META;
+	else if (!in->name && !strcmp(name, FS_MARKER) &&
+		 found_marker(fs, in, e))
+		return 0;
 	if (e->ino)
 		return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	ck_str_fmt(&full, "%s%s%s", in->name ? in->name : "",

@@ -56,7 +56,14 @@ rm "$ALL/latest"
 echo 10 >"$ALL/latest_checkpointed_iteration.txt"
 grep -q 'warning: step-20: .*"10"' "$MNT/.unshard/problems" ||
 	fail "no warning: $(problems)"
-rm "$ALL/latest_checkpointed_iteration.txt"
+M=latest_checkpointed_iteration.txt
+[ "$(cat "$MNT/$M")" = 10 ] || fail "$M: $(ls -l "$MNT")"
+ls "$MNT" | grep -qx $M || fail "$M is not listed: $(ls "$MNT")"
+echo 2000 >"$ALL/$M"
+[ "$(cat "$MNT/$M")" = 2000 ] || fail "$M after a change: $(cat "$MNT/$M")"
+rm "$ALL/$M"
+[ ! -e "$MNT/$M" ] || fail "$M stays"
+ls "$MNT" | grep -q $M && fail "$M is still listed"
 
 # One that goes while it is open: each file is right or says that it is stale.
 open=("$T" npy/model.lm_head.weight.npy model.safetensors model.pt
