@@ -201,12 +201,50 @@ static int take_bin(void *ctx, const struct ck_torch_leaf *leaf,
 	return give(f->s, f->file, leaf->name, leaf->name_len, e, err);
 }
 
+/* Where the numbers begin in STEM-dist-00001[-shard-00000]; NULL: nowhere. */
+static const char *numbers(const char *name)
+{
+	const char *at = NULL;
+
+	while ((name = strstr(name, "-dist-")))
+		at = name++;
+	return at;
+}
+
+/*
+ * A file of another rank under this one's name: torch.save keeps inside what
+ * the file was called.  The stem may have been changed since.
+ */
+static int check_name(const struct ck_torch_save *ts, const char *name,
+		      struct ck_err *err)
+{
+	char was[256];
+	size_t len;
+	const char *top = ck_torch_save_top(ts, &len);
+	uint64_t dist;
+
+	if (!top || len + sizeof(".bin") > sizeof(was) || !numbers(name))
+		return 0;
+	memcpy(was, top, len);
+	memcpy(was + len, ".bin", sizeof(".bin"));
+	if (strlen(was) != len + strlen(".bin") ||
+	    !ck_ca_is_weights(was, &dist) ||
+	    !strcmp(numbers(was), numbers(name)))
+		return 0;
+	return ck_fail(err, EINVAL,
+		       "it was saved as %.*s: a file of another rank or "
+		       "shard",
+		       (int)len, top);
+}
+
 static int read_bin(struct ck_ca_set *s, uint32_t file, struct ck_source *src,
 		    struct ck_err *err)
 {
 	struct bin f = { .s = s, .file = file };
 	int ret = ck_torch_save_open(&f.ts, src, err);
 
+	if (!ret)
+		ret = check_name(&f.ts, s->files.v[file].name, err);
 	if (!ret)
 		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
 				    take_bin, &f, err);
