@@ -60,7 +60,8 @@ static int add_given(struct ck_ms_set *s, size_t i, const char *name,
 
 	if (bytes)
 		return ck_ms_strategy_add(&s->strategy, name, bytes, len, err);
-	ret = add_strategy(s, name, err);
+	ret = ck_dir_name_ok(name, strlen(name)) ? add_strategy(s, name, err) :
+						   -ENOENT;
 	return ret == -ENOENT ?
 		       ck_fail(err, EINVAL,
 			       "-o strategy=%s: there is no such file, neither here nor in the checkpoint",
@@ -267,6 +268,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			err, EINVAL,
 			"%s: expected a .ckpt file of MindSpore, folders of ranks that hold some, or param_name_map.json",
 			dir->path);
+	if (!ret)
+		ret = ck_ms_twice(&f, dir, err);
 	if (!ret)
 		ret = check_one(dir, &f, err);
 	if (!ret)

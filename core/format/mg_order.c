@@ -9,16 +9,13 @@
  * all folders the same rank: then only their contents tell copies.
  */
 #include "core/base/auto.h"
-#include "core/base/check.h"
 #include "core/format/mg_priv.h"
+#include "core/format/file_same.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define BLOCK 65536
-#define MAX_BLOCKS 64 /* of a file, that are compared */
 
 enum field { TP, PP, EP, NR_FIELDS };
 
@@ -62,37 +59,6 @@ static bool differ_in_one(const struct ck_mg_rank *a,
 	return true;
 }
 
-/* 1: the same length, and bytes wherever they were compared. */
-static int same_bytes(const struct ck_dir *dir, const char *a, const char *b,
-		      struct ck_err *err)
-{
-	ck_auto_source struct ck_source *sa = NULL, *sb = NULL;
-	ck_auto_free unsigned char *buf = malloc((size_t)2 * BLOCK);
-	uint64_t size, step, off = 0;
-	int ret = ck_dir_open(dir, a, &sa, err);
-
-	if (!ret)
-		ret = ck_dir_open(dir, b, &sb, err);
-	if (!ret && !buf)
-		ret = ck_fail(err, ENOMEM, "no memory to compare %s", a);
-	if (ret)
-		return ret;
-	size = (uint64_t)sa->st.st_size;
-	if (size != (uint64_t)sb->st.st_size)
-		return 0;
-	step = CK_MAX(size / MAX_BLOCKS, (uint64_t)BLOCK);
-	for (; off < size; off += step) {
-		size_t n = (size_t)CK_MIN(size - off, (uint64_t)BLOCK);
-
-		ret = ck_source_read(sa, buf, n, off, err);
-		if (!ret)
-			ret = ck_source_read(sb, buf + BLOCK, n, off, err);
-		if (ret || memcmp(buf, buf + BLOCK, n) != 0)
-			return ret;
-	}
-	return 1;
-}
-
 static int check_twice(const struct ck_mg_load *ld, struct ck_mg_rank **v,
 		       size_t nr, struct ck_err *err)
 {
@@ -104,8 +70,8 @@ static int check_twice(const struct ck_mg_load *ld, struct ck_mg_rank **v,
 		int same = v[i - 1]->args.rank == v[i]->args.rank;
 
 		if (same && one_process)
-			same = same_bytes(ld->dir, v[i - 1]->file, v[i]->file,
-					  err);
+			same = ck_dir_same(ld->dir, v[i - 1]->file, v[i]->file,
+					   err);
 		if (same < 0)
 			return same;
 		if (same)

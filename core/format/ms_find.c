@@ -77,8 +77,7 @@ bool ck_ms_folder_rank(const char *name, uint32_t *rank)
 	return rank_in(base_of(name), &before, &after, rank);
 }
 
-/* Two folders of one kind: the same but for the number. */
-static bool same_kind(const char *a, const char *b)
+bool ck_ms_same_kind(const char *a, const char *b)
 {
 	size_t a_to, a_from, b_to, b_from;
 	uint32_t rank;
@@ -165,11 +164,12 @@ static const char *main_kind(const struct ck_ms_found *f)
 		/* in order of names, so that each kind begins but once */
 		if (!f->root.v[i].is_dir ||
 		    !ck_ms_folder_rank(f->root.v[i].name, &rank) ||
-		    (best && same_kind(best, f->root.v[i].name)))
+		    (best && ck_ms_same_kind(best, f->root.v[i].name)))
 			continue;
 		for (size_t k = i; k < f->root.nr; k++)
 			nr += f->root.v[k].is_dir &&
-			      same_kind(f->root.v[i].name, f->root.v[k].name);
+			      ck_ms_same_kind(f->root.v[i].name,
+					      f->root.v[k].name);
 		if (nr > most) {
 			most = nr;
 			best = f->root.v[i].name;
@@ -201,7 +201,8 @@ static int find_ranks(struct ck_ms_found *f, const struct ck_dir *dir,
 	int ret = 0;
 
 	for (size_t i = 0; kind && i < f->root.nr && !ret; i++)
-		if (f->root.v[i].is_dir && same_kind(kind, f->root.v[i].name))
+		if (f->root.v[i].is_dir &&
+		    ck_ms_same_kind(kind, f->root.v[i].name))
 			ret = add_folder(f, dir, f->root.v[i].name, err);
 	if (ret || !f->file.nr)
 		return ret;

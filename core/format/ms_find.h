@@ -56,6 +56,11 @@ int ck_ms_find_names(struct ck_ms_found *f, const struct ck_dir *dir,
 		     const char *in, struct ck_err *err);
 /* Whether @name, a folder, is of a rank: which. */
 bool ck_ms_folder_rank(const char *name, uint32_t *rank);
+/* Two that are called the same but for the rank's number. */
+bool ck_ms_same_kind(const char *a, const char *b);
+/* -EINVAL where names say one rank twice, or of plain files that they are. */
+int ck_ms_twice(const struct ck_ms_found *f, const struct ck_dir *dir,
+		struct ck_err *err);
 /* Of several steps: the one by -o file=, or the newest that is complete. */
 int ck_ms_choose(struct ck_ms_found *f, const struct ck_dir *dir,
 		 struct ck_err *err);
