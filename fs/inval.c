@@ -35,7 +35,7 @@ struct fs_shown {
 	const struct ck_view *v;
 	uint32_t nr;
 	uint32_t tensor; /* CK_NONE: of several */
-	unsigned opens, mappable;
+	unsigned opens, mappable, dirties;
 	unsigned pending; /* ranges of it in the queue */
 	bool unclear; /* shows bytes in a way that is not known here */
 	bool mapped_out; /* @places is made */
@@ -53,6 +53,8 @@ struct item {
 	size_t written;
 	int code;
 	bool is_write;
+	void (*then)(void *ctx); /* to be called afterwards, or NULL */
+	void *ctx;
 	unsigned nr;
 	struct range range[];
 };
@@ -62,6 +64,7 @@ struct fs_inval {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_t thread;
+	unsigned dirties; /* of all files */
 	bool end, busy; /* busy: an item was taken and is not done */
 	struct item *first, **last;
 	struct fs_shown *bucket[BUCKETS];
@@ -88,6 +91,8 @@ static void run_item(struct fs_inval *iv, struct item *i)
 						 i->range[k].off,
 						 i->range[k].len);
 	answer(i);
+	if (i->then)
+		i->then(i->ctx);
 	pthread_mutex_lock(&iv->lock);
 	for (unsigned k = 0; k < i->nr; k++) {
 		i->range[k].file->pending--;
@@ -189,7 +194,7 @@ static void drop_if_unused(struct fs_inval *iv, struct fs_shown *s)
 
 struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
 			       const struct ck_view *v, uint32_t nr,
-			       bool mappable)
+			       bool mappable, bool dirties)
 {
 	struct fs_shown **list, *s;
 	struct ck_vfile file = { .tensor = CK_NONE };
@@ -213,16 +218,21 @@ struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
 	if (s) {
 		s->opens++;
 		s->mappable += mappable;
+		s->dirties += dirties;
+		iv->dirties += dirties;
 	}
 	pthread_mutex_unlock(&iv->lock);
 	return s;
 }
 
-void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable)
+void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
+		    bool dirties)
 {
 	pthread_mutex_lock(&iv->lock);
 	s->opens--;
 	s->mappable -= mappable;
+	s->dirties -= dirties;
+	iv->dirties -= dirties;
 	drop_if_unused(iv, s);
 	pthread_mutex_unlock(&iv->lock);
 }
@@ -286,6 +296,7 @@ static const struct place *find(const struct fs_shown *s, uint32_t tensor)
 struct gather {
 	struct fs_inval *iv;
 	const struct fs_written *w;
+	bool before; /* only what maps may have written, of others */
 	unsigned nr;
 	struct range range[BATCH];
 };
@@ -300,7 +311,7 @@ static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 	if (s == w->file &&
 	    (!w->direct || s->mappable <= (unsigned)w->mappable))
 		return;
-	if (!s->mappable)
+	if (!s->mappable || (g->before && (s == w->file || !s->dirties)))
 		return;
 	for (unsigned i = 0; i < g->nr; i++)
 		if (g->range[i].file == s) {
@@ -411,6 +422,42 @@ static bool queue(struct fs_inval *iv, const struct item *like,
 	iv->last = &i->next;
 	pthread_cond_signal(&iv->work);
 	return true;
+}
+
+bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w)
+{
+	bool others;
+
+	if (w->writeback)
+		return false;
+	pthread_mutex_lock(&iv->lock);
+	others = iv->dirties > w->file->dirties;
+	pthread_mutex_unlock(&iv->lock);
+	return others;
+}
+
+/*
+ * A writer through the page cache keeps pages of its file locked: it may wait
+ * for the thread under the same condition as in fs_inval_reply().
+ */
+bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
+		     void (*then)(void *ctx), void *ctx)
+{
+	const struct item like = { .then = then, .ctx = ctx };
+	struct gather g = { .iv = iv, .w = w, .before = true };
+	bool queued = false;
+
+	if (w->writeback)
+		return false;
+	pthread_mutex_lock(&iv->lock);
+	if (w->direct || !w->file->pending)
+		gather(&g);
+	if (g.nr)
+		queued = queue(iv, &like, g.range, g.nr);
+	for (unsigned k = 0; k < g.nr && !queued; k++)
+		g.range[k].file->pending--;
+	pthread_mutex_unlock(&iv->lock);
+	return queued;
 }
 
 void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,

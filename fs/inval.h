@@ -6,7 +6,9 @@
  * model.safetensors.  When one is written, the kernel is told to forget the
  * pages that it has of the others, and of the same file where it may be
  * mapped; the writer is answered when that is done, so that whoever is told
- * of the write sees it everywhere.
+ * of the write sees it everywhere.  Pages of others that were written through
+ * a map are older than a write that comes now: they are sent for before it, or
+ * they would be put over it when they are forgotten.
  *
  * The kernel waits for pages that are locked: while one is being read, which a
  * worker ends, or written through the page cache, until the writer is
@@ -30,12 +32,13 @@ void fs_inval_free(struct fs_inval *iv);
 
 /*
  * File @nr of @v is opened as @ino; @mappable: not only for writing.  NULL: no
- * memory.
+ * memory.  @dirties: and for writing too, so that a map of it can.
  */
 struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
 			       const struct ck_view *v, uint32_t nr,
-			       bool mappable);
-void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable);
+			       bool mappable, bool dirties);
+void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
+		    bool dirties);
 
 struct fs_written {
 	struct fs_shown *file;
@@ -44,6 +47,15 @@ struct fs_written {
 	bool mappable; /* by whom it was written, as fs_inval_open() */
 	bool writeback; /* of a mapped page: nobody waits for it */
 };
+/* Whether fs_inval_before() may be true; cheap. */
+bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w);
+/*
+ * True: @then will be called with @ctx, by the one thread, when the pages of
+ * other files that maps may have written have come in.  False: there are none,
+ * or @w must not wait.
+ */
+bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
+		     void (*then)(void *ctx), void *ctx);
 /* Answers @req, which wrote @w->len bytes in full. */
 void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 		    const struct fs_written *w);

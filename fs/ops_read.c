@@ -103,7 +103,8 @@ static void close_file(struct fs *fs, struct fs_file *f)
 	end_replace(fs, f);
 	end_edit(f->edit);
 	if (f->shown)
-		fs_inval_close(fs->inval, f->shown, f->mappable);
+		fs_inval_close(fs->inval, f->shown, f->mappable,
+			       f->mappable && f->edit);
 	free(f);
 }
 
@@ -132,8 +133,9 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	if (writes(fi))
 		f->edit = ck_ckpt_edit(r->slot->ck);
 	if (fs->inval)
-		f->shown = fs_inval_open(fs->inval, ino, r->node.view,
-					 r->node.nr, f->mappable);
+		f->shown =
+			fs_inval_open(fs->inval, ino, r->node.view, r->node.nr,
+				      f->mappable, f->mappable && f->edit);
 	good = (f->edit || !writes(fi)) && (f->shown || !fs->inval);
 	if (!good) {
 		close_file(fs, f);

@@ -13,6 +13,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 
 static void reply(fuse_req_t req, int ret, const struct ck_err *err)
 {
@@ -34,18 +36,25 @@ static int find_file(struct fs *fs, uint64_t ino,
 	return r->node.kind == FS_FILE && fs_file_of(fi)->edit ? 0 : -EBADF;
 }
 
-static void written(struct fs *fs, fuse_req_t req,
-		    const struct fuse_file_info *fi, size_t size, uint64_t off)
+static struct fs_written what(const struct fuse_file_info *fi, size_t size,
+			      off_t off)
 {
 	const struct fs_file *f = fs_file_of(fi);
-	const struct fs_written w = {
+
+	return (struct fs_written){
 		.file = f->shown,
-		.off = off,
+		.off = (uint64_t)off,
 		.len = size,
 		.direct = f->direct,
 		.mappable = f->mappable,
 		.writeback = fi->writepage,
 	};
+}
+
+static void written(struct fs *fs, fuse_req_t req,
+		    const struct fuse_file_info *fi, size_t size, off_t off)
+{
+	const struct fs_written w = what(fi, size, off);
 
 	fs_inval_reply(fs->inval, req, &w);
 }
@@ -59,8 +68,8 @@ static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 		fs_inval_settle(fs_of(req)->inval, req, 0);
 }
 
-void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
-		 off_t off, struct fuse_file_info *fi)
+static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
+		      size_t size, off_t off, const struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	fs_auto_ref r = { 0 };
@@ -84,7 +93,59 @@ void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	else if (rep)
 		fs_reply_written(req, size);
 	else
-		written(fs_of(req), req, fi, size, (uint64_t)off);
+		written(fs_of(req), req, fi, size, off);
+}
+
+/* A write that waits for others' pages; the request's own buffer does not. */
+struct later {
+	fuse_req_t req;
+	fuse_ino_t ino;
+	struct fuse_file_info fi;
+	off_t off;
+	size_t size;
+	char buf[];
+};
+
+static void write_later(void *ctx)
+{
+	struct later *l = ctx;
+
+	write_now(l->req, l->ino, l->buf, l->size, l->off, &l->fi);
+	free(l);
+}
+
+/* Without memory for it the write is done at once. */
+static bool waits(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+		  off_t off, const struct fuse_file_info *fi)
+{
+	struct fs_written w;
+	struct later *l;
+
+	if (!fs_of(req)->inval || !fs_file_of(fi)->shown)
+		return false;
+	w = what(fi, size, off);
+	if (!fs_inval_may_wait(fs_of(req)->inval, &w))
+		return false;
+	l = malloc(sizeof(*l) + size);
+	if (!l)
+		return false;
+	l->req = req;
+	l->ino = ino;
+	l->fi = *fi;
+	l->off = off;
+	l->size = size;
+	memcpy(l->buf, buf, size);
+	if (fs_inval_before(fs_of(req)->inval, &w, write_later, l))
+		return true;
+	free(l);
+	return false;
+}
+
+void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+		 off_t off, struct fuse_file_info *fi)
+{
+	if (!waits(req, ino, buf, size, off, fi))
+		write_now(req, ino, buf, size, off, fi);
 }
 
 /*

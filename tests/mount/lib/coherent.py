@@ -60,6 +60,10 @@ class View:
         first = a // mmap.PAGESIZE * mmap.PAGESIZE
         self.map.flush(first, a + len(data) - first)
 
+    def store(self, off, data):  # left for the kernel to write
+        a = self.base + off
+        self.map[a : a + len(data)] = data
+
     def other(self, off, data):
         with open(self.path, "r+b", 0) as f:  # as dd conv=notrunc
             w = os.open(self.path, os.O_WRONLY)
@@ -87,6 +91,19 @@ while time.monotonic() < end:
             if got != want[lo : lo + len(data) + 10000]:
                 sys.exit(f"{n}.{see} is old after {name}.{how} at {off}")
     rounds += 1
+
+# A page that a map has written is older than a write through another view.
+for _ in range(100):
+    a, b = rng.sample(list(all_views), 2)
+    off = rng.randrange(size - 200)
+    for name, how, at in ((a, "store", off), (b, rng.choice(["pwrite", "other"]), off + 100)):
+        data = rng.randbytes(100)
+        getattr(all_views[name], how)(at, data)
+        want[at : at + 100] = data
+    all_views[a].map.flush()
+    for n, v in all_views.items():
+        if v.pread(off, 200) != want[off : off + 200]:
+            sys.exit(f"{n} lost bytes: {a}.store before a write to {b} at {off}")
 
 # Several writers through different views of the same pages, and readers.
 stop = time.monotonic() + seconds / 2
