@@ -5,6 +5,7 @@
 #include "core/emit/pickle_out.h"
 
 #include <endian.h>
+#include <string.h>
 
 void ck_po_op(struct ck_str *s, char opcode)
 {
@@ -41,9 +42,31 @@ void ck_po_int(struct ck_str *s, uint64_t v)
 		ck_po_op(s, 'J'); /* BININT */
 		ck_str_add(s, &le, 4);
 	} else {
-		ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes; v < 2^62 */
+		ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes; v < 2^63 */
 		ck_str_add(s, &le, 8);
 	}
+}
+
+void ck_po_signed(struct ck_str *s, int64_t v)
+{
+	uint64_t le = htole64((uint64_t)v);
+
+	if (v >= 0) {
+		ck_po_int(s, (uint64_t)v);
+		return;
+	}
+	ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes */
+	ck_str_add(s, &le, 8);
+}
+
+void ck_po_float(struct ck_str *s, double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	bits = htobe64(bits);
+	ck_po_op(s, 'G'); /* BINFLOAT */
+	ck_str_add(s, &bits, sizeof(bits));
 }
 
 void ck_po_ints(struct ck_str *s, const uint64_t *v, unsigned nr)

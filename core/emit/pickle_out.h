@@ -16,6 +16,9 @@ void ck_po_begin(struct ck_str *s);
 void ck_po_end(struct ck_str *s);
 void ck_po_str(struct ck_str *s, const char *text, size_t len);
 void ck_po_int(struct ck_str *s, uint64_t v);
+/* Any integer, below 0 too. */
+void ck_po_signed(struct ck_str *s, int64_t v);
+void ck_po_float(struct ck_str *s, double v);
 /* A tuple of integers. */
 void ck_po_ints(struct ck_str *s, const uint64_t *v, unsigned nr);
 void ck_po_global(struct ck_str *s, const char *module, const char *name);

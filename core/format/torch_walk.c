@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #define MAX_LEAVES (UINT64_C(1) << 26)
@@ -66,21 +65,6 @@ static bool is_structure(const struct ck_pickle *p, ck_pv v)
 		    ck_pv_kind(item) == CK_P_CALL)
 			return true;
 	return false;
-}
-
-/* The text of a key; numbers as Python prints them. */
-static bool key_text(const struct ck_pickle *p, ck_pv key, char number[24],
-		     const char **text, size_t *len)
-{
-	int64_t n;
-
-	if (ck_pv_str(p, key, text, len))
-		return true;
-	if (!ck_pv_int(p, key, &n))
-		return false;
-	*len = (size_t)snprintf(number, 24, "%" PRId64, n);
-	*text = number;
-	return true;
 }
 
 static void push_part(struct walk *w, const char *text, size_t len,
@@ -168,7 +152,7 @@ static int step(struct walk *w, ck_torch_leaf_fn fn, void *ctx,
 		return ck_fail(err, E2BIG, "over 2^26 entries");
 	if (!top->pairs)
 		push_part(w, NULL, 0, (int64_t)top->next++);
-	else if (key_text(w->p, key, number[w->depth - 1], &text, &len))
+	else if (ck_pv_key_text(w->p, key, number[w->depth - 1], &text, &len))
 		push_part(w, text, len, -1);
 	else
 		return 0; /* keys that are no names lead to no tensor's name */

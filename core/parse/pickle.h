@@ -88,6 +88,9 @@ bool ck_pv_int(const struct ck_pickle *p, ck_pv v, int64_t *out);
 bool ck_pv_float(const struct ck_pickle *p, ck_pv v, double *out);
 /* STR or BYTES; not NUL-terminated. */
 bool ck_pv_str(const struct ck_pickle *p, ck_pv v, const char **s, size_t *len);
+/* Of a key: a string, or a number as Python prints it, put into @number. */
+bool ck_pv_key_text(const struct ck_pickle *p, ck_pv key, char number[24],
+		    const char **text, size_t *len);
 bool ck_pv_is_str(const struct ck_pickle *p, ck_pv v, const char *literal);
 bool ck_pv_global(const struct ck_pickle *p, ck_pv v, const char **module,
 		  size_t *module_len, const char **name, size_t *name_len);

@@ -6,6 +6,8 @@
 
 #include "core/base/le.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +104,20 @@ bool ck_pv_str(const struct ck_pickle *p, ck_pv v, const char **s, size_t *len)
 static bool equals(const char *s, size_t len, const char *literal)
 {
 	return len == strlen(literal) && !memcmp(s, literal, len);
+}
+
+bool ck_pv_key_text(const struct ck_pickle *p, ck_pv key, char number[24],
+		    const char **text, size_t *len)
+{
+	int64_t n;
+
+	if (ck_pv_str(p, key, text, len))
+		return true;
+	if (!ck_pv_int(p, key, &n))
+		return false;
+	*len = (size_t)snprintf(number, 24, "%" PRId64, n);
+	*text = number;
+	return true;
 }
 
 bool ck_pv_is_str(const struct ck_pickle *p, ck_pv v, const char *literal)

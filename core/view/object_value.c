@@ -18,7 +18,6 @@
 #include "core/view/nest.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,21 +51,6 @@ static bool is_dict(const struct ck_pickle *p, ck_pv v)
 		 ck_pv_is_global(p, callee, "collections", "defaultdict")));
 }
 
-/* Keys that are numbers are parts of a path as Python prints them. */
-static bool key_text(const struct ck_pickle *p, ck_pv key, char number[24],
-		     const char **text, size_t *len)
-{
-	int64_t n;
-
-	if (ck_pv_str(p, key, text, len))
-		return true;
-	if (!ck_pv_int(p, key, &n))
-		return false;
-	*len = (size_t)snprintf(number, 24, "%" PRId64, n);
-	*text = number;
-	return true;
-}
-
 static bool is_key(const struct ck_pickle *p, ck_pv key,
 		   const struct ck_nest_part *part)
 {
@@ -74,7 +58,7 @@ static bool is_key(const struct ck_pickle *p, ck_pv key,
 	char number[24];
 	size_t len;
 
-	return part->key && key_text(p, key, number, &text, &len) &&
+	return part->key && ck_pv_key_text(p, key, number, &text, &len) &&
 	       len == part->len && !memcmp(text, part->key, len);
 }
 
@@ -128,7 +112,7 @@ static size_t longest_key(struct ck_object_values *v, ck_pv at,
 		const char *text;
 		size_t n;
 
-		if (!key_text(v->p, key, number, &text, &n) || n < best ||
+		if (!ck_pv_key_text(v->p, key, number, &text, &n) || n < best ||
 		    n > len || (n < len && name[n] != '.'))
 			continue;
 		if (!memcmp(text, name, n)) {
@@ -238,27 +222,6 @@ struct put {
 	size_t begin;
 	const char *why;
 };
-
-static void put_float(struct ck_str *s, double d)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &d, sizeof(bits));
-	ck_po_op(s, 'G');
-	for (int shift = 56; shift >= 0; shift -= 8)
-		ck_po_op(s, (char)(bits >> shift));
-}
-
-static void put_int(struct ck_str *s, int64_t n)
-{
-	if (n >= 0 && n < INT64_C(1) << 62) {
-		ck_po_int(s, (uint64_t)n);
-		return;
-	}
-	ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes */
-	for (int shift = 0; shift < 64; shift += 8)
-		ck_po_op(s, (char)((uint64_t)n >> shift));
-}
 
 static void put_bytes(struct ck_str *s, const char *bytes, size_t len)
 {
@@ -399,11 +362,11 @@ static void put_value(struct put *p, ck_pv v)
 		return;
 	case CK_P_INT:
 		ck_pv_int(pk, v, &n);
-		put_int(p->s, n);
+		ck_po_signed(p->s, n);
 		return;
 	case CK_P_FLOAT:
 		ck_pv_float(pk, v, &d);
-		put_float(p->s, d);
+		ck_po_float(p->s, d);
 		return;
 	case CK_P_STR:
 	case CK_P_BYTES:

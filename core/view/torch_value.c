@@ -35,28 +35,6 @@ struct put {
 	const char *why;
 };
 
-/* Floats are stored the other way round. */
-static void put_float(struct ck_str *s, double d)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &d, sizeof(bits));
-	ck_po_op(s, 'G'); /* BINFLOAT */
-	for (int shift = 56; shift >= 0; shift -= 8)
-		ck_po_op(s, (char)(bits >> shift));
-}
-
-static void put_int(struct ck_str *s, int64_t n)
-{
-	if (n >= 0 && n < INT64_C(1) << 62) {
-		ck_po_int(s, (uint64_t)n);
-		return;
-	}
-	ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes */
-	for (int shift = 0; shift < 64; shift += 8)
-		ck_po_op(s, (char)((uint64_t)n >> shift));
-}
-
 static void put_text(struct put *p, ck_pv v)
 {
 	const char *text;
@@ -120,11 +98,11 @@ static void put_value(struct put *p, ck_pv v)
 		return;
 	case CK_P_INT:
 		ck_pv_int(p->p, v, &n);
-		put_int(p->s, n);
+		ck_po_signed(p->s, n);
 		return;
 	case CK_P_FLOAT:
 		ck_pv_float(p->p, v, &d);
-		put_float(p->s, d);
+		ck_po_float(p->s, d);
 		return;
 	case CK_P_STR:
 		put_text(p, v);
