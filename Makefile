@@ -69,6 +69,11 @@ TESTLIB := $(if $(TESTLIB_SRC),$(B)/libtest.a)
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
+# Goals are made one after the other, each in parallel inside: two makes that
+# build one file at a time would spoil it.
+ifeq ($(filter $(B)/%,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
 .PHONY: all deps
 all: need-build ## the command, at build/unshard
 	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/unshard
