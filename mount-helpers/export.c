@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/whole.h"
 #include "core/publish/pool.h"
+#include "core/view/rank_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,6 +91,26 @@ static int add_one(struct export *x, uint32_t nr, const char *as,
 	return add_file(x, nr, &f, as ? as : f.name, err);
 }
 
+/*
+ * All files of folder @d, and the one that a reshard has and does not list,
+ * without which what is written would be no checkpoint.
+ */
+static int add_all(struct export *x, uint32_t d, struct ck_err *err)
+{
+	const struct ck_view_folder_ops *ops = x->view->ops->folders;
+	uint32_t base = d << CK_VIEW_FOLDER_SHIFT, i;
+	uint32_t nr = ops->nr_files(x->view, d);
+	int ret = 0;
+
+	for (i = 0; i < nr && !ret; i++)
+		ret = add_one(x, base + i, NULL, err);
+	if (ret)
+		return ret;
+	i = ops->find_file(x->view, d, CK_RANK_LAYOUT_NAME,
+			   strlen(CK_RANK_LAYOUT_NAME));
+	return i == CK_NONE || i - base < nr ? 0 : add_one(x, i, NULL, err);
+}
+
 /* FOLDER or FOLDER/FILE of a view whose files are in folders. */
 static int add_folder(struct export *x, const char *only, const char *as,
 		      struct ck_err *err)
@@ -108,12 +129,8 @@ static int add_folder(struct export *x, const char *only, const char *as,
 			       x->view->ops->name, name);
 	if (ret)
 		return ret;
-	if (!file) {
-		for (i = 0; i < ops->nr_files(x->view, d) && !ret; i++)
-			ret = add_one(x, (d << CK_VIEW_FOLDER_SHIFT) + i, NULL,
-				      err);
-		return ret;
-	}
+	if (!file)
+		return add_all(x, d, err);
 	i = ops->find_file(x->view, d, file, strlen(file));
 	if (i == CK_NONE)
 		return ck_fail(err, ENOENT, "%s/%s: has no file \"%s\"",

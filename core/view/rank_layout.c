@@ -27,8 +27,9 @@ static void add_template(struct ck_str *out, const char *name, size_t len)
 /* The rank files, each as far as the tensors before this one. */
 struct ranks {
 	enum ck_rank_form form;
+	bool raw; /* parts are named by where they are, not by key */
 	uint32_t nr;
-	struct ck_rank_file *file; /* of .ckpt only */
+	struct ck_rank_file *file; /* raw: the piece that comes next is at */
 	size_t *at;
 };
 
@@ -37,7 +38,7 @@ struct place {
 	uint32_t rank;
 	bool whole; /* the key's elements are the box */
 	uint64_t skip; /* elements of the key that come before */
-	uint64_t off; /* .ckpt: bytes of the file */
+	uint64_t off; /* raw: bytes of the file */
 	uint64_t lo, hi; /* elements of the box that are there */
 };
 
@@ -47,7 +48,7 @@ static void add_box(struct ck_str *out, const struct ranks *r, bool first,
 {
 	ck_str_fmt(out, "%s\n   {\"file\": \"rank-%05" PRIu32 "%s\", ",
 		   first ? "" : ",", at->rank, ck_rank_suffix(r->form));
-	if (r->form == CK_RANK_CKPT) {
+	if (r->raw) {
 		ck_str_fmt(out, "\"offset\": %" PRIu64, at->off);
 	} else {
 		ck_str_puts(out, "\"kind\": \"safetensors\", \"key\": ");
@@ -58,7 +59,7 @@ static void add_box(struct ck_str *out, const struct ranks *r, bool first,
 	ck_str_puts(out, ", \"size\": ");
 	ck_str_json_u64(out, box->len, box->rank);
 	/* elements of the key, whose own shape is that of all pieces */
-	if (r->form == CK_RANK_SAFETENSORS && !at->whole)
+	if (!r->raw && !at->whole)
 		ck_str_fmt(out, ", \"skip\": %" PRIu64, at->skip);
 	if (!at->whole)
 		ck_str_fmt(out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
@@ -67,8 +68,8 @@ static void add_box(struct ck_str *out, const struct ranks *r, bool first,
 }
 
 /*
- * Of a .ckpt: where the bytes of the rank's part begin that come next.  A part
- * that is several records is several boxes: *bytes of it are in this one.
+ * Where the bytes of the rank's part begin that come next.  A part that is
+ * several records of a .ckpt is several boxes: *bytes of it are in this one.
  */
 static uint64_t next_record(struct ranks *r, uint32_t rank, uint64_t *bytes)
 {
@@ -85,7 +86,7 @@ static void skip_part(struct ranks *r, uint32_t rank, const struct ck_shard *s,
 {
 	uint64_t left = ck_box_volume(&s->box) * elem, bytes;
 
-	for (; r->form == CK_RANK_CKPT && left; left -= bytes)
+	for (; r->raw && left; left -= bytes)
 		next_record(r, rank, &bytes);
 }
 
@@ -113,7 +114,42 @@ static void add_records(struct ck_str *out, struct ranks *r, bool *any,
 	}
 }
 
-/* Its pieces, which lie one after the other in the file; false: they do not. */
+/* Pieces whose rows lie in turns in the file: boxes with strides. */
+static bool add_strided(struct ck_str *out, struct ranks *r, bool *any,
+			uint32_t rank, const struct ck_shard *s, uint64_t elem)
+{
+	uint64_t stride[CK_MAX_RANK], n = 1, off, bytes;
+	struct ck_box box = s->box;
+
+	for (unsigned d = box.rank; d-- > 0; n *= s->box.len[d])
+		stride[d] = n;
+	if (!n)
+		return true;
+	if (!r->raw)
+		return false;
+	off = next_record(r, rank, &bytes);
+	if (bytes != n * elem)
+		return false;
+	for (unsigned i = 0; i < s->nr; i++) {
+		box.start[s->dim] = s->run[i].start;
+		box.len[s->dim] = s->run[i].len;
+		ck_str_fmt(out,
+			   "%s\n   {\"file\": \"rank-%05" PRIu32
+			   "%s\", \"offset\": %" PRIu64 ", \"stride\": ",
+			   *any ? "," : "", rank, ck_rank_suffix(r->form), off);
+		ck_str_json_u64(out, stride, box.rank);
+		ck_str_puts(out, ", \"start\": ");
+		ck_str_json_u64(out, box.start, box.rank);
+		ck_str_puts(out, ", \"size\": ");
+		ck_str_json_u64(out, box.len, box.rank);
+		ck_str_puts(out, "}");
+		off += s->run[i].len * stride[s->dim] * elem;
+		*any = true;
+	}
+	return true;
+}
+
+/* False: only raw parts can be so, and not if they are in several records. */
 static bool add_part(struct ck_str *out, struct ranks *r, bool *any,
 		     uint32_t rank, const struct ck_merged_tensor *m,
 		     const struct ck_shard *s, uint64_t elem)
@@ -124,8 +160,8 @@ static bool add_part(struct ck_str *out, struct ranks *r, bool *any,
 
 	for (unsigned d = 0; s->nr > 1 && d < s->dim; d++)
 		if (s->box.len[d] != 1)
-			return false;
-	if (r->form == CK_RANK_CKPT) {
+			return add_strided(out, r, any, rank, s, elem);
+	if (r->raw) {
 		add_records(out, r, any, rank, m, s, elem);
 		return true;
 	}
@@ -173,7 +209,7 @@ static int make_files(struct ranks *r, const struct ck_reshard *rs,
 {
 	int ret = 0;
 
-	if (r->form != CK_RANK_CKPT)
+	if (!r->raw)
 		return 0;
 	r->file = calloc(r->nr, sizeof(*r->file));
 	r->at = calloc(r->nr, sizeof(*r->at));
@@ -184,6 +220,8 @@ static int make_files(struct ranks *r, const struct ck_reshard *rs,
 
 		ret = ck_rank_file_make(&r->file[i], &own, r->form, rs, i, in,
 					err);
+		/* the header of a .safetensors is a piece by itself */
+		r->at[i] = r->form == CK_RANK_SAFETENSORS;
 	}
 	return ret;
 }
@@ -210,18 +248,33 @@ static int add_tensors(struct ck_str *out, struct ranks *r,
 	return out->failed ? ck_fail(err, ENOMEM, "no memory for a layout") : 0;
 }
 
+static int make(struct ck_str *out, struct ranks *r,
+		const struct ck_reshard *rs, const struct ck_merged_in *in,
+		struct ck_err *err)
+{
+	int ret = make_files(r, rs, in, err);
+
+	if (!ret)
+		ret = add_tensors(out, r, rs, in, err);
+	free_files(r);
+	return ret;
+}
+
 int ck_rank_layout_make(struct ck_str *out, enum ck_rank_form form,
 			const struct ck_reshard *rs,
 			const struct ck_merged_in *in, struct ck_err *err)
 {
-	struct ranks r = { .form = form, .nr = ck_reshard_ranks(rs) };
+	struct ranks r = { .form = form,
+			   .raw = form == CK_RANK_CKPT,
+			   .nr = ck_reshard_ranks(rs) };
 	int ret;
 
 	if ((uint64_t)in->nr * r.nr > CK_RANK_LAYOUT_PARTS)
 		return -ENOENT;
-	ret = make_files(&r, rs, in, err);
-	if (!ret)
-		ret = add_tensors(out, &r, rs, in, err);
-	free_files(&r);
-	return ret;
+	ret = make(out, &r, rs, in, err);
+	if (ret != -ENOENT || r.raw)
+		return ret;
+	ck_str_free(out);
+	r.raw = true;
+	return make(out, &r, rs, in, err);
 }

@@ -32,7 +32,9 @@ assert (d['files'], d['nbytes'], d['verified']) == (1, 1872, True), d" ||
 expect 0 '' "$UNSHARD" export --to ckpt "$CKPT" m.ckpt
 "$UNSHARD" diff "$CKPT" m.ckpt >out || fail "ckpt: other tensors: $(cat out)"
 expect 0 '' "$UNSHARD" export -o reshard-container=ckpt "$CKPT/reshard/dim0=2" ms
-[ "$(ls -A ms | xargs)" = "rank-00000.ckpt rank-00001.ckpt" ] || fail "$(ls -A ms)"
+[ "$(ls -A ms | xargs)" = "rank-00000.ckpt rank-00001.ckpt unshard-layout.json" ] ||
+	fail "$(ls -A ms)"
+"$UNSHARD" diff "$CKPT" ms >out || fail "rank files: other tensors: $(cat out)"
 
 # hf/ with the files of another folder, cut small
 mkdir conf && echo '{"model_type": "llama"}' >conf/config.json
@@ -44,8 +46,9 @@ cmp out raw/$name || fail "hf: other bytes"
 
 # a folder of a view, and a file in one
 expect 0 '' "$UNSHARD" export "$CKPT/reshard/dim0=3" cut
-[ "$(ls -A cut | xargs)" = "rank-00000.safetensors rank-00001.safetensors rank-00002.safetensors" ] ||
+[ "$(ls -A cut | xargs)" = "rank-00000.safetensors rank-00001.safetensors rank-00002.safetensors unshard-layout.json" ] ||
 	fail "reshard: $(ls -A cut)"
+"$UNSHARD" diff "$CKPT" cut >out || fail "reshard: other tensors: $(cat out)"
 expect 0 '' "$UNSHARD" export "$CKPT/reshard/dim0=3/rank-00001.safetensors" into
 cmp into/rank-00001.safetensors cut/rank-00001.safetensors || fail "reshard: file"
 for i in 0 1 2; do
@@ -53,6 +56,27 @@ for i in 0 1 2; do
 	cat out
 done >x
 cmp x raw/$name || fail "reshard: other bytes"
+
+# whatever the mesh, what is written is read as the whole tensors again: uneven,
+# empty, replicated, in pieces along rows and along columns
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" gpt2.safetensors \
+	h.0.attn.c_attn.weight F32 8,24 h.0.attn.c_attn.bias BF16 24 \
+	h.0.mlp.c_fc.weight BF16 8,32 h.0.ln_1.weight F32 8 wte.weight F32 10,8
+cat >pieces.json <<'END'
+{"mesh": {"shape": [2, 2, 2]},
+ "placements": {"*attn.c_attn*": ["strided(0, 2)", "shard(0)", "replicate"],
+		"*c_fc*": ["strided(1, 2)", "shard(1)", "shard(0)"],
+		"wte*": ["shard(1)", "replicate", "shard(0)"]}}
+END
+for form in safetensors ckpt; do
+	for mesh in tp=2 tp=2,dim0=3 dim1=5 dim0=11 pp=1,tp=2,dim0=2 pieces; do
+		"$UNSHARD" export --no-verify -o reshard=pieces.json,reshard-container=$form \
+			gpt2.safetensors/reshard/$mesh back >out 2>err || fail "$mesh: $(cat err)"
+		[ -e back/unshard-layout.json ] || fail "$mesh: no layout"
+		"$UNSHARD" diff gpt2.safetensors back >out || fail "$form $mesh: $(cat out)"
+		rm -r back
+	done
+done
 
 # --- nothing is overwritten, nothing wrong is made
 before=$(find . | sort)
