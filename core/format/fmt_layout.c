@@ -142,6 +142,8 @@ static int load_all(struct ck_lay_load *ld, struct ck_err *err)
 			ret = ck_lay_read_keys(ld, i, err);
 	if (!ret)
 		ret = ck_lay_take_boxes(ld, err);
+	if (!ret)
+		ret = ck_lay_find_lost(ld, err);
 	for (size_t i = 0; i < ld->tensors.nr && !ret; i++)
 		ret = ck_lay_settle(ld, &ld->tensors.v[i], err);
 	return ret ? ret : ck_lay_unused_rules(ld, err);
@@ -156,6 +158,7 @@ static void load_free(struct ck_lay_load *ld)
 	free(ld->pieces.v);
 	free(ld->tensors.v);
 	free(ld->dims.v);
+	free(ld->lost.v);
 	free(ld->patterns.v);
 	free(ld->exact_rule.v);
 	free(ld->claim_box.v);

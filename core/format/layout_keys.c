@@ -228,6 +228,7 @@ int ck_lay_read_keys(struct ck_lay_load *ld, uint32_t inst, struct ck_err *err)
 	if (ret)
 		return ret;
 	i->missing = !s;
+	i->size = s ? (uint64_t)s->st.st_size : 0;
 	if (i->kind == CK_LAY_RAW)
 		return take_raw(ld, inst, err);
 	if (!s)

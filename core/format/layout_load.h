@@ -27,7 +27,9 @@ struct ck_lay_inst {
 	uint64_t rank;
 	struct ck_lay_slice key; /* of the path */
 	uint32_t src;
+	uint64_t size; /* of the file */
 	bool missing, bad;
+	bool twin; /* lost, and another of its ranks' files is not */
 	bool pattern; /* was looked up: no file itself */
 };
 
@@ -56,6 +58,7 @@ struct ck_lay_load {
 	CK_VEC(struct ck_lay_tensor) tensors;
 	CK_VEC(uint64_t) dims;
 	CK_VEC(char *) kept;
+	CK_VEC(uint32_t) lost; /* insts that may have held copies */
 	CK_VEC(uint32_t) patterns; /* rules that are not found by name */
 	CK_VEC(uint32_t) exact_rule; /* by number in exact */
 	CK_VEC(uint32_t) claim_box; /* by number in claims: the first */
@@ -113,9 +116,17 @@ int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
  */
 int ck_lay_shape(const struct ck_lay_load *ld, const struct ck_lay_tensor *t,
 		 uint64_t *shape, unsigned *rank, struct ck_err *why);
+/* The box of the files at that place, or NULL; where it is. */
+const struct ck_lay_box *ck_lay_box_at(const struct ck_lay_load *ld,
+				       const struct ck_lay_rule *r,
+				       uint64_t rank, const uint64_t *at);
+void ck_lay_place_box(const struct ck_lay_load *ld, const struct ck_lay_box *b,
+		      struct ck_lay_place *out);
 int ck_lay_settle(struct ck_lay_load *ld, struct ck_lay_tensor *t,
 		  struct ck_err *err);
-/* Mesh positions that no piece has. */
+/* Once all files were read: those whose keys are not known. */
+int ck_lay_find_lost(struct ck_lay_load *ld, struct ck_err *err);
+/* Mesh positions that no piece has, and copies in lost files. */
 int ck_lay_settle_missing(struct ck_lay_load *ld, struct ck_lay_tensor *t,
 			  const struct ck_part *like, struct ck_err *err);
 /* Members of "tensors" that nothing matched. */

@@ -114,19 +114,13 @@ static int find_shape(struct whole *w, struct ck_err *err)
 
 /* ---- where a piece belongs ---- */
 
-static const struct ck_lay_box *box_of(const struct whole *w,
-				       const struct ck_lay_piece *p)
+const struct ck_lay_box *ck_lay_box_at(const struct ck_lay_load *ld,
+				       const struct ck_lay_rule *r,
+				       uint64_t rank, const uint64_t *at)
 {
-	const struct ck_lay_load *ld = w->ld;
-	const uint64_t *at = ld->dims.v + p->at;
-
-	if (p->box != CK_NONE)
-		return &ld->doc.boxes.v[p->box];
-	for (size_t i = 0; i < w->r->nr_boxes; i++) {
-		const struct ck_lay_box *b =
-			&ld->doc.boxes.v[w->r->first_box + i];
-		bool same = b->rank == CK_LAY_FREE ||
-			    b->rank == ld->insts.v[p->inst].rank;
+	for (size_t i = 0; i < r->nr_boxes; i++) {
+		const struct ck_lay_box *b = &ld->doc.boxes.v[r->first_box + i];
+		bool same = b->rank == CK_LAY_FREE || b->rank == rank;
 
 		for (unsigned a = 0; a < ld->doc.mesh.nr && same; a++)
 			same = b->at[a] == CK_LAY_FREE || b->at[a] == at[a];
@@ -136,10 +130,19 @@ static const struct ck_lay_box *box_of(const struct whole *w,
 	return NULL;
 }
 
-static void place_box(const struct whole *w, const struct ck_lay_box *b,
+static const struct ck_lay_box *box_of(const struct whole *w,
+				       const struct ck_lay_piece *p)
+{
+	if (p->box != CK_NONE)
+		return &w->ld->doc.boxes.v[p->box];
+	return ck_lay_box_at(w->ld, w->r, w->ld->insts.v[p->inst].rank,
+			     w->ld->dims.v + p->at);
+}
+
+void ck_lay_place_box(const struct ck_lay_load *ld, const struct ck_lay_box *b,
 		      struct ck_lay_place *out)
 {
-	const uint64_t *dims = w->ld->doc.dims.v;
+	const uint64_t *dims = ld->doc.dims.v;
 	const uint64_t *full =
 		dims + (b->stored.given ? b->stored : b->size).first;
 
@@ -168,7 +171,7 @@ static int place_by_box(struct whole *w, const struct ck_lay_piece *p,
 		return ck_fail(why, EINVAL,
 			       "expected boxes of %u dimensions, found %u",
 			       w->grid_rank, b->size.rank);
-	place_box(w, b, out);
+	ck_lay_place_box(w->ld, b, out);
 	return 0;
 }
 
