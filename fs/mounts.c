@@ -8,6 +8,7 @@
 #include "fs/mounts.h"
 
 #include "core/base/auto.h"
+#include "fs/ending.h"
 #include "fs/session.h"
 #include "fs/spawn.h"
 
@@ -145,23 +146,48 @@ static bool path_of(const char *mnt, char out[PATH_MAX])
 	return n > 0 && n < PATH_MAX;
 }
 
-int fs_unmount(const char *mnt, bool lazy, struct ck_err *err)
+static int find_ours(const char *mnt, char path[PATH_MAX],
+		     struct fs_mount_info *info, struct ck_err *err)
 {
-	struct fs_mount_info info;
-	char path[PATH_MAX];
 
 	if (!path_of(mnt, path))
 		return ck_fail(err, errno, "%s: %s", mnt, strerror(errno));
 	/* Not there: it may be a link to the place. */
-	if (fs_mounts_find(path, &info) && !realpath(mnt, path))
+	if (fs_mounts_find(path, info) && !realpath(mnt, path))
 		return ck_fail(err, errno, "%s: %s", mnt, strerror(errno));
-	if (fs_mounts_find(path, &info))
+	if (fs_mounts_find(path, info))
 		return ck_fail(err, EINVAL, "%s: nothing is mounted there",
 			       mnt);
-	if (strcmp(info.type, FS_MOUNT_TYPE))
+	if (strcmp(info->type, FS_MOUNT_TYPE))
 		return ck_fail(err, EINVAL,
 			       "%s: expected a mount of unshard, "
 			       "found one of type %s",
-			       mnt, info.type);
-	return fs_mounts_end(path, lazy, err);
+			       mnt, info->type);
+	return 0;
+}
+
+int fs_unmount(const char *mnt, bool lazy, struct ck_err *err)
+{
+	struct fs_mount_info info;
+	char path[PATH_MAX];
+	int ret = find_ours(mnt, path, &info, err);
+
+	return ret ? ret : fs_mounts_end(path, lazy, err);
+}
+
+int fs_unmount_wait(const char *mnt, unsigned seconds, struct ck_err *err)
+{
+	struct fs_mount_info info;
+	struct fs_ending e;
+	char path[PATH_MAX];
+	int ret = find_ours(mnt, path, &info, err);
+
+	if (ret)
+		return ret;
+	fs_ending_look(&e, path);
+	ret = fs_mounts_end(path, false, err);
+	if (!ret)
+		ret = fs_ending_wait(&e, mnt, seconds, err);
+	fs_ending_free(&e);
+	return ret;
 }

@@ -12,6 +12,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "fs/buf.h"
+#include "fs/ending.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/ops_staged.h"
@@ -26,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 struct fs_session {
@@ -274,6 +276,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		if (!how || strcmp(how, "off"))
 			s->fs.ahead = fs_ahead_new();
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
+		prctl(PR_SET_NAME, FS_SETTLE_NAME);
 		fs_trim_stop(&trim);
 		if (ret < 0)
 			ck_fail(err, -ret, "%s: serving ended: %s", s->path,

@@ -67,5 +67,10 @@ void fs_session_close(struct fs_session *s);
  * ... with a line.  Works on a mount whose worker is dead.
  */
 int fs_unmount(const char *mnt, bool lazy, struct ck_err *err);
+/*
+ * The same, not lazily, and then waits for the end of the processes that
+ * served it; -ETIMEDOUT with a line: it is unmounted, and they go on.
+ */
+int fs_unmount_wait(const char *mnt, unsigned seconds, struct ck_err *err);
 
 #endif

@@ -4,19 +4,32 @@
 
 #include "fs/session.h"
 
+#include <errno.h>
+
+#define SETTLE_SECONDS 60
+
 extern const struct cmd cmd_umount;
+
+static int end(const char *mnt, bool lazy)
+{
+	struct ck_err err = { 0 };
+	int ret = lazy ? fs_unmount(mnt, true, &err) :
+			 fs_unmount_wait(mnt, SETTLE_SECONDS, &err);
+
+	if (!ret)
+		return CMD_OK;
+	return cmd_fail(&cmd_umount, ret == -ETIMEDOUT ? CMD_OK : CMD_SYSTEM,
+			"%s", err.msg);
+}
 
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
-	struct ck_err err = { 0 };
 	int nr = cmd_parse(&cmd_umount, argc, argv, &opts);
-	int ret = CMD_OK;
+	int ret = CMD_USAGE;
 
-	if (nr < 0)
-		ret = CMD_USAGE;
-	else if (fs_unmount(argv[1], ck_opts_get(&opts, "lazy"), &err))
-		ret = cmd_fail(&cmd_umount, CMD_SYSTEM, "%s", err.msg);
+	if (nr >= 0)
+		ret = end(argv[1], ck_opts_get(&opts, "lazy"));
 	ck_opts_free(&opts);
 	return ret;
 }

@@ -10,6 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/fds.h"
 #include "core/child.h"
+#include "fs/ending.h"
 #include "fs/mounts.h"
 
 #include <errno.h>
@@ -320,7 +321,7 @@ static int supervise(struct sup *s)
 	int ret;
 
 	s->answer_fd = s->worker_log_fd = s->signal_fd = -1;
-	prctl(PR_SET_NAME, "unshard-super");
+	prctl(PR_SET_NAME, FS_SUPER_NAME);
 	ret = start(s, &s->err);
 	s->started = !ret;
 	if (!ret)

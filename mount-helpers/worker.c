@@ -11,6 +11,7 @@
 #include "core/base/fds.h"
 #include "core/io/sandbox.h"
 #include "core/publish/claims.h"
+#include "fs/ending.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +124,7 @@ void worker_run(const struct worker_in *w)
 {
 	struct ck_err err = { 0 };
 
-	prctl(PR_SET_NAME, "unshard-worker");
+	prctl(PR_SET_NAME, FS_WORKER_NAME);
 	if (serve(w, &err))
 		answer(w->answer_fd, &err);
 	end_process(err.code ? EXIT_FAILURE : EXIT_SUCCESS);

@@ -15,8 +15,8 @@ same "$MNT/tensors/b.c" "$WORK/b.bin"
 super=$(supervisor_pid) worker=$(worker_pid)
 [ -n "$super" ] && [ -n "$worker" ] || fail "no supervisor or no worker"
 umount_ckpt
-wait_for 2 gone "$worker" || fail "the worker outlives the mount"
-wait_for 2 gone "$super" || fail "the supervisor outlives the mount"
+gone "$worker" || fail "the worker outlives the mount"
+gone "$super" || fail "the supervisor outlives the mount"
 [ ! -s "$LOG" ] || fail "a good mount logged: $(cat "$LOG")"
 
 # --- the plain umount does as well
@@ -24,6 +24,39 @@ mount_ckpt "$CKPT"
 super=$(supervisor_pid)
 umount "$MNT" 2>/dev/null || fusermount3 -u "$MNT" || fail "umount"
 wait_for 2 gone "$super" || fail "the supervisor outlives umount"
+
+# --- unshard umount waits for what comes after it
+mount_ckpt "$CKPT"
+super=$(supervisor_pid)
+kill -STOP "$super"
+"$UNSHARD" umount "$MNT" &
+pid=$!
+wait_for 5 not mounted || fail "a stopped supervisor keeps it mounted"
+sleep 0.5
+gone $pid && fail "umount does not wait for the supervisor"
+kill -CONT "$super"
+wait $pid || fail "umount waited, and gave exit $?"
+gone "$super" || fail "the supervisor outlives umount"
+
+# --- but not where the mount is seen from elsewhere, nor for one that hangs
+mount_ckpt "$CKPT"
+worker=$(worker_pid)
+if mkdir "$WORK/bound" && mount --bind "$MNT" "$WORK/bound" 2>/dev/null; then
+	timeout 20 "$UNSHARD" umount "$MNT" || fail "umount of one of two"
+	mounted && fail "one of two is still mounted"
+	same "$WORK/bound/tensors/a" "$WORK/a.bin"
+	"$UNSHARD" umount "$WORK/bound" || fail "umount of the other"
+	gone "$worker" || fail "the worker outlives both"
+else
+	umount_ckpt
+fi
+mount_ckpt "$CKPT"
+worker=$(worker_pid)
+kill -STOP "$worker"
+timeout 20 "$UNSHARD" umount "$MNT" || fail "umount of one that hangs"
+mounted && fail "one that hangs is still mounted"
+kill -CONT "$worker"
+wait_for 5 gone "$worker" || fail "the worker outlives the mount"
 
 # --- a killed worker leaves no dead mount, even with a file open
 mount_ckpt "$CKPT"
