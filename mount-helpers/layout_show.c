@@ -73,12 +73,7 @@ static bool find_piece(const struct layout_show *s, const struct ck_tensor *t,
 		p->stride = NULL;
 	if (!(p->l->flags & CK_LAYOUT_DEFERRED))
 		return p->src->kind != CK_SRC_MEM;
-	/* of an item in a missing file nobody knows more */
-	if (p->c->state != CK_OK &&
-	    ck_side_get(s->side, chunk, &place) == CK_SIDE_UNKNOWN) {
-		p->stride = NULL;
-		return true;
-	}
+	/* What @off says is where the item is, not where its elements are. */
 	if (ck_side_get(s->side, chunk, &place) != CK_SIDE_PLACED)
 		return false;
 	p->off = place.off;
