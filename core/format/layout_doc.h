@@ -57,6 +57,7 @@ struct ck_lay_box {
 	struct ck_lay_dims start, size, stored, flat;
 	size_t stride;
 	bool strided;
+	bool of_key; /* "skip" was given, be it 0: a stretch of the key */
 	uint8_t stored_dtype, xform;
 	struct ck_lay_dims zstd; /* offset and length of the frame */
 };

@@ -348,6 +348,7 @@ static int parse_box(const struct ck_lay_in *in, const json_t *j,
 		ret = ck_lay_text(in, j, "key", &b->key);
 	if (!ret)
 		ret = ck_lay_u64(in, j, "skip", &b->skip);
+	b->of_key = json_object_get(j, "skip");
 	if (!ret)
 		ret = ck_lay_u64(in, j, "offset", &b->off);
 	if (!ret)

@@ -232,18 +232,21 @@ static int check_shape(const struct whole *w, const struct ck_lay_piece *p,
 	const uint64_t *shape = w->ld->dims.v + p->shape;
 	uint64_t volume, skip = 0;
 	bool same = !f->place.flat && p->rank == w->grid_rank;
+	bool stretch = false;
 
 	for (unsigned d = 0; d < w->grid_rank && same; d++)
 		same = shape[d] == f->place.full[d];
-	if (p->box != CK_NONE)
+	if (p->box != CK_NONE) {
 		skip = w->ld->doc.boxes.v[p->box].skip;
+		stretch = w->ld->doc.boxes.v[p->box].of_key;
+	}
 	if (same && !skip) {
 		if (p->stride != SIZE_MAX)
 			f->part.stride =
 				(const int64_t *)(w->ld->dims.v + p->stride);
 		return 0;
 	}
-	if (!f->place.flat && !w->r->view.given && !skip)
+	if (!f->place.flat && !w->r->view.given && !stretch)
 		return bad_shape(w, p, f->place.full, w->grid_rank, why);
 	if (!is_dense(w, p))
 		return ck_fail(why, EINVAL,

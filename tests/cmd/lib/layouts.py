@@ -339,6 +339,21 @@ case("boxes", {
             {"file": "b.safetensors", "kind": "safetensors", "key": "flat",
              "skip": 2, "start": [0], "size": [7]}]}]},
     {"w": W, "b": B, "wt": Tensor((2, 8), lambda i: left.at((i[1], i[0])))})
+# fused queries, keys and values of other sizes, cut by tp each: stretches of a
+# key that has more, the first from its beginning on
+fused = numbers(0, 16, 6)
+case("boxes-fused", {
+    "tp%d.safetensors" % r: safetensors({"qkv": Tensor(
+        (8, 6), lambda i, r=r: fused.at(([
+            *range(4 * r, 4 * r + 4), *range(8 + 2 * r, 10 + 2 * r),
+            *range(12 + 2 * r, 14 + 2 * r)][i[0]], i[1])))})
+    for r in range(2)}, {
+    "tensors": [{"name": "qkv", "dtype": "float32", "shape": [16, 6], "boxes": [
+        {"file": "tp%d.safetensors" % r, "kind": "safetensors",
+         "skip": skip * 6, "start": [first + rows * r, 0], "size": [rows, 6]}
+        for r in range(2)
+        for skip, first, rows in ((0, 0, 4), (4, 8, 2), (6, 12, 2))]}]},
+    {"qkv": fused})
 case("boxes-at", {
     "r%d.safetensors" % r: safetensors({"w": t})
     for r, t in enumerate((left, right))}, {
