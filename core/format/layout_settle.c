@@ -203,7 +203,7 @@ static bool is_dense(const struct whole *w, const struct ck_lay_piece *p)
 	if (p->stride == SIZE_MAX)
 		return true;
 	stride = (const int64_t *)(w->ld->dims.v + p->stride);
-	for (unsigned d = p->rank; d-- > 0; dense *= shape[d])
+	for (unsigned d = p->rank; d-- > 0 && dense; dense *= shape[d])
 		if (shape[d] > 1 && stride[d] != (int64_t)dense)
 			return false;
 	return true;

@@ -119,7 +119,7 @@ def torch_save(tree):
             stride, n = [], 1
             for s in reversed(self.t.shape):
                 stride.insert(0, n)
-                n *= s
+                n *= max(s, 1)
             return (rebuild, (Stored(self.t.bytes()), 0, self.t.shape,
                               tuple(stride), False, {}))
 
@@ -320,6 +320,14 @@ case("view", {
     "mesh": mesh(tp=2), "files": st_files("r{tp}.safetensors"),
     "tensors": [{"name": "qkv", "shape": [12, 5], "view": [3, 4, 5],
                  "placement": {"tp": {"shard": 1}}}]}, {"qkv": Q})
+
+case("view-empty-piece", {
+    "r%d.pt" % r: torch_save({"w": W.cut(1, *bounds(6, 3, [4, 0, 2])[r])})
+    for r in range(3)}, {
+    "mesh": mesh(x=3), "files": [{"path": "r{x}.pt", "kind": "torch"}],
+    "tensors": [{"name": "w", "shape": [8, 6], "view": [2, 4, 6],
+                 "placement": {"x": {"shard": 2, "sizes": [4, 0, 2]}}}]},
+    {"w": W})
 
 # explicit boxes: raw bytes, keys, flat ranges; and by coordinates
 left, right = W.cut(1, 0, 2), W.cut(1, 2, 6)
