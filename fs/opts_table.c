@@ -51,8 +51,9 @@ const struct fs_opt fs_opts[] = {
 	  .value = "NAME",
 	  .fallback = "each of them, as a step",
 	  .open = true,
-	  .help = "of MindSpore's files in each rank's folder, or of several "
-		  "indexes, the one that is called NAME" },
+	  .help = "of MindSpore's files in each rank's folder, of several "
+		  "indexes, or of nnScaler's files of two kinds, the "
+		  "one that is called NAME" },
 	{ .name = "shards",
 	  .type = FS_OPT_STRING,
 	  .value = "N",

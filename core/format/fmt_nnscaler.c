@@ -11,6 +11,8 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/catalog/builder.h"
+#include "core/format/explain.h"
 #include "core/format/format.h"
 #include "core/format/nn_priv.h"
 #include "core/format/torch_set.h"
@@ -103,10 +105,10 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	const char *merged;
 	int ret = ck_nn_set_find(&s, err);
 
+	if (s.files.nr) /* what is wrong with them load() says */
+		return ret == -ENOMEM ? ret : CK_MATCH_INDEX;
 	if (ret)
 		return ret;
-	if (s.files.nr)
-		return CK_MATCH_INDEX;
 	ret = find_merged(dir, &l, &merged, err);
 	return ret ? ret : merged ? CK_MATCH_INDEX : CK_MATCH_NONE;
 }
@@ -171,6 +173,26 @@ static int say_side_files(const struct ck_nn_set *s, struct ck_err *err)
 	return ret;
 }
 
+/* Of safetensors; of torch.save files all readers' notes tell. */
+static int say_others(const struct ck_nn_set *s, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	int ret = ck_dir_list(s->dir, "", &l, err);
+
+	for (size_t i = 0; i < l.nr && !ret; i++) {
+		const struct ck_problem_in p = { .severity = CK_NOTE,
+						 .file = l.v[i].name };
+
+		if (!l.v[i].is_dir && is_safetensors(l.v[i].name) &&
+		    !ck_aside_is_name(l.v[i].name) &&
+		    !ck_builder_has_file(s->b, l.v[i].name))
+			ret = ck_builder_problem(
+				s->b, &p, err,
+				"left aside: it is none of the ranks' files");
+	}
+	return ret;
+}
+
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
@@ -193,6 +215,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	ret = ck_nn_set_read(&s, err);
 	if (!ret)
 		ret = say_side_files(&s, err);
+	if (!ret)
+		ret = say_others(&s, err);
 	return ret ? ret : say_all(&s, err);
 }
 

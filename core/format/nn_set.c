@@ -7,7 +7,8 @@
  *   PREFIX0SUFFIX ...                 a user's own torch.save
  *
  * The rank is a number in the name, and said again inside; so is how many
- * ranks there are.  Which files belong together is decided by what they say.
+ * ranks there are.  Which files belong together is decided by what they say;
+ * of two kinds in one folder the user says which is meant.
  */
 #include "core/format/nn_priv.h"
 
@@ -184,9 +185,52 @@ static int try_name(struct ck_nn_set *s, const struct ck_dir_list *l,
 	return take_names(s, l, err);
 }
 
+/* What -o file= names, if it may be a rank's: the kind of all that count. */
+static const char *wanted(const struct ck_dir *dir,
+			  const struct ck_dir_list *l)
+{
+	const char *want = ck_opts_get(dir->opts, "file");
+	size_t at, end;
+
+	for (size_t i = 0; want && i < l->nr; i++)
+		if (!l->v[i].is_dir && !strcmp(l->v[i].name, want))
+			return number_in(want, &at, &end) ? want : NULL;
+	return NULL;
+}
+
+/*
+ * Ranks' files of another kind are another save: left there by a run with
+ * another serializer, or by another program.
+ */
+static int refuse_second(const struct ck_nn_set *s, const struct ck_dir_list *l,
+			 const char *first, struct tries *tries,
+			 struct ck_err *err)
+{
+	size_t at, end;
+	int ret = 0;
+
+	for (size_t i = 0; i < l->nr && !ret; i++) {
+		const char *name = l->v[i].name;
+
+		if (l->v[i].is_dir || !number_in(name, &at, &end) ||
+		    same_kind(first, name) || !may_try(tries, name))
+			continue;
+		ret = looks_so(s, name, err);
+		if (ret <= 0)
+			continue;
+		return ck_fail(err, EINVAL,
+			       "%s: two saves in one folder, one of %s and one "
+			       "of %s: -o file=%s or -o file=%s says which is "
+			       "read",
+			       s->dir->path, first, name, first, name);
+	}
+	return ret;
+}
+
 int ck_nn_set_find(struct ck_nn_set *s, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	const char *want, *first = NULL;
 	struct tries tries = { 0 };
 	bool found = false;
 	size_t at, end;
@@ -195,9 +239,15 @@ int ck_nn_set_find(struct ck_nn_set *s, struct ck_err *err)
 	if (s->dir->only)
 		return 0;
 	ret = ck_dir_list(s->dir, "", &l, err);
-	for (size_t i = 0; i < l.nr && !ret && !found; i++)
-		if (!l.v[i].is_dir && number_in(l.v[i].name, &at, &end) &&
-		    may_try(&tries, l.v[i].name))
-			ret = try_name(s, &l, l.v[i].name, &found, err);
-	return ret;
+	want = ret ? NULL : wanted(s->dir, &l);
+	for (size_t i = 0; i < l.nr && !ret && !found; i++) {
+		first = l.v[i].name;
+		if (!l.v[i].is_dir && number_in(first, &at, &end) &&
+		    (!want || same_kind(want, first)) &&
+		    may_try(&tries, first))
+			ret = try_name(s, &l, first, &found, err);
+	}
+	if (ret || !found || want)
+		return ret;
+	return refuse_second(s, &l, first, &tries, err);
 }

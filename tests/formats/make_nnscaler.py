@@ -402,6 +402,11 @@ def damaged():
         ex = obj["model"][X]
         ex["opt_idx2ranks"] = {k: (ranks, size + 8) for k, (ranks, size) in ex["opt_idx2ranks"].items()}
     with_files("bad-bucket-size", files)
+    two_saves = {**two(), **numbered(ranks_of("plan=2", "seed=2", "steps=5"), "safetensors")}
+    with_files("bad-two-saves", two_saves)
+    at = with_files("two-saves-told", two_saves)
+    (at.parent / "opts").write_text("file=1.safetensors\n")
+    (at / "merged.safetensors").write_bytes((at / "0.safetensors").read_bytes())
     files = two()
     for a in files["0.ckpt"]["model"][X]["param_area_map"].values():
         if a["orig_name"] == "blocks.0.norm.weight":
