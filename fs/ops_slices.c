@@ -368,7 +368,7 @@ int fs_slices_write(const struct fs_sref *r, struct fs_open *o, const char *buf,
 	if (!ck_range_ok(off, len, size))
 		return -EFBIG;
 	fs_staged_changed(r->s->files);
-	ret = ck_slice_write(sl, o->of, buf, len, off, err);
+	ret = ck_slice_write(sl, o->of, buf, len, off, cached, err);
 	/* whoever stored the bytes of a map is not told */
 	if (ret && cached)
 		ck_staging_doom(fs_staged_stage(r->s->files), err->msg);

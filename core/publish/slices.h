@@ -70,12 +70,13 @@ uint64_t ck_slice_size(const struct ck_slices *sl, struct ck_slice of);
 uint64_t ck_slice_written(struct ck_slices *sl, struct ck_slice of);
 /*
  * [off, off + len) is inside of it.  -EIO where a byte was not written;
- * @blank: then those are zeros.
+ * @mapped: then those are of a value that no data has, where the type has one.
  */
 int ck_slice_read(struct ck_slices *sl, struct ck_slice of, void *buf,
-		  uint64_t len, uint64_t off, bool blank, struct ck_err *err);
+		  uint64_t len, uint64_t off, bool mapped, struct ck_err *err);
+/* @mapped: of pages that were read so; elements of that value are left out. */
 int ck_slice_write(struct ck_slices *sl, struct ck_slice of, const void *buf,
-		   uint64_t len, uint64_t off, struct ck_err *err);
+		   uint64_t len, uint64_t off, bool mapped, struct ck_err *err);
 /* Its bytes are to be written anew. */
 int ck_slice_empty(struct ck_slices *sl, struct ck_slice of,
 		   struct ck_err *err);

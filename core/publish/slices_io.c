@@ -25,7 +25,9 @@
 struct move {
 	struct ck_slices *sl;
 	struct ck_err *err;
-	bool writes, blank;
+	bool writes;
+	bool mapped;
+	const struct ck_unset *unset; /* for a map; NULL: no such value */
 	uint32_t file;
 	uint64_t off, len; /* collected so far */
 	struct iovec iov[IOVS];
@@ -44,10 +46,14 @@ static int not_written(const struct move *m, uint64_t from, uint64_t to)
 {
 	return ck_fail(
 		m->err, EIO,
-		"%s: %s: bytes %" PRIu64 " to %" PRIu64 " were not written yet",
+		"%s: %s: bytes %" PRIu64 " to %" PRIu64
+		" were not written yet%s",
 		m->sl->stage->name,
 		ck_splan_str(&m->sl->plan, m->sl->plan.files[m->file].name),
-		from, to);
+		from, to,
+		m->mapped ? ", and cannot be through a map: what of a page is "
+			    "stored could not be told" :
+			    "");
 }
 
 /* All of it was written, by us or, as it may turn out, by others. */
@@ -57,16 +63,44 @@ static int check(struct move *m)
 	uint64_t end = m->off + m->len, from, to;
 	int ret;
 
-	if (m->blank)
-		return 0;
 	ck_claims_gap(c, m->file, m->off, end, &from, &to);
 	if (from == to)
 		return 0;
 	ret = ck_claims_refresh(c, m->err);
-	if (ret)
+	if (ret || m->unset)
 		return ret;
 	ck_claims_gap(c, m->file, m->off, end, &from, &to);
 	return from == to ? 0 : not_written(m, from, to);
+}
+
+/* Bytes [from, to) of the file, which is at m->off where the memory begins. */
+static void unset(const struct move *m, uint64_t from, uint64_t to)
+{
+	uint64_t at = m->off;
+
+	for (int i = 0; i < m->nr; at += m->iov[i++].iov_len) {
+		uint64_t lo = CK_MAX(from, at);
+		uint64_t hi = CK_MIN(to, at + m->iov[i].iov_len);
+
+		if (lo < hi)
+			ck_unset_fill(m->unset,
+				      (char *)m->iov[i].iov_base + (lo - at),
+				      hi - lo, lo);
+	}
+}
+
+/* Of an element of which only a part was written nothing could be told. */
+static int unset_gaps(const struct move *m)
+{
+	uint64_t pos = m->off, end = m->off + m->len, from;
+
+	while (m->unset && pos < end) {
+		ck_claims_gap(m->sl->claims, m->file, pos, end, &from, &pos);
+		if ((from | pos) % ck_unset_size(m->unset))
+			return not_written(m, from, pos);
+		unset(m, from, pos);
+	}
+	return 0;
 }
 
 static void advance(struct iovec **v, int *nr, size_t n)
@@ -106,12 +140,6 @@ static int transfer(struct move *m, int fd)
 	return 0;
 }
 
-static void blank(const struct move *m)
-{
-	for (int i = 0; i < m->nr; i++)
-		memset(m->iov[i].iov_base, 0, m->iov[i].iov_len);
-}
-
 /*
  * Bytes first, then their claim.  After a failure they are a mixture of old
  * and new, which nobody may take for written.
@@ -135,8 +163,8 @@ static int flush(struct move *m)
 	if (!m->nr || ret)
 		return ret;
 	ret = ck_slices_get(m->sl, m->file, m->writes, &fd, m->err);
-	if (ret == -ENOENT && m->blank) {
-		blank(m);
+	if (ret == -ENOENT && m->unset) {
+		unset(m, m->off, m->off + m->len);
 		m->nr = 0;
 		return 0;
 	}
@@ -146,8 +174,10 @@ static int flush(struct move *m)
 		return ret;
 	ret = m->writes ? write_out(m, fd->fd) : transfer(m, fd->fd);
 	ck_slices_put(m->sl, fd);
+	if (!m->writes)
+		ret = ret ? io_fail(m, -ret) : unset_gaps(m);
 	m->nr = 0;
-	return ret && !m->writes ? io_fail(m, -ret) : ret;
+	return ret;
 }
 
 static int move(struct move *m, uint32_t file, void *buf, uint64_t len,
@@ -220,20 +250,41 @@ static int move_any(struct move *m, struct ck_slice of, void *buf, uint64_t len,
 	return ret ? ret : flush(m);
 }
 
-int ck_slice_read(struct ck_slices *sl, struct ck_slice of, void *buf,
-		  uint64_t len, uint64_t off, bool zeros, struct ck_err *err)
+static const struct ck_unset *unset_of(const struct ck_slices *sl,
+				       struct ck_slice of)
 {
-	struct move m = { .sl = sl, .err = err, .blank = zeros };
+	const struct ck_splan *p = &sl->plan;
+
+	return ck_unset_of(of.whole ?
+				   sl->img.tensors[of.nr].dtype :
+				   p->tensors[p->pieces[of.nr].tensor].dtype);
+}
+
+int ck_slice_read(struct ck_slices *sl, struct ck_slice of, void *buf,
+		  uint64_t len, uint64_t off, bool mapped, struct ck_err *err)
+{
+	struct move m = { .sl = sl,
+			  .err = err,
+			  .mapped = mapped,
+			  .unset = mapped ? unset_of(sl, of) : NULL };
 
 	return len ? move_any(&m, of, buf, len, off) : 0;
 }
 
 int ck_slice_write(struct ck_slices *sl, struct ck_slice of, const void *buf,
-		   uint64_t len, uint64_t off, struct ck_err *err)
+		   uint64_t len, uint64_t off, bool mapped, struct ck_err *err)
 {
+	const struct ck_unset *u = mapped ? unset_of(sl, of) : NULL;
 	struct move m = { .sl = sl, .err = err, .writes = true };
+	size_t at = 0, nr = len;
+	int ret = 0;
 
-	return len ? move_any(&m, of, (void *)buf, len, off) : 0;
+	while (!ret && at < len &&
+	       (!u || ck_unset_next(u, buf, len, off, &at, &nr))) {
+		ret = move_any(&m, of, (char *)buf + at, nr, off + at);
+		at += nr;
+	}
+	return ret;
 }
 
 /* ---- about whole slices ---- */

@@ -48,6 +48,19 @@ void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd);
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 		    struct ck_err *err);
 
+/*
+ * slices_unset.c: what bytes look like in a map that were not written; NULL:
+ * nothing that could not be data.  @phase: of the first byte in its element.
+ */
+struct ck_unset;
+const struct ck_unset *ck_unset_of(uint8_t dtype);
+unsigned ck_unset_size(const struct ck_unset *u); /* of an element */
+void ck_unset_fill(const struct ck_unset *u, void *buf, size_t len,
+		   uint64_t phase);
+/* The next stretch of @buf at *at or after it that does not look so. */
+bool ck_unset_next(const struct ck_unset *u, const void *buf, size_t len,
+		   uint64_t phase, size_t *at, size_t *nr);
+
 /* slices_dcp.c: the .metadata of the shards. */
 int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err);
 

@@ -145,8 +145,9 @@ void slicekit_write_piece(struct ck_slices *sl, uint32_t piece,
 		uint64_t n = end < at_once ? end : at_once;
 
 		end -= n;
-		cr_assert_eq(ck_slice_write(sl, of, v + end, n, end, &err), 0,
-			     "%s", err.msg);
+		cr_assert_eq(
+			ck_slice_write(sl, of, v + end, n, end, false, &err), 0,
+			"%s", err.msg);
 	}
 	cr_assert_eq(ck_slice_written(sl, of), len);
 	free(v);
@@ -179,7 +180,7 @@ void slicekit_write_tensors(struct ck_slices *sl)
 			cr_assert_eq(
 				ck_slice_write(sl, of, v + at,
 					       size - at < 77 ? size - at : 77,
-					       at, &err),
+					       at, false, &err),
 				0, "%s", err.msg);
 		cr_assert_eq(ck_slice_written(sl, of), size);
 		cr_assert_eq(ck_slice_read(sl, of, got, size, 0, false, &err),

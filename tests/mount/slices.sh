@@ -22,7 +22,8 @@ tensors = {  # name: rows, bytes a row, which axis cuts what
     "norm": (1, 6000, "copies"),
 }
 for name, (rows, width, how) in tensors.items():
-    data = random.randbytes(rows * width)
+    data = bytearray(random.randbytes(rows * width))
+    data[1::2] = bytes(b & 0x3f for b in data[1::2])  # as 16 bits: no NaN
     os.makedirs(f"{top}/whole", exist_ok=True)
     open(f"{top}/whole/{name}", "wb").write(data)
     for rank in range(4):
@@ -182,6 +183,7 @@ for name in os.listdir(src):
         m.flush()
         m.close()
 P
+cp "$D/whole/norm" "$MNT/s5/tensors" || fail "norm" # bytes: not by a map first
 if grep -qE '^mmap +shared' "$MNT/s1/.unshard/stats"; then
 	python3 "$WORK/map.py" "$D/whole" "$MNT/s5/tensors" || fail "maps"
 else
@@ -189,6 +191,59 @@ else
 	cp "$D"/whole/* "$MNT/s5/tensors/" || fail "whole tensors"
 fi
 whole s5
+
+# ---- a page of a map holds what others write, and what nobody does
+cat >"$WORK/part.py" <<'P'
+import mmap, os, struct, sys
+
+src, dst = sys.argv[1:]
+want = open(f"{src}/whole/embed.weight", "rb").read()
+half = len(want) // 2  # where rank 1 begins, within a page
+assert half % 4096
+f = os.open(f"{dst}/tensors/embed.weight", os.O_RDWR)
+m = mmap.mmap(f, 0)
+assert m[:4] == m[half:half + 4] != bytes(4)  # both are unwritten: no data
+m[half - 8:half] = want[half - 8:half]  # the page is read, and dirty now
+with open(f"{dst}/ranks/1/embed.weight", "r+b", buffering=0) as g:
+    g.write(want[half:half + 1000])  # and these are of another's view
+m[half + 2000:half + 2004] = want[half + 2000:half + 2004]
+m.flush()
+m.close()
+for at, n in ((half - 8, 8), (half, 1000), (half + 2000, 4)):
+    assert os.pread(f, n, at) == want[at:at + n], (at, n)
+for at in (half - 9, half + 1000, half + 1999, half + 2004):
+    try:
+        sys.exit(f"byte {at} was never written: {os.pread(f, 1, at)}")
+    except OSError:
+        pass
+P
+if grep -qE '^mmap +shared' "$MNT/s1/.unshard/stats"; then
+	start "$MNT" s6
+	cp "$D"/whole/[hn]* "$MNT/s6/tensors/" || fail "the others"
+	python3 "$WORK/part.py" "$D" "$MNT/s6" || fail "a part of a page"
+	expect 1 'embed.weight: bytes 0 to 255992 of 256000 were not written .*ranks 0, 2' \
+		"$UNSHARD" publish "$MNT/s6"
+	head -c 255992 "$D/0/embed.weight" |
+		dd of="$MNT/s6/ranks/0/embed.weight" conv=notrunc status=none
+	expect 1 'embed.weight: bytes 1000 to 2000 of 256000 were not written .*ranks 1, 3' \
+		"$UNSHARD" publish "$MNT/s6"
+	# bytes of other types: the map is refused until all are written
+	python3 - "$MNT/s6/tensors" "$MNT/s6/ranks/1" <<'P' && fail "SIGBUS"
+import mmap, sys
+with open(sys.argv[1] + "/norm", "r+b") as f:
+    m = mmap.mmap(f.fileno(), 0)
+    m[0] = m[0]
+with open(sys.argv[1] + "/norm", "r+b") as f:
+    f.truncate(0)
+    m = mmap.mmap(f.fileno(), 0)
+    m[0] = 1
+P
+	wait_for 5 grep -q 'not written yet, and cannot be through a map' "$LOG" ||
+		fail "no word of it: $(cat "$LOG")"
+	cp "$D/whole/norm" "$MNT/s6/tensors"
+	cp "$D/1/embed.weight" "$MNT/s6/ranks/1/" || fail "rank 1"
+	whole s6
+fi
 umount_ckpt
 
 # ---- two mounts of one directory

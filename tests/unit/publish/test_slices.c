@@ -72,7 +72,7 @@ Test(slices, a_missing_byte_is_named)
 			cr_assert_eq(
 				ck_slice_write(j.sl,
 					       (struct ck_slice){ .nr = piece },
-					       &c, 1, i, &err),
+					       &c, 1, i, false, &err),
 				0);
 	cr_assert_eq(ck_slice_read(j.sl, (struct ck_slice){ .nr = piece }, &c,
 				   1, 77, false, &err),
@@ -102,7 +102,7 @@ Test(slices, a_write_that_fails_leaves_nothing_claimed)
 	slicekit_open(&j, "step", plain);
 	slicekit_write_ranks(j.sl);
 	ck_fault_set_kind(CK_FAULT_WRITE, 1, 1, ENOSPC);
-	cr_assert_eq(ck_slice_write(j.sl, of, &c, 1, 9, &err), -ENOSPC);
+	cr_assert_eq(ck_slice_write(j.sl, of, &c, 1, 9, false, &err), -ENOSPC);
 	cr_assert_eq(ck_slice_read(j.sl, of, &c, 1, 8, false, &err), 0);
 	cr_assert_eq(ck_slice_read(j.sl, of, &c, 1, 9, false, &err), -EIO);
 	slicekit_close(&j);
@@ -191,7 +191,7 @@ static void write_some(const char *name, long nr)
 				if (!nr--)
 					raise(SIGKILL);
 				if (ck_slice_write(j.sl, of, v + at, 100, at,
-						   NULL))
+						   false, NULL))
 					_exit(1);
 			}
 			free(v);
