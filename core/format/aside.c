@@ -36,15 +36,15 @@ static int check_torch(struct ck_source *s, struct ck_err *why)
 static int check_pickle(struct ck_source *s, struct ck_err *why)
 {
 	uint64_t size = (uint64_t)s->st.st_size;
-	unsigned char head[16] = { 0 }, last;
-	int ret = ck_source_read(s, head, CK_MIN(size, sizeof(head)), 0, why);
+	unsigned char first, last;
+	int ret;
 
-	if (!ret && size >= sizeof(head) &&
-	    ck_torch_save_magic(head, sizeof(head)))
+	if (ck_torch_save_is(s))
 		return check_torch(s, why);
+	ret = size > 2 ? ck_source_read(s, &first, 1, 0, why) : 0;
 	if (!ret && size > 2)
 		ret = ck_source_read(s, &last, 1, size - 1, why);
-	if (!ret && (size <= 2 || *head != 0x80 || last != '.'))
+	if (!ret && (size <= 2 || first != 0x80 || last != '.'))
 		ret = ck_fail(why, EINVAL,
 			      "%s: expected a pickle from its first byte to "
 			      "its last",

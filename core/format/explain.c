@@ -11,6 +11,7 @@
 #include "core/catalog/builder.h"
 #include "core/format/ca_set.h"
 #include "core/format/hf_files.h"
+#include "core/format/torch_save.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,25 +75,13 @@ static bool is_checkpoint_dir(const struct ck_dir *dir,
 	return false;
 }
 
-/* The container since PyTorch 1.6, and the row of pickles before. */
-static bool is_torch_head(const unsigned char head[8])
-{
-	static const unsigned char legacy[] = { 0x80, 2,    0x8a, 0x0a,
-						0x6c, 0xfc, 0x9c, 0x46 };
-
-	return !memcmp(head, "PK\3\4", 4) || !memcmp(head, legacy, 8);
-}
-
 static bool is_torch_file(const struct ck_dir *dir,
 			  const struct ck_dir_entry *e)
 {
 	ck_auto_source struct ck_source *s = NULL;
-	unsigned char head[8];
 
 	return !e->is_dir && is_torch_save(e->name) &&
-	       !ck_dir_open(dir, e->name, &s, NULL) &&
-	       !ck_source_read(s, head, sizeof(head), 0, NULL) &&
-	       is_torch_head(head);
+	       !ck_dir_open(dir, e->name, &s, NULL) && ck_torch_save_is(s);
 }
 
 /* Megatron's common.pt is read, as an object; ColossalAI's are its pieces. */
@@ -116,7 +105,7 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		return ret;
 	if (s->st.st_size >= (off_t)sizeof(head))
 		ck_source_read(s, head, sizeof(head), 0, NULL);
-	if (is_torch_head(head))
+	if (ck_torch_save_is(s))
 		what = "cut off, or no torch.save file after its first bytes";
 	else if (!memcmp(head, "GGUF", 4))
 		what = "a GGUF file, which is not supported";

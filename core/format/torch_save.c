@@ -17,15 +17,40 @@
 static const char torchscript[] =
 	"a TorchScript archive holds a program; expected a state dict by torch.save";
 
+/*
+ * The pickle of torch's number: an opcode that says the protocol, from
+ * protocol 4 on a frame around the rest, whose length is not of interest, and
+ * the number; in protocol 1 the number alone, in decimal.
+ */
+static bool is_legacy(const char *head, size_t len)
+{
+	static const char binary[] = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20"
+				     "\x6a\xa8\x50\x19.";
+	static const char decimal[] = "L119547037146038801333356L\n.";
+	size_t n = sizeof(binary) - 1, at = 2;
+
+	if (len >= sizeof(decimal) - 1 &&
+	    !memcmp(head, decimal, sizeof(decimal) - 1))
+		return true;
+	if (len > 11 && head[2] == '\x95')
+		at += 9;
+	return len >= at + n && head[0] == '\x80' &&
+	       !memcmp(head + at, binary, n);
+}
+
 bool ck_torch_save_magic(const void *head, size_t len)
 {
-	static const unsigned char legacy[] = { 0x8a, 0x0a, 0x6c, 0xfc,
-						0x9c, 0x46, 0xf9, 0x20,
-						0x6a, 0xa8, 0x50, 0x19 };
+	return (len >= 16 && !memcmp(head, "PK\3\4", 4)) ||
+	       is_legacy(head, len);
+}
 
-	return len >= 16 &&
-	       (!memcmp(head, "PK\3\4", 4) ||
-		!memcmp((const char *)head + 2, legacy, sizeof(legacy)));
+bool ck_torch_save_is(struct ck_source *src)
+{
+	char head[CK_TORCH_SAVE_HEAD];
+	size_t len = (size_t)CK_MIN(src->st.st_size, (off_t)sizeof(head));
+
+	return !ck_source_read(src, head, len, 0, NULL) &&
+	       ck_torch_save_magic(head, len);
 }
 
 static int storage_order(const void *pa, const void *pb)
@@ -220,17 +245,12 @@ static int open_zip(struct ck_torch_save *ts, struct ck_err *err)
 int ck_torch_save_open(struct ck_torch_save *ts, struct ck_source *src,
 		       struct ck_err *err)
 {
-	char head[16];
-	int ret = 0;
+	char head[CK_TORCH_SAVE_HEAD];
+	size_t len = (size_t)CK_MIN(src->st.st_size, (off_t)sizeof(head));
+	int ret = ck_source_read(src, head, len, 0, err);
 
 	*ts = (struct ck_torch_save){ .src = src };
-	if (src->st.st_size < (off_t)sizeof(head))
-		ret = ck_fail(err, EINVAL,
-			      "%lld bytes; expected a torch.save file",
-			      (long long)src->st.st_size);
-	if (!ret)
-		ret = ck_source_read(src, head, sizeof(head), 0, err);
-	if (!ret && !ck_torch_save_magic(head, sizeof(head)))
+	if (!ret && !ck_torch_save_magic(head, len))
 		ret = ck_fail(err, EINVAL,
 			      "byte 0: neither a zip nor torch's old form");
 	if (!ret)

@@ -3,7 +3,8 @@
  * torch_save.h - one file written by torch.save, of either container
  *
  *   zip (since 1.6):  TOP/data.pkl, TOP/data/<key> ...
- *   legacy:           magic | protocol | sizes | object | keys  (5 pickles)
+ *   legacy:           magic | protocol | sizes | object | keys  (5 pickles,
+ *                     of any protocol)
  *                     then for each key: i64 LE elements, the bytes
  *
  * Gives the object as inert nodes, and says where each storage's bytes are.
@@ -41,8 +42,12 @@ struct ck_torch_save {
 	struct ck_zip_end end;
 };
 
-/* Whether the first bytes of a file (at least 16) are of either container. */
+/* As many of a file's first bytes as tell a container. */
+#define CK_TORCH_SAVE_HEAD 32
+
+/* Whether the first bytes of a file are of either container. */
 bool ck_torch_save_magic(const void *head, size_t len);
+bool ck_torch_save_is(struct ck_source *src);
 
 /* -EINVAL with a line that begins with the file's name where it is none. */
 int ck_torch_save_open(struct ck_torch_save *ts, struct ck_source *src,

@@ -66,12 +66,9 @@ static int is_torch(const struct ck_dir *dir, const char *name, bool *yes,
 		    struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
-	char head[16];
 	int ret = ck_dir_open(dir, name, &s, err);
 
-	*yes = !ret && s->st.st_size >= (off_t)sizeof(head) &&
-	       !ck_source_read(s, head, sizeof(head), 0, NULL) &&
-	       ck_torch_save_magic(head, sizeof(head));
+	*yes = !ret && ck_torch_save_is(s);
 	return ret == -ENOMEM ? ret : 0;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """model.pt by torch.load, tensors/ by torch.from_file, and files by torch.save
 as what is mounted."""
+import itertools
 import pathlib
 import tempfile
 
@@ -58,9 +59,9 @@ def nested_as_it_was(tmp):
         "turned": shared.t(),
         "epoch": 3,
     }
-    for form in True, False:
-        source = tmp / f"zip-{form}.pt"
-        torch.save(saved, source, _use_new_zipfile_serialization=form)
+    for form, protocol in itertools.product((True, False), (2, 3, 4, 5)):
+        source = tmp / f"zip-{form}-{protocol}.pt"
+        torch.save(saved, source, _use_new_zipfile_serialization=form, pickle_protocol=protocol)
         with mounted(source) as at:
             got = torch.load(at / "model.pt", mmap=True, weights_only=True)
             assert set(got["model"]) == {"embed.weight", "head.weight", "bias"}

@@ -82,11 +82,41 @@ Test(torch_save, magic)
 	struct bytes zip = load(ZIP), legacy = load(LEGACY);
 
 	cr_expect(ck_torch_save_magic(zip.v, 16));
-	cr_expect(ck_torch_save_magic(legacy.v, 16));
+	cr_expect(ck_torch_save_magic(legacy.v, CK_TORCH_SAVE_HEAD));
 	cr_expect_not(ck_torch_save_magic("PK\5\6............", 16));
 	cr_expect_not(ck_torch_save_magic("\200\2}q\1............", 16));
 	free(zip.v);
 	free(legacy.v);
+}
+
+/* torch.save(x, f, pickle_protocol=N, _use_new_zipfile_serialization=False) */
+Test(torch_save, magic_of_protocols)
+{
+	static const char number[] = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20"
+				     "\x6a\xa8\x50\x19.";
+	char head[CK_TORCH_SAVE_HEAD] = "\x80";
+
+	for (char proto = 2; proto <= 5; proto++) {
+		size_t at = proto < 4 ? 2 : 11;
+
+		memset(head + 1, 0, sizeof(head) - 1);
+		head[1] = proto;
+		if (proto >= 4) {
+			head[2] = '\x95';
+			head[3] = 13;
+		}
+		memcpy(head + at, number, sizeof(number) - 1);
+		cr_expect(ck_torch_save_magic(head, sizeof(head)), "%d", proto);
+		for (size_t i = 0; i < sizeof(number) - 1; i++) {
+			head[at + i] ^= 1;
+			cr_expect_not(ck_torch_save_magic(head, sizeof(head)));
+			head[at + i] ^= 1;
+			cr_expect_not(ck_torch_save_magic(head, at + i));
+		}
+	}
+	cr_expect(ck_torch_save_magic("L119547037146038801333356L\n.L10", 32));
+	cr_expect_not(
+		ck_torch_save_magic("L119547037146038801333357L\n.L10", 32));
 }
 
 Test(torch_save, both_containers)
