@@ -121,6 +121,34 @@ static bool list_json(const struct ck_image *img)
 	return true;
 }
 
+/* A line on stderr for those who list and do not inspect. */
+static void warn(const char *path, const struct ck_image *img)
+{
+	const struct ck_problem *first = NULL;
+	ck_auto_str struct ck_str text = { 0 };
+	uint64_t nr = 0;
+
+	for (uint32_t i = 0; i < img->nr_problems; i++) {
+		if (img->problems[i].severity != CK_WARNING)
+			continue;
+		first = first ? first : &img->problems[i];
+		nr++;
+	}
+	if (!first)
+		return;
+	if (first->tensor != CK_NONE)
+		text_ref(&text, img, first->tensor);
+	else if (first->file != CK_NONE)
+		text_ref(&text, img, first->file);
+	ck_str_puts(&text, text.len ? ": " : "");
+	text_ref(&text, img, first->reason);
+	if (nr > 1)
+		ck_str_fmt(&text, ", and %" PRIu64 " more (unshard inspect)",
+			   nr - 1);
+	if (!text.failed)
+		cmd_fail(&cmd_ls, CMD_OK, "%s: warning: %s", path, text.v);
+}
+
 static int ls(const char *path, const struct ck_opts *opts)
 {
 	struct ck_ckpt *ck;
@@ -138,6 +166,8 @@ static int ls(const char *path, const struct ck_opts *opts)
 		ret = cmd_fail(&cmd_ls, CMD_SYSTEM, "no memory");
 	if (!ret)
 		ret = health_report(&cmd_ls, path, img, 0);
+	if (!ret)
+		warn(path, img);
 	ck_ckpt_close(ck);
 	return ret;
 }

@@ -125,6 +125,26 @@ static void quarrel(void *ctx, const struct ck_quarrel *q)
 	flush(v);
 }
 
+static void twin(void *ctx, const char *a, const char *b, uint64_t pieces)
+{
+	struct verify *v = ctx;
+
+	verify_twin(&v->show, a, b, pieces);
+	flush(v);
+}
+
+/* Ranks that are alike: a warning, for they may have begun so. */
+static int twins(struct verify *v)
+{
+	int ret;
+
+	verify_list_begin(&v->show, "twins");
+	ret = ck_twins_check(v->ck, twin, v, &v->err);
+	verify_list_end(&v->show);
+	flush(v);
+	return ret;
+}
+
 static int replicas(struct verify *v)
 {
 	struct ck_replicas in = {
@@ -213,6 +233,8 @@ static int compare(struct verify *v)
 		holes(v);
 	if (!ret && v->ck && ck_opts_get(v->opts, "replicas"))
 		ret = replicas(v);
+	if (!ret && v->ck && ck_opts_get(v->opts, "replicas"))
+		ret = twins(v);
 	return ret;
 }
 

@@ -265,6 +265,26 @@ void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q)
 	ck_str_puts(s->out, "\n");
 }
 
+void verify_twin(struct verify_show *s, const char *a, const char *b,
+		 uint64_t pieces)
+{
+	if (s->json) {
+		comma(s, &s->nr);
+		ck_str_puts(s->out, "{\"files\": [");
+	}
+	put_name(s, a, strlen(a));
+	ck_str_puts(s->out, ", ");
+	put_name(s, b, strlen(b));
+	if (s->json)
+		ck_str_fmt(s->out, "], \"pieces\": %" PRIu64 "}", pieces);
+	else
+		ck_str_fmt(s->out,
+			   ": all bytes of all %" PRIu64
+			   " pieces are the same, where ranks should differ: "
+			   "one may be a copy of the other\n",
+			   pieces);
+}
+
 void verify_extra(struct verify_show *s, const char *file)
 {
 	if (s->json)

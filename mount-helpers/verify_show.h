@@ -29,6 +29,8 @@ void verify_damage_end(struct verify_show *s, const struct ck_damage *d);
 void verify_edit(struct verify_show *s, const struct ck_spoilt *sp);
 
 void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q);
+void verify_twin(struct verify_show *s, const char *a, const char *b,
+		 uint64_t pieces);
 void verify_extra(struct verify_show *s, const char *file);
 void verify_hole(struct verify_show *s, const char *file, uint64_t off,
 		 uint64_t len);

@@ -70,6 +70,13 @@ int ck_builder_file_lost(struct ck_builder *b, const char *name,
 			 const char *why, uint32_t *src, struct ck_err *err);
 /* Whether a file of that name was given; takes time for each that was. */
 bool ck_builder_has_file(const struct ck_builder *b, const char *name);
+/*
+ * Nothing but its name says that @src is of rank, or file, @unit, and the
+ * sources of one unit are said together.  Where all that is alike in two units
+ * should differ, ck_builder_finish() warns that one may be a copy.
+ */
+int ck_builder_untold(struct ck_builder *b, uint32_t src, const char *unit,
+		      struct ck_err *err);
 /* Bytes [off, off+len) of @parent, decoded by @codec as a whole. */
 int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,
 		     uint64_t off, uint64_t len, uint32_t *src,
@@ -123,14 +130,16 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 	__attribute__((format(printf, 4, 5)));
 
 /*
- * How bytes of a file that was given are read, to compare small replicas: those
- * up to 1 MiB, 64 MiB in all.  Where two differ the tensor is refused.  Nothing
- * is compared without it.  @read: -ENOMEM, or any -errno where it cannot.
+ * How bytes of a file that was given are read, to compare units that nothing
+ * tells apart, and where @copies says so small replicas: those up to 1 MiB, 64
+ * MiB in all.  Where two of these differ the tensor is refused.  Nothing is
+ * compared without it.  @read: -ENOMEM, or any -errno where it cannot.
  */
 struct ck_builder_reads {
 	int (*read)(void *ctx, const char *file, void *buf, size_t len,
 		    uint64_t off, struct ck_err *err);
 	void *ctx;
+	bool copies;
 	uint64_t spent; /* bytes read so far */
 };
 void ck_builder_compare(struct ck_builder *b,

@@ -163,7 +163,7 @@ int ck_cells_copies(const struct ck_cells *c, struct ck_err *why)
 	ck_auto_free unsigned char *buf = NULL;
 	int ret = 0;
 
-	if (!c->b->reads.read || c->part.nr == c->cell.nr)
+	if (!c->b->reads.copies || c->part.nr == c->cell.nr)
 		return 0;
 	buf = malloc(2 * MAX_ONE);
 	if (!buf)

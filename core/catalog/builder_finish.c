@@ -202,8 +202,10 @@ static int do_tensor(struct finish *f, uint32_t entry)
 
 	if (!ret)
 		ret = ck_cells_copies(&f->cells, f->err);
-	if (!ret)
-		return put_tensor(f);
+	if (!ret) {
+		ret = ck_cells_twins(&f->cells, f->err);
+		return ret ? ret : put_tensor(f);
+	}
 	if (ret != -EINVAL)
 		return ret;
 	/* give its tree back, if that is all that was added */
@@ -337,6 +339,8 @@ int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
 		ret = ck_image_out_begin(&f.out, fd, f.err);
 	if (!ret)
 		ret = do_tensors(&f);
+	if (!ret)
+		ret = ck_builder_twins(b, f.err);
 	if (!ret)
 		ret = do_objects(&f);
 	if (!ret)

@@ -11,6 +11,7 @@
  *	builder_overlap.c  which cells overlap
  *	builder_cut.c    overlapping boxes into common cells
  *	builder_copies.c small replicas against each other
+ *	builder_twins.c  ranks that hold the same where they should differ
  *	builder_hole.c   the first element that no cell covers
  *	image_write.c    sections to a file
  *	reach.c          arithmetic that image_map.c needs too
@@ -25,6 +26,7 @@
 #include "core/catalog/builder.h"
 #include "core/catalog/image_priv.h"
 #include "core/catalog/intern.h"
+#include "core/catalog/twins.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -61,6 +63,8 @@ struct ck_builder {
 	CK_VEC(unsigned char) blob;
 	struct ck_table entry_tab, src_tab;
 	struct ck_builder_reads reads; /* NULL in it: compare nothing */
+	struct ck_twins twins; /* pieces of sources that nothing tells apart */
+	uint32_t nr_units, last_unit;
 	uint32_t last_entry; /* of the last part: the next is likely its too */
 	uint64_t more_problems;
 	uint8_t worst_more;
@@ -153,6 +157,10 @@ int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why);
 int ck_cells_cut(struct ck_cells *c, struct ck_err *why);
 /* -EINVAL: small replicas differ. */
 int ck_cells_copies(const struct ck_cells *c, struct ck_err *why);
+/* Keeps the pieces of the tensor that a rank may have of another; -ENOMEM. */
+int ck_cells_twins(const struct ck_cells *c, struct ck_err *err);
+/* When all tensors were seen: warns of ranks that are alike.  0 or -errno. */
+int ck_builder_twins(struct ck_builder *b, struct ck_err *err);
 /* [*lo, *hi): the first elements of the tensor that no cell covers. */
 int ck_cells_hole(const struct ck_cells *c, uint64_t *lo, uint64_t *hi,
 		  struct ck_err *err);

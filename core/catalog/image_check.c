@@ -128,7 +128,7 @@ static bool src_ok(const struct ck_image *img, uint32_t i)
 {
 	const struct ck_src *s = &img->srcs[i];
 
-	if (s->state > CK_MISSING)
+	if (s->state > CK_MISSING || !ck_ref_is_str(img, s->unit))
 		return false;
 	switch (s->kind) {
 	case CK_SRC_FILE:

@@ -262,6 +262,8 @@ static int read_file(struct ck_ca_set *s, uint32_t file, struct ck_err *err)
 	size_t len = strlen(f->name);
 	int ret = ck_dir_source(s->dir, s->b, f->name, &f->src, &src, err);
 
+	if (!ret && f->dist != UINT64_MAX)
+		ret = ck_builder_untold(s->b, f->src, f->name, err);
 	if (ret || !src)
 		return ret;
 	f->present = true;

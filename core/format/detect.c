@@ -160,10 +160,12 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret)
 		ret = ck_explain_unfinished(dir, b, err);
 	/* with -o verify the manifest tells which of two is right */
-	if (!fmt->compares && !ck_opts_get(dir->opts, "verify"))
-		ck_builder_compare(
-			b, &(struct ck_builder_reads){ .read = ck_copies_read,
-						       .ctx = &copies });
+	ck_builder_compare(
+		b, &(struct ck_builder_reads){
+			   .read = ck_copies_read,
+			   .ctx = &copies,
+			   .copies = !fmt->compares &&
+				     !ck_opts_get(dir->opts, "verify") });
 	if (!ret)
 		ret = ck_builder_finish(b, fmt->name, fd, err);
 	ck_copies_free(&copies);

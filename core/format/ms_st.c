@@ -189,6 +189,8 @@ int ck_ms_read_file(struct ck_ms_set *s, const char *name, uint32_t rank,
 			"%s: it is encrypted (AES-GCM, AES-CBC or SM4-CBC, by MindSpore's enc_key): load it with the key and save it again without",
 			name);
 	ret = ck_dir_source(s->dir, s->b, name, &f.src, &in, err);
+	if (!ret && s->compares)
+		ret = ck_builder_untold(s->b, f.src, name, err);
 	if (ret)
 		return ret;
 	f.name = ck_ms_say(s, "%s", name);

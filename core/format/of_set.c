@@ -155,6 +155,8 @@ static int take_tensor(struct ck_of_set *s, const struct ck_of_leaf *leaf,
 				 err);
 	item->rank = leaf->rank;
 	ret = new_part(s, leaf, bytes_of(leaf), err);
+	if (!ret && several(s))
+		ret = ck_builder_untold(s->b, leaf->src, s->path, err);
 	if (ret)
 		return ret;
 	index = (uint32_t)s->parts.nr - 1;
@@ -224,6 +226,7 @@ int ck_of_set_read(struct ck_of_set *s, uint32_t rank, const char *path,
 	int ret;
 
 	s->rank = rank;
+	s->path = path;
 	ret = ck_of_load(s->dir, s->b, path, take_leaf, s, &why);
 	if (ret == -EINVAL && several(s))
 		return ck_builder_problem(s->b, &p, err, "rank %" PRIu32 ": %s",

@@ -42,6 +42,7 @@ struct ck_of_set {
 	uint32_t nr_saves; /* how many there should be, where sbp is NULL */
 	/* private */
 	uint32_t rank; /* that is read now */
+	const char *path; /* its save */
 	struct ck_strmap names, objects;
 	CK_VEC(struct ck_of_item) items;
 	CK_VEC(struct ck_of_part) parts;

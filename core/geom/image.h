@@ -51,6 +51,11 @@ struct ck_src {
 	uint32_t name; /* string: path relative to the checkpoint's root */
 	uint32_t parent; /* CODEC: the source that off and len are in */
 	uint32_t mode, uid, gid;
+	/*
+	 * string: whose it is by nothing but its name: a rank's file, or the
+	 * folder of a rank; 0: that does not matter, or it says so itself.
+	 */
+	uint32_t unit, pad2;
 	uint64_t off, len; /* FILE: len is the size found when described */
 	struct ck_id id;
 };

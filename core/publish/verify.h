@@ -105,6 +105,17 @@ struct ck_replicas {
 };
 int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err);
 
+/*
+ * Calls @each for two ranks, or files of ranks, that nothing but names tells
+ * apart, and all of whose @pieces are alike where they should differ.  Reads
+ * some of every such piece, and all of those that it tells of.  In the
+ * caller's thread.
+ */
+typedef void (*ck_twin_fn)(void *ctx, const char *a, const char *b,
+			   uint64_t pieces);
+int ck_twins_check(struct ck_ckpt *ck, ck_twin_fn each, void *ctx,
+		   struct ck_err *err);
+
 /* Gathers stretches of bytes of a tensor; used by both. */
 struct ck_gather {
 	uint64_t elem; /* bytes */

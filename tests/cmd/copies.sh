@@ -36,3 +36,46 @@ expect 1 "$N: refused: its copies in zero_pp_rank_1_mp_rank_00_optim_states.pt a
 # the manifest tells which is right
 "$UNSHARD" cat -o verify "$C" $N >"$WORK/now" || fail "-o verify"
 same "$WORK/now" "$WORK/was"
+
+# ---- one rank's file under the name of another, which nothing in it denies ----
+twins() { # CASE OPTIONS A B
+	C=$TOP/tests/formats/$1/in
+	shift
+	expect 0 '' "$UNSHARD" ls $1 "$C"
+	grep -q "warning: $3: holds the same bytes as $2 where" "$WORK/err" ||
+		fail "$C: ls: $(cat "$WORK/err")"
+	expect 0 '' "$UNSHARD" inspect $1 "$C"
+	grep -q "warning: file $3: holds the same bytes as $2 " "$WORK/out" ||
+		fail "$C: inspect: $(cat "$WORK/out")"
+	expect 0 '' "$UNSHARD" verify --replicas $1 "$C"
+	grep -q "^$2, $3: all bytes of all [0-9]* pieces are the same" \
+		"$WORK/out" || fail "$C: verify: $(cat "$WORK/out")"
+	expect 0 '' "$UNSHARD" verify --replicas --json $1 "$C"
+	grep -q "\"twins\": \[{\"files\": \[\"$2\", \"$3\"\], \"pieces\": [0-9]*}\]" \
+		"$WORK/out" || fail "$C: verify --json: $(cat "$WORK/out")"
+}
+twins mindspore/bad-rank-copied '' node1/CKP_1-4_32.ckpt node2/CKP_1-4_32.ckpt
+twins colossalai/bad-dist-rank-copied '' pytorch_model-dist-00000.safetensors \
+	pytorch_model-dist-00001.safetensors
+twins oneflow/bad-rank-copied '-osbp=split(0)' model_0 model_1
+# in the middle they are alike, and the rest tells that they are not
+"$PYTHON" - "$WORK" <<'EOS'
+import json, struct, sys
+at = sys.argv[1] + "/large"
+import os
+os.makedirs(at)
+for r in range(2):
+    head = json.dumps({"w": {"dtype": "U8", "shape": [65536], "data_offsets": [0, 65536]}}).encode()
+    body = bytearray(i * 7 % 251 for i in range(65536))
+    body[9] = r
+    name = f"model-dist-{r:05d}-shard-00000.safetensors"
+    with open(f"{at}/{name}", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + body)
+    with open(f"{at}/pytorch_model-meta-dist-{r:05d}.index.json", "w") as f:
+        json.dump({"metadata": {"w": {"offsets": [65536 * r], "lengths": [65536],
+                   "global_shape": [131072], "file": name, "rank": r}}}, f)
+EOS
+expect 0 '' "$UNSHARD" verify --replicas "$WORK/large"
+grep -q '^warning: .*holds the same bytes as' "$WORK/out" || fail "large: $(cat "$WORK/out")"
+grep -q 'all bytes of all' "$WORK/out" && fail "large: $(cat "$WORK/out")"
+true

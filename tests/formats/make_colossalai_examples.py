@@ -196,3 +196,5 @@ for i in range(2):
 at = dist("bad-dist-copies-differ") / weights(1)
 name = next(k for k in json.loads(at.read_bytes()[8 : 8 + struct.unpack_from("<Q", at.read_bytes())[0]]) if k.endswith(NORM))
 edit_data(at, name, bytes(range(32)))
+at = dist("bad-dist-rank-copied")
+shutil.copyfile(at / weights(0), at / weights(1))
