@@ -45,6 +45,7 @@ static void changed(struct diff *d, uint32_t src, uint64_t lo, uint64_t hi)
 			       .src = src,
 			       .lo = lo,
 			       .hi = hi,
+			       .elements = true,
 			       .ctx = d,
 			       .each = each };
 

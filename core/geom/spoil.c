@@ -187,6 +187,8 @@ static bool frame_hit(const struct ck_spoil *sp, const struct ck_tensor *t,
 				     (l->flags & CK_LAYOUT_FLAT ? 2 : 0)];
 	if (!payload(sp, t, c, &lo, &hi))
 		return meets(sp, chunk->off, end);
+	if (sp->elements)
+		return false;
 	return meets(sp, chunk->off, CK_MIN(lo, end)) ||
 	       meets(sp, CK_MAX(hi, chunk->off), end);
 }

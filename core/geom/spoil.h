@@ -15,6 +15,7 @@ struct ck_spoil {
 	const struct ck_side *side; /* may be NULL */
 	uint32_t src; /* a FILE */
 	uint64_t lo, hi;
+	bool elements; /* bytes of an item that are no elements are nobody's */
 	void *ctx;
 	/*
 	 * Bytes [off, off + len) of the tensor come from there, in chunk
@@ -26,8 +27,8 @@ struct ck_spoil {
 /*
  * All replicas count, the ones that a read would not use too.  Of what was
  * decoded, every byte comes from every byte.  An item whose frame the range
- * touches, rather than its payload, counts as a whole, and so does one whose
- * payload is not known.
+ * touches, rather than its payload, counts as a whole (but see @elements), and
+ * so does one whose payload is not known.
  */
 void ck_spoil_tensor(const struct ck_spoil *sp, uint32_t tensor);
 
