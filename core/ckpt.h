@@ -85,6 +85,11 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 /* What -o overlay= holds; NULL: it was not given. */
 struct ck_overlay;
 struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck);
+/*
+ * Before ck_ckpt_close(), once nobody writes any more: what an overlay holds
+ * lasts, though nobody synced it.
+ */
+int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err);
 
 /*
  * Writing, where the settings said rw; else these are not to be called.  An

@@ -34,3 +34,15 @@ struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck)
 {
 	return ck->overlay;
 }
+
+int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err)
+{
+	const struct ck_over *over;
+
+	if (!ck->overlay || !ck->writer)
+		return 0;
+	ck_writer_free(ck->writer); /* may still write checksums */
+	ck->writer = NULL;
+	over = ck_overlay_over(ck->overlay);
+	return over->sync(over->ctx, err);
+}

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -93,6 +94,15 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 	return ck_sandbox_enter(&in, got, err);
 }
 
+static void end(struct ck_ckpt *ck)
+{
+	struct ck_err err = { 0 };
+
+	if (ck_ckpt_end(ck, &err))
+		fprintf(stderr, "%s\n", err.msg); /* the log */
+	ck_ckpt_close(ck);
+}
+
 static int serve(const struct worker_in *w, struct ck_err *err)
 {
 	struct fs_serve_in in = {
@@ -116,7 +126,7 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 	close(w->in->image_fd);
 	ret = fs_session_serve(w->session, &in, err);
 	if (in.ck)
-		ck_ckpt_close(in.ck);
+		end(in.ck);
 	return ret;
 }
 

@@ -156,6 +156,31 @@ cp -r "$O" "$WORK/copy"
 expect 0 '' "$UNSHARD" overlay discard "$WORK/copy"
 [ ! -e "$WORK/copy" ] || fail "not discarded"
 
+# Two elements of a DCP tensor: not the checksums that the edit put right.
+cp -r "$here/tests/formats/dcp/2.14-layouts/in" "$WORK/dcp"
+mount_ckpt "$WORK/dcp" "overlay=$WORK/dcp.over"
+t=$(ls -S "$MNT/tensors" | head -n 1)
+w=$("$UNSHARD" ls --json "$WORK/dcp" | python3 -c '
+import json, sys
+[t] = [t for t in json.load(sys.stdin)["tensors"] if t["name"] == sys.argv[1]]
+n = 1
+for d in t["shape"]:
+    n *= d
+print(t["nbytes"] // n, n)' "$t") || fail "no $t"
+read -r size nr <<<"$w"
+for at in 3 $((nr - 1)); do
+	tr '\0-\377' '\1-\377\0' <"$MNT/tensors/$t" |
+		tail -c +$((at * size + 1)) | head -c "$size" |
+		dd of="$MNT/tensors/$t" bs="$size" seek=$at conv=notrunc \
+			status=none || fail "edit of $t"
+done
+umount_ckpt
+expect 0 '' "$UNSHARD" overlay diff "$WORK/dcp" "$WORK/dcp.over"
+[ "$(grep -c "^$t: 2 of $nr elements, in " "$WORK/out")" = 1 ] &&
+	[ "$(wc -l <"$WORK/out")" = 1 ] || fail "dcp: $(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" overlay apply "$WORK/dcp" "$WORK/dcp.over" "$WORK/dcp.new"
+expect 0 '' "$UNSHARD" verify "$WORK/dcp.new"
+
 # The same megabyte a hundred times: the log is made short, and stays right.
 . "$(dirname "$0")/lib/split.sh"
 make_split "$WORK/again" 600 4097 4
