@@ -5,6 +5,8 @@
 #include "core/view/model_names.h"
 
 #include "core/base/check.h"
+#include "core/geom/dtype.h"
+#include "core/geom/range.h"
 #include "core/view/nest.h"
 
 #include <errno.h>
@@ -35,13 +37,21 @@ static const char *const trainer_keys[] = {
 	"rng_states",
 	"scaler",
 	"grad_scaler",
+	"amp_scaler",
+	"last_optimizer_state",
+	"param_schedulers",
+	"message_hub",
 	"ema",
+	"ema_model",
+	"model_ema",
+	"ema_state_dict",
+	"state_dict_ema",
 };
 
 /* Keys under which a model's state dict is commonly saved. */
 static const char *const wrapper_keys[] = {
 	"model",     "state_dict", "module", "model_state_dict", "app",
-	"app_state", "network",	   "net",    "model_state",
+	"app_state", "network",	   "net",    "model_state",	 "state",
 };
 
 /* Components that wrappers insert into names; no module is called so. */
@@ -81,6 +91,7 @@ struct pick {
 	uint32_t *held;
 	uint32_t nr;
 	unsigned level; /* wrapping keys taken off */
+	uint32_t loose; /* left out, beside them */
 	struct ck_str taken; /* they, joined by dots */
 };
 
@@ -135,25 +146,59 @@ static bool take_copy(struct pick *p, const struct ck_opts *opts)
 	return true;
 }
 
-/* Whether all that is left lies below one key that wraps models. */
-static bool take_wrapper(struct pick *p)
+/*
+ * A trainer's counter or generator: a tensor that stands in the dict itself,
+ * and is one number or no floating point.  Only where a dict wraps the model.
+ */
+static bool is_loose(const struct pick *p, uint32_t t)
 {
-	struct ck_nest_part first, part;
+	static const uint8_t counting[] = { CK_DT_BOOL, CK_DT_U8,  CK_DT_I8,
+					    CK_DT_U16,	CK_DT_I16, CK_DT_U32,
+					    CK_DT_I32,	CK_DT_U64, CK_DT_I64 };
+	const struct ck_tensor *tensor = &p->img->tensors[t];
+	uint64_t elements;
 
-	if (!p->nr || ck_nest_depth(p->img, p->held[0]) < p->level + 2)
+	if (ck_nest_depth(p->img, t) != p->level + 1)
 		return false;
-	first = ck_nest_part(p->img, p->held[0], p->level);
-	if (!first.key || !is_one_of(wrapper_keys, CK_ARRAY_LEN(wrapper_keys),
-				     first.key, first.len))
-		return false;
-	for (uint32_t i = 1; i < p->nr; i++) {
+	return memchr(counting, tensor->dtype, sizeof(counting)) ||
+	       (ck_dims_volume(p->img->dims + tensor->shape, tensor->rank,
+			       &elements) &&
+		elements == 1);
+}
+
+/* Whether all that is left, but what is loose, lies below one key. */
+static bool find_wrapper(const struct pick *p, struct ck_nest_part *key)
+{
+	struct ck_nest_part part;
+
+	*key = (struct ck_nest_part){ 0 };
+	for (uint32_t i = 0; i < p->nr; i++) {
+		if (is_loose(p, p->held[i]))
+			continue;
 		if (ck_nest_depth(p->img, p->held[i]) < p->level + 2)
 			return false;
 		part = ck_nest_part(p->img, p->held[i], p->level);
-		if (ck_nest_cmp_part(&first, &part))
+		if (!part.key || (key->key && ck_nest_cmp_part(key, &part)))
 			return false;
+		*key = part;
 	}
-	ck_str_add(&p->taken, first.key, first.len);
+	return key->key && is_one_of(wrapper_keys, CK_ARRAY_LEN(wrapper_keys),
+				     key->key, key->len);
+}
+
+static bool take_wrapper(struct pick *p)
+{
+	struct ck_nest_part key;
+	uint32_t kept = 0;
+
+	if (!find_wrapper(p, &key))
+		return false;
+	for (uint32_t i = 0; i < p->nr; i++)
+		if (!is_loose(p, p->held[i]))
+			p->held[kept++] = p->held[i];
+	p->loose += p->nr - kept;
+	p->nr = kept;
+	ck_str_add(&p->taken, key.key, key.len);
 	ck_str_puts(&p->taken, ".");
 	p->level++;
 	return true;
@@ -329,6 +374,9 @@ static int name_all(struct ck_model_names *n, struct pick *p,
 	} else {
 		if (p->taken.len)
 			ck_str_fmt(&n->rule, "wrapping key \"%s\"", p->taken.v);
+		if (p->loose)
+			ck_str_fmt(&n->rule, " (without %" PRIu32 " beside it)",
+				   p->loose);
 		if (cut)
 			ck_str_fmt(&n->rule, "%swrappers inside names",
 				   n->rule.len ? ", " : "");

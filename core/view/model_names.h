@@ -5,7 +5,8 @@
  * Trainers save {"model": weights, "optimizer": ...}; loaders want the model's
  * own names.  A wrapping key is taken off only where the saved structure (the
  * path parts that the format recorded) shows that it is one: every tensor that
- * is no optimizer or trainer state lies below it.  A model whose own names
+ * is no optimizer or trainer state lies below it, counters and generators in
+ * the same dict aside, which are left out then.  A model whose own names
  * begin with "model." recorded them as one part, and keeps them.
  */
 #ifndef CK_MODEL_NAMES_H

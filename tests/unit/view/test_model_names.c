@@ -118,6 +118,50 @@ Test(model_names, a_tensor_beside_the_wrapper)
 	expect("nothing", "model.w scale");
 }
 
+/* As Composer and fairseq save. */
+Test(model_names, other_trainers)
+{
+	vk_nested(&k, "state/model/w");
+	vk_nested(&k, "state/optimizers/Adam/state/w/exp_avg");
+	vk_nested(&k, "last_optimizer_state/state/#0/exp_avg");
+	vk_nested(&k, "state_dict_ema/w");
+	vk_nested_of(&k, "rng", CK_DT_U8, 1, DIMS(5056));
+	expect("wrapping key \"state.model.\" (without 1 beside it)", "w");
+}
+
+/* Counters and generators; the same names are kept where nothing wraps. */
+Test(model_names, numbers_beside_the_wrapper)
+{
+	vk_nested(&k, "model/w");
+	vk_nested(&k, "model/position");
+	vk_nested_of(&k, "step", CK_DT_I64, 0, NULL);
+	vk_nested_of(&k, "rng", CK_DT_U8, 1, DIMS(5056));
+	vk_nested_of(&k, "loss", CK_DT_F32, 1, DIMS(1));
+	vk_tensor(&k, "epoch", CK_DT_I32, 1, DIMS(1));
+	expect("wrapping key \"model.\" (without 4 beside it)", "position w");
+}
+
+Test(model_names, numbers_of_a_model_that_nothing_wraps)
+{
+	vk_nested(&k, "w");
+	vk_nested_of(&k, "step", CK_DT_I64, 0, NULL);
+	expect("nothing", "step w");
+}
+
+Test(model_names, numbers_beside_two_dicts)
+{
+	vk_nested(&k, "model/w");
+	vk_nested(&k, "teacher/w");
+	vk_nested_of(&k, "step", CK_DT_I64, 0, NULL);
+	expect("nothing", "model.w step teacher.w");
+}
+
+Test(model_names, numbers_alone)
+{
+	vk_nested_of(&k, "model", CK_DT_I64, 0, NULL);
+	expect("nothing", "model");
+}
+
 Test(model_names, a_module_called_like_no_wrapper)
 {
 	vk_nested(&k, "encoder/w");

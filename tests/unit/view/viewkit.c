@@ -61,6 +61,12 @@ void vk_twin(struct viewkit *k, const char *name, enum ck_dtype dtype,
 
 void vk_nested(struct viewkit *k, const char *path)
 {
+	vk_nested_of(k, path, CK_DT_F32, 1, DIMS(2));
+}
+
+void vk_nested_of(struct viewkit *k, const char *path, enum ck_dtype dtype,
+		  unsigned rank, const uint64_t *shape)
+{
 	struct ck_path_part part[40];
 	char name[512] = "", *copy = strdup(path), *save, *word;
 	unsigned nr = 0;
@@ -76,7 +82,7 @@ void vk_nested(struct viewkit *k, const char *path)
 		};
 		strcat(strcat(name, *name ? "." : ""), word + index);
 	}
-	vk_tensor(k, name, CK_DT_F32, 1, DIMS(2));
+	vk_tensor(k, name, dtype, rank, shape);
 	cr_assert_eq(ck_builder_path(k->kit.b, 0, name, strlen(name), part, nr,
 				     &k->kit.err),
 		     0, "%s", k->kit.err.msg);

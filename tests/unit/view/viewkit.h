@@ -30,6 +30,8 @@ void vk_twin(struct viewkit *k, const char *name, enum ck_dtype dtype,
  * Its name is the path joined by dots.
  */
 void vk_nested(struct viewkit *k, const char *path);
+void vk_nested_of(struct viewkit *k, const char *path, enum ck_dtype dtype,
+		  unsigned rank, const uint64_t *shape);
 /* All views use it; made at the first call. */
 const struct ck_image *vk_image(struct viewkit *k);
 struct ck_view *vk_open(struct viewkit *k, const struct ck_view_ops *ops,
