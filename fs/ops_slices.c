@@ -136,14 +136,15 @@ int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
 	return 0;
 }
 
+/* The layout last: rm -r may remove it once nothing is written. */
 static int list_step(struct fs_shard_list *l)
 {
-	int ret = fs_shards_list_add(l, LAYOUT, FS_STAGED_LAYOUT, false);
+	int ret = fs_shards_list_add(l, "ranks", FS_STAGED_RANKS, true);
 
 	if (!ret)
-		ret = fs_shards_list_add(l, "ranks", FS_STAGED_RANKS, true);
-	if (!ret)
 		ret = fs_shards_list_add(l, "tensors", FS_STAGED_TENSORS, true);
+	if (!ret)
+		ret = fs_shards_list_add(l, LAYOUT, FS_STAGED_LAYOUT, false);
 	return ret;
 }
 
@@ -396,28 +397,71 @@ int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
 	return ck_range_ok(off, len, ck_slice_size(sl, o->of)) ? 0 : -EFBIG;
 }
 
+static int empty(const struct fs_sref *r, struct ck_slice of)
+{
+	struct ck_err err = { 0 };
+	int ret = fs_staged_begin(r->s->files);
+
+	if (ret)
+		return ret;
+	ret = ck_slice_empty(slices_of(r), of, &err);
+	fs_staged_end(r->s->files);
+	if (ret)
+		fs_log("%s", err.msg);
+	return ret;
+}
+
 /* To nothing: it is to be written anew.  Its size stays what it is. */
 static int set_size(const struct fs_sref *r, uint64_t size)
 {
 	struct ck_slices *sl = slices_of(r);
 	struct ck_slice of;
-	struct ck_err err = { 0 };
-	int ret;
 
 	if (!sl || !slice_of(sl, r->ino, &of))
 		return r->ino == FS_STAGED_LAYOUT && !size ? 0 : -EPERM;
 	if (size == ck_slice_size(sl, of))
 		return 0;
-	if (size)
-		return -EPERM;
-	ret = fs_staged_begin(r->s->files);
-	if (ret)
-		return ret;
-	ret = ck_slice_empty(sl, of, &err);
-	fs_staged_end(r->s->files);
-	if (ret)
-		fs_log("%s", err.msg);
-	return ret;
+	return size ? -EPERM : empty(r, of);
+}
+
+static int remove_dir(struct ck_slices *sl, uint64_t ino)
+{
+	const struct ck_splan *p = ck_slices_plan(sl);
+	uint32_t rank = (uint32_t)ino;
+	uint64_t written = 0;
+	bool any = false;
+	int ret = 0;
+
+	if (kind_of(ino) != RANK) {
+		ret = ck_slices_any(sl, &any, NULL);
+		return ret ? ret : any ? -ENOTEMPTY : 0;
+	}
+	for (uint32_t i = 0; i < p->ranks[rank].nr && !written; i++)
+		written = ck_slice_written(
+			sl, (struct ck_slice){
+				    .nr = p->entries[p->ranks[rank].first + i],
+			    });
+	return written ? -ENOTEMPTY : 0;
+}
+
+int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
+{
+	struct ck_slices *sl = slices_of(r);
+	struct ck_slice of;
+	uint64_t ino = 0;
+	bool any = false;
+	int ret = fs_slices_lookup(r, name, &ino);
+
+	if (ret || !ino)
+		return ret ? ret : -EPERM;
+	if (dir != is_dir(ino))
+		return dir ? -ENOTDIR : -EISDIR;
+	if (dir)
+		return remove_dir(sl, ino);
+	if (ino != FS_STAGED_LAYOUT)
+		return slice_of(sl, ino, &of) ? empty(r, of) : -ESTALE;
+	ret = ck_slices_any(sl, &any, NULL);
+	return ret ? ret : any ? -EPERM : 0;
 }
 
 /* Times are let pass, as for tensors of a checkpoint. */

@@ -381,7 +381,7 @@ void fs_any_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
 	fs_op_link(req, ino, parent, name);
 }
 
-/* rm -r removes shards/ before the step; it goes with the step. */
+/* rm -r removes what is in the step before it; it goes with the step. */
 static int remove_name(struct fs_sref *r, const char *name, bool is_dir)
 {
 	struct fs_shard_list *l;
@@ -389,8 +389,10 @@ static int remove_name(struct fs_sref *r, const char *name, bool is_dir)
 
 	if (fs_sref_is_file(r))
 		return fs_staged_unlink(r->s->files, r->ino, name, is_dir);
-	if (fixed_name(r->ino, name) != FS_INO_SHARDS || !is_dir)
-		return -EPERM;
+	if (fixed_name(r->ino, name) != FS_INO_SHARDS)
+		return fs_slices_remove(r, name, is_dir);
+	if (!is_dir)
+		return -EISDIR;
 	ret = fs_staged_list(r->s->files, FS_INO_SHARDS, &l);
 	if (ret)
 		return ret;

@@ -79,6 +79,11 @@ int fs_slices_sync(const struct fs_sref *r, const struct fs_open *o,
 		   struct ck_err *err);
 int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
 			int mode, uint64_t off, uint64_t len);
+/*
+ * Removing one makes it unwritten; it is there for as long as the step is.  So
+ * are folders of which nothing is written: -ENOTEMPTY.
+ */
+int fs_slices_remove(const struct fs_sref *r, const char *name, bool is_dir);
 int fs_slices_set(const struct fs_sref *r, const struct stat *attr, int to_set);
 
 /* ops_staged.c: in a stage or not */

@@ -2,6 +2,7 @@
 /* stage_slices.c - whether a stage of slices is whole, and what it lacks */
 #include "fs/stages.h"
 
+#include "core/publish/below.h"
 #include "core/publish/slices.h"
 #include "fs/reply.h"
 
@@ -28,6 +29,20 @@ bool fs_stage_is_whole(struct fs_stage *s)
 	s->whole = !ck_slices_check(sl, NULL);
 	s->checked = seq;
 	return s->whole;
+}
+
+int fs_stage_is_empty(struct fs_stage *s, bool *yes)
+{
+	ck_auto_below struct ck_below all = { 0 };
+	struct ck_slices *sl = fs_staged_slices(s->files);
+	struct ck_staging *stage = fs_staged_stage(s->files);
+	bool any = ck_slices_begun(stage);
+	int ret = ck_below_list(&all, stage->files_fd, NULL);
+
+	if (!ret && any && sl)
+		ret = ck_slices_any(sl, &any, NULL);
+	*yes = !all.nr && !any;
+	return ret;
 }
 
 void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out)

@@ -290,23 +290,15 @@ int fs_stages_mkdir(struct fs_stages *t, const char *name, mode_t mode,
 	return ret;
 }
 
-static int is_empty(const struct ck_staging *stage, bool *yes)
+static int remove_stage(struct fs_stage *s)
 {
-	ck_auto_below struct ck_below all = { 0 };
-	int ret = ck_below_list(&all, stage->files_fd, NULL);
-
-	*yes = !all.nr && !ck_slices_begun(stage);
-	return ret;
-}
-
-static int remove_stage(struct ck_staging *stage)
-{
+	struct ck_staging *stage = staging_of(s);
 	bool empty;
 	int ret = ck_staging_seize(stage, NULL);
 
 	if (ret)
 		return ret;
-	ret = is_empty(stage, &empty);
+	ret = fs_stage_is_empty(s, &empty);
 	if (!ret)
 		ret = empty ? ck_staging_remove(stage, NULL) : -ENOTEMPTY;
 	ck_staging_unseize(stage);
@@ -320,7 +312,7 @@ int fs_stages_rmdir(struct fs_stages *t, const char *name)
 
 	if (ret)
 		return ret;
-	ret = remove_stage(staging_of(s));
+	ret = remove_stage(s);
 	if (ret)
 		fs_stage_unpin(t, s);
 	else

@@ -104,6 +104,8 @@ int fs_stage_cut_as_told(struct ck_staging *stage, const struct ck_root *root,
 			 struct ck_err *err);
 /* stage_slices.c: no byte of its slices is missing, where it has some. */
 bool fs_stage_is_whole(struct fs_stage *s);
+/* Nothing is in it that somebody wrote; it is seized. */
+int fs_stage_is_empty(struct fs_stage *s, bool *yes);
 void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out);
 /* What .unshard/status of it says. */
 void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out);

@@ -80,6 +80,8 @@ int ck_slice_write(struct ck_slices *sl, struct ck_slice of, const void *buf,
 /* Its bytes are to be written anew. */
 int ck_slice_empty(struct ck_slices *sl, struct ck_slice of,
 		   struct ck_err *err);
+/* Whether any byte of any slice was written, by anybody. */
+int ck_slices_any(struct ck_slices *sl, bool *any, struct ck_err *err);
 /* What was written of it through here is durable, and known to be. */
 int ck_slice_sync(struct ck_slices *sl, struct ck_slice of, struct ck_err *err);
 /* The same of everything; does nothing where nothing is left to do. */

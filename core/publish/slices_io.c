@@ -338,6 +338,16 @@ uint64_t ck_slice_written(struct ck_slices *sl, struct ck_slice of)
 	return sum;
 }
 
+int ck_slices_any(struct ck_slices *sl, bool *any, struct ck_err *err)
+{
+	int ret = ck_claims_refresh(sl->claims, err);
+
+	*any = false;
+	for (uint32_t i = 0; i < sl->plan.nr_pieces && !*any; i++)
+		*any = piece_written(sl, i, false);
+	return ret;
+}
+
 int ck_slice_empty(struct ck_slices *sl, struct ck_slice of, struct ck_err *err)
 {
 	uint32_t nr;

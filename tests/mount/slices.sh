@@ -141,7 +141,8 @@ tail -c 1 "$D/0/norm" | dd of="$f" bs=1 seek=6000 conv=notrunc 2>/dev/null &&
 truncate -s 5 "$f" 2>/dev/null && fail "made shorter"
 truncate -s 6000 "$f" || fail "the same size"
 touch "$MNT/s4/ranks/0/other" 2>/dev/null && fail "made a file"
-rm "$f" 2>/dev/null && fail "removed a slice"
+rm "$f" || fail "rm of a slice"
+[ -e "$f" ] || fail "a removed slice is gone"
 mkdir "$MNT/s4/ranks/9" 2>/dev/null && fail "made a rank"
 [ ! -e "$MNT/s4/ranks/00" ] || fail "00 is no rank"
 sed 's/6000/6001/' "$WORK/layout.json" >"$WORK/other.json"
@@ -170,6 +171,22 @@ expect 1 'norm: bytes 4000 to 6000 of 6000 .*ranks 0, 1, 2, 3' \
 	"$UNSHARD" publish "$MNT/s4"
 cp "$D/1/norm" "$MNT/s4/ranks/2" || fail "rank 2"
 whole s4
+
+# ---- rm: of one, it is unwritten; of the step, all goes
+start "$MNT" r1
+put "$MNT" r1 0 && put "$MNT" r1 1 || fail "put"
+rmdir "$MNT/r1/ranks/0" 2>/dev/null && fail "rmdir of what is written"
+rm "$MNT/r1/unshard-layout.json" 2>/dev/null && fail "rm of the layout"
+rm "$MNT/r1/ranks/2/embed.weight" || fail "rm of a slice"
+expect 1 'embed.weight: bytes 0 to 256000 of 256000 .*ranks 0, 2' \
+	"$UNSHARD" publish "$MNT/r1"
+rm -r "$MNT/r1" || fail "rm -r"
+[ ! -e "$MNT/r1" ] && ! here_is .staging-r1 || fail "after rm -r it is there"
+start "$MNT" r1
+python3 -c 'import shutil, sys; shutil.rmtree(sys.argv[1])' "$MNT/r1" ||
+	fail "rmtree"
+here_is .staging-r1 && fail "after rmtree it is there"
+[ ! -s "$LOG" ] || ! grep -q r1: "$LOG" || fail "log: $(grep r1: "$LOG")"
 
 # ---- whole tensors, and through a map
 cat >"$WORK/map.py" <<'P'
