@@ -287,10 +287,11 @@ void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
 }
 
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
-			  const char *reason)
+			  bool meant, const char *reason)
 {
 	const struct ck_late_problem p = {
 		.view = view,
+		.meant = meant,
 		.tensor = tensor,
 		.chunk = CK_NONE,
 		.reason = (char *)reason,

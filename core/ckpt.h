@@ -154,10 +154,22 @@ bool ck_ckpt_wrote_file(const struct ck_ckpt *ck, const char *name,
 void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out);
 /*
  * Adds to them that view @view, a name that lasts, leaves @tensor out; CK_NONE:
- * what concerns the view as a whole.
+ * what concerns the view as a whole.  @meant: it could hold it, but is to show
+ * other tensors.
  */
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
-			  const char *reason);
+			  bool meant, const char *reason);
+/* What @view said so that it left out. */
+struct ck_left_out {
+	uint64_t nr; /* tensors it cannot hold; */
+	bool more; /* than these, for there was no room to note them all */
+	uint32_t first; /* of them */
+	struct ck_str why; /* the first */
+	struct ck_str other; /* a line on what are no tensors; or empty */
+};
+/* Fills in @out, whose texts the caller frees. */
+void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
+		      struct ck_left_out *out);
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck); /* changes when it grows */
 
 #endif

@@ -167,3 +167,26 @@ void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 		ck_str_fmt(out, "note: %s\n", more);
 	pthread_mutex_unlock(&l->lock);
 }
+
+void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
+		      struct ck_left_out *out)
+{
+	struct ck_late *l = &ck->late;
+
+	*out = (struct ck_left_out){ .first = CK_NONE };
+	pthread_mutex_lock(&l->lock);
+	for (size_t i = 0; i < l->nr; i++) {
+		const struct ck_late_problem *p = &l->v[i];
+
+		if (!p->view || p->meant || strcmp(p->view, view) != 0)
+			continue;
+		if (p->tensor == CK_NONE && !out->other.len)
+			ck_str_puts(&out->other, p->reason);
+		if (p->tensor == CK_NONE || out->nr++)
+			continue;
+		out->first = p->tensor;
+		ck_str_puts(&out->why, p->reason);
+	}
+	out->more = l->full;
+	pthread_mutex_unlock(&l->lock);
+}

@@ -30,6 +30,7 @@ struct ck_late_problem {
 	const char *view; /* lasts; NULL: not about one, but about a chunk */
 	uint32_t tensor, chunk; /* tensor CK_NONE: of the chunk's file */
 	uint64_t off, len;
+	bool meant; /* the view is not to have it */
 	char *reason;
 };
 

@@ -44,6 +44,8 @@ struct place {
 /* What the process that writes tells the one that waits. */
 struct result {
 	uint64_t files, bytes, kept, shared;
+	uint64_t left_out; /* tensors that the form cannot hold */
+	int partial; /* the exit code for that; 0: none */
 	double seconds;
 };
 
@@ -323,6 +325,43 @@ static int write_files(struct job *j, struct export *x)
 		     CMD_OK;
 }
 
+/* One file of one tensor is all of what was asked for. */
+static bool is_of_tensor(const struct export *x)
+{
+	struct ck_vfile f = { .tensor = CK_NONE };
+
+	return x->file.nr == 1 &&
+	       x->view->ops->file(x->view, x->file.v[0].nr, &f) &&
+	       f.tensor != CK_NONE;
+}
+
+/* The rest is there, and the exit code says that it is not all. */
+static int tell_left_out(struct job *j, const struct ck_view *v)
+{
+	struct ck_left_out left;
+	int ret = CMD_OK;
+
+	ck_ckpt_left_out(v->ck, v->ops->name, &left);
+	if (left.other.len)
+		cmd_fail(&cmd_export, 0, "%s: note: %s", j->ckpt, left.other.v);
+	if (left.nr)
+		ret = cmd_fail(
+			&cmd_export, CMD_BAD_CKPT,
+			"%s: %s cannot hold %s%" PRIu64
+			" tensor%s, which %s left out: %s%s: %s",
+			j->ckpt, v->ops->name, left.more ? "at least " : "",
+			left.nr, left.nr == 1 ? "" : "s",
+			left.nr == 1 ? "is" : "are",
+			left.nr == 1 ? "" : "the first is ",
+			ck_image_str(v->img, v->img->tensors[left.first].name,
+				     NULL),
+			left.why.v ? left.why.v : "");
+	j->result->left_out = left.nr;
+	ck_str_free(&left.why);
+	ck_str_free(&left.other);
+	return ret;
+}
+
 static int with_view(struct job *j, const struct ck_view *v)
 {
 	struct export x;
@@ -349,6 +388,8 @@ static int with_view(struct job *j, const struct ck_view *v)
 		j->result->kept = x.kept;
 		ret = write_files(j, &x);
 	}
+	if (!ret && !is_of_tensor(&x))
+		j->result->partial = tell_left_out(j, v);
 	export_free(&x);
 	return ret;
 }
@@ -407,8 +448,10 @@ static int say(const struct job *j)
 			   "{\"files\": %" PRIu64 ", \"nbytes\": %" PRIu64
 			   ", \"resumed_nbytes\": %" PRIu64
 			   ", \"shared_nbytes\": %" PRIu64
+			   ", \"left_out\": %" PRIu64
 			   ", \"seconds\": %.3f, \"verified\": %s}\n",
-			   r->files, r->bytes, r->kept, r->shared, r->seconds,
+			   r->files, r->bytes, r->kept, r->shared, r->left_out,
+			   r->seconds,
 			   ck_opts_get(j->opts, "no-verify") ? "false" :
 							       "true");
 	} else {
@@ -479,7 +522,9 @@ static int export(struct job *j, char **argv)
 		ret = finish(j);
 	else if (j->place.parent_fd >= 0) /* empty: nothing to go on with */
 		unlinkat(j->place.parent_fd, j->place.staging, AT_REMOVEDIR);
-	return ret ? ret : say(j);
+	if (!ret)
+		ret = say(j);
+	return ret ? ret : j->result->partial;
 }
 
 static int run(int argc, char **argv)

@@ -29,7 +29,7 @@ static void say_name(const struct ck_view *v, const struct ck_merged_tensor *m)
 	snprintf(why, sizeof(why),
 		 "it is there under the model's own name, %.*s",
 		 (int)CK_MIN(m->name_len, 128), m->name);
-	ck_view_leave_out(v, m->tensor, why);
+	ck_view_not_meant(v, m->tensor, why);
 }
 
 /* Who looks for a tensor by its name is told why it is not there. */
@@ -46,7 +46,7 @@ static int say_copy(const struct ck_view *v, const struct ck_model_names *n,
 	}
 	for (uint32_t i = 0; i < v->nr; i++)
 		if (!has[i])
-			ck_view_leave_out(v, v->first + i,
+			ck_view_not_meant(v, v->first + i,
 					  "one copy of the weights is shown, "
 					  "as -o weights= says, and no "
 					  "optimizer state");

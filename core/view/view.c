@@ -50,7 +50,13 @@ void ck_view_close(struct ck_view *v)
 void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
 		       const char *reason)
 {
-	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, reason);
+	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, false, reason);
+}
+
+void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
+		       const char *reason)
+{
+	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, true, reason);
 }
 
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,

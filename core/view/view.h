@@ -135,6 +135,9 @@ void ck_view_close(struct ck_view *v);
  */
 void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
 		       const char *reason);
+/* The same of one that it could hold, but is to leave to other views. */
+void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
+		       const char *reason);
 
 /* open, close and nr of views that have one file a tensor and no state. */
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,

@@ -96,6 +96,19 @@ expect 1 'incomplete: tensor .* is torn' "$UNSHARD" export torn y
 expect 0 '' "$UNSHARD" export "torn/tensors/$name" one
 rm -r torn one
 
+# what a form cannot hold is left out, and the exit code says so
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" e8.safetensors e F8_E8M0 4 u U8 4
+expect 1 'e8.safetensors: model.ckpt cannot hold 1 tensor, which is left out: e: M' \
+	"$UNSHARD" export --to ckpt e8.safetensors e8.ckpt
+"$UNSHARD" ls e8.ckpt | grep -q 'u$' || fail "the rest is not there"
+expect 1 'reshard cannot hold 1 tensor' "$UNSHARD" export --json \
+	-o reshard-container=ckpt e8.safetensors/reshard/dim0=2 e8.cut
+grep -q '"left_out": 1,' out || fail "--json: $(cat out)"
+expect 0 '' "$UNSHARD" export --json --to npy e8.safetensors e8
+grep -q '"left_out": 0,' out || fail "--json: $(cat out)"
+[ ! -s err ] || fail "npy holds all: $(cat err)"
+rm -r e8*
+
 # a tensor that was refused is in no view: none is written without it
 "$PYTHON" - <<'EOS'
 import json, struct

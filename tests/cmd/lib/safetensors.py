@@ -3,7 +3,7 @@
 import json
 import sys
 
-SIZES = {"U8": 1, "BF16": 2, "F32": 4, "I64": 8}
+SIZES = {"U8": 1, "F8_E8M0": 1, "BF16": 2, "F32": 4, "I64": 8}
 header, off = {}, 0
 for name, dtype, dims in zip(*[iter(sys.argv[2:])] * 3):
     shape = [int(d) for d in dims.split(",") if d]
