@@ -305,6 +305,13 @@ int ck_json_parse(json_t **out, const char *bytes, size_t len,
 	return 0;
 }
 
+const char *ck_json_text(const json_t *j)
+{
+	const char *s = json_string_value(j);
+
+	return s && strlen(s) == json_string_length(j) ? s : NULL;
+}
+
 bool ck_json_u64(const json_t *j, uint64_t *out)
 {
 	json_int_t n = json_integer_value(j);

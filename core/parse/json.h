@@ -28,6 +28,8 @@ static inline void ck_json_decrefp(json_t **j)
 /* Inside jansson's parser; for tests that make allocations fail. */
 bool ck_json_loading(void);
 
+/* A text; NULL where it is something else, or holds a NUL. */
+const char *ck_json_text(const json_t *j);
 /* A non-negative integer below 2^62; false otherwise. */
 bool ck_json_u64(const json_t *j, uint64_t *out);
 /* A list of at most @max of them; false otherwise. */

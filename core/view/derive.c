@@ -12,26 +12,31 @@
 #include "core/base/glob.h"
 #include "core/geom/cast.h"
 #include "core/view/model_names.h"
+#include "core/view/rename.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <regex.h>
 #include <string.h>
 
 #define MAX_RULES 256
-#define MAX_NAME 4096
 
-struct rename_rule {
-	regex_t from;
-	const char *to;
+/* Patterns of a member, and which of them fitted some name. */
+struct globs {
+	const json_t *v;
+	bool fitted[MAX_RULES];
 };
+
+enum { INCLUDE, EXCLUDE, KEEP, TRANSPOSE, ROWS, NR_GLOBS };
+
+static const char *const members[NR_GLOBS] = { "include", "exclude", "keep",
+					       "transpose", "rows" };
 
 struct derive {
 	struct ck_derivation *out;
 	const struct ck_view *v;
 	const json_t *spec;
-	struct rename_rule rule[MAX_RULES];
-	size_t nr_rules;
+	struct globs globs[NR_GLOBS];
+	struct ck_rename *rename;
 	uint8_t dtype; /* 0: as stored */
 	struct ck_err *err;
 };
@@ -42,6 +47,7 @@ void ck_derivation_free(struct ck_derivation *d)
 		free(d->v.v[i].name);
 	free(d->v.v);
 	free(d->range.v);
+	ck_str_free(&d->unused);
 	*d = (struct ck_derivation){ 0 };
 }
 
@@ -96,42 +102,91 @@ bool ck_derive_turn(struct ck_derivation *d, const struct ck_view *v)
 
 /* ---- the document ---- */
 
-static bool has_glob(const json_t *globs, const char *name)
+static bool fits(struct globs *g, size_t i, const char *glob, size_t glob_len,
+		 const char *name, size_t len)
 {
-	for (size_t i = 0; i < json_array_size(globs); i++) {
-		const json_t *g = json_array_get(globs, i);
-
-		if (ck_glob(json_string_value(g), json_string_length(g), name,
-			    strlen(name)))
-			return true;
-	}
-	return false;
+	if (!ck_glob(glob, glob_len, name, len))
+		return false;
+	g->fitted[i] = true;
+	return true;
 }
 
-static int check_globs(const struct derive *d, const char *member)
+/* All are tried, to know which fit nothing. */
+static bool has_glob(struct globs *g, const char *name, size_t len)
 {
-	const json_t *globs = json_object_get(d->spec, member);
+	bool any = false;
 
+	for (size_t i = 0; i < json_array_size(g->v); i++) {
+		const json_t *j = json_array_get(g->v, i);
+
+		any |= fits(g, i, json_string_value(j), json_string_length(j),
+			    name, len);
+	}
+	return any;
+}
+
+static int check_globs(struct derive *d, unsigned which)
+{
+	const json_t *globs = json_object_get(d->spec, members[which]);
+
+	d->globs[which].v = globs;
 	if (globs &&
 	    (!json_is_array(globs) || json_array_size(globs) > MAX_RULES))
 		return ck_fail(d->err, EINVAL,
 			       "%s: expected a list of up to %d patterns",
-			       member, MAX_RULES);
+			       members[which], MAX_RULES);
 	for (size_t i = 0; i < json_array_size(globs); i++)
-		if (!json_is_string(json_array_get(globs, i)))
+		if (!ck_json_text(json_array_get(globs, i)))
 			return ck_fail(d->err, EINVAL,
-				       "%s[%zu]: expected a pattern", member,
-				       i);
+				       "%s[%zu]: expected a pattern",
+				       members[which], i);
 	return 0;
 }
 
-static int check_members(const struct derive *d)
+static int check_rows(struct derive *d)
+{
+	json_t *rows = json_object_get(d->spec, members[ROWS]), *value;
+	const char *glob;
+	uint64_t nr;
+
+	d->globs[ROWS].v = rows;
+	if (rows &&
+	    (!json_is_object(rows) || json_object_size(rows) > MAX_RULES))
+		return ck_fail(d->err, EINVAL,
+			       "rows: expected {\"PATTERN\": ROWS}, up to %d",
+			       MAX_RULES);
+	json_object_foreach(rows, glob, value)
+	{
+		if (!ck_json_u64(value, &nr))
+			return ck_fail(d->err, EINVAL,
+				       "rows.%.60s: expected an integer", glob);
+	}
+	return 0;
+}
+
+/* Nobody means that. */
+static int check_both(const struct derive *d)
+{
+	const json_t *in = d->globs[INCLUDE].v, *out = d->globs[EXCLUDE].v;
+
+	for (size_t i = 0; i < json_array_size(in); i++)
+		for (size_t k = 0; k < json_array_size(out); k++)
+			if (json_equal(json_array_get(in, i),
+				       json_array_get(out, k)))
+				return ck_fail(d->err, EINVAL,
+					       "include[%zu] and exclude[%zu] "
+					       "are both \"%.200s\"",
+					       i, k,
+					       json_string_value(
+						       json_array_get(in, i)));
+	return 0;
+}
+
+static int check_members(struct derive *d)
 {
 	static const char *const known[] = { "part",   "include", "exclude",
 					     "preset", "rename",  "rows",
 					     "dtype",  "keep",	  "transpose" };
-	static const char *const globs[] = { "include", "exclude", "keep",
-					     "transpose" };
 	const char *key;
 	json_t *value;
 	int ret = 0;
@@ -148,9 +203,15 @@ static int check_members(const struct derive *d)
 			return ck_fail(d->err, EINVAL,
 				       "unknown member \"%.60s\"", key);
 	}
-	for (size_t i = 0; i < CK_ARRAY_LEN(globs) && !ret; i++)
-		ret = check_globs(d, globs[i]);
-	return ret;
+	for (unsigned i = 0; i < ROWS && !ret; i++)
+		ret = check_globs(d, i);
+	if (!ret)
+		ret = check_rows(d);
+	if (!ret)
+		ret = check_both(d);
+	return ret ? ret :
+		     ck_preset_check(json_object_get(d->spec, "preset"),
+				     d->err);
 }
 
 static int take_dtype(struct derive *d)
@@ -169,87 +230,25 @@ static int take_dtype(struct derive *d)
 		       "float8_e4m3fn or float8_e5m2");
 }
 
-static int take_rule(struct derive *d, size_t i, const json_t *rule)
-{
-	const char *from = json_string_value(json_object_get(rule, "from"));
-	struct rename_rule *r = &d->rule[d->nr_rules];
-	char why[128];
-	int code;
-
-	r->to = json_string_value(json_object_get(rule, "to"));
-	if (!from || !r->to || json_object_size(rule) != 2)
-		return ck_fail(d->err, EINVAL,
-			       "rename[%zu]: expected {\"from\": REGEX, "
-			       "\"to\": TEXT}",
-			       i);
-	code = regcomp(&r->from, from, REG_EXTENDED);
-	if (code) {
-		regerror(code, &r->from, why, sizeof(why));
-		return ck_fail(d->err, EINVAL, "rename[%zu].from: %s", i, why);
-	}
-	d->nr_rules++;
-	return 0;
-}
-
-static int take_rules(struct derive *d)
-{
-	const json_t *rules = json_object_get(d->spec, "rename");
-	int ret = 0;
-
-	if (rules &&
-	    (!json_is_array(rules) || json_array_size(rules) > MAX_RULES))
-		return ck_fail(d->err, EINVAL,
-			       "rename: expected a list of up to %d rules",
-			       MAX_RULES);
-	for (size_t i = 0; i < json_array_size(rules) && !ret; i++)
-		ret = take_rule(d, i, json_array_get(rules, i));
-	return ret;
-}
-
 /* ---- names ---- */
 
-/* \0 to \9 of @to are what the parts of the expression fitted. */
-static bool put_match(struct ck_str *out, const char *name,
-		      const struct rename_rule *r, const regmatch_t *m)
+/* What the file cannot hold under the name that it has now: *why, or NULL. */
+static int rename_one(const struct derive *d, struct ck_derived *t,
+		      const char **why)
 {
-	for (const char *p = r->to; *p; p++) {
-		if (*p == '\\' && p[1] >= '0' && p[1] <= '9') {
-			const regmatch_t *g = &m[*++p - '0'];
+	bool changed;
+	int ret = ck_rename_apply(d->rename, &t->name, &changed, d->err);
 
-			if (g->rm_so >= 0)
-				ck_str_add(out, name + g->rm_so,
-					   (size_t)(g->rm_eo - g->rm_so));
-		} else {
-			p += *p == '\\' && p[1];
-			ck_str_add(out, p, 1);
-		}
-	}
-	return !out->failed;
-}
-
-static int rename_one(const struct derive *d, struct ck_derived *t)
-{
-	for (size_t i = 0; i < d->nr_rules; i++) {
-		ck_auto_str struct ck_str s = { 0 };
-		regmatch_t m[10];
-
-		if (regexec(&d->rule[i].from, t->name, 10, m, 0))
-			continue;
-		ck_str_add(&s, t->name, (size_t)m[0].rm_so);
-		put_match(&s, t->name, &d->rule[i], m);
-		ck_str_puts(&s, t->name + m[0].rm_eo);
-		if (s.failed || !s.v)
-			return ck_fail(d->err, ENOMEM, "no memory for a name");
-		if (!s.len || s.len > MAX_NAME)
-			return ck_fail(d->err, EINVAL,
-				       "rename[%zu]: %.200s would have %zu "
-				       "bytes",
-				       i, t->name, s.len);
-		free(t->name);
-		t->name = s.v;
-		s.v = NULL;
-	}
-	return 0;
+	if (ret)
+		return ret;
+	*why = ck_merged_refuses(d->v->img, t->origin, t->name,
+				 strlen(t->name));
+	if (!*why || !changed)
+		return 0;
+	return ck_fail(d->err, EINVAL, "rename: %.200s cannot be called so: %s",
+		       ck_image_str(d->v->img,
+				    d->v->img->tensors[t->origin].name, NULL),
+		       *why);
 }
 
 static int by_name(const void *pa, const void *pb, void *ctx)
@@ -311,19 +310,16 @@ static int add_whole(struct derive *d, uint32_t tensor, const char *name)
 static int take_tensor(struct derive *d, uint32_t tensor, const char *name,
 		       size_t len)
 {
-	const json_t *include = json_object_get(d->spec, "include");
 	const json_t *preset = json_object_get(d->spec, "preset");
-	const char *why = ck_merged_refuses(d->v->img, tensor, name, len);
+	bool in =
+		!d->globs[INCLUDE].v || has_glob(&d->globs[INCLUDE], name, len);
 
-	if (!why && strlen(name) != len)
-		why = "its name contains a NUL";
-	if (why) {
-		ck_view_leave_out(d->v, tensor, why);
+	if (has_glob(&d->globs[EXCLUDE], name, len) || !in)
+		return 0;
+	if (strlen(name) != len) {
+		ck_view_leave_out(d->v, tensor, "its name contains a NUL");
 		return 0;
 	}
-	if ((include && !has_glob(include, name)) ||
-	    has_glob(json_object_get(d->spec, "exclude"), name))
-		return 0;
 	return preset ? ck_preset_apply(d->out, d->v, preset, tensor, name,
 					d->err) :
 			add_whole(d, tensor, name);
@@ -375,7 +371,7 @@ static int take_model(struct derive *d, const struct ck_model_names *names)
 static int take_part(struct derive *d, const struct ck_opts *opts)
 {
 	const json_t *j = json_object_get(d->spec, "part");
-	const char *part = j ? json_string_value(j) : "all";
+	const char *part = j ? ck_json_text(j) : "all";
 	struct ck_model_names names;
 	int ret;
 
@@ -413,29 +409,31 @@ static int trim(const struct derive *d, struct ck_derived *t, uint64_t rows)
 	return 0;
 }
 
-static int trim_one(const struct derive *d, struct ck_derived *t)
+static int trim_one(struct derive *d, struct ck_derived *t)
 {
-	json_t *rows = json_object_get(d->spec, "rows"), *value;
+	struct globs *g = &d->globs[ROWS];
+	json_t *value;
 	const char *glob;
-	uint64_t nr;
+	uint64_t nr = 0, rows = 0;
+	size_t i = 0;
+	bool any = false;
 
-	if (rows && !json_is_object(rows))
-		return ck_fail(d->err, EINVAL,
-			       "rows: expected {\"PATTERN\": ROWS}");
-	json_object_foreach(rows, glob, value)
+	json_object_foreach((json_t *)g->v, glob, value)
 	{
-		if (!ck_json_u64(value, &nr))
-			return ck_fail(d->err, EINVAL,
-				       "rows.%.60s: expected an integer", glob);
-		if (ck_glob(glob, strlen(glob), t->name, strlen(t->name)))
-			return trim(d, t, nr);
+		bool hit = fits(g, i++, glob, strlen(glob), t->name,
+				strlen(t->name));
+
+		if (hit && !any && ck_json_u64(value, &nr)) {
+			rows = nr;
+			any = true;
+		}
 	}
-	return 0;
+	return any ? trim(d, t, rows) : 0;
 }
 
-static int turn_one(const struct derive *d, struct ck_derived *t)
+static int turn_one(struct derive *d, struct ck_derived *t)
 {
-	if (!has_glob(json_object_get(d->spec, "transpose"), t->name))
+	if (!has_glob(&d->globs[TRANSPOSE], t->name, strlen(t->name)))
 		return 0;
 	if (t->turned) { /* a preset's: and back again */
 		uint64_t rows = t->shape[1];
@@ -452,28 +450,68 @@ static int turn_one(const struct derive *d, struct ck_derived *t)
 		       t->name);
 }
 
-static void cast_one(const struct derive *d, struct ck_derived *t)
+static void cast_one(struct derive *d, struct ck_derived *t)
 {
-	if (d->dtype && ck_cast_has(t->stored, d->dtype) &&
-	    !has_glob(json_object_get(d->spec, "keep"), t->name))
+	bool kept = has_glob(&d->globs[KEEP], t->name, strlen(t->name));
+
+	if (d->dtype && ck_cast_has(t->stored, d->dtype) && !kept)
 		t->dtype = d->dtype;
+}
+
+static int finish_one(struct derive *d, struct ck_derived *t)
+{
+	int ret = trim_one(d, t);
+
+	if (!ret)
+		ret = turn_one(d, t);
+	cast_one(d, t);
+	return ret;
 }
 
 static int finish(struct derive *d)
 {
+	size_t kept = 0;
 	int ret = 0;
 
 	for (size_t i = 0; i < d->out->v.nr && !ret; i++) {
 		struct ck_derived *t = &d->out->v.v[i];
+		const char *why = NULL;
 
-		ret = rename_one(d, t);
-		if (!ret)
-			ret = trim_one(d, t);
-		if (!ret)
-			ret = turn_one(d, t);
-		cast_one(d, t);
+		ret = rename_one(d, t, &why);
+		if (!ret && !why)
+			ret = finish_one(d, t);
+		if (why) {
+			ck_view_leave_out(d->v, t->origin, why);
+			free(t->name);
+			t->name = NULL;
+		} else {
+			struct ck_derived one = *t;
+
+			t->name = NULL; /* it has one owner */
+			d->out->v.v[kept++] = one;
+		}
 	}
-	return ret ? ret : check_clashes(d);
+	if (ret)
+		return ret;
+	d->out->v.nr = kept;
+	return check_clashes(d);
+}
+
+/* A pattern that fits nothing is often one that is misspelt. */
+static void say_unused(const struct derive *d)
+{
+	struct ck_str *s = &d->out->unused;
+
+	ck_rename_unused(d->rename, s);
+	for (unsigned g = 0; g < NR_GLOBS; g++) {
+		size_t nr = g == ROWS ? json_object_size(d->globs[g].v) :
+					json_array_size(d->globs[g].v);
+
+		for (size_t i = 0; i < nr; i++)
+			if (!d->globs[g].fitted[i])
+				ck_str_fmt(s, "%s%s[%zu]", s->len ? ", " : "",
+					   members[g], i);
+	}
 }
 
 int ck_derive(struct ck_derivation *out, const struct ck_view *v,
@@ -491,13 +529,15 @@ int ck_derive(struct ck_derivation *out, const struct ck_view *v,
 	if (!ret)
 		ret = take_dtype(d);
 	if (!ret)
-		ret = take_rules(d);
+		ret = ck_rename_new(&d->rename, json_object_get(spec, "rename"),
+				    err);
 	if (!ret)
 		ret = take_part(d, opts);
 	if (!ret)
 		ret = finish(d);
-	for (size_t i = 0; i < d->nr_rules; i++)
-		regfree(&d->rule[i].from);
+	if (!ret)
+		say_unused(d);
+	ck_rename_free(d->rename);
 	free(d);
 	if (ret)
 		ck_derivation_free(out);

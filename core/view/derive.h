@@ -33,6 +33,8 @@ struct ck_derived {
 struct ck_derivation {
 	CK_VEC(struct ck_derived) v;
 	CK_VEC(struct ck_derived_range) range;
+	struct ck_str
+		unused; /* "keep[0], rows[1]": patterns that fit no name */
 };
 
 /*
@@ -54,6 +56,8 @@ bool ck_derive_turn(struct ck_derivation *d, const struct ck_view *v);
 /* Bytes [at, at + len) of the last one's origin. */
 bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len);
 
+/* -EINVAL with a line where @preset, which may be NULL, is not as it should be. */
+int ck_preset_check(const json_t *preset, struct ck_err *err);
 /*
  * Adds what tensor @tensor, called @name, is in the names of preset @preset (an
  * object with "name"); nothing where the other side computes it anew.

@@ -28,6 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FSDP "fsdp-llama"
+
 enum how { WHOLE, TURNED, VOCABULARY, GATED, QKV, FUSED, COMPUTED };
 
 static const struct rule {
@@ -502,6 +504,57 @@ static int of_megatron(struct work *w)
 	return follow(w, r);
 }
 
+static const struct family *family_of(const json_t *preset)
+{
+	const char *name = json_string_value(json_object_get(preset, "name"));
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(families); i++)
+		if (!strcmp(name, families[i].name))
+			return &families[i];
+	return NULL;
+}
+
+/* What a misspelt member would have said is not guessed. */
+static int check_member(const char *key, const json_t *value,
+			struct ck_err *err)
+{
+	static const char *const numbers[] = { "heads", "kv_heads", "vocab" };
+	size_t i = 0;
+	uint64_t n;
+
+	while (i < CK_ARRAY_LEN(numbers) && strcmp(key, numbers[i]) != 0)
+		i++;
+	if (i == CK_ARRAY_LEN(numbers))
+		return ck_fail(err, EINVAL, "preset: unknown member \"%.60s\"",
+			       key);
+	if (!ck_json_u64(value, &n) || !n)
+		return ck_fail(err, EINVAL,
+			       "preset.%s: expected a positive integer", key);
+	return 0;
+}
+
+int ck_preset_check(const json_t *preset, struct ck_err *err)
+{
+	const char *name = ck_json_text(json_object_get(preset, "name")), *key;
+	json_t *value;
+	int ret = 0;
+
+	if (!preset)
+		return 0;
+	if (!name || (strcmp(name, FSDP) != 0 && !family_of(preset)))
+		return ck_fail(err, EINVAL,
+			       "preset.name: expected megatron-llama, "
+			       "megatron-gpt2 or " FSDP);
+	json_object_foreach((json_t *)preset, key, value)
+	{
+		if (strcmp(key, "name") != 0)
+			ret = check_member(key, value, err);
+		if (ret)
+			break;
+	}
+	return ret;
+}
+
 int ck_preset_apply(struct ck_derivation *d, const struct ck_view *v,
 		    const json_t *preset, uint32_t tensor, const char *name,
 		    struct ck_err *err)
@@ -509,19 +562,10 @@ int ck_preset_apply(struct ck_derivation *d, const struct ck_view *v,
 	struct work w = { .d = d,
 			  .v = v,
 			  .preset = preset,
+			  .family = family_of(preset),
 			  .name = name,
 			  .tensor = tensor,
 			  .err = err };
-	const char *which = json_string_value(json_object_get(preset, "name"));
 
-	if (which && !strcmp(which, "fsdp-llama"))
-		return of_fsdp(&w);
-	for (size_t i = 0; which && i < CK_ARRAY_LEN(families); i++) {
-		w.family = &families[i];
-		if (!strcmp(which, w.family->name))
-			return of_megatron(&w);
-	}
-	return ck_fail(err, EINVAL,
-		       "preset.name: expected megatron-llama, megatron-gpt2 "
-		       "or fsdp-llama");
+	return w.family ? of_megatron(&w) : of_fsdp(&w);
 }

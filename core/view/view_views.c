@@ -161,6 +161,16 @@ static int compose(struct ck_compose *out, const struct ck_image *img,
 	return ck_compose_done(out, err);
 }
 
+static void say_unused(const struct folder *f, const char *which)
+{
+	ck_auto_str struct ck_str s = { 0 };
+
+	ck_str_fmt(&s, "%s: views.%s: fits no tensor: %s", f->path, f->name,
+		   which);
+	if (s.v)
+		ck_view_leave_out(&f->view->base, CK_NONE, s.v);
+}
+
 static int make(struct ck_compose *out, void *ctx, struct ck_err *err)
 {
 	struct folder *f = ctx;
@@ -173,6 +183,8 @@ static int make(struct ck_compose *out, void *ctx, struct ck_err *err)
 		ret = ck_fail(&why, EINVAL, "no tensor is left");
 	if (!ret)
 		ret = compose(out, v->base.img, &d, &why);
+	if (!ret && d.unused.len)
+		say_unused(f, d.unused.v);
 	ck_derivation_free(&d);
 	if (!ret)
 		return 0;
@@ -331,14 +343,15 @@ static void v_close(struct ck_view *base)
 	free(v);
 }
 
-static int add_folder(struct views *v, const char *path, const char *name,
-		      const json_t *spec, struct ck_err *err)
+static int add_folder(struct views *v, const char *path, void *it,
+		      struct ck_err *err)
 {
 	struct folder *f = &v->folder[v->nr];
-	size_t len = strlen(name);
+	const char *name = json_object_iter_key(it);
+	size_t len = json_object_iter_key_len(it);
 
-	if (!len || len > 255 || strchr(name, '/') || !strcmp(name, ".") ||
-	    !strcmp(name, ".."))
+	if (!len || len > 255 || strlen(name) != len || strchr(name, '/') ||
+	    !strcmp(name, ".") || !strcmp(name, ".."))
 		return ck_fail(err, EINVAL,
 			       "%s: views: \"%.60s\" is no name for a folder",
 			       path, name);
@@ -352,7 +365,7 @@ static int add_folder(struct views *v, const char *path, const char *name,
 			       MAX_FOLDERS);
 	f->view = v;
 	memcpy(f->name, name, len + 1);
-	f->spec = spec;
+	f->spec = json_object_iter_value(it);
 	f->path = path;
 	ck_lazy_init(&f->lazy, make, f);
 	v->nr++;
@@ -362,8 +375,8 @@ static int add_folder(struct views *v, const char *path, const char *name,
 static int take_doc(struct views *v, size_t i, const char *path,
 		    struct ck_err *err)
 {
-	const char *bytes, *name;
-	json_t *views, *spec;
+	const char *bytes;
+	json_t *views;
 	size_t len;
 	int ret;
 
@@ -382,12 +395,9 @@ static int take_doc(struct views *v, size_t i, const char *path,
 	    json_object_size(v->doc[v->nr_docs - 1]) != 1)
 		return ck_fail(err, EINVAL,
 			       "%s: expected {\"views\": {NAME: ...}}", path);
-	json_object_foreach(views, name, spec)
-	{
-		ret = add_folder(v, path, name, spec, err);
-		if (ret)
-			break;
-	}
+	for (void *it = json_object_iter(views); it && !ret;
+	     it = json_object_iter_next(views, it))
+		ret = add_folder(v, path, it, err);
 	return ret;
 }
 

@@ -28,11 +28,33 @@ no plain none 'no tensor is left'
 no flat heads 'linear_qkv.weight: expected "heads"'
 no plain norule 'model.a.bias: the preset has no rule for it'
 no flat unknown 'preset.name: expected megatron-llama'
+no flat kvheads 'preset: unknown member "kvheads"'
+no flat noheads 'preset.heads: expected a positive integer'
+no plain both 'include\[0\] and exclude\[1\] are both "\*"'
+no plain glob 'keep\[0\]: expected a pattern'
+no plain text 'part: expected model'
+no plain many 'exclude: expected a list of up to 256'
+no plain zero 'rename\[0\]: expected \{"from"'
+no plain from0 'rename\[0\]: expected \{"from"'
+no plain group 'rename\[0\].to: has \\9, but "from" has 2 groups'
+no plain slash 'rename\[0\].to: ends in a backslash'
+no plain to0 'rename: model.a.bias cannot be called so: safetensors reserves the name'
+no plain to1 'rename\[0\]: model.a.bias would have a name of 0 bytes'
+no plain to2 'model.a.bias would be called /x, which begins with /'
+no plain to3 'would be called ../x, which .* has a part \.\.'
+no plain to4 'would be called a/.., which .* has a part \.\.'
+no plain to5 'rename: model.a.bias cannot be called so: its name is not UTF-8'
+view plain unused unused
+grep -q 'note: views.json: views.unused: fits no tensor: rename\[0\], include\[1\], keep\[0\], rows\[1\]$' \
+	err || fail "not said: $(cat err)"
 expect 2 'no file "nothing"|no folder "nothing"' "$UNSHARD" export \
 	-o views=views.json plain.safetensors/views/nothing x
 echo '{"views": {"a/b": {}}}' >bad.json
 expect 1 '"a/b" is no name' "$UNSHARD" export -o views=bad.json \
 	plain.safetensors/views/x x
+printf '{"views": {"a\\u0000b": {}}}' >bad.json
+expect 1 '"a" is no name' "$UNSHARD" export -o views=bad.json \
+	plain.safetensors/views/a x
 echo '{"views": {' >bad.json
 expect 1 'bad.json: ' "$UNSHARD" export -o views=bad.json \
 	plain.safetensors/views/x x

@@ -128,7 +128,23 @@ def make(d):
         "norule": {"preset": preset, "rename": []},
         "turned": {"transpose": ["*.a.bias"]},
         "unknown": {"preset": {"name": "x"}},
+        "kvheads": {"preset": preset | {"kvheads": 2}},
+        "noheads": {"preset": preset | {"heads": 0}},
+        "both": {"include": ["*"], "exclude": ["*.b.*", "*"]},
+        "glob": {"keep": ["a\0b"]}, "text": {"part": "model\0x"},
+        "many": {"exclude": ["*"] * 257},
+        "unused": {"include": ["*.a.*", "*.c.*"], "keep": ["*nrom*"],
+                   "rename": [{"from": "xyz", "to": ""}],
+                   "rows": {"*.a.weight": 3, "*.a.weigth": 2}},
+        "zero": {"rename": [{"from": "^.*$", "to": "a\0b"}]},
+        "from0": {"rename": [{"from": "a\0b", "to": "x"}]},
+        "group": {"rename": [{"from": r"^(.)(.*)$", "to": r"\2\9"}]},
+        "slash": {"rename": [{"from": "x", "to": "\\"}]},
     }
+    for i, to in enumerate(("__metadata__", "", "/x", "../x", "a/..", "\xff")):
+        views[f"to{i}"] = {"include": ["*.a.bias"],
+                           "rename": [{"from": ".*", "to": to}]}
+    views["to5"]["rename"] = [{"from": "(m)", "to": "é"}, {"from": "^.", "to": ""}]
     json.dump({"views": views}, open(f"{d}/views.json", "w"))
 
 
