@@ -331,6 +331,7 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 	struct ck_reshard_in in = { .img = p.img,
 				    .name = ck_opts_get(mesh, "reshard"),
 				    .opts = opts };
+	ck_auto_str struct ck_str unused = { 0 };
 	struct ck_err err;
 	bool of_spec;
 	int ret;
@@ -341,6 +342,9 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 	if (ck_reshard_new(&p.rs, &in, &of_spec, &err))
 		return of_spec ? cmd_fail(c, CMD_USAGE, "%s", err.msg) :
 				 cmd_err(c, &err);
+	ck_reshard_unused(p.rs, in.name, &unused);
+	if (unused.v)
+		cmd_fail(c, 0, "note: %s", unused.v);
 	ret = print(&p, c, in.nr);
 	if (!ret) /* what is planned may be torn, and what was refused is not */
 		ret = health_report(c, path, p.img, 0);

@@ -20,12 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_SAID 4 /* keys */
 #define MAX_GLOBS 4096 /* each tensor is compared with each */
 
 struct placement {
 	struct ck_rs_spec base;
 	json_t *json;
 	struct ck_rs_cut mesh; /* without steps */
+	json_t *unused; /* keys of both tables that no tensor has used yet */
 	const char *axis[CK_RS_AXES]; /* names, or NULL */
 	struct ck_rs_place *place;
 };
@@ -130,21 +132,49 @@ static int take_mesh(struct placement *p, const json_t *mesh,
 /* ---- one tensor ---- */
 
 /* By its name, or the first glob that fits. */
-static const json_t *entry_of(const json_t *table, const char *name, size_t len)
+static const json_t *entry_of(const struct placement *p, const char *which,
+			      const char *name, size_t len)
 {
+	const json_t *table = json_object_get(p->json, which);
 	const json_t *found = json_object_get(table, name);
+	json_t *unused = json_object_get(p->unused, which);
 	void *it;
 
-	if (found)
+	if (found) {
+		json_object_del(unused, name);
 		return found;
+	}
 	for (it = json_object_iter((json_t *)table); it;
 	     it = json_object_iter_next((json_t *)table, it)) {
 		const char *key = json_object_iter_key(it);
 
-		if (strchr(key, '*') && ck_glob(key, strlen(key), name, len))
+		if (strchr(key, '*') && ck_glob(key, strlen(key), name, len)) {
+			json_object_del(unused, key);
 			return json_object_iter_value(it);
+		}
 	}
 	return NULL;
+}
+
+/* Often misspelt, and then the tensor that was meant is on every rank. */
+static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
+{
+	const struct placement *p = (const struct placement *)base;
+	const char *which, *key;
+	json_t *keys, *value;
+	size_t nr = 0;
+
+	json_object_foreach(p->unused, which, keys)
+	{
+		json_object_foreach(keys, key, value)
+		{
+			if (nr++ < MAX_SAID)
+				ck_str_fmt(out, "%s%s \"%.200s\"",
+					   out->len ? ", " : "", which, key);
+		}
+	}
+	if (nr > MAX_SAID)
+		ck_str_fmt(out, " and %zu more", nr - MAX_SAID);
 }
 
 static unsigned axis_named(const struct placement *p, const json_t *j)
@@ -304,10 +334,10 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	const json_t *j;
 
 	memcpy(out, &p->mesh, sizeof(*out));
-	j = entry_of(json_object_get(p->json, "placements"), name, len);
+	j = entry_of(p, "placements", name, len);
 	if (j)
 		return cut_placements(p, j, t->rank, out, err);
-	j = entry_of(json_object_get(p->json, "partition_spec"), name, len);
+	j = entry_of(p, "partition_spec", name, len);
 	return j ? cut_spec(p, j, t->rank, out, err) : 0;
 }
 
@@ -316,18 +346,20 @@ static void free_placement(struct ck_rs_spec *base)
 	struct placement *p = (struct placement *)base;
 
 	json_decref(p->json);
+	json_decref(p->unused);
 	free(p->place);
 	free(p);
 }
 
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
+	.unused = say_unused,
 	.free = free_placement,
 };
 
-static int check_table(const json_t *j, const char *key, struct ck_err *err)
+static int check_table(struct placement *p, const char *key, struct ck_err *err)
 {
-	json_t *table = json_object_get(j, key);
+	json_t *table = json_object_get(p->json, key);
 	unsigned globs = 0;
 	void *it;
 
@@ -339,7 +371,9 @@ static int check_table(const json_t *j, const char *key, struct ck_err *err)
 	if (globs > MAX_GLOBS)
 		return ck_fail(err, EINVAL, "%s: over %d patterns", key,
 			       MAX_GLOBS);
-	return 0;
+	return table && json_object_set_new(p->unused, key, json_copy(table)) ?
+		       ck_fail(err, ENOMEM, "no memory for a placement") :
+		       0;
 }
 
 int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
@@ -351,15 +385,16 @@ int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "no memory for a placement");
 	p->base.ops = &ops;
 	p->json = json_incref(j);
+	p->unused = json_object();
 	ret = take_mesh(p, json_object_get(j, "mesh"), err);
 	if (!ret && !json_object_get(j, "partition_spec") &&
 	    !json_object_get(j, "placements"))
 		ret = ck_fail(err, EINVAL,
 			      "expected \"partition_spec\" or \"placements\"");
 	if (!ret)
-		ret = check_table(j, "partition_spec", err);
+		ret = check_table(p, "partition_spec", err);
 	if (!ret)
-		ret = check_table(j, "placements", err);
+		ret = check_table(p, "placements", err);
 	if (ret)
 		free_placement(&p->base);
 	else

@@ -228,6 +228,17 @@ void ck_reshard_free(struct ck_reshard *r)
 	free(r);
 }
 
+void ck_reshard_unused(const struct ck_reshard *r, const char *name,
+		       struct ck_str *out)
+{
+	ck_auto_str struct ck_str s = { 0 };
+
+	if (r->spec->ops->unused)
+		r->spec->ops->unused(r->spec, &s);
+	if (s.len && !s.failed)
+		ck_str_fmt(out, "%s: fits no tensor: %s", name, s.v);
+}
+
 uint32_t ck_reshard_ranks(const struct ck_reshard *r)
 {
 	return r->spec->ranks;

@@ -15,6 +15,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
+#include "core/base/str.h"
 #include "core/geom/image.h"
 #include "core/geom/shard.h"
 
@@ -56,6 +57,9 @@ int ck_reshard_new(struct ck_reshard **out, const struct ck_reshard_in *in,
  */
 int ck_reshard_check(const struct ck_opts *opts, struct ck_err *err);
 void ck_reshard_free(struct ck_reshard *r);
+/* A line on what of the file, called @name, fits no tensor; nothing: all does. */
+void ck_reshard_unused(const struct ck_reshard *r, const char *name,
+		       struct ck_str *out);
 
 uint32_t ck_reshard_ranks(const struct ck_reshard *r);
 /* False: rank @rank holds nothing of @tensor, not even an empty part. */

@@ -9,6 +9,7 @@
 #ifndef CK_RS_SPEC_H
 #define CK_RS_SPEC_H
 
+#include "core/base/str.h"
 #include "core/geom/image.h"
 #include "core/parse/json.h"
 #include "core/reshard/cut.h"
@@ -30,6 +31,8 @@ struct ck_rs_spec_ops {
 	int (*further)(const struct ck_rs_spec *s, const struct ck_image *img,
 		       uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
 		       struct ck_err *err);
+	/* Appends what of it no tensor was cut by; may be NULL. */
+	void (*unused)(const struct ck_rs_spec *s, struct ck_str *out);
 	void (*free)(struct ck_rs_spec *s);
 };
 

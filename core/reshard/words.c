@@ -301,6 +301,10 @@ static int settle(struct words *w, struct ck_err *err)
 	if (ranks > CK_RS_MAX_RANKS || w->pp > MAX_STAGES)
 		return ck_fail(err, EINVAL, "over %d ranks or %d stages",
 			       CK_RS_MAX_RANKS, MAX_STAGES);
+	if (w->layers && !w->pp)
+		return ck_fail(err, EINVAL,
+			       "layers= is of stages: expected pp=K "
+			       "too");
 	if (!w->pp && !w->tp && !w->nr_dims)
 		return ck_fail(err, EINVAL, "expected dimN=K, tp=K or pp=K");
 	if (w->layers && w->nr_layers != w->pp)
@@ -309,7 +313,7 @@ static int settle(struct words *w, struct ck_err *err)
 			       " numbers, one a stage",
 			       w->pp);
 	w->base.ranks = (uint32_t)ranks;
-	if (w->pp <= 1)
+	if (w->pp <= 1 && !w->layers)
 		return 0;
 	w->begin = calloc(w->pp + 1, sizeof(*w->begin));
 	return w->begin ? 0 : ck_fail(err, ENOMEM, "no memory for a mesh");

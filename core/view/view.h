@@ -101,8 +101,9 @@ struct ck_view_folder_ops {
 	/* Name of listed folder @d; false: it cannot be made, as a problem says. */
 	bool (*name)(const struct ck_view *v, uint32_t d, char name[256]);
 	/*
-	 * The folder of that name, which may be made for who asks.  -ENOENT, or
-	 * -errno with @err set where it means something that cannot be.
+	 * The folder of that name, which may be made for who asks.  -ENOENT,
+	 * where @err may say more, or -errno with @err set where it means
+	 * something that cannot be.
 	 */
 	int (*find)(const struct ck_view *v, const char *name, uint32_t *d,
 		    struct ck_err *err);

@@ -40,6 +40,7 @@ struct folder {
 	_Atomic uint64_t *size; /* of each rank's file; 0: not known yet */
 	struct ck_str layout;
 	_Atomic int layout_state; /* as state */
+	char *why; /* it cannot be made; before state says so */
 };
 
 struct reshard_view {
@@ -133,6 +134,7 @@ static int get_ready(struct reshard_view *v, struct ck_err *err)
 static int make_reshard(struct reshard_view *v, struct folder *f, bool *of_spec,
 			struct ck_err *err)
 {
+	ck_auto_str struct ck_str unused = { 0 };
 	struct ck_reshard_in in = { .img = v->base.img,
 				    .first = v->base.first,
 				    .nr = v->base.nr,
@@ -146,25 +148,20 @@ static int make_reshard(struct reshard_view *v, struct folder *f, bool *of_spec,
 	}
 	*of_spec = false;
 	ret = get_ready(v, err);
-	if (!ret)
-		ret = ck_reshard_new(&f->rs, &in, of_spec, err);
 	if (ret)
 		return ret;
+	ret = ck_reshard_new(&f->rs, &in, of_spec, err);
+	if (ret) /* the spec's own line names it */
+		return *of_spec ? ret : ck_wrap(err, ret, "%s", f->name);
+	ck_reshard_unused(f->rs, f->name, &unused);
+	if (unused.v)
+		ck_view_leave_out(&v->base, CK_NONE, unused.v);
 	f->size = calloc(ck_reshard_ranks(f->rs), sizeof(*f->size));
 	if (f->size)
 		return 0;
 	ck_reshard_free(f->rs);
 	f->rs = NULL;
 	return ck_fail(err, ENOMEM, "no memory for " NAME);
-}
-
-static void tell(const struct reshard_view *v, const struct folder *f,
-		 const struct ck_err *why)
-{
-	char text[CK_ERR_MAX + 300];
-
-	snprintf(text, sizeof(text), "%s: %s", f->name, why->msg);
-	ck_view_leave_out(&v->base, CK_NONE, text);
 }
 
 /* Of an option: makes it when it is first looked at.  NULL: it cannot be. */
@@ -186,8 +183,10 @@ static struct folder *need(const struct ck_view *base, uint32_t d)
 	state = atomic_load(&f->state);
 	if (!state) {
 		state = make_reshard(v, f, &of_spec, &err) ?: 1;
-		if (state < 0)
-			tell(v, f, &err);
+		if (state < 0) {
+			ck_view_leave_out(&v->base, CK_NONE, err.msg);
+			f->why = strdup(err.msg);
+		}
 		atomic_store_explicit(&f->state, state, memory_order_release);
 	}
 	pthread_mutex_unlock(&v->lock);
@@ -235,6 +234,7 @@ static void free_folder(struct folder *f)
 	ck_reshard_free(f->rs);
 	free((void *)f->size);
 	ck_str_free(&f->layout);
+	free(f->why);
 	free(f);
 }
 
@@ -259,7 +259,7 @@ static int keep(struct reshard_view *v, struct folder *f, uint32_t *d,
 	return 0;
 }
 
-/* Under the lock.  What are no words of a mesh is no name either. */
+/* Under the lock.  What are no words of a mesh is no name either; @err is set. */
 static int look_up(struct reshard_view *v, const char *name, uint32_t *d,
 		   struct ck_err *err)
 {
@@ -276,8 +276,8 @@ static int look_up(struct reshard_view *v, const char *name, uint32_t *d,
 		ret = -ENOENT;
 	if (!ret)
 		ret = keep(v, f, d, err);
-	if (ret && ret != -ENOENT && ret != -ENOMEM)
-		tell(v, f, err);
+	if (ret && ret != -ENOMEM)
+		ck_view_leave_out(&v->base, CK_NONE, err->msg);
 	if (ret)
 		free_folder(f);
 	return ret;
@@ -292,9 +292,16 @@ static int find_folder(const struct ck_view *base, const char *name,
 
 	*d = known(v, name);
 	if (*d == CK_NONE && (strlen(name) > 255 || !strchr(name, '=')))
-		return -ENOENT;
+		return ck_fail(err, ENOENT,
+			       "%.60s: no -o " OPTION
+			       "= file is called so, nor "
+			       "is it a mesh in words, as dim0=4 or tp=2",
+			       name);
+	if (*d != CK_NONE && need(base, *d))
+		return 0;
 	if (*d != CK_NONE)
-		return need(base, *d) ? 0 : -ENOENT;
+		return ck_fail(err, EINVAL, "%s",
+			       v->folder[*d]->why ?: "no memory for " NAME);
 	pthread_mutex_lock(&v->lock);
 	*d = known(v, name);
 	if (*d == CK_NONE)
@@ -441,7 +448,8 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 		return true;
 	e = get(base, i, &err);
 	if (!e) {
-		tell(v, f, &err);
+		ck_wrap(&err, -EIO, "%s", f->name);
+		ck_view_leave_out(&v->base, CK_NONE, err.msg);
 		return false;
 	}
 	out->size = e->file.size;

@@ -68,6 +68,11 @@ expect 0 '' "$UNSHARD" plan "$WORK/m.safetensors" --reshard dim0=3
 expect 2 'expected dimN=K' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard x
 expect 1 'fc.weight: dimension 0: 8' "$UNSHARD" plan "$DATA/10_seed_4x1" \
 	--reshard tp=3
+printf '%s' '{"mesh": {"shape": [2]}, "partition_spec": {"fc.w*": [0], "cf*": [0],' \
+	' "x": null}}' >"$WORK/some.json"
+expect 0 '' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard "$WORK/some.json"
+grep -q 'some.json: fits no tensor: partition_spec "cf\*", partition_spec "x"$' \
+	"$WORK/err" || fail "not said: $(cat "$WORK/err")"
 expect 2 'CKPT alone' "$UNSHARD" plan "$DATA/10_seed_4x1" x --reshard tp=2
 expect 2 'twice' "$UNSHARD" plan "$CKPT" --reshard tp=2 --reshard tp=1
 expect 2 'CKPT NAME' "$UNSHARD" plan "$CKPT"

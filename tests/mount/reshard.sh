@@ -77,6 +77,10 @@ grep -q 'Invalid argument' "$WORK/err" || fail "$(cat "$WORK/err")"
 grep -q 'tp=7\|no multiple of 7' "$MNT/.unshard/problems" ||
 	fail "$(cat "$MNT/.unshard/problems")"
 
+# So is what is no mesh, though it is not there.
+grep -q 'reshard: dim0=2x: expected numbers' "$MNT/.unshard/problems" ||
+	fail "$(cat "$MNT/.unshard/problems")"
+
 # A rank's file is a checkpoint, and so is the folder of all ranks.
 again() { # SOURCE
 	"$UNSHARD" mount "$1" "$WORK/again" || fail "mount of $1"

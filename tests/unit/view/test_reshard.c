@@ -225,7 +225,7 @@ Test(reshard_view, what_cannot_be_cut_is_a_problem_and_not_listed)
 	v = vk_open(&k, &ck_view_reshard, &opts);
 	cr_expect_eq(v->ops->folders->nr_listed(v), 1);
 	cr_expect(!v->ops->folders->name(v, 0, name));
-	cr_expect_eq(v->ops->folders->find(v, "bad", &d, &err), -ENOENT);
+	cr_expect_eq(v->ops->folders->find(v, "bad", &d, &err), -EINVAL);
 	cr_expect_eq(v->ops->folders->find(v, "tp=2", &d, &err), -EINVAL);
 	said = vk_problems(&k);
 	cr_expect(strstr(said, "bad: floats: partition_spec"), "%s", said);
