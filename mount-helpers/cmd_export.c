@@ -44,6 +44,7 @@ struct place {
 /* What the process that writes tells the one that waits. */
 struct result {
 	uint64_t files, bytes, kept, shared;
+	uint64_t spoilt; /* bytes from before, written again */
 	uint64_t left_out; /* tensors that the form cannot hold */
 	int partial; /* the exit code for that; 0: none */
 	double seconds;
@@ -320,6 +321,8 @@ static int write_files(struct job *j, struct export *x)
 	progress_begin(&j->bar, "reading back");
 	ret = export_check(x, &j->err);
 	progress_end(&j->bar);
+	j->result->kept -= ret ? 0 : x->spoilt;
+	j->result->spoilt = x->spoilt;
 	return ret ? cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", j->place.path,
 			      j->err.msg) :
 		     CMD_OK;
@@ -365,8 +368,9 @@ static int tell_left_out(struct job *j, const struct ck_view *v)
 static int with_view(struct job *j, const struct ck_view *v)
 {
 	struct export x;
-	int ret = export_plan(&x, v, *j->file ? j->file : NULL,
-			      is_one(j) ? j->place.name : NULL, &j->err);
+	int ret =
+		export_plan(&x, v, *j->file ? j->file : NULL,
+			    is_one(j) ? j->place.name : NULL, j->opts, &j->err);
 
 	if (ret == -ENOENT)
 		ret = cmd_fail(&cmd_export, CMD_USAGE, "%s: %s", j->ckpt,
@@ -447,11 +451,12 @@ static int say(const struct job *j)
 		ck_str_fmt(&s,
 			   "{\"files\": %" PRIu64 ", \"nbytes\": %" PRIu64
 			   ", \"resumed_nbytes\": %" PRIu64
+			   ", \"rewritten_nbytes\": %" PRIu64
 			   ", \"shared_nbytes\": %" PRIu64
 			   ", \"left_out\": %" PRIu64
 			   ", \"seconds\": %.3f, \"verified\": %s}\n",
-			   r->files, r->bytes, r->kept, r->shared, r->left_out,
-			   r->seconds,
+			   r->files, r->bytes, r->kept, r->spoilt, r->shared,
+			   r->left_out, r->seconds,
 			   ck_opts_get(j->opts, "no-verify") ? "false" :
 							       "true");
 	} else {
@@ -462,6 +467,12 @@ static int say(const struct job *j)
 			ck_str_puts(&s, ", of which ");
 			text_size(&s, r->kept);
 			ck_str_puts(&s, " were there from before");
+		}
+		if (r->spoilt) {
+			ck_str_puts(&s, ", ");
+			text_size(&s, r->spoilt);
+			ck_str_puts(&s, " from before were damaged and are "
+					"written again");
 		}
 		if (r->shared) {
 			ck_str_puts(&s, ", ");

@@ -51,8 +51,25 @@ static void add_text(XXH3_state_t *s, const char *text)
 	XXH3_128bits_update(s, text, strlen(text) + 1);
 }
 
+/* But for those that are about how it is written. */
+static void add_opts(XXH3_state_t *s, const struct ck_opts *opts)
+{
+	for (size_t i = 0; opts && i < opts->nr; i++) {
+		const struct ck_opt *o = &opts->v[i];
+
+		if (!strcmp(o->name, "to") || !strcmp(o->name, "json") ||
+		    !strcmp(o->name, "no-verify"))
+			continue;
+		add_text(s, o->name);
+		add_text(s, o->value);
+		if (o->bytes)
+			XXH3_128bits_update(s, o->bytes, o->len);
+	}
+}
+
 /* Of all that decides what is written. */
-static int identify(struct export *x, struct ck_err *err)
+static int identify(struct export *x, const char *only,
+		    const struct ck_opts *opts, struct ck_err *err)
 {
 	const struct ck_image *img = x->view->img;
 	XXH3_state_t *s = XXH3_createState();
@@ -62,6 +79,8 @@ static int identify(struct export *x, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "no memory");
 	XXH3_128bits_reset(s);
 	add_text(s, x->view->ops->name);
+	add_text(s, only ? only : "");
+	add_opts(s, opts);
 	for (size_t i = 0; i < x->file.nr; i++) {
 		add_text(s, x->file.v[i].name);
 		XXH3_128bits_update(s, &x->file.v[i].size, 8);
@@ -123,12 +142,13 @@ static int add_folder(struct export *x, const char *only, const char *as,
 	int ret;
 
 	snprintf(name, sizeof(name), "%.*s", (int)len, only);
+	err->msg[0] = '\0';
 	ret = ops->find(x->view, name, &d, err);
-	if (ret == -ENOENT)
+	if (ret == -ENOENT && !err->msg[0])
 		return ck_fail(err, ENOENT, "%s: has no folder \"%s\"",
 			       x->view->ops->name, name);
 	if (ret)
-		return ret;
+		return ck_wrap(err, ret, "%s", x->view->ops->name);
 	if (!file)
 		return add_all(x, d, err);
 	i = ops->find_file(x->view, d, file, strlen(file));
@@ -163,16 +183,17 @@ static int add_files(struct export *x, const char *only, const char *as,
 }
 
 int export_plan(struct export *x, const struct ck_view *view, const char *only,
-		const char *as, struct ck_err *err)
+		const char *as, const struct ck_opts *opts, struct ck_err *err)
 {
 	int ret;
 
 	*x = (struct export){ .view = view,
 			      .dir = -1,
+			      .mark = EXPORT_WRITTEN,
 			      .lock = PTHREAD_MUTEX_INITIALIZER };
 	ret = add_files(x, only, as, err);
 	if (!ret)
-		ret = identify(x, err);
+		ret = identify(x, only, opts, err);
 	if (ret)
 		return ret;
 	x->digest = calloc(x->pieces + 1, sizeof(*x->digest));
@@ -216,10 +237,18 @@ static void locate(const struct export *x, uint64_t nr, struct piece *out)
 	out->shared = 0;
 }
 
-/* Under the lock.  Writing: what is not done; checking: all. */
+/* Writing: what is not done; checking: all; what was written again: that. */
+static bool is_due(const struct export *x, uint64_t piece)
+{
+	if (!x->check)
+		return x->done[piece] == EXPORT_NOT;
+	return x->mark != EXPORT_AGAIN || x->done[piece] == EXPORT_AGAIN;
+}
+
+/* Under the lock. */
 static bool take(struct export *x, struct piece *out)
 {
-	while (!x->check && x->next < x->pieces && x->done[x->next])
+	while (x->next < x->pieces && !is_due(x, x->next))
 		x->next++;
 	if (x->ret || x->next >= x->pieces)
 		return false;
@@ -278,6 +307,19 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 		       p->file->name, p->off, p->off + p->len);
 }
 
+/* Under the lock: of one that went well, or can be had again. */
+static void settle(struct export *x, const struct piece *p, bool spoilt)
+{
+	x->moved += p->len;
+	x->shared += p->shared;
+	if (spoilt) {
+		x->done[p->nr] = EXPORT_NOT;
+		x->spoilt += p->len;
+	} else if (!x->check) {
+		x->done[p->nr] = x->mark;
+	}
+}
+
 static void work(void *arg)
 {
 	struct export *x = arg;
@@ -288,15 +330,17 @@ static void work(void *arg)
 
 	pthread_mutex_lock(&x->lock);
 	while (!ret && take(x, &p)) {
+		bool spoilt;
+
 		pthread_mutex_unlock(&x->lock);
 		ret = x->check ? check_piece(x, &p, buf, &err) :
 				 write_piece(x, &p, buf, &err);
 		pthread_mutex_lock(&x->lock);
-		if (!ret) {
-			x->done[p.nr] = 1;
-			x->moved += p.len;
-			x->shared += p.shared;
-		}
+		spoilt = ret && x->check && x->done[p.nr] == EXPORT_KEPT;
+		if (spoilt)
+			ret = 0;
+		if (!ret)
+			settle(x, &p, spoilt);
 	}
 	if (ret && !x->ret) {
 		x->ret = ret;
@@ -369,9 +413,25 @@ int export_write(struct export *x, struct ck_err *err)
 	return ret ? ret : saved;
 }
 
+/* What lay there since an export before, and is not what that had written. */
+static int write_again(struct export *x, struct ck_err *err)
+{
+	int ret;
+
+	x->check = false;
+	x->mark = EXPORT_AGAIN;
+	x->kept = x->bytes - x->spoilt;
+	ret = export_write(x, err);
+	x->check = true;
+	return ret ? ret : run(x, err);
+}
+
 int export_check(struct export *x, struct ck_err *err)
 {
+	int ret;
+
 	x->check = true;
 	x->kept = 0;
-	return run(x, err);
+	ret = run(x, err);
+	return ret || !x->spoilt ? ret : write_again(x, err);
 }

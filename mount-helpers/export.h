@@ -28,6 +28,8 @@ struct export_file {
 	uint64_t size, first; /* bytes; number of its first piece */
 };
 
+enum export_done { EXPORT_NOT, EXPORT_KEPT, EXPORT_WRITTEN, EXPORT_AGAIN };
+
 struct export
 {
 	const struct ck_view *view;
@@ -37,7 +39,9 @@ struct export
 	int dir; /* the staging folder */
 	uint64_t kept; /* bytes that were there from an export before */
 	uint64_t *digest; /* XXH3-64 of each piece */
-	unsigned char *done; /* each piece */
+	unsigned char *done; /* each piece: enum export_done */
+	unsigned char mark; /* what becomes of those that are written */
+	uint64_t spoilt; /* bytes of an export before that are so no more */
 
 	pthread_mutex_t lock;
 	uint64_t next, moved; /* piece to take; bytes so far */
@@ -53,10 +57,11 @@ struct export
 
 /*
  * What is to be written: all files of @view, of the folder @only of it, or the
- * file @only under the name @as.  -ENOENT where it has none.
+ * file @only under the name @as.  -ENOENT where it has none.  @opts are those
+ * that decide what the bytes are.
  */
 int export_plan(struct export *x, const struct ck_view *view, const char *only,
-		const char *as, struct ck_err *err);
+		const char *as, const struct ck_opts *opts, struct ck_err *err);
 void export_free(struct export *x);
 
 /*
@@ -76,7 +81,8 @@ int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
 
 /*
  * Writes all that is not done, then reads all back.  -EIO with a line for
- * bytes that cannot be read, and for those that come back otherwise.
+ * bytes that cannot be read, and for those that come back otherwise: but what
+ * an export before had written is written again then.
  */
 int export_write(struct export *x, struct ck_err *err);
 int export_check(struct export *x, struct ck_err *err);

@@ -119,7 +119,7 @@ static int load(struct export *x, struct ck_err *err)
 
 			if (!have(x, f, end))
 				return 0;
-			x->done[f->first + k] = 1;
+			x->done[f->first + k] = EXPORT_KEPT;
 			x->kept += end - k * EXPORT_PIECE;
 		}
 	}

@@ -85,6 +85,20 @@ expect 2 'm.safetensors: is there already' \
 expect 2 'npy: is there already, and not empty' "$UNSHARD" export "$CKPT/npy" npy
 expect 2 'no file, and no view' "$UNSHARD" export "$CKPT/nothing" y
 expect 2 'has no file "nothing"' "$UNSHARD" export "$CKPT/npy/nothing" y
+for no in "tp=x: expected numbers" 'tp=0: expected numbers' \
+	'dim0=3,dim0=2: dim0= is given twice' 'foo: no -o reshard= file' \
+	'foo=3: expected dimN=K' 'pp=2,layers=5: layers=: expected 2 numbers' \
+	'layers=1: layers= is of stages: expected pp=K'; do
+	expect 2 "reshard: $no" "$UNSHARD" export "$CKPT/reshard/${no%%:*}" y
+done
+expect 1 'reshard: tp=5: model.lm_head.weight: dimension 0: 149 is no multiple' \
+	"$UNSHARD" export "$CKPT/reshard/tp=5" y
+expect 1 'pp=1,layers=5: layers= make 5, the checkpoint has 1' \
+	"$UNSHARD" export "$CKPT/reshard/pp=1,layers=5" y
+echo '{"mesh": {"shape": [2]}, "partition_spec": {"*": [0, 0]}}' >m.json
+expect 1 'reshard: m: model.lm_head.weight: partition_spec: axis 0 cuts' \
+	"$UNSHARD" export -o reshard=m.json "$CKPT/reshard/m" y
+rm m.json
 expect 2 'reshard: expected a folder' "$UNSHARD" export "$CKPT/reshard" y
 expect 2 'no such view' "$UNSHARD" export --to nothing "$CKPT" y
 expect 2 'and --to another' "$UNSHARD" export --to npy "$CKPT/npy" y
@@ -163,12 +177,37 @@ rm y
 expect 0 '' "$UNSHARD" export "$TOP/tests/formats/dcp/2.14-zstd/in" zstd.st
 expect 0 '' "$UNSHARD" diff "$TOP/tests/formats/dcp/2.14-zstd/in" zstd.st
 
-# what was written and came back otherwise is found
+# what an export before had written and is otherwise now is written again
+for way in byte short none; do
+	cp -r saved .y.unshard-part
+	case $way in
+	byte) printf x | dd of=.y.unshard-part/y bs=1 seek=5000 conv=notrunc \
+		status=none ;;
+	short) truncate -s 9000000 .y.unshard-part/y ;;
+	none) rm .y.unshard-part/y ;;
+	esac
+	expect 0 '' "$UNSHARD" export big.safetensors/tensors/big y
+	cmp want y || fail "$way: other bytes"
+	[ $way != byte ] || grep -q ' 8.0 MiB from before were damaged and' out ||
+		fail "$way: $(cat out)"
+	rm y
+done
+# the same name and size of another view are another export
+echo '{"views": {"v": {"dtype": "bfloat16"}, "w": {"dtype": "float16"}}}' >vw.json
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" f.safetensors f F32 10,1048576
+(ulimit -f $((10 * 1024)) && "$UNSHARD" export -o views=vw.json \
+	f.safetensors/views/v half >out 2>err) && fail "written past the limit"
+expect 2 'of another export' "$UNSHARD" export -o views=vw.json \
+	f.safetensors/views/w half
+sed -i s/bfloat16/float16/ vw.json
+expect 2 'of another export' "$UNSHARD" export -o views=vw.json \
+	f.safetensors/views/v half
+sed -i s/float16/bfloat16/ vw.json
+expect 0 '' "$UNSHARD" export --json --no-verify -o views=vw.json \
+	f.safetensors/views/v half
+grep -q '"resumed_nbytes": 8388608' out || fail "half: $(cat out)"
+rm -r half f.safetensors
 cp -r saved .y.unshard-part
-printf x | dd of=.y.unshard-part/y bs=1 seek=5000 conv=notrunc status=none
-expect 3 'y: bytes \[0, 8388608) are not what was written' \
-	"$UNSHARD" export big.safetensors/tensors/big y
-[ ! -e y ] || fail "damaged, and there"
 # a checkpoint that changed meanwhile is another export
 rm -r .y.unshard-part && cp -r saved .y.unshard-part
 touch big.safetensors
