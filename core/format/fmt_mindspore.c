@@ -144,6 +144,40 @@ static int report_missing(struct ck_ms_set *s, const struct ck_ms_found *f,
 				  nr > MAX_SHOWN ? " and more" : "");
 }
 
+static bool has_layouts(const struct ck_ms_strategy *st, uint32_t stage)
+{
+	for (size_t i = 0; i < st->item.nr; i++)
+		if (st->item.v[i].l.stage == stage)
+			return true;
+	return false;
+}
+
+/*
+ * Without its stage's layouts a rank's slices would be taken for copies of
+ * whole tensors, and those of one value would pass for such.
+ */
+static int check_stages(const struct ck_ms_set *s, const struct ck_ms_found *f,
+			struct ck_err *err)
+{
+	uint64_t devices = s->strategy.devices;
+	uint32_t seen = CK_MS_NONE;
+
+	for (size_t i = 0; i < f->ranks.nr; i++) {
+		uint32_t stage = (uint32_t)(f->ranks.v[i] / devices);
+
+		if (stage != seen && !has_layouts(&s->strategy, stage))
+			return ck_fail(
+				err, EINVAL,
+				"%s: no strategy file describes stage %u (ranks %" PRIu64
+				" to %" PRIu64
+				"), whose rank %u is there: give the files of all stages with -o strategy=FILE:FILE",
+				s->dir->path, stage, stage * devices,
+				(stage + 1) * devices - 1, f->ranks.v[i]);
+		seen = stage;
+	}
+	return 0;
+}
+
 static int check_world(struct ck_ms_set *s, const struct ck_ms_found *f,
 		       struct ck_err *err)
 {
@@ -165,6 +199,8 @@ static int check_world(struct ck_ms_set *s, const struct ck_ms_found *f,
 			"): give the files of all stages with -o strategy=FILE:FILE",
 			s->dir->path, last, world, s->strategy.nr_stages,
 			devices);
+	if (check_stages(s, f, err))
+		return -EINVAL;
 	s->smaller = is_smaller_world(f, world);
 	if (s->smaller && !has_shapes(&s->strategy))
 		return ck_ms_other_world(s, world, f->ranks.nr, NULL, err);
