@@ -198,14 +198,19 @@ static void look_at(const struct ck_ms_set *s, uint32_t name,
 	}
 }
 
+/* Of two ranks one may as well be a copy of the other. */
 static int note_integrated(struct merge *m, struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
+	bool two = m->s->strategy.devices == 2;
+	const struct ck_problem_in note = { .severity = two ? CK_WARNING :
+							      CK_NOTE };
 
 	m->integrated = true;
 	return ck_builder_problem(
 		m->s->b, &note, err,
-		"every rank holds the same whole tensors (integrated_save), so the strategy's cuts are not applied; -o integrated=no would apply them");
+		"every rank holds the same whole tensors (integrated_save), so the strategy's cuts are not applied; -o integrated=no would apply them%s",
+		two ? ", if one file is a copy of the other whose own is lost; -o integrated=yes ends this warning" :
+		      "");
 }
 
 static int decide(struct merge *m, struct ck_err *err)

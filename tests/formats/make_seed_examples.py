@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes oneflow/local-rows: [3, 2] and [3] of two ranks, which are [6, 2] and [6].
+"""Makes oneflow/local-rows: [3, 2] and [3] of two ranks, which are [6, 2] and [6];
+and damaged copies of it.
 
 usage: make_seed_examples.py        (then UPDATE_WANT=1 make check-unit)
 
@@ -36,3 +37,25 @@ for rank in range(2):
         whole[name] += raw
 (HERE / "opts").write_text("sbp=split(0)\n")
 (HERE / "sums").write_text("".join(f"{hashlib.sha256(b).hexdigest()} {n}\n" for n, b in whole.items()))
+
+
+def damaged(name, ranks, change):
+    """The same, or its first save alone, with something wrong."""
+    at = HERE.parent / name
+    shutil.rmtree(at, ignore_errors=True)
+    shutil.copytree(HERE / "in" if ranks > 1 else HERE / "in" / "model_0", at / "in")
+    if ranks > 1:
+        (at / "opts").write_text("sbp=split(0)\n")
+    change(at / "in")
+
+
+def cut(path, n):
+    path.write_bytes(path.read_bytes()[:-n])
+
+
+meta = "model_1/tensor_0/meta"
+damaged("bad-dtype-differs", 2, lambda at: (at / meta).write_text((at / meta).read_text().replace("kFloat", "kInt32")))
+damaged("bad-out-cut", 2, lambda at: cut(at / "model_1/tensor_0/out", 5))
+damaged("bad-pickle-cut", 1, lambda at: cut(at / "pickled_data", 30))
+damaged("bad-folder-missing", 1, lambda at: shutil.rmtree(at / "tensor_1"))
+damaged("bad-rank-copied", 2, lambda at: (shutil.rmtree(at / "model_1"), shutil.copytree(at / "model_0", at / "model_1")))
