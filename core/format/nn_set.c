@@ -186,8 +186,7 @@ static int try_name(struct ck_nn_set *s, const struct ck_dir_list *l,
 }
 
 /* What -o file= names, if it may be a rank's: the kind of all that count. */
-static const char *wanted(const struct ck_dir *dir,
-			  const struct ck_dir_list *l)
+static const char *wanted(const struct ck_dir *dir, const struct ck_dir_list *l)
 {
 	const char *want = ck_opts_get(dir->opts, "file");
 	size_t at, end;
@@ -243,8 +242,7 @@ int ck_nn_set_find(struct ck_nn_set *s, struct ck_err *err)
 	for (size_t i = 0; i < l.nr && !ret && !found; i++) {
 		first = l.v[i].name;
 		if (!l.v[i].is_dir && number_in(first, &at, &end) &&
-		    (!want || same_kind(want, first)) &&
-		    may_try(&tries, first))
+		    (!want || same_kind(want, first)) && may_try(&tries, first))
 			ret = try_name(s, &l, first, &found, err);
 	}
 	if (ret || !found || want)
