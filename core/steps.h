@@ -53,6 +53,15 @@ int ck_steps_list(struct ck_steps *out, const struct ck_root *root,
 /* The same for what the group @group holds; without its name, or a marker. */
 int ck_steps_list_in(struct ck_steps *out, const struct ck_root *root,
 		     const char *group, struct ck_err *err);
+/*
+ * What lies in the folder of a checkpoint itself (@group, or "": the root) and
+ * has a tree of its own: what a trainer keeps beside the model, other saves.
+ * Nothing where @img, which describes that checkpoint, is of a format that has
+ * folders; NULL: whatever may be.
+ */
+int ck_steps_list_beside(struct ck_steps *out, const struct ck_root *root,
+			 const char *group, const struct ck_image *img,
+			 struct ck_err *err);
 void ck_steps_free(struct ck_steps *s);
 /* Only the entry @name, as ck_steps_list() would say it; false: no such. */
 bool ck_steps_look(struct ck_step *out, const struct ck_root *root,

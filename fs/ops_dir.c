@@ -158,7 +158,7 @@ static enum fs_at entry_at(const struct fs_ref *dir,
 {
 	const struct taken *t = taken_of(fi);
 
-	e->is_link = false;
+	e->is_link = e->beside = false;
 	if (!t)
 		return fs_tree_entry(dir->slot, dir->ino, pos, e);
 	return t->shards ? shard_at(t->shards, pos, e) : step_at(t, pos, e);
@@ -191,7 +191,7 @@ static int fill_plus(struct fs *fs, const struct fs_ref *dir,
 
 	int ret;
 
-	if (dir->node.kind != FS_DIR)
+	if (dir->node.kind != FS_DIR || e->beside)
 		return fs_lookup(fs, ino, e->name, p, NULL);
 	p->ino = fs_ino(dir->slot->nr, e->ino);
 	p->entry_timeout = FS_KEEP_FIXED;

@@ -274,14 +274,35 @@ static bool found_marker(const struct fs *fs, struct fs_slot *in,
 	return false;
 }
 
-/* An entry of a directory of checkpoints comes, goes and is replaced. */
-static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
-		       struct fuse_entry_param *e, struct ck_err *err)
+/* An entry comes, goes and is replaced. */
+static int lookup_entry(struct fs *fs, struct fs_slot *in, const char *name,
+			struct fuse_entry_param *e, struct ck_err *err)
 {
 	ck_auto_str struct ck_str full = { 0 };
 	struct fs_slot *slot;
 	int ret;
 
+	e->entry_timeout = FS_KEEP_NONE;
+	ck_str_fmt(&full, "%s%s%s", in->name ? in->name : "",
+		   in->name ? "/" : "", name);
+	if (full.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	ret = fs_slots_entry(fs->slots, full.v, &slot);
+	if (ret == -ENOENT && in->steps && in->name && !strcmp(name, "shards"))
+		return own_shards(fs, in, e, err);
+	if (ret)
+		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
+	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
+	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
+	if (!ret)
+		fs_slot_know(fs->slots, slot);
+	fs_slot_unpin(fs->slots, slot);
+	return ret;
+}
+
+static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
+		       struct fuse_entry_param *e, struct ck_err *err)
+{
 	e->entry_timeout = FS_KEEP_NONE;
 	if (!in->name && !strcmp(name, "latest") &&
 	    !fs_slots_has(fs->slots, name))
@@ -293,21 +314,7 @@ static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
 		return 0;
 	if (e->ino)
 		return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
-	ck_str_fmt(&full, "%s%s%s", in->name ? in->name : "",
-		   in->name ? "/" : "", name);
-	if (full.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	ret = fs_slots_entry(fs->slots, full.v, &slot);
-	if (ret == -ENOENT && in->name && !strcmp(name, "shards"))
-		return own_shards(fs, in, e, err);
-	if (ret)
-		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
-	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
-	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
-	if (!ret)
-		fs_slot_know(fs->slots, slot);
-	fs_slot_unpin(fs->slots, slot);
-	return ret;
+	return lookup_entry(fs, in, name, e, err);
 }
 
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
@@ -328,6 +335,9 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 		ret = lookup_shard(&dir, name, e, err);
 	else
 		ret = fs_tree_find(dir.slot, dir.ino, name, &e->ino, err);
+	if (!ret && !e->ino && dir.ino == FS_INO_ROOT &&
+	    fs_slot_has_beside(dir.slot, name))
+		return lookup_entry(fs, dir.slot, name, e, err);
 	if (ret ||
 	    !e->ino) /* not there, and will not be: the kernel keeps it */
 		return ret;

@@ -267,6 +267,8 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 	slot->virt = fs_virt_new(&virt);
 	if (!ret && (!slot->shards || !slot->virt))
 		ret = ck_fail(err, ENOMEM, "no memory for a mount");
+	if (!ret && atomic_load(&slot->state) == FS_SLOT_NEW)
+		ret = fs_slot_list_beside(s, slot, err);
 	return ret;
 }
 
@@ -409,6 +411,7 @@ void fs_slot_free(struct fs_slots *s, struct fs_slot *slot)
 {
 	fs_slot_end(s, slot);
 	fs_shards_free(slot->shards);
+	ck_steps_free(&slot->beside);
 	free(slot->name);
 	free(slot);
 }

@@ -2,9 +2,10 @@
 /*
  * slot.h - one checkpoint that a mount shows
  *
- * A mount of one checkpoint has one slot, number 0.  A mount of a directory of
- * checkpoints has slot 0 for the directory itself and one more for each entry
- * that somebody has looked at; for each group of them, too.
+ * A mount of one checkpoint has slot 0 for that.  A mount of a directory of
+ * checkpoints has slot 0 for the directory itself.  Either has one more for each
+ * entry that somebody has looked at, for each group of them, and for what lies
+ * beside the model in a checkpoint's own folder.
  *
  *	  NEW --need--> READY or FAILED --too many--> ASLEEP
  *	                     ^-----------need------------+
@@ -72,6 +73,7 @@ struct fs_slot {
 	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
 	struct fs_print print; /* of the folder when it was made */
 	struct fs_shards *shards; /* with what the kernel knows of them */
+	struct ck_steps beside; /* entries in it, a slot each */
 
 	/* READY or FAILED only */
 	struct ck_ckpt *ck; /* NULL where FAILED */
@@ -112,6 +114,8 @@ struct fs_slot *fs_slots_pin(struct fs_slots *s, uint32_t nr);
  * entry, -ENOMEM, -ENFILE: the kernel knows as many as there are numbers.
  */
 int fs_slots_entry(struct fs_slots *s, const char *name, struct fs_slot **out);
+/* Whether @name has a slot of its own, beside the views of @slot. */
+bool fs_slot_has_beside(const struct fs_slot *slot, const char *name);
 /* Whether the directory has an entry @name now. */
 bool fs_slots_has(const struct fs_slots *s, const char *name);
 /* One pin more of what is pinned. */

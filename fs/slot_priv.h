@@ -10,8 +10,8 @@
 
 struct fs_slots {
 	struct fs_slots_in in;
-	const struct ck_root *root; /* of the directory; NULL: one checkpoint */
-	struct ck_ckpt *one;
+	const struct ck_root *root; /* of the directory, or of @one */
+	struct ck_ckpt *one; /* the mount is this; NULL: a directory of many */
 	pthread_mutex_t lock; /* the table, and what slot.h says of slots */
 	pthread_mutex_t making; /* one parse at a time */
 	struct fs_slot **v; /* FS_MAX_SLOTS, most of it never touched */
@@ -26,6 +26,9 @@ struct fs_slots {
 
 /* Views, shards and documents of a slot whose ck or root is set. */
 int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err);
+/* Fills in slot->beside; the views are open. */
+int fs_slot_list_beside(struct fs_slots *s, struct fs_slot *slot,
+			struct ck_err *err);
 /*
  * Parses entry slot->name, the first time or again; READY, FAILED with @why,
  * or ASLEEP.

@@ -96,6 +96,7 @@ int fs_slots_one(struct fs_slots **out, const struct fs_slots_in *in,
 	if (ret)
 		return ret;
 	(*out)->one = ck;
+	(*out)->root = ck_ckpt_root(ck);
 	ret = first_slot(*out, &slot, err);
 	if (!ret) {
 		slot->ck = ck;

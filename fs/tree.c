@@ -82,14 +82,28 @@ static bool has_file(const struct ck_view *v)
 	return v->ops->file(v, 0, &file);
 }
 
-/* Entry number @i of a root: the views, then shards and .unshard. */
+static enum fs_at beside_entry(const struct fs_slot *slot, uint64_t i,
+			       struct fs_entry *e)
+{
+	if (i >= slot->beside.nr)
+		return FS_AT_END;
+	snprintf(e->name, sizeof(e->name), "%s", slot->beside.v[i].name);
+	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
+	e->is_dir = e->beside = true;
+	return FS_AT_ENTRY;
+}
+
+/*
+ * Entry number @i of a root: the views, then shards and .unshard, then what has
+ * slots of its own.
+ */
 static enum fs_at root_entry(const struct fs_slot *slot, uint64_t i,
 			     struct fs_entry *e)
 {
 	const struct ck_view *v;
 
 	if (i >= FS_MAX_VIEWS + 2)
-		return FS_AT_END;
+		return beside_entry(slot, i - FS_MAX_VIEWS - 2, e);
 	if (i >= FS_MAX_VIEWS) {
 		bool shards = i == FS_MAX_VIEWS;
 
@@ -225,7 +239,7 @@ enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
 {
 	struct fs_node node = fs_tree_node(slot, dir);
 
-	e->is_dir = e->is_link = false;
+	e->is_dir = e->is_link = e->beside = false;
 	if (pos < 2) {
 		strcpy(e->name, pos ? ".." : ".");
 		e->ino = !pos		      ? dir :

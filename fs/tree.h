@@ -11,6 +11,7 @@
  *	  shards/		3		...	SHARD | hash, see shards.c
  *	  .unshard/		4		NAME	VIRT + enum fs_virt_id
  *	  latest		5		(a directory of checkpoints only)
+ *	  NAME/			1 of another slot	(beside the views)
  *
  * Nothing is kept per tensor: numbers are computed both ways.
  */
@@ -85,6 +86,7 @@ struct fs_entry {
 	char name[256];
 	uint64_t ino;
 	bool is_dir, is_link;
+	bool beside; /* has a slot of its own, which a look-up finds */
 };
 
 /* What fs_tree_entry() found at a position. */

@@ -11,6 +11,7 @@
 #include "core/base/fds.h"
 #include "core/io/sandbox.h"
 #include "core/publish/claims.h"
+#include "core/steps.h"
 #include "fs/ending.h"
 
 #include <errno.h>
@@ -73,6 +74,23 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	return 0;
 }
 
+/* One checkpoint's own folder may hold others, which are parsed later. */
+static bool may_parse(const struct worker_in *w)
+{
+	const struct ck_root *root = w->in->root;
+	struct ck_steps beside;
+	bool any;
+
+	if (w->in->image_fd < 0)
+		return true;
+	if (root->only || root->save ||
+	    ck_steps_list_beside(&beside, root, "", NULL, NULL))
+		return false;
+	any = beside.nr;
+	ck_steps_free(&beside);
+	return any;
+}
+
 static int own_rights(const struct worker_in *w, unsigned *got,
 		      struct ck_err *err)
 {
@@ -85,7 +103,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.write_dir = ck_opts_get(w->in->opts, "overlay"),
 		.writes = ck_opts_get(w->in->opts, "rw") &&
 			  !ck_opts_get(w->in->opts, "overlay"),
-		.parses = w->in->image_fd < 0,
+		.parses = may_parse(w),
 	};
 
 	if (how && !strcmp(how, "off"))

@@ -131,6 +131,13 @@ static int say_aside(const struct ck_dir *dir, struct ck_builder *b,
 					other->name);
 }
 
+/* Its files lie in no folders of their own. */
+static bool is_flat(const struct ck_format *fmt)
+{
+	return !strcmp(fmt->name, "torch") || !strcmp(fmt->name, "hf") ||
+	       !strcmp(fmt->name, "safetensors");
+}
+
 /* @note, where it is not NULL, is about the other reader @other. */
 static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		const char *note, const struct ck_format *other,
@@ -155,6 +162,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret && strcmp(fmt->name, "torch") != 0 &&
 	    strcmp(fmt->name, "layout") != 0)
 		ret = ck_explain_aside(dir, b, err);
+	if (!ret && is_flat(fmt))
+		ret = ck_explain_beside(dir, b, err);
 	if (!ret)
 		ret = ck_aside_check(dir, b, err);
 	if (!ret)
