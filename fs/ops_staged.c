@@ -444,6 +444,8 @@ static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 	fs_auto_sref r = { 0 };
 	int ret = find_dir(fs, parent, &r);
 	uint64_t to = new_parent & FS_INO_MASK;
+	enum fs_stage_index index =
+		fs_stage_index_of(name, parent == new_parent, new_name);
 
 	if (fs_ino_slot(parent) != fs_ino_slot(new_parent))
 		return -EXDEV;
@@ -452,9 +454,13 @@ static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 	if (!ret)
 		ret = fs_staged_rename(r.s->files, r.ino, name, to, new_name,
 				       flags);
-	if (ret || to != FS_INO_SHARDS ||
-	    !fs_stage_is_index(fs->stages, new_name))
+	if (ret || to != FS_INO_SHARDS || index == FS_STAGE_NO_INDEX ||
+	    !fs_stages_by_rename(fs->stages))
 		return ret;
+	if (index == FS_STAGE_COPIED) {
+		ck_staging_copied(fs_staged_stage(r.s->files));
+		return 0;
+	}
 	ret = fs_stage_trigger(fs->stages, r.s, err);
 	if (ret) /* a rename that is said to have failed has not been done */
 		fs_staged_rename(r.s->files, to, new_name, r.ino, name, 0);

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define COPIED_SECONDS 10 /* between two files of a copy */
 #define LOOK_SECONDS 1
 #define CLOSE_MS 2000 /* the kernel tells of a close a moment later */
 
@@ -322,19 +323,9 @@ int fs_stages_rmdir(struct fs_stages *t, const char *name)
 
 /* ---- publishing ---- */
 
-bool fs_stage_is_index(const struct fs_stages *t, const char *name)
+bool fs_stages_by_rename(const struct fs_stages *t)
 {
-	static const char *const names[] = { ".metadata", ".manager_metadata",
-					     "unshard-layout.json" };
-	static const char tail[] = ".index.json";
-	size_t len = strlen(name), n = strlen(tail);
-
-	if (!t->by_rename)
-		return false;
-	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
-		if (!strcmp(name, names[i]))
-			return true;
-	return len > n && !strcmp(name + len - n, tail);
+	return t->by_rename;
 }
 
 static void failed(struct fs_stages *t, struct fs_stage *s, int ret,
@@ -441,15 +432,24 @@ int fs_stages_rename(struct fs_stages *t, const char *from, const char *to,
 
 /* ---- the thread ---- */
 
+/* For how long nothing may be written to it, to be published; 0: never. */
+static int64_t quiet_for(const struct fs_stages *t, const struct fs_stage *s)
+{
+	return t->quiet_after			   ? t->quiet_after :
+	       ck_staging_is_copied(staging_of(s)) ? COPIED_SECONDS :
+						     0;
+}
+
 /* Whether nothing has changed, by any mount, for as long as was asked. */
 static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 {
 	ck_auto_below struct ck_below all = { 0 };
 	uint64_t seq = fs_staged_seq(s->files);
+	int64_t quiet = seq ? quiet_for(t, s) : 0;
 
-	if (!t->quiet_after || !seq)
+	if (!quiet)
 		return false;
-	if (seq == s->seq && now_s() - s->quiet_s < t->quiet_after)
+	if (seq == s->seq && now_s() - s->quiet_s < quiet)
 		return false;
 	if (ck_below_list(&all, staging_of(s)->files_fd, NULL))
 		return false;
@@ -585,6 +585,11 @@ void fs_stage_text(struct fs_stages *t, struct fs_stage *s, struct ck_str *out)
 		ck_str_puts(out, armed ? "staged, to be published when it is "
 					 "complete and nobody writes" :
 					 "staged");
+	if (!gone && !armed && quiet_for(t, s))
+		ck_str_fmt(out,
+			   ", to be published when it is complete and nothing "
+			   "was written for %lld s",
+			   (long long)quiet_for(t, s));
 	ck_str_fmt(out, "%s%s\n", *why ? ": " : "", why);
 	if (!gone)
 		fs_stage_say_lacks(s, out);

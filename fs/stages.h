@@ -80,8 +80,16 @@ int fs_stages_rmdir(struct fs_stages *t, const char *name);
 int fs_stages_rename(struct fs_stages *t, const char *from, const char *to,
 		     struct ck_err *err);
 
-/* Whether the rename of a file in shards/ to @name makes it a checkpoint. */
-bool fs_stage_is_index(const struct fs_stages *t, const char *name);
+/* What the rename of @old in shards/ to @name says; stage_index.c. */
+enum fs_stage_index {
+	FS_STAGE_NO_INDEX,
+	FS_STAGE_LAST, /* all is there */
+	FS_STAGE_COPIED, /* the step will be a checkpoint; more may follow */
+};
+enum fs_stage_index fs_stage_index_of(const char *old, bool same_dir,
+				      const char *name);
+/* -o publish=auto */
+bool fs_stages_by_rename(const struct fs_stages *t);
 /*
  * Publishes it now, or else as soon as it is complete and nobody writes any
  * more; whichever mount notices.  0 too where it has to wait, which is logged

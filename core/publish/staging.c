@@ -20,6 +20,7 @@
 
 #define DOOMED "doomed"
 #define ARMED "armed"
+#define COPIED "copied"
 #define COMMIT "commit"
 #define LOCK "lock"
 enum { BYTE_OPEN = 0, BYTE_WRITE = 1 };
@@ -399,13 +400,28 @@ bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room)
 	return true;
 }
 
-void ck_staging_arm(struct ck_staging *s)
+static void make_mark(const struct ck_staging *s, const char *name)
 {
-	int fd = openat(s->fd, ARMED,
+	int fd = openat(s->fd, name,
 			O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 
 	if (fd >= 0)
 		close(fd);
+}
+
+void ck_staging_arm(struct ck_staging *s)
+{
+	make_mark(s, ARMED);
+}
+
+void ck_staging_copied(struct ck_staging *s)
+{
+	make_mark(s, COPIED);
+}
+
+bool ck_staging_is_copied(const struct ck_staging *s)
+{
+	return is_there(s->fd, COPIED);
 }
 
 bool ck_staging_is_armed(const struct ck_staging *s)

@@ -8,6 +8,7 @@
  *	  commit	a publish that was begun; see commit.h
  *	  doomed	why it may never be published: one line
  *	  armed		empty: it is to be published once it is complete
+ *	  copied	empty: the same, once nothing is written for a while
  *
  * The name follows from NAME, so that every mount of SRC, on any node, meets
  * in one stage.  Nothing else is shared.  Byte 0 of the lock is held (shared)
@@ -101,6 +102,9 @@ bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room);
  */
 void ck_staging_arm(struct ck_staging *s);
 bool ck_staging_is_armed(const struct ck_staging *s);
+/* Its index came, and files may come behind it. */
+void ck_staging_copied(struct ck_staging *s);
+bool ck_staging_is_copied(const struct ck_staging *s);
 
 /* What others do with it, seen from outside. */
 struct ck_staging_use {

@@ -174,12 +174,42 @@ tar -C "$CKPT" -cf - . | tar -C "$MNT/by-tar/shards" -xf - || fail "tar x"
 cp -a "$CKPT/." "$MNT/by-cp/shards/" || fail "cp -a"
 diff -r "$CKPT" "$MNT/by-tar/shards" && diff -r "$CKPT" "$MNT/by-cp/shards" ||
 	fail "copies differ"
+umount_ckpt
+
+# ---- an index that a copying tool renames: files may come behind it
+mount_ckpt "$SRC" rw
+HF=$WORK/hf
+mkdir "$HF"
+cp -r "$here/tests/formats/hf/indexed/in/." "$HF"
+index=$(cd "$HF" && echo *.index.json)
+echo '{}' >"$HF/tokenizer.json" # after all others by name
 if command -v rsync >/dev/null; then
-	mkdir "$MNT/by-rsync"
-	rsync -a "$CKPT/" "$MNT/by-rsync/shards/" || fail "rsync -a"
-	diff -r "$CKPT" "$MNT/by-rsync/shards" || [ -d "$SRC/by-rsync" ] ||
-		fail "rsync's copy differs"
+	mkdir "$MNT/by-rsync" "$MNT/dcp-rsync"
+	rsync -a "$HF/" "$MNT/by-rsync/shards/" || fail "rsync -a"
+	rsync -a "$CKPT/" "$MNT/dcp-rsync/shards/" || fail "rsync -a of dcp"
 fi
+# the same by hand, which is slower
+mkdir "$MNT/by-hand"
+cp "$HF"/*.safetensors "$MNT/by-hand/shards"
+cp "$HF/$index" "$MNT/by-hand/shards/.$index.Ab12Cd"
+mv "$MNT/by-hand/shards/.$index.Ab12Cd" "$MNT/by-hand/shards/$index"
+grep -q 'nothing was written for 10 s' "$MNT/by-hand/.unshard/status" ||
+	fail "status: $(cat "$MNT/by-hand/.unshard/status")"
+sleep 3
+[ ! -e "$SRC/by-hand" ] || fail "published at an index that was copied"
+cp "$HF/tokenizer.json" "$MNT/by-hand/shards/" || fail "a file behind the index"
+for f in "$HF"/*; do
+	[ -e "$MNT/by-hand/shards/${f##*/}" ] || cp "$f" "$MNT/by-hand/shards/"
+done
+for step in by-hand by-rsync dcp-rsync; do
+	[ $step = by-hand ] || command -v rsync >/dev/null || continue
+	wait_for 25 test -d "$SRC/$step" ||
+		fail "$step: not published when quiet: $(cat "$LOG")"
+	from=$HF
+	[ $step != dcp-rsync ] || from=$CKPT
+	diff -r -x .unshard-manifest "$from" "$SRC/$step" ||
+		fail "$step: another copy"
+done
 umount_ckpt
 
 # ---- quiet, and nothing else
