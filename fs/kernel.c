@@ -16,6 +16,7 @@
 #include "fs/kernel.h"
 
 #include "core/base/check.h"
+#include "fs/receive.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,13 +54,12 @@ void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts)
 
 #define ALLOW_MMAP_FLAGS2 (UINT32_C(1) << (36 - 32))
 
-/* A custom reader takes every request, so it must cost nothing. */
 static ssize_t hook_read(int fd, void *buf, size_t len, void *userdata)
 {
 	struct fs_kernel *k = userdata;
 	const struct fuse_in_header *in = buf;
 	const struct fuse_init_in *arg = (const void *)(in + 1);
-	ssize_t n = read(fd, buf, len);
+	ssize_t n = fs_receive(fd, buf, len);
 
 	if (n < (ssize_t)(sizeof(*in) + sizeof(*arg)) ||
 	    in->opcode != FUSE_INIT)

@@ -9,6 +9,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "fs/buf.h"
+#include "fs/receive.h"
 #include "fs/reply.h"
 
 #include <errno.h>
@@ -216,6 +217,7 @@ void fs_sop_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	fs_auto_sref r = { 0 };
 	int ret = fs_sref_find(fs_of(req), ino, &r);
 
+	buf = fs_receive_payload(buf);
 	if (!ret)
 		ret = off < 0 ? -EINVAL :
 				write_any(&r, fs_open_of(fi), buf, size,

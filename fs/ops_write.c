@@ -9,6 +9,7 @@
  */
 #include "fs/ops.h"
 
+#include "fs/receive.h"
 #include "fs/reply.h"
 
 #include <errno.h>
@@ -144,6 +145,7 @@ static bool waits(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		 off_t off, struct fuse_file_info *fi)
 {
+	buf = fs_receive_payload(buf);
 	if (!waits(req, ino, buf, size, off, fi))
 		write_now(req, ino, buf, size, off, fi);
 }

@@ -12,6 +12,7 @@
  * allows.
  */
 #include "fs/kernel.h"
+#include "fs/receive.h"
 #include "fs/reply.h"
 
 #include "core/base/whole.h"
@@ -89,7 +90,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		     size_t size, off_t off, struct fuse_file_info *fi)
 {
 	int ret = fs.to < 0 ? 0 :
-			      ck_pwrite_whole(fs.to, buf, size, (uint64_t)off);
+			      ck_pwrite_whole(fs.to, fs_receive_payload(buf),
+					      size, (uint64_t)off);
 
 	(void)ino;
 	(void)fi;
