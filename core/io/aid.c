@@ -5,6 +5,10 @@
  * Two writers at once need no help, and waking a thread costs them: nobody is
  * helped until CALM_NS after two have met.  A job lies on its owner's stack;
  * the helper holds it only while job->helped.
+ *
+ * To wake a thread takes as long as a part of the job does, so the helper
+ * looks for the next job for LOOK_NS before it sleeps, and who waits for its
+ * last part looks too.  When jobs come more seldom it sleeps at once.
  */
 #include "core/io/aid.h"
 
@@ -16,13 +20,15 @@
 
 #define MIN_BYTES (UINT64_C(256) << 10) /* less is done before one wakes up */
 #define CALM_NS 50000000
+#define LOOK_NS 300000
+#define LAST_NS 100000
 
 struct job {
 	const struct ck_engine_ops *ops;
 	struct ck_io *io;
 	unsigned nr;
 	_Atomic unsigned next; /* of io, to be begun */
-	bool helped; /* under the lock */
+	atomic_bool helped; /* set under the lock */
 };
 
 struct ck_aid {
@@ -30,7 +36,7 @@ struct ck_aid {
 	pthread_cond_t work, done;
 	pthread_t thread;
 	bool started, useless, end;
-	struct job *job; /* offered, or being helped with */
+	_Atomic(struct job *) job; /* offered, or being helped with */
 	_Atomic unsigned writers;
 	_Atomic int64_t met_ns; /* when there were two */
 };
@@ -82,16 +88,48 @@ static void take(struct job *job)
 		e->ops->run(e, &job->io[i], 1);
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void pause_a_little(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* Under the lock, which it gives up: until there is a job, or the end. */
+static void await_job(struct ck_aid *aid, int64_t idle_since, bool may_look)
+{
+	pthread_mutex_unlock(&aid->lock);
+	while (may_look && !atomic_load(&aid->job) &&
+	       now_ns() - idle_since < LOOK_NS)
+		pause_a_little();
+	pthread_mutex_lock(&aid->lock);
+	while (!aid->job && !aid->end)
+		pthread_cond_wait(&aid->work, &aid->lock);
+}
+
 static void *help(void *ctx)
 {
 	struct ck_aid *aid = ctx;
+	int64_t idle_since = now_ns();
+	bool soon = true; /* the last job came while it was looked for */
 
 	pthread_mutex_lock(&aid->lock);
 	while (!aid->end) {
 		struct job *job = aid->job;
 
-		if (!job || job->helped) {
-			pthread_cond_wait(&aid->work, &aid->lock);
+		if (!job) {
+			await_job(aid, idle_since, soon);
+			soon = now_ns() - idle_since < LOOK_NS;
 			continue;
 		}
 		job->helped = true;
@@ -101,6 +139,7 @@ static void *help(void *ctx)
 		aid->job = NULL;
 		job->helped = false;
 		pthread_cond_signal(&aid->done);
+		idle_since = now_ns();
 	}
 	pthread_mutex_unlock(&aid->lock);
 	return NULL;
@@ -133,20 +172,16 @@ static bool offer(struct ck_aid *aid, struct job *job)
 /* Once all is begun: nothing to help with any more. */
 static void withdraw(struct ck_aid *aid, struct job *job)
 {
+	int64_t since = now_ns();
+
+	while (atomic_load(&job->helped) && now_ns() - since < LAST_NS)
+		pause_a_little();
 	pthread_mutex_lock(&aid->lock);
 	while (job->helped)
 		pthread_cond_wait(&aid->done, &aid->lock);
 	if (aid->job == job)
 		aid->job = NULL;
 	pthread_mutex_unlock(&aid->lock);
-}
-
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
 /* Whether this writer is alone, and has been for a while. */
