@@ -59,7 +59,7 @@ static ssize_t hook_read(int fd, void *buf, size_t len, void *userdata)
 	struct fs_kernel *k = userdata;
 	const struct fuse_in_header *in = buf;
 	const struct fuse_init_in *arg = (const void *)(in + 1);
-	ssize_t n = fs_receive(fd, buf, len);
+	ssize_t n = k->writes ? fs_receive(fd, buf, len) : read(fd, buf, len);
 
 	if (n < (ssize_t)(sizeof(*in) + sizeof(*arg)) ||
 	    in->opcode != FUSE_INIT)

@@ -26,6 +26,7 @@ enum fs_direct { FS_DIRECT_AUTO, FS_DIRECT_ON, FS_DIRECT_OFF };
 struct fs_kernel {
 	enum fs_direct want; /* -o direct= */
 	unsigned threads; /* most workers */
+	bool writes; /* requests with a payload come; set before the loop */
 	/*
 	 * Settled by the INIT exchange, constant afterwards.  @direct: files
 	 * are opened FOPEN_DIRECT_IO; @direct_mmap: and can be mapped shared.

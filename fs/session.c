@@ -179,7 +179,7 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		return ck_fail(err, ENOMEM, "no memory for a mount");
 	fs_kernel_setup(&s->fs.kernel, opts);
 	s->allow_other = ck_opts_get(opts, "allow-other");
-	s->fs.rw = ck_opts_get(opts, "rw");
+	s->fs.rw = s->fs.kernel.writes = ck_opts_get(opts, "rw");
 	s->fs.replace = ck_opts_get(opts, "replace");
 	ret = find_place(s, mnt, err);
 	if (!ret)

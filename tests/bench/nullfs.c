@@ -178,6 +178,7 @@ int main(int argc, char **argv)
 	if (fs.splice)
 		ops.write_buf = op_write_buf;
 	fs_kernel_setup(&fs.kernel, NULL);
+	fs.kernel.writes = true;
 	fs.size = (off_t)strtoull(argv[2], NULL, 10);
 	fs.buf = mmap(NULL, FS_MAX_IO, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

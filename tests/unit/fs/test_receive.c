@@ -121,8 +121,7 @@ static size_t make_room(int fd)
 {
 	int room = 1 << 20;
 
-	return setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room,
-			  sizeof(room)) ?
+	return setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) ?
 		       LARGE :
 		       HUGE;
 }
