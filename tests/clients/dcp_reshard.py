@@ -2,9 +2,11 @@
 """reshard/ against torch.distributed.checkpoint.load into the same mesh, and
 dcp/ loaded into it against the checkpoint itself.
 
-Random meshes: of one to three axes, uneven, replicated, strided (FSDP over
-tensor parallelism).  Each rank is a process group of its own that answers
-nothing, which loading does not need.  10 meshes, 200 by UNSHARD_NIGHTLY=1.
+Random meshes: of one to four axes, uneven, with empty ranks, replicated, one
+dimension over several axes, strided (FSDP over tensor parallelism, also with an
+axis between them and over two).  Each rank is a process group of its own that
+answers nothing, which loading does not need.  10 meshes, 200 by
+UNSHARD_NIGHTLY=1; UNSHARD_SEED=N: others.
 """
 import json
 import os
@@ -28,40 +30,42 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 warnings.filterwarnings("ignore")
 MESHES = 200 if os.environ.get("UNSHARD_NIGHTLY") else 10
+SEED = int(os.environ.get("UNSHARD_SEED", 0))
 FORMATS = HERE.parent / "formats/dcp"
 
 
 def mesh_of(rng):
-    shape = [rng.randint(1, 4) for _ in range(rng.randint(1, 3))]
+    shape = [rng.randint(1, 4) for _ in range(rng.choice([1, 2, 2, 3, 3, 4]))]
     return shape if 1 < torch.Size(shape).numel() <= 16 else mesh_of(rng)
 
 
 def place(rng, shape, mesh):
-    """One placement an axis; a pair on one dimension may be strided."""
+    """One placement an axis; the first axis of a dimension that several cut may
+    be strided: cut last, in as many blocks as the others make."""
     out = [rng.choice([None, *range(len(shape))]) for _ in mesh]
-    strided = None
-    for a in range(len(mesh) - 1):
-        d = out[a]
-        if d is None or out[a + 1] != d or out.count(d) != 2:
+    strided = {}
+    for a, d in enumerate(out):
+        if d is None or d in out[:a] or d not in out[a + 1:]:
             continue
-        if shape[d] and shape[d] % (mesh[a] * mesh[a + 1]) == 0 and rng.random() < 0.7:
-            strided = a
+        factor = torch.Size(m for b, m in enumerate(mesh) if b > a and out[b] == d).numel()
+        if shape[d] and shape[d] % (mesh[a] * factor) == 0 and rng.random() < 0.7:
+            strided[a] = factor
     return out, strided
 
 
-def for_torch(out, strided, mesh):
+def for_torch(out, strided):
     return [
         Replicate() if d is None
-        else _StridedShard(d, split_factor=mesh[a + 1]) if a == strided
+        else _StridedShard(d, split_factor=strided[a]) if a in strided
         else Shard(d)
         for a, d in enumerate(out)
     ]
 
 
-def for_us(out, strided, mesh):
+def for_us(out, strided):
     return [
         "replicate" if d is None
-        else f"strided({d}, {mesh[a + 1]})" if a == strided
+        else f"strided({d}, {strided[a]})" if a in strided
         else f"shard({d})"
         for a, d in enumerate(out)
     ]
@@ -75,7 +79,7 @@ def loaded(source, tensors, mesh, places, rank):
         device_mesh = DeviceMesh("cpu", torch.arange(world).reshape(mesh))
         state = {}
         for name, (shape, dtype) in tensors.items():
-            placements = for_torch(*places[name], mesh)
+            placements = for_torch(*places[name])
             local, _ = compute_local_shape_and_global_offset(shape, device_mesh, placements)
             state[name] = DTensor.from_local(
                 torch.zeros(local, dtype=dtype), device_mesh, placements, run_check=False,
@@ -94,7 +98,7 @@ def compare(source, tensors, seeds):
             mesh = mesh_of(rng)
             places = {n: place(rng, shape, mesh) for n, (shape, _) in tensors.items()}
             spec = {"mesh": {"shape": mesh},
-                    "placements": {n: for_us(*places[n], mesh) for n in tensors}}
+                    "placements": {n: for_us(*places[n]) for n in tensors}}
             path = pathlib.Path(folder, f"mesh{seed}.json")
             path.write_text(json.dumps(spec))
             meshes[path] = mesh, places
@@ -141,7 +145,7 @@ def saved_whole(seeds):
             compare(folder, listed(folder), [seed])
 
 
-share = [list(range(i, MESHES, 3)) for i in range(3)]
+share = [list(range(SEED + i, SEED + MESHES, 3)) for i in range(3)]
 case(saved_by_meshes, "shardings", "2.14-shardings", share[0])
 case(saved_by_meshes, "strided", "2.14-strided-shard", share[1])
 case(saved_whole, "whole", share[2])
