@@ -12,6 +12,7 @@
 #include "core/write/overlay.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,9 +184,12 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 		ck_side_free(ck->side);
 	if (ck->img.base)
 		ck_image_unmap(&ck->img);
-	ck_root_close(&ck->root);
+	if (!ck->over)
+		ck_root_close(&ck->root);
 	ck_late_free(&ck->late);
 	free(ck->spool);
+	if (ck->below.free)
+		ck->below.free(ck->below.made.ctx);
 	free(ck);
 }
 
@@ -289,15 +293,27 @@ void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
 			  bool meant, const char *reason)
 {
-	const struct ck_late_problem p = {
+	struct ck_late_problem p = {
 		.view = view,
 		.meant = meant,
 		.tensor = tensor,
 		.chunk = CK_NONE,
 		.reason = (char *)reason,
 	};
+	char text[CK_ERR_MAX];
 
 	ck_late_add(&ck->late, &p);
+	if (!ck->over)
+		return;
+	/* the tensors of this one are not those that its notes are read of */
+	snprintf(text, sizeof(text), "%s: %s%s%s", view,
+		 tensor == CK_NONE ?
+			 "" :
+			 ck_image_str(&ck->img, ck->img.tensors[tensor].name,
+				      NULL),
+		 tensor == CK_NONE ? "" : ": ", reason);
+	ck_ckpt_view_problem(ck->below.ck, ck->below.what, CK_NONE, meant,
+			     text);
 }
 
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck)

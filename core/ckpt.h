@@ -41,6 +41,22 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 /* Both, for a path. */
 int ck_ckpt_open(struct ck_ckpt **out, const char *path,
 		 const struct ck_opts *opts, struct ck_err *err);
+/*
+ * A checkpoint of the tensors of a safetensors file that is made of another
+ * checkpoint, @ck, whose root and engine it uses; it is only read.  Closing it
+ * calls free(), where there is one, last.
+ */
+struct ck_ckpt_below {
+	const char *what; /* for messages, as the next: both last */
+	const char *name; /* of the file */
+	uint64_t size;
+	const struct ck_src *like; /* whose owner and time it has, or NULL */
+	struct ck_ckpt *ck;
+	struct ck_made made; /* its bytes; any thread */
+	void (*free)(void *ctx);
+};
+int ck_ckpt_over(struct ck_ckpt **out, const struct ck_ckpt_below *below,
+		 struct ck_err *err);
 void ck_ckpt_close(struct ck_ckpt *ck);
 
 const struct ck_image *ck_ckpt_image(const struct ck_ckpt *ck);

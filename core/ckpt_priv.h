@@ -66,6 +66,8 @@ int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 
 struct ck_ckpt {
 	struct ck_root root;
+	bool over; /* its file is below's; root and engine are borrowed */
+	struct ck_ckpt_below below;
 	struct ck_image img;
 	struct ck_side *side;
 	struct ck_reader *reader;

@@ -11,7 +11,7 @@ bool ck_ckpt_verbatim(const struct ck_ckpt *ck, uint32_t tensor, uint64_t off,
 	struct ck_seg seg;
 
 	ck_cursor_init(&cur, img, ck->side, &img->tensors[tensor], off, len);
-	if (ck->overlay || !ck_cursor_next(&cur, &seg) ||
+	if (ck->overlay || ck->over || !ck_cursor_next(&cur, &seg) ||
 	    seg.kind != CK_SEG_COPY || seg.nax || seg.dst ||
 	    seg.xform != CK_XF_NONE || seg.op != CK_OP_SET)
 		return false;

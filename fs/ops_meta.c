@@ -62,10 +62,10 @@ static void like_attr(const struct stat *like, mode_t mask, struct stat *st)
 }
 
 /* The owner and the times of @src; of the folder where there is none. */
-static void owner_attr(const struct fs_slot *slot, uint32_t src, mode_t mask,
+static void owner_attr(const struct fs_ref *r, uint32_t src, mode_t mask,
 		       struct stat *st)
 {
-	const struct ck_src *file = file_of(slot->img, src);
+	const struct ck_src *file = file_of(r->node.view->img, src);
 
 	if (file) {
 		st->st_mode = S_IFREG | (file->mode & mask);
@@ -73,7 +73,7 @@ static void owner_attr(const struct fs_slot *slot, uint32_t src, mode_t mask,
 		st->st_gid = file->gid;
 		set_times(st, file->id.mtime_ns);
 	} else {
-		like_attr(&slot->dir, mask, st);
+		like_attr(&r->slot->dir, mask, st);
 	}
 }
 
@@ -100,8 +100,7 @@ static int file_attr(const struct fs *fs, const struct fs_ref *r,
 	if (file.like)
 		like_attr(file.like, READABLE, st);
 	else
-		owner_attr(r->slot, file.newest, fs->rw ? WRITABLE : READABLE,
-			   st);
+		owner_attr(r, file.newest, fs->rw ? WRITABLE : READABLE, st);
 	if (fs->rw)
 		written_attr(r->slot, file.tensor, st);
 	return 0;

@@ -85,7 +85,7 @@ static const struct ck_tensor *tensor_of(struct fs *fs, uint64_t ino,
 	    !r->node.view->ops->file(r->node.view, r->node.nr, &file) ||
 	    file.tensor == CK_NONE)
 		return NULL;
-	return &r->slot->img->tensors[file.tensor];
+	return &r->node.view->img->tensors[file.tensor];
 }
 
 static bool get_digest(const struct fs_ref *r, const struct ck_tensor *t,
@@ -93,9 +93,9 @@ static bool get_digest(const struct fs_ref *r, const struct ck_tensor *t,
 {
 	char text[CK_DIGEST_TEXT];
 	struct ck_digest digest;
-	uint32_t nr = (uint32_t)(t - r->slot->img->tensors);
+	uint32_t nr = (uint32_t)(t - r->node.view->img->tensors);
 
-	if (!ck_ckpt_digest(r->slot->ck, nr, &digest))
+	if (!ck_ckpt_digest(r->node.view->ck, nr, &digest))
 		return false;
 	ck_digest_text(&digest, text);
 	ck_str_fmt(out, "xxh3:%s", text);
@@ -123,7 +123,7 @@ static bool get(const struct fs_ref *r, const struct ck_tensor *t,
 		i++;
 	if (i == CK_ARRAY_LEN(xattrs))
 		return false;
-	xattrs[i].get(r->slot->img, t, out);
+	xattrs[i].get(r->node.view->img, t, out);
 	return true;
 }
 

@@ -222,6 +222,11 @@ static int open_views(struct fs_slots *s, struct fs_slot *slot,
 	for (unsigned i = 0; !ret && ck_views[i] && i < FS_MAX_VIEWS; i++)
 		ret = ck_view_open(&slot->view[i], ck_views[i], slot->ck, 0,
 				   s->in.opts, err);
+	/* what is written would have to be forgotten of these too */
+	for (unsigned i = 0; !ret && i < FS_MAX_VIEWS; i++)
+		if (slot->view[i] && slot->view[i]->ops->nests &&
+		    !ck_ckpt_is_rw(slot->ck))
+			slot->nested = fs_nested_new(slot->view[i], s->in.opts);
 	return ret;
 }
 
@@ -379,7 +384,7 @@ static bool has_asked(const struct fs_slot *slot)
 		    v->ops->folders->nr(v) > v->ops->folders->nr_listed(v))
 			return true;
 	}
-	return false;
+	return fs_nested_asked(slot->nested);
 }
 
 void fs_slot_sleep(struct fs_slot *slot, struct fs_slot *husk)
@@ -387,17 +392,20 @@ void fs_slot_sleep(struct fs_slot *slot, struct fs_slot *husk)
 	slot->asked |= has_asked(slot);
 	husk->ck = slot->ck;
 	husk->virt = slot->virt;
+	husk->nested = slot->nested;
 	husk->root = slot->root;
 	memcpy(husk->view, slot->view, sizeof(husk->view));
 	slot->ck = NULL;
 	slot->img = NULL;
 	slot->virt = NULL;
+	slot->nested = NULL;
 	slot->root = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
 	memset(slot->view, 0, sizeof(slot->view));
 }
 
 void fs_slot_end(struct fs_slots *s, struct fs_slot *slot)
 {
+	fs_nested_free(slot->nested);
 	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
 		ck_view_close(slot->view[i]);
 	fs_virt_free(slot->virt);

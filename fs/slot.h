@@ -30,6 +30,7 @@
 #include "core/ckpt.h"
 #include "core/steps.h"
 #include "core/view/view.h"
+#include "fs/nested.h"
 #include "fs/shards.h"
 #include "fs/virt.h"
 
@@ -80,6 +81,7 @@ struct fs_slot {
 	const struct ck_image *img;
 	struct ck_view
 		*view[FS_MAX_VIEWS]; /* NULL: it has none; see ck_views */
+	struct fs_nested *nested; /* NULL: no view nests, or it is written */
 	struct fs_virt *virt;
 	struct ck_root root; /* of a FAILED one; else the ckpt's */
 };

@@ -2,6 +2,7 @@
 #include "fs/tree.h"
 
 #include "core/base/check.h"
+#include "fs/nested.h"
 #include "fs/slot.h"
 #include "fs/virt.h"
 
@@ -14,9 +15,10 @@ static struct fs_node view_node(const struct fs_slot *slot, uint64_t nr,
 {
 	struct fs_node node = { FS_NONE, file, NULL };
 
-	if (nr >= FS_MAX_VIEWS || !slot->view[nr])
+	node.view = nr < FS_MAX_VIEWS ? slot->view[nr] :
+					fs_nested_view(slot->nested, nr);
+	if (!node.view)
 		return node;
-	node.view = slot->view[nr];
 	if (kind == FS_FILE ? file < node.view->ops->nr(node.view) :
 			      node.view->ops->is_dir)
 		node.kind = kind;
@@ -41,7 +43,7 @@ static uint64_t folder_ino(uint64_t view, uint64_t d)
 	return FS_INO_FOLDER + (view << CK_VIEW_FOLDER_SHIFT) + d;
 }
 
-/* The number in slot->view[] of what FS_DIR @dir is or is in. */
+/* The number of the view that FS_DIR @dir is or is in. */
 static uint64_t view_of(uint64_t dir)
 {
 	return dir >= FS_INO_FOLDER ?
@@ -158,6 +160,18 @@ static int find_folder(const struct ck_view *v, uint64_t view, const char *name,
 	return ret == -ENOENT ? 0 : ret;
 }
 
+/* A view of what folder @d of a view shows; 0: there is none of that name. */
+static uint64_t find_nested(const struct fs_slot *slot, uint32_t d,
+			    const char *name)
+{
+	uint64_t nr = fs_nested_find(slot->nested, d, name);
+	const struct ck_view *v = nr ? fs_nested_view(slot->nested, nr) : NULL;
+
+	if (!v || (!v->ops->is_dir && !has_file(v)))
+		return 0;
+	return v->ops->is_dir ? FS_INO_VIEW + nr : (nr + 1) * FS_INO_FILE;
+}
+
 int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
 		 uint64_t *ino, struct ck_err *err)
 {
@@ -179,6 +193,8 @@ int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
 		      v->ops->find(v, name, strlen(name));
 	if (i != CK_NONE)
 		*ino = (view_of(dir) + 1) * FS_INO_FILE + i;
+	else if (node.nr && v->ops->nests)
+		*ino = find_nested(slot, node.nr - 1, name);
 	return 0;
 }
 
@@ -234,6 +250,21 @@ static enum fs_at virt_entry(const struct fs_slot *slot, uint64_t i,
 	return FS_AT_ENTRY;
 }
 
+/* The folder of a nested view is one of the view that nests. */
+static uint64_t parent_of(const struct fs_slot *slot, uint64_t dir,
+			  const struct fs_node *node)
+{
+	uint64_t nr = node->view ? view_of(dir) : 0, v = 0;
+
+	if (node->view && node->nr)
+		return FS_INO_VIEW + nr;
+	if (nr < FS_MAX_VIEWS)
+		return FS_INO_ROOT;
+	while (!slot->view[v] || !slot->view[v]->ops->nests)
+		v++;
+	return folder_ino(v, nr / FS_MAX_VIEWS - 1);
+}
+
 enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
 			 struct fs_entry *e)
 {
@@ -242,9 +273,7 @@ enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
 	e->is_dir = e->is_link = e->beside = false;
 	if (pos < 2) {
 		strcpy(e->name, pos ? ".." : ".");
-		e->ino = !pos		      ? dir :
-			 node.view && node.nr ? FS_INO_VIEW + view_of(dir) :
-						FS_INO_ROOT;
+		e->ino = pos ? parent_of(slot, dir, &node) : dir;
 		e->is_dir = true;
 		return FS_AT_ENTRY;
 	}

@@ -7,6 +7,7 @@
  *	/			1
  *	  tensors/ npy/ ...	VIEW + v	NAME	(v+1) << 32 | its number
  *	  reshard/		VIEW + v	FOLDER/	FOLDER + v << 16 | d
+ *	  views/NAME/...	the same, numbers v as nested.h says
  *	  model.safetensors	1 << 32 | 0	(a view of one file)
  *	  shards/		3		...	SHARD | hash, see shards.c
  *	  .unshard/		4		NAME	VIRT + enum fs_virt_id

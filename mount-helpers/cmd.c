@@ -3,6 +3,7 @@
 #include "mount-helpers/cmd.h"
 
 #include "mount-helpers/one.h"
+#include "mount-helpers/through.h"
 
 #include "fs/opts.h"
 
@@ -342,4 +343,36 @@ int cmd_open_itself(struct ck_ckpt **out, const char *path,
 		    const struct ck_opts *opts, struct ck_err *err)
 {
 	return open_several(out, &path, 1, NULL, opts, one_name, err);
+}
+
+/* What was opened becomes the views that were asked for. */
+static int enter_views(struct ck_ckpt **ck, const char *const *name,
+		       unsigned nr, const struct ck_opts *opts,
+		       struct ck_err *err)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < nr && !ret; i++)
+		if (name[i])
+			ret = through_enter(&ck[i], name[i], opts, err);
+	for (unsigned i = 0; i < nr && ret; i++)
+		ck_ckpt_close(ck[i]);
+	return ret;
+}
+
+int cmd_open_shown(struct ck_ckpt **out, const char *const *path, unsigned nr,
+		   bool itself, const struct ck_opts *opts, struct ck_err *err)
+{
+	char base[CMD_OPEN_MAX][PATH_MAX], text[CMD_OPEN_MAX][NAME_MAX + 1];
+	const char *name[CMD_OPEN_MAX], *from[CMD_OPEN_MAX];
+	int ret;
+
+	for (unsigned i = 0; i < nr; i++) {
+		name[i] = through_name(path[i], base[i], text[i]) ? text[i] :
+								    NULL;
+		from[i] = name[i] ? base[i] : path[i];
+	}
+	ret = open_several(out, from, nr, NULL, opts,
+			   itself ? one_name : one_describe, err);
+	return ret ? ret : enter_views(out, name, nr, opts, err);
 }

@@ -198,7 +198,8 @@ static int cat_open(struct cat *cat, char **argv, const struct ck_opts *opts)
 {
 	int ret;
 
-	if (cmd_open(&cat->ck, argv[1], opts, &cat->err))
+	if (cmd_open_shown(&cat->ck, (const char *const *)argv + 1, 1, false,
+			   opts, &cat->err))
 		return cmd_err(&cmd_cat, &cat->err);
 	if (target_find(ck_ckpt_image(cat->ck), argv[2], &cat->target,
 			&cat->err))

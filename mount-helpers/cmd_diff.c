@@ -427,8 +427,8 @@ static int diff(char **argv, unsigned nr, const struct ck_opts *opts)
 			  .json = ck_opts_get(opts, "json"),
 			  .all = ck_opts_get(opts, "all") };
 	struct ck_ckpt *ck[2];
-	int ret = cmd_open_several(ck, (const char *const *)argv + 1, 2, NULL,
-				   opts, &d.err);
+	int ret = cmd_open_shown(ck, (const char *const *)argv + 1, 2, false,
+				 opts, &d.err);
 
 	if (ret)
 		return cmd_err(&cmd_diff, &d.err);

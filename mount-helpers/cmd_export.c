@@ -10,6 +10,7 @@
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/text.h"
+#include "mount-helpers/through.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -52,6 +53,7 @@ struct result {
 
 struct job {
 	char ckpt[PATH_MAX];
+	char through[NAME_MAX + 1]; /* of its view of that name; "": itself */
 	const struct ck_view_ops *ops;
 	char file[2 * NAME_MAX + 2]; /* of the view, or its folder; "": all */
 	struct ck_opts *opts;
@@ -107,24 +109,31 @@ static bool find_form(struct job *j, const char *form)
 	return !strchr(form, '/') && (find_view(j, form) || find_view(j, name));
 }
 
-/* The longest beginning of @path that exists, and what follows it. */
-static const char *split(struct job *j, const char *path)
+/*
+ * views/NAME/dcp is the view dcp of what views/NAME shows, and so is
+ * views/NAME with --to dcp; but a folder of its own files first.
+ */
+static const char *go_through(struct job *j, const char *to)
 {
-	size_t len = strlen(path);
-	struct stat st;
+	size_t len = strcspn(j->file, "/");
+	char own[sizeof(j->file)];
+	const struct ck_view_ops *ops = j->ops;
 
-	while (len && path[len - 1] == '/')
-		len--;
-	for (size_t n = len; n; n--) {
-		if (n < len && path[n] != '/')
-			continue;
-		memcpy(j->ckpt, path, n);
-		j->ckpt[n] = '\0';
-		if (!stat(j->ckpt, &st))
-			return n < len ? path + n + 1 : NULL;
+	if (!ops->nests || !len || len > NAME_MAX || (!j->file[len] && !to))
+		return to;
+	strcpy(own, j->file);
+	if (own[len] && (!strcmp(own + len + 1, "model.safetensors") ||
+			 !find_view(j, own + len + 1))) {
+		j->ops = ops;
+		strcpy(j->file, own);
+		return to;
 	}
-	strcpy(j->ckpt, path);
-	return NULL;
+	snprintf(j->through, sizeof(j->through), "%.*s", (int)len, own);
+	if (!own[len] && !find_form(j, to)) {
+		j->ops = NULL;
+		return to;
+	}
+	return own[len] ? to : NULL;
 }
 
 static int what(struct job *j, const char *path)
@@ -134,15 +143,17 @@ static int what(struct job *j, const char *path)
 	if (strlen(path) >= sizeof(j->ckpt))
 		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long",
 				path);
-	view = split(j, path);
-	if (view && to)
-		return cmd_fail(&cmd_export, CMD_USAGE,
-				"%s: names a view, and --to another", path);
+	view = through_split(path, j->ckpt);
 	if (view && !find_view(j, view))
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"%s: there is no file, and no view, of that "
 				"name",
 				path);
+	if (view)
+		to = go_through(j, to);
+	if (view && to && j->ops)
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"%s: names a view, and --to another", path);
 	if (to && !find_form(j, to))
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"--to %s: there is no such view", to);
@@ -407,7 +418,9 @@ static int child(struct job *j)
 
 	if (cmd_open_several(&ck, &path, 1, j->place.path, j->opts, &j->err))
 		return cmd_err(&cmd_export, &j->err);
-	if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
+	if (*j->through && through_enter(&ck, j->through, j->opts, &j->err))
+		ret = cmd_err(&cmd_export, &j->err);
+	else if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (!v)
 		ret = cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s",

@@ -255,8 +255,8 @@ static int inspect(struct inspect *in, int nr, char **argv,
 	in->path = argv[1];
 	in->ok = true;
 	in->opts = opts;
-	if (nr > 1 ? cmd_open(&in->ck, argv[1], opts, &in->err) :
-		     cmd_open_itself(&in->ck, argv[1], opts, &in->err))
+	if (cmd_open_shown(&in->ck, (const char *const *)argv + 1, 1, nr <= 1,
+			   opts, &in->err))
 		return nr > 1 ? cmd_err(&cmd_inspect, &in->err) :
 				steps_list(&cmd_inspect, argv[1], opts,
 					   &in->err);

@@ -157,7 +157,7 @@ static int ls(const char *path, const struct ck_opts *opts)
 	bool ok;
 	int ret;
 
-	if (cmd_open_itself(&ck, path, opts, &err))
+	if (cmd_open_shown(&ck, &path, 1, true, opts, &err))
 		return steps_list(&cmd_ls, path, opts, &err);
 	img = ck_ckpt_image(ck);
 	ok = ck_opts_get(opts, "json") ? list_json(img) : list(img);

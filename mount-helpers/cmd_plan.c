@@ -290,7 +290,8 @@ static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts,
 {
 	int ret;
 
-	if (cmd_open(&p->ck, argv[1], opts, &p->err))
+	if (cmd_open_shown(&p->ck, (const char *const *)argv + 1, 1, false,
+			   opts, &p->err))
 		return cmd_err(&cmd_plan, &p->err);
 	p->json = ck_opts_get(opts, "json");
 	ret = mesh->nr ? plan_reshard(&cmd_plan, argv[1], p->ck, mesh, opts) :

@@ -41,6 +41,8 @@ int ck_bytes_get(struct ck_reader *r, uint32_t src, struct ck_bytes *b,
 	switch (s->kind) {
 	case CK_SRC_FILE:
 		b->len = s->id.size;
+		if (r->in.made)
+			return 0;
 		return ck_files_get(r->files, src, &b->fd, err);
 	case CK_SRC_MEM:
 		return get_mem(r, b, err);
@@ -59,7 +61,7 @@ int ck_bytes_get(struct ck_reader *r, uint32_t src, struct ck_bytes *b,
 int ck_bytes_recheck(struct ck_reader *r, const struct ck_bytes *b,
 		     struct ck_err *err)
 {
-	if (r->in.img->srcs[b->src].kind != CK_SRC_FILE)
+	if (r->in.img->srcs[b->src].kind != CK_SRC_FILE || r->in.made)
 		return 0;
 	return ck_files_recheck(r->files, b->src, err);
 }

@@ -30,11 +30,30 @@ static bool check(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	return all;
 }
 
+/* What is made may be read by this thread: by other working memory. */
+static void fetch_made(const struct ck_made *m, struct ck_io *io,
+		       struct ck_err *why)
+{
+	io->res = 0;
+	ck_scratch_deeper(true);
+	for (unsigned i = 0; i < io->nr_iov && !io->res; i++) {
+		io->res = m->read(m->ctx, io->iov[i].iov_base,
+				  io->iov[i].iov_len, io->off, why);
+		io->off += io->iov[i].iov_len;
+	}
+	ck_scratch_deeper(false);
+}
+
 static void fetch_files(struct ck_reader *r, struct ck_io *io, unsigned nr,
 			struct ck_err *why)
 {
-	struct ck_engine *e = ck_engine_mine(r->in.engine);
+	struct ck_engine *e;
 
+	for (unsigned i = 0; r->in.made && i < nr; i++)
+		fetch_made(r->in.made, &io[i], why);
+	if (r->in.made)
+		return;
+	e = ck_engine_mine(r->in.engine);
 	if (!r->in.checked || check(r, io, nr, why)) {
 		e->ops->run(e, io, nr);
 		return;

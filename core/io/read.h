@@ -55,6 +55,16 @@ struct ck_over {
 	int (*sync)(void *ctx, struct ck_err *err);
 };
 
+/*
+ * What computes the bytes of FILE sources, which are then one: all @len bytes,
+ * which lie inside, or -errno with @err set.  It may read by another reader.
+ */
+struct ck_made {
+	void *ctx;
+	int (*read)(void *ctx, void *buf, uint64_t len, uint64_t off,
+		    struct ck_err *err);
+};
+
 struct ck_checked;
 
 struct ck_reader_in {
@@ -73,6 +83,7 @@ struct ck_reader_in {
 	const struct ck_watch *watch; /* or NULL */
 	/* Sources are only read, and what is written goes here; or NULL. */
 	const struct ck_over *over;
+	const struct ck_made *made; /* no file is opened then; or NULL */
 	bool write; /* its files may be written too, core/write/ */
 	bool unaided; /* one thread writes a request, never two (aid.h) */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */

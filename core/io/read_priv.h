@@ -50,6 +50,8 @@ struct ck_scratch {
 	unsigned char stage[CK_STAGE];
 };
 struct ck_scratch *ck_scratch_mine(void); /* NULL: no memory */
+/* Around reads that happen within a read: they get another one. */
+void ck_scratch_deeper(bool in);
 
 /* The sources that a tile was made of. */
 #define CK_SRCSET 64

@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scratch.c - the working memory of a thread */
+/*
+ * scratch.c - the working memory of a thread: one for its reads, and one for
+ * those that a read of what is made of another checkpoint takes
+ */
 #include "core/io/read_priv.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-static _Thread_local struct ck_scratch *mine;
+#define DEPTH 2
+
+static _Thread_local struct ck_scratch *mine[DEPTH];
+static _Thread_local unsigned depth;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
 static void free_mine(void *value)
 {
-	free(value);
-	mine = NULL;
+	(void)value;
+	for (unsigned i = 0; i < DEPTH; i++) {
+		free(mine[i]);
+		mine[i] = NULL;
+	}
 }
 
 static void make_key(void)
@@ -23,15 +32,25 @@ static void make_key(void)
 
 struct ck_scratch *ck_scratch_mine(void)
 {
-	if (mine)
-		return mine;
+	struct ck_scratch *s;
+
+	if (depth >= DEPTH)
+		return NULL;
+	if (mine[depth])
+		return mine[depth];
 	pthread_once(&once, make_key);
 	/* Big, and touched only as far as requests need it. */
-	mine = malloc(sizeof(*mine));
-	if (!mine)
+	s = malloc(sizeof(*s));
+	if (!s)
 		return NULL;
-	mine->nr_seg = mine->nr_bytes = 0;
-	ck_plan_reset(&mine->plan);
+	s->nr_seg = s->nr_bytes = 0;
+	ck_plan_reset(&s->plan);
+	mine[depth] = s;
 	pthread_setspecific(key, mine);
-	return mine;
+	return s;
+}
+
+void ck_scratch_deeper(bool in)
+{
+	depth += in ? 1 : -1u;
 }

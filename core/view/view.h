@@ -91,6 +91,8 @@ struct ck_view_ops {
 	 * where files are in the view's folder itself.
 	 */
 	const struct ck_view_folder_ops *folders;
+	/* Each listed folder is a checkpoint that has views itself, see over.h. */
+	bool nests;
 };
 
 #define CK_VIEW_FOLDER_SHIFT 16

@@ -436,4 +436,5 @@ const struct ck_view_ops ck_view_views = {
 	.at = v_at,
 	.made = v_made,
 	.folders = &folder_ops,
+	.nests = true,
 };

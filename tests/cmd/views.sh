@@ -58,5 +58,36 @@ expect 1 '"a" is no name' "$UNSHARD" export -o views=bad.json \
 echo '{"views": {' >bad.json
 expect 1 'bad.json: ' "$UNSHARD" export -o views=bad.json \
 	plain.safetensors/views/x x
+
+# CKPT/views/NAME is a checkpoint for what reads, and has views itself.
+O=(-o views=views.json)
+expect 0 '' "$UNSHARD" export "${O[@]}" plain.safetensors/views/bf16/reshard/dim0=2 two
+"$UNSHARD" diff two bf16 >out || fail "reshard of a view: $(cat out)"
+for form in dcp pt ckpt; do
+	expect 0 '' "$UNSHARD" export "${O[@]}" --to $form plain.safetensors/views/bf16 as-$form
+	"$UNSHARD" diff "${O[@]}" as-$form plain.safetensors/views/bf16 >out ||
+		fail "$form: $(cat out)"
+done
+expect 0 '' "$UNSHARD" export "${O[@]}" plain.safetensors/views/bf16/dcp of-dcp
+cmp of-dcp/.metadata as-dcp/.metadata || fail "views/bf16/dcp: other bytes"
+"$UNSHARD" ls bf16 >want || fail "ls"
+expect 0 '' "$UNSHARD" ls "${O[@]}" plain.safetensors/views/bf16/
+cmp out want || fail "ls of a view: $(cat out)"
+name=$(awk 'NR == 1 { print $NF }' want)
+expect 0 '' "$UNSHARD" cat bf16 "$name"
+mv out want
+expect 0 '' "$UNSHARD" cat "${O[@]}" plain.safetensors/views/bf16 "$name"
+cmp out want || fail "cat of a view"
+expect 0 '' "$UNSHARD" inspect "${O[@]}" plain.safetensors/views/bf16 "$name"
+expect 0 '' "$UNSHARD" plan "${O[@]}" plain.safetensors/views/bf16 --reshard dim0=2
+grep -q ' of 2 ranks$' out || fail "plan of a view: $(cat out)"
+expect 1 'views.json: views.clash: ' "$UNSHARD" ls "${O[@]}" plain.safetensors/views/clash
+expect 1 'describes no view "nothing"' "$UNSHARD" ls "${O[@]}" plain.safetensors/views/nothing
+expect 1 'without -o views=' "$UNSHARD" ls plain.safetensors/views/bf16
+expect 2 'names a view, and --to another' "$UNSHARD" export "${O[@]}" --to pt \
+	plain.safetensors/views/bf16/dcp x
+expect 2 'no file "nothing"|no folder "nothing"' "$UNSHARD" export "${O[@]}" \
+	plain.safetensors/views/bf16/nothing x
+expect 1 'Not a directory' "$UNSHARD" seal "${O[@]}" plain.safetensors/views/bf16
 [ ! -e x ] || fail "x was made"
 exit 0

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * through.h - CKPT/views/NAME where a checkpoint is wanted
+ *
+ * What -o views= shows as NAME is a checkpoint too, which is only read.
+ */
+#ifndef THROUGH_H
+#define THROUGH_H
+
+#include "mount-helpers/cmd.h"
+
+#include <limits.h>
+
+/*
+ * The longest beginning of @path that exists, into @ckpt (PATH_MAX), and what
+ * follows it; NULL: nothing does, or it is too long.
+ */
+const char *through_split(const char *path, char *ckpt);
+/* Whether @path is so: then CKPT into @ckpt and NAME into @name (NAME_MAX + 1). */
+bool through_name(const char *path, char *ckpt, char *name);
+/*
+ * *@ck becomes the checkpoint that is its view @name.  -errno with @err set:
+ * it is what it was.
+ */
+int through_enter(struct ck_ckpt **ck, const char *name,
+		  const struct ck_opts *opts, struct ck_err *err);
+
+#endif
