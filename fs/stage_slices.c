@@ -49,8 +49,12 @@ void fs_stage_say_lacks(struct fs_stage *s, struct ck_str *out)
 {
 	struct ck_slices *sl = fs_staged_slices(s->files);
 	struct ck_slices_lack *v = NULL;
+	char why[CK_ERR_MAX];
 	size_t nr = 0;
 
+	if (!sl &&
+	    ck_staging_is_refused(fs_staged_stage(s->files), why, sizeof(why)))
+		ck_str_fmt(out, "refused: %s\n", why);
 	if (!sl || ck_slices_lacks(sl, &v, &nr, NULL))
 		return;
 	for (size_t i = 0; i < nr; i++) {

@@ -125,6 +125,17 @@ static int read_all(const struct job *j, struct ck_err *err)
 	return ret;
 }
 
+static int nothing_yet(const struct job *j, struct ck_err *err)
+{
+	char why[CK_ERR_MAX];
+
+	if (!ck_slices_look(j->s) &&
+	    ck_staging_is_refused(j->s, why, sizeof(why)))
+		return ck_fail(err, ENODATA, "nothing was written, for: %s",
+			       why);
+	return ck_fail(err, ENODATA, "nothing was written yet");
+}
+
 static int check_files(struct job *j, struct ck_err *err)
 {
 	int ret = ck_below_list(&j->files, j->s->files_fd, err);
@@ -132,7 +143,7 @@ static int check_files(struct job *j, struct ck_err *err)
 	if (!ret)
 		ret = check_kinds(j, err);
 	if (!ret && !j->files.nr)
-		ret = ck_fail(err, ENODATA, "nothing was written yet");
+		ret = nothing_yet(j, err);
 	return ret ? ret : read_all(j, err);
 }
 

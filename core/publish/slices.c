@@ -237,11 +237,15 @@ int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
 	ret = make_plan(root, opts, layout, len, &plan, &plan_len, err);
 	if (!ret)
 		ret = check_plan(plan, plan_len, err);
+	if (ret == -EINVAL && err)
+		ck_staging_refuse(s, err->msg);
 	if (!ret)
 		ret = ck_staging_begin(s, err);
 	if (ret)
 		return ret;
 	ret = put_in_place(s, layout, len, plan, plan_len, err);
+	if (!ret)
+		ck_staging_refuse(s, NULL);
 	ck_staging_end(s);
 	/* somebody was quicker */
 	return ret == -ENOTEMPTY || ret == -EEXIST ?

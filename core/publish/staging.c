@@ -21,6 +21,7 @@
 #define DOOMED "doomed"
 #define ARMED "armed"
 #define COPIED "copied"
+#define REFUSED "refused"
 #define COMMIT "commit"
 #define LOCK "lock"
 enum { BYTE_OPEN = 0, BYTE_WRITE = 1 };
@@ -386,10 +387,11 @@ void ck_staging_doom(struct ck_staging *s, const char *why)
 		fsync(s->fd);
 }
 
-bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room)
+static bool read_line(const struct ck_staging *s, const char *name, char *why,
+		      size_t room)
 {
 	ck_auto_fd int fd = openat(
-		s->fd, DOOMED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		s->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	ssize_t n;
 
 	if (fd < 0)
@@ -398,6 +400,31 @@ bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room)
 	why[n > 0 ? n : 0] = '\0';
 	why[strcspn(why, "\n")] = '\0';
 	return true;
+}
+
+bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room)
+{
+	return read_line(s, DOOMED, why, room);
+}
+
+void ck_staging_refuse(struct ck_staging *s, const char *why)
+{
+	ck_auto_fd int fd = -1;
+
+	if (!why) {
+		unlinkat(s->fd, REFUSED, 0);
+		return;
+	}
+	fd = openat(s->fd, REFUSED,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    0666);
+	if (fd >= 0)
+		dprintf(fd, "%s\n", why);
+}
+
+bool ck_staging_is_refused(const struct ck_staging *s, char *why, size_t room)
+{
+	return read_line(s, REFUSED, why, room);
 }
 
 static void make_mark(const struct ck_staging *s, const char *name)

@@ -152,6 +152,12 @@ sed 's/"shard": 0/"shard": 7/' "$WORK/layout.json" >"$WORK/bad.json"
 cp "$WORK/bad.json" "$MNT/s5/unshard-layout.json" 2>/dev/null && fail "a bad layout"
 wait_for 5 grep -q 'dim 7 is cut by tp, of 2 dims' "$LOG" || fail "why: $(cat "$LOG")"
 [ ! -e "$MNT/s5/ranks" ] || fail "ranks/ of a bad layout"
+grep -q '^refused: .*dim 7 is cut by tp' "$MNT/s5/.unshard/status" ||
+	fail "status: $(cat "$MNT/s5/.unshard/status")"
+status | grep -q 'not complete: nothing was written, for: .*dim 7 is cut' ||
+	fail "status: $(status)"
+expect 1 'nothing was written, for: .*dim 7 is cut by tp' \
+	"$UNSHARD" publish "$MNT/s5"
 cp "$WORK/layout.json" "$MNT/s5/unshard-layout.json" || fail "a good one later"
 
 # ---- a step that was only begun goes by rmdir; one that holds bytes does not
