@@ -173,6 +173,61 @@ static int check_pieces(struct join *j, struct ck_err *why)
 	return 0;
 }
 
+/* What ColossalAI pads: the embedding, and the layer that it is tied to. */
+static bool is_vocabulary(const struct ck_ca_tensor *t)
+{
+	static const char *const words[] = { "embed",  "wte",  "vocab",
+					     "head",   "word", "output_layer",
+					     "decoder" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(words); i++)
+		if (memmem(t->name, t->len, words[i], strlen(words[i])))
+			return true;
+	return false;
+}
+
+/* Only rows are padded, and never all of them. */
+static int check_padding(const struct join *j,
+			 const struct ck_ca_piece **padded, struct ck_err *why)
+{
+	const struct ck_ca_piece *p;
+
+	*padded = NULL;
+	for_each_piece(p, j->s, j->t)
+	{
+		for (unsigned d = 0; p->box && d < p->rank; d++) {
+			uint64_t n = global(p)[d], end;
+
+			if (ck_add_ok(offsets(p)[d], lengths(p)[d], &end) &&
+			    (end <= n || !lengths(p)[d]))
+				continue;
+			if (d || !n)
+				return ck_fail(
+					why, EINVAL,
+					"its record in %s ends past its global shape along dimension %u",
+					file_of(j, p), d);
+			*padded = p;
+		}
+	}
+	return 0;
+}
+
+static int say_padding(const struct join *j, const struct ck_ca_piece *p,
+		       struct ck_err *err)
+{
+	const struct ck_problem_in at = {
+		.severity = is_vocabulary(j->t) ? CK_NOTE : CK_WARNING,
+		.tensor = j->t->name,
+		.tensor_len = j->t->len,
+	};
+
+	return ck_builder_problem(
+		j->s->b, &at, err,
+		"rows past the %" PRIu64
+		" of its global shape, as %s has them, are padding and left out",
+		global(p)[0], file_of(j, p));
+}
+
 static bool same_box(const struct ck_ca_piece *a, const struct ck_ca_piece *b)
 {
 	return !a->box || same_dims(a->box, b->box, 2 * a->rank);
@@ -385,9 +440,11 @@ static int say_whole(const struct join *j, struct ck_err *err)
 static int place(struct join *j, const struct ck_ca_fused *fused,
 		 struct ck_err *why, struct ck_err *err)
 {
-	const struct ck_ca_piece *p;
+	const struct ck_ca_piece *p, *padded;
 	int ret = check_pieces(j, why);
 
+	if (!ret)
+		ret = check_padding(j, &padded, why);
 	if (ret)
 		return ret;
 	if (ck_ca_is_fused(j->t->name, j->t->len) && is_split(j)) {
@@ -404,6 +461,8 @@ static int place(struct join *j, const struct ck_ca_fused *fused,
 		ret = declare(j, err);
 	if (!ret)
 		ret = say_whole(j, err);
+	if (!ret && padded)
+		ret = say_padding(j, padded, err);
 	for_each_piece(p, j->s, j->t)
 	{
 		if (ret)

@@ -198,3 +198,8 @@ name = next(k for k in json.loads(at.read_bytes()[8 : 8 + struct.unpack_from("<Q
 edit_data(at, name, bytes(range(32)))
 at = dist("bad-dist-rank-copied")
 shutil.copyfile(at / weights(0), at / weights(1))
+at = dist("bad-dist-padding")
+for i in range(2):
+    edit_record(at, i, NORM, lambda r: r["global_shape"].__setitem__(0, 8))
+    edit_record(at, i, Q, lambda r: r["global_shape"].__setitem__(1, 8))
+    edit_record(at, i, O, lambda r: r["global_shape"].__setitem__(0, 0))

@@ -98,5 +98,22 @@ printf '\200\077\000\300' |
 cat "$nn"/optimizer.* | cmp -l - "$WORK/before" >"$WORK/differ"
 [ "$(wc -l <"$WORK/differ")" -le 8 ] || fail "nnScaler, also: more than the two"
 umount_ckpt
+
+# ColossalAI: moments beside a bf16 model, and no copy of any weight: what is
+# written is what the next load makes its float32 copies of
+mkdir "$WORK/ca"
+cp -r "$here/tests/formats/colossalai/async/in" "$WORK/ca/model"
+cp -r "$here/tests/formats/colossalai/optim-async/in" "$WORK/ca/optimizer"
+chmod -R u+w "$WORK/ca"
+mount_ckpt "$WORK/ca" rw
+norm=$MNT/model/tensors/model.norm.weight
+cat "$MNT"/optimizer/tensors/* >"$WORK/before"
+printf ab | dd of="$norm" conv=notrunc status=none || fail "ColossalAI"
+cat "$MNT"/optimizer/tensors/* | cmp - "$WORK/before" || fail "ColossalAI: a state"
+umount_ckpt
+# its copies on two ranks agree, or the next mount would refuse it
+mount_ckpt "$WORK/ca"
+[ "$(head -c 2 "$norm")" = ab ] || fail "ColossalAI: $(xxd "$norm")"
+umount_ckpt
 expect 2 'master: expected' "$UNSHARD" mount "$WORK/ckpt" "$MNT" -o master=no
 done_ok
