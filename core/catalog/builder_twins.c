@@ -3,7 +3,7 @@
  * builder_twins.c - ranks that only names tell apart, by some of their pieces
  *
  * Which tensors are looked at follows from their names, so that all ranks are
- * asked for the same: of 100 ranks about 1300 pieces, 4 KiB of each, are read.
+ * asked for the same.
  */
 #include "core/catalog/builder_priv.h"
 

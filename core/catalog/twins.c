@@ -2,8 +2,10 @@
 /*
  * twins.c - a sum for each rank of what its pieces hold, and of where they go
  *
- * Ranks of one first sum and two second ones are what is looked for.  Of each
- * piece SAMPLE bytes in its middle are read, or all.
+ * Ranks of one first sum and two second ones are what is looked for.  Piece by
+ * piece, the same tensor in all ranks at a time: who is like no other any more
+ * is out, so that of most ranks one piece or two are read.  Of each, SAMPLE
+ * bytes in its middle, or all.
  */
 #include "core/catalog/builder_priv.h"
 
@@ -13,8 +15,10 @@
 #define BLOCK (UINT64_C(1) << 20)
 
 struct unit {
-	uint64_t what, where; /* sums over its pieces */
-	uint64_t nr; /* pieces */
+	const struct ck_twin_piece *piece; /* nr */
+	uint64_t nr;
+	uint64_t places; /* a sum over the places of all */
+	uint64_t what, where; /* of those read; of those that vary */
 	uint32_t name;
 	bool varied; /* some piece has more than one value */
 };
@@ -48,15 +52,27 @@ bool ck_twin_extent(const struct ck_image *img, const struct ck_chunk *x,
 	return true;
 }
 
+static int compare(uint64_t x, uint64_t y)
+{
+	return (x > y) - (x < y);
+}
+
+/* Neighbours by name are alike, being moments or weights: in another order. */
+static uint32_t turn_of(const struct ck_twin_piece *p)
+{
+	return p->tensor * UINT32_C(2654435761);
+}
+
 static int by_unit(const void *px, const void *py)
 {
 	const struct ck_twin_piece *x = px, *y = py;
+	int c = compare(x->unit, y->unit);
 
-	if (x->unit != y->unit)
-		return x->unit < y->unit ? -1 : 1;
-	if (x->src != y->src)
-		return x->src < y->src ? -1 : 1;
-	return (x->off > y->off) - (x->off < y->off);
+	if (!c)
+		c = compare(turn_of(x), turn_of(y));
+	if (!c)
+		c = compare(x->src, y->src);
+	return c ? c : compare(x->off, y->off);
 }
 
 /* As ck_twins_in.read, of any length; *alike: all elements are the same. */
@@ -99,68 +115,117 @@ static uint64_t mix(uint64_t x, uint64_t y, uint64_t z)
 	return XXH3_64bits(v, sizeof(v));
 }
 
-static int add_unit(struct finder *f, const struct ck_twin_piece *v, size_t nr,
-		    struct ck_err *err)
-{
-	struct unit u = { .name = v->unit, .nr = nr };
-	struct unit *slot;
-
-	for (size_t i = 0; i < nr; i++) {
-		uint64_t sum;
-		bool alike;
-		int ret = sum_bytes(f, &v[i], &sum, &alike, err);
-
-		if (ret)
-			return ret == -ENOMEM ? ret : 0;
-		u.what += mix(v[i].tensor, v[i].len, sum);
-		if (alike)
-			continue;
-		u.where += mix(v[i].tensor, v[i].cell, 1);
-		u.varied = true;
-	}
-	if (!u.varied)
-		return 0;
-	slot = ck_vec_push(&f->unit);
-	if (!slot)
-		return ck_fail(err, ENOMEM, "no memory to compare ranks");
-	*slot = u;
-	return 0;
-}
-
 static int add_units(struct finder *f, const struct ck_twins *t,
 		     struct ck_err *err)
 {
-	int ret = 0;
+	struct unit *u = NULL;
 
-	for (size_t i = 0, next; i < t->v.nr && !ret; i = next) {
-		for (next = i + 1; next < t->v.nr; next++)
-			if (t->v.v[next].unit != t->v.v[i].unit)
-				break;
-		ret = add_unit(f, &t->v.v[i], next - i, err);
+	for (size_t i = 0; i < t->v.nr; i++) {
+		const struct ck_twin_piece *p = &t->v.v[i];
+
+		if (!u || u->name != p->unit) {
+			u = ck_vec_push(&f->unit);
+			if (!u)
+				return ck_no_memory(err);
+			*u = (struct unit){ .piece = p, .name = p->unit };
+		}
+		u->nr++;
+		u->places += mix(p->tensor, p->cell, 1);
 	}
-	return ret;
+	return 0;
 }
 
 static int by_what(const void *px, const void *py)
 {
 	const struct unit *x = px, *y = py;
+	int c = compare(x->nr, y->nr);
 
-	if (x->what != y->what)
-		return x->what < y->what ? -1 : 1;
-	return (x->name > y->name) - (x->name < y->name);
+	if (!c)
+		c = compare(x->what, y->what);
+	return c ? c : compare(x->name, y->name);
+}
+
+static size_t group_end(const struct finder *f, size_t from)
+{
+	const struct unit *u = f->unit.v;
+	size_t i = from + 1;
+
+	while (i < f->unit.nr && u[i].nr == u[from].nr &&
+	       u[i].what == u[from].what)
+		i++;
+	return i;
+}
+
+/* Keeps those that are like one which belongs elsewhere. */
+static void drop_others(struct finder *f)
+{
+	struct unit *u = f->unit.v;
+	size_t kept = 0;
+
+	qsort(u, f->unit.nr, sizeof(*u), by_what);
+	for (size_t i = 0, end; i < f->unit.nr; i = end) {
+		bool elsewhere = false;
+
+		end = group_end(f, i);
+		for (size_t k = i; k < end; k++)
+			elsewhere |= u[k].places != u[i].places;
+		if (!elsewhere)
+			continue;
+		memmove(u + kept, u + i, (end - i) * sizeof(*u));
+		kept += end - i;
+	}
+	f->unit.nr = kept;
+}
+
+static int read_piece(struct finder *f, struct unit *u, size_t i,
+		      struct ck_err *err)
+{
+	const struct ck_twin_piece *p = &u->piece[i];
+	uint64_t sum;
+	bool alike;
+	int ret = sum_bytes(f, p, &sum, &alike, err);
+
+	if (ret == -ENOMEM)
+		return ret;
+	/* whoever cannot be read is like no other */
+	u->what += ret ? mix(u->name, i, 2) : mix(p->tensor, p->len, sum);
+	if (!ret && !alike) {
+		u->where += mix(p->tensor, p->cell, 1);
+		u->varied = true;
+	}
+	return 0;
+}
+
+static int read_all(struct finder *f, struct ck_err *err)
+{
+	bool more = true;
+	int ret = 0;
+
+	for (size_t i = 0; more && !ret; i++) {
+		more = false;
+		drop_others(f);
+		for (size_t k = 0; k < f->unit.nr && !ret; k++) {
+			if (i >= f->unit.v[k].nr)
+				continue;
+			more = true;
+			ret = read_piece(f, &f->unit.v[k], i, err);
+		}
+	}
+	return ret;
 }
 
 static int tell(const struct finder *f, struct ck_err *err)
 {
-	const struct unit *u = f->unit.v, *first = u;
+	const struct unit *u = f->unit.v;
 	int ret = 0;
 
-	for (size_t i = 1; i < f->unit.nr && !ret; i++)
-		if (u[i].what != first->what || u[i].nr != first->nr)
-			first = &u[i];
-		else if (u[i].where != first->where)
-			ret = f->in->each(f->in->ctx, first->name, u[i].name,
-					  u[i].nr, err);
+	for (size_t i = 0, end; i < f->unit.nr && !ret; i = end) {
+		end = group_end(f, i);
+		for (size_t k = i + 1; k < end && !ret && u[i].varied; k++)
+			if (u[k].where != u[i].where)
+				ret = f->in->each(f->in->ctx, u[i].name,
+						  u[k].name, u[k].nr, err);
+	}
 	return ret;
 }
 
@@ -172,14 +237,14 @@ int ck_twins_find(struct ck_twins *t, const struct ck_twins_in *in,
 	int ret = 0;
 
 	if (!buf || !f.state)
-		ret = ck_fail(err, ENOMEM, "no memory to compare ranks");
+		ret = ck_no_memory(err);
 	if (!ret && t->v.nr) {
 		qsort(t->v.v, t->v.nr, sizeof(*t->v.v), by_unit);
 		ret = add_units(&f, t, err);
 	}
 	if (!ret && f.unit.nr) {
-		qsort(f.unit.v, f.unit.nr, sizeof(*f.unit.v), by_what);
-		ret = tell(&f, err);
+		ret = read_all(&f, err);
+		ret = ret ? ret : tell(&f, err);
 	}
 	XXH3_freeState(f.state);
 	free(f.unit.v);
