@@ -146,6 +146,7 @@ struct ck_ds_zero {
 	uint64_t count;
 	bool stage3;
 	bool complete; /* all ranks are usable */
+	bool two_saves; /* it was said that weights and states are of two */
 	uint64_t *pos; /* of each parameter, in its group or (3) its rank */
 	uint64_t *group_size; /* stages 1, 2: of each group; 0: unusable */
 };
@@ -208,9 +209,18 @@ int ck_ds_check_steps(struct ck_ds_load *ld, const char *file, int64_t steps,
 int ck_ds_check_beside(struct ck_ds_load *ld, const struct ck_ds_model *m,
 		       const struct ck_torch_open *f, bool *ok,
 		       struct ck_err *err);
+/*
+ * 1: the weights are not the master copy, rounded: they are of two saves; 0:
+ * they are, or it cannot be told; or -ENOMEM.
+ */
+int ck_ds_twin_differs(const struct ck_ds_zero *z);
+/*
+ * Says which ranks' master copies, of stages 1 and 2, are not what the weights
+ * are, and drops those that others outvote; once positions are known.
+ */
+int ck_ds_twin_say(struct ck_ds_zero *z, struct ck_err *err);
 /* Says if @step, of the optimizer files, is none that the model file has. */
-int ck_ds_check_optim(const struct ck_ds_zero *z, int64_t step,
-		      struct ck_err *err);
+int ck_ds_check_optim(struct ck_ds_zero *z, int64_t step, struct ck_err *err);
 int ck_ds_refuse(struct ck_ds_load *ld, const char *kind, const char *name,
 		 size_t len, const char *why, struct ck_err *err);
 /* A tensor that is stored as such, under "KIND.NAME". */

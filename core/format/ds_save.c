@@ -160,15 +160,16 @@ static bool counts_from_one(const struct ck_ds_model *m)
 
 /*
  * An optimizer that was begun anew, as one may when loading, is behind the
- * model; nothing but a file of another save brings it further than one ahead.
+ * model, and its master copy is what the weights are; nothing but a file of
+ * another save brings it further than one ahead.
  */
-int ck_ds_check_optim(const struct ck_ds_zero *z, int64_t step,
-		      struct ck_err *err)
+int ck_ds_check_optim(struct ck_ds_zero *z, int64_t step, struct ck_err *err)
 {
 	const struct ck_ds_model *m = z->m;
 	struct ck_problem_in p = { .severity = CK_WARNING,
 				   .file = m->f.s->name };
 	int64_t model = m->steps - m->skipped, named = folder_step(z->dir);
+	int differs;
 
 	if (m->steps < 0 || step == model || model > MAX_STEP ||
 	    model < -MAX_STEP)
@@ -177,6 +178,12 @@ int ck_ds_check_optim(const struct ck_ds_zero *z, int64_t step,
 		p.severity = CK_ERROR;
 	else if (step == model + 1 && counts_from_one(m))
 		return 0;
+	differs = p.severity == CK_ERROR ? 1 : ck_ds_twin_differs(z);
+	if (differs < 0)
+		return ck_fail(err, ENOMEM, "no memory to compare weights");
+	if (differs)
+		p.severity = CK_ERROR;
+	z->two_saves = differs;
 	return ck_builder_problem(
 		z->b, &p, err,
 		"it is of step %" PRIi64

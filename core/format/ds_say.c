@@ -381,6 +381,8 @@ int ck_ds_zero_say(struct ck_ds_zero *z, const struct ck_strmap *skip,
 	if (!z->pos || !z->group_size)
 		return ck_fail(err, ENOMEM, "no memory for parameters");
 	ret = place_params(z, err);
+	if (!ret)
+		ret = ck_ds_twin_say(z, err);
 	for (size_t i = 0; i < nr && !ret; i++) {
 		const struct ck_ds_param *p = &z->m->params.v[i];
 

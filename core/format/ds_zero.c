@@ -267,7 +267,7 @@ static int drop_other_steps(struct ck_ds_zero *z, struct ck_err *err)
 }
 
 /* Those that are left are of one step. */
-static int check_step(const struct ck_ds_zero *z, struct ck_err *err)
+static int check_step(struct ck_ds_zero *z, struct ck_err *err)
 {
 	for (size_t i = 0; i < z->ranks.nr; i++)
 		if (z->ranks.v[i].usable && z->ranks.v[i].has_step)
