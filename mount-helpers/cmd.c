@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct cmd_flag common_flags[] = {
 	{ 0, "json", "JSON instead of text for people" },
@@ -231,12 +232,21 @@ int cmd_absolute(const struct cmd *c, struct ck_opts *opts, const char *name)
 {
 	const char *dir = ck_opts_get(opts, name);
 	ck_auto_free char *real = dir ? realpath(dir, NULL) : NULL;
+	struct stat st;
 
 	if (!dir)
 		return CMD_OK;
-	if (!real)
+	if (!real && errno == ENOENT)
+		return cmd_fail(c, CMD_SYSTEM, "-o %s=%s: no such directory",
+				name, dir);
+	if (!real || stat(real, &st))
 		return cmd_fail(c, CMD_SYSTEM, "-o %s=%s: %s", name, dir,
 				strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cmd_fail(
+			c, CMD_USAGE,
+			"-o %s=%s: expected a directory, found %s", name, dir,
+			S_ISREG(st.st_mode) ? "a file" : "something else");
 	if (ck_opts_add(opts, name, real))
 		return cmd_fail(c, CMD_SYSTEM, "out of memory");
 	return CMD_OK;

@@ -18,19 +18,32 @@
 static bool is_extra(const char *name)
 {
 	static const char *const patterns[] = {
-		"config.json",
-		"generation_config.json",
+		/* config.json; of adapters, generation, processors ... */
+		"config*.json",
+		"*_config.json",
+		"params.json", /* Mistral's own */
+		/* tokenizers and what they are made of */
 		"tokenizer*",
+		"*vocab*.json",
 		"vocab*",
 		"merges.txt",
+		"bpe.codes",
+		"*.tiktoken",
+		"tiktoken.model",
+		"spiece.model",
+		"spm*.model",
+		"sentencepiece*.model",
+		"tekken.json",
 		"special_tokens_map.json",
 		"added_tokens.json",
-		"preprocessor_config.json",
-		"processor_config.json",
+		"normalizer.json",
 		"chat_template*",
-		"spiece.model",
-		"sentencepiece*.model",
+		"*.jinja",
+		/* a model's own code, which imports more of it by name */
+		"*.py",
+		/* sentence-transformers */
 		"modules.json",
+		"modelcard.json",
 		"README.md",
 	};
 
@@ -40,26 +53,92 @@ static bool is_extra(const char *name)
 	return false;
 }
 
-static void take_extra(struct ck_extras *v, const struct ck_root *root,
+#define COMPARED (UINT64_C(64) << 20) /* bytes: longer than any tokenizer */
+
+/* Whether two files begin alike, and are of one size. */
+static bool are_alike(int a, const struct stat *as, int b,
+		      const struct stat *bs)
+{
+	uint64_t end = CK_MIN((uint64_t)as->st_size, COMPARED);
+	char x[8192], y[sizeof(x)];
+
+	if (as->st_size != bs->st_size)
+		return false;
+	for (uint64_t off = 0; off < end;) {
+		ssize_t n = pread(a, x, sizeof(x), (off_t)off);
+
+		if (n <= 0 || pread(b, y, (size_t)n, (off_t)off) != n ||
+		    memcmp(x, y, (size_t)n) != 0)
+			return false;
+		off += (uint64_t)n;
+	}
+	return true;
+}
+
+/* Joined: a file of a directory given before; that one is shown. */
+static void compare_extra(struct ck_extra *e, const struct ck_root *root)
+{
+	struct ck_root own = *root;
+	ck_auto_fd int fd = -1;
+	struct stat st;
+
+	own.next = NULL;
+	if (e->root == root || e->other ||
+	    ck_root_open_file(&own, e->name, &fd, &st, NULL))
+		return;
+	if (!are_alike(e->fd, &e->st, fd, &st))
+		e->other = root;
+}
+
+static void take_extra(struct ck_extras *v, const struct ck_root *in,
 		       const char *name)
 {
 	struct ck_extra *e = &v->v[v->nr];
+	struct ck_root root = *in;
 	struct stat st;
 	int fd;
 
+	root.next = NULL; /* this directory's own */
 	for (uint32_t i = 0; i < v->nr; i++)
-		if (!strcmp(v->v[i].name, name))
-			return; /* joined: the same file on another disk */
-	if (v->nr == CK_MAX_EXTRAS || !is_extra(name) ||
-	    ck_root_open_file(root, name, &fd, &st, NULL))
+		if (!strcmp(v->v[i].name, name)) {
+			compare_extra(&v->v[i], in);
+			return;
+		}
+	if (!is_extra(name) || ck_root_open_file(&root, name, &fd, &st, NULL))
 		return;
-	e->name = strdup(name);
-	e->fd = fd;
-	e->st = st;
+	if (v->nr == CK_MAX_EXTRAS) {
+		v->more++;
+		close(fd);
+		return;
+	}
+	*e = (struct ck_extra){
+		.name = strdup(name), .fd = fd, .st = st, .root = in
+	};
 	if (e->name)
 		v->nr++;
 	else
 		close(fd);
+}
+
+void ck_extras_say(const struct ck_extras *e, const struct ck_view *v)
+{
+	char why[512];
+
+	if (e->more) {
+		snprintf(why, sizeof(why),
+			 "%u files that loaders may look for are left out: "
+			 "there are more than %d",
+			 e->more, CK_MAX_EXTRAS);
+		ck_view_leave_out(v, CK_NONE, why);
+	}
+	for (uint32_t i = 0; i < e->nr; i++) {
+		if (!e->v[i].other)
+			continue;
+		snprintf(why, sizeof(why),
+			 "%.200s is shown as %.100s has it; %.100s has another",
+			 e->v[i].name, e->v[i].root->path, e->v[i].other->path);
+		ck_view_leave_out(v, CK_NONE, why);
+	}
 }
 
 static int extra_order(const void *a, const void *b)
@@ -106,6 +185,8 @@ int ck_extras_take(struct ck_extras *e, const struct ck_root *r,
 		return ck_wrap(err, ret, "config=%s", config);
 	ret = take_extras_of(e, &root, err);
 	ck_root_close(&root);
+	for (uint32_t i = 0; i < e->nr; i++)
+		e->v[i].root = NULL;
 	return ret;
 }
 

@@ -2,8 +2,9 @@
 /*
  * extras.h - the config and tokenizer files that loaders want beside weights
  *
- * As found in the checkpoint's directory, or in -o config=DIR; shown as they
- * are.  Held open, so that they stay what they were.
+ * As found in the checkpoint's directory (of joined ones the first that has the
+ * name), or in -o config=DIR and nowhere else; shown as they are, and nothing
+ * in them is run.  Held open, so that they stay what they were.
  */
 #ifndef CK_EXTRAS_H
 #define CK_EXTRAS_H
@@ -11,20 +12,24 @@
 #include "core/base/opts.h"
 #include "core/view/view.h"
 
-#define CK_MAX_EXTRAS 64
+#define CK_MAX_EXTRAS 128 /* each is an open file */
 
 struct ck_extras {
 	struct ck_extra {
 		char *name;
 		int fd;
 		struct stat st;
+		/* joined: its directory, and the next that has another */
+		const struct ck_root *root, *other;
 	} v[CK_MAX_EXTRAS]; /* by name */
-	uint32_t nr;
+	uint32_t nr, more; /* more: that found no room */
 };
 
 /* Fills the empty @e; what it took is to be freed also after -errno. */
 int ck_extras_take(struct ck_extras *e, const struct ck_root *root,
 		   const struct ck_opts *opts, struct ck_err *err);
+/* Says in the problems of @v's checkpoint what is not as somebody may expect. */
+void ck_extras_say(const struct ck_extras *e, const struct ck_view *v);
 void ck_extras_free(struct ck_extras *e);
 /* Number @i < e->nr as a view's ops say it. */
 bool ck_extras_file(const struct ck_extras *e, uint32_t i,

@@ -261,9 +261,11 @@ static bool all_begin_with(const struct ck_model_names *n, const char *prefix)
 	return n->nr > 0;
 }
 
-static void cut_prefix(struct ck_model_names *n, const char *prefix)
+/* Returns how many names began with it. */
+static uint32_t cut_prefix(struct ck_model_names *n, const char *prefix)
 {
 	size_t len = strlen(prefix);
+	uint32_t cut = 0;
 
 	for (uint32_t i = 0; i < n->nr; i++) {
 		struct ck_merged_tensor *m = &n->v[i];
@@ -271,8 +273,10 @@ static void cut_prefix(struct ck_model_names *n, const char *prefix)
 		if (m->name_len > len && !memcmp(m->name, prefix, len)) {
 			m->name += len;
 			m->name_len -= len;
+			cut++;
 		}
 	}
+	return cut;
 }
 
 static int by_name(const void *pa, const void *pb)
@@ -369,8 +373,12 @@ static int name_all(struct ck_model_names *n, struct pick *p,
 	if (ret)
 		return ret;
 	if (prefix) {
-		cut_prefix(n, prefix);
-		ck_str_fmt(&n->rule, "prefix \"%s\" (strip-prefix)", prefix);
+		n->idle = !cut_prefix(n, prefix) && *prefix;
+		ck_str_fmt(&n->rule,
+			   n->idle ? "nothing: none begins with \"%s\" "
+				     "(strip-prefix)" :
+				     "prefix \"%s\" (strip-prefix)",
+			   prefix);
 	} else {
 		if (p->taken.len)
 			ck_str_fmt(&n->rule, "wrapping key \"%s\"", p->taken.v);

@@ -22,6 +22,7 @@ struct ck_model_names {
 	uint32_t nr;
 	char *text;
 	struct ck_str rule; /* what was done, in words, one line */
+	bool idle; /* strip-prefix= is given, and no name begins with it */
 	struct ck_model_clash {
 		uint32_t tensor, other; /* both would get the same name */
 	} * clash;

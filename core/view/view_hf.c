@@ -183,6 +183,28 @@ static void leave_out_unholdable(struct hf_view *v)
 	v->names.nr = kept;
 }
 
+/* Options that change nothing are more likely mistakes than wishes. */
+static void say_idle(const struct hf_view *v, const struct ck_opts *opts)
+{
+	const char *config = ck_opts_get(opts, "config");
+	char why[512];
+
+	if (v->names.idle) {
+		snprintf(why, sizeof(why),
+			 "-o strip-prefix=%.200s: no tensor's name begins with "
+			 "it, so nothing was taken off",
+			 ck_opts_get(opts, "strip-prefix"));
+		ck_view_leave_out(&v->base, CK_NONE, why);
+	}
+	if (config && !v->extras.nr) {
+		snprintf(why, sizeof(why),
+			 "-o config=%.400s: no config.json, tokenizer or other "
+			 "file that loaders look for is there",
+			 config);
+		ck_view_leave_out(&v->base, CK_NONE, why);
+	}
+}
+
 static int fill(struct hf_view *v, const struct ck_opts *opts,
 		struct ck_err *err)
 {
@@ -194,7 +216,10 @@ static int fill(struct hf_view *v, const struct ck_opts *opts,
 	v->shard_size = ck_opts_size(opts, "hf-shard-size", SHARD_SIZE);
 	leave_out_clashes(v);
 	leave_out_unholdable(v);
-	return ck_extras_take(&v->extras, ck_ckpt_root(v->base.ck), opts, err);
+	ret = ck_extras_take(&v->extras, ck_ckpt_root(v->base.ck), opts, err);
+	say_idle(v, opts);
+	ck_extras_say(&v->extras, &v->base);
+	return ret;
 }
 
 static int hf_open(struct ck_view **out, const struct ck_view *base,

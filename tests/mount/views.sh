@@ -179,6 +179,43 @@ mount_ckpt "$CKPT" strip-prefix=model.model.
 PY
 umount_ckpt
 
+# An option that changes nothing is said, where people look.
+mkdir "$WORK/bare"
+mount_ckpt "$CKPT" "strip-prefix=transformer.,config=$WORK/bare"
+grep -q 'note: hf: -o strip-prefix=transformer\.: no tensor.s name begins' \
+	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
+grep -q 'note: hf: -o config=.*/bare: no config.json, tok' "$MNT/.unshard/problems" ||
+	fail "$(cat "$MNT/.unshard/problems")"
+umount_ckpt
+expect 0 '' "$UNSHARD" inspect -o strip-prefix=transformer. "$CKPT"
+grep -q 'taken off their names: nothing: none begins with "transformer\."' \
+	"$WORK/out" || fail "$(cat "$WORK/out")"
+expect 2 'config=.*/\.metadata: expected a directory, found a file' \
+	"$UNSHARD" mount -o config="$CKPT/.metadata" "$CKPT" "$MNT"
+expect 3 'config=.*/none: no such directory' \
+	"$UNSHARD" mount -o config="$WORK/none" "$CKPT" "$MNT"
+
+# Whatever loaders look for by name; never weights, nor what is a folder.
+cp -r "$CKPT" "$WORK/own" && chmod -R u+w "$WORK/own"
+for f in config.json adapter_config.json video_preprocessor_config.json tekken.json \
+	modeling_x.py configuration_x.py tokenization_x.py layers.py qwen.tiktoken \
+	chat_template.jinja added_tokens.json training_args.bin trainer.log .hidden.py; do
+	echo "of $f" >"$WORK/own/$f"
+done
+mkdir "$WORK/own/vocab.txt" "$WORK/other"
+echo other >"$WORK/other/config.json"
+echo "of layers.py" >"$WORK/other/layers.py"
+mount_ckpt "$WORK/own:$WORK/other"
+want="adapter_config.json added_tokens.json chat_template.jinja config.json"
+want="$want configuration_x.py layers.py model.safetensors modeling_x.py"
+want="$want qwen.tiktoken tekken.json tokenization_x.py video_preprocessor_config.json"
+[ "$(echo $(LC_ALL=C ls "$MNT/hf"))" = "$want" ] || fail "$(ls "$MNT/hf")"
+[ "$(cat "$MNT/hf/config.json")" = "of config.json" ] || fail "whose config.json?"
+grep -q '^note: hf: config.json is shown as .*/own has it; .*/other has another$' \
+	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
+grep -q 'layers.py' "$MNT/.unshard/problems" && fail "alike, and said to differ"
+umount_ckpt
+
 # What a view cannot hold is said, and is in the others.
 "$PYTHON" - "$WORK/odd.safetensors" <<-'PY'
 	import json, struct, sys

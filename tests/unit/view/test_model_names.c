@@ -223,6 +223,16 @@ Test(model_names, the_option_decides)
 	expect("prefix \"base.\" (strip-prefix)", "a b._orig_mod.c other");
 }
 
+Test(model_names, an_option_that_fits_no_name_is_said)
+{
+	ck_opts_add(&opts, "strip-prefix", "bass.");
+	vk_nested(&k, "base.a");
+	vk_nested(&k, "bass.");
+	expect("nothing: none begins with \"bass.\" (strip-prefix)",
+	       "base.a bass.");
+	cr_expect(n.idle);
+}
+
 Test(model_names, an_empty_option_keeps_all_names)
 {
 	ck_opts_add(&opts, "strip-prefix", "");
