@@ -316,6 +316,11 @@ void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
 			     text);
 }
 
+uint64_t ck_ckpt_late_errors(struct ck_ckpt *ck)
+{
+	return ck_late_errors(&ck->late);
+}
+
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck)
 {
 	return atomic_load(&ck->late.seq);

@@ -187,5 +187,7 @@ struct ck_left_out {
 void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
 		      struct ck_left_out *out);
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck); /* changes when it grows */
+/* How many of them are errors, not warnings or notes. */
+uint64_t ck_ckpt_late_errors(struct ck_ckpt *ck);
 
 #endif

@@ -78,16 +78,31 @@ static const char *file_of(const struct ck_image *img, uint32_t chunk,
 					  NULL;
 }
 
+static const char *severity(const struct ck_late_problem *p)
+{
+	if (p->view)
+		return "note";
+	return p->tensor == CK_NONE ? "warning" : "error";
+}
+
+uint64_t ck_late_errors(struct ck_late *l)
+{
+	uint64_t nr = 0;
+
+	pthread_mutex_lock(&l->lock);
+	for (size_t i = 0; i < l->nr; i++)
+		nr += *severity(&l->v[i]) == 'e';
+	pthread_mutex_unlock(&l->lock);
+	return nr;
+}
+
 static void add_json(const struct ck_late_problem *p,
 		     const struct ck_image *img, struct ck_str *out)
 {
 	const char *text;
 	size_t len;
 
-	ck_str_fmt(out, "{\"severity\": \"%s\"",
-		   p->view		? "note" :
-		   p->tensor == CK_NONE ? "warning" :
-					  "error");
+	ck_str_fmt(out, "{\"severity\": \"%s\"", severity(p));
 	if (p->tensor != CK_NONE) {
 		text = ck_image_str(img, img->tensors[p->tensor].name, &len);
 		ck_str_puts(out, ", \"tensor\": ");

@@ -45,6 +45,7 @@ void ck_late_init(struct ck_late *l);
 void ck_late_free(struct ck_late *l);
 /* Copies @reason; the same view, tensor and chunk once. */
 void ck_late_add(struct ck_late *l, const struct ck_late_problem *p);
+uint64_t ck_late_errors(struct ck_late *l);
 void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 		  struct ck_str *out);
 

@@ -153,7 +153,7 @@ static int one_tensor(struct inspect *in, uint32_t i)
 	draw(in, t);
 	in->ok = in->ok && pieces_print(in->img, ck_ckpt_side(in->ck), t);
 	problems(in, t);
-	if (health_tensor(in->img, t) && !ck_ckpt_late_seq(in->ck))
+	if (health_tensor(in->img, t) && !ck_ckpt_late_errors(in->ck))
 		return CMD_OK;
 	cmd_flush(&cmd_inspect);
 	return cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
@@ -214,7 +214,7 @@ static int whole(struct inspect *in, bool as_json)
 	if (!in->ok || cmd_flush(&cmd_inspect))
 		return CMD_SYSTEM;
 	return health_report(&cmd_inspect, in->path, in->img,
-			     ck_ckpt_late_seq(in->ck));
+			     ck_ckpt_late_errors(in->ck));
 }
 
 static int part(struct inspect *in, const char *name, bool as_json)

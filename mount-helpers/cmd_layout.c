@@ -17,13 +17,14 @@
 extern const struct cmd cmd_layout;
 
 struct found {
-	uint64_t problems, unhealthy;
+	uint64_t problems, left_out, unhealthy;
 };
 
 static void count(const struct ck_image *img, struct found *f)
 {
 	for (uint32_t i = 0; i < img->nr_problems; i++)
 		f->problems += img->problems[i].severity != CK_NOTE;
+	f->left_out = health_left_out(img);
 	for (uint32_t i = 0; i < img->nr_tensors; i++)
 		f->unhealthy += !health_tensor(img, &img->tensors[i]);
 }
@@ -76,6 +77,24 @@ static int read_layout(const char *file, struct ck_opts *opts)
 	return CMD_OK;
 }
 
+static void add_count(struct ck_str *s, uint64_t n, const char *what)
+{
+	if (n)
+		ck_str_fmt(s, "%s%" PRIu64 " %s%s", s->len ? ", " : "", n, what,
+			   n == 1 ? "" : "s");
+}
+
+static int misfit(const char *file, const char *path, const struct found *f)
+{
+	ck_auto_str struct ck_str s = { 0 };
+
+	add_count(&s, f->problems, "problem");
+	add_count(&s, f->left_out, "left out tensor");
+	add_count(&s, f->unhealthy, "incomplete tensor");
+	return cmd_fail(&cmd_layout, CMD_BAD_CKPT, "%s: does not fit %s: %s",
+			file, path, s.v ? s.v : "");
+}
+
 static int check(const char *file, const char *path, struct ck_opts *opts)
 {
 	const struct ck_image *img;
@@ -100,11 +119,7 @@ static int check(const char *file, const char *path, struct ck_opts *opts)
 		return CMD_SYSTEM;
 	if (!f.problems && !f.unhealthy)
 		return CMD_OK;
-	return cmd_fail(&cmd_layout, CMD_BAD_CKPT,
-			"%s: does not fit %s: %" PRIu64 " problem%s, %" PRIu64
-			" tensor%s not whole",
-			file, path, f.problems, f.problems == 1 ? "" : "s",
-			f.unhealthy, f.unhealthy == 1 ? "" : "s");
+	return misfit(file, path, &f);
 }
 
 static int show(const char *path, const struct ck_opts *opts)

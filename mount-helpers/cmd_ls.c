@@ -165,6 +165,8 @@ static int ls(const char *path, const struct ck_opts *opts)
 	if (!ret && !ok)
 		ret = cmd_fail(&cmd_ls, CMD_SYSTEM, "no memory");
 	if (!ret)
+		health_errors(&cmd_ls, img);
+	if (!ret)
 		ret = health_report(&cmd_ls, path, img, 0);
 	if (!ret)
 		warn(path, img);

@@ -145,6 +145,23 @@ static int twins(struct verify *v)
 	return ret;
 }
 
+/* What was refused, perhaps because its replicas differ, was not compared. */
+static void say_alike(struct verify *v, uint64_t nr)
+{
+	uint64_t out = health_left_out(v->show.img);
+
+	if (nr)
+		ck_str_fmt(&v->out, "%" PRIu64 " tensor%s replicas, all alike",
+			   nr, nr == 1 ? " has" : "s have");
+	else
+		ck_str_fmt(&v->out, "no tensor%s has replicas",
+			   out ? " that is shown" : "");
+	if (out)
+		ck_str_fmt(&v->out, "; %" PRIu64 " left out %s not compared",
+			   out, out == 1 ? "was" : "were");
+	ck_str_puts(&v->out, "\n");
+}
+
 static int replicas(struct verify *v)
 {
 	struct ck_replicas in = {
@@ -158,9 +175,7 @@ static int replicas(struct verify *v)
 	progress_end(&v->bar);
 	verify_list_end(&v->show);
 	if (!json(v) && !v->nr_quarrels && !ret)
-		ck_str_fmt(&v->out,
-			   "%" PRIu64 " tensors have replicas, all alike\n",
-			   in.nr);
+		say_alike(v, in.nr);
 	flush(v);
 	return ret;
 }
@@ -284,7 +299,7 @@ static int verdict(struct verify *v)
 			"%s: all files are as they were sealed, but: %s",
 			v->path, v->why.msg);
 	return health_report(&cmd_verify, v->path, v->show.img,
-			     ck_ckpt_late_seq(v->ck));
+			     ck_ckpt_late_errors(v->ck));
 }
 
 static int verify(struct verify *v)

@@ -3,9 +3,13 @@
 #include "mount-helpers/health.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/catalog/dump.h"
+#include "core/catalog/image.h"
 #include "core/geom/dtype.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool health_tensor(const struct ck_image *img, const struct ck_tensor *t)
@@ -14,6 +18,66 @@ bool health_tensor(const struct ck_image *img, const struct ck_tensor *t)
 
 	(void)img;
 	return t->state == CK_OK && (!elem || t->covered >= t->size / elem);
+}
+
+/* Of problem @i, if it is an error about a tensor that is not there. */
+static const char *refused(const struct ck_image *img, uint32_t i)
+{
+	const struct ck_problem *p = &img->problems[i];
+	const char *name;
+	size_t len;
+
+	if (p->severity != CK_ERROR || p->tensor == CK_NONE)
+		return NULL;
+	name = ck_image_str(img, p->tensor, &len);
+	for (uint32_t tree = 0; tree < CK_MAX(img->nr_trees, 1u); tree++)
+		if (ck_image_find_name(img, tree, name, len) != CK_NONE)
+			return NULL;
+	return name;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+uint64_t health_left_out(const struct ck_image *img)
+{
+	ck_auto_free const char **v =
+		calloc((size_t)img->nr_problems + 1, sizeof(*v));
+	uint64_t all = 0, nr = 0;
+
+	for (uint32_t i = 0; v && i < img->nr_problems; i++) {
+		v[all] = refused(img, i);
+		all += v[all] != NULL;
+	}
+	if (all)
+		qsort(v, all, sizeof(*v), by_text);
+	for (uint64_t i = 0; i < all; i++)
+		nr += !i || strcmp(v[i], v[i - 1]) != 0;
+	return nr;
+}
+
+#define MAX_LINES 3
+
+void health_errors(const struct cmd *c, const struct ck_image *img)
+{
+	static const char head[] = "error: ";
+	unsigned lines = 0;
+
+	for (uint32_t i = 0; i < img->nr_problems && lines < MAX_LINES; i++) {
+		struct ck_dump_pos pos = { .item = i };
+		ck_auto_str struct ck_str s = { 0 };
+
+		if (img->problems[i].severity != CK_ERROR)
+			continue;
+		lines++;
+		ck_dump_next(img, CK_DUMP_PROBLEMS_TEXT, 1, &pos, &s);
+		if (s.failed || s.len < sizeof(head))
+			continue;
+		s.v[s.len - 1] = '\0'; /* the line's end */
+		cmd_fail(c, CMD_OK, "%s", s.v + sizeof(head) - 1);
+	}
 }
 
 static void count(struct ck_str *s, uint64_t n, const char *what)
@@ -25,7 +89,7 @@ static void count(struct ck_str *s, uint64_t n, const char *what)
 int health_report(const struct cmd *c, const char *path,
 		  const struct ck_image *img, uint64_t late)
 {
-	uint64_t torn = 0, missing = 0, errors = 0;
+	uint64_t torn = 0, missing = 0, errors = 0, nr;
 	ck_auto_str struct ck_str what = { 0 };
 
 	for (uint32_t i = 0; i < img->nr_tensors; i++) {
@@ -38,6 +102,8 @@ int health_report(const struct cmd *c, const char *path,
 	}
 	for (uint32_t i = 0; i < img->nr_problems; i++)
 		errors += img->problems[i].severity == CK_ERROR;
+	nr = health_left_out(img);
+	count(&what, nr, nr == 1 ? "tensor left out" : "tensors left out");
 	count(&what, torn, "torn");
 	count(&what, missing, "missing, whole or in part");
 	count(&what, errors + late,

@@ -7,9 +7,13 @@
 
 /* Whether every byte of the tensor can be read, as far as the index says. */
 bool health_tensor(const struct ck_image *img, const struct ck_tensor *t);
+/* Tensors that were refused: errors name them, and they are not there. */
+uint64_t health_left_out(const struct ck_image *img);
+/* The first errors, a line each on stderr. */
+void health_errors(const struct cmd *c, const struct ck_image *img);
 /*
  * CMD_OK, or CMD_BAD_CKPT after one line that counts what is torn, missing or
- * refused.  @late: problems found since the index was read.
+ * refused.  @late: errors found since the index was read.
  */
 int health_report(const struct cmd *c, const char *path,
 		  const struct ck_image *img, uint64_t late);

@@ -35,6 +35,23 @@ struct call {
 	ck_pv callee, args;
 };
 
+/* Why a tensor that some function of torch's makes is not one of ours. */
+static const char *kind_of(const char *name, size_t len)
+{
+	static const char *const kinds[][2] = {
+		{ "_rebuild_sparse", "a sparse tensor, which is not read:" },
+		{ "_rebuild_nested", "a nested tensor, which is not read:" },
+		{ "_rebuild_meta",
+		  "a tensor of the meta device, without data:" },
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(kinds); i++)
+		if (len > strlen(kinds[i][0]) &&
+		    !memcmp(name, kinds[i][0], strlen(kinds[i][0])))
+			return kinds[i][1];
+	return "expected a tensor, found";
+}
+
 static int no_tensor(const struct ck_pickle *p, ck_pv v, struct ck_err *err)
 {
 	const char *module, *name;
@@ -43,8 +60,8 @@ static int no_tensor(const struct ck_pickle *p, ck_pv v, struct ck_err *err)
 	if (ck_pv_kind(v) == CK_P_CALL)
 		v = ck_pv_callee(p, v);
 	if (ck_pv_global(p, v, &module, &module_len, &name, &name_len))
-		return ck_fail(err, EINVAL,
-			       "expected a tensor, found %.*s.%.*s",
+		return ck_fail(err, EINVAL, "%s %.*s.%.*s",
+			       kind_of(name, name_len),
 			       (int)CK_MIN(module_len, 200), module,
 			       (int)CK_MIN(name_len, 200), name);
 	return ck_fail(err, EINVAL, "expected a tensor, found %s",

@@ -114,6 +114,17 @@ for cmd in ls inspect; do
 		fail "a marker of nothing, $cmd: $(cat "$WORK/err")"
 done
 
+# What is left out is named, three of them, and counted.
+T=$TOP/tests/formats/torch
+expect 1 'ls: tensor coo: sparse.pt: a sparse tensor, which is not read: ' \
+	"$UNSHARD" ls "$T/sparse/in"
+[ "$(grep -c '^unshard ls: tensor c.*: a sparse tensor' "$WORK/err")" = 3 ] ||
+	fail "$(cat "$WORK/err")"
+grep -q 'incomplete: 4 tensors left out, 4 errors noted' "$WORK/err" ||
+	fail "$(cat "$WORK/err")"
+expect 1 'ls: tensor m: meta.pt: a tensor of the meta device' \
+	"$UNSHARD" ls "$T/meta/in"
+
 expect 2 'expected CKPT' "$UNSHARD" ls
 expect 2 'unknown option --frob' "$UNSHARD" ls --frob "$CKPT"
 expect 1 '.' "$UNSHARD" ls "$WORK/none"

@@ -318,7 +318,7 @@ Test(torch_item, wrapped)
 	cr_item(s.wrap = "ctorch._utils\n_rebuild_parameter\n(tR",
 		"without its tensor");
 	cr_item(s.func = "_rebuild_meta_tensor_no_storage",
-		"found torch._utils._rebuild_meta");
+		"a tensor of the meta device, without data: torch._utils._rebuild_meta");
 }
 
 Test(torch_item, wrapped_too_often)
