@@ -117,8 +117,7 @@ static int expand_entry(struct ck_lay_load *ld, uint32_t entry,
 /* ---- wildcards and {key} ---- */
 
 struct pattern {
-	const char *text, *base; /* base: after the last slash */
-	char *dir;
+	const char *base; /* after the last slash */
 	const char *mark; /* in base; NULL: a wildcard */
 };
 
@@ -165,23 +164,31 @@ static int add_match(struct ck_lay_load *ld, const struct ck_lay_inst *like,
 	return new_inst(ld, name, strlen(name), &inst, err);
 }
 
+/* The pattern that @path is; returns how long its folder's name is. */
+static size_t take_pattern(struct pattern *p, const struct ck_lay_load *ld,
+			   const char *path, uint32_t entry)
+{
+	const char *slash = strrchr(path, '/');
+
+	p->base = slash ? slash + 1 : path;
+	p->mark = ld->doc.files.v[entry].has_key ?
+			  strchr(p->base, KEY_MARK[0]) :
+			  NULL;
+	return slash ? (size_t)(slash - path) : 0;
+}
+
 static int look_up(struct ck_lay_load *ld, uint32_t number,
 		   struct ck_dir_list *l, char **listed, struct ck_err *err)
 {
 	const struct ck_lay_inst like = ld->insts.v[number];
-	const char *slash = strrchr(like.path, '/');
-	struct pattern p = { .text = like.path,
-			     .base = slash ? slash + 1 : like.path };
+	struct pattern p;
 	ck_auto_free char *dir =
-		strndup(like.path, slash ? (size_t)(slash - like.path) : 0);
+		strndup(like.path, take_pattern(&p, ld, like.path, like.entry));
 	size_t found = 0;
 	int ret = 0;
 
 	if (!dir)
 		return ck_lay_no_mem(ld, err);
-	p.mark = ld->doc.files.v[like.entry].has_key ?
-			 strchr(p.base, KEY_MARK[0]) :
-			 NULL;
 	if (!*listed || strcmp(*listed, dir) != 0) {
 		ck_dir_list_free(l);
 		free(*listed);
@@ -253,6 +260,43 @@ static int add_box_file(struct ck_lay_load *ld, const struct ck_lay_box *b,
 
 /* ---- files past the mesh ---- */
 
+/*
+ * 1: a file that exists, is called as @path says, a pattern or not, and is none
+ * of ours; it is @path then.
+ */
+static int find_unknown(const struct ck_lay_load *ld, uint32_t entry,
+			struct ck_str *path, struct ck_err *err)
+{
+	const struct ck_lay_files *f = &ld->doc.files.v[entry];
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_free char *dir = NULL;
+	struct pattern p;
+	int ret;
+
+	if (!f->glob && !f->has_key)
+		return ck_dir_name_ok(path->v, path->len) &&
+		       ck_strmap_get(&ld->paths, path->v, path->len) ==
+			       CK_STRMAP_NONE &&
+		       ck_dir_has(ld->dir, path->v);
+	dir = strndup(path->v, take_pattern(&p, ld, path->v, entry));
+	if (!dir)
+		return ck_lay_no_mem(ld, err);
+	ret = ck_dir_list(ld->dir, dir, &l, err);
+	for (size_t i = 0; i < l.nr; i++) {
+		const char *name = l.v[i].name;
+		struct ck_lay_slice key;
+
+		if (l.v[i].is_dir || !matches(&p, name, &key) ||
+		    ck_strmap_get(&ld->paths, name, strlen(name)) !=
+			    CK_STRMAP_NONE)
+			continue;
+		path->len = 0;
+		ck_str_puts(path, name);
+		return path->failed ? ck_lay_no_mem(ld, err) : 1;
+	}
+	return ret == -ENOMEM ? ret : 0;
+}
+
 /* The file that the next place on axis @axis would have, which is not there. */
 static int look_past(struct ck_lay_load *ld, uint32_t entry, unsigned axis,
 		     bool *found, struct ck_err *err)
@@ -264,7 +308,8 @@ static int look_past(struct ck_lay_load *ld, uint32_t entry, unsigned axis,
 	uint64_t at[CK_LAY_AXES];
 	struct ck_lay_vars v = { .mesh = mesh,
 				 .at = at,
-				 .rank = mesh->nr_ranks };
+				 .rank = mesh->nr_ranks,
+				 .key = { KEY_MARK, 1 } };
 	struct ck_err why;
 	int ret;
 
@@ -274,10 +319,12 @@ static int look_past(struct ck_lay_load *ld, uint32_t entry, unsigned axis,
 	ret = ck_lay_expand(f->path, &v, &path, NULL, &why);
 	if (ret == -ENOMEM || path.failed)
 		return ck_lay_no_mem(ld, err);
-	if (ret || !ck_dir_name_ok(path.v, path.len) ||
-	    ck_strmap_get(&ld->paths, path.v, path.len) != CK_STRMAP_NONE ||
-	    !ck_dir_has(ld->dir, path.v))
-		return 0;
+	if (!ret)
+		ret = find_unknown(ld, entry, &path, err);
+	else
+		ret = 0; /* the path speaks of no such place */
+	if (ret <= 0)
+		return ret;
 	*found = true; /* of several axes one is said, for {rank} is of all */
 	what.file = path.v;
 	return ck_builder_problem(
@@ -293,8 +340,7 @@ static int look_past_all(struct ck_lay_load *ld, struct ck_err *err)
 
 	for (uint32_t i = 0; i < ld->doc.files.nr; i++) {
 		const struct ck_lay_files *f = &ld->doc.files.v[i];
-
-		bool found = f->glob || f->has_key;
+		bool found = false;
 
 		for (unsigned a = 0; a < ld->doc.mesh.nr && !ret; a++)
 			if (!found && f->at[a] == CK_LAY_FREE)

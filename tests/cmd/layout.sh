@@ -36,6 +36,19 @@ for c in "$WORK"/cases/*; do
 done
 [ $nr -ge 20 ] || fail "only $nr cases"
 
+# What does not fit is counted as what came of it.
+L=$TOP/tests/formats/layout
+while read -r case counts; do
+	expect 1 "does not fit .*: $counts\$" "$UNSHARD" layout check \
+		"$L/$case/in/unshard-layout.json" "$L/$case/in"
+done <<-'EOS'
+	bad-shape 2 problems, 1 left out tensor
+	bad-copies-differ 1 problem, 1 left out tensor
+	file-missing 3 problems, 2 incomplete tensors
+	file-short 2 problems, 1 incomplete tensor
+	bad-unmatched 2 problems
+EOS
+
 # The layout of a checkpoint of another format, written into itself.
 cp -r "$TOP/tests/demo/checkpoint" "$WORK/demo"
 "$UNSHARD" layout show "$WORK/demo" >"$WORK/demo/unshard-layout.json" ||
@@ -164,11 +177,55 @@ expect 1 'a format of its own' "$UNSHARD" ls \
 expect 1 'give the directory' "$UNSHARD" ls \
 	"$WORK/cases/flat/ckpt/unshard-layout.json"
 
+# The manual's example of flat with skip and offset, as it stands there.
+mkdir "$WORK/flat"
+"$PYTHON" - "$TOP/docs/man/unshard-layout.5.scd" "$WORK/flat" <<-'EOS' || fail "manual"
+	import json, struct, sys
+	text = open(sys.argv[1]).read().split("from its first byte on:")[1]
+	out = sys.argv[2]
+	json.dump(json.loads(text.split("```")[1]), open(out + "/unshard-layout.json", "w"))
+	head = json.dumps({"x": {"dtype": "F32", "shape": [9],
+	                         "data_offsets": [0, 36]}}).encode()
+	first = struct.pack("<9f", -1, -2, 0, 1, 2, 3, 4, 5, -9)
+	open(out + "/first.safetensors", "wb").write(
+	    struct.pack("<Q", len(head)) + head + first)
+	open(out + "/last.bin", "wb").write(struct.pack("<4f", 6, 7, 8, 9))
+	open(out + "/../flat.want", "wb").write(struct.pack("<10f", *range(10)))
+EOS
+expect 0 '' "$UNSHARD" layout check "$WORK/flat/unshard-layout.json" "$WORK/flat"
+"$UNSHARD" cat "$WORK/flat" b >"$WORK/t" || fail "cat b"
+same "$WORK/t" "$WORK/flat.want"
+
+# A mesh that is too small for the files of a pattern.
+mkdir "$WORK/small"
+for tp in 0 1 2; do
+	for key in a b; do
+		printf 12345678 >"$WORK/small/$key.tp$tp.bin"
+	done
+done
+small() { # PATH MORE
+	cat >"$WORK/small.json" <<-EOS
+		{"unshard_layout": 1, "mesh": {"axes": [{"name": "tp", "size": 2}]},
+		 "files": [{"path": "$1", "kind": "raw", $2}], "tensors": [
+		  {"glob": "*", "dtype": "float32", "shape": [4],
+		   "placement": {"tp": {"shard": 0}}}]}
+	EOS
+	expect 1 'does not fit .*: 1 problem$' "$UNSHARD" layout check \
+		"$WORK/small.json" "$WORK/small"
+	grep -q 'warning: file a.tp2.bin: files\[0\].path would name it were' \
+		"$WORK/out" || fail "a mesh too small: $(cat "$WORK/out")"
+}
+small '{key}.tp{tp}.bin' '"offset": 0'
+small 'a*.tp{tp}.bin' '"items": [{"key": "a", "offset": 0, "shape": [2]}]'
+rm "$WORK"/small/*.tp2.bin
+expect 0 '' "$UNSHARD" layout check "$WORK/small.json" "$WORK/small"
+
 # Every example is what the schema says, and the schema refuses something.
 "$PYTHON" -c 'import jsonschema' 2>/dev/null ||
 	skip "the schema alone: needs jsonschema for Python; all else passed"
 "$PYTHON" - "$TOP/docs/layout.schema.json" "$WORK"/cases/*/layout.json \
-	"$WORK/shown" "$WORK/demo/unshard-layout.json" <<-'EOS' || fail "schema"
+	"$WORK/shown" "$WORK/demo/unshard-layout.json" \
+	"$WORK/flat/unshard-layout.json" "$WORK/small.json" <<-'EOS' || fail "schema"
 	import json, sys, jsonschema
 	schema = json.load(open(sys.argv[1]))
 	cls = jsonschema.validators.validator_for(schema)
