@@ -196,38 +196,57 @@ static void loop_blocks(struct found *f, enum ck_dtype dt, const char *a,
 
 /* ---- all others ---- */
 
-static double integer_distance(enum ck_dtype dt, const void *a, const void *b)
+static bool is_whole(enum ck_value_kind k)
 {
-	uint64_t x = ck_value_integer(dt, a), y = ck_value_integer(dt, b);
-	bool less = ck_value_kind(dt) == CK_VALUE_SIGNED ?
-			    (int64_t)x < (int64_t)y :
-			    x < y;
+	return k == CK_VALUE_SIGNED || k == CK_VALUE_UNSIGNED ||
+	       k == CK_VALUE_BOOL;
+}
 
-	return (double)(less ? y - x : x - y);
+/* Of 64 bits each, which a double need not hold. */
+static double integer_distance(enum ck_dtype a_dtype, const void *a,
+			       enum ck_dtype b_dtype, const void *b)
+{
+	uint64_t x = ck_value_integer(a_dtype, a);
+	uint64_t y = ck_value_integer(b_dtype, b);
+	bool x_below =
+		ck_value_kind(a_dtype) == CK_VALUE_SIGNED && (int64_t)x < 0;
+	bool y_below =
+		ck_value_kind(b_dtype) == CK_VALUE_SIGNED && (int64_t)y < 0;
+
+	if (x_below != y_below) /* one is 0 or more, the other is less */
+		return x_below ? (double)y + (double)(0 - x) :
+				 (double)x + (double)(0 - y);
+	return (double)(x < y ? y - x : x - y);
+}
+
+/* NaN where it is in one of them; 0 where two types have the same number. */
+static double part_distance(enum ck_dtype a_dtype, const void *a,
+			    enum ck_dtype b_dtype, const void *b, unsigned part)
+{
+	enum ck_value_kind ka = ck_value_kind(a_dtype);
+	enum ck_value_kind kb = ck_value_kind(b_dtype);
+	double x =
+		part && ka != CK_VALUE_COMPLEX ? 0 : ck_value(a_dtype, a, part);
+	double y =
+		part && kb != CK_VALUE_COMPLEX ? 0 : ck_value(b_dtype, b, part);
+
+	if (x == y || (a_dtype != b_dtype && isnan(x) && isnan(y)))
+		return 0;
+	return fabs(x - y);
 }
 
 static double distance(enum ck_dtype a_dtype, const void *a,
 		       enum ck_dtype b_dtype, const void *b)
 {
-	enum ck_value_kind k = ck_value_kind(a_dtype);
-	bool complex = k == CK_VALUE_COMPLEX ||
-		       ck_value_kind(b_dtype) == CK_VALUE_COMPLEX;
+	enum ck_value_kind ka = ck_value_kind(a_dtype);
+	enum ck_value_kind kb = ck_value_kind(b_dtype);
 	double re, im = 0;
 
-	if (a_dtype == b_dtype &&
-	    (k == CK_VALUE_SIGNED || k == CK_VALUE_UNSIGNED))
-		return integer_distance(a_dtype, a, b);
-	re = ck_value(a_dtype, a, 0) - ck_value(b_dtype, b, 0);
-	if (complex) {
-		double x = k == CK_VALUE_COMPLEX ? ck_value(a_dtype, a, 1) : 0;
-		double y = ck_value_kind(b_dtype) == CK_VALUE_COMPLEX ?
-				   ck_value(b_dtype, b, 1) :
-				   0;
-
-		im = x - y;
-	}
-	re = fabs(re);
-	im = fabs(im);
+	if (is_whole(ka) && is_whole(kb))
+		return integer_distance(a_dtype, a, b_dtype, b);
+	re = part_distance(a_dtype, a, b_dtype, b, 0);
+	if (ka == CK_VALUE_COMPLEX || kb == CK_VALUE_COMPLEX)
+		im = part_distance(a_dtype, a, b_dtype, b, 1);
 	return isnan(im) || im > re ? im : re;
 }
 
@@ -244,9 +263,7 @@ static void loop_any(struct found *f, enum ck_dtype a_dtype, const char *a,
 		if (a_dtype == b_dtype && !memcmp(a, b, a_size))
 			continue;
 		d = distance(a_dtype, a, b_dtype, b);
-		if (a_dtype == b_dtype || (d != 0 && !isnan(d)) ||
-		    (isnan(d) && isnan(ck_value(a_dtype, a, 0)) !=
-					 isnan(ck_value(b_dtype, b, 0))))
+		if (a_dtype == b_dtype || d != 0)
 			note(f, i, d);
 	}
 }

@@ -108,3 +108,33 @@ Test(compare, the_first_of_the_largest_exactly)
 	put(101, NAN, -NAN);
 	check(CK_DT_F32, "NaN");
 }
+
+static struct compare_pair pair(enum ck_dtype x_dtype, const void *x,
+				enum ck_dtype y_dtype, const void *y)
+{
+	struct compare_pair p = { .largest = -1 };
+
+	compare_elements(&p, 0, x_dtype, x, y_dtype, y, 1);
+	return p;
+}
+
+Test(compare, numbers_of_two_types)
+{
+	uint64_t big = (UINT64_C(1) << 53) + 1, most = UINT64_MAX;
+	int64_t less = INT64_C(1) << 53, below = -1;
+	uint32_t one = 1;
+	float c[2] = { 1, NAN }, f = INFINITY;
+	double d[2] = { INFINITY, 2 }, same[2] = { INFINITY, NAN };
+	float e[2] = { INFINITY, 1 };
+
+	cr_expect_eq(pair(CK_DT_U64, &big, CK_DT_I64, &less).changed, 1);
+	cr_expect_eq(pair(CK_DT_U64, &big, CK_DT_I64, &less).largest, 1);
+	cr_expect_eq(pair(CK_DT_U64, &most, CK_DT_I64, &below).largest, 0x1p64);
+	cr_expect_eq(pair(CK_DT_I64, &below, CK_DT_U32, &one).largest, 2);
+	/* only one part of a complex number says that they differ */
+	cr_expect_eq(pair(CK_DT_U32, &one, CK_DT_C64, c).nans, 1);
+	cr_expect_eq(pair(CK_DT_C64, e, CK_DT_C128, d).largest, 1);
+	c[0] = INFINITY;
+	cr_expect_eq(pair(CK_DT_C64, c, CK_DT_C128, same).changed, 0);
+	cr_expect_eq(pair(CK_DT_F32, &f, CK_DT_F64, d).changed, 0);
+}
