@@ -12,6 +12,7 @@
 #include "core/base/vec.h"
 #include "core/geom/range.h"
 #include "core/parse/json.h"
+#include "core/view/extras.h"
 #include "core/view/view.h"
 
 /* Bytes [at, at + len) of a tensor: whole elements. */
@@ -65,5 +66,12 @@ int ck_preset_check(const json_t *preset, struct ck_err *err);
 int ck_preset_apply(struct ck_derivation *d, const struct ck_view *v,
 		    const json_t *preset, uint32_t tensor, const char *name,
 		    struct ck_err *err);
+
+/*
+ * -EINVAL with a line where the config.json among @e says other heads, another
+ * hidden size or vocabulary than @preset, which may be NULL, and @d have.
+ */
+int ck_preset_fits(const struct ck_derivation *d, const json_t *preset,
+		   const struct ck_extras *e, struct ck_err *err);
 
 #endif

@@ -179,6 +179,9 @@ static int make(struct ck_compose *out, void *ctx, struct ck_err *err)
 	struct ck_err why = { 0 };
 	int ret = ck_derive(&d, &v->base, f->spec, v->opts, &why);
 
+	if (!ret)
+		ret = ck_preset_fits(&d, json_object_get(f->spec, "preset"),
+				     &v->extras, &why);
 	if (!ret && !d.v.nr)
 		ret = ck_fail(&why, EINVAL, "no tensor is left");
 	if (!ret)

@@ -28,6 +28,31 @@ no plain none 'no tensor is left'
 no flat heads 'linear_qkv.weight: expected "heads"'
 no plain norule 'model.a.bias: the preset has no rule for it'
 no flat unknown 'preset.name: expected megatron-llama'
+# what config.json says otherwise is no such model
+mkdir config
+with_config() { # KEY NUMBER
+	"$PYTHON" -c 'import json, sys
+json.dump({"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 24,
+           "vocab_size": 21} | {sys.argv[1]: int(sys.argv[2])},
+          open("config/config.json", "w"))' $1 $2
+}
+with_config vocab_size 21
+expect 0 '' "$UNSHARD" export -o views=views.json,config=config \
+	flat.safetensors/views/preset agrees
+while read -r key number why; do
+	with_config $key $number
+	expect 1 "views.preset: $why, but config.json says $key $number" \
+		"$UNSHARD" export -o views=views.json,config=config \
+		stacked.safetensors/views/preset x
+done <<'EOS'
+num_attention_heads 8 preset.heads is 6
+num_key_value_heads 6 preset.kv_heads is 2
+hidden_size 32 the width of embeddings is 24
+vocab_size 24 preset.vocab is 21
+EOS
+echo '{"num_attention_heads": ' >config/config.json
+expect 0 '' "$UNSHARD" export -o views=views.json,config=config \
+	flat.safetensors/views/preset broken
 no flat kvheads 'preset: unknown member "kvheads"'
 no flat noheads 'preset.heads: expected a positive integer'
 no plain both 'include\[0\] and exclude\[1\] are both "\*"'

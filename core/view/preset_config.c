@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * preset_config.c - a Megatron preset against the config.json beside the model
+ *
+ * Other heads give a file of the same names and shapes, and a model that answers
+ * nonsense; what config.json does not say is not compared.
+ */
+#include "core/view/derive.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define MOST (UINT64_C(1) << 20) /* bytes of a config.json */
+
+/* By the names of Llama, and those of GPT-2. */
+static bool config_number(const json_t *config, const char *name,
+			  const char *other, uint64_t *out)
+{
+	return ck_json_u64(json_object_get(config, name), out) ||
+	       ck_json_u64(json_object_get(config, other), out);
+}
+
+static int differs(const char *what, uint64_t here, const char *name,
+		   uint64_t there, struct ck_err *err)
+{
+	return ck_fail(err, EINVAL,
+		       "%.200s is %" PRIu64 ", but config.json says %s %" PRIu64,
+		       what, here, name, there);
+}
+
+static int compare_heads(const json_t *preset, const json_t *config,
+			 struct ck_err *err)
+{
+	uint64_t heads = 0, kv, n, of_config = 0;
+	bool known = config_number(config, "num_attention_heads", "n_head",
+				   &of_config);
+
+	if (!ck_json_u64(json_object_get(preset, "heads"), &heads))
+		return 0;
+	if (known && heads != of_config)
+		return differs("preset.heads", heads, "num_attention_heads",
+			       of_config, err);
+	if (!ck_json_u64(json_object_get(preset, "kv_heads"), &kv))
+		kv = heads;
+	if (!config_number(config, "num_key_value_heads", "", &n))
+		n = of_config;
+	return known && kv != n ? differs("preset.kv_heads", kv,
+					  "num_key_value_heads", n, err) :
+				  0;
+}
+
+/* Of the embeddings: rows are the vocabulary, columns the hidden size. */
+static int compare_embedding(const json_t *preset, const json_t *config,
+			     const struct ck_derived *t, struct ck_err *err)
+{
+	uint64_t n;
+
+	if (t->rank != 2)
+		return 0;
+	if (config_number(config, "hidden_size", "n_embd", &n) &&
+	    n != t->shape[1])
+		return differs("the width of embeddings", t->shape[1],
+			       "hidden_size", n, err);
+	if (json_object_get(preset, "vocab") &&
+	    config_number(config, "vocab_size", "", &n) && n != t->shape[0])
+		return differs("preset.vocab", t->shape[0], "vocab_size", n,
+			       err);
+	return 0;
+}
+
+static int compare(const struct ck_derivation *d, const json_t *preset,
+		   const json_t *config, struct ck_err *err)
+{
+	int ret = compare_heads(preset, config, err);
+
+	for (size_t i = 0; i < d->v.nr && !ret; i++)
+		if (strstr(d->v.v[i].name, "embed_tokens.weight") ||
+		    strstr(d->v.v[i].name, "wte.weight"))
+			ret = compare_embedding(preset, config, &d->v.v[i],
+						err);
+	return ret;
+}
+
+static int read_config(json_t **out, const struct ck_extras *e, uint32_t i,
+		       uint64_t size)
+{
+	ck_auto_free char *bytes = malloc(size + 1);
+	int ret = bytes ? ck_extras_made(e, i, bytes, size, 0, NULL) : -ENOMEM;
+
+	return ret ? ret : ck_json_parse(out, bytes, size, NULL);
+}
+
+int ck_preset_fits(const struct ck_derivation *d, const json_t *preset,
+		   const struct ck_extras *e, struct ck_err *err)
+{
+	struct ck_vfile f;
+
+	for (uint32_t i = 0; preset && ck_extras_file(e, i, &f); i++) {
+		ck_auto_json json_t *config = NULL;
+
+		if (strcmp(f.name, "config.json") != 0 || f.size > MOST ||
+		    read_config(&config, e, i, f.size))
+			continue;
+		return compare(d, preset, config, err);
+	}
+	return 0;
+}
