@@ -181,7 +181,7 @@ struct ck_left_out {
 	bool more; /* than these, for there was no room to note them all */
 	uint32_t first; /* of them */
 	struct ck_str why; /* the first */
-	struct ck_str other; /* a line on what are no tensors; or empty */
+	struct ck_str other; /* in one line, what else was said; or empty */
 };
 /* Fills in @out, whose texts the caller frees. */
 void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,

@@ -195,8 +195,9 @@ void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
 
 		if (!p->view || p->meant || strcmp(p->view, view) != 0)
 			continue;
-		if (p->tensor == CK_NONE && !out->other.len)
-			ck_str_puts(&out->other, p->reason);
+		if (p->tensor == CK_NONE)
+			ck_str_fmt(&out->other, "%s%s",
+				   out->other.len ? "; " : "", p->reason);
 		if (p->tensor == CK_NONE || out->nr++)
 			continue;
 		out->first = p->tensor;

@@ -28,7 +28,8 @@ static int differs(const char *what, uint64_t here, const char *name,
 		   uint64_t there, struct ck_err *err)
 {
 	return ck_fail(err, EINVAL,
-		       "%.200s is %" PRIu64 ", but config.json says %s %" PRIu64,
+		       "%.200s is %" PRIu64
+		       ", but config.json says %s %" PRIu64,
 		       what, here, name, there);
 }
 

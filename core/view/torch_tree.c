@@ -347,9 +347,10 @@ static void add_leaves(struct tree *t)
 	close_levels(t, open, 0);
 }
 
-void ck_torch_tree_pickle(const struct ck_torch_tree *in, struct ck_str *out)
+bool ck_torch_tree_pickle(const struct ck_torch_tree *in, struct ck_str *out)
 {
 	struct tree t = { .in = in, .img = in->img, .out = out };
+	bool numbered = false;
 
 	ck_po_begin(out);
 	/* what was saved by itself, in nothing, is the only one */
@@ -360,8 +361,13 @@ void ck_torch_tree_pickle(const struct ck_torch_tree *in, struct ck_str *out)
 		add_leaves(&t);
 	}
 	ck_po_end(out);
-	for (size_t i = 0; i < t.optimizer.nr; i++)
-		free(t.optimizer.v[i].param.v);
+	for (size_t i = 0; i < t.optimizer.nr; i++) {
+		const struct optimizer *o = &t.optimizer.v[i];
+
+		numbered |= o->numbers || (in->ids && o->param.nr);
+		free(o->param.v);
+	}
 	free(t.optimizer.v);
 	free(t.group.v);
+	return numbered;
 }

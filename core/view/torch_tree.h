@@ -34,7 +34,10 @@ struct ck_torch_tree {
 	bool ids; /* number the parameters of optimizers */
 };
 
-/* Appends the whole pickle to @out; memory: @out->failed. */
-void ck_torch_tree_pickle(const struct ck_torch_tree *t, struct ck_str *out);
+/*
+ * Appends the whole pickle to @out; memory: @out->failed.  Whether it has an
+ * optimizer whose parameters are called by numbers.
+ */
+bool ck_torch_tree_pickle(const struct ck_torch_tree *t, struct ck_str *out);
 
 #endif

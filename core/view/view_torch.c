@@ -324,8 +324,11 @@ static int make_pickle(const struct torch_view *v, struct ck_str *out,
 	tree.v = l.leaf.v;
 	tree.nr = (uint32_t)l.leaf.nr;
 	tree.values = l.values.v;
-	if (!ret)
-		ck_torch_tree_pickle(&tree, out);
+	if (!ret && !ck_torch_tree_pickle(&tree, out) && v->ids)
+		ck_view_leave_out(
+			&v->one.base, CK_NONE,
+			"-o optimizer=ids: parameters are not numbered, "
+			"for no list of a param_groups says their order");
 	if (!ret && (out->failed || l.values.failed))
 		ret = ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	free(l.leaf.v);

@@ -36,6 +36,14 @@ expect 0 '' "$UNSHARD" export -o reshard-container=ckpt "$CKPT/reshard/dim0=2" m
 	fail "$(ls -A ms)"
 "$UNSHARD" diff "$CKPT" ms >out || fail "rank files: other tensors: $(cat out)"
 
+# parameters of an optimizer by number, and why not
+opt=$TOP/tests/formats/dcp
+expect 0 '' "$UNSHARD" export --to pt -o optimizer=ids "$opt/2.14-fsdp2-adamw/in" n.pt
+[ ! -s err ] || fail "numbered: $(cat err)"
+expect 0 '' "$UNSHARD" export --to pt -o optimizer=ids "$CKPT" s.pt
+grep -q 'note: -o optimizer=ids: parameters are not numbered, for no list' err ||
+	fail "not said: $(cat err)"
+
 # hf/ with the files of another folder, cut small
 mkdir conf && echo '{"model_type": "llama"}' >conf/config.json
 expect 0 '' "$UNSHARD" export -o config=conf,hf-shard-size=12000 "$CKPT/hf" hf
