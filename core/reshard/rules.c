@@ -112,7 +112,8 @@ static int check_groups(const struct ck_rs_rules *r, const uint64_t *shape,
 			       shape[0], r->groups);
 	if (r->groups % parts)
 		return ck_fail(err, EINVAL,
-			       "%" PRIu64 " groups are no multiple of %" PRIu32,
+			       "dimension 0: %" PRIu64
+			       " groups are no multiple of %" PRIu32,
 			       r->groups, parts);
 	return 0;
 }

@@ -54,7 +54,7 @@ for name in weight moments.weight; do
 	done >parts
 	same whole parts
 done
-[ "$(find o -type f | wc -l)" = 2 ] || fail "ranks: $(ls o)"
+[ "$(find o -name "rank-*" | wc -l)" = 2 ] || fail "ranks: $(ls o)"
 # ... and from what was saved integrated, by one rank, without its strategy
 mkdir integrated
 cp "$TOP/tests/formats/mindspore/2.10-integrated/in/rank_0/net.ckpt" integrated
@@ -82,6 +82,24 @@ expect 1 'w: dimension 0: 64 is no multiple of 56' \
 seed strategy to56.json 56 0,-1 w
 expect 1 'w: dimension 0: 64 is no multiple of 56' \
 	"$UNSHARD" plan 64 --reshard to56.json
+
+# --- stages of whole layers, that do not divide, times ranks of a gated layer
+# and of groups of queries: embeddings on the first stage, the last norm on the last
+seed megatron 7.safetensors 7
+rules=rules=megatron,if=swiglu
+for it in pp=2,tp=4,groups=4:3,4 pp=2,tp=2,layers=5+2:5,2 pp=3,tp=4:2,3,2 \
+	pp=4,tp=1:1,2,2,2 pp=7,tp=2:1,1,1,1,1,1,1; do
+	mesh=${it%:*} tp=${it#*tp=}
+	cut 7.safetensors "$mesh,$rules" o
+	seed stages o "${tp%%[,:]*}" "${it#*:}"
+	"$UNSHARD" diff 7.safetensors o >out || fail "$mesh again: $(cat out)"
+done
+expect 1 'linear_qkv.*: dimension 0: 4 groups are no multiple of 8' \
+	"$UNSHARD" plan 7.safetensors --reshard "pp=2,tp=8,groups=4,$rules"
+expect 1 'weight: dimension [01]: [0-9]* is no multiple of 3' \
+	"$UNSHARD" plan 7.safetensors --reshard "tp=3,$rules"
+expect 1 'layers= make 6, the checkpoint has 7' \
+	"$UNSHARD" plan 7.safetensors --reshard "pp=2,layers=3+3"
 
 # --- from one piece to any mesh: one read for each part that has something
 seed make 1 w 12,12

@@ -92,6 +92,18 @@ mount_ckpt "$WORK/copy" "rw,views=$WORK/v.json"
 [ ! -e "$MNT/views/half/dcp" ] || fail "rw: dcp is there"
 umount_ckpt
 
+# Bytes that are gone are an error however deep they are read from.
+mount_ckpt "$WORK/copy" "views=$WORK/v.json"
+cat "$MNT/views/turned/reshard/dim0=2/rank-00001.safetensors" >"$WORK/whole" ||
+	fail "before"
+truncate -s 20000 "$WORK/copy/__3_0.distcp"
+cat "$MNT/views/turned/reshard/dim0=2/rank-00001.safetensors" >"$WORK/part" 2>"$WORK/err" &&
+	fail "read what is gone"
+grep -q 'Input/output error\|Stale file handle' "$WORK/err" || fail "$(cat "$WORK/err")"
+cmp -n "$(stat -c %s "$WORK/part")" "$WORK/whole" "$WORK/part" || fail "zeros"
+grep -q '__3_0.distcp' "$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
+umount_ckpt
+
 # Of a directory of checkpoints, more than stay parsed: an open file reads on.
 mkdir "$WORK/runs"
 for i in $(seq 40); do cp -r "$CKPT" "$WORK/runs/step-$i"; done
