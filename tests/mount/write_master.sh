@@ -54,10 +54,16 @@ umount_ckpt
 cp -r "$here/tests/formats/megatron/distributed-optimizer/in" "$WORK/mg"
 chmod -R u+w "$WORK/mg"
 norm=$MNT/tensors/decoder.layers.0.input_layernorm.weight
-mount_ckpt "$WORK/mg" rw
-printf ab | dd of="$norm" conv=notrunc status=none 2>/dev/null &&
-	fail "a write that the distributed optimizer would undo"
-umount_ckpt
+for how in rw rw,master=also; do
+	: >"$LOG"
+	mount_ckpt "$WORK/mg" $how
+	printf ab | dd of="$norm" conv=notrunc status=none 2>/dev/null &&
+		fail "$how: a write that the distributed optimizer would undo"
+	umount_ckpt
+	[ "$(grep -c 'layernorm.weight: .*float32 copies.*-o master=ignore' \
+		"$LOG")" = 1 ] && [ "$(wc -l <"$LOG")" = 1 ] ||
+		fail "$how: $(cat "$LOG")"
+done
 mount_ckpt "$WORK/mg" rw,master=ignore
 printf ab | dd of="$norm" conv=notrunc status=none || fail "Megatron, ignore"
 umount_ckpt
