@@ -21,6 +21,7 @@
 #include "core/base/le.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
+#include "core/io/fault.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -109,10 +110,12 @@ int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err)
 	if (!ret && o->uncommitted)
 		ret = ck_overlay_append_commit(o, err);
 	/* Others' commits too may still be under way: always. */
-	if (!ret && fdatasync(o->log_fd)) {
-		o->failed = errno;
-		ret = ck_fail(err, errno, "overlay: to storage: %s",
-			      strerror(errno));
+	if (!ret) {
+		o->failed = -ck_fault_of(CK_FAULT_SYNC,
+					 fdatasync(o->log_fd) ? -errno : 0);
+		if (o->failed)
+			ret = ck_fail(err, o->failed, "overlay: to storage: %s",
+				      strerror(o->failed));
 	}
 	if (!ret)
 		ck_overlay_compact(o);
