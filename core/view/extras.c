@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define TEMPLATES "additional_chat_templates"
+
 /* What loaders look for beside the weights; never weights themselves. */
 static bool is_extra(const char *name)
 {
@@ -131,6 +133,11 @@ void ck_extras_say(const struct ck_extras *e, const struct ck_view *v)
 			 e->more, CK_MAX_EXTRAS);
 		ck_view_leave_out(v, CK_NONE, why);
 	}
+	if (e->templates)
+		ck_view_leave_out(v, CK_NONE,
+				  "the folder " TEMPLATES "/ is left out, for "
+				  "only files are shown: chat templates beside "
+				  "the default one are missing");
 	for (uint32_t i = 0; i < e->nr; i++) {
 		if (!e->v[i].other)
 			continue;
@@ -161,8 +168,10 @@ static int take_extras_of(struct ck_extras *v, const struct ck_root *root,
 		close(fd);
 		return ck_fail(err, errno, "%s: %m", root->path);
 	}
-	while ((entry = readdir(d)))
+	while ((entry = readdir(d))) {
+		v->templates |= !strcmp(entry->d_name, TEMPLATES);
 		take_extra(v, root, entry->d_name);
+	}
 	qsort(v->v, v->nr, sizeof(v->v[0]), extra_order);
 	return 0;
 }

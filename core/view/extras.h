@@ -23,6 +23,7 @@ struct ck_extras {
 		const struct ck_root *root, *other;
 	} v[CK_MAX_EXTRAS]; /* by name */
 	uint32_t nr, more; /* more: that found no room */
+	bool templates; /* there is a folder of more chat templates */
 };
 
 /* Fills the empty @e; what it took is to be freed also after -errno. */

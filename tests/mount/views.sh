@@ -202,7 +202,7 @@ for f in config.json adapter_config.json video_preprocessor_config.json tekken.j
 	chat_template.jinja added_tokens.json training_args.bin trainer.log .hidden.py; do
 	echo "of $f" >"$WORK/own/$f"
 done
-mkdir "$WORK/own/vocab.txt" "$WORK/other"
+mkdir "$WORK/own/vocab.txt" "$WORK/own/additional_chat_templates" "$WORK/other"
 echo other >"$WORK/other/config.json"
 echo "of layers.py" >"$WORK/other/layers.py"
 mount_ckpt "$WORK/own:$WORK/other"
@@ -212,6 +212,8 @@ want="$want qwen.tiktoken tekken.json tokenization_x.py video_preprocessor_confi
 [ "$(echo $(LC_ALL=C ls "$MNT/hf"))" = "$want" ] || fail "$(ls "$MNT/hf")"
 [ "$(cat "$MNT/hf/config.json")" = "of config.json" ] || fail "whose config.json?"
 grep -q '^note: hf: config.json is shown as .*/own has it; .*/other has another$' \
+	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
+grep -q '^note: hf: the folder additional_chat_templates/ is left out' \
 	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
 grep -q 'layers.py' "$MNT/.unshard/problems" && fail "alike, and said to differ"
 umount_ckpt
