@@ -2,8 +2,10 @@
 # reshard/ front to back against model.safetensors: 256 tensors of 4 MiB in four
 # shards, warm, blocks of 1 MiB, cut by rows, by columns into runs of 8 KiB, and
 # into runs of 1 KiB.  Columns have no limit: each run is a read of its own, or a
-# copy of what lies between.  All sides take turns; the medians count.  Then plans of 1,024 ranks from 1,024 shards, whose
-# time is to follow the pairs that meet, and the memory of a thousand files.
+# copy of what lies between.  All sides take turns; the medians count.  The same of
+# what was saved on a mesh of 4 x 4: to 2 x 2, rows, columns.  Then plans of 1,024
+# ranks from 1,024 shards, whose time is to follow the pairs that meet, and the
+# memory of a thousand files.
 
 : "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
@@ -67,6 +69,43 @@ ls -l mnt/reshard/dim0=1024 >/dev/null
 for f in mnt/reshard/dim0=1024/*00.safetensors; do cat "$f"; done >/dev/null
 echo "result thousand_ranks_memory $(awk -v a="$(resident)" -v b="$before" \
 	'BEGIN { printf "%.1f", a - b }') MiB <=40"
+
+"$UNSHARD" umount mnt
+rm -r ckpt
+
+# Tensors of 4,096 x 4,096, saved on a mesh.
+mkdir mesh
+"$PYTHON" - mesh "$BENCH_MIB" <<'END'
+import json, pathlib, sys
+import numpy
+
+folder, tensors = pathlib.Path(sys.argv[1]), max(1, int(sys.argv[2]) // 256)
+boxes = [[] for _ in range(tensors)]
+for i in range(16):
+    with open(folder / f"s{i}.bin", "wb") as f:
+        for t in range(tensors):
+            boxes[t].append({"file": f"s{i}.bin", "offset": f.tell(), "size": [1024, 1024],
+                             "start": [i // 4 * 1024, i % 4 * 1024]})
+            f.write((numpy.arange(1 << 20) + i + t).astype("<f4").tobytes())
+json.dump({"unshard_layout": 1, "tensors": [
+    {"name": f"w{t}", "dtype": "float32", "shape": [4096, 4096], "boxes": boxes[t]}
+    for t in range(tensors)]}, open(folder / "unshard-layout.json", "w"))
+END
+"$UNSHARD" mount "$PWD/mesh" "$PWD/mnt"
+cat mesh/* >/dev/null
+meshes='dim0=2,dim1=2 dim0=4 dim1=2 dim1=4'
+for _ in $(seq "$BENCH_ROUNDS"); do
+	"$read_file" $block mnt/model.safetensors >>whole
+	for mesh in $meshes; do
+		"$read_file" $block mnt/reshard/$mesh/* >>"of-$mesh"
+	done
+done
+all=$(median <whole)
+echo "result saved_4x4 $all GB/s"
+for mesh in $meshes; do
+	echo "result 4x4_to_$(echo $mesh | tr '=,' '__') $(awk -v a="$(median <of-$mesh)" \
+		-v b="$all" 'BEGIN { printf "%.3f", a / b }') ratio >=0.9"
+done
 
 # One tensor of 4,096 rows in 1,024 shards, for 1,024 ranks and for 64.
 mkdir many
