@@ -50,6 +50,12 @@ static const struct rule {
 	{ "self_attention.linear_proj.weight", "self_attn.o_proj.weight",
 	  WHOLE },
 	{ "self_attention.dense.weight", "self_attn.o_proj.weight", WHOLE },
+	{ "self_attention.linear_proj.bias", "self_attn.o_proj.bias", WHOLE },
+	{ "self_attention.dense.bias", "self_attn.o_proj.bias", WHOLE },
+	{ "self_attention.q_layernorm.weight", "self_attn.q_norm.weight",
+	  WHOLE },
+	{ "self_attention.k_layernorm.weight", "self_attn.k_norm.weight",
+	  WHOLE },
 	{ "self_attention.linear_qkv.layer_norm_weight",
 	  "input_layernorm.weight", WHOLE },
 	{ "input_layernorm.weight", "input_layernorm.weight", WHOLE },
@@ -66,6 +72,10 @@ static const struct rule {
 	{ "mlp.dense_h_to_4h.weight", "weight", GATED },
 	{ "mlp.linear_fc2.weight", "mlp.down_proj.weight", WHOLE },
 	{ "mlp.dense_4h_to_h.weight", "mlp.down_proj.weight", WHOLE },
+	{ "mlp.linear_fc1.bias", "bias", GATED },
+	{ "mlp.dense_h_to_4h.bias", "bias", GATED },
+	{ "mlp.linear_fc2.bias", "mlp.down_proj.bias", WHOLE },
+	{ "mlp.dense_4h_to_h.bias", "mlp.down_proj.bias", WHOLE },
 	{ "self_attention.rotary_emb.inv_freq", "", COMPUTED },
 };
 
@@ -218,8 +228,9 @@ static int vocabulary(struct work *w, const char *name)
 	return run(w, name, 0, nr);
 }
 
-static int gated(struct work *w)
+static int gated(struct work *w, const char *kind)
 {
+	char gate[32], up[32];
 	int ret;
 
 	if (w->rows % 2)
@@ -227,9 +238,10 @@ static int gated(struct work *w)
 			       "%.200s: has %" PRIu64
 			       " rows, which are not two halves",
 			       w->name, w->rows);
-	ret = run(w, "mlp.gate_proj.weight", 0, w->rows / 2);
-	return ret ? ret :
-		     run(w, "mlp.up_proj.weight", w->rows / 2, w->rows / 2);
+	snprintf(gate, sizeof(gate), "mlp.gate_proj.%s", kind);
+	snprintf(up, sizeof(up), "mlp.up_proj.%s", kind);
+	ret = run(w, gate, 0, w->rows / 2);
+	return ret ? ret : run(w, up, w->rows / 2, w->rows / 2);
 }
 
 /* Part @part of each group: @nr rows from @from on of its @group. */
@@ -333,7 +345,7 @@ static int follow(struct work *w, const struct rule *r)
 	case VOCABULARY:
 		return vocabulary(w, r->hf);
 	case GATED:
-		return gated(w);
+		return gated(w, r->hf);
 	case QKV:
 		return qkv(w, r->hf);
 	case FUSED:

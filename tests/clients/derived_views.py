@@ -40,18 +40,26 @@ def megatron(hf):
     }
     for n in range(3):
         p, to = f"model.layers.{n}.", f"decoder.layers.{n}."
-        q, k, v = (hf[f"{p}self_attn.{x}_proj.weight"].chunk(KV) for x in "qkv")
-        out[to + "self_attention.linear_qkv.weight"] = torch.cat(
-            [torch.cat(group) for group in zip(q, k, v)])
-        out[to + "mlp.linear_fc1.weight"] = torch.cat(
-            [hf[p + "mlp.gate_proj.weight"], hf[p + "mlp.up_proj.weight"]])
+        for kind in "weight", "bias":
+            if f"{p}self_attn.q_proj.{kind}" in hf:
+                q, k, v = (hf[f"{p}self_attn.{x}_proj.{kind}"].chunk(KV) for x in "qkv")
+                out[to + "self_attention.linear_qkv." + kind] = torch.cat(
+                    [torch.cat(group) for group in zip(q, k, v)])
+            if f"{p}mlp.up_proj.{kind}" in hf:
+                out[to + "mlp.linear_fc1." + kind] = torch.cat(
+                    [hf[f"{p}mlp.{x}_proj.{kind}"] for x in ("gate", "up")])
         for a, b in (
             ("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"),
             ("mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"),
             ("self_attention.linear_proj.weight", "self_attn.o_proj.weight"),
             ("mlp.linear_fc2.weight", "mlp.down_proj.weight"),
+            ("self_attention.linear_proj.bias", "self_attn.o_proj.bias"),
+            ("mlp.linear_fc2.bias", "mlp.down_proj.bias"),
+            ("self_attention.q_layernorm.weight", "self_attn.q_norm.weight"),
+            ("self_attention.k_layernorm.weight", "self_attn.k_norm.weight"),
         ):
-            out[to + a] = hf[p + b]
+            if p + b in hf:
+                out[to + a] = hf[p + b]
     return {k: v.contiguous() for k, v in out.items()}
 
 
@@ -64,8 +72,28 @@ def logits(folder, kind=transformers.LlamaForCausalLM, **options):
         return model.eval()(ids).logits
 
 
-def preset():
-    model = llama()
+def family(which):
+    """Models of the Llama family that have more than Llama."""
+    torch.manual_seed(7)
+    sizes = dict(
+        vocab_size=67, hidden_size=24, intermediate_size=40, num_hidden_layers=3,
+        num_attention_heads=HEADS, num_key_value_heads=KV, max_position_embeddings=32,
+        tie_word_embeddings=False)
+    if which == "biases":
+        config = transformers.LlamaConfig(**sizes, attention_bias=True, mlp_bias=True)
+    elif which == "qwen2":
+        config = transformers.Qwen2Config(**sizes)
+    else:
+        config = transformers.Qwen3Config(**sizes, head_dim=10)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():  # biases and norms are all alike in a new one
+        for p in model.parameters():
+            p += torch.randn_like(p) / 10
+    return model
+
+
+def preset(which=None):
+    model = family(which) if which else llama()
     with tempfile.TemporaryDirectory() as tmp:
         tmp = pathlib.Path(tmp)
         model.save_pretrained(tmp / "hf")
@@ -74,9 +102,9 @@ def preset():
         views = {"llama": {"preset": {"name": "megatron-llama", "heads": HEADS,
                                       "kv_heads": KV, "vocab": 67}}}
         (tmp / "v.json").write_text(json.dumps({"views": views}))
-        want = logits(tmp / "hf", dtype=torch.float32)
+        want = logits(tmp / "hf", type(model), dtype=torch.float32)
         with mounted(tmp / "mg", views=tmp / "v.json", config=tmp / "hf") as at:
-            got = logits(at / "views/llama", dtype=torch.float32)
+            got = logits(at / "views/llama", type(model), dtype=torch.float32)
     assert torch.equal(got, want), (got - want).abs().max()
 
 
@@ -196,6 +224,8 @@ def preset_fsdp():
 
 
 case(preset, "megatron-llama")
+for which in "biases", "qwen2", "qwen3":
+    case(preset, "megatron-llama-" + which, which)
 case(preset_gpt2, "megatron-gpt2", False)
 case(preset_gpt2, "megatron-gpt2-stacked", True)
 case(preset_fsdp, "fsdp-llama")

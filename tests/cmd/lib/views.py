@@ -65,7 +65,17 @@ def model():
         qkv = np.concatenate([np.concatenate([
             q[g * each:(g + 1) * each], k[g * D:(g + 1) * D],
             v[g * D:(g + 1) * D]]) for g in range(KV)])
+        gate1, up1, down1, o1, norm = x(FFN), x(FFN), x(HIDDEN), x(HIDDEN), x(D)
+        hf |= {p + "mlp.gate_proj.bias": gate1, p + "mlp.up_proj.bias": up1,
+               p + "mlp.down_proj.bias": down1, p + "self_attn.o_proj.bias": o1,
+               p + "self_attn.q_norm.weight": norm,
+               p + "self_attn.k_norm.weight": norm[::-1]}
         layers.append({
+            "mlp.linear_fc1.bias": np.concatenate([gate1, up1]),
+            "mlp.linear_fc2.bias": down1,
+            "self_attention.linear_proj.bias": o1,
+            "self_attention.q_layernorm.weight": norm,
+            "self_attention.k_layernorm.weight": norm[::-1],
             "self_attention.linear_qkv.weight": qkv,
             "self_attention.linear_qkv.layer_norm_weight": a,
             "self_attention.linear_proj.weight": o,
