@@ -65,6 +65,15 @@ uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor);
 int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		     uint64_t len, uint64_t off, struct ck_err *err);
 
+/* ckpt_lost.c: what is missing, and what it held nobody knows; CK_NONE */
+struct ck_lost {
+	uint32_t problem, tensor;
+};
+void ck_lost_init(struct ck_lost *l, const struct ck_image *img);
+/* -EIO with a line where a copy of @tensor may be in it. */
+int ck_lost_may(const struct ck_lost *l, const struct ck_image *img,
+		uint32_t tensor, struct ck_err *err);
+
 struct ck_ckpt {
 	struct ck_root root;
 	bool over; /* its file is below's; root and engine are borrowed */
@@ -74,6 +83,7 @@ struct ck_ckpt {
 	struct ck_reader *reader;
 	struct ck_writer *writer; /* NULL: read-only */
 	struct ck_master master;
+	struct ck_lost lost;
 	_Atomic bool broken; /* a replacement is to be done again first */
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */

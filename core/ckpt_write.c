@@ -28,6 +28,7 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 
 	int ret = 0;
 
+	ck_lost_init(&ck->lost, &ck->img);
 	ck_master_init(&ck->master, &ck->img, ck_opts_get(opts, "master"));
 	if (ck_opts_get(opts, "rw"))
 		ret = ck_writer_new(&ck->writer, ck->reader, &found, err);
@@ -53,8 +54,10 @@ void ck_ckpt_edit_end(struct ck_edit *e)
 
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
-	int ret = ck_master_may(ck, tensor, err);
+	int ret = ck_lost_may(&ck->lost, &ck->img, tensor, err);
 
+	if (!ret)
+		ret = ck_master_may(ck, tensor, err);
 	return ret ? ret : ck_writer_may(ck->writer, tensor, err);
 }
 
@@ -62,8 +65,10 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err)
 {
-	int ret = ck_master_may(ck, tensor, err);
+	int ret = ck_lost_may(&ck->lost, &ck->img, tensor, err);
 
+	if (!ret)
+		ret = ck_master_may(ck, tensor, err);
 	if (!ret && atomic_load(&ck->broken))
 		ret = ck_fail(
 			err, EIO,

@@ -98,4 +98,32 @@ for how in steps boxes; do
 		"$MNT/tensors/t")" = ok ] || fail "t is not as it was"
 	umount_ckpt
 done
+# Formats without an index: what a missing rank's file held, nobody knows.
+for case in mindspore/2.10-once:rank_0/net.ckpt:d.scale \
+	mindspore/2.10-row4:node0/CKP_1-4_32.ckpt:learning_rate \
+	torch/dtensor-ranks:dtensor_rank0.pt:rep \
+	nnscaler/tp2-dp2:0.ckpt:model.blocks.0.count; do
+	IFS=: read -r name file tensor <<<"$case"
+	rm -rf "$WORK/ckpt"
+	cp -r "$here/tests/formats/$name/in" "$WORK/ckpt"
+	chmod -R u+w "$WORK/ckpt"
+	mv "$WORK/ckpt/$file" "$WORK/aside"
+	rm -rf "$WORK/was"
+	cp -r "$WORK/ckpt" "$WORK/was"
+	: >"$LOG"
+	mount_ckpt "$WORK/ckpt" rw,master=ignore
+	[ -e "$MNT/tensors/$tensor" ] || tensor=$(ls "$MNT/tensors" | head -n 1)
+	printf x | dd of="$MNT/tensors/$tensor" bs=1 conv=notrunc \
+		2>"$WORK/said" && fail "$name: written without $file"
+	grep -q 'Input/output error' "$WORK/said" || fail "$(cat "$WORK/said")"
+	grep -q "a copy of it may be in" "$LOG" || fail "$name: $(cat "$LOG")"
+	umount_ckpt
+	diff -r "$WORK/was" "$WORK/ckpt" -x '.unshard*' ||
+		fail "$name: a refused write changed something"
+	mv "$WORK/aside" "$WORK/ckpt/$file"
+	mount_ckpt "$WORK/ckpt" rw,master=ignore
+	printf x | dd of="$MNT/tensors/$tensor" bs=1 conv=notrunc \
+		2>"$WORK/said" || fail "$name: all are back: $(cat "$WORK/said")"
+	umount_ckpt
+done
 done_ok
