@@ -32,9 +32,9 @@ struct ck_replace {
 	uint32_t nr;
 	struct ck_edit *e;
 	struct ck_vfile file;
-	int fd;
+	pthread_mutex_t lock; /* of all below */
+	int fd; /* -1: to be made when something is written */
 	struct ck_redo *redo; /* whose @fd is; NULL: a nameless file */
-	pthread_mutex_t lock;
 	int failed; /* errno: it can no longer be committed */
 	CK_VEC(struct interval) done;
 };
@@ -68,7 +68,7 @@ void ck_replace_free(struct ck_replace *r)
 		return;
 	if (r->redo)
 		ck_ckpt_redo_free(r->redo);
-	else
+	else if (r->fd >= 0)
 		close(r->fd);
 	pthread_mutex_destroy(&r->lock);
 	free(r->done.v);
@@ -112,11 +112,10 @@ static int add(struct ck_replace *r, uint64_t from, uint64_t to)
 	return 0;
 }
 
+/* Under the lock. */
 static int fail(struct ck_replace *r, int code, struct ck_err *err)
 {
-	pthread_mutex_lock(&r->lock);
 	r->failed = code;
-	pthread_mutex_unlock(&r->lock);
 	if (code == EFBIG)
 		return ck_fail(err, code,
 			       "%s/%s: has %llu bytes, and its replacement "
@@ -130,20 +129,37 @@ static int fail(struct ck_replace *r, int code, struct ck_err *err)
 		r->v->ops->name, r->file.name, strerror(code));
 }
 
+/* Under the lock. */
+static int stage(struct ck_replace *r, const void *buf, uint64_t len,
+		 uint64_t off, struct ck_err *err)
+{
+	int ret = 0;
+
+	if (!ck_range_ok(off, len, r->file.size))
+		return fail(r, EFBIG, err);
+	if (r->fd < 0) {
+		ret = ck_ckpt_redo(r->v->ck, &r->redo, &r->fd, err);
+		if (ret) {
+			r->fd = -1;
+			r->failed = EIO;
+			return ret;
+		}
+	}
+	ret = ck_pwrite_whole(r->fd, buf, len, off);
+	if (!ret && len)
+		ret = add(r, off, off + len);
+	return ret ? fail(r, -ret, err) : 0;
+}
+
 int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
 		     uint64_t off, struct ck_err *err)
 {
 	int ret;
 
-	if (!ck_range_ok(off, len, r->file.size))
-		return fail(r, EFBIG, err);
-	ret = ck_pwrite_whole(r->fd, buf, len, off);
-	if (!ret && len) {
-		pthread_mutex_lock(&r->lock);
-		ret = add(r, off, off + len);
-		pthread_mutex_unlock(&r->lock);
-	}
-	return ret ? fail(r, -ret, err) : 0;
+	pthread_mutex_lock(&r->lock);
+	ret = stage(r, buf, len, off, err);
+	pthread_mutex_unlock(&r->lock);
+	return ret;
 }
 
 static int read_piece(struct ck_replace *r, void *buf, uint64_t n, uint64_t at,
@@ -253,16 +269,18 @@ static int commit(struct ck_replace *r, struct ck_err *err)
 	return ret;
 }
 
-/* The next program's bytes go elsewhere: a file that was committed is one. */
-static int start_anew(struct ck_replace *r, struct ck_err *err)
+/*
+ * The next program's bytes go elsewhere: a file that was committed is one.  It
+ * is made when there are any, for most descriptors are only closed now.
+ */
+static void start_anew(struct ck_replace *r)
 {
 	r->done.nr = 0;
 	if (!r->redo)
-		return 0;
+		return;
 	ck_ckpt_redo_free(r->redo);
 	r->redo = NULL;
 	r->fd = -1;
-	return ck_ckpt_redo(r->v->ck, &r->redo, &r->fd, err);
 }
 
 static int incomplete(struct ck_replace *r, struct ck_err *err)
@@ -293,8 +311,7 @@ int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err)
 		ret = incomplete(r, err);
 	if (whole && !ret) {
 		*committed = true;
-		if (start_anew(r, err))
-			r->failed = EIO; /* of what comes, not of this */
+		start_anew(r);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return ret;

@@ -46,6 +46,17 @@ for o in direct=auto direct=off; do
 	same_views "$WORK/is"
 	cp "$WORK/empty" "$t" || fail "cp of nothing"
 	same_views "$WORK/is"
+	# once it is committed nothing is staged for a descriptor that stays
+	works "$WORK/b" python3 - "$t" "$WORK/b" "$WORK/ckpt" <<'END'
+import os, sys
+data = open(sys.argv[2], "rb").read()
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+for _ in 1, 2:
+    assert os.pwrite(fd, data, 0) == len(data)
+    os.close(os.dup(fd))
+    left = [n for n in os.listdir(sys.argv[3]) if n.startswith(".unshard-new")]
+    assert not left, left
+END
 	# without O_TRUNC it is an ordinary write
 	works "$WORK/c" dd if="$WORK/c" of="$t" bs=1M conv=notrunc status=none
 	works "$WORK/b" python3 - "$t" "$WORK/b" <<'END'
