@@ -134,8 +134,9 @@ int ck_ds_model_read(struct ck_ds_model *m, struct ck_err *err)
 	m->steps = whole_number(p, root, "global_steps", -1);
 	m->skipped = whole_number(p, root, "skipped_steps", 0);
 	read_degrees(m, root);
-	if (!ck_pv_key(p, root, "module", &m->module))
-		m->module = 0;
+	if (!ck_pv_key(p, root, "module", &m->module)) /* pipelines: None */
+		return ck_fail(err, EINVAL,
+			       "it has no module: it is no model file");
 	if (!ck_pv_key(p, root, "frozen_param_shapes", &m->frozen_shapes))
 		m->frozen_shapes = 0;
 	if (!ck_pv_key(p, root, "frozen_param_fragments", &m->frozen_parts))

@@ -218,8 +218,8 @@ int ck_ds_open(struct ck_torch_open *f, const struct ck_dir *dir,
 	int ret = ck_torch_open(f, dir, b, name, ok, err);
 
 	if (ret || !*ok || !ck_ds_is_name(name, &is) ||
-	    !saved_as(f, text, sizeof(text), &was) || was.kind != is.kind ||
-	    (was.mp == is.mp && was.dp == is.dp))
+	    !saved_as(f, text, sizeof(text), &was) ||
+	    (was.kind == is.kind && was.mp == is.mp && was.dp == is.dp))
 		return ret;
 	*ok = false;
 	return ck_builder_problem(

@@ -16,6 +16,8 @@
 #include <string.h>
 
 /* The states that any parameter has: "fp32", "exp_avg", ... */
+#define GROUPS "zero/optimizer_state.pt"
+
 struct kinds {
 	char *v[CK_DS_MAX_STATES];
 	size_t nr;
@@ -95,21 +97,71 @@ static int say_place(struct ck_ds_load *ld, const char *kind, const char *name,
 	return ret ? ret : ck_ds_path(ld->b, kind, name, len, &full, err);
 }
 
-/* zero/@name/@kind.pt */
-static int say_file(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		    const char *path, const char *kind, const char *name,
-		    struct ck_err *err)
+/* What a folder holds of one parameter. */
+struct held {
+	char kind[64];
+	const char *path; /* borrowed */
+	struct ck_torch_place at;
+};
+
+struct folder {
+	const char *name;
+	CK_VEC(struct held) v;
+};
+
+static int refuse(struct ck_ds_load *ld, const struct folder *in,
+		  const char *kind, const char *path, const char *why,
+		  struct ck_err *err)
+{
+	ck_auto_str struct ck_str full = { 0 };
+
+	ck_str_fmt(&full, "%s.%s", kind, in->name);
+	if (full.failed)
+		return ck_fail(err, ENOMEM, "no memory");
+	return ck_builder_refuse(ld->b, 0, full.v, full.len, err, "%s: %s",
+				 path, why);
+}
+
+/* Whether torch saved it under the name of another kind, or of a rank's file. */
+static bool is_another(const struct ck_torch_open *f, const struct kinds *k,
+		       const char *kind)
+{
+	struct ck_ds_file ds;
+	char text[128];
+	size_t len;
+	const char *top = ck_torch_save_top(&f->ts, &len);
+
+	if (!top || len + sizeof(".pt") > sizeof(text) ||
+	    (len == strlen(kind) && !memcmp(top, kind, len)))
+		return false;
+	for (size_t i = 0; i < k->nr; i++)
+		if (strlen(k->v[i]) == len && !memcmp(top, k->v[i], len))
+			return true;
+	memcpy(text, top, len);
+	memcpy(text + len, ".pt", sizeof(".pt"));
+	return !memchr(top, 0, len) && ck_ds_is_name(text, &ds);
+}
+
+/* zero/NAME/@kind.pt */
+static int read_file(struct ck_ds_load *ld, const struct ck_ds_model *m,
+		     const struct kinds *k, const char *path, const char *kind,
+		     struct folder *in, struct ck_err *err)
 {
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	ck_auto_str struct ck_str full = { 0 };
+	const char *name = in->name;
 	struct ck_torch_place at;
 	struct ck_err why = { 0 };
+	struct held *to;
 	ck_pv v, param;
 	bool ok;
 	int ret = ck_torch_open(&f, ld->dir, ld->b, path, &ok, err);
 
 	if (ret || !ok)
 		return ret;
+	if (is_another(&f, k, kind))
+		return refuse(ld, in, kind, path,
+			      "it says that it was saved under another name",
+			      err);
 	v = ck_pickle_root(f.ts.pickle);
 	ret = 0;
 	if (ck_torch_is_rebuild(f.ts.pickle, v)) {
@@ -128,13 +180,64 @@ static int say_file(struct ck_ds_load *ld, const struct ck_ds_model *m,
 
 		return ck_builder_object(ld->b, &o, err);
 	}
-	if (!ret)
-		return say_place(ld, kind, name, strlen(name), &at, err);
-	ck_str_fmt(&full, "%s.%s", kind, name);
-	if (ret == -ENOMEM || full.failed)
+	if (ret == -ENOMEM || (!ret && !(to = ck_vec_push(&in->v))))
 		return ck_fail(err, ENOMEM, "no memory");
-	return ck_builder_refuse(ld->b, 0, full.v, full.len, err, "%s: %s",
-				 path, why.msg);
+	if (ret)
+		return refuse(ld, in, kind, path, why.msg, err);
+	*to = (struct held){ .path = path, .at = at };
+	strcpy(to->kind, kind);
+	return 0;
+}
+
+static bool same_shape(const struct ck_torch_tensor *a,
+		       const struct ck_torch_tensor *b)
+{
+	return a->rank == b->rank &&
+	       !memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape));
+}
+
+/*
+ * Why a state does not belong to the weights @w beside it: all but a step and
+ * such numbers have their shape.  NULL: it does.
+ */
+static const char *misfit(const struct held *h, const struct held *w)
+{
+	bool one = true;
+
+	for (unsigned d = 0; d < h->at.t.rank; d++)
+		one &= h->at.t.shape[d] == 1;
+	if (!strcmp(h->kind, "step"))
+		return one ? NULL : "expected a step, which is one number";
+	return !w || !h->at.t.rank || same_shape(&h->at.t, &w->at.t) ?
+		       NULL :
+		       "its shape is not that of fp32.pt beside it: one of them "
+		       "is another parameter's";
+}
+
+static int say_held(struct ck_ds_load *ld, const struct folder *in,
+		    struct ck_err *err)
+{
+	const struct held *w = NULL;
+	const char *why = NULL;
+	int ret = 0;
+
+	for (size_t i = 0; i < in->v.nr; i++)
+		if (!strcmp(in->v.v[i].kind, "fp32"))
+			w = &in->v.v[i];
+	for (size_t i = 0; i < in->v.nr && w; i++)
+		if (strcmp(in->v.v[i].kind, "step") != 0 &&
+		    misfit(&in->v.v[i], w))
+			why = "its shape is not that of the states beside it: "
+			      "one of them is another parameter's";
+	for (size_t i = 0; i < in->v.nr && !ret; i++) {
+		const struct held *h = &in->v.v[i];
+		const char *bad = h == w ? why : misfit(h, w);
+
+		ret = bad ? refuse(ld, in, h->kind, h->path, bad, err) :
+			    say_place(ld, h->kind, in->name, strlen(in->name),
+				      &h->at, err);
+	}
+	return ret;
 }
 
 /* "exp_avg" of "zero/NAME/exp_avg.pt"; false: it is no such file. */
@@ -247,12 +350,16 @@ static int say_folder(struct ck_ds_load *ld, const struct ck_ds_model *m,
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	const char *name = strrchr(folder, '/') + 1;
+	struct folder in = { .name = name };
 	char kind[64];
 	int ret = ck_dir_list(ld->dir, folder, &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (kind_of(&l.v[i], kind))
-			ret = say_file(ld, m, l.v[i].name, kind, name, err);
+			ret = read_file(ld, m, k, l.v[i].name, kind, &in, err);
+	if (!ret)
+		ret = say_held(ld, &in, err);
+	free(in.v.v);
 	return ret ? ret : say_lost_kinds(ld, m, k, &l, name, err);
 }
 
@@ -282,30 +389,44 @@ int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
 	return ret;
 }
 
+/* What optimizers have that is of no parameter: groups and their settings. */
+static int say_groups(struct ck_ds_load *ld, const struct kinds *k,
+		      struct ck_err *err)
+{
+	static const char *const skip[] = { NULL };
+	struct ck_problem_in p = { .severity = CK_WARNING, .file = GROUPS };
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	bool ok;
+	int ret;
+
+	if (!ck_dir_has(ld->dir, GROUPS))
+		return ck_builder_problem(
+			ld->b, &p, err,
+			"missing: what it had of the optimizer is lost");
+	ret = ck_torch_open(&f, ld->dir, ld->b, GROUPS, &ok, err);
+	if (ret || !ok)
+		return ret;
+	if (!is_another(&f, k, "optimizer_state"))
+		return ck_torch_rest(&f, ld->b, "optimizer_state.", skip, err);
+	p.severity = CK_ERROR;
+	return ck_builder_problem(
+		ld->b, &p, err,
+		"it says that it was saved under another name: it is not read");
+}
+
 int ck_ds_universal_say(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			struct ck_err *err)
 {
-	static const char *const skip[] = { NULL };
 	__attribute__((cleanup(kinds_free))) struct kinds k = { 0 };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(ld->dir, "zero", &l, err);
 
 	if (!ret)
 		ret = find_kinds(ld, &l, &k, err);
-	for (size_t i = 0; i < l.nr && !ret; i++) {
-		ck_auto_torch_open struct ck_torch_open f = { 0 };
-		bool ok;
-
-		if (l.v[i].is_dir) {
+	for (size_t i = 0; i < l.nr && !ret; i++)
+		if (l.v[i].is_dir)
 			ret = say_folder(ld, m, &k, l.v[i].name, err);
-			continue;
-		}
-		if (strcmp(l.v[i].name, "zero/optimizer_state.pt"))
-			continue;
-		ret = ck_torch_open(&f, ld->dir, ld->b, l.v[i].name, &ok, err);
-		if (!ret && ok)
-			ret = ck_torch_rest(&f, ld->b, "optimizer_state.", skip,
-					    err);
-	}
+	if (!ret)
+		ret = say_groups(ld, &k, err);
 	return ret;
 }

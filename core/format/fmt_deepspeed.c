@@ -172,9 +172,11 @@ static int read_degrees(struct ck_ds_load *ld, struct ck_err *err)
 				 err);
 		if (!ret && ok) {
 			ret = ck_ds_model_read(&m, NULL);
-			ret = ret == -ENOMEM ?
-				      ck_fail(err, ENOMEM, "no memory") :
-				      find_degrees(ld, &m, err);
+			ok = !ret; /* else the next one */
+			if (ret == -ENOMEM)
+				ck_fail(err, ENOMEM, "no memory");
+			else
+				ret = ok ? find_degrees(ld, &m, err) : 0;
 		}
 		ck_ds_model_free(&m);
 		if (ret || ok)

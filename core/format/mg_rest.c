@@ -8,6 +8,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/file_same.h"
 #include "core/format/mg_priv.h"
 #include "core/format/torch_walk.h"
 
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_PAIRED 32 /* ranks of which all pairs are compared */
 #define OPTIM "distrib_optim.pt"
 
 struct rest {
@@ -173,9 +175,10 @@ static int say_optim(struct ck_mg_file *f, struct ck_err *err)
 	ck_auto_str struct ck_str file = { 0 };
 	struct rest r = { .f = f, .of = &of, .top = "optimizer" };
 	struct ck_piter it;
+	struct ck_problem_in p = { .severity = CK_ERROR };
+	bool ok, any = false;
 	ck_pv key, v;
 	int64_t n;
-	bool ok;
 	int ret;
 
 	ck_str_fmt(&file, "%s/" OPTIM, f->rank->dir);
@@ -189,10 +192,17 @@ static int say_optim(struct ck_mg_file *f, struct ck_err *err)
 		return ret;
 	ck_piter_init_pairs(&it, of.ts.pickle, ck_pickle_root(of.ts.pickle));
 	while (!ret && ck_piter_next2(&it, &key, &v))
-		if (ck_pv_int(of.ts.pickle, key, &n) && n >= 0)
+		if (ck_pv_int(of.ts.pickle, key, &n) && n >= 0) {
 			ret = say_buffers(&r, v, n, err);
+			any = true;
+		}
 	ck_str_free(&r.name);
-	return ret;
+	p.file = file.v;
+	return ret || any ? ret :
+			    ck_builder_problem(f->ld->b, &p, err,
+					       "it has no buffers of a "
+					       "distributed optimizer: it is "
+					       "not read");
 }
 
 int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
@@ -203,6 +213,54 @@ int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
 
 	ck_str_free(&r.name);
 	return ret ? ret : say_optim(f, err);
+}
+
+/* Two ranks' vectors are of other weights; 1 where their files are alike. */
+static int same_optim(const struct ck_mg_load *ld, size_t a, size_t b,
+		      struct ck_err *err)
+{
+	ck_auto_str struct ck_str one = { 0 }, two = { 0 };
+
+	ck_str_fmt(&one, "%s/" OPTIM, ld->ranks.v[a].dir);
+	ck_str_fmt(&two, "%s/" OPTIM, ld->ranks.v[b].dir);
+	if (one.failed || two.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	if (!ck_dir_has(ld->dir, one.v) || !ck_dir_has(ld->dir, two.v))
+		return 0;
+	return ck_dir_same(ld->dir, one.v, two.v, err);
+}
+
+static int say_same_optim(struct ck_mg_load *ld, size_t a, size_t b,
+			  struct ck_err *err)
+{
+	ck_auto_str struct ck_str file = { 0 };
+	struct ck_problem_in p = { .severity = CK_WARNING };
+	int ret = same_optim(ld, a, b, err);
+
+	if (ret <= 0)
+		return ret == -ENOMEM ? ret : 0;
+	ck_str_fmt(&file, "%s/" OPTIM, ld->ranks.v[b].dir);
+	if (file.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	p.file = file.v;
+	return ck_builder_problem(ld->b, &p, err,
+				  "it is the same as that of %s: one of them "
+				  "is a copy in the wrong folder",
+				  ld->ranks.v[a].dir);
+}
+
+/* Of many ranks neighbours are compared. */
+static int find_copies(struct ck_mg_load *ld, struct ck_err *err)
+{
+	size_t nr = ld->ranks.nr;
+	int ret = 0;
+
+	for (size_t a = 0; a < nr && !ret; a++)
+		for (size_t b = a + 1;
+		     b < nr && (nr <= MAX_PAIRED || b == a + 1) && !ret; b++)
+			if (ld->ranks.v[a].usable && ld->ranks.v[b].usable)
+				ret = say_same_optim(ld, a, b, err);
+	return ret;
 }
 
 int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err)
@@ -224,5 +282,5 @@ int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err)
 				ld->b, &lost, err,
 				"missing: other ranks have one, so this rank's optimizer states are lost");
 	}
-	return ret;
+	return ret || !ld->any_optim ? ret : find_copies(ld, err);
 }

@@ -45,3 +45,8 @@ change(case("optimizer-begun-anew") / MODEL, pkl=later)
 change(case("bad-older-optimizer") / MODEL, pkl=later, s0=other)
 change(case("bad-rank-of-other-run") / RANK1, s6=other, s7=other)
 change(case("bad-other-weights") / MODEL, **{f"s{i}": other for i in range(12)})
+
+at = case("bad-optim-as-model")
+shutil.copyfile(at / RANK1, at / MODEL)
+# bad-universal-mixed: two folders of DeepSpeed's zero/ (ds_to_universal), gain/fp32.pt being norm.weight's,
+# norm.weight/exp_avg.pt the exp_avg_sq.pt beside it

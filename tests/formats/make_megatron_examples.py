@@ -237,6 +237,13 @@ def damaged():
     at = two("bad-optim-missing").write()
     torch.save({0: {(torch.bfloat16, torch.float32): {"exp_avg": values(12)}}}, at / "mp_rank_00" / "distrib_optim.pt")
 
+    # mp_rank_01/distrib_optim.pt is a copy of another file
+    for name, of in ("bad-optim-replaced", "mp_rank_01/model_optim_rng.pt"), ("bad-optim-copied", "mp_rank_00/distrib_optim.pt"):
+        at = HERE / name / "in"
+        shutil.rmtree(at, ignore_errors=True)
+        shutil.copytree(HERE / "distributed-optimizer" / "in", at)
+        shutil.copyfile(at / of, at / "mp_rank_01" / "distrib_optim.pt")
+
     c = two("bad-other-iteration")
     c.ranks["01"]["iteration"] = 20
     c.write(sums=False)
