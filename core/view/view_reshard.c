@@ -433,6 +433,7 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 		snprintf(out->name, sizeof(out->name), CK_RANK_LAYOUT_NAME);
 		out->size = layout->len;
 		out->newest = v->newest;
+		out->like = NULL;
 		out->tensor = CK_NONE;
 		return true;
 	}
