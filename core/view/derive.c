@@ -514,6 +514,32 @@ static void say_unused(const struct derive *d)
 	}
 }
 
+static int read_spec(struct derive *d)
+{
+	int ret = check_members(d);
+
+	if (!ret)
+		ret = take_dtype(d);
+	if (!ret)
+		ret = ck_rename_new(&d->rename,
+				    json_object_get(d->spec, "rename"), d->err);
+	return ret;
+}
+
+int ck_derive_check(const json_t *spec, struct ck_err *err)
+{
+	struct derive *d = calloc(1, sizeof(*d));
+	int ret;
+
+	if (!d)
+		return ck_fail(err, ENOMEM, "no memory for a view");
+	*d = (struct derive){ .spec = spec, .err = err };
+	ret = read_spec(d);
+	ck_rename_free(d->rename);
+	free(d);
+	return ret;
+}
+
 int ck_derive(struct ck_derivation *out, const struct ck_view *v,
 	      const json_t *spec, const struct ck_opts *opts,
 	      struct ck_err *err)
@@ -525,12 +551,7 @@ int ck_derive(struct ck_derivation *out, const struct ck_view *v,
 	if (!d)
 		return ck_fail(err, ENOMEM, "no memory for a view");
 	*d = (struct derive){ .out = out, .v = v, .spec = spec, .err = err };
-	ret = check_members(d);
-	if (!ret)
-		ret = take_dtype(d);
-	if (!ret)
-		ret = ck_rename_new(&d->rename, json_object_get(spec, "rename"),
-				    err);
+	ret = read_spec(d);
 	if (!ret)
 		ret = take_part(d, opts);
 	if (!ret)

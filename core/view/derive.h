@@ -38,6 +38,8 @@ struct ck_derivation {
 		unused; /* "keep[0], rows[1]": patterns that fit no name */
 };
 
+/* -EINVAL with a line where @spec would be none for any tensors. */
+int ck_derive_check(const json_t *spec, struct ck_err *err);
 /*
  * What @spec, an object of the document, makes of the tensors of @v.  -EINVAL
  * with a line that names the member, or the tensor, that cannot be followed;

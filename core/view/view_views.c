@@ -352,6 +352,7 @@ static int add_folder(struct views *v, const char *path, void *it,
 	struct folder *f = &v->folder[v->nr];
 	const char *name = json_object_iter_key(it);
 	size_t len = json_object_iter_key_len(it);
+	int ret;
 
 	if (!len || len > 255 || strlen(name) != len || strchr(name, '/') ||
 	    !strcmp(name, ".") || !strcmp(name, ".."))
@@ -372,7 +373,8 @@ static int add_folder(struct views *v, const char *path, void *it,
 	f->path = path;
 	ck_lazy_init(&f->lazy, make, f);
 	v->nr++;
-	return 0;
+	ret = ck_derive_check(f->spec, err);
+	return ret ? ck_wrap(err, ret, "%s: views.%s", path, name) : 0;
 }
 
 static int take_doc(struct views *v, size_t i, const char *path,

@@ -59,4 +59,10 @@ done
 EOS
 (: >>"$MNT/views/half/model.safetensors") 2>/dev/null && fail "opened for writing"
 umount_ckpt
+
+# A document that is wrong for any tensors is said before anything is mounted.
+echo '{"views": {"half": {"dtyp": "bfloat16"}}}' >"$WORK/bad.json"
+expect 3 'bad.json: views.half: unknown member "dtyp"$' "$UNSHARD" mount \
+	"$CKPT" "$MNT" -o "views=$WORK/bad.json"
+mounted && fail "it is mounted"
 done_ok
