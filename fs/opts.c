@@ -341,6 +341,13 @@ static bool takes(enum fs_opts_who who, const struct fs_opt *o)
 	return who != FS_OPTS_OPEN || o->open;
 }
 
+bool fs_opts_is_how(const char *name)
+{
+	const struct fs_opt *o = find(name);
+
+	return o && o->how;
+}
+
 void fs_opts_help(enum fs_opts_who who, struct ck_str *out)
 {
 	for (const struct fs_opt *o = fs_opts; o->name; o++) {

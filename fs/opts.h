@@ -35,6 +35,7 @@ struct fs_opt {
 	const char *fallback; /* default, in words; NULL: none */
 	const char *help; /* one line */
 	bool open; /* also taken by ls, inspect, plan, cat */
+	bool how; /* of those: never changes which bytes are shown */
 };
 
 extern const struct fs_opt fs_opts[]; /* up to a NULL name */
@@ -56,6 +57,7 @@ int fs_opts_parse(struct ck_opts *out, enum fs_opts_who who, const char *text,
 /* Adds @name=@value; if that is a file, with what is in it. */
 int fs_opts_add_file(struct ck_opts *out, const char *name, const char *value,
 		     struct ck_err *err);
+bool fs_opts_is_how(const char *name);
 void fs_opts_help(enum fs_opts_who who, struct ck_str *out); /* for --help */
 void fs_opts_scdoc(enum fs_opts_who who, struct ck_str *out); /* manual */
 

@@ -12,6 +12,7 @@
 #include "core/base/whole.h"
 #include "core/publish/pool.h"
 #include "core/view/rank_layout.h"
+#include "fs/opts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,14 +52,14 @@ static void add_text(XXH3_state_t *s, const char *text)
 	XXH3_128bits_update(s, text, strlen(text) + 1);
 }
 
-/* But for those that are about how it is written. */
+/* But for those that are about how it is read and written. */
 static void add_opts(XXH3_state_t *s, const struct ck_opts *opts)
 {
 	for (size_t i = 0; opts && i < opts->nr; i++) {
 		const struct ck_opt *o = &opts->v[i];
 
 		if (!strcmp(o->name, "to") || !strcmp(o->name, "json") ||
-		    !strcmp(o->name, "no-verify"))
+		    !strcmp(o->name, "no-verify") || fs_opts_is_how(o->name))
 			continue;
 		add_text(s, o->name);
 		add_text(s, o->value);

@@ -156,3 +156,12 @@ Test(opts, help_and_manual_name_every_option)
 	ck_str_free(&help);
 	ck_str_free(&man);
 }
+
+Test(opts, those_of_how_change_no_bytes)
+{
+	cr_expect(fs_opts_is_how("parse-time"));
+	cr_expect(fs_opts_is_how("engine"));
+	cr_expect(!fs_opts_is_how("weights"));
+	cr_expect(!fs_opts_is_how("rw"), "an export has none");
+	cr_expect(!fs_opts_is_how("to"), "a command's own");
+}
