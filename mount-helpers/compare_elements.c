@@ -202,34 +202,75 @@ static bool is_whole(enum ck_value_kind k)
 	       k == CK_VALUE_BOOL;
 }
 
-/* Of 64 bits each, which a double need not hold. */
-static double integer_distance(enum ck_dtype a_dtype, const void *a,
-			       enum ck_dtype b_dtype, const void *b)
-{
-	uint64_t x = ck_value_integer(a_dtype, a);
-	uint64_t y = ck_value_integer(b_dtype, b);
-	bool x_below =
-		ck_value_kind(a_dtype) == CK_VALUE_SIGNED && (int64_t)x < 0;
-	bool y_below =
-		ck_value_kind(b_dtype) == CK_VALUE_SIGNED && (int64_t)y < 0;
+/* Of up to 64 bits, which a double need not hold. */
+struct whole {
+	uint64_t size; /* its absolute value */
+	bool below; /* 0 */
+};
 
-	if (x_below != y_below) /* one is 0 or more, the other is less */
-		return x_below ? (double)y + (double)(0 - x) :
-				 (double)x + (double)(0 - y);
-	return (double)(x < y ? y - x : x - y);
+static struct whole whole_of(enum ck_dtype dt, const void *bytes)
+{
+	uint64_t x = ck_value_integer(dt, bytes);
+	bool below = ck_value_kind(dt) == CK_VALUE_SIGNED && (int64_t)x < 0;
+
+	return (struct whole){ below ? 0 - x : x, below };
+}
+
+/* The low bit, if it is cut off, still says which way to round. */
+static double sum_of(uint64_t x, uint64_t y)
+{
+	uint64_t sum = x + y;
+
+	if (sum >= x)
+		return (double)sum;
+	return (double)(sum >> 1 | (sum & 1) | UINT64_C(1) << 63) * 2;
+}
+
+static double integer_distance(struct whole x, struct whole y)
+{
+	if (x.below != y.below)
+		return sum_of(x.size, y.size);
+	return (double)(x.size < y.size ? y.size - x.size : x.size - y.size);
+}
+
+/* Whole parts are compared as integers: 0 only where it is the same number. */
+static double mixed_distance(struct whole x, double y)
+{
+	uint64_t n;
+	double rest;
+
+	if (x.below)
+		y = -y; /* as far from -x */
+	if (y >= 0x1p64) /* what is over that, and what x lacks of it */
+		return y - 0x1p64 + (x.size ? (double)(0 - x.size) : 0x1p64);
+	if (!(y > -0x1p64)) /* NaN is none of both */
+		return (double)x.size - y;
+	n = (uint64_t)fabs(y);
+	rest = fabs(y) - (double)n;
+	if (y < 0)
+		return sum_of(x.size, n) + rest;
+	return x.size > n ? (double)(x.size - n) - rest :
+			    (double)(n - x.size) + rest;
+}
+
+/* Part 1 of what is not complex is 0. */
+static double part_of(enum ck_dtype dt, const void *bytes, unsigned part)
+{
+	return part && ck_value_kind(dt) != CK_VALUE_COMPLEX ?
+		       0 :
+		       ck_value(dt, bytes, part);
 }
 
 /* NaN where it is in one of them; 0 where two types have the same number. */
 static double part_distance(enum ck_dtype a_dtype, const void *a,
 			    enum ck_dtype b_dtype, const void *b, unsigned part)
 {
-	enum ck_value_kind ka = ck_value_kind(a_dtype);
-	enum ck_value_kind kb = ck_value_kind(b_dtype);
-	double x =
-		part && ka != CK_VALUE_COMPLEX ? 0 : ck_value(a_dtype, a, part);
-	double y =
-		part && kb != CK_VALUE_COMPLEX ? 0 : ck_value(b_dtype, b, part);
+	double x = part_of(a_dtype, a, part), y = part_of(b_dtype, b, part);
 
+	if (!part && is_whole(ck_value_kind(a_dtype)))
+		return mixed_distance(whole_of(a_dtype, a), y);
+	if (!part && is_whole(ck_value_kind(b_dtype)))
+		return mixed_distance(whole_of(b_dtype, b), x);
 	if (x == y || (a_dtype != b_dtype && isnan(x) && isnan(y)))
 		return 0;
 	return fabs(x - y);
@@ -243,7 +284,8 @@ static double distance(enum ck_dtype a_dtype, const void *a,
 	double re, im = 0;
 
 	if (is_whole(ka) && is_whole(kb))
-		return integer_distance(a_dtype, a, b_dtype, b);
+		return integer_distance(whole_of(a_dtype, a),
+					whole_of(b_dtype, b));
 	re = part_distance(a_dtype, a, b_dtype, b, 0);
 	if (ka == CK_VALUE_COMPLEX || kb == CK_VALUE_COMPLEX)
 		im = part_distance(a_dtype, a, b_dtype, b, 1);

@@ -40,6 +40,21 @@ differ 0 '^1 equal' a.safetensors b.safetensors same
 differ 1 'big .* 2 of 6291456 elements differ, by at most 3, at \[6291455\]' \
 	a.safetensors b.safetensors 'b*g'
 
+# integers that float64 rounds are not the floats that they would become
+"$PYTHON" - <<'EOS'
+import json, struct
+for file, dtype, data in (
+        ("whole", "I64", struct.pack("<3q", 2 ** 53 + 1, 2 ** 63 - 1, 3)),
+        ("float", "F64", struct.pack("<3d", 2 ** 53, 2 ** 63, 3))):
+    head = json.dumps({"x": {"dtype": dtype, "shape": [3],
+                             "data_offsets": [0, 24]}}).encode()
+    with open(file + ".safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + data)
+EOS
+differ 1 'x .* 2 of 3 elements differ, by at most 1, at \[0\]' \
+	whole.safetensors float.safetensors
+differ 1 '2 of 3 elements differ' float.safetensors whole.safetensors
+
 # what cannot be read is said, the rest is compared
 head -c -100 a.safetensors >torn.safetensors
 expect 1 'torn.safetensors.*1 tensor cannot be read' \

@@ -138,3 +138,49 @@ Test(compare, numbers_of_two_types)
 	cr_expect_eq(pair(CK_DT_C64, c, CK_DT_C128, same).changed, 0);
 	cr_expect_eq(pair(CK_DT_F32, &f, CK_DT_F64, d).changed, 0);
 }
+
+/* Known answers, both ways round. */
+static void apart(enum ck_dtype dt, uint64_t x, double y, double want)
+{
+	struct compare_pair p = pair(dt, &x, CK_DT_F64, &y);
+	struct compare_pair q = pair(CK_DT_F64, &y, dt, &x);
+
+	cr_expect(p.largest == (want == 0 ? -1 : want) &&
+			  p.changed == (want != 0) && p.largest == q.largest &&
+			  p.changed == q.changed,
+		  "%s %lx and %a: %a, %a, not %a", ck_dtype_info(dt)->name, x,
+		  y, p.largest, q.largest, want);
+}
+
+Test(compare, integers_that_no_float_holds)
+{
+	uint64_t odd = (UINT64_C(1) << 53) + 1, top = INT64_MAX;
+	float f = 0x1p63f, c[2] = { 0x1p63f, 0 };
+
+	apart(CK_DT_I64, odd, 0x1p53, 1);
+	apart(CK_DT_I64, odd, 0x1p53 + 2, 1);
+	apart(CK_DT_I64, 0 - odd, -0x1p53, 1);
+	apart(CK_DT_I64, odd, -1, 0x1p53 + 2);
+	apart(CK_DT_I64, odd - 1, 0x1p53, 0);
+	apart(CK_DT_I64, odd, 0.25, 0x1p53);
+	apart(CK_DT_I64, 2, 2.5, 0.5);
+	apart(CK_DT_I64, 3, 2.5, 0.5);
+	apart(CK_DT_I64, (uint64_t)-3, -2.5, 0.5);
+	apart(CK_DT_I64, (uint64_t)-3, 2.5, 5.5);
+	apart(CK_DT_I64, 0, -0.0, 0);
+	apart(CK_DT_I64, top, 0x1p63, 1);
+	apart(CK_DT_I64, top + 1, -0x1p63, 0);
+	apart(CK_DT_I64, top + 1, 0x1p63, 0x1p64);
+	apart(CK_DT_I64, top + 1, -0x1p64, 0x1p63);
+	apart(CK_DT_U64, top + 1, 0x1p63, 0);
+	apart(CK_DT_U64, UINT64_MAX, 0x1p64, 1);
+	apart(CK_DT_U64, UINT64_MAX, 0x1p64 + 4096, 4097);
+	apart(CK_DT_U64, UINT64_MAX, -1, 0x1p64);
+	apart(CK_DT_U64, 0, 0x1p64, 0x1p64);
+	apart(CK_DT_U64, 7, -INFINITY, INFINITY);
+	apart(CK_DT_U64, UINT64_MAX, INFINITY, INFINITY);
+	cr_expect_eq(pair(CK_DT_I64, &top, CK_DT_F32, &f).largest, 1);
+	cr_expect_eq(pair(CK_DT_C64, c, CK_DT_I64, &top).largest, 1);
+	f = NAN;
+	cr_expect_eq(pair(CK_DT_I64, &top, CK_DT_F32, &f).nans, 1);
+}
