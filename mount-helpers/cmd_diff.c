@@ -336,6 +336,11 @@ static int print(struct diff *d)
 {
 	bool ok = true;
 
+	if (d->glob && !d->pair.nr)
+		return cmd_fail(&cmd_diff, CMD_USAGE,
+				"no tensor of A or B has a name like \"%s\" "
+				"(unshard ls lists them)",
+				d->glob);
 	for (size_t i = 0; i < d->pair.nr && ok; i++) {
 		const struct compare_pair *p = &d->pair.v[i];
 

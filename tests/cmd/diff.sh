@@ -55,6 +55,9 @@ differ 1 'x .* 2 of 3 elements differ, by at most 1, at \[0\]' \
 	whole.safetensors float.safetensors
 differ 1 '2 of 3 elements differ' float.safetensors whole.safetensors
 
+expect 2 'no tensor of A or B has a name like "nothing\*"' \
+	"$UNSHARD" diff --json a.safetensors b.safetensors 'nothing*'
+
 # what cannot be read is said, the rest is compared
 head -c -100 a.safetensors >torn.safetensors
 expect 1 'torn.safetensors.*1 tensor cannot be read' \
