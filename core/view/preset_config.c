@@ -54,6 +54,23 @@ static int compare_heads(const json_t *preset, const json_t *config,
 				  0;
 }
 
+/* Without "vocab" all rows are shown, also those that only pad. */
+static int compare_rows(const json_t *preset, uint64_t here, uint64_t there,
+			struct ck_err *err)
+{
+	if (json_object_get(preset, "vocab"))
+		return differs("preset.vocab", here, "vocab_size", there, err);
+	if (here < there)
+		return differs("the number of rows of embeddings", here,
+			       "vocab_size", there, err);
+	return ck_fail(err, EINVAL,
+		       "the number of rows of embeddings is %" PRIu64
+		       ", but config.json says vocab_size %" PRIu64
+		       ": if the others only pad, give \"vocab\": %" PRIu64
+		       " in the preset",
+		       here, there, there);
+}
+
 /* Of the embeddings: rows are the vocabulary, columns the hidden size. */
 static int compare_embedding(const json_t *preset, const json_t *config,
 			     const struct ck_derived *t, struct ck_err *err)
@@ -66,10 +83,8 @@ static int compare_embedding(const json_t *preset, const json_t *config,
 	    n != t->shape[1])
 		return differs("the width of embeddings", t->shape[1],
 			       "hidden_size", n, err);
-	if (json_object_get(preset, "vocab") &&
-	    config_number(config, "vocab_size", "", &n) && n != t->shape[0])
-		return differs("preset.vocab", t->shape[0], "vocab_size", n,
-			       err);
+	if (config_number(config, "vocab_size", "", &n) && n != t->shape[0])
+		return compare_rows(preset, t->shape[0], n, err);
 	return 0;
 }
 

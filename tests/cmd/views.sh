@@ -53,6 +53,18 @@ num_key_value_heads 6 preset.kv_heads is 2
 hidden_size 32 the width of embeddings is 24
 vocab_size 24 preset.vocab is 21
 EOS
+padded() { # SOURCE OUT
+	"$UNSHARD" export -o views=views.json,config=config \
+		$1.safetensors/views/padded $2
+}
+with_config vocab_size 21
+expect 1 'rows of embeddings is 24, but .* vocab_size 21: .* give "vocab": 21 ' \
+	padded flat x
+with_config vocab_size 25
+expect 1 'rows of embeddings is 24, but config.json says vocab_size 25$' \
+	padded stacked x
+with_config vocab_size 24
+expect 0 '' padded flat all_rows
 echo '{"num_attention_heads": ' >config/config.json
 expect 0 '' "$UNSHARD" export -o views=views.json,config=config \
 	flat.safetensors/views/preset broken

@@ -127,6 +127,7 @@ def make(d):
               "vocab": VOCAB}
     views = {
         "preset": {"preset": preset},
+        "padded": {"preset": {k: v for k, v in preset.items() if k != "vocab"}},
         "bf16": {"dtype": "bfloat16", "keep": ["*norm"]},
         "fp16": {"dtype": "float16", "exclude": ["*.wide"]},
         "some": {"include": ["*.a.*", "*norm"], "exclude": ["*bias"],
