@@ -231,6 +231,48 @@ Test(cast, widening_is_exact)
 	}
 }
 
+static uint16_t f16_of(uint32_t bits, size_t nr, uint16_t *all)
+{
+	uint32_t in[8];
+
+	for (size_t i = 0; i < nr; i++)
+		in[i] = bits;
+	ck_cast(CK_DT_F32, in, CK_DT_F16, all, nr);
+	return all[0];
+}
+
+static uint32_t f32_of(uint16_t bits, size_t nr, uint32_t *all)
+{
+	uint16_t in[8];
+
+	for (size_t i = 0; i < nr; i++)
+		in[i] = bits;
+	ck_cast(CK_DT_F16, in, CK_DT_F32, all, nr);
+	return all[0];
+}
+
+/* Its bits are the same whether it is read alone or with seven others. */
+Test(cast, a_nan_of_float16_has_the_same_bits_in_any_read)
+{
+	uint16_t narrow[8];
+	uint32_t wide[8];
+
+	for (uint32_t i = 1; i < 1 << 10; i++) {
+		uint32_t f32 = 0xff800000 | i << 13 | (i & 1 ? 0x1fff : 0);
+		uint16_t f16 = (uint16_t)(0xfc00 | i);
+		uint16_t quiet = (uint16_t)(f16 | 0x200);
+
+		cr_assert_eq(f16_of(f32, 1, narrow), quiet, "%x", f32);
+		cr_assert_eq(f16_of(f32, 8, narrow), quiet, "%x", f32);
+		f32 = 0xffc00000 | i << 13;
+		cr_assert_eq(f32_of(f16, 1, wide), f32, "%x", f16);
+		cr_assert_eq(f32_of(f16, 8, wide), f32, "%x", f16);
+	}
+	cr_assert_eq(f16_of(0x7f800001, 1, narrow), 0x7e00);
+	cr_assert_eq(f16_of(0x7f800001, 8, narrow), 0x7e00);
+	cr_assert_eq(f32_of(0x7c00, 1, wide), 0x7f800000);
+}
+
 /* A read may begin anywhere in an element: nothing is aligned then. */
 Test(cast, from_and_to_any_address)
 {
