@@ -111,7 +111,8 @@ static bool find_form(struct job *j, const char *form)
 
 /*
  * views/NAME/dcp is the view dcp of what views/NAME shows, and so is
- * views/NAME with --to dcp; but a folder of its own files first.
+ * views/NAME with --to dcp; but a folder of its own files first.  A mount has
+ * one level of them (fs/nested.c), and so has this.
  */
 static const char *go_through(struct job *j, const char *to)
 {
@@ -123,7 +124,7 @@ static const char *go_through(struct job *j, const char *to)
 		return to;
 	strcpy(own, j->file);
 	if (own[len] && (!strcmp(own + len + 1, "model.safetensors") ||
-			 !find_view(j, own + len + 1))) {
+			 !find_view(j, own + len + 1) || j->ops->nests)) {
 		j->ops = ops;
 		strcpy(j->file, own);
 		return to;

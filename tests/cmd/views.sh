@@ -110,6 +110,8 @@ for form in dcp pt ckpt; do
 done
 expect 0 '' "$UNSHARD" export "${O[@]}" plain.safetensors/views/bf16/dcp of-dcp
 cmp of-dcp/.metadata as-dcp/.metadata || fail "views/bf16/dcp: other bytes"
+expect 2 'views/bf16: has no file "views/fp16"' "$UNSHARD" export "${O[@]}" \
+	plain.safetensors/views/bf16/views/fp16 x
 "$UNSHARD" ls bf16 >want || fail "ls"
 expect 0 '' "$UNSHARD" ls "${O[@]}" plain.safetensors/views/bf16/
 cmp out want || fail "ls of a view: $(cat out)"
