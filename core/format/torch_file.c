@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/torch_dist.h"
+#include "core/format/torch_lost.h"
 #include "core/format/torch_save.h"
 #include "core/format/torch_walk.h"
 
@@ -19,6 +20,7 @@ struct file {
 	struct ck_torch_load *ld;
 	struct ck_torch_save ts;
 	uint32_t src;
+	bool any; /* a tensor was met */
 };
 
 void ck_torch_load_free(struct ck_torch_load *ld)
@@ -207,10 +209,12 @@ static int pick_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	struct file *f = ctx;
 	struct ck_torch_leaf picked = *leaf;
 	bool take = true;
-	int ret = f->ld->pick ? f->ld->pick(f->ld->ctx, f->ts.pickle, &picked,
-					    &take, err) :
-				0;
+	int ret;
 
+	f->any |= ck_torch_is_rebuild(f->ts.pickle, leaf->value);
+	ret = f->ld->pick ? f->ld->pick(f->ld->ctx, f->ts.pickle, &picked,
+					&take, err) :
+			    0;
 	return ret || !take ? ret : take_leaf(f, &picked, err);
 }
 
@@ -220,6 +224,14 @@ static int say_damaged(struct ck_torch_load *ld, const char *name,
 	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
 
 	return ck_builder_problem(ld->b, &p, err, "%s", why->msg);
+}
+
+static int walk(struct file *f, const char *name, struct ck_err *err)
+{
+	const struct ck_pickle *p = f->ts.pickle;
+	int ret = ck_torch_walk(p, ck_pickle_root(p), pick_leaf, f, err);
+
+	return ret ? ret : ck_torch_lost_report(p, f->ld->b, name, f->any, err);
 }
 
 int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
@@ -246,8 +258,7 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 	else if (ret)
 		ret = ck_fail(err, -ret, "%s", why.msg);
 	else
-		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
-				    pick_leaf, &f, err);
+		ret = walk(&f, name, err);
 	ck_torch_save_close(&f.ts);
 	return ret;
 }

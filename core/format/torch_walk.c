@@ -26,6 +26,7 @@ struct walk {
 	struct ck_str name;
 	struct ck_torch_leaf leaf;
 	uint64_t seen;
+	ck_torch_key_fn lost; /* or NULL */
 };
 
 static bool is_dict(const struct ck_pickle *p, ck_pv v)
@@ -134,6 +135,19 @@ static int visit(struct walk *w, ck_pv v, ck_torch_leaf_fn fn, void *ctx,
 				       give(w, v, fn, ctx, err);
 }
 
+/* A key that is no name leads to no tensor's name: the dict's is given. */
+static int give_lost(struct walk *w, ck_pv key, ck_pv v, void *ctx,
+		     struct ck_err *err)
+{
+	if (!w->lost)
+		return 0;
+	w->leaf.value = v;
+	w->leaf.name = w->name.v ? w->name.v : "";
+	w->leaf.name_len = w->frame[w->depth - 1].name_len;
+	w->leaf.depth = w->depth - 1;
+	return w->lost(ctx, &w->leaf, key, err);
+}
+
 static int step(struct walk *w, ck_torch_leaf_fn fn, void *ctx,
 		struct ck_err *err)
 {
@@ -155,20 +169,27 @@ static int step(struct walk *w, ck_torch_leaf_fn fn, void *ctx,
 	else if (ck_pv_key_text(w->p, key, number[w->depth - 1], &text, &len))
 		push_part(w, text, len, -1);
 	else
-		return 0; /* keys that are no names lead to no tensor's name */
+		return give_lost(w, key, value, ctx, err);
 	return visit(w, value, fn, ctx, err);
 }
 
-int ck_torch_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
-		  void *ctx, struct ck_err *err)
+int ck_torch_walk_keys(const struct ck_pickle *p, ck_pv root,
+		       ck_torch_leaf_fn fn, ck_torch_key_fn lost, void *ctx,
+		       struct ck_err *err)
 {
-	struct walk w = { .p = p };
+	struct walk w = { .p = p, .lost = lost };
 	int ret = visit(&w, root, fn, ctx, err);
 
 	while (!ret && w.depth)
 		ret = step(&w, fn, ctx, err);
 	ck_str_free(&w.name);
 	return ret;
+}
+
+int ck_torch_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
+		  void *ctx, struct ck_err *err)
+{
+	return ck_torch_walk_keys(p, root, fn, NULL, ctx, err);
 }
 
 bool ck_torch_is_rebuild(const struct ck_pickle *p, ck_pv v)

@@ -32,6 +32,13 @@ typedef int (*ck_torch_leaf_fn)(void *ctx, const struct ck_torch_leaf *leaf,
 int ck_torch_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
 		  void *ctx, struct ck_err *err);
 
+/* Likewise; and what is below a key that is no name is given to @lost. */
+typedef int (*ck_torch_key_fn)(void *ctx, const struct ck_torch_leaf *dict,
+			       ck_pv key, struct ck_err *err);
+int ck_torch_walk_keys(const struct ck_pickle *p, ck_pv root,
+		       ck_torch_leaf_fn fn, ck_torch_key_fn lost, void *ctx,
+		       struct ck_err *err);
+
 /* Whether @v calls torch.@name, whatever submodule it is in. */
 bool ck_torch_is_rebuild(const struct ck_pickle *p, ck_pv v);
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Files by torch.save with other pickle protocols than the usual 2, and sums of
-what they hold. The bytes that are committed are PyTorch 2.15.0's.
+what they hold; and files with tensors that no name leads to. The bytes that are
+committed are PyTorch 2.15.0's.
 
     make_torch_examples.py [FOLDER]     needs torch; default: torch/ beside this
 """
+import argparse
+import collections
 import hashlib
 import pathlib
 import sys
@@ -41,7 +44,35 @@ def leaves(v, path=()):
             yield from leaves(below, (*path, str(key)))
 
 
+def lost():
+    """Keys that are no texts, and objects with tensors inside."""
+    ones = torch.ones
+    inside = argparse.Namespace(mean=ones(6), rest=[ones(7)])
+    inside.again = inside
+    yield "lost-keys", {
+        "w": ones(1),
+        1.5: ones(2),
+        None: {"deep": [ones(3)]},
+        torch.float32: ones(4),
+        2**70: ones(5),
+        (0, 0): "plain",
+        "sub": {(1, 2): ones(8), 3: ones(9)},
+        **{(n,): ones(1) for n in range(16)},
+    }
+    yield "lost-inside", {
+        "w": ones(1),
+        "stats": inside,
+        "plain": argparse.Namespace(lr=0.5),
+        "queue": [collections.deque([ones(2), ones(3)])],
+        "set": {ones(4)},
+    }
+    yield "lost-all", {"model": torch.nn.Linear(2, 1), "epoch": 3}
+
+
 def main():
+    for name, value_lost in lost():
+        (OUT / name / "in").mkdir(parents=True, exist_ok=True)
+        torch.save(value_lost, OUT / name / "in" / "model.pt")
     for form in "legacy", "zip":
         for protocol in 1, 3, 4, 5:
             case = OUT / f"protocol-{protocol}-{form}"
