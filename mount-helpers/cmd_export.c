@@ -7,6 +7,7 @@
  */
 #include "mount-helpers/cmd.h"
 #include "mount-helpers/export.h"
+#include "mount-helpers/export_stop.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/text.h"
@@ -320,6 +321,8 @@ static int write_files(struct job *j, struct export *x)
 {
 	int ret;
 
+	export_stop_begin();
+	x->stop = export_stop_asked;
 	x->tick = tick;
 	x->ctx = &j->bar;
 	progress_begin(&j->bar, "writing");
@@ -443,7 +446,8 @@ static int finish(struct job *j)
 	int from = one ? p->staging_fd : p->parent_fd;
 
 	/* first: whoever ends here leaves an export to be made anew */
-	if (unlinkat(p->staging_fd, EXPORT_STATE, 0) && errno != ENOENT)
+	if ((unlinkat(p->staging_fd, EXPORT_STATE, 0) && errno != ENOENT) ||
+	    (unlinkat(p->staging_fd, EXPORT_STATE_2, 0) && errno != ENOENT))
 		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
 				strerror(errno));
 	if (renameat(from, one ? p->name : p->staging, p->parent_fd, p->name) ||
@@ -508,7 +512,7 @@ static int say(const struct job *j)
 static int run_child(struct job *j)
 {
 	pid_t pid, self = getpid();
-	int status;
+	int status, ret;
 
 	fflush(stdout);
 	pid = fork();
@@ -522,10 +526,10 @@ static int run_child(struct job *j)
 		signal(SIGXFSZ, SIG_IGN); /* a line, and what there is stays */
 		_exit(child(j));
 	}
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return cmd_fail(&cmd_export, CMD_SYSTEM, "wait: %s",
-					strerror(errno));
+	ret = export_stop_wait(pid, &status);
+	if (ret)
+		return cmd_fail(&cmd_export, CMD_SYSTEM, "wait: %s",
+				strerror(-ret));
 	if (WIFSIGNALED(status))
 		return cmd_fail(&cmd_export, CMD_SYSTEM,
 				"%s: what wrote it was killed: %s",
@@ -566,6 +570,8 @@ static int run(int argc, char **argv)
 	else if (cmd_parse(&cmd_export, argc, argv, &opts) >= 0)
 		ret = export(&j, argv);
 	ck_opts_free(&opts);
+	if (ret)
+		export_stop_end();
 	return ret;
 }
 

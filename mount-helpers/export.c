@@ -24,7 +24,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define RECORD_EVERY 5 /* seconds */
+/*
+ * What a kill costs.  All has to go to disk once anyway, so a record costs
+ * little more than its two waits; but syncfs() takes along what others have
+ * written to that filesystem, hence never as much time as went by without.
+ */
+#define RECORD_NS UINT64_C(1000000000)
+#define RECORD_BYTES (UINT64_C(256) << 20)
 
 static uint64_t nr_pieces(uint64_t size)
 {
@@ -199,7 +205,11 @@ int export_plan(struct export *x, const struct ck_view *view, const char *only,
 		return ret;
 	x->digest = calloc(x->pieces + 1, sizeof(*x->digest));
 	x->done = calloc(x->pieces + 1, 1);
-	return x->digest && x->done ? 0 : ck_fail(err, ENOMEM, "no memory");
+	x->now.digest = calloc(x->pieces + 1, sizeof(*x->digest));
+	x->now.done = calloc(x->pieces + 1, 1);
+	return x->digest && x->done && x->now.digest && x->now.done ?
+		       0 :
+		       ck_fail(err, ENOMEM, "no memory");
 }
 
 void export_free(struct export *x)
@@ -209,6 +219,8 @@ void export_free(struct export *x)
 	free(x->file.v);
 	free(x->digest);
 	free(x->done);
+	free(x->now.digest);
+	free(x->now.done);
 }
 
 /* ---- one piece ---- */
@@ -352,38 +364,76 @@ static void work(void *arg)
 
 /* ---- all of them ---- */
 
-/* Puts on disk, and then on record, what is written up to the first gap. */
-static int record(struct export *x, struct ck_err *err)
+static uint64_t now_ns(void)
 {
-	uint64_t n = 0;
+	struct timespec t;
 
-	pthread_mutex_lock(&x->lock);
-	while (n < x->pieces && x->done[n])
-		n++;
-	pthread_mutex_unlock(&x->lock);
-	if (syncfs(x->dir))
-		return ck_fail(err, errno, "writing to disk: %s",
-			       strerror(errno));
-	return export_state_save(x, n, err);
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* Says how far it is, and records it now and then. */
+/* Bytes of all that is done, which x->now has then. */
+static uint64_t snapshot(struct export *x)
+{
+	uint64_t bytes = 0;
+	struct piece p;
+
+	pthread_mutex_lock(&x->lock);
+	x->recorded = x->moved;
+	for (uint64_t i = 0; i < x->pieces; i++) {
+		x->now.done[i] = x->done[i] != EXPORT_NOT;
+		x->now.digest[i] = x->now.done[i] ? x->digest[i] : 0;
+		if (!x->now.done[i])
+			continue;
+		locate(x, i, &p);
+		bytes += p.len;
+	}
+	pthread_mutex_unlock(&x->lock);
+	return bytes;
+}
+
+/* Puts on disk, and then on record, what is written. */
+static int record(struct export *x, struct ck_err *err)
+{
+	uint64_t begin = now_ns();
+	int ret = 0;
+
+	snapshot(x);
+	if (syncfs(x->dir))
+		ret = ck_fail(err, errno, "writing to disk: %s",
+			      strerror(errno));
+	if (!ret)
+		ret = export_state_save(x, err);
+	x->recorded_ns = now_ns();
+	x->record_ns = x->recorded_ns - begin;
+	return ret;
+}
+
+static bool record_is_due(const struct export *x, uint64_t moved)
+{
+	uint64_t since = now_ns() - x->recorded_ns;
+
+	return !x->check && moved > x->recorded && since >= x->record_ns &&
+	       (since >= RECORD_NS || moved - x->recorded >= RECORD_BYTES);
+}
+
+/* Says how far it is, records it now and then, and ends it if asked to. */
 static void tick(void *arg)
 {
 	struct export *x = arg;
 	struct ck_err err;
 	uint64_t moved;
-	int ret;
+	int ret = 0;
 
 	pthread_mutex_lock(&x->lock);
 	moved = x->moved;
 	pthread_mutex_unlock(&x->lock);
 	if (x->tick)
 		x->tick(x->ctx, x->kept + moved, x->bytes);
-	if (x->check || time(NULL) - x->recorded < RECORD_EVERY)
-		return;
-	ret = record(x, &err);
-	x->recorded = time(NULL);
+	if (x->stop && x->stop())
+		ret = ck_fail(&err, EINTR, "stopped");
+	else if (record_is_due(x, moved))
+		ret = record(x, &err);
 	pthread_mutex_lock(&x->lock);
 	if (ret && !x->ret) {
 		x->ret = ret;
@@ -399,19 +449,47 @@ static int run(struct export *x, struct ck_err *err)
 
 	x->next = x->moved = 0;
 	x->ret = 0;
-	x->recorded = time(NULL);
+	x->recorded = 0;
+	x->recorded_ns = now_ns();
 	ret = ck_pool_run(&pool, err);
 	if (!ret && x->ret && err)
 		*err = x->err;
 	return ret ? ret : x->ret;
 }
 
+/* It was not in vain. */
+static int add_goes_on(const struct export *x, uint64_t written, int ret,
+		       struct ck_err *err)
+{
+	struct ck_err why = *err;
+
+	if (ret != -ENOSPC && ret != -EDQUOT)
+		return ck_fail(err, -ret,
+			       "%.300s; %" PRIu64 " of %" PRIu64
+			       " bytes are written, the same command goes on",
+			       why.msg, written, x->bytes);
+	return ck_fail(err, -ret,
+		       "%.300s; %" PRIu64 " of %" PRIu64
+		       " bytes are written, the same command goes on "
+		       "once there is room for %" PRIu64 " more",
+		       why.msg, written, x->bytes, x->bytes - written);
+}
+
 int export_write(struct export *x, struct ck_err *err)
 {
-	int ret = run(x, err);
-	int saved = record(x, ret ? NULL : err);
+	int ret = export_state_begin(x, err);
+	uint64_t written;
 
-	return ret ? ret : saved;
+	if (!ret)
+		ret = run(x, err);
+	if (!ret)
+		return record(x, err);
+	written = snapshot(x);
+	if (!written) {
+		export_state_forget(x, NULL);
+		return ret;
+	}
+	return record(x, NULL) ? ret : add_goes_on(x, written, ret, err);
 }
 
 /* What lay there since an export before, and is not what that had written. */

@@ -17,10 +17,10 @@
 #include "core/view/view.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #define EXPORT_PIECE (UINT64_C(8) << 20) /* bytes */
 #define EXPORT_STATE ".unshard-export"
+#define EXPORT_STATE_2 ".unshard-export.2"
 
 struct export_file {
 	char *name; /* in the staging folder */
@@ -41,6 +41,11 @@ struct export
 	uint64_t *digest; /* XXH3-64 of each piece */
 	unsigned char *done; /* each piece: enum export_done */
 	unsigned char mark; /* what becomes of those that are written */
+	struct { /* what is to be recorded; the digests of the rest are 0 */
+		unsigned char *done; /* 1 or 0 */
+		uint64_t *digest;
+	} now;
+	uint64_t turn; /* of the last record; 0: none */
 	uint64_t spoilt; /* bytes of an export before that are so no more */
 
 	pthread_mutex_t lock;
@@ -50,7 +55,9 @@ struct export
 	bool check; /* read back and compare, instead of write */
 	int ret; /* the first failure: */
 	struct ck_err err;
-	time_t recorded;
+	uint64_t recorded_ns, record_ns; /* when the last ended; it took */
+	uint64_t recorded; /* of moved, then */
+	bool (*stop)(void); /* whether to end early; may be NULL */
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
 	void *ctx;
 };
@@ -69,8 +76,12 @@ void export_free(struct export *x);
  * nothing, all that lies in the folder is removed.
  */
 int export_state_load(struct export *x, struct ck_err *err);
-/* All pieces up to the first that is not done; they have to be on disk. */
-int export_state_save(struct export *x, uint64_t pieces, struct ck_err *err);
+/* Nothing is: all that lies in the folder is removed. */
+int export_state_forget(struct export *x, struct ck_err *err);
+/* Takes the room that records need. */
+int export_state_begin(struct export *x, struct ck_err *err);
+/* Records x->now, which has to be on disk. */
+int export_state_save(struct export *x, struct ck_err *err);
 
 /*
  * Puts bytes [off, off + len) of file @nr of the view, which are in @buf, into
@@ -82,7 +93,9 @@ int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
 /*
  * Writes all that is not done, then reads all back.  -EIO with a line for
  * bytes that cannot be read, and for those that come back otherwise: but what
- * an export before had written is written again then.
+ * an export before had written is written again then.  -EINTR: @stop said so.
+ * However it ends, what was written is on disk and on record; where that is
+ * nothing, nothing is left in the folder.
  */
 int export_write(struct export *x, struct ck_err *err);
 int export_check(struct export *x, struct ck_err *err);

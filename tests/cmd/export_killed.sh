@@ -65,14 +65,15 @@ expect 0 '' "$UNSHARD" export --to npy m.safetensors o
 rm -r o
 
 # Slow enough to be recorded: what was is not written again.
-strace -f -o trace -e trace=pwrite64 \
-	-e inject=pwrite64:delay_enter=3000000 \
+strace -f -o trace -e trace=pwrite64,fsync \
+	-e inject=pwrite64:delay_enter=800000 \
+	-e inject=fsync:delay_enter=1500000 \
 	"$UNSHARD" export -o parse-time=60 --to tensors m.safetensors o >out 2>err &
 for _ in $(seq 250); do
-	[ -e .o.unshard-part/.unshard-export ] && break
+	grep -qs unshexp .o.unshard-part/.unshard-export && break
 	sleep 0.1
 done
-[ -e .o.unshard-part/.unshard-export ] || fail "nothing was recorded"
+grep -qs unshexp .o.unshard-part/.unshard-export || fail "nothing was recorded"
 pkill -9 -P $! && kill -9 $! 2>/dev/null
 wait 2>/dev/null
 sleep 0.3
@@ -81,6 +82,30 @@ expect 0 '' "$UNSHARD" export --to tensors m.safetensors o
 grep -q 'were there from before' out || fail "it began anew: $(cat out)"
 right tensors
 rm -r o
+
+# Stopped by a signal at once, before a record is due: all that is written is.
+for sig in TERM INT; do
+	strace -f -o trace -e trace=pwrite64,openat \
+		-e inject=pwrite64:delay_exit=400000 \
+		env --default-signal=INT "$UNSHARD" export --to tensors \
+		-o parse-time=60 m.safetensors o >out 2>err &
+	tracer=$!
+	for _ in $(seq 250); do
+		[ -s .o.unshard-part/a ] && break
+		sleep 0.02
+	done
+	waits=$(grep -m1 -o '^[0-9]*' trace)
+	kill -$sig "$waits"
+	wait $tracer
+	[ ! -e o ] || fail "$sig: it ended"
+	grep -q 'stopped; [0-9]* of [0-9]* bytes are written, the same command goes on$' err ||
+		fail "$sig: said $(cat err)"
+	tail -n 1 trace | grep -q "killed by SIG$sig" || fail "$sig: $(tail -n 1 trace)"
+	expect 0 '' "$UNSHARD" export --json --to tensors m.safetensors o
+	grep -q '"resumed_nbytes": [1-9]' out || fail "$sig: it began anew: $(cat out)"
+	right tensors
+	rm -r o
+done
 
 # Who writes ends with who waits for it: a job is killed by the one id it has.
 strace -f -o trace -e trace=pwrite64 \
