@@ -151,9 +151,11 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 void worker_run(const struct worker_in *w)
 {
 	struct ck_err err = { 0 };
+	int ret;
 
 	prctl(PR_SET_NAME, FS_WORKER_NAME);
-	if (serve(w, &err))
+	ret = serve(w, &err);
+	if (ret)
 		answer(w->answer_fd, &err);
-	end_process(err.code ? EXIT_FAILURE : EXIT_SUCCESS);
+	end_process(ret ? EXIT_FAILURE : EXIT_SUCCESS);
 }

@@ -138,6 +138,14 @@ kill -INT $pid 2>/dev/null # ignored: a shell starts it so
 kill -TERM $pid
 wait $pid || fail "-f: exit $? after SIGTERM"
 mounted && fail "-f: still mounted"
+# with a manifest that its end writes anew, too
+cp -r "$CKPT" "$WORK/sealed" && chmod -R u+w "$WORK/sealed"
+"$UNSHARD" seal "$WORK/sealed" >"$WORK/out" || fail "seal"
+"$UNSHARD" mount -f "$WORK/sealed" "$MNT" -o rw 2>"$WORK/err" &
+pid=$!
+wait_for 20 mounted || fail "-f, sealed: not mounted"
+umount_ckpt
+wait $pid || fail "-f, sealed: exit $?: $(cat "$WORK/err")"
 "$UNSHARD" mount -f "$CKPT" "$MNT" 2>"$WORK/err" &
 pid=$!
 wait_for 5 test -e "$MNT/tensors/a" || fail "-f: does not mount again"
