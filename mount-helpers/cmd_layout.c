@@ -127,11 +127,13 @@ static int show(const char *path, const struct ck_opts *opts)
 	struct layout_show s = { 0 };
 	struct ck_ckpt *ck;
 	struct ck_err err;
+	uint64_t refused;
 	bool ok;
 
 	if (cmd_open_itself(&ck, path, opts, &err))
 		return cmd_err(&cmd_layout, &err);
 	s.img = ck_ckpt_image(ck);
+	refused = health_left_out(s.img);
 	s.side = ck_ckpt_side(ck);
 	/* A failure shows as a piece that is left out. */
 	for (uint32_t i = 0; i < s.img->nr_tensors; i++)
@@ -140,6 +142,7 @@ static int show(const char *path, const struct ck_opts *opts)
 	ck_ckpt_close(ck);
 	if (!ok || cmd_flush(&cmd_layout))
 		return CMD_SYSTEM;
+	s.left_out += refused;
 	if (!s.left_out)
 		return CMD_OK;
 	return cmd_fail(&cmd_layout, CMD_BAD_CKPT,

@@ -49,6 +49,11 @@ done <<-'EOS'
 	bad-unmatched 2 problems
 EOS
 
+# What was refused is in no layout, and counted.
+expect 1 'left out 7 tensors or pieces' "$UNSHARD" layout show \
+	"$TOP/tests/formats/hf/missing-shard/in"
+grep -q '"unshard_layout"' "$WORK/out" || fail "the rest is not shown"
+
 # The layout of a checkpoint of another format, written into itself.
 cp -r "$TOP/tests/demo/checkpoint" "$WORK/demo"
 "$UNSHARD" layout show "$WORK/demo" >"$WORK/demo/unshard-layout.json" ||
