@@ -174,12 +174,6 @@ static int compare_index(struct ck_hf_set *s, const struct ck_hf_held *h,
 static int report_absent(struct ck_hf_set *s, const char *name, size_t len,
 			 const char *file, struct ck_err *err)
 {
-	const struct ck_problem_in ghost = {
-		.severity = CK_WARNING,
-		.tensor = name,
-		.tensor_len = len,
-		.file = s->files.index,
-	};
 	uint32_t i = ck_strmap_get(&s->files.numbers, file, strlen(file));
 
 	if (s->unusable[i])
@@ -192,10 +186,9 @@ static int report_absent(struct ck_hf_set *s, const char *name, size_t len,
 					 "the index says %s, which holds "
 					 "nothing of what the index says of it",
 					 file);
-	return ck_builder_problem(s->b, &ghost, err,
-				  "the index says %s, "
-				  "which does not hold it",
-				  file);
+	return ck_builder_refuse(s->b, 0, name, len, err,
+				 "the index says %s, which does not hold it",
+				 file);
 }
 
 static int add_absent(struct ck_hf_set *s, struct ck_err *err)

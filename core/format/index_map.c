@@ -304,11 +304,9 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 	const struct ck_index_file *f = &m->file.v[m->key.v[nr].file];
 	const struct ck_strmap_key *k = &m->keys.v[nr];
 	const char *file = m->files.v[m->key.v[nr].file].s;
-	const struct ck_problem_in ghost = {
-		.severity =
-			f->may_lack && m->key.v[nr].other == CK_STRMAP_NONE ?
-				CK_NOTE :
-				CK_WARNING,
+	bool lacks = f->may_lack && m->key.v[nr].other == CK_STRMAP_NONE;
+	const struct ck_problem_in odd = {
+		.severity = lacks ? CK_NOTE : CK_WARNING,
 		.tensor = k->s,
 		.tensor_len = k->len,
 		.file = m->name,
@@ -321,14 +319,19 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 					 file);
 	if (is_only_here(m, &m->key.v[nr], m->key.v[nr].other))
 		return ck_builder_problem(
-			b, &ghost, err, "the index says %s, it is in %s", file,
+			b, &odd, err, "the index says %s, it is in %s", file,
 			m->files.v[m->key.v[nr].other].s);
 	if (is_another(f))
 		return ck_builder_refuse(b, 0, k->s, k->len, err,
 					 "the index says %s, which holds "
 					 "nothing of what the index says of it",
 					 file);
-	return ck_builder_problem(b, &ghost, err,
+	if (!lacks)
+		return ck_builder_refuse(b, 0, k->s, k->len, err,
+					 "the index says %s, which does not "
+					 "hold it",
+					 file);
+	return ck_builder_problem(b, &odd, err,
 				  "the index says %s, which does not hold it",
 				  file);
 }
