@@ -8,6 +8,7 @@
 #include "core/geom/dtype.h"
 #include "core/geom/range.h"
 #include "core/view/nest.h"
+#include "core/view/optim_state.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -46,6 +47,9 @@ static const char *const trainer_keys[] = {
 	"model_ema",
 	"ema_state_dict",
 	"state_dict_ema",
+	"master_params",
+	"fp32_from_fp16",
+	"fp32_from_fp16_params",
 };
 
 /* Keys under which a model's state dict is commonly saved. */
@@ -357,14 +361,31 @@ static int write_names(struct ck_model_names *n, struct pick *p, bool plain,
 	return text.failed ? -ENOMEM : 0;
 }
 
+static int drop_optim_state(struct pick *p)
+{
+	uint32_t kept = 0;
+	bool *is;
+	int ret = ck_optim_state_find(p->img, p->held, p->nr, &is);
+
+	for (uint32_t i = 0; !ret && i < p->nr; i++)
+		if (!is[i])
+			p->held[kept++] = p->held[i];
+	p->nr = kept;
+	free(is);
+	return ret;
+}
+
 static int name_all(struct ck_model_names *n, struct pick *p,
 		    const struct ck_opts *opts)
 {
 	const char *prefix = ck_opts_get(opts, "strip-prefix");
-	bool cut = false;
+	bool cut = false, any = p->nr;
 	int ret;
 
 	if (!take_copy(p, opts)) {
+		ret = drop_optim_state(p);
+		if (ret)
+			return ret;
 		drop_trainer_state(p);
 		while (!prefix && take_wrapper(p))
 			drop_trainer_state(p);
@@ -395,6 +416,9 @@ static int name_all(struct ck_model_names *n, struct pick *p,
 		}
 		if (!n->rule.len)
 			ck_str_puts(&n->rule, "nothing");
+		if (any && !p->nr)
+			ck_str_puts(&n->rule, ", for all of it is an "
+					      "optimizer's or a trainer's");
 	}
 	return n->rule.failed || p->taken.failed ? -ENOMEM : drop_clashes(n);
 }

@@ -183,6 +183,15 @@ static void leave_out_unholdable(struct hf_view *v)
 	v->names.nr = kept;
 }
 
+/* Looked for in vain, it should say why it is not there. */
+static void say_none(const struct hf_view *v)
+{
+	if (v->base.nr && !v->names.nr && !v->names.nr_clash)
+		ck_view_not_meant(&v->base, CK_NONE,
+				  "no tensor is the model's: by their keys and "
+				  "names all are optimizer or trainer state");
+}
+
 /* Options that change nothing are more likely mistakes than wishes. */
 static void say_idle(const struct hf_view *v, const struct ck_opts *opts)
 {
@@ -214,6 +223,7 @@ static int fill(struct hf_view *v, const struct ck_opts *opts,
 	if (ret)
 		return ret;
 	v->shard_size = ck_opts_size(opts, "hf-shard-size", SHARD_SIZE);
+	say_none(v);
 	leave_out_clashes(v);
 	leave_out_unholdable(v);
 	ret = ck_extras_take(&v->extras, ck_ckpt_root(v->base.ck), opts, err);

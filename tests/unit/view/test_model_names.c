@@ -97,6 +97,64 @@ Test(model_names, optimizer_without_structure)
 	expect("nothing", "ema.weight opt.weight optimizer w");
 }
 
+/* As a Trainer's optimizer.pt. */
+Test(model_names, an_optimizer_alone)
+{
+	vk_nested(&k, "param_groups/#0/lr");
+	vk_nested(&k, "state/#0/exp_avg");
+	vk_nested(&k, "state/#0/exp_avg_sq");
+	vk_nested(&k, "state/#0/step");
+	vk_nested(&k, "state/#1/sum");
+	expect("nothing, for all of it is an optimizer's or a trainer's", "");
+}
+
+Test(model_names, an_optimizer_without_its_groups)
+{
+	vk_nested(&k, "state/#0/momentum_buffer");
+	vk_nested(&k, "state/#1/exp_avg");
+	vk_nested(&k, "state/#1/step");
+	expect("nothing, for all of it is an optimizer's or a trainer's", "");
+}
+
+Test(model_names, optimizers_of_any_key)
+{
+	vk_nested(&k, "generator/w");
+	vk_nested(&k, "discriminator/w");
+	vk_nested(&k, "optimizer_g/state/#0/exp_avg");
+	vk_nested(&k, "optimizer_g/state/#0/step");
+	vk_nested(&k, "G_opt/state/#0/sum");
+	vk_nested(&k, "G_opt/state/#0/own");
+	vk_nested(&k, "G_opt/param_groups/#0/lr");
+	vk_nested(&k, "D_opt/state.w.momentum_buffer");
+	vk_nested(&k, "D_opt/param_groups.w.lr");
+	vk_nested(&k, "adam/w.exp_avg");
+	vk_nested(&k, "adam/w.exp_avg_sq");
+	vk_nested(&k, "adam/w.step");
+	expect("nothing", "discriminator.w generator.w");
+}
+
+Test(model_names, names_as_of_optimizers_in_a_model)
+{
+	vk_nested(&k, "step");
+	vk_nested(&k, "enc.sum");
+	vk_nested(&k, "enc.step");
+	vk_nested(&k, "ema.exp_avg");
+	vk_nested(&k, "state.w");
+	vk_nested(&k, "state.step");
+	vk_nested(&k, "optimizer/param_groups/#0/lr");
+	expect("nothing",
+	       "ema.exp_avg enc.step enc.sum state.step state.w step");
+}
+
+Test(model_names, weights_that_apex_keeps)
+{
+	vk_nested(&k, "model/w");
+	vk_nested(&k, "master_params/#0");
+	vk_nested(&k, "fp32_from_fp16/#0/#0");
+	vk_nested(&k, "fp32_from_fp16_params/#0/#0");
+	expect("wrapping key \"model.\"", "w");
+}
+
 Test(model_names, a_wrapper_in_a_wrapper)
 {
 	vk_nested(&k, "app/model/w");
