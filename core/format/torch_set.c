@@ -178,6 +178,40 @@ static bool has_other_form(const struct ck_dir_list *l)
 	return false;
 }
 
+/* STEM-0000K-of-0000N.SUFFIX: N, and where the number stands; 0: it is none. */
+static unsigned numbered(const char *name, size_t *stem)
+{
+	const char *of = strstr(name, "-of-"), *dot = strrchr(name, '.');
+	size_t digits;
+
+	if (!of || !dot || of - name < 6 || dot != of + 4 + 5 ||
+	    strspn(of + 4, "0123456789") != 5)
+		return 0;
+	*stem = (size_t)(of - name) - 6;
+	digits = strspn(name + *stem + 1, "0123456789");
+	return name[*stem] == '-' && digits == 5 ?
+		       (unsigned)strtoul(of + 4, NULL, 10) :
+		       0;
+}
+
+/*
+ * How many are missing of the one set that all names are of, 0 where they are
+ * of none: a file of several is no checkpoint.
+ */
+static unsigned missing_of(const struct ck_torch_set *set)
+{
+	size_t stem, other;
+	unsigned of = set->nr ? numbered(set->name[0], &stem) : 0;
+
+	for (size_t i = 0; of && i < set->nr; i++)
+		if (numbered(set->name[i], &other) != of || other != stem ||
+		    memcmp(set->name[0], set->name[i], stem) != 0 ||
+		    strcmp(set->name[0] + stem + 6, set->name[i] + stem + 6) !=
+			    0)
+			return 0;
+	return of > set->nr ? of - (unsigned)set->nr : 0;
+}
+
 static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
 		     const struct ck_dir_list *l, bool trainer,
 		     struct ck_err *err)
@@ -198,8 +232,13 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 {
 	int ret = add_named(set, dir, l, !has_other_form(l), err);
 
-	if (ret || set->nr < 2)
+	if (ret)
 		return ret;
+	/* beside another form, several are for that one's reader to judge */
+	if (set->nr < 2 || !has_other_form(l))
+		set->missing = missing_of(set);
+	if (set->nr < 2 || set->missing)
+		return 0;
 	set->ranks = one_a_rank(set);
 	if (!set->ranks) { /* the model's of each rank, beside the optimizer's */
 		ck_torch_set_free(set);

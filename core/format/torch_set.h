@@ -17,6 +17,7 @@ struct ck_torch_set {
 	bool indexed; /* an index names them */
 	struct ck_index_map index; /* indexed: its files are @name */
 	bool ranks; /* one a rank: same keys, pieces of the same tensors */
+	unsigned missing; /* of STEM-0000K-of-N, where no index tells more */
 };
 
 /*

@@ -152,3 +152,35 @@ Test(torch_set, memory_is_no_other_answer)
 	memdir_find(&m, "a.pt")->fault = EACCES;
 	expect("", false, false);
 }
+
+Test(torch_set, some_of_a_numbered_set)
+{
+	put("pytorch_model-00002-of-00003.bin");
+	expect("pytorch_model-00002-of-00003.bin", false, false);
+	cr_expect_eq(set.missing, 2);
+	put("pytorch_model-00003-of-00003.bin");
+	expect("pytorch_model-00002-of-00003.bin "
+	       "pytorch_model-00003-of-00003.bin",
+	       false, false);
+	cr_expect_eq(set.missing, 1);
+	put("pytorch_model-00001-of-00003.bin");
+	expect("", false, false);
+	cr_expect_eq(set.missing, 0);
+}
+
+Test(torch_set, numbers_that_are_of_no_set)
+{
+	put("-of-00003.bin");
+	expect("-of-00003.bin", false, false);
+	cr_expect_eq(set.missing, 0);
+	teardown();
+	setup();
+	put("a-00001-of-00001.bin");
+	expect("a-00001-of-00001.bin", false, false);
+	cr_expect_eq(set.missing, 0);
+	teardown();
+	setup();
+	put("a-00001-of-3.bin");
+	expect("a-00001-of-3.bin", false, false);
+	cr_expect_eq(set.missing, 0);
+}
