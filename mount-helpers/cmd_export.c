@@ -191,16 +191,13 @@ static int place_names(struct job *j, const char *out)
 	struct place *p = &j->place;
 	size_t len = strlen(out);
 	struct stat st;
+	bool into = is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode);
 	int n;
 
 	while (len > 1 && out[len - 1] == '/')
 		len--;
 	n = snprintf(p->parent, sizeof(p->parent), "%.*s%s%s", (int)len, out,
-		     is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode) ? "/" :
-									   "",
-		     is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode) ?
-			     own_name(j) :
-			     "");
+		     into ? "/" : "", into ? own_name(j) : "");
 	if (n < 0 || (size_t)n >= sizeof(p->parent))
 		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long", out);
 	if (!lstat(p->parent, &st) &&
@@ -407,6 +404,9 @@ static int with_view(struct job *j, const struct ck_view *v)
 		j->result->kept = x.kept;
 		ret = write_files(j, &x);
 	}
+	if (!ret && x.no_layout)
+		cmd_fail(&cmd_export, 0, "%s: note: " EXPORT_NO_LAYOUT,
+			 j->ckpt);
 	if (!ret && !is_of_tensor(&x))
 		j->result->partial = tell_left_out(j, v);
 	export_free(&x);

@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern const struct cmd cmd_plan;
 
@@ -301,6 +302,18 @@ static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts,
 	return ret;
 }
 
+/* A mesh has no slash and no such ending: a file was meant. */
+static int need_file(const char *value, struct ck_err *err)
+{
+	size_t len = strlen(value);
+	bool is_file = (len > 5 && !strcmp(value + len - 5, ".json")) ||
+		       (strchr(value, '/') && !strchr(value, '='));
+
+	if (!is_file || !access(value, F_OK))
+		return 0;
+	return ck_fail(err, errno, "--reshard: %s: %s", value, strerror(errno));
+}
+
 /*
  * Moves --reshard out of the options, for it says nothing about how the
  * checkpoint is read, and reads its file while that is still allowed.
@@ -316,7 +329,9 @@ static int take_mesh(struct ck_opts *opts, struct ck_opts *mesh,
 			continue;
 		if (mesh->nr)
 			return ck_fail(err, EINVAL, "--reshard is given twice");
-		ret = fs_opts_add_file(mesh, o.name, o.value, err);
+		ret = need_file(o.value, err);
+		if (!ret)
+			ret = fs_opts_add_file(mesh, o.name, o.value, err);
 		opts->nr--;
 		memmove(&opts->v[i], &opts->v[i + 1],
 			(opts->nr - i) * sizeof(o));

@@ -134,6 +134,7 @@ static int add_all(struct export *x, uint32_t d, struct ck_err *err)
 		return ret;
 	i = ops->find_file(x->view, d, CK_RANK_LAYOUT_NAME,
 			   strlen(CK_RANK_LAYOUT_NAME));
+	x->no_layout = i == CK_NONE && !strcmp(x->view->ops->name, "reshard");
 	return i == CK_NONE || i - base < nr ? 0 : add_one(x, i, NULL, err);
 }
 

@@ -21,6 +21,8 @@
 #define EXPORT_PIECE (UINT64_C(8) << 20) /* bytes */
 #define EXPORT_STATE ".unshard-export"
 #define EXPORT_STATE_2 ".unshard-export.2"
+#define EXPORT_NO_LAYOUT \
+	"no layout can say what is where in the files of the ranks"
 
 struct export_file {
 	char *name; /* in the staging folder */
@@ -52,6 +54,7 @@ struct export
 	uint64_t next, moved; /* piece to take; bytes so far */
 	uint64_t shared; /* of those: copied by the filesystem */
 	_Atomic bool no_share; /* it cannot */
+	bool no_layout; /* the ranks' files are no checkpoint by themselves */
 	bool check; /* read back and compare, instead of write */
 	int ret; /* the first failure: */
 	struct ck_err err;

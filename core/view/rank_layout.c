@@ -240,6 +240,8 @@ static int add_tensors(struct ck_str *out, struct ranks *r,
 {
 	ck_str_puts(out, "{\"unshard_layout\": 1, \"tensors\": [\n");
 	for (uint32_t i = 0; i < in->nr && !out->failed; i++) {
+		if (!in->v[i].name_len) /* no layout may have such a name */
+			return -ENOENT;
 		ck_str_puts(out, i ? ",\n" : "");
 		if (!add_tensor(out, r, rs, in->img, &in->v[i]))
 			return -ENOENT;

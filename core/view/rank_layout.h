@@ -12,8 +12,8 @@
 #define CK_RANK_LAYOUT_PARTS 262144 /* more are not written down */
 
 /*
- * Appends it.  -ENOENT where there is none: too many parts, or one that is in
- * pieces and in several records.
+ * Appends it.  -ENOENT where there is none: too many parts, one that is in
+ * pieces and in several records, or a tensor without a name.
  */
 int ck_rank_layout_make(struct ck_str *out, enum ck_rank_form form,
 			const struct ck_reshard *rs,

@@ -87,6 +87,18 @@ for it in safetensors/tp=2,dim0=3 safetensors/dim0=11 safetensors/pieces \
 	rm -r back
 done
 
+# no layout holds a tensor without a name: none, rather than one of no use
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" nameless.safetensors '' U8 4 u U8 4
+expect 0 '' "$UNSHARD" export nameless.safetensors/reshard/dim0=2 back
+[ ! -e back/unshard-layout.json ] || fail "a layout with no name"
+grep -q 'note: no layout can say' err || fail "not said: $(cat err)"
+expect 0 '' "$UNSHARD" ls back/rank-00001.safetensors
+rm -r back nameless.safetensors
+for no in nofile.json no/file; do
+	expect 2 "--reshard: $no: No such file" \
+		"$UNSHARD" plan gpt2.safetensors --reshard $no
+done
+
 # --- nothing is overwritten, nothing wrong is made
 before=$(find . | sort)
 expect 2 'm.safetensors: is there already' \
