@@ -271,6 +271,24 @@ static int say_rest(struct ck_ds_load *ld, struct ck_ds_model *m,
 		prefix);
 }
 
+/* The model file names what ZeRO trained; all optimizer files of its rank are lost. */
+static int say_lost(struct ck_ds_load *ld, const struct ck_ds_model *m,
+		    struct ck_err *err)
+{
+	const struct ck_problem_in p = {
+		.severity = ld->zero || m->stage3 ? CK_ERROR : CK_WARNING,
+		.file = m->f.s->name,
+	};
+
+	return ck_builder_problem(
+		ld->b, &p, err,
+		"it names %zu trained parameters, and no optimizer file of "
+		"model-parallel rank %u is there that can be read: %s",
+		m->params.nr, m->mp,
+		m->stage3 ? "their values are lost with them (ZeRO 3)" :
+			    "their master copies and moments are not shown");
+}
+
 static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 {
 	int ret = 0;
@@ -281,6 +299,9 @@ static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 		if (!m->f.s)
 			continue;
 		ret = ck_ds_zero_say(&s->zeros[i], &ld->trained, err);
+		if (!ret && m->params.nr && !s->zeros[i].ranks.nr &&
+		    !ld->universal)
+			ret = say_lost(ld, m, err);
 		if (!ret)
 			ret = ck_ds_module_say(ld, m, s->zeros[i].count, err);
 		if (!ret && ld->universal)
