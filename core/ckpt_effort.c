@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/size.h"
+#include "core/base/suffix.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -18,16 +19,9 @@
 #define HEADER_GUESS (64 << 10) /* read of a file that is no index */
 #define FOLDER_GUESS (UINT64_C(1) << 20) /* and of what is in a folder */
 
-static bool ends_in(const char *name, const char *end)
-{
-	size_t a = strlen(name), b = strlen(end);
-
-	return a >= b && !strcmp(name + a - b, end);
-}
-
 static bool is_index(const char *name)
 {
-	return ends_in(name, ".json") || ends_in(name, ".metadata");
+	return ck_ends_in(name, ".json") || ck_ends_in(name, ".metadata");
 }
 
 static void count(struct ck_effort *e, uint64_t size, bool index)

@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/format/ca_parts.h"
 
 #include <ctype.h>
@@ -17,13 +18,6 @@
 #define MARKER_MAX 255
 #define GROUP_MAX 64 /* folders that are looked into for a sign */
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len >= n && !strcmp(name + len - n, suffix);
-}
-
 /* A file that holds tensors by itself. */
 static bool is_weights(const char *name)
 {
@@ -31,7 +25,7 @@ static bool is_weights(const char *name)
 					      ".bin", ".ckpt" };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
-		if (ends_in(name, suffix[i]))
+		if (ck_ends_in(name, suffix[i]))
 			return true;
 	return false;
 }
@@ -42,9 +36,9 @@ static bool is_sign(const char *name)
 	static const char *const begin[] = { "mp_rank_", "zero_pp_rank_",
 					     "rank_" };
 
-	if (is_weights(name) || ends_in(name, ".metadata") ||
+	if (is_weights(name) || ck_ends_in(name, ".metadata") ||
 	    !strcmp(name, "pickled_data") || /* OneFlow */
-	    !strcmp(name, "snapshot_done") || ends_in(name, ".distcp") ||
+	    !strcmp(name, "snapshot_done") || ck_ends_in(name, ".distcp") ||
 	    !strcmp(name, "unshard-layout.json") ||
 	    !strcmp(name, CK_MANIFEST_NAME)) /* published, or sealed */
 		return true;
@@ -57,8 +51,8 @@ static bool is_sign(const char *name)
 /* What needs no look at its neighbours to be a checkpoint. */
 static bool is_strong_sign(const char *name)
 {
-	return ends_in(name, ".metadata") || ends_in(name, ".distcp") ||
-	       ends_in(name, ".safetensors") ||
+	return ck_ends_in(name, ".metadata") || ck_ends_in(name, ".distcp") ||
+	       ck_ends_in(name, ".safetensors") ||
 	       !strcmp(name, "unshard-layout.json");
 }
 

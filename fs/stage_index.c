@@ -10,18 +10,12 @@
 #include "fs/stages.h"
 
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #define TEMP_LETTERS 6
-
-static bool ends_in(const char *name, const char *tail)
-{
-	size_t len = strlen(name), n = strlen(tail);
-
-	return len > n && !strcmp(name + len - n, tail);
-}
 
 static bool is_temp_of(const char *old, const char *name)
 {
@@ -42,7 +36,7 @@ enum fs_stage_index fs_stage_index_of(const char *old, bool same_dir,
 {
 	static const char *const names[] = { ".metadata", ".manager_metadata",
 					     "unshard-layout.json" };
-	bool among = ends_in(name, ".index.json"), is = among;
+	bool among = ck_has_suffix(name, ".index.json"), is = among;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(names) && !is; i++)
 		is = !strcmp(name, names[i]);

@@ -13,6 +13,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/base/suffix.h"
 #include "core/catalog/builder.h"
 #include "core/format/ds_priv.h"
 #include "core/format/hf_files.h"
@@ -24,16 +25,9 @@
 #define MAX_NAMED 3
 #define MAX_LATEST 255
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len >= n && !strcmp(name + len - n, suffix);
-}
-
 static bool is_sign(const char *base)
 {
-	return ends_in(base, ".metadata") || ends_in(base, ".distcp") ||
+	return ck_ends_in(base, ".metadata") || ck_ends_in(base, ".distcp") ||
 	       ck_hf_is_safetensors(base) || ck_torch_set_is_name(base);
 }
 

@@ -4,6 +4,8 @@
  */
 #include "core/format/ca_set.h"
 
+#include "core/base/suffix.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +13,10 @@
 #define META "pytorch_model-meta-dist-"
 #define DIST "-dist-"
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
-}
-
 bool ck_ca_is_meta(const char *name, uint64_t *dist)
 {
-	if (strncmp(name, META, strlen(META)) != 0 || !ends_in(name, ".json"))
+	if (strncmp(name, META, strlen(META)) != 0 ||
+	    !ck_has_suffix(name, ".json"))
 		return false;
 	*dist = strtoull(name + strlen(META), NULL, 10);
 	return true;
@@ -32,7 +28,8 @@ bool ck_ca_is_weights(const char *name, uint64_t *dist)
 	const char *at = NULL, *more = name;
 	char *end;
 
-	if (!ends_in(name, ".bin") && !ends_in(name, ".safetensors"))
+	if (!ck_has_suffix(name, ".bin") &&
+	    !ck_has_suffix(name, ".safetensors"))
 		return false;
 	while ((more = strstr(more, DIST)))
 		at = more++;

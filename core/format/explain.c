@@ -8,6 +8,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/str.h"
+#include "core/base/suffix.h"
 #include "core/catalog/builder.h"
 #include "core/format/ca_set.h"
 #include "core/format/hf_files.h"
@@ -23,19 +24,12 @@
 /* ColossalAI's, of pipelines: each stage's, until they are put together. */
 #define INDEX_PARTS "tmp_index_files"
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
-}
-
 static bool is_torch_save(const char *name)
 {
 	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
 
 	for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++)
-		if (ends_in(name, suffix[i]))
+		if (ck_has_suffix(name, suffix[i]))
 			return true;
 	return false;
 }
@@ -68,8 +62,8 @@ static bool is_checkpoint_dir(const struct ck_dir *dir,
 	if (!e->is_dir || ck_dir_list(dir, e->name, &l, NULL))
 		return false;
 	for (size_t i = 0; i < l.nr; i++)
-		if (ends_in(l.v[i].name, "/.metadata") ||
-		    ends_in(l.v[i].name, ".distcp") ||
+		if (ck_has_suffix(l.v[i].name, "/.metadata") ||
+		    ck_has_suffix(l.v[i].name, ".distcp") ||
 		    ck_hf_is_safetensors(l.v[i].name))
 			return true;
 	return false;
@@ -110,8 +104,8 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 	else if (!memcmp(head, "GGUF", 4))
 		what = "a GGUF file, which is not supported";
 	else if (!strcmp(dir->only, ".metadata") ||
-		 ends_in(dir->only, ".distcp") ||
-		 ends_in(dir->only, ".index.json"))
+		 ck_has_suffix(dir->only, ".distcp") ||
+		 ck_has_suffix(dir->only, ".index.json"))
 		what = "part of a checkpoint: give its directory";
 	else if (s->st.st_size == 0)
 		what = "empty";

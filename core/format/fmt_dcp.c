@@ -10,6 +10,7 @@
  * Files that no entry names are of an older save and are left alone.
  */
 #include "core/base/auto.h"
+#include "core/base/suffix.h"
 #include "core/format/dcp.h"
 #include "core/format/format.h"
 
@@ -20,13 +21,6 @@
 
 #define ROOT_META ".metadata"
 #define COMMON "common.pt"
-
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
-}
 
 /* __12.metadata; *len is that of "__12" */
 static bool is_rank_meta(const char *name, size_t *len)
@@ -44,7 +38,7 @@ static bool is_rank_meta(const char *name, size_t *len)
 /* [hint]__<rank>_<n>.distcp */
 static bool is_data(const char *name)
 {
-	return ends_in(name, ".distcp") && strstr(name, "__");
+	return ck_has_suffix(name, ".distcp") && strstr(name, "__");
 }
 
 struct seen {

@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/format/ms_keys.h"
 #include "core/format/ms_set.h"
 
@@ -28,13 +29,6 @@ void ck_ms_found_free(struct ck_ms_found *f)
 	free(f->others);
 	free(f->newer);
 	*f = (struct ck_ms_found){ .mode = CK_MS_NOTHING };
-}
-
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
 }
 
 static const char *base_of(const char *name)
@@ -95,8 +89,8 @@ static int add_file(struct ck_ms_found *f, const struct ck_dir *dir,
 	struct ck_ms_found_file *file;
 	int kind = CK_MS_CKPT;
 
-	if (!ends_in(name, ".ckpt") && !ends_in(name, ".safetensors") &&
-	    !dir->only)
+	if (!ck_has_suffix(name, ".ckpt") &&
+	    !ck_has_suffix(name, ".safetensors") && !dir->only)
 		return 0;
 	if (dir->save && !ck_ms_key_has(dir->save, base_of(name), rank)) {
 		f->passed_over = true;
@@ -221,7 +215,7 @@ static int is_strategy(const struct ck_dir *dir, const char *name,
 	size_t len;
 	int ret;
 
-	if (!ends_in(name, ".json")) {
+	if (!ck_has_suffix(name, ".json")) {
 		ret = ck_ms_kind(dir, name, err);
 		return ret < 0 ? ret : ret == CK_MS_STRATEGY;
 	}
@@ -288,7 +282,7 @@ static int find_plain(struct ck_ms_found *f, const struct ck_dir *dir,
 			ret = add_file(f, dir, f->root.v[i].name, 0, err);
 	for (size_t i = 0; i < f->file.nr; i++)
 		f->has_ckpt = f->has_ckpt ||
-			      !ends_in(f->file.v[i].name, ".safetensors");
+			      !ck_has_suffix(f->file.v[i].name, ".safetensors");
 	if (ret || !f->file.nr || !ck_vec_reserve(&f->ranks, 1))
 		return ret || !f->file.nr ? ret : ck_ms_no_memory(err);
 	f->mode = CK_MS_ONE;
@@ -302,7 +296,7 @@ static bool is_unified(const struct ck_dir_list *l)
 
 	for (size_t i = 0; i < l->nr; i++) {
 		map = map || !strcmp(l->v[i].name, "param_name_map.json");
-		parts = parts || ends_in(l->v[i].name, ".safetensors");
+		parts = parts || ck_has_suffix(l->v[i].name, ".safetensors");
 	}
 	return map && parts;
 }

@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32.h"
 #include "core/base/le.h"
+#include "core/base/suffix.h"
 #include "core/parse/protobuf.h"
 
 #include <errno.h>
@@ -318,13 +319,6 @@ static bool is_record(struct ck_source *in)
 	return false;
 }
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
-}
-
 int ck_ms_kind(const struct ck_dir *dir, const char *name, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *in = NULL;
@@ -335,7 +329,7 @@ int ck_ms_kind(const struct ck_dir *dir, const char *name, struct ck_err *err)
 
 	if (ret)
 		return ret == -ENOMEM ? ret : CK_MS_OTHER;
-	if (ends_in(name, ".safetensors"))
+	if (ck_has_suffix(name, ".safetensors"))
 		return CK_MS_SAFETENSORS;
 	len = (size_t)CK_MIN((uint64_t)in->st.st_size, sizeof(head));
 	if (!len || ck_source_read(in, head, len, 0, NULL))

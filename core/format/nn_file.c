@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/format/torch_walk.h"
 #include "core/geom/range.h"
 #include "core/parse/base64.h"
@@ -17,13 +18,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
-}
 
 /* Entries by number, so that an _Index finds its own at once. */
 static int number_entries(struct ck_nn_file *f, struct ck_err *err)
@@ -85,7 +79,7 @@ int ck_nn_file_open(struct ck_nn_file *f, const struct ck_dir *dir,
 	int ret;
 
 	*f = (struct ck_nn_file){ .name = name,
-				  .st = ends_in(name, ".safetensors") };
+				  .st = ck_has_suffix(name, ".safetensors") };
 	*ok = false;
 	*why = (struct ck_err){ 0 };
 	ret = open_source(f, dir, b, err);

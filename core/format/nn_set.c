@@ -14,6 +14,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/format/ds_priv.h"
 
 #include <ctype.h>
@@ -39,13 +40,6 @@ void ck_nn_set_free(struct ck_nn_set *s)
 	ck_nn_names_free(&s->names);
 }
 
-static bool ends_in(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), n = strlen(suffix);
-
-	return len > n && !strcmp(name + len - n, suffix);
-}
-
 /*
  * Where the rank's number is in a name that a rank's file may have: its last
  * digits before the suffix.  Names that other writers use have none.
@@ -57,9 +51,9 @@ static bool number_in(const char *name, size_t *at, size_t *end)
 	struct ck_ds_file ds;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
-		if (ends_in(name, suffix[i]))
+		if (ck_has_suffix(name, suffix[i]))
 			dot = len - strlen(suffix[i]);
-	if (ends_in(name, ".safetensors"))
+	if (ck_has_suffix(name, ".safetensors"))
 		dot = len - strlen(".safetensors");
 	*end = dot;
 	while (*end && !isdigit((unsigned char)name[*end - 1]))
@@ -69,7 +63,7 @@ static bool number_in(const char *name, size_t *at, size_t *end)
 		--*at;
 	if (!dot || *at == *end || *end - *at > 7)
 		return false;
-	if (ends_in(name, ".safetensors"))
+	if (ck_has_suffix(name, ".safetensors"))
 		return *at == 0 && *end == dot;
 	return !strstr(name, "-of-") && !ck_ds_is_name(name, &ds);
 }

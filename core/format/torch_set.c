@@ -8,6 +8,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/format/ds_priv.h"
 #include "core/base/limits.h"
 #include "core/format/torch_save.h"
@@ -23,14 +24,9 @@ static const char *const indexes[] = { "pytorch_model.bin.index", NULL };
 bool ck_torch_set_is_name(const char *name)
 {
 	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
-	size_t len = strlen(name);
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++) {
-		size_t n = strlen(suffix[i]);
-
-		if (len > n && !strcmp(name + len - n, suffix[i]))
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
+		if (ck_has_suffix(name, suffix[i]))
 			return true;
-	}
 	return false;
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/limits.h"
+#include "core/base/suffix.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,13 +20,6 @@
 #define SMALL (UINT64_C(1) << 20) /* bytes; of any file, all are compared */
 #define INDEX_MAX (UINT64_C(64) << 20) /* bytes; of an index, so many */
 #define CHUNK 16384
-
-static bool ends_in(const char *name, const char *end)
-{
-	size_t n = strlen(name), m = strlen(end);
-
-	return n >= m && !strcmp(name + n - m, end);
-}
 
 /* False: the end, or an error, which is for who needs the bytes to tell. */
 static bool read_all(int fd, unsigned char *buf, size_t len, uint64_t off)
@@ -50,7 +44,7 @@ static uint64_t index_bytes(const char *name, int fd, uint64_t size)
 	unsigned char len[8];
 	uint64_t n = 0;
 
-	if (ends_in(name, ".safetensors")) {
+	if (ck_ends_in(name, ".safetensors")) {
 		if (size < sizeof(len) || !read_all(fd, len, sizeof(len), 0))
 			return size < SMALL ? size : SMALL;
 		for (unsigned i = sizeof(len); i--;)
@@ -62,7 +56,7 @@ static uint64_t index_bytes(const char *name, int fd, uint64_t size)
 	}
 	if (size <= SMALL)
 		return size;
-	if (!ends_in(name, ".json") && !ends_in(name, ".metadata"))
+	if (!ck_ends_in(name, ".json") && !ck_ends_in(name, ".metadata"))
 		return 0;
 	return size < INDEX_MAX ? size : INDEX_MAX;
 }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * suffix.h - how a file's name ends
+ */
+#ifndef CK_SUFFIX_H
+#define CK_SUFFIX_H
+
+#include <stdbool.h>
+#include <string.h>
+
+static inline bool ck_ends_in(const char *name, const char *suffix)
+{
+	size_t len = strlen(name), n = strlen(suffix);
+
+	return len >= n && !strcmp(name + len - n, suffix);
+}
+
+/* The same, with something before it. */
+static inline bool ck_has_suffix(const char *name, const char *suffix)
+{
+	return strlen(name) > strlen(suffix) && ck_ends_in(name, suffix);
+}
+
+#endif
