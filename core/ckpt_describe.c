@@ -9,6 +9,7 @@
 #include "core/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/catalog/image.h"
 #include "core/child.h"
 #include "core/format/detect.h"
 #include "core/format/dir.h"
@@ -16,10 +17,8 @@
 #include "core/reshard/reshard.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 struct job {
 	const struct ck_root *root;
@@ -95,16 +94,16 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *image_fd, struct ck_err *err)
 {
-	ck_auto_fd int fd =
-		memfd_create("unshard-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct job job = { .root = root, .opts = opts, .image_fd = fd };
+	ck_auto_fd int fd = -1;
+	struct job job = { .root = root, .opts = opts };
 	struct ck_effort effort;
 	struct ck_err local;
 	uint64_t mapped = mapped_now();
-	int ret;
+	int ret = ck_image_file(&fd, err);
 
-	if (fd < 0)
-		return ck_fail(err, errno, "memfd: %s", strerror(errno));
+	if (ret)
+		return ret;
+	job.image_fd = fd;
 	ck_effort_guess(root, opts, &effort);
 	job.sandbox = wants_sandbox(opts);
 	job.in = (struct ck_sandbox_in){
@@ -116,10 +115,8 @@ int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 	ret = run_job(&job, &effort, err ? err : &local);
 	if (ret)
 		return ret;
-	if (fcntl(fd, F_ADD_SEALS,
-		  F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return ck_fail(err, errno, "sealing the image: %s",
-			       strerror(errno));
-	*image_fd = ck_steal_fd(fd);
-	return 0;
+	ret = ck_image_seal(fd, err);
+	if (!ret)
+		*image_fd = ck_steal_fd(fd);
+	return ret;
 }

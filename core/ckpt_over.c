@@ -16,10 +16,8 @@
 #include "core/format/dir.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- its file, as readers see it ---- */
 
@@ -103,24 +101,20 @@ static const struct ck_dir_ops dir_ops = {
 static int describe(const struct ck_ckpt_below *b, int *image_fd,
 		    struct ck_err *err)
 {
-	ck_auto_fd int fd =
-		memfd_create("unshard-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_auto_fd int fd = -1;
 	const struct ck_dir dir = { .ops = &dir_ops,
 				    .path = b->what,
 				    .ctx = b };
-	int ret;
+	int ret = ck_image_file(&fd, err);
 
-	if (fd < 0)
-		return ck_fail(err, errno, "memfd: %s", strerror(errno));
-	ret = ck_detect_load(&dir, fd, err);
+	if (!ret)
+		ret = ck_detect_load(&dir, fd, err);
 	if (ret)
 		return ret;
-	if (fcntl(fd, F_ADD_SEALS,
-		  F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return ck_fail(err, errno, "sealing the image: %s",
-			       strerror(errno));
-	*image_fd = ck_steal_fd(fd);
-	return 0;
+	ret = ck_image_seal(fd, err);
+	if (!ret)
+		*image_fd = ck_steal_fd(fd);
+	return ret;
 }
 
 /* ---- the whole ---- */

@@ -15,6 +15,9 @@
  * Takes nothing: @fd may be closed afterwards.
  */
 int ck_image_map(struct ck_image *img, int fd, struct ck_err *err);
+/* A memfd to write an image to, of the caller; then nobody can change it. */
+int ck_image_file(int *fd, struct ck_err *err);
+int ck_image_seal(int fd, struct ck_err *err);
 void ck_image_unmap(struct ck_image *img);
 
 /* The tensor whose file name, or true name, it is in @tree; CK_NONE: none. */

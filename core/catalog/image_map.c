@@ -98,6 +98,20 @@ int ck_image_map(struct ck_image *img, int fd, struct ck_err *err)
 	return ret;
 }
 
+int ck_image_file(int *fd, struct ck_err *err)
+{
+	*fd = memfd_create("unshard-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	return *fd < 0 ? ck_fail(err, errno, "memfd: %s", strerror(errno)) : 0;
+}
+
+int ck_image_seal(int fd, struct ck_err *err)
+{
+	if (fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
+		return ck_fail(err, errno, "sealing the image: %s",
+			       strerror(errno));
+	return 0;
+}
+
 void ck_image_unmap(struct ck_image *img)
 {
 	if (img->base)
