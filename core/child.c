@@ -10,6 +10,7 @@
 #include "core/child.h"
 
 #include "core/base/auto.h"
+#include "core/base/clock.h"
 #include "core/base/fds.h"
 
 #include <errno.h>
@@ -21,7 +22,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #define KEEP_MAX 64
 
@@ -61,23 +61,15 @@ static void child(const struct ck_child *c, int to, pid_t parent)
 	_exit(n != (ssize_t)sizeof(err));
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Bytes of the answer; -ETIMEDOUT where neither it nor an end came. */
 static ssize_t receive(int from, struct ck_err *out, unsigned seconds)
 {
-	int64_t until = now_ms() + (int64_t)seconds * 1000;
+	int64_t until = ck_now_ms() + (int64_t)seconds * 1000;
 	size_t got = 0;
 
 	while (got < sizeof(*out)) {
 		struct pollfd p = { .fd = from, .events = POLLIN };
-		int64_t left = until - now_ms();
+		int64_t left = until - ck_now_ms();
 		ssize_t n;
 
 		if (left <= 0)

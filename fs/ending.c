@@ -3,6 +3,7 @@
 #include "fs/ending.h"
 
 #include "core/base/auto.h"
+#include "core/base/clock.h"
 #include "core/child.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ASK_SECONDS 5
@@ -111,14 +111,6 @@ void fs_ending_look(struct fs_ending *e, const char *path)
 		e->super = hold(parent_of(e->pid), FS_SUPER_NAME);
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Negative descriptors are of nobody. */
 static bool ended(int fd, int64_t ms)
 {
@@ -130,14 +122,15 @@ static bool ended(int fd, int64_t ms)
 int fs_ending_wait(struct fs_ending *e, const char *path, unsigned seconds,
 		   struct ck_err *err)
 {
-	int64_t start = now_ms(), end = start + (int64_t)seconds * 1000;
+	int64_t start = ck_now_ms(), end = start + (int64_t)seconds * 1000;
 
 	while (!ended(e->worker, LOOK_MS))
 		if (has_name(e->pid, FS_SETTLE_NAME))
 			break;
-		else if (now_ms() > start + BEGIN_MS)
+		else if (ck_now_ms() > start + BEGIN_MS)
 			return 0;
-	if (ended(e->worker, end - now_ms()) && ended(e->super, end - now_ms()))
+	if (ended(e->worker, end - ck_now_ms()) &&
+	    ended(e->super, end - ck_now_ms()))
 		return 0;
 	return ck_fail(err, ETIMEDOUT,
 		       "%s: it is unmounted; its worker (process %d) is still "

@@ -15,6 +15,7 @@
 #include "fs/receive.h"
 
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "fs/buf.h"
 #include "fs/kernel.h"
 
@@ -28,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define HEAD (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
@@ -66,24 +66,16 @@ const char *fs_receive_payload(const char *buf)
 	return buf == stands_for ? payload : buf;
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* Until there is a request, but not for long. */
 static void look(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
-	int64_t now = now_ns(), end = now + LOOK_NS;
+	int64_t now = ck_now_ns(), end = now + LOOK_NS;
 
 	if (now - atomic_load(&met_ns) > CALM_NS)
 		return;
 	while (!poll(&p, 1, 0)) {
-		if (now_ns() > end) {
+		if (ck_now_ns() > end) {
 			atomic_store(&met_ns, INT64_MIN / 2);
 			return;
 		}
@@ -95,7 +87,7 @@ static void begin(void)
 {
 	writing = true;
 	if (atomic_fetch_add(&writers, 1))
-		atomic_store(&met_ns, now_ns());
+		atomic_store(&met_ns, ck_now_ns());
 }
 
 static void end(int fd)

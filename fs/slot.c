@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "fs/stats.h"
 
 #include <errno.h>
@@ -17,14 +18,6 @@
 
 #define RETRY_SECONDS 1
 #define PASSING_SECONDS 10
-
-static int64_t now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec;
-}
 
 /* The root that a slot's files are below. */
 static const struct ck_root *root_of(const struct fs_slots *s,
@@ -195,10 +188,10 @@ bool fs_slot_current(struct fs_slots *s, struct fs_slot *slot,
 	if (!fs_slot_same(s, slot, now))
 		return false;
 	if (state != FS_SLOT_NEW && slot->failed && may_pass(slot->why.code) &&
-	    now_s() >= slot->made_s + PASSING_SECONDS)
+	    ck_now_s() >= slot->made_s + PASSING_SECONDS)
 		return false;
 	if (state == FS_SLOT_NEW || (slot->whole && !slot->failed) ||
-	    now_s() < slot->made_s + RETRY_SECONDS)
+	    ck_now_s() < slot->made_s + RETRY_SECONDS)
 		return true;
 	print = print_of(s, slot);
 	return now->is_file || same_print(slot, &slot->print, &print);
@@ -234,7 +227,7 @@ static int open_views(struct fs_slots *s, struct fs_slot *slot,
 static int learn(struct fs_slot *slot, const struct ck_root *root,
 		 struct ck_err *err)
 {
-	slot->made_s = now_s();
+	slot->made_s = ck_now_s();
 	if (slot->img) {
 		slot->whole = ck_steps_whole(slot->img);
 		slot->files = slot->img->nr_tensors;
@@ -370,7 +363,7 @@ enum fs_slot_state fs_slot_make(struct fs_slots *s, struct fs_slot *slot,
 	if (atomic_load(&slot->state) == FS_SLOT_ASLEEP)
 		return wake(s, slot);
 	slot->dir = slot->seen;
-	slot->made_s = now_s();
+	slot->made_s = ck_now_s();
 	slot->print = print_of(s, slot);
 	return parse(s, slot, why);
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/io/fault.h"
 #include "core/publish/below.h"
 #include "core/publish/commit.h"
@@ -41,14 +42,6 @@ struct fs_stages {
 	struct fs_stage *v[FS_STAGES_MAX];
 	uint32_t last; /* where to look for a free number first */
 };
-
-static int64_t now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec;
-}
 
 struct fs_stages *fs_stages_new(const struct ck_root *root,
 				const struct ck_opts *opts)
@@ -145,7 +138,7 @@ static struct fs_stage *add(struct fs_stages *t, struct ck_staging *stage)
 		t->last = nr + 1;
 		t->v[nr] = s;
 		s->nr = FS_STAGES_FIRST + nr;
-		s->quiet_s = now_s();
+		s->quiet_s = ck_now_s();
 		return s;
 	}
 	if (s && s->files)
@@ -449,7 +442,7 @@ static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 
 	if (!quiet)
 		return false;
-	if (seq == s->seq && now_s() - s->quiet_s < quiet)
+	if (seq == s->seq && ck_now_s() - s->quiet_s < quiet)
 		return false;
 	if (ck_below_list(&all, staging_of(s)->files_fd, NULL))
 		return false;
@@ -459,7 +452,7 @@ static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 	}
 	s->seq = seq;
 	s->signature = all.signature;
-	s->quiet_s = now_s();
+	s->quiet_s = ck_now_s();
 	return false;
 }
 
@@ -492,7 +485,7 @@ static void look_at(struct fs_stages *t, struct fs_stage *s)
 		return;
 	due = is_due(s);
 	if ((due || is_quiet(t, s)) && publish(t, s, &why) == -EBUSY && !due)
-		s->quiet_s = now_s(); /* another node writes */
+		s->quiet_s = ck_now_s(); /* another node writes */
 }
 
 /* What a worker that was killed, or a node that died, had begun. */

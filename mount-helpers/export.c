@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/whole.h"
 #include "core/publish/pool.h"
 #include "core/view/rank_layout.h"
@@ -20,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -29,7 +29,7 @@
  * little more than its two waits; but syncfs() takes along what others have
  * written to that filesystem, hence never as much time as went by without.
  */
-#define RECORD_NS UINT64_C(1000000000)
+#define RECORD_NS INT64_C(1000000000)
 #define RECORD_BYTES (UINT64_C(256) << 20)
 
 static uint64_t nr_pieces(uint64_t size)
@@ -365,14 +365,6 @@ static void work(void *arg)
 
 /* ---- all of them ---- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 /* Bytes of all that is done, which x->now has then. */
 static uint64_t snapshot(struct export *x)
 {
@@ -396,7 +388,7 @@ static uint64_t snapshot(struct export *x)
 /* Puts on disk, and then on record, what is written. */
 static int record(struct export *x, struct ck_err *err)
 {
-	uint64_t begin = now_ns();
+	int64_t begin = ck_now_ns();
 	int ret = 0;
 
 	snapshot(x);
@@ -405,14 +397,14 @@ static int record(struct export *x, struct ck_err *err)
 			      strerror(errno));
 	if (!ret)
 		ret = export_state_save(x, err);
-	x->recorded_ns = now_ns();
+	x->recorded_ns = ck_now_ns();
 	x->record_ns = x->recorded_ns - begin;
 	return ret;
 }
 
 static bool record_is_due(const struct export *x, uint64_t moved)
 {
-	uint64_t since = now_ns() - x->recorded_ns;
+	int64_t since = ck_now_ns() - x->recorded_ns;
 
 	return !x->check && moved > x->recorded && since >= x->record_ns &&
 	       (since >= RECORD_NS || moved - x->recorded >= RECORD_BYTES);
@@ -451,7 +443,7 @@ static int run(struct export *x, struct ck_err *err)
 	x->next = x->moved = 0;
 	x->ret = 0;
 	x->recorded = 0;
-	x->recorded_ns = now_ns();
+	x->recorded_ns = ck_now_ns();
 	ret = ck_pool_run(&pool, err);
 	if (!ret && x->ret && err)
 		*err = x->err;

@@ -58,7 +58,7 @@ struct export
 	bool check; /* read back and compare, instead of write */
 	int ret; /* the first failure: */
 	struct ck_err err;
-	uint64_t recorded_ns, record_ns; /* when the last ended; it took */
+	int64_t recorded_ns, record_ns; /* when the last ended; it took */
 	uint64_t recorded; /* of moved, then */
 	bool (*stop)(void); /* whether to end early; may be NULL */
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);

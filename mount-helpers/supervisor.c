@@ -8,6 +8,7 @@
 #include "mount-helpers/supervisor_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/clock.h"
 #include "core/base/fds.h"
 #include "core/child.h"
 #include "fs/ending.h"
@@ -25,7 +26,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #define START_SECONDS 60 /* a worker that does not answer by then is stuck */
@@ -44,14 +44,6 @@ struct sup {
 	struct ck_err err; /* why it ended, code 0: it was unmounted */
 	char spool[4096];
 };
-
-static int64_t now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec;
-}
 
 /* ---- starting ---- */
 
@@ -151,7 +143,7 @@ static int start(struct sup *s, struct ck_err *err)
 	if (ret)
 		return ret;
 	let_go(s);
-	s->deadline = now_s() + START_SECONDS;
+	s->deadline = ck_now_s() + START_SECONDS;
 	return 0;
 }
 
@@ -171,7 +163,7 @@ static void asked_to_end(struct sup *s, int sig)
 		return;
 	suplog_line(&s->log, "signal %d: unmounting", sig);
 	s->ending = true;
-	s->deadline = now_s() + END_SECONDS;
+	s->deadline = ck_now_s() + END_SECONDS;
 	end_mount(s);
 }
 
@@ -241,7 +233,7 @@ static void take_signals(struct sup *s)
 
 static void check_deadline(struct sup *s)
 {
-	if (!s->deadline || now_s() < s->deadline)
+	if (!s->deadline || ck_now_s() < s->deadline)
 		return;
 	if (!s->ending)
 		ck_fail(&s->err, ETIMEDOUT,

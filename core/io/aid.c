@@ -12,11 +12,12 @@
  */
 #include "core/io/aid.h"
 
+#include "core/base/clock.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define MIN_BYTES (UINT64_C(256) << 10) /* less is done before one wakes up */
 #define CALM_NS 50000000
@@ -88,14 +89,6 @@ static void take(struct job *job)
 		e->ops->run(e, &job->io[i], 1);
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 static void pause_a_little(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -110,7 +103,7 @@ static void await_job(struct ck_aid *aid, int64_t idle_since, bool may_look)
 {
 	pthread_mutex_unlock(&aid->lock);
 	while (may_look && !atomic_load(&aid->job) &&
-	       now_ns() - idle_since < LOOK_NS)
+	       ck_now_ns() - idle_since < LOOK_NS)
 		pause_a_little();
 	pthread_mutex_lock(&aid->lock);
 	while (!aid->job && !aid->end)
@@ -120,7 +113,7 @@ static void await_job(struct ck_aid *aid, int64_t idle_since, bool may_look)
 static void *help(void *ctx)
 {
 	struct ck_aid *aid = ctx;
-	int64_t idle_since = now_ns();
+	int64_t idle_since = ck_now_ns();
 	bool soon = true; /* the last job came while it was looked for */
 
 	pthread_mutex_lock(&aid->lock);
@@ -129,7 +122,7 @@ static void *help(void *ctx)
 
 		if (!job) {
 			await_job(aid, idle_since, soon);
-			soon = now_ns() - idle_since < LOOK_NS;
+			soon = ck_now_ns() - idle_since < LOOK_NS;
 			continue;
 		}
 		job->helped = true;
@@ -139,7 +132,7 @@ static void *help(void *ctx)
 		aid->job = NULL;
 		job->helped = false;
 		pthread_cond_signal(&aid->done);
-		idle_since = now_ns();
+		idle_since = ck_now_ns();
 	}
 	pthread_mutex_unlock(&aid->lock);
 	return NULL;
@@ -172,9 +165,9 @@ static bool offer(struct ck_aid *aid, struct job *job)
 /* Once all is begun: nothing to help with any more. */
 static void withdraw(struct ck_aid *aid, struct job *job)
 {
-	int64_t since = now_ns();
+	int64_t since = ck_now_ns();
 
-	while (atomic_load(&job->helped) && now_ns() - since < LAST_NS)
+	while (atomic_load(&job->helped) && ck_now_ns() - since < LAST_NS)
 		pause_a_little();
 	pthread_mutex_lock(&aid->lock);
 	while (job->helped)
@@ -187,7 +180,7 @@ static void withdraw(struct ck_aid *aid, struct job *job)
 /* Whether this writer is alone, and has been for a while. */
 static bool enter(struct ck_aid *aid)
 {
-	int64_t now = now_ns();
+	int64_t now = ck_now_ns();
 
 	if (!atomic_fetch_add(&aid->writers, 1))
 		return now - atomic_load(&aid->met_ns) > CALM_NS;

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/geom/cast.h"
 #include "core/geom/dtype.h"
 
@@ -17,7 +18,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TILE_BYTES (UINT64_C(1) << 20)
 #define BLOCK_BYTES (UINT64_C(1) << 20) /* turned at a time, as stored */
@@ -114,14 +114,6 @@ void ck_bands_free(struct ck_bands *b)
 	free(b);
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* Elements of a band; 0: not one shown row fits. */
 static uint64_t band_nr(const struct reading *r)
 {
@@ -136,7 +128,7 @@ static uint64_t look(const struct reading *r, uint64_t first, uint64_t nr,
 {
 	struct ck_bands *b = r->turned->bands;
 	uint64_t seq = ck_ckpt_write_seq(r->v->ck), n = 0;
-	int64_t now = now_ns();
+	int64_t now = ck_now_ns();
 
 	pthread_mutex_lock(&b->look);
 	for (unsigned i = 0; i < NR_BANDS && !n; i++) {
@@ -202,7 +194,7 @@ static int fill(const struct reading *r, uint64_t first, struct ck_err *err)
 	if (!made.bytes)
 		return ck_fail(err, ENOMEM, "no memory to transpose");
 	ret = read_elements(r, made.first, made.nr, made.bytes, err);
-	made.at_ns = ret ? 0 : now_ns();
+	made.at_ns = ret ? 0 : ck_now_ns();
 	made.of = ret ? NULL : made.of;
 	pthread_mutex_lock(&b->look);
 	*band = made;
