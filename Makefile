@@ -70,8 +70,8 @@ TESTLIB := $(if $(TESTLIB_SRC),$(B)/libtest.a)
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Goals are made one after the other, each in parallel inside: two makes that
-# build one file at a time would spoil it.
-ifeq ($(filter $(B)/%,$(MAKECMDGOALS)),)
+# build one file at a time would spoil it.  Files alone are one make's.
+ifneq ($(filter-out $(B)/% nothing,$(or $(MAKECMDGOALS),all)),)
 .NOTPARALLEL:
 endif
 .PHONY: all deps
