@@ -266,6 +266,10 @@ const struct fs_opt fs_opts[] = {
 	  .fallback = "never",
 	  .help = "a new checkpoint to which nothing was written for N seconds "
 		  "is published, if it is complete" },
+	{ .name = "allow-holes",
+	  .type = FS_OPT_FLAG,
+	  .help = "a new checkpoint is published by itself though its files "
+		  "have holes where tensors are: the zeros are meant" },
 	{ .name = "shard-format",
 	  .type = FS_OPT_CHOICE,
 	  .value = "FORMAT",

@@ -335,7 +335,10 @@ static void failed(struct fs_stages *t, struct fs_stage *s, int ret,
 /* 0: it is published, by us or by somebody else. */
 static int publish(struct fs_stages *t, struct fs_stage *s, struct ck_err *err)
 {
-	const struct ck_commit_in in = { .opts = t->opts };
+	const struct ck_commit_in in = {
+		.opts = t->opts,
+		.holes = ck_opts_get(t->opts, "allow-holes"),
+	};
 	uint64_t seq = fs_staged_seq(s->files);
 	int ret = ck_commit(staging_of(s), &in, err);
 

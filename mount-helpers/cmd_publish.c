@@ -90,6 +90,7 @@ static int publish_path(const char *path, const struct ck_opts *opts,
 		.ranks = (uint64_t)ranks,
 		.as = ck_opts_get(opts, "as"),
 		.replace = ck_opts_get(opts, "replace"),
+		.holes = ck_opts_get(opts, "allow-holes"),
 	};
 	struct staged_place p;
 	struct ck_err err = { 0 };
@@ -121,6 +122,7 @@ static int run(int argc, char **argv)
 
 static const struct cmd_flag flags[] = {
 	{ 0, "replace", "throw away the checkpoint that has the name" },
+	{ 0, "allow-holes", "zeros that are in no block of a file are meant" },
 	{ 0, NULL, NULL },
 };
 

@@ -170,7 +170,8 @@ static int run_child(struct overlay *o, const struct ck_staging *s)
 
 static int fill(struct overlay *o, struct ck_staging *s)
 {
-	const struct ck_commit_in in = { .opts = o->opts };
+	/* a hole of the original is one of the copy */
+	const struct ck_commit_in in = { .opts = o->opts, .holes = true };
 	int ret;
 
 	if (ck_staging_begin(s, &o->err))

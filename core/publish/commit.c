@@ -12,6 +12,7 @@
 #include "core/publish/complete.h"
 #include "core/publish/below.h"
 #include "core/publish/hash.h"
+#include "core/publish/holes.h"
 #include "core/publish/manifest.h"
 #include "core/publish/point.h"
 #include "core/publish/record.h"
@@ -105,6 +106,16 @@ static int check_kinds(const struct job *j, struct ck_err *err)
 	return ret;
 }
 
+/*
+ * Holes mean nothing where the file system makes some by itself.  Of slices it
+ * is known otherwise what was written.
+ */
+static bool holes_are_meant(const struct job *j)
+{
+	return j->in->holes || !ck_holes_any(&j->files, j->s->files_fd) ||
+	       ck_holes_from_zeros(j->s->fd);
+}
+
 /* With slices comes a layout of their own. */
 static int read_all(const struct job *j, struct ck_err *err)
 {
@@ -113,14 +124,14 @@ static int read_all(const struct job *j, struct ck_err *err)
 
 	if (!ck_slices_look(j->s))
 		return ck_complete(j->s->path, &j->files, j->in->opts,
-				   j->in->ranks, err);
+				   j->in->ranks, holes_are_meant(j), err);
 	for (size_t i = 0; i < j->in->opts->nr && !ret; i++)
 		if (strcmp(j->in->opts->v[i].name, "layout") != 0)
 			ret = ck_opts_add(&opts, j->in->opts->v[i].name,
 					  j->in->opts->v[i].value);
 	ret = ret ? ck_fail(err, ENOMEM, "no memory for options") :
 		    ck_complete(j->s->path, &j->files, &opts, j->in->ranks,
-				err);
+				true, err);
 	ck_opts_free(&opts);
 	return ret;
 }
@@ -322,6 +333,7 @@ static int publish(struct job *j, struct ck_err *err)
 		.replace = j->in->replace,
 		.ranks = j->in->ranks,
 		.ino = j->s->files_st.st_ino,
+		.holes = j->in->holes,
 	};
 	int ret = check(j, err);
 

@@ -27,6 +27,7 @@ struct ck_commit_in {
 	uint64_t ranks; /* how many wrote; 0: not said */
 	const char *as; /* another name to publish it under; or NULL */
 	bool replace; /* a checkpoint that has the name is thrown away */
+	bool holes; /* are zeros that are meant; see holes.h */
 };
 
 /*
@@ -45,7 +46,7 @@ int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
 /* A publish that was begun: its record in the stage. */
 struct ck_commit_record {
 	char as[NAME_MAX + 1];
-	bool replace;
+	bool replace, holes;
 	uint64_t ranks;
 	uint64_t ino; /* of files/, which keeps it as SRC/NAME */
 };

@@ -14,6 +14,7 @@
 #include "core/child.h"
 #include "core/ckpt.h"
 #include "core/io/sandbox.h"
+#include "core/publish/holes.h"
 #include "core/publish/ranks.h"
 #include "core/steps.h"
 
@@ -24,9 +25,15 @@
 
 #define RESOLVE_SECONDS 3600
 
+/* How the files are to be read. */
+struct how {
+	const struct ck_opts *opts;
+	bool holes; /* are meant */
+};
+
 struct job {
 	struct ck_root *root;
-	const struct ck_opts *opts;
+	const struct how *how;
 	int image_fd;
 };
 
@@ -82,7 +89,8 @@ static int late_fault(struct ck_ckpt *ck, struct ck_err *err)
 static int look(void *ctx, struct ck_err *err)
 {
 	const struct job *job = ctx;
-	const char *how = ck_opts_get(job->opts, "sandbox");
+	const struct ck_opts *opts = job->how->opts;
+	const char *how = ck_opts_get(opts, "sandbox");
 	const struct ck_sandbox_in box = { .role = CK_SANDBOX_WORKER,
 					   .root = job->root };
 	const struct ck_image *img;
@@ -92,8 +100,7 @@ static int look(void *ctx, struct ck_err *err)
 	if (!how || strcmp(how, "off"))
 		ret = ck_sandbox_enter(&box, NULL, err);
 	if (!ret)
-		ret = ck_ckpt_serve(&ck, job->root, job->opts, job->image_fd,
-				    err);
+		ret = ck_ckpt_serve(&ck, job->root, opts, job->image_fd, err);
 	if (ret)
 		return ret;
 	img = ck_ckpt_image(ck);
@@ -102,6 +109,8 @@ static int look(void *ctx, struct ck_err *err)
 		ret = ck_ckpt_resolve(ck, i, err);
 	if (!ret)
 		ret = late_fault(ck, err);
+	if (!ret && !job->how->holes)
+		ret = ck_holes_check(ck, err);
 	if (ret)
 		err->code = ENODATA;
 	return ret ? -ENODATA : 0;
@@ -225,12 +234,12 @@ static int format_of(int image_fd, char out[64], struct ck_err *err)
 }
 
 /* One checkpoint; *format is set where it can be read at all. */
-static int look_at(struct ck_root *root, const struct ck_opts *opts,
-		   char format[64], struct ck_err *err)
+static int look_at(struct ck_root *root, const struct how *how, char format[64],
+		   struct ck_err *err)
 {
 	ck_auto_fd int image = -1;
-	struct job job = { .root = root, .opts = opts };
-	int ret = ck_ckpt_describe(root, opts, &image, err);
+	struct job job = { .root = root, .how = how };
+	int ret = ck_ckpt_describe(root, how->opts, &image, err);
 
 	job.image_fd = image;
 	if (!ret)
@@ -238,23 +247,22 @@ static int look_at(struct ck_root *root, const struct ck_opts *opts,
 	return ret ? ret : look_apart(&job, err);
 }
 
-static int open_and_look(const char *path, const struct ck_opts *opts,
+static int open_and_look(const char *path, const struct how *how,
 			 char format[64], struct ck_err *err)
 {
 	struct ck_root root;
-	int ret = ck_root_open(&root, path, opts, err);
+	int ret = ck_root_open(&root, path, how->opts, err);
 
 	if (ret)
 		return ret;
-	ret = look_at(&root, opts, format, err);
+	ret = look_at(&root, how, format, err);
 	ck_root_close(&root);
 	return ret;
 }
 
 /* A directory of checkpoints: each of its folders. */
-static int look_in_folders(const struct ck_root *root,
-			   const struct ck_opts *opts, char format[64],
-			   struct ck_err *err)
+static int look_in_folders(const struct ck_root *root, const struct how *how,
+			   char format[64], struct ck_err *err)
 {
 	struct ck_steps all;
 	int ret = ck_steps_list(&all, root, err);
@@ -266,9 +274,9 @@ static int look_in_folders(const struct ck_root *root,
 		if (all.v[i].is_file)
 			continue;
 		any = true;
-		ret = ck_steps_open(&in, root, all.v[i].name, opts, err);
+		ret = ck_steps_open(&in, root, all.v[i].name, how->opts, err);
 		if (!ret) {
-			ret = look_at(&in, opts, format, err);
+			ret = look_at(&in, how, format, err);
 			ck_root_close(&in);
 		}
 		if (ret)
@@ -281,20 +289,20 @@ static int look_in_folders(const struct ck_root *root,
 }
 
 static int look_at_name(const char *path, const char *name,
-			const struct ck_opts *opts, struct ck_err *err)
+			const struct how *how, struct ck_err *err)
 {
 	char whole[PATH_MAX], format[64] = "";
 
 	if (snprintf(whole, sizeof(whole), "%s/%s", path, name) >=
 	    (int)sizeof(whole))
 		return ck_fail(err, ENAMETOOLONG, "%s: too long", name);
-	return open_and_look(whole, opts, format, err);
+	return open_and_look(whole, how, format, err);
 }
 
 /* Every file below folder @name is whole by itself. */
 static int look_at_files_of(const char *path, const char *name,
-			    const struct ck_below *files,
-			    const struct ck_opts *opts, struct ck_err *err)
+			    const struct ck_below *files, const struct how *how,
+			    struct ck_err *err)
 {
 	size_t len = strlen(name);
 	int ret = 0;
@@ -304,7 +312,7 @@ static int look_at_files_of(const char *path, const char *name,
 
 		if (S_ISREG(f->st.st_mode) && !strncmp(f->path, name, len) &&
 		    f->path[len] == '/')
-			ret = look_at_name(path, f->path, opts, err);
+			ret = look_at_name(path, f->path, how, err);
 	}
 	return ret;
 }
@@ -314,7 +322,7 @@ static int look_at_files_of(const char *path, const char *name,
  * where each rank's folder, or else each file in it, can be read by itself.
  */
 static int look_at_ranks(const char *path, const struct ck_below *files,
-			 const struct ck_opts *opts, struct ck_err *err)
+			 const struct how *how, struct ck_err *err)
 {
 	uint64_t rank;
 	int ret = 0;
@@ -325,26 +333,28 @@ static int look_at_ranks(const char *path, const struct ck_below *files,
 		if (strchr(f->path, '/') || S_ISLNK(f->st.st_mode) ||
 		    !ck_rank_of(f->path, &rank))
 			continue;
-		ret = look_at_name(path, f->path, opts, err);
+		ret = look_at_name(path, f->path, how, err);
 		if (ret && S_ISDIR(f->st.st_mode))
-			ret = look_at_files_of(path, f->path, files, opts, err);
+			ret = look_at_files_of(path, f->path, files, how, err);
 	}
 	return ret;
 }
 
 int ck_complete(const char *path, const struct ck_below *files,
-		const struct ck_opts *opts, uint64_t ranks, struct ck_err *err)
+		const struct ck_opts *opts, uint64_t ranks, bool holes,
+		struct ck_err *err)
 {
+	const struct how in = { opts, holes }, *how = &in;
 	struct ck_err inner = { 0 };
 	char format[64] = "";
 	struct ck_root root;
-	int ret = ck_root_open(&root, path, opts, err);
+	int ret = ck_root_open(&root, path, how->opts, err);
 
 	if (ret)
 		return ret;
-	ret = look_at(&root, opts, format, err);
+	ret = look_at(&root, how, format, err);
 	if (ret == -ENODATA && !*format &&
-	    look_in_folders(&root, opts, format, &inner) != -ENODATA)
+	    look_in_folders(&root, how, format, &inner) != -ENODATA)
 		ret = inner.code ? ck_fail(err, inner.code, "%s", inner.msg) :
 				   0;
 	else if (inner.code)
@@ -359,7 +369,7 @@ int ck_complete(const char *path, const struct ck_below *files,
 		if (nr)
 			ret = ck_fail(err, counted.code, "%s", counted.msg);
 		else if (ret && !is_described(files, opts))
-			ret = look_at_ranks(path, files, opts, err);
+			ret = look_at_ranks(path, files, how, err);
 	}
 	/* whatever the reader says of the files: it is they that lack */
 	if (ret == -EINVAL || ret == -ENOENT)

@@ -19,10 +19,12 @@
 
 /*
  * @path: the directory; @files: what is in it; @opts: how it is to be read.
- * @ranks: how many wrote it, 0: not said.  0; -ENODATA with what is missing;
- * -errno where it could not be found out.
+ * @ranks: how many wrote it, 0: not said.  @holes: bytes that are in no block
+ * of a file count as written.  0; -ENODATA with what is missing; -errno where
+ * it could not be found out.
  */
 int ck_complete(const char *path, const struct ck_below *files,
-		const struct ck_opts *opts, uint64_t ranks, struct ck_err *err);
+		const struct ck_opts *opts, uint64_t ranks, bool holes,
+		struct ck_err *err);
 
 #endif

@@ -7,6 +7,7 @@
  *	replace 0
  *	ranks 4
  *	files 1234567		(inode)
+ *	holes 0
  *	end
  */
 #include "core/publish/record.h"
@@ -28,7 +29,7 @@ int ck_commit_record(int stage_fd, struct ck_commit_record *out)
 	char text[MAX + 1], end[8] = "";
 	ck_auto_fd int fd = openat(
 		stage_fd, NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	unsigned replace;
+	unsigned replace, holes;
 	ssize_t n = fd < 0 ? -1 : read(fd, text, MAX);
 
 	if (n <= 0)
@@ -37,11 +38,12 @@ int ck_commit_record(int stage_fd, struct ck_commit_record *out)
 	*out = (struct ck_commit_record){ 0 };
 	n = sscanf(text,
 		   "unshard-commit 1\nas %255[^\n]\nreplace %u\nranks %" SCNu64
-		   "\nfiles %" SCNu64 "\n%7s",
-		   out->as, &replace, &out->ranks, &out->ino, end);
-	if (n != 5 || strcmp(end, "end") || !ck_staging_name_ok(out->as))
+		   "\nfiles %" SCNu64 "\nholes %u\n%7s",
+		   out->as, &replace, &out->ranks, &out->ino, &holes, end);
+	if (n != 6 || strcmp(end, "end") || !ck_staging_name_ok(out->as))
 		return -ENOENT;
 	out->replace = replace;
+	out->holes = holes;
 	return 0;
 }
 
@@ -59,8 +61,8 @@ int ck_record_write(int stage_fd, const struct ck_commit_record *r,
 	if (fd < 0 ||
 	    dprintf(fd,
 		    "unshard-commit 1\nas %s\nreplace %u\nranks %" PRIu64
-		    "\nfiles %" PRIu64 "\nend\n",
-		    r->as, r->replace, r->ranks, r->ino) < 0)
+		    "\nfiles %" PRIu64 "\nholes %u\nend\n",
+		    r->as, r->replace, r->ranks, r->ino, r->holes) < 0)
 		return ck_fail(err, errno, "the record of the publish: %s",
 			       strerror(errno));
 	ret = ck_point("fsync of the record", err);

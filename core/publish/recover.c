@@ -257,6 +257,7 @@ static int again(struct ck_staging *s, const struct ck_opts *opts,
 	in.as = r.as;
 	in.ranks = r.ranks;
 	in.replace = r.replace;
+	in.holes = r.holes;
 	ret = ck_commit(s, &in, err);
 	return ret ? ret : 1;
 }

@@ -87,6 +87,7 @@ static bool tell(struct ck_spoils *sp, uint32_t t, uint64_t off, uint64_t len)
 				  .src = sp->src,
 				  .lo = off,
 				  .hi = off + len,
+				  .elements = sp->elements,
 				  .ctx = &o,
 				  .each = each };
 	struct ck_spoilt out = { .tensor = t };

@@ -70,6 +70,7 @@ struct ck_spoilt {
  */
 struct ck_spoils {
 	struct ck_ckpt *ck;
+	bool elements; /* what is between the elements of an item is nobody's */
 	void *ctx;
 	void (*each)(void *ctx, const struct ck_spoilt *s);
 	/* private */

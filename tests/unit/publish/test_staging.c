@@ -6,6 +6,7 @@
 #include "core/ckpt.h"
 #include "core/publish/below.h"
 #include "core/publish/commit.h"
+#include "core/publish/holes.h"
 #include "core/publish/manifest.h"
 #include "core/publish/point.h"
 #include "core/publish/ranks.h"
@@ -345,6 +346,79 @@ Test(staging, killed_at_every_step_of_a_publish)
 	points += kill_everywhere(true, false);
 	points += kill_everywhere(true, true);
 	cr_expect_geq(points, 60, "%ld", points);
+}
+
+/* A tensor of 64 KiB that nobody wrote, in a file of full size. */
+static void stage_hole(const char *name)
+{
+	static const char head[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":"
+				   "[65536],\"data_offsets\":[0,65536]}}";
+	const uint64_t len = sizeof(head) - 1;
+	struct ck_staging *s = make(name);
+	int fd = openat(s->files_fd, "model.safetensors", O_RDWR | O_CREAT,
+			0644);
+
+	cr_assert(fd >= 0);
+	cr_assert_eq(pwrite(fd, &len, 8, 0), 8);
+	cr_assert_eq(pwrite(fd, head, len, 8), (ssize_t)len);
+	cr_assert_eq(ftruncate(fd, (off_t)(8 + len + 65536)), 0);
+	close(fd);
+	ck_staging_close(s);
+}
+
+static int publish_hole(const char *name, bool holes, struct ck_err *err)
+{
+	const struct ck_commit_in in = { .opts = &opts, .holes = holes };
+	struct ck_staging *s;
+	int ret = ck_staging_open(&s, &root, name, err);
+
+	cr_assert_eq(ret, 0, "%s", err->msg);
+	ret = ck_commit(s, &in, err);
+	ck_staging_close(s);
+	return ret;
+}
+
+Test(staging, what_nobody_wrote_is_not_published)
+{
+	struct ck_err err = { 0 };
+
+	stage_hole("step-1");
+	cr_expect_eq(publish_hole("step-1", false, &err), -ENODATA);
+	cr_expect(strstr(err.msg, "model.safetensors: bytes "), "%s", err.msg);
+	cr_expect(strstr(err.msg, ", of a, are a hole"), "%s", err.msg);
+	cr_expect(!there("step-1"));
+	cr_expect_eq(publish_hole("step-1", true, &err), 0, "%s", err.msg);
+	cr_expect(!ck_holes_from_zeros(root.fd), "zeros become holes here");
+}
+
+/* Who ends it need not be told again. */
+Test(staging, zeros_that_are_meant_are_so_after_a_crash)
+{
+	struct ck_err err = { 0 };
+	int begun = 0, status;
+
+	for (long nth = 1; nth < 200; nth++) {
+		pid_t pid;
+		int ret;
+
+		stage_hole("step-1");
+		pid = fork();
+		if (!pid) {
+			ck_point_set(nth, 0);
+			_exit(publish_hole("step-1", true, &err) ? 2 : 0);
+		}
+		cr_assert_eq(waitpid(pid, &status, 0), pid);
+		ret = ck_recover(&root, "step-1", &opts, &err);
+		cr_expect(ret >= 0 || ret == -ENOENT, "%ld: %s", nth, err.msg);
+		begun += ret == 1;
+		if (!there("step-1"))
+			cr_expect_eq(publish_hole("step-1", true, &err), 0);
+		ck_recover_sweep(&root);
+		cr_assert_eq(ck_below_remove(root.fd, "step-1", &err), 0);
+		if (!WIFSIGNALED(status))
+			break;
+	}
+	cr_expect_geq(begun, 2, "%d", begun);
 }
 
 Test(staging, the_disk_fails_at_every_step)

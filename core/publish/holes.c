@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * holes.c - where nobody wrote, by SEEK_HOLE
+ *
+ * Blocks that were only reserved (fallocate) are holes until they are written;
+ * pages that were written and are not on storage yet are none.  What is less
+ * than a block of the file system is not seen.
+ */
+#include "core/publish/holes.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/whole.h"
+#include "core/ckpt.h"
+#include "core/io/beneath.h"
+#include "core/publish/hash.h"
+#include "core/publish/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROBE \
+	((size_t)1 << 20) /* a record of ZFS, unless somebody chose more */
+
+bool ck_holes_next(int fd, uint64_t size, uint64_t *off, uint64_t *len)
+{
+	off_t hole = lseek(fd, (off_t)*off, SEEK_HOLE), end;
+
+	if (hole < 0 || (uint64_t)hole >= size)
+		return false;
+	end = lseek(fd, hole, SEEK_DATA);
+	if (end < 0 && errno != ENXIO)
+		return false;
+	*off = (uint64_t)hole;
+	*len = (end < 0 ? size : CK_MIN(size, (uint64_t)end)) - *off;
+	return *len;
+}
+
+bool ck_holes_any(const struct ck_below *files, int dir)
+{
+	for (size_t i = 0; i < files->nr; i++) {
+		const struct ck_below_file *f = &files->v[i];
+		ck_auto_fd int fd = -1;
+		uint64_t off = 0, len;
+
+		if (!S_ISREG(f->st.st_mode) || !f->st.st_size)
+			continue;
+		fd = ck_beneath_file(dir, f->path, O_RDONLY);
+		if (fd >= 0 &&
+		    ck_holes_next(fd, (uint64_t)f->st.st_size, &off, &len))
+			return true;
+	}
+	return false;
+}
+
+static int open_probe(int dir)
+{
+	char name[64];
+	int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		return fd;
+	snprintf(name, sizeof(name), "probe-%ld", (long)getpid());
+	fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		unlinkat(dir, name, 0);
+	return fd;
+}
+
+bool ck_holes_from_zeros(int dir)
+{
+	ck_auto_free void *zeros = calloc(1, PROBE);
+	ck_auto_fd int fd = open_probe(dir);
+	uint64_t off = 0, len;
+
+	return zeros && fd >= 0 && !ck_pwrite_whole(fd, zeros, PROBE, 0) &&
+	       !fsync(fd) && ck_holes_next(fd, PROBE, &off, &len);
+}
+
+/* ---- whose they are ---- */
+
+struct look {
+	struct ck_spoils spoils;
+	uint32_t tensor; /* the first that has bytes there, or CK_NONE */
+};
+
+static void found(void *ctx, const struct ck_spoilt *s)
+{
+	struct look *l = ctx;
+
+	l->tensor = CK_MIN(l->tensor, s->tensor);
+}
+
+static int say(const char *file, uint64_t off, uint64_t len, const char *whose,
+	       struct ck_err *err)
+{
+	return ck_fail(err, ENODATA,
+		       "%s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s are a hole: "
+		       "zeros that perhaps nobody wrote; if they are meant: "
+		       "unshard publish --allow-holes",
+		       file, off, off + len, *whose ? ", of " : "", whose,
+		       *whose ? "," : "");
+}
+
+static int check_hole(struct look *l, const char *file, uint64_t off,
+		      uint64_t len, struct ck_err *err)
+{
+	const struct ck_image *img = ck_ckpt_image(l->spoils.ck);
+	int ret = ck_spoils_find(&l->spoils, file, off, len, err);
+	uint32_t name;
+
+	if (ret)
+		return ret;
+	if (l->tensor != CK_NONE) {
+		name = img->tensors[l->tensor].name;
+		return say(file, off, len, ck_image_str(img, name, NULL), err);
+	}
+	for (uint32_t i = 0; i < img->nr_objects; i++)
+		if (ck_spoils_object(img, i, file, off, len)) {
+			name = img->objects[i].name;
+			return say(file, off, len,
+				   ck_image_str(img, name, NULL), err);
+		}
+	return l->spoils.src == CK_NONE ? say(file, off, len, "", err) : 0;
+}
+
+static int check_file(struct look *l, const char *file, struct ck_err *err)
+{
+	const struct ck_root *root = ck_ckpt_root(l->spoils.ck);
+	ck_auto_fd int fd = -1;
+	uint64_t off = 0, len;
+	struct stat st;
+	int ret = ck_root_open_file(root, file, &fd, &st, err);
+
+	while (!ret && ck_holes_next(fd, (uint64_t)st.st_size, &off, &len)) {
+		ret = check_hole(l, file, off, len, err);
+		off += len;
+	}
+	return ret;
+}
+
+int ck_holes_check(struct ck_ckpt *ck, struct ck_err *err)
+{
+	ck_auto_hash_list struct ck_hash_list all = { 0 };
+	struct look l = {
+		.spoils = { .ck = ck,
+			    .ctx = &l,
+			    .each = found,
+			    .elements = true },
+		.tensor = CK_NONE,
+	};
+	int ret = ck_hash_list(&all, ck_ckpt_root(ck), err);
+
+	for (size_t i = 0; !ret && i < all.nr; i++)
+		ret = check_file(&l, all.v[i].name, err);
+	ck_spoils_free(&l.spoils);
+	return ret;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * holes.h - bytes of a file that nobody wrote, and that read as zeros
+ *
+ * A writer that makes its file as long as it will be, and dies half-way, leaves
+ * a file of the right size whose end is a hole.  A file system that cannot tell
+ * says that there are none.  One that makes holes of zeros that were written
+ * (ZFS, where it compresses) is found out by trying.
+ *
+ * Threads: any.
+ */
+#ifndef CK_HOLES_H
+#define CK_HOLES_H
+
+#include "core/base/err.h"
+#include "core/publish/below.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ck_ckpt;
+
+/*
+ * The first hole of the file @fd, of @size bytes, at or after *off, to *off and
+ * *len, in bytes.  False: there is none, or it cannot be known.
+ */
+bool ck_holes_next(int fd, uint64_t size, uint64_t *off, uint64_t *len);
+/* Whether any of @files, which lie below @dir, has one. */
+bool ck_holes_any(const struct ck_below *files, int dir);
+/*
+ * Whether a hole in @dir may be zeros that somebody wrote: writes some into a
+ * file without a name, or one that is gone again.  False where it cannot.
+ */
+bool ck_holes_from_zeros(int dir);
+/*
+ * -ENODATA with a line where a tensor or an object has bytes in one, or a file
+ * has one of which @ck knows nothing: the file, the bytes of the hole, whose
+ * they are.  Items of @ck must be resolved.
+ */
+int ck_holes_check(struct ck_ckpt *ck, struct ck_err *err);
+
+#endif
