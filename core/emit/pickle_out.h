@@ -38,6 +38,7 @@ enum {
 	CK_PO_APPENDS = 'e',
 	CK_PO_REDUCE = 'R',
 	CK_PO_PERSID = 'Q',
+	CK_PO_TRUE = '\x88',
 	CK_PO_FALSE = '\x89',
 	CK_PO_NONE = 'N',
 	CK_PO_POP = '0',

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * object_value.c - one value out of a parsed pickle, as opcodes of protocol 4
- *
- * Iterative, because the pickle is untrusted: a small one may describe a value
- * that is endless to walk, so steps and bytes are counted.
  */
 #include "core/view/object_value.h"
 
@@ -16,13 +13,13 @@
 #include "core/parse/json.h"
 #include "core/parse/pickle.h"
 #include "core/view/nest.h"
+#include "core/view/value_out.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH 32
 #define MAX_STEPS (UINT64_C(1) << 26)
 
 void ck_object_values_init(struct ck_object_values *v, struct ck_ckpt *ck)
@@ -156,10 +153,6 @@ static bool by_dots(struct ck_object_values *v, ck_pv at, const char *name,
 	return true;
 }
 
-/*
- * Readers put the rank or the file before some names, so the object is what
- * the longest end of its name leads to; Megatron's puts the rank behind.  OneFlow saves an envelope around all.
- */
 /* Some formats keep one object in a pickle of its own. */
 static bool is_alone(const struct ck_image *img, const struct ck_object *o)
 {
@@ -173,6 +166,11 @@ static bool is_alone(const struct ck_image *img, const struct ck_object *o)
 	return true;
 }
 
+/*
+ * Readers put the rank or the file before some names, so the object is what
+ * the longest end of its name leads to; Megatron's puts the rank behind.
+ * OneFlow saves an envelope around all.
+ */
 static bool find_named(struct ck_object_values *v, const struct ck_object *o,
 		       ck_pv *out)
 {
@@ -207,46 +205,12 @@ static bool find(struct ck_object_values *v, const struct ck_object *o,
 
 /* ---- what it is ---- */
 
-struct frame {
-	struct ck_piter it;
-	bool pairs;
-	ck_pv value; /* of the key that was put last; 0: none */
-	const char *end; /* opcodes after the last */
-};
-
-struct put {
-	struct ck_object_values *v;
-	struct ck_str *s;
-	struct frame frame[MAX_DEPTH];
-	unsigned depth;
-	size_t begin;
-	const char *why;
-};
-
 static void put_bytes(struct ck_str *s, const char *bytes, size_t len)
 {
 	ck_po_op(s, 'B'); /* BINBYTES */
 	for (int shift = 0; shift < 32; shift += 8)
 		ck_po_op(s, (char)(len >> shift));
 	ck_str_add(s, bytes, len);
-}
-
-static void enter(struct put *p, ck_pv v, bool pairs, const char *begin,
-		  const char *end)
-{
-	struct frame *f = &p->frame[p->depth];
-
-	if (p->depth == MAX_DEPTH) {
-		p->why = "it is nested too deeply";
-		return;
-	}
-	*f = (struct frame){ .pairs = pairs, .end = end };
-	if (pairs)
-		ck_piter_init_pairs(&f->it, p->v->p, v);
-	else
-		ck_piter_init(&f->it, p->v->p, v);
-	ck_str_puts(p->s, begin);
-	p->depth++;
 }
 
 /* Constructors of plain values, which do nothing else. */
@@ -297,152 +261,118 @@ static void put_name(struct ck_str *s, ck_pv callee, const struct ck_pickle *p)
 }
 
 /* The call with its arguments, then what APPENDS or SETITEMS gave it. */
-static void put_call(struct put *p, ck_pv v)
+static void put_call(struct ck_value_out *o, ck_pv v)
 {
-	const struct ck_pickle *pk = p->v->p;
+	const struct ck_pickle *pk = o->p;
 	ck_pv callee = ck_pv_callee(pk, v), key, value;
 	const char *begin = "";
 	struct ck_piter it;
 
 	if (is_namespace(pk, callee) && ck_pv_state(pk, v, &value) &&
 	    ck_pv_kind(value) == CK_P_DICT) {
-		put_name(p->s, callee, pk);
-		enter(p, value, true, ")\x81}(", "ub");
+		put_name(o->s, callee, pk);
+		ck_value_out_enter(o, value, true, ")\x81}(", "ub");
 		return;
 	}
 	if (!is_harmless(pk, callee) || ck_pv_kwargs(pk, v, &value)) {
-		p->why = "it is an instance of a class, or the result of a "
+		o->why = "it is an instance of a class, or the result of a "
 			 "call, which is left to the file itself";
 		return;
 	}
-	put_name(p->s, callee, pk);
+	put_name(o->s, callee, pk);
 	ck_piter_init_pairs(&it, pk, v);
 	if (ck_piter_next2(&it, &key, &value)) {
-		enter(p, v, true, "", "u");
+		ck_value_out_enter(o, v, true, "", "u");
 		begin = "tR(";
 	} else if (ck_pv_len(pk, v)) {
-		enter(p, v, false, "", "e");
+		ck_value_out_enter(o, v, false, "", "e");
 		begin = "tR(";
 	}
-	if (!p->why)
-		enter(p, ck_pv_args(pk, v), false, "(", *begin ? begin : "tR");
+	if (!o->why)
+		ck_value_out_enter(o, ck_pv_args(pk, v), false, "(",
+				   *begin ? begin : "tR");
 }
 
-static void put_global(struct put *p, ck_pv v)
+static void put_global(struct ck_value_out *o, ck_pv v)
 {
 	const char *module, *name;
 	char known[40];
 	size_t module_len, len;
 
-	p->why = "it names a class or function";
-	if (!ck_pv_global(p->v->p, v, &module, &module_len, &name, &len) ||
+	o->why = "it names a class or function";
+	if (!ck_pv_global(o->p, v, &module, &module_len, &name, &len) ||
 	    module_len != 5 || memcmp(module, "torch", 5) ||
 	    len >= sizeof(known) || ck_dtype_by_torch(name, len) == CK_DT_NONE)
 		return;
 	snprintf(known, sizeof(known), "%.*s", (int)len, name);
-	ck_po_global(p->s, "torch", known);
-	p->why = NULL;
+	ck_po_global(o->s, "torch", known);
+	o->why = NULL;
 }
 
-static void put_value(struct put *p, ck_pv v)
+static void put_string(struct ck_value_out *o, ck_pv v)
 {
-	const struct ck_pickle *pk = p->v->p;
 	const char *text;
 	size_t len;
-	double d;
-	int64_t n;
 
+	ck_pv_str(o->p, v, &text, &len);
+	if (len > CK_OBJECT_VALUE_MAX)
+		o->why = "it is too large";
+	else if (ck_pv_kind(v) == CK_P_STR)
+		ck_po_str(o->s, text, len);
+	else
+		put_bytes(o->s, text, len);
+}
+
+static void put_value(struct ck_value_out *o, ck_pv v)
+{
+	if (ck_value_out_scalar(o, v))
+		return;
 	switch (ck_pv_kind(v)) {
-	case CK_P_NONE:
-		ck_po_op(p->s, CK_PO_NONE);
-		return;
-	case CK_P_BOOL:
-		ck_pv_int(pk, v, &n);
-		ck_po_op(p->s, n ? '\x88' : CK_PO_FALSE);
-		return;
-	case CK_P_INT:
-		ck_pv_int(pk, v, &n);
-		ck_po_signed(p->s, n);
-		return;
-	case CK_P_FLOAT:
-		ck_pv_float(pk, v, &d);
-		ck_po_float(p->s, d);
-		return;
 	case CK_P_STR:
 	case CK_P_BYTES:
-		ck_pv_str(pk, v, &text, &len);
-		if (len > CK_OBJECT_VALUE_MAX)
-			p->why = "it is too large";
-		else if (ck_pv_kind(v) == CK_P_STR)
-			ck_po_str(p->s, text, len);
-		else
-			put_bytes(p->s, text, len);
+		put_string(o, v);
 		return;
 	case CK_P_TUPLE:
-		enter(p, v, false, "(", "t");
+		ck_value_out_enter(o, v, false, "(", "t");
 		return;
 	case CK_P_LIST:
-		enter(p, v, false, "](", "e");
+		ck_value_out_enter(o, v, false, "](", "e");
 		return;
-	case CK_P_SET:
-		enter(p, v, false, "\x8f(", "\x90"); /* EMPTY_SET, ADDITEMS */
+	case CK_P_SET: /* EMPTY_SET, ADDITEMS */
+		ck_value_out_enter(o, v, false, "\x8f(", "\x90");
 		return;
 	case CK_P_DICT:
-		enter(p, v, true, "}(", "u");
+		ck_value_out_enter(o, v, true, "}(", "u");
 		return;
 	case CK_P_CALL:
-		put_call(p, v);
+		put_call(o, v);
 		return;
 	case CK_P_GLOBAL:
-		put_global(p, v);
+		put_global(o, v);
 		return;
 	default:
-		p->why = "it is no plain value";
-	}
-}
-
-/* The next value of the innermost container, or its end. */
-static void step(struct put *p)
-{
-	struct frame *f = &p->frame[p->depth - 1];
-	ck_pv v, value;
-
-	if (f->value) {
-		v = f->value;
-		f->value = 0;
-	} else if (f->pairs && ck_piter_next2(&f->it, &v, &value)) {
-		f->value = value;
-	} else if (f->pairs || !ck_piter_next(&f->it, &v)) {
-		ck_str_puts(p->s, f->end);
-		p->depth--;
-		return;
-	}
-	put_value(p, v);
-}
-
-static void put_root(struct put *p, ck_pv root)
-{
-	put_value(p, root);
-	while (!p->why && p->depth) {
-		step(p);
-		if (p->s->len - p->begin > CK_OBJECT_VALUE_MAX ||
-		    p->v->steps++ > MAX_STEPS)
-			p->why = "it is too large";
+		o->why = "it is no plain value";
 	}
 }
 
 static const char *put_found(struct ck_object_values *v,
 			     const struct ck_object *o, struct ck_str *s)
 {
-	struct put p = { .v = v, .s = s, .begin = s->len };
+	struct ck_value_out out = { .p = v->p,
+				    .s = s,
+				    .put = put_value,
+				    .steps = v->steps,
+				    .max_steps = MAX_STEPS,
+				    .max_len = CK_OBJECT_VALUE_MAX };
 	ck_pv root;
 
 	if (!v->p)
 		return "its bytes are no pickle that can be read";
 	if (!find(v, o, &root))
 		return "it is not where its name says";
-	put_root(&p, root);
-	return p.why;
+	ck_value_out_run(&out, root);
+	v->steps = out.steps;
+	return out.why;
 }
 
 /* ---- where its bytes are ---- */

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * torch_value.c - plain values out of one pickle, into another
- *
- * Iterative, and counted, for a small pickle may describe a value that is
- * endless to walk.
  */
 #include "core/view/torch_value.h"
 
@@ -13,159 +10,74 @@
 #include "core/emit/pickle_out.h"
 #include "core/parse/pickle.h"
 #include "core/parse/zip.h"
+#include "core/view/value_out.h"
 
 #include <string.h>
 
-#define MAX_DEPTH 32
 #define MAX_STEPS (UINT64_C(1) << 20)
 
-struct frame {
-	struct ck_piter it;
-	bool pairs;
-	ck_pv value; /* of the key that was put last; 0: none */
-	char end;
-};
-
-struct put {
-	const struct ck_pickle *p;
-	struct ck_str *s;
-	struct frame frame[MAX_DEPTH];
-	unsigned depth;
-	size_t begin;
-	const char *why;
-};
-
-static void put_text(struct put *p, ck_pv v)
+static void put_text(struct ck_value_out *o, ck_pv v)
 {
 	const char *text;
 	size_t len;
 
-	ck_pv_str(p->p, v, &text, &len);
+	ck_pv_str(o->p, v, &text, &len);
 	for (size_t at = 0, n; at < len; at += n) {
 		n = ck_utf8_len((const unsigned char *)text + at, len - at);
 		if (!n) {
-			p->why = "a text in it is not UTF-8";
+			o->why = "a text in it is not UTF-8";
 			return;
 		}
 	}
-	ck_po_str(p->s, text, len);
-}
-
-static void enter(struct put *p, ck_pv v, bool pairs, const char *begin,
-		  char end)
-{
-	struct frame *f = &p->frame[p->depth];
-
-	if (p->depth == MAX_DEPTH) {
-		p->why = "it is nested too deeply";
-		return;
-	}
-	*f = (struct frame){ .pairs = pairs, .end = end };
-	if (pairs)
-		ck_piter_init_pairs(&f->it, p->p, v);
-	else
-		ck_piter_init(&f->it, p->p, v);
-	ck_str_puts(p->s, begin);
-	p->depth++;
+	ck_po_str(o->s, text, len);
 }
 
 /* An OrderedDict is a dict. */
-static bool is_dict(const struct put *p, ck_pv v)
+static bool is_dict(const struct ck_value_out *o, ck_pv v)
 {
 	return ck_pv_kind(v) == CK_P_DICT ||
 	       (ck_pv_kind(v) == CK_P_CALL &&
-		ck_pv_is_global(p->p, ck_pv_callee(p->p, v), "collections",
+		ck_pv_is_global(o->p, ck_pv_callee(o->p, v), "collections",
 				"OrderedDict") &&
-		!ck_pv_len(p->p, ck_pv_args(p->p, v)));
+		!ck_pv_len(o->p, ck_pv_args(o->p, v)));
 }
 
-static void put_value(struct put *p, ck_pv v)
+static void put_value(struct ck_value_out *o, ck_pv v)
 {
-	int64_t n = 0;
-	double d = 0;
-
-	if (is_dict(p, v)) {
-		enter(p, v, true, "}(", CK_PO_SETITEMS);
-		return;
-	}
-	switch (ck_pv_kind(v)) {
-	case CK_P_NONE:
-		ck_po_op(p->s, CK_PO_NONE);
-		return;
-	case CK_P_BOOL:
-		ck_pv_int(p->p, v, &n);
-		ck_po_op(p->s, n ? '\x88' : CK_PO_FALSE);
-		return;
-	case CK_P_INT:
-		ck_pv_int(p->p, v, &n);
-		ck_po_signed(p->s, n);
-		return;
-	case CK_P_FLOAT:
-		ck_pv_float(p->p, v, &d);
-		ck_po_float(p->s, d);
-		return;
-	case CK_P_STR:
-		put_text(p, v);
-		return;
-	case CK_P_TUPLE:
-		enter(p, v, false, "(", CK_PO_TUPLE);
-		return;
-	case CK_P_LIST:
-		enter(p, v, false, "](", CK_PO_APPENDS);
-		return;
-	default:
-		p->why = "it is more than numbers, texts, lists and dicts";
-	}
-}
-
-/* The next value of the innermost container, or its end. */
-static void step(struct put *p)
-{
-	struct frame *f = &p->frame[p->depth - 1];
-	ck_pv v, value;
-
-	if (f->value) {
-		v = f->value;
-		f->value = 0;
-	} else if (f->pairs && ck_piter_next2(&f->it, &v, &value)) {
-		f->value = value;
-	} else if (f->pairs || !ck_piter_next(&f->it, &v)) {
-		ck_po_op(p->s, f->end);
-		p->depth--;
-		return;
-	}
-	put_value(p, v);
-}
-
-static void put_root(struct put *p, ck_pv root)
-{
-	put_value(p, root);
-	for (uint64_t steps = 0; !p->why && p->depth; steps++) {
-		step(p);
-		if (p->s->len - p->begin > CK_TORCH_VALUE_MAX ||
-		    steps > MAX_STEPS)
-			p->why = "it is too large";
-	}
+	if (is_dict(o, v))
+		ck_value_out_enter(o, v, true, "}(", "u");
+	else if (ck_pv_kind(v) == CK_P_STR)
+		put_text(o, v);
+	else if (ck_pv_kind(v) == CK_P_TUPLE)
+		ck_value_out_enter(o, v, false, "(", "t");
+	else if (ck_pv_kind(v) == CK_P_LIST)
+		ck_value_out_enter(o, v, false, "](", "e");
+	else if (!ck_value_out_scalar(o, v))
+		o->why = "it is more than numbers, texts, lists and dicts";
 }
 
 bool ck_torch_value(struct ck_str *out, const void *bytes, size_t len,
 		    const char **why)
 {
 	ck_auto_pickle struct ck_pickle *pickle = NULL;
-	struct put p = { .s = out, .begin = out->len };
+	struct ck_value_out o = { .s = out,
+				  .put = put_value,
+				  .max_steps = MAX_STEPS,
+				  .max_len = CK_TORCH_VALUE_MAX };
+	size_t begin = out->len;
 
 	if (ck_pickle_parse(&pickle, bytes, len, NULL, NULL, NULL)) {
 		*why = "its bytes are no pickle that can be read";
 		return false;
 	}
-	p.p = pickle;
+	o.p = pickle;
 	ck_po_begin(out);
-	put_root(&p, ck_pickle_root(pickle));
+	ck_value_out_run(&o, ck_pickle_root(pickle));
 	ck_po_end(out);
-	*why = p.why;
-	if (p.why)
-		out->len = p.begin;
-	return !p.why;
+	*why = o.why;
+	if (o.why)
+		out->len = begin;
+	return !o.why;
 }
 
 /* ---- archives ---- */
