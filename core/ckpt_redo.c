@@ -10,6 +10,7 @@
 #include "core/publish/redo.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,16 +116,19 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 	return ret;
 }
 
+/* Nothing is wrong with the tensor any more: a warning of its first file. */
 static void said(struct ck_ckpt *ck, uint32_t tensor)
 {
-	const struct ck_late_problem p = {
-		.tensor = tensor,
-		.chunk = ck->img.tensors[tensor].first,
-		.reason = (char *)"its replacement had broken off half-way, "
-				  "and was written to its end now",
-	};
+	const struct ck_tensor *t = &ck->img.tensors[tensor];
+	struct ck_late_problem p = { .tensor = CK_NONE, .chunk = t->first };
 
+	if (asprintf(&p.reason,
+		     "the replacement of tensor %s had broken off half-way, "
+		     "and was written to its end now",
+		     ck_image_str(&ck->img, t->name, NULL)) < 0)
+		return;
 	ck_late_add(&ck->late, &p);
+	free(p.reason);
 }
 
 static int write_parts(struct ck_ckpt *ck, struct ck_edit *e,
@@ -153,15 +157,18 @@ static int write_left(void *ctx, struct ck_redo_left *left, struct ck_err *err)
 	struct ck_ckpt *ck = ctx;
 	struct ck_edit *e = ck_edit_new(ck->writer);
 	const enum ck_master_how how = ck->master.how;
+	char *unsealed = ck->unsealed;
 	int ret = e ? 0 : ck_fail(err, ENOMEM, "no memory");
 
 	/* as it was begun, whatever this mount was told */
 	ck->master.how = left->also ? CK_MASTER_ALSO : CK_MASTER_IGNORE;
+	ck->unsealed = NULL; /* it was begun when that could be read */
 	if (!ret)
 		ret = write_parts(ck, e, left, err);
 	if (!ret)
 		ret = ck_ckpt_sync(ck, e, err);
 	ck->master.how = how;
+	ck->unsealed = unsealed;
 	ck_edit_free(e);
 	return ret;
 }
