@@ -4,6 +4,8 @@
 #include "core/publish/manifest.h"
 #include "core/write/overlay.h"
 
+#include <errno.h>
+
 int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_reader_in *in, struct ck_err *err)
 {
@@ -20,8 +22,14 @@ int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 
 	if (!over.dir)
 		return 0;
-	/* Without one that is right the times of the files have to do. */
-	if (!ck_manifest_load(&m, &ck->root, NULL))
+	/* Without one the times of the files have to do. */
+	ret = ck_manifest_load(&m, &ck->root, err);
+	if (ret && ret != -ENOENT)
+		return ck_wrap(err, ret,
+			       "overlay: whether the checkpoint is what it was "
+			       "cannot be known: %s",
+			       ck->root.path);
+	if (!ret)
 		ck_digest_text(&m.digest, digest);
 	ck_manifest_free(&m);
 	ret = ck_overlay_open(&ck->overlay, &over, err);

@@ -91,9 +91,13 @@ struct ck_ckpt {
 	pthread_mutex_t sealed_lock; /* of looking for it */
 	bool sealed_sought, watched; /* watched: it follows what is written */
 	struct ck_sealed *sealed; /* its manifest; or NULL */
+	char *unsealed; /* why it has one that cannot be read; or NULL */
 	struct ck_checked *checked; /* -o verify */
 	struct ck_overlay *overlay; /* -o overlay=; or NULL */
 };
+
+/* A warning of source @src, for late problems; @ctx is the struct ck_ckpt. */
+void ck_ckpt_said(void *ctx, uint32_t src, const char *line);
 
 /* Makes the writer, or, not rw, looks what an earlier one has left. */
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
@@ -115,6 +119,8 @@ int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 		      struct ck_reader_in *in, struct ck_err *err);
 void ck_ckpt_seal_close(struct ck_ckpt *ck);
+/* -EROFS with a line where its manifest cannot be read, and not be kept. */
+int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err);
 /* After an edit was closed; @last: after what was written is on storage. */
 void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last);
 

@@ -9,6 +9,8 @@
 #include "core/publish/sealed.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static int open_verified(struct ck_ckpt *ck, struct ck_reader_in *in, int found,
 			 struct ck_err *err)
@@ -25,10 +27,34 @@ static int open_verified(struct ck_ckpt *ck, struct ck_reader_in *in, int found,
 	return ck_wrap(err, found, "%s", ck->root.path);
 }
 
+/*
+ * What is written would make it untrue, and a new one would be of bytes that
+ * nobody compared: reading goes on, and is told.
+ */
+static int cannot_keep(struct ck_ckpt *ck, const struct ck_err *why,
+		       struct ck_err *err)
+{
+	if (asprintf(&ck->unsealed,
+		     "%s: nothing can be written, for the manifest cannot be "
+		     "kept true: %s; unshard seal --force makes another of "
+		     "what the files hold now",
+		     ck->root.path, why->msg) < 0) {
+		ck->unsealed = NULL;
+		return ck_fail(err, ENOMEM, "no memory");
+	}
+	for (uint32_t i = 0; i < ck->img.nr_srcs; i++)
+		if (ck->img.srcs[i].kind == CK_SRC_FILE) {
+			ck_ckpt_said(ck, i, ck->unsealed);
+			break;
+		}
+	return 0;
+}
+
 int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 		      struct ck_reader_in *in, struct ck_err *err)
 {
 	bool verify = ck_opts_get(opts, "verify");
+	const struct ck_sealed_said said = { ck_ckpt_said, ck };
 	struct ck_err why = { 0 };
 	int ret;
 
@@ -42,11 +68,17 @@ int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 	}
 	if (ret && verify)
 		return ret;
-	/* What is no manifest cannot become untrue. */
-	if (!ck->sealed || !in->write || in->over)
+	if (!in->write || in->over || ret == -ENOENT)
 		return 0;
+	if (ret)
+		return cannot_keep(ck, &why, err);
 	ck->watched = true;
-	return ck_sealed_watch(ck->sealed, ck->checked, &in->watch, err);
+	return ck_sealed_watch(ck->sealed, ck->checked, &said, &in->watch, err);
+}
+
+int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err)
+{
+	return ck->unsealed ? ck_fail(err, EROFS, "%s", ck->unsealed) : 0;
 }
 
 void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
@@ -62,6 +94,7 @@ void ck_ckpt_seal_close(struct ck_ckpt *ck)
 {
 	ck_sealed_free(ck->sealed);
 	ck_checked_free(ck->checked);
+	free(ck->unsealed);
 	pthread_mutex_destroy(&ck->sealed_lock);
 }
 

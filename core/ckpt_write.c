@@ -5,7 +5,7 @@
 #include <errno.h>
 
 /* A problem of a file is one of its first chunk, which tells the file. */
-static void said(void *ctx, uint32_t src, const char *line)
+void ck_ckpt_said(void *ctx, uint32_t src, const char *line)
 {
 	struct ck_ckpt *ck = ctx;
 	const struct ck_image *img = &ck->img;
@@ -24,7 +24,7 @@ static void said(void *ctx, uint32_t src, const char *line)
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_err *err)
 {
-	const struct ck_sums_found found = { .said = said, .ctx = ck };
+	const struct ck_sums_found found = { .said = ck_ckpt_said, .ctx = ck };
 
 	int ret = 0;
 
@@ -52,12 +52,20 @@ void ck_ckpt_edit_end(struct ck_edit *e)
 	ck_edit_free(e);
 }
 
-int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
+/* Whether what is known of the checkpoint as a whole allows it. */
+static int may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
-	int ret = ck_lost_may(&ck->lost, &ck->img, tensor, err);
+	int ret = ck_ckpt_seal_may(ck, err);
 
 	if (!ret)
-		ret = ck_master_may(ck, tensor, err);
+		ret = ck_lost_may(&ck->lost, &ck->img, tensor, err);
+	return ret ? ret : ck_master_may(ck, tensor, err);
+}
+
+int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
+{
+	int ret = may(ck, tensor, err);
+
 	return ret ? ret : ck_writer_may(ck->writer, tensor, err);
 }
 
@@ -65,10 +73,8 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err)
 {
-	int ret = ck_lost_may(&ck->lost, &ck->img, tensor, err);
+	int ret = may(ck, tensor, err);
 
-	if (!ret)
-		ret = ck_master_may(ck, tensor, err);
 	if (!ret && atomic_load(&ck->broken))
 		ret = ck_fail(
 			err, EIO,

@@ -139,6 +139,7 @@ int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	else if (!ret)
 		ck_aid_run(r->aid, r->in.engine, io, nr);
 	while (begun-- > 0)
-		w->end(w->ctx, io[begun].src, off[begun], len[begun]);
+		w->end(w->ctx, io[begun].src, off[begun], len[begun],
+		       !ret && !io[begun].res);
 	return ret;
 }

@@ -36,8 +36,9 @@ struct ck_watch {
 	/* Before: not 0, with @err set, and nothing is written. */
 	int (*begin)(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 		     struct ck_err *err);
-	/* After, for each begin() that was 0, whatever became of it. */
-	void (*end)(void *ctx, uint32_t src, uint64_t off, uint64_t len);
+	/* After, for each begin() that was 0; @done: all of it was written. */
+	void (*end)(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		    bool done);
 };
 
 /* Bytes that are read and written in place of those of FILE sources. */

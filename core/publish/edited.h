@@ -3,7 +3,9 @@
  * edited.h - the file that says which files are being edited; see sealed.h
  *
  * Names, each followed by a NUL; a tail without one was cut off by a crash,
- * before the file that it would name was touched.
+ * before the file that it would name was touched.  NAME CK_EDITED_BAD K: what
+ * block K of NAME held was not what was sealed, before anything was written to
+ * it.
  */
 #ifndef CK_EDITED_H
 #define CK_EDITED_H
@@ -13,6 +15,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#define CK_EDITED_BAD "//" /* in no name of a file */
 
 /* All of it, from malloc(), each name with its NUL; -ENOENT: there is none. */
 int ck_edited_read(const struct ck_root *root, char **names, size_t *len,

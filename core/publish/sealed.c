@@ -28,8 +28,9 @@ static int match(struct ck_sealed *s, struct ck_err *err)
 
 	s->file_of = calloc(s->img->nr_srcs + 1u, sizeof(*s->file_of));
 	s->touched = calloc(blocks, sizeof(*s->touched));
+	s->old = calloc(s->m.nr_blocks + 1, 1);
 	s->marked = calloc(s->m.nr_files + 1, 1);
-	if (!s->file_of || !s->touched || !s->marked)
+	if (!s->file_of || !s->touched || !s->old || !s->marked)
 		return ck_fail(err, ENOMEM, "no memory for the manifest");
 	for (uint32_t i = 0; i < s->img->nr_srcs; i++) {
 		const struct ck_src *src = &s->img->srcs[i];
@@ -80,6 +81,7 @@ int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
 	s->edited_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->settling, NULL);
+	pthread_cond_init(&s->compared, NULL);
 	ret = ck_manifest_load(&s->m, root, err);
 	if (!ret)
 		ret = match(s, err);
@@ -99,9 +101,12 @@ void ck_sealed_free(struct ck_sealed *s)
 		close(s->edited_fd);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->settling);
+	pthread_cond_destroy(&s->compared);
+	ck_runs_free(&s->fresh);
 	ck_manifest_free(&s->m);
 	free(s->file_of);
 	free((void *)s->touched);
+	free((void *)s->old);
 	free(s->marked);
 	free(s);
 }

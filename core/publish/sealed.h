@@ -10,8 +10,9 @@
  * that a mount died between the two, and that those files may hold what no
  * digest says; the next mount for writing hashes them again.
  *
- * Only the blocks that were touched: what else they hold is taken as it is,
- * unless blocks are compared before they are used (ck_sealed_sums()).  Digests
+ * Only the blocks that were touched.  One of which a part is written is compared
+ * before; if it is not what was sealed, it keeps the digest that it had, and so
+ * stays damaged, until every byte of it was written.  Digests
  * of tensors are made again up to a limit of bytes; beyond it they are not
  * known until somebody seals again.
  *
@@ -43,11 +44,17 @@ bool ck_sealed_digest(struct ck_sealed *s, uint32_t t, struct ck_digest *out);
 int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
 		   struct ck_err *err);
 
+/* Is told, from any thread, what is wrong with source @src. */
+struct ck_sealed_said {
+	void (*call)(void *ctx, uint32_t src, const char *line);
+	void *ctx;
+};
 /*
  * For writing, once: hashes what EDITED names.  The watch, for the reader,
  * lasts as long as @s; it tells @sums too, which may be NULL.
  */
 int ck_sealed_watch(struct ck_sealed *s, struct ck_checked *sums,
+		    const struct ck_sealed_said *said,
 		    const struct ck_watch **out, struct ck_err *err);
 /*
  * What was written up to now is in the manifest.  @last: it is on storage too,

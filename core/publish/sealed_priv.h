@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sealed_priv.h - the parts of sealed.h: opening and reading, and settling */
+/*
+ * sealed_priv.h - the parts of sealed.h
+ *
+ *	sealed.c      opening and reading
+ *	sealed_old.c  what touched blocks held before
+ *	settle.c      noting, and a manifest that is true again
+ */
 #ifndef CK_SEALED_PRIV_H
 #define CK_SEALED_PRIV_H
 
 #include "core/io/checked.h"
 #include "core/publish/manifest_priv.h"
+#include "core/publish/runs.h"
 #include "core/publish/sealed.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #define CK_NO_FILE UINT64_MAX
+
+/* Of a block: what is known of the bytes that are not written. */
+enum {
+	CK_OLD_UNKNOWN, /* nothing was written to it yet */
+	CK_OLD_BUSY, /* somebody compares it */
+	CK_OLD_GOOD, /* they are what was sealed, or all are new */
+	CK_OLD_BAD, /* they may not be: its digest stays as it was */
+};
 
 struct ck_sealed {
 	const struct ck_root *root;
@@ -20,6 +35,10 @@ struct ck_sealed {
 	struct ck_manifest m;
 	uint64_t *file_of; /* of each source: in the manifest, or CK_NO_FILE */
 	_Atomic uint64_t *touched; /* a bit a block of the manifest */
+	_Atomic unsigned char *old; /* of each block */
+	struct ck_runs fresh; /* written bytes of BAD ones; block << shift */
+	pthread_cond_t compared; /* with the lock */
+	struct ck_sealed_said said;
 	unsigned char *marked; /* by file: EDITED has its name */
 	int edited_fd;
 	bool edited; /* something was, and is not settled */
@@ -31,5 +50,17 @@ struct ck_sealed {
 /* The number of that file in the manifest, or CK_NO_FILE. */
 uint64_t ck_sealed_number(const struct ck_manifest *m, const char *name,
 			  size_t len);
+
+/*
+ * Before bytes [off, off + len) of @file are written, without the lock: waits
+ * for, or makes, the comparison of blocks that they are a part of.
+ */
+void ck_sealed_old(struct ck_sealed *s, uint32_t src, uint64_t file,
+		   uint64_t off, uint64_t len);
+/* What EDITED says of such a block. */
+void ck_sealed_was_bad(struct ck_sealed *s, const char *text);
+/* After, with the lock: a block that is new as a whole is good. */
+void ck_sealed_fresh(struct ck_sealed *s, uint64_t file, uint64_t off,
+		     uint64_t len);
 
 #endif

@@ -48,10 +48,7 @@ static int mark(struct ck_sealed *s, uint64_t file, struct ck_err *err)
 	return ret;
 }
 
-/*
- * Where blocks are compared before use, one of which only a part is written
- * must be good: its other bytes get a new digest with it.
- */
+/* Where blocks are compared before use, one that is not good is not written. */
 static int compare_rest(struct ck_sealed *s, uint32_t src, uint64_t off,
 			uint64_t len, struct ck_err *err)
 {
@@ -80,6 +77,8 @@ static int begin(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 		ret = compare_rest(s, src, off, len, err);
 	if (ret)
 		return ret;
+	if (file != CK_NO_FILE)
+		ck_sealed_old(s, src, file, off, len);
 	pthread_mutex_lock(&s->lock);
 	if (file != CK_NO_FILE)
 		ret = mark(s, file, err);
@@ -95,15 +94,27 @@ static int begin(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 	return ret;
 }
 
-static void end(void *ctx, uint32_t src, uint64_t off, uint64_t len)
+static void end(void *ctx, uint32_t src, uint64_t off, uint64_t len, bool done)
 {
 	struct ck_sealed *s = ctx;
 
 	pthread_mutex_lock(&s->lock);
+	if (done && s->file_of[src] != CK_NO_FILE)
+		ck_sealed_fresh(s, s->file_of[src], off, len);
 	if (s->file_of[src] != CK_NO_FILE)
 		touch(s, s->file_of[src], off, len);
 	s->writing--;
 	pthread_mutex_unlock(&s->lock);
+}
+
+/* Nobody knows any more what of it the dead mount wrote. */
+static void take_as_it_is(struct ck_sealed *s, uint64_t file)
+{
+	struct ck_manifest_file f;
+
+	ck_manifest_file(&s->m, file, &f);
+	for (uint64_t k = 0; k < f.nr; k++)
+		s->old[f.first + k] = CK_OLD_GOOD;
 }
 
 /* What a mount that died had begun to edit: every block of it. */
@@ -119,21 +130,26 @@ static int take_over(struct ck_sealed *s, struct ck_err *err)
 		uint64_t file =
 			ck_sealed_number(&s->m, names + at, strlen(names + at));
 
-		if (file != CK_NO_FILE)
-			touch(s, file, 0, CK_SIZE_MAX);
-		if (file != CK_NO_FILE)
-			s->marked[file] = 1;
+		if (file == CK_NO_FILE)
+			continue;
+		touch(s, file, 0, CK_SIZE_MAX);
+		take_as_it_is(s, file);
+		s->marked[file] = 1;
 	}
+	for (size_t at = 0; at < len; at += strlen(names + at) + 1)
+		ck_sealed_was_bad(s, names + at);
 	s->edited = true;
 	return 0;
 }
 
 int ck_sealed_watch(struct ck_sealed *s, struct ck_checked *sums,
+		    const struct ck_sealed_said *said,
 		    const struct ck_watch **out, struct ck_err *err)
 {
 	int ret = take_over(s, err);
 
 	s->checked = sums;
+	s->said = *said;
 	s->watch = (struct ck_watch){ .ctx = s, .begin = begin, .end = end };
 	*out = &s->watch;
 	return ret;
@@ -141,13 +157,16 @@ int ck_sealed_watch(struct ck_sealed *s, struct ck_checked *sums,
 
 /* ---- hashing ---- */
 
+enum { IN_TOUCHED = 1, IN_BAD = 2 };
+
 struct job {
 	struct ck_sealed *s;
 	uint64_t *todo; /* bits: blocks that were touched */
 	uint64_t *block; /* digests of all */
 	struct ck_hash_file *file; /* all of the manifest's */
 	struct ck_spoils spoils;
-	unsigned char *tensor; /* by image: has elements in touched blocks */
+	unsigned char *tensor; /* by image: IN_TOUCHED, IN_BAD */
+	unsigned char in; /* what the blocks are that are looked at now */
 	uint64_t *first; /* of each file */
 };
 
@@ -156,11 +175,17 @@ static bool is_set(const uint64_t *bits, uint64_t k)
 	return bits[k / 64] >> (k % 64) & 1;
 }
 
+static bool is_bad(const struct job *j, uint64_t k)
+{
+	return j->s->old[k] == CK_OLD_BAD;
+}
+
 static bool want(void *ctx, size_t i, uint64_t k)
 {
 	const struct job *j = ctx;
 
-	return is_set(j->todo, j->first[i] + k);
+	k += j->first[i];
+	return is_set(j->todo, k) && !is_bad(j, k);
 }
 
 static int keep(void *ctx, size_t i, uint64_t k, uint64_t digest,
@@ -239,7 +264,14 @@ static void spoilt(void *ctx, const struct ck_spoilt *sp)
 {
 	struct job *j = ctx;
 
-	j->tensor[sp->tensor] = 1;
+	j->tensor[sp->tensor] |= j->in;
+}
+
+static unsigned char in_what(const struct job *j, uint64_t k)
+{
+	if (!is_set(j->todo, k))
+		return 0;
+	return is_bad(j, k) ? IN_TOUCHED | IN_BAD : IN_TOUCHED;
 }
 
 /* Stretches of touched blocks to the tensors that have elements there. */
@@ -254,11 +286,12 @@ static int find_tensors(struct job *j, struct ck_err *err)
 		struct ck_manifest_file f;
 
 		ck_manifest_file(m, i, &f);
-		for (uint64_t k = 0, from; k < f.nr && !ret; k++) {
+		for (uint64_t k = 0, from; k < f.nr && !ret;) {
+			j->in = in_what(j, f.first + k);
 			for (from = k;
-			     k < f.nr && is_set(j->todo, f.first + k);)
+			     k < f.nr && in_what(j, f.first + k) == j->in;)
 				k++;
-			if (from == k)
+			if (!j->in)
 				continue;
 			ret = ck_spoils_find(&j->spoils, f.name,
 					     from << m->shift,
@@ -288,7 +321,7 @@ static int put_tensor(struct job *j, struct ck_ckpt *ck, uint32_t i,
 	if (known)
 		digest = was.digest;
 	if (j->tensor[i]) {
-		known = t->size <= *left &&
+		known = !(j->tensor[i] & IN_BAD) && t->size <= *left &&
 			!ck_seal_tensor(ck, i, &digest, NULL, &why);
 		*left -= known ? t->size : 0;
 	}

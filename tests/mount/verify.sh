@@ -159,4 +159,79 @@ verified && fail "damage was sealed"
 grep -q 'rank0.safetensors: block 1, .*not what was sealed' "$WORK/v" ||
 	fail "$(cat "$WORK/v")"
 [ "$(grep -c 'block' "$WORK/v")" = 1 ] || fail "$(cat "$WORK/v")"
+
+# Without -o verify it is written, but what was damaged stays so: after a write
+# to a part of the block, and after a mount that died over it; until all of it
+# was written.
+poke() { # OFFSET [kill]
+	python3 - "$1" "${2:+$(worker_pid)}" <<'END'
+import os, sys
+fd = os.open(os.environ["MNT"] + "/tensors/a0", os.O_RDWR)
+os.pwrite(fd, b"new", int(sys.argv[1]))
+if sys.argv[2]:
+    os.kill(int(sys.argv[2]), 9)
+else:
+    os.fsync(fd)
+END
+}
+damaged() { # WHEN
+	verified && fail "$1: damage passes for data"
+	grep -q 'rank0.safetensors: block 1, .*not what was sealed' "$WORK/v" ||
+		grep -q 'rank0.safetensors: block 1, .*being edited' "$WORK/v" ||
+		fail "$1: $(cat "$WORK/v")"
+	[ "$(grep -c block "$WORK/v")" = 1 ] || fail "$1: $(cat "$WORK/v")"
+}
+mount_ckpt "$C" rw
+poke 5000000 || fail "a write to a damaged block"
+damaged "after an fsync"
+grep -q 'rank0.safetensors: bytes 4194304 to 8388608 were not what was sealed' \
+	"$MNT/.unshard/problems" ||
+	fail "not said: $(cat "$MNT/.unshard/problems")"
+poke 100 && poke 9000000 || fail "a write beside a damaged block"
+umount_ckpt
+damaged "after the mount"
+mount_ckpt "$C" rw
+poke 5000001 kill
+wait_for 10 not mounted || fail "still mounted"
+damaged "after a mount that died"
+mount_ckpt "$C" rw
+poke 7000000 || fail "write after a mount that died"
+damaged "after one that took over"
+for i in 0 2 1 3; do # 4 MiB that hold the block, but for what is before it
+	dd if="$WORK/want/a0" of="$MNT/tensors/a0" conv=notrunc status=none \
+		bs=1M skip=$((i + 3)) seek=$((i + 3)) count=1 || fail "dd"
+done
+damaged "while some of it is not written"
+dd if="$WORK/want/a0" of="$MNT/tensors/a0" conv=notrunc status=none \
+	bs=1M skip=7 seek=7 count=1 || fail "dd"
+verified || fail "all of the block was written: $(cat "$WORK/v")"
+umount_ckpt
+verified || fail "at the end: $(cat "$WORK/v")"
+
+# A manifest that is none: nothing is written, it stays, and it is said.
+for how in cut flipped version garbage; do
+	cp "$C/.unshard-manifest" "$WORK/m"
+	case $how in
+	cut) truncate -s -9 "$C/.unshard-manifest" ;;
+	flipped) put "$C/.unshard-manifest" 100 '~' ;;
+	version) printf '\002' | dd of="$C/.unshard-manifest" bs=1 seek=8 \
+		conv=notrunc status=none ;;
+	garbage) head -c 4096 /dev/urandom >"$C/.unshard-manifest" ;;
+	esac
+	cp "$C/.unshard-manifest" "$WORK/bad"
+	mount_ckpt "$C" rw
+	grep -q 'warning: .*: nothing can be written, for the manifest cannot.*seal --force' \
+		"$MNT/.unshard/problems" ||
+		fail "$how: $(cat "$MNT/.unshard/problems")"
+	cmp -n 4096 "$MNT/tensors/b0" "$WORK/want/b0" || fail "$how: reading"
+	poke 100 2>"$WORK/err" && fail "$how: written"
+	grep -q 'Errno 30' "$WORK/err" || fail "$how: $(cat "$WORK/err")"
+	umount_ckpt
+	same "$C/.unshard-manifest" "$WORK/bad"
+	mkdir -p "$WORK/over"
+	expect 3 'overlay: .*unshard-manifest' \
+		"$UNSHARD" mount "$C" "$MNT" -o "overlay=$WORK/over"
+	cp "$WORK/m" "$C/.unshard-manifest"
+done
+verified || fail "with its manifest back: $(cat "$WORK/v")"
 done_ok
