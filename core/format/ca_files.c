@@ -213,10 +213,11 @@ static const char *numbers(const char *name)
 
 /*
  * A file of another rank under this one's name: torch.save keeps inside what
- * the file was called.  The stem may have been changed since.
+ * the file was called.  The stem may have been changed since.  *told: it is
+ * this one's.
  */
 static int check_name(const struct ck_torch_save *ts, const char *name,
-		      struct ck_err *err)
+		      bool *told, struct ck_err *err)
 {
 	char was[256];
 	size_t len;
@@ -228,8 +229,10 @@ static int check_name(const struct ck_torch_save *ts, const char *name,
 	memcpy(was, top, len);
 	memcpy(was + len, ".bin", sizeof(".bin"));
 	if (strlen(was) != len + strlen(".bin") ||
-	    !ck_ca_is_weights(was, &dist) ||
-	    !strcmp(numbers(was), numbers(name)))
+	    !ck_ca_is_weights(was, &dist))
+		return 0;
+	*told = !strcmp(numbers(was), numbers(name));
+	if (*told)
 		return 0;
 	return ck_fail(err, EINVAL,
 		       "it was saved as %.*s: a file of another rank or "
@@ -238,13 +241,13 @@ static int check_name(const struct ck_torch_save *ts, const char *name,
 }
 
 static int read_bin(struct ck_ca_set *s, uint32_t file, struct ck_source *src,
-		    struct ck_err *err)
+		    bool *told, struct ck_err *err)
 {
 	struct bin f = { .s = s, .file = file };
 	int ret = ck_torch_save_open(&f.ts, src, err);
 
 	if (!ret)
-		ret = check_name(&f.ts, s->files.v[file].name, err);
+		ret = check_name(&f.ts, s->files.v[file].name, told, err);
 	if (!ret)
 		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
 				    take_bin, &f, err);
@@ -260,21 +263,22 @@ static int read_file(struct ck_ca_set *s, uint32_t file, struct ck_err *err)
 	ck_auto_source struct ck_source *src = NULL;
 	struct ck_err why = { 0 };
 	size_t len = strlen(f->name);
+	bool told = f->dist == UINT64_MAX;
 	int ret = ck_dir_source(s->dir, s->b, f->name, &f->src, &src, err);
 
-	if (!ret && f->dist != UINT64_MAX)
-		ret = ck_builder_untold(s->b, f->src, f->name, err);
 	if (ret || !src)
 		return ret;
 	f->present = true;
 	ret = len > 4 && !strcmp(f->name + len - 4, ".bin") ?
-		      read_bin(s, file, src, &why) :
+		      read_bin(s, file, src, &told, &why) :
 		      read_st(s, file, src, &why);
 	f = &s->files.v[file];
 	f->usable = !ret;
 	if (ret == -EINVAL)
 		return ck_builder_problem(s->b, &bad, err, "%s", why.msg);
-	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	return told ? 0 : ck_builder_untold(s->b, f->src, f->name, err);
 }
 
 static bool has_records(const struct ck_dir_list *l, uint64_t dist)
