@@ -164,6 +164,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		ret = ck_explain_aside(dir, b, err);
 	if (!ret && is_flat(fmt))
 		ret = ck_explain_beside(dir, b, err);
+	if (!ret && is_flat(fmt))
+		ret = ck_explain_numbered(dir, b, err);
 	if (!ret)
 		ret = ck_aside_check(dir, b, err);
 	if (!ret)

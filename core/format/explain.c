@@ -12,6 +12,7 @@
 #include "core/catalog/builder.h"
 #include "core/format/ca_set.h"
 #include "core/format/hf_files.h"
+#include "core/format/numbered.h"
 #include "core/format/torch_save.h"
 
 #include <errno.h>
@@ -21,8 +22,6 @@
 #define EXPECTED "expected .metadata with .distcp files, or .safetensors files"
 #define MAX_NAMED 3
 #define MAX_REF 256
-/* ColossalAI's, of pipelines: each stage's, until they are put together. */
-#define INDEX_PARTS "tmp_index_files"
 
 static bool is_torch_save(const char *name)
 {
@@ -177,10 +176,10 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       dir->path);
 	if (is_hub(&l))
 		return explain_hub(dir, err);
-	if (ck_dir_beside(dir, INDEX_PARTS))
+	if (ck_dir_beside(dir, CK_INDEX_PARTS))
 		return ck_fail(err, EINVAL,
 			       "%s: a save that has not ended: its index is "
-			       "still in parts, in " INDEX_PARTS,
+			       "still in parts, in " CK_INDEX_PARTS,
 			       dir->path);
 	if (name_some(dir, &l, is_checkpoint_dir, &some))
 		return ck_fail(err, ENODATA,
@@ -233,13 +232,48 @@ int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 				  some.v ? some.v : "");
 }
 
+/* An index is read by who knows it; here only its name matters. */
+static bool has_index(const struct ck_dir_list *l)
+{
+	for (size_t i = 0; i < l->nr; i++)
+		if (strstr(l->v[i].name, ".safetensors.index."))
+			return true;
+	return false;
+}
+
+int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
+			struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING };
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	struct ck_numbered n;
+	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
+
+	if (ret || has_index(&l))
+		return ret;
+	for (size_t i = 0; i < l.nr; i++) {
+		const char *name = l.v[i].name;
+
+		if (!ck_numbered_is(name, &n) || n.of ||
+		    !ck_ends_in(name, ".safetensors") ||
+		    !ck_builder_has_file(b, name))
+			continue;
+		return ck_builder_problem(
+			b, &p, err,
+			"%.*s-*%s: no index (*.safetensors.index.json) says "
+			"whether these numbered files are all",
+			(int)n.stem, name, n.suffix);
+	}
+	return 0;
+}
+
 int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
 			  struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .file = INDEX_PARTS };
+					 .file = CK_INDEX_PARTS };
 
-	if (dir->only || !ck_dir_beside(dir, INDEX_PARTS))
+	if (dir->only || !ck_dir_beside(dir, CK_INDEX_PARTS))
 		return 0;
 	return ck_builder_problem(b, &p, err,
 				  "parts of an index: a save into this folder "

@@ -8,6 +8,9 @@
 
 struct ck_builder;
 
+/* Each stage's part of ColossalAI's index, until they are put together. */
+#define CK_INDEX_PARTS "tmp_index_files"
+
 /*
  * Returns -ENODATA with the line: what was expected, and what is there; or
  * -EINVAL where a save has not ended.
@@ -27,6 +30,12 @@ bool ck_aside_is_name(const char *name);
 /* An error for each of a trainer's files beside it that is damaged. */
 int ck_aside_check(const struct ck_dir *dir, struct ck_builder *b,
 		   struct ck_err *err);
+/*
+ * A warning where the names of safetensors files say that they are of a set,
+ * and nothing says how many there were.
+ */
+int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
+			struct ck_err *err);
 /* A warning where a save has not ended, or had not before what was read. */
 int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
 			  struct ck_err *err);

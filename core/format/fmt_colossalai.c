@@ -16,9 +16,12 @@
 #include "core/format/ca_set.h"
 #include "core/format/format.h"
 #include "core/format/index_map.h"
+#include "core/format/numbered.h"
 
 #include <errno.h>
 #include <string.h>
+
+#define GROUP "pytorch_optim_group."
 
 static bool has_meta(const struct ck_dir_list *l)
 {
@@ -52,6 +55,25 @@ static bool has_optim_index(const struct ck_dir_list *l)
 	return false;
 }
 
+/* pytorch_optim_group[.PREFIX].bin beside shards, whose index is lost. */
+static const char *lost_index(const struct ck_dir_list *l)
+{
+	const char *group = NULL;
+	struct ck_numbered n;
+	bool shards = false;
+
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *name = l->v[i].name;
+
+		if (!strncmp(name, GROUP, strlen(GROUP)))
+			group = name;
+		shards |= (!strncmp(name, "pytorch_optim", 13) ||
+			   !strncmp(name, "optimizer", 9)) &&
+			  ck_numbered_is(name, &n);
+	}
+	return shards ? group : NULL;
+}
+
 /* Whether -o file= says that an index of others is read. */
 static bool file_of_others(const struct ck_dir *dir)
 {
@@ -75,7 +97,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 		return ret;
 	if (has_meta(&l))
 		return CK_MATCH_INDEX;
-	if (has_optim_index(&l) && !file_of_others(dir))
+	if ((has_optim_index(&l) || lost_index(&l)) && !file_of_others(dir))
 		return CK_MATCH_INDEX;
 	return ck_ca_parts_are_files(has_name, dir) ? CK_MATCH_INDEX :
 						      CK_MATCH_NONE;
@@ -115,6 +137,12 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	ret = ck_index_choose(dir, &l, ck_ca_optim_indexes, &index, err);
 	if (ret || index)
 		return ret ? ret : ck_ca_optim_load(dir, index, b, err);
+	if (lost_index(&l))
+		return ck_fail(err, EINVAL,
+			       "%s: no index (pytorch_optim.bin.index.json, "
+			       "optimizer.safetensors.index.json) says which "
+			       "shards of the optimizer of %s there were",
+			       dir->path, lost_index(&l));
 	if (!ck_ca_parts_are_files(has_name, dir))
 		return ck_fail(
 			err, EINVAL,

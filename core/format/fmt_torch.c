@@ -125,11 +125,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			err, EINVAL,
 			"%s: expected one torch.save file, a set with an index, or one file a rank",
 			dir->path);
-	if (!ret && set.missing)
-		ret = ck_fail(
-			err, EINVAL,
-			"%s: %zu of %zu files are there and no index (*.bin.index.json) says what the others hold",
-			set.name[0], set.nr, set.nr + set.missing);
+	if (!ret)
+		ret = ck_torch_set_check(&set, err);
 	if (!ret)
 		ret = load_set(&ld, &set, err);
 	if (!ret)

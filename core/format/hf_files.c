@@ -15,6 +15,7 @@
 #include "core/base/limits.h"
 #include "core/base/vec.h"
 #include "core/format/index_map.h"
+#include "core/format/numbered.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,8 +67,8 @@ static bool has_shards(const struct ck_dir_list *l)
 /* Directories are kept: a folder in a shard's place is an error to report. */
 static enum ck_hf_mode mode_of_root(const struct ck_hf_files *f)
 {
-	size_t nr = 0, shards = 0, stem;
-	unsigned k, of = 1;
+	size_t nr = 0, shards = 0;
+	struct ck_numbered n = { 0 };
 
 	for (size_t i = 0; i < f->root.nr; i++) {
 		const char *name = f->root.v[i].name;
@@ -77,11 +78,11 @@ static enum ck_hf_mode mode_of_root(const struct ck_hf_files *f)
 		nr++;
 		shards += ck_hf_is_shard(name, NULL);
 		if (nr == 1)
-			ck_hf_is_numbered(name, &stem, &k, &of);
+			ck_numbered_is(name, &n);
 	}
 	if (shards)
 		return CK_HF_SHARDED;
-	if (nr == 1 && of == 1)
+	if (nr == 1 && n.of <= 1)
 		return CK_HF_ONE;
 	return nr ? CK_HF_UNION : CK_HF_NONE;
 }
@@ -198,41 +199,6 @@ static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 	return ret ? ck_fail(err, ENOMEM, "%s: no memory", f->index) : 0;
 }
 
-/* Of stem-0000K-of-N, all K must be there: no index tells what is missing. */
-static int check_numbered(const struct ck_hf_files *f, const char *name,
-			  struct ck_err *err)
-{
-	unsigned k, of, other, other_of, have = 0;
-	size_t stem, other_stem;
-
-	if (!ck_hf_is_numbered(name, &stem, &k, &of))
-		return 0;
-	for (size_t i = 0; i < f->nr; i++)
-		have += ck_hf_is_numbered(f->name[i], &other_stem, &other,
-					  &other_of) &&
-			other_of == of && other_stem == stem &&
-			!strncmp(f->name[i], name, stem);
-	if (have == of && k >= 1 && k <= of)
-		return 0;
-	return ck_fail(err, EINVAL,
-		       "%.*s*-of-%05u.safetensors: %u of %u files "
-		       "are there and no index (*" INDEX_SUFFIX ") says what "
-		       "the others hold",
-		       (int)stem, name, of, have, of);
-}
-
-/* Names are sorted, so those of one set mostly follow each other. */
-static bool same_set(const char *a, const char *b)
-{
-	unsigned a_k, a_of, b_k, b_of;
-	size_t a_stem, b_stem;
-
-	return ck_hf_is_numbered(a, &a_stem, &a_k, &a_of) &&
-	       ck_hf_is_numbered(b, &b_stem, &b_k, &b_of) && a_of == b_of &&
-	       b_k == a_k + 1 && b_k <= b_of && a_stem == b_stem &&
-	       !strncmp(a, b, a_stem);
-}
-
 static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 		       struct ck_err *err)
 {
@@ -251,8 +217,9 @@ static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 	if (ret)
 		return ck_fail(err, ENOMEM, "no memory for names");
 	for (size_t i = 0; i < f->nr && !ret && f->mode == CK_HF_UNION; i++)
-		if (!i || !same_set(f->name[i - 1], f->name[i]))
-			ret = check_numbered(f, f->name[i], err);
+		if (!i || !ck_numbered_next(f->name[i - 1], f->name[i]))
+			ret = ck_numbered_check(f->name, f->nr, i, INDEX_SUFFIX,
+						err);
 	return ret;
 }
 

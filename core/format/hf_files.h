@@ -51,8 +51,5 @@ struct ck_hf_shard {
 	unsigned rank, file, of;
 };
 bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out);
-/* model-00001-of-00002.safetensors; *stem is the length before the number. */
-bool ck_hf_is_numbered(const char *name, size_t *stem, unsigned *k,
-		       unsigned *of);
 
 #endif

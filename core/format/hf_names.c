@@ -41,22 +41,6 @@ static const char *eat(const char *s, const char *word)
 	return s && !strncmp(s, word, len) ? s + len : NULL;
 }
 
-bool ck_hf_is_numbered(const char *name, size_t *stem, unsigned *k,
-		       unsigned *of)
-{
-	const char *base = base_name(name);
-	const char *at = strstr(base, "-of-");
-
-	if (!at)
-		return false;
-	while (at > base && isdigit((unsigned char)at[-1]))
-		at--;
-	*stem = (size_t)(at - name);
-	at = eat(eat_number(at, k), "-of-");
-	at = at ? eat_number(at, of) : NULL;
-	return at && !strcmp(at, SUFFIX);
-}
-
 bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out)
 {
 	unsigned r, k, of;

@@ -8,9 +8,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/limits.h"
 #include "core/base/suffix.h"
 #include "core/format/ds_priv.h"
-#include "core/base/limits.h"
+#include "core/format/explain.h"
+#include "core/format/numbered.h"
 #include "core/format/torch_save.h"
 #include "core/parse/json.h"
 
@@ -155,17 +157,12 @@ static bool is_trainer_file(const char *name)
 	return false;
 }
 
-/*
- * Whether something else than a trainer's files is there: weights in another
- * form, or folders.
- */
-static bool has_other_form(const struct ck_dir_list *l)
+/* Whether weights in another form are there. */
+static bool has_other_files(const struct ck_dir_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++) {
 		const char *dot = strrchr(l->v[i].name, '.');
 
-		if (l->v[i].is_dir)
-			return true;
 		if (dot &&
 		    (!strcmp(dot, ".safetensors") ||
 		     !strcmp(dot, ".metadata") || !strcmp(dot, ".distcp")))
@@ -174,38 +171,26 @@ static bool has_other_form(const struct ck_dir_list *l)
 	return false;
 }
 
-/* STEM-0000K-of-0000N.SUFFIX: N, and where the number stands; 0: it is none. */
-static unsigned numbered(const char *name, size_t *stem)
+/* Whether something else than a trainer's files is there. */
+static bool has_other_form(const struct ck_dir_list *l)
 {
-	const char *of = strstr(name, "-of-"), *dot = strrchr(name, '.');
-	size_t digits;
-
-	if (!of || !dot || of - name < 6 || dot != of + 4 + 5 ||
-	    strspn(of + 4, "0123456789") != 5)
-		return 0;
-	*stem = (size_t)(of - name) - 6;
-	digits = strspn(name + *stem + 1, "0123456789");
-	return name[*stem] == '-' && digits == 5 ?
-		       (unsigned)strtoul(of + 4, NULL, 10) :
-		       0;
+	for (size_t i = 0; i < l->nr; i++)
+		if (l->v[i].is_dir)
+			return true;
+	return has_other_files(l);
 }
 
-/*
- * How many are missing of the one set that all names are of, 0 where they are
- * of none: a file of several is no checkpoint.
- */
-static unsigned missing_of(const struct ck_torch_set *set)
+/* A file of several is no checkpoint: whether all are of one set. */
+static bool all_numbered(const struct ck_torch_set *set)
 {
-	size_t stem, other;
-	unsigned of = set->nr ? numbered(set->name[0], &stem) : 0;
+	struct ck_numbered n;
 
-	for (size_t i = 0; of && i < set->nr; i++)
-		if (numbered(set->name[i], &other) != of || other != stem ||
-		    memcmp(set->name[0], set->name[i], stem) != 0 ||
-		    strcmp(set->name[0] + stem + 6, set->name[i] + stem + 6) !=
-			    0)
-			return 0;
-	return of > set->nr ? of - (unsigned)set->nr : 0;
+	if (!set->nr || !ck_numbered_is(set->name[0], &n) || n.of == 1)
+		return false;
+	for (size_t i = 1; i < set->nr; i++)
+		if (!ck_numbered_same(set->name[0], set->name[i]))
+			return false;
+	return true;
 }
 
 static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
@@ -231,9 +216,10 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 	if (ret)
 		return ret;
 	/* beside another form, several are for that one's reader to judge */
-	if (set->nr < 2 || !has_other_form(l))
-		set->missing = missing_of(set);
-	if (set->nr < 2 || set->missing)
+	if ((set->nr < 2 || !has_other_files(l)) &&
+	    !ck_dir_beside(dir, CK_INDEX_PARTS))
+		set->numbered = all_numbered(set);
+	if (set->nr < 2 || set->numbered)
 		return 0;
 	set->ranks = one_a_rank(set);
 	if (!set->ranks) { /* the model's of each rank, beside the optimizer's */
@@ -248,6 +234,24 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 	else
 		ck_torch_set_free(set);
 	return 0;
+}
+
+int ck_torch_set_check(const struct ck_torch_set *set, struct ck_err *err)
+{
+	const char *const *name = (const char *const *)set->name;
+	struct ck_numbered n;
+	int ret = 0;
+
+	for (size_t i = 0; set->numbered && i < set->nr && !ret; i++)
+		ret = ck_numbered_check(name, set->nr, i, ".bin.index.json",
+					err);
+	if (ret || !set->numbered || !ck_numbered_is(name[0], &n) || n.of)
+		return ret;
+	return ck_fail(err, EINVAL,
+		       "%s: %zu numbered files and no index "
+		       "(*.bin.index.json) says whether they are all; a file "
+		       "that is given alone is read by itself",
+		       name[0], set->nr);
 }
 
 int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,

@@ -17,7 +17,7 @@ struct ck_torch_set {
 	bool indexed; /* an index names them */
 	struct ck_index_map index; /* indexed: its files are @name */
 	bool ranks; /* one a rank: same keys, pieces of the same tensors */
-	unsigned missing; /* of STEM-0000K-of-N, where no index tells more */
+	bool numbered; /* of one set, by their names, and no index */
 };
 
 /*
@@ -26,6 +26,8 @@ struct ck_torch_set {
  */
 int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
 		      struct ck_err *err);
+/* -EINVAL where files of a numbered set are missing, or may be. */
+int ck_torch_set_check(const struct ck_torch_set *set, struct ck_err *err);
 void ck_torch_set_free(struct ck_torch_set *set);
 /* Notes the indexes of this form that were not chosen. */
 int ck_torch_set_note_others(const struct ck_torch_set *set,

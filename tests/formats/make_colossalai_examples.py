@@ -60,6 +60,10 @@ def metadata(**kv):
 (case("bad-optim-missing-bin", "optim-bin-prefix") / "pytorch_optim.ema.v2-00002.bin").unlink()
 (case("bad-optim-no-groups") / "pytorch_optim_group.bin").unlink()
 
+# Indexes that are lost: nothing says what else there was.
+(case("bad-optim-no-index") / INDEX).unlink()
+(case("bad-optim-no-index-bin", "optim-bin-prefix") / BIN_INDEX).unlink()
+
 at = case("bad-optim-cut-shard", "optim-bin-prefix") / "pytorch_optim.ema.v2-00002.bin"
 at.write_bytes(at.read_bytes()[:-37])
 at = case("bad-optim-cut-flat") / "optimizer-00002.safetensors"
@@ -124,6 +128,13 @@ def shard(i):
 
 
 (case("bad-index-missing", "index-prefix", where=TORCH) / shard(2)).unlink()
+(case("bad-no-index", "index-prefix", where=TORCH) / MODEL).unlink()
+HF = HERE.parent / "hf"
+HF_INDEX = "model.safetensors.index.ema.v2.json"
+(case("no-index-numbered", "index-prefix", where=HF) / HF_INDEX).unlink()
+at = case("bad-no-index-gap", "index-prefix", where=HF)
+(at / HF_INDEX).unlink()
+(at / "model.ema.v2-00001.safetensors").unlink()
 at = case("bad-index-stale", "index-prefix", where=TORCH)
 names = json.loads((at / MODEL).read_text())["weight_map"]
 first = [k for k, v in names.items() if v == shard(1)]

@@ -66,22 +66,8 @@ Test(st_find, finds_a_member_of_the_outermost_object_only)
 
 Test(hf_names, tells_shards_from_numbered_files)
 {
-	unsigned k = 0, of = 0;
 	struct ck_hf_shard shard = { 0 };
-	size_t stem = 0;
 
-	cr_expect(ck_hf_is_numbered("model-00002-of-00013.safetensors", &stem,
-				    &k, &of));
-	cr_expect(stem == 6 && k == 2 && of == 13);
-	cr_expect(ck_hf_is_numbered("x/model-00002-of-100000.safetensors",
-				    &stem, &k, &of));
-	cr_expect_eq(of, 100000);
-	cr_expect_not(ck_hf_is_numbered("model.safetensors", &stem, &k, &of));
-	cr_expect_not(
-		ck_hf_is_numbered("a-1-of-2.safetensors", &stem, &k, &of));
-	cr_expect_not(ck_hf_is_numbered("-of-", &stem, &k, &of));
-	cr_expect_not(ck_hf_is_numbered("a-00000000001-of-00002.safetensors",
-					&stem, &k, &of));
 	cr_expect(ck_hf_is_shard(
 		"sharded/shard-00012-model-00003-of-00004.safetensors",
 		&shard));

@@ -153,34 +153,73 @@ Test(torch_set, memory_is_no_other_answer)
 	expect("", false, false);
 }
 
+static void refused(const char *why)
+{
+	err = (struct ck_err){ 0 };
+	cr_expect(set.numbered);
+	cr_expect_eq(ck_torch_set_check(&set, &err), why ? -EINVAL : 0);
+	cr_expect(why ? strstr(err.msg, why) != NULL : !*err.msg, "%s",
+		  err.msg);
+}
+
 Test(torch_set, some_of_a_numbered_set)
 {
 	put("pytorch_model-00002-of-00003.bin");
 	expect("pytorch_model-00002-of-00003.bin", false, false);
-	cr_expect_eq(set.missing, 2);
+	refused("pytorch_model-*-of-00003.bin: 1 of 3 files are there");
 	put("pytorch_model-00003-of-00003.bin");
 	expect("pytorch_model-00002-of-00003.bin "
 	       "pytorch_model-00003-of-00003.bin",
 	       false, false);
-	cr_expect_eq(set.missing, 1);
+	refused("2 of 3 files");
 	put("pytorch_model-00001-of-00003.bin");
+	expect("pytorch_model-00001-of-00003.bin "
+	       "pytorch_model-00002-of-00003.bin "
+	       "pytorch_model-00003-of-00003.bin",
+	       false, false);
+	refused(NULL); /* all are there: no index is needed */
+}
+
+Test(torch_set, numbers_without_a_total)
+{
+	put("pytorch_model.ema-00001.bin");
+	expect("pytorch_model.ema-00001.bin", false, false);
+	refused("says whether they are all");
+	put("pytorch_model.ema-00002.bin");
+	expect("pytorch_model.ema-00001.bin pytorch_model.ema-00002.bin", false,
+	       false);
+	refused("2 numbered files and no index");
+	put("pytorch_model.ema-00004.bin");
+	expect("pytorch_model.ema-00001.bin pytorch_model.ema-00002.bin "
+	       "pytorch_model.ema-00004.bin",
+	       false, false);
+	refused("pytorch_model.ema-*.bin: 3 of 4 files are there");
+	put("pytorch_model-00001.bin"); /* of another set: each by itself */
 	expect("", false, false);
-	cr_expect_eq(set.missing, 0);
+	cr_expect(!set.numbered);
+}
+
+Test(torch_set, steps_are_no_set)
+{
+	put("model-00100.pt");
+	put("model-00200.pt");
+	expect("", false, false);
+	cr_expect(!set.numbered);
 }
 
 Test(torch_set, numbers_that_are_of_no_set)
 {
 	put("-of-00003.bin");
 	expect("-of-00003.bin", false, false);
-	cr_expect_eq(set.missing, 0);
+	cr_expect(!set.numbered);
 	teardown();
 	setup();
 	put("a-00001-of-00001.bin");
 	expect("a-00001-of-00001.bin", false, false);
-	cr_expect_eq(set.missing, 0);
+	cr_expect(!set.numbered);
 	teardown();
 	setup();
 	put("a-00001-of-3.bin");
 	expect("a-00001-of-3.bin", false, false);
-	cr_expect_eq(set.missing, 0);
+	cr_expect(!set.numbered);
 }
