@@ -35,4 +35,12 @@ bool ck_json_u64(const json_t *j, uint64_t *out);
 /* A list of at most @max of them; false otherwise. */
 bool ck_json_dims(const json_t *j, uint64_t *out, unsigned max, unsigned *nr);
 
+/*
+ * For messages: the byte of bytes[0, len), which were parsed, where @key stands
+ * as a member of the whole, or with @outer of the object that is its member
+ * @outer.  SIZE_MAX: nowhere, or spelt with escapes.
+ */
+size_t ck_json_where(const char *bytes, size_t len, const char *outer,
+		     const char *key);
+
 #endif

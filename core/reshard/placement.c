@@ -17,9 +17,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define SPEC "partition_spec"
+#define PLACEMENTS "placements"
 #define MAX_SAID 4 /* keys */
 #define MAX_GLOBS 4096 /* each tensor is compared with each */
 
@@ -131,29 +134,33 @@ static int take_mesh(struct placement *p, const json_t *mesh,
 
 /* ---- one tensor ---- */
 
-/* By its name, or the first glob that fits. */
-static const json_t *entry_of(const struct placement *p, const char *which,
-			      const char *name, size_t len)
+/* The first glob of table @which that fits; all that do are used. */
+static const json_t *by_glob(const struct placement *p, const char *which,
+			     const char *name, size_t len)
 {
-	const json_t *table = json_object_get(p->json, which);
-	const json_t *found = json_object_get(table, name);
+	json_t *table = json_object_get(p->json, which);
 	json_t *unused = json_object_get(p->unused, which);
-	void *it;
+	const json_t *found = NULL;
+	const char *key;
+	json_t *value;
 
-	if (found) {
-		json_object_del(unused, name);
-		return found;
+	json_object_foreach(table, key, value)
+	{
+		if (!strchr(key, '*') ||
+		    (found && !json_object_get(unused, key)) ||
+		    !ck_glob(key, strlen(key), name, len))
+			continue;
+		json_object_del(unused, key);
+		found = found ? found : value;
 	}
-	for (it = json_object_iter((json_t *)table); it;
-	     it = json_object_iter_next((json_t *)table, it)) {
-		const char *key = json_object_iter_key(it);
+	return found;
+}
 
-		if (strchr(key, '*') && ck_glob(key, strlen(key), name, len)) {
-			json_object_del(unused, key);
-			return json_object_iter_value(it);
-		}
-	}
-	return NULL;
+static const json_t *by_name(const struct placement *p, const char *which,
+			     const char *name)
+{
+	json_object_del(json_object_get(p->unused, which), name);
+	return json_object_get(json_object_get(p->json, which), name);
 }
 
 /* Often misspelt, and then the tensor that was meant is on every rank. */
@@ -331,14 +338,23 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	const struct ck_tensor *t = &img->tensors[tensor];
 	size_t len;
 	const char *name = ck_image_str(img, t->name, &len);
-	const json_t *j;
+	const json_t *place = by_name(p, PLACEMENTS, name);
+	const json_t *spec = by_name(p, SPEC, name);
+	bool named = place || spec;
+	const json_t *glob_place = by_glob(p, PLACEMENTS, name, len);
+	const json_t *glob_spec = by_glob(p, SPEC, name, len);
 
 	memcpy(out, &p->mesh, sizeof(*out));
-	j = entry_of(p, "placements", name, len);
-	if (j)
-		return cut_placements(p, j, t->rank, out, err);
-	j = entry_of(p, "partition_spec", name, len);
-	return j ? cut_spec(p, j, t->rank, out, err) : 0;
+	place = named ? place : glob_place;
+	spec = named ? spec : glob_spec;
+	if (place && spec)
+		return ck_fail(err, EINVAL,
+			       "both " SPEC " and " PLACEMENTS
+			       " say how to cut "
+			       "it");
+	if (place)
+		return cut_placements(p, place, t->rank, out, err);
+	return spec ? cut_spec(p, spec, t->rank, out, err) : 0;
 }
 
 static void free_placement(struct ck_rs_spec *base)
@@ -349,6 +365,78 @@ static void free_placement(struct ck_rs_spec *base)
 	json_decref(p->unused);
 	free(p->place);
 	free(p);
+}
+
+/* What stands in the file, for messages. */
+struct text {
+	const char *v;
+	size_t len;
+};
+
+static int bad_member(const struct text *text, const char *outer,
+		      const char *key, const char *what, struct ck_err *err)
+{
+	size_t at = ck_json_where(text->v, text->len, outer, key);
+	char where[40] = "";
+
+	if (at != SIZE_MAX)
+		snprintf(where, sizeof(where), "byte %zu: ", at);
+	return ck_fail(err, EINVAL, "%s%s%s\"%.80s\"%s", where,
+		       outer ? outer : "", outer ? ": " : "", key, what);
+}
+
+static int check_members(const json_t *j, const char *outer,
+			 const char *const known[3], const struct text *text,
+			 struct ck_err *err)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)j, key, value)
+	{
+		unsigned i = 0;
+		char what[100];
+
+		while (i < 3 && strcmp(key, known[i]) != 0)
+			i++;
+		if (i < 3)
+			continue;
+		snprintf(what, sizeof(what),
+			 " is no member: expected %s, %s or %s", known[0],
+			 known[1], known[2]);
+		return bad_member(text, outer, key, what, err);
+	}
+	return 0;
+}
+
+/* A name or a pattern is in one table only. */
+static int check_once(const json_t *j, const struct text *text,
+		      struct ck_err *err)
+{
+	const json_t *spec = json_object_get(j, SPEC);
+	const char *key;
+	json_t *value;
+
+	json_object_foreach(json_object_get(j, PLACEMENTS), key, value)
+	{
+		if (json_object_get(spec, key))
+			return bad_member(text, PLACEMENTS, key,
+					  " is in " SPEC " too", err);
+	}
+	return 0;
+}
+
+static int check_file(const json_t *j, const struct text *text,
+		      struct ck_err *err)
+{
+	static const char *const all[3] = { "mesh", SPEC, PLACEMENTS };
+	static const char *const of_mesh[3] = { "shape", "axes", "device_ids" };
+	int ret = check_members(j, NULL, all, text, err);
+
+	if (!ret)
+		ret = check_members(json_object_get(j, "mesh"), "mesh", of_mesh,
+				    text, err);
+	return ret ? ret : check_once(j, text, err);
 }
 
 static const struct ck_rs_spec_ops ops = {
@@ -376,8 +464,10 @@ static int check_table(struct placement *p, const char *key, struct ck_err *err)
 		       0;
 }
 
-int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
+int ck_rs_placement(struct ck_rs_spec **out, json_t *j, const char *bytes,
+		    size_t len, struct ck_err *err)
 {
+	const struct text text = { bytes, len };
 	struct placement *p = calloc(1, sizeof(*p));
 	int ret;
 
@@ -387,14 +477,16 @@ int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
 	p->json = json_incref(j);
 	p->unused = json_object();
 	ret = take_mesh(p, json_object_get(j, "mesh"), err);
-	if (!ret && !json_object_get(j, "partition_spec") &&
-	    !json_object_get(j, "placements"))
+	if (!ret && !json_object_get(j, SPEC) &&
+	    !json_object_get(j, PLACEMENTS))
 		ret = ck_fail(err, EINVAL,
-			      "expected \"partition_spec\" or \"placements\"");
+			      "expected \"" SPEC "\" or \"" PLACEMENTS "\"");
 	if (!ret)
-		ret = check_table(p, "partition_spec", err);
+		ret = check_table(p, SPEC, err);
 	if (!ret)
-		ret = check_table(p, "placements", err);
+		ret = check_table(p, PLACEMENTS, err);
+	if (!ret)
+		ret = check_file(j, &text, err);
 	if (ret)
 		free_placement(&p->base);
 	else

@@ -35,7 +35,7 @@ static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
 	if (ret)
 		return ret;
 	if (json_object_get(j, "mesh"))
-		return ck_rs_placement(out, j, err);
+		return ck_rs_placement(out, j, bytes, len, err);
 	if (json_object_get(j, "rules"))
 		return ck_rs_sbp(out, j, err);
 	return ck_fail(err, EINVAL,

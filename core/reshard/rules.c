@@ -107,12 +107,12 @@ static int check_groups(const struct ck_rs_rules *r, const uint64_t *shape,
 		return 0;
 	if (shape[0] % r->groups)
 		return ck_fail(err, EINVAL,
-			       "dimension 0: %" PRIu64 " does not make %" PRIu64
+			       "dimension 0: %" PRIu64 " does not make %" PRIu32
 			       " groups",
 			       shape[0], r->groups);
 	if (r->groups % parts)
 		return ck_fail(err, EINVAL,
-			       "dimension 0: %" PRIu64
+			       "dimension 0: %" PRIu32
 			       " groups are no multiple of %" PRIu32,
 			       r->groups, parts);
 	return 0;

@@ -19,7 +19,7 @@ struct ck_rs_rules {
 	struct ck_mg_rules mg;
 	bool asked; /* what is true was said, if only that nothing is */
 	char *truths; /* "A+B", arguments that rules may ask for; or NULL */
-	uint64_t groups; /* of queries; 0: not said */
+	uint32_t groups; /* of queries; 0: not said */
 };
 
 /*

@@ -44,8 +44,9 @@ struct ck_rs_spec {
 /* "dim0=8", "pp=2,tp=4,rules=llama"; @opts may be NULL. */
 int ck_rs_words(struct ck_rs_spec **out, const char *text,
 		const struct ck_opts *opts, struct ck_err *err);
-/* {"mesh": ..., "partition_spec": ...} */
-int ck_rs_placement(struct ck_rs_spec **out, json_t *j, struct ck_err *err);
+/* {"mesh": ..., "partition_spec": ...}; @bytes is what @j was parsed from. */
+int ck_rs_placement(struct ck_rs_spec **out, json_t *j, const char *bytes,
+		    size_t len, struct ck_err *err);
 /* {"rules": [{"key": ..., "placement": ..., "sbp": ...}]} */
 int ck_rs_sbp(struct ck_rs_spec **out, json_t *j, struct ck_err *err);
 /* MindSpore's strategy file. */

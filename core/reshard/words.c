@@ -42,6 +42,8 @@ struct words {
 static bool number(const char *s, size_t len, uint64_t max, uint64_t *out)
 {
 	*out = 0;
+	if (len > 1 && s[0] == '0') /* two names of one folder */
+		return false;
 	for (size_t i = 0; i < len; i++) {
 		if (s[i] < '0' || s[i] > '9')
 			return false;
@@ -138,16 +140,16 @@ static int take_word(struct words *w, const char *s, size_t len,
 				 err);
 	}
 	if (!number(value, len - key - 1, CK_RS_MAX_RANKS, &n) || !n)
-		return ck_fail(err, EINVAL, "expected numbers from 1 to %d",
+		return ck_fail(err, EINVAL,
+			       "expected numbers from 1 to %d, without zeros "
+			       "before them",
 			       CK_RS_MAX_RANKS);
 	if (is(s, key, "tp"))
 		return take_size(&w->tp, "tp", n, err);
 	if (is(s, key, "pp"))
 		return take_size(&w->pp, "pp", n, err);
-	if (is(s, key, "groups")) {
-		w->rules.groups = n;
-		return 0;
-	}
+	if (is(s, key, "groups"))
+		return take_size(&w->rules.groups, "groups", n, err);
 	if (key > 3 && !memcmp(s, "dim", 3) &&
 	    number(s + 3, key - 3, CK_MAX_RANK - 1, &dim))
 		return take_dim(w, dim, n, err);

@@ -345,6 +345,25 @@ Test(placement, what_is_wrong_is_said)
 		snprintf(text, sizeof(text), "%s%s", mesh, bad[i].rest);
 		reject(text, bad[i].why);
 	}
+	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": {},"
+	       " \"partition_specs\": {}}",
+	       "byte 47: \"partition_specs\" is no member");
+	reject("{\"mesh\": {\"shape\": [2], \"device_id\": [0,1]},"
+	       " \"partition_spec\": {\"device_id\": null}}",
+	       "byte 24: mesh: \"device_id\" is no member: expected shape, "
+	       "axes or device_ids");
+	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
+	       "{\"t\": [0]}, \"placements\": {\"t\": [\"S(1)\"]}}",
+	       "byte 70: placements: \"t\" is in partition_spec too");
+	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
+	       "{\"t*\": [0]}, \"placements\": {\"*\": [\"S(1)\"]}}",
+	       "t: both partition_spec and placements");
+	reject("{\"mesh\": {\"shape\": [2]}, \"mesh\": {\"shape\": [2]},"
+	       " \"partition_spec\": {}}",
+	       "duplicate object key");
+	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
+	       "{\"t\": [0], \"t\": [1]}}",
+	       "duplicate object key");
 	reject("{}", "expected a placement file");
 	reject("[]", "expected a placement file");
 	reject("{\"mesh\": 1}", "mesh.shape");
@@ -368,8 +387,13 @@ Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
 	static const char text[] =
 		"{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
 		"{\"t*\": [null, 0], \"t\": [0]}}";
+	static const char other[] =
+		"{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
+		"{\"t\": [0]}, \"placements\": {\"*\": [\"S(1)\"], "
+		"\"t*\": [\"R\"], \"u*\": [\"R\"]}}";
 	const struct sample s = { .rank = 2, .shape = { 6, 5 } };
 	struct ck_reshard_part part;
+	struct ck_str unused = { 0 };
 
 	image_of(&s);
 	cr_assert_eq(try(text, strlen(text)), 0, "%s", err.msg);
@@ -377,6 +401,14 @@ Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
 	cr_expect_eq(part.shard.box.start[0], 3);
 	cr_expect_eq(part.shard.box.len[1], 5);
 	cr_expect(!ck_reshard_uncut(rs, 0));
+	ck_reshard_free(rs);
+	/* of whichever table */
+	cr_assert_eq(try(other, strlen(other)), 0, "%s", err.msg);
+	cr_assert(ck_reshard_part(rs, 1, 0, &part));
+	cr_expect_eq(part.shard.box.start[0], 3);
+	ck_reshard_unused(rs, "f", &unused);
+	cr_expect_str_eq(unused.v, "f: fits no tensor: placements \"u*\"");
+	ck_str_free(&unused);
 	ck_reshard_free(rs);
 	cr_assert_eq(
 		try("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": {}}", 46),

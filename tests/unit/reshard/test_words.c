@@ -144,6 +144,10 @@ Test(words, what_is_no_mesh)
 		"dim0=2,dim0=2",
 		"=2",
 		"dim99999999999999999999=2",
+		"dim0=02",
+		"dim00=2",
+		"tp=08",
+		"tp=2,groups=2,groups=2",
 	};
 
 	whole("layers.0.w", 8, 8);

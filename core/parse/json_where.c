@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_where.c - where in JSON text a member stands, which jansson forgets */
+#include "core/parse/json.h"
+
+#include <string.h>
+
+/* The quote that ends the string which begins at @i. */
+static size_t string_end(const char *s, size_t len, size_t i)
+{
+	for (i++; i < len && s[i] != '"'; i++)
+		i += s[i] == '\\';
+	return i;
+}
+
+static bool is_member(const char *s, size_t len, size_t end)
+{
+	for (end++; end < len && strchr(" \t\r\n", s[end]); end++)
+		;
+	return end < len && s[end] == ':';
+}
+
+/* Whether what is in the quotes at @from and @to is @key. */
+static bool is(const char *s, size_t from, size_t to, const char *key)
+{
+	return to - from - 1 == strlen(key) &&
+	       !memcmp(s + from + 1, key, to - from - 1);
+}
+
+size_t ck_json_where(const char *bytes, size_t len, const char *outer,
+		     const char *key)
+{
+	unsigned depth = 0, want = outer ? 2 : 1;
+	bool inside = !outer;
+
+	for (size_t i = 0; i < len; i++) {
+		size_t from = i;
+
+		if (bytes[i] == '{' || bytes[i] == '[')
+			depth++;
+		else if (bytes[i] == '}' || bytes[i] == ']')
+			depth--;
+		if (bytes[i] != '"')
+			continue;
+		i = string_end(bytes, len, i);
+		if (i >= len || !is_member(bytes, len, i))
+			continue;
+		if (depth == 1 && outer)
+			inside = is(bytes, from, i, outer);
+		if (depth == want && inside && is(bytes, from, i, key))
+			return from;
+	}
+	return SIZE_MAX;
+}
