@@ -15,6 +15,7 @@
 #include "core/geom/dtype.h"
 #include "core/geom/tiling.h"
 #include "core/reshard/reshard.h"
+#include "core/view/extras.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/text.h"
 
@@ -331,7 +332,8 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 	struct ck_reshard_in in = { .img = p.img,
 				    .name = ck_opts_get(mesh, "reshard"),
 				    .opts = opts };
-	ck_auto_str struct ck_str unused = { 0 };
+	ck_auto_str struct ck_str note = { 0 };
+	ck_auto_json json_t *config = NULL;
 	struct ck_err err;
 	bool of_spec;
 	int ret;
@@ -339,12 +341,15 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 	in.bytes = ck_opts_bytes(mesh, "reshard", 0, &in.len);
 	while (in.nr < p.img->nr_tensors && !p.img->tensors[in.nr].tree)
 		in.nr++;
+	if (ck_model_config(&config, ck_ckpt_root(ck), opts, &err))
+		return cmd_err(c, &err);
+	in.config = config;
 	if (ck_reshard_new(&p.rs, &in, &of_spec, &err))
 		return of_spec ? cmd_fail(c, CMD_USAGE, "%s", err.msg) :
 				 cmd_err(c, &err);
-	ck_reshard_unused(p.rs, in.name, &unused);
-	if (unused.v)
-		cmd_fail(c, 0, "note: %s", unused.v);
+	ck_reshard_note(p.rs, in.name, &note);
+	if (note.v)
+		cmd_fail(c, 0, "note: %s", note.v);
 	ret = print(&p, c, in.nr);
 	if (!ret) /* what is planned may be torn, and what was refused is not */
 		ret = health_report(c, path, p.img, 0);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define MAX_RULES 4096
-#define MAX_WORDS 8
+#define MAX_WORDS 12
 
 struct line {
 	const char *file;
@@ -102,6 +102,23 @@ static bool read_parts(struct ck_mg_word w, struct ck_mg_rule *r)
 	return true;
 }
 
+static int read_heads(const struct line *l, unsigned *at, struct ck_mg_rule *r,
+		      struct ck_err *err)
+{
+	if (*at == l->nr_words || !is(l->word[*at], "heads"))
+		return 0;
+	if (*at + 1 == l->nr_words || r->nr_of ||
+	    !words_at(l->word[*at + 1], '|', r->heads, &r->nr_heads))
+		return bad(l, "expected members of config.json after heads",
+			   err);
+	*at += 2;
+	r->copied = *at < l->nr_words && is(l->word[*at], "copied");
+	*at += r->copied;
+	return r->copied && r->how != CK_MG_SPLIT ?
+		       bad(l, "parts and gated layers are not copied", err) :
+		       0;
+}
+
 static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
 		      struct ck_err *err)
 {
@@ -113,7 +130,8 @@ static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
 	++*at;
 	r->axis = (unsigned)axis;
 	r->how = CK_MG_SPLIT;
-	if (*at == l->nr_words || is(l->word[*at], "if"))
+	if (*at == l->nr_words || is(l->word[*at], "if") ||
+	    is(l->word[*at], "heads"))
 		return 0;
 	if (is(l->word[*at], "gated")) {
 		r->how = CK_MG_GATED;
@@ -131,7 +149,8 @@ static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
 		*at += 2;
 		return 0;
 	}
-	return bad(l, "expected gated, parts A+B, of NAME, or if", err);
+	return bad(l, "expected gated, parts A+B, of NAME, heads NAME, or if",
+		   err);
 }
 
 static int read_rule(const struct line *l, struct ck_mg_rule *r,
@@ -148,7 +167,7 @@ static int read_rule(const struct line *l, struct ck_mg_rule *r,
 	else if (is(l->word[1], "qkv"))
 		r->how = CK_MG_QKV;
 	else if (is(l->word[1], "split"))
-		ret = read_split(l, &at, r, err);
+		ret = read_split(l, &at, r, err) ?: read_heads(l, &at, r, err);
 	else
 		return bad(l, "expected same, split or qkv", err);
 	if (!ret && at < l->nr_words && is(l->word[at], "if")) {

@@ -28,10 +28,13 @@ struct ck_mg_word {
 struct ck_mg_rule {
 	struct ck_mg_word pattern;
 	enum ck_mg_how how;
-	unsigned axis, nr_parts, nr_of, nr_conds;
+	unsigned axis, nr_parts, nr_of, nr_conds, nr_heads;
 	uint64_t parts[CK_MG_MAX_PARTS]; /* rows in the whole */
 	struct ck_mg_word of[CK_MG_MAX_PARTS]; /* arguments, to be summed */
 	struct ck_mg_word conds[CK_MG_MAX_PARTS]; /* one of them is true */
+	/* of config.json: the first that is there says how many heads it has */
+	struct ck_mg_word heads[CK_MG_MAX_PARTS];
+	bool copied; /* more ranks than heads share each */
 };
 
 struct ck_mg_rules {

@@ -23,7 +23,6 @@
 
 #define SPEC "partition_spec"
 #define PLACEMENTS "placements"
-#define MAX_SAID 4 /* keys */
 #define MAX_GLOBS 4096 /* each tensor is compared with each */
 
 struct placement {
@@ -175,13 +174,10 @@ static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
 	{
 		json_object_foreach(keys, key, value)
 		{
-			if (nr++ < MAX_SAID)
-				ck_str_fmt(out, "%s%s \"%.200s\"",
-					   out->len ? ", " : "", which, key);
+			ck_rs_note_unused(out, nr++, which, key, strlen(key));
 		}
 	}
-	if (nr > MAX_SAID)
-		ck_str_fmt(out, " and %zu more", nr - MAX_SAID);
+	ck_rs_note_end(out, nr);
 }
 
 static unsigned axis_named(const struct placement *p, const json_t *j)
@@ -441,7 +437,7 @@ static int check_file(const json_t *j, const struct text *text,
 
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
-	.unused = say_unused,
+	.note = say_unused,
 	.free = free_placement,
 };
 

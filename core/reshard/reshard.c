@@ -26,6 +26,23 @@ void ck_rs_uncut(struct ck_rs_cut *out, uint32_t nr)
 	ck_rs_add_axis(out, nr);
 }
 
+#define MAX_SAID 4
+
+void ck_rs_note_unused(struct ck_str *out, size_t nr, const char *which,
+		       const char *name, size_t len)
+{
+	if (nr < MAX_SAID)
+		ck_str_fmt(out, "%s%s \"%.*s\"",
+			   nr ? ", " : "fits no tensor: ", which,
+			   (int)CK_MIN(len, 200u), name);
+}
+
+void ck_rs_note_end(struct ck_str *out, size_t nr)
+{
+	if (nr > MAX_SAID)
+		ck_str_fmt(out, " and %zu more", nr - MAX_SAID);
+}
+
 static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
 		      struct ck_err *err)
 {
@@ -228,15 +245,15 @@ void ck_reshard_free(struct ck_reshard *r)
 	free(r);
 }
 
-void ck_reshard_unused(const struct ck_reshard *r, const char *name,
-		       struct ck_str *out)
+void ck_reshard_note(const struct ck_reshard *r, const char *name,
+		     struct ck_str *out)
 {
 	ck_auto_str struct ck_str s = { 0 };
 
-	if (r->spec->ops->unused)
-		r->spec->ops->unused(r->spec, &s);
+	if (r->spec->ops->note)
+		r->spec->ops->note(r->spec, &s);
 	if (s.len && !s.failed)
-		ck_str_fmt(out, "%s: fits no tensor: %s", name, s.v);
+		ck_str_fmt(out, "%s: %s", name, s.v);
 }
 
 uint32_t ck_reshard_ranks(const struct ck_reshard *r)

@@ -18,6 +18,7 @@
 #include "core/base/str.h"
 #include "core/geom/image.h"
 #include "core/geom/shard.h"
+#include "core/parse/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ struct ck_reshard_in {
 	const char *bytes; /* of the file; NULL: words */
 	size_t len;
 	const struct ck_opts *opts; /* "rules"; may be NULL */
+	const json_t *config; /* config.json of the model; may be NULL */
 };
 
 /* What a rank holds of a tensor. */
@@ -57,9 +59,12 @@ int ck_reshard_new(struct ck_reshard **out, const struct ck_reshard_in *in,
  */
 int ck_reshard_check(const struct ck_opts *opts, struct ck_err *err);
 void ck_reshard_free(struct ck_reshard *r);
-/* A line on what of the file, called @name, fits no tensor; nothing: all does. */
-void ck_reshard_unused(const struct ck_reshard *r, const char *name,
-		       struct ck_str *out);
+/*
+ * A line on the mesh, called @name, that one may want to know: what of a file
+ * fits no tensor, which heads several ranks have.  Nothing: there is none.
+ */
+void ck_reshard_note(const struct ck_reshard *r, const char *name,
+		     struct ck_str *out);
 
 uint32_t ck_reshard_ranks(const struct ck_reshard *r);
 /* False: rank @rank holds nothing of @tensor, not even an empty part. */

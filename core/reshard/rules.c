@@ -119,8 +119,8 @@ static int check_groups(const struct ck_rs_rules *r, const uint64_t *shape,
 }
 
 static int apply(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
-		 const uint64_t *shape, unsigned axis, struct ck_rs_cut *out,
-		 struct ck_err *err)
+		 const char *name, const uint64_t *shape, unsigned rank,
+		 unsigned axis, struct ck_rs_cut *out, struct ck_err *err)
 {
 	struct ck_rs_step *s;
 
@@ -139,17 +139,19 @@ static int apply(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
 		memcpy(s->weight, rule->parts,
 		       rule->nr_parts * sizeof(*s->weight));
 	}
-	return rule->how == CK_MG_QKV ? check_groups(r, shape, s->nr, err) : 0;
+	if (rule->how == CK_MG_QKV)
+		return check_groups(r, shape, s->nr, err);
+	return s->dim < rank ?
+		       ck_rs_heads_cut(r, rule, name, shape, s, out, err) :
+		       0; /* refused later */
 }
 
-int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
-		    size_t len, const uint64_t *shape, unsigned rank,
-		    unsigned axis, struct ck_rs_cut *out, struct ck_err *err)
+/* The first rule that fits and holds; NULL with 0: there is none. */
+static int rule_for(const struct ck_rs_rules *r, const char *tensor_name,
+		    size_t len, const struct ck_mg_rule **out,
+		    struct ck_err *err)
 {
-	_Static_assert(CK_MG_MAX_PARTS <= CK_RS_WEIGHTS, "parts fit");
-
-	if (!rank)
-		return 0; /* one number: whole */
+	*out = NULL;
 	for (size_t i = 0; i < r->mg.v.nr; i++) {
 		const struct ck_mg_rule *rule = &r->mg.v.v[i];
 		bool yes;
@@ -162,11 +164,42 @@ int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
 			return ret;
 		if (!yes)
 			continue;
-		return rule->how == CK_MG_SAME ?
-			       0 :
-			       apply(r, rule, shape, axis, out, err);
+		*out = rule;
+		return 0;
 	}
-	return ck_fail(err, EINVAL,
-		       "no rule says how tp= would cut it (rules=NAME, or -o "
-		       "rules=FILE, do)");
+	return 0;
+}
+
+int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
+		    size_t len, const uint64_t *shape, unsigned rank,
+		    unsigned axis, struct ck_rs_cut *out, struct ck_err *err)
+{
+	_Static_assert(CK_MG_MAX_PARTS <= CK_RS_WEIGHTS, "parts fit");
+	const struct ck_mg_rule *rule;
+	int ret;
+
+	if (!rank)
+		return 0; /* one number: whole */
+	ret = rule_for(r, tensor_name, len, &rule, err);
+	if (ret)
+		return ret;
+	if (!rule)
+		return ck_fail(err, EINVAL,
+			       "no rule says how tp= would cut it (rules=NAME, "
+			       "or -o rules=FILE, do)");
+	return rule->how == CK_MG_SAME ?
+		       0 :
+		       apply(r, rule, tensor_name, shape, rank, axis, out, err);
+}
+
+int ck_rs_rules_heads(const struct ck_rs_rules *r, const char *tensor_name,
+		      size_t len, const uint64_t *shape, struct ck_rs_step *s,
+		      struct ck_rs_cut *out, struct ck_err *err)
+{
+	const struct ck_mg_rule *rule;
+	int ret = rule_for(r, tensor_name, len, &rule, err);
+
+	if (ret || !rule || rule->how != CK_MG_SPLIT || rule->axis != s->dim)
+		return ret;
+	return ck_rs_heads_cut(r, rule, tensor_name, shape, s, out, err);
 }

@@ -7,10 +7,21 @@
 #define CK_RS_RULES_H
 
 #include "core/base/opts.h"
+#include "core/base/str.h"
 #include "core/format/mg_rules.h"
+#include "core/parse/json.h"
 #include "core/reshard/cut.h"
 
 #define CK_RS_RULES_OPTION "rules"
+
+/* Tensors of heads that were cut otherwise than one may expect. */
+struct ck_rs_heads {
+	struct ck_rs_heads_said {
+		const char *first; /* its name, of the image */
+		uint32_t nr;
+	} unknown, copied;
+	uint64_t nr, ranks; /* of the first that was copied */
+};
 
 /* Built-in rules for models with Hugging Face's names; NUL-terminated. */
 extern const char ck_rs_hf_rules[];
@@ -20,6 +31,8 @@ struct ck_rs_rules {
 	bool asked; /* what is true was said, if only that nothing is */
 	char *truths; /* "A+B", arguments that rules may ask for; or NULL */
 	uint32_t groups; /* of queries; 0: not said */
+	const json_t *config; /* of the model, or NULL; borrowed */
+	struct ck_rs_heads *heads; /* filled; borrowed */
 };
 
 /*
@@ -35,5 +48,23 @@ void ck_rs_rules_free(struct ck_rs_rules *r);
 int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
 		    size_t len, const uint64_t *shape, unsigned rank,
 		    unsigned axis, struct ck_rs_cut *out, struct ck_err *err);
+
+/*
+ * The same for a tensor whose step along @axis, the last one, is made: only
+ * what the first rule that fits says of heads.
+ */
+int ck_rs_rules_heads(const struct ck_rs_rules *r, const char *tensor_name,
+		      size_t len, const uint64_t *shape, struct ck_rs_step *s,
+		      struct ck_rs_cut *out, struct ck_err *err);
+
+/*
+ * heads.c: refines step @s along the last axis of @out, whose parts are to be
+ * whole heads; -EINVAL where they cannot.
+ */
+int ck_rs_heads_cut(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
+		    const char *tensor_name, const uint64_t *shape,
+		    struct ck_rs_step *s, struct ck_rs_cut *out,
+		    struct ck_err *err);
+void ck_rs_heads_say(const struct ck_rs_heads *h, struct ck_str *out);
 
 #endif

@@ -15,6 +15,7 @@ struct sbp {
 	struct ck_rs_spec base;
 	struct ck_of_sbp of;
 	struct ck_rs_place **place; /* of each rule */
+	bool *used; /* of each rule: it says how some tensor is cut */
 };
 
 static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
@@ -29,6 +30,7 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 		ck_rs_uncut(out, s->base.ranks);
 		return 0;
 	}
+	s->used[r - s->of.rules] = true;
 	out->place = s->place[r - s->of.rules];
 	for (unsigned a = 0; a < r->nd.axes; a++) {
 		unsigned axis = ck_rs_add_axis(out, r->nd.size[a]);
@@ -50,6 +52,19 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	return 0;
 }
 
+/* One that stands behind a pattern which fits all that it fits is such, too. */
+static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
+{
+	const struct sbp *s = (const struct sbp *)base;
+	size_t nr = 0;
+
+	for (size_t i = 0; i < s->of.nr; i++)
+		if (!s->used[i])
+			ck_rs_note_unused(out, nr++, "key", s->of.rules[i].key,
+					  s->of.rules[i].key_len);
+	ck_rs_note_end(out, nr);
+}
+
 static void free_sbp(struct ck_rs_spec *base)
 {
 	struct sbp *s = (struct sbp *)base;
@@ -57,12 +72,14 @@ static void free_sbp(struct ck_rs_spec *base)
 	for (size_t i = 0; s->place && i < s->of.nr; i++)
 		free(s->place[i]);
 	free(s->place);
+	free(s->used);
 	ck_of_sbp_free(&s->of);
 	free(s);
 }
 
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
+	.note = say_unused,
 	.free = free_sbp,
 };
 
@@ -70,7 +87,8 @@ static const struct ck_rs_spec_ops ops = {
 static int take_places(struct sbp *s, struct ck_err *err)
 {
 	s->place = calloc(s->of.nr, sizeof(*s->place));
-	for (size_t i = 0; s->place && i < s->of.nr; i++) {
+	s->used = calloc(s->of.nr, sizeof(*s->used));
+	for (size_t i = 0; s->place && s->used && i < s->of.nr; i++) {
 		const struct ck_of_rule *r = &s->of.rules[i];
 
 		s->place[i] = calloc(r->nr, sizeof(*s->place[i]));

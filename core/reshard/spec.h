@@ -31,8 +31,11 @@ struct ck_rs_spec_ops {
 	int (*further)(const struct ck_rs_spec *s, const struct ck_image *img,
 		       uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
 		       struct ck_err *err);
-	/* Appends what of it no tensor was cut by; may be NULL. */
-	void (*unused)(const struct ck_rs_spec *s, struct ck_str *out);
+	/*
+	 * After the cuts: appends what one may want to know, such as what of it
+	 * fits no tensor; may be NULL.
+	 */
+	void (*note)(const struct ck_rs_spec *s, struct ck_str *out);
 	void (*free)(struct ck_rs_spec *s);
 };
 
@@ -52,6 +55,14 @@ int ck_rs_sbp(struct ck_rs_spec **out, json_t *j, struct ck_err *err);
 /* MindSpore's strategy file. */
 int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
 		   size_t len, struct ck_err *err);
+
+/*
+ * For notes: one more entry of a file, after @nr others, that fits no tensor;
+ * and the end of that, of @nr.
+ */
+void ck_rs_note_unused(struct ck_str *out, size_t nr, const char *which,
+		       const char *name, size_t len);
+void ck_rs_note_end(struct ck_str *out, size_t nr);
 
 /* A grid of one axis that is all @nr ranks, and no cuts. */
 void ck_rs_uncut(struct ck_rs_cut *out, uint32_t nr);

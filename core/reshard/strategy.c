@@ -20,6 +20,7 @@
 struct strategy {
 	struct ck_rs_spec base;
 	struct ck_ms_strategy ms;
+	bool *used; /* of each name: a tensor is called so */
 };
 
 /*
@@ -176,6 +177,8 @@ static const struct ck_ms_item *item_of(const struct strategy *s,
 		const struct ck_ms_item *it =
 			ck_ms_strategy_find(&s->ms, name, len, stage);
 
+		if (it)
+			s->used[it->name] = true;
 		if (it && !i--)
 			return it;
 	}
@@ -209,17 +212,32 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	return 0;
 }
 
+static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
+{
+	const struct strategy *s = (const struct strategy *)base;
+	size_t nr = 0;
+
+	for (size_t i = 0; i < s->ms.names.nr; i++)
+		if (!s->used[i])
+			ck_rs_note_unused(out, nr++, "parameter",
+					  s->ms.names.v[i].s,
+					  s->ms.names.v[i].len);
+	ck_rs_note_end(out, nr);
+}
+
 static void free_strategy(struct ck_rs_spec *base)
 {
 	struct strategy *s = (struct strategy *)base;
 
 	ck_ms_strategy_free(&s->ms);
+	free(s->used);
 	free(s);
 }
 
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
 	.further = further,
+	.note = say_unused,
 	.free = free_strategy,
 };
 
@@ -263,6 +281,9 @@ int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
 			      name, CK_RS_MAX_RANKS);
 	if (!ret)
 		ret = check_stages(s, name, err);
+	s->used = calloc(s->ms.names.nr + 1, sizeof(*s->used));
+	if (!ret && !s->used)
+		ret = ck_fail(err, ENOMEM, "no memory for a strategy");
 	if (ret) {
 		free_strategy(&s->base);
 		return ret;

@@ -35,6 +35,7 @@ struct words {
 	char *rules_name; /* NULL: not said */
 	struct ck_rs_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
+	struct ck_rs_heads heads;
 };
 
 /* ---- reading ---- */
@@ -183,14 +184,18 @@ static int count_layers(struct words *w, const struct ck_reshard_in *in,
 static int fall_back(struct words *w, const struct ck_reshard_in *in,
 		     struct ck_err *err)
 {
+	int ret = ck_rs_rules_get(&w->rules, "hf", NULL, &w->ruled, err);
+
 	for (uint32_t i = 0; i < in->nr; i++) {
 		struct ck_rs_split split;
 
 		ck_rs_split_of(in->img, in->first + i, &split);
-		if (split.how != CK_RS_WHOLE)
-			return 0;
+		if (split.how == CK_RS_WHOLE)
+			continue;
+		w->ruled = false; /* they only count heads */
+		break;
 	}
-	return ck_rs_rules_get(&w->rules, "hf", NULL, &w->ruled, err);
+	return ret;
 }
 
 static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
@@ -199,6 +204,8 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 	struct words *w = (struct words *)base;
 	int ret = w->begin ? count_layers(w, in, err) : 0;
 
+	w->rules.config = in->config;
+	w->rules.heads = &w->heads;
 	if (!ret && w->tp > 1 && !w->ruled)
 		ret = fall_back(w, in, err);
 	return ret;
@@ -212,14 +219,12 @@ static int cut_tp(const struct words *w, const struct ck_image *img,
 	struct ck_rs_split split;
 	struct ck_rs_step *s;
 	size_t len;
+	const char *name = ck_image_str(img, t->name, &len);
 
-	if (w->ruled) {
-		const char *name = ck_image_str(img, t->name, &len);
-
+	if (w->ruled)
 		return ck_rs_rules_cut(&w->rules, name, len,
 				       img->dims + t->shape, t->rank, axis, out,
 				       err);
-	}
 	ck_rs_split_of(img, tensor, &split);
 	if (split.how == CK_RS_UNKNOWN)
 		return ck_fail(err, EINVAL,
@@ -233,7 +238,10 @@ static int cut_tp(const struct words *w, const struct ck_image *img,
 		return -EINVAL;
 	s->blocks = split.nr_blocks;
 	memcpy(s->weight, split.block, sizeof(s->weight));
-	return 0;
+	if (split.nr_blocks || !w->rules.config)
+		return 0;
+	return ck_rs_rules_heads(&w->rules, name, len, img->dims + t->shape, s,
+				 out, err);
 }
 
 /* The first axis of the grid; where one stage has it, that one alone. */
@@ -288,9 +296,15 @@ static void free_words(struct ck_rs_spec *base)
 	free(w);
 }
 
+static void say(const struct ck_rs_spec *base, struct ck_str *out)
+{
+	ck_rs_heads_say(&((const struct words *)base)->heads, out);
+}
+
 static const struct ck_rs_spec_ops ops = {
 	.begin = begin,
 	.cut = cut,
+	.note = say,
 	.free = free_words,
 };
 

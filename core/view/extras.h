@@ -10,6 +10,7 @@
 #define CK_EXTRAS_H
 
 #include "core/base/opts.h"
+#include "core/parse/json.h"
 #include "core/view/view.h"
 
 #define CK_MAX_EXTRAS 128 /* each is an open file */
@@ -39,5 +40,11 @@ void ck_extras_at(const struct ck_extras *e, uint32_t i, uint64_t off,
 		  struct ck_span *out);
 int ck_extras_made(const struct ck_extras *e, uint32_t i, void *buf,
 		   uint64_t len, uint64_t off, struct ck_err *err);
+
+/* Its config.json; NULL: there is none, or it cannot be read. */
+json_t *ck_extras_config(const struct ck_extras *e);
+/* The same of what ck_extras_take() would take; json_decref() it. */
+int ck_model_config(json_t **out, const struct ck_root *root,
+		    const struct ck_opts *opts, struct ck_err *err);
 
 #endif

@@ -7,14 +7,11 @@
  */
 #include "core/view/derive.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-#define MOST (UINT64_C(1) << 20) /* bytes of a config.json */
 
 /* By the names of Llama, and those of GPT-2. */
 static bool config_number(const json_t *config, const char *name,
@@ -101,27 +98,10 @@ static int compare(const struct ck_derivation *d, const json_t *preset,
 	return ret;
 }
 
-static int read_config(json_t **out, const struct ck_extras *e, uint32_t i,
-		       uint64_t size)
-{
-	ck_auto_free char *bytes = malloc(size + 1);
-	int ret = bytes ? ck_extras_made(e, i, bytes, size, 0, NULL) : -ENOMEM;
-
-	return ret ? ret : ck_json_parse(out, bytes, size, NULL);
-}
-
 int ck_preset_fits(const struct ck_derivation *d, const json_t *preset,
 		   const struct ck_extras *e, struct ck_err *err)
 {
-	struct ck_vfile f;
+	ck_auto_json json_t *config = preset ? ck_extras_config(e) : NULL;
 
-	for (uint32_t i = 0; preset && ck_extras_file(e, i, &f); i++) {
-		ck_auto_json json_t *config = NULL;
-
-		if (strcmp(f.name, "config.json") != 0 || f.size > MOST ||
-		    read_config(&config, e, i, f.size))
-			continue;
-		return compare(d, preset, config, err);
-	}
-	return 0;
+	return config ? compare(d, preset, config, err) : 0;
 }

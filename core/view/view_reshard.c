@@ -9,6 +9,7 @@
  * they are made and never go, so that inode numbers last; how many there may
  * be, and how much they may take, is bounded.
  */
+#include "core/view/extras.h"
 #include "core/view/rank_cache.h"
 #include "core/view/rank_layout.h"
 #include "core/view/metadata.h"
@@ -52,6 +53,7 @@ struct reshard_view {
 	uint32_t nr_options;
 	uint64_t weight;
 	enum ck_rank_form form;
+	json_t *config; /* of the model, or NULL */
 	/* made at first look: */
 	bool ready;
 	struct ck_merged_tensor *held;
@@ -134,12 +136,13 @@ static int get_ready(struct reshard_view *v, struct ck_err *err)
 static int make_reshard(struct reshard_view *v, struct folder *f, bool *of_spec,
 			struct ck_err *err)
 {
-	ck_auto_str struct ck_str unused = { 0 };
+	ck_auto_str struct ck_str note = { 0 };
 	struct ck_reshard_in in = { .img = v->base.img,
 				    .first = v->base.first,
 				    .nr = v->base.nr,
 				    .name = f->name,
-				    .opts = v->opts };
+				    .opts = v->opts,
+				    .config = v->config };
 	int ret;
 
 	if (f->option != SIZE_MAX) {
@@ -153,9 +156,9 @@ static int make_reshard(struct reshard_view *v, struct folder *f, bool *of_spec,
 	ret = ck_reshard_new(&f->rs, &in, of_spec, err);
 	if (ret) /* the spec's own line names it */
 		return *of_spec ? ret : ck_wrap(err, ret, "%s", f->name);
-	ck_reshard_unused(f->rs, f->name, &unused);
-	if (unused.v)
-		ck_view_leave_out(&v->base, CK_NONE, unused.v);
+	ck_reshard_note(f->rs, f->name, &note);
+	if (note.v)
+		ck_view_leave_out(&v->base, CK_NONE, note.v);
 	f->size = calloc(ck_reshard_ranks(f->rs), sizeof(*f->size));
 	if (f->size)
 		return 0;
@@ -518,6 +521,7 @@ static void rs_close(struct ck_view *base)
 	for (uint32_t i = 0; i < v->nr; i++)
 		free_folder(v->folder[i]);
 	free(v->held);
+	json_decref(v->config);
 	ck_str_free(&v->metadata);
 	pthread_mutex_destroy(&v->lock);
 	free(v);
@@ -557,7 +561,7 @@ static int rs_open(struct ck_view **out, const struct ck_view *base,
 {
 	struct reshard_view *v = calloc(1, sizeof(*v));
 	const char *path;
-	int ret = 0;
+	int ret;
 
 	if (!v)
 		return ck_fail(err, ENOMEM, "no memory for " NAME);
@@ -569,6 +573,7 @@ static int rs_open(struct ck_view **out, const struct ck_view *base,
 	    !strcmp(ck_opts_get(opts, CONTAINER), "ckpt"))
 		v->form = CK_RANK_CKPT;
 	ck_rank_cache_init(&v->cache, &v->in, v->form);
+	ret = ck_model_config(&v->config, ck_ckpt_root(base->ck), opts, err);
 	for (size_t i = 0;
 	     !ret && opts && (path = ck_opts_nth(opts, OPTION, i)); i++)
 		ret = take_option(v, i, path, err);

@@ -73,6 +73,24 @@ printf '%s' '{"mesh": {"shape": [2]}, "partition_spec": {"fc.w*": [0], "cf*": [0
 expect 0 '' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard "$WORK/some.json"
 grep -q 'some.json: fits no tensor: partition_spec "cf\*", partition_spec "x"$' \
 	"$WORK/err" || fail "not said: $(cat "$WORK/err")"
+# Of two heads of keys four ranks have a whole one each, which is said.
+mkdir "$WORK/heads"
+python3 "$TOP/tests/cmd/lib/safetensors.py" "$WORK/heads/model.safetensors" \
+	h.0.self_attn.q_proj.weight F32 16,4 h.0.self_attn.k_proj.weight F32 4,4
+echo '{"num_attention_heads": 8, "num_key_value_heads": 2}' \
+	>"$WORK/heads/config.json"
+expect 0 '' "$UNSHARD" plan "$WORK/heads" --reshard tp=4
+grep -q 'note: tp=4: 2 heads for 4 ranks, so that each is whole on 2: h.0.self_attn.k' \
+	"$WORK/err" || fail "heads: $(cat "$WORK/err")"
+grep -q 'k_proj.weight  rank 3  at \[2, 0\] size \[2, 4\]' "$WORK/out" ||
+	fail "half a head: $(cat "$WORK/out")"
+expect 1 'k_proj.weight: dimension 0: 2 heads' "$UNSHARD" plan "$WORK/heads" \
+	--reshard tp=3
+mkdir "$WORK/other"
+echo '{"num_attention_heads": 4, "num_key_value_heads": 4}' \
+	>"$WORK/other/config.json"
+expect 0 '' "$UNSHARD" plan -o config="$WORK/other" "$WORK/heads" --reshard tp=4
+[ ! -s "$WORK/err" ] || fail "heads that divide: $(cat "$WORK/err")"
 expect 2 'CKPT alone' "$UNSHARD" plan "$DATA/10_seed_4x1" x --reshard tp=2
 expect 2 'twice' "$UNSHARD" plan "$CKPT" --reshard tp=2 --reshard tp=1
 expect 2 'CKPT NAME' "$UNSHARD" plan "$CKPT"

@@ -92,10 +92,12 @@ Test(mg_rules, what_a_line_may_say)
 
 	cr_assert_eq(parse(&r,
 			   "# c\n\n a split 1 parts 12+3 if x|yy # d\r\n"
-			   "b split 0 of p+q\nc qkv",
+			   "b split 0 of p+q\nc qkv\n"
+			   "d split 0 heads k|n copied if z\n"
+			   "e split 1 parts 1+1 heads n",
 			   NULL),
 		     0);
-	cr_assert_eq(r.v.nr, 3);
+	cr_assert_eq(r.v.nr, 5);
 	v = r.v.v;
 	cr_expect(v[0].how == CK_MG_PARTS && v[0].axis == 1 &&
 		  v[0].nr_parts == 2 && v[0].parts[0] == 12 &&
@@ -104,6 +106,9 @@ Test(mg_rules, what_a_line_may_say)
 		  !memcmp(v[0].conds[1].s, "yy", 2));
 	cr_expect(v[1].how == CK_MG_SPLIT && v[1].nr_of == 2);
 	cr_expect(v[2].how == CK_MG_QKV);
+	cr_expect(v[3].nr_heads == 2 && v[3].copied && v[3].nr_conds == 1 &&
+		  !memcmp(v[3].heads[1].s, "n", v[3].heads[1].len));
+	cr_expect(v[4].nr_parts == 2 && v[4].nr_heads == 1 && !v[4].copied);
 	ck_mg_rules_free(&r);
 }
 
@@ -125,6 +130,12 @@ Test(mg_rules, what_it_may_not_say)
 		"default\ndefault",
 		"a b c d e f g h i",
 		"a split 0 of x++y",
+		"a split 0 heads",
+		"a split 0 heads x|",
+		"a split 0 gated heads x copied",
+		"a split 0 of x heads y",
+		"a same heads y",
+		"a split 0 copied",
 		"a split 0 parts 99999999999999999999",
 	};
 

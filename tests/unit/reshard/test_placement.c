@@ -288,7 +288,9 @@ Test(placement, sbp_of_random_meshes)
 						    "%s\"split(%d)\"",
 				   a ? "," : "", s.place[a]);
 		}
-		ck_str_puts(&json, "]}]}");
+		ck_str_puts(&json, "]}, {\"key\": \"no*\", \"placement\": "
+				   "{\"ranks\": [0]}, \"sbp\": "
+				   "[\"broadcast\"]}]}");
 		for (unsigned i = 0; i < s.devices; i++)
 			s.id[i] = from + i;
 		image_of(&s);
@@ -297,6 +299,10 @@ Test(placement, sbp_of_random_meshes)
 				     err.msg);
 			cr_assert_eq(ck_reshard_ranks(rs), next);
 			check_sample(&s, json.v);
+			ck_str_free(&unused);
+			ck_reshard_note(rs, "f", &unused);
+			cr_expect_str_eq(unused.v,
+					 "f: fits no tensor: key \"no*\"");
 			ck_reshard_free(rs);
 		} else {
 			cr_assert_eq(try(json.v, json.len), -EINVAL);
@@ -406,7 +412,7 @@ Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
 	cr_assert_eq(try(other, strlen(other)), 0, "%s", err.msg);
 	cr_assert(ck_reshard_part(rs, 1, 0, &part));
 	cr_expect_eq(part.shard.box.start[0], 3);
-	ck_reshard_unused(rs, "f", &unused);
+	ck_reshard_note(rs, "f", &unused);
 	cr_expect_str_eq(unused.v, "f: fits no tensor: placements \"u*\"");
 	ck_str_free(&unused);
 	ck_reshard_free(rs);

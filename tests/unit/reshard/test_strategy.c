@@ -76,6 +76,21 @@ Test(strategy, two_of_four)
 	holds(0, "global_step", "[0:8, 0:8]");
 }
 
+/* Misspelt, often: what it was said of is then whole on every rank. */
+Test(strategy, what_fits_no_tensor_is_noted)
+{
+	ck_auto_str struct ck_str s = { 0 };
+
+	cr_assert_eq(try("W", "[2]", "[0, -1]", "[8, 8]", 0), 0);
+	ck_reshard_note(rs, "s", &s);
+	cr_assert(s.v);
+	cr_expect_str_eq(s.v, "s: fits no tensor: parameter \"W\"");
+	ck_str_free(&s);
+	cr_assert_eq(try("w", "[2]", "[0, -1]", "[8, 8]", 0), 0);
+	ck_reshard_note(rs, "s", &s);
+	cr_expect_null(s.v);
+}
+
 /* Axes count from the right; the leftmost is the most significant. */
 Test(strategy, grids)
 {

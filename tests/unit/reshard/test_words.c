@@ -15,6 +15,7 @@ static struct ck_err err;
 static uint32_t file[4];
 static uint64_t at;
 static struct ck_opts opts;
+static json_t *config;
 
 static void setup(void)
 {
@@ -30,6 +31,8 @@ static void teardown(void)
 	ck_reshard_free(rs);
 	rs = NULL;
 	ck_opts_free(&opts);
+	json_decref(config);
+	config = NULL;
 	kit_free(&kit);
 }
 TestSuite(words, .init = setup, .fini = teardown);
@@ -58,7 +61,8 @@ static int try(const char *words)
 	const struct ck_reshard_in in = { .img = &kit.img,
 					  .nr = kit.img.nr_tensors,
 					  .name = words,
-					  .opts = &opts };
+					  .opts = &opts,
+					  .config = config };
 	bool of_spec;
 	int ret;
 
@@ -188,6 +192,70 @@ Test(words, what_does_not_divide_is_named)
 	cr_expect(strstr(err.msg, "column: dimension 0: 8"), "%s", err.msg);
 	cr_expect_eq(try("tp=4"), -1000);
 	cr_expect(strstr(err.msg, "row: dimension 1: 6"), "%s", err.msg);
+}
+
+static void expect_note(const char *want)
+{
+	ck_auto_str struct ck_str s = { 0 };
+
+	ck_reshard_note(rs, "m", &s);
+	cr_expect_str_eq(s.v ? s.v : "", want);
+}
+
+static void heads(void)
+{
+	whole("layers.0.self_attn.q_proj.weight", 16, 4);
+	whole("layers.0.self_attn.k_proj.weight", 4, 4);
+	whole("layers.0.self_attn.v_proj.weight", 4, 4);
+	whole("layers.0.self_attn.o_proj.weight", 4, 16);
+	kit_image(&kit);
+}
+
+/* Of fewer heads than ranks each rank has a whole one. */
+Test(words, whole_heads)
+{
+	heads();
+	config = json_loads("{\"text_config\": {\"num_attention_heads\": 8, "
+			    "\"num_key_value_heads\": 2}}",
+			    0, NULL);
+	make("tp=2");
+	expect_note("");
+	make("pp=1,dim1=2,tp=4,rules=hf");
+	holds(0, "layers.0.self_attn.k_proj.weight", "[0:2, 0:2]");
+	holds(1, "layers.0.self_attn.k_proj.weight", "[0:2, 0:2]");
+	holds(2, "layers.0.self_attn.k_proj.weight", "[2:4, 0:2]");
+	holds(7, "layers.0.self_attn.v_proj.weight", "[2:4, 2:4]");
+	holds(7, "layers.0.self_attn.q_proj.weight", "[12:16, 2:4]");
+	holds(3, "layers.0.self_attn.o_proj.weight", "[0:4, 12:14]");
+	expect_note("m: 2 heads for 4 ranks, so that each is whole on 2: "
+		    "layers.0.self_attn.k_proj.weight and 1 more");
+	cr_expect_eq(try("tp=16"), -1000);
+	cr_expect(strstr(err.msg, "_proj.weight: dimension 1: 8 heads"), "%s",
+		  err.msg);
+	cr_expect_eq(try("tp=3"), -1000);
+	cr_expect(strstr(err.msg, "k_proj.weight: dimension 0: 2 heads"), "%s",
+		  err.msg);
+}
+
+Test(words, unknown_heads_are_cut_through_and_named)
+{
+	heads();
+	make("tp=4");
+	holds(1, "layers.0.self_attn.k_proj.weight", "[1:2, 0:4]");
+	expect_note("m: cut in equal parts, for no config.json (-o "
+		    "config=DIR) says how many heads they have: "
+		    "layers.0.self_attn.k_proj.weight and 3 more");
+}
+
+/* The source's own split says where to cut, not how many heads there are. */
+Test(words, whole_heads_of_what_was_split)
+{
+	split("layers.0.self_attn.k_proj.weight", 4, 4, 0, 2);
+	kit_image(&kit);
+	config = json_loads("{\"num_attention_heads\": 2}", 0, NULL);
+	make("tp=4");
+	holds(1, "layers.0.self_attn.k_proj.weight", "[0:2, 0:4]");
+	holds(2, "layers.0.self_attn.k_proj.weight", "[2:4, 0:4]");
 }
 
 Test(words, nothing_to_go_by)
