@@ -351,6 +351,29 @@ Test(placement, what_is_wrong_is_said)
 		snprintf(text, sizeof(text), "%s%s", mesh, bad[i].rest);
 		reject(text, bad[i].why);
 	}
+	reject("{}", "expected a placement file");
+	reject("[]", "expected a placement file");
+	reject("{\"mesh\": 1}", "mesh.shape");
+	reject("{\"mesh\": {\"shape\": []}}", "mesh.shape");
+	reject("{\"mesh\": {\"shape\": [0]}}", "1 to 65536 devices");
+	reject("{\"mesh\": {\"shape\": [65536, 2]}}", "1 to 65536 devices");
+	reject("{\"mesh\": {\"shape\": [2], \"axes\": [\"x\",\"y\"]}}",
+	       "mesh.axes");
+	reject("{\"mesh\": {\"shape\": [2,1], \"axes\": [\"x\",\"x\"]}}",
+	       "twice");
+	reject("{\"mesh\": {\"shape\": [2], \"device_ids\": [1,1]}}", "twice");
+	reject("{\"mesh\": {\"shape\": [2], \"device_ids\": [1]}}",
+	       "list of 2");
+	reject("{\"mesh\": {\"shape\": [1], \"device_ids\": [65536]}}",
+	       "0 to 65535");
+	kit_free(&kit);
+}
+
+Test(placement, what_is_misspelt_or_said_twice)
+{
+	const struct sample s = { .rank = 2, .shape = { 6, 5 } };
+
+	image_of(&s);
 	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": {},"
 	       " \"partition_specs\": {}}",
 	       "byte 47: \"partition_specs\" is no member");
@@ -370,21 +393,6 @@ Test(placement, what_is_wrong_is_said)
 	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
 	       "{\"t\": [0], \"t\": [1]}}",
 	       "duplicate object key");
-	reject("{}", "expected a placement file");
-	reject("[]", "expected a placement file");
-	reject("{\"mesh\": 1}", "mesh.shape");
-	reject("{\"mesh\": {\"shape\": []}}", "mesh.shape");
-	reject("{\"mesh\": {\"shape\": [0]}}", "1 to 65536 devices");
-	reject("{\"mesh\": {\"shape\": [65536, 2]}}", "1 to 65536 devices");
-	reject("{\"mesh\": {\"shape\": [2], \"axes\": [\"x\",\"y\"]}}",
-	       "mesh.axes");
-	reject("{\"mesh\": {\"shape\": [2,1], \"axes\": [\"x\",\"x\"]}}",
-	       "twice");
-	reject("{\"mesh\": {\"shape\": [2], \"device_ids\": [1,1]}}", "twice");
-	reject("{\"mesh\": {\"shape\": [2], \"device_ids\": [1]}}",
-	       "list of 2");
-	reject("{\"mesh\": {\"shape\": [1], \"device_ids\": [65536]}}",
-	       "0 to 65535");
 	kit_free(&kit);
 }
 
