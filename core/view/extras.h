@@ -43,7 +43,10 @@ int ck_extras_made(const struct ck_extras *e, uint32_t i, void *buf,
 
 /* Its config.json; NULL: there is none, or it cannot be read. */
 json_t *ck_extras_config(const struct ck_extras *e);
-/* The same of what ck_extras_take() would take; json_decref() it. */
+/*
+ * The same of what ck_extras_take() would take; json_decref() it.  -errno only
+ * where -o config= was given, or memory is short.
+ */
 int ck_model_config(json_t **out, const struct ck_root *root,
 		    const struct ck_opts *opts, struct ck_err *err);
 

@@ -41,5 +41,5 @@ int ck_model_config(json_t **out, const struct ck_root *root,
 	if (e)
 		ck_extras_free(e);
 	free(e);
-	return ret;
+	return ret == -ENOMEM || ck_opts_get(opts, "config") ? ret : 0;
 }
