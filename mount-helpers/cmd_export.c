@@ -7,6 +7,7 @@
  */
 #include "mount-helpers/cmd.h"
 #include "mount-helpers/export.h"
+#include "mount-helpers/export_place.h"
 #include "mount-helpers/export_stop.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
@@ -17,14 +18,11 @@
 #include "core/base/check.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <dirent.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -33,15 +31,6 @@
 #include <unistd.h>
 
 extern const struct cmd cmd_export;
-
-/* Where it goes: PARENT/NAME, and until it is whole PARENT/STAGING. */
-struct place {
-	char parent[PATH_MAX];
-	char name[NAME_MAX + 1];
-	char staging[NAME_MAX + 1];
-	char path[PATH_MAX + NAME_MAX + 2]; /* of the staging folder */
-	int parent_fd, staging_fd;
-};
 
 /* What the process that writes tells the one that waits. */
 struct result {
@@ -58,7 +47,7 @@ struct job {
 	const struct ck_view_ops *ops;
 	char file[2 * NAME_MAX + 2]; /* of the view, or its folder; "": all */
 	struct ck_opts *opts;
-	struct place place;
+	struct export_place place;
 	struct progress bar;
 	struct result *result; /* shared */
 	struct ck_err err;
@@ -162,104 +151,6 @@ static int what(struct job *j, const char *path)
 	if (!view && !to)
 		find_form(j, "safetensors");
 	return CMD_OK;
-}
-
-/* ---- where ---- */
-
-static int taken(const struct job *j, const char *out)
-{
-	return cmd_fail(&cmd_export, CMD_USAGE,
-			is_one(j) ? "%s: is there already" :
-				    "%s: is there already, and not empty",
-			out);
-}
-
-static bool is_empty(const char *path)
-{
-	ck_auto_dir DIR *d = opendir(path);
-	const struct dirent *e;
-	unsigned nr = 0;
-
-	while (d && nr < 3 && (e = readdir(d)))
-		nr++;
-	return d && nr == 2;
-}
-
-/* OUT -> parent and name; an existing directory takes one file into it. */
-static int place_names(struct job *j, const char *out)
-{
-	struct place *p = &j->place;
-	size_t len = strlen(out);
-	struct stat st;
-	bool into = is_one(j) && !stat(out, &st) && S_ISDIR(st.st_mode);
-	int n;
-
-	while (len > 1 && out[len - 1] == '/')
-		len--;
-	n = snprintf(p->parent, sizeof(p->parent), "%.*s%s%s", (int)len, out,
-		     into ? "/" : "", into ? own_name(j) : "");
-	if (n < 0 || (size_t)n >= sizeof(p->parent))
-		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long", out);
-	if (!lstat(p->parent, &st) &&
-	    (is_one(j) || !S_ISDIR(st.st_mode) || !is_empty(p->parent)))
-		return taken(j, p->parent);
-	return CMD_OK;
-}
-
-/* Leaves the folder in parent, the last part in name. */
-static int place_split(struct job *j, const char *out)
-{
-	struct place *p = &j->place;
-	char *slash = strrchr(p->parent, '/');
-	const char *name = slash ? slash + 1 : p->parent;
-	int n = -1;
-
-	if (*name && strcmp(name, ".") && strcmp(name, "..") &&
-	    strlen(name) < sizeof(p->name)) {
-		strcpy(p->name, name);
-		n = snprintf(p->staging, sizeof(p->staging), ".%s.unshard-part",
-			     name);
-	}
-	if (n < 0 || (size_t)n >= sizeof(p->staging))
-		return cmd_fail(&cmd_export, CMD_USAGE,
-				"%s: is no name for what is written", out);
-	if (!slash)
-		strcpy(p->parent, ".");
-	else
-		slash[slash == p->parent] = '\0';
-	snprintf(p->path, sizeof(p->path), "%s/%s", p->parent, p->staging);
-	return CMD_OK;
-}
-
-static int place_open(struct job *j)
-{
-	struct place *p = &j->place;
-
-	p->parent_fd = open(p->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (p->parent_fd < 0)
-		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->parent,
-				strerror(errno));
-	if (mkdirat(p->parent_fd, p->staging, 0777) && errno != EEXIST)
-		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
-				strerror(errno));
-	p->staging_fd = openat(p->parent_fd, p->staging,
-			       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (p->staging_fd < 0)
-		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
-				strerror(errno));
-	if (flock(p->staging_fd, LOCK_EX | LOCK_NB))
-		return cmd_fail(&cmd_export, CMD_SYSTEM,
-				"%s: another export is writing there", p->path);
-	return CMD_OK;
-}
-
-static int where(struct job *j, const char *out)
-{
-	int ret = place_names(j, out);
-
-	if (!ret)
-		ret = place_split(j, out);
-	return ret ? ret : place_open(j);
 }
 
 /* ---- the child: reads and writes, in a sandbox ---- */
@@ -377,6 +268,27 @@ static int tell_left_out(struct job *j, const struct ck_view *v)
 	return ret;
 }
 
+/* Of what has tensors, and none that the form can hold, nothing is written. */
+static int holds_any(const struct job *j, const struct export *x)
+{
+	const struct ck_view *v = x->view;
+	struct ck_left_out left;
+	int ret = CMD_OK;
+
+	ck_ckpt_left_out(v->ck, v->ops->name, &left);
+	if (!x->file.nr || (v->nr && left.nr >= v->nr))
+		ret = cmd_fail(&cmd_export, CMD_BAD_CKPT,
+			       "%s: %s can hold none of its %" PRIu32
+			       " tensors: %s",
+			       j->ckpt, v->ops->name, v->nr,
+			       left.why.v   ? left.why.v :
+			       left.other.v ? left.other.v :
+					      "unshard inspect says why");
+	ck_str_free(&left.why);
+	ck_str_free(&left.other);
+	return ret;
+}
+
 static int with_view(struct job *j, const struct ck_view *v)
 {
 	struct export x;
@@ -390,7 +302,7 @@ static int with_view(struct job *j, const struct ck_view *v)
 	else if (ret)
 		ret = cmd_err(&cmd_export, &j->err);
 	else
-		ret = whole(j, &x);
+		ret = whole(j, &x) ?: holds_any(j, &x);
 	x.dir = j->place.staging_fd;
 	if (!ret && export_state_load(&x, &j->err))
 		ret = cmd_fail(&cmd_export, CMD_USAGE,
@@ -413,6 +325,17 @@ static int with_view(struct job *j, const struct ck_view *v)
 	return ret;
 }
 
+static int no_view(const struct job *j, const struct ck_image *img)
+{
+	bool hf = !strcmp(j->ops->name, "hf");
+
+	return cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s%s",
+			j->ckpt, j->ops->name,
+			hf && img->nr_tensors ?
+				": none of its tensors is a model's" :
+				"");
+}
+
 static int child(struct job *j)
 {
 	const char *path = j->ckpt;
@@ -427,8 +350,7 @@ static int child(struct job *j)
 	else if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (!v)
-		ret = cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s",
-			       j->ckpt, j->ops->name);
+		ret = no_view(j, ck_ckpt_image(ck));
 	else
 		ret = with_view(j, v);
 	if (v)
@@ -437,27 +359,7 @@ static int child(struct job *j)
 	return ret;
 }
 
-/* ---- the parent: makes it visible ---- */
-
-static int finish(struct job *j)
-{
-	struct place *p = &j->place;
-	bool one = is_one(j);
-	int from = one ? p->staging_fd : p->parent_fd;
-
-	/* first: whoever ends here leaves an export to be made anew */
-	if ((unlinkat(p->staging_fd, EXPORT_STATE, 0) && errno != ENOENT) ||
-	    (unlinkat(p->staging_fd, EXPORT_STATE_2, 0) && errno != ENOENT))
-		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", p->path,
-				strerror(errno));
-	if (renameat(from, one ? p->name : p->staging, p->parent_fd, p->name) ||
-	    fsync(p->parent_fd))
-		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s/%s: %s", p->parent,
-				p->name, strerror(errno));
-	if (one)
-		unlinkat(p->parent_fd, p->staging, AT_REMOVEDIR);
-	return CMD_OK;
-}
+/* ---- the parent: says what became of it ---- */
 
 static int say(const struct job *j)
 {
@@ -544,13 +446,14 @@ static int export(struct job *j, char **argv)
 	if (!ret)
 		ret = cmd_absolute(&cmd_export, j->opts, "config");
 	if (!ret)
-		ret = where(j, argv[2]);
+		ret = export_place_open(&cmd_export, &j->place, argv[2],
+					is_one(j) ? own_name(j) : NULL);
 	if (!ret)
 		ret = run_child(j);
 	if (!ret)
-		ret = finish(j);
-	else if (j->place.parent_fd >= 0) /* empty: nothing to go on with */
-		unlinkat(j->place.parent_fd, j->place.staging, AT_REMOVEDIR);
+		ret = export_place_finish(&cmd_export, &j->place);
+	else
+		export_place_leave(&j->place);
 	if (!ret)
 		ret = say(j);
 	return ret ? ret : j->result->partial;

@@ -124,7 +124,13 @@ expect 2 'reshard: expected a folder' "$UNSHARD" export "$CKPT/reshard" y
 expect 2 'no such view' "$UNSHARD" export --to nothing "$CKPT" y
 expect 2 'and --to another' "$UNSHARD" export --to npy "$CKPT/npy" y
 expect 2 'expected FORM' "$UNSHARD" export "$CKPT" y --to
-expect 3 'No such file' "$UNSHARD" export "$CKPT" none/y
+expect 2 'none: expected a folder to write into: No such file' \
+	"$UNSHARD" export "$CKPT" none/y
+[ ! -e none ] || fail "a parent was made"
+: >file
+expect 2 'file: expected a folder to write into: Not a dir' \
+	"$UNSHARD" export "$CKPT" file/y
+rm file
 cp -r "$CKPT" torn
 truncate -s 20000 torn/__3_0.distcp
 expect 1 'incomplete: tensor .* is torn' "$UNSHARD" export torn y
@@ -143,6 +149,17 @@ expect 0 '' "$UNSHARD" export --json --to npy e8.safetensors e8
 grep -q '"left_out": 0,' out || fail "--json: $(cat out)"
 [ ! -s err ] || fail "npy holds all: $(cat err)"
 rm -r e8*
+# ... and where that is all of it, nothing is written
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" e8.safetensors e F8_E8M0 4
+expect 1 'model.ckpt can hold none of its 1 tensors: ' \
+	"$UNSHARD" export --to ckpt e8.safetensors e8.ckpt
+[ -z "$(ls -A | grep '^\.\?e8\.ckpt')" ] || fail "left: $(ls -A)"
+rm e8*
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" adam.safetensors \
+	optimizer.state.w.exp_avg F32 4 optimizer.state.w.step F32 1
+expect 1 'adam.safetensors: has no view hf: none of its tensors is a model' \
+	"$UNSHARD" export adam.safetensors/hf adam
+rm adam*
 
 # a tensor that was refused is in no view: none is written without it
 "$PYTHON" - <<'EOS'
