@@ -394,6 +394,18 @@ static bool path_of(const struct fs_staged_name *n, char out[PATH_MAX])
 	return true;
 }
 
+bool fs_staged_path(struct fs_staged *s, uint64_t ino, char out[PATH_MAX])
+{
+	struct fs_staged_name *n;
+	bool named;
+
+	pthread_mutex_lock(&s->lock);
+	n = by_ino(s, ino);
+	named = n && path_of(n, out);
+	pthread_mutex_unlock(&s->lock);
+	return named;
+}
+
 static int open_at(struct fs_staged *s, const char *path,
 		   struct fs_staged_place *out)
 {

@@ -298,6 +298,17 @@ static int write_all(const struct fs_staged_file *f, const char *buf,
 	return 0;
 }
 
+static void fail(struct fs_staged *s, const struct fs_staged_file *f,
+		 const char *what, int ret, struct ck_err *err)
+{
+	char path[PATH_MAX];
+
+	if (!fs_staged_path(s, f->ino, path))
+		strcpy(path, "a file that was removed");
+	ck_fail(err, -ret, "%s: %s: %s: %s", s->stage->name, path, what,
+		strerror(-ret));
+}
+
 int fs_staged_write(struct fs_staged *s, const struct fs_staged_file *f,
 		    const char *buf, size_t len, uint64_t off, bool cached,
 		    struct ck_err *err)
@@ -307,7 +318,7 @@ int fs_staged_write(struct fs_staged *s, const struct fs_staged_file *f,
 	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
 	if (!ret || ret == -EFBIG)
 		return ret;
-	ck_fail(err, -ret, "%s: write: %s", s->stage->name, strerror(-ret));
+	fail(s, f, "write", ret, err);
 	/* of a mapping: whoever stored the bytes is not told */
 	if (cached)
 		ck_staging_doom(s->stage, err->msg);
@@ -333,7 +344,7 @@ int fs_staged_sync(struct fs_staged *s, const struct fs_staged_file *f,
 	ret = ck_fault_of(CK_FAULT_SYNC, ret);
 	if (!ret)
 		return 0;
-	ck_fail(err, -ret, "%s: fsync: %s", s->stage->name, strerror(-ret));
+	fail(s, f, "fsync", ret, err);
 	ck_staging_doom(s->stage, err->msg);
 	return ret;
 }

@@ -77,6 +77,8 @@ void fs_staged_detach(struct fs_staged *s, struct fs_staged_file *f);
 int fs_staged_dup(struct fs_staged *s, uint64_t ino);
 /* How many directories deep @ino is below shards/; -1: unknown. */
 int fs_staged_depth(struct fs_staged *s, uint64_t ino);
+/* Of it below shards/, "a/b"; false: it has no name any more. */
+bool fs_staged_path(struct fs_staged *s, uint64_t ino, char out[PATH_MAX]);
 
 bool fs_staged_shows(mode_t mode);
 

@@ -93,7 +93,7 @@ static int measure(const struct ck_staging *s, struct ck_staged *out,
 	return ret ? ret : measure_slices(s, out, err);
 }
 
-static enum ck_staged_state state_of(const struct ck_staging *s, char *why,
+static enum ck_staged_state state_of(struct ck_staging *s, char *why,
 				     size_t room)
 {
 	struct ck_commit_record r;

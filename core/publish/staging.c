@@ -19,6 +19,8 @@
 #include <string.h>
 
 #define DOOMED "doomed"
+#define DOOMED_WHY "doomed-why"
+#define WHY_INLINE 59 /* bytes of a link that take no block, on ext4 */
 #define ARMED "armed"
 #define COPIED "copied"
 #define REFUSED "refused"
@@ -376,14 +378,35 @@ void ck_staging_unseize(struct ck_staging *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static void remember(struct ck_staging *s, const char *why)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!*s->doomed)
+		snprintf(s->doomed, sizeof(s->doomed), "%s", why);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Where the disk is full, a short link still finds room in its inode. */
+static void say_in_a_link(struct ck_staging *s, const char *why)
+{
+	char cut[WHY_INLINE + 1];
+
+	snprintf(cut, sizeof(cut), "%s", why);
+	if (symlinkat(why, s->fd, DOOMED_WHY) && errno != EEXIST)
+		(void)!symlinkat(cut, s->fd, DOOMED_WHY);
+}
+
 void ck_staging_doom(struct ck_staging *s, const char *why)
 {
 	ck_auto_fd int fd = openat(
 		s->fd, DOOMED,
 		O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 
-	/* an empty one says it too: the disk may be full */
-	if (fd >= 0 && dprintf(fd, "%s\n", why) >= 0 && !fsync(fd))
+	remember(s, why);
+	/* an empty one says it too */
+	if (fd >= 0 && (dprintf(fd, "%s\n", why) < 0 || fsync(fd)))
+		say_in_a_link(s, why);
+	if (fd >= 0)
 		fsync(s->fd);
 }
 
@@ -402,9 +425,21 @@ static bool read_line(const struct ck_staging *s, const char *name, char *why,
 	return true;
 }
 
-bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room)
+bool ck_staging_is_doomed(struct ck_staging *s, char *why, size_t room)
 {
-	return read_line(s, DOOMED, why, room);
+	ssize_t n;
+
+	if (!read_line(s, DOOMED, why, room))
+		return false;
+	if (*why)
+		return true;
+	n = readlinkat(s->fd, DOOMED_WHY, why, room - 1);
+	why[n > 0 ? n : 0] = '\0';
+	pthread_mutex_lock(&s->lock);
+	if (!*why)
+		snprintf(why, room, "%s", s->doomed);
+	pthread_mutex_unlock(&s->lock);
+	return true;
 }
 
 void ck_staging_refuse(struct ck_staging *s, const char *why)

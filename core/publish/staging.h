@@ -7,6 +7,7 @@
  *	  lock		empty; who has the stage, and who writes to it
  *	  commit	a publish that was begun; see commit.h
  *	  doomed	why it may never be published: one line
+ *	  doomed-why	the same, where the disk was full: what a link says
  *	  refused	why it was not begun as its layout says: one line
  *	  armed		empty: it is to be published once it is complete
  *	  copied	empty: the same, once nothing is written for a while
@@ -49,6 +50,7 @@ struct ck_staging {
 	unsigned writers; /* of this process */
 	bool seized, over;
 	bool locks; /* the file system knows them */
+	char doomed[512]; /* why, if this process did it */
 };
 
 /* Whether a checkpoint may be called so: "step-1", but neither ".a" nor "a/b". */
@@ -95,7 +97,7 @@ void ck_staging_unseize(struct ck_staging *s);
  */
 void ck_staging_doom(struct ck_staging *s, const char *why);
 /* The line why; false: it is not. */
-bool ck_staging_is_doomed(const struct ck_staging *s, char *why, size_t room);
+bool ck_staging_is_doomed(struct ck_staging *s, char *why, size_t room);
 
 /* The layout of slices that was given last was refused; NULL: it was not. */
 void ck_staging_refuse(struct ck_staging *s, const char *why);

@@ -157,6 +157,28 @@ if [ -n "${COMMON_PRIVATE-}" ] && mkdir "$WORK/small" &&
 	"$UNSHARD" publish "$MNT/f" >/dev/null || fail "publish after rm"
 	check "after a full disk"
 	umount_ckpt
+	# a step that is doomed there says why, though nothing fits any more
+	UNSHARD_FAULT=sync:1:1:28 mount_ckpt "$SRC" rw
+	mkdir "$MNT/h" "$MNT/h/shards/deep" &&
+		echo x >"$MNT/h/shards/deep/x" || fail "a new step"
+	dd if=/dev/zero of="$MNT/h/shards/fill" bs=4k count=80 2>"$WORK/err"
+	grep -qi 'no space' "$WORK/err" || fail "it is not full"
+	"$python" -c 'import os, sys
+f = os.open(sys.argv[1], os.O_WRONLY)
+try: os.fsync(f)
+except OSError as e: sys.exit(e.errno != 28)
+sys.exit("no error")' "$MNT/h/shards/deep/x" || fail "ENOSPC of an fsync"
+	why='h: deep/x: fsync: No space left on device'
+	grep -qx "doomed: $why" "$MNT/h/.unshard/status" ||
+		fail "status of the mount: $(cat "$MNT/h/.unshard/status")"
+	for i in 1 2; do
+		"$UNSHARD" status "$SRC" >"$WORK/out"
+		grep -qx "  $why" "$WORK/out" || fail "status: $(cat "$WORK/out")"
+		[ $i = 1 ] && umount_ckpt
+	done
+	expect 1 "may be lost .$why.; it can only" "$UNSHARD" publish "$SRC/h"
+	collected() { "$UNSHARD" gc --age 0 "$SRC" | grep -q 'removed: h'; }
+	wait_for 10 collected || fail "gc of one that is doomed on a full disk"
 	umount "$SRC"
 else
 	say "no tmpfs here: a full disk is not tried"
