@@ -138,7 +138,7 @@ static void add_line(const struct ck_late_problem *p,
 	}
 	if (p->tensor == CK_NONE) {
 		text = file_of(img, p->chunk, &len);
-		ck_str_puts(out, "warning: file ");
+		ck_str_puts(out, text ? "warning: file " : "warning");
 		ck_str_plain(out, text ? text : "", text ? len : 0);
 		ck_str_fmt(out, ": %s\n", p->reason);
 		return;

@@ -5,6 +5,33 @@
 #include "core/write/overlay.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Nothing of it was acknowledged, unless it is damaged. */
+static void say_lost(struct ck_ckpt *ck, bool write)
+{
+	struct ck_overlay_stats st;
+	char line[300];
+
+	ck_overlay_stats(ck->overlay, &st);
+	if (st.damaged)
+		snprintf(line, sizeof(line),
+			 "overlay: byte %" PRIu64 " of overlay.log is damaged, "
+			 "and of the last %" PRIu64 " bytes nothing counts%s: "
+			 "an edit that was synced may be lost",
+			 st.damaged, st.lost,
+			 write ? ", which are in overlay.log.lost now" : "");
+	else if (st.lost && write)
+		snprintf(line, sizeof(line),
+			 "overlay: a mount died before the last %" PRIu64
+			 " bytes of overlay.log were committed; they were cut "
+			 "off",
+			 st.lost);
+	else
+		return;
+	ck_ckpt_said(ck, CK_NONE, line);
+}
 
 int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_reader_in *in, struct ck_err *err)
@@ -33,9 +60,11 @@ int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 		ck_digest_text(&m.digest, digest);
 	ck_manifest_free(&m);
 	ret = ck_overlay_open(&ck->overlay, &over, err);
-	if (!ret)
-		in->over = ck_overlay_over(ck->overlay);
-	return ret;
+	if (ret)
+		return ret;
+	in->over = ck_overlay_over(ck->overlay);
+	say_lost(ck, in->write);
+	return 0;
 }
 
 struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck)

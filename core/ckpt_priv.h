@@ -96,7 +96,10 @@ struct ck_ckpt {
 	struct ck_overlay *overlay; /* -o overlay=; or NULL */
 };
 
-/* A warning of source @src, for late problems; @ctx is the struct ck_ckpt. */
+/*
+ * A warning of source @src, CK_NONE: of all, for late problems; @ctx is the
+ * struct ck_ckpt.
+ */
 void ck_ckpt_said(void *ctx, uint32_t src, const char *line);
 
 /* Makes the writer, or, not rw, looks what an earlier one has left. */

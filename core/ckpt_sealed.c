@@ -42,11 +42,7 @@ static int cannot_keep(struct ck_ckpt *ck, const struct ck_err *why,
 		ck->unsealed = NULL;
 		return ck_fail(err, ENOMEM, "no memory");
 	}
-	for (uint32_t i = 0; i < ck->img.nr_srcs; i++)
-		if (ck->img.srcs[i].kind == CK_SRC_FILE) {
-			ck_ckpt_said(ck, i, ck->unsealed);
-			break;
-		}
+	ck_ckpt_said(ck, CK_NONE, ck->unsealed);
 	return 0;
 }
 

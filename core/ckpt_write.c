@@ -4,18 +4,24 @@
 
 #include <errno.h>
 
-/* A problem of a file is one of its first chunk, which tells the file. */
+/*
+ * A problem of a file is one of its first chunk, which tells the file; one of
+ * CK_NONE is the whole checkpoint's.
+ */
 void ck_ckpt_said(void *ctx, uint32_t src, const char *line)
 {
 	struct ck_ckpt *ck = ctx;
 	const struct ck_image *img = &ck->img;
-	struct ck_late_problem p = { .reason = (char *)line };
+	struct ck_late_problem p = { .tensor = CK_NONE,
+				     .chunk = CK_NONE,
+				     .reason = (char *)line };
 
+	if (src == CK_NONE)
+		ck_late_add(&ck->late, &p);
 	for (uint32_t c = 0; c < img->nr_chunks; c++) {
 		if (img->chunks[c].src != src)
 			continue;
 		p.chunk = c;
-		p.tensor = CK_NONE;
 		ck_late_add(&ck->late, &p);
 		return;
 	}

@@ -233,8 +233,10 @@ static void put_totals(struct overlay *o, struct ck_str *out, uint64_t bytes)
 		ck_str_fmt(out,
 			   "], \"nbytes\": %" PRIu64 ", \"log\": %" PRIu64
 			   ", \"commits\": %" PRIu64
-			   ", \"uncommitted\": %" PRIu64 "}\n",
-			   bytes, st.log_bytes, st.commits, st.lost);
+			   ", \"uncommitted\": %" PRIu64
+			   ", \"damaged\": %s, \"aside\": %" PRIu64 "}\n",
+			   bytes, st.log_bytes, st.commits, st.lost,
+			   st.damaged ? "true" : "false", st.aside);
 		return;
 	}
 	ck_str_plain(out, o->dir, strlen(o->dir));
@@ -244,11 +246,23 @@ static void put_totals(struct overlay *o, struct ck_str *out, uint64_t bytes)
 	text_size(out, st.log_bytes);
 	ck_str_fmt(out, " of log, %" PRIu64 " commit%s\n", st.commits,
 		   st.commits == 1 ? "" : "s");
-	if (st.lost)
+	if (st.damaged)
+		ck_str_fmt(out,
+			   "%" PRIu64 " bytes behind the last whole commit are "
+			   "damaged at byte %" PRIu64 " of the log: an edit "
+			   "that was synced may be lost\n",
+			   st.lost, st.damaged);
+	else if (st.lost)
 		ck_str_fmt(out,
 			   "%" PRIu64 " bytes behind the last commit: a mount "
 			   "is writing, or died\n",
 			   st.lost);
+	if (st.aside)
+		ck_str_fmt(out,
+			   "%" PRIu64 " bytes of a damaged end were put into "
+			   "overlay.log.lost: an edit that was synced may be "
+			   "lost\n",
+			   st.aside);
 }
 
 int overlay_status(struct overlay *o)

@@ -332,9 +332,13 @@ bool ck_overlay_next(struct ck_overlay *o, uint32_t src, uint64_t *off,
 
 void ck_overlay_stats(struct ck_overlay *o, struct ck_overlay_stats *out)
 {
+	struct stat st;
+
 	pthread_mutex_lock(&o->lock);
 	*out = o->stats;
 	pthread_mutex_unlock(&o->lock);
+	if (!fstatat(o->dir_fd, CK_OVERLAY_LOST, &st, AT_SYMLINK_NOFOLLOW))
+		out->aside = (uint64_t)st.st_size;
 }
 
 int ck_overlay_discard(const char *dir, struct ck_err *err)
@@ -355,6 +359,7 @@ int ck_overlay_discard(const char *dir, struct ck_err *err)
 	if (ret)
 		return ret;
 	unlinkat(fd, CK_OVERLAY_NEW, 0);
+	unlinkat(fd, CK_OVERLAY_LOST, 0);
 	/* Without its head a log is nobody's. */
 	if ((unlinkat(fd, CK_OVERLAY_LOG, 0) && errno != ENOENT) ||
 	    unlinkat(fd, CK_OVERLAY_HEAD, 0) || fsync(fd))

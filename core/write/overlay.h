@@ -5,6 +5,7 @@
  *	DIR/overlay.head   which checkpoint it is for: each shard's name, size
  *	                   and time of the last change, or its manifest's digest
  *	DIR/overlay.log    records, one after the other; see overlay_log.c
+ *	DIR/overlay.log.lost  its end, where that was damaged and was cut off
  *
  * Blocks of 4 KiB.  What is written goes to the end of the log; a sync puts a
  * commit behind it and makes both durable.  There is one log for all shards,
@@ -61,6 +62,12 @@ bool ck_overlay_next(struct ck_overlay *o, uint32_t src, uint64_t *off,
 struct ck_overlay_stats {
 	uint64_t log_bytes, records, commits;
 	uint64_t lost; /* bytes behind the last commit when it was opened */
+	/*
+	 * Of them, the first that is not as it was written, though it was
+	 * written in full; 0: they just end, as a crash leaves them.
+	 */
+	uint64_t damaged;
+	uint64_t aside; /* bytes in overlay.log.lost */
 };
 void ck_overlay_stats(struct ck_overlay *o, struct ck_overlay_stats *out);
 

@@ -12,7 +12,9 @@
  *
  * Little-endian.  The first record that is not right ends the log, as a crash
  * leaves it.  But where a commit lies behind it, it was right once: then the
- * log is damaged, and nothing is cut off.
+ * log is damaged, and nothing is cut off.  Where none does, and the record is
+ * there in full, it may be the last commit itself, damaged: that is said, and
+ * what is cut off is kept beside.
  */
 #include "core/write/overlay_priv.h"
 
@@ -24,6 +26,7 @@
 #include "core/io/fault.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +69,9 @@ static int put(struct ck_overlay *o, uint32_t kind, uint32_t src, uint64_t off,
 	ck_le32_put(rec + 24, src);
 	ck_le32_put(rec + 28, (uint32_t)len);
 	ck_le64_put(rec + SUM_AT, sum_of(rec, len));
-	/* What a failure leaves there is written over by the next. */
 	ret = ck_pwrite_whole(o->log_fd, rec, HEAD + len, o->end);
+	if (ret) /* what is left of it would pass for damage */
+		(void)!ftruncate(o->log_fd, (off_t)o->end);
 	if (ret)
 		return ck_fail(err, -ret,
 			       "overlay: writing at byte %" PRIu64 ": %s",
@@ -275,11 +279,57 @@ static int find_commit(const struct replay *r, uint64_t at, uint64_t *found)
 	return ret;
 }
 
+/* Whether what lies at the end is there in full, and yet not right. */
+static int is_damaged(const struct replay *r, bool *damaged)
+{
+	static const unsigned char zeros[HEAD];
+	unsigned char *rec = r->o->buf;
+	uint64_t left = r->size - r->at;
+	int ret;
+
+	*damaged = false;
+	if (left < HEAD)
+		return 0;
+	ret = read_at(r->o->log_fd, rec, HEAD, r->at);
+	if (ret || !memcmp(rec, zeros, HEAD))
+		return ret; /* never written, though the file is so long */
+	*damaged = ck_le32(rec) != MAGIC || !place_ok(r->o, rec) ||
+		   ck_le32(rec + 28) <= left - HEAD;
+	return 0;
+}
+
+/* Bytes [from, end) of the log to the end of LOST. */
+static int put_aside(struct ck_overlay *o, uint64_t from, uint64_t end)
+{
+	ck_auto_fd int fd =
+		openat(o->dir_fd, CK_OVERLAY_LOST,
+		       O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+	off_t to = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	int ret = to < 0 ? -errno : 0;
+
+	while (!ret && from < end) {
+		uint64_t n = CK_MIN(CK_OVERLAY_RECORD, end - from);
+
+		ret = read_at(o->log_fd, o->buf, n, from);
+		if (!ret)
+			ret = ck_pwrite_whole(fd, o->buf, n, (uint64_t)to);
+		from += n;
+		to += (off_t)n;
+	}
+	if (!ret && (fsync(fd) || fsync(o->dir_fd)))
+		ret = -errno;
+	return ret;
+}
+
 static int end_of_log(struct replay *r, struct ck_err *err)
 {
 	struct ck_overlay *o = r->o;
 	uint64_t later;
+	bool damaged = false;
 	int ret = find_commit(r, r->at, &later);
+
+	if (!ret && !later)
+		ret = is_damaged(r, &damaged);
 
 	if (ret)
 		return ck_fail(err, -ret, "overlay: reading: %s",
@@ -292,8 +342,13 @@ static int end_of_log(struct replay *r, struct ck_err *err)
 	o->stats.lost = r->size - r->committed;
 	o->end = o->stats.log_bytes = r->committed;
 	o->seq = o->stats.records = r->committed_seq;
+	o->stats.damaged = damaged ? r->at : 0;
 	if (!o->write || !o->stats.lost)
 		return 0;
+	ret = damaged ? put_aside(o, o->end, r->size) : 0;
+	if (ret)
+		return ck_fail(err, -ret, "overlay: %s: %s", CK_OVERLAY_LOST,
+			       strerror(-ret));
 	if (ftruncate(o->log_fd, (off_t)o->end) || fdatasync(o->log_fd))
 		return ck_fail(err, errno, "overlay: %s: %s", CK_OVERLAY_LOG,
 			       strerror(errno));

@@ -17,6 +17,7 @@
 
 #define CK_OVERLAY_HEAD "overlay.head"
 #define CK_OVERLAY_LOG "overlay.log"
+#define CK_OVERLAY_LOST CK_OVERLAY_LOG ".lost"
 #define CK_OVERLAY_NEW "overlay.log.new" /* while it is made short */
 #define CK_OVERLAY_RECORD (UINT64_C(1) << 20) /* bytes of data, at most */
 #define CK_OVERLAY_RECORD_HEAD 40

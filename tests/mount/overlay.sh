@@ -134,6 +134,27 @@ END
 		fail "round $round: neither what was synced nor what was next"
 done
 untouched "after kill -9"
+"$UNSHARD" overlay status "$C" "$O" >"$WORK/out"
+grep -q damaged "$WORK/out" && fail "a crash passes for damage: $(cat "$WORK/out")"
+
+# The last commit damaged: said, by status and by each mount, and kept.
+cp -r "$O" "$WORK/flipped"
+size=$(stat -c %s "$WORK/flipped/overlay.log")
+printf '\377' | dd of="$WORK/flipped/overlay.log" bs=1 seek=$((size - 1)) \
+	conv=notrunc status=none
+"$UNSHARD" overlay status "$C" "$WORK/flipped" >"$WORK/out" || fail status
+grep -q "are damaged at byte $((size - 40)) of the log: an edit" "$WORK/out" ||
+	fail "status of a damaged log: $(cat "$WORK/out")"
+mount_ckpt "$C" "rw,overlay=$WORK/flipped"
+grep -q "^warning: overlay: byte $((size - 40)) of overlay.log is damaged" \
+	"$MNT/.unshard/problems" ||
+	fail "a mount of a damaged log: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+[ -s "$WORK/flipped/overlay.log.lost" ] || fail "what was cut off is not kept"
+"$UNSHARD" overlay status "$C" "$WORK/flipped" >"$WORK/out" || fail status
+grep -q 'overlay.log.lost' "$WORK/out" || fail "$(cat "$WORK/out")"
+"$UNSHARD" overlay discard "$WORK/flipped" || fail "discard"
+[ ! -e "$WORK/flipped" ] || fail "left: $(ls "$WORK/flipped")"
 
 # Somebody writes; dropped; usage.
 mount_ckpt "$C" "overlay=$O"

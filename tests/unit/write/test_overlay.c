@@ -341,6 +341,7 @@ Test(overlay, cut_off_at_every_byte)
 	make();
 	bytes = slurp("o/overlay.log", &len);
 	for (size_t n = 0; n <= len; n++) {
+		struct ck_overlay_stats st;
 		struct ck_overlay *o;
 
 		/* Where records are all data, not every byte is as good. */
@@ -349,6 +350,8 @@ Test(overlay, cut_off_at_every_byte)
 		spill("o/overlay.log", bytes, n);
 		o = must_open(n % 2);
 		cr_assert(is_state(o, whole(n)), "cut at %zu", n);
+		ck_overlay_stats(o, &st);
+		cr_assert_eq(st.damaged, 0, "cut at %zu", n);
 		if (n % 2) { /* goes on from there */
 			struct state was = state[whole(n)];
 
@@ -375,6 +378,7 @@ Test(overlay, damaged_at_every_byte)
 	make();
 	bytes = slurp("o/overlay.log", &len);
 	for (size_t n = 0; n < len; n++) {
+		struct ck_overlay_stats st;
 		struct ck_overlay *o;
 		struct ck_err err;
 		int ret;
@@ -385,7 +389,8 @@ Test(overlay, damaged_at_every_byte)
 		spill("o/overlay.log", bytes, len);
 		bytes[n] ^= 0x40;
 		ret = try_open(&o, true, &err);
-		/* The last commit itself: as if it had not come so far. */
+		/* The last commit itself: as if it had not come so far, but
+		 * that it is said, and kept. */
 		if ((off_t)n < log_len[COMMITS] - 40) {
 			cr_assert_eq(ret, -EIO, "byte %zu", n);
 			cr_assert(strstr(err.msg, "is damaged at byte"));
@@ -394,7 +399,13 @@ Test(overlay, damaged_at_every_byte)
 		}
 		cr_assert_eq(ret, 0, "byte %zu: %s", n, err.msg);
 		cr_assert(is_state(o, COMMITS - ((off_t)n < log_len[COMMITS])));
+		ck_overlay_stats(o, &st);
+		if ((off_t)n < log_len[COMMITS]) {
+			cr_assert_eq(st.damaged, log_len[COMMITS] - 40);
+			cr_assert_eq(st.aside, st.lost);
+		}
 		ck_overlay_free(o);
+		unlink("o/overlay.log.lost");
 	}
 	free(bytes);
 }
