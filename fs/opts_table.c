@@ -67,7 +67,8 @@ const struct fs_opt fs_opts[] = {
 	  .choices = "auto|yes|no",
 	  .fallback = "auto",
 	  .open = true,
-	  .help = "whether MindSpore's rank files hold whole tensors (yes) or "
+	  .help = "whether MindSpore's rank files hold whole tensors (yes: "
+		  "copies that must agree, also without a strategy) or "
 		  "slices (no)" },
 	{ .name = "crc",
 	  .type = FS_OPT_CHOICE,

@@ -5,6 +5,7 @@
 #include "core/format/detect.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
 #include "core/format/ca_parts.h"
@@ -261,12 +262,87 @@ static int refuse_together(const struct ck_dir *dir, struct ck_err *err)
 		       dir->path);
 }
 
+struct joining {
+	const char *option, *format, *of;
+};
+
+/* How pieces join: who gives the one must not get what needs the other. */
+static const struct joining joining[] = {
+	{ "strategy", "mindspore", "MindSpore's" },
+	{ "sbp", "oneflow", "OneFlow's" },
+};
+
+static bool has_format(const struct found *f, const struct ck_format *fmt)
+{
+	for (size_t i = 0; i < f->nr; i++)
+		if (f->best[i] == fmt)
+			return true;
+	return false;
+}
+
+/* Rules for OneFlow's ranks fit any folder, so that its reader takes all. */
+static const struct ck_format *instead(const struct ck_dir *dir,
+				       const struct found *f,
+				       const struct joining *j)
+{
+	const struct ck_format *ms = by_name("mindspore");
+
+	if (strcmp(j->option, "sbp") != 0)
+		return has_format(f, by_name(j->format)) ? NULL : f->best[0];
+	return ms->probe(dir, NULL) > CK_MATCH_NONE ? ms : NULL;
+}
+
+static int refuse_option(const struct ck_dir *dir, const struct found *f,
+			 struct ck_err *err)
+{
+	for (size_t i = 0; i < CK_ARRAY_LEN(joining); i++) {
+		const struct joining *j = &joining[i];
+		const struct ck_format *is;
+
+		if (!ck_opts_get(dir->opts, j->option) || !f->nr)
+			continue;
+		is = instead(dir, f, j);
+		if (!is)
+			continue;
+		for (size_t k = 0; k < CK_ARRAY_LEN(joining); k++)
+			if (!strcmp(is->name, joining[k].format))
+				return ck_fail(
+					err, EINVAL,
+					"%s: -o %s= says how %s ranks join, and these are %s: -o %s=FILE says how they do",
+					dir->path, j->option, j->of,
+					joining[k].of, joining[k].option);
+		return ck_fail(
+			err, EINVAL,
+			"%s: -o %s= says how %s ranks join, and this is read as %s, with no such ranks",
+			dir->path, j->option, j->of, is->name);
+	}
+	return 0;
+}
+
+/* An option's file that is nowhere, whatever the folder is. */
+static int check_named(const struct ck_dir *dir, struct ck_err *err)
+{
+	const char *name;
+	size_t len;
+
+	for (size_t i = 0; (name = ck_opts_nth(dir->opts, "strategy", i)); i++)
+		if (*name == '/' &&
+		    !ck_opts_bytes(dir->opts, "strategy", i, &len))
+			return ck_fail(
+				err, EINVAL,
+				"-o strategy=%s: there is no such file, neither here nor in the checkpoint",
+				name);
+	return 0;
+}
+
 int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 {
 	const char *name = ck_opts_get(dir->opts, "format");
 	struct found f = { 0 };
-	int ret;
+	int ret = check_named(dir, err);
 
+	if (ret)
+		return ret;
 	if (name && strcmp(name, "auto")) {
 		const struct ck_format *fmt = by_name(name);
 
@@ -285,6 +361,9 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 		return ret;
 	if (!f.nr)
 		return ck_explain_none(dir, err);
+	ret = refuse_option(dir, &f, err);
+	if (ret)
+		return ret;
 	if (f.nr == 2)
 		return settle(dir, f.best[0], f.best[1], fd, err);
 	if (f.nr > 2)

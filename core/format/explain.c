@@ -12,6 +12,7 @@
 #include "core/catalog/builder.h"
 #include "core/format/ca_set.h"
 #include "core/format/hf_files.h"
+#include "core/format/ms_set.h"
 #include "core/format/numbered.h"
 #include "core/format/torch_save.h"
 
@@ -108,6 +109,8 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		what = "part of a checkpoint: give its directory";
 	else if (s->st.st_size == 0)
 		what = "empty";
+	else if (ck_ms_kind(dir, dir->only, err) == CK_MS_STRATEGY)
+		what = "a strategy file of MindSpore, without ranks beside it";
 	return ck_fail(err, EINVAL,
 		       "no checkpoint in %s: it is %s; expected a "
 		       ".safetensors file, or a directory",

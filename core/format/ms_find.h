@@ -6,8 +6,13 @@
  *     CKP-1_32.ckpt CKP-2_32.ckpt   one file a rank and step, equal names or
  *     t0.ckpt                       names that differ in the rank's number
  *     t0_part0.ckpt t0_part1.ckpt   files that belong together
+ *     ckpt/CKP-1_32.ckpt            or such a level deeper
  *   strategy.ckpt, strategy/..  how they were cut
  *   net.ckpt                    or one file by itself
+ *
+ * device0/ and the like are ranks where their files are MindSpore's; 0/ or
+ * ckpt_0/, and net_0.ckpt net_1.ckpt in one folder, where there is a strategy,
+ * or the user says that they are copies.
  */
 #ifndef CK_MS_FIND_H
 #define CK_MS_FIND_H
@@ -15,11 +20,18 @@
 #include "core/base/err.h"
 #include "core/base/vec.h"
 #include "core/format/dir.h"
+#include "core/format/ms_names.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum ck_ms_mode { CK_MS_NOTHING, CK_MS_ONE, CK_MS_RANKS, CK_MS_UNIFIED };
+enum ck_ms_mode {
+	CK_MS_NOTHING,
+	CK_MS_ONE,
+	CK_MS_MAYBE, /* ranks, or saves: two folders of several were looked at */
+	CK_MS_RANKS,
+	CK_MS_UNIFIED,
+};
 
 struct ck_ms_found_file {
 	const char *name; /* from the root */
@@ -32,6 +44,10 @@ struct ck_ms_found {
 	enum ck_ms_mode mode;
 	bool has_ckpt; /* ONE: not only safetensors, which others read too */
 	bool names_only; /* do not look into files, nor for strategies */
+	bool asked; /* the user says how ranks join: there are some */
+	bool flat; /* RANKS: all in one folder, by their names */
+	bool weak; /* RANKS: no word says what the numbers are */
+	size_t alike; /* MAYBE: so many folders */
 	bool passed_over; /* the folder looked at has files of other saves */
 	struct ck_dir_list root;
 	CK_VEC(struct ck_dir_list) lists; /* own the names of files */
@@ -54,10 +70,12 @@ int ck_ms_find(struct ck_ms_found *f, const struct ck_dir *dir,
 /* The same by names alone, in the folder @in of @dir. */
 int ck_ms_find_names(struct ck_ms_found *f, const struct ck_dir *dir,
 		     const char *in, struct ck_err *err);
-/* Whether @name, a folder, is of a rank: which. */
-bool ck_ms_folder_rank(const char *name, uint32_t *rank);
-/* Two that are called the same but for the rank's number. */
-bool ck_ms_same_kind(const char *a, const char *b);
+/*
+ * MAYBE: -EINVAL where the folders are of ranks by what is in them, -ENODATA
+ * where they are saves.
+ */
+int ck_ms_maybe(const struct ck_ms_found *f, const struct ck_dir *dir,
+		struct ck_err *err);
 /* -EINVAL where names say one rank twice, or of plain files that they are. */
 int ck_ms_twice(const struct ck_ms_found *f, const struct ck_dir *dir,
 		struct ck_err *err);

@@ -103,6 +103,14 @@ static void read_numbers(struct ck_ms_key *s)
 	}
 }
 
+bool ck_ms_names_epoch(const char *base)
+{
+	struct ck_ms_key key = { .key = (char *)base };
+
+	read_numbers(&key);
+	return key.epoch;
+}
+
 /* Numbers in names as numbers: net-9 before net-10. */
 static int natural(const char *a, const char *b)
 {

@@ -52,4 +52,7 @@ bool ck_ms_key_is_of(const char *base, uint32_t rank, bool numbered,
 /* Both where @key is a pattern; for names alone. */
 bool ck_ms_key_has(const char *key, const char *base, uint32_t rank);
 
+/* Whether the name of a file ends in an epoch and a step: "-4_32". */
+bool ck_ms_names_epoch(const char *base);
+
 #endif

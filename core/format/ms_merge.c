@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define ACCU "accu_grads."
+#define MAX_ABSENT 8
 
 struct merge {
 	struct ck_ms_set *s;
@@ -155,6 +156,7 @@ static int choose_how(const struct merge *m, const struct ck_ms_tensor *t,
 struct evidence {
 	bool differ; /* two slices do: they are slices */
 	uint64_t same, alike; /* do not; or only because they are constant */
+	uint32_t name; /* a tensor of those that are constant */
 };
 
 static void compare(const struct ck_ms_set *s, const struct ck_ms_tensor *a,
@@ -193,6 +195,8 @@ static void look_at(const struct ck_ms_set *s, uint32_t name,
 		} else if (p.slice != first_slice) {
 			compare(s, first, t, e);
 		}
+		if (e->alike == 1)
+			e->name = name;
 		if (e->differ)
 			return;
 	}
@@ -233,8 +237,8 @@ static int decide(struct merge *m, struct ck_err *err)
 		return note_integrated(m, err);
 	return ck_fail(
 		err, EINVAL,
-		"%s: the ranks' tensors are all constants, so that nothing tells slices from whole tensors: say -o integrated=yes (whole) or -o integrated=no (slices), or give the strategy file in JSON form",
-		s->dir->path);
+		"%s: of the tensors that the strategy cuts, all that are here have one value in all ranks (such as %s), as what was not trained yet, so that nothing tells slices from whole tensors: say -o integrated=yes (whole) or -o integrated=no (slices), or give the strategy file in JSON form",
+		s->dir->path, name_of(s, e.name)->s);
 }
 
 /* ---- parts ---- */
@@ -371,7 +375,7 @@ static int no_copy(struct merge *m, const struct ck_ms_tensor *a,
 
 	snprintf(
 		why, sizeof(why),
-		laid_out ?
+		laid_out || m->integrated ?
 			"%s and %s hold copies of it that differ" :
 			"%s and %s hold different ones, and no layout of the strategy says that they are parts",
 		m->s->file.v[a->file].name, m->s->file.v[b->file].name);
@@ -480,12 +484,35 @@ static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
 	return ret;
 }
 
+/* Of many it is said once: it was not meant to be saved, as of adapters. */
+static int report_few(struct merge *m, uint64_t absent, struct ck_err *err)
+{
+	const struct ck_ms_strategy *st = &m->s->strategy;
+	const struct ck_problem_in p = { .severity = CK_WARNING };
+	size_t i = 0;
+
+	while (st->item.v[i].seen)
+		i++;
+	return ck_builder_problem(
+		m->s->b, &p, err,
+		"the strategy describes %" PRIu64
+		" tensors, of which no file holds %" PRIu64
+		" (such as %s): a save of some of them only, as of an adapter, or files are lost",
+		(uint64_t)st->item.nr, absent,
+		st->names.v[st->item.v[i].name].s);
+}
+
 /* What the strategy describes and no file has. */
 static int report_absent(struct merge *m, struct ck_err *err)
 {
 	struct ck_ms_strategy *st = &m->s->strategy;
+	uint64_t absent = 0;
 	int ret = 0;
 
+	for (size_t i = 0; i < st->item.nr; i++)
+		absent += !st->item.v[i].seen;
+	if (absent > MAX_ABSENT && !m->s->missing)
+		return report_few(m, absent, err);
 	for (size_t i = 0; i < st->item.nr && !ret; i++) {
 		const struct ck_strmap_key *k =
 			&st->names.v[st->item.v[i].name];

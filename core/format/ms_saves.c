@@ -216,11 +216,64 @@ static void name_of(struct ck_str *out, const char *key, uint32_t rank,
 	}
 }
 
+/* Whether the files of ranks lie in folders of those of ranks. */
+static bool are_deep(const struct ck_dir *dir, const char *folder)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+
+	if (ck_dir_list(dir, folder, &l, NULL))
+		return false;
+	for (size_t i = 0; i < l.nr; i++)
+		if (!l.v[i].is_dir && is_file_of_rank(l.v[i].name))
+			return false;
+	return l.nr;
+}
+
+struct naming {
+	const struct ck_dir *dir;
+	const char *key;
+	int (*fn)(void *ctx, const char *folder, const char *base);
+	void *ctx;
+};
+
+static int name_both(const struct naming *n, const char *folder, uint32_t rank,
+		     struct ck_err *err)
+{
+	int ret = 0;
+
+	for (int part = 0; part < 2 && !ret; part++) {
+		ck_auto_str struct ck_str base = { 0 };
+
+		name_of(&base, n->key, rank, part);
+		ret = base.failed ? ck_ms_no_memory(err) :
+				    n->fn(n->ctx, folder, base.v);
+	}
+	return ret;
+}
+
+static int name_below(const struct naming *n, const char *folder, uint32_t rank,
+		      struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	int ret = ck_dir_list(n->dir, folder, &l, err);
+
+	for (size_t i = 0; i < l.nr && !ret; i++) {
+		uint32_t own = rank;
+
+		ck_ms_folder_rank(l.v[i].name, &own);
+		if (l.v[i].is_dir)
+			ret = name_both(n, l.v[i].name, own, err);
+	}
+	return ret;
+}
+
 int ck_ms_save_each(const struct ck_dir *dir, const char *in, const char *key,
 		    int (*fn)(void *ctx, const char *folder, const char *base),
 		    void *ctx, struct ck_err *err)
 {
+	const struct naming n = { dir, key, fn, ctx };
 	ck_auto_dir_list struct ck_dir_list list = { 0 };
+	bool known = false, deep = false;
 	uint32_t rank;
 	int ret;
 
@@ -228,29 +281,41 @@ int ck_ms_save_each(const struct ck_dir *dir, const char *in, const char *key,
 		return 0;
 	ret = ck_dir_list(dir, in, &list, err);
 	for (size_t i = 0; i < list.nr && !ret; i++) {
-		if (!list.v[i].is_dir ||
-		    !ck_ms_folder_rank(list.v[i].name, &rank))
-			continue;
-		for (int part = 0; part < 2 && !ret; part++) {
-			ck_auto_str struct ck_str base = { 0 };
+		const char *folder = list.v[i].name;
 
-			name_of(&base, key, rank, part);
-			ret = base.failed ? ck_ms_no_memory(err) :
-					    fn(ctx, list.v[i].name, base.v);
-		}
+		if (!list.v[i].is_dir || !ck_ms_folder_rank(folder, &rank))
+			continue;
+		deep = known ? deep : are_deep(dir, folder);
+		known = true;
+		ret = deep ? name_below(&n, folder, rank, err) :
+			     name_both(&n, folder, rank, err);
 	}
 	return ret;
 }
 
+/* The rank of whose files @path is: rank_0/net.ckpt, rank_0/ckpt/net.ckpt. */
+static bool rank_of_path(const char *path, uint32_t *rank)
+{
+	ck_auto_free char *folder = strdup(path);
+	bool any = false;
+
+	for (unsigned depth = 0; folder && depth < 2; depth++) {
+		char *slash = strrchr(folder, '/');
+
+		if (!slash)
+			break;
+		*slash = '\0';
+		any = ck_ms_folder_rank(folder, rank);
+		if (any)
+			return !strchr(folder, '/') || depth == 0;
+	}
+	return any;
+}
+
 bool ck_ms_save_hides(const char *key, const char *path)
 {
-	const char *slash = strchr(path, '/');
-	ck_auto_free char *folder = NULL;
 	uint32_t rank;
 
-	if (!slash || strchr(slash + 1, '/') || !is_file_of_rank(path))
-		return false;
-	folder = strndup(path, (size_t)(slash - path));
-	return folder && ck_ms_folder_rank(folder, &rank) &&
-	       !ck_ms_key_has(key, slash + 1, rank);
+	return is_file_of_rank(path) && rank_of_path(path, &rank) &&
+	       !ck_ms_key_has(key, ck_ms_base_of(path), rank);
 }

@@ -87,11 +87,14 @@ static int check_folders(const struct ck_ms_found *f, const struct ck_dir *dir,
 static int check_flat(const struct ck_ms_found *f, const struct ck_dir *dir,
 		      struct ck_err *err)
 {
+	uint32_t rank;
+
 	for (size_t i = 1; i < f->file.nr; i++)
-		if (ck_ms_same_kind(f->file.v[i - 1].name, f->file.v[i].name))
+		if (ck_ms_folder_rank(f->file.v[i].name, &rank) &&
+		    ck_ms_same_kind(f->file.v[i - 1].name, f->file.v[i].name))
 			return ck_fail(
 				err, EINVAL,
-				"%s: %s and %s are of two ranks by their names: give each rank a folder (rank_0/, rank_1/, ...) with its file, all files called alike, and the strategy file beside the folders; -o file=%s shows that rank's pieces alone",
+				"%s: %s and %s are of two ranks by their names, and no strategy file beside them says how tensors were cut: give it with -o strategy=FILE; if each rank holds all of each tensor (data parallel), say -o integrated=yes; -o file=%s shows that rank's pieces alone",
 				dir->path, f->file.v[i - 1].base,
 				f->file.v[i].base, f->file.v[i - 1].base);
 	return 0;

@@ -1,0 +1,144 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Which folders and files are MindSpore's ranks: joined, or refused; never each
+# for itself.
+. "$(dirname "$0")/lib/common.sh"
+requires cp sha256sum
+
+M=$TOP/tests/formats/mindspore
+ROW=$M/2.10-row4
+cd "$WORK" || exit 1
+cp "$ROW/in/strategy_train.ckpt" "$M/2.10-grid/in/strategy.ckpt" .
+chmod u+w ./*.ckpt
+WEIGHT=$(sed -n 's/ weight$//p' "$ROW/sums")
+
+# lay DIR PATTERN: the tutorial's ranks under those names
+lay() {
+	local r f
+	rm -rf "$1"
+	for r in 0 1 2 3; do
+		# shellcheck disable=SC2059
+		printf -v f "$2" "$r"
+		mkdir -p "$(dirname "$1/$f")"
+		cp "$ROW/in/node$r/CKP_1-4_32.ckpt" "$1/$f"
+	done
+	chmod -R u+w "$1"
+}
+joined() { # DIR OPTION...
+	expect 0 '' "$UNSHARD" cat "$@" weight
+	[ "$(sha256sum <"$WORK/out" | cut -d' ' -f1)" = "$WEIGHT" ] ||
+		fail "$*: other bytes"
+}
+
+# ---- with a strategy: given, or beside ----
+for names in rank_%d/a.ckpt node%d/a.ckpt device%d/a.ckpt device_%d/a.ckpt \
+	%d/a.ckpt ckpt_%d/a-1_9.ckpt train_parallel%d/ckpt_0/a-1_9.ckpt \
+	rank_%d/ckpt/a.ckpt node0/rank_%d/a.ckpt a_rank_%d.ckpt a-%d.ckpt \
+	%d.ckpt a_rank_%d-4_32.ckpt; do
+	lay c "$names"
+	joined c -o strategy=strategy_train.ckpt
+	expect 1 '/nonexistent: there is no such file' \
+		"$UNSHARD" ls c -o strategy=/nonexistent
+	expect 1 'is for 8 ranks' "$UNSHARD" ls c -o strategy=strategy.ckpt
+	cp strategy_train.ckpt c/
+	joined c
+done
+
+# ---- without: never shown as if whole ----
+for names in rank_%d/a.ckpt device%d/a.ckpt device_%d/a.ckpt %d/a.ckpt \
+	ckpt_%d/a-1_9.ckpt ckpt_%d/a.ckpt rank_%d/ckpt/a.ckpt a_rank_%d.ckpt; do
+	lay c "$names"
+	expect 1 'strategy=FILE.*-o integrated=yes' "$UNSHARD" ls c
+	# said to be copies, those that are not are refused by name
+	expect 1 'tensor weight: .* hold copies of it that differ' \
+		"$UNSHARD" ls c -o integrated=yes
+	grep -q ' global_step$' out || fail "$names: no global_step"
+done
+
+# ---- numbers that are no ranks' ----
+lay c step_%d/a.ckpt
+expect 0 '' "$UNSHARD" ls c
+grep -q ' step_3 ' out || fail "steps are not listed: $(cat out)"
+expect 1 '4 of its 4' "$UNSHARD" ls c -o strategy=strategy_train.ckpt
+grep -q 'is for 4 ranks, and no name says which of them a.ckpt is' out ||
+	fail "a step with a strategy: $(cat out)"
+lay c %d/a.ckpt
+mv c/3 c/7
+cp strategy_train.ckpt c/
+expect 1 'is for 4 ranks \(0 to 3\), and the numbers' "$UNSHARD" ls c
+rm c/strategy_train.ckpt
+expect 1 'rank 7 is there' "$UNSHARD" ls c -o strategy=strategy_train.ckpt
+lay c a-%d.ckpt
+rm c/a-1.ckpt
+expect 1 'is for 4 ranks \(0 to 3\), and the numbers' \
+	"$UNSHARD" ls c -o strategy=strategy_train.ckpt
+lay c device%d/a.ckpt
+rm -r c/device2
+expect 1 'those without a file of a.ckpt: 2' \
+	"$UNSHARD" ls c -o strategy=strategy_train.ckpt
+lay c a-%d_7.ckpt # epochs
+expect 1 'no name says which of them' \
+	"$UNSHARD" ls c/a-1_7.ckpt -o strategy=strategy_train.ckpt
+lay c rank_%d/one/a.ckpt
+mkdir c/rank_1/two
+cp c/rank_1/one/a.ckpt c/rank_1/two
+expect 1 'rank_1/one and rank_1/two both hold files of rank 1' \
+	"$UNSHARD" ls c -o strategy=strategy_train.ckpt
+
+# ---- one rank by itself ----
+mkdir one
+cp "$ROW/in/node1/CKP_1-4_32.ckpt" one
+expect 1 'no name says which of them CKP_1-4_32.ckpt is of' \
+	"$UNSHARD" ls one -o strategy=strategy_train.ckpt
+expect 1 'no name says which' \
+	"$UNSHARD" ls one/CKP_1-4_32.ckpt -o strategy=strategy_train.ckpt
+expect 1 'there is no such file' "$UNSHARD" ls one -o strategy=/nonexistent
+expect 1 'there is no such file' "$UNSHARD" ls one -o strategy=other.ckpt
+cp strategy_train.ckpt one/
+expect 0 '' "$UNSHARD" ls one
+grep -q "warning: strategy_train.ckpt: it is for 4 ranks, of which no others" \
+	err || fail "a rank's folder: $(cat err)"
+expect 0 '' "$UNSHARD" ls one -o integrated=yes
+[ -s err ] && fail "whole: $(cat err)"
+
+# ---- several saves in each ----
+for names in 'device%d/CKP-%d_8.ckpt' 'rank_%d/ckpt/CKP-%d_8.ckpt'; do
+	rm -rf c
+	for r in 0 1 2 3; do
+		for e in 9 10; do
+			# shellcheck disable=SC2059
+			printf -v f "$names" $r $e
+			mkdir -p "c/$(dirname "$f")"
+			cp "$ROW/in/node$r/CKP_1-4_32.ckpt" "c/$f"
+		done
+	done
+	cp strategy_train.ckpt c/
+	expect 0 '' "$UNSHARD" ls c
+	grep -q 'complete .* CKP-10_8.ckpt  (latest)$' out ||
+		fail "saves: $(cat out)"
+	joined c -o file=CKP-9_8.ckpt
+done
+
+# ---- data parallel: whole tensors in each rank, no strategy ----
+mkdir dp
+cp -r "$M"/2.10-integrated/in/rank_? dp
+chmod -R u+w dp
+expect 1 'say -o integrated=yes' "$UNSHARD" ls dp
+expect 0 '' "$UNSHARD" ls dp -o integrated=yes
+expect 0 '' "$UNSHARD" verify --replicas dp -o integrated=yes
+printf '\001' | dd of=dp/rank_2/net.ckpt bs=1 conv=notrunc status=none \
+	seek=$(($(grep -abo a.weight dp/rank_2/net.ckpt | head -n 1 |
+		cut -d: -f1) + 40))
+expect 1 'tensor a.weight: rank_0/net.ckpt and rank_2/net.ckpt hold copies of it that differ' \
+	"$UNSHARD" ls dp -o integrated=yes
+
+# ---- options of another framework ----
+lay c rank_%d/a.ckpt
+expect 1 "-o sbp= says how OneFlow's ranks join, and these are MindSpore's: -o strategy=FILE" \
+	"$UNSHARD" ls c -o 'sbp=split(0)'
+expect 1 "-o strategy= says how MindSpore's ranks join, and these are OneFlow's: -o sbp=FILE" \
+	"$UNSHARD" ls "$TOP/tests/formats/oneflow/local-rows/in" \
+	-o strategy=strategy_train.ckpt
+expect 1 'and this is read as hf, with no such ranks' \
+	"$UNSHARD" ls "$TOP/tests/formats/hf/indexed/in" \
+	-o strategy=strategy_train.ckpt
