@@ -112,6 +112,7 @@ int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err);
  * edit is one open file; see write/writer.h.  Any thread.
  */
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
+bool ck_ckpt_is_over(const struct ck_ckpt *ck); /* by ck_ckpt_over() */
 struct ck_edit *ck_ckpt_edit(struct ck_ckpt *ck); /* NULL: no memory */
 void ck_ckpt_edit_end(struct ck_edit *e);
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);

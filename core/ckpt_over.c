@@ -168,3 +168,8 @@ int ck_ckpt_over(struct ck_ckpt **out, const struct ck_ckpt_below *b,
 	*out = ck;
 	return 0;
 }
+
+bool ck_ckpt_is_over(const struct ck_ckpt *ck)
+{
+	return ck->over;
+}

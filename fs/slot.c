@@ -239,6 +239,16 @@ static int learn(struct fs_slot *slot, const struct ck_root *root,
 	return 0;
 }
 
+/* What views cannot show is known once they were looked at. */
+static void settle(void *ctx)
+{
+	const struct fs_slot *slot = ctx;
+
+	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
+		if (slot->view[i])
+			ck_view_settle(slot->view[i]);
+}
+
 int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 {
 	const struct ck_root *root = root_of(s, slot);
@@ -248,6 +258,7 @@ int fs_slot_fill(struct fs_slots *s, struct fs_slot *slot, struct ck_err *err)
 		.sandbox = s->in.sandbox,
 		.generation = slot->nr + 1,
 		.text = fs_slot_text,
+		.settle = settle,
 		.ctx = slot,
 		.owner = s,
 	};

@@ -164,18 +164,24 @@ static int need_doc(struct fs_virt *v, struct doc *d, struct ck_err *err)
 /* The text that is not the image's; a list of JSON objects, or lines. */
 static void add_late(struct fs_virt *v, unsigned id, struct ck_str *late)
 {
+	bool json = id == FS_VIRT_PROBLEMS_JSON;
+
 	if (!v->in.ck) {
 		struct fs_virt_text_in in = { v->in.owner, v->in.ctx };
 
 		v->in.text(&in, id, late);
-	} else if (id == FS_VIRT_STATS) {
-		fs_stats_text(&v->stats, late);
-	} else if (id == FS_VIRT_PROBLEMS) {
-		ck_ckpt_late_problems(v->in.ck, false, late);
-	} else if (id == FS_VIRT_PROBLEMS_JSON && ck_ckpt_late_seq(v->in.ck)) {
-		ck_str_puts(late, v->img->nr_problems ? ",\n" : "\n");
-		ck_ckpt_late_problems(v->in.ck, true, late);
+		return;
 	}
+	if (id == FS_VIRT_STATS)
+		fs_stats_text(&v->stats, late);
+	if (id != FS_VIRT_PROBLEMS && !json)
+		return;
+	if (v->in.settle)
+		v->in.settle(v->in.ctx);
+	if (json && ck_ckpt_late_seq(v->in.ck))
+		ck_str_puts(late, v->img->nr_problems ? ",\n" : "\n");
+	if (!json || ck_ckpt_late_seq(v->in.ck))
+		ck_ckpt_late_problems(v->in.ck, json, late);
 }
 
 static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,

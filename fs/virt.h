@@ -51,6 +51,8 @@ struct fs_virt_in {
 	uint64_t generation;
 	/* Appends the whole of document @id. */
 	void (*text)(void *in, unsigned id, struct ck_str *out);
+	/* Before problems are listed: finds those of views; may be NULL. */
+	void (*settle)(void *ctx);
 	struct fs_slot *ctx;
 	struct fs_slots *owner;
 };

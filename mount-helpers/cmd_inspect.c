@@ -18,6 +18,7 @@
 #include "core/base/auto.h"
 #include "core/catalog/dump.h"
 #include "core/geom/dtype.h"
+#include "core/view/view.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static void problems(struct inspect *in, const struct ck_tensor *t)
 		flush(in);
 	}
 	if (ck_ckpt_late_seq(in->ck)) {
-		ck_str_puts(&in->out, "problems inside the files\n");
+		ck_str_puts(&in->out, "problems of files and views\n");
 		ck_ckpt_late_problems(in->ck, false, &in->out);
 		any = true;
 	}
@@ -261,6 +262,10 @@ static int inspect(struct inspect *in, int nr, char **argv,
 				steps_list(&cmd_inspect, argv[1], opts,
 					   &in->err);
 	in->img = ck_ckpt_image(in->ck);
+	if (ck_views_settle(in->ck, opts, &in->err)) {
+		ck_ckpt_close(in->ck);
+		return cmd_err(&cmd_inspect, &in->err);
+	}
 	ret = nr > 1 ? part(in, argv[2], as_json) : whole(in, as_json);
 	if (ret == CMD_OK)
 		ret = cmd_flush(&cmd_inspect);

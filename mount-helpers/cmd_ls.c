@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 #include "core/catalog/dump.h"
 #include "core/geom/dtype.h"
+#include "core/view/view.h"
 
 #include <inttypes.h>
 
@@ -160,6 +161,10 @@ static int ls(const char *path, const struct ck_opts *opts)
 	if (cmd_open_shown(&ck, &path, 1, true, opts, &err))
 		return steps_list(&cmd_ls, path, opts, &err);
 	img = ck_ckpt_image(ck);
+	if (ck_views_settle(ck, opts, &err)) {
+		ck_ckpt_close(ck);
+		return cmd_err(&cmd_ls, &err);
+	}
 	ok = ck_opts_get(opts, "json") ? list_json(img) : list(img);
 	ret = cmd_flush(&cmd_ls);
 	if (!ret && !ok)
@@ -170,6 +175,8 @@ static int ls(const char *path, const struct ck_opts *opts)
 		ret = health_report(&cmd_ls, path, img, 0);
 	if (!ret)
 		warn(path, img);
+	if (!ret)
+		health_late(&cmd_ls, path, ck);
 	ck_ckpt_close(ck);
 	return ret;
 }

@@ -148,3 +148,15 @@ int health_refused(const struct cmd *c, const char *path,
 		named ? ": " : "", ck_image_str(img, first->reason, NULL),
 		more.v ? more.v : "");
 }
+
+void health_late(const struct cmd *c, const char *path, struct ck_ckpt *ck)
+{
+	ck_auto_str struct ck_str s = { 0 };
+	const char *at, *end;
+
+	ck_ckpt_late_problems(ck, false, &s);
+	for (at = s.v; at && *at; at = *end ? end + 1 : end) {
+		end = strchrnul(at, '\n');
+		cmd_fail(c, CMD_OK, "%s: %.*s", path, (int)(end - at), at);
+	}
+}

@@ -24,4 +24,7 @@ int health_report(const struct cmd *c, const char *path,
 int health_refused(const struct cmd *c, const char *path,
 		   const struct ck_image *img);
 
+/* What was found since @ck was opened, a line each on stderr. */
+void health_late(const struct cmd *c, const char *path, struct ck_ckpt *ck);
+
 #endif

@@ -59,6 +59,37 @@ void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
 	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, true, reason);
 }
 
+void ck_view_settle(const struct ck_view *v)
+{
+	const struct ck_view_folder_ops *ops = v->ops->folders;
+	char name[256];
+
+	for (uint32_t d = 0; ops && d < ops->nr_listed(v); d++)
+		ops->name(v, d, name);
+}
+
+int ck_views_settle(struct ck_ckpt *ck, const struct ck_opts *opts,
+		    struct ck_err *err)
+{
+	for (size_t i = 0; ck_views[i]; i++) {
+		struct ck_view *v;
+		int ret;
+
+		if (!ck_views[i]->folders ||
+		    (ck_views[i]->nests && ck_ckpt_is_over(ck)) ||
+		    !ck_opts_get(opts, ck_views[i]->name))
+			continue;
+		ret = ck_view_open(&v, ck_views[i], ck, 0, opts, err);
+		if (ret)
+			return ret;
+		if (v) {
+			ck_view_settle(v);
+			ck_view_close(v);
+		}
+	}
+	return 0;
+}
+
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
 			    const struct ck_opts *opts, struct ck_err *err)
 {

@@ -142,6 +142,12 @@ void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
 void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
 		       const char *reason);
 
+/* Makes what @v lists, so that the problems have what cannot be made. */
+void ck_view_settle(const struct ck_view *v);
+/* The same of all views that -o options of their own describe. */
+int ck_views_settle(struct ck_ckpt *ck, const struct ck_opts *opts,
+		    struct ck_err *err);
+
 /* open, close and nr of views that have one file a tensor and no state. */
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
 			    const struct ck_opts *opts, struct ck_err *err);

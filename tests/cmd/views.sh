@@ -121,6 +121,21 @@ mv out want
 expect 0 '' "$UNSHARD" cat "${O[@]}" plain.safetensors/views/bf16 "$name"
 cmp out want || fail "cat of a view"
 expect 0 '' "$UNSHARD" inspect "${O[@]}" plain.safetensors/views/bf16 "$name"
+echo '{"views": {"few": {"exclude": ["no*"]}, "none": {"include": ["no*"]}}}' \
+	>notes.json
+echo '{"mesh": {"shape": [2]}, "partition_spec": {"no": [0]}}' >m2.json
+for what in ls inspect; do
+	expect 0 '' "$UNSHARD" $what -o views=notes.json,reshard=m2.json \
+		plain.safetensors
+	cat out err >both
+	for line in 'views: notes.json: views.few: fits no tensor: exclude.0' \
+		'views: notes.json: views.none: no tensor is left' \
+		'reshard: m2: fits no tensor: partition_spec "no"'; do
+		grep -q "note: $line" both || fail "$what: no $line: $(cat both)"
+	done
+	expect 0 '' "$UNSHARD" $what -o views=notes.json plain.safetensors/views/few
+done
+rm notes.json m2.json both
 expect 0 '' "$UNSHARD" plan "${O[@]}" plain.safetensors/views/bf16 --reshard dim0=2
 grep -q ' of 2 ranks$' out || fail "plan of a view: $(cat out)"
 expect 1 'views.json: views.clash: ' "$UNSHARD" ls "${O[@]}" plain.safetensors/views/clash

@@ -167,6 +167,26 @@ except OSError as e:
 EOS
 umount_ckpt
 
+# What a view cannot show is a problem before anybody has listed the view.
+echo '{"mesh": {"shape": [2]}, "partition_spec": {"fc.*": [0, 0, 0]}}' \
+	>"$WORK/long.json"
+echo '{"views": {"none": {"include": ["no*"]}}}' >"$WORK/v.json"
+for list in problems problems.json; do
+	mount_ckpt "$DATA/torch_xla/10_seed_4x1" \
+		"reshard=$WORK/long.json,views=$WORK/v.json"
+	"$PYTHON" - "$MNT/.unshard/$list" <<'EOS' || fail "$list"
+import json, os, sys
+path = sys.argv[1]
+text = open(path).read()
+assert "3 entries, for 2 dimensions" in text, text
+assert "views.none: no tensor is left" in text, text
+assert os.stat(path).st_size == len(text.encode())
+if path.endswith("json"):
+    assert len(json.loads(text)) == 2, text
+EOS
+	umount_ckpt
+done
+
 # A file that says no mesh refuses the mount, with its line.
 echo '{"mesh": {"shape": [0]}}' >"$WORK/bad.json"
 expect 1 'mesh.shape' "$UNSHARD" mount "$DATA/torch_xla/10_seed_4x1" "$MNT" \
