@@ -7,6 +7,7 @@
 #include "core/format/ca_set.h"
 #include "core/format/st_file.h"
 #include "core/format/torch_save.h"
+#include "core/format/torch_lost.h"
 #include "core/format/torch_walk.h"
 #include "core/geom/dtype.h"
 #include "core/geom/image.h"
@@ -251,6 +252,15 @@ static int read_bin(struct ck_ca_set *s, uint32_t file, struct ck_source *src,
 	if (!ret)
 		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
 				    take_bin, &f, err);
+	if (!ret)
+		ret = ck_torch_lost_report(
+			&(struct ck_torch_lost_in){
+				.p = f.ts.pickle,
+				.from = ck_pickle_root(f.ts.pickle),
+				.b = s->b,
+				.file = s->files.v[file].name,
+				.any = true },
+			err);
 	ck_torch_save_close(&f.ts);
 	return ret;
 }

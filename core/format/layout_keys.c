@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/format/st_file.h"
 #include "core/format/torch_save.h"
+#include "core/format/torch_lost.h"
 #include "core/format/torch_walk.h"
 
 #include <errno.h>
@@ -141,6 +142,15 @@ static int read_torch(struct ck_lay_load *ld, uint32_t inst,
 	} else {
 		ret = ck_torch_walk(f.ts.pickle, ck_pickle_root(f.ts.pickle),
 				    take_leaf, &f, err);
+		if (!ret)
+			ret = ck_torch_lost_report(
+				&(struct ck_torch_lost_in){
+					.p = f.ts.pickle,
+					.from = ck_pickle_root(f.ts.pickle),
+					.b = ld->b,
+					.file = path,
+					.any = true },
+				err);
 	}
 	ck_torch_save_close(&f.ts);
 	return ret;

@@ -9,6 +9,7 @@
 #include "core/format/nn_priv.h"
 
 #include "core/base/check.h"
+#include "core/format/torch_lost.h"
 #include "core/format/torch_walk.h"
 
 #include <errno.h>
@@ -157,6 +158,32 @@ static int groups_say(struct rest *r, struct ck_err *err)
 	return object(r, err);
 }
 
+static bool is_tensor(const void *ctx, const struct ck_pickle *p, ck_pv v)
+{
+	(void)p;
+	return ck_nn_is_tensor(ctx, v);
+}
+
+/* Integers are names of none in the model, and of states elsewhere. */
+static int lost_say(const struct rest *r, struct ck_err *err)
+{
+	struct ck_torch_lost_in lost = { .p = r->f->p,
+					 .from = r->f->root,
+					 .b = r->b,
+					 .file = r->f->name,
+					 .any = true,
+					 .is_tensor = is_tensor,
+					 .ctx = r->f };
+	ck_pv model, optimizer;
+	int ret = ck_torch_lost_report(&lost, err);
+
+	if (ret || !ck_nn_parts(r->f, &model, &optimizer))
+		return ret;
+	lost.from = model;
+	lost.integers = true;
+	return ck_torch_lost_report(&lost, err);
+}
+
 int ck_nn_rest_say(struct ck_nn_file *f, struct ck_builder *b, uint32_t rank,
 		   bool first, bool alone, struct ck_err *err)
 {
@@ -175,6 +202,8 @@ int ck_nn_rest_say(struct ck_nn_file *f, struct ck_builder *b, uint32_t rank,
 			ret = key_say(&r, s, len, v, err);
 	if (!ret)
 		ret = groups_say(&r, err);
+	if (!ret)
+		ret = lost_say(&r, err);
 	ck_str_free(&r.name);
 	free(r.dims.v);
 	return ret;

@@ -7,6 +7,7 @@
 #include "core/format/of_file_priv.h"
 #include "core/format/of_meta.h"
 #include "core/format/of_thin.h"
+#include "core/format/torch_lost.h"
 #include "core/format/torch_save.h"
 #include "core/geom/image.h"
 
@@ -220,6 +221,12 @@ static ck_pv data_of(const struct ck_pickle *p)
 		       root;
 }
 
+static bool is_node(const void *ctx, const struct ck_pickle *p, ck_pv v)
+{
+	(void)ctx;
+	return ck_of_is_tensor(p, v);
+}
+
 static int load_pickle(struct reading *r, const char *file, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
@@ -239,7 +246,16 @@ static int load_pickle(struct reading *r, const char *file, struct ck_err *err)
 		return ck_wrap(err, ret, "%s, without its tensors", file);
 	r->save.p = p;
 	r->save.src = s;
-	return ck_of_walk(p, data_of(p), take_leaf, r, err);
+	ret = ck_of_walk(p, data_of(p), take_leaf, r, err);
+	return ret ? ret :
+		     ck_torch_lost_report(
+			     &(struct ck_torch_lost_in){ .p = p,
+							 .from = data_of(p),
+							 .b = r->save.b,
+							 .file = file,
+							 .keys_only = true,
+							 .is_tensor = is_node },
+			     err);
 }
 
 static int take_folder(struct reading *r, const char *name, struct ck_err *err)

@@ -230,8 +230,13 @@ static int walk(struct file *f, const char *name, struct ck_err *err)
 {
 	const struct ck_pickle *p = f->ts.pickle;
 	int ret = ck_torch_walk(p, ck_pickle_root(p), pick_leaf, f, err);
+	const struct ck_torch_lost_in lost = { .p = p,
+					       .from = ck_pickle_root(p),
+					       .b = f->ld->b,
+					       .file = name,
+					       .any = f->any };
 
-	return ret ? ret : ck_torch_lost_report(p, f->ld->b, name, f->any, err);
+	return ret ? ret : ck_torch_lost_report(&lost, err);
 }
 
 int ck_torch_file_load(struct ck_torch_load *ld, const char *name,

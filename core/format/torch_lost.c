@@ -21,15 +21,19 @@ struct seen {
 };
 
 struct lost {
+	const struct ck_torch_lost_in *in;
 	const struct ck_pickle *p;
-	struct ck_builder *b;
-	const char *file;
-	bool any;
 	struct seen seen;
 	CK_VEC(ck_pv) todo;
 	uint64_t keys, objects; /* found so far */
 	uint64_t below; /* tensors below those keys */
 };
+
+static bool is_tensor(const struct lost *l, ck_pv v)
+{
+	return l->in->is_tensor ? l->in->is_tensor(l->in->ctx, l->p, v) :
+				  ck_torch_is_rebuild(l->p, v);
+}
 
 static size_t slot_of(const struct seen *s, ck_pv v)
 {
@@ -120,7 +124,7 @@ static int count(struct lost *l, ck_pv v, uint64_t *nr, struct ck_err *err)
 
 	while (!ret && l->todo.nr) {
 		v = l->todo.v[--l->todo.nr];
-		if (ck_torch_is_rebuild(l->p, v))
+		if (is_tensor(l, v))
 			++*nr;
 		else
 			ret = push_inside(l, v);
@@ -146,11 +150,12 @@ static ck_pv class_of(const struct ck_pickle *p, ck_pv v)
 	return callee;
 }
 
-static const char *describe(const struct ck_pickle *p, ck_pv v, char *buf,
+static const char *describe(const struct lost *l, ck_pv v, char *buf,
 			    size_t len)
 {
 	static const char *const kind[] = {
 		[CK_P_NONE] = "None",
+		[CK_P_INT] = "an integer",
 		[CK_P_BIGINT] = "an integer over 64 bits",
 		[CK_P_FLOAT] = "a float",
 		[CK_P_TUPLE] = "a tuple",
@@ -160,11 +165,12 @@ static const char *describe(const struct ck_pickle *p, ck_pv v, char *buf,
 		[CK_P_CALL] = "an object",
 		[CK_P_PERSID] = "a storage",
 	};
+	const struct ck_pickle *p = l->p;
 	ck_pv cls = ck_pv_kind(v) == CK_P_CALL ? class_of(p, v) : v;
 	const char *module, *name, *text = NULL;
 	size_t module_len, name_len;
 
-	if (ck_torch_is_rebuild(p, v))
+	if (is_tensor(l, v))
 		return "a tensor";
 	if (!ck_pv_global(p, cls, &module, &module_len, &name, &name_len)) {
 		if (ck_pv_kind(v) <= CK_P_PERSID)
@@ -194,9 +200,9 @@ static int say_key(void *ctx, const struct ck_torch_leaf *leaf, ck_pv key,
 {
 	struct lost *l = ctx;
 	const struct ck_problem_in at = { .severity = CK_ERROR,
-					  .file = l->file };
+					  .file = l->in->file };
 	char where[256], what[256];
-	uint64_t nr = ck_torch_is_rebuild(l->p, leaf->value);
+	uint64_t nr = is_tensor(l, leaf->value);
 	int ret = nr ? 0 : count(l, leaf->value, &nr, err);
 
 	if (!ret)
@@ -205,62 +211,78 @@ static int say_key(void *ctx, const struct ck_torch_leaf *leaf, ck_pv key,
 	if (ret || !nr || ++l->keys > MAX_SAID)
 		return ret;
 	return ck_builder_problem(
-		l->b, &at, err,
-		"%s: expected keys that are texts or integers, found %s; left out: tensors below it, %" PRIu64
+		l->in->b, &at, err,
+		"%s: expected keys that are texts%s, found %s; left out: tensors below it, %" PRIu64
 		" (%" PRIu64 " in all so far)",
 		place(leaf, where, sizeof(where)),
-		describe(l->p, key, what, sizeof(what)), nr, l->below);
+		l->in->integers ? "" : " or integers",
+		describe(l, key, what, sizeof(what)), nr, l->below);
 }
 
 static int say_object(void *ctx, const struct ck_torch_leaf *leaf,
 		      struct ck_err *err)
 {
 	struct lost *l = ctx;
-	const struct ck_problem_in at = { .severity = l->any ? CK_WARNING :
-							       CK_ERROR,
-					  .file = l->file };
+	const struct ck_problem_in at = { .severity = l->in->any ? CK_WARNING :
+								   CK_ERROR,
+					  .file = l->in->file };
 	char where[256], what[256];
 	uint64_t nr = 0;
 	int ret;
 
-	if (ck_torch_is_rebuild(l->p, leaf->value))
+	if (l->in->keys_only || is_tensor(l, leaf->value))
 		return 0;
 	ret = count(l, leaf->value, &nr, err);
 	if (ret || !nr || ++l->objects > MAX_SAID)
 		return ret;
-	return ck_builder_problem(
-		l->b, &at, err,
-		"%s: %s; tensors inside, not shown: %" PRIu64
-		"; torch.load it and save its state_dict",
-		place(leaf, where, sizeof(where)),
-		describe(l->p, leaf->value, what, sizeof(what)), nr);
+	return ck_builder_problem(l->in->b, &at, err,
+				  "%s: %s; tensors inside, not shown: %" PRIu64
+				  "; torch.load it and save its state_dict",
+				  place(leaf, where, sizeof(where)),
+				  describe(l, leaf->value, what, sizeof(what)),
+				  nr);
 }
 
 static int say_more(struct lost *l, uint64_t found, enum ck_severity severity,
 		    const char *what, struct ck_err *err)
 {
 	const struct ck_problem_in at = { .severity = severity,
-					  .file = l->file };
+					  .file = l->in->file };
 
 	if (found <= MAX_SAID)
 		return 0;
-	return ck_builder_problem(l->b, &at, err,
+	return ck_builder_problem(l->in->b, &at, err,
 				  "%" PRIu64 " more %s hold tensors that are "
 				  "not shown",
 				  found - MAX_SAID, what);
 }
 
-int ck_torch_lost_report(const struct ck_pickle *p, struct ck_builder *b,
-			 const char *file, bool any, struct ck_err *err)
+static int say_integers(struct lost *l, struct ck_err *err)
 {
-	struct lost l = { .p = p, .b = b, .file = file, .any = any };
-	int ret = ck_torch_walk_keys(p, ck_pickle_root(p), say_object, say_key,
-				     &l, err);
+	struct ck_torch_leaf leaf = { .name = "" };
+	struct ck_piter it;
+	int64_t n;
+	ck_pv key;
+	int ret = 0;
+
+	ck_piter_init_pairs(&it, l->p, l->in->from);
+	while (!ret && ck_piter_next2(&it, &key, &leaf.value))
+		if (ck_pv_int(l->p, key, &n))
+			ret = say_key(l, &leaf, key, err);
+	return ret;
+}
+
+int ck_torch_lost_report(const struct ck_torch_lost_in *in, struct ck_err *err)
+{
+	struct lost l = { .in = in, .p = in->p };
+	int ret = in->integers ? say_integers(&l, err) :
+				 ck_torch_walk_keys(in->p, in->from, say_object,
+						    say_key, &l, err);
 
 	if (!ret)
 		ret = say_more(&l, l.keys, CK_ERROR, "keys", err);
 	if (!ret)
-		ret = say_more(&l, l.objects, any ? CK_WARNING : CK_ERROR,
+		ret = say_more(&l, l.objects, in->any ? CK_WARNING : CK_ERROR,
 			       "objects", err);
 	free(l.seen.slot);
 	free(l.todo.v);

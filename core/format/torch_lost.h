@@ -15,12 +15,24 @@
 
 #include <stdbool.h>
 
+struct ck_torch_lost_in {
+	const struct ck_pickle *p;
+	ck_pv from; /* the part of the saved object that was walked */
+	struct ck_builder *b;
+	const char *file;
+	bool any; /* the file shows a tensor at least */
+	bool keys_only; /* objects are taken apart by somebody */
+	bool integers; /* only those that are keys of @from, and no names there */
+	/* NULL: what torch.save writes, ck_torch_is_rebuild() */
+	bool (*is_tensor)(const void *ctx, const struct ck_pickle *p, ck_pv v);
+	const void *ctx;
+};
+
 /*
  * Says them to @b as problems of @file, a bounded number.  A key is an error;
- * an object a warning, or an error where @any says that the file shows no
- * tensor at all.  0, or -ENOMEM and the limits of ck_torch_walk().
+ * an object a warning, or an error where nothing at all is shown.  0, or
+ * -ENOMEM and the limits of ck_torch_walk().
  */
-int ck_torch_lost_report(const struct ck_pickle *p, struct ck_builder *b,
-			 const char *file, bool any, struct ck_err *err);
+int ck_torch_lost_report(const struct ck_torch_lost_in *in, struct ck_err *err);
 
 #endif
