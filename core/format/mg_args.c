@@ -106,6 +106,9 @@ void ck_mg_args_read(struct ck_mg_args *a, const struct ck_pickle *p,
 	a->with_embedding =
 		is_set(p, args, "account_for_embedding_in_pipeline_split");
 	a->with_loss = is_set(p, args, "account_for_loss_in_pipeline_split");
+	a->distributed = is_set(p, args, "use_distributed_optimizer") &&
+			 ck_pv_key(p, root, "optimizer", &v) &&
+			 ck_pv_kind(v) != CK_P_NONE;
 	a->custom = ck_pv_attr(p, args, "pipeline_model_parallel_layout", &v) &&
 		    ck_pv_kind(v) != CK_P_NONE;
 }

@@ -31,6 +31,7 @@ struct ck_mg_args {
 	int64_t heads, groups, kv_channels, first, last;
 	int64_t rank; /* of the process that saved the file */
 	bool grouped, untied, with_embedding, with_loss, custom;
+	bool distributed; /* its optimizer has files of its own */
 };
 
 /* A rank's folder. */

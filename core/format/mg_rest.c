@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/format/file_same.h"
 #include "core/format/mg_priv.h"
+#include "core/format/torch_lost.h"
 #include "core/format/torch_walk.h"
 
 #include <errno.h>
@@ -140,32 +141,79 @@ static int say_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	return ck_builder_object(r->f->ld->b, &o, err);
 }
 
+/* What leads to a leaf in the file of the distributed optimizer. */
+struct below {
+	struct rest *r;
+	struct ck_path_part at[2];
+	unsigned nr;
+};
+
+static int say_below(void *ctx, const struct ck_torch_leaf *leaf,
+		     struct ck_err *err)
+{
+	struct below *w = ctx;
+	struct ck_torch_leaf full = *leaf;
+
+	if (!ck_torch_is_rebuild(w->r->of->ts.pickle, leaf->value))
+		return 0;
+	if (leaf->depth + w->nr > CK_TORCH_MAX_DEPTH)
+		return ck_fail(err, E2BIG, "%s: nested more than %d deep",
+			       w->r->of->s->name, CK_TORCH_MAX_DEPTH);
+	memcpy(full.path, w->at, w->nr * sizeof(*w->at));
+	memcpy(full.path + w->nr, leaf->path,
+	       leaf->depth * sizeof(*leaf->path));
+	full.depth += w->nr;
+	return say_leaf(w->r, &full, err);
+}
+
+static int walk_below(struct below *w, ck_pv v, struct ck_err *err)
+{
+	const struct ck_torch_lost_in lost = { .p = w->r->of->ts.pickle,
+					       .from = v,
+					       .b = w->r->f->ld->b,
+					       .file = w->r->of->s->name,
+					       .any = true };
+	int ret = ck_torch_walk(lost.p, v, say_below, w, err);
+
+	return ret ? ret : ck_torch_lost_report(&lost, err);
+}
+
 /* {0: {(dtype, dtype): {param: vector, ...}}}: pairs of dtypes are numbered. */
 static int say_buffers(struct rest *r, ck_pv buffer, int64_t nr,
 		       struct ck_err *err)
 {
-	const struct ck_pickle *p = r->of->ts.pickle;
-	struct ck_piter kinds, states;
-	ck_pv key, state, v;
-	int64_t kind = 0;
+	struct below w = { .r = r, .at = { { .index = nr } }, .nr = 2 };
+	struct ck_piter kinds;
+	ck_pv key, state;
 	int ret = 0;
 
-	ck_piter_init_pairs(&kinds, p, buffer);
-	for (; !ret && ck_piter_next2(&kinds, &key, &state); kind++) {
-		ck_piter_init_pairs(&states, p, state);
-		while (!ret && ck_piter_next2(&states, &key, &v)) {
-			struct ck_torch_leaf leaf = { .value = v, .depth = 3 };
-
-			leaf.path[0].index = nr;
-			leaf.path[1].index = kind;
-			leaf.path[2].index = -1;
-			if (ck_torch_is_rebuild(p, v) &&
-			    ck_pv_str(p, key, &leaf.path[2].key,
-				      &leaf.path[2].key_len))
-				ret = say_leaf(r, &leaf, err);
-		}
-	}
+	ck_piter_init_pairs(&kinds, r->of->ts.pickle, buffer);
+	for (; !ret && ck_piter_next2(&kinds, &key, &state); w.at[1].index++)
+		ret = walk_below(&w, state, err);
 	return ret;
+}
+
+/* Sizes of buffers and the like, under texts; no tensors that are known of. */
+static int say_other(struct rest *r, ck_pv key, ck_pv v, struct ck_err *err)
+{
+	struct below w = { .r = r, .at = { { .index = -1 } }, .nr = 1 };
+
+	if (ck_pv_str(r->of->ts.pickle, key, &w.at->key, &w.at->key_len))
+		return walk_below(&w, v, err);
+	return 0;
+}
+
+static bool has_buffers(const struct ck_pickle *p, ck_pv root)
+{
+	struct ck_piter it;
+	ck_pv key, v;
+	int64_t n;
+
+	ck_piter_init_pairs(&it, p, root);
+	while (ck_piter_next2(&it, &key, &v))
+		if (ck_pv_int(p, key, &n) && n >= 0)
+			return true;
+	return false;
 }
 
 /* The distributed optimizer's file, which lies beside the first. */
@@ -176,9 +224,9 @@ static int say_optim(struct ck_mg_file *f, struct ck_err *err)
 	struct rest r = { .f = f, .of = &of, .top = "optimizer" };
 	struct ck_piter it;
 	struct ck_problem_in p = { .severity = CK_ERROR };
-	bool ok, any = false;
-	ck_pv key, v;
+	ck_pv root, key, v;
 	int64_t n;
+	bool ok;
 	int ret;
 
 	ck_str_fmt(&file, "%s/" OPTIM, f->rank->dir);
@@ -190,19 +238,19 @@ static int say_optim(struct ck_mg_file *f, struct ck_err *err)
 	ret = ck_torch_open(&of, f->ld->dir, f->ld->b, file.v, &ok, err);
 	if (ret || !ok)
 		return ret;
-	ck_piter_init_pairs(&it, of.ts.pickle, ck_pickle_root(of.ts.pickle));
-	while (!ret && ck_piter_next2(&it, &key, &v))
-		if (ck_pv_int(of.ts.pickle, key, &n) && n >= 0) {
-			ret = say_buffers(&r, v, n, err);
-			any = true;
-		}
-	ck_str_free(&r.name);
+	root = ck_pickle_root(of.ts.pickle);
 	p.file = file.v;
-	return ret || any ? ret :
-			    ck_builder_problem(f->ld->b, &p, err,
-					       "it has no buffers of a "
-					       "distributed optimizer: it is "
-					       "not read");
+	if (!has_buffers(of.ts.pickle, root))
+		return ck_builder_problem(f->ld->b, &p, err,
+					  "it has no buffers of a distributed "
+					  "optimizer: it is not read");
+	ck_piter_init_pairs(&it, of.ts.pickle, root);
+	while (!ret && ck_piter_next2(&it, &key, &v))
+		ret = ck_pv_int(of.ts.pickle, key, &n) && n >= 0 ?
+			      say_buffers(&r, v, n, err) :
+			      say_other(&r, key, v, err);
+	ck_str_free(&r.name);
+	return ret;
 }
 
 int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
@@ -212,6 +260,15 @@ int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
 				say_leaf, &r, err);
 
 	ck_str_free(&r.name);
+	if (!ret)
+		ret = ck_torch_lost_report(
+			&(struct ck_torch_lost_in){
+				.p = f->f.ts.pickle,
+				.from = ck_pickle_root(f->f.ts.pickle),
+				.b = f->ld->b,
+				.file = f->rank->file,
+				.any = true },
+			err);
 	return ret ? ret : say_optim(f, err);
 }
 
@@ -263,9 +320,22 @@ static int find_copies(struct ck_mg_load *ld, struct ck_err *err)
 	return ret;
 }
 
+/* The groups of a distributed optimizer are there, and none of its files. */
+static int say_no_optim(struct ck_mg_load *ld, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING };
+
+	if (ld->any_optim || !ld->args.distributed)
+		return 0;
+	return ck_builder_problem(
+		ld->b, &p, err,
+		"args.use_distributed_optimizer is set, and no rank has a " OPTIM
+		": the optimizer's states and its copies of the weights in full precision are lost");
+}
+
 int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err)
 {
-	int ret = 0;
+	int ret = say_no_optim(ld, err);
 
 	for (size_t i = 0; i < ld->ranks.nr && ld->any_optim && !ret; i++) {
 		ck_auto_str struct ck_str file = { 0 };

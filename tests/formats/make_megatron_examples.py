@@ -244,6 +244,12 @@ def damaged():
         shutil.copytree(HERE / "distributed-optimizer" / "in", at)
         shutil.copyfile(at / of, at / "mp_rank_01" / "distrib_optim.pt")
 
+    # every distrib_optim.pt was taken away
+    c = two("bad-optim-lost", use_distributed_optimizer=True)
+    for r in ("00", "01"):
+        c.ranks[r]["optimizer"] = {"optimizer": {"param_groups": [{"lr": 0.5, "step": 2, "params": [0]}]}}
+    c.write()
+
     c = two("bad-other-iteration")
     c.ranks["01"]["iteration"] = 20
     c.write(sums=False)
