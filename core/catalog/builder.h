@@ -77,6 +77,19 @@ bool ck_builder_has_file(const struct ck_builder *b, const char *name);
  */
 int ck_builder_untold(struct ck_builder *b, uint32_t src, const char *unit,
 		      struct ck_err *err);
+/*
+ * Likewise where the tensors as they are shown do not tell: bytes of a file
+ * that are there once, under number @nr, in each @unit of its kind.  They are
+ * looked at even if no tensor is made of them.
+ */
+struct ck_stretch {
+	const char *unit;
+	uint32_t src, nr;
+	uint64_t off, len;
+	uint8_t elem; /* bytes an element */
+};
+int ck_builder_stretch(struct ck_builder *b, const struct ck_stretch *s,
+		       struct ck_err *err);
 /* Bytes [off, off+len) of @parent, decoded by @codec as a whole. */
 int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,
 		     uint64_t off, uint64_t len, uint32_t *src,

@@ -13,6 +13,7 @@
 #define MAX_PIECES UINT64_C(65536)
 #define MOST UINT64_C(64) /* tensors, about */
 #define MAX_SAID 8
+#define STRETCH (UINT32_C(1) << 31) /* added to its number: of no tensor */
 
 int ck_builder_untold(struct ck_builder *b, uint32_t src, const char *unit,
 		      struct ck_err *err)
@@ -28,6 +29,32 @@ int ck_builder_untold(struct ck_builder *b, uint32_t src, const char *unit,
 	b->nr_units += ref != b->last_unit;
 	b->last_unit = ref;
 	b->srcs.v[src].unit = ref;
+	return 0;
+}
+
+int ck_builder_stretch(struct ck_builder *b, const struct ck_stretch *s,
+		       struct ck_err *err)
+{
+	struct ck_twin_piece p = { .off = s->off,
+				   .len = s->len,
+				   .src = s->src,
+				   .tensor = s->nr | STRETCH,
+				   .elem = s->elem };
+	struct ck_twin_piece *slot;
+	int ret;
+
+	if (s->src >= b->srcs.nr)
+		return ck_fail(err, EINVAL, "no source of %s", s->unit);
+	if (!s->len || !s->elem || b->twins.v.nr > 4 * MAX_PIECES)
+		return 0;
+	ret = ck_intern_str(&b->in, s->unit, strlen(s->unit), &p.unit, err);
+	if (ret)
+		return ret;
+	p.cell = p.unit; /* all lie in different places */
+	slot = ck_vec_push(&b->twins.v);
+	if (!slot)
+		return ck_no_memory(err);
+	*slot = p;
 	return 0;
 }
 
@@ -110,9 +137,13 @@ static int say(void *ctx, uint32_t unit_a, uint32_t unit_b, uint64_t pieces,
 		return 0;
 	ck_str_fmt(
 		&text,
-		"holds the same bytes as %s where ranks should differ, in all %" PRIu64
-		" pieces looked at: one may be a copy of the other, whose own is lost (unshard verify --replicas compares all of them)",
-		ck_intern_text(&s->b->in, unit_a, NULL), pieces);
+		"holds the same bytes as %s where %s should differ, in all %" PRIu64
+		" pieces looked at: one may be a copy of the other, whose own is lost%s",
+		ck_intern_text(&s->b->in, unit_a, NULL),
+		s->b->nr_units ? "ranks" : "the two", pieces,
+		s->b->nr_units ?
+			" (unshard verify --replicas compares all of them)" :
+			"");
 	return text.failed ? ck_no_memory(err) :
 			     ck_builder_say(s->b, &at, text.v, err);
 }
@@ -126,7 +157,7 @@ int ck_builder_twins(struct ck_builder *b, struct ck_err *err)
 	const struct ck_problem_in more = { .severity = CK_WARNING };
 	int ret;
 
-	if (!b->twins.v.nr)
+	if (!b->twins.v.nr || !b->reads.read)
 		return 0;
 	ret = ck_twins_find(&b->twins, &in, err);
 	if (ret || s.nr <= MAX_SAID)

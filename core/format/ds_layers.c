@@ -152,6 +152,12 @@ static int say_layer(struct ck_ds_load *ld, const struct ck_ds_file *file,
 
 	if (ret || !ok)
 		return ret;
+	ret = ck_ds_alike(ld->b, &f, file->name, ck_pickle_root(f.ts.pickle),
+			  err);
+	if (!ret)
+		ret = ck_ds_lost(ld->b, &f, err);
+	if (ret)
+		return ret;
 	if (find_prefix(ld, f.ts.pickle, file->dp, &prefix))
 		ret = ck_builder_problem(
 			ld->b, &note, err,
@@ -160,10 +166,11 @@ static int say_layer(struct ck_ds_load *ld, const struct ck_ds_file *file,
 		ret = ck_fail(err, ENOMEM, "no memory for a name");
 	ck_piter_init_pairs(&it, f.ts.pickle, ck_pickle_root(f.ts.pickle));
 	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		char number[24];
 		const char *s;
 		size_t len;
 
-		if (ck_pv_str(f.ts.pickle, key, &s, &len) &&
+		if (ck_pv_key_text(f.ts.pickle, key, number, &s, &len) &&
 		    ck_torch_is_rebuild(f.ts.pickle, v))
 			ret = say_layer_tensor(ld, &f, &prefix, s, len, v, err);
 	}
@@ -234,6 +241,23 @@ static int find_tie(struct ck_ds_load *ld, struct ck_err *err)
 		ld->tie, ld->tie);
 }
 
+/* All of one kind are gone, where the others say that there were some. */
+static int say_none(struct ck_ds_load *ld, bool any, struct ck_err *err)
+{
+	const struct ck_problem_in lost = { .severity = CK_ERROR };
+	const struct ck_problem_in alone = { .severity = CK_WARNING };
+
+	if (!any && ld->apart && !ld->universal)
+		return ck_builder_problem(
+			ld->b, &lost, err,
+			"the model files say that each layer's weights are in a file of its own (layer_NN-model_states.pt), and none is there");
+	if (any && !ld->nr_mp)
+		return ck_builder_problem(
+			ld->b, &alone, err,
+			"layers without a model file (mp_rank_NN_model_states.pt): what it says of the optimizer and of tied layers is lost");
+	return 0;
+}
+
 int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 {
 	ck_auto_str struct ck_str none = { 0 };
@@ -261,6 +285,8 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 				f->name, ld->tp);
 		ret = say_layer(ld, f, err);
 	}
+	if (!ret)
+		ret = say_none(ld, any, err);
 	return ret || !any ? ret : say_lost_layers(ld, err);
 }
 
@@ -275,12 +301,17 @@ static int say_expert(struct ck_ds_load *ld, const struct ck_ds_file *file,
 
 	if (ret || !ok)
 		return ret;
+	ret = ck_ds_alike(ld->b, &f, file->name, ck_pickle_root(f.ts.pickle),
+			  err);
+	if (!ret)
+		ret = ck_ds_lost(ld->b, &f, err);
 	ck_piter_init_pairs(&it, f.ts.pickle, ck_pickle_root(f.ts.pickle));
 	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		char number[24];
 		const char *s;
 		size_t len;
 
-		if (ck_pv_str(f.ts.pickle, key, &s, &len) &&
+		if (ck_pv_key_text(f.ts.pickle, key, number, &s, &len) &&
 		    ck_torch_is_rebuild(f.ts.pickle, v))
 			ret = ck_ds_tensor(ld, NULL, &f, "module", s, len, v,
 					   err);

@@ -206,6 +206,7 @@ static int say_frozen_all(struct ck_ds_load *ld, const struct ck_ds_model *m,
 
 	for (size_t i = 0; i < nr && !ret; i++) {
 		ck_auto_torch_open struct ck_torch_open f = { 0 };
+		ck_pv parts;
 		bool ok;
 
 		if (file[i].dp >= nr_dp)
@@ -213,8 +214,34 @@ static int say_frozen_all(struct ck_ds_load *ld, const struct ck_ds_model *m,
 		ret = ck_ds_open(&f, ld->dir, ld->b, file[i].name, &ok, err);
 		if (!ret && ok)
 			ret = ck_ds_check_beside(ld, m, &f, &ok, err);
+		if (!ret && ok &&
+		    ck_pv_key(f.ts.pickle, ck_pickle_root(f.ts.pickle),
+			      "frozen_param_fragments", &parts))
+			ret = ck_ds_alike(ld->b, &f, file[i].name, parts, err);
 		if (!ret && ok)
 			ret = say_frozen(ld, m, &f, file[i].dp, nr_dp, err);
+	}
+	return ret;
+}
+
+/*
+ * Without frozen parameters the other ranks' model files say what the first
+ * one says: they are no files that nobody knows.
+ */
+static int know_others(struct ck_ds_load *ld, const struct ck_ds_model *m,
+		       uint64_t nr_dp, struct ck_err *err)
+{
+	size_t nr;
+	const struct ck_ds_file *file =
+		ck_ds_files_of(&ld->fs, CK_DS_MODEL3, m->mp, &nr);
+	int ret = 0;
+
+	for (size_t i = 0; i < nr && !ret; i++) {
+		uint32_t src;
+
+		if (!nr_dp || file[i].dp < nr_dp)
+			ret = ck_dir_source(ld->dir, ld->b, file[i].name, &src,
+					    NULL, err);
 	}
 	return ret;
 }
@@ -229,15 +256,18 @@ int ck_ds_module_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 
 	ck_piter_init_pairs(&it, p, m->module);
 	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		char number[24];
 		const char *name;
 		size_t len;
 
-		if (ck_pv_str(p, key, &name, &len) && ck_torch_is_rebuild(p, v))
+		if (ck_pv_key_text(p, key, number, &name, &len) &&
+		    ck_torch_is_rebuild(p, v))
 			ret = say_weight(ld, m, name, len, v, err);
 	}
+	if (ret || !m->stage3)
+		return ret;
 	ck_piter_init_pairs(&any, p, m->frozen_parts);
-	if (!ret && m->stage3 && nr_dp && !ld->universal &&
-	    ck_piter_next2(&any, &key, &v))
-		ret = say_frozen_all(ld, m, nr_dp, err);
-	return ret;
+	if (nr_dp && !ld->universal && ck_piter_next2(&any, &key, &v))
+		return say_frozen_all(ld, m, nr_dp, err);
+	return know_others(ld, m, nr_dp, err);
 }

@@ -118,11 +118,12 @@ static int read_state(struct reading *rd, uint64_t group, ck_pv dict,
 
 	ck_piter_init_pairs(&it, rd->p, dict);
 	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		char number[24];
 		const char *name;
 		uint32_t state;
 		size_t len;
 
-		if (!ck_pv_str(rd->p, key, &name, &len))
+		if (!ck_pv_key_text(rd->p, key, number, &name, &len))
 			continue;
 		if (len == 4 && !memcmp(name, "step", 4)) {
 			ret = read_step(rd, v, err);

@@ -56,6 +56,24 @@ int ck_ds_open(struct ck_torch_open *f, const struct ck_dir *dir,
 	       struct ck_builder *b, const char *name, bool *ok,
 	       struct ck_err *err);
 
+/* Whether its archive has a name that DeepSpeed gives. */
+bool ck_ds_says_name(const struct ck_torch_open *f);
+/*
+ * Where it has none: what the tensors below @from hold is compared with other
+ * such files of its kind, to find a copy under another's name.
+ */
+int ck_ds_alike(struct ck_builder *b, struct ck_torch_open *f, const char *file,
+		ck_pv from, struct ck_err *err);
+/* Whether its elements lie in row-major order without gaps; *len in bytes. */
+bool ck_ds_is_run(const struct ck_torch_tensor *t, uint64_t *len);
+/* The same of one tensor, number @nr of file @unit. */
+int ck_ds_stretch(struct ck_builder *b, const char *unit, uint32_t nr,
+		  const struct ck_torch_place *at, struct ck_err *err);
+
+/* Says what of a file that was opened no name leads to. */
+int ck_ds_lost(struct ck_builder *b, const struct ck_torch_open *f,
+	       struct ck_err *err);
+
 /* A trained parameter; names and shapes are in the model file's pickle. */
 struct ck_ds_param {
 	const char *name;
@@ -192,12 +210,15 @@ struct ck_ds_load {
 	bool universal;
 	bool mixed; /* model files are of more than one step */
 	int64_t steps; /* of the checkpoint, if mixed; -1: it cannot be told */
+	bool apart; /* a model file says that layers have files of their own */
 	bool unnamed; /* a model file, which names what is trained, is lost */
 	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
 	unsigned tie;
 	struct ck_strmap trained; /* names that stages have said */
 	CK_VEC(char *) kept; /* their bytes */
 	bool *said; /* same numbers as trained: a layer's file has it */
+	char *states[CK_DS_MAX_STATES]; /* the universal form's, "fp32" too */
+	size_t nr_states;
 };
 
 /* Fills in mixed and steps, of one model file of each mp. */
@@ -219,6 +240,14 @@ int ck_ds_twin_differs(const struct ck_ds_zero *z);
  * are, and drops those that others outvote; once positions are known.
  */
 int ck_ds_twin_say(struct ck_ds_zero *z, struct ck_err *err);
+/*
+ * Of the weight @v in model file @f and the master copy @full in @s, up to
+ * *left elements, which those compared are taken off: 1 where they differ, 0
+ * where not or where it cannot be told; -EINVAL where their shapes differ, or
+ * -ENOMEM.
+ */
+int ck_ds_twin_whole(struct ck_torch_open *f, ck_pv v, struct ck_source *s,
+		     const struct ck_torch_place *full, uint64_t *left);
 /* Says if @step, of the optimizer files, is none that the model file has. */
 int ck_ds_check_optim(struct ck_ds_zero *z, int64_t step, struct ck_err *err);
 int ck_ds_refuse(struct ck_ds_load *ld, const char *kind, const char *name,
@@ -239,9 +268,9 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
  */
 int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left);
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err);
-int ck_ds_universal_say(struct ck_ds_load *ld, const struct ck_ds_model *m,
+int ck_ds_universal_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 			struct ck_err *err);
-/* Says the parameters that @m names and no folder has. */
+/* Says the parameters, and other weights, that @m names and no folder has. */
 int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			  struct ck_err *err);
 /* 1, 0 or -ENOMEM. */

@@ -208,6 +208,14 @@ static bool saved_as(const struct ck_torch_open *f, char *text, size_t room,
 	return ck_ds_is_name(text, out);
 }
 
+bool ck_ds_says_name(const struct ck_torch_open *f)
+{
+	struct ck_ds_file was;
+	char text[128];
+
+	return saved_as(f, text, sizeof(text), &was);
+}
+
 int ck_ds_open(struct ck_torch_open *f, const struct ck_dir *dir,
 	       struct ck_builder *b, const char *name, bool *ok,
 	       struct ck_err *err)

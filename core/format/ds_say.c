@@ -77,14 +77,16 @@ static const struct ck_ds_flat *find_flat(const struct ck_ds_rank *r,
 }
 
 /*
- * The size of a partition: all vectors of all ranks have it, but for those of
- * the last rank, where padding may be cut off.
+ * The size of a partition: all vectors of all ranks have it, but those at the
+ * end, where padding may be cut off; of a small group these are most of them.
+ * The longest is whole if it is the first rank's, or if another is as long.
  */
 int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 		     struct ck_err *why)
 {
 	bool sure = z->count == 1;
 	uint64_t base = 0;
+	size_t of = 0; /* whose the longest is */
 
 	*size = 0;
 	for (size_t r = 0; r < z->ranks.nr; r++)
@@ -94,7 +96,11 @@ int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 
 			if (!f)
 				continue;
-			sure |= r + 1 < z->count;
+			if (f->run.len > *size) {
+				sure = !r;
+				of = r;
+			}
+			sure |= f->run.len == *size && r != of;
 			*size = CK_MAX(*size, f->run.len);
 		}
 	for (size_t r = 0; r < z->ranks.nr; r++) {
@@ -121,6 +127,16 @@ int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 	return 0;
 }
 
+/* What rank @r has of @need elements, without padding. */
+static uint64_t left_of(uint64_t need, uint64_t r, uint64_t size)
+{
+	uint64_t before;
+
+	if (!ck_mul_ok(r, size, &before) || before >= need)
+		return 0;
+	return CK_MIN(need - before, size);
+}
+
 /* That what the parameters need is what the partitions have. */
 static int check_group(const struct ck_ds_zero *z, uint32_t group,
 		       uint64_t need, uint64_t size, struct ck_err *why)
@@ -132,7 +148,8 @@ static int check_group(const struct ck_ds_zero *z, uint32_t group,
 			const struct ck_ds_flat *f =
 				find_flat(&z->ranks.v[r], s, group);
 
-			if (f && r + 1 < z->count && f->run.len != size)
+			if (f && r + 1 < z->count && f->run.len != size &&
+			    f->run.len != left_of(need, r, size))
 				return ck_fail(
 					why, EINVAL,
 					"%s: a vector of %" PRIu64

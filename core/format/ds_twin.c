@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COMPARED 65536 /* elements of a group, of a rank */
+#define MAX_COMPARED 65536 /* elements of a piece */
+#define MAX_ALL (4u << 20) /* elements of all pieces of all ranks, about */
+#define MIN_COMPARED 256
 #define MAX_PIECES (1u << 20)
 
 /* 1: the weight @v is a run of @numel elements, at *out; 0 or -ENOMEM. */
@@ -94,6 +96,32 @@ static int compare(struct ck_source *model, struct ck_source *optim,
 	return differ(w->t.dtype, a, b, c, nr);
 }
 
+int ck_ds_twin_whole(struct ck_torch_open *f, ck_pv v, struct ck_source *s,
+		     const struct ck_torch_place *full, uint64_t *left)
+{
+	struct ck_torch_place w;
+	uint64_t numel = 1, len, nr;
+	int ret = ck_torch_place(f, v, &w, NULL);
+
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	if (w.t.rank != full->t.rank ||
+	    memcmp(w.t.shape, full->t.shape, w.t.rank * sizeof(*w.t.shape)) !=
+		    0)
+		return -EINVAL;
+	for (unsigned d = 0; d < w.t.rank; d++)
+		numel *= w.t.shape[d];
+	if (full->t.dtype != CK_DT_F32 || full->xform ||
+	    !ck_ds_is_run(&full->t, &len))
+		return 0;
+	ret = place_weight(f, v, numel, &w);
+	if (ret <= 0)
+		return ret;
+	nr = CK_MIN(CK_MIN(numel, MAX_COMPARED), *left);
+	*left -= nr;
+	return nr ? compare(f->s, s, &w, full, (size_t)nr) : 0;
+}
+
 /* What a rank has of a parameter; of each group the two longest are compared. */
 struct piece {
 	const struct ck_ds_param *p;
@@ -104,7 +132,8 @@ struct piece {
 #define UNTOLD (-ENODATA)
 
 static int compare_piece(struct ck_torch_open *f, const struct piece *pc,
-			 struct ck_source *optim, const struct ck_ds_rank *r)
+			 struct ck_source *optim, const struct ck_ds_rank *r,
+			 uint64_t most)
 {
 	struct ck_torch_place w, full;
 	int ret;
@@ -123,7 +152,7 @@ static int compare_piece(struct ck_torch_open *f, const struct piece *pc,
 		full.off += pc->at * sizeof(float);
 		w.off += pc->lo * ck_dtype_info(w.t.dtype)->size;
 		return compare(f->s, optim, &w, &full,
-			       (size_t)CK_MIN(pc->len, MAX_COMPARED));
+			       (size_t)CK_MIN(pc->len, most));
 	}
 	return UNTOLD;
 }
@@ -167,14 +196,16 @@ static int judge_rank(const struct ck_ds_zero *z, struct ck_torch_open *f,
 {
 	ck_auto_source struct ck_source *optim = NULL;
 	int ret = ck_dir_open(z->dir, r->file->name, &optim, NULL);
+	uint64_t most = MAX_ALL / (2 * z->m->nr_groups * z->count + 1);
 
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
+	most = CK_MIN(CK_MAX(most, MIN_COMPARED), MAX_COMPARED);
 	for (uint64_t i = 0; i < 2 * z->m->nr_groups; i++) {
 		const struct piece *pc =
 			&best[2 * (i / 2 * z->count + r->dp) + i % 2];
 
-		ret = compare_piece(f, pc, optim, r);
+		ret = compare_piece(f, pc, optim, r, most);
 		if (ret == -ENOMEM)
 			return ret;
 		if (ret > 0 && !v->nr_differ++)
@@ -263,7 +294,7 @@ static int compare_first(struct ck_torch_open *f, const struct ck_ds_param *p,
 	for (size_t i = 0; i < r->flats.nr; i++)
 		if (!r->flats.v[i].state && r->flats.v[i].group == p->group)
 			pc.len = CK_MIN(pc.len, r->flats.v[i].run.len);
-	ret = compare_piece(f, &pc, optim, r);
+	ret = compare_piece(f, &pc, optim, r, MAX_COMPARED);
 	return ret == UNTOLD ? 0 : ret;
 }
 

@@ -15,12 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The states that any parameter has: "fp32", "exp_avg", ... */
 #define GROUPS "zero/optimizer_state.pt"
+#define MAX_ALL (UINT64_C(16) << 20) /* elements compared with the weights */
 
-struct kinds {
-	char *v[CK_DS_MAX_STATES];
-	size_t nr;
+struct saying {
+	struct ck_ds_load *ld;
+	struct ck_ds_model *m; /* or NULL */
+	struct ck_strmap names; /* of m->module, where it has whole weights */
+	CK_VEC(ck_pv) weights; /* same numbers */
+	uint64_t left; /* elements that may still be compared */
 };
 
 /* Whether folder @name has the weights of a parameter. */
@@ -123,8 +126,8 @@ static int refuse(struct ck_ds_load *ld, const struct folder *in,
 }
 
 /* Whether torch saved it under the name of another kind, or of a rank's file. */
-static bool is_another(const struct ck_torch_open *f, const struct kinds *k,
-		       const char *kind)
+static bool is_another(const struct ck_torch_open *f,
+		       const struct ck_ds_load *ld, const char *kind)
 {
 	struct ck_ds_file ds;
 	char text[128];
@@ -134,20 +137,50 @@ static bool is_another(const struct ck_torch_open *f, const struct kinds *k,
 	if (!top || len + sizeof(".pt") > sizeof(text) ||
 	    (len == strlen(kind) && !memcmp(top, kind, len)))
 		return false;
-	for (size_t i = 0; i < k->nr; i++)
-		if (strlen(k->v[i]) == len && !memcmp(top, k->v[i], len))
+	for (size_t i = 0; i < ld->nr_states; i++)
+		if (strlen(ld->states[i]) == len &&
+		    !memcmp(top, ld->states[i], len))
 			return true;
 	memcpy(text, top, len);
 	memcpy(text + len, ".pt", sizeof(".pt"));
 	return !memchr(top, 0, len) && ck_ds_is_name(text, &ds);
 }
 
+/*
+ * What the model file beside has under the same name, in its own precision: no
+ * other shape fits; other values are another save's, or another parameter's.
+ */
+static int check_weight(struct saying *s, struct ck_torch_open *f,
+			const char *name, const struct ck_torch_place *at,
+			struct ck_err *why, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING,
+					 .file = f->s->name };
+	uint32_t i = ck_strmap_get(&s->names, name, strlen(name));
+	int ret = i == CK_STRMAP_NONE ?
+			  0 :
+			  ck_ds_twin_whole(&s->m->f, s->weights.v[i], f->s, at,
+					   &s->left);
+
+	if (ret == -EINVAL)
+		return ck_fail(why, EINVAL,
+			       "its shape is not that of the weights in %s: it "
+			       "is another parameter's",
+			       s->m->f.s->name);
+	if (ret <= 0)
+		return ret;
+	return ck_builder_problem(
+		s->ld->b, &p, err,
+		"it is not what %s has, rounded: it is of another save or another parameter, or the weights were changed by themselves",
+		s->m->f.s->name);
+}
+
 /* zero/NAME/@kind.pt */
-static int read_file(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		     const struct kinds *k, const char *path, const char *kind,
+static int read_file(struct saying *s, const char *path, const char *kind,
 		     struct folder *in, struct ck_err *err)
 {
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	struct ck_ds_load *ld = s->ld;
 	const char *name = in->name;
 	struct ck_torch_place at;
 	struct ck_err why = { 0 };
@@ -158,16 +191,18 @@ static int read_file(struct ck_ds_load *ld, const struct ck_ds_model *m,
 
 	if (ret || !ok)
 		return ret;
-	if (is_another(&f, k, kind))
+	if (is_another(&f, ld, kind))
 		return refuse(ld, in, kind, path,
 			      "it says that it was saved under another name",
 			      err);
 	v = ck_pickle_root(f.ts.pickle);
-	ret = 0;
+	ret = ck_ds_lost(ld->b, &f, err);
+	if (ret)
+		return ret;
 	if (ck_torch_is_rebuild(f.ts.pickle, v)) {
 		ret = ck_torch_place(&f, v, &at, &why);
 		if (!ret && at.t.rank)
-			ret = make_shape(m, name, strlen(name), &at, &why);
+			ret = make_shape(s->m, name, strlen(name), &at, &why);
 	} else if (ck_pv_key(f.ts.pickle, v, "param", &param)) {
 		ret = ck_torch_place(&f, param, &at, &why);
 	} else {
@@ -180,6 +215,8 @@ static int read_file(struct ck_ds_load *ld, const struct ck_ds_model *m,
 
 		return ck_builder_object(ld->b, &o, err);
 	}
+	if (!ret && !strcmp(kind, "fp32"))
+		ret = check_weight(s, &f, name, &at, &why, err);
 	if (ret == -ENOMEM || (!ret && !(to = ck_vec_push(&in->v))))
 		return ck_fail(err, ENOMEM, "no memory");
 	if (ret)
@@ -208,7 +245,9 @@ static const char *misfit(const struct held *h, const struct held *w)
 		one &= h->at.t.shape[d] == 1;
 	if (!strcmp(h->kind, "step"))
 		return one ? NULL : "expected a step, which is one number";
-	return !w || !h->at.t.rank || same_shape(&h->at.t, &w->at.t) ?
+	return !w || same_shape(&h->at.t, &w->at.t) ||
+			       (!h->at.t.rank &&
+				strncmp(h->kind, "exp_avg", 7)) ?
 		       NULL :
 		       "its shape is not that of fp32.pt beside it: one of them "
 		       "is another parameter's";
@@ -233,6 +272,10 @@ static int say_held(struct ck_ds_load *ld, const struct folder *in,
 		const struct held *h = &in->v.v[i];
 		const char *bad = h == w ? why : misfit(h, w);
 
+		if (!bad && in->v.nr > 1 && strcmp(h->kind, "step") != 0)
+			ret = ck_ds_stretch(ld->b, h->path, 0, &h->at, err);
+		if (ret)
+			break;
 		ret = bad ? refuse(ld, in, h->kind, h->path, bad, err) :
 			    say_place(ld, h->kind, in->name, strlen(in->name),
 				      &h->at, err);
@@ -263,7 +306,7 @@ static bool has_kind(const struct ck_dir_list *l, const char *want)
 	return false;
 }
 
-static int add_kinds(struct kinds *k, const struct ck_dir_list *l,
+static int add_kinds(struct ck_ds_load *ld, const struct ck_dir_list *l,
 		     struct ck_err *err)
 {
 	char kind[64];
@@ -273,26 +316,20 @@ static int add_kinds(struct kinds *k, const struct ck_dir_list *l,
 
 		if (!kind_of(&l->v[i], kind))
 			continue;
-		while (at < k->nr && strcmp(k->v[at], kind) != 0)
+		while (at < ld->nr_states && strcmp(ld->states[at], kind) != 0)
 			at++;
-		if (at < k->nr || k->nr == CK_DS_MAX_STATES)
+		if (at < ld->nr_states || at == CK_DS_MAX_STATES)
 			continue;
-		k->v[k->nr] = strdup(kind);
-		if (!k->v[k->nr])
+		ld->states[at] = strdup(kind);
+		if (!ld->states[at])
 			return ck_fail(err, ENOMEM, "no memory for names");
-		k->nr++;
+		ld->nr_states++;
 	}
 	return 0;
 }
 
-static void kinds_free(struct kinds *k)
-{
-	for (size_t i = 0; i < k->nr; i++)
-		free(k->v[i]);
-}
-
 static int find_kinds(struct ck_ds_load *ld, const struct ck_dir_list *folders,
-		      struct kinds *k, struct ck_err *err)
+		      struct ck_err *err)
 {
 	int ret = 0;
 
@@ -303,7 +340,7 @@ static int find_kinds(struct ck_ds_load *ld, const struct ck_dir_list *folders,
 			continue;
 		ret = ck_dir_list(ld->dir, folders->v[i].name, &l, err);
 		if (!ret)
-			ret = add_kinds(k, &l, err);
+			ret = add_kinds(ld, &l, err);
 	}
 	return ret;
 }
@@ -327,40 +364,40 @@ static int say_lost(struct ck_ds_load *ld, const char *kind, const char *name,
  * All have weights; one that is trained, or has any other state, has all the
  * states that others have.
  */
-static int say_lost_kinds(struct ck_ds_load *ld, const struct ck_ds_model *m,
-			  const struct kinds *k, const struct ck_dir_list *l,
+static int say_lost_kinds(struct saying *s, const struct ck_dir_list *l,
 			  const char *name, struct ck_err *err)
 {
-	bool trained = m && ck_strmap_get(&m->by_name, name, strlen(name)) !=
-				    CK_STRMAP_NONE;
+	struct ck_ds_load *ld = s->ld;
+	bool trained = s->m && ck_strmap_get(&s->m->by_name, name,
+					     strlen(name)) != CK_STRMAP_NONE;
 	int ret = 0;
 
-	for (size_t i = 0; i < k->nr; i++)
-		trained |= strcmp(k->v[i], "fp32") != 0 && has_kind(l, k->v[i]);
-	for (size_t i = 0; i < k->nr && !ret; i++)
-		if ((trained || !strcmp(k->v[i], "fp32")) &&
-		    !has_kind(l, k->v[i]))
-			ret = say_lost(ld, k->v[i], name, strlen(name), err);
+	for (size_t i = 0; i < ld->nr_states; i++)
+		trained |= strcmp(ld->states[i], "fp32") != 0 &&
+			   has_kind(l, ld->states[i]);
+	for (size_t i = 0; i < ld->nr_states && !ret; i++)
+		if ((trained || !strcmp(ld->states[i], "fp32")) &&
+		    !has_kind(l, ld->states[i]))
+			ret = say_lost(ld, ld->states[i], name, strlen(name),
+				       err);
 	return ret;
 }
 
-static int say_folder(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		      const struct kinds *k, const char *folder,
-		      struct ck_err *err)
+static int say_folder(struct saying *s, const char *folder, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	const char *name = strrchr(folder, '/') + 1;
 	struct folder in = { .name = name };
 	char kind[64];
-	int ret = ck_dir_list(ld->dir, folder, &l, err);
+	int ret = ck_dir_list(s->ld->dir, folder, &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (kind_of(&l.v[i], kind))
-			ret = read_file(ld, m, k, l.v[i].name, kind, &in, err);
+			ret = read_file(s, l.v[i].name, kind, &in, err);
 	if (!ret)
-		ret = say_held(ld, &in, err);
+		ret = say_held(s->ld, &in, err);
 	free(in.v.v);
-	return ret ? ret : say_lost_kinds(ld, m, k, &l, name, err);
+	return ret ? ret : say_lost_kinds(s, &l, name, err);
 }
 
 static int by_name(const void *key, const void *entry)
@@ -368,30 +405,70 @@ static int by_name(const void *key, const void *entry)
 	return strcmp(key, ((const struct ck_dir_entry *)entry)->name);
 }
 
+/* 1: there is a folder of that name; 0: not; or -ENOMEM. */
+static int has_folder(const struct ck_dir_list *l, const char *name, size_t len)
+{
+	ck_auto_str struct ck_str path = { 0 };
+
+	ck_str_puts(&path, "zero/");
+	ck_str_add(&path, name, len);
+	if (path.failed)
+		return -ENOMEM;
+	return l->nr && bsearch(path.v, l->v, l->nr, sizeof(*l->v), by_name);
+}
+
+/* Frozen parameters, buffers and shared names: all have folders, or none. */
+static int check_others(struct ck_ds_load *ld, const struct ck_ds_model *m,
+			const struct ck_dir_list *l, bool say,
+			struct ck_err *err)
+{
+	const struct ck_pickle *p = m->f.ts.pickle;
+	struct ck_piter it;
+	ck_pv key, v;
+	const char *name;
+	size_t len;
+	int ret = 0;
+
+	ck_piter_init_pairs(&it, p, m->module);
+	while (!ret && !m->stage3 && ck_piter_next2(&it, &key, &v)) {
+		if (!ck_pv_str(p, key, &name, &len) ||
+		    !ck_torch_is_rebuild(p, v) ||
+		    ck_strmap_get(&m->by_name, name, len) != CK_STRMAP_NONE)
+			continue;
+		ret = has_folder(l, name, len);
+		if (ret < 0)
+			return ck_fail(err, ENOMEM, "no memory for a name");
+		if (say)
+			ret = ret ? 0 : say_lost(ld, "fp32", name, len, err);
+	}
+	return ret;
+}
+
 int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			  struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	ck_auto_str struct ck_str path = { 0 };
 	int ret = ck_dir_list(ld->dir, "zero", &l, err);
 
 	for (size_t i = 0; i < m->params.nr && !ret; i++) {
 		const struct ck_ds_param *p = &m->params.v[i];
 
-		path.len = 0;
-		ck_str_puts(&path, "zero/");
-		ck_str_add(&path, p->name, p->name_len);
-		if (path.failed)
+		ret = has_folder(&l, p->name, p->name_len);
+		if (ret < 0)
 			return ck_fail(err, ENOMEM, "no memory for a name");
-		if (!l.nr || !bsearch(path.v, l.v, l.nr, sizeof(*l.v), by_name))
-			ret = say_lost(ld, "fp32", p->name, p->name_len, err);
+		for (size_t k = 0; !ret && k < ld->nr_states; k++)
+			if ((ret = say_lost(ld, ld->states[k], p->name,
+					    p->name_len, err)))
+				return ret;
+		ret = 0;
 	}
-	return ret;
+	if (!ret)
+		ret = check_others(ld, m, &l, false, err);
+	return ret > 0 ? check_others(ld, m, &l, true, err) : ret;
 }
 
 /* What optimizers have that is of no parameter: groups and their settings. */
-static int say_groups(struct ck_ds_load *ld, const struct kinds *k,
-		      struct ck_err *err)
+static int say_groups(struct ck_ds_load *ld, struct ck_err *err)
 {
 	static const char *const skip[] = { NULL };
 	struct ck_problem_in p = { .severity = CK_WARNING, .file = GROUPS };
@@ -406,7 +483,7 @@ static int say_groups(struct ck_ds_load *ld, const struct kinds *k,
 	ret = ck_torch_open(&f, ld->dir, ld->b, GROUPS, &ok, err);
 	if (ret || !ok)
 		return ret;
-	if (!is_another(&f, k, "optimizer_state"))
+	if (!is_another(&f, ld, "optimizer_state"))
 		return ck_torch_rest(&f, ld->b, "optimizer_state.", skip, err);
 	p.severity = CK_ERROR;
 	return ck_builder_problem(
@@ -414,19 +491,54 @@ static int say_groups(struct ck_ds_load *ld, const struct kinds *k,
 		"it says that it was saved under another name: it is not read");
 }
 
-int ck_ds_universal_say(struct ck_ds_load *ld, const struct ck_ds_model *m,
+/* Weights that tensor-parallel ranks share are whole in no model file. */
+static int list_weights(struct saying *s, struct ck_err *err)
+{
+	const struct ck_ds_model *m = s->m;
+	struct ck_piter it;
+	ck_pv key, v, *to;
+	const char *name;
+	size_t len;
+
+	if (!m || m->stage3 || m->nr_tp > 1)
+		return 0;
+	ck_piter_init_pairs(&it, m->f.ts.pickle, m->module);
+	while (ck_piter_next2(&it, &key, &v)) {
+		if (!ck_pv_str(m->f.ts.pickle, key, &name, &len) ||
+		    !ck_torch_is_rebuild(m->f.ts.pickle, v) ||
+		    ck_strmap_get(&s->names, name, len) != CK_STRMAP_NONE)
+			continue;
+		to = ck_vec_push(&s->weights);
+		if (!to ||
+		    ck_strmap_put(&s->names, name, len) == CK_STRMAP_NONE)
+			return ck_fail(err, ENOMEM, "no memory for names");
+		*to = v;
+	}
+	return 0;
+}
+
+int ck_ds_universal_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 			struct ck_err *err)
 {
-	__attribute__((cleanup(kinds_free))) struct kinds k = { 0 };
+	const struct ck_problem_in alone = { .severity = CK_ERROR };
+	struct saying s = { .ld = ld, .m = m, .left = MAX_ALL };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(ld->dir, "zero", &l, err);
 
+	if (!ret && !ld->nr_mp)
+		ret = ck_builder_problem(
+			ld->b, &alone, err,
+			"no model file (mp_rank_00_model_states.pt) beside zero/: the weights in their own precision and what else it had are lost");
 	if (!ret)
-		ret = find_kinds(ld, &l, &k, err);
+		ret = find_kinds(ld, &l, err);
+	if (!ret)
+		ret = list_weights(&s, err);
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (l.v[i].is_dir)
-			ret = say_folder(ld, m, &k, l.v[i].name, err);
+			ret = say_folder(&s, l.v[i].name, err);
 	if (!ret)
-		ret = say_groups(ld, &k, err);
+		ret = say_groups(ld, err);
+	ck_strmap_free(&s.names);
+	free(s.weights.v);
 	return ret;
 }

@@ -35,7 +35,11 @@ static int read_one(struct ck_ds_zero *z, const struct ck_ds_file *file,
 	if (ret || !ok)
 		return ret;
 	r->src = f.src;
-	return ck_ds_rank_read(z, r, &f, err);
+	ret = ck_ds_alike(z->b, &f, file->name, ck_pickle_root(f.ts.pickle),
+			  err);
+	if (!ret)
+		ret = ck_ds_lost(z->b, &f, err);
+	return ret ? ret : ck_ds_rank_read(z, r, &f, err);
 }
 
 int ck_ds_zero_read(struct ck_ds_zero *z, const struct ck_ds_files *fs,

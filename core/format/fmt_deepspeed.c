@@ -86,6 +86,22 @@ static int open_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 	return ret;
 }
 
+/* The weights of a tensor-parallel rank, or the optimizer of a stage. */
+static int find_alike(struct ck_ds_load *ld, struct ck_ds_model *m,
+		      struct ck_err *err)
+{
+	const struct ck_pickle *p = m->f.ts.pickle;
+	ck_pv from;
+
+	if (m->stage3 || !ck_pv_key(p, ck_pickle_root(p), "module", &from))
+		return 0;
+	ld->apart |= ck_pv_kind(from) == CK_P_NONE;
+	if (ck_pv_kind(from) != CK_P_NONE ||
+	    ck_pv_key(p, ck_pickle_root(p), "optimizer", &from))
+		return ck_ds_alike(ld->b, &m->f, m->f.s->name, from, err);
+	return 0;
+}
+
 static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 		      struct ck_err *err)
 {
@@ -106,6 +122,10 @@ static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	ret = ck_ds_check_steps(ld, m->f.s->name, m->steps, &ok, err);
+	if (!ret && ok)
+		ret = find_alike(ld, m, err);
+	if (!ret && ok)
+		ret = ck_ds_lost(ld->b, &m->f, err);
 	if (!ok)
 		ck_torch_open_close(&m->f);
 	return ret;
@@ -375,6 +395,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	for (size_t i = 0; i < ld.kept.nr; i++)
 		free(ld.kept.v[i]);
 	free(ld.kept.v);
+	for (size_t i = 0; i < ld.nr_states; i++)
+		free(ld.states[i]);
 	free(ld.said);
 	return ret;
 }

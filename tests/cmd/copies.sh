@@ -58,6 +58,35 @@ twins mindspore/bad-rank-copied '' node1/CKP_1-4_32.ckpt node2/CKP_1-4_32.ckpt
 twins colossalai/bad-dist-rank-copied '' pytorch_model-dist-00000.safetensors \
 	pytorch_model-dist-00001.safetensors
 twins oneflow/bad-rank-copied '-osbp=split(0)' model_0 model_1
+
+# ---- DeepSpeed's, whose vectors are compared as the files have them ----
+alike() { # CASE A B
+	expect 0 '' "$UNSHARD" inspect "$TOP/tests/formats/deepspeed/$1/in"
+	grep -q "warning: file $3: holds the same bytes as $2 where the two should" \
+		"$WORK/out" || fail "$1: inspect: $(cat "$WORK/out")"
+}
+Z=zero_pp_rank_1_mp_rank_00_optim_states.pt
+O=bf16_zero_pp_rank_%d_mp_rank_00_optim_states.pt
+M=zero_pp_rank_%d_mp_rank_00_model_states.pt
+alike bad-zero3-rank-copied "${O/\%d/0}" "${O/\%d/2}"
+alike bad-zero3-rank-copied "${M/\%d/1}" "${M/\%d/2}"
+alike bad-layer-copied layer_01-model_states.pt layer_02-model_states.pt
+"$UNSHARD" inspect "$TOP/tests/formats/deepspeed/bad-legacy-rank-copied/in" \
+	>"$WORK/out" 2>&1 && fail "a legacy file of another rank is read"
+grep -q "file bf16_$Z: holds the same bytes as bf16_${Z/_1_/_0_} where" \
+	"$WORK/out" || fail "legacy: $(cat "$WORK/out")"
+# the same files where nothing was copied
+"$PYTHON" - "$TOP/tests/formats/deepspeed/zero3-frozen/in" "$WORK/apart" <<'EOS'
+import pathlib, sys, zipfile
+src, to = map(pathlib.Path, sys.argv[1:])
+to.mkdir()
+for f in src.iterdir():
+    with zipfile.ZipFile(f) as z, zipfile.ZipFile(to / f.name, "w") as out:
+        for i in z.infolist():
+            out.writestr("archive/" + i.filename.split("/", 1)[1], z.read(i))
+EOS
+expect 0 '' "$UNSHARD" ls "$WORK/apart"
+[ ! -s "$WORK/err" ] || fail "apart: $(cat "$WORK/err")"
 # in the middle they are alike, and the rest tells that they are not
 "$PYTHON" - "$WORK" <<'EOS'
 import json, struct, sys

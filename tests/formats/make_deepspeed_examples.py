@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the DeepSpeed examples in which weights and optimizer files are of two saves, from deepspeed/zero1-groups.
+"""Writes the DeepSpeed examples in which files of two saves or ranks lie together, from those that DeepSpeed wrote.
 
 usage: make_deepspeed_examples.py
 """
@@ -12,10 +12,21 @@ TOP = pathlib.Path(__file__).resolve().parent / "deepspeed"
 MODEL, RANK1 = "mp_rank_00_model_states.pt", "zero_pp_rank_1_mp_rank_00_optim_states.pt"
 
 
-def case(name):
+def case(name, source="zero1-groups"):
     at = TOP / name / "in"
     shutil.rmtree(at, ignore_errors=True)
-    shutil.copytree(TOP / "zero1-groups" / "in", at)
+    shutil.copytree(TOP / source / "in", at)
+    return at
+
+
+def anonymous(at):
+    """As torch.save() to a buffer calls what is in a file: nothing tells whose it is."""
+    for path in at.glob("*.pt"):
+        with zipfile.ZipFile(path) as z:
+            members = [(i.filename, z.read(i)) for i in z.infolist()]
+        with zipfile.ZipFile(path, "w") as z:
+            for name, data in members:
+                z.writestr(zipfile.ZipInfo("archive/" + name.split("/", 1)[1]), data)
     return at
 
 
@@ -48,5 +59,24 @@ change(case("bad-other-weights") / MODEL, **{f"s{i}": other for i in range(12)})
 
 at = case("bad-optim-as-model")
 shutil.copyfile(at / RANK1, at / MODEL)
+
+# one rank's file under another's name, which nothing in it denies
+at = case("bad-legacy-rank-copied", "legacy-container")
+shutil.copyfile(at / ("bf16_" + RANK1.replace("rank_1", "rank_0", 1)), at / ("bf16_" + RANK1))
+at = anonymous(case("bad-zero3-rank-copied", "zero3-frozen"))
+model, optim = "zero_pp_rank_%d_mp_rank_00_model_states.pt", "bf16_zero_pp_rank_%d_mp_rank_00_optim_states.pt"
+shutil.copyfile(at / (optim % 0), at / (optim % 2))  # the last one, which has less of each parameter
+shutil.copyfile(at / (model % 2), at / (model % 1))
+at = anonymous(case("bad-layer-copied", "pipeline"))
+shutil.copyfile(at / "layer_01-model_states.pt", at / "layer_02-model_states.pt")
+
+# the universal form: a parameter, and a shared name, without folders; another's weights; a wrong shape; a copied state
+at = case("bad-universal-weights", "universal2")
+shutil.rmtree(at / "zero/fc1.weight")
+shutil.rmtree(at / "zero/head.weight")
+shutil.copyfile(at / "zero/conv.bias/fp32.pt", at / "zero/scale/fp32.pt")
+shutil.copyfile(at / "zero/conv.bias/fp32.pt", at / "zero/frozen.weight/fp32.pt")
+shutil.copyfile(at / "zero/norm.bias/exp_avg.pt", at / "zero/norm.weight/exp_avg.pt")
+shutil.copyfile(at / "zero/conv.weight/exp_avg.pt", at / "zero/conv.weight/exp_avg_sq.pt")
 # bad-universal-mixed: two folders of DeepSpeed's zero/ (ds_to_universal), gain/fp32.pt being norm.weight's,
 # norm.weight/exp_avg.pt the exp_avg_sq.pt beside it
