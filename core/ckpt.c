@@ -9,6 +9,7 @@
 #include "core/base/size.h"
 #include "core/catalog/image.h"
 #include "core/geom/dtype.h"
+#include "core/io/hold.h"
 #include "core/write/overlay.h"
 
 #include <errno.h>
@@ -141,6 +142,7 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 		return ck_fail(err, ENOMEM, "out of memory");
 	ck_late_init(&ck->late);
 	pthread_mutex_init(&ck->sealed_lock, NULL);
+	pthread_mutex_init(&ck->hold_lock, NULL);
 	ck->root = *root;
 	ret = start(ck, opts, image_fd, err ? err : &local);
 	if (ret) {
@@ -180,6 +182,8 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 		ck_reader_free(ck->reader);
 	ck_overlay_free(ck->overlay);
 	ck_ckpt_seal_close(ck);
+	ck_hold_drop(ck->hold); /* last: the files are closed by now */
+	pthread_mutex_destroy(&ck->hold_lock);
 	if (ck->side)
 		ck_side_free(ck->side);
 	if (ck->img.base)

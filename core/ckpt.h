@@ -111,10 +111,20 @@ int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err);
  * Writing, where the settings said rw; else these are not to be called.  An
  * edit is one open file; see write/writer.h.  Any thread.
  */
+/*
+ * Whether the files are as they were described, and nobody edits them: 0,
+ * -ESTALE, -EBUSY with a line.  @held: the caller has the lock (io/hold.h).
+ */
+int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
 bool ck_ckpt_is_over(const struct ck_ckpt *ck); /* by ck_ckpt_over() */
 struct ck_edit *ck_ckpt_edit(struct ck_ckpt *ck); /* NULL: no memory */
 void ck_ckpt_edit_end(struct ck_edit *e);
+/*
+ * Nobody else edits the checkpoint from here to ck_ckpt_close(), or -EBUSY
+ * with a line; what others did up to now is known.  Writing does it by itself.
+ */
+int ck_ckpt_hold(struct ck_ckpt *ck, struct ck_err *err);
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,

@@ -94,6 +94,10 @@ struct ck_ckpt {
 	char *unsealed; /* why it has one that cannot be read; or NULL */
 	struct ck_checked *checked; /* -o verify */
 	struct ck_overlay *overlay; /* -o overlay=; or NULL */
+	pthread_mutex_t hold_lock; /* of taking it */
+	struct ck_hold *hold; /* since the first open for writing; or NULL */
+	_Atomic bool held;
+	bool serves; /* what earlier mounts have left was looked at */
 };
 
 /*
@@ -111,6 +115,11 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
  * to write, -EBUSY while there is one.  ckpt_redo.c
  */
 int ck_ckpt_redo_left(struct ck_ckpt *ck, struct ck_err *err);
+/*
+ * At the beginning: where a mount that died has left something to be made
+ * right, unless one that lives is at it.
+ */
+int ck_ckpt_hold_left(struct ck_ckpt *ck, struct ck_err *err);
 
 /* -o overlay=: fills in->over.  ckpt_overlay.c */
 int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
@@ -124,6 +133,7 @@ int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 void ck_ckpt_seal_close(struct ck_ckpt *ck);
 /* -EROFS with a line where its manifest cannot be read, and not be kept. */
 int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err);
+int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err);
 /* After an edit was closed; @last: after what was written is on storage. */
 void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last);
 

@@ -57,19 +57,24 @@ int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 	if (!verify && !in->write)
 		return 0;
 	ck->sealed_sought = true;
-	ret = ck_sealed_open(&ck->sealed, &ck->root, &ck->img, &why);
+	ck->sealed = ck_sealed_new(&ck->root, &ck->img);
+	if (!ck->sealed)
+		return ck_fail(err, ENOMEM, "no memory");
+	ret = ck_sealed_load(ck->sealed, &why);
 	if (verify) {
 		*err = why;
 		ret = open_verified(ck, in, ret, err);
 	}
 	if (ret && verify)
 		return ret;
-	if (!in->write || in->over || ret == -ENOENT)
+	if (!in->write || in->over)
 		return 0;
-	if (ret)
+	if (ret && ret != -ENOENT)
 		return cannot_keep(ck, &why, err);
+	/* also without a manifest: there may be one before the first write */
 	ck->watched = true;
-	return ck_sealed_watch(ck->sealed, ck->checked, &said, &in->watch, err);
+	in->watch = ck_sealed_watch(ck->sealed, ck->checked, &said);
+	return 0;
 }
 
 int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err)
@@ -84,6 +89,18 @@ void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
 	/* If it fails, a file beside the manifest goes on to say so. */
 	if (ck && ck->reader && ck->watched)
 		ck_sealed_settle(ck->sealed, ck, last, &err);
+}
+
+int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err)
+{
+	struct ck_err why = { 0 };
+	int ret = ck->watched ? ck_sealed_hold(ck->sealed, &why) : 0;
+
+	return ret ? ck_fail(err, EROFS,
+			     "%s: nothing can be written, for the manifest "
+			     "cannot be kept true: %s",
+			     ck->root.path, why.msg) :
+		     0;
 }
 
 void ck_ckpt_seal_close(struct ck_ckpt *ck)

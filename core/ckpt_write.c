@@ -37,10 +37,15 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 	ck_lost_init(&ck->lost, &ck->img);
 	ck_master_init(&ck->master, &ck->img, ck_opts_get(opts, "master"));
 	if (ck_opts_get(opts, "rw"))
-		ret = ck_writer_new(&ck->writer, ck->reader, &found, err);
+		ret = ck_writer_new(&ck->writer, ck->reader, err);
 	else
 		ck_sums_warn(&ck->img, &ck->root, &found);
-	return ret ? ret : ck_ckpt_redo_left(ck, err);
+	if (!ret)
+		ret = ck_ckpt_hold_left(ck, err);
+	if (!ret)
+		ret = ck_ckpt_redo_left(ck, err);
+	ck->serves = true;
+	return ret;
 }
 
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck)
@@ -70,9 +75,17 @@ static int may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
+	const struct ck_tensor *t = &ck->img.tensors[tensor];
 	int ret = may(ck, tensor, err);
 
-	return ret ? ret : ck_writer_may(ck->writer, tensor, err);
+	if (!ret)
+		ret = ck_writer_may(ck->writer, tensor, err);
+	if (!ret)
+		ret = ck_ckpt_hold(ck, err);
+	if (!ret && t->nr_all)
+		ret = ck_writer_try(ck->writer, ck->img.chunks[t->first].src,
+				    err);
+	return ret;
 }
 
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
@@ -86,6 +99,8 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 			err, EIO,
 			"a replacement broke off half-way; the next mount "
 			"ends it, and until then nothing else is written");
+	if (!ret)
+		ret = ck_ckpt_hold(ck, err);
 	if (!ret)
 		ret = ck_writer_write(ck->writer, e, tensor, buf, len, off,
 				      err);

@@ -75,7 +75,7 @@ static void print_in(struct fs_print *p, const struct ck_root *root,
 		return;
 	}
 	while ((e = readdir(d)))
-		if (!is_dots(e->d_name) &&
+		if (!is_dots(e->d_name) && strcmp(e->d_name, CK_HOLD_NAME) &&
 		    !fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			add_print(p, ck, e->d_name, &st);
 }

@@ -13,6 +13,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/whole.h"
+#include "core/io/hold.h"
 #include "core/publish/seal.h"
 #include "core/steps.h"
 
@@ -88,8 +89,12 @@ static int child(struct seal *s, int out)
 		return cmd_err(&cmd_seal, &s->err);
 	if (!ck_opts_get(s->opts, "force"))
 		ret = health_report(&cmd_seal, s->path, ck_ckpt_image(ck), 0);
+	if (!ret && ck_ckpt_at_rest(ck, true, &s->err))
+		ret = cmd_err(&cmd_seal, &s->err);
 	if (!ret)
 		ret = make(s, ck, out);
+	if (!ret && ck_ckpt_at_rest(ck, true, &s->err))
+		ret = cmd_err(&cmd_seal, &s->err);
 	ck_ckpt_close(ck);
 	return ret;
 }
@@ -201,6 +206,7 @@ static bool exists(const struct ck_root *root, const char *name)
 static int seal(struct seal *s, const struct ck_root *root)
 {
 	ck_auto_fd int fd = -1;
+	struct ck_hold *hold;
 	char name[256];
 	int ret;
 
@@ -217,8 +223,13 @@ static int seal(struct seal *s, const struct ck_root *root)
 	fd = memfd_create("manifest", MFD_CLOEXEC);
 	if (fd < 0)
 		return cmd_fail(&cmd_seal, CMD_SYSTEM, "%s", strerror(errno));
+	if (ck_hold_take(&hold, root, &s->err))
+		return cmd_err(&cmd_seal, &s->err);
 	ret = run_child(s, fd);
-	return ret ? ret : keep(s, root, fd, name);
+	if (!ret)
+		ret = keep(s, root, fd, name);
+	ck_hold_drop(hold);
+	return ret;
 }
 
 /*

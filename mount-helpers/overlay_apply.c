@@ -137,7 +137,13 @@ static int child(struct overlay *o, const struct ck_staging *s)
 	if (ret)
 		return ret;
 	a.to = s->files_fd;
-	ret = copy_all(&a) ? cmd_err(o->cmd, &o->err) : CMD_OK;
+	ret = ck_ckpt_at_rest(o->ck, false, &o->err);
+	if (!ret)
+		ret = copy_all(&a);
+	if (!ret)
+		ret = ck_ckpt_at_rest(o->ck, false, &o->err);
+	if (ret)
+		ret = cmd_err(o->cmd, &o->err);
 	ck_ckpt_close(o->ck);
 	return ret;
 }

@@ -8,6 +8,7 @@
  */
 #include "core/io/files.h"
 
+#include "core/io/hold.h"
 #include "core/io/own.h"
 
 #include "core/base/auto.h"
@@ -18,8 +19,10 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #define MIN_OPEN 16
+#define HOLD_TRIES 20
 
 struct slot {
 	int fd;
@@ -69,13 +72,22 @@ struct ck_files *ck_files_new(const struct ck_files_in *in)
 	return f;
 }
 
+/* None: nothing. */
+static void shut(const struct ck_files *f, int fd)
+{
+	if (fd < 0)
+		return;
+	if (f->in.write)
+		ck_hold_file_end(fd);
+	close(fd);
+}
+
 void ck_files_free(struct ck_files *f)
 {
 	if (!f)
 		return;
 	for (size_t i = 0; i < f->slots.nr; i++)
-		if (f->slots.v[i].fd >= 0)
-			close(f->slots.v[i].fd);
+		shut(f, f->slots.v[i].fd);
 	pthread_mutex_destroy(&f->lock);
 	free(f->slots.v);
 	free(f->slot_of);
@@ -129,10 +141,8 @@ static bool close_one(struct ck_files *f)
 	if (f->idle_head != CK_NONE)
 		fd = drop(f, f->idle_head);
 	pthread_mutex_unlock(&f->lock);
-	if (fd < 0)
-		return false;
-	close(fd);
-	return true;
+	shut(f, fd);
+	return fd >= 0;
 }
 
 static const char *name_of(const struct ck_files *f, uint32_t src)
@@ -296,12 +306,42 @@ static void put_changed(struct ck_files *f, uint32_t src)
 		fd = drop(f, f->slot_of[src]);
 	}
 	pthread_mutex_unlock(&f->lock);
-	if (fd >= 0)
-		close(fd);
+	shut(f, fd);
+}
+
+/*
+ * A file that was opened for writing is held.  Another thread of ours may have
+ * opened it too, and been first, or be about to close it.
+ */
+static int hold(struct ck_files *f, uint32_t src, int *fd, bool *pinned,
+		struct ck_err *err)
+{
+	const struct timespec moment = { .tv_nsec = 3000000 };
+	int ret = 0, theirs = -1;
+
+	for (int i = 0; f->in.write && i < HOLD_TRIES; i++) {
+		if (i)
+			nanosleep(&moment, NULL);
+		ret = ck_hold_file(*fd, name_of(f, src), err);
+		if (ret != -EBUSY)
+			break;
+		pthread_mutex_lock(&f->lock);
+		*pinned = pin(f, src, &theirs) != CK_NONE;
+		pthread_mutex_unlock(&f->lock);
+		if (!*pinned)
+			continue;
+		close(*fd);
+		*fd = theirs;
+		return 0;
+	}
+	if (ret)
+		close(*fd);
+	return ret;
 }
 
 int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 {
+	bool pinned = false;
 	uint32_t found;
 	int ret;
 
@@ -315,9 +355,10 @@ int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 		put_changed(f, src);
 	}
 	ret = open_src(f, src, fd, err);
-	if (ret)
-		return ret;
-	ret = insert(f, src, fd, err);
+	if (!ret)
+		ret = hold(f, src, fd, &pinned, err);
+	if (!ret && !pinned)
+		ret = insert(f, src, fd, err);
 	if (ret)
 		return ret;
 	/* The slot may be another thread's, and older than our look. */
@@ -340,8 +381,7 @@ void ck_files_put(struct ck_files *f, uint32_t src)
 			fd = drop(f, f->idle_head);
 	}
 	pthread_mutex_unlock(&f->lock);
-	if (fd >= 0)
-		close(fd);
+	shut(f, fd);
 }
 
 int ck_files_recheck(struct ck_files *f, uint32_t src, struct ck_err *err)

@@ -32,6 +32,7 @@
  * of it, and in no manifest (publish/manifest.h).
  */
 #define CK_MANIFEST_OURS ".unshard-"
+#define CK_HOLD_NAME CK_MANIFEST_OURS "writer" /* io/hold.h */
 
 struct ck_root {
 	int fd; /* O_PATH | O_DIRECTORY of the directory */

@@ -68,23 +68,60 @@ uint64_t ck_sealed_number(const struct ck_manifest *m, const char *name,
 	return CK_NO_FILE;
 }
 
-int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
-		   const struct ck_image *img, struct ck_err *err)
+struct ck_sealed *ck_sealed_new(const struct ck_root *root,
+				const struct ck_image *img)
 {
 	struct ck_sealed *s = calloc(1, sizeof(*s));
-	int ret;
 
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory");
+		return NULL;
 	s->root = root;
 	s->img = img;
 	s->edited_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->settling, NULL);
 	pthread_cond_init(&s->compared, NULL);
-	ret = ck_manifest_load(&s->m, root, err);
+	return s;
+}
+
+static void forget(struct ck_sealed *s)
+{
+	s->present = false;
+	ck_manifest_free(&s->m);
+	free(s->file_of);
+	free((void *)s->touched);
+	free((void *)s->old);
+	ck_runs_free(&s->fresh);
+	free(s->marked);
+	s->file_of = NULL;
+	s->touched = NULL;
+	s->old = NULL;
+	s->marked = NULL;
+}
+
+int ck_sealed_load(struct ck_sealed *s, struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&s->lock);
+	forget(s);
+	ret = ck_manifest_load(&s->m, s->root, err);
 	if (!ret)
 		ret = match(s, err);
+	if (ret)
+		forget(s);
+	s->present = !ret;
+	pthread_mutex_unlock(&s->lock);
+	return ret;
+}
+
+int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
+		   const struct ck_image *img, struct ck_err *err)
+{
+	struct ck_sealed *s = ck_sealed_new(root, img);
+	int ret =
+		s ? ck_sealed_load(s, err) : ck_fail(err, ENOMEM, "no memory");
+
 	if (ret) {
 		ck_sealed_free(s);
 		return ret;
@@ -102,12 +139,7 @@ void ck_sealed_free(struct ck_sealed *s)
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->settling);
 	pthread_cond_destroy(&s->compared);
-	ck_runs_free(&s->fresh);
-	ck_manifest_free(&s->m);
-	free(s->file_of);
-	free((void *)s->touched);
-	free((void *)s->old);
-	free(s->marked);
+	forget(s);
 	free(s);
 }
 

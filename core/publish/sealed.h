@@ -28,7 +28,13 @@
 
 struct ck_sealed;
 
-/* Borrows both.  -ENOENT: it has no manifest. */
+/* Borrows both; without a manifest, before ck_sealed_load(). */
+struct ck_sealed *ck_sealed_new(
+	const struct ck_root *root,
+	const struct ck_image *img); /* NULL: no memory */
+/* As it is now, nothing having been written yet.  -ENOENT: there is none. */
+int ck_sealed_load(struct ck_sealed *s, struct ck_err *err);
+/* Both. */
 int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
 		   const struct ck_image *img, struct ck_err *err);
 void ck_sealed_free(struct ck_sealed *s);
@@ -50,12 +56,19 @@ struct ck_sealed_said {
 	void *ctx;
 };
 /*
- * For writing, once: hashes what EDITED names.  The watch, for the reader,
- * lasts as long as @s; it tells @sums too, which may be NULL.
+ * For writing: the watch, for the reader, lasts as long as @s; it tells @sums
+ * too, which may be NULL.
  */
-int ck_sealed_watch(struct ck_sealed *s, struct ck_checked *sums,
-		    const struct ck_sealed_said *said,
-		    const struct ck_watch **out, struct ck_err *err);
+const struct ck_watch *ck_sealed_watch(struct ck_sealed *s,
+				       struct ck_checked *sums,
+				       const struct ck_sealed_said *said);
+/*
+ * Once, by who holds the checkpoint (io/hold.h), before the first write: the
+ * manifest as others have left it, and what EDITED names is to be hashed.
+ */
+int ck_sealed_hold(struct ck_sealed *s, struct ck_err *err);
+/* Whether there is such a file. */
+bool ck_sealed_is_edited(const struct ck_root *root);
 /*
  * What was written up to now is in the manifest.  @last: it is on storage too,
  * with all that was written to the same files, and EDITED goes if nobody writes

@@ -32,6 +32,7 @@ struct ck_sealed {
 	const struct ck_image *img;
 	pthread_mutex_t lock; /* of all below */
 	pthread_mutex_t settling;
+	bool present; /* no change once something is written: there is one; else @m is empty, and the rest NULL */
 	struct ck_manifest m;
 	uint64_t *file_of; /* of each source: in the manifest, or CK_NO_FILE */
 	_Atomic uint64_t *touched; /* a bit a block of the manifest */

@@ -12,8 +12,10 @@
 #include "core/publish/verify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define TENSORS_MAX (UINT64_C(256) << 20) /* bytes hashed again at once */
 
@@ -70,7 +72,7 @@ static int begin(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 		 struct ck_err *err)
 {
 	struct ck_sealed *s = ctx;
-	uint64_t file = s->file_of[src];
+	uint64_t file = s->present ? s->file_of[src] : CK_NO_FILE;
 	int ret = 0;
 
 	if (s->checked && len)
@@ -82,7 +84,7 @@ static int begin(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 	pthread_mutex_lock(&s->lock);
 	if (file != CK_NO_FILE)
 		ret = mark(s, file, err);
-	if (!ret) {
+	if (!ret && s->present) {
 		s->edited = true;
 		s->writing++;
 		if (file != CK_NO_FILE)
@@ -99,11 +101,11 @@ static void end(void *ctx, uint32_t src, uint64_t off, uint64_t len, bool done)
 	struct ck_sealed *s = ctx;
 
 	pthread_mutex_lock(&s->lock);
-	if (done && s->file_of[src] != CK_NO_FILE)
+	if (done && s->present && s->file_of[src] != CK_NO_FILE)
 		ck_sealed_fresh(s, s->file_of[src], off, len);
-	if (s->file_of[src] != CK_NO_FILE)
+	if (s->present && s->file_of[src] != CK_NO_FILE)
 		touch(s, s->file_of[src], off, len);
-	s->writing--;
+	s->writing -= s->present;
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -142,17 +144,30 @@ static int take_over(struct ck_sealed *s, struct ck_err *err)
 	return 0;
 }
 
-int ck_sealed_watch(struct ck_sealed *s, struct ck_checked *sums,
-		    const struct ck_sealed_said *said,
-		    const struct ck_watch **out, struct ck_err *err)
+const struct ck_watch *ck_sealed_watch(struct ck_sealed *s,
+				       struct ck_checked *sums,
+				       const struct ck_sealed_said *said)
 {
-	int ret = take_over(s, err);
-
 	s->checked = sums;
 	s->said = *said;
 	s->watch = (struct ck_watch){ .ctx = s, .begin = begin, .end = end };
-	*out = &s->watch;
-	return ret;
+	return &s->watch;
+}
+
+int ck_sealed_hold(struct ck_sealed *s, struct ck_err *err)
+{
+	int ret = ck_sealed_load(s, err);
+
+	if (ret)
+		return ret == -ENOENT ? 0 : ret;
+	return take_over(s, err);
+}
+
+bool ck_sealed_is_edited(const struct ck_root *root)
+{
+	struct stat st;
+
+	return !fstatat(root->fd, CK_MANIFEST_EDITED, &st, AT_SYMLINK_NOFOLLOW);
 }
 
 /* ---- hashing ---- */

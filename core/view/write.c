@@ -119,6 +119,6 @@ int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err)
 			       "model.safetensors are",
 			       v->ops->name);
 	if (file.tensor == CK_NONE) /* some of its tensors may be */
-		return 0;
+		return ck_ckpt_hold(v->ck, err);
 	return ck_ckpt_may_write(v->ck, file.tensor, err);
 }

@@ -22,6 +22,7 @@
 
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ck_image;
@@ -68,6 +69,7 @@ struct ck_sums_found {
 	void *ctx;
 };
 void ck_sums_repair(struct ck_sums *s, const struct ck_sums_found *found);
+bool ck_sums_are_marked(const struct ck_root *root);
 /* The same marks, on a mount that cannot repair. */
 void ck_sums_warn(const struct ck_image *img, const struct ck_root *root,
 		  const struct ck_sums_found *found);

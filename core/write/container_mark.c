@@ -163,6 +163,13 @@ void ck_sum_read_mark(struct ck_sums *s)
 		}
 }
 
+bool ck_sums_are_marked(const struct ck_root *root)
+{
+	char names[MAX_MARK + 1];
+
+	return names_of(root, names);
+}
+
 void ck_sums_warn(const struct ck_image *img, const struct ck_root *root,
 		  const struct ck_sums_found *found)
 {

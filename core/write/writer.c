@@ -19,7 +19,7 @@
 #define SYNCS 64
 
 int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
-		  const struct ck_sums_found *found, struct ck_err *err)
+		  struct ck_err *err)
 {
 	const struct ck_image *img = r->in.img;
 	struct ck_writer *w = calloc(1, sizeof(*w));
@@ -37,9 +37,13 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 		ck_writer_free(w);
 		return ck_fail(err, ENOMEM, "writer: no memory");
 	}
-	ck_sums_repair(w->sums, found);
 	*out = w;
 	return 0;
+}
+
+void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found)
+{
+	ck_sums_repair(w->sums, found);
 }
 
 void ck_writer_free(struct ck_writer *w)
@@ -126,6 +130,21 @@ int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err)
 	for (uint32_t i = 0; !ret && i < ten->nr_all; i++)
 		ret = ck_scatter_may(w, ten->first + i, err);
 	return ret;
+}
+
+int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err)
+{
+	const struct ck_src *s = &w->img->srcs[src];
+	struct ck_err why;
+	int fd, ret;
+
+	if (s->kind != CK_SRC_FILE || w->r->in.over)
+		return 0;
+	ret = ck_files_get(w->r->wfiles, src, &fd, &why);
+	if (!ret)
+		ck_files_put(w->r->wfiles, src);
+	/* what else is wrong with it the write says, and of all its files */
+	return ret == -EBUSY ? ck_fail(err, EBUSY, "%s", why.msg) : 0;
 }
 
 static void note(struct ck_writer *w, uint32_t t)

@@ -19,9 +19,14 @@
 struct ck_writer;
 struct ck_edit; /* what one open file has written so far */
 
-/* Borrows @r, made with in.write, for its life; @found: container.h. */
+/* Borrows @r, made with in.write, for its life. */
 int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
-		  const struct ck_sums_found *found, struct ck_err *err);
+		  struct ck_err *err);
+/*
+ * Once, before anything is written, and by who alone writes: what a mount that
+ * died left unsettled is made right; container.h.
+ */
+void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found);
 /* What is left to be settled is; no write may be under way. */
 void ck_writer_free(struct ck_writer *w);
 
@@ -33,6 +38,8 @@ void ck_edit_free(struct ck_edit *e);
  * 0, or -EROFS with a line that says why it never can.
  */
 int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
+/* -EBUSY where somebody else holds file @src (io/hold.h); else 0. */
+int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err);
 /* Bytes [off, off+len) of @t; past its end is -EFBIG, and nothing written. */
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		    const void *buf, uint64_t len, uint64_t off,
