@@ -19,13 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void said(void *ctx, uint32_t src, const char *line)
-{
-	(void)ctx;
-	(void)src;
-	(void)line;
-}
-
 struct kit {
 	struct shardkit k;
 	struct ck_writer *w;
