@@ -40,8 +40,7 @@ static int no_redo(struct ck_ckpt *ck, struct ck_err *err)
 
 static int take(struct ck_ckpt *ck, struct ck_err *err)
 {
-	const struct ck_sums_found found = { .said = ck_ckpt_said,
-					     .ctx = ck };
+	const struct ck_sums_found found = { .said = ck_ckpt_said, .ctx = ck };
 	int ret = ck_hold_take(&ck->hold, &ck->root, err);
 
 	if (!ret)
@@ -77,8 +76,7 @@ int ck_ckpt_hold(struct ck_ckpt *ck, struct ck_err *err)
 
 int ck_ckpt_hold_left(struct ck_ckpt *ck, struct ck_err *err)
 {
-	const struct ck_sums_found found = { .said = ck_ckpt_said,
-					     .ctx = ck };
+	const struct ck_sums_found found = { .said = ck_ckpt_said, .ctx = ck };
 	char name[NAME_MAX + 1];
 	bool redo;
 	int ret;
