@@ -5,6 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/of_file_priv.h"
+#include "core/format/of_graph.h"
 #include "core/format/of_meta.h"
 #include "core/format/of_thin.h"
 #include "core/format/torch_lost.h"
@@ -17,12 +18,15 @@
 
 #define META_MAX 65536 /* bytes of text; far more than any shape */
 #define HEAD 4096
+#define MLIR "model.mlir"
+#define MLIR_MAX (UINT64_C(256) << 20)
 
 struct reading {
 	struct ck_of_save save;
 	ck_of_leaf_fn fn;
 	void *ctx;
 	uint64_t pickle_len;
+	const struct ck_of_graph *graph; /* NULL: it is none */
 	struct ck_err fault; /* of the leaf at hand */
 	char foreign[160];
 };
@@ -103,7 +107,7 @@ static int is_done(const struct ck_dir *dir, const char *path,
 {
 	int ret = has(dir, path, "snapshot_done", err);
 
-	return ret ? ret : has(dir, path, "model.mlir", err);
+	return ret ? ret : has(dir, path, MLIR, err);
 }
 
 /* Folders of tensors, and none that is a save by itself. */
@@ -150,7 +154,7 @@ int ck_of_kind_of(const struct ck_dir *dir, const char *path,
 	ret = has_tensors(dir, path, err);
 	if (ret <= 0)
 		return ret;
-	ret = has(dir, path, "model.mlir", err);
+	ret = has(dir, path, MLIR, err);
 	return ret < 0 ? ret : ret ? CK_OF_GRAPH : CK_OF_LEGACY;
 }
 
@@ -258,6 +262,37 @@ static int load_pickle(struct reading *r, const char *file, struct ck_err *err)
 			     err);
 }
 
+/* Whether a graph's folder holds what model.mlir says of it. */
+static int check_listed(struct reading *r, const struct ck_of_leaf *leaf,
+			struct ck_err *err)
+{
+	const struct ck_problem_in extra = { .severity = CK_NOTE,
+					     .tensor = leaf->name,
+					     .tensor_len = leaf->name_len };
+	const struct ck_of_variable *v =
+		ck_of_graph_find(r->graph, leaf->name, leaf->name_len);
+	int ret;
+
+	if (!v && (!r->graph->whole || !r->graph->names.nr))
+		return 0; /* which is said for all */
+	if (!v) {
+		ret = ck_builder_problem(r->save.b, &extra, err,
+					 MLIR " does not list it");
+		return ret ? ck_fail(&r->fault, -ret, "%s", err->msg) : 0;
+	}
+	if (v->shaped &&
+	    (v->rank != leaf->rank ||
+	     memcmp(v->shape, leaf->shape, v->rank * sizeof(*v->shape)) != 0))
+		return ck_fail(&r->fault, EINVAL,
+			       "its meta has another shape than " MLIR);
+	if (v->type >= 0 && v->type != CK_OF_BFLOAT16 &&
+	    ck_of_dtype(v->type) != leaf->dtype)
+		return ck_fail(&r->fault, EINVAL,
+			       "its meta has another type than %s in " MLIR,
+			       ck_of_type_name(v->type));
+	return 0;
+}
+
 static int take_folder(struct reading *r, const char *name, struct ck_err *err)
 {
 	struct ck_of_leaf leaf = { .is_tensor = true };
@@ -281,6 +316,8 @@ static int take_folder(struct reading *r, const char *name, struct ck_err *err)
 			      "there is no meta beside its out: releases "
 			      "before 0.3 did not store shape and type");
 	}
+	if (!ret && r->graph)
+		ret = check_listed(r, &leaf, err);
 	if (ret < 0 && ret != -EINVAL)
 		return ck_fail(err, -ret, "%s", r->fault.msg);
 	leaf.fault = ret < 0 ? r->fault.msg : NULL;
@@ -295,6 +332,75 @@ static bool is_numbered(const char *path)
 
 	return !strncmp(name, "tensor_", 7) && name[7] &&
 	       !name[7 + strspn(name + 7, "0123456789")];
+}
+
+/* A variable of the graph that has no folder. */
+static int take_lost(struct reading *r, size_t i, struct ck_err *err)
+{
+	const struct ck_strmap_key *name = &r->graph->names.v[i];
+	const struct ck_of_leaf leaf = {
+		.name = name->s,
+		.name_len = name->len,
+		.is_tensor = true,
+		.fault = MLIR " lists it, and its folder is not there",
+	};
+	ck_auto_free char *folder =
+		ck_of_join(r->save.path, name->s, name->len);
+	int ret = 0;
+
+	if (!folder)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	/* no folder has a name with a NUL, or one that leads out */
+	if (!memchr(name->s, 0, name->len) &&
+	    ck_dir_name_ok(folder, strlen(folder))) {
+		ret = has(r->save.dir, folder, "meta", err);
+		if (!ret)
+			ret = has(r->save.dir, folder, "out", err);
+	}
+	return ret ? CK_MIN(ret, 0) : r->fn(r->ctx, &leaf, err);
+}
+
+static int say_graph(struct reading *r, struct ck_err *err)
+{
+	const struct ck_problem_in odd = { .severity = CK_WARNING,
+					   .file = MLIR };
+	const struct ck_of_graph *g = r->graph;
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < g->names.nr; i++)
+		ret = take_lost(r, i, err);
+	if (ret || (g->whole && g->names.nr))
+		return ret;
+	return ck_builder_problem(r->save.b, &odd, err,
+				  "%s: whether a tensor is missing cannot be "
+				  "told",
+				  g->whole ? "it lists no variable" :
+					     "it ends in the middle");
+}
+
+static int load_folders(struct reading *r, int kind, struct ck_err *err);
+
+static int load_graph(struct reading *r, struct ck_err *err)
+{
+	ck_auto_free char *path = ck_of_join(r->save.path, MLIR, strlen(MLIR));
+	ck_auto_free char *text = NULL;
+	ck_auto_of_graph struct ck_of_graph g = { 0 };
+	size_t len;
+	int ret;
+
+	if (!path)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	ret = ck_dir_slurp(r->save.dir, path, MLIR_MAX, &text, &len, err);
+	if (!ret)
+		ret = ck_of_graph_read(&g, text, len, err);
+	if (ret)
+		return ret;
+	r->graph = &g;
+	ret = load_folders(r, CK_OF_GRAPH, err);
+	if (!ret)
+		ret = say_graph(r, err);
+	r->graph = NULL;
+	return ret;
 }
 
 static int load_folders(struct reading *r, int kind, struct ck_err *err)
@@ -340,8 +446,9 @@ static int load(struct reading *r, int kind, struct ck_err *err)
 		return file ? load_pickle(r, file, err) :
 			      ck_fail(err, ENOMEM, "no memory for a name");
 	case CK_OF_LEGACY:
-	case CK_OF_GRAPH:
 		return load_folders(r, kind, err);
+	case CK_OF_GRAPH:
+		return load_graph(r, err);
 	default:
 		return ck_fail(err, EINVAL, "%s: no save by OneFlow",
 			       *s->path ? s->path : s->dir->path);

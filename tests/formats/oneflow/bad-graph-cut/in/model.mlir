@@ -1,0 +1,6 @@
+module {
+  oneflow.job @LinGraph_0(%arg0: tensor<5x6xf32>) -> tensor<f32> {
+    %output = "oneflow.input"(%arg0) {data_type = 2 : i32, device_name = ["@0:0"], device_tag = "cpu", hierarchy = [1], is_dynamic = false, nd_sbp = ["B"], op_name = "_LinGraph_0_input.0.0_2", output_lbns = ["_LinGraph_0_input.0.0_2/out"], scope_symbol_id = 12 : i64, shape = [5 : si64, 6 : si64]} : (tensor<5x6xf32>) -> tensor<5x6xf32>
+    %output_0 = "oneflow.variable"() {data_type = 2 : i32, device_name = ["@0:0"], device_tag = "cpu", hierarchy = [1], op_name = "m.fc1.weight", output_lbns = ["m.fc1.weight/out"], parallel = #sbp.parallel<[] -> [[#sbp.B]]>, scope_symbol_id = 18 : i64, shape = [4 : si64, 6 : si64]} : () -> tensor<4x6xf32>
+    %output_1 = "oneflow.variable"() {data_type = 2 : i32, device_name = ["@0:0"], device_tag = "cpu", hierarchy = [1], op_name = "m.fc1.bias", output_lbns = ["m.fc1.bias/out"], parallel = #sbp.parallel<[] -> [[#sbp.B]]>, scope_symbol_id = 25 : i64, shape = [4 : si64]} : () -> tensor<4xf32>
+    %output_2 = "oneflow.variable"() {data_type = 2 : i32, device_name = ["@0:0"], device_tag = "cpu", hierarchy = [1], op_name = "
