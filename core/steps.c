@@ -534,6 +534,7 @@ int ck_steps_open(struct ck_root *out, const struct ck_root *root,
 	if (ret)
 		return ret;
 	out->save = ck_steal(save);
+	out->entry = true;
 	ret = ck_root_allow(out, root, err);
 	if (ret)
 		ck_root_close(out);

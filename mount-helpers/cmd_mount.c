@@ -5,6 +5,8 @@
 #include "mount-helpers/supervisor.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/catalog/image.h"
 #include "core/child.h"
 #include "core/ckpt.h"
 #include "core/steps.h"
@@ -291,6 +293,30 @@ static int make_overlay(struct job *j)
 	return cmd_absolute(&cmd_mount, j->opts, "overlay");
 }
 
+/* An option given in vain is a mistake that nobody looks for in problems. */
+static void say_vain(const struct job *j)
+{
+	static const char *const words[] = { [CK_ERROR] = "error",
+					     [CK_WARNING] = "warning",
+					     [CK_NOTE] = "note" };
+	struct ck_image img = { 0 };
+
+	if (j->image_fd < 0 || ck_image_map(&img, j->image_fd, NULL))
+		return;
+	for (uint32_t i = 0; i < img.nr_problems; i++) {
+		const struct ck_problem *p = &img.problems[i];
+		const char *line = p->reason == CK_NONE ?
+					   "" :
+					   ck_image_str(&img, p->reason, NULL);
+
+		if (!strncmp(line, "-o ", 3) &&
+		    p->severity < CK_ARRAY_LEN(words))
+			cmd_fail(&cmd_mount, 0, "%s: %s: %s", j->src,
+				 words[p->severity], line);
+	}
+	ck_image_unmap(&img);
+}
+
 static int mount_root(struct job *j)
 {
 	struct ck_err err;
@@ -317,6 +343,7 @@ static int mount_root(struct job *j)
 	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err) &&
 	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
+	say_vain(j);
 	if (j->image_fd < 0 && ck_opts_get(j->opts, "overlay"))
 		return cmd_fail(&cmd_mount, CMD_USAGE,
 				"-o overlay: is for one checkpoint, and %s "

@@ -455,6 +455,7 @@ static int place(struct join *j, const struct ck_ca_fused *fused,
 				       "not where its rows are; -o fused= says "
 				       "how many rows each has");
 		j->fused = fused->nr ? fused : NULL;
+		j->s->fused = true;
 	}
 	ret = check_copies(j, why, err);
 	if (!ret)
@@ -502,6 +503,7 @@ static int check_numbers(struct ck_ca_set *s, struct ck_err *err)
 
 int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 {
+	const struct ck_problem_in idle = { .severity = CK_WARNING };
 	struct ck_ca_fused fused;
 	int ret = ck_ca_fused_get(&fused, s->dir->opts, err);
 
@@ -519,5 +521,10 @@ int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 			ret = ck_builder_refuse(s->b, 0, j.t->name, j.t->len,
 						err, "%s", why.msg);
 	}
-	return ret;
+	if (ret || !fused.given || s->fused)
+		return ret;
+	return ck_builder_problem(s->b, &idle, err,
+				  "-o fused=%s: no weight that is split seems "
+				  "fused by its name",
+				  ck_opts_get(s->dir->opts, "fused"));
 }

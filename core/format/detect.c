@@ -13,6 +13,7 @@
 #include "core/format/explain.h"
 #include "core/format/format.h"
 #include "core/format/same.h"
+#include "core/format/vain.h"
 
 #include <errno.h>
 #include <string.h>
@@ -67,10 +68,13 @@ static int probe_all(const struct ck_dir *dir, struct found *f,
 		if (match == CK_MATCH_NONE)
 			continue;
 		if (match > f->match) {
-			f->weaker = f->nr ? f->best[0] : f->weaker;
+			if (f->nr && f->match > CK_MATCH_ASKED)
+				f->weaker = f->best[0];
 			f->nr = 0;
 			f->match = match;
 		}
+		if (match < f->match && match == CK_MATCH_ASKED)
+			continue;
 		if (match < f->match)
 			f->weaker = ck_formats[i];
 		else if (f->nr < MAX_FORMATS)
@@ -171,6 +175,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		ret = ck_aside_check(dir, b, err);
 	if (!ret)
 		ret = ck_explain_unfinished(dir, b, err);
+	if (!ret)
+		ret = ck_vain_say(dir, fmt->name, b, err);
 	/* with -o verify the manifest tells which of two is right */
 	ck_builder_compare(
 		b, &(struct ck_builder_reads){

@@ -35,6 +35,7 @@ struct ck_dir {
 	const char *path; /* for messages */
 	const char *only; /* a single file was given: its name; else NULL */
 	const char *save; /* of several saves in it, this one; else NULL */
+	bool entry; /* one of several checkpoints in a folder (steps.h) */
 	const void *ctx; /* whatever @ops needs */
 };
 

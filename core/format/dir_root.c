@@ -174,6 +174,7 @@ void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
 		.path = root->path,
 		.only = root->only,
 		.save = root->save,
+		.entry = root->entry,
 		.ctx = root,
 	};
 }

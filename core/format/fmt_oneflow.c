@@ -134,6 +134,41 @@ static bool are_ranks(const struct saves *f)
 	return f->alike && f->rank[f->name.nr - 1] < 2 * f->name.nr + 16;
 }
 
+static int has_saves(const struct ck_dir *dir, struct ck_err *err)
+{
+	struct saves f;
+	int ret = find(&f, dir, err);
+
+	if (!ret)
+		ret = f.name.nr > 0;
+	saves_free(&f);
+	return ret;
+}
+
+/* -o sbp= is given: whether there is what it speaks of. */
+static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
+{
+	struct ck_of_sbp sbp = { 0 };
+	struct ck_err why = { 0 };
+	bool given;
+	int ret = ck_of_sbp_get(&sbp, dir, &given, &why);
+
+	if (ret == -ENOMEM)
+		ret = ck_fail(err, ENOMEM, "%s", why.msg);
+	else if (ret || !sbp.path)
+		ret = 0; /* what is wrong with it is said by load() */
+	for (uint32_t i = 0; !ret && sbp.path && i < sbp.world; i++) {
+		ck_auto_free char *path = ck_of_sbp_path(&sbp, i);
+
+		ret = path ? ck_of_kind_of(dir, path, err) :
+			     ck_fail(err, ENOMEM, "no memory for a path");
+	}
+	ck_of_sbp_free(&sbp);
+	if (!ret)
+		ret = has_saves(dir, err);
+	return ret < 0 ? ret : ret ? CK_MATCH_INDEX : CK_MATCH_ASKED;
+}
+
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	struct saves f;
@@ -149,7 +184,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	if (dir->only)
 		return CK_MATCH_NONE;
 	if (ck_opts_get(dir->opts, "sbp"))
-		return CK_MATCH_INDEX;
+		return probe_asked(dir, err);
 	ret = ck_of_sbp_in_layout(dir, &rules, err);
 	if (ret || rules)
 		return ret ? ret : CK_MATCH_USER;

@@ -20,6 +20,7 @@
 /* How sure a probe is.  The surest reader wins; see detect.h for ties. */
 enum ck_match {
 	CK_MATCH_NONE, /* not this format */
+	CK_MATCH_ASKED, /* only an option of this format says that it is */
 	CK_MATCH_FILE, /* some file begins as this format's files do */
 	CK_MATCH_INDEX, /* an index of this format names all the parts */
 	CK_MATCH_OWN, /* others could read it, less well */

@@ -40,6 +40,7 @@ struct ck_root {
 	char *real; /* absolute path of the directory, no links in it */
 	char *only; /* one file: its name in that directory; else NULL */
 	char *save; /* of several saves in it (steps.h), one; else NULL */
+	bool entry; /* one of several checkpoints in a folder */
 	int blobs_fd; /* hub cache: the repository's blobs/; else -1 */
 	unsigned blobs_up; /* steps from the directory to that repository */
 	int *follow_fd; /* -o follow= directories, O_PATH */

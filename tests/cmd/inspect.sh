@@ -81,6 +81,14 @@ expect 0 '' "$UNSHARD" inspect "$WORK"/model-with-* x
 grep -qx '  | A |' "$WORK/out" || fail "no key: $(cat "$WORK/out")"
 grep -q '^  A  *model-with-a-long-name' "$WORK/out" || fail "no legend"
 
+# Options of other formats, and of another reader's file.
+echo 'whole *' >"$WORK/rules"
+expect 0 '' "$UNSHARD" inspect -o "sbp=broadcast,rules=$WORK/rules" "$CKPT"
+grep -qx '  warning: -o sbp=broadcast: .* it is for oneflow' "$WORK/out" ||
+	fail "in vain: $(cat "$WORK/out")"
+grep -qx '  note: -o rules=.*, and for reshard/tp=K' "$WORK/out" ||
+	fail "in vain: $(cat "$WORK/out")"
+
 expect 2 'no tensor' "$UNSHARD" inspect "$CKPT" nothing
 expect 2 'takes slices' "$UNSHARD" inspect "$CKPT" "$down[1]"
 expect 2 'expected CKPT' "$UNSHARD" inspect

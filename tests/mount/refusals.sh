@@ -80,6 +80,16 @@ mkdir "$WORK/m,n o"
 same "$WORK/m,n o/tensors/a" "$WORK/a.bin"
 "$UNSHARD" umount "$WORK/m,n o" || fail "umount of such a name"
 
+# --- an option of another format's is told where it is given
+make_safetensors "$WORK/other/model.safetensors"
+"$UNSHARD" mount "$WORK/other" "$MNT" -o "log=$LOG,fused=3$SAN_OPTS" \
+	2>"$WORK/said" || fail "an option in vain"
+grep -q 'warning: -o fused=3: .*is for colossalai$' "$WORK/said" ||
+	fail "given in vain: $(cat "$WORK/said")"
+grep -q '^warning: -o fused=3: ' "$MNT/.unshard/problems" ||
+	fail "problems: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+
 # --- no device; last, for it hides /dev
 if [ "$(id -u)" = 0 ] && [ -n "${COMMON_PRIVATE:-}" ]; then
 	mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3
