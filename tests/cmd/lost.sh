@@ -22,6 +22,8 @@ allowed() {
 	hf/adapter-and-base*) ;;
 	# shards that say nothing of each other; there is a warning
 	hf/sharded-beside*) ;;
+	# numbers without a total and without an index; there is a warning
+	hf/no-index-numbered*) ;;
 	*) return 1 ;;
 	esac
 }
