@@ -209,7 +209,7 @@ int export_plan(struct export *x, const struct ck_view *view, const char *only,
 	x->now.digest = calloc(x->pieces + 1, sizeof(*x->digest));
 	x->now.done = calloc(x->pieces + 1, 1);
 	return x->digest && x->done && x->now.digest && x->now.done ?
-		       0 :
+		       export_sums_plan(x, err) :
 		       ck_fail(err, ENOMEM, "no memory");
 }
 
@@ -222,6 +222,9 @@ void export_free(struct export *x)
 	free(x->done);
 	free(x->now.digest);
 	free(x->now.done);
+	free(x->sum.v);
+	free(x->part);
+	free(x->summed);
 }
 
 /* ---- one piece ---- */
@@ -293,6 +296,7 @@ static int write_piece(struct export *x, struct piece *p, char *buf,
 		return ck_fail(err, -ret, "%s: %s", p->file->name,
 			       strerror(-ret));
 	x->digest[p->nr] = XXH3_64bits(buf, p->len);
+	export_sums_take(x, p->nr, p->off, buf, p->len);
 	return 0;
 }
 
@@ -312,6 +316,7 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 	if (n < 0)
 		return ck_fail(err, (int)-n, "%s: %s", p->file->name,
 			       strerror((int)-n));
+	export_sums_hide(x, buf, (uint64_t)n, p->off);
 	if ((uint64_t)n == p->len &&
 	    XXH3_64bits(buf, p->len) == x->digest[p->nr])
 		return 0;
@@ -476,7 +481,7 @@ int export_write(struct export *x, struct ck_err *err)
 	if (!ret)
 		ret = run(x, err);
 	if (!ret)
-		return record(x, err);
+		return record(x, err) ?: export_sums_put(x, err);
 	written = snapshot(x);
 	if (!written) {
 		export_state_forget(x, NULL);

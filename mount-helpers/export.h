@@ -30,6 +30,13 @@ struct export_file {
 	uint64_t size, first; /* bytes; number of its first piece */
 };
 
+/* A CRC-32 that is known when all is written: see export_sums.c. */
+struct export_sum {
+	uint64_t off, len; /* of the bytes, in the file */
+	uint64_t field[2]; /* where in the file it goes */
+	uint32_t crc;
+};
+
 enum export_done { EXPORT_NOT, EXPORT_KEPT, EXPORT_WRITTEN, EXPORT_AGAIN };
 
 struct export
@@ -49,6 +56,10 @@ struct export
 	} now;
 	uint64_t turn; /* of the last record; 0: none */
 	uint64_t spoilt; /* bytes of an export before that are so no more */
+
+	CK_VEC(struct export_sum) sum; /* by place; of the only file */
+	uint32_t *part; /* of member m in piece p: at p + m; NULL: no sums */
+	unsigned char *summed; /* each piece: its parts are known; 1 or 0 */
 
 	pthread_mutex_t lock;
 	uint64_t next, moved; /* piece to take; bytes so far */
@@ -92,6 +103,18 @@ int export_state_save(struct export *x, struct ck_err *err);
  */
 int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
 	       uint64_t len, uint64_t off, uint64_t *shared);
+
+/*
+ * Sums of members of a zip: which there are; those of bytes [off, off + len) of
+ * a piece, in a thread of its own; into the file, once all is written; and out
+ * of what was read back of it.
+ */
+int export_sums_plan(struct export *x, struct ck_err *err);
+void export_sums_take(struct export *x, uint64_t piece, uint64_t off,
+		      const char *buf, uint64_t len);
+int export_sums_put(struct export *x, struct ck_err *err);
+void export_sums_hide(const struct export *x, char *buf, uint64_t len,
+		      uint64_t off);
 
 /*
  * Writes all that is not done, then reads all back.  -EIO with a line for

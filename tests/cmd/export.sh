@@ -137,6 +137,25 @@ expect 1 'incomplete: tensor .* is torn' "$UNSHARD" export torn y
 expect 0 '' "$UNSHARD" export "torn/tensors/$name" one
 rm -r torn one
 
+# a .pt has the sums that the mount's cannot have, of pieces of several
+# members and members of several pieces, when it was gone on with too
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" sums.safetensors a F32 3 \
+	b F32 2200000 c U8 5 d F32 0,4 e U8 8500001 f F32 7
+sums() {
+	"$PYTHON" - "$@" <<'EOS' || fail "sums of $*"
+import sys, zipfile
+z = zipfile.ZipFile(sys.argv[1])
+assert z.testzip() is None, z.testzip()
+assert sum(bool(i.CRC) for i in z.infolist()) >= 6, z.infolist()
+EOS
+}
+expect 0 'read back and compared' "$UNSHARD" export --to pt sums.safetensors sums.pt
+sums sums.pt
+expect 0 '' "$UNSHARD" export --no-verify --to pt sums.safetensors again.pt
+cmp sums.pt again.pt || fail "other sums"
+"$UNSHARD" diff sums.safetensors sums.pt >out || fail "other tensors: $(cat out)"
+rm sums.pt again.pt sums.safetensors
+
 # what a form cannot hold is left out, and the exit code says so
 "$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" e8.safetensors e F8_E8M0 4 u U8 4
 expect 1 'e8.safetensors: model.ckpt cannot hold 1 tensor, which is left out: e: M' \

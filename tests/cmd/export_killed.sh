@@ -25,6 +25,12 @@ right() { # FORM
 	tensors)
 		[ "$(ls -A o | xargs)" = 'a b c' ] || fail "$1: $(ls -A o)"
 		for t in a b c; do same o/$t want-$t; done ;;
+	pt)
+		"$PYTHON" -c 'import sys, zipfile
+assert zipfile.ZipFile(sys.argv[1]).testzip() is None' o || fail "pt: a sum"
+		cp o o.pt
+		expect 0 '' "$UNSHARD" diff m.safetensors o.pt
+		rm o.pt ;;
 	*)
 		cp o o.safetensors
 		expect 0 '' "$UNSHARD" diff m.safetensors o.safetensors ;;
@@ -55,6 +61,8 @@ for call in pwrite64 renameat unlinkat fsync; do
 	try tensors $call 2
 	try safetensors $call 1
 done
+try pt syncfs 2 # recorded once
+try pt pwrite64 9 # among the sums
 [ $nr -ge 14 ] || fail "killed $nr times only"
 
 # What one killed before its first record left does not go with another.
