@@ -125,6 +125,14 @@ void ck_ckpt_edit_end(struct ck_edit *e);
  * with a line; what others did up to now is known.  Writing does it by itself.
  */
 int ck_ckpt_hold(struct ck_ckpt *ck, struct ck_err *err);
+/*
+ * Calls @each for every CRC-32 that its files keep of their own bytes; what
+ * cannot be found is left out.  Items must be resolved.
+ */
+typedef int (*ck_ckpt_sum_fn)(void *ctx, uint32_t src, uint64_t off,
+			      uint64_t len, uint32_t crc, struct ck_err *err);
+int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
+		 struct ck_err *err);
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,

@@ -46,9 +46,12 @@ static void tick(void *ctx, uint64_t bytes, uint64_t total)
 
 static int hash(struct seal *s, struct ck_ckpt *ck, struct ck_manifest_new *n)
 {
+	const char *crc = ck_opts_get(s->opts, "crc");
 	struct ck_seal_in in = { .ck = ck, .tick = tick, .ctx = s };
 	int ret;
 
+	in.crcs = !ck_opts_get(s->opts, "force") &&
+		  (!crc || strcmp(crc, "ignore"));
 	progress_begin(&s->bar, "files and tensors");
 	ret = ck_seal(&in, n, &s->err);
 	progress_end(&s->bar);

@@ -167,6 +167,7 @@ static int not_complete(const struct job *j, int ret, struct ck_err *err)
 
 static int check(struct job *j, struct ck_err *err)
 {
+	char why[CK_ERR_MAX];
 	int ret = check_doom(j, err);
 
 	if (!ret)
@@ -175,6 +176,9 @@ static int check(struct job *j, struct ck_err *err)
 		ret = ck_slices_gather(j->s, err);
 	if (!ret)
 		ret = check_files(j, err);
+	if (!ret &&
+	    ck_staging_is_bad(j->s, j->files.signature, why, sizeof(why)))
+		ret = ck_fail(err, ENODATA, "%s", why);
 	return not_complete(j, ret, err);
 }
 
@@ -213,7 +217,7 @@ static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
 	struct ck_manifest_new *n;
 	int ret = ck_seal_apart(root, opts, bytes, len, err);
 
-	if (!ret || ret == -EBUSY)
+	if (!ret || ret == -EBUSY || ret == -EBADMSG)
 		return ret;
 	ret = ck_manifest_new(&n, 0, err);
 	if (ret)
@@ -223,6 +227,13 @@ static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
 		ret = ck_manifest_bytes(n, bytes, len, err);
 	ck_manifest_drop(n);
 	return ret;
+}
+
+/* Remembered, for status, and until another file is written. */
+static int is_bad(const struct job *j, struct ck_err *err)
+{
+	ck_staging_bad(j->s, j->files.signature, err->msg);
+	return not_complete(j, ck_fail(err, ENODATA, "%s", err->msg), err);
 }
 
 /* After the fsync: what is read now is what the disk was given. */
@@ -237,6 +248,8 @@ static int write_manifest(const struct job *j, struct ck_err *err)
 		return ret;
 	ret = make_manifest(&root, j->in->opts, &bytes, &len, err);
 	ck_root_close(&root);
+	if (ret == -EBADMSG)
+		return is_bad(j, err);
 	if (!ret)
 		ret = ck_point("manifest", err);
 	return ret ? ret :

@@ -116,6 +116,8 @@ static int hash_block(struct ck_hasher *h, size_t i, uint64_t k,
 				       " bytes, found %" PRIu64,
 				       f->name, f->size, at);
 		XXH3_64bits_update(h->state, h->buf, (size_t)n);
+		if (in->pass)
+			in->pass(in->ctx, i, at, h->buf, (size_t)n);
 		*h->bytes += (uint64_t)n;
 		at += (uint64_t)n;
 	}

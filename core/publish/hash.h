@@ -53,6 +53,9 @@ struct ck_hash_in {
 	 */
 	int (*block)(void *ctx, size_t i, uint64_t k, uint64_t digest,
 		     const struct ck_err *err);
+	/* Bytes of file @i from @at on, in order for each block; may be NULL. */
+	void (*pass)(void *ctx, size_t i, uint64_t at, const void *bytes,
+		     size_t len);
 	/* From the caller's thread, ten times a second; may be NULL. */
 	void (*tick)(void *ctx, uint64_t bytes);
 };

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/publish/crcs.h"
 #include "core/publish/hash.h"
 #include "core/publish/pool.h"
 
@@ -66,8 +67,9 @@ struct item {
 };
 
 struct job {
+	struct ck_hash_all all; /* first: what the calls are given */
 	struct ck_seal_in *in;
-	struct ck_hash_all all;
+	struct ck_crcs crcs;
 	struct item *item;
 	size_t nr_items;
 	struct ck_digest *digest; /* of each tensor */
@@ -204,6 +206,23 @@ static int put_all(struct job *j, struct ck_manifest_new *n, struct ck_err *err)
 	return ret;
 }
 
+static void pass(void *ctx, size_t i, uint64_t at, const void *bytes,
+		 size_t len)
+{
+	struct job *j = ctx;
+
+	ck_crcs_pass(&j->crcs, i, at, bytes, len);
+}
+
+static int find_crcs(struct job *j, struct ck_err *err)
+{
+	if (!j->in->crcs)
+		return 0;
+	j->all.in.pass = pass;
+	return ck_crcs_find(&j->crcs, j->in->ck, &j->all.list, j->all.in.shift,
+			    err);
+}
+
 static int prepare(struct job *j, struct ck_err *err)
 {
 	const struct ck_image *img = ck_ckpt_image(j->in->ck);
@@ -230,6 +249,8 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
 
 	in->unknown = 0;
 	if (!ret)
+		ret = find_crcs(&j, err);
+	if (!ret)
 		ret = prepare(&j, err);
 	if (!ret)
 		ret = ck_pool_run(&pool, err);
@@ -238,8 +259,11 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
 	if (!ret || j.stop)
 		ret = ck_hash_all_end(&j.all, ret, n, err);
 	if (!ret)
+		ret = ck_crcs_check(&j.crcs, err);
+	if (!ret)
 		ret = put_all(&j, n, err);
 	ck_hash_all_free(&j.all);
+	ck_crcs_free(&j.crcs);
 	free(j.item);
 	free(j.digest);
 	free(j.known);

@@ -13,6 +13,7 @@
 struct ck_seal_in {
 	struct ck_ckpt *ck;
 	unsigned jobs; /* threads; 0: as many as this machine suggests */
+	bool crcs; /* what the containers say of their bytes must be true */
 	void *ctx;
 	/* From the caller's thread, now and then; may be NULL. */
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
@@ -23,7 +24,7 @@ struct ck_seal_in {
 /*
  * The blocks of all files and the XXH3-128 of every tensor, into @n.  A tensor
  * is read when the blocks that hold it have just been, so that storage is asked
- * once where memory holds what lies between.
+ * once where memory holds what lies between.  -EBADMSG: a CRC-32 is wrong.
  */
 int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
 	    struct ck_err *err);

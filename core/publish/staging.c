@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@
 #define ARMED "armed"
 #define COPIED "copied"
 #define REFUSED "refused"
+#define BAD "bad"
 #define COMMIT "commit"
 #define LOCK "lock"
 enum { BYTE_OPEN = 0, BYTE_WRITE = 1 };
@@ -460,6 +462,30 @@ void ck_staging_refuse(struct ck_staging *s, const char *why)
 bool ck_staging_is_refused(const struct ck_staging *s, char *why, size_t room)
 {
 	return read_line(s, REFUSED, why, room);
+}
+
+void ck_staging_bad(struct ck_staging *s, uint64_t signature, const char *why)
+{
+	ck_auto_fd int fd = openat(
+		s->fd, BAD,
+		O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+	if (fd >= 0)
+		dprintf(fd, "%016" PRIx64 " %s\n", signature, why);
+}
+
+bool ck_staging_is_bad(const struct ck_staging *s, uint64_t signature,
+		       char *why, size_t room)
+{
+	char key[18], line[17 + CK_ERR_MAX] = "";
+
+	if (!read_line(s, BAD, line, sizeof(line)))
+		return false;
+	snprintf(key, sizeof(key), "%016" PRIx64 " ", signature);
+	if (strncmp(line, key, 17) != 0)
+		return false;
+	snprintf(why, room, "%s", line + 17);
+	return true;
 }
 
 static void make_mark(const struct ck_staging *s, const char *name)

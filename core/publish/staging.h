@@ -9,6 +9,8 @@
  *	  doomed	why it may never be published: one line
  *	  doomed-why	the same, where the disk was full: what a link says
  *	  refused	why it was not begun as its layout says: one line
+ *	  bad		its files were read and are damaged: their signature,
+ *			then one line
  *	  armed		empty: it is to be published once it is complete
  *	  copied	empty: the same, once nothing is written for a while
  *
@@ -31,6 +33,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -102,6 +105,11 @@ bool ck_staging_is_doomed(struct ck_staging *s, char *why, size_t room);
 /* The layout of slices that was given last was refused; NULL: it was not. */
 void ck_staging_refuse(struct ck_staging *s, const char *why);
 bool ck_staging_is_refused(const struct ck_staging *s, char *why, size_t room);
+
+/* Files of that signature (below.h) are damaged, as a publish found out. */
+void ck_staging_bad(struct ck_staging *s, uint64_t signature, const char *why);
+bool ck_staging_is_bad(const struct ck_staging *s, uint64_t signature,
+		       char *why, size_t room);
 
 /*
  * Its index was renamed, so that whoever completes it, on any node, may publish

@@ -55,6 +55,16 @@ int ck_sums_settle(struct ck_sums *s, uint32_t src, struct ck_err *err);
 /* After a sync that followed: takes the mark of @src away if all is settled. */
 void ck_sums_synced(struct ck_sums *s, uint32_t src);
 
+/*
+ * Calls @each for every sum that is kept of the archive [off, off + len) of
+ * @src, or, len 0, of the file: of bytes [off, off + len).  -errno: they cannot
+ * be found.
+ */
+typedef int (*ck_sums_each_fn)(void *ctx, uint32_t src, uint64_t off,
+			       uint64_t len, uint32_t crc, struct ck_err *err);
+int ck_sums_list(struct ck_reader *r, uint32_t src, uint64_t off, uint64_t len,
+		 ck_sums_each_fn each, void *ctx, struct ck_err *err);
+
 /* The archive that @chunk of @t lies in; 0, 0: the file as a whole. */
 void ck_chunk_archive(const struct ck_image *img, const struct ck_tensor *t,
 		      uint32_t chunk, uint64_t *off, uint64_t *len);

@@ -258,3 +258,26 @@ int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 	ret = check_safetensors(r, src, u, head, err);
 	return ret ? ret : add_trailer(r, src, u, err);
 }
+
+int ck_sums_list(struct ck_reader *r, uint32_t src, uint64_t off, uint64_t len,
+		 ck_sums_each_fn each, void *ctx, struct ck_err *err)
+{
+	struct ck_sum_unit u = { .off = off, .len = len };
+	int ret;
+
+	if (!len)
+		u.len = r->in.img->srcs[src].id.size;
+	ret = ck_sum_find(r, src, &u, err);
+	for (size_t i = 0; !ret && i < u.sums.nr; i++) {
+		struct ck_sum *sum = &u.sums.v[i];
+
+		if (!sum->kept)
+			continue;
+		if (!sum->found)
+			ret = ck_sum_locate(r, src, &u, sum, err);
+		if (!ret)
+			ret = each(ctx, src, sum->off, sum->len, sum->crc, err);
+	}
+	free(u.sums.v);
+	return ret;
+}
