@@ -192,7 +192,7 @@ static int find_one(struct ck_ms_found *f, const struct ck_dir *dir,
 {
 	int ret = find_plain(f, dir, err);
 
-	if (!ret && f->has_ckpt)
+	if (!ret && (f->has_ckpt || ck_ms_are_flat(f)))
 		ret = find_strategies(f, dir, err);
 	if (!ret && f->mode == CK_MS_ONE && !dir->save &&
 	    (f->asked || f->strategy.nr))

@@ -312,7 +312,7 @@ int ck_ms_find_folders(struct ck_ms_found *f, const struct ck_dir *dir,
 }
 
 /* Two or more that differ in one number only, which is no epoch's. */
-static bool are_flat(const struct ck_ms_found *f)
+bool ck_ms_are_flat(const struct ck_ms_found *f)
 {
 	for (size_t i = 1; i < f->file.nr; i++)
 		if (!ck_ms_same_kind(f->file.v[0].base, f->file.v[i].base))
@@ -326,7 +326,7 @@ int ck_ms_find_flat(struct ck_ms_found *f, const struct ck_dir *dir,
 	struct ck_ms_number n;
 	int ret = 0;
 
-	if (!are_flat(f))
+	if (!ck_ms_are_flat(f))
 		return 0;
 	f->ranks.nr = 0;
 	for (size_t i = 0; i < f->file.nr && !ret; i++) {

@@ -11,6 +11,7 @@ int ck_ms_add_file(struct ck_ms_found *f, const struct ck_dir *dir,
 /* Looks for folders of ranks among f->root; f->mode says what they are. */
 int ck_ms_find_folders(struct ck_ms_found *f, const struct ck_dir *dir,
 		       struct ck_err *err);
+bool ck_ms_are_flat(const struct ck_ms_found *f);
 /* Takes plain files for those of ranks, if their names tell them apart. */
 int ck_ms_find_flat(struct ck_ms_found *f, const struct ck_dir *dir,
 		    struct ck_err *err);
