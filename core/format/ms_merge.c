@@ -227,12 +227,13 @@ static int decide(struct merge *m, struct ck_err *err)
 		m->integrated = !strcmp(said, "yes");
 		return 0;
 	}
-	if (s->strategy.nr_stages != 1)
-		return 0; /* MindSpore does not gather over stages */
+	if (s->strategy.nr_stages !=
+	    1) /* MindSpore does not gather over them */
+		return ck_ms_check_shards(s, err);
 	for (uint32_t i = 0; i < s->name.nr && !e.differ; i++)
 		look_at(s, i, &e);
 	if (e.differ || (!e.same && !e.alike))
-		return 0;
+		return ck_ms_check_shards(s, err);
 	if (e.same)
 		return note_integrated(m, err);
 	return ck_fail(

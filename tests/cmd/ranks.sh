@@ -3,7 +3,7 @@
 # Which folders and files are MindSpore's ranks: joined, or refused; never each
 # for itself.
 . "$(dirname "$0")/lib/common.sh"
-requires cp sha256sum
+requires "${PYTHON:=python3}" cp sha256sum
 
 M=$TOP/tests/formats/mindspore
 ROW=$M/2.10-row4
@@ -142,3 +142,40 @@ expect 1 "-o strategy= says how MindSpore's ranks join, and these are OneFlow's:
 expect 1 'and this is read as hf, with no such ranks' \
 	"$UNSHARD" ls "$TOP/tests/formats/hf/indexed/in" \
 	-o strategy=strategy_train.ckpt
+
+# ---- a strategy with optimizer shards, of ranks that hold copies ----
+# shards COPIES...: of weight, of which those ranks hold what rank 0 does
+shards() {
+	lay c rank_%d/a.ckpt
+	"$PYTHON" - "$@" <<-'EOS'
+		import sys
+		def field(nr, data):
+		    return bytes([nr << 3 | 2, len(data)]) + data
+		none = b"\x08" + b"\xff" * 9 + b"\x01"
+		def item(name, first, shards):
+		    return field(3, field(1, name) + field(2, field(1, b"\x08\x04") + field(2, first + none) +
+		                 field(3, b"") + field(4, b"") + b"\x28\x00\x30\x00\x38" + shards))
+		op = field(2, field(1, b"Mul_weight") + field(2, b"\x08\x00"))
+		open("c/strategy.ckpt", "wb").write(b"\x08\x01" + op + item(b"weight", none, none[1:]) +
+		                                    item(b"moments.weight", b"\x08\x00", b"\x00"))
+		def at(data):
+		    return data.index(b"\x1a\x40", data.index(b"\n\x06weight")) + 2
+		own = open("c/rank_0/a.ckpt", "rb").read()
+		own = own[at(own):at(own) + 64]
+		for rank in sys.argv[1:]:
+		    name = "c/rank_" + rank + "/a.ckpt"
+		    data = open(name, "rb").read()
+		    open(name, "wb").write(data[:at(data)] + own + data[at(data) + 64:])
+	EOS
+}
+shards
+joined c
+[ -s err ] && fail "shards: $(cat err)"
+shards 1 2 3
+expect 1 'all that should differ so hold the same \(such as weight\)' \
+	"$UNSHARD" ls c
+expect 0 '' "$UNSHARD" ls c -o integrated=no
+shards 2
+expect 0 '' "$UNSHARD" ls c
+grep -q "warning: weight: the strategy says that the optimizer's shards of it in rank_0/a.ckpt and rank_2/a.ckpt differ" \
+	err || fail "two shards: $(cat err)"
