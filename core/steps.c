@@ -23,11 +23,14 @@ static bool is_weights(const char *name)
 {
 	static const char *const suffix[] = { ".safetensors", ".pt", ".pth",
 					      ".bin", ".ckpt" };
+	static const char custom[] = "custom_checkpoint_";
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
 		if (ck_ends_in(name, suffix[i]))
 			return true;
-	return false;
+	/* accelerate's, of what a program registers: by torch.save too */
+	return !strncmp(name, custom, sizeof(custom) - 1) &&
+	       ck_ends_in(name, ".pkl");
 }
 
 /* What only lies in the folder of a checkpoint. */

@@ -26,7 +26,8 @@
 
 static bool is_torch_save(const char *name)
 {
-	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
+	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt",
+					      ".pkl" };
 
 	for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++)
 		if (ck_has_suffix(name, suffix[i]))

@@ -337,6 +337,8 @@ Test(steps, a_trainers_files_are_no_parts)
 	expect("model.safetensors optimizer.bin");
 	put("lr_scheduler", "");
 	expect("model.safetensors optimizer.bin");
+	put("custom_checkpoint_0.pkl", "");
+	expect("custom_checkpoint_0.pkl model.safetensors optimizer.bin");
 }
 
 Test(steps, parts_in_each_of_several_groups)
