@@ -9,6 +9,10 @@
  * To wake a thread takes as long as a part of the job does, so the helper
  * looks for the next job for LOOK_NS before it sleeps, and who waits for its
  * last part looks too.  When jobs come more seldom it sleeps at once.
+ *
+ * A file is written by one at a time, the kernel sees to that, and who waits
+ * for it keeps a processor busy.  So two writers of the same files each take
+ * next what the other is not at.
  */
 #include "core/io/aid.h"
 
@@ -23,6 +27,7 @@
 #define CALM_NS 50000000
 #define LOOK_NS 300000
 #define LAST_NS 100000
+#define FILES 64
 
 struct job {
 	const struct ck_engine_ops *ops;
@@ -40,6 +45,7 @@ struct ck_aid {
 	_Atomic(struct job *) job; /* offered, or being helped with */
 	_Atomic unsigned writers;
 	_Atomic int64_t met_ns; /* when there were two */
+	atomic_bool taken[FILES]; /* by source: somebody is writing to it */
 };
 
 static bool has_processors(void)
@@ -197,6 +203,46 @@ static bool is_worth_it(const struct ck_io *io, unsigned nr)
 	return nr > 1 && sum >= MIN_BYTES;
 }
 
+static bool claim(struct ck_aid *aid, const struct ck_io *io)
+{
+	atomic_bool *taken = &aid->taken[io->src % FILES];
+
+	return !atomic_load(taken) && !atomic_exchange(taken, true);
+}
+
+/* Of the requests @left, one whose file is free; *claimed: there is one. */
+static unsigned choose(struct ck_aid *aid, const struct ck_io *io,
+		       uint64_t left, bool *claimed)
+{
+	for (uint64_t m = left; m; m &= m - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(m);
+
+		*claimed = claim(aid, &io[i]);
+		if (*claimed)
+			return i;
+	}
+	return (unsigned)__builtin_ctzll(left);
+}
+
+/* Up to 64 requests, in the order in which their files are free. */
+static void run_apart(struct ck_aid *aid, const struct ck_engine_ops *ops,
+		      struct ck_io *io, unsigned nr)
+{
+	struct ck_engine *e = ck_engine_mine(ops);
+	uint64_t left = UINT64_MAX >> (64 - nr);
+
+	while (left) {
+		bool claimed;
+		unsigned i = choose(aid, io, left, &claimed);
+		uint32_t src = io[i].src;
+
+		e->ops->run(e, &io[i], 1);
+		if (claimed)
+			atomic_store(&aid->taken[src % FILES], false);
+		left &= ~(UINT64_C(1) << i);
+	}
+}
+
 void ck_aid_run(struct ck_aid *aid, const struct ck_engine_ops *ops,
 		struct ck_io *io, unsigned nr)
 {
@@ -206,6 +252,8 @@ void ck_aid_run(struct ck_aid *aid, const struct ck_engine_ops *ops,
 	if (alone && is_worth_it(io, nr) && offer(aid, &job)) {
 		take(&job);
 		withdraw(aid, &job);
+	} else if (nr > 1 && nr <= 64) {
+		run_apart(aid, ops, io, nr);
 	} else {
 		struct ck_engine *e = ck_engine_mine(ops);
 
