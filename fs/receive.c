@@ -10,7 +10,8 @@
  * last, often behind the other one, while the writer's processor has nothing
  * left to do.  One that looks again and again, and lets everybody else run in
  * between, goes on wherever there is room (docs/performance.md, "Write
- * path").  It gives up soon, and is not done for one writer.
+ * path").  It gives up soon, and is not done for one writer; and no more of
+ * them look than there are writers that nobody is serving.
  */
 #include "fs/receive.h"
 
@@ -43,6 +44,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
 static _Atomic unsigned writers;
+static _Atomic unsigned most; /* that met */
+static _Atomic unsigned lookers; /* workers that look for a request */
 static _Atomic int64_t met_ns = INT64_MIN / 2; /* when there were two */
 
 static void make_key(void)
@@ -66,6 +69,13 @@ const char *fs_receive_payload(const char *buf)
 	return buf == stands_for ? payload : buf;
 }
 
+/* Whether there may be a writer whom neither a worker serves nor one awaits. */
+static bool may_come(void)
+{
+	return atomic_load(&lookers) + atomic_load(&writers) <=
+	       atomic_load(&most);
+}
+
 /* Until there is a request, but not for long. */
 static void look(int fd)
 {
@@ -74,20 +84,29 @@ static void look(int fd)
 
 	if (now - atomic_load(&met_ns) > CALM_NS)
 		return;
-	while (!poll(&p, 1, 0)) {
+	atomic_fetch_add(&lookers, 1);
+	while (may_come() && !poll(&p, 1, 0)) {
 		if (ck_now_ns() > end) {
 			atomic_store(&met_ns, INT64_MIN / 2);
-			return;
+			break;
 		}
 		sched_yield();
 	}
+	atomic_fetch_sub(&lookers, 1);
 }
 
 static void begin(void)
 {
+	unsigned nr = atomic_fetch_add(&writers, 1) + 1;
+	int64_t now;
+
 	writing = true;
-	if (atomic_fetch_add(&writers, 1))
-		atomic_store(&met_ns, ck_now_ns());
+	if (nr == 1)
+		return;
+	now = ck_now_ns();
+	if (now - atomic_load(&met_ns) > CALM_NS || nr > atomic_load(&most))
+		atomic_store(&most, nr);
+	atomic_store(&met_ns, now);
 }
 
 static void end(int fd)
