@@ -80,14 +80,16 @@ static void tick(struct ck_own *own, struct entry *e)
 	atomic_store(&e->at, atomic_fetch_add(&own->clock, 1) + 1);
 }
 
-int ck_own_begin(struct ck_own *own, uint32_t src, int fd, struct ck_err *err)
+int ck_own_begin(struct ck_own *own, uint32_t src, int fd, uint64_t since,
+		 struct ck_err *err)
 {
 	pthread_mutex_t *lock = &own->lock[src % LOCKS];
 	struct entry *e = &own->v[src];
 	int ret = 0;
 
 	pthread_mutex_lock(lock);
-	if (!atomic_load(&e->writers))
+	/* Nobody of us wrote since it was compared: that look counts. */
+	if (!atomic_load(&e->writers) && !ck_own_still(own, src, since))
 		ret = unchanged(own, src, fd, err);
 	if (!ret) {
 		if (!atomic_load(&e->at))

@@ -22,10 +22,12 @@ struct ck_own *ck_own_new(const struct ck_image *img); /* NULL: no memory */
 void ck_own_free(struct ck_own *own);
 
 /*
- * A write to @src, open as @fd, begins.  -ESTALE where somebody else changed
+ * A write to @src, open as @fd, begins; @since: the clock before its file was
+ * last compared with what is known of it.  -ESTALE where somebody else changed
  * it, and then it must not be ended.
  */
-int ck_own_begin(struct ck_own *own, uint32_t src, int fd, struct ck_err *err);
+int ck_own_begin(struct ck_own *own, uint32_t src, int fd, uint64_t since,
+		 struct ck_err *err);
 void ck_own_end(struct ck_own *own, uint32_t src, int fd);
 
 /* When @src was last changed, as far as we know. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/io/plan.h"
 
+#include "core/base/check.h"
 #include "core/geom/dtype.h"
 
 #include <stdlib.h>
@@ -8,22 +9,24 @@
 
 void ck_plan_reset(struct ck_plan *p)
 {
-	p->nr_run = p->nr_io = p->nr_iov = 0;
+	p->nr_run = p->nr_io = p->nr_iov = p->nr_piece = 0;
 	p->op = CK_IO_READ;
 }
 
 bool ck_plan_add(struct ck_plan *p, const struct ck_plan_run *run)
 {
 	struct ck_plan_run *last = p->nr_run ? &p->run[p->nr_run - 1] : NULL;
+	uint64_t pieces = run->piece ? run->len / run->piece : 1;
 
-	if (last && last->src == run->src && last->seg == run->seg &&
-	    last->off + last->len == run->off &&
+	if (last && !last->piece && !run->piece && last->src == run->src &&
+	    last->seg == run->seg && last->off + last->len == run->off &&
 	    last->dst + last->len == run->dst) {
 		last->len += run->len;
 		return true;
 	}
-	if (p->nr_run == CK_PLAN_RUNS)
+	if (pieces > CK_PLAN_RUNS - p->nr_piece)
 		return false;
+	p->nr_piece += (unsigned)pieces;
 	p->run[p->nr_run++] = *run;
 	return true;
 }
@@ -87,6 +90,16 @@ static void add_iov(struct ck_plan *p, struct ck_io *io, void *base,
 	p->nr_iov++;
 }
 
+static void add_run(struct ck_plan *p, struct ck_io *io,
+		    const struct ck_plan_run *run)
+{
+	uint64_t n = run->piece ? run->len / run->piece : 1;
+
+	for (uint64_t i = 0; i < n; i++)
+		add_iov(p, io, run->dst + (int64_t)i * run->step,
+			run->piece ? run->piece : run->len);
+}
+
 /* Whether @run can go on @io, of whose bytes @wanted are wanted. */
 static bool joins(const struct ck_io *io, uint64_t wanted,
 		  const struct ck_plan_run *run)
@@ -118,7 +131,7 @@ void ck_plan_make(struct ck_plan *p, const int *fd)
 		} else if (run->off > io->off + io->len) {
 			add_iov(p, io, p->gap, run->off - io->off - io->len);
 		}
-		add_iov(p, io, run->dst, run->len);
+		add_run(p, io, run);
 		wanted += run->len;
 		p->io_end[p->nr_io - 1] = i + 1;
 	}
@@ -156,6 +169,58 @@ void ck_runs_step(struct ck_runs *it)
 		it->dst -= n * (uint64_t)it->seg->ax[i].dst;
 	}
 	it->done = true;
+}
+
+/* Copies from the current one on that follow each other in the source. */
+static uint64_t in_a_row(const struct ck_runs *it)
+{
+	const struct ck_seg *seg = it->seg;
+	const struct ck_seg_axis *ax;
+
+	if (!seg->nax)
+		return 1;
+	ax = &seg->ax[seg->nax - 1];
+	if (ax->src < 0 || (uint64_t)ax->src != seg->run)
+		return 1;
+	return ax->n - it->at[seg->nax - 1];
+}
+
+static void pass(struct ck_runs *it, uint64_t n)
+{
+	if (n > 1) {
+		const struct ck_seg_axis *ax = &it->seg->ax[it->seg->nax - 1];
+
+		it->at[it->seg->nax - 1] += n - 1;
+		it->src += (n - 1) * (uint64_t)ax->src;
+		it->dst += (n - 1) * (uint64_t)ax->dst;
+	}
+	ck_runs_step(it);
+}
+
+bool ck_plan_add_all(struct ck_plan *p, struct ck_runs *it, unsigned char *buf,
+		     unsigned src, unsigned seg)
+{
+	const struct ck_seg *of = it->seg;
+
+	while (!it->done) {
+		struct ck_plan_run run = { .off = it->src,
+					   .len = of->run,
+					   .dst = buf + it->dst,
+					   .src = src,
+					   .seg = seg };
+		uint64_t n = in_a_row(it), room = CK_PLAN_RUNS - p->nr_piece;
+
+		if (n > 1) {
+			n = room > 1 ? CK_MIN(n, room) : 1;
+			run.len *= n;
+			run.piece = n > 1 ? of->run : 0;
+			run.step = of->ax[of->nax - 1].dst;
+		}
+		if (!ck_plan_add(p, &run))
+			return false;
+		pass(it, n);
+	}
+	return true;
 }
 
 static bool is_complex(uint8_t dtype)

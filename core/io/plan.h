@@ -23,10 +23,14 @@ struct ck_plan_run {
 	uint64_t off, len;
 	unsigned char *dst;
 	unsigned src, seg; /* the caller's numbers */
+	/* Not in one piece in memory: pieces of this many bytes. */
+	uint64_t piece; /* 0: it is */
+	int64_t step; /* from one piece to the next */
 };
 
 struct ck_plan {
 	unsigned nr_run, nr_io, nr_iov;
+	unsigned nr_piece; /* of all runs: at most CK_PLAN_RUNS */
 	enum ck_io_op op; /* READ after a reset */
 	struct ck_plan_run run[CK_PLAN_RUNS];
 	struct ck_plan_run sorted[CK_PLAN_RUNS]; /* while they are sorted */
@@ -53,6 +57,12 @@ struct ck_runs {
 };
 void ck_runs_init(struct ck_runs *it, const struct ck_seg *seg);
 void ck_runs_step(struct ck_runs *it);
+/*
+ * Adds what is left of @it, whose buffer is @buf, as runs of @src and @seg;
+ * false: the plan is full before all of it is in.
+ */
+bool ck_plan_add_all(struct ck_plan *p, struct ck_runs *it, unsigned char *buf,
+		     unsigned src, unsigned seg);
 
 /* Applies the transform of @seg to its bytes in @buf; whole elements. */
 void ck_seg_transform(const struct ck_seg *seg, uint8_t dtype,

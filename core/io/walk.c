@@ -169,18 +169,13 @@ static int read_runs(struct ck_walk *w, const struct ck_seg *seg,
 		     const struct ck_bytes *b, struct ck_err *err)
 {
 	struct ck_runs it;
-	int ret;
 
-	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it)) {
-		struct ck_plan_run run = { it.src, seg->run, w->buf + it.dst, 0,
-					   0 };
+	ck_runs_init(&it, seg);
+	while (!ck_plan_add_all(&w->s->plan, &it, w->buf, 0, 0)) {
+		int ret = run_plan(w, b, 1, NULL, err);
 
-		if (ck_plan_add(&w->s->plan, &run))
-			continue;
-		ret = run_plan(w, b, 1, NULL, err);
 		if (ret)
 			return ret;
-		ck_plan_add(&w->s->plan, &run);
 	}
 	return run_plan(w, b, 1, NULL, err);
 }
@@ -374,7 +369,7 @@ static unsigned batch_find(const struct ck_scratch *s, uint32_t src)
 static bool batch_fits(const struct ck_walk *w, const struct ck_seg *seg)
 {
 	return w->s->nr_seg < CK_BATCH_SEGS &&
-	       seg->nbytes / seg->run <= CK_PLAN_RUNS - w->s->plan.nr_run &&
+	       seg->nbytes / seg->run <= CK_PLAN_RUNS - w->s->plan.nr_piece &&
 	       batch_find(w->s, src_of(w, seg)) < CK_PLAN_SRCS;
 }
 
@@ -400,12 +395,8 @@ static int add_direct(struct ck_walk *w, const struct ck_seg *seg,
 		return read_opened(w, seg, &s->bytes[at], err);
 	if (!ck_seg_inside(seg, s->bytes[at].len))
 		return outside(w, seg, &s->bytes[at], err);
-	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it)) {
-		struct ck_plan_run run = { it.src, seg->run, w->buf + it.dst,
-					   at, s->nr_seg };
-
-		ck_plan_add(&s->plan, &run);
-	}
+	ck_runs_init(&it, seg);
+	ck_plan_add_all(&s->plan, &it, w->buf, at, s->nr_seg);
 	s->seg_bytes[s->nr_seg] = at;
 	s->seg[s->nr_seg++] = *seg;
 	return 0;

@@ -362,6 +362,7 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 	unsigned char bytes[CK_SUM_PLACES][4];
 	struct iovec iov[CK_SUM_PLACES];
 	struct ck_io io[CK_SUM_PLACES];
+	uint64_t since = ck_own_clock(s->r->own);
 	int fd, ret = ck_files_get(s->r->wfiles, src, &fd, err);
 
 	if (ret)
@@ -381,7 +382,7 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 					.iov = &iov[i],
 					.nr_iov = 1 };
 	}
-	ret = ck_own_begin(s->r->own, src, fd, err);
+	ret = ck_own_begin(s->r->own, src, fd, since, err);
 	if (!ret) {
 		ret = ck_put(s->r, io, sum->nr_places, err);
 		ck_own_end(s->r->own, src, fd);

@@ -120,6 +120,7 @@ static int pin(struct scatter *sc, uint32_t src, unsigned *out,
 {
 	struct ck_reader *r = sc->w->r;
 	struct pin *p;
+	uint64_t since;
 	int ret;
 
 	for (unsigned i = sc->nr_pins; i-- > 0;)
@@ -135,10 +136,11 @@ static int pin(struct scatter *sc, uint32_t src, unsigned *out,
 	}
 	p = &sc->pin[sc->nr_pins];
 	p->src = src;
+	since = ck_own_clock(r->own);
 	ret = ck_files_get(r->wfiles, src, &p->fd, err);
 	if (ret)
 		return ret;
-	ret = ck_own_begin(r->own, src, p->fd, err);
+	ret = ck_own_begin(r->own, src, p->fd, since, err);
 	if (ret) {
 		ck_files_put(r->wfiles, src);
 		return ret;
@@ -297,23 +299,15 @@ static int plan_runs(struct scatter *sc, const struct ck_seg *seg, unsigned at,
 		     struct ck_err *err)
 {
 	struct ck_runs it;
-	int ret;
 
-	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it)) {
-		struct ck_plan_run run = {
-			.off = it.src,
-			.len = seg->run,
-			.dst = (unsigned char *)sc->buf +
-			       it.dst, /* only read */
-			.src = at,
-		};
+	ck_runs_init(&it, seg);
+	/* only read, of the buffer */
+	while (!ck_plan_add_all(&sc->s->plan, &it, (unsigned char *)sc->buf, at,
+				0)) {
+		int ret = run_plan(sc, err);
 
-		if (ck_plan_add(&sc->s->plan, &run))
-			continue;
-		ret = run_plan(sc, err);
 		if (ret)
 			return ret;
-		ck_plan_add(&sc->s->plan, &run);
 	}
 	return 0;
 }

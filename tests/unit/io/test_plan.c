@@ -20,7 +20,9 @@ TestSuite(plan, .init = setup, .timeout = 30);
 
 static void add(uint64_t off, uint64_t len, size_t dst, unsigned src)
 {
-	struct ck_plan_run run = { off, len, buf + dst, src, 0 };
+	struct ck_plan_run run = {
+		.off = off, .len = len, .dst = buf + dst, .src = src
+	};
 
 	cr_assert(ck_plan_add(p, &run));
 }
@@ -86,7 +88,7 @@ Test(plan, what_overlaps_is_read_twice)
 
 Test(plan, full)
 {
-	struct ck_plan_run run = { 0, 10, buf, 0, 0 };
+	struct ck_plan_run run = { .len = 10, .dst = buf };
 
 	for (unsigned i = 0; i < CK_PLAN_RUNS; i++)
 		add((i + 1) * 100, 10, i * 20, 0);
@@ -135,4 +137,64 @@ Test(plan, random)
 		free(file);
 		free(want);
 	}
+}
+
+/* Rows of @run bytes, @step apart in the buffer; @twice, with a gap between. */
+static struct ck_seg rows(uint64_t run, uint64_t n, int64_t step, bool twice)
+{
+	struct ck_seg seg = { .src_off = 5000, .run = run, .elem = 1 };
+
+	if (twice)
+		seg.ax[seg.nax++] =
+			(struct ck_seg_axis){ 2, (int64_t)(n * run) + 8000,
+					      (int64_t)n * step };
+	seg.ax[seg.nax++] = (struct ck_seg_axis){ n, (int64_t)run, step };
+	seg.nbytes = run * n << twice;
+	return seg;
+}
+
+Test(plan, rows_that_are_one_stretch_of_the_source_are_one_run)
+{
+	struct ck_seg seg = rows(600, 7, 1000, true);
+	struct ck_runs it;
+
+	p->op = CK_IO_WRITE;
+	ck_runs_init(&it, &seg);
+	cr_assert(ck_plan_add_all(p, &it, buf, 2, 0));
+	cr_expect_eq(p->nr_run, 2u);
+	ck_plan_make(p, fds);
+	cr_assert_eq(p->nr_io, 2u);
+	for (unsigned i = 0; i < 2; i++) {
+		cr_expect_eq(p->io[i].fd, 12);
+		cr_expect_eq(p->io[i].off, 5000u + i * (7 * 600 + 8000));
+		cr_expect_eq(p->io[i].len, 7u * 600);
+		cr_assert_eq(p->io[i].nr_iov, 7u);
+		for (unsigned k = 0; k < 7; k++) {
+			cr_expect_eq(p->io[i].iov[k].iov_base,
+				     buf + (i * 7 + k) * 1000);
+			cr_expect_eq(p->io[i].iov[k].iov_len, 600u);
+		}
+	}
+}
+
+Test(plan, more_rows_than_fit_come_in_turns)
+{
+	struct ck_seg seg = rows(1, CK_PLAN_RUNS + 10, 200, false);
+	struct ck_runs it;
+
+	add(0, 10, 0, 1);
+	ck_runs_init(&it, &seg);
+	cr_assert_not(ck_plan_add_all(p, &it, buf, 0, 0));
+	cr_expect_eq(p->nr_piece, (unsigned)CK_PLAN_RUNS);
+	ck_plan_make(p, fds);
+	cr_assert_eq(p->nr_io, 2u);
+	cr_expect_eq(p->io[0].len, CK_PLAN_RUNS - 1u);
+	ck_plan_reset(p);
+	cr_assert(ck_plan_add_all(p, &it, buf, 0, 0));
+	ck_plan_make(p, fds);
+	cr_assert_eq(p->nr_io, 1u);
+	cr_expect_eq(p->io[0].off, 5000u + CK_PLAN_RUNS - 1);
+	cr_expect_eq(p->io[0].len, 11u);
+	cr_expect_eq(p->io[0].iov[0].iov_base,
+		     buf + (CK_PLAN_RUNS - 1) * UINT64_C(200));
 }
