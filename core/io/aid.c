@@ -7,8 +7,9 @@
  * the helper holds it only while job->helped.
  *
  * To wake a thread takes as long as a part of the job does, so the helper
- * looks for the next job for LOOK_NS before it sleeps, and who waits for its
- * last part looks too.  When jobs come more seldom it sleeps at once.
+ * looks for the next job for LOOK_NS before it sleeps, letting others run in
+ * between, and who waits for its last part looks too.  When jobs come more
+ * seldom it sleeps at once.
  *
  * A file is written by one at a time, the kernel sees to that, and who waits
  * for it keeps a processor busy.  So two writers of the same files each take
@@ -110,7 +111,7 @@ static void await_job(struct ck_aid *aid, int64_t idle_since, bool may_look)
 	pthread_mutex_unlock(&aid->lock);
 	while (may_look && !atomic_load(&aid->job) &&
 	       ck_now_ns() - idle_since < LOOK_NS)
-		pause_a_little();
+		sched_yield();
 	pthread_mutex_lock(&aid->lock);
 	while (!aid->job && !aid->end)
 		pthread_cond_wait(&aid->work, &aid->lock);
