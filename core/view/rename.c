@@ -3,12 +3,15 @@
 #include "core/view/rename.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 
 #include <errno.h>
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_REGEX 1024 /* bytes */
+#define MAX_TIMES 1000 /* that groups are repeated by numbers, multiplied */
 #define MAX_RULES 256
 #define MAX_NAME 4096
 
@@ -43,6 +46,46 @@ static int check_groups(const struct rule *r, size_t i, struct ck_err *err)
 	return 0;
 }
 
+/*
+ * glibc takes minutes for some: it unrolls what is repeated N times, and goes
+ * back and forth for \1 in a pattern, which POSIX does not have.
+ */
+static int check_cost(const char *from, size_t i, struct ck_err *err)
+{
+	uint64_t times = 1;
+
+	if (strlen(from) > MAX_REGEX)
+		return ck_fail(err, EINVAL, "rename[%zu].from: over %d bytes",
+			       i, MAX_REGEX);
+	for (const char *p = from; *p; p++) {
+		unsigned long n = 0;
+
+		if (*p == '\\' && p[1] >= '1' && p[1] <= '9')
+			return ck_fail(err, EINVAL,
+				       "rename[%zu].from: \\%c is for \"to\" "
+				       "only",
+				       i, p[1]);
+		if (*p == '\\' && p[1]) {
+			p++;
+			continue;
+		}
+		if (*p != '{')
+			continue;
+		for (; *p && *p != '}'; p++)
+			if (*p >= '0' && *p <= '9')
+				n = CK_MAX(n, strtoul(p, NULL, 10));
+		times *= CK_MIN(CK_MAX(n, 1ul), (unsigned long)MAX_TIMES + 1);
+		if (times > MAX_TIMES)
+			return ck_fail(err, EINVAL,
+				       "rename[%zu].from: {} repeat over %d "
+				       "times in all",
+				       i, MAX_TIMES);
+		if (!*p)
+			break;
+	}
+	return 0;
+}
+
 static int take(struct ck_rename *r, size_t i, const json_t *j,
 		struct ck_err *err)
 {
@@ -57,6 +100,8 @@ static int take(struct ck_rename *r, size_t i, const json_t *j,
 			       "rename[%zu]: expected {\"from\": REGEX, "
 			       "\"to\": TEXT}",
 			       i);
+	if (check_cost(from, i, err))
+		return -EINVAL;
 	code = regcomp(&to->from, from, REG_EXTENDED);
 	if (code) {
 		regerror(code, &to->from, why, sizeof(why));

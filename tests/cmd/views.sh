@@ -77,6 +77,20 @@ no plain many 'exclude: expected a list of up to 256'
 no plain zero 'rename\[0\]: expected \{"from"'
 no plain from0 'rename\[0\]: expected \{"from"'
 no plain group 'rename\[0\].to: has \\9, but "from" has 2 groups'
+# what would take minutes
+costly() { # REGEX WHY
+	"$PYTHON" -c 'import json, sys
+rename = [{"from": eval(sys.argv[1]), "to": "c"}]
+json.dump({"views": {"v": {"rename": rename}}}, open("costly.json", "w"))' "$1"
+	expect 1 "rename.0..from: $2" "$UNSHARD" ls -o views=costly.json \
+		plain.safetensors/views/v
+}
+costly '"a" * 1025' 'over 1024 bytes'
+costly '"(" * 600 + ")" * 600' 'over 1024 bytes'
+costly '"(a{1,200}){1,200}b"' '.. repeat over 1000 times in all'
+costly '"a{99999999999999999999}"' '.. repeat over 1000 times'
+costly '"((a*)*)*" + chr(92) + "1"' '.1 is for "to" only'
+rm costly.json
 no plain slash 'rename\[0\].to: ends in a backslash'
 no plain to0 'rename: model.a.bias cannot be called so: safetensors reserves the name'
 no plain to1 'rename\[0\]: model.a.bias would have a name of 0 bytes'
