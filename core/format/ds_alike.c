@@ -57,7 +57,8 @@ int ck_ds_stretch(struct ck_builder *b, const char *unit, uint32_t nr,
 				.off = at->off,
 				.elem = ck_dtype_info(at->t.dtype)->size };
 
-	return ck_ds_is_run(&at->t, &s.len) ? ck_builder_stretch(b, &s, err) : 0;
+	return ck_ds_is_run(&at->t, &s.len) ? ck_builder_stretch(b, &s, err) :
+					      0;
 }
 
 /* 1: enough of them were seen. */

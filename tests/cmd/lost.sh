@@ -15,7 +15,7 @@ allowed() {
 	# an index: what it joined is shown as so many checkpoints
 	*.index.json | *.index.ema.v2.json) [[ $1 != *-meta-dist-* ]] ;;
 	# the model: what lay beside it is still shown, as so many checkpoints
-	*/trainer-deepspeed' model.safetensors') ;;
+	*/trainer-deepspeed' model.safetensors' | */accelerate' model.safetensors') ;;
 	# beside the tensors, by themselves
 	mindspore/*' hyper_param.safetensors') ;;
 	deepspeed/*' zero/optimizer_state.pt') ;;
