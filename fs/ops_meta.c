@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "fs/reply.h"
+#include "fs/stages.h"
 
 #include <errno.h>
 #include <string.h>
@@ -429,6 +430,23 @@ void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
 		fs_reply_readlink(req, latest ? latest : to);
 }
 
+/* What new checkpoints have room for, beside what is shown. */
+static void add_room(const struct fs_stages *stages, struct statvfs *st)
+{
+	struct statvfs below;
+	int fd;
+
+	if (!ck_root_fds(fs_stages_root(stages), &fd, 1) ||
+	    fstatvfs(fd, &below))
+		return;
+	st->f_bfree = below.f_bfree * (below.f_frsize / 512) / (BLOCK / 512);
+	st->f_bavail = below.f_bavail * (below.f_frsize / 512) / (BLOCK / 512);
+	st->f_ffree = below.f_ffree;
+	st->f_favail = below.f_favail;
+	st->f_blocks += st->f_bfree;
+	st->f_files += st->f_ffree;
+}
+
 void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	uint64_t files, total = fs_slots_total(fs_of(req)->slots, &files);
@@ -441,5 +459,7 @@ void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
 	};
 
 	(void)ino;
+	if (fs_of(req)->stages)
+		add_room(fs_of(req)->stages, &st);
 	fs_reply_statfs(req, &st);
 }

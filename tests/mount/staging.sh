@@ -70,9 +70,9 @@ refused 'not permitted' mkfifo "$P/fifo"
 refused 'cross-device\|not permitted' ln "$P/big" "$MNT/x"
 mkdir "$MNT/step-2"
 python=${PYTHON:-python3}
-"$python" - "$P" "$MNT/step-2/shards" <<-'EOS' || fail "python"
+"$python" - "$P" "$MNT/step-2/shards" "$MNT" "$SRC" <<-'EOS' || fail "python"
 	import ctypes, errno, mmap, os, sys
-	p, other = sys.argv[1:]
+	p, other = sys.argv[1:3]
 	def call(code, f, *a):
 	    try: f(*a)
 	    except OSError as e: assert e.errno == code, (f, a, e)
@@ -109,6 +109,10 @@ python=${PYTHON:-python3}
 	i = os.stat(f"{p}/y").st_ino; os.rename(f"{p}/y", f"{p}/yy")
 	assert os.stat(f"{p}/yy").st_ino == i
 	s = os.statvfs(p); assert s.f_bavail > 0 and s.f_namemax == 255
+	top, below = (os.statvfs(d) for d in sys.argv[3:])
+	free = [s.f_bavail * s.f_frsize for s in (top, below)]
+	assert free[0] > 0 and abs(free[0] - free[1]) < 1 << 30, free
+	assert top.f_blocks >= top.f_bfree and top.f_ffree
 	os.mkdir(f"{p}/mode", 0o2750)
 	assert os.stat(f"{p}/mode").st_mode & 0o777 == 0o750
 	f = os.open(f"{p}/only", os.O_CREAT | os.O_WRONLY, 0o444)

@@ -28,8 +28,8 @@ done
 mount_ckpt "$WORK/ckpt"
 same "$MNT/tensors/w" "$WORK/model.w"
 same "$MNT/tensors/cut.rows" "$WORK/whole.rows"
-python3 - "$MNT" <<'END' || fail "a mount that is not for writing"
-import errno, mmap, os, sys
+python3 - "$MNT" "$WORK" <<'END' || fail "a mount that is not for writing"
+import errno, fcntl, mmap, os, sys
 
 mnt = sys.argv[1]
 t, other = mnt + "/tensors/w", mnt + "/tensors/cut.rows"
@@ -75,7 +75,29 @@ check("a map", None, mmap.mmap, fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
 check("fsync", None, os.fsync, fd)
 check("read past the end", None, lambda: os.pread(fd, 9, size) == b"" or 1 / 0)
 check("SEEK_HOLE", None, lambda: os.lseek(fd, 3, os.SEEK_HOLE) == size or 1 / 0)
-check("O_DIRECT", None, os.open, t, os.O_RDONLY | os.O_DIRECT)
+check("SEEK_DATA", None, lambda: os.lseek(fd, 3, os.SEEK_DATA) == 3 or 1 / 0)
+check("SEEK_DATA at the end", errno.ENXIO, os.lseek, fd, size, os.SEEK_DATA)
+direct = os.open(t, os.O_RDONLY | os.O_DIRECT)
+check("O_DIRECT, not aligned", None, lambda: len(os.pread(direct, 999, 7)) == 999 or 1 / 0)
+whole = os.pread(fd, size, 0)
+m = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+check("a map's bytes", None, lambda: m[:] == whole or 1 / 0)
+out = os.open(sys.argv[2], os.O_TMPFILE | os.O_RDWR)
+check("sendfile", None, lambda: os.sendfile(out, fd, 0, size) == size or 1 / 0)
+check("its bytes", None, lambda: os.pread(out, size, 0) == whole or 1 / 0)
+check("copy_file_range to elsewhere", errno.EXDEV, os.copy_file_range, fd, out, 100, 0, 0)
+check("FICLONE to elsewhere", errno.EXDEV, fcntl.ioctl, out, 0x40049409, fd)
+for lock in fcntl.flock, fcntl.lockf:
+    check(lock.__name__, None, lock, fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    check(lock.__name__, None, lock, fd, fcntl.LOCK_UN)
+d = os.open(mnt + "/tensors", os.O_RDONLY)
+check("fsync of a directory", None, os.fsync, d)
+check("fdatasync", None, os.fdatasync, fd)
+check("getxattr", None, os.getxattr, t, "user.unshard.dtype")
+check("listxattr", None, lambda: "user.unshard.dtype" in os.listxattr(t) or 1 / 0)
+check("removexattr", ro, os.removexattr, t, "user.unshard.dtype")
+check("rename to another area", ro, os.rename, t, mnt + "/shards/w")
+check("close", None, os.close, direct)
 check("no such name", errno.ENOENT, os.stat, mnt + "/tensors/none")
 check("a long name", errno.ENAMETOOLONG, os.stat, mnt + "/tensors/" + "n" * 256)
 st = os.statvfs(mnt)
