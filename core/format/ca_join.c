@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/format/ca_fused.h"
+#include "core/format/ca_ranks.h"
 #include "core/format/ca_set.h"
 #include "core/geom/dtype.h"
 
@@ -476,31 +477,6 @@ static int place(struct join *j, const struct ck_ca_fused *fused,
 	return ret;
 }
 
-/* Numbers go from 0 without a gap. */
-static int check_numbers(struct ck_ca_set *s, struct ck_err *err)
-{
-	const struct ck_problem_in gap = { .severity = CK_ERROR };
-	ck_auto_free bool *have = calloc(s->files.nr + 1, sizeof(*have));
-	uint64_t max = 0;
-
-	if (!have)
-		return ck_fail(err, ENOMEM, "no memory for numbers");
-	for (size_t i = 0; i < s->files.nr; i++)
-		if (s->files.v[i].dist != UINT64_MAX) {
-			max = CK_MAX(max, s->files.v[i].dist);
-			if (s->files.v[i].dist < s->files.nr)
-				have[s->files.v[i].dist] = true;
-		}
-	for (uint64_t n = 0; n < s->files.nr && n <= max; n++)
-		if (!have[n])
-			return ck_builder_problem(s->b, &gap, err,
-						  "dist-%05" PRIu64
-						  " is missing, though there "
-						  "is dist-%05" PRIu64,
-						  n, max);
-	return 0;
-}
-
 int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 {
 	const struct ck_problem_in idle = { .severity = CK_WARNING };
@@ -510,7 +486,7 @@ int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 	if (!ret)
 		ret = adopt_boxes(s, err);
 	if (!ret)
-		ret = check_numbers(s, err);
+		ret = ck_ca_check_ranks(s, err);
 	for (size_t i = 0; !ret && i < s->tensors.nr; i++) {
 		struct join j = { .s = s, .t = &s->tensors.v[i] };
 		struct ck_err why = { 0 };

@@ -161,12 +161,12 @@ def meta(i):
     return f"pytorch_model-meta-dist-{i:05d}.index.json"
 
 
-def cut(path):
+def cut(path, kept):
     data = path.read_bytes()
     (n,) = struct.unpack_from("<Q", data)
     head, out, body = json.loads(data[8 : 8 + n]), {}, b""
     for name, t in head.items():
-        if name.endswith(KEPT):
+        if name.endswith(kept):
             begin, end = t["data_offsets"]
             out[name] = {**t, "data_offsets": [len(body), len(body) + end - begin]}
             body += data[8 + n + begin : 8 + n + end]
@@ -175,12 +175,17 @@ def cut(path):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-def dist(name):
-    at = case(name, "async")
+def rename(j, end, new):
+    for name in [k for k in j if k.endswith(end)]:
+        j[name.removesuffix(end) + new] = j.pop(name)
+
+
+def dist(name, more=()):
+    at, kept = case(name, "async"), KEPT + more
     for i in range(4):
-        cut(at / weights(i))
+        cut(at / weights(i), kept)
         j = json.loads((at / meta(i)).read_text())
-        j["metadata"] = {k: v for k, v in j["metadata"].items() if k.endswith(KEPT)}
+        j["metadata"] = {k: v for k, v in j["metadata"].items() if k.endswith(kept)}
         (at / meta(i)).write_text(json.dumps(j) + "\n")
     return at
 
@@ -195,6 +200,23 @@ Q, O, NORM = "q_proj.weight", "o_proj.weight", "input_layernorm.weight"
 at = dist("bad-dist-missing-rank")
 (at / weights(1)).unlink()
 (at / meta(1)).unlink()
+# The last rank; the last stage, whose names are in no other file; and a BERT, which has nothing after its layers.
+LAST = ("model.embed_tokens.weight",)
+
+
+def lose(at, *ranks):
+    for i in ranks:
+        (at / weights(i)).unlink()
+        (at / meta(i)).unlink()
+    return at
+
+
+lose(dist("bad-dist-missing-last"), 3)
+lose(dist("bad-dist-missing-stage", LAST), 2, 3)
+at = lose(dist("dist-bert", LAST), 2, 3)
+for i in range(2):
+    for path, change in ((meta(i), edit_index), (weights(i), edit_header)):
+        change(at / path, lambda j: rename(j.get("metadata", j), NORM, "output.LayerNorm.weight"))
 (dist("bad-dist-missing-weights") / weights(1)).unlink()
 edit_record(dist("bad-dist-lengths"), 1, O, lambda r: r["lengths"].__setitem__(1, r["lengths"][1] - 1))
 edit_record(dist("bad-dist-global-shape"), 1, Q, lambda r: r["global_shape"].__setitem__(0, 20))
