@@ -69,8 +69,12 @@ static void count_params(struct optim *o, const struct ck_pickle *p, ck_pv list)
 
 /* [{"lr": ..}, ..] is shown below param_groups, as in one file. */
 static int pick_group(struct optim *o, const struct ck_pickle *p,
-		      struct ck_torch_leaf *leaf, struct ck_err *err)
+		      struct ck_torch_leaf *leaf, bool *take,
+		      struct ck_err *err)
 {
+	*take = leaf->depth && leaf->path[0].index >= 0;
+	if (!*take)
+		return 0; /* no list: a file of something else */
 	if (leaf->depth == 2 && leaf->path[1].index < 0 &&
 	    leaf->path[1].key_len == strlen("params") &&
 	    !memcmp(leaf->path[1].key, "params", strlen("params")))
@@ -105,7 +109,7 @@ static int pick(void *ctx, const struct ck_pickle *p,
 	int said;
 
 	if (o->groups)
-		return pick_group(o, p, leaf, err);
+		return pick_group(o, p, leaf, take, err);
 	if (!leaf->depth)
 		return 0;
 	if (!o->index && is_key(leaf, STATE) && leaf->name_len > skip) {
@@ -154,6 +158,15 @@ static int load_files(struct optim *o, struct ck_err *err)
 	return ret ? ret : ck_index_report(m, "parameter", o->b, err);
 }
 
+static int say_no_groups(struct optim *o, const char *name, struct ck_err *err)
+{
+	const struct ck_problem_in bad = { .severity = CK_ERROR, .file = name };
+
+	return ck_builder_problem(o->b, &bad, err,
+				  "expected a list of groups with their "
+				  "parameters: another file is in its place");
+}
+
 static int load_groups(struct optim *o, struct ck_err *err)
 {
 	struct ck_problem_in odd = { .severity = CK_WARNING,
@@ -175,6 +188,8 @@ static int load_groups(struct optim *o, struct ck_err *err)
 			       o->index->name);
 	o->groups = true;
 	ret = ck_torch_file_load(&o->ld, name, err);
+	if (!ret && o->ld.usable && !o->nr_params)
+		return say_no_groups(o, name, err);
 	if (ret || !o->nr_lost)
 		return ret;
 	if (o->nr_lost == o->nr_params) /* plain SGD keeps none */

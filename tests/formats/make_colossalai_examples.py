@@ -60,6 +60,9 @@ def metadata(**kv):
 (case("bad-optim-missing-bin", "optim-bin-prefix") / "pytorch_optim.ema.v2-00002.bin").unlink()
 (case("bad-optim-no-groups") / "pytorch_optim_group.bin").unlink()
 
+at = case("bad-optim-groups-another", "optim-bin-prefix")
+shutil.copy(at / "pytorch_optim.ema.v2-00002.bin", at / "pytorch_optim_group.ema.v2.bin")
+
 # Indexes that are lost: nothing says what else there was.
 (case("bad-optim-no-index") / INDEX).unlink()
 (case("bad-optim-no-index-bin", "optim-bin-prefix") / BIN_INDEX).unlink()
