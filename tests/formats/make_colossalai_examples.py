@@ -7,7 +7,7 @@ usage: make_colossalai_examples.py        (run in this folder; then UPDATE_WANT=
 From colossalai/optim-bin-prefix, optim-async, optim-one-async and torch/index-prefix, which ColossalAI 0.5.0 wrote, and
 colossalai/async, by the code of pull request 6181.
 """
-import json, pathlib, shutil, struct
+import json, pathlib, shutil, struct, zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent / "colossalai"
 TORCH = HERE.parent / "torch"
@@ -239,3 +239,12 @@ for i in range(2):
     edit_record(at, i, NORM, lambda r: r["global_shape"].__setitem__(0, 8))
     edit_record(at, i, Q, lambda r: r["global_shape"].__setitem__(1, 8))
     edit_record(at, i, O, lambda r: r["global_shape"].__setitem__(0, 0))
+
+# Two ranks of equal weights, each .bin saved under its own name: no copies of one another.
+BIN = "pytorch_model-dist-0000%d"
+at = case("dist-equal-ranks", "bin-no-record")
+with zipfile.ZipFile(at / (BIN % 0 + ".bin")) as z:
+    held = [(i.filename.split("/", 1)[1], z.read(i)) for i in z.infolist()]
+with zipfile.ZipFile(at / (BIN % 1 + ".bin"), "w") as z:
+    for name, data in held:
+        z.writestr(zipfile.ZipInfo(BIN % 1 + "/" + name), data)
