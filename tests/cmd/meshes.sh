@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# random meshes, shards, stages and nested splits of MindSpore and OneFlow, and
-# partitions of DeepSpeed, each tensor against a writer that dealt its elements one by one
+# random meshes, shards, stages and nested splits of MindSpore, OneFlow and
+# ColossalAI, and partitions of DeepSpeed, each tensor against a writer that dealt its elements one by one
 # UNSHARD_NIGHTLY=1: many more.
 LIMIT=${UNSHARD_NIGHTLY:+1800}
 LIMIT=${LIMIT:-120}
@@ -11,7 +11,7 @@ requires "${PYTHON:=python3}"
 rounds=8
 [ -z "${UNSHARD_NIGHTLY:-}" ] || rounds=300
 for seed in $(seq ${MESHES_SEED:-1} $((${MESHES_SEED:-1} + rounds - 1))); do
-	for kind in mindspore oneflow deepspeed; do
+	for kind in mindspore oneflow colossalai deepspeed; do
 		at=$WORK/$kind-$seed
 		maker=(meshes.py $kind)
 		[ $kind != deepspeed ] || maker=(zero.py)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves of random meshes by MindSpore and OneFlow, cut element by element.
+"""Saves of random meshes by MindSpore, OneFlow and ColossalAI, cut element by element.
 
-usage: meshes.py mindspore|oneflow DIR SEED
+usage: meshes.py mindspore|oneflow|colossalai DIR SEED
 
 Writes DIR/ckpt, DIR/want/NAME for each tensor (its bytes), DIR/opts.  Which
 rank has which element is decided for every single one, by the frameworks' rules
@@ -237,4 +237,70 @@ def oneflow():
     (top / "opts").write_text(f"sbp={top}/sbp.json")
 
 
-{"mindspore": mindspore, "oneflow": oneflow}[kind]()
+def safetensors(path, tensors):
+    head, body = {"__metadata__": {"format": "pt"}}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def parameters(tp, stage, stages):
+    """(name, shape, the dimension that is split or None, rows of padding) of what a stage has."""
+    rows = rnd.randint(1, 5)
+    if stage == 0:  # a vocabulary is padded in one piece only: it must divide otherwise
+        yield "model.embed_tokens.weight", [rows * tp, rnd.randint(1, 4)], 0 if tp > 1 else None, rnd.randint(0, 6) if tp == 1 else 0
+    for layer in range(stage * 2, stage * 2 + rnd.randint(1, 2)):
+        for i in range(rnd.randint(2, 5)):
+            shape, axis = [rnd.randint(1, 5) for _ in range(rnd.randint(0, 3))], None
+            if shape and rnd.random() < 0.7:
+                axis = rnd.randrange(len(shape))
+                shape[axis] *= tp
+            elif shape and rnd.random() < 0.1:
+                shape[0] = 0
+            yield f"model.layers.{layer}.w{i}.weight", shape, axis if tp > 1 else None, 0
+    if stage == stages - 1:
+        yield "model.norm.weight", [rows], None, 0
+
+
+def piece(shape, axis, rank, tp, pad, fmt, salt):
+    """The box of a rank, and its bytes: those of its elements, padding after them."""
+    box = [[0, d] for d in shape]
+    if axis is not None:
+        mine = [i for i in range(shape[axis]) if i * tp // shape[axis] == rank]
+        box[axis] = [mine[0], mine[-1] + 1]
+    raw = b"".join(element(i, shape, fmt, salt) for i in itertools.product(*(range(*b) for b in box)))
+    if pad:
+        box[0][1] += pad
+        raw += struct.pack("<" + fmt, 99) * (pad * product(shape[1:]))
+    return box, raw
+
+
+def colossalai():
+    tp, stages, replicas = rnd.randint(1, 4), rnd.randint(1, 3), rnd.randint(1, 2)
+    prefix, sharded = rnd.choice(["", ".ema", ".ema.v2"]), rnd.random() < 0.6
+    types = [("F32", "f"), ("F64", "d"), ("F16", "e"), ("I64", "q"), ("U8", "B")]
+    for stage in range(stages):
+        params = [(*p, *rnd.choice(types), rnd.randint(1, 50)) for p in parameters(tp, stage, stages)]
+        cuts = sorted(rnd.randint(0, len(params)) for _ in range(rnd.randint(0, 2))) if sharded else []
+        for name, shape, _, _, _, fmt, salt in params:
+            whole(name, shape, fmt, salt)
+        for rank in range(tp):
+            dist, records = tp * stage + rank, {}
+            for shard, (lo, hi) in enumerate(zip([0, *cuts], [*cuts, len(params)])):
+                file, held = f"model{prefix}-dist-{dist:05d}-shard-{shard:05d}.safetensors", {}
+                file = file if sharded else f"pytorch_model-dist-{dist:05d}.safetensors"
+                for name, shape, axis, pad, dtype, fmt, salt in params[lo:hi]:
+                    box, raw = piece(shape, axis, rank, tp, pad, fmt, salt)
+                    held[name] = dtype, [e - b for b, e in box], raw
+                    records[name] = {"offsets": [b for b, _ in box], "lengths": [e - b for b, e in box], "global_shape": shape,
+                                     "file": file if sharded else "/save/" + file, "rank": dist + tp * stages * rnd.randrange(replicas)}
+                safetensors(top / "ckpt" / file, held)
+            meta = {"checkpoint_version": "1.0", "total_size": 0.01 if sharded else None, "metadata": records}
+            (top / "ckpt" / f"pytorch_model-meta-dist-{dist:05d}.index.json").write_text(json.dumps(meta))
+    (top / "opts").write_text("")
+
+
+{"mindspore": mindspore, "oneflow": oneflow, "colossalai": colossalai}[kind]()
