@@ -129,6 +129,11 @@ bool ck_dir_beside(const struct ck_dir *d, const char *name)
 	return !strchr(name, '/') && d->ops->beside(d, name);
 }
 
+bool ck_dir_is_written(const struct ck_dir *d, const char *name)
+{
+	return d->ops->written && d->ops->written(d, name);
+}
+
 int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 		 char **bytes, size_t *len, struct ck_err *err)
 {

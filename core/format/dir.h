@@ -47,6 +47,8 @@ struct ck_dir_ops {
 		    struct ck_source **out, struct ck_err *err);
 	/* Whether an entry of that name is directly there, of any kind. */
 	bool (*beside)(const struct ck_dir *d, const char *name);
+	/* NULL: none is. */
+	bool (*written)(const struct ck_dir *d, const char *name);
 };
 
 /*
@@ -67,6 +69,11 @@ bool ck_dir_name_ok(const char *name, size_t len);
 /* -ENOENT where it does not exist (@err set too). */
 int ck_dir_open(const struct ck_dir *d, const char *name,
 		struct ck_source **out, struct ck_err *err);
+/*
+ * Whether the file is being written, or its mount ended while it was, so that
+ * sums of it may be of before or after what its bytes are of.
+ */
+bool ck_dir_is_written(const struct ck_dir *d, const char *name);
 /* Whether there is such a name, openable or not. */
 bool ck_dir_has(const struct ck_dir *d, const char *name);
 /*

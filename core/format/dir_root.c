@@ -159,10 +159,19 @@ static bool root_beside(const struct ck_dir *d, const char *name)
 	return false;
 }
 
+static bool root_written(const struct ck_dir *d, const char *name)
+{
+	char names[CK_ROOT_MARK_MAX + 1];
+	size_t len = ck_root_mark(d->ctx, names);
+
+	return ck_root_mark_has(names, len, name);
+}
+
 static const struct ck_dir_ops root_ops = {
 	.list = root_list,
 	.open = root_open,
 	.beside = root_beside,
+	.written = root_written,
 };
 
 void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,

@@ -415,6 +415,7 @@ static int check_crc(struct scan *sc, uint64_t size,
 		     const unsigned char *trailer, bool *bad,
 		     struct ck_err *err)
 {
+	const char *excuse = NULL;
 	uint32_t crc = 0, want = 0;
 	int ret;
 
@@ -425,11 +426,12 @@ static int check_crc(struct scan *sc, uint64_t size,
 	ret = ck_ms_crc_of(sc->in, 0, size, &crc, err);
 	if (ret || crc == want)
 		return ret;
-	*bad = !sc->tables;
-	return ck_ms_crc_wrong(
-		sc->s, sc->file, crc, want,
-		sc->tables ? "the writer leaves hash tables out of it" : NULL,
-		err);
+	if (sc->tables)
+		excuse = "the writer leaves hash tables out of it";
+	else if (ck_dir_is_written(sc->s->dir, sc->s->file.v[sc->file].name))
+		excuse = "it is being written, or its mount ended while it was";
+	*bad = !excuse;
+	return ck_ms_crc_wrong(sc->s, sc->file, crc, want, excuse, err);
 }
 
 static void spoil(struct ck_ms_set *s, size_t from)

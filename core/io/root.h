@@ -89,6 +89,19 @@ int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,
  */
 bool ck_root_manifest(const struct ck_root *root, char *out, size_t room);
 /*
+ * The attribute of the directory of @root, or of the file given alone, that
+ * names the files of which sums may be wrong (core/write/container.h): names,
+ * each with its NUL; "*" if there are many.
+ */
+#define CK_ROOT_MARK "user.unshard.writing"
+#define CK_ROOT_MARK_MAX 2000
+int ck_root_open_marked(const struct ck_root *root); /* -1: cannot be */
+/* Its length; 0: there is none. */
+size_t ck_root_mark(const struct ck_root *root,
+		    char names[CK_ROOT_MARK_MAX + 1]);
+bool ck_root_mark_has(const char *names, size_t len, const char *name);
+
+/*
  * All descriptors of the chain, for who closes the others: returns how many,
  * at most @max of which are written to @fds; -1 stands for none.
  */

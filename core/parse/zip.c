@@ -424,7 +424,6 @@ int ck_zip_local(const void *bytes, size_t len, const struct ck_zip_entry *e,
 {
 	const uint8_t *b = bytes;
 	uint64_t at;
-	uint32_t crc;
 
 	if (len < CK_ZIP_LOCAL + e->name_len || ck_le32(b) != SIG_LOCAL)
 		return ck_fail(err, EINVAL,
@@ -441,9 +440,6 @@ int ck_zip_local(const void *bytes, size_t len, const struct ck_zip_entry *e,
 		return disagrees(e, "method", err);
 	if (!same_sizes(b, len, e))
 		return disagrees(e, "size", err);
-	crc = ck_le32(b + 14);
-	if (crc != e->crc && !(e->flags & FLAG_DESCRIPTOR && !crc))
-		return disagrees(e, "CRC", err);
 	at = e->local_off + CK_ZIP_LOCAL + e->name_len + ck_le16(b + 28);
 	if (at > e->limit || e->size > e->limit - at)
 		return ck_fail(err, EINVAL,

@@ -63,7 +63,8 @@ int ck_zip_dir(const void *dir, size_t len, const struct ck_zip_end *end,
  * @bytes: CK_ZIP_LOCAL + name_len (or more) bytes of the archive from
  * e->local_off; CK_ZIP_LOCAL_EXTRA more where known, for writers that keep
  * true sizes there (torch does not).  *payload is the offset of the member's
- * bytes in the archive.
+ * bytes in the archive.  The CRC may be another than the directory's: a power
+ * cut leaves that where it came between the two, and says nothing of the bytes.
  */
 int ck_zip_local(const void *bytes, size_t len, const struct ck_zip_entry *e,
 		 uint64_t *payload, struct ck_err *err);

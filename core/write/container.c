@@ -194,7 +194,7 @@ int ck_sum_blocks(struct ck_sums *s, uint32_t src, const struct ck_sum_unit *u,
 		  struct ck_sum *sum, struct ck_err *err)
 {
 	uint32_t crc;
-	int ret = sum->found ? 0 : ck_sum_locate(s->r, src, u, sum, err);
+	int ret = sum->found ? 0 : ck_sum_locate(s->r, src, u, sum, false, err);
 
 	if (ret || sum->state)
 		return ret;

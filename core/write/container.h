@@ -32,8 +32,6 @@ struct ck_sums;
 struct ck_tensor;
 
 #define CK_SUM_BLOCK (UINT64_C(256) << 10)
-/* Names of files being written, each with its NUL; "*" if there are many. */
-#define CK_SUMS_MARK "user.unshard.writing"
 
 struct ck_sums *ck_sums_new(struct ck_reader *r); /* NULL: no memory */
 /* Settles, syncs and takes the marks away, as far as that works. */

@@ -113,16 +113,19 @@ static int find_zip(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 	return ret;
 }
 
-static void add_place(struct ck_sum *sum, uint64_t off)
+/* @crc is what stands at @off. */
+static void add_place(struct ck_sum *sum, uint64_t off, uint32_t crc)
 {
+	sum->torn |= crc != sum->crc;
 	sum->place[sum->nr_places++] = (struct ck_sum_place){ off, false };
 }
 
 /* A writer may keep the sum in the local header, behind the bytes, or both. */
 int ck_sum_locate(struct ck_reader *r, uint32_t src,
-		  const struct ck_sum_unit *u, struct ck_sum *sum,
+		  const struct ck_sum_unit *u, struct ck_sum *sum, bool torn,
 		  struct ck_err *err)
 {
+	uint32_t crc;
 	size_t len = CK_ZIP_LOCAL + (size_t)sum->name_len;
 	ck_auto_free unsigned char *head = malloc(len);
 	unsigned char after[8];
@@ -143,17 +146,20 @@ int ck_sum_locate(struct ck_reader *r, uint32_t src,
 			       "zip: the header at byte %llu is not "
 			       "what the directory says",
 			       (unsigned long long)sum->local);
-	if (sum->crc && ck_le32(head + LOCAL_CRC) == sum->crc)
-		add_place(sum, sum->local + LOCAL_CRC);
+	crc = ck_le32(head + LOCAL_CRC);
+	sum->nr_places = 1;
+	sum->torn = false;
+	if (crc && sum->crc && (torn || crc == sum->crc))
+		add_place(sum, sum->local + LOCAL_CRC, crc);
 	if (sum->described && end + sizeof(after) <= sum->to) {
 		ret = read_at(r, src, after, sizeof(after), end, err);
 		if (ret)
 			return ret;
-		if (ck_le32(after) == DESCRIPTOR &&
-		    ck_le32(after + 4) == sum->crc)
-			add_place(sum, end + 4);
+		crc = ck_le32(after + 4);
+		if (ck_le32(after) == DESCRIPTOR && (torn || crc == sum->crc))
+			add_place(sum, end + 4, crc);
 		else if (ck_le32(after) == sum->crc)
-			add_place(sum, end);
+			add_place(sum, end, sum->crc);
 	}
 	sum->found = true;
 	return 0;
@@ -274,7 +280,7 @@ int ck_sums_list(struct ck_reader *r, uint32_t src, uint64_t off, uint64_t len,
 		if (!sum->kept)
 			continue;
 		if (!sum->found)
-			ret = ck_sum_locate(r, src, &u, sum, err);
+			ret = ck_sum_locate(r, src, &u, sum, false, err);
 		if (!ret)
 			ret = each(ctx, src, sum->off, sum->len, sum->crc, err);
 	}

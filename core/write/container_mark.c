@@ -17,19 +17,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define MAX_MARK 2000
-
-static int open_marked(const struct ck_root *root)
-{
-	struct stat st;
-	int fd;
-
-	if (!root->only)
-		return openat(root->fd, ".",
-			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return ck_root_open_file(root, root->only, &fd, &st, NULL) ? -1 : fd;
-}
-
 /* Under the lock: what the mark should say. */
 static void compose(const struct ck_sums *s, struct ck_str *out)
 {
@@ -42,7 +29,7 @@ static void compose(const struct ck_sums *s, struct ck_str *out)
 
 		ck_str_add(out, name, len + 1);
 	}
-	if (s->many || out->len > MAX_MARK || out->failed) {
+	if (s->many || out->len > CK_ROOT_MARK_MAX || out->failed) {
 		out->len = 0;
 		ck_str_add(out, "*", 2);
 	}
@@ -58,15 +45,15 @@ static int put(struct ck_sums *s, bool more)
 	/* An overlay: the files are not being written, and stay unmarked. */
 	if (s->r->in.over)
 		return 0;
-	fd = open_marked(s->r->in.root);
+	fd = ck_root_open_marked(s->r->in.root);
 	if (fd < 0)
 		return -errno;
 	if (!s->marked.nr && !s->many)
-		return fremovexattr(fd, CK_SUMS_MARK) ? -errno : 0;
+		return fremovexattr(fd, CK_ROOT_MARK) ? -errno : 0;
 	compose(s, &text);
 	if (text.failed)
 		return -ENOMEM;
-	if (fsetxattr(fd, CK_SUMS_MARK, text.v, text.len, 0))
+	if (fsetxattr(fd, CK_ROOT_MARK, text.v, text.len, 0))
 		ret = -errno;
 	if (!ret && more && fsync(fd))
 		ret = -errno;
@@ -83,7 +70,7 @@ int ck_sum_mark(struct ck_sums *s, struct ck_sum_file *f, struct ck_err *err)
 	src = s->unmarkable ? NULL : ck_vec_push(&s->marked);
 	if (src) {
 		*src = f->src;
-		s->many |= s->marked.nr > MAX_MARK / 2;
+		s->many |= s->marked.nr > CK_ROOT_MARK_MAX / 2;
 		ret = put(s, true);
 		if (ret == -EOPNOTSUPP || ret == -EPERM || ret == -EACCES) {
 			s->unmarkable = true;
@@ -113,37 +100,16 @@ void ck_sum_unmark(struct ck_sums *s, struct ck_sum_file *f)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static bool named(const char *names, size_t len, const char *name)
-{
-	if (len == 2 && names[0] == '*')
-		return true;
-	for (size_t at = 0; at < len; at += strlen(names + at) + 1)
-		if (!strcmp(names + at, name))
-			return true;
-	return false;
-}
-
-static int names_of(const struct ck_root *root, char names[MAX_MARK + 1])
-{
-	ck_auto_fd int fd = open_marked(root);
-	ssize_t len =
-		fd < 0 ? -1 : fgetxattr(fd, CK_SUMS_MARK, names, MAX_MARK);
-
-	if (len < 0)
-		return 0;
-	names[len] = '\0';
-	return (int)len;
-}
-
 /* The first source from @i on that @names holds; nr_srcs: none. */
 static uint32_t next_named(const struct ck_image *img, uint32_t i,
-			   const char *names, int len)
+			   const char *names, size_t len)
 {
 	for (; len && i < img->nr_srcs; i++)
 		if (img->srcs[i].kind == CK_SRC_FILE &&
 		    img->srcs[i].state != CK_MISSING &&
-		    named(names, (size_t)len,
-			  ck_image_str(img, img->srcs[i].name, NULL)))
+		    ck_root_mark_has(
+			    names, len,
+			    ck_image_str(img, img->srcs[i].name, NULL)))
 			return i;
 	return img->nr_srcs;
 }
@@ -151,8 +117,8 @@ static uint32_t next_named(const struct ck_image *img, uint32_t i,
 void ck_sum_read_mark(struct ck_sums *s)
 {
 	const struct ck_image *img = s->r->in.img;
-	char names[MAX_MARK + 1];
-	int len = names_of(s->r->in.root, names);
+	char names[CK_ROOT_MARK_MAX + 1];
+	size_t len = ck_root_mark(s->r->in.root, names);
 
 	for (uint32_t i = 0;
 	     (i = next_named(img, i, names, len)) < img->nr_srcs; i++)
@@ -165,16 +131,16 @@ void ck_sum_read_mark(struct ck_sums *s)
 
 bool ck_sums_are_marked(const struct ck_root *root)
 {
-	char names[MAX_MARK + 1];
+	char names[CK_ROOT_MARK_MAX + 1];
 
-	return names_of(root, names);
+	return ck_root_mark(root, names);
 }
 
 void ck_sums_warn(const struct ck_image *img, const struct ck_root *root,
 		  const struct ck_sums_found *found)
 {
-	char names[MAX_MARK + 1];
-	int len = names_of(root, names);
+	char names[CK_ROOT_MARK_MAX + 1];
+	size_t len = ck_root_mark(root, names);
 
 	for (uint32_t i = 0;
 	     (i = next_named(img, i, names, len)) < img->nr_srcs; i++)

@@ -36,6 +36,7 @@ struct ck_sum {
 	bool found; /* off, len and all places are */
 	bool kept; /* false: its writer kept no sum; it is left alone */
 	bool dirty;
+	bool torn; /* found to be another in another place */
 	uint32_t crc; /* as the file has it */
 	unsigned nr_places;
 	struct ck_sum_place place[CK_SUM_PLACES];
@@ -71,9 +72,12 @@ struct ck_sums {
 /* The sums of @unit; none where it keeps none.  -EROFS with a line. */
 int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *unit,
 		struct ck_err *err);
-/* Off, len and places of @sum. */
+/*
+ * Off, len and places of @sum.  @torn: all of the places that a sum may be in,
+ * and sum->torn says whether they differ.
+ */
 int ck_sum_locate(struct ck_reader *r, uint32_t src,
-		  const struct ck_sum_unit *unit, struct ck_sum *sum,
+		  const struct ck_sum_unit *unit, struct ck_sum *sum, bool torn,
 		  struct ck_err *err);
 
 /* The sums of @src; made without units where there are none.  NULL: memory. */

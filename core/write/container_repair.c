@@ -19,10 +19,13 @@ static int repair_unit(struct ck_sums *s, struct ck_sum_file *f,
 
 		if (!sum->kept && !trailer)
 			continue;
-		ret = ck_sum_blocks(s, f->src, u, sum, err);
+		if (!trailer)
+			ret = ck_sum_locate(s->r, f->src, u, sum, true, err);
+		if (!ret)
+			ret = ck_sum_blocks(s, f->src, u, sum, err);
 		if (!ret)
 			ret = ck_sum_all(s, f->src, sum, &crc, err);
-		if (ret || crc == sum->crc)
+		if (ret || (crc == sum->crc && !sum->torn))
 			continue;
 		ret = ck_sum_store(s, f->src, sum, crc, err);
 		sum->crc = crc;
