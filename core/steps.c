@@ -33,13 +33,22 @@ static bool is_weights(const char *name)
 	       ck_ends_in(name, ".pkl");
 }
 
+/* It names weights: where they all are lost, that has to be said. */
+static bool is_index(const char *name)
+{
+	return ck_ends_in(name, ".json") &&
+	       (strstr(name, ".safetensors.index.") ||
+		strstr(name, ".bin.index."));
+}
+
 /* What only lies in the folder of a checkpoint. */
 static bool is_sign(const char *name)
 {
 	static const char *const begin[] = { "mp_rank_", "zero_pp_rank_",
 					     "rank_" };
 
-	if (is_weights(name) || ck_ends_in(name, ".metadata") ||
+	if (is_weights(name) || is_index(name) ||
+	    ck_ends_in(name, ".metadata") ||
 	    !strcmp(name, "pickled_data") || /* OneFlow */
 	    !strcmp(name, "snapshot_done") || ck_ends_in(name, ".distcp") ||
 	    !strcmp(name, "unshard-layout.json") ||
@@ -55,7 +64,7 @@ static bool is_sign(const char *name)
 static bool is_strong_sign(const char *name)
 {
 	return ck_ends_in(name, ".metadata") || ck_ends_in(name, ".distcp") ||
-	       ck_ends_in(name, ".safetensors") ||
+	       ck_ends_in(name, ".safetensors") || is_index(name) ||
 	       !strcmp(name, "unshard-layout.json");
 }
 

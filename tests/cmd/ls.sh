@@ -62,6 +62,17 @@ grep -q latest "$WORK/out" && fail "an optimizer is the newest"
 truncate -s -30 "$WORK/alone/optimizer/a.pt"
 expect 1 'incomplete: 1 of its 2 parts' "$UNSHARD" ls "$WORK/alone"
 
+# A part of which the index alone is left is still a part.
+cp "$T" "$WORK/alone/optimizer/a.pt"
+for kind in model.safetensors pytorch_model.bin; do
+	rm "$WORK/alone/model/"*
+	echo '{"weight_map": {"w": "model-00001"}}' \
+		>"$WORK/alone/model/$kind.index.json"
+	expect 1 'incomplete: 1 of its 2 parts' "$UNSHARD" ls "$WORK/alone"
+	grep -q '^incomplete .* model ' "$WORK/out" ||
+		fail "$kind: $(cat "$WORK/out")"
+done
+
 # A directory of checkpoints is as good as the worst of them.
 S=$WORK/steps
 mkdir "$S" "$S/step-1" "$S/step-2"

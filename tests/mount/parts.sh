@@ -30,6 +30,17 @@ grep -q '^error: lr_scheduler: .* empty' "$MNT/.unshard/problems" ||
 	fail "not said: $(cat "$MNT/.unshard/problems")"
 umount_ckpt
 
+# and so is one of which all weights are lost
+mkdir -p "$WORK/index/model" "$WORK/index/optimizer"
+cp "$IN/lr_scheduler" "$WORK/index"
+cp "$IN/optimizer.bin" "$WORK/index/optimizer"
+echo '{"weight_map": {"w": "model-00001.safetensors"}}' \
+	>"$WORK/index/model/model.safetensors.index.json"
+mount_ckpt "$WORK/index"
+grep -q '^error: model: ' "$MNT/.unshard/problems" ||
+	fail "not said: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+
 mkdir -p "$WORK/run/step-1" "$WORK/run/step-2/model"
 cp "$IN"/* "$WORK/run/step-1"
 cp "$IN/model.bin" "$WORK/run/step-2/model"
