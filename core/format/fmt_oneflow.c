@@ -245,6 +245,62 @@ static int read_rank(struct ck_of_set *s, uint32_t rank, uint32_t *found,
 	return is_placed(s->sbp, rank) ? say_missing(s, rank, path, err) : 0;
 }
 
+/* Whether @name begins as a save that @sbp has no rank for. */
+static bool is_beyond(const struct ck_of_sbp *sbp, const char *name,
+		      uint32_t *rank)
+{
+	size_t len = (size_t)(strstr(sbp->path, "{rank}") - sbp->path), digits;
+
+	if (strncmp(name, sbp->path, len))
+		return false;
+	name += len;
+	digits = strspn(name, "0123456789");
+	if (!digits || digits > MAX_NUMBER || (*name == '0' && digits > 1))
+		return false;
+	*rank = (uint32_t)strtoul(name, NULL, 10);
+	return *rank >= sbp->world;
+}
+
+static int refuse_beyond(const struct ck_of_set *s, uint32_t rank,
+			 struct ck_err *err)
+{
+	ck_auto_free char *path = ck_of_sbp_path(s->sbp, rank);
+	int kind;
+
+	if (!path)
+		return ck_fail(err, ENOMEM, "no memory for a path");
+	kind = ck_of_kind_of(s->dir, path, err);
+	return kind <= CK_OF_NONE ?
+		       kind :
+		       ck_fail(err, EINVAL,
+			       "%s: %s is a save too, and -o sbp= is for ranks "
+			       "0 to %" PRIu32 " (\"world_size\"): it has to "
+			       "say how all of them join",
+			       s->dir->path, path, s->sbp->world - 1);
+}
+
+/* Parts of ranks past "world_size" would be missing without a word. */
+static int check_beyond(const struct ck_of_set *s, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	const char *mark = strstr(s->sbp->path, "{rank}");
+	ck_auto_free char *in = mark ? strdup(s->sbp->path) : NULL;
+	char *slash;
+	uint32_t rank;
+	int ret;
+
+	if (!in)
+		return mark ? ck_fail(err, ENOMEM, "no memory for a path") : 0;
+	in[mark - s->sbp->path] = '\0';
+	slash = strrchr(in, '/');
+	*(slash ? slash : in) = '\0';
+	ret = ck_dir_list(s->dir, in, &l, err);
+	for (size_t i = 0; !ret && i < l.nr; i++)
+		if (is_beyond(s->sbp, l.v[i].name, &rank))
+			ret = refuse_beyond(s, rank, err);
+	return ret;
+}
+
 static int read_by_file(struct ck_of_set *s, const struct ck_of_sbp *sbp,
 			struct ck_err *err)
 {
@@ -261,6 +317,8 @@ static int read_by_file(struct ck_of_set *s, const struct ck_of_sbp *sbp,
 			      "%s: no save by OneFlow at %s for any of %" PRIu32
 			      " ranks, as -o sbp= says",
 			      s->dir->path, sbp->path, sbp->world);
+	if (!ret)
+		ret = check_beyond(s, err);
 	return ret ? ret : ck_of_set_join(s, err);
 }
 
@@ -281,6 +339,13 @@ static int read_found(struct ck_of_set *s, struct ck_of_sbp *sbp,
 			       "%s: the ranks from %s to %s are not all there; "
 			       "-o sbp=FILE says which ranks are the placement",
 			       s->dir->path, f->name.v[0], f->name.v[nr - 1]);
+	/* nothing says that a first one is not lost */
+	if (f->rank[0])
+		return ck_fail(err, EINVAL,
+			       "%s: the ranks begin with %s, and those before "
+			       "it are not there; -o sbp=FILE says which ranks "
+			       "are the placement",
+			       s->dir->path, f->name.v[0]);
 	ret = ck_of_sbp_spread(sbp, f->rank, nr, err);
 	s->sbp = sbp;
 	for (uint32_t i = 0; !ret && i < nr; i++)
