@@ -63,17 +63,16 @@ static int open_first(const struct ck_root *root, struct ck_err *err)
 	return ck_steal_fd(fd);
 }
 
-int ck_edited_add(const struct ck_root *root, int *fd, const char *name,
-		  struct ck_err *err)
+int ck_edited_add(const struct ck_root *root, int *fd, const char *names,
+		  size_t len, struct ck_err *err)
 {
-	size_t len = strlen(name) + 1;
 	ssize_t n;
 
 	if (*fd < 0)
 		*fd = open_first(root, err);
 	if (*fd < 0)
 		return *fd = -1, -err->code;
-	n = write(*fd, name, len);
+	n = write(*fd, names, len);
 	if (n >= 0 && (size_t)n < len) {
 		errno = ENOSPC;
 		n = -1;

@@ -21,9 +21,12 @@
 /* All of it, from malloc(), each name with its NUL; -ENOENT: there is none. */
 int ck_edited_read(const struct ck_root *root, char **names, size_t *len,
 		   struct ck_err *err);
-/* Puts @name in; durable when it returns.  *fd is -1 at first, and kept. */
-int ck_edited_add(const struct ck_root *root, int *fd, const char *name,
-		  struct ck_err *err);
+/*
+ * Puts @names in, @len bytes, each with its NUL; durable when it returns.  *fd
+ * is -1 at first, and kept.
+ */
+int ck_edited_add(const struct ck_root *root, int *fd, const char *names,
+		  size_t len, struct ck_err *err);
 int ck_edited_remove(const struct ck_root *root, int *fd, struct ck_err *err);
 
 #endif

@@ -91,17 +91,37 @@ static bool compare(const struct ck_sealed *s, uint32_t src,
 
 /*
  * For who takes over from a mount that died, and knows no more which blocks it
- * had written to.  As far as that works: it is said anyway.
+ * had written to.  As far as that works: it is said anyway.  Where EDITED does
+ * not have the file yet, ck_sealed_names() does it.
  */
-static void write_down(struct ck_sealed *s, const struct block *b)
+static void write_down(struct ck_sealed *s, uint64_t file,
+		       const struct block *b)
 {
-	ck_auto_free char *text = NULL;
+	ck_auto_str struct ck_str text = { 0 };
 	struct ck_err err;
 
-	if (s->root->only || asprintf(&text, "%s" CK_EDITED_BAD "%" PRIu64,
-				      b->f.name, b->nr - b->f.first) < 0)
+	if (!s->marked[file])
 		return;
-	ck_edited_add(s->root, &s->edited_fd, text, &err);
+	ck_str_fmt(&text, "%s" CK_EDITED_BAD "%" PRIu64, b->f.name,
+		   b->nr - b->f.first);
+	ck_str_add(&text, "", 1);
+	if (!text.failed)
+		ck_edited_add(s->root, &s->edited_fd, text.v, text.len, &err);
+}
+
+void ck_sealed_names(const struct ck_sealed *s, uint64_t file,
+		     struct ck_str *out)
+{
+	struct ck_manifest_file f;
+
+	ck_manifest_file(&s->m, file, &f);
+	for (uint64_t k = 0; k < f.nr; k++)
+		if (s->old[f.first + k] == CK_OLD_BAD) {
+			ck_str_fmt(out, "%s" CK_EDITED_BAD "%" PRIu64, f.name,
+				   k);
+			ck_str_add(out, "", 1);
+		}
+	ck_str_add(out, f.name, f.name_len + 1);
 }
 
 void ck_sealed_was_bad(struct ck_sealed *s, const char *text)
@@ -122,7 +142,8 @@ void ck_sealed_was_bad(struct ck_sealed *s, const char *text)
 }
 
 /* With the lock held, which is let go meanwhile. */
-static void look(struct ck_sealed *s, uint32_t src, const struct block *b)
+static void look(struct ck_sealed *s, uint32_t src, uint64_t file,
+		 const struct block *b)
 {
 	char line[300];
 	bool good;
@@ -135,7 +156,7 @@ static void look(struct ck_sealed *s, uint32_t src, const struct block *b)
 		s->said.call(s->said.ctx, src, line);
 	pthread_mutex_lock(&s->lock);
 	if (!good)
-		write_down(s, b);
+		write_down(s, file, b);
 	s->old[b->nr] = good ? CK_OLD_GOOD : CK_OLD_BAD;
 	pthread_cond_broadcast(&s->compared);
 }
@@ -152,9 +173,9 @@ static void know(struct ck_sealed *s, uint32_t src, uint64_t file, uint64_t k,
 		return;
 	find(s, file, k, &b);
 	if (off <= b.off && end >= b.end)
-		s->old[b.nr] = CK_OLD_BAD; /* until it is written */
+		s->old[b.nr] = CK_OLD_COVERED;
 	else
-		look(s, src, &b);
+		look(s, src, file, &b);
 }
 
 static uint64_t last_of(const struct ck_sealed *s, uint64_t off, uint64_t len,
@@ -185,7 +206,7 @@ static void add(struct ck_sealed *s, uint64_t file, uint64_t k, uint64_t off,
 	struct block b;
 
 	find(s, file, k, &b);
-	if (s->old[b.nr] != CK_OLD_BAD)
+	if (s->old[b.nr] < CK_OLD_BAD)
 		return;
 	/* a block of the manifest begins at its number in @fresh */
 	base = b.nr << s->m.shift;
@@ -199,6 +220,29 @@ static void add(struct ck_sealed *s, uint64_t file, uint64_t k, uint64_t off,
 		return;
 	s->old[b.nr] = CK_OLD_GOOD;
 	ck_runs_cut(&s->fresh, base, base + len);
+}
+
+static void give_up(struct ck_sealed *s, uint64_t file, uint64_t k)
+{
+	struct block b;
+
+	find(s, file, k, &b);
+	if (s->old[b.nr] != CK_OLD_COVERED)
+		return;
+	s->old[b.nr] = CK_OLD_BAD;
+	write_down(s, file, &b);
+}
+
+void ck_sealed_failed(struct ck_sealed *s, uint64_t file, uint64_t off,
+		      uint64_t len)
+{
+	struct ck_manifest_file f;
+
+	ck_manifest_file(&s->m, file, &f);
+	if (len && ck_range_ok(off, len, f.size))
+		for (uint64_t k = off >> s->m.shift;
+		     k <= last_of(s, off, len, &f); k++)
+			give_up(s, file, k);
 }
 
 void ck_sealed_fresh(struct ck_sealed *s, uint64_t file, uint64_t off,

@@ -9,6 +9,7 @@
 #ifndef CK_SEALED_PRIV_H
 #define CK_SEALED_PRIV_H
 
+#include "core/base/str.h"
 #include "core/io/checked.h"
 #include "core/publish/manifest_priv.h"
 #include "core/publish/runs.h"
@@ -25,6 +26,7 @@ enum {
 	CK_OLD_BUSY, /* somebody compares it */
 	CK_OLD_GOOD, /* they are what was sealed, or all are new */
 	CK_OLD_BAD, /* they may not be: its digest stays as it was */
+	CK_OLD_COVERED, /* nobody knows, and one write is about to be all */
 };
 
 struct ck_sealed {
@@ -60,6 +62,12 @@ void ck_sealed_old(struct ck_sealed *s, uint32_t src, uint64_t file,
 		   uint64_t off, uint64_t len);
 /* What EDITED says of such a block. */
 void ck_sealed_was_bad(struct ck_sealed *s, const char *text);
+/* With the lock: what EDITED is to have of @file before it is written to. */
+void ck_sealed_names(const struct ck_sealed *s, uint64_t file,
+		     struct ck_str *out);
+/* After a write that failed, with the lock. */
+void ck_sealed_failed(struct ck_sealed *s, uint64_t file, uint64_t off,
+		      uint64_t len);
 /* After, with the lock: a block that is new as a whole is good. */
 void ck_sealed_fresh(struct ck_sealed *s, uint64_t file, uint64_t off,
 		     uint64_t len);

@@ -35,7 +35,7 @@ static void touch(struct ck_sealed *s, uint64_t file, uint64_t off,
 
 static int mark(struct ck_sealed *s, uint64_t file, struct ck_err *err)
 {
-	struct ck_manifest_file f;
+	ck_auto_str struct ck_str names = { 0 };
 	int ret;
 
 	if (s->marked[file])
@@ -44,8 +44,10 @@ static int mark(struct ck_sealed *s, uint64_t file, struct ck_err *err)
 		return ck_fail(err, EROFS,
 			       "it is sealed as a single file: mount the "
 			       "directory for writing");
-	ck_manifest_file(&s->m, file, &f);
-	ret = ck_edited_add(s->root, &s->edited_fd, f.name, err);
+	ck_sealed_names(s, file, &names);
+	if (names.failed)
+		return ck_fail(err, ENOMEM, "no memory");
+	ret = ck_edited_add(s->root, &s->edited_fd, names.v, names.len, err);
 	s->marked[file] = !ret;
 	return ret;
 }
@@ -99,12 +101,14 @@ static int begin(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 static void end(void *ctx, uint32_t src, uint64_t off, uint64_t len, bool done)
 {
 	struct ck_sealed *s = ctx;
+	uint64_t file;
 
 	pthread_mutex_lock(&s->lock);
-	if (done && s->present && s->file_of[src] != CK_NO_FILE)
-		ck_sealed_fresh(s, s->file_of[src], off, len);
-	if (s->present && s->file_of[src] != CK_NO_FILE)
-		touch(s, s->file_of[src], off, len);
+	file = s->present ? s->file_of[src] : CK_NO_FILE;
+	if (file != CK_NO_FILE) {
+		(done ? ck_sealed_fresh : ck_sealed_failed)(s, file, off, len);
+		touch(s, file, off, len);
+	}
 	s->writing -= s->present;
 	pthread_mutex_unlock(&s->lock);
 }
@@ -192,7 +196,7 @@ static bool is_set(const uint64_t *bits, uint64_t k)
 
 static bool is_bad(const struct job *j, uint64_t k)
 {
-	return j->s->old[k] == CK_OLD_BAD;
+	return j->s->old[k] >= CK_OLD_BAD;
 }
 
 static bool want(void *ctx, size_t i, uint64_t k)

@@ -194,6 +194,15 @@ mount_ckpt "$C" rw
 poke 5000001 kill
 wait_for 10 not mounted || fail "still mounted"
 damaged "after a mount that died"
+# an fsync takes away the list of bad blocks: the next write begins it anew
+mount_ckpt "$C" rw
+poke 5000000 || fail "write before one that is not synced"
+[ ! -e "$C/.unshard-edited" ] || fail "still being edited after fsync"
+poke 5000100 kill
+wait_for 10 not mounted || fail "still mounted"
+tr '\0' '\n' <"$C/.unshard-edited" | grep -qx 'rank0.safetensors//1' ||
+	fail "not written down again: $(tr '\0' '\n' <"$C/.unshard-edited")"
+damaged "after a mount that died after an fsync"
 mount_ckpt "$C" rw
 poke 7000000 || fail "write after a mount that died"
 damaged "after one that took over"
