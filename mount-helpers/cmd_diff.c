@@ -6,48 +6,35 @@
  * are sealed and untouched since, digests that agree save the reading.
  */
 #include "mount-helpers/cmd.h"
-#include "mount-helpers/compare.h"
-#include "mount-helpers/progress.h"
-#include "mount-helpers/text.h"
-#include "mount-helpers/values.h"
+#include "mount-helpers/diff.h"
+#include "mount-helpers/health.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/vec.h"
 #include "core/catalog/image.h"
-#include "core/publish/manifest.h"
 
 #include <errno.h>
-#include <fnmatch.h>
-#include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
-extern const struct cmd cmd_diff;
-
-struct side {
-	struct ck_ckpt *ck;
-	const struct ck_image *img;
-	struct ck_manifest manifest;
-	bool sealed; /* and its files are as the manifest says */
-};
-
-struct diff {
-	struct side a, b;
-	const char *glob; /* NULL: all names */
-	bool json, all;
-	CK_VEC(struct compare_pair) pair; /* a or b CK_NONE: only in one */
-	uint64_t printed, equal, differ, only_a, only_b, unreadable;
-	struct ck_str out;
-	struct progress progress;
-	struct ck_err err;
-};
-
-static bool chosen(const struct diff *d, const struct ck_image *img, uint32_t i)
+/* The problem for which @s has no tensor @name; CK_NONE: it never had one. */
+static uint32_t refused(const struct side *s, const char *name)
 {
-	return !d->glob ||
-	       !fnmatch(d->glob, ck_image_str(img, img->tensors[i].name, NULL),
-			0);
+	uint32_t lo = 0, hi = s->nr_refused;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2, i = s->refused[mid];
+		int c = strcmp(
+			name,
+			ck_image_str(s->img, s->img->problems[i].tensor, NULL));
+
+		if (!c)
+			return i;
+		if (c < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return CK_NONE;
 }
 
 /* The tensor of @to that is called like tensor @i of @from. */
@@ -110,263 +97,94 @@ static void look(const struct diff *d, struct compare_pair *p)
 		p->by_digest = same_digest(d, x, y);
 }
 
-/* All of A in its order, then what only B has. */
-static int make_pairs(struct diff *d)
+/* Only one has it: unless the other refused one of that name. */
+static int look_absent(struct diff *d, struct compare_pair *p)
 {
-	const struct ck_image *a = d->a.img, *b = d->b.img;
-	struct compare_pair *p;
+	const struct side *has = p->a == CK_NONE ? &d->b : &d->a;
+	const struct side *lacks = p->a == CK_NONE ? &d->a : &d->b;
+	uint32_t i = p->a == CK_NONE ? p->b : p->a;
+	uint32_t problem = refused(
+		lacks, ck_image_str(has->img, has->img->tensors[i].name, NULL));
+	struct ck_str why = { 0 };
 
-	for (uint32_t i = 0; i < a->nr_tensors; i++) {
-		if (!chosen(d, a, i))
+	p->kind = COMPARE_ABSENT;
+	if (problem == CK_NONE)
+		return 0;
+	p->kind = COMPARE_UNREADABLE;
+	diff_put_refusal(&why, lacks, problem);
+	p->why = why.v;
+	return why.failed ? ck_fail(&d->err, ENOMEM, "no memory") : 0;
+}
+
+static bool has_name(const struct ck_image *img, const char *name)
+{
+	for (uint32_t tree = 0; tree < img->nr_trees; tree++)
+		if (ck_image_find_name(img, tree, name, strlen(name)) !=
+		    CK_NONE)
+			return true;
+	return false;
+}
+
+/* What @s refused and @other has not, nor, unless @both, refused. */
+static int add_refusals(struct diff *d, const struct side *s,
+			const struct side *other, bool both)
+{
+	for (uint32_t i = 0; i < s->nr_refused; i++) {
+		uint32_t ref = s->img->problems[s->refused[i]].tensor;
+		const char *name = ck_image_str(s->img, ref, NULL);
+		struct refusal *r;
+
+		if (!diff_chosen(d, s->img, ref) ||
+		    has_name(other->img, name) ||
+		    (!both && refused(other, name) != CK_NONE))
 			continue;
-		p = ck_vec_push(&d->pair);
-		if (!p)
+		r = ck_vec_push(&d->refusal);
+		if (!r)
 			return ck_fail(&d->err, ENOMEM, "no memory");
-		*p = (struct compare_pair){ .a = i, .b = counterpart(a, i, b) };
-		if (p->b == CK_NONE)
-			p->kind = COMPARE_ABSENT;
-		else
-			look(d, p);
-	}
-	for (uint32_t i = 0; i < b->nr_tensors; i++) {
-		if (!chosen(d, b, i) || counterpart(b, i, a) != CK_NONE)
-			continue;
-		p = ck_vec_push(&d->pair);
-		if (!p)
-			return ck_fail(&d->err, ENOMEM, "no memory");
-		*p = (struct compare_pair){ .a = CK_NONE,
-					    .b = i,
-					    .kind = COMPARE_ABSENT };
+		*r = (struct refusal){ .s = s, .problem = s->refused[i] };
 	}
 	return 0;
 }
 
-/* ---- what is said ---- */
-
-static const char *status(const struct compare_pair *p)
+static struct compare_pair *add_pair(struct diff *d, uint32_t a, uint32_t b)
 {
-	static const char *const names[] = {
-		[COMPARE_EQUAL] = "equal",
-		[COMPARE_DIFFERS] = "differs",
-		[COMPARE_DTYPE] = "dtype",
-		[COMPARE_SHAPE] = "shape",
-		[COMPARE_UNREADABLE] = "unreadable",
-	};
+	struct compare_pair *p = ck_vec_push(&d->pair);
 
-	if (p->kind == COMPARE_ABSENT)
-		return p->b == CK_NONE ? "only-a" : "only-b";
-	return names[p->kind];
-}
-
-static void count(struct diff *d, const struct compare_pair *p)
-{
-	if (p->kind == COMPARE_EQUAL)
-		d->equal++;
-	else if (p->kind == COMPARE_UNREADABLE)
-		d->unreadable++;
-	else if (p->kind != COMPARE_ABSENT)
-		d->differ++;
-	else if (p->b == CK_NONE)
-		d->only_a++;
+	if (p)
+		*p = (struct compare_pair){ .a = a, .b = b };
 	else
-		d->only_b++;
+		ck_fail(&d->err, ENOMEM, "no memory");
+	return p;
 }
 
-static uint8_t dtype_a(const struct diff *d, const struct compare_pair *p)
+/* All of A in its order, then what only B has, then what neither shows. */
+static int make_pairs(struct diff *d)
 {
-	return d->a.img->tensors[p->a].dtype;
-}
+	const struct ck_image *a = d->a.img, *b = d->b.img;
+	struct compare_pair *p;
+	int ret;
 
-static uint8_t dtype_b(const struct diff *d, const struct compare_pair *p)
-{
-	return d->b.img->tensors[p->b].dtype;
-}
-
-/* Where in the tensor element number @at is. */
-static void index_of(const struct ck_image *img, const struct ck_tensor *t,
-		     uint64_t at, uint64_t *index)
-{
-	for (unsigned d = t->rank; d-- > 0;) {
-		index[d] = at % img->dims[t->shape + d];
-		at /= img->dims[t->shape + d];
-	}
-}
-
-static void text_elements(struct diff *d, const struct compare_pair *p)
-{
-	const struct ck_tensor *x = &d->a.img->tensors[p->a];
-	uint64_t index[CK_MAX_RANK];
-	uint64_t all = x->size / ck_dtype_info(x->dtype)->size;
-
-	ck_str_fmt(&d->out, ": %" PRIu64 " of %" PRIu64 " elements differ",
-		   p->changed, all);
-	if (p->largest >= 0) {
-		index_of(d->a.img, x, p->at, index);
-		ck_str_fmt(&d->out, ", by at most %.9g, at ", p->largest);
-		text_dims(&d->out, index, x->rank);
-	}
-	if (p->nans)
-		ck_str_fmt(&d->out, ", %" PRIu64 " %s NaN in one of them",
-			   p->nans, p->nans == 1 ? "is" : "are");
-}
-
-static void text_pair(struct diff *d, const struct compare_pair *p)
-{
-	const struct side *s = p->a == CK_NONE ? &d->b : &d->a;
-	const struct ck_tensor *t =
-		&s->img->tensors[p->a == CK_NONE ? p->b : p->a];
-	static const char marks[] = { [COMPARE_EQUAL] = '=',
-				      [COMPARE_DIFFERS] = '~',
-				      [COMPARE_DTYPE] = '~',
-				      [COMPARE_SHAPE] = '~',
-				      [COMPARE_UNREADABLE] = '!' };
-
-	ck_str_fmt(&d->out, "%c ",
-		   p->kind != COMPARE_ABSENT ? marks[p->kind] :
-		   p->b == CK_NONE	     ? '-' :
-					       '+');
-	text_tree(&d->out, s->img, t->tree);
-	text_ref(&d->out, s->img, t->name);
-	ck_str_fmt(&d->out, "  %s ", ck_dtype_info(t->dtype)->name);
-	text_dims(&d->out, s->img->dims + t->shape, t->rank);
-	if (p->kind != COMPARE_ABSENT && dtype_a(d, p) != dtype_b(d, p))
-		ck_str_fmt(&d->out, " -> %s",
-			   ck_dtype_info(dtype_b(d, p))->name);
-	if (p->kind == COMPARE_SHAPE) {
-		const struct ck_tensor *y = &d->b.img->tensors[p->b];
-
-		ck_str_puts(&d->out, " -> ");
-		text_dims(&d->out, d->b.img->dims + y->shape, y->rank);
-	}
-	if (p->changed)
-		text_elements(d, p);
-	if (p->why)
-		ck_str_fmt(&d->out, ": %s", p->why);
-	ck_str_puts(&d->out, "\n");
-}
-
-static void json_side(struct ck_str *out, const char *key,
-		      const struct ck_image *img, uint32_t i)
-{
-	const struct ck_tensor *t;
-
-	ck_str_fmt(out, ", \"%s\": ", key);
-	if (i == CK_NONE) {
-		ck_str_puts(out, "null");
-		return;
-	}
-	t = &img->tensors[i];
-	ck_str_fmt(out, "{\"dtype\": \"%s\", \"shape\": ",
-		   ck_dtype_info(t->dtype)->name);
-	ck_str_json_u64(out, img->dims + t->shape, t->rank);
-	ck_str_puts(out, "}");
-}
-
-static void json_elements(struct diff *d, const struct compare_pair *p)
-{
-	const struct ck_tensor *x = &d->a.img->tensors[p->a];
-	uint64_t index[CK_MAX_RANK];
-
-	ck_str_fmt(&d->out, ", \"changed\": %" PRIu64 ", \"nan\": %" PRIu64,
-		   p->changed, p->nans);
-	if (p->largest < 0)
-		return;
-	index_of(d->a.img, x, p->at, index);
-	ck_str_puts(&d->out, ", \"largest\": ");
-	value_text(CK_DT_F64, &p->largest, &d->out);
-	ck_str_puts(&d->out, ", \"at\": ");
-	ck_str_json_u64(&d->out, index, x->rank);
-}
-
-static void json_pair(struct diff *d, const struct compare_pair *p)
-{
-	const struct ck_image *img = p->a == CK_NONE ? d->b.img : d->a.img;
-	const struct ck_tensor *t =
-		&img->tensors[p->a == CK_NONE ? p->b : p->a];
-	size_t len;
-	const char *text = ck_image_str(img, t->name, &len);
-
-	ck_str_puts(&d->out, d->printed ? ",\n{\"name\": " :
-					  "{\"tensors\": [\n{\"name\": ");
-	ck_str_json(&d->out, text, len);
-	text = ck_image_str(img, img->trees[t->tree], &len);
-	if (len) {
-		ck_str_puts(&d->out, ", \"tree\": ");
-		ck_str_json(&d->out, text, len);
-	}
-	ck_str_fmt(&d->out, ", \"status\": \"%s\"", status(p));
-	json_side(&d->out, "a", d->a.img, p->a);
-	json_side(&d->out, "b", d->b.img, p->b);
-	if (p->kind == COMPARE_DIFFERS)
-		json_elements(d, p);
-	if (p->by_digest)
-		ck_str_puts(&d->out, ", \"by_digest\": true");
-	if (p->why) {
-		ck_str_puts(&d->out, ", \"reason\": ");
-		ck_str_json(&d->out, p->why, strlen(p->why));
-	}
-	ck_str_puts(&d->out, "}");
-}
-
-static void summary(struct diff *d)
-{
-	static const char *const text =
-		"%" PRIu64 " equal, %" PRIu64 " differ, %" PRIu64
-		" only in A, %" PRIu64 " only in B";
-
-	if (d->json) {
-		ck_str_puts(&d->out,
-			    d->printed ? "\n], " : "{\"tensors\": [], ");
-		ck_str_fmt(&d->out,
-			   "\"equal\": %" PRIu64 ", \"differ\": %" PRIu64
-			   ", \"only_a\": %" PRIu64 ", \"only_b\": %" PRIu64
-			   ", \"unreadable\": %" PRIu64 "}\n",
-			   d->equal, d->differ, d->only_a, d->only_b,
-			   d->unreadable);
-		return;
-	}
-	ck_str_fmt(&d->out, text, d->equal, d->differ, d->only_a, d->only_b);
-	if (d->unreadable)
-		ck_str_fmt(&d->out, ", %" PRIu64 " cannot be read",
-			   d->unreadable);
-	ck_str_puts(&d->out, "\n");
-}
-
-static int print(struct diff *d)
-{
-	bool ok = true;
-
-	if (d->glob && !d->pair.nr)
-		return cmd_fail(&cmd_diff, CMD_USAGE,
-				"no tensor of A or B has a name like \"%s\" "
-				"(unshard ls lists them)",
-				d->glob);
-	for (size_t i = 0; i < d->pair.nr && ok; i++) {
-		const struct compare_pair *p = &d->pair.v[i];
-
-		count(d, p);
-		if (p->kind == COMPARE_EQUAL && !d->all)
+	for (uint32_t i = 0; i < a->nr_tensors; i++) {
+		if (!diff_chosen(d, a, a->tensors[i].name))
 			continue;
-		if (d->json)
-			json_pair(d, p);
-		else
-			text_pair(d, p);
-		d->printed++;
-		ok = text_flush(&d->out);
+		p = add_pair(d, i, counterpart(a, i, b));
+		if (!p)
+			return -ENOMEM;
+		if (p->b != CK_NONE)
+			look(d, p);
+		else if (look_absent(d, p))
+			return -ENOMEM;
 	}
-	summary(d);
-	ok = ok && text_flush(&d->out);
-	if (cmd_flush(&cmd_diff))
-		return CMD_SYSTEM;
-	if (!ok)
-		return cmd_fail(&cmd_diff, CMD_SYSTEM, "no memory");
-	if (d->unreadable)
-		return cmd_fail(&cmd_diff, CMD_BAD_CKPT,
-				"%s, %s: %" PRIu64 " tensor%s cannot be read",
-				ck_ckpt_root(d->a.ck)->path,
-				ck_ckpt_root(d->b.ck)->path, d->unreadable,
-				d->unreadable == 1 ? "" : "s");
-	return d->equal == d->pair.nr ? CMD_OK : CMD_BAD_CKPT;
+	for (uint32_t i = 0; i < b->nr_tensors; i++) {
+		if (!diff_chosen(d, b, b->tensors[i].name) ||
+		    counterpart(b, i, a) != CK_NONE)
+			continue;
+		p = add_pair(d, CK_NONE, i);
+		if (!p || look_absent(d, p))
+			return -ENOMEM;
+	}
+	ret = add_refusals(d, &d->a, &d->b, true);
+	return ret ? ret : add_refusals(d, &d->b, &d->a, false);
 }
 
 /* ---- opening ---- */
@@ -409,13 +227,23 @@ static void tick(void *ctx, uint64_t bytes, uint64_t total)
 	progress_at(ctx, bytes, total);
 }
 
+static int take_refused(struct diff *d, struct side *s)
+{
+	s->nr_refused = health_refusals(s->img, &s->refused);
+	return s->refused ? 0 : ck_fail(&d->err, ENOMEM, "no memory");
+}
+
 static int compare(struct diff *d)
 {
 	struct compare_in in = {
 		.a = d->a.ck, .b = d->b.ck, .tick = tick, .ctx = &d->progress
 	};
-	int ret = make_pairs(d);
+	int ret = take_refused(d, &d->a);
 
+	if (!ret)
+		ret = take_refused(d, &d->b);
+	if (!ret)
+		ret = make_pairs(d);
 	if (ret)
 		return ret;
 	in.pair = d->pair.v;
@@ -443,10 +271,13 @@ static int diff(char **argv, unsigned nr, const struct ck_opts *opts)
 		take_manifest(&d.a);
 		take_manifest(&d.b);
 	}
-	ret = compare(&d) ? cmd_err(&cmd_diff, &d.err) : print(&d);
+	ret = compare(&d) ? cmd_err(&cmd_diff, &d.err) : diff_print(&d);
 	for (size_t i = 0; i < d.pair.nr; i++)
 		free(d.pair.v[i].why);
 	free(d.pair.v);
+	free(d.refusal.v);
+	free(d.a.refused);
+	free(d.b.refused);
 	ck_str_free(&d.out);
 	ck_manifest_free(&d.a.manifest);
 	ck_manifest_free(&d.b.manifest);

@@ -36,26 +36,44 @@ static const char *refused(const struct ck_image *img, uint32_t i)
 	return name;
 }
 
-static int by_text(const void *a, const void *b)
+static int by_name(const void *a, const void *b, void *ctx)
 {
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
+	const struct ck_image *img = ctx;
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	int c = strcmp(ck_image_str(img, img->problems[x].tensor, NULL),
+		       ck_image_str(img, img->problems[y].tensor, NULL));
+
+	return c ? c : (x > y) - (x < y);
+}
+
+uint32_t health_refusals(const struct ck_image *img, uint32_t **out)
+{
+	uint32_t *v = calloc((size_t)img->nr_problems + 1, sizeof(*v));
+	uint32_t all = 0, nr = 0;
+	const char *last = NULL;
+
+	*out = v;
+	for (uint32_t i = 0; v && i < img->nr_problems; i++)
+		if (refused(img, i))
+			v[all++] = i;
+	if (all)
+		qsort_r(v, all, sizeof(*v), by_name, (void *)img);
+	for (uint32_t i = 0; i < all; i++) {
+		const struct ck_problem *p = &img->problems[v[i]];
+		const char *name = ck_image_str(img, p->tensor, NULL);
+
+		if (!last || strcmp(last, name))
+			v[nr++] = v[i];
+		last = name;
+	}
+	return nr;
 }
 
 uint64_t health_left_out(const struct ck_image *img)
 {
-	ck_auto_free const char **v =
-		calloc((size_t)img->nr_problems + 1, sizeof(*v));
-	uint64_t all = 0, nr = 0;
+	ck_auto_free uint32_t *v = NULL;
 
-	for (uint32_t i = 0; v && i < img->nr_problems; i++) {
-		v[all] = refused(img, i);
-		all += v[all] != NULL;
-	}
-	if (all)
-		qsort(v, all, sizeof(*v), by_text);
-	for (uint64_t i = 0; i < all; i++)
-		nr += !i || strcmp(v[i], v[i - 1]) != 0;
-	return nr;
+	return health_refusals(img, &v);
 }
 
 #define MAX_LINES 3

@@ -9,6 +9,11 @@
 bool health_tensor(const struct ck_image *img, const struct ck_tensor *t);
 /* Tensors that were refused: errors name them, and they are not there. */
 uint64_t health_left_out(const struct ck_image *img);
+/*
+ * The same, as the first problem of each, by name.  *out: to free(), NULL where
+ * there is no memory.
+ */
+uint32_t health_refusals(const struct ck_image *img, uint32_t **out);
 /* The first errors, a line each on stderr. */
 void health_errors(const struct cmd *c, const struct ck_image *img);
 /*

@@ -67,6 +67,39 @@ grep -q '1 cannot be read$' out || fail "torn: $(cat out)"
 expect 2 'expected A B' "$UNSHARD" diff a.safetensors
 expect 1 . "$UNSHARD" diff a.safetensors "$WORK/none"
 
+# What was refused is in no list of tensors, and yet neither equal nor absent.
+EX=$TOP/tests/formats
+q=model.layers.0.self_attn.q_proj.weight
+refused() { # NAME A B [GLOB]: one, as a line and as JSON
+	expect 1 '1 tensor cannot be read$' "$UNSHARD" diff "${@:2}"
+	[ "$(grep -c '^[-+~!] ' out)" = 1 ] &&
+		grep -q "^! $1.*: refused: " out &&
+		grep -q ' 0 only in A, 0 only in B, 1 cannot be read$' out ||
+		fail "$*: $(cat out)"
+	expect 1 '1 tensor cannot be read$' "$UNSHARD" diff --json "${@:2}"
+	"$PYTHON" -c 'import json, sys
+d = json.load(sys.stdin)
+t, = d["tensors"]
+assert t["name"] == sys.argv[1] and t["status"] == "unreadable", t
+assert None in (t["a"], t["b"]) and ": refused: " in t["reason"], t
+assert d["unreadable"] == 1, d' "$1" <out || fail "$*: $(cat out)"
+}
+d=$EX/colossalai/bad-dist-global-shape
+refused $q "$d" "$d"
+refused fc.weight "$EX/mindspore/bad-strategy-axis" \
+	"$EX/mindspore/bad-strategy-axis"
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" q.safetensors $q U8 2
+refused $q "$d" q.safetensors $q
+refused $q q.safetensors "$d" $q
+expect 0 '' "$UNSHARD" diff "$d" "$d" '*.k_proj.weight'
+
+# An error that names no tensor may have cost any; a line for each of both.
+d=$EX/deepspeed/bad-optim-as-model
+"$UNSHARD" diff "$d" "$d" >out 2>err
+[ $? = 1 ] || fail "an error that names no tensor: equal"
+[ "$(grep -c 'incomplete: mp_rank_00_model_states.pt: ' err)" = 2 ] ||
+	fail "an error that names no tensor: $(cat err)"
+
 # Digests that agree save the reading: what is not read cannot be found wrong.
 mkdir p q
 cp a.safetensors p/ && cp a.safetensors q/
