@@ -5,7 +5,7 @@
  * The pipeline engine writes a file for each layer, with names that lack the
  * layer's number.  A layer that is tied to another is written once, by the
  * names that all of them share; what the tie is called only the names of the
- * trained parameters tell.  Experts have files of their own, with full names.
+ * trained parameters tell.
  */
 #include "core/format/ds_priv.h"
 
@@ -288,60 +288,4 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err)
 	if (!ret)
 		ret = say_none(ld, any, err);
 	return ret || !any ? ret : say_lost_layers(ld, err);
-}
-
-static int say_expert(struct ck_ds_load *ld, const struct ck_ds_file *file,
-		      struct ck_err *err)
-{
-	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	struct ck_piter it;
-	ck_pv key, v;
-	bool ok;
-	int ret = ck_ds_open(&f, ld->dir, ld->b, file->name, &ok, err);
-
-	if (ret || !ok)
-		return ret;
-	ret = ck_ds_alike(ld->b, &f, file->name, ck_pickle_root(f.ts.pickle),
-			  err);
-	if (!ret)
-		ret = ck_ds_lost(ld->b, &f, err);
-	ck_piter_init_pairs(&it, f.ts.pickle, ck_pickle_root(f.ts.pickle));
-	while (!ret && ck_piter_next2(&it, &key, &v)) {
-		char number[24];
-		const char *s;
-		size_t len;
-
-		if (ck_pv_key_text(f.ts.pickle, key, number, &s, &len) &&
-		    ck_torch_is_rebuild(f.ts.pickle, v))
-			ret = ck_ds_tensor(ld, NULL, &f, "module", s, len, v,
-					   err);
-	}
-	return ret;
-}
-
-int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err)
-{
-	bool said = false;
-	int ret = 0;
-
-	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
-		const struct ck_ds_file *f = &ld->fs.v.v[i];
-		const struct ck_problem_in p = { .severity = CK_ERROR,
-						 .file = f->name };
-
-		if (f->kind == CK_DS_EXPERT && ld->tp > 1)
-			ret = ck_builder_problem(
-				ld->b, &p, err,
-				"%u tensor-parallel ranks share the experts, and no file says how: they are left out",
-				ld->tp);
-		else if (f->kind == CK_DS_EXPERT)
-			ret = say_expert(ld, f, err);
-		else if (f->kind == CK_DS_EXPERT_OPTIM && !said) {
-			said = true;
-			ret = ck_builder_problem(
-				ld->b, &p, err,
-				"optimizer states of experts are not read");
-		}
-	}
-	return ret;
 }

@@ -268,6 +268,9 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
  */
 int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left);
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err);
+/* Says the experts' files that @m counts and that are not there. */
+int ck_ds_experts_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
+			struct ck_err *err);
 int ck_ds_universal_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 			struct ck_err *err);
 /* Says the parameters, and other weights, that @m names and no folder has. */

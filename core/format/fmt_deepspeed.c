@@ -126,6 +126,8 @@ static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 		ret = find_alike(ld, m, err);
 	if (!ret && ok)
 		ret = ck_ds_lost(ld->b, &m->f, err);
+	if (!ret && ok)
+		ret = ck_ds_experts_check(ld, m, err);
 	if (!ok)
 		ck_torch_open_close(&m->f);
 	return ret;
@@ -136,7 +138,7 @@ static unsigned count_mp(const struct ck_ds_files *fs)
 	unsigned nr = 0;
 
 	for (size_t i = 0; i < fs->v.nr; i++)
-		if (fs->v.v[i].kind <= CK_DS_OPTIM)
+		if (fs->v.v[i].kind != CK_DS_LAYER)
 			nr = CK_MAX(nr, fs->v.v[i].mp + 1);
 	return nr;
 }
