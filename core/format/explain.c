@@ -240,7 +240,8 @@ int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
 static bool has_index(const struct ck_dir_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++)
-		if (strstr(l->v[i].name, ".safetensors.index."))
+		if (strstr(l->v[i].name, ".safetensors.index.") ||
+		    !strcmp(l->v[i].name, CK_NUMBERED_PARTS))
 			return true;
 	return false;
 }
@@ -264,9 +265,11 @@ int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
 			continue;
 		return ck_builder_problem(
 			b, &p, err,
-			"%.*s-*%s: no index (*.safetensors.index.json) says "
+			"%.*s%s*%s: no index (%s) says "
 			"whether these numbered files are all",
-			(int)n.stem, name, n.suffix);
+			(int)n.stem, name, n.part ? "" : "-", n.suffix,
+			n.part ? CK_NUMBERED_PARTS :
+				 "*.safetensors.index.json");
 	}
 	return 0;
 }

@@ -8,9 +8,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STAGE "-stage-"
+#define PART "part"
+#define PARTS_REST "hyper_param.safetensors" /* is beside MindSpore's parts */
 
 /* Five digits or more; NULL: none, or a number that nobody counts to. */
 static const char *eat_number(const char *s, unsigned *out)
@@ -104,6 +107,21 @@ static bool is_colossal(const char *base, size_t stem, const char *suffix)
 	return false;
 }
 
+/* What unified_safetensors of MindSpore writes. */
+static bool is_part(const char *name, const char *base, struct ck_numbered *out)
+{
+	const char *at = eat(base, PART);
+	size_t digits = at ? strspn(at, "0123456789") : 0;
+
+	if (!digits || digits > 9 || strcmp(at + digits, ".safetensors"))
+		return false;
+	out->stem = (size_t)(at - name);
+	out->suffix = at + digits;
+	out->k = (unsigned)strtoul(at, NULL, 10);
+	out->part = true;
+	return true;
+}
+
 bool ck_numbered_is(const char *name, struct ck_numbered *out)
 {
 	const char *base = base_of(name), *at;
@@ -112,6 +130,8 @@ bool ck_numbered_is(const char *name, struct ck_numbered *out)
 	if (with_total(name, base, out))
 		return true;
 	*out = (struct ck_numbered){ 0 };
+	if (is_part(name, base, out))
+		return true;
 	at = strstr(base, "-dist-") ? NULL : untotalled(base, out);
 	if (!at || !out->suffix ||
 	    !is_colossal(base, (size_t)(at - base), out->suffix))
@@ -123,8 +143,8 @@ bool ck_numbered_is(const char *name, struct ck_numbered *out)
 static bool same(const char *a, const struct ck_numbered *x, const char *b,
 		 const struct ck_numbered *y)
 {
-	return x->of == y->of && x->stem == y->stem && !memcmp(a, b, x->stem) &&
-	       !strcmp(x->suffix, y->suffix);
+	return x->of == y->of && x->part == y->part && x->stem == y->stem &&
+	       !memcmp(a, b, x->stem) && !strcmp(x->suffix, y->suffix);
 }
 
 bool ck_numbered_same(const char *a, const char *b)
@@ -140,8 +160,9 @@ bool ck_numbered_next(const char *a, const char *b)
 	struct ck_numbered x, y;
 
 	return ck_numbered_is(a, &x) && ck_numbered_is(b, &y) &&
-	       same(a, &x, b, &y) && x.stage == y.stage && y.k == x.k + 1 &&
-	       (!y.of || y.k <= y.of);
+	       same(a, &x, b, &y) &&
+	       (x.part || (x.stage == y.stage && y.k == x.k + 1 &&
+			   (!y.of || y.k <= y.of)));
 }
 
 /* Those of the same stage that are there, and all by their numbers. */
@@ -153,6 +174,8 @@ static void count(const char *const *name, size_t nr, size_t i,
 
 	*have = 0;
 	for (size_t k = 0; k < nr; k++) {
+		if (one->part && !strcmp(base_of(name[k]), PARTS_REST))
+			least = 0;
 		if (!ck_numbered_is(name[k], &n) ||
 		    !same(name[i], one, name[k], &n) || n.stage != one->stage)
 			continue;
@@ -194,6 +217,12 @@ int ck_numbered_check(const char *const *name, size_t nr, size_t i,
 	/* of a number past the total there is no set either */
 	if (have == all && (!one.of || (one.k && one.k <= one.of)))
 		return 0;
+	if (one.part)
+		return ck_fail(
+			err, EINVAL,
+			"%.*s*%s: %u of %u files are there and no " CK_NUMBERED_PARTS
+			" says what the others hold",
+			(int)one.stem, name[i], one.suffix, have, all);
 	if (!one.of)
 		return ck_fail(err, EINVAL,
 			       "%.*s-*%s: %u of %u files are there and no "

@@ -38,6 +38,8 @@ Test(numbered, names)
 	is("pytorch_optim-stage-00001-shard-00004.bin", 13, 1, 4, 0);
 	is("optimizer-00001.safetensors", 9, 0, 1, 0);
 	is("optimizer-100000.safetensors", 9, 0, 100000, 0);
+	is("part0.safetensors", 4, 0, 0, 0);
+	is("x/part12.safetensors", 6, 0, 12, 0);
 }
 
 Test(numbered, others)
@@ -56,6 +58,9 @@ Test(numbered, others)
 	is_not("model.p-dist-00001-shard-00000.safetensors");
 	is_not("-of-00002.bin");
 	is_not("-of-");
+	is_not("part.safetensors");
+	is_not("part1.bin");
+	is_not("spart1.safetensors");
 	is_not("a-1-of-2.safetensors");
 	is_not("a-00000000001-of-00002.safetensors");
 	is_not("model-00001-of-00002.fp16.safetensors");
