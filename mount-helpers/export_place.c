@@ -3,6 +3,7 @@
 #include "mount-helpers/export_place.h"
 
 #include "core/base/auto.h"
+#include "core/base/clock.h"
 #include "mount-helpers/export.h"
 
 #include <dirent.h>
@@ -12,7 +13,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LOCK_WAIT_MS 5000
 
 static bool is_empty(const char *path)
 {
@@ -78,9 +82,49 @@ static int failed(const struct cmd *c, const char *path)
 	return cmd_fail(c, CMD_SYSTEM, "%s: %s", path, strerror(errno));
 }
 
+/*
+ * The child of one that was killed dies with it, but not before what it writes
+ * is on disk, and holds the lock until then.
+ */
+static int lock_staging(const struct cmd *c, const struct export_place *p)
+{
+	static const struct timespec pause = { .tv_nsec = 20000000 };
+	int64_t until = ck_now_ms() + LOCK_WAIT_MS;
+
+	while (flock(p->staging_fd, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return failed(c, p->path);
+		if (ck_now_ms() >= until)
+			return cmd_fail(c, CMD_SYSTEM,
+					"%s: another export is writing there",
+					p->path);
+		nanosleep(&pause, NULL);
+	}
+	return CMD_OK;
+}
+
+/* What it waited for may have ended well, and be called OUT by now. */
+static int still_ours(const struct cmd *c, const struct export_place *p)
+{
+	struct stat mine, there;
+
+	if (fstat(p->staging_fd, &mine))
+		return failed(c, p->path);
+	if (!fstatat(p->parent_fd, p->staging, &there, AT_SYMLINK_NOFOLLOW) &&
+	    there.st_dev == mine.st_dev && there.st_ino == mine.st_ino &&
+	    (!p->one ||
+	     fstatat(p->parent_fd, p->name, &there, AT_SYMLINK_NOFOLLOW)))
+		return CMD_OK;
+	return cmd_fail(c, CMD_SYSTEM,
+			"%s/%s: another export has written it meanwhile",
+			p->parent, p->name);
+}
+
 /* A parent that is not there was misspelt: folders are not made for it. */
 static int open_both(const struct cmd *c, struct export_place *p)
 {
+	int ret;
+
 	p->parent_fd = open(p->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (p->parent_fd < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return cmd_fail(c, CMD_USAGE,
@@ -94,10 +138,8 @@ static int open_both(const struct cmd *c, struct export_place *p)
 			       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (p->staging_fd < 0)
 		return failed(c, p->path);
-	if (flock(p->staging_fd, LOCK_EX | LOCK_NB))
-		return cmd_fail(c, CMD_SYSTEM,
-				"%s: another export is writing there", p->path);
-	return CMD_OK;
+	ret = lock_staging(c, p);
+	return ret ? ret : still_ours(c, p);
 }
 
 int export_place_open(const struct cmd *c, struct export_place *p,

@@ -3,7 +3,7 @@
 # export, killed at every kind of step: nothing half is there, the same command
 # ends well, and goes on where it was
 . "$(dirname "$0")/lib/common.sh"
-requires "${PYTHON:=python3}" cmp strace
+requires "${PYTHON:=python3}" cmp flock strace
 strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"
 [ -z "${SAN:-}" ] || skip "the sanitizer does not start below strace"
 cd "$WORK" || exit 1
@@ -133,4 +133,29 @@ for _ in $(seq 20); do
 done
 readlink "/proc/$writes/exe" >/dev/null && fail "it still writes"
 wait 2>/dev/null
+rm -rf o .o.unshard-part
+
+# It holds the lock until its last bytes are on disk: the next one waits a while.
+held() { # SECONDS COMMAND...: while another has the lock; what that does at last
+	mkdir -p .o.unshard-part
+	flock -o .o.unshard-part sh -c "touch held; sleep $1; $2" &
+	for _ in $(seq 100); do
+		[ ! -e held ] || break
+		sleep 0.05
+	done
+	rm held
+}
+held 1.5 :
+expect 0 '' "$UNSHARD" export --to tensors m.safetensors o
+right tensors
+rm -r o
+held 9 :
+expect 3 'another export is writing there' \
+	"$UNSHARD" export --to tensors m.safetensors o
+kill $! && wait 2>/dev/null
+# ... and takes nothing from what was finished meanwhile.
+held 1.5 'touch .o.unshard-part/mine; mv .o.unshard-part o'
+expect 3 'another export has written it meanwhile' \
+	"$UNSHARD" export --to tensors m.safetensors o
+[ "$(ls -A o)" = mine ] || fail "after another: $(ls -A o)"
 exit 0
