@@ -40,7 +40,9 @@ static int no_redo(struct ck_ckpt *ck, struct ck_err *err)
 
 static int take(struct ck_ckpt *ck, struct ck_err *err)
 {
-	const struct ck_sums_found found = { .said = ck_ckpt_said, .ctx = ck };
+	const struct ck_sums_found found = { .said = ck_ckpt_said,
+					     .rotten = ck_ckpt_is_rotten,
+					     .ctx = ck };
 	int ret = ck_hold_take(&ck->hold, &ck->root, err);
 
 	if (!ret)

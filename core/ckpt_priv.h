@@ -134,6 +134,9 @@ void ck_ckpt_seal_close(struct ck_ckpt *ck);
 /* -EROFS with a line where its manifest cannot be read, and not be kept. */
 int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err);
 int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err);
+/* For struct ck_sums_found. */
+bool ck_ckpt_is_rotten(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		       bool look);
 /* After an edit was closed; @last: after what was written is on storage. */
 void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last);
 

@@ -103,6 +103,15 @@ int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err)
 		     0;
 }
 
+bool ck_ckpt_is_rotten(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		       bool look)
+{
+	const struct ck_ckpt *ck = ctx;
+
+	return ck->watched &&
+	       ck_sealed_is_rotten(ck->sealed, src, off, len, look);
+}
+
 void ck_ckpt_seal_close(struct ck_ckpt *ck)
 {
 	ck_sealed_free(ck->sealed);

@@ -77,6 +77,14 @@ bool ck_sealed_is_edited(const struct ck_root *root);
 int ck_sealed_settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
 		     struct ck_err *err);
 
+/*
+ * Whether bytes of [off, off + len) of source @src are known not to be what was
+ * sealed, nor written since; @look: blocks of which nothing is known are
+ * compared.  Any thread.
+ */
+bool ck_sealed_is_rotten(struct ck_sealed *s, uint32_t src, uint64_t off,
+			 uint64_t len, bool look);
+
 /* Whether EDITED names @file, or cannot be understood; for verify. */
 bool ck_sealed_was_edited(const struct ck_root *root, const char *file);
 

@@ -198,6 +198,46 @@ void ck_sealed_old(struct ck_sealed *s, uint32_t src, uint64_t file,
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* With the lock: of the bytes of block @k in [off, end). */
+static bool is_rotten(const struct ck_sealed *s, uint64_t file, uint64_t k,
+		      uint64_t off, uint64_t end)
+{
+	const struct ck_run *run;
+	uint64_t base;
+	struct block b;
+
+	find(s, file, k, &b);
+	if (s->old[b.nr] != CK_OLD_BAD)
+		return false;
+	base = b.nr << s->m.shift;
+	off = CK_MAX(off, b.off) - b.off;
+	end = CK_MIN(end, b.end) - b.off;
+	run = ck_runs_at(&s->fresh, base + off);
+	return !run || run->off > base + off || run->end < base + end;
+}
+
+bool ck_sealed_is_rotten(struct ck_sealed *s, uint32_t src, uint64_t off,
+			 uint64_t len, bool see)
+{
+	struct ck_manifest_file f;
+	bool rotten = false;
+	uint64_t file;
+
+	pthread_mutex_lock(&s->lock);
+	file = s->present ? s->file_of[src] : CK_NO_FILE;
+	if (file != CK_NO_FILE)
+		ck_manifest_file(&s->m, file, &f);
+	if (file != CK_NO_FILE && len && ck_range_ok(off, len, f.size))
+		for (uint64_t k = off >> s->m.shift;
+		     !rotten && k <= last_of(s, off, len, &f); k++) {
+			if (see)
+				know(s, src, file, k, 0, 0);
+			rotten = is_rotten(s, file, k, off, off + len);
+		}
+	pthread_mutex_unlock(&s->lock);
+	return rotten;
+}
+
 static void add(struct ck_sealed *s, uint64_t file, uint64_t k, uint64_t off,
 		uint64_t end)
 {

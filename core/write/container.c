@@ -400,6 +400,19 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 	return ret;
 }
 
+bool ck_sum_rotten(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
+		   bool look)
+{
+	return s->found.rotten &&
+	       s->found.rotten(s->found.ctx, src, sum->off, sum->len, look);
+}
+
+void ck_sum_leave(struct ck_sum *sum)
+{
+	sum->rotten = sum->kept = true;
+	memset(sum->state, CK_SUM_DIRTY, nr_blocks(sum));
+}
+
 static int settle_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 		      struct ck_err *err)
 {
@@ -407,6 +420,9 @@ static int settle_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	int ret;
 
 	sum->dirty = false;
+	sum->rotten = sum->rotten && ck_sum_rotten(s, src, sum, false);
+	if (sum->rotten)
+		return 0;
 	ret = resum(s, src, sum, &crc, err);
 	if (!ret)
 		ret = ck_sum_store(s, src, sum, crc, err);
@@ -450,6 +466,16 @@ int ck_sums_settle(struct ck_sums *s, uint32_t src, struct ck_err *err)
 	return ret;
 }
 
+/* The mark stays too: who opens it knows, and it is looked at again. */
+static bool any_rotten(const struct ck_sum_file *f)
+{
+	for (size_t i = 0; i < f->units.nr; i++)
+		for (size_t k = 0; k < f->units.v[i].sums.nr; k++)
+			if (f->units.v[i].sums.v[k].rotten)
+				return true;
+	return false;
+}
+
 void ck_sums_synced(struct ck_sums *s, uint32_t src)
 {
 	struct ck_sum_file *f = file_at(s, src);
@@ -457,7 +483,7 @@ void ck_sums_synced(struct ck_sums *s, uint32_t src)
 	if (!f)
 		return;
 	pthread_mutex_lock(&f->lock);
-	if (f->marked && !f->dirty)
+	if (f->marked && !f->dirty && !any_rotten(f))
 		ck_sum_unmark(s, f);
 	pthread_mutex_unlock(&f->lock);
 }

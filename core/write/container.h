@@ -74,6 +74,12 @@ void ck_chunk_archive(const struct ck_image *img, const struct ck_tensor *t,
  */
 struct ck_sums_found {
 	void (*said)(void *ctx, uint32_t src, const char *line);
+	/*
+	 * Whether those bytes are known to be damaged, @look: or are found to
+	 * be; NULL: never.  A sum of some is not made right.
+	 */
+	bool (*rotten)(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		       bool look);
 	void *ctx;
 };
 void ck_sums_repair(struct ck_sums *s, const struct ck_sums_found *found);

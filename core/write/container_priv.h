@@ -36,6 +36,7 @@ struct ck_sum {
 	bool found; /* off, len and all places are */
 	bool kept; /* false: its writer kept no sum; it is left alone */
 	bool dirty;
+	bool rotten; /* left wrong by a repair: of bytes that are damaged */
 	bool torn; /* found to be another in another place */
 	uint32_t crc; /* as the file has it */
 	unsigned nr_places;
@@ -88,6 +89,11 @@ int ck_sum_blocks(struct ck_sums *s, uint32_t src, const struct ck_sum_unit *u,
 /* Sums all blocks that are not KNOWN; what they make together. */
 int ck_sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	       uint32_t *out, struct ck_err *err);
+/* Whether it covers damage, and so stays wrong. */
+bool ck_sum_rotten(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
+		   bool look);
+/* Leaves it so until its bytes are new: nothing is known of its blocks. */
+void ck_sum_leave(struct ck_sum *sum);
 /* Writes @crc to all places of @sum. */
 int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 		 uint32_t crc, struct ck_err *err);

@@ -6,9 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every sum of @f from its bytes; *nr: those that were wrong. */
+struct tally {
+	unsigned right, left;
+};
+
+/* Every sum of @f from its bytes. */
 static int repair_unit(struct ck_sums *s, struct ck_sum_file *f,
-		       struct ck_sum_unit *u, unsigned *nr, struct ck_err *err)
+		       struct ck_sum_unit *u, struct tally *nr,
+		       struct ck_err *err)
 {
 	int ret = 0;
 
@@ -27,10 +32,15 @@ static int repair_unit(struct ck_sums *s, struct ck_sum_file *f,
 			ret = ck_sum_all(s, f->src, sum, &crc, err);
 		if (ret || (crc == sum->crc && !sum->torn))
 			continue;
+		if (ck_sum_rotten(s, f->src, sum, true)) {
+			ck_sum_leave(sum);
+			nr->left++;
+			continue;
+		}
 		ret = ck_sum_store(s, f->src, sum, crc, err);
 		sum->crc = crc;
 		sum->kept = true;
-		++*nr;
+		nr->right++;
 	}
 	return ret;
 }
@@ -72,11 +82,25 @@ int ck_sum_sync(struct ck_sums *s, uint32_t src, struct ck_err *err)
 			0;
 }
 
+static void say_repaired(const struct tally *nr, char line[CK_ERR_MAX])
+{
+	int n = snprintf(line, CK_ERR_MAX,
+			 "was being written when its mount ended; its "
+			 "checksums were looked at, and %u of them made right",
+			 nr->right);
+
+	if (nr->left)
+		snprintf(line + n, (size_t)(CK_ERR_MAX - n),
+			 "; %u stay wrong, for their bytes are not all what "
+			 "was sealed or written since",
+			 nr->left);
+}
+
 static void repair_file(struct ck_sums *s, uint32_t src)
 {
 	struct ck_sum_file *f = ck_sum_file(s, src);
 	struct ck_err err = { 0 };
-	unsigned nr = 0;
+	struct tally nr = { 0 };
 	int ret = f ? need_all(s, src, &err) : -ENOMEM;
 	char line[CK_ERR_MAX];
 
@@ -97,10 +121,7 @@ static void repair_file(struct ck_sums *s, uint32_t src)
 			 "checksums cannot be repaired: %.300s",
 			 err.msg);
 	else
-		snprintf(line, sizeof(line),
-			 "was being written when its mount ended; its "
-			 "checksums were looked at, and %u of them made right",
-			 nr);
+		say_repaired(&nr, line);
 	s->found.said(s->found.ctx, src, line);
 }
 

@@ -109,4 +109,49 @@ settled() {
 		>/dev/null 2>&1
 }
 wait_for 5 settled || fail "the mark stays"
+
+# --- a crash over bytes that were damaged before: their sum stays wrong, also
+# after the next mount and a few bytes more, until all of them are new
+"$UNSHARD" seal "$WORK/big" >/dev/null || fail "seal"
+python3 - "$WORK/big/model.pt" <<'END' || fail "damage"
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(2000000)
+    was = f.read(1)
+    f.seek(2000000)
+    f.write(bytes([was[0] ^ 1]))
+END
+mount_ckpt "$WORK/big" rw
+python3 - "$MNT/tensors/x" "$(worker_pid)" <<'END' || fail "write"
+import os, signal, sys
+
+fd = os.open(sys.argv[1], os.O_WRONLY)
+os.pwrite(fd, b"abc", 100)
+os.kill(int(sys.argv[2]), signal.SIGKILL)
+END
+wait_for 10 not mounted || fail "a dead mount stays"
+rotten() { # WHEN
+	sums -v "$WORK/big" | grep -q . || fail "$1: damage has a right sum"
+	"$UNSHARD" verify "$WORK/big" >"$WORK/v" 2>&1
+	grep -q 'model.pt: block 0' "$WORK/v" || fail "$1: $(cat "$WORK/v")"
+}
+for i in 1 2; do
+	mount_ckpt "$WORK/big" rw
+	poke "$MNT/tensors/x" 3
+	wait_for 10 grep -q '; 1 stay wrong' "$MNT/.unshard/problems" ||
+		fail "$i: not said: $(cat "$MNT/.unshard/problems")"
+	rotten "$i, mounted"
+	umount_ckpt
+	rotten "$i"
+	settled && fail "$i: a wrong sum without a mark"
+done
+mount_ckpt "$WORK/big" rw
+noise 3000000 11 >"$WORK/new"
+poke "$MNT/tensors/x" 3
+dd if="$WORK/new" of="$MNT/tensors/x" bs=1M conv=notrunc,fsync status=none ||
+	fail "all bytes anew"
+sums "$WORK/big" || fail "all bytes are new, and their sum is not"
+umount_ckpt
+sums "$WORK/big" || fail "all bytes are new, after the mount"
+wait_for 5 settled || fail "the mark stays"
 done_ok
