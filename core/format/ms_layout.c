@@ -151,12 +151,12 @@ static int dims_of(const struct ck_ms_layout *l, const uint64_t *stored,
 	for (unsigned i = l->nr_dims; i < rank; i++)
 		if (stored[i] != 1)
 			return ck_fail(
-				why, EINVAL,
+				why, ERANGE,
 				"it is stored with %u dimensions, and its tensor map has %u",
 				rank, l->nr_dims);
 	if (l->nr_dims > rank)
 		return ck_fail(
-			why, EINVAL,
+			why, ERANGE,
 			"it is stored with %u dimensions, and its tensor map has %u",
 			rank, l->nr_dims);
 	return 0;
@@ -302,7 +302,7 @@ static int check_shape(const struct ck_ms_layout *l,
 	ck_str_json_u64(&b, l->shape, l->shape_rank);
 	if (a.failed || b.failed)
 		return ck_fail(why, ENOMEM, "no memory for shapes");
-	return ck_fail(why, EINVAL,
+	return ck_fail(why, ERANGE,
 		       "its pieces make %s, and the strategy says %s", a.v,
 		       b.v);
 }
@@ -326,7 +326,7 @@ int ck_ms_place(const struct ck_ms_layout *l, enum ck_ms_how how,
 	if (!ret)
 		ret = dims_of(l, stored, rank, shards, dim, why);
 	if (!ret && !rank && (shards > 1 || slices > 1))
-		ret = ck_fail(why, EINVAL,
+		ret = ck_fail(why, ERANGE,
 			      "it is one number, which cannot be cut");
 	if (ret)
 		return ret;

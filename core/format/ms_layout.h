@@ -59,7 +59,8 @@ int ck_ms_cuts(const struct ck_ms_layout *l, uint64_t *slices, uint64_t *shards,
 	       struct ck_err *why);
 /*
  * The piece that device @at of the grid stored as @stored (rank values).
- * -EINVAL with the reason where that cannot be.
+ * -EINVAL with the reason where that cannot be; -ERANGE where the layout can,
+ * but is not of a tensor stored so.
  */
 int ck_ms_place(const struct ck_ms_layout *l, enum ck_ms_how how,
 		const uint64_t *stored, unsigned rank, uint64_t at,

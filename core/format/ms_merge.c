@@ -20,13 +20,14 @@
 #include <string.h>
 
 #define ACCU "accu_grads."
-#define MAX_ABSENT 8
 
 struct merge {
 	struct ck_ms_set *s;
 	bool integrated;
 	uint32_t *slice; /* by number: the first tensor that has it, + 1 */
 	size_t nr_slices;
+	char against
+		[CK_ERR_MAX]; /* why the strategy is not that of these files */
 };
 
 static const uint64_t *dims_of(const struct ck_ms_set *s,
@@ -242,6 +243,62 @@ static int decide(struct merge *m, struct ck_err *err)
 		s->dir->path, name_of(s, e.name)->s);
 }
 
+/* ---- whether the strategy is of these files ---- */
+
+/* No piece of @name is as its layout says; one that is has a damaged sibling. */
+static int contradicts(struct merge *m, uint32_t name, struct ck_err *err)
+{
+	const struct ck_ms_set *s = m->s;
+	int ret = 0;
+
+	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	     i = s->tensor.v[i].next) {
+		const struct ck_ms_tensor *t = &s->tensor.v[i];
+		const struct ck_ms_item *it = item_of(s, t);
+		enum ck_ms_how how;
+		struct ck_ms_piece p;
+
+		if (!it || it->why || t->why || t->flags & CK_MS_OPAQUE)
+			continue;
+		ret = choose_how(m, t, &it->l, &how, err);
+		if (!ret)
+			ret = ck_ms_place(&it->l, how, dims_of(s, t), t->rank,
+					  rank_of(s, t), &p, err);
+		if (ret != -ERANGE)
+			return ret == -ENOMEM ? ret : 0;
+	}
+	return ret;
+}
+
+/* Then others that fit it do so by chance. */
+static int test_strategy(struct merge *m, struct ck_err *err)
+{
+	struct ck_err why;
+	int ret;
+
+	for (uint32_t i = 0; i < m->s->name.nr && !m->s->smaller; i++) {
+		ret = contradicts(m, i, &why);
+		if (ret == -ENOMEM)
+			return ck_fail(err, ENOMEM, "%s", why.msg);
+		if (!ret)
+			continue;
+		snprintf(
+			m->against, sizeof(m->against),
+			"the strategy contradicts %.200s (%.300s), so its cuts are not those of this run: give that run's strategy file with -o strategy=FILE",
+			name_of(m->s, i)->s, why.msg);
+		return 0;
+	}
+	return 0;
+}
+
+static bool cuts(const struct ck_ms_layout *l)
+{
+	uint64_t slices, shards;
+
+	return ck_ms_cuts(l, &slices, &shards, NULL) || slices > 1 ||
+	       shards > 1;
+}
+
 /* ---- parts ---- */
 
 static void fill_part(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
@@ -431,6 +488,8 @@ static int place(struct merge *m, const struct ck_ms_tensor *t,
 	if (!ret)
 		ret = ck_ms_place(&it->l, how, stored, t->rank,
 				  rank_of(m->s, t), p, why);
+	if (!ret && *m->against && cuts(&it->l))
+		return ck_fail(why, EINVAL, "%s", m->against);
 	return ret ? ck_wrap(why, ret, "%s", m->s->file.v[t->file].name) : 0;
 }
 
@@ -485,53 +544,6 @@ static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
 	return ret;
 }
 
-/* Of many it is said once: it was not meant to be saved, as of adapters. */
-static int report_few(struct merge *m, uint64_t absent, struct ck_err *err)
-{
-	const struct ck_ms_strategy *st = &m->s->strategy;
-	const struct ck_problem_in p = { .severity = CK_WARNING };
-	size_t i = 0;
-
-	while (st->item.v[i].seen)
-		i++;
-	return ck_builder_problem(
-		m->s->b, &p, err,
-		"the strategy describes %" PRIu64
-		" tensors, of which no file holds %" PRIu64
-		" (such as %s): a save of some of them only, as of an adapter, or files are lost",
-		(uint64_t)st->item.nr, absent,
-		st->names.v[st->item.v[i].name].s);
-}
-
-/* What the strategy describes and no file has. */
-static int report_absent(struct merge *m, struct ck_err *err)
-{
-	struct ck_ms_strategy *st = &m->s->strategy;
-	uint64_t absent = 0;
-	int ret = 0;
-
-	for (size_t i = 0; i < st->item.nr; i++)
-		absent += !st->item.v[i].seen;
-	if (absent > MAX_ABSENT && !m->s->missing)
-		return report_few(m, absent, err);
-	for (size_t i = 0; i < st->item.nr && !ret; i++) {
-		const struct ck_strmap_key *k =
-			&st->names.v[st->item.v[i].name];
-		const struct ck_problem_in p = {
-			.severity = m->s->missing ? CK_ERROR : CK_WARNING,
-			.tensor = k->s,
-			.tensor_len = k->len,
-		};
-
-		if (!st->item.v[i].seen)
-			ret = ck_builder_problem(
-				m->s->b, &p, err,
-				"the strategy describes it, and no file of stage %u holds it",
-				st->item.v[i].l.stage);
-	}
-	return ret;
-}
-
 int ck_ms_merge(struct ck_ms_set *s, struct ck_err *err)
 {
 	ck_auto_free uint32_t *slice = NULL;
@@ -545,7 +557,9 @@ int ck_ms_merge(struct ck_ms_set *s, struct ck_err *err)
 		return ck_ms_no_memory(err);
 	m.slice = slice;
 	ret = decide(&m, err);
+	if (!ret && !m.integrated)
+		ret = test_strategy(&m, err);
 	for (uint32_t i = 0; i < s->name.nr && !ret; i++)
 		ret = add_name(&m, i, err);
-	return ret ? ret : report_absent(&m, err);
+	return ret ? ret : ck_ms_report_absent(s, err);
 }

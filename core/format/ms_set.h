@@ -76,6 +76,8 @@ int ck_ms_read_file(struct ck_ms_set *s, const char *name, uint32_t rank,
 int ck_ms_merge(struct ck_ms_set *s, struct ck_err *err);
 /* -EINVAL where the optimizer's shards are none, by their bytes; or warns. */
 int ck_ms_check_shards(const struct ck_ms_set *s, struct ck_err *err);
+/* Says which tensors of the strategy no file held; for who merged. */
+int ck_ms_report_absent(struct ck_ms_set *s, struct ck_err *err);
 void ck_ms_set_free(struct ck_ms_set *s);
 
 /* What a file is, by its first bytes. */

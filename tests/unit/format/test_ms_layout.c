@@ -320,7 +320,7 @@ Test(ms_layout, what_cannot_be_is_refused)
 	cr_expect(strstr(why.msg, "lacks"), "%s", why.msg);
 	l.axis[1] = 0;
 	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 1, 0, &p, &why),
-		     -EINVAL);
+		     -ERANGE);
 	l.dev[0] = 4;
 	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 0, &p, &why), 0);
 	l.axis[0] = 0;
