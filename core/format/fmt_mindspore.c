@@ -82,7 +82,10 @@ static int check_one(const struct ck_dir *dir, const struct ck_ms_found *f,
 static int note_steps(struct ck_ms_set *s, const struct ck_ms_found *f,
 		      struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
+	bool chosen = ck_opts_get(s->dir->opts, "file");
+	/* who chose none may miss what the others hold */
+	const struct ck_problem_in note = { .severity = chosen ? CK_NOTE :
+								 CK_WARNING };
 	const struct ck_problem_in odd = { .severity = CK_WARNING };
 	int ret = 0;
 
@@ -95,8 +98,7 @@ static int note_steps(struct ck_ms_set *s, const struct ck_ms_found *f,
 		ret = ck_builder_problem(
 			s->b, &note, err,
 			"%s is shown%s; there %s %s too (-o file=NAME shows one)",
-			f->step,
-			ck_opts_get(s->dir->opts, "file") ? "" : ", the newest",
+			f->step, chosen ? "" : ", the last by name",
 			f->nr_others > 1 ? "are" : "is", f->others);
 	return ret;
 }
