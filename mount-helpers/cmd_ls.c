@@ -6,6 +6,7 @@
  * need no more memory than one.
  */
 #include "mount-helpers/health.h"
+#include "mount-helpers/plan_reshard.h"
 #include "mount-helpers/steps_list.h"
 #include "mount-helpers/text.h"
 
@@ -175,6 +176,8 @@ static int ls(const char *path, const struct ck_opts *opts)
 		ret = health_report(&cmd_ls, path, img, 0);
 	if (!ret)
 		warn(path, img);
+	if (!ret)
+		plan_reshard_vain(&cmd_ls, path, img, opts);
 	if (!ret)
 		health_late(&cmd_ls, path, ck);
 	ck_ckpt_close(ck);

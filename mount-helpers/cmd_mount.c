@@ -2,6 +2,7 @@
 /* cmd_mount.c - what is checked before anything is mounted */
 #include "mount-helpers/cmd.h"
 #include "mount-helpers/mount_helper.h"
+#include "mount-helpers/plan_reshard.h"
 #include "mount-helpers/supervisor.h"
 
 #include "core/base/auto.h"
@@ -293,6 +294,35 @@ static int make_overlay(struct job *j)
 	return cmd_absolute(&cmd_mount, j->opts, "overlay");
 }
 
+struct vain {
+	const struct job *j;
+	const struct ck_image *img;
+};
+
+static int reshard_vain(void *ctx, struct ck_err *err)
+{
+	const struct vain *v = ctx;
+
+	(void)err;
+	plan_reshard_vain(&cmd_mount, v->j->src, v->img, v->j->opts);
+	return 0;
+}
+
+/* In a process of its own, for it looks at a file and at all names. */
+static void say_reshard_vain(const struct job *j, const struct ck_image *img)
+{
+	struct vain v = { j, img };
+	const struct ck_child c = { .what = "the mesh",
+				    .hint = "",
+				    .run = reshard_vain,
+				    .ctx = &v,
+				    .seconds = 30 };
+	struct ck_err err;
+
+	if (ck_opts_get(j->opts, "reshard"))
+		ck_child_call(&c, &err);
+}
+
 /* An option given in vain is a mistake that nobody looks for in problems. */
 static void say_vain(const struct job *j)
 {
@@ -314,6 +344,7 @@ static void say_vain(const struct job *j)
 			cmd_fail(&cmd_mount, 0, "%s: %s: %s", j->src,
 				 words[p->severity], line);
 	}
+	say_reshard_vain(j, &img);
 	ck_image_unmap(&img);
 }
 

@@ -323,6 +323,42 @@ static int print(struct plan *p, const struct cmd *c, uint32_t nr)
 	return ret || p->ok ? ret : cmd_fail(c, CMD_SYSTEM, "no memory");
 }
 
+#define ALL_WHOLE ": every rank has all of every tensor"
+
+static uint32_t nr_of_model(const struct ck_image *img)
+{
+	uint32_t nr = 0;
+
+	while (nr < img->nr_tensors && !img->tensors[nr].tree)
+		nr++;
+	return nr;
+}
+
+void plan_reshard_vain(const struct cmd *c, const char *path,
+		       const struct ck_image *img, const struct ck_opts *opts)
+{
+	struct ck_reshard_in in = { .img = img, .nr = nr_of_model(img) };
+
+	for (size_t i = 0; (in.name = ck_opts_nth(opts, "reshard", i)); i++) {
+		ck_auto_str struct ck_str note = { 0 };
+		struct ck_reshard *r = NULL;
+		struct ck_err err;
+		bool of_spec;
+
+		in.bytes = ck_opts_bytes(opts, "reshard", i, &in.len);
+		/* what fails is a note of the view's, when it is looked at */
+		if (!in.nr || !in.bytes ||
+		    ck_reshard_new(&r, &in, &of_spec, &err))
+			continue;
+		ck_reshard_note(r, in.name, &note);
+		if (ck_reshard_in_vain(r) && note.v)
+			cmd_fail(c, CMD_OK,
+				 "%s: warning: -o reshard=%s" ALL_WHOLE, path,
+				 note.v);
+		ck_reshard_free(r);
+	}
+}
+
 int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 		 const struct ck_opts *mesh, const struct ck_opts *opts)
 {
@@ -339,8 +375,7 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 	int ret;
 
 	in.bytes = ck_opts_bytes(mesh, "reshard", 0, &in.len);
-	while (in.nr < p.img->nr_tensors && !p.img->tensors[in.nr].tree)
-		in.nr++;
+	in.nr = nr_of_model(p.img);
 	if (ck_model_config(&config, ck_ckpt_root(ck), opts, &err))
 		return cmd_err(c, &err);
 	in.config = config;
@@ -349,7 +384,9 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 				 cmd_err(c, &err);
 	ck_reshard_note(p.rs, in.name, &note);
 	if (note.v)
-		cmd_fail(c, 0, "note: %s", note.v);
+		cmd_fail(c, 0, "%s: %s%s",
+			 ck_reshard_in_vain(p.rs) ? "warning" : "note", note.v,
+			 ck_reshard_in_vain(p.rs) ? ALL_WHOLE : "");
 	ret = print(&p, c, in.nr);
 	if (!ret) /* what is planned may be torn, and what was refused is not */
 		ret = health_report(c, path, p.img, 0);

@@ -180,6 +180,21 @@ static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
 	ck_rs_note_end(out, nr);
 }
 
+static bool in_vain(const struct ck_rs_spec *base)
+{
+	const struct placement *p = (const struct placement *)base;
+	size_t all = 0, unused = 0;
+	const char *which;
+	json_t *keys;
+
+	json_object_foreach(p->unused, which, keys)
+	{
+		all += json_object_size(json_object_get(p->json, which));
+		unused += json_object_size(keys);
+	}
+	return all && unused == all;
+}
+
 static unsigned axis_named(const struct placement *p, const json_t *j)
 {
 	const char *name = json_string_value(j);
@@ -438,6 +453,7 @@ static int check_file(const json_t *j, const struct text *text,
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
 	.note = say_unused,
+	.in_vain = in_vain,
 	.free = free_placement,
 };
 

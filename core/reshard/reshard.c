@@ -256,6 +256,11 @@ void ck_reshard_note(const struct ck_reshard *r, const char *name,
 		ck_str_fmt(out, "%s: %s", name, s.v);
 }
 
+bool ck_reshard_in_vain(const struct ck_reshard *r)
+{
+	return r->spec->ops->in_vain && r->spec->ops->in_vain(r->spec);
+}
+
 uint32_t ck_reshard_ranks(const struct ck_reshard *r)
 {
 	return r->spec->ranks;

@@ -66,6 +66,12 @@ void ck_reshard_free(struct ck_reshard *r);
 void ck_reshard_note(const struct ck_reshard *r, const char *name,
 		     struct ck_str *out);
 
+/*
+ * A file of which no entry fits a tensor, so that each rank holds all of each:
+ * often one of another model.
+ */
+bool ck_reshard_in_vain(const struct ck_reshard *r);
+
 uint32_t ck_reshard_ranks(const struct ck_reshard *r);
 /* False: rank @rank holds nothing of @tensor, not even an empty part. */
 bool ck_reshard_part(const struct ck_reshard *r, uint32_t rank, uint32_t tensor,

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct sbp {
 	struct ck_rs_spec base;
@@ -65,6 +66,13 @@ static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
 	ck_rs_note_end(out, nr);
 }
 
+static bool in_vain(const struct ck_rs_spec *base)
+{
+	const struct sbp *s = (const struct sbp *)base;
+
+	return s->of.nr && !memchr(s->used, true, s->of.nr);
+}
+
 static void free_sbp(struct ck_rs_spec *base)
 {
 	struct sbp *s = (struct sbp *)base;
@@ -80,6 +88,7 @@ static void free_sbp(struct ck_rs_spec *base)
 static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
 	.note = say_unused,
+	.in_vain = in_vain,
 	.free = free_sbp,
 };
 

@@ -36,6 +36,8 @@ struct ck_rs_spec_ops {
 	 * fits no tensor; may be NULL.
 	 */
 	void (*note)(const struct ck_rs_spec *s, struct ck_str *out);
+	/* After the cuts: it has entries, and none fits a tensor; may be NULL. */
+	bool (*in_vain)(const struct ck_rs_spec *s);
 	void (*free)(struct ck_rs_spec *s);
 };
 

@@ -225,6 +225,13 @@ static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
 	ck_rs_note_end(out, nr);
 }
 
+static bool in_vain(const struct ck_rs_spec *base)
+{
+	const struct strategy *s = (const struct strategy *)base;
+
+	return s->ms.names.nr && !memchr(s->used, true, s->ms.names.nr);
+}
+
 static void free_strategy(struct ck_rs_spec *base)
 {
 	struct strategy *s = (struct strategy *)base;
@@ -238,6 +245,7 @@ static const struct ck_rs_spec_ops ops = {
 	.cut = cut,
 	.further = further,
 	.note = say_unused,
+	.in_vain = in_vain,
 	.free = free_strategy,
 };
 

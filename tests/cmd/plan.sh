@@ -73,6 +73,23 @@ printf '%s' '{"mesh": {"shape": [2]}, "partition_spec": {"fc.w*": [0], "cf*": [0
 expect 0 '' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard "$WORK/some.json"
 grep -q 'some.json: fits no tensor: partition_spec "cf\*", partition_spec "x"$' \
 	"$WORK/err" || fail "not said: $(cat "$WORK/err")"
+! grep -q 'warning' "$WORK/err" || fail "a warning: $(cat "$WORK/err")"
+# Where none does, it is of another model, and nothing would be cut.
+printf '%s' '{"mesh": {"shape": [2]}, "partition_spec": {"cf*": [0]}}' \
+	>"$WORK/none.json"
+printf '%s' '{"rules": [{"key": "cf*", "placement": {"device": "cpu",' \
+	' "ranks": [0, 1]}, "sbp": ["S(0)"]}]}' >"$WORK/none.sbp.json"
+for f in none.json none.sbp.json; do
+	vain="$f: fits no tensor: .* \"cf\*\": every rank has all of every tensor\$"
+	expect 0 '' "$UNSHARD" plan "$DATA/10_seed_4x1" --reshard "$WORK/$f"
+	grep -q "warning: .*$vain" "$WORK/err" ||
+		fail "plan, $f: $(cat "$WORK/err")"
+	expect 0 '' "$UNSHARD" ls -o reshard="$WORK/$f" "$DATA/10_seed_4x1"
+	grep -q "warning: -o reshard=.*$vain" "$WORK/err" ||
+		fail "ls, $f: $(cat "$WORK/err")"
+done
+expect 0 '' "$UNSHARD" ls -o reshard="$WORK/some.json" "$DATA/10_seed_4x1"
+! grep -q 'warning' "$WORK/err" || fail "ls: $(cat "$WORK/err")"
 # Of two heads of keys four ranks have a whole one each, which is said.
 mkdir "$WORK/heads"
 python3 "$TOP/tests/cmd/lib/safetensors.py" "$WORK/heads/model.safetensors" \

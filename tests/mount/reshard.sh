@@ -187,6 +187,15 @@ EOS
 	umount_ckpt
 done
 
+# Of one of which nothing fits the mount says that it cuts nothing.
+echo '{"mesh": {"shape": [2]}, "partition_spec": {"cf*": [0]}}' >"$WORK/none.json"
+mkdir -p "$WORK/vain"
+"$UNSHARD" mount "$DATA/torch_xla/10_seed_4x1" "$WORK/vain" \
+	-o "reshard=$WORK/none.json" 2>"$WORK/err" || fail "mount with none.json"
+"$UNSHARD" umount "$WORK/vain" || fail "umount with none.json"
+grep -q 'warning: -o reshard=.*none.json: fits no tensor: partition_spec "cf\*": every rank has all of every tensor$' \
+	"$WORK/err" || fail "none.json: $(cat "$WORK/err")"
+
 # A file that says no mesh refuses the mount, with its line.
 echo '{"mesh": {"shape": [0]}}' >"$WORK/bad.json"
 expect 1 'mesh.shape' "$UNSHARD" mount "$DATA/torch_xla/10_seed_4x1" "$MNT" \
