@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/str.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -105,6 +106,36 @@ static void sign(int fd)
 		return; /* the lock is what counts */
 }
 
+/* A manifest is written only by who holds the lock: what is left is nobody's. */
+static bool is_temp(int dir, const char *name)
+{
+	const char *rest = name + strlen(CK_HOLD_TEMP);
+	size_t pid;
+	struct stat st;
+
+	if (strncmp(name, CK_HOLD_TEMP, strlen(CK_HOLD_TEMP)))
+		return false;
+	pid = strspn(rest, "0123456789");
+	if (!pid || rest[pid] != '-' || !rest[pid + 1] ||
+	    rest[pid + 1 + strspn(rest + pid + 1, "0123456789")])
+		return false;
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) &&
+	       S_ISREG(st.st_mode);
+}
+
+static void sweep(int at)
+{
+	int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *d;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && (d = readdir(dir)))
+		if (is_temp(at, d->d_name))
+			unlinkat(at, d->d_name, 0);
+}
+
 /* *fd: the locked file; -1: none can be had; -EAGAIN: it went meanwhile. */
 static int try_dir(const struct ck_root *root, int *out, struct ck_err *err)
 {
@@ -133,6 +164,7 @@ static int try_dir(const struct ck_root *root, int *out, struct ck_err *err)
 		return 0;
 	}
 	sign(fd);
+	sweep(root->fd);
 	*out = ck_steal_fd(fd);
 	return 0;
 }

@@ -29,7 +29,8 @@ struct ck_hold;
 /*
  * For the directories of @root, which is borrowed: *out, or -EBUSY with a line
  * that says who has it.  A directory that cannot be written to is left out, and
- * so is that of a file that is given alone.
+ * so is that of a file that is given alone.  Temporary files that writers of the
+ * manifest left there, killed, are removed.
  */
 int ck_hold_take(struct ck_hold **out, const struct ck_root *root,
 		 struct ck_err *err);

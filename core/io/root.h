@@ -33,6 +33,7 @@
  */
 #define CK_MANIFEST_OURS ".unshard-"
 #define CK_HOLD_NAME CK_MANIFEST_OURS "writer" /* io/hold.h */
+#define CK_HOLD_TEMP CK_MANIFEST_OURS "temp-" /* then PID-TIME */
 
 struct ck_root {
 	int fd; /* O_PATH | O_DIRECTORY of the directory */

@@ -314,7 +314,10 @@ int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 	int ret;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	snprintf(temp, sizeof(temp), "%stemp-%ld-%lld%09ld", CK_MANIFEST_OURS,
+	/* of a file alone: who holds the directory may be another */
+	snprintf(temp, sizeof(temp), "%s%ld-%lld%09ld",
+		 strcmp(name, CK_MANIFEST_NAME) ? CK_MANIFEST_OURS "alone-" :
+						  CK_HOLD_TEMP,
 		 (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
 	ret = write_beside(dir, temp, bytes, len);
 	if (!ret && renameat(dir, temp, dir, name))

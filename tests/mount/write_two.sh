@@ -87,6 +87,21 @@ true_manifest "$WORK/ckpt" "while the second still has it"
 unsecond
 true_manifest "$WORK/ckpt" "after one and then the other"
 
+# --- what killed writers of the manifest left goes with the next edit; what
+# is called otherwise stays
+fresh
+touch "$WORK/ckpt/.unshard-temp-12-345" "$WORK/ckpt/.unshard-temp-99999-1" \
+	"$WORK/ckpt/.unshard-temp-x-1" "$WORK/ckpt/.unshard-temp-1-"
+mkdir "$WORK/ckpt/.unshard-temp-1-1"
+mount_ckpt "$WORK/ckpt" rw
+[ -e "$WORK/ckpt/.unshard-temp-12-345" ] || fail "removed without a lock"
+poke "$MNT/$one" || fail "$(cat "$WORK/err")"
+[ "$(cd "$WORK/ckpt" && echo .unshard-temp-*)" = \
+	".unshard-temp-1- .unshard-temp-1-1 .unshard-temp-x-1" ] ||
+	fail "temporary files: $(ls -A "$WORK/ckpt")"
+umount_ckpt
+true_manifest "$WORK/ckpt" "after temporary files"
+
 # --- sealed after the mount, before its first write
 fresh
 rm "$WORK/ckpt/.unshard-manifest"
