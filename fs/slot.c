@@ -232,6 +232,10 @@ static int learn(struct fs_slot *slot, const struct ck_root *root,
 		slot->whole = ck_steps_whole(slot->img);
 		slot->files = slot->img->nr_tensors;
 		slot->total = total_of(slot->img);
+		slot->warnings = 0;
+		for (uint32_t i = 0; i < slot->img->nr_problems; i++)
+			if (slot->img->problems[i].severity == CK_WARNING)
+				slot->warnings++;
 	}
 	if (fstat(root->fd, &slot->dir))
 		return ck_fail(err, errno, "%s: %s", root->path,
@@ -470,6 +474,10 @@ static void failed_problems(struct fs_slots *s, const struct ck_steps *all,
 			add_problem(out, json, "error", slot->name,
 				    "incomplete; its own .unshard/problems "
 				    "says what is missing");
+		else if (slot->warnings && !slot->steps)
+			add_problem(out, json, "warning", slot->name,
+				    "it has warnings; its own "
+				    ".unshard/problems says which");
 	}
 	pthread_mutex_unlock(&s->lock);
 }

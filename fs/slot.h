@@ -67,6 +67,7 @@ struct fs_slot {
 	struct stat dir; /* owner, mode and time of its directories */
 	uint64_t total; /* bytes of all tensors */
 	uint32_t files; /* number of them */
+	uint32_t warnings; /* number of problems that are one */
 	struct ck_err why; /* FAILED: the line that says so */
 	bool failed; /* it was made, and that is what it became */
 	bool whole; /* every tensor is there, and nothing was refused */

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_NAMED 3
+
 enum state { COMPLETE, INCOMPLETE, UNREADABLE };
 
 static const char *const state_text[] = { "complete", "incomplete",
@@ -27,7 +29,7 @@ static const char *const state_text[] = { "complete", "incomplete",
 struct line {
 	enum state state;
 	uint32_t tensors;
-	uint64_t bytes;
+	uint64_t bytes, warnings;
 	char *why; /* not complete, or what a group holds */
 };
 
@@ -51,7 +53,10 @@ static void count(struct line *l, const struct ck_image *img)
 		torn += img->tensors[i].state == CK_TORN;
 	}
 	for (uint32_t i = 0; i < img->nr_problems; i++)
-		refused += img->problems[i].severity == CK_ERROR;
+		if (img->problems[i].severity == CK_ERROR)
+			refused++;
+		else if (img->problems[i].severity == CK_WARNING)
+			l->warnings++;
 	if (l->state == INCOMPLETE && asprintf(&l->why,
 					       "%" PRIu32 " missing, %" PRIu32
 					       " torn, %" PRIu32 " errors",
@@ -97,6 +102,7 @@ static void add_line(struct line *out, const struct ck_steps *all,
 {
 	out->tensors += part->tensors;
 	out->bytes += part->bytes;
+	out->warnings += part->warnings;
 	if (ck_steps_is_part(all, step) && part->state > out->state)
 		out->state = part->state;
 	ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ", step->name);
@@ -167,6 +173,8 @@ static void put_json(const struct listing *l, size_t i, struct ck_str *out)
 		   ", \"nbytes\": %" PRIu64,
 		   state_text[line->state], s == l->latest ? "true" : "false",
 		   line->tensors, line->bytes);
+	if (line->warnings)
+		ck_str_fmt(out, ", \"warnings\": %" PRIu64, line->warnings);
 	if (line->why) {
 		ck_str_puts(out, ", \"reason\": ");
 		ck_str_json(out, line->why, strlen(line->why));
@@ -215,6 +223,35 @@ static int judge(const struct cmd *c, const char *path, const struct listing *l)
 			       nr, parts ? "parts" : "checkpoints");
 }
 
+/* What warns of itself is named, three of them. */
+static void warn_of_members(const struct cmd *c, const char *path,
+			    const struct listing *l)
+{
+	ck_auto_str struct ck_str text = { 0 };
+	uint64_t warnings = 0;
+	size_t nr = 0;
+
+	for (size_t i = 0; i < l->steps.nr; i++) {
+		const char *name = l->steps.v[i].name;
+
+		if (!l->v[i].warnings)
+			continue;
+		warnings += l->v[i].warnings;
+		if (nr++ >= MAX_NAMED)
+			continue;
+		ck_str_puts(&text, nr > 1 ? ", " : "");
+		ck_str_plain(&text, name, strlen(name));
+	}
+	if (nr > MAX_NAMED)
+		ck_str_fmt(&text, " and %zu more", nr - MAX_NAMED);
+	if (nr && !text.failed)
+		cmd_fail(c, CMD_OK,
+			 "%s: warning: %" PRIu64
+			 " %s in %s (unshard ls of it says more)",
+			 path, warnings, warnings > 1 ? "warnings" : "warning",
+			 text.v);
+}
+
 /* As the mount's problems do: trainers resume from what the marker names. */
 static void warn_of_marker(const struct cmd *c, const char *path,
 			   const struct listing *l)
@@ -245,6 +282,7 @@ static int list(const struct cmd *c, const char *path, struct listing *l)
 		l->latest = latest_of(l);
 	ok = l->v && put_all(l);
 	if (ok) {
+		warn_of_members(c, path, l);
 		warn_of_marker(c, path, l);
 		ret = judge(c, path, l);
 	}

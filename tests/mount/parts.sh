@@ -41,6 +41,15 @@ grep -q '^error: model: ' "$MNT/.unshard/problems" ||
 	fail "not said: $(cat "$MNT/.unshard/problems")"
 umount_ckpt
 
+# one that has warnings is named
+mkdir "$WORK/warns"
+cp -r "$here/tests/formats/megatron/bad-optim-copied/in" \
+	"$WORK/warns/iter_0000001"
+mount_ckpt "$WORK/warns"
+grep -q '^warning: iter_0000001: it has warnings' "$MNT/.unshard/problems" ||
+	fail "not said: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+
 mkdir -p "$WORK/run/step-1" "$WORK/run/step-2/model"
 cp "$IN"/* "$WORK/run/step-1"
 cp "$IN/model.bin" "$WORK/run/step-2/model"
