@@ -2,7 +2,8 @@
 /*
  * fmt_megatron.c - one iteration of Megatron-LM's --ckpt-format torch
  *
- *   mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt   args, weights, states
+ *   mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt   args, weights, states; or
+ *   mp_rank_TT[_PPP][_EEE]/model_rng.pt         without states
  *   mp_rank_TT[_PPP][_EEE]/distrib_optim.pt     the distributed optimizer's
  *
  * Every file is read twice: for the degrees and layers of all, then for its
@@ -12,7 +13,6 @@
 #include "core/format/mg_priv.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,10 +34,9 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 
 		if (!l.v[i].is_dir || !ck_mg_is_rank(l.v[i].name, at, &nr))
 			continue;
-		if (asprintf(&name, "%s/" CK_MG_FILE, l.v[i].name) < 0) {
-			name = NULL;
+		name = ck_mg_file_of(dir, l.v[i].name);
+		if (!name)
 			return ck_fail(err, ENOMEM, "no memory for a name");
-		}
 		if (ck_dir_has(dir, name))
 			return CK_MATCH_INDEX;
 	}

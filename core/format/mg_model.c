@@ -110,7 +110,7 @@ static int absent_file(const struct saying *s, unsigned tp, unsigned ep,
 		ck_str_fmt(&file, "_%03u", s->f->rank->pp);
 	if (ld->ep > 1)
 		ck_str_fmt(&file, "_%03u", ep);
-	ck_str_puts(&file, "/" CK_MG_FILE);
+	ck_str_puts(&file, strrchr(s->f->rank->file, '/'));
 	if (file.failed)
 		return ck_fail(err, ENOMEM, "no memory for a name");
 	return ck_dir_source(ld->dir, ld->b, file.v, src, NULL, err);

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 #define CK_MG_FILE "model_optim_rng.pt"
+#define CK_MG_FILE_OLD "model_rng.pt" /* its optimizer's file was apart */
 #define CK_MG_MAX_RANKS (1u << 20)
 #define CK_MG_MAX_CHUNKS 4096
 #define CK_MG_STACKS 3 /* decoder, encoder, transformer */
@@ -83,6 +84,8 @@ struct ck_mg_file {
 
 /* "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_002". */
 bool ck_mg_is_rank(const char *name, unsigned at[3], unsigned *nr);
+/* Its file in the folder @dir of @in, to free(); NULL: no memory. */
+char *ck_mg_file_of(const struct ck_dir *in, const char *dir);
 void ck_mg_args_read(struct ck_mg_args *a, const struct ck_pickle *p,
 		     ck_pv root);
 /* An argument: false where it is no number (True is 1). */

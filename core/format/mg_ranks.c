@@ -4,6 +4,7 @@
  *
  * mp_rank_00_001 may be stage 1 or expert rank 1: only args in the files say.
  */
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/mg_priv.h"
 #include "core/format/torch_walk.h"
@@ -13,6 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+char *ck_mg_file_of(const struct ck_dir *in, const char *dir)
+{
+	ck_auto_free char *file = NULL, *old = NULL;
+
+	if (asprintf(&file, "%s/" CK_MG_FILE, dir) < 0)
+		file = NULL;
+	if (asprintf(&old, "%s/" CK_MG_FILE_OLD, dir) < 0)
+		old = NULL;
+	if (!file || !old)
+		return NULL;
+	return !ck_dir_has(in, file) && ck_dir_has(in, old) ? ck_steal(old) :
+							      ck_steal(file);
+}
 
 static int add_rank(struct ck_mg_load *ld, const char *dir, struct ck_err *err)
 {
@@ -25,8 +40,7 @@ static int add_rank(struct ck_mg_load *ld, const char *dir, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "no memory for ranks");
 	*to = r;
 	to->dir = strdup(dir);
-	if (asprintf(&to->file, "%s/" CK_MG_FILE, dir) < 0)
-		to->file = NULL;
+	to->file = ck_mg_file_of(ld->dir, dir);
 	if (!to->dir || !to->file)
 		return ck_fail(err, ENOMEM, "no memory for ranks");
 	to->there = ck_dir_has(ld->dir, to->file);

@@ -9,6 +9,7 @@
 #include "core/format/torch_dist.h"
 #include "core/format/torch_lost.h"
 #include "core/format/torch_save.h"
+#include "core/format/torch_slice.h"
 #include "core/format/torch_walk.h"
 
 #include <errno.h>
@@ -236,6 +237,8 @@ static int walk(struct file *f, const char *name, struct ck_err *err)
 					       .file = name,
 					       .any = f->any };
 
+	if (!ret)
+		ret = ck_torch_slice_say(f->ld->dir, f->ld->b, name, p, err);
 	return ret ? ret : ck_torch_lost_report(&lost, err);
 }
 

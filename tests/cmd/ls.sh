@@ -125,6 +125,58 @@ for cmd in ls inspect; do
 		fail "a marker of nothing, $cmd: $(cat "$WORK/err")"
 done
 
+# Warnings of one are told of the directory, and its JSON counts them.
+mkdir "$WORK/warns"
+cp -r "$TOP/tests/formats/megatron/bad-optim-copied/in" "$WORK/warns/iter_0000001"
+"$UNSHARD" ls "$WORK/warns" >"$WORK/out" 2>"$WORK/err" ||
+	fail "$(cat "$WORK/err")"
+grep -q 'warning: 1 warning in iter_0000001 ' "$WORK/err" ||
+	fail "warnings are lost: $(cat "$WORK/err")"
+"$UNSHARD" ls --json "$WORK/warns" 2>/dev/null | grep -q '"warnings": 1' ||
+	fail "warnings are lost in JSON"
+
+# Megatron's older name of a rank's file; other names are refused as slices.
+S=$TOP/tests/formats/megatron/experts-tp2-pp2-ep2/in
+mkdir "$WORK/mg" "$WORK/mg/iter_0000001"
+cp -r "$S/." "$WORK/mg/iter_0000001"
+chmod -R u+w "$WORK/mg"
+for dir in "$WORK/mg/iter_0000001"/mp_*; do
+	mv "$dir/model_optim_rng.pt" "$dir/model_rng.pt"
+done
+for dir in "$S" "$WORK/mg/iter_0000001"; do
+	"$UNSHARD" ls "$dir" >"$WORK/ls.${dir##*/}" || fail "$dir"
+done
+same "$WORK/ls.in" "$WORK/ls.iter_0000001"
+for dir in "$WORK/mg/iter_0000001"/mp_*; do
+	mv "$dir/model_rng.pt" "$dir/mine.pt"
+done
+expect 1 'incomplete: 1 of its 1 checkpoints' "$UNSHARD" ls "$WORK/mg"
+for dir in "$WORK/mg/iter_0000001"/mp_*; do
+	mv "$dir/mine.pt" "$dir.pt" && rmdir "$dir"
+done
+expect 1 'incomplete: ' "$UNSHARD" ls "$WORK/mg/iter_0000001"
+grep -q ^complete "$WORK/out" && fail "slices: $(cat "$WORK/out")"
+
+# nnScaler's and DeepSpeed's under names that are not theirs
+mkdir "$WORK/nn" "$WORK/ds"
+for f in "$TOP"/tests/formats/nnscaler/tp2-dp2/in/?.ckpt; do
+	n=${f##*/}
+	cp "$f" "$WORK/nn/model-${n%.ckpt}-of-4.ckpt"
+done
+expect 1 'incomplete: 4 of its 4 checkpoints' "$UNSHARD" ls "$WORK/nn"
+grep -q ^complete "$WORK/out" && fail "slices: $(cat "$WORK/out")"
+"$UNSHARD" ls "$WORK/nn/model-0-of-4.ckpt" 2>"$WORK/err" >/dev/null ||
+	fail "a file that was asked for: $(cat "$WORK/err")"
+grep -q "warning: .*one rank's of nnScaler" "$WORK/err" ||
+	fail "not said: $(cat "$WORK/err")"
+i=0
+for f in "$TOP"/tests/formats/deepspeed/zero2-3ranks/in/*optim_states.pt; do
+	cp "$f" "$WORK/ds/optim_$((i++)).pt"
+done
+"$UNSHARD" ls "$WORK/ds" >/dev/null 2>"$WORK/err" || fail "$(cat "$WORK/err")"
+grep -q "warning: 3 warnings in optim_0.pt, " "$WORK/err" ||
+	fail "not said: $(cat "$WORK/err")"
+
 # What is left out is named, three of them, and counted.
 T=$TOP/tests/formats/torch
 expect 1 'ls: tensor coo: sparse.pt: a sparse tensor, which is not read: ' \
