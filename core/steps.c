@@ -17,6 +17,7 @@
 
 #define MARKER_MAX 255
 #define GROUP_MAX 64 /* folders that are looked into for a sign */
+#define RUN "checkpoints" /* where a run keeps them */
 
 /* A file that holds tensors by itself. */
 static bool is_weights(const char *name)
@@ -98,6 +99,7 @@ static bool has_below(const struct ck_root *root, const char *name)
 {
 	ck_auto_dir DIR *d = open_in(root, name);
 	const struct dirent *e;
+	bool (*is)(const char *) = strcmp(name, RUN) ? is_strong_sign : is_sign;
 	unsigned nr = 0;
 
 	while (d && nr < GROUP_MAX && (e = readdir(d))) {
@@ -108,7 +110,7 @@ static bool has_below(const struct ck_root *root, const char *name)
 			continue;
 		nr++;
 		ck_str_fmt(&sub, "%s/%s", name, e->d_name);
-		if (!sub.failed && has_in(root, sub.v, is_strong_sign))
+		if (!sub.failed && has_in(root, sub.v, is))
 			return true;
 	}
 	return false;
@@ -555,22 +557,21 @@ int ck_steps_open(struct ck_root *out, const struct ck_root *root,
 
 char *ck_steps_of_run(const struct ck_root *root)
 {
-	static const char below[] = "checkpoints";
 	ck_auto_str struct ck_str path = { 0 };
 	struct ck_steps steps;
 	bool only, any;
 
 	if (root->only || root->next || ck_steps_list(&steps, root, NULL))
 		return NULL;
-	only = !steps.nr || (steps.nr == 1 && !strcmp(steps.v->name, below));
+	only = !steps.nr || (steps.nr == 1 && !strcmp(steps.v->name, RUN));
 	ck_steps_free(&steps);
-	if (!only || has_in(root, below, is_sign) ||
-	    ck_steps_list_in(&steps, root, below, NULL))
+	if (!only || has_in(root, RUN, is_sign) ||
+	    ck_steps_list_in(&steps, root, RUN, NULL))
 		return NULL;
 	any = steps.nr;
 	ck_steps_free(&steps);
 	if (any)
-		ck_steps_path(root, below, &path);
+		ck_steps_path(root, RUN, &path);
 	return path.failed ? NULL : ck_steal(path.v);
 }
 

@@ -416,6 +416,21 @@ Test(steps, a_run_keeps_them_in_a_folder)
 	cr_expect_null(ck_steps_of_run(&root));
 }
 
+/* One that lies beside a run does not hide what the run has. */
+Test(steps, a_run_beside_a_checkpoint_is_a_group)
+{
+	struct ck_steps l;
+
+	put("checkpoints/0000-0002/0.ckpt", "x");
+	put("backup/0.ckpt", "x");
+	cr_expect_null(ck_steps_of_run(&root));
+	cr_assert_eq(ck_steps_list(&l, &root, &err), 0);
+	cr_expect_eq(l.nr, 2);
+	cr_expect(ck_steps_find(&l, "backup"));
+	cr_expect(ck_steps_find(&l, "checkpoints"));
+	ck_steps_free(&l);
+}
+
 Test(steps, a_checkpoint_that_is_called_so_is_no_run)
 {
 	put("checkpoints/0.ckpt", "x");
