@@ -11,8 +11,10 @@
 #include "core/base/size.h"
 #include "core/format/format.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -131,6 +133,10 @@ static int read_file(struct ck_opts *out, const char *name, const char *path,
 	if (fd < 0 || fstat(fd, &st))
 		return ck_fail(err, errno, "option %s: %s: %s", name, path,
 			       strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		return ck_fail(err, EINVAL,
+			       "option %s: %s: it is a folder; expected a file",
+			       name, path);
 	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
 		return ck_fail(err, EINVAL,
 			       "option %s: %s: expected a file of at most %d "
@@ -159,11 +165,72 @@ int fs_opts_add_file(struct ck_opts *out, const char *name, const char *value,
 	return ret ? ret : read_file(out, name, value, err);
 }
 
+static int is_kept(const struct dirent *e)
+{
+	const char *dot = strrchr(e->d_name, '.');
+
+	return dot && dot > e->d_name &&
+	       (!strcmp(dot, ".ckpt") || !strcmp(dot, ".json"));
+}
+
+static int add_in(struct ck_opts *out, const char *name, const char *folder,
+		  const char *base, struct ck_err *err)
+{
+	ck_auto_free char *path = NULL;
+
+	if (asprintf(&path, "%s/%s", folder, base) < 0) {
+		path = NULL;
+		return ck_fail(err, ENOMEM, "out of memory");
+	}
+	return fs_opts_add_file(out, name, path, err);
+}
+
+static int add_folder(struct ck_opts *out, const char *name, const char *folder,
+		      struct ck_err *err)
+{
+	struct dirent **list = NULL;
+	int nr = scandir(folder, &list, is_kept, alphasort), ret = 0;
+
+	if (nr < 0)
+		return ck_fail(err, errno, "option %s: %s: %s", name, folder,
+			       strerror(errno));
+	if (!nr)
+		ret = ck_fail(err, EINVAL,
+			      "option %s: %s: no .ckpt or .json file is in "
+			      "that folder",
+			      name, folder);
+	for (int i = 0; i < nr; i++) {
+		if (!ret)
+			ret = add_in(out, name, folder, list[i]->d_name, err);
+		free(list[i]);
+	}
+	free(list);
+	return ret;
+}
+
+/* Whether the text names a folder; then *@ret is what adding it came to. */
+static bool took_folder(struct ck_opts *out, const char *name, const char *text,
+			size_t len, int *ret, struct ck_err *err)
+{
+	ck_auto_free char *path = strndup(text, len);
+	struct stat st;
+
+	if (path && !exists(path, len))
+		unescape(path);
+	if (!path || stat(path, &st) || !S_ISDIR(st.st_mode))
+		return false;
+	*ret = add_folder(out, name, path, err);
+	return true;
+}
+
 static int add_any_path(struct ck_opts *out, const struct fs_opt *o,
 			const char *text, size_t len, struct ck_err *err)
 {
-	int ret = add_path(out, o->name, text, len, err);
+	int ret = 0;
 
+	if (o->folder && took_folder(out, o->name, text, len, &ret, err))
+		return ret;
+	ret = add_path(out, o->name, text, len, err);
 	if (ret || o->type != FS_OPT_FILES)
 		return ret;
 	return read_file(out, o->name, out->v[out->nr - 1].value, err);

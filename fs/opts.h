@@ -35,6 +35,7 @@ struct fs_opt {
 	const char *fallback; /* default, in words; NULL: none */
 	const char *help; /* one line */
 	bool open; /* also taken by ls, inspect, plan, cat */
+	bool folder; /* FILES: of a folder the .ckpt and .json files in it */
 	bool how; /* of those: never changes which bytes are shown */
 };
 

@@ -30,8 +30,9 @@ const struct fs_opt fs_opts[] = {
 	  .value = "FILE",
 	  .fallback = "those beside the ranks",
 	  .open = true,
-	  .help = "MindSpore's strategy files, one or one a stage; FILE may "
-		  "lie outside of the checkpoint" },
+	  .folder = true,
+	  .help = "MindSpore's strategy files, one or one a stage, or the "
+		  "folder of them; FILE may lie outside of the checkpoint" },
 	{ .name = "sbp",
 	  .type = FS_OPT_FILES,
 	  .value = "FILE",

@@ -115,6 +115,7 @@ static void look_in(const struct listing *l, const char *group,
 {
 	ck_auto_str struct ck_str names = { 0 };
 	struct ck_steps all;
+	bool any = false;
 
 	if (strchr(group, '/') ||
 	    ck_steps_list_in(&all, l->root, group, NULL) || !all.nr)
@@ -127,8 +128,12 @@ static void look_in(const struct listing *l, const char *group,
 
 		ck_str_fmt(&name, "%s/%s", group, all.v[i].name);
 		if (!name.failed)
-			look(l, name.v, &part);
+			any |= !look(l, name.v, &part);
 		add_line(out, &all, &all.v[i], &part, &names);
+	}
+	if (!any) { /* as a folder of strategy files alone */
+		out->state = UNREADABLE;
+		ck_str_puts(&names, ", none of which is a checkpoint");
 	}
 	out->why = names.failed ? NULL : strdup(names.v);
 	ck_steps_free(&all);

@@ -195,3 +195,16 @@ mkdir "$WORK/empty"
 expect 1 'no checkpoint' "$UNSHARD" ls "$WORK/empty"
 "$UNSHARD" ls "$CKPT" >/dev/full 2>"$WORK/err" && fail "full disk: exit 0"
 grep -q 'standard output' "$WORK/err" || fail "full disk: $(cat "$WORK/err")"
+
+# MindFormers' folders: strategy/ beside checkpoint/ is no checkpoint.
+mkdir -p "$WORK/output/checkpoint" "$WORK/output/strategy"
+M=$TOP/tests/formats/mindspore/2.10-nested/in
+cp -r "$M"/rank_* "$WORK/output/checkpoint"
+cp "$M"/strategy.ckpt "$M"/strategy.json "$WORK/output/strategy"
+expect 0 '' "$UNSHARD" ls "$WORK/output/checkpoint" \
+	-o "strategy=$WORK/output/strategy"
+"$UNSHARD" ls "$WORK/output" -o "strategy=$WORK/output/strategy" \
+	>"$WORK/out" 2>"$WORK/err"
+grep -q 'complete .* checkpoint  (latest)' "$WORK/out" || fail "$(cat "$WORK/out")"
+grep -q 'unreadable .* strategy .*none of which' "$WORK/out" ||
+	fail "$(cat "$WORK/out")"

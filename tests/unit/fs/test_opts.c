@@ -139,6 +139,37 @@ Test(opts, files_are_read_at_once)
 	ck_opts_free(&opts);
 }
 
+Test(opts, a_folder_of_strategies_is_the_files_in_it)
+{
+	char dir[] = "/tmp/unshard-opts-XXXXXX", path[64], text[96];
+	static const char *const names[] = { "b.json", "a.ckpt", "notes.txt" };
+	size_t len = 0;
+
+	cr_assert(mkdtemp(dir));
+	snprintf(text, sizeof(text), "strategy=%s", dir);
+	cr_expect_eq(parse(text), -EINVAL);
+	cr_expect(strstr(err.msg, "no .ckpt or .json"), "%s", err.msg);
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		close(open(path, O_CREAT | O_WRONLY, 0600));
+	}
+	cr_expect_eq(parse(text), 0, "%s", err.msg);
+	cr_expect(strstr(ck_opts_nth(&opts, "strategy", 0), "/a.ckpt"));
+	cr_expect(strstr(ck_opts_nth(&opts, "strategy", 1), "/b.json"));
+	cr_expect(!ck_opts_nth(&opts, "strategy", 2));
+	cr_expect(ck_opts_bytes(&opts, "strategy", 1, &len));
+	ck_opts_free(&opts);
+	snprintf(text, sizeof(text), "sbp=%s", dir);
+	cr_expect_eq(parse(text), -EINVAL);
+	cr_expect(strstr(err.msg, "it is a folder"), "%s", err.msg);
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		unlink(path);
+	}
+	rmdir(dir);
+	ck_opts_free(&opts);
+}
+
 Test(opts, help_and_manual_name_every_option)
 {
 	struct ck_str help = { 0 }, man = { 0 };
