@@ -143,7 +143,8 @@ int ck_ds_model_read(struct ck_ds_model *m, struct ck_err *err)
 		m->frozen_parts = 0;
 	if (!ck_pv_key(p, root, "buffer_names", &m->buffers))
 		m->buffers = 0;
-	if (ck_pv_key(p, root, "param_shapes", &v))
+	m->names = ck_pv_key(p, root, "param_shapes", &v);
+	if (m->names)
 		ret = read_params(m, v, err);
 	if (!ret && ck_pv_key(p, root, "shared_params", &v))
 		ret = read_aliases(m, v, err);

@@ -69,10 +69,15 @@ static bool has_key(const struct ck_pickle *p, ck_pv dict, const char *name,
 	return false;
 }
 
-/* Whether the optimizer files, or frozen pieces, have it in full precision. */
+/*
+ * Whether the optimizer files, or frozen pieces, have it in full precision; so
+ * may they where nothing names what is trained (experts, files of 2020).
+ */
 static bool is_elsewhere(const struct ck_ds_model *m, const char *name,
 			 size_t len)
 {
+	if (!m->names && !ck_ds_is_buffer(m, name, len))
+		return true;
 	if (ck_strmap_get(&m->by_name, name, len) != CK_STRMAP_NONE)
 		return true;
 	for (size_t i = 0; i < m->aliases.nr; i++) {

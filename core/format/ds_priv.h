@@ -19,6 +19,7 @@
 
 #define CK_DS_MAX_RANKS (1u << 20)
 #define CK_DS_MAX_STATES 32
+#define CK_DS_GROUPS "zero/optimizer_state.pt" /* of the universal form */
 
 enum ck_ds_kind {
 	CK_DS_MODEL, /* mp_rank_MM_model_states.pt */
@@ -94,6 +95,7 @@ struct ck_ds_model {
 	struct ck_torch_open f;
 	unsigned mp, tp, nr_tp;
 	bool stage3;
+	bool names; /* param_shapes says what is trained, if ZeRO is used */
 	CK_VEC(struct ck_ds_param) params;
 	uint64_t nr_groups;
 	struct ck_strmap by_name; /* of params: same numbers */
@@ -276,6 +278,10 @@ int ck_ds_universal_say(struct ck_ds_load *ld, struct ck_ds_model *m,
 /* Says the parameters, and other weights, that @m names and no folder has. */
 int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			  struct ck_err *err);
+/* Adds @kind to states, which it may be in. */
+int ck_ds_kind_add(struct ck_ds_load *ld, const char *kind, struct ck_err *err);
+/* Adds, or says, what all parameters should have and none has. */
+int ck_ds_kinds_want(struct ck_ds_load *ld, struct ck_err *err);
 /* 1, 0 or -ENOMEM. */
 int ck_ds_is_universal(const struct ck_dir *dir);
 

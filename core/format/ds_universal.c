@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUPS "zero/optimizer_state.pt"
 #define MAX_ALL (UINT64_C(16) << 20) /* elements compared with the weights */
 
 struct saying {
@@ -26,18 +25,36 @@ struct saying {
 	uint64_t left; /* elements that may still be compared */
 };
 
-/* Whether folder @name has the weights of a parameter. */
+/* Those of Adam, and what there always is: tensors with a file each. */
+static bool is_usual(const char *kind)
+{
+	return !strcmp(kind, "fp32") || !strcmp(kind, "exp_avg") ||
+	       !strcmp(kind, "exp_avg_sq");
+}
+
+/* "exp_avg" of "zero/NAME/exp_avg.pt"; false: it is no such file. */
+static bool kind_of(const struct ck_dir_entry *e, char kind[64])
+{
+	const char *file = strrchr(e->name, '/') + 1;
+	const char *dot = strrchr(file, '.');
+
+	if (e->is_dir || !dot || strcmp(dot, ".pt") != 0 || dot - file >= 64)
+		return false;
+	memcpy(kind, file, (size_t)(dot - file));
+	kind[dot - file] = '\0';
+	return true;
+}
+
+/* Whether folder @name has the weights or the moments of a parameter. */
 static int has_weights(const struct ck_dir *dir, const char *name)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	char kind[64];
 	int ret = ck_dir_list(dir, name, &l, NULL);
 
-	for (size_t i = 0; i < l.nr; i++) {
-		const char *slash = strrchr(l.v[i].name, '/');
-
-		if (slash && !strcmp(slash, "/fp32.pt"))
+	for (size_t i = 0; i < l.nr; i++)
+		if (kind_of(&l.v[i], kind) && is_usual(kind))
 			return 1;
-	}
 	return ret == -ENOMEM ? ret : 0;
 }
 
@@ -205,6 +222,8 @@ static int read_file(struct saying *s, const char *path, const char *kind,
 			ret = make_shape(s->m, name, strlen(name), &at, &why);
 	} else if (ck_pv_key(f.ts.pickle, v, "param", &param)) {
 		ret = ck_torch_place(&f, param, &at, &why);
+	} else if (is_usual(kind) || ck_pv_kind(v) == CK_P_DICT) {
+		ret = ck_fail(&why, EINVAL, "expected a tensor");
 	} else {
 		const struct ck_object_in o = { .src = f.src,
 						.enc = CK_ENC_PICKLE,
@@ -283,19 +302,6 @@ static int say_held(struct ck_ds_load *ld, const struct folder *in,
 	return ret;
 }
 
-/* "exp_avg" of "zero/NAME/exp_avg.pt"; false: it is no such file. */
-static bool kind_of(const struct ck_dir_entry *e, char kind[64])
-{
-	const char *file = strrchr(e->name, '/') + 1;
-	const char *dot = strrchr(file, '.');
-
-	if (e->is_dir || !dot || strcmp(dot, ".pt") != 0 || dot - file >= 64)
-		return false;
-	memcpy(kind, file, (size_t)(dot - file));
-	kind[dot - file] = '\0';
-	return true;
-}
-
 static bool has_kind(const struct ck_dir_list *l, const char *want)
 {
 	char kind[64];
@@ -310,22 +316,12 @@ static int add_kinds(struct ck_ds_load *ld, const struct ck_dir_list *l,
 		     struct ck_err *err)
 {
 	char kind[64];
+	int ret = 0;
 
-	for (size_t i = 0; i < l->nr; i++) {
-		size_t at = 0;
-
-		if (!kind_of(&l->v[i], kind))
-			continue;
-		while (at < ld->nr_states && strcmp(ld->states[at], kind) != 0)
-			at++;
-		if (at < ld->nr_states || at == CK_DS_MAX_STATES)
-			continue;
-		ld->states[at] = strdup(kind);
-		if (!ld->states[at])
-			return ck_fail(err, ENOMEM, "no memory for names");
-		ld->nr_states++;
-	}
-	return 0;
+	for (size_t i = 0; i < l->nr && !ret; i++)
+		if (kind_of(&l->v[i], kind))
+			ret = ck_ds_kind_add(ld, kind, err);
+	return ret;
 }
 
 static int find_kinds(struct ck_ds_load *ld, const struct ck_dir_list *folders,
@@ -342,7 +338,7 @@ static int find_kinds(struct ck_ds_load *ld, const struct ck_dir_list *folders,
 		if (!ret)
 			ret = add_kinds(ld, &l, err);
 	}
-	return ret;
+	return ret ? ret : ck_ds_kinds_want(ld, err);
 }
 
 static int say_lost(struct ck_ds_load *ld, const char *kind, const char *name,
@@ -471,16 +467,17 @@ int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
 static int say_groups(struct ck_ds_load *ld, struct ck_err *err)
 {
 	static const char *const skip[] = { NULL };
-	struct ck_problem_in p = { .severity = CK_WARNING, .file = GROUPS };
+	struct ck_problem_in p = { .severity = CK_WARNING,
+				   .file = CK_DS_GROUPS };
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	bool ok;
 	int ret;
 
-	if (!ck_dir_has(ld->dir, GROUPS))
+	if (!ck_dir_has(ld->dir, CK_DS_GROUPS))
 		return ck_builder_problem(
 			ld->b, &p, err,
 			"missing: what it had of the optimizer is lost");
-	ret = ck_torch_open(&f, ld->dir, ld->b, GROUPS, &ok, err);
+	ret = ck_torch_open(&f, ld->dir, ld->b, CK_DS_GROUPS, &ok, err);
 	if (ret || !ok)
 		return ret;
 	if (!is_another(&f, ld, "optimizer_state"))

@@ -311,6 +311,18 @@ static int say_lost(struct ck_ds_load *ld, const struct ck_ds_model *m,
 			    "their master copies and moments are not shown");
 }
 
+/* So it is with experts, and was in 2020. */
+static int say_unnamed(struct ck_ds_load *ld, const struct ck_ds_model *m,
+		       struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_ERROR,
+					 .file = m->f.s->name };
+
+	return ck_builder_problem(
+		ld->b, &p, err,
+		"it has no param_shapes, which names what ZeRO trains: master copies and moments are not shown");
+}
+
 static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 {
 	int ret = 0;
@@ -324,6 +336,8 @@ static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 		if (!ret && m->params.nr && !s->zeros[i].ranks.nr &&
 		    !ld->universal)
 			ret = say_lost(ld, m, err);
+		if (!ret && ld->zero && !ld->universal && !m->names)
+			ret = say_unnamed(ld, m, err);
 		if (!ret)
 			ret = ck_ds_module_say(ld, m, s->zeros[i].count, err);
 		if (!ret && ld->universal)
@@ -366,6 +380,18 @@ static int say_stages(struct ck_ds_load *ld, struct ck_err *err)
 	return ret;
 }
 
+/* DeepSpeed's converter writes to a folder of its own. */
+static int check_forms(const struct ck_ds_load *ld, struct ck_err *err)
+{
+	for (size_t i = 0; i < ld->fs.v.nr && ld->universal; i++)
+		if (ld->fs.v.v[i].kind == CK_DS_OPTIM)
+			return ck_fail(
+				err, EINVAL,
+				"%s: optimizer states twice, in %s and in zero/ (the universal form), maybe of two saves: move one of them away",
+				ld->dir->path, ld->fs.v.v[i].name);
+	return 0;
+}
+
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
@@ -380,6 +406,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		ret = ck_fail(err, EINVAL,
 			      "%s: no files as DeepSpeed names them",
 			      dir->path);
+	if (!ret)
+		ret = check_forms(&ld, err);
 	if (!ret)
 		ret = read_degrees(&ld, err);
 	if (!ret)
