@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c - the files there are against the files that were sealed */
-#include "core/publish/verify.h"
+#include "core/publish/verify_priv.h"
 
 #include "core/base/check.h"
 #include "core/publish/manifest_priv.h"
@@ -144,8 +144,6 @@ static void join(struct ck_verify *v)
 {
 	size_t kept = 0;
 
-	if (v->nr_damage)
-		qsort(v->damage, v->nr_damage, sizeof(*v->damage), by_place);
 	for (size_t i = 0; i < v->nr_damage; i++) {
 		struct ck_damage *last = kept ? &v->damage[kept - 1] : NULL;
 		const struct ck_damage *d = &v->damage[i];
@@ -213,8 +211,11 @@ int ck_verify_files(struct ck_verify *v, struct ck_err *err)
 		ret = ck_fail(err, ENOMEM, "no memory");
 	if (!ret)
 		ret = run(&w, err);
-	join(v);
+	if (v->nr_damage)
+		qsort(v->damage, v->nr_damage, sizeof(*v->damage), by_place);
 	find_edited(v);
+	ck_verify_again(v);
+	join(v);
 	free(w.file);
 	free(w.sealed);
 	return ret;

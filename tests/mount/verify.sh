@@ -140,6 +140,26 @@ umount_ckpt
 wait_for 10 [ ! -e "$C/.unshard-edited" ] || fail "not taken over"
 verified || fail "not made good: $(cat "$WORK/v")"
 
+# Beside a mount that writes and syncs, right bytes are never called damaged.
+mount_ckpt "$C" rw
+python3 - <<'END' &
+import os, random, time
+fd = os.open(os.environ["MNT"] + "/tensors/a0", os.O_RDWR)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    os.pwrite(fd, os.urandom(100), random.randrange(4000000))
+    os.fsync(fd)
+END
+writer=$! runs=0
+while kill -0 $writer 2>/dev/null; do
+	! verified && grep -q 'not what was sealed' "$WORK/v" &&
+		fail "run $runs beside fsyncs: $(cat "$WORK/v")"
+	runs=$((runs + 1))
+done
+wait $writer || fail "the writer beside verify"
+umount_ckpt
+verified || fail "after $runs runs beside fsyncs: $(cat "$WORK/v")"
+
 # With both, the rest of a block that is written must be good.
 put "$C/rank0.safetensors" 6000000 Y
 mount_ckpt "$C" rw,verify
