@@ -208,3 +208,12 @@ expect 0 '' "$UNSHARD" ls "$WORK/output/checkpoint" \
 grep -q 'complete .* checkpoint  (latest)' "$WORK/out" || fail "$(cat "$WORK/out")"
 grep -q 'unreadable .* strategy .*none of which' "$WORK/out" ||
 	fail "$(cat "$WORK/out")"
+
+# Two files a rank: what is not shown is named.
+for r in "$WORK"/output/checkpoint/rank_*; do
+	for f in "$r"/*.ckpt; do cp "$f" "$r/adam.ckpt"; break; done
+done
+"$UNSHARD" ls "$WORK/output/checkpoint" \
+	-o "strategy=$WORK/output/strategy" >"$WORK/out" 2>"$WORK/err"
+grep -q 'warning: .* there is .*adam.ckpt too' "$WORK/err" ||
+	fail "$(cat "$WORK/err")"
