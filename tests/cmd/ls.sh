@@ -217,3 +217,10 @@ done
 	-o "strategy=$WORK/output/strategy" >"$WORK/out" 2>"$WORK/err"
 grep -q 'warning: .* there is .*adam.ckpt too' "$WORK/err" ||
 	fail "$(cat "$WORK/err")"
+
+# Without the map nothing tells whether there was a last part.
+cp -r "$TOP/tests/formats/hf/bad-mindspore-parts-gap/in" "$WORK/parts"
+rm -f "$WORK/parts/part2.safetensors"
+"$UNSHARD" ls "$WORK/parts" >"$WORK/out" 2>"$WORK/err"
+grep -q 'warning: part.*no index (param_name_map.json)' "$WORK/err" ||
+	fail "$(cat "$WORK/err")"
