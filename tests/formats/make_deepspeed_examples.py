@@ -80,3 +80,4 @@ shutil.copyfile(at / "zero/norm.bias/exp_avg.pt", at / "zero/norm.weight/exp_avg
 shutil.copyfile(at / "zero/conv.weight/exp_avg.pt", at / "zero/conv.weight/exp_avg_sq.pt")
 # bad-universal-mixed: two folders of DeepSpeed's zero/ (ds_to_universal), gain/fp32.pt being norm.weight's,
 # norm.weight/exp_avg.pt the exp_avg_sq.pt beside it
+# bad-universal-object: one of them, gain/fp32.pt being optimizer_state.pt
