@@ -88,3 +88,15 @@ int ck_ds_alike(struct ck_builder *b, struct ck_torch_open *f, const char *file,
 	ret = ck_torch_walk(f->ts.pickle, from, each, &a, err);
 	return ret < 0 ? ret : 0;
 }
+
+int ck_ds_open_all(struct ck_torch_open *f, const struct ck_dir *dir,
+		   struct ck_builder *b, const char *name, bool *ok,
+		   struct ck_err *err)
+{
+	int ret = ck_ds_open(f, dir, b, name, ok, err);
+
+	if (ret || !*ok)
+		return ret;
+	ret = ck_ds_alike(b, f, name, ck_pickle_root(f->ts.pickle), err);
+	return ret ? ret : ck_ds_lost(b, f, err);
+}

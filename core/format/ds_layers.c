@@ -148,15 +148,9 @@ static int say_layer(struct ck_ds_load *ld, const struct ck_ds_file *file,
 	struct ck_piter it;
 	ck_pv key, v;
 	bool ok;
-	int ret = ck_ds_open(&f, ld->dir, ld->b, file->name, &ok, err);
+	int ret = ck_ds_open_all(&f, ld->dir, ld->b, file->name, &ok, err);
 
 	if (ret || !ok)
-		return ret;
-	ret = ck_ds_alike(ld->b, &f, file->name, ck_pickle_root(f.ts.pickle),
-			  err);
-	if (!ret)
-		ret = ck_ds_lost(ld->b, &f, err);
-	if (ret)
 		return ret;
 	if (find_prefix(ld, f.ts.pickle, file->dp, &prefix))
 		ret = ck_builder_problem(

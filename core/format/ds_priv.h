@@ -75,6 +75,11 @@ int ck_ds_stretch(struct ck_builder *b, const char *unit, uint32_t nr,
 int ck_ds_lost(struct ck_builder *b, const struct ck_torch_open *f,
 	       struct ck_err *err);
 
+/* Opens a file of which all is read, and does both. */
+int ck_ds_open_all(struct ck_torch_open *f, const struct ck_dir *dir,
+		   struct ck_builder *b, const char *name, bool *ok,
+		   struct ck_err *err);
+
 /* A trained parameter; names and shapes are in the model file's pickle. */
 struct ck_ds_param {
 	const char *name;

@@ -31,15 +31,11 @@ static int read_one(struct ck_ds_zero *z, const struct ck_ds_file *file,
 	if (!r)
 		return ck_fail(err, ENOMEM, "no memory for ranks");
 	*r = (struct ck_ds_rank){ .file = file, .dp = file->dp };
-	ret = ck_ds_open(&f, z->dir, z->b, file->name, &ok, err);
+	ret = ck_ds_open_all(&f, z->dir, z->b, file->name, &ok, err);
 	if (ret || !ok)
 		return ret;
 	r->src = f.src;
-	ret = ck_ds_alike(z->b, &f, file->name, ck_pickle_root(f.ts.pickle),
-			  err);
-	if (!ret)
-		ret = ck_ds_lost(z->b, &f, err);
-	return ret ? ret : ck_ds_rank_read(z, r, &f, err);
+	return ck_ds_rank_read(z, r, &f, err);
 }
 
 int ck_ds_zero_read(struct ck_ds_zero *z, const struct ck_ds_files *fs,
