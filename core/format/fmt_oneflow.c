@@ -145,6 +145,15 @@ static int has_saves(const struct ck_dir *dir, struct ck_err *err)
 	return ret;
 }
 
+/* What @rank's save is, enum ck_of_kind, or -errno; *@path to free(). */
+static int kind_at(const struct ck_dir *dir, const struct ck_of_sbp *sbp,
+		   uint32_t rank, char **path, struct ck_err *err)
+{
+	*path = ck_of_sbp_path(sbp, rank);
+	return *path ? ck_of_kind_of(dir, *path, err) :
+		       ck_fail(err, ENOMEM, "no memory for a path");
+}
+
 /* -o sbp= is given: whether there is what it speaks of. */
 static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 {
@@ -158,10 +167,9 @@ static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 	else if (ret || !sbp.path)
 		ret = 0; /* what is wrong with it is said by load() */
 	for (uint32_t i = 0; !ret && sbp.path && i < sbp.world; i++) {
-		ck_auto_free char *path = ck_of_sbp_path(&sbp, i);
+		ck_auto_free char *path = NULL;
 
-		ret = path ? ck_of_kind_of(dir, path, err) :
-			     ck_fail(err, ENOMEM, "no memory for a path");
+		ret = kind_at(dir, &sbp, i, &path, err);
 	}
 	ck_of_sbp_free(&sbp);
 	if (!ret)
@@ -230,12 +238,9 @@ static bool is_placed(const struct ck_of_sbp *sbp, uint32_t rank)
 static int read_rank(struct ck_of_set *s, uint32_t rank, uint32_t *found,
 		     struct ck_err *err)
 {
-	ck_auto_free char *path = ck_of_sbp_path(s->sbp, rank);
-	int kind;
+	ck_auto_free char *path = NULL;
+	int kind = kind_at(s->dir, s->sbp, rank, &path, err);
 
-	if (!path)
-		return ck_fail(err, ENOMEM, "no memory for a path");
-	kind = ck_of_kind_of(s->dir, path, err);
 	if (kind < 0)
 		return kind;
 	if (kind != CK_OF_NONE) {
@@ -264,12 +269,9 @@ static bool is_beyond(const struct ck_of_sbp *sbp, const char *name,
 static int refuse_beyond(const struct ck_of_set *s, uint32_t rank,
 			 struct ck_err *err)
 {
-	ck_auto_free char *path = ck_of_sbp_path(s->sbp, rank);
-	int kind;
+	ck_auto_free char *path = NULL;
+	int kind = kind_at(s->dir, s->sbp, rank, &path, err);
 
-	if (!path)
-		return ck_fail(err, ENOMEM, "no memory for a path");
-	kind = ck_of_kind_of(s->dir, path, err);
 	return kind <= CK_OF_NONE ?
 		       kind :
 		       ck_fail(err, EINVAL,
