@@ -63,7 +63,7 @@ grep -q 'warning: file latest: names global_step4' "$WORK/said" ||
 	fail "$(cat "$WORK/said")"
 
 # accelerate's save_state: what a program registered has a tree too
-mount_ckpt "$TOP/tests/formats/safetensors/accelerate/in"
+mount_ckpt "$here/tests/formats/safetensors/accelerate/in"
 [ "$(stat -c %s "$MNT/custom_checkpoint_0.pkl/tensors/ema")" = 12 ] &&
 	[ "$(stat -c %s "$MNT/optimizer.bin/tensors/state.0.exp_avg")" = 120 ] &&
 	[ "$(stat -c %s "$MNT/tensors/a.weight")" = 120 ] ||

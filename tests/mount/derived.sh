@@ -3,7 +3,7 @@
 # views/ in a mount: as exported, at any offset, in many sizes, not written to
 . "$(dirname "$0")/lib/common.sh"
 requires cmp "${PYTHON:=python3}"
-CKPT=$TOP/tests/demo/checkpoint
+CKPT=$here/tests/demo/checkpoint
 cat >"$WORK/v.json" <<'EOS'
 {"views": {"half": {"part": "model", "dtype": "float16"},
            "wide": {"dtype": "float64"},

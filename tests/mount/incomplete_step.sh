@@ -4,8 +4,8 @@
 # it once somebody looked into it.
 . "$(dirname "$0")/lib/common.sh"
 mkdir "$WORK/all"
-cp -r "$TOP/tests/demo/checkpoint" "$WORK/all/step-1"
-cp -r "$TOP/tests/demo/checkpoint" "$WORK/all/step-2"
+cp -r "$here/tests/demo/checkpoint" "$WORK/all/step-1"
+cp -r "$here/tests/demo/checkpoint" "$WORK/all/step-2"
 rm "$WORK/all/step-2/__1_0.distcp"
 mount_ckpt "$WORK/all"
 ls "$MNT/step-1" "$MNT/step-2" >/dev/null || fail ls

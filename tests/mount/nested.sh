@@ -4,7 +4,7 @@
 # the mount's own folders mounted again
 . "$(dirname "$0")/lib/common.sh"
 requires cmp "${PYTHON:=python3}"
-CKPT=$TOP/tests/demo/checkpoint
+CKPT=$here/tests/demo/checkpoint
 cat >"$WORK/v.json" <<'EOS'
 {"views": {"half": {"part": "model", "dtype": "bfloat16", "keep": ["*norm*"]},
            "named": {"rename": [{"from": "^model[.]model[.]", "to": "net."}],

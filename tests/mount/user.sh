@@ -50,7 +50,7 @@ if [ "$(id -u)" = 0 ]; then
 	expect 3 'ermission denied' as_user "$UNSHARD" mount "$CKPT" "$MNT"
 	chmod 644 "$CKPT/model.safetensors"
 	# a shard that may not be read costs its own parts only
-	cp -r "$TOP/tests/demo/checkpoint" "$WORK/locked"
+	cp -r "$here/tests/demo/checkpoint" "$WORK/locked"
 	chmod -R a+rX "$WORK/locked" && chmod 600 "$WORK/locked/__3_0.distcp"
 	as_user "$UNSHARD" mount "$WORK/locked" "$MNT" -o "log=$LOG$SAN_OPTS" ||
 		fail "a locked shard: mount gave exit $?"
@@ -62,7 +62,7 @@ if [ "$(id -u)" = 0 ]; then
 		fail "locked: it was read whole"
 	as_user head -c 468 "$MNT/tensors/$name" >"$WORK/out" ||
 		fail "locked: what other shards hold"
-	head -c 468 "$TOP/tests/demo/down_proj.expected" | cmp - "$WORK/out" ||
+	head -c 468 "$here/tests/demo/down_proj.expected" | cmp - "$WORK/out" ||
 		fail "locked: wrong bytes"
 	as_user "$UNSHARD" umount "$MNT" || fail "locked: umount"
 	chmod 600 "$WORK/fuse"
