@@ -62,6 +62,8 @@ struct fs_slot {
 	uint64_t used; /* the larger, the later it was pinned */
 	bool gone; /* replaced, or not there any more */
 	bool told; /* the kernel was asked to forget it */
+	uint32_t pair; /* the other part that it was compared with; 0: none */
+	char *unfit; /* of a part that does not fit that one: why */
 
 	/* facts, valid once it was made; ASLEEP, too */
 	struct stat dir; /* owner, mode and time of its directories */
@@ -144,6 +146,12 @@ void fs_slot_outdate(struct fs_slots *s, struct fs_slot *slot);
 /* What @in holds, a slot with @steps; to free with ck_steps_free(). */
 int fs_slots_list(struct fs_slots *s, const struct fs_slot *in,
 		  struct ck_steps *out, struct ck_err *err);
+/*
+ * Whether the model and the optimizer of @group ("": the directory), parts of
+ * one save, fit each other, as far as either can be read: steps_pair.h.  Parses
+ * both, once.
+ */
+bool fs_slots_fit(struct fs_slots *s, const char *group);
 /*
  * The name of the newest whole checkpoint, to free(); NULL: none is.  Parses
  * entries until it finds one.

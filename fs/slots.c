@@ -483,24 +483,25 @@ static bool is_whole_one(struct fs_slots *s, const char *name, bool *group)
 
 static bool is_whole_group(struct fs_slots *s, const char *group)
 {
-	bool whole = true, nested;
+	bool whole = true, any = false, nested;
 	struct ck_steps all;
-	size_t folders = 0;
 
 	if (ck_steps_list_in(&all, s->root, group, NULL))
 		return false;
 	for (size_t i = 0; i < all.nr && whole; i++) {
 		ck_auto_str struct ck_str name = { 0 };
 
-		if (all.v[i].is_file) /* the state of a scheduler, and such */
+		/* the state of a scheduler, and such */
+		if (all.v[i].is_file && !all.parts)
 			continue;
-		folders++;
-
+		any = true;
 		ck_str_fmt(&name, "%s/%s", group, all.v[i].name);
 		whole = !name.failed && is_whole_one(s, name.v, &nested);
 	}
+	if (whole && all.parts)
+		whole = fs_slots_fit(s, group);
 	ck_steps_free(&all);
-	return whole && folders;
+	return whole && any;
 }
 
 /* Whether @name is a checkpoint that can be read in full, or all of such. */

@@ -10,8 +10,10 @@
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/catalog/image.h"
 #include "core/steps.h"
+#include "core/steps_pair.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,6 +33,13 @@ struct line {
 	uint32_t tensors;
 	uint64_t bytes, warnings;
 	char *why; /* not complete, or what a group holds */
+};
+
+/* A model and its optimizer, kept until both were looked at. */
+struct pair {
+	struct ck_image v[CK_PAIR_NR];
+	const struct ck_image *img[CK_PAIR_NR]; /* NULL: not there */
+	struct ck_str why[CK_PAIR_NR];
 };
 
 struct listing {
@@ -77,8 +86,38 @@ static int describe(const struct listing *l, const char *name, int *image,
 	return ret;
 }
 
-static int look(const struct listing *l, const char *name, struct line *out)
+/* Takes @img. */
+static void keep(struct pair *pair, const char *base, struct ck_image *img)
 {
+	int part = pair ? ck_pair_of(base) : -1;
+
+	if (part < 0 || pair->img[part]) {
+		ck_image_unmap(img);
+		return;
+	}
+	pair->v[part] = *img;
+	pair->img[part] = &pair->v[part];
+}
+
+static void pair_check(struct pair *pair)
+{
+	ck_pair_check(pair->img, pair->why);
+	for (int i = 0; i < CK_PAIR_NR; i++)
+		if (pair->img[i])
+			ck_image_unmap(&pair->v[i]);
+}
+
+static void pair_free(struct pair *pair)
+{
+	for (int i = 0; i < CK_PAIR_NR; i++)
+		ck_str_free(&pair->why[i]);
+}
+
+/* @pair may be NULL: it is none of a model and its optimizer. */
+static int look(const struct listing *l, const char *name, struct line *out,
+		struct pair *pair)
+{
+	const char *slash = strrchr(name, '/');
 	ck_auto_fd int image = -1;
 	struct ck_image img;
 	struct ck_err err;
@@ -88,7 +127,7 @@ static int look(const struct listing *l, const char *name, struct line *out)
 		ret = ck_image_map(&img, image, &err);
 	if (!ret) {
 		count(out, &img);
-		ck_image_unmap(&img);
+		keep(pair, slash ? slash + 1 : name, &img);
 	} else {
 		out->state = UNREADABLE;
 		out->why = strdup(err.msg);
@@ -109,11 +148,35 @@ static void add_line(struct line *out, const struct ck_steps *all,
 	free(part->why);
 }
 
+/* A part of a save that does not fit the other. */
+static void blame(struct line *line, const struct ck_str *why)
+{
+	char *old = line->why;
+
+	line->state = CK_MAX(line->state, INCOMPLETE);
+	if (asprintf(&line->why, "%s%s%s", old ? old : "", old ? "; " : "",
+		     why->v) < 0)
+		line->why = NULL;
+	free(old);
+}
+
+static void add_pair(struct line *out, const struct pair *pair,
+		     struct ck_str *names)
+{
+	for (int i = 0; i < CK_PAIR_NR; i++) {
+		if (!pair->why[i].len)
+			continue;
+		out->state = CK_MAX(out->state, INCOMPLETE);
+		ck_str_fmt(names, "; %s: %s", ck_pair_names[i], pair->why[i].v);
+	}
+}
+
 /* A group is as good as the worst folder in it. */
 static void look_in(const struct listing *l, const char *group,
 		    struct line *out)
 {
 	ck_auto_str struct ck_str names = { 0 };
+	struct pair pair = { 0 };
 	struct ck_steps all;
 	bool any = false;
 
@@ -128,9 +191,13 @@ static void look_in(const struct listing *l, const char *group,
 
 		ck_str_fmt(&name, "%s/%s", group, all.v[i].name);
 		if (!name.failed)
-			any |= !look(l, name.v, &part);
+			any |= !look(l, name.v, &part,
+				     all.parts ? &pair : NULL);
 		add_line(out, &all, &all.v[i], &part, &names);
 	}
+	pair_check(&pair);
+	add_pair(out, &pair, &names);
+	pair_free(&pair);
 	if (!any) { /* as a folder of strategy files alone */
 		out->state = UNREADABLE;
 		ck_str_puts(&names, ", none of which is a checkpoint");
@@ -274,15 +341,32 @@ static void warn_of_marker(const struct cmd *c, const char *path,
 		cmd_fail(c, CMD_OK, "%s: %s", path, text.v);
 }
 
+static void look_at_all(struct listing *l)
+{
+	struct pair pair = { 0 };
+
+	for (size_t i = 0; i < l->steps.nr; i++)
+		if (look(l, l->steps.v[i].name, &l->v[i],
+			 l->steps.parts ? &pair : NULL) == -ENODATA)
+			look_in(l, l->steps.v[i].name, &l->v[i]);
+	pair_check(&pair);
+	for (size_t i = 0; i < l->steps.nr; i++) {
+		int part = ck_pair_of(l->steps.v[i].name);
+
+		if (part >= 0 && pair.why[part].len)
+			blame(&l->v[i], &pair.why[part]);
+	}
+	pair_free(&pair);
+}
+
 static int list(const struct cmd *c, const char *path, struct listing *l)
 {
 	int ret = CMD_OK;
 	bool ok;
 
 	l->v = calloc(l->steps.nr, sizeof(*l->v));
-	for (size_t i = 0; l->v && i < l->steps.nr; i++)
-		if (look(l, l->steps.v[i].name, &l->v[i]) == -ENODATA)
-			look_in(l, l->steps.v[i].name, &l->v[i]);
+	if (l->v)
+		look_at_all(l);
 	if (l->v)
 		l->latest = latest_of(l);
 	ok = l->v && put_all(l);

@@ -73,6 +73,33 @@ for kind in model.safetensors pytorch_model.bin; do
 		fail "$kind: $(cat "$WORK/out")"
 done
 
+# Parts that are files of one save: each fits the other, or it is said.
+P=$TOP/tests/formats/colossalai
+mkdir "$WORK/pair" "$WORK/pairs"
+cp "$P"/parts/in/* "$WORK/pair"
+expect 0 '' "$UNSHARD" ls "$WORK/pair"
+cp "$P/parts/in/model.bin" "$WORK/pair/optimizer.bin"
+expect 1 'incomplete: 1 of its 3 parts' "$UNSHARD" ls "$WORK/pair"
+grep -q '^incomplete .* optimizer  it holds no states of an optimizer' \
+	"$WORK/out" || fail "$(cat "$WORK/out")"
+cp "$P/parts/in/optimizer.bin" "$WORK/pair/optimizer.bin"
+cp "$P/parts/in/optimizer.bin" "$WORK/pair/model.bin"
+expect 1 'incomplete: 1 of its 3 parts' "$UNSHARD" ls "$WORK/pair"
+grep -q '^incomplete .* model  it holds the states of an optimizer' \
+	"$WORK/out" || fail "$(cat "$WORK/out")"
+rm "$WORK/pair/model.bin"
+cp -r "$P/bad-dist-missing-stage/in" "$WORK/pair/model"
+expect 1 'incomplete: 1 of its 3 parts' "$UNSHARD" ls "$WORK/pair"
+grep -q '^incomplete .* model  it has .* a stage of the model is missing' \
+	"$WORK/out" || fail "$(cat "$WORK/out")"
+cp -r "$WORK/pair" "$WORK/pairs/step-2"
+mkdir "$WORK/pairs/step-1"
+cp "$P"/parts/in/* "$WORK/pairs/step-1"
+expect 1 'incomplete: 1 of its 2 checkpoints' "$UNSHARD" ls "$WORK/pairs"
+grep -q '^complete .* step-1  (latest)' "$WORK/out" || fail "$(cat "$WORK/out")"
+grep -q '^incomplete .* step-2  holds .*; model: it has ' "$WORK/out" ||
+	fail "$(cat "$WORK/out")"
+
 # A directory of checkpoints is as good as the worst of them.
 S=$WORK/steps
 mkdir "$S" "$S/step-1" "$S/step-2"

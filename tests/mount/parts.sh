@@ -64,22 +64,62 @@ for step in step-1 step-2; do
 done
 umount_ckpt
 
+# in each other's place; an optimizer of another run beside a model of which the
+# last stage is lost; and so in one of several steps, which is not the latest
+mkdir -p "$WORK/swapped" "$WORK/lost"
+cp "$IN/model.bin" "$WORK/swapped/optimizer.bin"
+cp "$IN/optimizer.bin" "$WORK/swapped/model.bin"
+cp "$IN/lr_scheduler" "$WORK/swapped"
+cp -r "$here/tests/formats/colossalai/bad-dist-missing-stage/in" \
+	"$WORK/lost/model"
+cp "$IN/optimizer.bin" "$IN/lr_scheduler" "$WORK/lost"
+mount_ckpt "$WORK/swapped"
+[ "$(cat "$MNT/.unshard/problems")" = "\
+error: optimizer: it holds no states of an optimizer: it is in the place of another
+error: model: it holds the states of an optimizer: it is in the place of another" ] ||
+	fail "swapped: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+mount_ckpt "$WORK/lost"
+grep -q '^error: model: it has .* and the optimizer states of ' \
+	"$MNT/.unshard/problems" || fail "lost: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+cp -r "$WORK/lost" "$WORK/run/step-3"
+mount_ckpt "$WORK/run"
+[ "$(readlink "$MNT/latest")" = step-2 ] ||
+	fail "latest is $(readlink "$MNT/latest")"
+grep -q '^error: step-3/model: it has .*a stage of the model is missing' \
+	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
+grep -q '^error: step-[12]' "$MNT/.unshard/problems" && fail "of the others"
+# it fits once the optimizer is another
+grep '^error: step-3' "$MNT/.unshard/problems" | grep -q step-3/optimizer &&
+	fail "the optimizer"
+rm -r "$WORK/run/step-3/model"
+cp "$IN/model.bin" "$WORK/run/step-3"
+fits() { [ "$(readlink "$MNT/latest")" = step-3 ]; }
+wait_for 10 fits || fail "latest stays $(readlink "$MNT/latest")"
+grep -q '^error' "$MNT/.unshard/problems" &&
+	fail "stays: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+rm -r "$WORK/run/step-3"
+
 # all in one folder, told by their names; and in each of several steps
 F=$here/tests/formats
-mkdir -p "$WORK/one" "$WORK/runs/s1" "$WORK/runs/s2"
-cp "$F/hf/index-prefix/in/"* "$F/colossalai/optim-async/in/"* \
-	"$IN/lr_scheduler" "$WORK/one"
-"$UNSHARD" ls "$WORK/one" >"$WORK/ls" || fail "ls: $(cat "$WORK/ls")"
+for at in hf/index-prefix runs/s1 runs/s2; do
+	mkdir -p "$WORK/$at"
+	cp "$F/colossalai/optim-async/in/"* "$IN/lr_scheduler" "$WORK/$at"
+done
+cp "$F/hf/index-prefix/in/"* "$WORK/hf/index-prefix"
+cp "$F/torch/index-prefix/in/"* "$WORK/runs/s1"
+cp "$F/torch/index-prefix/in/"* "$WORK/runs/s2"
+"$UNSHARD" ls "$WORK/runs/s1" >"$WORK/ls" || fail "ls: $(cat "$WORK/ls")"
 [ "$(grep -c ^complete "$WORK/ls")" = 3 ] || fail "$(cat "$WORK/ls")"
-cp "$WORK/one/"* "$WORK/runs/s1"
-cp "$WORK/one/"* "$WORK/runs/s2"
-for at in one runs; do
+for at in hf/index-prefix runs; do
 	mount_ckpt "$WORK/$at"
-	top=$MNT
-	[ "$at" = one ] || top=$MNT/latest
+	top=$MNT model=$at
+	[ "$at" != runs ] || { top=$MNT/latest model=torch/index-prefix; }
 	for part in model optimizer; do
 		from=colossalai/optim-async
-		[ "$part" = optimizer ] || from=hf/index-prefix
+		[ "$part" = optimizer ] || from=$model
 		for name in $(ls "$top/$part/tensors"); do
 			"$UNSHARD" cat "$F/$from/in" "$name" >"$WORK/t" ||
 				fail "cat $name"
@@ -90,7 +130,9 @@ for at in one runs; do
 	done
 	grep -q '"last_epoch"' "$top/lr_scheduler/.unshard/catalog.json" ||
 		fail "no scheduler in $at"
-	[ ! -s "$MNT/.unshard/problems" ] ||
+	# the optimizer is that of the other
+	[ "$(cut -c -23 "$MNT/.unshard/problems")" = \
+		"$([ "$at" = runs ] || echo 'error: model: it has no')" ] ||
 		fail "$(cat "$MNT/.unshard/problems")"
 	umount_ckpt
 done
