@@ -118,9 +118,8 @@ static void say_box(struct plan *p, const struct dest *d,
 }
 
 static void plan_boxes(struct plan *p, const struct dest *d,
-		       const struct ck_box *want, uint64_t before)
+		       const struct ck_box *want, const uint64_t *in_shard)
 {
-	const struct ck_shard *s = &d->part.shard;
 	struct ck_tiling walk;
 	uint32_t i;
 
@@ -134,8 +133,7 @@ static void plan_boxes(struct plan *p, const struct dest *d,
 		if (!ck_box_meet(&cell, want, &meet))
 			continue;
 		for (unsigned k = 0; k < d->t->rank; k++)
-			to[k] = meet.start[k] - want->start[k] +
-				(k == s->dim ? before : 0);
+			to[k] = meet.start[k] - want->start[k] + in_shard[k];
 		say_box(p, d, &meet, to, c, cell.start);
 	}
 }
@@ -219,6 +217,29 @@ static bool plain(const struct ck_image *img, const struct ck_tensor *t)
 	return true;
 }
 
+/* An axis in pieces. */
+static void json_cut(struct ck_str *o, const struct ck_shard_cut *c)
+{
+	ck_str_fmt(o, "\"dim\": %u, \"runs\": [", c->dim);
+	for (unsigned i = 0; i < c->nr; i++)
+		ck_str_fmt(o, "%s[%" PRIu64 ", %" PRIu64 "]", i ? ", " : "",
+			   c->run[i].start, c->run[i].start + c->run[i].len);
+	ck_str_puts(o, "]");
+}
+
+static void json_cuts(struct ck_str *o, const struct ck_shard *s)
+{
+	if (s->nr == 1) {
+		ck_str_puts(o, ", ");
+		json_cut(o, &s->cut[0]);
+	}
+	for (unsigned k = 0; s->nr > 1 && k < s->nr; k++) {
+		ck_str_puts(o, k ? "}, {" : ", \"pieces\": [{");
+		json_cut(o, &s->cut[k]);
+	}
+	ck_str_puts(o, s->nr > 1 ? "}]" : "");
+}
+
 static void say_shard(struct plan *p, const struct dest *d)
 {
 	const struct ck_shard *s = &d->part.shard;
@@ -242,14 +263,7 @@ static void say_shard(struct plan *p, const struct dest *d)
 	json_dims(o, "at", d->at, d->t->rank);
 	json_dims(o, "size", s->box.len, d->t->rank);
 	ck_str_fmt(o, ", \"nbytes\": %" PRIu64, bytes);
-	if (s->nr > 1) {
-		ck_str_fmt(o, ", \"dim\": %u, \"runs\": [", s->dim);
-		for (unsigned i = 0; i < s->nr; i++)
-			ck_str_fmt(o, "%s[%" PRIu64 ", %" PRIu64 "]",
-				   i ? ", " : "", s->run[i].start,
-				   s->run[i].start + s->run[i].len);
-		ck_str_puts(o, "]");
-	}
+	json_cuts(o, s);
 	if (d->part.zeros)
 		ck_str_puts(o, ", \"zeros\": true");
 	ck_str_puts(o, "}");
@@ -258,23 +272,19 @@ static void say_shard(struct plan *p, const struct dest *d)
 static void plan_shard(struct plan *p, struct dest *d, bool boxes)
 {
 	const struct ck_shard *s = &d->part.shard;
-	struct ck_box box = s->box;
-	uint64_t before = 0;
+	uint64_t to[CK_MAX_RANK];
+	struct ck_box box;
 
 	memcpy(d->at, s->box.start, d->t->rank * sizeof(d->at[0]));
 	say_shard(p, d);
 	if (d->part.zeros)
 		return;
-	for (unsigned i = 0; i < CK_MAX(s->nr, 1u) && p->ok; i++) {
-		if (s->nr) {
-			box.start[s->dim] = s->run[i].start;
-			box.len[s->dim] = s->run[i].len;
-		}
+	for (unsigned i = 0; i < ck_shard_pieces(s) && p->ok; i++) {
+		ck_shard_piece(s, i, &box, to);
 		if (ck_box_volume(&box) && boxes)
-			plan_boxes(p, d, &box, before);
+			plan_boxes(p, d, &box, to);
 		else if (ck_box_volume(&box))
 			plan_shares(p, d, &box);
-		before += s->nr ? s->run[i].len : 0;
 	}
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard.c - positions in a box whose one axis is in runs */
+/* shard.c - positions in a box whose axes are in runs */
 #include "core/geom/shard.h"
 
 #include <string.h>
@@ -7,14 +7,11 @@
 void ck_shard_whole(struct ck_shard *s, const uint64_t *shape, unsigned rank)
 {
 	s->box.rank = rank;
-	s->dim = 0;
-	s->nr = rank > 0;
+	s->nr = 0;
 	for (unsigned d = 0; d < rank; d++) {
 		s->box.start[d] = 0;
 		s->box.len[d] = shape[d];
 	}
-	if (rank)
-		s->run[0] = (struct ck_shard_run){ 0, shape[0] };
 }
 
 /* Elements of one step along axis @d - 1. */
@@ -27,32 +24,72 @@ static uint64_t behind(const struct ck_shard *s, unsigned d)
 	return n;
 }
 
+/* The run in which step @at of the axis lies; *before: steps of runs before. */
+static const struct ck_shard_run *run_at(const struct ck_shard_cut *c,
+					 uint64_t at, uint64_t *before)
+{
+	const struct ck_shard_run *r = c->run;
+
+	for (*before = 0; at - *before >= r->len; r++)
+		*before += r->len;
+	return r;
+}
+
+/* One row of the innermost axis in runs. */
 void ck_shard_at(const struct ck_shard *s, uint64_t at, struct ck_box *box,
 		 uint64_t *skip)
 {
-	uint64_t inner, row, before = 0;
-	unsigned i = 0;
+	const struct ck_shard_cut *last = &s->cut[s->nr - 1];
+	const struct ck_shard_run *r;
+	uint64_t inner, row, before;
 
 	*box = s->box;
 	*skip = at;
-	if (s->nr <= 1) {
-		if (s->nr)
-			box->start[s->dim] = s->run[0].start;
+	if (!s->nr)
 		return;
+	inner = behind(s, last->dim + 1);
+	row = s->box.len[last->dim] * inner;
+	ck_dims_coords(s->box.len, last->dim, at / row, box->start);
+	for (unsigned k = 0; k + 1 < s->nr; k++) {
+		uint64_t *start = &box->start[s->cut[k].dim];
+
+		r = run_at(&s->cut[k], *start, &before);
+		*start += r->start - before - s->box.start[s->cut[k].dim];
 	}
-	inner = behind(s, s->dim + 1);
-	row = s->box.len[s->dim] * inner;
-	ck_dims_coords(s->box.len, s->dim, at / row, box->start);
-	for (unsigned d = 0; d < s->dim; d++) {
+	for (unsigned d = 0; d < last->dim; d++) {
 		box->start[d] += s->box.start[d];
 		box->len[d] = 1;
 	}
 	at %= row;
-	while (at - before >= s->run[i].len * inner)
-		before += s->run[i++].len * inner;
-	box->start[s->dim] = s->run[i].start;
-	box->len[s->dim] = s->run[i].len;
-	*skip = at - before;
+	r = run_at(last, at / inner, &before);
+	box->start[last->dim] = r->start;
+	box->len[last->dim] = r->len;
+	*skip = at - before * inner;
+}
+
+unsigned ck_shard_pieces(const struct ck_shard *s)
+{
+	unsigned n = 1;
+
+	for (unsigned k = 0; k < s->nr; k++)
+		n *= s->cut[k].nr;
+	return n;
+}
+
+void ck_shard_piece(const struct ck_shard *s, unsigned i, struct ck_box *box,
+		    uint64_t *to)
+{
+	*box = s->box;
+	memset(to, 0, s->box.rank * sizeof(*to));
+	for (unsigned k = s->nr; k-- > 0; i /= s->cut[k].nr) {
+		const struct ck_shard_cut *c = &s->cut[k];
+		unsigned nr = i % c->nr;
+
+		for (unsigned b = 0; b < nr; b++)
+			to[c->dim] += c->run[b].len;
+		box->start[c->dim] = c->run[nr].start;
+		box->len[c->dim] = c->run[nr].len;
+	}
 }
 
 bool ck_box_is_stretch(const struct ck_box *box, const uint64_t *shape,

@@ -213,11 +213,23 @@ static int take_step(const struct ck_rs_step *s, uint64_t i,
 	return 0;
 }
 
+/* Where axis @dim is in the cuts, or would be. */
+static unsigned cut_along(const struct ck_shard *s, unsigned dim)
+{
+	unsigned k = 0;
+
+	while (k < s->nr && s->cut[k].dim < dim)
+		k++;
+	return k;
+}
+
 static void load_runs(const struct ck_shard *s, unsigned dim, struct runs *r)
 {
-	if (dim == s->dim) {
-		r->nr = s->nr;
-		memcpy(r->v, s->run, s->nr * sizeof(r->v[0]));
+	unsigned k = cut_along(s, dim);
+
+	if (k < s->nr && s->cut[k].dim == dim) {
+		r->nr = s->cut[k].nr;
+		memcpy(r->v, s->cut[k].run, r->nr * sizeof(r->v[0]));
 		return;
 	}
 	r->nr = 1;
@@ -227,20 +239,27 @@ static void load_runs(const struct ck_shard *s, unsigned dim, struct runs *r)
 static int store_runs(struct ck_shard *s, unsigned dim, const struct runs *r,
 		      struct ck_err *err)
 {
+	unsigned k = cut_along(s, dim), old, now = r->nr > 1;
+
+	old = k < s->nr && s->cut[k].dim == dim;
+	if (now > old && s->nr == CK_SHARD_CUTS)
+		return ck_fail(err, EINVAL,
+			       "over %d dimensions would be in pieces",
+			       CK_SHARD_CUTS);
+	memmove(&s->cut[k + now], &s->cut[k + old],
+		(s->nr - k - old) * sizeof(s->cut[0]));
+	s->nr += now - old;
+	if (now) {
+		s->cut[k].dim = dim;
+		s->cut[k].nr = r->nr;
+		memcpy(s->cut[k].run, r->v, r->nr * sizeof(r->v[0]));
+	}
 	s->box.start[dim] = r->v[0].start;
 	s->box.len[dim] = runs_len(r);
-	if (dim != s->dim && r->nr > 1) {
-		if (s->nr > 1)
-			return ck_fail(err, EINVAL,
-				       "dimensions %u and %u would both be in "
-				       "pieces",
-				       s->dim, dim);
-		s->dim = dim;
-	}
-	if (dim == s->dim) {
-		s->nr = r->nr;
-		memcpy(s->run, r->v, r->nr * sizeof(r->v[0]));
-	}
+	if (ck_shard_pieces(s) > CK_SHARD_PIECES)
+		return ck_fail(err, EINVAL,
+			       "a rank would hold it in over %d pieces",
+			       CK_SHARD_PIECES);
 	return 0;
 }
 

@@ -141,19 +141,39 @@ static int cut_nr(const struct ck_reshard *r, uint32_t t, uint32_t i,
 			      -ENOENT;
 }
 
-/* Whether @t can be cut so: the first and the last have most, fewest rows. */
+/* Tries place @at; *near: not far from what limits the pieces of a part. */
+static int try_at(const struct ck_reshard *r, uint32_t t,
+		  const struct ck_rs_cut *cut, uint32_t at, bool *near,
+		  struct ck_err *err)
+{
+	struct ck_shard s;
+	bool zeros;
+	int ret = ck_rs_cut_at(cut, at, shape_of(r->img, t),
+			       r->img->tensors[t].rank, &s, &zeros, err);
+
+	if (ret)
+		return ret;
+	*near |= ck_shard_pieces(&s) >= CK_SHARD_PIECES / 4;
+	for (unsigned k = 0; k < s.nr; k++)
+		*near |= s.cut[k].nr >= CK_SHARD_RUNS / 4;
+	return 0;
+}
+
+/*
+ * Whether @t can be cut so: the first and the last have most, fewest rows; and
+ * those between may have a piece more.
+ */
 static int try_cut(const struct ck_reshard *r, uint32_t t,
 		   const struct ck_rs_cut *cut, struct ck_err *err)
 {
-	const uint64_t *shape = shape_of(r->img, t);
-	unsigned rank = r->img->tensors[t].rank;
-	struct ck_shard unused;
-	bool zeros;
-	int ret = ck_rs_cut_at(cut, 0, shape, rank, &unused, &zeros, err);
+	bool near = false;
+	int ret = try_at(r, t, cut, 0, &near, err);
 
-	return ret ? ret :
-		     ck_rs_cut_at(cut, cut->nr - 1, shape, rank, &unused,
-				  &zeros, err);
+	if (!ret)
+		ret = try_at(r, t, cut, cut->nr - 1, &near, err);
+	for (uint32_t i = 1; near && i + 1 < cut->nr && !ret; i++)
+		ret = try_at(r, t, cut, i, &near, err);
+	return ret;
 }
 
 /* Last first, for each names the next. */

@@ -29,6 +29,7 @@ struct ranks {
 	enum ck_rank_form form;
 	bool raw; /* parts are named by where they are, not by key */
 	uint32_t nr;
+	uint32_t boxes; /* written down so far */
 	struct ck_rank_file *file; /* raw: the piece that comes next is at */
 	size_t *at;
 };
@@ -97,7 +98,7 @@ static void add_records(struct ck_str *out, struct ranks *r, bool *any,
 	uint64_t volume = ck_box_volume(&s->box), done = 0;
 
 	while (done < volume) {
-		struct place p = { .rank = rank, .whole = s->nr <= 1 };
+		struct place p = { .rank = rank, .whole = !s->nr };
 		uint64_t bytes, end, n;
 		struct ck_box box;
 
@@ -119,9 +120,10 @@ static bool add_strided(struct ck_str *out, struct ranks *r, bool *any,
 			uint32_t rank, const struct ck_shard *s, uint64_t elem)
 {
 	uint64_t stride[CK_MAX_RANK], n = 1, off, bytes;
-	struct ck_box box = s->box;
+	uint64_t to[CK_MAX_RANK];
+	struct ck_box box;
 
-	for (unsigned d = box.rank; d-- > 0; n *= s->box.len[d])
+	for (unsigned d = s->box.rank; d-- > 0; n *= s->box.len[d])
 		stride[d] = n;
 	if (!n)
 		return true;
@@ -130,20 +132,22 @@ static bool add_strided(struct ck_str *out, struct ranks *r, bool *any,
 	off = next_record(r, rank, &bytes);
 	if (bytes != n * elem)
 		return false;
-	for (unsigned i = 0; i < s->nr; i++) {
-		box.start[s->dim] = s->run[i].start;
-		box.len[s->dim] = s->run[i].len;
+	for (unsigned i = 0; i < ck_shard_pieces(s); i++) {
+		uint64_t at = off;
+
+		ck_shard_piece(s, i, &box, to);
+		for (unsigned d = 0; d < box.rank; d++)
+			at += to[d] * stride[d] * elem;
 		ck_str_fmt(out,
 			   "%s\n   {\"file\": \"rank-%05" PRIu32
 			   "%s\", \"offset\": %" PRIu64 ", \"stride\": ",
-			   *any ? "," : "", rank, ck_rank_suffix(r->form), off);
+			   *any ? "," : "", rank, ck_rank_suffix(r->form), at);
 		ck_str_json_u64(out, stride, box.rank);
 		ck_str_puts(out, ", \"start\": ");
 		ck_str_json_u64(out, box.start, box.rank);
 		ck_str_puts(out, ", \"size\": ");
 		ck_str_json_u64(out, box.len, box.rank);
 		ck_str_puts(out, "}");
-		off += s->run[i].len * stride[s->dim] * elem;
 		*any = true;
 	}
 	return true;
@@ -154,11 +158,11 @@ static bool add_part(struct ck_str *out, struct ranks *r, bool *any,
 		     uint32_t rank, const struct ck_merged_tensor *m,
 		     const struct ck_shard *s, uint64_t elem)
 {
-	struct place p = { .rank = rank, .whole = s->nr <= 1 };
+	struct place p = { .rank = rank, .whole = !s->nr };
 	uint64_t volume = ck_box_volume(&s->box);
 	struct ck_box box;
 
-	for (unsigned d = 0; s->nr > 1 && d < s->dim; d++)
+	for (unsigned d = 0; s->nr && d < s->cut[s->nr - 1].dim; d++)
 		if (s->box.len[d] != 1)
 			return add_strided(out, r, any, rank, s, elem);
 	if (r->raw) {
@@ -193,6 +197,9 @@ static bool add_tensor(struct ck_str *out, struct ranks *r,
 	for (uint32_t i = 0; i < r->nr; i++) {
 		if (!ck_reshard_part(rs, i, m->tensor, &part))
 			continue;
+		r->boxes += ck_shard_pieces(&part.shard);
+		if (r->boxes > CK_RANK_LAYOUT_PARTS)
+			return false;
 		if (part.zeros) { /* in the file, and no part of anything */
 			skip_part(r, i, &part.shard, info->size);
 			continue;
@@ -278,5 +285,6 @@ int ck_rank_layout_make(struct ck_str *out, enum ck_rank_form form,
 		return ret;
 	ck_str_free(out);
 	r.raw = true;
+	r.boxes = 0;
 	return make(out, &r, rs, in, err);
 }

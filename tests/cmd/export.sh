@@ -67,7 +67,7 @@ done >x
 cmp x raw/$name || fail "reshard: other bytes"
 
 # whatever the mesh, what is written is read as the whole tensors again: uneven,
-# empty, replicated, in pieces along rows and along columns
+# empty, replicated, in pieces along rows, along columns and along both
 "$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" gpt2.safetensors \
 	h.0.attn.c_attn.weight F32 8,24 h.0.attn.c_attn.bias BF16 24 \
 	h.0.mlp.c_fc.weight BF16 8,32 h.0.ln_1.weight F32 8 wte.weight F32 10,8
@@ -75,7 +75,8 @@ cat >pieces.json <<'END'
 {"mesh": {"shape": [2, 2, 2]},
  "placements": {"*attn.c_attn*": ["strided(0, 2)", "shard(0)", "replicate"],
 		"*c_fc*": ["strided(1, 2)", "shard(1)", "shard(0)"],
-		"wte*": ["shard(1)", "replicate", "shard(0)"]}}
+		"*ln_1*": ["replicate", "strided(0, 3)", "replicate"],
+		"wte*": ["strided(1, 2)", "replicate", "strided(0, 3)"]}}
 END
 for it in safetensors/tp=2,dim0=3 safetensors/dim0=11 safetensors/pieces \
 	ckpt/dim1=5 ckpt/pieces; do
@@ -86,6 +87,19 @@ for it in safetensors/tp=2,dim0=3 safetensors/dim0=11 safetensors/pieces \
 	"$UNSHARD" diff gpt2.safetensors back >out || fail "$it: $(cat out)"
 	rm -r back
 done
+"$UNSHARD" plan gpt2.safetensors --json --reshard pieces.json >out || fail plan
+"$PYTHON" - <<'END' || fail "plan: $(cat out)"
+import json
+plan = json.load(open("out"))
+one, = (s for s in plan["shards"] if s["fqn"] == "wte.weight" and s["shard"] == 4)
+assert one["size"] == [5, 4] and one["pieces"] == [
+    {"dim": 0, "runs": [[0, 2], [4, 6], [8, 9]]}, {"dim": 1, "runs": [[2, 4], [6, 8]]}
+], one
+reads = [r for r in plan["reads"] if r["fqn"] == "wte.weight" and r["dest_shard"] == 4]
+assert sorted((r["dest_offsets"], r["storage_offsets"], r["lengths"]) for r in reads) == [
+    ([a, c], [b, d], [n, 2]) for a, b, n in ((0, 0, 2), (2, 4, 2), (4, 8, 1))
+    for c, d in ((0, 2), (2, 6))], reads
+END
 
 # no layout holds a tensor without a name: none, rather than one of no use
 "$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" nameless.safetensors '' U8 4 u U8 4

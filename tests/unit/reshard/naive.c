@@ -94,14 +94,16 @@ void naive_holds(const struct ck_reshard *rs, uint32_t rank, uint32_t tensor,
 	}
 	ck_str_puts(&s, "[");
 	for (unsigned d = 0; d < p.shard.box.rank; d++) {
-		struct ck_shard_run one = { p.shard.box.start[d],
-					    p.shard.box.len[d] };
-		bool cut = d == p.shard.dim && p.shard.nr > 1;
+		struct ck_shard_cut one = {
+			d, 1, { { p.shard.box.start[d], p.shard.box.len[d] } }
+		};
+		const struct ck_shard_cut *c = &one;
 
+		for (unsigned k = 0; k < p.shard.nr; k++)
+			c = p.shard.cut[k].dim == d ? &p.shard.cut[k] : c;
 		ck_str_puts(&s, d ? ", " : "");
-		for (unsigned i = 0; i < (cut ? p.shard.nr : 1); i++) {
-			const struct ck_shard_run *r =
-				cut ? &p.shard.run[i] : &one;
+		for (unsigned i = 0; i < c->nr; i++) {
+			const struct ck_shard_run *r = &c->run[i];
 
 			ck_str_fmt(&s, "%s%" PRIu64 ":%" PRIu64, i ? "+" : "",
 				   r->start, r->start + r->len);

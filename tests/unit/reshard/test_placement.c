@@ -132,8 +132,6 @@ static struct naive by_axis(const struct sample *s, unsigned at, unsigned dim)
 
 static void make_placements(struct sample *s, struct ck_str *json)
 {
-	unsigned strided = below(s->rank); /* only one may be in pieces */
-
 	s->cut = by_axis;
 	ck_str_puts(json, ", \"placements\": {\"t\": [");
 	for (unsigned a = 0; a < s->axes; a++) {
@@ -144,7 +142,7 @@ static void make_placements(struct sample *s, struct ck_str *json)
 			ck_str_puts(json, "\"replicate\"");
 			continue;
 		}
-		if (s->place[a] == (int)strided && below(2)) {
+		if (below(2)) {
 			s->factor[a] = 1 + below(4);
 			ck_str_fmt(json, "\"strided(%d, %u)\"", s->place[a],
 				   s->factor[a]);
@@ -366,6 +364,40 @@ Test(placement, what_is_wrong_is_said)
 	       "list of 2");
 	reject("{\"mesh\": {\"shape\": [1], \"device_ids\": [65536]}}",
 	       "0 to 65535");
+	kit_free(&kit);
+}
+
+/* Every run of the one with every run of the other, in four dimensions at most. */
+Test(placement, in_pieces_along_several_dimensions)
+{
+	static const char mesh[] = "{\"mesh\": {\"shape\": [2,2,2,2,2]}, "
+				   "\"placements\": {\"t\": [";
+	static const char two[] = "\"strided(3, 2)\", \"R\", \"R\", "
+				  "\"strided(0, 2)\", \"R\"]}}";
+	static const char five[] =
+		"\"strided(3, 2)\", \"strided(1, 2)\", \"strided(4, 2)\", "
+		"\"strided(0, 2)\", \"strided(2, 2)\"]}}";
+	static const char many[] = "\"strided(3, 16)\", \"strided(1, 16)\", "
+				   "\"strided(4, 32)\", \"R\", \"R\"]}}";
+	static uint64_t shape[5] = { 8, 64, 4, 64, 64 };
+	struct ck_part p;
+	char text[300];
+
+	kit = kit_new();
+	p = kit_part("t", kit_file(&kit, "f", UINT64_C(1) << 30));
+	p.rank = 5;
+	p.shape = shape;
+	kit_add(&kit, &p);
+	kit_image(&kit);
+	snprintf(text, sizeof(text), "%s%s", mesh, two);
+	cr_assert_eq(try(text, strlen(text)), 0, "%s", err.msg);
+	naive_holds(rs, 0, 0, "[0:2+4:6, 0:64, 0:4, 0:16+32:48, 0:64]");
+	naive_holds(rs, 18, 0, "[2:4+6:8, 0:64, 0:4, 16:32+48:64, 0:64]");
+	ck_reshard_free(rs);
+	snprintf(text, sizeof(text), "%s%s", mesh, five);
+	reject(text, "t: over 4 dimensions would be in pieces");
+	snprintf(text, sizeof(text), "%s%s", mesh, many);
+	reject(text, "t: a rank would hold it in over 4096 pieces");
 	kit_free(&kit);
 }
 
