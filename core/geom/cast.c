@@ -190,12 +190,24 @@ INLINE uint32_t as_e5m2(float x)
 }
 LOOP(to_e5m2, float, uint8_t, as_e5m2)
 
+INLINE uint32_t as_e5m2_most(float x)
+{
+	return to_small(x, 2, -14, 0x47700000, 0x7b, 0x7f) | sign_of(x, 8);
+}
+LOOP(to_e5m2_most, float, uint8_t, as_e5m2_most)
+
 /* 448 is the largest; halfway to 480, which is NaN, ties to the even 448. */
 INLINE uint32_t as_e4m3fn(float x)
 {
 	return to_small(x, 3, -6, 0x43e80001, 0x7f, 0x7f) | sign_of(x, 8);
 }
 LOOP(to_e4m3fn, float, uint8_t, as_e4m3fn)
+
+INLINE uint32_t as_e4m3fn_most(float x)
+{
+	return to_small(x, 3, -6, 0x43e80001, 0x7e, 0x7f) | sign_of(x, 8);
+}
+LOOP(to_e4m3fn_most, float, uint8_t, as_e4m3fn_most)
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -298,7 +310,8 @@ static void widen(enum ck_dtype from, const void *in, float *out, size_t nr)
 	}
 }
 
-static void narrow(const float *in, enum ck_dtype to, void *out, size_t nr)
+static void narrow(const float *in, enum ck_dtype to, bool most, void *out,
+		   size_t nr)
 {
 	switch (to) {
 	case CK_DT_F64:
@@ -312,10 +325,10 @@ static void narrow(const float *in, enum ck_dtype to, void *out, size_t nr)
 		to_bf16(in, out, nr);
 		break;
 	case CK_DT_F8_E4M3FN:
-		to_e4m3fn(in, out, nr);
+		(most ? to_e4m3fn_most : to_e4m3fn)(in, out, nr);
 		break;
 	case CK_DT_F8_E5M2:
-		to_e5m2(in, out, nr);
+		(most ? to_e5m2_most : to_e5m2)(in, out, nr);
 		break;
 	default:
 		memcpy(out, in, nr * sizeof(*in));
@@ -329,7 +342,7 @@ static bool is_aligned(const void *at, size_t size)
 
 /* @nr of at most BLOCK; what is float32 and lies well is not copied first. */
 static void cast_block(enum ck_dtype from, const void *in, enum ck_dtype to,
-		       void *out, size_t nr)
+		       bool most, void *out, size_t nr)
 {
 	size_t a = ck_dtype_info(from)->size, b = ck_dtype_info(to)->size;
 	double there[BLOCK]; /* room for any of the types, and aligned */
@@ -344,13 +357,14 @@ static void cast_block(enum ck_dtype from, const void *in, enum ck_dtype to,
 	} else if (in == end) {
 		in = memcpy(wide, in, nr * a);
 	}
-	narrow(in, to, end, nr);
+	narrow(in, to, most, end, nr);
 	if (end != out)
 		memcpy(out, end, nr * b);
 }
 
-void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
-	     size_t nr)
+/* @most: what is too large is the largest number. */
+static void cast(enum ck_dtype from, const void *in, enum ck_dtype to,
+		 bool most, void *out, size_t nr)
 {
 	size_t a = ck_dtype_info(from)->size, b = ck_dtype_info(to)->size, n;
 
@@ -360,7 +374,19 @@ void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
 	}
 	for (size_t i = 0; i < nr; i += n) {
 		n = CK_MIN(nr - i, (size_t)BLOCK);
-		cast_block(from, (const char *)in + i * a, to,
+		cast_block(from, (const char *)in + i * a, to, most,
 			   (char *)out + i * b, n);
 	}
+}
+
+void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
+	     size_t nr)
+{
+	cast(from, in, to, false, out, nr);
+}
+
+void ck_cast_saturated(enum ck_dtype from, const void *in, enum ck_dtype to,
+		       void *out, size_t nr)
+{
+	cast(from, in, to, true, out, nr);
 }

@@ -78,8 +78,9 @@ void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
 	ck_compose_range(c, img, t, 0, img->tensors[t].size, 0);
 }
 
-void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
-		      uint32_t t, uint64_t at, uint64_t len, uint8_t dtype)
+struct ck_piece *ck_compose_range(struct ck_compose *c,
+				  const struct ck_image *img, uint32_t t,
+				  uint64_t at, uint64_t len, uint8_t dtype)
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
 	struct ck_piece *p;
@@ -95,17 +96,20 @@ void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
 		len = len / from * to;
 	}
 	if (!len || c->failed)
-		return;
+		return NULL;
 	p = push(c, len);
 	if (p) {
 		p->tensor = t;
 		p->at = at;
 		p->dtype = dtype;
 	}
+	return p;
 }
 
-void ck_compose_turned(struct ck_compose *c, const struct ck_image *img,
-		       const struct ck_turned *turned, uint8_t dtype)
+struct ck_piece *ck_compose_turned(struct ck_compose *c,
+				   const struct ck_image *img,
+				   const struct ck_turned *turned,
+				   uint8_t dtype)
 {
 	uint64_t len = turned->turn.rows * turned->turn.cols *
 		       ck_dtype_info(dtype)->size;
@@ -125,10 +129,11 @@ void ck_compose_turned(struct ck_compose *c, const struct ck_image *img,
 	if (len && !c->failed)
 		p = push(c, len);
 	if (!p)
-		return;
+		return NULL;
 	p->tensor = (uint32_t)c->turned.nr - 1;
 	p->turned = true;
 	p->dtype = dtype;
+	return p;
 }
 
 void ck_compose_pad(struct ck_compose *c, char fill, unsigned align)
@@ -186,6 +191,7 @@ void ck_compose_at(const struct ck_compose *c, uint64_t off,
 					   CK_SPAN_TENSOR;
 	out->ref = p->turned ? out->turned->tensor : p->tensor;
 	out->dtype = p->dtype;
+	out->saturate = p->saturate;
 	out->off = p->at + (off - p->off);
 	out->len = end - off;
 }

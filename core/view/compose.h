@@ -21,6 +21,7 @@ struct ck_piece {
 	uint32_t tensor; /* CK_NONE: own bytes */
 	uint8_t dtype; /* its elements are shown as these; 0: as they are */
 	bool turned; /* matrix number @tensor of turned, all of it */
+	bool saturate; /* the cast does, see cast.h */
 };
 
 struct ck_compose {
@@ -45,16 +46,20 @@ void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
 		       uint32_t t);
 /*
  * Adds bytes [at, at + len) of tensor @t as its elements are when they are cast
- * to @dtype (0: as they are).
+ * to @dtype (0: as they are).  The piece, for the cast to be refined; NULL: none
+ * was needed, or no memory.
  */
-void ck_compose_range(struct ck_compose *c, const struct ck_image *img,
-		      uint32_t t, uint64_t at, uint64_t len, uint8_t dtype);
+struct ck_piece *ck_compose_range(struct ck_compose *c,
+				  const struct ck_image *img, uint32_t t,
+				  uint64_t at, uint64_t len, uint8_t dtype);
 /*
  * Adds the rows of @turned as columns, its elements cast to @dtype (not 0).
- * Takes its runs, from malloc().
+ * Takes its runs, from malloc().  The piece, or NULL, as above.
  */
-void ck_compose_turned(struct ck_compose *c, const struct ck_image *img,
-		       const struct ck_turned *turned, uint8_t dtype);
+struct ck_piece *ck_compose_turned(struct ck_compose *c,
+				   const struct ck_image *img,
+				   const struct ck_turned *turned,
+				   uint8_t dtype);
 /* Own bytes @fill until the size is a multiple of @align. */
 void ck_compose_pad(struct ck_compose *c, char fill, unsigned align);
 /* 0, or -ENOMEM with @err set, once everything was added. */

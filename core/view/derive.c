@@ -3,7 +3,7 @@
  * derive.c - the members of a view's description, one after the other
  *
  *	part -> include, exclude -> preset -> rename -> rows -> transpose ->
- *	dtype, keep
+ *	dtype, overflow, keep
  */
 #include "core/view/derive.h"
 
@@ -38,6 +38,7 @@ struct derive {
 	struct globs globs[NR_GLOBS];
 	struct ck_rename *rename;
 	uint8_t dtype; /* 0: as stored */
+	bool saturate;
 	struct ck_err *err;
 };
 
@@ -184,9 +185,10 @@ static int check_both(const struct derive *d)
 
 static int check_members(struct derive *d)
 {
-	static const char *const known[] = { "part",   "include", "exclude",
-					     "preset", "rename",  "rows",
-					     "dtype",  "keep",	  "transpose" };
+	static const char *const known[] = { "part",	"include", "exclude",
+					     "preset",	"rename",  "rows",
+					     "dtype",	"keep",	   "transpose",
+					     "overflow" };
 	const char *key;
 	json_t *value;
 	int ret = 0;
@@ -228,6 +230,22 @@ static int take_dtype(struct derive *d)
 	return ck_fail(d->err, EINVAL,
 		       "dtype: expected float64, float32, float16, bfloat16, "
 		       "float8_e4m3fn or float8_e5m2");
+}
+
+static int take_overflow(struct derive *d)
+{
+	const json_t *j = json_object_get(d->spec, "overflow");
+	const char *how = j ? ck_json_text(j) : "nan";
+
+	if (!how || (strcmp(how, "nan") && strcmp(how, "saturate")))
+		return ck_fail(d->err, EINVAL,
+			       "overflow: expected nan or saturate");
+	if (j && d->dtype != CK_DT_F8_E4M3FN && d->dtype != CK_DT_F8_E5M2)
+		return ck_fail(d->err, EINVAL,
+			       "overflow: is for a dtype of float8_e4m3fn or "
+			       "float8_e5m2");
+	d->saturate = !strcmp(how, "saturate");
+	return 0;
 }
 
 /* ---- names ---- */
@@ -456,6 +474,7 @@ static void cast_one(struct derive *d, struct ck_derived *t)
 
 	if (d->dtype && ck_cast_has(t->stored, d->dtype) && !kept)
 		t->dtype = d->dtype;
+	t->saturate = d->saturate;
 }
 
 static int finish_one(struct derive *d, struct ck_derived *t)
@@ -520,6 +539,8 @@ static int read_spec(struct derive *d)
 
 	if (!ret)
 		ret = take_dtype(d);
+	if (!ret)
+		ret = take_overflow(d);
 	if (!ret)
 		ret = ck_rename_new(&d->rename,
 				    json_object_get(d->spec, "rename"), d->err);

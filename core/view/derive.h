@@ -28,6 +28,7 @@ struct ck_derived {
 	unsigned rank;
 	uint64_t shape[CK_MAX_RANK];
 	uint32_t first, nr; /* ranges */
+	bool saturate; /* what is too large for @dtype, see cast.h */
 	bool turned; /* the ranges are rows of shape[0] elements, shown as columns */
 };
 

@@ -237,16 +237,18 @@ static int read_banded(const struct reading *r, uint64_t first, uint64_t nr,
 /* ---- spans ---- */
 
 /* @nr elements as they are shown, by way of @in where they are cast. */
-static int read_shown(const struct reading *r, uint8_t dtype, uint64_t first,
-		      uint64_t nr, char *in, char *out, struct ck_err *err)
+static int read_shown(const struct reading *r, const struct ck_span *as,
+		      uint64_t first, uint64_t nr, char *in, char *out,
+		      struct ck_err *err)
 {
 	int ret;
 
-	if (dtype == r->from)
+	if (as->dtype == r->from)
 		return read_banded(r, first, nr, out, err);
 	ret = read_banded(r, first, nr, in, err);
 	if (!ret)
-		ck_cast(r->from, in, dtype, out, nr);
+		(as->saturate ? ck_cast_saturated :
+				ck_cast)(r->from, in, as->dtype, out, nr);
 	return ret;
 }
 
@@ -272,13 +274,11 @@ int ck_turned_read(const struct ck_view *v, const struct ck_span *span,
 		uint64_t nr = CK_MIN(BLOCK_BYTES / r.size, len / to);
 
 		if (skip || !nr) { /* a part of one element */
-			ret = read_shown(&r, span->dtype, first, 1, in, edge,
-					 err);
+			ret = read_shown(&r, span, first, 1, in, edge, err);
 			n = CK_MIN(to - skip, len);
 			memcpy(out, edge + skip, ret ? 0 : n);
 		} else {
-			ret = read_shown(&r, span->dtype, first, nr, in, out,
-					 err);
+			ret = read_shown(&r, span, first, nr, in, out, err);
 			n = nr * to;
 		}
 		out += n;

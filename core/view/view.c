@@ -127,7 +127,8 @@ static int read_elements(const struct ck_view *v, const struct ck_span *span,
 			       err);
 
 	if (!ret)
-		ck_cast(from, in, span->dtype, out, nr);
+		(span->saturate ? ck_cast_saturated :
+				  ck_cast)(from, in, span->dtype, out, nr);
 	return ret;
 }
 

@@ -48,6 +48,7 @@ struct ck_span {
 	enum ck_span_kind kind;
 	uint32_t ref;
 	uint8_t dtype; /* CK_SPAN_CAST, CK_SPAN_TURNED only */
+	bool saturate; /* likewise, see cast.h */
 	uint64_t off, len; /* len: how far this goes on from the position */
 	struct ck_box box; /* CK_SPAN_BOX only */
 	const struct ck_turned *turned; /* CK_SPAN_TURNED only */

@@ -103,6 +103,12 @@ static void put_header(struct ck_str *json, const struct ck_derivation *d,
 		ck_str_puts(json, " ");
 }
 
+static void saturate(struct ck_piece *p, const struct ck_derived *t)
+{
+	if (p)
+		p->saturate = t->saturate;
+}
+
 /* Its ranges are rows. */
 static void add_turned(struct ck_compose *out, const struct ck_image *img,
 		       const struct ck_derivation *d,
@@ -123,7 +129,7 @@ static void add_turned(struct ck_compose *out, const struct ck_image *img,
 		run[k] = (struct ck_turn_run){ r->at / row, r->len / row };
 	}
 	if (run)
-		ck_compose_turned(out, img, &turned, t->dtype);
+		saturate(ck_compose_turned(out, img, &turned, t->dtype), t);
 }
 
 static int compose(struct ck_compose *out, const struct ck_image *img,
@@ -154,8 +160,9 @@ static int compose(struct ck_compose *out, const struct ck_image *img,
 			const struct ck_derived_range *r =
 				&d->range.v[t->first + k];
 
-			ck_compose_range(out, img, r->tensor, r->at, r->len,
-					 t->dtype);
+			saturate(ck_compose_range(out, img, r->tensor, r->at,
+						  r->len, t->dtype),
+				 t);
 		}
 	}
 	return ck_compose_done(out, err);

@@ -129,6 +129,39 @@ def casts():
             assert torch.equal(got, logits(tmp / "hf", dtype=torch.bfloat16))
 
 
+def float8():
+    """What is too large, both ways, rows and columns; PyTorch saturates one type."""
+    largest = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+    x = torch.cat([
+        torch.tensor([float("inf"), float("nan")]),
+        *(m * torch.tensor([1, 1 + 1 / 32, 1 + 1 / 28, 17 / 16, 15 / 14, 9 / 8, 2, 1e30])
+          for m in largest.values()),
+        torch.arange(0, 2**31, 2**31 // 3000, dtype=torch.int32).view(torch.float32),
+    ])
+    x = torch.cat([x, -x])[:6000].reshape(60, 100).contiguous()
+    views = {f"{n}.{how}{turn}": {"dtype": n, "overflow": how, "transpose": ["w"] * turn}
+             for n in largest for how in ("nan", "saturate") for turn in (0, 1)}
+    with tempfile.TemporaryDirectory() as tmp:
+        save_file({"w": x}, f"{tmp}/model.safetensors")
+        pathlib.Path(tmp, "v.json").write_text(json.dumps({"views": views}))
+        with mounted(tmp, views=f"{tmp}/v.json") as at:
+            for name, view in views.items():
+                n = view["dtype"]
+                most = largest[n]
+                if view["overflow"] == "saturate":
+                    want = x.clamp(-most, most)
+                elif n == "float8_e4m3fn":
+                    want = x.masked_fill(x.abs() > 464, float("nan"))
+                else:
+                    want = x
+                want = want.to(getattr(torch, n))
+                got = load_file(at / "views" / name / "model.safetensors")["w"]
+                got = got.T.contiguous() if view["transpose"] else got
+                nan = want.isnan()
+                assert got.dtype == want.dtype and torch.equal(got.isnan(), nan), name
+                assert torch.equal(got.view(torch.uint8)[~nan], want.view(torch.uint8)[~nan]), name
+
+
 def gpt2():
     torch.manual_seed(6)
     config = transformers.GPT2Config(
@@ -230,3 +263,4 @@ case(preset_gpt2, "megatron-gpt2", False)
 case(preset_gpt2, "megatron-gpt2-stacked", True)
 case(preset_fsdp, "fsdp-llama")
 case(casts, "casts")
+case(float8, "float8")

@@ -24,6 +24,10 @@ no() { # SOURCE VIEW PATTERN
 no plain clash 'model.a.bias and model.a.weight would both be called model.x'
 no plain member 'unknown member "inclde"'
 no plain dtype 'dtype: expected float64'
+echo '{"views": {"over": {"dtype": "float8_e5m2", "overflow": "inf"}}}' >over.json
+no plain over 'overflow: expected nan or saturate'
+echo '{"views": {"over": {"dtype": "float16", "overflow": "saturate"}}}' >over.json
+no plain over 'overflow: is for a dtype of float8_e4m3fn or float8_e5m2'
 no plain regex 'rename\[0\].from: '
 no plain rows 'rows: model.a.bias has no first 8 of them'
 no plain turned 'transpose: model.a.bias is not a matrix'

@@ -18,13 +18,14 @@ struct table {
 	enum ck_dtype dtype;
 	unsigned nr; /* values; one more is where overflow would be */
 	double *value;
-	uint32_t sign, inf;
+	uint32_t sign, inf; /* bits of what is too large */
+	bool most; /* saturated: the largest number */
 	uint32_t last; /* value that was found last: patterns often rise */
 };
 
-static struct table table_of(enum ck_dtype dtype)
+static struct table table_of(enum ck_dtype dtype, bool most)
 {
-	struct table t = { .dtype = dtype };
+	struct table t = { .dtype = dtype, .most = most };
 	unsigned bits = ck_dtype_info(dtype)->size * 8;
 
 	t.sign = 1u << (bits - 1);
@@ -37,7 +38,7 @@ static struct table table_of(enum ck_dtype dtype)
 			break;
 		t.value[t.nr++] = x;
 	}
-	t.inf = t.nr;
+	t.inf = most ? t.nr - 1 : t.nr;
 	/* where the next would be, had it not another meaning */
 	t.value[t.nr] = 2 * t.value[t.nr - 1] - t.value[t.nr - 2];
 	return t;
@@ -76,16 +77,22 @@ static uint32_t nearest(struct table *t, float x)
 	return sign | CK_MIN(lo, t->inf);
 }
 
+static void cast(const struct table *t, const float *in, void *out, size_t nr)
+{
+	(t->most ? ck_cast_saturated : ck_cast)(CK_DT_F32, in, t->dtype, out,
+						nr);
+}
+
 /* What vectors leave over is as what they do. */
-static void check_few(enum ck_dtype dtype, const float *in, const char *out,
+static void check_few(const struct table *t, const float *in, const char *out,
 		      size_t nr)
 {
-	size_t size = ck_dtype_info(dtype)->size, n;
+	size_t size = ck_dtype_info(t->dtype)->size, n;
 	uint16_t few[7];
 
 	for (size_t i = 0; i < nr; i += n) {
 		n = CK_MIN(nr - i, CK_ARRAY_LEN(few));
-		ck_cast(CK_DT_F32, in + i, dtype, few, n);
+		cast(t, in + i, few, n);
 		for (size_t k = i; k < i + n; k++)
 			if (!isnan(in[k]) &&
 			    memcmp((char *)few + (k - i) * size, out + k * size,
@@ -101,8 +108,8 @@ static void check(struct table *t, const uint32_t *bits, size_t nr)
 	size_t size = ck_dtype_info(t->dtype)->size;
 
 	memcpy(in, bits, nr * sizeof(*bits));
-	ck_cast(CK_DT_F32, in, t->dtype, out, nr);
-	check_few(t->dtype, in, (char *)out, nr);
+	cast(t, in, out, nr);
+	check_few(t, in, (char *)out, nr);
 	for (size_t i = 0; i < nr; i++) {
 		uint32_t got = 0, want;
 
@@ -161,9 +168,9 @@ static void check_all(struct table *t)
 	}
 }
 
-static void to(enum ck_dtype dtype)
+static void to(enum ck_dtype dtype, bool most)
 {
-	struct table t = table_of(dtype);
+	struct table t = table_of(dtype, most);
 
 	check_some(&t);
 	if (getenv("UNSHARD_NIGHTLY"))
@@ -173,22 +180,60 @@ static void to(enum ck_dtype dtype)
 
 Test(cast, to_bfloat16, .timeout = 3600)
 {
-	to(CK_DT_BF16);
+	to(CK_DT_BF16, false);
 }
 
 Test(cast, to_float16, .timeout = 3600)
 {
-	to(CK_DT_F16);
+	to(CK_DT_F16, false);
 }
 
 Test(cast, to_float8_e4m3fn, .timeout = 3600)
 {
-	to(CK_DT_F8_E4M3FN);
+	to(CK_DT_F8_E4M3FN, false);
+}
+
+Test(cast, to_float8_e4m3fn_saturated, .timeout = 3600)
+{
+	to(CK_DT_F8_E4M3FN, true);
 }
 
 Test(cast, to_float8_e5m2, .timeout = 3600)
 {
-	to(CK_DT_F8_E5M2);
+	to(CK_DT_F8_E5M2, false);
+}
+
+Test(cast, to_float8_e5m2_saturated, .timeout = 3600)
+{
+	to(CK_DT_F8_E5M2, true);
+}
+
+/* From other types, by way of float32; a NaN stays one. */
+Test(cast, saturated_is_the_largest_number_of_a_float8_only)
+{
+	static const double in[] = { 448,  464,	     464.1,    480,
+				     1e30, -1e300,   INFINITY, -INFINITY,
+				     NAN,  -57345.0, 61439,    61440 };
+	static const unsigned char e4m3[] = { 0x7e, 0x7e, 0x7e, 0x7e,
+					      0x7e, 0xfe, 0x7e, 0xfe,
+					      0x7f, 0xfe, 0x7e, 0x7e };
+	static const unsigned char e5m2[] = { 0x5f, 0x5f, 0x5f, 0x60,
+					      0x7b, 0xfb, 0x7b, 0xfb,
+					      0x7f, 0xfb, 0x7b, 0x7b };
+	unsigned char out[CK_ARRAY_LEN(in)];
+	uint8_t inf = 0x7c;
+	uint16_t half;
+
+	ck_cast_saturated(CK_DT_F64, in, CK_DT_F8_E4M3FN, out, sizeof(out));
+	cr_expect_arr_eq(out, e4m3, sizeof(out));
+	ck_cast_saturated(CK_DT_F64, in, CK_DT_F8_E5M2, out, sizeof(out));
+	cr_expect_arr_eq(out, e5m2, sizeof(out));
+	ck_cast_saturated(CK_DT_F8_E5M2, &inf, CK_DT_F8_E4M3FN, out, 1);
+	cr_expect_eq(out[0], 0x7e);
+	ck_cast_saturated(CK_DT_F8_E5M2, &inf, CK_DT_F8_E5M2, out, 1);
+	cr_expect_eq(out[0], 0x7c);
+	ck_cast_saturated(CK_DT_F64, in + 4, CK_DT_F16, &half, 1);
+	cr_expect_eq(half, 0x7c00);
 }
 
 static bool is_itself(double want, double got)
