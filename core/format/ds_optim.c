@@ -216,95 +216,6 @@ static int read_paddings(struct reading *rd, ck_pv lists, struct ck_err *err)
 	return 0;
 }
 
-/* Position of parameter @i in its group, given what is unused before it. */
-static uint64_t place_of(const struct ck_ds_zero *z, const struct ck_ds_rank *r,
-			 const uint64_t *before, uint32_t i)
-{
-	return z->m->params.v[i].pos +
-	       (r->paddings.nr == z->m->params.nr ? before[i] : 0);
-}
-
-static uint64_t *sums_before(const struct ck_ds_zero *z,
-			     const struct ck_ds_rank *r)
-{
-	size_t nr = z->m->params.nr;
-	uint64_t *sum = calloc(nr + 1, sizeof(*sum));
-
-	for (size_t i = 0; sum && r->paddings.nr == nr && i + 1 < nr; i++)
-		if (z->m->params.v[i + 1].group == z->m->params.v[i].group &&
-		    !ck_add_ok(sum[i], r->paddings.v[i], &sum[i + 1]))
-			sum[i + 1] = CK_SIZE_MAX;
-	return sum;
-}
-
-/*
- * An entry {start, numel} of the slice table places a parameter's first
- * element, or a later one at the very beginning: the former says where this
- * rank's partition begins.  All entries of a group must agree.
- */
-static int read_slice(struct reading *rd, uint32_t group,
-		      const uint64_t *before, ck_pv key, ck_pv v,
-		      struct ck_err *err)
-{
-	struct ck_ds_rank *r = rd->r;
-	struct ck_ds_base *to;
-	const char *name;
-	size_t len;
-	uint32_t i;
-	uint64_t at;
-	int64_t start, numel;
-	ck_pv s, n;
-
-	if (!ck_pv_str(rd->p, key, &name, &len) ||
-	    !ck_pv_attr(rd->p, v, "start", &s) ||
-	    !ck_pv_attr(rd->p, v, "numel", &n) ||
-	    !ck_pv_int(rd->p, s, &start) || !ck_pv_int(rd->p, n, &numel) ||
-	    start < 0 || numel < 0)
-		return 0;
-	i = ck_strmap_get(&rd->z->m->by_name, name, len);
-	if (i == CK_STRMAP_NONE || rd->z->m->params.v[i].group != group) {
-		r->bad_bases = true;
-		return 0;
-	}
-	if (!start && (uint64_t)numel != rd->z->m->params.v[i].numel)
-		return 0;
-	at = place_of(rd->z, r, before, i);
-	if (at < (uint64_t)start) {
-		r->bad_bases = true;
-		return 0;
-	}
-	at -= (uint64_t)start;
-	if (r->bases.nr && r->bases.v[r->bases.nr - 1].group == group) {
-		r->bad_bases |= r->bases.v[r->bases.nr - 1].base != at;
-		return 0;
-	}
-	to = ck_vec_push(&r->bases);
-	if (!to)
-		return ck_fail(err, ENOMEM, "no memory");
-	*to = (struct ck_ds_base){ group, at };
-	return 0;
-}
-
-static int read_slices(struct reading *rd, ck_pv lists, struct ck_err *err)
-{
-	uint64_t *before = sums_before(rd->z, rd->r);
-	struct ck_piter groups, it;
-	ck_pv group, key, v;
-	uint32_t g = 0;
-	int ret = 0;
-
-	if (!before)
-		return ck_fail(err, ENOMEM, "no memory");
-	ck_piter_init(&groups, rd->p, lists);
-	for (; !ret && ck_piter_next(&groups, &group); g++) {
-		ck_piter_init_pairs(&it, rd->p, group);
-		while (!ret && ck_piter_next2(&it, &key, &v))
-			ret = read_slice(rd, g, before, key, v, err);
-	}
-	free(before);
-	return ret;
-}
-
 static int flat_order(const void *pa, const void *pb)
 {
 	const struct ck_ds_flat *a = pa, *b = pb;
@@ -373,7 +284,7 @@ static int read_inner(struct reading *rd, ck_pv inner, struct ck_err *err)
 		ret = read_paddings(rd, v, err);
 	if (!ret && !rd->r->stage3 &&
 	    ck_pv_key(p, inner, "param_slice_mappings", &v))
-		ret = read_slices(rd, v, err);
+		ret = ck_ds_slices_read(rd->r, rd->z->m, p, v, err);
 	if (!ret && rd->r->flats.nr)
 		qsort(rd->r->flats.v, rd->r->flats.nr, sizeof(*rd->r->flats.v),
 		      flat_order);
@@ -403,7 +314,7 @@ int ck_ds_rank_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
 void ck_ds_rank_free(struct ck_ds_rank *r)
 {
 	free(r->flats.v);
-	free(r->bases.v);
+	free(r->slices.v);
 	free(r->paddings.v);
 	*r = (struct ck_ds_rank){ 0 };
 }

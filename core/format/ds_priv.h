@@ -137,10 +137,10 @@ struct ck_ds_flat {
 	struct ck_cut_run run;
 };
 
-/* Where a group's vector of this rank begins, as its slice table has it. */
-struct ck_ds_base {
-	uint32_t group;
-	uint64_t base;
+/* What of a parameter a rank has, as its slice table has it. */
+struct ck_ds_slice {
+	uint32_t param; /* number in the model's params */
+	uint64_t start, numel; /* in the rank's vector of its group */
 };
 
 /* What one optimizer file says. */
@@ -155,9 +155,9 @@ struct ck_ds_rank {
 	bool has_step;
 	double step;
 	CK_VEC(struct ck_ds_flat) flats; /* by state, then group */
-	CK_VEC(struct ck_ds_base) bases;
+	CK_VEC(struct ck_ds_slice) slices;
 	CK_VEC(uint64_t) paddings; /* a count for each parameter */
-	bool bad_bases;
+	bool bad_slices; /* of names that no group has */
 };
 
 /* All optimizer files of one mp. */
@@ -174,6 +174,7 @@ struct ck_ds_zero {
 	bool two_saves; /* it was said that weights and states are of two */
 	uint64_t *pos; /* of each parameter, in its group or (3) its rank */
 	uint64_t *group_size; /* stages 1, 2: of each group; 0: unusable */
+	bool undone; /* slice tables are of the order before round robin */
 };
 
 int ck_ds_rank_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
@@ -188,8 +189,22 @@ int ck_ds_zero_say(struct ck_ds_zero *z, const struct ck_strmap *skip,
 		   struct ck_err *err);
 void ck_ds_zero_free(struct ck_ds_zero *z);
 
+int ck_ds_slices_read(struct ck_ds_rank *r, const struct ck_ds_model *m,
+		      const struct ck_pickle *p, ck_pv lists,
+		      struct ck_err *err);
+/*
+ * Whether the slice tables of all ranks say of a group what z->pos says; *any:
+ * they say something; *undone: of the order before round robin.  -EINVAL with
+ * a line in @why where they contradict.
+ */
+int ck_ds_slices_check(const struct ck_ds_zero *z, uint32_t group,
+		       uint64_t size, bool *any, bool *undone,
+		       struct ck_err *why);
+/* Where number @i of @nr goes when they are dealt to @ranks in turn. */
+uint64_t ck_ds_round_robin(uint64_t i, uint64_t nr, uint64_t ranks);
+
 /* The partition of one group: elements [r * size, (r + 1) * size). */
-int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
+int ck_ds_group_size(struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 		     struct ck_err *why);
 int ck_ds_check_rank3(const struct ck_ds_zero *z, const struct ck_ds_rank *r,
 		      struct ck_err *why);

@@ -81,12 +81,12 @@ static const struct ck_ds_flat *find_flat(const struct ck_ds_rank *r,
  * end, where padding may be cut off; of a small group these are most of them.
  * The longest is whole if it is the first rank's, or if another is as long.
  */
-int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
+int ck_ds_group_size(struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 		     struct ck_err *why)
 {
-	bool sure = z->count == 1;
-	uint64_t base = 0;
+	bool sure = z->count == 1, undone = false;
 	size_t of = 0; /* whose the longest is */
+	int ret;
 
 	*size = 0;
 	for (size_t r = 0; r < z->ranks.nr; r++)
@@ -103,22 +103,11 @@ int ck_ds_group_size(const struct ck_ds_zero *z, uint32_t group, uint64_t *size,
 			sure |= f->run.len == *size && r != of;
 			*size = CK_MAX(*size, f->run.len);
 		}
-	for (size_t r = 0; r < z->ranks.nr; r++) {
-		const struct ck_ds_rank *rank = &z->ranks.v[r];
-
-		for (size_t i = 0; rank->usable && i < rank->bases.nr; i++) {
-			if (rank->bases.v[i].group != group)
-				continue;
-			sure = true;
-			if (rank->bad_bases || !ck_mul_ok(r, *size, &base) ||
-			    base != rank->bases.v[i].base)
-				return ck_fail(
-					why, EINVAL,
-					"%s: param_slice_mappings of group %u is no partition of %" PRIu64
-					" elements in the order of param_shapes",
-					rank->file->name, group, *size);
-		}
-	}
+	ret = *size ? ck_ds_slices_check(z, group, *size, &sure, &undone, why) :
+		      0;
+	if (ret)
+		return ret;
+	z->undone |= undone;
 	if (*size && !sure)
 		return ck_fail(
 			why, EINVAL,
@@ -179,6 +168,8 @@ static int settle_group(struct ck_ds_zero *z, uint32_t group, uint64_t need,
 		ret = check_group(z, group, need, *size, &why);
 	if (!ret)
 		return 0;
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", why.msg);
 	*size = 0;
 	return ck_builder_problem(z->b, &p, err, "%s: it is not read", why.msg);
 }
@@ -385,6 +376,19 @@ static int say_aliases(struct ck_ds_zero *z, struct ck_err *err)
 	return ret;
 }
 
+/* Whoever merges by that table, as DeepSpeed's converter does, mixes names up. */
+static int say_undone(struct ck_ds_zero *z, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_NOTE };
+
+	if (!z->undone)
+		return 0;
+	return ck_builder_problem(
+		z->b, &p, err,
+		"param_slice_mappings of model-parallel rank %u are in the order before round_robin_gradients, as some releases wrote them: the vectors are as param_shapes says",
+		z->m->mp);
+}
+
 int ck_ds_zero_say(struct ck_ds_zero *z, const struct ck_strmap *skip,
 		   struct ck_err *err)
 {
@@ -398,6 +402,8 @@ int ck_ds_zero_say(struct ck_ds_zero *z, const struct ck_strmap *skip,
 	if (!z->pos || !z->group_size)
 		return ck_fail(err, ENOMEM, "no memory for parameters");
 	ret = place_params(z, err);
+	if (!ret)
+		ret = say_undone(z, err);
 	if (!ret)
 		ret = ck_ds_twin_say(z, err);
 	for (size_t i = 0; i < nr && !ret; i++) {

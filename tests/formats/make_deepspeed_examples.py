@@ -70,6 +70,15 @@ shutil.copyfile(at / (model % 2), at / (model % 1))
 at = anonymous(case("bad-layer-copied", "pipeline"))
 shutil.copyfile(at / "layer_01-model_states.pt", at / "layer_02-model_states.pt")
 
+# a slice table that no order of the parameters explains
+def moved(pickle):
+    """The start, an int of one byte, of the first fragment one higher."""
+    at = pickle.index(b"K", pickle.index(b"start", pickle.index(b"param_slice_mappings")))
+    return pickle[:at + 1] + bytes([pickle[at + 1] + 1]) + pickle[at + 2:]
+
+
+change(case("bad-slices", "zero1-round-robin") / ("bf16_" + RANK1), pkl=moved)
+
 # the universal form: a parameter, and a shared name, without folders; another's weights; a wrong shape; a copied state
 at = case("bad-universal-weights", "universal2")
 shutil.rmtree(at / "zero/fc1.weight")

@@ -134,6 +134,22 @@ Test(ds_parts, each_parameter_dealt_to_all_ranks)
 		stage3();
 }
 
+/* Dealt one by one to each rank's own list; the lists follow each other. */
+Test(ds_parts, round_robin)
+{
+	for (uint64_t nr = 0; nr < 40; nr++)
+		for (uint64_t ranks = 1; ranks < 12; ranks++) {
+			uint64_t place = 0;
+
+			for (uint64_t r = 0; r < ranks; r++)
+				for (uint64_t i = r; i < nr; i += ranks)
+					cr_assert_eq(ck_ds_round_robin(i, nr,
+								       ranks),
+						     place++);
+			cr_assert_eq(place, nr);
+		}
+}
+
 Test(ds_parts, large_numbers)
 {
 	uint64_t lo, hi, at;
