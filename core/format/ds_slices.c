@@ -30,10 +30,9 @@ static int read_slice(struct ck_ds_rank *r, const struct ck_ds_model *m,
 	size_t len;
 	ck_pv s, n;
 
-	if (!ck_pv_str(p, key, &name, &len) ||
-	    !ck_pv_attr(p, v, "start", &s) || !ck_pv_attr(p, v, "numel", &n) ||
-	    !ck_pv_int(p, s, &start) || !ck_pv_int(p, n, &numel) || start < 0 ||
-	    numel < 0)
+	if (!ck_pv_str(p, key, &name, &len) || !ck_pv_attr(p, v, "start", &s) ||
+	    !ck_pv_attr(p, v, "numel", &n) || !ck_pv_int(p, s, &start) ||
+	    !ck_pv_int(p, n, &numel) || start < 0 || numel < 0)
 		return 0;
 	param = ck_strmap_get(&m->by_name, name, len);
 	if (param == CK_STRMAP_NONE || m->params.v[param].group != group) {

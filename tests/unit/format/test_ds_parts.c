@@ -143,9 +143,9 @@ Test(ds_parts, round_robin)
 
 			for (uint64_t r = 0; r < ranks; r++)
 				for (uint64_t i = r; i < nr; i += ranks)
-					cr_assert_eq(ck_ds_round_robin(i, nr,
-								       ranks),
-						     place++);
+					cr_assert_eq(
+						ck_ds_round_robin(i, nr, ranks),
+						place++);
 			cr_assert_eq(place, nr);
 		}
 }
