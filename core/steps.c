@@ -16,114 +16,6 @@
 #include <string.h>
 
 #define MARKER_MAX 255
-#define GROUP_MAX 64 /* folders that are looked into for a sign */
-#define RUN "checkpoints" /* where a run keeps them */
-
-/* A file that holds tensors by itself. */
-static bool is_weights(const char *name)
-{
-	static const char *const suffix[] = { ".safetensors", ".pt", ".pth",
-					      ".bin", ".ckpt" };
-	static const char custom[] = "custom_checkpoint_";
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
-		if (ck_ends_in(name, suffix[i]))
-			return true;
-	/* accelerate's, of what a program registers: by torch.save too */
-	return !strncmp(name, custom, sizeof(custom) - 1) &&
-	       ck_ends_in(name, ".pkl");
-}
-
-/* It names weights: where they all are lost, that has to be said. */
-static bool is_index(const char *name)
-{
-	return ck_ends_in(name, ".json") &&
-	       (strstr(name, ".safetensors.index.") ||
-		strstr(name, ".bin.index."));
-}
-
-/* What only lies in the folder of a checkpoint. */
-static bool is_sign(const char *name)
-{
-	static const char *const begin[] = { "mp_rank_", "zero_pp_rank_",
-					     "rank_" };
-
-	if (is_weights(name) || is_index(name) ||
-	    ck_ends_in(name, ".metadata") ||
-	    !strcmp(name, "pickled_data") || /* OneFlow */
-	    !strcmp(name, "snapshot_done") || ck_ends_in(name, ".distcp") ||
-	    !strcmp(name, "unshard-layout.json") ||
-	    !strcmp(name, CK_MANIFEST_NAME)) /* published, or sealed */
-		return true;
-	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
-		if (!strncmp(name, begin[i], strlen(begin[i])))
-			return true;
-	return false;
-}
-
-/* What needs no look at its neighbours to be a checkpoint. */
-static bool is_strong_sign(const char *name)
-{
-	return ck_ends_in(name, ".metadata") || ck_ends_in(name, ".distcp") ||
-	       ck_ends_in(name, ".safetensors") || is_index(name) ||
-	       !strcmp(name, "unshard-layout.json");
-}
-
-static DIR *open_in(const struct ck_root *root, const char *name)
-{
-	DIR *d;
-	int fd;
-
-	if (ck_root_open_dir(root, name, &fd, NULL))
-		return NULL;
-	d = fdopendir(fd);
-	if (!d)
-		close(fd);
-	return d;
-}
-
-static bool has_in(const struct ck_root *root, const char *name,
-		   bool (*is)(const char *name))
-{
-	ck_auto_dir DIR *d = open_in(root, name);
-	const struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		if (is(e->d_name))
-			return true;
-	return false;
-}
-
-/* Whether a folder of it has a sign. */
-static bool has_below(const struct ck_root *root, const char *name)
-{
-	ck_auto_dir DIR *d = open_in(root, name);
-	const struct dirent *e;
-	bool (*is)(const char *) = strcmp(name, RUN) ? is_strong_sign : is_sign;
-	unsigned nr = 0;
-
-	while (d && nr < GROUP_MAX && (e = readdir(d))) {
-		ck_auto_str struct ck_str sub = { 0 };
-
-		if (*e->d_name == '.' ||
-		    (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN))
-			continue;
-		nr++;
-		ck_str_fmt(&sub, "%s/%s", name, e->d_name);
-		if (!sub.failed && has_in(root, sub.v, is))
-			return true;
-	}
-	return false;
-}
-
-static bool folder_has_sign(const struct ck_root *root, const char *name)
-{
-	for (; root; root = root->next)
-		if (has_in(root, name, is_sign) ||
-		    (!strchr(name, '/') && has_below(root, name)))
-			return true;
-	return false;
-}
 
 /* "iter_0000100" -> 100: the last run of digits, if it ends the name. */
 static bool number_of(const char *name, uint64_t *out)
@@ -254,7 +146,8 @@ static size_t shown_len(const struct ck_root *all, const char *name)
 
 static bool is_file_step(const struct ck_root *all, const char *name)
 {
-	return is_weights(name) ||
+	return (ck_steps_is_weights(name) &&
+		!ck_steps_is_strategy(all, name)) ||
 	       (ck_ca_part_of_file(base_of(name)) == CK_CA_SCHEDULER &&
 		in_save(all, name));
 }
@@ -272,7 +165,7 @@ static int look(struct ck_step *out, const struct ck_root *all,
 	if (!stat_beside(in, name, file ? file : base, &st))
 		return 0;
 	if (S_ISDIR(st.st_mode) ?
-		    !folder_has_sign(all, name) :
+		    !ck_steps_has_sign(all, name) :
 		    !S_ISREG(st.st_mode) || !(file || is_file_step(all, name)))
 		return 0;
 	*out = (struct ck_step){ .name = strndup(base, shown_len(all, name)),
@@ -563,15 +456,16 @@ char *ck_steps_of_run(const struct ck_root *root)
 
 	if (root->only || root->next || ck_steps_list(&steps, root, NULL))
 		return NULL;
-	only = !steps.nr || (steps.nr == 1 && !strcmp(steps.v->name, RUN));
+	only = !steps.nr ||
+	       (steps.nr == 1 && !strcmp(steps.v->name, CK_STEPS_RUN));
 	ck_steps_free(&steps);
-	if (!only || has_in(root, RUN, is_sign) ||
-	    ck_steps_list_in(&steps, root, RUN, NULL))
+	if (!only || ck_steps_is_signed(root, CK_STEPS_RUN) ||
+	    ck_steps_list_in(&steps, root, CK_STEPS_RUN, NULL))
 		return NULL;
 	any = steps.nr;
 	ck_steps_free(&steps);
 	if (any)
-		ck_steps_path(root, RUN, &path);
+		ck_steps_path(root, CK_STEPS_RUN, &path);
 	return path.failed ? NULL : ck_steal(path.v);
 }
 

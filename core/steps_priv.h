@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps_priv.h - between steps.c and steps_saves.c */
+/* steps_priv.h - between steps.c, steps_signs.c and steps_saves.c */
 #ifndef CK_STEPS_PRIV_H
 #define CK_STEPS_PRIV_H
 
 #include "core/steps.h"
+
+#define CK_STEPS_RUN "checkpoints" /* where a run keeps them */
+
+/* A file of that name holds tensors by itself. */
+bool ck_steps_is_weights(const char *name);
+/* But this one, of @root, says how MindSpore's are cut. */
+bool ck_steps_is_strategy(const struct ck_root *root, const char *name);
+/* Whether names in the folder @name of @root say that it is a checkpoint. */
+bool ck_steps_is_signed(const struct ck_root *root, const char *name);
+/* The same of all roots from @root on; or a folder in it, if it is no group's. */
+bool ck_steps_has_sign(const struct ck_root *root, const char *name);
 
 /* Takes @step, also where it fails. */
 int ck_steps_add(struct ck_steps *s, struct ck_step *step, struct ck_err *err);

@@ -198,7 +198,7 @@ static void look_in(const struct listing *l, const char *group,
 	pair_check(&pair);
 	add_pair(out, &pair, &names);
 	pair_free(&pair);
-	if (!any) { /* as a folder of strategy files alone */
+	if (!any) {
 		out->state = UNREADABLE;
 		ck_str_puts(&names, ", none of which is a checkpoint");
 	}

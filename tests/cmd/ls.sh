@@ -230,11 +230,32 @@ cp -r "$M"/rank_* "$WORK/output/checkpoint"
 cp "$M"/strategy.ckpt "$M"/strategy.json "$WORK/output/strategy"
 expect 0 '' "$UNSHARD" ls "$WORK/output/checkpoint" \
 	-o "strategy=$WORK/output/strategy"
-"$UNSHARD" ls "$WORK/output" -o "strategy=$WORK/output/strategy" \
-	>"$WORK/out" 2>"$WORK/err"
-grep -q 'complete .* checkpoint  (latest)' "$WORK/out" || fail "$(cat "$WORK/out")"
-grep -q 'unreadable .* strategy .*none of which' "$WORK/out" ||
-	fail "$(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" ls "$WORK/output" -o "strategy=$WORK/output/strategy"
+grep -q '^complete .* checkpoint  (latest)' "$WORK/out" || fail "$(cat "$WORK/out")"
+[ "$(wc -l <"$WORK/out")" = 1 ] || fail "$(cat "$WORK/out")"
+# nor is a strategy beside saves one; weights in a folder called so are
+mkdir "$WORK/mix"
+cp -r "$WORK/output/checkpoint" "$WORK/mix/run-1"
+cp "$M/strategy.ckpt" "$WORK/mix/run-1"
+cp "$M/strategy.ckpt" "$WORK/mix/strategy_train.ckpt"
+cp -r "$TOP/tests/formats/mindspore/1.0-row4/in/." "$WORK/mix/strategy-2"
+expect 0 '' "$UNSHARD" ls "$WORK/mix"
+[ "$(awk '{ print $1, $4 }' "$WORK/out")" = "complete run-1
+complete strategy-2" ] || fail "$(cat "$WORK/out")"
+
+# Folders of devices are ranks, a level down too.
+mkdir -p "$WORK/devices/X"
+for r in "$WORK"/output/checkpoint/rank_*; do
+	cp -r "$r" "$WORK/devices/X/device${r##*_}"
+done
+expect 0 '' "$UNSHARD" ls "$WORK/devices" -o "strategy=$WORK/output/strategy"
+grep -q '^complete .* X ' "$WORK/out" || fail "$(cat "$WORK/out")"
+expect 1 'incomplete: 1 of its 1' "$UNSHARD" ls "$WORK/devices"
+# but a log by that name is no sign
+rm -r "$WORK/devices/X/"*
+mkdir "$WORK/devices/X/device0"
+echo a >"$WORK/devices/X/device0/a.bin"
+expect 1 'no checkpoint found' "$UNSHARD" ls "$WORK/devices"
 
 # Two files a rank: what is not shown is named.
 for r in "$WORK"/output/checkpoint/rank_*; do
