@@ -77,6 +77,25 @@ static int check_one(const struct ck_dir *dir, const struct ck_ms_found *f,
 	return ret;
 }
 
+/* Of a file that a few ranks have nobody knows that the others should. */
+static int say_partial(struct ck_ms_set *s, const struct ck_ms_found *f,
+		       struct ck_err *err)
+{
+	const struct ck_problem_in p = {
+		.severity =
+			2 * f->nr_partial < f->ranks.nr ? CK_WARNING : CK_ERROR
+	};
+
+	if (!f->partial)
+		return 0;
+	return ck_builder_problem(
+		s->b, &p, err,
+		"rank %u has no %s, and %zu of %zu ranks have; %s is shown "
+		"(-o file=%s shows what there is of it)",
+		f->partial_lacks, f->partial, f->nr_partial, f->ranks.nr,
+		f->step, f->partial);
+}
+
 /* ---- loading ---- */
 
 static int note_steps(struct ck_ms_set *s, const struct ck_ms_found *f,
@@ -87,9 +106,9 @@ static int note_steps(struct ck_ms_set *s, const struct ck_ms_found *f,
 	const struct ck_problem_in note = { .severity = chosen ? CK_NOTE :
 								 CK_WARNING };
 	const struct ck_problem_in odd = { .severity = CK_WARNING };
-	int ret = 0;
+	int ret = chosen ? 0 : say_partial(s, f, err);
 
-	if (f->newer)
+	if (!ret && f->newer)
 		ret = ck_builder_problem(
 			s->b, &odd, err,
 			"%s is newer than %s, but rank %u has none; -o file=%s shows what there is of it",

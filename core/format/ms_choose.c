@@ -89,11 +89,47 @@ static uint32_t who_lacks(const struct ck_ms_found *f,
 	return first;
 }
 
+/*
+ * What belongs to the save beside @step, is no step of its own, and is not in
+ * every rank: the key that most of them have.  A pattern of names that one rank
+ * alone has is none.
+ */
+static const struct ck_ms_key *partial(const struct ck_ms_found *f,
+				       const struct ck_ms_keys *s,
+				       const struct ck_ms_key *step)
+{
+	const struct ck_ms_key *most = NULL;
+
+	for (size_t i = 0; i < s->v.nr; i++) {
+		const struct ck_ms_key *key = &s->v.v[i];
+
+		if (key != step && key->nr_ranks < f->ranks.nr &&
+		    key->nr_ranks > s->numbered &&
+		    !ck_ms_key_are_steps(key, step) &&
+		    (!most || key->nr_ranks > most->nr_ranks))
+			most = key;
+	}
+	return most;
+}
+
+static int take_partial(struct ck_ms_found *f, const struct ck_ms_keys *s,
+			const struct ck_ms_key *key, struct ck_err *err)
+{
+	bool failed = false;
+	size_t nr;
+
+	f->partial = strdup(key->key);
+	f->nr_partial = key->nr_ranks;
+	f->partial_lacks = who_lacks(f, s, key->key, &nr, &failed);
+	return failed || !f->partial ? ck_ms_no_memory(err) : 0;
+}
+
 static int take(struct ck_ms_found *f, const struct ck_ms_keys *s,
 		const struct ck_ms_key *step, struct ck_err *err)
 {
 	bool failed = false;
 	struct ck_ms_key *newer = NULL;
+	const struct ck_ms_key *part;
 	size_t nr;
 
 	for (size_t i = 0; i < f->file.nr; i++)
@@ -105,6 +141,7 @@ static int take(struct ck_ms_found *f, const struct ck_ms_keys *s,
 	f->others = list_steps(s, step, step->nr_ranks, &f->nr_others);
 	for (size_t i = 0; i < s->v.nr && !s->numbered; i++)
 		if (ck_ms_key_later(&s->v.v[i], step) &&
+		    ck_ms_key_are_steps(&s->v.v[i], step) &&
 		    s->v.v[i].nr_ranks < step->nr_ranks &&
 		    (!newer || ck_ms_key_later(&s->v.v[i], newer)))
 			newer = &s->v.v[i];
@@ -112,10 +149,11 @@ static int take(struct ck_ms_found *f, const struct ck_ms_keys *s,
 		f->newer = strdup(newer->key);
 		f->newer_lacks = who_lacks(f, s, newer->key, &nr, &failed);
 	}
-	return failed || !f->step || (f->nr_others && !f->others) ||
-			       (newer && !f->newer) ?
-		       ck_ms_no_memory(err) :
-		       0;
+	if (failed || !f->step || (f->nr_others && !f->others) ||
+	    (newer && !f->newer))
+		return ck_ms_no_memory(err);
+	part = partial(f, s, step);
+	return part ? take_partial(f, s, part, err) : 0;
 }
 
 static int choose(struct ck_ms_found *f, struct ck_ms_keys *by_name,

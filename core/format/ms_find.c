@@ -27,6 +27,7 @@ void ck_ms_found_free(struct ck_ms_found *f)
 	free(f->step);
 	free(f->others);
 	free(f->newer);
+	free(f->partial);
 	*f = (struct ck_ms_found){ .mode = CK_MS_NOTHING };
 }
 

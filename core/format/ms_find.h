@@ -59,6 +59,10 @@ struct ck_ms_found {
 	size_t nr_others, nr_lacking; /* ranks without the step chosen */
 	char *newer; /* a later step that some rank lacks; NULL: none */
 	uint32_t newer_lacks; /* that rank */
+	/* files of the same save that some rank lacks, most do not; or NULL */
+	char *partial;
+	uint32_t partial_lacks; /* the first rank that does */
+	size_t nr_partial; /* ranks that have one */
 };
 
 /*

@@ -145,6 +145,28 @@ bool ck_ms_key_later(const struct ck_ms_key *a, const struct ck_ms_key *b)
 	return natural(a->key, b->key) > 0;
 }
 
+/* The same but for the numbers: "iter_99.ckpt", "iter_100.ckpt". */
+static bool differ_in_numbers(const char *a, const char *b)
+{
+	while (*a && *b) {
+		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+			while (isdigit((unsigned char)*a))
+				a++;
+			while (isdigit((unsigned char)*b))
+				b++;
+			continue;
+		}
+		if (*a++ != *b++)
+			return false;
+	}
+	return *a == *b;
+}
+
+bool ck_ms_key_are_steps(const struct ck_ms_key *a, const struct ck_ms_key *b)
+{
+	return (a->epoch && b->epoch) || differ_in_numbers(a->key, b->key);
+}
+
 /* The number of @key, which is taken; CK_STRMAP_NONE: no memory. */
 static uint32_t put(struct ck_ms_keys *s, char *key)
 {

@@ -43,6 +43,8 @@ void ck_ms_keys_free(struct ck_ms_keys *s);
 /* How many ranks the key has that most of them have. */
 size_t ck_ms_keys_most(const struct ck_ms_keys *s);
 bool ck_ms_key_later(const struct ck_ms_key *a, const struct ck_ms_key *b);
+/* Whether names say that they are two steps, and not files of one save. */
+bool ck_ms_key_are_steps(const struct ck_ms_key *a, const struct ck_ms_key *b);
 /*
  * Whether a file that is called @base in the folder of rank @rank is of @key.
  * *failed: no memory.

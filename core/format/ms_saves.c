@@ -9,7 +9,6 @@
 #include "core/format/ms_keys.h"
 #include "core/format/ms_set.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -19,28 +18,6 @@ void ck_ms_saves_free(struct ck_ms_saves *s)
 		free(s->v.v[i]);
 	free(s->v.v);
 	*s = (struct ck_ms_saves){ 0 };
-}
-
-/* The same but for the numbers: "iter_99.ckpt", "iter_100.ckpt". */
-static bool differ_in_numbers(const char *a, const char *b)
-{
-	while (*a && *b) {
-		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
-			while (isdigit((unsigned char)*a))
-				a++;
-			while (isdigit((unsigned char)*b))
-				b++;
-			continue;
-		}
-		if (*a++ != *b++)
-			return false;
-	}
-	return *a == *b;
-}
-
-static bool are_two_steps(const struct ck_ms_key *a, const struct ck_ms_key *b)
-{
-	return (a->epoch && b->epoch) || differ_in_numbers(a->key, b->key);
 }
 
 struct taking {
@@ -128,7 +105,7 @@ static bool are_steps(const struct taking *t, bool in_ranks)
 		/* without ranks nothing but the name says whose file it is */
 		if (!in_ranks && !key->epoch)
 			continue;
-		if (before && are_two_steps(before, key))
+		if (before && ck_ms_key_are_steps(before, key))
 			return true;
 		before = key;
 	}

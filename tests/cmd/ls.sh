@@ -265,6 +265,25 @@ done
 	-o "strategy=$WORK/output/strategy" >"$WORK/out" 2>"$WORK/err"
 grep -q 'warning: .* there is .*adam.ckpt too' "$WORK/err" ||
 	fail "$(cat "$WORK/err")"
+# one of either, lost in one rank, is named whichever is shown
+NET=$(basename "$(ls "$WORK"/output/checkpoint/rank_1/[!a]*.ckpt)")
+for lost in "$NET" adam.ckpt; do
+	rm -rf "$WORK/two"
+	cp -r "$WORK/output/checkpoint" "$WORK/two"
+	rm "$WORK/two/rank_1/$lost"
+	expect 1 'incomplete: ' "$UNSHARD" ls "$WORK/two" \
+		-o "strategy=$WORK/output/strategy"
+	grep -q "rank 1 has no $lost, and [0-9]* of .* is shown" "$WORK/err" ||
+		fail "$lost: $(cat "$WORK/err")"
+done
+# what one rank alone has may be its own
+for r in "$WORK"/two/rank_*; do
+	[ "${r##*_}" != 1 ] || cp "$r/$NET" "$r/best.ckpt"
+	rm -f "$r/adam.ckpt"
+done
+expect 0 '' "$UNSHARD" ls "$WORK/two" -o "strategy=$WORK/output/strategy"
+grep -q 'warning: rank 0 has no best.ckpt, and 1 of ' "$WORK/err" ||
+	fail "$(cat "$WORK/err")"
 
 # Without the map nothing tells whether there was a last part.
 cp -r "$TOP/tests/formats/hf/bad-mindspore-parts-gap/in" "$WORK/parts"
