@@ -143,6 +143,7 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	ck_late_init(&ck->late);
 	pthread_mutex_init(&ck->sealed_lock, NULL);
 	pthread_mutex_init(&ck->hold_lock, NULL);
+	pthread_mutex_init(&ck->redo_lock, NULL);
 	ck->root = *root;
 	ret = start(ck, opts, image_fd, err ? err : &local);
 	if (ret) {
@@ -184,6 +185,7 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 	ck_ckpt_seal_close(ck);
 	ck_hold_drop(ck->hold); /* last: the files are closed by now */
 	pthread_mutex_destroy(&ck->hold_lock);
+	pthread_mutex_destroy(&ck->redo_lock);
 	if (ck->side)
 		ck_side_free(ck->side);
 	if (ck->img.base)

@@ -151,6 +151,12 @@ int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err);
 struct ck_redo;
 int ck_ckpt_redo(struct ck_ckpt *ck, struct ck_redo **redo, int *fd,
 		 struct ck_err *err);
+/*
+ * Around what follows, for one file at a time.  -EIO, and not locked, where one
+ * before it broke off.
+ */
+int ck_ckpt_redo_lock(struct ck_ckpt *ck, struct ck_err *err);
+void ck_ckpt_redo_unlock(struct ck_ckpt *ck);
 /* Bytes [at, at+len) of the file are those of @tensor from @off on. */
 int ck_ckpt_redo_add(struct ck_ckpt *ck, struct ck_redo *redo, uint32_t tensor,
 		     uint64_t at, uint64_t len, uint64_t off,

@@ -84,6 +84,7 @@ struct ck_ckpt {
 	struct ck_writer *writer; /* NULL: read-only */
 	struct ck_master master;
 	struct ck_lost lost;
+	pthread_mutex_t redo_lock; /* of who replaces */
 	_Atomic bool broken; /* a replacement is to be done again first */
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */
@@ -105,6 +106,9 @@ struct ck_ckpt {
  * struct ck_ckpt.
  */
 void ck_ckpt_said(void *ctx, uint32_t src, const char *line);
+
+/* -EIO with a line where a replacement has to be written to its end first. */
+int ck_ckpt_whole(const struct ck_ckpt *ck, struct ck_err *err);
 
 /* Makes the writer, or, not rw, looks what an earlier one has left. */
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,

@@ -31,6 +31,31 @@ int ck_ckpt_redo(struct ck_ckpt *ck, struct ck_redo **redo, int *fd,
 	return ret;
 }
 
+int ck_ckpt_whole(const struct ck_ckpt *ck, struct ck_err *err)
+{
+	if (!atomic_load(&ck->broken))
+		return 0;
+	return ck_fail(err, EIO,
+		       "a replacement broke off half-way; the next mount "
+		       "ends it, and until then nothing else is written");
+}
+
+int ck_ckpt_redo_lock(struct ck_ckpt *ck, struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&ck->redo_lock);
+	ret = ck_ckpt_whole(ck, err);
+	if (ret)
+		pthread_mutex_unlock(&ck->redo_lock);
+	return ret;
+}
+
+void ck_ckpt_redo_unlock(struct ck_ckpt *ck)
+{
+	pthread_mutex_unlock(&ck->redo_lock);
+}
+
 int ck_ckpt_redo_add(struct ck_ckpt *ck, struct ck_redo *redo, uint32_t tensor,
 		     uint64_t at, uint64_t len, uint64_t off,
 		     struct ck_err *err)

@@ -88,23 +88,37 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 	return ret;
 }
 
+/* The bytes and the optimizer's copy of them, as no other writer's. */
+static int write_all(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
+		     const void *buf, uint64_t len, uint64_t off,
+		     struct ck_err *err)
+{
+	uint32_t copy = ck_ckpt_written_too(ck, tensor);
+	struct ck_stint stint = {
+		.part = { { tensor, off, off + len }, { copy, 0, UINT64_MAX } },
+		.nr = copy == CK_NONE ? 1 : 2,
+	};
+	int ret;
+
+	ck_writer_begin(ck->writer, &stint);
+	ret = ck_writer_write(ck->writer, e, tensor, buf, len, off, err);
+	if (!ret)
+		ret = ck_master_follow(ck, e, tensor, len, off, err);
+	ck_writer_end(ck->writer, &stint);
+	return ret;
+}
+
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  struct ck_err *err)
 {
 	int ret = may(ck, tensor, err);
 
-	if (!ret && atomic_load(&ck->broken))
-		ret = ck_fail(
-			err, EIO,
-			"a replacement broke off half-way; the next mount "
-			"ends it, and until then nothing else is written");
+	if (!ret)
+		ret = ck_ckpt_whole(ck, err);
 	if (!ret)
 		ret = ck_ckpt_hold(ck, err);
-	if (!ret)
-		ret = ck_writer_write(ck->writer, e, tensor, buf, len, off,
-				      err);
-	return ret ? ret : ck_master_follow(ck, e, tensor, len, off, err);
+	return ret ? ret : write_all(ck, e, tensor, buf, len, off, err);
 }
 
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)

@@ -246,7 +246,7 @@ static int copy(struct ck_replace *r, void *buf, bool *some, struct ck_err *err)
 	return ret;
 }
 
-static int commit(struct ck_replace *r, struct ck_err *err)
+static int commit_alone(struct ck_replace *r, struct ck_err *err)
 {
 	ck_auto_free unsigned char *buf = malloc(PIECE);
 	bool some = false;
@@ -266,6 +266,18 @@ static int commit(struct ck_replace *r, struct ck_err *err)
 	}
 	if (ret && r->redo)
 		r->failed = EIO; /* it cannot be sealed again */
+	return ret;
+}
+
+/* Of two programs' files at a time, all of one: one after the other. */
+static int commit(struct ck_replace *r, struct ck_err *err)
+{
+	int ret = ck_ckpt_redo_lock(r->v->ck, err);
+
+	if (ret)
+		return ret;
+	ret = commit_alone(r, err);
+	ck_ckpt_redo_unlock(r->v->ck);
 	return ret;
 }
 

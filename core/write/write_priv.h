@@ -5,12 +5,14 @@
  *	writer.c    the public calls; edits and their files
  *	scatter.c   a byte range to all that hold it
  *	container.c the checksums that files keep of it
+ *	stints.c    one writer of a byte at a time
  */
 #ifndef CK_WRITE_PRIV_H
 #define CK_WRITE_PRIV_H
 
 #include "core/io/read_priv.h"
 #include "core/write/alias.h"
+#include "core/write/stints.h"
 #include "core/write/writer.h"
 
 #include <pthread.h>
@@ -20,6 +22,7 @@ struct ck_writer {
 	const struct ck_image *img;
 	struct ck_sums *sums;
 	struct ck_alias *alias; /* NULL: no tensors share bytes */
+	struct ck_stints stints;
 	pthread_mutex_t edge; /* parts of elements are read, changed, written */
 	_Atomic uint64_t seq;
 	_Atomic int64_t *wrote_ns; /* by tensor */

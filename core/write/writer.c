@@ -29,6 +29,7 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	w->r = r;
 	w->img = img;
 	pthread_mutex_init(&w->edge, NULL);
+	ck_stints_init(&w->stints);
 	w->wrote_ns = calloc(img->nr_tensors + 1u, sizeof(*w->wrote_ns));
 	w->failed = calloc(img->nr_srcs + 1u, sizeof(*w->failed));
 	w->sums = ck_sums_new(r);
@@ -53,6 +54,7 @@ void ck_writer_free(struct ck_writer *w)
 	ck_sums_free(w->sums);
 	ck_alias_free(w->alias);
 	pthread_mutex_destroy(&w->edge);
+	ck_stints_destroy(&w->stints);
 	free((void *)w->wrote_ns);
 	free((void *)w->failed);
 	free(w);
@@ -157,6 +159,24 @@ static void note(struct ck_writer *w, uint32_t t)
 	atomic_store(&w->wrote_ns[t], ns);
 	atomic_store(&w->last_ns, ns);
 	atomic_fetch_add(&w->seq, 1);
+}
+
+void ck_writer_begin(struct ck_writer *w, struct ck_stint *stint)
+{
+	/* where bytes are shared, an offset tells nothing */
+	for (unsigned i = 0; i < stint->nr; i++) {
+		uint32_t group = ck_alias_group(w->alias, stint->part[i].key);
+
+		if (group != CK_NONE)
+			stint->part[i] =
+				(struct ck_stint_part){ group, 0, UINT64_MAX };
+	}
+	ck_stint_begin(&w->stints, stint);
+}
+
+void ck_writer_end(struct ck_writer *w, struct ck_stint *stint)
+{
+	ck_stint_end(&w->stints, stint);
 }
 
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,

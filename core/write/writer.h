@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/io/read.h"
 #include "core/write/container.h"
+#include "core/write/stints.h"
 
 struct ck_writer;
 struct ck_edit; /* what one open file has written so far */
@@ -40,6 +41,12 @@ void ck_edit_free(struct ck_edit *e);
 int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
 /* -EBUSY where somebody else holds file @src (io/hold.h); else 0. */
 int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err);
+/*
+ * Around writes: nobody else writes to the bytes meanwhile.  The keys of @stint
+ * are tensors.
+ */
+void ck_writer_begin(struct ck_writer *w, struct ck_stint *stint);
+void ck_writer_end(struct ck_writer *w, struct ck_stint *stint);
 /* Bytes [off, off+len) of @t; past its end is -EFBIG, and nothing written. */
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		    const void *buf, uint64_t len, uint64_t off,
