@@ -8,6 +8,7 @@
 #include "core/format/format.h"
 #include "core/format/hf_files.h"
 #include "core/format/st_file.h"
+#include "core/format/torch_slice.h"
 
 #include <errno.h>
 #include <string.h>
@@ -56,8 +57,8 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	return f.mode == CK_HF_ONE ? CK_MATCH_FILE : CK_MATCH_NONE;
 }
 
-static int add_all(const struct ck_st_file *f, struct ck_builder *b,
-		   struct ck_err *err)
+static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
+		   struct ck_builder *b, struct ck_err *err)
 {
 	const struct ck_problem_in slice = {
 		.severity = CK_WARNING,
@@ -70,6 +71,8 @@ static int add_all(const struct ck_st_file *f, struct ck_builder *b,
 					 "one file of a "
 					 "sharded save: its tensors are shown "
 					 "as they lie in it, not whole");
+	if (!ret)
+		ret = ck_st_slice_say(dir, b, f->name, f->h.metadata, err);
 	for (size_t i = 0; i < f->tensors.nr && !ret; i++)
 		ret = ck_st_file_add(f, &f->tensors.v[i], NULL, NULL, b, err);
 	return ret ? ret : ck_st_file_add_metadata(f, "__metadata__", b, err);
@@ -90,7 +93,7 @@ static int load_named(const struct ck_dir *dir, const char *name,
 		return ret;
 	ret = ck_st_file_read(&f, name, src, s, 0, err);
 	if (!ret)
-		ret = add_all(&f, b, err);
+		ret = add_all(&f, dir, b, err);
 	ck_st_file_free(&f);
 	return ret;
 }

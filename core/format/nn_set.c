@@ -4,7 +4,7 @@
  *
  *   0.ckpt 1.ckpt ...                 the trainer's, or .safetensors
  *   dist_checkpoint-0.ckpt ...        CubeModule.save_checkpoint's
- *   PREFIX0SUFFIX ...                 a user's own torch.save
+ *   PREFIX0SUFFIX ...                 a user's own torch.save, or renamed
  *
  * The rank is a number in the name, and said again inside; so is how many
  * ranks there are.  Which files belong together is decided by what they say;
@@ -46,15 +46,14 @@ void ck_nn_set_free(struct ck_nn_set *s)
  */
 static bool number_in(const char *name, size_t *at, size_t *end)
 {
-	static const char *const suffix[] = { ".ckpt", ".pt", ".pth", ".bin" };
+	static const char *const suffix[] = { ".ckpt", ".pt", ".pth", ".bin",
+					      ".safetensors" };
 	size_t len = strlen(name), dot = 0;
 	struct ck_ds_file ds;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
 		if (ck_has_suffix(name, suffix[i]))
 			dot = len - strlen(suffix[i]);
-	if (ck_has_suffix(name, ".safetensors"))
-		dot = len - strlen(".safetensors");
 	*end = dot;
 	while (*end && !isdigit((unsigned char)name[*end - 1]))
 		--*end;
@@ -63,8 +62,6 @@ static bool number_in(const char *name, size_t *at, size_t *end)
 		--*at;
 	if (!dot || *at == *end || *end - *at > 7)
 		return false;
-	if (ck_has_suffix(name, ".safetensors"))
-		return *at == 0 && *end == dot;
 	return !strstr(name, "-of-") && !ck_ds_is_name(name, &ds);
 }
 

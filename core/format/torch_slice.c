@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_slice.c - what the top of a torch.save file tells of its writer
+ * torch_slice.c - what the top of a file tells of its writer
  *
  *   args.tensor_model_parallel_size > 1, model      Megatron-LM's rank
  *   model: PREFIX.CUBE_EXTRA_STATE                  nnScaler's rank
  *   ds_version, ds_config                           DeepSpeed's rank
+ *
+ * Of safetensors files only nnScaler's have an object, in their __metadata__.
  */
 #include "core/format/torch_slice.h"
 
 #include "core/base/check.h"
 #include "core/format/mg_priv.h"
 #include "core/format/nn_priv.h"
+
+#include <errno.h>
 
 static bool is_megatron(const struct ck_pickle *p)
 {
@@ -45,6 +49,14 @@ static bool is_deepspeed(const struct ck_pickle *p)
 	       ck_pv_key(p, root, "ds_config", &v);
 }
 
+static int say_nnscaler(struct ck_builder *b, const struct ck_problem_in *in,
+			struct ck_err *err)
+{
+	return ck_builder_problem(
+		b, in, err,
+		"one rank's of nnScaler: its tensors are that rank's slices; all ranks are read together where their names differ in a number only, such as 0.ckpt, 1.ckpt and so on");
+}
+
 int ck_torch_slice_say(const struct ck_dir *dir, struct ck_builder *b,
 		       const char *file, const struct ck_pickle *p,
 		       struct ck_err *err)
@@ -58,13 +70,31 @@ int ck_torch_slice_say(const struct ck_dir *dir, struct ck_builder *b,
 			b, &in, err,
 			"one rank's of Megatron-LM: its tensors are that rank's slices; all ranks are read together from mp_rank_XX/" CK_MG_FILE);
 	if (is_nnscaler(p))
-		return ck_builder_problem(
-			b, &in, err,
-			"one rank's of nnScaler: its tensors are that rank's slices; all ranks are read together where they are called 0.ckpt, 1.ckpt and so on");
+		return say_nnscaler(b, &in, err);
 	if (!is_deepspeed(p))
 		return 0;
 	in.severity = CK_WARNING; /* one of one rank may have all of a model */
 	return ck_builder_problem(
 		b, &in, err,
 		"one rank's of DeepSpeed: its tensors may be that rank's slices; all ranks are read together under the names that DeepSpeed gave the files");
+}
+
+int ck_st_slice_say(const struct ck_dir *dir, struct ck_builder *b,
+		    const char *file, const json_t *metadata,
+		    struct ck_err *err)
+{
+	bool asked = dir->only && !dir->entry, ok;
+	struct ck_problem_in in = { .severity = asked ? CK_WARNING : CK_ERROR,
+				    .file = file };
+	ck_auto_nn_file struct ck_nn_file f = { 0 };
+	struct ck_err why;
+	int ret;
+
+	if (!json_object_get(metadata, "obj") ||
+	    !json_object_get(metadata, "nnscaler"))
+		return 0;
+	ret = ck_nn_file_open(&f, dir, NULL, file, &ok, &why, err);
+	return ret == -ENOMEM		      ? ret :
+	       !ret && ok && is_nnscaler(f.p) ? say_nnscaler(b, &in, err) :
+						0;
 }

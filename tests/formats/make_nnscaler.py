@@ -439,6 +439,13 @@ def odd():
     with_files("merged-doubtful", {"merged.ckpt": merged})
 
 
+def renamed():
+    """The names that nnScaler gave are gone: what is inside tells."""
+    ranks = ranks_of("plan=2", "zero=1", "units=2")
+    with_files("renamed-safetensors", {f"step-40.rank{r}.safetensors": obj for r, obj in enumerate(ranks)})
+    with_files("../safetensors/bad-nnscaler-rank", {"weights.safetensors": ranks[1]})
+
+
 def examples():
     with_files("tp2-dp2", numbered(ranks_of("plan=2", "units=2", "tied=1")))
     with_files("zero1-buckets", numbered(ranks_of("plan=2", "units=2", "zero=1", "buckets=2", "dedup=1")))
@@ -446,6 +453,7 @@ def examples():
     with_files("pipeline-groups", numbered(ranks_of("plan=2", "units=2", "stages=2", "layers=2", "zero=1", "groups=2"), "safetensors"))
     damaged()
     odd()
+    renamed()
 
 
 def main():
