@@ -102,6 +102,11 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 struct ck_overlay;
 struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck);
 /*
+ * A descriptor on the file system that takes what is written, borrowed: for
+ * fstatvfs().  -1: not known.
+ */
+int ck_ckpt_room_fd(const struct ck_ckpt *ck);
+/*
  * Before ck_ckpt_close(), once nobody writes any more: what an overlay holds
  * lasts, though nobody synced it.
  */

@@ -72,6 +72,16 @@ struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck)
 	return ck->overlay;
 }
 
+int ck_ckpt_room_fd(const struct ck_ckpt *ck)
+{
+	int fd = -1;
+
+	if (ck->overlay)
+		return ck_overlay_dir_fd(ck->overlay);
+	ck_root_fds(&ck->root, &fd, 1);
+	return fd;
+}
+
 int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err)
 {
 	const struct ck_over *over;

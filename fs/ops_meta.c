@@ -430,14 +430,30 @@ void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
 		fs_reply_readlink(req, latest ? latest : to);
 }
 
-/* What new checkpoints have room for, beside what is shown. */
-static void add_room(const struct fs_stages *stages, struct statvfs *st)
+/* Of what is beneath a mount for writing. */
+static bool room_below(struct fs *fs, struct statvfs *out)
+{
+	struct fs_slot *slot;
+	int fd = -1;
+
+	if (fs->stages) {
+		ck_root_fds(fs_stages_root(fs->stages), &fd, 1);
+		return !fstatvfs(fd, out);
+	}
+	slot = fs_slots_pin(fs->slots, 0);
+	if (!slot)
+		return false;
+	fd = slot->ck ? ck_ckpt_room_fd(slot->ck) : -1;
+	fs_slot_unpin(fs->slots, slot);
+	return !fstatvfs(fd, out);
+}
+
+/* What there is room for, beside what is shown. */
+static void add_room(struct fs *fs, struct statvfs *st)
 {
 	struct statvfs below;
-	int fd;
 
-	if (!ck_root_fds(fs_stages_root(stages), &fd, 1) ||
-	    fstatvfs(fd, &below))
+	if (!room_below(fs, &below))
 		return;
 	st->f_bfree = below.f_bfree * (below.f_frsize / 512) / (BLOCK / 512);
 	st->f_bavail = below.f_bavail * (below.f_frsize / 512) / (BLOCK / 512);
@@ -459,7 +475,7 @@ void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
 	};
 
 	(void)ino;
-	if (fs_of(req)->stages)
-		add_room(fs_of(req)->stages, &st);
+	if (fs_of(req)->rw)
+		add_room(fs_of(req), &st);
 	fs_reply_statfs(req, &st);
 }

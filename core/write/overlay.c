@@ -341,6 +341,11 @@ void ck_overlay_stats(struct ck_overlay *o, struct ck_overlay_stats *out)
 		out->aside = (uint64_t)st.st_size;
 }
 
+int ck_overlay_dir_fd(const struct ck_overlay *o)
+{
+	return o->dir_fd;
+}
+
 int ck_overlay_discard(const char *dir, struct ck_err *err)
 {
 	struct ck_overlay o = { .head_fd = -1 };

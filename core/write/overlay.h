@@ -59,6 +59,9 @@ const struct ck_over *ck_overlay_over(struct ck_overlay *o);
 bool ck_overlay_next(struct ck_overlay *o, uint32_t src, uint64_t *off,
 		     uint64_t *len);
 
+/* Its directory, as long as @o lasts. */
+int ck_overlay_dir_fd(const struct ck_overlay *o);
+
 struct ck_overlay_stats {
 	uint64_t log_bytes, records, commits;
 	uint64_t lost; /* bytes behind the last commit when it was opened */

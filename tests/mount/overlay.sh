@@ -23,6 +23,7 @@ rm -rf "$C/o"
 
 # Edits of all sizes, against a plain file that gets the same ones.
 mount_ckpt "$C" "overlay=$O"
+[ "$(stat -f -c %a "$MNT")" -gt 0 ] || fail "no room: $(stat -f "$MNT")"
 python3 - "$WORK/w" <<'END' || fail "edits"
 import mmap, os, random, sys
 rnd = random.Random(7)

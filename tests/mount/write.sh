@@ -8,12 +8,25 @@ requires python3
 make_split "$WORK/ckpt" 600 4097 5
 cp "$WORK/whole.w" "$WORK/model.w"
 
+# A trainer looks before it saves: what is free is what is free below.
+room_of() {
+	python3 - "$MNT" "$1" <<'END' || fail "statfs $2"
+import os, sys
+top, below = map(os.statvfs, sys.argv[1:])
+free = [(s.f_bfree * s.f_frsize, s.f_bavail * s.f_frsize) for s in (top, below)]
+assert free[0][1] > 0, free
+assert all(abs(a - b) < 1 << 30 for a, b in zip(*free)), free
+assert top.f_blocks > top.f_bfree and bool(top.f_ffree) == bool(below.f_ffree), top
+END
+}
+
 for o in direct=auto direct=off engine=plain; do
 	mount_ckpt "$WORK/ckpt" "rw,$o"
 	python3 "$here/tests/mount/lib/errnos.py" "$MNT" >"$WORK/said" 2>&1 ||
 		fail "with -o $o: $(cat "$WORK/said")"
 	python3 "$here/tests/mount/lib/random_writes.py" "$MNT/tensors/w" \
 		"$WORK/model.w" 300 || fail "random writes with -o $o"
+	room_of "$WORK/ckpt" "with -o $o"
 	# dd as people use it
 	head -c 100000 /dev/urandom >"$WORK/new"
 	dd if="$WORK/new" of="$MNT/tensors/w" bs=4099 seek=7 conv=notrunc \
