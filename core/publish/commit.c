@@ -9,6 +9,8 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/io/beneath.h"
+#include "core/io/hold.h"
 #include "core/publish/complete.h"
 #include "core/publish/below.h"
 #include "core/publish/hash.h"
@@ -35,6 +37,8 @@ struct job {
 	const struct ck_commit_in *in;
 	const char *as;
 	struct ck_below files;
+	int old_fd; /* of what is replaced; or -1 */
+	struct ck_hold *old;
 };
 
 static bool is_there(const struct job *j)
@@ -340,6 +344,64 @@ static int sync_rename(const struct job *j, struct ck_err *err)
 		     0;
 }
 
+static int file_at_rest(int dir, const struct ck_below_file *f,
+			struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+
+	if (!S_ISREG(f->st.st_mode))
+		return 0;
+	fd = ck_beneath_file(dir, f->path, O_RDONLY);
+	return fd < 0 ? 0 : ck_hold_file_look(fd, f->path, err);
+}
+
+/* Of who came to one of its files by another root. */
+static int files_at_rest(int dir, struct ck_err *err)
+{
+	struct ck_below files;
+	int ret = ck_below_list(&files, dir, err);
+
+	if (ret)
+		return ret;
+	for (size_t i = 0; !ret && i < files.nr; i++)
+		ret = file_at_rest(dir, &files.v[i], err);
+	ck_below_free(&files);
+	return ret;
+}
+
+/*
+ * What is thrown away may not be what somebody is editing: no writer until it
+ * is gone.  A checkpoint that is one file has no lock but that file's.
+ */
+static int hold_old(struct job *j, struct ck_err *err)
+{
+	struct ck_root root = { .blobs_fd = -1, .path = (char *)j->as };
+	struct stat st;
+	int ret;
+
+	if (!j->in->replace)
+		return 0;
+	j->old_fd = openat(j->s->src_fd, j->as,
+			   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (j->old_fd < 0 || fstat(j->old_fd, &st))
+		return 0;
+	root.fd = j->old_fd;
+	if (!S_ISDIR(st.st_mode))
+		ret = ck_hold_file_look(j->old_fd, j->as, err);
+	else
+		ret = ck_hold_take(&j->old, &root, err);
+	if (!ret && S_ISDIR(st.st_mode))
+		ret = files_at_rest(j->old_fd, err);
+	return ret;
+}
+
+static void let_old_go(struct job *j)
+{
+	ck_hold_drop(j->old);
+	if (j->old_fd >= 0)
+		close(j->old_fd);
+}
+
 static int publish(struct job *j, struct ck_err *err)
 {
 	struct ck_commit_record r = {
@@ -348,8 +410,10 @@ static int publish(struct job *j, struct ck_err *err)
 		.ino = j->s->files_st.st_ino,
 		.holes = j->in->holes,
 	};
-	int ret = check(j, err);
+	int ret = hold_old(j, err);
 
+	if (!ret)
+		ret = check(j, err);
 	if (!ret)
 		ret = sync_all(j, err);
 	if (!ret)
@@ -375,12 +439,15 @@ static int publish(struct job *j, struct ck_err *err)
 int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
 	      struct ck_err *err)
 {
-	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
+	struct job j = {
+		.s = s, .in = in, .as = in->as ? in->as : s->name, .old_fd = -1
+	};
 	int ret = ck_staging_seize(s, err);
 
 	if (ret)
 		return ret;
 	ret = publish(&j, err);
+	let_old_go(&j);
 	ck_below_free(&j.files);
 	ck_staging_unseize(s);
 	return ret;

@@ -32,7 +32,7 @@ struct ck_commit_in {
 
 /*
  * 0: it is published, and durable; @s is over.  -EBUSY: somebody writes to it
- * or publishes it.  -ESTALE: it was published meanwhile.  -ENODATA: what is
+ * or publishes it, or edits the one that it is to replace.  -ESTALE: it was published meanwhile.  -ENODATA: what is
  * missing.  -EEXIST: the name is taken.  -EIO: it is doomed, now or before.
  * After any but the last it is as it was, and can be tried again.
  */

@@ -40,6 +40,18 @@ clean() {
 	[ -z "$(find "$1" -name '.unshard-writer' -o -name .unshard-edited)" ] ||
 		fail "$2: $(ls -A "$1")"
 }
+# publish --replace of one that somebody edits, by whatever root he came
+stage_new() {
+	mkdir -p "$WORK/.staging-new/files"
+	cp "$here"/tests/demo/checkpoint/{.metadata,__*} "$WORK/.staging-new/files"
+}
+not_replaced() { # NAME
+	stage_new
+	expect 3 "edited by process $(pid_at "$MNT") on $(uname -n)" \
+		"$UNSHARD" publish --replace --as "$1" "$WORK/new"
+	[ -e "$WORK/.staging-new/files/.metadata" ] || fail "its stage is gone"
+	rm -r "$WORK/.staging-new"
+}
 fresh() {
 	rm -rf "$WORK/ckpt"
 	cp -r "$here/tests/demo/checkpoint" "$WORK/ckpt"
@@ -60,6 +72,7 @@ grep -q 'note: -o rw: .*being edited by' "$B/.unshard/problems" ||
 same "$MNT/$two" "$B/$two"
 poke "$MNT/$two" 30 || fail "the first again"
 expect 3 'edited by process' "$UNSHARD" seal --force "$WORK/ckpt"
+not_replaced ckpt
 umount_ckpt
 true_manifest "$WORK/ckpt" "after the first"
 # What the first wrote is a change underneath for the second; the rest is not.
@@ -130,6 +143,7 @@ chmod -R u+w "$WORK/zips"
 zip=$WORK/zips/misc.pt
 mount_ckpt "$zip" rw
 poke "$MNT/tensors/rng" || fail "$(cat "$WORK/err")"
+not_replaced zips
 for way in "$zip" "$WORK/zips"; do
 	second "$way" rw
 	denied poke "$B/tensors/rng"
