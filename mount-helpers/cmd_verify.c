@@ -13,11 +13,11 @@
 #include "core/base/auto.h"
 #include "core/catalog/dump.h"
 #include "core/io/sandbox.h"
+#include "core/publish/holes.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 
 extern const struct cmd cmd_verify;
 
@@ -180,38 +180,26 @@ static int replicas(struct verify *v)
 	return ret;
 }
 
-static void find_holes(struct verify *v, const char *name)
+/* One line a file. */
+static int hole(void *ctx, const struct ck_hole *h, struct ck_err *err)
 {
-	struct stat st;
-	struct ck_err err;
-	ck_auto_fd int fd = -1;
-	off_t hole, end;
+	struct verify *v = ctx;
 
-	if (ck_root_open_file(v->root, name, &fd, &st, &err))
-		return;
-	for (hole = lseek(fd, 0, SEEK_HOLE); hole >= 0 && hole < st.st_size;
-	     hole = lseek(fd, end, SEEK_HOLE)) {
-		end = lseek(fd, hole, SEEK_DATA);
-		if (end < 0)
-			end = st.st_size;
-		verify_hole(&v->show, name, (uint64_t)hole,
-			    (uint64_t)(end - hole));
-		return; /* one line a file */
-	}
+	(void)err;
+	verify_hole(&v->show, h);
+	return 1;
 }
 
 /* What nobody sealed may be short of what was never written. */
-static void holes(struct verify *v)
+static int holes(struct verify *v)
 {
-	const struct ck_image *img = v->show.img;
+	int ret;
 
 	verify_list_begin(&v->show, "holes");
-	for (uint32_t i = 0; i < img->nr_srcs; i++)
-		if (img->srcs[i].kind == CK_SRC_FILE)
-			find_holes(v,
-				   ck_image_str(img, img->srcs[i].name, NULL));
+	ret = ck_holes_each(v->ck, hole, v, &v->err);
 	verify_list_end(&v->show);
 	flush(v);
+	return ret;
 }
 
 static void problems(struct verify *v)
@@ -245,7 +233,7 @@ static int compare(struct verify *v)
 	if (v->sealed)
 		ret = files(v);
 	else
-		holes(v);
+		ret = holes(v);
 	if (!ret && v->ck && ck_opts_get(v->opts, "replicas"))
 		ret = replicas(v);
 	if (!ret && v->ck && ck_opts_get(v->opts, "replicas"))

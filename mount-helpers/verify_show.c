@@ -294,22 +294,25 @@ void verify_extra(struct verify_show *s, const char *file)
 		ck_str_puts(s->out, ": was not there when it was sealed\n");
 }
 
-void verify_hole(struct verify_show *s, const char *file, uint64_t off,
-		 uint64_t len)
+void verify_hole(struct verify_show *s, const struct ck_hole *h)
 {
 	if (s->json) {
 		comma(s, &s->nr);
 		ck_str_puts(s->out, "{\"file\": ");
 	}
-	put_name(s, file, strlen(file));
+	put_name(s, h->file, strlen(h->file));
+	ck_str_fmt(s->out,
+		   s->json ? ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64 :
+			     ": bytes %" PRIu64 " to %" PRIu64,
+		   h->off, s->json ? h->len : h->off + h->len);
+	if (h->of) {
+		ck_str_puts(s->out, s->json ? ", \"of\": " : ", of ");
+		put_name(s, h->of, strlen(h->of));
+	}
 	if (s->json)
-		ck_str_fmt(s->out,
-			   ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64
-			   "}",
-			   off, len);
+		ck_str_puts(s->out, "}");
 	else
 		ck_str_fmt(s->out,
-			   ": bytes %" PRIu64 " to %" PRIu64
-			   " are a hole: zeros that perhaps nobody wrote\n",
-			   off, off + len);
+			   "%s are a hole: zeros that perhaps nobody wrote\n",
+			   h->of ? "," : "");
 }

@@ -3,6 +3,7 @@
 #ifndef VERIFY_SHOW_H
 #define VERIFY_SHOW_H
 
+#include "core/publish/holes.h"
 #include "core/publish/verify.h"
 
 #include "core/base/str.h"
@@ -32,7 +33,6 @@ void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q);
 void verify_twin(struct verify_show *s, const char *a, const char *b,
 		 uint64_t pieces);
 void verify_extra(struct verify_show *s, const char *file);
-void verify_hole(struct verify_show *s, const char *file, uint64_t off,
-		 uint64_t len);
+void verify_hole(struct verify_show *s, const struct ck_hole *h);
 
 #endif

@@ -96,55 +96,53 @@ static void found(void *ctx, const struct ck_spoilt *s)
 	l->tensor = CK_MIN(l->tensor, s->tensor);
 }
 
-static int say(const char *file, uint64_t off, uint64_t len, const char *whose,
-	       struct ck_err *err)
-{
-	return ck_fail(err, ENODATA,
-		       "%s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s are a hole: "
-		       "zeros that perhaps nobody wrote; if they are meant: "
-		       "unshard publish --allow-holes",
-		       file, off, off + len, *whose ? ", of " : "", whose,
-		       *whose ? "," : "");
-}
-
-static int check_hole(struct look *l, const char *file, uint64_t off,
-		      uint64_t len, struct ck_err *err)
+/* Sets whose it is.  False: nobody's, padding between what is known. */
+static bool counts(struct look *l, struct ck_hole *h, int *ret,
+		   struct ck_err *err)
 {
 	const struct ck_image *img = ck_ckpt_image(l->spoils.ck);
-	int ret = ck_spoils_find(&l->spoils, file, off, len, err);
-	uint32_t name;
+	uint32_t i = 0;
 
-	if (ret)
-		return ret;
+	l->tensor = CK_NONE;
+	h->of = NULL;
+	*ret = ck_spoils_find(&l->spoils, h->file, h->off, h->len, err);
+	if (*ret)
+		return false;
 	if (l->tensor != CK_NONE) {
-		name = img->tensors[l->tensor].name;
-		return say(file, off, len, ck_image_str(img, name, NULL), err);
+		h->of = ck_image_str(img, img->tensors[l->tensor].name, NULL);
+		return true;
 	}
-	for (uint32_t i = 0; i < img->nr_objects; i++)
-		if (ck_spoils_object(img, i, file, off, len)) {
-			name = img->objects[i].name;
-			return say(file, off, len,
-				   ck_image_str(img, name, NULL), err);
-		}
-	return l->spoils.src == CK_NONE ? say(file, off, len, "", err) : 0;
+	while (i < img->nr_objects &&
+	       !ck_spoils_object(img, i, h->file, h->off, h->len))
+		i++;
+	if (i < img->nr_objects)
+		h->of = ck_image_str(img, img->objects[i].name, NULL);
+	return h->of || l->spoils.src == CK_NONE;
 }
 
-static int check_file(struct look *l, const char *file, struct ck_err *err)
+static int look_at(struct look *l, const char *file, ck_hole_fn each, void *ctx,
+		   struct ck_err *err)
 {
 	const struct ck_root *root = ck_ckpt_root(l->spoils.ck);
+	struct ck_hole h = { .file = file };
 	ck_auto_fd int fd = -1;
-	uint64_t off = 0, len;
 	struct stat st;
-	int ret = ck_root_open_file(root, file, &fd, &st, err);
+	int ret = 0;
 
-	while (!ret && ck_holes_next(fd, (uint64_t)st.st_size, &off, &len)) {
-		ret = check_hole(l, file, off, len, err);
-		off += len;
+	/* what cannot be read is said by who needs it */
+	if (ck_root_open_file(root, file, &fd, &st, NULL))
+		return 0;
+	while (!ret &&
+	       ck_holes_next(fd, (uint64_t)st.st_size, &h.off, &h.len)) {
+		if (counts(l, &h, &ret, err))
+			ret = each(ctx, &h, err);
+		h.off += h.len;
 	}
-	return ret;
+	return ret > 0 ? 0 : ret;
 }
 
-int ck_holes_check(struct ck_ckpt *ck, struct ck_err *err)
+int ck_holes_each(struct ck_ckpt *ck, ck_hole_fn each, void *ctx,
+		  struct ck_err *err)
 {
 	ck_auto_hash_list struct ck_hash_list all = { 0 };
 	struct look l = {
@@ -152,12 +150,27 @@ int ck_holes_check(struct ck_ckpt *ck, struct ck_err *err)
 			    .ctx = &l,
 			    .each = found,
 			    .elements = true },
-		.tensor = CK_NONE,
 	};
 	int ret = ck_hash_list(&all, ck_ckpt_root(ck), err);
 
 	for (size_t i = 0; !ret && i < all.nr; i++)
-		ret = check_file(&l, all.v[i].name, err);
+		ret = look_at(&l, all.v[i].name, each, ctx, err);
 	ck_spoils_free(&l.spoils);
 	return ret;
+}
+
+static int refuse(void *ctx, const struct ck_hole *h, struct ck_err *err)
+{
+	(void)ctx;
+	return ck_fail(err, ENODATA,
+		       "%s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s are a hole: "
+		       "zeros that perhaps nobody wrote; if they are meant: "
+		       "unshard publish --allow-holes",
+		       h->file, h->off, h->off + h->len, h->of ? ", of " : "",
+		       h->of ? h->of : "", h->of ? "," : "");
+}
+
+int ck_holes_check(struct ck_ckpt *ck, struct ck_err *err)
+{
+	return ck_holes_each(ck, refuse, NULL, err);
 }

@@ -33,10 +33,23 @@ bool ck_holes_any(const struct ck_below *files, int dir);
  */
 bool ck_holes_from_zeros(int dir);
 /*
- * -ENODATA with a line where a tensor or an object has bytes in one, or a file
- * has one of which @ck knows nothing: the file, the bytes of the hole, whose
- * they are.  Items of @ck must be resolved.
+ * One in which a tensor or an object has bytes, or in a file of which @ck knows
+ * nothing; lasts for the call.
  */
+struct ck_hole {
+	const char *file;
+	uint64_t off, len; /* bytes */
+	const char *of; /* the first of them, or NULL */
+};
+/*
+ * Calls @each for all of them, by file and place; more than 0: no others of that
+ * file, -errno: no others.  Items of @ck must be resolved.
+ */
+typedef int (*ck_hole_fn)(void *ctx, const struct ck_hole *h,
+			  struct ck_err *err);
+int ck_holes_each(struct ck_ckpt *ck, ck_hole_fn each, void *ctx,
+		  struct ck_err *err);
+/* -ENODATA with a line for the first. */
 int ck_holes_check(struct ck_ckpt *ck, struct ck_err *err);
 
 #endif

@@ -162,7 +162,23 @@ rm "$WORK/.unshard-m.safetensors.manifest"
 	    f.truncate(size)
 EOS
 expect 0 '' "$UNSHARD" verify "$WORK/h.safetensors"
-said 'h.safetensors: bytes 1[0-9]* to 4[0-9]* are a hole'
+said 'h.safetensors: bytes 1[0-9]* to 4[0-9]*, of a, are a hole'
+"$UNSHARD" verify --json "$WORK/h.safetensors" | "$PYTHON" -c '
+import json, sys
+(h,) = json.load(sys.stdin)["holes"]
+assert h["of"] == "a" and h["offset"] >= 100000, h' || fail "holes as JSON"
+# what is between members is of none
+cp "$TOP/tests/formats/torch/misc/in/misc.pt" "$WORK/gap.pt"
+chmod u+w "$WORK/gap.pt"
+"$PYTHON" - "$WORK/gap.pt" <<-'EOS'
+	import sys, zipfile
+	with zipfile.ZipFile(sys.argv[1], "a") as z:
+	    z.start_dir += 1 << 20
+	    z._didModify = True
+EOS
+[ "$(($(stat -c %b "$WORK/gap.pt") * 512))" -lt 500000 ] || fail "no hole: no test"
+expect 0 '' "$UNSHARD" verify "$WORK/gap.pt"
+! grep 'hole' "$WORK/out" || fail "padding is a hole"
 
 # ---- a directory that cannot be written, usage ----
 expect 2 'expected CKPT' "$UNSHARD" seal
