@@ -108,7 +108,8 @@ static void put_head(struct ck_torch_blob *b, struct ck_zip_member *m,
 	put_member(s, &m[ORDER], "archive/byteorder", "little", 6, s->len);
 	m[DATA] = (struct ck_zip_member){ .name = "archive/data/0",
 					  .local_off = s->len,
-					  .size = b->payload };
+					  .size = b->payload,
+					  .crc = b->crc };
 	ck_zip_put_local(s, &m[DATA]);
 }
 

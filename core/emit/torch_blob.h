@@ -7,7 +7,8 @@
  *   [tail: archive/version, the directory]
  *
  * torch.load(weights_only=True) opens it.  The CRC of the elements stands as
- * 0: it is not known without reading them, and torch does not check it.
+ * 0 where nobody gives it: it is not known without reading them, and torch does
+ * not check it.
  */
 #ifndef CK_TORCH_BLOB_H
 #define CK_TORCH_BLOB_H
@@ -32,9 +33,13 @@ void ck_po_tensor(struct ck_str *s, uint8_t dtype, const uint64_t *shape,
 struct ck_torch_blob {
 	struct ck_str head, tail;
 	uint64_t payload, size; /* bytes of the elements; of all three */
+	uint32_t crc; /* in: CRC-32 of the elements; 0: not known */
 };
 
-/* Of a dtype that torch has.  Begin with { 0 }; -ENOMEM.  Free it anyway. */
+/*
+ * Of a dtype that torch has.  Begin with { 0 }, or the crc; -ENOMEM.  Free it
+ * anyway.
+ */
 int ck_torch_blob_make(struct ck_torch_blob *b, uint8_t dtype,
 		       const uint64_t *shape, unsigned rank);
 void ck_torch_blob_free(struct ck_torch_blob *b);

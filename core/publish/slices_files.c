@@ -50,10 +50,10 @@ static int put_bytes(void *ctx, uint64_t off, const void *bytes, size_t len,
 	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }
 
-static int write_frame(const struct ck_slices *sl, uint32_t file, int fd,
-		       struct ck_err *err)
+static int write_frame(const struct ck_slices *sl, uint32_t file,
+		       const uint32_t *crc, int fd, struct ck_err *err)
 {
-	int ret = ck_splan_frame(&sl->plan, file, put_bytes, &fd, err);
+	int ret = ck_splan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
 
 	return ck_wrap(err, ret, "%s: %s", sl->stage->name, name_of(sl, file));
 }
@@ -78,7 +78,7 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 		return fail(sl, file, errno, err);
 	if (ftruncate(fd, (off_t)size))
 		return fail(sl, file, errno, err);
-	return write_frame(sl, file, fd, err);
+	return write_frame(sl, file, NULL, fd, err);
 }
 
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
@@ -191,14 +191,15 @@ static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 }
 
 /* Also of ranks that hold nothing; and what a crash left without a header. */
-static int finish_shard(struct ck_slices *sl, uint32_t file, struct ck_err *err)
+static int finish_shard(struct ck_slices *sl, uint32_t file,
+			const uint32_t *crc, struct ck_err *err)
 {
 	ck_auto_fd int fd = ck_slices_shard(sl, file, true, err);
 	int ret;
 
 	if (fd < 0)
 		return fd;
-	ret = write_frame(sl, file, fd, err);
+	ret = write_frame(sl, file, crc, fd, err);
 	return ret ? ret : move(sl, name_of(sl, file), err);
 }
 
@@ -223,10 +224,13 @@ static int put_index(struct ck_slices *sl, struct ck_err *err)
 
 static int gather(struct ck_slices *sl, struct ck_err *err)
 {
+	ck_auto_free uint32_t *crc = NULL;
 	int ret = ck_slices_check(sl, err);
 
+	if (!ret && sl->plan.dcp)
+		ret = ck_slices_crcs(sl, &crc, err);
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
-		ret = finish_shard(sl, i, err);
+		ret = finish_shard(sl, i, crc, err);
 	return ret ? ret : put_index(sl, err);
 }
 

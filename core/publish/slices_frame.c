@@ -84,25 +84,33 @@ int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
 	return 0;
 }
 
-int ck_splan_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
-		  struct ck_torch_blob *out, struct ck_err *err)
+static int make_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
+		     uint32_t crc, struct ck_torch_blob *out,
+		     struct ck_err *err)
 {
 	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
 	const uint64_t *len = p->dims + x->dims + t->grid_rank;
 
-	*out = (struct ck_torch_blob){ 0 };
+	*out = (struct ck_torch_blob){ .crc = crc };
 	if (ck_torch_blob_make(out, t->dtype, len, t->rank))
 		return ck_fail(err, ENOMEM, "no memory for an archive");
 	return 0;
 }
 
+int ck_splan_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
+		  struct ck_torch_blob *out, struct ck_err *err)
+{
+	return make_blob(p, x, 0, out, err);
+}
+
 static int put_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
+		    uint32_t crc,
 		    int (*put)(void *ctx, uint64_t off, const void *bytes,
 			       size_t len, struct ck_err *err),
 		    void *ctx, struct ck_err *err)
 {
 	struct ck_torch_blob b;
-	int ret = ck_splan_blob(p, x, &b, err);
+	int ret = make_blob(p, x, crc, &b, err);
 
 	if (!ret && x->off < b.head.len)
 		ret = ck_fail(err, EINVAL, "plan of slices: no room for %s",
@@ -115,7 +123,7 @@ static int put_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
 	return ret;
 }
 
-int ck_splan_frame(const struct ck_splan *p, uint32_t f,
+int ck_splan_frame(const struct ck_splan *p, uint32_t f, const uint32_t *crc,
 		   int (*put)(void *ctx, uint64_t off, const void *bytes,
 			      size_t len, struct ck_err *err),
 		   void *ctx, struct ck_err *err)
@@ -128,7 +136,8 @@ int ck_splan_frame(const struct ck_splan *p, uint32_t f,
 		ret = ck_splan_header(p, f, &head, err);
 		return ret ? ret : put(ctx, 0, head.v, head.len, err);
 	}
-	for (uint32_t i = 0; i < file->nr && !ret; i++)
-		ret = put_blob(p, &p->pieces[file->first + i], put, ctx, err);
+	for (uint32_t i = file->first; i < file->first + file->nr && !ret; i++)
+		ret = put_blob(p, &p->pieces[i], crc ? crc[i] : 0, put, ctx,
+			       err);
 	return ret;
 }

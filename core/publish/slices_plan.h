@@ -82,9 +82,10 @@ void ck_splan_free(struct ck_splan *p);
 
 /*
  * What file @f holds beside its pieces: a header, or what is around each piece
- * in an archive of its own.  @put gets it in the order of offsets.
+ * in an archive of its own, with @crc, by piece of the plan, of its bytes; NULL:
+ * not known yet.  @put gets it in the order of offsets.
  */
-int ck_splan_frame(const struct ck_splan *p, uint32_t f,
+int ck_splan_frame(const struct ck_splan *p, uint32_t f, const uint32_t *crc,
 		   int (*put)(void *ctx, uint64_t off, const void *bytes,
 			      size_t len, struct ck_err *err),
 		   void *ctx, struct ck_err *err);

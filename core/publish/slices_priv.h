@@ -61,6 +61,12 @@ void ck_unset_fill(const struct ck_unset *u, void *buf, size_t len,
 bool ck_unset_next(const struct ck_unset *u, const void *buf, size_t len,
 		   uint64_t phase, size_t *at, size_t *nr);
 
+/*
+ * slices_crcs.c: the CRC-32 of each piece's bytes, which were all written; from
+ * malloc().
+ */
+int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err);
+
 /* slices_dcp.c: the .metadata of the shards. */
 int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err);
 

@@ -3,10 +3,12 @@
 loaded by the frameworks that know nothing of us: file by file by safetensors, and
 onto another mesh by torch.distributed.checkpoint."""
 import glob
+import io
 import json
 import os
 import subprocess
 import tempfile
+import zipfile
 
 import kit
 
@@ -131,6 +133,14 @@ def loaded_by_dcp():
             dcp.load(state, checkpoint_id=step)
             for name in TENSORS:
                 assert torch.equal(state[name], value(name)), name
+            meta = dcp.FileSystemReader(step).read_metadata()
+            for info in meta.storage_data.values():
+                with open(os.path.join(step, info.relative_path), "rb") as f:
+                    f.seek(info.offset)
+                    item = f.read(info.length)
+                # its CRC-32 is right, and each is a file of torch.save
+                assert zipfile.ZipFile(io.BytesIO(item)).testzip() is None, info
+                torch.load(io.BytesIO(item), weights_only=True)
 
 
 kit.case(opened_by_safetensors, "safetensors")

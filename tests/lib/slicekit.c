@@ -2,6 +2,7 @@
 /* slicekit.c - stages of slices for tests: made, written, published, read */
 #include "tests/lib/slicekit.h"
 
+#include "core/base/crc32.h"
 #include "core/ckpt.h"
 #include "core/geom/dtype.h"
 #include "core/publish/claims.h"
@@ -10,6 +11,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +194,51 @@ void slicekit_write_tensors(struct ck_slices *sl)
 }
 
 /* What was published, as a reader sees it. */
+struct sums {
+	struct ck_ckpt *ck;
+	uint64_t nr;
+};
+
+/* A CRC-32 is of the bytes that it stands for. */
+static int check_sum(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		     uint32_t crc, struct ck_err *err)
+{
+	struct ck_ckpt *ck = ((struct sums *)ctx)->ck;
+	const struct ck_image *img = ck_ckpt_image(ck);
+	unsigned char *buf = malloc(len + 1);
+	struct stat st;
+	int fd;
+
+	cr_assert_eq(
+		ck_root_open_file(ck_ckpt_root(ck),
+				  ck_image_str(img, img->srcs[src].name, NULL),
+				  &fd, &st, err),
+		0);
+	cr_assert_eq(pread(fd, buf, len, (off_t)off), (ssize_t)len);
+	cr_assert_eq(ck_crc32(0, buf, len), crc);
+	((struct sums *)ctx)->nr++;
+	close(fd);
+	free(buf);
+	return 0;
+}
+
+/* All members of all archives of DCP have one, their elements too. */
+static void check_sums(const char *path, struct ck_ckpt *ck)
+{
+	const struct ck_image *img = ck_ckpt_image(ck);
+	struct sums sums = { .ck = ck };
+	struct ck_err err = { 0 };
+	char index[160];
+
+	snprintf(index, sizeof(index), "%s/.metadata", path);
+	if (access(index, F_OK))
+		return;
+	cr_assert_eq(ck_ckpt_sums(ck, check_sum, &sums, &err), 0, "%s",
+		     err.msg);
+	cr_assert_eq(sums.nr, 4 * img->nr_chunks, "%" PRIu64 " of 4 * %u",
+		     sums.nr, img->nr_chunks);
+}
+
 void slicekit_read_back(const char *name, unsigned tensors)
 {
 	char path[128];
@@ -228,5 +275,6 @@ void slicekit_read_back(const char *name, unsigned tensors)
 		free(got);
 		free(v);
 	}
+	check_sums(path, ck);
 	ck_ckpt_close(ck);
 }
