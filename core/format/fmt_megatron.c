@@ -4,7 +4,8 @@
  *
  *   mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt   args, weights, states; or
  *   mp_rank_TT[_PPP][_EEE]/model_rng.pt         without states
- *   mp_rank_TT[_PPP][_EEE]/distrib_optim.pt     the distributed optimizer's
+ *   mp_rank_TT[_PPP][_EEE]/distrib_optim.pt     the distributed optimizer's; or
+ *   mp_rank_TT[_PPP]_DDD/optim.pt               each replica's part of it
  *
  * Every file is read twice: for the degrees and layers of all, then for its
  * parts; one is open at a time.
@@ -148,7 +149,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	if (!ret)
 		ret = say_gaps(&ld, err);
 	if (!ret)
-		ret = ck_mg_optim_gaps(&ld, err);
+		ret = ld.optims.nr ? ck_mg_optims_say(&ld, err) :
+				     ck_mg_optim_gaps(&ld, err);
 	ck_mg_ranks_free(&ld);
 	ck_mg_rules_free(&ld.rules);
 	ck_strmap_free(&ld.copies);

@@ -96,6 +96,7 @@ void ck_mg_args_read(struct ck_mg_args *a, const struct ck_pickle *p,
 	a->layers = count(p, args, "num_layers");
 	a->experts = count(p, args, "num_experts");
 	a->rank = count(p, args, "rank");
+	a->dp = count(p, args, "data_parallel_size");
 	a->heads = count(p, args, "num_attention_heads");
 	a->groups = count(p, args, "num_query_groups");
 	a->kv_channels = count(p, args, "kv_channels");
@@ -109,6 +110,8 @@ void ck_mg_args_read(struct ck_mg_args *a, const struct ck_pickle *p,
 	a->distributed = is_set(p, args, "use_distributed_optimizer") &&
 			 ck_pv_key(p, root, "optimizer", &v) &&
 			 ck_pv_kind(v) != CK_P_NONE;
+	a->apart = is_set(p, args, "use_distributed_optimizer") &&
+		   !is_set(p, args, "no_save_optim");
 	a->custom = ck_pv_attr(p, args, "pipeline_model_parallel_layout", &v) &&
 		    ck_pv_kind(v) != CK_P_NONE;
 }

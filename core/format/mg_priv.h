@@ -20,7 +20,8 @@
 #include <stdbool.h>
 
 #define CK_MG_FILE "model_optim_rng.pt"
-#define CK_MG_FILE_OLD "model_rng.pt" /* its optimizer's file was apart */
+#define CK_MG_FILE_OLD "model_rng.pt" /* its optimizer's files are apart */
+#define CK_MG_OPTIM_OLD "optim.pt" /* there, a folder for each replica */
 #define CK_MG_MAX_RANKS (1u << 20)
 #define CK_MG_MAX_CHUNKS 4096
 #define CK_MG_STACKS 3 /* decoder, encoder, transformer */
@@ -31,8 +32,10 @@ struct ck_mg_args {
 	int64_t tp, pp, ep, etp, layers, experts, iteration, version;
 	int64_t heads, groups, kv_channels, first, last;
 	int64_t rank; /* of the process that saved the file */
+	int64_t dp; /* replicas of the data */
 	bool grouped, untied, with_embedding, with_loss, custom;
 	bool distributed; /* its optimizer has files of its own */
+	bool apart; /* it would, of a file without any optimizer */
 };
 
 /* A rank's folder. */
@@ -57,6 +60,8 @@ struct ck_mg_load {
 	const struct ck_dir *dir;
 	struct ck_builder *b;
 	CK_VEC(struct ck_mg_rank) ranks; /* by pp, tp, ep */
+	CK_VEC(struct ck_mg_rank)
+	optims; /* CK_MG_OPTIM_OLD; ep is the replica */
 	struct ck_mg_args args; /* that all ranks share */
 	unsigned tp, pp, ep,
 		etp; /* etp 0: experts are split in a way unknown */
@@ -133,8 +138,15 @@ int ck_mg_conds(struct ck_mg_file *f, struct ck_err *err);
 /* The parts that one rank stores, and those of absent ranks like it. */
 int ck_mg_model_say(struct ck_mg_file *f, struct ck_err *err);
 int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err);
+/* All that @f holds, of a file beside the weights. */
+int ck_mg_apart_say(struct ck_mg_file *f, struct ck_err *err);
 /* The distributed optimizer's file is there of all ranks, or of none. */
 int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err);
+/* A folder that has CK_MG_OPTIM_OLD alone: 1; 0: it has not; -ENOMEM. */
+int ck_mg_optim_add(struct ck_mg_load *ld, const char *dir, struct ck_err *err);
+/* What those folders hold, and which of them are missing. */
+int ck_mg_optims_say(struct ck_mg_load *ld, struct ck_err *err);
+void ck_mg_rank_free(struct ck_mg_rank *r);
 /*
  * Compares a small piece with its copies seen before.  0; -EINVAL with a line
  * in @why where they differ, or -ENOMEM.

@@ -52,9 +52,13 @@ static int list_ranks(struct ck_mg_load *ld, struct ck_err *err)
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(ld->dir, "", &l, err);
 
-	for (size_t i = 0; i < l.nr && !ret; i++)
-		if (l.v[i].is_dir)
-			ret = add_rank(ld, l.v[i].name, err);
+	for (size_t i = 0; i < l.nr && !ret; i++) {
+		int taken = l.v[i].is_dir ?
+				    ck_mg_optim_add(ld, l.v[i].name, err) :
+				    1;
+
+		ret = taken ? CK_MIN(taken, 0) : add_rank(ld, l.v[i].name, err);
+	}
 	return ret;
 }
 
@@ -207,6 +211,22 @@ static int place_rank(const struct ck_mg_load *ld, struct ck_mg_rank *r,
 	return 0;
 }
 
+/* Folders of a replica that have lost their optimizer's file. */
+static void drop_replicas(struct ck_mg_load *ld)
+{
+	size_t nr = 0;
+
+	for (size_t i = 0; i < ld->ranks.nr; i++) {
+		struct ck_mg_rank *r = &ld->ranks.v[i];
+
+		if (!r->there && ld->optims.nr && r->nr_at == 2 + (ld->pp > 1))
+			ck_mg_rank_free(r);
+		else
+			ld->ranks.v[nr++] = *r;
+	}
+	ld->ranks.nr = nr;
+}
+
 static int by_place(const void *pa, const void *pb)
 {
 	const struct ck_mg_rank *a = pa, *b = pb;
@@ -242,6 +262,7 @@ int ck_mg_ranks_read(struct ck_mg_load *ld, struct ck_err *err)
 			       ld->dir->path);
 	ld->args = one->args;
 	ret = find_degrees(ld, one, err);
+	drop_replicas(ld);
 	for (size_t i = 0; i < ld->ranks.nr && !ret; i++)
 		ret = place_rank(ld, &ld->ranks.v[i], err);
 	if (ret)
@@ -250,13 +271,20 @@ int ck_mg_ranks_read(struct ck_mg_load *ld, struct ck_err *err)
 	return ck_mg_order_check(ld, err);
 }
 
+void ck_mg_rank_free(struct ck_mg_rank *r)
+{
+	free(r->dir);
+	free(r->file);
+	free(r->layers);
+}
+
 void ck_mg_ranks_free(struct ck_mg_load *ld)
 {
-	for (size_t i = 0; i < ld->ranks.nr; i++) {
-		free(ld->ranks.v[i].dir);
-		free(ld->ranks.v[i].file);
-		free(ld->ranks.v[i].layers);
-	}
+	for (size_t i = 0; i < ld->ranks.nr; i++)
+		ck_mg_rank_free(&ld->ranks.v[i]);
+	for (size_t i = 0; i < ld->optims.nr; i++)
+		ck_mg_rank_free(&ld->optims.v[i]);
 	free(ld->ranks.v);
+	free(ld->optims.v);
 	free(ld->offset);
 }

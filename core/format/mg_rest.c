@@ -8,6 +8,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/format/file_same.h"
 #include "core/format/mg_priv.h"
 #include "core/format/torch_lost.h"
@@ -25,6 +26,7 @@ struct rest {
 	struct ck_mg_file *f;
 	struct ck_torch_open *of;
 	const char *top; /* put before the path; NULL: nothing */
+	bool apart; /* the file is no rank's with weights */
 	struct ck_str name;
 	struct ck_path_part path[CK_TORCH_MAX_DEPTH + 3];
 	unsigned nr;
@@ -54,7 +56,7 @@ static void make_name(struct rest *r, const struct ck_torch_leaf *leaf)
 	else if (leaf->depth)
 		add_part(r, leaf->path[0].key, leaf->path[0].key_len,
 			 leaf->path[i++].index);
-	if (r->f->ld->ranks.nr > 1)
+	if (r->f->ld->ranks.nr > 1 || r->apart)
 		add_part(r, dir, strlen(dir), -1);
 	if (r->top)
 		add_part(r, OPTIM, sizeof(OPTIM) - 4, -1);
@@ -123,7 +125,7 @@ static int say_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 				  .len = r->of->ts.pickle_len };
 	bool tensor = ck_torch_is_rebuild(r->of->ts.pickle, leaf->value);
 
-	if (!r->top && is_weights(leaf))
+	if (!r->top && !r->apart && is_weights(leaf))
 		return 0;
 	make_name(r, leaf);
 	if (r->name.failed)
@@ -253,9 +255,9 @@ static int say_optim(struct ck_mg_file *f, struct ck_err *err)
 	return ret;
 }
 
-int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
+static int say_file(struct ck_mg_file *f, bool apart, struct ck_err *err)
 {
-	struct rest r = { .f = f, .of = &f->f };
+	struct rest r = { .f = f, .of = &f->f, .apart = apart };
 	int ret = ck_torch_walk(f->f.ts.pickle, ck_pickle_root(f->f.ts.pickle),
 				say_leaf, &r, err);
 
@@ -269,7 +271,19 @@ int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
 				.file = f->rank->file,
 				.any = true },
 			err);
+	return ret;
+}
+
+int ck_mg_rest_say(struct ck_mg_file *f, struct ck_err *err)
+{
+	int ret = say_file(f, false, err);
+
 	return ret ? ret : say_optim(f, err);
+}
+
+int ck_mg_apart_say(struct ck_mg_file *f, struct ck_err *err)
+{
+	return say_file(f, true, err);
 }
 
 /* Two ranks' vectors are of other weights; 1 where their files are alike. */
@@ -320,17 +334,27 @@ static int find_copies(struct ck_mg_load *ld, struct ck_err *err)
 	return ret;
 }
 
+/* Whether the files are of the time when optimizers had folders. */
+static bool is_old(const struct ck_mg_load *ld)
+{
+	for (size_t i = 0; i < ld->ranks.nr; i++)
+		if (ck_has_suffix(ld->ranks.v[i].file, "/" CK_MG_FILE_OLD))
+			return true;
+	return false;
+}
+
 /* The groups of a distributed optimizer are there, and none of its files. */
 static int say_no_optim(struct ck_mg_load *ld, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_WARNING };
+	bool old = is_old(ld);
 
-	if (ld->any_optim || !ld->args.distributed)
+	if (ld->any_optim || !(old ? ld->args.apart : ld->args.distributed))
 		return 0;
 	return ck_builder_problem(
 		ld->b, &p, err,
-		"args.use_distributed_optimizer is set, and no rank has a " OPTIM
-		": the optimizer's states and its copies of the weights in full precision are lost");
+		"args.use_distributed_optimizer is set, and no rank has %s: the optimizer's states and its copies of the weights in full precision are lost",
+		old ? "an " CK_MG_OPTIM_OLD : "a " OPTIM);
 }
 
 int ck_mg_optim_gaps(struct ck_mg_load *ld, struct ck_err *err)

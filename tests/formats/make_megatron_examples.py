@@ -207,6 +207,45 @@ def whole():
     (at / "my.rules").write_text("# one more\n*.mixer.in_proj.weight split 0 parts 6+4\ndefault\n")
 
 
+def replicas(name, stages, pairs):
+    """March 2022 to May 2023: model_rng.pt, and optim.pt in a folder for each replica of the data."""
+    folder = lambda tp, pp: f"{tp:02d}" + (f"_{pp:03d}" if stages > 1 else "")
+    c = Case(name, num_layers=stages, tensor_model_parallel_size=2, pipeline_model_parallel_size=stages, use_distributed_optimizer=True,
+             data_parallel_size=2)
+    for pp in range(stages):
+        for n, shape in small():
+            c.add(f"decoder.layers.{pp}." + n, values(*shape), [folder(0, pp), folder(1, pp)], stored="decoder.layers.0." + n)
+    at = c.write(sums=False)
+    for rank in c.ranks:
+        (at / f"mp_rank_{rank}" / "model_optim_rng.pt").rename(at / f"mp_rank_{rank}" / "model_rng.pt")
+    for tp, pp, dp in pairs:
+        d = at / f"mp_rank_{folder(tp, pp)}_{dp:03d}"
+        d.mkdir()
+        part = values(6 + dp)
+        c.whole[f"optimizer.{d.name}.optimizer.state.0.exp_avg"] = part
+        torch.save({"optimizer": {"optimizer": {"state": {0: {"exp_avg": part}}, "param_groups": [{"lr": 0.5, "params": [0]}]},
+                                  "shard_fp32_from_float16_groups": [[values(3)]]},
+                    "opt_param_scheduler": {"num_steps": 8}}, d / "optim.pt")
+    (at.parent / "sums").write_text("".join(f"{hashlib.sha256(t.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()} {n}\n"
+                                            for n, t in c.whole.items()))
+    return at
+
+
+def apart():
+    every = lambda stages: [(tp, pp, dp) for tp in range(2) for pp in range(stages) for dp in range(2)]
+    replicas("optimizer-apart", 1, every(1))
+    replicas("optimizer-apart-pp2", 2, every(2))
+    replicas("bad-replica-missing", 1, every(1)[:3])
+    (HERE / "bad-replica-missing/in/mp_rank_01_001").mkdir()
+    at = replicas("bad-replica-copied", 1, every(1))
+    shutil.copy(at / "mp_rank_01_000/optim.pt", at / "mp_rank_01_001")
+    lines = (at.parent / "sums").read_text().splitlines(True)
+    (at.parent / "sums").write_text("".join(l for l in lines if "mp_rank_01_001" not in l))
+    at = replicas("bad-replica-stray", 1, every(1))
+    shutil.move(at / "mp_rank_01_001", at / "mp_rank_03_000")
+    replicas("bad-replicas-lost", 1, [])
+
+
 def two(name, **args):
     c = Case(name, **{"tensor_model_parallel_size": 2, **args})
     fill(c, "decoder.layers.0.", small(), ["00", "01"])
@@ -300,5 +339,7 @@ def damaged():
     c.write()
 
 
-whole()
-damaged()
+if __name__ == "__main__":
+    whole()
+    damaged()
+    apart()
