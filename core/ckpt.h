@@ -123,6 +123,7 @@ int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err);
 int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
 bool ck_ckpt_is_over(const struct ck_ckpt *ck); /* by ck_ckpt_over() */
+struct ck_ckpt *ck_ckpt_under(const struct ck_ckpt *ck); /* or NULL */
 struct ck_edit *ck_ckpt_edit(struct ck_ckpt *ck); /* NULL: no memory */
 void ck_ckpt_edit_end(struct ck_edit *e);
 /*
@@ -211,11 +212,12 @@ struct ck_left_out {
 	bool more; /* than these, for there was no room to note them all */
 	uint32_t first; /* of them */
 	struct ck_str why; /* the first */
+	struct ck_str others; /* names of up to 100 of the others: "a, b" */
 	struct ck_str other; /* in one line, what else was said; or empty */
 };
-/* Fills in @out, whose texts the caller frees. */
 void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
 		      struct ck_left_out *out);
+void ck_left_out_free(struct ck_left_out *left);
 uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck); /* changes when it grows */
 /* How many of them are errors, not warnings or notes. */
 uint64_t ck_ckpt_late_errors(struct ck_ckpt *ck);

@@ -183,6 +183,22 @@ void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
 	pthread_mutex_unlock(&l->lock);
 }
 
+#define NAME_OTHERS 100
+
+/* Number @out->nr, from 2 on. */
+static void name_other(struct ck_left_out *out, const struct ck_image *img,
+		       uint32_t tensor)
+{
+	const char *name;
+	size_t len;
+
+	if (out->nr > NAME_OTHERS + 1)
+		return;
+	name = ck_image_str(img, img->tensors[tensor].name, &len);
+	ck_str_puts(&out->others, out->others.len ? ", " : "");
+	ck_str_plain(&out->others, name, len);
+}
+
 void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
 		      struct ck_left_out *out)
 {
@@ -198,11 +214,22 @@ void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
 		if (p->tensor == CK_NONE)
 			ck_str_fmt(&out->other, "%s%s",
 				   out->other.len ? "; " : "", p->reason);
-		if (p->tensor == CK_NONE || out->nr++)
+		if (p->tensor == CK_NONE)
 			continue;
+		if (out->nr++) {
+			name_other(out, &ck->img, p->tensor);
+			continue;
+		}
 		out->first = p->tensor;
 		ck_str_puts(&out->why, p->reason);
 	}
 	out->more = l->full;
 	pthread_mutex_unlock(&l->lock);
+}
+
+void ck_left_out_free(struct ck_left_out *left)
+{
+	ck_str_free(&left->why);
+	ck_str_free(&left->others);
+	ck_str_free(&left->other);
 }

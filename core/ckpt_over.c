@@ -175,3 +175,8 @@ bool ck_ckpt_is_over(const struct ck_ckpt *ck)
 {
 	return ck->over;
 }
+
+struct ck_ckpt *ck_ckpt_under(const struct ck_ckpt *ck)
+{
+	return ck->over ? ck->below.ck : NULL;
+}

@@ -241,31 +241,44 @@ static bool is_of_tensor(const struct export *x)
 	       f.tensor != CK_NONE;
 }
 
-/* The rest is there, and the exit code says that it is not all. */
-static int tell_left_out(struct job *j, const struct ck_view *v)
+static int tell_of(struct job *j, struct ck_ckpt *ck, const char *view)
 {
+	const struct ck_image *img = ck_ckpt_image(ck);
 	struct ck_left_out left;
 	int ret = CMD_OK;
 
-	ck_ckpt_left_out(v->ck, v->ops->name, &left);
+	ck_ckpt_left_out(ck, view, &left);
 	if (left.other.len)
 		cmd_fail(&cmd_export, 0, "%s: note: %s", j->ckpt, left.other.v);
 	if (left.nr)
 		ret = cmd_fail(
 			&cmd_export, CMD_BAD_CKPT,
 			"%s: %s cannot hold %s%" PRIu64
-			" tensor%s, which %s left out: %s%s: %s",
-			j->ckpt, v->ops->name, left.more ? "at least " : "",
-			left.nr, left.nr == 1 ? "" : "s",
-			left.nr == 1 ? "is" : "are",
+			" tensor%s, which %s left out: %s%s: %s%s%s%s",
+			j->ckpt, view, left.more ? "at least " : "", left.nr,
+			left.nr == 1 ? "" : "s", left.nr == 1 ? "is" : "are",
 			left.nr == 1 ? "" : "the first is ",
-			ck_image_str(v->img, v->img->tensors[left.first].name,
-				     NULL),
-			left.why.v ? left.why.v : "");
-	j->result->left_out = left.nr;
-	ck_str_free(&left.why);
-	ck_str_free(&left.other);
+			ck_image_str(img, img->tensors[left.first].name, NULL),
+			left.why.v ? left.why.v : "",
+			left.others.len ? "; then " : "",
+			left.others.len ? left.others.v : "",
+			left.nr > 101 ? " and more" : "");
+	j->result->left_out += left.nr;
+	ck_left_out_free(&left);
 	return ret;
+}
+
+/*
+ * The rest is there, and the exit code says that it is not all.  What a view
+ * could not hold is not in the views of it either.
+ */
+static int tell_left_out(struct job *j, const struct ck_view *v)
+{
+	struct ck_ckpt *under = ck_ckpt_under(v->ck);
+	int below = under ? tell_of(j, under, through_view()) : CMD_OK;
+	int here = tell_of(j, v->ck, v->ops->name);
+
+	return here ? here : below;
 }
 
 /* Of what has tensors, and none that the form can hold, nothing is written. */
@@ -284,8 +297,7 @@ static int holds_any(const struct job *j, const struct export *x)
 			       left.why.v   ? left.why.v :
 			       left.other.v ? left.other.v :
 					      "unshard inspect says why");
-	ck_str_free(&left.why);
-	ck_str_free(&left.other);
+	ck_left_out_free(&left);
 	return ret;
 }
 

@@ -16,6 +16,11 @@ static const struct ck_view_ops *nesting(void)
 	return ck_views[i];
 }
 
+const char *through_view(void)
+{
+	return nesting()->name;
+}
+
 const char *through_split(const char *path, char *ckpt)
 {
 	size_t len = strlen(path);

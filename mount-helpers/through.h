@@ -18,6 +18,8 @@
 const char *through_split(const char *path, char *ckpt);
 /* Whether @path is so: then CKPT into @ckpt and NAME into @name (NAME_MAX + 1). */
 bool through_name(const char *path, char *ckpt, char *name);
+/* What the view is called through which it is. */
+const char *through_view(void);
 /*
  * *@ck becomes the checkpoint that is its view @name.  -errno with @err set:
  * it is what it was.

@@ -499,6 +499,8 @@ static int finish(struct derive *d)
 		ret = rename_one(d, t, &why);
 		if (!ret && !why)
 			ret = finish_one(d, t);
+		if (ret)
+			break; /* the view is not made, and says so */
 		if (why) {
 			ck_view_leave_out(d->v, t->origin, why);
 			free(t->name);

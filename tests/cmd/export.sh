@@ -182,6 +182,20 @@ expect 0 '' "$UNSHARD" export --json --to npy e8.safetensors e8
 grep -q '"left_out": 0,' out || fail "--json: $(cat out)"
 [ ! -s err ] || fail "npy holds all: $(cat err)"
 rm -r e8*
+# each is named where there are several, also what a view could not hold
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" f8.safetensors a F8_E8M0 4 b F8_E8M0 2 u U8 4
+expect 1 'cannot hold 2 tensors, .*: the first is a: MindSpore .*; then b$' \
+	"$UNSHARD" export --to ckpt f8.safetensors f8.ckpt
+expect 0 '' "$UNSHARD" export --to dcp f8.safetensors f8.dcp
+echo '{"views": {"v": {}, "meta": {"rename": [{"from": "u", "to": "__metadata__"}]}}}' >f8.json
+expect 1 'safetensors reserves the name __metadata__' "$UNSHARD" export -o views=f8.json \
+	f8.dcp/views/meta f8.out
+DTYPES=$TOP/tests/formats/dcp/2.14-dtypes/in
+echo '{"views": {"all": {}}}' >f8.json
+expect 1 'views cannot hold 10 tensors, .* the first is empty0.complex128: .*, zero_d.complex32$' "$UNSHARD" export \
+	-o views=f8.json "$DTYPES/views/all/dcp" f8.all
+expect 0 '' "$UNSHARD" export --no-verify --to dcp "$DTYPES" f8.whole
+rm -r f8*
 # ... and where that is all of it, nothing is written
 "$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" e8.safetensors e F8_E8M0 4
 expect 1 'model.ckpt can hold none of its 1 tensors: ' \
@@ -290,8 +304,10 @@ touch -r then big.safetensors
 for at in 3 20 40 64 70; do
 	rm -r .y.unshard-part && cp -r saved .y.unshard-part
 	for f in .unshard-export .unshard-export.2; do
-		printf '\377' | dd of=.y.unshard-part/$f bs=1 seek=$at \
-			conv=notrunc status=none
+		was=$(od -An -tu1 -j $at -N 1 .y.unshard-part/$f)
+		printf "\\$(printf %o $((255 - was)))" |
+			dd of=.y.unshard-part/$f bs=1 seek=$at conv=notrunc \
+				status=none
 	done
 	rm -f y
 	expect 0 '' "$UNSHARD" export big.safetensors/tensors/big y
