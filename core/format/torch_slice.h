@@ -12,9 +12,8 @@
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
 #include "core/format/dir.h"
+#include "core/parse/json.h"
 #include "core/parse/pickle.h"
-
-#include <jansson.h>
 
 /*
  * Says it of @file of @dir, whose object is @p's, as a problem: an error, or

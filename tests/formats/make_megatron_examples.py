@@ -239,10 +239,10 @@ def apart():
     (HERE / "bad-replica-missing/in/mp_rank_01_001").mkdir()
     at = replicas("bad-replica-copied", 1, every(1))
     shutil.copy(at / "mp_rank_01_000/optim.pt", at / "mp_rank_01_001")
-    lines = (at.parent / "sums").read_text().splitlines(True)
-    (at.parent / "sums").write_text("".join(l for l in lines if "mp_rank_01_001" not in l))
-    at = replicas("bad-replica-stray", 1, every(1))
-    shutil.move(at / "mp_rank_01_001", at / "mp_rank_03_000")
+    stray = replicas("bad-replica-stray", 1, every(1))
+    shutil.move(stray / "mp_rank_01_001", stray / "mp_rank_03_000")
+    for sums in at.parent / "sums", stray.parent / "sums":
+        sums.write_text("".join(l for l in sums.read_text().splitlines(True) if "mp_rank_01_001" not in l))
     replicas("bad-replicas-lost", 1, [])
 
 
