@@ -65,7 +65,9 @@ struct ck_dcp_file {
 	char *path;
 	uint32_t src;
 	uint32_t blob; /* number + 1 in blobs; 0: not looked for */
+	uint64_t size;
 	bool known, absent;
+	bool cut; /* said of an empty part's item */
 };
 
 /* A safetensors blob inside a data file. */

@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,7 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 			       name->s);
 	f->known = true;
 	f->absent = !s;
+	f->size = s ? (uint64_t)s->st.st_size : 0;
 	return 0;
 }
 
@@ -186,6 +188,46 @@ static void note_lost(struct ck_dcp_tensor *t, const struct ck_dcp_chunk *c)
 			(unsigned long long)(c->at[i] + c->len[i]));
 }
 
+static int say_cut(struct ck_dcp *d, const struct ck_dcp_item *it,
+		   struct ck_dcp_file *f, struct ck_err *err)
+{
+	const struct ck_problem_in cut = { .severity = CK_ERROR,
+					   .file = f->path,
+					   .off = it->off,
+					   .len = it->len };
+
+	if (f->cut)
+		return 0;
+	f->cut = true;
+	return ck_builder_problem(
+		d->b, &cut, err,
+		"the item of an empty part is not there: the file has %" PRIu64
+		" bytes",
+		f->size);
+}
+
+/*
+ * The item of an empty box is never read, so that nothing else finds out that
+ * it is lost; one a file is said.  In the SAFETENSORS form it has no bytes, but
+ * its name in the header.
+ */
+static int check_empty(struct ck_dcp *d, struct ck_dcp_tensor *t,
+		       const struct ck_dcp_chunk *c,
+		       const struct ck_dcp_item *it, struct ck_err *err)
+{
+	bool there = false;
+	uint32_t file;
+	int ret = ck_dcp_file(d, it, &file, err);
+
+	if (ret || d->file.v[file].absent)
+		return ret;
+	if (it->len)
+		there = ck_range_ok(it->off, it->len, d->file.v[file].size);
+	else
+		ret = ck_dcp_blob_add(d, t, c, it, &there, err);
+	return ret || there ? ret : say_cut(d, it, &d->file.v[file], err);
+}
+
 int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		     const struct ck_dcp_chunk *c, struct ck_err *err)
 {
@@ -201,7 +243,7 @@ int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
 	for (unsigned i = 0; i < t->rank; i++)
 		empty = empty || !c->len[i];
 	if (empty)
-		return 0;
+		return it ? check_empty(d, t, c, it, err) : 0;
 	if (!it) {
 		note_lost(t, c);
 		return 0;

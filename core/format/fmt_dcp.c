@@ -10,12 +10,15 @@
  * Files that no entry names are of an older save and are left alone.
  */
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/base/suffix.h"
 #include "core/format/dcp.h"
 #include "core/format/format.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +144,50 @@ static int read_metas(struct ck_dcp *d, const struct ck_dir_list *l,
 	return ret;
 }
 
+/* The highest rank that a file is of, plus 1. */
+static uint64_t ranks_of(const struct ck_dir_list *l)
+{
+	uint64_t nr = 0;
+
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *name = l->v[i].name;
+		char *end;
+		uint64_t rank;
+
+		if (strncmp(name, "__", 2) ||
+		    !isdigit((unsigned char)name[2]) || l->v[i].is_dir)
+			continue;
+		rank = strtoull(name + 2, &end, 10);
+		if (strcmp(end, ROOT_META) && (*end != '_' || !is_data(name)))
+			continue;
+		nr = rank < UINT32_MAX ? CK_MAX(nr, rank + 1) : nr;
+	}
+	return nr;
+}
+
+/* Rank-local, every rank writes one, though it may have no part of its own. */
+static int report_ranks(struct ck_dcp *d, const struct ck_dir_list *l,
+			struct ck_err *err)
+{
+	struct ck_problem_in lost = { .severity = CK_ERROR };
+	uint64_t nr = ranks_of(l);
+	char name[48] = "";
+
+	if (!d->meta[0].rank || nr <= d->nr_meta)
+		return 0;
+	for (size_t rank = 0; rank <= d->nr_meta; rank++) {
+		snprintf(name, sizeof(name), "__%zu" ROOT_META, rank);
+		if (!ck_dir_has(d->dir, name))
+			break;
+	}
+	lost.file = name;
+	return ck_builder_problem(
+		d->b, &lost, err,
+		"it is missing: %" PRIu64 " of %" PRIu64
+		" ranks have no such file, and what they saved cannot be found",
+		nr - d->nr_meta, nr);
+}
+
 /* Megatron keeps beside the shards what is the same on all ranks. */
 static int add_common(struct ck_dcp *d, struct ck_err *err)
 {
@@ -201,6 +248,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	ret = read_metas(&d, &l, &s, err);
 	if (!ret)
 		ret = load_all(&d, err);
+	if (!ret)
+		ret = report_ranks(&d, &l, err);
 	ck_dcp_free(&d);
 	return ret;
 }

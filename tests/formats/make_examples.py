@@ -164,11 +164,16 @@ def dcp():
         cls=MCoreMetadata, mcore_data={"w": {"nd_reformulated_orig_global_shape": (12, 4)},
                                        "odd": {"nd_reformulated_orig_global_shape": (12,)},
                                        "crosses": {"nd_reformulated_orig_global_shape": (12,)}, "none": {}}), opts=opts)
+    # parts without elements, whose items are lost: 64 bytes of 1_0 are there, 2_0 is not
+    put("empty-parts-lost", metadata({"w": tensor((4, 2), [((0, 0), (4, 2)), ((4, 0), (0, 2))]), "v": tensor((3,), [((0,), (3,)), ((3,), (0,))])},
+        [(index("w", (0, 0)), info("__0_0.distcp", 0, 64)), (index("w", (4, 0)), info("__1_0.distcp", 32, 64)),
+         (index("v", (0,)), info("__0_0.distcp", 0, 64)), (index("v", (3,)), info("__2_0.distcp", 0, 64))]), data)
     case("dcp/bad-unfinished", {"__0_0.distcp": ITEM, "__1_0.distcp": b"", ".metadata.tmp": b"\x80\x04"})
     shard = lambda r, o: metadata({"w": tensor((4, 2), [((o, 0), (2, 2))]), "n": tensor((2,), [((0,), (2,))]), "rng": thing(BytesStorageMetadata)},
         [(index("w", (o, 0)), info(f"__{r}_0.distcp", 0, 64)), (index("n", (0,)), info(f"__{r}_0.distcp", 0, 64)), (index("rng"), info(f"__{r}_0.distcp", 0, 64))])
     case("dcp/rank-local", {"__0.metadata": shard(0, 0), "__1.metadata": shard(1, 2), **data})
     case("dcp/rank-local-missing", {"__0.metadata": shard(0, 0), **data})
+    case("dcp/rank-local-gap", {f"__{r}.metadata": shard(r, r) for r in (0, 2)} | data)
 
 
 def st(tensors, meta=None, raw=None, extra=b"", cut=None):
