@@ -26,13 +26,17 @@ struct saves {
 	uint32_t *rank; /* sorted, as @name */
 	bool alike; /* they do, and no number is twice */
 	bool pickles; /* all are files named .pkl */
+	CK_VEC(char *) odd; /* called as one of them, and no save */
 };
 
 static void saves_free(struct saves *f)
 {
 	for (size_t i = 0; i < f->name.nr; i++)
 		free(f->name.v[i]);
+	for (size_t i = 0; i < f->odd.nr; i++)
+		free(f->odd.v[i]);
 	free(f->name.v);
+	free(f->odd.v);
 	free(f->rank);
 }
 
@@ -94,6 +98,24 @@ static int add(struct saves *f, const char *name, struct ck_err *err)
 	return 0;
 }
 
+/* A rank whose file is empty, or its folder, is no save any more. */
+static int add_odd(struct saves *f, const char *name, struct ck_err *err)
+{
+	bool is = false;
+
+	for (size_t i = 0; i < f->name.nr && !is; i++)
+		is = alike(f->name.v[i], name);
+	for (size_t i = 0; i < f->name.nr && is; i++)
+		is = strcmp(f->name.v[i], name) != 0;
+	if (!is)
+		return 0;
+	if (!ck_vec_reserve(&f->odd, 1) ||
+	    !(f->odd.v[f->odd.nr] = strdup(name)))
+		return ck_fail(err, ENOMEM, "no memory for names");
+	f->odd.nr++;
+	return 0;
+}
+
 static int sort(struct saves *f, struct ck_err *err)
 {
 	char **v = f->name.v;
@@ -125,6 +147,8 @@ static int find(struct saves *f, const struct ck_dir *dir, struct ck_err *err)
 		if (ret > 0)
 			ret = add(f, l.v[i].name, err);
 	}
+	for (size_t i = 0; !ret && i < l.nr; i++)
+		ret = add_odd(f, l.v[i].name, err);
 	return ret ? ret : sort(f, err);
 }
 
@@ -336,6 +360,12 @@ static int read_found(struct ck_of_set *s, struct ck_of_sbp *sbp,
 			"%s: -o sbp=: expected saves a rank, whose names "
 			"differ in their number; FILE names them",
 			s->dir->path);
+	if (f->odd.nr)
+		return ck_fail(err, EINVAL,
+			       "%s: %s is called as the ranks' saves are, and "
+			       "is none: empty or damaged; -o sbp=FILE says "
+			       "which ranks are the placement",
+			       s->dir->path, f->odd.v[0]);
 	if (f->rank[nr - 1] - f->rank[0] + 1 != nr)
 		return ck_fail(err, EINVAL,
 			       "%s: the ranks from %s to %s are not all there; "
@@ -362,6 +392,14 @@ static int read_copies(struct ck_of_set *s, const struct saves *f,
 	int ret = 0;
 
 	s->nr_saves = (uint32_t)f->name.nr;
+	for (size_t i = 0; !ret && i < f->odd.nr; i++) {
+		const struct ck_problem_in bad = { .severity = CK_ERROR,
+						   .file = f->odd.v[i] };
+
+		ret = ck_builder_problem(s->b, &bad, err,
+					 "it is called as the others are, and "
+					 "is no pickle of OneFlow's tensors");
+	}
 	for (uint32_t i = 0; !ret && i < s->nr_saves; i++)
 		ret = ck_of_set_read(s, i, f->name.v[i], err);
 	return ret ? ret : ck_of_set_join(s, err);

@@ -31,3 +31,7 @@ text = (at / "model.mlir").read_text()
 shutil.rmtree(at / "m.fc2.weight")
 
 (case("bad-graph-empty") / "model.mlir").write_text("module {\n}\n")
+
+# One of the ranks' pickles is empty, as a full disk leaves it.
+at = case("bad-pickle-empty", "plain-pickles")
+max(at.iterdir()).write_bytes(b"")
