@@ -33,6 +33,8 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	else if (f.mode == CK_MS_UNIFIED ||
 		 (f.mode == CK_MS_RANKS && f.strategy.nr))
 		match = CK_MATCH_INDEX;
+	else if (f.mode == CK_MS_ONE && f.sums)
+		match = CK_MATCH_OWN;
 	else if (f.mode == CK_MS_RANKS || f.mode == CK_MS_MAYBE || f.has_ckpt)
 		match = CK_MATCH_FILE;
 	ck_ms_found_free(&f);

@@ -134,6 +134,44 @@ static int find_strategies(struct ck_ms_found *f, const struct ck_dir *dir,
 	return ret;
 }
 
+/* What others pass over: "crc_num" in the header, as a rule at its beginning. */
+static int has_sum(const struct ck_dir *dir, const char *name,
+		   struct ck_err *err)
+{
+	ck_auto_source struct ck_source *in = NULL;
+	static const char key[] = "\"crc_num\"";
+	char head[4096];
+	size_t len;
+	int ret = ck_dir_open(dir, name, &in, err);
+
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	len = (size_t)CK_MIN((uint64_t)in->st.st_size, sizeof(head));
+	return !ck_source_read(in, head, len, 0, NULL) &&
+	       memmem(head, len, key, sizeof(key) - 1);
+}
+
+/* Whether any is more than plain safetensors. */
+static int find_own(struct ck_ms_found *f, const struct ck_dir *dir,
+		    struct ck_err *err)
+{
+	for (size_t i = 0; i < f->file.nr; i++) {
+		int ret;
+
+		if (!ck_has_suffix(f->file.v[i].name, ".safetensors")) {
+			f->has_ckpt = true;
+			continue;
+		}
+		ret = f->names_only || f->sums ?
+			      0 :
+			      has_sum(dir, f->file.v[i].name, err);
+		if (ret < 0)
+			return ret;
+		f->sums = f->sums || ret;
+	}
+	return 0;
+}
+
 static int find_plain(struct ck_ms_found *f, const struct ck_dir *dir,
 		      struct ck_err *err)
 {
@@ -142,9 +180,8 @@ static int find_plain(struct ck_ms_found *f, const struct ck_dir *dir,
 	for (size_t i = 0; i < f->root.nr && !ret; i++)
 		if (!f->root.v[i].is_dir)
 			ret = ck_ms_add_file(f, dir, f->root.v[i].name, 0, err);
-	for (size_t i = 0; i < f->file.nr; i++)
-		f->has_ckpt = f->has_ckpt ||
-			      !ck_has_suffix(f->file.v[i].name, ".safetensors");
+	if (!ret)
+		ret = find_own(f, dir, err);
 	if (ret || !f->file.nr || !ck_vec_reserve(&f->ranks, 1))
 		return ret || !f->file.nr ? ret : ck_ms_no_memory(err);
 	f->mode = CK_MS_ONE;

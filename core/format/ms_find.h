@@ -43,6 +43,7 @@ struct ck_ms_found_file {
 struct ck_ms_found {
 	enum ck_ms_mode mode;
 	bool has_ckpt; /* ONE: not only safetensors, which others read too */
+	bool sums; /* ONE: safetensors with a sum, which only we check */
 	bool names_only; /* do not look into files, nor for strategies */
 	bool asked; /* the user says how ranks join: there are some */
 	bool flat; /* RANKS: all in one folder, by their names */

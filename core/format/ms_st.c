@@ -62,10 +62,10 @@ static bool is_integer(uint8_t dtype)
 
 /*
  * The writer takes bytes(array), which for one integer n is n zero bytes
- * instead of its own; *odd says that there was one.
+ * instead of its own: *odd is that sum, unless *vast, n is too large for it.
  */
 static int sum_entry(const struct ck_st_entry *e, struct ck_source *in,
-		     uint32_t *own, uint32_t *odd, bool *any,
+		     uint32_t *own, uint32_t *odd, bool *vast,
 		     struct ck_err *err)
 {
 	static const unsigned char zeros[4096];
@@ -81,7 +81,7 @@ static int sum_entry(const struct ck_st_entry *e, struct ck_source *in,
 	}
 	ret = ck_source_read(in, value, len, e->begin, err);
 	*own = ck_crc32(*own, value, len);
-	*any = true;
+	*vast |= ck_le64(value) > MAX_ZEROS;
 	for (n = CK_MIN(ck_le64(value), (uint64_t)MAX_ZEROS); n;) {
 		size_t k = (size_t)CK_MIN(n, sizeof(zeros));
 
@@ -92,7 +92,7 @@ static int sum_entry(const struct ck_st_entry *e, struct ck_source *in,
 }
 
 static int sum(const struct ck_st_file *f, struct ck_source *in, uint32_t *own,
-	       uint32_t *odd, bool *any, struct ck_err *err)
+	       uint32_t *odd, bool *vast, struct ck_err *err)
 {
 	ck_auto_free const struct ck_st_entry **order = NULL;
 	int ret = 0;
@@ -110,7 +110,7 @@ static int sum(const struct ck_st_file *f, struct ck_source *in, uint32_t *own,
 	for (size_t i = 0; i < f->tensors.nr && !ret; i++) {
 		if (order[i]->end > f->size)
 			return -EIO;
-		ret = sum_entry(order[i], in, own, odd, any, err);
+		ret = sum_entry(order[i], in, own, odd, vast, err);
 	}
 	return ret;
 }
@@ -123,7 +123,7 @@ static int check_sum(struct ck_ms_set *s, const struct ck_st_file *f,
 		json_string_value(json_object_get(f->h.metadata, "crc_num"));
 	uint32_t own, odd;
 	uint64_t want;
-	bool any = false;
+	bool vast = false;
 	char *end;
 	int ret;
 
@@ -135,15 +135,15 @@ static int check_sum(struct ck_ms_set *s, const struct ck_st_file *f,
 				     "its crc_num is no number", err);
 	if (!ck_ms_wants_crc(s, f->size))
 		return ck_ms_crc_unchecked(s, file, err);
-	ret = sum(f, in, &own, &odd, &any, err);
+	ret = sum(f, in, &own, &odd, &vast, err);
 	if (ret == -EIO)
 		return 0; /* torn: the builder says so */
 	if (ret || own == want || odd == want)
 		return ret;
 	ret = ck_ms_crc_wrong(
 		s, file, own, want,
-		any ? "the writer sums single integers wrongly" : NULL, err);
-	if (any)
+		vast ? "the writer sums single integers wrongly" : NULL, err);
+	if (vast)
 		return ret;
 	for (size_t i = first; i < s->tensor.nr; i++)
 		s->tensor.v[i].flags |= CK_MS_SPOILED;
