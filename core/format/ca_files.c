@@ -147,6 +147,8 @@ static int read_st(struct ck_ca_set *s, uint32_t file, struct ck_source *src,
 
 	for (size_t i = 0; !ret && i < f.tensors.nr; i++)
 		ret = take_st(s, file, &f, &f.tensors.v[i], err);
+	if (!ret)
+		ret = ck_st_file_say_tail(&f, s->b, err);
 	ck_st_file_free(&f);
 	return ret;
 }

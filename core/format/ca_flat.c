@@ -244,5 +244,6 @@ int ck_ca_flat_load(const struct ck_dir *dir, const char *name,
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	*usable = true;
-	return take_all(&l, err);
+	ret = ck_st_file_say_tail(&l.f, b, err);
+	return ret ? ret : take_all(&l, err);
 }

@@ -140,6 +140,8 @@ static int load_merged(struct ck_nn_set *s, const char *name,
 	ret = ck_nn_file_open(&f, s->dir, s->b, name, &ok, &why, err);
 	if (!ret && !ok)
 		ret = ck_fail(err, EINVAL, "%s", why.msg);
+	if (!ret && f.st)
+		ret = ck_st_file_say_tail(&f.h, s->b, err);
 	if (!ret)
 		ret = ck_nn_rank_read(s, r, &f, err);
 	if (!ret)

@@ -75,6 +75,8 @@ static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
 		ret = ck_st_slice_say(dir, b, f->name, f->h.metadata, err);
 	for (size_t i = 0; i < f->tensors.nr && !ret; i++)
 		ret = ck_st_file_add(f, &f->tensors.v[i], NULL, NULL, b, err);
+	if (!ret)
+		ret = ck_st_file_say_tail(f, b, err);
 	return ret ? ret : ck_st_file_add_metadata(f, "__metadata__", b, err);
 }
 

@@ -74,7 +74,7 @@ static int read_one(struct ck_hf_set *s, uint32_t i, struct ck_err *err)
 	for (uint32_t k = 0; k < f->tensors.nr; k++)
 		if (hold(s, i, k))
 			return no_memory(s, err);
-	return 0;
+	return ck_st_file_say_tail(f, s->b, err);
 }
 
 int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,

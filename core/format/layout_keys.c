@@ -53,6 +53,8 @@ static int read_safetensors(struct ck_lay_load *ld, uint32_t inst,
 	if (!ld->insts.v[inst].bad)
 		for (size_t i = 0; i < st.tensors.nr && !ret; i++)
 			ret = take_entry(ld, inst, &st, &st.tensors.v[i], err);
+	if (!ld->insts.v[inst].bad && !ret)
+		ret = ck_st_file_say_tail(&st, ld->b, err);
 	ck_st_file_free(&st);
 	return ret;
 }

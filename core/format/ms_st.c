@@ -168,6 +168,8 @@ int ck_ms_read_safetensors(struct ck_ms_set *s, struct ck_source *in,
 	for (size_t i = 0; i < f.tensors.nr && !ret; i++)
 		ret = add_entry(s, &f, &f.tensors.v[i], in, file, err);
 	if (!ret)
+		ret = ck_st_file_say_tail(&f, s->b, err);
+	if (!ret)
 		ret = check_sum(s, &f, in, file, first, err);
 	ck_st_file_free(&f);
 	return ret;

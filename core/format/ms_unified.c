@@ -107,6 +107,8 @@ static int read_file(struct unified *u, const char *name, struct ck_err *err)
 	for (size_t i = 0; i < f.tensors.nr && !ret; i++)
 		ret = add_entry(u, &f, &f.tensors.v[i], !strcmp(name, REST),
 				err);
+	if (!ret)
+		ret = ck_st_file_say_tail(&f, u->b, err);
 	ck_st_file_free(&f);
 	return ret == -EINVAL && why.code ?
 		       ck_builder_problem(u->b, &bad, err, "%s", why.msg) :

@@ -43,6 +43,9 @@ static int look(struct ck_nn_set *s, uint32_t i, struct ck_err *err)
 	r->src = f.t.src;
 	if (!r->ok)
 		return say(s, i, why.msg, err);
+	ret = f.st ? ck_st_file_say_tail(&f.h, s->b, err) : 0;
+	if (ret)
+		return ret;
 	ret = ck_nn_identity_read(&f, &r->id, &inner);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "no memory");

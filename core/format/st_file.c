@@ -262,3 +262,20 @@ int ck_st_file_add_metadata(const struct ck_st_file *f, const char *name,
 
 	return f->meta_len ? ck_builder_object(b, &object, err) : 0;
 }
+
+int ck_st_file_say_tail(const struct ck_st_file *f, struct ck_builder *b,
+			struct ck_err *err)
+{
+	struct ck_problem_in p = { .severity = CK_ERROR, .file = f->name };
+	uint64_t end = f->base + 8 + f->len;
+
+	for (size_t i = 0; i < f->tensors.nr; i++)
+		end = CK_MAX(end, f->tensors.v[i].end);
+	if (end >= f->size)
+		return 0;
+	p.off = end;
+	p.len = f->size - end;
+	return ck_builder_problem(
+		b, &p, err,
+		"it goes on after its last tensor: bytes were added to it, and where is not known");
+}

@@ -68,6 +68,12 @@ bool ck_st_file_placed(const struct ck_st_file *f, const struct ck_st_entry *e);
 int ck_st_file_add(const struct ck_st_file *f, const struct ck_st_entry *e,
 		   const uint64_t *shape, const uint64_t *at,
 		   struct ck_builder *b, struct ck_err *err);
+/*
+ * Says that the file goes on after its tensors, which no writer leaves: bytes
+ * were added, perhaps in the midst of them.
+ */
+int ck_st_file_say_tail(const struct ck_st_file *f, struct ck_builder *b,
+			struct ck_err *err);
 /* __metadata__, where there is one, as an object called @name. */
 int ck_st_file_add_metadata(const struct ck_st_file *f, const char *name,
 			    struct ck_builder *b, struct ck_err *err);
