@@ -323,7 +323,9 @@ bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor)
 
 uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor)
 {
-	return ck_rs_rank_at(cut_of(r, tensor), 0);
+	const struct ck_rs_cut *c = cut_of(r, tensor);
+
+	return c->place && !c->partial ? c->place[0].rank : ck_rs_rank_at(c, 0);
 }
 
 const char *ck_reshard_stem(const char *path, size_t *len)

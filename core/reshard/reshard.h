@@ -78,7 +78,7 @@ bool ck_reshard_part(const struct ck_reshard *r, uint32_t rank, uint32_t tensor,
 		     struct ck_reshard_part *out);
 /* Whether every rank that holds @tensor holds the whole of it. */
 bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor);
-/* The first rank that holds @tensor or a part of it. */
+/* The lowest rank that holds @tensor or a part of it; of sums, the first. */
 uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor);
 
 /*

@@ -437,6 +437,9 @@ Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
 		"{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
 		"{\"t\": [0]}, \"placements\": {\"*\": [\"S(1)\"], "
 		"\"t*\": [\"R\"], \"u*\": [\"R\"]}}";
+	static const char turned[] =
+		"{\"mesh\": {\"shape\": [4], \"device_ids\": [2, 3, 1, 0]}, "
+		"\"partition_spec\": {\"t\": null}}";
 	const struct sample s = { .rank = 2, .shape = { 6, 5 } };
 	struct ck_reshard_part part;
 	struct ck_str unused = { 0 };
@@ -459,6 +462,11 @@ Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
 	cr_assert_eq(
 		try("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": {}}", 46),
 		0, "%s", err.msg);
+	cr_expect(ck_reshard_uncut(rs, 0));
+	cr_expect_eq(ck_reshard_first(rs, 0), 0);
+	ck_reshard_free(rs);
+	/* torch_xla reads what is whole for number 0, wherever that stands */
+	cr_assert_eq(try(turned, strlen(turned)), 0, "%s", err.msg);
 	cr_expect(ck_reshard_uncut(rs, 0));
 	cr_expect_eq(ck_reshard_first(rs, 0), 0);
 	ck_reshard_free(rs);
