@@ -24,6 +24,7 @@ void ck_ms_found_free(struct ck_ms_found *f)
 	free(f->ranks.v);
 	free(f->file.v);
 	free(f->strategy.v);
+	free(f->dud.v);
 	free(f->step);
 	free(f->others);
 	free(f->newer);
@@ -93,24 +94,50 @@ static int is_strategy(const struct ck_dir *dir, const char *name,
 	return ck_ms_strategy_is(name, bytes, len);
 }
 
+/* Whether nothing else would be called so: operators' ones are whole JSON. */
+static int is_dud(const struct ck_dir *dir, const char *name,
+		  struct ck_err *err)
+{
+	bool json = ck_has_suffix(name, ".json");
+	ck_auto_free char *bytes = NULL;
+	size_t len;
+	int ret;
+
+	if (!strstr(name, "strategy") ||
+	    (!json && !ck_has_suffix(name, ".ckpt")))
+		return 0;
+	if (!json) {
+		ret = ck_ms_kind(dir, name, err);
+		return ret < 0 ? ret : ret == CK_MS_OTHER;
+	}
+	ret = ck_dir_slurp(dir, name, MAX_STRATEGY, &bytes, &len, err);
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	while (len && strchr(" \t\r\n", bytes[len - 1]))
+		len--;
+	return !len || bytes[len - 1] != '}';
+}
+
 static int take_strategies(struct ck_ms_found *f, const struct ck_dir *dir,
 			   const struct ck_dir_list *list, struct ck_err *err)
 {
 	for (size_t i = 0; i < list->nr; i++) {
-		const char **slot;
-		int ret;
+		const char *name = list->v[i].name, **slot;
+		int ret, dud = 0;
 
 		if (list->v[i].is_dir)
 			continue;
-		ret = is_strategy(dir, list->v[i].name, err);
+		ret = is_strategy(dir, name, err);
+		if (!ret)
+			ret = dud = is_dud(dir, name, err);
 		if (ret < 0)
 			return ret;
 		if (!ret)
 			continue;
-		slot = ck_vec_push(&f->strategy);
+		slot = dud ? ck_vec_push(&f->dud) : ck_vec_push(&f->strategy);
 		if (!slot)
 			return ck_ms_no_memory(err);
-		*slot = list->v[i].name;
+		*slot = name;
 	}
 	return 0;
 }

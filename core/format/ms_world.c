@@ -87,6 +87,15 @@ static int ask(const struct ck_ms_set *s, const struct ck_ms_found *f,
 		nr > 1 ? (int)strcspn(last, f->flat ? "" : "/") : 0, last);
 }
 
+static int say_dud(struct ck_ms_set *s, const char *name, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING, .file = name };
+
+	return ck_builder_problem(
+		s->b, &p, err,
+		"it is called a strategy, and is none: empty or damaged; what it would say is not known");
+}
+
 static int add_strategies(struct ck_ms_set *s, const struct ck_ms_found *f,
 			  struct ck_err *err)
 {
@@ -100,6 +109,8 @@ static int add_strategies(struct ck_ms_set *s, const struct ck_ms_found *f,
 		return ret;
 	for (size_t i = 0; i < f->strategy.nr && !ret; i++)
 		ret = add_strategy(s, f->strategy.v[i], err);
+	for (size_t i = 0; i < f->dud.nr && !ret; i++)
+		ret = say_dud(s, f->dud.v[i], err);
 	return ret || f->strategy.nr || are_whole(s->dir) ? ret :
 							    ask(s, f, err);
 }
