@@ -23,7 +23,8 @@ denied() {
 	"$@" && fail "$*: nobody was in the way"
 	grep -q 'Device or resource busy' "$WORK/err" ||
 		fail "$*: $(cat "$WORK/err")"
-	grep -q "edited by process $(pid_at "$MNT") on $(uname -n)" \
+	# the line may come after the answer
+	wait_for 5 grep -q "edited by process $(pid_at "$MNT") on $(uname -n)" \
 		"$WORK/log.b" || fail "not named: $(cat "$WORK/log.b")"
 }
 # the worker that serves a mount
