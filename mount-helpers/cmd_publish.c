@@ -4,9 +4,12 @@
 
 #include "core/base/str.h"
 #include "core/publish/commit.h"
+#include "core/publish/manifest.h"
 #include "mount-helpers/text.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,11 +19,26 @@
 
 extern const struct cmd cmd_publish;
 
-static bool is_there(const struct ck_root *root, const char *name)
+/*
+ * 1 where @name was published, as its manifest tells; a folder without one was
+ * made by somebody else, perhaps for want of a mount.
+ */
+static int published(const struct ck_root *root, const char *name, int ret,
+		     struct ck_err *err)
 {
+	char path[NAME_MAX + sizeof("/" CK_MANIFEST_NAME)];
 	struct stat st;
+	int n = snprintf(path, sizeof(path), "%s/%s", name, CK_MANIFEST_NAME);
 
-	return !fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW);
+	if (fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return ret;
+	if (n < (int)sizeof(path) &&
+	    !fstatat(root->fd, path, &st, AT_SYMLINK_NOFOLLOW))
+		return 1;
+	return ck_fail(err, EEXIST,
+		       "%s: is there, but not as something that was published: "
+		       "it has no %s",
+		       name, CK_MANIFEST_NAME);
 }
 
 /* The kernel tells a mount of a close only after close() has returned. */
@@ -48,13 +66,13 @@ static int publish(const struct staged_place *p, const struct ck_commit_in *in,
 	if (ret == -ENOENT) {
 		/* what a publisher that was killed left is tidied up */
 		ck_commit_finish(&p->root, p->name, NULL);
-		return is_there(&p->root, as) ? 1 : ret;
+		return published(&p->root, as, ret, err);
 	}
 	if (ret)
 		return ret;
 	ret = commit(s, in, err);
 	ck_staging_close(s);
-	return ret == -ESTALE && is_there(&p->root, as) ? 1 : ret;
+	return ret == -ESTALE ? published(&p->root, as, ret, err) : ret;
 }
 
 static int say(const struct ck_opts *opts, const char *name, bool before)

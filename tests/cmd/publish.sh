@@ -35,6 +35,11 @@ u publish "$SRC/step-1" | grep -qx 'step-1: published' || fail publish
 [ ! -e "$SRC/.staging-step-1" ] || fail "left over"
 u publish --json "$SRC/step-1/" | grep -q '"before": true' || fail "twice"
 u verify "$SRC/step-1" >/dev/null || fail "its manifest is wrong"
+# a folder that was made for want of a mount was not published
+mkdir -p "$SRC/by-hand/shards"
+expect 1 'by-hand: is there, but .*it has no \.unshard-manifest' \
+	"$UNSHARD" publish "$SRC/by-hand"
+rm -r "$SRC/by-hand"
 # the same as seal makes, tensors included, but for when it was made
 cp -r "$SRC/step-1" "$WORK/sealed"
 rm "$WORK/sealed/.unshard-manifest"
