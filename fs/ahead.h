@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ahead.h - the next block of a file that is read front to back
+ * ahead.h - the next blocks of a file that is read front to back
  *
  * A reader waits while its block is fetched and again while the kernel copies
  * it; the two need not follow one another.  When a reader has asked for blocks
- * in a row, a thread of the mount fetches the next while the last is being
+ * in a row, or for the file's first, a thread of the mount fetches the next while the last is being
  * answered, and a reader that comes for it before it is there fetches a part of
- * it.  One block a file, used within moments or dropped, and dropped
+ * it.  Two blocks a file, so that the thread need not wait for the reader, and
+ * one where many files are read; used within moments or dropped, and dropped
  * when anything was written through the mount: bytes are never older than a
  * request that was under way.  A failed fetch is dropped too, so
  * that the request itself meets the fault.
@@ -43,8 +44,8 @@ void fs_stream_close(struct fs_stream *s);
  */
 void *fs_stream_take(struct fs_stream *s, uint64_t off, size_t len);
 /*
- * [off, off+len) was asked for and the file ends at @size: has the next block
- * of that length fetched if this was one of a row.
+ * [off, off+len) was asked for and the file ends at @size: has the next blocks
+ * of that length fetched if this was one of a row, or the first of the file.
  */
 void fs_stream_next(struct fs_stream *s, uint64_t off, size_t len,
 		    uint64_t size);

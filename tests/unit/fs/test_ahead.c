@@ -17,7 +17,8 @@
 static sem_t at_work, go_on;
 static int fault;
 static uint64_t fault_off; /* the piece that it is in; 0: all */
-static _Atomic unsigned requests;
+static _Atomic unsigned begun[64]; /* fetches of each block of that length */
+static uint64_t length = BLOCK;
 
 static void at(const struct ck_view *v, uint32_t i, uint64_t off,
 	       struct ck_span *out)
@@ -36,7 +37,7 @@ static int made(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 
 	(void)v;
 	(void)i;
-	requests++;
+	begun[off / length]++;
 	sem_post(&at_work);
 	sem_wait(&go_on);
 	if (fault &&
@@ -57,14 +58,22 @@ static void start(void)
 	sem_init(&at_work, 0, 0);
 	sem_init(&go_on, 0, 0);
 	fs_ahead_fresh_ns = INT64_MAX;
+	length = BLOCK;
 	a = fs_ahead_new();
 	cr_assert(a);
 	s = fs_stream_open(a, &view, 0);
 	cr_assert(s);
 }
 
+static void let_go(void)
+{
+	for (int i = 0; i < 64; i++)
+		sem_post(&go_on);
+}
+
 static void stop(void)
 {
+	let_go();
 	fs_stream_close(s);
 	fs_ahead_free(a);
 	fs_buf_drain();
@@ -84,30 +93,71 @@ static bool right(const unsigned char *buf, uint64_t off)
 	return right_to(buf, off, BLOCK);
 }
 
-static bool is_at_work(void)
+static void row(struct fs_stream *of, uint64_t len)
 {
-	return !sem_trywait(&at_work);
+	fs_stream_next(of, 9 * len, len, SIZE); /* so that 0 begins no row */
+	fs_stream_next(of, 0, len, SIZE);
+	fs_stream_next(of, len, len, SIZE);
 }
 
 /* Two requests in a row, and the thread fetching the block behind them. */
 static void begin_row(void)
 {
-	fs_stream_next(s, 0, BLOCK, SIZE);
-	fs_stream_next(s, BLOCK, BLOCK, SIZE);
+	row(s, BLOCK);
 	sem_wait(&at_work);
+}
+
+static void expect_taken(uint64_t off)
+{
+	void *buf = fs_stream_take(s, off, BLOCK);
+
+	cr_assert(buf, "%llu", (unsigned long long)off);
+	cr_expect(right(buf, off));
+	fs_buf_put(buf);
 }
 
 Test(ahead, a_second_block_in_a_row_is_fetched_and_given_once)
 {
-	void *buf;
-
 	begin_row();
 	sem_post(&go_on);
-	buf = fs_stream_take(s, 2 * BLOCK, BLOCK);
-	cr_assert(buf);
-	cr_expect(right(buf, 2 * BLOCK));
-	fs_buf_put(buf);
+	expect_taken(2 * BLOCK);
 	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK), "given twice");
+}
+
+/* Nobody asks while the thread goes on to the block behind the next one. */
+Test(ahead, two_blocks_in_a_row_and_no_third)
+{
+	begin_row();
+	let_go();
+	sem_wait(&at_work);
+	for (uint64_t off = 2 * BLOCK; off < 9 * BLOCK; off += BLOCK) {
+		expect_taken(off);
+		cr_expect(!begun[off / BLOCK + 2]);
+		fs_stream_next(s, off, BLOCK, SIZE);
+		sem_wait(&at_work);
+		cr_expect(begun[off / BLOCK + 2] == 1);
+	}
+}
+
+Test(ahead, one_block_of_each_where_many_are_read)
+{
+	struct fs_stream *of[12];
+
+	for (unsigned i = 0; i < 12; i++) {
+		of[i] = fs_stream_open(a, &view, 0);
+		row(of[i], BLOCK);
+	}
+	let_go();
+	for (unsigned i = 0; i < 16; i++)
+		sem_wait(&at_work);
+	for (unsigned i = 0; i < 12; i++)
+		fs_stream_close(of[i]);
+	cr_expect(begun[2] == 12 && begun[3] == 4, "%u, %u", begun[2],
+		  begun[3]);
+	/* and what they held is free again */
+	begin_row();
+	sem_wait(&at_work);
+	cr_expect(begun[2] == 13 && begun[3] == 5);
 }
 
 /* 1 MiB in pieces: a thread is held up in the first, the rest is shared. */
@@ -125,15 +175,24 @@ static void *taken_meanwhile(void)
 	pthread_t request;
 	void *buf = NULL;
 
-	fs_stream_next(s, 0, LONG, SIZE);
-	fs_stream_next(s, LONG, LONG, SIZE);
+	length = LONG;
+	row(s, LONG);
 	sem_wait(&at_work);
 	cr_assert(!pthread_create(&request, NULL, take_long, &buf));
 	sem_wait(&at_work); /* the request is in a piece too */
-	for (int i = 0; i < 16; i++)
-		sem_post(&go_on);
+	let_go();
 	pthread_join(request, NULL);
 	return buf;
+}
+
+static void start_over(void)
+{
+	fs_stream_close(s);
+	s = fs_stream_open(a, &view, 0);
+	while (!sem_trywait(&at_work))
+		;
+	while (!sem_trywait(&go_on))
+		;
 }
 
 Test(ahead, a_request_fetches_what_the_thread_has_not_begun)
@@ -142,7 +201,7 @@ Test(ahead, a_request_fetches_what_the_thread_has_not_begun)
 
 	cr_assert(buf);
 	cr_expect(right_to(buf, 2 * LONG, LONG));
-	cr_expect(requests == 3, "%u pieces", requests);
+	cr_expect(begun[2] == 3, "%u pieces", begun[2]);
 	fs_buf_put(buf);
 }
 
@@ -152,10 +211,7 @@ Test(ahead, a_fault_in_any_piece_is_left_to_the_request)
 	for (unsigned i = 0; i < 4; i++) {
 		fault_off = 2 * LONG + i * BLOCK;
 		cr_expect_null(taken_meanwhile(), "piece %u", i);
-		while (!sem_trywait(&at_work))
-			;
-		while (!sem_trywait(&go_on))
-			;
+		start_over();
 	}
 	fault = 0;
 	/* and the next block is fetched as ever */
@@ -164,43 +220,32 @@ Test(ahead, a_fault_in_any_piece_is_left_to_the_request)
 
 Test(ahead, closed_with_pieces_that_nobody_began)
 {
-	fs_stream_next(s, 0, LONG, SIZE);
-	fs_stream_next(s, LONG, LONG, SIZE);
+	row(s, LONG);
 	sem_wait(&at_work);
-	for (int i = 0; i < 16; i++)
-		sem_post(&go_on);
+	let_go();
 }
 
 Test(ahead, another_place_or_length_gets_nothing_and_does_not_wait)
 {
-	void *buf;
-
 	begin_row();
-	cr_expect_null(fs_stream_take(s, 3 * BLOCK, BLOCK));
+	cr_expect_null(fs_stream_take(s, 9 * BLOCK, BLOCK));
 	cr_expect_null(fs_stream_take(s, 2 * BLOCK, BLOCK / 2));
 	sem_post(&go_on);
-	buf = fs_stream_take(s, 2 * BLOCK, BLOCK);
-	cr_expect(buf);
-	fs_buf_put(buf);
+	expect_taken(2 * BLOCK);
+	cr_expect(!begun[3], "nobody went there");
 }
 
 Test(ahead, what_is_not_wanted_is_dropped)
 {
-	void *buf = s;
-
 	begin_row();
-	sem_post(&go_on);
-	/* once it is ready, asking for another place drops it */
-	for (int i = 0; i < 10000 && buf; i++) {
+	let_go();
+	/* once they are ready, asking for another place drops them */
+	for (int i = 0; i < 10000 && begun[2] + begun[3] < 4; i++) {
 		usleep(1000);
-		cr_assert_null(fs_stream_take(s, 3 * BLOCK, BLOCK));
-		fs_stream_next(s, 0, BLOCK, SIZE);
-		fs_stream_next(s, BLOCK, BLOCK, SIZE);
-		if (is_at_work()) /* it was idle again: dropped */
-			buf = NULL;
+		cr_assert_null(fs_stream_take(s, 9 * BLOCK, BLOCK));
+		row(s, BLOCK);
 	}
-	cr_expect_null(buf);
-	sem_post(&go_on);
+	cr_expect(begun[2] >= 2 && begun[3] >= 2);
 }
 
 Test(ahead, old_bytes_are_dropped)
@@ -220,18 +265,45 @@ Test(ahead, a_fault_is_left_to_the_request)
 	fault = 0;
 }
 
-Test(ahead, no_row_nothing_beyond_the_end_nothing_small)
+Test(ahead, the_first_block_of_a_file_begins_a_row)
 {
 	fs_stream_next(s, 0, BLOCK, SIZE);
+	let_go();
+	for (uint64_t off = BLOCK; off < 3 * BLOCK; off += BLOCK) {
+		sem_wait(&at_work);
+		expect_taken(off);
+	}
+}
+
+Test(ahead, no_row_nothing_beyond_the_end_nothing_small)
+{
 	fs_stream_next(s, 4 * BLOCK, BLOCK, SIZE);
+	fs_stream_next(s, 7 * BLOCK, BLOCK, SIZE);
 	fs_stream_next(s, SIZE - BLOCK, BLOCK, SIZE);
 	fs_stream_next(s, 0, 4096, SIZE);
 	fs_stream_next(s, 4096, 4096, SIZE);
 	/* what would have been queued before this row would come first */
 	begin_row();
-	sem_post(&go_on);
-	cr_expect(!is_at_work());
-	fs_buf_put(fs_stream_take(s, 2 * BLOCK, BLOCK));
+	let_go();
+	expect_taken(2 * BLOCK);
+	for (unsigned i = 0; i < 64; i++)
+		cr_expect(!begun[i] || i == 2 || i == 3, "%u", i);
+}
+
+Test(ahead, the_last_block_is_as_long_as_the_file)
+{
+	unsigned char *buf;
+
+	fs_stream_next(s, BLOCK, BLOCK, 3 * BLOCK - 1000);
+	fs_stream_next(s, 0, BLOCK, 3 * BLOCK - 1000);
+	fs_stream_next(s, BLOCK, BLOCK, 3 * BLOCK - 1000);
+	let_go();
+	sem_wait(&at_work);
+	buf = fs_stream_take(s, 2 * BLOCK, BLOCK - 1000);
+	cr_assert(buf);
+	cr_expect(right_to(buf, 2 * BLOCK, BLOCK - 1000));
+	fs_buf_put(buf);
+	cr_expect(!begun[3]);
 }
 
 Test(ahead, closed_while_the_block_is_being_fetched)
@@ -239,8 +311,7 @@ Test(ahead, closed_while_the_block_is_being_fetched)
 	struct fs_stream *other = fs_stream_open(a, &view, 0);
 
 	begin_row();
-	fs_stream_next(other, 0, BLOCK, SIZE);
-	fs_stream_next(other, BLOCK, BLOCK, SIZE);
+	row(other, BLOCK);
 	fs_stream_close(other); /* only queued: at once */
 	sem_post(&go_on);
 }
