@@ -3,7 +3,9 @@
  * engine_uring.c - what is not in memory goes to an io_uring, all at once
  *
  * Pages that are there are taken by preadv2(RWF_NOWAIT), which is cheaper than
- * a trip through a ring.  What is left of all requests is submitted together,
+ * a trip through a ring; if there are many requests, as there are for columns,
+ * one trip for MANY and more of them is cheaper than that many calls.  What is
+ * left of all requests is submitted together,
  * so that the waits for the storage overlap.  One request left has nothing to
  * overlap with and is read by preadv, and so is what goes on where the file
  * was read last: there the kernel's read-ahead hides the wait, and the ring
@@ -29,6 +31,7 @@
 #include <unistd.h>
 
 #define ENTRIES 64
+#define MANY 16 /* requests: of 1 MiB each is 64 KiB at most */
 #define FOLLOWED 1024 /* descriptors whose last place is remembered */
 #define NEAR (UINT64_C(4) << 20) /* threads overtake each other */
 
@@ -168,8 +171,15 @@ static bool take_warm(struct ck_io *io)
 	return true;
 }
 
-/* One completion; true when the request needs another turn of the ring. */
-static bool complete(struct ck_io *io, int res)
+/* The ring may be refused what preadv is not. */
+static bool is_refusal(int res)
+{
+	return res == -EAGAIN || res == -EINVAL || res == -EOPNOTSUPP ||
+	       res == -EACCES || res == -EPERM || res == -ECANCELED;
+}
+
+/* One completion; true when there is more of the request to be done. */
+static bool complete(struct ck_io *io, int res, bool warm)
 {
 	res = ck_io_fault(io, res);
 	if (io->op == CK_IO_SYNC && !res) {
@@ -180,11 +190,9 @@ static bool complete(struct ck_io *io, int res)
 		ck_io_advance(io, (size_t)res);
 		return io->len != 0;
 	}
-	if (res == -EINTR)
+	if (res == -EINTR || (warm && is_refusal(res)))
 		return true;
-	/* The ring may be refused what preadv is not. */
-	if (res == -EAGAIN || res == -EINVAL || res == -EOPNOTSUPP ||
-	    res == -EACCES || res == -EPERM || res == -ECANCELED)
+	if (is_refusal(res))
 		ck_io_finish(io);
 	else
 		io->res = res ? res : -EIO;
@@ -192,7 +200,7 @@ static bool complete(struct ck_io *io, int res)
 }
 
 /* Waits for @nr completions; puts what needs another turn into u->left. */
-static unsigned reap(struct uring *u, unsigned nr)
+static unsigned reap(struct uring *u, unsigned nr, bool warm)
 {
 	unsigned again = 0;
 
@@ -210,13 +218,13 @@ static unsigned reap(struct uring *u, unsigned nr)
 		ret = cqe->res;
 		io_uring_cqe_seen(&u->ring, cqe);
 		nr--;
-		if (complete(io, ret))
+		if (complete(io, ret, warm))
 			u->left[again++] = io;
 	}
 	return again;
 }
 
-static void prepare(struct io_uring_sqe *sqe, struct ck_io *io)
+static void prepare(struct io_uring_sqe *sqe, struct ck_io *io, bool warm)
 {
 	unsigned batch = (unsigned)ck_io_batch(io);
 
@@ -224,13 +232,18 @@ static void prepare(struct io_uring_sqe *sqe, struct ck_io *io)
 		io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
 	else if (io->op == CK_IO_WRITE)
 		io_uring_prep_writev(sqe, io->fd, io->iov, batch, io->off);
+	else if (batch == 1 && io->iov->iov_len <= INT_MAX)
+		io_uring_prep_read(sqe, io->fd, io->iov->iov_base,
+				   (unsigned)io->iov->iov_len, io->off);
 	else
 		io_uring_prep_readv(sqe, io->fd, io->iov, batch, io->off);
+	if (warm)
+		sqe->rw_flags = RWF_NOWAIT;
 	io_uring_sqe_set_data(sqe, io);
 }
 
 /* Submits u->left[0, nr); returns how many need another turn. */
-static unsigned turn(struct uring *u, unsigned nr)
+static unsigned turn(struct uring *u, unsigned nr, bool warm)
 {
 	unsigned sent = 0, again;
 	struct ck_io *unsent[ENTRIES];
@@ -239,7 +252,7 @@ static unsigned turn(struct uring *u, unsigned nr)
 		struct ck_io *io = u->left[i];
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 
-		prepare(sqe, io);
+		prepare(sqe, io, warm);
 	}
 	while (sent < nr) {
 		int ret = io_uring_submit(&u->ring);
@@ -252,7 +265,7 @@ static unsigned turn(struct uring *u, unsigned nr)
 	}
 	/* Entries are taken in order, so these never reached the kernel. */
 	memcpy(unsent, u->left + sent, (nr - sent) * sizeof(*unsent));
-	again = reap(u, sent);
+	again = reap(u, sent, warm);
 	if (sent == nr)
 		return again;
 	io_uring_queue_exit(&u->ring);
@@ -271,29 +284,58 @@ static void run_left(struct uring *u, unsigned nr)
 		return;
 	}
 	while (nr && !u->broken)
-		nr = turn(u, nr);
+		nr = turn(u, nr, false);
+}
+
+/* Many reads: what is in memory, by few calls; not tried where little is. */
+static void take_many(struct uring *u, struct ck_io *io, unsigned nr)
+{
+	for (unsigned i = 0; i < nr && !u->broken; i += ENTRIES) {
+		unsigned n = CK_MIN(nr - i, (unsigned)ENTRIES);
+
+		for (unsigned k = 0; k < n; k++)
+			u->left[k] = &io[i + k];
+		if (turn(u, n, true) > n / 2)
+			return;
+	}
+}
+
+/* What is left of @io, or puts it into u->left: true. */
+static bool run_one(struct uring *u, struct ck_io *io)
+{
+	bool hybrid = u->base.ops == &ck_engine_uring;
+	bool read = io->op == CK_IO_READ, write = io->op == CK_IO_WRITE;
+	bool ahead = hybrid && read && goes_on(io);
+
+	if (hybrid && read && !ahead && take_warm(io))
+		return false;
+	if (!u->broken && !ahead && !(hybrid && write))
+		return true;
+	ck_io_finish(io);
+	return false;
+}
+
+static bool are_reads(const struct ck_io *io, unsigned nr)
+{
+	while (nr && io[nr - 1].op == CK_IO_READ && io[nr - 1].len)
+		nr--;
+	return !nr;
 }
 
 static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
 {
 	struct uring *u = (struct uring *)e;
-	bool hybrid = u->base.ops == &ck_engine_uring;
 	unsigned nr_left = 0;
 
-	for (unsigned i = 0; i < nr; i++) {
-		bool read = io[i].op == CK_IO_READ;
-		bool write = io[i].op == CK_IO_WRITE;
-		bool ahead = hybrid && read && goes_on(&io[i]);
-
+	for (unsigned i = 0; i < nr; i++)
 		io[i].res = 0;
-		if (io[i].op != CK_IO_SYNC && !io[i].len)
+	if (nr >= MANY && u->base.ops == &ck_engine_uring && are_reads(io, nr))
+		take_many(u, io, nr);
+	for (unsigned i = 0; i < nr; i++) {
+		bool done = io[i].op != CK_IO_SYNC && !io[i].len;
+
+		if (done || io[i].res || !run_one(u, &io[i]))
 			continue;
-		if (hybrid && read && !ahead && take_warm(&io[i]))
-			continue;
-		if (u->broken || ahead || (hybrid && write)) {
-			ck_io_finish(&io[i]);
-			continue;
-		}
 		u->left[nr_left++] = &io[i];
 		if (nr_left == ENTRIES) {
 			run_left(u, nr_left);

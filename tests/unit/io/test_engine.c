@@ -173,6 +173,116 @@ Test(engine, failures_and_short_reads)
 			}
 }
 
+/* MANY reads of 1000 bytes, every third in two pieces. */
+struct many {
+	unsigned char got[NR][1000];
+	struct iovec iov[NR][2];
+	struct ck_io io[NR];
+};
+
+static void set_up(struct many *m)
+{
+	for (unsigned k = 0; k < NR; k++) {
+		size_t first = k % 3 ? 1000 : 400;
+
+		m->iov[k][0] = (struct iovec){ m->got[k], first };
+		m->iov[k][1] =
+			(struct iovec){ m->got[k] + first, 1000 - first };
+		m->io[k] = (struct ck_io){ .fd = fd,
+					   .off = k * 5000,
+					   .len = 1000,
+					   .iov = m->iov[k],
+					   .nr_iov = k % 3 ? 1 : 2,
+					   .res = 99 };
+		memset(m->got[k], 0, 1000);
+	}
+}
+
+static unsigned right_or(const struct many *m, int code)
+{
+	unsigned bad = 0;
+
+	for (unsigned k = 0; k < NR; k++) {
+		bad += m->io[k].res != 0;
+		cr_assert(!m->io[k].res || m->io[k].res == code, "%u: %d", k,
+			  m->io[k].res);
+		if (!m->io[k].res)
+			cr_assert_arr_eq(m->got[k], want + k * 5000, 1000);
+	}
+	return bad;
+}
+
+/* What is in memory: all, none, each half of the file. */
+Test(engine, many_reads)
+{
+	static const struct {
+		off_t off, len;
+	} forgotten[] = {
+		{ LEN, 1 }, { 0, 0 }, { 0, LEN / 2 }, { LEN / 2, 0 }
+	};
+	static struct many m;
+
+	for (unsigned i = 0; i < 3 * 4; i++) {
+		struct ck_engine *e = all[i / 4]->open(NULL);
+
+		if (!e)
+			continue;
+		cr_assert_eq(pread(fd, m.got, NR * 1000, 0), NR * 1000);
+		posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
+		posix_fadvise(fd, forgotten[i % 4].off, forgotten[i % 4].len,
+			      POSIX_FADV_DONTNEED);
+		set_up(&m);
+		e->ops->run(e, m.io, NR);
+		cr_expect_eq(right_or(&m, 0), 0);
+		e->ops->close(e);
+	}
+}
+
+Test(engine, ends_and_bad_descriptors_among_many)
+{
+	static struct many m;
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct ck_engine *e = all[i]->open(NULL);
+
+		if (!e)
+			continue;
+		set_up(&m);
+		m.io[70].off = LEN - 500; /* 500 bytes of it are there */
+		m.io[71].off = LEN + 5000;
+		m.io[199].fd = -1;
+		e->ops->run(e, m.io, NR);
+		cr_expect_eq(m.io[70].res, -EIO);
+		cr_expect_eq(m.io[71].res, -EIO);
+		cr_expect_eq(m.io[199].res, -EBADF);
+		m.io[199].res = -EIO;
+		cr_expect_eq(right_or(&m, -EIO), 3);
+		e->ops->close(e);
+	}
+}
+
+Test(engine, failures_and_short_reads_among_many)
+{
+	static const int codes[] = { 0, EIO, EAGAIN, EINTR };
+	static struct many m;
+
+	for (unsigned i = 0; i < 3 * 4 * 9; i++) {
+		int code = codes[i % 4], nth = 1 + (int)(i / 4 % 9) * 24;
+		struct ck_engine *e = all[i / 36]->open(NULL);
+		unsigned bad;
+
+		if (!e || (i / 36 == 0 && code == EAGAIN))
+			continue;
+		set_up(&m);
+		ck_fault_set(nth, 1, code);
+		e->ops->run(e, m.io, NR);
+		ck_fault_set(0, 0, 0);
+		bad = right_or(&m, -EIO);
+		cr_expect_eq(bad, code == EIO, "%u: %u", i, bad);
+		e->ops->close(e);
+	}
+}
+
 /* What the ring is restricted to cannot be seen from outside but by trying. */
 Test(engine, the_ring_does_nothing_else)
 {
