@@ -2,6 +2,7 @@
 #include "core/publish/edited.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/publish/sealed.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 
 #define MOST ((off_t)64 << 20)
+#define MAX_TAIL 8192 /* longer than a name */
 
 static int fail(struct ck_err *err)
 {
@@ -56,11 +58,36 @@ static int open_first(const struct ck_root *root, struct ck_err *err)
 {
 	ck_auto_fd int fd = openat(
 		root->fd, CK_MANIFEST_EDITED,
-		O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+		O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
 
 	if (fd < 0 || sync_dir(root))
 		return fail(err);
 	return ck_steal_fd(fd);
+}
+
+/*
+ * What a crash or a full disk left without its NUL would become the beginning
+ * of the next name.
+ */
+static int cut_tail(int fd)
+{
+	char end[MAX_TAIL];
+	struct stat st;
+	off_t from;
+	ssize_t n;
+
+	if (fstat(fd, &st))
+		return -1;
+	from = CK_MAX(st.st_size, MAX_TAIL) - MAX_TAIL;
+	n = pread(fd, end, sizeof(end), from);
+	if (n < 0 || !n || !end[n - 1])
+		return n < 0 ? -1 : 0;
+	while (n && end[n - 1])
+		n--;
+	if (n || !from)
+		return ftruncate(fd, from + n);
+	errno = EINVAL;
+	return -1;
 }
 
 int ck_edited_add(const struct ck_root *root, int *fd, const char *names,
@@ -72,7 +99,7 @@ int ck_edited_add(const struct ck_root *root, int *fd, const char *names,
 		*fd = open_first(root, err);
 	if (*fd < 0)
 		return *fd = -1, -err->code;
-	n = write(*fd, names, len);
+	n = cut_tail(*fd) ? -1 : write(*fd, names, len);
 	if (n >= 0 && (size_t)n < len) {
 		errno = ENOSPC;
 		n = -1;
