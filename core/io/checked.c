@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #define BUFFER ((uint64_t)256 << 10)
+#define TRIES 8
 
 struct file {
 	uint64_t size, nr; /* blocks */
@@ -23,6 +24,7 @@ struct file {
 struct ck_checked {
 	uint32_t nr;
 	unsigned shift;
+	struct ck_checked_later later;
 	struct file file[];
 };
 
@@ -78,6 +80,11 @@ static void set_good(struct file *f, uint64_t k)
 	atomic_fetch_or(&f->good[k / 64], UINT64_C(1) << (k % 64));
 }
 
+void ck_checked_ask(struct ck_checked *s, const struct ck_checked_later *later)
+{
+	s->later = *later;
+}
+
 void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
 		     uint64_t len)
 {
@@ -104,8 +111,8 @@ static int read_piece(const struct ck_engine_ops *ops, int fd, void *buf,
 	return io.res;
 }
 
-static int hash(const struct ck_engine_ops *engine, int fd, uint64_t off,
-		uint64_t end, uint64_t *digest)
+int ck_checked_hash(const struct ck_engine_ops *engine, int fd, uint64_t off,
+		    uint64_t end, uint64_t *digest)
 {
 	ck_auto_free void *buf = malloc(BUFFER);
 	XXH3_state_t *state = XXH3_createState();
@@ -127,30 +134,57 @@ static int hash(const struct ck_engine_ops *engine, int fd, uint64_t off,
 	return ret;
 }
 
+enum { GOOD, BAD, EDITED };
+
+/*
+ * One of these, EDITED if it is bad and somebody is at it; or -errno.  What we write meanwhile is good whatever it was, and what somebody
+ * else has written is if the manifest says so by now.
+ */
+static int compare(struct ck_checked *s, const struct ck_engine_ops *engine,
+		   uint32_t src, int fd, uint64_t k)
+{
+	struct file *f = &s->file[src];
+	uint64_t off = k << s->shift, is = 0, want = f->digest[k];
+	uint64_t end = CK_MIN(off + (UINT64_C(1) << s->shift), f->size);
+	int later = 1;
+
+	for (int i = 0; later > 0 && i < TRIES; i++) {
+		int ret = ck_checked_hash(engine, fd, off, end, &is);
+
+		if (ret)
+			return ret;
+		if (is == want || is_good(f, k))
+			return GOOD;
+		later = s->later.call ?
+				s->later.call(s->later.ctx, src, k, &want) :
+				0;
+	}
+	return later ? EDITED : BAD;
+}
+
 static int check_block(struct ck_checked *s, const struct ck_engine_ops *engine,
-		       struct file *f, int fd, const char *name, uint64_t k,
+		       uint32_t src, int fd, const char *name, uint64_t k,
 		       struct ck_err *err)
 {
-	uint64_t off = k << s->shift, digest = 0;
+	struct file *f = &s->file[src];
+	uint64_t off = k << s->shift;
 	uint64_t end = CK_MIN(off + (UINT64_C(1) << s->shift), f->size);
-	int ret;
+	int ret = is_good(f, k) ? GOOD : compare(s, engine, src, fd, k);
 
-	if (is_good(f, k))
-		return 0;
-	ret = hash(engine, fd, off, end, &digest);
-	if (ret)
-		return ck_fail(err, -ret, "%s: block %llu: %s", name,
-			       (unsigned long long)k, strerror(-ret));
-	/* What we write meanwhile is good whatever it was. */
-	if (digest != f->digest[k] && !is_good(f, k))
-		return ck_fail(err, EIO,
-			       "%s: block %llu, bytes %llu to %llu: not what "
-			       "was sealed",
-			       name, (unsigned long long)k,
-			       (unsigned long long)off,
-			       (unsigned long long)end);
-	set_good(f, k);
-	return 0;
+	if (ret == GOOD)
+		set_good(f, k);
+	if (ret <= 0)
+		return ret ? ck_fail(err, -ret, "%s: block %llu: %s", name,
+				     (unsigned long long)k, strerror(-ret)) :
+			     0;
+	return ck_fail(err, EIO,
+		       "%s: block %llu, bytes %llu to %llu: not what was "
+		       "sealed%s",
+		       name, (unsigned long long)k, (unsigned long long)off,
+		       (unsigned long long)end,
+		       ret == EDITED ? ", and is being edited, or was when its "
+				       "mount died" :
+				       "");
 }
 
 int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
@@ -164,11 +198,11 @@ int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
 		return ck_fail(err, EIO, "%s: is not in the manifest", name);
 	if (!len || !ck_range_ok(off, len, f->size))
 		return 0; /* the reader says what is wrong with that */
-	ret = check_block(s, engine, f, fd, name, 0, err);
+	ret = check_block(s, engine, src, fd, name, 0, err);
 	if (!ret)
-		ret = check_block(s, engine, f, fd, name, f->nr - 1, err);
+		ret = check_block(s, engine, src, fd, name, f->nr - 1, err);
 	for (uint64_t k = off >> s->shift;
 	     !ret && k <= (off + len - 1) >> s->shift; k++)
-		ret = check_block(s, engine, f, fd, name, k, err);
+		ret = check_block(s, engine, src, fd, name, k, err);
 	return ret;
 }

@@ -30,6 +30,16 @@ void ck_checked_free(struct ck_checked *s);
  */
 int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
 		   const uint64_t *digest, struct ck_err *err);
+/*
+ * Who may know a later digest of a block than the one that was given, as
+ * another mount edits the file: more than 0 where it is another than *digest, to
+ * that; 0: the same; -EBUSY: the same, and the file is being edited.  Any thread.
+ */
+struct ck_checked_later {
+	int (*call)(void *ctx, uint32_t src, uint64_t block, uint64_t *digest);
+	void *ctx;
+};
+void ck_checked_ask(struct ck_checked *s, const struct ck_checked_later *later);
 /* We write these bytes: what they are is not compared any more. */
 void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
 		     uint64_t len);
@@ -41,5 +51,9 @@ void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
 int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
 		   uint32_t src, int fd, const char *name, uint64_t off,
 		   uint64_t len, struct ck_err *err);
+
+/* The XXH3-64 of [off, end) of @fd: 0 or -errno. */
+int ck_checked_hash(const struct ck_engine_ops *engine, int fd, uint64_t off,
+		    uint64_t end, uint64_t *digest);
 
 #endif

@@ -75,6 +75,8 @@ int ck_manifest_parse(struct ck_manifest *m, const void *bytes, size_t len,
  */
 int ck_manifest_load(struct ck_manifest *m, const struct ck_root *root,
 		     struct ck_err *err);
+/* Its file, which is another one each time that it is replaced; -errno. */
+int ck_manifest_stat(const struct ck_root *root, struct stat *st);
 void ck_manifest_free(struct ck_manifest *m);
 
 /* By number; sorted by name, and by tree and name, as memcmp() sorts. */

@@ -7,6 +7,7 @@
 #include "core/io/source.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 /*
  * ck_root_open_file() would find no other file than the one given alone, and
@@ -40,6 +41,15 @@ static int read_all(struct ck_manifest *m, struct ck_source *src,
 	if (!ret)
 		m->own = ck_steal(bytes);
 	return ret;
+}
+
+int ck_manifest_stat(const struct ck_root *root, struct stat *st)
+{
+	char name[256];
+
+	if (!ck_root_manifest(root, name, sizeof(name)))
+		return -ENOENT;
+	return fstatat(root->fd, name, st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 }
 
 int ck_manifest_load(struct ck_manifest *m, const struct ck_root *root,

@@ -93,6 +93,8 @@ static void forget(struct ck_sealed *s)
 	free((void *)s->old);
 	ck_runs_free(&s->fresh);
 	free(s->marked);
+	ck_manifest_free(&s->later);
+	s->has_later = false;
 	s->file_of = NULL;
 	s->touched = NULL;
 	s->old = NULL;
@@ -105,6 +107,8 @@ int ck_sealed_load(struct ck_sealed *s, struct ck_err *err)
 
 	pthread_mutex_lock(&s->lock);
 	forget(s);
+	if (ck_manifest_stat(s->root, &s->seen))
+		s->seen = (struct stat){ 0 };
 	ret = ck_manifest_load(&s->m, s->root, err);
 	if (!ret)
 		ret = match(s, err);
@@ -153,9 +157,11 @@ bool ck_sealed_digest(struct ck_sealed *s, uint32_t t, struct ck_digest *out)
 	const char *name = ck_image_str(s->img, ten->name, &len);
 	bool known;
 
+	if (ck_sealed_is_at(s, t))
+		return false;
 	pthread_mutex_lock(&s->lock);
-	known = !s->edited &&
-		ck_manifest_find_tensor(&s->m, tree, tree_len, name, len, &mt);
+	known = !s->edited && ck_manifest_find_tensor(ck_sealed_newest(s), tree,
+						      tree_len, name, len, &mt);
 	if (known) {
 		known = mt.known && mt.size == ten->size;
 		*out = mt.digest;
@@ -258,6 +264,7 @@ static int compare_index(struct ck_sealed *s, struct ck_err *err)
 int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
 		   struct ck_err *err)
 {
+	const struct ck_checked_later later = { ck_sealed_later, s };
 	struct ck_checked *sums = ck_checked_new(s->img->nr_srcs, s->m.shift);
 	int ret = sums ? compare_index(s, err) :
 			 ck_fail(err, ENOMEM, "no memory");
@@ -265,11 +272,13 @@ int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
 	for (uint32_t i = 0; !ret && i < s->img->nr_srcs; i++)
 		if (s->file_of[i] != CK_NO_FILE)
 			ret = add_sums(s, sums, i, err);
-	if (ret)
+	if (ret) {
 		ck_checked_free(sums);
-	else
-		*out = sums;
-	return ret;
+		return ret;
+	}
+	ck_checked_ask(sums, &later);
+	*out = sums;
+	return 0;
 }
 
 bool ck_sealed_was_edited(const struct ck_root *root, const char *file)

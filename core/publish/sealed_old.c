@@ -11,7 +11,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/whole.h"
 #include "core/publish/edited.h"
 
 #include <errno.h>
@@ -19,9 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
-
-#define BUFFER (UINT64_C(256) << 10)
 
 struct block {
 	struct ck_manifest_file f;
@@ -41,30 +37,6 @@ static void find(const struct ck_sealed *s, uint64_t file, uint64_t k,
 	b->digest = ck_manifest_block(&s->m, b->nr);
 }
 
-static int hash(int fd, uint64_t off, uint64_t end, uint64_t *digest)
-{
-	ck_auto_free void *buf = malloc(BUFFER);
-	XXH3_state_t *state = XXH3_createState();
-	int ret = buf && state ? 0 : -ENOMEM;
-
-	if (state)
-		XXH3_64bits_reset(state);
-	while (!ret && off < end) {
-		uint64_t len = CK_MIN(BUFFER, end - off);
-		ssize_t n = ck_pread_most(fd, buf, len, off);
-
-		if (n < 0 || (uint64_t)n < len)
-			ret = n < 0 ? (int)n : -EIO;
-		else
-			XXH3_64bits_update(state, buf, len);
-		off += len;
-	}
-	if (!ret)
-		*digest = XXH3_64bits_digest(state);
-	XXH3_freeState(state);
-	return ret;
-}
-
 static bool compare(const struct ck_sealed *s, uint32_t src,
 		    const struct block *b, char *line, size_t room)
 {
@@ -76,7 +48,8 @@ static bool compare(const struct ck_sealed *s, uint32_t src,
 	int ret = ck_root_open_file(s->root, name, &fd, &st, &err);
 
 	if (!ret)
-		ret = hash(fd, b->off, b->end, &digest);
+		ret = ck_checked_hash(&ck_engine_plain, fd, b->off, b->end,
+				      &digest);
 	if (!ret && digest == b->digest)
 		return true;
 	snprintf(line, room,
@@ -178,23 +151,28 @@ static void know(struct ck_sealed *s, uint32_t src, uint64_t file, uint64_t k,
 		look(s, src, file, &b);
 }
 
-static uint64_t last_of(const struct ck_sealed *s, uint64_t off, uint64_t len,
-			const struct ck_manifest_file *f)
+/* Blocks [*k, end) of @file hold bytes of [off, off + len): the end. */
+static uint64_t blocks_of(const struct ck_sealed *s, uint64_t file,
+			  uint64_t off, uint64_t len, uint64_t *k)
 {
-	return len ? CK_MIN((off + len - 1) >> s->m.shift, f->nr - 1) : 0;
+	struct ck_manifest_file f;
+
+	ck_manifest_file(&s->m, file, &f);
+	*k = off >> s->m.shift;
+	if (!len || !ck_range_ok(off, len, f.size))
+		return *k;
+	return CK_MIN((off + len - 1) >> s->m.shift, f.nr - 1) + 1;
 }
 
 void ck_sealed_old(struct ck_sealed *s, uint32_t src, uint64_t file,
 		   uint64_t off, uint64_t len)
 {
-	struct ck_manifest_file f;
+	uint64_t k, end;
 
 	pthread_mutex_lock(&s->lock);
-	ck_manifest_file(&s->m, file, &f);
-	if (len && ck_range_ok(off, len, f.size))
-		for (uint64_t k = off >> s->m.shift;
-		     k <= last_of(s, off, len, &f); k++)
-			know(s, src, file, k, off, off + len);
+	end = blocks_of(s, file, off, len, &k);
+	for (; k < end; k++)
+		know(s, src, file, k, off, off + len);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -219,21 +197,18 @@ static bool is_rotten(const struct ck_sealed *s, uint64_t file, uint64_t k,
 bool ck_sealed_is_rotten(struct ck_sealed *s, uint32_t src, uint64_t off,
 			 uint64_t len, bool see)
 {
-	struct ck_manifest_file f;
+	uint64_t file, k = 0, end = 0;
 	bool rotten = false;
-	uint64_t file;
 
 	pthread_mutex_lock(&s->lock);
 	file = s->present ? s->file_of[src] : CK_NO_FILE;
 	if (file != CK_NO_FILE)
-		ck_manifest_file(&s->m, file, &f);
-	if (file != CK_NO_FILE && len && ck_range_ok(off, len, f.size))
-		for (uint64_t k = off >> s->m.shift;
-		     !rotten && k <= last_of(s, off, len, &f); k++) {
-			if (see)
-				know(s, src, file, k, 0, 0);
-			rotten = is_rotten(s, file, k, off, off + len);
-		}
+		end = blocks_of(s, file, off, len, &k);
+	for (; !rotten && k < end; k++) {
+		if (see)
+			know(s, src, file, k, 0, 0);
+		rotten = is_rotten(s, file, k, off, off + len);
+	}
 	pthread_mutex_unlock(&s->lock);
 	return rotten;
 }
@@ -276,23 +251,17 @@ static void give_up(struct ck_sealed *s, uint64_t file, uint64_t k)
 void ck_sealed_failed(struct ck_sealed *s, uint64_t file, uint64_t off,
 		      uint64_t len)
 {
-	struct ck_manifest_file f;
+	uint64_t k, end = blocks_of(s, file, off, len, &k);
 
-	ck_manifest_file(&s->m, file, &f);
-	if (len && ck_range_ok(off, len, f.size))
-		for (uint64_t k = off >> s->m.shift;
-		     k <= last_of(s, off, len, &f); k++)
-			give_up(s, file, k);
+	for (; k < end; k++)
+		give_up(s, file, k);
 }
 
 void ck_sealed_fresh(struct ck_sealed *s, uint64_t file, uint64_t off,
 		     uint64_t len)
 {
-	struct ck_manifest_file f;
+	uint64_t k, end = blocks_of(s, file, off, len, &k);
 
-	ck_manifest_file(&s->m, file, &f);
-	if (len && ck_range_ok(off, len, f.size))
-		for (uint64_t k = off >> s->m.shift;
-		     k <= last_of(s, off, len, &f); k++)
-			add(s, file, k, off, off + len);
+	for (; k < end; k++)
+		add(s, file, k, off, off + len);
 }

@@ -4,6 +4,7 @@
  *
  *	sealed.c      opening and reading
  *	sealed_old.c  what touched blocks held before
+ *	sealed_later.c  what another mount made of it since
  *	settle.c      noting, and a manifest that is true again
  */
 #ifndef CK_SEALED_PRIV_H
@@ -17,6 +18,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 #define CK_NO_FILE UINT64_MAX
 
@@ -42,6 +44,10 @@ struct ck_sealed {
 	struct ck_runs fresh; /* written bytes of BAD ones; block << shift */
 	pthread_cond_t compared; /* with the lock */
 	struct ck_sealed_said said;
+	bool held; /* nobody else edits it: @m is true */
+	struct stat seen; /* the manifest's file when it was read last */
+	struct ck_manifest later; /* what that had then, if it is not @m */
+	bool has_later;
 	unsigned char *marked; /* by file: EDITED has its name */
 	int edited_fd;
 	bool edited; /* something was, and is not settled */
@@ -53,6 +59,13 @@ struct ck_sealed {
 /* The number of that file in the manifest, or CK_NO_FILE. */
 uint64_t ck_sealed_number(const struct ck_manifest *m, const char *name,
 			  size_t len);
+
+/* With the lock: the manifest as it is by now, until the lock is let go. */
+const struct ck_manifest *ck_sealed_newest(struct ck_sealed *s);
+/* Whether somebody is at a file that has bytes of tensor @t, or died at it. */
+bool ck_sealed_is_at(const struct ck_sealed *s, uint32_t t);
+/* For ck_checked_ask(). */
+int ck_sealed_later(void *ctx, uint32_t src, uint64_t block, uint64_t *digest);
 
 /*
  * Before bytes [off, off + len) of @file are written, without the lock: waits

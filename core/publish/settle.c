@@ -162,9 +162,10 @@ int ck_sealed_hold(struct ck_sealed *s, struct ck_err *err)
 {
 	int ret = ck_sealed_load(s, err);
 
-	if (ret)
-		return ret == -ENOENT ? 0 : ret;
-	return take_over(s, err);
+	if (ret && ret != -ENOENT)
+		return ret;
+	s->held = true;
+	return ret ? 0 : take_over(s, err);
 }
 
 bool ck_sealed_is_edited(const struct ck_root *root)

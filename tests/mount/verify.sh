@@ -123,6 +123,70 @@ print(os.getxattr(sys.argv[1], "user.unshard.digest").decode())' \
 	umount_ckpt
 fi
 
+# Beside a mount that writes: what is not settled is EIO and says why, and no
+# digest is told of it; once it is, both are right; damage stays damage.
+B=$WORK/b
+mkdir "$B"
+export B
+second() {
+	"$UNSHARD" mount "$C" "$B" -o "log=$WORK/log.b,$1$SAN_OPTS" ||
+		fail "mount -o $1"
+}
+cp "$C/rank0.safetensors" "$WORK/good"
+put "$C/rank0.safetensors" 9000000 X
+mount_ckpt "$C" rw
+mkfifo "$WORK/go"
+# in a process that nobody is forked from: a close would settle what it wrote
+python3 - "$WORK" <<'END' &
+import os, sys
+fd = os.open(os.environ["MNT"] + "/tensors/a1", os.O_RDWR)
+os.pwrite(fd, b"beside", 6000000)
+open(sys.argv[1] + "/written", "w").close()
+open(sys.argv[1] + "/go").read()
+os.fsync(fd)
+open(sys.argv[1] + "/synced", "w").close()
+open(sys.argv[1] + "/go").read()
+END
+writer=$!
+wait_for 20 [ -e "$WORK/written" ] || fail "no writer"
+cat >"$WORK/look.py" <<'END'
+import os, sys
+b = os.environ["B"]
+def digest(at, t):
+    try:
+        return os.getxattr(f"{at}/tensors/{t}", "user.unshard.digest")
+    except OSError:
+        return None
+def read(t, at):
+    fd = os.open(f"{b}/tensors/{t}", os.O_RDONLY)
+    try:
+        return os.pread(fd, 6, at)
+    except OSError as e:
+        return e.errno
+    finally:
+        os.close(fd)
+exec(sys.argv[1])
+END
+look() { python3 "$WORK/look.py" "$1" || fail "beside a mount that writes: $1"; }
+second "direct=auto"
+look 'assert digest(b, "a1") is None and digest(b, "b1") is None'
+look 'assert digest(b, "b0") is not None'
+"$UNSHARD" umount "$B" || fail "umount"
+second verify
+look 'assert (read("a1", 6000000), read("a0", 9000000)) == (5, 5)'
+grep -q 'rank1.*being edited' "$B/.unshard/problems" || fail "does not say why"
+echo >"$WORK/go"
+wait_for 20 [ -e "$WORK/synced" ] || fail "no fsync"
+look 'assert (read("a1", 6000000), read("a0", 9000000)) == (b"beside", 5)'
+look 'assert digest(b, "a1") == digest(os.environ["MNT"], "a1") is not None'
+echo >"$WORK/go"
+wait $writer
+"$UNSHARD" umount "$B" || fail "umount"
+umount_ckpt
+cp "$WORK/good" "$C/rank0.safetensors"
+put "$WORK/want/a1" 6000000 beside
+verified || fail "after that: $(cat "$WORK/v")"
+
 # A mount that dies over an edit: said, and made good by the next.
 mount_ckpt "$C" rw
 python3 - "$(worker_pid)" <<'END' || fail "write"
