@@ -110,17 +110,21 @@ settled() {
 }
 wait_for 5 settled || fail "the mark stays"
 
+damage() { # FILE AT
+	python3 - "$1" "$2" <<'END' || fail "damage"
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(int(sys.argv[2]))
+    was = f.read(1)
+    f.seek(int(sys.argv[2]))
+    f.write(bytes([was[0] ^ 1]))
+END
+}
+
 # --- a crash over bytes that were damaged before: their sum stays wrong, also
 # after the next mount and a few bytes more, until all of them are new
 "$UNSHARD" seal "$WORK/big" >/dev/null || fail "seal"
-python3 - "$WORK/big/model.pt" <<'END' || fail "damage"
-import sys
-with open(sys.argv[1], "r+b") as f:
-    f.seek(2000000)
-    was = f.read(1)
-    f.seek(2000000)
-    f.write(bytes([was[0] ^ 1]))
-END
+damage "$WORK/big/model.pt" 2000000
 mount_ckpt "$WORK/big" rw
 python3 - "$MNT/tensors/x" "$(worker_pid)" <<'END' || fail "write"
 import os, signal, sys
@@ -154,4 +158,57 @@ sums "$WORK/big" || fail "all bytes are new, and their sum is not"
 umount_ckpt
 sums "$WORK/big" || fail "all bytes are new, after the mount"
 wait_for 5 settled || fail "the mark stays"
+
+# --- the same of MindSpore's trailer, which is of the whole file
+M=$WORK/ms
+python3 "$here/tests/mount/lib/containers.py" make ckpt "$M" "$WORK/w" ||
+	fail "making a MindSpore file"
+# crash AT [OPTION]: some bytes there, and the worker gone before they were settled
+crash() {
+	mount_ckpt "$M" "rw${2:+,$2}"
+	python3 - "$MNT/tensors/w" "$(worker_pid)" "$1" <<'END' || fail "write"
+import os, signal, sys
+
+fd = os.open(sys.argv[1], os.O_WRONLY)
+assert os.pwrite(fd, b"crashed", int(sys.argv[3])) == 7
+os.kill(int(sys.argv[2]), signal.SIGKILL)
+END
+	wait_for 10 not mounted || fail "a dead mount stays"
+	sums -v "$M" | grep -q . || fail "the trailer is right: nothing is tested"
+}
+ms_settled() {
+	! getfattr --only-values -n user.unshard.writing "$M" >/dev/null 2>&1
+}
+crash 300000
+mount_ckpt "$M"
+grep -q '^warning: file model.ckpt: .*checksums' "$MNT/.unshard/problems" ||
+	fail "not named: $(cat "$MNT/.unshard/problems")"
+printf crashed | cmp -n 7 - <(tail -c +300001 "$MNT/tensors/w") ||
+	fail "acknowledged bytes"
+umount_ckpt
+mount_ckpt "$M" rw
+wait_for 10 grep -q '1 of them made right' "$MNT/.unshard/problems" ||
+	fail "not repaired: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
+sums "$M" || fail "the trailer after the repair"
+wait_for 5 ms_settled || fail "the mark stays"
+
+# damaged: nothing of it is read or written, for its trailer says so; whoever
+# writes with -o crc=ignore and dies does not make it right either
+"$UNSHARD" seal "$M" >/dev/null || fail "seal"
+damage "$M/model.ckpt" 700000
+refused() { # WHEN
+	mount_ckpt "$M" rw
+	cat "$MNT/tensors/w" >/dev/null 2>&1 && fail "$1: damage is read"
+	(poke "$MNT/tensors/w" 3) >/dev/null 2>&1 && fail "$1: written to"
+	grep -q 'model.ckpt: its CRC-32 is' "$MNT/.unshard/problems" ||
+		fail "$1: not said: $(cat "$MNT/.unshard/problems")"
+	umount_ckpt
+	sums -v "$M" | grep -q . || fail "$1: damage has a right trailer"
+	"$UNSHARD" verify "$M" >"$WORK/v" 2>&1 && fail "$1: damage is sealed"
+	grep -q 'model.ckpt: block 0' "$WORK/v" || fail "$1: $(cat "$WORK/v")"
+}
+refused "at first"
+crash 100 crc=ignore
+refused "after a crash"
 done_ok
