@@ -36,6 +36,7 @@ struct words {
 	struct ck_rs_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
 	struct ck_rs_heads heads;
+	unsigned max_rank; /* dimensions that some tensor has */
 };
 
 /* ---- reading ---- */
@@ -204,6 +205,9 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 	struct words *w = (struct words *)base;
 	int ret = w->begin ? count_layers(w, in, err) : 0;
 
+	for (uint32_t i = 0; i < in->nr; i++)
+		w->max_rank = CK_MAX(w->max_rank,
+				     in->img->tensors[in->first + i].rank);
 	w->rules.config = in->config;
 	w->rules.heads = &w->heads;
 	if (!ret && w->tp > 1 && !w->ruled)
@@ -298,7 +302,16 @@ static void free_words(struct ck_rs_spec *base)
 
 static void say(const struct ck_rs_spec *base, struct ck_str *out)
 {
-	ck_rs_heads_say(&((const struct words *)base)->heads, out);
+	const struct words *w = (const struct words *)base;
+
+	ck_rs_heads_say(&w->heads, out);
+	for (unsigned i = 0; i < w->nr_dims; i++)
+		if (w->dim[i].dim >= w->max_rank)
+			ck_str_fmt(out,
+				   "%sdim%u= cuts nothing: no tensor has "
+				   "a dimension %u",
+				   out->len ? "; " : "", w->dim[i].dim,
+				   w->dim[i].dim);
 }
 
 static const struct ck_rs_spec_ops ops = {

@@ -202,6 +202,19 @@ static void expect_note(const char *want)
 	cr_expect_str_eq(s.v ? s.v : "", want);
 }
 
+Test(words, a_dimension_that_no_tensor_has_is_said)
+{
+	whole("w", 64, 2);
+	whole("b", 4, 1);
+	kit_image(&kit);
+	make("dim2=3,dim1=1,dim9=2");
+	holds(5, "w", "[0:64, 0:2]");
+	expect_note("m: dim2= cuts nothing: no tensor has a dimension 2; dim9= "
+		    "cuts nothing: no tensor has a dimension 9");
+	make("dim1=2");
+	expect_note("");
+}
+
 static void heads(void)
 {
 	whole("layers.0.self_attn.q_proj.weight", 16, 4);
