@@ -314,6 +314,25 @@ static int take_leaves(struct leaves *l, struct ck_err *err)
 	return 0;
 }
 
+/* As get_optimizer_state_dict() flattens it: "param_groups.NAME.lr". */
+static bool is_flat(const struct ck_image *img, const struct leaves *l)
+{
+	static const char groups[] = "param_groups.";
+
+	for (size_t i = 0; i < l->leaf.nr; i++) {
+		uint32_t ref = l->leaf.v[i].ref;
+		unsigned depth = ck_nest_depth(img, ref);
+		struct ck_nest_part last = { 0 };
+
+		if (depth && ref >= img->nr_tensors)
+			last = ck_nest_part(img, ref, depth - 1);
+		if (last.key && last.len > strlen(groups) &&
+		    !memcmp(last.key, groups, strlen(groups)))
+			return true;
+	}
+	return false;
+}
+
 static int make_pickle(const struct torch_view *v, struct ck_str *out,
 		       struct ck_err *err)
 {
@@ -329,6 +348,13 @@ static int make_pickle(const struct torch_view *v, struct ck_str *out,
 			&v->one.base, CK_NONE,
 			"-o optimizer=ids: parameters are not numbered, "
 			"for no list of a param_groups says their order");
+	if (!ret && is_flat(v->one.base.img, &l))
+		ck_view_leave_out(
+			&v->one.base, CK_NONE,
+			"an optimizer is as it was saved, flattened "
+			"(param_groups.NAME.lr): torch.optim does not load it "
+			"so, set_optimizer_state_dict of "
+			"torch.distributed.checkpoint.state_dict does");
 	if (!ret && (out->failed || l.values.failed))
 		ret = ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	free(l.leaf.v);

@@ -142,6 +142,39 @@ def again(tmp):
             goes_on(at / "model.pt", net.state_dict(), "adamw", True)
 
 
+def flattened(tmp, name):
+    """As get_optimizer_state_dict flattens it: shown so, with a note, and loaded by
+    torch's own call."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_optimizer_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    options = StateDictOptions(flatten_optimizer_state_dict=True)
+    torch.manual_seed(7)
+    net = Net()
+    optimizer = OPTIMIZERS[name](net)
+    for nr in range(2):
+        step(net, optimizer, nr)
+    flat = get_optimizer_state_dict(net, optimizer, options=options)
+    to, out = f"{tmp}/{name}.flat", f"{tmp}/{name}.flat.pt"
+    dcp.save({"model": net.state_dict(), "optimizer": flat}, checkpoint_id=to, no_dist=True)
+    done = subprocess.run([UNSHARD, "export", "--to", "pt", to, out], check=True,
+                          capture_output=True, text=True)
+    assert "set_optimizer_state_dict" in done.stderr, done.stderr
+    step(net, optimizer, 2)
+    saved = torch.load(out, weights_only=True)
+    other = Net()
+    optimizer = OPTIMIZERS[name](other)
+    other.load_state_dict(saved["model"])
+    set_optimizer_state_dict(other, optimizer, saved["optimizer"], options=options)
+    step(other, optimizer, 2)
+    for n, t in net.state_dict().items():
+        assert torch.equal(other.state_dict()[n], t), n
+
+
 def main():
     torch.set_num_threads(1)  # as the ranks: sums in the same order
     with tempfile.TemporaryDirectory() as tmp:
@@ -151,6 +184,8 @@ def main():
             case(by_mount, f"{name}/ids", tmp, name, True)
             case(by_export, f"{name}/export", tmp, name)
         case(again, "torch.save", tmp)
+        for name in OPTIMIZERS:
+            case(flattened, f"{name}/flattened", tmp, name)
 
 
 if __name__ == "__main__":  # the ranks import this file
