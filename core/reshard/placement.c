@@ -273,8 +273,8 @@ static int cut_spec(const struct placement *p, const json_t *j, unsigned rank,
 	return ret;
 }
 
-/* "shard(1)": what stands in the parentheses after @word. */
-static bool arguments(const char *text, const char *word, long v[2])
+/* "shard(1)": the numbers in the parentheses after @word, at most @max. */
+static bool arguments(const char *text, const char *word, int max, long v[2])
 {
 	size_t n = strlen(word);
 	char *end;
@@ -285,7 +285,7 @@ static bool arguments(const char *text, const char *word, long v[2])
 	v[0] = strtol(text + n + 1, &end, 10);
 	if (end == text + n + 1)
 		return false;
-	if (*end == ',')
+	if (*end == ',' && max > 1)
 		v[1] = strtol(end + 1, &end, 10);
 	return !strcmp(end, ")");
 }
@@ -299,9 +299,9 @@ static int place_axis(const char *text, unsigned axis, unsigned rank,
 
 	if (text && (!strcasecmp(text, "replicate") || !strcmp(text, "R")))
 		return 0;
-	strided = text && arguments(text, "strided", v);
-	if (!text || (!strided && !arguments(text, "shard", v) &&
-		      !arguments(text, "S", v)))
+	strided = text && arguments(text, "strided", 2, v);
+	if (!text || (!strided && !arguments(text, "shard", 1, v) &&
+		      !arguments(text, "S", 1, v)))
 		return ck_fail(err, EINVAL,
 			       "placements: expected shard(DIM), replicate or "
 			       "strided(DIM, FACTOR), found %.60s",

@@ -62,8 +62,7 @@ Test(edited, what_a_crash_cut_off_begins_no_name)
 	int fd = -1;
 
 	begin_with("a\0b\0rank", 8);
-	cr_assert_eq(ck_edited_add(&root, &fd, "c", 2, &err), 0, "%s",
-		     err.msg);
+	cr_assert_eq(ck_edited_add(&root, &fd, "c", 2, &err), 0, "%s", err.msg);
 	cr_assert_eq(ck_edited_add(&root, &fd, "d\0e", 4, &err), 0, "%s",
 		     err.msg);
 	holds("a\0b\0c\0d\0e", 10);
@@ -76,8 +75,7 @@ Test(edited, nothing_but_a_tail)
 	int fd = -1;
 
 	begin_with("rank", 4);
-	cr_assert_eq(ck_edited_add(&root, &fd, "c", 2, &err), 0, "%s",
-		     err.msg);
+	cr_assert_eq(ck_edited_add(&root, &fd, "c", 2, &err), 0, "%s", err.msg);
 	holds("c", 2);
 	close(fd);
 }

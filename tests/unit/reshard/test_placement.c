@@ -338,6 +338,8 @@ Test(placement, what_is_wrong_is_said)
 		{ "\"placements\": {\"t\": [\"shard(2)\",\"R\"]}}",
 		  "of 2 dim" },
 		{ "\"placements\": {\"t\": [\"shard(\",\"R\"]}}", "expected" },
+		{ "\"placements\": {\"t\": [\"shard(0, 2)\",\"R\"]}}",
+		  "found shard(0, 2)" },
 		{ "\"placements\": {\"t\": [\"strided(0)\",\"R\"]}}",
 		  "factor" },
 	};
