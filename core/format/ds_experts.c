@@ -44,9 +44,80 @@ static int say_expert(struct ck_ds_load *ld, const struct ck_ds_file *file,
 	return ret;
 }
 
+/* How many ranks have different experts, by "ep_size_4" in its groups. */
+static unsigned ranks_of(const struct ck_pickle *p, ck_pv optimizer)
+{
+	ck_pv groups, group, name;
+	struct ck_piter it;
+	unsigned most = 0, nr;
+	const char *s;
+	size_t len;
+
+	if (!ck_pv_key(p, optimizer, "param_groups", &groups))
+		return 0;
+	ck_piter_init(&it, p, groups);
+	while (ck_piter_next(&it, &group)) {
+		char text[16] = "";
+
+		if (!ck_pv_key(p, group, "name", &name) ||
+		    !ck_pv_str(p, name, &s, &len))
+			continue;
+		memcpy(text, s, CK_MIN(len, sizeof(text) - 1));
+		if (sscanf(text, "ep_size_%4u", &nr) == 1)
+			most = CK_MAX(most, nr);
+	}
+	return most;
+}
+
+/*
+ * Without ZeRO an expert-parallel rank's optimizer; with it an empty place,
+ * which DeepSpeed opens all the same.
+ */
+static int say_optim(struct ck_ds_load *ld, const struct ck_ds_file *file,
+		     struct ck_err *err)
+{
+	static const char *const skip[] = { NULL };
+	const struct ck_problem_in p = { .severity = CK_NOTE,
+					 .file = file->name };
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	char prefix[64];
+	ck_pv v;
+	bool ok;
+	int ret = ck_ds_open_all(&f, ld->dir, ld->b, file->name, &ok, err);
+
+	if (ret || !ok ||
+	    !ck_pv_key(f.ts.pickle, ck_pickle_root(f.ts.pickle), "optimizer",
+		       &v) ||
+	    ck_pv_kind(v) == CK_P_NONE)
+		return ret;
+	ld->nr_ep = CK_MAX(ld->nr_ep, ranks_of(f.ts.pickle, v));
+	snprintf(prefix, sizeof(prefix), "expp_rank_%u.", file->dp);
+	ret = ck_torch_rest(&f, ld->b, prefix, skip, err);
+	return ret ? ret :
+		     ck_builder_problem(
+			     ld->b, &p, err,
+			     "its optimizer states are known by number only: they are shown as stored, under %soptimizer",
+			     prefix);
+}
+
+static int want_optims(struct ck_ds_load *ld, struct ck_err *err)
+{
+	char name[64];
+	uint32_t src;
+	int ret = 0;
+
+	for (unsigned i = 0; i < ld->nr_ep && !ret; i++) {
+		snprintf(name, sizeof(name),
+			 "expp_rank_%u_mp_rank_00_optim_states.pt", i);
+		if (!ck_dir_has(ld->dir, name))
+			ret = ck_dir_source(ld->dir, ld->b, name, &src, NULL,
+					    err);
+	}
+	return ret;
+}
+
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err)
 {
-	bool said = false;
 	int ret = 0;
 
 	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
@@ -61,14 +132,10 @@ int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err)
 				ld->tp);
 		else if (f->kind == CK_DS_EXPERT)
 			ret = say_expert(ld, f, err);
-		else if (f->kind == CK_DS_EXPERT_OPTIM && !said) {
-			said = true;
-			ret = ck_builder_problem(
-				ld->b, &p, err,
-				"optimizer states of experts are not read");
-		}
+		else if (f->kind == CK_DS_EXPERT_OPTIM)
+			ret = say_optim(ld, f, err);
 	}
-	return ret;
+	return ret || ld->nr_mp != 1 ? ret : want_optims(ld, err);
 }
 
 /* What is looked for, of one model file. */

@@ -273,7 +273,10 @@ static int read_inner(struct reading *rd, ck_pv inner, struct ck_err *err)
 	if (rd->r->stage3 ||
 	    ck_pv_key(p, inner, "single_partition_of_fp32_groups", &v))
 		ret = read_weights(rd, v, err);
-	if (!ret && ck_pv_key(p, inner, "partition_count", &v))
+	if (!ret && rd->z->moe)
+		ret = ck_ds_moe_groups_read(rd->z, rd->r, p, inner,
+					    rd->f->s->name, err);
+	else if (!ret && ck_pv_key(p, inner, "partition_count", &v))
 		ret = read_count(rd, v, err);
 	if (!ret && ck_pv_key(p, inner,
 			      rd->r->stage3 ? "optimizer_state_dict" :
@@ -282,7 +285,7 @@ static int read_inner(struct reading *rd, ck_pv inner, struct ck_err *err)
 		ret = read_states(rd, v, err);
 	if (!ret && ck_pv_key(p, inner, "param_alignment_paddings", &v))
 		ret = read_paddings(rd, v, err);
-	if (!ret && !rd->r->stage3 &&
+	if (!ret && !rd->r->stage3 && !rd->z->moe &&
 	    ck_pv_key(p, inner, "param_slice_mappings", &v))
 		ret = ck_ds_slices_read(rd->r, rd->z->m, p, v, err);
 	if (!ret && rd->r->flats.nr)
@@ -314,6 +317,9 @@ int ck_ds_rank_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
 void ck_ds_rank_free(struct ck_ds_rank *r)
 {
 	free(r->flats.v);
+	for (size_t i = 0; i < r->groups.nr; i++)
+		free(r->groups.v[i].name);
+	free(r->groups.v);
 	free(r->slices.v);
 	free(r->paddings.v);
 	*r = (struct ck_ds_rank){ 0 };

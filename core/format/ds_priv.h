@@ -143,6 +143,14 @@ struct ck_ds_slice {
 	uint64_t start, numel; /* in the rank's vector of its group */
 };
 
+/* A parameter group of one rank, where there are experts. */
+struct ck_ds_group {
+	char *name;
+	unsigned nth; /* of those with this name */
+	bool moe; /* of experts, which only some ranks share */
+	uint64_t count; /* of those ranks */
+};
+
 /* What one optimizer file says. */
 struct ck_ds_rank {
 	const struct ck_ds_file *file; /* NULL: not there */
@@ -157,6 +165,7 @@ struct ck_ds_rank {
 	CK_VEC(struct ck_ds_flat) flats; /* by state, then group */
 	CK_VEC(struct ck_ds_slice) slices;
 	CK_VEC(uint64_t) paddings; /* a count for each parameter */
+	CK_VEC(struct ck_ds_group) groups; /* where there are experts */
 	bool bad_slices; /* of names that no group has */
 };
 
@@ -174,6 +183,9 @@ struct ck_ds_zero {
 	bool two_saves; /* it was said that weights and states are of two */
 	uint64_t *pos; /* of each parameter, in its group or (3) its rank */
 	uint64_t *group_size; /* stages 1, 2: of each group; 0: unusable */
+	bool moe; /* groups are of experts too: ds_moe.c */
+	struct ck_strmap trained; /* names in their slice tables */
+	CK_VEC(char *) kept; /* their bytes */
 	bool undone; /* slice tables are of the order before round robin */
 };
 
@@ -229,6 +241,7 @@ struct ck_ds_load {
 	struct ck_ds_files fs;
 	unsigned nr_mp, pp, tp; /* pp * tp is nr_mp */
 	bool zero; /* there are optimizer files */
+	unsigned nr_ep; /* so many ranks have different experts; 0: not known */
 	bool universal;
 	bool mixed; /* model files are of more than one step */
 	int64_t steps; /* of the checkpoint, if mixed; -1: it cannot be told */
@@ -270,6 +283,12 @@ int ck_ds_twin_say(struct ck_ds_zero *z, struct ck_err *err);
  */
 int ck_ds_twin_whole(struct ck_torch_open *f, ck_pv v, struct ck_source *s,
 		     const struct ck_torch_place *full, uint64_t *left);
+/* Of @nr elements: 1: they differ; 0: not, or it cannot be told; -ENOMEM. */
+int ck_ds_twin_compare(struct ck_source *model, struct ck_source *optim,
+		       const struct ck_torch_place *w,
+		       const struct ck_torch_place *full, size_t nr);
+/* Whether weight @w is a run of @numel elements that can be compared. */
+bool ck_ds_twin_is_plain(const struct ck_torch_place *w, uint64_t numel);
 /* Says if @step, of the optimizer files, is none that the model file has. */
 int ck_ds_check_optim(struct ck_ds_zero *z, int64_t step, struct ck_err *err);
 int ck_ds_refuse(struct ck_ds_load *ld, const char *kind, const char *name,
@@ -289,6 +308,15 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
  * many states no layer's file accounts for; 0 also where this is not known.
  */
 int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left);
+/* Whether @m is of a model with experts, and does not name what is trained. */
+bool ck_ds_is_moe(const struct ck_ds_model *m);
+/* What @inner, of an optimizer file, says of groups: into @r and @z. */
+int ck_ds_moe_groups_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
+			  const struct ck_pickle *p, ck_pv inner,
+			  const char *file, struct ck_err *err);
+/* Master copies and states of all parameters, in place of ck_ds_zero_say(). */
+int ck_ds_moe_say(struct ck_ds_load *ld, struct ck_ds_zero *z,
+		  struct ck_ds_model *m, struct ck_err *err);
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err);
 /* Says the experts' files that @m counts and that are not there. */
 int ck_ds_experts_check(struct ck_ds_load *ld, const struct ck_ds_model *m,

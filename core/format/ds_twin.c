@@ -21,25 +21,31 @@
 #define MIN_COMPARED 256
 #define MAX_PIECES (1u << 20)
 
+bool ck_ds_twin_is_plain(const struct ck_torch_place *out, uint64_t numel)
+{
+	uint64_t stride = 1;
+
+	if (out->xform || (out->t.dtype != CK_DT_F32 &&
+			   !ck_cast_has(CK_DT_F32, out->t.dtype)))
+		return false;
+	for (unsigned d = out->t.rank; d-- > 0;) {
+		if (out->t.shape[d] > 1 && (uint64_t)out->t.stride[d] != stride)
+			return false;
+		if (!ck_mul_ok(stride, out->t.shape[d], &stride))
+			return false;
+	}
+	return stride == numel;
+}
+
 /* 1: the weight @v is a run of @numel elements, at *out; 0 or -ENOMEM. */
 static int place_weight(struct ck_torch_open *f, ck_pv v, uint64_t numel,
 			struct ck_torch_place *out)
 {
-	uint64_t stride = 1;
 	int ret = ck_torch_place(f, v, out, NULL);
 
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
-	if (out->xform || (out->t.dtype != CK_DT_F32 &&
-			   !ck_cast_has(CK_DT_F32, out->t.dtype)))
-		return 0;
-	for (unsigned d = out->t.rank; d-- > 0;) {
-		if (out->t.shape[d] > 1 && (uint64_t)out->t.stride[d] != stride)
-			return 0;
-		if (!ck_mul_ok(stride, out->t.shape[d], &stride))
-			return 0;
-	}
-	return stride == numel;
+	return ck_ds_twin_is_plain(out, numel);
 }
 
 static int find_weight(struct ck_torch_open *f, const struct ck_ds_param *p,
@@ -79,10 +85,9 @@ static bool differ(enum ck_dtype dt, const float *full, const void *weights,
 	return false;
 }
 
-/* 1: they differ; 0: not, or it cannot be told; or -ENOMEM. */
-static int compare(struct ck_source *model, struct ck_source *optim,
-		   const struct ck_torch_place *w,
-		   const struct ck_torch_place *full, size_t nr)
+int ck_ds_twin_compare(struct ck_source *model, struct ck_source *optim,
+		       const struct ck_torch_place *w,
+		       const struct ck_torch_place *full, size_t nr)
 {
 	size_t size = ck_dtype_info(w->t.dtype)->size;
 	ck_auto_free float *a = malloc(nr * sizeof(*a));
@@ -119,7 +124,7 @@ int ck_ds_twin_whole(struct ck_torch_open *f, ck_pv v, struct ck_source *s,
 		return ret;
 	nr = CK_MIN(CK_MIN(numel, MAX_COMPARED), *left);
 	*left -= nr;
-	return nr ? compare(f->s, s, &w, full, (size_t)nr) : 0;
+	return nr ? ck_ds_twin_compare(f->s, s, &w, full, (size_t)nr) : 0;
 }
 
 /* What a rank has of a parameter; of each group the two longest are compared. */
@@ -151,8 +156,8 @@ static int compare_piece(struct ck_torch_open *f, const struct piece *pc,
 		full = flat->run.place;
 		full.off += pc->at * sizeof(float);
 		w.off += pc->lo * ck_dtype_info(w.t.dtype)->size;
-		return compare(f->s, optim, &w, &full,
-			       (size_t)CK_MIN(pc->len, most));
+		return ck_ds_twin_compare(f->s, optim, &w, &full,
+					  (size_t)CK_MIN(pc->len, most));
 	}
 	return UNTOLD;
 }

@@ -61,6 +61,10 @@ void ck_ds_zero_free(struct ck_ds_zero *z)
 		ck_ds_rank_free(&z->ranks.v[i]);
 	for (unsigned i = 0; i < z->nr_states; i++)
 		free(z->states[i]);
+	for (size_t i = 0; i < z->kept.nr; i++)
+		free(z->kept.v[i]);
+	free(z->kept.v);
+	ck_strmap_free(&z->trained);
 	free(z->ranks.v);
 	free(z->pos);
 	free(z->group_size);

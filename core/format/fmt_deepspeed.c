@@ -228,6 +228,7 @@ static int read_stage(struct ck_ds_load *ld, unsigned pp, struct stage *s,
 		*z = (struct ck_ds_zero){ .m = m, .b = ld->b, .dir = ld->dir };
 		ret = read_model(ld, m, err);
 		ld->unnamed |= !m->f.s;
+		z->moe = ck_ds_is_moe(m);
 		if (!ret && m->f.s && !ld->universal)
 			ret = ck_ds_zero_read(z, &ld->fs, err);
 		if (!ret && z->ranks.nr)
@@ -332,11 +333,14 @@ static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 
 		if (!m->f.s)
 			continue;
-		ret = ck_ds_zero_say(&s->zeros[i], &ld->trained, err);
+		ret = s->zeros[i].moe ?
+			      ck_ds_moe_say(ld, &s->zeros[i], m, err) :
+			      ck_ds_zero_say(&s->zeros[i], &ld->trained, err);
 		if (!ret && m->params.nr && !s->zeros[i].ranks.nr &&
 		    !ld->universal)
 			ret = say_lost(ld, m, err);
-		if (!ret && ld->zero && !ld->universal && !m->names)
+		if (!ret && ld->zero && !ld->universal && !m->names &&
+		    !s->zeros[i].moe)
 			ret = say_unnamed(ld, m, err);
 		if (!ret)
 			ret = ck_ds_module_say(ld, m, s->zeros[i].count, err);

@@ -79,6 +79,17 @@ def moved(pickle):
 
 change(case("bad-slices", "zero1-round-robin") / ("bf16_" + RANK1), pkl=moved)
 
+# experts: a rank's file lost; an expert's weights and an empty optimizer file lost; two ranks' files, unnamed, swapped
+(case("bad-moe-rank-missing", "moe-zero2") / ("bf16_" + RANK1)).unlink()
+at = case("bad-moe-expert-missing", "moe-zero2")
+(at / "layer_0_expert_1_mp_rank_00_model_states.pt").unlink()
+(at / "expp_rank_1_mp_rank_00_optim_states.pt").unlink()
+at = anonymous(case("bad-moe-ranks-swapped", "moe-zero2"))
+one, other_one = at / ("bf16_" + RANK1), at / ("bf16_" + RANK1.replace("rank_1", "rank_0", 1))
+one.rename(at / "swap")
+other_one.rename(one)
+(at / "swap").rename(other_one)
+
 # the universal form: a parameter, and a shared name, without folders; another's weights; a wrong shape; a copied state
 at = case("bad-universal-weights", "universal2")
 shutil.rmtree(at / "zero/fc1.weight")
