@@ -118,6 +118,7 @@ static int want_optims(struct ck_ds_load *ld, struct ck_err *err)
 
 int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err)
 {
+	bool any = false;
 	int ret = 0;
 
 	for (size_t i = 0; i < ld->fs.v.nr && !ret; i++) {
@@ -132,10 +133,12 @@ int ck_ds_experts_say(struct ck_ds_load *ld, struct ck_err *err)
 				ld->tp);
 		else if (f->kind == CK_DS_EXPERT)
 			ret = say_expert(ld, f, err);
-		else if (f->kind == CK_DS_EXPERT_OPTIM)
+		else if (f->kind == CK_DS_EXPERT_OPTIM) {
 			ret = say_optim(ld, f, err);
+			any = true; /* 0.19 writes no empty ones */
+		}
 	}
-	return ret || ld->nr_mp != 1 ? ret : want_optims(ld, err);
+	return ret || !any || ld->nr_mp != 1 ? ret : want_optims(ld, err);
 }
 
 /* What is looked for, of one model file. */

@@ -26,8 +26,7 @@ bool ck_ds_is_moe(const struct ck_ds_model *m)
 	const struct ck_pickle *p = m->f.ts.pickle;
 	ck_pv v;
 
-	return m->f.s && !m->names &&
-	       ck_pv_key(p, ck_pickle_root(p), "num_experts", &v);
+	return p && ck_pv_key(p, ck_pickle_root(p), "num_experts", &v);
 }
 
 static int add_group(struct ck_ds_rank *r, const struct ck_pickle *p, ck_pv v,

@@ -413,7 +413,10 @@ static int say_weight(struct job *j, const struct weight *w, struct ck_err *err)
 	return ret;
 }
 
-/* Buffers and frozen parameters: what no rank trains, once all are there. */
+/*
+ * Buffers and frozen parameters: what no rank trains, once all are there; where
+ * param_shapes names what is trained, they are said with the weights.
+ */
 static int say_untrained(struct job *j, struct ck_ds_model *m,
 			 struct ck_err *err)
 {
@@ -425,7 +428,8 @@ static int say_untrained(struct job *j, struct ck_ds_model *m,
 	int ret = 0;
 
 	ck_piter_init_pairs(&it, p, m->module);
-	while (j->z->complete && !ret && ck_piter_next2(&it, &key, &v))
+	while (j->z->complete && !m->names && !ret &&
+	       ck_piter_next2(&it, &key, &v))
 		if (ck_pv_str(p, key, &s, &len) && ck_torch_is_rebuild(p, v) &&
 		    ck_strmap_get(&j->z->trained, s, len) == CK_STRMAP_NONE)
 			ret = ck_ds_tensor(j->ld, m, &m->f, "fp32", s, len, v,

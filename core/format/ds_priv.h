@@ -308,7 +308,7 @@ int ck_ds_layers_say(struct ck_ds_load *ld, struct ck_err *err);
  * many states no layer's file accounts for; 0 also where this is not known.
  */
 int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left);
-/* Whether @m is of a model with experts, and does not name what is trained. */
+/* Whether @m is of a model with experts. */
 bool ck_ds_is_moe(const struct ck_ds_model *m);
 /* What @inner, of an optimizer file, says of groups: into @r and @z. */
 int ck_ds_moe_groups_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
