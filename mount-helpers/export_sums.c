@@ -178,7 +178,7 @@ static void add_up(struct export *x, size_t m)
 		uint64_t from = CK_MAX(s->off, p * EXPORT_PIECE);
 		uint64_t to = CK_MIN(end, (p + 1) * EXPORT_PIECE);
 
-		s->crc = ck_crc32_shift(s->crc, to - from) ^ x->part[p + m];
+		s->crc = ck_crc32_join(s->crc, x->part[p + m], to - from);
 	}
 }
 

@@ -13,5 +13,10 @@ uint32_t ck_crc32(uint32_t crc, const void *bytes, size_t len);
  * the CRC of AB is ck_crc32_shift(crc of A, len of B) ^ crc of B.
  */
 uint32_t ck_crc32_shift(uint32_t crc, uint64_t len);
+/* That of AB, from those of A and of B, which is @len bytes long. */
+static inline uint32_t ck_crc32_join(uint32_t a, uint32_t b, uint64_t len)
+{
+	return ck_crc32_shift(a, len) ^ b;
+}
 
 #endif

@@ -140,7 +140,7 @@ static uint32_t whole(const struct ck_crcs *c, const struct ck_crc *s)
 		uint64_t next = ((at >> c->shift) + 1) << c->shift;
 		uint64_t len = CK_MIN(next, end) - at;
 
-		crc = ck_crc32_shift(crc, len) ^ c->part[s->first + k];
+		crc = ck_crc32_join(crc, c->part[s->first + k], len);
 		at += len;
 	}
 	return crc;

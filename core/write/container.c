@@ -184,7 +184,7 @@ int ck_sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 			}
 			sum->state[k] = CK_SUM_KNOWN;
 		}
-		crc = ck_crc32_shift(crc, block_len(sum, k)) ^ sum->block[k];
+		crc = ck_crc32_join(crc, sum->block[k], block_len(sum, k));
 	}
 	*out = crc;
 	return 0;
