@@ -5,6 +5,8 @@
  * Who only reads looks for it when somebody asks for a digest.
  */
 #include "core/ckpt_priv.h"
+
+#include "core/base/auto.h"
 #include "core/io/checked.h"
 #include "core/publish/sealed.h"
 
@@ -84,11 +86,20 @@ int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err)
 
 void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
 {
-	struct ck_err err;
+	struct ck_err err = { 0 };
+	ck_auto_free char *line = NULL;
 
 	/* If it fails, a file beside the manifest goes on to say so. */
-	if (ck && ck->reader && ck->watched)
-		ck_sealed_settle(ck->sealed, ck, last, &err);
+	if (!ck || !ck->reader || !ck->watched ||
+	    !ck_sealed_settle(ck->sealed, ck, last, &err) || !*err.msg)
+		return;
+	if (asprintf(&line,
+		     "the manifest could not follow what was written (%s), "
+		     "and the next mount with -o rw makes it good",
+		     err.msg) < 0)
+		line = NULL;
+	else
+		ck_ckpt_said(ck, CK_NONE, line);
 }
 
 int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err)
