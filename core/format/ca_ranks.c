@@ -183,11 +183,10 @@ static bool in_last(const struct ranks *r, const struct ck_ca_tensor *t)
 
 /*
  * Models that have an embedding and layers have a norm or a head after them,
- * in the last stage.
+ * in the last stage; in this one there is none.
  */
-static int check_end(const struct ranks *r, struct ck_err *err)
+static bool ends_in_layers(const struct ranks *r)
 {
-	const struct ck_problem_in at = { .severity = CK_WARNING };
 	const struct ck_ca_set *s = r->s;
 	bool layers = false, embeds = false;
 
@@ -196,22 +195,35 @@ static int check_end(const struct ranks *r, struct ck_err *err)
 
 		if (is_of_layer(t)) {
 			if (ends_in_norm(t))
-				return 0;
+				return false;
 			layers = true;
 		} else if (is_embedding(t)) {
 			embeds = true;
 		} else if (in_last(r, t)) {
-			return 0;
+			return false;
 		}
 	}
-	if (!layers || !embeds)
-		return 0;
-	return ck_builder_problem(s->b, &at, err,
-				  "dist-%05" PRIu64
-				  " is the last, and holds layers with no norm "
-				  "or head after them: the files of later "
-				  "stages, whose tensors nothing else names, "
-				  "may be missing",
+	return layers && embeds;
+}
+
+static int check_end(const struct ranks *r, struct ck_err *err)
+{
+	const struct ck_problem_in odd = { .severity = CK_WARNING };
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+
+	if (ends_in_layers(r))
+		return ck_builder_problem(
+			r->s->b, &odd, err,
+			"dist-%05" PRIu64
+			" is the last, and holds layers with no norm "
+			"or head after them: the files of later "
+			"stages, whose tensors nothing else names, "
+			"may be missing",
+			r->max);
+	return ck_builder_problem(r->s->b, &note, err,
+				  "no file says how many stages there were: "
+				  "files after dist-%05" PRIu64
+				  " would not be missed",
 				  r->max);
 }
 

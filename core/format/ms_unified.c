@@ -146,6 +146,19 @@ static int report_absent(struct unified *u, struct ck_err *err)
 	return 0;
 }
 
+/* Parameters of no dimension and the like; a net may have none. */
+static int read_rest(struct unified *u, struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+
+	if (ck_dir_has(u->dir, REST))
+		return read_once(u, REST, err);
+	return ck_builder_problem(u->b, &note, err,
+				  "no " REST " is beside " MAP
+				  ", which does not name what is in it: if "
+				  "there was one, it is lost");
+}
+
 int ck_ms_unified_load(const struct ck_dir *dir, struct ck_builder *b,
 		       struct ck_err *err)
 {
@@ -163,8 +176,8 @@ int ck_ms_unified_load(const struct ck_dir *dir, struct ck_builder *b,
 				break;
 		}
 	}
-	if (!ret && ck_dir_has(dir, REST))
-		ret = read_once(&u, REST, err);
+	if (!ret)
+		ret = read_rest(&u, err);
 	if (!ret)
 		ret = report_absent(&u, err);
 	json_decref(u.json);

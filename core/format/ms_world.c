@@ -203,6 +203,30 @@ static int check_stages(const struct ck_ms_set *s, const struct ck_ms_found *f,
 	return 0;
 }
 
+/* A merged file has all stages; others may be of the first ones alone. */
+static bool is_merged(const struct ck_ms_strategy *st)
+{
+	for (size_t i = 1; i < st->item.nr; i++)
+		if (st->item.v[i].file == st->item.v[i - 1].file &&
+		    st->item.v[i].l.stage != st->item.v[i - 1].l.stage)
+			return true;
+	return false;
+}
+
+static int note_stages(const struct ck_ms_set *s, uint64_t world,
+		       struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+
+	if (is_merged(&s->strategy))
+		return 0;
+	return ck_builder_problem(
+		s->b, &note, err,
+		"no file says how many stages there were: ranks from %" PRIu64
+		" on, without their strategy, would not be missed",
+		world);
+}
+
 /* Numbers that no word calls ranks must be just those that there are. */
 static int check_numbers(const struct ck_ms_set *s, const struct ck_ms_found *f,
 			 uint64_t world, struct ck_err *err)
@@ -225,6 +249,7 @@ static int check_world(struct ck_ms_set *s, const struct ck_ms_found *f,
 {
 	uint64_t devices = s->strategy.devices, world, have;
 	uint32_t last = f->ranks.v[f->ranks.nr - 1];
+	int ret;
 
 	if (!devices)
 		return ck_fail(
@@ -248,10 +273,11 @@ static int check_world(struct ck_ms_set *s, const struct ck_ms_found *f,
 	s->smaller = is_smaller_world(f, world);
 	if (s->smaller && !has_shapes(&s->strategy))
 		return ck_ms_other_world(s, world, f->ranks.nr, NULL, err);
-	return world > UINT32_MAX ?
-		       ck_fail(err, EINVAL, "%s: %" PRIu64 " ranks",
-			       s->dir->path, world) :
-		       report_missing(s, f, world, err);
+	if (world > UINT32_MAX)
+		return ck_fail(err, EINVAL, "%s: %" PRIu64 " ranks",
+			       s->dir->path, world);
+	ret = report_missing(s, f, world, err);
+	return ret ? ret : note_stages(s, world, err);
 }
 
 /* ---- one file, or several that are of no ranks ---- */

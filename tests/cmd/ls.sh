@@ -285,6 +285,20 @@ expect 0 '' "$UNSHARD" ls "$WORK/two" -o "strategy=$WORK/output/strategy"
 grep -q 'warning: rank 0 has no best.ckpt, and 1 of ' "$WORK/err" ||
 	fail "$(cat "$WORK/err")"
 
+# What nothing would tell is a note.
+cp -r "$TOP/tests/formats/mindspore/2.10-unified/in" "$WORK/unified"
+"$UNSHARD" inspect "$WORK/unified" | grep -q '^problems *none' ||
+	fail "unified: $("$UNSHARD" inspect "$WORK/unified")"
+rm "$WORK/unified/hyper_param.safetensors"
+"$UNSHARD" inspect "$WORK/unified" >"$WORK/out" || fail "unified"
+grep -q 'note: no hyper_param.safetensors is beside' "$WORK/out" ||
+	fail "$(cat "$WORK/out")"
+# files of stages may lack the last one's, a merged one does not
+P=$TOP/tests/formats/mindspore/2.10-pipeline
+grep -q 'how many stages there were' "$P/want" "${P}-stages/want" ||
+	fail "no note of stages"
+grep -q 'how many stages there were' "$P/want" && fail "a merged strategy"
+
 # Without the map nothing tells whether there was a last part.
 cp -r "$TOP/tests/formats/hf/bad-mindspore-parts-gap/in" "$WORK/parts"
 rm -f "$WORK/parts/part2.safetensors"
