@@ -4,7 +4,8 @@
 
 usage: ranks.py FORMAT DIR RANKS
 
-24 layers of ten small tensors: eight cut over all ranks, two on each of them.
+24 layers of ten small tensors: eight cut over all ranks, two on each of them; with
+_optim after FORMAT two states of an optimizer for each, where FORMAT keeps them with it.
 Needs nothing but Python: pickles are written by its own module, from classes
 that only have the names of the frameworks'.  Prints the options for the mount.
 """
@@ -211,6 +212,9 @@ def megatron(top, ranks):
 
 
 kind, top, ranks = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+if kind.endswith("_optim"):  # the states of Adam beside each, as it is cut
+    kind = kind[:-6]
+    NAMES += [f"{state}.{n}" for state in ("moment1", "moment2") for n in NAMES]
 top.mkdir(parents=True)
 {"layout": layout, "mindspore": mindspore, "oneflow": oneflow, "colossalai": colossalai, "megatron": megatron,
  "zero1": lambda t, n: deepspeed(t, n, 1), "zero3": lambda t, n: deepspeed(t, n, 3)}[kind](top, ranks)

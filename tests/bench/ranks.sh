@@ -20,7 +20,11 @@ make() {
 	fi
 }
 
-for kind in layout mindspore oneflow colossalai nnscaler zero1 zero3 megatron; do
+# nnscaler, zero1, zero3 and megatron have their optimizers' states; ColossalAI's
+# are whole tensors in shards, which bench/colossalai.sh mounts; OneFlow's have
+# two files a tensor, and with states of an optimizer 144,000
+for kind in layout mindspore mindspore_optim oneflow colossalai nnscaler zero1 \
+	zero3 megatron; do
 	opts=$(make $kind)
 	for _ in 1 2 3; do
 		start=$(now)
