@@ -105,6 +105,15 @@ char *ck_steps_of_run(const struct ck_root *root);
 bool ck_steps_shows(const struct ck_root *root, const char *path);
 /* Whether every tensor is there, and nothing was refused. */
 bool ck_steps_whole(const struct ck_image *img);
+/*
+ * Which of the options that are for some formats only, a bit each, are given
+ * and of no use to the checkpoint that @img describes.
+ */
+uint32_t ck_steps_vain(const struct ck_image *img);
+/* Whether any of these options is given. */
+bool ck_steps_may_be_vain(const struct ck_opts *opts);
+/* Appends "-o NAME" for each of these bits, with a comma between them. */
+void ck_steps_vain_names(uint32_t bits, struct ck_str *out);
 /* Whether @s is what the marker @marker means. */
 bool ck_steps_is_marked(const struct ck_step *s, const char *marker);
 

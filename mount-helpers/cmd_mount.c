@@ -27,6 +27,8 @@
 
 extern const struct cmd cmd_mount;
 
+#define MAX_LOOKED_AT 4 /* of several, for options in vain */
+
 struct job {
 	const char *src, *mnt; /* as given */
 	struct ck_opts *opts;
@@ -348,6 +350,51 @@ static void say_vain(const struct job *j)
 	ck_image_unmap(&img);
 }
 
+static bool vain_in(const struct job *j, const char *name, uint32_t *bits)
+{
+	ck_auto_fd int image = -1;
+	struct ck_image img;
+	struct ck_root root;
+	struct ck_err err;
+	int ret = ck_steps_open(&root, &j->root, name, j->opts, &err);
+
+	if (ret)
+		return false;
+	ret = ck_ckpt_describe(&root, j->opts, &image, &err);
+	ck_root_close(&root);
+	if (ret || ck_image_map(&img, image, &err))
+		return false;
+	*bits &= ck_steps_vain(&img);
+	ck_image_unmap(&img);
+	return true;
+}
+
+/* Of several the last ones are looked at, where such an option is given. */
+static void say_vain_of_many(const struct job *j)
+{
+	ck_auto_str struct ck_str names = { 0 };
+	uint32_t bits = UINT32_MAX;
+	struct ck_steps all;
+	size_t nr = 0;
+
+	if (j->image_fd >= 0 || !ck_steps_may_be_vain(j->opts) ||
+	    ck_steps_list(&all, &j->root, NULL))
+		return;
+	while (bits && nr < all.nr && nr < MAX_LOOKED_AT &&
+	       vain_in(j, all.v[all.nr - 1 - nr].name, &bits))
+		nr++;
+	/* one that cannot be read may have a use for it */
+	if (nr && (nr == all.nr || nr == MAX_LOOKED_AT))
+		ck_steps_vain_names(bits, &names);
+	if (names.len && !names.failed)
+		cmd_fail(&cmd_mount, 0,
+			 "%s: warning: %s: none of its checkpoints makes use "
+			 "of it%s",
+			 j->src, names.v,
+			 nr < all.nr ? ", as far as the last ones tell" : "");
+	ck_steps_free(&all);
+}
+
 static int mount_root(struct job *j)
 {
 	struct ck_err err;
@@ -375,6 +422,7 @@ static int mount_root(struct job *j)
 	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
 	say_vain(j);
+	say_vain_of_many(j);
 	if (j->image_fd < 0 && ck_opts_get(j->opts, "overlay"))
 		return cmd_fail(&cmd_mount, CMD_USAGE,
 				"-o overlay: is for one checkpoint, and %s "

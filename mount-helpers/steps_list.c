@@ -32,6 +32,8 @@ struct line {
 	enum state state;
 	uint32_t tensors;
 	uint64_t bytes, warnings;
+	uint32_t vain; /* see ck_steps_vain() */
+	bool read; /* @vain is known */
 	char *why; /* not complete, or what a group holds */
 };
 
@@ -54,6 +56,8 @@ static void count(struct line *l, const struct ck_image *img)
 {
 	uint32_t missing = 0, torn = 0, refused = 0;
 
+	l->vain = ck_steps_vain(img);
+	l->read = true;
 	l->tensors = img->nr_tensors;
 	l->state = ck_steps_whole(img) ? COMPLETE : INCOMPLETE;
 	for (uint32_t i = 0; i < img->nr_tensors; i++) {
@@ -142,6 +146,9 @@ static void add_line(struct line *out, const struct ck_steps *all,
 	out->tensors += part->tensors;
 	out->bytes += part->bytes;
 	out->warnings += part->warnings;
+	if (part->read)
+		out->vain = out->read ? out->vain & part->vain : part->vain;
+	out->read |= part->read;
 	if (ck_steps_is_part(all, step) && part->state > out->state)
 		out->state = part->state;
 	ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ", step->name);
@@ -324,6 +331,26 @@ static void warn_of_members(const struct cmd *c, const char *path,
 			 text.v);
 }
 
+/* What one of them has no use for, another may have. */
+static void warn_of_vain(const struct cmd *c, const char *path,
+			 const struct listing *l)
+{
+	ck_auto_str struct ck_str text = { 0 };
+	uint32_t vain = UINT32_MAX;
+	bool any = false;
+
+	for (size_t i = 0; i < l->steps.nr; i++) {
+		any |= l->v[i].read;
+		vain &= l->v[i].read ? l->v[i].vain : UINT32_MAX;
+	}
+	ck_steps_vain_names(any ? vain : 0, &text);
+	if (text.len && !text.failed)
+		cmd_fail(c, CMD_OK,
+			 "%s: warning: %s: none of its checkpoints makes use "
+			 "of it",
+			 path, text.v);
+}
+
 /* As the mount's problems do: trainers resume from what the marker names. */
 static void warn_of_marker(const struct cmd *c, const char *path,
 			   const struct listing *l)
@@ -372,6 +399,7 @@ static int list(const struct cmd *c, const char *path, struct listing *l)
 	ok = l->v && put_all(l);
 	if (ok) {
 		warn_of_members(c, path, l);
+		warn_of_vain(c, path, l);
 		warn_of_marker(c, path, l);
 		ret = judge(c, path, l);
 	}

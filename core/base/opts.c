@@ -32,6 +32,28 @@ const char *ck_opts_get(const struct ck_opts *o, const char *name)
 	return NULL;
 }
 
+const char *ck_opts_use(const struct ck_opts *o, const char *name)
+{
+	for (size_t i = 0; o && i < o->nr; i++)
+		if (!strcmp(o->v[i].name, name))
+			o->v[i].used = true;
+	return ck_opts_get(o, name);
+}
+
+bool ck_opts_used(const struct ck_opts *o, const char *name)
+{
+	for (size_t i = 0; o && i < o->nr; i++)
+		if (!strcmp(o->v[i].name, name) && o->v[i].used)
+			return true;
+	return false;
+}
+
+void ck_opts_unuse(const struct ck_opts *o)
+{
+	for (size_t i = 0; o && i < o->nr; i++)
+		o->v[i].used = false;
+}
+
 static const struct ck_opt *find(const struct ck_opts *o, const char *name,
 				 size_t nth)
 {

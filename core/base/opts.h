@@ -8,12 +8,14 @@
 #ifndef CK_OPTS_H
 #define CK_OPTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ck_opt {
 	char *name, *value; /* value "" for a bare word */
 	char *bytes; /* of the file that the value names, or NULL */
 	size_t len;
+	bool used; /* see ck_opts_use() */
 };
 
 struct ck_opts {
@@ -25,6 +27,14 @@ struct ck_opts {
 int ck_opts_add(struct ck_opts *o, const char *name, const char *value);
 /* The last value given, or NULL. */
 const char *ck_opts_get(const struct ck_opts *o, const char *name);
+/*
+ * The same, by who does now what the option says, and not only asks whether it
+ * was given: one that nobody uses was given in vain.  By one thread.
+ */
+const char *ck_opts_use(const struct ck_opts *o, const char *name);
+bool ck_opts_used(const struct ck_opts *o, const char *name);
+/* Before something else is read with the same options. */
+void ck_opts_unuse(const struct ck_opts *o);
 /* The @i-th value of a repeatable option, or NULL past the last. */
 const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t i);
 /*

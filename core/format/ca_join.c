@@ -455,8 +455,8 @@ static int place(struct join *j, const struct ck_ca_fused *fused,
 				       "in one: the boxes of its records are "
 				       "not where its rows are; -o fused= says "
 				       "how many rows each has");
+		ck_opts_use(j->s->dir->opts, "fused");
 		j->fused = fused->nr ? fused : NULL;
-		j->s->fused = true;
 	}
 	ret = check_copies(j, why, err);
 	if (!ret)
@@ -479,7 +479,6 @@ static int place(struct join *j, const struct ck_ca_fused *fused,
 
 int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 {
-	const struct ck_problem_in idle = { .severity = CK_WARNING };
 	struct ck_ca_fused fused;
 	int ret = ck_ca_fused_get(&fused, s->dir->opts, err);
 
@@ -497,10 +496,5 @@ int ck_ca_join(struct ck_ca_set *s, struct ck_err *err)
 			ret = ck_builder_refuse(s->b, 0, j.t->name, j.t->len,
 						err, "%s", why.msg);
 	}
-	if (ret || !fused.given || s->fused)
-		return ret;
-	return ck_builder_problem(s->b, &idle, err,
-				  "-o fused=%s: no weight that is split seems "
-				  "fused by its name",
-				  ck_opts_get(s->dir->opts, "fused"));
+	return ret;
 }

@@ -64,7 +64,6 @@ struct ck_ca_set {
 	CK_VEC(struct ck_ca_piece) pieces;
 	CK_VEC(struct ck_ca_file) files;
 	CK_VEC(struct ck_ca_entry *) entries;
-	bool fused; /* some weight is */
 	uint64_t compared[2]; /* bytes: with records, without */
 };
 

@@ -72,6 +72,7 @@ int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 	t->flat = false;
 	if (at == CK_STRMAP_NONE)
 		return 0;
+	ck_opts_use(d->dir->opts, "unflatten");
 	if (!d->unflatten) {
 		d->nr_flat++;
 		return 0;

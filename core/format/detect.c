@@ -155,6 +155,7 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 
 	if (!b)
 		return -ENOMEM;
+	ck_opts_unuse(dir->opts);
 	ret = fmt->load(dir, b, err);
 	if (!ret && note == aside) {
 		ret = say_aside(dir, b, other, err);

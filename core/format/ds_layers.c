@@ -55,6 +55,7 @@ static int given_tie(const struct ck_ds_load *ld, unsigned number,
 		if (!isdigit((unsigned char)*at) || !len)
 			return -1;
 		if (n == number) {
+			ck_opts_use(ld->dir->opts, "ties");
 			ck_str_puts(prefix, tied);
 			ck_str_add(prefix, end + 1, len);
 			ck_str_puts(prefix, ".");

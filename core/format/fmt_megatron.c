@@ -73,7 +73,7 @@ static int add_rules(struct ck_mg_load *ld, size_t i, const char *name,
 
 static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
 {
-	const char *name = ck_opts_get(ld->dir->opts, "rules");
+	const char *name = ck_opts_use(ld->dir->opts, "rules");
 	int ret = 0;
 
 	ld->rules_name = name ? name : "the built-in rules";

@@ -145,13 +145,8 @@ static int load_found(struct ck_ms_set *s, struct ck_ms_found *f,
 static int load_unified(const struct ck_dir *dir, struct ck_builder *b,
 			struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
 	int ret = ck_ms_check_given(dir, err);
 
-	if (!ret && ck_opts_get(dir->opts, "strategy"))
-		ret = ck_builder_problem(
-			b, &note, err,
-			"-o strategy= is not used: param_name_map.json says that tensors are whole");
 	return ret ? ret : ck_ms_unified_load(dir, b, err);
 }
 

@@ -447,6 +447,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	bool given;
 	int ret = ck_of_sbp_get(&sbp, dir, &given, err);
 
+	if (!ret && given)
+		ck_opts_use(dir->opts, "sbp");
 	if (!ret)
 		ret = read_set(&s, &sbp, given, err);
 	ck_of_set_free(&s);

@@ -128,6 +128,7 @@ static int choose_index(struct ck_hf_files *f, const struct ck_dir *dir,
 		if (!is_index(name))
 			continue;
 		if (want && !strcmp(want, name)) {
+			ck_opts_use(dir->opts, "file");
 			f->index = name;
 			return 0;
 		}

@@ -86,7 +86,7 @@ static struct ck_hf_gap first_gap(const struct shard *v, size_t nr,
 static int told(struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		struct ck_err *err)
 {
-	const char *value = ck_opts_get(s->dir->opts, OPTION);
+	const char *value = ck_opts_use(s->dir->opts, OPTION);
 	unsigned long nr;
 	char *end;
 

@@ -47,6 +47,7 @@ int ck_index_choose(const struct ck_dir *dir, const struct ck_dir_list *l,
 		if (l->v[i].is_dir || !is_one(one, bases, &is_plain))
 			continue;
 		if (want && !strcmp(want, one)) {
+			ck_opts_use(dir->opts, "file");
 			*name = one;
 			return 0;
 		}

@@ -162,7 +162,7 @@ static int choose(struct ck_ms_found *f, struct ck_ms_keys *by_name,
 {
 	const char *want = dir->only ? NULL :
 			   dir->save ? dir->save :
-				       ck_opts_get(dir->opts, "file");
+				       ck_opts_use(dir->opts, "file");
 	struct ck_ms_keys *s =
 		ck_ms_keys_most(by_name) >= ck_ms_keys_most(by_rank) ||
 				f->ranks.nr < 2 ?

@@ -217,7 +217,7 @@ int ck_ms_add(struct ck_ms_set *s, struct ck_ms_tensor *t, const char *name,
 
 bool ck_ms_wants_crc(struct ck_ms_set *s, uint64_t size)
 {
-	const char *how = ck_opts_get(s->dir->opts, "crc");
+	const char *how = ck_opts_use(s->dir->opts, "crc");
 
 	if (how && !strcmp(how, "check"))
 		return true;

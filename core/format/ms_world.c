@@ -329,6 +329,9 @@ int ck_ms_world(struct ck_ms_set *s, const struct ck_ms_found *f,
 {
 	int ret;
 
+	if (f->mode == CK_MS_RANKS || f->strategy.nr || is_given(s->dir))
+		ck_opts_use(s->dir->opts, "integrated");
+	ck_opts_use(s->dir->opts, "strategy");
 	if (f->mode != CK_MS_RANKS && !is_given(s->dir))
 		return f->strategy.nr ? warn_single(s, f, err) : 0;
 	ret = add_strategies(s, f, err);

@@ -182,6 +182,7 @@ static int settle(struct order *o, struct ck_err *err)
 	const char *given = ck_opts_bytes(o->s->dir->opts, "params", 0, &len);
 	int ret = 0;
 
+	ck_opts_use(o->s->dir->opts, "params");
 	if (given)
 		return ck_nn_order_given(o->t.v, o->t.nr, o->found.v,
 					 o->found.nr, given, len, err);

@@ -184,7 +184,9 @@ static const char *wanted(const struct ck_dir *dir, const struct ck_dir_list *l)
 
 	for (size_t i = 0; want && i < l->nr; i++)
 		if (!l->v[i].is_dir && !strcmp(l->v[i].name, want))
-			return number_in(want, &at, &end) ? want : NULL;
+			return number_in(want, &at, &end) ?
+				       ck_opts_use(dir->opts, "file") :
+				       NULL;
 	return NULL;
 }
 

@@ -8,19 +8,19 @@
 #include <string.h>
 
 const struct ck_vain ck_vain[] = {
-	{ "crc", "mindspore", NULL },
-	{ "file", "colossalai hf mindspore nnscaler torch", NULL },
-	{ "fused", "colossalai", NULL },
-	{ "integrated", "mindspore", NULL },
-	{ "params", "nnscaler", NULL },
-	{ "rules", "megatron", "reshard/tp=K" },
-	{ "sbp", "oneflow", NULL },
-	{ "shards", "hf", NULL },
-	{ "strategy", "mindspore", NULL },
-	{ "ties", "deepspeed", NULL },
-	{ "unflatten", "dcp", NULL },
-	{ "weights", "deepspeed", NULL },
-	{ NULL, NULL, NULL },
+	{ "crc", "mindspore", NULL, false },
+	{ "file", "colossalai hf mindspore nnscaler torch", NULL, false },
+	{ "fused", "colossalai", NULL, false },
+	{ "integrated", "mindspore", NULL, false },
+	{ "params", "nnscaler", NULL, false },
+	{ "rules", "megatron", "reshard/tp=K", false },
+	{ "sbp", "oneflow", NULL, false },
+	{ "shards", "hf", NULL, false },
+	{ "strategy", "mindspore", NULL, false },
+	{ "ties", "deepspeed", NULL, false },
+	{ "unflatten", "dcp", NULL, false },
+	{ "weights", "deepspeed", NULL, true },
+	{ NULL, NULL, NULL, false },
 };
 
 static bool has_word(const char *words, const char *word)
@@ -40,6 +40,13 @@ bool ck_vain_is(const struct ck_vain *v, const struct ck_opts *opts,
 	return ck_opts_get(opts, v->option) && !has_word(v->formats, format);
 }
 
+bool ck_vain_is_idle(const struct ck_vain *v, const struct ck_opts *opts,
+		     const char *format)
+{
+	return ck_opts_get(opts, v->option) && has_word(v->formats, format) &&
+	       !v->in_views && !ck_opts_used(opts, v->option);
+}
+
 void ck_vain_line(const struct ck_vain *v, const struct ck_opts *opts,
 		  const char *format, struct ck_str *out)
 {
@@ -49,6 +56,10 @@ void ck_vain_line(const struct ck_vain *v, const struct ck_opts *opts,
 	if (*value) {
 		ck_str_puts(out, "=");
 		ck_str_plain(out, value, strnlen(value, 200));
+	}
+	if (has_word(v->formats, format)) {
+		ck_str_puts(out, ": nothing in the checkpoint makes use of it");
+		return;
 	}
 	ck_str_fmt(out,
 		   ": the checkpoint is %s, which has no use for it; it "
@@ -63,12 +74,16 @@ void ck_vain_line(const struct ck_vain *v, const struct ck_opts *opts,
 		ck_str_fmt(out, ", and for %s", v->also);
 }
 
-/* A tree beside this one may have a use for what this one has not. */
-static int may_be_others(const struct ck_dir *dir, bool *may,
-			 struct ck_err *err)
+/*
+ * A tree beside this one may have a use for what this one has not; folders of
+ * formats that have some are its own.
+ */
+static int may_be_others(const struct ck_dir *dir, const char *format,
+			 bool *may, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
+	bool flat = !dir->only && has_word("hf safetensors torch", format);
+	int ret = flat ? ck_dir_list(dir, "", &l, err) : 0;
 
 	*may = dir->entry;
 	for (size_t i = 0; i < l.nr && !*may; i++)
@@ -82,7 +97,7 @@ static int say(const struct ck_vain *v, const struct ck_dir *dir,
 	struct ck_problem_in p = { .severity = CK_WARNING };
 	ck_auto_str struct ck_str line = { 0 };
 	bool others;
-	int ret = may_be_others(dir, &others, err);
+	int ret = may_be_others(dir, format, &others, err);
 
 	if (ret)
 		return ret;
@@ -100,9 +115,12 @@ static int say_no_file(const struct ck_dir *dir, const char *format,
 	const struct ck_problem_in p = { .severity = CK_WARNING };
 	const char *name = ck_opts_get(dir->opts, "file");
 
+	if (name && ck_builder_has_file(b, name))
+		ck_opts_use(dir->opts, "file"); /* it is what is shown */
 	if (!name || dir->only || !has_word("colossalai hf torch", format) ||
 	    (ck_dir_name_ok(name, strlen(name)) && ck_dir_beside(dir, name)))
 		return 0;
+	ck_opts_use(dir->opts, "file"); /* one line is enough */
 	return ck_builder_problem(
 		b, &p, err, "-o file=%.200s: there is no such file", name);
 }
@@ -113,7 +131,8 @@ int ck_vain_say(const struct ck_dir *dir, const char *format,
 	int ret = say_no_file(dir, format, b, err);
 
 	for (const struct ck_vain *v = ck_vain; v->option && !ret; v++)
-		if (ck_vain_is(v, dir->opts, format))
+		if (ck_vain_is(v, dir->opts, format) ||
+		    ck_vain_is_idle(v, dir->opts, format))
 			ret = say(v, dir, format, b, err);
 	return ret;
 }

@@ -18,6 +18,7 @@ struct ck_vain {
 	const char *option;
 	const char *formats; /* with a space between them */
 	const char *also; /* what else reads it; NULL: nothing */
+	bool in_views; /* used later, of its own format */
 };
 
 extern const struct ck_vain ck_vain[]; /* up to a NULL name */
@@ -25,7 +26,10 @@ extern const struct ck_vain ck_vain[]; /* up to a NULL name */
 /* Whether the option is given, and is nothing to a checkpoint of @format. */
 bool ck_vain_is(const struct ck_vain *v, const struct ck_opts *opts,
 		const char *format);
-/* The line that says so. */
+/* The same of one that is for this format, and nothing made use of. */
+bool ck_vain_is_idle(const struct ck_vain *v, const struct ck_opts *opts,
+		     const char *format);
+/* The line that says so of either. */
 void ck_vain_line(const struct ck_vain *v, const struct ck_opts *opts,
 		  const char *format, struct ck_str *out);
 /*

@@ -285,6 +285,40 @@ expect 0 '' "$UNSHARD" ls "$WORK/two" -o "strategy=$WORK/output/strategy"
 grep -q 'warning: rank 0 has no best.ckpt, and 1 of ' "$WORK/err" ||
 	fail "$(cat "$WORK/err")"
 
+# An option that nothing used is a line, in each format and of several.
+F=$TOP/tests/formats
+vain() { # OPTION CKPT
+	expect 0 '' "$UNSHARD" ls -o "$1" "$2"
+	grep -q "warning: -o $1: .*\(makes use of it\|no use for it\)" \
+		"$WORK/err" || fail "-o $1 $2: $(cat "$WORK/err")"
+}
+vain fused=7+9 "$F/colossalai/padded-vocab/in"
+vain fused=3 "$F/colossalai/optim-async/in"
+vain fused=3 "$F/deepspeed/zero2-3ranks/in"
+vain ties=0:x "$F/deepspeed/zero2-3ranks/in"
+vain crc=check "$F/mindspore/2.10-row4/in"
+vain integrated=no "$F/mindspore/2.10-unified/in"
+vain "strategy=$F/mindspore/2.10-row4/in/strategy_train.ckpt" \
+	"$F/mindspore/2.10-unified/in"
+vain shards=3 "$F/hf/llama/in"
+vain file=config.json "$F/hf/llama/in"
+vain unflatten "$F/dcp/2.14-fsdp2-adamw/in"
+expect 0 '' "$UNSHARD" ls -o crc=check "$F/mindspore/2.10-crc/in"
+[ ! -s "$WORK/err" ] || fail "crc=: $(cat "$WORK/err")"
+expect 0 '' "$UNSHARD" ls -o fused=3 "$F/colossalai/fused-given/in"
+grep -q 'fused=' "$WORK/err" && fail "fused=: $(cat "$WORK/err")"
+mkdir "$WORK/hfs"
+cp -r "$F/hf/llama/in" "$WORK/hfs/step-1"
+cp -r "$F/hf/llama/in" "$WORK/hfs/step-2"
+expect 0 '' "$UNSHARD" ls -o fused=3 "$WORK/hfs"
+grep -q 'warning: -o fused: none of its checkpoints makes use of it' \
+	"$WORK/err" || fail "$(cat "$WORK/err")"
+mkdir "$WORK/some"
+cp -r "$F/colossalai/fused-given/in" "$WORK/some/step-1"
+cp -r "$F/hf/llama/in" "$WORK/some/step-2"
+expect 0 '' "$UNSHARD" ls -o fused=3 "$WORK/some"
+grep -q 'none of its' "$WORK/err" && fail "$(cat "$WORK/err")"
+
 # What nothing would tell is a note.
 cp -r "$TOP/tests/formats/mindspore/2.10-unified/in" "$WORK/unified"
 "$UNSHARD" inspect "$WORK/unified" | grep -q '^problems *none' ||

@@ -41,6 +41,12 @@ grep -q '^error: model: ' "$MNT/.unshard/problems" ||
 	fail "not said: $(cat "$MNT/.unshard/problems")"
 umount_ckpt
 
+# an option that none of them has a use for is said when they are mounted
+mount_ckpt "$IN" crc=check 2>"$WORK/err"
+umount_ckpt
+grep -q 'warning: -o crc: none of its checkpoints makes use of it$' \
+	"$WORK/err" || fail "in vain: $(cat "$WORK/err")"
+
 # one that has warnings is named
 mkdir "$WORK/warns"
 cp -r "$here/tests/formats/megatron/bad-optim-copied/in" \

@@ -73,6 +73,30 @@ static void expect(const char *option, const char *value, const char *format,
 	ck_opts_free(&opts);
 }
 
+/* Of its own format, by whether a reader did what it says. */
+Test(vain, idle_until_somebody_uses_it)
+{
+	struct ck_opts opts = { 0 };
+	struct ck_str line = { 0 };
+	const struct ck_vain *v = ck_vain;
+
+	while (strcmp(v->option, "fused") != 0)
+		v++;
+	cr_expect(!ck_vain_is_idle(v, &opts, "colossalai"));
+	ck_opts_add(&opts, "fused", "7+9");
+	cr_expect(ck_vain_is_idle(v, &opts, "colossalai"));
+	cr_expect(!ck_vain_is_idle(v, &opts, "hf"));
+	ck_vain_line(v, &opts, "colossalai", &line);
+	cr_expect_str_eq(line.v, "-o fused=7+9: nothing in the checkpoint "
+				 "makes use of it");
+	cr_expect_str_eq(ck_opts_use(&opts, "fused"), "7+9");
+	cr_expect(!ck_vain_is_idle(v, &opts, "colossalai"));
+	ck_opts_unuse(&opts);
+	cr_expect(ck_vain_is_idle(v, &opts, "colossalai"));
+	ck_str_free(&line);
+	ck_opts_free(&opts);
+}
+
 Test(vain, lines)
 {
 	expect("fused", "3", "hf",
