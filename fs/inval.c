@@ -22,7 +22,6 @@
 #include <stdlib.h>
 
 #define BUCKETS 1024u
-#define BATCH 64 /* ranges of one write; more: everything of the file */
 
 struct place {
 	uint32_t tensor;
@@ -55,7 +54,7 @@ struct item {
 	bool is_write;
 	void (*then)(void *ctx); /* to be called afterwards, or NULL */
 	void *ctx;
-	unsigned nr;
+	size_t nr;
 	struct range range[];
 };
 
@@ -86,7 +85,7 @@ static void drop_if_unused(struct fs_inval *iv, struct fs_shown *s);
 
 static void run_item(struct fs_inval *iv, struct item *i)
 {
-	for (unsigned k = 0; k < i->nr; k++)
+	for (size_t k = 0; k < i->nr; k++)
 		fuse_lowlevel_notify_inval_inode(iv->se, i->range[k].file->ino,
 						 i->range[k].off,
 						 i->range[k].len);
@@ -94,7 +93,7 @@ static void run_item(struct fs_inval *iv, struct item *i)
 	if (i->then)
 		i->then(i->ctx);
 	pthread_mutex_lock(&iv->lock);
-	for (unsigned k = 0; k < i->nr; k++) {
+	for (size_t k = 0; k < i->nr; k++) {
 		i->range[k].file->pending--;
 		drop_if_unused(iv, i->range[k].file);
 	}
@@ -296,10 +295,15 @@ static const struct place *find(const struct fs_shown *s, uint32_t tensor)
 struct gather {
 	struct fs_inval *iv;
 	const struct fs_written *w;
-	bool before; /* only what maps may have written, of others */
-	unsigned nr;
-	struct range range[BATCH];
+	bool before; /* only what maps may have written */
+	CK_VEC(struct range) range; /* one a file */
 };
+
+static void drop(struct gather *g)
+{
+	for (size_t i = 0; i < g->range.nr; i++)
+		g->range.v[i].file->pending--;
+}
 
 static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 		      uint64_t len)
@@ -313,15 +317,15 @@ static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 		return;
 	if (!s->mappable || (g->before && (s == w->file || !s->dirties)))
 		return;
-	for (unsigned i = 0; i < g->nr; i++)
-		if (g->range[i].file == s) {
-			g->range[i].off = 0;
-			g->range[i].len = 0;
+	for (size_t i = 0; i < g->range.nr; i++)
+		if (g->range.v[i].file == s) {
+			g->range.v[i].off = 0;
+			g->range.v[i].len = 0;
 			return;
 		}
-	if (g->nr == BATCH)
+	r = ck_vec_push(&g->range);
+	if (!r)
 		return;
-	r = &g->range[g->nr++];
 	*r = (struct range){ s, (int64_t)off, (int64_t)len };
 	s->pending++;
 }
@@ -407,7 +411,7 @@ static void gather(struct gather *g)
 
 /* Under the lock. */
 static bool queue(struct fs_inval *iv, const struct item *like,
-		  const struct range *range, unsigned nr)
+		  const struct range *range, size_t nr)
 {
 	struct item *i = malloc(sizeof(*i) + nr * sizeof(*range));
 
@@ -416,7 +420,7 @@ static bool queue(struct fs_inval *iv, const struct item *like,
 	*i = *like;
 	i->next = NULL;
 	i->nr = nr;
-	for (unsigned k = 0; k < nr; k++)
+	for (size_t k = 0; k < nr; k++)
 		i->range[k] = range[k];
 	*iv->last = i;
 	iv->last = &i->next;
@@ -452,11 +456,12 @@ bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
 	pthread_mutex_lock(&iv->lock);
 	if (w->direct || !w->file->pending)
 		gather(&g);
-	if (g.nr)
-		queued = queue(iv, &like, g.range, g.nr);
-	for (unsigned k = 0; k < g.nr && !queued; k++)
-		g.range[k].file->pending--;
+	if (g.range.nr)
+		queued = queue(iv, &like, g.range.v, g.range.nr);
+	if (!queued)
+		drop(&g);
 	pthread_mutex_unlock(&iv->lock);
+	free(g.range.v);
 	return queued;
 }
 
@@ -471,16 +476,16 @@ void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 	pthread_mutex_lock(&iv->lock);
 	waits = !w->writeback && !w->file->pending;
 	gather(&g);
-	if (!waits || !g.nr)
+	if (!waits || !g.range.nr)
 		like.req = NULL;
 	else
 		now.req = NULL;
-	if (g.nr && !queue(iv, &like, g.range, g.nr)) {
-		for (unsigned k = 0; k < g.nr; k++)
-			g.range[k].file->pending--;
+	if (g.range.nr && !queue(iv, &like, g.range.v, g.range.nr)) {
+		drop(&g);
 		now.req = req;
 	}
 	pthread_mutex_unlock(&iv->lock);
+	free(g.range.v);
 	answer(&now);
 }
 

@@ -121,4 +121,44 @@ assert m[:] == before
 END
 	umount_ckpt
 done
+
+# one write over more tensors than a batch of anything holds, each mapped
+mkdir "$WORK/many"
+cat >"$WORK/many.py" <<'END'
+import json, mmap, os, struct, sys
+
+ckpt, mnt = sys.argv[1:]
+N, SIZE = 150, 256
+name = ckpt + "/model.safetensors"
+if not mnt:
+    head = {
+        "t%03d" % i: {
+            "dtype": "F32",
+            "shape": [SIZE // 4],
+            "data_offsets": [i * SIZE, i * SIZE + SIZE],
+        }
+        for i in range(N)
+    }
+    text = json.dumps(head).encode()
+    with open(name, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + os.urandom(N * SIZE))
+    sys.exit()
+maps = []
+for i in range(N):
+    with open("%s/tensors/t%03d" % (mnt, i), "rb") as f:
+        maps.append(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ))
+    maps[i][:]  # its page is there
+fd = os.open(mnt + "/model.safetensors", os.O_RDWR)
+new = os.urandom(N * SIZE)
+data = os.fstat(fd).st_size - len(new)
+assert os.pwrite(fd, new, data) == len(new)
+old = [i for i in range(N) if maps[i][:] != new[i * SIZE : (i + 1) * SIZE]]
+assert not old, "%d maps are old, the first of tensor %d" % (len(old), old[0])
+END
+python3 "$WORK/many.py" "$WORK/many" ''
+for o in direct=auto direct=off; do
+	mount_ckpt "$WORK/many" "rw,$o"
+	python3 "$WORK/many.py" "$WORK/many" "$MNT" || fail "many maps, -o $o"
+	umount_ckpt
+done
 done_ok
