@@ -2,7 +2,12 @@
 /* ckpt_write.c - the part of the facade that writes */
 #include "core/ckpt_priv.h"
 
+#include "core/base/auto.h"
+
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /*
  * A problem of a file is one of its first chunk, which tells the file; one of
@@ -40,6 +45,8 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 		ret = ck_writer_new(&ck->writer, ck->reader, err);
 	else
 		ck_sums_warn(&ck->img, &ck->root, &found);
+	if (!ret && ck->writer)
+		ck_writer_tell(ck->writer, ck_ckpt_said, ck);
 	if (!ret)
 		ret = ck_ckpt_hold_left(ck, err);
 	if (!ret)
@@ -88,6 +95,24 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 	return ret;
 }
 
+static void say_undone(struct ck_ckpt *ck, uint32_t tensor, uint32_t copy,
+		       int code)
+{
+	const struct ck_image *img = &ck->img;
+	ck_auto_free char *line = NULL;
+
+	if (asprintf(&line,
+		     "a write to tensor %s failed (%s), and training goes on "
+		     "from other values in its float32 copy %s until the same "
+		     "bytes are written again",
+		     ck_image_str(img, img->tensors[tensor].name, NULL),
+		     strerror(code),
+		     ck_image_str(img, img->tensors[copy].name, NULL)) < 0)
+		line = NULL;
+	else
+		ck_ckpt_said(ck, CK_NONE, line);
+}
+
 /* The bytes and the optimizer's copy of them, as no other writer's. */
 static int write_all(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		     const void *buf, uint64_t len, uint64_t off,
@@ -105,6 +130,9 @@ static int write_all(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 	if (!ret)
 		ret = ck_master_follow(ck, e, tensor, len, off, err);
 	ck_writer_end(ck->writer, &stint);
+	if ((ret == -EIO || ret == -ENOSPC || ret == -EDQUOT) &&
+	    copy != CK_NONE)
+		say_undone(ck, tensor, copy, -ret);
 	return ret;
 }
 

@@ -11,9 +11,12 @@
  */
 #include "core/write/write_priv.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_IO 64 /* requests at once; stage.c gives no more either */
@@ -38,6 +41,9 @@ struct scatter {
 	unsigned nr_pins;
 	unsigned staged; /* the pin that staged bytes are for */
 	bool writing; /* the second time */
+	bool copied; /* some of it is stored more than once */
+	bool wrote; /* some of it, or it failed while it did */
+	uint32_t bad; /* the file that could not be written, or CK_NONE */
 };
 
 static const char *name_of(const struct scatter *sc, uint32_t src)
@@ -76,16 +82,19 @@ static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
 	if (ret)
 		return ret;
 	ret = ck_put(r, io, nr, err);
+	sc->wrote |= !ret;
 	ck_stat_add(&r->stats.source_writes, nr);
 	for (unsigned i = 0; i < nr; i++)
 		ck_sums_after(sc->w->sums, src[i], off[i], len[i]);
 	for (unsigned i = 0; !ret && i < nr; i++)
-		if (io[i].res)
+		if (io[i].res) {
+			sc->bad = src[i];
 			return ck_fail(err, -io[i].res,
 				       "%s: writing at byte %llu: %s",
 				       name_of(sc, src[i]),
 				       (unsigned long long)io[i].off,
 				       strerror(-io[i].res));
+		}
 	return ret;
 }
 
@@ -386,6 +395,7 @@ static int take(struct scatter *sc, const struct ck_seg *seg,
 	if (chunks[c].next == CK_NONE && seg->kind == CK_SEG_COPY)
 		return sc->writing ? write_seg(sc, seg, err) :
 				     check_seg(sc, seg, err);
+	sc->copied = true;
 	do {
 		ret = take_member(sc, seg, c, err);
 		c = chunks[c].next;
@@ -416,6 +426,26 @@ static int each(struct scatter *sc, uint64_t off, bool writing,
 		       (unsigned long long)ck_tensor_first_hole(img, t));
 }
 
+/* What is shown is one of the copies, and it does not say that others differ. */
+static void say_uneven(const struct scatter *sc, int code)
+{
+	const struct ck_writer *w = sc->w;
+	const struct ck_image *img = w->img;
+	ck_auto_free char *line = NULL;
+
+	if (!w->said || !sc->copied || !sc->wrote)
+		return;
+	if (asprintf(&line,
+		     "a write to tensor %s failed here (%s), and the copies of "
+		     "those bytes may differ until they are written again; "
+		     "unshard verify --replicas names them",
+		     ck_image_str(img, img->tensors[sc->t].name, NULL),
+		     strerror(code)) < 0)
+		line = NULL;
+	else
+		w->said(w->said_ctx, sc->bad, line);
+}
+
 int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 	       const unsigned char *buf, uint64_t len, uint64_t off,
 	       struct ck_err *err)
@@ -426,7 +456,8 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 			      .t = t,
 			      .dtype = w->img->tensors[t].dtype,
 			      .buf = buf,
-			      .len = len };
+			      .len = len,
+			      .bad = CK_NONE };
 	int ret;
 
 	if (!sc.s)
@@ -434,10 +465,13 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 	ck_plan_reset(&sc.s->plan);
 	sc.s->plan.op = CK_IO_WRITE;
 	ret = each(&sc, off, false, err);
-	if (!ret)
+	if (!ret) {
 		ret = each(&sc, off, true, err);
-	if (!ret)
-		ret = run_plan(&sc, err);
+		if (!ret)
+			ret = run_plan(&sc, err);
+		if (ret)
+			say_uneven(&sc, -ret);
+	}
 	ck_plan_reset(&sc.s->plan);
 	unpin_all(&sc);
 	return ret;

@@ -27,6 +27,8 @@ struct ck_writer {
 	_Atomic uint64_t seq;
 	_Atomic int64_t *wrote_ns; /* by tensor */
 	_Atomic int64_t last_ns; /* of any */
+	ck_writer_said_fn said; /* or NULL */
+	void *said_ctx;
 	_Atomic int *failed; /* by source: errno of the sync that failed */
 };
 

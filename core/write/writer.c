@@ -47,6 +47,12 @@ void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found)
 	ck_sums_repair(w->sums, found);
 }
 
+void ck_writer_tell(struct ck_writer *w, ck_writer_said_fn said, void *ctx)
+{
+	w->said = said;
+	w->said_ctx = ctx;
+}
+
 void ck_writer_free(struct ck_writer *w)
 {
 	if (!w)

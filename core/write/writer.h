@@ -28,6 +28,13 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
  * died left unsettled is made right; container.h.
  */
 void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found);
+/*
+ * What users should know of source @src, CK_NONE: of all: that a write failed
+ * which had written some copies of its bytes.  Any thread.
+ */
+typedef void (*ck_writer_said_fn)(void *ctx, uint32_t src, const char *line);
+/* Once, before anything is written. */
+void ck_writer_tell(struct ck_writer *w, ck_writer_said_fn said, void *ctx);
 /* What is left to be settled is; no write may be under way. */
 void ck_writer_free(struct ck_writer *w);
 

@@ -105,6 +105,14 @@ cat "$nn"/optimizer.* | cmp -l - "$WORK/before" >"$WORK/differ"
 [ "$(wc -l <"$WORK/differ")" -le 8 ] || fail "nnScaler, also: more than the two"
 umount_ckpt
 
+# the weight is written and its copy is not: that is said
+UNSHARD_FAULT=write:2:1:28 mount_ckpt "$WORK/nn" rw,master=also
+printf ab | dd of="$nn/model.head.weight" conv=notrunc status=none 2>/dev/null &&
+	fail "nnScaler, also: a copy that could not be written"
+grep -q 'training goes on from other values in its float32 copy optimizer.emb' \
+	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
+umount_ckpt
+
 # ColossalAI: moments beside a bf16 model, and no copy of any weight: what is
 # written is what the next load makes its float32 copies of
 mkdir "$WORK/ca"
