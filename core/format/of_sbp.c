@@ -31,6 +31,47 @@ void ck_of_sbp_free(struct ck_of_sbp *s)
 	*s = (struct ck_of_sbp){ 0 };
 }
 
+/*
+ * Texts under other names are notes to people. Anything else would mean
+ * something to whoever wrote it, and what it means is not guessed.
+ */
+static int check_members(const json_t *j, const char *const known[3],
+			 struct ck_err *err)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)j, key, value)
+	{
+		unsigned i = 0;
+
+		while (i < 3 && (!known[i] || strcmp(key, known[i]) != 0))
+			i++;
+		if (i == 3 && !json_is_string(value))
+			return ck_fail(err, EINVAL,
+				       "unknown member \"%.60s\": there are "
+				       "%s, %s%s%s, and notes, which are texts",
+				       key, known[0], known[1],
+				       known[2] ? ", " : "",
+				       known[2] ? known[2] : "");
+	}
+	return 0;
+}
+
+static int check_file(const json_t *j, struct ck_err *err)
+{
+	static const char *const known[3] = { "world_size", "path", "rules" };
+
+	return check_members(j, known, err);
+}
+
+static int check_rule(const json_t *j, struct ck_err *err)
+{
+	static const char *const known[3] = { "key", "placement", "sbp" };
+
+	return check_members(j, known, err);
+}
+
 /* One level of nested lists a turn: all of one level are equally long. */
 static int hierarchy(const json_t *ranks, struct ck_of_rule *r,
 		     struct ck_err *err)
@@ -81,6 +122,13 @@ static int take_rank(const struct ck_of_sbp *s, const struct ck_of_rule *r,
 	return 0;
 }
 
+static int check_placement(const json_t *j, struct ck_err *err)
+{
+	static const char *const known[3] = { "type", "ranks", NULL };
+
+	return ck_wrap(err, check_members(j, known, err), "\"placement\"");
+}
+
 static int by_rank(const void *a, const void *b)
 {
 	uint32_t ra = *(const uint32_t *)a, rb = *(const uint32_t *)b;
@@ -94,8 +142,10 @@ static int placement(const struct ck_of_sbp *s, struct ck_of_rule *r,
 {
 	const json_t *ranks =
 		json_is_object(j) ? json_object_get(j, "ranks") : j;
-	int ret = hierarchy(ranks, r, err);
+	int ret = check_placement(j, err);
 
+	if (!ret)
+		ret = hierarchy(ranks, r, err);
 	if (ret)
 		return ret;
 	r->ranks = calloc(r->nr, sizeof(*r->ranks));
@@ -156,7 +206,9 @@ static int take_rule(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
 	r->key_len = strlen(key);
 	if (!r->key)
 		return ck_fail(err, ENOMEM, "no memory for rules");
-	ret = placement(s, r, json_object_get(j, "placement"), err);
+	ret = check_rule(j, err);
+	if (!ret)
+		ret = placement(s, r, json_object_get(j, "placement"), err);
 	if (!ret)
 		ret = sbps(r, json_object_get(j, "sbp"), err);
 	return ck_wrap(err, ret, "rule %zu, key \"%.80s\"", s->nr, key);
@@ -192,8 +244,10 @@ static int take_world(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
 static int take_json(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
 {
 	const char *path = json_string_value(json_object_get(j, "path"));
-	int ret = take_world(s, json_object_get(j, "world_size"), err);
+	int ret = check_file(j, err);
 
+	if (!ret)
+		ret = take_world(s, json_object_get(j, "world_size"), err);
 	if (ret)
 		return ret;
 	if (!path || !ck_dir_name_ok(path, strlen(path)))
@@ -244,7 +298,9 @@ int ck_of_sbp_parse_cut(struct ck_of_sbp *out, const json_t *j,
 	int ret;
 
 	*out = (struct ck_of_sbp){ .world = CK_OF_MAX_RANKS };
-	ret = world ? take_world(out, world, err) : 0;
+	ret = check_file(j, err);
+	if (!ret && world)
+		ret = take_world(out, world, err);
 	if (!ret)
 		ret = take_rules(out, json_object_get(j, "rules"), err);
 	if (ret)

@@ -272,3 +272,39 @@ Test(of_sbp, what_is_refused)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		cr_expect_eq(parse(&s, bad[i]), -EINVAL, "%s", bad[i]);
 }
+
+/* What would mean something is never passed over; texts are notes. */
+Test(of_sbp, members_that_nobody_reads)
+{
+	static const struct {
+		const char *text, *key;
+	} bad[] = {
+		{ "{\"world_size\": 1, \"path\": \"x\", \"ranks\": [0], "
+		  "\"rules\": [" RULE("*", "[0]", "\"B\"") "]}",
+		  "\"ranks\"" },
+		{ FILE_OF("{\"key\": \"*\", \"nd_sbp\": [\"B\"], "
+			  "\"placement\": [0], \"sbp\": \"B\"}"),
+		  "rule 1, key \"*\": unknown member \"nd_sbp\"" },
+		{ FILE_OF("{\"key\": \"*\", \"sbp\": \"B\", \"placement\": "
+			  "{\"ranks\": [0, 1], \"hierarchy\": [1, 2]}}"),
+		  "\"placement\": unknown member \"hierarchy\"" },
+	};
+	static const char cut[] = "{\"worldsize\": 4, \"rules\": [" RULE(
+		"*", "[0, 1]", "\"S(0)\"") "]}";
+	static const char notes[] =
+		"{\"world_size\": 1, \"path\": \"x\", \"made_by\": \"me\", "
+		"\"rules\": [{\"key\": \"*\", \"as_written\": \"S\", \"sbp\": "
+		"\"B\", \"placement\": {\"type\": \"cpu\", \"ranks\": [0]}}]}";
+	ck_auto_json json_t *j = NULL;
+	struct ck_of_sbp s;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		cr_expect_eq(parse(&s, bad[i].text), -EINVAL);
+		cr_expect(strstr(err.msg, bad[i].key), "%s", err.msg);
+	}
+	cr_assert_eq(ck_json_parse(&j, cut, strlen(cut), &err), 0);
+	cr_expect_eq(ck_of_sbp_parse_cut(&s, j, &err), -EINVAL);
+	cr_expect(strstr(err.msg, "\"worldsize\""), "%s", err.msg);
+	cr_assert_eq(parse(&s, notes), 0, "%s", err.msg);
+	ck_of_sbp_free(&s);
+}
