@@ -19,6 +19,7 @@ struct file {
 	uint64_t *digest;
 	_Atomic uint64_t *good; /* a bit a block */
 	bool known;
+	bool other_size; /* when it was sealed: size; and none is known */
 };
 
 struct ck_checked {
@@ -66,6 +67,12 @@ int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
 	f->nr = nr;
 	f->known = true;
 	return 0;
+}
+
+void ck_checked_other_size(struct ck_checked *s, uint32_t src, uint64_t was)
+{
+	s->file[src].size = was;
+	s->file[src].other_size = true;
 }
 
 static bool is_good(struct file *f, uint64_t k)
@@ -194,6 +201,11 @@ int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
 	struct file *f = &s->file[src];
 	int ret;
 
+	if (f->other_size)
+		return ck_fail(err, EIO,
+			       "%s: not what was sealed, which was %llu bytes "
+			       "long",
+			       name, (unsigned long long)f->size);
 	if (!f->known)
 		return ck_fail(err, EIO, "%s: is not in the manifest", name);
 	if (!len || !ck_range_ok(off, len, f->size))

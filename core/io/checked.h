@@ -30,6 +30,8 @@ void ck_checked_free(struct ck_checked *s);
  */
 int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
 		   const uint64_t *digest, struct ck_err *err);
+/* The same of @src, and that it was @was bytes long when it was sealed. */
+void ck_checked_other_size(struct ck_checked *s, uint32_t src, uint64_t was);
 /*
  * Who may know a later digest of a block than the one that was given, as
  * another mount edits the file: more than 0 where it is another than *digest, to

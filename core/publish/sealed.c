@@ -179,8 +179,10 @@ static int add_sums(struct ck_sealed *s, struct ck_checked *sums, uint32_t src,
 	ck_auto_free uint64_t *digest = NULL;
 
 	ck_manifest_file(&s->m, s->file_of[src], &f);
-	if (f.size != s->img->srcs[src].id.size)
-		return 0; /* then it cannot be what was sealed */
+	if (f.size != s->img->srcs[src].id.size) {
+		ck_checked_other_size(sums, src, f.size);
+		return 0;
+	}
 	digest = malloc((f.nr + 1) * sizeof(*digest));
 	if (!digest)
 		return ck_fail(err, ENOMEM, "no memory");
@@ -195,6 +197,7 @@ struct index_check {
 	uint64_t *number;
 	size_t nr;
 	_Atomic uint64_t bad; /* file of it, plus one */
+	_Atomic bool gone; /* it does not exist */
 };
 
 static int check_index(void *ctx, size_t i, uint64_t k, uint64_t digest,
@@ -206,6 +209,7 @@ static int check_index(void *ctx, size_t i, uint64_t k, uint64_t digest,
 	ck_manifest_file(&c->s->m, c->number[i], &f);
 	if (!err && digest == ck_manifest_block(&c->s->m, f.first + k))
 		return 0;
+	c->gone = err && err->code == ENOENT;
 	c->bad = i + 1;
 	return -EIO;
 }
@@ -254,8 +258,9 @@ static int compare_index(struct ck_sealed *s, struct ck_err *err)
 	if (!ret && c.nr)
 		ret = ck_hash_run(&in, err);
 	if (ret && c.bad)
-		ret = ck_fail(err, EIO, "%s: is not what was sealed",
-			      c.file[c.bad - 1].name);
+		ret = ck_fail(err, EIO, "%s: %s", c.file[c.bad - 1].name,
+			      c.gone ? "was sealed, and does not exist" :
+				       "is not what was sealed");
 	free(c.file);
 	free(c.number);
 	return ret;
