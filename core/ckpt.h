@@ -140,8 +140,12 @@ typedef int (*ck_ckpt_sum_fn)(void *ctx, uint32_t src, uint64_t off,
 int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
 		 struct ck_err *err);
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
+/*
+ * @page: of a page of a map; which of its bytes a program stored is not known,
+ * and those that are as they were it did not.
+ */
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		  const void *buf, uint64_t len, uint64_t off,
+		  const void *buf, uint64_t len, uint64_t off, bool page,
 		  struct ck_err *err);
 /* Tensors that share stored bytes have the same; CK_NONE: none does. */
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor);

@@ -19,6 +19,7 @@
 #include "core/base/check.h"
 #include "core/base/le.h"
 #include "core/catalog/image.h"
+#include "core/geom/cast.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -220,32 +221,44 @@ static uint32_t wider(uint16_t v, bool brain)
 	return sign | exp << 23 | (frac & 1023) << 13;
 }
 
+/* Elements [first, first+nr) of @tensor, of which there was @was before. */
 static int write_piece(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		       uint32_t copy, uint64_t first, uint64_t nr,
-		       struct ck_err *err)
+		       uint32_t copy, const unsigned char *was, uint64_t first,
+		       uint64_t nr, struct ck_err *err)
 {
-	bool brain = ck->img.tensors[tensor].dtype == CK_DT_BF16;
-	ck_auto_free unsigned char *v = malloc(6 * nr);
-	unsigned char *wide = v + 2 * nr;
+	enum ck_dtype half = ck->img.tensors[tensor].dtype;
+	ck_auto_free unsigned char *wide = malloc(8 * nr);
+	unsigned char *now = wide + 4 * nr, *cast = now + 2 * nr;
+	uint64_t from = nr, to = 0;
 	int ret;
 
-	if (!v)
+	if (!wide)
 		return ck_fail(err, ENOMEM, "out of memory");
-	ret = ck_reader_read(ck->reader, tensor, v, 2 * nr, 2 * first, err);
+	ret = ck_reader_read(ck->reader, tensor, now, 2 * nr, 2 * first, err);
+	if (!ret)
+		ret = ck_reader_read(ck->reader, copy, wide, 4 * nr, 4 * first,
+				     err);
 	if (ret)
 		return ret;
+	ck_cast(CK_DT_F32, wide, half, cast, nr);
 	for (uint64_t i = 0; i < nr; i++) {
-		uint32_t value = wider(ck_le16(v + 2 * i), brain);
+		uint16_t v = ck_le16(now + 2 * i);
 
-		for (unsigned b = 0; b < 4; b++)
-			wide[4 * i + b] = (unsigned char)(value >> 8 * b);
+		if (v == ck_le16(cast + 2 * i) ||
+		    (was && v == ck_le16(was + 2 * i)))
+			continue;
+		ck_le32_put(wide + 4 * i, wider(v, half == CK_DT_BF16));
+		from = CK_MIN(from, i);
+		to = i + 1;
 	}
-	return ck_writer_write(ck->writer, e, copy, wide, 4 * nr, 4 * first,
-			       err);
+	return to ? ck_writer_write(ck->writer, e, copy, wide + 4 * from,
+				    4 * (to - from), 4 * (first + from), err) :
+		    0;
 }
 
 int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     uint64_t len, uint64_t off, struct ck_err *err)
+		     const unsigned char *was, uint64_t len, uint64_t off,
+		     struct ck_err *err)
 {
 	uint32_t copy;
 	uint64_t at = off / 2, end = CK_DIV_UP(off + len, 2);
@@ -255,7 +268,8 @@ int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		return 0;
 	copy = ck_master_of(ck, tensor);
 	for (; !ret && copy != CK_NONE && at < end; at += PIECE)
-		ret = write_piece(ck, e, tensor, copy, at,
+		ret = write_piece(ck, e, tensor, copy,
+				  was ? was + 2 * (at - off / 2) : NULL, at,
 				  CK_MIN(PIECE, end - at), err);
 	return ret;
 }

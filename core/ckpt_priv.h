@@ -61,9 +61,15 @@ void ck_master_init(struct ck_master *m, const struct ck_image *img,
 int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor,
 		  struct ck_err *err);
 uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor);
-/* -o master=also: bytes [off, off+len) of @tensor were written. */
+/*
+ * -o master=also: bytes [off, off+len) of @tensor were written.  Elements of the
+ * copy that a trainer would cast to what the weight has now stay; where @was is
+ * not NULL, so do those of elements that it says the weight had before, its
+ * first the one that @off is in.
+ */
 int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     uint64_t len, uint64_t off, struct ck_err *err);
+		     const unsigned char *was, uint64_t len, uint64_t off,
+		     struct ck_err *err);
 
 /* ckpt_lost.c: what is missing, and what it held nobody knows; CK_NONE */
 struct ck_lost {

@@ -3,6 +3,7 @@
 #include "core/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -113,31 +114,51 @@ static void say_undone(struct ck_ckpt *ck, uint32_t tensor, uint32_t copy,
 		ck_ckpt_said(ck, CK_NONE, line);
 }
 
+/* The 16-bit elements that bytes [off, off+len) are of. */
+static int elements(struct ck_ckpt *ck, uint32_t tensor, uint64_t len,
+		    uint64_t off, unsigned char **out, struct ck_err *err)
+{
+	uint64_t first = off / 2 * 2;
+	uint64_t nbytes = CK_DIV_UP(off + len, 2) * 2 - first;
+
+	*out = malloc(nbytes);
+	if (!*out)
+		return ck_fail(err, ENOMEM, "out of memory");
+	return ck_reader_read(ck->reader, tensor, *out, nbytes, first, err);
+}
+
 /* The bytes and the optimizer's copy of them, as no other writer's. */
 static int write_all(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     const void *buf, uint64_t len, uint64_t off,
+		     const void *buf, uint64_t len, uint64_t off, bool page,
 		     struct ck_err *err)
 {
+	ck_auto_free unsigned char *was = NULL;
 	uint32_t copy = ck_ckpt_written_too(ck, tensor);
 	struct ck_stint stint = {
 		.part = { { tensor, off, off + len }, { copy, 0, UINT64_MAX } },
 		.nr = copy == CK_NONE ? 1 : 2,
 	};
-	int ret;
+	bool begun;
+	int ret = 0;
 
 	ck_writer_begin(ck->writer, &stint);
-	ret = ck_writer_write(ck->writer, e, tensor, buf, len, off, err);
+	if (page && copy != CK_NONE)
+		ret = elements(ck, tensor, len, off, &was, err);
+	begun = !ret;
 	if (!ret)
-		ret = ck_master_follow(ck, e, tensor, len, off, err);
+		ret = ck_writer_write(ck->writer, e, tensor, buf, len, off,
+				      err);
+	if (!ret)
+		ret = ck_master_follow(ck, e, tensor, was, len, off, err);
 	ck_writer_end(ck->writer, &stint);
-	if ((ret == -EIO || ret == -ENOSPC || ret == -EDQUOT) &&
+	if (begun && (ret == -EIO || ret == -ENOSPC || ret == -EDQUOT) &&
 	    copy != CK_NONE)
 		say_undone(ck, tensor, copy, -ret);
 	return ret;
 }
 
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		  const void *buf, uint64_t len, uint64_t off,
+		  const void *buf, uint64_t len, uint64_t off, bool page,
 		  struct ck_err *err)
 {
 	int ret = may(ck, tensor, err);
@@ -146,7 +167,7 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		ret = ck_ckpt_whole(ck, err);
 	if (!ret)
 		ret = ck_ckpt_hold(ck, err);
-	return ret ? ret : write_all(ck, e, tensor, buf, len, off, err);
+	return ret ? ret : write_all(ck, e, tensor, buf, len, off, page, err);
 }
 
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)

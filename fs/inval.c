@@ -296,6 +296,8 @@ struct gather {
 	struct fs_inval *iv;
 	const struct fs_written *w;
 	bool before; /* only what maps may have written */
+	bool apart; /* other bytes than those of the request */
+	bool own; /* some of the writer's own file, apart */
 	CK_VEC(struct range) range; /* one a file */
 };
 
@@ -311,12 +313,19 @@ static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 	const struct fs_written *w = g->w;
 	struct range *r;
 
-	/* The kernel keeps a cached writer's own pages right. */
-	if (s == w->file &&
-	    (!w->direct || s->mappable <= (unsigned)w->mappable))
+	if (!s->mappable || (g->before && !s->dirties))
 		return;
-	if (!s->mappable || (g->before && (s == w->file || !s->dirties)))
-		return;
+	if (s == w->file && g->apart) {
+		/* a cached writer has pages locked, and cannot wait for them */
+		if (g->before && !w->direct)
+			return;
+		g->own = true;
+	} else if (s == w->file) {
+		/* The kernel keeps a cached writer's own pages right. */
+		if (g->before || !w->direct ||
+		    s->mappable <= (unsigned)w->mappable)
+			return;
+	}
 	for (size_t i = 0; i < g->range.nr; i++)
 		if (g->range.v[i].file == s) {
 			g->range.v[i].off = 0;
@@ -383,9 +392,11 @@ static void add_both(struct gather *g, const struct ck_ckpt *ck,
 	uint32_t copy = ck_ckpt_written_too(ck, tensor);
 
 	add_tensor(g, ck, tensor, off, len);
+	g->apart = true;
 	add_aliases(g, ck, tensor);
 	if (copy != CK_NONE)
 		add_tensor(g, ck, copy, off / 2 * 4, 2 * len + 4);
+	g->apart = false;
 }
 
 /* Under the lock. */
@@ -435,7 +446,9 @@ bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w)
 	if (w->writeback)
 		return false;
 	pthread_mutex_lock(&iv->lock);
-	others = iv->dirties > w->file->dirties;
+	/* a file of several may have copies, or the same bytes twice */
+	others = iv->dirties > w->file->dirties ||
+		 (w->direct && w->file->tensor == CK_NONE && iv->dirties);
 	pthread_mutex_unlock(&iv->lock);
 	return others;
 }
@@ -476,6 +489,8 @@ void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 	pthread_mutex_lock(&iv->lock);
 	waits = !w->writeback && !w->file->pending;
 	gather(&g);
+	if (g.own && !w->direct)
+		waits = false; /* for its own pages, which it has locked */
 	if (!waits || !g.range.nr)
 		like.req = NULL;
 	else

@@ -86,7 +86,7 @@ static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	else if (!ret)
 		ret = ck_view_write(r.node.view, r.node.nr,
 				    fs_file_of(fi)->edit, buf, size,
-				    (uint64_t)off, &err);
+				    (uint64_t)off, fi->writepage, &err);
 	if (ret == -EFBIG)
 		fs_reply_errno(req, EFBIG);
 	else if (ret)

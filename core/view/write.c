@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PIECE 4096
@@ -43,56 +44,138 @@ static int check_made(const struct ck_view *v, uint32_t i,
 	return 0;
 }
 
-/* One pass over the spans: checks those that are made, or writes the others. */
-static int pass(const struct ck_view *v, uint32_t i,
-		const struct ck_vfile *file, struct ck_edit *e,
-		const unsigned char *buf, uint64_t len, uint64_t off,
+/* What is to be written. */
+struct put {
+	const struct ck_view *v;
+	const struct ck_vfile *file;
+	struct ck_edit *e;
+	const unsigned char *buf;
+	uint32_t i;
+	bool page;
+	unsigned char *was; /* what heeded tensors have now, or NULL */
+};
+
+enum turn { CHECK, WRITE_PLAIN, WRITE_COPIED };
+
+/* Tensors of which a page may hold bytes that only seem to be written. */
+static bool heeded(const struct put *p, uint32_t t, int may)
+{
+	return p->page && (may || p->file->tensor == CK_NONE ||
+			   ck_ckpt_written_too(p->v->ck, t) != CK_NONE);
+}
+
+/* Where nothing else is put into it, all differs. */
+static int make_was(struct put *p, uint64_t len, struct ck_err *err)
+{
+	p->was = malloc(len);
+	if (!p->was)
+		return ck_fail(err, ENOMEM, "out of memory");
+	for (uint64_t k = 0; k < len; k++)
+		p->was[k] = (unsigned char)~p->buf[k];
+	return 0;
+}
+
+/* @at, here and below: where in the buffer the @n bytes of the span begin */
+static int check_tensor(struct put *p, const struct ck_span *span, uint64_t at,
+			uint64_t n, uint64_t len, struct ck_err *err)
+{
+	struct ck_ckpt *ck = p->v->ck;
+	int ret = 0, may = ck_ckpt_may_write(ck, span->ref, err);
+
+	if (!heeded(p, span->ref, may))
+		return may;
+	if (!p->was)
+		ret = make_was(p, len, err);
+	if (ret)
+		return ret;
+	ret = ck_ckpt_read(ck, span->ref, p->was + at, n, span->off,
+			   may ? NULL : err);
+	if (may && !ret && !memcmp(p->was + at, p->buf + at, n))
+		return 0;
+	return may ? may : ret;
+}
+
+/*
+ * Of what is heeded all from the first byte that differs to the last.  Tied
+ * tensors in one page would else undo each other's.
+ */
+static int write_tensor(struct put *p, const struct ck_span *span, uint64_t at,
+			uint64_t n, struct ck_err *err)
+{
+	uint64_t from = at, to = at + n;
+
+	if (p->was) {
+		while (from < to && p->was[from] == p->buf[from])
+			from++;
+		while (to > from && p->was[to - 1] == p->buf[to - 1])
+			to--;
+	}
+	return to == from ?
+		       0 :
+		       ck_ckpt_write(p->v->ck, p->e, span->ref, p->buf + from,
+				     to - from, span->off + (from - at),
+				     p->page, err);
+}
+
+/* Copies that are in it too come before what they are copies of. */
+static bool has_turn(const struct put *p, const struct ck_span *span,
+		     enum turn turn)
+{
+	bool copied = ck_ckpt_written_too(p->v->ck, span->ref) != CK_NONE;
+
+	return turn == (copied ? WRITE_COPIED : WRITE_PLAIN);
+}
+
+/* One pass over the spans: looks at all, or writes some. */
+static int pass(struct put *p, enum turn turn, uint64_t len, uint64_t off,
 		struct ck_err *err)
 {
-	while (len) {
-		struct ck_span span;
-		uint64_t n;
-		int ret = 0;
+	int ret = 0;
 
-		v->ops->at(v, i, off, &span);
-		n = CK_MIN(len, span.len);
+	for (uint64_t at = 0, n; !ret && at < len; at += n) {
+		struct ck_span span;
+
+		p->v->ops->at(p->v, p->i, off + at, &span);
+		n = CK_MIN(len - at, span.len);
 		if (!n)
 			return ck_fail(err, EIO, "%s/%s: nothing is at %llu",
-				       v->ops->name, file->name,
-				       (unsigned long long)off);
-		if (span.kind == CK_SPAN_MADE && !e)
-			ret = check_made(v, i, file, &span, buf, n, off, err);
+				       p->v->ops->name, p->file->name,
+				       (unsigned long long)(off + at));
+		if (span.kind == CK_SPAN_TENSOR && turn == CHECK)
+			ret = check_tensor(p, &span, at, n, len, err);
 		else if (span.kind == CK_SPAN_TENSOR)
-			ret = e ? ck_ckpt_write(v->ck, e, span.ref, buf, n,
-						span.off, err) :
-				  ck_ckpt_may_write(v->ck, span.ref, err);
+			ret = has_turn(p, &span, turn) ?
+				      write_tensor(p, &span, at, n, err) :
+				      0;
+		else if (span.kind == CK_SPAN_MADE && turn == CHECK)
+			ret = check_made(p->v, p->i, p->file, &span,
+					 p->buf + at, n, off + at, err);
 		else if (span.kind != CK_SPAN_MADE)
 			ret = ck_fail(err, EROFS, "%s/%s is not written to",
-				      v->ops->name, file->name);
-		if (ret)
-			return ret;
-		buf += n;
-		off += n;
-		len -= n;
+				      p->v->ops->name, p->file->name);
 	}
-	return 0;
+	return ret;
 }
 
 int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
 		  uint64_t len, uint64_t off, struct ck_err *err)
 {
 	struct ck_vfile file;
+	struct put p = { .v = v, .i = i, .file = &file, .buf = buf };
 
 	if (!v->ops->file(v, i, &file))
 		return ck_fail(err, ESTALE, "a file that its view left out");
-	return pass(v, i, &file, NULL, buf, len, off, err);
+	return pass(&p, CHECK, len, off, err);
 }
 
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
-		  const void *buf, uint64_t len, uint64_t off,
+		  const void *buf, uint64_t len, uint64_t off, bool page,
 		  struct ck_err *err)
 {
 	struct ck_vfile file;
+	struct put p = {
+		.v = v, .i = i, .file = &file, .e = e, .buf = buf, .page = page
+	};
 	int ret;
 
 	if (!v->ops->file(v, i, &file))
@@ -103,8 +186,13 @@ int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
 			       "past them",
 			       v->ops->name, file.name,
 			       (unsigned long long)file.size);
-	ret = pass(v, i, &file, NULL, buf, len, off, err);
-	return ret ? ret : pass(v, i, &file, e, buf, len, off, err);
+	ret = pass(&p, CHECK, len, off, err);
+	if (!ret)
+		ret = pass(&p, WRITE_PLAIN, len, off, err);
+	if (!ret)
+		ret = pass(&p, WRITE_COPIED, len, off, err);
+	free(p.was);
+	return ret;
 }
 
 int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err)

@@ -130,4 +130,42 @@ mount_ckpt "$WORK/ca"
 [ "$(head -c 2 "$norm")" = ab ] || fail "ColossalAI: $(xxd "$norm")"
 umount_ckpt
 expect 2 'master: expected' "$UNSHARD" mount "$WORK/ckpt" "$MNT" -o master=no
+
+# of a page that is sent whole only what was stored counts, for the copy too;
+# with the copy refused, what else is in the page can be written
+for o in direct=auto direct=off "overlay=$WORK/over"; do
+	rm -rf "$WORK/ckpt"
+	cp -r "$here/tests/formats/deepspeed/zero2-3ranks/in" "$WORK/ckpt"
+	chmod -R u+w "$WORK/ckpt"
+	mount_ckpt "$WORK/ckpt" "rw,master=also,$o"
+	python3 "$here/tests/mount/lib/master_pages.py" "$MNT" \
+		"$([ "$o" != direct=off ] || echo cached)" ||
+		fail "pages with -o $o"
+	umount_ckpt
+done
+rm -rf "$WORK/over"
+mount_ckpt "$WORK/ckpt" rw
+python3 - "$MNT" <<'END' || fail "a page of several"
+import mmap, os, sys
+
+mnt = sys.argv[1]
+half, full = (mnt + "/tensors/%s.emb.weight" % n for n in ("module", "fp32"))
+w, m = open(half, "rb").read(), open(full, "rb").read()
+fd = os.open(mnt + "/model.pt", os.O_RDWR)
+pt = mmap.mmap(fd, 0)
+i, j = pt.find(w), pt.find(m)
+assert 0 < j < i < j + 4096
+pt[j : j + 4] = b"abcd"
+pt.flush()
+assert open(full, "rb").read() == b"abcd" + m[4:]
+assert open(half, "rb").read() == w
+pt[i : i + 2] = b"ab"
+try:
+    pt.flush()
+    sys.exit("stored what training would undo")
+except OSError:
+    pass
+assert open(half, "rb").read() == w
+END
+umount_ckpt
 done_ok

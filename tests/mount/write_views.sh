@@ -161,4 +161,36 @@ for o in direct=auto direct=off; do
 	python3 "$WORK/many.py" "$WORK/many" "$MNT" || fail "many maps, -o $o"
 	umount_ckpt
 done
+
+# and what was stored in one of them stays where one page of a file has both
+for o in direct=auto direct=off; do
+	mount_ckpt "$WORK/tied" "rw,$o"
+	python3 - "$MNT" <<'END' || fail "tied tensors in one page, -o $o"
+import mmap, os, sys
+
+mnt = sys.argv[1]
+both = [mnt + "/tensors/" + n for n in ("full", "tied")]
+now = open(both[0], "rb").read()
+for name in ("model.safetensors", "model.pt", "dcp/__0_0.distcp"):
+    fd = os.open(mnt + "/" + name, os.O_RDWR)
+    m = mmap.mmap(fd, 0)
+    i = m.find(now)
+    j = m.find(now, i + 1)
+    assert i > 0 and i // 4096 == j // 4096, name
+    for step, base in enumerate((i, j, i, j)):
+        new, at = os.urandom(4), 16 * step
+        now = now[:at] + new + now[at + 4 :]
+        if step < 2:
+            m[base + at : base + at + 4] = new
+            m.flush()
+        else:
+            os.pwrite(fd, new, base + at)
+            os.fsync(fd)
+        for f in both:
+            assert open(f, "rb").read() == now, (name, step, f)
+        for at in i, j:
+            assert m[at : at + len(now)] == now, (name, step, at)
+END
+	umount_ckpt
+done
 done_ok
