@@ -55,19 +55,33 @@ static const char *base_of(const char *name)
 	return slash ? slash + 1 : name;
 }
 
-/* The attributes of @base, no link, which lies where @name does. */
+/* Of @base in the folder @at, which is @path in @in. */
+static bool stat_entry(const struct ck_root *in, int at, const char *base,
+		       const char *path, struct stat *st)
+{
+	if (fstatat(at, base, st, AT_SYMLINK_NOFOLLOW))
+		return false;
+	if (S_ISLNK(st->st_mode))
+		ck_root_stat_folder(in, at, base, path, st);
+	return true;
+}
+
+/* The attributes of @base, which lies where @name does. */
 static bool stat_beside(const struct ck_root *in, const char *name,
 			const char *base, struct stat *st)
 {
 	const char *slash = strchr(name, '/');
+	ck_auto_str struct ck_str path = { 0 };
 	ck_auto_free char *group = NULL;
 	ck_auto_fd int fd = -1;
 
 	if (!slash)
-		return !fstatat(in->fd, base, st, AT_SYMLINK_NOFOLLOW);
+		return stat_entry(in, in->fd, base, base, st);
 	group = strndup(name, (size_t)(slash - name));
-	return group && !ck_root_open_dir(in, group, &fd, NULL) &&
-	       !fstatat(fd, base, st, AT_SYMLINK_NOFOLLOW);
+	ck_str_fmt(&path, "%s/%s", group ? group : "", base);
+	return group && !path.failed &&
+	       !ck_root_open_dir(in, group, &fd, NULL) &&
+	       stat_entry(in, fd, base, path.v, st);
 }
 
 /* "NAME" or "GROUP/NAME", neither of them hidden. */

@@ -54,7 +54,8 @@ struct ck_dir_ops {
 /*
  * What is directly in @sub ("": the root).  All that is no directory is
  * listed, links and devices too: opening is what refuses them.  A link that
- * is only a second name of a file beside it is not.
+ * is only a second name of a file beside it is not; one to a folder elsewhere
+ * that may be followed is a folder.
  */
 int ck_dir_list(const struct ck_dir *d, const char *sub,
 		struct ck_dir_list *out, struct ck_err *err);

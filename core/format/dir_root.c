@@ -3,6 +3,7 @@
 #include "core/format/dir.h"
 
 #include "core/base/auto.h"
+#include "core/base/str.h"
 #include "core/io/root.h"
 
 #include <dirent.h>
@@ -37,17 +38,32 @@ static bool is_second_name(int fd, const char *name)
 	       S_ISREG(st.st_mode);
 }
 
-/* Links are never followed here: whether one may be is root.c's to say. */
-static int add_entry(int fd, const char *sub, const char *name,
-		     struct ck_dir_list *out)
+/* A link to a folder elsewhere, as ck_root_stat_folder() says. */
+static bool is_folder(const struct ck_root *root, int at, const char *sub,
+		      const char *name)
+{
+	ck_auto_str struct ck_str path = { 0 };
+	struct stat st;
+
+	ck_str_fmt(&path, "%s%s%s", sub, *sub ? "/" : "", name);
+	return !path.failed && ck_root_stat_folder(root, at, name, path.v, &st);
+}
+
+/* Whether a link may be followed is root.c's to say. */
+static int add_entry(const struct ck_root *root, int fd, const char *sub,
+		     const char *name, struct ck_dir_list *out)
 {
 	struct stat st;
+	bool link;
 
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -errno;
-	if (S_ISLNK(st.st_mode) && is_second_name(fd, name))
+	link = S_ISLNK(st.st_mode);
+	if (link && is_second_name(fd, name))
 		return 0;
-	return ck_dir_list_add(out, sub, name, S_ISDIR(st.st_mode),
+	return ck_dir_list_add(out, sub, name,
+			       link ? is_folder(root, fd, sub, name) :
+				      S_ISDIR(st.st_mode),
 			       S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
 }
 
@@ -67,7 +83,7 @@ static int list_all(const struct ck_root *root, const char *sub, DIR *dir,
 			return 0;
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
-		ret = add_entry(dirfd(dir), sub, e->d_name, out);
+		ret = add_entry(root, dirfd(dir), sub, e->d_name, out);
 		if (ret)
 			return ck_fail(err, -ret, "%s/%s: %s: %s", root->path,
 				       sub, e->d_name, strerror(-ret));

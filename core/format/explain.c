@@ -162,6 +162,23 @@ static int explain_hub(const struct ck_dir *dir, struct ck_err *err)
 		       dir->path, dir->path, rev.v ? rev.v : "");
 }
 
+/* The line of the first link that is not followed; 0: there is none. */
+static int explain_link(const struct ck_dir *dir, const struct ck_dir_list *l,
+			struct ck_err *err)
+{
+	for (size_t i = 0; i < l->nr; i++) {
+		ck_auto_source struct ck_source *s = NULL;
+		struct ck_err why = { 0 };
+
+		if (l->v[i].is_dir ||
+		    ck_dir_open(dir, l->v[i].name, &s, &why) != -ELOOP)
+			continue;
+		return ck_fail(err, ENODATA, "no checkpoint found in %s: %s",
+			       dir->path, why.msg);
+	}
+	return 0;
+}
+
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
@@ -197,8 +214,10 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       "torch.save files (%s) do not belong together, "
 			       "give one of them",
 			       dir->path, some.v ? some.v : "");
-	return ck_fail(err, ENODATA, "no checkpoint found in %s: " EXPECTED,
-		       dir->path);
+	ret = explain_link(dir, &l, err);
+	return ret ? ret :
+		     ck_fail(err, ENODATA,
+			     "no checkpoint found in %s: " EXPECTED, dir->path);
 }
 
 /* Files that the reader used are not beside it. */

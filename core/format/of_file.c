@@ -58,6 +58,14 @@ static int is_single(const struct ck_dir *dir, const char *path,
 	       memmem(head, CK_MIN(len, (size_t)64), "protocol_version", 16);
 }
 
+/* A link to a folder that is not followed: whatever is asked for below it. */
+static bool is_link(const struct ck_dir *dir, const char *path)
+{
+	ck_auto_source struct ck_source *s = NULL;
+
+	return *path && ck_dir_open(dir, path, &s, NULL) == -ELOOP;
+}
+
 static int has(const struct ck_dir *dir, const char *path, const char *name,
 	       struct ck_err *err)
 {
@@ -67,7 +75,8 @@ static int has(const struct ck_dir *dir, const char *path, const char *name,
 
 	if (ret == -ENOMEM)
 		return no_or_no_memory(ret, err);
-	return ret != -ENOENT && ret != -ENOTDIR;
+	return ret != -ENOENT && ret != -ENOTDIR &&
+	       !(ret == -ELOOP && is_link(dir, path));
 }
 
 /* Whether @path/meta says a shape and a type as OneFlow's do. */

@@ -324,3 +324,14 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 	*fd = got;
 	return 0;
 }
+
+bool ck_root_stat_folder(const struct ck_root *root, int at, const char *base,
+			 const char *name, struct stat *st)
+{
+	ck_auto_fd int fd = -1;
+	char to[PATH_MAX];
+	ssize_t n = readlinkat(at, base, to, sizeof(to));
+
+	return n > 0 && memchr(to, '/', (size_t)n) &&
+	       !ck_root_open_dir(root, name, &fd, NULL) && !fstat(fd, st);
+}

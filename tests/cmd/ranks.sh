@@ -179,3 +179,19 @@ shards 2
 expect 0 '' "$UNSHARD" ls c
 grep -q "warning: weight: the strategy says that the optimizer's shards of it in rank_0/a.ckpt and rank_2/a.ckpt differ" \
 	err || fail "two shards: $(cat err)"
+
+# ---- folders of ranks, and of steps, that are links to other disks ----
+lay disk rank_%d/a.ckpt
+mkdir linked
+ln -s "$WORK"/disk/rank_* linked
+cp strategy_train.ckpt linked
+expect 1 'linked/rank_0: a link to .*-o follow=' "$UNSHARD" ls linked
+joined linked -o "follow=$WORK/disk"
+ln -s rank_1 linked/newest
+joined linked -o "follow=$WORK/disk"
+mkdir -p run store/step-2
+cp "$TOP/tests/formats/safetensors/llama-tied/in/"* store/step-2
+ln -s ../store/step-2 run/step-2
+expect 1 'run/step-2: a link to .*-o follow=' "$UNSHARD" ls run
+expect 0 '' "$UNSHARD" ls run -o "follow=$WORK/store"
+grep -q '^complete .* step-2' "$WORK/out" || fail "step: $(cat "$WORK/out")"
