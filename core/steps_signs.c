@@ -112,6 +112,34 @@ static bool is_strategy_in(const struct ck_root *root, const char *name,
 	return !path.failed && ck_ms_kind(&dir, path.v, NULL) == CK_MS_STRATEGY;
 }
 
+static bool is_log(const char *name)
+{
+	return ck_ends_in(name, ".log") || ck_ends_in(name, ".txt");
+}
+
+/* rank_0.log, or rank_0/info.log and nothing else: what ranks printed. */
+static bool is_log_in(const struct ck_root *root, const char *name,
+		      const char *base)
+{
+	ck_auto_str struct ck_str path = { 0 };
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+	bool any = false;
+
+	if (is_log(base))
+		return true;
+	ck_str_fmt(&path, "%s/%s", name, base);
+	d = path.failed ? NULL : open_in(root, path.v);
+	while (d && (e = readdir(d))) {
+		if (*e->d_name == '.')
+			continue;
+		if (!is_log(e->d_name))
+			return false;
+		any = true;
+	}
+	return any;
+}
+
 static bool has_in(const struct ck_root *root, const char *name,
 		   bool (*is)(const char *name))
 {
@@ -119,7 +147,8 @@ static bool has_in(const struct ck_root *root, const char *name,
 	const struct dirent *e;
 
 	while (d && (e = readdir(d)))
-		if (is(e->d_name) && !is_strategy_in(root, name, e->d_name))
+		if (is(e->d_name) && !is_strategy_in(root, name, e->d_name) &&
+		    !is_log_in(root, name, e->d_name))
 			return true;
 	return false;
 }

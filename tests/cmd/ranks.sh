@@ -195,3 +195,16 @@ ln -s ../store/step-2 run/step-2
 expect 1 'run/step-2: a link to .*-o follow=' "$UNSHARD" ls run
 expect 0 '' "$UNSHARD" ls run -o "follow=$WORK/store"
 grep -q '^complete .* step-2' "$WORK/out" || fail "step: $(cat "$WORK/out")"
+
+# ---- what ranks printed, beside their saves, is no checkpoint ----
+lay mf/checkpoint rank_%d/a.ckpt
+for r in 0 1 2 3; do
+	mkdir -p "mf/log/rank_$r"
+	echo step >"mf/log/rank_$r/info.log"
+done
+expect 0 '' "$UNSHARD" ls mf -o strategy=strategy_train.ckpt
+mkdir mf/logs && echo step >mf/logs/rank_0.log
+expect 0 '' "$UNSHARD" ls mf -o strategy=strategy_train.ckpt
+grep -q log "$WORK/out" && fail "logs: $(cat "$WORK/out")"
+rm mf/checkpoint/rank_*/a.ckpt
+expect 1 '' "$UNSHARD" ls mf -o strategy=strategy_train.ckpt
