@@ -138,6 +138,15 @@ put "$MNT" s3 3
 "$UNSHARD" publish "$MNT/s3" | grep -q before || fail "a double publish"
 whole s3
 
+# ---- out of an archive
+start "$MNT" tar
+for r in 0 1 2 3; do
+	(cd "$D/$r" && tar -cf - *) | timeout 20 tar --overwrite --no-same-owner \
+		-C "$MNT/tar/ranks/$r" -xf - ||
+		fail "tar x, rank $r"
+done
+whole tar
+
 # ---- what cannot be
 start "$MNT" s4
 f=$MNT/s4/ranks/0/norm
