@@ -43,6 +43,26 @@ static const char *const lasts[] = { "lm_head.", "norm.",	  "ln_f.",
 				     "final_",	 "score.",	  "classifier.",
 				     NULL };
 
+/* Those that are too short to be looked for within words. */
+static const char *const first_words[] = { "emb", "embed", "embedding",
+					   "embeddings", NULL };
+static const char *const last_words[] = { "head", NULL };
+
+/* Some word between dots is one of @words. */
+static bool has_word(const char *name, size_t len, const char *const *words)
+{
+	size_t from = 0;
+
+	for (size_t i = 0; i <= len; i++) {
+		if (i < len && name[i] != '.' && name[i] != '/')
+			continue;
+		if (is_word(name + from, i - from, words))
+			return true;
+		from = i + 1;
+	}
+	return false;
+}
+
 int64_t ck_rs_layer(const char *name, size_t len)
 {
 	size_t from = 0;
@@ -62,9 +82,11 @@ int64_t ck_rs_layer(const char *name, size_t len)
 		listed = is_word(name + from, n, lists);
 		from = i + 1;
 	}
-	if (has(name, len, firsts))
+	if (has(name, len, firsts) || has_word(name, len, first_words))
 		return CK_RS_STAGE_FIRST;
-	return has(name, len, lasts) ? CK_RS_STAGE_LAST : CK_RS_STAGE_ALL;
+	if (has(name, len, lasts) || has_word(name, len, last_words))
+		return CK_RS_STAGE_LAST;
+	return CK_RS_STAGE_ALL;
 }
 
 int ck_rs_stages(uint64_t *begin, unsigned stages, const uint64_t *given,

@@ -353,11 +353,13 @@ Test(words, rules_that_ask)
 {
 	whole("decoder.layers.0.mlp.linear_fc1.weight", 8, 6);
 	whole("decoder.layers.0.self_attention.linear_qkv.weight", 12, 6);
+	whole("rng_state.mp_rank_00.0.cuda_rng_state", 1, 16);
 	kit_image(&kit);
 	cr_expect_eq(try("tp=2,rules=megatron"), -1000);
 	cr_expect(strstr(err.msg, "if=swiglu or if=no"), "%s", err.msg);
 	make("tp=2,rules=megatron,if=no");
 	holds(0, "decoder.layers.0.mlp.linear_fc1.weight", "[0:4, 0:6]");
+	holds(1, "rng_state.mp_rank_00.0.cuda_rng_state", "[0:1, 0:16]");
 	make("tp=2,rules=megatron,if=x+swiglu,groups=4");
 	holds(0, "decoder.layers.0.mlp.linear_fc1.weight", "[0:2+4:6, 0:6]");
 	holds(1, "decoder.layers.0.self_attention.linear_qkv.weight",
@@ -461,6 +463,12 @@ Test(words, layers_by_name)
 		{ "layers.1234567890123.w", CK_RS_STAGE_ALL },
 		{ "transformer.wte.weight", CK_RS_STAGE_FIRST },
 		{ "lm_head.weight", CK_RS_STAGE_LAST },
+		{ "model.emb.weight", CK_RS_STAGE_FIRST },
+		{ "optimizer.emb.weight.exp_avg", CK_RS_STAGE_FIRST },
+		{ "bert.embeddings.LayerNorm.weight", CK_RS_STAGE_FIRST },
+		{ "model.head.weight", CK_RS_STAGE_LAST },
+		{ "blocks.2.head.weight", 2 },
+		{ "memb.overhead", CK_RS_STAGE_ALL },
 		{ "", CK_RS_STAGE_ALL },
 	};
 	uint64_t begin[5];
