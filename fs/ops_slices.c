@@ -412,7 +412,7 @@ static int empty(const struct fs_sref *r, struct ck_slice of)
 }
 
 /* To nothing: it is to be written anew.  Its size stays what it is. */
-static int set_size(const struct fs_sref *r, uint64_t size)
+int fs_slices_resize(const struct fs_sref *r, uint64_t size)
 {
 	struct ck_slices *sl = slices_of(r);
 	struct ck_slice of;
@@ -462,15 +462,4 @@ int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
 		return slice_of(sl, ino, &of) ? empty(r, of) : -ESTALE;
 	ret = ck_slices_any(sl, &any, NULL);
 	return ret ? ret : any ? -EPERM : 0;
-}
-
-/* Times are let pass, as for tensors of a checkpoint. */
-int fs_slices_set(const struct fs_sref *r, const struct stat *attr, int to_set)
-{
-	if (to_set &
-	    (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
-		return -EPERM;
-	return to_set & FUSE_SET_ATTR_SIZE ?
-		       set_size(r, (uint64_t)attr->st_size) :
-		       0;
 }

@@ -320,18 +320,33 @@ void fs_sop_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 							  FS_KEEP_SRC);
 }
 
+/* Owner and mode are those of shards/; cp -a and tar set them all the same. */
+static int may_set(const struct stat *now, const struct stat *attr, int to_set)
+{
+	bool other =
+		(to_set & FUSE_SET_ATTR_MODE &&
+		 (attr->st_mode ^ now->st_mode) & 07777) ||
+		(to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
+		(to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid);
+
+	return other ? -EPERM : 0;
+}
+
 static int set(const struct fs_sref *r, const struct fs_staged_file *f,
 	       const struct stat *attr, int to_set, struct stat *st)
 {
+	int ret;
+
 	if (r->ino & FS_INO_SHARD || r->ino == FS_INO_SHARDS)
 		return fs_staged_set(r->s->files, r->ino, f, attr, to_set, st);
-	if (fs_slices_has(r->ino))
-		return fs_slices_set(r, attr, to_set);
-	/* the step itself: what touch and cp -a ask for is let pass */
-	if (to_set & (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MODE |
-		      FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
-		return -EPERM;
-	return 0;
+	ret = fs_sref_attr(r, f, st);
+	if (!ret)
+		ret = may_set(st, attr, to_set);
+	if (ret || !(to_set & FUSE_SET_ATTR_SIZE))
+		return ret;
+	return fs_slices_has(r->ino) ?
+		       fs_slices_resize(r, (uint64_t)attr->st_size) :
+		       -EPERM;
 }
 
 void fs_sop_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,

@@ -84,7 +84,7 @@ int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
  * are folders of which nothing is written: -ENOTEMPTY.
  */
 int fs_slices_remove(const struct fs_sref *r, const char *name, bool is_dir);
-int fs_slices_set(const struct fs_sref *r, const struct stat *attr, int to_set);
+int fs_slices_resize(const struct fs_sref *r, uint64_t size);
 
 /* ops_staged.c: in a stage or not */
 void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);

@@ -141,11 +141,19 @@ whole s3
 # ---- out of an archive
 start "$MNT" tar
 for r in 0 1 2 3; do
-	(cd "$D/$r" && tar -cf - *) | timeout 20 tar --overwrite --no-same-owner \
+	(cd "$D/$r" && tar -cf - *) | timeout 20 tar --overwrite \
 		-C "$MNT/tar/ranks/$r" -xf - ||
 		fail "tar x, rank $r"
 done
 whole tar
+# owner and mode are those of shards/, and may be set to the same
+start "$MNT" kept_as
+for r in 0 1 2 3; do
+	cp -a "$D/$r/." "$MNT/kept_as/ranks/$r/" || fail "cp -a, rank $r"
+done
+expect 1 'changing permissions of .*: Operation not permitted' \
+	chmod 600 "$MNT/kept_as/ranks/0/embed.weight"
+whole kept_as
 
 # ---- what cannot be
 start "$MNT" s4
