@@ -22,6 +22,7 @@
 #define TILE_BYTES (UINT64_C(1) << 20)
 #define BLOCK_BYTES (UINT64_C(1) << 20) /* turned at a time, as stored */
 #define BAND_BYTES (UINT64_C(8) << 20)
+#define WHOLE_BYTES (BAND_BYTES / 2) /* from so much on no band is kept */
 #define NR_BANDS 2
 #define KEPT_NS INT64_C(1000000000)
 
@@ -210,6 +211,9 @@ static int read_banded(const struct reading *r, uint64_t first, uint64_t nr,
 	uint64_t n;
 	int ret = 0;
 
+	/* Several threads of an export would take the bands from each other. */
+	if (nr * r->size >= WHOLE_BYTES)
+		return read_elements(r, first, nr, out, err);
 	while (nr && !ret) {
 		bool banded = in_order(r, first);
 
@@ -257,13 +261,16 @@ int ck_turned_read(const struct ck_view *v, const struct ck_span *span,
 {
 	uint8_t from = v->img->tensors[span->turned->tensor].dtype;
 	ck_auto_free char *tile = malloc(TILE_BYTES);
-	ck_auto_free char *in = malloc(BLOCK_BYTES);
+	uint64_t to = ck_dtype_info(span->dtype)->size, n;
+	unsigned size = ck_dtype_info(from)->size;
+	uint64_t block =
+		len / to >= WHOLE_BYTES / size ? BAND_BYTES : BLOCK_BYTES;
+	ck_auto_free char *in = malloc(block);
 	struct reading r = { .v = v,
 			     .turned = span->turned,
 			     .from = from,
-			     .size = ck_dtype_info(from)->size,
+			     .size = size,
 			     .tile = tile };
-	uint64_t to = ck_dtype_info(span->dtype)->size, n;
 	char edge[16], *out = buf;
 	int ret = 0;
 
@@ -271,7 +278,7 @@ int ck_turned_read(const struct ck_view *v, const struct ck_span *span,
 		return ck_fail(err, ENOMEM, "no memory to transpose");
 	for (uint64_t off = span->off; len && !ret; off += n) {
 		uint64_t first = off / to, skip = off % to;
-		uint64_t nr = CK_MIN(BLOCK_BYTES / r.size, len / to);
+		uint64_t nr = CK_MIN(block / r.size, len / to);
 
 		if (skip || !nr) { /* a part of one element */
 			ret = read_shown(&r, span, first, 1, in, edge, err);

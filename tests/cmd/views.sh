@@ -164,5 +164,27 @@ expect 2 'names a view, and --to another' "$UNSHARD" export "${O[@]}" --to pt \
 expect 2 'no file "nothing"|no folder "nothing"' "$UNSHARD" export "${O[@]}" \
 	plain.safetensors/views/bf16/nothing x
 expect 1 'Not a directory' "$UNSHARD" seal "${O[@]}" plain.safetensors/views/bf16
+# Matrices over the 8 MiB that an export reads at once, in as many threads.
+printf '{"views": {"t": {"transpose": ["*"], "dtype": "float64"}}}' >t.json
+"$PYTHON" - <<-'EOS' || fail "make t"
+	import json, numpy as np
+	a = np.arange(1777 * 2101, dtype="<f4")
+	h = {n: {"dtype": "F32", "shape": s, "data_offsets": o} for n, s, o in (
+	    ("a", [1777, 2101], [0, a.nbytes]),
+	    ("b", [2101, 1777], [a.nbytes, 2 * a.nbytes]))}
+	h = json.dumps(h).encode()
+	with open("t.safetensors", "wb") as f:
+	    f.write(len(h).to_bytes(8, "little") + h)
+	    f.write(a.tobytes() + a[::-1].tobytes())
+EOS
+expect 0 '' "$UNSHARD" export -o views=t.json t.safetensors/views/t/tensors t.out
+"$PYTHON" - <<-'EOS' || fail "transposed by an export"
+	import numpy as np
+	a = np.arange(1777 * 2101, dtype="<f4")
+	for name, m in (("a", a.reshape(1777, 2101)), ("b", a[::-1].reshape(2101, 1777))):
+	    got = np.fromfile("t.out/" + name, "<f8").reshape(m.T.shape)
+	    assert np.array_equal(got, m.T), name
+EOS
+rm -r t.json t.safetensors t.out
 [ ! -e x ] || fail "x was made"
 exit 0
