@@ -55,7 +55,8 @@ echo "result warm_shards $(median <warm.shards) GB/s"
 echo "result warm_mount $mount GB/s"
 echo "result warm_mount_to_null $(ratio "$mount" "$null") ratio >=0.6"
 echo "result worker_resident $(resident) KiB"
-echo "result worker_resident_growth $(($(resident) - before)) KiB <=4096"
+# two blocks ahead of 1 MiB each, a ring, and what malloc keeps for its threads
+echo "result worker_resident_growth $(($(resident) - before)) KiB <=6144"
 echo "result warm_mmap $("$read_file" -m $block "$tensor") GB/s"
 
 forget=
