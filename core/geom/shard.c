@@ -39,7 +39,7 @@ static const struct ck_shard_run *run_at(const struct ck_shard_cut *c,
 void ck_shard_at(const struct ck_shard *s, uint64_t at, struct ck_box *box,
 		 uint64_t *skip)
 {
-	const struct ck_shard_cut *last = &s->cut[s->nr - 1];
+	const struct ck_shard_cut *last;
 	const struct ck_shard_run *r;
 	uint64_t inner, row, before;
 
@@ -47,6 +47,7 @@ void ck_shard_at(const struct ck_shard *s, uint64_t at, struct ck_box *box,
 	*skip = at;
 	if (!s->nr)
 		return;
+	last = &s->cut[s->nr - 1];
 	inner = behind(s, last->dim + 1);
 	row = s->box.len[last->dim] * inner;
 	ck_dims_coords(s->box.len, last->dim, at / row, box->start);
