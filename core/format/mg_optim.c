@@ -87,21 +87,11 @@ static bool same_rank(const struct ck_mg_rank *a, const struct ck_mg_rank *b)
 	return a->tp == b->tp && a->pp == b->pp;
 }
 
-static int by_place(const void *pa, const void *pb)
-{
-	const struct ck_mg_rank *a = pa, *b = pb;
-
-	if (a->pp != b->pp)
-		return a->pp < b->pp ? -1 : 1;
-	if (a->tp != b->tp)
-		return a->tp < b->tp ? -1 : 1;
-	return a->ep < b->ep ? -1 : a->ep > b->ep;
-}
-
 static const struct ck_mg_rank *find(const struct ck_mg_load *ld,
 				     const struct ck_mg_rank *r)
 {
-	return bsearch(r, ld->optims.v, ld->optims.nr, sizeof(*r), by_place);
+	return bsearch(r, ld->optims.v, ld->optims.nr, sizeof(*r),
+		       ck_mg_by_place);
 }
 
 /* The name that the folder of a rank's replica has. */
@@ -199,7 +189,7 @@ int ck_mg_optims_say(struct ck_mg_load *ld, struct ck_err *err)
 	}
 	while (ld->optims.nr > nr)
 		ck_mg_rank_free(&ld->optims.v[--ld->optims.nr]);
-	qsort(ld->optims.v, nr, sizeof(*ld->optims.v), by_place);
+	qsort(ld->optims.v, nr, sizeof(*ld->optims.v), ck_mg_by_place);
 	for (size_t i = 0; i < nr && !ret; i++)
 		ret = say_one(ld, &ld->optims.v[i], err);
 	if (!ret)

@@ -147,6 +147,8 @@ int ck_mg_optim_add(struct ck_mg_load *ld, const char *dir, struct ck_err *err);
 /* What those folders hold, and which of them are missing. */
 int ck_mg_optims_say(struct ck_mg_load *ld, struct ck_err *err);
 void ck_mg_rank_free(struct ck_mg_rank *r);
+/* For qsort and bsearch of ranks: by stage, then tensor-parallel, then third. */
+int ck_mg_by_place(const void *pa, const void *pb);
 /*
  * Compares a small piece with its copies seen before.  0; -EINVAL with a line
  * in @why where they differ, or -ENOMEM.

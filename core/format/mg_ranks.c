@@ -227,7 +227,7 @@ static void drop_replicas(struct ck_mg_load *ld)
 	ld->ranks.nr = nr;
 }
 
-static int by_place(const void *pa, const void *pb)
+int ck_mg_by_place(const void *pa, const void *pb)
 {
 	const struct ck_mg_rank *a = pa, *b = pb;
 
@@ -267,7 +267,7 @@ int ck_mg_ranks_read(struct ck_mg_load *ld, struct ck_err *err)
 		ret = place_rank(ld, &ld->ranks.v[i], err);
 	if (ret)
 		return ret;
-	qsort(ld->ranks.v, ld->ranks.nr, sizeof(*ld->ranks.v), by_place);
+	qsort(ld->ranks.v, ld->ranks.nr, sizeof(*ld->ranks.v), ck_mg_by_place);
 	return ck_mg_order_check(ld, err);
 }
 

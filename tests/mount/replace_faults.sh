@@ -3,26 +3,14 @@
 # whoever comes next finds the old bytes or the new ones, never some of each.
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/split.sh"
+. "$(dirname "$0")/lib/replace.sh"
 requires python3 cp
 
 make_split "$WORK/keep" 700 4097 5
 "$UNSHARD" seal "$WORK/keep" >/dev/null || fail seal
 size=$(stat -c %s "$WORK/whole.w")
 noise "$size" 21 >"$WORK/new"
-ckpt=$WORK/ckpt
 fresh() { rm -rf "$ckpt" && cp -r "$WORK/keep" "$ckpt"; }
-left() { ls -A "$ckpt" | grep -q '^\.unshard-redo-'; }
-# which: old, new, or mixed, as an independent reader finds it
-which_bytes() {
-	python3 "$here/tests/mount/lib/join.py" "$ckpt" w "$WORK/is" || fail join
-	if cmp -s "$WORK/is" "$WORK/whole.w"; then
-		echo old
-	elif cmp -s "$WORK/is" "$WORK/new"; then
-		echo new
-	else
-		echo mixed
-	fi
-}
 # after a kill: readers are told, or find one of both
 look() {
 	if left; then

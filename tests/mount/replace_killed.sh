@@ -6,24 +6,13 @@
 LIMIT=180
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/split.sh"
+. "$(dirname "$0")/lib/replace.sh"
 requires python3 cp strace
 [ -z "${SAN:-}" ] || skip "sanitizers look for leaks at other times"
 
 make_split "$WORK/keep" 300 4097 3
 "$UNSHARD" seal "$WORK/keep" >/dev/null || fail seal
 noise "$(stat -c %s "$WORK/whole.w")" 22 >"$WORK/new"
-ckpt=$WORK/ckpt
-left() { ls -A "$ckpt" | grep -q '^\.unshard-redo-'; }
-which_bytes() {
-	python3 "$here/tests/mount/lib/join.py" "$ckpt" w "$WORK/is" || fail join
-	if cmp -s "$WORK/is" "$WORK/whole.w"; then
-		echo old
-	elif cmp -s "$WORK/is" "$WORK/new"; then
-		echo new
-	else
-		echo mixed
-	fi
-}
 traced() { not grep -q "^TracerPid:[[:space:]]*0" /proc/"$1"/task/*/status; }
 # attempt CALLS N: cp to a mount whose worker is killed at the Nth; its exit code,
 # and 99 where there was no Nth
