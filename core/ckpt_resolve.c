@@ -9,6 +9,7 @@
 #include "core/ckpt_priv.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/format/torch_item.h"
 #include "core/geom/dtype.h"
 
@@ -44,20 +45,13 @@ static const struct ck_source_ops reader_ops = {
 
 uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk)
 {
-	uint32_t lo = 0, hi = img->nr_tensors;
-
 	/* Chunks lie in the order of their tensors: ck_ckpt_serve() saw to it. */
-	while (hi - lo > 1) {
-		uint32_t mid = lo + (hi - lo) / 2;
+	uint32_t t =
+		CK_LAST(i, 0, img->nr_tensors, img->tensors[i].first <= chunk);
 
-		if (img->tensors[mid].first <= chunk)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	while (lo > 0 && !img->tensors[lo].nr_all)
-		lo--;
-	return lo;
+	while (t > 0 && !img->tensors[t].nr_all)
+		t--;
+	return t;
 }
 
 uint64_t ck_ckpt_item_len(const struct ck_image *img, uint32_t chunk)

@@ -14,6 +14,7 @@
 #include "fs/inval.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/base/vec.h"
 #include "fs/reply.h"
 
@@ -275,18 +276,11 @@ static void map_out(struct fs_shown *s)
 
 static const struct place *find(const struct fs_shown *s, uint32_t tensor)
 {
-	size_t lo = 0, hi = s->places.nr;
+	size_t at =
+		CK_FIRST(i, 0, s->places.nr, s->places.v[i].tensor >= tensor);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (s->places.v[mid].tensor < tensor)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < s->places.nr && s->places.v[lo].tensor == tensor ?
-		       &s->places.v[lo] :
+	return at < s->places.nr && s->places.v[at].tensor == tensor ?
+		       &s->places.v[at] :
 		       NULL;
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/base/str.h"
 #include "core/base/vec.h"
 #include "core/catalog/dump.h"
@@ -241,17 +242,8 @@ int fs_virt_size(struct fs_virt *v, unsigned id, uint64_t *size,
 
 static const struct mark *mark_before(const struct doc *d, uint64_t off)
 {
-	size_t lo = 0, hi = d->marks.nr;
-
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (d->marks.v[mid].off <= off)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &d->marks.v[lo];
+	return &d->marks.v[CK_LAST(i, 0, d->marks.nr,
+				   d->marks.v[i].off <= off)];
 }
 
 /* The part of @piece, which begins at byte @at, that lies in [off, off+len) */

@@ -11,30 +11,28 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/catalog/image.h"
 
 #include <errno.h>
 #include <string.h>
 
+static const char *refused_name(const struct side *s, uint32_t i)
+{
+	uint32_t p = s->refused[i];
+
+	return ck_image_str(s->img, s->img->problems[p].tensor, NULL);
+}
+
 /* The problem for which @s has no tensor @name; CK_NONE: it never had one. */
 static uint32_t refused(const struct side *s, const char *name)
 {
-	uint32_t lo = 0, hi = s->nr_refused;
+	uint32_t at = CK_FIRST(i, 0, s->nr_refused,
+			       strcmp(refused_name(s, i), name) >= 0);
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2, i = s->refused[mid];
-		int c = strcmp(
-			name,
-			ck_image_str(s->img, s->img->problems[i].tensor, NULL));
-
-		if (!c)
-			return i;
-		if (c < 0)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return CK_NONE;
+	return at < s->nr_refused && !strcmp(refused_name(s, at), name) ?
+		       s->refused[at] :
+		       CK_NONE;
 }
 
 /* The tensor of @to that is called like tensor @i of @from. */

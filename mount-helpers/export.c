@@ -10,6 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/search.h"
 #include "core/base/whole.h"
 #include "core/publish/pool.h"
 #include "core/view/rank_layout.h"
@@ -237,17 +238,8 @@ struct piece {
 
 static void locate(const struct export *x, uint64_t nr, struct piece *out)
 {
-	size_t lo = 0, hi = x->file.nr;
-
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (x->file.v[mid].first <= nr)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	out->file = &x->file.v[lo];
+	out->file =
+		&x->file.v[CK_LAST(i, 0, x->file.nr, x->file.v[i].first <= nr)];
 	out->nr = nr;
 	out->off = (nr - out->file->first) * EXPORT_PIECE;
 	out->len = CK_MIN(EXPORT_PIECE, out->file->size - out->off);

@@ -13,6 +13,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/crc32.h"
+#include "core/base/search.h"
 #include "core/base/whole.h"
 #include "core/parse/zip.h"
 
@@ -110,17 +111,8 @@ int export_sums_plan(struct export *x, struct ck_err *err)
 /* The first member that ends behind @off. */
 static size_t member_at(const struct export *x, uint64_t off)
 {
-	size_t lo = 0, hi = x->sum.nr;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (x->sum.v[mid].off + x->sum.v[mid].len <= off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_FIRST(i, 0, x->sum.nr,
+			x->sum.v[i].off + x->sum.v[i].len > off);
 }
 
 /*

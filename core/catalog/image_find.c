@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_find.c - a tensor by its file name, or by its true name */
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/catalog/image.h"
 #include "core/catalog/image_priv.h"
 #include "core/catalog/names.h"
@@ -22,19 +23,13 @@ static int compare(const struct ck_image *img, const struct ck_tensor *t,
 uint32_t ck_image_find_file(const struct ck_image *img, uint32_t tree,
 			    const char *file, size_t len)
 {
-	uint32_t lo = 0, hi = img->nr_tensors;
+	uint32_t at =
+		CK_FIRST(i, 0, img->nr_tensors,
+			 compare(img, &img->tensors[i], tree, file, len) >= 0);
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		int c = compare(img, &img->tensors[mid], tree, file, len);
-
-		if (!c)
-			return mid;
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
+	if (at < img->nr_tensors &&
+	    !compare(img, &img->tensors[at], tree, file, len))
+		return at;
 	return CK_NONE;
 }
 

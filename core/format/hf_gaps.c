@@ -12,6 +12,7 @@
 #include "core/format/hf_set.h"
 
 #include "core/base/auto.h"
+#include "core/base/search.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -143,18 +144,9 @@ struct ck_hf_gap *ck_hf_gaps_of(const struct ck_hf_gaps *g,
 				const struct ck_hf_set *s, size_t i)
 {
 	struct ck_hf_shard is = { 0 };
-	size_t lo = 0, hi = g->nr;
 
 	ck_hf_is_shard(s->files.name[i], &is);
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (g->v[mid].file <= is.file)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &g->v[lo];
+	return &g->v[CK_LAST(k, 0, g->nr, g->v[k].file <= is.file)];
 }
 
 /* A K of which there is nothing took its tensors with it, names and all. */

@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/base/str.h"
 #include "core/format/ms_find.h"
 #include "core/format/ms_keys.h"
@@ -54,20 +55,12 @@ static int by_key(const void *pa, const void *pb)
 static bool adds(const struct ck_ms_key_file *of, size_t nr, uint32_t key,
 		 bool *had)
 {
-	size_t lo = 0, hi = nr;
+	size_t at = CK_FIRST(i, 0, nr, of[i].key >= key);
 	bool new = false;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (of[mid].key < key)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (; lo < nr && of[lo].key == key; lo++) {
-		new = new || !had[of[lo].file];
-		had[of[lo].file] = true;
+	for (; at < nr && of[at].key == key; at++) {
+		new = new || !had[of[at].file];
+		had[of[at].file] = true;
 	}
 	return new;
 }

@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -37,20 +38,12 @@ uint32_t ck_nn_state_name(struct ck_nn_set *s, uint32_t model, uint32_t state)
 const struct ck_nn_state *ck_nn_states_of(const struct ck_nn_rank *r,
 					  int64_t id, size_t *nr)
 {
-	size_t lo = 0, hi = r->states.nr;
+	size_t at = CK_FIRST(i, 0, r->states.nr, r->states.v[i].id >= id);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (r->states.v[mid].id < id)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (*nr = 0; lo + *nr < r->states.nr; ++*nr)
-		if (r->states.v[lo + *nr].id != id)
+	for (*nr = 0; at + *nr < r->states.nr; ++*nr)
+		if (r->states.v[at + *nr].id != id)
 			break;
-	return *nr ? r->states.v + lo : NULL;
+	return *nr ? r->states.v + at : NULL;
 }
 
 int ck_nn_raw_say(struct ck_nn_set *s, uint32_t rank,

@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -112,17 +113,7 @@ static size_t find_cuts(const struct say *j, uint64_t *cut)
 
 static size_t first_from(const uint64_t *cut, size_t nr, uint64_t lo)
 {
-	size_t a = 0, b = nr;
-
-	while (a < b) {
-		size_t mid = a + (b - a) / 2;
-
-		if (cut[mid] < lo)
-			a = mid + 1;
-		else
-			b = mid;
-	}
-	return a;
+	return CK_FIRST(i, 0, nr, cut[i] >= lo);
 }
 
 static int flats_add(const struct say *j, struct ck_err *err)

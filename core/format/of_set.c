@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/format/of_file.h"
 #include "core/geom/dtype.h"
 
@@ -253,17 +254,9 @@ static uint32_t rank_of(const struct join *j, uint32_t id)
 /* The parallel id of a rank; UINT32_MAX: it is not in the placement. */
 static uint32_t id_of(const struct join *j, uint32_t rank)
 {
-	uint32_t lo = 0, hi = j->nr;
+	uint32_t id = CK_FIRST(i, 0, j->nr, rank_of(j, i) >= rank);
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (rank_of(j, mid) < rank)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < j->nr && rank_of(j, lo) == rank ? lo : UINT32_MAX;
+	return id < j->nr && rank_of(j, id) == rank ? id : UINT32_MAX;
 }
 
 /* A rank outside of the placement may have kept a stand-in: all zeros. */

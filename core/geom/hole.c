@@ -7,6 +7,7 @@
  */
 #include "core/geom/cursor.h"
 
+#include "core/base/search.h"
 #include "core/geom/dtype.h"
 
 static uint64_t covered_of_cell(const struct ck_image *img,
@@ -59,17 +60,9 @@ uint64_t ck_tensor_first_hole(const struct ck_image *img,
 			      const struct ck_tensor *t)
 {
 	uint64_t elem = ck_dtype_info(t->dtype)->size;
-	uint64_t whole = 0, end = elem ? t->size / elem : 0;
+	uint64_t end = elem ? t->size / elem : 0;
 
 	if (t->covered >= end)
 		return t->size;
-	while (end - whole > 1) {
-		uint64_t mid = whole + (end - whole) / 2;
-
-		if (covered_before(img, t, mid) == mid)
-			whole = mid;
-		else
-			end = mid;
-	}
-	return whole * elem;
+	return CK_LAST(i, 0, end, covered_before(img, t, i) == i) * elem;
 }

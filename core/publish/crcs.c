@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/crc32.h"
+#include "core/base/search.h"
 #include "core/base/vec.h"
 
 #include <errno.h>
@@ -98,19 +99,10 @@ int ck_crcs_find(struct ck_crcs *c, struct ck_ckpt *ck,
 /* The first that ends behind byte @at of @file. */
 static size_t first_at(const struct ck_crcs *c, size_t file, uint64_t at)
 {
-	size_t lo = 0, hi = c->nr;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct ck_crc *s = &c->v[mid];
-
-		if (s->file < file ||
-		    (s->file == file && s->off + s->len <= at))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_FIRST(i, 0, c->nr,
+			c->v[i].file > file ||
+				(c->v[i].file == file &&
+				 c->v[i].off + c->v[i].len > at));
 }
 
 void ck_crcs_pass(struct ck_crcs *c, size_t file, uint64_t at,

@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/search.h"
 #include "core/format/dir.h"
 
 #include <errno.h>
@@ -230,45 +231,55 @@ uint64_t ck_manifest_block(const struct ck_manifest *m, uint64_t k)
 	return ck_le64(m->blocks + 8 * k);
 }
 
+static int file_cmp(const struct ck_manifest *m, uint64_t i, const char *name,
+		    size_t len)
+{
+	struct ck_manifest_file f;
+
+	ck_manifest_file(m, i, &f);
+	return ck_mf_cmp(f.name, f.name_len, name, len);
+}
+
+uint64_t ck_manifest_number(const struct ck_manifest *m, const char *name,
+			    size_t len)
+{
+	uint64_t at =
+		CK_FIRST(i, 0, m->nr_files, file_cmp(m, i, name, len) >= 0);
+
+	return at < m->nr_files && !file_cmp(m, at, name, len) ? at :
+								 CK_NO_FILE;
+}
+
 bool ck_manifest_find_file(const struct ck_manifest *m, const char *name,
 			   size_t len, struct ck_manifest_file *out)
 {
-	uint64_t lo = 0, hi = m->nr_files;
+	uint64_t at = ck_manifest_number(m, name, len);
 
-	while (lo < hi) {
-		uint64_t mid = lo + (hi - lo) / 2;
-		int c;
+	if (at == CK_NO_FILE)
+		return false;
+	ck_manifest_file(m, at, out);
+	return true;
+}
 
-		ck_manifest_file(m, mid, out);
-		c = ck_mf_cmp(out->name, out->name_len, name, len);
-		if (!c)
-			return true;
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return false;
+static int number_cmp(const struct ck_manifest *m, uint64_t i, const char *tree,
+		      size_t tree_len, const char *name, size_t len)
+{
+	struct ck_manifest_tensor t;
+
+	ck_manifest_tensor(m, i, &t);
+	return tensor_cmp(&t, tree, tree_len, name, len);
 }
 
 bool ck_manifest_find_tensor(const struct ck_manifest *m, const char *tree,
 			     size_t tree_len, const char *name, size_t len,
 			     struct ck_manifest_tensor *out)
 {
-	uint64_t lo = 0, hi = m->nr_tensors;
+	uint64_t at =
+		CK_FIRST(i, 0, m->nr_tensors,
+			 number_cmp(m, i, tree, tree_len, name, len) >= 0);
 
-	while (lo < hi) {
-		uint64_t mid = lo + (hi - lo) / 2;
-		int c;
-
-		ck_manifest_tensor(m, mid, out);
-		c = tensor_cmp(out, tree, tree_len, name, len);
-		if (!c)
-			return true;
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return false;
+	if (at == m->nr_tensors)
+		return false;
+	ck_manifest_tensor(m, at, out);
+	return !tensor_cmp(out, tree, tree_len, name, len);
 }

@@ -86,6 +86,11 @@ void ck_manifest_tensor(const struct ck_manifest *m, uint64_t i,
 			struct ck_manifest_tensor *out);
 /* Digest of block @k of the manifest: file->first + which. */
 uint64_t ck_manifest_block(const struct ck_manifest *m, uint64_t k);
+#define CK_NO_FILE UINT64_MAX
+
+/* The number of that file, or CK_NO_FILE. */
+uint64_t ck_manifest_number(const struct ck_manifest *m, const char *name,
+			    size_t len);
 bool ck_manifest_find_file(const struct ck_manifest *m, const char *name,
 			   size_t len, struct ck_manifest_file *out);
 bool ck_manifest_find_tensor(const struct ck_manifest *m, const char *tree,

@@ -3,6 +3,7 @@
 #include "core/publish/runs.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,35 +24,23 @@ void ck_runs_free(struct ck_runs *r)
 	*r = (struct ck_runs){ 0 };
 }
 
+static const struct ck_run *last_of(const struct ck_runs_block *b)
+{
+	return &b->v[b->nr - 1];
+}
+
 /* The first block, and the first stretch in it, that ends at @pos or later. */
 static bool find(const struct ck_runs *r, uint64_t pos, size_t *block,
 		 unsigned *at)
 {
-	size_t lo = 0, hi = r->nr;
-	unsigned a = 0, b;
+	const struct ck_runs_block *b;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (r->v[mid]->v[r->v[mid]->nr - 1].end < pos)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	*block = lo;
+	*block = CK_FIRST(i, 0, r->nr, last_of(r->v[i])->end >= pos);
 	*at = 0;
-	if (lo == r->nr)
+	if (*block == r->nr)
 		return false;
-	b = r->v[lo]->nr;
-	while (a < b) {
-		unsigned mid = a + (b - a) / 2;
-
-		if (r->v[lo]->v[mid].end < pos)
-			a = mid + 1;
-		else
-			b = mid;
-	}
-	*at = a;
+	b = r->v[*block];
+	*at = CK_FIRST(i, 0, b->nr, b->v[i].end >= pos);
 	return true;
 }
 

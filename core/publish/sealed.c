@@ -41,31 +41,9 @@ static int match(struct ck_sealed *s, struct ck_err *err)
 		if (src->kind != CK_SRC_FILE)
 			continue;
 		name = ck_image_str(s->img, src->name, &len);
-		s->file_of[i] = ck_sealed_number(&s->m, name, len);
+		s->file_of[i] = ck_manifest_number(&s->m, name, len);
 	}
 	return 0;
-}
-
-uint64_t ck_sealed_number(const struct ck_manifest *m, const char *name,
-			  size_t len)
-{
-	uint64_t lo = 0, hi = m->nr_files;
-
-	while (lo < hi) {
-		uint64_t mid = lo + (hi - lo) / 2;
-		struct ck_manifest_file f;
-		int c;
-
-		ck_manifest_file(m, mid, &f);
-		c = ck_mf_cmp(f.name, f.name_len, name, len);
-		if (!c)
-			return mid;
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return CK_NO_FILE;
 }
 
 struct ck_sealed *ck_sealed_new(const struct ck_root *root,

@@ -74,7 +74,7 @@ static bool find(struct ck_sealed *s, const char *name, uint64_t k,
 		 uint64_t size, uint64_t *digest)
 {
 	const struct ck_manifest *m = ck_sealed_newest(s);
-	uint64_t i = ck_sealed_number(m, name, strlen(name));
+	uint64_t i = ck_manifest_number(m, name, strlen(name));
 	struct ck_manifest_file f;
 
 	if (m->shift != s->m.shift || i == CK_NO_FILE)

@@ -105,7 +105,7 @@ void ck_sealed_was_bad(struct ck_sealed *s, const char *text)
 
 	if (!cut)
 		return;
-	file = ck_sealed_number(&s->m, text, (size_t)(cut - text));
+	file = ck_manifest_number(&s->m, text, (size_t)(cut - text));
 	if (file == CK_NO_FILE)
 		return;
 	ck_manifest_file(&s->m, file, &f);

@@ -20,8 +20,6 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#define CK_NO_FILE UINT64_MAX
-
 /* Of a block: what is known of the bytes that are not written. */
 enum {
 	CK_OLD_UNKNOWN, /* nothing was written to it yet */
@@ -55,10 +53,6 @@ struct ck_sealed {
 	struct ck_checked *checked;
 	struct ck_watch watch;
 };
-
-/* The number of that file in the manifest, or CK_NO_FILE. */
-uint64_t ck_sealed_number(const struct ck_manifest *m, const char *name,
-			  size_t len);
 
 /* With the lock: the manifest as it is by now, until the lock is let go. */
 const struct ck_manifest *ck_sealed_newest(struct ck_sealed *s);

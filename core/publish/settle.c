@@ -133,8 +133,8 @@ static int take_over(struct ck_sealed *s, struct ck_err *err)
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
 	for (size_t at = 0; at < len; at += strlen(names + at) + 1) {
-		uint64_t file =
-			ck_sealed_number(&s->m, names + at, strlen(names + at));
+		uint64_t file = ck_manifest_number(&s->m, names + at,
+						   strlen(names + at));
 
 		if (file == CK_NO_FILE)
 			continue;

@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/search.h"
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
 #include "core/geom/image.h"
@@ -232,57 +233,38 @@ void ck_splan_free(struct ck_splan *p)
 
 /* ---- look-ups ---- */
 
+static const char *name_of(const struct ck_splan *p, uint32_t tensor)
+{
+	return ck_splan_str(p, p->tensors[tensor].name);
+}
+
 uint32_t ck_splan_find_tensor(const struct ck_splan *p, const char *name)
 {
-	uint32_t lo = 0, hi = p->nr_tensors;
+	uint32_t at =
+		CK_FIRST(i, 0, p->nr_tensors, strcmp(name_of(p, i), name) >= 0);
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		int c = strcmp(ck_splan_str(p, p->tensors[mid].name), name);
-
-		if (!c)
-			return mid;
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return CK_NONE;
+	return at < p->nr_tensors && !strcmp(name_of(p, at), name) ? at :
+								     CK_NONE;
 }
 
 uint32_t ck_splan_find_rank(const struct ck_splan *p, uint64_t rank)
 {
-	uint32_t lo = 0, hi = p->nr_ranks;
+	uint32_t at = CK_FIRST(i, 0, p->nr_ranks, p->ranks[i].rank >= rank);
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
+	return at < p->nr_ranks && p->ranks[at].rank == rank ? at : CK_NONE;
+}
 
-		if (p->ranks[mid].rank == rank)
-			return mid;
-		if (p->ranks[mid].rank < rank)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return CK_NONE;
+static uint32_t tensor_of(const struct ck_splan *p, uint32_t entry)
+{
+	return p->pieces[p->entries[entry]].tensor;
 }
 
 uint32_t ck_splan_find_entry(const struct ck_splan *p, uint32_t r, uint32_t t)
 {
-	uint32_t lo = p->ranks[r].first, hi = lo + p->ranks[r].nr;
+	uint32_t first = p->ranks[r].first, end = first + p->ranks[r].nr;
+	uint32_t at = CK_FIRST(i, first, end, tensor_of(p, i) >= t);
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		uint32_t at = p->pieces[p->entries[mid]].tensor;
-
-		if (at == t)
-			return mid;
-		if (at < t)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return CK_NONE;
+	return at < end && tensor_of(p, at) == t ? at : CK_NONE;
 }
 
 void ck_splan_runs(const struct ck_splan *p, uint32_t piece,

@@ -67,7 +67,7 @@ static bool hash(struct again *a, unsigned shift)
 static bool sealed_as(const struct ck_manifest *m, const struct again *a,
 		      unsigned shift, uint64_t *digest)
 {
-	uint64_t i = ck_sealed_number(m, a->file.name, strlen(a->file.name));
+	uint64_t i = ck_manifest_number(m, a->file.name, strlen(a->file.name));
 	struct ck_manifest_file f;
 
 	if (i == CK_NO_FILE || m->shift != shift)
@@ -115,7 +115,7 @@ static bool is_damaged(struct again *a, unsigned shift, uint64_t was,
 static bool stays(const struct ck_verify *v, const struct ck_manifest *then,
 		  struct ck_damage *d)
 {
-	uint64_t i = ck_sealed_number(v->m, d->file, strlen(d->file));
+	uint64_t i = ck_manifest_number(v->m, d->file, strlen(d->file));
 	struct ck_manifest_file f;
 	struct again a = { .root = v->root, .k = d->block };
 	uint64_t was, now;

@@ -3,6 +3,7 @@
 #include "core/reshard/cut.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/reshard/reshard.h"
 
 #include <errno.h>
@@ -51,23 +52,16 @@ uint32_t ck_rs_rank_at(const struct ck_rs_cut *c, uint32_t at)
 
 bool ck_rs_place_of(const struct ck_rs_cut *c, uint32_t rank, uint32_t *at)
 {
-	uint32_t lo = 0, hi = c->nr;
+	uint32_t k;
 
 	if (!c->place) {
 		*at = rank - c->base;
 		return rank >= c->base && *at < c->nr;
 	}
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (c->place[mid].rank < rank)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo == c->nr || c->place[lo].rank != rank)
+	k = CK_FIRST(i, 0, c->nr, c->place[i].rank >= rank);
+	if (k == c->nr || c->place[k].rank != rank)
 		return false;
-	*at = c->place[lo].at;
+	*at = c->place[k].at;
 	return true;
 }
 

@@ -5,6 +5,7 @@
 #include "core/view/compose.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/dtype.h"
 #include "core/view/turned.h"
 
@@ -164,17 +165,7 @@ bool ck_compose_vfile(const struct ck_compose *c, const char *name,
 
 static size_t piece_at(const struct ck_compose *c, uint64_t off)
 {
-	size_t lo = 0, hi = c->pieces.nr;
-
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (c->pieces.v[mid].off <= off)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_LAST(i, 0, c->pieces.nr, c->pieces.v[i].off <= off);
 }
 
 void ck_compose_at(const struct ck_compose *c, uint64_t off,

@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/base/utf8.h"
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
@@ -391,19 +392,10 @@ int ck_dcp_layout_make(struct ck_dcp_layout *l, const struct ck_view *v,
 uint32_t ck_dcp_item_at(const struct ck_dcp_layout *l, uint32_t file,
 			uint64_t off)
 {
-	uint32_t lo = l->file.v[file].first;
-	uint32_t hi = file + 1 < l->file.nr ? l->file.v[file + 1].first :
-					      (uint32_t)l->item.nr;
+	uint32_t end = file + 1 < l->file.nr ? l->file.v[file + 1].first :
+					       (uint32_t)l->item.nr;
 
-	while (hi - lo > 1) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (l->item.v[mid].off <= off)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_LAST(i, l->file.v[file].first, end, l->item.v[i].off <= off);
 }
 
 uint64_t ck_dcp_item_end(const struct ck_dcp_layout *l, uint32_t item)

@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/search.h"
 #include "core/geom/dtype.h"
 #include "core/view/ms_out.h"
 
@@ -190,17 +191,8 @@ int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *own,
 static const struct ck_rank_piece *piece_at(const struct ck_rank_file *f,
 					    uint64_t off)
 {
-	size_t lo = 0, hi = f->pieces.nr;
-
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (f->pieces.v[mid].off <= off)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &f->pieces.v[lo];
+	return &f->pieces.v[CK_LAST(i, 0, f->pieces.nr,
+				    f->pieces.v[i].off <= off)];
 }
 
 /* Elements and bytes: what of @tensor's part is @off bytes from its beginning. */

@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
 
@@ -78,17 +79,7 @@ void ck_replace_free(struct ck_replace *r)
 /* Under the lock: the first interval that ends at or after @off. */
 static size_t find(const struct ck_replace *r, uint64_t off)
 {
-	size_t lo = 0, hi = r->done.nr;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (r->done.v[mid].to < off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_FIRST(i, 0, r->done.nr, r->done.v[i].to >= off);
 }
 
 /* Under the lock: joins what it touches. */

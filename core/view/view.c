@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/cast.h"
 
 #include <errno.h>
@@ -15,17 +16,7 @@
 /* Tensors are sorted by tree: the first one of @tree or a later one. */
 static uint32_t tree_begin(const struct ck_image *img, uint32_t tree)
 {
-	uint32_t lo = 0, hi = img->nr_tensors;
-
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (img->tensors[mid].tree < tree)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_FIRST(i, 0, img->nr_tensors, img->tensors[i].tree >= tree);
 }
 
 int ck_view_open(struct ck_view **out, const struct ck_view_ops *ops,

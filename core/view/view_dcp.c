@@ -10,6 +10,7 @@
  * what is around the elements is made anew when it is read.
  */
 #include "core/view/dcp_layout.h"
+#include "core/base/search.h"
 #include "core/view/lazy.h"
 
 #include "core/base/auto.h"
@@ -292,17 +293,7 @@ static int item_bytes(const struct dcp_view *v, uint32_t i, void *buf,
 /* The last kept piece that begins at or before @off. */
 static size_t meta_step(const struct dcp_view *v, uint64_t off)
 {
-	size_t lo = 0, hi = v->meta.nr;
-
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (v->meta.v[mid] <= off)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_LAST(i, 0, v->meta.nr, v->meta.v[i] <= off);
 }
 
 static int meta_bytes(const struct dcp_view *v, char *buf, uint64_t len,

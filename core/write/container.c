@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32.h"
 #include "core/base/le.h"
+#include "core/base/search.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,17 +83,8 @@ struct ck_sum_file *ck_sum_file(struct ck_sums *s, uint32_t src)
 /* The first unit that ends after @off. */
 static size_t unit_at(const struct ck_sum_file *f, uint64_t off)
 {
-	size_t lo = 0, hi = f->units.nr;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (f->units.v[mid].off + f->units.v[mid].len <= off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_FIRST(i, 0, f->units.nr,
+			f->units.v[i].off + f->units.v[i].len > off);
 }
 
 static int add_unit(struct ck_sums *s, struct ck_sum_file *f, uint64_t off,
@@ -257,17 +249,7 @@ static int before_sum(struct ck_sums *s, struct ck_sum_file *f,
 
 static size_t sum_at(const struct ck_sum_unit *u, uint64_t off)
 {
-	size_t lo = 0, hi = u->sums.nr;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (u->sums.v[mid].to <= off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return CK_FIRST(i, 0, u->sums.nr, u->sums.v[i].to > off);
 }
 
 int ck_sums_before(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
