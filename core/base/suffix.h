@@ -21,4 +21,10 @@ static inline bool ck_has_suffix(const char *name, const char *suffix)
 	return strlen(name) > strlen(suffix) && ck_ends_in(name, suffix);
 }
 
+/* What is written under this name gets its own when it is whole. */
+static inline bool ck_is_temporary(const char *name)
+{
+	return ck_has_suffix(name, ".tmp");
+}
+
 #endif

@@ -177,6 +177,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret)
 		ret = ck_explain_unfinished(dir, b, err);
 	if (!ret)
+		ret = ck_explain_temporary(dir, b, err);
+	if (!ret)
 		ret = ck_vain_say(dir, fmt->name, b, err);
 	/* with -o verify the manifest tells which of two is right */
 	ck_builder_compare(

@@ -293,6 +293,28 @@ int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
 	return 0;
 }
 
+static bool is_temporary(const struct ck_dir *dir, const struct ck_dir_entry *e)
+{
+	(void)dir;
+	return !e->is_dir && ck_is_temporary(e->name);
+}
+
+int ck_explain_temporary(const struct ck_dir *dir, struct ck_builder *b,
+			 struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_str struct ck_str some = { 0 };
+	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
+
+	if (ret || !name_some(dir, &l, is_temporary, &some))
+		return ret;
+	return ck_builder_problem(b, &note, err,
+				  "left aside: temporary files of a save that "
+				  "was interrupted, or goes on (%s)",
+				  some.v ? some.v : "");
+}
+
 int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
 			  struct ck_err *err)
 {

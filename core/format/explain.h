@@ -36,6 +36,9 @@ int ck_aside_check(const struct ck_dir *dir, struct ck_builder *b,
  */
 int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
 			struct ck_err *err);
+/* A note where temporary files lie beside what was read. */
+int ck_explain_temporary(const struct ck_dir *dir, struct ck_builder *b,
+			 struct ck_err *err);
 /* A warning where a save has not ended, or had not before what was read. */
 int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
 			  struct ck_err *err);

@@ -17,6 +17,7 @@
 #include "core/format/ms_world.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_SHOWN 8
@@ -124,6 +125,22 @@ static int note_steps(struct ck_ms_set *s, const struct ck_ms_found *f,
 	return ret;
 }
 
+static int note_temporary(struct ck_ms_set *s, const struct ck_ms_found *f,
+			  struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_NOTE, .file = f->tmp };
+	char more[48] = "";
+
+	if (f->nr_tmp > 1)
+		snprintf(more, sizeof(more), " (and %zu more)", f->nr_tmp - 1);
+	return !f->nr_tmp ?
+		       0 :
+		       ck_builder_problem(
+			       s->b, &p, err,
+			       "left aside%s: a temporary file of a save that was interrupted, or goes on",
+			       more);
+}
+
 static int load_found(struct ck_ms_set *s, struct ck_ms_found *f,
 		      struct ck_err *err)
 {
@@ -134,6 +151,8 @@ static int load_found(struct ck_ms_set *s, struct ck_ms_found *f,
 		ret = ck_ms_world(s, f, err);
 	if (!ret)
 		ret = note_steps(s, f, err);
+	if (!ret)
+		ret = note_temporary(s, f, err);
 	for (size_t i = 0; i < f->file.nr && !ret; i++)
 		if (f->file.v[i].chosen)
 			ret = ck_ms_read_file(s, f->file.v[i].name,

@@ -32,12 +32,23 @@ void ck_ms_found_free(struct ck_ms_found *f)
 	*f = (struct ck_ms_found){ .mode = CK_MS_NOTHING };
 }
 
+/* Those of another save are its own; the root's are seen by all readers. */
+static void see_temporary(struct ck_ms_found *f, const struct ck_dir *dir,
+			  const char *name)
+{
+	if (dir->save || !strchr(name, '/') || !ck_is_temporary(name))
+		return;
+	if (!f->nr_tmp++)
+		f->tmp = name;
+}
+
 int ck_ms_add_file(struct ck_ms_found *f, const struct ck_dir *dir,
 		   const char *name, uint32_t rank, struct ck_err *err)
 {
 	struct ck_ms_found_file *file;
 	int kind = CK_MS_CKPT;
 
+	see_temporary(f, dir, name);
 	if (!ck_has_suffix(name, ".ckpt") &&
 	    !ck_has_suffix(name, ".safetensors") && !dir->only)
 		return 0;
@@ -126,6 +137,9 @@ static int take_strategies(struct ck_ms_found *f, const struct ck_dir *dir,
 		int ret, dud = 0;
 
 		if (list->v[i].is_dir)
+			continue;
+		see_temporary(f, dir, name);
+		if (ck_is_temporary(name))
 			continue;
 		ret = is_strategy(dir, name, err);
 		if (!ret)
@@ -248,7 +262,7 @@ static int find_beside(struct ck_ms_found *f, const struct ck_dir *dir,
 	if (ret || f->mode != CK_MS_MAYBE || !f->strategy.nr)
 		return ret;
 	f->mode = CK_MS_NOTHING;
-	f->file.nr = f->ranks.nr = 0;
+	f->file.nr = f->ranks.nr = f->nr_tmp = 0;
 	return ck_ms_find_folders(f, dir, err);
 }
 

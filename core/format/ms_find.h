@@ -56,6 +56,8 @@ struct ck_ms_found {
 	CK_VEC(struct ck_ms_found_file) file; /* by rank, then name */
 	CK_VEC(const char *) strategy; /* found by themselves */
 	CK_VEC(const char *) dud; /* called so, and empty, or cut in the head */
+	const char *tmp; /* the first temporary file in any folder; or NULL */
+	size_t nr_tmp;
 	char *step; /* the name, or pattern of names, that was chosen */
 	char *others; /* names that were not, or NULL */
 	size_t nr_others, nr_lacking; /* ranks without the step chosen */
