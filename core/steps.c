@@ -17,8 +17,7 @@
 
 #define MARKER_MAX 255
 
-/* "iter_0000100" -> 100: the last run of digits, if it ends the name. */
-static bool number_of(const char *name, uint64_t *out)
+bool ck_steps_number_of(const char *name, uint64_t *out)
 {
 	size_t end = strlen(name), at = end;
 
@@ -48,7 +47,7 @@ int ck_steps_add(struct ck_steps *s, struct ck_step *step, struct ck_err *err)
 	return 0;
 }
 
-static const char *base_of(const char *name)
+const char *ck_steps_base_of(const char *name)
 {
 	const char *slash = strrchr(name, '/');
 
@@ -62,7 +61,7 @@ static bool stat_entry(const struct ck_root *in, int at, const char *base,
 	if (fstatat(at, base, st, AT_SYMLINK_NOFOLLOW))
 		return false;
 	if (S_ISLNK(st->st_mode))
-		ck_root_stat_folder(in, at, base, path, st);
+		ck_root_stat_link(in, at, base, path, st);
 	return true;
 }
 
@@ -82,6 +81,21 @@ static bool stat_beside(const struct ck_root *in, const char *name,
 	return group && !path.failed &&
 	       !ck_root_open_dir(in, group, &fd, NULL) &&
 	       stat_entry(in, fd, base, path.v, st);
+}
+
+/* @base lies where @name does, and is a link to what lies there. */
+static bool is_second_name(const struct ck_root *in, const char *name,
+			   const char *base)
+{
+	size_t group = (size_t)(ck_steps_base_of(name) - name);
+	ck_auto_free char *folder = strndup(name, group ? group - 1 : 0);
+	ck_auto_str struct ck_str path = { 0 };
+	ck_auto_fd int fd = -1;
+
+	ck_str_fmt(&path, "%.*s%s", (int)group, name, base);
+	return folder && !path.failed &&
+	       !ck_root_open_dir(in, folder, &fd, NULL) &&
+	       ck_root_is_second_name(in, fd, base, path.v);
 }
 
 /* "NAME" or "GROUP/NAME", neither of them hidden. */
@@ -149,7 +163,7 @@ static const char *file_of_part(const struct ck_root *all, const char *name,
 /* The length of what the last part of @name is shown as. */
 static size_t shown_len(const struct ck_root *all, const char *name)
 {
-	const char *base = base_of(name), *file;
+	const char *base = ck_steps_base_of(name), *file;
 	size_t stem = ck_ca_part_stem(base);
 
 	if (!base[stem])
@@ -162,7 +176,7 @@ static bool is_file_step(const struct ck_root *all, const char *name)
 {
 	return (ck_steps_is_weights(name) &&
 		!ck_steps_is_strategy(all, name)) ||
-	       (ck_ca_part_of_file(base_of(name)) == CK_CA_SCHEDULER &&
+	       (ck_ca_part_of_file(ck_steps_base_of(name)) == CK_CA_SCHEDULER &&
 		in_save(all, name));
 }
 
@@ -170,7 +184,7 @@ static bool is_file_step(const struct ck_root *all, const char *name)
 static int look(struct ck_step *out, const struct ck_root *all,
 		const struct ck_root *in, const char *name)
 {
-	const char *base = base_of(name), *file;
+	const char *base = ck_steps_base_of(name), *file;
 	struct stat st;
 
 	if (!may_be_step(name))
@@ -180,14 +194,19 @@ static int look(struct ck_step *out, const struct ck_root *all,
 		return 0;
 	if (S_ISDIR(st.st_mode) ?
 		    !ck_steps_has_sign(all, name) :
+	    S_ISLNK(st.st_mode) ?
+		    !(file || is_file_step(all, name) ||
+		      ck_steps_is_one_of(all, in, name)) ||
+			    is_second_name(in, name, file ? file : base) :
 		    !S_ISREG(st.st_mode) || !(file || is_file_step(all, name)))
 		return 0;
 	*out = (struct ck_step){ .name = strndup(base, shown_len(all, name)),
-				 .is_file = S_ISREG(st.st_mode),
+				 .is_file = !S_ISDIR(st.st_mode),
 				 .st = st };
 	if (!out->name)
 		return -ENOMEM;
-	out->numbered = !out->is_file && number_of(out->name, &out->number);
+	out->numbered =
+		!out->is_file && ck_steps_number_of(out->name, &out->number);
 	return 1;
 }
 
@@ -388,15 +407,21 @@ const struct ck_step *ck_steps_newest(const struct ck_steps *s, size_t nr)
 	return NULL;
 }
 
+const char *ck_steps_file_of(const struct ck_root *root, const char *name)
+{
+	const char *base = ck_steps_base_of(name);
+
+	return file_of_part(root, name, base, strlen(base));
+}
+
 static void add_escaped(struct ck_str *s, const char *text)
 {
 	for (; *text; text++)
 		ck_str_fmt(s, *text == ':' ? "\\%c" : "%c", *text);
 }
 
-/* @name may be "": the roots themselves. */
-static void add_paths(const struct ck_root *root, const char *name,
-		      struct ck_str *out)
+void ck_steps_add_paths(const struct ck_root *root, const char *name,
+			struct ck_str *out)
 {
 	const char *slash = *name ? "/" : "";
 
@@ -419,8 +444,8 @@ static void add_paths(const struct ck_root *root, const char *name,
 void ck_steps_path(const struct ck_root *root, const char *name,
 		   struct ck_str *out)
 {
-	const char *base = base_of(name);
-	const char *file = file_of_part(root, name, base, strlen(base));
+	const char *base = ck_steps_base_of(name);
+	const char *file = ck_steps_file_of(root, name);
 	ck_auto_str struct ck_str real = { 0 };
 
 	ck_str_add(&real, name, (size_t)(base - name));
@@ -428,38 +453,7 @@ void ck_steps_path(const struct ck_root *root, const char *name,
 	if (real.failed)
 		out->failed = true;
 	else
-		add_paths(root, real.v, out);
-}
-
-int ck_steps_open(struct ck_root *out, const struct ck_root *root,
-		  const char *name, const struct ck_opts *opts,
-		  struct ck_err *err)
-{
-	ck_auto_free char *save = ck_steps_save_of(root, name);
-	ck_auto_free char *in = strndup(name, (size_t)(base_of(name) - name));
-	ck_auto_str struct ck_str path = { 0 };
-	int ret;
-
-	*out = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
-	if (!in)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
-	in[strcspn(in, "/")] = '\0';
-	if (save)
-		add_paths(root, in, &path);
-	else
-		ck_steps_path(root, name, &path);
-	if (path.failed || !path.len)
-		return ck_fail(err, path.failed ? ENOMEM : ENOENT,
-			       "%s: gone, or no memory", name);
-	ret = ck_root_open(out, path.v, opts, err);
-	if (ret)
-		return ret;
-	out->save = ck_steal(save);
-	out->entry = true;
-	ret = ck_root_allow(out, root, err);
-	if (ret)
-		ck_root_close(out);
-	return ret;
+		ck_steps_add_paths(root, real.v, out);
 }
 
 char *ck_steps_of_run(const struct ck_root *root)

@@ -16,6 +16,19 @@ bool ck_steps_is_signed(const struct ck_root *root, const char *name);
 /* The same of all roots from @root on; or a folder in it, if it is no group's. */
 bool ck_steps_has_sign(const struct ck_root *root, const char *name);
 
+/* The last part of an entry's name. */
+const char *ck_steps_base_of(const char *name);
+/* "iter_0000100" -> 100: the last run of digits, if it ends the name. */
+bool ck_steps_number_of(const char *name, uint64_t *out);
+/* The file that entry @name is shown for without its suffix, or NULL. */
+const char *ck_steps_file_of(const struct ck_root *root, const char *name);
+/* A:B:C of @name in each root; "" is the roots themselves. */
+void ck_steps_add_paths(const struct ck_root *root, const char *name,
+			struct ck_str *out);
+/* Whether a folder of @in beside @name is a step, and called as that is. */
+bool ck_steps_is_one_of(const struct ck_root *all, const struct ck_root *in,
+			const char *name);
+
 /* Takes @step, also where it fails. */
 int ck_steps_add(struct ck_steps *s, struct ck_step *step, struct ck_err *err);
 

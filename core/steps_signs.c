@@ -176,7 +176,8 @@ static bool has_below(const struct ck_root *root, const char *name)
 		ck_auto_str struct ck_str sub = { 0 };
 
 		if (*e->d_name == '.' ||
-		    (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN))
+		    (e->d_type != DT_DIR && e->d_type != DT_LNK &&
+		     e->d_type != DT_UNKNOWN))
 			continue;
 		nr++;
 		ck_str_fmt(&sub, "%s/%s", name, e->d_name);

@@ -24,47 +24,45 @@ static const char *suffix_of(const char *name)
  * Whether the link @name is one more name for a file beside it, as trainers
  * mark the newest and the best: the same kind by its suffix.
  */
-static bool is_second_name(int fd, const char *name)
+static bool is_second_name(const struct ck_root *root, int fd, const char *name,
+			   const char *path)
 {
-	char to[NAME_MAX + 1];
+	char to[PATH_MAX];
 	struct stat st;
 	ssize_t n = readlinkat(fd, name, to, sizeof(to) - 1);
 
 	if (n <= 0)
 		return false;
 	to[n] = '\0';
-	return !strchr(to, '/') && !strcmp(suffix_of(name), suffix_of(to)) &&
+	return !strcmp(suffix_of(name), suffix_of(to)) &&
+	       ck_root_is_second_name(root, fd, name, path) &&
 	       !fstatat(fd, to, &st, AT_SYMLINK_NOFOLLOW) &&
 	       S_ISREG(st.st_mode);
-}
-
-/* A link to a folder elsewhere, as ck_root_stat_folder() says. */
-static bool is_folder(const struct ck_root *root, int at, const char *sub,
-		      const char *name)
-{
-	ck_auto_str struct ck_str path = { 0 };
-	struct stat st;
-
-	ck_str_fmt(&path, "%s%s%s", sub, *sub ? "/" : "", name);
-	return !path.failed && ck_root_stat_folder(root, at, name, path.v, &st);
 }
 
 /* Whether a link may be followed is root.c's to say. */
 static int add_entry(const struct ck_root *root, int fd, const char *sub,
 		     const char *name, struct ck_dir_list *out)
 {
-	struct stat st;
+	ck_auto_str struct ck_str path = { 0 };
+	struct stat st, to;
 	bool link;
 
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -errno;
 	link = S_ISLNK(st.st_mode);
-	if (link && is_second_name(fd, name))
+	if (link)
+		ck_str_fmt(&path, "%s%s%s", sub, *sub ? "/" : "", name);
+	if (path.failed)
+		return -ENOMEM;
+	if (link && is_second_name(root, fd, name, path.v))
 		return 0;
-	return ck_dir_list_add(out, sub, name,
-			       link ? is_folder(root, fd, sub, name) :
-				      S_ISDIR(st.st_mode),
-			       S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
+	return ck_dir_list_add(
+		out, sub, name,
+		link ? ck_root_stat_link(root, fd, name, path.v, &to) &&
+				S_ISDIR(to.st_mode) :
+		       S_ISDIR(st.st_mode),
+		S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
 }
 
 static int list_all(const struct ck_root *root, const char *sub, DIR *dir,

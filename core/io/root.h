@@ -85,13 +85,18 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,
 		     struct ck_err *err);
 /*
- * Whether @base in the directory @at, which is @name in @root, is a link to a
- * folder elsewhere that may be followed: folders of ranks and of steps that
- * lie on several disks are put together so.  @st is that folder's.  Not so a
- * link to a folder beside it, which is a second name of that.
+ * Whether the link @base in the directory @at, which is @name in @root, leads
+ * to an entry of that directory, by its text alone: a second name of that.
  */
-bool ck_root_stat_folder(const struct ck_root *root, int at, const char *base,
-			 const char *name, struct stat *st);
+bool ck_root_is_second_name(const struct ck_root *root, int at,
+			    const char *base, const char *name);
+/*
+ * Whether it is a link to a folder or a file elsewhere that may be followed:
+ * ranks and steps that lie on several disks are put together so.  @st is that
+ * folder's, or that file's.
+ */
+bool ck_root_stat_link(const struct ck_root *root, int at, const char *base,
+		       const char *name, struct stat *st);
 /*
  * The file in the directory of @root alone that its manifest is, or would be:
  * a file given alone has one for itself.  False: its name would be too long.

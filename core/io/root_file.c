@@ -325,13 +325,33 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 	return 0;
 }
 
-bool ck_root_stat_folder(const struct ck_root *root, int at, const char *base,
-			 const char *name, struct stat *st)
+bool ck_root_is_second_name(const struct ck_root *root, int at,
+			    const char *base, const char *name)
+{
+	char to[PATH_MAX], holder[PATH_MAX], folder[PATH_MAX], full[PATH_MAX];
+	const char *slash = strrchr(name, '/'), *rest;
+	ssize_t n = readlinkat(at, base, to, sizeof(to) - 1);
+
+	if (n <= 0 || strlen(name) >= sizeof(holder))
+		return false;
+	to[n] = '\0';
+	n = slash ? slash - name : 0;
+	memcpy(holder, name, (size_t)n);
+	holder[n] = '\0';
+	if (!ck_path_join(folder, root->real, holder) ||
+	    !ck_path_join(full, folder, to))
+		return false;
+	rest = ck_path_inside(full, folder);
+	return rest && !strchr(rest, '/');
+}
+
+bool ck_root_stat_link(const struct ck_root *root, int at, const char *base,
+		       const char *name, struct stat *st)
 {
 	ck_auto_fd int fd = -1;
-	char to[PATH_MAX];
-	ssize_t n = readlinkat(at, base, to, sizeof(to));
 
-	return n > 0 && memchr(to, '/', (size_t)n) &&
-	       !ck_root_open_dir(root, name, &fd, NULL) && !fstat(fd, st);
+	return !ck_root_is_second_name(root, at, base, name) &&
+	       (!ck_root_open_dir(root, name, &fd, NULL) ||
+		!open_file_in(root, name, O_RDONLY, &fd, st, NULL)) &&
+	       !fstat(fd, st);
 }

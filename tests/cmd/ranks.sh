@@ -196,6 +196,29 @@ expect 1 'run/step-2: a link to .*-o follow=' "$UNSHARD" ls run
 expect 0 '' "$UNSHARD" ls run -o "follow=$WORK/store"
 grep -q '^complete .* step-2' "$WORK/out" || fail "step: $(cat "$WORK/out")"
 
+mkdir run/step-1 "$WORK/store/logs-2"
+cp store/step-2/* run/step-1
+ln -s ../store/logs-2 run/logs-2
+ln -s "$WORK/run/step-1" run/step-3
+expect 1 'incomplete: 1 of its 2 checkpoints' "$UNSHARD" ls run
+grep -q '^unreadable .* step-2 .*a link to .*-o follow=' "$WORK/out" ||
+	fail "a linked step passed over: $(cat "$WORK/out")"
+
+# Parts of a save that are links to files, called otherwise there.
+mkdir -p parts store/blobs
+for f in "$TOP"/tests/formats/safetensors/llama-tied/in/*.safetensors; do
+	cp "$f" store/blobs/1
+done
+cp "$TOP/tests/formats/torch/state_dict/in/"*.pt store/blobs/2
+ln -s ../store/blobs/1 parts/model.safetensors
+ln -s ../store/blobs/2 parts/lr_scheduler
+expect 1 'incomplete' "$UNSHARD" ls parts
+[ "$(grep -c '^unreadable .*a link to .*-o follow=' "$WORK/out")" = 2 ] ||
+	fail "parts: $(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" ls parts -o "follow=$WORK/store"
+grep -q '^complete .* model' "$WORK/out" ||
+	fail "a part: $(cat "$WORK/out")"
+
 # ---- what ranks printed, beside their saves, is no checkpoint ----
 lay mf/checkpoint rank_%d/a.ckpt
 for r in 0 1 2 3; do

@@ -103,8 +103,33 @@ Test(steps, what_is_no_checkpoint)
 	put("deep/er/still/model.safetensors", "x");
 	put("deep/er/a.bin", "x");
 	cr_assert_eq(symlinkat("step-1", root.fd, "step-2"), 0);
-	cr_assert_eq(symlinkat("/etc/passwd", root.fd, "out.pt"), 0);
+	cr_assert_eq(symlinkat("/etc/passwd", root.fd, "passwd"), 0);
 	expect("step-1");
+}
+
+/* They are not passed over; that nothing is read is said by who opens them. */
+Test(steps, links_that_are_not_followed)
+{
+	static const char *const lost[] = { "out.pt", "step-2" };
+	struct ck_opts none = { 0 };
+	char path[256];
+
+	put("step-1/.metadata", "x");
+	put("a.pt", "x");
+	snprintf(path, sizeof(path), "%s/step-1", root.real);
+	cr_assert_eq(symlinkat(path, root.fd, "step-7"), 0);
+	cr_assert_eq(symlinkat("./a.pt", root.fd, "b.pt"), 0);
+	cr_assert_eq(symlinkat("/etc", root.fd, "logs-3"), 0);
+	cr_assert_eq(symlinkat("/etc/passwd", root.fd, "out.pt"), 0);
+	cr_assert_eq(symlinkat("/etc", root.fd, "step-2"), 0);
+	expect("a.pt out.pt step-2 step-1");
+	for (size_t i = 0; i < 2; i++) {
+		struct ck_root in;
+
+		cr_expect_eq(ck_steps_open(&in, &root, lost[i], &none, &err),
+			     -ELOOP, "%s: %s", lost[i], err.msg);
+		cr_expect(strstr(err.msg, "-o follow="));
+	}
 }
 
 Test(steps, files_are_entries_but_never_the_newest)
