@@ -9,7 +9,8 @@
  * To wake a thread takes as long as a part of the job does, so the helper
  * looks for the next job for LOOK_NS before it sleeps, letting others run in
  * between, and who waits for its last part looks too.  When jobs come more
- * seldom it sleeps at once.
+ * seldom it sleeps at once.  It is kept off its owner's processor: of a job
+ * that it finds there nothing is left when it comes to run.
  *
  * A file is written by one at a time, the kernel sees to that, and who waits
  * for it keeps a processor busy.  So two writers of the same files each take
@@ -17,6 +18,7 @@
  */
 #include "core/io/aid.h"
 
+#include "core/base/apart.h"
 #include "core/base/clock.h"
 
 #include <pthread.h>
@@ -42,6 +44,7 @@ struct ck_aid {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	pthread_t thread;
+	struct ck_apart apart;
 	bool started, useless, end;
 	_Atomic(struct job *) job; /* offered, or being helped with */
 	_Atomic unsigned writers;
@@ -67,6 +70,7 @@ struct ck_aid *ck_aid_new(bool may)
 	pthread_cond_init(&aid->done, NULL);
 	aid->useless = !may || !has_processors();
 	aid->met_ns = INT64_MIN / 2;
+	aid->apart = CK_APART_INIT;
 	return aid;
 }
 
@@ -162,6 +166,7 @@ static bool offer(struct ck_aid *aid, struct job *job)
 	pthread_mutex_lock(&aid->lock);
 	ok = !aid->job && has_thread(aid);
 	if (ok) {
+		ck_apart_keep(&aid->apart, aid->thread);
 		aid->job = job;
 		pthread_cond_signal(&aid->work);
 	}

@@ -129,6 +129,7 @@ static const int worker[] = {
 	S(set_tid_address),
 	S(sched_getparam),
 	S(sched_getscheduler),
+	S(sched_setaffinity), /* a thread that helps another */
 	S(membarrier),
 	S(flock), /* whether somebody is at a file */
 	/* spool files where O_TMPFILE is not to be had */

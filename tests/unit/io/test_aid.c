@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,22 @@ Test(aid, one_writer_has_all_written_when_it_returns)
 	make_files(c.fd);
 	turns(&c);
 	cr_assert(c.good);
+	end_files(&c);
+	ck_aid_free(c.aid);
+	free(c.buf);
+}
+
+Test(aid, the_writer_may_run_wherever_it_might)
+{
+	cpu_set_t before, after;
+	struct client c;
+
+	cr_assert(!sched_getaffinity(0, sizeof(before), &before));
+	start(&c, ck_aid_new(true), 0);
+	make_files(c.fd);
+	turns(&c);
+	cr_assert(!sched_getaffinity(0, sizeof(after), &after));
+	cr_expect(CPU_EQUAL(&before, &after));
 	end_files(&c);
 	ck_aid_free(c.aid);
 	free(c.buf);

@@ -12,6 +12,7 @@
 #include <liburing.h>
 #include <linux/capability.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,12 +242,15 @@ static void *writer(void *unused)
 static int threads(void)
 {
 	pthread_t a, b;
+	cpu_set_t set;
 	void *ret;
 
 	CHECK(!enter(CK_SANDBOX_WORKER, NULL));
 	CHECK(!pthread_create(&a, NULL, sleeper, NULL));
 	CHECK(!pthread_create(&b, NULL, writer, NULL));
 	CHECK(!pthread_join(b, NULL));
+	CHECK(!sched_getaffinity(0, sizeof(set), &set));
+	CHECK(!pthread_setaffinity_np(a, sizeof(set), &set));
 	CHECK(!pthread_cancel(a));
 	CHECK(!pthread_join(a, &ret) && ret == PTHREAD_CANCELED);
 	return 0;
@@ -282,6 +286,9 @@ Test(sandbox, unnamed_files_in_the_spool)
 
 static int parser(void)
 {
+	cpu_set_t set;
+
+	CHECK(!sched_getaffinity(0, sizeof(set), &set));
 	CHECK(!enter(CK_SANDBOX_PARSER, NULL));
 	CHECK(open_in(inside, O_RDONLY) == 0);
 	if (has(CK_SANDBOX_LANDLOCK, "Landlock")) {
@@ -291,6 +298,7 @@ static int parser(void)
 	if (has(CK_SANDBOX_SECCOMP, "seccomp")) {
 		CHECK(code(syscall(SYS_io_uring_setup, 4, 0)) == EPERM);
 		CHECK(code(fork()) == EPERM);
+		CHECK(code(sched_setaffinity(0, sizeof(set), &set)) == EPERM);
 	}
 	return 0;
 }
