@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 static bool is_word(const char *s, size_t len, const char *const *words)
 {
@@ -25,9 +26,9 @@ static bool has(const char *name, size_t len, const char *const *words)
 	return false;
 }
 
-/* What lists of layers are called. */
-static const char *const lists[] = { "layers", "layer",	    "h", "blocks",
-				     "block",  "resblocks", NULL };
+/* What a list of layers is called, or what its name ends in. */
+static const char *const lists[] = { "layers", "layer", "blocks", "block",
+				     "stages", "stage", NULL };
 static const char *const firsts[] = { "embed_tokens",
 				      "word_embeddings",
 				      "position_embeddings",
@@ -48,6 +49,9 @@ static const char *const first_words[] = { "emb", "embed", "embedding",
 					   "embeddings", NULL };
 static const char *const last_words[] = { "head", NULL };
 
+/* What has layers of its own, that come after those of the model. */
+static const char *const after[] = { "mtp", NULL };
+
 /* Some word between dots is one of @words. */
 static bool has_word(const char *name, size_t len, const char *const *words)
 {
@@ -63,23 +67,75 @@ static bool has_word(const char *name, size_t len, const char *const *words)
 	return false;
 }
 
+/* One that is too short to be an end: "path.0" is no layer. */
+static bool is_h(const char *s, size_t len)
+{
+	return len == 1 && (*s == 'h' || *s == 'H');
+}
+
+/* "layers", "h", "decoder_layer", "TransformerBlock", "layer_" */
+static bool is_list(const char *s, size_t len)
+{
+	if (len > 1 && (s[len - 1] == '_' || s[len - 1] == '-'))
+		len--;
+	for (const char *const *w = lists; *w; w++) {
+		size_t n = strlen(*w);
+
+		if (len >= n && !strncasecmp(s + len - n, *w, n))
+			return true;
+	}
+	return is_h(s, len);
+}
+
+/* How many of the last bytes are digits. */
+static size_t last_digits(const char *s, size_t len)
+{
+	size_t n = 0;
+
+	while (n < len && isdigit((unsigned char)s[len - 1 - n]))
+		n++;
+	return n;
+}
+
+/*
+ * The number that the word @s of @len ends in: it is all of it ("7", "_7")
+ * behind the name of a list (@listed), or the name is in the word ("layer7",
+ * "layers_7"), but not a whole tensor's "h0".  -1: there is none.
+ */
+static int64_t number_in(const char *s, size_t len, bool listed, bool last)
+{
+	size_t digits = last_digits(s, len), name = len - digits;
+	int64_t nr = 0;
+
+	if (!digits || digits > 9)
+		return -1;
+	if (name && !(name == 1 && *s == '_' && listed)) {
+		if (!is_list(s, name) || (last && strchr("hH", *s) && name < 3))
+			return -1;
+	} else if (!listed) {
+		return -1;
+	}
+	for (size_t i = name; i < len; i++)
+		nr = 10 * nr + (s[i] - '0');
+	return nr;
+}
+
 int64_t ck_rs_layer(const char *name, size_t len)
 {
 	size_t from = 0;
 	bool listed = false;
 
+	if (has_word(name, len, after))
+		return CK_RS_STAGE_LAST;
 	for (size_t i = 0; i <= len; i++) {
-		size_t n = i - from, digits = 0;
-		int64_t nr = 0;
+		int64_t nr;
 
 		if (i < len && name[i] != '.' && name[i] != '/')
 			continue;
-		while (digits < n && digits < 9 &&
-		       isdigit((unsigned char)name[from + digits]))
-			nr = 10 * nr + (name[from + digits++] - '0');
-		if (listed && n && digits == n)
+		nr = number_in(name + from, i - from, listed, i == len);
+		if (nr >= 0)
 			return nr;
-		listed = is_word(name + from, n, lists);
+		listed = is_list(name + from, i - from);
 		from = i + 1;
 	}
 	if (has(name, len, firsts) || has_word(name, len, first_words))

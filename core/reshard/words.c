@@ -32,6 +32,7 @@ struct words {
 	uint64_t *layers; /* given: of each stage */
 	unsigned nr_layers;
 	uint64_t *begin; /* first layer of each stage, and the end */
+	uint64_t lowest; /* 1: names count layers from 1 on, else 0 */
 	char *rules_name; /* NULL: not said */
 	struct ck_rs_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
@@ -165,20 +166,25 @@ static int take_word(struct words *w, const char *s, size_t len,
 static int count_layers(struct words *w, const struct ck_reshard_in *in,
 			struct ck_err *err)
 {
-	int64_t last = -1;
+	int64_t last = -1, lowest = INT64_MAX;
 
 	for (uint32_t i = 0; i < in->nr; i++) {
 		size_t len;
 		const char *name = ck_image_str(
 			in->img, in->img->tensors[in->first + i].name, &len);
+		int64_t layer = ck_rs_layer(name, len);
 
-		last = CK_MAX(last, ck_rs_layer(name, len));
+		last = CK_MAX(last, layer);
+		if (layer >= 0)
+			lowest = CK_MIN(lowest, layer);
 	}
 	if (last < 0)
 		return ck_fail(err, EINVAL,
-			       "pp=: no name says a layer, as in layers.0.");
-	return ck_rs_stages(w->begin, w->pp, w->layers, (uint64_t)last + 1,
-			    err);
+			       "pp=: no name says a layer, as in layers.0. or "
+			       "layer0.");
+	w->lowest = lowest == 1;
+	return ck_rs_stages(w->begin, w->pp, w->layers,
+			    (uint64_t)last + 1 - w->lowest, err);
 }
 
 /* Where nothing is split, the built-in rules have to know every name. */
@@ -264,7 +270,7 @@ static void take_stage(const struct words *w, const struct ck_image *img,
 	if (layer == CK_RS_STAGE_LAST)
 		stage = w->pp - 1;
 	while (layer >= 0 && stage + 1 < w->pp &&
-	       (uint64_t)layer >= w->begin[stage + 1])
+	       (uint64_t)layer - w->lowest >= w->begin[stage + 1])
 		stage++;
 	out->base = stage * (w->base.ranks / w->pp);
 	ck_rs_add_axis(out, 1);

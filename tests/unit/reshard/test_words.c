@@ -447,39 +447,35 @@ Test(words, rows_of_what_tp_left)
 	holds(3, "row", "[4:8, 3:6]");
 }
 
-Test(words, layers_by_name)
+/* As MindSpore's and torchvision's: without dots, and some from 1 on. */
+Test(words, stages_of_layers_without_dots)
 {
-	static const struct {
-		const char *name;
-		int64_t layer;
-	} cases[] = {
-		{ "model.layers.12.mlp.up_proj.weight", 12 },
-		{ "transformer.h.3.ln_1.weight", 3 },
-		{ "optimizer.state.7.exp_avg", CK_RS_STAGE_ALL },
-		{ "experts.layers.5", 5 },
-		{ "layers.x.5", CK_RS_STAGE_ALL },
-		{ "layers.", CK_RS_STAGE_ALL },
-		{ "h", CK_RS_STAGE_ALL },
-		{ "layers.1234567890123.w", CK_RS_STAGE_ALL },
-		{ "transformer.wte.weight", CK_RS_STAGE_FIRST },
-		{ "lm_head.weight", CK_RS_STAGE_LAST },
-		{ "model.emb.weight", CK_RS_STAGE_FIRST },
-		{ "optimizer.emb.weight.exp_avg", CK_RS_STAGE_FIRST },
-		{ "bert.embeddings.LayerNorm.weight", CK_RS_STAGE_FIRST },
-		{ "model.head.weight", CK_RS_STAGE_LAST },
-		{ "blocks.2.head.weight", 2 },
-		{ "memb.overhead", CK_RS_STAGE_ALL },
-		{ "", CK_RS_STAGE_ALL },
-	};
-	uint64_t begin[5];
+	whole("layer0.weight", 4, 2);
+	whole("layer1.weight", 4, 2);
+	whole("moments.layer1.weight", 4, 2);
+	kit_image(&kit);
+	make("pp=2");
+	holds(0, "layer0.weight", "[0:4, 0:2]");
+	holds(1, "layer0.weight", NULL);
+	holds(0, "moments.layer1.weight", NULL);
+	holds(1, "moments.layer1.weight", "[0:4, 0:2]");
+}
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(cases); i++)
-		cr_expect_eq(ck_rs_layer(cases[i].name, strlen(cases[i].name)),
-			     cases[i].layer, "%s", cases[i].name);
-	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 10, &err), 0);
-	cr_expect_arr_eq(begin, DIMS(0, 2, 5, 8, 10), sizeof(begin));
-	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 3, &err), 0);
-	cr_expect_eq(begin[4], 3);
+Test(words, stages_of_layers_from_1_on)
+{
+	whole("layer1.0.conv1.weight", 4, 2);
+	whole("layer2.0.conv1.weight", 4, 2);
+	whole("layer3.0.conv1.weight", 4, 2);
+	whole("layer4.1.conv1.weight", 4, 2);
+	kit_image(&kit);
+	make("pp=2");
+	holds(0, "layer2.0.conv1.weight", "[0:4, 0:2]");
+	holds(0, "layer3.0.conv1.weight", NULL);
+	holds(1, "layer3.0.conv1.weight", "[0:4, 0:2]");
+	make("pp=2,layers=3+1");
+	holds(0, "layer3.0.conv1.weight", "[0:4, 0:2]");
+	holds(1, "layer4.1.conv1.weight", "[0:4, 0:2]");
+	cr_expect_eq(try("pp=2,layers=3+2"), -1000);
 }
 
 /* A weight of @nr rows that is stored in as many parts. */
