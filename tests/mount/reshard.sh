@@ -60,6 +60,22 @@ compare stages "$MNT/reshard/pp=2,tp=2" 2 \
 compare stages "$MNT/reshard/pp=2,tp=2,rules=hf" 2 \
 	"$DATA"/colossalai/12_llama_tp4_safetensors.reshard_tp2_pp2.expected.{json,bin}
 
+umount_ckpt
+
+# Megatron's stages cut anew, unevenly, one without layers: from uneven stages, from
+# two chunks a stage, and from experts apart.
+uneven() { # EXAMPLE SPEC...: as "1+3 TP [WORDS]"
+	mount_ckpt "$here/tests/formats/megatron/$1/in"
+	for spec in "${@:2}"; do
+		compare layers "$MNT" $spec
+	done
+	umount_ckpt
+}
+uneven virtual-stages '1+3 1' '3+1 2' '0+3+1 4' '2+1+1 1 dim0=1'
+uneven uneven-stages '2+1 1' '1+0+2 1' '1+2 2 rules=megatron if=no'
+uneven experts-tp2-pp2-ep2 '2+0 2' '0+2 1'
+mount_ckpt "$DATA/colossalai/12_llama_tp4_safetensors"
+
 # Names are made by looking; nothing lists them, and they last.
 compare words "$MNT"
 [ -z "$(ls "$MNT/reshard")" ] || fail "listed: $(ls "$MNT/reshard")"

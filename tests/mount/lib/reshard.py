@@ -7,11 +7,13 @@ usage: reshard.py xla FOLDER READS.json SHARDS.bin PLAN.json
        reshard.py sbp OUT RESHARD.json            one file a destination
        reshard.py oneflow RESHARD RESHARD.json RESHARD.bin
        reshard.py stages FOLDER TP EXPECTED.json EXPECTED.bin
+       reshard.py layers MNT 1+3 TP [WORDS]       whole layers, the tensors cut in TP
        reshard.py words MNT                       dim0=3 against tensors/
 """
 import json
 import os
 import pathlib
+import re
 import struct
 import sys
 
@@ -106,6 +108,53 @@ def stages(folder, tp, expected, blob):
             ranks[rank] = rank_of(folder, rank)
         assert ranks[rank].pop(name) == (t["shape"], piece(blob, t)), key
     assert len(ranks) == len(os.listdir(folder)) and not any(ranks.values())
+
+
+def joined(parts, shape, whole):
+    """Whether @parts, (shape, bytes), are @whole again, in one way or other: the
+    same, along one dimension, or along the first block by block."""
+    if all(p == (shape, whole) for p in parts):
+        return True
+    cut = [d for d in range(len(shape)) if parts[0][0][d] != shape[d]]
+    if len(cut) != 1:
+        return False
+    runs = 1
+    for n in shape[: cut[0]]:
+        runs *= n
+    for blocks in (1, 2, 3) if cut[0] == 0 else (1,):
+        rows = runs * blocks
+        lens = [len(p[1]) // rows for p in parts]
+        if whole == b"".join(
+                p[1][i * n : (i + 1) * n] for i in range(rows) for p, n in zip(parts, lens)):
+            return True
+    return False
+
+
+def layers(mnt, given, tp, *words):
+    """Layers of each stage, by number; what has none is on the first, or the last."""
+    given, tp = [int(n) for n in given.split("+")], int(tp)
+    spec = ",".join(["pp=%d" % len(given), "layers=" + "+".join(map(str, given)),
+                     "tp=%d" % tp, *words])
+    folder = os.path.join(mnt, "reshard", spec)
+    ranks = [rank_of(folder, r) for r in range(len(given) * tp)]
+    stage_of = [s for s, n in enumerate(given) for _ in range(n)]
+    for t in json.load(open(os.path.join(mnt, ".unshard/catalog.json")))["tensors"]:
+        if t["dtype"] == "object":
+            continue
+        nr = re.search(r"layers\.(\d+)\.", t["name"])
+        if nr:
+            stages = [stage_of[int(nr[1])]]
+        elif re.search("embedding", t["name"]):
+            stages = [0]
+        elif re.search("output_layer|final_", t["name"]):
+            stages = [len(given) - 1]
+        else:
+            stages = range(len(given))
+        whole = open(os.path.join(mnt, "tensors", t["file"]), "rb").read()
+        for s in stages:
+            parts = [ranks[s * tp + q].pop(t["name"]) for q in range(tp)]
+            assert joined(parts, t["shape"], whole), (spec, t["name"])
+    assert not any(ranks), [list(r) for r in ranks]
 
 
 def words(mnt):
