@@ -10,6 +10,7 @@
 #include "core/base/str.h"
 #include "core/parse/json.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,9 +32,39 @@ void ck_of_sbp_free(struct ck_of_sbp *s)
 	*s = (struct ck_of_sbp){ 0 };
 }
 
+/* @s without case and what stands between words. */
+static void letters(const char *s, char out[64])
+{
+	size_t n = 0;
+
+	for (; *s && n < 63; s++)
+		if (!strchr("_- ", *s))
+			out[n++] = (char)tolower((unsigned char)*s);
+	out[n] = '\0';
+}
+
+/* One letter more, fewer or another, or two that changed places. */
+static bool misspelt(const char *key, const char *as)
+{
+	char a[64], b[64];
+	size_t i = 0;
+
+	letters(key, a);
+	letters(as, b);
+	while (a[i] && a[i] == b[i])
+		i++;
+	if (!a[i] || !b[i])
+		return strlen(a + i) + strlen(b + i) <= 1;
+	return !strcmp(a + i + 1, b + i) || !strcmp(a + i, b + i + 1) ||
+	       !strcmp(a + i + 1, b + i + 1) ||
+	       (a[i] == b[i + 1] && a[i + 1] == b[i] &&
+		!strcmp(a + i + 2, b + i + 2));
+}
+
 /*
- * Texts under other names are notes to people. Anything else would mean
- * something to whoever wrote it, and what it means is not guessed.
+ * Texts under other names are notes to people, but for what was to be one of
+ * these. Anything else would mean something to whoever wrote it, and what it
+ * means is not guessed.
  */
 static int check_members(const json_t *j, const char *const known[3],
 			 struct ck_err *err)
@@ -43,17 +74,26 @@ static int check_members(const json_t *j, const char *const known[3],
 
 	json_object_foreach((json_t *)j, key, value)
 	{
-		unsigned i = 0;
+		const char *meant = NULL;
+		bool is_known = false;
 
-		while (i < 3 && (!known[i] || strcmp(key, known[i]) != 0))
-			i++;
-		if (i == 3 && !json_is_string(value))
+		for (unsigned i = 0; i < 3 && known[i]; i++) {
+			is_known |= !strcmp(key, known[i]);
+			if (misspelt(key, known[i]))
+				meant = known[i];
+		}
+		if (is_known || (json_is_string(value) && !meant))
+			continue;
+		if (meant)
 			return ck_fail(err, EINVAL,
-				       "unknown member \"%.60s\": there are "
-				       "%s, %s%s%s, and notes, which are texts",
-				       key, known[0], known[1],
-				       known[2] ? ", " : "",
-				       known[2] ? known[2] : "");
+				       "unknown member \"%.60s\": expected "
+				       "\"%s\"",
+				       key, meant);
+		return ck_fail(err, EINVAL,
+			       "unknown member \"%.60s\": there are "
+			       "%s, %s%s%s, and notes, which are texts",
+			       key, known[0], known[1], known[2] ? ", " : "",
+			       known[2] ? known[2] : "");
 	}
 	return 0;
 }

@@ -86,6 +86,21 @@ static int check_cost(const char *from, size_t i, struct ck_err *err)
 	return 0;
 }
 
+static int check_members(const json_t *j, size_t i, struct ck_err *err)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)j, key, value)
+	{
+		if (strcmp(key, "from") != 0 && strcmp(key, "to") != 0)
+			return ck_fail(err, EINVAL,
+				       "rename[%zu]: unknown member \"%.60s\"",
+				       i, key);
+	}
+	return 0;
+}
+
 static int take(struct ck_rename *r, size_t i, const json_t *j,
 		struct ck_err *err)
 {
@@ -95,7 +110,9 @@ static int take(struct ck_rename *r, size_t i, const json_t *j,
 	int code;
 
 	to->to = ck_json_text(json_object_get(j, "to"));
-	if (!from || !to->to || json_object_size(j) != 2)
+	if (check_members(j, i, err))
+		return -EINVAL;
+	if (!from || !to->to)
 		return ck_fail(err, EINVAL,
 			       "rename[%zu]: expected {\"from\": REGEX, "
 			       "\"to\": TEXT}",

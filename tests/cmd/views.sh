@@ -79,6 +79,7 @@ no plain glob 'keep\[0\]: expected a pattern'
 no plain text 'part: expected model'
 no plain many 'exclude: expected a list of up to 256'
 no plain zero 'rename\[0\]: expected \{"from"'
+no plain more 'rename\[0\]: unknown member "form"'
 no plain from0 'rename\[0\]: expected \{"from"'
 no plain group 'rename\[0\].to: has \\9, but "from" has 2 groups'
 # what would take minutes

@@ -12,7 +12,7 @@ HEADS, KV, D, LAYERS, FFN, VOCAB, PADDED = 6, 2, 4, 3, 10, 21, 24
 HIDDEN = HEADS * D
 # for any tensors: each has a document of its own, which is refused whole
 BROKEN = ("member", "dtype", "regex", "unknown", "kvheads", "noheads", "both",
-          "glob", "text", "slash", "many", "group", "from0", "zero")
+          "glob", "text", "slash", "many", "group", "from0", "zero", "more")
 NUMPY = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "F64": "<f8"}
 NAME = {"<f4": "F32", "<f2": "F16", "<i8": "I64", "<f8": "F64"}
 
@@ -151,6 +151,7 @@ def make(d):
                    "rename": [{"from": "xyz", "to": ""}],
                    "rows": {"*.a.weight": 3, "*.a.weigth": 2}},
         "zero": {"rename": [{"from": "^.*$", "to": "a\0b"}]},
+        "more": {"rename": [{"from": "a", "to": "b", "form": "c"}]},
         "from0": {"rename": [{"from": "a\0b", "to": "x"}]},
         "group": {"rename": [{"from": r"^(.)(.*)$", "to": r"\2\9"}]},
         "slash": {"rename": [{"from": "x", "to": "\\"}]},

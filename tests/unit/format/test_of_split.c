@@ -288,11 +288,26 @@ Test(of_sbp, members_that_nobody_reads)
 		{ FILE_OF("{\"key\": \"*\", \"sbp\": \"B\", \"placement\": "
 			  "{\"ranks\": [0, 1], \"hierarchy\": [1, 2]}}"),
 		  "\"placement\": unknown member \"hierarchy\"" },
+		{ FILE_OF("{\"key\": \"*\", \"sbp\": \"B\", \"placement\": "
+			  "{\"ranks\": [0, 1], \"rnaks\": \"2\"}}"),
+		  "unknown member \"rnaks\": expected \"ranks\"" },
+		{ FILE_OF("{\"key\": \"*\", \"placement\": [0], \"sbp\": "
+			  "\"B\", \"SPB\": \"S(0)\"}"),
+		  "rule 1, key \"*\": unknown member \"SPB\": expected "
+		  "\"sbp\"" },
+		{ FILE_OF("{\"key\": \"*\", \"keys\": \"w\", \"placement\": "
+			  "[0], \"sbp\": \"B\"}"),
+		  "unknown member \"keys\": expected \"key\"" },
+	};
+	static const char *const mesh[] = {
+		"World_Size", "worldsize",   "world-size", "word_size",
+		"world_siez", "worlds_size", "Pat",	   "rule",
 	};
 	static const char cut[] = "{\"worldsize\": 4, \"rules\": [" RULE(
 		"*", "[0, 1]", "\"S(0)\"") "]}";
 	static const char notes[] =
 		"{\"world_size\": 1, \"path\": \"x\", \"made_by\": \"me\", "
+		"\"rule_order\": \"first\", \"size\": \"big\", \"\": \"\", "
 		"\"rules\": [{\"key\": \"*\", \"as_written\": \"S\", \"sbp\": "
 		"\"B\", \"placement\": {\"type\": \"cpu\", \"ranks\": [0]}}]}";
 	ck_auto_json json_t *j = NULL;
@@ -305,6 +320,18 @@ Test(of_sbp, members_that_nobody_reads)
 	cr_assert_eq(ck_json_parse(&j, cut, strlen(cut), &err), 0);
 	cr_expect_eq(ck_of_sbp_parse_cut(&s, j, &err), -EINVAL);
 	cr_expect(strstr(err.msg, "\"worldsize\""), "%s", err.msg);
+	for (size_t i = 0; i < sizeof(mesh) / sizeof(*mesh); i++) {
+		char text[200];
+
+		snprintf(text, sizeof(text),
+			 "{\"%s\": \"4\", \"rules\": [" RULE("*", "[0, 1]",
+							     "\"S(0)\"") "]}",
+			 mesh[i]);
+		json_decref(j);
+		cr_assert_eq(ck_json_parse(&j, text, strlen(text), &err), 0);
+		cr_expect_eq(ck_of_sbp_parse_cut(&s, j, &err), -EINVAL, "%s",
+			     mesh[i]);
+	}
 	cr_assert_eq(parse(&s, notes), 0, "%s", err.msg);
 	ck_of_sbp_free(&s);
 }
