@@ -108,6 +108,8 @@ static void merge(struct compare *c, const struct piece *x,
 	if (!found->changed)
 		return;
 	p->kind = COMPARE_DIFFERS;
+	if (!p->changed || found->first < p->first)
+		p->first = found->first;
 	p->changed += found->changed;
 	p->nans += found->nans;
 	if (found->largest > p->largest ||

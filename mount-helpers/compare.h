@@ -29,6 +29,7 @@ struct compare_pair {
 	uint64_t nans; /* of those, which are NaN on one side only */
 	double largest; /* of |a - b| over the others; of both parts of complex */
 	uint64_t at; /* the first element where it is that, row-major */
+	uint64_t first; /* the first of those that are changed */
 	char *why; /* UNREADABLE: the line */
 };
 
@@ -48,8 +49,8 @@ struct compare_in {
 int compare_run(const struct compare_in *in, struct ck_err *err);
 
 /*
- * @nr elements at @a, of @a_dtype, with those at @b: adds to @p, whose @at
- * counts from @first.  For tests, too.
+ * @nr elements at @a, of @a_dtype, with those at @b: adds to @p, whose
+ * @at and @first count from @first.  For tests, too.
  */
 void compare_elements(struct compare_pair *p, uint64_t first,
 		      enum ck_dtype a_dtype, const void *a,

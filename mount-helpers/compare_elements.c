@@ -28,13 +28,14 @@
 
 /* What one call found. */
 struct found {
-	uint64_t changed, nans, at;
+	uint64_t changed, nans, first, at;
 	double largest; /* < 0: none */
 };
 
 static inline void note(struct found *f, uint64_t i, double d)
 {
-	f->changed++;
+	if (!f->changed++)
+		f->first = i;
 	if (d > f->largest) {
 		f->largest = d;
 		f->at = i;
@@ -134,7 +135,8 @@ static void look_at(struct found *f, const struct block *b, uint64_t first)
 	if (!changed)
 		return;
 	top = largest_in(b, &nans);
-	/* what is larger, but by less than a float shows, counts too */
+	/* what is larger, but by less than a float shows, counts too; and the
+	 * first that differ are always looked at */
 	if (nans || f->largest < 0 || top >= (float)f->largest)
 		look_at_all(f, b, first);
 	else
@@ -328,6 +330,8 @@ void compare_elements(struct compare_pair *p, uint64_t first,
 		loop_f64(&f, a, b, nr);
 	else
 		loop_any(&f, a_dtype, a, b_dtype, b, nr);
+	if (f.changed && (!p->changed || first + f.first < p->first))
+		p->first = first + f.first;
 	p->changed += f.changed;
 	p->nans += f.nans;
 	if (f.largest > p->largest ||

@@ -80,19 +80,29 @@ static void index_of(const struct ck_image *img, const struct ck_tensor *t,
 	}
 }
 
+static void text_index(struct diff *d, const char *before, uint64_t at,
+		       const struct ck_tensor *x)
+{
+	uint64_t index[CK_MAX_RANK];
+
+	index_of(d->a.img, x, at, index);
+	ck_str_puts(&d->out, before);
+	text_dims(&d->out, index, x->rank);
+}
+
 static void text_elements(struct diff *d, const struct compare_pair *p)
 {
 	const struct ck_tensor *x = &d->a.img->tensors[p->a];
-	uint64_t index[CK_MAX_RANK];
 	uint64_t all = x->size / ck_dtype_info(x->dtype)->size;
 
 	ck_str_fmt(&d->out, ": %" PRIu64 " of %" PRIu64 " elements differ",
 		   p->changed, all);
 	if (p->largest >= 0) {
-		index_of(d->a.img, x, p->at, index);
-		ck_str_fmt(&d->out, ", by at most %.9g, at ", p->largest);
-		text_dims(&d->out, index, x->rank);
+		ck_str_fmt(&d->out, ", by at most %.9g", p->largest);
+		text_index(d, ", at ", p->at, x);
 	}
+	if (p->largest < 0 || p->first != p->at)
+		text_index(d, ", first at ", p->first, x);
 	if (p->nans)
 		ck_str_fmt(&d->out, ", %" PRIu64 " %s NaN in one of them",
 			   p->nans, p->nans == 1 ? "is" : "are");
@@ -151,20 +161,30 @@ static void json_side(struct ck_str *out, const char *key,
 	ck_str_puts(out, "}");
 }
 
+static void json_index(struct diff *d, const char *key, uint64_t at,
+		       const struct ck_tensor *x)
+{
+	uint64_t index[CK_MAX_RANK];
+
+	index_of(d->a.img, x, at, index);
+	ck_str_fmt(&d->out, ", \"%s\": ", key);
+	ck_str_json_u64(&d->out, index, x->rank);
+}
+
 static void json_elements(struct diff *d, const struct compare_pair *p)
 {
 	const struct ck_tensor *x = &d->a.img->tensors[p->a];
-	uint64_t index[CK_MAX_RANK];
+	bool numbers = p->largest >= 0;
 
 	ck_str_fmt(&d->out, ", \"changed\": %" PRIu64 ", \"nan\": %" PRIu64,
 		   p->changed, p->nans);
-	if (p->largest < 0)
-		return;
-	index_of(d->a.img, x, p->at, index);
 	ck_str_puts(&d->out, ", \"largest\": ");
-	value_text(CK_DT_F64, &p->largest, &d->out);
-	ck_str_puts(&d->out, ", \"at\": ");
-	ck_str_json_u64(&d->out, index, x->rank);
+	if (numbers)
+		value_text(CK_DT_F64, &p->largest, &d->out);
+	else
+		ck_str_puts(&d->out, "null");
+	json_index(d, "at", numbers ? p->at : p->first, x);
+	json_index(d, "first", p->first, x);
 }
 
 static void text_refusal(struct diff *d, const struct refusal *r)

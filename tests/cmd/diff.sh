@@ -20,11 +20,12 @@ cat >want <<'EOS'
 - gone  float32 [64, 50]
 ~ half  float32 [64, 50] -> float16
 ~ i64  int64 [10]: 1 of 10 elements differ, by at most 4.61168602e+18, at [4]
-~ nan  float32 [64, 50]: 2 of 3200 elements differ, by at most 0.5, at [3, 7], 1 is NaN in one of them
+~ lost  float32 [64, 50]: 172 of 3200 elements differ, first at [60, 7], 172 are NaN in one of them
+~ nan  float32 [64, 50]: 2 of 3200 elements differ, by at most 0.5, at [3, 7], first at [1, 1], 1 is NaN in one of them
 ~ shape  float32 [64, 50] -> [50, 64]
 + new  float32 [64, 50]
 EOS
-grep -E ' (gone|half|i64|nan|shape|new) ' out | diff want - >&2 ||
+grep -E ' (gone|half|i64|nan|lost|shape|new) ' out | diff want - >&2 ||
 	fail "other lines"
 tail -n 1 out | grep -q ' equal, .* 1 only in A, 1 only in B$' || fail summary
 
@@ -37,8 +38,10 @@ differ() {
 	grep -q -- "$2" out || fail "${*:3}: no $2: $(cat out)"
 }
 differ 0 '^1 equal' a.safetensors b.safetensors same
-differ 1 'big .* 2 of 6291456 elements differ, by at most 3, at \[6291455\]' \
+differ 1 'big .* 2 of 6291456 elements differ, by at most 3, at \[6291455\], first at \[0\]$' \
 	a.safetensors b.safetensors 'b*g'
+differ 1 'cast  float32 \[64, 50\] -> float16: 44 of 3200 elements differ, by at most [0-9.]*, at \[5, ' \
+	a.safetensors b.safetensors 'cast'
 
 # integers that float64 rounds are not the floats that they would become
 "$PYTHON" - <<'EOS'

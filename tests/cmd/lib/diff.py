@@ -47,10 +47,13 @@ def make():
     j = np.where(i == 4, -2 ** 62 + 4, i)
     half = w.astype("<f2")
     a = {"same": ("F32", w), "gone": ("F32", w), "nan": ("F32", w),
-         "shape": ("F32", w), "half": ("F32", half), "big": ("U16", big),
+         "lost": ("F32", w), "cast": ("F32", w.astype("<f2")), "shape": ("F32", w), "half": ("F32", half), "big": ("U16", big),
          "i64": ("I64", i), "scalar": ("F64", np.array(1.0)),
          "empty": ("F32", np.zeros((0, 3))), "zero": ("F32", np.array([0.0]))}
-    b = {"same": ("F32", w), "nan": ("F32", nan), "shape": ("F32", w.T),
+    lost, cast = w.copy(), w.astype("<f2")
+    lost[60:, 7:], cast[5, 6:] = np.nan, 9
+    b = {"same": ("F32", w), "nan": ("F32", nan), "lost": ("F32", lost),
+         "cast": ("F16", cast), "shape": ("F32", w.T),
          "half": ("F16", half), "big": ("U16", edited), "i64": ("I64", j),
          "scalar": ("F64", np.array(1.25)), "empty": ("F32", np.zeros((0, 3))),
          "zero": ("F32", np.array([-0.0])), "new": ("F32", w)}
@@ -73,7 +76,7 @@ def values(dtype, a):
 
 
 def differences(x, y):
-    """(changed, nan, largest, index of it)"""
+    """(changed, nan, largest, index of it, index of the first)"""
     (dx, a), (dy, b) = x, y
     with np.errstate(all="ignore"):
         u, v = values(dx, a), values(dy, b)
@@ -93,8 +96,8 @@ def differences(x, y):
     d = np.where(c, d, -1)
     nan = int(np.isnan(d).sum())
     d = np.where(np.isnan(d), -1, d)
-    at = np.unravel_index(np.argmax(d), d.shape) if d.ndim else ()
-    return int(c.sum()), nan, float(d.max()), [int(i) for i in at]
+    index = lambda x: [int(i) for i in np.unravel_index(np.argmax(x), x.shape)] if x.ndim else []
+    return int(c.sum()), nan, float(d.max()), index(d), index(c)
 
 
 def check(a, b):
@@ -110,14 +113,14 @@ def check(a, b):
         elif not a[name][1].size:
             want = {"status": "equal"}
         else:
-            n, nan, most, at = differences(a[name], b[name])
+            n, nan, most, at, first = differences(a[name], b[name])
             same = "equal" if a[name][0] == b[name][0] else "dtype"
             want = {"status": "differs" if n else same}
             if n:
-                want |= {"changed": n, "nan": nan}
-                if most >= 0:
-                    most = "Infinity" if np.isinf(most) else most
-                    want |= {"largest": most, "at": at}
+                want |= {"changed": n, "nan": nan, "first": first}
+                most = "Infinity" if np.isinf(most) else most if most >= 0 else None
+                want |= {"largest": most, "at": first if most is None else at}
+            t.setdefault("largest", "not there")
         for k, v in want.items():
             if t.get(k) != v:
                 print(f"{name}: {k} is {t.get(k)}, expected {v}", file=sys.stderr)

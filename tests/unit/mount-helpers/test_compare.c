@@ -24,7 +24,8 @@ static void naive(struct compare_pair *p, uint64_t first, enum ck_dtype dt)
 
 		if (!memcmp(x, y, size))
 			continue;
-		p->changed++;
+		if (!p->changed++)
+			p->first = first + i;
 		p->nans += isnan(d) ? 1 : 0;
 		if (d > p->largest) {
 			p->largest = d;
@@ -41,12 +42,13 @@ static void check(enum ck_dtype dt, const char *what)
 	compare_elements(&got, 100, dt, a, dt, b, NR);
 	cr_assert(got.changed == want.changed && got.nans == want.nans &&
 			  got.largest == want.largest &&
+			  got.first == want.first &&
 			  (want.largest < 0 || got.at == want.at),
-		  "%s, %s: %lu changed, %lu NaN, %.17g at %lu, not %lu, %lu, "
-		  "%.17g at %lu",
-		  ck_dtype_info(dt)->name, what, got.changed, got.nans,
-		  got.largest, got.at, want.changed, want.nans, want.largest,
-		  want.at);
+		  "%s, %s: %lu changed from %lu, %lu NaN, %.17g at %lu, not "
+		  "%lu from %lu, %lu, %.17g at %lu",
+		  ck_dtype_info(dt)->name, what, got.changed, got.first,
+		  got.nans, got.largest, got.at, want.changed, want.first,
+		  want.nans, want.largest, want.at);
 }
 
 static void randomly(unsigned char *to, size_t len)
