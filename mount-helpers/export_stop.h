@@ -3,7 +3,8 @@
  * export_stop.h - SIGINT, SIGTERM and SIGHUP of an export
  *
  * The process that waits passes them on to the one that writes, which ends when
- * what it has is on disk and on record.  A second one ends it at once.
+ * what it has is on disk and on record.  Another one after a second or more ends
+ * both at once; a sooner one does not, for timeout(1) sends two.
  */
 #ifndef EXPORT_STOP_H
 #define EXPORT_STOP_H

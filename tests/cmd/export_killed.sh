@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # export, killed at every kind of step: nothing half is there, the same command
 # ends well, and goes on where it was
+LIMIT=120 # its waits are long where much else runs
 . "$(dirname "$0")/lib/common.sh"
 requires "${PYTHON:=python3}" cmp flock strace
 strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"
@@ -91,8 +92,10 @@ grep -q 'were there from before' out || fail "it began anew: $(cat out)"
 right tensors
 rm -r o
 
-# Stopped by a signal at once, before a record is due: all that is written is.
-for sig in TERM INT; do
+# Stopped by a signal at once, before a record is due: all that is written is. Both
+# of timeout(1), which sends it to the command and then to its group.
+for how in TERM INT timeout; do
+	sig=${how/timeout/TERM}
 	strace -f -o trace -e trace=pwrite64,openat \
 		-e inject=pwrite64:delay_exit=400000 \
 		env --default-signal=INT "$UNSHARD" export --to tensors \
@@ -104,13 +107,14 @@ for sig in TERM INT; do
 	done
 	waits=$(grep -m1 -o '^[0-9]*' trace)
 	kill -$sig "$waits"
+	[ $how != timeout ] || kill -TERM "$waits" $(pgrep -P "$waits")
 	wait $tracer
-	[ ! -e o ] || fail "$sig: it ended"
+	[ ! -e o ] || fail "$how: it ended"
 	grep -q 'stopped; [0-9]* of [0-9]* bytes are written, the same command goes on$' err ||
-		fail "$sig: said $(cat err)"
-	tail -n 1 trace | grep -q "killed by SIG$sig" || fail "$sig: $(tail -n 1 trace)"
+		fail "$how: said $(cat err)"
+	tail -n 1 trace | grep -q "killed by SIG$sig" || fail "$how: $(tail -n 1 trace)"
 	expect 0 '' "$UNSHARD" export --json --to tensors m.safetensors o
-	grep -q '"resumed_nbytes": [1-9]' out || fail "$sig: it began anew: $(cat out)"
+	grep -q '"resumed_nbytes": [1-9]' out || fail "$how: it began anew: $(cat out)"
 	right tensors
 	rm -r o
 done
