@@ -465,7 +465,7 @@ void ck_sums_synced(struct ck_sums *s, uint32_t src)
 	if (!f)
 		return;
 	pthread_mutex_lock(&f->lock);
-	if (f->marked && !f->dirty && !any_rotten(f))
+	if (f->marked && !f->dirty && !f->left && !any_rotten(f))
 		ck_sum_unmark(s, f);
 	pthread_mutex_unlock(&f->lock);
 }

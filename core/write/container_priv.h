@@ -56,6 +56,7 @@ struct ck_sum_file {
 	uint32_t src;
 	CK_VEC(struct ck_sum_unit) units; /* in the order of the file */
 	bool dirty, marked;
+	bool left; /* by a mount that died, and not looked at yet */
 };
 
 struct ck_sums {

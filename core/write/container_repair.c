@@ -107,14 +107,17 @@ static void repair_file(struct ck_sums *s, uint32_t src)
 	if (!f)
 		return;
 	pthread_mutex_lock(&f->lock);
-	f->marked = true;
 	for (size_t i = 0; !ret && i < f->units.nr; i++)
 		ret = repair_unit(s, f, &f->units.v[i], &nr, &err);
 	pthread_mutex_unlock(&f->lock);
 	if (!ret)
 		ret = ck_sum_sync(s, src, &err);
-	if (!ret)
+	if (!ret) {
+		pthread_mutex_lock(&f->lock);
+		f->left = false;
+		pthread_mutex_unlock(&f->lock);
 		ck_sums_synced(s, src);
+	}
 	if (ret)
 		snprintf(line, sizeof(line),
 			 "was being written when its mount ended, and its "
@@ -140,6 +143,13 @@ void ck_sums_repair(struct ck_sums *s, const struct ck_sums_found *found)
 	ck_sum_read_mark(s);
 	if (!s->damaged.nr)
 		return;
+	/* also if somebody writes to them, and syncs, meanwhile */
+	for (size_t i = 0; i < s->damaged.nr; i++) {
+		struct ck_sum_file *f = ck_sum_file(s, s->damaged.v[i]);
+
+		if (f)
+			f->marked = f->left = true;
+	}
 	s->repairing = !pthread_create(&s->thread, NULL, repair_all, s);
 	if (!s->repairing)
 		repair_all(s);
