@@ -267,6 +267,12 @@ int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
 	return ck_reader_replicas(ck->reader, tensor, differ, ctx, err);
 }
 
+int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
+		 const struct ck_mend *mend, struct ck_err *err)
+{
+	return ck_reader_mend(ck->reader, tensor, mend, err);
+}
+
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
 	const struct ck_tensor *t = &ck->img.tensors[tensor];

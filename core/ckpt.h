@@ -89,6 +89,8 @@ bool ck_ckpt_verbatim(const struct ck_ckpt *ck, uint32_t tensor, uint64_t off,
 /* See io/read.h; items must be resolved. */
 int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
 		     void *ctx, struct ck_err *err);
+int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
+		 const struct ck_mend *mend, struct ck_err *err);
 /*
  * The XXH3-128 of its bytes, as it was sealed; false: it was not, or was
  * edited since.

@@ -232,6 +232,17 @@ static void put_src(struct verify_show *s, uint32_t src)
 		put_ref(s, name);
 }
 
+static const char *as_sealed(const struct verify_show *s, enum ck_as_sealed v)
+{
+	if (s->json)
+		return v == CK_SEALED_SAME  ? "true" :
+		       v == CK_SEALED_OTHER ? "false" :
+					      "null";
+	return v == CK_SEALED_SAME  ? " (as sealed)" :
+	       v == CK_SEALED_OTHER ? " (not as sealed)" :
+				      "";
+}
+
 void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q)
 {
 	if (s->json) {
@@ -248,6 +259,10 @@ void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q)
 			ck_str_puts(s->out, ", \"reason\": ");
 			ck_str_json(s->out, q->why->msg, strlen(q->why->msg));
 		}
+		if (q->a_sealed || q->b_sealed)
+			ck_str_fmt(s->out, ", \"as_sealed\": [%s, %s]",
+				   as_sealed(s, q->a_sealed),
+				   as_sealed(s, q->b_sealed));
 		ck_str_puts(s->out, "}");
 		return;
 	}
@@ -256,8 +271,10 @@ void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q)
 	ck_str_puts(s->out, q->why ? ": a replica cannot be read: " :
 				     ": replicas differ: ");
 	put_src(s, q->a);
+	ck_str_puts(s->out, as_sealed(s, q->a_sealed));
 	ck_str_puts(s->out, ", ");
 	put_src(s, q->b);
+	ck_str_puts(s->out, as_sealed(s, q->b_sealed));
 	ck_str_puts(s->out, ": ");
 	put_where(s, &q->where);
 	if (q->why)

@@ -48,4 +48,7 @@ const char *ck_opts_bytes(const struct ck_opts *o, const char *name, size_t i,
 			  size_t *len);
 void ck_opts_free(struct ck_opts *o);
 
+/* Set by a command, not by users: see ck_dir_any_copy(). */
+#define CK_ANY_COPY "any-copy"
+
 #endif

@@ -124,9 +124,11 @@ static int differ(const struct ck_cells *c, const struct ck_chunk *x,
 		  const struct ck_chunk *y, struct ck_err *why)
 {
 	if (x->src == y->src)
-		return ck_fail(why, EINVAL, "its copies in %s differ",
+		return ck_fail(why, EINVAL,
+			       "its copies in %s differ (unshard heal)",
 			       ck_builder_src_name(c->b, x->src));
-	return ck_fail(why, EINVAL, "its copies in %s and %s differ",
+	return ck_fail(why, EINVAL,
+		       "its copies in %s and %s differ (unshard heal)",
 		       ck_builder_src_name(c->b, x->src),
 		       ck_builder_src_name(c->b, y->src));
 }

@@ -180,13 +180,11 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		ret = ck_explain_temporary(dir, b, err);
 	if (!ret)
 		ret = ck_vain_say(dir, fmt->name, b, err);
-	/* with -o verify the manifest tells which of two is right */
 	ck_builder_compare(
 		b, &(struct ck_builder_reads){
 			   .read = ck_copies_read,
 			   .ctx = &copies,
-			   .copies = !fmt->compares &&
-				     !ck_opts_get(dir->opts, "verify") });
+			   .copies = !fmt->compares && !ck_dir_any_copy(dir) });
 	if (!ret)
 		ret = ck_builder_finish(b, fmt->name, fd, err);
 	ck_copies_free(&copies);

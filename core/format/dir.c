@@ -184,3 +184,9 @@ int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
 		*out = ck_steal(s);
 	return ret;
 }
+
+bool ck_dir_any_copy(const struct ck_dir *dir)
+{
+	return ck_opts_get(dir->opts, CK_ANY_COPY) ||
+	       ck_opts_get(dir->opts, "verify");
+}

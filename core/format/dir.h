@@ -99,5 +99,12 @@ int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
 /* Borrows both for the life of @d; nothing to release. */
 void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
 		      const struct ck_opts *opts);
+/*
+ * Whether replicas that differ are replicas all the same, where other things than
+ * their bytes say that they are: with -o verify the manifest tells which of
+ * them is right, and unshard heal (CK_ANY_COPY among the settings) is about
+ * them.
+ */
+bool ck_dir_any_copy(const struct ck_dir *dir);
 
 #endif

@@ -238,8 +238,8 @@ int ck_mg_compare(struct ck_mg_file *f, const struct ck_mg_name *name,
 	uint64_t size, sum;
 	uint32_t n;
 
-	if (!dense(&at->t, &size) || size > MAX_ONE ||
-	    ld->compared + size > MAX_ALL)
+	if (ck_dir_any_copy(ld->dir) || !dense(&at->t, &size) ||
+	    size > MAX_ONE || ld->compared + size > MAX_ALL)
 		return 0;
 	bytes = malloc(size + 1);
 	if (!bytes || number_copy(ld, name, part, &n))
@@ -253,7 +253,7 @@ int ck_mg_compare(struct ck_mg_file *f, const struct ck_mg_name *name,
 		return copy->sum == sum ?
 			       0 :
 			       ck_fail(why, EINVAL,
-				       "its copies in %s and %s differ",
+				       "its copies in %s and %s differ (unshard heal)",
 				       ld->ranks.v[copy->rank].file,
 				       f->rank->file);
 	}

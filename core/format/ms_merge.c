@@ -434,7 +434,7 @@ static int no_copy(struct merge *m, const struct ck_ms_tensor *a,
 	snprintf(
 		why, sizeof(why),
 		laid_out || m->integrated ?
-			"%s and %s hold copies of it that differ" :
+			"%s and %s hold copies of it that differ (unshard heal)" :
 			"%s and %s hold different ones, and no layout of the strategy says that they are parts",
 		m->s->file.v[a->file].name, m->s->file.v[b->file].name);
 	return give_up(m, a->name, why, err);
@@ -463,7 +463,8 @@ static int check_copy(struct merge *m, uint32_t index, uint64_t slice,
 		*first = index + 1;
 		return 0;
 	}
-	*ok = agree(&m->s->tensor.v[*first - 1], t);
+	*ok = agree(&m->s->tensor.v[*first - 1], t) ||
+	      ((laid_out || m->integrated) && ck_dir_any_copy(m->s->dir));
 	return *ok ? 0 :
 		     no_copy(m, &m->s->tensor.v[*first - 1], t, laid_out, err);
 }

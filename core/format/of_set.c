@@ -335,13 +335,15 @@ static int check_copies(const struct join *j, struct ck_err *why,
 				       &compared, &differ, err);
 		if (ret)
 			return ret;
-		if (differ != UINT64_MAX)
+		if (differ != UINT64_MAX &&
+		    !(j->s->sbp && ck_dir_any_copy(j->s->dir)))
 			return ck_fail(why, EINVAL,
 				       "its copies differ between rank %" PRIu32
 				       " and rank %" PRIu32 ", first at byte "
-				       "%" PRIu64,
+				       "%" PRIu64 "%s",
 				       j->part[k]->rank, j->part[i]->rank,
-				       differ);
+				       differ,
+				       j->s->sbp ? " (unshard heal)" : "");
 		if (!j->s->sbp && !compared && !j->part[i]->whole)
 			return ck_fail(why, EINVAL,
 				       "each file has one, too large to "

@@ -133,6 +133,24 @@ typedef void (*ck_differ_fn)(void *ctx, uint32_t a, uint32_t b, uint64_t off,
 			     uint64_t len, const struct ck_err *why);
 int ck_reader_replicas(struct ck_reader *r, uint32_t t, ck_differ_fn differ,
 		       void *ctx, struct ck_err *err);
+/*
+ * Makes replicas of tensor @t alike.  Of a stretch of bytes that is not the same
+ * in all members of a ring, those count of which counts() is true; if there are
+ * such, and they agree, put() is to write what they have to all members.  Else
+ * undecided(), with how many count.  put() NULL: is only looked for.
+ * 0, or -errno: the first that failed, a replica that cannot be read too.
+ */
+struct ck_mend {
+	void *ctx;
+	bool (*counts)(void *ctx, uint32_t t, uint32_t chunk, uint64_t off,
+		       uint64_t len);
+	int (*put)(void *ctx, uint32_t t, const void *buf, uint64_t len,
+		   uint64_t off, struct ck_err *err);
+	void (*undecided)(void *ctx, uint32_t t, uint64_t off, uint64_t len,
+			  unsigned nr);
+};
+int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
+		   struct ck_err *err);
 /* An empty file without a name in the spool, the caller's to close. */
 int ck_reader_spool(struct ck_reader *r, int *fd, struct ck_err *err);
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r);

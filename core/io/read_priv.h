@@ -8,6 +8,7 @@
  *	bytes.c    sources as descriptors
  *	fetch.c    requests to the engine, and what stands before it
  *	replicas.c replicas against each other
+ *	mend.c     replicas made alike
  */
 #ifndef CK_READ_PRIV_H
 #define CK_READ_PRIV_H

@@ -26,6 +26,7 @@ struct pair {
 	uint32_t a, b;
 	struct ck_gather gather;
 	struct ck_err why; /* code 0: they differ */
+	enum ck_as_sealed a_sealed, b_sealed;
 };
 
 struct tensor {
@@ -56,6 +57,19 @@ static struct pair *find(struct tensor *x, uint32_t a, uint32_t b, int code)
 	return grown;
 }
 
+/* Of all stretches: SAME only where all are. */
+static void note_sealed(const struct tensor *x, enum ck_as_sealed *s,
+			uint32_t chunk, uint64_t off, uint64_t len)
+{
+	const struct ck_replicas *in = x->run->in;
+	enum ck_as_sealed one;
+
+	if (!in->sealed || *s == CK_SEALED_OTHER)
+		return;
+	one = in->sealed(in->ctx, x->t, chunk, off, len);
+	*s = one > *s ? one : *s;
+}
+
 static void differ(void *ctx, uint32_t a, uint32_t b, uint64_t off,
 		   uint64_t len, const struct ck_err *why)
 {
@@ -70,6 +84,8 @@ static void differ(void *ctx, uint32_t a, uint32_t b, uint64_t off,
 	}
 	if (why)
 		p->why = *why;
+	note_sealed(x, &p->a_sealed, a, off, len);
+	note_sealed(x, &p->b_sealed, b, off, len);
 	ck_gather_add(&p->gather, off, len);
 }
 
@@ -82,6 +98,8 @@ static void tell(struct tensor *x)
 		struct ck_quarrel q = { .a = p->a,
 					.b = p->b,
 					.where.tensor = x->t,
+					.a_sealed = p->a_sealed,
+					.b_sealed = p->b_sealed,
 					.why = p->why.code ? &p->why : NULL };
 
 		ck_gather_end(&p->gather, r->img, &r->img->tensors[x->t],
@@ -95,9 +113,11 @@ static void tell(struct tensor *x)
 	free(x->v);
 }
 
-static bool has_replicas(const struct ck_tensor *t)
+static bool has_replicas(const struct run *r, uint32_t t)
 {
-	return t->nr_all > t->nr;
+	const struct ck_tensor *ten = &r->img->tensors[t];
+
+	return ten->nr_all > ten->nr && (!r->in->wanted || r->in->wanted[t]);
 }
 
 static void work(void *ctx)
@@ -109,7 +129,7 @@ static void work(void *ctx)
 		struct tensor x = { .run = r, .t = t };
 		struct ck_err err;
 
-		if (!has_replicas(&r->img->tensors[t]))
+		if (!has_replicas(r, t))
 			continue;
 		if (ck_ckpt_replicas(r->in->ck, t, differ, &x, &err))
 			x.failed = true;
@@ -138,9 +158,10 @@ int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err)
 
 	in->nr = 0;
 	for (uint32_t t = 0; t < r.img->nr_tensors; t++) {
-		in->nr += has_replicas(&r.img->tensors[t]);
-		if (has_replicas(&r.img->tensors[t]))
-			r.total += r.img->tensors[t].size;
+		if (!has_replicas(&r, t))
+			continue;
+		in->nr++;
+		r.total += r.img->tensors[t].size;
 	}
 	pthread_mutex_init(&r.lock, NULL);
 	ret = ck_pool_run(&pool, err);

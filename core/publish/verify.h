@@ -86,12 +86,16 @@ void ck_spoils_free(struct ck_spoils *sp);
 bool ck_spoils_object(const struct ck_image *img, uint32_t i, const char *file,
 		      uint64_t off, uint64_t len);
 
+/* Whether blocks are what the manifest says. */
+enum ck_as_sealed { CK_SEALED_UNTOLD, CK_SEALED_SAME, CK_SEALED_OTHER };
+
 /* What two replicas of a tensor disagree on. */
 struct ck_quarrel {
 	uint32_t a, b; /* sources: the one that is read, and another */
 	struct ck_spoilt where;
 	/* Not that they differ: @b could not be read, or, if it is @a, that. */
 	const struct ck_err *why;
+	enum ck_as_sealed a_sealed, b_sealed;
 };
 
 struct ck_replicas {
@@ -102,6 +106,10 @@ struct ck_replicas {
 	void (*each)(void *ctx, const struct ck_quarrel *q);
 	/* From the caller's thread, now and then; may be NULL. */
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
+	/* Of these bytes of tensor @t, as @chunk has them; or NULL.  Any thread. */
+	enum ck_as_sealed (*sealed)(void *ctx, uint32_t t, uint32_t chunk,
+				    uint64_t off, uint64_t len);
+	const bool *wanted; /* of each tensor; NULL: all */
 	uint64_t nr; /* out: tensors that have replicas */
 };
 int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err);

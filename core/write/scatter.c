@@ -438,7 +438,7 @@ static void say_uneven(const struct scatter *sc, int code)
 	if (asprintf(&line,
 		     "a write to tensor %s failed here (%s), and the copies of "
 		     "those bytes may differ until they are written again; "
-		     "unshard verify --replicas names them",
+		     "unshard heal names them",
 		     ck_image_str(img, img->tensors[sc->t].name, NULL),
 		     strerror(code)) < 0)
 		line = NULL;

@@ -39,10 +39,10 @@ _unshard() {
 			"$(_unshard_flags "$command")" -- "$cur")
 		return
 	fi
-	# The word after a checkpoint is a tensor for these three.
+	# The word after a checkpoint is a tensor for these four.
 	[ "$COMP_CWORD" -gt 2 ] && ckpt=${COMP_WORDS[COMP_CWORD - 1]}
 	case $command in
-	inspect | plan | cat)
+	inspect | plan | cat | heal)
 		if [ -e "$ckpt" ]; then
 			mapfile -t COMPREPLY < <(unshard ls --json "$ckpt" \
 				2>/dev/null | grep -oE '"name": ?"[^"\\]+"' |
