@@ -86,6 +86,17 @@ static int open_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 	return ret;
 }
 
+/* What it said lies in memory of its file, and goes with it. */
+static void drop_model(struct ck_ds_model *m)
+{
+	const struct ck_ds_model rank = { .mp = m->mp,
+					  .tp = m->tp,
+					  .nr_tp = m->nr_tp };
+
+	ck_ds_model_free(m);
+	*m = rank;
+}
+
 /* The weights of a tensor-parallel rank, or the optimizer of a stage. */
 static int find_alike(struct ck_ds_load *ld, struct ck_ds_model *m,
 		      struct ck_err *err)
@@ -116,7 +127,7 @@ static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 	if (ret == -EINVAL) {
 		p.file = m->f.s->name;
 		ret = ck_builder_problem(ld->b, &p, err, "%s", why.msg);
-		ck_torch_open_close(&m->f);
+		drop_model(m);
 		return ret;
 	}
 	if (ret)
@@ -129,7 +140,7 @@ static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 	if (!ret && ok)
 		ret = ck_ds_experts_check(ld, m, err);
 	if (!ok)
-		ck_torch_open_close(&m->f);
+		drop_model(m);
 	return ret;
 }
 
