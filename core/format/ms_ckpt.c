@@ -253,8 +253,9 @@ static void settle_rank(struct one *t, uint64_t bytes)
 		t->rank = 0;
 }
 
-static const char *check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
-			      const struct one *o, uint64_t bytes)
+/* Says in @t->why where the bytes are not those of the shape. */
+static int check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
+		      const struct one *o, struct ck_err *err)
 {
 	uint64_t nr = 1, want;
 	ck_auto_str struct ck_str shape = { 0 };
@@ -263,21 +264,23 @@ static const char *check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
 		if (!ck_mul_ok(nr, o->dims[d], &nr))
 			nr = CK_SIZE_MAX;
 	if (ck_mul_ok(nr, ck_dtype_info(t->dtype)->size, &want) &&
-	    want == bytes)
-		return NULL;
+	    want == t->bytes)
+		return 0;
 	if (t->dtype == CK_DT_BF16 && nr <= CK_SIZE_MAX / 4 &&
-	    bytes == 4 * nr) {
+	    t->bytes == 4 * nr) {
 		t->flags |= CK_MS_WIDE;
-		return t->nr_segs <= 1 ?
-			       NULL :
-			       "it is bfloat16 stored as float32, in pieces";
+		if (t->nr_segs > 1)
+			t->why = "it is bfloat16 stored as float32, in pieces";
+		return 0;
 	}
 	ck_str_json_u64(&shape, o->dims, o->rank);
-	return ck_ms_say(s,
-			 "%s has %" PRIu64
-			 " bytes of it, which are not those of %s %s",
-			 s->file.v[t->file].name, bytes, o->type,
-			 shape.v ? shape.v : "?");
+	if (!shape.failed)
+		t->why = ck_ms_say(s,
+				   "%s has %" PRIu64
+				   " bytes of it, which are not those of %s %s",
+				   s->file.v[t->file].name, t->bytes, o->type,
+				   shape.v);
+	return t->why ? 0 : ck_ms_no_memory(err);
 }
 
 static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
@@ -315,8 +318,8 @@ static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 	} else if (t.dtype == CK_DT_STR) {
 		o->rank = 1;
 		o->dims[0] = bytes;
-	} else {
-		t.why = check_size(s, &t, o, bytes);
+	} else if (check_size(s, &t, o, err)) {
+		return -ENOMEM;
 	}
 	t.rank = (uint8_t)o->rank;
 	return ck_ms_add(s, &t, name, len, o->dims, sc->in, err);
