@@ -99,9 +99,9 @@ static int open_file(struct ck_root *out, const struct ck_root *root,
 	ck_str_fmt(&path, "%s%s%s", root->real, *in ? "/" : "", in);
 	ret = path.failed ? -ENOMEM : ck_root_open(out, path.v, opts, err);
 	if (ret)
-		return path.failed ? ck_fail(err, ENOMEM, "%s: no memory",
-					     base) :
-				     ret;
+		return path.failed ?
+			       ck_fail(err, ENOMEM, "%s: no memory", base) :
+			       ret;
 	out->only = strdup(base);
 	ck_str_fmt(&path, "/%s", base);
 	if (path.failed || !out->only) {

@@ -9,9 +9,10 @@
 #	done_ok
 #
 # Every test has its own $WORK and $MNT, which are gone afterwards, and at
-# most $LIMIT seconds (60).  Exit 0: passed, 77: skipped, else failed.  It
-# runs in a private mount namespace where that is allowed, so that a left-over
-# mount ends with it.  $UNSHARD is the command under test.
+# most $LIMIT seconds (60; times $UNSHARD_SLOW, which run-scripts sets).  Exit
+# 0: passed, 77: skipped, else failed.  It runs in a private mount namespace
+# where that is allowed, so that a left-over mount ends with it.  $UNSHARD is
+# the command under test.
 
 set -u
 
@@ -41,13 +42,14 @@ fi
 
 # The test itself runs below a time limit and, as root, in its own mounts.
 if [ -z "${COMMON_INSIDE:-}" ]; then
-	wrap=(timeout -k 5 "${LIMIT:-60}")
+	limit=$(( ${LIMIT:-60} * ${UNSHARD_SLOW:-1} ))
+	wrap=(timeout -k 5 "$limit")
 	if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
 		wrap+=(env COMMON_PRIVATE=1 unshare -m --propagation private)
 	fi
 	COMMON_INSIDE=1 "${wrap[@]}" bash "$0" "$@"
 	rc=$?
-	[ $rc = 124 ] || [ $rc = 137 ] && say "FAILED: took over ${LIMIT:-60} s"
+	[ $rc = 124 ] || [ $rc = 137 ] && say "FAILED: took over $limit s"
 	exit $rc
 fi
 
