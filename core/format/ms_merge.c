@@ -134,24 +134,35 @@ static int how_of_gradients(const struct ck_ms_set *s,
 	return 0;
 }
 
+int ck_ms_how_of(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
+		 const struct ck_ms_layout *l, enum ck_ms_how *how,
+		 struct ck_err *why)
+{
+	const struct ck_strmap_key *k = name_of(s, t->name);
+	uint64_t slices, shards;
+	int ret = ck_ms_cuts(l, &slices, &shards, why);
+
+	*how = CK_MS_CUT;
+	if (ret)
+		return ret;
+	if (l->has_shape)
+		*how = how_by_shape(l, dims_of(s, t), t->rank, slices, shards);
+	else if (shards > 1 && k->len > strlen(ACCU) &&
+		 !memcmp(k->s, ACCU, strlen(ACCU)))
+		return how_of_gradients(s, t, shards, how, why);
+	return 0;
+}
+
 static int choose_how(const struct merge *m, const struct ck_ms_tensor *t,
 		      const struct ck_ms_layout *l, enum ck_ms_how *how,
 		      struct ck_err *why)
 {
-	const struct ck_strmap_key *k = name_of(m->s, t->name);
 	uint64_t slices, shards;
-	int ret = ck_ms_cuts(l, &slices, &shards, why);
 
-	*how = m->integrated ? CK_MS_WHOLE : CK_MS_CUT;
-	if (ret || m->integrated)
-		return ret;
-	if (l->has_shape)
-		*how = how_by_shape(l, dims_of(m->s, t), t->rank, slices,
-				    shards);
-	else if (shards > 1 && k->len > strlen(ACCU) &&
-		 !memcmp(k->s, ACCU, strlen(ACCU)))
-		return how_of_gradients(m->s, t, shards, how, why);
-	return 0;
+	if (!m->integrated)
+		return ck_ms_how_of(m->s, t, l, how, why);
+	*how = CK_MS_WHOLE;
+	return ck_ms_cuts(l, &slices, &shards, why);
 }
 
 struct evidence {
@@ -288,7 +299,9 @@ static int test_strategy(struct merge *m, struct ck_err *err)
 			name_of(m->s, i)->s, why.msg);
 		return 0;
 	}
-	return 0;
+	return m->s->smaller ?
+		       0 :
+		       ck_ms_against(m->s, m->against, sizeof(m->against), err);
 }
 
 static bool cuts(const struct ck_ms_layout *l)
@@ -513,22 +526,37 @@ static int add_tensor(struct merge *m, uint32_t index, bool *go,
 	return ret || !*go ? ret : add_part(m, t, &p, err);
 }
 
+/* It was saved, whatever becomes of it. */
+static void see_all(const struct ck_ms_set *s, uint32_t name)
+{
+	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	     i = s->tensor.v[i].next) {
+		struct ck_ms_item *it = item_of(s, &s->tensor.v[i]);
+
+		if (it)
+			it->seen++;
+	}
+}
+
 static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
 {
 	struct ck_ms_set *s = m->s;
 	uint32_t stage = CK_MS_NONE;
-	bool go = true;
+	bool go = true, copies = false;
 	int ret = 0;
 
 	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
 	     i = s->tensor.v[i].next)
 		if (s->tensor.v[i].why) {
-			struct ck_ms_item *it = item_of(s, &s->tensor.v[i]);
-
-			if (it)
-				it->seen++;
+			see_all(s, name);
 			return refuse(m, name, s->tensor.v[i].why, err);
 		}
+	if (!m->integrated)
+		ret = ck_ms_shards_are_copies(s, name, &copies, err);
+	if (!ret && copies) {
+		see_all(s, name);
+		return give_up(m, name, CK_MS_SHARDS_ALIKE, err);
+	}
 	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE && !ret && go;
 	     i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];

@@ -76,6 +76,21 @@ int ck_ms_read_file(struct ck_ms_set *s, const char *name, uint32_t rank,
 int ck_ms_merge(struct ck_ms_set *s, struct ck_err *err);
 /* -EINVAL where the optimizer's shards are none, by their bytes; or warns. */
 int ck_ms_check_shards(const struct ck_ms_set *s, struct ck_err *err);
+/* How @t, which has the layout @l, was stored, where layouts were used. */
+int ck_ms_how_of(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
+		 const struct ck_ms_layout *l, enum ck_ms_how *how,
+		 struct ck_err *why);
+/*
+ * Writes to @why what the files hold that no run with this strategy would have
+ * left, or nothing.  -ENOMEM.
+ */
+int ck_ms_against(const struct ck_ms_set *s, char *why, size_t room,
+		  struct ck_err *err);
+/* Whether what should be shards of @name are copies, and not of one value. */
+int ck_ms_shards_are_copies(const struct ck_ms_set *s, uint32_t name, bool *are,
+			    struct ck_err *err);
+#define CK_MS_SHARDS_ALIKE \
+	"the strategy says that the optimizer's shards of it differ, and each is the same as another, as copies are: it may be another run's strategy (-o integrated=no takes them as shards)"
 /* Says which tensors of the strategy no file held; for who merged. */
 int ck_ms_report_absent(struct ck_ms_set *s, struct ck_err *err);
 void ck_ms_set_free(struct ck_ms_set *s);
