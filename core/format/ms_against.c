@@ -268,8 +268,8 @@ static bool all_twice(struct shard *v, size_t nr)
 	return nr;
 }
 
-int ck_ms_shards_are_copies(const struct ck_ms_set *s, uint32_t name,
-			    bool *are, struct ck_err *err)
+int ck_ms_shards_are_copies(const struct ck_ms_set *s, uint32_t name, bool *are,
+			    struct ck_err *err)
 {
 	CK_VEC(struct shard) v = { 0 };
 	uint64_t slice, shard;
@@ -287,8 +287,8 @@ int ck_ms_shards_are_copies(const struct ck_ms_set *s, uint32_t name,
 			free(v.v);
 			return ck_ms_no_memory(err);
 		}
-		v.v[v.nr++] = (struct shard){ slice, shard, t->hash,
-					      stage_of(s, t) };
+		v.v[v.nr++] =
+			(struct shard){ slice, shard, t->hash, stage_of(s, t) };
 	}
 	*are = v.nr && all_twice(v.v, v.nr);
 	free(v.v);

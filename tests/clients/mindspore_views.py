@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """MindSpore: a net and its optimizer loaded from model.ckpt, from
-model.safetensors and from the ranks of a reshard, and trained on."""
+model.safetensors and from the ranks of a reshard, and trained on; and the ranks of
+a reshard against what transform_checkpoints writes, for random strategies."""
+import os
 import pathlib
+import random
 import tempfile
 
 from kit import case, mounted, need
@@ -13,6 +16,8 @@ from mindspore import nn, ops
 
 ms.set_device("CPU")
 ms.set_seed(5)
+STRATEGIES = 60 if os.environ.get("UNSHARD_NIGHTLY") else 6
+SEED = int(os.environ.get("UNSHARD_SEED", 0))
 COLUMNS, ROWS, CLASSES = 6, 4, 3
 
 
@@ -140,6 +145,113 @@ def from_torch(tmp):
         assert np.array_equal(p.asnumpy(), made[p.name]), p.name
 
 
+def factors(rng, n):
+    """A mesh of @n devices."""
+    out = []
+    while n > 1:
+        out.append(rng.choice([d for d in range(2, n + 1) if n % d == 0]))
+        n //= out[-1]
+    return out or [1]
+
+
+def layout(rng, shape, devices, to):
+    """Each dimension along some axes of the mesh, counted from the right. With
+    optimizer shards they descend, one a dimension: else transform_checkpoints itself
+    puts parts together in a wrong order."""
+    mesh = factors(rng, devices)
+    axes = rng.sample(range(len(mesh)), rng.randint(0, len(mesh)))
+    cut = [[] for _ in shape]
+    if rng.random() < 0.5:
+        for d, a in zip(range(len(shape)), sorted(axes, reverse=True)):
+            cut[d] = [a]
+    else:
+        for a in axes:
+            rng.choice(cut).append(a)
+    nested = any(len(c) > 1 for c in cut)
+    plain = [c[0] if c else -1 for c in cut]
+    used = [a for a in plain if a >= 0]
+    copies, last, stride = 1, 0, 1
+    for a, n in enumerate(reversed(mesh)):
+        if a not in used:
+            copies, last = copies * n, last + (n - 1) * stride
+        stride *= n
+    shards = -1 if not nested and copies > 1 and used == sorted(used, reverse=True) and \
+        rng.random() < 0.6 else 0
+    to.dev_matrix.add().dim.extend(mesh)
+    for one in [c or [-1] for c in cut] if nested else [plain]:
+        to.tensor_map.add().dim.extend(one)
+    if nested and len(shape) == 1:
+        to.tensor_map.add()
+    to.param_split_shape.add()
+    to.indices_offset.add()
+    to.field = 0
+    to.opt_weight_shard_size = shards
+    to.opt_weight_shard_step = last // (copies - 1) if shards else 0
+
+
+def strategy(rng, shapes, file):
+    """Of one stage, or as merge_pipeline_strategys joins several."""
+    from mindspore.train.node_strategy_pb2 import ParallelStrategyMap
+
+    devices, stages = rng.choice([(2, 1), (4, 1), (8, 1), (16, 1), (4, 2), (2, 4), (2, 2)])
+    out = ParallelStrategyMap()
+    out.current_stage = 1
+    for i, (name, shape) in enumerate(shapes.items()):
+        stage = i * stages // len(shapes)
+        state = None
+        for one in name, f"adam_m.{name}", f"adam_v.{name}":
+            item = out.parallel_layout_item.add()
+            item.param_name = f"{stage}-{one}" if stages > 1 else one
+            if state is None:
+                layout(rng, shape, devices, item.parallel_layouts)
+                state = item.parallel_layouts
+            else:
+                item.parallel_layouts.CopyFrom(state)
+    for stage in range(stages):  # which ones there are
+        item = out.parallel_strategy_item.add()
+        item.node_name = f"{stage}-MatMul" if stages > 1 else "MatMul"
+        item.parallel_strategys.stage = stage
+        item.parallel_strategys.parallel_strategy.add().dim.append(1)
+    file.write_bytes(out.SerializeToString())
+    return devices * stages
+
+
+def bytes_of(file):
+    return {n: (tuple(p.shape), str(p.dtype), bytes(p.get_bytes()))
+            for n, p in ms.load_checkpoint(str(file)).items()}
+
+
+def transformed(tmp, seed):
+    """whole -> one strategy -> another, by MindSpore; and by us from the first's files."""
+    rng = random.Random(seed)
+    shapes = {f"layer{i}.w": [16 * rng.randint(1, 3) for _ in range(rng.choice([1, 2, 2, 3]))]
+              for i in range(4)}
+    g = np.random.default_rng(seed)
+    made = []
+    for name, shape in shapes.items():
+        dtype = getattr(ms, rng.choice(["float32", "float16", "bfloat16"]))
+        for one in name, f"adam_m.{name}", f"adam_v.{name}":
+            made.append({"name": one, "data": ms.Tensor(g.standard_normal(shape), dtype)})
+    made.append({"name": "global_step", "data": ms.Tensor([seed], ms.int32)})
+    (tmp / "whole/rank_0").mkdir(parents=True)
+    ms.save_checkpoint(made, str(tmp / "whole/rank_0/net.ckpt"))
+    strategy(rng, shapes, tmp / "from.ckpt")
+    ranks = strategy(rng, shapes, tmp / "to.ckpt")
+    ms.transform_checkpoints(str(tmp / "whole"), str(tmp / "a"), "a", None,
+                             str(tmp / "from.ckpt"))
+    ms.transform_checkpoints(str(tmp / "a"), str(tmp / "b"), "b", str(tmp / "from.ckpt"),
+                             str(tmp / "to.ckpt"))
+    with mounted(tmp / "a", strategy=tmp / "from.ckpt", reshard=tmp / "to.ckpt",
+                 reshard_container="ckpt") as at:
+        whole = bytes_of(at / "model.ckpt")
+        assert whole == bytes_of(tmp / "whole/rank_0/net.ckpt")
+        assert len(list((at / "reshard/to").iterdir())) == ranks
+        for rank in range(ranks):
+            file, = (tmp / f"b/rank_{rank}").iterdir()
+            want, got = bytes_of(file), bytes_of(at / f"reshard/to/rank-{rank:05}.ckpt")
+            assert got == want, (rank, [n for n in want | got if got.get(n) != want.get(n)])
+
+
 def main():
     for source in "ckpt", "safetensors":
         for view in "ckpt", "safetensors":
@@ -152,6 +264,9 @@ def main():
             case(every_dtype, f"dtypes/{view}", pathlib.Path(tmp), view)
     with tempfile.TemporaryDirectory() as tmp:
         case(from_torch, "from-safetensors", pathlib.Path(tmp))
+    for seed in range(SEED, SEED + STRATEGIES):
+        with tempfile.TemporaryDirectory() as tmp:
+            case(transformed, f"transformed/{seed}", pathlib.Path(tmp), seed)
 
 
 main()

@@ -2,14 +2,18 @@
 """torch_xla: SPMDLoadPlanner loads dcp/ of checkpoints onto meshes of devices.
 
 Four virtual devices of the CPU runtime.  Each device's shard has the bytes that
-tensors/ shows of its box.
+tensors/ shows of its box, and unshard plan lists the reads that the planner makes.
 """
+import collections
 import json
 import os
+import pathlib
 import random
+import subprocess
+import tempfile
 import warnings
 
-from kit import DATA, HERE, case, mounted, need
+from kit import DATA, HERE, UNSHARD, case, mounted, need
 
 os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="4", RANK="0", WORLD_SIZE="1",
                   MASTER_ADDR="127.0.0.1", MASTER_PORT="29873")
@@ -81,6 +85,38 @@ def compare(name, got, want):
     return len(wrapped.local_shards)
 
 
+class Recording(SPMDLoadPlanner):
+    def create_local_plan(self):
+        self.made = super().create_local_plan()
+        return self.made
+
+
+def reads_of(plan):
+    """Of what is loaded as tensors, by tensor, place in the shard and chunk."""
+    return collections.Counter(
+        (i.dest_index.fqn, i.dest_index.index, tuple(i.dest_index.offset or ()),
+         tuple(i.dest_offsets), tuple(i.storage_index.offset or ()),
+         tuple(i.storage_offsets), tuple(i.lengths))
+        for i in plan.items if i.type.name == "TENSOR")
+
+
+def same_reads(plan, dcp_folder, mesh, specs):
+    place = {"mesh": {"shape": mesh.mesh_shape, "axes": mesh.axis_names,
+                      "device_ids": [int(i) for i in mesh.device_ids]},
+             "partition_spec": specs}
+    with tempfile.TemporaryDirectory() as tmp:
+        file = pathlib.Path(tmp, "mesh.json")
+        file.write_text(json.dumps(place))
+        p = subprocess.run([UNSHARD, "plan", str(dcp_folder), "--json", "--reshard", str(file)],
+                           capture_output=True, text=True, check=True)
+    got = collections.Counter(
+        (r["fqn"], r["dest_shard"], *(tuple(r[k]) for k in (
+            "dest_shard_at", "dest_offsets", "chunk_at", "storage_offsets", "lengths")))
+        for r in json.loads(p.stdout)["reads"] if r["fqn"] in specs)
+    want = reads_of(plan)
+    assert got == want, (list((want - got).items())[:3], list((got - want).items())[:3])
+
+
 def loaded(source, shape, ids, seed):
     rng = random.Random(seed)
     with mounted(source) as at:
@@ -88,12 +124,15 @@ def loaded(source, shape, ids, seed):
         assert want
         specs = {n: spec_of(rng, t) for n, t in want.items()}
         mesh = xs.Mesh(np.array(ids), shape, ("x", "y"))
-        state = placed(want, mesh, specs)
-        dcp.load(state, storage_reader=dcp.FileSystemReader(str(at / "dcp")),
-                 planner=SPMDLoadPlanner())
-        torch_xla.sync()
-        shards = sum(compare(n, state[n], t) for n, t in want.items())
-        assert shards, "nothing was sharded"
+        # its own chunks too, where it has some
+        for folder in [at / "dcp"] + [source] * (source / ".metadata").exists():
+            state = placed(want, mesh, specs)
+            planner = Recording()
+            dcp.load(state, storage_reader=dcp.FileSystemReader(str(folder)), planner=planner)
+            torch_xla.sync()
+            same_reads(planner.made, folder, mesh, specs)
+            shards = sum(compare(n, state[n], t) for n, t in want.items())
+            assert shards, "nothing was sharded"
 
 
 SOURCES = {
