@@ -149,6 +149,26 @@ static int say(const struct ck_dir *dir, struct ck_builder *b, const char *name,
 				  why.msg);
 }
 
+/* It only describes the weights, and goes into views as it is. */
+static int check_config(const struct ck_dir *dir, struct ck_builder *b,
+			struct ck_err *err)
+{
+	static const char name[] = "config.json";
+	const struct ck_problem_in note = { .severity = CK_NOTE, .file = name };
+	ck_auto_source struct ck_source *s = NULL;
+	struct ck_err why = { 0 };
+	int ret = ck_dir_open(dir, name, &s, &why);
+
+	ret = ret ? ret : check_json(s, &why);
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", why.msg);
+	return ret ? ck_builder_problem(b, &note, err,
+					"no JSON, so that nothing loads the "
+					"model by it: %s",
+					why.msg) :
+		     0;
+}
+
 int ck_aside_check(const struct ck_dir *dir, struct ck_builder *b,
 		   struct ck_err *err)
 {
@@ -158,7 +178,9 @@ int ck_aside_check(const struct ck_dir *dir, struct ck_builder *b,
 	for (size_t i = 0; !ret && i < l.nr; i++) {
 		check_fn check = l.v[i].is_dir ? NULL : check_of(l.v[i].name);
 
-		if (check && !ck_builder_has_file(b, l.v[i].name))
+		if (!l.v[i].is_dir && !strcmp(l.v[i].name, "config.json"))
+			ret = check_config(dir, b, err);
+		else if (check && !ck_builder_has_file(b, l.v[i].name))
 			ret = say(dir, b, l.v[i].name, check, err);
 	}
 	return ret;
