@@ -198,9 +198,9 @@ static void *run(void *ctx)
 }
 
 /* Half of the processors: the requests themselves need the others. */
-static unsigned threads(long processors)
+static unsigned suitable(long processors)
 {
-	return (unsigned)CK_MAX(1, CK_MIN(processors / 2, MAX_THREADS));
+	return (unsigned)CK_MAX(1, processors / 2);
 }
 
 static void stop(struct fs_ahead *a)
@@ -213,14 +213,15 @@ static void stop(struct fs_ahead *a)
 		pthread_join(a->thread[--a->nr], NULL);
 }
 
-struct fs_ahead *fs_ahead_new(void)
+struct fs_ahead *fs_ahead_new(unsigned threads)
 {
 	struct fs_ahead *a = calloc(1, sizeof(*a));
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned nr = threads(processors);
+	unsigned nr = threads ? threads : suitable(processors);
 
 	if (!a)
 		return NULL;
+	nr = CK_MIN(nr, MAX_THREADS);
 	a->look = processors > 1;
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->work, NULL);

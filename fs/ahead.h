@@ -28,8 +28,11 @@ extern int64_t fs_ahead_fresh_ns;
 struct fs_ahead; /* of a mount */
 struct fs_stream; /* of an open file */
 
-/* NULL: no memory, or no thread: then nothing is read ahead. */
-struct fs_ahead *fs_ahead_new(void);
+/*
+ * With @threads, at most 4; 0: as many as the processors allow.  NULL: no
+ * memory, or no thread: then nothing is read ahead.
+ */
+struct fs_ahead *fs_ahead_new(unsigned threads);
 /* All streams are closed before. */
 void fs_ahead_free(struct fs_ahead *a);
 

@@ -274,7 +274,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		ret = fs_stages_start(s->fs.stages, err);
 	if (!ret) {
 		if (!how || strcmp(how, "off"))
-			s->fs.ahead = fs_ahead_new();
+			s->fs.ahead = fs_ahead_new(0);
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
 		prctl(PR_SET_NAME, FS_SETTLE_NAME);
 		fs_trim_stop(&trim);

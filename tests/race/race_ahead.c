@@ -95,7 +95,7 @@ int main(void)
 	unsigned me[READERS];
 
 	fs_ahead_fresh_ns = INT64_MAX;
-	a = fs_ahead_new();
+	a = fs_ahead_new(0);
 	shared = fs_stream_open(a, &view, 0);
 	for (unsigned i = 0; i < READERS; i++) {
 		me[i] = i;

@@ -244,7 +244,7 @@ static void race(const char *engine, const char *verify)
 	w = view->first + view->ops->find(view, "w", 1);
 	v = view->first + view->ops->find(view, "v", 1);
 	must(w < 2 && v < 2, "tensors");
-	ahead = fs_ahead_new();
+	ahead = fs_ahead_new(0);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		must(!pthread_create(&t[i], NULL, run, (void *)i), "thread");
 	for (unsigned i = 0; i < THREADS; i++)
