@@ -67,47 +67,44 @@ bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out)
 	return true;
 }
 
-/* Of a size known when compiled; eight rows at a time share cache lines. */
-#define TURN(type)                                                     \
-	do {                                                           \
-		const type *from = in;                                 \
-		type *to = (type *)out + tile->dst;                    \
-                                                                       \
-		for (uint64_t r = 0; r < nr_rows; r += 8) {            \
-			uint64_t end = CK_MIN(r + 8, nr_rows);         \
-                                                                       \
-			for (uint64_t c = 0; c < nr_cols; c++)         \
-				for (uint64_t i = r; i < end; i++)     \
-					to[c * t->rows + i] =          \
-						from[i * nr_cols + c]; \
-		}                                                      \
-	} while (0)
+/*
+ * Inlined for each size; eight rows at a time share cache lines.  A reader's
+ * buffer begins at any byte, so elements are not stored as what they are.
+ */
+static inline __attribute__((always_inline)) void turn(
+	const struct ck_turn *t, const struct ck_turn_tile *tile, size_t size,
+	const char *from, char *to)
+{
+	uint64_t nr_rows = tile->nr_rows, nr_cols = tile->nr_cols;
+
+	to += tile->dst * size;
+	for (uint64_t r = 0; r < nr_rows; r += 8) {
+		uint64_t end = CK_MIN(r + 8, nr_rows);
+
+		for (uint64_t c = 0; c < nr_cols; c++)
+			for (uint64_t i = r; i < end; i++)
+				memcpy(to + (c * t->rows + i) * size,
+				       from + (i * nr_cols + c) * size, size);
+	}
+}
 
 void ck_turn_copy(const struct ck_turn *t, const struct ck_turn_tile *tile,
 		  unsigned size, const void *in, void *out)
 {
-	uint64_t nr_rows = tile->nr_rows, nr_cols = tile->nr_cols;
-
 	switch (size) {
 	case 1:
-		TURN(uint8_t);
+		turn(t, tile, 1, in, out);
 		return;
 	case 2:
-		TURN(uint16_t);
+		turn(t, tile, 2, in, out);
 		return;
 	case 4:
-		TURN(uint32_t);
+		turn(t, tile, 4, in, out);
 		return;
 	case 8:
-		TURN(uint64_t);
+		turn(t, tile, 8, in, out);
 		return;
 	default:
-		for (uint64_t r = 0; r < nr_rows; r++)
-			for (uint64_t c = 0; c < nr_cols; c++)
-				memcpy((char *)out + (tile->dst + c * t->rows +
-						      r) * size,
-				       (const char *)in +
-					       (r * nr_cols + c) * size,
-				       size);
+		turn(t, tile, size, in, out);
 	}
 }
