@@ -186,6 +186,7 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 	ck_hold_drop(ck->hold); /* last: the files are closed by now */
 	pthread_mutex_destroy(&ck->hold_lock);
 	pthread_mutex_destroy(&ck->redo_lock);
+	ck_formers_free(ck->formers);
 	if (ck->side)
 		ck_side_free(ck->side);
 	if (ck->img.base)

@@ -143,12 +143,30 @@ int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
 		 struct ck_err *err);
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 /*
- * @page: of a page of a map; which of its bytes a program stored is not known,
- * and those that are as they were it did not.
+ * What a write replaced, of bytes that pages of maps show as they were, and may
+ * be written back with as if somebody had stored them: such a page leaves what
+ * is there now.  To be ended when no such page is left.  NULL: no memory.
  */
+struct ck_former;
+struct ck_former *ck_ckpt_former(struct ck_ckpt *ck);
+void ck_ckpt_former_end(struct ck_former *f); /* or NULL */
+/* Whether a page that was written had such bytes, and so is old itself. */
+bool ck_ckpt_former_merged(const struct ck_former *f);
+
+/* How bytes came. */
+struct ck_written_as {
+	/*
+	 * In pages of a map; which of their bytes a program stored is not
+	 * known, and those that are as they were it did not.
+	 */
+	bool page;
+	uint64_t file; /* whose pages have them; 0: nobody's */
+	struct ck_former *former; /* NULL: nobody else has older pages */
+};
+/* @as: NULL where nobody else may have pages of them. */
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		  const void *buf, uint64_t len, uint64_t off, bool page,
-		  struct ck_err *err);
+		  const void *buf, uint64_t len, uint64_t off,
+		  const struct ck_written_as *as, struct ck_err *err);
 /* Tensors that share stored bytes have the same; CK_NONE: none does. */
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor);
 /* The float32 copy that is written with @tensor, -o master=; CK_NONE: none. */

@@ -134,6 +134,17 @@ static uint32_t named_copy(const struct ck_image *img, uint32_t tensor)
 	return m;
 }
 
+uint32_t ck_master_same(const struct ck_ckpt *ck, uint32_t tensor)
+{
+	uint32_t group = ck_ckpt_alias(ck, tensor);
+
+	for (uint32_t i = 0; group != CK_NONE && i < tensor; i++)
+		if (ck_ckpt_alias(ck, i) == group &&
+		    same_bytes(&ck->img, tensor, i))
+			return i;
+	return tensor;
+}
+
 /*
  * The copy of @tensor, or of one that is stored in the same bytes: of tied
  * weights the optimizer knows one name.  *partly: of one that shares some of
@@ -221,19 +232,42 @@ static uint32_t wider(uint16_t v, bool brain)
 	return sign | exp << 23 | (frac & 1023) << 13;
 }
 
-/* Elements [first, first+nr) of @tensor, of which there was @was before. */
-static int write_piece(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		       uint32_t copy, const unsigned char *was, uint64_t first,
-		       uint64_t nr, struct ck_err *err)
+/* What a copy follows. */
+struct follow {
+	struct ck_ckpt *ck;
+	struct ck_edit *e;
+	uint32_t tensor, copy;
+	struct ck_former *former; /* or NULL */
+};
+
+static int put_copy(const struct follow *f, const unsigned char *wide,
+		    const unsigned char *old, uint64_t first, uint64_t nr,
+		    struct ck_err *err)
 {
+	if (f->former)
+		ck_ckpt_former_keep(f->ck, f->former, f->copy, 0, old, wide,
+				    4 * nr, 4 * first);
+	return ck_writer_write(f->ck->writer, f->e, f->copy, wide, 4 * nr,
+			       4 * first, err);
+}
+
+/* Elements [first, first+nr) of the tensor, of which there was @was before. */
+static int write_piece(const struct follow *f, const unsigned char *was,
+		       uint64_t first, uint64_t nr, struct ck_err *err)
+{
+	struct ck_ckpt *ck = f->ck;
+	uint32_t tensor = f->tensor, copy = f->copy;
 	enum ck_dtype half = ck->img.tensors[tensor].dtype;
-	ck_auto_free unsigned char *wide = malloc(8 * nr);
-	unsigned char *now = wide + 4 * nr, *cast = now + 2 * nr;
+	ck_auto_free unsigned char *wide = malloc(12 * nr);
+	unsigned char *now, *cast, *old;
 	uint64_t from = nr, to = 0;
 	int ret;
 
 	if (!wide)
 		return ck_fail(err, ENOMEM, "out of memory");
+	now = wide + 4 * nr;
+	cast = now + 2 * nr;
+	old = cast + 2 * nr;
 	ret = ck_reader_read(ck->reader, tensor, now, 2 * nr, 2 * first, err);
 	if (!ret)
 		ret = ck_reader_read(ck->reader, copy, wide, 4 * nr, 4 * first,
@@ -241,6 +275,7 @@ static int write_piece(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 	if (ret)
 		return ret;
 	ck_cast(CK_DT_F32, wide, half, cast, nr);
+	memcpy(old, wide, 4 * nr);
 	for (uint64_t i = 0; i < nr; i++) {
 		uint16_t v = ck_le16(now + 2 * i);
 
@@ -251,25 +286,26 @@ static int write_piece(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		from = CK_MIN(from, i);
 		to = i + 1;
 	}
-	return to ? ck_writer_write(ck->writer, e, copy, wide + 4 * from,
-				    4 * (to - from), 4 * (first + from), err) :
+	return to ? put_copy(f, wide + 4 * from, old + 4 * from, first + from,
+			     to - from, err) :
 		    0;
 }
 
 int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     const unsigned char *was, uint64_t len, uint64_t off,
-		     struct ck_err *err)
+		     const unsigned char *was, struct ck_former *former,
+		     uint64_t len, uint64_t off, struct ck_err *err)
 {
-	uint32_t copy;
+	struct follow f = {
+		.ck = ck, .e = e, .tensor = tensor, .former = former
+	};
 	uint64_t at = off / 2, end = CK_DIV_UP(off + len, 2);
 	int ret = 0;
 
 	if (ck->master.how != CK_MASTER_ALSO || !len)
 		return 0;
-	copy = ck_master_of(ck, tensor);
-	for (; !ret && copy != CK_NONE && at < end; at += PIECE)
-		ret = write_piece(ck, e, tensor, copy,
-				  was ? was + 2 * (at - off / 2) : NULL, at,
+	f.copy = ck_master_of(ck, tensor);
+	for (; !ret && f.copy != CK_NONE && at < end; at += PIECE)
+		ret = write_piece(&f, was ? was + 2 * (at - off / 2) : NULL, at,
 				  CK_MIN(PIECE, end - at), err);
 	return ret;
 }

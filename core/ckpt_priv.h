@@ -4,6 +4,7 @@
 #define CK_CKPT_PRIV_H
 
 #include "core/ckpt.h"
+#include "core/write/former.h"
 #include "core/write/writer.h"
 
 #include <pthread.h>
@@ -65,11 +66,20 @@ uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor);
  * -o master=also: bytes [off, off+len) of @tensor were written.  Elements of the
  * copy that a trainer would cast to what the weight has now stay; where @was is
  * not NULL, so do those of elements that it says the weight had before, its
- * first the one that @off is in.
+ * first the one that @off is in.  @former takes what was there; or NULL.
  */
 int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     const unsigned char *was, uint64_t len, uint64_t off,
-		     struct ck_err *err);
+		     const unsigned char *was, struct ck_former *former,
+		     uint64_t len, uint64_t off, struct ck_err *err);
+/*
+ * The first of the tensors that are the same elements of the same bytes as
+ * @tensor, itself where there are no others.
+ */
+uint32_t ck_master_same(const struct ck_ckpt *ck, uint32_t tensor);
+/* As ck_former_keep(), of @tensor from @off on; says so where it cannot. */
+void ck_ckpt_former_keep(struct ck_ckpt *ck, struct ck_former *f,
+			 uint32_t tensor, uint64_t file, const void *was,
+			 const void *now, uint64_t len, uint64_t off);
 
 /* ckpt_lost.c: what is missing, and what it held nobody knows; CK_NONE */
 struct ck_lost {
@@ -90,6 +100,7 @@ struct ck_ckpt {
 	struct ck_writer *writer; /* NULL: read-only */
 	struct ck_master master;
 	struct ck_lost lost;
+	struct ck_formers *formers; /* NULL: read-only */
 	pthread_mutex_t redo_lock; /* of who replaces */
 	_Atomic bool broken; /* a replacement is to be done again first */
 	const struct ck_engine_ops *engine;

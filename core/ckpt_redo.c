@@ -136,7 +136,7 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 			ret = ck_point("redo", err);
 		if (!ret)
 			ret = ck_ckpt_write(ck, e, t, buf, n, p->off + done,
-					    false, err);
+					    NULL, err);
 	}
 	return ret;
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FORMER_MAX (UINT64_C(64) << 20) /* what maps may show, a checkpoint */
+
 /*
  * A problem of a file is one of its first chunk, which tells the file; one of
  * CK_NONE is the whole checkpoint's.
@@ -46,8 +48,12 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 		ret = ck_writer_new(&ck->writer, ck->reader, err);
 	else
 		ck_sums_warn(&ck->img, &ck->root, &found);
-	if (!ret && ck->writer)
+	if (!ret && ck->writer) {
 		ck_writer_tell(ck->writer, ck_ckpt_said, ck);
+		ck->formers = ck_formers_new(FORMER_MAX);
+		if (!ck->formers)
+			ret = ck_fail(err, ENOMEM, "out of memory");
+	}
 	if (!ret)
 		ret = ck_ckpt_hold_left(ck, err);
 	if (!ret)
@@ -114,60 +120,167 @@ static void say_undone(struct ck_ckpt *ck, uint32_t tensor, uint32_t copy,
 		ck_ckpt_said(ck, CK_NONE, line);
 }
 
-/* The 16-bit elements that bytes [off, off+len) are of. */
-static int elements(struct ck_ckpt *ck, uint32_t tensor, uint64_t len,
-		    uint64_t off, unsigned char **out, struct ck_err *err)
-{
-	uint64_t first = off / 2 * 2;
-	uint64_t nbytes = CK_DIV_UP(off + len, 2) * 2 - first;
+/* ---- what was there ---- */
 
-	*out = malloc(nbytes);
-	if (!*out)
+struct ck_former *ck_ckpt_former(struct ck_ckpt *ck)
+{
+	return ck_former_new(ck->formers);
+}
+
+void ck_ckpt_former_end(struct ck_former *f)
+{
+	ck_former_end(f);
+}
+
+bool ck_ckpt_former_merged(const struct ck_former *f)
+{
+	return ck_former_merged(f);
+}
+
+static struct ck_former_at at(const struct ck_ckpt *ck, uint32_t tensor,
+			      uint64_t off, uint64_t file)
+{
+	return (struct ck_former_at){ .key = ck_master_same(ck, tensor),
+				      .off = off,
+				      .file = file,
+				      .as = tensor };
+}
+
+void ck_ckpt_former_keep(struct ck_ckpt *ck, struct ck_former *f,
+			 uint32_t tensor, uint64_t file, const void *was,
+			 const void *now, uint64_t len, uint64_t off)
+{
+	const struct ck_former_at where = at(ck, tensor, off, file);
+
+	if (!ck_former_keep(f, &where, was, now, len))
+		ck_ckpt_said(ck, CK_NONE,
+			     "so much is written to what maps of other views "
+			     "show that there is no room to tell who stored "
+			     "what: where they meet in a page, some of it may "
+			     "be lost");
+}
+
+/* One write, while nobody else has its bytes. */
+struct turn {
+	struct ck_ckpt *ck;
+	uint32_t tensor, copy; /* copy: or CK_NONE */
+	const struct ck_written_as *as;
+	uint64_t len, off, lead; /* lead: bytes of @was before @off */
+	unsigned char *was; /* NULL: not needed, or not to be read */
+	unsigned char *merged; /* what is written instead; or NULL */
+};
+
+static bool by_elements(const struct turn *t)
+{
+	return t->as->page && t->copy != CK_NONE;
+}
+
+/* The bytes; where there is a copy, whole elements of 16 bits. */
+static int read_was(struct turn *t, struct ck_err *err)
+{
+	uint64_t end = t->off + t->len;
+	int ret;
+
+	if (t->copy != CK_NONE) {
+		t->lead = t->off % 2;
+		end = CK_DIV_UP(end, 2) * 2;
+	}
+	t->was = malloc(end - (t->off - t->lead));
+	if (!t->was)
 		return ck_fail(err, ENOMEM, "out of memory");
-	return ck_reader_read(ck->reader, tensor, *out, nbytes, first, err);
+	ret = ck_reader_read(t->ck->reader, t->tensor, t->was,
+			     end - (t->off - t->lead), t->off - t->lead,
+			     by_elements(t) ? err : NULL);
+	if (!ret || by_elements(t))
+		return ret;
+	free(t->was); /* what is damaged may be written all the same */
+	t->was = NULL;
+	return 0;
+}
+
+/* *buf: what is to be written of it. */
+static int look_before(struct turn *t, const void **buf, struct ck_err *err)
+{
+	struct ck_former_at where;
+	int ret = 0;
+
+	if (by_elements(t) || t->as->former)
+		ret = read_was(t, err);
+	if (ret || !t->was || !t->as->former || !t->as->page)
+		return ret;
+	where = at(t->ck, t->tensor, t->off, t->as->file);
+	if (ck_formers_merge(t->ck->formers, &where, *buf, t->was + t->lead,
+			     t->len, &t->merged))
+		return ck_fail(err, ENOMEM, "out of memory");
+	if (t->merged) {
+		*buf = t->merged;
+		ck_former_set_merged(t->as->former);
+	}
+	return 0;
+}
+
+/* Others' pages of it are old from now on, also where it failed half-way. */
+static void note_before(struct turn *t, const void *buf)
+{
+	if (!t->was)
+		return;
+	if (t->as->former)
+		ck_ckpt_former_keep(t->ck, t->as->former, t->tensor,
+				    t->as->file, t->was + t->lead, buf, t->len,
+				    t->off);
 }
 
 /* The bytes and the optimizer's copy of them, as no other writer's. */
-static int write_all(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     const void *buf, uint64_t len, uint64_t off, bool page,
+static int write_all(struct turn *t, struct ck_edit *e, const void *buf,
 		     struct ck_err *err)
 {
-	ck_auto_free unsigned char *was = NULL;
-	uint32_t copy = ck_ckpt_written_too(ck, tensor);
+	struct ck_ckpt *ck = t->ck;
 	struct ck_stint stint = {
-		.part = { { tensor, off, off + len }, { copy, 0, UINT64_MAX } },
-		.nr = copy == CK_NONE ? 1 : 2,
+		.part = { { t->tensor, t->off, t->off + t->len },
+			  { t->copy, 0, UINT64_MAX } },
+		.nr = t->copy == CK_NONE ? 1 : 2,
 	};
-	bool begun;
-	int ret = 0;
+	int ret;
 
 	ck_writer_begin(ck->writer, &stint);
-	if (page && copy != CK_NONE)
-		ret = elements(ck, tensor, len, off, &was, err);
-	begun = !ret;
-	if (!ret)
-		ret = ck_writer_write(ck->writer, e, tensor, buf, len, off,
-				      err);
-	if (!ret)
-		ret = ck_master_follow(ck, e, tensor, was, len, off, err);
+	ret = look_before(t, &buf, err);
+	if (!ret) {
+		note_before(t, buf);
+		ret = ck_writer_write(ck->writer, e, t->tensor, buf, t->len,
+				      t->off, err);
+		if (!ret)
+			ret = ck_master_follow(ck, e, t->tensor,
+					       by_elements(t) ? t->was : NULL,
+					       t->as->former, t->len, t->off,
+					       err);
+		if (ret == -EIO || ret == -ENOSPC || ret == -EDQUOT)
+			if (t->copy != CK_NONE)
+				say_undone(ck, t->tensor, t->copy, -ret);
+	}
 	ck_writer_end(ck->writer, &stint);
-	if (begun && (ret == -EIO || ret == -ENOSPC || ret == -EDQUOT) &&
-	    copy != CK_NONE)
-		say_undone(ck, tensor, copy, -ret);
+	free(t->was);
+	free(t->merged);
 	return ret;
 }
 
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		  const void *buf, uint64_t len, uint64_t off, bool page,
-		  struct ck_err *err)
+		  const void *buf, uint64_t len, uint64_t off,
+		  const struct ck_written_as *as, struct ck_err *err)
 {
+	static const struct ck_written_as plain;
+	struct turn t = { .ck = ck,
+			  .tensor = tensor,
+			  .copy = ck_ckpt_written_too(ck, tensor),
+			  .as = as ? as : &plain,
+			  .len = len,
+			  .off = off };
 	int ret = may(ck, tensor, err);
 
 	if (!ret)
 		ret = ck_ckpt_whole(ck, err);
 	if (!ret)
 		ret = ck_ckpt_hold(ck, err);
-	return ret ? ret : write_all(ck, e, tensor, buf, len, off, page, err);
+	return ret ? ret : write_all(&t, e, buf, err);
 }
 
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)

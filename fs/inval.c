@@ -14,8 +14,8 @@
 #include "fs/inval.h"
 
 #include "core/base/check.h"
-#include "core/base/search.h"
 #include "core/base/vec.h"
+#include "fs/places.h"
 #include "fs/reply.h"
 
 #include <errno.h>
@@ -23,11 +23,6 @@
 #include <stdlib.h>
 
 #define BUCKETS 1024u
-
-struct place {
-	uint32_t tensor;
-	uint64_t off; /* of its first byte in the file */
-};
 
 struct fs_shown {
 	struct fs_shown *next; /* in its bucket */
@@ -37,9 +32,7 @@ struct fs_shown {
 	uint32_t tensor; /* CK_NONE: of several */
 	unsigned opens, mappable, dirties;
 	unsigned pending; /* ranges of it in the queue */
-	bool unclear; /* shows bytes in a way that is not known here */
-	bool mapped_out; /* @places is made */
-	CK_VEC(struct place) places; /* sorted by tensor */
+	struct fs_places places; /* under the lock, as all of it */
 };
 
 struct range {
@@ -55,12 +48,14 @@ struct item {
 	bool is_write;
 	void (*then)(void *ctx); /* to be called afterwards, or NULL */
 	void *ctx;
+	struct ck_former *former; /* of the write; or NULL */
 	size_t nr;
 	struct range range[];
 };
 
 struct fs_inval {
 	struct fuse_session *se;
+	pthread_rwlock_t gate; /* read: writes; write: opens; before @lock */
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_t thread;
@@ -90,6 +85,7 @@ static void run_item(struct fs_inval *iv, struct item *i)
 		fuse_lowlevel_notify_inval_inode(iv->se, i->range[k].file->ino,
 						 i->range[k].off,
 						 i->range[k].len);
+	ck_ckpt_former_end(i->former);
 	answer(i);
 	if (i->then)
 		i->then(i->ctx);
@@ -125,6 +121,18 @@ static void *run(void *ctx)
 	return NULL;
 }
 
+/* Opens need not wait for a time when nobody writes. */
+static void init_gate(pthread_rwlock_t *gate)
+{
+	pthread_rwlockattr_t a;
+
+	pthread_rwlockattr_init(&a);
+	pthread_rwlockattr_setkind_np(
+		&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(gate, &a);
+	pthread_rwlockattr_destroy(&a);
+}
+
 struct fs_inval *fs_inval_new(struct fuse_session *se)
 {
 	struct fs_inval *iv = calloc(1, sizeof(*iv));
@@ -133,6 +141,7 @@ struct fs_inval *fs_inval_new(struct fuse_session *se)
 		return NULL;
 	iv->se = se;
 	iv->last = &iv->first;
+	init_gate(&iv->gate);
 	pthread_mutex_init(&iv->lock, NULL);
 	pthread_cond_init(&iv->work, NULL);
 	if (!pthread_create(&iv->thread, NULL, run, iv))
@@ -146,7 +155,7 @@ static void free_list(struct fs_shown *s)
 	while (s) {
 		struct fs_shown *next = s->next;
 
-		free(s->places.v);
+		fs_places_free(&s->places);
 		free(s);
 		s = next;
 	}
@@ -164,6 +173,7 @@ void fs_inval_free(struct fs_inval *iv)
 	for (unsigned i = 0; i < BUCKETS; i++)
 		free_list(iv->bucket[i]);
 	free_list(iv->several);
+	pthread_rwlock_destroy(&iv->gate);
 	pthread_mutex_destroy(&iv->lock);
 	pthread_cond_destroy(&iv->work);
 	free(iv);
@@ -188,7 +198,7 @@ static void drop_if_unused(struct fs_inval *iv, struct fs_shown *s)
 	for (at = list_of(iv, s->v->ck, s->tensor); *at != s;)
 		at = &(*at)->next;
 	*at = s->next;
-	free(s->places.v);
+	fs_places_free(&s->places);
 	free(s);
 }
 
@@ -200,6 +210,8 @@ struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
 	struct ck_vfile file = { .tensor = CK_NONE };
 
 	v->ops->file(v, nr, &file);
+	if (dirties)
+		pthread_rwlock_wrlock(&iv->gate);
 	pthread_mutex_lock(&iv->lock);
 	list = list_of(iv, v->ck, file.tensor);
 	for (s = *list; s && s->ino != ino;)
@@ -222,6 +234,8 @@ struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
 		iv->dirties += dirties;
 	}
 	pthread_mutex_unlock(&iv->lock);
+	if (dirties)
+		pthread_rwlock_unlock(&iv->gate);
 	return s;
 }
 
@@ -237,59 +251,14 @@ void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
 	pthread_mutex_unlock(&iv->lock);
 }
 
-/* ---- where a tensor is in a file ---- */
-
-static int by_tensor(const void *a, const void *b)
-{
-	const struct place *x = a, *y = b;
-
-	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
-}
-
-/* Under the lock. */
-static void map_out(struct fs_shown *s)
-{
-	struct ck_vfile file = { .size = 0 };
-	struct ck_span span;
-
-	s->mapped_out = true;
-	s->v->ops->file(s->v, s->nr, &file);
-	for (uint64_t off = 0; off < file.size; off += span.len) {
-		struct place *p;
-
-		s->v->ops->at(s->v, s->nr, off, &span);
-		if (span.kind == CK_SPAN_MADE && span.len)
-			continue;
-		p = span.kind == CK_SPAN_TENSOR && span.len && !span.off ?
-			    ck_vec_push(&s->places) :
-			    NULL;
-		if (!p) {
-			s->unclear = true;
-			return;
-		}
-		*p = (struct place){ span.ref, off };
-	}
-	if (s->places.nr)
-		qsort(s->places.v, s->places.nr, sizeof(*s->places.v),
-		      by_tensor);
-}
-
-static const struct place *find(const struct fs_shown *s, uint32_t tensor)
-{
-	size_t at =
-		CK_FIRST(i, 0, s->places.nr, s->places.v[i].tensor >= tensor);
-
-	return at < s->places.nr && s->places.v[at].tensor == tensor ?
-		       &s->places.v[at] :
-		       NULL;
-}
-
 /* ---- what to forget ---- */
 
 struct gather {
 	struct fs_inval *iv;
 	const struct fs_written *w;
 	bool before; /* only what maps may have written */
+	bool older; /* whether maps may write what is older than the request */
+	bool found; /* such */
 	bool apart; /* other bytes than those of the request */
 	bool own; /* some of the writer's own file, apart */
 	CK_VEC(struct range) range; /* one a file */
@@ -301,24 +270,37 @@ static void drop(struct gather *g)
 		g->range.v[i].file->pending--;
 }
 
+/* Whether the pages of the written file itself are not what was written. */
+static bool own_are_older(struct gather *g, const struct fs_shown *s)
+{
+	const struct fs_written *w = g->w;
+	unsigned mine = w->mappable;
+
+	if (g->apart) {
+		/* a cached writer has pages locked, and cannot wait for them */
+		if (g->before && !w->direct)
+			return false;
+		g->own = true;
+		return true;
+	}
+	/* The kernel keeps a cached writer's own pages right. */
+	if (g->before || !w->direct || w->writeback)
+		return false;
+	return (g->older ? s->dirties : s->mappable) > mine;
+}
+
 static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 		      uint64_t len)
 {
-	const struct fs_written *w = g->w;
 	struct range *r;
 
-	if (!s->mappable || (g->before && !s->dirties))
+	if (!s->mappable || ((g->before || g->older) && !s->dirties))
 		return;
-	if (s == w->file && g->apart) {
-		/* a cached writer has pages locked, and cannot wait for them */
-		if (g->before && !w->direct)
-			return;
-		g->own = true;
-	} else if (s == w->file) {
-		/* The kernel keeps a cached writer's own pages right. */
-		if (g->before || !w->direct ||
-		    s->mappable <= (unsigned)w->mappable)
-			return;
+	if (s == g->w->file && !own_are_older(g, s))
+		return;
+	if (g->older) {
+		g->found = true;
+		return;
 	}
 	for (size_t i = 0; i < g->range.nr; i++)
 		if (g->range.v[i].file == s) {
@@ -336,15 +318,13 @@ static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 static void add_file(struct gather *g, struct fs_shown *s, uint32_t tensor,
 		     uint64_t off, uint64_t len)
 {
-	const struct place *p;
+	uint64_t at;
 
-	if (!s->mapped_out)
-		map_out(s);
-	p = find(s, tensor);
-	if (s->unclear)
+	fs_places_make(&s->places, s->v, s->nr);
+	if (s->places.unclear)
 		add_range(g, s, 0, 0);
-	else if (p)
-		add_range(g, s, p->off + off, len);
+	else if (fs_places_find(&s->places, tensor, &at))
+		add_range(g, s, at + off, len);
 }
 
 /* Every file that shows [off, off+len) of @tensor. */
@@ -399,7 +379,7 @@ static void gather(struct gather *g)
 	const struct fs_shown *f = g->w->file;
 	uint64_t off = g->w->off, left = g->w->len;
 
-	while (left) {
+	while (left && !g->found) {
 		struct ck_span span;
 		uint64_t n;
 
@@ -472,10 +452,42 @@ bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
 	return queued;
 }
 
+bool fs_inval_begin(struct fs_inval *iv, const struct fs_written *w)
+{
+	struct gather g = { .iv = iv, .w = w, .older = true };
+
+	pthread_rwlock_rdlock(&iv->gate);
+	pthread_mutex_lock(&iv->lock);
+	if (iv->dirties)
+		gather(&g);
+	pthread_mutex_unlock(&iv->lock);
+	return g.found;
+}
+
+void fs_inval_end(struct fs_inval *iv)
+{
+	pthread_rwlock_unlock(&iv->gate);
+}
+
+/* A page that had bytes from before somebody else's write has them still. */
+static void add_old_page(struct gather *g)
+{
+	const struct fs_written *w = g->w;
+
+	if (!ck_ckpt_former_merged(w->former))
+		return;
+	g->apart = true;
+	add_range(g, w->file, w->off, w->len);
+	g->apart = false;
+}
+
 void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 		    const struct fs_written *w)
 {
-	struct item like = { .req = req, .written = w->len, .is_write = true };
+	struct item like = { .req = req,
+			     .written = w->len,
+			     .is_write = true,
+			     .former = w->former };
 	struct item now = like;
 	struct gather g = { .iv = iv, .w = w };
 	bool waits;
@@ -483,18 +495,22 @@ void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 	pthread_mutex_lock(&iv->lock);
 	waits = !w->writeback && !w->file->pending;
 	gather(&g);
+	add_old_page(&g);
 	if (g.own && !w->direct)
 		waits = false; /* for its own pages, which it has locked */
 	if (!waits || !g.range.nr)
 		like.req = NULL;
 	else
 		now.req = NULL;
-	if (g.range.nr && !queue(iv, &like, g.range.v, g.range.nr)) {
+	if (g.range.nr && queue(iv, &like, g.range.v, g.range.nr)) {
+		now.former = NULL;
+	} else if (g.range.nr) {
 		drop(&g);
 		now.req = req;
 	}
 	pthread_mutex_unlock(&iv->lock);
 	free(g.range.v);
+	ck_ckpt_former_end(now.former);
 	answer(&now);
 }
 
@@ -508,6 +524,18 @@ void fs_inval_settle(struct fs_inval *iv, fuse_req_t req, int code)
 	pthread_mutex_unlock(&iv->lock);
 	if (!queued)
 		answer(&like);
+}
+
+bool fs_inval_after(struct fs_inval *iv, const struct fs_shown *file,
+		    void (*then)(void *ctx), void *ctx)
+{
+	const struct item like = { .then = then, .ctx = ctx };
+	bool queued;
+
+	pthread_mutex_lock(&iv->lock);
+	queued = file->pending && queue(iv, &like, NULL, 0);
+	pthread_mutex_unlock(&iv->lock);
+	return queued;
 }
 
 void fs_inval_all(struct fs_inval *iv, struct fs_shown *file)

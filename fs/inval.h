@@ -10,6 +10,11 @@
  * a map are older than a write that comes now: they are sent for before it, or
  * they would be put over it when they are forgotten.
  *
+ * What is to be forgotten may be written by a map at any time until then, and
+ * such a page has old bytes beside those that were stored.  So a write that
+ * others' pages do not show yet keeps what it replaced (core/write/former.h)
+ * as long as a range of it is in the queue.
+ *
  * The kernel waits for pages that are locked: while one is being read, which a
  * worker ends, or written through the page cache, until the writer is
  * answered.  So one thread of its own forgets, in order, and a writer to a file
@@ -46,6 +51,7 @@ struct fs_written {
 	bool direct; /* past the page cache */
 	bool mappable; /* by whom it was written, as fs_inval_open() */
 	bool writeback; /* of a mapped page: nobody waits for it */
+	struct ck_former *former; /* from fs_inval_begin(); or NULL */
 };
 /* Whether fs_inval_before() may be true; cheap. */
 bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w);
@@ -56,11 +62,24 @@ bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w);
  */
 bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
 		     void (*then)(void *ctx), void *ctx);
-/* Answers @req, which wrote @w->len bytes in full. */
+/*
+ * Around a write, by one thread: no file is opened meanwhile that a map of could
+ * write to.  True: one that is open shows the bytes, so that @w->former is
+ * wanted.
+ */
+bool fs_inval_begin(struct fs_inval *iv, const struct fs_written *w);
+void fs_inval_end(struct fs_inval *iv);
+/* Answers @req, which wrote @w->len bytes in full, and takes @w->former. */
 void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 		    const struct fs_written *w);
 /* Answers @req with @code once all that was written before is forgotten. */
 void fs_inval_settle(struct fs_inval *iv, fuse_req_t req, int code);
+/*
+ * True: @then will be called with @ctx, by the one thread, when what the kernel
+ * has of @file is none of what was to be forgotten by now.  False: it is so.
+ */
+bool fs_inval_after(struct fs_inval *iv, const struct fs_shown *file,
+		    void (*then)(void *ctx), void *ctx);
 /* Has all pages of @file forgotten, some time soon. */
 void fs_inval_all(struct fs_inval *iv, struct fs_shown *file);
 

@@ -205,6 +205,50 @@ static void release_node(struct fs *fs, uint64_t ino,
 	fs_slot_unpin(fs->slots, r.slot); /* the pin of the open file */
 }
 
+static void reply_open(fuse_req_t req, uint64_t ino,
+		       const struct fuse_file_info *fi)
+{
+	if (fs_reply_open_write(req, fi, writes(fi) && fi->direct_io))
+		release_node(fs_of(req), ino, fi);
+}
+
+/* An answer to an open that waits. */
+struct later {
+	fuse_req_t req;
+	uint64_t ino;
+	struct fuse_file_info fi;
+};
+
+static void open_later(void *ctx)
+{
+	struct later *l = ctx;
+
+	reply_open(l->req, l->ino, &l->fi);
+	free(l);
+}
+
+/*
+ * Pages that the kernel has from an open for reading, and that are about to be
+ * forgotten, are not to be written to.  Without memory for it they may be.
+ */
+static bool waits(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
+{
+	const struct fs_file *f;
+	struct later *l;
+
+	if (!writes(fi) || !fs_of(req)->inval)
+		return false;
+	f = fs_file_of(fi);
+	l = f->mappable ? malloc(sizeof(*l)) : NULL;
+	if (!l)
+		return false;
+	*l = (struct later){ req, ino, *fi };
+	if (fs_inval_after(fs_of(req)->inval, f->shown, open_later, l))
+		return true;
+	free(l);
+	return false;
+}
+
 void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
@@ -217,8 +261,8 @@ void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fs_reply_errno(req, -ret);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
-	else if (fs_reply_open_write(req, fi, writes(fi) && fi->direct_io))
-		release_node(fs_of(req), ino, fi);
+	else if (!waits(req, ino, fi))
+		reply_open(req, ino, fi);
 }
 
 void fs_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -52,14 +52,6 @@ static struct fs_written what(const struct fuse_file_info *fi, size_t size,
 	};
 }
 
-static void written(struct fs *fs, fuse_req_t req,
-		    const struct fuse_file_info *fi, size_t size, off_t off)
-{
-	const struct fs_written w = what(fi, size, off);
-
-	fs_inval_reply(fs->inval, req, &w);
-}
-
 /* Answered once no page is kept that is older than what was written. */
 static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 {
@@ -69,6 +61,30 @@ static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 		fs_inval_settle(fs_of(req)->inval, req, 0);
 }
 
+/* Into the shards; the caller answers where it fails. */
+static int put(fuse_req_t req, fuse_ino_t ino, const struct fs_ref *r,
+	       const char *buf, struct fs_written *w,
+	       const struct fuse_file_info *fi, struct ck_err *err)
+{
+	struct fs_inval *iv = fs_of(req)->inval;
+	struct ck_written_as as = { .page = w->writeback,
+				    .file = w->writeback || !w->direct ? ino :
+									 0 };
+	int ret;
+
+	if (fs_inval_begin(iv, w))
+		w->former = ck_ckpt_former(r->node.view->ck);
+	as.former = w->former;
+	ret = ck_view_write(r->node.view, r->node.nr, fs_file_of(fi)->edit, buf,
+			    w->len, w->off, &as, err);
+	if (!ret || ret == -EIO || ret == -ENOSPC || ret == -EDQUOT)
+		fs_inval_reply(iv, ret ? NULL : req, w); /* some is written */
+	else
+		ck_ckpt_former_end(w->former);
+	fs_inval_end(iv);
+	return ret;
+}
+
 static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		      size_t size, off_t off, const struct fuse_file_info *fi)
 {
@@ -76,6 +92,7 @@ static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	fs_auto_ref r = { 0 };
 	int ret = find_file(fs_of(req), ino, fi, &r, &err);
 	struct ck_replace *rep = NULL;
+	struct fs_written w;
 
 	if (!ret && fs_of(req)->replace)
 		fs_fresh_drop(&fs_file_of(fi)->fresh);
@@ -83,18 +100,16 @@ static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		rep = atomic_load(&fs_file_of(fi)->replace);
 	if (rep)
 		ret = ck_replace_write(rep, buf, size, (uint64_t)off, &err);
-	else if (!ret)
-		ret = ck_view_write(r.node.view, r.node.nr,
-				    fs_file_of(fi)->edit, buf, size,
-				    (uint64_t)off, fi->writepage, &err);
+	if (!ret && !rep) {
+		w = what(fi, size, off);
+		ret = put(req, ino, &r, buf, &w, fi, &err);
+	}
 	if (ret == -EFBIG)
 		fs_reply_errno(req, EFBIG);
 	else if (ret)
 		reply(req, ret, &err);
 	else if (rep)
 		fs_reply_written(req, size);
-	else
-		written(fs_of(req), req, fi, size, off);
 }
 
 /* A write that waits for others' pages; the request's own buffer does not. */

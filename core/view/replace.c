@@ -229,8 +229,8 @@ static int copy(struct ck_replace *r, void *buf, bool *some, struct ck_err *err)
 		if (!ret)
 			ret = ck_ckpt_redo_step(err);
 		if (!ret)
-			ret = ck_view_write(r->v, r->nr, r->e, buf, n, at,
-					    false, err);
+			ret = ck_view_write(r->v, r->nr, r->e, buf, n, at, NULL,
+					    err);
 		/* others than these are of what looks before it writes */
 		*some |=
 			!ret || ret == -EIO || ret == -ENOSPC || ret == -EDQUOT;

@@ -166,12 +166,12 @@ int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
  * Writes them: what are bytes of tensors to the shards, by @e.  Bytes that the
  * view makes itself may only be written as they are; -EPERM with a line where
  * they would change, and then nothing was written.  Past the end: -EFBIG.
- * @page: pages of a map, of which a program stored what differs, at most: then
- * so may those of tensors that cannot be written.
+ * Of pages of a map a program stored what differs, at most: they may have some
+ * of tensors that cannot be written.  @as: as ck_ckpt_write().
  */
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
-		  const void *buf, uint64_t len, uint64_t off, bool page,
-		  struct ck_err *err);
+		  const void *buf, uint64_t len, uint64_t off,
+		  const struct ck_written_as *as, struct ck_err *err);
 /* What of that can be told in advance, of these bytes; the same answers. */
 int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
 		  uint64_t len, uint64_t off, struct ck_err *err);

@@ -51,7 +51,7 @@ struct put {
 	struct ck_edit *e;
 	const unsigned char *buf;
 	uint32_t i;
-	bool page;
+	const struct ck_written_as *as; /* or NULL */
 	unsigned char *was; /* what heeded tensors have now, or NULL */
 };
 
@@ -60,8 +60,9 @@ enum turn { CHECK, WRITE_PLAIN, WRITE_COPIED };
 /* Tensors of which a page may hold bytes that only seem to be written. */
 static bool heeded(const struct put *p, uint32_t t, int may)
 {
-	return p->page && (may || p->file->tensor == CK_NONE ||
-			   ck_ckpt_written_too(p->v->ck, t) != CK_NONE);
+	return p->as && p->as->page &&
+	       (may || p->file->tensor == CK_NONE ||
+		ck_ckpt_written_too(p->v->ck, t) != CK_NONE);
 }
 
 /* Where nothing else is put into it, all differs. */
@@ -110,11 +111,10 @@ static int write_tensor(struct put *p, const struct ck_span *span, uint64_t at,
 		while (to > from && p->was[to - 1] == p->buf[to - 1])
 			to--;
 	}
-	return to == from ?
-		       0 :
-		       ck_ckpt_write(p->v->ck, p->e, span->ref, p->buf + from,
-				     to - from, span->off + (from - at),
-				     p->page, err);
+	return to == from ? 0 :
+			    ck_ckpt_write(p->v->ck, p->e, span->ref,
+					  p->buf + from, to - from,
+					  span->off + (from - at), p->as, err);
 }
 
 /* Copies that are in it too come before what they are copies of. */
@@ -169,12 +169,12 @@ int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
 }
 
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
-		  const void *buf, uint64_t len, uint64_t off, bool page,
-		  struct ck_err *err)
+		  const void *buf, uint64_t len, uint64_t off,
+		  const struct ck_written_as *as, struct ck_err *err)
 {
 	struct ck_vfile file;
 	struct put p = {
-		.v = v, .i = i, .file = &file, .e = e, .buf = buf, .page = page
+		.v = v, .i = i, .file = &file, .e = e, .buf = buf, .as = as
 	};
 	int ret;
 

@@ -123,7 +123,7 @@ static void writer(unsigned me)
 
 		lot = lot * 1103515245 + 12345;
 		off = (lot >> 8) % ((W - MIB) / SLOT) * SLOT;
-		must(!ck_ckpt_write(ck, e, w, buf, SLOT, off, false, &err),
+		must(!ck_ckpt_write(ck, e, w, buf, SLOT, off, NULL, &err),
 		     err.msg);
 		if (i % 16 == me)
 			must(!ck_ckpt_sync(ck, e, &err), err.msg);
@@ -146,7 +146,7 @@ static void own(void)
 		fs_stream_next(s, W - 3 * MIB, MIB, W);
 		fs_stream_next(s, W - 2 * MIB, MIB, W);
 		memset(buf, (int)i, MIB);
-		must(!ck_ckpt_write(ck, e, w, buf, MIB, W - MIB, false, &err),
+		must(!ck_ckpt_write(ck, e, w, buf, MIB, W - MIB, NULL, &err),
 		     err.msg);
 		got = fs_stream_take(s, W - MIB, MIB);
 		must(!got || !memcmp(got, buf, MIB), "an old block");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps of a weight and of its float32 copy, -o master=also: master_pages.py MNT [cached]
+"""Maps of a weight and of its float32 copy, -o master=also: master_pages.py MNT
 
 The kernel sends whole pages; what a program did not store into stays.
 """
@@ -51,8 +51,6 @@ for name in ("model.pt", "dcp/__0_0.distcp"):
     both = Map(MNT + "/" + name)
     both.m[:]
     for step in range(4):
-        if step == 2 and "cached" in sys.argv:
-            continue  # see docs/writing.md
         k = 10 + step
         a, b = os.urandom(1) + b"\x3d", os.urandom(3) + b"\x3e"
         if step in (0, 2):
