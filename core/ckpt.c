@@ -144,6 +144,7 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	pthread_mutex_init(&ck->sealed_lock, NULL);
 	pthread_mutex_init(&ck->hold_lock, NULL);
 	pthread_mutex_init(&ck->redo_lock, NULL);
+	ck_undone_init(&ck->undone);
 	ck->root = *root;
 	ret = start(ck, opts, image_fd, err ? err : &local);
 	if (ret) {
@@ -186,6 +187,7 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 	ck_hold_drop(ck->hold); /* last: the files are closed by now */
 	pthread_mutex_destroy(&ck->hold_lock);
 	pthread_mutex_destroy(&ck->redo_lock);
+	ck_undone_destroy(&ck->undone);
 	ck_formers_free(ck->formers);
 	if (ck->side)
 		ck_side_free(ck->side);

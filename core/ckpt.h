@@ -167,6 +167,12 @@ struct ck_written_as {
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
 		  const struct ck_written_as *as, struct ck_err *err);
+/*
+ * Whether a write of some of these bytes failed half-way, so that copies of them
+ * differ, and none came after it.
+ */
+bool ck_ckpt_is_undone(struct ck_ckpt *ck, uint32_t tensor, uint64_t len,
+		       uint64_t off);
 /* Tensors that share stored bytes have the same; CK_NONE: none does. */
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor);
 /* The float32 copy that is written with @tensor, -o master=; CK_NONE: none. */

@@ -153,6 +153,7 @@ int ck_ckpt_over(struct ck_ckpt **out, const struct ck_ckpt_below *b,
 	pthread_mutex_init(&ck->sealed_lock, NULL);
 	pthread_mutex_init(&ck->hold_lock, NULL);
 	pthread_mutex_init(&ck->redo_lock, NULL);
+	ck_undone_init(&ck->undone);
 	ck->over = true;
 	ck->sealed_sought = true; /* digests are of what is below */
 	ck->root = *ck_ckpt_root(b->ck); /* borrowed */

@@ -81,6 +81,33 @@ void ck_ckpt_former_keep(struct ck_ckpt *ck, struct ck_former *f,
 			 uint32_t tensor, uint64_t file, const void *was,
 			 const void *now, uint64_t len, uint64_t off);
 
+/* ckpt_undone.c: bytes of which a write failed half-way; any thread */
+#define CK_UNDONE_MAX 256
+
+struct ck_undone_part {
+	uint32_t tensor;
+	uint64_t from, to;
+};
+
+struct ck_undone {
+	pthread_mutex_t lock;
+	struct ck_undone_part v[CK_UNDONE_MAX];
+	_Atomic unsigned nr;
+};
+void ck_undone_init(struct ck_undone *u);
+void ck_undone_destroy(struct ck_undone *u);
+/* The oldest gives way where there are too many. */
+void ck_undone_add(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		   uint64_t to);
+bool ck_undone_any(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		   uint64_t to);
+/* They were written. */
+void ck_undone_drop(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		    uint64_t to);
+/* Makes @was, of [from, to), differ from @buf wherever they are undone. */
+void ck_undone_spoil(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		     uint64_t to, const unsigned char *buf, unsigned char *was);
+
 /* ckpt_lost.c: what is missing, and what it held nobody knows; CK_NONE */
 struct ck_lost {
 	uint32_t problem, tensor;
@@ -100,6 +127,7 @@ struct ck_ckpt {
 	struct ck_writer *writer; /* NULL: read-only */
 	struct ck_master master;
 	struct ck_lost lost;
+	struct ck_undone undone;
 	struct ck_formers *formers; /* NULL: read-only */
 	pthread_mutex_t redo_lock; /* of who replaces */
 	_Atomic bool broken; /* a replacement is to be done again first */

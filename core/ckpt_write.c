@@ -228,6 +228,26 @@ static void note_before(struct turn *t, const void *buf)
 		ck_ckpt_former_keep(t->ck, t->as->former, t->tensor,
 				    t->as->file, t->was + t->lead, buf, t->len,
 				    t->off);
+	if (by_elements(t) && t->ck->undone.nr)
+		ck_undone_spoil(&t->ck->undone,
+				ck_master_same(t->ck, t->tensor), t->off,
+				t->off + t->len, buf, t->was + t->lead);
+}
+
+static void note_after(struct turn *t, int ret)
+{
+	struct ck_undone *u = &t->ck->undone;
+	bool half = ret == -EIO || ret == -ENOSPC || ret == -EDQUOT;
+
+	if (!ret && u->nr) {
+		ck_undone_drop(u, ck_master_same(t->ck, t->tensor), t->off,
+			       t->off + t->len);
+	} else if (half) {
+		ck_undone_add(u, ck_master_same(t->ck, t->tensor), t->off,
+			      t->off + t->len);
+		if (t->copy != CK_NONE)
+			say_undone(t->ck, t->tensor, t->copy, -ret);
+	}
 }
 
 /* The bytes and the optimizer's copy of them, as no other writer's. */
@@ -253,9 +273,7 @@ static int write_all(struct turn *t, struct ck_edit *e, const void *buf,
 					       by_elements(t) ? t->was : NULL,
 					       t->as->former, t->len, t->off,
 					       err);
-		if (ret == -EIO || ret == -ENOSPC || ret == -EDQUOT)
-			if (t->copy != CK_NONE)
-				say_undone(ck, t->tensor, t->copy, -ret);
+		note_after(t, ret);
 	}
 	ck_writer_end(ck->writer, &stint);
 	free(t->was);
@@ -281,6 +299,14 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 	if (!ret)
 		ret = ck_ckpt_hold(ck, err);
 	return ret ? ret : write_all(&t, e, buf, err);
+}
+
+bool ck_ckpt_is_undone(struct ck_ckpt *ck, uint32_t tensor, uint64_t len,
+		       uint64_t off)
+{
+	return ck->undone.nr &&
+	       ck_undone_any(&ck->undone, ck_master_same(ck, tensor), off,
+			     off + len);
 }
 
 uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)

@@ -98,14 +98,15 @@ static int check_tensor(struct put *p, const struct ck_span *span, uint64_t at,
 
 /*
  * Of what is heeded all from the first byte that differs to the last.  Tied
- * tensors in one page would else undo each other's.
+ * tensors in one page would else undo each other's.  But where a write failed,
+ * what is there may be one of several.
  */
 static int write_tensor(struct put *p, const struct ck_span *span, uint64_t at,
 			uint64_t n, struct ck_err *err)
 {
 	uint64_t from = at, to = at + n;
 
-	if (p->was) {
+	if (p->was && !ck_ckpt_is_undone(p->v->ck, span->ref, n, span->off)) {
 		while (from < to && p->was[from] == p->buf[from])
 			from++;
 		while (to > from && p->was[to - 1] == p->buf[to - 1])

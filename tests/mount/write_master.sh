@@ -113,6 +113,44 @@ grep -q 'training goes on from other values in its float32 copy optimizer.emb' \
 	"$MNT/.unshard/problems" || fail "$(cat "$MNT/.unshard/problems")"
 umount_ckpt
 
+# and whoever stores the same again, through a map too, mends it; through a file
+# that has other tensors in the page as well
+for map in tensors/model.head.weight model.safetensors; do
+	for o in direct=auto direct=off; do
+		UNSHARD_FAULT=write:2:1:28 mount_ckpt "$WORK/nn" "rw,master=also,$o"
+		python3 - "$MNT" "$map" <<'END' || fail "not mended by $map with -o $o"
+import mmap, os, sys
+
+mnt, name = sys.argv[1:]
+half = mnt + "/tensors/model.head.weight"
+full = mnt + "/tensors/optimizer.emb.weight.fp32_params"
+old = open(half, "rb").read()
+new = bytes([old[10] ^ 1, old[11] ^ 4])
+fd = os.open(half, os.O_RDWR)
+try:
+    os.pwrite(fd, new, 10)
+    sys.exit("no fault")
+except OSError:
+    pass
+assert open(half, "rb").read()[10:12] == new
+assert open(full, "rb").read()[20:24] != b"\0\0" + new
+fd = os.open(mnt + "/" + name, os.O_RDWR)
+m = mmap.mmap(fd, 0)
+at = m.find(old[:10] + new + old[12:]) + 10
+assert at >= 10
+m[at : at + 2] = new
+m.flush()
+w, c = open(half, "rb").read(), open(full, "rb").read()
+assert c[20:24] == b"\0\0" + new, "the copy"
+m[at] ^= 2  # from now on only what changes counts again
+m.flush()
+w = open(half, "rb").read()
+assert open(full, "rb").read() == c[:22] + w[10:12] + c[24:], "others"
+END
+		umount_ckpt
+	done
+done
+
 # ColossalAI: moments beside a bf16 model, and no copy of any weight: what is
 # written is what the next load makes its float32 copies of
 mkdir "$WORK/ca"

@@ -31,6 +31,30 @@ for o in rw,engine=uring rw,engine=plain,direct=off; do
 		umount_ckpt
 	done
 done
+# the same, stored through a map of a file of several tensors: what is shown is
+# one of the copies, and the page as it was
+for nth in 1 2; do
+	make_copies
+	UNSHARD_FAULT=write:$nth:1:5 mount_ckpt "$ckpt" rw
+	put 2>/dev/null && fail "map: write $nth is taken"
+	python3 - "$MNT" "$WORK/new" <<'END' || fail "map, write $nth"
+import mmap, os, sys
+
+mnt, new = sys.argv[1:]
+new = open(new, "rb").read()
+w = open(mnt + "/tensors/w", "rb").read()
+fd = os.open(mnt + "/model.safetensors", os.O_RDWR)
+m = mmap.mmap(fd, 0)
+at = m.find(w)
+assert at > 0
+m[at : at + len(new)] = new
+m.flush()
+assert open(mnt + "/tensors/w", "rb").read()[: len(new)] == new
+END
+	umount_ckpt
+	"$UNSHARD" verify -r "$ckpt" >"$WORK/out" 2>&1 ||
+		fail "map, write $nth: $(cat "$WORK/out")"
+done
 # what is stored once has no copies that differ
 rm "$ckpt"/dp1-* "$ckpt/unshard-layout.json"
 UNSHARD_FAULT=write:1:1:5 mount_ckpt "$ckpt" rw
