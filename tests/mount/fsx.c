@@ -3,11 +3,17 @@
  * fsx.c - random operations on a file of fixed size, and on a model of it
  *
  *	fsx FILE MODEL OPS SEED rw|map|all
+ *	fsx FILE MODEL OPS SEED views OTHER@OFFSET...
  *
  * MODEL holds what FILE does, and afterwards what FILE should.  rw: read and
  * write; map: through maps only, with msync; all: both, in any order.  The
  * file is closed and opened again now and then, and every now and then all of
  * it is compared.  The first difference ends it, with the last operations.
+ *
+ * views: OTHER has the same bytes from OFFSET on; a negative one counts from its
+ * end, and 0 from there is the last of them.  All are mapped for good, and
+ * stored into by turns; what one has stored and not synced, another does not
+ * store into, but into the bytes beside it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +28,16 @@
 #define LOG 40
 #define MAX_LEN (256u << 10)
 
-enum op { READ, WRITE, MAPREAD, MAPWRITE, REOPEN, SYNC, ALL, NR_OPS };
+#define MAX_VIEWS 4
+
+enum op { READ, WRITE, MAPREAD, MAPWRITE, REOPEN, SYNC, ALL, MSYNC, NR_OPS };
 static const char *const names[] = { "read",   "write", "mapread", "mapwrite",
-				     "reopen", "fsync", "all" };
+				     "reopen", "fsync", "all",	   "msync" };
 
 static struct {
 	enum op op;
 	size_t off, len;
+	unsigned view;
 } done[LOG];
 static unsigned long nr_done;
 static const char *path;
@@ -52,9 +61,9 @@ static void die(const char *what)
 	fprintf(stderr, "fsx: operation %lu: %s (%s)\n", nr_done, what,
 		strerror(errno));
 	for (; first < nr_done; first++)
-		fprintf(stderr, "  %lu %s %zu +%zu\n", first + 1,
+		fprintf(stderr, "  %lu %s %zu +%zu of view %u\n", first + 1,
 			names[done[first % LOG].op], done[first % LOG].off,
-			done[first % LOG].len);
+			done[first % LOG].len, done[first % LOG].view);
 	exit(1);
 }
 
@@ -157,6 +166,186 @@ static void save(const char *name)
 		die(name);
 }
 
+/* ---- several views of the same bytes, mapped for good ---- */
+
+static struct view {
+	const char *path;
+	int fd;
+	size_t base, whole;
+	unsigned char *map;
+	size_t from, to; /* stored, and not synced */
+} view[MAX_VIEWS];
+static unsigned nr_views;
+
+static void map_view(struct view *v)
+{
+	v->fd = open(v->path, O_RDWR);
+	if (v->fd < 0)
+		die(v->path);
+	v->map = mmap(NULL, v->whole, PROT_READ | PROT_WRITE, MAP_SHARED, v->fd,
+		      0);
+	if (v->map == MAP_FAILED)
+		die("mmap");
+}
+
+static void add_view(char *name)
+{
+	struct view *v = &view[nr_views++];
+	char *at = strrchr(name, '@');
+	long long base = at ? strtoll(at + 1, NULL, 10) : 0;
+	struct stat st;
+
+	if (at)
+		*at = 0;
+	v->path = name;
+	if (nr_views > MAX_VIEWS || stat(name, &st))
+		die(name);
+	v->whole = (size_t)st.st_size;
+	v->base = at && at[1] != '-' ? (size_t)base :
+				       v->whole - size - (size_t)-base;
+	map_view(v);
+}
+
+static void sync_view(struct view *v)
+{
+	if (msync(v->map, v->whole, MS_SYNC))
+		die("msync");
+	v->from = v->to = 0;
+}
+
+/* What others have stored in [off, off+len) is there, and shown. */
+static void sync_met(const struct view *but, size_t off, size_t len)
+{
+	for (unsigned i = 0; i < nr_views; i++)
+		if (&view[i] != but && view[i].from < off + len &&
+		    view[i].to > off)
+			sync_view(&view[i]);
+}
+
+static void store(struct view *v, size_t off, size_t len)
+{
+	sync_met(v, off, len);
+	fill(off, len);
+	memcpy(v->map + v->base + off, model + off, len);
+	if (v->from == v->to)
+		v->from = off;
+	v->from = off < v->from ? off : v->from;
+	v->to = off + len > v->to ? off + len : v->to;
+}
+
+static void compare_view(struct view *v, enum op op, size_t off, size_t len)
+{
+	sync_met(v, off, len);
+	if (op == MAPREAD) {
+		compare(v->map + v->base + off, off, len);
+		return;
+	}
+	if (pread(v->fd, buf, len, (off_t)(v->base + off)) != (ssize_t)len)
+		die("read");
+	compare(buf, off, len);
+}
+
+static void write_view(struct view *v, size_t off, size_t len)
+{
+	fill(off, len);
+	if (pwrite(v->fd, model + off, len, (off_t)(v->base + off)) !=
+	    (ssize_t)len)
+		die("write");
+}
+
+static void compare_all(void)
+{
+	for (unsigned i = 0; i < nr_views; i++)
+		sync_view(&view[i]);
+	for (unsigned i = 0; i < nr_views; i++)
+		for (size_t at = 0; at < size; at += MAX_LEN) {
+			size_t n = size - at < MAX_LEN ? size - at : MAX_LEN;
+
+			compare_view(&view[i], MAPREAD, at, n);
+			compare_view(&view[i], READ, at, n);
+		}
+}
+
+static void reopen_view(struct view *v)
+{
+	if (munmap(v->map, v->whole) || close(v->fd))
+		die("close");
+	v->from = v->to = 0;
+	map_view(v);
+}
+
+static enum op choose_view(void)
+{
+	unsigned n = (unsigned)(lot() % 1000);
+
+	if (n < 5)
+		return REOPEN;
+	if (n < 7)
+		return ALL;
+	if (n < 150)
+		return MSYNC;
+	if (n < 250)
+		return WRITE;
+	if (n < 300)
+		return READ;
+	return n < 400 ? MAPREAD : MAPWRITE;
+}
+
+/* Mostly few bytes in few pages, so that they meet. */
+static void step_views(void)
+{
+	enum op op = choose_view();
+	unsigned nr = (unsigned)(lot() % nr_views);
+	struct view *v = &view[nr];
+	size_t len = (size_t)(lot() % (lot() % 8 ? 300 : 20000)) + 1;
+	size_t off = (size_t)(lot() % (lot() % 4 ? 5 * page : size));
+
+	off = off < size ? off : size - 1;
+	len = len < size - off ? len : size - off;
+	done[nr_done % LOG].op = op;
+	done[nr_done % LOG].off = off;
+	done[nr_done % LOG].len = len;
+	done[nr_done % LOG].view = nr;
+	nr_done++;
+	switch (op) {
+	case MAPWRITE:
+		store(v, off, len);
+		break;
+	case WRITE:
+		write_view(v, off, len);
+		break;
+	case READ:
+	case MAPREAD:
+		compare_view(v, op, off, len);
+		break;
+	case MSYNC:
+		sync_view(v);
+		break;
+	case REOPEN:
+		reopen_view(v);
+		break;
+	default:
+		compare_all();
+	}
+}
+
+static void run_views(unsigned long ops, char **name)
+{
+	static char own[4096];
+
+	snprintf(own, sizeof(own), "%s@0", path);
+	add_view(own);
+	while (*name)
+		add_view(*name++);
+	compare_all();
+	while (nr_done < ops)
+		step_views();
+	compare_all();
+	for (unsigned i = 0; i < nr_views; i++)
+		reopen_view(&view[i]);
+	compare_all();
+}
+
 static enum op choose(const char *how)
 {
 	unsigned n = (unsigned)(lot() % 1000);
@@ -215,8 +404,9 @@ int main(int argc, char **argv)
 {
 	unsigned long ops;
 
-	if (argc != 6) {
-		fprintf(stderr, "usage: fsx FILE MODEL OPS SEED rw|map|all\n");
+	if (argc < 6 || (argc > 6) != !strcmp(argv[5], "views")) {
+		fprintf(stderr, "usage: fsx FILE MODEL OPS SEED rw|map|all|"
+				"views [OTHER@OFFSET...]\n");
 		return 2;
 	}
 	path = argv[1];
@@ -226,6 +416,8 @@ int main(int argc, char **argv)
 	load(argv[2]);
 	open_it();
 	read_at(0, size);
+	if (argc > 6)
+		run_views(ops, argv + 6);
 	while (nr_done < ops)
 		step(argv[5]);
 	read_at(0, size);
