@@ -131,6 +131,13 @@ int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
 		    size_t name_len, const struct ck_path_part *parts,
 		    unsigned nr, struct ck_err *err);
 
+/*
+ * Its place, 1 and up, among all keys of the saved structure, in the order in
+ * which the program had them.
+ */
+int ck_builder_order(struct ck_builder *b, uint32_t tree, const char *name,
+		     size_t name_len, uint32_t order, struct ck_err *err);
+
 struct ck_problem_in {
 	enum ck_severity severity;
 	const char *tensor;

@@ -173,6 +173,7 @@ static int put_tensor(struct finish *f)
 		.rank = e->rank,
 		.grid_rank = e->grid_rank,
 		.state = worst_state(c),
+		.order = e->order,
 	};
 	int ret = 0;
 
@@ -262,8 +263,10 @@ static int do_objects(struct finish *f)
 		const char *name = ck_intern_text(&b->in, o->name, &len);
 		uint32_t entry = ck_builder_lookup(b, o->tree, name, len);
 
-		if (entry != CK_NONE)
-			o->path = b->entries.v[entry].path;
+		if (entry == CK_NONE)
+			continue;
+		o->path = b->entries.v[entry].path;
+		o->order = b->entries.v[entry].order;
 	}
 	if (b->objects.nr)
 		qsort_r(b->objects.v, b->objects.nr, sizeof(*b->objects.v),

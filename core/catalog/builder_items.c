@@ -225,3 +225,17 @@ int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
 	return ck_intern_dims(&b->in, v, nr + 1, &b->entries.v[index].path,
 			      err);
 }
+
+int ck_builder_order(struct ck_builder *b, uint32_t tree, const char *name,
+		     size_t name_len, uint32_t order, struct ck_err *err)
+{
+	uint32_t index;
+	int ret;
+
+	if (name_len > CK_MAX_NAME)
+		return 0;
+	ret = ck_builder_entry(b, tree, name, name_len, &index, err);
+	if (!ret)
+		b->entries.v[index].order = order;
+	return ret;
+}

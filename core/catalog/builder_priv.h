@@ -46,6 +46,7 @@ struct ck_entry {
 	uint32_t name, file, tree, path;
 	uint32_t shape, grid;
 	uint32_t first, last, nr; /* staged parts, linked by next */
+	uint32_t order; /* 0: not known */
 	uint8_t dtype, rank, grid_rank, flags;
 };
 

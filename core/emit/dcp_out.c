@@ -286,8 +286,11 @@ static int put_entry(const struct ck_dcp_out *o, unsigned dict, uint64_t i,
 		     struct ck_str *s, struct ck_err *err)
 {
 	struct ck_dcp_out_entry e = { 0 };
-	int ret = o->entry(o->ctx, i, &e, err);
+	int ret;
 
+	if (dict == 1 && o->planned)
+		i = o->planned(o->ctx, i);
+	ret = o->entry(o->ctx, i, &e, err);
 	if (ret)
 		return ret;
 	if (dict == 0)

@@ -55,6 +55,11 @@ struct ck_dcp_out {
 		     struct ck_err *err);
 	int (*chunk)(void *ctx, uint64_t i, uint64_t k,
 		     struct ck_dcp_out_chunk *out, struct ck_err *err);
+	/*
+	 * The entry that is number @i of planner_data, whose order is that in
+	 * which a program has the keys; NULL: entry @i.
+	 */
+	uint64_t (*planned)(void *ctx, uint64_t i);
 	/* Part @level < depth of entry @i's path; NULL where no depth is set. */
 	void (*part)(void *ctx, uint64_t i, unsigned level,
 		     struct ck_dcp_out_part *out);

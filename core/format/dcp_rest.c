@@ -44,12 +44,24 @@ static bool is_plain(const struct ck_path_part *parts, unsigned nr,
 	       !memcmp(parts[0].key, name, len);
 }
 
+/*
+ * What the last rank saved stands first, then what only the one before it did:
+ * who needs the order of one dict sees by gaps in it that it is of several.
+ */
+static int add_order(struct ck_dcp *d, const char *name, size_t len,
+		     uint32_t order, struct ck_err *err)
+{
+	return d->m->rank ? 0 :
+			    ck_builder_order(d->b, 0, name, len, order, err);
+}
+
 int ck_dcp_add_paths(struct ck_dcp *d, struct ck_err *err)
 {
 	struct ck_path_part parts[CK_MAX_JSON_DEPTH];
 	const struct ck_pickle *p = d->m->p;
 	struct ck_piter it;
 	ck_pv key, value;
+	uint32_t order = 0;
 	int ret = 0;
 
 	if (!d->m->planner)
@@ -60,11 +72,13 @@ int ck_dcp_add_paths(struct ck_dcp *d, struct ck_err *err)
 		size_t len;
 		unsigned nr;
 
+		order++;
 		if (!ck_pv_str(p, key, &name, &len) ||
 		    ck_strmap_get(&d->stored, name, len) == CK_STRMAP_NONE)
 			continue;
+		ret = add_order(d, name, len, order, err);
 		nr = path_parts(p, value, parts);
-		if (nr && !is_plain(parts, nr, name, len))
+		if (!ret && nr && !is_plain(parts, nr, name, len))
 			ret = ck_builder_path(d->b, 0, name, len, parts, nr,
 					      err);
 	}

@@ -114,6 +114,8 @@ struct ck_tensor {
 	uint32_t index; /* dims: boxes of the search tree, tiling.h; CK_NONE */
 	uint32_t newest; /* source with the latest mtime; CK_NONE: no source */
 	uint8_t dtype, rank, grid_rank, state;
+	/* its place among all keys in the order of the save; 0: not known */
+	uint32_t order, pad;
 };
 
 #define CK_PATH_STR (UINT64_C(1) << 63)
@@ -123,7 +125,8 @@ enum ck_enc { CK_ENC_RAW, CK_ENC_TORCH_ZIP, CK_ENC_PICKLE, CK_ENC_JSON };
 struct ck_object {
 	uint64_t off, len;
 	uint32_t name, tree, path, src;
-	uint8_t enc, pad[7];
+	uint32_t order; /* as a tensor's */
+	uint8_t enc, pad[3];
 };
 
 enum ck_severity { CK_NOTE, CK_WARNING, CK_ERROR };

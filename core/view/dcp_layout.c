@@ -72,6 +72,7 @@ void ck_dcp_layout_free(struct ck_dcp_layout *l)
 	free(l->item.v);
 	free(l->file.v);
 	ck_str_free(&l->values);
+	free(l->planned);
 	*l = (struct ck_dcp_layout){ 0 };
 }
 
@@ -386,7 +387,9 @@ int ck_dcp_layout_make(struct ck_dcp_layout *l, const struct ck_view *v,
 	ret = add_objects(l, file_size, err);
 	if (!ret)
 		ret = add_tensors(l, file_size, err);
-	return ret ? ret : ck_dcp_paths_settle(l, err);
+	if (!ret)
+		ret = ck_dcp_paths_settle(l, err);
+	return ret ? ret : ck_dcp_paths_plan(l, err);
 }
 
 uint32_t ck_dcp_item_at(const struct ck_dcp_layout *l, uint32_t file,
@@ -471,6 +474,13 @@ static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
 	return 0;
 }
 
+static uint64_t tell_planned(void *ctx, uint64_t i)
+{
+	const struct ck_dcp_layout *l = ctx;
+
+	return l->planned[i];
+}
+
 static void tell_part(void *ctx, uint64_t i, unsigned level,
 		      struct ck_dcp_out_part *out)
 {
@@ -489,5 +499,6 @@ void ck_dcp_layout_out(const struct ck_dcp_layout *l, struct ck_dcp_out *out)
 				    .nr = l->entry.nr,
 				    .entry = tell_entry,
 				    .chunk = tell_chunk,
+				    .planned = tell_planned,
 				    .part = tell_part };
 }

@@ -51,6 +51,7 @@ struct ck_dcp_layout {
 	uint64_t chunk; /* bytes of a tensor that are one item, about */
 	uint32_t newest; /* source that changed last; CK_NONE: none */
 	struct ck_str values;
+	uint32_t *planned; /* entries in the order of the save */
 };
 
 /* Of the empty @l; what cannot be held is said in the view's problems. */
@@ -76,6 +77,9 @@ void ck_dcp_entry_path(const struct ck_dcp_layout *l, uint32_t entry,
 		       uint32_t *path, uint32_t *name);
 /* Decides which entries are flat, when all are there; -ENOMEM. */
 int ck_dcp_paths_settle(struct ck_dcp_layout *l, struct ck_err *err);
+
+/* Fills in l->planned; -ENOMEM. */
+int ck_dcp_paths_plan(struct ck_dcp_layout *l, struct ck_err *err);
 
 /* Describes @l for its .metadata; @out->ctx is @l. */
 void ck_dcp_layout_out(const struct ck_dcp_layout *l, struct ck_dcp_out *out);

@@ -6,6 +6,9 @@
  * that their parts joined by dots give.  So a path is said only where that is
  * the name, and where the list that it leads through has no hole, which a
  * loader would fill and then not find: what is lost or left out makes holes.
+ *
+ * Readers take the order of the paths for that of the program's keys, so it is
+ * kept; where none is known, none may seem to be.
  */
 #include "core/view/dcp_layout.h"
 
@@ -178,5 +181,64 @@ int ck_dcp_paths_settle(struct ck_dcp_layout *l, struct ck_err *err)
 	for (uint32_t i = 0; i < nr; i++)
 		take(&o, i);
 	close_from(&o, 0, nr);
+	return 0;
+}
+
+/* ---- their order ---- */
+
+struct planned {
+	uint64_t at; /* place in the order; of unknown ones, see below */
+	uint32_t entry;
+	bool known;
+};
+
+static int by_place(const void *pa, const void *pb)
+{
+	const struct planned *a = pa, *b = pb;
+
+	if (a->known != b->known)
+		return a->known ? -1 : 1;
+	if (a->at != b->at)
+		return a->at < b->at ? -1 : 1;
+	return a->entry < b->entry ? -1 : a->entry > b->entry;
+}
+
+static uint32_t order_of(const struct ck_dcp_layout *l, uint32_t entry)
+{
+	const struct ck_image *img = l->view->img;
+	uint32_t ref = l->entry.v[entry].ref;
+
+	return ck_dcp_is_object(l, entry) ? img->objects[ref].order :
+					    img->tensors[ref].order;
+}
+
+/* Tensors evenly among objects: what param_groups have has gaps then. */
+static uint64_t spread(const struct ck_dcp_layout *l, uint32_t entry)
+{
+	uint64_t nr_tensors = l->entry.nr - l->nr_objects;
+
+	return ck_dcp_is_object(l, entry) ?
+		       entry * nr_tensors :
+		       (uint64_t)(entry - l->nr_objects) * l->nr_objects;
+}
+
+int ck_dcp_paths_plan(struct ck_dcp_layout *l, struct ck_err *err)
+{
+	ck_auto_free struct planned *v = calloc(l->entry.nr + 1, sizeof(*v));
+
+	l->planned = calloc(l->entry.nr + 1, sizeof(*l->planned));
+	if (!v || !l->planned)
+		return ck_fail(err, ENOMEM, "no memory for dcp/");
+	for (uint32_t i = 0; i < l->entry.nr; i++) {
+		uint32_t order = order_of(l, i);
+
+		v[i] = (struct planned){ .at = order ? order : spread(l, i),
+					 .entry = i,
+					 .known = order != 0 };
+	}
+	if (l->entry.nr)
+		qsort(v, l->entry.nr, sizeof(*v), by_place);
+	for (uint32_t i = 0; i < l->entry.nr; i++)
+		l->planned[i] = v[i].entry;
 	return 0;
 }

@@ -216,9 +216,17 @@ static void tell_part(void *ctx, uint64_t i, unsigned level,
 					 .index = i };
 }
 
+/* As if a program had the keys the other way round. */
+static uint64_t tell_planned(void *ctx, uint64_t i)
+{
+	(void)ctx;
+	return nr_entries - 1 - i;
+}
+
 static const struct ck_dcp_out out = {
 	.entry = tell_entry,
 	.chunk = tell_chunk,
+	.planned = tell_planned,
 	.part = tell_part,
 };
 
@@ -317,6 +325,7 @@ static void same_tensor(struct ck_ckpt *ck, uint64_t i)
 	cr_assert_eq(t->rank, e->rank, "%s", e->name);
 	cr_expect_eq(memcmp(img->dims + t->shape, e->shape, 8 * e->rank), 0);
 	cr_expect_eq(t->state, CK_OK, "%s", e->name);
+	cr_expect_eq(t->order, nr_entries - i, "%s", e->name);
 	same_path(img, t->path, i);
 	bytes = malloc(t->size + 1);
 	cr_assert_eq(ck_ckpt_read(ck, n, bytes, t->size, 0, &err), 0, "%s: %s",
@@ -340,6 +349,7 @@ static void same_object(const struct ck_image *img, uint64_t i)
 	cr_expect_eq(o->off, e->chunk[0].off);
 	cr_expect_eq(o->len, e->chunk[0].size);
 	cr_expect_eq(o->enc, CK_ENC_TORCH_ZIP);
+	cr_expect_eq(o->order, nr_entries - i, "%s", e->name);
 	same_path(img, o->path, i);
 }
 

@@ -336,3 +336,32 @@ Test(view_dcp, lists_with_holes_do_not_nest)
 	cr_expect(is_flat("both.0") && is_flat("both.key"));
 	cr_expect(is_flat("leaf.below"));
 }
+
+static uint32_t order_of(const char *name)
+{
+	uint32_t t = ck_image_find_name(&got, 0, name, strlen(name));
+
+	cr_assert_neq(t, CK_NONE, "%s", name);
+	return got.tensors[t].order;
+}
+
+/* What has no place comes last; places of keys that are gone are closed up. */
+Test(view_dcp, keys_keep_their_order)
+{
+	static const char *const name[] = { "b", "a", "c", "d" };
+	static const uint32_t order[] = { 7, 9, 3, 0 };
+
+	for (unsigned i = 0; i < 4; i++) {
+		vk_tensor(&k, name[i], CK_DT_F32, 1, DIMS(2));
+		if (order[i])
+			cr_assert_eq(ck_builder_order(k.kit.b, 0, name[i], 1,
+						      order[i], &err),
+				     0);
+	}
+	open_view();
+	load();
+	cr_expect_eq(order_of("c"), 1);
+	cr_expect_eq(order_of("b"), 2);
+	cr_expect_eq(order_of("a"), 3);
+	cr_expect_eq(order_of("d"), 4);
+}
