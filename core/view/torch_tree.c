@@ -8,7 +8,6 @@
 #include "core/emit/pickle_out.h"
 #include "core/emit/torch_blob.h"
 #include "core/parse/pickle.h"
-#include "core/view/nest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,12 +56,12 @@ static bool is_key(const struct ck_nest_part *part, const char *key)
 static struct ck_nest_part part_of(const struct tree *t, uint32_t i,
 				   unsigned level)
 {
-	return ck_nest_part(t->img, t->in->v[i].ref, level);
+	return ck_leaf_part(t->img, &t->in->v[i], level);
 }
 
 static unsigned common(const struct tree *t, uint32_t a, uint32_t b)
 {
-	return ck_nest_common(t->img, t->in->v[a].ref, t->in->v[b].ref);
+	return ck_leaf_common(t->img, &t->in->v[a], &t->in->v[b]);
 }
 
 /* ---- optimizers ---- */
@@ -70,7 +69,7 @@ static unsigned common(const struct tree *t, uint32_t a, uint32_t b)
 /* Whether leaf @i is the "params" of a group of an optimizer at *level. */
 static bool is_params(const struct tree *t, uint32_t i, unsigned *level)
 {
-	unsigned depth = ck_nest_depth(t->img, t->in->v[i].ref);
+	unsigned depth = ck_leaf_depth(t->img, &t->in->v[i]);
 	struct ck_nest_part groups, nr, params;
 
 	if (depth < 3 || t->in->v[i].ref < t->img->nr_tensors)
@@ -333,7 +332,7 @@ static void add_leaves(struct tree *t)
 
 	open_level(t, 0, 0);
 	for (uint32_t i = 0; i < t->in->nr; i++) {
-		unsigned depth = ck_nest_depth(t->img, t->in->v[i].ref);
+		unsigned depth = ck_leaf_depth(t->img, &t->in->v[i]);
 		unsigned same = i ? common(t, i - 1, i) : 0;
 
 		close_levels(t, open, same + 1);
@@ -354,7 +353,7 @@ bool ck_torch_tree_pickle(const struct ck_torch_tree *in, struct ck_str *out)
 
 	ck_po_begin(out);
 	/* what was saved by itself, in nothing, is the only one */
-	if (in->nr && !ck_nest_depth(in->img, in->v[0].ref)) {
+	if (in->nr && !ck_leaf_depth(in->img, &in->v[0])) {
 		add_leaf(&t, 0);
 	} else {
 		find_optimizers(&t);

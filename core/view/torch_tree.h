@@ -14,17 +14,11 @@
 #define CK_TORCH_TREE_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
+#include "core/view/torch_leaf.h"
 
 #include <stdbool.h>
 
 #define CK_TREE_DEPTH 64
-
-struct ck_tree_leaf {
-	uint32_t ref; /* a tensor, or an object: see nest.h */
-	uint32_t storage; /* of a tensor */
-	size_t at, len; /* of an object: its pickle in the values */
-};
 
 struct ck_torch_tree {
 	const struct ck_image *img;

@@ -15,6 +15,7 @@
 #include "core/view/nest.h"
 #include "core/view/object_value.h"
 #include "core/view/single.h"
+#include "core/view/torch_flat.h"
 #include "core/view/torch_tree.h"
 #include "core/view/torch_value.h"
 #include "core/view/zip_out.h"
@@ -25,6 +26,7 @@
 #include "core/emit/torch_blob.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +147,7 @@ static int number_storages(struct torch_view *v, uint32_t *nr_storages)
 /* All leaves, and the pickles of those that are no tensors. */
 struct leaves {
 	const struct torch_view *v;
-	CK_VEC(struct ck_tree_leaf) leaf;
+	struct ck_tree_leaves leaf;
 	struct ck_str values;
 	struct ck_object_values source;
 	uint32_t nr_out; /* objects left out */
@@ -265,14 +267,6 @@ static int take_objects(struct leaves *l, struct ck_err *err)
 	return 0;
 }
 
-static int by_path(const void *pa, const void *pb, void *img)
-{
-	const struct ck_tree_leaf *a = pa, *b = pb;
-	int cmp = ck_nest_cmp(img, a->ref, b->ref);
-
-	return cmp ? cmp : a->ref < b->ref ? -1 : a->ref > b->ref;
-}
-
 /* What is no tensor gives way where its key is also a dict, or a tensor's. */
 static void drop_objects(struct leaves *l, const struct ck_image *img)
 {
@@ -308,38 +302,63 @@ static int take_leaves(struct leaves *l, struct ck_err *err)
 	ret = take_objects(l, err);
 	if (ret)
 		return ret;
-	qsort_r(l->leaf.v, l->leaf.nr, sizeof(*l->leaf.v), by_path,
-		(void *)img);
+	ck_leaves_sort(img, &l->leaf);
 	drop_objects(l, img);
 	return 0;
 }
 
-/* As get_optimizer_state_dict() flattens it: "param_groups.NAME.lr". */
-static bool is_flat(const struct ck_image *img, const struct leaves *l)
+static bool small_tensor(void *ctx, uint32_t tensor, void *buf, uint64_t len)
 {
-	static const char groups[] = "param_groups.";
+	const struct torch_view *v = ctx;
 
-	for (size_t i = 0; i < l->leaf.nr; i++) {
-		uint32_t ref = l->leaf.v[i].ref;
-		unsigned depth = ck_nest_depth(img, ref);
-		struct ck_nest_part last = { 0 };
+	return !ck_ckpt_read(v->one.base.ck, tensor, buf, len, 0, NULL);
+}
 
-		if (depth && ref >= img->nr_tensors)
-			last = ck_nest_part(img, ref, depth - 1);
-		if (last.key && last.len > strlen(groups) &&
-		    !memcmp(last.key, groups, strlen(groups)))
-			return true;
+/* What get_optimizer_state_dict() flattened, as torch.optim has it. */
+static int nest_flat(struct leaves *l, struct ck_torch_flat *f,
+		     struct ck_err *err)
+{
+	const struct ck_view *v = &l->v->one.base;
+	char text[600];
+	int ret;
+
+	*f = (struct ck_torch_flat){ .img = v->img,
+				     .leaves = &l->leaf,
+				     .values = &l->values,
+				     .read = small_tensor,
+				     .ctx = (void *)l->v };
+	ret = ck_torch_flat_nest(f, err);
+	if (!ret && f->nr) {
+		snprintf(text, sizeof(text),
+			 "optimizers that were saved flattened "
+			 "(param_groups.NAME.lr): %" PRIu32 ", shown with "
+			 "%" PRIu32 " groups, as torch.optim has them; groups "
+			 "that followed each other with equal values are one",
+			 f->nr, f->nr_groups);
+		ck_view_leave_out(v, CK_NONE, text);
 	}
-	return false;
+	if (!ret && f->why) {
+		snprintf(text, sizeof(text),
+			 "an optimizer is as it was saved, flattened "
+			 "(param_groups.NAME.lr): torch.optim does not load it "
+			 "so, set_optimizer_state_dict of "
+			 "torch.distributed.checkpoint.state_dict does; %s",
+			 f->why);
+		ck_view_leave_out(v, CK_NONE, text);
+	}
+	return ret;
 }
 
 static int make_pickle(const struct torch_view *v, struct ck_str *out,
 		       struct ck_err *err)
 {
 	struct ck_torch_tree tree = { .img = v->one.base.img, .ids = v->ids };
+	struct ck_torch_flat flat = { 0 };
 	struct leaves l = { .v = v };
 	int ret = take_leaves(&l, err);
 
+	if (!ret)
+		ret = nest_flat(&l, &flat, err);
 	tree.v = l.leaf.v;
 	tree.nr = (uint32_t)l.leaf.nr;
 	tree.values = l.values.v;
@@ -348,15 +367,9 @@ static int make_pickle(const struct torch_view *v, struct ck_str *out,
 			&v->one.base, CK_NONE,
 			"-o optimizer=ids: parameters are not numbered, "
 			"for no list of a param_groups says their order");
-	if (!ret && is_flat(v->one.base.img, &l))
-		ck_view_leave_out(
-			&v->one.base, CK_NONE,
-			"an optimizer is as it was saved, flattened "
-			"(param_groups.NAME.lr): torch.optim does not load it "
-			"so, set_optimizer_state_dict of "
-			"torch.distributed.checkpoint.state_dict does");
 	if (!ret && (out->failed || l.values.failed))
 		ret = ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+	ck_torch_flat_free(&flat);
 	free(l.leaf.v);
 	ck_str_free(&l.values);
 	return ret;

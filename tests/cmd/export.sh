@@ -39,6 +39,12 @@ expect 0 '' "$UNSHARD" export -o reshard-container=ckpt "$CKPT/reshard/dim0=2" m
 
 # parameters of an optimizer by number, and why not
 opt=$TOP/tests/formats/dcp
+expect 0 '1, shown with 2 groups' "$UNSHARD" export --to pt -o optimizer=ids \
+	"$opt/2.15-flattened/in" f.pt
+"$UNSHARD" ls f.pt >out || fail "flattened: $(cat out)"
+[ "$(grep -c 'optimizer\.state\.[012]\.momentum_buffer$' out)" = 3 ] &&
+	grep -q 'optimizer\.param_groups\.1\.params$' out ||
+	fail "flattened: $(cat out)"
 expect 0 '' "$UNSHARD" export --to pt -o optimizer=ids "$opt/2.14-fsdp2-adamw/in" n.pt
 [ ! -s err ] || fail "numbered: $(cat err)"
 expect 0 '' "$UNSHARD" export --to pt -o optimizer=ids "$CKPT" s.pt
