@@ -117,13 +117,35 @@ static uint64_t find_tensor(const struct ck_slices *sl, uint64_t dir,
 	return entry == CK_NONE ? 0 : ino_of(ENTRY, entry);
 }
 
-int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
+/* Entries, and then the tensors of the image; for files only. */
+static size_t bit_of(const struct ck_slices *sl, uint64_t ino)
+{
+	return (uint32_t)ino +
+	       (kind_of(ino) == TENSOR ? ck_slices_plan(sl)->nr_entries : 0);
+}
+
+static bool is_hidden(const struct fs_sref *r, uint64_t ino)
+{
+	return (kind_of(ino) == ENTRY || kind_of(ino) == TENSOR) &&
+	       fs_staged_is_hidden(r->s->files, bit_of(slices_of(r), ino));
+}
+
+static int hide(const struct fs_sref *r, uint64_t ino, bool hide)
+{
+	const struct ck_slices *sl = slices_of(r);
+	size_t nr = (size_t)ck_slices_plan(sl)->nr_entries +
+		    ck_slices_image(sl)->nr_tensors;
+
+	return fs_staged_hide(r->s->files, bit_of(sl, ino), nr, hide);
+}
+
+static void find_name(const struct fs_sref *r, const char *name, uint64_t *ino)
 {
 	const struct ck_slices *sl = slices_of(r);
 
 	*ino = 0;
 	if (!sl)
-		return 0;
+		return;
 	if (r->ino == FS_INO_ROOT)
 		*ino = !strcmp(name, LAYOUT)	? FS_STAGED_LAYOUT :
 		       !strcmp(name, "ranks")	? FS_STAGED_RANKS :
@@ -133,6 +155,13 @@ int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
 		*ino = find_rank(sl, name);
 	else if (r->ino == FS_STAGED_TENSORS || kind_of(r->ino) == RANK)
 		*ino = find_tensor(sl, r->ino, name);
+}
+
+int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
+{
+	find_name(r, name, ino);
+	if (is_hidden(r, *ino))
+		*ino = 0;
 	return 0;
 }
 
@@ -161,33 +190,39 @@ static int list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
 	return ret;
 }
 
-static int list_rank(const struct ck_slices *sl, uint32_t nr,
-		     struct fs_shard_list *l)
+static int add_slice(const struct fs_sref *r, struct fs_shard_list *l,
+		     uint32_t image, uint64_t ino)
 {
+	if (image == CK_NONE || is_hidden(r, ino))
+		return 0;
+	return fs_shards_list_add(l, file_name(slices_of(r), image), ino,
+				  false);
+}
+
+static int list_rank(const struct fs_sref *at, struct fs_shard_list *l)
+{
+	const struct ck_slices *sl = slices_of(at);
+	uint32_t nr = (uint32_t)at->ino;
 	const struct ck_splan *p = ck_slices_plan(sl);
 	const struct ck_splan_rank *r = &p->ranks[nr];
 	int ret = nr < p->nr_ranks ? 0 : -ESTALE;
 
 	for (uint32_t i = 0; !ret && i < r->nr; i++) {
 		uint32_t t = p->pieces[p->entries[r->first + i]].tensor;
-		uint32_t image = image_tensor(sl, t);
 
-		if (image != CK_NONE)
-			ret = fs_shards_list_add(l, file_name(sl, image),
-						 ino_of(ENTRY, r->first + i),
-						 false);
+		ret = add_slice(at, l, image_tensor(sl, t),
+				ino_of(ENTRY, r->first + i));
 	}
 	return ret;
 }
 
-static int list_tensors(const struct ck_slices *sl, struct fs_shard_list *l)
+static int list_tensors(const struct fs_sref *r, struct fs_shard_list *l)
 {
-	uint32_t nr = ck_slices_image(sl)->nr_tensors;
+	uint32_t nr = ck_slices_image(slices_of(r))->nr_tensors;
 	int ret = 0;
 
 	for (uint32_t i = 0; i < nr && !ret; i++)
-		ret = fs_shards_list_add(l, file_name(sl, i), ino_of(TENSOR, i),
-					 false);
+		ret = add_slice(r, l, i, ino_of(TENSOR, i));
 	return ret;
 }
 
@@ -202,8 +237,8 @@ int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l)
 	if (r->ino == FS_STAGED_RANKS)
 		return list_ranks(sl, l);
 	if (r->ino == FS_STAGED_TENSORS)
-		return list_tensors(sl, l);
-	return kind_of(r->ino) == RANK ? list_rank(sl, (uint32_t)r->ino, l) : 0;
+		return list_tensors(r, l);
+	return kind_of(r->ino) == RANK ? list_rank(r, l) : 0;
 }
 
 /* ---- attributes ---- */
@@ -332,6 +367,24 @@ int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o)
 	return ret;
 }
 
+/* A name that was removed; others are there, or are no slices. */
+int fs_slices_create(struct fs_sref *r, const char *name, int flags,
+		     struct fs_open *o)
+{
+	struct ck_slices *sl = slices_of(r);
+	uint64_t ino = 0;
+	int ret;
+
+	find_name(r, name, &ino);
+	if (!sl || !ino || is_dir(ino) || ino == FS_STAGED_LAYOUT)
+		return -EPERM;
+	if (flags & O_EXCL && !is_hidden(r, ino))
+		return -EEXIST;
+	r->ino = ino;
+	ret = fs_slices_open(r, flags, o);
+	return ret ? ret : hide(r, ino, false);
+}
+
 void fs_slices_release(const struct fs_sref *r, struct fs_open *o)
 {
 	if (o->writes)
@@ -453,13 +506,17 @@ int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
 	int ret = fs_slices_lookup(r, name, &ino);
 
 	if (ret || !ino)
-		return ret ? ret : -EPERM;
+		return ret ? ret : -ENOENT;
 	if (dir != is_dir(ino))
 		return dir ? -ENOTDIR : -EISDIR;
 	if (dir)
 		return remove_dir(sl, ino);
-	if (ino != FS_STAGED_LAYOUT)
-		return slice_of(sl, ino, &of) ? empty(r, of) : -ESTALE;
+	if (ino != FS_STAGED_LAYOUT && !slice_of(sl, ino, &of))
+		return -ESTALE;
+	if (ino != FS_STAGED_LAYOUT) {
+		ret = empty(r, of);
+		return ret ? ret : hide(r, ino, true);
+	}
 	ret = ck_slices_any(sl, &any, NULL);
 	return ret ? ret : any ? -EPERM : 0;
 }

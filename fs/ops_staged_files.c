@@ -121,8 +121,11 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 		ret = fs_slices_open(r, fi->flags, o);
 		return ret ? ret : fs_sref_attr(r, NULL, &node->st);
 	}
-	if (!fs_sref_is_file(r))
-		return -EPERM;
+	if (!fs_sref_is_file(r)) {
+		ret = fs_slices_create(r, name, fi->flags, o);
+		node->ino = r->ino;
+		return ret ? ret : fs_sref_attr(r, NULL, &node->st);
+	}
 	return fs_staged_create(r->s->files, r->ino, name, mode, fi->flags, &by,
 				node, &o->f);
 }

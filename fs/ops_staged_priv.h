@@ -65,6 +65,9 @@ int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino);
 int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l);
 int fs_slices_attr(const struct fs_sref *r, struct stat *st);
 int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o);
+/* Makes a slice again that was removed; @r becomes it. */
+int fs_slices_create(struct fs_sref *r, const char *name, int flags,
+		     struct fs_open *o);
 void fs_slices_release(const struct fs_sref *r, struct fs_open *o);
 /* As far as the file goes; @mapped: for a page of a map. */
 int fs_slices_read(const struct fs_sref *r, const struct fs_open *o, void *buf,

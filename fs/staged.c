@@ -56,6 +56,7 @@ void fs_staged_free(struct fs_staged *s)
 	ck_staging_close(s->stage);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->opening);
+	free(s->hidden);
 	free(s);
 }
 
@@ -71,6 +72,34 @@ static void open_slices(struct fs_staged *s)
 		s->failed = true;
 		fs_log("%s", err.msg);
 	}
+}
+
+int fs_staged_hide(struct fs_staged *s, size_t at, size_t nr, bool hide)
+{
+	unsigned char bit = (unsigned char)(1u << at % 8);
+	int ret = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (hide && !s->hidden)
+		s->hidden = calloc(nr / 8 + 1, 1);
+	if (!s->hidden)
+		ret = hide ? -ENOMEM : 0;
+	else if (hide)
+		s->hidden[at / 8] |= bit;
+	else
+		s->hidden[at / 8] &= (unsigned char)~bit;
+	pthread_mutex_unlock(&s->lock);
+	return ret;
+}
+
+bool fs_staged_is_hidden(struct fs_staged *s, size_t at)
+{
+	bool hidden;
+
+	pthread_mutex_lock(&s->lock);
+	hidden = s->hidden && s->hidden[at / 8] >> at % 8 & 1;
+	pthread_mutex_unlock(&s->lock);
+	return hidden;
 }
 
 struct ck_slices *fs_staged_slices(struct fs_staged *s)

@@ -46,6 +46,12 @@ struct ck_staging *fs_staged_stage(const struct fs_staged *s);
  * NULL: nothing, or it cannot be read, which is logged.  Lives as long as @s.
  */
 struct ck_slices *fs_staged_slices(struct fs_staged *s);
+/*
+ * Number @at of @nr slices has no name in this mount, which removed it, until it
+ * is made again; -ENOMEM.  @nr is always the same.
+ */
+int fs_staged_hide(struct fs_staged *s, size_t at, size_t nr, bool hide);
+bool fs_staged_is_hidden(struct fs_staged *s, size_t at);
 /* Around what changes it: -EBUSY, or -EROFS for what was published. */
 int fs_staged_begin(struct fs_staged *s);
 void fs_staged_end(struct fs_staged *s);

@@ -42,6 +42,7 @@ struct fs_staged {
 	_Atomic uint64_t seq;
 	_Atomic(struct ck_slices *) slices;
 	pthread_mutex_t opening; /* of slices */
+	unsigned char *hidden; /* bits, with the lock; NULL: none */
 	bool failed; /* it was logged */
 };
 

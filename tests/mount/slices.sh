@@ -139,18 +139,54 @@ put "$MNT" s3 3
 whole s3
 
 # ---- out of an archive
+# who has a file open keeps the publish away that half of the copies make possible
 start "$MNT" tar
+exec 8<>"$MNT/tar/tensors/norm"
 for r in 0 1 2 3; do
 	(cd "$D/$r" && tar -cf - *) | timeout 20 tar --overwrite \
 		-C "$MNT/tar/ranks/$r" -xf - ||
 		fail "tar x, rank $r"
 done
+exec 8>&-
 whole tar
+# they remove what they find, and make it anew
+for how in tar cp; do
+	start "$MNT" "anew_$how"
+	exec 8<>"$MNT/anew_$how/tensors/norm"
+	for r in 0 1 2 3; do
+		to=$MNT/anew_$how/ranks/$r
+		case $how in
+		tar) (cd "$D/$r" && tar -cf - *) | timeout 20 tar -C "$to" -xf - ;;
+		cp) cp --remove-destination "$D/$r"/* "$to" ;;
+		esac || fail "$how, rank $r"
+	done
+	exec 8>&-
+	whole "anew_$how"
+done
+# what is removed is missing, and not to be seen
+start "$MNT" removed
+exec 8<>"$MNT/removed/tensors/embed.weight"
+for r in 0 1 2 3; do put "$MNT" removed $r; rm "$MNT/removed/ranks/$r/norm" || fail rm; done
+to=$MNT/removed/ranks/0
+[ ! -e "$to/norm" ] && ! ls "$to" | grep -qx norm || fail "norm is there"
+rm "$to/norm" 2>"$WORK/err" && fail "removed twice"
+grep -q 'No such file' "$WORK/err" || fail "$(cat "$WORK/err")"
+exec 8>&-
+expect 1 'norm: bytes 0 to .* were not written' "$UNSHARD" publish "$MNT/removed"
+touch "$to/other" 2>/dev/null && fail "another name"
+: >"$to/norm"
+[ "$(stat -c %s "$to/norm")" = "$(stat -c %s "$D/0/norm")" ] || fail "its size"
+expect 1 'norm: bytes 0 to .* were not written' "$UNSHARD" publish "$MNT/removed"
+# all ranks have the same of it
+cp "$D/0/norm" "$to/norm" || fail again
+whole removed
 # owner and mode are those of shards/, and may be set to the same
 start "$MNT" kept_as
+exec 8<>"$MNT/kept_as/tensors/norm"
 for r in 0 1 2 3; do
 	cp -a "$D/$r/." "$MNT/kept_as/ranks/$r/" || fail "cp -a, rank $r"
 done
+exec 8>&-
 expect 1 'changing permissions of .*: Operation not permitted' \
 	chmod 600 "$MNT/kept_as/ranks/0/embed.weight"
 whole kept_as
@@ -164,7 +200,7 @@ truncate -s 5 "$f" 2>/dev/null && fail "made shorter"
 truncate -s 6000 "$f" || fail "the same size"
 touch "$MNT/s4/ranks/0/other" 2>/dev/null && fail "made a file"
 rm "$f" || fail "rm of a slice"
-[ -e "$f" ] || fail "a removed slice is gone"
+[ ! -e "$f" ] || fail "a removed slice is there"
 mkdir "$MNT/s4/ranks/9" 2>/dev/null && fail "made a rank"
 [ ! -e "$MNT/s4/ranks/00" ] || fail "00 is no rank"
 sed 's/6000/6001/' "$WORK/layout.json" >"$WORK/other.json"
