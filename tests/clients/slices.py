@@ -16,6 +16,7 @@ kit.need("torch", "safetensors")
 import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from safetensors import safe_open  # noqa: E402
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save  # noqa: E402
 
 TENSORS = {
     "embed.weight": (torch.float32, "float32", (52, 24), {"tp": {"shard": 0}}),
@@ -133,6 +134,12 @@ def loaded_by_dcp():
             dcp.load(state, checkpoint_id=step)
             for name in TENSORS:
                 assert torch.equal(state[name], value(name)), name
+            dcp_to_torch_save(step, f"{work}/all.pt")
+            whole = torch.load(f"{work}/all.pt", weights_only=True)
+            assert whole.keys() == TENSORS.keys(), whole.keys()
+            for name in TENSORS:
+                assert whole[name].dtype == TENSORS[name][0], name
+                assert torch.equal(whole[name], value(name)), name
             meta = dcp.FileSystemReader(step).read_metadata()
             for info in meta.storage_data.values():
                 with open(os.path.join(step, info.relative_path), "rb") as f:
