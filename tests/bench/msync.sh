@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# What was stored through a map, written by msync: a plain file; a tensor that is
+# cut over 8 shards; the same while another view is mapped for writing, so that
+# what each page replaces is read and kept; and the same through a file of several
+# tensors, of whose pages only what differs is written.  All take turns.
+
+: "${BENCH_ROWS:=8192}" "${BENCH_ROUNDS:=5}"
+python3 "$TOP/tests/mount/lib/split.py" ckpt whole "$BENCH_ROWS" 32768 8
+mv whole.w plain
+sync
+"$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt" -o "rw${BENCH_OPTS:+,$BENCH_OPTS}"
+trap '"$UNSHARD" umount mnt' EXIT
+len=$(stat -c %s plain)
+at=$(python3 - <<'END'
+import json, struct
+
+f = open("mnt/model.safetensors", "rb")
+n = struct.unpack("<Q", f.read(8))[0]
+print(8 + n + json.loads(f.read(n))["w"]["data_offsets"][0])
+END
+)
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+try() { # NAME FILE OFFSET OTHER...
+	"$BENCH_DIR/msyncfile" "$2" "$3" "$len" "${@:4}" >>"$1"
+}
+
+echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
+for _ in $(seq "$BENCH_ROUNDS"); do
+	try plain plain 0
+	try tensor mnt/tensors/w 0
+	try two mnt/tensors/w 0 mnt/npy/w.npy
+	try several mnt/model.safetensors "$at"
+done
+for what in plain tensor two several; do
+	echo "result msync_$what $(median <$what) GB/s"
+done
+cmp <(tail -c +$((at + 1)) mnt/model.safetensors | head -c "$len") mnt/tensors/w
