@@ -306,6 +306,7 @@ Test(steps, groups)
 	cr_expect_not(ck_steps_look(&step, &root, "linked/optimizer_0"));
 	cr_expect_not(ck_steps_look(&step, &root, "../x/optimizer_0"));
 	cr_expect_not(ck_steps_look(&step, &root, "deep/er/still"));
+	ck_steps_free(&s);
 	cr_expect_neq(ck_steps_list_in(&s, &root, "none", &err), 0);
 }
 
