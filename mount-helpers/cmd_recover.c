@@ -8,6 +8,7 @@
 #include "mount-helpers/staged.h"
 
 #include "core/base/auto.h"
+#include "core/io/hold.h"
 #include "core/publish/redo.h"
 
 #include <dirent.h>
@@ -90,12 +91,18 @@ static void redo(struct staged_walk *w, const char *path, const char *name,
 {
 	char left[NAME_MAX + 1];
 	struct ck_root root;
+	bool swept;
 	int ret;
 
 	if (ck_root_open(&root, path, NULL, NULL))
 		return;
 	ret = ck_redo_is_left(&root, left) ? run_child(path, opts) : -1;
+	/* what is in use is locked, and stays */
+	swept = ck_redo_sweep(&root);
+	swept |= ck_hold_sweep(&root);
 	ck_root_close(&root);
+	if (swept && ret < 0)
+		say(w, name, "what a mount left that died was removed");
 	if (!ret)
 		say(w, name, "replacement written to its end");
 	else if (ret > 0)

@@ -220,6 +220,20 @@ void ck_hold_drop(struct ck_hold *h)
 	free(h);
 }
 
+bool ck_hold_sweep(const struct ck_root *root)
+{
+	struct ck_hold *h;
+	struct ck_err err;
+	struct stat st;
+
+	if (root->only ||
+	    fstatat(root->fd, CK_HOLD_NAME, &st, AT_SYMLINK_NOFOLLOW) ||
+	    ck_hold_take(&h, root, &err))
+		return false;
+	ck_hold_drop(h);
+	return true;
+}
+
 int ck_hold_look(const struct ck_root *root, struct ck_err *err)
 {
 	int ret = 0;

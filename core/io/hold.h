@@ -24,6 +24,8 @@
 #include "core/base/err.h"
 #include "core/io/root.h"
 
+#include <stdbool.h>
+
 struct ck_hold;
 
 /*
@@ -35,6 +37,11 @@ struct ck_hold;
 int ck_hold_take(struct ck_hold **out, const struct ck_root *root,
 		 struct ck_err *err);
 void ck_hold_drop(struct ck_hold *h); /* NULL: nothing */
+/*
+ * Removes what one left there that was killed while it had it; whether there was
+ * anything.
+ */
+bool ck_hold_sweep(const struct ck_root *root);
 /* -EBUSY where somebody else has it. */
 int ck_hold_look(const struct ck_root *root, struct ck_err *err);
 

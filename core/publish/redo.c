@@ -297,18 +297,20 @@ static int do_one(const struct ck_root *root, const char *name,
 		       root->path, name);
 }
 
-static void sweep_new(const struct ck_root *root)
+bool ck_redo_sweep(const struct ck_root *root)
 {
 	struct names n = { 0 };
+	bool any = false;
 
-	if (!list(root, CK_REDO_NEW, &n, NULL))
+	if (!root->only && !list(root, CK_REDO_NEW, &n, NULL))
 		for (size_t i = 0; i < n.all.nr; i++) {
 			ck_auto_fd int fd = seize(root, n.all.v[i].v, false);
 
-			if (fd >= 0)
-				unlinkat(root->fd, n.all.v[i].v, 0);
+			if (fd >= 0 && !unlinkat(root->fd, n.all.v[i].v, 0))
+				any = true;
 		}
 	free(n.all.v);
+	return any;
 }
 
 int ck_redo_each(const struct ck_root *root, bool sweep,
@@ -322,7 +324,7 @@ int ck_redo_each(const struct ck_root *root, bool sweep,
 	if (root->only)
 		return 0;
 	if (sweep)
-		sweep_new(root);
+		ck_redo_sweep(root);
 	ret = list(root, CK_REDO_WHOLE, &n, err);
 	for (size_t i = 0; !ret && i < n.all.nr; i++)
 		ret = do_one(root, n.all.v[i].v, fn, ctx, err);

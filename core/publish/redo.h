@@ -76,6 +76,8 @@ int ck_redo_each(const struct ck_root *root, bool sweep,
 		 int (*fn)(void *ctx, struct ck_redo_left *left,
 			   struct ck_err *err),
 		 void *ctx, struct ck_err *err);
+/* Removes what was never whole, and nobody is at; whether there was any. */
+bool ck_redo_sweep(const struct ck_root *root);
 /* The next part; its names are valid as long as @left.  False: no more. */
 bool ck_redo_part(struct ck_redo_left *left, struct ck_redo_part *out);
 /* Whether there is one that nobody is at, and its name. */

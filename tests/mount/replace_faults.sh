@@ -104,4 +104,29 @@ cp "$ckpt"/.unshard-redo-* "$WORK/other"
 "$UNSHARD" recover "$WORK/other" >"$WORK/out" 2>&1 && fail "another's was taken"
 grep -q 'unshard-redo-.*expected this tensor' "$WORK/out" ||
 	fail "no line: $(cat "$WORK/out")"
+
+# ---- what a mount has in use stays, and what it leaves when it is killed goes
+fresh
+ours() { ls -A "$ckpt" | grep -c '^\.unshard-new-\|^\.unshard-writer$'; }
+mount_ckpt "$ckpt" replace
+pids="$(supervisor_pid) $(worker_pid)"
+python3 -c 'import os, sys, time
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+os.write(fd, b"a part of it")
+time.sleep(60)' "$MNT/tensors/w" &
+writer=$!
+both_there() { [ "$(ours)" = 2 ]; }
+wait_for 20 both_there || fail "$(ls -A "$ckpt")"
+expect 0 '' "$UNSHARD" recover "$ckpt"
+[ "$(ours)" = 2 ] || fail "recover took what is in use: $(ls -A "$ckpt")"
+kill -9 $pids
+kill $writer
+wait $writer
+"$UNSHARD" umount "$MNT" 2>/dev/null
+[ "$(ours)" = 2 ] || fail "the mount's end removed them: $(ls -A "$ckpt")"
+expect 0 '' "$UNSHARD" recover "$ckpt"
+grep -q 'what a mount left that died was removed' "$WORK/out" || fail "$(cat "$WORK/out")"
+[ "$(ours)" = 0 ] || fail "left: $(ls -A "$ckpt")"
+expect 0 '' "$UNSHARD" recover "$ckpt"
+grep -q removed "$WORK/out" && fail "twice: $(cat "$WORK/out")"
 done_ok
