@@ -144,11 +144,11 @@ dist.init_process_group("gloo", rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
 def state(w):
     return {"w": distribute_tensor(w, mesh, [Shard(0)]), "step": 3}
-w = torch.arange(600.).reshape(30, 20)
+w = torch.arange(30. * (20 if len(sys.argv) < 6 else 1 << 17)).reshape(30, -1)
 if what == "save":
     dcp.async_save(state(w), checkpoint_id=where).result()
 else:
-    got = state(torch.zeros(30, 20))
+    got = state(torch.zeros_like(w))
     dcp.load(got, checkpoint_id=where)
     assert torch.equal(got["w"].full_tensor(), w) and got["step"] == 3
 dist.barrier()
@@ -163,6 +163,31 @@ def async_save(src, mnt):
     assert os.path.isdir(f"{src}/async-1"), "not published by its own rename"
     for where in at, f"{src}/async-1":
         ranks_of(ASYNC, 2, "load", where)
+
+
+def async_killed(src, mnt):
+    """Both ranks are killed while one writes; saving once more completes it."""
+    os.mkdir(f"{mnt}/killed-1")
+    at = f"{mnt}/killed-1/shards"
+    number = port()
+    jobs = [subprocess.Popen([sys.executable, "-c", ASYNC, str(rank), number, "save",
+                              at, "large"], stderr=subprocess.DEVNULL)
+            for rank in range(2)]
+    until(lambda: any(e.stat().st_size for e in os.scandir(at)), "nothing written", 120)
+    for job in jobs:
+        job.kill()
+    for job in jobs:
+        assert job.wait() == -9, "it was too fast"
+    assert not os.path.exists(f"{src}/killed-1"), "published"
+    assert ".metadata" not in os.listdir(at)
+    p = unshard("publish", f"{src}/killed-1")
+    assert p.returncode == 1 and not os.path.exists(f"{src}/killed-1"), p
+    p = unshard("status", src)
+    assert "killed-1" in p.stdout and ".metadata" in p.stdout, p
+    ranks_of(ASYNC, 2, "save", at, "large")
+    assert os.path.isdir(f"{src}/killed-1"), "not published by its own rename"
+    for where in at, f"{src}/killed-1":
+        ranks_of(ASYNC, 2, "load", where, "large")
 
 
 # ---- torch.save, and copies
@@ -311,6 +336,7 @@ def main():
         src = os.path.join(work, "src")
         os.mkdir(src)
         cases = {"accelerate": accelerate, "async_save": async_save,
+                 "async_killed": async_killed,
                  "nnscaler": nnscaler, "oneflow": oneflow}
         cases |= {name: copy(name) for name in COPIES}
         quiet = {"torch_save": torch_save, "colossalai": colossalai}
