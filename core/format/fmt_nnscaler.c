@@ -145,7 +145,7 @@ static int load_merged(struct ck_nn_set *s, const char *name,
 	if (!ret)
 		ret = ck_nn_rank_read(s, r, &f, err);
 	if (!ret)
-		ret = ck_nn_rest_say(&f, s->b, 0, true, true, err);
+		ret = ck_nn_rest_say(s, &f, 0, err);
 	return ret ? ret : say_all(s, err);
 }
 

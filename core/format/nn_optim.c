@@ -50,6 +50,7 @@ int ck_nn_raw_say(struct ck_nn_set *s, uint32_t rank,
 		  const struct ck_nn_state *st, struct ck_err *err)
 {
 	struct ck_nn_piece p = { .state = st->key,
+				 .id = st->id,
 				 .rank = rank,
 				 .dims = ck_nn_whole(s, &st->t),
 				 .dims_rank = st->t.rank,

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,22 +196,33 @@ static bool find_differing(const struct say *j, size_t *a, size_t *b)
 	return false;
 }
 
+static struct ck_path_part part(const char *key, size_t len)
+{
+	return (struct ck_path_part){ key, len, -1 };
+}
+
 static int path_add(struct ck_nn_set *s, const struct ck_nn_piece *p,
 		    const char *name, size_t len, const char *param,
 		    size_t param_len, struct ck_err *err)
 {
 	bool state = p->state != CK_STRMAP_NONE;
-	struct ck_path_part parts[] = {
-		{ .key = state ? "optimizer" : "model",
-		  .key_len = state ? 9 : 5,
-		  .index = -1 },
-		{ .key = param, .key_len = param_len, .index = -1 },
-		{ .key = state ? s->names.v.v[p->state] : NULL,
-		  .key_len = state ? s->names.map.v[p->state].len : 0,
-		  .index = -1 },
-	};
+	int64_t nr = ck_nn_number(s, p, param, param_len);
+	struct ck_path_part parts[4];
+	unsigned depth = 0;
+	char number[24];
 
-	return ck_builder_path(s->b, 0, name, len, parts, state ? 3 : 2, err);
+	parts[depth++] = state ? part("optimizer", 9) : part("model", 5);
+	if (nr >= 0) {
+		snprintf(number, sizeof(number), "%" PRId64, nr);
+		parts[depth++] = part("state", 5);
+		param = number;
+		param_len = strlen(number);
+	}
+	parts[depth++] = part(param, param_len);
+	if (state)
+		parts[depth++] = part(s->names.v.v[p->state],
+				      s->names.map.v[p->state].len);
+	return ck_builder_path(s->b, 0, name, len, parts, depth, err);
 }
 
 /* All pieces p[0..nr) of one tensor, under @name. */

@@ -156,6 +156,7 @@ struct ck_nn_rank {
 struct ck_nn_piece {
 	uint32_t name; /* in names */
 	uint32_t param, state; /* in names; CK_STRMAP_NONE: of the model */
+	int64_t id; /* of a state in a merged file: its parameter's number */
 	uint32_t rank; /* whose file */
 	size_t dims; /* the tensor's shape, the box's start and len */
 	uint8_t dims_rank;
@@ -182,6 +183,9 @@ struct ck_nn_set {
 	CK_VEC(uint8_t) marks; /* of names: CK_NN_MAPPED, CK_NN_LISTED */
 	bool listed; /* a module's lists were read */
 	bool merged; /* one file, which the framework merged */
+	bool numbered; /* paths of states have numbers of parameters */
+	struct ck_strmap
+		numbers; /* of ranks: names by number, without "model." */
 	char *prefix, *suffix; /* of the files' names */
 	uint32_t first; /* the first rank that can be read */
 	unsigned nr_missing;
@@ -233,11 +237,21 @@ int ck_nn_sums_read(struct ck_nn_set *s, struct ck_err *err);
 int ck_nn_absent_say(struct ck_nn_set *s, struct ck_err *err);
 
 /*
- * Everything of a file that is neither model nor optimizer; of @first what all
- * ranks say too.  @alone: it is no rank's.
+ * Everything of a file that is neither model nor a state of the optimizer; of
+ * the first rank's what all say, too.
  */
-int ck_nn_rest_say(struct ck_nn_file *f, struct ck_builder *b, uint32_t rank,
-		   bool first, bool alone, struct ck_err *err);
+int ck_nn_rest_say(struct ck_nn_set *s, struct ck_nn_file *f, uint32_t rank,
+		   struct ck_err *err);
+/*
+ * The optimizer's groups, key by key, and s->numbered: its states are to be
+ * in torch.optim's form.  Where that is false nothing was said.  @in: where the
+ * pickle of @f is.
+ */
+int ck_nn_groups_say(struct ck_nn_set *s, const struct ck_nn_file *f,
+		     const struct ck_object_in *in, struct ck_err *err);
+/* What number the merged optimizer gives @param, of state @p; -1: none. */
+int64_t ck_nn_number(const struct ck_nn_set *s, const struct ck_nn_piece *p,
+		     const char *param, size_t len);
 
 /*
  * Which tensors an optimizer's numbered entries belong to: tensors in the

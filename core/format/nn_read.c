@@ -242,7 +242,7 @@ static int read_one(struct ck_nn_set *s, uint32_t i, struct ck_err *err)
 	}
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	return ck_nn_rest_say(&f, s->b, i, i == s->first, false, err);
+	return ck_nn_rest_say(s, &f, i, err);
 }
 
 int ck_nn_set_read(struct ck_nn_set *s, struct ck_err *err)

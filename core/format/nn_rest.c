@@ -17,6 +17,7 @@
 #include <string.h>
 
 struct rest {
+	struct ck_nn_set *s;
 	struct ck_nn_file *f;
 	struct ck_builder *b;
 	uint32_t rank;
@@ -73,28 +74,38 @@ static int tensor(struct rest *r, const struct ck_torch_leaf *leaf,
 		err);
 }
 
-static int object(struct rest *r, struct ck_err *err)
+/* Where the file's pickle is; 1: nowhere, for it is too large. */
+static int pickle_of(struct rest *r, struct ck_object_in *o, struct ck_err *err)
 {
-	struct ck_object_in o = { .name = r->name.v,
-				  .name_len = r->name.len,
-				  .src = r->f->t.src,
-				  .enc = CK_ENC_PICKLE,
-				  .off = r->f->t.ts.pickle_off,
-				  .len = r->f->t.ts.pickle_len };
 	int ret = 0;
 
-	if (r->f->st) {
-		if (r->f->len > MAX_MEM)
-			return 0;
-		if (!r->has_mem)
-			ret = ck_builder_mem(r->b, r->f->bytes, r->f->len,
-					     &r->mem, err);
-		r->has_mem = true;
-		o.src = r->mem;
-		o.off = 0;
-		o.len = r->f->len;
-	}
-	return ret ? ret : ck_builder_object(r->b, &o, err);
+	*o = (struct ck_object_in){ .src = r->f->t.src,
+				    .enc = CK_ENC_PICKLE,
+				    .off = r->f->t.ts.pickle_off,
+				    .len = r->f->t.ts.pickle_len };
+
+	if (!r->f->st)
+		return 0;
+	if (r->f->len > MAX_MEM)
+		return 1;
+	if (!r->has_mem)
+		ret = ck_builder_mem(r->b, r->f->bytes, r->f->len, &r->mem,
+				     err);
+	r->has_mem = true;
+	o->src = r->mem;
+	o->off = 0;
+	o->len = r->f->len;
+	return ret;
+}
+
+static int object(struct rest *r, struct ck_err *err)
+{
+	struct ck_object_in o;
+	int ret = pickle_of(r, &o, err);
+
+	o.name = r->name.v;
+	o.name_len = r->name.len;
+	return ret ? CK_MIN(ret, 0) : ck_builder_object(r->b, &o, err);
 }
 
 static int leaf_say(void *ctx, const struct ck_torch_leaf *leaf,
@@ -146,11 +157,18 @@ static int key_say(struct rest *r, const char *key, size_t len, ck_pv v,
 /* All but the states of the optimizer: its groups. */
 static int groups_say(struct rest *r, struct ck_err *err)
 {
+	struct ck_object_in o;
 	ck_pv model, optimizer, groups;
+	int ret;
 
 	if (!r->first || !ck_nn_parts(r->f, &model, &optimizer) ||
 	    !ck_pv_key(r->f->p, optimizer, "param_groups", &groups))
 		return 0;
+	ret = pickle_of(r, &o, err);
+	if (!ret)
+		ret = ck_nn_groups_say(r->s, r->f, &o, err);
+	if (ret || r->s->numbered)
+		return CK_MIN(ret, 0);
 	r->name.len = 0;
 	ck_str_puts(&r->name, "optimizer.param_groups");
 	if (r->name.failed)
@@ -184,22 +202,25 @@ static int lost_say(const struct rest *r, struct ck_err *err)
 	return ck_torch_lost_report(&lost, err);
 }
 
-int ck_nn_rest_say(struct ck_nn_file *f, struct ck_builder *b, uint32_t rank,
-		   bool first, bool alone, struct ck_err *err)
+int ck_nn_rest_say(struct ck_nn_set *s, struct ck_nn_file *f, uint32_t rank,
+		   struct ck_err *err)
 {
-	struct rest r = {
-		.f = f, .b = b, .rank = rank, .first = first, .alone = alone
-	};
+	struct rest r = { .s = s,
+			  .f = f,
+			  .b = s->b,
+			  .rank = rank,
+			  .first = rank == s->first,
+			  .alone = s->merged };
 	struct ck_piter it;
-	const char *s;
+	const char *text;
 	size_t len;
 	ck_pv key, v;
 	int ret = 0;
 
 	ck_piter_init_pairs(&it, f->p, f->root);
 	while (!ret && ck_piter_next2(&it, &key, &v))
-		if (ck_pv_str(f->p, key, &s, &len))
-			ret = key_say(&r, s, len, v, err);
+		if (ck_pv_str(f->p, key, &text, &len))
+			ret = key_say(&r, text, len, v, err);
 	if (!ret)
 		ret = groups_say(&r, err);
 	if (!ret)

@@ -37,6 +37,7 @@ void ck_nn_set_free(struct ck_nn_set *s)
 	free(s->dims.v);
 	free(s->prefix);
 	free(s->suffix);
+	ck_strmap_free(&s->numbers);
 	ck_nn_names_free(&s->names);
 }
 
