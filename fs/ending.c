@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define ASK_SECONDS 5
-#define BEGIN_MS 2000 /* to notice that nothing is mounted any more */
+#define BEGIN_MS 10000 /* to end the last requests, be the machine busy */
 #define LOOK_MS 20
 
 struct question {
