@@ -32,7 +32,6 @@ struct fs_shown {
 	uint32_t tensor; /* CK_NONE: of several */
 	unsigned opens, mappable, dirties;
 	unsigned pending; /* ranges of it in the queue */
-	bool stored; /* a page of a map of it came */
 	struct fs_places places; /* under the lock, as all of it */
 };
 
@@ -261,7 +260,7 @@ struct gather {
 	bool older; /* whether maps may write what is older than the request */
 	bool found; /* such */
 	bool apart; /* other bytes than those of the request */
-	bool own; /* some of the writer's own file, which may be locked */
+	bool own; /* some of the writer's own file, apart */
 	CK_VEC(struct range) range; /* one a file */
 };
 
@@ -271,17 +270,11 @@ static void drop(struct gather *g)
 		g->range.v[i].file->pending--;
 }
 
-/* Past its pages, or a map of its own. */
-static unsigned writers(const struct fs_shown *s)
-{
-	return s->dirties + (s->opens - s->mappable);
-}
-
 /* Whether the pages of the written file itself are not what was written. */
 static bool own_are_older(struct gather *g, const struct fs_shown *s)
 {
 	const struct fs_written *w = g->w;
-	unsigned mine = w->mappable && !s->stored; /* else it may be mapped */
+	unsigned mine = w->mappable;
 
 	if (g->apart) {
 		/* a cached writer has pages locked, and cannot wait for them */
@@ -290,17 +283,10 @@ static bool own_are_older(struct gather *g, const struct fs_shown *s)
 		g->own = true;
 		return true;
 	}
-	/* such a page was perhaps taken before somebody wrote past it */
-	if (g->older && w->writeback)
-		return writers(s) > 1;
 	/* The kernel keeps a cached writer's own pages right. */
-	if (g->before || !w->past || w->writeback)
+	if (g->before || !w->direct || w->writeback)
 		return false;
-	if ((g->older ? s->dirties : s->mappable) <= mine)
-		return false;
-	/* what was to go past them went through them where they were busy */
-	g->own |= !w->direct;
-	return true;
+	return (g->older ? s->dirties : s->mappable) > mine;
 }
 
 static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
@@ -472,7 +458,6 @@ bool fs_inval_begin(struct fs_inval *iv, const struct fs_written *w)
 
 	pthread_rwlock_rdlock(&iv->gate);
 	pthread_mutex_lock(&iv->lock);
-	w->file->stored |= w->writeback;
 	if (iv->dirties)
 		gather(&g);
 	pthread_mutex_unlock(&iv->lock);

@@ -48,8 +48,7 @@ void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
 struct fs_written {
 	struct fs_shown *file;
 	uint64_t off, len;
-	bool direct; /* past the page cache, always */
-	bool past; /* this once: O_DIRECT counts too */
+	bool direct; /* past the page cache */
 	bool mappable; /* by whom it was written, as fs_inval_open() */
 	bool writeback; /* of a mapped page: nobody waits for it */
 	struct ck_former *former; /* from fs_inval_begin(); or NULL */

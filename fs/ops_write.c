@@ -47,7 +47,6 @@ static struct fs_written what(const struct fuse_file_info *fi, size_t size,
 		.off = (uint64_t)off,
 		.len = size,
 		.direct = f->direct,
-		.past = f->direct || (fi->flags & O_DIRECT),
 		.mappable = f->mappable,
 		.writeback = fi->writepage,
 	};
@@ -69,8 +68,8 @@ static int put(fuse_req_t req, fuse_ino_t ino, const struct fs_ref *r,
 {
 	struct fs_inval *iv = fs_of(req)->inval;
 	struct ck_written_as as = { .page = w->writeback,
-				    .file = w->writeback || !w->past ? ino :
-								       0 };
+				    .file = w->writeback || !w->direct ? ino :
+									 0 };
 	int ret;
 
 	if (fs_inval_begin(iv, w))
@@ -176,7 +175,6 @@ static int close_replace(struct fs *fs, const struct fs_ref *r,
 	struct ck_replace *rep = atomic_load(&f->replace);
 	struct fs_written w = { .file = f->shown,
 				.direct = true,
-				.past = true,
 				.mappable = f->mappable,
 				.writeback = true };
 	struct ck_vfile file;

@@ -11,11 +11,6 @@ for o in direct=auto direct=off threads=2,direct=off threads=2; do
 	mount_ckpt "$WORK/ckpt" "rw,$o"
 	python3 "$here/tests/mount/lib/coherent.py" "$MNT" 1.5 \
 		>"$WORK/said" 2>&1 || fail "with -o $o: $(tail -n 5 "$WORK/said")"
-	for how in RDWR WRONLY 'RDWR|DIRECT' SAME; do
-		python3 "$here/tests/mount/lib/beside_map.py" \
-			"$MNT/tensors/w" "$how" >"$WORK/said" 2>&1 ||
-			fail "with -o $o: $(tail -n 5 "$WORK/said")"
-	done
 	umount_ckpt
 done
 
