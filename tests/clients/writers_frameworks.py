@@ -134,7 +134,7 @@ def accelerate(src, mnt):
 # ---- torch.distributed.checkpoint in the background
 
 ASYNC = """
-import os, sys
+import os, sys, threading
 rank, port, what, where = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
@@ -144,9 +144,13 @@ dist.init_process_group("gloo", rank=rank, world_size=2)
 mesh = init_device_mesh("cpu", (2,))
 def state(w):
     return {"w": distribute_tensor(w, mesh, [Shard(0)]), "step": 3}
-w = torch.arange(30. * (20 if len(sys.argv) < 6 else 1 << 17)).reshape(30, -1)
+class Stuck(dcp.DefaultSavePlanner):
+    def resolve_data(self, item):
+        threading.Event().wait()
+w = torch.arange(600.).reshape(30, -1)
 if what == "save":
-    dcp.async_save(state(w), checkpoint_id=where).result()
+    stuck = Stuck() if rank == 1 and "stuck" in sys.argv else None
+    dcp.async_save(state(w), checkpoint_id=where, planner=stuck).result()
 else:
     got = state(torch.zeros_like(w))
     dcp.load(got, checkpoint_id=where)
@@ -166,28 +170,30 @@ def async_save(src, mnt):
 
 
 def async_killed(src, mnt):
-    """Both ranks are killed while one writes; saving once more completes it."""
+    """Both ranks are killed while one writes; saving once more completes it.
+
+    The other one has written: DCP would write .metadata as soon as both have."""
     os.mkdir(f"{mnt}/killed-1")
     at = f"{mnt}/killed-1/shards"
     number = port()
     jobs = [subprocess.Popen([sys.executable, "-c", ASYNC, str(rank), number, "save",
-                              at, "large"], stderr=subprocess.DEVNULL)
+                              at, "stuck"], stderr=subprocess.DEVNULL)
             for rank in range(2)]
     until(lambda: any(e.stat().st_size for e in os.scandir(at)), "nothing written", 120)
     for job in jobs:
         job.kill()
     for job in jobs:
-        assert job.wait() == -9, "it was too fast"
+        assert job.wait() == -9, "ended by itself"
     assert not os.path.exists(f"{src}/killed-1"), "published"
     assert ".metadata" not in os.listdir(at)
     p = unshard("publish", f"{src}/killed-1")
     assert p.returncode == 1 and not os.path.exists(f"{src}/killed-1"), p
     p = unshard("status", src)
     assert "killed-1" in p.stdout and ".metadata" in p.stdout, p
-    ranks_of(ASYNC, 2, "save", at, "large")
+    ranks_of(ASYNC, 2, "save", at)
     assert os.path.isdir(f"{src}/killed-1"), "not published by its own rename"
     for where in at, f"{src}/killed-1":
-        ranks_of(ASYNC, 2, "load", where, "large")
+        ranks_of(ASYNC, 2, "load", where)
 
 
 # ---- torch.save, and copies
