@@ -43,16 +43,12 @@ static void count_only(const struct ck_root *root, struct ck_effort *e)
 
 static void count_dir(const struct ck_root *root, struct ck_effort *e)
 {
-	int fd = openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_auto_dir DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	ck_auto_dir DIR *dir = NULL;
 	struct dirent *d;
 	struct stat st;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (ck_root_list(root, "", &dir, NULL))
 		return;
-	}
 	for (unsigned n = 0; n < ENTRIES_MAX && (d = readdir(dir)); n++) {
 		/* A stat of what is mounted below may hang. */
 		if (d->d_type == DT_DIR) {

@@ -283,15 +283,10 @@ static int take_all(struct ck_steps *s, const struct ck_root *all,
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	int fd, ret = ck_root_open_dir(in, group, &fd, err);
+	int ret = ck_root_list(in, group, &d, err);
 
 	if (ret)
 		return ret == -ENOENT && in->next ? 0 : ret;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return ck_fail(err, errno, "%s: %s", in->path, strerror(errno));
-	}
 	while (!ret && (e = readdir(d))) {
 		ck_auto_str struct ck_str name = { 0 };
 

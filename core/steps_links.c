@@ -33,15 +33,11 @@ bool ck_steps_is_one_of(const struct ck_root *all, const struct ck_root *in,
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
 	bool any = false;
-	int fd;
 
 	if (!stem_of(base, &stem) || !folder ||
-	    ck_root_open_dir(in, folder, &fd, NULL))
+	    ck_root_list(in, folder, &d, NULL))
 		return false;
-	d = fdopendir(fd);
-	if (!d)
-		close(fd);
-	while (d && !any && (e = readdir(d))) {
+	while (!any && (e = readdir(d))) {
 		ck_auto_str struct ck_str path = { 0 };
 		struct stat st;
 

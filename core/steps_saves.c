@@ -185,13 +185,8 @@ static bool are_together(const struct ck_root *root, const char *group)
 	for (; root; root = root->next) {
 		ck_auto_dir DIR *d = NULL;
 		const struct dirent *e;
-		int fd;
 
-		if (ck_root_open_dir(root, group, &fd, NULL))
-			continue;
-		d = fdopendir(fd);
-		if (!d)
-			close(fd);
+		ck_root_list(root, group, &d, NULL);
 		while (d && (e = readdir(d)))
 			ck_ca_together_add(&t, e->d_name);
 	}

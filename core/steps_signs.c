@@ -78,13 +78,8 @@ static bool is_sign_of_rank(const char *name)
 static DIR *open_in(const struct ck_root *root, const char *name)
 {
 	DIR *d;
-	int fd;
 
-	if (ck_root_open_dir(root, name, &fd, NULL))
-		return NULL;
-	d = fdopendir(fd);
-	if (!d)
-		close(fd);
+	ck_root_list(root, name, &d, NULL);
 	return d;
 }
 

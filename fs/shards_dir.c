@@ -78,35 +78,16 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 	return ret;
 }
 
-static DIR *open_dir(const struct ck_root *root, const char *path,
-		     struct ck_err *err)
-{
-	ck_auto_fd int at = -1, fd = -1;
-	DIR *dir;
-
-	if (ck_root_open_dir(root, path, &at, err))
-		return NULL;
-	fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir = fd >= 0 ? fdopendir(fd) : NULL;
-	if (!dir) {
-		ck_fail(err, errno, "%s/%s: %s", root->path, path,
-			strerror(errno));
-		return NULL;
-	}
-	fd = -1;
-	return dir;
-}
-
 static int fill_from(struct fs_shards *s, struct fs_shard_list *l,
 		     const struct ck_root *root, const char *path,
 		     struct ck_err *err)
 {
-	ck_auto_dir DIR *dir = open_dir(root, path, err);
+	ck_auto_dir DIR *dir = NULL;
 	const struct dirent *d;
-	int ret = 0;
+	int ret = ck_root_list(root, path, &dir, err);
 
-	if (!dir)
-		return -err->code;
+	if (ret)
+		return ret;
 	while (!ret && (errno = 0, d = readdir(dir)))
 		ret = append_entry(s, l, path, d);
 	if (!ret && errno)

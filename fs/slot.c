@@ -64,18 +64,12 @@ static void print_in(struct fs_print *p, const struct ck_root *root,
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
 	struct stat st;
-	int fd;
 
-	if (ck_root_open_dir(root, name, &fd, NULL))
+	if (ck_root_list(root, name, &d, NULL))
 		return;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return;
-	}
 	while ((e = readdir(d)))
 		if (!is_dots(e->d_name) && strcmp(e->d_name, CK_HOLD_NAME) &&
-		    !fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+		    !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			add_print(p, ck, e->d_name, &st);
 }
 

@@ -135,17 +135,13 @@ int fs_staged_list(struct fs_staged *s, uint64_t dir,
 	fs_auto_place struct fs_staged_place at = { .dir = -1 };
 	struct fs_shard_list *l = calloc(1, sizeof(*l));
 	ck_auto_dir DIR *d = NULL;
-	int fd, ret = l ? fs_staged_dir(s, dir, &at) : -ENOMEM;
+	int ret = l ? fs_staged_dir(s, dir, &at) : -ENOMEM;
 
-	fd = ret ? -1 : ck_beneath_dir(at.dir, "");
-	if (!ret && fd < 0)
-		ret = fd;
+	if (!ret)
+		ret = ck_beneath_list(at.dir, "", &d);
 	if (!ret) {
-		d = fdopendir(fd);
-		if (!d)
-			close(fd);
 		l->dir = dir;
-		ret = d ? fill(l, d) : -ENOMEM;
+		ret = fill(l, d);
 	}
 	if (ret)
 		fs_shards_list_free(l);

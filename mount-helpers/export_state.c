@@ -16,6 +16,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
+#include "core/io/beneath.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -83,12 +84,12 @@ static bool have(const struct export *x, const struct export_file *f,
 /* What some export began that nothing is known of would go with this one. */
 static int sweep(const struct export *x, struct ck_err *err)
 {
-	int fd = openat(x->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_auto_dir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
+	int ret = ck_beneath_list(x->dir, "", &d);
 
-	if (!d)
-		return ck_fail(err, errno, "%s", strerror(errno));
+	if (ret)
+		return ck_fail(err, -ret, "%s", strerror(-ret));
 	while ((e = readdir(d)))
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
 		    unlinkat(x->dir, e->d_name, 0))

@@ -92,18 +92,10 @@ static int list_one(const struct ck_root *root, const char *sub,
 		    struct ck_dir_list *out, struct ck_err *err)
 {
 	ck_auto_dir DIR *dir = NULL;
-	int fd, ret;
+	int ret = ck_root_list(root, sub, &dir, err);
 
-	ret = ck_root_open_dir(root, sub, &fd, err);
 	if (ret)
 		return ret;
-	dir = fdopendir(fd);
-	if (!dir) {
-		ret = errno;
-		close(fd);
-		return ck_fail(err, ret, "%s/%s: %s", root->path, sub,
-			       strerror(ret));
-	}
 	return list_all(root, sub, dir, out, err);
 }
 

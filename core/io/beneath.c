@@ -112,6 +112,20 @@ int ck_beneath_dir(int dirfd, const char *rel)
 	return open_dir(dirfd, rel, O_RDONLY);
 }
 
+int ck_beneath_list(int dirfd, const char *rel, DIR **out)
+{
+	ck_auto_fd int fd = ck_beneath_dir(dirfd, rel);
+
+	*out = NULL;
+	if (fd < 0)
+		return fd;
+	*out = fdopendir(fd);
+	if (!*out)
+		return -errno;
+	fd = -1; /* the list's now */
+	return 0;
+}
+
 int ck_beneath_at(int dirfd, const char *rel)
 {
 	return open_dir(dirfd, rel, O_PATH);

@@ -9,6 +9,7 @@
 #include "core/io/hold.h"
 
 #include "core/base/auto.h"
+#include "core/io/beneath.h"
 #include "core/base/str.h"
 
 #include <dirent.h>
@@ -125,12 +126,10 @@ static bool is_temp(int dir, const char *name)
 
 static void sweep(int at)
 {
-	int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	ck_auto_dir DIR *dir = NULL;
 	const struct dirent *d;
 
-	if (!dir && fd >= 0)
-		close(fd);
+	ck_beneath_list(at, "", &dir);
 	while (dir && (d = readdir(dir)))
 		if (is_temp(at, d->d_name))
 			unlinkat(at, d->d_name, 0);

@@ -22,6 +22,7 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -78,6 +79,9 @@ int ck_root_open_write(const struct ck_root *root, const char *name, int *fd,
 /* The same for a directory; "" is the root itself. */
 int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 		     struct ck_err *err);
+/* The same, to be listed; *@out is NULL or the caller's to close. */
+int ck_root_list(const struct ck_root *root, const char *name, DIR **out,
+		 struct ck_err *err);
 /*
  * The same, in the first root of the chain that has it; ck_root_open_dir() is
  * of @root alone, and who lists a directory does so in each that has it.

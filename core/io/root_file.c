@@ -325,6 +325,23 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 	return 0;
 }
 
+int ck_root_list(const struct ck_root *root, const char *name, DIR **out,
+		 struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	int ret = ck_root_open_dir(root, name, &fd, err);
+
+	*out = NULL;
+	if (ret)
+		return ret;
+	*out = fdopendir(fd);
+	if (!*out)
+		return ck_fail(err, errno, "%s%s%s: %s", root->path,
+			       *name ? "/" : "", name, strerror(errno));
+	fd = -1; /* the list's now */
+	return 0;
+}
+
 bool ck_root_is_second_name(const struct ck_root *root, int at,
 			    const char *base, const char *name)
 {

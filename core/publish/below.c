@@ -68,23 +68,18 @@ static int append(struct ck_below *l, const char *dir, const char *name,
 static int list_one(struct ck_below *l, int top, const char *path,
 		    struct ck_err *err)
 {
-	int fd = ck_beneath_dir(top, path);
-	ck_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	ck_auto_dir DIR *dir = NULL;
 	const struct dirent *d;
 	struct stat st;
-	int ret = 0;
+	int ret = ck_beneath_list(top, path, &dir);
 
-	if (fd == -ENOENT && *path)
+	if (ret == -ENOENT && *path)
 		return 0;
-	if (fd < 0)
-		return ck_fail(err, -fd, "%s: %s", path, strerror(-fd));
-	if (!dir) {
-		close(fd);
-		return ck_fail(err, ENOMEM, "%s: no memory", path);
-	}
+	if (ret)
+		return ck_fail(err, -ret, "%s: %s", path, strerror(-ret));
 	while (!ret && (errno = 0, d = readdir(dir))) {
 		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
-		    fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
+		    fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			continue;
 		ret = append(l, path, d->d_name, &st, err);
 	}

@@ -13,6 +13,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
+#include "core/io/beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -169,15 +170,13 @@ static int each_log(struct ck_claims *c,
 				struct ck_err *err),
 		    struct ck_err *err)
 {
-	int fd = openat(c->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_auto_dir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
 	char name[24];
-	int ret = 0;
+	int ret = ck_beneath_list(c->dir, "", &d);
 
-	if (!d) {
-		if (fd >= 0)
-			close(fd);
+	if (ret) {
+		errno = -ret;
 		return fail(err, "slices");
 	}
 	while (!ret && (e = readdir(d)))

@@ -226,16 +226,11 @@ int ck_staged_list(struct ck_staged_list *out, const struct ck_root *root,
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	int fd, ret = ck_root_open_dir(root, "", &fd, err);
+	int ret = ck_root_list(root, "", &d, err);
 
 	*out = (struct ck_staged_list){ 0 };
 	if (ret)
 		return ret;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return ck_fail(err, ENOMEM, "no memory for a list");
-	}
 	while (!ret && (e = readdir(d)))
 		ret = take(out, root, e->d_name, opts, checks, err);
 	if (out->nr)
@@ -321,17 +316,10 @@ void ck_recover_sweep(const struct ck_root *root)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	int fd;
 
-	if (ck_root_open_dir(root, "", &fd, NULL))
-		return;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return;
-	}
-	while ((e = readdir(d)))
+	ck_root_list(root, "", &d, NULL);
+	while (d && (e = readdir(d)))
 		if (!strncmp(e->d_name, CK_STAGING_GONE,
 			     strlen(CK_STAGING_GONE)))
-			ck_below_remove(fd, e->d_name, NULL);
+			ck_below_remove(dirfd(d), e->d_name, NULL);
 }

@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
+#include "core/io/beneath.h"
 #include "core/publish/point.h"
 
 #include <dirent.h>
@@ -182,14 +183,12 @@ static int by_name(const void *a, const void *b)
 static int list(const struct ck_root *root, const char *prefix,
 		struct names *out, struct ck_err *err)
 {
-	ck_auto_fd int fd =
-		openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_auto_dir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	ck_auto_dir DIR *d = NULL;
 	struct dirent *e;
+	int ret = ck_beneath_list(root->fd, "", &d);
 
-	if (!d)
-		return fail(root->path, errno, err);
-	fd = -1;
+	if (ret)
+		return fail(root->path, -ret, err);
 	while ((e = readdir(d))) {
 		struct name *n;
 

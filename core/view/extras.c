@@ -159,15 +159,10 @@ static int take_extras_of(struct ck_extras *v, const struct ck_root *root,
 {
 	ck_auto_dir DIR *d = NULL;
 	struct dirent *entry;
-	int fd, ret = ck_root_open_dir(root, "", &fd, err);
+	int ret = ck_root_list(root, "", &d, err);
 
 	if (ret)
 		return ret;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return ck_fail(err, errno, "%s: %m", root->path);
-	}
 	while ((entry = readdir(d))) {
 		v->templates |= !strcmp(entry->d_name, TEMPLATES);
 		take_extra(v, root, entry->d_name);
