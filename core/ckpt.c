@@ -130,21 +130,30 @@ static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int image_fd,
 	return start_reader(ck, opts, err);
 }
 
+struct ck_ckpt *ck_ckpt_new(void)
+{
+	struct ck_ckpt *ck = calloc(1, sizeof(*ck));
+
+	if (!ck)
+		return NULL;
+	ck_late_init(&ck->late);
+	pthread_mutex_init(&ck->sealed_lock, NULL);
+	pthread_mutex_init(&ck->hold_lock, NULL);
+	pthread_mutex_init(&ck->redo_lock, NULL);
+	ck_undone_init(&ck->undone);
+	return ck;
+}
+
 int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 		  const struct ck_opts *opts, int image_fd, struct ck_err *err)
 {
-	struct ck_ckpt *ck = calloc(1, sizeof(*ck));
+	struct ck_ckpt *ck = ck_ckpt_new();
 	struct ck_root none = { .fd = -1, .blobs_fd = -1 };
 	struct ck_err local;
 	int ret;
 
 	if (!ck)
 		return ck_fail(err, ENOMEM, "out of memory");
-	ck_late_init(&ck->late);
-	pthread_mutex_init(&ck->sealed_lock, NULL);
-	pthread_mutex_init(&ck->hold_lock, NULL);
-	pthread_mutex_init(&ck->redo_lock, NULL);
-	ck_undone_init(&ck->undone);
 	ck->root = *root;
 	ret = start(ck, opts, image_fd, err ? err : &local);
 	if (ret) {

@@ -142,18 +142,13 @@ static int start(struct ck_ckpt *ck, int image_fd, struct ck_err *err)
 int ck_ckpt_over(struct ck_ckpt **out, const struct ck_ckpt_below *b,
 		 struct ck_err *err)
 {
-	struct ck_ckpt *ck = calloc(1, sizeof(*ck));
+	struct ck_ckpt *ck = ck_ckpt_new();
 	ck_auto_fd int image_fd = -1;
 	struct ck_err local = { 0 };
 	int ret;
 
 	if (!ck)
 		return ck_fail(err, ENOMEM, "out of memory");
-	ck_late_init(&ck->late);
-	pthread_mutex_init(&ck->sealed_lock, NULL);
-	pthread_mutex_init(&ck->hold_lock, NULL);
-	pthread_mutex_init(&ck->redo_lock, NULL);
-	ck_undone_init(&ck->undone);
 	ck->over = true;
 	ck->sealed_sought = true; /* digests are of what is below */
 	ck->root = *ck_ckpt_root(b->ck); /* borrowed */

@@ -146,6 +146,9 @@ struct ck_ckpt {
 	bool serves; /* what earlier mounts have left was looked at */
 };
 
+/* One with its locks and nothing else, for ck_ckpt_close(); NULL: no memory. */
+struct ck_ckpt *ck_ckpt_new(void);
+
 /*
  * A warning of source @src, CK_NONE: of all, for late problems; @ctx is the
  * struct ck_ckpt.

@@ -11,6 +11,7 @@
 #include "mount-helpers/compare.h"
 
 #include "core/base/check.h"
+#include "core/base/fast.h"
 #include "core/geom/cast.h"
 #include "core/geom/value.h"
 
@@ -19,12 +20,6 @@
 #include <string.h>
 
 #define BLOCK 1024
-
-#if defined(__GNUC__) && !defined(__clang__)
-#define FAST __attribute__((optimize("O3", "no-trapping-math")))
-#else
-#define FAST
-#endif
 
 /* What one call found. */
 struct found {
@@ -65,14 +60,14 @@ struct block {
 	size_t nr;
 };
 
-#define COUNT(name, type)                                                  \
-	FAST static unsigned name(const type *a, const type *b, size_t nr) \
-	{                                                                  \
-		unsigned sum = 0;                                          \
-                                                                           \
-		for (size_t i = 0; i < nr; i++)                            \
-			sum += a[i] != b[i];                               \
-		return sum;                                                \
+#define COUNT(name, type)                                                     \
+	CK_FAST static unsigned name(const type *a, const type *b, size_t nr) \
+	{                                                                     \
+		unsigned sum = 0;                                             \
+                                                                              \
+		for (size_t i = 0; i < nr; i++)                               \
+			sum += a[i] != b[i];                                  \
+		return sum;                                                   \
 	}
 COUNT(count_8, uint8_t)
 COUNT(count_16, uint16_t)
@@ -89,7 +84,7 @@ static unsigned changed_in(const struct block *b)
  * The largest difference, rounded to a float, whose bits rise as it does;
  * *nans: there are some that are none, which do not count.
  */
-FAST static float largest_in(const struct block *b, bool *nans)
+CK_FAST static float largest_in(const struct block *b, bool *nans)
 {
 	const float *x = b->x, *y = b->y;
 	int32_t top = 0, beyond = 0;

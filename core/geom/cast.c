@@ -9,47 +9,41 @@
 #include "core/geom/cast.h"
 
 #include "core/base/check.h"
+#include "core/base/fast.h"
 
 #include <math.h>
 #include <string.h>
 
 #define BLOCK 1024
 
-/* Both sides of a choice are computed: no trap depends on which it is. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define FAST __attribute__((optimize("O3", "no-trapping-math")))
-#else
-#define FAST
-#endif
-
 /* One loop for every processor, and once more for those with wider vectors. */
 #if defined(__x86_64__)
-#define LOOP(name, type_in, type_out, value)                            \
-	FAST static void name##_plain(const type_in *in, type_out *out, \
-				      size_t nr)                        \
-	{                                                               \
-		for (size_t i = 0; i < nr; i++)                         \
-			out[i] = (type_out)(value(in[i]));              \
-	}                                                               \
-	FAST __attribute__((target("avx2"))) static void name##_avx2(   \
-		const type_in *in, type_out *out, size_t nr)            \
-	{                                                               \
-		for (size_t i = 0; i < nr; i++)                         \
-			out[i] = (type_out)(value(in[i]));              \
-	}                                                               \
-	static void name(const type_in *in, type_out *out, size_t nr)   \
-	{                                                               \
-		if (__builtin_cpu_supports("avx2"))                     \
-			name##_avx2(in, out, nr);                       \
-		else                                                    \
-			name##_plain(in, out, nr);                      \
-	}
-#else
 #define LOOP(name, type_in, type_out, value)                               \
-	FAST static void name(const type_in *in, type_out *out, size_t nr) \
+	CK_FAST static void name##_plain(const type_in *in, type_out *out, \
+					 size_t nr)                        \
 	{                                                                  \
 		for (size_t i = 0; i < nr; i++)                            \
 			out[i] = (type_out)(value(in[i]));                 \
+	}                                                                  \
+	CK_FAST __attribute__((target("avx2"))) static void name##_avx2(   \
+		const type_in *in, type_out *out, size_t nr)               \
+	{                                                                  \
+		for (size_t i = 0; i < nr; i++)                            \
+			out[i] = (type_out)(value(in[i]));                 \
+	}                                                                  \
+	static void name(const type_in *in, type_out *out, size_t nr)      \
+	{                                                                  \
+		if (__builtin_cpu_supports("avx2"))                        \
+			name##_avx2(in, out, nr);                          \
+		else                                                       \
+			name##_plain(in, out, nr);                         \
+	}
+#else
+#define LOOP(name, type_in, type_out, value)                                  \
+	CK_FAST static void name(const type_in *in, type_out *out, size_t nr) \
+	{                                                                     \
+		for (size_t i = 0; i < nr; i++)                               \
+			out[i] = (type_out)(value(in[i]));                    \
 	}
 #endif
 #define INLINE static inline __attribute__((always_inline))
