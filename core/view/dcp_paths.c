@@ -74,33 +74,28 @@ static unsigned depth_of(const struct ck_dcp_layout *l, uint32_t entry)
 	return ck_nest_path_depth(l->view->img, path);
 }
 
+static struct ck_nest_path path_of(const struct ck_dcp_layout *l,
+				   uint32_t entry)
+{
+	uint32_t path, name;
+
+	ck_dcp_entry_path(l, entry, &path, &name);
+	return ck_nest_path_of(l->view->img, path, name);
+}
+
 static unsigned common(const struct ck_dcp_layout *l, uint32_t a, uint32_t b)
 {
-	unsigned da = depth_of(l, a), db = depth_of(l, b), i = 0;
+	struct ck_nest_path pa = path_of(l, a), pb = path_of(l, b);
 
-	for (; i < da && i < db; i++) {
-		struct ck_nest_part pa = part_of(l, a, i);
-		struct ck_nest_part pb = part_of(l, b, i);
-
-		if (ck_nest_cmp_part(&pa, &pb))
-			break;
-	}
-	return i;
+	return ck_nest_paths_common(&pa, &pb);
 }
 
 static int path_order(const void *pa, const void *pb, void *ctx)
 {
-	const struct ck_dcp_layout *l = ctx;
-	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-	unsigned da = depth_of(l, a), db = depth_of(l, b), at;
-	struct ck_nest_part x, y;
+	struct ck_nest_path a = path_of(ctx, *(const uint32_t *)pa);
+	struct ck_nest_path b = path_of(ctx, *(const uint32_t *)pb);
 
-	at = common(l, a, b);
-	if (at == da || at == db)
-		return da < db ? -1 : da > db;
-	x = part_of(l, a, at);
-	y = part_of(l, b, at);
-	return ck_nest_cmp_part(&x, &y);
+	return ck_nest_paths_cmp(&a, &b);
 }
 
 /* The dicts and lists that lead to the entry before, outermost first. */

@@ -74,13 +74,33 @@ int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)
 	return a->len < b->len ? -1 : a->len > b->len;
 }
 
-unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
+struct ck_nest_path ck_nest_path(const struct ck_image *img, uint32_t ref)
 {
-	unsigned depth = CK_MIN(ck_nest_depth(img, a), ck_nest_depth(img, b));
+	return ck_nest_path_of(img, path_of(img, ref), name_of(img, ref));
+}
+
+struct ck_nest_path ck_nest_path_of(const struct ck_image *img, uint32_t path,
+				    uint32_t name)
+{
+	return (struct ck_nest_path){ .img = img,
+				      .path = path,
+				      .name = name,
+				      .depth = ck_nest_path_depth(img, path) };
+}
+
+static struct ck_nest_part part_at(const struct ck_nest_path *p, unsigned level)
+{
+	return p->own ? p->own[level] :
+			ck_nest_path_part(p->img, p->path, p->name, level);
+}
+
+unsigned ck_nest_paths_common(const struct ck_nest_path *a,
+			      const struct ck_nest_path *b)
+{
+	unsigned depth = CK_MIN(a->depth, b->depth);
 
 	for (unsigned i = 0; i < depth; i++) {
-		struct ck_nest_part pa = ck_nest_part(img, a, i);
-		struct ck_nest_part pb = ck_nest_part(img, b, i);
+		struct ck_nest_part pa = part_at(a, i), pb = part_at(b, i);
 
 		if (ck_nest_cmp_part(&pa, &pb))
 			return i;
@@ -88,17 +108,33 @@ unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
 	return depth;
 }
 
-int ck_nest_cmp(const struct ck_image *img, uint32_t a, uint32_t b)
+int ck_nest_paths_cmp(const struct ck_nest_path *a,
+		      const struct ck_nest_path *b)
 {
-	unsigned da = ck_nest_depth(img, a), db = ck_nest_depth(img, b);
-	unsigned at = ck_nest_common(img, a, b);
+	unsigned at = ck_nest_paths_common(a, b);
 	struct ck_nest_part x, y;
 
-	if (at == da || at == db)
-		return da < db ? -1 : da > db;
-	x = ck_nest_part(img, a, at);
-	y = ck_nest_part(img, b, at);
+	if (at == a->depth || at == b->depth)
+		return a->depth < b->depth ? -1 : a->depth > b->depth;
+	x = part_at(a, at);
+	y = part_at(b, at);
 	return ck_nest_cmp_part(&x, &y);
+}
+
+unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
+{
+	struct ck_nest_path pa = ck_nest_path(img, a),
+			    pb = ck_nest_path(img, b);
+
+	return ck_nest_paths_common(&pa, &pb);
+}
+
+int ck_nest_cmp(const struct ck_image *img, uint32_t a, uint32_t b)
+{
+	struct ck_nest_path pa = ck_nest_path(img, a),
+			    pb = ck_nest_path(img, b);
+
+	return ck_nest_paths_cmp(&pa, &pb);
 }
 
 static int path_order(const void *pa, const void *pb, void *ctx)

@@ -24,6 +24,25 @@ unsigned ck_nest_path_depth(const struct ck_image *img, uint32_t path);
 struct ck_nest_part ck_nest_path_part(const struct ck_image *img, uint32_t path,
 				      uint32_t name, unsigned level);
 
+/* A path to compare with others. */
+struct ck_nest_path {
+	const struct ck_image *img;
+	const struct ck_nest_part *own; /* @depth parts; NULL: the image's */
+	uint32_t path, name;
+	unsigned depth;
+};
+
+/* @ref: a tensor, or an object as below. */
+struct ck_nest_path ck_nest_path(const struct ck_image *img, uint32_t ref);
+struct ck_nest_path ck_nest_path_of(const struct ck_image *img, uint32_t path,
+				    uint32_t name);
+/* Parts that both begin with. */
+unsigned ck_nest_paths_common(const struct ck_nest_path *a,
+			      const struct ck_nest_path *b);
+/* One that the other begins with comes before it. */
+int ck_nest_paths_cmp(const struct ck_nest_path *a,
+		      const struct ck_nest_path *b);
+
 /* Below, @tensor may also be an object: its number after that of all tensors. */
 unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor);
 struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,

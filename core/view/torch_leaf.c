@@ -2,8 +2,6 @@
 /* torch_leaf.c - paths of leaves, from the image or of their own */
 #include "core/view/torch_leaf.h"
 
-#include "core/base/check.h"
-
 #include <stdlib.h>
 
 unsigned ck_leaf_depth(const struct ck_image *img,
@@ -22,37 +20,30 @@ struct ck_nest_part ck_leaf_part(const struct ck_image *img,
 				     (struct ck_nest_part){ 0 };
 }
 
+static struct ck_nest_path path_of(const struct ck_image *img,
+				   const struct ck_tree_leaf *leaf)
+{
+	return leaf->path ? (struct ck_nest_path){ .own = leaf->path,
+						   .depth = leaf->depth } :
+			    ck_nest_path(img, leaf->ref);
+}
+
 unsigned ck_leaf_common(const struct ck_image *img,
 			const struct ck_tree_leaf *a,
 			const struct ck_tree_leaf *b)
 {
-	unsigned depth = CK_MIN(ck_leaf_depth(img, a), ck_leaf_depth(img, b));
+	struct ck_nest_path pa = path_of(img, a), pb = path_of(img, b);
 
-	for (unsigned i = 0; i < depth; i++) {
-		struct ck_nest_part pa = ck_leaf_part(img, a, i);
-		struct ck_nest_part pb = ck_leaf_part(img, b, i);
-
-		if (ck_nest_cmp_part(&pa, &pb))
-			return i;
-	}
-	return depth;
+	return ck_nest_paths_common(&pa, &pb);
 }
 
 int ck_leaf_cmp(const struct ck_image *img, const struct ck_tree_leaf *a,
 		const struct ck_tree_leaf *b)
 {
-	unsigned da = ck_leaf_depth(img, a), db = ck_leaf_depth(img, b);
-	unsigned at = ck_leaf_common(img, a, b);
-	struct ck_nest_part x, y;
+	struct ck_nest_path pa = path_of(img, a), pb = path_of(img, b);
+	int cmp = ck_nest_paths_cmp(&pa, &pb);
 
-	if (at == da || at == db) {
-		if (da != db)
-			return da < db ? -1 : 1;
-		return a->ref < b->ref ? -1 : a->ref > b->ref;
-	}
-	x = ck_leaf_part(img, a, at);
-	y = ck_leaf_part(img, b, at);
-	return ck_nest_cmp_part(&x, &y);
+	return cmp ? cmp : (a->ref > b->ref) - (a->ref < b->ref);
 }
 
 static int by_path(const void *a, const void *b, void *img)
