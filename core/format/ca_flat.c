@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/optim_groups.h"
 #include "core/format/st_file.h"
 #include "core/parse/json.h"
 #include "core/parse/pickle.h"
@@ -77,30 +78,73 @@ static int read_keys(struct flat *l, struct ck_err *err)
 	return 0;
 }
 
-/* Whether the bytes are exactly one pickle; -ENOMEM. */
-static int is_pickle(const struct flat *l, const struct ck_st_entry *e,
-		     bool *yes, struct ck_err *err)
+/* One pickle in the file, and its bytes. */
+struct pickled {
+	char *bytes;
+	struct ck_pickle *p; /* NULL: it is none */
+};
+
+static void pickled_free(struct pickled *p)
 {
-	ck_auto_pickle struct ck_pickle *p = NULL;
-	ck_auto_free char *bytes = NULL;
+	ck_pickle_free(p->p);
+	free(p->bytes);
+}
+#define auto_pickled __attribute__((cleanup(pickled_free)))
+
+/* Where the bytes are exactly one pickle; -ENOMEM. */
+static int read_pickle(const struct flat *l, const struct ck_st_entry *e,
+		       struct pickled *out, struct ck_err *err)
+{
 	uint64_t len = e->end - e->begin;
 	struct ck_err why = { 0 };
 	size_t used;
 	int ret;
 
-	*yes = false;
 	if (e->why || e->dtype != CK_DT_U8 || e->rank != 1 || len < 2 ||
 	    len > MAX_PICKLE || !ck_range_ok(e->begin, len, l->f.size))
 		return 0;
-	bytes = malloc(len);
-	if (!bytes)
+	out->bytes = malloc(len);
+	if (!out->bytes)
 		return no_memory(l, err);
-	ret = ck_source_read(l->s, bytes, len, e->begin, &why);
-	if (ret || bytes[0] != '\x80')
+	ret = ck_source_read(l->s, out->bytes, len, e->begin, &why);
+	if (ret || out->bytes[0] != '\x80')
 		return ret == -ENOMEM ? no_memory(l, err) : 0;
-	ret = ck_pickle_parse(&p, bytes, len, NULL, &used, &why);
-	*yes = !ret && used == len;
+	ret = ck_pickle_parse(&out->p, out->bytes, len, NULL, &used, &why);
+	if (!ret && used != len) {
+		ck_pickle_free(out->p);
+		out->p = NULL;
+	}
 	return ret == -ENOMEM ? no_memory(l, err) : 0;
+}
+
+static int is_pickle(const struct flat *l, const struct ck_st_entry *e,
+		     bool *yes, struct ck_err *err)
+{
+	auto_pickled struct pickled one = { 0 };
+	int ret = read_pickle(l, e, &one, err);
+
+	*yes = one.p;
+	return ret;
+}
+
+/* 7.exp_avg is below state, whether it is in a file of states alone or not. */
+static int add_path(const struct flat *l, const struct ck_st_entry *e,
+		    struct ck_err *err)
+{
+	const struct ck_optim_groups g = { .b = l->b };
+	const char *dot = memchr(e->name, '.', e->name_len);
+	uint64_t id = 0;
+
+	for (const char *s = e->name; dot && s < dot; s++) {
+		if (*s < '0' || *s > '9' || s - e->name > 17)
+			return 0;
+		id = 10 * id + (uint64_t)(*s - '0');
+	}
+	if (!dot || dot == e->name || dot + 1 == e->name + e->name_len)
+		return 0;
+	return ck_optim_state_path(&g, e->name, e->name_len, id, dot + 1,
+				   e->name_len - (size_t)(dot + 1 - e->name),
+				   err);
 }
 
 static int add_object(const struct flat *l, const struct ck_st_entry *e,
@@ -131,6 +175,28 @@ static int guess(struct flat *l, const struct ck_st_entry *e, bool *yes,
 	return l->first_guess ? 0 : no_memory(l, err);
 }
 
+/* All groups are one pickle, a list: 1 where it was shown value by value. */
+static int add_groups(const struct flat *l, const struct ck_st_entry *e,
+		      struct ck_err *err)
+{
+	const struct ck_optim_groups g = { .b = l->b };
+	const struct ck_object_in in = { .src = l->f.src,
+					 .enc = CK_ENC_PICKLE,
+					 .off = e->begin,
+					 .len = e->end - e->begin };
+	auto_pickled struct pickled one = { 0 };
+	int ret;
+
+	if (e->name_len != strlen(CK_OPTIM_GROUPS) ||
+	    memcmp(e->name, CK_OPTIM_GROUPS, e->name_len) != 0)
+		return 0;
+	ret = read_pickle(l, e, &one, err);
+	if (ret || !one.p || !ck_optim_groups_ok(one.p, ck_pickle_root(one.p)))
+		return ret;
+	ret = ck_optim_groups_say(&g, one.p, ck_pickle_root(one.p), &in, err);
+	return ret ? ret : 1;
+}
+
 /* @e has the name that is shown, @as the one that the file knows it by. */
 static int add_entry(struct flat *l, const struct ck_st_entry *e,
 		     const struct ck_st_entry *as, struct ck_err *err)
@@ -152,10 +218,13 @@ static int add_entry(struct flat *l, const struct ck_st_entry *e,
 		ret = ck_builder_problem(l->b, &odd, err,
 					 KEYS " lists it, but it is no pickle: "
 					      "shown as its bytes are");
+	if (!ret && yes)
+		ret = add_groups(l, as, err);
 	if (ret)
-		return ret;
-	if (yes)
-		return add_object(l, e, err);
+		return CK_MIN(ret, 0);
+	ret = e->name == as->name ? 0 : add_path(l, e, err);
+	if (ret || yes)
+		return ret ? ret : add_object(l, e, err);
 	ret = ck_ca_joined_see(l->joined, e->name, e->name_len,
 			       ck_st_file_shape(&l->f, e), e->rank, err);
 	return ret ? ret : ck_st_file_add(&l->f, e, NULL, NULL, l->b, err);

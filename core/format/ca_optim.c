@@ -10,6 +10,7 @@
 #include "core/format/ca_flat.h"
 #include "core/format/hf_files.h"
 #include "core/format/index_map.h"
+#include "core/format/optim_groups.h"
 #include "core/format/st_file.h"
 #include "core/format/torch_file.h"
 #include "core/format/torch_tensor.h"
@@ -19,8 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GROUPS "param_groups"
-#define STATE "state"
+#define GROUPS CK_OPTIM_GROUPS
+#define STATE CK_OPTIM_STATE
 
 const char *const ck_ca_optim_indexes[] = { "pytorch_optim.bin.index",
 					    "optimizer.safetensors.index",
@@ -44,6 +45,19 @@ static bool is_key(const struct ck_torch_leaf *leaf, const char *key)
 	return leaf->path[0].index < 0 &&
 	       leaf->path[0].key_len == strlen(key) &&
 	       !memcmp(leaf->path[0].key, key, strlen(key));
+}
+
+/* Files of a set have what one file has below @key. */
+static int put_below(struct ck_torch_leaf *leaf, const char *key,
+		     struct ck_err *err)
+{
+	if (leaf->depth == CK_ARRAY_LEN(leaf->path))
+		return ck_fail(err, E2BIG, "%.*s: nested too deeply",
+			       (int)CK_MIN(leaf->name_len, 200), leaf->name);
+	memmove(leaf->path + 1, leaf->path, leaf->depth * sizeof(*leaf->path));
+	leaf->path[0] = (struct ck_path_part){ key, strlen(key), -1 };
+	leaf->depth++;
+	return 0;
 }
 
 /* The numbers that a group lists, against those that have states. */
@@ -86,7 +100,7 @@ static int pick_group(struct optim *o, const struct ck_pickle *p,
 		return ck_fail(err, ENOMEM, "no memory for a name");
 	leaf->name = o->name.v;
 	leaf->name_len = o->name.len;
-	return 0;
+	return put_below(leaf, GROUPS, err);
 }
 
 static int see(struct optim *o, const struct ck_pickle *p,
@@ -121,7 +135,9 @@ static int pick(void *ctx, const struct ck_pickle *p,
 				    leaf->path[0].key_len, err) :
 		       CK_INDEX_TAKE;
 	*take = said != CK_INDEX_LEAVE; /* the same name twice is refused */
-	return said <= 0 ? said : see(o, p, leaf, err);
+	if (said > 0)
+		said = see(o, p, leaf, err);
+	return said || !o->index ? said : put_below(leaf, STATE, err);
 }
 
 static int load_file(struct optim *o, const char *name, bool *usable,

@@ -8,6 +8,7 @@
  * refuse the tensor.
  */
 #include "core/format/nn_priv.h"
+#include "core/format/optim_groups.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -205,23 +206,22 @@ static int path_add(struct ck_nn_set *s, const struct ck_nn_piece *p,
 		    const char *name, size_t len, const char *param,
 		    size_t param_len, struct ck_err *err)
 {
+	const struct ck_optim_groups g = { .b = s->b, .dict = "optimizer" };
 	bool state = p->state != CK_STRMAP_NONE;
 	int64_t nr = ck_nn_number(s, p, param, param_len);
-	struct ck_path_part parts[4];
+	struct ck_path_part parts[3];
+	struct ck_strmap_key key = { 0 };
 	unsigned depth = 0;
-	char number[24];
 
+	if (state)
+		key = s->names.map.v[p->state];
+	if (nr >= 0)
+		return ck_optim_state_path(&g, name, len, (uint64_t)nr, key.s,
+					   key.len, err);
 	parts[depth++] = state ? part("optimizer", 9) : part("model", 5);
-	if (nr >= 0) {
-		snprintf(number, sizeof(number), "%" PRId64, nr);
-		parts[depth++] = part("state", 5);
-		param = number;
-		param_len = strlen(number);
-	}
 	parts[depth++] = part(param, param_len);
 	if (state)
-		parts[depth++] = part(s->names.v.v[p->state],
-				      s->names.map.v[p->state].len);
+		parts[depth++] = part(key.s, key.len);
 	return ck_builder_path(s->b, 0, name, len, parts, depth, err);
 }
 
