@@ -21,8 +21,9 @@
 #define EXPORT_PIECE (UINT64_C(8) << 20) /* bytes */
 #define EXPORT_STATE ".unshard-export"
 #define EXPORT_STATE_2 ".unshard-export.2"
-#define EXPORT_NO_LAYOUT \
-	"no layout can say what is where in the files of the ranks"
+#define EXPORT_NO_LAYOUT                                                    \
+	"no layout can say what is where in the files of the ranks, or it " \
+	"would have over 262,144 parts"
 
 struct export_file {
 	char *name; /* in the staging folder */

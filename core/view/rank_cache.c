@@ -21,9 +21,12 @@ static void free_entry(struct ck_rank_entry *e)
 
 void ck_rank_cache_free(struct ck_rank_cache *c)
 {
-	for (size_t i = 0; i < c->entry.nr; i++)
-		free_entry(c->entry.v[i]);
-	free(c->entry.v);
+	struct ck_rank_entry *e;
+
+	while ((e = c->oldest)) {
+		c->oldest = e->newer;
+		free_entry(e);
+	}
 	pthread_mutex_destroy(&c->lock);
 }
 
@@ -33,38 +36,62 @@ static uint64_t weight(const struct ck_rank_entry *e)
 	       e->file.pieces.room * sizeof(*e->file.pieces.v);
 }
 
-/* Under the lock. */
-static struct ck_rank_entry *find(const struct ck_rank_cache *c,
-				  const struct ck_reshard *rs, uint32_t rank)
+static struct ck_rank_entry **chain_of(struct ck_rank_cache *c,
+				       const struct ck_reshard *rs,
+				       uint32_t rank)
 {
-	for (size_t i = 0; i < c->entry.nr; i++)
-		if (c->entry.v[i]->file.rank == rank &&
-		    c->entry.v[i]->file.rs == rs)
-			return c->entry.v[i];
-	return NULL;
+	/* neighbours are read together: one each, whatever the mesh */
+	return &c->chain[(rank + (uintptr_t)rs / 64) % CK_RANK_CACHE_CHAINS];
 }
 
 /* Under the lock. */
-static void drop_oldest(struct ck_rank_cache *c)
+static struct ck_rank_entry *find(struct ck_rank_cache *c,
+				  const struct ck_reshard *rs, uint32_t rank)
 {
-	struct ck_rank_entry **oldest = NULL;
+	struct ck_rank_entry *e = *chain_of(c, rs, rank);
 
-	for (size_t i = 0; i < c->entry.nr; i++) {
-		struct ck_rank_entry **e = &c->entry.v[i];
+	while (e && (e->file.rank != rank || e->file.rs != rs))
+		e = e->chain;
+	return e;
+}
 
-		if (!(*e)->refs && (!oldest || (*e)->used < (*oldest)->used))
-			oldest = e;
-	}
-	if (!oldest)
-		return;
-	c->bytes -= weight(*oldest);
-	free_entry(*oldest);
-	*oldest = c->entry.v[--c->entry.nr];
+static void unlink_use(struct ck_rank_cache *c, struct ck_rank_entry *e)
+{
+	*(e->newer ? &e->newer->older : &c->newest) = e->older;
+	*(e->older ? &e->older->newer : &c->oldest) = e->newer;
+}
+
+static void link_use(struct ck_rank_cache *c, struct ck_rank_entry *e)
+{
+	e->newer = NULL;
+	e->older = c->newest;
+	*(e->older ? &e->older->newer : &c->oldest) = e;
+	c->newest = e;
+}
+
+/* Under the lock.  False: all are in use. */
+static bool drop_oldest(struct ck_rank_cache *c)
+{
+	struct ck_rank_entry *e = c->oldest, **at;
+
+	while (e && e->refs)
+		e = e->newer;
+	if (!e)
+		return false;
+	at = chain_of(c, e->file.rs, e->file.rank);
+	while (*at != e)
+		at = &(*at)->chain;
+	*at = e->chain;
+	unlink_use(c, e);
+	c->bytes -= weight(e);
+	c->nr--;
+	free_entry(e);
+	return true;
 }
 
 static bool full(const struct ck_rank_cache *c, uint64_t more)
 {
-	return c->entry.nr >= CK_RANK_CACHE_FILES ||
+	return c->nr >= CK_RANK_CACHE_FILES ||
 	       c->bytes + more > CK_RANK_CACHE_BYTES;
 }
 
@@ -72,7 +99,10 @@ static struct ck_rank_entry *take(struct ck_rank_cache *c,
 				  struct ck_rank_entry *e)
 {
 	e->refs++;
-	e->used = ++c->clock;
+	if (c->newest != e) {
+		unlink_use(c, e);
+		link_use(c, e);
+	}
 	return e;
 }
 
@@ -81,20 +111,22 @@ static struct ck_rank_entry *add(struct ck_rank_cache *c,
 				 struct ck_rank_entry *made)
 {
 	struct ck_rank_entry *e = find(c, made->file.rs, made->file.rank);
+	struct ck_rank_entry **chain;
 
 	if (e) {
 		free_entry(made);
 		return take(c, e);
 	}
-	for (size_t nr = c->entry.nr + 1; nr-- && full(c, weight(made));)
-		drop_oldest(c);
-	if (!ck_vec_reserve(&c->entry, 1)) {
-		free_entry(made);
-		return NULL;
-	}
-	c->entry.v[c->entry.nr++] = made;
+	while (full(c, weight(made)) && drop_oldest(c))
+		;
+	chain = chain_of(c, made->file.rs, made->file.rank);
+	made->chain = *chain;
+	*chain = made;
+	link_use(c, made);
 	c->bytes += weight(made);
-	return take(c, made);
+	c->nr++;
+	made->refs++;
+	return made;
 }
 
 static struct ck_rank_entry *make(struct ck_rank_cache *c,
@@ -135,8 +167,6 @@ const struct ck_rank_entry *ck_rank_cache_get(struct ck_rank_cache *c,
 	pthread_mutex_lock(&c->lock);
 	e = add(c, e);
 	pthread_mutex_unlock(&c->lock);
-	if (!e)
-		ck_fail(err, ENOMEM, "no memory for a rank's file");
 	return e;
 }
 

@@ -14,20 +14,24 @@
 
 #define CK_RANK_CACHE_BYTES (UINT64_C(32) << 20)
 #define CK_RANK_CACHE_FILES 2048
+#define CK_RANK_CACHE_CHAINS 1024
 
 struct ck_rank_entry {
 	struct ck_rank_file file;
 	struct ck_str own; /* the file's own bytes */
-	uint64_t used;
 	uint32_t refs;
+	struct ck_rank_entry *chain; /* of its hash */
+	struct ck_rank_entry *newer, *older; /* by when it was used last */
 };
 
 struct ck_rank_cache {
 	const struct ck_merged_in *in; /* the tensors of all files; borrowed */
 	enum ck_rank_form form;
 	pthread_mutex_t lock;
-	CK_VEC(struct ck_rank_entry *) entry;
-	uint64_t bytes, clock;
+	struct ck_rank_entry *chain[CK_RANK_CACHE_CHAINS];
+	struct ck_rank_entry *newest, *oldest;
+	uint64_t bytes;
+	uint32_t nr;
 };
 
 void ck_rank_cache_init(struct ck_rank_cache *c, const struct ck_merged_in *in,

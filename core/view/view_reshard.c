@@ -30,7 +30,8 @@
 #define OPTION CK_RESHARD_OPTION
 #define CONTAINER "reshard-container"
 #define MAX_FOLDERS 256
-#define LAYOUT 0xffffu /* the number in a folder of the layout's file */
+#define LAYOUT CK_RS_MAX_RANKS /* the number in a folder of the layout's file */
+#define IN_FOLDER ((1u << CK_VIEW_FOLDER_SHIFT) - 1)
 #define MAX_WEIGHT (UINT64_C(64) << 20) /* bytes of those looked up */
 
 struct folder {
@@ -337,11 +338,8 @@ static const struct ck_str *layout_of(const struct ck_view *base, uint32_t d)
 		pthread_mutex_lock(&v->lock);
 		state = atomic_load(&f->layout_state);
 		if (!state) {
-			state = ck_reshard_ranks(f->rs) <= LAYOUT ?
-					ck_rank_layout_make(&f->layout, v->form,
-							    f->rs, &v->in,
-							    NULL) :
-					-ENOENT;
+			state = ck_rank_layout_make(&f->layout, v->form, f->rs,
+						    &v->in, NULL);
 			if (state < 0)
 				ck_str_free(&f->layout);
 			state = state ? state : 1;
@@ -365,6 +363,7 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 	    !memcmp(name, CK_RANK_LAYOUT_NAME, len))
 		return layout_of(base, d) ? d << CK_VIEW_FOLDER_SHIFT | LAYOUT :
 					    CK_NONE;
+	_Static_assert(CK_RS_MAX_RANKS <= IN_FOLDER, "numbers fit");
 	/* "rank-" and five digits, which is enough for all ranks there are */
 	if (n != 10 || memcmp(name, "rank-", 5) ||
 	    memcmp(name + n, suffix, strlen(suffix)))
@@ -394,7 +393,7 @@ static const struct ck_str *layout_file(const struct ck_view *base, uint32_t i)
 {
 	const struct folder *f = need(base, i >> CK_VIEW_FOLDER_SHIFT);
 
-	if ((i & LAYOUT) != LAYOUT || !f || ck_reshard_ranks(f->rs) > LAYOUT)
+	if ((i & IN_FOLDER) != LAYOUT || !f)
 		return NULL;
 	return layout_of(base, i >> CK_VIEW_FOLDER_SHIFT);
 }
@@ -403,7 +402,7 @@ static const struct ck_rank_entry *get(const struct ck_view *base, uint32_t i,
 				       struct ck_err *err)
 {
 	struct reshard_view *v = (struct reshard_view *)base;
-	uint32_t rank = i & ((1u << CK_VIEW_FOLDER_SHIFT) - 1);
+	uint32_t rank = i & IN_FOLDER;
 	const struct folder *f = need(base, i >> CK_VIEW_FOLDER_SHIFT);
 
 	if (f && rank < ck_reshard_ranks(f->rs))
@@ -426,7 +425,7 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 		    struct ck_vfile *out)
 {
 	const struct reshard_view *v = (const struct reshard_view *)base;
-	uint32_t rank = i & ((1u << CK_VIEW_FOLDER_SHIFT) - 1);
+	uint32_t rank = i & IN_FOLDER;
 	const struct folder *f = need(base, i >> CK_VIEW_FOLDER_SHIFT);
 	const struct ck_rank_entry *e;
 	const struct ck_str *layout = layout_file(base, i);

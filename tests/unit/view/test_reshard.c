@@ -196,6 +196,59 @@ Test(reshard_view, files_are_ranks)
 	cr_expect(!v->ops->file(v, (d + 1) << CK_VIEW_FOLDER_SHIFT, &f));
 }
 
+static uint32_t layout_of(uint32_t d)
+{
+	return v->ops->folders->find_file(v, d, "unshard-layout.json", 19);
+}
+
+/* The most ranks: the last one's number is not the layout's. */
+Test(reshard_view, as_many_ranks_as_there_may_be)
+{
+	struct ck_vfile layout, last;
+	uint32_t d, i;
+
+	v = vk_open(&k, &ck_view_reshard, NULL);
+	d = folder("dim0=65536");
+	i = v->ops->folders->find_file(v, d, "rank-65535.safetensors", 22);
+	cr_assert(v->ops->file(v, i, &last));
+	cr_expect_str_eq(last.name, "rank-65535.safetensors");
+	cr_assert_neq(layout_of(d), CK_NONE);
+	cr_assert(v->ops->file(v, layout_of(d), &layout));
+	cr_expect_str_eq(layout.name, "unshard-layout.json");
+	cr_expect_gt(layout.size, 65536);
+}
+
+Test(reshard_view, no_layout_of_too_many_parts)
+{
+	vk_tensor(&k, "the fifth", CK_DT_U8, 1, DIMS(1));
+	v = vk_open(&k, &ck_view_reshard, NULL);
+	cr_expect_eq(layout_of(folder("dim0=65536")), CK_NONE);
+	cr_expect_neq(layout_of(folder("dim0=32768")), CK_NONE);
+}
+
+/* More files than are kept, two of each: what fell out is made again. */
+Test(reshard_view, files_that_fell_out_are_made_again)
+{
+	static uint64_t size[2][5000];
+
+	v = vk_open(&k, &ck_view_reshard, NULL);
+	for (unsigned round = 0; round < 2; round++) {
+		uint32_t a = folder("dim0=5000"), b = folder("dim1=5000");
+
+		for (uint32_t rank = 0; rank < 5000; rank++) {
+			ck_auto_free unsigned char *one = NULL, *two = NULL;
+			uint64_t len;
+
+			one = file_of(a, rank, &len);
+			size[0][rank] += round ? -len : len;
+			two = file_of(b, rank, &len);
+			size[1][rank] += round ? -len : len;
+		}
+	}
+	for (uint32_t rank = 0; rank < 5000; rank++)
+		cr_assert(!size[0][rank] && !size[1][rank]);
+}
+
 /* Whoever asks for ever more names gets no more memory for it. */
 Test(reshard_view, names_are_bounded)
 {
