@@ -45,29 +45,10 @@ int ck_lay_no_memory(const struct ck_lay_in *in)
 int ck_lay_expected(const struct ck_lay_in *in, const json_t *j,
 		    const char *what)
 {
-	switch (json_typeof(j)) {
-	case JSON_STRING:
-		return ck_lay_bad(in, "expected %s, found \"%.80s\"", what,
-				  json_string_value(j));
-	case JSON_INTEGER:
-		return ck_lay_bad(in,
-				  "expected %s, found %" JSON_INTEGER_FORMAT,
-				  what, json_integer_value(j));
-	case JSON_REAL:
-		return ck_lay_bad(in, "expected %s, found %g", what,
-				  json_real_value(j));
-	case JSON_OBJECT:
-		return ck_lay_bad(in, "expected %s, found an object", what);
-	case JSON_ARRAY:
-		return ck_lay_bad(in, "expected %s, found a list of %zu", what,
-				  json_array_size(j));
-	case JSON_TRUE:
-	case JSON_FALSE:
-		return ck_lay_bad(in, "expected %s, found %s", what,
-				  json_is_true(j) ? "true" : "false");
-	default:
-		return ck_lay_bad(in, "expected %s, found null", what);
-	}
+	char found[CK_JSON_WHAT];
+
+	return ck_lay_bad(in, "expected %s, found %s", what,
+			  ck_json_what(j, found));
 }
 
 static bool is_named(const char *const *names, const char *key)

@@ -217,6 +217,12 @@ int ck_mg_rules_parse(struct ck_mg_rules *r, const char *name,
 	size_t at = 0;
 	int ret = 0;
 
+	if (len >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3))
+		return ck_fail(
+			err, EINVAL,
+			"%s: line 1: found a byte order mark: save it as "
+			"UTF-8 without one",
+			name);
 	while (at < len && !ret) {
 		const char *end = memchr(bytes + at, '\n', len - at);
 		size_t to = end ? (size_t)(end - bytes) : len;

@@ -5,6 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/ms_strategy_priv.h"
+#include "core/parse/json.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -217,7 +218,7 @@ int ck_ms_strategy_add(struct ck_ms_strategy *s, const char *name,
 		       const void *bytes, size_t len, struct ck_err *err)
 {
 	struct ck_ms_file f = { .s = s };
-	bool json = len && *(const char *)bytes == '{';
+	bool json = ck_json_is_text(bytes, len);
 	char **slot;
 	int ret;
 

@@ -129,13 +129,19 @@ int ck_ms_strategy_json(struct ck_ms_file *f, const void *bytes, size_t len,
 {
 	ck_auto_json json_t *json = NULL;
 	json_t *layouts, *item;
+	char found[CK_JSON_WHAT];
 	const char *name;
 	int ret = ck_json_parse(&json, bytes, len, err);
 
 	layouts = json_object_get(json, "parallel_layout_item");
+	if (!ret && !json_is_object(json))
+		ret = ck_fail(err, EINVAL, "expected an object, found %s",
+			      ck_json_what(json, found));
 	if (!ret && !json_is_object(layouts))
 		ret = ck_fail(err, EINVAL,
-			      "expected an object \"parallel_layout_item\"");
+			      "\"parallel_layout_item\": expected an object, "
+			      "found %s",
+			      ck_json_what(layouts, found));
 	if (!ret)
 		ret = read_stage(
 			f, json_object_get(json, "parallel_strategy_item"),

@@ -101,7 +101,13 @@ static int check_members(const json_t *j, const char *const known[3],
 static int check_file(const json_t *j, struct ck_err *err)
 {
 	static const char *const known[3] = { "world_size", "path", "rules" };
+	char found[CK_JSON_WHAT];
 
+	if (!json_is_object(j))
+		return ck_fail(err, EINVAL,
+			       "expected an object {\"world_size\", \"path\", "
+			       "\"rules\"}, found %s",
+			       ck_json_what(j, found));
 	return check_members(j, known, err);
 }
 

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_MEM (UINT64_C(2) << 30) /* of the parsed value */
@@ -284,6 +285,47 @@ static json_t *load_with_nuls(const char *bytes, size_t len,
 	return j;
 }
 
+static const struct {
+	const char *bytes, *name;
+} marks[] = {
+	{ "\xef\xbb\xbf", "UTF-8" },
+	{ "\xff\xfe", "UTF-16" },
+	{ "\xfe\xff", "UTF-16" },
+};
+
+static const char *mark_of(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < CK_ARRAY_LEN(marks); i++)
+		if (starts(bytes, bytes + len, marks[i].bytes))
+			return marks[i].name;
+	return NULL;
+}
+
+bool ck_json_is_text(const char *bytes, size_t len)
+{
+	return !len || mark_of(bytes, len) || memchr("\t\n\r", bytes[0], 3) ||
+	       (bytes[0] >= ' ' && bytes[0] < 0x7f);
+}
+
+/* What editors do to a file, of which jansson says too little. */
+static int check_begin(const char *bytes, size_t len, struct ck_err *err)
+{
+	const char *mark = mark_of(bytes, len);
+	size_t i = 0;
+
+	if (mark)
+		return ck_fail(err, EINVAL,
+			       "byte 0: expected JSON, found a byte order mark "
+			       "(%s): save it as UTF-8 without one",
+			       mark);
+	while (i < len && memchr(" \t\n\r", bytes[i], 4))
+		i++;
+	if (i < len)
+		return 0;
+	return ck_fail(err, EINVAL, "byte %zu: expected JSON, found %s", i,
+		       len ? "white space alone" : "an empty file");
+}
+
 int ck_json_parse(json_t **out, const char *bytes, size_t len,
 		  struct ck_err *err)
 {
@@ -295,7 +337,9 @@ int ck_json_parse(json_t **out, const char *bytes, size_t len,
 		return ck_fail(err, EINVAL,
 			       "%zu bytes of JSON; the limit is %" PRIu64, len,
 			       MAX_LEN);
-	ret = prescan(&sc, bytes, len, err);
+	ret = check_begin(bytes, len, err);
+	if (!ret)
+		ret = prescan(&sc, bytes, len, err);
 	if (ret)
 		return ret;
 	*out = sc.nul ? load_with_nuls(bytes, len, &sc, &why) :
@@ -303,6 +347,38 @@ int ck_json_parse(json_t **out, const char *bytes, size_t len,
 	if (!*out)
 		return ck_fail(err, why.code, "%s", why.msg);
 	return 0;
+}
+
+const char *ck_json_what(const json_t *j, char buf[CK_JSON_WHAT])
+{
+	size_t len = CK_JSON_WHAT;
+
+	if (!j)
+		return "nothing";
+	switch (json_typeof(j)) {
+	case JSON_STRING:
+		snprintf(buf, len, "\"%.80s\"", json_string_value(j));
+		break;
+	case JSON_INTEGER:
+		snprintf(buf, len, "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(j));
+		break;
+	case JSON_REAL:
+		snprintf(buf, len, "%g", json_real_value(j));
+		break;
+	case JSON_ARRAY:
+		snprintf(buf, len, "a list of %zu", json_array_size(j));
+		break;
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_TRUE:
+		return "true";
+	case JSON_FALSE:
+		return "false";
+	default:
+		return "null";
+	}
+	return buf;
 }
 
 const char *ck_json_text(const json_t *j)

@@ -36,6 +36,16 @@ bool ck_json_u64(const json_t *j, uint64_t *out);
 bool ck_json_dims(const json_t *j, uint64_t *out, unsigned max, unsigned *nr);
 
 /*
+ * Whether the bytes begin as text does, of any kind and though it is no good
+ * JSON: nothing, white space, a byte order mark, or a printable character.
+ */
+bool ck_json_is_text(const char *bytes, size_t len);
+
+#define CK_JSON_WHAT 96
+/* For messages: what @j is, "null", "a list of 2", "nothing" where it is NULL. */
+const char *ck_json_what(const json_t *j, char buf[CK_JSON_WHAT]);
+
+/*
  * For messages: the byte of bytes[0, len), which were parsed, where @key stands
  * as a member of the whole, or with @outer of the object that is its member
  * @outer.  SIZE_MAX: nowhere, or spelt with escapes.

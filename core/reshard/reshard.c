@@ -47,10 +47,17 @@ static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
 		      struct ck_err *err)
 {
 	ck_auto_json json_t *j = NULL;
+	char found[CK_JSON_WHAT];
 	int ret = ck_json_parse(&j, bytes, len, err);
 
 	if (ret)
 		return ret;
+	if (!json_is_object(j))
+		return ck_fail(
+			err, EINVAL,
+			"expected a JSON object, or MindSpore's protobuf, "
+			"found %s",
+			ck_json_what(j, found));
 	if (json_object_get(j, "mesh"))
 		return ck_rs_placement(out, j, bytes, len, err);
 	if (json_object_get(j, "rules"))
@@ -63,7 +70,7 @@ static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
 static int parse_file(struct ck_rs_spec **out, const char *name,
 		      const char *bytes, size_t len, struct ck_err *err)
 {
-	bool json = len && strchr(" \t\r\n{[", bytes[0]);
+	bool json = ck_json_is_text(bytes, len);
 	int ret;
 
 	if (!json || memmem(bytes, len, "\"parallel_layout_item\"", 22))

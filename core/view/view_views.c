@@ -388,7 +388,8 @@ static int take_doc(struct views *v, size_t i, const char *path,
 		    struct ck_err *err)
 {
 	const char *bytes;
-	json_t *views;
+	char found[CK_JSON_WHAT];
+	json_t *doc, *views;
 	size_t len;
 	int ret;
 
@@ -402,11 +403,18 @@ static int take_doc(struct views *v, size_t i, const char *path,
 	ret = ck_json_parse(&v->doc[v->nr_docs], bytes, len, err);
 	if (ret)
 		return ck_wrap(err, ret, "%s", path);
-	views = json_object_get(v->doc[v->nr_docs++], "views");
-	if (!json_is_object(views) ||
-	    json_object_size(v->doc[v->nr_docs - 1]) != 1)
+	doc = v->doc[v->nr_docs++];
+	views = json_object_get(doc, "views");
+	if (!json_is_object(doc) || !views || json_object_size(doc) != 1)
+		return ck_fail(
+			err, EINVAL,
+			"%s: expected {\"views\": {NAME: ...}}, found %s", path,
+			json_is_object(doc) ? "other members" :
+					      ck_json_what(doc, found));
+	if (!json_is_object(views))
 		return ck_fail(err, EINVAL,
-			       "%s: expected {\"views\": {NAME: ...}}", path);
+			       "%s: \"views\": expected an object, found %s",
+			       path, ck_json_what(views, found));
 	for (void *it = json_object_iter(views); it && !ret;
 	     it = json_object_iter_next(views, it))
 		ret = add_folder(v, path, it, err);

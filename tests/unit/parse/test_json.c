@@ -52,7 +52,10 @@ Test(json, values)
 
 Test(json, refused_in_one_line)
 {
-	cr_refused("", "byte 0");
+	cr_refused("", "byte 0: expected JSON, found an empty file");
+	cr_refused(" \n", "byte 2: expected JSON, found white space alone");
+	cr_refused("\xef\xbb\xbf{}", "found a byte order mark (UTF-8)");
+	cr_refused("\xff\xfe{", "found a byte order mark (UTF-16)");
 	cr_refused("{\"a\":1} x", "byte 9: end of file expected");
 	cr_refused("{\"a\":1,\"a\":2}", "byte 10: duplicate object key");
 	cr_refused("{\"x\":{\"a\":1,\"\\u0061\":2}}", "duplicate object key");
@@ -65,6 +68,46 @@ Test(json, refused_in_one_line)
 	cr_refused("[1,]", "byte");
 	cr_refused("\"abc", "byte");
 	cr_refused("[\"\\U0000\"]", "byte");
+}
+
+Test(json, what_it_is)
+{
+	static const struct {
+		const char *text, *what;
+	} some[] = {
+		{ "null", "null" },
+		{ "true", "true" },
+		{ "false", "false" },
+		{ "-3", "-3" },
+		{ "2.5", "2.5" },
+		{ "\"x\"", "\"x\"" },
+		{ "[1, [2]]", "a list of 2" },
+		{ "{\"a\": 1}", "an object" },
+	};
+	char buf[CK_JSON_WHAT];
+	json_t *j;
+
+	cr_expect_str_eq(ck_json_what(NULL, buf), "nothing");
+	for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) {
+		cr_assert_eq(ck_json_parse(&j, some[i].text,
+					   strlen(some[i].text), &err),
+			     0);
+		cr_expect_str_eq(ck_json_what(j, buf), some[i].what);
+		json_decref(j);
+	}
+}
+
+/* As against protobuf, whose first byte is a small number. */
+Test(json, text_or_not)
+{
+	cr_expect(ck_json_is_text("", 0));
+	cr_expect(ck_json_is_text("\xef\xbb\xbf{", 4));
+	cr_expect(ck_json_is_text("\n{", 2));
+	cr_expect(ck_json_is_text("null", 4));
+	cr_expect(!ck_json_is_text("\x08\x01", 2));
+	cr_expect(!ck_json_is_text("\x1a\x01", 2));
+	cr_expect(!ck_json_is_text("\0", 1));
+	cr_expect(!ck_json_is_text("\xef\xbb", 2));
 }
 
 static double refuse_flood(const char *unit, size_t len, const char *text)

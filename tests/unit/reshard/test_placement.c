@@ -352,7 +352,7 @@ Test(placement, what_is_wrong_is_said)
 		reject(text, bad[i].why);
 	}
 	reject("{}", "expected a placement file");
-	reject("[]", "expected a placement file");
+	reject("[]", "found a list of 0");
 	reject("{\"mesh\": 1}", "mesh.shape");
 	reject("{\"mesh\": {\"shape\": []}}", "mesh.shape");
 	reject("{\"mesh\": {\"shape\": [0]}}", "1 to 65536 devices");
