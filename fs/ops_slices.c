@@ -11,7 +11,7 @@
  *	    NAME		SLICE | TENSOR | tensor of the image
  *
  * Every file has its full size from the beginning; what was not written of it
- * cannot be read.
+ * cannot be read.  Files of other names: ops_slices_beside.c.
  */
 #include "fs/ops_staged_priv.h"
 
@@ -139,7 +139,7 @@ static int hide(const struct fs_sref *r, uint64_t ino, bool hide)
 	return fs_staged_hide(r->s->files, bit_of(sl, ino), nr, hide);
 }
 
-static void find_name(const struct fs_sref *r, const char *name, uint64_t *ino)
+void fs_slices_find(const struct fs_sref *r, const char *name, uint64_t *ino)
 {
 	const struct ck_slices *sl = slices_of(r);
 
@@ -157,9 +157,26 @@ static void find_name(const struct fs_sref *r, const char *name, uint64_t *ino)
 		*ino = find_tensor(sl, r->ino, name);
 }
 
+bool fs_slices_key(const struct fs_sref *r, char key[24])
+{
+	const struct ck_slices *sl = slices_of(r);
+	const struct ck_splan *p = sl ? ck_slices_plan(sl) : NULL;
+	uint32_t rank = (uint32_t)r->ino;
+
+	if (r->ino == FS_INO_ROOT)
+		strcpy(key, CK_SLICES_BESIDE_STEP);
+	else if (p && r->ino == FS_STAGED_TENSORS)
+		strcpy(key, CK_SLICES_BESIDE_TENSORS);
+	else if (p && kind_of(r->ino) == RANK && rank < p->nr_ranks)
+		snprintf(key, 24, "%" PRIu64, p->ranks[rank].rank);
+	else
+		return false;
+	return true;
+}
+
 int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
 {
-	find_name(r, name, ino);
+	fs_slices_find(r, name, ino);
 	if (is_hidden(r, *ino))
 		*ino = 0;
 	return 0;
@@ -226,7 +243,7 @@ static int list_tensors(const struct fs_sref *r, struct fs_shard_list *l)
 	return ret;
 }
 
-int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l)
+static int list(const struct fs_sref *r, struct fs_shard_list *l)
 {
 	const struct ck_slices *sl = slices_of(r);
 
@@ -239,6 +256,13 @@ int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l)
 	if (r->ino == FS_STAGED_TENSORS)
 		return list_tensors(r, l);
 	return kind_of(r->ino) == RANK ? list_rank(r, l) : 0;
+}
+
+int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l)
+{
+	int ret = list(r, l);
+
+	return ret ? ret : fs_beside_list(r, l);
 }
 
 /* ---- attributes ---- */
@@ -267,6 +291,9 @@ static int file_attr(const struct fs_sref *r, struct ck_slices *sl,
 	written = ck_slice_written(sl, of);
 	st->st_size = (off_t)ck_slice_size(sl, of);
 	st->st_blocks = (blkcnt_t)CK_DIV_UP(written, 512);
+	/* of its full size: rsync would take it for what it has */
+	if (written < (uint64_t)st->st_size)
+		st->st_mtim = (struct timespec){ 0 };
 	return 0;
 }
 
@@ -288,10 +315,10 @@ int fs_slices_attr(const struct fs_sref *r, struct stat *st)
 	st->st_size = 0;
 	st->st_blocks = 0;
 	st->st_nlink = is_dir(r->ino) ? 2 : 1;
-	if (is_dir(r->ino))
-		return 0;
-	st->st_mode = S_IFREG | (st->st_mode & 0666);
-	return file_attr(r, sl, st);
+	if (!is_dir(r->ino))
+		st->st_mode = S_IFREG | (st->st_mode & 0666);
+	fs_staged_given(r->s->files, r->ino, st);
+	return is_dir(r->ino) ? 0 : file_attr(r, sl, st);
 }
 
 /* ---- the layout ---- */
@@ -375,14 +402,39 @@ int fs_slices_create(struct fs_sref *r, const char *name, int flags,
 	uint64_t ino = 0;
 	int ret;
 
-	find_name(r, name, &ino);
-	if (!sl || !ino || is_dir(ino) || ino == FS_STAGED_LAYOUT)
+	fs_slices_find(r, name, &ino);
+	if (!sl || !ino)
+		return -ENOENT;
+	if (is_dir(ino) || ino == FS_STAGED_LAYOUT)
 		return -EPERM;
 	if (flags & O_EXCL && !is_hidden(r, ino))
 		return -EEXIST;
 	r->ino = ino;
 	ret = fs_slices_open(r, flags, o);
 	return ret ? ret : hide(r, ino, false);
+}
+
+bool fs_slices_of(const struct fs_sref *r, uint64_t ino, struct ck_slice *of)
+{
+	const struct ck_slices *sl = slices_of(r);
+
+	return sl && ino && ino != FS_STAGED_LAYOUT && !is_dir(ino) &&
+	       slice_of(sl, ino, of);
+}
+
+int fs_slices_made(const struct fs_sref *r, uint64_t ino, const struct stat *st)
+{
+	struct fs_sref made = *r;
+	struct stat now;
+	int ret = hide(r, ino, false);
+
+	made.ino = ino;
+	if (!ret)
+		ret = fs_slices_attr(&made, &now);
+	if (ret || (now.st_uid == st->st_uid && now.st_gid == st->st_gid &&
+		    now.st_mode == st->st_mode))
+		return ret;
+	return fs_staged_give(r->s->files, ino, st);
 }
 
 void fs_slices_release(const struct fs_sref *r, struct fs_open *o)
@@ -477,14 +529,17 @@ int fs_slices_resize(const struct fs_sref *r, uint64_t size)
 	return size ? -EPERM : empty(r, of);
 }
 
-static int remove_dir(struct ck_slices *sl, uint64_t ino)
+static int remove_dir(const struct fs_sref *r, uint64_t ino)
 {
+	struct ck_slices *sl = slices_of(r);
 	const struct ck_splan *p = ck_slices_plan(sl);
 	uint32_t rank = (uint32_t)ino;
 	uint64_t written = 0;
 	bool any = false;
-	int ret = 0;
+	int ret = ck_slices_no_others(fs_staged_stage(r->s->files), NULL);
 
+	if (ret)
+		return ret == -ENODATA ? -ENOTEMPTY : ret;
 	if (kind_of(ino) != RANK) {
 		ret = ck_slices_any(sl, &any, NULL);
 		return ret ? ret : any ? -ENOTEMPTY : 0;
@@ -506,11 +561,11 @@ int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
 	int ret = fs_slices_lookup(r, name, &ino);
 
 	if (ret || !ino)
-		return ret ? ret : -ENOENT;
+		return ret ? ret : dir ? -ENOENT : fs_beside_remove(r, name);
 	if (dir != is_dir(ino))
 		return dir ? -ENOTDIR : -EISDIR;
 	if (dir)
-		return remove_dir(sl, ino);
+		return remove_dir(r, ino);
 	if (ino != FS_STAGED_LAYOUT && !slice_of(sl, ino, &of))
 		return -ESTALE;
 	if (ino != FS_STAGED_LAYOUT) {

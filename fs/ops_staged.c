@@ -181,6 +181,8 @@ static int lookup(struct fs_sref *r, const char *name,
 
 		if (ret)
 			return ret;
+		if (!out->ino)
+			return fs_beside_lookup(r, name, out);
 	}
 	r->ino = out->ino;
 	return out->ino ? fs_sref_attr(r, NULL, &out->st) : -ENOENT;
@@ -436,21 +438,29 @@ void fs_any_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fs_reply_errno(req, -ret);
 }
 
+static bool is_of_shards(uint64_t ino)
+{
+	return ino == FS_INO_SHARDS || ino & FS_INO_SHARD;
+}
+
 /* Within one step's shards/; the root index last of all. */
 static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 		     uint64_t new_parent, const char *new_name, unsigned flags,
 		     struct ck_err *err)
 {
 	fs_auto_sref r = { 0 };
-	int ret = find_dir(fs, parent, &r);
+	int ret = fs_sref_find(fs, parent, &r);
 	uint64_t to = new_parent & FS_INO_MASK;
 	enum fs_stage_index index =
 		fs_stage_index_of(name, parent == new_parent, new_name);
 
 	if (fs_ino_slot(parent) != fs_ino_slot(new_parent))
 		return -EXDEV;
-	if (!ret && to != FS_INO_SHARDS && !(to & FS_INO_SHARD))
-		ret = -EPERM;
+	if (!ret && is_of_shards(to) != is_of_shards(r.ino))
+		ret = fs_slices_has(to) || fs_slices_has(r.ino) ? -EXDEV :
+								  -EPERM;
+	if (!ret && !is_of_shards(to))
+		return fs_beside_rename(&r, name, to, new_name, flags, err);
 	if (!ret)
 		ret = fs_staged_rename(r.s->files, r.ino, name, to, new_name,
 				       flags);

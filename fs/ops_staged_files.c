@@ -123,6 +123,9 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 	}
 	if (!fs_sref_is_file(r)) {
 		ret = fs_slices_create(r, name, fi->flags, o);
+		if (ret == -ENOENT)
+			return fs_beside_create(r, name, mode, fi->flags, &by,
+						node, &o->f);
 		node->ino = r->ino;
 		return ret ? ret : fs_sref_attr(r, NULL, &node->st);
 	}
@@ -323,20 +326,39 @@ void fs_sop_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 							  FS_KEEP_SRC);
 }
 
-/* Owner and mode are those of shards/; cp -a and tar set them all the same. */
-static int may_set(const struct stat *now, const struct stat *attr, int to_set)
+static bool is_other(const struct stat *now, const struct stat *attr,
+		     int to_set)
 {
-	bool other =
-		(to_set & FUSE_SET_ATTR_MODE &&
-		 (attr->st_mode ^ now->st_mode) & 07777) ||
-		(to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
-		(to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid);
-
-	return other ? -EPERM : 0;
+	return (to_set & FUSE_SET_ATTR_MODE &&
+		(attr->st_mode ^ now->st_mode) & 07777) ||
+	       (to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
+	       (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid);
 }
 
-static int set(const struct fs_sref *r, const struct fs_staged_file *f,
-	       const struct stat *attr, int to_set, struct stat *st)
+/* Only root gives to others; the kernel has seen to it that the rest may. */
+static int give(const struct fs_sref *r, const struct stat *now, uid_t by,
+		const struct stat *attr, int to_set)
+{
+	struct stat st = *now;
+
+	if (!is_other(now, attr, to_set))
+		return 0;
+	if (!fs_slices_has(r->ino))
+		return -EPERM;
+	if (to_set & FUSE_SET_ATTR_MODE)
+		st.st_mode = attr->st_mode;
+	if (to_set & FUSE_SET_ATTR_UID)
+		st.st_uid = attr->st_uid;
+	if (to_set & FUSE_SET_ATTR_GID)
+		st.st_gid = attr->st_gid;
+	if (by && (st.st_uid != now->st_uid || st.st_gid != now->st_gid))
+		return -EPERM;
+	return fs_staged_give(r->s->files, r->ino, &st);
+}
+
+static int set(const struct fs_sref *r, uid_t by,
+	       const struct fs_staged_file *f, const struct stat *attr,
+	       int to_set, struct stat *st)
 {
 	int ret;
 
@@ -344,7 +366,7 @@ static int set(const struct fs_sref *r, const struct fs_staged_file *f,
 		return fs_staged_set(r->s->files, r->ino, f, attr, to_set, st);
 	ret = fs_sref_attr(r, f, st);
 	if (!ret)
-		ret = may_set(st, attr, to_set);
+		ret = give(r, st, by, attr, to_set);
 	if (ret || !(to_set & FUSE_SET_ATTR_SIZE))
 		return ret;
 	return fs_slices_has(r->ino) ?
@@ -360,7 +382,8 @@ void fs_sop_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	int ret = fs_sref_find(fs_of(req), ino, &r);
 
 	if (!ret)
-		ret = set(&r, staged_of(fi), attr, to_set, &st);
+		ret = set(&r, fuse_req_ctx(req)->uid, staged_of(fi), attr,
+			  to_set, &st);
 	if (!ret)
 		ret = fs_sref_attr(&r, staged_of(fi), &st);
 	if (ret)

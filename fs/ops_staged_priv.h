@@ -65,7 +65,16 @@ int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino);
 int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l);
 int fs_slices_attr(const struct fs_sref *r, struct stat *st);
 int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o);
-/* Makes a slice again that was removed; @r becomes it. */
+/* Under which its other files are kept; false: it is no folder of slices. */
+bool fs_slices_key(const struct fs_sref *r, char key[24]);
+/* As fs_slices_lookup(), of names that were removed too. */
+void fs_slices_find(const struct fs_sref *r, const char *name, uint64_t *ino);
+/* What bytes inode @ino is of; false: of none. */
+bool fs_slices_of(const struct fs_sref *r, uint64_t ino, struct ck_slice *of);
+/* It was written: its name is there, with the owner and mode of @st. */
+int fs_slices_made(const struct fs_sref *r, uint64_t ino,
+		   const struct stat *st);
+/* Makes a slice again that was removed; @r becomes it.  -ENOENT: none. */
 int fs_slices_create(struct fs_sref *r, const char *name, int flags,
 		     struct fs_open *o);
 void fs_slices_release(const struct fs_sref *r, struct fs_open *o);
@@ -88,6 +97,21 @@ int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
  */
 int fs_slices_remove(const struct fs_sref *r, const char *name, bool is_dir);
 int fs_slices_resize(const struct fs_sref *r, uint64_t size);
+
+/*
+ * ops_slices_beside.c: files in folders of slices that have names of none,
+ * until a rename makes one of them; -ENOENT: there is none.
+ */
+int fs_beside_lookup(const struct fs_sref *r, const char *name,
+		     struct fs_staged_node *out);
+int fs_beside_list(const struct fs_sref *r, struct fs_shard_list *l);
+int fs_beside_create(const struct fs_sref *r, const char *name, mode_t mode,
+		     int flags, const struct fs_staged_who *who,
+		     struct fs_staged_node *out, struct fs_staged_file **f);
+int fs_beside_remove(const struct fs_sref *r, const char *name);
+/* @r to @new_name in folder @to of the same step. */
+int fs_beside_rename(const struct fs_sref *r, const char *name, uint64_t to,
+		     const char *new_name, unsigned flags, struct ck_err *err);
 
 /* ops_staged.c: in a stage or not */
 void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);

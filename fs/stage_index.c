@@ -17,7 +17,7 @@
 
 #define TEMP_LETTERS 6
 
-static bool is_temp_of(const char *old, const char *name)
+bool fs_stage_is_temp(const char *old, const char *name)
 {
 	size_t len = strlen(name += *name == '.');
 
@@ -42,6 +42,7 @@ enum fs_stage_index fs_stage_index_of(const char *old, bool same_dir,
 		is = !strcmp(name, names[i]);
 	if (!is)
 		return FS_STAGE_NO_INDEX;
-	return among || !same_dir || is_temp_of(old, name) ? FS_STAGE_COPIED :
-							     FS_STAGE_LAST;
+	return among || !same_dir || fs_stage_is_temp(old, name) ?
+		       FS_STAGE_COPIED :
+		       FS_STAGE_LAST;
 }

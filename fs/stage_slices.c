@@ -2,6 +2,7 @@
 /* stage_slices.c - whether a stage of slices is whole, and what it lacks */
 #include "fs/stages.h"
 
+#include "core/base/clock.h"
 #include "core/publish/below.h"
 #include "core/publish/slices.h"
 #include "fs/reply.h"
@@ -31,6 +32,11 @@ bool fs_stage_is_whole(struct fs_stage *s)
 	return s->whole;
 }
 
+void fs_stage_copied(struct fs_stage *s)
+{
+	atomic_store(&s->copied_s, ck_now_s());
+}
+
 int fs_stage_is_empty(struct fs_stage *s, bool *yes)
 {
 	ck_auto_below struct ck_below all = { 0 };
@@ -41,7 +47,7 @@ int fs_stage_is_empty(struct fs_stage *s, bool *yes)
 
 	if (!ret && any && sl)
 		ret = ck_slices_any(sl, &any, NULL);
-	*yes = !all.nr && !any;
+	*yes = !all.nr && !any && !ck_slices_no_others(stage, NULL);
 	return ret;
 }
 

@@ -56,7 +56,9 @@ void fs_staged_free(struct fs_staged *s)
 	ck_staging_close(s->stage);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->opening);
-	free(s->hidden);
+	if (s->beside)
+		close(s->beside_fd);
+	fs_staged_given_free(s);
 	free(s);
 }
 
@@ -72,34 +74,6 @@ static void open_slices(struct fs_staged *s)
 		s->failed = true;
 		fs_log("%s", err.msg);
 	}
-}
-
-int fs_staged_hide(struct fs_staged *s, size_t at, size_t nr, bool hide)
-{
-	unsigned char bit = (unsigned char)(1u << at % 8);
-	int ret = 0;
-
-	pthread_mutex_lock(&s->lock);
-	if (hide && !s->hidden)
-		s->hidden = calloc(nr / 8 + 1, 1);
-	if (!s->hidden)
-		ret = hide ? -ENOMEM : 0;
-	else if (hide)
-		s->hidden[at / 8] |= bit;
-	else
-		s->hidden[at / 8] &= (unsigned char)~bit;
-	pthread_mutex_unlock(&s->lock);
-	return ret;
-}
-
-bool fs_staged_is_hidden(struct fs_staged *s, size_t at)
-{
-	bool hidden;
-
-	pthread_mutex_lock(&s->lock);
-	hidden = s->hidden && s->hidden[at / 8] >> at % 8 & 1;
-	pthread_mutex_unlock(&s->lock);
-	return hidden;
 }
 
 struct ck_slices *fs_staged_slices(struct fs_staged *s)
@@ -167,7 +141,7 @@ static struct fs_staged_name **name_chain(struct fs_staged *s,
 	return &s->by_name[h % FS_STAGED_BUCKETS];
 }
 
-static struct fs_staged_name *by_ino(struct fs_staged *s, uint64_t ino)
+struct fs_staged_name *fs_staged_node_of(struct fs_staged *s, uint64_t ino)
 {
 	struct fs_staged_name *n = *ino_chain(s, ino);
 
@@ -285,7 +259,7 @@ static struct fs_staged_name *add_node(struct fs_staged *s,
 static bool find_parent(struct fs_staged *s, uint64_t dir,
 			struct fs_staged_name **out)
 {
-	*out = dir == FS_INO_SHARDS ? NULL : by_ino(s, dir);
+	*out = dir == FS_INO_SHARDS ? NULL : fs_staged_node_of(s, dir);
 	return dir == FS_INO_SHARDS || *out;
 }
 
@@ -328,7 +302,7 @@ void fs_staged_forget(struct fs_staged *s, uint64_t ino, uint64_t nr)
 	struct fs_staged_name *n;
 
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, ino);
+	n = fs_staged_node_of(s, ino);
 	if (n) {
 		n->refs -= CK_MIN(n->refs, nr);
 		release_parents(s, n);
@@ -402,14 +376,18 @@ int fs_staged_depth(struct fs_staged *s, uint64_t ino)
 
 /* ---- paths ---- */
 
-/* Of @n below shards/, "a/b"; false: some part has no name, or too long. */
-static bool path_of(const struct fs_staged_name *n, char out[PATH_MAX])
+/*
+ * Of @n below *base, which is shards/ or what is beside the slices, "a/b";
+ * false: some part has no name, or too long.
+ */
+static bool path_of(const struct fs_staged *s, const struct fs_staged_name *n,
+		    int *base, char out[PATH_MAX])
 {
 	char text[PATH_MAX];
 	size_t at = sizeof(text) - 1;
 
 	text[at] = '\0';
-	for (; n; n = n->parent) {
+	for (; n && n != s->beside; n = n->parent) {
 		size_t len = n->name ? strlen(n->name) : 0;
 
 		if (!len || at < len + 1)
@@ -420,6 +398,7 @@ static bool path_of(const struct fs_staged_name *n, char out[PATH_MAX])
 		memcpy(text + at, n->name, len);
 	}
 	memcpy(out, text + at, sizeof(text) - at);
+	*base = n ? s->beside_fd : s->stage->files_fd;
 	return true;
 }
 
@@ -427,22 +406,22 @@ bool fs_staged_path(struct fs_staged *s, uint64_t ino, char out[PATH_MAX])
 {
 	struct fs_staged_name *n;
 	bool named;
+	int base;
 
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, ino);
-	named = n && path_of(n, out);
+	n = fs_staged_node_of(s, ino);
+	named = n && path_of(s, n, &base, out);
 	pthread_mutex_unlock(&s->lock);
 	return named;
 }
 
-static int open_at(struct fs_staged *s, const char *path,
-		   struct fs_staged_place *out)
+static int open_at(int base, const char *path, struct fs_staged_place *out)
 {
 	out->own = *path;
-	out->dir = s->stage->files_fd;
+	out->dir = base;
 	if (!*path)
 		return 0;
-	out->dir = ck_beneath_at(s->stage->files_fd, path);
+	out->dir = ck_beneath_at(base, path);
 	if (out->dir >= 0)
 		return 0;
 	out->own = false;
@@ -457,14 +436,14 @@ int fs_staged_place(struct fs_staged *s, uint64_t ino,
 {
 	char path[PATH_MAX] = "";
 	struct fs_staged_name *n;
-	int ret = 0;
+	int base = -1, ret = 0;
 
 	*out = (struct fs_staged_place){ .dir = s->stage->files_fd };
 	if (ino == FS_INO_SHARDS)
 		return 0;
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, ino);
-	if (!n || !n->name || !path_of(n->parent, path)) {
+	n = fs_staged_node_of(s, ino);
+	if (!n || !n->name || !path_of(s, n->parent, &base, path)) {
 		ret = -ESTALE;
 	} else {
 		out->dev = n->dev;
@@ -472,7 +451,7 @@ int fs_staged_place(struct fs_staged *s, uint64_t ino,
 		memcpy(out->name, n->name, strlen(n->name) + 1);
 	}
 	pthread_mutex_unlock(&s->lock);
-	return ret ? ret : open_at(s, path, out);
+	return ret ? ret : open_at(base, path, out);
 }
 
 /* It may be another directory by now that has the name. */
@@ -492,20 +471,20 @@ int fs_staged_dir(struct fs_staged *s, uint64_t ino,
 	struct fs_staged_name *n;
 	ino_t id = 0;
 	dev_t dev = 0;
-	int ret = 0;
+	int base = -1, ret = 0;
 
 	*out = (struct fs_staged_place){ .dir = s->stage->files_fd };
 	if (ino == FS_INO_SHARDS)
 		return 0;
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, ino);
-	if (!n || !path_of(n, path))
+	n = fs_staged_node_of(s, ino);
+	if (!n || !path_of(s, n, &base, path))
 		ret = -ESTALE;
 	else
 		dev = n->dev, id = n->id;
 	pthread_mutex_unlock(&s->lock);
 	if (!ret)
-		ret = open_at(s, path, out);
+		ret = open_at(base, path, out);
 	return ret ? ret : check_dir(out, dev, id);
 }
 
@@ -522,7 +501,7 @@ void fs_staged_attach(struct fs_staged *s, struct fs_staged_file *f)
 	struct fs_staged_name *n;
 
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, f->ino);
+	n = fs_staged_node_of(s, f->ino);
 	if (n) {
 		f->next = n->open;
 		n->open = f;
@@ -537,7 +516,7 @@ void fs_staged_detach(struct fs_staged *s, struct fs_staged_file *f)
 	struct fs_staged_name *n;
 
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, f->ino);
+	n = fs_staged_node_of(s, f->ino);
 	for (at = n ? &n->open : NULL; at && *at; at = &(*at)->next)
 		if (*at == f) {
 			*at = f->next;
@@ -552,7 +531,7 @@ int fs_staged_dup(struct fs_staged *s, uint64_t ino)
 	int fd = -ESTALE;
 
 	pthread_mutex_lock(&s->lock);
-	n = by_ino(s, ino);
+	n = fs_staged_node_of(s, ino);
 	if (n && n->open)
 		fd = fcntl(n->open->fd, F_DUPFD_CLOEXEC, 0);
 	pthread_mutex_unlock(&s->lock);

@@ -52,6 +52,13 @@ struct ck_slices *fs_staged_slices(struct fs_staged *s);
  */
 int fs_staged_hide(struct fs_staged *s, size_t at, size_t nr, bool hide);
 bool fs_staged_is_hidden(struct fs_staged *s, size_t at);
+/*
+ * What chmod and chown said of inode @ino, which is no file of its own: shown
+ * until the step is published.  -ENOMEM.
+ */
+int fs_staged_give(struct fs_staged *s, uint64_t ino, const struct stat *st);
+/* The same into *st, where something was said. */
+void fs_staged_given(struct fs_staged *s, uint64_t ino, struct stat *st);
 /* Around what changes it: -EBUSY, or -EROFS for what was published. */
 int fs_staged_begin(struct fs_staged *s);
 void fs_staged_end(struct fs_staged *s);
@@ -88,6 +95,23 @@ int fs_staged_unlink(struct fs_staged *s, uint64_t dir, const char *name,
 /* @flags: of renameat2(). */
 int fs_staged_rename(struct fs_staged *s, uint64_t dir, const char *name,
 		     uint64_t new_dir, const char *new_name, unsigned flags);
+
+/*
+ * staged_beside.c: a folder for files that wait to become something else, not
+ * below shards/ and not published; *dir is as a directory's inode above, and
+ * the caller's to fs_staged_forget().  -ENOENT: it is not there, and not @make.
+ */
+int fs_staged_beside(struct fs_staged *s, const char *key, bool make,
+		     uint64_t *dir);
+/*
+ * Whether nobody has @ino open for writing any more; then nobody can open it
+ * so, until fs_staged_let_open().
+ */
+bool fs_staged_close_off(struct fs_staged *s, uint64_t ino);
+void fs_staged_let_open(struct fs_staged *s, uint64_t ino);
+/* Bytes of it were lost since they were acknowledged: -EIO; the stage is doomed. */
+int fs_staged_check_kept(struct fs_staged *s, const struct fs_staged_file *f,
+			 struct ck_err *err);
 
 int fs_staged_open(struct fs_staged *s, uint64_t ino, int flags,
 		   struct fs_staged_file **out);

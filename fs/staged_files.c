@@ -253,8 +253,12 @@ int fs_staged_open(struct fs_staged *s, uint64_t ino, int flags,
 	}
 	f->sets_id = writes && sets_id(f->fd);
 	fs_staged_attach(s, f);
-	*out = f;
-	return 0;
+	ret = writes ? fs_staged_may_write(s, f) : 0;
+	if (ret)
+		fs_staged_release(s, f);
+	else
+		*out = f;
+	return ret;
 }
 
 void fs_staged_release(struct fs_staged *s, struct fs_staged_file *f)
@@ -345,6 +349,22 @@ int fs_staged_sync(struct fs_staged *s, const struct fs_staged_file *f,
 	if (!ret)
 		return 0;
 	fail(s, f, "fsync", ret, err);
+	ck_staging_doom(s->stage, err->msg);
+	return ret;
+}
+
+/* What the kernel could not write it has forgotten, or will. */
+int fs_staged_check_kept(struct fs_staged *s, const struct fs_staged_file *f,
+			 struct ck_err *err)
+{
+	int ret = sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) ?
+			  -errno :
+			  0;
+
+	ret = ck_fault_of(CK_FAULT_SYNC, ret);
+	if (!ret || (ret != -EIO && ret != -ENOSPC && ret != -EDQUOT))
+		return 0;
+	fail(s, f, "write", ret, err);
 	ck_staging_doom(s->stage, err->msg);
 	return ret;
 }

@@ -28,6 +28,7 @@ struct fs_staged_name {
 	ino_t id; /* of the file in SRC */
 	mode_t type;
 	struct fs_staged_file *open;
+	bool closed_off; /* not to be opened for writing */
 	char *name; /* NULL: it has none any more */
 };
 
@@ -43,6 +44,9 @@ struct fs_staged {
 	_Atomic(struct ck_slices *) slices;
 	pthread_mutex_t opening; /* of slices */
 	unsigned char *hidden; /* bits, with the lock; NULL: none */
+	struct fs_staged_given **given; /* with the lock; staged_given.c */
+	struct fs_staged_name *beside; /* a second root; with the lock */
+	int beside_fd; /* valid where that is set */
 	bool failed; /* it was logged */
 };
 
@@ -65,6 +69,8 @@ int fs_staged_dir(struct fs_staged *s, uint64_t ino,
 void fs_staged_place_end(const struct fs_staged_place *p);
 #define fs_auto_place __attribute__((cleanup(fs_staged_place_end)))
 
+/* With the lock held; NULL: none. */
+struct fs_staged_name *fs_staged_node_of(struct fs_staged *s, uint64_t ino);
 /* Its node, made where there is none, with a reference more for the kernel. */
 int fs_staged_take(struct fs_staged *s, uint64_t dir, const char *name,
 		   struct fs_staged_node *node);
@@ -82,5 +88,8 @@ int fs_staged_depth(struct fs_staged *s, uint64_t ino);
 bool fs_staged_path(struct fs_staged *s, uint64_t ino, char out[PATH_MAX]);
 
 bool fs_staged_shows(mode_t mode);
+/* Where @f writes: -ETXTBSY for what is closed off. */
+int fs_staged_may_write(struct fs_staged *s, const struct fs_staged_file *f);
+void fs_staged_given_free(struct fs_staged *s);
 
 #endif

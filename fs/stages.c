@@ -139,6 +139,7 @@ static struct fs_stage *add(struct fs_stages *t, struct ck_staging *stage)
 		t->v[nr] = s;
 		s->nr = FS_STAGES_FIRST + nr;
 		s->quiet_s = ck_now_s();
+		s->copied_s = INT64_MIN / 2;
 		return s;
 	}
 	if (s && s->files)
@@ -460,10 +461,13 @@ static bool is_quiet(struct fs_stages *t, struct fs_stage *s)
 }
 
 /* Its index came, and something since, or somebody wrote the last time. */
-static bool is_due(const struct fs_stage *s)
+static bool is_due(const struct fs_stages *t, const struct fs_stage *s)
 {
+	int64_t quiet = t->quiet_after ? t->quiet_after : COPIED_SECONDS;
 	uint64_t seq = fs_staged_seq(s->files);
 
+	if (ck_now_s() - atomic_load(&s->copied_s) < quiet)
+		return false;
 	return seq && (s->again || seq != s->tried) &&
 	       ck_staging_is_armed(staging_of(s));
 }
@@ -486,7 +490,7 @@ static void look_at(struct fs_stages *t, struct fs_stage *s)
 
 	if (s->gone || ck_staging_busy(staging_of(s)) || !fs_stage_is_whole(s))
 		return;
-	due = is_due(s);
+	due = is_due(t, s);
 	if ((due || is_quiet(t, s)) && publish(t, s, &why) == -EBUSY && !due)
 		s->quiet_s = ck_now_s(); /* another node writes */
 }

@@ -44,6 +44,7 @@ struct fs_stage {
 	uint64_t seq, signature; /* when it was last looked at */
 	uint64_t checked; /* fs_staged_seq() when @whole was found out */
 	bool whole; /* no byte of its slices is missing */
+	_Atomic int64_t copied_s; /* when a file was last renamed to a slice */
 	int64_t quiet_s; /* CLOCK_MONOTONIC; since when they are so */
 	char why[512]; /* the last attempt failed; "" */
 };
@@ -88,6 +89,13 @@ enum fs_stage_index {
 };
 enum fs_stage_index fs_stage_index_of(const char *old, bool same_dir,
 				      const char *name);
+/* Whether @old is what rsync calls @name until it is whole. */
+bool fs_stage_is_temp(const char *old, const char *name);
+/*
+ * A file was renamed to a slice, as tools that copy do: what they still have
+ * to do in the step they are given time for, before it is published by itself.
+ */
+void fs_stage_copied(struct fs_stage *s);
 /* -o publish=auto */
 bool fs_stages_by_rename(const struct fs_stages *t);
 /*

@@ -85,12 +85,17 @@ static int measure_slices(const struct ck_staging *s, struct ck_staged *out,
 static int measure(const struct ck_staging *s, struct ck_staged *out,
 		   struct ck_err *err)
 {
+	ck_auto_fd int beside =
+		openat(s->fd, CK_SLICES_BESIDE,
+		       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int ret = 0;
 
 	out->changed = CK_MAX(s->st.st_mtim.tv_sec, s->files_st.st_mtim.tv_sec);
 	if (s->files_fd >= 0)
 		ret = measure_dir(s->files_fd, out, err);
-	return ret ? ret : measure_slices(s, out, err);
+	if (!ret)
+		ret = measure_slices(s, out, err);
+	return ret || beside < 0 ? ret : measure_dir(beside, out, err);
 }
 
 static enum ck_staged_state state_of(struct ck_staging *s, char *why,

@@ -28,6 +28,13 @@
 #include <stdint.h>
 
 #define CK_SLICES_DIR "slices"
+/*
+ * Beside it in the stage: files that have names of no slice yet, by folder:
+ * "step", "tensors", or the number of a rank.
+ */
+#define CK_SLICES_BESIDE "beside"
+#define CK_SLICES_BESIDE_STEP "step"
+#define CK_SLICES_BESIDE_TENSORS "tensors"
 
 struct ck_slices;
 struct ck_image;
@@ -44,6 +51,8 @@ int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
 const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len);
 /* Whether there is such a thing, without opening it. */
 bool ck_slices_look(const struct ck_staging *s);
+/* -ENODATA, with the first file that became no slice. */
+int ck_slices_no_others(const struct ck_staging *s, struct ck_err *err);
 /* Whether something of it was written. */
 bool ck_slices_begun(const struct ck_staging *s);
 /* Borrows @s; -ENOENT: nothing of the kind. */
@@ -101,7 +110,10 @@ struct ck_slices_lack {
  */
 int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_lack **out,
 		    size_t *nr, struct ck_err *err);
-/* -ENODATA, with tensor, range and ranks of the first missing byte. */
+/*
+ * -ENODATA, with tensor, range and ranks of the first missing byte, or with a
+ * file that became no slice.
+ */
 int ck_slices_check(struct ck_slices *sl, struct ck_err *err);
 
 /*

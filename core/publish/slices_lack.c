@@ -5,13 +5,17 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/vec.h"
+#include "core/publish/below.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define RANKS_SAID 8
+#define STEP CK_SLICES_BESIDE_STEP "/"
 
 /* Missing bytes of a piece, and the first stretch of them, in the piece. */
 struct lack {
@@ -150,6 +154,30 @@ static int say(const struct ck_slices *sl, uint32_t piece, const struct lack *l,
 		l->from, l->to, p->len, strchr(ranks, ',') ? "s" : "", ranks);
 }
 
+int ck_slices_no_others(const struct ck_staging *s, struct ck_err *err)
+{
+	ck_auto_fd int dir =
+		openat(s->fd, CK_SLICES_BESIDE,
+		       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	ck_auto_below struct ck_below all = { 0 };
+	int ret = dir < 0 ? 0 : ck_below_list(&all, dir, err);
+
+	for (size_t i = 0; i < all.nr && !ret; i++) {
+		const char *at = all.v[i].path;
+		const char *in = isdigit((unsigned char)*at) ? "ranks/" : "";
+
+		if (S_ISDIR(all.v[i].st.st_mode))
+			continue;
+		if (!strncmp(at, STEP, strlen(STEP)))
+			at += strlen(STEP);
+		ret = ck_fail(err, ENODATA,
+			      "%s%.300s: no slice is called so; it is to be "
+			      "renamed to one, or removed",
+			      in, at);
+	}
+	return ret;
+}
+
 int ck_slices_check(struct ck_slices *sl, struct ck_err *err)
 {
 	ck_auto_free struct lack *v = NULL;
@@ -162,5 +190,5 @@ int ck_slices_check(struct ck_slices *sl, struct ck_err *err)
 		if (v[piece].bytes)
 			ret = say(sl, piece, &v[piece], err);
 	}
-	return ret;
+	return ret ? ret : ck_slices_no_others(sl->stage, err);
 }
