@@ -13,6 +13,10 @@
 #include "core/publish/sealed.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* A file given alone has no lock but its own. */
@@ -23,6 +27,50 @@ static int try_only(struct ck_ckpt *ck, struct ck_err *err)
 	for (uint32_t i = 0; ck->root.only && !ret && i < ck->img.nr_srcs; i++)
 		ret = ck_writer_try(ck->writer, i, err);
 	return ret;
+}
+
+static bool has(const struct ck_root *root, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+/* The manifest that a file has by itself; too long a name has none. */
+static bool is_sealed_alone(const struct ck_root *root, const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	int dir = slash ? (int)(slash + 1 - name) : 0;
+	char path[PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%.*s" CK_MANIFEST_OURS "%s%s",
+			 dir, name, name + dir, CK_MANIFEST_ALONE);
+
+	return n >= 0 && (size_t)n < sizeof(path) && has(root, path);
+}
+
+/* A manifest of another checkpoint that has the same file would not follow. */
+static int no_other_seal(const struct ck_ckpt *ck, struct ck_err *err)
+{
+	if (ck->root.only && has(&ck->root, CK_MANIFEST_NAME))
+		return ck_fail(err, EROFS,
+			       "%s/%s: is sealed as a part of its directory: "
+			       "mount that for writing",
+			       ck->root.path, ck->root.only);
+	for (uint32_t i = 0; !ck->root.only && i < ck->img.nr_srcs; i++) {
+		const struct ck_src *src = &ck->img.srcs[i];
+		const char *name = ck_image_str(&ck->img, src->name, NULL);
+
+		if (src->kind == CK_SRC_FILE &&
+		    is_sealed_alone(&ck->root, name))
+			return ck_fail(err, EROFS,
+				       "%s/%s: is sealed by itself, which a "
+				       "write would make untrue: remove "
+				       "its " CK_MANIFEST_OURS
+				       "*" CK_MANIFEST_ALONE
+				       ", and seal the directory",
+				       ck->root.path, name);
+	}
+	return 0;
 }
 
 /* It would be ended by who holds the checkpoint, over what we write now. */
@@ -47,6 +95,8 @@ static int take(struct ck_ckpt *ck, struct ck_err *err)
 
 	if (!ret)
 		ret = try_only(ck, err);
+	if (!ret)
+		ret = no_other_seal(ck, err);
 	if (!ret)
 		ret = no_redo(ck, err);
 	if (!ret)

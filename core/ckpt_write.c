@@ -89,17 +89,13 @@ static int may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
-	const struct ck_tensor *t = &ck->img.tensors[tensor];
 	int ret = may(ck, tensor, err);
 
 	if (!ret)
 		ret = ck_writer_may(ck->writer, tensor, err);
 	if (!ret)
 		ret = ck_ckpt_hold(ck, err);
-	if (!ret && t->nr_all)
-		ret = ck_writer_try(ck->writer, ck->img.chunks[t->first].src,
-				    err);
-	return ret;
+	return ret ? ret : ck_writer_try_tensor(ck->writer, tensor, err);
 }
 
 static void say_undone(struct ck_ckpt *ck, uint32_t tensor, uint32_t copy,

@@ -374,8 +374,8 @@ void ck_root_close(struct ck_root *root)
 
 bool ck_root_manifest(const struct ck_root *root, char *out, size_t room)
 {
-	int n = root->only ? snprintf(out, room, "%s%s.manifest",
-				      CK_MANIFEST_OURS, root->only) :
+	int n = root->only ? snprintf(out, room, "%s%s%s", CK_MANIFEST_OURS,
+				      root->only, CK_MANIFEST_ALONE) :
 			     snprintf(out, room, "%s", CK_MANIFEST_NAME);
 
 	return n >= 0 && (size_t)n < room;

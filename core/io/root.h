@@ -33,6 +33,7 @@
  * of it, and in no manifest (publish/manifest.h).
  */
 #define CK_MANIFEST_OURS ".unshard-"
+#define CK_MANIFEST_ALONE ".manifest" /* of a file by itself, behind its name */
 #define CK_HOLD_NAME CK_MANIFEST_OURS "writer" /* io/hold.h */
 #define CK_HOLD_TEMP CK_MANIFEST_OURS "temp-" /* then PID-TIME */
 

@@ -40,10 +40,6 @@ static int mark(struct ck_sealed *s, uint64_t file, struct ck_err *err)
 
 	if (s->marked[file])
 		return 0;
-	if (s->root->only)
-		return ck_fail(err, EROFS,
-			       "it is sealed as a single file: mount the "
-			       "directory for writing");
 	ck_sealed_names(s, file, &names);
 	if (names.failed)
 		return ck_fail(err, ENOMEM, "no memory");
@@ -164,6 +160,10 @@ int ck_sealed_hold(struct ck_sealed *s, struct ck_err *err)
 
 	if (ret && ret != -ENOENT)
 		return ret;
+	if (!ret && s->root->only)
+		return ck_fail(err, EROFS,
+			       "it is sealed as a single file: remove that, "
+			       "and seal and mount its directory");
 	s->held = true;
 	return ret ? 0 : take_over(s, err);
 }

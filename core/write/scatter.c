@@ -190,17 +190,26 @@ static bool folded(const uint64_t *lens, const int64_t *stride, unsigned rank)
 	}
 }
 
-int ck_scatter_may(const struct ck_writer *w, uint32_t chunk,
+int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,
 		   struct ck_err *err)
 {
 	const struct ck_image *img = w->img;
 	const struct ck_chunk *c = &img->chunks[chunk];
+	const struct ck_layout *l = &img->layouts[c->layout];
 	const char *name = ck_bytes_name(w->r, c->src);
+	const int64_t *stride = ck_chunk_strides(w->r, chunk);
 
 	if (c->op != CK_OP_SET)
 		return ck_fail(err, EROFS,
 			       "%s: holds partial sums, which cannot be "
 			       "written",
+			       name);
+	if (stride && !(l->flags & CK_LAYOUT_FLAT) &&
+	    folded(img->dims + l->len, stride, img->tensors[tensor].grid_rank))
+		return ck_fail(err, EROFS,
+			       "%s: several elements are stored in the same "
+			       "bytes, so that they cannot be written one by "
+			       "one",
 			       name);
 	switch (img->srcs[c->src].kind) {
 	case CK_SRC_FILE:
@@ -225,21 +234,12 @@ static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 {
 	const struct ck_image *img = sc->w->img;
 	const struct ck_chunk *c = &img->chunks[seg->chunk];
-	const struct ck_layout *l = &img->layouts[c->layout];
-	const int64_t *stride = ck_chunk_strides(sc->w->r, seg->chunk);
 	uint64_t off, len;
 	unsigned at;
-	int ret = ck_scatter_may(sc->w, seg->chunk, err);
+	int ret = ck_scatter_may(sc->w, sc->t, seg->chunk, err);
 
 	if (ret)
 		return ret;
-	if (stride && !(l->flags & CK_LAYOUT_FLAT) &&
-	    folded(img->dims + l->len, stride, img->tensors[sc->t].grid_rank))
-		return ck_fail(err, EROFS,
-			       "%s: several elements are stored in the same "
-			       "bytes, so that they cannot be written one by "
-			       "one",
-			       name_of(sc, c->src));
 	if (!ck_seg_inside(seg, img->srcs[c->src].id.size))
 		return ck_fail(err, EIO, "%s: ends at byte %llu",
 			       name_of(sc, c->src),

@@ -41,8 +41,8 @@ struct ck_edit {
 int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 	       const unsigned char *buf, uint64_t len, uint64_t off,
 	       struct ck_err *err);
-/* Whether @chunk can be written, as far as the image says. */
-int ck_scatter_may(const struct ck_writer *w, uint32_t chunk,
+/* Whether @chunk of @tensor can be written, as far as the image says. */
+int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,
 		   struct ck_err *err);
 
 #endif

@@ -17,6 +17,7 @@
 
 #define PIECE (UINT64_C(4) << 20) /* bytes of a request written at once */
 #define SYNCS 64
+#define TRIED 16 /* files of a tensor that an open looks at */
 
 int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 		  struct ck_err *err)
@@ -136,7 +137,7 @@ int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err)
 	int ret = 0;
 
 	for (uint32_t i = 0; !ret && i < ten->nr_all; i++)
-		ret = ck_scatter_may(w, ten->first + i, err);
+		ret = ck_scatter_may(w, t, ten->first + i, err);
 	return ret;
 }
 
@@ -152,7 +153,44 @@ int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err)
 	if (!ret)
 		ck_files_put(w->r->wfiles, src);
 	/* what else is wrong with it the write says, and of all its files */
-	return ret == -EBUSY ? ck_fail(err, EBUSY, "%s", why.msg) : 0;
+	return ret == -EBUSY || ret == -EROFS || ret == -EACCES ||
+			       ret == -EPERM ?
+		       ck_fail(err, -ret, "%s", why.msg) :
+		       0;
+}
+
+static int try_sums(struct ck_writer *w, uint32_t t, uint32_t chunk,
+		    struct ck_err *err)
+{
+	uint32_t src = w->img->chunks[chunk].src;
+	uint64_t off, len;
+	struct ck_err why;
+	int ret;
+
+	if (w->img->srcs[src].kind != CK_SRC_FILE || w->r->in.over)
+		return 0;
+	ck_chunk_archive(w->img, &w->img->tensors[t], chunk, &off, &len);
+	ret = ck_sums_need(w->sums, src, off, len, &why);
+	return ret == -EROFS ? ck_fail(err, EROFS, "%s", why.msg) : 0;
+}
+
+int ck_writer_try_tensor(struct ck_writer *w, uint32_t t, struct ck_err *err)
+{
+	const struct ck_tensor *ten = &w->img->tensors[t];
+	uint32_t last = CK_NONE;
+	unsigned tried = 0;
+	int ret = 0;
+
+	for (uint32_t i = 0; !ret && i < ten->nr_all && tried < TRIED; i++) {
+		uint32_t src = w->img->chunks[ten->first + i].src;
+
+		if (src == last)
+			continue;
+		last = src;
+		tried++;
+		ret = ck_writer_try(w, src, err);
+	}
+	return ret || !ten->nr_all ? ret : try_sums(w, t, ten->first, err);
 }
 
 static void note(struct ck_writer *w, uint32_t t)

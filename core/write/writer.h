@@ -46,8 +46,16 @@ void ck_edit_free(struct ck_edit *e);
  * 0, or -EROFS with a line that says why it never can.
  */
 int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
-/* -EBUSY where somebody else holds file @src (io/hold.h); else 0. */
+/*
+ * -EBUSY where somebody else holds file @src (io/hold.h), -EROFS, -EACCES or
+ * -EPERM where it is not to be opened for writing; else 0.
+ */
 int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err);
+/*
+ * The same of the first files of tensor @t, and -EROFS where sums of its first
+ * bytes could not be kept: what a write would be refused for, when it is opened.
+ */
+int ck_writer_try_tensor(struct ck_writer *w, uint32_t t, struct ck_err *err);
 /*
  * Around writes: nobody else writes to the bytes meanwhile.  The keys of @stint
  * are tensors.

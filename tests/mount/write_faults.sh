@@ -96,7 +96,7 @@ umount_ckpt
 fresh
 ln "$f" "$WORK/second name"
 mount_ckpt "$WORK/ckpt" rw
-errnos write:EROFS read:0 close:0
+errnos open:EROFS
 grep -q 'hard links' "$LOG" || fail "no line about hard links"
 umount_ckpt
 rm "$WORK/second name"
@@ -104,6 +104,30 @@ mount_ckpt "$WORK/ckpt" rw
 rm "$f"
 errnos write:EIO close:0
 umount_ckpt
+
+# --- one that is sealed by itself, and one whose directory is sealed
+one=$WORK/ones/one.safetensors
+make_safetensors "$one"
+cp "$one" "$WORK/one.keep"
+for what in "$one ${one%/*}" "${one%/*} $one"; do
+	"$UNSHARD" seal "${what% *}" >/dev/null || fail "seal ${what% *}"
+	for ckpt in $what; do
+		mount_ckpt "$ckpt" rw
+		t=$MNT/tensors/a
+		[ "$ckpt" = "$one" ] || [ "${what% *}" = "$one" ] ||
+			{ errnos write:0 close:0; umount_ckpt; continue; }
+		errnos open:EROFS
+		grep -q 'sealed' "$LOG" || fail "no line about a seal"
+		: >"$LOG"
+		dd if=/dev/zero of="$MNT/model.safetensors" bs=1 count=1 \
+			conv=notrunc 2>/dev/null && fail "all of it was written"
+		umount_ckpt
+	done
+	"$UNSHARD" verify "${what% *}" >/dev/null || fail "verify ${what% *}"
+	rm "${one%/*}"/.unshard-*
+	cp "$WORK/one.keep" "$one"
+done
+t=$MNT/tensors/w
 cp -r "$here/tests/formats/dcp/2.14-zstd/in" "$WORK/zstd"
 mount_ckpt "$WORK/zstd" rw
 n=0
