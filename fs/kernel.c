@@ -146,7 +146,9 @@ static void set_caps(struct fuse_conn_info *conn, unsigned on, unsigned off)
 /*
  * No splice: it falls back to a fresh buffer a request where the pipe cannot
  * grow.  No ATOMIC_O_TRUNC: a truncating open would shorten the mapping of
- * every other process.
+ * every other process.  No ASYNC_DIO where files are written: such requests
+ * are of the few (12) that the kernel sends in the background, as what maps
+ * stored is, for which they may have to wait (fs/inval.c).
  */
 void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 {
@@ -162,6 +164,8 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 		 FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 			 FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC |
 			 FUSE_CAP_WRITEBACK_CACHE);
+	if (k->writes)
+		set_caps(conn, 0, FUSE_CAP_ASYNC_DIO);
 	conn->max_read = FS_MAX_IO;
 	conn->max_write = FS_MAX_IO;
 	k->proto_minor = conn->proto_minor;
