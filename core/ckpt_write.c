@@ -194,15 +194,21 @@ static int read_was(struct turn *t, struct ck_err *err)
 	return 0;
 }
 
+/* Whether somebody may have written since the page was read. */
+static bool is_old_page(const struct turn *t)
+{
+	return t->as->page && ck_formers_bytes(t->ck->formers);
+}
+
 /* *buf: what is to be written of it. */
 static int look_before(struct turn *t, const void **buf, struct ck_err *err)
 {
 	struct ck_former_at where;
 	int ret = 0;
 
-	if (by_elements(t) || t->as->former)
+	if (by_elements(t) || t->as->former || is_old_page(t))
 		ret = read_was(t, err);
-	if (ret || !t->was || !t->as->former || !t->as->page)
+	if (ret || !t->was || !is_old_page(t))
 		return ret;
 	where = at(t->ck, t->tensor, t->off, t->as->file);
 	if (ck_formers_merge(t->ck->formers, &where, *buf, t->was + t->lead,
@@ -210,7 +216,8 @@ static int look_before(struct turn *t, const void **buf, struct ck_err *err)
 		return ck_fail(err, ENOMEM, "out of memory");
 	if (t->merged) {
 		*buf = t->merged;
-		ck_former_set_merged(t->as->former);
+		if (t->as->former)
+			ck_former_set_merged(t->as->former);
 	}
 	return 0;
 }

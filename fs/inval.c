@@ -5,7 +5,10 @@
  * A writer W of file X that waits in the queue, while the thread waits for a
  * page of X that W's request keeps locked, would wait for ever.  It cannot be:
  * W waits only if no range of X was in the queue before it, so that all ranges
- * of X come after W has been answered.
+ * of X come after W has been answered; or if it went past the page cache, and
+ * has no page locked.  Nor may a request that waits have one of the places
+ * that the kernel has for what it sends in the background, for the pages that
+ * the thread waits for are sent so (fs_kernel_init()).
  *
  * Lists are found by slot and tensor; files of many tensors (a view's one
  * file) are in a list of their own, each with a table of where its tensors are,
@@ -20,6 +23,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define BUCKETS 1024u
@@ -32,6 +36,7 @@ struct fs_shown {
 	uint32_t tensor; /* CK_NONE: of several */
 	unsigned opens, mappable, dirties;
 	unsigned pending; /* ranges of it in the queue */
+	atomic_bool paged; /* the kernel may have pages of it */
 	struct fs_places places; /* under the lock, as all of it */
 };
 
@@ -251,6 +256,25 @@ void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
 	pthread_mutex_unlock(&iv->lock);
 }
 
+/* A write in progress that saw no pages there has noted nothing of its own. */
+void fs_inval_paged(struct fs_inval *iv, struct fs_shown *s)
+{
+	bool stored;
+
+	if (atomic_load(&s->paged))
+		return;
+	pthread_mutex_lock(&iv->lock);
+	stored = s->dirties; /* else an open for writing will wait */
+	if (!stored)
+		atomic_store(&s->paged, true);
+	pthread_mutex_unlock(&iv->lock);
+	if (!stored)
+		return;
+	pthread_rwlock_wrlock(&iv->gate);
+	atomic_store(&s->paged, true);
+	pthread_rwlock_unlock(&iv->gate);
+}
+
 /* ---- what to forget ---- */
 
 struct gather {
@@ -271,10 +295,9 @@ static void drop(struct gather *g)
 }
 
 /* Whether the pages of the written file itself are not what was written. */
-static bool own_are_older(struct gather *g, const struct fs_shown *s)
+static bool own_are_older(struct gather *g)
 {
 	const struct fs_written *w = g->w;
-	unsigned mine = w->mappable;
 
 	if (g->apart) {
 		/* a cached writer has pages locked, and cannot wait for them */
@@ -283,10 +306,11 @@ static bool own_are_older(struct gather *g, const struct fs_shown *s)
 		g->own = true;
 		return true;
 	}
-	/* The kernel keeps a cached writer's own pages right. */
-	if (g->before || !w->direct || w->writeback)
-		return false;
-	return (g->older ? s->dirties : s->mappable) > mine;
+	/*
+	 * The kernel keeps a cached writer's own pages right; those of others
+	 * it has sent in before, and may have read since.
+	 */
+	return !g->before && w->direct && !w->writeback;
 }
 
 static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
@@ -294,9 +318,10 @@ static void add_range(struct gather *g, struct fs_shown *s, uint64_t off,
 {
 	struct range *r;
 
-	if (!s->mappable || ((g->before || g->older) && !s->dirties))
+	if (!s->mappable || !atomic_load(&s->paged) ||
+	    ((g->before || g->older) && !s->dirties))
 		return;
-	if (s == g->w->file && !own_are_older(g, s))
+	if (s == g->w->file && !own_are_older(g))
 		return;
 	if (g->older) {
 		g->found = true;
@@ -493,7 +518,7 @@ void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 	bool waits;
 
 	pthread_mutex_lock(&iv->lock);
-	waits = !w->writeback && !w->file->pending;
+	waits = !w->writeback && (w->direct || !w->file->pending);
 	gather(&g);
 	add_old_page(&g);
 	if (g.own && !w->direct)

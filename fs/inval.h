@@ -12,8 +12,13 @@
  *
  * What is to be forgotten may be written by a map at any time until then, and
  * such a page has old bytes beside those that were stored.  So a write that
- * others' pages do not show yet keeps what it replaced (core/write/former.h)
- * as long as a range of it is in the queue.
+ * pages do not show yet keeps what it replaced (core/write/former.h) as long as
+ * a range of it is in the queue.  A writer past the page cache, whom its own
+ * file's pages do not follow, is answered after that: what a map stores
+ * afterwards is newer, whatever it is.
+ *
+ * Where the kernel has never read a page, nothing is mapped, and nothing of
+ * all this is done.
  *
  * The kernel waits for pages that are locked: while one is being read, which a
  * worker ends, or written through the page cache, until the writer is
@@ -45,11 +50,13 @@ struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
 void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
 		    bool dirties);
 
+/* A request of the page cache for @s came, and is about to be done. */
+void fs_inval_paged(struct fs_inval *iv, struct fs_shown *s);
+
 struct fs_written {
 	struct fs_shown *file;
 	uint64_t off, len;
 	bool direct; /* past the page cache */
-	bool mappable; /* by whom it was written, as fs_inval_open() */
 	bool writeback; /* of a mapped page: nobody waits for it */
 	struct ck_former *former; /* from fs_inval_begin(); or NULL */
 };

@@ -65,6 +65,12 @@ static inline struct fs_file *fs_file_of(const struct fuse_file_info *fi)
 	return (struct fs_file *)(uintptr_t)fi->fh;
 }
 
+/* Whether a program asks for it, and not the page cache. */
+static inline bool fs_is_past_cache(const struct fuse_file_info *fi)
+{
+	return fi->lock_owner && !fi->writepage;
+}
+
 /* What a shards/ file that is open is reading. */
 struct fs_shard_file {
 	int fd;

@@ -338,6 +338,8 @@ static int read_node(struct fs *fs, uint64_t ino,
 		return ret;
 	switch (r.node.kind) {
 	case FS_FILE:
+		if (fs->inval && !fs_is_past_cache(fi))
+			fs_inval_paged(fs->inval, fs_file_of(fi)->shown);
 		ret = read_file(&r, stream_of(fi), buf, len, off, got, err);
 		/* written in place: its folder does not show that */
 		if (ret == -ESTALE)

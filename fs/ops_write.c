@@ -37,6 +37,10 @@ static int find_file(struct fs *fs, uint64_t ino,
 	return r->node.kind == FS_FILE && fs_file_of(fi)->edit ? 0 : -EBADF;
 }
 
+/*
+ * An open file is written to past the page cache always, or now and then: by
+ * O_DIRECT, unless pages were busy.  Only the cache's own requests are nobody's.
+ */
 static struct fs_written what(const struct fuse_file_info *fi, size_t size,
 			      off_t off)
 {
@@ -46,8 +50,7 @@ static struct fs_written what(const struct fuse_file_info *fi, size_t size,
 		.file = f->shown,
 		.off = (uint64_t)off,
 		.len = size,
-		.direct = f->direct,
-		.mappable = f->mappable,
+		.direct = f->direct || fs_is_past_cache(fi),
 		.writeback = fi->writepage,
 	};
 }
@@ -72,6 +75,8 @@ static int put(fuse_req_t req, fuse_ino_t ino, const struct fs_ref *r,
 									 0 };
 	int ret;
 
+	if (!fs_is_past_cache(fi))
+		fs_inval_paged(iv, w->file);
 	if (fs_inval_begin(iv, w))
 		w->former = ck_ckpt_former(r->node.view->ck);
 	as.former = w->former;
@@ -175,7 +180,6 @@ static int close_replace(struct fs *fs, const struct fs_ref *r,
 	struct ck_replace *rep = atomic_load(&f->replace);
 	struct fs_written w = { .file = f->shown,
 				.direct = true,
-				.mappable = f->mappable,
 				.writeback = true };
 	struct ck_vfile file;
 	bool committed = false;
