@@ -155,6 +155,8 @@ struct rest {
 	const char *prefix;
 	const char *const *skip;
 	struct ck_str name;
+	/* that prefix without its dot, and the leaf's */
+	struct ck_path_part path[CK_TORCH_MAX_DEPTH + 1];
 };
 
 static bool skipped(const struct rest *r, const struct ck_torch_leaf *leaf)
@@ -194,6 +196,22 @@ static int rest_tensor(struct rest *r, const struct ck_torch_leaf *leaf,
 	return ck_builder_add(r->b, &part, err);
 }
 
+/* Nested as it was saved, below the prefix. */
+static int rest_path(struct rest *r, const struct ck_torch_leaf *leaf,
+		     struct ck_err *err)
+{
+	size_t len = strlen(r->prefix);
+	unsigned own = len != 0;
+
+	if (!leaf->depth)
+		return 0;
+	if (own)
+		r->path[0] = (struct ck_path_part){ r->prefix, len - 1, -1 };
+	memcpy(r->path + own, leaf->path, leaf->depth * sizeof(*leaf->path));
+	return ck_builder_path(r->b, 0, r->name.v, r->name.len, r->path,
+			       own + leaf->depth, err);
+}
+
 static int rest_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		     struct ck_err *err)
 {
@@ -202,6 +220,7 @@ static int rest_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 				  .enc = CK_ENC_PICKLE,
 				  .off = r->f->ts.pickle_off,
 				  .len = r->f->ts.pickle_len };
+	int ret;
 
 	if (skipped(r, leaf))
 		return 0;
@@ -210,11 +229,12 @@ static int rest_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	ck_str_add(&r->name, leaf->name, leaf->name_len);
 	if (r->name.failed)
 		return ck_fail(err, ENOMEM, "no memory for a name");
-	if (ck_torch_is_rebuild(r->f->ts.pickle, leaf->value))
-		return rest_tensor(r, leaf, err);
 	o.name = r->name.v;
 	o.name_len = r->name.len;
-	return ck_builder_object(r->b, &o, err);
+	ret = ck_torch_is_rebuild(r->f->ts.pickle, leaf->value) ?
+		      rest_tensor(r, leaf, err) :
+		      ck_builder_object(r->b, &o, err);
+	return ret ? ret : rest_path(r, leaf, err);
 }
 
 int ck_torch_rest(struct ck_torch_open *f, struct ck_builder *b,

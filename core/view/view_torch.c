@@ -278,7 +278,8 @@ static void drop_objects(struct leaves *l, const struct ck_image *img)
 
 		if (last && ck_nest_common(img, last->ref, one->ref) ==
 				    ck_nest_depth(img, last->ref)) {
-			if (one->ref >= img->nr_tensors)
+			if (last->ref < img->nr_tensors ||
+			    ck_leaf_depth(img, last) == ck_leaf_depth(img, one))
 				continue;
 			kept--;
 		}
