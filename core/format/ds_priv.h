@@ -234,6 +234,8 @@ void ck_ds_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
 int ck_ds_path(struct ck_builder *b, const char *kind, const char *name,
 	       size_t name_len, struct ck_str *full, struct ck_err *err);
 
+struct ck_ds_order;
+
 /* All model-parallel ranks, while their parts are said. */
 struct ck_ds_load {
 	const struct ck_dir *dir;
@@ -254,6 +256,7 @@ struct ck_ds_load {
 	bool *said; /* same numbers as trained: a layer's file has it */
 	char *states[CK_DS_MAX_STATES]; /* the universal form's, "fp32" too */
 	size_t nr_states;
+	struct ck_ds_order *order; /* ds_groups.h */
 };
 
 /* Fills in mixed and steps, of one model file of each mp. */

@@ -5,6 +5,7 @@
  * Each file is a dict with the whole tensor in "param", or, made from stage 3,
  * a bare vector whose shape only param_shapes in the model files has.
  */
+#include "core/format/ds_groups.h"
 #include "core/format/ds_priv.h"
 
 #include "core/base/check.h"
@@ -463,6 +464,14 @@ int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
 	return ret > 0 ? check_others(ld, m, &l, true, err) : ret;
 }
 
+static bool has_steps(const struct ck_ds_load *ld)
+{
+	for (size_t i = 0; i < ld->nr_states; i++)
+		if (!strcmp(ld->states[i], "step"))
+			return true;
+	return false;
+}
+
 /* What optimizers have that is of no parameter: groups and their settings. */
 static int say_groups(struct ck_ds_load *ld, struct ck_err *err)
 {
@@ -480,8 +489,13 @@ static int say_groups(struct ck_ds_load *ld, struct ck_err *err)
 	ret = ck_torch_open(&f, ld->dir, ld->b, CK_DS_GROUPS, &ok, err);
 	if (ret || !ok)
 		return ret;
-	if (!is_another(&f, ld, "optimizer_state"))
-		return ck_torch_rest(&f, ld->b, "optimizer_state.", skip, err);
+	if (!is_another(&f, ld, "optimizer_state")) {
+		ret = ck_torch_rest(&f, ld->b, "optimizer_state.", skip, err);
+		return ret ? ret :
+			     ck_ds_groups_read_universal(&ld->order->universal,
+							 &f, !has_steps(ld),
+							 err);
+	}
 	p.severity = CK_ERROR;
 	return ck_builder_problem(
 		ld->b, &p, err,

@@ -11,6 +11,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/ds_groups.h"
 #include "core/format/ds_priv.h"
 #include "core/format/format.h"
 
@@ -347,6 +348,9 @@ static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
 		ret = s->zeros[i].moe ?
 			      ck_ds_moe_say(ld, &s->zeros[i], m, err) :
 			      ck_ds_zero_say(&s->zeros[i], &ld->trained, err);
+		if (!ret && i == 0)
+			ret = ck_ds_order_read(ld, m->mp / ld->tp, &s->zeros[i],
+					       err);
 		if (!ret && m->params.nr && !s->zeros[i].ranks.nr &&
 		    !ld->universal)
 			ret = say_lost(ld, m, err);
@@ -410,7 +414,8 @@ static int check_forms(const struct ck_ds_load *ld, struct ck_err *err)
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_ds_load ld = { .dir = dir, .b = b };
+	struct ck_ds_order order = { 0 };
+	struct ck_ds_load ld = { .dir = dir, .b = b, .order = &order };
 	int ret = ck_ds_files_list(&ld.fs, dir, err);
 	int universal = ck_ds_is_universal(dir);
 
@@ -435,6 +440,9 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		ret = ck_ds_layers_say(&ld, err);
 	if (!ret)
 		ret = ck_ds_experts_say(&ld, err);
+	if (!ret)
+		ret = ck_ds_order_say(&ld, err);
+	ck_ds_order_free(&order);
 	ck_ds_files_free(&ld.fs);
 	ck_strmap_free(&ld.trained);
 	for (size_t i = 0; i < ld.kept.nr; i++)

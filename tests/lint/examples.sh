@@ -11,6 +11,8 @@ BEGIN {
 	most["tests/formats/dcp/2.14-dtypes"] = 384 * 1024
 	# a real optimizer over four ranks, the shape that most people have
 	most["tests/formats/dcp/2.14-fsdp2-adamw"] = 192 * 1024
+	# two by two ranks that share every kind of layer
+	most["tests/formats/deepspeed/autotp"] = 136 * 1024
 }
 {
 	all += $1

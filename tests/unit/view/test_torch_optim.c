@@ -229,3 +229,126 @@ Test(torch_optim, colossalai_without_groups)
 			     &(ck_pv){ 0 }));
 	cr_expect_eq(ck_pv_kind(at(optimizer, "state")), CK_P_DICT);
 }
+
+/* ---- DeepSpeed: numbers as before ZeRO, through all groups ---- */
+
+/* Both moments of parameters 0 and up, in this order, and their step. */
+static void is_adam(const char *const *names, double step)
+{
+	char name[128];
+
+	for (int64_t id = 0; names[id]; id++) {
+		snprintf(name, sizeof(name), "exp_avg.%s", names[id]);
+		is_tensor(id, "exp_avg", name);
+		snprintf(name, sizeof(name), "exp_avg_sq.%s", names[id]);
+		is_tensor(id, "exp_avg_sq", name);
+		is_step(id, step);
+	}
+}
+#define IS_ADAM(step, ...) \
+	is_adam((const char *const[]){ __VA_ARGS__, NULL }, step)
+
+/* Nothing of it is in a form that torch.optim would take. */
+static void is_flat(const char *example, const char *name)
+{
+	ck_pv moment, other;
+
+	open_it(example, NULL);
+	moment = at(root(), "exp_avg");
+	cr_expect(ck_pv_key(f.ts.pickle, moment, name, &other), "%s", name);
+	cr_expect(!ck_pv_key(f.ts.pickle, root(), "optimizer", &other) ||
+		  ck_pv_kind(other) == CK_P_NONE);
+}
+
+Test(torch_optim, deepspeed_groups)
+{
+	open_it("deepspeed/zero2-3ranks/in", "optimizer");
+	HAS_GROUPS(3, 5);
+	IS_ADAM(3, "emb.weight", "fc1.weight", "conv.weight", "gain",
+		"fc1.bias", "norm.weight", "norm.bias", "conv.bias");
+	is_value(0, "weight_decay", 0.1);
+	is_value(1, "weight_decay", 0);
+	is_value(1, "lr", 0.03);
+}
+
+/* The vectors have them as round_robin_gradients dealt them to ranks. */
+Test(torch_optim, deepspeed_round_robin)
+{
+	open_it("deepspeed/zero1-round-robin/in", "optimizer");
+	HAS_GROUPS(7, 6);
+	IS_ADAM(2, "emb.weight", "mid.0.weight", "mid.1.weight", "mid.2.weight",
+		"mid.3.weight", "mid.4.weight", "head.weight", "alpha",
+		"mid.0.bias", "mid.2.bias", "mid.4.bias", "norm.weight",
+		"norm.bias");
+	open_it("deepspeed/zero2-aligned/in", "optimizer");
+	HAS_GROUPS(8);
+	IS_ADAM(3, "gain", "emb.weight", "fc1.weight", "fc1.bias",
+		"norm.weight", "norm.bias", "conv.weight", "conv.bias");
+}
+
+Test(torch_optim, deepspeed_stage_3)
+{
+	open_it("deepspeed/zero3-frozen/in", "optimizer");
+	HAS_GROUPS(3, 5);
+	IS_ADAM(3, "emb.weight", "fc1.weight", "conv.weight", "gain",
+		"fc1.bias", "norm.weight", "norm.bias", "conv.bias");
+}
+
+/* Stage after stage, and what is tied once, before all others. */
+Test(torch_optim, deepspeed_pipeline)
+{
+	open_it("deepspeed/pipeline/in", "optimizer");
+	HAS_GROUPS(12);
+	IS_ADAM(2, "tied_modules.embed.weight", "1.up.weight", "1.up.bias",
+		"1.down.weight", "2.up.weight", "2.up.bias", "2.down.weight",
+		"3.up.weight", "3.up.bias", "3.down.weight", "4.weight",
+		"4.bias");
+}
+
+Test(torch_optim, deepspeed_tensor_parallel)
+{
+	open_it("deepspeed/autotp/in", "optimizer");
+	cr_expect_eq(ck_pv_len(f.ts.pickle, at(optimizer, "param_groups")), 1);
+	is_tensor(0, "exp_avg", "exp_avg.inp.weight");
+}
+
+Test(torch_optim, deepspeed_universal)
+{
+	open_it("deepspeed/universal2/in", "optimizer");
+	HAS_GROUPS(3, 5);
+	IS_ADAM(3, "emb.weight", "fc1.weight", "conv.weight", "gain",
+		"fc1.bias", "norm.weight", "norm.bias", "conv.bias");
+	is_tensor(2, "step", "step.conv.weight");
+	/* made of stage 3, with steps in another file */
+	open_it("deepspeed/universal3/in", "optimizer");
+	HAS_GROUPS(3, 5);
+	IS_ADAM(3, "emb.weight", "fc1.weight", "conv.weight", "gain",
+		"fc1.bias", "norm.weight", "norm.bias", "conv.bias");
+}
+
+Test(torch_optim, deepspeed_momentum)
+{
+	ck_pv state, other;
+
+	open_it("deepspeed/zero2-momentum/in", "optimizer");
+	HAS_GROUPS(10);
+	is_tensor(1, "momentum_buffer", "momentum_buffer.inp.weight");
+	is_value(0, "momentum", 0.9);
+	cr_assert(find_id(at(optimizer, "state"), 1, &state));
+	cr_expect(!ck_pv_key(f.ts.pickle, state, "step", &other));
+}
+
+/* It is torch.optim's own there, and nested as it was saved. */
+Test(torch_optim, deepspeed_without_zero)
+{
+	open_it("deepspeed/stage0/in", "optimizer");
+	HAS_GROUPS(3, 5);
+	is_tensor(7, "exp_avg", "optimizer.state.7.exp_avg");
+	is_step(7, 3);
+}
+
+Test(torch_optim, deepspeed_of_no_order)
+{
+	is_flat("deepspeed/elastic/in", "fc1.weight");
+	is_flat("deepspeed/moe-zero2-4ranks/in", "alpha");
+}
