@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suffix.h - how a file's name ends
+ * suffix.h - how a file's name ends, and the number in it
  */
 #ifndef CK_SUFFIX_H
 #define CK_SUFFIX_H
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -19,6 +20,19 @@ static inline bool ck_ends_in(const char *name, const char *suffix)
 static inline bool ck_has_suffix(const char *name, const char *suffix)
 {
 	return strlen(name) > strlen(suffix) && ck_ends_in(name, suffix);
+}
+
+/* The last digits in the first @len bytes of @name: [*from, *to). */
+static inline bool ck_last_number(const char *name, size_t len, size_t *from,
+				  size_t *to)
+{
+	while (len && !isdigit((unsigned char)name[len - 1]))
+		len--;
+	*to = len;
+	while (len && isdigit((unsigned char)name[len - 1]))
+		len--;
+	*from = len;
+	return *to > len;
 }
 
 /* What is written under this name gets its own when it is whole. */

@@ -8,12 +8,12 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/base/vec.h"
 #include "core/format/format.h"
 #include "core/format/of_file.h"
 #include "core/format/of_set.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -40,18 +40,10 @@ static void saves_free(struct saves *f)
 	free(f->rank);
 }
 
-/* Where the last number in a name is. */
 static bool number_in(const char *name, size_t *from, size_t *to)
 {
-	size_t at = strlen(name);
-
-	while (at && !isdigit((unsigned char)name[at - 1]))
-		at--;
-	*to = at;
-	while (at && isdigit((unsigned char)name[at - 1]))
-		at--;
-	*from = at;
-	return *to > at && *to - at <= MAX_NUMBER;
+	return ck_last_number(name, strlen(name), from, to) &&
+	       *to - *from <= MAX_NUMBER;
 }
 
 static bool alike(const char *a, const char *b)
@@ -77,13 +69,6 @@ static int by_number(const void *a, const void *b)
 	uint32_t ra = number_of(na), rb = number_of(nb);
 
 	return ra != rb ? (ra > rb) - (ra < rb) : strcmp(na, nb);
-}
-
-static bool is_pickle(const char *name)
-{
-	size_t len = strlen(name);
-
-	return len > 4 && !strcmp(name + len - 4, ".pkl");
 }
 
 static int add(struct saves *f, const char *name, struct ck_err *err)
@@ -131,7 +116,7 @@ static int sort(struct saves *f, struct ck_err *err)
 		f->rank[i] = number_of(v[i]);
 		f->alike &= alike(v[0], v[i]) &&
 			    (!i || f->rank[i] != f->rank[i - 1]);
-		f->pickles &= is_pickle(v[i]);
+		f->pickles &= ck_has_suffix(v[i], ".pkl");
 	}
 	return 0;
 }

@@ -10,15 +10,18 @@
 #include "core/publish/complete.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/catalog/image.h"
 #include "core/child.h"
 #include "core/ckpt.h"
+#include "core/format/of_sbp.h"
 #include "core/io/sandbox.h"
 #include "core/publish/holes.h"
 #include "core/publish/ranks.h"
 #include "core/steps.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +32,12 @@
 struct how {
 	const struct ck_opts *opts;
 	bool holes; /* are meant */
+};
+
+/* What our reader made of the files. */
+struct seen {
+	char format[64]; /* "": they cannot be read together */
+	bool cut; /* some tensor is in parts, which are known to be all */
 };
 
 struct job {
@@ -139,30 +148,39 @@ static int look_apart(struct job *job, struct ck_err *err)
 
 /*
  * Formats whose files do not say how many ranks there are.  Of torch.save's,
- * several are read together only where each holds the mesh.
+ * several are read together; only pieces of a tensor tell of all of them.
  */
-static bool is_silent(const char *format, size_t ranks)
+static bool is_silent(const struct seen *seen)
 {
 	static const char *const silent[] = { "mindspore", "oneflow",
 					      "safetensors", "hf" };
 
-	if (!strcmp(format, "torch"))
-		return ranks == 1;
-	for (size_t i = 0; i < sizeof(silent) / sizeof(*silent); i++)
-		if (!strcmp(format, silent[i]))
+	if (!strcmp(seen->format, "torch"))
+		return !seen->cut;
+	for (size_t i = 0; i < CK_ARRAY_LEN(silent); i++)
+		if (!strcmp(seen->format, silent[i]))
 			return true;
 	return false;
+}
+
+/* An SBP in a word is of as many ranks as there happen to be. */
+static bool has_sbp(const struct ck_opts *opts)
+{
+	const char *sbp = ck_opts_get(opts, "sbp");
+	int32_t axis;
+	size_t len;
+
+	return sbp && (ck_opts_bytes(opts, "sbp", 0, &len) ||
+		       !ck_of_sbp_word(sbp, strlen(sbp), &axis));
 }
 
 /* What else says it: a strategy, rules, a layout. */
 static bool is_described(const struct ck_below *files,
 			 const struct ck_opts *opts)
 {
-	static const char *const names[] = { "layout", "strategy", "sbp" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (ck_opts_get(opts, names[i]))
-			return true;
+	if (ck_opts_get(opts, "layout") || ck_opts_get(opts, "strategy") ||
+	    has_sbp(opts))
+		return true;
 	for (size_t i = 0; i < files->nr; i++)
 		if (strstr(files->v[i].path, "strategy") ||
 		    strstr(files->v[i].path, "unshard-layout.json") ||
@@ -201,41 +219,45 @@ static int check_end(const struct ck_below *files, const char *format,
 		       "snapshot_done is there");
 }
 
-static int check_ranks(const struct ck_below *files, const char *format,
-		       const struct ck_opts *opts, uint64_t ranks,
-		       struct ck_err *err)
+static int ask(const struct ck_ranks *found, struct ck_err *err)
 {
-	struct ck_ranks found;
-	int ret = ck_ranks_find(&found, files, err);
-
-	if (!ret && ranks)
-		ret = ck_ranks_are(&found, ranks, err);
-	else if (!ret && found.nr && !found.told &&
-		 is_silent(format, found.nr) && !is_described(files, opts))
-		ret = ck_fail(err, ENODATA,
-			      "files of %zu rank%s are there, and none of them "
-			      "says how many there are: unshard publish "
-			      "--ranks N",
-			      found.nr, found.nr == 1 ? "" : "s");
-	ck_ranks_free(&found);
-	return ret;
+	return ck_fail(err, ENODATA,
+		       "files of %" PRIu64
+		       " rank%s are there, and none of them "
+		       "says how many there are: unshard publish --ranks N",
+		       found->nr_ranks, found->nr_ranks == 1 ? "" : "s");
 }
 
-static int format_of(int image_fd, char out[64], struct ck_err *err)
+static int check_ranks(const struct ck_ranks *found,
+		       const struct ck_below *files, const struct seen *seen,
+		       const struct how *how, uint64_t ranks,
+		       struct ck_err *err)
+{
+	if (ranks)
+		return ck_ranks_are(found, ranks, err);
+	if (!found->nr || found->told || is_described(files, how->opts))
+		return 0;
+	return found->saves || is_silent(seen) ? ask(found, err) : 0;
+}
+
+static int see(int image_fd, struct seen *seen, struct ck_err *err)
 {
 	struct ck_image img;
 	int ret = ck_image_map(&img, image_fd, err);
 
 	if (ret)
 		return ret;
-	snprintf(out, 64, "%s", ck_image_str(&img, img.format, NULL));
+	snprintf(seen->format, sizeof(seen->format), "%s",
+		 ck_image_str(&img, img.format, NULL));
+	for (uint32_t i = 0; i < img.nr_tensors; i++)
+		seen->cut |= img.tensors[i].nr > 1;
 	ck_image_unmap(&img);
 	return 0;
 }
 
-/* One checkpoint; *format is set where it can be read at all. */
-static int look_at(struct ck_root *root, const struct how *how, char format[64],
-		   struct ck_err *err)
+/* One checkpoint; @seen is filled in where it can be read at all. */
+static int look_at(struct ck_root *root, const struct how *how,
+		   struct seen *seen, struct ck_err *err)
 {
 	ck_auto_fd int image = -1;
 	struct job job = { .root = root, .how = how };
@@ -243,26 +265,26 @@ static int look_at(struct ck_root *root, const struct how *how, char format[64],
 
 	job.image_fd = image;
 	if (!ret)
-		ret = format_of(image, format, err);
+		ret = see(image, seen, err);
 	return ret ? ret : look_apart(&job, err);
 }
 
 static int open_and_look(const char *path, const struct how *how,
-			 char format[64], struct ck_err *err)
+			 struct seen *seen, struct ck_err *err)
 {
 	struct ck_root root;
 	int ret = ck_root_open(&root, path, how->opts, err);
 
 	if (ret)
 		return ret;
-	ret = look_at(&root, how, format, err);
+	ret = look_at(&root, how, seen, err);
 	ck_root_close(&root);
 	return ret;
 }
 
 /* A directory of checkpoints: each of its folders. */
 static int look_in_folders(const struct ck_root *root, const struct how *how,
-			   char format[64], struct ck_err *err)
+			   struct seen *seen, struct ck_err *err)
 {
 	struct ck_steps all;
 	int ret = ck_steps_list(&all, root, err);
@@ -276,7 +298,7 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 		any = true;
 		ret = ck_steps_open(&in, root, all.v[i].name, how->opts, err);
 		if (!ret) {
-			ret = look_at(&in, how, format, err);
+			ret = look_at(&in, how, seen, err);
 			ck_root_close(&in);
 		}
 		if (ret)
@@ -288,31 +310,34 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 	return ret;
 }
 
-static int look_at_name(const char *path, const char *name,
+/* One file or folder of @path, by itself. */
+static int look_at_name(const char *path, const char *name, size_t len,
 			const struct how *how, struct ck_err *err)
 {
-	char whole[PATH_MAX], format[64] = "";
+	char whole[PATH_MAX];
+	struct seen seen = { 0 };
 
-	if (snprintf(whole, sizeof(whole), "%s/%s", path, name) >=
+	if (snprintf(whole, sizeof(whole), "%s/%.*s", path, (int)len, name) >=
 	    (int)sizeof(whole))
 		return ck_fail(err, ENAMETOOLONG, "%s: too long", name);
-	return open_and_look(whole, how, format, err);
+	return open_and_look(whole, how, &seen, err);
 }
 
-/* Every file below folder @name is whole by itself. */
-static int look_at_files_of(const char *path, const char *name,
+/* Every file below the folder of @r is whole by itself. */
+static int look_at_files_of(const char *path, const struct ck_rank *r,
 			    const struct ck_below *files, const struct how *how,
 			    struct ck_err *err)
 {
-	size_t len = strlen(name);
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < files->nr; i++) {
 		const struct ck_below_file *f = &files->v[i];
 
-		if (S_ISREG(f->st.st_mode) && !strncmp(f->path, name, len) &&
-		    f->path[len] == '/')
-			ret = look_at_name(path, f->path, how, err);
+		if (S_ISREG(f->st.st_mode) &&
+		    !strncmp(f->path, r->path, r->len) &&
+		    f->path[r->len] == '/')
+			ret = look_at_name(path, f->path, strlen(f->path), how,
+					   err);
 	}
 	return ret;
 }
@@ -321,22 +346,50 @@ static int look_at_files_of(const char *path, const char *name,
  * Pieces of which nothing says how they join: whole as far as can be known,
  * where each rank's folder, or else each file in it, can be read by itself.
  */
-static int look_at_ranks(const char *path, const struct ck_below *files,
-			 const struct how *how, struct ck_err *err)
+static int look_at_ranks(const char *path, const struct ck_ranks *found,
+			 const struct ck_below *files, const struct how *how,
+			 struct ck_err *err)
 {
-	uint64_t rank;
 	int ret = 0;
 
-	for (size_t i = 0; !ret && i < files->nr; i++) {
-		const struct ck_below_file *f = &files->v[i];
+	for (size_t i = 0; !ret && i < found->nr; i++) {
+		const struct ck_rank *r = &found->v[i];
 
-		if (strchr(f->path, '/') || S_ISLNK(f->st.st_mode) ||
-		    !ck_rank_of(f->path, &rank))
-			continue;
-		ret = look_at_name(path, f->path, how, err);
-		if (ret && S_ISDIR(f->st.st_mode))
-			ret = look_at_files_of(path, f->path, files, how, err);
+		ret = look_at_name(path, r->path, r->len, how, err);
+		if (ret && r->is_dir)
+			ret = look_at_files_of(path, r, files, how, err);
 	}
+	return ret;
+}
+
+/* What the reader says in @ret and @err, and what the names of files do. */
+static int count(const char *path, const struct ck_below *files,
+		 const struct seen *seen, const struct how *how, uint64_t ranks,
+		 int ret, struct ck_err *err)
+{
+	struct ck_err counted = { 0 };
+	struct ck_ranks found;
+	enum ck_ranks_by by = CK_RANKS_WORDS;
+	int nr;
+
+	if (ranks && (!*seen->format || is_silent(seen)))
+		by = CK_RANKS_ANY;
+	else if (!strcmp(seen->format, "oneflow"))
+		by = CK_RANKS_FILES;
+	nr = ck_ranks_find(&found, files, by, &counted);
+	if (!nr)
+		nr = check_ranks(&found, files, seen, how, ranks, &counted);
+	if (nr && ret && !ranks) {
+		/* both of them lack */
+		struct ck_err read = *err;
+
+		ret = ck_fail(err, read.code, "%s; %s", read.msg, counted.msg);
+	} else if (nr) {
+		ret = ck_fail(err, counted.code, "%s", counted.msg);
+	} else if (ret && ranks && !is_described(files, how->opts)) {
+		ret = look_at_ranks(path, &found, files, how, err);
+	}
+	ck_ranks_free(&found);
 	return ret;
 }
 
@@ -346,32 +399,25 @@ int ck_complete(const char *path, const struct ck_below *files,
 {
 	const struct how in = { opts, holes }, *how = &in;
 	struct ck_err inner = { 0 };
-	char format[64] = "";
+	struct seen seen = { 0 };
 	struct ck_root root;
 	int ret = ck_root_open(&root, path, how->opts, err);
 
 	if (ret)
 		return ret;
-	ret = look_at(&root, how, format, err);
-	if (ret == -ENODATA && !*format &&
-	    look_in_folders(&root, how, format, &inner) != -ENODATA)
+	ret = look_at(&root, how, &seen, err);
+	if (ret == -ENODATA && !*seen.format &&
+	    look_in_folders(&root, how, &seen, &inner) != -ENODATA)
 		ret = inner.code ? ck_fail(err, inner.code, "%s", inner.msg) :
 				   0;
 	else if (inner.code)
 		ret = ck_fail(err, inner.code, "%s", inner.msg);
 	ck_root_close(&root);
 	if (!ret)
-		ret = check_end(files, format, err);
-	if (!ret || ranks) {
-		struct ck_err counted;
-		int nr = check_ranks(files, format, opts, ranks, &counted);
-
-		if (nr)
-			ret = ck_fail(err, counted.code, "%s", counted.msg);
-		else if (ret && !is_described(files, opts))
-			ret = look_at_ranks(path, files, how, err);
-	}
+		ret = check_end(files, seen.format, err);
 	/* whatever the reader says of the files: it is they that lack */
+	if (!ret || ret == -EINVAL || ret == -ENOENT || ret == -ENODATA)
+		ret = count(path, files, &seen, how, ranks, ret, err);
 	if (ret == -EINVAL || ret == -ENOENT)
 		ret = -ENODATA;
 	return ret;

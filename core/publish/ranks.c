@@ -5,6 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/base/suffix.h"
 #include "core/base/vec.h"
 
 #include <ctype.h>
@@ -16,29 +17,84 @@
 #define MAX_DIGITS 9
 #define MAX_NAMED 4
 
-/* The digits at @s, "3" or "-00003" or "_3"; false: none, or too many. */
-static bool digits_at(const char *s, uint64_t *out)
-{
-	size_t n = 0;
+/* ---- names ---- */
 
-	if (*s == '-' || *s == '_')
-		s++;
-	while (isdigit((unsigned char)s[n]))
-		n++;
-	if (!n || n > MAX_DIGITS)
+/* The number at [from, to) of the rank's name, and how long that is. */
+static bool take(struct ck_rank *r, const char *path, size_t from, size_t to)
+{
+	if (to == from || to - from > MAX_DIGITS)
 		return false;
-	*out = strtoull(s, NULL, 10);
+	*r = (struct ck_rank){ .path = path, .from = from, .to = to };
+	r->rank = strtoull(path + from, NULL, 10);
+	r->len = to + strcspn(path + to, "/");
+	r->is_dir = path[r->len];
 	return true;
 }
 
-bool ck_rank_of(const char *path, uint64_t *rank)
+/* "3" or "-00003" or "_3" */
+static bool digits_at(struct ck_rank *r, const char *path, size_t at)
+{
+	at += path[at] == '-' || path[at] == '_';
+	return take(r, path, at, at + strspn(path + at, "0123456789"));
+}
+
+/* Whether a word begins at @at: none is inside of "frank", but in "ddprank". */
+static bool begins(const char *path, size_t at)
+{
+	static const char *const before[] = { "dp", "tp",   "pp",    "mp",
+					      "ep", "cp",   "sp",    "ddp",
+					      "ws", "fsdp", "local", "global",
+					      "my", "world" };
+	size_t n = 0;
+
+	while (n < at && isalpha((unsigned char)path[at - n - 1]))
+		n++;
+	for (size_t i = 0; i < CK_ARRAY_LEN(before); i++)
+		if (n == strlen(before[i]) &&
+		    !strncmp(path + at - n, before[i], n))
+			return true;
+	return !n;
+}
+
+bool ck_rank_of(const char *path, struct ck_rank *out)
 {
 	static const char *const words[] = { "rank", "node" };
 
-	for (const char *s = path; *s; s++)
+	for (size_t at = 0; path[at]; at++)
 		for (size_t i = 0; i < CK_ARRAY_LEN(words); i++)
-			if (!strncmp(s, words[i], 4) && digits_at(s + 4, rank))
+			if (!strncmp(path + at, words[i], 4) &&
+			    begins(path, at) && digits_at(out, path, at + 4))
 				return true;
+	return false;
+}
+
+/* The last number in the name that is [from, to) of @path. */
+static bool number_of(const char *path, size_t from, size_t to,
+		      struct ck_rank *out)
+{
+	size_t at, end;
+
+	return ck_last_number(path + from, to - from, &at, &end) &&
+	       take(out, path, from + at, from + end);
+}
+
+/* A folder by flow.save() or flow.save(graph): "model_3/pickled_data". */
+static bool save_of(const char *path, struct ck_rank *out)
+{
+	static const char *const in[] = { "/pickled_data", "/snapshot_done",
+					  "/model.mlir" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(in); i++) {
+		size_t len = strlen(path), from;
+
+		if (!ck_has_suffix(path, in[i]))
+			continue;
+		len -= strlen(in[i]);
+		from = len;
+		while (from && path[from - 1] != '/')
+			from--;
+		return number_of(path, from, len, out);
+	}
 	return false;
 }
 
@@ -56,6 +112,34 @@ static bool tells_how_many(const char *path)
 	return false;
 }
 
+/* ---- all of a directory ---- */
+
+static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+	int c = memcmp(a, b, CK_MIN(a_len, b_len));
+
+	return c ? c : (a_len > b_len) - (a_len < b_len);
+}
+
+/* What is called alike but for the number together. */
+static int by_series(const void *pa, const void *pb)
+{
+	const struct ck_rank *a = pa, *b = pb;
+	int c = compare(a->path, a->from, b->path, b->from);
+
+	return c ? c :
+		   compare(a->path + a->to, a->len - a->to, b->path + b->to,
+			   b->len - b->to);
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+	const struct ck_rank *a = pa, *b = pb;
+	int c = by_series(a, b);
+
+	return c ? c : compare(a->path, a->len, b->path, b->len);
+}
+
 static int by_number(const void *pa, const void *pb)
 {
 	const uint64_t *a = pa, *b = pb;
@@ -63,40 +147,107 @@ static int by_number(const void *pa, const void *pb)
 	return (*a > *b) - (*a < *b);
 }
 
-static void sort_once(struct ck_ranks *r)
+static size_t sort_numbers(uint64_t *v, size_t nr)
+{
+	size_t kept = 0;
+
+	if (nr)
+		qsort(v, nr, sizeof(*v), by_number);
+	for (size_t i = 0; i < nr; i++)
+		if (!kept || v[kept - 1] != v[i])
+			v[kept++] = v[i];
+	return kept;
+}
+
+static void sort_names(struct ck_ranks *r)
 {
 	size_t kept = 0;
 
 	if (r->nr)
-		qsort(r->v, r->nr, sizeof(*r->v), by_number);
+		qsort(r->v, r->nr, sizeof(*r->v), by_name);
 	for (size_t i = 0; i < r->nr; i++)
-		if (!kept || r->v[kept - 1] != r->v[i])
+		if (!kept || by_name(&r->v[kept - 1], &r->v[i]) != 0)
 			r->v[kept++] = r->v[i];
 	r->nr = kept;
 }
 
-int ck_ranks_find(struct ck_ranks *out, const struct ck_below *files,
-		  struct ck_err *err)
+static bool is_rank(struct ck_ranks *r, const char *path, enum ck_ranks_by by,
+		    struct ck_rank *out)
 {
-	uint64_t rank, *at;
+	size_t top = strcspn(path, "/");
+	bool saved;
 
-	*out = (struct ck_ranks){ 0 };
+	if (by != CK_RANKS_WORDS)
+		return (by == CK_RANKS_ANY || !path[top]) &&
+		       number_of(path, 0, top, out);
+	saved = save_of(path, out);
+	r->told |= tells_how_many(path);
+	r->saves |= saved;
+	return ck_rank_of(path, out) || saved;
+}
+
+static int add_all(struct ck_ranks *r, const struct ck_below *files,
+		   enum ck_ranks_by by, struct ck_err *err)
+{
 	for (size_t i = 0; i < files->nr; i++) {
 		const struct ck_below_file *f = &files->v[i];
+		struct ck_rank one, *at;
 
 		/* an empty folder of a rank is no rank that has written */
-		if (!S_ISREG(f->st.st_mode))
+		if (!S_ISREG(f->st.st_mode) || !is_rank(r, f->path, by, &one))
 			continue;
-		out->told |= tells_how_many(f->path);
-		if (!ck_rank_of(f->path, &rank))
-			continue;
-		at = ck_vec_push(out);
+		at = ck_vec_push(r);
 		if (!at)
 			return ck_fail(err, ENOMEM, "no memory for ranks");
-		*at = rank;
+		*at = one;
 	}
-	sort_once(out);
 	return 0;
+}
+
+/*
+ * The numbers, ascending, each once, to free(); without those that are alone
+ * among names that are alike, unless all are.
+ */
+static uint64_t *numbers_of(const struct ck_ranks *r, bool all, size_t *nr)
+{
+	uint64_t *v = calloc(r->nr + 1, sizeof(*v));
+	bool any = false;
+
+	*nr = 0;
+	for (size_t i = 0, end; v && i < r->nr; i = end) {
+		for (end = i + 1; end < r->nr; end++)
+			if (by_series(&r->v[i], &r->v[end]) != 0)
+				break;
+		any |= end - i > 1;
+		for (size_t k = i; k < end && (all || end - i > 1); k++)
+			v[(*nr)++] = r->v[k].rank;
+	}
+	if (v && !all && !any) {
+		free(v);
+		return numbers_of(r, true, nr);
+	}
+	*nr = v ? sort_numbers(v, *nr) : 0;
+	return v;
+}
+
+int ck_ranks_find(struct ck_ranks *out, const struct ck_below *files,
+		  enum ck_ranks_by by, struct ck_err *err)
+{
+	ck_auto_free uint64_t *v = NULL;
+	size_t nr;
+	int ret;
+
+	*out = (struct ck_ranks){ 0 };
+	ret = add_all(out, files, CK_RANKS_WORDS, err);
+	if (!ret && by != CK_RANKS_WORDS && !out->nr)
+		ret = add_all(out, files, by, err);
+	sort_names(out);
+	v = ret ? NULL : numbers_of(out, true, &nr);
+	if (!ret && !v)
+		ret = ck_fail(err, ENOMEM, "no memory for ranks");
+	if (!ret)
+		out->nr_ranks = nr;
+	return ret;
 }
 
 void ck_ranks_free(struct ck_ranks *r)
@@ -105,33 +256,37 @@ void ck_ranks_free(struct ck_ranks *r)
 	*r = (struct ck_ranks){ 0 };
 }
 
-static bool has(const struct ck_ranks *r, uint64_t rank)
+static int lack(const uint64_t *v, size_t found, uint64_t nr,
+		struct ck_err *err)
 {
-	return r->nr && bsearch(&rank, r->v, r->nr, sizeof(rank), by_number);
+	ck_auto_str struct ck_str some = { 0 };
+	uint64_t lacking = nr - found, said = 0;
+
+	for (uint64_t i = 0; i < nr && said < CK_MIN(lacking, MAX_NAMED); i++)
+		if (!found || !bsearch(&i, v, found, sizeof(*v), by_number))
+			ck_str_fmt(&some, "%s%" PRIu64, said++ ? ", " : "", i);
+	return ck_fail(err, ENODATA,
+		       "expected the files of %" PRIu64
+		       " rank%s, found %zu: missing rank %s%s",
+		       nr, nr == 1 ? "" : "s", found, some.v ? some.v : "",
+		       lacking > MAX_NAMED ? " and more" : "");
 }
 
 int ck_ranks_are(const struct ck_ranks *r, uint64_t nr, struct ck_err *err)
 {
-	ck_auto_str struct ck_str some = { 0 };
-	uint64_t lacking = 0;
+	size_t found;
+	ck_auto_free uint64_t *v = numbers_of(r, nr == 1, &found);
 
-	if (nr == 1 && !r->nr)
-		return 0; /* one rank has no need to number its files */
-	if (r->nr && r->v[r->nr - 1] >= nr)
-		return ck_fail(err, ENODATA,
-			       "expected the files of %" PRIu64 " ranks, found "
-			       "rank %" PRIu64,
-			       nr, r->v[r->nr - 1]);
-	lacking = nr - r->nr;
-	for (uint64_t i = 0, said = 0;
-	     i < nr && said < MAX_NAMED && said < lacking; i++)
-		if (!has(r, i))
-			ck_str_fmt(&some, "%s%" PRIu64, said++ ? ", " : "", i);
-	if (!lacking)
+	if (!v)
+		return ck_fail(err, ENOMEM, "no memory for ranks");
+	/* one rank has no need to number its files */
+	if (nr == 1 && (!found || v[0]))
 		return 0;
-	return ck_fail(err, ENODATA,
-		       "expected the files of %" PRIu64
-		       " ranks, found %zu: missing rank %s%s",
-		       nr, r->nr, some.v ? some.v : "",
-		       lacking > MAX_NAMED ? " and more" : "");
+	if (found && v[found - 1] >= nr)
+		return ck_fail(err, ENODATA,
+			       "expected the files of %" PRIu64
+			       " rank%s, found "
+			       "rank %" PRIu64,
+			       nr, nr == 1 ? "" : "s", v[found - 1]);
+	return found == nr ? 0 : lack(v, found, nr, err);
 }

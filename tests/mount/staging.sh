@@ -225,6 +225,17 @@ mv "$MNT/quiet/shards/m" "$MNT/quiet/shards/.metadata"
 [ ! -e "$SRC/quiet" ] || fail "published at a rename though manual"
 wait_for 15 test -d "$SRC/quiet" || fail "not published when quiet: $(cat "$LOG")"
 [ ! -e "$SRC/by-tar" ] || fail "one that this mount never wrote to is published"
+# of ranks that no file counts, one alone is not all: the others can still write
+mkdir "$MNT/ranks"
+OF=$here/tests/formats/oneflow/local-rows/in
+cp -r "$OF/model_0" "$MNT/ranks/shards/" || fail "rank 0"
+wait_for 15 grep -q 'publish --ranks N' "$MNT/ranks/.unshard/status" ||
+	fail "status: $(cat "$MNT/ranks/.unshard/status")"
+[ ! -e "$SRC/ranks" ] || fail "published with one rank of two"
+cp -r "$OF/model_1" "$MNT/ranks/shards/" || fail "rank 1"
+"$UNSHARD" publish --ranks 2 "$MNT/ranks" >"$WORK/out" 2>&1 ||
+	fail "two ranks: $(cat "$WORK/out")"
+diff -r -x .unshard-manifest "$OF" "$SRC/ranks" || fail "two ranks: another copy"
 umount_ckpt
 # Readers of SRC never see what is not published.
 mount_ckpt "$SRC"
