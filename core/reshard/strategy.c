@@ -23,6 +23,46 @@ struct strategy {
 	bool *used; /* of each name: a tensor is called so */
 };
 
+static int other_shape(const struct ck_ms_layout *l, const uint64_t *shape,
+		       unsigned rank, struct ck_err *err)
+{
+	ck_auto_str struct ck_str have = { 0 }, want = { 0 };
+
+	ck_str_json_u64(&have, shape, rank);
+	ck_str_json_u64(&want, l->shape, l->shape_rank);
+	if (have.failed || want.failed)
+		return ck_fail(err, ENOMEM, "no memory for shapes");
+	return ck_fail(err, EINVAL,
+		       "its shape is %s, and the strategy's tensor_shape %s%s",
+		       have.v, want.v,
+		       l->shape_rank > rank ?
+			       ", which does not make it: if it is of this "
+			       "model, the strategy in protobuf form says how" :
+			       ": it is of another model");
+}
+
+/* Where each entry of the map is a dimension; others may only be of one. */
+static bool same_shape(const struct ck_ms_layout *l, const uint64_t *shape,
+		       unsigned rank)
+{
+	if (!l->has_shape)
+		return true;
+	for (unsigned d = l->shape_rank; d < rank; d++)
+		if (shape[d] != 1)
+			return false;
+	for (unsigned d = rank; d < l->shape_rank; d++)
+		if (l->shape[d] != 1)
+			return false;
+	return !memcmp(l->shape, shape,
+		       CK_MIN(rank, l->shape_rank) * sizeof(*shape));
+}
+
+/* One of several entries of a dimension is as long as what cuts it. */
+static bool is_outer(const struct ck_ms_layout *l, unsigned k)
+{
+	return l->axis[k] >= 0 && l->dev[l->axis[k]] == l->shape[k];
+}
+
 /*
  * Which dimension of the tensor each entry of the map belongs to.  JSON makes
  * several entries of a dimension that several axes cut: those whose lengths
@@ -36,14 +76,18 @@ static int dims_of(const struct ck_ms_layout *l, const uint64_t *shape,
 
 	memcpy(dim, l->dim, sizeof(l->dim));
 	if (!l->expanded || !l->has_shape || l->nr_dims <= rank)
-		return 0;
+		return same_shape(l, shape, rank) ?
+			       0 :
+			       other_shape(l, shape, rank, err);
 	for (unsigned d = 0; d < rank && made_all; d++) {
 		uint64_t made = 1;
+		bool outer = true;
 
 		do {
-			if (k == l->nr_map ||
+			if (k == l->nr_map || !outer ||
 			    !ck_mul_ok(made, l->shape[k], &made))
 				break;
+			outer = is_outer(l, k);
 			dim[k++] = (uint8_t)d;
 		} while (made < shape[d]);
 		made_all = made == shape[d];
@@ -51,13 +95,8 @@ static int dims_of(const struct ck_ms_layout *l, const uint64_t *shape,
 	/* what is left can only be entries of length 1, which nothing cuts */
 	for (; k < l->nr_map && rank && l->shape[k] == 1; k++)
 		dim[k] = (uint8_t)(rank - 1);
-	if (k != l->nr_map || !made_all)
-		return ck_fail(err, EINVAL,
-			       "its tensor map has %u entries, which do not "
-			       "make its %u dimensions: the strategy in "
-			       "protobuf form says how",
-			       l->nr_map, rank);
-	return 0;
+	return k == l->nr_map && made_all ? 0 :
+					    other_shape(l, shape, rank, err);
 }
 
 static struct ck_rs_step *step_for(struct ck_rs_cut *out, unsigned dim)

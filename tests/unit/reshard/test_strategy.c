@@ -180,3 +180,29 @@ Test(strategy, what_does_not_divide_is_named)
 	cr_expect_eq(try("w", "[0]", "[0, -1]", "[8, 8]", 0), -EINVAL);
 	cr_expect_eq(try("w", "[65536, 2]", "[0, -1]", "[8, 8]", 0), -EINVAL);
 }
+
+/* Of which nothing but the shape says that it is of another model. */
+Test(strategy, another_shape_is_refused)
+{
+	static const struct {
+		const char *map, *shape, *found;
+	} bad[] = {
+		{ "[0, -1]", "[16, 8]", "tensor_shape [16, 8]: it is of an" },
+		{ "[0, -1]", "[4, 16]", "tensor_shape [4, 16]: it is of an" },
+		{ "[0]", "[64]", "tensor_shape [64]: it is of another model" },
+		{ "[0, 1, -1]", "[4, 2, 8]", "[4, 2, 8], which does not make" },
+		{ "[0, 1, -1]", "[2, 2, 8]", "[2, 2, 8], which does not make" },
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(bad); i++) {
+		cr_expect_eq(try("w", "[2, 2]", bad[i].map, bad[i].shape, 0),
+			     -1000, "%s", bad[i].shape);
+		cr_expect(strstr(err.msg, "w: its shape is [8, 8]") &&
+				  strstr(err.msg, bad[i].found),
+			  "%s", err.msg);
+	}
+	cr_expect_eq(try("w", "[2, 2]", "[0, 1, -1]", "[2, 4, 8]", 0), 0, "%s",
+		     err.msg);
+	cr_expect_eq(try("w", "[2, 2]", "[0, -1, -1]", "[8, 8, 1]", 0), 0, "%s",
+		     err.msg);
+}
