@@ -8,6 +8,7 @@
 #include "mount-helpers/cmd.h"
 #include "mount-helpers/diff.h"
 #include "mount-helpers/health.h"
+#include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -17,20 +18,22 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *refused_name(const struct side *s, uint32_t i)
+/* By name: what @s refused with number @i, and @name of @img. */
+static int compare_refused(const struct side *s, uint32_t i,
+			   const struct ck_image *img, uint32_t name)
 {
-	uint32_t p = s->refused[i];
-
-	return ck_image_str(s->img, s->img->problems[p].tensor, NULL);
+	return text_compare(s->img, s->img->problems[s->refused[i]].tensor, img,
+			    name);
 }
 
-/* The problem for which @s has no tensor @name; CK_NONE: it never had one. */
-static uint32_t refused(const struct side *s, const char *name)
+/* The problem for which @s has no tensor so called; CK_NONE: it never had one. */
+static uint32_t refused(const struct side *s, const struct ck_image *img,
+			uint32_t name)
 {
 	uint32_t at = CK_FIRST(i, 0, s->nr_refused,
-			       strcmp(refused_name(s, i), name) >= 0);
+			       compare_refused(s, i, img, name) >= 0);
 
-	return at < s->nr_refused && !strcmp(refused_name(s, at), name) ?
+	return at < s->nr_refused && !compare_refused(s, at, img, name) ?
 		       s->refused[at] :
 		       CK_NONE;
 }
@@ -101,8 +104,7 @@ static int look_absent(struct diff *d, struct compare_pair *p)
 	const struct side *has = p->a == CK_NONE ? &d->b : &d->a;
 	const struct side *lacks = p->a == CK_NONE ? &d->a : &d->b;
 	uint32_t i = p->a == CK_NONE ? p->b : p->a;
-	uint32_t problem = refused(
-		lacks, ck_image_str(has->img, has->img->tensors[i].name, NULL));
+	uint32_t problem = refused(lacks, has->img, has->img->tensors[i].name);
 	struct ck_str why = { 0 };
 
 	p->kind = COMPARE_ABSENT;
@@ -114,11 +116,10 @@ static int look_absent(struct diff *d, struct compare_pair *p)
 	return why.failed ? ck_fail(&d->err, ENOMEM, "no memory") : 0;
 }
 
-static bool has_name(const struct ck_image *img, const char *name)
+static bool has_name(const struct ck_image *img, const char *name, size_t len)
 {
 	for (uint32_t tree = 0; tree < img->nr_trees; tree++)
-		if (ck_image_find_name(img, tree, name, strlen(name)) !=
-		    CK_NONE)
+		if (ck_image_find_name(img, tree, name, len) != CK_NONE)
 			return true;
 	return false;
 }
@@ -129,12 +130,13 @@ static int add_refusals(struct diff *d, const struct side *s,
 {
 	for (uint32_t i = 0; i < s->nr_refused; i++) {
 		uint32_t ref = s->img->problems[s->refused[i]].tensor;
-		const char *name = ck_image_str(s->img, ref, NULL);
+		size_t len;
+		const char *name = ck_image_str(s->img, ref, &len);
 		struct refusal *r;
 
 		if (!diff_chosen(d, s->img, ref) ||
-		    has_name(other->img, name) ||
-		    (!both && refused(other, name) != CK_NONE))
+		    has_name(other->img, name, len) ||
+		    (!both && refused(other, s->img, ref) != CK_NONE))
 			continue;
 		r = ck_vec_push(&d->refusal);
 		if (!r)

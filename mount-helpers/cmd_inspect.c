@@ -63,8 +63,7 @@ static bool is_about(const struct ck_image *img, const struct ck_problem *p,
 {
 	return !t || p->tensor == t->name ||
 	       (p->tensor != CK_NONE &&
-		!strcmp(ck_image_str(img, p->tensor, NULL),
-			ck_image_str(img, t->name, NULL)));
+		!text_compare(img, p->tensor, img, t->name));
 }
 
 /* Those about @t, or all; @t NULL says too that there are none. */

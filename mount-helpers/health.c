@@ -2,6 +2,8 @@
 /* health.c - the one line, and the exit code, for an incomplete checkpoint */
 #include "mount-helpers/health.h"
 
+#include "mount-helpers/text.h"
+
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/catalog/dump.h"
@@ -40,8 +42,8 @@ static int by_name(const void *a, const void *b, void *ctx)
 {
 	const struct ck_image *img = ctx;
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-	int c = strcmp(ck_image_str(img, img->problems[x].tensor, NULL),
-		       ck_image_str(img, img->problems[y].tensor, NULL));
+	int c = text_compare(img, img->problems[x].tensor, img,
+			     img->problems[y].tensor);
 
 	return c ? c : (x > y) - (x < y);
 }
@@ -50,7 +52,7 @@ uint32_t health_refusals(const struct ck_image *img, uint32_t **out)
 {
 	uint32_t *v = calloc((size_t)img->nr_problems + 1, sizeof(*v));
 	uint32_t all = 0, nr = 0;
-	const char *last = NULL;
+	uint32_t last = CK_NONE;
 
 	*out = v;
 	for (uint32_t i = 0; v && i < img->nr_problems; i++)
@@ -60,11 +62,10 @@ uint32_t health_refusals(const struct ck_image *img, uint32_t **out)
 		qsort_r(v, all, sizeof(*v), by_name, (void *)img);
 	for (uint32_t i = 0; i < all; i++) {
 		const struct ck_problem *p = &img->problems[v[i]];
-		const char *name = ck_image_str(img, p->tensor, NULL);
 
-		if (!last || strcmp(last, name))
+		if (last == CK_NONE || text_compare(img, last, img, p->tensor))
 			v[nr++] = v[i];
-		last = name;
+		last = p->tensor;
 	}
 	return nr;
 }
@@ -139,7 +140,7 @@ int health_refused(const struct cmd *c, const char *path,
 		   const struct ck_image *img)
 {
 	const struct ck_problem *first = NULL;
-	ck_auto_str struct ck_str more = { 0 };
+	ck_auto_str struct ck_str more = { 0 }, name = { 0 };
 	uint64_t nr = 0;
 	bool named;
 
@@ -156,15 +157,15 @@ int health_refused(const struct cmd *c, const char *path,
 	if (!first)
 		return CMD_OK;
 	named = first->tensor != CK_NONE;
+	text_ref(&name, img, first->tensor);
 	if (nr > 1)
 		ck_str_fmt(&more, ", and %" PRIu64 " more", nr - 1);
 	return cmd_fail(
 		c, CMD_BAD_CKPT,
 		"%s: incomplete: %s%s%s%s%s (unshard inspect says more)", path,
 		named ? "left out is tensor " : "",
-		named ? ck_image_str(img, first->tensor, NULL) : "",
-		named ? ": " : "", ck_image_str(img, first->reason, NULL),
-		more.v ? more.v : "");
+		named && name.v ? name.v : "", named ? ": " : "",
+		ck_image_str(img, first->reason, NULL), more.v ? more.v : "");
 }
 
 void health_late(const struct cmd *c, const char *path, struct ck_ckpt *ck)

@@ -2,6 +2,8 @@
 /* text.c - names, shapes and sizes for people */
 #include "mount-helpers/text.h"
 
+#include "core/base/check.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,17 @@ void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref)
 		return;
 	s = ck_image_str(img, ref, &len);
 	ck_str_plain(out, s, len);
+}
+
+int text_compare(const struct ck_image *a, uint32_t a_ref,
+		 const struct ck_image *b, uint32_t b_ref)
+{
+	size_t a_len, b_len;
+	const char *x = ck_image_str(a, a_ref, &a_len);
+	const char *y = ck_image_str(b, b_ref, &b_len);
+	int c = memcmp(x, y, CK_MIN(a_len, b_len));
+
+	return c ? c : (a_len > b_len) - (a_len < b_len);
 }
 
 uint32_t text_file_of(const struct ck_image *img, uint32_t src)

@@ -13,6 +13,12 @@
 
 /* A string of the image; nothing for CK_NONE. */
 void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref);
+/*
+ * Of two names, by their bytes, as memcmp(): those of what was refused may
+ * have NUL in them.
+ */
+int text_compare(const struct ck_image *a, uint32_t a_ref,
+		 const struct ck_image *b, uint32_t b_ref);
 /* "TREE/" where @tree is not the one that most checkpoints have. */
 void text_tree(struct ck_str *out, const struct ck_image *img, uint32_t tree);
 /* "[4096, 14336]" */

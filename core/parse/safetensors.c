@@ -124,6 +124,8 @@ static const char *read_entry(const struct ck_st_header *h, const json_t *j,
 	uint64_t off[2];
 	unsigned nr;
 
+	if (json_is_string(dtype))
+		t->dtype_name = json_string_value(dtype);
 	if (memchr(t->name, '\0', t->name_len))
 		return "its name holds a NUL byte";
 	if (t->name_len > CK_MAX_NAME)
@@ -132,7 +134,6 @@ static const char *read_entry(const struct ck_st_header *h, const json_t *j,
 		return "its entry is no JSON object";
 	if (!json_is_string(dtype))
 		return "its dtype is no string";
-	t->dtype_name = json_string_value(dtype);
 	t->dtype = ck_dtype_by_safetensors(t->dtype_name,
 					   json_string_length(dtype));
 	if (!ck_json_dims(json_object_get(j, "shape"), t->shape, CK_MAX_RANK,
@@ -162,7 +163,7 @@ bool ck_st_next(struct ck_st_header *h, struct ck_st_tensor *out)
 	*out = (struct ck_st_tensor){
 		.name = json_object_iter_key(h->iter),
 		.name_len = json_object_iter_key_len(h->iter),
-		.dtype_name = "",
+		.dtype_name = "none",
 	};
 	entry = json_object_iter_value(h->iter);
 	out->why = read_entry(h, entry, out);
