@@ -52,8 +52,7 @@ static const char *const last_words[] = { "head", NULL };
 /* What has layers of its own, that come after those of the model. */
 static const char *const after[] = { "mtp", NULL };
 
-/* Some word between dots is one of @words. */
-static bool has_word(const char *name, size_t len, const char *const *words)
+bool ck_rs_has_word(const char *name, size_t len, const char *const *words)
 {
 	size_t from = 0;
 
@@ -125,7 +124,7 @@ int64_t ck_rs_layer(const char *name, size_t len)
 	size_t from = 0;
 	bool listed = false;
 
-	if (has_word(name, len, after))
+	if (ck_rs_has_word(name, len, after))
 		return CK_RS_STAGE_LAST;
 	for (size_t i = 0; i <= len; i++) {
 		int64_t nr;
@@ -138,9 +137,9 @@ int64_t ck_rs_layer(const char *name, size_t len)
 		listed = is_list(name + from, i - from);
 		from = i + 1;
 	}
-	if (has(name, len, firsts) || has_word(name, len, first_words))
+	if (has(name, len, firsts) || ck_rs_has_word(name, len, first_words))
 		return CK_RS_STAGE_FIRST;
-	if (has(name, len, lasts) || has_word(name, len, last_words))
+	if (has(name, len, lasts) || ck_rs_has_word(name, len, last_words))
 		return CK_RS_STAGE_LAST;
 	return CK_RS_STAGE_ALL;
 }

@@ -2,8 +2,6 @@
 /* rules.c - which rule fits a name, and what it cuts */
 #include "core/reshard/rules.h"
 
-#include "core/reshard/reshard.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -45,7 +43,7 @@ int ck_rs_rules_get(struct ck_rs_rules *r, const char *name,
 	*given = true;
 	if (i != SIZE_MAX)
 		return from_file(r, opts, i, err);
-	*given = name != NULL;
+	*given = r->built_in = name != NULL;
 	if (!name)
 		return 0;
 	if (!strcmp(name, "hf"))

@@ -11,6 +11,7 @@
 #include "core/format/mg_rules.h"
 #include "core/parse/json.h"
 #include "core/reshard/cut.h"
+#include "core/reshard/reshard.h"
 
 #define CK_RS_RULES_OPTION "rules"
 
@@ -28,6 +29,7 @@ extern const char ck_rs_hf_rules[];
 
 struct ck_rs_rules {
 	struct ck_mg_rules mg;
+	bool built_in;
 	bool asked; /* what is true was said, if only that nothing is */
 	char *truths; /* "A+B", arguments that rules may ask for; or NULL */
 	uint32_t groups; /* of queries; 0: not said */
@@ -43,6 +45,12 @@ struct ck_rs_rules {
 int ck_rs_rules_get(struct ck_rs_rules *r, const char *name,
 		    const struct ck_opts *opts, bool *given,
 		    struct ck_err *err);
+/*
+ * Whether Megatron's layers are gated, which is all that the built-in rules ask:
+ * the rows of all linear_fc1 tell, beside the columns of linear_fc2.
+ */
+int ck_rs_rules_infer(struct ck_rs_rules *r, const struct ck_reshard_in *in,
+		      struct ck_err *err);
 void ck_rs_rules_free(struct ck_rs_rules *r);
 /* Adds the step that cuts @tensor_name along grid axis @axis; -EINVAL. */
 int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,

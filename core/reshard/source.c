@@ -17,22 +17,23 @@
 
 #define MAX_LOOK 4096 /* cells that are looked at */
 
-/* The one axis of the grid along which cells lie; false: there are more. */
-static bool split_axis(const struct ck_image *img, const struct ck_tensor *t,
-		       unsigned *axis)
+/* The one axis from @g on along which cells lie; 0, or 2 of more: not so. */
+static unsigned split_axis(const struct ck_image *img,
+			   const struct ck_tensor *t, unsigned g,
+			   unsigned *axis)
 {
 	const struct ck_chunk *c = &img->chunks[t->first];
 	const uint64_t *zero = img->dims + c[0].corner;
 	unsigned nr = 0;
 
-	for (unsigned g = 0; g < t->grid_rank; g++)
+	for (; g < t->grid_rank; g++)
 		for (uint32_t i = 1; i < t->nr; i++)
 			if (img->dims[c[i].corner + g] != zero[g]) {
 				*axis = g;
 				nr++;
 				break;
 			}
-	return nr == 1;
+	return nr;
 }
 
 struct strip {
@@ -92,10 +93,13 @@ static void find_rounds(const struct strip *s, uint32_t nr,
 		out->block[i / n] += s[i].len;
 }
 
+/* Of the first @skip dimensions the first cell's part is looked at alone. */
 static void look_at_files(const struct ck_image *img, const struct ck_tensor *t,
-			  struct ck_rs_split *out)
+			  unsigned skip, struct ck_rs_split *out)
 {
+	const uint64_t *zero = img->dims + img->chunks[t->first].corner;
 	struct strip *s;
+	uint32_t nr = 0;
 
 	if (t->nr > MAX_LOOK)
 		return;
@@ -104,16 +108,18 @@ static void look_at_files(const struct ck_image *img, const struct ck_tensor *t,
 		const struct ck_chunk *c = &img->chunks[t->first + i];
 		const struct ck_layout *l = &img->layouts[c->layout];
 
-		s[i].start = img->dims[c->corner + out->dim];
-		s[i].len = img->dims[l->len + out->dim];
-		s[i].src = c->src;
+		if (memcmp(img->dims + c->corner, zero, skip * sizeof(*zero)))
+			continue;
+		s[nr].start = img->dims[c->corner + out->dim];
+		s[nr].len = img->dims[l->len + out->dim];
+		s[nr++].src = c->src;
 	}
 	if (!s) {
 		out->how = CK_RS_UNKNOWN;
 		return;
 	}
-	qsort(s, t->nr, sizeof(*s), by_start);
-	find_rounds(s, join(s, t->nr), out);
+	qsort(s, nr, sizeof(*s), by_start);
+	find_rounds(s, join(s, nr), out);
 	free(s);
 }
 
@@ -126,29 +132,34 @@ static bool is_flat(const struct ck_image *img, const struct ck_tensor *t)
 	return false;
 }
 
-void ck_rs_split_of(const struct ck_image *img, uint32_t tensor,
+void ck_rs_split_of(const struct ck_image *img, uint32_t tensor, unsigned skip,
 		    struct ck_rs_split *out)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
 	const uint64_t *shape = img->dims + t->shape;
 	const uint64_t *grid = img->dims + t->grid;
 	uint8_t first[CK_MAX_RANK + 1];
-	unsigned axis, d = 0;
+	unsigned axis, d = 0, axes;
 	uint64_t outer = 1;
 
 	*out = (struct ck_rs_split){ .how = CK_RS_WHOLE };
 	if (t->nr <= 1)
 		return;
 	out->how = CK_RS_UNKNOWN;
-	if (is_flat(img, t) || !split_axis(img, t, &axis) ||
+	if (is_flat(img, t) ||
 	    !ck_grid_refines(shape, t->rank, grid, t->grid_rank, first))
+		return;
+	axes = split_axis(img, t, skip ? first[skip] : 0, &axis);
+	if (skip && !axes)
+		out->how = CK_RS_WHOLE;
+	if (axes != 1)
 		return;
 	out->how = CK_RS_SPLIT;
 	while (d + 1 < t->rank && first[d + 1] <= axis)
 		d++;
 	out->dim = d;
 	if (t->grid_rank == t->rank) {
-		look_at_files(img, t, out);
+		look_at_files(img, t, skip, out);
 		return;
 	}
 	for (unsigned g = first[d]; g < axis; g++)

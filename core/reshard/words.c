@@ -33,6 +33,9 @@ struct words {
 	unsigned nr_layers;
 	uint64_t *begin; /* first layer of each stage, and the end */
 	uint64_t lowest; /* 1: names count layers from 1 on, else 0 */
+	uint64_t *each; /* of stacked layers: how many each stage has */
+	struct ck_rs_sequence seq;
+	struct ck_rs_stack stack;
 	char *rules_name; /* NULL: not said */
 	struct ck_rs_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
@@ -163,10 +166,45 @@ static int take_word(struct words *w, const char *s, size_t len,
 
 /* ---- cutting ---- */
 
+static int64_t layer_of(const struct words *w, const char *name, size_t len)
+{
+	int64_t layer = ck_rs_layer(name, len);
+	int64_t nr = ck_rs_sequence_layer(&w->seq, name, len);
+
+	return nr >= 0 ? nr : layer;
+}
+
+/* Where no name has a layer's number. */
+static int count_others(struct words *w, const struct ck_reshard_in *in,
+			uint64_t *layers, struct ck_err *err)
+{
+	int ret;
+
+	if (w->stack.nr == 1) {
+		*layers = w->stack.of[0].layers;
+		w->each = calloc(w->pp, sizeof(*w->each));
+		return w->each ? 0 : ck_fail(err, ENOMEM, "no memory");
+	}
+	if (w->stack.nr)
+		return ck_fail(err, EINVAL,
+			       "pp=: layers are stacked in %.*s and in %.*s: "
+			       "nothing says which come first",
+			       (int)CK_MIN(w->stack.of[0].owner_len, 80u),
+			       w->stack.of[0].owner,
+			       (int)CK_MIN(w->stack.of[1].owner_len, 80u),
+			       w->stack.of[1].owner);
+	ret = ck_rs_sequence_find(&w->seq, in, err);
+	w->lowest = w->seq.lowest == 1;
+	*layers = (uint64_t)w->seq.last + 1 - w->lowest;
+	return ret;
+}
+
 static int count_layers(struct words *w, const struct ck_reshard_in *in,
 			struct ck_err *err)
 {
 	int64_t last = -1, lowest = INT64_MAX;
+	uint64_t layers = 0;
+	int ret = 0;
 
 	for (uint32_t i = 0; i < in->nr; i++) {
 		size_t len;
@@ -178,30 +216,60 @@ static int count_layers(struct words *w, const struct ck_reshard_in *in,
 		if (layer >= 0)
 			lowest = CK_MIN(lowest, layer);
 	}
-	if (last < 0)
-		return ck_fail(err, EINVAL,
-			       "pp=: no name says a layer, as in layers.0. or "
-			       "layer0.");
-	w->lowest = lowest == 1;
-	return ck_rs_stages(w->begin, w->pp, w->layers,
-			    (uint64_t)last + 1 - w->lowest, err);
+	if (last < 0) {
+		ret = count_others(w, in, &layers, err);
+	} else {
+		w->lowest = lowest == 1;
+		layers = (uint64_t)last + 1 - w->lowest;
+	}
+	if (!ret)
+		ret = ck_rs_stages(w->begin, w->pp, w->layers, layers, err);
+	for (unsigned i = 0; w->each && !ret && i < w->pp; i++)
+		w->each[i] = w->begin[i + 1] - w->begin[i];
+	return ret;
+}
+
+/* How many dimensions of @tensor are layers, and none of one layer's. */
+static unsigned stacked(const struct words *w, const struct ck_image *img,
+			uint32_t tensor)
+{
+	size_t len;
+	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+
+	return w->stack.nr && ck_rs_is_stacked(name, len) ? 1 : 0;
+}
+
+static bool is_megatron(const struct ck_reshard_in *in)
+{
+	for (uint32_t i = 0; i < in->nr; i++) {
+		size_t len;
+		const char *name = ck_image_str(
+			in->img, in->img->tensors[in->first + i].name, &len);
+
+		if (ck_rs_is_megatron(name, len))
+			return true;
+	}
+	return false;
 }
 
 /* Where nothing is split, the built-in rules have to know every name. */
 static int fall_back(struct words *w, const struct ck_reshard_in *in,
 		     struct ck_err *err)
 {
-	int ret = ck_rs_rules_get(&w->rules, "hf", NULL, &w->ruled, err);
+	bool split = false;
+	int ret;
 
-	for (uint32_t i = 0; i < in->nr; i++) {
-		struct ck_rs_split split;
+	for (uint32_t i = 0; i < in->nr && !split; i++) {
+		struct ck_rs_split how;
 
-		ck_rs_split_of(in->img, in->first + i, &split);
-		if (split.how == CK_RS_WHOLE)
-			continue;
-		w->ruled = false; /* they only count heads */
-		break;
+		ck_rs_split_of(in->img, in->first + i,
+			       stacked(w, in->img, in->first + i), &how);
+		split = how.how != CK_RS_WHOLE;
 	}
+	ret = ck_rs_rules_get(&w->rules,
+			      !split && is_megatron(in) ? "megatron" : "hf",
+			      NULL, &w->ruled, err);
+	w->ruled = w->ruled && !split; /* else they only count heads */
 	return ret;
 }
 
@@ -209,8 +277,10 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 		 struct ck_err *err)
 {
 	struct words *w = (struct words *)base;
-	int ret = w->begin ? count_layers(w, in, err) : 0;
+	int ret;
 
+	ck_rs_stack_find(&w->stack, in);
+	ret = w->begin ? count_layers(w, in, err) : 0;
 	for (uint32_t i = 0; i < in->nr; i++)
 		w->max_rank = CK_MAX(w->max_rank,
 				     in->img->tensors[in->first + i].rank);
@@ -218,6 +288,31 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 	w->rules.heads = &w->heads;
 	if (!ret && w->tp > 1 && !w->ruled)
 		ret = fall_back(w, in, err);
+	if (!ret && w->ruled && w->rules.built_in && !w->rules.asked)
+		ret = ck_rs_rules_infer(&w->rules, in, err);
+	return ret;
+}
+
+/* By rules, which know one layer. */
+static int cut_by_rules(const struct words *w, const struct ck_image *img,
+			uint32_t tensor, unsigned axis, struct ck_rs_cut *out,
+			struct ck_err *err)
+{
+	const struct ck_tensor *t = &img->tensors[tensor];
+	unsigned skip = stacked(w, img, tensor), from = out->nr_steps;
+	size_t len;
+	const char *name = ck_image_str(img, t->name, &len);
+	int ret;
+
+	if (skip && t->rank > skip + 2)
+		return ck_fail(err, EINVAL,
+			       "tp=: it has %u dimensions in each of its "
+			       "stacked layers, of which no rule knows",
+			       t->rank - skip);
+	ret = ck_rs_rules_cut(&w->rules, name, len, img->dims + t->shape + skip,
+			      t->rank - skip, axis, out, err);
+	for (; from < out->nr_steps; from++)
+		out->step[from].dim = (uint8_t)(out->step[from].dim + skip);
 	return ret;
 }
 
@@ -232,15 +327,16 @@ static int cut_tp(const struct words *w, const struct ck_image *img,
 	const char *name = ck_image_str(img, t->name, &len);
 
 	if (w->ruled)
-		return ck_rs_rules_cut(&w->rules, name, len,
-				       img->dims + t->shape, t->rank, axis, out,
-				       err);
-	ck_rs_split_of(img, tensor, &split);
+		return cut_by_rules(w, img, tensor, axis, out, err);
+	ck_rs_split_of(img, tensor, stacked(w, img, tensor), &split);
 	if (split.how == CK_RS_UNKNOWN)
 		return ck_fail(err, EINVAL,
 			       "tp=: it is stored split, but not along one "
 			       "dimension: say by which rules to cut, as in "
-			       "tp=4,rules=hf");
+			       "tp=%" PRIu32 ",rules=%s",
+			       w->tp,
+			       ck_rs_is_megatron(name, len) ? "megatron" :
+							      "hf");
 	if (split.how == CK_RS_WHOLE)
 		return 0;
 	s = ck_rs_add_step(out, split.dim, axis, CK_LAY_EVEN);
@@ -260,9 +356,17 @@ static void take_stage(const struct words *w, const struct ck_image *img,
 {
 	size_t len;
 	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
-	int64_t layer = ck_rs_layer(name, len);
+	int64_t layer = layer_of(w, name, len);
 	uint32_t stage = 0;
 
+	if (w->each && stacked(w, img, tensor)) {
+		struct ck_rs_step *s = ck_rs_add_step(
+			out, 0, ck_rs_add_axis(out, w->pp), CK_LAY_GIVEN);
+
+		if (s)
+			s->given = w->each;
+		return;
+	}
 	if (!w->begin || layer == CK_RS_STAGE_ALL) {
 		ck_rs_add_axis(out, w->pp ? w->pp : 1);
 		return;
@@ -303,6 +407,8 @@ static void free_words(struct ck_rs_spec *base)
 	free(w->rules_name);
 	free(w->layers);
 	free(w->begin);
+	free(w->each);
+	ck_rs_sequence_free(&w->seq);
 	free(w);
 }
 

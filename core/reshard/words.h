@@ -6,6 +6,7 @@
 #ifndef CK_RS_WORDS_H
 #define CK_RS_WORDS_H
 
+#include "core/format/strmap.h"
 #include "core/reshard/spec.h"
 
 /* ---- source.c: how the source itself was split ---- */
@@ -23,7 +24,8 @@ struct ck_rs_split {
 	unsigned nr_blocks;
 	uint64_t block[CK_RS_WEIGHTS];
 };
-void ck_rs_split_of(const struct ck_image *img, uint32_t tensor,
+/* Not along the first @skip dimensions, which are no business of a tensor's. */
+void ck_rs_split_of(const struct ck_image *img, uint32_t tensor, unsigned skip,
 		    struct ck_rs_split *out);
 
 /* ---- layers.c: which pipeline stage a tensor belongs to ---- */
@@ -32,6 +34,8 @@ enum { CK_RS_STAGE_FIRST = -1, CK_RS_STAGE_LAST = -2, CK_RS_STAGE_ALL = -3 };
 
 /* The number of the layer that @name is in, or one of the above. */
 int64_t ck_rs_layer(const char *name, size_t len);
+/* Some word between dots is one of @words, which end with NULL. */
+bool ck_rs_has_word(const char *name, size_t len, const char *const *words);
 /*
  * Layers of each stage: the numbers of @given, which must make @layers, or
  * with @given NULL equal ones, those left over to the stages from the middle
@@ -39,5 +43,39 @@ int64_t ck_rs_layer(const char *name, size_t len);
  */
 int ck_rs_stages(uint64_t *begin, unsigned stages, const uint64_t *given,
 		 uint64_t layers, struct ck_err *err);
+
+/* ---- sequence.c: layers by a number alone ---- */
+
+struct ck_rs_sequence {
+	bool found;
+	const char *prefix; /* what stands before the numbers; of the image */
+	size_t len;
+	int64_t lowest, last;
+	struct ck_strmap tails; /* names without it */
+};
+/* -EINVAL with a line for people: there is none, or more than one. */
+int ck_rs_sequence_find(struct ck_rs_sequence *out,
+			const struct ck_reshard_in *in, struct ck_err *err);
+void ck_rs_sequence_free(struct ck_rs_sequence *s);
+/* A number, or CK_RS_STAGE_ALL. */
+int64_t ck_rs_sequence_layer(const struct ck_rs_sequence *s, const char *name,
+			     size_t len);
+
+/* ---- stack.c: layers as dimension 0 of a tensor of each kind ---- */
+
+#define CK_RS_STACKS 4
+struct ck_rs_stack {
+	unsigned nr; /* 0: nothing is stacked */
+	struct ck_rs_stack_of {
+		const char *owner; /* "decoder"; of the image */
+		size_t owner_len;
+		uint64_t layers;
+	} of[CK_RS_STACKS];
+};
+void ck_rs_stack_find(struct ck_rs_stack *out, const struct ck_reshard_in *in);
+/* Whether a tensor so called is a stack, where there are any. */
+bool ck_rs_is_stacked(const char *name, size_t len);
+/* Names that only Megatron gives. */
+bool ck_rs_is_megatron(const char *name, size_t len);
 
 #endif
