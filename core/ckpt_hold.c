@@ -141,8 +141,10 @@ int ck_ckpt_hold_left(struct ck_ckpt *ck, struct ck_err *err)
 	}
 	redo = ck_redo_is_left(&ck->root, name);
 	if (!redo && !ck_sums_are_marked(&ck->root) &&
-	    !ck_sealed_is_edited(&ck->root))
+	    !ck_sealed_is_edited(&ck->root)) {
+		ck_hold_sweep(&ck->root);
 		return 0;
+	}
 	if (ck->unsealed && redo)
 		return 0; /* it is tried, and what is refused is said */
 	ret = ck->unsealed ? -EROFS : ck_ckpt_hold(ck, err);

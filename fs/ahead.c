@@ -18,6 +18,7 @@
 
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/cpus.h"
 #include "fs/buf.h"
 
 #include <pthread.h>
@@ -198,9 +199,9 @@ static void *run(void *ctx)
 }
 
 /* Half of the processors: the requests themselves need the others. */
-static unsigned suitable(long processors)
+static unsigned suitable(unsigned processors)
 {
-	return (unsigned)CK_MAX(1, processors / 2);
+	return CK_MAX(1U, processors / 2);
 }
 
 static void stop(struct fs_ahead *a)
@@ -216,7 +217,7 @@ static void stop(struct fs_ahead *a)
 struct fs_ahead *fs_ahead_new(unsigned threads)
 {
 	struct fs_ahead *a = calloc(1, sizeof(*a));
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned processors = ck_cpus();
 	unsigned nr = threads ? threads : suitable(processors);
 
 	if (!a)

@@ -16,6 +16,7 @@
 #include "fs/kernel.h"
 
 #include "core/base/check.h"
+#include "core/base/cpus.h"
 #include "fs/receive.h"
 
 #include <errno.h>
@@ -36,14 +37,14 @@ void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts)
 {
 	const char *direct = ck_opts_get(opts, "direct");
 	const char *threads = ck_opts_get(opts, "threads");
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned cpus = ck_cpus();
 
 	*k = (struct fs_kernel){ .want = FS_DIRECT_AUTO };
 	if (direct && !strcmp(direct, "on"))
 		k->want = FS_DIRECT_ON;
 	else if (direct && !strcmp(direct, "off"))
 		k->want = FS_DIRECT_OFF;
-	k->threads = cpus > 0 && cpus < MAX_THREADS ? 2 * (unsigned)cpus : 0;
+	k->threads = cpus < MAX_THREADS ? 2 * cpus : MAX_THREADS;
 	k->threads = CK_MIN(CK_MAX(k->threads, MIN_THREADS), MAX_THREADS);
 	if (threads && atoi(threads) > 0)
 		k->threads = (unsigned)atoi(threads);

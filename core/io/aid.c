@@ -20,6 +20,7 @@
 
 #include "core/base/apart.h"
 #include "core/base/clock.h"
+#include "core/base/cpus.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -52,13 +53,6 @@ struct ck_aid {
 	atomic_bool taken[FILES]; /* by source: somebody is writing to it */
 };
 
-static bool has_processors(void)
-{
-	cpu_set_t set;
-
-	return !sched_getaffinity(0, sizeof(set), &set) && CPU_COUNT(&set) > 1;
-}
-
 struct ck_aid *ck_aid_new(bool may)
 {
 	struct ck_aid *aid = calloc(1, sizeof(*aid));
@@ -68,7 +62,7 @@ struct ck_aid *ck_aid_new(bool may)
 	pthread_mutex_init(&aid->lock, NULL);
 	pthread_cond_init(&aid->work, NULL);
 	pthread_cond_init(&aid->done, NULL);
-	aid->useless = !may || !has_processors();
+	aid->useless = !may || ck_cpus() < 2;
 	aid->met_ns = INT64_MIN / 2;
 	aid->apart = CK_APART_INIT;
 	return aid;

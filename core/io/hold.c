@@ -219,15 +219,23 @@ void ck_hold_drop(struct ck_hold *h)
 	free(h);
 }
 
+static bool is_left(const struct ck_root *root)
+{
+	struct stat st;
+
+	for (; root; root = root->next)
+		if (!root->only &&
+		    !fstatat(root->fd, CK_HOLD_NAME, &st, AT_SYMLINK_NOFOLLOW))
+			return true;
+	return false;
+}
+
 bool ck_hold_sweep(const struct ck_root *root)
 {
 	struct ck_hold *h;
 	struct ck_err err;
-	struct stat st;
 
-	if (root->only ||
-	    fstatat(root->fd, CK_HOLD_NAME, &st, AT_SYMLINK_NOFOLLOW) ||
-	    ck_hold_take(&h, root, &err))
+	if (!is_left(root) || ck_hold_take(&h, root, &err))
 		return false;
 	ck_hold_drop(h);
 	return true;

@@ -3,10 +3,10 @@
 #include "core/publish/pool.h"
 
 #include "core/base/check.h"
+#include "core/base/cpus.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -23,11 +23,7 @@ struct pool {
 /* Storage answers several requests at once even where one core hashes. */
 static unsigned suggested(void)
 {
-	cpu_set_t set;
-
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 4;
-	return CK_MAX(4U, (unsigned)CPU_COUNT(&set));
+	return CK_MAX(4U, ck_cpus());
 }
 
 static void *work(void *arg)

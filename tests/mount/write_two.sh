@@ -116,6 +116,33 @@ poke "$MNT/$one" || fail "$(cat "$WORK/err")"
 umount_ckpt
 true_manifest "$WORK/ckpt" "after temporary files"
 
+# --- the file that keeps others out: of one that was killed the next mount for
+# writing removes it, though it writes nothing; of one that lives it stays
+fresh
+mount_ckpt "$WORK/ckpt" rw
+poke "$MNT/$one" || fail "$(cat "$WORK/err")"
+second "$WORK/ckpt" rw
+[ -e "$WORK/ckpt/.unshard-writer" ] || fail "that of another mount was removed"
+unsecond
+kill -9 "$(pid_at "$MNT")"
+wait_for 10 not mounted || fail "the mount stays"
+"$UNSHARD" recover "$WORK/ckpt" >/dev/null || fail recover
+clean_writer() {
+	[ ! -e "$WORK/ckpt/.unshard-writer" ] || fail "$1: $(ls -A "$WORK/ckpt")"
+}
+clean_writer "after recover"
+touch "$WORK/ckpt/.unshard-writer"
+second "$WORK/ckpt"
+[ -e "$WORK/ckpt/.unshard-writer" ] || fail "a mount for reading removed it"
+unsecond
+second "$WORK/ckpt" rw
+unsecond
+clean "$WORK/ckpt" "after the next mount"
+touch "$WORK/ckpt/.unshard-writer"
+second "$WORK/ckpt" rw
+clean_writer "after a mount that writes nothing"
+unsecond
+
 # --- sealed after the mount, before its first write
 fresh
 rm "$WORK/ckpt/.unshard-manifest"
