@@ -8,6 +8,7 @@
  *	               that died for what is meant, so that only the child knows
  *	               what was sealed if nothing can be decided
  */
+#include "mount-helpers/apart.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
@@ -19,10 +20,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #define GO_ON 64 /* exit code of the child: there is something to write */
 
@@ -178,20 +179,53 @@ static void put_name(struct heal *x, uint32_t t)
 	ck_str_plain(&x->out, name, len);
 }
 
+static void begin_left(struct heal *x)
+{
+	if (json(x))
+		ck_str_puts(&x->out,
+			    x->nr_left ? ", {\"name\": " : "{\"name\": ");
+	x->nr_left++;
+}
+
+static void end_left(struct heal *x, const char *why)
+{
+	if (!json(x)) {
+		ck_str_fmt(&x->out, ": left as it is: %s\n", why);
+		return;
+	}
+	ck_str_puts(&x->out, ", \"reason\": ");
+	ck_str_json(&x->out, why, strlen(why));
+	ck_str_puts(&x->out, "}");
+}
+
 /* One that is not alike now, and why. */
 static void say_left(struct heal *x, uint32_t t, const char *why)
 {
-	x->nr_left++;
-	if (json(x)) {
-		ck_str_puts(&x->out, x->nr_left > 1 ? ", {" : "{");
-		ck_str_puts(&x->out, "\"name\": ");
-		put_name(x, t);
-		ck_str_puts(&x->out, ", \"reason\": ");
-		ck_str_json(&x->out, why, strlen(why));
-		ck_str_puts(&x->out, "}");
-	} else {
-		put_name(x, t);
-		ck_str_fmt(&x->out, ": left as it is: %s\n", why);
+	begin_left(x);
+	put_name(x, t);
+	end_left(x, why);
+}
+
+/*
+ * Those of which the reader does not know what is a copy: it refused them, so
+ * that they are no tensors here.
+ */
+static void say_refused(struct heal *x)
+{
+	for (uint32_t i = 0; i < x->img->nr_problems; i++) {
+		const struct ck_problem *p = &x->img->problems[i];
+		const char *name;
+		size_t len;
+
+		if (p->severity != CK_ERROR || p->tensor == CK_NONE)
+			continue;
+		name = ck_image_str(x->img, p->tensor, &len);
+		begin_left(x);
+		if (json(x))
+			ck_str_json(&x->out, name, len);
+		else
+			ck_str_plain(&x->out, name, len);
+		end_left(x, ck_image_str(x->img, p->reason, NULL));
 	}
 }
 
@@ -256,10 +290,16 @@ static int decide(struct heal *x)
 
 static int ended(struct heal *x)
 {
-	ck_str_puts(&x->out, json(x) ? "}\n" : "");
+	ck_str_puts(&x->out, json(x) ? ", \"left\": [" : "");
+	if (!x->wanted)
+		say_refused(x);
+	ck_str_puts(&x->out, json(x) ? "]}\n" : "");
 	if (!x->nr_places && !json(x)) {
 		ck_str_plain(&x->out, x->path, strlen(x->path));
-		ck_str_puts(&x->out, ": all copies are alike\n");
+		ck_str_puts(&x->out,
+			    x->nr_left ?
+				    ": all copies of the others are alike\n" :
+				    ": all copies are alike\n");
 	}
 	text_flush(&x->out);
 	if (!x->nr_places)
@@ -275,8 +315,9 @@ static int ended(struct heal *x)
 			"");
 }
 
-static int child(struct heal *x)
+static int child(void *ctx)
 {
+	struct heal *x = ctx;
 	int ret = open_all(x);
 
 	if (!ret) {
@@ -295,29 +336,6 @@ static int child(struct heal *x)
 	if (cmd_flush(&cmd_heal))
 		return CMD_SYSTEM;
 	return ret;
-}
-
-static int run_child(struct heal *x)
-{
-	int status;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		return cmd_fail(&cmd_heal, CMD_SYSTEM, "fork: %s",
-				strerror(errno));
-	if (!pid)
-		_exit(child(x));
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return cmd_fail(&cmd_heal, CMD_SYSTEM, "wait: %s",
-					strerror(errno));
-	if (WIFEXITED(status))
-		return WEXITSTATUS(status);
-	return cmd_fail(&cmd_heal, CMD_SYSTEM,
-			"%s: what read it was killed: %s", x->path,
-			strsignal(WTERMSIG(status)));
 }
 
 /* ---- this process: writes ---- */
@@ -372,6 +390,7 @@ static int write_all(struct heal *x)
 	ck_auto_free bool *whole =
 		calloc(x->img->nr_tensors + 1u, sizeof(*whole));
 	struct ck_edit *e = ck_ckpt_edit(x->ck);
+	uint64_t differ;
 	int ret = e && whole ? 0 : ck_fail(&x->err, ENOMEM, "no memory");
 
 	ck_str_puts(&x->out, json(x) ? ", \"left\": [" : "");
@@ -383,24 +402,29 @@ static int write_all(struct heal *x)
 		ck_ckpt_edit_end(e);
 	if (ret)
 		return cmd_err(&cmd_heal, &x->err);
+	differ = x->nr_left;
+	if (!x->wanted)
+		say_refused(x);
 	say_healed(x, whole);
 	text_flush(&x->out);
-	if (!x->nr_left)
+	if (!differ)
 		return CMD_OK;
 	return cmd_fail(&cmd_heal, CMD_BAD_CKPT,
 			"%s: the copies of %" PRIu64 " tensor%s still differ",
-			x->path, x->nr_left, x->nr_left == 1 ? "" : "s");
+			x->path, differ, differ == 1 ? "" : "s");
 }
 
 static int parent(struct heal *x)
 {
 	const char *master = ck_opts_get(x->opts, "master");
+	char what[PATH_MAX + 32];
 	int ret;
 
 	if (master && strcmp(master, "also") && strcmp(master, "ignore"))
 		return cmd_fail(&cmd_heal, CMD_USAGE,
 				"--master %s: expected also or ignore", master);
-	ret = run_child(x);
+	snprintf(what, sizeof(what), "%s: what read it", x->path);
+	ret = cmd_apart(&cmd_heal, what, child, x);
 	if (ret != GO_ON)
 		return ret;
 	if (ck_opts_add(x->opts, "rw", ""))

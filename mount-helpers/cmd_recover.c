@@ -5,6 +5,7 @@
  *	this process   looks who needs it
  *	  └─fork──> opens one checkpoint for writing, in a sandbox
  */
+#include "mount-helpers/apart.h"
 #include "mount-helpers/staged.h"
 
 #include "core/base/auto.h"
@@ -13,10 +14,9 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 extern const struct cmd cmd_recover;
 
@@ -49,14 +49,20 @@ static void recover(struct staged_walk *w, const struct ck_root *root,
 
 /* ---- replacements: whoever opens a checkpoint to write ends them ---- */
 
-static int child(const char *path, struct ck_opts *opts)
+struct job {
+	const char *path;
+	struct ck_opts *opts;
+};
+
+static int child(void *ctx)
 {
+	const struct job *job = ctx;
 	struct ck_err err = { 0 };
 	struct ck_ckpt *ck;
 
-	if (ck_opts_add(opts, "rw", ""))
+	if (ck_opts_add(job->opts, "rw", ""))
 		return cmd_fail(&cmd_recover, CMD_SYSTEM, "no memory");
-	if (cmd_open(&ck, path, opts, &err))
+	if (cmd_open(&ck, job->path, job->opts, &err))
 		return cmd_err(&cmd_recover, &err);
 	ck_ckpt_close(ck);
 	return CMD_OK;
@@ -64,25 +70,11 @@ static int child(const char *path, struct ck_opts *opts)
 
 static int run_child(const char *path, struct ck_opts *opts)
 {
-	int status;
-	pid_t pid;
+	struct job job = { path, opts };
+	char what[PATH_MAX + 32];
 
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		return cmd_fail(&cmd_recover, CMD_SYSTEM, "fork: %s",
-				strerror(errno));
-	if (!pid)
-		_exit(child(path, opts));
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return cmd_fail(&cmd_recover, CMD_SYSTEM, "wait: %s",
-					strerror(errno));
-	if (WIFEXITED(status))
-		return WEXITSTATUS(status);
-	return cmd_fail(&cmd_recover, CMD_SYSTEM,
-			"%s: what wrote to it was killed: %s", path,
-			strsignal(WTERMSIG(status)));
+	snprintf(what, sizeof(what), "%s: what wrote to it", path);
+	return cmd_apart(&cmd_recover, what, child, &job);
 }
 
 /* @name of what is said; the checkpoint at @path. */

@@ -6,6 +6,7 @@
  *	  └─fork──> reads and hashes, in a sandbox that allows no writing; leaves
  *	            the manifest in a memfd, which is not trusted here
  */
+#include "mount-helpers/apart.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/one.h"
 #include "mount-helpers/progress.h"
@@ -20,17 +21,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 extern const struct cmd cmd_seal;
 
 struct seal {
 	const char *path;
 	const struct ck_opts *opts;
+	int out; /* the manifest, for the parent */
 	struct progress bar;
 	struct ck_err err;
 };
@@ -83,8 +85,9 @@ static int make(struct seal *s, struct ck_ckpt *ck, int out)
 }
 
 /* What is torn or missing now would pass for whole ever after. */
-static int child(struct seal *s, int out)
+static int child(void *ctx)
 {
+	struct seal *s = ctx;
 	struct ck_ckpt *ck;
 	int ret = CMD_OK;
 
@@ -95,7 +98,7 @@ static int child(struct seal *s, int out)
 	if (!ret && ck_ckpt_at_rest(ck, true, &s->err))
 		ret = cmd_err(&cmd_seal, &s->err);
 	if (!ret)
-		ret = make(s, ck, out);
+		ret = make(s, ck, s->out);
 	if (!ret && ck_ckpt_at_rest(ck, true, &s->err))
 		ret = cmd_err(&cmd_seal, &s->err);
 	ck_ckpt_close(ck);
@@ -106,25 +109,11 @@ static int child(struct seal *s, int out)
 
 static int run_child(struct seal *s, int out)
 {
-	int status;
-	pid_t pid;
+	char what[PATH_MAX + 32];
 
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		return cmd_fail(&cmd_seal, CMD_SYSTEM, "fork: %s",
-				strerror(errno));
-	if (!pid)
-		_exit(child(s, out));
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return cmd_fail(&cmd_seal, CMD_SYSTEM, "wait: %s",
-					strerror(errno));
-	if (WIFSIGNALED(status))
-		return cmd_fail(&cmd_seal, CMD_SYSTEM,
-				"%s: what read it was killed: %s", s->path,
-				strsignal(WTERMSIG(status)));
-	return WEXITSTATUS(status);
+	s->out = out;
+	snprintf(what, sizeof(what), "%s: what read it", s->path);
+	return cmd_apart(&cmd_seal, what, child, s);
 }
 
 static void say(const struct seal *s, const struct ck_manifest *m,

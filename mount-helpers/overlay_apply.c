@@ -5,6 +5,7 @@
  *	this process   makes the stage, and publishes it
  *	  └─fork──> reads both, in a sandbox, and copies into the stage
  */
+#include "mount-helpers/apart.h"
 #include "mount-helpers/overlay.h"
 #include "mount-helpers/progress.h"
 
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #define PIECE (UINT64_C(4) << 20)
 
@@ -150,39 +150,28 @@ static int child(struct overlay *o, const struct ck_staging *s)
 
 /* ---- the parent: publishes ---- */
 
-static int run_child(struct overlay *o, const struct ck_staging *s)
-{
-	int status;
-	pid_t pid;
+struct job {
+	struct overlay *o;
+	const struct ck_staging *s;
+};
 
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		return cmd_fail(o->cmd, CMD_SYSTEM, "fork: %s",
-				strerror(errno));
-	if (!pid)
-		_exit(child(o, s));
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return cmd_fail(o->cmd, CMD_SYSTEM, "wait: %s",
-					strerror(errno));
-	if (WIFSIGNALED(status))
-		return cmd_fail(o->cmd, CMD_SYSTEM,
-				"what copied was killed: "
-				"%s",
-				strsignal(WTERMSIG(status)));
-	return WEXITSTATUS(status);
+static int run(void *ctx)
+{
+	const struct job *job = ctx;
+
+	return child(job->o, job->s);
 }
 
 static int fill(struct overlay *o, struct ck_staging *s)
 {
 	/* a hole of the original is one of the copy */
 	const struct ck_commit_in in = { .opts = o->opts, .holes = true };
+	struct job job = { o, s };
 	int ret;
 
 	if (ck_staging_begin(s, &o->err))
 		return cmd_err(o->cmd, &o->err);
-	ret = run_child(o, s);
+	ret = cmd_apart(o->cmd, "what copied", run, &job);
 	ck_staging_end(s);
 	if (!ret && ck_commit(s, &in, &o->err))
 		ret = cmd_err(o->cmd, &o->err);

@@ -317,7 +317,10 @@ static int check_copies(struct join *j, struct ck_err *why, struct ck_err *err)
 			return ck_fail(why, EINVAL,
 				       "its copies in %s and %s differ%s",
 				       file_of(j, o), file_of(j, p),
-				       p->box ? " (unshard heal)" : "");
+				       p->box ? " (unshard heal)" :
+						", or are parts, of which no "
+						"record tells: -o layout=FILE "
+						"does");
 		if (!p->box && !compared)
 			return ck_fail(why, EINVAL,
 				       "no record says which part of it each "

@@ -448,7 +448,7 @@ static int no_copy(struct merge *m, const struct ck_ms_tensor *a,
 		why, sizeof(why),
 		laid_out || m->integrated ?
 			"%s and %s hold copies of it that differ (unshard heal)" :
-			"%s and %s hold different ones, and no layout of the strategy says that they are parts",
+			"%s and %s hold different ones, and no layout of the strategy says that they are parts: -o strategy=FILE does, or -o integrated=yes that they are copies",
 		m->s->file.v[a->file].name, m->s->file.v[b->file].name);
 	return give_up(m, a->name, why, err);
 }

@@ -343,7 +343,9 @@ static int check_copies(const struct join *j, struct ck_err *why,
 				       "%" PRIu64 "%s",
 				       j->part[k]->rank, j->part[i]->rank,
 				       differ,
-				       j->s->sbp ? " (unshard heal)" : "");
+				       j->s->sbp ? " (unshard heal)" :
+						   ", or are parts: -o sbp= "
+						   "says which");
 		if (!j->s->sbp && !compared && !j->part[i]->whole)
 			return ck_fail(why, EINVAL,
 				       "each file has one, too large to "

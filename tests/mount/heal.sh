@@ -72,6 +72,12 @@ while read -r what sealed tensor opts; do
 		[ $rc = 1 ] || fail "$what: heal gave $rc: $(cat "$WORK/err")"
 		grep -q "^$tensor: replicas differ: " "$WORK/out" ||
 			fail "$what: $(cat "$WORK/out" "$WORK/err")"
+		"$UNSHARD" verify --replicas $opts "$C" \
+			>"$WORK/out.v" 2>"$WORK/err" &&
+			fail "$what: verify --replicas passes it"
+		grep -q "$tensor: replicas differ: \|$tensor: its copies .* differ" \
+			"$WORK/out.v" ||
+			fail "$what: verify: $(cat "$WORK/out.v" "$WORK/err")"
 		cp -a "$C" "$WORK/torn"
 		if [ $sealed = yes ]; then
 			grep -q "(as sealed)" "$WORK/out" || fail "$what: $(cat "$WORK/out")"
@@ -182,6 +188,37 @@ flip dp0-tp0 100000
 flip dp1-tp0 100050
 expect 1 'nothing was healed' "$UNSHARD" heal --sealed "$C"
 grep -q 'as it was sealed in none of its copies' "$WORK/out" || fail "$(cat "$WORK/out")"
+
+# ---- where nothing but bytes tells copies from parts, that is said, with what to
+# give; the others are healed all the same
+C=$WORK/unsure
+cp -r "$here/tests/formats/colossalai/bin-no-record/in" "$C" && chmod -R u+w "$C"
+flip_in() { # TENSOR
+	"$UNSHARD" inspect --json "$C" 2>/dev/null | python3 -c '
+import json, sys
+t = [t for t in json.load(sys.stdin)["tensors"] if t["name"] == sys.argv[2]][0]
+s = t["sources"][1]
+with open(sys.argv[1] + "/" + s["file"], "r+b") as f:
+    f.seek(s["offset"])
+    b = f.read(1)
+    f.seek(s["offset"])
+    f.write(bytes([b[0] ^ 1]))' "$C" "$1" || fail "flip $1"
+}
+flip_in running
+why='running: left as it is: its copies in .* differ, or are parts, of which no record tells: -o layout=FILE does'
+for how in "" "--from *00000.bin"; do
+	expect 1 'incomplete: 1 tensor left out' "$UNSHARD" heal $how "$C"
+	grep -q "$why" "$WORK/out" || fail "$(cat "$WORK/out")"
+	grep -q 'all copies are alike' "$WORK/out" && fail "said to be alike"
+done
+expect 1 incomplete "$UNSHARD" heal --json "$C"
+python3 -c 'import json, sys; d = json.load(sys.stdin)
+assert [x["name"] for x in d["left"]] == ["running"] and d["replicas"] == []' \
+	<"$WORK/out" || fail "--json"
+flip_in cube
+expect 0 '' "$UNSHARD" heal --from '*00000.bin' "$C"
+grep -q '1 tensor healed' "$WORK/out" && grep -q "$why" "$WORK/out" ||
+	fail "$(cat "$WORK/out")"
 
 # ---- a weight that training would undo ----
 C=$WORK/nn T=model.blocks.0.down.weight

@@ -127,4 +127,60 @@ for kind in zip split; do
 	show "-o replace, $kind"
 	[ $torn = 0 ] && [ $cut -ge 3 ] || fail "-o replace, $kind: $torn torn"
 done
+
+# ---- copies that are made alike (unshard heal): nothing else changes, and what
+# is left is named and can be healed again
+if [ -z "${UNSHARD_NIGHTLY-}" ]; then
+	say "heal is cut by night (UNSHARD_NIGHTLY=1)"
+	done_ok
+fi
+python3 "$here/tests/mount/lib/copies.py" "$WORK/copies" 2 3200 500 2 ||
+	fail copies
+"$UNSHARD" seal "$WORK/copies" >/dev/null || fail seal
+flip() { # FILE AT
+	head -c 70000 /dev/urandom | dd of="$WORK/ext/src/c/$1.safetensors" \
+		bs=1 seek="$2" conv=notrunc status=none
+}
+for how in sealed from; do
+	disk
+	c=$WORK/ext/src/c
+	cp -r "$WORK/copies" "$c"
+	flip dp0-tp0 100000
+	flip dp0-tp0 700000
+	flip dp0-tp1 300000
+	[ $how = sealed ] || rm "$c/.unshard-manifest"
+	sync -f "$WORK/ext"
+	heal() {
+		case $how in
+		sealed) "$UNSHARD" heal --sealed "$1" ;;
+		from) "$UNSHARD" heal --from 'dp1-*' "$1" ;;
+		esac >"$WORK/out" 2>&1
+	}
+	from=$(at)
+	heal "$c" || fail "heal: $(cat "$WORK/out")"
+	done=$(at)
+	undisk
+	plan "$from" "$from" "$done"
+	cut=0 torn=0 unsure=0
+	while read -r end _ returned; do
+		replay "$end"
+		cut=$((cut + 1))
+		c=$WORK/cut/src/c
+		if ! "$UNSHARD" heal "$c" >"$WORK/out" 2>&1; then
+			unsure=$((unsure + 1))
+			grep -q '^w: replicas differ' "$WORK/out" ||
+				bad "not named: $(cat "$WORK/out")"
+			[ "$returned" = 0 ] || bad "lost after heal returned"
+		fi
+		heal "$c" || bad "heal again: $(cat "$WORK/out")"
+		diff -r -x '.unshard-*' "$c" "$WORK/copies" >"$WORK/out" ||
+			bad "$(cat "$WORK/out")"
+		[ $how = from ] || "$UNSHARD" verify "$c" >"$WORK/out" 2>&1 ||
+			bad "$(cat "$WORK/out")"
+		umount "$WORK/cut" || fail "umount of a cut"
+	done <"$WORK/plan"
+	show "heal, $how"
+	[ $torn = 0 ] && [ $cut -ge 3 ] && [ $unsure -ge 1 ] ||
+		fail "heal, $how: $torn torn"
+done
 done_ok
