@@ -5,7 +5,7 @@
  * A mesh is said in words, "dim0=8" or "pp=2,tp=4", or by a file: a placement
  * file, a MindSpore strategy, OneFlow's SBP (docs/resharding.md).  Together
  * with the tensors of one checkpoint it is a ck_reshard: for each tensor which
- * cuts, shared by all that are cut alike, so that it takes 4 bytes a tensor
+ * cuts, shared by all that are cut alike, so that it takes 8 bytes a tensor
  * whatever the number of ranks.  What a rank holds is computed when asked.
  *
  * Pure: no I/O.  A ck_reshard does not change once made: any thread.

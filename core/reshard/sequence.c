@@ -17,12 +17,6 @@
 
 #define HINT "OneFlow's rules in -o reshard=FILE say which ranks have what"
 
-static const char *const optimizers[] = { "state",	"states",  "optimizer",
-					  "optimizers", "optim",   "moments",
-					  "moment1",	"moment2", "adam_m",
-					  "adam_v",	"exp_avg", "exp_avg_sq",
-					  NULL };
-
 /* The first word that is a number: where it begins, or @len. */
 static size_t number_at(const char *name, size_t len, int64_t *nr)
 {
@@ -45,11 +39,6 @@ static size_t number_at(const char *name, size_t len, int64_t *nr)
 	return len;
 }
 
-static bool is_state(const char *name, size_t len)
-{
-	return ck_rs_has_word(name, len, optimizers);
-}
-
 static int several(const struct ck_rs_sequence *s, const char *name, size_t at,
 		   struct ck_err *err)
 {
@@ -66,7 +55,7 @@ static int take(struct ck_rs_sequence *s, const char *name, size_t len,
 	int64_t nr;
 	size_t at = number_at(name, len, &nr);
 
-	if (at == len || is_state(name, len))
+	if (at == len || ck_rs_is_state(name, len))
 		return 0;
 	if (!s->found) {
 		s->prefix = name;
@@ -119,7 +108,7 @@ int64_t ck_rs_sequence_layer(const struct ck_rs_sequence *s, const char *name,
 
 	if (!s->found || at == len)
 		return CK_RS_STAGE_ALL;
-	if (!is_state(name, len))
+	if (!ck_rs_is_state(name, len))
 		return nr; /* all of those have the prefix */
 	for (size_t end = len; end > at; end--)
 		if ((end == len || name[end] == '.' || name[end] == '/') &&

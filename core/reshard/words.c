@@ -36,6 +36,7 @@ struct words {
 	uint64_t *each; /* of stacked layers: how many each stage has */
 	struct ck_rs_sequence seq;
 	struct ck_rs_stack stack;
+	struct ck_rs_owners owners;
 	char *rules_name; /* NULL: not said */
 	struct ck_rs_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
@@ -166,6 +167,11 @@ static int take_word(struct words *w, const char *s, size_t len,
 
 /* ---- cutting ---- */
 
+static uint32_t owner_of(const struct words *w, uint32_t tensor)
+{
+	return w->owners.of[tensor - w->owners.first];
+}
+
 static int64_t layer_of(const struct words *w, const char *name, size_t len)
 {
 	int64_t layer = ck_rs_layer(name, len);
@@ -261,9 +267,9 @@ static int fall_back(struct words *w, const struct ck_reshard_in *in,
 
 	for (uint32_t i = 0; i < in->nr && !split; i++) {
 		struct ck_rs_split how;
+		uint32_t t = owner_of(w, in->first + i);
 
-		ck_rs_split_of(in->img, in->first + i,
-			       stacked(w, in->img, in->first + i), &how);
+		ck_rs_split_of(in->img, t, stacked(w, in->img, t), &how);
 		split = how.how != CK_RS_WHOLE;
 	}
 	ret = ck_rs_rules_get(&w->rules,
@@ -280,6 +286,9 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 	int ret;
 
 	ck_rs_stack_find(&w->stack, in);
+	ret = ck_rs_owners_find(&w->owners, in, err);
+	if (ret)
+		return ret;
 	ret = w->begin ? count_layers(w, in, err) : 0;
 	for (uint32_t i = 0; i < in->nr; i++)
 		w->max_rank = CK_MAX(w->max_rank,
@@ -387,6 +396,8 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	unsigned rank = img->tensors[tensor].rank, tp;
 	int ret = 0;
 
+	/* what an optimizer keeps goes where its parameter does */
+	tensor = owner_of(w, tensor);
 	take_stage(w, img, tensor, out);
 	for (unsigned i = 0; i < w->nr_dims; i++)
 		ck_rs_add_axis(out, w->dim[i].size);
@@ -409,6 +420,7 @@ static void free_words(struct ck_rs_spec *base)
 	free(w->begin);
 	free(w->each);
 	ck_rs_sequence_free(&w->seq);
+	ck_rs_owners_free(&w->owners);
 	free(w);
 }
 

@@ -61,6 +61,18 @@ void ck_rs_sequence_free(struct ck_rs_sequence *s);
 int64_t ck_rs_sequence_layer(const struct ck_rs_sequence *s, const char *name,
 			     size_t len);
 
+/* ---- owners.c: optimizers' tensors, and the parameters that they are of ---- */
+
+struct ck_rs_owners {
+	uint32_t first;
+	uint32_t *of; /* of each tensor: a parameter, or the tensor itself */
+};
+int ck_rs_owners_find(struct ck_rs_owners *out, const struct ck_reshard_in *in,
+		      struct ck_err *err);
+void ck_rs_owners_free(struct ck_rs_owners *o);
+/* Names that an optimizer gives to what it keeps. */
+bool ck_rs_is_state(const char *name, size_t len);
+
 /* ---- stack.c: layers as dimension 0 of a tensor of each kind ---- */
 
 #define CK_RS_STACKS 4

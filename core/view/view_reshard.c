@@ -229,7 +229,7 @@ static uint32_t known(const struct reshard_view *v, const char *name)
 
 static uint64_t weight_of(const struct reshard_view *v, const struct folder *f)
 {
-	return sizeof(*f) + 4 * (uint64_t)v->base.nr +
+	return sizeof(*f) + 8 * (uint64_t)v->base.nr +
 	       8 * (uint64_t)ck_reshard_ranks(f->rs);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages of layers that no name numbers: stacks and sequences. */
+/* Stages of layers that no name numbers; tensors that go with others. */
 #include "core/reshard/words.h"
 #include "tests/unit/catalog/kit.h"
 #include "tests/unit/reshard/naive.h"
@@ -196,4 +196,75 @@ Test(stages, a_stack_that_lies_layer_by_layer)
 	holds(3, name, "[0:2, 0:2, 6:8]");
 	make("tp=2,pp=2");
 	holds(3, name, "[1:2, 0:2, 4:8]");
+}
+
+/* A quarter of a [4, 8] each, which is no one's tensor parallelism. */
+static void quarters(const char *name)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		struct ck_part p = kit_part(name, file[i % 2]);
+
+		p.shape = DIMS(4, 8);
+		p.start = DIMS(i / 2 * 2, i % 2 * 4);
+		p.len = DIMS(2, 4);
+		p.off = at;
+		at += 32;
+		kit_add(&kit, &p);
+	}
+}
+
+/* Optimizers are spread otherwise, and named after their parameters. */
+Test(stages, optimizers_go_with_their_parameters)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct ck_part p = kit_part("module.layers.0.w", file[i]);
+
+		p.shape = DIMS(4, 8);
+		p.start = DIMS(0, i * 4);
+		p.len = DIMS(4, 4);
+		p.off = at;
+		at += 64;
+		kit_add(&kit, &p);
+	}
+	whole("module.layers.1.norm", 4, 1);
+	quarters("exp_avg.layers.0.w");
+	quarters("optimizer.state.layers.0.w.exp_avg_sq");
+	whole("fp32.layers.0.w", 4, 8);
+	whole("exp_avg.layers.1.norm", 4, 1);
+	kit_image(&kit);
+	make("tp=2,pp=2");
+	holds(1, "module.layers.0.w", "[0:4, 4:8]");
+	holds(1, "exp_avg.layers.0.w", "[0:4, 4:8]");
+	holds(1, "optimizer.state.layers.0.w.exp_avg_sq", "[0:4, 4:8]");
+	holds(0, "fp32.layers.0.w", "[0:4, 0:4]");
+	holds(2, "fp32.layers.0.w", NULL);
+	holds(2, "exp_avg.layers.1.norm", "[0:4, 0:1]");
+	make("tp=2,dim0=2");
+	holds(3, "exp_avg.layers.0.w", "[2:4, 4:8]");
+	holds(3, "module.layers.0.w", "[2:4, 4:8]");
+}
+
+/* What is in flat pieces is no reason to have no rules. */
+Test(stages, optimizers_by_the_rules_of_their_parameters)
+{
+	whole("model.layers.0.mlp.down_proj.weight", 4, 8);
+	quarters("optim.state.layers.0.mlp.down_proj.weight.exp_avg");
+	kit_image(&kit);
+	make("tp=4");
+	holds(3, "optim.state.layers.0.mlp.down_proj.weight.exp_avg",
+	      "[0:4, 6:8]");
+	holds(3, "model.layers.0.mlp.down_proj.weight", "[0:4, 6:8]");
+}
+
+/* Another shape, or several of that name: it stands for itself. */
+Test(stages, whose_optimizer_it_is_may_be_unknown)
+{
+	whole("a.b.c.w", 4, 8);
+	whole("x.y.c.w", 4, 8);
+	whole("layers.0.v", 8, 8);
+	quarters("exp_avg.c.w");
+	kit_image(&kit);
+	cr_expect_eq(try("tp=2"), -1000);
+	cr_expect(strstr(err.msg, "exp_avg.c.w: tp=: it is stored split"), "%s",
+		  err.msg);
 }
