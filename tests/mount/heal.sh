@@ -75,8 +75,7 @@ while read -r what sealed tensor opts; do
 		"$UNSHARD" verify --replicas $opts "$C" \
 			>"$WORK/out.v" 2>"$WORK/err" &&
 			fail "$what: verify --replicas passes it"
-		grep -q "$tensor: replicas differ: \|$tensor: its copies .* differ" \
-			"$WORK/out.v" ||
+		grep -q "$tensor: .*differ" "$WORK/out.v" ||
 			fail "$what: verify: $(cat "$WORK/out.v" "$WORK/err")"
 		cp -a "$C" "$WORK/torn"
 		if [ $sealed = yes ]; then
