@@ -222,7 +222,13 @@ static int make_file(const struct ck_claims *c, const char *end, int *fd,
 	if (*fd < 0)
 		return fail(err, path);
 	ret = ck_pwrite_whole(*fd, &h, sizeof(h), 0);
-	return ret ? ck_fail(err, -ret, "%s: %s", path, strerror(-ret)) : 0;
+	if (!ret)
+		return 0;
+	/* without its head nobody would believe what is written to it later */
+	close(*fd);
+	*fd = -1;
+	unlinkat(c->dir, path, 0);
+	return ck_fail(err, -ret, "%s: %s", path, strerror(-ret));
 }
 
 static int lock_log(int fd)
