@@ -502,5 +502,12 @@ int export_check(struct export *x, struct ck_err *err)
 	x->check = true;
 	x->kept = 0;
 	ret = run(x, err);
+	if (ret == -EINTR)
+		return ck_fail(err, EINTR,
+			       "stopped; all is written, and %" PRIu64
+			       " of %" PRIu64
+			       " bytes were read back, the same command "
+			       "reads it again",
+			       x->moved, x->bytes);
 	return ret || !x->spoilt ? ret : write_again(x, err);
 }
