@@ -20,6 +20,7 @@
 #include "core/view/derive.h"
 
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -494,7 +495,7 @@ static int of_fsdp(struct work *w)
 	if (!own)
 		return no_rule(w);
 	if (strstr(own, "rotary_emb.inv_freq"))
-		return 0;
+		return 0; /* computed */
 	snprintf(full, sizeof(full), "%s%s", prefix, own);
 	slice(w, 0, 0);
 	if (strstr(full, "embed_tokens.") || begins(full, "lm_head.weight"))
@@ -507,6 +508,8 @@ static int of_megatron(struct work *w)
 	const char *short_name = bare(w->name);
 	const struct rule *r;
 
+	if (ck_ends_in(short_name, "._extra_state"))
+		return 0; /* TransformerEngine's scales: no weight */
 	if (begins(short_name, "layers."))
 		return of_a_layer(w, short_name + 7);
 	r = find(w->family->of_model, w->family->nr_model, short_name);

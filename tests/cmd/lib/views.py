@@ -91,6 +91,8 @@ def model():
         [head, np.zeros((PADDED - VOCAB, HIDDEN), "<f4")])
     flat = mg | {f"model.decoder.layers.{n}.{k}": v
                  for n, layer in enumerate(layers) for k, v in layer.items()}
+    # of TransformerEngine, and no weights
+    flat["model.decoder.layers.0.self_attention.core_attention._extra_state"] = x(3)
     stacked = mg | {f"model.decoder.layers.{k}": np.stack([y[k] for y in layers])
                     for k in layers[0]}
     return hf, flat, stacked
