@@ -225,7 +225,10 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts)
 	    (c->max_words && (unsigned)nr > c->max_words))
 		return cmd_fail(c, -1, "expected %s, found %d argument%s",
 				c->args, nr, nr == 1 ? "" : "s");
-	return nr;
+	return cmd_absolute(c, opts, "config") ||
+			       cmd_absolute(c, opts, "spool") ?
+		       -1 :
+		       nr;
 }
 
 int cmd_absolute(const struct cmd *c, struct ck_opts *opts, const char *name)

@@ -409,10 +409,6 @@ static int mount_root(struct job *j)
 	if (!ret)
 		ret = check_device();
 	if (!ret)
-		ret = cmd_absolute(&cmd_mount, j->opts, "spool");
-	if (!ret)
-		ret = cmd_absolute(&cmd_mount, j->opts, "config");
-	if (!ret)
 		ret = make_overlay(j);
 	if (!ret)
 		ret = open_log(j);

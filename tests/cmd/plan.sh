@@ -108,6 +108,9 @@ echo '{"num_attention_heads": 4, "num_key_value_heads": 4}' \
 	>"$WORK/other/config.json"
 expect 0 '' "$UNSHARD" plan -o config="$WORK/other" "$WORK/heads" --reshard tp=4
 [ ! -s "$WORK/err" ] || fail "heads that divide: $(cat "$WORK/err")"
+# a path that is not absolute, from where the sandbox cannot look it up
+(cd "$WORK" && expect 0 '' "$UNSHARD" plan -o config=other heads --reshard tp=4) ||
+	exit 1
 expect 2 'CKPT alone' "$UNSHARD" plan "$DATA/10_seed_4x1" x --reshard tp=2
 expect 2 'twice' "$UNSHARD" plan "$CKPT" --reshard tp=2 --reshard tp=1
 expect 2 'CKPT NAME' "$UNSHARD" plan "$CKPT"

@@ -44,6 +44,8 @@ json.dump({"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 24
           open("config/config.json", "w"))' $1 $2
 }
 with_config vocab_size 21
+expect 0 '' "$UNSHARD" ls -o views=views.json,config=config \
+	flat.safetensors/views/preset
 expect 0 '' "$UNSHARD" export -o views=views.json,config=config \
 	flat.safetensors/views/preset agrees
 while read -r key number why; do

@@ -48,7 +48,7 @@ head -c 20 "$CKPT/model.safetensors" >"$WORK/other/model.safetensors"
 expect 1 'model.safetensors' m "$WORK/other" "$MNT"
 
 # --- options that name files
-expect 3 'spool=.*none' m "$CKPT" "$MNT" -o "spool=$WORK/none"
+expect 2 'spool=.*none' m "$CKPT" "$MNT" -o "spool=$WORK/none"
 expect 3 'log=.*none' m "$CKPT" "$MNT" -o "log=$WORK/none/log"
 expect 1 'follow=.*none' m "$CKPT" "$MNT" -o "follow=$WORK/none"
 
