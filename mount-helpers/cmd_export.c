@@ -69,6 +69,24 @@ static bool is_one(const struct job *j)
 				  *j->file != '\0');
 }
 
+/* It would be one of the checkpoint's files from then on. */
+static int check_apart(const struct job *j)
+{
+	struct ck_root root;
+	bool inside = false;
+
+	if (!j->place.one || ck_root_open(&root, j->ckpt, j->opts, NULL))
+		return CMD_OK;
+	for (const struct ck_root *r = &root; r && !inside; r = r->next)
+		inside = !r->only && ck_root_is_at(r, j->place.parent_fd);
+	ck_root_close(&root);
+	if (!inside)
+		return CMD_OK;
+	return cmd_fail(&cmd_export, CMD_USAGE,
+			"%s/%s: lies in the checkpoint itself", j->place.parent,
+			j->place.name);
+}
+
 /* ---- what ---- */
 
 /* The view called @text, or the view and the file of it. */
@@ -456,10 +474,10 @@ static int export(struct job *j, char **argv)
 	int ret = what(j, argv[1]);
 
 	if (!ret)
-		ret = cmd_absolute(&cmd_export, j->opts, "config");
-	if (!ret)
 		ret = export_place_open(&cmd_export, &j->place, argv[2],
 					is_one(j) ? own_name(j) : NULL);
+	if (!ret)
+		ret = check_apart(j);
 	if (!ret)
 		ret = run_child(j);
 	if (!ret)

@@ -89,6 +89,8 @@ int ck_root_list(const struct ck_root *root, const char *name, DIR **out,
  */
 int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,
 		     struct ck_err *err);
+/* Whether the directory @fd is that of @root alone. */
+bool ck_root_is_at(const struct ck_root *root, int fd);
 /*
  * Whether the link @base in the directory @at, which is @name in @root, leads
  * to an entry of that directory, by its text alone: a second name of that.

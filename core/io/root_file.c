@@ -325,6 +325,14 @@ int ck_root_open_dir(const struct ck_root *root, const char *name, int *fd,
 	return 0;
 }
 
+bool ck_root_is_at(const struct ck_root *root, int fd)
+{
+	struct stat own, there;
+
+	return !fstat(root->fd, &own) && !fstat(fd, &there) &&
+	       own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
 int ck_root_list(const struct ck_root *root, const char *name, DIR **out,
 		 struct ck_err *err)
 {

@@ -124,6 +124,14 @@ before=$(find . | sort)
 expect 2 'm.safetensors: is there already' \
 	"$UNSHARD" export "$CKPT" m.safetensors
 expect 2 'npy: is there already, and not empty' "$UNSHARD" export "$CKPT/npy" npy
+mkdir own
+cp gpt2.safetensors own/
+for out in own own/m.safetensors; do
+	expect 2 "own/m.*.safetensors: lies in the checkpoint itself" \
+		"$UNSHARD" export own $out
+done
+expect 0 '' "$UNSHARD" export own/npy own/npy
+rm -r own
 expect 2 'no file, and no view' "$UNSHARD" export "$CKPT/nothing" y
 expect 2 'has no file "nothing"' "$UNSHARD" export "$CKPT/npy/nothing" y
 for no in "tp=x: expected numbers" 'tp=0: expected numbers' \
