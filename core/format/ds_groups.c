@@ -319,14 +319,11 @@ int ck_ds_groups_read(struct ck_ds_groups *g, const struct ck_ds_zero *z,
 		      struct ck_err *err)
 {
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	struct reading rd = { .g = g, .f = &f };
+	struct reading rd = { .g = g, .f = &f, .r = ck_ds_first(z) };
 	ck_pv inner, base;
 	bool ok;
 	int ret;
 
-	for (size_t i = 0; i < z->ranks.nr && !rd.r; i++)
-		if (z->ranks.v[i].usable)
-			rd.r = &z->ranks.v[i];
 	if (!rd.r)
 		return unknown(&rd, "no optimizer file of a stage can be read");
 	ret = ck_torch_open(&f, z->dir, z->b, rd.r->file->name, &ok, err);

@@ -437,8 +437,78 @@ static int say_untrained(struct job *j, struct ck_ds_model *m,
 	return ret;
 }
 
-static int say_all(struct job *j, struct ck_ds_model *m, struct ck_ds_vecs *vs,
-		   struct ck_err *err)
+/* ---- the order of all, for ds_order.c ---- */
+
+/* What group @v, or the one of other experts that is like it, is in @first. */
+static bool vector_of(const struct ck_ds_vecs *vs, const struct ck_ds_vec *v,
+		      const struct ck_ds_rank *first, uint32_t *out)
+{
+	for (size_t i = 0; i < vs->v.nr; i++) {
+		const struct ck_ds_vec *like = &vs->v.v[i];
+
+		if (like->nth != v->nth || strcmp(like->name, v->name) != 0)
+			continue;
+		for (uint64_t k = 0; k < like->count; k++)
+			if (like->of[k].r == first) {
+				*out = like->of[k].group;
+				return true;
+			}
+	}
+	return false;
+}
+
+/*
+ * Weights are listed as the model has them, all experts of a layer one after
+ * another, and so has each vector those it has.  Which of several groups of
+ * experts comes first differs from rank to rank: DeepSpeed goes through a set.
+ */
+static const char *no_order(const struct job *j, const struct ck_ds_vecs *vs)
+{
+	const char *experts = NULL;
+
+	if (!j->z->complete)
+		return "an optimizer file of it is missing";
+	for (size_t i = 0; i < vs->v.nr; i++) {
+		const struct ck_ds_vec *v = &vs->v.v[i];
+
+		if (v->shuffled)
+			return "a group of it is not in the order of the model";
+		if (!v->moe)
+			continue;
+		if (v->nth || (experts && strcmp(experts, v->name) != 0))
+			return "its groups of experts are in another order on "
+			       "each rank";
+		experts = v->name;
+	}
+	for (size_t i = 0; i < j->weights.nr; i++)
+		if (!j->weights.v[i].vec)
+			return "a parameter is in no group of it";
+	return NULL;
+}
+
+static int keep_order(struct job *j, const struct ck_ds_vecs *vs,
+		      struct ck_ds_zero *z, struct ck_err *err)
+{
+	const struct ck_ds_rank *first = ck_ds_first(z);
+
+	z->unplaced = no_order(j, vs);
+	for (size_t i = 0; i < j->weights.nr && !z->unplaced; i++) {
+		const struct weight *w = &j->weights.v[i];
+		struct ck_ds_placed *to = ck_vec_push(&z->placed);
+
+		if (!to)
+			return ck_fail(err, ENOMEM, "no memory for names");
+		*to = (struct ck_ds_placed){ .name = strdup(w->name) };
+		if (!to->name)
+			return ck_fail(err, ENOMEM, "no memory for names");
+		if (!vector_of(vs, w->vec, first, &to->vector))
+			z->unplaced = "a group of it is not in the first file";
+	}
+	return 0;
+}
+
+static int say_all(struct job *j, struct ck_ds_zero *z, struct ck_ds_model *m,
+		   struct ck_ds_vecs *vs, struct ck_err *err)
 {
 	int ret = ck_ds_vecs_find(vs, j->z, err);
 
@@ -450,6 +520,8 @@ static int say_all(struct job *j, struct ck_ds_model *m, struct ck_ds_vecs *vs,
 	}
 	for (size_t i = 0; i < j->weights.nr && !ret; i++)
 		ret = say_weight(j, &j->weights.v[i], err);
+	if (!ret)
+		ret = keep_order(j, vs, z, err);
 	return ret ? ret : say_untrained(j, m, err);
 }
 
@@ -469,7 +541,7 @@ int ck_ds_moe_say(struct ck_ds_load *ld, struct ck_ds_zero *z,
 			ld->b, &p, err,
 			"%u model-parallel ranks share the experts: their optimizer states are not read",
 			ld->nr_mp);
-	ret = say_all(&j, m, &vs, &why);
+	ret = say_all(&j, z, m, &vs, &why);
 	free_job(&j);
 	ck_ds_vecs_free(&vs);
 	if (ret == -EINVAL)

@@ -111,19 +111,18 @@ static int is_dealt(const struct ck_ds_zero *z, const struct ck_ds_groups *g,
 	return 0;
 }
 
-static int take_param(struct ck_ds_stage *s, const struct ck_ds_param *p,
-		      uint32_t group, struct ck_err *err)
+static int take_param(struct ck_ds_stage *s, const char *name, size_t len,
+		      uint32_t vector, uint32_t group, struct ck_err *err)
 {
 	struct ck_ds_trained *to = ck_vec_push(&s->param);
 
 	if (!to)
 		return no_memory(err);
 	*to = (struct ck_ds_trained){
-		.name = strndup(p->name, p->name_len),
-		.vector = p->group,
+		.name = strndup(name, len),
+		.vector = vector,
 		.group = group,
-		.tied = p->name_len > strlen(TIED) &&
-			!memcmp(p->name, TIED, strlen(TIED)),
+		.tied = len > strlen(TIED) && !memcmp(name, TIED, strlen(TIED)),
 	};
 	return to->name ? 0 : no_memory(err);
 }
@@ -135,12 +134,36 @@ static int take_vector(struct ck_ds_stage *s, const struct ck_ds_zero *z,
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < nr && !ret; i++)
-		ret = take_param(
-			s,
-			first + (dealt ? ck_ds_round_robin(i, nr, z->count) :
-					 i),
-			group, err);
+	for (size_t i = 0; i < nr && !ret; i++) {
+		const struct ck_ds_param *p =
+			first +
+			(dealt ? ck_ds_round_robin(i, nr, z->count) : i);
+
+		ret = take_param(s, p->name, p->name_len, p->group, group, err);
+	}
+	return ret;
+}
+
+/* Where there are experts: their vectors are of several files. */
+static int take_placed(struct ck_ds_stage *s, const struct ck_ds_zero *z,
+		       const struct ck_ds_groups *g, struct ck_err *err)
+{
+	int ret = 0;
+
+	s->why = z->unplaced;
+	if (!s->why && (!z->placed.nr || told_round_robin(z->m) > 0))
+		s->why = "no file says in which order the experts are";
+	for (uint32_t group = 0; group < g->nr && !ret && !s->why; group++)
+		for (size_t i = 0; i < z->placed.nr && !ret; i++) {
+			const struct ck_ds_placed *p = &z->placed.v[i];
+
+			if (p->vector >= g->vectors.nr)
+				s->why =
+					"its param_groups are of other vectors";
+			else if (g->vectors.v[p->vector] == group)
+				ret = take_param(s, p->name, strlen(p->name),
+						 p->vector, group, err);
+		}
 	return ret;
 }
 
@@ -208,12 +231,12 @@ static int read_stage(struct ck_ds_load *ld, struct ck_ds_stage *s,
 
 	for (unsigned i = 0; i < z->nr_states && !ret; i++)
 		ret = keep_state(ld->order, z->states[i], err);
-	if (!ret && z->moe)
-		s->why = "the experts are parameters of other optimizers each";
-	else if (!ret && !ld->universal)
+	if (!ret && !ld->universal)
 		ret = ck_ds_groups_read(&s->groups, z, err);
-	if (!ret && !s->why && g->read)
-		ret = take_params(s, z, g, ld->universal, err);
+	if (!ret && g->read)
+		ret = z->moe && !ld->universal ?
+			      take_placed(s, z, g, err) :
+			      take_params(s, z, g, ld->universal, err);
 	if (!ret && ld->pp > 1)
 		check_tied(s);
 	return ret;
@@ -432,11 +455,11 @@ int ck_ds_order_say(struct ck_ds_load *ld, struct ck_err *err)
 
 	for (size_t i = 0; i < ld->nr_states && !ret && ld->universal; i++)
 		ret = keep_state(o, ld->states[i], err);
-	if (ret || !o->nr || !o->states.nr)
+	if (ret || !o->nr)
 		return ret;
 	why = find_why(&s);
-	if (why)
-		return say_why(&s, why, err);
+	if (why) /* without states nothing is lost */
+		return o->states.nr ? say_why(&s, why, err) : 0;
 	for (uint32_t g = 0; g < groups_of(&s, 0)->nr && !ret; g++)
 		ret = say_group(&s, g, err);
 	ck_strmap_free(&s.seen);

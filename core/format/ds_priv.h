@@ -169,6 +169,12 @@ struct ck_ds_rank {
 	bool bad_slices; /* of names that no group has */
 };
 
+/* A parameter where there are experts, and its vector in the first file. */
+struct ck_ds_placed {
+	char *name;
+	uint32_t vector;
+};
+
 /* All optimizer files of one mp. */
 struct ck_ds_zero {
 	const struct ck_ds_model *m;
@@ -187,6 +193,8 @@ struct ck_ds_zero {
 	struct ck_strmap trained; /* names in their slice tables */
 	CK_VEC(char *) kept; /* their bytes */
 	bool undone; /* slice tables are of the order before round robin */
+	CK_VEC(struct ck_ds_placed) placed; /* in the order of the model */
+	const char *unplaced; /* or why it is not known */
 };
 
 int ck_ds_rank_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
@@ -214,6 +222,9 @@ int ck_ds_slices_check(const struct ck_ds_zero *z, uint32_t group,
 		       struct ck_err *why);
 /* Where number @i of @nr goes when they are dealt to @ranks in turn. */
 uint64_t ck_ds_round_robin(uint64_t i, uint64_t nr, uint64_t ranks);
+
+/* The first file that can be read; NULL: none. */
+const struct ck_ds_rank *ck_ds_first(const struct ck_ds_zero *z);
 
 /* The partition of one group: elements [r * size, (r + 1) * size). */
 int ck_ds_group_size(struct ck_ds_zero *z, uint32_t group, uint64_t *size,

@@ -64,11 +64,22 @@ void ck_ds_zero_free(struct ck_ds_zero *z)
 	for (size_t i = 0; i < z->kept.nr; i++)
 		free(z->kept.v[i]);
 	free(z->kept.v);
+	for (size_t i = 0; i < z->placed.nr; i++)
+		free(z->placed.v[i].name);
+	free(z->placed.v);
 	ck_strmap_free(&z->trained);
 	free(z->ranks.v);
 	free(z->pos);
 	free(z->group_size);
 	*z = (struct ck_ds_zero){ 0 };
+}
+
+const struct ck_ds_rank *ck_ds_first(const struct ck_ds_zero *z)
+{
+	for (size_t i = 0; i < z->ranks.nr; i++)
+		if (z->ranks.v[i].usable)
+			return &z->ranks.v[i];
+	return NULL;
 }
 
 /* How many of ranks 0 to count - 1 say that there are as many. */

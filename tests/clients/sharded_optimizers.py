@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import types
 
-from kit import UNSHARD, case, mounted, need
+from kit import UNSHARD, case, mounted, need, sha256
 
 need("numpy", "torch", "safetensors")
 import torch
@@ -294,6 +294,33 @@ def without_zero(example):
         same_next_step(adamw(want), params, saved["optimizer"], want)
 
 
+def experts(example):
+    """Those of all ranks, in the order of a module that has them all."""
+    folder = FORMATS / "deepspeed" / example
+    lines = (folder / "sums").read_text().splitlines()
+    sums = {name: digest for digest, name in map(str.split, lines)}
+    others = "alpha emb.weight mid.0.weight mid.0.bias norm.weight norm.bias".split()
+    others += [f"moes.{i}.deepspeed_moe.gate.wg.weight" for i in (0, 1)] + ["head.weight"]
+    own = [
+        f"moes.{layer}.deepspeed_moe.experts.deepspeed_experts.{i}.{name}"
+        for layer, nr in ((0, 4), (1, 2))
+        for i in range(nr)
+        for name in ("0.weight", "0.bias", "1.weight", "1.bias")
+    ]
+    for saved in forms(folder / "in"):
+        params = [torch.nn.Parameter(saved["fp32"][n].float()) for n in others + own]
+        nr = len(others)
+        optimizer = torch.optim.AdamW([{"params": params[:nr]}, {"params": params[nr:]}])
+        optimizer.load_state_dict(saved["optimizer"])
+        for name, p in zip(others + own, params):
+            state = optimizer.state[p]
+            assert state["step"] == 2, state["step"]
+            data = state["exp_avg"].reshape(-1).view(torch.uint8).numpy().tobytes()
+            assert sha256(data) == sums[f"exp_avg.{name}"], name
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+
+
 def unknown(example):
     """By name, as there is no order, or nobody has the groups."""
     for saved in forms(FORMATS / "deepspeed" / example / "in"):
@@ -355,6 +382,7 @@ case(
 case(universal, "deepspeed/universal2", "universal2", "zero2-3ranks")
 case(universal, "deepspeed/universal3", "universal3", "zero3-frozen")
 case(without_zero, "deepspeed/stage0", "stage0")
+case(experts, "deepspeed/moe-named", "moe-named")
 case(unknown, "deepspeed/elastic", "elastic")
 case(unknown, "deepspeed/moe-zero2-4ranks", "moe-zero2-4ranks")
 case(composed, "deepspeed/composed", "zero2-3ranks")

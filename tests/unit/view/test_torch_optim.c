@@ -347,8 +347,38 @@ Test(torch_optim, deepspeed_without_zero)
 	is_step(7, 3);
 }
 
+/* Those of all ranks, layer by layer, after what is of no expert. */
+Test(torch_optim, deepspeed_experts)
+{
+	static const char *const part[] = { "0.weight", "0.bias", "1.weight",
+					    "1.bias" };
+	char name[128];
+	ck_pv moe;
+
+	open_it("deepspeed/moe-named/in", "optimizer");
+	HAS_GROUPS(9, 24);
+	is_tensor(0, "exp_avg", "exp_avg.alpha");
+	for (int64_t i = 0; i < 16; i++) {
+		snprintf(name, sizeof(name),
+			 "exp_avg.moes.0.deepspeed_moe.experts."
+			 "deepspeed_experts.%d.%s",
+			 (int)i / 4, part[i % 4]);
+		is_tensor(9 + i, "exp_avg", name);
+		is_step(9 + i, 2);
+	}
+	is_tensor(32, "exp_avg_sq",
+		  "exp_avg_sq.moes.1.deepspeed_moe.experts."
+		  "deepspeed_experts.1.1.bias");
+	cr_expect(ck_pv_key(f.ts.pickle, group_at(1), "moe", &moe));
+	/* no step was done: no states, and groups all the same */
+	open_it("deepspeed/moe-zero2/in", "optimizer");
+	cr_expect_eq(ck_pv_len(f.ts.pickle, at(optimizer, "param_groups")), 2);
+	cr_expect_eq(ck_pv_len(f.ts.pickle, at(optimizer, "state")), 0);
+	is_value(1, "lr", 0.01);
+}
+
 Test(torch_optim, deepspeed_of_no_order)
 {
 	is_flat("deepspeed/elastic/in", "fc1.weight");
-	is_flat("deepspeed/moe-zero2-4ranks/in", "alpha");
+	is_flat("deepspeed/moe-zero2-4ranks/in", "alpha"); /* two kinds */
 }
