@@ -23,8 +23,8 @@ sys.exit(n != int(sys.argv[1]) and f"{n} objects")' "$2" ||
 same_in_dcp dcp/2.14-zstd 1
 same_in_dcp dcp/megatron-0.13 3 # not common.pt
 same_in_dcp colossalai/optim-async 11
-same_in_dcp deepspeed/pipeline 38
-same_in_dcp deepspeed/universal3 79 # of 81
+same_in_dcp deepspeed/pipeline 62
+same_in_dcp deepspeed/universal3 111 # of 113
 same_in_dcp hf/index-prefix 5
 same_in_dcp megatron/virtual-stages 12
 same_in_dcp mindspore/2.10-grid 0
