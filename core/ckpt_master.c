@@ -177,6 +177,62 @@ uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor)
 	return copy_of(ck, tensor, &partly);
 }
 
+/* Where "mp_rank_NN" of a file of optimizers says which it is; NULL: nothing. */
+static const char *mp_rank_of(const struct ck_image *img, uint32_t src)
+{
+	const char *name = ck_image_str(img, img->srcs[src].name, NULL);
+
+	return strstr(name, "optim_states") ? strstr(name, "mp_rank_") : NULL;
+}
+
+static bool has_bytes_of(const struct ck_image *img, const struct ck_tensor *t,
+			 const char *mp_rank)
+{
+	size_t len = strlen("mp_rank_");
+
+	len += strspn(mp_rank + len, "0123456789");
+	for (uint32_t i = 0; i < t->nr_all; i++) {
+		const char *own =
+			mp_rank_of(img, img->chunks[t->first + i].src);
+
+		if (own && !strncmp(own, mp_rank, len))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What a pipeline of DeepSpeed's ties has a copy in the optimizer of each stage
+ * that has it, of which that of one is shown.
+ */
+static bool is_half_shown(const struct ck_image *img, uint32_t tensor)
+{
+	const struct ck_tensor *t = &img->tensors[tensor];
+
+	if (!strstr(ck_image_str(img, t->name, NULL), "tied_modules."))
+		return false;
+	for (uint32_t i = 0; i < img->nr_srcs; i++) {
+		const char *at = mp_rank_of(img, i);
+
+		if (at && !has_bytes_of(img, t, at))
+			return true;
+	}
+	return false;
+}
+
+/* Whether what is written of @tensor can be of all copies, of which @copy is. */
+static int may_follow(const struct ck_image *img, uint32_t tensor,
+		      uint32_t copy, struct ck_err *err)
+{
+	if (!is_half_shown(img, copy))
+		return 0;
+	return ck_fail(err, EPERM,
+		       "%s: the optimizer of each stage that is tied has a "
+		       "copy of it, and one is shown: the others would not "
+		       "follow; -o master=ignore writes this one alone",
+		       ck_image_str(img, img->tensors[tensor].name, NULL));
+}
+
 int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 {
 	const struct ck_master *m = &ck->master;
@@ -186,8 +242,10 @@ int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 	uint32_t copy;
 	bool partly;
 
-	if (m->how == CK_MASTER_IGNORE || !is_half(t))
+	if (m->how == CK_MASTER_IGNORE)
 		return 0;
+	if (!is_half(t))
+		return may_follow(img, tensor, tensor, err);
 	copy = copy_of(ck, tensor, &partly);
 	if (partly)
 		return ck_fail(err, EPERM,
@@ -202,7 +260,9 @@ int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 			"and would undo the write; -o master=also "
 			"writes both, -o master=ignore this one alone",
 			name, ck_image_str(img, img->tensors[copy].name, NULL));
-	if (copy == CK_NONE && m->vector && !is_state(img, t))
+	if (copy != CK_NONE)
+		return may_follow(img, tensor, copy, err);
+	if (m->vector && !is_state(img, t))
 		return ck_fail(err, EPERM,
 			       "%s: the optimizer's files hold float32 copies "
 			       "of weights, perhaps of this one too, from "

@@ -50,6 +50,31 @@ assert m[:] == want, "the map of the copy is old"
 END
 umount_ckpt
 
+# what is tied in a pipeline has a copy in the optimizer of each stage, of which
+# one is shown; the rest of a pipeline is as any other
+cp -r "$here/tests/formats/deepspeed/pipeline/in" "$WORK/pp"
+chmod -R u+w "$WORK/pp"
+for t in module fp32 exp_avg; do
+	: >"$LOG"
+	mount_ckpt "$WORK/pp" rw,master=also
+	printf ab | dd of="$MNT/tensors/$t.tied_modules.embed.weight" \
+		conv=notrunc status=none 2>/dev/null &&
+		fail "$t: a copy of another stage would stay"
+	grep -q 'optimizer of each stage that is tied' "$LOG" ||
+		fail "$t: $(cat "$LOG")"
+	umount_ckpt
+done
+mount_ckpt "$WORK/pp" rw,master=also
+printf '\200\77' | dd of="$MNT/tensors/module.3.down.weight" conv=notrunc \
+	status=none || fail "one that is not tied"
+head -c 4 "$MNT/tensors/fp32.3.down.weight" | cmp - <(printf '\0\0\200\77') ||
+	fail "its copy"
+umount_ckpt
+mount_ckpt "$WORK/pp" rw,master=ignore
+printf '\200\77' | dd of="$MNT/tensors/module.tied_modules.embed.weight" \
+	conv=notrunc status=none || fail "master=ignore of one that is tied"
+umount_ckpt
+
 # Megatron-LM: one long vector a rank, which does not say of what
 cp -r "$here/tests/formats/megatron/distributed-optimizer/in" "$WORK/mg"
 chmod -R u+w "$WORK/mg"
