@@ -50,6 +50,12 @@ struct ck_part {
 	 * where all that overlap say so, and none is flat or deferred.
 	 */
 	bool overlap_ok;
+	/*
+	 * Nothing but its name says that it is what other parts of the same box
+	 * are.  Where some of their bytes differ the tensor is refused, of any
+	 * size, and also where copies may differ.
+	 */
+	bool untold;
 };
 
 struct ck_builder *ck_builder_new(struct ck_err *err);
@@ -151,9 +157,9 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 
 /*
  * How bytes of a file that was given are read, to compare units that nothing
- * tells apart, and where @copies says so small replicas: those up to 1 MiB, 64
- * MiB in all.  Where two of these differ the tensor is refused.  Nothing is
- * compared without it.  @read: -ENOMEM, or any -errno where it cannot.
+ * tells apart, parts that are untold, and where @copies says so small replicas:
+ * those up to 1 MiB, 64 MiB in all.  Where two of these differ the tensor is
+ * refused.  Nothing is compared without it.  @read: -ENOMEM, or any -errno where it cannot.
  */
 struct ck_builder_reads {
 	int (*read)(void *ctx, const char *file, void *buf, size_t len,

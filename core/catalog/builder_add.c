@@ -454,7 +454,8 @@ static int stage(struct ck_builder *b, struct ck_entry *e,
 			       CK_MAX_CHUNKS);
 	if (!ck_vec_reserve(&b->parts, 1))
 		return ck_no_memory(err);
-	c.pad[0] = p->overlap_ok ? CK_PART_OVERLAP_OK : 0;
+	c.pad[0] = (p->overlap_ok ? CK_PART_OVERLAP_OK : 0) |
+		   (p->untold ? CK_PART_UNTOLD : 0);
 	b->parts.v[b->parts.nr++] = c;
 	if (e->nr++)
 		b->parts.v[e->last].next = at;

@@ -13,6 +13,7 @@
 #define MAX_ONE (UINT64_C(1) << 20) /* elements of a replica, in bytes */
 #define MAX_SPAN (UINT64_C(4) << 20) /* and what they are spread over */
 #define MAX_ALL (UINT64_C(64) << 20) /* read for all tensors together */
+#define SAMPLE UINT64_C(4096) /* three of what is larger: begin, middle, end */
 
 /* Where the elements of a replica are, in its file. */
 struct spread {
@@ -20,6 +21,13 @@ struct spread {
 	uint64_t volume, off, span;
 	int64_t lo; /* of the span, relative to element 0 */
 	bool dense;
+};
+
+struct ring {
+	const struct ck_cells *c;
+	uint32_t first;
+	bool untold;
+	bool some; /* of the bytes are compared */
 };
 
 static bool is_plain(const struct ck_cells *c, const struct ck_chunk *x)
@@ -39,9 +47,10 @@ static bool is_row_major(const struct ck_cells *c, const struct ck_layout *l)
 }
 
 /* False: too large, or nothing to compare. */
-static bool find_spread(const struct ck_cells *c, const struct ck_chunk *x,
+static bool find_spread(const struct ring *r, const struct ck_chunk *x,
 			struct spread *s)
 {
+	const struct ck_cells *c = r->c;
 	const struct ck_layout *l = &c->img.layouts[x->layout];
 	int64_t hi;
 
@@ -49,7 +58,7 @@ static bool find_spread(const struct ck_cells *c, const struct ck_chunk *x,
 			      .volume = ck_chunk_volume(&c->img, x, c->rank),
 			      .off = x->off,
 			      .dense = true };
-	if (!s->volume || s->volume > MAX_ONE / c->elem)
+	if (!s->volume || (!r->some && s->volume > MAX_ONE / c->elem))
 		return false;
 	s->span = s->volume * c->elem;
 	if ((l->flags & CK_LAYOUT_FLAT) || is_row_major(c, l))
@@ -61,7 +70,9 @@ static bool find_spread(const struct ck_cells *c, const struct ck_chunk *x,
 		return false;
 	s->off += (uint64_t)s->lo;
 	s->span = (uint64_t)(hi - s->lo);
-	return s->span <= MAX_SPAN;
+	/* elements in another order, and nothing between them */
+	s->dense = r->some && s->span == s->volume * c->elem;
+	return r->some ? s->dense : s->span <= MAX_SPAN;
 }
 
 /* The elements at @from, strided, one after another to @to. */
@@ -88,15 +99,40 @@ static void gather(const struct ck_cells *c, const struct spread *s,
 	}
 }
 
+/* As many bytes as read_copy() gives. */
+static uint64_t nr_bytes(const struct ring *r, const struct spread *s)
+{
+	uint64_t all = s->volume * r->c->elem;
+
+	return r->some ? CK_MIN(all, 3 * SAMPLE) : all;
+}
+
+static int read_some(const struct ring *r, const struct spread *s,
+		     const char *file, unsigned char *to, struct ck_err *err)
+{
+	struct ck_builder_reads *in = &r->c->b->reads;
+	uint64_t at[3] = { 0, s->span / 2, s->span - SAMPLE };
+	int ret = 0;
+
+	if (s->span <= 3 * SAMPLE)
+		return in->read(in->ctx, file, to, s->span, s->off, err);
+	for (size_t i = 0; i < 3 && !ret; i++)
+		ret = in->read(in->ctx, file, to + i * SAMPLE, SAMPLE,
+			       s->off + at[i], err);
+	return ret;
+}
+
 /* Into @to, of MAX_ONE; -EIO: not to be compared. */
-static int read_copy(const struct ck_cells *c, const struct spread *s,
+static int read_copy(const struct ring *r, const struct spread *s,
 		     unsigned char *to, struct ck_err *err)
 {
-	struct ck_builder_reads *in = &c->b->reads;
-	const char *file = ck_builder_src_name(c->b, s->x->src);
+	struct ck_builder_reads *in = &r->c->b->reads;
+	const char *file = ck_builder_src_name(r->c->b, s->x->src);
 	ck_auto_free unsigned char *all = NULL;
 	int ret;
 
+	if (r->some)
+		return read_some(r, s, file, to, err);
 	if (in->spent + s->span > MAX_ALL)
 		return -EIO;
 	in->spent += s->span;
@@ -107,57 +143,84 @@ static int read_copy(const struct ck_cells *c, const struct spread *s,
 		return -ENOMEM;
 	ret = in->read(in->ctx, file, all, s->span, s->off, err);
 	if (!ret)
-		gather(c, s, all, to);
+		gather(r->c, s, all, to);
 	return ret;
 }
 
-static bool are_stored_alike(const struct ck_cells *c, const struct ck_chunk *x,
+static bool are_stored_alike(const struct ring *r, const struct ck_chunk *x,
 			     const struct ck_chunk *y)
 {
-	const struct ck_layout *lx = &c->img.layouts[x->layout];
-	const struct ck_layout *ly = &c->img.layouts[y->layout];
+	const struct ck_layout *lx = &r->c->img.layouts[x->layout];
+	const struct ck_layout *ly = &r->c->img.layouts[y->layout];
 
-	return lx->dtype == ly->dtype && lx->xform == ly->xform;
+	return lx->dtype == ly->dtype && lx->xform == ly->xform &&
+	       (!r->some || x->layout == y->layout);
 }
 
-static int differ(const struct ck_cells *c, const struct ck_chunk *x,
+static int differ(const struct ring *r, const struct ck_chunk *x,
 		  const struct ck_chunk *y, struct ck_err *why)
 {
+	const char *a = ck_builder_src_name(r->c->b, x->src);
+	const char *b = ck_builder_src_name(r->c->b, y->src);
+
 	if (x->src == y->src)
 		return ck_fail(why, EINVAL,
-			       "its copies in %s differ (unshard heal)",
-			       ck_builder_src_name(c->b, x->src));
+			       r->untold ? "%s holds two that differ" :
+					   "its copies in %s differ "
+					   "(unshard heal)",
+			       a);
 	return ck_fail(why, EINVAL,
-		       "its copies in %s and %s differ (unshard heal)",
-		       ck_builder_src_name(c->b, x->src),
-		       ck_builder_src_name(c->b, y->src));
+		       r->untold ? "%s and %s hold different ones, and nothing "
+				   "says which part of it each has: "
+				   "-o layout=FILE does" :
+				   "its copies in %s and %s differ "
+				   "(unshard heal)",
+		       a, b);
 }
 
 /* All of one ring against its first that can be read. */
-static int compare_ring(const struct ck_cells *c, uint32_t first,
-			unsigned char *buf, struct ck_err *why)
+static int compare_ring(const struct ring *r, unsigned char *buf,
+			struct ck_err *why)
 {
+	const struct ck_cells *c = r->c;
 	const struct ck_chunk *held = NULL;
 	struct ck_err local;
 
-	for (uint32_t at = first; at != CK_NONE; at = c->part.v[at].next) {
+	for (uint32_t at = r->first; at != CK_NONE; at = c->part.v[at].next) {
 		const struct ck_chunk *x = &c->part.v[at];
 		struct spread s;
 		int ret;
 
-		if (!is_plain(c, x) || !find_spread(c, x, &s) ||
-		    (held && !are_stored_alike(c, held, x)))
+		if (!is_plain(c, x) || !find_spread(r, x, &s) ||
+		    (held && !are_stored_alike(r, held, x)))
 			continue;
-		ret = read_copy(c, &s, held ? buf + MAX_ONE : buf, &local);
+		ret = read_copy(r, &s, held ? buf + MAX_ONE : buf, &local);
 		if (ret == -ENOMEM)
 			return ck_no_memory(why);
 		if (ret)
 			continue;
-		if (held && memcmp(buf, buf + MAX_ONE, s.volume * c->elem) != 0)
-			return differ(c, held, x, why);
+		if (held && memcmp(buf, buf + MAX_ONE, nr_bytes(r, &s)) != 0)
+			return differ(r, held, x, why);
 		held = held ? held : x;
 	}
 	return 0;
+}
+
+/* False: it is not to be compared. */
+static bool find_ring(const struct ck_cells *c, uint32_t cell, struct ring *r)
+{
+	uint64_t size, nr = 0;
+
+	*r = (struct ring){ .c = c, .first = c->cell.v[cell] };
+	for (uint32_t at = r->first; at != CK_NONE; at = c->part.v[at].next) {
+		r->untold |= c->part.v[at].pad[0] & CK_PART_UNTOLD;
+		nr++;
+	}
+	size = ck_chunk_volume(&c->img, &c->part.v[r->first], c->rank) *
+	       c->elem;
+	r->some = r->untold && (size > MAX_ONE || nr > MAX_ALL / MAX_ONE ||
+				c->b->reads.spent + nr * size > MAX_ALL);
+	return nr > 1 && (r->untold || c->b->reads.copies);
 }
 
 int ck_cells_copies(const struct ck_cells *c, struct ck_err *why)
@@ -165,14 +228,17 @@ int ck_cells_copies(const struct ck_cells *c, struct ck_err *why)
 	ck_auto_free unsigned char *buf = NULL;
 	int ret = 0;
 
-	if (!c->b->reads.copies || c->part.nr == c->cell.nr)
+	if (!c->b->reads.read || c->part.nr == c->cell.nr)
 		return 0;
 	buf = malloc(2 * MAX_ONE);
 	if (!buf)
 		return ck_no_memory(why);
-	for (uint32_t i = 0; i < c->cell.nr && !ret; i++)
-		if (c->part.v[c->cell.v[i]].next != CK_NONE)
-			ret = compare_ring(c, c->cell.v[i], buf, why);
+	for (uint32_t i = 0; i < c->cell.nr && !ret; i++) {
+		struct ring r;
+
+		if (find_ring(c, i, &r))
+			ret = compare_ring(&r, buf, why);
+	}
 	return ret;
 }
 

@@ -50,8 +50,9 @@ struct ck_entry {
 	uint8_t dtype, rank, grid_rank, flags;
 };
 
-/* Parts are staged as the chunks that they become, with this in pad[0]. */
+/* Parts are staged as the chunks that they become, with these in pad[0]. */
 #define CK_PART_OVERLAP_OK 1
+#define CK_PART_UNTOLD 2
 
 struct ck_builder {
 	struct ck_intern in;
@@ -156,7 +157,7 @@ void ck_cells_free(struct ck_cells *c);
 int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why);
 /* Replaces the marked cells by ones that do not overlap. */
 int ck_cells_cut(struct ck_cells *c, struct ck_err *why);
-/* -EINVAL: small replicas differ. */
+/* -EINVAL: small replicas differ, or what may be no replicas. */
 int ck_cells_copies(const struct ck_cells *c, struct ck_err *why);
 /* Keeps the pieces of the tensor that a rank may have of another; -ENOMEM. */
 int ck_cells_twins(const struct ck_cells *c, struct ck_err *err);

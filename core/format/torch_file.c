@@ -83,7 +83,10 @@ static int xform_of(const struct file *f, const struct ck_torch_tensor *t)
 			 CK_XF_NONE;
 }
 
-/* The box [start, start + t's own shape) of a tensor of @shape. */
+/*
+ * The box [start, start + t's own shape) of a tensor of @shape.  Without one each
+ * rank's file may as well have a part of it, of which nothing tells.
+ */
 static int add_box(struct file *f, const struct ck_torch_leaf *leaf,
 		   const struct ck_torch_tensor *t, const uint64_t *shape,
 		   const uint64_t *start, struct ck_err *err)
@@ -98,6 +101,7 @@ static int add_box(struct file *f, const struct ck_torch_leaf *leaf,
 		.start = start,
 		.len = start ? t->shape : NULL,
 		.stride = t->stride,
+		.untold = f->ld->ranks && !start,
 	};
 	uint64_t size = ck_dtype_info(t->dtype)->size, skip;
 	struct ck_err why = { 0 };
