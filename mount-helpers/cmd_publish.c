@@ -133,7 +133,10 @@ static int run(int argc, char **argv)
 	int ret = CMD_USAGE;
 
 	if (nr > 0 && staged_number(&cmd_publish, &opts, "ranks", 0, &ranks))
-		ret = publish_path(argv[1], &opts, ranks);
+		ret = !ranks && ck_opts_get(&opts, "ranks") ?
+			      cmd_fail(&cmd_publish, CMD_USAGE,
+				       "--ranks: expected 1 or more, found 0") :
+			      publish_path(argv[1], &opts, ranks);
 	ck_opts_free(&opts);
 	return ret;
 }

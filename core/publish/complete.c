@@ -221,11 +221,19 @@ static int check_end(const struct ck_below *files, const char *format,
 
 static int ask(const struct ck_ranks *found, struct ck_err *err)
 {
+	const struct ck_rank *r = &found->v[0];
+
+	if (found->nr_ranks > 1)
+		return ck_fail(err, ENODATA,
+			       "files of %" PRIu64 " ranks are there, and none "
+			       "of them says how many there are: unshard "
+			       "publish --ranks N",
+			       found->nr_ranks);
 	return ck_fail(err, ENODATA,
-		       "files of %" PRIu64
-		       " rank%s are there, and none of them "
-		       "says how many there are: unshard publish --ranks N",
-		       found->nr_ranks, found->nr_ranks == 1 ? "" : "s");
+		       "%.*s may be of one rank of several, and nothing says "
+		       "how many there are: unshard publish --ranks N (1 if it "
+		       "is all)",
+		       (int)r->len, r->path);
 }
 
 static int check_ranks(const struct ck_ranks *found,
