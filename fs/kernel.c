@@ -17,6 +17,7 @@
 
 #include "core/base/check.h"
 #include "core/base/cpus.h"
+#include "fs/crew.h"
 #include "fs/receive.h"
 
 #include <errno.h>
@@ -99,6 +100,7 @@ static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
 
 	if (atomic_load_explicit(&k->pending, memory_order_relaxed))
 		complete_init(k, iov, count);
+	fs_crew_answer();
 	return writev(fd, iov, count);
 }
 #endif

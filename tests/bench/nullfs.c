@@ -4,10 +4,12 @@
  *
  *	nullfs MNT BYTES		serves MNT/file in the foreground
  *	nullfs MNT BYTES FILE [splice]	writes go to FILE, one call each
+ *	nullfs MNT BYTES cut FILE...	rows of 4 KiB go to the FILEs in turns
  *
  * MNT/file has BYTES bytes.  A read is answered with as many bytes of one
  * buffer that nobody fills; a write is forgotten, or goes to the same place
- * of FILE, with "splice" by a pipe.  Delivery, sizes and threads are those of
+ * of FILE, with "splice" by a pipe, or as whole rows by one call to each of
+ * several FILEs, by a plan that is always the same.  Delivery, sizes and threads are those of
  * the real thing (fs/kernel.c), so what it reaches is what the transport
  * allows.
  */
@@ -23,8 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 
 #define FILE_INO 2
+#define ROW 4096u
+#define MAX_CUTS 64
 
 static struct {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
@@ -32,6 +37,8 @@ static struct {
 	void *buf;
 	int to; /* where writes go, or -1 */
 	bool splice;
+	int cut[MAX_CUTS];
+	unsigned nr_cuts;
 } fs;
 
 static void fill(fuse_ino_t ino, struct stat *st)
@@ -92,6 +99,42 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	int ret = fs.to < 0 ? 0 :
 			      ck_pwrite_whole(fs.to, fs_receive_payload(buf),
 					      size, (uint64_t)off);
+
+	(void)ino;
+	(void)fi;
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_written(req, size);
+}
+
+/* Two writers of two halves begin with different files. */
+static int write_rows(const char *buf, size_t size, uint64_t off)
+{
+	struct iovec row[FS_MAX_IO / ROW];
+	uint64_t first = off * fs.nr_cuts / (uint64_t)fs.size;
+	unsigned nr = (unsigned)(size / (ROW * fs.nr_cuts));
+
+	if (size % (ROW * fs.nr_cuts) || off % (ROW * fs.nr_cuts))
+		return -EINVAL;
+	for (unsigned i = 0; i < fs.nr_cuts; i++) {
+		unsigned at = (unsigned)((first + i) % fs.nr_cuts);
+
+		for (unsigned r = 0; r < nr; r++)
+			row[r] = (struct iovec){
+				(char *)buf + (r * fs.nr_cuts + at) * ROW, ROW
+			};
+		if (pwritev(fs.cut[at], row, (int)nr,
+			    (off_t)(off / fs.nr_cuts)) != (ssize_t)nr * ROW)
+			return -EIO;
+	}
+	return 0;
+}
+
+static void op_write_rows(fuse_req_t req, fuse_ino_t ino, const char *buf,
+			  size_t size, off_t off, struct fuse_file_info *fi)
+{
+	int ret = write_rows(fs_receive_payload(buf), size, (uint64_t)off);
 
 	(void)ino;
 	(void)fi;
@@ -163,20 +206,46 @@ static int serve(const char *mnt)
 	return ret;
 }
 
-int main(int argc, char **argv)
+static int open_to(const char *name)
 {
-	if (argc < 3 || argc > 5) {
-		fprintf(stderr, "usage: nullfs MNT BYTES [FILE [splice]]\n");
-		return 2;
+	int fd = open(name, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		perror(name);
+	return fd;
+}
+
+/* What writes do; @args: all after BYTES. */
+static int set_writes(int nr, char **args)
+{
+	fs.to = -1;
+	if (!nr)
+		return 0;
+	if (!strcmp(args[0], "cut") && nr > 1 && nr - 1 <= MAX_CUTS) {
+		ops.write = op_write_rows;
+		for (int i = 1; i < nr; i++) {
+			fs.cut[fs.nr_cuts] = open_to(args[i]);
+			if (fs.cut[fs.nr_cuts++] < 0)
+				return 1;
+		}
+		return 0;
 	}
-	fs.to = argc > 3 ? open(argv[3], O_WRONLY | O_CLOEXEC) : -1;
-	if (argc > 3 && fs.to < 0) {
-		perror(argv[3]);
-		return 1;
-	}
-	fs.splice = argc > 4;
+	fs.to = open_to(args[0]);
+	fs.splice = nr > 1;
 	if (fs.splice)
 		ops.write_buf = op_write_buf;
+	return fs.to < 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 3) {
+		fprintf(stderr, "usage: nullfs MNT BYTES "
+				"[FILE [splice] | cut FILE...]\n");
+		return 2;
+	}
+	if (set_writes(argc - 3, argv + 3))
+		return 1;
 	fs_kernel_setup(&fs.kernel, NULL);
 	fs.kernel.writes = true;
 	fs.size = (off_t)strtoull(argv[2], NULL, 10);

@@ -2,9 +2,10 @@
 # A tensor that is cut along dim 1 over 8 shards, overwritten in blocks of 1
 # MiB by one writer and by two, against a plain file of its size; the shards
 # themselves, and a tensor in a zip with its checksum, for comparison; and what
-# FUSE allows: a file that forgets what is written, and one that writes it to
-# another file, a call a request.  All take turns, synced in between; the
-# medians count.
+# FUSE allows: a file that forgets what is written, one that writes it to
+# another file, a call a request, and one that writes it to as many files as
+# there are shards, in the same rows, a call for each, and does nothing else
+# ("floor").  All take turns, synced in between; the medians count.
 
 : "${BENCH_ROWS:=16384}" "${BENCH_ROUNDS:=5}"
 block=1048576
@@ -36,19 +37,24 @@ sync
 "$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt" -o "rw${BENCH_OPTS:+,$BENCH_OPTS}"
 mkdir zmnt
 "$UNSHARD" mount "$PWD/zip" "$PWD/zmnt" -o rw
-mkdir null pass
+mkdir null pass floor parts
 cp plain passed
+for i in $(seq 8); do
+	head -c $(($(stat -c %s plain) / 8)) plain >parts/"$i"
+done
 "$BENCH_DIR/nullfs" null "$(stat -c %s plain)" &
 "$BENCH_DIR/nullfs" pass "$(stat -c %s plain)" passed &
+"$BENCH_DIR/nullfs" floor "$(stat -c %s plain)" cut parts/* &
 end_all() {
 	"$UNSHARD" umount mnt
 	"$UNSHARD" umount zmnt
 	umount null
 	umount pass
+	umount floor
 	wait
 }
 trap end_all EXIT
-for m in null pass; do
+for m in null pass floor; do
 	until mountpoint -q $m; do sleep 0.1; done
 done
 tensor=$PWD/mnt/tensors/w
@@ -65,10 +71,10 @@ try() { # NAME WRITERS FILE...
 }
 sync
 # as they would be read from storage, in the same kind of pages
-for f in plain passed ckpt/* raw/* zip/*; do
+for f in plain passed parts/* ckpt/* raw/* zip/*; do
 	dd if="$f" of=/dev/null iflag=nocache count=0 status=none
 done
-cat plain passed raw/* ckpt/*.safetensors zip/model.pt >/dev/null
+cat plain passed parts/* raw/* ckpt/*.safetensors zip/model.pt >/dev/null
 for _ in $(seq "$BENCH_ROUNDS"); do
 	try plain1 1 plain
 	try mount1 1 "$tensor"
@@ -78,6 +84,8 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	try null2 2 null/file
 	try pass1 1 pass/file
 	try pass2 2 pass/file
+	try floor1 1 floor/file
+	try floor2 2 floor/file
 	try shards 1 raw/*
 	try zip1 1 "$PWD/zmnt/tensors/x"
 done
@@ -86,7 +94,7 @@ plain=$(median <plain1) two=$(median <plain2)
 echo "result write_plain $plain GB/s"
 echo "result write_plain_two $two GB/s"
 echo "result write_shards $(median <shards) GB/s"
-for what in null pass; do
+for what in null pass floor; do
 	one=$(median <${what}1) both=$(median <${what}2)
 	echo "result write_$what $one GB/s"
 	echo "result write_${what}_two $both GB/s"
@@ -98,6 +106,7 @@ echo "result write_mount_two $(median <mount2) GB/s"
 echo "result write_zip $(median <zip1) GB/s"
 echo "result write_one_to_plain $(ratio "$(median <mount1)" "$plain") ratio >=0.45"
 echo "result write_two_to_plain $(ratio "$(median <mount2)" "$two") ratio >=0.95"
+echo "result write_two_to_floor $(ratio "$(median <mount2)" "$(median <floor2)") ratio"
 END_CHECK=$(python3 - "$tensor" <<'END'
 import sys
 data = open(sys.argv[1], "rb").read()
