@@ -57,6 +57,7 @@ else:
         store_apart()
     os.close(writer)
     fd = os.open(path, flags)
+assert os.read(reader, 1), "the other ended"
 wrote = {}
 for at in range(PAGE + 8, PAGE + 8 + WRITES * 8, 8):
     wrote[at] = os.urandom(4)
