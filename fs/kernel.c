@@ -152,6 +152,13 @@ static void set_caps(struct fuse_conn_info *conn, unsigned on, unsigned off)
  * every other process.  No ASYNC_DIO where files are written: such requests
  * are of the few (12) that the kernel sends in the background, as what maps
  * stored is, for which they may have to wait (fs/inval.c).
+ *
+ * Nor AUTO_INVAL_DATA where they are written through the page cache: of a file
+ * whose time has changed, as it does with each write, the kernel drops all pages
+ * when it is read or looked at, also one that somebody is just writing through.
+ * Who reads that page before the write has come here reads what was there
+ * before, and the page has that from then on, and what a map stores into it is
+ * written back with it.
  */
 void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 {
@@ -167,13 +174,15 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 		 FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 			 FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC |
 			 FUSE_CAP_WRITEBACK_CACHE);
-	if (k->writes)
-		set_caps(conn, 0, FUSE_CAP_ASYNC_DIO);
 	conn->max_read = FS_MAX_IO;
 	conn->max_write = FS_MAX_IO;
 	k->proto_minor = conn->proto_minor;
 	k->direct_mmap = k->want != FS_DIRECT_OFF && agree_on_mmap(k, conn);
 	k->direct = k->direct_mmap || k->want == FS_DIRECT_ON;
+	if (k->writes)
+		set_caps(conn, 0, FUSE_CAP_ASYNC_DIO);
+	if (k->writes && !k->direct)
+		set_caps(conn, 0, FUSE_CAP_AUTO_INVAL_DATA);
 }
 
 /* libfuse would say so at length; one descriptor for all does too. */
