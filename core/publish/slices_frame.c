@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/emit/st_out.h"
 #include "core/emit/torch_blob.h"
 #include "core/format/layout_write.h"
 #include "core/geom/dtype.h"
@@ -19,28 +20,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say_entry(struct ck_str *s, const char *name, const char *dtype,
+static void say_entry(struct ck_str *s, const char *name, uint8_t dtype,
 		      const uint64_t *shape, unsigned rank, uint64_t from,
-		      uint64_t to)
+		      uint64_t len)
 {
 	ck_str_puts(s, ",");
-	ck_str_json(s, name, strlen(name));
-	ck_str_fmt(s, ":{\"dtype\":\"%s\",\"shape\":", dtype);
-	ck_str_json_u64(s, shape, rank);
-	ck_str_fmt(s, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", from, to);
+	ck_st_out_entry(s, name, strlen(name), dtype, shape, rank, from, len);
 }
 
 static void say_piece(const struct ck_splan *p, const struct ck_splan_piece *x,
 		      uint64_t data, struct ck_str *s)
 {
 	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
-	const struct ck_dtype_info *type = ck_dtype_info(t->dtype);
 	const uint64_t *shape = p->dims + x->dims + 2 * (size_t)t->grid_rank;
-	uint64_t flat = x->len / type->size;
+	uint64_t flat = x->len / ck_dtype_info(t->dtype)->size;
 
-	say_entry(s, ck_splan_str(p, t->name), type->safetensors,
+	say_entry(s, ck_splan_str(p, t->name), t->dtype,
 		  x->flat ? &flat : shape, x->flat ? 1 : t->grid_rank,
-		  x->off - data, x->off - data + x->len);
+		  x->off - data, x->len);
 }
 
 int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
@@ -62,8 +59,8 @@ int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
 
 			snprintf(name, sizeof(name), CK_LAY_FILLER "%u",
 				 fillers++);
-			say_entry(out, name, "U8", &gap, 1, at - file->data,
-				  x->off - file->data);
+			say_entry(out, name, CK_DT_U8, &gap, 1, at - file->data,
+				  gap);
 		}
 		say_piece(p, x, file->data, out);
 		at = x->off + x->len;

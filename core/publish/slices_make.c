@@ -92,14 +92,14 @@ static int add_tensor(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
 	const struct ck_dtype_info *type = ck_dtype_info(from->dtype);
 	struct ck_splan_tensor to = { .dtype = from->dtype,
 				      .rank = (uint8_t)from->shape.rank };
+	const char *why;
 	unsigned grid_rank;
 
-	if (!ck_splan_has_dtype(from->dtype, m->lay.dcp))
-		return ck_fail(
-			err, EINVAL, "write: %.200s: %s have no %s", from->name,
-			m->lay.dcp ? "files of torch" : "safetensors files",
-			type->name);
 	ck_lay_out_grid(&m->lay, from, &grid, &grid_rank);
+	why = ck_splan_refuses(from->dtype, grid_rank, from->name, m->lay.dcp);
+	if (why)
+		return ck_fail(err, EINVAL, "write: %.200s: %s: %s", from->name,
+			       type->name, why);
 	ck_dims_volume(shape, to.rank, &to.size);
 	to.size *= type->size;
 	to.grid_rank = (uint8_t)grid_rank;

@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/search.h"
+#include "core/emit/st_out.h"
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
 #include "core/geom/image.h"
@@ -91,10 +92,13 @@ static int check_head(const struct ck_splan_head *h, size_t len,
 
 /* ---- records ---- */
 
-bool ck_splan_has_dtype(uint8_t dtype, bool dcp)
+const char *ck_splan_refuses(uint8_t dtype, unsigned rank, const char *name,
+			     bool dcp)
 {
-	return dcp ? ck_torch_has_dtype(dtype) :
-		     ck_dtype_info(dtype)->safetensors != NULL;
+	if (!dcp)
+		return ck_st_out_refuses(dtype, rank, name, strlen(name));
+	return ck_torch_has_dtype(dtype) ? NULL :
+					   "files of torch have no such dtype";
 }
 
 static bool file_ok(const struct ck_splan *p, const struct ck_splan_file *f)
@@ -118,7 +122,9 @@ static bool tensor_ok(const struct ck_splan *p, const struct ck_splan_tensor *t)
 	    !ck_range_ok(t->grid, t->grid_rank, p->nr_dims))
 		return false;
 	elem = ck_dtype_info(t->dtype)->size;
-	return elem && ck_splan_has_dtype(t->dtype, p->dcp) &&
+	return elem &&
+	       !ck_splan_refuses(t->dtype, t->grid_rank,
+				 ck_splan_str(p, t->name), p->dcp) &&
 	       ck_dims_volume(p->dims + t->shape, t->rank, &shape) &&
 	       ck_dims_volume(p->dims + t->grid, t->grid_rank, &grid) &&
 	       shape == grid && ck_mul_ok(shape, elem, &bytes) &&

@@ -21,7 +21,11 @@ struct ck_splan_head {
 };
 #define CK_SPLAN_HASHED offsetof(struct ck_splan_head, nr_files)
 
-/* Whether files of the format have elements of it. */
-bool ck_splan_has_dtype(uint8_t dtype, bool dcp);
+/*
+ * Why files of the format cannot hold pieces of @rank dimensions of that tensor;
+ * NULL: they can.
+ */
+const char *ck_splan_refuses(uint8_t dtype, unsigned rank, const char *name,
+			     bool dcp);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
-#include "core/base/utf8.h"
+#include "core/emit/st_out.h"
 #include "core/geom/dtype.h"
 
 #include <endian.h>
@@ -20,18 +20,7 @@ const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
 
-	if (!ck_dtype_info(tensor->dtype)->safetensors)
-		return "safetensors has no name for its dtype";
-	if (tensor->dtype == CK_DT_F4_E2M1FN_X2 && !tensor->rank)
-		return "safetensors counts 4-bit elements, a scalar holds two";
-	if (name_len == 12 && !memcmp(name, "__metadata__", 12))
-		return "safetensors reserves the name __metadata__";
-	for (size_t i = 0, n; i < name_len; i += n) {
-		n = ck_utf8_len((const unsigned char *)name + i, name_len - i);
-		if (!n)
-			return "its name is not UTF-8, which JSON must be";
-	}
-	return NULL;
+	return ck_st_out_refuses(tensor->dtype, tensor->rank, name, name_len);
 }
 
 void ck_merged_first_place(const struct ck_image *img, uint32_t t,
@@ -85,33 +74,12 @@ void ck_merged_sort(const struct ck_merged_in *in)
 			(void *)in->img);
 }
 
-/* Elements as safetensors counts them: 4-bit ones one by one. */
-static void add_shape(struct ck_str *json, uint8_t dtype, const uint64_t *shape,
-		      unsigned rank)
-{
-	bool halves = dtype == CK_DT_F4_E2M1FN_X2;
-
-	ck_str_puts(json, "[");
-	for (unsigned d = 0; d < rank; d++) {
-		uint64_t n = shape[d];
-
-		if (halves && d + 1 == rank)
-			n *= 2;
-		ck_str_fmt(json, "%s%" PRIu64, d ? "," : "", n);
-	}
-	ck_str_puts(json, "]");
-}
-
 void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
 		     uint8_t dtype, const uint64_t *shape, unsigned rank,
 		     uint64_t at, uint64_t size)
 {
-	ck_str_json(json, m->name, m->name_len);
-	ck_str_fmt(json, ":{\"dtype\":\"%s\",\"shape\":",
-		   ck_dtype_info(dtype)->safetensors);
-	add_shape(json, dtype, shape, rank);
-	ck_str_fmt(json, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at,
-		   at + size);
+	ck_st_out_entry(json, m->name, m->name_len, dtype, shape, rank, at,
+			size);
 }
 
 static void add_entry(struct ck_str *json, const struct ck_image *img,

@@ -125,6 +125,39 @@ def opened_by_safetensors():
         assert seen == {n: value(n).numel() for n in TENSORS}, seen
 
 
+def pairs_of_fp4():
+    """Two elements a byte for torch, one by one for safetensors' header."""
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        return
+    with tempfile.TemporaryDirectory() as work:
+        src, mnt = f"{work}/src", f"{work}/mnt"
+        os.mkdir(src)
+        os.mkdir(mnt)
+        want = torch.randint(256, (4, 8), dtype=torch.uint8)
+        subprocess.run([kit.UNSHARD, "mount", src, mnt, "-o", "rw"], check=True)
+        try:
+            os.mkdir(f"{mnt}/fp4")
+            with open(f"{mnt}/fp4/unshard-layout.json", "w") as f:
+                json.dump({
+                    "unshard_layout": 1,
+                    "mesh": {"axes": [{"name": "tp", "size": 2}]},
+                    "tensors": [{"name": "w", "dtype": "float4_e2m1fn_x2",
+                                 "shape": [4, 8], "placement": {"tp": {"shard": 1}}}],
+                    "write": {}}, f)
+            with open(f"{mnt}/fp4/tensors/w", "r+b") as f:
+                f.write(want.numpy().tobytes())
+            subprocess.run([kit.UNSHARD, "publish", f"{mnt}/fp4"], check=True,
+                           stdout=subprocess.DEVNULL)
+        finally:
+            subprocess.run([kit.UNSHARD, "umount", mnt], check=True)
+        for rank in range(2):
+            with safe_open(f"{src}/fp4/rank-0000{rank}.safetensors", "pt") as s:
+                got = s.get_tensor("w")
+                assert s.get_slice("w").get_shape() == [4, 8], rank
+            assert got.dtype == torch.float4_e2m1fn_x2 and got.shape == (4, 4), got
+            assert torch.equal(got.view(torch.uint8), want[:, 4 * rank:][:, :4])
+
+
 def loaded_by_dcp():
     with tempfile.TemporaryDirectory() as work:
         for how in "", "option":
@@ -151,4 +184,5 @@ def loaded_by_dcp():
 
 
 kit.case(opened_by_safetensors, "safetensors")
+kit.case(pairs_of_fp4, "safetensors, of fp4")
 kit.case(loaded_by_dcp, "torch.distributed.checkpoint")

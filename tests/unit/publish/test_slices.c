@@ -426,7 +426,11 @@ Test(slices, layouts_that_do_not_make_sense)
 		    "\"format\":\"zip\""),
 		"found \"zip\"");
 	refused(DOC(TWO, TENSOR("w", "complex128", "[5]", ""), ""),
-		"have no complex128");
+		"w: complex128: safetensors has no name for its dtype");
+	refused(DOC(TWO, TENSOR("w", "float4_e2m1fn_x2", "[]", ""), ""),
+		"a scalar holds two");
+	refused(DOC(TWO, TENSOR("__metadata__", "uint8", "[4]", ""), ""),
+		"__metadata__: uint8: safetensors reserves the name");
 	refused(DOC(TWO, TENSOR("w", "float32", "[4611686018427387903]", ""),
 		    ""),
 		"too large");

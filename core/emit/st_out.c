@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* st_out.c - what safetensors' header says of a tensor, and what it cannot */
+#include "core/emit/st_out.h"
+
+#include "core/base/utf8.h"
+#include "core/geom/dtype.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *ck_st_out_refuses(uint8_t dtype, unsigned rank, const char *name,
+			      size_t len)
+{
+	if (!ck_dtype_info(dtype)->safetensors || !ck_dtype_info(dtype)->size)
+		return "safetensors has no name for its dtype";
+	if (dtype == CK_DT_F4_E2M1FN_X2 && !rank)
+		return "safetensors counts 4-bit elements, a scalar holds two";
+	if (len == 12 && !memcmp(name, "__metadata__", 12))
+		return "safetensors reserves the name __metadata__";
+	for (size_t i = 0, n; i < len; i += n) {
+		n = ck_utf8_len((const unsigned char *)name + i, len - i);
+		if (!n)
+			return "its name is not UTF-8, which JSON must be";
+	}
+	return NULL;
+}
+
+/* Elements as safetensors counts them: 4-bit ones one by one. */
+static void add_shape(struct ck_str *json, uint8_t dtype, const uint64_t *shape,
+		      unsigned rank)
+{
+	bool halves = dtype == CK_DT_F4_E2M1FN_X2;
+
+	ck_str_puts(json, "[");
+	for (unsigned d = 0; d < rank; d++) {
+		uint64_t n = shape[d];
+
+		if (halves && d + 1 == rank)
+			n *= 2;
+		ck_str_fmt(json, "%s%" PRIu64, d ? "," : "", n);
+	}
+	ck_str_puts(json, "]");
+}
+
+void ck_st_out_entry(struct ck_str *json, const char *name, size_t len,
+		     uint8_t dtype, const uint64_t *shape, unsigned rank,
+		     uint64_t at, uint64_t size)
+{
+	ck_str_json(json, name, len);
+	ck_str_fmt(json, ":{\"dtype\":\"%s\",\"shape\":",
+		   ck_dtype_info(dtype)->safetensors);
+	add_shape(json, dtype, shape, rank);
+	ck_str_fmt(json, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at,
+		   at + size);
+}
