@@ -319,6 +319,24 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 }
 
 /* One file or folder of @path, by itself. */
+/* A run: those in its folder of checkpoints.  -ENODATA as above. */
+static int look_in_run(const struct ck_root *root, const struct how *how,
+		       struct seen *seen, struct ck_err *err)
+{
+	ck_auto_free char *path = ck_steps_of_run(root);
+	struct ck_root in;
+	int ret;
+
+	if (!path)
+		return look_in_folders(root, how, seen, err);
+	ret = ck_root_open(&in, path, how->opts, err);
+	if (ret)
+		return ret;
+	ret = look_in_folders(&in, how, seen, err);
+	ck_root_close(&in);
+	return ck_wrap(err, ret, "%s", strrchr(path, '/') + 1);
+}
+
 static int look_at_name(const char *path, const char *name, size_t len,
 			const struct how *how, struct ck_err *err)
 {
@@ -414,12 +432,14 @@ int ck_complete(const char *path, const struct ck_below *files,
 	if (ret)
 		return ret;
 	ret = look_at(&root, how, &seen, err);
-	if (ret == -ENODATA && !*seen.format &&
-	    look_in_folders(&root, how, &seen, &inner) != -ENODATA)
-		ret = inner.code ? ck_fail(err, inner.code, "%s", inner.msg) :
-				   0;
-	else if (inner.code)
-		ret = ck_fail(err, inner.code, "%s", inner.msg);
+	if (ret == -ENODATA && !*seen.format) {
+		int below = look_in_run(&root, how, &seen, &inner);
+
+		if (!below)
+			ret = 0;
+		else if (inner.code)
+			ret = ck_fail(err, inner.code, "%s", inner.msg);
+	}
 	ck_root_close(&root);
 	if (!ret)
 		ret = check_end(files, seen.format, err);

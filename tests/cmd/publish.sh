@@ -92,6 +92,21 @@ expect 1 'not complete: optimizer_0: .*__2_0' u publish "$SRC/acc"
 cp "$CKPT"/__2* "$SRC/.staging-acc/files/optimizer_0"
 u publish "$SRC/acc" >/dev/null || fail "folders of accelerate"
 
+# ---- a run, its checkpoints a folder down: the same
+RUN=$SRC/.staging-run/files/checkpoints
+mkdir -p "$RUN/0000-0002" "$RUN/0000-0004"
+cp "$CKPT"/__* "$CKPT/.metadata" "$RUN/0000-0002"
+cp "$CKPT"/__[013]* "$CKPT/.metadata" "$RUN/0000-0004"
+expect 1 'not complete: checkpoints: 0000-0004: .*__2_0' u publish "$SRC/run"
+cp "$CKPT"/__2* "$RUN/0000-0004"
+u status "$SRC" run | grep -q 'complete: unshard publish' || fail "status of a run"
+u publish "$SRC/run" >/dev/null || fail "a run"
+u ls "$SRC/run" | grep -q '0000-0004  (latest)' || fail "ls of a run"
+mkdir -p "$SRC/.staging-logs/files/checkpoints"
+cp "$0" "$SRC/.staging-logs/files/checkpoints"
+expect 1 'not complete: no checkpoint found' u publish "$SRC/logs"
+rm -r "$SRC/.staging-logs"
+
 # ---- killed at each step of a publish: the rest is done by whoever comes
 i=1 killed=0
 while :; do
