@@ -169,9 +169,19 @@ static int not_complete(const struct job *j, int ret, struct ck_err *err)
 		       ret;
 }
 
-static int check(struct job *j, struct ck_err *err)
+static int check_what_is_there(struct job *j, struct ck_err *err)
 {
 	char why[CK_ERR_MAX];
+	int ret = check_files(j, err);
+
+	if (!ret &&
+	    ck_staging_is_bad(j->s, j->files.signature, why, sizeof(why)))
+		ret = ck_fail(err, ENODATA, "%s", why);
+	return ret;
+}
+
+static int check(struct job *j, struct ck_err *err)
+{
 	int ret = check_doom(j, err);
 
 	if (!ret)
@@ -179,16 +189,17 @@ static int check(struct job *j, struct ck_err *err)
 	if (!ret)
 		ret = ck_slices_gather(j->s, err);
 	if (!ret)
-		ret = check_files(j, err);
-	if (!ret &&
-	    ck_staging_is_bad(j->s, j->files.signature, why, sizeof(why)))
-		ret = ck_fail(err, ENODATA, "%s", why);
+		ret = check_what_is_there(j, err);
 	return not_complete(j, ret, err);
 }
 
-/* The shards to be are no checkpoint before they are gathered. */
-static int check_slices(const struct job *j, struct ck_err *err)
+/*
+ * The shards to be are no checkpoint before they are gathered; behind a publish
+ * that broke off they are, and may be what it broke off for.
+ */
+static int check_slices(struct job *j, struct ck_err *err)
 {
+	bool gathered = false;
 	struct ck_slices *sl;
 	int ret = check_doom(j, err);
 
@@ -199,7 +210,11 @@ static int check_slices(const struct job *j, struct ck_err *err)
 	if (ret)
 		return ret;
 	ret = ck_slices_check(sl, err);
+	if (!ret)
+		ret = ck_slices_in_way(sl, &gathered, err);
 	ck_slices_close(sl);
+	if (!ret && gathered)
+		ret = check_what_is_there(j, err);
 	return not_complete(j, ret, err);
 }
 

@@ -121,6 +121,12 @@ int ck_slices_check(struct ck_slices *sl, struct ck_err *err);
  * to files/, with a layout beside them.  0 too where there are no slices.
  */
 int ck_slices_gather(struct ck_staging *s, struct ck_err *err);
+/*
+ * Whether a publisher could: -EEXIST where a file is in the way.  *gathered:
+ * one did already, and broke off behind that.
+ */
+int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
+		     struct ck_err *err);
 /* After the fsync of all files: what was written is durable. */
 int ck_slices_settled(struct ck_staging *s, struct ck_err *err);
 

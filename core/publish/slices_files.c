@@ -171,19 +171,43 @@ static bool is_there(int dir, const char *name)
 	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
 }
 
+static int in_way(const struct ck_slices *sl, const char *name,
+		  struct ck_err *err)
+{
+	if (!is_there(sl->files, name) || !is_there(sl->stage->files_fd, name))
+		return 0;
+	return ck_fail(err, EEXIST,
+		       "%s: shards/%s is in the way of what was written as "
+		       "slices",
+		       sl->stage->name, name);
+}
+
+static const char *index_of(const struct ck_slices *sl)
+{
+	return sl->plan.dcp ? ".metadata" : CK_LAY_FILE;
+}
+
+int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
+		     struct ck_err *err)
+{
+	const char *index = index_of(sl);
+	int ret = in_way(sl, index, err);
+
+	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
+		ret = in_way(sl, name_of(sl, i), err);
+	*gathered = !ret && is_there(sl->stage->files_fd, index);
+	return ret;
+}
+
 static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 {
 	int ret = ck_point("move of a shard", err);
 
-	if (ret)
+	if (!ret)
+		ret = in_way(sl, name, err);
+	if (ret ||
+	    (!is_there(sl->files, name) && is_there(sl->stage->files_fd, name)))
 		return ret;
-	if (!is_there(sl->files, name) && is_there(sl->stage->files_fd, name))
-		return 0;
-	if (is_there(sl->stage->files_fd, name))
-		return ck_fail(err, EEXIST,
-			       "%s: shards/%s is in the way of what was "
-			       "written as slices",
-			       sl->stage->name, name);
 	if (renameat(sl->files, name, sl->stage->files_fd, name))
 		return ck_fail(err, errno, "%s: %s: %s", sl->stage->name, name,
 			       strerror(errno));
@@ -206,7 +230,7 @@ static int finish_shard(struct ck_slices *sl, uint32_t file,
 /* Last of all, as it is what makes a checkpoint of them. */
 static int put_index(struct ck_slices *sl, struct ck_err *err)
 {
-	const char *name = sl->plan.dcp ? ".metadata" : CK_LAY_FILE;
+	const char *name = index_of(sl);
 	const char *text = sl->plan.layout;
 	ck_auto_fd int fd = -1;
 	int ret;

@@ -368,6 +368,61 @@ Test(slices, killed_at_every_step_of_a_publish)
 	cr_assert(died > 15, "%d", died);
 }
 
+/* ---- what only a publisher would find ---- */
+
+static void put_shard(const char *name, const char *text)
+{
+	char path[300];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/.staging-step/files/%s", slicekit_top,
+		 name);
+	f = fopen(path, "w");
+	cr_assert(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+/* Status and publish say the same. */
+static void both_refuse(const char *why)
+{
+	struct ck_staged_list all;
+	struct ck_err err = { 0 };
+
+	cr_assert_eq(ck_staged_list(&all, &slicekit_root, &slicekit_opts, true,
+				    &err),
+		     0, "%s", err.msg);
+	cr_assert_eq(all.nr, 1);
+	cr_expect(!all.v[0].complete && strstr(all.v[0].why, why), "%d: %s",
+		  all.v[0].complete, all.v[0].why);
+	ck_staged_free(&all);
+	cr_assert_lt(slicekit_publish("step", &err), 0);
+	cr_expect(strstr(err.msg, why), "%s", err.msg);
+}
+
+static void all_written(void)
+{
+	struct slicekit j;
+
+	slicekit_open(&j, "step", plain);
+	slicekit_write_ranks(j.sl);
+	slicekit_close(&j);
+}
+
+Test(slices, a_file_in_the_way_is_not_complete)
+{
+	all_written();
+	put_shard("rank-00000.safetensors", "mine");
+	both_refuse("rank-00000.safetensors is in the way");
+	both_refuse("rank-00000.safetensors is in the way");
+}
+
+Test(slices, what_publish_refused_is_not_complete)
+{
+	all_written();
+	put_shard("unshard-layout.json", "{\"unshard_layout\":7}");
+	both_refuse("unshard_layout");
+	both_refuse("unshard_layout");
+}
+
 /* ---- what is refused ---- */
 
 static void refused(const char *layout, const char *why)
