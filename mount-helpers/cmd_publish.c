@@ -20,25 +20,37 @@
 extern const struct cmd cmd_publish;
 
 /*
- * 1 where @name was published, as its manifest tells; a folder without one was
- * made by somebody else, perhaps for want of a mount.
+ * 1 where step @name was published as @as, as the manifest of that tells; a
+ * folder without one was made by somebody else, perhaps for want of a mount.
+ * @staged: that there was a stage of it is known.
  */
-static int published(const struct ck_root *root, const char *name, int ret,
-		     struct ck_err *err)
+static int published(const struct staged_place *p, const char *as, bool staged,
+		     int ret, struct ck_err *err)
 {
 	char path[NAME_MAX + sizeof("/" CK_MANIFEST_NAME)];
 	struct stat st;
-	int n = snprintf(path, sizeof(path), "%s/%s", name, CK_MANIFEST_NAME);
+	int n = snprintf(path, sizeof(path), "%s/%s", as, CK_MANIFEST_NAME);
+	int was;
 
-	if (fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+	if (fstatat(p->root.fd, as, &st, AT_SYMLINK_NOFOLLOW))
 		return ret;
-	if (n < (int)sizeof(path) &&
-	    !fstatat(root->fd, path, &st, AT_SYMLINK_NOFOLLOW))
+	if (n >= (int)sizeof(path) ||
+	    fstatat(p->root.fd, path, &st, AT_SYMLINK_NOFOLLOW))
+		return ck_fail(err, EEXIST,
+			       "%s: is there, but not as something that was "
+			       "published: it has no %s",
+			       as, CK_MANIFEST_NAME);
+	was = ck_commit_was(&p->root, as, p->name);
+	if (!was || (staged && was == -EOPNOTSUPP))
 		return 1;
-	return ck_fail(err, EEXIST,
-		       "%s: is there, but not as something that was published: "
-		       "it has no %s",
-		       name, CK_MANIFEST_NAME);
+	return ck_fail(err, ENOENT,
+		       was == -ENOENT ?
+			       "%s: nothing is staged under that name, and %s "
+			       "was not published from it" :
+			       "%s: nothing is staged under that name, and on "
+			       "this file system nothing says what %s was "
+			       "published from",
+		       p->name, as);
 }
 
 /* The kernel tells a mount of a close only after close() has returned. */
@@ -61,18 +73,19 @@ static int publish(const struct staged_place *p, const struct ck_commit_in *in,
 {
 	const char *as = in->as ? in->as : p->name;
 	struct ck_staging *s;
+	bool staged;
 	int ret = ck_staging_open(&s, &p->root, p->name, err);
 
 	if (ret == -ENOENT) {
 		/* what a publisher that was killed left is tidied up */
-		ck_commit_finish(&p->root, p->name, NULL);
-		return published(&p->root, as, ret, err);
+		staged = !ck_commit_finish(&p->root, p->name, NULL);
+		return published(p, as, staged, ret, err);
 	}
 	if (ret)
 		return ret;
 	ret = commit(s, in, err);
 	ck_staging_close(s);
-	return ret == -ESTALE ? published(&p->root, as, ret, err) : ret;
+	return ret == -ESTALE ? published(p, as, true, ret, err) : ret;
 }
 
 static int say(const struct ck_opts *opts, const char *name, bool before)

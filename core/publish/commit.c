@@ -429,8 +429,10 @@ static int publish(struct job *j, struct ck_err *err)
 
 	if (!ret)
 		ret = check(j, err);
-	if (!ret)
+	if (!ret) {
+		ck_record_from(j->s->files_fd, j->s->name);
 		ret = sync_all(j, err);
+	}
 	if (!ret)
 		ret = ck_slices_settled(j->s, err);
 	if (!ret)

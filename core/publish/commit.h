@@ -53,6 +53,11 @@ struct ck_commit_record {
 /* @stage_fd: the stage's directory.  -ENOENT: none, or cut off. */
 int ck_commit_record(int stage_fd, struct ck_commit_record *out);
 /*
+ * Whether @root's checkpoint @as was published from the stage @name: 0; -ENOENT:
+ * not; -EOPNOTSUPP: its file system cannot say.
+ */
+int ck_commit_was(const struct ck_root *root, const char *as, const char *name);
+/*
  * After a crash: what is left of a stage whose files were published.  0: they
  * were, and it is gone now; -ENOENT: they were not.
  */

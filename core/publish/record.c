@@ -9,6 +9,8 @@
  *	files 1234567		(inode)
  *	holes 0
  *	end
+ *
+ * What outlasts the stage is an attribute of the folder that it became.
  */
 #include "core/publish/record.h"
 
@@ -20,9 +22,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/xattr.h>
 
 #define NAME "commit"
 #define MAX 1024
+#define FROM "user.unshard.staged" /* the stage's name */
 
 int ck_commit_record(int stage_fd, struct ck_commit_record *out)
 {
@@ -70,4 +74,26 @@ int ck_record_write(int stage_fd, const struct ck_commit_record *r,
 		ret = ck_fail(err, errno, "fsync of the record: %s",
 			      strerror(errno));
 	return ret;
+}
+
+void ck_record_from(int files_fd, const char *name)
+{
+	fsetxattr(files_fd, FROM, name, strlen(name), 0);
+}
+
+int ck_commit_was(const struct ck_root *root, const char *as, const char *name)
+{
+	ck_auto_fd int fd = openat(
+		root->fd, as, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char from[NAME_MAX + 1];
+	ssize_t n;
+
+	if (!strcmp(as, name))
+		return fd < 0 ? -ENOENT : 0;
+	n = fd < 0 ? -1 : fgetxattr(fd, FROM, from, sizeof(from));
+	if (n < 0)
+		return fd >= 0 && errno == EOPNOTSUPP ? -EOPNOTSUPP : -ENOENT;
+	return (size_t)n == strlen(name) && !memcmp(from, name, (size_t)n) ?
+		       0 :
+		       -ENOENT;
 }

@@ -64,6 +64,12 @@ expect 1 'already' u publish --as step-1 "$SRC/new"
 touch "$SRC/step-1/old"
 u publish --as step-1 --replace "$SRC/new" >/dev/null || fail --replace
 [ ! -e "$SRC/step-1/old" ] && [ ! -e "$SRC/.staging-new" ] || fail "not replaced"
+u publish --as step-1 --json "$SRC/new" | grep -q '"before": true' ||
+	fail "again, under the other name"
+for how in "" --replace; do
+	expect 1 'typo: nothing is staged .*step-1 was not published from it' \
+		u publish $how --as step-1 "$SRC/typo"
+done
 (cd "$SRC" && stage here && u publish here) >/dev/null && [ -d "$SRC/here" ] ||
 	fail "a step of the working directory"
 
