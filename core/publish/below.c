@@ -59,6 +59,8 @@ static int append(struct ck_below *l, const char *dir, const char *name,
 	}
 	if (!is_ours(name))
 		l->signature += sign(f);
+	else if (!*dir && !strcmp(name, CK_MANIFEST_NAME))
+		l->manifest = sign(f);
 	if (S_ISREG(st->st_mode) &&
 	    !ck_add_ok(l->bytes, (uint64_t)st->st_size, &l->bytes))
 		l->bytes = CK_SIZE_MAX;

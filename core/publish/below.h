@@ -27,6 +27,7 @@ struct ck_below {
 	size_t nr, room;
 	uint64_t bytes; /* of regular files */
 	uint64_t signature; /* names, sizes, times, identities; not our own */
+	uint64_t manifest; /* the same of CK_MANIFEST_NAME; 0: there is none */
 };
 
 /* Everything below @dir, but not itself.  What vanishes meanwhile is left out. */

@@ -13,6 +13,7 @@
 #include "core/io/hold.h"
 #include "core/publish/complete.h"
 #include "core/publish/below.h"
+#include "core/publish/brought.h"
 #include "core/publish/hash.h"
 #include "core/publish/holes.h"
 #include "core/publish/manifest.h"
@@ -169,13 +170,18 @@ static int not_complete(const struct job *j, int ret, struct ck_err *err)
 		       ret;
 }
 
+/* Of all that a publish reads; while it does, its own manifest comes. */
+static uint64_t signature_of(const struct job *j)
+{
+	return j->files.signature + j->files.manifest;
+}
+
 static int check_what_is_there(struct job *j, struct ck_err *err)
 {
 	char why[CK_ERR_MAX];
 	int ret = check_files(j, err);
 
-	if (!ret &&
-	    ck_staging_is_bad(j->s, j->files.signature, why, sizeof(why)))
+	if (!ret && ck_staging_is_bad(j->s, signature_of(j), why, sizeof(why)))
 		ret = ck_fail(err, ENODATA, "%s", why);
 	return ret;
 }
@@ -251,7 +257,7 @@ static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
 /* Remembered, for status, and until another file is written. */
 static int is_bad(const struct job *j, struct ck_err *err)
 {
-	ck_staging_bad(j->s, j->files.signature, err->msg);
+	ck_staging_bad(j->s, signature_of(j), err->msg);
 	return not_complete(j, ck_fail(err, ENODATA, "%s", err->msg), err);
 }
 
@@ -266,9 +272,13 @@ static int write_manifest(const struct job *j, struct ck_err *err)
 	if (ret)
 		return ret;
 	ret = make_manifest(&root, j->in->opts, &bytes, &len, err);
+	if (!ret)
+		ret = ck_brought_check(j->s, &root, bytes, len, err);
 	ck_root_close(&root);
 	if (ret == -EBADMSG)
 		return is_bad(j, err);
+	if (!ret)
+		ret = ck_brought_ours(j->s, bytes, len, err);
 	if (!ret)
 		ret = ck_point("manifest", err);
 	return ret ? ret :

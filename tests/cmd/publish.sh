@@ -73,6 +73,49 @@ done
 (cd "$SRC" && stage here && u publish here) >/dev/null && [ -d "$SRC/here" ] ||
 	fail "a step of the working directory"
 
+# ---- a manifest that was copied along
+S=$SRC/.staging-came/files
+came() { u publish -o crc=ignore "$@" "$SRC/came"; }
+damage() { printf 'XY' | dd of="$1" bs=1 seek=700 conv=notrunc status=none; }
+stage came
+cp "$WORK/sealed/.unshard-manifest" "$S"
+damage "$S/__1_0.distcp"
+for i in 1 2; do
+	expect 1 '__1_0\.distcp: block 0 .bytes 0 to [0-9]*. is not what was sealed' came
+done
+u status "$SRC" came >"$WORK/out"
+grep -q 'not complete: __1_0\.distcp: block 0' "$WORK/out" || fail "$(cat "$WORK/out")"
+cp "$WORK/sealed/__1_0.distcp" "$S"
+u status "$SRC" came | grep -q '  complete:' || fail "status of what was mended"
+rm "$S/__1_0.distcp"
+printf 'other' >"$S/other"
+expect 1 '__1_0' came
+cp "$WORK/sealed/__1_0.distcp" "$S"
+printf 'more' >>"$S/__2_0.distcp"
+expect 1 '__2_0\.distcp: has [0-9]* bytes, and had' came
+cp "$WORK/sealed/__2_0.distcp" "$S"
+head -c 200 "$WORK/sealed/.unshard-manifest" >"$S/.unshard-manifest"
+expect 1 '\.unshard-manifest: 200 bytes long.*; remove it' came
+cp "$WORK/sealed/.unshard-manifest" "$S"
+came >/dev/null || fail "as it was sealed, and another file"
+u verify "$SRC/came" >/dev/null || fail "verify of it"
+stage came
+cp "$WORK/sealed/.unshard-manifest" "$S"
+damage "$S/__1_0.distcp"
+expect 1 'block 0' came --as came-2
+rm "$S/.unshard-manifest"
+came --as came-2 >/dev/null || fail "without the manifest"
+# our own, of a publish that broke off before its end, says nothing of what came
+for n in $(seq 6 20); do
+	rm -rf "$SRC/.staging-off"
+	stage off
+	UNSHARD_PUBLISH_FAULT=$n:5 "$UNSHARD" publish "$SRC/off" >/dev/null 2>&1
+	[ ! -e "$SRC/.staging-off/files/.unshard-manifest" ] || break
+done
+[ -e "$SRC/.staging-off/files/.unshard-manifest" ] || fail "none broke off behind it"
+damage "$SRC/.staging-off/files/__1_0.distcp"
+u publish -o crc=ignore "$SRC/off" >/dev/null || fail "its own manifest"
+
 # ---- ranks that no file counts
 mkdir -p "$SRC/.staging-ms/files"
 cp -r "$TOP"/tests/formats/mindspore/2.10-row4/in/node* "$SRC/.staging-ms/files/" ||
