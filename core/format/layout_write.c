@@ -26,21 +26,52 @@
 
 /* ---- which rule, and what it says ---- */
 
-static int find_rule(const struct ck_lay_in *in, struct ck_lay_target *t,
-		     struct ck_lay_vars *v)
+static int index_rules(const struct ck_lay_in *in, struct ck_lay_out *out)
 {
 	const struct ck_lay_doc *d = in->doc;
-	int ret = 0;
 
-	for (uint32_t i = 0; i < d->rules.nr && !ret; i++) {
-		t->rule = i;
-		ret = ck_lay_match(&d->rules.v[i], t->name, v);
+	for (uint32_t i = 0; i < d->rules.nr; i++) {
+		const struct ck_lay_rule *r = &d->rules.v[i];
+		bool exact = r->match == CK_LAY_EXACT;
+		uint32_t *room, nr = 0;
+
+		if (exact)
+			nr = ck_strmap_put(&out->exact, r->pattern,
+					   strlen(r->pattern));
+		if (exact && nr < out->exact_rule.nr)
+			continue;
+		room = exact ? ck_vec_push(&out->exact_rule) :
+			       ck_vec_push(&out->patterns);
+		if (nr == CK_STRMAP_NONE || !room)
+			return ck_lay_no_memory(in);
+		*room = i;
 	}
-	if (ret < 0)
-		return ck_lay_no_memory(in);
-	return ret ? 0 :
-		     ck_lay_bad(in, "no member of \"tensors\" matches %.200s",
-				t->name);
+	return 0;
+}
+
+/* The first that matches. */
+static int find_rule(const struct ck_lay_in *in, const struct ck_lay_out *out,
+		     struct ck_lay_target *t, struct ck_lay_vars *v)
+{
+	uint32_t nr = ck_strmap_get(&out->exact, t->name, strlen(t->name));
+
+	t->rule = nr == CK_STRMAP_NONE ? CK_NONE : out->exact_rule.v[nr];
+	for (size_t i = 0; i < out->patterns.nr; i++) {
+		uint32_t rule = out->patterns.v[i];
+		int ret;
+
+		if (rule > t->rule)
+			break;
+		ret = ck_lay_match(&in->doc->rules.v[rule], t->name, v);
+		if (ret < 0)
+			return ck_lay_no_memory(in);
+		if (ret)
+			t->rule = rule;
+	}
+	return t->rule == CK_NONE ?
+		       ck_lay_bad(in, "no member of \"tensors\" matches %.200s",
+				  t->name) :
+		       0;
 }
 
 static int take_coords(const struct ck_lay_in *in, struct ck_lay_target *t,
@@ -144,7 +175,7 @@ static int add(const struct ck_lay_in *in, struct ck_lay_out *out,
 {
 	struct ck_lay_vars v = { .mesh = &in->doc->mesh };
 	struct ck_lay_target *room;
-	int ret = find_rule(in, t, &v);
+	int ret = find_rule(in, out, t, &v);
 
 	if (!ret)
 		ret = check_rule(in, t);
@@ -316,7 +347,9 @@ int ck_lay_out_parse(struct ck_lay_out *out, const char *name,
 	if (!j)
 		return ck_lay_bad(&in, "expected a member \"write\": it says "
 				       "which tensors will be written");
-	ret = parse_write(&write, out, j, format);
+	ret = index_rules(&in, out);
+	if (!ret)
+		ret = parse_write(&write, out, j, format);
 	ck_lay_fix_sizes(&out->doc);
 	return ret;
 }
@@ -324,6 +357,9 @@ int ck_lay_out_parse(struct ck_lay_out *out, const char *name,
 void ck_lay_out_free(struct ck_lay_out *out)
 {
 	free(out->targets.v);
+	free(out->exact_rule.v);
+	free(out->patterns.v);
+	ck_strmap_free(&out->exact);
 	ck_lay_doc_free(&out->doc);
 	*out = (struct ck_lay_out){ 0 };
 }

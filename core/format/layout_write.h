@@ -10,6 +10,7 @@
 #define CK_LAYOUT_WRITE_H
 
 #include "core/format/layout_doc.h"
+#include "core/format/strmap.h"
 
 #define CK_LAY_ALIGN 4096 /* where tensors begin in a file, in bytes */
 /* Keys of what lies between tensors, so that these begin aligned. */
@@ -30,6 +31,9 @@ struct ck_lay_out {
 	const char *path; /* of a rank's file; with {rank} or axes */
 	bool dcp; /* what torch.distributed.checkpoint loads; else safetensors */
 	uint64_t align; /* bytes; a power of 2, 1: packed */
+	/* private: the first rule of each exact name; rules that are patterns */
+	struct ck_strmap exact;
+	CK_VEC(uint32_t) exact_rule, patterns;
 };
 
 /*
