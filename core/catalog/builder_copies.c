@@ -218,8 +218,8 @@ static bool find_ring(const struct ck_cells *c, uint32_t cell, struct ring *r)
 	}
 	size = ck_chunk_volume(&c->img, &c->part.v[r->first], c->rank) *
 	       c->elem;
-	r->some = r->untold && (size > MAX_ONE || nr > MAX_ALL / MAX_ONE ||
-				c->b->reads.spent + nr * size > MAX_ALL);
+	r->some = r->untold &&
+		  (size > MAX_ONE || c->b->reads.spent + nr * size > MAX_ALL);
 	return nr > 1 && (r->untold || c->b->reads.copies);
 }
 
