@@ -42,6 +42,9 @@ struct words {
 	bool ruled; /* @rules say how to cut, not the source */
 	struct ck_rs_heads heads;
 	unsigned max_rank; /* dimensions that some tensor has */
+	bool tied; /* the last stage has the table of words, too */
+	/* the source was cut by rows alone, as FSDP does: the rules instead */
+	const char *by_rows;
 };
 
 /* ---- reading ---- */
@@ -258,20 +261,38 @@ static bool is_megatron(const struct ck_reshard_in *in)
 	return false;
 }
 
+/*
+ * Whether any is split; and whether all are by rows, matrices and what has but
+ * one dimension: no tensor parallelism cuts norms.
+ */
+static bool is_split(struct words *w, const struct ck_reshard_in *in)
+{
+	bool split = false, other = false, vectors = false, matrices = false;
+
+	for (uint32_t i = 0; i < in->nr && !(split && other); i++) {
+		struct ck_rs_split how;
+		uint32_t t = owner_of(w, in->first + i);
+		unsigned rank = in->img->tensors[t].rank;
+
+		ck_rs_split_of(in->img, t, stacked(w, in->img, t), &how);
+		split |= how.how != CK_RS_WHOLE;
+		other |= rank &&
+			 (how.how != CK_RS_SPLIT || how.dim || how.nr_blocks);
+		vectors |= rank == 1;
+		matrices |= rank > 1;
+	}
+	if (!other && vectors && matrices)
+		w->by_rows = is_megatron(in) ? "megatron" : "hf";
+	return split;
+}
+
 /* Where nothing is split, the built-in rules have to know every name. */
 static int fall_back(struct words *w, const struct ck_reshard_in *in,
 		     struct ck_err *err)
 {
-	bool split = false;
+	bool split = is_split(w, in);
 	int ret;
 
-	for (uint32_t i = 0; i < in->nr && !split; i++) {
-		struct ck_rs_split how;
-		uint32_t t = owner_of(w, in->first + i);
-
-		ck_rs_split_of(in->img, t, stacked(w, in->img, t), &how);
-		split = how.how != CK_RS_WHOLE;
-	}
 	ret = ck_rs_rules_get(&w->rules,
 			      !split && is_megatron(in) ? "megatron" : "hf",
 			      NULL, &w->ruled, err);
@@ -293,6 +314,7 @@ static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
 	for (uint32_t i = 0; i < in->nr; i++)
 		w->max_rank = CK_MAX(w->max_rank,
 				     in->img->tensors[in->first + i].rank);
+	w->tied = w->begin && w->pp > 1 && ck_rs_is_tied(in);
 	w->rules.config = in->config;
 	w->rules.heads = &w->heads;
 	if (!ret && w->tp > 1 && !w->ruled)
@@ -410,6 +432,24 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	return ret;
 }
 
+/* The same on the last stage. */
+static int further(const struct ck_rs_spec *base, const struct ck_image *img,
+		   uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
+		   struct ck_err *err)
+{
+	const struct words *w = (const struct words *)base;
+	size_t len;
+	const char *name =
+		ck_image_str(img, img->tensors[owner_of(w, tensor)].name, &len);
+	int ret;
+
+	if (i > 1 || !w->tied || !ck_rs_is_table(name, len))
+		return -ENOENT;
+	ret = cut(base, img, tensor, out, err);
+	out->base = (w->pp - 1) * (w->base.ranks / w->pp);
+	return ret;
+}
+
 static void free_words(struct ck_rs_spec *base)
 {
 	struct words *w = (struct words *)base;
@@ -429,6 +469,12 @@ static void say(const struct ck_rs_spec *base, struct ck_str *out)
 	const struct words *w = (const struct words *)base;
 
 	ck_rs_heads_say(&w->heads, out);
+	if (w->by_rows)
+		ck_str_fmt(out,
+			   "%stp= cuts rows alone, norms too, as the source "
+			   "was for data parallelism: tp=%" PRIu32
+			   ",rules=%s cuts as tensor parallelism does",
+			   out->len ? "; " : "", w->tp, w->by_rows);
 	for (unsigned i = 0; i < w->nr_dims; i++)
 		if (w->dim[i].dim >= w->max_rank)
 			ck_str_fmt(out,
@@ -441,6 +487,7 @@ static void say(const struct ck_rs_spec *base, struct ck_str *out)
 static const struct ck_rs_spec_ops ops = {
 	.begin = begin,
 	.cut = cut,
+	.further = further,
 	.note = say,
 	.free = free_words,
 };

@@ -36,6 +36,13 @@ enum { CK_RS_STAGE_FIRST = -1, CK_RS_STAGE_LAST = -2, CK_RS_STAGE_ALL = -3 };
 int64_t ck_rs_layer(const char *name, size_t len);
 /* Some word between dots is one of @words, which end with NULL. */
 bool ck_rs_has_word(const char *name, size_t len, const char *const *words);
+
+/* ---- tied.c: a head that is the table of words ---- */
+
+/* Its config says so, and no tensor is a head. */
+bool ck_rs_is_tied(const struct ck_reshard_in *in);
+/* By its name; or what an optimizer keeps of it. */
+bool ck_rs_is_table(const char *name, size_t len);
 /*
  * Layers of each stage: the numbers of @given, which must make @layers, or
  * with @given NULL equal ones, those left over to the stages from the middle

@@ -183,6 +183,29 @@ Test(words, as_the_source_was_split)
 	holds(1, "norm", "[0:1, 0:6]");
 }
 
+Test(words, rows_alone_are_no_tensor_parallelism)
+{
+	split("matrix", 8, 6, 0, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		struct ck_part p = kit_part("norm", file[i]);
+
+		p.rank = 1;
+		p.shape = DIMS(4);
+		p.start = DIMS(i * 2);
+		p.len = DIMS(2);
+		p.off = 4096;
+		kit_add(&kit, &p);
+	}
+	kit_image(&kit);
+	make("tp=2");
+	holds(1, "matrix", "[4:8, 0:6]");
+	ck_auto_str struct ck_str s = { 0 };
+	ck_reshard_note(rs, "m", &s);
+	cr_expect_str_eq(s.v, "m: tp= cuts rows alone, norms too, as the "
+			      "source was for data parallelism: tp=2,rules=hf "
+			      "cuts as tensor parallelism does");
+}
+
 Test(words, what_does_not_divide_is_named)
 {
 	split("row", 8, 6, 1, 2);
@@ -432,6 +455,51 @@ Test(words, stages)
 	cr_expect_eq(try("pp=2,layers=2+2"), -1000);
 	cr_expect(strstr(err.msg, "make 4, the checkpoint has 3"), "%s",
 		  err.msg);
+}
+
+static void tied_as(const char *text, bool tied)
+{
+	json_decref(config);
+	config = text ? json_loads(text, 0, NULL) : NULL;
+	make("pp=3,tp=2");
+	holds(1, "model.embed_tokens.weight", "[2:4, 0:2]");
+	holds(2, "model.embed_tokens.weight", NULL);
+	holds(4, "model.embed_tokens.weight", tied ? "[0:2, 0:2]" : NULL);
+	holds(5, "model.embed_tokens.weight", tied ? "[2:4, 0:2]" : NULL);
+}
+
+Test(words, a_head_that_is_the_table_of_words)
+{
+	split("model.embed_tokens.weight", 4, 2, 0, 2);
+	for (unsigned i = 0; i < 3; i++) {
+		char name[24];
+
+		snprintf(name, sizeof(name), "model.layers.%u.w", i);
+		whole(name, 4, 2);
+	}
+	kit_image(&kit);
+	tied_as(NULL, false);
+	tied_as("{}", false);
+	tied_as("{\"tie_word_embeddings\": true}", true);
+	tied_as("{\"text_config\": {\"tie_word_embeddings\": true}}", true);
+	tied_as("{\"architectures\": [\"GPT2LMHeadModel\"]}", true);
+	tied_as("{\"architectures\": [\"LlamaModel\"]}", false);
+	tied_as("{\"architectures\": [\"XForCausalLM\"], "
+		"\"tie_word_embeddings\": false}",
+		false);
+}
+
+Test(words, a_head_of_its_own)
+{
+	whole("model.embed_tokens.weight", 4, 2);
+	whole("model.layers.0.w", 4, 2);
+	whole("model.layers.1.w", 4, 2);
+	whole("lm_head.weight", 4, 2);
+	kit_image(&kit);
+	config = json_loads("{\"tie_word_embeddings\": true}", 0, NULL);
+	make("pp=2");
+	holds(1, "model.embed_tokens.weight", NULL);
+	holds(1, "lm_head.weight", "[0:4, 0:2]");
 }
 
 /* FSDP over tensor parallelism cuts what the latter left. */

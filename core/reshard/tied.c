@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tied.c - models whose head is their table of words
+ *
+ * It stands once in the checkpoint, and both the first stage of a pipeline and
+ * the last compute with it.
+ */
+#include "core/reshard/words.h"
+
+#include <string.h>
+
+static const char *const heads[] = { "lm_head", "output_layer", "embed_out",
+				     "output",	"head",		NULL };
+static const char *const tables[] = { "embed_tokens",	"word_embeddings",
+				      "tok_embeddings", "wte",
+				      "embed_in",	NULL };
+
+static bool is_text(const json_t *j, const char *end)
+{
+	const char *s = json_string_value(j);
+	size_t len = s ? strlen(s) : 0, n = strlen(end);
+
+	return len >= n && !strcmp(s + len - n, end);
+}
+
+/* By the flag; or by its class, whose default a config.json leaves out. */
+static bool says_tied(const json_t *config)
+{
+	const json_t *flag = json_object_get(config, "tie_word_embeddings");
+	const json_t *class =
+		json_array_get(json_object_get(config, "architectures"), 0);
+
+	if (!flag)
+		flag = json_object_get(json_object_get(config, "text_config"),
+				       "tie_word_embeddings");
+	return flag ? json_is_true(flag) :
+		      is_text(class, "ForCausalLM") ||
+			       is_text(class, "LMHeadModel");
+}
+
+bool ck_rs_is_tied(const struct ck_reshard_in *in)
+{
+	if (!says_tied(in->config))
+		return false;
+	for (uint32_t i = 0; i < in->nr; i++) {
+		size_t len;
+		const char *name = ck_image_str(
+			in->img, in->img->tensors[in->first + i].name, &len);
+
+		if (ck_rs_has_word(name, len, heads))
+			return false;
+	}
+	return true;
+}
+
+bool ck_rs_is_table(const char *name, size_t len)
+{
+	return ck_rs_has_word(name, len, tables);
+}
