@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define KEEP_MAX 64
@@ -42,6 +43,16 @@ static void default_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+static int limit_cpu(const struct ck_child *c, struct ck_err *err)
+{
+	const struct rlimit r = { c->cpu, c->cpu + 1 };
+
+	if (!c->cpu || !setrlimit(RLIMIT_CPU, &r))
+		return 0;
+	return ck_fail(err, errno, "%s: limit of processor time: %s", c->what,
+		       strerror(errno));
+}
+
 static void child(const struct ck_child *c, int to, pid_t parent)
 {
 	int keep[KEEP_MAX + 4] = { 0, 1, 2, to };
@@ -55,7 +66,7 @@ static void child(const struct ck_child *c, int to, pid_t parent)
 	for (unsigned i = 0; i < c->nr_keep; i++)
 		keep[4 + i] = c->keep[i];
 	ck_fds_close_others(keep, c->nr_keep + 4);
-	if (!c->run(c->ctx, &err))
+	if (!limit_cpu(c, &err) && !c->run(c->ctx, &err))
 		err.code = 0;
 	n = write(to, &err, sizeof(err));
 	_exit(n != (ssize_t)sizeof(err));
@@ -102,7 +113,7 @@ static int died(const struct ck_child *c, int status, struct ck_err *err)
 		return ck_fail(err, ETIMEDOUT,
 			       "%s needed more than %u s of "
 			       "processor time %s",
-			       c->what, c->seconds, c->hint);
+			       c->what, c->cpu, c->hint);
 	if (sig)
 		return ck_fail(err, EINVAL, "%s died (signal %d, %s)", c->what,
 			       sig, strsignal(sig));

@@ -22,6 +22,7 @@ struct ck_child {
 	const int *keep; /* negative ones are ignored */
 	unsigned nr_keep;
 	unsigned seconds; /* then it is killed: -ETIMEDOUT */
+	unsigned cpu; /* the same of processor time; 0: no limit */
 };
 
 /* -EINVAL: it died; -ETIMEDOUT; or what @run gave.  @err may not be NULL. */

@@ -126,6 +126,35 @@ Test(child, a_hang_is_killed, .timeout = 10)
 	cr_expect(time(NULL) - start <= 3);
 }
 
+static int spins(void *ctx, struct ck_err *e)
+{
+	volatile unsigned n = 0;
+
+	(void)ctx;
+	(void)e;
+	for (;;)
+		n++;
+	return 0;
+}
+
+/* Of the time that it has a processor, however long others have it. */
+Test(child, its_processor_time_has_a_limit, .timeout = 120)
+{
+	struct ck_child c = {
+		.what = "the parser",
+		.hint = "(more)",
+		.run = spins,
+		.seconds = 100,
+		.cpu = 1,
+	};
+
+	cr_expect(ck_child_call(&c, &err) == -ETIMEDOUT);
+	cr_expect_str_eq(err.msg, "the parser needed more than 1 s of "
+				  "processor time (more)");
+	c.run = exits;
+	cr_expect(ck_child_call(&c, &err) == -EINVAL);
+}
+
 /* Handlers of the program neither run in the child nor are changed here. */
 static void handler(int sig)
 {
