@@ -5,6 +5,8 @@
 
 #include "mount-helpers/cmd.h"
 
+#include "core/publish/manifest.h"
+
 /* A checkpoint with an overlay over it, to be read; in the sandbox. */
 struct overlay {
 	const struct cmd *cmd;
@@ -20,6 +22,25 @@ struct overlay {
  * ck_ckpt_close(o->ck) after CMD_OK.
  */
 int overlay_open(struct overlay *o, const char *write_dir);
+
+/* The manifest of what is copied, if it has one. */
+struct overlay_sealed {
+	struct overlay *o;
+	struct ck_manifest m;
+	bool present;
+};
+/* -errno with o->err set; without a manifest nothing is compared. */
+int overlay_sealed_open(struct overlay_sealed *s, struct overlay *o);
+void overlay_sealed_close(struct overlay_sealed *s);
+/* -EIO with o->err set where @file was sealed with another size. */
+int overlay_sealed_size(const struct overlay_sealed *s, const char *file,
+			uint64_t size);
+/*
+ * The same where one of its blocks that begin in [off, off + len) is not what
+ * was sealed, nor new as a whole.  @src: its source, or CK_NONE.
+ */
+int overlay_sealed_check(struct overlay_sealed *s, const char *file,
+			 uint32_t src, int fd, uint64_t off, uint64_t len);
 
 /* These return exit codes. */
 int overlay_status(struct overlay *o);

@@ -27,6 +27,7 @@
 
 struct apply {
 	struct overlay *o;
+	struct overlay_sealed sealed;
 	struct progress bar;
 	uint64_t done, total;
 	unsigned char *buf;
@@ -71,18 +72,31 @@ static int make_dirs(int to, const char *name)
 	return 0;
 }
 
-static int copy_bytes(struct apply *a, int from, int to, uint32_t src,
-		      uint64_t size)
+static int copy_piece(struct apply *a, int from, int to, const char *name,
+		      uint32_t src, uint64_t off, uint64_t len)
 {
-	int ret = 0;
+	int ret = overlay_sealed_check(&a->sealed, name, src, from, off, len);
 
-	for (uint64_t off = 0, len; !ret && off < size; off += len) {
-		len = CK_MIN(PIECE, size - off);
-		ret = read_piece(a, from, src, off, len);
-		if (!ret)
-			ret = ck_write_whole(to, a->buf, len);
-		a->done += len;
-		progress_at(&a->bar, a->done, a->total);
+	if (ret)
+		return ret;
+	ret = read_piece(a, from, src, off, len);
+	if (!ret)
+		ret = ck_write_whole(to, a->buf, len);
+	a->done += len;
+	progress_at(&a->bar, a->done, a->total);
+	return ret ? ck_fail(&a->o->err, -ret, "%s: %s", name, strerror(-ret)) :
+		     0;
+}
+
+static int copy_bytes(struct apply *a, int from, int to,
+		      const struct ck_hash_file *f)
+{
+	uint32_t src = source_of(a->o->img, f->name);
+	int ret = overlay_sealed_size(&a->sealed, f->name, f->size);
+
+	for (uint64_t off = 0, len; !ret && off < f->size; off += len) {
+		len = CK_MIN(PIECE, f->size - off);
+		ret = copy_piece(a, from, to, f->name, src, off, len);
 	}
 	return ret;
 }
@@ -103,12 +117,9 @@ static int copy(struct apply *a, const struct ck_hash_file *f)
 			    st.st_mode & 0777);
 		ret = to < 0 ? -errno : 0;
 	}
-	if (!ret)
-		ret = copy_bytes(a, from, to, source_of(a->o->img, f->name),
-				 f->size);
 	return ret ? ck_fail(&a->o->err, -ret, "%s: %s", f->name,
 			     strerror(-ret)) :
-		     0;
+		     copy_bytes(a, from, to, f);
 }
 
 static int copy_all(struct apply *a)
@@ -139,7 +150,10 @@ static int child(struct overlay *o, const struct ck_staging *s)
 	a.to = s->files_fd;
 	ret = ck_ckpt_at_rest(o->ck, false, &o->err);
 	if (!ret)
+		ret = overlay_sealed_open(&a.sealed, o);
+	if (!ret)
 		ret = copy_all(&a);
+	overlay_sealed_close(&a.sealed);
 	if (!ret)
 		ret = ck_ckpt_at_rest(o->ck, false, &o->err);
 	if (ret)

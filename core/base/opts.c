@@ -96,3 +96,23 @@ void ck_opts_free(struct ck_opts *o)
 	free(o->v);
 	*o = (struct ck_opts){ 0 };
 }
+
+int ck_opts_without(struct ck_opts *out, const struct ck_opts *o,
+		    const char *name)
+{
+	*out = (struct ck_opts){ 0 };
+	out->room = o ? o->nr : 0;
+	out->v = calloc(out->room + 1, sizeof(*out->v));
+	if (!out->v)
+		return -ENOMEM;
+	for (size_t i = 0; i < out->room; i++)
+		if (strcmp(o->v[i].name, name) != 0)
+			out->v[out->nr++] = o->v[i];
+	return 0;
+}
+
+void ck_opts_let_go(struct ck_opts *out)
+{
+	free(out->v);
+	*out = (struct ck_opts){ 0 };
+}

@@ -47,6 +47,13 @@ void ck_opts_keep(struct ck_opts *o, char *bytes, size_t len);
 const char *ck_opts_bytes(const struct ck_opts *o, const char *name, size_t i,
 			  size_t *len);
 void ck_opts_free(struct ck_opts *o);
+/*
+ * All of @o, which may be NULL, but those called @name: borrows from @o, and
+ * ck_opts_let_go() frees what it has itself.  0 or -ENOMEM.
+ */
+int ck_opts_without(struct ck_opts *out, const struct ck_opts *o,
+		    const char *name);
+void ck_opts_let_go(struct ck_opts *out);
 
 /* Set by a command, not by users: see ck_dir_any_copy(). */
 #define CK_ANY_COPY "any-copy"

@@ -36,6 +36,7 @@
 struct job {
 	struct ck_staging *s;
 	const struct ck_commit_in *in;
+	struct ck_opts opts; /* @in's, as far as they are for a stage */
 	const char *as;
 	struct ck_below files;
 	int old_fd; /* of what is replaced; or -1 */
@@ -124,20 +125,17 @@ static bool holes_are_meant(const struct job *j)
 /* With slices comes a layout of their own. */
 static int read_all(const struct job *j, struct ck_err *err)
 {
-	struct ck_opts opts = { 0 };
-	int ret = 0;
+	struct ck_opts opts;
+	int ret;
 
 	if (!ck_slices_look(j->s))
-		return ck_complete(j->s->path, &j->files, j->in->opts,
+		return ck_complete(j->s->path, &j->files, &j->opts,
 				   j->in->ranks, holes_are_meant(j), err);
-	for (size_t i = 0; i < j->in->opts->nr && !ret; i++)
-		if (strcmp(j->in->opts->v[i].name, "layout") != 0)
-			ret = ck_opts_add(&opts, j->in->opts->v[i].name,
-					  j->in->opts->v[i].value);
+	ret = ck_opts_without(&opts, &j->opts, "layout");
 	ret = ret ? ck_fail(err, ENOMEM, "no memory for options") :
 		    ck_complete(j->s->path, &j->files, &opts, j->in->ranks,
 				true, err);
-	ck_opts_free(&opts);
+	ck_opts_let_go(&opts);
 	return ret;
 }
 
@@ -267,11 +265,11 @@ static int write_manifest(const struct job *j, struct ck_err *err)
 	ck_auto_free void *bytes = NULL;
 	struct ck_root root;
 	size_t len;
-	int ret = ck_root_open(&root, j->s->path, j->in->opts, err);
+	int ret = ck_root_open(&root, j->s->path, &j->opts, err);
 
 	if (ret)
 		return ret;
-	ret = make_manifest(&root, j->in->opts, &bytes, &len, err);
+	ret = make_manifest(&root, &j->opts, &bytes, &len, err);
 	if (!ret)
 		ret = ck_brought_check(j->s, &root, bytes, len, err);
 	ck_root_close(&root);
@@ -463,6 +461,14 @@ static int publish(struct job *j, struct ck_err *err)
 	return ret;
 }
 
+/* A stage has no manifest yet that its files could be compared with. */
+static int set_options(struct job *j, struct ck_err *err)
+{
+	return ck_opts_without(&j->opts, j->in->opts, "verify") ?
+		       ck_fail(err, ENOMEM, "no memory for options") :
+		       0;
+}
+
 int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
 	      struct ck_err *err)
 {
@@ -473,9 +479,12 @@ int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
 
 	if (ret)
 		return ret;
-	ret = publish(&j, err);
+	ret = set_options(&j, err);
+	if (!ret)
+		ret = publish(&j, err);
 	let_old_go(&j);
 	ck_below_free(&j.files);
+	ck_opts_let_go(&j.opts);
 	ck_staging_unseize(s);
 	return ret;
 }
@@ -484,9 +493,13 @@ int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
 		    struct ck_err *err)
 {
 	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
-	int ret = ck_slices_look(s) ? check_slices(&j, err) : check(&j, err);
+	int ret = set_options(&j, err);
 
+	if (!ret)
+		ret = ck_slices_look(s) ? check_slices(&j, err) :
+					  check(&j, err);
 	ck_below_free(&j.files);
+	ck_opts_let_go(&j.opts);
 	return ret;
 }
 

@@ -97,6 +97,27 @@ grep -q 'as they were sealed' "$WORK/out" || fail "it is not sealed"
 expect 2 'exists|fixed' "$UNSHARD" overlay apply "$C" "$O" "$WORK/fixed"
 [ -z "$(find "$WORK" -maxdepth 1 -name '.staging-*')" ] || fail "a stage is left"
 untouched "applied"
+
+# Of a sealed one damage is not published as data; -o verify is for the source.
+rot=$WORK/fixed/shard-00004-model-00001-of-00001.safetensors
+[ -e "$rot" ] || fail "no $rot: $(ls "$WORK/fixed")"
+mount_ckpt "$WORK/fixed" "overlay=$WORK/rot.over"
+printf edit | dd of="$MNT/tensors/w" conv=notrunc status=none || fail "dd"
+umount_ckpt
+cp "$rot" "$WORK/good"
+printf '\377\376\375' | dd of="$rot" bs=1 seek=70000 conv=notrunc status=none
+expect 1 'shard-00004.*: block 0, bytes 0 to [0-9]*, of .*w.*: not what was sealed; nothing is published' \
+	"$UNSHARD" overlay apply "$WORK/fixed" "$WORK/rot.over" "$WORK/rotten"
+[ ! -e "$WORK/rotten" ] || fail "damage was published"
+truncate -s +1 "$rot"
+expect 1 'shard-00004' \
+	"$UNSHARD" overlay apply "$WORK/fixed" "$WORK/rot.over" "$WORK/rotten"
+cp "$WORK/good" "$rot"
+expect 0 '' "$UNSHARD" overlay apply -o verify "$WORK/fixed" \
+	"$WORK/rot.over" "$WORK/rotten"
+expect 0 '' "$UNSHARD" verify "$WORK/rotten"
+[ "$("$UNSHARD" cat "$WORK/rotten" w | head -c 4)" = edit ] || fail "no edit"
+
 "$UNSHARD" cat -o "overlay=$O" "$C" w | cmp - "$WORK/w" || fail "overlay lost"
 
 # kill -9: what was synced is there, what was not is there as a whole or not.
