@@ -27,10 +27,11 @@ struct ck_ckpt;
 struct ck_edit;
 
 /*
- * The parser gets 5 s, 1 s more for each 8 MiB of index or 10 files (or what
- * parse-time= says), and 512 MiB of memory plus 16 times the index.  Its death
+ * The parser gets 5 s of processor time, 1 s more for each 8 MiB of index or 10
+ * files (or what parse-time= says), ten times that by the clock, and 512 MiB of
+ * memory plus 16 times the index.  Its death
  * and its time-out are errors.  *image_fd: a sealed memfd, the caller's.
- * Settings read from opts: format sandbox parse-time; serve: engine cache-mem
+ * Settings read from opts: format sandbox parse-time verify; serve: engine cache-mem
  * spool spool-max max-files rw master verify overlay.
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,

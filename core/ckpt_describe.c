@@ -9,16 +9,25 @@
 #include "core/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/catalog/image.h"
 #include "core/child.h"
 #include "core/format/detect.h"
 #include "core/format/dir.h"
 #include "core/io/sandbox.h"
+#include "core/publish/sealed_index.h"
 #include "core/reshard/reshard.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/*
+ * Its limit is of processor time, for on a busy machine a good checkpoint takes
+ * many times as long; this is for what hangs.
+ */
+#define PATIENCE 10
+#define SECONDS_MAX 100000000u
 
 struct job {
 	const struct ck_root *root;
@@ -27,6 +36,29 @@ struct job {
 	bool sandbox;
 	struct ck_sandbox_in in;
 };
+
+/*
+ * A folder of checkpoints has no manifest of its own, and is none: that it is
+ * not sealed is only said of what can be read.
+ */
+static int load_verified(struct ck_dir *dir, const struct job *job,
+			 struct ck_err *err)
+{
+	struct ck_sealed_index *x = NULL;
+	struct ck_err why = { 0 };
+	int sealed = ck_sealed_index_open(&x, job->root, &why), ret, bad;
+
+	if (sealed && sealed != -ENOENT)
+		return ck_fail(err, -sealed, "%s: %s", job->root->path,
+			       why.msg);
+	dir->wrap = x ? ck_sealed_index_wrap(x) : NULL;
+	ret = ck_detect_load(dir, job->image_fd, err);
+	bad = x ? ck_sealed_index_end(x, &why) : 0;
+	ck_sealed_index_free(x);
+	if (bad)
+		return ck_fail(err, -bad, "%s: %s", job->root->path, why.msg);
+	return ret || !sealed ? ret : ck_ckpt_unsealed(job->root, err);
+}
 
 static int parse(void *ctx, struct ck_err *err)
 {
@@ -43,7 +75,9 @@ static int parse(void *ctx, struct ck_err *err)
 	if (ret)
 		return ret;
 	ck_dir_root_init(&dir, job->root, job->opts);
-	return ck_detect_load(&dir, job->image_fd, err);
+	return ck_opts_get(job->opts, "verify") ?
+		       load_verified(&dir, job, err) :
+		       ck_detect_load(&dir, job->image_fd, err);
 }
 
 static bool wants_sandbox(const struct ck_opts *opts)
@@ -77,7 +111,8 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 		.ctx = job,
 		.keep = keep,
 		.nr_keep = nr + 1,
-		.seconds = effort->seconds,
+		.cpu = effort->seconds,
+		.seconds = CK_MIN(effort->seconds, SECONDS_MAX) * PATIENCE,
 	};
 	int ret;
 
@@ -110,7 +145,6 @@ int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		.role = CK_SANDBOX_PARSER,
 		.root = root,
 		.mem_max = mapped ? mapped + effort.memory : 0,
-		.cpu_seconds = effort.seconds,
 	};
 	ret = run_job(&job, &effort, err ? err : &local);
 	if (ret)

@@ -11,10 +11,12 @@
 #include "core/base/limits.h"
 #include "core/base/size.h"
 #include "core/base/suffix.h"
+#include "core/publish/manifest.h"
 
 #include <fcntl.h>
 #include <string.h>
 
+#define HASH_SECONDS 86400
 #define ENTRIES_MAX 100000 /* looked at */
 #define HEADER_GUESS (64 << 10) /* read of a file that is no index */
 #define FOLDER_GUESS (UINT64_C(1) << 20) /* and of what is in a folder */
@@ -60,6 +62,20 @@ static void count_dir(const struct ck_root *root, struct ck_effort *e)
 	}
 }
 
+/*
+ * Of what is read each block is hashed, maybe all: 8 bytes of the manifest are
+ * 4 MiB, so that 2 KiB are 1 GiB.
+ */
+static void count_sums(const struct ck_root *root, struct ck_effort *e)
+{
+	struct stat st;
+
+	if (ck_manifest_stat(root, &st) || !S_ISREG(st.st_mode))
+		return;
+	e->seconds += (unsigned)CK_MIN(st.st_size >> 11, HASH_SECONDS);
+	e->memory += 4 * CK_MIN((uint64_t)st.st_size, CK_MAX_INDEX);
+}
+
 void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 		     struct ck_effort *e)
 {
@@ -74,6 +90,8 @@ void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
 	e->index_bytes += e->folders * FOLDER_GUESS;
 	e->seconds = (unsigned)(5 + (e->index_bytes >> 23) + e->files / 10 +
 				e->folders);
-	e->seconds = (unsigned)ck_opts_size(opts, "parse-time", e->seconds);
 	e->memory = (UINT64_C(512) << 20) + 16 * e->index_bytes;
+	if (ck_opts_get(opts, "verify"))
+		count_sums(root, e);
+	e->seconds = (unsigned)ck_opts_size(opts, "parse-time", e->seconds);
 }

@@ -16,7 +16,10 @@
  */
 struct ck_effort {
 	uint64_t index_bytes, files, folders;
-	/* 5, and 1 for each 8 MiB of index, 10 files or one folder */
+	/*
+	 * Of processor time: 5, and 1 for each 8 MiB of index, 10 files or one
+	 * folder; with verify, and 1 for each GiB that was sealed
+	 */
 	unsigned seconds;
 	uint64_t memory; /* 512 MiB, and 16 times the index */
 };
@@ -183,6 +186,8 @@ int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 		      struct ck_reader_in *in, struct ck_err *err);
 void ck_ckpt_seal_close(struct ck_ckpt *ck);
+/* -EINVAL with the line of -o verify where there is no manifest. */
+int ck_ckpt_unsealed(const struct ck_root *root, struct ck_err *err);
 /* -EROFS with a line where its manifest cannot be read, and not be kept. */
 int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err);
 int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err);

@@ -14,14 +14,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+int ck_ckpt_unsealed(const struct ck_root *root, struct ck_err *err)
+{
+	return ck_fail(err, EINVAL,
+		       "%s: is not sealed, and -o verify has nothing to "
+		       "compare with (unshard seal)",
+		       root->path);
+}
+
 static int open_verified(struct ck_ckpt *ck, struct ck_reader_in *in, int found,
 			 struct ck_err *err)
 {
 	if (found == -ENOENT)
-		return ck_fail(err, EINVAL,
-			       "%s: is not sealed, and -o verify has nothing "
-			       "to compare with (unshard seal)",
-			       ck->root.path);
+		return ck_ckpt_unsealed(&ck->root, err);
 	if (found)
 		return ck_wrap(err, found, "%s", ck->root.path);
 	found = ck_sealed_sums(ck->sealed, &ck->checked, err);

@@ -202,6 +202,12 @@ static int check_answers(struct job *j, struct ck_err *err)
 	return ret;
 }
 
+/* Damage is the checkpoint's; all else that the worker ends with is not. */
+static int not_mounted(const struct ck_err *err)
+{
+	return failed(err->code == EBADMSG ? CMD_BAD_CKPT : CMD_SYSTEM, err);
+}
+
 static int supervise(struct job *j)
 {
 	const struct supervise_in in = {
@@ -217,13 +223,12 @@ static int supervise(struct job *j)
 	int ret;
 
 	if (ck_opts_get(j->opts, "foreground"))
-		return supervise_foreground(&in, &err) ?
-			       failed(CMD_SYSTEM, &err) :
-			       CMD_OK;
+		return supervise_foreground(&in, &err) ? not_mounted(&err) :
+							 CMD_OK;
 	ret = supervise_background(&in, &err);
 	if (!ret)
 		ret = check_answers(j, &err);
-	return ret ? failed(CMD_SYSTEM, &err) : CMD_OK;
+	return ret ? not_mounted(&err) : CMD_OK;
 }
 
 /* Nothing but folders in it, or nothing at all: a place for checkpoints. */

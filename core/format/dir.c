@@ -108,11 +108,17 @@ bool ck_dir_name_ok(const char *name, size_t len)
 int ck_dir_open(const struct ck_dir *d, const char *name,
 		struct ck_source **out, struct ck_err *err)
 {
+	int ret;
+
 	*out = NULL;
 	if (!ck_dir_name_ok(name, strlen(name)))
 		return ck_fail(err, EINVAL, "%s: leads out of the checkpoint",
 			       name);
-	return d->ops->open(d, name, out, err);
+	ret = d->ops->open(d, name, out, err);
+	if (ret || !d->wrap)
+		return ret;
+	*out = d->wrap->call(d->wrap->ctx, *out);
+	return *out ? 0 : ck_fail(err, ENOMEM, "%s: no memory", name);
 }
 
 bool ck_dir_has(const struct ck_dir *d, const char *name)

@@ -29,6 +29,13 @@ struct ck_dir_list {
 	size_t nr, room;
 };
 
+/* What is read of files goes through sources that this makes of theirs. */
+struct ck_dir_wrap {
+	/* Takes @s, and may be it; NULL: no memory, @s closed. */
+	struct ck_source *(*call)(void *ctx, struct ck_source *s);
+	void *ctx;
+};
+
 struct ck_dir {
 	const struct ck_dir_ops *ops;
 	const struct ck_opts *opts; /* the user's settings; may be NULL */
@@ -37,6 +44,7 @@ struct ck_dir {
 	const char *save; /* of several saves in it, this one; else NULL */
 	bool entry; /* one of several checkpoints in a folder (steps.h) */
 	const void *ctx; /* whatever @ops needs */
+	const struct ck_dir_wrap *wrap; /* or NULL */
 };
 
 struct ck_dir_ops {

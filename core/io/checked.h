@@ -4,8 +4,9 @@
  * byte is used
  *
  * A bit and a digest a block, for as long as the checkpoint is open.  Before
- * any other byte of a file counts, its first and its last block are compared:
- * the index of a file, by which others are found, lies there.
+ * any other byte of a file counts, its first and its last block are compared,
+ * where most formats say what the file is; all that the parser reads was
+ * compared by it (publish/sealed_index.h).
  *
  * Threads: any.  Two that need the same block at the same time may both read
  * it.

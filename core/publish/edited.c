@@ -29,6 +29,9 @@ int ck_edited_read(const struct ck_root *root, char **names, size_t *len,
 	struct stat st;
 	ssize_t n;
 
+	if (root->only) /* its manifest is one that no mount follows */
+		return ck_fail(err, ENOENT, "%s: of no single file",
+			       CK_MANIFEST_EDITED);
 	if (fd < 0 || fstat(fd, &st))
 		return fail(err);
 	if (!S_ISREG(st.st_mode) || st.st_size > MOST)

@@ -236,7 +236,7 @@ static int compare_index(struct ck_sealed *s, struct ck_err *err)
 	if (!ret && c.nr)
 		ret = ck_hash_run(&in, err);
 	if (ret && c.bad)
-		ret = ck_fail(err, EIO, "%s: %s", c.file[c.bad - 1].name,
+		ret = ck_fail(err, EBADMSG, "%s: %s", c.file[c.bad - 1].name,
 			      c.gone ? "was sealed, and does not exist" :
 				       "is not what was sealed");
 	free(c.file);

@@ -45,7 +45,7 @@ bool ck_sealed_digest(struct ck_sealed *s, uint32_t t, struct ck_digest *out);
 /*
  * For reading: all blocks are compared before they are used.  Files that are
  * no source of @img, at most a limit of bytes each, are compared here and now.
- * The sums are the caller's.
+ * The sums are the caller's.  -EBADMSG: one of those is not what was sealed.
  */
 int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
 		   struct ck_err *err);

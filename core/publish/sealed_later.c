@@ -86,19 +86,26 @@ static bool find(struct ck_sealed *s, const char *name, uint64_t k,
 	return true;
 }
 
-int ck_sealed_later(void *ctx, uint32_t src, uint64_t block, uint64_t *digest)
+int ck_sealed_block_later(struct ck_sealed *s, const char *name, uint64_t size,
+			  uint64_t block, uint64_t *digest)
 {
-	struct ck_sealed *s = ctx;
-	const struct ck_src *file = &s->img->srcs[src];
-	const char *name = ck_image_str(s->img, file->name, NULL);
 	bool edited = ck_sealed_was_edited(s->root, name);
 	uint64_t was = *digest;
 	bool found;
 
 	pthread_mutex_lock(&s->lock);
-	found = find(s, name, block, file->id.size, digest);
+	found = find(s, name, block, size, digest);
 	pthread_mutex_unlock(&s->lock);
 	if (found && *digest != was)
 		return 1;
 	return edited ? -EBUSY : 0;
+}
+
+int ck_sealed_later(void *ctx, uint32_t src, uint64_t block, uint64_t *digest)
+{
+	struct ck_sealed *s = ctx;
+	const struct ck_src *file = &s->img->srcs[src];
+
+	return ck_sealed_block_later(s, ck_image_str(s->img, file->name, NULL),
+				     file->id.size, block, digest);
 }

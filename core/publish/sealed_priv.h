@@ -60,6 +60,9 @@ const struct ck_manifest *ck_sealed_newest(struct ck_sealed *s);
 bool ck_sealed_is_at(const struct ck_sealed *s, uint32_t t);
 /* For ck_checked_ask(). */
 int ck_sealed_later(void *ctx, uint32_t src, uint64_t block, uint64_t *digest);
+/* The same of a file of @size bytes by its name. */
+int ck_sealed_block_later(struct ck_sealed *s, const char *name, uint64_t size,
+			  uint64_t block, uint64_t *digest);
 
 /*
  * Before bytes [off, off + len) of @file are written, without the lock: waits

@@ -323,6 +323,17 @@ Test(ckpt, effort_follows_the_index)
 	cr_expect(e.folders == before + 1 && e.seconds == 16 + before, "%u s",
 		  e.seconds);
 	rmdir(path);
+	/* 10 GiB that were sealed may all have to be hashed */
+	snprintf(path, sizeof(path), "%s/.unshard-manifest", dir);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	cr_assert(fd >= 0 && !ftruncate(fd, 20 << 10));
+	close(fd);
+	ck_effort_guess(&root, NULL, &e);
+	cr_expect(e.seconds == 15 + before, "%u s", e.seconds);
+	ck_opts_add(&opts, "verify", "");
+	ck_effort_guess(&root, &opts, &e);
+	cr_expect(e.seconds == 25 + before, "%u s", e.seconds);
+	unlink(path);
 	ck_opts_add(&opts, "parse-time", "77");
 	ck_effort_guess(&root, &opts, &e);
 	cr_expect(e.seconds == 77, "%u s", e.seconds);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sealed_index.h - what the parser reads of a sealed checkpoint, compared first
+ *
+ * Each block of 1 << shift bytes of which a byte is read is read whole, hashed
+ * and compared with the manifest before the byte is given out; one that was
+ * good once is not read again while the file stays what it was.  Files that
+ * the manifest does not have are read as they are: the bytes of their tensors
+ * are refused later (io/checked.h).
+ *
+ * Threads: one.
+ */
+#ifndef CK_SEALED_INDEX_H
+#define CK_SEALED_INDEX_H
+
+#include "core/format/dir.h"
+#include "core/io/root.h"
+
+struct ck_sealed_index;
+
+/* -ENOENT: it is not sealed.  Borrows @root. */
+int ck_sealed_index_open(struct ck_sealed_index **out,
+			 const struct ck_root *root, struct ck_err *err);
+void ck_sealed_index_free(struct ck_sealed_index *x);
+/* For struct ck_dir; lasts as long as @x. */
+const struct ck_dir_wrap *ck_sealed_index_wrap(struct ck_sealed_index *x);
+/*
+ * 0, or the first of what was read and is not what was sealed: whatever was
+ * made of the rest, by a reader that goes on without a file, is not to be used.
+ */
+int ck_sealed_index_end(const struct ck_sealed_index *x, struct ck_err *err);
+
+#endif
