@@ -66,7 +66,8 @@ static void add_opts(XXH3_state_t *s, const struct ck_opts *opts)
 		const struct ck_opt *o = &opts->v[i];
 
 		if (!strcmp(o->name, "to") || !strcmp(o->name, "json") ||
-		    !strcmp(o->name, "no-verify") || fs_opts_is_how(o->name))
+		    !strcmp(o->name, "no-verify") ||
+		    (fs_opts_is_how(o->name) && strcmp(o->name, "verify")))
 			continue;
 		add_text(s, o->name);
 		add_text(s, o->value);

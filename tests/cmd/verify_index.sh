@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # -o verify compares each block that an index is read from, wherever it lies
-LIMIT=120
+LIMIT=240
 . "$(dirname "$0")/lib/common.sh"
 requires "${PYTHON:=python3}"
 big() { "$PYTHON" "$TOP/tests/cmd/lib/big_index.py" "$@"; }
@@ -45,6 +45,23 @@ refused model.pt 0 export -o verify --to tensors "$WORK/oneblock" "$WORK/out.d"
 big swap "$WORK/oneblock/model.pt" 0 t00z.x t003.x >/dev/null
 "$UNSHARD" ls -o verify "$WORK/oneblock" | cmp - "$WORK/oneblock.want" ||
 	fail "good again"
+
+# a block of elements alone: the rest is exported, and what goes on compares too
+D=$WORK/data/m.safetensors
+mkdir "$WORK/data"
+"$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" "$D" \
+	a F32 1000,1000 b F32 1000,1000 c F32 1000,1000
+"$UNSHARD" seal "$WORK/data" >/dev/null || fail "seal data"
+cp "$D" "$WORK/good"
+printf '\377\376\375' | dd of="$D" bs=1 seek=6000000 conv=notrunc status=none
+expect 1 'block 1, .*not what was sealed.* goes on' \
+	"$UNSHARD" export -o verify --to tensors "$WORK/data" "$WORK/out.e"
+expect 2 'remove it to begin anew' \
+	"$UNSHARD" export --to tensors "$WORK/data" "$WORK/out.e"
+cp --preserve=timestamps "$WORK/good" "$WORK/put"
+cat "$WORK/put" >"$D" && touch -r "$WORK/put" "$D"
+rm -rf "$WORK"/.out.e*
+expect 0 '' "$UNSHARD" export -o verify --to tensors "$WORK/data" "$WORK/out.e"
 
 # one that is cut short, or longer; a file alone, with a manifest of its own
 printf x >>"$WORK/zip/model.pt"
