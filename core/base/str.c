@@ -3,7 +3,6 @@
 
 #include "core/base/utf8.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,20 +52,37 @@ void ck_str_puts(struct ck_str *s, const char *text)
 
 void ck_str_fmt(struct ck_str *s, const char *fmt, ...)
 {
+	size_t room = s->room - s->len; /* both 0, or len is less */
 	va_list ap;
 	int len;
 
 	va_start(ap, fmt);
-	len = vsnprintf(NULL, 0, fmt, ap);
+	len = vsnprintf(room ? s->v + s->len : NULL, room, fmt, ap);
 	va_end(ap);
 	if (len < 0 || !make_room(s, (size_t)len + 1)) {
+		if (room)
+			s->v[s->len] = '\0';
 		s->failed = true;
 		return;
 	}
-	va_start(ap, fmt);
-	vsnprintf(s->v + s->len, (size_t)len + 1, fmt, ap);
-	va_end(ap);
+	if ((size_t)len >= room) {
+		va_start(ap, fmt);
+		vsnprintf(s->v + s->len, (size_t)len + 1, fmt, ap);
+		va_end(ap);
+	}
 	s->len += (size_t)len;
+}
+
+void ck_str_u64(struct ck_str *s, uint64_t v)
+{
+	char text[20];
+	size_t at = sizeof(text);
+
+	do {
+		text[--at] = (char)('0' + v % 10);
+		v /= 10;
+	} while (v);
+	ck_str_add(s, text + at, sizeof(text) - at);
 }
 
 /* C0, DEL, and C1, which is two bytes in UTF-8. */
@@ -93,14 +109,31 @@ void ck_str_plain(struct ck_str *s, const char *bytes, size_t len)
 	}
 }
 
+/* How many bytes at @p stand for themselves. */
+static size_t plain_len(const unsigned char *p, size_t len)
+{
+	size_t n = 0;
+
+	while (n < len && p[n] >= 0x20 && p[n] < 0x7f && p[n] != '"' &&
+	       p[n] != '\\')
+		n++;
+	return n;
+}
+
 void ck_str_json(struct ck_str *s, const char *bytes, size_t len)
 {
 	const unsigned char *p = (const unsigned char *)bytes;
 
 	ck_str_add(s, "\"", 1);
 	while (len) {
-		size_t n = ck_utf8_len(p, len);
+		size_t n = plain_len(p, len);
 
+		ck_str_add(s, p, n);
+		p += n;
+		len -= n;
+		if (!len)
+			break;
+		n = ck_utf8_len(p, len);
 		if (!n) {
 			ck_str_fmt(s, "\\udc%02x", *p);
 			n = 1;
@@ -120,7 +153,9 @@ void ck_str_json(struct ck_str *s, const char *bytes, size_t len)
 void ck_str_json_u64(struct ck_str *s, const uint64_t *v, size_t nr)
 {
 	ck_str_puts(s, "[");
-	for (size_t i = 0; i < nr; i++)
-		ck_str_fmt(s, "%s%" PRIu64, i ? ", " : "", v[i]);
+	for (size_t i = 0; i < nr; i++) {
+		ck_str_puts(s, i ? ", " : "");
+		ck_str_u64(s, v[i]);
+	}
 	ck_str_puts(s, "]");
 }

@@ -22,6 +22,7 @@ void ck_str_add(struct ck_str *s, const void *bytes, size_t len);
 void ck_str_puts(struct ck_str *s, const char *text);
 void ck_str_fmt(struct ck_str *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+void ck_str_u64(struct ck_str *s, uint64_t v); /* decimal */
 /*
  * For people and terminals, in one line: what is not UTF-8, and what a
  * terminal obeys (C0, DEL and C1), becomes \xNN.

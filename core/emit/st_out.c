@@ -5,7 +5,6 @@
 #include "core/base/utf8.h"
 #include "core/geom/dtype.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 const char *ck_st_out_refuses(uint8_t dtype, unsigned rank, const char *name,
@@ -37,7 +36,8 @@ static void add_shape(struct ck_str *json, uint8_t dtype, const uint64_t *shape,
 
 		if (halves && d + 1 == rank)
 			n *= 2;
-		ck_str_fmt(json, "%s%" PRIu64, d ? "," : "", n);
+		ck_str_puts(json, d ? "," : "");
+		ck_str_u64(json, n);
 	}
 	ck_str_puts(json, "]");
 }
@@ -47,9 +47,13 @@ void ck_st_out_entry(struct ck_str *json, const char *name, size_t len,
 		     uint64_t at, uint64_t size)
 {
 	ck_str_json(json, name, len);
-	ck_str_fmt(json, ":{\"dtype\":\"%s\",\"shape\":",
-		   ck_dtype_info(dtype)->safetensors);
+	ck_str_puts(json, ":{\"dtype\":\"");
+	ck_str_puts(json, ck_dtype_info(dtype)->safetensors);
+	ck_str_puts(json, "\",\"shape\":");
 	add_shape(json, dtype, shape, rank);
-	ck_str_fmt(json, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at,
-		   at + size);
+	ck_str_puts(json, ",\"data_offsets\":[");
+	ck_str_u64(json, at);
+	ck_str_puts(json, ",");
+	ck_str_u64(json, at + size);
+	ck_str_puts(json, "]}");
 }

@@ -2,6 +2,8 @@
 #include "core/base/str.h"
 
 #include <criterion/criterion.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -27,4 +29,45 @@ Test(str, nothing_that_a_terminal_obeys)
 		cr_expect_str_eq(s.v, names[i].out);
 		ck_str_free(&s);
 	}
+}
+
+/* Whatever room is left when it comes, and whatever comes behind it. */
+Test(str, text_of_any_length_fits)
+{
+	for (unsigned before = 0; before < 140; before++)
+		for (unsigned len = 0; len < 140; len++) {
+			struct ck_str s = { 0 };
+			char want[300];
+
+			snprintf(want, sizeof(want), "%0*d|%0*d|%d",
+				 (int)before + 1, 1, (int)len + 1, 2, 3);
+			ck_str_fmt(&s, "%0*d", (int)before + 1, 1);
+			ck_str_fmt(&s, "|%0*d|", (int)len + 1, 2);
+			ck_str_fmt(&s, "%d", 3);
+			cr_assert_str_eq(s.v, want);
+			cr_assert_eq(s.len, strlen(want));
+			ck_str_free(&s);
+		}
+}
+
+Test(str, integers_and_names_as_json)
+{
+	const uint64_t v[] = { 0, 9, 10, 1234567890, UINT64_MAX };
+	struct ck_str s = { 0 };
+
+	ck_str_json_u64(&s, v, 5);
+	ck_str_json_u64(&s, v, 0);
+	cr_expect_str_eq(s.v, "[0, 9, 10, 1234567890, 18446744073709551615][]");
+	s.len = 0;
+	ck_str_json(&s,
+		    "a\"b\\\n\x7f"
+		    "caf\xc3\xa9"
+		    "z\xff",
+		    13);
+	cr_expect_str_eq(s.v, "\"a\\\"b\\\\\\u000a\\u007fcaf\xc3\xa9z"
+			      "\\udcff\"");
+	s.len = 0;
+	ck_str_json(&s, "", 0);
+	cr_expect_str_eq(s.v, "\"\"");
+	ck_str_free(&s);
 }
