@@ -9,8 +9,8 @@
 #include "core/io/hold.h"
 
 #include "core/base/auto.h"
-#include "core/io/beneath.h"
 #include "core/base/str.h"
+#include "core/io/beneath.h"
 
 #include <dirent.h>
 #include <errno.h>
