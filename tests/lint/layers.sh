@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every #include against tests/lint/layers.rules, and full paths only.
+# Every #include against tests/lint/layers.rules, and full paths only; what is
+# in the top folder, too.
+
+status=0
+top=$(git ls-files 2>/dev/null | cut -d/ -f1)
+for f in $(printf '%s\n' "${top:-$(ls -A)}" | sort -u); do
+	awk -v f="$f" '$1 == "top" { for (i = 2; i <= NF; i++) ok += $i == f }
+		END { exit !ok }' tests/lint/layers.rules ||
+		{ echo "$f: has no place in the top folder"; status=1; }
+done
 
 find core fs mount-helpers tests -name '*.[ch]' | sort | xargs awk '
 function folder(f) { sub("/[^/]*$", "", f); return f }
@@ -9,6 +18,7 @@ function may(from, to, i) {
 }
 FILENAME == rules {
 	sub("#.*", "")
+	if ($1 == "top") next
 	if ($1 == "foreign")
 		for (i = 3; i <= NF; i++) home[$2, ++homes[$2]] = $i
 	else if (NF) {
@@ -36,4 +46,5 @@ function bad(why) { printf "%s:%d: %s\n", FILENAME, FNR, why; nr++ }
 	if ((h in homes) && !at_home(h, FILENAME)) bad("<" part[2] "> has another home")
 }
 END { exit nr > 0 }
-' rules=tests/lint/layers.rules tests/lint/layers.rules
+' rules=tests/lint/layers.rules tests/lint/layers.rules || status=1
+exit $status

@@ -25,6 +25,7 @@ echo '#include "err.h"' | finds layers 'not a path from the top' core/base/a.c
 echo '#include "core/base/err.h"' | finds layers 'does not know core/new' core/new/a.c
 echo '#include <fuse_lowlevel.h>' | finds layers 'another home' core/geom/a.c
 echo '#include <liburing.h>' | finds layers 'another home' fs/a.c
+echo '{}' | finds layers 'v.json: has no place' ./v.json
 {
 	printf 'static int f(int a)\n{\n'
 	yes '	a++;' | head -n 59
