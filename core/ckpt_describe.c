@@ -14,6 +14,7 @@
 #include "core/child.h"
 #include "core/format/detect.h"
 #include "core/format/dir.h"
+#include "core/format/format.h"
 #include "core/io/sandbox.h"
 #include "core/publish/sealed_index.h"
 #include "core/reshard/reshard.h"
@@ -37,6 +38,29 @@ struct job {
 	struct ck_sandbox_in in;
 };
 
+static bool is_apart(const struct ck_image *img)
+{
+	const char *name = ck_image_str(img, img->format, NULL);
+
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (!strcmp(ck_formats[i]->name, name))
+			return ck_formats[i]->apart;
+	return false;
+}
+
+static int end_verified(const struct ck_sealed_index *x, const struct job *job,
+			bool loaded, struct ck_err *err)
+{
+	struct ck_image img;
+	int ret;
+
+	if (!loaded || ck_image_map(&img, job->image_fd, NULL))
+		return ck_sealed_index_end(x, NULL, false, err);
+	ret = ck_sealed_index_end(x, &img, is_apart(&img), err);
+	ck_image_unmap(&img);
+	return ret;
+}
+
 /*
  * A folder of checkpoints has no manifest of its own, and is none: that it is
  * not sealed is only said of what can be read.
@@ -53,7 +77,7 @@ static int load_verified(struct ck_dir *dir, const struct job *job,
 			       why.msg);
 	dir->wrap = x ? ck_sealed_index_wrap(x) : NULL;
 	ret = ck_detect_load(dir, job->image_fd, err);
-	bad = x ? ck_sealed_index_end(x, &why) : 0;
+	bad = x ? end_verified(x, job, !ret, &why) : 0;
 	ck_sealed_index_free(x);
 	if (bad)
 		return ck_fail(err, -bad, "%s: %s", job->root->path, why.msg);

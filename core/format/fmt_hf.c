@@ -103,6 +103,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_hf = {
 	.name = "hf",
 	.summary = "a folder of safetensors files, with an index or without",
+	.apart = true,
 	.probe = probe,
 	.load = load,
 };

@@ -187,6 +187,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_layout = {
 	.name = "layout",
 	.summary = "shards that an unshard-layout.json describes",
+	.apart = true,
 	.probe = probe,
 	.load = load,
 };

@@ -37,6 +37,12 @@ struct ck_format {
 	 * by their bytes; else they are compared for it.
 	 */
 	bool compares;
+	/*
+	 * What a file with bytes of tensors says is of these bytes alone, and
+	 * in its first block or its last: who uses none of them may believe
+	 * nothing of it, and all of the others.
+	 */
+	bool apart;
 
 	/* Returns an enum ck_match, or -errno if @dir could not be read. */
 	int (*probe)(const struct ck_dir *dir, struct ck_err *err);

@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/vec.h"
 #include "core/io/source.h"
 #include "core/publish/sealed_priv.h"
 
@@ -22,6 +23,12 @@
 #define BUFFER ((size_t)256 << 10)
 #define TRIES 8
 
+/* A file's first or last block is bad. */
+struct end {
+	uint64_t file;
+	struct ck_err why;
+};
+
 struct ck_sealed_index {
 	struct ck_sealed *sealed;
 	struct ck_dir_wrap wrap;
@@ -30,6 +37,7 @@ struct ck_sealed_index {
 	struct stat *seen; /* of each file of the manifest, when compared */
 	uint64_t *good; /* a bit a block of the manifest */
 	struct ck_err bad; /* the first */
+	CK_VEC(struct end) ends;
 };
 
 struct watched {
@@ -37,6 +45,7 @@ struct watched {
 	struct ck_source *below;
 	struct ck_sealed_index *x;
 	struct ck_manifest_file file;
+	uint64_t number; /* of the file */
 };
 
 static bool is_good(const struct ck_sealed_index *x, uint64_t k)
@@ -73,7 +82,10 @@ static int hash(struct watched *w, uint64_t off, uint64_t end, uint64_t *digest,
 	return 0;
 }
 
-/* Another mount may have edited the block, and the manifest since. */
+/*
+ * -EBADMSG: it is not what was sealed.  Another mount may have edited the
+ * block, and the manifest since.
+ */
 static int compare(struct watched *w, uint64_t k, uint64_t off, uint64_t end,
 		   struct ck_err *err)
 {
@@ -91,7 +103,7 @@ static int compare(struct watched *w, uint64_t k, uint64_t off, uint64_t end,
 		later = ck_sealed_block_later(s, w->base.name, w->file.size, k,
 					      &want);
 	}
-	return ck_fail(err, EIO,
+	return ck_fail(err, EBADMSG,
 		       "%s: block %llu, bytes %llu to %llu: not what was "
 		       "sealed%s; what tensors there are is read from it",
 		       w->base.name, (unsigned long long)k,
@@ -99,6 +111,17 @@ static int compare(struct watched *w, uint64_t k, uint64_t off, uint64_t end,
 		       later ? ", and is being edited, or was when its mount "
 			       "died" :
 			       "");
+}
+
+/* It is read for once; the caller of ck_sealed_index_end() decides. */
+static int note_end(struct watched *w, struct ck_err *err)
+{
+	struct end *e = ck_vec_push(&w->x->ends);
+
+	if (!e)
+		return ck_fail(err, ENOMEM, "no memory");
+	*e = (struct end){ w->number, *err };
+	return 0;
 }
 
 static int check_block(struct watched *w, uint64_t k, struct ck_err *err)
@@ -111,6 +134,12 @@ static int check_block(struct watched *w, uint64_t k, struct ck_err *err)
 	if (is_good(w->x, w->file.first + k))
 		return 0;
 	ret = compare(w, k, off, end, err);
+	if (ret == -EBADMSG) {
+		ret = -EIO;
+		err->code = EIO;
+		if (!k || k + 1 == w->file.nr)
+			ret = note_end(w, err);
+	}
 	if (!ret)
 		set_good(w->x, w->file.first + k, true);
 	return ret;
@@ -185,6 +214,7 @@ static struct ck_source *wrap(void *ctx, struct ck_source *below)
 	*w = (struct watched){ .base = { &ops, below->name, below->st },
 			       .below = below,
 			       .x = x };
+	w->number = number;
 	ck_manifest_file(m, number, &w->file);
 	if (!is_same(&x->seen[number], &below->st))
 		for (uint64_t k = 0; k < w->file.nr; k++)
@@ -235,6 +265,7 @@ void ck_sealed_index_free(struct ck_sealed_index *x)
 	free(x->buf);
 	free(x->seen);
 	free(x->good);
+	free(x->ends.v);
 	free(x);
 }
 
@@ -243,7 +274,35 @@ const struct ck_dir_wrap *ck_sealed_index_wrap(struct ck_sealed_index *x)
 	return &x->wrap;
 }
 
-int ck_sealed_index_end(const struct ck_sealed_index *x, struct ck_err *err)
+static bool has_bytes(const struct ck_image *img, const char *name)
 {
-	return x->bad.code ? ck_fail(err, x->bad.code, "%s", x->bad.msg) : 0;
+	for (uint32_t i = 0; i < img->nr_chunks; i++) {
+		const struct ck_src *src = &img->srcs[img->chunks[i].src];
+
+		if (src->kind == CK_SRC_FILE &&
+		    !strcmp(ck_image_str(img, src->name, NULL), name))
+			return true;
+	}
+	return false;
+}
+
+static bool may_be_bad(const struct ck_sealed_index *x,
+		       const struct ck_image *img, uint64_t file)
+{
+	struct ck_manifest_file f;
+
+	ck_manifest_file(&x->sealed->m, file, &f);
+	return has_bytes(img, f.name);
+}
+
+int ck_sealed_index_end(const struct ck_sealed_index *x,
+			const struct ck_image *img, bool apart,
+			struct ck_err *err)
+{
+	const struct ck_err *bad = x->bad.code ? &x->bad : NULL;
+
+	for (size_t i = 0; i < x->ends.nr && !bad; i++)
+		if (!img || !apart || !may_be_bad(x, img, x->ends.v[i].file))
+			bad = &x->ends.v[i].why;
+	return bad ? ck_fail(err, bad->code, "%s", bad->msg) : 0;
 }

@@ -14,6 +14,7 @@
 #define CK_SEALED_INDEX_H
 
 #include "core/format/dir.h"
+#include "core/geom/image.h"
 #include "core/io/root.h"
 
 struct ck_sealed_index;
@@ -27,7 +28,12 @@ const struct ck_dir_wrap *ck_sealed_index_wrap(struct ck_sealed_index *x);
 /*
  * 0, or the first of what was read and is not what was sealed: whatever was
  * made of the rest, by a reader that goes on without a file, is not to be used.
+ * But where files are @apart (struct ck_format) one with bytes of tensors of
+ * @img may be bad in its first or last block: none of them is given out then
+ * (io/checked.h).  @img: NULL where nothing was made.
  */
-int ck_sealed_index_end(const struct ck_sealed_index *x, struct ck_err *err);
+int ck_sealed_index_end(const struct ck_sealed_index *x,
+			const struct ck_image *img, bool apart,
+			struct ck_err *err);
 
 #endif

@@ -33,7 +33,11 @@ expect 1 "$N: refused: its copies in zero_pp_rank_1_mp_rank_00_optim_states.pt a
 	"$UNSHARD" cat "$C" $N
 "$UNSHARD" cat "$C" exp_avg.layers.0.norm.weight >/dev/null ||
 	fail "others are refused too"
-# the manifest tells which is right
+# the manifest tells which is right; but what these files hold of other files
+# is in that block too
+expect 1 'zero_pp_rank_1_mp_rank_00_optim_states.pt: block 0, .*not what was sealed' \
+	"$UNSHARD" cat -o verify "$C" $N
+flip $N 0
 "$UNSHARD" cat -o verify "$C" $N >"$WORK/now" || fail "-o verify"
 same "$WORK/now" "$WORK/was"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A manifest that is another checkpoint's, or damaged: -o verify and verify say so
-# in a line, -o rw writes nothing or leaves what it finds, publish makes its own.
+# in a line, -o rw writes nothing or leaves what it finds, publish refuses it.
 LIMIT=120
 . "$(dirname "$0")/lib/common.sh"
 requires python3 cmp
@@ -42,9 +42,18 @@ unchanged() { diff -r -x "$M" "$WORK/a" "$ckpt" || fail "$1: was changed"; }
 for from in 'longer 124080 bytes long' 'same block 0, .*not what was sealed'; do
 	fresh
 	cp "$WORK/${from%% *}/$M" "$ckpt"
-	expect 1 "dp0-tp0.safetensors: .*not what was sealed" \
-		"$UNSHARD" mount "$ckpt" "$MNT" -o "verify$SAN_OPTS"
-	grep -q "${from#* }" "$WORK/err" || fail "$from: $(cat "$WORK/err")"
+	if [ "${from%% *}" = same ]; then
+		mount_ckpt "$ckpt" verify
+		cat "$MNT/tensors/w" >/dev/null 2>&1 && fail "$from: is shown"
+		cp "$MNT/.unshard/problems" "$WORK/err"
+		umount_ckpt
+	else
+		expect 1 "dp0-tp0.safetensors: .*not what was sealed" \
+			"$UNSHARD" mount "$ckpt" "$MNT" -o "verify$SAN_OPTS"
+	fi
+	grep -q "dp0-tp0.*not what was sealed" "$WORK/err" &&
+		grep -q "${from#* }" "$WORK/err" ||
+		fail "$from: $(cat "$WORK/err")"
 	"$UNSHARD" verify "$ckpt" >/dev/null 2>&1 && fail "$from: content"
 	# what is written goes on to be no excuse for what was there
 	mount_ckpt "$ckpt" rw
@@ -75,7 +84,7 @@ for how in empty short flip folder fifo; do
 	unchanged $how
 done
 
-# --- a copy of a sealed checkpoint as a new step: its manifest is not the step's
+# --- a copy of a sealed checkpoint as a new step: its manifest has to be true
 mkdir "$WORK/steps"
 mount_ckpt "$WORK/steps" rw
 for how in same flip folder; do
@@ -84,6 +93,9 @@ for how in same flip folder; do
 	if [ $how = folder ]; then
 		expect 1 "\\$M: .*directory" "$UNSHARD" publish "$WORK/steps/$how"
 		rmdir "$MNT/$how/shards/$M" || fail rmdir
+	else
+		expect 1 "\\$M" "$UNSHARD" publish "$WORK/steps/$how"
+		rm "$MNT/$how/shards/$M" || fail rm
 	fi
 	"$UNSHARD" publish "$WORK/steps/$how" >/dev/null || fail "publish: $how"
 	"$UNSHARD" verify "$WORK/steps/$how" >/dev/null || fail "verify: $how"

@@ -90,10 +90,11 @@ Test(sealed_index, reads_what_was_sealed)
 {
 	cr_expect(!get("a", 0, SIZE), "%s", err.msg);
 	cr_expect(!get("b", 3, 7), "%s", err.msg);
-	cr_expect(!ck_sealed_index_end(x, &err));
+	cr_expect(!ck_sealed_index_end(x, NULL, false, &err));
 	cr_expect(get("a", SIZE - 1, 2) == -EIO);
 	cr_expect(strstr(err.msg, "before the end"), "%s", err.msg);
-	cr_expect(!ck_sealed_index_end(x, &err), "the reader's to tell");
+	cr_expect(!ck_sealed_index_end(x, NULL, false, &err),
+		  "the reader's to tell");
 }
 
 Test(sealed_index, one_bad_block_is_refused_and_remembered)
@@ -107,7 +108,7 @@ Test(sealed_index, one_bad_block_is_refused_and_remembered)
 	cr_expect(!get("a", 2 * BLOCK, BLOCK + 100), "%s", err.msg);
 	cr_expect(!get("b", 0, 10), "%s", err.msg);
 	err.msg[0] = '\0';
-	cr_expect(ck_sealed_index_end(x, &err) == -EIO);
+	cr_expect(ck_sealed_index_end(x, NULL, false, &err) == -EIO);
 	cr_expect(strstr(err.msg, "block 1, "), "%s", err.msg);
 }
 
@@ -116,7 +117,8 @@ Test(sealed_index, what_changes_after_it_was_good_is_compared_again)
 	cr_expect(!get("a", 0, SIZE), "%s", err.msg);
 	put("a", "damage", 6, SIZE - 10);
 	cr_expect(!get("a", 0, 10), "%s", err.msg);
-	cr_expect(get("a", SIZE - 1, 1) == -EIO);
+	cr_expect(!get("a", SIZE - 1, 1), "what it means is seen at the end");
+	cr_expect(ck_sealed_index_end(x, NULL, false, &err) == -EIO);
 	cr_expect(strstr(err.msg, "block 3, bytes 12288 to 12388"), "%s",
 		  err.msg);
 }
@@ -126,14 +128,36 @@ Test(sealed_index, another_size_is_refused)
 	put("b", "more", 4, 10);
 	cr_expect(get("b", 0, 1) == -EIO);
 	cr_expect(strstr(err.msg, "which was 10 bytes long"), "%s", err.msg);
-	cr_expect(ck_sealed_index_end(x, &err) == -EIO);
+	cr_expect(ck_sealed_index_end(x, NULL, false, &err) == -EIO);
 }
 
 Test(sealed_index, files_that_came_since_are_read)
 {
 	put("c", "new", 3, 0);
 	cr_expect(!get("c", 0, 3), "%s", err.msg);
-	cr_expect(!ck_sealed_index_end(x, &err));
+	cr_expect(!ck_sealed_index_end(x, NULL, false, &err));
+}
+
+/* One with bytes of tensors may be, of which none is given out then. */
+Test(sealed_index, an_end_may_be_bad_where_files_are_apart)
+{
+	struct ck_chunk chunk = { .src = 1 };
+	struct ck_src src[2] = { { .kind = CK_SRC_FILE, .name = 0 },
+				 { .kind = CK_SRC_FILE, .name = 6 } };
+	struct ck_image img = { .chunks = &chunk,
+				.nr_chunks = 1,
+				.srcs = src,
+				.nr_srcs = 2,
+				.strs = "\1\0\0\0a\0\1\0\0\0b",
+				.strs_len = 12 };
+
+	put("b", "D", 1, 9);
+	cr_expect(!get("b", 0, 10), "%s", err.msg);
+	cr_expect(!ck_sealed_index_end(x, &img, true, &err), "%s", err.msg);
+	cr_expect(ck_sealed_index_end(x, &img, false, &err) == -EIO);
+	chunk.src = 0;
+	cr_expect(ck_sealed_index_end(x, &img, true, &err) == -EIO);
+	cr_expect(strstr(err.msg, "b: block 0"), "%s", err.msg);
 }
 
 /* As a mount for writing leaves it after an fsync. */
