@@ -257,6 +257,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_dcp = {
 	.name = "dcp",
 	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
+	.apart = true,
 	.probe = probe,
 	.load = load,
 };
