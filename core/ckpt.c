@@ -282,6 +282,8 @@ int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
 int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
 		 const struct ck_mend *mend, struct ck_err *err)
 {
+	if (ck->writer)
+		ck_writer_doubt(ck->writer);
 	return ck_reader_mend(ck->reader, tensor, mend, err);
 }
 

@@ -40,6 +40,11 @@ struct ck_sums *ck_sums_new(struct ck_reader *r)
 	return s;
 }
 
+void ck_sums_doubt(struct ck_sums *s)
+{
+	s->doubt = true;
+}
+
 static void free_unit(struct ck_sum_unit *u)
 {
 	for (size_t i = 0; i < u->sums.nr; i++) {
@@ -242,6 +247,8 @@ static int before_sum(struct ck_sums *s, struct ck_sum_file *f,
 		if (!ret)
 			sum->state[k] |= CK_SUM_DIRTY;
 	}
+	if (!ret && s->doubt)
+		memset(sum->state, CK_SUM_DIRTY, nr_blocks(sum));
 	if (!ret)
 		sum->dirty = f->dirty = true;
 	return ret;

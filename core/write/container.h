@@ -36,6 +36,11 @@ struct ck_tensor;
 struct ck_sums *ck_sums_new(struct ck_reader *r); /* NULL: no memory */
 /* Settles, syncs and takes the marks away, as far as that works. */
 void ck_sums_free(struct ck_sums *s);
+/*
+ * From now on a sum that is touched is made of all its bytes, for what is
+ * written over may not be what the sum was made of.
+ */
+void ck_sums_doubt(struct ck_sums *s);
 
 /*
  * Looks which sums there are of file @src: of the archive [off, off+len) in

@@ -64,7 +64,7 @@ struct ck_sums {
 	pthread_mutex_t lock; /* of making files, and of the mark */
 	_Atomic(struct ck_sum_file *) *file; /* by source; NULL: no write */
 	CK_VEC(uint32_t) marked; /* sources in the mark */
-	bool unmarkable, many;
+	bool unmarkable, many, doubt;
 	struct ck_sums_found found;
 	pthread_t thread;
 	bool repairing;

@@ -43,6 +43,11 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	return 0;
 }
 
+void ck_writer_doubt(struct ck_writer *w)
+{
+	ck_sums_doubt(w->sums);
+}
+
 void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found)
 {
 	ck_sums_repair(w->sums, found);

@@ -28,6 +28,8 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
  * died left unsettled is made right; container.h.
  */
 void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found);
+/* Copies are going to be mended, of which sums may be right or not. */
+void ck_writer_doubt(struct ck_writer *w);
 /*
  * What users should know of source @src, CK_NONE: of all: that a write failed
  * which had written some copies of its bytes.  Any thread.

@@ -37,7 +37,8 @@ expect 1 "$N: refused: its copies in zero_pp_rank_1_mp_rank_00_optim_states.pt a
 # is in that block too
 expect 1 'zero_pp_rank_1_mp_rank_00_optim_states.pt: block 0, .*not what was sealed' \
 	"$UNSHARD" cat -o verify "$C" $N
-flip $N 0
+expect 0 '' "$UNSHARD" heal --sealed "$C"
+expect 0 '' "$UNSHARD" verify --replicas "$C" # the zip's own sum, too
 "$UNSHARD" cat -o verify "$C" $N >"$WORK/now" || fail "-o verify"
 same "$WORK/now" "$WORK/was"
 
