@@ -213,8 +213,8 @@ static struct ck_source *wrap(void *ctx, struct ck_source *below)
 	}
 	*w = (struct watched){ .base = { &ops, below->name, below->st },
 			       .below = below,
-			       .x = x };
-	w->number = number;
+			       .x = x,
+			       .number = number };
 	ck_manifest_file(m, number, &w->file);
 	if (!is_same(&x->seen[number], &below->st))
 		for (uint64_t k = 0; k < w->file.nr; k++)

@@ -4,7 +4,9 @@
  *
  * Each block of 1 << shift bytes of which a byte is read is read whole, hashed
  * and compared with the manifest before the byte is given out; one that was
- * good once is not read again while the file stays what it was.  Files that
+ * good once is not read again while the file stays what it was.  A bad one is
+ * EIO, but for a file's first and last: what these mean is known only when all
+ * was read, and ck_sealed_index_end() says it.  Files that
  * the manifest does not have are read as they are: the bytes of their tensors
  * are refused later (io/checked.h).
  *

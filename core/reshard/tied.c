@@ -7,7 +7,7 @@
  */
 #include "core/reshard/words.h"
 
-#include <string.h>
+#include "core/base/suffix.h"
 
 static const char *const heads[] = { "lm_head", "output_layer", "embed_out",
 				     "output",	"head",		NULL };
@@ -15,27 +15,20 @@ static const char *const tables[] = { "embed_tokens",	"word_embeddings",
 				      "tok_embeddings", "wte",
 				      "embed_in",	NULL };
 
-static bool is_text(const json_t *j, const char *end)
-{
-	const char *s = json_string_value(j);
-	size_t len = s ? strlen(s) : 0, n = strlen(end);
-
-	return len >= n && !strcmp(s + len - n, end);
-}
-
 /* By the flag; or by its class, whose default a config.json leaves out. */
 static bool says_tied(const json_t *config)
 {
 	const json_t *flag = json_object_get(config, "tie_word_embeddings");
-	const json_t *class =
-		json_array_get(json_object_get(config, "architectures"), 0);
+	const char *class = json_string_value(
+		json_array_get(json_object_get(config, "architectures"), 0));
 
 	if (!flag)
 		flag = json_object_get(json_object_get(config, "text_config"),
 				       "tie_word_embeddings");
-	return flag ? json_is_true(flag) :
-		      is_text(class, "ForCausalLM") ||
-			       is_text(class, "LMHeadModel");
+	if (flag || !class)
+		return json_is_true(flag);
+	return ck_ends_in(class, "ForCausalLM") ||
+	       ck_ends_in(class, "LMHeadModel");
 }
 
 bool ck_rs_is_tied(const struct ck_reshard_in *in)
