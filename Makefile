@@ -50,12 +50,14 @@ LIBS += $(if $(SAN),,-pie -Wl,-z,relro,-z,now)
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DUNSHARD_VERSION='"$(VERSION)"' -I. \
 	$(WARN) -pthread $(HARDEN) $(CFLAGS) $(SAN_FLAGS_$(SAN)) $(PKG_CFLAGS)
 
-FORMATS := $(sort $(patsubst core/format/fmt_%.c,%,$(wildcard core/format/fmt_*.c)))
-VIEWS := $(sort $(patsubst core/view/view_%.c,%,$(wildcard core/view/view_*.c)))
-CMDS := $(sort $(patsubst mount-helpers/cmd_%.c,%,$(wildcard mount-helpers/cmd_*.c)))
-CORE_SRC := $(wildcard core/*.c core/*/*.c)
-CMD_SRC := $(wildcard fs/*.c mount-helpers/*.c)
-UNIT_SRC := $(wildcard tests/unit/*.c tests/unit/*/*.c tests/formats/*.c)
+FORMATS := $(sort $(patsubst core/format/%/fmt.c,%,$(wildcard core/format/*/fmt.c)))
+VIEWS := $(sort $(patsubst view_%.c,%,$(notdir \
+	$(wildcard core/view/view_*.c core/view/*/view_*.c))))
+CMDS := $(sort $(patsubst cmd_%.c,%,$(notdir \
+	$(wildcard mount-helpers/cmd_*.c mount-helpers/*/cmd_*.c))))
+CORE_SRC := $(wildcard core/*/*.c core/*/*/*.c)
+CMD_SRC := $(wildcard fs/*.c fs/*/*.c mount-helpers/*.c mount-helpers/*/*.c)
+UNIT_SRC := $(wildcard tests/unit/*/*.c tests/unit/*/*/*.c tests/formats/*.c)
 TESTLIB_SRC := $(wildcard tests/lib/*.c)
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 RACE := $(patsubst tests/race/%.c,%,$(wildcard tests/race/*.c))
@@ -166,8 +168,8 @@ define rules_string # HEADER, NAME
 	   sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $<; \
 	   printf ';\n'; } >$@
 endef
-$(B)/gen/mg_rules.c: core/format/megatron.rules
-	$(call rules_string,core/format/mg_rules.h,ck_mg_default_rules)
+$(B)/gen/mg_rules.c: core/format/megatron/megatron.rules
+	$(call rules_string,core/format/megatron/rules.h,ck_mg_default_rules)
 $(B)/gen/hf_rules.c: core/reshard/hf.rules
 	$(call rules_string,core/reshard/rules.h,ck_rs_hf_rules)
 

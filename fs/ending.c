@@ -4,7 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/clock.h"
-#include "core/child.h"
+#include "core/sandbox/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,14 +5,14 @@
 #ifndef FS_OPS_H
 #define FS_OPS_H
 
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 #include "core/view/replace.h"
-#include "fs/kernel.h"
-#include "fs/ahead.h"
-#include "fs/fresh.h"
-#include "fs/inval.h"
-#include "fs/slot.h"
-#include "fs/tree.h"
+#include "fs/kernel/kernel.h"
+#include "fs/cache/ahead.h"
+#include "fs/cache/fresh.h"
+#include "fs/cache/inval.h"
+#include "fs/tree/slot.h"
+#include "fs/tree/tree.h"
 
 #include <sys/stat.h>
 

@@ -7,7 +7,7 @@
  */
 #include "fs/ops.h"
 
-#include "fs/reply.h"
+#include "fs/kernel/reply.h"
 
 #include <errno.h>
 

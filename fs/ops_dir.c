@@ -11,7 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "fs/reply.h"
+#include "fs/kernel/reply.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
-#include "fs/reply.h"
-#include "fs/stages.h"
+#include "fs/kernel/reply.h"
+#include "fs/draft/stages.h"
 
 #include <errno.h>
 #include <string.h>

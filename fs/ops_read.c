@@ -16,8 +16,8 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
-#include "fs/buf.h"
-#include "fs/reply.h"
+#include "fs/kernel/buf.h"
+#include "fs/kernel/reply.h"
 
 #include <errno.h>
 #include <fcntl.h>

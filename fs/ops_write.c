@@ -9,8 +9,8 @@
  */
 #include "fs/ops.h"
 
-#include "fs/receive.h"
-#include "fs/reply.h"
+#include "fs/kernel/receive.h"
+#include "fs/kernel/reply.h"
 
 #include <errno.h>
 #include <fcntl.h>

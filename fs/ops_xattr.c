@@ -5,9 +5,9 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/geom/dtype.h"
-#include "core/publish/manifest.h"
+#include "core/manifest/manifest.h"
 #include "fs/ending.h"
-#include "fs/reply.h"
+#include "fs/kernel/reply.h"
 #include "fs/sharding.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/geom/image.h"
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 
 /*
  * 0, or -EACCES naming the first file or directory in the way.  Looks at mode

@@ -11,15 +11,15 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "fs/buf.h"
+#include "fs/kernel/buf.h"
 #include "fs/ending.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
-#include "fs/ops_staged.h"
+#include "fs/draft/ops_staged.h"
 #include "fs/others.h"
-#include "fs/reply.h"
+#include "fs/kernel/reply.h"
 #include "fs/spawn.h"
-#include "fs/stages.h"
+#include "fs/draft/stages.h"
 #include "fs/trim.h"
 
 #include <errno.h>

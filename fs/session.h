@@ -16,7 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 
 #include <stdbool.h>
 

@@ -4,7 +4,7 @@
  */
 #include "fs/trim.h"
 
-#include "fs/kernel.h"
+#include "fs/kernel/kernel.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>

@@ -11,7 +11,7 @@
 #define FS_TRIM_H
 
 #include "core/base/err.h"
-#include "fs/slot.h"
+#include "fs/tree/slot.h"
 
 #include <pthread.h>
 

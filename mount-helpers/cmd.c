@@ -8,7 +8,7 @@
 #include "fs/opts.h"
 
 #include "core/base/auto.h"
-#include "core/io/sandbox.h"
+#include "core/sandbox/sandbox.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -8,8 +8,8 @@
 #include "mount-helpers/one.h"
 
 #include "core/base/auto.h"
-#include "core/ckpt.h"
-#include "core/steps.h"
+#include "core/ckpt/ckpt.h"
+#include "core/run/steps.h"
 
 #include <errno.h>
 

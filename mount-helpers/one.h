@@ -5,7 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 /*
  * ck_ckpt_describe(); where @root is no checkpoint but holds exactly one, it

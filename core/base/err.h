@@ -5,7 +5,7 @@
  * Functions that can fail return 0 or -errno and take the error object last.
  * The line names the file, the byte or line, what was expected and what was
  * there.  It is made where the fault is found; outer layers may put their
- * context before it.  Nothing below the command and fs/reply.c prints.
+ * context before it.  Nothing below the command and fs/kernel/reply.c prints.
  */
 #ifndef CK_ERR_H
 #define CK_ERR_H

@@ -16,8 +16,8 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/catalog/builder.h"
-#include "core/format/st_file.h"
-#include "core/format/torch_save.h"
+#include "core/container/st_file.h"
+#include "core/container/torch_save.h"
 #include "core/parse/json.h"
 
 #include <errno.h>

@@ -15,9 +15,9 @@
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/catalog/builder.h"
-#include "core/format/ds_priv.h"
-#include "core/format/hf_files.h"
-#include "core/format/torch_set.h"
+#include "core/format/deepspeed/priv.h"
+#include "core/format/hf/files.h"
+#include "core/format/torch/set.h"
 
 #include <errno.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static bool is_sign(const char *base)
 	       ck_hf_is_safetensors(base) || ck_torch_set_is_name(base);
 }
 
-/* "sharded" is hf_files.c's to tell of. */
+/* "sharded" is hf/files.c's to tell of. */
 static bool is_checkpoint(const struct ck_dir *dir, const struct ck_builder *b,
 			  const struct ck_dir_entry *e)
 {

@@ -8,11 +8,11 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
-#include "core/format/ca_parts.h"
-#include "core/format/copies.h"
+#include "core/format/colossalai/parts.h"
+#include "core/assemble/copies.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
-#include "core/format/same.h"
+#include "core/assemble/same.h"
 #include "core/format/vain.h"
 
 #include <errno.h>

@@ -10,11 +10,11 @@
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/catalog/builder.h"
-#include "core/format/ca_set.h"
-#include "core/format/hf_files.h"
-#include "core/format/ms_set.h"
-#include "core/format/numbered.h"
-#include "core/format/torch_save.h"
+#include "core/format/colossalai/set.h"
+#include "core/format/hf/files.h"
+#include "core/format/mindspore/set.h"
+#include "core/assemble/numbered.h"
+#include "core/container/torch_save.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define CK_EXPLAIN_H
 
 #include "core/base/err.h"
-#include "core/format/dir.h"
+#include "core/assemble/dir.h"
 
 struct ck_builder;
 

@@ -6,7 +6,7 @@
  * and which bytes of which file hold each part.  It never reads tensor data,
  * never runs anything, and knows nothing of FUSE, io_uring or CUDA.
  *
- * To add a format, define ck_format_NAME in core/format/fmt_NAME.c and put an
+ * To add a format, define ck_format_NAME in core/format/NAME/fmt.c and put an
  * example under tests/formats/NAME/; the Makefile finds both by their names.
  * docs/adding-a-format.md is the walk-through.
  */
@@ -15,7 +15,7 @@
 
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
-#include "core/format/dir.h"
+#include "core/assemble/dir.h"
 
 /* How sure a probe is.  The surest reader wins; see detect.h for ties. */
 enum ck_match {
@@ -55,7 +55,7 @@ struct ck_format {
 		    struct ck_err *err);
 };
 
-/* All readers, by name, up to a NULL; generated from the fmt_*.c there are. */
+/* All readers, by name, up to a NULL; generated from the folders there are. */
 extern const struct ck_format *const ck_formats[];
 
 #endif

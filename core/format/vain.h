@@ -12,7 +12,7 @@
 #include "core/base/opts.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
-#include "core/format/dir.h"
+#include "core/assemble/dir.h"
 
 struct ck_vain {
 	const char *option;

@@ -6,7 +6,7 @@
  * A bit and a digest a block, for as long as the checkpoint is open.  Before
  * any other byte of a file counts, its first and its last block are compared,
  * where most formats say what the file is; all that the parser reads was
- * compared by it (publish/sealed_index.h).
+ * compared by it (manifest/sealed_index.h).
  *
  * Threads: any.  Two that need the same block at the same time may both read
  * it.

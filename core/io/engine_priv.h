@@ -4,7 +4,7 @@
 #define CK_ENGINE_PRIV_H
 
 #include "core/io/engine.h"
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 
 #include <limits.h>
 

@@ -14,7 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/geom/image.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 struct ck_files;
 struct ck_own;

@@ -10,7 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/str.h"
-#include "core/io/beneath.h"
+#include "core/root/beneath.h"
 
 #include <dirent.h>
 #include <errno.h>

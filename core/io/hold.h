@@ -22,7 +22,7 @@
 #define CK_HOLD_H
 
 #include "core/base/err.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 #include <stdbool.h>
 

@@ -18,7 +18,7 @@
 #include "core/geom/cursor.h"
 #include "core/io/engine.h"
 #include "core/io/files.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 #include <stdatomic.h>
 

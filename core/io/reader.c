@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reader.c - the public calls of read.h */
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 #include "core/io/read_priv.h"
 
 #include "core/base/check.h"

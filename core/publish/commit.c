@@ -9,18 +9,18 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/io/beneath.h"
+#include "core/root/beneath.h"
 #include "core/io/hold.h"
 #include "core/publish/complete.h"
-#include "core/publish/below.h"
-#include "core/publish/brought.h"
-#include "core/publish/hash.h"
+#include "core/draft/below.h"
+#include "core/draft/brought.h"
+#include "core/manifest/hash.h"
 #include "core/publish/holes.h"
-#include "core/publish/manifest.h"
-#include "core/publish/point.h"
-#include "core/publish/record.h"
-#include "core/publish/seal.h"
-#include "core/publish/slices.h"
+#include "core/manifest/manifest.h"
+#include "core/root/point.h"
+#include "core/draft/record.h"
+#include "core/seal/seal.h"
+#include "core/slices/slices.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -17,7 +17,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/publish/staging.h"
+#include "core/draft/staging.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,13 +12,13 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/catalog/image.h"
-#include "core/child.h"
-#include "core/ckpt.h"
-#include "core/format/of_sbp.h"
-#include "core/io/sandbox.h"
+#include "core/sandbox/child.h"
+#include "core/ckpt/ckpt.h"
+#include "core/format/oneflow/sbp.h"
+#include "core/sandbox/sandbox.h"
 #include "core/publish/holes.h"
 #include "core/publish/ranks.h"
-#include "core/steps.h"
+#include "core/run/steps.h"
 
 #include <errno.h>
 #include <inttypes.h>

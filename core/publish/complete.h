@@ -13,7 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/publish/below.h"
+#include "core/draft/below.h"
 
 #include <stdint.h>
 

@@ -11,10 +11,10 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
-#include "core/ckpt.h"
-#include "core/io/beneath.h"
-#include "core/publish/hash.h"
-#include "core/publish/verify.h"
+#include "core/ckpt/ckpt.h"
+#include "core/root/beneath.h"
+#include "core/manifest/hash.h"
+#include "core/seal/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>

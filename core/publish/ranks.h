@@ -13,7 +13,7 @@
 #define CK_RANKS_H
 
 #include "core/base/err.h"
-#include "core/publish/below.h"
+#include "core/draft/below.h"
 
 #include <stdbool.h>
 #include <stdint.h>

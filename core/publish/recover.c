@@ -6,9 +6,9 @@
 #include "core/base/check.h"
 #include "core/base/vec.h"
 #include "core/publish/commit.h"
-#include "core/publish/below.h"
-#include "core/publish/slices.h"
-#include "core/publish/staging.h"
+#include "core/draft/below.h"
+#include "core/slices/slices.h"
+#include "core/draft/staging.h"
 
 #include <errno.h>
 #include <fcntl.h>

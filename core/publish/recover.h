@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -12,7 +12,7 @@
 #define CK_RS_CUT_H
 
 #include "core/base/err.h"
-#include "core/format/layout_split.h"
+#include "core/format/layout/split.h"
 #include "core/geom/shard.h"
 
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/format/strmap.h"
+#include "core/base/strmap.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/base/vec.h"
-#include "core/format/ms_strategy.h"
-#include "core/format/strmap.h"
+#include "core/format/mindspore/strategy.h"
+#include "core/base/strmap.h"
 
 #include <errno.h>
 #include <stdlib.h>

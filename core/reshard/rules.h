@@ -8,7 +8,7 @@
 
 #include "core/base/opts.h"
 #include "core/base/str.h"
-#include "core/format/mg_rules.h"
+#include "core/format/megatron/rules.h"
 #include "core/parse/json.h"
 #include "core/reshard/cut.h"
 #include "core/reshard/reshard.h"

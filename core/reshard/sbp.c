@@ -6,7 +6,7 @@
  */
 #include "core/reshard/spec.h"
 
-#include "core/format/of_sbp.h"
+#include "core/format/oneflow/sbp.h"
 
 #include <errno.h>
 #include <stdlib.h>

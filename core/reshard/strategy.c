@@ -10,7 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/format/ms_strategy.h"
+#include "core/format/mindspore/strategy.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #ifndef CK_RS_WORDS_H
 #define CK_RS_WORDS_H
 
-#include "core/format/strmap.h"
+#include "core/base/strmap.h"
 #include "core/reshard/spec.h"
 
 /* ---- source.c: how the source itself was split ---- */

@@ -4,7 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 #include <dirent.h>
 #include <errno.h>

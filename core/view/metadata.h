@@ -7,7 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/str.h"
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 
 /*
  * Appends a JSON object: what the sources' own __metadata__ say, but for what

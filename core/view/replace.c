@@ -2,7 +2,7 @@
 /*
  * replace.c - intervals of a staged file; see the header
  *
- * The file lies in the checkpoint's directory (core/publish/redo.h): sealed, it
+ * The file lies in the checkpoint's directory (core/redo/redo.h): sealed, it
  * is what will be in the shards, and then it is copied there.
  *
  * The intervals are sorted and do not touch.  A writer in order has one.

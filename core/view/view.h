@@ -18,7 +18,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 #include "core/geom/turn.h"
 
 #include <stdbool.h>

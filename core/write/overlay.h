@@ -22,7 +22,7 @@
 #include "core/base/err.h"
 #include "core/geom/image.h"
 #include "core/io/read.h"
-#include "core/io/root.h"
+#include "core/root/root.h"
 
 #include <stdbool.h>
 #include <stdint.h>

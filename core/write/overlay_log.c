@@ -23,7 +23,7 @@
 #include "core/base/le.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>

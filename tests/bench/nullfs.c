@@ -10,12 +10,12 @@
  * buffer that nobody fills; a write is forgotten, or goes to the same place
  * of FILE, with "splice" by a pipe, or as whole rows by one call to each of
  * several FILEs, by a plan that is always the same.  Delivery, sizes and threads are those of
- * the real thing (fs/kernel.c), so what it reaches is what the transport
+ * the real thing (fs/kernel/kernel.c), so what it reaches is what the transport
  * allows.
  */
-#include "fs/kernel.h"
-#include "fs/receive.h"
-#include "fs/reply.h"
+#include "fs/kernel/kernel.h"
+#include "fs/kernel/receive.h"
+#include "fs/kernel/reply.h"
 
 #include "core/base/whole.h"
 

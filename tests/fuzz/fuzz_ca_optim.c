@@ -9,7 +9,7 @@
  */
 #include "core/base/le.h"
 #include "core/catalog/image.h"
-#include "core/format/ca_optim.h"
+#include "core/format/colossalai/optim.h"
 #include "tests/lib/memdir.h"
 
 #include <stdlib.h>

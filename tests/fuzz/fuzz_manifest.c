@@ -3,7 +3,7 @@
  * fuzz_manifest.c - any bytes as a manifest, and again with a sum that fits,
  * without which hardly an input would get past the first check
  */
-#include "core/publish/manifest_priv.h"
+#include "core/manifest/manifest_priv.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
  * What is read is matched with a few names, and cut with every shape it takes.
  */
 #include "core/base/check.h"
-#include "core/format/cut.h"
-#include "core/format/mg_rules.h"
+#include "core/assemble/cut.h"
+#include "core/format/megatron/rules.h"
 
 #include <stdlib.h>
 #include <string.h>

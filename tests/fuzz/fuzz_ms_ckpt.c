@@ -5,7 +5,7 @@
  * Of what is accepted, the segments of a tensor add up to its size.
  */
 #include "core/base/check.h"
-#include "core/format/ms_set.h"
+#include "core/format/mindspore/set.h"
 #include "tests/lib/memdir.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * fuzz_redo.c - any bytes as the end of a redo file, and again with lengths and
  * a sum that fit
  */
-#include "core/publish/redo.h"
+#include "core/redo/redo.h"
 
 #include "core/base/le.h"
 

@@ -5,8 +5,8 @@
  *
  * What is accepted has frames and runs inside of its files.
  */
-#include "core/publish/slices_plan_priv.h"
-#include "core/publish/slices_priv.h"
+#include "core/slices/slices_plan_priv.h"
+#include "core/slices/slices_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * the payload outside the item.
  */
 #include "core/base/check.h"
-#include "core/format/torch_item.h"
+#include "core/container/torch_item.h"
 
 #include <stdlib.h>
 

@@ -6,9 +6,9 @@
  * where it says: elements inside their storage, boxes inside their tensor.
  */
 #include "core/base/check.h"
-#include "core/format/torch_dist.h"
-#include "core/format/torch_save.h"
-#include "core/format/torch_walk.h"
+#include "core/container/torch_dist.h"
+#include "core/container/torch_save.h"
+#include "core/container/torch_walk.h"
 
 #include <errno.h>
 #include <stdlib.h>

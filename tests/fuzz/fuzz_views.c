@@ -8,7 +8,7 @@
  */
 #include "core/base/check.h"
 #include "core/catalog/image.h"
-#include "core/ckpt_priv.h"
+#include "core/ckpt/ckpt_priv.h"
 #include "core/format/detect.h"
 #include "core/parse/safetensors.h"
 #include "core/view/view.h"

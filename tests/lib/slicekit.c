@@ -3,9 +3,9 @@
 #include "tests/lib/slicekit.h"
 
 #include "core/base/crc32.h"
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 #include "core/geom/dtype.h"
-#include "core/publish/claims.h"
+#include "core/slices/claims.h"
 #include "core/publish/commit.h"
 
 #include <criterion/criterion.h>

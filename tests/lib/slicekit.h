@@ -8,7 +8,7 @@
 #ifndef SLICEKIT_H
 #define SLICEKIT_H
 
-#include "core/publish/slices.h"
+#include "core/slices/slices.h"
 
 extern char slicekit_top[];
 extern struct ck_root slicekit_root;

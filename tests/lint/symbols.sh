@@ -14,7 +14,7 @@ case ${SAN-} in
 esac
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cat >"$work/second.c" <<'EOC'
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 int main(int argc, char **argv)
 {
 	struct ck_err err = { 0 };

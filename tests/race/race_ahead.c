@@ -6,8 +6,8 @@
  * under way; two of them share a file.  What each gets is checked, and the
  * thread sanitizer watches.
  */
-#include "fs/ahead.h"
-#include "fs/buf.h"
+#include "fs/cache/ahead.h"
+#include "fs/kernel/buf.h"
 
 #include <pthread.h>
 #include <stdio.h>

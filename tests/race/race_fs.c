@@ -5,11 +5,11 @@
  * Eight threads look up, list, forget and read; what each sees is checked, and
  * the thread sanitizer watches.
  */
-#include "core/ckpt.h"
-#include "fs/buf.h"
-#include "fs/shards.h"
-#include "fs/tree.h"
-#include "fs/virt.h"
+#include "core/ckpt/ckpt.h"
+#include "fs/kernel/buf.h"
+#include "fs/tree/shards.h"
+#include "fs/tree/tree.h"
+#include "fs/tree/virt.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * few descriptors; meanwhile a file of which there is a replica goes and comes
  * back, and reads are made to fail.  sk_read() aborts on a wrong byte.
  */
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 #include "tests/lib/shardkit.h"
 
 #include <errno.h>

@@ -5,10 +5,10 @@
  *
  * Under ThreadSanitizer; a wrong answer aborts.
  */
-#include "core/publish/below.h"
-#include "core/publish/staging.h"
-#include "fs/staged.h"
-#include "fs/tree.h"
+#include "core/draft/below.h"
+#include "core/draft/staging.h"
+#include "fs/draft/staged.h"
+#include "fs/tree/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

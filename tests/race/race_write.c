@@ -8,11 +8,11 @@
  * two write tensor v anew.  At the end both copies agree, and the thread
  * sanitizer watches.
  */
-#include "core/ckpt.h"
-#include "core/publish/seal.h"
+#include "core/ckpt/ckpt.h"
+#include "core/seal/seal.h"
 #include "core/view/replace.h"
-#include "fs/ahead.h"
-#include "fs/buf.h"
+#include "fs/cache/ahead.h"
+#include "fs/kernel/buf.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 /*
  * The facade, on the checkpoint of `make demo`: copied, read, and damaged.
  */
-#include "core/ckpt_priv.h"
+#include "core/ckpt/ckpt_priv.h"
 
 #include "core/catalog/image.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/ckpt_priv.h"
+#include "core/ckpt/ckpt_priv.h"
 
-#include "core/format/torch_item.h"
+#include "core/container/torch_item.h"
 
 #include <criterion/criterion.h>
 

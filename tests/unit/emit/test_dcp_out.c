@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random checkpoints, written as DCP and opened by our own reader. */
-#include "core/ckpt.h"
+#include "core/ckpt/ckpt.h"
 #include "core/catalog/image.h"
 #include "core/emit/dcp_out.h"
 #include "core/emit/pickle_out.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The small things that readers lean on. */
-#include "core/format/dcp.h"
-#include "core/format/hf_files.h"
-#include "core/format/st_find.h"
-#include "core/format/strmap.h"
+#include "core/format/dcp/dcp.h"
+#include "core/format/hf/files.h"
+#include "core/container/st_find.h"
+#include "core/base/strmap.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engines: any number of requests and iovecs, ends of files, failures. */
 #include "core/io/engine_priv.h"
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

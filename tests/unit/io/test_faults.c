@@ -6,7 +6,7 @@
  */
 #include "tests/lib/shardkit.h"
 
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 #include "core/io/read_priv.h"
 
 #include <criterion/criterion.h>

@@ -7,7 +7,7 @@
 #ifndef VIEWKIT_H
 #define VIEWKIT_H
 
-#include "core/ckpt_priv.h"
+#include "core/ckpt/ckpt_priv.h"
 #include "core/view/view.h"
 #include "tests/unit/catalog/kit.h"
 

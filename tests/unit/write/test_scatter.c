@@ -4,7 +4,7 @@
  * and copied; then each file is what the tensor's bytes make of it, with no
  * byte of a gap changed.
  */
-#include "core/io/fault.h"
+#include "core/root/fault.h"
 #include "core/write/writer.h"
 
 #include "core/base/auto.h"

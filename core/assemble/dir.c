@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dir.c - what readers ask of any folder, whoever keeps its files */
+#include "core/assemble/dir.h"
+
+#include "core/format/colossalai/parts.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/catalog/builder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_name(const void *a, const void *b)
+{
+	const struct ck_dir_entry *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+/* Of the parts of a save that lie in one folder, the others. */
+static void drop_hidden(struct ck_dir_list *l, const char *part)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < l->nr; i++)
+		if (ck_ca_part_hides(part, l->v[i].name))
+			free(l->v[i].name);
+		else
+			l->v[kept++] = l->v[i];
+	l->nr = kept;
+}
+
+int ck_dir_list(const struct ck_dir *d, const char *sub,
+		struct ck_dir_list *out, struct ck_err *err)
+{
+	int ret;
+
+	*out = (struct ck_dir_list){ 0 };
+	ret = d->ops->list(d, sub, out, err);
+	if (ret) {
+		ck_dir_list_free(out);
+		return ret;
+	}
+	if (d->save)
+		drop_hidden(out, d->save);
+	if (out->nr)
+		qsort(out->v, out->nr, sizeof(*out->v), by_name);
+	return 0;
+}
+
+static char *join(const char *sub, const char *name)
+{
+	char *path = NULL;
+
+	if (!*sub)
+		return strdup(name);
+	return asprintf(&path, "%s/%s", sub, name) < 0 ? NULL : path;
+}
+
+int ck_dir_list_add(struct ck_dir_list *l, const char *sub, const char *name,
+		    bool is_dir, uint64_t size)
+{
+	struct ck_dir_entry *grown;
+
+	if (l->nr == l->room) {
+		size_t room = l->room ? 2 * l->room : 32;
+
+		grown = reallocarray(l->v, room, sizeof(*l->v));
+		if (!grown)
+			return -ENOMEM;
+		l->v = grown;
+		l->room = room;
+	}
+	l->v[l->nr].name = join(sub, name);
+	l->v[l->nr].is_dir = is_dir;
+	l->v[l->nr].size = size;
+	return l->v[l->nr].name ? (l->nr++, 0) : -ENOMEM;
+}
+
+void ck_dir_list_free(struct ck_dir_list *l)
+{
+	for (size_t i = 0; i < l->nr; i++)
+		free(l->v[i].name);
+	free(l->v);
+	*l = (struct ck_dir_list){ 0 };
+}
+
+bool ck_dir_name_ok(const char *name, size_t len)
+{
+	const char *end = name + len;
+
+	if (!len || *name == '/' || memchr(name, '\0', len))
+		return false;
+	for (const char *at = name; at < end;) {
+		const char *slash = memchr(at, '/', (size_t)(end - at));
+		size_t n = (size_t)((slash ? slash : end) - at);
+
+		if (n == 2 && at[0] == '.' && at[1] == '.')
+			return false;
+		at += n + 1;
+	}
+	return true;
+}
+
+int ck_dir_open(const struct ck_dir *d, const char *name,
+		struct ck_source **out, struct ck_err *err)
+{
+	int ret;
+
+	*out = NULL;
+	if (!ck_dir_name_ok(name, strlen(name)))
+		return ck_fail(err, EINVAL, "%s: leads out of the checkpoint",
+			       name);
+	ret = d->ops->open(d, name, out, err);
+	if (ret || !d->wrap)
+		return ret;
+	*out = d->wrap->call(d->wrap->ctx, *out);
+	return *out ? 0 : ck_fail(err, ENOMEM, "%s: no memory", name);
+}
+
+bool ck_dir_has(const struct ck_dir *d, const char *name)
+{
+	struct ck_source *s;
+	int ret = ck_dir_open(d, name, &s, NULL);
+
+	ck_source_close(s);
+	return ret != -ENOENT;
+}
+
+bool ck_dir_beside(const struct ck_dir *d, const char *name)
+{
+	return !strchr(name, '/') && d->ops->beside(d, name);
+}
+
+bool ck_dir_is_written(const struct ck_dir *d, const char *name)
+{
+	return d->ops->written && d->ops->written(d, name);
+}
+
+int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
+		 char **bytes, size_t *len, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	ck_auto_free char *buf = NULL;
+	uint64_t size;
+	int ret = ck_dir_open(d, name, &s, err);
+
+	if (ret)
+		return ret;
+	size = (uint64_t)s->st.st_size;
+	if (size > max)
+		return ck_fail(err, EINVAL,
+			       "%s: has %" PRIu64 " bytes, at most %" PRIu64
+			       " are accepted",
+			       name, size, max);
+	buf = malloc(size + 1);
+	if (!buf)
+		return ck_fail(err, ENOMEM,
+			       "%s: no memory for %" PRIu64 " bytes", name,
+			       size);
+	ret = size ? ck_source_read(s, buf, size, 0, err) : 0;
+	if (ret)
+		return ret;
+	buf[size] = '\0';
+	*len = size;
+	*bytes = ck_steal(buf);
+	return 0;
+}
+
+int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
+		  const char *name, uint32_t *src, struct ck_source **out,
+		  struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	int ret = ck_dir_open(d, name, &s, err);
+
+	if (out)
+		*out = NULL;
+	if (ret == -ENOENT)
+		return ck_builder_file(b, name, NULL, src, err);
+	if (ret == -EACCES || ret == -EPERM || ret == -EIO)
+		return ck_builder_file_lost(b, name, strerror(-ret), src, err);
+	if (ret)
+		return ret;
+	ret = ck_builder_file(b, name, &s->st, src, err);
+	if (!ret && out)
+		*out = ck_steal(s);
+	return ret;
+}
+
+bool ck_dir_any_copy(const struct ck_dir *dir)
+{
+	return ck_opts_get(dir->opts, CK_ANY_COPY) ||
+	       ck_opts_get(dir->opts, "verify");
+}

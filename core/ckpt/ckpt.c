@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt.c - an image, its sources and its reader, as one thing */
+#include "core/ckpt/ckpt.h"
+
+#include "core/ckpt/ckpt_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/size.h"
+#include "core/catalog/image.h"
+#include "core/geom/dtype.h"
+#include "core/io/hold.h"
+#include "core/write/overlay.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The search for a chunk's tensor relies on it; the builder keeps to it. */
+static int check_order(const struct ck_image *img, struct ck_err *err)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		const struct ck_tensor *t = &img->tensors[i];
+
+		if (t->nr_all && t->first < end)
+			return ck_fail(err, EINVAL,
+				       "image: the chunks of "
+				       "tensor %u lie before those of others",
+				       i);
+		if (t->nr_all)
+			end = (uint64_t)t->first + t->nr_all;
+	}
+	return 0;
+}
+
+/* Bytes of the elements of a chunk; an item is counted as a whole. */
+static uint64_t chunk_bytes(const struct ck_image *img, uint32_t tensor,
+			    uint32_t chunk)
+{
+	const struct ck_chunk *c = &img->chunks[chunk];
+	const struct ck_layout *l = &img->layouts[c->layout];
+	unsigned rank = img->tensors[tensor].grid_rank;
+	uint64_t nr = 1, item = ck_ckpt_item_len(img, chunk);
+
+	if (item)
+		return item;
+	if (l->flags & CK_LAYOUT_FLAT)
+		nr = img->dims[c->corner + rank + 1] -
+		     img->dims[c->corner + rank];
+	else if (!ck_dims_volume(img->dims + l->len, rank, &nr))
+		return 0;
+	return nr * ck_dtype_info(l->dtype)->size;
+}
+
+static void fault(void *ctx, uint32_t tensor, uint32_t chunk,
+		  const struct ck_err *err)
+{
+	struct ck_ckpt *ck = ctx;
+	const struct ck_chunk *c;
+	struct ck_late_problem p = {
+		.tensor = tensor,
+		.chunk = chunk,
+		.reason = (char *)err->msg,
+	};
+
+	if (chunk >= ck->img.nr_chunks || tensor >= ck->img.nr_tensors)
+		return;
+	c = &ck->img.chunks[chunk];
+	if (c->state != CK_OK)
+		return; /* a problem of the image says so */
+	p.off = c->off;
+	p.len = chunk_bytes(&ck->img, tensor, chunk);
+	ck_late_add(&ck->late, &p);
+}
+
+static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
+			struct ck_err *err)
+{
+	const char *engine = ck_opts_get(opts, "engine");
+	const char *threads = ck_opts_get(opts, "threads");
+	const char *spool = ck_opts_get(opts, "spool");
+	struct ck_reader_in in = {
+		.img = &ck->img,
+		.root = &ck->root,
+		.side = ck->side,
+		.resolve = ck_ckpt_resolve_chunk,
+		.resolve_ctx = ck,
+		.fault = fault,
+		.fault_ctx = ck,
+		.cache_mem = ck_opts_size(opts, "cache-mem", 0),
+		.spool_max = ck_opts_size(opts, "spool-max", 0),
+		.max_files = (unsigned)ck_opts_size(opts, "max-files", 0),
+		.write = ck_opts_get(opts, "rw"),
+	};
+	int ret;
+
+	ck->engine = ck_engine_choose(engine ? engine : "auto", err);
+	if (!ck->engine)
+		return -err->code;
+	ck->spool = spool ? strdup(spool) : NULL;
+	if (spool && !ck->spool)
+		return ck_fail(err, ENOMEM, "out of memory");
+	in.spool_dir = ck->spool;
+	in.engine = ck->engine;
+	in.unaided = threads && !strcmp(threads, "1");
+	ret = ck_ckpt_overlay_open(ck, opts, &in, err);
+	if (!ret)
+		ret = ck_ckpt_seal_open(ck, opts, &in, err);
+	if (ret)
+		return ret;
+	ret = ck_reader_new(&ck->reader, &in, err);
+	return ret ? ret : ck_ckpt_start_writer(ck, opts, err);
+}
+
+static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int image_fd,
+		 struct ck_err *err)
+{
+	int ret = ck_image_map(&ck->img, image_fd, err);
+
+	if (!ret)
+		ret = check_order(&ck->img, err);
+	if (ret)
+		return ret;
+	ck->side = ck_side_new(ck->img.nr_chunks);
+	if (!ck->side)
+		return ck_fail(err, ENOMEM, "out of memory");
+	return start_reader(ck, opts, err);
+}
+
+struct ck_ckpt *ck_ckpt_new(void)
+{
+	struct ck_ckpt *ck = calloc(1, sizeof(*ck));
+
+	if (!ck)
+		return NULL;
+	ck_late_init(&ck->late);
+	pthread_mutex_init(&ck->sealed_lock, NULL);
+	pthread_mutex_init(&ck->hold_lock, NULL);
+	pthread_mutex_init(&ck->redo_lock, NULL);
+	ck_undone_init(&ck->undone);
+	return ck;
+}
+
+int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
+		  const struct ck_opts *opts, int image_fd, struct ck_err *err)
+{
+	struct ck_ckpt *ck = ck_ckpt_new();
+	struct ck_root none = { .fd = -1, .blobs_fd = -1 };
+	struct ck_err local;
+	int ret;
+
+	if (!ck)
+		return ck_fail(err, ENOMEM, "out of memory");
+	ck->root = *root;
+	ret = start(ck, opts, image_fd, err ? err : &local);
+	if (ret) {
+		ck->root = none; /* still the caller's */
+		ck_ckpt_close(ck);
+		return ret;
+	}
+	*root = none;
+	*out = ck;
+	return 0;
+}
+
+int ck_ckpt_open(struct ck_ckpt **out, const char *path,
+		 const struct ck_opts *opts, struct ck_err *err)
+{
+	ck_auto_fd int image_fd = -1;
+	struct ck_root root;
+	int ret = ck_root_open(&root, path, opts, err);
+
+	if (ret)
+		return ret;
+	ret = ck_ckpt_describe(&root, opts, &image_fd, err);
+	if (!ret)
+		ret = ck_ckpt_serve(out, &root, opts, image_fd, err);
+	if (ret)
+		ck_root_close(&root);
+	return ret;
+}
+
+void ck_ckpt_close(struct ck_ckpt *ck)
+{
+	if (!ck)
+		return;
+	ck_writer_free(ck->writer); /* may still write checksums */
+	ck_ckpt_seal_settle(ck, true);
+	if (ck->reader)
+		ck_reader_free(ck->reader);
+	ck_overlay_free(ck->overlay);
+	ck_ckpt_seal_close(ck);
+	ck_hold_drop(ck->hold); /* last: the files are closed by now */
+	pthread_mutex_destroy(&ck->hold_lock);
+	pthread_mutex_destroy(&ck->redo_lock);
+	ck_undone_destroy(&ck->undone);
+	ck_formers_free(ck->formers);
+	if (ck->side)
+		ck_side_free(ck->side);
+	if (ck->img.base)
+		ck_image_unmap(&ck->img);
+	if (!ck->over)
+		ck_root_close(&ck->root);
+	ck_late_free(&ck->late);
+	free(ck->spool);
+	if (ck->below.free)
+		ck->below.free(ck->below.made.ctx);
+	free(ck);
+}
+
+const struct ck_image *ck_ckpt_image(const struct ck_ckpt *ck)
+{
+	return &ck->img;
+}
+
+const struct ck_root *ck_ckpt_root(const struct ck_ckpt *ck)
+{
+	return &ck->root;
+}
+
+const struct ck_side *ck_ckpt_side(const struct ck_ckpt *ck)
+{
+	return ck->side;
+}
+
+const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck)
+{
+	return ck_reader_stats(ck->reader);
+}
+
+const char *ck_ckpt_engine(const struct ck_ckpt *ck)
+{
+	return ck->engine->name;
+}
+
+int ck_ckpt_read(struct ck_ckpt *ck, uint32_t tensor, void *buf, uint64_t len,
+		 uint64_t off, struct ck_err *err)
+{
+	return ck_reader_read(ck->reader, tensor, buf, len, off, err);
+}
+
+int ck_ckpt_read_box(struct ck_ckpt *ck, uint32_t tensor,
+		     const struct ck_box *box, void *buf, uint64_t len,
+		     struct ck_err *err)
+{
+	return ck_reader_read_box(ck->reader, tensor, box, buf, len, err);
+}
+
+int ck_ckpt_read_box_bytes(struct ck_ckpt *ck, uint32_t tensor,
+			   const struct ck_box *box, void *buf, uint64_t len,
+			   uint64_t off, struct ck_err *err)
+{
+	return ck_reader_read_box_bytes(ck->reader, tensor, box, buf, len, off,
+					err);
+}
+
+int ck_ckpt_read_object(struct ck_ckpt *ck, uint32_t object, void *buf,
+			uint64_t len, uint64_t off, struct ck_err *err)
+{
+	const struct ck_object *o = &ck->img.objects[object];
+
+	if (!ck_range_ok(off, len, o->len))
+		return ck_fail(err, EINVAL,
+			       "bytes %llu..%llu are outside of "
+			       "the item's %llu",
+			       (unsigned long long)off,
+			       (unsigned long long)(off + len),
+			       (unsigned long long)o->len);
+	return ck_reader_source(ck->reader, o->src, buf, len, o->off + off,
+				err);
+}
+
+int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
+		     void *ctx, struct ck_err *err)
+{
+	return ck_reader_replicas(ck->reader, tensor, differ, ctx, err);
+}
+
+int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
+		 const struct ck_mend *mend, struct ck_err *err)
+{
+	if (ck->writer)
+		ck_writer_doubt(ck->writer);
+	return ck_reader_mend(ck->reader, tensor, mend, err);
+}
+
+int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
+{
+	const struct ck_tensor *t = &ck->img.tensors[tensor];
+	struct ck_place place;
+	int first_bad = 0;
+
+	for (uint32_t c = t->first; c < t->first + t->nr_all; c++) {
+		struct ck_err local;
+		int ret;
+
+		if (!ck_ckpt_item_len(&ck->img, c) ||
+		    ck->img.chunks[c].state != CK_OK ||
+		    ck_side_get(ck->side, c, &place) != CK_SIDE_UNKNOWN)
+			continue;
+		ret = ck_ckpt_resolve_chunk(ck, c, &local);
+		if (!ret)
+			continue;
+		fault(ck, tensor, c, &local);
+		if (!first_bad)
+			first_bad = ck_fail(err, local.code, "%s", local.msg);
+	}
+	return first_bad;
+}
+
+void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
+{
+	ck_late_dump(&ck->late, &ck->img, json, out);
+}
+
+void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
+			  bool meant, const char *reason)
+{
+	struct ck_late_problem p = {
+		.view = view,
+		.meant = meant,
+		.tensor = tensor,
+		.chunk = CK_NONE,
+		.reason = (char *)reason,
+	};
+	char text[CK_ERR_MAX];
+
+	ck_late_add(&ck->late, &p);
+	if (!ck->over)
+		return;
+	/* the tensors of this one are not those that its notes are read of */
+	snprintf(text, sizeof(text), "%s: %s%s%s", view,
+		 tensor == CK_NONE ?
+			 "" :
+			 ck_image_str(&ck->img, ck->img.tensors[tensor].name,
+				      NULL),
+		 tensor == CK_NONE ? "" : ": ", reason);
+	ck_ckpt_view_problem(ck->below.ck, ck->below.what, CK_NONE, meant,
+			     text);
+}
+
+uint64_t ck_ckpt_late_errors(struct ck_ckpt *ck)
+{
+	return ck_late_errors(&ck->late);
+}
+
+uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck)
+{
+	return atomic_load(&ck->late.seq);
+}

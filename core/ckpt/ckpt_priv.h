@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_priv.h - the parts of ckpt.c */
+#ifndef CK_CKPT_PRIV_H
+#define CK_CKPT_PRIV_H
+
+#include "core/ckpt/ckpt.h"
+#include "core/write/former.h"
+#include "core/write/writer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/*
+ * How much time and memory the index of a checkpoint may take: what the names
+ * and sizes of its files suggest, without a look into them.
+ */
+struct ck_effort {
+	uint64_t index_bytes, files, folders;
+	/*
+	 * Of processor time: 5, and 1 for each 8 MiB of index, 10 files or one
+	 * folder; with verify, and 1 for each GiB that was sealed
+	 */
+	unsigned seconds;
+	uint64_t memory; /* 512 MiB, and 16 times the index */
+};
+void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
+		     struct ck_effort *out);
+
+/* Late problems: see ckpt.h.  Any thread. */
+#define CK_LATE_MAX 1024
+#define CK_LATE_NOTES 768 /* of views: damage must find room */
+
+struct ck_late_problem {
+	const char *view; /* lasts; NULL: not about one, but about a chunk */
+	uint32_t tensor, chunk; /* tensor CK_NONE: of the chunk's file */
+	uint64_t off, len;
+	bool meant; /* the view is not to have it */
+	char *reason;
+};
+
+struct ck_late {
+	pthread_mutex_t lock;
+	struct ck_late_problem *v;
+	size_t nr;
+	bool full;
+	_Atomic uint64_t seq;
+};
+void ck_late_init(struct ck_late *l);
+void ck_late_free(struct ck_late *l);
+/* Copies @reason; the same view, tensor and chunk once. */
+void ck_late_add(struct ck_late *l, const struct ck_late_problem *p);
+uint64_t ck_late_errors(struct ck_late *l);
+void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
+		  struct ck_str *out);
+
+/* What becomes of an optimizer's float32 copy of a 16-bit weight. */
+enum ck_master_how { CK_MASTER_REFUSE, CK_MASTER_ALSO, CK_MASTER_IGNORE };
+struct ck_master {
+	enum ck_master_how how;
+	bool vector; /* there are copies whose names are not known */
+};
+void ck_master_init(struct ck_master *m, const struct ck_image *img,
+		    const char *how);
+/* -EPERM with a line where a write of @tensor would be undone. */
+int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor,
+		  struct ck_err *err);
+uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor);
+/*
+ * -o master=also: bytes [off, off+len) of @tensor were written.  Elements of the
+ * copy that a trainer would cast to what the weight has now stay; where @was is
+ * not NULL, so do those of elements that it says the weight had before, its
+ * first the one that @off is in.  @former takes what was there; or NULL.
+ */
+int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
+		     const unsigned char *was, struct ck_former *former,
+		     uint64_t len, uint64_t off, struct ck_err *err);
+/*
+ * The first of the tensors that are the same elements of the same bytes as
+ * @tensor, itself where there are no others.
+ */
+uint32_t ck_master_same(const struct ck_ckpt *ck, uint32_t tensor);
+/* As ck_former_keep(), of @tensor from @off on; says so where it cannot. */
+void ck_ckpt_former_keep(struct ck_ckpt *ck, struct ck_former *f,
+			 uint32_t tensor, uint64_t file, const void *was,
+			 const void *now, uint64_t len, uint64_t off);
+
+/* ckpt_undone.c: bytes of which a write failed half-way; any thread */
+#define CK_UNDONE_MAX 256
+
+struct ck_undone_part {
+	uint32_t tensor;
+	uint64_t from, to;
+};
+
+struct ck_undone {
+	pthread_mutex_t lock;
+	struct ck_undone_part v[CK_UNDONE_MAX];
+	_Atomic unsigned nr;
+};
+void ck_undone_init(struct ck_undone *u);
+void ck_undone_destroy(struct ck_undone *u);
+/* The oldest gives way where there are too many. */
+void ck_undone_add(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		   uint64_t to);
+bool ck_undone_any(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		   uint64_t to);
+/* They were written. */
+void ck_undone_drop(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		    uint64_t to);
+/* Makes @was, of [from, to), differ from @buf wherever they are undone. */
+void ck_undone_spoil(struct ck_undone *u, uint32_t tensor, uint64_t from,
+		     uint64_t to, const unsigned char *buf, unsigned char *was);
+
+/* ckpt_lost.c: what is missing, and what it held nobody knows; CK_NONE */
+struct ck_lost {
+	uint32_t problem, tensor;
+};
+void ck_lost_init(struct ck_lost *l, const struct ck_image *img);
+/* -EIO with a line where a copy of @tensor may be in it. */
+int ck_lost_may(const struct ck_lost *l, const struct ck_image *img,
+		uint32_t tensor, struct ck_err *err);
+
+struct ck_ckpt {
+	struct ck_root root;
+	bool over; /* its file is below's; root and engine are borrowed */
+	struct ck_ckpt_below below;
+	struct ck_image img;
+	struct ck_side *side;
+	struct ck_reader *reader;
+	struct ck_writer *writer; /* NULL: read-only */
+	struct ck_master master;
+	struct ck_lost lost;
+	struct ck_undone undone;
+	struct ck_formers *formers; /* NULL: read-only */
+	pthread_mutex_t redo_lock; /* of who replaces */
+	_Atomic bool broken; /* a replacement is to be done again first */
+	const struct ck_engine_ops *engine;
+	char *spool; /* NULL: the default */
+	struct ck_late late;
+	pthread_mutex_t sealed_lock; /* of looking for it */
+	bool sealed_sought, watched; /* watched: it follows what is written */
+	struct ck_sealed *sealed; /* its manifest; or NULL */
+	char *unsealed; /* why it has one that cannot be read; or NULL */
+	struct ck_checked *checked; /* -o verify */
+	struct ck_overlay *overlay; /* -o overlay=; or NULL */
+	pthread_mutex_t hold_lock; /* of taking it */
+	struct ck_hold *hold; /* since the first open for writing; or NULL */
+	_Atomic bool held;
+	bool serves; /* what earlier mounts have left was looked at */
+};
+
+/* One with its locks and nothing else, for ck_ckpt_close(); NULL: no memory. */
+struct ck_ckpt *ck_ckpt_new(void);
+
+/*
+ * A warning of source @src, CK_NONE: of all, for late problems; @ctx is the
+ * struct ck_ckpt.
+ */
+void ck_ckpt_said(void *ctx, uint32_t src, const char *line);
+
+/* -EIO with a line where a replacement has to be written to its end first. */
+int ck_ckpt_whole(const struct ck_ckpt *ck, struct ck_err *err);
+
+/* Makes the writer, or, not rw, looks what an earlier one has left. */
+int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
+			 struct ck_err *err);
+
+/*
+ * Writes what a replacement that broke off was to write; or, where this is not
+ * to write, -EBUSY while there is one.  ckpt_redo.c
+ */
+int ck_ckpt_redo_left(struct ck_ckpt *ck, struct ck_err *err);
+/*
+ * At the beginning: where a mount that died has left something to be made
+ * right, unless one that lives is at it.
+ */
+int ck_ckpt_hold_left(struct ck_ckpt *ck, struct ck_err *err);
+
+/* -o overlay=: fills in->over.  ckpt_overlay.c */
+int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
+			 struct ck_reader_in *in, struct ck_err *err);
+/*
+ * For who serves: the manifest, where blocks are to be compared or written.
+ * Fills in->checked and in->watch.  ckpt_sealed.c
+ */
+int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
+		      struct ck_reader_in *in, struct ck_err *err);
+void ck_ckpt_seal_close(struct ck_ckpt *ck);
+/* -EINVAL with the line of -o verify where there is no manifest. */
+int ck_ckpt_unsealed(const struct ck_root *root, struct ck_err *err);
+/* -EROFS with a line where its manifest cannot be read, and not be kept. */
+int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err);
+int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err);
+/* For struct ck_sums_found. */
+bool ck_ckpt_is_rotten(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+		       bool look);
+/* After an edit was closed; @last: after what was written is on storage. */
+void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last);
+
+/* The tensor that chunk number @chunk belongs to. */
+uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk);
+/* Bytes of the chunk's item, as the index says; 0: not deferred. */
+uint64_t ck_ckpt_item_len(const struct ck_image *img, uint32_t chunk);
+/* ck_resolve_fn; @ctx is the struct ck_ckpt. */
+int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err);
+
+struct ck_torch_item;
+/*
+ * Where the elements of a box of @lens are in @item, which must hold exactly
+ * them in the same order, however its axes are cut: strides per box axis.
+ * False: it does not.
+ */
+bool ck_item_fits(const struct ck_torch_item *item, const uint64_t *lens,
+		  unsigned rank, int64_t *stride);
+
+#endif

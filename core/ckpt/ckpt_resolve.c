@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_resolve.c - where the bytes of a deferred item are
+ *
+ * A DCP item is a torch.save archive of one tensor: its payload may be
+ * strided, and its archive is as untrusted as the index.  What the item says
+ * must agree with what the index says, or its bytes are never served.
+ */
+#include "core/ckpt/ckpt_priv.h"
+
+#include "core/base/check.h"
+#include "core/base/search.h"
+#include "core/container/torch_item.h"
+#include "core/geom/dtype.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A source of the reader, as item parsers see it. */
+struct reader_source {
+	struct ck_source base;
+	struct ck_reader *reader;
+	uint32_t src;
+};
+
+static int reader_read_at(struct ck_source *s, void *buf, size_t len,
+			  uint64_t off, struct ck_err *err)
+{
+	struct reader_source *rs = (struct reader_source *)s;
+
+	return ck_reader_source(rs->reader, rs->src, buf, len, off, err);
+}
+
+static void reader_close(struct ck_source *s)
+{
+	(void)s; /* it lies on the stack */
+}
+
+static const struct ck_source_ops reader_ops = {
+	.read_at = reader_read_at,
+	.close = reader_close,
+};
+
+uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk)
+{
+	/* Chunks lie in the order of their tensors: ck_ckpt_serve() saw to it. */
+	uint32_t t =
+		CK_LAST(i, 0, img->nr_tensors, img->tensors[i].first <= chunk);
+
+	while (t > 0 && !img->tensors[t].nr_all)
+		t--;
+	return t;
+}
+
+uint64_t ck_ckpt_item_len(const struct ck_image *img, uint32_t chunk)
+{
+	const struct ck_chunk *c = &img->chunks[chunk];
+	const struct ck_layout *l = &img->layouts[c->layout];
+	const struct ck_tensor *t =
+		&img->tensors[ck_ckpt_tensor_of(img, chunk)];
+
+	if (!(l->flags & CK_LAYOUT_DEFERRED))
+		return 0;
+	return img->dims[c->corner + t->grid_rank +
+			 (l->flags & CK_LAYOUT_FLAT ? 2 : 0)];
+}
+
+/* What the index says of a chunk, as far as its item must agree. */
+struct claim {
+	const struct ck_layout *layout;
+	const uint64_t *lens;
+	uint64_t flat_len, off, len;
+	unsigned rank;
+};
+
+static int dims_line(char *to, size_t size, const uint64_t *v, unsigned nr)
+{
+	int n = snprintf(to, size, "[");
+
+	for (unsigned i = 0; i < nr && n < (int)size - 24; i++)
+		n += snprintf(to + n, size - (size_t)n, "%s%" PRIu64,
+			      i ? ", " : "", v[i]);
+	return n + snprintf(to + n, size - (size_t)n, "]");
+}
+
+static int bad_shape(const struct claim *c, const struct ck_torch_item *item,
+		     struct ck_err *err)
+{
+	char want[256], got[256];
+
+	dims_line(want, sizeof(want), c->lens, c->rank);
+	dims_line(got, sizeof(got), item->shape, item->rank);
+	return ck_fail(err, EINVAL,
+		       "the index says %s, the item at byte "
+		       "%" PRIu64 " holds %s",
+		       want, c->off, got);
+}
+
+static bool any_zero(const uint64_t *v, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		if (!v[i])
+			return true;
+	return false;
+}
+
+static bool strides_of(const struct claim *c, const struct ck_torch_item *item,
+		       int64_t *stride)
+{
+	if (c->layout->flags & CK_LAYOUT_FLAT)
+		return ck_item_fits(item, &c->flat_len, 1, stride) &&
+		       (c->flat_len <= 1 || stride[0] == 1);
+	if (any_zero(c->lens, c->rank) && any_zero(item->shape, item->rank)) {
+		memset(stride, 0, c->rank * sizeof(*stride));
+		return true;
+	}
+	return ck_item_fits(item, c->lens, c->rank, stride);
+}
+
+static int compare(const struct claim *c, const struct ck_torch_item *item,
+		   struct ck_place *place, int64_t *stride, struct ck_err *err)
+{
+	const struct ck_dtype_info *want = ck_dtype_info(c->layout->dtype);
+	const struct ck_dtype_info *got = ck_dtype_info(item->dtype);
+	uint64_t skip;
+
+	if (item->dtype != c->layout->dtype)
+		return ck_fail(err, EINVAL,
+			       "the index says %s, the item at "
+			       "byte %" PRIu64 " holds %s",
+			       want->name, c->off, got->name);
+	if (!strides_of(c, item, stride))
+		return bad_shape(c, item, err);
+	if (item->payload_off < c->off ||
+	    !ck_range_ok(item->payload_off - c->off, item->payload_len,
+			 c->len) ||
+	    !ck_mul_ok(item->storage_offset, got->size, &skip) ||
+	    skip > item->payload_len)
+		return ck_fail(err, EINVAL,
+			       "the payload of the item at byte "
+			       "%" PRIu64 " lies outside of it",
+			       c->off);
+	*place = (struct ck_place){
+		.off = item->payload_off + skip,
+		.stride = c->layout->flags & CK_LAYOUT_FLAT ? NULL : stride,
+		.xform = item->xform,
+	};
+	return 0;
+}
+
+/* Failures that say nothing about the item: they may be gone next time. */
+static bool may_pass(int ret)
+{
+	switch (-ret) {
+	case EIO:
+	case ESTALE:
+	case ENOMEM:
+	case ENOSPC:
+	case EMFILE:
+	case ENFILE:
+	case EACCES:
+	case EPERM:
+	case EAGAIN:
+	case EINTR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int read_item(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
+		     struct ck_torch_item *item, struct ck_err *err)
+{
+	const struct ck_image *img = &ck->img;
+	const struct ck_chunk *c = &img->chunks[chunk];
+	struct reader_source s = {
+		.base = { .ops = &reader_ops, .name = "item" },
+		.reader = ck->reader,
+		.src = c->src,
+	};
+	uint64_t size;
+	int ret = ck_reader_source_size(ck->reader, c->src, &size, err);
+
+	if (ret)
+		return ret;
+	s.base.st.st_size = (off_t)size;
+	s.base.st.st_mode = S_IFREG;
+	if (img->srcs[c->src].kind == CK_SRC_FILE)
+		s.base.name = ck_image_str(img, img->srcs[c->src].name, NULL);
+	else /* decoded: the item is all of it */
+		claim->len = size - CK_MIN(claim->off, size);
+	return ck_torch_item_read(&s.base, claim->off, claim->len, item, err);
+}
+
+static void report(struct ck_ckpt *ck, uint32_t chunk, const struct claim *c,
+		   const struct ck_err *err)
+{
+	struct ck_late_problem p = {
+		.tensor = ck_ckpt_tensor_of(&ck->img, chunk),
+		.chunk = chunk,
+		.off = c->off,
+		.len = c->len,
+		.reason = (char *)err->msg,
+	};
+
+	ck_late_add(&ck->late, &p);
+}
+
+static int settle(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
+		  struct ck_err *err)
+{
+	struct ck_torch_item item;
+	struct ck_place place;
+	int64_t stride[CK_MAX_RANK];
+	int ret = read_item(ck, chunk, claim, &item, err);
+
+	if (ret && may_pass(ret))
+		return ret;
+	if (!ret)
+		ret = compare(claim, &item, &place, stride, err);
+	if (!ret)
+		return ck_side_put(ck->side, chunk, &place, claim->rank);
+	report(ck, chunk, claim, err);
+	return ck_side_put_bad(ck->side, chunk, EIO);
+}
+
+int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err)
+{
+	struct ck_ckpt *ck = ctx;
+	const struct ck_image *img = &ck->img;
+	const struct ck_chunk *c = &img->chunks[chunk];
+	const struct ck_tensor *t =
+		&img->tensors[ck_ckpt_tensor_of(img, chunk)];
+	struct claim claim = {
+		.layout = &img->layouts[c->layout],
+		.lens = img->dims + img->layouts[c->layout].len,
+		.off = c->off,
+		.len = ck_ckpt_item_len(img, chunk),
+		.rank = t->grid_rank,
+	};
+	struct ck_err local;
+
+	if (claim.layout->flags & CK_LAYOUT_FLAT) {
+		const uint64_t *flat = img->dims + c->corner + t->grid_rank;
+
+		claim.flat_len = flat[1] - flat[0];
+	}
+	return settle(ck, chunk, &claim, err ? err : &local);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_verbatim.c - the part of the facade that says what lies where as it is */
+#include "core/ckpt/ckpt_priv.h"
+#include "core/geom/cursor.h"
+
+bool ck_ckpt_verbatim(const struct ck_ckpt *ck, uint32_t tensor, uint64_t off,
+		      uint64_t len, struct ck_verbatim *out)
+{
+	const struct ck_image *img = &ck->img;
+	struct ck_cursor cur;
+	struct ck_seg seg;
+
+	ck_cursor_init(&cur, img, ck->side, &img->tensors[tensor], off, len);
+	if (ck->overlay || ck->over || !ck_cursor_next(&cur, &seg) ||
+	    seg.kind != CK_SEG_COPY || seg.nax || seg.dst ||
+	    seg.xform != CK_XF_NONE || seg.op != CK_OP_SET)
+		return false;
+	*out = (struct ck_verbatim){ .src = img->chunks[seg.chunk].src,
+				     .off = seg.src_off,
+				     .len = seg.run };
+	return img->srcs[out->src].kind == CK_SRC_FILE;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_place.c - from a tensor in a pickle to its bytes in the file
+ */
+#include "core/container/torch_place.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/container/torch_walk.h"
+#include "core/geom/image.h"
+
+#include <errno.h>
+#include <string.h>
+
+int ck_torch_open(struct ck_torch_open *f, const struct ck_dir *dir,
+		  struct ck_builder *b, const char *name, bool *ok,
+		  struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
+	struct ck_err why = { 0 };
+	int ret;
+
+	*f = (struct ck_torch_open){ 0 };
+	*ok = false;
+	ret = ck_dir_source(dir, b, name, &f->src, &f->s, err);
+	if (ret || !f->s)
+		return ret;
+	ret = ck_torch_save_open(&f->ts, f->s, &why);
+	if (ret == -EINVAL || ret == -EIO)
+		return ck_builder_problem(b, &p, err, "%s", why.msg);
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	*ok = true;
+	return 0;
+}
+
+void ck_torch_open_close(struct ck_torch_open *f)
+{
+	ck_torch_save_close(&f->ts);
+	ck_source_close(f->s);
+	*f = (struct ck_torch_open){ 0 };
+}
+
+static int set_xform(const struct ck_torch_open *f, struct ck_torch_place *out,
+		     struct ck_err *why)
+{
+	const struct ck_torch_tensor *t = &out->t;
+	bool swap = f->ts.big_endian && ck_dtype_info(t->dtype)->size > 1;
+
+	if (swap + t->conj + t->neg > 1)
+		return ck_fail(why, EINVAL,
+			       "%s: two of big-endian, conjugated and negated",
+			       f->s->name);
+	out->xform = swap    ? CK_XF_BYTESWAP :
+		     t->conj ? CK_XF_CONJ :
+		     t->neg  ? CK_XF_NEG :
+			       CK_XF_NONE;
+	return 0;
+}
+
+int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
+		   struct ck_err *why)
+{
+	uint64_t skip;
+	int ret;
+
+	*out = (struct ck_torch_place){ .src = f->src };
+	ret = ck_torch_tensor_read(f->ts.pickle, v, &out->t, why);
+	if (ret)
+		return ck_wrap(why, ret, "%s", f->s->name);
+	ret = ck_torch_save_place(&f->ts, &out->t, &out->off, why);
+	if (ret)
+		return ret;
+	if (!ck_mul_ok(out->t.storage_offset, ck_dtype_info(out->t.dtype)->size,
+		       &skip) ||
+	    !ck_add_ok(out->off, skip, &out->off))
+		return ck_fail(why, EINVAL, "%s: its offset overflows",
+			       f->s->name);
+	return set_xform(f, out, why);
+}
+
+static bool number_at(struct ck_torch_open *f, const struct ck_torch_place *at,
+		      double *out)
+{
+	const char *dtype = ck_dtype_info(at->t.dtype)->name;
+	union {
+		float f32;
+		double f64;
+		int32_t i32;
+		int64_t i64;
+	} u;
+	size_t size = ck_dtype_info(at->t.dtype)->size;
+
+	if (at->t.rank || at->xform != CK_XF_NONE || size > sizeof(u) ||
+	    ck_source_read(f->s, &u, size, at->off, NULL))
+		return false;
+	if (!strcmp(dtype, "float32"))
+		*out = (double)u.f32;
+	else if (!strcmp(dtype, "float64"))
+		*out = u.f64;
+	else if (!strcmp(dtype, "int32"))
+		*out = u.i32;
+	else if (!strcmp(dtype, "int64"))
+		*out = (double)u.i64;
+	else
+		return false;
+	return true;
+}
+
+int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out)
+{
+	struct ck_torch_place at;
+	int64_t n;
+	int ret;
+
+	if (ck_torch_is_rebuild(f->ts.pickle, v)) {
+		ret = ck_torch_place(f, v, &at, NULL);
+		if (ret)
+			return ret == -ENOMEM ? ret : 0;
+		return number_at(f, &at, out);
+	}
+	if (ck_pv_int(f->ts.pickle, v, &n)) {
+		*out = (double)n;
+		return 1;
+	}
+	return ck_pv_float(f->ts.pickle, v, out);
+}
+
+bool ck_torch_size(const struct ck_pickle *p, ck_pv v, uint64_t *shape,
+		   unsigned *rank)
+{
+	struct ck_piter it;
+	ck_pv item;
+	int64_t n;
+
+	if (ck_pv_kind(v) == CK_P_CALL &&
+	    (!ck_pv_is_global(p, ck_pv_callee(p, v), "torch", "Size") ||
+	     !ck_pv_at(p, ck_pv_args(p, v), 0, &v)))
+		return false;
+	if (ck_pv_kind(v) != CK_P_TUPLE && ck_pv_kind(v) != CK_P_LIST)
+		return false;
+	*rank = 0;
+	ck_piter_init(&it, p, v);
+	while (ck_piter_next(&it, &item)) {
+		if (*rank == CK_MAX_RANK || !ck_pv_int(p, item, &n) || n < 0)
+			return false;
+		shape[(*rank)++] = (uint64_t)n;
+	}
+	return true;
+}
+
+struct rest {
+	struct ck_torch_open *f;
+	struct ck_builder *b;
+	const char *prefix;
+	const char *const *skip;
+	struct ck_str name;
+	/* that prefix without its dot, and the leaf's */
+	struct ck_path_part path[CK_TORCH_MAX_DEPTH + 1];
+};
+
+static bool skipped(const struct rest *r, const struct ck_torch_leaf *leaf)
+{
+	if (!leaf->depth || leaf->path[0].index >= 0)
+		return false;
+	for (const char *const *s = r->skip; *s; s++)
+		if (strlen(*s) == leaf->path[0].key_len &&
+		    !memcmp(*s, leaf->path[0].key, leaf->path[0].key_len))
+			return true;
+	return false;
+}
+
+static int rest_tensor(struct rest *r, const struct ck_torch_leaf *leaf,
+		       struct ck_err *err)
+{
+	struct ck_torch_place at;
+	struct ck_err why = { 0 };
+	int ret = ck_torch_place(r->f, leaf->value, &at, &why);
+	struct ck_part part = {
+		.name = r->name.v,
+		.name_len = r->name.len,
+		.src = at.src,
+		.dtype = (uint8_t)at.t.dtype,
+		.xform = at.xform,
+		.rank = at.t.rank,
+		.shape = at.t.shape,
+		.stride = at.t.stride,
+		.off = at.off,
+	};
+
+	if (ret == -EINVAL)
+		return ck_builder_refuse(r->b, 0, r->name.v, r->name.len, err,
+					 "%s", why.msg);
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	return ck_builder_add(r->b, &part, err);
+}
+
+/* Nested as it was saved, below the prefix. */
+static int rest_path(struct rest *r, const struct ck_torch_leaf *leaf,
+		     struct ck_err *err)
+{
+	size_t len = strlen(r->prefix);
+	unsigned own = len != 0;
+
+	if (!leaf->depth)
+		return 0;
+	if (own)
+		r->path[0] = (struct ck_path_part){ r->prefix, len - 1, -1 };
+	memcpy(r->path + own, leaf->path, leaf->depth * sizeof(*leaf->path));
+	return ck_builder_path(r->b, 0, r->name.v, r->name.len, r->path,
+			       own + leaf->depth, err);
+}
+
+static int rest_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+		     struct ck_err *err)
+{
+	struct rest *r = ctx;
+	struct ck_object_in o = { .src = r->f->src,
+				  .enc = CK_ENC_PICKLE,
+				  .off = r->f->ts.pickle_off,
+				  .len = r->f->ts.pickle_len };
+	int ret;
+
+	if (skipped(r, leaf))
+		return 0;
+	r->name.len = 0;
+	ck_str_puts(&r->name, r->prefix);
+	ck_str_add(&r->name, leaf->name, leaf->name_len);
+	if (r->name.failed)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	o.name = r->name.v;
+	o.name_len = r->name.len;
+	ret = ck_torch_is_rebuild(r->f->ts.pickle, leaf->value) ?
+		      rest_tensor(r, leaf, err) :
+		      ck_builder_object(r->b, &o, err);
+	return ret ? ret : rest_path(r, leaf, err);
+}
+
+int ck_torch_rest(struct ck_torch_open *f, struct ck_builder *b,
+		  const char *prefix, const char *const *skip,
+		  struct ck_err *err)
+{
+	struct rest r = { .f = f, .b = b, .prefix = prefix, .skip = skip };
+	int ret = ck_torch_walk(f->ts.pickle, ck_pickle_root(f->ts.pickle),
+				rest_leaf, &r, err);
+
+	ck_str_free(&r.name);
+	return ret;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_place.h - a tensor of a torch.save file, with where its bytes are
+ */
+#ifndef CK_TORCH_PLACE_H
+#define CK_TORCH_PLACE_H
+
+#include "core/assemble/dir.h"
+#include "core/container/torch_save.h"
+
+#include <stdbool.h>
+
+struct ck_torch_place {
+	struct ck_torch_tensor t;
+	uint32_t src; /* the builder's number for the file */
+	uint64_t off; /* bytes; of element 0 of the tensor */
+	uint8_t xform; /* enum ck_xform */
+};
+
+/* A file that is open for its pickle; close it when the names are used up. */
+struct ck_torch_open {
+	struct ck_source *s;
+	struct ck_torch_save ts;
+	uint32_t src;
+};
+
+/*
+ * 0, and *ok says whether it can be read: a file that is missing or damaged is
+ * said to @b as a problem.  -errno is for what ends the load.
+ */
+int ck_torch_open(struct ck_torch_open *f, const struct ck_dir *dir,
+		  struct ck_builder *b, const char *name, bool *ok,
+		  struct ck_err *err);
+void ck_torch_open_close(struct ck_torch_open *f);
+#define ck_auto_torch_open __attribute__((cleanup(ck_torch_open_close)))
+
+/* -EINVAL with a line in @why where it is no tensor with plain bytes. */
+int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
+		   struct ck_err *why);
+/* The number in a 0-d tensor, or a plain one: 1; it is none: 0; or -ENOMEM. */
+int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out);
+
+/* A torch.Size, list or tuple of whole numbers; false: it is none. */
+bool ck_torch_size(const struct ck_pickle *p, ck_pv v, uint64_t *shape,
+		   unsigned *rank);
+/*
+ * The tensors and other leaves below the keys of the root that @skip does not
+ * name, as they are, with @prefix before their names.
+ */
+int ck_torch_rest(struct ck_torch_open *f, struct ck_builder *b,
+		  const char *prefix, const char *const *skip,
+		  struct ck_err *err);
+
+#endif

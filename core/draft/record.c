@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * record.c - the lines of a stage's "commit"
+ *
+ *	unshard-commit 1
+ *	as step-100
+ *	replace 0
+ *	ranks 4
+ *	files 1234567		(inode)
+ *	holes 0
+ *	end
+ *
+ * What outlasts the stage is an attribute of the folder that it became.
+ */
+#include "core/draft/record.h"
+
+#include "core/base/auto.h"
+#include "core/root/point.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#define NAME "commit"
+#define MAX 1024
+#define FROM "user.unshard.staged" /* the stage's name */
+
+int ck_commit_record(int stage_fd, struct ck_commit_record *out)
+{
+	char text[MAX + 1], end[8] = "";
+	ck_auto_fd int fd = openat(
+		stage_fd, NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	unsigned replace, holes;
+	ssize_t n = fd < 0 ? -1 : read(fd, text, MAX);
+
+	if (n <= 0)
+		return -ENOENT;
+	text[n] = '\0';
+	*out = (struct ck_commit_record){ 0 };
+	n = sscanf(text,
+		   "unshard-commit 1\nas %255[^\n]\nreplace %u\nranks %" SCNu64
+		   "\nfiles %" SCNu64 "\nholes %u\n%7s",
+		   out->as, &replace, &out->ranks, &out->ino, &holes, end);
+	if (n != 6 || strcmp(end, "end") || !ck_staging_name_ok(out->as))
+		return -ENOENT;
+	out->replace = replace;
+	out->holes = holes;
+	return 0;
+}
+
+int ck_record_write(int stage_fd, const struct ck_commit_record *r,
+		    struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	int ret = ck_point("record", err);
+
+	if (ret)
+		return ret;
+	fd = openat(stage_fd, NAME,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    0666);
+	if (fd < 0 ||
+	    dprintf(fd,
+		    "unshard-commit 1\nas %s\nreplace %u\nranks %" PRIu64
+		    "\nfiles %" PRIu64 "\nholes %u\nend\n",
+		    r->as, r->replace, r->ranks, r->ino, r->holes) < 0)
+		return ck_fail(err, errno, "the record of the publish: %s",
+			       strerror(errno));
+	ret = ck_point("fsync of the record", err);
+	if (!ret && (fsync(fd) || fsync(stage_fd)))
+		ret = ck_fail(err, errno, "fsync of the record: %s",
+			      strerror(errno));
+	return ret;
+}
+
+void ck_record_from(int files_fd, const char *name)
+{
+	fsetxattr(files_fd, FROM, name, strlen(name), 0);
+}
+
+int ck_commit_was(const struct ck_root *root, const char *as, const char *name)
+{
+	ck_auto_fd int fd = openat(
+		root->fd, as, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char from[NAME_MAX + 1];
+	ssize_t n;
+
+	if (!strcmp(as, name))
+		return fd < 0 ? -ENOENT : 0;
+	n = fd < 0 ? -1 : fgetxattr(fd, FROM, from, sizeof(from));
+	if (n < 0)
+		return fd >= 0 && errno == EOPNOTSUPP ? -EOPNOTSUPP : -ENOENT;
+	return (size_t)n == strlen(name) && !memcmp(from, name, (size_t)n) ?
+		       0 :
+		       -ENOENT;
+}

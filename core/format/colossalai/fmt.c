@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt.c - what ColossalAI writes and nobody else
+ *
+ *   pytorch_model-meta-dist-00000[.index].json   boxes, one file a rank, of
+ *   model[.PREFIX]-dist-00000-shard-00000.safetensors, pytorch_model-....bin
+ *   pytorch_optim.bin.index[.PREFIX].json        states of an optimizer
+ *   optimizer.safetensors.index[.PREFIX].json    the same, asynchronous
+ *   optimizer.bin, optimizer.safetensors         or in one file
+ *
+ * Its ordinary models are safetensors and torch.save files with an index,
+ * which those readers read.
+ */
+#include "core/format/colossalai/optim.h"
+#include "core/format/colossalai/parts.h"
+#include "core/format/colossalai/set.h"
+#include "core/format/format.h"
+#include "core/assemble/index_map.h"
+#include "core/assemble/numbered.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define GROUP "pytorch_optim_group."
+
+static bool has_meta(const struct ck_dir_list *l)
+{
+	uint64_t dist;
+
+	for (size_t i = 0; i < l->nr; i++)
+		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
+			return true;
+	return false;
+}
+
+static bool has_name(const void *ctx, const char *name)
+{
+	return ck_dir_beside(ctx, name);
+}
+
+/* A file of states by itself, and of no other framework. */
+static bool is_states(const struct ck_dir *dir)
+{
+	return ck_ca_optim_is_flat(dir, dir->only) ||
+	       (ck_ca_part_of_file(dir->only) == CK_CA_OPTIMIZER &&
+		ck_ca_parts_are_files(has_name, dir));
+}
+
+static bool has_optim_index(const struct ck_dir_list *l)
+{
+	for (size_t i = 0; i < l->nr; i++)
+		for (const char *const *b = ck_ca_optim_indexes; *b; b++)
+			if (!l->v[i].is_dir && ck_index_is(l->v[i].name, *b))
+				return true;
+	return false;
+}
+
+/* pytorch_optim_group[.PREFIX].bin beside shards, whose index is lost. */
+static const char *lost_index(const struct ck_dir_list *l)
+{
+	const char *group = NULL;
+	struct ck_numbered n;
+	bool shards = false;
+
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *name = l->v[i].name;
+
+		if (!strncmp(name, GROUP, strlen(GROUP)))
+			group = name;
+		shards |= (!strncmp(name, "pytorch_optim", 13) ||
+			   !strncmp(name, "optimizer", 9)) &&
+			  ck_numbered_is(name, &n);
+	}
+	return shards ? group : NULL;
+}
+
+/* Whether -o file= says that an index of others is read. */
+static bool file_of_others(const struct ck_dir *dir)
+{
+	const char *want = ck_opts_get(dir->opts, "file");
+
+	for (const char *const *b = ck_ca_optim_indexes; want && *b; b++)
+		if (ck_index_is(want, *b))
+			return false;
+	return want;
+}
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	int ret;
+
+	if (dir->only)
+		return is_states(dir) ? CK_MATCH_OWN : CK_MATCH_NONE;
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret)
+		return ret;
+	if (has_meta(&l))
+		return CK_MATCH_INDEX;
+	if ((has_optim_index(&l) || lost_index(&l)) && !file_of_others(dir))
+		return CK_MATCH_INDEX;
+	return ck_ca_parts_are_files(has_name, dir) ? CK_MATCH_INDEX :
+						      CK_MATCH_NONE;
+}
+
+static int load_dist(const struct ck_dir *dir, const struct ck_dir_list *l,
+		     struct ck_builder *b, struct ck_err *err)
+{
+	struct ck_ca_set s = { .dir = dir, .b = b };
+	int ret = ck_ca_read_meta(&s, l, err);
+
+	if (!ret && !s.tensors.nr)
+		ret = ck_fail(err, EINVAL,
+			      "%s: no record in its "
+			      "pytorch_model-meta-dist-*.json",
+			      dir->path);
+	if (!ret)
+		ret = ck_ca_read_files(&s, l, err);
+	if (!ret)
+		ret = ck_ca_join(&s, err);
+	ck_ca_set_free(&s);
+	return ret;
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	const char *index = NULL;
+	int ret;
+
+	if (dir->only)
+		return ck_ca_optim_load_one(dir, dir->only, b, err);
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret || has_meta(&l))
+		return ret ? ret : load_dist(dir, &l, b, err);
+	ret = ck_index_choose(dir, &l, ck_ca_optim_indexes, &index, err);
+	if (ret || index)
+		return ret ? ret : ck_ca_optim_load(dir, index, b, err);
+	if (lost_index(&l))
+		return ck_fail(err, EINVAL,
+			       "%s: no index (pytorch_optim.bin.index.json, "
+			       "optimizer.safetensors.index.json) says which "
+			       "shards of the optimizer of %s there were",
+			       dir->path, lost_index(&l));
+	if (!ck_ca_parts_are_files(has_name, dir))
+		return ck_fail(
+			err, EINVAL,
+			"%s: expected pytorch_model-meta-dist-*.json, or "
+			"an index of an optimizer; an optimizer in one "
+			"file is given as that file",
+			dir->path);
+	/* no checkpoint, but a folder of some: who mounts shows each */
+	return ck_fail(err, ENODATA,
+		       "%s: a model and its optimizer, each a checkpoint of "
+		       "its own: give one of them",
+		       dir->path);
+}
+
+const struct ck_format ck_format_colossalai = {
+	.name = "colossalai",
+	.summary = "ColossalAI's distributed model files, and optimizer states",
+	.covers = "hf safetensors torch",
+	.compares = true,
+	.probe = probe,
+	.load = load,
+};

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * joined.c - states whose shapes are those of fused layers
+ */
+#include "core/format/colossalai/joined.h"
+
+#include "core/base/check.h"
+#include "core/base/limits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "7.exp_avg" -> 7 */
+static bool id_of(const char *name, size_t len, uint64_t *id)
+{
+	size_t at = 0;
+
+	*id = 0;
+	for (; at < len && name[at] >= '0' && name[at] <= '9'; at++)
+		if (at == 18)
+			return false;
+		else
+			*id = 10 * *id + (uint64_t)(name[at] - '0');
+	return at && at < len && name[at] == '.';
+}
+
+static bool is_thrice(uint64_t a, uint64_t b)
+{
+	return b && a / 3 == b && a % 3 == 0;
+}
+
+int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
+		     const uint64_t *shape, unsigned rank, struct ck_err *err)
+{
+	struct ck_ca_state *s;
+	uint64_t id;
+
+	if (rank < 1 || rank > 2 || !id_of(name, len, &id) ||
+	    (rank == 2 && !is_thrice(shape[0], shape[1]) &&
+	     !is_thrice(shape[1], shape[0])))
+		return 0;
+	s = ck_vec_push(&j->seen);
+	if (!s)
+		return ck_fail(err, ENOMEM, "no memory for states");
+	*s = (struct ck_ca_state){
+		.name = strndup(name, len),
+		.id = id,
+		.length = rank == 1 ? shape[0] : CK_MAX(shape[0], shape[1]),
+		.matrix = rank == 2,
+	};
+	return s->name ? 0 : ck_fail(err, ENOMEM, "no memory for states");
+}
+
+static int by_id(const void *pa, const void *pb)
+{
+	const struct ck_ca_state *a = pa, *b = pb;
+
+	if (a->id != b->id)
+		return a->id < b->id ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+static int say(const struct ck_ca_state *s, struct ck_builder *b,
+	       struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE,
+					    .tensor = s->name,
+					    .tensor_len = strlen(s->name) };
+
+	return ck_builder_problem(b, &note, err,
+				  "shown as stored: if it is of query, key and "
+				  "value in one, and was saved with tensor "
+				  "parallelism, ColossalAI has put its parts "
+				  "in the order of ranks");
+}
+
+/* Whether the parameter @id has a state of such a shape. */
+static bool has_matrix(const struct ck_ca_joined *j, size_t from, uint64_t id)
+{
+	for (size_t i = from; i < j->seen.nr && j->seen.v[i].id <= id; i++)
+		if (j->seen.v[i].id == id && j->seen.v[i].matrix)
+			return true;
+	return false;
+}
+
+int ck_ca_joined_say(struct ck_ca_joined *j, struct ck_builder *b,
+		     struct ck_err *err)
+{
+	uint64_t matrix = UINT64_MAX,
+		 length = 0; /* the last parameter that is */
+	bool alone = false;
+	int ret = 0;
+
+	if (j->seen.nr)
+		qsort(j->seen.v, j->seen.nr, sizeof(*j->seen.v), by_id);
+	for (size_t i = 0; !ret && i < j->seen.nr; i++) {
+		const struct ck_ca_state *s = &j->seen.v[i];
+
+		if (s->matrix && s->id != matrix) {
+			alone = (matrix == UINT64_MAX || matrix + 1 < s->id) &&
+				!has_matrix(j, i, s->id + 1);
+			matrix = s->id;
+			length = s->length;
+		}
+		if (alone &&
+		    (s->matrix || (matrix + 1 == s->id && s->length == length)))
+			ret = say(s, b, err);
+	}
+	return ret;
+}
+
+void ck_ca_joined_free(struct ck_ca_joined *j)
+{
+	for (size_t i = 0; i < j->seen.nr; i++)
+		free(j->seen.v[i].name);
+	free(j->seen.v);
+	*j = (struct ck_ca_joined){ 0 };
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta.c - the records
+ *
+ *	{"metadata": {NAME: {"offsets": [4, 0], "lengths": [4, 8],
+ *	                     "global_shape": [8, 8], "file": "...", "rank": 1}}}
+ */
+#include "core/format/colossalai/set.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory for records");
+}
+
+/* Where the first JSON value ends: two writers may have raced. */
+static size_t first_value(const char *text, size_t len)
+{
+	bool in_string = false;
+	size_t depth = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+
+		if (in_string) {
+			i += c == '\\';
+			in_string = c != '"';
+		} else if (c == '"') {
+			in_string = true;
+		} else if (c == '{' || c == '[') {
+			depth++;
+		} else if ((c == '}' || c == ']') && (!depth || !--depth)) {
+			return i + 1;
+		}
+	}
+	return len;
+}
+
+static bool is_blank(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!memchr(" \t\r\n", text[i], 4))
+			return false;
+	return true;
+}
+
+static bool leads_out(const char *path)
+{
+	return *path != '/' && !ck_dir_name_ok(path, strlen(path));
+}
+
+/* Unsharded saves record where the file was on the saving machine. */
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static int find_file(struct ck_ca_set *s, const char *meta, const char *path,
+		     uint32_t *file, struct ck_err *err)
+{
+	const struct ck_problem_in out = { .severity = CK_WARNING,
+					   .file = meta };
+	const char *name = base_name(path);
+	size_t before = s->files.nr;
+
+	if (!ck_dir_name_ok(name, strlen(name)))
+		return ck_fail(err, EINVAL, "%s: \"file\" is %.200s", meta,
+			       path);
+	*file = ck_ca_file(s, name);
+	if (*file == CK_STRMAP_NONE)
+		return no_memory(err);
+	if (s->files.nr == before || !leads_out(path))
+		return 0;
+	return ck_builder_problem(s->b, &out, err,
+				  "\"file\" is %.200s, which leads out of the "
+				  "checkpoint: %s in it is read",
+				  path, name);
+}
+
+static bool dims(const json_t *record, const char *key, uint64_t *out,
+		 unsigned *nr)
+{
+	return ck_json_dims(json_object_get(record, key), out, CK_MAX_RANK, nr);
+}
+
+static int take_record(struct ck_ca_set *s, const char *meta, const char *name,
+		       size_t len, const json_t *record, struct ck_err *err)
+{
+	uint64_t v[3 * CK_MAX_RANK];
+	const char *path = json_string_value(json_object_get(record, "file"));
+	unsigned offs, lens, rank;
+	struct ck_ca_piece *p;
+	uint32_t file = 0;
+	int ret;
+
+	if (!path || !dims(record, "global_shape", v, &rank) ||
+	    !dims(record, "offsets", v, &offs) || offs != rank ||
+	    !dims(record, "lengths", v + rank, &lens) || lens != rank ||
+	    !dims(record, "global_shape", v + 2 * rank, &rank))
+		return ck_fail(err, EINVAL,
+			       "%s: %.100s: expected file, and offsets, "
+			       "lengths and global_shape of as many numbers",
+			       meta, name);
+	ret = find_file(s, meta, path, &file, err);
+	if (ret)
+		return ret;
+	p = ck_ca_piece(s, name, len, file);
+	if (!p)
+		return no_memory(err);
+	p->rank = rank;
+	p->box = malloc(3 * rank * sizeof(*v) + 1);
+	if (!p->box)
+		return no_memory(err);
+	memcpy(p->box, v, 3 * rank * sizeof(*v));
+	return 0;
+}
+
+static int take_all(struct ck_ca_set *s, const char *meta, json_t *j,
+		    struct ck_err *err)
+{
+	json_t *all = json_object_get(j, "metadata"), *record;
+	const char *name;
+	size_t len;
+	int ret = 0;
+
+	if (!json_is_object(all))
+		return ck_fail(err, EINVAL,
+			       "%s: expected an object \"metadata\"", meta);
+	json_object_keylen_foreach(all, name, len, record)
+	{
+		ret = take_record(s, meta, name, len, record, err);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static int read_one(struct ck_ca_set *s, const char *name, struct ck_err *err)
+{
+	const struct ck_problem_in more = { .severity = CK_WARNING,
+					    .file = name };
+	ck_auto_free char *text = NULL;
+	ck_auto_json json_t *j = NULL;
+	size_t len, end;
+	int ret = ck_dir_slurp(s->dir, name, CK_MAX_INDEX, &text, &len, err);
+
+	if (ret)
+		return ret;
+	end = first_value(text, len);
+	ret = ck_json_parse(&j, text, end, err);
+	if (ret)
+		return ck_wrap(err, ret, "%s", name);
+	if (!is_blank(text + end, len - end)) {
+		ret = ck_builder_problem(s->b, &more, err,
+					 "%zu bytes follow its end at byte "
+					 "%zu: two processes may have written "
+					 "it at once",
+					 len - end, end);
+		if (ret)
+			return ret;
+	}
+	return take_all(s, name, j, err);
+}
+
+int ck_ca_read_meta(struct ck_ca_set *s, const struct ck_dir_list *l,
+		    struct ck_err *err)
+{
+	uint64_t dist;
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < l->nr; i++)
+		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
+			ret = read_one(s, l->v[i].name, err);
+	return ret;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dcp.h - what the files of the DCP reader share; for dcp_*.c, fmt.c
+ *
+ *	allow.c   which classes a .metadata may name
+ *	meta.c    one .metadata: bytes, pickle, its dictionaries
+ *	items.c   storage_data as a table
+ *	load.c    tensors, objects and names of one .metadata to the builder
+ *	part.c    one chunk to a part
+ *	flat.c    Megatron's flattened optimizer tensors
+ *	blob.c    items in a safetensors blob
+ *	rest.c    nesting, leftovers, what is listed but not stored
+ *	fmt.c     the folder
+ */
+#ifndef CK_DCP_DCP_H
+#define CK_DCP_DCP_H
+
+#include "core/base/limits.h"
+#include "core/base/vec.h"
+#include "core/catalog/builder.h"
+#include "core/assemble/dir.h"
+#include "core/container/st_file.h"
+#include "core/base/strmap.h"
+#include "core/parse/pickle.h"
+
+#define CK_DCP_NONE UINT32_MAX
+
+/* One .metadata.  Its strings live as long as it does. */
+struct ck_dcp_meta {
+	const char *file; /* its name; borrowed */
+	const char *rank; /* rank-local: "__3", to tell objects apart */
+	size_t rank_len;
+	char *bytes;
+	size_t len;
+	struct ck_pickle *p;
+	ck_pv tensors, storage; /* the two dictionaries that must be */
+	ck_pv planner, mcore; /* 0: none */
+};
+
+/* One entry of storage_data: where (name, offset) is. */
+struct ck_dcp_item {
+	uint64_t off, len;
+	uint32_t name, file; /* numbers in the items' maps */
+	uint32_t at; /* index into dims */
+	uint8_t rank; /* of at; CK_DCP_NO_OFFSET: the entry has none */
+	bool used;
+	ck_pv transforms; /* 0: none */
+};
+#define CK_DCP_NO_OFFSET UINT8_MAX
+
+struct ck_dcp_items {
+	struct ck_strmap names, files;
+	CK_VEC(struct ck_dcp_item) v;
+	CK_VEC(uint64_t) dims;
+	/* Half of the hash << 32 | number + 1; 0: free. */
+	uint64_t *slots;
+	size_t nr_slots;
+	uint32_t *dcp_file; /* by number in files: that in dcp->files */
+	uint64_t twice; /* entries left out: same name, same offset */
+	uint64_t odd, first_odd; /* how many are no entries, and which */
+};
+
+/* A data file that parts refer to. */
+struct ck_dcp_file {
+	char *path;
+	uint32_t src;
+	uint32_t blob; /* number + 1 in blobs; 0: not looked for */
+	uint64_t size;
+	bool known, absent;
+	bool cut; /* said of an empty part's item */
+};
+
+/* A safetensors blob inside a data file. */
+struct ck_dcp_blob {
+	uint64_t off;
+	bool zip; /* an ordinary item begins there after all */
+	struct ck_st_file st;
+	struct ck_strmap names; /* of its tensors */
+};
+
+struct ck_dcp {
+	const struct ck_dir *dir;
+	struct ck_builder *b;
+	struct ck_dcp_meta *meta; /* nr_meta: one, or one a rank */
+	size_t nr_meta;
+	const struct ck_dcp_meta *m; /* the one being loaded */
+	struct ck_dcp_items items; /* its storage_data */
+	struct ck_strmap files; /* over all of them */
+	CK_VEC(struct ck_dcp_file) file;
+	CK_VEC(struct ck_dcp_blob) blobs;
+	struct ck_strmap mcore; /* names in mcore_data ... */
+	CK_VEC(ck_pv) mcore_at; /* ... and what it says */
+	struct ck_strmap stored; /* names with an entry, over all */
+	struct ck_strmap objects; /* those that are objects */
+	uint64_t budget; /* chunks that so many bytes can describe */
+	uint64_t decoded; /* for ck_zstd_length() */
+	bool unflatten; /* -o unflatten */
+	uint64_t nr_flat; /* tensors left in the form that is stored */
+};
+
+/* A tensor of state_dict_metadata. */
+struct ck_dcp_tensor {
+	const char *name;
+	size_t name_len;
+	uint32_t item_name; /* in items.names; CK_STRMAP_NONE: no entry */
+	uint8_t dtype;
+	unsigned rank; /* as in state_dict_metadata */
+	uint64_t shape[CK_MAX_RANK];
+	bool flat; /* Megatron: what follows is the tensor's true form */
+	unsigned true_rank; /* rank - 1 */
+	uint64_t true_shape[CK_MAX_RANK], local[CK_MAX_RANK];
+	uint64_t lost; /* chunks without an entry */
+	char first_lost[160];
+};
+
+struct ck_dcp_chunk {
+	uint64_t at[CK_MAX_RANK], len[CK_MAX_RANK];
+};
+
+/* For ck_pickle_opts.allow. */
+bool ck_dcp_allow(void *ctx, const char *module, size_t module_len,
+		  const char *name, size_t name_len);
+
+/* -EINVAL where it is no DCP metadata.  Free it in any case. */
+int ck_dcp_meta_read(struct ck_dcp_meta *m, const struct ck_dir *dir,
+		     const char *file, struct ck_err *err);
+void ck_dcp_meta_free(struct ck_dcp_meta *m);
+/* The last part of a class's name; false where @v is no object of a class. */
+bool ck_dcp_class(const struct ck_pickle *p, ck_pv v, const char **name,
+		  size_t *len);
+/* A torch.Size, tuple or list of at most CK_MAX_RANK sizes. */
+bool ck_dcp_dims(const struct ck_pickle *p, ck_pv v, uint64_t *out,
+		 unsigned *rank);
+/* A non-negative integer below CK_SIZE_MAX. */
+bool ck_dcp_size(const struct ck_pickle *p, ck_pv v, uint64_t *out);
+
+/*
+ * Attributes of an object, several at once: out[i] is that of names[i], or 0.
+ */
+#define CK_DCP_ATTRS 4
+struct ck_dcp_attrs {
+	const char *names[CK_DCP_ATTRS];
+	ck_pv seen[CK_DCP_ATTRS]; /* the key that matched last time */
+};
+void ck_dcp_get(struct ck_dcp_attrs *a, const struct ck_pickle *p, ck_pv object,
+		ck_pv out[CK_DCP_ATTRS]);
+
+int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
+		      struct ck_err *err);
+/* @rank CK_DCP_NO_OFFSET: the entry of an object.  NULL: there is none. */
+struct ck_dcp_item *ck_dcp_items_find(struct ck_dcp_items *t, uint32_t name,
+				      const uint64_t *at, unsigned rank);
+void ck_dcp_items_free(struct ck_dcp_items *t);
+
+/* The data file of an item, opened once.  -EINVAL for a path that leaves. */
+int ck_dcp_file(struct ck_dcp *d, const struct ck_dcp_item *it, uint32_t *file,
+		struct ck_err *err);
+
+/* Only what is reached from @d, not @d. */
+void ck_dcp_free(struct ck_dcp *d);
+
+/* All that d->m says. */
+int ck_dcp_load_meta(struct ck_dcp *d, struct ck_err *err);
+int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
+		     const struct ck_dcp_chunk *c, struct ck_err *err);
+int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
+		      struct ck_err *err);
+
+/*
+ * The source and offset where an item's bytes begin, decoded.  @known false:
+ * a transform that is not known, said in @why.
+ */
+struct ck_dcp_where {
+	uint32_t src;
+	uint64_t off, len;
+	bool known, coded;
+	char why[160];
+};
+int ck_dcp_where(struct ck_dcp *d, const struct ck_dcp_item *it,
+		 struct ck_dcp_where *w, struct ck_err *err);
+
+/*
+ * With -o unflatten: fills the true form where mcore_data has one; -EINVAL
+ * with a reason.  Else counts it.
+ */
+int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
+		      struct ck_err *why);
+int ck_dcp_flat_index(struct ck_dcp *d, struct ck_err *err);
+/* A note if there were any and nobody asked. */
+int ck_dcp_flat_note(struct ck_dcp *d, struct ck_err *err);
+/* The box of a chunk of the stored form, as a flat range of the true one. */
+bool ck_dcp_flat_box(const struct ck_dcp_tensor *t,
+		     const struct ck_dcp_chunk *c, uint64_t *start,
+		     uint64_t flat[2]);
+
+/*
+ * Whether the item is the SAFETENSORS form; then its part is added.  Costs a
+ * read only where length and offset look like it.
+ */
+int ck_dcp_blob_add(struct ck_dcp *d, struct ck_dcp_tensor *t,
+		    const struct ck_dcp_chunk *c, const struct ck_dcp_item *it,
+		    bool *done, struct ck_err *err);
+
+/* Nesting as planner_data says. */
+int ck_dcp_add_paths(struct ck_dcp *d, struct ck_err *err);
+/* Entries that belong to nothing. */
+int ck_dcp_report_unused(struct ck_dcp *d, struct ck_err *err);
+/* Names that planner_data has and state_dict_metadata has not, over all. */
+int ck_dcp_report_lost(struct ck_dcp *d, struct ck_err *err);
+
+#endif

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt.c - torch.distributed.checkpoint: a folder of
+ *
+ *   .metadata                       what there is, and where; written last
+ *   __<rank>_<n>.distcp ...         items, one after the other
+ *   __<rank>.metadata ...           instead of .metadata: each rank its own
+ *   common.pt                       Megatron: what is not sharded
+ *
+ * Files that no entry names are of an older save and are left alone.
+ */
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/suffix.h"
+#include "core/format/dcp/dcp.h"
+#include "core/format/format.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOT_META ".metadata"
+#define COMMON "common.pt"
+
+/* __12.metadata; *len is that of "__12" */
+static bool is_rank_meta(const char *name, size_t *len)
+{
+	const char *at = name + 2;
+
+	if (strncmp(name, "__", 2) || !isdigit((unsigned char)*at))
+		return false;
+	while (isdigit((unsigned char)*at))
+		at++;
+	*len = (size_t)(at - name);
+	return !strcmp(at, ROOT_META);
+}
+
+/* [hint]__<rank>_<n>.distcp */
+static bool is_data(const char *name)
+{
+	return ck_has_suffix(name, ".distcp") && strstr(name, "__");
+}
+
+struct seen {
+	bool meta, tmp;
+	size_t rank_metas, data;
+};
+
+static void look(const struct ck_dir_list *l, struct seen *s)
+{
+	size_t len;
+
+	*s = (struct seen){ 0 };
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *name = l->v[i].name;
+
+		if (l->v[i].is_dir)
+			continue;
+		s->meta |= !strcmp(name, ROOT_META);
+		s->tmp |= !strcmp(name, ROOT_META ".tmp");
+		s->rank_metas += is_rank_meta(name, &len);
+		s->data += is_data(name);
+	}
+}
+
+/* Other programs call files .metadata too; PyTorch's is a pickle. */
+static int is_pickle(const struct ck_dir *dir, const char *name, bool *yes,
+		     struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	unsigned char first;
+	int ret = ck_dir_open(dir, name, &s, err);
+
+	*yes = !ret && !ck_source_read(s, &first, 1, 0, NULL) && first == 0x80;
+	return ret;
+}
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	struct seen s;
+	bool yes;
+	int ret;
+
+	if (dir->only)
+		return CK_MATCH_NONE;
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret)
+		return ret;
+	look(&l, &s);
+	yes = s.data;
+	if (s.meta && !yes)
+		ret = is_pickle(dir, ROOT_META, &yes, err);
+	if (ret)
+		return ret;
+	if (s.meta && yes)
+		return CK_MATCH_INDEX;
+	if (s.rank_metas)
+		return CK_MATCH_INDEX;
+	return s.data ? CK_MATCH_FILE : CK_MATCH_NONE;
+}
+
+static int fail_unfinished(const struct ck_dir *dir, const struct seen *s,
+			   struct ck_err *err)
+{
+	if (!s->data)
+		return ck_fail(err, EINVAL,
+			       "%s: expected .metadata and "
+			       ".distcp files",
+			       dir->path);
+	return ck_fail(err, EINVAL,
+		       "%s: the save did not finish: no .metadata "
+		       "beside %zu .distcp files%s",
+		       dir->path, s->data,
+		       s->tmp ? ", only .metadata.tmp" : "");
+}
+
+static int read_metas(struct ck_dcp *d, const struct ck_dir_list *l,
+		      const struct seen *s, struct ck_err *err)
+{
+	int ret = 0;
+
+	d->meta = calloc(s->meta ? 1 : s->rank_metas, sizeof(*d->meta));
+	if (!d->meta)
+		return ck_fail(err, ENOMEM, "no memory");
+	if (s->meta) {
+		d->nr_meta = 1;
+		return ck_dcp_meta_read(&d->meta[0], d->dir, ROOT_META, err);
+	}
+	for (size_t i = 0; i < l->nr && !ret; i++) {
+		struct ck_dcp_meta *m = &d->meta[d->nr_meta];
+		size_t len;
+
+		if (l->v[i].is_dir || !is_rank_meta(l->v[i].name, &len))
+			continue;
+		d->nr_meta++;
+		ret = ck_dcp_meta_read(m, d->dir, l->v[i].name, err);
+		m->rank = l->v[i].name;
+		m->rank_len = len;
+	}
+	return ret;
+}
+
+/* The highest rank that a file is of, plus 1. */
+static uint64_t ranks_of(const struct ck_dir_list *l)
+{
+	uint64_t nr = 0;
+
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *name = l->v[i].name;
+		char *end;
+		uint64_t rank;
+
+		if (strncmp(name, "__", 2) ||
+		    !isdigit((unsigned char)name[2]) || l->v[i].is_dir)
+			continue;
+		rank = strtoull(name + 2, &end, 10);
+		if (strcmp(end, ROOT_META) && (*end != '_' || !is_data(name)))
+			continue;
+		nr = rank < UINT32_MAX ? CK_MAX(nr, rank + 1) : nr;
+	}
+	return nr;
+}
+
+/* Rank-local, every rank writes one, though it may have no part of its own. */
+static int report_ranks(struct ck_dcp *d, const struct ck_dir_list *l,
+			struct ck_err *err)
+{
+	struct ck_problem_in lost = { .severity = CK_ERROR };
+	uint64_t nr = ranks_of(l);
+	char name[48] = "";
+
+	if (!d->meta[0].rank || nr <= d->nr_meta)
+		return 0;
+	for (size_t rank = 0; rank <= d->nr_meta; rank++) {
+		snprintf(name, sizeof(name), "__%zu" ROOT_META, rank);
+		if (!ck_dir_has(d->dir, name))
+			break;
+	}
+	lost.file = name;
+	return ck_builder_problem(
+		d->b, &lost, err,
+		"it is missing: %" PRIu64 " of %" PRIu64
+		" ranks have no such file, and what they saved cannot be found",
+		nr - d->nr_meta, nr);
+}
+
+/* Megatron keeps beside the shards what is the same on all ranks. */
+static int add_common(struct ck_dcp *d, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	struct ck_object_in o = {
+		.name = COMMON,
+		.name_len = strlen(COMMON),
+		.enc = CK_ENC_TORCH_ZIP,
+	};
+	int ret;
+
+	if (!ck_dir_has(d->dir, COMMON))
+		return 0;
+	ret = ck_dir_source(d->dir, d->b, COMMON, &o.src, &s, err);
+	if (ret || !s)
+		return ret;
+	o.len = (uint64_t)s->st.st_size;
+	return ck_builder_object(d->b, &o, err);
+}
+
+static int load_all(struct ck_dcp *d, struct ck_err *err)
+{
+	const struct ck_problem_in local = { .severity = CK_NOTE };
+	int ret = 0;
+
+	if (d->meta[0].rank)
+		ret = ck_builder_problem(d->b, &local, err,
+					 "rank-local: the "
+					 "tensors are joined from %zu "
+					 "__RANK.metadata files",
+					 d->nr_meta);
+	for (size_t i = 0; i < d->nr_meta && !ret; i++) {
+		d->m = &d->meta[i];
+		ret = ck_dcp_load_meta(d, err);
+	}
+	if (!ret)
+		ret = ck_dcp_report_lost(d, err);
+	if (!ret)
+		ret = ck_dcp_flat_note(d, err);
+	return ret ? ret : add_common(d, err);
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	struct ck_dcp d = { .dir = dir, .b = b };
+	struct seen s;
+	int ret;
+
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret)
+		return ret;
+	look(&l, &s);
+	if (!s.meta && !s.rank_metas)
+		return fail_unfinished(dir, &s, err);
+	d.unflatten = ck_opts_get(dir->opts, "unflatten") != NULL;
+	ret = read_metas(&d, &l, &s, err);
+	if (!ret)
+		ret = load_all(&d, err);
+	if (!ret)
+		ret = report_ranks(&d, &l, err);
+	ck_dcp_free(&d);
+	return ret;
+}
+
+const struct ck_format ck_format_dcp = {
+	.name = "dcp",
+	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
+	.apart = true,
+	.probe = probe,
+	.load = load,
+};

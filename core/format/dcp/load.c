@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load.c - state_dict_metadata against storage_data
+ */
+#include "core/format/dcp/dcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct load_attrs {
+	struct ck_dcp_attrs tensor, chunk, props;
+};
+
+static enum ck_dtype dtype_of(const struct ck_pickle *p, ck_pv v,
+			      const char **name, size_t *len)
+{
+	const char *module;
+	size_t module_len;
+
+	*name = "?";
+	*len = 1;
+	if (!v)
+		return CK_DT_NONE;
+	if (!ck_pv_global(p, v, &module, &module_len, name, len) &&
+	    !ck_pv_str(p, v, name, len))
+		return CK_DT_NONE;
+	if (*len > 6 && !memcmp(*name, "torch.", 6)) {
+		*name += 6;
+		*len -= 6;
+	}
+	return ck_dtype_by_torch(*name, *len);
+}
+
+/* Its state is a tuple that begins with the dtype; writers of others: dict. */
+static ck_pv dtype_value(struct load_attrs *a, const struct ck_pickle *p,
+			 ck_pv props)
+{
+	ck_pv got[CK_DCP_ATTRS], state, dtype;
+
+	if (!props || ck_pv_kind(props) != CK_P_CALL ||
+	    !ck_pv_state(p, props, &state))
+		return 0;
+	if (ck_pv_kind(state) == CK_P_TUPLE)
+		return ck_pv_at(p, state, 0, &dtype) ? dtype : 0;
+	ck_dcp_get(&a->props, p, props, got);
+	return got[0];
+}
+
+static int refuse(struct ck_dcp *d, const struct ck_dcp_tensor *t,
+		  const char *why, struct ck_err *err)
+{
+	return ck_builder_refuse(d->b, 0, t->name, t->name_len, err, "%s: %s",
+				 d->m->file, why);
+}
+
+static int spend(struct ck_dcp *d, struct ck_err *err)
+{
+	if (d->budget--)
+		return 0;
+	d->budget = 0;
+	return ck_fail(err, EINVAL,
+		       "%s: describes more parts than its %zu "
+		       "bytes can hold",
+		       d->m->file, d->m->len);
+}
+
+static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
+		       struct ck_dcp_tensor *t, ck_pv chunks,
+		       struct ck_err *err)
+{
+	const struct ck_pickle *p = d->m->p;
+	ck_pv got[CK_DCP_ATTRS], one;
+	struct ck_dcp_chunk c;
+	struct ck_piter it;
+	unsigned at_rank, len_rank;
+	int ret = 0;
+
+	ck_piter_init(&it, p, chunks);
+	while (!ret && ck_piter_next(&it, &one)) {
+		ret = spend(d, err);
+		if (ret)
+			return ret;
+		ck_dcp_get(&a->chunk, p, one, got);
+		if (!ck_dcp_dims(p, got[0], c.at, &at_rank) ||
+		    !ck_dcp_dims(p, got[1], c.len, &len_rank) ||
+		    at_rank != t->rank || len_rank != t->rank)
+			return refuse(d, t,
+				      "one of its chunks has no offsets "
+				      "and sizes of its rank",
+				      err);
+		ret = ck_dcp_add_chunk(d, t, &c, err);
+	}
+	return ret;
+}
+
+static int declare(struct ck_dcp *d, const struct ck_dcp_tensor *t,
+		   struct ck_err *err)
+{
+	const struct ck_part decl = {
+		.name = t->name,
+		.name_len = t->name_len,
+		.dtype = t->dtype,
+		.rank = t->flat ? t->true_rank : t->rank,
+		.shape = t->flat ? t->true_shape : t->shape,
+	};
+
+	return ck_builder_declare(d->b, &decl, err);
+}
+
+static int report_lost(struct ck_dcp *d, const struct ck_dcp_tensor *t,
+		       struct ck_err *err)
+{
+	const struct ck_problem_in lost = {
+		.severity = CK_ERROR,
+		.tensor = t->name,
+		.tensor_len = t->name_len,
+		.file = d->m->file,
+	};
+
+	if (!t->lost)
+		return 0;
+	return ck_builder_problem(d->b, &lost, err,
+				  "%llu of its parts have "
+				  "no entry in storage_data, the first is [%s]",
+				  (unsigned long long)t->lost, t->first_lost);
+}
+
+static int load_tensor(struct ck_dcp *d, struct load_attrs *a,
+		       struct ck_dcp_tensor *t, const ck_pv *got,
+		       struct ck_err *err)
+{
+	const struct ck_pickle *p = d->m->p;
+	const char *dtype;
+	struct ck_err why;
+	size_t len;
+	int ret;
+
+	if (!ck_dcp_dims(p, got[1], t->shape, &t->rank))
+		return refuse(d, t, "its size is no list of sizes", err);
+	t->dtype =
+		(uint8_t)dtype_of(p, dtype_value(a, p, got[0]), &dtype, &len);
+	if (t->dtype == CK_DT_NONE)
+		return ck_builder_refuse(d->b, 0, t->name, t->name_len, err,
+					 "%s: dtype %.*s is not known",
+					 d->m->file, (int)(len < 64 ? len : 64),
+					 dtype);
+	if (ck_dcp_flat_shape(d, t, &why))
+		return refuse(d, t, why.msg, err);
+	ret = declare(d, t, err);
+	if (!ret)
+		ret = load_chunks(d, a, t, got[2], err);
+	return ret ? ret : report_lost(d, t, err);
+}
+
+static bool is_bytes(const struct ck_pickle *p, ck_pv v)
+{
+	static const char name[] = "BytesStorageMetadata";
+	const char *class;
+	size_t len;
+
+	return ck_dcp_class(p, v, &class, &len) && len == sizeof(name) - 1 &&
+	       !memcmp(class, name, len);
+}
+
+static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
+		      ck_pv value, struct ck_err *err)
+{
+	const struct ck_pickle *p = d->m->p;
+	struct ck_dcp_tensor t = { 0 };
+	ck_pv got[CK_DCP_ATTRS];
+
+	if (!ck_pv_str(p, key, &t.name, &t.name_len))
+		return ck_fail(err, EINVAL,
+			       "%s: a key of state_dict_metadata "
+			       "is no string",
+			       d->m->file);
+	if (ck_strmap_put(&d->stored, t.name, t.name_len) == CK_STRMAP_NONE)
+		return ck_fail(err, ENOMEM, "no memory for names");
+	if (is_bytes(p, value))
+		return ck_dcp_add_object(d, t.name, t.name_len, err);
+	t.item_name = ck_strmap_get(&d->items.names, t.name, t.name_len);
+	ck_dcp_get(&a->tensor, p, value, got);
+	if (!got[0] || !got[1] || !got[2])
+		return refuse(d, &t,
+			      "expected a TensorStorageMetadata with "
+			      "properties, size and chunks",
+			      err);
+	return load_tensor(d, a, &t, got, err);
+}
+
+int ck_dcp_load_meta(struct ck_dcp *d, struct ck_err *err)
+{
+	struct load_attrs attrs = {
+		.tensor = { .names = { "properties", "size", "chunks" } },
+		.chunk = { .names = { "offsets", "sizes" } },
+		.props = { .names = { "dtype" } },
+	};
+	struct ck_piter it;
+	ck_pv key, value;
+	int ret;
+
+	d->budget = d->m->len;
+	ck_dcp_items_free(&d->items);
+	ret = ck_dcp_items_read(&d->items, d->m, err);
+	if (!ret)
+		ret = ck_dcp_flat_index(d, err);
+	ck_piter_init_pairs(&it, d->m->p, d->m->tensors);
+	while (!ret && ck_piter_next2(&it, &key, &value))
+		ret = load_entry(d, &attrs, key, value, err);
+	if (!ret)
+		ret = ck_dcp_add_paths(d, err);
+	return ret ? ret : ck_dcp_report_unused(d, err);
+}
+
+void ck_dcp_free(struct ck_dcp *d)
+{
+	for (size_t i = 0; i < d->blobs.nr; i++) {
+		ck_st_file_free(&d->blobs.v[i].st);
+		ck_strmap_free(&d->blobs.v[i].names);
+	}
+	for (size_t i = 0; i < d->file.nr; i++)
+		free(d->file.v[i].path);
+	for (size_t i = 0; i < d->nr_meta; i++)
+		ck_dcp_meta_free(&d->meta[i]);
+	free(d->meta);
+	free(d->blobs.v);
+	free(d->file.v);
+	free(d->mcore_at.v);
+	ck_strmap_free(&d->files);
+	ck_strmap_free(&d->mcore);
+	ck_strmap_free(&d->stored);
+	ck_strmap_free(&d->objects);
+	ck_dcp_items_free(&d->items);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta.c - one .metadata
+ *
+ *   Metadata
+ *     state_dict_metadata  name -> TensorStorageMetadata | Bytes...
+ *     storage_data         MetadataIndex -> _StorageInfo
+ *     planner_data         name -> path parts
+ *     mcore_data           Megatron: name -> what its flattening hid
+ *
+ * Objects are a class, then a dictionary of attributes; unknown ones are
+ * passed over, for writers add their own.
+ */
+#include "core/format/dcp/dcp.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool ck_dcp_class(const struct ck_pickle *p, ck_pv v, const char **name,
+		  size_t *len)
+{
+	const char *module;
+	size_t module_len;
+
+	return ck_pv_kind(v) == CK_P_CALL &&
+	       ck_pv_global(p, ck_pv_callee(p, v), &module, &module_len, name,
+			    len);
+}
+
+bool ck_dcp_size(const struct ck_pickle *p, ck_pv v, uint64_t *out)
+{
+	int64_t n;
+
+	if (!v || !ck_pv_int(p, v, &n) || n < 0 || (uint64_t)n > CK_SIZE_MAX)
+		return false;
+	*out = (uint64_t)n;
+	return true;
+}
+
+bool ck_dcp_dims(const struct ck_pickle *p, ck_pv v, uint64_t *out,
+		 unsigned *rank)
+{
+	struct ck_piter it;
+	enum ck_pkind kind;
+	ck_pv one;
+	unsigned n = 0;
+
+	if (v && ck_pv_kind(v) == CK_P_CALL &&
+	    !ck_pv_at(p, ck_pv_args(p, v), 0, &v))
+		return false;
+	kind = v ? ck_pv_kind(v) : CK_P_NONE;
+	if (kind != CK_P_TUPLE && kind != CK_P_LIST)
+		return false;
+	ck_piter_init(&it, p, v);
+	while (ck_piter_next(&it, &one)) {
+		if (n >= CK_MAX_RANK || !ck_dcp_size(p, one, &out[n]))
+			return false;
+		n++;
+	}
+	*rank = n;
+	return true;
+}
+
+/* Keys are shared by all objects of a class, so they match by identity. */
+static void match_key(struct ck_dcp_attrs *a, const struct ck_pickle *p,
+		      ck_pv key, ck_pv value, ck_pv out[CK_DCP_ATTRS])
+{
+	for (int i = 0; i < CK_DCP_ATTRS && a->names[i]; i++)
+		if (a->seen[i] == key) {
+			out[i] = value;
+			return;
+		}
+	for (int i = 0; i < CK_DCP_ATTRS && a->names[i]; i++)
+		if (ck_pv_is_str(p, key, a->names[i])) {
+			a->seen[i] = key;
+			out[i] = value;
+			return;
+		}
+}
+
+void ck_dcp_get(struct ck_dcp_attrs *a, const struct ck_pickle *p, ck_pv object,
+		ck_pv out[CK_DCP_ATTRS])
+{
+	struct ck_piter it;
+	ck_pv state, key, value;
+
+	memset(out, 0, CK_DCP_ATTRS * sizeof(*out));
+	if (ck_pv_kind(object) != CK_P_CALL || !ck_pv_state(p, object, &state))
+		return;
+	if (ck_pv_kind(state) != CK_P_DICT) {
+		/* classes with slots, once a library decides so */
+		for (int i = 0; i < CK_DCP_ATTRS && a->names[i]; i++)
+			if (!ck_pv_attr(p, object, a->names[i], &out[i]))
+				out[i] = 0;
+		return;
+	}
+	ck_piter_init_pairs(&it, p, state);
+	while (ck_piter_next2(&it, &key, &value))
+		match_key(a, p, key, value, out);
+}
+
+static bool is_dict(const struct ck_pickle *p, ck_pv v)
+{
+	const char *name;
+	size_t len;
+
+	if (!v)
+		return false;
+	if (ck_pv_kind(v) == CK_P_DICT)
+		return true;
+	return ck_dcp_class(p, v, &name, &len) && len > 3 &&
+	       (!memcmp(name + len - 4, "Dict", 4) ||
+		!memcmp(name + len - 4, "dict", 4));
+}
+
+static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
+{
+	struct ck_dcp_attrs attrs = { .names = { "state_dict_metadata",
+						 "storage_data", "planner_data",
+						 "mcore_data" } };
+	ck_pv root = ck_pickle_root(m->p);
+	ck_pv got[CK_DCP_ATTRS];
+	const char *name;
+	size_t len;
+
+	if (!ck_dcp_class(m->p, root, &name, &len) || len < 8 ||
+	    memcmp(name + len - 8, "Metadata", 8))
+		return ck_fail(err, EINVAL,
+			       "%s: expected an object of "
+			       "torch.distributed.checkpoint's Metadata",
+			       m->file);
+	ck_dcp_get(&attrs, m->p, root, got);
+	m->tensors = got[0];
+	m->storage = got[1];
+	m->planner = is_dict(m->p, got[2]) ? got[2] : 0;
+	m->mcore = is_dict(m->p, got[3]) ? got[3] : 0;
+	if (!is_dict(m->p, m->tensors))
+		return ck_fail(err, EINVAL,
+			       "%s: %.*s has no dictionary "
+			       "state_dict_metadata",
+			       m->file, (int)len, name);
+	if (!is_dict(m->p, m->storage))
+		return ck_fail(err, EINVAL,
+			       "%s: %.*s has no dictionary "
+			       "storage_data",
+			       m->file, (int)len, name);
+	return 0;
+}
+
+int ck_dcp_meta_read(struct ck_dcp_meta *m, const struct ck_dir *dir,
+		     const char *file, struct ck_err *err)
+{
+	const struct ck_pickle_opts opts = { .allow = ck_dcp_allow };
+	int ret;
+
+	*m = (struct ck_dcp_meta){ .file = file };
+	ret = ck_dir_slurp(dir, file, CK_MAX_INDEX, &m->bytes, &m->len, err);
+	if (ret)
+		return ret;
+	ret = ck_pickle_parse(&m->p, m->bytes, m->len, &opts, NULL, err);
+	if (ret)
+		return ck_wrap(err, ret, "%s", file);
+	return find_dicts(m, err);
+}
+
+void ck_dcp_meta_free(struct ck_dcp_meta *m)
+{
+	ck_pickle_free(m->p);
+	free(m->bytes);
+	*m = (struct ck_dcp_meta){ 0 };
+}

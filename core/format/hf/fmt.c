@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt.c - a folder of several safetensors files
+ *
+ * What save_pretrained writes (with an index), what DCP's Hugging Face writer
+ * makes (full, sharded, consolidated), and adapters beside their base.
+ */
+#include "core/base/auto.h"
+#include "core/format/format.h"
+#include "core/format/hf/set.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	struct ck_hf_files f = { 0 };
+	int match = CK_MATCH_NONE;
+	int ret;
+
+	if (dir->only)
+		return CK_MATCH_NONE;
+	ret = ck_hf_files_list(&f, dir, err);
+	if (f.mode == CK_HF_INDEXED)
+		match = CK_MATCH_INDEX;
+	else if (f.mode == CK_HF_UNION || f.mode == CK_HF_SHARDED)
+		match = CK_MATCH_FILE;
+	ck_hf_files_free(&f);
+	return ret ? ret : match;
+}
+
+static int note_aside(struct ck_hf_set *s, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < s->files.nr_aside && !ret; i++) {
+		const struct ck_problem_in note = {
+			.severity = CK_NOTE,
+			.file = s->files.aside[i],
+		};
+
+		if (s->files.index)
+			ret = ck_builder_problem(s->b, &note, err,
+						 "left aside: %s does not "
+						 "name it",
+						 s->files.index);
+		else
+			ret = ck_builder_problem(s->b, &note, err,
+						 "left aside: it is none of "
+						 "the shards beside it");
+	}
+	if (s->files.beside_sharded && !ret) {
+		const struct ck_problem_in note = {
+			.severity = CK_NOTE,
+			.file = "sharded",
+		};
+
+		ret = ck_builder_problem(s->b, &note, err,
+					 "left aside: the "
+					 "same tensors are beside it, "
+					 "consolidated");
+	}
+	return ret;
+}
+
+static int add_metadata(struct ck_hf_set *s, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < s->files.nr && !ret; i++) {
+		ck_auto_free char *name = NULL;
+
+		if (!s->st[i].meta_len)
+			continue;
+		if (asprintf(&name, "%s/__metadata__", s->files.name[i]) < 0)
+			return ck_fail(err, ENOMEM, "no memory for names");
+		ret = ck_st_file_add_metadata(&s->st[i], name, s->b, err);
+	}
+	return ret;
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	struct ck_hf_set s;
+	int ret;
+
+	ret = ck_hf_set_read(&s, dir, b, err);
+	if (!ret)
+		ret = note_aside(&s, err);
+	if (!ret)
+		ret = s.files.mode == CK_HF_SHARDED ?
+			      ck_hf_set_add_sharded(&s, err) :
+			      ck_hf_set_add_whole(&s, err);
+	if (!ret)
+		ret = add_metadata(&s, err);
+	ck_hf_set_free(&s);
+	return ret;
+}
+
+const struct ck_format ck_format_hf = {
+	.name = "hf",
+	.summary = "a folder of safetensors files, with an index or without",
+	.apart = true,
+	.probe = probe,
+	.load = load,
+};

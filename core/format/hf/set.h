@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * set.h - the headers of several safetensors files, by tensor name
+ */
+#ifndef CK_HF_SET_H
+#define CK_HF_SET_H
+
+#include "core/format/hf/files.h"
+#include "core/container/st_file.h"
+#include "core/base/strmap.h"
+
+/* Which file has a name: the one to take it from, and how many have it. */
+struct ck_hf_held {
+	uint32_t file, entry, nr;
+};
+
+struct ck_hf_set {
+	const struct ck_dir *dir;
+	struct ck_builder *b;
+	struct ck_hf_files files;
+	struct ck_st_file *st; /* files.nr */
+	bool *unusable; /* files.nr: missing, or its header is damaged */
+	bool *own; /* files.nr: has some of what the index says of it */
+	struct ck_strmap names;
+	CK_VEC(struct ck_hf_held) held; /* by number in names */
+};
+
+/* Reads all headers; a file without a usable one becomes a problem. */
+int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,
+		   struct ck_builder *b, struct ck_err *err);
+void ck_hf_set_free(struct ck_hf_set *s);
+
+/*
+ * What a sharded save lacks.  Its full shapes are written nowhere, so a tensor
+ * that a lost file may have had more of has no known shape.
+ */
+struct ck_hf_gap {
+	unsigned file; /* K of model-K-of-N */
+	enum { CK_HF_WHOLE, CK_HF_DAMAGED, CK_HF_ABSENT, CK_HF_HOLE } what;
+	unsigned rank; /* DAMAGED, ABSENT: whose shard */
+	const char *name; /* HOLE: of a tensor; borrowed */
+	size_t name_len;
+};
+
+struct ck_hf_gaps {
+	struct ck_hf_gap *v; /* by file, one for each K that there is */
+	size_t nr;
+	unsigned of;
+	bool told; /* -o shards= said how many files there were */
+};
+
+/* Looks at names and at what could be read; -EINVAL: two saves are mixed. */
+int ck_hf_gaps_find(struct ck_hf_gaps *g, const struct ck_hf_set *s,
+		    struct ck_err *err);
+void ck_hf_gaps_free(struct ck_hf_gaps *g);
+/* The entry of what the file of number @i is one of. */
+struct ck_hf_gap *ck_hf_gaps_of(const struct ck_hf_gaps *g,
+				const struct ck_hf_set *s, size_t i);
+/* Says what is known to be missing or cannot be. */
+int ck_hf_gaps_say(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
+		   struct ck_err *err);
+/* Refuses a tensor because of @gap. */
+int ck_hf_gap_refuse(const struct ck_hf_gap *gap, const struct ck_hf_gaps *g,
+		     struct ck_hf_set *s, const struct ck_st_entry *e,
+		     struct ck_err *err);
+
+/* Whole tensors: each name from one file. */
+int ck_hf_set_add_whole(struct ck_hf_set *s, struct ck_err *err);
+/* DCP's sharded files: each entry is a box, the shape is what they span. */
+int ck_hf_set_add_sharded(struct ck_hf_set *s, struct ck_err *err);
+
+#endif

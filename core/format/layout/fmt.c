@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt.c - shards whose sharding a person wrote down
+ *
+ *   unshard-layout.json      beside the shards, or given by -o layout=FILE
+ *
+ * It is the user's own word, so it wins over whatever else is there.
+ */
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/format/format.h"
+#include "core/format/layout/load.h"
+#include "core/format/layout/write.h"
+#include "core/format/oneflow/sbp.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int ck_lay_no_mem(const struct ck_lay_load *ld, struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "%s: no memory", ld->doc.name);
+}
+
+uint32_t ck_lay_keep(struct ck_lay_load *ld, const char *s, size_t len)
+{
+	char *copy;
+
+	if (ld->kept.nr >= CK_NONE - 1 || !ck_vec_reserve(&ld->kept, 1))
+		return CK_NONE;
+	copy = malloc(len + 1);
+	if (!copy)
+		return CK_NONE;
+	if (len)
+		memcpy(copy, s, len);
+	copy[len] = '\0';
+	ld->kept.v[ld->kept.nr] = copy;
+	return (uint32_t)ld->kept.nr++;
+}
+
+size_t ck_lay_put_dims(struct ck_lay_load *ld, const uint64_t *v, unsigned nr)
+{
+	size_t at = ld->dims.nr;
+
+	if (!ck_vec_reserve(&ld->dims, nr + 1))
+		return SIZE_MAX;
+	if (nr)
+		memcpy(ld->dims.v + at, v, nr * sizeof(*v));
+	ld->dims.nr += nr;
+	return at;
+}
+
+int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
+	       const char *fmt, ...)
+{
+	const struct ck_problem_in at = { .severity = CK_ERROR, .file = file };
+	char text[CK_ERR_MAX / 2];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return ck_builder_problem(ld->b, &at, err, "%s", text);
+}
+
+/* The last file that -o layout= names, read when it was given; or NULL. */
+static const char *given(const struct ck_dir *dir, size_t *len)
+{
+	const char *bytes = NULL;
+	size_t n = 0;
+
+	while (ck_opts_nth(dir->opts, "layout", n))
+		bytes = ck_opts_bytes(dir->opts, "layout", n++, len);
+	return bytes;
+}
+
+/* One that is for new checkpoints only says nothing of those that are there. */
+static const char *name_given(const struct ck_dir *dir)
+{
+	size_t len = 0;
+	const char *bytes = given(dir, &len);
+
+	if (bytes && ck_lay_out_only(bytes, len))
+		return NULL;
+	return ck_opts_get(dir->opts, "layout");
+}
+
+/*
+ * An empty one is none: "unshard layout show X >X/unshard-layout.json" finds
+ * the one that the shell just made.
+ */
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	bool other;
+	int ret;
+
+	if (name_given(dir))
+		return CK_MATCH_USER;
+	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
+		return CK_MATCH_NONE;
+	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
+	if (ret == -ENOENT || (!ret && !s->st.st_size))
+		return CK_MATCH_NONE;
+	ret = ck_of_sbp_in_layout(dir, &other, err);
+	return ret ? ret : other ? CK_MATCH_NONE : CK_MATCH_USER;
+}
+
+static int parse(struct ck_lay_load *ld, struct ck_err *err)
+{
+	const char *name = name_given(ld->dir);
+	ck_auto_free char *own = NULL;
+	size_t len = 0;
+	const char *bytes = name ? given(ld->dir, &len) : NULL;
+	int ret;
+
+	if (!name && ld->dir->only)
+		return ck_fail(err, EINVAL,
+			       "%s: is a layout: give the directory that it "
+			       "lies in, or that and -o layout=FILE",
+			       ld->dir->path);
+	if (!name)
+		name = CK_LAY_FILE;
+	if (bytes)
+		return ck_lay_doc_parse(&ld->doc, name, bytes, len, err);
+	/* no file outside: the name may mean something in the checkpoint */
+	ret = ck_dir_slurp(ld->dir, name, CK_LAY_MAX_BYTES, &own, &len, err);
+	return ret ? ret : ck_lay_doc_parse(&ld->doc, name, own, len, err);
+}
+
+static int load_all(struct ck_lay_load *ld, struct ck_err *err)
+{
+	int ret = parse(ld, err);
+
+	if (!ret)
+		ret = ck_lay_find_files(ld, err);
+	if (!ret)
+		ret = ck_lay_index_rules(ld, err);
+	for (uint32_t i = 0; i < ld->insts.nr && !ret; i++)
+		if (!ld->insts.v[i].pattern)
+			ret = ck_lay_read_keys(ld, i, err);
+	if (!ret)
+		ret = ck_lay_take_boxes(ld, err);
+	if (!ret)
+		ret = ck_lay_find_lost(ld, err);
+	for (size_t i = 0; i < ld->tensors.nr && !ret; i++)
+		ret = ck_lay_settle(ld, &ld->tensors.v[i], err);
+	return ret ? ret : ck_lay_unused_rules(ld, err);
+}
+
+static void load_free(struct ck_lay_load *ld)
+{
+	for (size_t i = 0; i < ld->kept.nr; i++)
+		free(ld->kept.v[i]);
+	free(ld->kept.v);
+	free(ld->insts.v);
+	free(ld->pieces.v);
+	free(ld->tensors.v);
+	free(ld->dims.v);
+	free(ld->lost.v);
+	free(ld->patterns.v);
+	free(ld->exact_rule.v);
+	free(ld->claim_box.v);
+	free(ld->box_rule);
+	free(ld->box_next);
+	free(ld->box_seen);
+	ck_strmap_free(&ld->paths);
+	ck_strmap_free(&ld->names);
+	ck_strmap_free(&ld->exact);
+	ck_strmap_free(&ld->claims);
+	ck_str_free(&ld->scratch);
+	ck_lay_doc_free(&ld->doc);
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	struct ck_lay_load ld = { .dir = dir, .b = b };
+	int ret = ck_vec_reserve(&ld.dims, 1) ? load_all(&ld, err) :
+						ck_lay_no_mem(&ld, err);
+
+	load_free(&ld);
+	return ret;
+}
+
+const struct ck_format ck_format_layout = {
+	.name = "layout",
+	.summary = "shards that an unshard-layout.json describes",
+	.apart = true,
+	.probe = probe,
+	.load = load,
+};

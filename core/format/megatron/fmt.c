@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt.c - one iteration of Megatron-LM's --ckpt-format torch
+ *
+ *   mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt   args, weights, states; or
+ *   mp_rank_TT[_PPP][_EEE]/model_rng.pt         without states
+ *   mp_rank_TT[_PPP][_EEE]/distrib_optim.pt     the distributed optimizer's; or
+ *   mp_rank_TT[_PPP]_DDD/optim.pt               each replica's part of it
+ *
+ * Every file is read twice: for the degrees and layers of all, then for its
+ * parts; one is open at a time.
+ */
+#include "core/base/auto.h"
+#include "core/format/megatron/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RULES (UINT64_C(1) << 20) /* bytes of a file of rules */
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	unsigned at[3], nr;
+	int ret;
+
+	if (dir->only)
+		return CK_MATCH_NONE;
+	ret = ck_dir_list(dir, "", &l, err);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < l.nr; i++) {
+		ck_auto_free char *name = NULL;
+
+		if (!l.v[i].is_dir || !ck_mg_is_rank(l.v[i].name, at, &nr))
+			continue;
+		name = ck_mg_file_of(dir, l.v[i].name);
+		if (!name)
+			return ck_fail(err, ENOMEM, "no memory for a name");
+		if (ck_dir_has(dir, name))
+			return CK_MATCH_INDEX;
+	}
+	return CK_MATCH_NONE;
+}
+
+/* A name that is no file where the command ran is one of the checkpoint. */
+static int add_rules(struct ck_mg_load *ld, size_t i, const char *name,
+		     struct ck_err *err)
+{
+	size_t len;
+	const char *bytes = ck_opts_bytes(ld->dir->opts, "rules", i, &len);
+	char **kept, *text = NULL;
+	int ret;
+
+	if (bytes)
+		return ck_mg_rules_parse(&ld->rules, name, bytes, len, err);
+	kept = ck_vec_push(&ld->kept);
+	if (!kept)
+		return ck_fail(err, ENOMEM, "no memory for rules");
+	*kept = NULL;
+	ret = ck_dir_name_ok(name, strlen(name)) ?
+		      ck_dir_slurp(ld->dir, name, MAX_RULES, &text, &len, err) :
+		      -ENOENT;
+	*kept = text;
+	if (ret == -ENOENT)
+		return ck_fail(
+			err, EINVAL,
+			"-o rules=%s: there is no such file, neither here nor in the checkpoint",
+			name);
+	return ret ? ret : ck_mg_rules_parse(&ld->rules, name, text, len, err);
+}
+
+static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
+{
+	const char *name = ck_opts_use(ld->dir->opts, "rules");
+	int ret = 0;
+
+	ld->rules_name = name ? name : "the built-in rules";
+	if (!name)
+		return ck_mg_rules_parse(&ld->rules, ld->rules_name,
+					 ck_mg_default_rules,
+					 strlen(ck_mg_default_rules), err);
+	for (size_t i = 0;
+	     !ret && (name = ck_opts_nth(ld->dir->opts, "rules", i)); i++)
+		ret = add_rules(ld, i, name, err);
+	return ret;
+}
+
+static int say_rank(struct ck_mg_load *ld, uint32_t number, struct ck_err *err)
+{
+	struct ck_mg_file f = { .ld = ld,
+				.rank = &ld->ranks.v[number],
+				.number = number };
+	bool ok;
+	int ret = ck_torch_open(&f.f, ld->dir, ld->b, f.rank->file, &ok, err);
+
+	if (!ret && ok) {
+		const struct ck_pickle *p = f.f.ts.pickle;
+
+		if (!ck_pv_key(p, ck_pickle_root(p), "args", &f.args) ||
+		    !ld->args.there)
+			f.args = 0;
+		ret = ck_mg_conds(&f, err);
+		if (!ret)
+			ret = ck_mg_model_say(&f, err);
+		if (!ret)
+			ret = ck_mg_rest_say(&f, err);
+	}
+	free(f.conds);
+	ck_torch_open_close(&f.f);
+	return ret;
+}
+
+/* Stages of which nothing can be read hold layers that nobody names. */
+static int say_gaps(struct ck_mg_load *ld, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_ERROR };
+	int ret = 0;
+
+	for (unsigned pp = 0; pp < ld->pp && !ret; pp++) {
+		bool any = false;
+
+		for (size_t i = 0; i < ld->ranks.nr; i++)
+			any |= ld->ranks.v[i].pp == pp && ld->ranks.v[i].usable;
+		if (!any)
+			ret = ck_builder_problem(
+				ld->b, &p, err,
+				"no mp_rank_*_%03u/" CK_MG_FILE
+				" can be read: what stage %u of the pipeline has is not shown",
+				pp, pp);
+	}
+	return ret;
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	struct ck_mg_load ld = { .dir = dir, .b = b };
+	int ret = read_rules(&ld, err);
+
+	if (!ret)
+		ret = ck_mg_ranks_read(&ld, err);
+	if (!ret)
+		ret = ck_mg_offsets(&ld, err);
+	for (uint32_t i = 0; i < ld.ranks.nr && !ret; i++)
+		if (ld.ranks.v[i].usable)
+			ret = say_rank(&ld, i, err);
+	if (!ret)
+		ret = say_gaps(&ld, err);
+	if (!ret)
+		ret = ld.optims.nr ? ck_mg_optims_say(&ld, err) :
+				     ck_mg_optim_gaps(&ld, err);
+	ck_mg_ranks_free(&ld);
+	ck_mg_rules_free(&ld.rules);
+	ck_strmap_free(&ld.copies);
+	for (size_t i = 0; i < ld.kept.nr; i++)
+		free(ld.kept.v[i]);
+	free(ld.kept.v);
+	free(ld.sums.v);
+	return ret;
+}
+
+const struct ck_format ck_format_megatron = {
+	.name = "megatron",
+	.summary = "Megatron-LM's mp_rank_XX folders (--ckpt-format torch)",
+	.compares = true,
+	.probe = probe,
+	.load = load,
+};

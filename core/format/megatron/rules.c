@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rules.c - reads a file of tensor-parallel rules
+ *
+ * Lines of words; "#" begins a comment.  The file is the user's, or built in.
+ */
+#include "core/format/megatron/rules.h"
+
+#include "core/base/check.h"
+#include "core/base/limits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RULES 4096
+#define MAX_WORDS 12
+
+struct line {
+	const char *file;
+	unsigned nr;
+	struct ck_mg_word word[MAX_WORDS];
+	unsigned nr_words;
+};
+
+static bool is(struct ck_mg_word w, const char *text)
+{
+	return strlen(text) == w.len && !memcmp(w.s, text, w.len);
+}
+
+static int bad(const struct line *l, const char *what, struct ck_err *err)
+{
+	return ck_fail(err, EINVAL, "%s: line %u: %s", l->file, l->nr, what);
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r';
+}
+
+static bool split_line(struct line *l, const char *s, size_t len)
+{
+	size_t at = 0;
+
+	l->nr_words = 0;
+	while (at < len) {
+		size_t from;
+
+		while (at < len && is_blank(s[at]))
+			at++;
+		if (at == len || s[at] == '#')
+			break;
+		if (l->nr_words == MAX_WORDS)
+			return false;
+		from = at;
+		while (at < len && !is_blank(s[at]))
+			at++;
+		l->word[l->nr_words++] =
+			(struct ck_mg_word){ s + from, at - from };
+	}
+	return true;
+}
+
+static bool number(struct ck_mg_word w, uint64_t *out)
+{
+	*out = 0;
+	for (size_t i = 0; i < w.len; i++)
+		if (w.s[i] < '0' || w.s[i] > '9' || *out > CK_SIZE_MAX / 16)
+			return false;
+		else
+			*out = 10 * *out + (uint64_t)(w.s[i] - '0');
+	return w.len > 0;
+}
+
+/* A, A|B, A|B|C: false where there are none, or too many. */
+static bool words_at(struct ck_mg_word w, char mark, struct ck_mg_word *out,
+		     unsigned *nr)
+{
+	size_t from = 0;
+
+	*nr = 0;
+	for (size_t i = 0; i <= w.len; i++) {
+		if (i < w.len && w.s[i] != mark)
+			continue;
+		if (*nr == CK_MG_MAX_PARTS || i == from || i - from > 255)
+			return false;
+		out[(*nr)++] = (struct ck_mg_word){ w.s + from, i - from };
+		from = i + 1;
+	}
+	return true;
+}
+
+static bool read_parts(struct ck_mg_word w, struct ck_mg_rule *r)
+{
+	struct ck_mg_word text[CK_MG_MAX_PARTS];
+
+	if (!words_at(w, '+', text, &r->nr_parts))
+		return false;
+	for (unsigned i = 0; i < r->nr_parts; i++)
+		if (!number(text[i], &r->parts[i]) || !r->parts[i])
+			return false;
+	return true;
+}
+
+static int read_heads(const struct line *l, unsigned *at, struct ck_mg_rule *r,
+		      struct ck_err *err)
+{
+	if (*at == l->nr_words || !is(l->word[*at], "heads"))
+		return 0;
+	if (*at + 1 == l->nr_words || r->nr_of ||
+	    !words_at(l->word[*at + 1], '|', r->heads, &r->nr_heads))
+		return bad(l, "expected members of config.json after heads",
+			   err);
+	*at += 2;
+	r->copied = *at < l->nr_words && is(l->word[*at], "copied");
+	*at += r->copied;
+	return r->copied && r->how != CK_MG_SPLIT ?
+		       bad(l, "parts and gated layers are not copied", err) :
+		       0;
+}
+
+static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
+		      struct ck_err *err)
+{
+	uint64_t axis;
+
+	if (*at == l->nr_words || !number(l->word[*at], &axis) ||
+	    axis >= CK_MAX_RANK)
+		return bad(l, "expected an axis after split", err);
+	++*at;
+	r->axis = (unsigned)axis;
+	r->how = CK_MG_SPLIT;
+	if (*at == l->nr_words || is(l->word[*at], "if") ||
+	    is(l->word[*at], "heads"))
+		return 0;
+	if (is(l->word[*at], "gated")) {
+		r->how = CK_MG_GATED;
+		++*at;
+		return 0;
+	}
+	if (*at + 1 < l->nr_words && is(l->word[*at], "parts") &&
+	    read_parts(l->word[*at + 1], r)) {
+		r->how = CK_MG_PARTS;
+		*at += 2;
+		return 0;
+	}
+	if (*at + 1 < l->nr_words && is(l->word[*at], "of") &&
+	    words_at(l->word[*at + 1], '+', r->of, &r->nr_of)) {
+		*at += 2;
+		return 0;
+	}
+	return bad(l, "expected gated, parts A+B, of NAME, heads NAME, or if",
+		   err);
+}
+
+static int read_rule(const struct line *l, struct ck_mg_rule *r,
+		     struct ck_err *err)
+{
+	unsigned at = 2;
+	int ret = 0;
+
+	r->pattern = l->word[0];
+	if (l->nr_words < 2)
+		return bad(l, "expected a pattern and same, split or qkv", err);
+	if (is(l->word[1], "same"))
+		r->how = CK_MG_SAME;
+	else if (is(l->word[1], "qkv"))
+		r->how = CK_MG_QKV;
+	else if (is(l->word[1], "split"))
+		ret = read_split(l, &at, r, err) ?: read_heads(l, &at, r, err);
+	else
+		return bad(l, "expected same, split or qkv", err);
+	if (!ret && at < l->nr_words && is(l->word[at], "if")) {
+		if (at + 2 != l->nr_words ||
+		    !words_at(l->word[at + 1], '|', r->conds, &r->nr_conds))
+			return bad(l, "expected arguments after if", err);
+		return 0;
+	}
+	return ret || at == l->nr_words ? ret : bad(l, "too many words", err);
+}
+
+static int take_line(struct ck_mg_rules *r, struct line *l, const char *s,
+		     size_t len, struct ck_err *err)
+{
+	struct ck_mg_rule rule = { 0 }, *to;
+	int ret;
+
+	if (!split_line(l, s, len))
+		return bad(l, "too many words", err);
+	if (!l->nr_words)
+		return 0;
+	if (l->nr_words == 1 && is(l->word[0], "default")) {
+		if (r->has_default)
+			return bad(l, "default stands here for a second time",
+				   err);
+		r->has_default = true;
+		return ck_mg_rules_parse(r, "the built-in rules",
+					 ck_mg_default_rules,
+					 strlen(ck_mg_default_rules), err);
+	}
+	ret = read_rule(l, &rule, err);
+	if (ret)
+		return ret;
+	if (r->v.nr == MAX_RULES)
+		return bad(l, "over 4096 rules", err);
+	to = ck_vec_push(&r->v);
+	if (!to)
+		return ck_fail(err, ENOMEM, "no memory for rules");
+	*to = rule;
+	return 0;
+}
+
+int ck_mg_rules_parse(struct ck_mg_rules *r, const char *name,
+		      const char *bytes, size_t len, struct ck_err *err)
+{
+	struct line l = { .file = name };
+	size_t at = 0;
+	int ret = 0;
+
+	if (len >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3))
+		return ck_fail(
+			err, EINVAL,
+			"%s: line 1: found a byte order mark: save it as "
+			"UTF-8 without one",
+			name);
+	while (at < len && !ret) {
+		const char *end = memchr(bytes + at, '\n', len - at);
+		size_t to = end ? (size_t)(end - bytes) : len;
+
+		l.nr++;
+		ret = take_line(r, &l, bytes + at, to - at, err);
+		at = to + 1;
+	}
+	return ret;
+}
+
+void ck_mg_rules_free(struct ck_mg_rules *r)
+{
+	free(r->v.v);
+	*r = (struct ck_mg_rules){ 0 };
+}
+
+/* Goes back to the last star only, so that it takes len * pattern steps. */
+bool ck_mg_rule_fits(const struct ck_mg_rule *rule, const char *name,
+		     size_t len)
+{
+	const char *p = rule->pattern.s;
+	size_t nr = rule->pattern.len, i = 0, k = 0, star = SIZE_MAX, from = 0;
+
+	while (i < len) {
+		if (k < nr && p[k] == '*') {
+			star = k++;
+			from = i;
+		} else if (k < nr && p[k] == name[i]) {
+			k++;
+			i++;
+		} else if (star != SIZE_MAX) {
+			k = star + 1;
+			i = ++from;
+		} else {
+			return false;
+		}
+	}
+	while (k < nr && p[k] == '*')
+		k++;
+	return k == nr;
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt.c - a .ckpt file: a run of records, and perhaps a CRC after them
+ *
+ *   0A len { 1 name | 2 tensor | 3 { 1 tensor 1 tensor 1 tensor } } ...
+ *   tensor: 1 dimension .. | 2 type | 3 bytes
+ *   "crc_num" and 10 bytes, big-endian
+ *
+ * A large tensor is several records with one name, each with all dimensions
+ * and some of the bytes.  A hash table (field 3) is three tensors: keys,
+ * values, status; its records each have rows of their own, and those of 2.0
+ * come first with the keys, then with keys and values, then with all.
+ */
+#include "core/format/mindspore/set.h"
+
+#include "core/base/check.h"
+#include "core/base/str.h"
+#include "core/parse/protobuf.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRAILER 17
+#define MAX_TYPE 32
+#define MAX_TABLE 3
+
+struct one {
+	unsigned rank;
+	uint64_t dims[CK_MAX_RANK];
+	char type[MAX_TYPE + 1];
+	uint64_t off, len;
+	bool has_bytes, has_type;
+};
+
+struct record {
+	uint64_t begin, end;
+	char name[CK_MAX_NAME + 1];
+	size_t name_len;
+	bool has_name, is_table;
+	unsigned nr;
+	struct one v[MAX_TABLE];
+};
+
+/* What adjacent records of one name have made so far. */
+struct pending {
+	char name[CK_MAX_NAME + 1];
+	size_t name_len;
+	bool any, is_table;
+	unsigned nr;
+	struct {
+		struct one last;
+		uint64_t rows, bytes;
+		CK_VEC(struct ck_ms_seg) seg;
+	} v[MAX_TABLE];
+};
+
+struct scan {
+	struct ck_ms_set *s;
+	struct ck_source *in;
+	uint32_t file;
+	struct ck_pb pb;
+	struct record rec;
+	struct pending pend;
+	bool tables; /* there are records that the writer leaves out of sums */
+};
+
+/* ---- one record ---- */
+
+static int add_dim(struct one *t, uint64_t value, uint64_t at,
+		   struct ck_err *err)
+{
+	if (t->rank == CK_MAX_RANK || value >= CK_SIZE_MAX)
+		return ck_fail(err, EINVAL,
+			       "byte %" PRIu64 ": dimension %u is %" PRId64, at,
+			       t->rank, (int64_t)value);
+	t->dims[t->rank++] = value;
+	return 0;
+}
+
+static int read_dims(struct ck_pb *pb, const struct ck_pb_field *f,
+		     struct one *t, struct ck_err *err)
+{
+	uint64_t value;
+	int ret;
+
+	if (f->wire == CK_PB_VARINT)
+		return add_dim(t, f->value, pb->pos, err);
+	if (f->wire != CK_PB_LEN)
+		return ck_fail(err, EINVAL,
+			       "byte %" PRIu64 ": a dimension is no number",
+			       pb->pos);
+	ret = ck_pb_enter(pb, f, err);
+	while (!ret && (ret = ck_pb_packed(pb, &value, err)) > 0)
+		ret = add_dim(t, value, pb->pos, err);
+	if (!ret)
+		ck_pb_leave(pb);
+	return ret;
+}
+
+static int read_tensor(struct scan *sc, const struct ck_pb_field *in,
+		       struct ck_err *err)
+{
+	struct ck_pb *pb = &sc->pb;
+	struct one *t = &sc->rec.v[sc->rec.nr];
+	struct ck_pb_field f;
+	int ret;
+
+	if (sc->rec.nr == MAX_TABLE)
+		return ck_fail(err, EINVAL,
+			       "byte %" PRIu64
+			       ": a record of more than %d tensors",
+			       in->off, MAX_TABLE);
+	*t = (struct one){ .rank = 0 };
+	ret = ck_pb_enter(pb, in, err);
+	while (!ret && (ret = ck_pb_next(pb, &f, err)) > 0) {
+		ret = 0;
+		if (f.number == 1) {
+			ret = read_dims(pb, &f, t, err);
+		} else if (f.number == 2 && f.wire == CK_PB_LEN) {
+			ret = ck_pb_bytes(pb, &f, t->type, MAX_TYPE, err);
+			t->type[ret ? 0 : f.len] = '\0';
+			t->has_type = true;
+		} else if (f.number == 3 && f.wire == CK_PB_LEN) {
+			t->off = f.off;
+			t->len = f.len;
+			t->has_bytes = true;
+			if (!ck_range_ok(f.off, f.len, pb->in.size))
+				break; /* the last that there is: torn */
+		}
+	}
+	if (!ret && (!t->has_type || !t->has_bytes))
+		ret = ck_fail(err, EINVAL,
+			      "byte %" PRIu64
+			      ": expected a tensor with a type and bytes",
+			      in->off);
+	if (ret)
+		return ret;
+	sc->rec.nr++;
+	ck_pb_leave(pb);
+	return 0;
+}
+
+static int read_table(struct scan *sc, const struct ck_pb_field *in,
+		      struct ck_err *err)
+{
+	struct ck_pb_field f;
+	int ret = ck_pb_enter(&sc->pb, in, err);
+
+	sc->rec.is_table = sc->tables = true;
+	while (!ret && (ret = ck_pb_next(&sc->pb, &f, err)) > 0) {
+		ret = 0;
+		if (f.number == 1 && f.wire == CK_PB_LEN)
+			ret = read_tensor(sc, &f, err);
+	}
+	if (!ret)
+		ck_pb_leave(&sc->pb);
+	return ret;
+}
+
+static int read_record(struct scan *sc, const struct ck_pb_field *in,
+		       struct ck_err *err)
+{
+	struct record *r = &sc->rec;
+	struct ck_pb_field f;
+	int ret = ck_pb_enter(&sc->pb, in, err);
+
+	r->nr = 0;
+	r->has_name = r->is_table = false;
+	while (!ret && (ret = ck_pb_next(&sc->pb, &f, err)) > 0) {
+		ret = 0;
+		if (f.wire != CK_PB_LEN)
+			continue;
+		if (f.number == 1) {
+			ret = ck_pb_bytes(&sc->pb, &f, r->name, CK_MAX_NAME,
+					  err);
+			r->name_len = ret ? 0 : f.len;
+			r->has_name = true;
+		} else if (f.number == 2 && !r->nr) {
+			ret = read_tensor(sc, &f, err);
+		} else if (f.number == 3 && !r->nr) {
+			ret = read_table(sc, &f, err);
+		}
+		if (sc->pb.pos > sc->pb.in.size)
+			break;
+	}
+	if (!ret && (!r->has_name || !r->nr))
+		ret = ck_fail(err, EINVAL,
+			      "byte %" PRIu64
+			      ": expected a record with a name and a tensor",
+			      in->off);
+	if (!ret)
+		ck_pb_leave(&sc->pb);
+	return ret;
+}
+
+/* ---- adjacent records of one name ---- */
+
+static void begin(struct scan *sc)
+{
+	struct pending *p = &sc->pend;
+
+	memcpy(p->name, sc->rec.name, sc->rec.name_len);
+	p->name_len = sc->rec.name_len;
+	p->any = true;
+	p->is_table = sc->rec.is_table;
+	p->nr = 0;
+	for (unsigned i = 0; i < MAX_TABLE; i++) {
+		p->v[i].rows = p->v[i].bytes = 0;
+		p->v[i].seg.nr = 0;
+	}
+}
+
+static bool continues(const struct scan *sc)
+{
+	return sc->pend.any && sc->pend.is_table == sc->rec.is_table &&
+	       sc->pend.name_len == sc->rec.name_len &&
+	       !memcmp(sc->pend.name, sc->rec.name, sc->rec.name_len);
+}
+
+static int extend(struct scan *sc, struct ck_err *err)
+{
+	struct pending *p = &sc->pend;
+
+	/* 2.0 writes a growing table: the last record has all of it. */
+	if (p->is_table && p->nr && p->nr < MAX_TABLE)
+		begin(sc);
+	p->nr = sc->rec.nr;
+	for (unsigned i = 0; i < p->nr; i++) {
+		const struct one *t = &sc->rec.v[i];
+
+		if (!ck_vec_reserve(&p->v[i].seg, 1))
+			return ck_ms_no_memory(err);
+		p->v[i].last = *t;
+		if (!ck_add_ok(p->v[i].rows, t->rank ? t->dims[0] : 0,
+			       &p->v[i].rows) ||
+		    !ck_add_ok(p->v[i].bytes, t->len, &p->v[i].bytes))
+			return ck_fail(err, EINVAL,
+				       "byte %" PRIu64 ": its size overflows",
+				       t->off);
+		if (t->len)
+			p->v[i].seg.v[p->v[i].seg.nr++] =
+				(struct ck_ms_seg){ t->off, t->len };
+	}
+	return 0;
+}
+
+/* 0-d is [0] with one element up to 2.2, and no dimension since 2.3. */
+static void settle_rank(struct one *t, uint64_t bytes)
+{
+	if (t->rank == 1 && !t->dims[0] && bytes)
+		t->rank = 0;
+}
+
+/* Says in @t->why where the bytes are not those of the shape. */
+static int check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
+		      const struct one *o, struct ck_err *err)
+{
+	uint64_t nr = 1, want;
+	ck_auto_str struct ck_str shape = { 0 };
+
+	for (unsigned d = 0; d < o->rank; d++)
+		if (!ck_mul_ok(nr, o->dims[d], &nr))
+			nr = CK_SIZE_MAX;
+	if (ck_mul_ok(nr, ck_dtype_info(t->dtype)->size, &want) &&
+	    want == t->bytes)
+		return 0;
+	if (t->dtype == CK_DT_BF16 && nr <= CK_SIZE_MAX / 4 &&
+	    t->bytes == 4 * nr) {
+		t->flags |= CK_MS_WIDE;
+		if (t->nr_segs > 1)
+			t->why = "it is bfloat16 stored as float32, in pieces";
+		return 0;
+	}
+	ck_str_json_u64(&shape, o->dims, o->rank);
+	if (!shape.failed)
+		t->why = ck_ms_say(s,
+				   "%s has %" PRIu64
+				   " bytes of it, which are not those of %s %s",
+				   s->file.v[t->file].name, t->bytes, o->type,
+				   shape.v);
+	return t->why ? 0 : ck_ms_no_memory(err);
+}
+
+static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
+		     struct ck_err *err)
+{
+	struct ck_ms_set *s = sc->s;
+	struct one *o = &sc->pend.v[i].last;
+	uint64_t bytes = sc->pend.v[i].bytes;
+	size_t nr = sc->pend.v[i].seg.nr;
+	struct ck_ms_tensor t = {
+		.bytes = bytes,
+		.file = sc->file,
+		.seg = (uint32_t)s->seg.nr,
+		.nr_segs = (uint32_t)nr,
+		.dtype = (uint8_t)ck_dtype_by_mindspore(o->type,
+							strlen(o->type)),
+	};
+
+	if (s->seg.nr + nr > UINT32_MAX || !ck_vec_reserve(&s->seg, nr + 1))
+		return ck_ms_no_memory(err);
+	if (nr)
+		memcpy(s->seg.v + s->seg.nr, sc->pend.v[i].seg.v,
+		       nr * sizeof(*s->seg.v));
+	s->seg.nr += nr;
+	if (sc->pend.is_table && o->rank)
+		o->dims[0] = sc->pend.v[i].rows;
+	settle_rank(o, bytes);
+	if (!strcmp(o->type, "random_op")) {
+		t.flags = CK_MS_OPAQUE;
+	} else if (t.dtype == CK_DT_NONE) {
+		t.why = ck_ms_say(s, "%s: its type %s is unknown",
+				  s->file.v[sc->file].name, o->type);
+		if (!t.why)
+			return ck_ms_no_memory(err);
+	} else if (t.dtype == CK_DT_STR) {
+		o->rank = 1;
+		o->dims[0] = bytes;
+	} else if (check_size(s, &t, o, err)) {
+		return -ENOMEM;
+	}
+	t.rank = (uint8_t)o->rank;
+	return ck_ms_add(s, &t, name, len, o->dims, sc->in, err);
+}
+
+/* Rows of a cache are saved under the parameter's name and a key. */
+static size_t cut_key(const char *name, size_t len)
+{
+	static const char mark[] = ".__param_key__";
+	const char *at = memmem(name, len, mark, sizeof(mark) - 1);
+	size_t n = at ? (size_t)(at - name) + sizeof(mark) - 1 : len;
+
+	while (n < len && name[n] >= '0' && name[n] <= '9')
+		n++;
+	return at && n == len ? (size_t)(at - name) : len;
+}
+
+static int flush(struct scan *sc, struct ck_err *err)
+{
+	static const char *const part[] = { "#keys", "#values", "#status" };
+	struct pending *p = &sc->pend;
+	int ret = 0;
+
+	if (!p->any)
+		return 0;
+	p->any = false;
+	p->name_len = cut_key(p->name, p->name_len);
+	if (!p->is_table)
+		return flush_one(sc, 0, p->name, p->name_len, err);
+	for (unsigned i = 0; i < p->nr && !ret; i++) {
+		char name[CK_MAX_NAME + 16];
+
+		memcpy(name, p->name, p->name_len);
+		strcpy(name + p->name_len, part[i]);
+		ret = flush_one(sc, i, name, p->name_len + strlen(part[i]),
+				err);
+	}
+	return ret;
+}
+
+static int take_record(struct scan *sc, struct ck_err *err)
+{
+	int ret = 0;
+
+	if (!continues(sc)) {
+		ret = flush(sc, err);
+		begin(sc);
+	}
+	return ret ? ret : extend(sc, err);
+}
+
+static int scan_all(struct scan *sc, struct ck_err *err)
+{
+	struct ck_pb_field f;
+	struct ck_err why;
+	uint64_t at = 0;
+	int ret;
+
+	while ((ret = ck_pb_next(&sc->pb, &f, &why)) > 0) {
+		ret = 0;
+		if (f.number == 1 && f.wire == CK_PB_LEN) {
+			ret = read_record(sc, &f, &why);
+			if (!ret)
+				ret = take_record(sc, &why);
+		} else if (f.number != 2) {
+			ret = ck_fail(&why, EINVAL,
+				      "byte %" PRIu64
+				      ": expected a record, found field %u",
+				      at, f.number);
+		}
+		if (ret)
+			break;
+		at = sc->pb.pos;
+	}
+	if (ret == -EINVAL)
+		ret = ck_ms_problem(sc->s, CK_ERROR, sc->file, at,
+				    at < sc->pb.in.size ? sc->pb.in.size - at :
+							  0,
+				    why.msg, err);
+	else if (ret && err)
+		*err = why;
+	else if (!ret && sc->pb.pos > sc->pb.in.size)
+		sc->s->missing = sc->s->file.v[sc->file].bad = true;
+	return ret ? ret : flush(sc, err);
+}
+
+/* ---- the sum ---- */
+
+static bool has_trailer(const unsigned char *at)
+{
+	return !memcmp(at, "crc_num", 7) && !memcmp(at + 7, "\0\0\0\0\0\0", 6);
+}
+
+/* *bad: the file is not to be used. */
+static int check_crc(struct scan *sc, uint64_t size,
+		     const unsigned char *trailer, bool *bad,
+		     struct ck_err *err)
+{
+	const char *excuse = NULL;
+	uint32_t crc = 0, want = 0;
+	int ret;
+
+	for (int i = 13; i < TRAILER; i++)
+		want = want << 8 | trailer[i];
+	if (!ck_ms_wants_crc(sc->s, size))
+		return ck_ms_crc_unchecked(sc->s, sc->file, err);
+	ret = ck_ms_crc_of(sc->in, 0, size, &crc, err);
+	if (ret || crc == want)
+		return ret;
+	if (sc->tables)
+		excuse = "the writer leaves hash tables out of it";
+	else if (ck_dir_is_written(sc->s->dir, sc->s->file.v[sc->file].name))
+		excuse = "it is being written, or its mount ended while it was";
+	*bad = !excuse;
+	return ck_ms_crc_wrong(sc->s, sc->file, crc, want, excuse, err);
+}
+
+static void spoil(struct ck_ms_set *s, size_t from)
+{
+	for (size_t i = from; i < s->tensor.nr; i++)
+		s->tensor.v[i].flags |= CK_MS_SPOILED;
+}
+
+static int read_source(void *ctx, void *buf, size_t len, uint64_t off,
+		       struct ck_err *err)
+{
+	return ck_source_read(ctx, buf, len, off, err);
+}
+
+static int scan_and_sum(struct scan *sc, struct ck_err *err)
+{
+	uint64_t size = (uint64_t)sc->in->st.st_size;
+	struct ck_pb_in pin = { .read = read_source,
+				.ctx = sc->in,
+				.size = size };
+	unsigned char trailer[TRAILER];
+	size_t first = sc->s->tensor.nr;
+	bool sum = false, bad = false;
+	int ret = 0;
+
+	if (size >= TRAILER) {
+		ret = ck_source_read(sc->in, trailer, TRAILER, size - TRAILER,
+				     err);
+		sum = !ret && has_trailer(trailer);
+	}
+	if (sum)
+		pin.size -= TRAILER;
+	ck_pb_init(&sc->pb, &pin, CK_SIZE_MAX);
+	if (!ret)
+		ret = scan_all(sc, err);
+	if (!ret && sum)
+		ret = check_crc(sc, pin.size, trailer, &bad, err);
+	if (bad)
+		spoil(sc->s, first);
+	return ret;
+}
+
+int ck_ms_read_ckpt(struct ck_ms_set *s, struct ck_source *in, uint32_t file,
+		    struct ck_err *err)
+{
+	struct scan *sc = calloc(1, sizeof(*sc));
+	int ret;
+
+	if (!sc)
+		return ck_ms_no_memory(err);
+	sc->s = s;
+	sc->in = in;
+	sc->file = file;
+	ret = scan_and_sum(sc, err);
+	for (unsigned i = 0; i < MAX_TABLE; i++)
+		free(sc->pend.v[i].seg.v);
+	free(sc);
+	return ret;
+}

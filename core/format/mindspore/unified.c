@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unified.c - what unified_safetensors writes: whole tensors
+ *
+ *   param_name_map.json       {"metadata": .., "weight_map": {NAME: FILE}},
+ *                             up to 2.5 {NAME: FILE}
+ *   part0.safetensors ..      the tensors
+ *   hyper_param.safetensors   the rest, which the map does not name
+ */
+#include "core/format/mindspore/unified.h"
+
+#include "core/base/auto.h"
+#include "core/base/limits.h"
+#include "core/container/st_file.h"
+#include "core/parse/json.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAP "param_name_map.json"
+#define REST "hyper_param.safetensors"
+
+struct unified {
+	const struct ck_dir *dir;
+	struct ck_builder *b;
+	json_t *json;
+	const json_t *map;
+	struct ck_strmap seen; /* files */
+	json_t *found; /* names that a file had */
+};
+
+static int read_map(struct unified *u, struct ck_err *err)
+{
+	ck_auto_free char *bytes = NULL;
+	const char *name;
+	json_t *file;
+	size_t len;
+	int ret = ck_dir_slurp(u->dir, MAP, CK_MAX_HEADER, &bytes, &len, err);
+
+	if (ret)
+		return ret;
+	ret = ck_json_parse(&u->json, bytes, len, err);
+	if (ret)
+		return ck_wrap(err, ret, MAP);
+	u->map = json_object_get(u->json, "weight_map");
+	if (!u->map)
+		u->map = u->json;
+	if (!json_is_object(u->map))
+		return ck_fail(err, EINVAL,
+			       MAP ": expected an object of names and files");
+	json_object_foreach((json_t *)u->map, name, file)
+	{
+		if (!json_is_string(file) || !json_string_length(file))
+			return ck_fail(err, EINVAL,
+				       MAP ": %s: expected a file's name",
+				       name);
+	}
+	return 0;
+}
+
+static int add_entry(struct unified *u, const struct ck_st_file *f,
+		     const struct ck_st_entry *e, bool rest, struct ck_err *err)
+{
+	const char *says = json_string_value(
+		json_object_getn(u->map, e->name, e->name_len));
+	const struct ck_problem_in odd = { .severity = CK_WARNING,
+					   .tensor = e->name,
+					   .tensor_len = e->name_len,
+					   .file = f->name };
+	ck_auto_json json_t *mark = json_true();
+	int ret;
+
+	if (says && strcmp(says, f->name))
+		return ck_builder_problem(
+			u->b, &odd, err,
+			"left aside: " MAP " says that it is in %s", says);
+	if (!says && !rest) {
+		ret = ck_builder_problem(u->b, &odd, err,
+					 MAP " does not name it");
+		if (ret)
+			return ret;
+	}
+	if (json_object_getn(u->found, e->name, e->name_len))
+		return ck_builder_refuse(u->b, 0, e->name, e->name_len, err,
+					 "two files hold it, and " MAP
+					 " does not say which counts");
+	if (json_object_setn_nocheck(u->found, e->name, e->name_len, mark))
+		return ck_fail(err, ENOMEM, MAP ": no memory");
+	return ck_st_file_add(f, e, NULL, NULL, u->b, err);
+}
+
+static int read_file(struct unified *u, const char *name, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *in = NULL;
+	const struct ck_problem_in bad = { .severity = CK_ERROR, .file = name };
+	struct ck_st_file f;
+	struct ck_err why = { 0 };
+	uint32_t src;
+	int ret = ck_dir_source(u->dir, u->b, name, &src, &in, err);
+
+	if (ret || !in)
+		return ret;
+	ret = ck_st_file_read(&f, name, src, in, 0, &why);
+	if (ret && ret != -EINVAL && err)
+		*err = why;
+	for (size_t i = 0; i < f.tensors.nr && !ret; i++)
+		ret = add_entry(u, &f, &f.tensors.v[i], !strcmp(name, REST),
+				err);
+	if (!ret)
+		ret = ck_st_file_say_tail(&f, u->b, err);
+	ck_st_file_free(&f);
+	return ret == -EINVAL && why.code ?
+		       ck_builder_problem(u->b, &bad, err, "%s", why.msg) :
+		       ret;
+}
+
+static int read_once(struct unified *u, const char *name, struct ck_err *err)
+{
+	size_t before = u->seen.nr;
+
+	if (ck_strmap_put(&u->seen, name, strlen(name)) == CK_STRMAP_NONE)
+		return ck_fail(err, ENOMEM, MAP ": no memory");
+	return u->seen.nr > before ? read_file(u, name, err) : 0;
+}
+
+static int report_absent(struct unified *u, struct ck_err *err)
+{
+	const char *name;
+	json_t *file;
+	int ret = 0;
+
+	json_object_foreach((json_t *)u->map, name, file)
+	{
+		size_t len = strlen(name);
+
+		if (json_object_getn(u->found, name, len))
+			continue;
+		ret = ck_builder_refuse(u->b, 0, name, len, err,
+					MAP " says that it is in %s, which %s",
+					json_string_value(file),
+					"does not hold it");
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+/* Parameters of no dimension and the like; a net may have none. */
+static int read_rest(struct unified *u, struct ck_err *err)
+{
+	const struct ck_problem_in note = { .severity = CK_NOTE };
+
+	if (ck_dir_has(u->dir, REST))
+		return read_once(u, REST, err);
+	return ck_builder_problem(u->b, &note, err,
+				  "no " REST " is beside " MAP
+				  ", which does not name what is in it: if "
+				  "there was one, it is lost");
+}
+
+int ck_ms_unified_load(const struct ck_dir *dir, struct ck_builder *b,
+		       struct ck_err *err)
+{
+	struct unified u = { .dir = dir, .b = b, .found = json_object() };
+	const char *name;
+	json_t *file;
+	int ret = u.found ? read_map(&u, err) :
+			    ck_fail(err, ENOMEM, MAP ": no memory");
+
+	if (!ret) {
+		json_object_foreach((json_t *)u.map, name, file)
+		{
+			ret = read_once(&u, json_string_value(file), err);
+			if (ret)
+				break;
+		}
+	}
+	if (!ret)
+		ret = read_rest(&u, err);
+	if (!ret)
+		ret = report_absent(&u, err);
+	json_decref(u.json);
+	json_decref(u.found);
+	ck_strmap_free(&u.seen);
+	return ret;
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor.c - a tensor of OneFlow's: a folder, or an array in the pickle
+ *
+ *	oneflow.Tensor, state {path: "tensor_5"}
+ *	                      {data: numpy array, dtype: 2, device: "cpu"}
+ *	                      {data, dtype, placement, sbp}   pickled when global
+ */
+#include "core/format/oneflow/file_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/format/oneflow/meta.h"
+#include "core/format/oneflow/thin.h"
+#include "core/geom/dtype.h"
+#include "core/geom/image.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_META 65536 /* bytes of a folder's meta */
+
+char *ck_of_join(const char *path, const char *name, size_t len)
+{
+	size_t n = strlen(path) + len + 2;
+	char *out = malloc(n);
+
+	if (out)
+		snprintf(out, n, "%s%s%.*s", path, *path && len ? "/" : "",
+			 (int)len, name);
+	return out;
+}
+
+static bool callee_is(const struct ck_pickle *p, ck_pv v, const char *top,
+		      const char *want)
+{
+	const char *module, *name;
+	size_t module_len, len, n = strlen(top);
+
+	return ck_pv_kind(v) == CK_P_CALL &&
+	       ck_pv_global(p, ck_pv_callee(p, v), &module, &module_len, &name,
+			    &len) &&
+	       module_len >= n && !memcmp(module, top, n) &&
+	       (module_len == n || module[n] == '.') &&
+	       (!want || (len == strlen(want) && !memcmp(name, want, len)));
+}
+
+bool ck_of_is_tensor(const struct ck_pickle *p, ck_pv v)
+{
+	return callee_is(p, v, "oneflow", "Tensor") ||
+	       callee_is(p, v, "oneflow", "Parameter");
+}
+
+bool ck_of_is_module(const struct ck_pickle *p, ck_pv v)
+{
+	ck_pv part;
+
+	return ck_pv_kind(v) == CK_P_CALL &&
+	       ck_pv_attr(p, v, "_parameters", &part) &&
+	       ck_pv_attr(p, v, "_buffers", &part) &&
+	       ck_pv_attr(p, v, "_modules", &part);
+}
+
+/* Row-major, or column-major where @fortran; *nr is how many elements. */
+static int lay_out(struct ck_of_leaf *leaf, bool fortran, uint64_t *nr,
+		   struct ck_err *err)
+{
+	uint64_t step = 1;
+
+	*nr = 1;
+	for (unsigned i = 0; i < leaf->rank; i++)
+		if (!ck_mul_ok(*nr, leaf->shape[i], nr))
+			return ck_fail(err, EINVAL, "its size overflows");
+	for (unsigned i = 0; i < leaf->rank; i++) {
+		unsigned d = fortran ? i : leaf->rank - 1 - i;
+
+		leaf->stride[d] = (int64_t)step;
+		if (*nr)
+			step *= leaf->shape[d];
+	}
+	return 0;
+}
+
+/*
+ * bfloat16 is written as the same values in float32; that is what is served,
+ * unless the bytes are as many as bfloat16 has.
+ */
+static int stored_type(int type, uint64_t nr, uint64_t len, struct ck_err *err)
+{
+	int dtype = ck_of_dtype(type);
+
+	if (dtype == CK_DT_NONE)
+		return ck_fail(err, EINVAL, "%s is not supported",
+			       ck_of_type_name(type));
+	if (type == CK_OF_BFLOAT16 && len != 2 * nr)
+		dtype = CK_DT_F32;
+	return dtype;
+}
+
+static int read_meta(const struct ck_of_save *s, const char *name, size_t len,
+		     struct ck_of_meta *meta, struct ck_err *err)
+{
+	ck_auto_free char *folder = ck_of_join(s->path, name, len);
+	ck_auto_free char *path = NULL, *text = NULL;
+	size_t text_len;
+	int ret;
+
+	path = folder ? ck_of_join(folder, "meta", 4) : NULL;
+	if (!path)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	ret = ck_dir_slurp(s->dir, path, MAX_META, &text, &text_len, err);
+	if (ret == -ENOENT)
+		return ck_fail(err, EINVAL,
+			       "%s does not exist: its shape is not known",
+			       path);
+	if (ret)
+		return ret == -ENOMEM ?
+			       ret :
+			       ck_fail(err, EINVAL, "%s cannot be read", path);
+	ret = ck_of_meta_parse(meta, text, text_len, err);
+	return ck_wrap(err, ret, "%s", path);
+}
+
+static int open_out(struct ck_of_save *s, const char *name, size_t len,
+		    uint32_t *src, uint64_t *size, struct ck_err *err)
+{
+	ck_auto_free char *folder = ck_of_join(s->path, name, len);
+	ck_auto_free char *path = folder ? ck_of_join(folder, "out", 3) : NULL;
+	ck_auto_source struct ck_source *out = NULL;
+	int ret;
+
+	if (!path)
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	ret = ck_dir_source(s->dir, s->b, path, src, &out, err);
+	*size = out ? (uint64_t)out->st.st_size : UINT64_MAX;
+	free(s->file);
+	s->file = ck_steal(path);
+	return ret;
+}
+
+int ck_of_folder(struct ck_of_save *s, const char *name, size_t len,
+		 struct ck_of_leaf *leaf, struct ck_err *err)
+{
+	struct ck_of_meta meta;
+	uint64_t nr, size = 0, want;
+	int ret = read_meta(s, name, len, &meta, err);
+
+	if (!ret)
+		ret = open_out(s, name, len, &leaf->src, &size, err);
+	if (ret)
+		return ret;
+	leaf->file = s->file;
+	leaf->rank = meta.rank;
+	memcpy(leaf->shape, meta.shape, sizeof(meta.shape));
+	ret = lay_out(leaf, false, &nr, err);
+	if (!ret)
+		ret = stored_type(meta.type, nr, size, err);
+	if (ret < 0)
+		return ret;
+	leaf->dtype = (uint8_t)ret;
+	if (!ck_mul_ok(nr, ck_dtype_info((enum ck_dtype)ret)->size, &want))
+		return ck_fail(err, EINVAL, "its size overflows");
+	if (size != UINT64_MAX && size > want)
+		return ck_fail(err, EINVAL,
+			       "%.*s/out has %" PRIu64 " bytes, where meta "
+			       "says %" PRIu64,
+			       (int)CK_MIN(len, 100), name, size, want);
+	return 0;
+}
+
+struct array {
+	ck_pv shape, bytes;
+	bool fortran;
+	char order; /* '<', '>', '|' or '=' */
+	unsigned size; /* bytes an element */
+};
+
+/* dtype("f4", False, True) with the state (3, "<", ...) */
+static bool read_dtype(const struct ck_pickle *p, ck_pv v, struct array *a)
+{
+	const char *code, *order;
+	size_t code_len, order_len;
+	ck_pv arg, state;
+
+	if (!callee_is(p, v, "numpy", NULL) ||
+	    !ck_pv_at(p, ck_pv_args(p, v), 0, &arg) ||
+	    !ck_pv_str(p, arg, &code, &code_len) || code_len < 2 ||
+	    code_len > 3)
+		return false;
+	a->size = 0;
+	for (size_t i = 1; i < code_len; i++) {
+		if (code[i] < '0' || code[i] > '9')
+			return false;
+		a->size = 10 * a->size + (unsigned)(code[i] - '0');
+	}
+	a->order = '<';
+	if (ck_pv_state(p, v, &state)) {
+		if (!ck_pv_at(p, state, 1, &arg) ||
+		    !ck_pv_str(p, arg, &order, &order_len) || order_len != 1)
+			return false;
+		a->order = *order;
+	}
+	return a->size > 0;
+}
+
+/*
+ * _reconstruct(...), state (1, shape, dtype, fortran, bytes)
+ * _frombuffer(bytes, dtype, shape, "C" or "F")
+ */
+static bool read_array(const struct ck_pickle *p, ck_pv v, struct array *a)
+{
+	ck_pv args, dtype, order;
+	int64_t fortran;
+
+	if (callee_is(p, v, "numpy", "_frombuffer")) {
+		args = ck_pv_args(p, v);
+		if (!ck_pv_at(p, args, 0, &a->bytes) ||
+		    !ck_pv_at(p, args, 1, &dtype) ||
+		    !ck_pv_at(p, args, 2, &a->shape) ||
+		    !ck_pv_at(p, args, 3, &order))
+			return false;
+		a->fortran = ck_pv_is_str(p, order, "F");
+		return read_dtype(p, dtype, a);
+	}
+	if (!callee_is(p, v, "numpy", "_reconstruct") ||
+	    !ck_pv_state(p, v, &args) || !ck_pv_at(p, args, 1, &a->shape) ||
+	    !ck_pv_at(p, args, 2, &dtype) || !ck_pv_at(p, args, 3, &order) ||
+	    !ck_pv_at(p, args, 4, &a->bytes) || !ck_pv_int(p, order, &fortran))
+		return false;
+	a->fortran = fortran != 0;
+	return read_dtype(p, dtype, a);
+}
+
+static int read_shape(const struct ck_pickle *p, ck_pv v,
+		      struct ck_of_leaf *leaf, struct ck_err *err)
+{
+	struct ck_piter it;
+	int64_t n;
+	ck_pv dim;
+
+	ck_piter_init(&it, p, v);
+	for (leaf->rank = 0; ck_piter_next(&it, &dim); leaf->rank++) {
+		if (leaf->rank == CK_MAX_RANK || !ck_pv_int(p, dim, &n) ||
+		    n < 0)
+			return ck_fail(err, EINVAL, "its array has no shape");
+		leaf->shape[leaf->rank] = (uint64_t)n;
+	}
+	return 0;
+}
+
+/*
+ * Protocol 2 has no opcode for bytes: _codecs.encode(text, "latin1"), whose
+ * bytes the file does not hold one by one.
+ */
+static int place_latin1(struct ck_of_save *s, ck_pv v, uint32_t *src,
+			uint64_t *len, struct ck_err *err)
+{
+	ck_auto_free unsigned char *bytes = NULL;
+	const unsigned char *in;
+	const char *text;
+	size_t n, nr = 0;
+	ck_pv arg;
+
+	if (!callee_is(s->p, v, "_codecs", "encode") ||
+	    !ck_pv_at(s->p, ck_pv_args(s->p, v), 0, &arg) ||
+	    !ck_pv_str(s->p, arg, &text, &n))
+		return ck_fail(err, EINVAL, "its array has no bytes");
+	in = (const unsigned char *)text;
+	bytes = malloc(n + 1);
+	if (!bytes)
+		return ck_fail(err, ENOMEM, "no memory for an array");
+	for (size_t i = 0; i < n; i++) {
+		unsigned c = in[i];
+
+		if (c >= 0x80) {
+			if ((c & 0xfc) != 0xc0 || i + 1 == n ||
+			    (in[i + 1] & 0xc0) != 0x80)
+				return ck_fail(err, EINVAL,
+					       "its array's text is not "
+					       "latin1");
+			c = (c & 3) << 6 | (in[++i] & 0x3f);
+		}
+		bytes[nr++] = (unsigned char)c;
+	}
+	*len = nr;
+	free(s->bytes);
+	s->bytes = ck_steal(bytes);
+	return ck_builder_mem(s->b, s->bytes, nr, src, err);
+}
+
+static int place(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
+		 uint64_t *len, struct ck_err *err)
+{
+	int ret;
+
+	leaf->src = s->nr;
+	leaf->file = s->src->name;
+	if (ck_of_thin_bytes(s->p, v, &leaf->off, len))
+		return 0;
+	leaf->off = 0;
+	leaf->file = NULL;
+	ret = place_latin1(s, v, &leaf->src, len, err);
+	leaf->bytes = s->bytes;
+	return ret;
+}
+
+/* The number of OneFlow's dtype object: its state. */
+static bool type_of(const struct ck_pickle *p, ck_pv v, int *type)
+{
+	ck_pv state;
+	int64_t n;
+
+	if (!ck_pv_attr(p, v, "dtype", &v) || !ck_pv_state(p, v, &state) ||
+	    !ck_pv_int(p, state, &n) || n < 0 || n > 1000)
+		return false;
+	*type = (int)n;
+	return true;
+}
+
+static int inline_array(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
+			ck_pv data, struct ck_err *err)
+{
+	struct array a;
+	uint64_t nr, len, want;
+	int type, ret;
+	ck_pv ignored;
+
+	if (!type_of(s->p, v, &type))
+		return ck_fail(err, EINVAL, "it has no dtype");
+	if (!read_array(s->p, data, &a))
+		return ck_fail(err, EINVAL,
+			       "its data is no array of numbers of numpy's");
+	ret = read_shape(s->p, a.shape, leaf, err);
+	if (!ret)
+		ret = lay_out(leaf, a.fortran, &nr, err);
+	if (!ret)
+		ret = place(s, a.bytes, leaf, &len, err);
+	if (!ret)
+		ret = stored_type(type, nr, len, err);
+	if (ret < 0)
+		return ret;
+	leaf->dtype = (uint8_t)ret;
+	leaf->xform =
+		a.order == '>' && a.size > 1 ? CK_XF_BYTESWAP : CK_XF_NONE;
+	leaf->whole = ck_pv_attr(s->p, v, "placement", &ignored);
+	if (ck_dtype_info((enum ck_dtype)ret)->size != a.size)
+		return ck_fail(err, EINVAL,
+			       "its array has %u bytes an element, where %s "
+			       "has %u",
+			       a.size, ck_of_type_name(type),
+			       ck_dtype_info((enum ck_dtype)ret)->size);
+	if (!ck_mul_ok(nr, a.size, &want) || want != len)
+		return ck_fail(err, EINVAL,
+			       "its array has %" PRIu64 " bytes, where its "
+			       "shape says %" PRIu64 " elements",
+			       len, nr);
+	return 0;
+}
+
+int ck_of_node(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
+	       struct ck_err *err)
+{
+	const char *path;
+	size_t len;
+	ck_pv part;
+
+	if (ck_pv_attr(s->p, v, "path", &part) &&
+	    ck_pv_str(s->p, part, &path, &len)) {
+		if (!ck_dir_name_ok(path, len))
+			return ck_fail(err, EINVAL,
+				       "it is in %.*s, outside of the "
+				       "checkpoint",
+				       (int)CK_MIN(len, 200), path);
+		return ck_of_folder(s, path, len, leaf, err);
+	}
+	if (ck_pv_attr(s->p, v, "data", &part))
+		return inline_array(s, v, leaf, part, err);
+	return ck_fail(err, EINVAL, "it has neither a path nor data");
+}

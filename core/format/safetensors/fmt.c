@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fmt.c - one .safetensors file, given as such or alone in a
+ * folder.  Several are hf/fmt.c's.
+ */
+#include "core/base/auto.h"
+#include "core/base/limits.h"
+#include "core/format/format.h"
+#include "core/format/hf/files.h"
+#include "core/container/st_file.h"
+#include "core/format/torch/slice.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void files_free(struct ck_hf_files *f)
+{
+	ck_hf_files_free(f);
+}
+
+/* A file by another name may be one too: a blob of a hub cache. */
+static bool begins_as_header(struct ck_source *s)
+{
+	unsigned char head[9];
+	uint64_t len;
+
+	if (s->st.st_size < (off_t)sizeof(head) ||
+	    ck_source_read(s, head, sizeof(head), 0, NULL))
+		return false;
+	return !ck_st_header_len(head, (uint64_t)s->st.st_size, &len, NULL) &&
+	       strchr("{ \t\r\n", head[8]) && head[8];
+}
+
+static int probe_file(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	int ret;
+
+	if (ck_hf_is_safetensors(dir->only))
+		return CK_MATCH_INDEX;
+	ret = ck_dir_open(dir, dir->only, &s, err);
+	if (ret)
+		return ret;
+	return begins_as_header(s) ? CK_MATCH_FILE : CK_MATCH_NONE;
+}
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	__attribute__((cleanup(files_free))) struct ck_hf_files f = { 0 };
+	int ret;
+
+	if (dir->only)
+		return probe_file(dir, err);
+	ret = ck_hf_files_list(&f, dir, err);
+	if (ret)
+		return ret;
+	return f.mode == CK_HF_ONE ? CK_MATCH_FILE : CK_MATCH_NONE;
+}
+
+static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
+		   struct ck_builder *b, struct ck_err *err)
+{
+	const struct ck_problem_in slice = {
+		.severity = CK_WARNING,
+		.file = f->name,
+	};
+	int ret = 0;
+
+	if (f->moved || ck_hf_is_shard(f->name, NULL))
+		ret = ck_builder_problem(b, &slice, err,
+					 "one file of a "
+					 "sharded save: its tensors are shown "
+					 "as they lie in it, not whole");
+	if (!ret)
+		ret = ck_st_slice_say(dir, b, f->name, f->h.metadata, err);
+	for (size_t i = 0; i < f->tensors.nr && !ret; i++)
+		ret = ck_st_file_add(f, &f->tensors.v[i], NULL, NULL, b, err);
+	if (!ret)
+		ret = ck_st_file_say_tail(f, b, err);
+	return ret ? ret : ck_st_file_add_metadata(f, "__metadata__", b, err);
+}
+
+static int load_named(const struct ck_dir *dir, const char *name,
+		      struct ck_builder *b, struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	struct ck_st_file f = { 0 };
+	uint32_t src;
+	int ret;
+
+	ret = ck_dir_source(dir, b, name, &src, &s, err);
+	if (!ret && !s) /* there is nothing else: why it is lost */
+		ret = ck_dir_open(dir, name, &s, err);
+	if (ret)
+		return ret;
+	ret = ck_st_file_read(&f, name, src, s, 0, err);
+	if (!ret)
+		ret = add_all(&f, dir, b, err);
+	ck_st_file_free(&f);
+	return ret;
+}
+
+static int load(const struct ck_dir *dir, struct ck_builder *b,
+		struct ck_err *err)
+{
+	__attribute__((cleanup(files_free))) struct ck_hf_files f = { 0 };
+	int ret;
+
+	if (dir->only)
+		return load_named(dir, dir->only, b, err);
+	ret = ck_hf_files_list(&f, dir, err);
+	if (ret)
+		return ret;
+	if (f.mode != CK_HF_ONE)
+		return ck_fail(err, EINVAL,
+			       "%s: expected exactly one "
+			       ".safetensors file; -o format=hf is for "
+			       "several",
+			       dir->path);
+	ret = ck_hf_files_choose(&f, dir, err);
+	return ret ? ret : load_named(dir, f.name[0], b, err);
+}
+
+const struct ck_format ck_format_safetensors = {
+	.name = "safetensors",
+	.summary = "one safetensors file",
+	.apart = true,
+	.probe = probe,
+	.load = load,
+};

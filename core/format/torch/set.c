@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * set.c - which torch.save files of a folder belong together
+ *
+ * By names only, and by the first bytes of a file that stands alone.
+ */
+#include "core/format/torch/set.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/base/suffix.h"
+#include "core/format/deepspeed/priv.h"
+#include "core/format/explain.h"
+#include "core/assemble/numbered.h"
+#include "core/container/torch_save.h"
+#include "core/parse/json.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const indexes[] = { "pytorch_model.bin.index", NULL };
+
+bool ck_torch_set_is_name(const char *name)
+{
+	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
+		if (ck_has_suffix(name, suffix[i]))
+			return true;
+	return false;
+}
+
+void ck_torch_set_free(struct ck_torch_set *set)
+{
+	for (size_t i = 0; i < set->nr; i++)
+		free(set->name[i]);
+	free(set->name);
+	ck_index_free(&set->index);
+	*set = (struct ck_torch_set){ 0 };
+}
+
+static int add(struct ck_torch_set *set, const char *name, struct ck_err *err)
+{
+	if (set->nr == set->room) {
+		size_t room = set->room ? 2 * set->room : 8;
+		char **grown = reallocarray(set->name, room, sizeof(*grown));
+
+		if (!grown)
+			return ck_fail(err, ENOMEM, "no memory for names");
+		set->name = grown;
+		set->room = room;
+	}
+	set->name[set->nr] = strdup(name);
+	if (!set->name[set->nr])
+		return ck_fail(err, ENOMEM, "no memory for a name");
+	set->nr++;
+	return 0;
+}
+
+/* What cannot be opened is none, but for want of memory. */
+static int is_torch(const struct ck_dir *dir, const char *name, bool *yes,
+		    struct ck_err *err)
+{
+	ck_auto_source struct ck_source *s = NULL;
+	int ret = ck_dir_open(dir, name, &s, err);
+
+	*yes = !ret && ck_torch_save_is(s);
+	return ret == -ENOMEM ? ret : 0;
+}
+
+static int add_if_torch(struct ck_torch_set *set, const struct ck_dir *dir,
+			const char *name, struct ck_err *err)
+{
+	bool yes;
+	int ret = is_torch(dir, name, &yes, err);
+
+	return ret || !yes ? ret : add(set, name, err);
+}
+
+static int text_order(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int from_index(struct ck_torch_set *set, const struct ck_dir *dir,
+		      const char *index, struct ck_err *err)
+{
+	int ret = ck_index_read(&set->index, dir, index, err);
+
+	for (size_t i = 0; !ret && i < set->index.files.nr; i++)
+		ret = add(set, set->index.files.v[i].s, err);
+	if (ret)
+		return ret;
+	if (set->nr)
+		qsort(set->name, set->nr, sizeof(*set->name), text_order);
+	set->indexed = true;
+	return 0;
+}
+
+/* Where "rank<digits>" stands in a name; false: nowhere. */
+static bool rank_in(const char *name, size_t *before, size_t *after,
+		    unsigned long *rank)
+{
+	const char *at = strstr(name, "rank");
+	char *end;
+
+	while (at && !isdigit((unsigned char)at[4 + (at[4] == '_')]))
+		at = strstr(at + 4, "rank");
+	if (!at)
+		return false;
+	*before = (size_t)(at - name);
+	*rank = strtoul(at + 4 + (at[4] == '_'), &end, 10);
+	*after = (size_t)(end - name);
+	return true;
+}
+
+static int rank_order(const void *a, const void *b)
+{
+	size_t x, y;
+	unsigned long ra = 0, rb = 0;
+
+	rank_in(*(char *const *)a, &x, &y, &ra);
+	rank_in(*(char *const *)b, &x, &y, &rb);
+	return ra < rb ? -1 : ra > rb;
+}
+
+/* Whether all names are the same but for the number of the rank. */
+static bool one_a_rank(const struct ck_torch_set *set)
+{
+	size_t b0, a0, b, a;
+	unsigned long rank;
+
+	if (set->nr < 2 || !rank_in(set->name[0], &b0, &a0, &rank))
+		return false;
+	for (size_t i = 1; i < set->nr; i++)
+		if (!rank_in(set->name[i], &b, &a, &rank) || b != b0 ||
+		    memcmp(set->name[0], set->name[i], b) != 0 ||
+		    strcmp(set->name[0] + a0, set->name[i] + a) != 0)
+			return false;
+	return true;
+}
+
+/* A trainer's own state, as transformers, accelerate and others call it. */
+static bool is_trainer_file(const char *name)
+{
+	static const char *const begin[] = {
+		"training_args", "optimizer", "scheduler", "rng_state",
+		"random_states", "scaler",    "sampler",   "custom_checkpoint",
+		"common.pt", /* Megatron's, an object of its DCP */
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
+		if (!strncmp(name, begin[i], strlen(begin[i])))
+			return true;
+	return false;
+}
+
+/* Whether weights in another form are there. */
+static bool has_other_files(const struct ck_dir_list *l)
+{
+	for (size_t i = 0; i < l->nr; i++) {
+		const char *dot = strrchr(l->v[i].name, '.');
+
+		if (dot &&
+		    (!strcmp(dot, ".safetensors") ||
+		     !strcmp(dot, ".metadata") || !strcmp(dot, ".distcp")))
+			return true;
+	}
+	return false;
+}
+
+/* Whether something else than a trainer's files is there. */
+static bool has_other_form(const struct ck_dir_list *l)
+{
+	for (size_t i = 0; i < l->nr; i++)
+		if (l->v[i].is_dir)
+			return true;
+	return has_other_files(l);
+}
+
+/* A file of several is no checkpoint: whether all are of one set. */
+static bool all_numbered(const struct ck_torch_set *set)
+{
+	struct ck_numbered n;
+
+	if (!set->nr || !ck_numbered_is(set->name[0], &n) || n.of == 1)
+		return false;
+	for (size_t i = 1; i < set->nr; i++)
+		if (!ck_numbered_same(set->name[0], set->name[i]))
+			return false;
+	return true;
+}
+
+static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
+		     const struct ck_dir_list *l, bool trainer,
+		     struct ck_err *err)
+{
+	struct ck_ds_file ds;
+	int ret = 0;
+
+	for (size_t i = 0; i < l->nr && !ret; i++)
+		if (!l->v[i].is_dir && ck_torch_set_is_name(l->v[i].name) &&
+		    !ck_ds_is_name(l->v[i].name, &ds) &&
+		    (trainer || !is_trainer_file(l->v[i].name)))
+			ret = add_if_torch(set, dir, l->v[i].name, err);
+	return ret;
+}
+
+static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
+		      const struct ck_dir_list *l, struct ck_err *err)
+{
+	int ret = add_named(set, dir, l, !has_other_form(l), err);
+
+	if (ret)
+		return ret;
+	/* beside another form, several are for that one's reader to judge */
+	if ((set->nr < 2 || !has_other_files(l)) &&
+	    !ck_dir_beside(dir, CK_INDEX_PARTS))
+		set->numbered = all_numbered(set);
+	if (set->nr < 2 || set->numbered)
+		return 0;
+	set->ranks = one_a_rank(set);
+	if (!set->ranks) { /* the model's of each rank, beside the optimizer's */
+		ck_torch_set_free(set);
+		ret = add_named(set, dir, l, false, err);
+		if (ret)
+			return ret;
+		set->ranks = one_a_rank(set);
+	}
+	if (set->ranks)
+		qsort(set->name, set->nr, sizeof(*set->name), rank_order);
+	else
+		ck_torch_set_free(set);
+	return 0;
+}
+
+int ck_torch_set_check(const struct ck_torch_set *set, struct ck_err *err)
+{
+	const char *const *name = (const char *const *)set->name;
+	struct ck_numbered n;
+	int ret = 0;
+
+	for (size_t i = 0; set->numbered && i < set->nr && !ret; i++)
+		ret = ck_numbered_check(name, set->nr, i, ".bin.index.json",
+					err);
+	if (ret || !set->numbered || !ck_numbered_is(name[0], &n) || n.of)
+		return ret;
+	return ck_fail(err, EINVAL,
+		       "%s: %zu numbered files and no index "
+		       "(*.bin.index.json) says whether they are all; a file "
+		       "that is given alone is read by itself",
+		       name[0], set->nr);
+}
+
+int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,
+		      struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	const char *index;
+	int ret;
+
+	if (dir->only)
+		return add_if_torch(set, dir, dir->only, err);
+	ret = ck_dir_list(dir, "", &l, err);
+	if (!ret)
+		ret = ck_index_choose(dir, &l, indexes, &index, err);
+	if (ret)
+		return ret;
+	return index ? from_index(set, dir, index, err) :
+		       from_names(set, dir, &l, err);
+}
+
+int ck_torch_set_note_others(const struct ck_torch_set *set,
+			     const struct ck_dir_list *l, struct ck_builder *b,
+			     struct ck_err *err)
+{
+	return set->indexed ? ck_index_note_others(set->index.name, l, indexes,
+						   b, err) :
+			      0;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * groups.h - the param_groups of an optimizer, value by value
+ *
+ *	[{"lr": 0.1, "params": [0, 1]}]   param_groups.0.lr, param_groups.0.params
+ *
+ * Each value becomes an object whose path ends in param_groups/NUMBER/KEY, so
+ * that views have them in the form of torch.optim.  One thread.
+ */
+#ifndef CK_OPTIM_GROUPS_H
+#define CK_OPTIM_GROUPS_H
+
+#include "core/base/err.h"
+#include "core/catalog/builder.h"
+#include "core/parse/pickle.h"
+
+#include <stdbool.h>
+
+#define CK_OPTIM_GROUPS "param_groups"
+#define CK_OPTIM_PARAMS "params"
+#define CK_OPTIM_STATE "state"
+
+/*
+ * Whether @groups is a list of dicts that list their parameters, by keys that
+ * can be parts of names, and with values that are no tensors.
+ */
+bool ck_optim_groups_ok(const struct ck_pickle *p, ck_pv groups);
+
+/* Each key of a group once: the last that is there twice counts. */
+typedef int (*ck_optim_value_fn)(void *ctx, const char *key, size_t len,
+				 ck_pv value, struct ck_err *err);
+int ck_optim_group_each(const struct ck_pickle *p, ck_pv group,
+			ck_optim_value_fn fn, void *ctx, struct ck_err *err);
+
+/* Where values are said: below the key @dict of the checkpoint, or NULL. */
+struct ck_optim_groups {
+	struct ck_builder *b;
+	const char *dict;
+	const char *prefix; /* of names; NULL: @dict and a dot */
+};
+
+/* Value @key of group @nr, which is found in @in by its name or its path. */
+int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
+			const char *key, size_t len,
+			const struct ck_object_in *in, struct ck_err *err);
+/* The parameters of group @nr: numbers [first, first + count). */
+int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
+			   uint64_t first, uint64_t count, struct ck_err *err);
+/* All values of @groups, as they are in @in, a pickle of that list. */
+int ck_optim_groups_say(const struct ck_optim_groups *g,
+			const struct ck_pickle *p, ck_pv groups,
+			const struct ck_object_in *in, struct ck_err *err);
+/* The path of @name, a state of parameter number @id. */
+int ck_optim_state_path(const struct ck_optim_groups *g, const char *name,
+			size_t len, uint64_t id, const char *state,
+			size_t state_len, struct ck_err *err);
+
+#endif

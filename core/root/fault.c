@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/root/fault.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Atomic long ck_fault_left[CK_FAULTS];
+static _Atomic long times_left[CK_FAULTS];
+static _Atomic int fail_code[CK_FAULTS];
+
+void ck_fault_set_kind(enum ck_fault_kind kind, long nth, long times, int code)
+{
+	times_left[kind] = times;
+	fail_code[kind] = code;
+	ck_fault_left[kind] = nth;
+}
+
+void ck_fault_set(long nth, long times, int code)
+{
+	ck_fault_set_kind(CK_FAULT_READ, nth, times, code);
+}
+
+static int kind_of(const char *text)
+{
+	static const char *const names[CK_FAULTS] = { "read:", "write:",
+						      "sync:" };
+
+	for (int i = 0; i < CK_FAULTS; i++)
+		if (!strncmp(text, names[i], strlen(names[i])))
+			return i;
+	return -1;
+}
+
+int ck_fault_from_env(struct ck_err *err)
+{
+	const char *text = getenv("UNSHARD_FAULT");
+	long nth = 0, times = 1;
+	int code = EIO, n, kind;
+
+	if (!text)
+		return 0;
+	kind = kind_of(text);
+	n = sscanf(text, "%*[a-z]:%ld:%ld:%d", &nth, &times, &code);
+	if (kind < 0 || n < 1 || nth < 1 || times < 1 || code < 0)
+		return ck_fail(err, EINVAL,
+			       "UNSHARD_FAULT=%s: expected "
+			       "read|write|sync:NTH[:TIMES[:ERRNO]]",
+			       text);
+	ck_fault_set_kind((enum ck_fault_kind)kind, nth, times, code);
+	return 0;
+}
+
+/* The count stays at 1 while further completions are to fail. */
+int ck_fault_take(enum ck_fault_kind kind, int res)
+{
+	_Atomic long *count = &ck_fault_left[kind];
+	long left = atomic_load(count);
+
+	do {
+		if (!left)
+			return res;
+	} while (left > 1 &&
+		 !atomic_compare_exchange_weak(count, &left, left - 1));
+	if (left > 1)
+		return res;
+	if (atomic_fetch_sub(&times_left[kind], 1) <= 1)
+		*count = 0;
+	if (fail_code[kind])
+		return -fail_code[kind];
+	return res > 0 ? res / 2 : res;
+}

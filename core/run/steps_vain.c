@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * steps_vain.c - options that none of several checkpoints has a use for
+ *
+ * Each says so itself, as a problem that begins with the option: format/vain.h.
+ */
+#include "core/run/steps.h"
+
+#include "core/format/vain.h"
+
+#include <string.h>
+
+static bool says(const struct ck_image *img, const char *option)
+{
+	size_t len = strlen(option);
+
+	for (uint32_t i = 0; i < img->nr_problems; i++) {
+		const char *line =
+			img->problems[i].reason == CK_NONE ?
+				"" :
+				ck_image_str(img, img->problems[i].reason,
+					     NULL);
+
+		if (!strncmp(line, "-o ", 3) &&
+		    !strncmp(line + 3, option, len) &&
+		    (line[3 + len] == '=' || line[3 + len] == ':'))
+			return true;
+	}
+	return false;
+}
+
+uint32_t ck_steps_vain(const struct ck_image *img)
+{
+	uint32_t bits = 0;
+
+	for (unsigned i = 0; ck_vain[i].option && i < 32; i++)
+		if (says(img, ck_vain[i].option))
+			bits |= UINT32_C(1) << i;
+	return bits;
+}
+
+bool ck_steps_may_be_vain(const struct ck_opts *opts)
+{
+	for (const struct ck_vain *v = ck_vain; v->option; v++)
+		if (ck_opts_get(opts, v->option))
+			return true;
+	return false;
+}
+
+void ck_steps_vain_names(uint32_t bits, struct ck_str *out)
+{
+	const char *between = "";
+
+	for (unsigned i = 0; ck_vain[i].option && i < 32; i++) {
+		if (!(bits >> i & 1))
+			continue;
+		ck_str_fmt(out, "%s-o %s", between, ck_vain[i].option);
+		between = ", ";
+	}
+}

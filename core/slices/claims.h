@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * claims.h - which bytes of the shards to be have been written
+ *
+ * Each mount that writes keeps a log of its own in the stage's slices/, and
+ * what all logs say together is what was written:
+ *
+ *	w-0123456789abcdef.log	a slot for each stretch, written over as it
+ *				grows; good while the machine runs, however its
+ *				mount ended
+ *	w-0123456789abcdef.safe	stretches that an fsync made durable, one after
+ *				the other; good after a loss of power, and on
+ *				other machines
+ *
+ * Bytes come before their claim, so that no claim is of bytes that are not
+ * there.  A log whose mount has ended is taken over by the next that writes.
+ *
+ * Threads: any.
+ */
+#ifndef CK_CLAIMS_H
+#define CK_CLAIMS_H
+
+#include "core/base/err.h"
+#include "core/slices/slices_plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ck_claims;
+
+/*
+ * Reads which boot of the machine this is, once: to be called before a sandbox
+ * forbids that.
+ */
+void ck_claims_boot(void);
+/* Borrows @dir, a descriptor of slices/, and @plan.  Reads all logs. */
+int ck_claims_open(struct ck_claims **out, int dir, const struct ck_splan *plan,
+		   struct ck_err *err);
+void ck_claims_close(struct ck_claims *c);
+
+/* Bytes [off, off + len) of @file were written. */
+int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
+		  uint64_t len, struct ck_err *err);
+/* They are to be written anew.  What other mounts, alive, say of them stays. */
+int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
+		  uint64_t len, struct ck_err *err);
+/*
+ * fdatasync of @fd, and then what was written of @file is safe.  *lost: it was
+ * that which failed, so that bytes may be lost.
+ */
+int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
+		   struct ck_err *err);
+/* Whether something of @file was written here that is not. */
+bool ck_claims_unsafe(struct ck_claims *c, uint32_t file);
+
+/* Reads the logs of others anew. */
+int ck_claims_refresh(struct ck_claims *c, struct ck_err *err);
+/*
+ * Where the first stretch of [pos, end) that nobody wrote begins, and where
+ * it ends; both @end: there is none.
+ */
+void ck_claims_gap(struct ck_claims *c, uint32_t file, uint64_t pos,
+		   uint64_t end, uint64_t *from, uint64_t *to);
+/* How many of [pos, end) were written. */
+uint64_t ck_claims_bytes(struct ck_claims *c, uint32_t file, uint64_t pos,
+			 uint64_t end);
+
+#endif

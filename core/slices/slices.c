@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slices.c - a stage of slices: begun, and opened
+ *
+ * It is made beside, as a whole, and gets its name by one rename, which only
+ * one of several that try at the same time can do.
+ */
+#include "core/slices/slices_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/whole.h"
+#include "core/sandbox/child.h"
+#include "core/format/layout/write.h"
+#include "core/sandbox/sandbox.h"
+#include "core/draft/below.h"
+#include "core/slices/slices_plan_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#define PLAN "plan"
+#define GIVEN "given"
+#define FILES "files"
+#define SECONDS 300
+
+/* ---- a layout becomes a plan, in a process of its own ---- */
+
+struct job {
+	const struct ck_root *root;
+	const char *layout, *format;
+	size_t len;
+	int fd;
+	bool sandbox;
+};
+
+static int plan_in_child(void *ctx, struct ck_err *err)
+{
+	const struct job *job = ctx;
+	const struct ck_sandbox_in box = { .role = CK_SANDBOX_PARSER,
+					   .root = job->root,
+					   .cpu_seconds = SECONDS };
+	ck_auto_str struct ck_str out = { 0 };
+	int ret = job->sandbox ? ck_sandbox_enter(&box, NULL, err) : 0;
+
+	if (!ret)
+		ret = ck_splan_make(&out, CK_LAY_FILE, job->layout, job->len,
+				    job->format, err);
+	if (!ret)
+		ret = ck_pwrite_whole(job->fd, out.v, out.len, 0);
+	return ret;
+}
+
+/* All of a file, from malloc(). */
+static int slurp(int fd, uint64_t max, char **bytes, size_t *len,
+		 struct ck_err *err)
+{
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(fd, &st))
+		return ck_fail(err, errno, "slices: %s", strerror(errno));
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > max)
+		return ck_fail(err, EINVAL, "slices: a file is too large");
+	*bytes = malloc((size_t)st.st_size + 1);
+	if (!*bytes)
+		return ck_fail(err, ENOMEM, "no memory for slices");
+	n = ck_pread_most(fd, *bytes, (uint64_t)st.st_size, 0);
+	if (n != st.st_size) {
+		free(*bytes);
+		*bytes = NULL;
+		return ck_fail(err, EIO, "slices: a file cannot be read");
+	}
+	(*bytes)[n] = '\0';
+	*len = (size_t)n;
+	return 0;
+}
+
+static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
+		     const char *layout, size_t len, char **plan,
+		     size_t *plan_len, struct ck_err *err)
+{
+	const char *how = ck_opts_get(opts, "sandbox");
+	ck_auto_fd int fd = memfd_create("unshard-plan", MFD_CLOEXEC);
+	unsigned nr = ck_root_fds(root, NULL, 0);
+	ck_auto_free int *keep = calloc(nr + 1, sizeof(*keep));
+	struct job job = { .root = root,
+			   .layout = layout,
+			   .format = ck_opts_get(opts, "shard-format"),
+			   .len = len,
+			   .fd = fd,
+			   .sandbox = !how || strcmp(how, "off") != 0 };
+	const struct ck_child c = {
+		.what = "the reader of the layout",
+		.hint = "",
+		.run = plan_in_child,
+		.ctx = &job,
+		.keep = keep,
+		.nr_keep = nr + 1,
+		.seconds = SECONDS,
+	};
+	int ret;
+
+	if (fd < 0 || !keep)
+		return ck_fail(err, ENOMEM, "no memory for a layout");
+	ck_root_fds(root, keep, nr);
+	keep[nr] = fd;
+	ret = ck_child_call(&c, err);
+	return ret ? ret : slurp(fd, CK_SPLAN_MAX_BYTES, plan, plan_len, err);
+}
+
+/* What a builder makes of it has to be whole; else it is of no use. */
+static int check_plan(const char *bytes, size_t len, struct ck_err *err)
+{
+	struct ck_splan p;
+	struct ck_image img;
+	char *copy = malloc(len + 1);
+	int ret;
+
+	if (!copy)
+		return ck_fail(err, ENOMEM, "no memory for a layout");
+	memcpy(copy, bytes, len);
+	ret = ck_splan_take(&p, copy, len, err);
+	if (ret)
+		return ret;
+	ret = ck_splan_image(&p, &img, err);
+	if (!ret)
+		ck_image_unmap(&img);
+	ck_splan_free(&p);
+	return ck_wrap(err, ret, CK_LAY_FILE ": write");
+}
+
+/* ---- into the stage ---- */
+
+static int write_file(int dir, const char *name, const char *bytes, size_t len)
+{
+	ck_auto_fd int fd = openat(
+		dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int ret = fd < 0 ? -errno : ck_pwrite_whole(fd, bytes, len, 0);
+
+	return ret ? ret : fsync(fd) ? -errno : 0;
+}
+
+static int write_all(int dir, const char *layout, size_t len, const char *plan,
+		     size_t plan_len)
+{
+	int ret = write_file(dir, GIVEN, layout, len);
+
+	if (!ret)
+		ret = write_file(dir, PLAN, plan, plan_len);
+	if (!ret && mkdirat(dir, FILES, 0777))
+		ret = -errno;
+	return ret ? ret : fsync(dir) ? -errno : 0;
+}
+
+static int put_in_place(struct ck_staging *s, const char *layout, size_t len,
+			const char *plan, size_t plan_len, struct ck_err *err)
+{
+	char name[40];
+	uint64_t r = 0;
+	ck_auto_fd int dir = -1;
+	int ret = 0;
+
+	if (getrandom(&r, sizeof(r), 0) != sizeof(r))
+		return ck_fail(err, errno, "a name: %s", strerror(errno));
+	snprintf(name, sizeof(name), CK_SLICES_DIR ".%016" PRIx64, r);
+	if (mkdirat(s->fd, name, 0777))
+		ret = -errno;
+	dir = ret ? -1 :
+		    openat(s->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (!ret)
+		ret = dir < 0 ? -errno :
+				write_all(dir, layout, len, plan, plan_len);
+	if (!ret && renameat(s->fd, name, s->fd, CK_SLICES_DIR))
+		ret = -errno;
+	if (!ret && fsync(s->fd))
+		ret = -errno;
+	if (!ret)
+		return 0;
+	ck_below_remove(s->fd, name, NULL);
+	return ck_fail(err, -ret, "%s: " CK_LAY_FILE ": %s", s->name,
+		       strerror(-ret));
+}
+
+static int open_dir(int at, const char *name)
+{
+	return openat(at, name,
+		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static int read_given(int dir, char **bytes, size_t *len, struct ck_err *err)
+{
+	ck_auto_fd int fd = openat(
+		dir, GIVEN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return ck_fail(err, errno, "slices/" GIVEN ": %s",
+			       strerror(errno));
+	return slurp(fd, CK_LAY_MAX_BYTES, bytes, len, err);
+}
+
+static int compare(struct ck_staging *s, const char *layout, size_t len,
+		   struct ck_err *err)
+{
+	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR);
+	ck_auto_free char *given = NULL;
+	size_t n = 0;
+	int ret = dir < 0 ? ck_fail(err, errno, "slices: %s", strerror(errno)) :
+			    read_given(dir, &given, &n, err);
+
+	if (ret || (n == len && !memcmp(given, layout, len)))
+		return ret;
+	return ck_fail(err, EEXIST,
+		       "%s: another " CK_LAY_FILE " was given before, and it "
+		       "stays",
+		       s->name);
+}
+
+int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
+		   const struct ck_opts *opts, const char *layout, size_t len,
+		   struct ck_err *err)
+{
+	ck_auto_free char *plan = NULL;
+	size_t plan_len = 0;
+	int ret;
+
+	if (ck_slices_look(s))
+		return compare(s, layout, len, err);
+	if (len > CK_LAY_MAX_BYTES)
+		return ck_fail(err, EFBIG, CK_LAY_FILE ": too large");
+	ret = make_plan(root, opts, layout, len, &plan, &plan_len, err);
+	if (!ret)
+		ret = check_plan(plan, plan_len, err);
+	if (ret == -EINVAL && err)
+		ck_staging_refuse(s, err->msg);
+	if (!ret)
+		ret = ck_staging_begin(s, err);
+	if (ret)
+		return ret;
+	ret = put_in_place(s, layout, len, plan, plan_len, err);
+	if (!ret)
+		ck_staging_refuse(s, NULL);
+	ck_staging_end(s);
+	/* somebody was quicker */
+	return ret == -ENOTEMPTY || ret == -EEXIST ?
+		       compare(s, layout, len, err) :
+		       ret;
+}
+
+const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len)
+{
+	const char *bytes = NULL;
+	size_t n = 0;
+
+	while (ck_opts_nth(opts, "layout", n))
+		bytes = ck_opts_bytes(opts, "layout", n++, len);
+	return bytes && ck_lay_out_wanted(bytes, *len) ? bytes : NULL;
+}
+
+/* ---- opened ---- */
+
+bool ck_slices_look(const struct ck_staging *s)
+{
+	struct stat st;
+
+	return !fstatat(s->fd, CK_SLICES_DIR, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+bool ck_slices_begun(const struct ck_staging *s)
+{
+	ck_auto_below struct ck_below all = { 0 };
+	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR "/" FILES);
+
+	return dir >= 0 && (ck_below_list(&all, dir, NULL) || all.nr);
+}
+
+static int open_plan(struct ck_slices *sl, struct ck_err *err)
+{
+	ck_auto_fd int fd = openat(
+		sl->dir, PLAN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	char *bytes = NULL;
+	size_t len = 0;
+	int ret;
+
+	if (fd < 0)
+		return ck_fail(err, errno, "slices/" PLAN ": %s",
+			       strerror(errno));
+	ret = slurp(fd, CK_SPLAN_MAX_BYTES, &bytes, &len, err);
+	return ret ? ret : ck_splan_take(&sl->plan, bytes, len, err);
+}
+
+/* Which pieces each tensor has; and which tensor of the plan the image's is. */
+static int make_tables(struct ck_slices *sl, struct ck_err *err)
+{
+	const struct ck_splan *p = &sl->plan;
+
+	sl->to_plan = calloc(p->nr_tensors + 1, sizeof(*sl->to_plan));
+	sl->first_of = calloc(p->nr_tensors + 2, sizeof(*sl->first_of));
+	sl->by_tensor = calloc(p->nr_pieces + 1, sizeof(*sl->by_tensor));
+	if (!sl->to_plan || !sl->first_of || !sl->by_tensor)
+		return ck_fail(err, ENOMEM, "no memory for slices");
+	for (uint32_t i = 0; i < p->nr_tensors; i++)
+		sl->to_plan[i] = ck_splan_find_tensor(
+			p,
+			ck_image_str(&sl->img, sl->img.tensors[i].name, NULL));
+	for (uint32_t i = 0; i < p->nr_pieces; i++)
+		sl->first_of[p->pieces[i].tensor + 2]++;
+	for (uint32_t t = 2; t < p->nr_tensors + 2; t++)
+		sl->first_of[t] += sl->first_of[t - 1];
+	for (uint32_t i = 0; i < p->nr_pieces; i++)
+		sl->by_tensor[sl->first_of[p->pieces[i].tensor + 1]++] = i;
+	return 0;
+}
+
+static int open_all(struct ck_slices *sl, struct ck_err *err)
+{
+	int ret;
+
+	sl->dir = open_dir(sl->stage->fd, CK_SLICES_DIR);
+	if (sl->dir < 0)
+		return errno == ENOENT ? -ENOENT :
+					 ck_fail(err, errno, "slices: %s",
+						 strerror(errno));
+	sl->files = open_dir(sl->dir, FILES);
+	if (sl->files < 0)
+		return ck_fail(err, EIO, "slices/" FILES ": %s",
+			       strerror(errno));
+	ret = open_plan(sl, err);
+	if (!ret)
+		ret = ck_claims_open(&sl->claims, sl->dir, &sl->plan, err);
+	if (!ret)
+		ret = ck_splan_image(&sl->plan, &sl->img, err);
+	sl->has_image = !ret;
+	return ret ? ret : make_tables(sl, err);
+}
+
+int ck_slices_open(struct ck_slices **out, struct ck_staging *s,
+		   struct ck_err *err)
+{
+	struct ck_slices *sl = calloc(1, sizeof(*sl));
+	int ret;
+
+	if (!sl)
+		return ck_fail(err, ENOMEM, "no memory for slices");
+	sl->stage = s;
+	sl->dir = sl->files = -1;
+	for (size_t i = 0; i < CK_SLICES_FDS; i++)
+		sl->fds[i].fd = -1;
+	pthread_mutex_init(&sl->lock, NULL);
+	ret = open_all(sl, err);
+	if (!ret) {
+		*out = sl;
+		return 0;
+	}
+	ck_slices_close(sl);
+	return ret == -ENOENT ? ret : ck_wrap(err, ret, "%s", s->name);
+}
+
+void ck_slices_close(struct ck_slices *sl)
+{
+	for (size_t i = 0; i < CK_SLICES_FDS; i++)
+		if (sl->fds[i].fd >= 0)
+			close(sl->fds[i].fd);
+	if (sl->claims)
+		ck_claims_close(sl->claims);
+	if (sl->has_image)
+		ck_image_unmap(&sl->img);
+	free(sl->to_plan);
+	free(sl->first_of);
+	free(sl->by_tensor);
+	ck_splan_free(&sl->plan);
+	if (sl->dir >= 0)
+		close(sl->dir);
+	if (sl->files >= 0)
+		close(sl->files);
+	pthread_mutex_destroy(&sl->lock);
+	free(sl);
+}
+
+const struct ck_splan *ck_slices_plan(const struct ck_slices *sl)
+{
+	return &sl->plan;
+}
+
+const struct ck_image *ck_slices_image(const struct ck_slices *sl)
+{
+	return &sl->img;
+}
+
+uint32_t ck_slices_tensor(const struct ck_slices *sl, uint32_t image_tensor)
+{
+	return sl->to_plan[image_tensor];
+}
+
+int ck_slices_given(const struct ck_slices *sl, char **bytes, size_t *len,
+		    struct ck_err *err)
+{
+	return read_given(sl->dir, bytes, len, err);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slices_crcs.c - what the archives of DCP say of their bytes
+ *
+ * Slices are written in any order and anew, so that no sum could follow; what
+ * was written is read once more, by several threads, a file each.
+ */
+#include "core/slices/slices_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/crc32.h"
+#include "core/base/whole.h"
+#include "core/base/pool.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define BUFFER (UINT64_C(256) << 10)
+
+struct job {
+	struct ck_slices *sl;
+	uint32_t *crc;
+	_Atomic uint32_t next;
+	_Atomic int stop; /* -errno */
+	pthread_mutex_t lock;
+	struct ck_err why;
+};
+
+static int sum(const struct ck_splan_piece *p, int fd, void *buf, uint32_t *crc)
+{
+	for (uint64_t at = 0, len; at < p->len; at += len) {
+		ssize_t n;
+
+		len = CK_MIN(BUFFER, p->len - at);
+		n = ck_pread_most(fd, buf, len, p->off + at);
+		if (n < 0 || (uint64_t)n < len)
+			return n < 0 ? (int)n : -EIO;
+		*crc = ck_crc32(*crc, buf, len);
+	}
+	return 0;
+}
+
+static int sum_file(struct job *j, uint32_t file, void *buf, struct ck_err *err)
+{
+	const struct ck_splan *p = &j->sl->plan;
+	const struct ck_splan_file *f = &p->files[file];
+	ck_auto_fd int fd = -1;
+	int ret = 0;
+
+	if (!f->nr)
+		return 0;
+	fd = ck_slices_shard(j->sl, file, true, err);
+	if (fd < 0)
+		return fd;
+	for (uint32_t i = f->first; i < f->first + f->nr && !ret; i++)
+		ret = sum(&p->pieces[i], fd, buf, &j->crc[i]);
+	return ret ? ck_fail(err, -ret, "%s: %s: %s", j->sl->stage->name,
+			     ck_splan_str(p, f->name), strerror(-ret)) :
+		     0;
+}
+
+static void work(void *ctx)
+{
+	struct job *j = ctx;
+	ck_auto_free void *buf = malloc(BUFFER);
+	struct ck_err err = { 0 };
+	uint32_t i;
+
+	while (!j->stop && (i = j->next++) < j->sl->plan.nr_files) {
+		int ret = buf ? sum_file(j, i, buf, &err) :
+				ck_fail(&err, ENOMEM, "no memory for sums");
+
+		if (!ret)
+			continue;
+		pthread_mutex_lock(&j->lock);
+		if (!j->stop)
+			j->why = err;
+		j->stop = ret;
+		pthread_mutex_unlock(&j->lock);
+	}
+}
+
+int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err)
+{
+	struct job j = { .sl = sl };
+	const struct ck_pool_in pool = { .ctx = &j, .work = work };
+	int ret;
+
+	j.crc = calloc(sl->plan.nr_pieces + 1u, sizeof(*j.crc));
+	if (!j.crc)
+		return ck_fail(err, ENOMEM, "no memory for sums");
+	pthread_mutex_init(&j.lock, NULL);
+	ret = ck_pool_run(&pool, err);
+	pthread_mutex_destroy(&j.lock);
+	if (!ret && j.stop) {
+		ret = j.stop;
+		*err = j.why;
+	}
+	if (ret)
+		free(j.crc);
+	else
+		*out = j.crc;
+	return ret;
+}

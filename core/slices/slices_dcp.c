@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slices_dcp.c - shards of slices as torch.distributed.checkpoint knows them
+ *
+ * Each piece that has elements is a chunk of its tensor, and its archive an
+ * item of the file that it lies in.
+ */
+#include "core/slices/slices_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/whole.h"
+#include "core/emit/dcp_out.h"
+#include "core/emit/torch_blob.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct index {
+	const struct ck_splan *plan;
+	uint32_t *v; /* pieces with elements, by tensor */
+	uint32_t *first; /* of tensor t in v; one more at the end */
+	int fd;
+	uint64_t at; /* bytes of the file so far */
+};
+
+static int no_mem(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory for metadata");
+}
+
+/* One of a tensor without elements stands for all of it. */
+static int make_index(const struct ck_slices *sl, struct index *x,
+		      struct ck_err *err)
+{
+	const struct ck_splan *p = &sl->plan;
+	uint32_t nr = 0;
+
+	x->plan = p;
+	x->v = calloc(p->nr_pieces + 1, sizeof(*x->v));
+	x->first = calloc(p->nr_tensors + 1, sizeof(*x->first));
+	if (!x->v || !x->first)
+		return no_mem(err);
+	for (uint32_t t = 0; t < p->nr_tensors; t++) {
+		x->first[t] = nr;
+		for (uint32_t i = sl->first_of[t]; i < sl->first_of[t + 1]; i++)
+			if (p->pieces[sl->by_tensor[i]].len)
+				x->v[nr++] = sl->by_tensor[i];
+		if (nr == x->first[t] && sl->first_of[t] < sl->first_of[t + 1])
+			x->v[nr++] = sl->by_tensor[sl->first_of[t]];
+	}
+	x->first[p->nr_tensors] = nr;
+	return 0;
+}
+
+static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
+		      struct ck_err *err)
+{
+	const struct index *x = ctx;
+	const struct ck_splan_tensor *t = &x->plan->tensors[i];
+
+	(void)err;
+	*out = (struct ck_dcp_out_entry){
+		.name = ck_splan_str(x->plan, t->name),
+		.dtype = t->dtype,
+		.rank = t->rank,
+		.shape = x->plan->dims + t->shape,
+		.nr_chunks = x->first[i + 1] - x->first[i],
+	};
+	out->len = strlen(out->name);
+	return 0;
+}
+
+static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
+		      struct ck_dcp_out_chunk *out, struct ck_err *err)
+{
+	const struct index *x = ctx;
+	const struct ck_splan *p = x->plan;
+	const struct ck_splan_piece *piece = &p->pieces[x->v[x->first[i] + k]];
+	const struct ck_splan_tensor *t = &p->tensors[i];
+	const uint64_t *start = p->dims + piece->dims;
+	struct ck_torch_blob b;
+	int ret = ck_splan_blob(p, piece, &b, err);
+
+	if (!ret) {
+		if (t->rank) {
+			memcpy(out->start, start, t->rank * sizeof(*start));
+			memcpy(out->shape, start + t->rank,
+			       t->rank * sizeof(*start));
+		}
+		out->file = ck_splan_str(p, p->files[piece->file].name);
+		out->off = piece->off - b.head.len;
+		out->size = b.size;
+	}
+	ck_torch_blob_free(&b);
+	return ret;
+}
+
+static int put(void *ctx, const void *bytes, size_t len, struct ck_err *err)
+{
+	struct index *x = ctx;
+	int ret = ck_pwrite_whole(x->fd, bytes, len, x->at);
+
+	x->at += len;
+	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
+}
+
+int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err)
+{
+	struct index x = { .fd = fd };
+	const struct ck_dcp_out out = {
+		.ctx = &x,
+		.nr = sl->plan.nr_tensors,
+		.entry = tell_entry,
+		.chunk = tell_chunk,
+	};
+	int ret = make_index(sl, &x, err);
+
+	if (!ret)
+		ret = ck_dcp_out_write(&out, put, &x, err);
+	free(x.v);
+	free(x.first);
+	return ret;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slices_files.c - the shards to be: made, opened, moved at the end
+ *
+ * One comes into being at the first write to it, of its full size and with
+ * room for all of it where the file system promises that.  Two mounts may
+ * make one at the same time: both write the same header.
+ */
+#include "core/slices/slices_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/whole.h"
+#include "core/format/layout/doc.h"
+#include "core/root/point.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+static const char *name_of(const struct ck_slices *sl, uint32_t file)
+{
+	return ck_splan_str(&sl->plan, sl->plan.files[file].name);
+}
+
+static int fail(const struct ck_slices *sl, uint32_t file, int code,
+		struct ck_err *err)
+{
+	return ck_fail(err, code, "%s: %s: %s", sl->stage->name,
+		       name_of(sl, file), strerror(code));
+}
+
+static int open_at(int dir, const char *name, int flags)
+{
+	int fd = openat(dir, name,
+			flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+			0666);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int put_bytes(void *ctx, uint64_t off, const void *bytes, size_t len,
+		     struct ck_err *err)
+{
+	int ret = ck_pwrite_whole(*(const int *)ctx, bytes, len, off);
+
+	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
+}
+
+static int write_frame(const struct ck_slices *sl, uint32_t file,
+		       const uint32_t *crc, int fd, struct ck_err *err)
+{
+	int ret = ck_splan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
+
+	return ck_wrap(err, ret, "%s: %s", sl->stage->name, name_of(sl, file));
+}
+
+/* Its size, its header, and its room: all may have been done before. */
+static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
+		    struct ck_err *err)
+{
+	uint64_t size = sl->plan.files[file].size;
+	struct stat st;
+	if (fstat(fd, &st))
+		return fail(sl, file, errno, err);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > size)
+		return ck_fail(err, EIO,
+			       "%s: %s: expected a file of at most %llu bytes",
+			       sl->stage->name, name_of(sl, file),
+			       (unsigned long long)size);
+	if ((uint64_t)st.st_size == size)
+		return 0;
+	if (fallocate(fd, 0, 0, (off_t)size) && errno != EOPNOTSUPP &&
+	    errno != ENOSYS && errno != EINVAL)
+		return fail(sl, file, errno, err);
+	if (ftruncate(fd, (off_t)size))
+		return fail(sl, file, errno, err);
+	return write_frame(sl, file, NULL, fd, err);
+}
+
+int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
+		    struct ck_err *err)
+{
+	const char *name = name_of(sl, file);
+	int how = writes ? O_RDWR : O_RDONLY, fd, ret;
+
+	/* a publish that broke off has moved it already */
+	fd = open_at(sl->stage->files_fd, name, how);
+	if (fd == -ENOENT)
+		fd = open_at(sl->files, name, writes ? how | O_CREAT : how);
+	if (fd == -ENOENT)
+		return fd;
+	if (fd < 0)
+		return fail(sl, file, -fd, err);
+	ret = writes ? fill_out(sl, file, fd, err) : 0;
+	if (ret)
+		close(fd);
+	return ret ? ret : fd;
+}
+
+/* ---- some are kept open ---- */
+
+/* A place that is free, or that of the one not used for longest; or NULL. */
+static struct ck_slices_fd *find(struct ck_slices *sl, uint32_t file,
+				 bool writes)
+{
+	struct ck_slices_fd *old = NULL;
+
+	for (size_t i = 0; i < CK_SLICES_FDS; i++) {
+		struct ck_slices_fd *f = &sl->fds[i];
+
+		if (f->fd >= 0 && f->file == file && (f->writes || !writes))
+			return f;
+		if (!f->pins && (!old || f->used < old->used))
+			old = f;
+	}
+	return old;
+}
+
+static int open_in(struct ck_slices *sl, struct ck_slices_fd *f, uint32_t file,
+		   bool writes, struct ck_err *err)
+{
+	int fd = ck_slices_shard(sl, file, writes, err);
+
+	if (fd < 0)
+		return fd;
+	if (f->fd >= 0)
+		close(f->fd);
+	*f = (struct ck_slices_fd){ .fd = fd, .file = file, .writes = writes };
+	return 0;
+}
+
+int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
+		  struct ck_slices_fd **out, struct ck_err *err)
+{
+	struct ck_slices_fd *f;
+	int ret = 0;
+
+	pthread_mutex_lock(&sl->lock);
+	f = find(sl, file, writes);
+	if (!f)
+		ret = ck_fail(err, EMFILE, "%s: too many files at once",
+			      sl->stage->name);
+	else if (f->fd < 0 || f->file != file || (writes && !f->writes))
+		ret = open_in(sl, f, file, writes, err);
+	if (!ret) {
+		f->pins++;
+		f->used = ++sl->clock;
+		*out = f;
+	}
+	pthread_mutex_unlock(&sl->lock);
+	return ret;
+}
+
+void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd)
+{
+	pthread_mutex_lock(&sl->lock);
+	fd->pins--;
+	pthread_mutex_unlock(&sl->lock);
+}
+
+/* ---- the end ---- */
+
+static bool is_there(int dir, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+static int in_way(const struct ck_slices *sl, const char *name,
+		  struct ck_err *err)
+{
+	if (!is_there(sl->files, name) || !is_there(sl->stage->files_fd, name))
+		return 0;
+	return ck_fail(err, EEXIST,
+		       "%s: shards/%s is in the way of what was written as "
+		       "slices",
+		       sl->stage->name, name);
+}
+
+static const char *index_of(const struct ck_slices *sl)
+{
+	return sl->plan.dcp ? ".metadata" : CK_LAY_FILE;
+}
+
+int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
+		     struct ck_err *err)
+{
+	const char *index = index_of(sl);
+	int ret = in_way(sl, index, err);
+
+	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
+		ret = in_way(sl, name_of(sl, i), err);
+	*gathered = !ret && is_there(sl->stage->files_fd, index);
+	return ret;
+}
+
+static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
+{
+	int ret = ck_point("move of a shard", err);
+
+	if (!ret)
+		ret = in_way(sl, name, err);
+	if (ret ||
+	    (!is_there(sl->files, name) && is_there(sl->stage->files_fd, name)))
+		return ret;
+	if (renameat(sl->files, name, sl->stage->files_fd, name))
+		return ck_fail(err, errno, "%s: %s: %s", sl->stage->name, name,
+			       strerror(errno));
+	return 0;
+}
+
+/* Also of ranks that hold nothing; and what a crash left without a header. */
+static int finish_shard(struct ck_slices *sl, uint32_t file,
+			const uint32_t *crc, struct ck_err *err)
+{
+	ck_auto_fd int fd = ck_slices_shard(sl, file, true, err);
+	int ret;
+
+	if (fd < 0)
+		return fd;
+	ret = write_frame(sl, file, crc, fd, err);
+	return ret ? ret : move(sl, name_of(sl, file), err);
+}
+
+/* Last of all, as it is what makes a checkpoint of them. */
+static int put_index(struct ck_slices *sl, struct ck_err *err)
+{
+	const char *name = index_of(sl);
+	const char *text = sl->plan.layout;
+	ck_auto_fd int fd = -1;
+	int ret;
+
+	if (is_there(sl->stage->files_fd, name) && !is_there(sl->files, name))
+		return 0;
+	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
+	ret = fd < 0	   ? ck_fail(err, -fd, "%s", strerror(-fd)) :
+	      sl->plan.dcp ? ck_slices_metadata(sl, fd, err) :
+			     put_bytes(&fd, 0, text, strlen(text), err);
+	if (ret)
+		return ck_wrap(err, ret, "%s: %s", sl->stage->name, name);
+	return move(sl, name, err);
+}
+
+static int gather(struct ck_slices *sl, struct ck_err *err)
+{
+	ck_auto_free uint32_t *crc = NULL;
+	int ret = ck_slices_check(sl, err);
+
+	if (!ret && sl->plan.dcp)
+		ret = ck_slices_crcs(sl, &crc, err);
+	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
+		ret = finish_shard(sl, i, crc, err);
+	return ret ? ret : put_index(sl, err);
+}
+
+int ck_slices_gather(struct ck_staging *s, struct ck_err *err)
+{
+	struct ck_slices *sl;
+	int ret = ck_slices_open(&sl, s, err);
+
+	if (ret)
+		return ret == -ENOENT ? 0 : ret;
+	ret = gather(sl, err);
+	ck_slices_close(sl);
+	return ret;
+}
+
+static int settle(struct ck_slices *sl, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++) {
+		const struct ck_splan_file *f = &sl->plan.files[i];
+		ck_auto_fd int fd = -1;
+		bool lost;
+
+		if (f->size == f->data)
+			continue;
+		fd = ck_slices_shard(sl, i, true, err);
+		ret = fd < 0 ? fd :
+			       ck_claims_add(sl->claims, i, f->data,
+					     f->size - f->data, err);
+		if (!ret)
+			ret = ck_claims_sync(sl->claims, i, fd, &lost, err);
+	}
+	return ret;
+}
+
+int ck_slices_settled(struct ck_staging *s, struct ck_err *err)
+{
+	struct ck_slices *sl;
+	int ret = ck_slices_open(&sl, s, err);
+
+	if (ret)
+		return ret == -ENOENT ? 0 : ret;
+	ret = settle(sl, err);
+	ck_slices_close(sl);
+	return ret;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zip_out.c - members of a zip, as pieces
+ */
+#include "core/view/torch/zip_out.h"
+
+#include "core/base/crc32.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void ck_zip_out_free(struct ck_zip_out *z)
+{
+	free(z->members.v);
+}
+
+static bool begin(struct ck_zip_out *z, const char *name, uint64_t size,
+		  uint32_t crc)
+{
+	struct ck_zip_member *m = ck_vec_push(&z->members);
+	ck_auto_str struct ck_str s = { 0 };
+
+	if (!m) {
+		z->file->failed = true;
+		return false;
+	}
+	snprintf(m->name, sizeof(m->name), "%s", name);
+	m->local_off = z->file->size;
+	m->size = size;
+	m->crc = crc;
+	ck_zip_put_local(&s, m);
+	z->file->failed |= s.failed;
+	ck_compose_bytes(z->file, s.v, s.len);
+	return true;
+}
+
+void ck_zip_out_bytes(struct ck_zip_out *z, const char *name, const void *bytes,
+		      size_t len)
+{
+	if (begin(z, name, len, ck_crc32(0, bytes, len)))
+		ck_compose_bytes(z->file, bytes, len);
+}
+
+void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
+		       const struct ck_image *img, uint32_t t)
+{
+	if (begin(z, name, img->tensors[t].size, 0))
+		ck_compose_tensor(z->file, img, t);
+}
+
+int ck_zip_out_end(struct ck_zip_out *z, struct ck_err *err)
+{
+	ck_auto_str struct ck_str s = { 0 };
+
+	ck_zip_put_end(&s, z->members.v, z->members.nr, z->file->size);
+	z->file->failed |= s.failed;
+	ck_compose_bytes(z->file, s.v, s.len);
+	return ck_compose_done(z->file, err);
+}

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_slices.c - a step that is written as slices of tensors
+ *
+ *	MNT/step-N
+ *	  unshard-layout.json	FS_STAGED_LAYOUT; writing it begins all this
+ *	  ranks/		FS_STAGED_RANKS
+ *	    R/			SLICE | RANK | number of the rank in the plan
+ *	      NAME		SLICE | ENTRY | entry of the plan
+ *	  tensors/		FS_STAGED_TENSORS
+ *	    NAME		SLICE | TENSOR | tensor of the image
+ *
+ * Every file has its full size from the beginning; what was not written of it
+ * cannot be read.  Files of other names: ops_slices_beside.c.
+ */
+#include "fs/draft/ops_staged_priv.h"
+
+#include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/catalog/image.h"
+#include "core/catalog/names.h"
+#include "fs/kernel/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYOUT "unshard-layout.json"
+#define LAYOUT_MAX (UINT64_C(64) << 20)
+#define SLICE (UINT64_C(1) << 46)
+#define KIND(k) ((uint64_t)(k) << 40)
+#define KINDS KIND(3)
+enum { RANK = 1, ENTRY, TENSOR };
+
+static unsigned kind_of(uint64_t ino)
+{
+	return ino & SLICE ? (unsigned)((ino & KINDS) >> 40) : 0;
+}
+
+static uint64_t ino_of(unsigned kind, uint32_t nr)
+{
+	return SLICE | KIND(kind) | nr;
+}
+
+bool fs_slices_has(uint64_t ino)
+{
+	return (ino & SLICE && !(ino & FS_INO_SHARD)) ||
+	       (ino >= FS_STAGED_LAYOUT && ino <= FS_STAGED_TENSORS);
+}
+
+static struct ck_slices *slices_of(const struct fs_sref *r)
+{
+	return fs_staged_slices(r->s->files);
+}
+
+/* The tensor of the image that one of the plan is. */
+static uint32_t image_tensor(const struct ck_slices *sl, uint32_t t)
+{
+	const struct ck_splan *p = ck_slices_plan(sl);
+	const char *name = ck_splan_str(p, p->tensors[t].name);
+
+	return ck_image_find_name(ck_slices_image(sl), 0, name, strlen(name));
+}
+
+static const char *file_name(const struct ck_slices *sl, uint32_t image)
+{
+	const struct ck_image *img = ck_slices_image(sl);
+
+	return ck_image_str(img, img->tensors[image].file, NULL);
+}
+
+/* What bytes a file is of; false: it is none. */
+static bool slice_of(const struct ck_slices *sl, uint64_t ino,
+		     struct ck_slice *of)
+{
+	const struct ck_splan *p = ck_slices_plan(sl);
+	uint32_t nr = (uint32_t)ino;
+
+	of->whole = kind_of(ino) == TENSOR;
+	of->nr = nr;
+	if (kind_of(ino) == ENTRY && nr < p->nr_entries)
+		of->nr = p->entries[nr];
+	else if (!of->whole || nr >= ck_slices_image(sl)->nr_tensors)
+		return false;
+	return true;
+}
+
+/* ---- names ---- */
+
+static uint64_t find_rank(const struct ck_slices *sl, const char *name)
+{
+	char text[24];
+	uint64_t rank = strtoull(name, NULL, 10);
+	uint32_t nr = ck_splan_find_rank(ck_slices_plan(sl), rank);
+
+	snprintf(text, sizeof(text), "%" PRIu64, rank);
+	return nr == CK_NONE || strcmp(text, name) != 0 ? 0 : ino_of(RANK, nr);
+}
+
+static uint64_t find_tensor(const struct ck_slices *sl, uint64_t dir,
+			    const char *name)
+{
+	const struct ck_splan *p = ck_slices_plan(sl);
+	uint32_t t =
+		ck_image_find_file(ck_slices_image(sl), 0, name, strlen(name));
+	uint32_t entry;
+
+	if (t == CK_NONE || dir == FS_STAGED_TENSORS)
+		return t == CK_NONE ? 0 : ino_of(TENSOR, t);
+	if ((uint32_t)dir >= p->nr_ranks)
+		return 0;
+	entry = ck_splan_find_entry(p, (uint32_t)dir, ck_slices_tensor(sl, t));
+	return entry == CK_NONE ? 0 : ino_of(ENTRY, entry);
+}
+
+/* Entries, and then the tensors of the image; for files only. */
+static size_t bit_of(const struct ck_slices *sl, uint64_t ino)
+{
+	return (uint32_t)ino +
+	       (kind_of(ino) == TENSOR ? ck_slices_plan(sl)->nr_entries : 0);
+}
+
+static bool is_hidden(const struct fs_sref *r, uint64_t ino)
+{
+	return (kind_of(ino) == ENTRY || kind_of(ino) == TENSOR) &&
+	       fs_staged_is_hidden(r->s->files, bit_of(slices_of(r), ino));
+}
+
+static int hide(const struct fs_sref *r, uint64_t ino, bool hide)
+{
+	const struct ck_slices *sl = slices_of(r);
+	size_t nr = (size_t)ck_slices_plan(sl)->nr_entries +
+		    ck_slices_image(sl)->nr_tensors;
+
+	return fs_staged_hide(r->s->files, bit_of(sl, ino), nr, hide);
+}
+
+void fs_slices_find(const struct fs_sref *r, const char *name, uint64_t *ino)
+{
+	const struct ck_slices *sl = slices_of(r);
+
+	*ino = 0;
+	if (!sl)
+		return;
+	if (r->ino == FS_INO_ROOT)
+		*ino = !strcmp(name, LAYOUT)	? FS_STAGED_LAYOUT :
+		       !strcmp(name, "ranks")	? FS_STAGED_RANKS :
+		       !strcmp(name, "tensors") ? FS_STAGED_TENSORS :
+						  0;
+	else if (r->ino == FS_STAGED_RANKS)
+		*ino = find_rank(sl, name);
+	else if (r->ino == FS_STAGED_TENSORS || kind_of(r->ino) == RANK)
+		*ino = find_tensor(sl, r->ino, name);
+}
+
+bool fs_slices_key(const struct fs_sref *r, char key[24])
+{
+	const struct ck_slices *sl = slices_of(r);
+	const struct ck_splan *p = sl ? ck_slices_plan(sl) : NULL;
+	uint32_t rank = (uint32_t)r->ino;
+
+	if (r->ino == FS_INO_ROOT)
+		strcpy(key, CK_SLICES_BESIDE_STEP);
+	else if (p && r->ino == FS_STAGED_TENSORS)
+		strcpy(key, CK_SLICES_BESIDE_TENSORS);
+	else if (p && kind_of(r->ino) == RANK && rank < p->nr_ranks)
+		snprintf(key, 24, "%" PRIu64, p->ranks[rank].rank);
+	else
+		return false;
+	return true;
+}
+
+int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
+{
+	fs_slices_find(r, name, ino);
+	if (is_hidden(r, *ino))
+		*ino = 0;
+	return 0;
+}
+
+/* The layout last: rm -r may remove it once nothing is written. */
+static int list_step(struct fs_shard_list *l)
+{
+	int ret = fs_shards_list_add(l, "ranks", FS_STAGED_RANKS, true);
+
+	if (!ret)
+		ret = fs_shards_list_add(l, "tensors", FS_STAGED_TENSORS, true);
+	if (!ret)
+		ret = fs_shards_list_add(l, LAYOUT, FS_STAGED_LAYOUT, false);
+	return ret;
+}
+
+static int list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
+{
+	const struct ck_splan *p = ck_slices_plan(sl);
+	char text[24];
+	int ret = 0;
+
+	for (uint32_t i = 0; i < p->nr_ranks && !ret; i++) {
+		snprintf(text, sizeof(text), "%" PRIu64, p->ranks[i].rank);
+		ret = fs_shards_list_add(l, text, ino_of(RANK, i), true);
+	}
+	return ret;
+}
+
+static int add_slice(const struct fs_sref *r, struct fs_shard_list *l,
+		     uint32_t image, uint64_t ino)
+{
+	if (image == CK_NONE || is_hidden(r, ino))
+		return 0;
+	return fs_shards_list_add(l, file_name(slices_of(r), image), ino,
+				  false);
+}
+
+static int list_rank(const struct fs_sref *at, struct fs_shard_list *l)
+{
+	const struct ck_slices *sl = slices_of(at);
+	uint32_t nr = (uint32_t)at->ino;
+	const struct ck_splan *p = ck_slices_plan(sl);
+	const struct ck_splan_rank *r = &p->ranks[nr];
+	int ret = nr < p->nr_ranks ? 0 : -ESTALE;
+
+	for (uint32_t i = 0; !ret && i < r->nr; i++) {
+		uint32_t t = p->pieces[p->entries[r->first + i]].tensor;
+
+		ret = add_slice(at, l, image_tensor(sl, t),
+				ino_of(ENTRY, r->first + i));
+	}
+	return ret;
+}
+
+static int list_tensors(const struct fs_sref *r, struct fs_shard_list *l)
+{
+	uint32_t nr = ck_slices_image(slices_of(r))->nr_tensors;
+	int ret = 0;
+
+	for (uint32_t i = 0; i < nr && !ret; i++)
+		ret = add_slice(r, l, i, ino_of(TENSOR, i));
+	return ret;
+}
+
+static int list(const struct fs_sref *r, struct fs_shard_list *l)
+{
+	const struct ck_slices *sl = slices_of(r);
+
+	if (!sl)
+		return fs_slices_has(r->ino) ? -ESTALE : 0;
+	if (r->ino == FS_INO_ROOT)
+		return list_step(l);
+	if (r->ino == FS_STAGED_RANKS)
+		return list_ranks(sl, l);
+	if (r->ino == FS_STAGED_TENSORS)
+		return list_tensors(r, l);
+	return kind_of(r->ino) == RANK ? list_rank(r, l) : 0;
+}
+
+int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l)
+{
+	int ret = list(r, l);
+
+	return ret ? ret : fs_beside_list(r, l);
+}
+
+/* ---- attributes ---- */
+
+static int size_of_layout(struct ck_slices *sl, struct stat *st)
+{
+	char *bytes = NULL;
+	size_t len = 0;
+	int ret = sl ? ck_slices_given(sl, &bytes, &len, NULL) : 0;
+
+	st->st_size = (off_t)len;
+	free(bytes);
+	return ret;
+}
+
+static int file_attr(const struct fs_sref *r, struct ck_slices *sl,
+		     struct stat *st)
+{
+	struct ck_slice of;
+	uint64_t written;
+
+	if (r->ino == FS_STAGED_LAYOUT)
+		return size_of_layout(sl, st);
+	if (!slice_of(sl, r->ino, &of))
+		return -ESTALE;
+	written = ck_slice_written(sl, of);
+	st->st_size = (off_t)ck_slice_size(sl, of);
+	st->st_blocks = (blkcnt_t)CK_DIV_UP(written, 512);
+	/* of its full size: rsync would take it for what it has */
+	if (written < (uint64_t)st->st_size)
+		st->st_mtim = (struct timespec){ 0 };
+	return 0;
+}
+
+static bool is_dir(uint64_t ino)
+{
+	return ino == FS_STAGED_RANKS || ino == FS_STAGED_TENSORS ||
+	       kind_of(ino) == RANK;
+}
+
+int fs_slices_attr(const struct fs_sref *r, struct stat *st)
+{
+	struct ck_slices *sl = slices_of(r);
+	int ret = fs_staged_stat(r->s->files, FS_INO_SHARDS, NULL, st);
+
+	if (ret)
+		return ret;
+	if (!sl && r->ino != FS_STAGED_LAYOUT)
+		return -ESTALE;
+	st->st_size = 0;
+	st->st_blocks = 0;
+	st->st_nlink = is_dir(r->ino) ? 2 : 1;
+	if (!is_dir(r->ino))
+		st->st_mode = S_IFREG | (st->st_mode & 0666);
+	fs_staged_given(r->s->files, r->ino, st);
+	return is_dir(r->ino) ? 0 : file_attr(r, sl, st);
+}
+
+/* ---- the layout ---- */
+
+/* As it is when it is opened; what replaces it is written from nothing. */
+static int open_layout(const struct ck_slices *sl, int flags, struct fs_open *o)
+{
+	char *bytes = NULL;
+	size_t len = 0;
+	int ret;
+
+	o->slice = false;
+	if (!sl || (flags & O_ACCMODE) != O_RDONLY)
+		return 0;
+	ret = ck_slices_given(sl, &bytes, &len, NULL);
+	if (ret)
+		return ret;
+	ck_str_add(&o->text, bytes, len);
+	free(bytes);
+	return o->text.failed ? -ENOMEM : 0;
+}
+
+static int write_layout(struct fs_open *o, const char *buf, size_t len,
+			uint64_t off)
+{
+	static const char zero[4096];
+	struct ck_str *t = &o->text;
+
+	if (off > LAYOUT_MAX || len > LAYOUT_MAX - off)
+		return -EFBIG;
+	while (!t->failed && t->len < off)
+		ck_str_add(t, zero, CK_MIN(sizeof(zero), off - t->len));
+	if (t->failed)
+		return -ENOMEM;
+	if (off < t->len)
+		memcpy(t->v + off, buf, CK_MIN(len, t->len - off));
+	if (off + len > t->len)
+		ck_str_add(t, buf + (t->len - off), off + len - t->len);
+	o->changed = true;
+	return t->failed ? -ENOMEM : 0;
+}
+
+int fs_slices_flush(const struct fs_sref *r, struct fs_open *o,
+		    struct ck_err *err)
+{
+	int ret;
+
+	if (!o->changed)
+		return 0;
+	o->changed = false;
+	ret = fs_stage_cut(r->stages, r->s, o->text.v, o->text.len, err);
+	return ret;
+}
+
+/* ---- bytes ---- */
+
+int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o)
+{
+	struct ck_slices *sl = slices_of(r);
+	int ret;
+
+	if (r->ino == FS_STAGED_LAYOUT)
+		return open_layout(sl, flags, o);
+	if (is_dir(r->ino))
+		return -EISDIR;
+	if (!sl || !slice_of(sl, r->ino, &o->of))
+		return -ESTALE;
+	o->slice = true;
+	if ((flags & O_ACCMODE) == O_RDONLY)
+		return 0;
+	ret = fs_staged_begin(r->s->files);
+	o->writes = !ret;
+	return ret;
+}
+
+/* A name that was removed; others are there, or are no slices. */
+int fs_slices_create(struct fs_sref *r, const char *name, int flags,
+		     struct fs_open *o)
+{
+	struct ck_slices *sl = slices_of(r);
+	uint64_t ino = 0;
+	int ret;
+
+	fs_slices_find(r, name, &ino);
+	if (!sl || !ino)
+		return -ENOENT;
+	if (is_dir(ino) || ino == FS_STAGED_LAYOUT)
+		return -EPERM;
+	if (flags & O_EXCL && !is_hidden(r, ino))
+		return -EEXIST;
+	r->ino = ino;
+	ret = fs_slices_open(r, flags, o);
+	return ret ? ret : hide(r, ino, false);
+}
+
+bool fs_slices_of(const struct fs_sref *r, uint64_t ino, struct ck_slice *of)
+{
+	const struct ck_slices *sl = slices_of(r);
+
+	return sl && ino && ino != FS_STAGED_LAYOUT && !is_dir(ino) &&
+	       slice_of(sl, ino, of);
+}
+
+int fs_slices_made(const struct fs_sref *r, uint64_t ino, const struct stat *st)
+{
+	struct fs_sref made = *r;
+	struct stat now;
+	int ret = hide(r, ino, false);
+
+	made.ino = ino;
+	if (!ret)
+		ret = fs_slices_attr(&made, &now);
+	if (ret || (now.st_uid == st->st_uid && now.st_gid == st->st_gid &&
+		    now.st_mode == st->st_mode))
+		return ret;
+	return fs_staged_give(r->s->files, ino, st);
+}
+
+void fs_slices_release(const struct fs_sref *r, struct fs_open *o)
+{
+	if (o->writes)
+		fs_staged_end(r->s->files);
+}
+
+int fs_slices_read(const struct fs_sref *r, const struct fs_open *o, void *buf,
+		   size_t len, uint64_t off, bool mapped, size_t *got,
+		   struct ck_err *err)
+{
+	struct ck_slices *sl = slices_of(r);
+	uint64_t size = sl ? ck_slice_size(sl, o->of) : 0;
+
+	*got = off >= size ? 0 : CK_MIN(len, size - off);
+	if (!*got)
+		return 0;
+	return ck_slice_read(sl, o->of, buf, *got, off, mapped, err);
+}
+
+int fs_slices_write(const struct fs_sref *r, struct fs_open *o, const char *buf,
+		    size_t len, uint64_t off, bool cached, struct ck_err *err)
+{
+	struct ck_slices *sl = slices_of(r);
+	uint64_t size;
+	int ret;
+
+	if (r->ino == FS_STAGED_LAYOUT)
+		return write_layout(o, buf, len, off);
+	if (!sl || !o->writes)
+		return -EBADF;
+	size = ck_slice_size(sl, o->of);
+	/* the last page of a map is longer than the file */
+	if (cached && off < size)
+		len = CK_MIN(len, size - off);
+	if (!ck_range_ok(off, len, size))
+		return -EFBIG;
+	fs_staged_changed(r->s->files);
+	ret = ck_slice_write(sl, o->of, buf, len, off, cached, err);
+	/* whoever stored the bytes of a map is not told */
+	if (ret && cached)
+		ck_staging_doom(fs_staged_stage(r->s->files), err->msg);
+	return ret;
+}
+
+int fs_slices_sync(const struct fs_sref *r, const struct fs_open *o,
+		   struct ck_err *err)
+{
+	struct ck_slices *sl = slices_of(r);
+
+	return sl ? ck_slice_sync(sl, o->of, err) : -ESTALE;
+}
+
+/* There is room for all of it from the beginning. */
+int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
+			int mode, uint64_t off, uint64_t len)
+{
+	struct ck_slices *sl = slices_of(r);
+
+	if (!sl || !o->writes)
+		return -EBADF;
+	if (mode & ~FALLOC_FL_KEEP_SIZE)
+		return -EOPNOTSUPP;
+	return ck_range_ok(off, len, ck_slice_size(sl, o->of)) ? 0 : -EFBIG;
+}
+
+static int empty(const struct fs_sref *r, struct ck_slice of)
+{
+	struct ck_err err = { 0 };
+	int ret = fs_staged_begin(r->s->files);
+
+	if (ret)
+		return ret;
+	ret = ck_slice_empty(slices_of(r), of, &err);
+	fs_staged_end(r->s->files);
+	if (ret)
+		fs_log("%s", err.msg);
+	return ret;
+}
+
+/* To nothing: it is to be written anew.  Its size stays what it is. */
+int fs_slices_resize(const struct fs_sref *r, uint64_t size)
+{
+	struct ck_slices *sl = slices_of(r);
+	struct ck_slice of;
+
+	if (!sl || !slice_of(sl, r->ino, &of))
+		return r->ino == FS_STAGED_LAYOUT && !size ? 0 : -EPERM;
+	if (size == ck_slice_size(sl, of))
+		return 0;
+	return size ? -EPERM : empty(r, of);
+}
+
+static int remove_dir(const struct fs_sref *r, uint64_t ino)
+{
+	struct ck_slices *sl = slices_of(r);
+	const struct ck_splan *p = ck_slices_plan(sl);
+	uint32_t rank = (uint32_t)ino;
+	uint64_t written = 0;
+	bool any = false;
+	int ret = ck_slices_no_others(fs_staged_stage(r->s->files), NULL);
+
+	if (ret)
+		return ret == -ENODATA ? -ENOTEMPTY : ret;
+	if (kind_of(ino) != RANK) {
+		ret = ck_slices_any(sl, &any, NULL);
+		return ret ? ret : any ? -ENOTEMPTY : 0;
+	}
+	for (uint32_t i = 0; i < p->ranks[rank].nr && !written; i++)
+		written = ck_slice_written(
+			sl, (struct ck_slice){
+				    .nr = p->entries[p->ranks[rank].first + i],
+			    });
+	return written ? -ENOTEMPTY : 0;
+}
+
+int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
+{
+	struct ck_slices *sl = slices_of(r);
+	struct ck_slice of;
+	uint64_t ino = 0;
+	bool any = false;
+	int ret = fs_slices_lookup(r, name, &ino);
+
+	if (ret || !ino)
+		return ret ? ret : dir ? -ENOENT : fs_beside_remove(r, name);
+	if (dir != is_dir(ino))
+		return dir ? -ENOTDIR : -EISDIR;
+	if (dir)
+		return remove_dir(r, ino);
+	if (ino != FS_STAGED_LAYOUT && !slice_of(sl, ino, &of))
+		return -ESTALE;
+	if (ino != FS_STAGED_LAYOUT) {
+		ret = empty(r, of);
+		return ret ? ret : hide(r, ino, true);
+	}
+	ret = ck_slices_any(sl, &any, NULL);
+	return ret ? ret : any ? -EPERM : 0;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/kernel/reply.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#define LOG_BURST 20
+
+static struct {
+	pthread_mutex_t lock;
+	time_t last;
+	long left, dropped;
+} logs = { .lock = PTHREAD_MUTEX_INITIALIZER, .left = LOG_BURST };
+
+/* Takes one line's right; says how many were dropped before it. */
+static bool may_log(long *dropped)
+{
+	struct timespec now;
+	bool ok;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	pthread_mutex_lock(&logs.lock);
+	logs.left = CK_MIN(logs.left + (now.tv_sec - logs.last), LOG_BURST);
+	logs.last = now.tv_sec;
+	ok = logs.left > 0;
+	*dropped = ok ? logs.dropped : 0;
+	logs.dropped = ok ? 0 : logs.dropped + 1;
+	logs.left -= ok;
+	pthread_mutex_unlock(&logs.lock);
+	return ok;
+}
+
+void fs_log(const char *fmt, ...)
+{
+	char line[CK_ERR_MAX];
+	long dropped;
+	va_list ap;
+
+	if (!may_log(&dropped))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (dropped)
+		fprintf(stderr, "unshard: %ld lines left out\n", dropped);
+	fprintf(stderr, "unshard: %s\n", line);
+}
+
+void fs_reply_errno(fuse_req_t req, int code)
+{
+	fuse_reply_err(req, code);
+}
+
+void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err)
+{
+	int code = ret < 0 ? -ret : err->code;
+
+	/* The kernel drops an answer with any other, and its asker waits. */
+	if (code < 1 || code > 511)
+		code = EIO;
+	fs_log("%s", err->msg[0] ? err->msg : "request failed");
+	fuse_reply_err(req, code);
+}
+
+void fs_reply_none(fuse_req_t req)
+{
+	fuse_reply_none(req);
+}
+
+int fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e)
+{
+	return fuse_reply_entry(req, e);
+}
+
+void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout)
+{
+	fuse_reply_attr(req, st, timeout);
+}
+
+int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
+{
+	return fuse_reply_open(req, fi);
+}
+
+int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
+		    const struct fuse_file_info *fi)
+{
+	return fuse_reply_create(req, e, fi);
+}
+
+/* libfuse passes the flag on from 3.14.1; the reply is a plain struct. */
+int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
+			bool parallel)
+{
+	struct fuse_open_out out = { .fh = fi->fh };
+
+	if (!parallel)
+		return fuse_reply_open(req, fi);
+	out.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
+}
+
+void fs_reply_written(fuse_req_t req, size_t len)
+{
+	fuse_reply_write(req, len);
+}
+
+void fs_reply_readlink(fuse_req_t req, const char *to)
+{
+	fuse_reply_readlink(req, to);
+}
+
+void fs_reply_buf(fuse_req_t req, const void *buf, size_t len)
+{
+	fuse_reply_buf(req, buf, len);
+}
+
+void fs_reply_statfs(fuse_req_t req, const struct statvfs *st)
+{
+	fuse_reply_statfs(req, st);
+}
+
+void fs_reply_lseek(fuse_req_t req, off_t off)
+{
+	fuse_reply_lseek(req, off);
+}
+
+void fs_reply_xattr(fuse_req_t req, const void *value, size_t len, size_t size)
+{
+	if (!size)
+		fuse_reply_xattr(req, len);
+	else if (size < len)
+		fuse_reply_err(req, ERANGE);
+	else
+		fuse_reply_buf(req, value, len);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shards_dir.c - what a directory of SRC holds */
+#include "fs/tree/shards_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/vec.h"
+#include "core/run/steps.h"
+#include "fs/tree/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+void fs_shards_list_free(struct fs_shard_list *l)
+{
+	if (!l)
+		return;
+	for (size_t i = 0; i < l->nr; i++)
+		free(l->v[i].name);
+	free(l->v);
+	free(l);
+}
+
+int fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
+		       bool is_dir)
+{
+	char *copy = strdup(name);
+	struct fs_shard_entry *e = copy ? ck_vec_push(l) : NULL;
+
+	if (!e) {
+		free(copy);
+		return -ENOMEM;
+	}
+	*e = (struct fs_shard_entry){ copy, ino, is_dir, false };
+	return 0;
+}
+
+static int append_dots(struct fs_shards *s, struct fs_shard_list *l,
+		       const char *path)
+{
+	ck_auto_free char *up = strdup(path);
+	char *slash = up ? strrchr(up, '/') : NULL;
+	int ret;
+
+	if (!up)
+		return -ENOMEM;
+	*(slash ? slash : up) = '\0';
+	ret = fs_shards_list_add(l, ".", fs_shards_path_ino(s, path), true);
+	if (ret)
+		return ret;
+	return fs_shards_list_add(
+		l, "..", *path ? fs_shards_path_ino(s, up) : FS_INO_ROOT, true);
+}
+
+/* 0 too where the entry is one that is not shown. */
+static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
+			const char *dir, const struct dirent *d)
+{
+	ck_auto_free char *path = NULL;
+	struct stat st = { .st_mode = DTTOIF(d->d_type) };
+	int ret;
+
+	if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+		return 0;
+	path = fs_shards_join(dir, d->d_name);
+	if (!path)
+		return -ENOMEM;
+	if (!ck_steps_shows(fs_shards_root(s), path))
+		return 0;
+	if (d->d_type != DT_REG && d->d_type != DT_DIR &&
+	    fs_shards_stat_path(s, path, &st, NULL))
+		return 0;
+	ret = fs_shards_list_add(l, d->d_name, fs_shards_path_ino(s, path),
+				 S_ISDIR(st.st_mode));
+	if (!ret)
+		l->v[l->nr - 1].is_link = S_ISLNK(st.st_mode);
+	return ret;
+}
+
+static int fill_from(struct fs_shards *s, struct fs_shard_list *l,
+		     const struct ck_root *root, const char *path,
+		     struct ck_err *err)
+{
+	ck_auto_dir DIR *dir = NULL;
+	const struct dirent *d;
+	int ret = ck_root_list(root, path, &dir, err);
+
+	if (ret)
+		return ret;
+	while (!ret && (errno = 0, d = readdir(dir)))
+		ret = append_entry(s, l, path, d);
+	if (!ret && errno)
+		ret = ck_fail(err, errno, "%s/%s: %s", root->path, path,
+			      strerror(errno));
+	return ret;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct fs_shard_entry *)a)->name,
+		      ((const struct fs_shard_entry *)b)->name);
+}
+
+/* What several roots of a chain hold is listed once; "." and ".." stay. */
+static void drop_twins(struct fs_shard_list *l)
+{
+	size_t kept = 2;
+
+	if (l->nr > 2)
+		qsort(l->v + 2, l->nr - 2, sizeof(*l->v), by_name);
+	for (size_t i = 2; i < l->nr; i++) {
+		if (kept > 2 && !by_name(&l->v[kept - 1], &l->v[i]))
+			free(l->v[i].name);
+		else
+			l->v[kept++] = l->v[i];
+	}
+	l->nr = kept;
+}
+
+static int fill(struct fs_shards *s, struct fs_shard_list *l, const char *path,
+		struct ck_err *err)
+{
+	const struct ck_root *root = fs_shards_root(s);
+	int ret = append_dots(s, l, path);
+	bool found = false;
+
+	if (!ret && root->only && !*path)
+		return fs_shards_list_add(l, root->only,
+					  fs_shards_path_ino(s, root->only),
+					  false);
+	for (const struct ck_root *r = root; !ret && r; r = r->next) {
+		ret = fill_from(s, l, r, path, err);
+		found |= !ret;
+		if (ret == -ENOENT && (found || r->next))
+			ret = 0;
+	}
+	if (found && root->next)
+		drop_twins(l);
+	return ret;
+}
+
+int fs_shards_list(struct fs_shards *s, uint64_t dir,
+		   struct fs_shard_list **out, struct ck_err *err)
+{
+	ck_auto_free char *path = fs_shards_path_of(s, dir);
+	struct fs_shard_list *l = calloc(1, sizeof(*l));
+	int ret;
+
+	if (!path || !l) {
+		free(l);
+		return ck_fail(err, path ? ENOMEM : ESTALE,
+			       "shards: unknown directory, or no memory");
+	}
+	l->dir = dir;
+	ret = fill(s, l, path, err);
+	if (ret) {
+		fs_shards_list_free(l);
+		return err->code ?
+			       ret :
+			       ck_fail(err, -ret, "shards: %s", strerror(-ret));
+	}
+	*out = l;
+	return 0;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * virt.c - documents that are made again for each read, and short texts
+ *
+ * An open file is up to three pieces, one after the other:
+ *
+ *	[0, cut) of the image's document | late text | the document's rest
+ *
+ * catalog.json has only the first, stats only the second; problems.json is
+ * the image's list with the late ones put in before its closing bracket.
+ */
+#include "fs/tree/virt.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/search.h"
+#include "core/base/str.h"
+#include "core/base/vec.h"
+#include "core/catalog/dump.h"
+#include "fs/tree/stats.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#define MARK_STEP (UINT64_C(64) << 10)
+
+struct mark {
+	uint64_t off;
+	struct ck_dump_pos pos;
+};
+
+struct doc {
+	enum ck_dump_doc what;
+	bool made;
+	CK_VEC(struct mark) marks;
+	uint64_t size;
+	uint64_t close; /* where its closing bracket begins, JSON */
+};
+
+struct fs_virt {
+	struct fs_virt_in in;
+	const struct ck_image *img;
+	struct fs_stats_in stats;
+	pthread_mutex_t lock; /* while a document is measured */
+	struct doc docs[FS_VIRT_STATS];
+};
+
+struct fs_virt_file {
+	const struct ck_image *img;
+	uint64_t generation;
+	const struct doc *doc; /* NULL: none */
+	uint64_t cut, size;
+	struct ck_str late;
+};
+
+static const struct {
+	const char *name;
+	enum ck_dump_doc doc;
+} files[FS_VIRT_NR] = {
+	[FS_VIRT_CATALOG] = { "catalog.json", CK_DUMP_CATALOG },
+	[FS_VIRT_PROBLEMS_JSON] = { "problems.json", CK_DUMP_PROBLEMS },
+	[FS_VIRT_PROBLEMS] = { "problems", CK_DUMP_PROBLEMS_TEXT },
+	[FS_VIRT_STATS] = { "stats", 0 },
+};
+
+const char *fs_virt_name(unsigned id)
+{
+	return files[id].name;
+}
+
+bool fs_virt_fixed(unsigned id)
+{
+	return id == FS_VIRT_CATALOG;
+}
+
+bool fs_virt_has(const struct fs_virt *v, unsigned id)
+{
+	return v->in.ck || id != FS_VIRT_CATALOG;
+}
+
+struct fs_virt *fs_virt_new(const struct fs_virt_in *in)
+{
+	struct fs_virt *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	v->in = *in;
+	v->img = in->ck ? ck_ckpt_image(in->ck) : NULL;
+	v->stats = (struct fs_stats_in){ in->ck, in->kernel, in->sandbox,
+					 in->generation };
+	pthread_mutex_init(&v->lock, NULL);
+	for (unsigned i = 0; i < CK_ARRAY_LEN(v->docs); i++)
+		v->docs[i].what = files[i].doc;
+	return v;
+}
+
+void fs_virt_free(struct fs_virt *v)
+{
+	if (!v)
+		return;
+	for (unsigned i = 0; i < CK_ARRAY_LEN(v->docs); i++)
+		free(v->docs[i].marks.v);
+	pthread_mutex_destroy(&v->lock);
+	free(v);
+}
+
+static bool add_mark(struct doc *d, const struct ck_dump_pos *pos)
+{
+	struct mark *m;
+
+	if (d->marks.nr &&
+	    d->size - d->marks.v[d->marks.nr - 1].off < MARK_STEP)
+		return true;
+	m = ck_vec_push(&d->marks);
+	if (m)
+		*m = (struct mark){ d->size, *pos };
+	return m;
+}
+
+/* The last bracket of a JSON document is in its last record. */
+static uint64_t bracket_in(const struct ck_str *last)
+{
+	size_t at = last->len;
+
+	while (at && last->v[at - 1] != ']')
+		at--;
+	return at ? at - 1 : last->len;
+}
+
+static int measure(const struct fs_virt *v, struct doc *d)
+{
+	ck_auto_str struct ck_str out = { 0 };
+	struct ck_dump_pos pos = { 0 };
+
+	d->size = d->close = 0;
+	d->marks.nr = 0;
+	for (;;) {
+		struct ck_dump_pos at = pos;
+
+		out.len = 0;
+		if (!ck_dump_next(v->img, d->what, v->in.generation, &pos,
+				  &out))
+			break;
+		if (out.failed || !add_mark(d, &at))
+			return -ENOMEM;
+		d->close = d->size + bracket_in(&out);
+		d->size += out.len;
+	}
+	d->made = true;
+	return 0;
+}
+
+static int need_doc(struct fs_virt *v, struct doc *d, struct ck_err *err)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&v->lock);
+	if (!d->made)
+		ret = measure(v, d);
+	pthread_mutex_unlock(&v->lock);
+	return ret ? ck_fail(err, -ret, "no memory to list the catalog") : 0;
+}
+
+/* The text that is not the image's; a list of JSON objects, or lines. */
+static void add_late(struct fs_virt *v, unsigned id, struct ck_str *late)
+{
+	bool json = id == FS_VIRT_PROBLEMS_JSON;
+
+	if (!v->in.ck) {
+		struct fs_virt_text_in in = { v->in.owner, v->in.ctx };
+
+		v->in.text(&in, id, late);
+		return;
+	}
+	if (id == FS_VIRT_STATS)
+		fs_stats_text(&v->stats, late);
+	if (id != FS_VIRT_PROBLEMS && !json)
+		return;
+	if (v->in.settle)
+		v->in.settle(v->in.ctx);
+	if (json && ck_ckpt_late_seq(v->in.ck))
+		ck_str_puts(late, v->img->nr_problems ? ",\n" : "\n");
+	if (!json || ck_ckpt_late_seq(v->in.ck))
+		ck_ckpt_late_problems(v->in.ck, json, late);
+}
+
+static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
+		struct ck_err *err)
+{
+	struct doc *d =
+		v->in.ck && id < CK_ARRAY_LEN(v->docs) ? &v->docs[id] : NULL;
+	int ret = d ? need_doc(v, d, err) : 0;
+
+	if (ret)
+		return ret;
+	add_late(v, id, &f->late);
+	if (f->late.failed)
+		return ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
+	f->img = v->img;
+	f->generation = v->in.generation;
+	f->doc = d;
+	f->cut = !d ? 0 : id == FS_VIRT_PROBLEMS_JSON ? d->close : d->size;
+	f->size = f->late.len + (d ? d->size : 0);
+	return 0;
+}
+
+int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
+		 struct ck_err *err)
+{
+	struct fs_virt_file *f = calloc(1, sizeof(*f));
+	int ret = f ? fill(v, id, f, err) :
+		      ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
+
+	if (ret)
+		fs_virt_close(f);
+	else
+		*out = f;
+	return ret;
+}
+
+void fs_virt_close(struct fs_virt_file *f)
+{
+	if (!f)
+		return;
+	ck_str_free(&f->late);
+	free(f);
+}
+
+int fs_virt_size(struct fs_virt *v, unsigned id, uint64_t *size,
+		 struct ck_err *err)
+{
+	struct fs_virt_file *f = NULL;
+	int ret = fs_virt_open(v, id, &f, err);
+
+	if (ret)
+		return ret;
+	*size = f->size;
+	fs_virt_close(f);
+	return 0;
+}
+
+static const struct mark *mark_before(const struct doc *d, uint64_t off)
+{
+	return &d->marks.v[CK_LAST(i, 0, d->marks.nr,
+				   d->marks.v[i].off <= off)];
+}
+
+/* The part of @piece, which begins at byte @at, that lies in [off, off+len) */
+static void copy_part(char *buf, size_t len, uint64_t off, uint64_t at,
+		      const char *piece, size_t piece_len)
+{
+	uint64_t lo = CK_MAX(at, off);
+	uint64_t hi = CK_MIN(at + piece_len, off + len);
+
+	if (lo < hi)
+		memcpy(buf + (lo - off), piece + (lo - at), hi - lo);
+}
+
+/* Bytes [off, off+len) of the document, which are there. */
+static int read_doc(const struct fs_virt_file *f, char *buf, size_t len,
+		    uint64_t off)
+{
+	ck_auto_str struct ck_str out = { 0 };
+	const struct mark *m;
+	struct ck_dump_pos pos;
+	uint64_t at;
+
+	if (!len)
+		return 0;
+	m = mark_before(f->doc, off);
+	pos = m->pos;
+	for (at = m->off; at < off + len; at += out.len) {
+		out.len = 0;
+		if (!ck_dump_next(f->img, f->doc->what, f->generation, &pos,
+				  &out) ||
+		    out.failed)
+			return -ENOMEM;
+		copy_part(buf, len, off, at, out.v, out.len);
+	}
+	return 0;
+}
+
+int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
+		 uint64_t off, size_t *got, struct ck_err *err)
+{
+	uint64_t late_end = f->cut + f->late.len, end, n = 0;
+	char *to = buf;
+	int ret = 0;
+
+	*got = 0;
+	if (off >= f->size)
+		return 0;
+	end = off + CK_MIN(len, f->size - off);
+	if (off < f->cut) {
+		n = CK_MIN(end, f->cut) - off;
+		ret = read_doc(f, to, n, off);
+	}
+	copy_part(to, end - off, off, f->cut, f->late.v, f->late.len);
+	if (!ret && end > late_end) {
+		n = CK_MAX(off, late_end);
+		ret = read_doc(f, to + (n - off), end - n, n - f->late.len);
+	}
+	if (ret)
+		return ck_fail(err, -ret, "no memory to list the catalog");
+	*got = end - off;
+	return 0;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * virt.h - the files of .unshard/: made from the image, not stored
+ *
+ * A catalog of a million chunks is hundreds of megabytes of text.  It is made
+ * once to learn its size, leaving a mark every 64 KiB, and then again from the
+ * nearest mark for each read; nothing else is kept.
+ *
+ * Threads: any.
+ */
+#ifndef FS_VIRT_H
+#define FS_VIRT_H
+
+#include "core/base/err.h"
+#include "core/ckpt/ckpt.h"
+#include "fs/kernel/kernel.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum fs_virt_id {
+	FS_VIRT_CATALOG,
+	FS_VIRT_PROBLEMS_JSON,
+	FS_VIRT_PROBLEMS,
+	FS_VIRT_STATS,
+	FS_VIRT_NR
+};
+
+struct fs_virt;
+struct fs_virt_file; /* an open one: its bytes do not change any more */
+
+const char *fs_virt_name(unsigned id);
+/* Whether it exists: without an image there is no catalog. */
+bool fs_virt_has(const struct fs_virt *v, unsigned id);
+/* Whether its bytes are the same for the life of the mount. */
+bool fs_virt_fixed(unsigned id);
+
+struct fs_slots;
+struct fs_slot;
+
+/* What text() is told; for what has no image of its own. */
+struct fs_virt_text_in {
+	struct fs_slots *owner;
+	struct fs_slot *ctx;
+};
+
+struct fs_virt_in {
+	struct ck_ckpt *ck; /* NULL: text() says everything */
+	const struct fs_kernel *kernel;
+	unsigned sandbox;
+	uint64_t generation;
+	/* Appends the whole of document @id. */
+	void (*text)(void *in, unsigned id, struct ck_str *out);
+	/* Before problems are listed: finds those of views; may be NULL. */
+	void (*settle)(void *ctx);
+	struct fs_slot *ctx;
+	struct fs_slots *owner;
+};
+
+/* Borrows all for its life; NULL: no memory. */
+struct fs_virt *fs_virt_new(const struct fs_virt_in *in);
+void fs_virt_free(struct fs_virt *v);
+
+/* Bytes it has now; a FIXED one is made for this the first time. */
+int fs_virt_size(struct fs_virt *v, unsigned id, uint64_t *size,
+		 struct ck_err *err);
+int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
+		 struct ck_err *err);
+void fs_virt_close(struct fs_virt_file *f);
+/* Bytes [off, off + len) as far as there are; *got says how many. */
+int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
+		 uint64_t off, size_t *got, struct ck_err *err);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export_share.c - bytes that the filesystem copies by itself, if it can
+ *
+ * Where a file of a view shows what lies in a source as it is, and both at the
+ * same place of a block, copy_file_range() shares the blocks (XFS, Btrfs) or
+ * has a server copy them.  What was read of them is compared with the file
+ * afterwards as ever, so that it need not be believed.  All else, and all of
+ * it elsewhere, is written.
+ */
+#include "mount-helpers/export/export.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/whole.h"
+#include "core/root/root.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK UINT64_C(4096)
+#define LEAST (UINT64_C(64) << 10) /* less is not worth opening its source */
+
+/* Bytes of the file that is written. */
+struct range {
+	uint64_t begin, end;
+};
+
+static bool is_as_it_was(const struct ck_src *src, int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && st.st_dev == src->id.dev &&
+	       st.st_ino == src->id.ino &&
+	       (uint64_t)st.st_size == src->id.size &&
+	       st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec ==
+		       src->id.mtime_ns;
+}
+
+/* As much of @r as the filesystem takes; the rest is for the caller. */
+static void share(struct export *x, const struct ck_verbatim *from, int fd,
+		  struct range *r)
+{
+	const struct ck_image *img = x->view->img;
+	const struct ck_src *src = &img->srcs[from->src];
+	ck_auto_fd int source = -1;
+	off_t in = (off_t)from->off, out = (off_t)r->begin;
+	uint64_t left = r->end - r->begin;
+	struct stat st;
+	ssize_t n = -1;
+
+	if (!ck_root_open_file(ck_ckpt_root(x->view->ck),
+			       ck_image_str(img, src->name, NULL), &source, &st,
+			       NULL) &&
+	    is_as_it_was(src, source))
+		while (left && (n = copy_file_range(source, &in, fd, &out, left,
+						    0)) > 0)
+			left -= (uint64_t)n;
+	if (left == r->end - r->begin) /* it cannot: not asked again */
+		x->no_share = true;
+	r->end -= left;
+	if (r->end > r->begin && !is_as_it_was(src, source))
+		r->end = r->begin;
+}
+
+/*
+ * What of bytes [off, off + *len) of a file can be shared: a part in the
+ * middle, maybe empty.  *len becomes how far that is said.
+ */
+static struct range find(struct export *x, uint32_t nr, uint64_t off,
+			 uint64_t *len, struct ck_verbatim *from)
+{
+	struct range none = { off, off }, r;
+	struct ck_span span;
+
+	x->view->ops->at(x->view, nr, off, &span);
+	*len = CK_MIN(*len, span.len);
+	if (x->no_share || span.kind != CK_SPAN_TENSOR ||
+	    !ck_ckpt_verbatim(x->view->ck, span.ref, span.off, *len, from))
+		return none;
+	*len = CK_MIN(*len, from->len);
+	r.begin = CK_DIV_UP(off, BLOCK) * BLOCK;
+	r.end = (off + *len) / BLOCK * BLOCK;
+	if ((from->off - off) % BLOCK || r.end < r.begin + LEAST)
+		return none;
+	from->off += r.begin - off;
+	return r;
+}
+
+int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
+	       uint64_t len, uint64_t off, uint64_t *shared)
+{
+	uint64_t end = off + len, at = off, n;
+	int ret = 0;
+
+	*shared = 0;
+	for (; at < end && !ret; at += n) {
+		struct ck_verbatim from;
+		struct range r;
+
+		n = end - at;
+		r = find(x, nr, at, &n, &from);
+		if (!n)
+			return -EIO;
+		if (r.end > r.begin)
+			share(x, &from, fd, &r);
+		*shared += r.end - r.begin;
+		ret = ck_pwrite_whole(fd, buf + (at - off), r.begin - at, at);
+		if (!ret)
+			ret = ck_pwrite_whole(fd, buf + (r.end - off),
+					      at + n - r.end, r.end);
+	}
+	return ret;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_inspect.c - a checkpoint, or one tensor of it, laid open
+ *
+ * Resolves the items inside the files, which mounting leaves for later, so
+ * what is wrong with them is found here.
+ */
+#include "mount-helpers/inspect/draw.h"
+#include "mount-helpers/health.h"
+#include "mount-helpers/inspect/pieces.h"
+#include "mount-helpers/inspect/steps_list.h"
+#include "mount-helpers/inspect/summary.h"
+#include "mount-helpers/target.h"
+#include "mount-helpers/text.h"
+
+#include "fs/sharding.h"
+
+#include "core/base/auto.h"
+#include "core/catalog/dump.h"
+#include "core/geom/dtype.h"
+#include "core/view/view.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+extern const struct cmd cmd_inspect;
+
+struct inspect {
+	struct ck_ckpt *ck;
+	const struct ck_image *img;
+	const char *path;
+	const struct ck_opts *opts;
+	bool ok;
+	struct ck_str out;
+	struct ck_err err;
+};
+
+static void flush(struct inspect *in)
+{
+	in->ok = in->ok && text_flush(&in->out);
+}
+
+/* Columns of the terminal, or of a printed page. */
+static unsigned columns(void)
+{
+	const char *text = getenv("COLUMNS");
+	struct winsize w = { 0 };
+	unsigned long n = text ? strtoul(text, NULL, 10) : 0;
+
+	if (n >= 20 && n <= 1000)
+		return (unsigned)n;
+	if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 20)
+		return w.ws_col;
+	return 100;
+}
+
+/* ---- problems ---- */
+
+static bool is_about(const struct ck_image *img, const struct ck_problem *p,
+		     const struct ck_tensor *t)
+{
+	return !t || p->tensor == t->name ||
+	       (p->tensor != CK_NONE &&
+		!text_compare(img, p->tensor, img, t->name));
+}
+
+/* Those about @t, or all; @t NULL says too that there are none. */
+static void problems(struct inspect *in, const struct ck_tensor *t)
+{
+	struct ck_dump_pos pos = { 0 };
+	bool any = false;
+
+	for (uint32_t i = 0; i < in->img->nr_problems && in->ok; i++) {
+		if (!is_about(in->img, &in->img->problems[i], t))
+			continue;
+		if (!any)
+			ck_str_puts(&in->out, "problems\n");
+		any = true;
+		pos.item = i;
+		ck_str_puts(&in->out, "  ");
+		ck_dump_next(in->img, CK_DUMP_PROBLEMS_TEXT, 1, &pos, &in->out);
+		flush(in);
+	}
+	if (ck_ckpt_late_seq(in->ck)) {
+		ck_str_puts(&in->out, "problems of files and views\n");
+		ck_ckpt_late_problems(in->ck, false, &in->out);
+		any = true;
+	}
+	if (!any && !t)
+		ck_str_puts(&in->out, "problems  none\n");
+	flush(in);
+}
+
+/* ---- one tensor ---- */
+
+static void draw(struct inspect *in, const struct ck_tensor *t)
+{
+	unsigned width = columns();
+	struct labels labels;
+	bool drawn = false;
+
+	if (labels_init(&labels, in->img, t)) {
+		drawn = draw_tensor(in->img, t, &labels, width, &in->out);
+		if (!drawn && labels.kind != LABELS_KEY) {
+			labels.kind = LABELS_KEY;
+			drawn = draw_tensor(in->img, t, &labels, width,
+					    &in->out);
+		}
+		if (drawn && labels.kind == LABELS_KEY)
+			labels_legend(&labels, &in->out);
+	}
+	labels_free(&labels);
+	flush(in);
+}
+
+static void tensor_head(struct inspect *in, const struct ck_tensor *t)
+{
+	struct ck_str *o = &in->out;
+
+	text_tree(o, in->img, t->tree);
+	text_ref(o, in->img, t->name);
+	ck_str_fmt(o, "\n  %s ", ck_dtype_info(t->dtype)->name);
+	text_dims(o, in->img->dims + t->shape, t->rank);
+	ck_str_puts(o, ", ");
+	text_size(o, t->size);
+	ck_str_puts(o, ", ");
+	fs_sharding_text(in->img, t, o);
+	if (t->grid_rank != t->rank) {
+		ck_str_puts(o, ", seen as ");
+		text_dims(o, in->img->dims + t->grid, t->grid_rank);
+	}
+	if (!health_tensor(in->img, t))
+		ck_str_fmt(o, ", %s",
+			   t->state == CK_OK   ? "WITH A HOLE" :
+			   t->state == CK_TORN ? "TORN" :
+						 "MISSING");
+	ck_str_puts(o, "\n");
+	if (t->file != t->name) {
+		ck_str_puts(o, "  file name ");
+		text_ref(o, in->img, t->file);
+		ck_str_puts(o, "\n");
+	}
+	flush(in);
+}
+
+static int one_tensor(struct inspect *in, uint32_t i)
+{
+	const struct ck_tensor *t = &in->img->tensors[i];
+
+	tensor_head(in, t);
+	draw(in, t);
+	in->ok = in->ok && pieces_print(in->img, ck_ckpt_side(in->ck), t);
+	problems(in, t);
+	if (health_tensor(in->img, t) && !ck_ckpt_late_errors(in->ck))
+		return CMD_OK;
+	cmd_flush(&cmd_inspect);
+	return cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
+			"%s: some of the tensor's bytes cannot be read",
+			in->path);
+}
+
+static int one_object(struct inspect *in, uint32_t i)
+{
+	const struct ck_object *o = &in->img->objects[i];
+
+	text_tree(&in->out, in->img, o->tree);
+	text_ref(&in->out, in->img, o->name);
+	ck_str_fmt(&in->out, "\n  object, %s\n  ", text_enc(o->enc));
+	text_ref(&in->out, in->img, text_file_of(in->img, o->src));
+	ck_str_fmt(&in->out, " offset %" PRIu64 ", %" PRIu64 " bytes\n", o->off,
+		   o->len);
+	flush(in);
+	return CMD_OK;
+}
+
+/* ---- JSON: the catalog, of all or of one ---- */
+
+static void json(struct inspect *in, const struct target *one)
+{
+	struct ck_image img = *in->img;
+	struct ck_dump_pos pos = { 0 };
+
+	/* Only which are listed differs; chunks are found by their index. */
+	if (one && one->tensor == CK_NONE) {
+		img.nr_tensors = 0;
+		img.objects += one->object;
+		img.nr_objects = 1;
+	} else if (one) {
+		img.tensors += one->tensor;
+		img.nr_tensors = 1;
+		img.nr_objects = 0;
+	}
+	while (in->ok && ck_dump_next_resolved(&img, ck_ckpt_side(in->ck), 1,
+					       &pos, &in->out))
+		flush(in);
+}
+
+/* ---- */
+
+static int whole(struct inspect *in, bool as_json)
+{
+	/* A failure is a problem by now, or concerns what is torn anyway. */
+	for (uint32_t i = 0; i < in->img->nr_tensors; i++)
+		ck_ckpt_resolve(in->ck, i, &in->err);
+	if (as_json) {
+		json(in, NULL);
+	} else {
+		summary_put(in->img, in->path, &in->out);
+		summary_model(in->img, in->opts, &in->out);
+		problems(in, NULL);
+	}
+	if (!in->ok || cmd_flush(&cmd_inspect))
+		return CMD_SYSTEM;
+	return health_report(&cmd_inspect, in->path, in->img,
+			     ck_ckpt_late_errors(in->ck));
+}
+
+static int part(struct inspect *in, const char *name, bool as_json)
+{
+	struct target target;
+
+	if (target_find(in->img, name, &target, &in->err))
+		return target_err(&cmd_inspect, &in->err);
+	if (target.sliced)
+		return cmd_fail(&cmd_inspect, CMD_USAGE,
+				"%s: expected a whole tensor (unshard plan "
+				"takes slices)",
+				name);
+	if (target.tensor != CK_NONE)
+		ck_ckpt_resolve(in->ck, target.tensor, &in->err);
+	if (as_json)
+		json(in, &target);
+	else if (target.tensor == CK_NONE)
+		return one_object(in, target.object);
+	else
+		return one_tensor(in, target.tensor);
+	return target.tensor == CK_NONE ||
+			       health_tensor(in->img,
+					     &in->img->tensors[target.tensor]) ?
+		       CMD_OK :
+		       cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
+				"%s: some of the tensor's bytes cannot be "
+				"read",
+				in->path);
+}
+
+static int inspect(struct inspect *in, int nr, char **argv,
+		   const struct ck_opts *opts)
+{
+	bool as_json = ck_opts_get(opts, "json");
+	int ret;
+
+	in->path = argv[1];
+	in->ok = true;
+	in->opts = opts;
+	if (cmd_open_shown(&in->ck, (const char *const *)argv + 1, 1, nr <= 1,
+			   opts, &in->err))
+		return nr > 1 ? cmd_err(&cmd_inspect, &in->err) :
+				steps_list(&cmd_inspect, argv[1], opts,
+					   &in->err);
+	in->img = ck_ckpt_image(in->ck);
+	if (ck_views_settle(in->ck, opts, &in->err)) {
+		ck_ckpt_close(in->ck);
+		return cmd_err(&cmd_inspect, &in->err);
+	}
+	ret = nr > 1 ? part(in, argv[2], as_json) : whole(in, as_json);
+	if (ret == CMD_OK)
+		ret = cmd_flush(&cmd_inspect);
+	if (ret == CMD_OK && !in->ok)
+		ret = cmd_fail(&cmd_inspect, CMD_SYSTEM, "no memory");
+	ck_str_free(&in->out);
+	ck_ckpt_close(in->ck);
+	return ret;
+}
+
+static int run(int argc, char **argv)
+{
+	struct ck_opts opts = { 0 };
+	struct inspect in = { 0 };
+	int nr = cmd_parse(&cmd_inspect, argc, argv, &opts);
+	int ret = nr < 0 ? CMD_USAGE : inspect(&in, nr, argv, &opts);
+
+	ck_opts_free(&opts);
+	return ret;
+}
+
+const struct cmd cmd_inspect = {
+	.name = "inspect",
+	.args = "CKPT [NAME]",
+	.summary = "draw how tensors are cut, and say what is wrong",
+	.help = "With NAME: that tensor, drawn, and where each piece of it "
+		"is.\n",
+	.min_words = 1,
+	.max_words = 2,
+	.run = run,
+};

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* labels.c - what to call a file in a drawing */
+#include "mount-helpers/inspect/labels.h"
+
+#include "mount-helpers/text.h"
+
+#include "core/base/check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FILES 1024
+#define MAX_NAME 24
+
+static bool digits_at(const char *name, size_t len, size_t at, uint64_t *out)
+{
+	size_t n = 0;
+
+	*out = 0;
+	for (; at + n < len && name[at + n] >= '0' && name[at + n] <= '9'; n++)
+		*out = *out * 10 + (uint64_t)(name[at + n] - '0');
+	return n > 0 && n < 10;
+}
+
+bool labels_rank(const char *name, size_t len, uint64_t *rank)
+{
+	static const char distcp[] = ".distcp", word[] = "rank";
+	size_t end = sizeof(distcp) - 1;
+	const char *slash = memrchr(name, '/', len), *at;
+
+	if (slash) {
+		len -= (size_t)(slash + 1 - name);
+		name = slash + 1;
+	}
+	if (len > end && !memcmp(name + len - end, distcp, end) &&
+	    !memcmp(name, "__", 2))
+		return digits_at(name, len, 2, rank);
+	at = memmem(name, len, word, sizeof(word) - 1);
+	if (!at)
+		return false;
+	end = (size_t)(at - name) + sizeof(word) - 1;
+	if (end < len && (name[end] == '-' || name[end] == '_'))
+		end++;
+	return digits_at(name, len, end, rank);
+}
+
+static const char *base_name(const struct ck_image *img, uint32_t file,
+			     size_t *len)
+{
+	const char *name = ck_image_str(img, file, len);
+	const char *slash = memrchr(name, '/', *len);
+
+	if (slash) {
+		*len -= (size_t)(slash + 1 - name);
+		name = slash + 1;
+	}
+	return name;
+}
+
+static uint32_t find(const struct labels *l, uint32_t file)
+{
+	uint32_t i = 0;
+
+	while (i < l->nr && l->files[i] != file)
+		i++;
+	return i;
+}
+
+static bool same_rank_before(const struct labels *l, uint32_t i)
+{
+	uint64_t rank = 0, other;
+	const char *name;
+	size_t len;
+
+	name = ck_image_str(l->img, l->files[i], &len);
+	if (!labels_rank(name, len, &rank))
+		return true;
+	while (i-- > 0) {
+		name = ck_image_str(l->img, l->files[i], &len);
+		if (!labels_rank(name, len, &other) || other == rank)
+			return true;
+	}
+	return false;
+}
+
+static enum labels_kind choose(const struct labels *l)
+{
+	bool ranks = true, names = true;
+
+	for (uint32_t i = 0; i < l->nr; i++) {
+		size_t len;
+
+		base_name(l->img, l->files[i], &len);
+		names = names && len <= MAX_NAME;
+		ranks = ranks && !same_rank_before(l, i);
+	}
+	return ranks ? LABELS_RANK : names ? LABELS_NAME : LABELS_KEY;
+}
+
+bool labels_init(struct labels *l, const struct ck_image *img,
+		 const struct ck_tensor *t)
+{
+	*l = (struct labels){ .img = img };
+	l->files = malloc(MAX_FILES * sizeof(*l->files));
+	if (!l->files)
+		return false;
+	for (uint32_t i = 0; i < t->nr_all; i++) {
+		const struct ck_chunk *c = &img->chunks[t->first + i];
+		uint32_t file = text_file_of(img, c->src);
+
+		if (file == CK_NONE || find(l, file) < l->nr)
+			continue;
+		if (l->nr == MAX_FILES)
+			return false;
+		l->files[l->nr++] = file;
+	}
+	l->kind = choose(l);
+	return true;
+}
+
+void labels_free(struct labels *l)
+{
+	free(l->files);
+}
+
+/* A .. Z, AA .. */
+static void put_key(struct ck_str *out, uint32_t i)
+{
+	if (i >= 26)
+		put_key(out, i / 26 - 1);
+	ck_str_fmt(out, "%c", (char)('A' + i % 26));
+}
+
+static void put_file(const struct labels *l, uint32_t i, struct ck_str *out)
+{
+	const char *name;
+	uint64_t rank = 0;
+	size_t len;
+
+	name = base_name(l->img, l->files[i], &len);
+	if (l->kind == LABELS_KEY) {
+		put_key(out, i);
+	} else if (l->kind == LABELS_RANK) {
+		labels_rank(name, len, &rank);
+		ck_str_fmt(out, "rank %" PRIu64, rank);
+	} else {
+		ck_str_plain(out, name, len);
+	}
+}
+
+void labels_put(const struct labels *l, uint32_t src, struct ck_str *out)
+{
+	uint32_t file = text_file_of(l->img, src);
+
+	if (file == CK_NONE)
+		ck_str_puts(out, "index");
+	else
+		put_file(l, find(l, file), out);
+}
+
+void labels_legend(const struct labels *l, struct ck_str *out)
+{
+	for (uint32_t i = 0; i < l->nr; i++) {
+		size_t from = out->len;
+
+		ck_str_puts(out, "  ");
+		put_file(l, i, out);
+		text_pad(out, from, 12);
+		ck_str_puts(out, " ");
+		text_ref(out, l->img, l->files[i]);
+		ck_str_puts(out, "\n");
+	}
+}

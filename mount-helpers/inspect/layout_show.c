@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layout_show.c - explicit boxes, one for each stored piece and its copies
+ *
+ * Each is a stretch of a raw file: where the bytes are is known by now,
+ * whatever container they lie in.
+ */
+#include "mount-helpers/inspect/layout_show.h"
+
+#include "mount-helpers/text.h"
+
+#include "core/base/utf8.h"
+#include "core/geom/dtype.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What the image and the item together say of a piece. */
+struct piece {
+	const struct ck_tensor *t;
+	const struct ck_chunk *c;
+	const struct ck_layout *l;
+	const struct ck_src *src;
+	uint64_t off;
+	const int64_t *stride; /* NULL: row-major */
+	uint8_t xform;
+};
+
+static bool is_utf8(const char *s, size_t len)
+{
+	for (size_t at = 0; at < len;) {
+		size_t n = ck_utf8_len((const unsigned char *)s + at, len - at);
+
+		if (!n)
+			return false;
+		at += n;
+	}
+	return true;
+}
+
+static bool sayable(const struct ck_image *img, uint32_t ref)
+{
+	const char *s;
+	size_t len;
+
+	if (ref == CK_NONE)
+		return false;
+	s = ck_image_str(img, ref, &len);
+	return !memchr(s, 0, len) && is_utf8(s, len);
+}
+
+static void put_ref(struct layout_show *s, uint32_t ref)
+{
+	size_t len;
+	const char *text = ck_image_str(s->img, ref, &len);
+
+	ck_str_json(&s->out, text, len);
+}
+
+static bool find_piece(const struct layout_show *s, const struct ck_tensor *t,
+		       uint32_t chunk, struct piece *p)
+{
+	struct ck_place place;
+
+	p->t = t;
+	p->c = &s->img->chunks[chunk];
+	p->l = &s->img->layouts[p->c->layout];
+	p->src = &s->img->srcs[p->c->src];
+	p->off = p->c->off;
+	p->xform = p->l->xform;
+	p->stride = (const int64_t *)s->img->dims + p->l->stride;
+	if (p->l->flags & CK_LAYOUT_FLAT)
+		p->stride = NULL;
+	if (!(p->l->flags & CK_LAYOUT_DEFERRED))
+		return p->src->kind != CK_SRC_MEM;
+	/* What @off says is where the item is, not where its elements are. */
+	if (ck_side_get(s->side, chunk, &place) != CK_SIDE_PLACED)
+		return false;
+	p->off = place.off;
+	p->stride = place.stride;
+	p->xform = place.xform;
+	return true;
+}
+
+static bool is_dense(const struct piece *p, const uint64_t *len, unsigned rank)
+{
+	uint64_t dense = 1;
+
+	for (unsigned d = rank; d-- > 0; dense *= len[d])
+		if (len[d] > 1 && p->stride[d] != (int64_t)dense)
+			return false;
+	return true;
+}
+
+static void put_order(struct layout_show *s, const struct piece *p)
+{
+	static const char *const xforms[] = { [CK_XF_CONJ] = "conj",
+					      [CK_XF_NEG] = "neg",
+					      [CK_XF_BYTESWAP] = "byteswap" };
+	const uint64_t *corner = s->img->dims + p->c->corner;
+	const uint64_t *len = s->img->dims + p->l->len;
+	unsigned rank = p->t->grid_rank;
+
+	if (p->l->flags & CK_LAYOUT_FLAT)
+		ck_str_fmt(&s->out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
+			   corner[rank], corner[rank + 1]);
+	if (p->stride && !is_dense(p, len, rank)) {
+		ck_str_puts(&s->out, ", \"stride\": [");
+		for (unsigned d = 0; d < rank; d++)
+			ck_str_fmt(&s->out, "%s%" PRId64, d ? ", " : "",
+				   p->stride[d]);
+		ck_str_puts(&s->out, "]");
+	}
+	if (p->xform)
+		ck_str_fmt(&s->out, ", \"transform\": \"%s\"",
+			   xforms[p->xform]);
+	if (p->l->dtype != p->t->dtype)
+		ck_str_fmt(&s->out, ", \"stored_dtype\": \"%s\"",
+			   ck_dtype_info(p->l->dtype)->name);
+}
+
+static void put_piece(struct layout_show *s, const struct piece *p,
+		      uint32_t file, bool first)
+{
+	unsigned rank = p->t->grid_rank;
+
+	ck_str_puts(&s->out, first ? "\n   {\"file\": " : ",\n   {\"file\": ");
+	put_ref(s, file);
+	ck_str_fmt(&s->out, ", \"offset\": %" PRIu64 ", \"start\": ", p->off);
+	ck_str_json_u64(&s->out, s->img->dims + p->c->corner, rank);
+	ck_str_puts(&s->out, ", \"size\": ");
+	ck_str_json_u64(&s->out, s->img->dims + p->l->len, rank);
+	put_order(s, p);
+	if (p->src->kind == CK_SRC_CODEC)
+		ck_str_fmt(&s->out, ", \"zstd\": [%" PRIu64 ", %" PRIu64 "]",
+			   p->src->off, p->src->len);
+	ck_str_puts(&s->out, "}");
+}
+
+/* One piece, if it can be said; *nr counts those that were. */
+static void one_piece(struct layout_show *s, const struct ck_tensor *t,
+		      uint32_t chunk, uint64_t *nr)
+{
+	uint32_t file = text_file_of(s->img, s->img->chunks[chunk].src);
+	struct piece p;
+
+	if (!find_piece(s, t, chunk, &p) || !sayable(s->img, file)) {
+		s->left_out++;
+		return;
+	}
+	put_piece(s, &p, file, !*nr);
+	++*nr;
+}
+
+static void put_boxes(struct layout_show *s, const struct ck_tensor *t)
+{
+	uint64_t nr = 0;
+
+	ck_str_puts(&s->out, ",\n  \"boxes\": [");
+	for (uint32_t i = 0; i < t->nr; i++) {
+		uint32_t first = t->first + i, at = first;
+
+		one_piece(s, t, first, &nr);
+		for (uint32_t n = t->nr_all; n > 0; n--) {
+			at = s->img->chunks[at].next;
+			if (at == CK_NONE || at == first)
+				break;
+			one_piece(s, t, at, &nr);
+		}
+	}
+	ck_str_puts(&s->out, "]}");
+}
+
+static void put_tensor(struct layout_show *s, const struct ck_tensor *t)
+{
+	ck_str_puts(&s->out, " {\"name\": ");
+	put_ref(s, t->name);
+	if (t->tree) {
+		ck_str_puts(&s->out, ", \"tree\": ");
+		put_ref(s, s->img->trees[t->tree]);
+	}
+	ck_str_fmt(&s->out, ", \"dtype\": \"%s\", \"shape\": ",
+		   ck_dtype_info(t->dtype)->name);
+	ck_str_json_u64(&s->out, s->img->dims + t->shape, t->rank);
+	if (t->grid != t->shape || t->grid_rank != t->rank) {
+		ck_str_puts(&s->out, ", \"view\": ");
+		ck_str_json_u64(&s->out, s->img->dims + t->grid, t->grid_rank);
+	}
+	put_boxes(s, t);
+}
+
+bool layout_show(struct layout_show *s)
+{
+	bool any = false, ok = true;
+
+	ck_str_puts(&s->out, "{\"unshard_layout\": 1,\n\"comment\": ");
+	ck_str_puts(&s->out, "\"made from a checkpoint of format ");
+	ck_str_puts(&s->out, ck_image_str(s->img, s->img->format, NULL));
+	ck_str_puts(&s->out, "\",\n\"tensors\": [");
+	for (uint32_t i = 0; i < s->img->nr_tensors && ok; i++) {
+		const struct ck_tensor *t = &s->img->tensors[i];
+
+		if (!sayable(s->img, t->name) ||
+		    (t->tree && !sayable(s->img, s->img->trees[t->tree]))) {
+			s->left_out++;
+			continue;
+		}
+		ck_str_puts(&s->out, any ? ",\n" : "\n");
+		any = true;
+		put_tensor(s, t);
+		ok = text_flush(&s->out);
+	}
+	ck_str_puts(&s->out, "\n]}\n");
+	ok = ok && text_flush(&s->out);
+	ck_str_free(&s->out);
+	return ok;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* summary.c - counts: tensors by type and by cut, objects, files */
+#include "mount-helpers/inspect/summary.h"
+
+#include "mount-helpers/text.h"
+
+#include "fs/sharding.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/geom/dtype.h"
+#include "core/view/model_names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CUTS 12 /* ways to cut that are told apart */
+#define MAX_FILES 24 /* that are listed */
+
+static void put_dtypes(const struct ck_image *img, struct ck_str *out)
+{
+	uint64_t nr[CK_DT_NR] = { 0 }, bytes = 0;
+	const char *sep = " (";
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		nr[img->tensors[i].dtype]++;
+		bytes += img->tensors[i].size;
+	}
+	ck_str_fmt(out, "tensors   %" PRIu32 ", ", img->nr_tensors);
+	text_size(out, bytes);
+	for (unsigned d = 0; d < CK_DT_NR; d++) {
+		if (!nr[d])
+			continue;
+		ck_str_fmt(out, "%s%" PRIu64 " %s", sep, nr[d],
+			   ck_dtype_info((enum ck_dtype)d)->name);
+		sep = ", ";
+	}
+	ck_str_puts(out, *sep == ',' ? ")\n" : "\n");
+}
+
+struct cut {
+	char *text;
+	uint64_t nr;
+	uint32_t example;
+};
+
+/* One more of @text; false: there are too many kinds already. */
+static bool count_cut(struct cut *v, unsigned *nr, const char *text,
+		      uint32_t example)
+{
+	unsigned i = 0;
+
+	while (i < *nr && strcmp(v[i].text, text))
+		i++;
+	if (i == *nr) {
+		if (*nr == MAX_CUTS)
+			return false;
+		v[i] = (struct cut){ strdup(text), 0, example };
+		if (!v[i].text)
+			return false;
+		++*nr;
+	}
+	v[i].nr++;
+	return true;
+}
+
+static void put_cuts(const struct ck_image *img, struct ck_str *out)
+{
+	struct cut v[MAX_CUTS];
+	ck_auto_str struct ck_str text = { 0 };
+	uint64_t others = 0;
+	unsigned nr = 0;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		text.len = 0;
+		fs_sharding_text(img, &img->tensors[i], &text);
+		others += !text.v || !count_cut(v, &nr, text.v, i);
+	}
+	for (unsigned i = 0; i < nr; i++) {
+		size_t from = out->len;
+
+		ck_str_fmt(out, "%s%s", i ? "          " : "cut       ",
+			   v[i].text);
+		text_pad(out, from, 34);
+		ck_str_fmt(out, " %6" PRIu64 "  such as ", v[i].nr);
+		text_ref(out, img, img->tensors[v[i].example].name);
+		ck_str_puts(out, "\n");
+		free(v[i].text);
+	}
+	if (others)
+		ck_str_fmt(out, "          in other ways %" PRIu64 "\n",
+			   others);
+}
+
+static void put_objects(const struct ck_image *img, struct ck_str *out)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < img->nr_objects; i++)
+		bytes += img->objects[i].len;
+	if (!img->nr_objects)
+		return;
+	ck_str_fmt(out, "objects   %" PRIu32 ", ", img->nr_objects);
+	text_size(out, bytes);
+	ck_str_puts(out, "\n");
+}
+
+/* The file that is the source, or that it lies in; CK_NONE: no file. */
+static uint32_t file_src(const struct ck_image *img, uint32_t src)
+{
+	const struct ck_src *s = &img->srcs[src];
+
+	if (s->kind == CK_SRC_CODEC)
+		src = s->parent;
+	return img->srcs[src].kind == CK_SRC_MEM ? CK_NONE : src;
+}
+
+static void put_file(const struct ck_image *img, uint32_t src, uint64_t pieces,
+		     struct ck_str *out)
+{
+	const struct ck_src *s = &img->srcs[src];
+	size_t from = out->len;
+
+	ck_str_puts(out, "          ");
+	text_ref(out, img, s->name);
+	text_pad(out, from, 44);
+	ck_str_puts(out, " ");
+	from = out->len;
+	if (s->kind == CK_SRC_ABSENT)
+		ck_str_puts(out, "MISSING");
+	else
+		text_size(out, s->len);
+	text_pad(out, from, 12);
+	ck_str_fmt(out, "%" PRIu64 " piece%s%s\n", pieces,
+		   pieces == 1 ? "" : "s", s->state == CK_TORN ? ", TORN" : "");
+}
+
+static void put_files(const struct ck_image *img, struct ck_str *out)
+{
+	ck_auto_free uint64_t *pieces =
+		calloc(img->nr_srcs + 1u, sizeof(*pieces));
+	uint64_t nr = 0, missing = 0, bytes = 0, shown = 0;
+
+	if (!pieces) {
+		out->failed = true;
+		return;
+	}
+	for (uint32_t i = 0; i < img->nr_chunks; i++) {
+		uint32_t f = file_src(img, img->chunks[i].src);
+
+		if (f != CK_NONE)
+			pieces[f]++;
+	}
+	for (uint32_t i = 0; i < img->nr_srcs; i++) {
+		if (file_src(img, i) != i)
+			continue;
+		nr++;
+		missing += img->srcs[i].kind == CK_SRC_ABSENT;
+		bytes +=
+			img->srcs[i].kind == CK_SRC_FILE ? img->srcs[i].len : 0;
+	}
+	ck_str_fmt(out, "files     %" PRIu64 ", ", nr);
+	text_size(out, bytes);
+	if (missing)
+		ck_str_fmt(out, ", and %" PRIu64 " of them missing", missing);
+	ck_str_puts(out, "\n");
+	for (uint32_t i = 0; i < img->nr_srcs && shown < MAX_FILES; i++) {
+		if (file_src(img, i) != i)
+			continue;
+		put_file(img, i, pieces[i], out);
+		shown++;
+	}
+	if (nr > shown)
+		ck_str_fmt(out, "          and %" PRIu64 " more\n", nr - shown);
+}
+
+static void put_pieces(const struct ck_image *img, struct ck_str *out)
+{
+	uint64_t cells = 0, all = 0;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		cells += img->tensors[i].nr;
+		all += img->tensors[i].nr_all;
+	}
+	ck_str_fmt(out, "pieces    %" PRIu64, cells);
+	if (all > cells)
+		ck_str_fmt(out, ", and %" PRIu64 " copies of them",
+			   all - cells);
+	ck_str_puts(out, "\n");
+}
+
+void summary_put(const struct ck_image *img, const char *path,
+		 struct ck_str *out)
+{
+	ck_str_plain(out, path, strlen(path));
+	ck_str_puts(out, "\nformat    ");
+	text_ref(out, img, img->format);
+	ck_str_puts(out, "\n");
+	put_dtypes(img, out);
+	put_objects(img, out);
+	put_pieces(img, out);
+	put_cuts(img, out);
+	put_files(img, out);
+}
+
+static void put_clashes(const struct ck_image *img,
+			const struct ck_model_names *n, struct ck_str *out)
+{
+	for (uint32_t i = 0; i < n->nr_clash; i++) {
+		const struct ck_model_clash *c = &n->clash[i];
+
+		ck_str_puts(out, "          not ");
+		text_ref(out, img, img->tensors[c->tensor].name);
+		ck_str_puts(out, ", for ");
+		text_ref(out, img, img->tensors[c->other].name);
+		ck_str_puts(out, " would get the same name\n");
+	}
+}
+
+void summary_model(const struct ck_image *img, const struct ck_opts *opts,
+		   struct ck_str *out)
+{
+	struct ck_model_names n;
+	uint32_t nr = 0;
+
+	while (nr < img->nr_tensors && !img->tensors[nr].tree)
+		nr++;
+	if (ck_model_names_make(&n, img, 0, nr, opts, NULL)) {
+		out->failed = true;
+		return;
+	}
+	ck_str_fmt(
+		out,
+		"hf        %" PRIu32 " tensors, taken off their names: ", n.nr);
+	ck_str_plain(out, n.rule.v, n.rule.len);
+	ck_str_puts(out, "\n");
+	put_clashes(img, &n, out);
+	ck_model_names_free(&n);
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_mount.c - what is checked before anything is mounted */
+#include "mount-helpers/cmd.h"
+#include "mount-helpers/mount_helper.h"
+#include "mount-helpers/plan_reshard.h"
+#include "mount-helpers/mount/supervisor.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/catalog/image.h"
+#include "core/sandbox/child.h"
+#include "core/ckpt/ckpt.h"
+#include "core/run/steps.h"
+#include "fs/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define LOCK_SECONDS 30
+#define ANSWER_SECONDS 20 /* for the first stat of the new mount */
+
+extern const struct cmd cmd_mount;
+
+#define MAX_LOOKED_AT 4 /* of several, for options in vain */
+
+struct job {
+	const char *src, *mnt; /* as given */
+	struct ck_opts *opts;
+	struct ck_root root;
+	char real[PATH_MAX]; /* of the mount point */
+	dev_t under; /* the device of what lies there now */
+	int image_fd, log_fd, lock_fd;
+};
+
+static int failed(int code, const struct ck_err *err)
+{
+	return cmd_fail(&cmd_mount, code, "%s", err->msg);
+}
+
+/* ---- the place ---- */
+
+static int check_empty(const struct job *j)
+{
+	ck_auto_dir DIR *dir = opendir(j->real);
+	const struct dirent *d;
+
+	/* Where it cannot be listed, the kernel decides. */
+	while (dir && (d = readdir(dir)))
+		if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+			return cmd_fail(&cmd_mount, CMD_SYSTEM,
+					"%s: expected an empty directory to "
+					"mount on, found \"%s\" in it",
+					j->mnt, d->d_name);
+	return 0;
+}
+
+/* Below the checkpoint, whoever lists it would wait for the mount itself. */
+static int check_apart(const struct job *j)
+{
+	ck_auto_free char *src = realpath(j->src, NULL);
+	size_t len = src ? strlen(src) : 0;
+
+	if (!len || j->root.only || strncmp(j->real, src, len))
+		return 0;
+	if (!j->real[len])
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: it is the "
+				"checkpoint itself; mount on a directory of "
+				"its own",
+				j->mnt);
+	if (j->real[len] == '/' || !strcmp(src, "/"))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: it lies in the "
+				"checkpoint; mount on a directory outside of "
+				"it",
+				j->mnt);
+	return 0;
+}
+
+static int check_place(struct job *j)
+{
+	struct stat st;
+
+	if (stat(j->mnt, &st) && errno == ENOENT)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: no such "
+				"directory; make the mount point first",
+				j->mnt);
+	if (stat(j->mnt, &st) && errno == ENOTCONN)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: a dead mount lies "
+				"there; end it with: unshard umount %s",
+				j->mnt, j->mnt);
+	if (stat(j->mnt, &st) || !realpath(j->mnt, j->real))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", j->mnt,
+				strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"%s: expected a "
+				"directory to mount on, found a file",
+				j->mnt);
+	j->under = st.st_dev;
+	return 0;
+}
+
+/*
+ * One caller at a time: of several, each would find the place empty.  The lock
+ * is on what lies below the mount, and ends with the descriptor.
+ */
+static int lock_place(struct job *j)
+{
+	const struct timespec pause = { .tv_nsec = 20000000 };
+
+	j->lock_fd = open(j->real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int n = 0; j->lock_fd >= 0 && n < LOCK_SECONDS * 50; n++) {
+		if (!flock(j->lock_fd, LOCK_EX | LOCK_NB) ||
+		    errno != EWOULDBLOCK)
+			return 0;
+		nanosleep(&pause, NULL);
+	}
+	if (j->lock_fd < 0)
+		return 0; /* not for this user to open: the kernel decides */
+	return cmd_fail(&cmd_mount, CMD_SYSTEM,
+			"%s: somebody else has been mounting there for %d s",
+			j->mnt, LOCK_SECONDS);
+}
+
+static int check_device(void)
+{
+	ck_auto_fd int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		return 0;
+	if (errno == EACCES || errno == EPERM)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM,
+				"/dev/fuse: %s; "
+				"expected mode 0666, as the fuse3 package "
+				"makes it",
+				strerror(errno));
+	return cmd_fail(&cmd_mount, CMD_SYSTEM,
+			"/dev/fuse: %s; expected the "
+			"kernel's fuse module (modprobe fuse), and in a "
+			"container the device",
+			strerror(errno));
+}
+
+/* ---- the options that name files ---- */
+
+static int open_log(struct job *j)
+{
+	const char *path = ck_opts_get(j->opts, "log");
+
+	if (!path)
+		return 0;
+	j->log_fd =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY,
+		     0644);
+	if (j->log_fd < 0)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o log=%s: %s", path,
+				strerror(errno));
+	return 0;
+}
+
+/* ---- the mount ---- */
+
+static int asks(void *ctx, struct ck_err *err)
+{
+	const struct job *j = ctx;
+	struct stat st;
+
+	if (stat(j->real, &st))
+		return ck_fail(err, errno, "%s: mounted, but: %s", j->mnt,
+			       strerror(errno));
+	if (st.st_dev == j->under)
+		return ck_fail(err, EIO,
+			       "%s: the mount is not to be seen "
+			       "here",
+			       j->mnt);
+	return 0;
+}
+
+/* In a process of its own: one that asks a stuck mount is stuck too. */
+static int check_answers(struct job *j, struct ck_err *err)
+{
+	const struct ck_child c = {
+		.what = "the mount's first answer",
+		.hint = "",
+		.run = asks,
+		.ctx = j,
+		.seconds = ANSWER_SECONDS,
+	};
+	int ret = ck_child_call(&c, err);
+
+	if (ret)
+		fs_unmount(j->real, true, NULL);
+	return ret;
+}
+
+/* Damage is the checkpoint's; all else that the worker ends with is not. */
+static int not_mounted(const struct ck_err *err)
+{
+	return failed(err->code == EBADMSG ? CMD_BAD_CKPT : CMD_SYSTEM, err);
+}
+
+static int supervise(struct job *j)
+{
+	const struct supervise_in in = {
+		.src = j->src,
+		.mnt = j->real,
+		.root = &j->root,
+		.image_fd = j->image_fd,
+		.opts = j->opts,
+		.log_fd = j->log_fd,
+		.lock_fd = j->lock_fd,
+	};
+	struct ck_err err = { 0 };
+	int ret;
+
+	if (ck_opts_get(j->opts, "foreground"))
+		return supervise_foreground(&in, &err) ? not_mounted(&err) :
+							 CMD_OK;
+	ret = supervise_background(&in, &err);
+	if (!ret)
+		ret = check_answers(j, &err);
+	return ret ? not_mounted(&err) : CMD_OK;
+}
+
+/* Nothing but folders in it, or nothing at all: a place for checkpoints. */
+static bool is_place(const struct job *j)
+{
+	ck_auto_dir DIR *dir = opendir(j->root.real);
+	const struct dirent *d;
+	struct stat st;
+
+	while (dir && (d = readdir(dir)))
+		if (d->d_name[0] != '.' &&
+		    (fstatat(j->root.fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		     !S_ISDIR(st.st_mode)))
+			return false;
+	return dir;
+}
+
+/* The folder in which a run keeps its checkpoints becomes the root. */
+static void enter_run(struct job *j)
+{
+	ck_auto_free char *below = ck_steps_of_run(&j->root);
+	struct ck_root root;
+
+	if (!below || ck_root_open(&root, below, j->opts, NULL))
+		return;
+	ck_root_close(&j->root);
+	j->root = root;
+}
+
+/* No checkpoint itself, but folders or files in it are, or will be. */
+static bool is_of_many(struct job *j, const struct ck_err *why)
+{
+	struct ck_steps all;
+	bool any;
+
+	if (why->code != ENODATA || j->root.only)
+		return false;
+	enter_run(j);
+	if (ck_steps_list(&all, &j->root, NULL))
+		return false;
+	any = all.nr;
+	ck_steps_free(&all);
+	return any || (ck_opts_get(j->opts, "rw") &&
+		       !ck_opts_get(j->opts, "overlay") && is_place(j));
+}
+
+/* What is written goes there, so that it is a mount for writing. */
+static int make_overlay(struct job *j)
+{
+	ck_auto_free char *real = NULL;
+	const char *dir = ck_opts_get(j->opts, "overlay");
+	size_t len = strlen(j->root.real);
+
+	if (!dir)
+		return CMD_OK;
+	if (mkdir(dir, 0777) && errno != EEXIST)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o overlay=%s: %s",
+				dir, strerror(errno));
+	real = realpath(dir, NULL);
+	if (!real)
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o overlay=%s: %s",
+				dir, strerror(errno));
+	if (!strncmp(real, j->root.real, len) &&
+	    (!real[len] || real[len] == '/') && !j->root.only)
+		return cmd_fail(&cmd_mount, CMD_USAGE,
+				"-o overlay=%s: lies in the checkpoint itself",
+				dir);
+	if (ck_opts_add(j->opts, "rw", ""))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "no memory");
+	return cmd_absolute(&cmd_mount, j->opts, "overlay");
+}
+
+struct vain {
+	const struct job *j;
+	const struct ck_image *img;
+};
+
+static int reshard_vain(void *ctx, struct ck_err *err)
+{
+	const struct vain *v = ctx;
+
+	(void)err;
+	plan_reshard_vain(&cmd_mount, v->j->src, v->img, v->j->opts);
+	return 0;
+}
+
+/* In a process of its own, for it looks at a file and at all names. */
+static void say_reshard_vain(const struct job *j, const struct ck_image *img)
+{
+	struct vain v = { j, img };
+	const struct ck_child c = { .what = "the mesh",
+				    .hint = "",
+				    .run = reshard_vain,
+				    .ctx = &v,
+				    .seconds = 30 };
+	struct ck_err err;
+
+	if (ck_opts_get(j->opts, "reshard"))
+		ck_child_call(&c, &err);
+}
+
+/* An option given in vain is a mistake that nobody looks for in problems. */
+static void say_vain(const struct job *j)
+{
+	static const char *const words[] = { [CK_ERROR] = "error",
+					     [CK_WARNING] = "warning",
+					     [CK_NOTE] = "note" };
+	struct ck_image img = { 0 };
+
+	if (j->image_fd < 0 || ck_image_map(&img, j->image_fd, NULL))
+		return;
+	for (uint32_t i = 0; i < img.nr_problems; i++) {
+		const struct ck_problem *p = &img.problems[i];
+		const char *line = p->reason == CK_NONE ?
+					   "" :
+					   ck_image_str(&img, p->reason, NULL);
+
+		if (!strncmp(line, "-o ", 3) &&
+		    p->severity < CK_ARRAY_LEN(words))
+			cmd_fail(&cmd_mount, 0, "%s: %s: %s", j->src,
+				 words[p->severity], line);
+	}
+	say_reshard_vain(j, &img);
+	ck_image_unmap(&img);
+}
+
+static bool vain_in(const struct job *j, const char *name, uint32_t *bits)
+{
+	ck_auto_fd int image = -1;
+	struct ck_image img;
+	struct ck_root root;
+	struct ck_err err;
+	int ret = ck_steps_open(&root, &j->root, name, j->opts, &err);
+
+	if (ret)
+		return false;
+	ret = ck_ckpt_describe(&root, j->opts, &image, &err);
+	ck_root_close(&root);
+	if (ret || ck_image_map(&img, image, &err))
+		return false;
+	*bits &= ck_steps_vain(&img);
+	ck_image_unmap(&img);
+	return true;
+}
+
+/* Of several the last ones are looked at, where such an option is given. */
+static void say_vain_of_many(const struct job *j)
+{
+	ck_auto_str struct ck_str names = { 0 };
+	uint32_t bits = UINT32_MAX;
+	struct ck_steps all;
+	size_t nr = 0;
+
+	if (j->image_fd >= 0 || !ck_steps_may_be_vain(j->opts) ||
+	    ck_steps_list(&all, &j->root, NULL))
+		return;
+	while (bits && nr < all.nr && nr < MAX_LOOKED_AT &&
+	       vain_in(j, all.v[all.nr - 1 - nr].name, &bits))
+		nr++;
+	/* one that cannot be read may have a use for it */
+	if (nr && (nr == all.nr || nr == MAX_LOOKED_AT))
+		ck_steps_vain_names(bits, &names);
+	if (names.len && !names.failed)
+		cmd_fail(&cmd_mount, 0,
+			 "%s: warning: %s: none of its checkpoints makes use "
+			 "of it%s",
+			 j->src, names.v,
+			 nr < all.nr ? ", as far as the last ones tell" : "");
+	ck_steps_free(&all);
+}
+
+static int mount_root(struct job *j)
+{
+	struct ck_err err;
+	int ret = check_place(j);
+
+	if (!ret)
+		ret = check_apart(j);
+	if (!ret)
+		ret = lock_place(j);
+	if (!ret)
+		ret = check_empty(j);
+	if (!ret)
+		ret = check_device();
+	if (!ret)
+		ret = make_overlay(j);
+	if (!ret)
+		ret = open_log(j);
+	if (ret)
+		return ret;
+	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err) &&
+	    !is_of_many(j, &err))
+		return cmd_err(&cmd_mount, &err);
+	say_vain(j);
+	say_vain_of_many(j);
+	if (j->image_fd < 0 && ck_opts_get(j->opts, "overlay"))
+		return cmd_fail(&cmd_mount, CMD_USAGE,
+				"-o overlay: is for one checkpoint, and %s "
+				"holds several",
+				j->src);
+	return supervise(j);
+}
+
+int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
+{
+	struct job j = {
+		.src = src,
+		.mnt = mnt,
+		.opts = opts,
+		.image_fd = -1,
+		.log_fd = -1,
+		.lock_fd = -1,
+	};
+	struct ck_err err;
+	int ret;
+
+	/* new: a mount for writing may be the first to want it */
+	if (ck_opts_get(opts, "rw") && mkdir(src, 0777) && errno != EEXIST &&
+	    !strchr(src, ':'))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", src,
+				strerror(errno));
+	if (ck_root_open(&j.root, src, opts, &err))
+		return cmd_err(&cmd_mount, &err);
+	ret = mount_root(&j);
+	ck_root_close(&j.root);
+	return ret;
+}
+
+static int run(int argc, char **argv)
+{
+	struct ck_opts opts = { 0 };
+	int nr = cmd_parse(&cmd_mount, argc, argv, &opts);
+	int ret = nr < 0 ? CMD_USAGE : mount_run(argv[1], argv[2], &opts);
+
+	ck_opts_free(&opts);
+	return ret;
+}
+
+static const struct cmd_flag flags[] = {
+	{ 'f', "foreground", "stay in the foreground, and log to stderr" },
+	{ 0, NULL, NULL },
+};
+
+const struct cmd cmd_mount = {
+	.name = "mount",
+	.args = "CKPT MNT",
+	.summary = "show the tensors of a checkpoint as files",
+	.help = "",
+	.flags = flags,
+	.min_words = 2,
+	.max_words = 2,
+	.mounts = true,
+	.plain = true,
+	.run = run,
+};

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * supervisor.c - one thread, one loop: signals, the worker's answer, its log
+ *
+ * Signals are blocked and come through a descriptor, so nothing here runs
+ * inside a handler.
+ */
+#include "mount-helpers/mount/supervisor_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/clock.h"
+#include "core/base/fds.h"
+#include "core/sandbox/child.h"
+#include "fs/ending.h"
+#include "fs/mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#define START_SECONDS 60 /* a worker that does not answer by then is stuck */
+#define END_SECONDS 3 /* open files may be read on so long after a signal */
+
+struct sup {
+	const struct supervise_in *in;
+	struct fs_session *session;
+	struct suplog log;
+	int result_fd; /* the caller's, -1 when it has its answer */
+	int lock_fd; /* in the foreground: see supervisor.h */
+	int answer_fd, worker_log_fd, signal_fd;
+	pid_t worker;
+	bool started, answers, ending;
+	int64_t deadline; /* when the worker is killed; 0: never */
+	struct ck_err err; /* why it ended, code 0: it was unmounted */
+	char spool[4096];
+};
+
+/* ---- starting ---- */
+
+static int catch_signals(struct sup *s, struct ck_err *err)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGCHLD);
+	/* Ignored signals would not come; nohup's SIGHUP may stay so. */
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->signal_fd < 0)
+		return ck_fail(err, errno, "signalfd: %s", strerror(errno));
+	return 0;
+}
+
+/*
+ * The worker may write below one folder only, and it should be one in which
+ * there is nothing else.  Where none can be made, the first compressed item
+ * that is read says so.
+ */
+static int make_spool(struct sup *s, struct ck_err *err)
+{
+	const char *dir = ck_opts_get(s->in->opts, "spool");
+
+	snprintf(s->spool, sizeof(s->spool), "%s/unshardfs-XXXXXX",
+		 dir ? dir : "/var/tmp");
+	if (!mkdtemp(s->spool)) {
+		s->spool[0] = '\0';
+		return dir ? ck_fail(err, errno, "-o spool=%s: %s", dir,
+				     strerror(errno)) :
+			     0;
+	}
+	if (ck_opts_add(s->in->opts, "spool", s->spool))
+		return ck_fail(err, ENOMEM, "out of memory");
+	return 0;
+}
+
+/* Its own pipes for the answer and the log; it is a copy of this process. */
+static int start_worker(struct sup *s, struct ck_err *err)
+{
+	int answer[2], log[2];
+	struct worker_in w = {
+		.in = s->in,
+		.session = s->session,
+		.spool = s->spool[0] ? s->spool : NULL,
+	};
+
+	if (pipe2(answer, O_CLOEXEC))
+		return ck_fail(err, errno, "pipe: %s", strerror(errno));
+	s->answer_fd = answer[0];
+	w.answer_fd = answer[1];
+	if (pipe2(log, O_CLOEXEC)) {
+		close(answer[1]);
+		return ck_fail(err, errno, "pipe: %s", strerror(errno));
+	}
+	s->worker_log_fd = log[0];
+	w.log_fd = log[1];
+	/* The worker must never wait for this process. */
+	fcntl(log[1], F_SETFL, O_NONBLOCK);
+	s->worker = fork();
+	if (!s->worker)
+		worker_run(&w);
+	close(answer[1]);
+	close(log[1]);
+	if (s->worker < 0)
+		return ck_fail(err, EAGAIN, "fork: %s", strerror(errno));
+	return 0;
+}
+
+/* From here on only the worker needs these. */
+static void let_go(struct sup *s)
+{
+	fs_session_detach(s->session);
+	close(s->in->image_fd);
+	ck_root_close(s->in->root);
+}
+
+static int start(struct sup *s, struct ck_err *err)
+{
+	int ret = catch_signals(s, err);
+
+	if (!ret)
+		ret = make_spool(s, err);
+	if (!ret)
+		ret = fs_session_open(&s->session, s->in->src, s->in->mnt,
+				      s->in->opts, err);
+	if (!ret)
+		ret = start_worker(s, err);
+	if (ret)
+		return ret;
+	let_go(s);
+	s->deadline = ck_now_s() + START_SECONDS;
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+/* Unmounts; the worker ends when no file of the mount is open any more. */
+static void end_mount(struct sup *s)
+{
+	if (s->session)
+		fs_session_close(s->session);
+	s->session = NULL;
+}
+
+static void asked_to_end(struct sup *s, int sig)
+{
+	if (s->ending)
+		return;
+	suplog_line(&s->log, "signal %d: unmounting", sig);
+	s->ending = true;
+	s->deadline = ck_now_s() + END_SECONDS;
+	end_mount(s);
+}
+
+static void tell_caller(struct sup *s, const struct ck_err *err)
+{
+	bool heard;
+
+	if (s->result_fd < 0)
+		return;
+	heard = write(s->result_fd, err, sizeof(*err)) > 0;
+	close(s->result_fd);
+	s->result_fd = -1;
+	/* Who interrupts `unshard mount` wants no mount. */
+	if (!heard)
+		asked_to_end(s, SIGPIPE);
+}
+
+static void take_answer(struct sup *s)
+{
+	struct ck_err err;
+	ssize_t n = read(s->answer_fd, &err, sizeof(err));
+
+	if (n < 0 && errno == EINTR)
+		return;
+	if (n == (ssize_t)sizeof(err) && !err.code) {
+		s->answers = true;
+		if (!s->ending)
+			s->deadline = 0;
+		if (s->lock_fd >= 0)
+			close(s->lock_fd);
+		s->lock_fd = -1;
+		tell_caller(s, &err);
+		return;
+	}
+	if (n == (ssize_t)sizeof(err))
+		s->err = err;
+	close(s->answer_fd);
+	s->answer_fd = -1;
+}
+
+static void worker_ended(struct sup *s, int status)
+{
+	s->worker = 0;
+	if (s->err.code)
+		return;
+	if (WIFSIGNALED(status) && !s->ending)
+		ck_fail(&s->err, EIO, "the worker died (signal %d, %s)",
+			WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WIFEXITED(status) && WEXITSTATUS(status) && !s->ending)
+		ck_fail(&s->err, EIO, "the worker failed (exit %d)",
+			WEXITSTATUS(status));
+}
+
+static void take_signals(struct sup *s)
+{
+	struct signalfd_siginfo si;
+	int status;
+
+	while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+		if (si.ssi_signo != SIGCHLD)
+			asked_to_end(s, (int)si.ssi_signo);
+		else if (s->worker &&
+			 waitpid(s->worker, &status, WNOHANG) == s->worker)
+			worker_ended(s, status);
+	}
+}
+
+static void check_deadline(struct sup *s)
+{
+	if (!s->deadline || ck_now_s() < s->deadline)
+		return;
+	if (!s->ending)
+		ck_fail(&s->err, ETIMEDOUT,
+			"the mount did not answer within "
+			"%d s",
+			START_SECONDS);
+	else
+		suplog_line(&s->log, "files are still open: ending them");
+	s->deadline = 0;
+	kill(s->worker, SIGKILL);
+}
+
+static void wait_for_end(struct sup *s)
+{
+	while (s->worker) {
+		struct pollfd p[] = {
+			{ .fd = s->signal_fd, .events = POLLIN },
+			{ .fd = s->answer_fd, .events = POLLIN },
+			{ .fd = s->worker_log_fd, .events = POLLIN },
+		};
+
+		poll(p, 3, s->deadline ? 200 : -1);
+		if (p[1].revents)
+			take_answer(s);
+		if (p[2].revents && !suplog_take(&s->log, s->worker_log_fd)) {
+			close(s->worker_log_fd);
+			s->worker_log_fd = -1;
+		}
+		take_signals(s);
+		check_deadline(s);
+	}
+	while (s->worker_log_fd >= 0 && suplog_take(&s->log, s->worker_log_fd))
+		;
+	if (s->answer_fd >= 0 && !s->answers)
+		take_answer(s);
+}
+
+/* ---- the whole of it ---- */
+
+static int is_dead(void *ctx, struct ck_err *err)
+{
+	const struct sup *s = ctx;
+	struct statx st;
+
+	/* Not what the kernel remembers. */
+	if (statx(AT_FDCWD, s->in->mnt, AT_STATX_FORCE_SYNC, STATX_INO, &st) &&
+	    (errno == ENOTCONN || errno == ECONNABORTED))
+		return 0;
+	return ck_fail(err, EEXIST, "not dead");
+}
+
+/*
+ * The worker ended.  If by an unmount, a new mount may be there already, with
+ * the numbers of ours; so only a mount that answers "dead" is taken away.  One
+ * that is not there is not asked: for that moment the place would be busy.
+ */
+static void tidy_mount(struct sup *s)
+{
+	const struct ck_child c = {
+		.what = "a stat",
+		.hint = "",
+		.run = is_dead,
+		.ctx = s,
+		.seconds = 5,
+	};
+	struct fs_mount_info info;
+	struct ck_err err;
+
+	if (s->session && s->started &&
+	    (fs_mounts_find(s->in->mnt, &info) || ck_child_call(&c, &err)))
+		fs_session_gone(s->session);
+	end_mount(s);
+}
+
+static int supervise(struct sup *s)
+{
+	int ret;
+
+	s->answer_fd = s->worker_log_fd = s->signal_fd = -1;
+	prctl(PR_SET_NAME, FS_SUPER_NAME);
+	ret = start(s, &s->err);
+	s->started = !ret;
+	if (!ret)
+		wait_for_end(s);
+	tidy_mount(s);
+	if (s->err.code && s->answers)
+		suplog_line(&s->log, "%s", s->err.msg);
+	if (!s->err.code && !s->answers)
+		ck_fail(&s->err, EINTR, "ended before the mount answered");
+	tell_caller(s, &s->err);
+	if (s->spool[0])
+		rmdir(s->spool);
+	return -s->err.code;
+}
+
+int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
+{
+	struct sup s = {
+		.in = in,
+		.log = { .fd = in->log_fd >= 0 ? in->log_fd : 2,
+			 .mnt = in->mnt },
+		.result_fd = -1,
+		.lock_fd = in->lock_fd,
+	};
+	int ret = supervise(&s);
+
+	*err = s.err;
+	return ret;
+}
+
+/* Nothing of the caller's: its terminal, folder, descriptors, group. */
+static void detach(const struct supervise_in *in, int *result_fd)
+{
+	const struct ck_root *root = in->root;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	unsigned nr = ck_root_fds(root, NULL, 0), n = 0;
+	ck_auto_free int *keep = malloc((8 + nr) * sizeof(*keep));
+
+	setsid();
+	signal(SIGHUP, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	if (null < 0 || !keep || chdir("/"))
+		_exit(EXIT_FAILURE);
+	for (int fd = 0; fd < 3; fd++) {
+		dup2(null, fd);
+		keep[n++] = fd;
+	}
+	n += ck_root_fds(root, keep + n, nr);
+	keep[n++] = in->image_fd;
+	keep[n++] = in->log_fd;
+	keep[n++] = *result_fd;
+	ck_fds_close_others(keep, n);
+}
+
+static void in_background(const struct supervise_in *in, int result_fd)
+{
+	struct sup s = {
+		.in = in,
+		.log = { .fd = in->log_fd, .mnt = in->mnt },
+		.result_fd = result_fd,
+		.lock_fd = -1, /* the caller has it */
+	};
+
+	detach(in, &s.result_fd);
+	if (in->log_fd < 0)
+		openlog("unshard", LOG_PID, LOG_DAEMON);
+	end_process(supervise(&s) ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+static int hear(int fd, struct ck_err *err)
+{
+	struct ck_err answer;
+	size_t got = 0;
+
+	while (got < sizeof(answer)) {
+		ssize_t n =
+			read(fd, (char *)&answer + got, sizeof(answer) - got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return ck_fail(err, EIO,
+				       "the supervisor died before "
+				       "the mount answered");
+		got += (size_t)n;
+	}
+	if (answer.code)
+		*err = answer;
+	return -answer.code;
+}
+
+int supervise_background(const struct supervise_in *in, struct ck_err *err)
+{
+	ck_auto_fd int from = -1;
+	int ends[2], status;
+	pid_t pid;
+	int ret;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return ck_fail(err, errno, "pipe: %s", strerror(errno));
+	from = ends[0];
+	pid = fork();
+	if (!pid)
+		in_background(in, ends[1]);
+	close(ends[1]);
+	if (pid < 0)
+		return ck_fail(err, EAGAIN, "fork: %s", strerror(errno));
+	ret = hear(from, err);
+	/* After a failure, wait until everything is tidied away. */
+	if (ret)
+		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+			;
+	return ret;
+}
