@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opts.c - "NAME=VALUE,NAME,..." by the table of opts_table.c
+ * opts.c - "NAME=VALUE,NAME,..." by the rows that there are for them
  *
  * Commas end a value.  In paths "\," and "\:" stand for the characters, and a
  * path that exists just as it is written wins over any splitting.
@@ -42,12 +42,18 @@ static bool is_everyones(const char *name)
 	       !strcmp(name, "comment");
 }
 
-static const struct fs_opt *find(const char *name)
+static const struct ck_option *find(const char *name)
 {
-	for (const struct fs_opt *o = fs_opts; o->name; o++)
+	const struct ck_option *o = fs_opts;
+
+	while (o->name && strcmp(o->name, name) != 0)
+		o++;
+	if (o->name)
+		return o;
+	for (size_t i = 0; (o = ck_format_option(i)); i++)
 		if (!strcmp(o->name, name))
-			return o;
-	return NULL;
+			break;
+	return o;
 }
 
 /* Bytes up to the first @stop that no backslash precedes. */
@@ -223,7 +229,7 @@ static bool took_folder(struct ck_opts *out, const char *name, const char *text,
 	return true;
 }
 
-static int add_any_path(struct ck_opts *out, const struct fs_opt *o,
+static int add_any_path(struct ck_opts *out, const struct ck_option *o,
 			const char *text, size_t len, struct ck_err *err)
 {
 	int ret = 0;
@@ -231,12 +237,12 @@ static int add_any_path(struct ck_opts *out, const struct fs_opt *o,
 	if (o->folder && took_folder(out, o->name, text, len, &ret, err))
 		return ret;
 	ret = add_path(out, o->name, text, len, err);
-	if (ret || o->type != FS_OPT_FILES)
+	if (ret || o->type != CK_OPTION_FILES)
 		return ret;
 	return read_file(out, o->name, out->v[out->nr - 1].value, err);
 }
 
-static int add_paths(struct ck_opts *out, const struct fs_opt *o,
+static int add_paths(struct ck_opts *out, const struct ck_option *o,
 		     const char *text, struct ck_err *err)
 {
 	size_t len;
@@ -281,29 +287,29 @@ static int check_format(const char *value, struct ck_err *err)
 		       names.v ? names.v : "none", value);
 }
 
-static int check_value(const struct fs_opt *o, const char *value,
+static int check_value(const struct ck_option *o, const char *value,
 		       struct ck_err *err)
 {
 	uint64_t n;
 
 	switch (o->type) {
-	case FS_OPT_CHOICE:
+	case CK_OPTION_CHOICE:
 		if (!is_choice(o->choices, value))
 			return ck_fail(err, EINVAL,
 				       "option %s: expected %s, "
 				       "found \"%s\"",
 				       o->name, o->choices, value);
 		return 0;
-	case FS_OPT_FORMAT:
+	case CK_OPTION_FORMAT:
 		return check_format(value, err);
-	case FS_OPT_SIZE:
+	case CK_OPTION_SIZE:
 		if (!ck_size_parse(value, &n))
 			return ck_fail(err, EINVAL,
 				       "option %s: expected a "
 				       "size such as 256M, found \"%s\"",
 				       o->name, value);
 		return 0;
-	case FS_OPT_NUMBER:
+	case CK_OPTION_NUMBER:
 		if (value[strspn(value, "0123456789")] ||
 		    !ck_size_parse(value, &n) || n < 1 || n > o->max)
 			return ck_fail(err, EINVAL,
@@ -316,19 +322,19 @@ static int check_value(const struct fs_opt *o, const char *value,
 	}
 }
 
-static int take(struct ck_opts *out, const struct fs_opt *o, const char *value,
-		struct ck_err *err)
+static int take(struct ck_opts *out, const struct ck_option *o,
+		const char *value, struct ck_err *err)
 {
 	int ret;
 
-	if (!value != (o->type == FS_OPT_FLAG))
+	if (!value != (o->type == CK_OPTION_FLAG))
 		return ck_fail(err, EINVAL,
 			       value ? "option %s takes no value" :
 				       "option %s: expected %s=%s",
 			       o->name, o->name, o->value);
-	if (o->type == FS_OPT_PATHS || o->type == FS_OPT_FILES)
+	if (o->type == CK_OPTION_PATHS || o->type == CK_OPTION_FILES)
 		return add_paths(out, o, value, err);
-	if (o->type == FS_OPT_PATH)
+	if (o->type == CK_OPTION_PATH)
 		return add_path(out, o->name, value, strlen(value), err);
 	ret = value ? check_value(o, value, err) : 0;
 	if (!ret && !strcmp(o->name, "replace"))
@@ -352,7 +358,7 @@ static int parse_word(struct ck_opts *out, enum fs_opts_who who, char *word,
 		      struct ck_err *err)
 {
 	char *value = strchr(word, '=');
-	const struct fs_opt *o;
+	const struct ck_option *o;
 
 	if (value)
 		*value++ = '\0';
@@ -376,11 +382,11 @@ static size_t word_span(const char *text)
 {
 	size_t len = strcspn(text, ",=");
 	ck_auto_free char *name = strndup(text, len);
-	const struct fs_opt *o = name ? find(name) : NULL;
+	const struct ck_option *o = name ? find(name) : NULL;
 
 	if (text[len] != '=' || !o ||
-	    (o->type != FS_OPT_PATH && o->type != FS_OPT_PATHS &&
-	     o->type != FS_OPT_FILES))
+	    (o->type != CK_OPTION_PATH && o->type != CK_OPTION_PATHS &&
+	     o->type != CK_OPTION_FILES))
 		return strcspn(text, ",");
 	return len + 1 + path_span(text + len + 1);
 }
@@ -403,49 +409,89 @@ int fs_opts_parse(struct ck_opts *out, enum fs_opts_who who, const char *text,
 	return 0;
 }
 
-static bool takes(enum fs_opts_who who, const struct fs_opt *o)
+static bool takes(enum fs_opts_who who, const struct ck_option *o)
 {
 	return who != FS_OPTS_OPEN || o->open;
 }
 
 bool fs_opts_is_how(const char *name)
 {
-	const struct fs_opt *o = find(name);
+	const struct ck_option *o = find(name);
 
 	return o && o->how;
 }
 
+/* Whether @a stands before @b in lists, of two behind the same option. */
+static bool precedes(const struct ck_option *a, const struct ck_option *b)
+{
+	unsigned x = a->place - 1, y = b->place - 1; /* 0: the last */
+
+	return x != y ? x < y : strcmp(a->name, b->name) < 0;
+}
+
+/* The formats' option that stands next behind the general one @after. */
+static const struct ck_option *next_behind(const char *after,
+					   const struct ck_option *last)
+{
+	const struct ck_option *best = NULL, *o;
+
+	for (size_t i = 0; (o = ck_format_option(i)); i++)
+		if (!strcmp(o->after ? o->after : FS_OPTS_READ, after) &&
+		    (!last || precedes(last, o)) &&
+		    (!best || precedes(o, best)))
+			best = o;
+	return best;
+}
+
+/* Calls @fn for those that @who takes, in the order of lists. */
+static void each(enum fs_opts_who who,
+		 void (*fn)(const struct ck_option *o, struct ck_str *out),
+		 struct ck_str *out)
+{
+	for (const struct ck_option *o = fs_opts; o->name; o++) {
+		const struct ck_option *own = NULL;
+
+		if (takes(who, o))
+			fn(o, out);
+		while ((own = next_behind(o->name, own)))
+			if (takes(who, own))
+				fn(own, out);
+	}
+}
+
+static void add_help(const struct ck_option *o, struct ck_str *out)
+{
+	ck_auto_str struct ck_str word = { 0 };
+
+	ck_str_fmt(&word, "%s%s%s", o->name, o->value ? "=" : "",
+		   o->value ? o->value : "");
+	ck_str_fmt(out, "  %-18s %s", word.v ? word.v : "", o->help);
+	if (o->fallback)
+		ck_str_fmt(out, " [%s]", o->fallback);
+	ck_str_puts(out, "\n");
+}
+
 void fs_opts_help(enum fs_opts_who who, struct ck_str *out)
 {
-	for (const struct fs_opt *o = fs_opts; o->name; o++) {
-		ck_auto_str struct ck_str word = { 0 };
+	each(who, add_help, out);
+}
 
-		if (!takes(who, o))
-			continue;
-		ck_str_fmt(&word, "%s%s%s", o->name, o->value ? "=" : "",
-			   o->value ? o->value : "");
-		ck_str_fmt(out, "  %-18s %s", word.v ? word.v : "", o->help);
-		if (o->fallback)
-			ck_str_fmt(out, " [%s]", o->fallback);
-		ck_str_puts(out, "\n");
-	}
+static void add_scdoc(const struct ck_option *o, struct ck_str *out)
+{
+	ck_str_fmt(out, "*%s*", o->name);
+	if (o->value)
+		ck_str_fmt(out, "=_%s_", o->value);
+	ck_str_fmt(out, "\n\t%c%s.",
+		   o->help[0] >= 'a' && o->help[0] <= 'z' ?
+			   o->help[0] - 'a' + 'A' :
+			   o->help[0],
+		   o->help + 1);
+	if (o->fallback)
+		ck_str_fmt(out, " Default: %s.", o->fallback);
+	ck_str_puts(out, "\n\n");
 }
 
 void fs_opts_scdoc(enum fs_opts_who who, struct ck_str *out)
 {
-	for (const struct fs_opt *o = fs_opts; o->name; o++) {
-		if (!takes(who, o))
-			continue;
-		ck_str_fmt(out, "*%s*", o->name);
-		if (o->value)
-			ck_str_fmt(out, "=_%s_", o->value);
-		ck_str_fmt(out, "\n\t%c%s.",
-			   o->help[0] >= 'a' && o->help[0] <= 'z' ?
-				   o->help[0] - 'a' + 'A' :
-				   o->help[0],
-			   o->help + 1);
-		if (o->fallback)
-			ck_str_fmt(out, " Default: %s.", o->fallback);
-		ck_str_puts(out, "\n\n");
-	}
+	each(who, add_scdoc, out);
 }

@@ -1,45 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opts.h - the one table of -o options
+ * opts.h - all -o options: the general table, and what formats declare
  *
- * --help, the manual's option list and the parser all come from it.
+ * --help, the manual's option list and the parser all come from them.
  */
 #ifndef FS_OPTS_H
 #define FS_OPTS_H
 
 #include "core/base/err.h"
+#include "core/base/option.h"
 #include "core/base/opts.h"
 #include "core/base/str.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum fs_opt_type {
-	FS_OPT_FLAG, /* a bare word */
-	FS_OPT_STRING, /* any text without a comma */
-	FS_OPT_CHOICE, /* one of @choices, separated by | */
-	FS_OPT_FORMAT, /* the name of a reader, core/format/format.h */
-	FS_OPT_SIZE, /* bytes, with K M G T */
-	FS_OPT_NUMBER, /* 1 .. @max */
-	FS_OPT_PATH, /* "\," and "\:" escape; a path that exists wins */
-	FS_OPT_PATHS, /* several, with ":" between them or by repeating */
-	FS_OPT_FILES, /* the same, of files that are read at once */
-};
-
-struct fs_opt {
-	const char *name;
-	enum fs_opt_type type;
-	const char *choices;
-	uint64_t max;
-	const char *value; /* what the value stands for, in --help */
-	const char *fallback; /* default, in words; NULL: none */
-	const char *help; /* one line */
-	bool open; /* also taken by ls, inspect, plan, cat */
-	bool folder; /* FILES: of a folder the .ckpt and .json files in it */
-	bool how; /* of those: never changes which bytes are shown */
-};
-
-extern const struct fs_opt fs_opts[]; /* up to a NULL name */
+/* Those that are for every format; the others are the formats' own. */
+extern const struct ck_option fs_opts[]; /* up to a NULL name */
+#define FS_OPTS_READ "follow" /* the last of those that say what is read */
 
 enum fs_opts_who {
 	FS_OPTS_MOUNT, /* unshard mount */

@@ -13,7 +13,7 @@
 #include "core/format/explain.h"
 #include "core/format/format.h"
 #include "core/assemble/same.h"
-#include "core/format/vain.h"
+#include "core/format/options.h"
 
 #include <errno.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static void builder_freep(struct ck_builder **b)
 }
 #define auto_builder __attribute__((cleanup(builder_freep)))
 
-static const struct ck_format *by_name(const char *name)
+const struct ck_format *ck_format_named(const char *name)
 {
 	for (size_t i = 0; ck_formats[i]; i++)
 		if (!strcmp(ck_formats[i]->name, name))
@@ -136,13 +136,6 @@ static int say_aside(const struct ck_dir *dir, struct ck_builder *b,
 					other->name);
 }
 
-/* Its files lie in no folders of their own. */
-static bool is_flat(const struct ck_format *fmt)
-{
-	return !strcmp(fmt->name, "torch") || !strcmp(fmt->name, "hf") ||
-	       !strcmp(fmt->name, "safetensors");
-}
-
 /* @note, where it is not NULL, is about the other reader @other. */
 static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		const char *note, const struct ck_format *other,
@@ -168,9 +161,9 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret && strcmp(fmt->name, "torch") != 0 &&
 	    strcmp(fmt->name, "layout") != 0)
 		ret = ck_explain_aside(dir, b, err);
-	if (!ret && is_flat(fmt))
+	if (!ret && fmt->flat)
 		ret = ck_explain_beside(dir, b, err);
-	if (!ret && is_flat(fmt))
+	if (!ret && fmt->flat)
 		ret = ck_explain_numbered(dir, b, err);
 	if (!ret)
 		ret = ck_aside_check(dir, b, err);
@@ -179,7 +172,7 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret)
 		ret = ck_explain_temporary(dir, b, err);
 	if (!ret)
-		ret = ck_vain_say(dir, fmt->name, b, err);
+		ret = ck_options_report(dir, fmt, b, err);
 	ck_builder_compare(
 		b, &(struct ck_builder_reads){
 			   .read = ck_copies_read,
@@ -292,10 +285,11 @@ static const struct ck_format *instead(const struct ck_dir *dir,
 				       const struct found *f,
 				       const struct joining *j)
 {
-	const struct ck_format *ms = by_name("mindspore");
+	const struct ck_format *ms = ck_format_named("mindspore");
 
 	if (strcmp(j->option, "sbp") != 0)
-		return has_format(f, by_name(j->format)) ? NULL : f->best[0];
+		return has_format(f, ck_format_named(j->format)) ? NULL :
+								   f->best[0];
 	return ms->probe(dir, NULL) > CK_MATCH_NONE ? ms : NULL;
 }
 
@@ -351,7 +345,7 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 	if (ret)
 		return ret;
 	if (name && strcmp(name, "auto")) {
-		const struct ck_format *fmt = by_name(name);
+		const struct ck_format *fmt = ck_format_named(name);
 
 		if (strcmp(name, "layout") != 0 &&
 		    ck_opts_get(dir->opts, "layout"))

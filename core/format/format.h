@@ -14,6 +14,7 @@
 #define CK_FORMAT_H
 
 #include "core/base/err.h"
+#include "core/base/option.h"
 #include "core/catalog/builder.h"
 #include "core/assemble/dir.h"
 
@@ -30,6 +31,11 @@ enum ck_match {
 struct ck_format {
 	const char *name; /* for -o format=NAME, and the tests' folder */
 	const char *summary; /* one line, for --formats and the manual */
+	const struct ck_option *options; /* its own, up to a NULL name */
+	/* Names of options that others read too: options.c has them; or NULL. */
+	const char *reads;
+	bool names_file; /* -o file= names a file of the folder itself */
+	bool flat; /* none of its files lies in a folder of its own */
 	/* Names of readers whose files this one reads too; NULL: none. */
 	const char *covers;
 	/*
@@ -57,5 +63,10 @@ struct ck_format {
 
 /* All readers, by name, up to a NULL; generated from the folders there are. */
 extern const struct ck_format *const ck_formats[];
+
+/* NULL: there is no such reader. */
+const struct ck_format *ck_format_named(const char *name);
+/* All options that only some formats read, by name; NULL past the last. */
+const struct ck_option *ck_format_option(size_t i);
 
 #endif

@@ -2,11 +2,11 @@
 /*
  * steps_vain.c - options that none of several checkpoints has a use for
  *
- * Each says so itself, as a problem that begins with the option: format/vain.h.
+ * Each says so itself, as a problem that begins with the option: format/options.h.
  */
 #include "core/run/steps.h"
 
-#include "core/format/vain.h"
+#include "core/format/options.h"
 
 #include <string.h>
 
@@ -32,17 +32,20 @@ static bool says(const struct ck_image *img, const char *option)
 uint32_t ck_steps_vain(const struct ck_image *img)
 {
 	uint32_t bits = 0;
+	const struct ck_option *o;
 
-	for (unsigned i = 0; ck_vain[i].option && i < 32; i++)
-		if (says(img, ck_vain[i].option))
+	for (unsigned i = 0; i < 32 && (o = ck_format_option(i)); i++)
+		if (says(img, o->name))
 			bits |= UINT32_C(1) << i;
 	return bits;
 }
 
 bool ck_steps_may_be_vain(const struct ck_opts *opts)
 {
-	for (const struct ck_vain *v = ck_vain; v->option; v++)
-		if (ck_opts_get(opts, v->option))
+	const struct ck_option *o;
+
+	for (size_t i = 0; (o = ck_format_option(i)); i++)
+		if (ck_opts_get(opts, o->name))
 			return true;
 	return false;
 }
@@ -50,11 +53,12 @@ bool ck_steps_may_be_vain(const struct ck_opts *opts)
 void ck_steps_vain_names(uint32_t bits, struct ck_str *out)
 {
 	const char *between = "";
+	const struct ck_option *o;
 
-	for (unsigned i = 0; ck_vain[i].option && i < 32; i++) {
+	for (unsigned i = 0; i < 32 && (o = ck_format_option(i)); i++) {
 		if (!(bits >> i & 1))
 			continue;
-		ck_str_fmt(out, "%s-o %s", between, ck_vain[i].option);
+		ck_str_fmt(out, "%s-o %s", between, o->name);
 		between = ", ";
 	}
 }

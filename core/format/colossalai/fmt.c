@@ -157,9 +157,24 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		       dir->path);
 }
 
+static const struct ck_option options[] = {
+	{ .name = "fused",
+	  .type = CK_OPTION_STRING,
+	  .value = "PARTS",
+	  .fallback = "such weights are refused",
+	  .open = true,
+	  .help = "query, key and value in one weight of ColossalAI's: 3 (of "
+		  "equal size), 64+16+16 (rows), or no",
+	  .place = 9 },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_colossalai = {
 	.name = "colossalai",
 	.summary = "ColossalAI's distributed model files, and optimizer states",
+	.options = options,
+	.reads = "file",
+	.names_file = true,
 	.covers = "hf safetensors torch",
 	.compares = true,
 	.probe = probe,

@@ -254,9 +254,20 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_option options[] = {
+	{ .name = "unflatten",
+	  .type = CK_OPTION_FLAG,
+	  .open = true,
+	  .help = "show Megatron's flattened optimizer tensors in the shape "
+		  "that they had in training",
+	  .place = 1 },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_dcp = {
 	.name = "dcp",
 	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
+	.options = options,
 	.apart = true,
 	.probe = probe,
 	.load = load,

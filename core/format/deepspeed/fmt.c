@@ -454,9 +454,33 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_option options[] = {
+	{ .name = "ties",
+	  .type = CK_OPTION_STRING,
+	  .value = "N:NAME",
+	  .fallback = "the layer's number",
+	  .open = true,
+	  .help = "layer N of a DeepSpeed pipeline without ZeRO is the tied "
+		  "one called NAME; several: N:NAME+N:NAME",
+	  .after = "views",
+	  .place = 1 },
+	{ .name = "weights",
+	  .type = CK_OPTION_CHOICE,
+	  .value = "WHICH",
+	  .choices = "module|fp32",
+	  .fallback = "module, or fp32 where that is all there is",
+	  .open = true,
+	  .help = "hf/ and model.safetensors show this copy of DeepSpeed's "
+		  "weights",
+	  .after = "config",
+	  .in_views = true },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
 	.summary = "DeepSpeed: ZeRO 0 to 3, pipelines, the universal form",
+	.options = options,
 	.probe = probe,
 	.load = load,
 };

@@ -100,9 +100,25 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_option options[] = {
+	{ .name = "shards",
+	  .type = CK_OPTION_STRING,
+	  .value = "N",
+	  .fallback = "as many as there are, where nothing says otherwise",
+	  .open = true,
+	  .help = "how many files PyTorch's HuggingFaceStorageWriter saved: no "
+		  "file has the shapes of its sharded form",
+	  .place = 6 },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_hf = {
 	.name = "hf",
 	.summary = "a folder of safetensors files, with an index or without",
+	.options = options,
+	.reads = "file",
+	.names_file = true,
+	.flat = true,
 	.apart = true,
 	.probe = probe,
 	.load = load,

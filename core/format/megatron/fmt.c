@@ -164,6 +164,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_megatron = {
 	.name = "megatron",
 	.summary = "Megatron-LM's mp_rank_XX folders (--ckpt-format torch)",
+	.reads = "rules",
 	.compares = true,
 	.probe = probe,
 	.load = load,

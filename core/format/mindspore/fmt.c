@@ -195,10 +195,44 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_option options[] = {
+	{ .name = "strategy",
+	  .type = CK_OPTION_FILES,
+	  .value = "FILE",
+	  .fallback = "those beside the ranks",
+	  .open = true,
+	  .folder = true,
+	  .help = "MindSpore's strategy files, one or one a stage, or the "
+		  "folder of them; FILE may lie outside of the checkpoint",
+	  .place = 2 },
+	{ .name = "integrated",
+	  .type = CK_OPTION_CHOICE,
+	  .value = "HOW",
+	  .choices = "auto|yes|no",
+	  .fallback = "auto",
+	  .open = true,
+	  .help = "whether MindSpore's rank files hold whole tensors (yes: "
+		  "copies that must agree, also without a strategy) or "
+		  "slices (no)",
+	  .place = 7 },
+	{ .name = "crc",
+	  .type = CK_OPTION_CHOICE,
+	  .value = "HOW",
+	  .choices = "auto|check|ignore",
+	  .fallback = "auto",
+	  .open = true,
+	  .help = "MindSpore's checksums: auto (up to 256 MiB of files), "
+		  "check all, or ignore",
+	  .place = 8 },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_mindspore = {
 	.name = "mindspore",
 	.summary = "MindSpore's .ckpt files, folders of ranks with a strategy "
 		   "file, unified safetensors",
+	.options = options,
+	.reads = "file",
 	.covers = "hf safetensors",
 	.compares = true,
 	.probe = probe,

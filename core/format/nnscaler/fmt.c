@@ -222,9 +222,24 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret ? ret : say_all(&s, err);
 }
 
+static const struct ck_option options[] = {
+	{ .name = "params",
+	  .type = CK_OPTION_FILES,
+	  .value = "FILE",
+	  .fallback = "from order and shapes",
+	  .open = true,
+	  .help = "FILE has the names of a model's parameters, a name a line, "
+		  "for nnScaler's optimizers that number them",
+	  .after = "views",
+	  .place = 2 },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_nnscaler = {
 	.name = "nnscaler",
 	.summary = "nnScaler: files of all ranks, ZeRO 1 and 3, merged ones",
+	.options = options,
+	.reads = "file",
 	.covers = "torch hf safetensors",
 	.compares = true,
 	.probe = probe,

@@ -441,9 +441,22 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_option options[] = {
+	{ .name = "sbp",
+	  .type = CK_OPTION_FILES,
+	  .value = "FILE",
+	  .fallback = "none",
+	  .open = true,
+	  .help = "how OneFlow's saves of several ranks join: rules in FILE, or "
+		  "split(0), broadcast, ... for all",
+	  .place = 3 },
+	{ .name = NULL },
+};
+
 const struct ck_format ck_format_oneflow = {
 	.name = "oneflow",
 	.summary = "OneFlow: folders and files by flow.save, one or one a rank",
+	.options = options,
 	.compares = true,
 	.probe = probe,
 	.load = load,

@@ -124,6 +124,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_safetensors = {
 	.name = "safetensors",
 	.summary = "one safetensors file",
+	.flat = true,
 	.apart = true,
 	.probe = probe,
 	.load = load,

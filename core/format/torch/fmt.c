@@ -139,6 +139,9 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_torch = {
 	.name = "torch",
 	.summary = "torch.save files: one, an indexed set, or one a rank",
+	.reads = "file",
+	.names_file = true,
+	.flat = true,
 	.probe = probe,
 	.load = load,
 };

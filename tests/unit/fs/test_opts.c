@@ -177,7 +177,7 @@ Test(opts, help_and_manual_name_every_option)
 
 	fs_opts_help(FS_OPTS_MOUNT, &help);
 	fs_opts_scdoc(FS_OPTS_MOUNT, &man);
-	for (const struct fs_opt *o = fs_opts; o->name; o++) {
+	for (const struct ck_option *o = fs_opts; o->name; o++) {
 		snprintf(word, sizeof(word), "  %s", o->name);
 		cr_expect(strstr(help.v, word), "%s", o->name);
 		snprintf(word, sizeof(word), "*%s*", o->name);
