@@ -36,6 +36,24 @@ struct fs_ref {
 	struct fs_node node;
 };
 
+/*
+ * What serves checkpoints that are being written, where a directory of
+ * checkpoints is mounted for writing: fs/draft has it.
+ */
+struct fs_draft_ops {
+	/* Operations on inodes become those that know drafts too. */
+	void (*add)(struct fuse_lowlevel_ops *ops);
+	/* Borrows both; NULL: no memory. */
+	struct fs_stages *(*new)(const struct ck_root *root,
+				 const struct ck_opts *opts);
+	/* Its thread; in the worker's sandbox. */
+	int (*start)(struct fs_stages *t, struct ck_err *err);
+	void (*free)(struct fs_stages *t);
+	/* Where they are made. */
+	const struct ck_root *(*root)(const struct fs_stages *t);
+};
+extern const struct fs_draft_ops fs_draft_ops;
+
 /* How long the kernel may keep what it was told, in seconds. */
 #define FS_KEEP_FIXED 3600.0 /* comes from the image */
 #define FS_KEEP_SRC 1.0 /* comes from SRC */

@@ -11,7 +11,6 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "fs/kernel/reply.h"
-#include "fs/draft/stages.h"
 
 #include <errno.h>
 #include <string.h>
@@ -437,7 +436,7 @@ static bool room_below(struct fs *fs, struct statvfs *out)
 	int fd = -1;
 
 	if (fs->stages) {
-		ck_root_fds(fs_stages_root(fs->stages), &fd, 1);
+		ck_root_fds(fs_draft_ops.root(fs->stages), &fd, 1);
 		return !fstatvfs(fd, out);
 	}
 	slot = fs_slots_pin(fs->slots, 0);

@@ -15,11 +15,9 @@
 #include "fs/ending.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
-#include "fs/draft/ops_staged.h"
 #include "fs/others.h"
 #include "fs/kernel/reply.h"
 #include "fs/spawn.h"
-#include "fs/draft/stages.h"
 #include "fs/trim.h"
 
 #include <errno.h>
@@ -111,7 +109,7 @@ static int make_session(struct fs_session *s, const char *src,
 	if (!o || fuse_opt_add_arg(&args, "unshard") ||
 	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
 		return ck_fail(err, ENOMEM, "no memory for a mount");
-	fs_ops_with_stages(&ops);
+	fs_draft_ops.add(&ops);
 	s->se = fuse_session_new(&args, &ops, sizeof(ops), &s->fs);
 	fuse_opt_free_args(&args);
 	return s->se ? 0 : ck_fail(err, EINVAL, "libfuse makes no session");
@@ -212,7 +210,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 	if (in->steps)
 		fs->src = in->steps->real;
 	if (in->steps && fs->rw) {
-		fs->stages = fs_stages_new(in->steps, in->opts);
+		fs->stages = fs_draft_ops.new(in->steps, in->opts);
 		if (!fs->stages)
 			return ck_fail(err, ENOMEM, "no memory for a mount");
 	}
@@ -233,7 +231,7 @@ static void end_state(struct fs *fs)
 {
 	fs_inval_free(fs->inval);
 	fs->inval = NULL;
-	fs_stages_free(fs->stages);
+	fs_draft_ops.free(fs->stages);
 	fs->stages = NULL;
 	fs_ahead_free(fs->ahead);
 	fs->ahead = NULL;
@@ -271,7 +269,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 			ret = ck_fail(err, ENOMEM, "no memory for a mount");
 	}
 	if (!ret && s->fs.stages)
-		ret = fs_stages_start(s->fs.stages, err);
+		ret = fs_draft_ops.start(s->fs.stages, err);
 	if (!ret) {
 		if (!how || strcmp(how, "off"))
 			s->fs.ahead = fs_ahead_new(0);

@@ -98,6 +98,9 @@ int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
  */
 struct ck_digest;
 bool ck_ckpt_digest(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out);
+/* The same of its bytes as they are; see manifest/hash.h. */
+int ck_ckpt_hash(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out,
+		 _Atomic uint64_t *bytes, struct ck_err *err);
 /* Resolves every deferred item of @tensor; bad ones become problems. */
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 

@@ -8,6 +8,7 @@
 
 #include "core/base/auto.h"
 #include "core/io/checked.h"
+#include "core/manifest/hash.h"
 #include "core/manifest/sealed.h"
 
 #include <errno.h>
@@ -96,7 +97,8 @@ void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
 
 	/* If it fails, a file beside the manifest goes on to say so. */
 	if (!ck || !ck->reader || !ck->watched ||
-	    !ck_sealed_settle(ck->sealed, ck, last, &err) || !*err.msg)
+	    !ck_sealed_settle(ck->sealed, ck->reader, ck->side, last, &err) ||
+	    !*err.msg)
 		return;
 	if (asprintf(&line,
 		     "the manifest could not follow what was written (%s), "
@@ -134,6 +136,13 @@ void ck_ckpt_seal_close(struct ck_ckpt *ck)
 	ck_checked_free(ck->checked);
 	free(ck->unsealed);
 	pthread_mutex_destroy(&ck->sealed_lock);
+}
+
+int ck_ckpt_hash(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out,
+		 _Atomic uint64_t *bytes, struct ck_err *err)
+{
+	return ck_hash_tensor(ck->reader, tensor, ck->img.tensors[tensor].size,
+			      out, bytes, err);
 }
 
 bool ck_ckpt_digest(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out)

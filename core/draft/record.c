@@ -15,6 +15,7 @@
 #include "core/draft/record.h"
 
 #include "core/base/auto.h"
+#include "core/draft/staging.h"
 #include "core/root/point.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #define NAME "commit"
@@ -76,6 +78,16 @@ int ck_record_write(int stage_fd, const struct ck_commit_record *r,
 	return ret;
 }
 
+int ck_record_sync_dir(int fd, struct ck_err *err)
+{
+	int ret = ck_point("fsync of the directory", err);
+
+	if (!ret && fsync(fd))
+		ret = ck_fail(err, errno, "fsync of the directory: %s",
+			      strerror(errno));
+	return ret;
+}
+
 void ck_record_from(int files_fd, const char *name)
 {
 	fsetxattr(files_fd, FROM, name, strlen(name), 0);
@@ -96,4 +108,52 @@ int ck_commit_was(const struct ck_root *root, const char *as, const char *name)
 	return (size_t)n == strlen(name) && !memcmp(from, name, (size_t)n) ?
 		       0 :
 		       -ENOENT;
+}
+
+/* Whether SRC/NAME is what the record meant. */
+static bool was_published(const struct ck_staging *s,
+			  const struct ck_commit_record *r)
+{
+	struct stat st;
+
+	return !fstatat(s->src_fd, r->as, &st, AT_SYMLINK_NOFOLLOW) &&
+	       S_ISDIR(st.st_mode) && st.st_ino == r->ino;
+}
+
+static int finish(struct ck_staging *s, struct ck_err *err)
+{
+	struct ck_commit_record r;
+	int ret = ck_commit_record(s->fd, &r);
+
+	if (ret)
+		return ck_fail(err, ENOENT, "%s: its record is gone", s->name);
+	/* an old checkpoint is kept until the new one is seen */
+	if (s->files_fd >= 0 && !was_published(s, &r))
+		return ck_fail(err, ENOENT,
+			       "%s: holds what \"%s\" was before, and what "
+			       "replaced it is gone",
+			       s->path, r.as);
+	ret = ck_record_sync_dir(s->src_fd, err);
+	if (!ret)
+		ret = ck_staging_remove(s, err);
+	if (!ret)
+		fsync(s->src_fd);
+	return ret;
+}
+
+int ck_commit_finish(const struct ck_root *root, const char *name,
+		     struct ck_err *err)
+{
+	struct ck_staging *s;
+	int ret = ck_staging_open_over(&s, root, name, err);
+
+	if (ret)
+		return ret;
+	ret = ck_staging_seize(s, err);
+	if (!ret) {
+		ret = finish(s, err);
+		ck_staging_unseize(s);
+	}
+	ck_staging_close(s);
+	return ret;
 }

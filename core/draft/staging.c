@@ -9,8 +9,8 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/publish/commit.h"
 #include "core/draft/below.h"
+#include "core/draft/record.h"
 #include "core/root/point.h"
 
 #include <errno.h>

@@ -98,4 +98,13 @@ int ck_hash_manifest(struct ck_manifest_new *n, const struct ck_root *root,
 		     void (*tick)(void *ctx, uint64_t bytes, uint64_t total),
 		     void *ctx, struct ck_err *err);
 
+struct ck_reader;
+/*
+ * The XXH3-128 of the @size bytes of tensor @t; -errno where not all of it can
+ * be read.  *bytes, if any, grows as they are read.
+ */
+int ck_hash_tensor(struct ck_reader *r, uint32_t t, uint64_t size,
+		   struct ck_digest *out, _Atomic uint64_t *bytes,
+		   struct ck_err *err);
+
 #endif

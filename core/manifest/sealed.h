@@ -21,7 +21,8 @@
 #ifndef CK_SEALED_H
 #define CK_SEALED_H
 
-#include "core/ckpt/ckpt.h"
+#include "core/geom/image.h"
+#include "core/io/read.h"
 #include "core/manifest/manifest.h"
 
 #define CK_MANIFEST_EDITED CK_MANIFEST_OURS "edited"
@@ -70,12 +71,13 @@ int ck_sealed_hold(struct ck_sealed *s, struct ck_err *err);
 /* Whether there is such a file. */
 bool ck_sealed_is_edited(const struct ck_root *root);
 /*
- * What was written up to now is in the manifest.  @last: it is on storage too,
+ * What was written up to now is in the manifest; @reader and @side are those of
+ * the checkpoint.  @last: it is on storage too,
  * with all that was written to the same files, and EDITED goes if nobody writes
  * meanwhile.  On failure EDITED stays, and a later call tries again.
  */
-int ck_sealed_settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
-		     struct ck_err *err);
+int ck_sealed_settle(struct ck_sealed *s, struct ck_reader *reader,
+		     const struct ck_side *side, bool last, struct ck_err *err);
 
 /*
  * Whether bytes of [off, off + len) of source @src are known not to be what was

@@ -8,8 +8,7 @@
 #include "core/base/check.h"
 #include "core/manifest/edited.h"
 #include "core/manifest/hash.h"
-#include "core/seal/seal.h"
-#include "core/seal/verify.h"
+#include "core/manifest/spoils.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -322,7 +321,7 @@ static int find_tensors(struct job *j, struct ck_err *err)
 }
 
 /* Its digest as it was, made again, or, past @left bytes, not known. */
-static int put_tensor(struct job *j, struct ck_ckpt *ck, uint32_t i,
+static int put_tensor(struct job *j, struct ck_reader *reader, uint32_t i,
 		      uint64_t *left, struct ck_manifest_new *n,
 		      struct ck_err *err)
 {
@@ -342,7 +341,8 @@ static int put_tensor(struct job *j, struct ck_ckpt *ck, uint32_t i,
 		digest = was.digest;
 	if (j->tensor[i]) {
 		known = !(j->tensor[i] & IN_BAD) && t->size <= *left &&
-			!ck_seal_tensor(ck, i, &digest, NULL, &why);
+			!ck_hash_tensor(reader, i, t->size, &digest, NULL,
+					&why);
 		*left -= known ? t->size : 0;
 	}
 	return ck_manifest_put_tensor(n, tree, tree_len, name, len, t->size,
@@ -351,8 +351,8 @@ static int put_tensor(struct job *j, struct ck_ckpt *ck, uint32_t i,
 
 /* ---- the new manifest ---- */
 
-static int make(struct job *j, struct ck_ckpt *ck, struct ck_manifest_new *n,
-		struct ck_err *err)
+static int make(struct job *j, struct ck_reader *reader,
+		struct ck_manifest_new *n, struct ck_err *err)
 {
 	uint64_t left = TENSORS_MAX;
 	int ret = 0;
@@ -361,7 +361,7 @@ static int make(struct job *j, struct ck_ckpt *ck, struct ck_manifest_new *n,
 		ret = ck_manifest_put_file(n, j->file[i].name, j->file[i].size,
 					   j->block + j->first[i], err);
 	for (uint32_t i = 0; i < j->s->img->nr_tensors && !ret; i++)
-		ret = put_tensor(j, ck, i, &left, n, err);
+		ret = put_tensor(j, reader, i, &left, n, err);
 	return ret;
 }
 
@@ -431,10 +431,10 @@ static int finish(struct ck_sealed *s, struct ck_err *err)
 	return ret;
 }
 
-static int settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
-		  struct ck_err *err)
+static int settle(struct ck_sealed *s, struct ck_reader *reader,
+		  const struct ck_side *side, bool last, struct ck_err *err)
 {
-	struct job j = { .s = s, .spoils.ck = ck };
+	struct job j = { .s = s, .spoils = { .img = s->img, .side = side } };
 	struct ck_manifest_new *n = NULL;
 	int ret = prepare(&j, err);
 
@@ -445,7 +445,7 @@ static int settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
 	if (!ret)
 		ret = ck_manifest_new(&n, s->m.shift, err);
 	if (!ret)
-		ret = make(&j, ck, n, err);
+		ret = make(&j, reader, n, err);
 	if (!ret)
 		ret = replace(&j, n, err);
 	if (ret)
@@ -455,8 +455,8 @@ static int settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
 	return ret || !last ? ret : finish(s, err);
 }
 
-int ck_sealed_settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
-		     struct ck_err *err)
+int ck_sealed_settle(struct ck_sealed *s, struct ck_reader *reader,
+		     const struct ck_side *side, bool last, struct ck_err *err)
 {
 	bool edited;
 	int ret = 0;
@@ -466,7 +466,7 @@ int ck_sealed_settle(struct ck_sealed *s, struct ck_ckpt *ck, bool last,
 	edited = s->edited;
 	pthread_mutex_unlock(&s->lock);
 	if (edited)
-		ret = settle(s, ck, last, err);
+		ret = settle(s, reader, side, last, err);
 	pthread_mutex_unlock(&s->settling);
 	return ret;
 }

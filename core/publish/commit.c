@@ -13,7 +13,7 @@
 #include "core/io/hold.h"
 #include "core/publish/complete.h"
 #include "core/draft/below.h"
-#include "core/draft/brought.h"
+#include "core/publish/brought.h"
 #include "core/manifest/hash.h"
 #include "core/publish/holes.h"
 #include "core/manifest/manifest.h"
@@ -300,16 +300,6 @@ static int check_unchanged(const struct job *j, struct ck_err *err)
 	return ret;
 }
 
-static int sync_dir(int fd, struct ck_err *err)
-{
-	int ret = ck_point("fsync of the directory", err);
-
-	if (!ret && fsync(fd))
-		ret = ck_fail(err, errno, "fsync of the directory: %s",
-			      strerror(errno));
-	return ret;
-}
-
 static int rename_flags(const struct job *j, unsigned flags)
 {
 	return syscall(SYS_renameat2, j->s->fd, CK_STAGING_FILES, j->s->src_fd,
@@ -356,10 +346,10 @@ static int rename_it(const struct job *j, struct ck_err *err)
 /* Both directories that the rename changed. */
 static int sync_rename(const struct job *j, struct ck_err *err)
 {
-	int ret = sync_dir(j->s->src_fd, err);
+	int ret = ck_record_sync_dir(j->s->src_fd, err);
 
 	if (!ret)
-		ret = sync_dir(j->s->fd, err);
+		ret = ck_record_sync_dir(j->s->fd, err);
 	return ret ? ck_fail(err, EIO,
 			     "%s: it is published, but might not outlast a "
 			     "loss of power: %s",
@@ -500,53 +490,5 @@ int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
 					  check(&j, err);
 	ck_below_free(&j.files);
 	ck_opts_let_go(&j.opts);
-	return ret;
-}
-
-/* Whether SRC/NAME is what the record meant. */
-static bool was_published(const struct ck_staging *s,
-			  const struct ck_commit_record *r)
-{
-	struct stat st;
-
-	return !fstatat(s->src_fd, r->as, &st, AT_SYMLINK_NOFOLLOW) &&
-	       S_ISDIR(st.st_mode) && st.st_ino == r->ino;
-}
-
-static int finish(struct ck_staging *s, struct ck_err *err)
-{
-	struct ck_commit_record r;
-	int ret = ck_commit_record(s->fd, &r);
-
-	if (ret)
-		return ck_fail(err, ENOENT, "%s: its record is gone", s->name);
-	/* an old checkpoint is kept until the new one is seen */
-	if (s->files_fd >= 0 && !was_published(s, &r))
-		return ck_fail(err, ENOENT,
-			       "%s: holds what \"%s\" was before, and what "
-			       "replaced it is gone",
-			       s->path, r.as);
-	ret = sync_dir(s->src_fd, err);
-	if (!ret)
-		ret = ck_staging_remove(s, err);
-	if (!ret)
-		fsync(s->src_fd);
-	return ret;
-}
-
-int ck_commit_finish(const struct ck_root *root, const char *name,
-		     struct ck_err *err)
-{
-	struct ck_staging *s;
-	int ret = ck_staging_open_over(&s, root, name, err);
-
-	if (ret)
-		return ret;
-	ret = ck_staging_seize(s, err);
-	if (!ret) {
-		ret = finish(s, err);
-		ck_staging_unseize(s);
-	}
-	ck_staging_close(s);
 	return ret;
 }

@@ -17,6 +17,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
+#include "core/draft/record.h"
 #include "core/draft/staging.h"
 
 #include <stdbool.h>
@@ -42,26 +43,5 @@ int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
 /* What ck_commit() would look at, alone, and without changing anything. */
 int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
 		    struct ck_err *err);
-
-/* A publish that was begun: its record in the stage. */
-struct ck_commit_record {
-	char as[NAME_MAX + 1];
-	bool replace, holes;
-	uint64_t ranks;
-	uint64_t ino; /* of files/, which keeps it as SRC/NAME */
-};
-/* @stage_fd: the stage's directory.  -ENOENT: none, or cut off. */
-int ck_commit_record(int stage_fd, struct ck_commit_record *out);
-/*
- * Whether @root's checkpoint @as was published from the stage @name: 0; -ENOENT:
- * not; -EOPNOTSUPP: its file system cannot say.
- */
-int ck_commit_was(const struct ck_root *root, const char *as, const char *name);
-/*
- * After a crash: what is left of a stage whose files were published.  0: they
- * were, and it is gone now; -ENOENT: they were not.
- */
-int ck_commit_finish(const struct ck_root *root, const char *name,
-		     struct ck_err *err);
 
 #endif

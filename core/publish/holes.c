@@ -85,6 +85,7 @@ bool ck_holes_from_zeros(int dir)
 /* ---- whose they are ---- */
 
 struct look {
+	const struct ck_ckpt *ck;
 	struct ck_spoils spoils;
 	uint32_t tensor; /* the first that has bytes there, or CK_NONE */
 };
@@ -100,7 +101,7 @@ static void found(void *ctx, const struct ck_spoilt *s)
 static bool counts(struct look *l, struct ck_hole *h, int *ret,
 		   struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(l->spoils.ck);
+	const struct ck_image *img = l->spoils.img;
 	uint32_t i = 0;
 
 	l->tensor = CK_NONE;
@@ -123,7 +124,7 @@ static bool counts(struct look *l, struct ck_hole *h, int *ret,
 static int look_at(struct look *l, const char *file, ck_hole_fn each, void *ctx,
 		   struct ck_err *err)
 {
-	const struct ck_root *root = ck_ckpt_root(l->spoils.ck);
+	const struct ck_root *root = ck_ckpt_root(l->ck);
 	struct ck_hole h = { .file = file };
 	ck_auto_fd int fd = -1;
 	struct stat st;
@@ -146,7 +147,9 @@ int ck_holes_each(struct ck_ckpt *ck, ck_hole_fn each, void *ctx,
 {
 	ck_auto_hash_list struct ck_hash_list all = { 0 };
 	struct look l = {
-		.spoils = { .ck = ck,
+		.ck = ck,
+		.spoils = { .img = ck_ckpt_image(ck),
+			    .side = ck_ckpt_side(ck),
 			    .ctx = &l,
 			    .each = found,
 			    .elements = true },

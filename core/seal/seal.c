@@ -19,46 +19,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define PIECE (UINT64_C(4) << 20) /* read at once */
 #define STRETCH (UINT64_C(4) << 20) /* of a file */
-
-static int update(struct ck_ckpt *ck, uint32_t t, XXH3_state_t *state,
-		  void *buf, _Atomic uint64_t *bytes, struct ck_err *err)
-{
-	uint64_t size = ck_ckpt_image(ck)->tensors[t].size;
-
-	XXH3_128bits_reset(state);
-	for (uint64_t at = 0, len; at < size; at += len) {
-		int ret;
-
-		len = CK_MIN(PIECE, size - at);
-		ret = ck_ckpt_read(ck, t, buf, len, at, err);
-		if (ret)
-			return ret;
-		XXH3_128bits_update(state, buf, len);
-		if (bytes)
-			*bytes += len;
-	}
-	return 0;
-}
-
-int ck_seal_tensor(struct ck_ckpt *ck, uint32_t t, struct ck_digest *out,
-		   _Atomic uint64_t *bytes, struct ck_err *err)
-{
-	ck_auto_free void *buf = aligned_alloc(4096, PIECE);
-	XXH3_state_t *state = XXH3_createState();
-	int ret = buf && state ? 0 : ck_fail(err, ENOMEM, "no memory");
-
-	if (!ret)
-		ret = update(ck, t, state, buf, bytes, err);
-	if (!ret) {
-		XXH128_hash_t h = XXH3_128bits_digest(state);
-
-		*out = (struct ck_digest){ .hi = h.high64, .lo = h.low64 };
-	}
-	XXH3_freeState(state);
-	return ret;
-}
 
 struct item {
 	double end; /* which part of its file has been read by then, 0 to 1 */
@@ -169,7 +130,7 @@ static void work(void *ctx)
 		if (it->last)
 			stop = ck_hasher_run(h, it->nr, it->first, it->last);
 		else
-			j->known[it->nr] = !ck_seal_tensor(
+			j->known[it->nr] = !ck_ckpt_hash(
 				j->in->ck, (uint32_t)it->nr, &j->digest[it->nr],
 				&j->bytes, &err);
 		if (stop)

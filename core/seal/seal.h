@@ -35,8 +35,5 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
  */
 int ck_seal_apart(struct ck_root *root, const struct ck_opts *opts,
 		  void **bytes, size_t *len, struct ck_err *err);
-/* The XXH3-128 of tensor @t; -errno where not all of it can be read. */
-int ck_seal_tensor(struct ck_ckpt *ck, uint32_t t, struct ck_digest *out,
-		   _Atomic uint64_t *bytes, struct ck_err *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include "core/ckpt/ckpt.h"
 #include "core/manifest/hash.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/spoils.h"
 
 enum ck_damage_kind {
 	CK_DAMAGE_EDITED, /* a mount for writing died over it; see sealed.h */
@@ -47,45 +48,6 @@ struct ck_verify {
 int ck_verify_files(struct ck_verify *v, struct ck_err *err);
 void ck_verify_free(struct ck_verify *v);
 
-/* Elements [start, end) of a tensor, in row-major order. */
-struct ck_stretch {
-	uint64_t start, end;
-};
-
-struct ck_spoilt {
-	uint32_t tensor;
-	uint64_t nr_elements;
-	/* Sorted, apart from each other; NULL: too many to be listed. */
-	const struct ck_stretch *v;
-	size_t nr;
-	/* The smallest box of the shape that holds them all. */
-	uint64_t start[CK_MAX_RANK], end[CK_MAX_RANK];
-	bool copies; /* each has a replica, if perhaps no better one */
-};
-
-/*
- * Calls @each for every tensor that bytes [off, off + len) of @file are
- * elements of; what it is given lasts for the call.  Items of the checkpoint
- * must be resolved.  Remembers which tensors the file of the last call had.
- */
-struct ck_spoils {
-	struct ck_ckpt *ck;
-	bool elements; /* what is between the elements of an item is nobody's */
-	void *ctx;
-	void (*each)(void *ctx, const struct ck_spoilt *s);
-	/* private */
-	uint32_t src;
-	uint32_t *tensors;
-	uint32_t nr_tensors;
-	bool known;
-};
-int ck_spoils_find(struct ck_spoils *sp, const char *file, uint64_t off,
-		   uint64_t len, struct ck_err *err);
-void ck_spoils_free(struct ck_spoils *sp);
-/* Whether object @i has bytes there. */
-bool ck_spoils_object(const struct ck_image *img, uint32_t i, const char *file,
-		      uint64_t off, uint64_t len);
-
 /* Whether blocks are what the manifest says. */
 enum ck_as_sealed { CK_SEALED_UNTOLD, CK_SEALED_SAME, CK_SEALED_OTHER };
 
@@ -124,20 +86,5 @@ typedef void (*ck_twin_fn)(void *ctx, const char *a, const char *b,
 			   uint64_t pieces);
 int ck_twins_check(struct ck_ckpt *ck, ck_twin_fn each, void *ctx,
 		   struct ck_err *err);
-
-/* Gathers stretches of bytes of a tensor; used by both. */
-struct ck_gather {
-	uint64_t elem; /* bytes */
-	struct ck_stretch *v;
-	size_t nr, room;
-	uint64_t lost; /* elements that were not kept, for there are too many */
-	uint64_t low, high; /* of all */
-	bool failed; /* no memory */
-};
-void ck_gather_add(struct ck_gather *g, uint64_t off, uint64_t len);
-/* Sorts and joins; fills all of @out but tensor and copies. */
-void ck_gather_end(struct ck_gather *g, const struct ck_image *img,
-		   const struct ck_tensor *t, struct ck_spoilt *out);
-void ck_gather_free(struct ck_gather *g);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * ops_any.c - who serves which inode: that of a stage, or any other
  */
-#include "fs/draft/ops_staged_priv.h"
+#include "fs/draft/ops_staged.h"
 
 #include "fs/kernel/reply.h"
 
@@ -103,7 +103,7 @@ EITHER(create,
 	struct fuse_file_info *fi),
        (req, ino, name, mode, fi))
 
-void fs_ops_with_stages(struct fuse_lowlevel_ops *ops)
+static void add(struct fuse_lowlevel_ops *ops)
 {
 	ops->lookup = fs_any_lookup;
 	ops->forget = fs_any_forget;
@@ -136,3 +136,11 @@ void fs_ops_with_stages(struct fuse_lowlevel_ops *ops)
 	ops->getxattr = any_getxattr;
 	ops->listxattr = any_listxattr;
 }
+
+const struct fs_draft_ops fs_draft_ops = {
+	.add = add,
+	.new = fs_stages_new,
+	.start = fs_stages_start,
+	.free = fs_stages_free,
+	.root = fs_stages_root,
+};

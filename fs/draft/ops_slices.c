@@ -13,7 +13,7 @@
  * Every file has its full size from the beginning; what was not written of it
  * cannot be read.  Files of other names: ops_slices_beside.c.
  */
-#include "fs/draft/ops_staged_priv.h"
+#include "fs/draft/ops_staged.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"

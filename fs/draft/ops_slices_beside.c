@@ -9,7 +9,7 @@
  * ESTALE and looks again.  In the step's own folder only temporary names of
  * the layout are taken, for whatever else is meant for shards/.
  */
-#include "fs/draft/ops_staged_priv.h"
+#include "fs/draft/ops_staged.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"

@@ -8,7 +8,7 @@
  *	  .unshard/		4	not listed, so that rm -r can remove it
  *	    status		FS_STAGED_STATUS
  */
-#include "fs/draft/ops_staged_priv.h"
+#include "fs/draft/ops_staged.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"

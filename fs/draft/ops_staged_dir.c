@@ -4,7 +4,7 @@
  *
  * What a directory held is taken down when it is read from its beginning.
  */
-#include "fs/draft/ops_staged_priv.h"
+#include "fs/draft/ops_staged.h"
 
 #include "core/base/auto.h"
 #include "core/base/vec.h"

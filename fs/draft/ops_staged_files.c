@@ -4,7 +4,7 @@
  *
  * Threads: libfuse's.  A file that is open keeps its stage.
  */
-#include "fs/draft/ops_staged_priv.h"
+#include "fs/draft/ops_staged.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"

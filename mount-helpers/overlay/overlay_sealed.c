@@ -61,7 +61,10 @@ static void name_spoilt(struct overlay *o, const char *file, uint64_t off,
 			uint64_t len, struct ck_str *out)
 {
 	struct names n = { .img = o->img };
-	struct ck_spoils sp = { .ck = o->ck, .ctx = &n, .each = add_name };
+	struct ck_spoils sp = { .img = o->img,
+				.side = ck_ckpt_side(o->ck),
+				.ctx = &n,
+				.each = add_name };
 	struct ck_err err;
 
 	for (uint32_t t = 0; t < o->img->nr_tensors; t++)

@@ -77,7 +77,8 @@ static int show_damage(struct verify *v, struct ck_spoils *sp,
 
 static int show_files(struct verify *v, const struct ck_verify *f)
 {
-	struct ck_spoils sp = { .ck = v->ck,
+	struct ck_spoils sp = { .img = v->show.img,
+				.side = v->ck ? ck_ckpt_side(v->ck) : NULL,
 				.ctx = &v->show,
 				.each = verify_spoilt };
 	int ret = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Manifests that were copied into a stage, with blocks of any size. */
-#include "core/draft/brought.h"
+#include "core/publish/brought.h"
 
 #include "core/manifest/hash.h"
 #include "tests/lib/slicekit.h"

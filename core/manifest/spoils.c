@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* spoils.c - which tensors, and which elements of them, a file's bytes are */
-#include "core/seal/verify.h"
+#include "core/manifest/spoils.h"
 
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
@@ -43,7 +43,7 @@ static bool uses(const struct ck_image *img, const struct ck_tensor *t,
 /* The source called @file, and the tensors that it has parts of. */
 static int look_up(struct ck_spoils *sp, const char *file, struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(sp->ck);
+	const struct ck_image *img = sp->img;
 
 	if (sp->known && sp->src != CK_NONE && is_file(img, sp->src, file))
 		return 0;
@@ -80,10 +80,10 @@ static void each(void *ctx, uint32_t chunk, uint64_t off, uint64_t len)
 
 static bool tell(struct ck_spoils *sp, uint32_t t, uint64_t off, uint64_t len)
 {
-	const struct ck_image *img = ck_ckpt_image(sp->ck);
+	const struct ck_image *img = sp->img;
 	struct one o = { .img = img };
 	struct ck_spoil spoil = { .img = img,
-				  .side = ck_ckpt_side(sp->ck),
+				  .side = sp->side,
 				  .src = sp->src,
 				  .lo = off,
 				  .hi = off + len,

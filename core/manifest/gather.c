@@ -5,7 +5,7 @@
  * A column of a large tensor may be millions of stretches: those beyond MOST
  * are counted, not kept, and then there is no list.
  */
-#include "core/seal/verify.h"
+#include "core/manifest/spoils.h"
 
 #include "core/base/check.h"
 

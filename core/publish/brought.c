@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* brought.c - two manifests of the same files, block by block */
-#include "core/draft/brought.h"
+#include "core/publish/brought.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
