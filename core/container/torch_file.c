@@ -9,7 +9,6 @@
 #include "core/container/torch_dist.h"
 #include "core/container/torch_lost.h"
 #include "core/container/torch_save.h"
-#include "core/format/torch/slice.h"
 #include "core/container/torch_walk.h"
 
 #include <errno.h>
@@ -242,7 +241,7 @@ static int walk(struct file *f, const char *name, struct ck_err *err)
 					       .any = f->any };
 
 	if (!ret)
-		ret = ck_torch_slice_say(f->ld->dir, f->ld->b, name, p, err);
+		ret = f->ld->check(f->ld->dir, f->ld->b, name, p, err);
 	return ret ? ret : ck_torch_lost_report(&lost, err);
 }
 

@@ -23,6 +23,10 @@ struct ck_torch_load {
 	int (*pick)(void *ctx, const struct ck_pickle *p,
 		    struct ck_torch_leaf *leaf, bool *take, struct ck_err *err);
 	void *ctx;
+	/* Reports what is wrong with a file as a whole: core/format/slice.h. */
+	int (*check)(const struct ck_dir *dir, struct ck_builder *b,
+		     const char *file, const struct ck_pickle *p,
+		     struct ck_err *err);
 	bool usable; /* the last file was there, and whole enough */
 	/* private */
 	struct ck_strmap seen; /* names given, where they must be unique */

@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/suffix.h"
 #include "core/container/torch_save_priv.h"
 
 #include <errno.h>
@@ -42,6 +43,15 @@ bool ck_torch_save_magic(const void *head, size_t len)
 {
 	return (len >= 16 && !memcmp(head, "PK\3\4", 4)) ||
 	       is_legacy(head, len);
+}
+
+bool ck_torch_save_is_name(const char *name)
+{
+	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
+		if (ck_has_suffix(name, suffix[i]))
+			return true;
+	return false;
 }
 
 bool ck_torch_save_is(struct ck_source *src)

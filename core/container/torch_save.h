@@ -48,6 +48,8 @@ struct ck_torch_save {
 /* Whether the first bytes of a file are of either container. */
 bool ck_torch_save_magic(const void *head, size_t len);
 bool ck_torch_save_is(struct ck_source *src);
+/* Whether a name ends as such files' do. */
+bool ck_torch_save_is_name(const char *name);
 
 /* -EINVAL with a line that begins with the file's name where it is none. */
 int ck_torch_save_open(struct ck_torch_save *ts, struct ck_source *src,

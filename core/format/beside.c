@@ -15,20 +15,19 @@
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/catalog/builder.h"
-#include "core/format/deepspeed/priv.h"
-#include "core/format/hf/files.h"
-#include "core/format/torch/set.h"
+#include "core/format/format.h"
+#include "core/container/torch_save.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define MAX_NAMED 3
-#define MAX_LATEST 255
 
 static bool is_sign(const char *base)
 {
 	return ck_ends_in(base, ".metadata") || ck_ends_in(base, ".distcp") ||
-	       ck_hf_is_safetensors(base) || ck_torch_set_is_name(base);
+	       ck_has_suffix(base, ".safetensors") ||
+	       ck_torch_save_is_name(base);
 }
 
 /* "sharded" is hf/files.c's to tell of. */
@@ -76,32 +75,6 @@ static int note_folders(const struct ck_dir *dir, struct ck_builder *b,
 					some.v);
 }
 
-/* What DeepSpeed would go on from. */
-static int check_latest(const struct ck_dir *dir, struct ck_builder *b,
-			const struct ck_dir_list *l, struct ck_err *err)
-{
-	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .file = "latest" };
-	ck_auto_free char *text = NULL;
-	ck_auto_str struct ck_str plain = { 0 };
-	size_t len;
-	int ret = ck_dir_slurp(dir, "latest", MAX_LATEST, &text, &len, NULL);
-
-	if (ret)
-		return ret == -ENOMEM ? ck_fail(err, ENOMEM, "no memory") : 0;
-	text[strcspn(text, "\r\n")] = '\0';
-	for (size_t i = 0; i < l->nr; i++)
-		if (!strcmp(l->v[i].name, text))
-			return 0;
-	ck_str_plain(&plain, text, strlen(text));
-	if (plain.failed)
-		return ck_fail(err, ENOMEM, "no memory");
-	return ck_builder_problem(b, &p, err,
-				  "names %s, and there is no such folder: what "
-				  "DeepSpeed saved with this is not here",
-				  plain.v ? plain.v : "nothing");
-}
-
 int ck_explain_beside(const struct ck_dir *dir, struct ck_builder *b,
 		      struct ck_err *err)
 {
@@ -112,5 +85,8 @@ int ck_explain_beside(const struct ck_dir *dir, struct ck_builder *b,
 		return 0;
 	ret = ck_dir_list(dir, "", &l, err);
 	ret = ret ? ret : note_folders(dir, b, &l, err);
-	return ret ? ret : check_latest(dir, b, &l, err);
+	for (size_t i = 0; ck_formats[i] && !ret; i++)
+		if (ck_formats[i]->check_beside)
+			ret = ck_formats[i]->check_beside(dir, &l, b, err);
+	return ret;
 }

@@ -8,7 +8,6 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
-#include "core/format/colossalai/parts.h"
 #include "core/assemble/copies.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
@@ -44,6 +43,33 @@ const struct ck_format *ck_format_named(const char *name)
 		if (!strcmp(ck_formats[i]->name, name))
 			return ck_formats[i];
 	return NULL;
+}
+
+const char *ck_format_unfinished(const struct ck_dir *dir)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->unfinished &&
+		    ck_dir_beside(dir, ck_formats[i]->unfinished))
+			return ck_formats[i]->unfinished;
+	return NULL;
+}
+
+bool ck_format_is_claimed(const char *name)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->claims && ck_formats[i]->claims(name))
+			return true;
+	return false;
+}
+
+const char *ck_format_aux(const struct ck_dir *dir, const char *name)
+{
+	const char *what = NULL;
+
+	for (size_t i = 0; ck_formats[i] && !what; i++)
+		if (ck_formats[i]->aux_is)
+			what = ck_formats[i]->aux_is(dir, name);
+	return what;
 }
 
 static int fail_name(const char *name, struct ck_err *err)
@@ -157,9 +183,7 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret && note)
 		ret = ck_builder_problem(b, &kind, err, note, other->name,
 					 other->name);
-	/* these two say so themselves */
-	if (!ret && strcmp(fmt->name, "torch") != 0 &&
-	    strcmp(fmt->name, "layout") != 0)
+	if (!ret && !fmt->reports_aside)
 		ret = ck_explain_aside(dir, b, err);
 	if (!ret && fmt->flat)
 		ret = ck_explain_beside(dir, b, err);
@@ -198,11 +222,6 @@ static int load_apart(const struct ck_format *fmt, const struct ck_dir *dir,
 	return ret;
 }
 
-static bool is_safetensors(const struct ck_format *fmt)
-{
-	return !strcmp(fmt->name, "safetensors") || !strcmp(fmt->name, "hf");
-}
-
 static int fail_tie(const struct ck_dir *dir, const struct ck_format *a,
 		    const struct ck_format *b, const char *how,
 		    struct ck_err *err)
@@ -223,7 +242,7 @@ static int settle(const struct ck_dir *dir, const struct ck_format *a,
 	bool same;
 	int ret;
 
-	if (!is_safetensors(a) && !is_safetensors(b))
+	if (!a->preferred && !b->preferred)
 		return fail_tie(dir, a, b, "", err);
 	ret = load_apart(a, dir, &a_fd, err);
 	if (!ret)
@@ -238,39 +257,22 @@ static int settle(const struct ck_dir *dir, const struct ck_format *a,
 	if (!same)
 		return fail_tie(dir, a, b, ", which hold different tensors",
 				err);
-	return is_safetensors(a) ? load(a, dir, fd, note, b, err) :
-				   load(b, dir, fd, note, a, err);
+	return a->preferred ? load(a, dir, fd, note, b, err) :
+			      load(b, dir, fd, note, a, err);
 }
 
-/* ENODATA: each part can be read by itself, as an entry of a directory. */
-static int refuse_together(const struct ck_dir *dir, struct ck_err *err)
+/* Each checkpoint of several can be read by itself, as an entry of a directory. */
+static int check_one(const struct ck_dir *dir, struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	struct ck_ca_together t = { 0 };
-	int ret;
+	int ret = 0;
 
 	if (dir->only || dir->save || ck_opts_get(dir->opts, "file"))
 		return 0;
-	ret = ck_dir_list(dir, "", &l, err);
-	for (size_t i = 0; !ret && i < l.nr; i++)
-		ck_ca_together_add(&t, l.v[i].name);
-	if (ret || !t.model || !t.optimizer)
-		return ret;
-	return ck_fail(err, ENODATA,
-		       "%s: a model and an optimizer in one folder: -o "
-		       "format=torch or hf, and -o format=colossalai, choose",
-		       dir->path);
+	for (size_t i = 0; ck_formats[i] && !ret; i++)
+		if (ck_formats[i]->check_one)
+			ret = ck_formats[i]->check_one(dir, err);
+	return ret;
 }
-
-struct joining {
-	const char *option, *format, *of;
-};
-
-/* How pieces join: who gives the one must not get what needs the other. */
-static const struct joining joining[] = {
-	{ "strategy", "mindspore", "MindSpore's" },
-	{ "sbp", "oneflow", "OneFlow's" },
-};
 
 static bool has_format(const struct found *f, const struct ck_format *fmt)
 {
@@ -280,83 +282,111 @@ static bool has_format(const struct found *f, const struct ck_format *fmt)
 	return false;
 }
 
-/* Rules for OneFlow's ranks fit any folder, so that its reader takes all. */
-static const struct ck_format *instead(const struct ck_dir *dir,
-				       const struct found *f,
-				       const struct joining *j)
+/* Another format whose ranks an option joins, and that these are of. */
+static const struct ck_format *other_ranks(const struct ck_dir *dir,
+					   const struct ck_format *fmt)
 {
-	const struct ck_format *ms = ck_format_named("mindspore");
-
-	if (strcmp(j->option, "sbp") != 0)
-		return has_format(f, ck_format_named(j->format)) ? NULL :
-								   f->best[0];
-	return ms->probe(dir, NULL) > CK_MATCH_NONE ? ms : NULL;
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->join && ck_formats[i] != fmt &&
+		    ck_formats[i]->probe(dir, NULL) > CK_MATCH_NONE)
+			return ck_formats[i];
+	return NULL;
 }
 
+/* Words fit any folder, so that the reader of these takes all. */
+static const struct ck_format *instead(const struct ck_dir *dir,
+				       const struct found *f,
+				       const struct ck_format *fmt)
+{
+	if (fmt->join->words)
+		return other_ranks(dir, fmt);
+	return has_format(f, fmt) ? NULL : f->best[0];
+}
+
+/* How pieces join: who gives the one must not get what needs the other. */
 static int refuse_option(const struct ck_dir *dir, const struct found *f,
 			 struct ck_err *err)
 {
-	for (size_t i = 0; i < CK_ARRAY_LEN(joining); i++) {
-		const struct joining *j = &joining[i];
+	for (size_t i = 0; ck_formats[i]; i++) {
+		const struct ck_format_join *j = ck_formats[i]->join;
 		const struct ck_format *is;
 
-		if (!ck_opts_get(dir->opts, j->option) || !f->nr)
+		if (!j || !ck_opts_get(dir->opts, j->option) || !f->nr)
 			continue;
-		is = instead(dir, f, j);
+		is = instead(dir, f, ck_formats[i]);
 		if (!is)
 			continue;
-		for (size_t k = 0; k < CK_ARRAY_LEN(joining); k++)
-			if (!strcmp(is->name, joining[k].format))
-				return ck_fail(
-					err, EINVAL,
-					"%s: -o %s= says how %s ranks join, and these are %s: -o %s=FILE says how they do",
-					dir->path, j->option, j->of,
-					joining[k].of, joining[k].option);
+		if (is->join)
+			return ck_fail(
+				err, EINVAL,
+				"%s: -o %s= says how %s ranks join, and these are %s: -o %s=FILE says how they do",
+				dir->path, j->option, j->whose, is->join->whose,
+				is->join->option);
 		return ck_fail(
 			err, EINVAL,
 			"%s: -o %s= says how %s ranks join, and this is read as %s, with no such ranks",
-			dir->path, j->option, j->of, is->name);
+			dir->path, j->option, j->whose, is->name);
 	}
 	return 0;
 }
 
 /* An option's file that is nowhere, whatever the folder is. */
-static int check_named(const struct ck_dir *dir, struct ck_err *err)
+static int check_named(const struct ck_dir *dir, const char *option,
+		       struct ck_err *err)
 {
 	const char *name;
 	size_t len;
 
-	for (size_t i = 0; (name = ck_opts_nth(dir->opts, "strategy", i)); i++)
-		if (*name == '/' &&
-		    !ck_opts_bytes(dir->opts, "strategy", i, &len))
+	for (size_t i = 0; (name = ck_opts_nth(dir->opts, option, i)); i++)
+		if (*name == '/' && !ck_opts_bytes(dir->opts, option, i, &len))
 			return ck_fail(
 				err, EINVAL,
-				"-o strategy=%s: there is no such file, neither here nor in the checkpoint",
-				name);
+				"-o %s=%s: there is no such file, neither here nor in the checkpoint",
+				option, name);
 	return 0;
+}
+
+/* What is wrong with the options, whatever the folder is. */
+static int check_options(const struct ck_dir *dir, const char *format,
+			 struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; ck_formats[i] && !ret; i++) {
+		const struct ck_format *f = ck_formats[i];
+
+		if (f->join && !f->join->words)
+			ret = check_named(dir, f->join->option, err);
+	}
+	for (size_t i = 0; ck_formats[i] && !ret; i++) {
+		const struct ck_format *f = ck_formats[i];
+
+		if (format && f->asked_by && strcmp(format, f->name) != 0 &&
+		    ck_opts_get(dir->opts, f->asked_by))
+			ret = ck_fail(err, EINVAL,
+				      "-o format=%s and -o %s=: a %s is a "
+				      "format of its own",
+				      format, f->asked_by, f->name);
+	}
+	return ret;
 }
 
 int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 {
 	const char *name = ck_opts_get(dir->opts, "format");
+	bool named = name && strcmp(name, "auto") != 0;
 	struct found f = { 0 };
-	int ret = check_named(dir, err);
+	int ret = check_options(dir, named ? name : NULL, err);
 
 	if (ret)
 		return ret;
-	if (name && strcmp(name, "auto")) {
+	if (named) {
 		const struct ck_format *fmt = ck_format_named(name);
 
-		if (strcmp(name, "layout") != 0 &&
-		    ck_opts_get(dir->opts, "layout"))
-			return ck_fail(err, EINVAL,
-				       "-o format=%s and -o layout=: a layout "
-				       "is a format of its own",
-				       name);
 		return fmt ? load(fmt, dir, fd, NULL, NULL, err) :
 			     fail_name(name, err);
 	}
-	ret = refuse_together(dir, err);
+	ret = check_one(dir, err);
 	ret = ret ? ret : probe_all(dir, &f, err);
 	if (ret)
 		return ret;

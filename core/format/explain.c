@@ -10,9 +10,7 @@
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/catalog/builder.h"
-#include "core/format/colossalai/set.h"
-#include "core/format/hf/files.h"
-#include "core/format/mindspore/set.h"
+#include "core/format/format.h"
 #include "core/assemble/numbered.h"
 #include "core/container/torch_save.h"
 
@@ -65,7 +63,7 @@ static bool is_checkpoint_dir(const struct ck_dir *dir,
 	for (size_t i = 0; i < l.nr; i++)
 		if (ck_has_suffix(l.v[i].name, "/.metadata") ||
 		    ck_has_suffix(l.v[i].name, ".distcp") ||
-		    ck_hf_is_safetensors(l.v[i].name))
+		    ck_has_suffix(l.v[i].name, ".safetensors"))
 			return true;
 	return false;
 }
@@ -79,21 +77,20 @@ static bool is_torch_file(const struct ck_dir *dir,
 	       !ck_dir_open(dir, e->name, &s, NULL) && ck_torch_save_is(s);
 }
 
-/* Megatron's common.pt is read, as an object; ColossalAI's are its pieces. */
 static bool is_torch_beside(const struct ck_dir *dir,
 			    const struct ck_dir_entry *e)
 {
-	uint64_t dist;
-
-	return strcmp(e->name, "common.pt") &&
-	       !ck_ca_is_weights(e->name, &dist) && is_torch_file(dir, e);
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->is_piece && ck_formats[i]->is_piece(e->name))
+			return false;
+	return is_torch_file(dir, e);
 }
 
 static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
 	unsigned char head[8] = { 0 };
-	const char *what = "of no known kind";
+	const char *what = "of no known kind", *aux;
 	int ret = ck_dir_open(dir, dir->only, &s, err);
 
 	if (ret)
@@ -110,8 +107,8 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		what = "part of a checkpoint: give its directory";
 	else if (s->st.st_size == 0)
 		what = "empty";
-	else if (ck_ms_kind(dir, dir->only, err) == CK_MS_STRATEGY)
-		what = "a strategy file of MindSpore, without ranks beside it";
+	else if ((aux = ck_format_aux(dir, dir->only)))
+		what = aux;
 	return ck_fail(err, EINVAL,
 		       "no checkpoint in %s: it is %s; expected a "
 		       ".safetensors file, or a directory",
@@ -197,11 +194,11 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       dir->path);
 	if (is_hub(&l))
 		return explain_hub(dir, err);
-	if (ck_dir_beside(dir, CK_INDEX_PARTS))
+	if (ck_format_unfinished(dir))
 		return ck_fail(err, EINVAL,
 			       "%s: a save that has not ended: its index is "
-			       "still in parts, in " CK_INDEX_PARTS,
-			       dir->path);
+			       "still in parts, in %s",
+			       dir->path, ck_format_unfinished(dir));
 	if (name_some(dir, &l, is_checkpoint_dir, &some))
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: "
@@ -319,9 +316,9 @@ int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
 			  struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .file = CK_INDEX_PARTS };
+					 .file = ck_format_unfinished(dir) };
 
-	if (dir->only || !ck_dir_beside(dir, CK_INDEX_PARTS))
+	if (dir->only || !p.file)
 		return 0;
 	return ck_builder_problem(b, &p, err,
 				  "parts of an index: a save into this folder "

@@ -8,9 +8,6 @@
 
 struct ck_builder;
 
-/* Each stage's part of ColossalAI's index, until they are put together. */
-#define CK_INDEX_PARTS "tmp_index_files"
-
 /*
  * Returns -ENODATA with the line: what was expected, and what is there; or
  * -EINVAL where a save has not ended.

@@ -16,6 +16,8 @@
 #include "core/base/err.h"
 #include "core/base/option.h"
 #include "core/catalog/builder.h"
+#include "core/parse/json.h"
+#include "core/parse/pickle.h"
 #include "core/assemble/dir.h"
 
 /* How sure a probe is.  The surest reader wins; see detect.h for ties. */
@@ -28,6 +30,20 @@ enum ck_match {
 	CK_MATCH_USER, /* the user wrote down what it is */
 };
 
+/* Whether a file is what one of several ranks saved. */
+enum ck_slice {
+	CK_SLICE_NO,
+	CK_SLICE_MAYBE, /* one rank may have all of a model */
+	CK_SLICE_YES,
+};
+
+/* An option that says how the ranks of a format join. */
+struct ck_format_join {
+	const char *option;
+	const char *whose; /* "MindSpore's", for messages */
+	bool words; /* words will do, which fit whatever files there are */
+};
+
 struct ck_format {
 	const char *name; /* for -o format=NAME, and the tests' folder */
 	const char *summary; /* one line, for --formats and the manual */
@@ -35,9 +51,52 @@ struct ck_format {
 	/* Names of options that others read too: options.c has them; or NULL. */
 	const char *reads;
 	bool names_file; /* -o file= names a file of the folder itself */
-	bool flat; /* none of its files lies in a folder of its own */
+
+	/* Which reader is chosen. */
+	/* An option that, if it is given, says that this format is meant. */
+	const char *asked_by;
+	/* Where it and another describe the same tensors, this one reads. */
+	bool preferred;
 	/* Names of readers whose files this one reads too; NULL: none. */
 	const char *covers;
+	const struct ck_format_join *join; /* or NULL */
+	/*
+	 * Whether a folder holds several checkpoints of which none is meant by
+	 * itself: -errno with a line of how to choose.  NULL: it never does.
+	 */
+	int (*check_one)(const struct ck_dir *dir, struct ck_err *err);
+	/* Whether the folder's unshard-layout.json is not one, but its own. */
+	int (*is_layout)(const struct ck_dir *dir, bool *yes,
+			 struct ck_err *err);
+
+	/* What its files are. */
+	bool flat; /* none of them lies in a folder of its own */
+	/* It reports torch.save files that are left aside by itself. */
+	bool reports_aside;
+	/* Whether only its files are called so: no other reader takes them. */
+	bool (*claims)(const char *name);
+	/* Whether a file called so is a piece of it, and none left aside. */
+	bool (*is_piece)(const char *name);
+	/* An entry of the folder from when a save begins until it has ended. */
+	const char *unfinished;
+	/*
+	 * What a file is that may look like weights and is none, in words; NULL:
+	 * it is no such.  Names of such files have @aux in them.
+	 */
+	const char *(*aux_is)(const struct ck_dir *dir, const char *name);
+	const char *aux;
+	/* Of the object of a torch.save file, wherever it lies. */
+	enum ck_slice (*is_slice)(const struct ck_pickle *p);
+	/* Of the __metadata__ of a safetensors file; 0 or -ENOMEM. */
+	int (*is_slice_by)(const struct ck_dir *dir, const char *file,
+			   const json_t *metadata, bool *yes,
+			   struct ck_err *err);
+	const char *slice; /* how either is reported */
+	/* Reports what is wrong in @l, a folder that a flat format reads. */
+	int (*check_beside)(const struct ck_dir *dir,
+			    const struct ck_dir_list *l, struct ck_builder *b,
+			    struct ck_err *err);
+
 	/*
 	 * It compares replicas as it reads, for it must tell copies from parts
 	 * by their bytes; else they are compared for it.
@@ -66,6 +125,12 @@ extern const struct ck_format *const ck_formats[];
 
 /* NULL: there is no such reader. */
 const struct ck_format *ck_format_named(const char *name);
+/* What is there of a save that has not ended, by name; NULL: nothing. */
+const char *ck_format_unfinished(const struct ck_dir *dir);
+/* Whether some format claims a file called so. */
+bool ck_format_is_claimed(const char *name);
+/* What a file is that may look like weights and is none; NULL: no such. */
+const char *ck_format_aux(const struct ck_dir *dir, const char *name);
 /* All options that only some formats read, by name; NULL past the last. */
 const struct ck_option *ck_format_option(size_t i);
 

@@ -157,6 +157,30 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		       dir->path);
 }
 
+/* ENODATA: each part can be read by itself, as an entry of a directory. */
+static int check_one(const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	struct ck_ca_together t = { 0 };
+	int ret = ck_dir_list(dir, "", &l, err);
+
+	for (size_t i = 0; !ret && i < l.nr; i++)
+		ck_ca_together_add(&t, l.v[i].name);
+	if (ret || !t.model || !t.optimizer)
+		return ret;
+	return ck_fail(err, ENODATA,
+		       "%s: a model and an optimizer in one folder: -o "
+		       "format=torch or hf, and -o format=colossalai, choose",
+		       dir->path);
+}
+
+static bool is_piece(const char *name)
+{
+	uint64_t dist;
+
+	return ck_ca_is_weights(name, &dist);
+}
+
 static const struct ck_option options[] = {
 	{ .name = "fused",
 	  .type = CK_OPTION_STRING,
@@ -175,6 +199,9 @@ const struct ck_format ck_format_colossalai = {
 	.options = options,
 	.reads = "file",
 	.names_file = true,
+	.check_one = check_one,
+	.is_piece = is_piece,
+	.unfinished = "tmp_index_files",
 	.covers = "hf safetensors torch",
 	.compares = true,
 	.probe = probe,

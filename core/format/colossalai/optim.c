@@ -2,13 +2,14 @@
 /*
  * optim.c - optimizer states, in files of either kind, and their groups
  */
+#include "core/format/slice.h"
 #include "core/format/colossalai/optim.h"
 
+#include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/format/colossalai/flat.h"
-#include "core/format/hf/files.h"
 #include "core/assemble/index_map.h"
 #include "core/optim/groups.h"
 #include "core/container/st_file.h"
@@ -145,7 +146,7 @@ static int load_file(struct optim *o, const char *name, bool *usable,
 {
 	int ret;
 
-	if (ck_hf_is_safetensors(name))
+	if (ck_has_suffix(name, ".safetensors"))
 		return ck_ca_flat_load(o->dir, name, o->index, o->file, usable,
 				       &o->joined, o->b, err);
 	ret = ck_torch_file_load(&o->ld, name, err);
@@ -164,7 +165,7 @@ static int load_files(struct optim *o, struct ck_err *err)
 		const char *name = m->files.v[o->file].s;
 
 		/* a parameter whose states are all None leaves nothing */
-		f->may_lack = ck_hf_is_safetensors(name);
+		f->may_lack = ck_has_suffix(name, ".safetensors");
 		ret = load_file(o, name, &f->usable, err);
 	}
 	m->again = true;
@@ -228,7 +229,7 @@ static int note_aside(struct optim *o, const struct ck_dir_list *l,
 		const struct ck_problem_in note = { .severity = CK_NOTE,
 						    .file = name };
 
-		if (ck_hf_is_safetensors(name) && !l->v[i].is_dir &&
+		if (ck_has_suffix(name, ".safetensors") && !l->v[i].is_dir &&
 		    ck_strmap_get(&o->index->files, name, strlen(name)) ==
 			    CK_STRMAP_NONE)
 			ret = ck_builder_problem(o->b, &note, err,
@@ -245,7 +246,9 @@ static void init(struct optim *o, const struct ck_dir *dir,
 		 struct ck_builder *b)
 {
 	*o = (struct optim){ .dir = dir, .b = b };
-	o->ld = (struct ck_torch_load){ .dir = dir, .b = b, .pick = pick };
+	o->ld = (struct ck_torch_load){
+		.dir = dir, .b = b, .pick = pick, .check = ck_slice_report
+	};
 }
 
 static void optim_free(struct optim *o)
@@ -300,7 +303,8 @@ bool ck_ca_optim_is_flat(const struct ck_dir *dir, const char *name)
 	struct ck_st_file f = { 0 };
 	bool yes;
 
-	if (!ck_hf_is_safetensors(name) || ck_dir_open(dir, name, &s, NULL))
+	if (!ck_has_suffix(name, ".safetensors") ||
+	    ck_dir_open(dir, name, &s, NULL))
 		return false;
 	yes = !ck_st_file_read(&f, name, 0, s, 0, NULL) &&
 	      json_object_get(f.h.metadata, "non_tensor_keys");

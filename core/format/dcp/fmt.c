@@ -254,6 +254,12 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+/* Megatron's, which is read as an object. */
+static bool is_piece(const char *name)
+{
+	return !strcmp(name, "common.pt");
+}
+
 static const struct ck_option options[] = {
 	{ .name = "unflatten",
 	  .type = CK_OPTION_FLAG,
@@ -268,6 +274,7 @@ const struct ck_format ck_format_dcp = {
 	.name = "dcp",
 	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
 	.options = options,
+	.is_piece = is_piece,
 	.apart = true,
 	.probe = probe,
 	.load = load,

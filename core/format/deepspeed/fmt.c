@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_LATEST 255 /* bytes of the name of a folder */
+
 /* The ranks of one stage: as many as are tensor-parallel. */
 struct stage {
 	unsigned nr;
@@ -454,6 +456,49 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+/* What DeepSpeed would go on from, beside a model that another reader read. */
+static int check_latest(const struct ck_dir *dir, const struct ck_dir_list *l,
+			struct ck_builder *b, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING,
+					 .file = "latest" };
+	ck_auto_free char *text = NULL;
+	ck_auto_str struct ck_str plain = { 0 };
+	size_t len;
+	int ret = ck_dir_slurp(dir, "latest", MAX_LATEST, &text, &len, NULL);
+
+	if (ret)
+		return ret == -ENOMEM ? ck_fail(err, ENOMEM, "no memory") : 0;
+	text[strcspn(text, "\r\n")] = '\0';
+	for (size_t i = 0; i < l->nr; i++)
+		if (!strcmp(l->v[i].name, text))
+			return 0;
+	ck_str_plain(&plain, text, strlen(text));
+	if (plain.failed)
+		return ck_fail(err, ENOMEM, "no memory");
+	return ck_builder_problem(b, &p, err,
+				  "names %s, and there is no such folder: what "
+				  "DeepSpeed saved with this is not here",
+				  plain.v ? plain.v : "nothing");
+}
+
+static bool claims(const char *name)
+{
+	struct ck_ds_file f;
+
+	return ck_ds_is_name(name, &f);
+}
+
+static enum ck_slice is_slice(const struct ck_pickle *p)
+{
+	ck_pv root = ck_pickle_root(p), v;
+
+	return ck_pv_key(p, root, "ds_version", &v) &&
+			       ck_pv_key(p, root, "ds_config", &v) ?
+		       CK_SLICE_MAYBE :
+		       CK_SLICE_NO;
+}
+
 static const struct ck_option options[] = {
 	{ .name = "ties",
 	  .type = CK_OPTION_STRING,
@@ -481,6 +526,11 @@ const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
 	.summary = "DeepSpeed: ZeRO 0 to 3, pipelines, the universal form",
 	.options = options,
+	.claims = claims,
+	.is_slice = is_slice,
+	.slice =
+		"one rank's of DeepSpeed: its tensors may be that rank's slices; all ranks are read together under the names that DeepSpeed gave the files",
+	.check_beside = check_latest,
 	.probe = probe,
 	.load = load,
 };

@@ -11,6 +11,7 @@
  */
 #include "core/format/hf/files.h"
 
+#include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/base/vec.h"
@@ -73,7 +74,7 @@ static enum ck_hf_mode mode_of_root(const struct ck_hf_files *f)
 	for (size_t i = 0; i < f->root.nr; i++) {
 		const char *name = f->root.v[i].name;
 
-		if (!ck_hf_is_safetensors(name))
+		if (!ck_has_suffix(name, ".safetensors"))
 			continue;
 		nr++;
 		shards += ck_hf_is_shard(name, NULL);
@@ -193,7 +194,8 @@ static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 	for (size_t i = 0; i < f->root.nr && !ret; i++) {
 		const char *name = f->root.v[i].name;
 
-		if (ck_hf_is_safetensors(name) && !f->root.v[i].is_dir &&
+		if (ck_has_suffix(name, ".safetensors") &&
+		    !f->root.v[i].is_dir &&
 		    ck_strmap_get(seen, name, strlen(name)) == CK_STRMAP_NONE)
 			ret = leave(f, name);
 	}
@@ -208,7 +210,7 @@ static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 	for (size_t i = 0; i < from->nr && !ret; i++) {
 		const char *name = from->v[i].name;
 
-		if (!ck_hf_is_safetensors(name))
+		if (!ck_has_suffix(name, ".safetensors"))
 			continue;
 		if (f->mode == CK_HF_SHARDED && !ck_hf_is_shard(name, NULL))
 			ret = leave(f, name);

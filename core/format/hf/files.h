@@ -45,7 +45,6 @@ int ck_hf_files_choose(struct ck_hf_files *f, const struct ck_dir *dir,
 		       struct ck_err *err);
 void ck_hf_files_free(struct ck_hf_files *f);
 
-bool ck_hf_is_safetensors(const char *name);
 /* shard-00003-model-00001-of-00002.safetensors: 3, 1 and 2, from 1 each. */
 struct ck_hf_shard {
 	unsigned rank, file, of;

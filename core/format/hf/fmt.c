@@ -118,6 +118,7 @@ const struct ck_format ck_format_hf = {
 	.options = options,
 	.reads = "file",
 	.names_file = true,
+	.preferred = true,
 	.flat = true,
 	.apart = true,
 	.probe = probe,

@@ -7,14 +7,6 @@
 
 #define SUFFIX ".safetensors"
 
-bool ck_hf_is_safetensors(const char *name)
-{
-	size_t len = strlen(name);
-
-	return len > strlen(SUFFIX) &&
-	       !strcmp(name + len - strlen(SUFFIX), SUFFIX);
-}
-
 static const char *base_name(const char *name)
 {
 	const char *slash = strrchr(name, '/');

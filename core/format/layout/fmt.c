@@ -11,7 +11,6 @@
 #include "core/format/format.h"
 #include "core/format/layout/load.h"
 #include "core/format/layout/write.h"
-#include "core/format/oneflow/sbp.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -86,6 +85,18 @@ static const char *name_given(const struct ck_dir *dir)
 	return ck_opts_get(dir->opts, "layout");
 }
 
+/* Whether the file is that of a format which has one of the same name. */
+static int is_others(const struct ck_dir *dir, bool *yes, struct ck_err *err)
+{
+	int ret = 0;
+
+	*yes = false;
+	for (size_t i = 0; ck_formats[i] && !ret && !*yes; i++)
+		if (ck_formats[i]->is_layout)
+			ret = ck_formats[i]->is_layout(dir, yes, err);
+	return ret;
+}
+
 /*
  * An empty one is none: "unshard layout show X >X/unshard-layout.json" finds
  * the one that the shell just made.
@@ -103,7 +114,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
 	if (ret == -ENOENT || (!ret && !s->st.st_size))
 		return CK_MATCH_NONE;
-	ret = ck_of_sbp_in_layout(dir, &other, err);
+	ret = is_others(dir, &other, err);
 	return ret ? ret : other ? CK_MATCH_NONE : CK_MATCH_USER;
 }
 
@@ -187,6 +198,8 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_layout = {
 	.name = "layout",
 	.summary = "shards that an unshard-layout.json describes",
+	.asked_by = "layout",
+	.reports_aside = true,
 	.apart = true,
 	.probe = probe,
 	.load = load,

@@ -161,10 +161,25 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static enum ck_slice is_slice(const struct ck_pickle *p)
+{
+	struct ck_mg_args a;
+	ck_pv v;
+
+	ck_mg_args_read(&a, p, ck_pickle_root(p));
+	return a.there && (a.tp > 1 || a.pp > 1 || a.ep > 1) &&
+			       ck_mg_chunk(p, 0, &v) ?
+		       CK_SLICE_YES :
+		       CK_SLICE_NO;
+}
+
 const struct ck_format ck_format_megatron = {
 	.name = "megatron",
 	.summary = "Megatron-LM's mp_rank_XX folders (--ckpt-format torch)",
 	.reads = "rules",
+	.is_slice = is_slice,
+	.slice =
+		"one rank's of Megatron-LM: its tensors are that rank's slices; all ranks are read together from mp_rank_XX/" CK_MG_FILE,
 	.compares = true,
 	.probe = probe,
 	.load = load,

@@ -195,6 +195,19 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_format_join join = {
+	.option = "strategy",
+	.whose = "MindSpore's",
+};
+
+static const char *aux_is(const struct ck_dir *dir, const char *name)
+{
+	return ck_ms_kind(dir, name, NULL) == CK_MS_STRATEGY ?
+		       "a strategy file of MindSpore, without ranks beside "
+		       "it" :
+		       NULL;
+}
+
 static const struct ck_option options[] = {
 	{ .name = "strategy",
 	  .type = CK_OPTION_FILES,
@@ -233,6 +246,9 @@ const struct ck_format ck_format_mindspore = {
 		   "file, unified safetensors",
 	.options = options,
 	.reads = "file",
+	.join = &join,
+	.aux_is = aux_is,
+	.aux = "strategy",
 	.covers = "hf safetensors",
 	.compares = true,
 	.probe = probe,

@@ -15,7 +15,7 @@
 #include "core/format/explain.h"
 #include "core/format/format.h"
 #include "core/format/nnscaler/priv.h"
-#include "core/format/torch/set.h"
+#include "core/container/torch_save.h"
 
 #include <errno.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static const char *candidate(const struct ck_dir *dir,
 	const char *found = NULL;
 
 	if (dir->only)
-		return ck_torch_set_is_name(dir->only) ||
+		return ck_torch_save_is_name(dir->only) ||
 				       is_safetensors(dir->only) ?
 			       dir->only :
 			       NULL;
@@ -75,7 +75,7 @@ static const char *candidate(const struct ck_dir *dir,
 		const char *name = l->v[i].name;
 
 		if (l->v[i].is_dir ||
-		    (!ck_torch_set_is_name(name) && !is_safetensors(name)))
+		    (!ck_torch_save_is_name(name) && !is_safetensors(name)))
 			continue;
 		if (found)
 			return NULL;
@@ -222,6 +222,42 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret ? ret : say_all(&s, err);
 }
 
+static bool is_rank(const struct ck_pickle *p)
+{
+	static const char *const keys[] = { "model", "state_dict" };
+	ck_pv root = ck_pickle_root(p), model, extra;
+	struct ck_nn_identity id = { 0 };
+	bool found = ck_nn_extra(p, root, &extra);
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(keys) && !found; i++)
+		found = ck_pv_key(p, root, keys[i], &model) &&
+			ck_nn_extra(p, model, &extra);
+	if (found)
+		ck_nn_config_read(p, extra, &id);
+	return found && id.world != 1;
+}
+
+static enum ck_slice is_slice(const struct ck_pickle *p)
+{
+	return is_rank(p) ? CK_SLICE_YES : CK_SLICE_NO;
+}
+
+static int is_slice_by(const struct ck_dir *dir, const char *file,
+		       const json_t *metadata, bool *yes, struct ck_err *err)
+{
+	ck_auto_nn_file struct ck_nn_file f = { 0 };
+	struct ck_err why;
+	bool ok;
+	int ret;
+
+	if (!json_object_get(metadata, "obj") ||
+	    !json_object_get(metadata, "nnscaler"))
+		return 0;
+	ret = ck_nn_file_open(&f, dir, NULL, file, &ok, &why, err);
+	*yes = !ret && ok && is_rank(f.p);
+	return ret == -ENOMEM ? ret : 0;
+}
+
 static const struct ck_option options[] = {
 	{ .name = "params",
 	  .type = CK_OPTION_FILES,
@@ -240,6 +276,10 @@ const struct ck_format ck_format_nnscaler = {
 	.summary = "nnScaler: files of all ranks, ZeRO 1 and 3, merged ones",
 	.options = options,
 	.reads = "file",
+	.is_slice = is_slice,
+	.is_slice_by = is_slice_by,
+	.slice =
+		"one rank's of nnScaler: its tensors are that rank's slices; all ranks are read together where their names differ in a number only, such as 0.ckpt, 1.ckpt and so on",
 	.covers = "torch hf safetensors",
 	.compares = true,
 	.probe = probe,

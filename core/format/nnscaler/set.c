@@ -15,7 +15,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/suffix.h"
-#include "core/format/deepspeed/priv.h"
+#include "core/format/format.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -50,7 +50,6 @@ static bool number_in(const char *name, size_t *at, size_t *end)
 	static const char *const suffix[] = { ".ckpt", ".pt", ".pth", ".bin",
 					      ".safetensors" };
 	size_t len = strlen(name), dot = 0;
-	struct ck_ds_file ds;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
 		if (ck_has_suffix(name, suffix[i]))
@@ -63,7 +62,7 @@ static bool number_in(const char *name, size_t *at, size_t *end)
 		--*at;
 	if (!dot || *at == *end || *end - *at > 7)
 		return false;
-	return !strstr(name, "-of-") && !ck_ds_is_name(name, &ds);
+	return !strstr(name, "-of-") && !ck_format_is_claimed(name);
 }
 
 /* Whether @name is PREFIX<number>SUFFIX; 0 may be written as 00. */

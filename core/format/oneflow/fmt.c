@@ -453,10 +453,18 @@ static const struct ck_option options[] = {
 	{ .name = NULL },
 };
 
+static const struct ck_format_join join = {
+	.option = "sbp",
+	.whose = "OneFlow's",
+	.words = true,
+};
+
 const struct ck_format ck_format_oneflow = {
 	.name = "oneflow",
 	.summary = "OneFlow: folders and files by flow.save, one or one a rank",
 	.options = options,
+	.join = &join,
+	.is_layout = ck_of_sbp_in_layout,
 	.compares = true,
 	.probe = probe,
 	.load = load,

@@ -3,12 +3,13 @@
  * fmt.c - one .safetensors file, given as such or alone in a
  * folder.  Several are hf/fmt.c's.
  */
+#include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/format/format.h"
 #include "core/format/hf/files.h"
 #include "core/container/st_file.h"
-#include "core/format/torch/slice.h"
+#include "core/format/slice.h"
 
 #include <errno.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static int probe_file(const struct ck_dir *dir, struct ck_err *err)
 	ck_auto_source struct ck_source *s = NULL;
 	int ret;
 
-	if (ck_hf_is_safetensors(dir->only))
+	if (ck_has_suffix(dir->only, ".safetensors"))
 		return CK_MATCH_INDEX;
 	ret = ck_dir_open(dir, dir->only, &s, err);
 	if (ret)
@@ -72,7 +73,8 @@ static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
 					 "sharded save: its tensors are shown "
 					 "as they lie in it, not whole");
 	if (!ret)
-		ret = ck_st_slice_say(dir, b, f->name, f->h.metadata, err);
+		ret = ck_slice_report_metadata(dir, b, f->name, f->h.metadata,
+					       err);
 	for (size_t i = 0; i < f->tensors.nr && !ret; i++)
 		ret = ck_st_file_add(f, &f->tensors.v[i], NULL, NULL, b, err);
 	if (!ret)
@@ -124,6 +126,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 const struct ck_format ck_format_safetensors = {
 	.name = "safetensors",
 	.summary = "one safetensors file",
+	.preferred = true,
 	.flat = true,
 	.apart = true,
 	.probe = probe,

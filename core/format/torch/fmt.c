@@ -10,7 +10,9 @@
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/format/format.h"
+#include "core/format/slice.h"
 #include "core/container/torch_file.h"
+#include "core/container/torch_save.h"
 #include "core/format/torch/set.h"
 
 #include <errno.h>
@@ -49,7 +51,7 @@ static int note_aside(const struct ck_dir *dir, const struct ck_torch_set *set,
 		const struct ck_problem_in note = { .severity = CK_NOTE,
 						    .file = l.v[i].name };
 
-		if (!l.v[i].is_dir && ck_torch_set_is_name(l.v[i].name) &&
+		if (!l.v[i].is_dir && ck_torch_save_is_name(l.v[i].name) &&
 		    !is_in(set, l.v[i].name))
 			ret = ck_builder_problem(
 				b, &note, err,
@@ -116,7 +118,9 @@ static int load_set(struct ck_torch_load *ld, struct ck_torch_set *set,
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_torch_load ld = { .dir = dir, .b = b };
+	struct ck_torch_load ld = { .dir = dir,
+				    .b = b,
+				    .check = ck_slice_report };
 	struct ck_torch_set set = { 0 };
 	int ret = ck_torch_set_find(&set, dir, err);
 
@@ -142,6 +146,7 @@ const struct ck_format ck_format_torch = {
 	.reads = "file",
 	.names_file = true,
 	.flat = true,
+	.reports_aside = true,
 	.probe = probe,
 	.load = load,
 };

@@ -10,8 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/suffix.h"
-#include "core/format/deepspeed/priv.h"
-#include "core/format/explain.h"
+#include "core/format/format.h"
 #include "core/assemble/numbered.h"
 #include "core/container/torch_save.h"
 #include "core/parse/json.h"
@@ -22,15 +21,6 @@
 #include <string.h>
 
 static const char *const indexes[] = { "pytorch_model.bin.index", NULL };
-
-bool ck_torch_set_is_name(const char *name)
-{
-	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt" };
-	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
-		if (ck_has_suffix(name, suffix[i]))
-			return true;
-	return false;
-}
 
 void ck_torch_set_free(struct ck_torch_set *set)
 {
@@ -197,12 +187,11 @@ static int add_named(struct ck_torch_set *set, const struct ck_dir *dir,
 		     const struct ck_dir_list *l, bool trainer,
 		     struct ck_err *err)
 {
-	struct ck_ds_file ds;
 	int ret = 0;
 
 	for (size_t i = 0; i < l->nr && !ret; i++)
-		if (!l->v[i].is_dir && ck_torch_set_is_name(l->v[i].name) &&
-		    !ck_ds_is_name(l->v[i].name, &ds) &&
+		if (!l->v[i].is_dir && ck_torch_save_is_name(l->v[i].name) &&
+		    !ck_format_is_claimed(l->v[i].name) &&
 		    (trainer || !is_trainer_file(l->v[i].name)))
 			ret = add_if_torch(set, dir, l->v[i].name, err);
 	return ret;
@@ -216,8 +205,7 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 	if (ret)
 		return ret;
 	/* beside another form, several are for that one's reader to judge */
-	if ((set->nr < 2 || !has_other_files(l)) &&
-	    !ck_dir_beside(dir, CK_INDEX_PARTS))
+	if ((set->nr < 2 || !has_other_files(l)) && !ck_format_unfinished(dir))
 		set->numbered = all_numbered(set);
 	if (set->nr < 2 || set->numbered)
 		return 0;

@@ -33,7 +33,4 @@ void ck_torch_set_free(struct ck_torch_set *set);
 int ck_torch_set_note_others(const struct ck_torch_set *set,
 			     const struct ck_dir_list *l, struct ck_builder *b,
 			     struct ck_err *err);
-/* Whether a name ends as such files do. */
-bool ck_torch_set_is_name(const char *name);
-
 #endif

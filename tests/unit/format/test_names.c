@@ -75,9 +75,6 @@ Test(hf_names, tells_shards_from_numbered_files)
 	cr_expect_not(
 		ck_hf_is_shard("shard-00012-model-00003.safetensors", NULL));
 	cr_expect_not(ck_hf_is_shard("model-00003-of-00004.safetensors", NULL));
-	cr_expect(ck_hf_is_safetensors("a.safetensors"));
-	cr_expect_not(ck_hf_is_safetensors(".safetensors"));
-	cr_expect_not(ck_hf_is_safetensors("a.safetensors.index.json"));
 }
 
 Test(dir, names_stay_inside)

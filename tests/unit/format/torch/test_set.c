@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which torch.save files of a folder belong together. */
+#include "core/container/torch_save.h"
 #include "core/format/torch/set.h"
 #include "tests/lib/memdir.h"
 
@@ -50,13 +51,13 @@ static void expect(const char *want, bool ranks, bool indexed)
 
 Test(torch_set, names)
 {
-	cr_expect(ck_torch_set_is_name("a.pt") &&
-		  ck_torch_set_is_name("a.pth"));
-	cr_expect(ck_torch_set_is_name("a.bin") &&
-		  ck_torch_set_is_name("a.ckpt"));
-	cr_expect_not(ck_torch_set_is_name(".pt"));
-	cr_expect_not(ck_torch_set_is_name("a.pt.txt"));
-	cr_expect_not(ck_torch_set_is_name(""));
+	cr_expect(ck_torch_save_is_name("a.pt") &&
+		  ck_torch_save_is_name("a.pth"));
+	cr_expect(ck_torch_save_is_name("a.bin") &&
+		  ck_torch_save_is_name("a.ckpt"));
+	cr_expect_not(ck_torch_save_is_name(".pt"));
+	cr_expect_not(ck_torch_save_is_name("a.pt.txt"));
+	cr_expect_not(ck_torch_save_is_name(""));
 }
 
 Test(torch_set, one)
