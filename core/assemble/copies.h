@@ -8,7 +8,7 @@
 #ifndef CK_COPIES_H
 #define CK_COPIES_H
 
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #define CK_COPIES_OPEN 64
 

@@ -4,7 +4,7 @@
 #define CK_FILE_SAME_H
 
 #include "core/base/err.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 /*
  * 1: the same length and bytes, compared at up to 64 places of large files; 0:

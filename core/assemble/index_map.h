@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/base/strmap.h"
 #include "core/parse/json.h"
 

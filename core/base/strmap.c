@@ -2,6 +2,7 @@
 /* strmap.c - an open table of numbers over an array of strings */
 #include "core/base/strmap.h"
 
+#include "core/base/arena.h"
 #include "core/base/vec.h"
 
 #include <stdbool.h>
@@ -61,6 +62,18 @@ uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len)
 	*k = (struct ck_strmap_key){ s, len, hash };
 	*slot = (uint32_t)m->nr;
 	return *slot - 1;
+}
+
+uint32_t ck_strmap_keep(struct ck_strmap *m, struct ck_arena *mem,
+			const char *s, size_t len)
+{
+	uint32_t at = ck_strmap_get(m, s, len);
+	const char *copy;
+
+	if (at != CK_STRMAP_NONE)
+		return at;
+	copy = ck_arena_copy(mem, s, len);
+	return copy ? ck_strmap_put(m, copy, len) : CK_STRMAP_NONE;
 }
 
 uint32_t ck_strmap_get(const struct ck_strmap *m, const char *s, size_t len)

@@ -2,7 +2,7 @@
 /*
  * strmap.h - numbers strings in the order of their first sight
  *
- * Borrows the bytes for its life.  One thread.
+ * Borrows the bytes for its life, but for those that are kept.  One thread.
  */
 #ifndef CK_STRMAP_H
 #define CK_STRMAP_H
@@ -25,8 +25,13 @@ struct ck_strmap {
 
 #define CK_STRMAP_NONE UINT32_MAX
 
+struct ck_arena;
+
 /* The number of the string, which is new if it is the @nr from before. */
 uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len);
+/* The same; what is new is copied to @mem. */
+uint32_t ck_strmap_keep(struct ck_strmap *m, struct ck_arena *mem,
+			const char *s, size_t len);
 /* CK_STRMAP_NONE: not in it, or, of put, no memory. */
 uint32_t ck_strmap_get(const struct ck_strmap *m, const char *s, size_t len);
 void ck_strmap_free(struct ck_strmap *m);

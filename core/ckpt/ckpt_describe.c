@@ -13,7 +13,7 @@
 #include "core/catalog/image.h"
 #include "core/sandbox/child.h"
 #include "core/format/detect.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/format.h"
 #include "core/sandbox/sandbox.h"
 #include "core/manifest/sealed_index.h"

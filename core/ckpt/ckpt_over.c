@@ -13,7 +13,7 @@
 #include "core/base/check.h"
 #include "core/catalog/image.h"
 #include "core/format/detect.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include <errno.h>
 #include <stdlib.h>

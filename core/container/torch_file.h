@@ -5,9 +5,10 @@
 #ifndef CK_TORCH_FILE_H
 #define CK_TORCH_FILE_H
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/base/strmap.h"
 #include "core/container/torch_walk.h"
 
@@ -30,8 +31,7 @@ struct ck_torch_load {
 	bool usable; /* the last file was there, and whole enough */
 	/* private */
 	struct ck_strmap seen; /* names given, where they must be unique */
-	char **kept; /* their bytes */
-	size_t nr_kept, room;
+	struct ck_arena mem;
 };
 
 /* A file that does not exist, or is damaged, is a problem and 0. */

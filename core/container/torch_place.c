@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/container/torch_walk.h"
 #include "core/geom/image.h"
 
@@ -41,42 +42,75 @@ void ck_torch_open_close(struct ck_torch_open *f)
 	*f = (struct ck_torch_open){ 0 };
 }
 
-static int set_xform(const struct ck_torch_open *f, struct ck_torch_place *out,
+static int set_xform(const struct ck_torch_open *f,
+		     const struct ck_torch_tensor *t, struct ck_extent *x,
 		     struct ck_err *why)
 {
-	const struct ck_torch_tensor *t = &out->t;
 	bool swap = f->ts.big_endian && ck_dtype_info(t->dtype)->size > 1;
 
 	if (swap + t->conj + t->neg > 1)
 		return ck_fail(why, EINVAL,
-			       "%s: two of big-endian, conjugated and negated",
-			       f->s->name);
-	out->xform = swap    ? CK_XF_BYTESWAP :
-		     t->conj ? CK_XF_CONJ :
-		     t->neg  ? CK_XF_NEG :
-			       CK_XF_NONE;
+			       "two of big-endian, conjugated and negated");
+	x->xform = swap	   ? CK_XF_BYTESWAP :
+		   t->conj ? CK_XF_CONJ :
+		   t->neg  ? CK_XF_NEG :
+			     CK_XF_NONE;
+	return 0;
+}
+
+/* All but the tensor's shape: its storage was found. */
+static int place(const struct ck_torch_open *f, const struct ck_torch_tensor *t,
+		 struct ck_extent *x, struct ck_err *why)
+{
+	uint64_t skip;
+
+	*x = (struct ck_extent){ .shape = t->shape,
+				 .stride = t->stride,
+				 .storage = x->storage,
+				 .src = f->src,
+				 .dtype = (uint8_t)t->dtype,
+				 .rank = (uint8_t)t->rank };
+	if (!ck_mul_ok(t->storage_offset, ck_dtype_info(t->dtype)->size,
+		       &skip) ||
+	    !ck_add_ok(x->storage, skip, &x->off))
+		return ck_fail(why, EINVAL, "its offset overflows");
+	return set_xform(f, t, x, why);
+}
+
+int ck_torch_extent(struct ck_torch_open *f, ck_pv v, struct ck_torch_tensor *t,
+		    struct ck_extent *x, struct ck_err *why, struct ck_err *err)
+{
+	int ret = ck_torch_tensor_read(f->ts.pickle, v, t, why);
+
+	*x = (struct ck_extent){ .src = f->src };
+	if (!ret)
+		ret = ck_torch_save_place(&f->ts, t, &x->storage, why);
+	if (!ret)
+		ret = place(f, t, x, why);
+	if (ret == -EINVAL)
+		x->fault = why->msg;
+	else if (ret)
+		return ck_fail(err, -ret, "%s", why->msg);
 	return 0;
 }
 
 int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 		   struct ck_err *why)
 {
-	uint64_t skip;
+	struct ck_extent x = { 0 };
 	int ret;
 
 	*out = (struct ck_torch_place){ .src = f->src };
 	ret = ck_torch_tensor_read(f->ts.pickle, v, &out->t, why);
 	if (ret)
 		return ck_wrap(why, ret, "%s", f->s->name);
-	ret = ck_torch_save_place(&f->ts, &out->t, &out->off, why);
+	ret = ck_torch_save_place(&f->ts, &out->t, &x.storage, why);
 	if (ret)
 		return ret;
-	if (!ck_mul_ok(out->t.storage_offset, ck_dtype_info(out->t.dtype)->size,
-		       &skip) ||
-	    !ck_add_ok(out->off, skip, &out->off))
-		return ck_fail(why, EINVAL, "%s: its offset overflows",
-			       f->s->name);
-	return set_xform(f, out, why);
+	ret = place(f, &out->t, &x, why);
+	out->off = x.off;
+	out->xform = x.xform;
+	return ck_wrap(why, ret, "%s", f->s->name);
 }
 
 static bool number_at(struct ck_torch_open *f, const struct ck_torch_place *at,

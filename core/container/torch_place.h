@@ -5,10 +5,13 @@
 #ifndef CK_TORCH_PLACE_H
 #define CK_TORCH_PLACE_H
 
-#include "core/assemble/dir.h"
+#include "core/container/extent.h"
 #include "core/container/torch_save.h"
+#include "core/root/dir.h"
 
 #include <stdbool.h>
+
+struct ck_builder;
 
 struct ck_torch_place {
 	struct ck_torch_tensor t;
@@ -37,6 +40,14 @@ void ck_torch_open_close(struct ck_torch_open *f);
 /* -EINVAL with a line in @why where it is no tensor with plain bytes. */
 int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 		   struct ck_err *why);
+/*
+ * The same as an extent, whose shape and strides are in @t.  0 also where its
+ * bytes cannot be had: @x->fault is then the line in @why.  -errno is for what
+ * ends the load.
+ */
+int ck_torch_extent(struct ck_torch_open *f, ck_pv v, struct ck_torch_tensor *t,
+		    struct ck_extent *x, struct ck_err *why,
+		    struct ck_err *err);
 /* The number in a 0-d tensor, or a plain one: 1; it is none: 0; or -ENOMEM. */
 int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out);
 

@@ -10,7 +10,7 @@
 #define CK_DETECT_H
 
 #include "core/base/err.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 /* Writes the image to @fd.  Runs in the parser's process. */
 int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err);

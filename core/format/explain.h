@@ -4,7 +4,7 @@
 #define CK_EXPLAIN_H
 
 #include "core/base/err.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 struct ck_builder;
 

@@ -18,7 +18,7 @@
 #include "core/catalog/builder.h"
 #include "core/parse/json.h"
 #include "core/parse/pickle.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 /* How sure a probe is.  The surest reader wins; see detect.h for ties. */
 enum ck_match {

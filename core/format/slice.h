@@ -9,7 +9,7 @@
 #ifndef CK_SLICE_H
 #define CK_SLICE_H
 
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
 #include "core/parse/json.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hash_list.c - which files a checkpoint consists of */
 #include "core/base/auto.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/manifest/hash.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/search.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "core/base/limits.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

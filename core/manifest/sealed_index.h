@@ -15,7 +15,7 @@
 #ifndef CK_SEALED_INDEX_H
 #define CK_SEALED_INDEX_H
 
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/geom/image.h"
 #include "core/root/root.h"
 

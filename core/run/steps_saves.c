@@ -10,7 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/colossalai/parts.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/mindspore/saves.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/suffix.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/mindspore/names.h"
 #include "core/format/mindspore/set.h"
 

@@ -8,7 +8,7 @@
 #ifndef TEST_MEMDIR_H
 #define TEST_MEMDIR_H
 
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include <stddef.h>
 

@@ -4,6 +4,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/format/colossalai/set.h"
 #include "core/container/st_file.h"
 #include "core/container/torch_save.h"

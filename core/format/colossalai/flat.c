@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/optim/groups.h"
 #include "core/container/st_file.h"
 #include "core/parse/json.h"

@@ -15,7 +15,7 @@
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
 #include "core/format/colossalai/joined.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/assemble/index_map.h"
 
 #include <stdbool.h>

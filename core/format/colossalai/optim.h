@@ -18,7 +18,7 @@
 
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include <stdbool.h>
 

@@ -18,10 +18,10 @@
 #include "core/base/limits.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/container/st_file.h"
 #include "core/base/strmap.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle_query.h"
 
 #define CK_DCP_NONE UINT32_MAX
 
@@ -128,22 +128,8 @@ void ck_dcp_meta_free(struct ck_dcp_meta *m);
 /* The last part of a class's name; false where @v is no object of a class. */
 bool ck_dcp_class(const struct ck_pickle *p, ck_pv v, const char **name,
 		  size_t *len);
-/* A torch.Size, tuple or list of at most CK_MAX_RANK sizes. */
-bool ck_dcp_dims(const struct ck_pickle *p, ck_pv v, uint64_t *out,
-		 unsigned *rank);
 /* A non-negative integer below CK_SIZE_MAX. */
 bool ck_dcp_size(const struct ck_pickle *p, ck_pv v, uint64_t *out);
-
-/*
- * Attributes of an object, several at once: out[i] is that of names[i], or 0.
- */
-#define CK_DCP_ATTRS 4
-struct ck_dcp_attrs {
-	const char *names[CK_DCP_ATTRS];
-	ck_pv seen[CK_DCP_ATTRS]; /* the key that matched last time */
-};
-void ck_dcp_get(struct ck_dcp_attrs *a, const struct ck_pickle *p, ck_pv object,
-		ck_pv out[CK_DCP_ATTRS]);
 
 int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 		      struct ck_err *err);

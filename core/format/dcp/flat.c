@@ -77,8 +77,8 @@ int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		d->nr_flat++;
 		return 0;
 	}
-	if (!ck_dcp_dims(d->m->p, d->mcore_at.v[at], t->true_shape,
-			 &t->true_rank))
+	if (!ck_pq_dims(d->m->p, d->mcore_at.v[at], "", t->true_shape,
+			&t->true_rank))
 		return ck_fail(why, EINVAL,
 			       "mcore_data: " TRUE_SHAPE_KEY
 			       " is no list of sizes");

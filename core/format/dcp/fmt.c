@@ -12,6 +12,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/suffix.h"
+#include "core/container/container.h"
 #include "core/format/dcp/dcp.h"
 #include "core/format/format.h"
 

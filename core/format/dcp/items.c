@@ -55,7 +55,7 @@ static bool make_slots(struct ck_dcp_items *t, uint64_t nr)
 }
 
 struct entry_attrs {
-	struct ck_dcp_attrs key, info;
+	struct ck_pq_fields key, info;
 };
 
 /* One that cannot be read costs only the part that it is of. */
@@ -70,25 +70,25 @@ static int parse_key(const struct ck_dcp_meta *m, struct entry_attrs *a,
 		     ck_pv key, const char **name, size_t *len, uint64_t *at,
 		     unsigned *rank)
 {
-	ck_pv got[CK_DCP_ATTRS];
+	ck_pv got[CK_PQ_FIELDS];
 
 	*rank = CK_DCP_NO_OFFSET;
-	ck_dcp_get(&a->key, m->p, key, got);
+	ck_pq_fields(&a->key, m->p, key, got);
 	if (!got[0] || !ck_pv_str(m->p, got[0], name, len))
 		return -EINVAL;
 	if (!got[1] || ck_pv_kind(got[1]) == CK_P_NONE)
 		return 0;
-	return ck_dcp_dims(m->p, got[1], at, rank) ? 0 : -EINVAL;
+	return ck_pq_dims(m->p, got[1], "", at, rank) ? 0 : -EINVAL;
 }
 
 static int parse_info(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 		      struct entry_attrs *a, ck_pv info, struct ck_dcp_item *it)
 {
-	ck_pv got[CK_DCP_ATTRS];
+	ck_pv got[CK_PQ_FIELDS];
 	const char *path;
 	size_t len;
 
-	ck_dcp_get(&a->info, m->p, info, got);
+	ck_pq_fields(&a->info, m->p, info, got);
 	if (!got[0] || !ck_pv_str(m->p, got[0], &path, &len) ||
 	    !ck_dcp_size(m->p, got[1], &it->off) ||
 	    !ck_dcp_size(m->p, got[2], &it->len))

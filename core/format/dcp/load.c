@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct load_attrs {
-	struct ck_dcp_attrs tensor, chunk, props;
+	struct ck_pq_fields tensor, chunk, props;
 };
 
 static enum ck_dtype dtype_of(const struct ck_pickle *p, ck_pv v,
@@ -36,14 +36,14 @@ static enum ck_dtype dtype_of(const struct ck_pickle *p, ck_pv v,
 static ck_pv dtype_value(struct load_attrs *a, const struct ck_pickle *p,
 			 ck_pv props)
 {
-	ck_pv got[CK_DCP_ATTRS], state, dtype;
+	ck_pv got[CK_PQ_FIELDS], state, dtype;
 
 	if (!props || ck_pv_kind(props) != CK_P_CALL ||
 	    !ck_pv_state(p, props, &state))
 		return 0;
 	if (ck_pv_kind(state) == CK_P_TUPLE)
 		return ck_pv_at(p, state, 0, &dtype) ? dtype : 0;
-	ck_dcp_get(&a->props, p, props, got);
+	ck_pq_fields(&a->props, p, props, got);
 	return got[0];
 }
 
@@ -70,7 +70,7 @@ static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
 		       struct ck_err *err)
 {
 	const struct ck_pickle *p = d->m->p;
-	ck_pv got[CK_DCP_ATTRS], one;
+	ck_pv got[CK_PQ_FIELDS], one;
 	struct ck_dcp_chunk c;
 	struct ck_piter it;
 	unsigned at_rank, len_rank;
@@ -81,9 +81,9 @@ static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
 		ret = spend(d, err);
 		if (ret)
 			return ret;
-		ck_dcp_get(&a->chunk, p, one, got);
-		if (!ck_dcp_dims(p, got[0], c.at, &at_rank) ||
-		    !ck_dcp_dims(p, got[1], c.len, &len_rank) ||
+		ck_pq_fields(&a->chunk, p, one, got);
+		if (!ck_pq_dims(p, got[0], "", c.at, &at_rank) ||
+		    !ck_pq_dims(p, got[1], "", c.len, &len_rank) ||
 		    at_rank != t->rank || len_rank != t->rank)
 			return refuse(d, t,
 				      "one of its chunks has no offsets "
@@ -136,7 +136,7 @@ static int load_tensor(struct ck_dcp *d, struct load_attrs *a,
 	size_t len;
 	int ret;
 
-	if (!ck_dcp_dims(p, got[1], t->shape, &t->rank))
+	if (!ck_pq_dims(p, got[1], "", t->shape, &t->rank))
 		return refuse(d, t, "its size is no list of sizes", err);
 	t->dtype =
 		(uint8_t)dtype_of(p, dtype_value(a, p, got[0]), &dtype, &len);
@@ -168,7 +168,7 @@ static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
 {
 	const struct ck_pickle *p = d->m->p;
 	struct ck_dcp_tensor t = { 0 };
-	ck_pv got[CK_DCP_ATTRS];
+	ck_pv got[CK_PQ_FIELDS];
 
 	if (!ck_pv_str(p, key, &t.name, &t.name_len))
 		return ck_fail(err, EINVAL,
@@ -180,7 +180,7 @@ static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
 	if (is_bytes(p, value))
 		return ck_dcp_add_object(d, t.name, t.name_len, err);
 	t.item_name = ck_strmap_get(&d->items.names, t.name, t.name_len);
-	ck_dcp_get(&a->tensor, p, value, got);
+	ck_pq_fields(&a->tensor, p, value, got);
 	if (!got[0] || !got[1] || !got[2])
 		return refuse(d, &t,
 			      "expected a TensorStorageMetadata with "

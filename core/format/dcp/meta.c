@@ -40,68 +40,6 @@ bool ck_dcp_size(const struct ck_pickle *p, ck_pv v, uint64_t *out)
 	return true;
 }
 
-bool ck_dcp_dims(const struct ck_pickle *p, ck_pv v, uint64_t *out,
-		 unsigned *rank)
-{
-	struct ck_piter it;
-	enum ck_pkind kind;
-	ck_pv one;
-	unsigned n = 0;
-
-	if (v && ck_pv_kind(v) == CK_P_CALL &&
-	    !ck_pv_at(p, ck_pv_args(p, v), 0, &v))
-		return false;
-	kind = v ? ck_pv_kind(v) : CK_P_NONE;
-	if (kind != CK_P_TUPLE && kind != CK_P_LIST)
-		return false;
-	ck_piter_init(&it, p, v);
-	while (ck_piter_next(&it, &one)) {
-		if (n >= CK_MAX_RANK || !ck_dcp_size(p, one, &out[n]))
-			return false;
-		n++;
-	}
-	*rank = n;
-	return true;
-}
-
-/* Keys are shared by all objects of a class, so they match by identity. */
-static void match_key(struct ck_dcp_attrs *a, const struct ck_pickle *p,
-		      ck_pv key, ck_pv value, ck_pv out[CK_DCP_ATTRS])
-{
-	for (int i = 0; i < CK_DCP_ATTRS && a->names[i]; i++)
-		if (a->seen[i] == key) {
-			out[i] = value;
-			return;
-		}
-	for (int i = 0; i < CK_DCP_ATTRS && a->names[i]; i++)
-		if (ck_pv_is_str(p, key, a->names[i])) {
-			a->seen[i] = key;
-			out[i] = value;
-			return;
-		}
-}
-
-void ck_dcp_get(struct ck_dcp_attrs *a, const struct ck_pickle *p, ck_pv object,
-		ck_pv out[CK_DCP_ATTRS])
-{
-	struct ck_piter it;
-	ck_pv state, key, value;
-
-	memset(out, 0, CK_DCP_ATTRS * sizeof(*out));
-	if (ck_pv_kind(object) != CK_P_CALL || !ck_pv_state(p, object, &state))
-		return;
-	if (ck_pv_kind(state) != CK_P_DICT) {
-		/* classes with slots, once a library decides so */
-		for (int i = 0; i < CK_DCP_ATTRS && a->names[i]; i++)
-			if (!ck_pv_attr(p, object, a->names[i], &out[i]))
-				out[i] = 0;
-		return;
-	}
-	ck_piter_init_pairs(&it, p, state);
-	while (ck_piter_next2(&it, &key, &value))
-		match_key(a, p, key, value, out);
-}
-
 static bool is_dict(const struct ck_pickle *p, ck_pv v)
 {
 	const char *name;
@@ -118,11 +56,11 @@ static bool is_dict(const struct ck_pickle *p, ck_pv v)
 
 static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
 {
-	struct ck_dcp_attrs attrs = { .names = { "state_dict_metadata",
+	struct ck_pq_fields attrs = { .names = { "state_dict_metadata",
 						 "storage_data", "planner_data",
 						 "mcore_data" } };
 	ck_pv root = ck_pickle_root(m->p);
-	ck_pv got[CK_DCP_ATTRS];
+	ck_pv got[CK_PQ_FIELDS];
 	const char *name;
 	size_t len;
 
@@ -132,7 +70,7 @@ static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
 			       "%s: expected an object of "
 			       "torch.distributed.checkpoint's Metadata",
 			       m->file);
-	ck_dcp_get(&attrs, m->p, root, got);
+	ck_pq_fields(&attrs, m->p, root, got);
 	m->tensors = got[0];
 	m->storage = got[1];
 	m->planner = is_dict(m->p, got[2]) ? got[2] : 0;

@@ -7,6 +7,7 @@
  *   otherwise:  blob.c
  */
 #include "core/format/dcp/dcp.h"
+#include "core/container/container.h"
 #include "core/container/zstd_len.h"
 
 #include "core/base/auto.h"

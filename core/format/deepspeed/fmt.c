@@ -11,6 +11,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/format/deepspeed/groups.h"
 #include "core/format/deepspeed/priv.h"
 #include "core/format/format.h"

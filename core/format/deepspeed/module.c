@@ -9,6 +9,7 @@
 #include "core/format/deepspeed/priv.h"
 
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/container/torch_walk.h"
 #include "core/geom/range.h"
 

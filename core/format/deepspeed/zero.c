@@ -5,6 +5,7 @@
 #include "core/format/deepspeed/priv.h"
 
 #include "core/base/check.h"
+#include "core/container/container.h"
 
 #include <errno.h>
 #include <inttypes.h>

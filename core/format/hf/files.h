@@ -6,7 +6,7 @@
 #define CK_HF_FILES_H
 
 #include "core/base/err.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/base/strmap.h"
 #include "core/parse/json.h"
 

@@ -6,6 +6,7 @@
 #include "core/format/hf/set.h"
 
 #include "core/base/auto.h"
+#include "core/container/container.h"
 
 #include <errno.h>
 #include <stdlib.h>

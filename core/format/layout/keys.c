@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/container/st_file.h"
 #include "core/container/torch_save.h"
 #include "core/container/torch_lost.h"

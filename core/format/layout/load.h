@@ -15,7 +15,7 @@
 #define CK_LAYOUT_LOAD_H
 
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/layout/doc.h"
 
 /* A file of the checkpoint, as far as the layout knows it. */

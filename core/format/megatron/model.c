@@ -5,6 +5,7 @@
  * Where a rank's file is absent, another of its stage says what was in it.
  */
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/format/megatron/priv.h"
 #include "core/container/torch_walk.h"
 

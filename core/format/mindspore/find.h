@@ -19,7 +19,7 @@
 
 #include "core/base/err.h"
 #include "core/base/vec.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/mindspore/names.h"
 
 #include <stdbool.h>

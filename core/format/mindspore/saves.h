@@ -13,7 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/vec.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include <stdbool.h>
 

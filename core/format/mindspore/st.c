@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32.h"
 #include "core/base/le.h"
+#include "core/container/container.h"
 #include "core/container/st_file.h"
 
 #include <errno.h>

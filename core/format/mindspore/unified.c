@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/limits.h"
+#include "core/container/container.h"
 #include "core/container/st_file.h"
 #include "core/parse/json.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/base/strmap.h"
 
 int ck_ms_unified_load(const struct ck_dir *dir, struct ck_builder *b,

@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/suffix.h"
+#include "core/container/container.h"
 #include "core/container/torch_walk.h"
 #include "core/geom/range.h"
 #include "core/parse/base64.h"

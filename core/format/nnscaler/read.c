@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 
 #include <errno.h>
 #include <inttypes.h>

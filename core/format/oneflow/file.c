@@ -4,6 +4,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/format/oneflow/file_priv.h"
 #include "core/format/oneflow/graph.h"
 #include "core/format/oneflow/meta.h"

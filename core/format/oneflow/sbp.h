@@ -16,7 +16,7 @@
 #define CK_ONEFLOW_SBP_H
 
 #include "core/base/err.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/oneflow/split.h"
 #include "core/parse/json.h"
 

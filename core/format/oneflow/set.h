@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/format/oneflow/sbp.h"
 #include "core/base/strmap.h"
 

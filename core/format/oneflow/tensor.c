@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/container/container.h"
 #include "core/format/oneflow/meta.h"
 #include "core/format/oneflow/thin.h"
 #include "core/geom/dtype.h"

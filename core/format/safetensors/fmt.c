@@ -6,6 +6,7 @@
 #include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/limits.h"
+#include "core/container/container.h"
 #include "core/format/format.h"
 #include "core/format/hf/files.h"
 #include "core/container/st_file.h"

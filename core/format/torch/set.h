@@ -6,7 +6,7 @@
 #define CK_TORCH_SET_H
 
 #include "core/base/err.h"
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 #include "core/assemble/index_map.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dir_root.c - a real directory, or one real file, as readers see it */
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include "core/base/auto.h"
 #include "core/base/str.h"

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dir.c - what readers ask of any folder, whoever keeps its files */
-#include "core/assemble/dir.h"
+#include "core/root/dir.h"
 
 #include "core/format/colossalai/parts.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/catalog/builder.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -168,27 +167,6 @@ int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 	*len = size;
 	*bytes = ck_steal(buf);
 	return 0;
-}
-
-int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
-		  const char *name, uint32_t *src, struct ck_source **out,
-		  struct ck_err *err)
-{
-	ck_auto_source struct ck_source *s = NULL;
-	int ret = ck_dir_open(d, name, &s, err);
-
-	if (out)
-		*out = NULL;
-	if (ret == -ENOENT)
-		return ck_builder_file(b, name, NULL, src, err);
-	if (ret == -EACCES || ret == -EPERM || ret == -EIO)
-		return ck_builder_file_lost(b, name, strerror(-ret), src, err);
-	if (ret)
-		return ret;
-	ret = ck_builder_file(b, name, &s->st, src, err);
-	if (!ret && out)
-		*out = ck_steal(s);
-	return ret;
 }
 
 bool ck_dir_any_copy(const struct ck_dir *dir)

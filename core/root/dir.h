@@ -16,7 +16,6 @@
 #include <stddef.h>
 
 struct ck_root;
-struct ck_builder;
 
 struct ck_dir_entry {
 	char *name; /* relative to the root, "a/b" below it */
@@ -95,15 +94,6 @@ bool ck_dir_beside(const struct ck_dir *d, const char *name);
  */
 int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 		 char **bytes, size_t *len, struct ck_err *err);
-/*
- * Opens @name, registers it with @b and returns both.  A file that does not
- * exist, or that may not be read, is registered as missing: *out is NULL and 0
- * is returned.  @out may be NULL.
- */
-int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
-		  const char *name, uint32_t *src, struct ck_source **out,
-		  struct ck_err *err);
-
 /* Borrows both for the life of @d; nothing to release. */
 void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
 		      const struct ck_opts *opts);

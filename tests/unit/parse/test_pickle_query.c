@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values by the way that leads to them. */
+#include "core/base/limits.h"
+#include "core/parse/pickle_query.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static struct ck_err err;
+
+static struct ck_pickle *parse(const char *bytes, size_t len)
+{
+	struct ck_pickle *p = NULL;
+
+	cr_assert_eq(ck_pickle_parse(&p, bytes, len, NULL, NULL, &err), 0, "%s",
+		     err.msg);
+	return p;
+}
+#define PARSE(literal) parse(literal, sizeof(literal) - 1)
+
+/* {"a": {"b": [10, (20, 30)]}, "s": "text", "n": -1} */
+#define NESTED                                         \
+	"}(X\1\0\0\0a}X\1\0\0\0b](K\x0a(K\x14K\x1etes" \
+	"X\1\0\0\0sX\4\0\0\0textX\1\0\0\0nJ\xff\xff\xff\xffu."
+
+/* An object of module.Class with {"x": 1, "y": {"z": 2}}. */
+#define OBJECT                        \
+	"cmodule.sub\nClass\n)\x81}(" \
+	"X\1\0\0\0xK\1X\1\0\0\0y}X\1\0\0\0zK\2sub."
+
+Test(pickle_query, follows_keys_and_positions)
+{
+	ck_auto_pickle struct ck_pickle *p = PARSE(NESTED);
+	ck_pv root = ck_pickle_root(p), v;
+	const char *s;
+	size_t len;
+	int64_t n;
+
+	cr_expect(ck_pq_int(p, root, "a/b/0", &n) && n == 10);
+	cr_expect(ck_pq_int(p, root, "a/b/1/1", &n) && n == 30);
+	cr_expect(ck_pq(p, root, "", &v) && v == root);
+	cr_expect(ck_pq_str(p, root, "s", &s, &len) && len == 4 &&
+		  !memcmp(s, "text", 4));
+	cr_expect_not(ck_pq(p, root, "a/c", &v));
+	cr_expect_not(ck_pq(p, root, "a/b/2", &v));
+	cr_expect_not(ck_pq(p, root, "a/b/x", &v));
+	cr_expect_not(ck_pq(p, root, "s/0", &v));
+	cr_expect_not(ck_pq_int(p, root, "s", &n));
+	cr_expect_not(ck_pq(p, 0, "", &v));
+	cr_expect_eq(ck_pq_int_or(p, root, "n", 7), -1);
+	cr_expect_eq(ck_pq_int_or(p, root, "m", 7), 7);
+}
+
+Test(pickle_query, follows_attributes)
+{
+	ck_auto_pickle struct ck_pickle *p = PARSE(OBJECT);
+	ck_pv root = ck_pickle_root(p);
+	int64_t n;
+
+	cr_expect(ck_pq_int(p, root, "x", &n) && n == 1);
+	cr_expect(ck_pq_int(p, root, "y/z", &n) && n == 2);
+	cr_expect(ck_pq_is(p, root, "module", "Class"));
+	cr_expect(ck_pq_is(p, root, "module.sub", NULL));
+	cr_expect_not(ck_pq_is(p, root, "mod", "Class"));
+	cr_expect_not(ck_pq_is(p, root, "module", "Clas"));
+}
+
+Test(pickle_query, gives_fields_of_many)
+{
+	static const char many[] = "](cm\nC\n)\x81}(X\1\0\0\0xq\0K\1"
+				   "X\1\0\0\0yq\1K\2ubcm\nC\n)\x81}(h\0K\3"
+				   "X\1\0\0\0wK\4ube.";
+	ck_auto_pickle struct ck_pickle *p = PARSE(many);
+	struct ck_pq_fields f = { .names = { "y", "x" } };
+	ck_pv got[CK_PQ_FIELDS], one;
+	int64_t n;
+
+	cr_assert(ck_pv_at(p, ck_pickle_root(p), 0, &one));
+	ck_pq_fields(&f, p, one, got);
+	cr_expect(ck_pv_int(p, got[0], &n) && n == 2);
+	cr_expect(ck_pv_int(p, got[1], &n) && n == 1);
+	cr_assert(ck_pv_at(p, ck_pickle_root(p), 1, &one));
+	ck_pq_fields(&f, p, one, got);
+	cr_expect_eq(got[0], 0);
+	cr_expect(ck_pv_int(p, got[1], &n) && n == 3);
+}
+
+Test(pickle_query, takes_sizes_only)
+{
+	uint64_t dims[CK_MAX_RANK];
+	unsigned rank;
+	static const struct {
+		const char *bytes;
+		size_t len;
+		int rank; /* -1: they are none */
+	} t[] = {
+#define SIZES(literal, rank) { literal, sizeof(literal) - 1, rank }
+		SIZES("(K\2K\3t.", 2),
+		SIZES("](K\2e.", 1),
+		SIZES(").", 0),
+		SIZES("ctorch\nSize\n(K\2K\3t\x85R.", 2),
+		SIZES("cother\nSize\n(K\2K\3t\x85R.", -1),
+		SIZES("(K\2J\xff\xff\xff\xfft.", -1),
+		SIZES("(K\2N.", -1),
+		SIZES("K\2.", -1),
+	};
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		struct ck_pickle *p = NULL;
+
+		if (ck_pickle_parse(&p, t[i].bytes, t[i].len, NULL, NULL, &err))
+			continue;
+		rank = 99;
+		cr_expect_eq(ck_pq_dims(p, ck_pickle_root(p), "", dims, &rank),
+			     t[i].rank >= 0, "%zu", i);
+		if (t[i].rank >= 0)
+			cr_expect_eq(rank, (unsigned)t[i].rank, "%zu", i);
+		ck_pickle_free(p);
+	}
+}
