@@ -63,7 +63,7 @@ int ck_bytes_recheck(struct ck_reader *r, const struct ck_bytes *b,
 {
 	if (r->in.img->srcs[b->src].kind != CK_SRC_FILE || r->in.made)
 		return 0;
-	return ck_files_recheck(r->files, b->src, err);
+	return ck_files_recheck(r->files, b->src, b->fd, err);
 }
 
 void ck_bytes_put(struct ck_reader *r, struct ck_bytes *b)

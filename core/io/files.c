@@ -384,12 +384,8 @@ void ck_files_put(struct ck_files *f, uint32_t src)
 	shut(f, fd);
 }
 
-int ck_files_recheck(struct ck_files *f, uint32_t src, struct ck_err *err)
+int ck_files_recheck(const struct ck_files *f, uint32_t src, int fd,
+		     struct ck_err *err)
 {
-	int fd;
-
-	pthread_mutex_lock(&f->lock);
-	fd = f->slots.v[f->slot_of[src]].fd;
-	pthread_mutex_unlock(&f->lock);
 	return check_fd(f, src, fd, err);
 }
