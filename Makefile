@@ -171,7 +171,7 @@ endef
 $(B)/gen/mg_rules.c: core/format/megatron/megatron.rules
 	$(call rules_string,core/format/megatron/rules.h,ck_mg_default_rules)
 $(B)/gen/hf_rules.c: core/reshard/hf.rules
-	$(call rules_string,core/reshard/rules.h,ck_rs_hf_rules)
+	$(call rules_string,core/reshard/rules.h,ck_reshard_hf_rules)
 
 # ---- tests: see docs/hacking.md -----------------------------------------
 

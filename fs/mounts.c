@@ -8,7 +8,7 @@
 #include "fs/mounts.h"
 
 #include "core/base/auto.h"
-#include "fs/ending.h"
+#include "fs/mount_procs.h"
 #include "fs/session.h"
 #include "fs/spawn.h"
 
@@ -178,16 +178,16 @@ int fs_unmount(const char *mnt, bool lazy, struct ck_err *err)
 int fs_unmount_wait(const char *mnt, unsigned seconds, struct ck_err *err)
 {
 	struct fs_mount_info info;
-	struct fs_ending e;
+	struct fs_mount_procs e;
 	char path[PATH_MAX];
 	int ret = find_ours(mnt, path, &info, err);
 
 	if (ret)
 		return ret;
-	fs_ending_look(&e, path);
+	fs_mount_procs_look(&e, path);
 	ret = fs_mounts_end(path, false, err);
 	if (!ret)
-		ret = fs_ending_wait(&e, mnt, seconds, err);
-	fs_ending_free(&e);
+		ret = fs_mount_procs_wait(&e, mnt, seconds, err);
+	fs_mount_procs_free(&e);
 	return ret;
 }

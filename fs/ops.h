@@ -9,20 +9,20 @@
 #include "core/view/replace.h"
 #include "fs/kernel/kernel.h"
 #include "fs/cache/ahead.h"
-#include "fs/cache/fresh.h"
+#include "fs/cache/truncating_opens.h"
 #include "fs/cache/inval.h"
-#include "fs/tree/slot.h"
+#include "fs/tree/mounted.h"
 #include "fs/tree/tree.h"
 
 #include <sys/stat.h>
 
 struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
-	struct fs_slots *slots;
+	struct fs_mounted_table *table;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
 	bool rw, replace; /* -o rw, replace */
 	struct fs_inval *inval; /* NULL where not rw */
-	struct fs_stages *stages; /* NULL: none can be made here */
+	struct fs_drafts *drafts; /* NULL: none can be made here */
 	const char *src; /* the directory of checkpoints; or NULL */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
@@ -30,9 +30,9 @@ struct fs {
 
 /* What an inode number of the kernel's stands for; fs_auto_ref ends it. */
 struct fs_ref {
-	struct fs_slots *slots;
-	struct fs_slot *slot; /* pinned; NULL: none */
-	uint64_t ino; /* without the slot's number */
+	struct fs_mounted_table *table;
+	struct fs_mounted *mounted; /* pinned; NULL: none */
+	uint64_t ino; /* without the mounted checkpoint's number */
 	struct fs_node node;
 };
 
@@ -44,18 +44,18 @@ struct fs_draft_ops {
 	/* Operations on inodes become those that know drafts too. */
 	void (*add)(struct fuse_lowlevel_ops *ops);
 	/* Borrows both; NULL: no memory. */
-	struct fs_stages *(*new)(const struct ck_root *root,
+	struct fs_drafts *(*new)(const struct ck_root *root,
 				 const struct ck_opts *opts);
 	/* Its thread; in the worker's sandbox. */
-	int (*start)(struct fs_stages *t, struct ck_err *err);
-	void (*free)(struct fs_stages *t);
+	int (*start)(struct fs_drafts *t, struct ck_err *err);
+	void (*free)(struct fs_drafts *t);
 	/* Where they are made. */
-	const struct ck_root *(*root)(const struct fs_stages *t);
+	const struct ck_root *(*root)(const struct fs_drafts *t);
 };
 extern const struct fs_draft_ops fs_draft_ops;
 
 /* How long the kernel may keep what it was told, in seconds. */
-#define FS_KEEP_FIXED 3600.0 /* comes from the image */
+#define FS_KEEP_FIXED 3600.0 /* comes from the catalog */
 #define FS_KEEP_SRC 1.0 /* comes from SRC */
 #define FS_KEEP_NONE 0.0 /* changes by itself */
 
@@ -69,7 +69,7 @@ static inline struct fs *fs_of(fuse_req_t req)
 
 /* A view's file that is open. */
 struct fs_file {
-	struct fs_fresh fresh; /* first: see fs_fresh_call() */
+	struct fs_truncating fresh; /* first: see fs_truncating_call() */
 	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
 	struct ck_edit *edit; /* NULL: opened for reading */
 	struct fs_shown *shown; /* on a mount for writing */
@@ -106,9 +106,9 @@ int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 
 static inline void fs_ref_end(struct fs_ref *r)
 {
-	if (r->slot)
-		fs_slot_unpin(r->slots, r->slot);
-	r->slot = NULL;
+	if (r->mounted)
+		fs_mounted_unpin(r->table, r->mounted);
+	r->mounted = NULL;
 }
 #define fs_auto_ref __attribute__((cleanup(fs_ref_end))) struct fs_ref
 

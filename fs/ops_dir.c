@@ -21,7 +21,7 @@
 /* What a directory that changes held when it was opened. */
 struct taken {
 	struct fs_shard_list *shards; /* NULL: it is of checkpoints */
-	struct ck_steps steps;
+	struct ck_run_dir steps;
 	bool group; /* it is one: no .unshard, no latest */
 	bool shards_too; /* one that holds no checkpoint of that name */
 	uint64_t marker; /* the inode of FS_MARKER; 0: there was none */
@@ -38,7 +38,7 @@ static void free_taken(struct taken *t)
 	if (!t)
 		return;
 	fs_shards_list_free(t->shards);
-	ck_steps_free(&t->steps);
+	ck_run_dir_free(&t->steps);
 	free(t);
 }
 
@@ -61,17 +61,20 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 	if (!t)
 		return ck_fail(err, ENOMEM, "no memory for a listing");
 	if (dir->node.kind == FS_SHARD) {
-		ret = fs_shards_list(dir->slot->shards, dir->ino, &t->shards,
+		ret = fs_shards_list(dir->mounted->shards, dir->ino, &t->shards,
 				     err);
 	} else {
 		ck_auto_free char *latest =
-			dir->slot->name ? NULL : fs_slots_latest(fs->slots);
+			dir->mounted->name ? NULL :
+					     fs_mounted_table_latest(fs->table);
 
-		t->group = dir->slot->name;
+		t->group = dir->mounted->name;
 		t->marker = t->group ? 0 : marker_of(fs);
-		ret = fs_slots_list(fs->slots, dir->slot, &t->steps, err);
-		t->latest = latest && !ck_steps_find(&t->steps, "latest");
-		t->shards_too = t->group && !ck_steps_find(&t->steps, "shards");
+		ret = fs_mounted_table_list(fs->table, dir->mounted, &t->steps,
+					    err);
+		t->latest = latest && !ck_run_dir_find(&t->steps, "latest");
+		t->shards_too =
+			t->group && !ck_run_dir_find(&t->steps, "shards");
 	}
 	if (ret)
 		free_taken(t);
@@ -90,7 +93,7 @@ void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (!ret && dir.node.kind != FS_DIR)
 		ret = take(fs, &dir, &t, &err);
-	else if (!ret && !dir.slot->name)
+	else if (!ret && !dir.mounted->name)
 		fi->cache_readdir = fi->keep_cache = 1;
 	fi->fh = (uintptr_t)t;
 	if (ret == -ENOENT || ret == -EACCES)
@@ -160,7 +163,7 @@ static enum fs_at entry_at(const struct fs_ref *dir,
 
 	e->is_link = e->beside = false;
 	if (!t)
-		return fs_tree_entry(dir->slot, dir->ino, pos, e);
+		return fs_tree_entry(dir->mounted, dir->ino, pos, e);
 	return t->shards ? shard_at(t->shards, pos, e) : step_at(t, pos, e);
 }
 
@@ -172,7 +175,7 @@ static mode_t type_of(const struct fs_entry *e)
 static size_t add_plain(fuse_req_t req, const struct fs_ref *dir, char *at,
 			size_t left, const struct fs_entry *e, uint64_t next)
 {
-	struct stat st = { .st_ino = fs_ino(dir->slot->nr, e->ino),
+	struct stat st = { .st_ino = fs_ino(dir->mounted->nr, e->ino),
 			   .st_mode = type_of(e) };
 
 	return fuse_add_direntry(req, at, left, e->name, &st, (off_t)next);
@@ -187,17 +190,17 @@ static bool is_dots(const char *name)
 static int fill_plus(struct fs *fs, const struct fs_ref *dir,
 		     const struct fs_entry *e, struct fuse_entry_param *p)
 {
-	uint64_t ino = fs_ino(dir->slot->nr, dir->ino);
+	uint64_t ino = fs_ino(dir->mounted->nr, dir->ino);
 
 	int ret;
 
 	if (dir->node.kind != FS_DIR || e->beside)
 		return fs_lookup(fs, ino, e->name, p, NULL);
-	p->ino = fs_ino(dir->slot->nr, e->ino);
+	p->ino = fs_ino(dir->mounted->nr, e->ino);
 	p->entry_timeout = FS_KEEP_FIXED;
 	ret = fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
 	if (!ret)
-		fs_slot_know(fs->slots, dir->slot);
+		fs_mounted_know(fs->table, dir->mounted);
 	return ret;
 }
 
@@ -211,7 +214,7 @@ static size_t add_plus(fuse_req_t req, const struct fs_ref *dir, char *at,
 
 	if (is_dots(e->name) || fill_plus(fs, dir, e, &p)) {
 		p = (struct fuse_entry_param){ 0 };
-		p.attr.st_ino = fs_ino(dir->slot->nr, e->ino);
+		p.attr.st_ino = fs_ino(dir->mounted->nr, e->ino);
 		p.attr.st_mode = type_of(e);
 	}
 	len = fuse_add_direntry_plus(req, at, left, e->name, &p, (off_t)next);

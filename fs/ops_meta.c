@@ -2,7 +2,7 @@
 /*
  * ops_meta.c - lookup, getattr, forget, statfs
  *
- * Attributes of a tensor are computed from the image each time: nothing is
+ * Attributes of a tensor are computed from the catalog each time: nothing is
  * kept, so nothing needs to be forgotten.
  */
 #include "fs/ops.h"
@@ -41,7 +41,7 @@ static void set_times(struct stat *st, int64_t mtime_ns)
 }
 
 /* The file that a source's bytes are in; NULL: none, or it is not there. */
-static const struct ck_src *file_of(const struct ck_image *img, uint32_t src)
+static const struct ck_src *file_of(const struct ck_catalog *img, uint32_t src)
 {
 	const struct ck_src *s;
 
@@ -73,16 +73,16 @@ static void owner_attr(const struct fs_ref *r, uint32_t src, mode_t mask,
 		st->st_gid = file->gid;
 		set_times(st, file->id.mtime_ns);
 	} else {
-		like_attr(&r->slot->dir, mask, st);
+		like_attr(&r->mounted->dir, mask, st);
 	}
 }
 
-/* What we wrote is newer than what the image says of the sources. */
-static void written_attr(const struct fs_slot *slot, uint32_t tensor,
+/* What we wrote is newer than what the catalog says of the sources. */
+static void written_attr(const struct fs_mounted *mounted, uint32_t tensor,
 			 struct stat *st)
 {
-	int64_t ns = tensor == CK_NONE ? ck_ckpt_last_wrote_ns(slot->ck) :
-					 ck_ckpt_wrote_ns(slot->ck, tensor);
+	int64_t ns = tensor == CK_NONE ? ck_ckpt_last_wrote_ns(mounted->ck) :
+					 ck_ckpt_wrote_ns(mounted->ck, tensor);
 
 	if (ns > st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec)
 		set_times(st, ns);
@@ -102,16 +102,16 @@ static int file_attr(const struct fs *fs, const struct fs_ref *r,
 	else
 		owner_attr(r, file.newest, fs->rw ? WRITABLE : READABLE, st);
 	if (fs->rw)
-		written_attr(r->slot, file.tensor, st);
+		written_attr(r->mounted, file.tensor, st);
 	return 0;
 }
 
 /* Before an entry is parsed, what is known of it is itself. */
-static void dir_attr(const struct fs *fs, const struct fs_slot *slot,
+static void dir_attr(const struct fs *fs, const struct fs_mounted *mounted,
 		     struct stat *st)
 {
-	bool made = atomic_load(&slot->state) != FS_SLOT_NEW;
-	const struct stat *like = made ? &slot->dir : &slot->seen;
+	bool made = atomic_load(&mounted->state) != FS_MOUNTED_NEW;
+	const struct stat *like = made ? &mounted->dir : &mounted->seen;
 
 	st->st_mode = S_IFDIR | (like->st_mode & (fs->rw ? 0777 : 0555));
 	if (!S_ISDIR(like->st_mode)) /* one file: who reads it may list it */
@@ -128,22 +128,22 @@ static int virt_attr(const struct fs *fs, const struct fs_ref *r,
 		     struct stat *st, double *keep, struct ck_err *err)
 {
 	uint64_t size;
-	int ret = fs_virt_size(r->slot->virt, r->node.nr, &size, err);
+	int ret = fs_virt_size(r->mounted->virt, r->node.nr, &size, err);
 
 	if (ret)
 		return ret;
-	dir_attr(fs, r->slot, st);
-	st->st_mode = S_IFREG | (r->slot->dir.st_mode & READABLE);
+	dir_attr(fs, r->mounted, st);
+	st->st_mode = S_IFREG | (r->mounted->dir.st_mode & READABLE);
 	st->st_nlink = 1;
 	set_size(st, size);
 	*keep = fs_virt_fixed(r->node.nr) ? FS_KEEP_FIXED : FS_KEEP_NONE;
 	return 0;
 }
 
-static void link_attr(const struct fs *fs, const struct fs_slot *slot,
+static void link_attr(const struct fs *fs, const struct fs_mounted *mounted,
 		      const char *to, struct stat *st)
 {
-	dir_attr(fs, slot, st);
+	dir_attr(fs, mounted, st);
 	st->st_mode = S_IFLNK | 0777;
 	st->st_nlink = 1;
 	set_size(st, strlen(to));
@@ -160,31 +160,31 @@ static void shard_attr(struct stat *st)
 int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	    struct ck_err *err)
 {
-	out->slots = fs->slots;
-	out->slot = fs_slots_pin(fs->slots, fs_ino_slot(ino));
+	out->table = fs->table;
+	out->mounted = fs_mounted_table_pin(fs->table, fs_ino_mounted(ino));
 	out->ino = ino & FS_INO_MASK;
-	if (!out->slot)
+	if (!out->mounted)
 		return ck_fail(err, ESTALE, "the checkpoint is gone");
 	if (!shallow || out->ino != FS_INO_ROOT) {
-		fs_slot_need(fs->slots, out->slot);
-		if (!out->slot->virt || !out->slot->shards)
+		fs_mounted_need(fs->table, out->mounted);
+		if (!out->mounted->virt || !out->mounted->shards)
 			return ck_fail(err, ESTALE, "the checkpoint is gone");
 	}
-	out->node = fs_tree_node(out->slot, out->ino);
+	out->node = fs_tree_node(out->mounted, out->ino);
 	if (out->node.kind == FS_NONE)
 		return ck_fail(err, ESTALE, "unknown inode");
 	return 0;
 }
 
-static int latest_attr(struct fs *fs, const struct fs_slot *slot,
+static int latest_attr(struct fs *fs, const struct fs_mounted *mounted,
 		       struct stat *st, double *keep)
 {
-	ck_auto_free char *to = fs_slots_latest(fs->slots);
+	ck_auto_free char *to = fs_mounted_table_latest(fs->table);
 
 	*keep = FS_KEEP_NONE;
 	if (!to)
 		return -ENOENT;
-	link_attr(fs, slot, to, st);
+	link_attr(fs, mounted, to, st);
 	return 0;
 }
 
@@ -200,18 +200,19 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 	case FS_VIRT:
 		return virt_attr(fs, r, st, keep, err);
 	case FS_LATEST:
-		return latest_attr(fs, r->slot, st, keep);
+		return latest_attr(fs, r->mounted, st, keep);
 	case FS_SHARD:
 		if (r->ino != FS_INO_SHARDS) {
 			*keep = FS_KEEP_SRC;
-			ret = fs_shards_stat(r->slot->shards, r->ino, st, err);
+			ret = fs_shards_stat(r->mounted->shards, r->ino, st,
+					     err);
 			shard_attr(st);
 			return ret;
 		}
 		/* fall through */
 	default:
-		dir_attr(fs, r->slot, st);
-		if (r->node.kind == FS_STEPS || r->slot->name)
+		dir_attr(fs, r->mounted, st);
+		if (r->node.kind == FS_STEPS || r->mounted->name)
 			*keep = FS_KEEP_SRC;
 		return 0;
 	}
@@ -233,8 +234,8 @@ int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 static int lookup_shard(const struct fs_ref *dir, const char *name,
 			struct fuse_entry_param *e, struct ck_err *err)
 {
-	int ret = fs_shards_lookup(dir->slot->shards, dir->ino, name, &e->ino,
-				   &e->attr, err);
+	int ret = fs_shards_lookup(dir->mounted->shards, dir->ino, name,
+				   &e->ino, &e->attr, err);
 
 	shard_attr(&e->attr);
 	e->attr_timeout = e->entry_timeout = FS_KEEP_SRC;
@@ -242,7 +243,7 @@ static int lookup_shard(const struct fs_ref *dir, const char *name,
 }
 
 /* What a group's folder holds as it is stored, as of any checkpoint. */
-static int own_shards(struct fs *fs, struct fs_slot *in,
+static int own_shards(struct fs *fs, struct fs_mounted *in,
 		      struct fuse_entry_param *e, struct ck_err *err)
 {
 	int ret;
@@ -250,16 +251,16 @@ static int own_shards(struct fs *fs, struct fs_slot *in,
 	e->ino = fs_ino(in->nr, FS_INO_SHARDS);
 	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	if (!ret)
-		fs_slot_know(fs->slots, in);
+		fs_mounted_know(fs->table, in);
 	return ret;
 }
 
 /* Megatron's own marker, a plain file beside the checkpoints. */
-static bool found_marker(const struct fs *fs, struct fs_slot *in,
+static bool found_marker(const struct fs *fs, struct fs_mounted *in,
 			 struct fuse_entry_param *e)
 {
-	const struct fs_ref top = { .slots = fs->slots,
-				    .slot = in,
+	const struct fs_ref top = { .table = fs->table,
+				    .mounted = in,
 				    .ino = FS_INO_SHARDS };
 
 	if (lookup_shard(&top, FS_MARKER, e, NULL))
@@ -274,11 +275,11 @@ static bool found_marker(const struct fs *fs, struct fs_slot *in,
 }
 
 /* An entry comes, goes and is replaced. */
-static int lookup_entry(struct fs *fs, struct fs_slot *in, const char *name,
+static int lookup_entry(struct fs *fs, struct fs_mounted *in, const char *name,
 			struct fuse_entry_param *e, struct ck_err *err)
 {
 	ck_auto_str struct ck_str full = { 0 };
-	struct fs_slot *slot;
+	struct fs_mounted *mounted;
 	int ret;
 
 	e->entry_timeout = FS_KEEP_NONE;
@@ -286,25 +287,25 @@ static int lookup_entry(struct fs *fs, struct fs_slot *in, const char *name,
 		   in->name ? "/" : "", name);
 	if (full.failed)
 		return ck_fail(err, ENOMEM, "no memory for a name");
-	ret = fs_slots_entry(fs->slots, full.v, &slot);
+	ret = fs_mounted_table_entry(fs->table, full.v, &mounted);
 	if (ret == -ENOENT && in->steps && in->name && !strcmp(name, "shards"))
 		return own_shards(fs, in, e, err);
 	if (ret)
 		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
-	e->ino = fs_ino(slot->nr, FS_INO_ROOT);
+	e->ino = fs_ino(mounted->nr, FS_INO_ROOT);
 	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	if (!ret)
-		fs_slot_know(fs->slots, slot);
-	fs_slot_unpin(fs->slots, slot);
+		fs_mounted_know(fs->table, mounted);
+	fs_mounted_unpin(fs->table, mounted);
 	return ret;
 }
 
-static int lookup_step(struct fs *fs, struct fs_slot *in, const char *name,
+static int lookup_step(struct fs *fs, struct fs_mounted *in, const char *name,
 		       struct fuse_entry_param *e, struct ck_err *err)
 {
 	e->entry_timeout = FS_KEEP_NONE;
 	if (!in->name && !strcmp(name, "latest") &&
-	    !fs_slots_has(fs->slots, name))
+	    !fs_mounted_table_has(fs->table, name))
 		e->ino = FS_INO_LATEST;
 	else if (!in->name && !strcmp(name, ".unshard"))
 		e->ino = FS_INO_META;
@@ -329,23 +330,23 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	if (ret)
 		return ret;
 	if (dir.node.kind == FS_STEPS)
-		return lookup_step(fs, dir.slot, name, e, err);
+		return lookup_step(fs, dir.mounted, name, e, err);
 	if (dir.node.kind == FS_SHARD)
 		ret = lookup_shard(&dir, name, e, err);
 	else
-		ret = fs_tree_find(dir.slot, dir.ino, name, &e->ino, err);
+		ret = fs_tree_find(dir.mounted, dir.ino, name, &e->ino, err);
 	if (!ret && !e->ino && dir.ino == FS_INO_ROOT &&
-	    fs_slot_has_beside(dir.slot, name))
-		return lookup_entry(fs, dir.slot, name, e, err);
+	    fs_mounted_has_siblings(dir.mounted, name))
+		return lookup_entry(fs, dir.mounted, name, e, err);
 	if (ret ||
 	    !e->ino) /* not there, and will not be: the kernel keeps it */
 		return ret;
-	e->ino = fs_ino(dir.slot->nr, e->ino);
+	e->ino = fs_ino(dir.mounted->nr, e->ino);
 	e->attr.st_ino = e->ino;
 	if (dir.node.kind != FS_SHARD)
 		ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	if (!ret)
-		fs_slot_know(fs->slots, dir.slot);
+		fs_mounted_know(fs->table, dir.mounted);
 	return ret;
 }
 
@@ -365,14 +366,15 @@ void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 {
-	struct fs_slot *slot = fs_slots_pin(fs->slots, fs_ino_slot(ino));
+	struct fs_mounted *mounted =
+		fs_mounted_table_pin(fs->table, fs_ino_mounted(ino));
 
-	if (!slot)
+	if (!mounted)
 		return;
-	if ((ino & FS_INO_SHARD) && slot->shards)
-		fs_shards_forget(slot->shards, ino & FS_INO_MASK, nr);
-	fs_slot_forget(fs->slots, slot, nr);
-	fs_slot_unpin(fs->slots, slot);
+	if ((ino & FS_INO_SHARD) && mounted->shards)
+		fs_shards_forget(mounted->shards, ino & FS_INO_MASK, nr);
+	fs_mounted_forget(fs->table, mounted, nr);
+	fs_mounted_unpin(fs->table, mounted);
 }
 
 void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -416,9 +418,9 @@ void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
 	int ret = fs_find(fs, ino, true, &r, NULL);
 
 	if (!ret && r.node.kind == FS_SHARD) {
-		ret = fs_shards_readlink(r.slot->shards, r.ino, to);
+		ret = fs_shards_readlink(r.mounted->shards, r.ino, to);
 	} else if (!ret && r.node.kind == FS_LATEST) {
-		latest = fs_slots_latest(fs->slots);
+		latest = fs_mounted_table_latest(fs->table);
 		ret = latest ? 0 : -ENOENT;
 	} else if (!ret) {
 		ret = -EINVAL;
@@ -432,18 +434,18 @@ void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
 /* Of what is beneath a mount for writing. */
 static bool room_below(struct fs *fs, struct statvfs *out)
 {
-	struct fs_slot *slot;
+	struct fs_mounted *mounted;
 	int fd = -1;
 
-	if (fs->stages) {
-		ck_root_fds(fs_draft_ops.root(fs->stages), &fd, 1);
+	if (fs->drafts) {
+		ck_root_fds(fs_draft_ops.root(fs->drafts), &fd, 1);
 		return !fstatvfs(fd, out);
 	}
-	slot = fs_slots_pin(fs->slots, 0);
-	if (!slot)
+	mounted = fs_mounted_table_pin(fs->table, 0);
+	if (!mounted)
 		return false;
-	fd = slot->ck ? ck_ckpt_room_fd(slot->ck) : -1;
-	fs_slot_unpin(fs->slots, slot);
+	fd = mounted->ck ? ck_ckpt_room_fd(mounted->ck) : -1;
+	fs_mounted_unpin(fs->table, mounted);
 	return !fstatvfs(fd, out);
 }
 
@@ -464,7 +466,8 @@ static void add_room(struct fs *fs, struct statvfs *st)
 
 void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	uint64_t files, total = fs_slots_total(fs_of(req)->slots, &files);
+	uint64_t files,
+		total = fs_mounted_table_total(fs_of(req)->table, &files);
 	struct statvfs st = {
 		.f_bsize = BLOCK,
 		.f_frsize = BLOCK,

@@ -5,7 +5,7 @@
  * Threads: up to -o threads= of libfuse's workers, each with a device
  * descriptor of its own where one can be cloned.  A worker takes one request,
  * reads its bytes into a buffer (buf.h) and answers with one writev; no lock
- * is held on the way, for the image does not change and shards are read at
+ * is held on the way, for the catalog does not change and shards are read at
  * explicit offsets.  A page fault of one client never
  * waits for another: the workers do not touch the mount themselves.
  *
@@ -48,7 +48,7 @@ static int open_shard(struct fs *fs, const struct fs_ref *r,
 
 	if (!f)
 		return ck_fail(err, ENOMEM, "shards: no memory");
-	ret = fs_shards_open(r->slot->shards, r->ino, &f->fd, &st, err);
+	ret = fs_shards_open(r->mounted->shards, r->ino, &f->fd, &st, err);
 	if (ret) {
 		free(f);
 		return ret;
@@ -59,11 +59,11 @@ static int open_shard(struct fs *fs, const struct fs_ref *r,
 	return 0;
 }
 
-static int open_virt(const struct fs_slot *slot, unsigned id,
+static int open_virt(const struct fs_mounted *mounted, unsigned id,
 		     struct fuse_file_info *fi, struct ck_err *err)
 {
 	struct fs_virt_file *f = NULL;
-	int ret = fs_virt_open(slot->virt, id, &f, err);
+	int ret = fs_virt_open(mounted->virt, id, &f, err);
 
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = !fs_virt_fixed(id);
@@ -81,7 +81,7 @@ static void end_edit(struct ck_edit *edit)
 {
 	struct ck_err err = { 0 };
 
-	if (edit && ck_ckpt_settle(NULL, edit, &err))
+	if (edit && ck_ckpt_flush_checksums(NULL, edit, &err))
 		fs_log("%s", err.msg);
 	ck_ckpt_edit_end(edit);
 }
@@ -98,7 +98,7 @@ static void end_replace(struct fs *fs, struct fs_file *f)
 
 static void close_file(struct fs *fs, struct fs_file *f)
 {
-	fs_fresh_drop(&f->fresh);
+	fs_truncating_drop(&f->fresh);
 	fs_stream_close(f->stream);
 	end_replace(fs, f);
 	end_edit(f->edit);
@@ -131,7 +131,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	f->mappable = (fi->flags & O_ACCMODE) != O_WRONLY;
 	f->direct = fs->kernel.direct || !f->mappable;
 	if (writes(fi))
-		f->edit = ck_ckpt_edit(r->slot->ck);
+		f->edit = ck_ckpt_edit(r->mounted->ck);
 	if (fs->inval)
 		f->shown =
 			fs_inval_open(fs->inval, ino, r->node.view, r->node.nr,
@@ -145,7 +145,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	fi->direct_io = f->direct;
 	fi->keep_cache = !f->direct && !fs->rw;
 	if (fs->replace && writes(fi))
-		fs_fresh_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
+		fs_truncating_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
 		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr);
 	return 0;
@@ -158,7 +158,7 @@ static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	case FS_FILE:
 		return open_file(req, ino, r, fi, err);
 	case FS_VIRT:
-		return open_virt(r->slot, r->node.nr, fi, err);
+		return open_virt(r->mounted, r->node.nr, fi, err);
 	case FS_SHARD:
 		return open_shard(fs_of(req), r, fi, err);
 	default:
@@ -183,7 +183,7 @@ static int open_node(fuse_req_t req, uint64_t ino, struct fuse_file_info *fi,
 	if (!ret)
 		ret = open_ref(req, ino, &r, fi, err);
 	if (!ret)
-		fs_slot_pin(fs->slots, r.slot);
+		fs_mounted_pin(fs->table, r.mounted);
 	return ret;
 }
 
@@ -202,7 +202,7 @@ static void release_node(struct fs *fs, uint64_t ino,
 		close(shard_of(fi)->fd);
 		free(shard_of(fi));
 	}
-	fs_slot_unpin(fs->slots, r.slot); /* the pin of the open file */
+	fs_mounted_unpin(fs->table, r.mounted); /* the pin of the open file */
 }
 
 static void reply_open(fuse_req_t req, uint64_t ino,
@@ -343,11 +343,11 @@ static int read_node(struct fs *fs, uint64_t ino,
 		ret = read_file(&r, stream_of(fi), buf, len, off, got, err);
 		/* written in place: its folder does not show that */
 		if (ret == -ESTALE)
-			fs_slot_outdate(fs->slots, r.slot);
+			fs_mounted_outdate(fs->table, r.mounted);
 		/* files that went with their step are no damage */
-		return ret == -EIO && fs_slot_is_past(fs->slots, r.slot) ?
+		return ret == -EIO && fs_mounted_is_past(fs->table, r.mounted) ?
 			       ck_fail(err, ESTALE, "%s: gone, or replaced",
-				       r.slot->name) :
+				       r.mounted->name) :
 			       ret;
 	case FS_VIRT:
 		return fs_virt_read(virt_of(fi), *buf, len, off, got, err);

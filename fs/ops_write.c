@@ -61,7 +61,7 @@ static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 	if (ret || !fs_of(req)->inval)
 		reply(req, ret, err);
 	else
-		fs_inval_settle(fs_of(req)->inval, req, 0);
+		fs_inval_reply_after(fs_of(req)->inval, req, 0);
 }
 
 /* Into the shards; the caller answers where it fails. */
@@ -78,14 +78,14 @@ static int put(fuse_req_t req, fuse_ino_t ino, const struct fs_ref *r,
 	if (!fs_is_past_cache(fi))
 		fs_inval_paged(iv, w->file);
 	if (fs_inval_begin(iv, w))
-		w->former = ck_ckpt_former(r->node.view->ck);
-	as.former = w->former;
+		w->pre_image = ck_ckpt_pre_image(r->node.view->ck);
+	as.pre_image = w->pre_image;
 	ret = ck_view_write(r->node.view, r->node.nr, fs_file_of(fi)->edit, buf,
 			    w->len, w->off, &as, err);
 	if (!ret || ret == -EIO || ret == -ENOSPC || ret == -EDQUOT)
 		fs_inval_reply(iv, ret ? NULL : req, w); /* some is written */
 	else
-		ck_ckpt_former_end(w->former);
+		ck_ckpt_pre_image_end(w->pre_image);
 	fs_inval_end(iv);
 	return ret;
 }
@@ -100,7 +100,7 @@ static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	struct fs_written w;
 
 	if (!ret && fs_of(req)->replace)
-		fs_fresh_drop(&fs_file_of(fi)->fresh);
+		fs_truncating_drop(&fs_file_of(fi)->fresh);
 	if (!ret)
 		rep = atomic_load(&fs_file_of(fi)->replace);
 	if (rep)
@@ -208,14 +208,14 @@ static void finish(fuse_req_t req, uint64_t ino,
 	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit) {
 		ret = close_replace(fs_of(req), &r, fs_file_of(fi), &err);
 		if (!ret)
-			ret = done(r.slot->ck, fs_file_of(fi)->edit, &err);
+			ret = done(r.mounted->ck, fs_file_of(fi)->edit, &err);
 	}
 	settle(req, ret, &err);
 }
 
 void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	finish(req, ino, fi, ck_ckpt_settle);
+	finish(req, ino, fi, ck_ckpt_flush_checksums);
 }
 
 void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -250,7 +250,7 @@ struct begin {
 	struct ck_err *err;
 };
 
-static int begin_replace(void *ctx, struct fs_fresh *fresh)
+static int begin_replace(void *ctx, struct fs_truncating *fresh)
 {
 	const struct begin *b = ctx;
 	struct fs_file *f = (struct fs_file *)fresh;
@@ -291,8 +291,8 @@ static int set(fuse_req_t req, const struct fs_ref *r, const struct stat *now,
 		return -EPERM;
 	if (fi)
 		return begin_replace(&b, &fs_file_of(fi)->fresh);
-	return fs_fresh_call(now->st_ino, fuse_req_ctx(req)->pid, begin_replace,
-			     &b);
+	return fs_truncating_call(now->st_ino, fuse_req_ctx(req)->pid,
+				  begin_replace, &b);
 }
 
 void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,

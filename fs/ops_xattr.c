@@ -6,7 +6,7 @@
 #include "core/base/str.h"
 #include "core/geom/dtype.h"
 #include "core/manifest/manifest.h"
-#include "fs/ending.h"
+#include "fs/mount_procs.h"
 #include "fs/kernel/reply.h"
 #include "fs/sharding.h"
 
@@ -17,26 +17,26 @@
 
 #define PREFIX "user.unshard."
 
-static void get_dtype(const struct ck_image *img, const struct ck_tensor *t,
+static void get_dtype(const struct ck_catalog *img, const struct ck_tensor *t,
 		      struct ck_str *out)
 {
 	(void)img;
 	ck_str_puts(out, ck_dtype_info(t->dtype)->name);
 }
 
-static void get_shape(const struct ck_image *img, const struct ck_tensor *t,
+static void get_shape(const struct ck_catalog *img, const struct ck_tensor *t,
 		      struct ck_str *out)
 {
 	ck_str_json_u64(out, img->dims + t->shape, t->rank);
 }
 
-static void get_sources(const struct ck_image *img, const struct ck_tensor *t,
+static void get_sources(const struct ck_catalog *img, const struct ck_tensor *t,
 			struct ck_str *out)
 {
 	ck_str_fmt(out, "%" PRIu32, fs_sharding_sources(img, t));
 }
 
-static void get_state(const struct ck_image *img, const struct ck_tensor *t,
+static void get_state(const struct ck_catalog *img, const struct ck_tensor *t,
 		      struct ck_str *out)
 {
 	static const char *const words[] = {
@@ -47,18 +47,18 @@ static void get_state(const struct ck_image *img, const struct ck_tensor *t,
 	ck_str_puts(out, words[CK_MIN(t->state, CK_MISSING)]);
 }
 
-static void get_name(const struct ck_image *img, const struct ck_tensor *t,
+static void get_name(const struct ck_catalog *img, const struct ck_tensor *t,
 		     struct ck_str *out)
 {
 	size_t len;
-	const char *name = ck_image_str(img, t->name, &len);
+	const char *name = ck_catalog_str(img, t->name, &len);
 
 	ck_str_add(out, name, len);
 }
 
 static const struct {
 	const char *name;
-	void (*get)(const struct ck_image *img, const struct ck_tensor *t,
+	void (*get)(const struct ck_catalog *img, const struct ck_tensor *t,
 		    struct ck_str *out);
 } xattrs[] = {
 	{ PREFIX "dtype", get_dtype },

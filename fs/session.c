@@ -12,13 +12,13 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "fs/kernel/buf.h"
-#include "fs/ending.h"
+#include "fs/mount_procs.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
-#include "fs/others.h"
+#include "fs/allow_other.h"
 #include "fs/kernel/reply.h"
 #include "fs/spawn.h"
-#include "fs/trim.h"
+#include "fs/dentry_trim.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -199,7 +199,7 @@ int fs_session_fd(const struct fs_session *s)
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
-	const struct fs_slots_in slots = {
+	const struct fs_mounted_table_in table = {
 		.kernel = &fs->kernel,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
@@ -210,33 +210,34 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 	if (in->steps)
 		fs->src = in->steps->real;
 	if (in->steps && fs->rw) {
-		fs->stages = fs_draft_ops.new(in->steps, in->opts);
-		if (!fs->stages)
+		fs->drafts = fs_draft_ops.new(in->steps, in->opts);
+		if (!fs->drafts)
 			return ck_fail(err, ENOMEM, "no memory for a mount");
 	}
 	if (in->steps)
-		return fs_slots_steps(&fs->slots, &slots, in->steps, err);
-	return fs_slots_one(&fs->slots, &slots, in->ck, err);
+		return fs_mounted_table_steps(&fs->table, &table, in->steps,
+					      err);
+	return fs_mounted_table_one(&fs->table, &table, in->ck, err);
 }
 
 static int others_may_read(const struct fs_serve_in *in, struct ck_err *err)
 {
 	if (in->steps)
-		return fs_others_may_read(in->steps, NULL, err);
-	return fs_others_may_read(ck_ckpt_root(in->ck), ck_ckpt_image(in->ck),
-				  err);
+		return fs_allow_other_may_read(in->steps, NULL, err);
+	return fs_allow_other_may_read(ck_ckpt_root(in->ck),
+				       ck_ckpt_catalog(in->ck), err);
 }
 
 static void end_state(struct fs *fs)
 {
 	fs_inval_free(fs->inval);
 	fs->inval = NULL;
-	fs_draft_ops.free(fs->stages);
-	fs->stages = NULL;
+	fs_draft_ops.free(fs->drafts);
+	fs->drafts = NULL;
 	fs_ahead_free(fs->ahead);
 	fs->ahead = NULL;
-	fs_slots_free(fs->slots);
-	fs->slots = NULL;
+	fs_mounted_table_free(fs->table);
+	fs->table = NULL;
 	fs_buf_drain();
 }
 
@@ -255,27 +256,27 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
 	const char *how = ck_opts_get(in->opts, "read-ahead");
-	struct fs_trim trim = { 0 };
+	struct fs_dentry_trim trim = { 0 };
 	int ret = start_state(&s->fs, in, err);
 
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
 		ret = others_may_read(in, err);
 	if (!ret && in->steps)
-		ret = fs_trim_start(&trim, s->fs.slots, s->se, err);
+		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
 	if (!ret && s->fs.rw) {
 		s->fs.inval = fs_inval_new(s->se);
 		if (!s->fs.inval)
 			ret = ck_fail(err, ENOMEM, "no memory for a mount");
 	}
-	if (!ret && s->fs.stages)
-		ret = fs_draft_ops.start(s->fs.stages, err);
+	if (!ret && s->fs.drafts)
+		ret = fs_draft_ops.start(s->fs.drafts, err);
 	if (!ret) {
 		if (!how || strcmp(how, "off"))
 			s->fs.ahead = fs_ahead_new(0);
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
-		prctl(PR_SET_NAME, FS_SETTLE_NAME);
-		fs_trim_stop(&trim);
+		prctl(PR_SET_NAME, FS_FLUSH_NAME);
+		fs_dentry_trim_stop(&trim);
 		if (ret < 0)
 			ck_fail(err, -ret, "%s: serving ended: %s", s->path,
 				strerror(-ret));

@@ -20,8 +20,9 @@ static int compare(const void *a, const void *b)
 }
 
 /* How many different corners along @axis; @room has space for them all. */
-static uint32_t distinct(const struct ck_image *img, const struct ck_tensor *t,
-			 unsigned axis, uint64_t *room)
+static uint32_t distinct(const struct ck_catalog *img,
+			 const struct ck_tensor *t, unsigned axis,
+			 uint64_t *room)
 {
 	uint32_t n = t->nr > 0;
 
@@ -33,14 +34,14 @@ static uint32_t distinct(const struct ck_image *img, const struct ck_tensor *t,
 	return n;
 }
 
-static bool is_flat(const struct ck_image *img, const struct ck_tensor *t)
+static bool is_flat(const struct ck_catalog *img, const struct ck_tensor *t)
 {
 	const struct ck_chunk *c = &img->chunks[t->first];
 
 	return img->layouts[c->layout].flags & CK_LAYOUT_FLAT;
 }
 
-static void grid_prefix(const struct ck_image *img, const struct ck_tensor *t,
+static void grid_prefix(const struct ck_catalog *img, const struct ck_tensor *t,
 			struct ck_str *out)
 {
 	if (t->grid_rank == t->rank)
@@ -51,7 +52,7 @@ static void grid_prefix(const struct ck_image *img, const struct ck_tensor *t,
 }
 
 /* False where the pieces are no grid; then @out is as it was. */
-static bool add_grid(const struct ck_image *img, const struct ck_tensor *t,
+static bool add_grid(const struct ck_catalog *img, const struct ck_tensor *t,
 		     struct ck_str *out)
 {
 	ck_auto_free uint64_t *room = calloc(t->nr, sizeof(*room));
@@ -76,7 +77,7 @@ static bool add_grid(const struct ck_image *img, const struct ck_tensor *t,
 	return true;
 }
 
-void fs_sharding_text(const struct ck_image *img, const struct ck_tensor *t,
+void fs_sharding_text(const struct ck_catalog *img, const struct ck_tensor *t,
 		      struct ck_str *out)
 {
 	if (!t->nr)
@@ -91,7 +92,7 @@ void fs_sharding_text(const struct ck_image *img, const struct ck_tensor *t,
 		ck_str_fmt(out, ",copies=%" PRIu32, t->nr_all / t->nr);
 }
 
-uint32_t fs_sharding_sources(const struct ck_image *img,
+uint32_t fs_sharding_sources(const struct ck_catalog *img,
 			     const struct ck_tensor *t)
 {
 	ck_auto_free uint8_t *seen = calloc(1, img->nr_srcs / 8u + 1);

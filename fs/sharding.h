@@ -16,12 +16,12 @@
 #define FS_SHARDING_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
-void fs_sharding_text(const struct ck_image *img, const struct ck_tensor *t,
+void fs_sharding_text(const struct ck_catalog *img, const struct ck_tensor *t,
 		      struct ck_str *out);
 /* Files that hold some of it. */
-uint32_t fs_sharding_sources(const struct ck_image *img,
+uint32_t fs_sharding_sources(const struct ck_catalog *img,
 			     const struct ck_tensor *t);
 
 #endif

@@ -3,7 +3,7 @@
 #include "mount-helpers/cmd.h"
 
 #include "mount-helpers/one.h"
-#include "mount-helpers/through.h"
+#include "mount-helpers/view_path.h"
 
 #include "fs/opts.h"
 
@@ -304,7 +304,7 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 }
 
 typedef int describe_fn(struct ck_root *root, const struct ck_opts *opts,
-			int *image_fd, struct ck_err *err);
+			int *catalog_fd, struct ck_err *err);
 
 static int open_several(struct ck_ckpt **out, const char *const *path,
 			unsigned nr, const char *write_dir,
@@ -312,25 +312,25 @@ static int open_several(struct ck_ckpt **out, const char *const *path,
 			struct ck_err *err)
 {
 	struct ck_root root[CMD_OPEN_MAX];
-	int image_fd[CMD_OPEN_MAX], ret = 0;
+	int catalog_fd[CMD_OPEN_MAX], ret = 0;
 	unsigned opened = 0, served = 0;
 
 	while (opened < nr && !ret) {
-		image_fd[opened] = -1;
+		catalog_fd[opened] = -1;
 		ret = ck_root_open(&root[opened], path[opened], opts, err);
 		if (ret)
 			break;
-		ret = describe(&root[opened], opts, &image_fd[opened], err);
+		ret = describe(&root[opened], opts, &catalog_fd[opened], err);
 		opened++;
 	}
 	if (!ret)
 		ret = enter_sandbox(root, nr, write_dir, opts, err);
 	for (; served < nr && !ret; served += !ret)
 		ret = ck_ckpt_serve(&out[served], &root[served], opts,
-				    image_fd[served], err);
+				    catalog_fd[served], err);
 	for (unsigned i = 0; i < opened; i++) {
-		if (image_fd[i] >= 0)
-			close(image_fd[i]);
+		if (catalog_fd[i] >= 0)
+			close(catalog_fd[i]);
 		if (ret && i < served)
 			ck_ckpt_close(out[i]);
 		else if (ret)
@@ -367,7 +367,7 @@ static int enter_views(struct ck_ckpt **ck, const char *const *name,
 
 	for (unsigned i = 0; i < nr && !ret; i++)
 		if (name[i])
-			ret = through_enter(&ck[i], name[i], opts, err);
+			ret = view_path_enter(&ck[i], name[i], opts, err);
 	for (unsigned i = 0; i < nr && ret; i++)
 		ck_ckpt_close(ck[i]);
 	return ret;
@@ -381,8 +381,8 @@ int cmd_open_shown(struct ck_ckpt **out, const char *const *path, unsigned nr,
 	int ret;
 
 	for (unsigned i = 0; i < nr; i++) {
-		name[i] = through_name(path[i], base[i], text[i]) ? text[i] :
-								    NULL;
+		name[i] = view_path_name(path[i], base[i], text[i]) ? text[i] :
+								      NULL;
 		from[i] = name[i] ? base[i] : path[i];
 	}
 	ret = open_several(out, from, nr, NULL, opts,

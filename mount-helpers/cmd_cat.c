@@ -74,7 +74,7 @@ static int put_elements(struct cat *cat, uint64_t len)
 static int cat_object(struct cat *cat)
 {
 	uint32_t i = cat->target.object;
-	uint64_t len = ck_ckpt_image(cat->ck)->objects[i].len;
+	uint64_t len = ck_ckpt_catalog(cat->ck)->objects[i].len;
 	int ret = CMD_OK;
 
 	for (uint64_t at = 0, n; at < len && !ret; at += n) {
@@ -96,7 +96,7 @@ static int cat_object(struct cat *cat)
 static int cat_tensor(struct cat *cat)
 {
 	uint32_t i = cat->target.tensor;
-	uint64_t size = ck_ckpt_image(cat->ck)->tensors[i].size;
+	uint64_t size = ck_ckpt_catalog(cat->ck)->tensors[i].size;
 	int ret = CMD_OK;
 
 	for (uint64_t at = 0, n; at < size && !ret; at += n) {
@@ -113,7 +113,7 @@ static int cat_slice(struct cat *cat)
 {
 	const struct ck_box *all = &cat->target.slice.box;
 	uint32_t i = cat->target.tensor;
-	const struct ck_tensor *t = &ck_ckpt_image(cat->ck)->tensors[i];
+	const struct ck_tensor *t = &ck_ckpt_catalog(cat->ck)->tensors[i];
 	uint64_t elem = ck_dtype_info(t->dtype)->size, n;
 	uint64_t volume = ck_box_volume(all);
 	int ret = CMD_OK;
@@ -146,15 +146,16 @@ static int cat_any(struct cat *cat)
 /* {"name", "dtype", "shape", "values"} or {"name", "nbytes", "hex"} */
 static int cat_json(struct cat *cat)
 {
-	const struct ck_image *img = ck_ckpt_image(cat->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(cat->ck);
 	const struct target *t = &cat->target;
 	bool object = t->tensor == CK_NONE;
 	struct values v;
 	size_t len;
-	const char *name = ck_image_str(img,
-					object ? img->objects[t->object].name :
-						 img->tensors[t->tensor].name,
-					&len);
+	const char *name =
+		ck_catalog_str(img,
+			       object ? img->objects[t->object].name :
+					img->tensors[t->tensor].name,
+			       &len);
 	int ret;
 
 	ck_str_puts(&cat->text, "{\"name\": ");
@@ -201,7 +202,7 @@ static int cat_open(struct cat *cat, char **argv, const struct ck_opts *opts)
 	if (cmd_open_shown(&cat->ck, (const char *const *)argv + 1, 1, false,
 			   opts, &cat->err))
 		return cmd_err(&cmd_cat, &cat->err);
-	if (target_find(ck_ckpt_image(cat->ck), argv[2], &cat->target,
+	if (target_find(ck_ckpt_catalog(cat->ck), argv[2], &cat->target,
 			&cat->err))
 		ret = target_err(&cmd_cat, &cat->err);
 	else

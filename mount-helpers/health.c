@@ -7,14 +7,14 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/catalog/dump.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/geom/dtype.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool health_tensor(const struct ck_image *img, const struct ck_tensor *t)
+bool health_tensor(const struct ck_catalog *img, const struct ck_tensor *t)
 {
 	uint64_t elem = ck_dtype_info(t->dtype)->size;
 
@@ -23,7 +23,7 @@ bool health_tensor(const struct ck_image *img, const struct ck_tensor *t)
 }
 
 /* Of problem @i, if it is an error about a tensor that is not there. */
-static const char *refused(const struct ck_image *img, uint32_t i)
+static const char *refused(const struct ck_catalog *img, uint32_t i)
 {
 	const struct ck_problem *p = &img->problems[i];
 	const char *name;
@@ -31,16 +31,16 @@ static const char *refused(const struct ck_image *img, uint32_t i)
 
 	if (p->severity != CK_ERROR || p->tensor == CK_NONE)
 		return NULL;
-	name = ck_image_str(img, p->tensor, &len);
+	name = ck_catalog_str(img, p->tensor, &len);
 	for (uint32_t tree = 0; tree < CK_MAX(img->nr_trees, 1u); tree++)
-		if (ck_image_find_name(img, tree, name, len) != CK_NONE)
+		if (ck_catalog_find_name(img, tree, name, len) != CK_NONE)
 			return NULL;
 	return name;
 }
 
 static int by_name(const void *a, const void *b, void *ctx)
 {
-	const struct ck_image *img = ctx;
+	const struct ck_catalog *img = ctx;
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 	int c = text_compare(img, img->problems[x].tensor, img,
 			     img->problems[y].tensor);
@@ -48,7 +48,7 @@ static int by_name(const void *a, const void *b, void *ctx)
 	return c ? c : (x > y) - (x < y);
 }
 
-uint32_t health_refusals(const struct ck_image *img, uint32_t **out)
+uint32_t health_refusals(const struct ck_catalog *img, uint32_t **out)
 {
 	uint32_t *v = calloc((size_t)img->nr_problems + 1, sizeof(*v));
 	uint32_t all = 0, nr = 0;
@@ -70,7 +70,7 @@ uint32_t health_refusals(const struct ck_image *img, uint32_t **out)
 	return nr;
 }
 
-uint64_t health_left_out(const struct ck_image *img)
+uint64_t health_left_out(const struct ck_catalog *img)
 {
 	ck_auto_free uint32_t *v = NULL;
 
@@ -79,7 +79,7 @@ uint64_t health_left_out(const struct ck_image *img)
 
 #define MAX_LINES 3
 
-void health_errors(const struct cmd *c, const struct ck_image *img)
+void health_errors(const struct cmd *c, const struct ck_catalog *img)
 {
 	static const char head[] = "error: ";
 	unsigned lines = 0;
@@ -106,7 +106,7 @@ static void count(struct ck_str *s, uint64_t n, const char *what)
 }
 
 int health_report(const struct cmd *c, const char *path,
-		  const struct ck_image *img, uint64_t late)
+		  const struct ck_catalog *img, uint64_t problems_found)
 {
 	uint64_t torn = 0, missing = 0, errors = 0, nr;
 	ck_auto_str struct ck_str what = { 0 };
@@ -125,8 +125,8 @@ int health_report(const struct cmd *c, const char *path,
 	count(&what, nr, nr == 1 ? "tensor left out" : "tensors left out");
 	count(&what, torn, "torn");
 	count(&what, missing, "missing, whole or in part");
-	count(&what, errors + late,
-	      errors + late == 1 ? "error noted" : "errors noted");
+	count(&what, errors + problems_found,
+	      errors + problems_found == 1 ? "error noted" : "errors noted");
 	if (!what.len)
 		return CMD_OK;
 	return cmd_fail(c, CMD_BAD_CKPT, "%s: incomplete: %s%s", path,
@@ -137,7 +137,7 @@ int health_report(const struct cmd *c, const char *path,
 }
 
 int health_refused(const struct cmd *c, const char *path,
-		   const struct ck_image *img)
+		   const struct ck_catalog *img)
 {
 	const struct ck_problem *first = NULL;
 	ck_auto_str struct ck_str more = { 0 }, name = { 0 };
@@ -165,15 +165,15 @@ int health_refused(const struct cmd *c, const char *path,
 		"%s: incomplete: %s%s%s%s%s (unshard inspect says more)", path,
 		named ? "left out is tensor " : "",
 		named && name.v ? name.v : "", named ? ": " : "",
-		ck_image_str(img, first->reason, NULL), more.v ? more.v : "");
+		ck_catalog_str(img, first->reason, NULL), more.v ? more.v : "");
 }
 
-void health_late(const struct cmd *c, const char *path, struct ck_ckpt *ck)
+void health_runtime(const struct cmd *c, const char *path, struct ck_ckpt *ck)
 {
 	ck_auto_str struct ck_str s = { 0 };
 	const char *at, *end;
 
-	ck_ckpt_late_problems(ck, false, &s);
+	ck_ckpt_runtime_problems(ck, false, &s);
 	for (at = s.v; at && *at; at = *end ? end + 1 : end) {
 		end = strchrnul(at, '\n');
 		cmd_fail(c, CMD_OK, "%s: %.*s", path, (int)(end - at), at);

@@ -6,30 +6,30 @@
 #include "mount-helpers/cmd.h"
 
 /* Whether every byte of the tensor can be read, as far as the index says. */
-bool health_tensor(const struct ck_image *img, const struct ck_tensor *t);
+bool health_tensor(const struct ck_catalog *img, const struct ck_tensor *t);
 /* Tensors that were refused: errors name them, and they are not there. */
-uint64_t health_left_out(const struct ck_image *img);
+uint64_t health_left_out(const struct ck_catalog *img);
 /*
  * The same, as the first problem of each, by name.  *out: to free(), NULL where
  * there is no memory.
  */
-uint32_t health_refusals(const struct ck_image *img, uint32_t **out);
+uint32_t health_refusals(const struct ck_catalog *img, uint32_t **out);
 /* The first errors, a line each on stderr. */
-void health_errors(const struct cmd *c, const struct ck_image *img);
+void health_errors(const struct cmd *c, const struct ck_catalog *img);
 /*
  * CMD_OK, or CMD_BAD_CKPT after one line that counts what is torn, missing or
- * refused.  @late: errors found since the index was read.
+ * refused.  @problems_found: errors found since the index was read.
  */
 int health_report(const struct cmd *c, const char *path,
-		  const struct ck_image *img, uint64_t late);
+		  const struct ck_catalog *img, uint64_t problems_found);
 /*
  * CMD_OK, or CMD_BAD_CKPT after one line that names the first tensor that was
  * refused and is in no view, and counts the errors.
  */
 int health_refused(const struct cmd *c, const char *path,
-		   const struct ck_image *img);
+		   const struct ck_catalog *img);
 
 /* What was found since @ck was opened, a line each on stderr. */
-void health_late(const struct cmd *c, const char *path, struct ck_ckpt *ck);
+void health_runtime(const struct cmd *c, const char *path, struct ck_ckpt *ck);
 
 #endif

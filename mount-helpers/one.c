@@ -9,15 +9,15 @@
 
 #include "core/base/auto.h"
 #include "core/ckpt/ckpt.h"
-#include "core/run/steps.h"
+#include "core/run/run_dir.h"
 
 #include <errno.h>
 
 #define MAX_DEPTH 3 /* run/checkpoints/step-1/model */
 #define MAX_SHOWN 8
 
-static int say_all(const struct ck_root *root, const struct ck_steps *all,
-		   struct ck_err *err)
+static int report_all(const struct ck_root *root, const struct ck_run_dir *all,
+		      struct ck_err *err)
 {
 	ck_auto_str struct ck_str names = { 0 };
 	size_t from = all->nr > MAX_SHOWN ? all->nr - MAX_SHOWN : 0;
@@ -46,46 +46,46 @@ static int become(struct ck_root *root, struct ck_root *by)
 static int enter(struct ck_root *root, const struct ck_opts *opts,
 		 struct ck_err *err)
 {
-	ck_auto_free char *below = ck_steps_of_run(root);
-	struct ck_steps all;
+	ck_auto_free char *below = ck_run_dir_of_run(root);
+	struct ck_run_dir all;
 	struct ck_root in;
 	int ret = -ENODATA;
 
 	if (below && !ck_root_open(&in, below, opts, NULL))
 		return become(root, &in);
-	if (root->only || ck_steps_list(&all, root, NULL))
+	if (root->only || ck_run_dir_list(&all, root, NULL))
 		return ret;
-	if (all.nr == 1 && !ck_steps_open(&in, root, all.v->name, opts, NULL))
+	if (all.nr == 1 && !ck_run_dir_open(&in, root, all.v->name, opts, NULL))
 		ret = become(root, &in);
 	else if (all.nr > 1 && !all.v->is_save) /* of these it was said */
-		ret = say_all(root, &all, err);
-	ck_steps_free(&all);
+		ret = report_all(root, &all, err);
+	ck_run_dir_free(&all);
 	return ret;
 }
 
 int one_describe(struct ck_root *root, const struct ck_opts *opts,
-		 int *image_fd, struct ck_err *err)
+		 int *catalog_fd, struct ck_err *err)
 {
-	int ret = ck_ckpt_describe(root, opts, image_fd, err);
+	int ret = ck_ckpt_describe(root, opts, catalog_fd, err);
 
 	for (unsigned i = 0; i < MAX_DEPTH && ret == -ENODATA; i++) {
 		if (enter(root, opts, err))
 			return -err->code;
-		ret = ck_ckpt_describe(root, opts, image_fd, err);
+		ret = ck_ckpt_describe(root, opts, catalog_fd, err);
 	}
 	return ret;
 }
 
-int one_name(struct ck_root *root, const struct ck_opts *opts, int *image_fd,
+int one_name(struct ck_root *root, const struct ck_opts *opts, int *catalog_fd,
 	     struct ck_err *err)
 {
-	int ret = ck_ckpt_describe(root, opts, image_fd, err);
-	struct ck_steps all;
+	int ret = ck_ckpt_describe(root, opts, catalog_fd, err);
+	struct ck_run_dir all;
 
-	if (ret != -ENODATA || root->only || ck_steps_list(&all, root, NULL))
+	if (ret != -ENODATA || root->only || ck_run_dir_list(&all, root, NULL))
 		return ret;
 	if (all.nr && !all.v->is_save)
-		ret = say_all(root, &all, err);
-	ck_steps_free(&all);
+		ret = report_all(root, &all, err);
+	ck_run_dir_free(&all);
 	return ret;
 }

@@ -12,12 +12,12 @@
  * becomes that one.  -ENODATA where it holds several, which @err lists.
  */
 int one_describe(struct ck_root *root, const struct ck_opts *opts,
-		 int *image_fd, struct ck_err *err);
+		 int *catalog_fd, struct ck_err *err);
 /*
  * The same, but the only one is named too: where what is said of files is only
  * true below @root.
  */
-int one_name(struct ck_root *root, const struct ck_opts *opts, int *image_fd,
+int one_name(struct ck_root *root, const struct ck_opts *opts, int *catalog_fd,
 	     struct ck_err *err);
 
 #endif

@@ -26,7 +26,7 @@
 
 struct plan {
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_reshard *rs;
 	bool json, ok;
 	uint64_t reads, shards;
@@ -49,10 +49,11 @@ static void flush(struct plan *p)
 	p->ok = p->ok && text_flush(&p->out);
 }
 
-static void json_ref(struct ck_str *s, const struct ck_image *img, uint32_t ref)
+static void json_ref(struct ck_str *s, const struct ck_catalog *img,
+		     uint32_t ref)
 {
 	size_t len;
-	const char *text = ck_image_str(img, ref, &len);
+	const char *text = ck_catalog_str(img, ref, &len);
 
 	ck_str_json(s, text, len);
 }
@@ -86,9 +87,9 @@ static void json_begin(struct plan *p, const struct dest *d)
 }
 
 /* A box of the shape and a chunk of it. */
-static void say_box(struct plan *p, const struct dest *d,
-		    const struct ck_box *meet, const uint64_t *to,
-		    const struct ck_chunk *c, const uint64_t *corner)
+static void report_box(struct plan *p, const struct dest *d,
+		       const struct ck_box *meet, const uint64_t *to,
+		       const struct ck_chunk *c, const uint64_t *corner)
 {
 	uint64_t from[CK_MAX_RANK], bytes = ck_box_volume(meet) * d->elem;
 	unsigned rank = d->t->rank;
@@ -134,7 +135,7 @@ static void plan_boxes(struct plan *p, const struct dest *d,
 			continue;
 		for (unsigned k = 0; k < d->t->rank; k++)
 			to[k] = meet.start[k] - want->start[k] + in_shard[k];
-		say_box(p, d, &meet, to, c, cell.start);
+		report_box(p, d, &meet, to, c, cell.start);
 	}
 }
 
@@ -152,8 +153,8 @@ static int by_chunk(const void *a, const void *b)
 }
 
 /* Chunks that are no boxes of the shape: how much of each. */
-static void say_share(struct plan *p, const struct dest *d,
-		      const struct share *s)
+static void report_share(struct plan *p, const struct dest *d,
+			 const struct share *s)
 {
 	const struct ck_chunk *c = &p->img->chunks[s->chunk];
 
@@ -182,7 +183,7 @@ static void plan_shares(struct plan *p, const struct dest *d,
 	struct ck_cursor cur;
 	struct ck_seg seg;
 
-	ck_cursor_init_box(&cur, p->img, ck_ckpt_side(p->ck), d->t, want);
+	ck_cursor_init_box(&cur, p->img, ck_ckpt_resolved(p->ck), d->t, want);
 	while (p->ok && ck_cursor_next(&cur, &seg)) {
 		struct share *s = v.nr ? &v.v[v.nr - 1] : NULL;
 
@@ -200,13 +201,13 @@ static void plan_shares(struct plan *p, const struct dest *d,
 	for (size_t i = 0, k; i < v.nr && p->ok; i = k) {
 		for (k = i + 1; k < v.nr && v.v[k].chunk == v.v[i].chunk; k++)
 			v.v[i].bytes += v.v[k].bytes;
-		say_share(p, d, &v.v[i]);
+		report_share(p, d, &v.v[i]);
 	}
 	free(v.v);
 }
 
 /* Whether cells are boxes of the shape. */
-static bool plain(const struct ck_image *img, const struct ck_tensor *t)
+static bool plain(const struct ck_catalog *img, const struct ck_tensor *t)
 {
 	if (t->rank != t->grid_rank)
 		return false;
@@ -240,7 +241,7 @@ static void json_cuts(struct ck_str *o, const struct ck_shard *s)
 	ck_str_puts(o, s->nr > 1 ? "}]" : "");
 }
 
-static void say_shard(struct plan *p, const struct dest *d)
+static void report_shard(struct plan *p, const struct dest *d)
 {
 	const struct ck_shard *s = &d->part.shard;
 	uint64_t bytes = ck_box_volume(&s->box) * d->elem;
@@ -276,7 +277,7 @@ static void plan_shard(struct plan *p, struct dest *d, bool boxes)
 	struct ck_box box;
 
 	memcpy(d->at, s->box.start, d->t->rank * sizeof(d->at[0]));
-	say_shard(p, d);
+	report_shard(p, d);
 	if (d->part.zeros)
 		return;
 	for (unsigned i = 0; i < ck_shard_pieces(s) && p->ok; i++) {
@@ -335,7 +336,7 @@ static int print(struct plan *p, const struct cmd *c, uint32_t nr)
 
 #define ALL_WHOLE ": every rank has all of every tensor"
 
-static uint32_t nr_of_model(const struct ck_image *img)
+static uint32_t nr_of_model(const struct ck_catalog *img)
 {
 	uint32_t nr = 0;
 
@@ -344,8 +345,9 @@ static uint32_t nr_of_model(const struct ck_image *img)
 	return nr;
 }
 
-void plan_reshard_vain(const struct cmd *c, const char *path,
-		       const struct ck_image *img, const struct ck_opts *opts)
+void plan_reshard_unused(const struct cmd *c, const char *path,
+			 const struct ck_catalog *img,
+			 const struct ck_opts *opts)
 {
 	struct ck_reshard_in in = { .img = img, .nr = nr_of_model(img) };
 
@@ -361,7 +363,7 @@ void plan_reshard_vain(const struct cmd *c, const char *path,
 		    ck_reshard_new(&r, &in, &of_spec, &err))
 			continue;
 		ck_reshard_note(r, in.name, &note);
-		if (ck_reshard_in_vain(r) && note.v)
+		if (ck_reshard_unused_options(r) && note.v)
 			cmd_fail(c, CMD_OK,
 				 "%s: warning: -o reshard=%s" ALL_WHOLE, path,
 				 note.v);
@@ -373,7 +375,7 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 		 const struct ck_opts *mesh, const struct ck_opts *opts)
 {
 	struct plan p = { .ck = ck,
-			  .img = ck_ckpt_image(ck),
+			  .img = ck_ckpt_catalog(ck),
 			  .json = ck_opts_get(opts, "json") };
 	struct ck_reshard_in in = { .img = p.img,
 				    .name = ck_opts_get(mesh, "reshard"),
@@ -395,8 +397,9 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
 	ck_reshard_note(p.rs, in.name, &note);
 	if (note.v)
 		cmd_fail(c, 0, "%s: %s%s",
-			 ck_reshard_in_vain(p.rs) ? "warning" : "note", note.v,
-			 ck_reshard_in_vain(p.rs) ? ALL_WHOLE : "");
+			 ck_reshard_unused_options(p.rs) ? "warning" : "note",
+			 note.v,
+			 ck_reshard_unused_options(p.rs) ? ALL_WHOLE : "");
 	ret = print(&p, c, in.nr);
 	if (!ret) /* what is planned may be torn, and what was refused is not */
 		ret = health_report(c, path, p.img, 0);

@@ -7,7 +7,7 @@
 
 #include "mount-helpers/cmd.h"
 
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 /* Prints it for option "reshard" of @mesh, with the file's bytes; the exit code. */
 int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
@@ -16,7 +16,8 @@ int plan_reshard(const struct cmd *c, const char *path, struct ck_ckpt *ck,
  * A warning on stderr for each file given to -o reshard= of which no entry fits
  * a tensor of the model.
  */
-void plan_reshard_vain(const struct cmd *c, const char *path,
-		       const struct ck_image *img, const struct ck_opts *opts);
+void plan_reshard_unused(const struct cmd *c, const char *path,
+			 const struct ck_catalog *img,
+			 const struct ck_opts *opts);
 
 #endif

@@ -2,19 +2,19 @@
 /* target.c - finds the tensor or the object that a word names */
 #include "mount-helpers/target.h"
 
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <errno.h>
 #include <string.h>
 
 struct search {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const char *text;
 	unsigned found;
 	uint32_t tensor, object;
 };
 
-static bool same(const struct ck_image *img, uint32_t ref, const char *text,
+static bool same(const struct ck_catalog *img, uint32_t ref, const char *text,
 		 size_t len)
 {
 	size_t n;
@@ -22,7 +22,7 @@ static bool same(const struct ck_image *img, uint32_t ref, const char *text,
 
 	if (ref == CK_NONE)
 		return false;
-	s = ck_image_str(img, ref, &n);
+	s = ck_catalog_str(img, ref, &n);
 	return n == len && !memcmp(s, text, len);
 }
 
@@ -42,10 +42,10 @@ static void search_objects(struct search *s, uint32_t tree, const char *name,
 static void search_tree(struct search *s, uint32_t tree, const char *name,
 			size_t len)
 {
-	uint32_t t = ck_image_find_name(s->img, tree, name, len);
+	uint32_t t = ck_catalog_find_name(s->img, tree, name, len);
 
 	if (t == CK_NONE)
-		t = ck_image_find_file(s->img, tree, name, len);
+		t = ck_catalog_find_file(s->img, tree, name, len);
 	if (t == CK_NONE) {
 		search_objects(s, tree, name, len);
 		return;
@@ -65,7 +65,7 @@ static bool search(struct search *s, size_t len)
 	for (uint32_t tree = 1; tree < s->img->nr_trees && !s->found; tree++) {
 		size_t n;
 		const char *name =
-			ck_image_str(s->img, s->img->trees[tree], &n);
+			ck_catalog_str(s->img, s->img->trees[tree], &n);
 
 		if (n < len && !memcmp(s->text, name, n) && s->text[n] == '/')
 			search_tree(s, tree, s->text + n + 1, len - n - 1);
@@ -82,7 +82,7 @@ static int refused(const struct search *s, size_t len, struct ck_err *err)
 		    same(s->img, p->tensor, s->text, len))
 			return ck_fail(err, EBADMSG, "%.*s: refused: %s",
 				       (int)len, s->text,
-				       ck_image_str(s->img, p->reason, NULL));
+				       ck_catalog_str(s->img, p->reason, NULL));
 	}
 	return 0;
 }
@@ -119,7 +119,7 @@ static int take(const struct search *s, const char *slice, size_t len,
 	return 0;
 }
 
-int target_find(const struct ck_image *img, const char *text,
+int target_find(const struct ck_catalog *img, const char *text,
 		struct target *out, struct ck_err *err)
 {
 	struct search s = { .img = img, .text = text };

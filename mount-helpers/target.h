@@ -21,7 +21,7 @@ struct target {
  * exists wins.  -ENOENT, -EINVAL; -EBADMSG for a tensor that was refused, with
  * the reason.
  */
-int target_find(const struct ck_image *img, const char *text,
+int target_find(const struct ck_catalog *img, const char *text,
 		struct target *out, struct ck_err *err);
 /* The exit code for a failure of target_find(), after printing its line. */
 int target_err(const struct cmd *c, const struct ck_err *err);

@@ -8,29 +8,29 @@
 #include <stdio.h>
 #include <string.h>
 
-void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref)
+void text_ref(struct ck_str *out, const struct ck_catalog *img, uint32_t ref)
 {
 	size_t len;
 	const char *s;
 
 	if (ref == CK_NONE)
 		return;
-	s = ck_image_str(img, ref, &len);
+	s = ck_catalog_str(img, ref, &len);
 	ck_str_plain(out, s, len);
 }
 
-int text_compare(const struct ck_image *a, uint32_t a_ref,
-		 const struct ck_image *b, uint32_t b_ref)
+int text_compare(const struct ck_catalog *a, uint32_t a_ref,
+		 const struct ck_catalog *b, uint32_t b_ref)
 {
 	size_t a_len, b_len;
-	const char *x = ck_image_str(a, a_ref, &a_len);
-	const char *y = ck_image_str(b, b_ref, &b_len);
+	const char *x = ck_catalog_str(a, a_ref, &a_len);
+	const char *y = ck_catalog_str(b, b_ref, &b_len);
 	int c = memcmp(x, y, CK_MIN(a_len, b_len));
 
 	return c ? c : (a_len > b_len) - (a_len < b_len);
 }
 
-uint32_t text_file_of(const struct ck_image *img, uint32_t src)
+uint32_t text_file_of(const struct ck_catalog *img, uint32_t src)
 {
 	const struct ck_src *s = &img->srcs[src];
 
@@ -39,7 +39,7 @@ uint32_t text_file_of(const struct ck_image *img, uint32_t src)
 	return s->kind == CK_SRC_MEM ? CK_NONE : s->name;
 }
 
-void text_tree(struct ck_str *out, const struct ck_image *img, uint32_t tree)
+void text_tree(struct ck_str *out, const struct ck_catalog *img, uint32_t tree)
 {
 	if (tree == 0)
 		return;

@@ -9,25 +9,25 @@
 #define TEXT_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
-/* A string of the image; nothing for CK_NONE. */
-void text_ref(struct ck_str *out, const struct ck_image *img, uint32_t ref);
+/* A string of the catalog; nothing for CK_NONE. */
+void text_ref(struct ck_str *out, const struct ck_catalog *img, uint32_t ref);
 /*
  * Of two names, by their bytes, as memcmp(): those of what was refused may
  * have NUL in them.
  */
-int text_compare(const struct ck_image *a, uint32_t a_ref,
-		 const struct ck_image *b, uint32_t b_ref);
+int text_compare(const struct ck_catalog *a, uint32_t a_ref,
+		 const struct ck_catalog *b, uint32_t b_ref);
 /* "TREE/" where @tree is not the one that most checkpoints have. */
-void text_tree(struct ck_str *out, const struct ck_image *img, uint32_t tree);
+void text_tree(struct ck_str *out, const struct ck_catalog *img, uint32_t tree);
 /* "[4096, 14336]" */
 void text_dims(struct ck_str *out, const uint64_t *dims, unsigned rank);
 /* "[0:4, 2:8]" */
 void text_box(struct ck_str *out, const uint64_t *start, const uint64_t *len,
 	      unsigned rank);
 /* The file that source @src is, or lies in; CK_NONE: it is in the index. */
-uint32_t text_file_of(const struct ck_image *img, uint32_t src);
+uint32_t text_file_of(const struct ck_catalog *img, uint32_t src);
 /* "112.0 MiB" */
 void text_size(struct ck_str *out, uint64_t bytes);
 /* Adds blanks until @out is @width longer than it was at @from. */

@@ -234,9 +234,9 @@ bool ck_index_again(const struct ck_index_map *m, uint32_t file)
 	return false;
 }
 
-static int say_other(struct ck_index_map *m, uint32_t file,
-		     struct ck_index_key *k, const char *key, size_t len,
-		     struct ck_err *err)
+static int report_other(struct ck_index_map *m, uint32_t file,
+			struct ck_index_key *k, const char *key, size_t len,
+			struct ck_err *err)
 {
 	struct ck_index_file *f = &m->file.v[file];
 	int ret = count(m, &f->nr_other, &f->other, key, len, err);
@@ -259,7 +259,7 @@ int ck_index_say(struct ck_index_map *m, uint32_t file, const char *key,
 		return k && is_only_here(m, k, file) ? CK_INDEX_TAKE :
 						       CK_INDEX_LEAVE;
 	if (k && k->file != file)
-		return say_other(m, file, k, key, len, err);
+		return report_other(m, file, k, key, len, err);
 	if (k) {
 		k->seen = f->own = true;
 		return CK_INDEX_TAKE;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* same.c - tensors of an image are sorted by name, so this is a walk */
+/* same.c - tensors of a catalog are sorted by name, so this is a walk */
 #include "core/assemble/same.h"
 
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <string.h>
 
-static bool same_tensor(const struct ck_image *a, const struct ck_tensor *x,
-			const struct ck_image *b, const struct ck_tensor *y)
+static bool same_tensor(const struct ck_catalog *a, const struct ck_tensor *x,
+			const struct ck_catalog *b, const struct ck_tensor *y)
 {
 	size_t x_len, y_len;
-	const char *x_name = ck_image_str(a, x->name, &x_len);
-	const char *y_name = ck_image_str(b, y->name, &y_len);
+	const char *x_name = ck_catalog_str(a, x->name, &x_len);
+	const char *y_name = ck_catalog_str(b, y->name, &y_len);
 
 	return x_len == y_len && !memcmp(x_name, y_name, x_len) &&
 	       x->dtype == y->dtype && x->rank == y->rank &&
@@ -19,7 +19,7 @@ static bool same_tensor(const struct ck_image *a, const struct ck_tensor *x,
 		       x->rank * sizeof(*a->dims));
 }
 
-static bool same_images(const struct ck_image *a, const struct ck_image *b)
+static bool same_images(const struct ck_catalog *a, const struct ck_catalog *b)
 {
 	if (a->nr_tensors != b->nr_tensors)
 		return false;
@@ -31,17 +31,17 @@ static bool same_images(const struct ck_image *a, const struct ck_image *b)
 
 int ck_same_tensors(int a_fd, int b_fd, bool *same, struct ck_err *err)
 {
-	struct ck_image a, b;
+	struct ck_catalog a, b;
 	int ret;
 
-	ret = ck_image_map(&a, a_fd, err);
+	ret = ck_catalog_map(&a, a_fd, err);
 	if (ret)
 		return ret;
-	ret = ck_image_map(&b, b_fd, err);
+	ret = ck_catalog_map(&b, b_fd, err);
 	if (!ret) {
 		*same = same_images(&a, &b);
-		ck_image_unmap(&b);
+		ck_catalog_unmap(&b);
 	}
-	ck_image_unmap(&a);
+	ck_catalog_unmap(&a);
 	return ret;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* same.h - whether two images describe the same tensors */
+/* same.h - whether two catalogs describe the same tensors */
 #ifndef CK_SAME_H
 #define CK_SAME_H
 

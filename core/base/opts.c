@@ -48,7 +48,7 @@ bool ck_opts_used(const struct ck_opts *o, const char *name)
 	return false;
 }
 
-void ck_opts_unuse(const struct ck_opts *o)
+void ck_opts_mark_unused(const struct ck_opts *o)
 {
 	for (size_t i = 0; o && i < o->nr; i++)
 		o->v[i].used = false;

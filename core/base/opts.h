@@ -29,12 +29,12 @@ int ck_opts_add(struct ck_opts *o, const char *name, const char *value);
 const char *ck_opts_get(const struct ck_opts *o, const char *name);
 /*
  * The same, by who does now what the option says, and not only asks whether it
- * was given: one that nobody uses was given in vain.  By one thread.
+ * was given: one that nobody uses is unused.  By one thread.
  */
 const char *ck_opts_use(const struct ck_opts *o, const char *name);
 bool ck_opts_used(const struct ck_opts *o, const char *name);
 /* Before something else is read with the same options. */
-void ck_opts_unuse(const struct ck_opts *o);
+void ck_opts_mark_unused(const struct ck_opts *o);
 /* The @i-th value of a repeatable option, or NULL past the last. */
 const char *ck_opts_nth(const struct ck_opts *o, const char *name, size_t i);
 /*

@@ -45,7 +45,7 @@ void ck_builder_free(struct ck_builder *b)
 	free(b->problems.v);
 	free(b->trees.v);
 	free(b->blob.v);
-	free(b->twins.v.v);
+	free(b->duplicates.v.v);
 	ck_table_free(&b->entry_tab);
 	ck_table_free(&b->src_tab);
 	free(b);
@@ -167,7 +167,7 @@ static int add_file(struct ck_builder *b, const char *name,
 	if (ret || !is_new || st)
 		return ret;
 	lost.file = s.name;
-	return ck_builder_say(b, &lost, why, err);
+	return ck_builder_report(b, &lost, why, err);
 }
 
 int ck_builder_file(struct ck_builder *b, const char *name,
@@ -222,8 +222,8 @@ const char *ck_builder_src_name(const struct ck_builder *b, uint32_t src)
 	return ref == CK_NONE ? "the index" : ck_intern_text(&b->in, ref, NULL);
 }
 
-static int say_torn(struct ck_builder *b, const struct ck_src *s,
-		    struct ck_err *err)
+static int report_torn(struct ck_builder *b, const struct ck_src *s,
+		       struct ck_err *err)
 {
 	const struct ck_problem at = {
 		.severity = CK_ERROR,
@@ -234,7 +234,7 @@ static int say_torn(struct ck_builder *b, const struct ck_src *s,
 		.file = ck_srcs_file(b->srcs.v, s->parent),
 	};
 
-	return ck_builder_say(
+	return ck_builder_report(
 		b, &at, "a compressed item ends past the end of the file", err);
 }
 
@@ -269,7 +269,7 @@ int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,
 	ret = add_src(b, &s, src, &is_new, err);
 	if (ret || !is_new || s.state != CK_TORN)
 		return ret;
-	return say_torn(b, &s, err);
+	return report_torn(b, &s, err);
 }
 
 int ck_builder_mem(struct ck_builder *b, const void *bytes, size_t len,
@@ -300,8 +300,8 @@ int ck_builder_mem(struct ck_builder *b, const void *bytes, size_t len,
 	return 0;
 }
 
-int ck_builder_say(struct ck_builder *b, const struct ck_problem *at,
-		   const char *reason, struct ck_err *err)
+int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
+		      const char *reason, struct ck_err *err)
 {
 	struct ck_problem p = *at;
 	int ret;
@@ -349,12 +349,12 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 	va_start(ap, fmt);
 	vsnprintf(reason, sizeof(reason), fmt, ap);
 	va_end(ap);
-	return ck_builder_say(b, &at, reason, err);
+	return ck_builder_report(b, &at, reason, err);
 }
 
-struct ck_image ck_builder_view(const struct ck_builder *b)
+struct ck_catalog ck_builder_view(const struct ck_builder *b)
 {
-	return (struct ck_image){
+	return (struct ck_catalog){
 		.layouts = b->in.layouts.v,
 		.srcs = b->srcs.v,
 		.dims = b->in.dims.v,

@@ -17,7 +17,7 @@
 
 #include "core/base/err.h"
 #include "core/geom/dtype.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ struct ck_part {
 	 * are.  Where some of their bytes differ the tensor is refused, of any
 	 * size, and also where copies may differ.
 	 */
-	bool untold;
+	bool unlabelled;
 };
 
 struct ck_builder *ck_builder_new(struct ck_err *err);
@@ -81,8 +81,8 @@ bool ck_builder_has_file(const struct ck_builder *b, const char *name);
  * sources of one unit are said together.  Where all that is alike in two units
  * should differ, ck_builder_finish() warns that one may be a copy.
  */
-int ck_builder_untold(struct ck_builder *b, uint32_t src, const char *unit,
-		      struct ck_err *err);
+int ck_builder_unlabelled_rank(struct ck_builder *b, uint32_t src,
+			       const char *unit, struct ck_err *err);
 /*
  * Likewise where the tensors as they are shown do not tell: bytes of a file
  * that are there once, under number @nr, in each @unit of its kind.  They are
@@ -100,7 +100,7 @@ int ck_builder_stretch(struct ck_builder *b, const struct ck_stretch *s,
 int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,
 		     uint64_t off, uint64_t len, uint32_t *src,
 		     struct ck_err *err);
-/* Bytes that the image itself keeps; copied. */
+/* Bytes that the catalog itself keeps; copied. */
 int ck_builder_mem(struct ck_builder *b, const void *bytes, size_t len,
 		   uint32_t *src, struct ck_err *err);
 
@@ -157,9 +157,10 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 
 /*
  * How bytes of a file that was given are read, to compare units that nothing
- * tells apart, parts that are untold, and where @copies says so small replicas:
- * those up to 1 MiB, 64 MiB in all.  Where two of these differ the tensor is
- * refused.  Nothing is compared without it.  @read: -ENOMEM, or any -errno where it cannot.
+ * tells apart, parts of unlabelled ranks, and where @copies says so small
+ * replicas: those up to 1 MiB, 64 MiB in all.  Where two of these differ the
+ * tensor is refused.  Nothing is compared without it.  @read: -ENOMEM, or any
+ * -errno where it cannot.
  */
 struct ck_builder_reads {
 	int (*read)(void *ctx, const char *file, void *buf, size_t len,
@@ -172,7 +173,7 @@ void ck_builder_compare(struct ck_builder *b,
 			const struct ck_builder_reads *reads);
 
 /*
- * Checks coverage and overlaps, orders everything and writes the image to
+ * Checks coverage and overlaps, orders everything and writes the catalog to
  * @fd at offset 0.  The builder is empty afterwards; free it.
  */
 int ck_builder_finish(struct ck_builder *b, const char *format, int fd,

@@ -3,7 +3,7 @@
  * builder_add.c - the gate: what a reader says of one part, checked
  *
  * The checks return -EINVAL with the reason, which refuses the tensor; what
- * passes is staged as a chunk, its coordinates already in dims.
+ * passes is kept as a chunk, its coordinates already in dims.
  */
 #include "core/catalog/builder_priv.h"
 
@@ -305,8 +305,8 @@ static int check_reach(const struct ck_part *p, struct piece *pc,
 	if (!p->item_len && pc->flat)
 		len = (pc->hi - pc->lo) * pc->elem;
 	if (!p->item_len && !pc->flat) {
-		if (!ck_stride_reach(pc->len, pc->stride, pc->rank, pc->elem,
-				     &lo, &hi))
+		if (!ck_stride_extent(pc->len, pc->stride, pc->rank, pc->elem,
+				      &lo, &hi))
 			return ck_fail(why, EINVAL,
 				       "the strides of a part reach past 2^62");
 		if ((uint64_t)-lo > p->off)
@@ -370,9 +370,9 @@ static int check_part(const struct ck_builder *b, const struct ck_entry *e,
 	return check_reach(p, pc, why);
 }
 
-static int settle_state(struct ck_builder *b, const struct ck_part *p,
-			const struct ck_entry *e, struct piece *pc,
-			struct ck_err *err)
+static int set_state(struct ck_builder *b, const struct ck_part *p,
+		     const struct ck_entry *e, struct piece *pc,
+		     struct ck_err *err)
 {
 	const struct ck_src *s = &b->srcs.v[p->src];
 	uint64_t size = ck_src_size(s);
@@ -392,7 +392,7 @@ static int settle_state(struct ck_builder *b, const struct ck_part *p,
 		 "%" PRIu64
 		 " bytes are past the end of the file, which has %" PRIu64,
 		 pc->byte_hi - CK_MAX(size, pc->byte_lo), size);
-	return ck_builder_say(b, &at, reason, err);
+	return ck_builder_report(b, &at, reason, err);
 }
 
 static int add_layout(struct ck_builder *b, const struct ck_part *p,
@@ -455,7 +455,7 @@ static int stage(struct ck_builder *b, struct ck_entry *e,
 	if (!ck_vec_reserve(&b->parts, 1))
 		return ck_no_memory(err);
 	c.pad[0] = (p->overlap_ok ? CK_PART_OVERLAP_OK : 0) |
-		   (p->untold ? CK_PART_UNTOLD : 0);
+		   (p->unlabelled ? CK_PART_UNLABELLED : 0);
 	b->parts.v[b->parts.nr++] = c;
 	if (e->nr++)
 		b->parts.v[e->last].next = at;
@@ -481,7 +481,7 @@ int ck_builder_add(struct ck_builder *b, const struct ck_part *part,
 		return ck_entry_refuse(b, e, why.msg, err);
 	if (!pc.volume || (pc.flat && pc.lo == pc.hi))
 		return 0;
-	ret = settle_state(b, part, e, &pc, err);
+	ret = set_state(b, part, e, &pc, err);
 	return ret ? ret : stage(b, e, part, &pc, err);
 }
 

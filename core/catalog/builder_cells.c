@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 /* A ring this long is searched for the very same bytes given twice. */
-#define TWIN_SEARCH 64
+#define DUPLICATE_SEARCH 64
 
 static void start_over(struct ck_cells *c, struct ck_builder *b,
 		       struct ck_entry *e)
@@ -65,22 +65,22 @@ static uint64_t hash_elements(const struct ck_cells *c,
 }
 
 /* The same elements from the same bytes: said twice, not stored twice. */
-static bool is_twin(const struct ck_chunk *x, const struct ck_chunk *y)
+static bool is_duplicate(const struct ck_chunk *x, const struct ck_chunk *y)
 {
 	return x->src == y->src && x->off == y->off && x->layout == y->layout;
 }
 
-static bool has_twin(const struct ck_cells *c, uint32_t cell,
-		     const struct ck_chunk *x)
+static bool has_duplicate(const struct ck_cells *c, uint32_t cell,
+			  const struct ck_chunk *x)
 {
 	uint32_t at = c->cell.v[cell];
 
-	for (unsigned n = 0; at != CK_NONE && n < TWIN_SEARCH; n++) {
-		if (is_twin(&c->part.v[at], x))
+	for (unsigned n = 0; at != CK_NONE && n < DUPLICATE_SEARCH; n++) {
+		if (is_duplicate(&c->part.v[at], x))
 			return true;
 		at = c->part.v[at].next;
 	}
-	return is_twin(&c->part.v[c->tail.v[cell]], x);
+	return is_duplicate(&c->part.v[c->tail.v[cell]], x);
 }
 
 static int add_to_cell(struct ck_cells *c, const struct ck_chunk *x,
@@ -92,7 +92,7 @@ static int add_to_cell(struct ck_cells *c, const struct ck_chunk *x,
 				ck_table_find(&c->tab, hash, cell_equal, c, x);
 	uint32_t at = (uint32_t)c->part.nr;
 
-	if (cell != CK_NONE && has_twin(c, cell, x))
+	if (cell != CK_NONE && has_duplicate(c, cell, x))
 		return 0;
 	if (!ck_vec_reserve(&c->part, 1) || !ck_vec_reserve(&c->cell, 1) ||
 	    !ck_vec_reserve(&c->tail, 1))

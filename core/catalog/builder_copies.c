@@ -26,7 +26,7 @@ struct spread {
 struct ring {
 	const struct ck_cells *c;
 	uint32_t first;
-	bool untold;
+	bool unlabelled;
 	bool some; /* of the bytes are compared */
 };
 
@@ -64,9 +64,9 @@ static bool find_spread(const struct ring *r, const struct ck_chunk *x,
 	if ((l->flags & CK_LAYOUT_FLAT) || is_row_major(c, l))
 		return true;
 	s->dense = false;
-	if (!ck_stride_reach(c->img.dims + l->len,
-			     (const int64_t *)(c->img.dims + l->stride),
-			     c->rank, c->elem, &s->lo, &hi))
+	if (!ck_stride_extent(c->img.dims + l->len,
+			      (const int64_t *)(c->img.dims + l->stride),
+			      c->rank, c->elem, &s->lo, &hi))
 		return false;
 	s->off += (uint64_t)s->lo;
 	s->span = (uint64_t)(hi - s->lo);
@@ -165,16 +165,17 @@ static int differ(const struct ring *r, const struct ck_chunk *x,
 
 	if (x->src == y->src)
 		return ck_fail(why, EINVAL,
-			       r->untold ? "%s holds two that differ" :
-					   "its copies in %s differ "
-					   "(unshard heal)",
+			       r->unlabelled ? "%s holds two that differ" :
+					       "its copies in %s differ "
+					       "(unshard heal)",
 			       a);
 	return ck_fail(why, EINVAL,
-		       r->untold ? "%s and %s hold different ones, and nothing "
-				   "says which part of it each has: "
-				   "-o layout=FILE does" :
-				   "its copies in %s and %s differ "
-				   "(unshard heal)",
+		       r->unlabelled ?
+			       "%s and %s hold different ones, and nothing "
+			       "says which part of it each has: "
+			       "-o layout=FILE does" :
+			       "its copies in %s and %s differ "
+			       "(unshard heal)",
 		       a, b);
 }
 
@@ -213,14 +214,14 @@ static bool find_ring(const struct ck_cells *c, uint32_t cell, struct ring *r)
 
 	*r = (struct ring){ .c = c, .first = c->cell.v[cell] };
 	for (uint32_t at = r->first; at != CK_NONE; at = c->part.v[at].next) {
-		r->untold |= c->part.v[at].pad[0] & CK_PART_UNTOLD;
+		r->unlabelled |= c->part.v[at].pad[0] & CK_PART_UNLABELLED;
 		nr++;
 	}
 	size = ck_chunk_volume(&c->img, &c->part.v[r->first], c->rank) *
 	       c->elem;
-	r->some = r->untold &&
+	r->some = r->unlabelled &&
 		  (size > MAX_ONE || c->b->reads.spent + nr * size > MAX_ALL);
-	return nr > 1 && (r->untold || c->b->reads.copies);
+	return nr > 1 && (r->unlabelled || c->b->reads.copies);
 }
 
 int ck_cells_copies(const struct ck_cells *c, struct ck_err *why)

@@ -191,7 +191,7 @@ static uint8_t state_of(const struct ck_cells *c, const struct ck_chunk *x,
 
 	if (s->state != CK_OK)
 		return s->state;
-	ck_stride_reach(len, stride, c->rank, c->elem, &lo, &hi);
+	ck_stride_extent(len, stride, c->rank, c->elem, &lo, &hi);
 	return x->off + (uint64_t)hi > ck_src_size(s) ? CK_TORN : CK_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * builder_finish.c - tensor by tensor from the staged parts into the image
+ * builder_finish.c - tensor by tensor from the kept parts into the catalog
  *
  * Chunks go to the file as soon as their tensor is done, so that a checkpoint
  * of millions of chunks is not held twice.
@@ -13,7 +13,7 @@
 struct finish {
 	struct ck_builder *b;
 	struct ck_cells cells;
-	struct ck_image_out out;
+	struct ck_catalog_out out;
 	CK_VEC(struct ck_tensor) tensors;
 	uint64_t nr_chunks;
 	struct ck_err *err;
@@ -34,7 +34,7 @@ static int put_chunk(struct finish *f, struct ck_chunk x, uint32_t next)
 {
 	x.next = next;
 	x.pad[0] = 0;
-	return ck_image_out_put(&f->out, &x, sizeof(x), f->err);
+	return ck_catalog_out_put(&f->out, &x, sizeof(x), f->err);
 }
 
 /* Cells in stored order, then the rest of each ring in the same order. */
@@ -89,7 +89,7 @@ static uint32_t newest_src(const struct ck_cells *c)
 	return newest;
 }
 
-static int say_hole(struct finish *f)
+static int report_hole(struct finish *f)
 {
 	const struct ck_cells *c = &f->cells;
 	uint64_t lo = 0, hi = 0, missing = c->e->volume - c->covered;
@@ -107,7 +107,7 @@ static int say_hole(struct finish *f)
 		 " bytes) are stored nowhere, the first are [%" PRIu64
 		 ", %" PRIu64 ")",
 		 missing, c->e->volume, missing * c->elem, lo, hi);
-	return ck_builder_say(f->b, &at, reason, f->err);
+	return ck_builder_report(f->b, &at, reason, f->err);
 }
 
 /* Bytes of the tensor that files hold which are not there, file by file. */
@@ -137,7 +137,7 @@ static int say_lost(struct finish *f)
 			 "%" PRIu64 " of its %" PRIu64
 			 " bytes are in this file, which cannot be read",
 			 lost * c->elem, c->e->volume * c->elem);
-		ret = ck_builder_say(f->b, &at, reason, f->err);
+		ret = ck_builder_report(f->b, &at, reason, f->err);
 	}
 	return ret;
 }
@@ -181,7 +181,7 @@ static int put_tensor(struct finish *f)
 		return ck_fail(f->err, E2BIG, "more than %u parts of tensors",
 			       CK_MAX_CHUNKS);
 	if (c->covered < e->volume)
-		ret = say_hole(f);
+		ret = report_hole(f);
 	if (!ret && t.state == CK_MISSING)
 		ret = say_lost(f);
 	if (!ret)
@@ -204,7 +204,7 @@ static int do_tensor(struct finish *f, uint32_t entry)
 	if (!ret)
 		ret = ck_cells_copies(&f->cells, f->err);
 	if (!ret) {
-		ret = ck_cells_twins(&f->cells, f->err);
+		ret = ck_cells_duplicates(&f->cells, f->err);
 		return ret ? ret : put_tensor(f);
 	}
 	if (ret != -EINVAL)
@@ -226,8 +226,8 @@ static int do_tensors(struct finish *f)
 		return ck_no_memory(f->err);
 	ret = ck_builder_names(f->b, order, &nr, f->err);
 	if (!ret)
-		ret = ck_image_out_section(&f->out, CK_SEC_CHUNKS, NULL, 0,
-					   f->err);
+		ret = ck_catalog_out_section(&f->out, CK_SEC_CHUNKS, NULL, 0,
+					     f->err);
 	for (uint32_t i = 0; i < nr && !ret; i++)
 		ret = do_tensor(f, order[i]);
 	f->out.head.sec[CK_SEC_CHUNKS].nr = f->nr_chunks;
@@ -271,8 +271,8 @@ static int do_objects(struct finish *f)
 	if (b->objects.nr)
 		qsort_r(b->objects.v, b->objects.nr, sizeof(*b->objects.v),
 			by_name, b);
-	return ck_image_out_section(&f->out, CK_SEC_OBJECTS, b->objects.v,
-				    b->objects.nr, f->err);
+	return ck_catalog_out_section(&f->out, CK_SEC_OBJECTS, b->objects.v,
+				      b->objects.nr, f->err);
 }
 
 static int do_problems(struct finish *f)
@@ -297,8 +297,8 @@ static int do_problems(struct finish *f)
 			return ret;
 		b->problems.v[b->problems.nr++] = more;
 	}
-	return ck_image_out_section(&f->out, CK_SEC_PROBLEMS, b->problems.v,
-				    b->problems.nr, f->err);
+	return ck_catalog_out_section(&f->out, CK_SEC_PROBLEMS, b->problems.v,
+				      b->problems.nr, f->err);
 }
 
 /* The sections that nothing is added to any more. */
@@ -321,9 +321,10 @@ static int do_rest(struct finish *f, uint32_t format)
 	int ret = 0;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(rest) && !ret; i++)
-		ret = ck_image_out_section(&f->out, rest[i].sec,
-					   rest[i].records, rest[i].nr, f->err);
-	return ret ? ret : ck_image_out_end(&f->out, format, f->err);
+		ret = ck_catalog_out_section(&f->out, rest[i].sec,
+					     rest[i].records, rest[i].nr,
+					     f->err);
+	return ret ? ret : ck_catalog_out_end(&f->out, format, f->err);
 }
 
 int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
@@ -339,11 +340,11 @@ int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
 	b->spent = true;
 	ret = ck_intern_str(&b->in, format, strlen(format), &name, f.err);
 	if (!ret)
-		ret = ck_image_out_begin(&f.out, fd, f.err);
+		ret = ck_catalog_out_begin(&f.out, fd, f.err);
 	if (!ret)
 		ret = do_tensors(&f);
 	if (!ret)
-		ret = ck_builder_twins(b, f.err);
+		ret = ck_builder_duplicates(b, f.err);
 	if (!ret)
 		ret = do_objects(&f);
 	if (!ret)
@@ -351,7 +352,7 @@ int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
 	if (!ret)
 		ret = do_rest(&f, name);
 	ck_cells_free(&f.cells);
-	ck_image_out_free(&f.out);
+	ck_catalog_out_free(&f.out);
 	free(f.tensors.v);
 	return ret;
 }

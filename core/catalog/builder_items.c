@@ -91,7 +91,7 @@ int ck_entry_refuse(struct ck_builder *b, struct ck_entry *e,
 	if (e->flags & CK_ENTRY_REFUSED)
 		return 0;
 	e->flags |= CK_ENTRY_REFUSED;
-	return ck_builder_say(b, &at, reason, err);
+	return ck_builder_report(b, &at, reason, err);
 }
 
 int ck_builder_refuse(struct ck_builder *b, uint32_t tree, const char *name,
@@ -137,8 +137,8 @@ static const char *object_fault(const struct ck_builder *b,
 	return NULL;
 }
 
-static int say_of_object(struct ck_builder *b, const struct ck_object_in *o,
-			 const char *reason, struct ck_err *err)
+static int report_of_object(struct ck_builder *b, const struct ck_object_in *o,
+			    const char *reason, struct ck_err *err)
 {
 	struct ck_problem at = { .severity = CK_ERROR,
 				 .off = o->off,
@@ -151,7 +151,7 @@ static int say_of_object(struct ck_builder *b, const struct ck_object_in *o,
 
 	if (o->src < b->srcs.nr)
 		at.file = ck_srcs_file(b->srcs.v, o->src);
-	return ret ? ret : ck_builder_say(b, &at, reason, err);
+	return ret ? ret : ck_builder_report(b, &at, reason, err);
 }
 
 int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,
@@ -167,7 +167,7 @@ int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,
 	int ret;
 
 	if (fault)
-		return say_of_object(b, o, fault, err);
+		return report_of_object(b, o, fault, err);
 	if (b->objects.nr >= CK_MAX_TENSORS)
 		return ck_fail(err, E2BIG, "more than %u objects",
 			       CK_MAX_TENSORS);
@@ -179,8 +179,8 @@ int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,
 	b->objects.v[b->objects.nr++] = out;
 	if (b->srcs.v[o->src].kind == CK_SRC_FILE &&
 	    o->off + o->len > b->srcs.v[o->src].len)
-		return say_of_object(b, o, "it ends past the end of the file",
-				     err);
+		return report_of_object(
+			b, o, "it ends past the end of the file", err);
 	return 0;
 }
 

@@ -4,17 +4,17 @@
  *
  *	builder.c        the parts' surroundings: sources, trees, problems
  *	builder_items.c  objects and paths
- *	builder_add.c    the gate: one part checked, staged
+ *	builder_add.c    the gate: one part checked, kept
  *	builder_names.c  file names, no two alike, and their order
- *	builder_finish.c tensor by tensor into the image
+ *	builder_finish.c tensor by tensor into the catalog
  *	builder_cells.c  one tensor: replicas, order, the tree
  *	builder_overlap.c  which cells overlap
  *	builder_cut.c    overlapping boxes into common cells
  *	builder_copies.c small replicas against each other
- *	builder_twins.c  ranks that hold the same where they should differ
+ *	builder_duplicates.c  ranks that hold the same where they should differ
  *	builder_hole.c   the first element that no cell covers
- *	image_write.c    sections to a file
- *	reach.c          arithmetic that image_map.c needs too
+ *	catalog_write.c    sections to a file
+ *	stride_extent.c          arithmetic that catalog_map.c needs too
  */
 #ifndef CK_BUILDER_PRIV_H
 #define CK_BUILDER_PRIV_H
@@ -24,9 +24,9 @@
 #include "core/base/limits.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
-#include "core/catalog/image_priv.h"
+#include "core/catalog/catalog_priv.h"
 #include "core/catalog/intern.h"
-#include "core/catalog/twins.h"
+#include "core/catalog/duplicate_ranks.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -45,14 +45,14 @@ struct ck_entry {
 	uint64_t volume; /* elements */
 	uint32_t name, file, tree, path;
 	uint32_t shape, grid;
-	uint32_t first, last, nr; /* staged parts, linked by next */
+	uint32_t first, last, nr; /* kept parts, linked by next */
 	uint32_t order; /* 0: not known */
 	uint8_t dtype, rank, grid_rank, flags;
 };
 
-/* Parts are staged as the chunks that they become, with these in pad[0]. */
+/* Parts are kept as the chunks that they become, with these in pad[0]. */
 #define CK_PART_OVERLAP_OK 1
-#define CK_PART_UNTOLD 2
+#define CK_PART_UNLABELLED 2
 
 struct ck_builder {
 	struct ck_intern in;
@@ -65,7 +65,8 @@ struct ck_builder {
 	CK_VEC(unsigned char) blob;
 	struct ck_table entry_tab, src_tab;
 	struct ck_builder_reads reads; /* NULL in it: compare nothing */
-	struct ck_twins twins; /* pieces of sources that nothing tells apart */
+	struct ck_duplicate_ranks
+		duplicates; /* pieces of sources that nothing tells apart */
 	uint32_t nr_units, last_unit;
 	uint32_t last_entry; /* of the last part: the next is likely its too */
 	uint64_t more_problems;
@@ -82,29 +83,29 @@ uint32_t ck_builder_lookup(const struct ck_builder *b, uint32_t tree,
 /* Takes the tensor out; the first reason is kept.  0 or -errno. */
 int ck_entry_refuse(struct ck_builder *b, struct ck_entry *e,
 		    const char *reason, struct ck_err *err);
-int ck_builder_say(struct ck_builder *b, const struct ck_problem *at,
-		   const char *reason, struct ck_err *err);
+int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
+		      const char *reason, struct ck_err *err);
 /* The file whose bytes source @src is made of, as a string; CK_NONE: none. */
 uint32_t ck_srcs_file(const struct ck_src *srcs, uint32_t src);
 /* For messages; never NULL. */
 const char *ck_builder_src_name(const struct ck_builder *b, uint32_t src);
-/* The builder's sections as an image that is not yet written. */
-struct ck_image ck_builder_view(const struct ck_builder *b);
+/* The builder's sections as a catalog that is not yet written. */
+struct ck_catalog ck_builder_view(const struct ck_builder *b);
 
 /* "[0:4, 2:8]" */
 void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
 		 unsigned rank);
 
 /*
- * What is true of a chunk of an image is what the gate checks: shared with
- * image_map.c.
+ * What is true of a chunk of a catalog is what the gate checks: shared with
+ * catalog_map.c.
  */
 /*
  * Bytes that the box of @len at @stride elements reaches, relative to element
  * 0; false: further than CK_SIZE_MAX.
  */
-bool ck_stride_reach(const uint64_t *len, const int64_t *stride, unsigned rank,
-		     uint8_t elem, int64_t *lo, int64_t *hi);
+bool ck_stride_extent(const uint64_t *len, const int64_t *stride, unsigned rank,
+		      uint8_t elem, int64_t *lo, int64_t *hi);
 /* Strides of row-major order over @len; false: overflow. */
 bool ck_dense_strides(const uint64_t *len, unsigned rank, int64_t *stride);
 /* Size of what offsets of parts count in; UINT64_MAX where it is not known. */
@@ -117,19 +118,21 @@ struct ck_chunk_walk {
 	bool flat, done;
 	struct ck_range range;
 };
-void ck_chunk_walk_init(struct ck_chunk_walk *w, const struct ck_image *img,
+void ck_chunk_walk_init(struct ck_chunk_walk *w, const struct ck_catalog *img,
 			const struct ck_chunk *chunk, unsigned rank);
 bool ck_chunk_walk_next(struct ck_chunk_walk *w, struct ck_box *box);
 /* The smallest box around it: start[rank], end[rank]. */
-void ck_chunk_bounds(const struct ck_image *img, const struct ck_chunk *chunk,
+void ck_chunk_bounds(const struct ck_catalog *img, const struct ck_chunk *chunk,
 		     unsigned rank, uint64_t *start, uint64_t *end);
-uint64_t ck_chunk_volume(const struct ck_image *img,
+uint64_t ck_chunk_volume(const struct ck_catalog *img,
 			 const struct ck_chunk *chunk, unsigned rank);
 
-/* One tensor on its way into the image; its memory serves the next one too. */
+/*
+ * One tensor on its way into the catalog; its memory serves the next one too.
+ */
 struct ck_cells {
 	struct ck_builder *b;
-	struct ck_image img; /* the builder's sections, for the calls above */
+	struct ck_catalog img; /* the builder's sections, for the calls above */
 	struct ck_entry *e;
 	unsigned rank;
 	uint8_t elem;
@@ -147,7 +150,7 @@ struct ck_cells {
 };
 
 /*
- * From the staged parts to rings, order and tree.  Returns 0; -EINVAL where
+ * From the kept parts to rings, order and tree.  Returns 0; -EINVAL where
  * the tensor is to be refused for the reason in @why; other -errno.
  */
 int ck_cells_make(struct ck_cells *c, struct ck_builder *b, struct ck_entry *e,
@@ -160,30 +163,30 @@ int ck_cells_cut(struct ck_cells *c, struct ck_err *why);
 /* -EINVAL: small replicas differ, or what may be no replicas. */
 int ck_cells_copies(const struct ck_cells *c, struct ck_err *why);
 /* Keeps the pieces of the tensor that a rank may have of another; -ENOMEM. */
-int ck_cells_twins(const struct ck_cells *c, struct ck_err *err);
+int ck_cells_duplicates(const struct ck_cells *c, struct ck_err *err);
 /* When all tensors were seen: warns of ranks that are alike.  0 or -errno. */
-int ck_builder_twins(struct ck_builder *b, struct ck_err *err);
+int ck_builder_duplicates(struct ck_builder *b, struct ck_err *err);
 /* [*lo, *hi): the first elements of the tensor that no cell covers. */
 int ck_cells_hole(const struct ck_cells *c, uint64_t *lo, uint64_t *hi,
 		  struct ck_err *err);
 
-/* The image's file, written front to back, the head last. */
-struct ck_image_out {
+/* The catalog's file, written front to back, the head last. */
+struct ck_catalog_out {
 	int fd;
 	uint64_t off; /* where the next byte goes */
 	unsigned char *buf;
 	size_t fill;
-	struct ck_image_head head;
+	struct ck_catalog_head head;
 };
-int ck_image_out_begin(struct ck_image_out *o, int fd, struct ck_err *err);
-/* @records NULL: they follow by ck_image_out_put(). */
-int ck_image_out_section(struct ck_image_out *o, unsigned sec,
-			 const void *records, size_t nr, struct ck_err *err);
-int ck_image_out_put(struct ck_image_out *o, const void *bytes, size_t len,
-		     struct ck_err *err);
-int ck_image_out_end(struct ck_image_out *o, uint32_t format,
-		     struct ck_err *err);
-void ck_image_out_free(struct ck_image_out *o);
+int ck_catalog_out_begin(struct ck_catalog_out *o, int fd, struct ck_err *err);
+/* @records NULL: they follow by ck_catalog_out_put(). */
+int ck_catalog_out_section(struct ck_catalog_out *o, unsigned sec,
+			   const void *records, size_t nr, struct ck_err *err);
+int ck_catalog_out_put(struct ck_catalog_out *o, const void *bytes, size_t len,
+		       struct ck_err *err);
+int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format,
+		       struct ck_err *err);
+void ck_catalog_out_free(struct ck_catalog_out *o);
 
 /*
  * The tensors that are served, by tree and file name: @order has room for all

@@ -24,7 +24,7 @@ static const char *const state_names[] = {
 };
 
 void ck_dump_key(struct ck_str *out, const char *key,
-		 const struct ck_image *img, uint32_t ref)
+		 const struct ck_catalog *img, uint32_t ref)
 {
 	size_t len;
 	const char *text;
@@ -34,7 +34,7 @@ void ck_dump_key(struct ck_str *out, const char *key,
 		ck_str_puts(out, "null");
 		return;
 	}
-	text = ck_image_str(img, ref, &len);
+	text = ck_catalog_str(img, ref, &len);
 	ck_str_json(out, text, len);
 }
 
@@ -72,7 +72,7 @@ static void put_strides(struct ck_str *out, const int64_t *stride,
 }
 
 /* Where the bytes are: the file, or the compressed stretch of it. */
-static void put_place(struct ck_str *out, const struct ck_image *img,
+static void put_place(struct ck_str *out, const struct ck_catalog *img,
 		      uint32_t src, uint64_t off, uint64_t len)
 {
 	const struct ck_src *s = &img->srcs[src];
@@ -93,24 +93,24 @@ struct where {
 	int err;
 };
 
-static struct where where_is(const struct ck_image *img,
-			     const struct ck_side *side,
+static struct where where_is(const struct ck_catalog *img,
+			     const struct ck_resolved *resolved,
 			     const struct ck_tensor *t, uint32_t chunk)
 {
 	const struct ck_chunk *x = &img->chunks[chunk];
 	const struct ck_layout *l = &img->layouts[x->layout];
 	bool flat = l->flags & CK_LAYOUT_FLAT;
 	struct where w = { .off = x->off };
-	enum ck_side_state state = CK_SIDE_UNKNOWN;
+	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
 	struct ck_place place;
 
 	w.nbytes = ck_chunk_volume(img, x, t->grid_rank) *
 		   ck_dtype_info(l->dtype)->size;
 	if (l->flags & CK_LAYOUT_DEFERRED) {
-		if (side)
-			state = ck_side_get(side, chunk, &place);
-		w.deferred = state != CK_SIDE_PLACED;
-		w.err = state == CK_SIDE_BAD ? place.err : 0;
+		if (resolved)
+			state = ck_resolved_get(resolved, chunk, &place);
+		w.deferred = state != CK_RESOLVED_PLACED;
+		w.err = state == CK_RESOLVED_BAD ? place.err : 0;
 		w.off = w.deferred ? x->off : place.off;
 		w.stride = w.deferred ? NULL : place.stride;
 		if (w.deferred)
@@ -122,7 +122,7 @@ static struct where where_is(const struct ck_image *img,
 	return w;
 }
 
-static void put_source(struct ck_str *out, const struct ck_image *img,
+static void put_source(struct ck_str *out, const struct ck_catalog *img,
 		       const struct ck_tensor *t, const struct ck_chunk *x,
 		       const struct where *w)
 {
@@ -156,7 +156,7 @@ static void put_source(struct ck_str *out, const struct ck_image *img,
 }
 
 /* The cell of a replica: the end of its ring that comes before all others. */
-static uint32_t cell_of(const struct ck_image *img, const struct ck_tensor *t,
+static uint32_t cell_of(const struct ck_catalog *img, const struct ck_tensor *t,
 			uint32_t chunk)
 {
 	while (chunk - t->first >= t->nr)
@@ -164,9 +164,9 @@ static uint32_t cell_of(const struct ck_image *img, const struct ck_tensor *t,
 	return chunk - t->first;
 }
 
-static void put_sources(struct ck_str *out, const struct ck_image *img,
-			const struct ck_side *side, const struct ck_tensor *t,
-			struct ck_dump_pos *pos)
+static void put_sources(struct ck_str *out, const struct ck_catalog *img,
+			const struct ck_resolved *resolved,
+			const struct ck_tensor *t, struct ck_dump_pos *pos)
 {
 	struct where w;
 	uint32_t end = CK_MIN(t->nr_all, pos->chunk + SOURCES);
@@ -180,7 +180,7 @@ static void put_sources(struct ck_str *out, const struct ck_image *img,
 		    (cell == CK_NONE || img->chunks[at - 1].next != at))
 			cell = cell_of(img, t, at);
 		ck_str_puts(out, i ? ",\n  " : "\n  ");
-		w = where_is(img, side, t, at);
+		w = where_is(img, resolved, t, at);
 		ck_str_puts(out, "{");
 		put_source(out, img, t, &img->chunks[at], &w);
 		if (i >= t->nr)
@@ -190,7 +190,7 @@ static void put_sources(struct ck_str *out, const struct ck_image *img,
 	pos->chunk = end;
 }
 
-static void put_tensor(struct ck_str *out, const struct ck_image *img,
+static void put_tensor(struct ck_str *out, const struct ck_catalog *img,
 		       const struct ck_tensor *t)
 {
 	ck_str_puts(out, "{");
@@ -208,8 +208,8 @@ static void put_tensor(struct ck_str *out, const struct ck_image *img,
 	ck_str_fmt(out, ", \"state\": \"%s\"", state_names[t->state]);
 }
 
-static void next_tensor(struct ck_str *out, const struct ck_image *img,
-			const struct ck_side *side, bool sources,
+static void next_tensor(struct ck_str *out, const struct ck_catalog *img,
+			const struct ck_resolved *resolved, bool sources,
 			struct ck_dump_pos *pos)
 {
 	const struct ck_tensor *t = &img->tensors[pos->item];
@@ -221,7 +221,7 @@ static void next_tensor(struct ck_str *out, const struct ck_image *img,
 			ck_str_puts(out, ", \"sources\": [");
 	}
 	if (sources)
-		put_sources(out, img, side, t, pos);
+		put_sources(out, img, resolved, t, pos);
 	if (sources && pos->chunk < t->nr_all)
 		return;
 	ck_str_puts(out, sources ? "]}" : "}");
@@ -229,7 +229,7 @@ static void next_tensor(struct ck_str *out, const struct ck_image *img,
 	pos->item++;
 }
 
-static void next_object(struct ck_str *out, const struct ck_image *img,
+static void next_object(struct ck_str *out, const struct ck_catalog *img,
 			struct ck_dump_pos *pos)
 {
 	static const char *const encodings[] = {
@@ -257,8 +257,9 @@ static void next_section(struct ck_dump_pos *pos)
 	*pos = (struct ck_dump_pos){ .section = pos->section + 1 };
 }
 
-static bool next_catalog(const struct ck_image *img, const struct ck_side *side,
-			 bool sources, uint64_t gen, struct ck_dump_pos *pos,
+static bool next_catalog(const struct ck_catalog *img,
+			 const struct ck_resolved *resolved, bool sources,
+			 uint64_t gen, struct ck_dump_pos *pos,
 			 struct ck_str *out)
 {
 	switch (pos->section) {
@@ -271,7 +272,7 @@ static bool next_catalog(const struct ck_image *img, const struct ck_side *side,
 		return true;
 	case TENSORS:
 		if (pos->item < img->nr_tensors) {
-			next_tensor(out, img, side, sources, pos);
+			next_tensor(out, img, resolved, sources, pos);
 			return true;
 		}
 		ck_str_puts(out, "\n], \"objects\": [");
@@ -290,7 +291,7 @@ static bool next_catalog(const struct ck_image *img, const struct ck_side *side,
 	}
 }
 
-bool ck_dump_next(const struct ck_image *img, enum ck_dump_doc doc,
+bool ck_dump_next(const struct ck_catalog *img, enum ck_dump_doc doc,
 		  uint64_t gen, struct ck_dump_pos *pos, struct ck_str *out)
 {
 	switch (doc) {
@@ -306,9 +307,9 @@ bool ck_dump_next(const struct ck_image *img, enum ck_dump_doc doc,
 	return false;
 }
 
-bool ck_dump_next_resolved(const struct ck_image *img,
-			   const struct ck_side *side, uint64_t gen,
+bool ck_dump_next_resolved(const struct ck_catalog *img,
+			   const struct ck_resolved *resolved, uint64_t gen,
 			   struct ck_dump_pos *pos, struct ck_str *out)
 {
-	return next_catalog(img, side, true, gen, pos, out);
+	return next_catalog(img, resolved, true, gen, pos, out);
 }

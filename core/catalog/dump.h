@@ -10,8 +10,8 @@
 #define CK_DUMP_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
-#include "core/geom/side.h"
+#include "core/geom/catalog.h"
+#include "core/geom/resolved.h"
 
 enum ck_dump_doc {
 	CK_DUMP_CATALOG, /* with sources: catalog.json, inspect --json */
@@ -29,15 +29,15 @@ struct ck_dump_pos {
  * Appends the record at *pos to @out and moves *pos on; false: *pos was the
  * end and nothing was appended.  @gen is the generation number shown.
  */
-bool ck_dump_next(const struct ck_image *img, enum ck_dump_doc doc,
+bool ck_dump_next(const struct ck_catalog *img, enum ck_dump_doc doc,
 		  uint64_t gen, struct ck_dump_pos *pos, struct ck_str *out);
 
 /*
- * The catalog, with the bytes themselves of those deferred items that @side
+ * The catalog, with the bytes themselves of those deferred items that @resolved
  * knows, instead of the items.
  */
-bool ck_dump_next_resolved(const struct ck_image *img,
-			   const struct ck_side *side, uint64_t gen,
+bool ck_dump_next_resolved(const struct ck_catalog *img,
+			   const struct ck_resolved *resolved, uint64_t gen,
 			   struct ck_dump_pos *pos, struct ck_str *out);
 
 #endif

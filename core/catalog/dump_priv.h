@@ -7,10 +7,10 @@
 
 /* "key": "the string", or null where there is none. */
 void ck_dump_key(struct ck_str *out, const char *key,
-		 const struct ck_image *img, uint32_t ref);
-bool ck_dump_next_problem(const struct ck_image *img, struct ck_dump_pos *pos,
+		 const struct ck_catalog *img, uint32_t ref);
+bool ck_dump_next_problem(const struct ck_catalog *img, struct ck_dump_pos *pos,
 			  struct ck_str *out);
-bool ck_dump_next_line(const struct ck_image *img, struct ck_dump_pos *pos,
+bool ck_dump_next_line(const struct ck_catalog *img, struct ck_dump_pos *pos,
 		       struct ck_str *out);
 
 #endif

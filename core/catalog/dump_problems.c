@@ -11,7 +11,7 @@ static const char *const severity_names[] = {
 };
 
 static void put_optional(struct ck_str *out, const char *key,
-			 const struct ck_image *img, uint32_t ref)
+			 const struct ck_catalog *img, uint32_t ref)
 {
 	if (ref == CK_NONE)
 		return;
@@ -19,7 +19,7 @@ static void put_optional(struct ck_str *out, const char *key,
 	ck_dump_key(out, key, img, ref);
 }
 
-static void put_problem(struct ck_str *out, const struct ck_image *img,
+static void put_problem(struct ck_str *out, const struct ck_catalog *img,
 			const struct ck_problem *p)
 {
 	ck_str_fmt(out, "{\"severity\": \"%s\"", severity_names[p->severity]);
@@ -34,7 +34,7 @@ static void put_problem(struct ck_str *out, const struct ck_image *img,
 	ck_str_puts(out, "}");
 }
 
-bool ck_dump_next_problem(const struct ck_image *img, struct ck_dump_pos *pos,
+bool ck_dump_next_problem(const struct ck_catalog *img, struct ck_dump_pos *pos,
 			  struct ck_str *out)
 {
 	if (pos->section)
@@ -51,17 +51,17 @@ bool ck_dump_next_problem(const struct ck_image *img, struct ck_dump_pos *pos,
 }
 
 /* One line stays one line, whatever the names in it are. */
-static void put_plain(struct ck_str *out, const struct ck_image *img,
+static void put_plain(struct ck_str *out, const struct ck_catalog *img,
 		      uint32_t ref)
 {
 	size_t len;
-	const char *s = ck_image_str(img, ref, &len);
+	const char *s = ck_catalog_str(img, ref, &len);
 
 	ck_str_plain(out, s, len);
 }
 
 static void put_named(struct ck_str *out, const char *what,
-		      const struct ck_image *img, uint32_t ref)
+		      const struct ck_catalog *img, uint32_t ref)
 {
 	if (ref == CK_NONE)
 		return;
@@ -70,7 +70,7 @@ static void put_named(struct ck_str *out, const char *what,
 	ck_str_puts(out, ": ");
 }
 
-bool ck_dump_next_line(const struct ck_image *img, struct ck_dump_pos *pos,
+bool ck_dump_next_line(const struct ck_catalog *img, struct ck_dump_pos *pos,
 		       struct ck_str *out)
 {
 	const struct ck_problem *p = &img->problems[pos->item];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* intern.c - strings, dims and layouts of an image, each kept once */
+/* intern.c - strings, dims and layouts of a catalog, each kept once */
 #include "core/catalog/intern.h"
 
 #include <errno.h>
@@ -24,9 +24,9 @@ struct str_key {
 const char *ck_intern_text(const struct ck_intern *in, uint32_t ref,
 			   size_t *len)
 {
-	const struct ck_image img = { .strs = in->strs.v };
+	const struct ck_catalog img = { .strs = in->strs.v };
 
-	return ck_image_str(&img, ref, len);
+	return ck_catalog_str(&img, ref, len);
 }
 
 static bool str_equal(const void *ctx, uint32_t ref, const void *key)

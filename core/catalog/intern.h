@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * intern.h - the sections of an image whose values are shared
+ * intern.h - the sections of a catalog whose values are shared
  *
  * Equal strings, runs of dims and layouts are stored once.  References are
- * what the image has: byte offsets of strings, positions in dims, indices of
+ * what the catalog has: byte offsets of strings, positions in dims, indices of
  * layouts.  Private to catalog/.
  */
 #ifndef CK_INTERN_H
@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/vec.h"
 #include "core/catalog/table.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 struct ck_dims_run {
 	uint32_t ref, nr;

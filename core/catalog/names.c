@@ -3,7 +3,7 @@
  * names.c - any bytes as the name of one file
  *
  * The plain form can be turned back into the name; the hashed form cannot, so
- * the image keeps the true name beside it.
+ * the catalog keeps the true name beside it.
  */
 #include "core/catalog/names.h"
 

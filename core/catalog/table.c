@@ -2,7 +2,7 @@
 /* table.c - open addressing with linear steps, at most half full */
 #include "core/catalog/table.h"
 
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <stdlib.h>
 #include <string.h>

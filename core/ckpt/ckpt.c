@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt.c - an image, its sources and its reader, as one thing */
+/* ckpt.c - a catalog, its sources and its reader, as one thing */
 #include "core/ckpt/ckpt.h"
 
 #include "core/ckpt/ckpt_priv.h"
@@ -7,9 +7,9 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/size.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/geom/dtype.h"
-#include "core/io/hold.h"
+#include "core/io/writer_lock.h"
 #include "core/write/overlay.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* The search for a chunk's tensor relies on it; the builder keeps to it. */
-static int check_order(const struct ck_image *img, struct ck_err *err)
+static int check_order(const struct ck_catalog *img, struct ck_err *err)
 {
 	uint64_t end = 0;
 
@@ -37,7 +37,7 @@ static int check_order(const struct ck_image *img, struct ck_err *err)
 }
 
 /* Bytes of the elements of a chunk; an item is counted as a whole. */
-static uint64_t chunk_bytes(const struct ck_image *img, uint32_t tensor,
+static uint64_t chunk_bytes(const struct ck_catalog *img, uint32_t tensor,
 			    uint32_t chunk)
 {
 	const struct ck_chunk *c = &img->chunks[chunk];
@@ -60,7 +60,7 @@ static void fault(void *ctx, uint32_t tensor, uint32_t chunk,
 {
 	struct ck_ckpt *ck = ctx;
 	const struct ck_chunk *c;
-	struct ck_late_problem p = {
+	struct ck_runtime_problem p = {
 		.tensor = tensor,
 		.chunk = chunk,
 		.reason = (char *)err->msg,
@@ -70,10 +70,10 @@ static void fault(void *ctx, uint32_t tensor, uint32_t chunk,
 		return;
 	c = &ck->img.chunks[chunk];
 	if (c->state != CK_OK)
-		return; /* a problem of the image says so */
+		return; /* a problem of the catalog says so */
 	p.off = c->off;
 	p.len = chunk_bytes(&ck->img, tensor, chunk);
-	ck_late_add(&ck->late, &p);
+	ck_runtime_problems_add(&ck->problems_found, &p);
 }
 
 static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
@@ -85,7 +85,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 	struct ck_reader_in in = {
 		.img = &ck->img,
 		.root = &ck->root,
-		.side = ck->side,
+		.resolved = ck->resolved,
 		.resolve = ck_ckpt_resolve_chunk,
 		.resolve_ctx = ck,
 		.fault = fault,
@@ -115,17 +115,17 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 	return ret ? ret : ck_ckpt_start_writer(ck, opts, err);
 }
 
-static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int image_fd,
+static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int catalog_fd,
 		 struct ck_err *err)
 {
-	int ret = ck_image_map(&ck->img, image_fd, err);
+	int ret = ck_catalog_map(&ck->img, catalog_fd, err);
 
 	if (!ret)
 		ret = check_order(&ck->img, err);
 	if (ret)
 		return ret;
-	ck->side = ck_side_new(ck->img.nr_chunks);
-	if (!ck->side)
+	ck->resolved = ck_resolved_new(ck->img.nr_chunks);
+	if (!ck->resolved)
 		return ck_fail(err, ENOMEM, "out of memory");
 	return start_reader(ck, opts, err);
 }
@@ -136,16 +136,17 @@ struct ck_ckpt *ck_ckpt_new(void)
 
 	if (!ck)
 		return NULL;
-	ck_late_init(&ck->late);
+	ck_runtime_problems_init(&ck->problems_found);
 	pthread_mutex_init(&ck->sealed_lock, NULL);
-	pthread_mutex_init(&ck->hold_lock, NULL);
+	pthread_mutex_init(&ck->writer_lock_mutex, NULL);
 	pthread_mutex_init(&ck->redo_lock, NULL);
-	ck_undone_init(&ck->undone);
+	ck_partial_writes_init(&ck->partial_writes);
 	return ck;
 }
 
 int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
-		  const struct ck_opts *opts, int image_fd, struct ck_err *err)
+		  const struct ck_opts *opts, int catalog_fd,
+		  struct ck_err *err)
 {
 	struct ck_ckpt *ck = ck_ckpt_new();
 	struct ck_root none = { .fd = -1, .blobs_fd = -1 };
@@ -155,7 +156,7 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	if (!ck)
 		return ck_fail(err, ENOMEM, "out of memory");
 	ck->root = *root;
-	ret = start(ck, opts, image_fd, err ? err : &local);
+	ret = start(ck, opts, catalog_fd, err ? err : &local);
 	if (ret) {
 		ck->root = none; /* still the caller's */
 		ck_ckpt_close(ck);
@@ -169,15 +170,15 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 int ck_ckpt_open(struct ck_ckpt **out, const char *path,
 		 const struct ck_opts *opts, struct ck_err *err)
 {
-	ck_auto_fd int image_fd = -1;
+	ck_auto_fd int catalog_fd = -1;
 	struct ck_root root;
 	int ret = ck_root_open(&root, path, opts, err);
 
 	if (ret)
 		return ret;
-	ret = ck_ckpt_describe(&root, opts, &image_fd, err);
+	ret = ck_ckpt_describe(&root, opts, &catalog_fd, err);
 	if (!ret)
-		ret = ck_ckpt_serve(out, &root, opts, image_fd, err);
+		ret = ck_ckpt_serve(out, &root, opts, catalog_fd, err);
 	if (ret)
 		ck_root_close(&root);
 	return ret;
@@ -188,30 +189,31 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 	if (!ck)
 		return;
 	ck_writer_free(ck->writer); /* may still write checksums */
-	ck_ckpt_seal_settle(ck, true);
+	ck_ckpt_update_manifest(ck, true);
 	if (ck->reader)
 		ck_reader_free(ck->reader);
 	ck_overlay_free(ck->overlay);
 	ck_ckpt_seal_close(ck);
-	ck_hold_drop(ck->hold); /* last: the files are closed by now */
-	pthread_mutex_destroy(&ck->hold_lock);
+	ck_writer_lock_drop(
+		ck->writer_lock); /* last: the files are closed by now */
+	pthread_mutex_destroy(&ck->writer_lock_mutex);
 	pthread_mutex_destroy(&ck->redo_lock);
-	ck_undone_destroy(&ck->undone);
-	ck_formers_free(ck->formers);
-	if (ck->side)
-		ck_side_free(ck->side);
+	ck_partial_writes_destroy(&ck->partial_writes);
+	ck_stale_log_free(ck->stale_log);
+	if (ck->resolved)
+		ck_resolved_free(ck->resolved);
 	if (ck->img.base)
-		ck_image_unmap(&ck->img);
+		ck_catalog_unmap(&ck->img);
 	if (!ck->over)
 		ck_root_close(&ck->root);
-	ck_late_free(&ck->late);
+	ck_runtime_problems_free(&ck->problems_found);
 	free(ck->spool);
 	if (ck->below.free)
 		ck->below.free(ck->below.made.ctx);
 	free(ck);
 }
 
-const struct ck_image *ck_ckpt_image(const struct ck_ckpt *ck)
+const struct ck_catalog *ck_ckpt_catalog(const struct ck_ckpt *ck)
 {
 	return &ck->img;
 }
@@ -221,9 +223,9 @@ const struct ck_root *ck_ckpt_root(const struct ck_ckpt *ck)
 	return &ck->root;
 }
 
-const struct ck_side *ck_ckpt_side(const struct ck_ckpt *ck)
+const struct ck_resolved *ck_ckpt_resolved(const struct ck_ckpt *ck)
 {
-	return ck->side;
+	return ck->resolved;
 }
 
 const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck)
@@ -299,7 +301,8 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 
 		if (!ck_ckpt_item_len(&ck->img, c) ||
 		    ck->img.chunks[c].state != CK_OK ||
-		    ck_side_get(ck->side, c, &place) != CK_SIDE_UNKNOWN)
+		    ck_resolved_get(ck->resolved, c, &place) !=
+			    CK_RESOLVED_UNKNOWN)
 			continue;
 		ret = ck_ckpt_resolve_chunk(ck, c, &local);
 		if (!ret)
@@ -311,15 +314,15 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 	return first_bad;
 }
 
-void ck_ckpt_late_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
+void ck_ckpt_runtime_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
 {
-	ck_late_dump(&ck->late, &ck->img, json, out);
+	ck_runtime_problems_dump(&ck->problems_found, &ck->img, json, out);
 }
 
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
 			  bool meant, const char *reason)
 {
-	struct ck_late_problem p = {
+	struct ck_runtime_problem p = {
 		.view = view,
 		.meant = meant,
 		.tensor = tensor,
@@ -328,26 +331,26 @@ void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
 	};
 	char text[CK_ERR_MAX];
 
-	ck_late_add(&ck->late, &p);
+	ck_runtime_problems_add(&ck->problems_found, &p);
 	if (!ck->over)
 		return;
 	/* the tensors of this one are not those that its notes are read of */
 	snprintf(text, sizeof(text), "%s: %s%s%s", view,
 		 tensor == CK_NONE ?
 			 "" :
-			 ck_image_str(&ck->img, ck->img.tensors[tensor].name,
-				      NULL),
+			 ck_catalog_str(&ck->img, ck->img.tensors[tensor].name,
+					NULL),
 		 tensor == CK_NONE ? "" : ": ", reason);
 	ck_ckpt_view_problem(ck->below.ck, ck->below.what, CK_NONE, meant,
 			     text);
 }
 
-uint64_t ck_ckpt_late_errors(struct ck_ckpt *ck)
+uint64_t ck_ckpt_runtime_errors(struct ck_ckpt *ck)
 {
-	return ck_late_errors(&ck->late);
+	return ck_runtime_problems_errors(&ck->problems_found);
 }
 
-uint64_t ck_ckpt_late_seq(const struct ck_ckpt *ck)
+uint64_t ck_ckpt_runtime_problems_seq(const struct ck_ckpt *ck)
 {
-	return atomic_load(&ck->late.seq);
+	return atomic_load(&ck->problems_found.seq);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt_describe.c - from a folder to an image in a sealed memfd
+ * ckpt_describe.c - from a folder to a catalog in a sealed memfd
  *
  * All parsing of the index happens in a sandboxed process that ends with it.
- * What it leaves is checked again by ck_image_map(), for whoever could take
- * over the parser could write any image.
+ * What it leaves is checked again by ck_catalog_map(), for whoever could take
+ * over the parser could write any catalog.
  */
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/format/detect.h"
 #include "core/root/dir.h"
@@ -33,14 +33,14 @@
 struct job {
 	const struct ck_root *root;
 	const struct ck_opts *opts;
-	int image_fd;
+	int catalog_fd;
 	bool sandbox;
 	struct ck_sandbox_in in;
 };
 
-static bool is_apart(const struct ck_image *img)
+static bool is_apart(const struct ck_catalog *img)
 {
-	const char *name = ck_image_str(img, img->format, NULL);
+	const char *name = ck_catalog_str(img, img->format, NULL);
 
 	for (size_t i = 0; ck_formats[i]; i++)
 		if (!strcmp(ck_formats[i]->name, name))
@@ -51,13 +51,13 @@ static bool is_apart(const struct ck_image *img)
 static int end_verified(const struct ck_sealed_index *x, const struct job *job,
 			bool loaded, struct ck_err *err)
 {
-	struct ck_image img;
+	struct ck_catalog img;
 	int ret;
 
-	if (!loaded || ck_image_map(&img, job->image_fd, NULL))
+	if (!loaded || ck_catalog_map(&img, job->catalog_fd, NULL))
 		return ck_sealed_index_end(x, NULL, false, err);
 	ret = ck_sealed_index_end(x, &img, is_apart(&img), err);
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 	return ret;
 }
 
@@ -76,7 +76,7 @@ static int load_verified(struct ck_dir *dir, const struct job *job,
 		return ck_fail(err, -sealed, "%s: %s", job->root->path,
 			       why.msg);
 	dir->wrap = x ? ck_sealed_index_wrap(x) : NULL;
-	ret = ck_detect_load(dir, job->image_fd, err);
+	ret = ck_detect_load(dir, job->catalog_fd, err);
 	bad = x ? end_verified(x, job, !ret, &why) : 0;
 	ck_sealed_index_free(x);
 	if (bad)
@@ -101,7 +101,7 @@ static int parse(void *ctx, struct ck_err *err)
 	ck_dir_root_init(&dir, job->root, job->opts);
 	return ck_opts_get(job->opts, "verify") ?
 		       load_verified(&dir, job, err) :
-		       ck_detect_load(&dir, job->image_fd, err);
+		       ck_detect_load(&dir, job->catalog_fd, err);
 }
 
 static bool wants_sandbox(const struct ck_opts *opts)
@@ -122,7 +122,7 @@ static uint64_t mapped_now(void)
 	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static int run_job(struct job *job, const struct ck_effort *effort,
+static int run_job(struct job *job, const struct ck_parser_limits *limits,
 		   struct ck_err *err)
 {
 	const struct ck_root *root = job->root;
@@ -135,15 +135,15 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 		.ctx = job,
 		.keep = keep,
 		.nr_keep = nr + 1,
-		.cpu = effort->seconds,
-		.seconds = CK_MIN(effort->seconds, SECONDS_MAX) * PATIENCE,
+		.cpu = limits->seconds,
+		.seconds = CK_MIN(limits->seconds, SECONDS_MAX) * PATIENCE,
 	};
 	int ret;
 
 	if (!keep)
 		return ck_fail(err, ENOMEM, "out of memory");
 	ck_root_fds(root, keep, nr);
-	keep[nr] = job->image_fd;
+	keep[nr] = job->catalog_fd;
 	ret = ck_child_call(&c, err);
 	if (ret == -ETIMEDOUT || (ret && strstr(err->msg, c.what) == err->msg))
 		return ck_wrap(err, ret, "%s", root->path);
@@ -151,30 +151,30 @@ static int run_job(struct job *job, const struct ck_effort *effort,
 }
 
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
-		     int *image_fd, struct ck_err *err)
+		     int *catalog_fd, struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
 	struct job job = { .root = root, .opts = opts };
-	struct ck_effort effort;
+	struct ck_parser_limits limits;
 	struct ck_err local;
 	uint64_t mapped = mapped_now();
-	int ret = ck_image_file(&fd, err);
+	int ret = ck_catalog_file(&fd, err);
 
 	if (ret)
 		return ret;
-	job.image_fd = fd;
-	ck_effort_guess(root, opts, &effort);
+	job.catalog_fd = fd;
+	ck_parser_limits_guess(root, opts, &limits);
 	job.sandbox = wants_sandbox(opts);
 	job.in = (struct ck_sandbox_in){
 		.role = CK_SANDBOX_PARSER,
 		.root = root,
-		.mem_max = mapped ? mapped + effort.memory : 0,
+		.mem_max = mapped ? mapped + limits.memory : 0,
 	};
-	ret = run_job(&job, &effort, err ? err : &local);
+	ret = run_job(&job, &limits, err ? err : &local);
 	if (ret)
 		return ret;
-	ret = ck_image_seal(fd, err);
+	ret = ck_catalog_seal(fd, err);
 	if (!ret)
-		*image_fd = ck_steal_fd(fd);
+		*catalog_fd = ck_steal_fd(fd);
 	return ret;
 }

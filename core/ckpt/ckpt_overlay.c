@@ -62,7 +62,7 @@ int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 	ret = ck_overlay_open(&ck->overlay, &over, err);
 	if (ret)
 		return ret;
-	in->over = ck_overlay_over(ck->overlay);
+	in->over = ck_overlay_layer(ck->overlay);
 	say_lost(ck, in->write);
 	return 0;
 }
@@ -84,12 +84,12 @@ int ck_ckpt_room_fd(const struct ck_ckpt *ck)
 
 int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err)
 {
-	const struct ck_over *over;
+	const struct ck_file_layer *over;
 
 	if (!ck->overlay || !ck->writer)
 		return 0;
 	ck_writer_free(ck->writer); /* may still write checksums */
 	ck->writer = NULL;
-	over = ck_overlay_over(ck->overlay);
+	over = ck_overlay_layer(ck->overlay);
 	return over->sync(over->ctx, err);
 }

@@ -4,7 +4,7 @@
 #define CK_CKPT_PRIV_H
 
 #include "core/ckpt/ckpt.h"
-#include "core/write/former.h"
+#include "core/write/stale_log.h"
 #include "core/write/writer.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
  * How much time and memory the index of a checkpoint may take: what the names
  * and sizes of its files suggest, without a look into them.
  */
-struct ck_effort {
+struct ck_parser_limits {
 	uint64_t index_bytes, files, folders;
 	/*
 	 * Of processor time: 5, and 1 for each 8 MiB of index, 10 files or one
@@ -23,14 +23,15 @@ struct ck_effort {
 	unsigned seconds;
 	uint64_t memory; /* 512 MiB, and 16 times the index */
 };
-void ck_effort_guess(const struct ck_root *root, const struct ck_opts *opts,
-		     struct ck_effort *out);
+void ck_parser_limits_guess(const struct ck_root *root,
+			    const struct ck_opts *opts,
+			    struct ck_parser_limits *out);
 
-/* Late problems: see ckpt.h.  Any thread. */
-#define CK_LATE_MAX 1024
-#define CK_LATE_NOTES 768 /* of views: damage must find room */
+/* Runtime problems: see ckpt.h.  Any thread. */
+#define CK_RUNTIME_PROBLEMS_MAX 1024
+#define CK_RUNTIME_PROBLEMS_NOTES 768 /* of views: damage must find room */
 
-struct ck_late_problem {
+struct ck_runtime_problem {
 	const char *view; /* lasts; NULL: not about one, but about a chunk */
 	uint32_t tensor, chunk; /* tensor CK_NONE: of the chunk's file */
 	uint64_t off, len;
@@ -38,113 +39,130 @@ struct ck_late_problem {
 	char *reason;
 };
 
-struct ck_late {
+struct ck_runtime_problems {
 	pthread_mutex_t lock;
-	struct ck_late_problem *v;
+	struct ck_runtime_problem *v;
 	size_t nr;
 	bool full;
 	_Atomic uint64_t seq;
 };
-void ck_late_init(struct ck_late *l);
-void ck_late_free(struct ck_late *l);
+void ck_runtime_problems_init(struct ck_runtime_problems *l);
+void ck_runtime_problems_free(struct ck_runtime_problems *l);
 /* Copies @reason; the same view, tensor and chunk once. */
-void ck_late_add(struct ck_late *l, const struct ck_late_problem *p);
-uint64_t ck_late_errors(struct ck_late *l);
-void ck_late_dump(struct ck_late *l, const struct ck_image *img, bool json,
-		  struct ck_str *out);
+void ck_runtime_problems_add(struct ck_runtime_problems *l,
+			     const struct ck_runtime_problem *p);
+uint64_t ck_runtime_problems_errors(struct ck_runtime_problems *l);
+void ck_runtime_problems_dump(struct ck_runtime_problems *l,
+			      const struct ck_catalog *img, bool json,
+			      struct ck_str *out);
 
 /* What becomes of an optimizer's float32 copy of a 16-bit weight. */
-enum ck_master_how { CK_MASTER_REFUSE, CK_MASTER_ALSO, CK_MASTER_IGNORE };
-struct ck_master {
-	enum ck_master_how how;
+enum ck_fp32_master_how {
+	CK_FP32_MASTER_REFUSE,
+	CK_FP32_MASTER_ALSO,
+	CK_FP32_MASTER_IGNORE
+};
+struct ck_fp32_master {
+	enum ck_fp32_master_how how;
 	bool vector; /* there are copies whose names are not known */
 };
-void ck_master_init(struct ck_master *m, const struct ck_image *img,
-		    const char *how);
+void ck_fp32_master_init(struct ck_fp32_master *m, const struct ck_catalog *img,
+			 const char *how);
 /* -EPERM with a line where a write of @tensor would be undone. */
-int ck_master_may(const struct ck_ckpt *ck, uint32_t tensor,
-		  struct ck_err *err);
-uint32_t ck_master_of(const struct ck_ckpt *ck, uint32_t tensor);
+int ck_fp32_master_may(const struct ck_ckpt *ck, uint32_t tensor,
+		       struct ck_err *err);
+uint32_t ck_fp32_master_of(const struct ck_ckpt *ck, uint32_t tensor);
 /*
- * -o master=also: bytes [off, off+len) of @tensor were written.  Elements of the
- * copy that a trainer would cast to what the weight has now stay; where @was is
- * not NULL, so do those of elements that it says the weight had before, its
- * first the one that @off is in.  @former takes what was there; or NULL.
+ * -o master=also: bytes [off, off+len) of @tensor were written.  Elements of
+ * the copy that a trainer would cast to what the weight has now stay; where
+ * @was is not NULL, so do those of elements that it says the weight had before,
+ * its first the one that @off is in.  @pre_image takes what was there; or NULL.
  */
-int ck_master_follow(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
-		     const unsigned char *was, struct ck_former *former,
-		     uint64_t len, uint64_t off, struct ck_err *err);
+int ck_fp32_master_follow(struct ck_ckpt *ck, struct ck_edit *e,
+			  uint32_t tensor, const unsigned char *was,
+			  struct ck_pre_image *pre_image, uint64_t len,
+			  uint64_t off, struct ck_err *err);
 /*
  * The first of the tensors that are the same elements of the same bytes as
  * @tensor, itself where there are no others.
  */
-uint32_t ck_master_same(const struct ck_ckpt *ck, uint32_t tensor);
-/* As ck_former_keep(), of @tensor from @off on; says so where it cannot. */
-void ck_ckpt_former_keep(struct ck_ckpt *ck, struct ck_former *f,
-			 uint32_t tensor, uint64_t file, const void *was,
-			 const void *now, uint64_t len, uint64_t off);
+uint32_t ck_fp32_master_same(const struct ck_ckpt *ck, uint32_t tensor);
+/* As ck_pre_image_keep(), of @tensor from @off on; says so where it cannot. */
+void ck_ckpt_pre_image_keep(struct ck_ckpt *ck, struct ck_pre_image *f,
+			    uint32_t tensor, uint64_t file, const void *was,
+			    const void *now, uint64_t len, uint64_t off);
 
-/* ckpt_undone.c: bytes of which a write failed half-way; any thread */
-#define CK_UNDONE_MAX 256
+/* ckpt_partial_writes.c: bytes of which a write failed half-way; any thread */
+#define CK_PARTIAL_WRITES_MAX 256
 
-struct ck_undone_part {
+struct ck_partial_writes_part {
 	uint32_t tensor;
 	uint64_t from, to;
 };
 
-struct ck_undone {
+struct ck_partial_writes {
 	pthread_mutex_t lock;
-	struct ck_undone_part v[CK_UNDONE_MAX];
+	struct ck_partial_writes_part v[CK_PARTIAL_WRITES_MAX];
 	_Atomic unsigned nr;
 };
-void ck_undone_init(struct ck_undone *u);
-void ck_undone_destroy(struct ck_undone *u);
+void ck_partial_writes_init(struct ck_partial_writes *u);
+void ck_partial_writes_destroy(struct ck_partial_writes *u);
 /* The oldest gives way where there are too many. */
-void ck_undone_add(struct ck_undone *u, uint32_t tensor, uint64_t from,
-		   uint64_t to);
-bool ck_undone_any(struct ck_undone *u, uint32_t tensor, uint64_t from,
-		   uint64_t to);
+void ck_partial_writes_add(struct ck_partial_writes *u, uint32_t tensor,
+			   uint64_t from, uint64_t to);
+bool ck_partial_writes_any(struct ck_partial_writes *u, uint32_t tensor,
+			   uint64_t from, uint64_t to);
 /* They were written. */
-void ck_undone_drop(struct ck_undone *u, uint32_t tensor, uint64_t from,
-		    uint64_t to);
-/* Makes @was, of [from, to), differ from @buf wherever they are undone. */
-void ck_undone_spoil(struct ck_undone *u, uint32_t tensor, uint64_t from,
-		     uint64_t to, const unsigned char *buf, unsigned char *was);
+void ck_partial_writes_drop(struct ck_partial_writes *u, uint32_t tensor,
+			    uint64_t from, uint64_t to);
+/*
+ * Makes @was, of [from, to), differ from @buf wherever they were written in
+ * part.
+ */
+void ck_partial_writes_spoil(struct ck_partial_writes *u, uint32_t tensor,
+			     uint64_t from, uint64_t to,
+			     const unsigned char *buf, unsigned char *was);
 
-/* ckpt_lost.c: what is missing, and what it held nobody knows; CK_NONE */
-struct ck_lost {
+/*
+ * ckpt_unknown_copies.c: what is missing, and what it held nobody knows;
+ * CK_NONE
+ */
+struct ck_unknown_copies {
 	uint32_t problem, tensor;
 };
-void ck_lost_init(struct ck_lost *l, const struct ck_image *img);
+void ck_unknown_copies_init(struct ck_unknown_copies *l,
+			    const struct ck_catalog *img);
 /* -EIO with a line where a copy of @tensor may be in it. */
-int ck_lost_may(const struct ck_lost *l, const struct ck_image *img,
-		uint32_t tensor, struct ck_err *err);
+int ck_unknown_copies_may(const struct ck_unknown_copies *l,
+			  const struct ck_catalog *img, uint32_t tensor,
+			  struct ck_err *err);
 
 struct ck_ckpt {
 	struct ck_root root;
 	bool over; /* its file is below's; root and engine are borrowed */
-	struct ck_ckpt_below below;
-	struct ck_image img;
-	struct ck_side *side;
+	struct ck_ckpt_derivation below;
+	struct ck_catalog img;
+	struct ck_resolved *resolved;
 	struct ck_reader *reader;
 	struct ck_writer *writer; /* NULL: read-only */
-	struct ck_master master;
-	struct ck_lost lost;
-	struct ck_undone undone;
-	struct ck_formers *formers; /* NULL: read-only */
+	struct ck_fp32_master fp32_master;
+	struct ck_unknown_copies unknown_copies;
+	struct ck_partial_writes partial_writes;
+	struct ck_stale_log *stale_log; /* NULL: read-only */
 	pthread_mutex_t redo_lock; /* of who replaces */
 	_Atomic bool broken; /* a replacement is to be done again first */
 	const struct ck_engine_ops *engine;
 	char *spool; /* NULL: the default */
-	struct ck_late late;
+	struct ck_runtime_problems problems_found;
 	pthread_mutex_t sealed_lock; /* of looking for it */
 	bool sealed_sought, watched; /* watched: it follows what is written */
 	struct ck_sealed *sealed; /* its manifest; or NULL */
 	char *unsealed; /* why it has one that cannot be read; or NULL */
 	struct ck_checked *checked; /* -o verify */
 	struct ck_overlay *overlay; /* -o overlay=; or NULL */
-	pthread_mutex_t hold_lock; /* of taking it */
-	struct ck_hold *hold; /* since the first open for writing; or NULL */
+	pthread_mutex_t writer_lock_mutex; /* of taking it */
+	struct ck_writer_lock
+		*writer_lock; /* since the first open for writing; or NULL */
 	_Atomic bool held;
 	bool serves; /* what earlier mounts have left was looked at */
 };
@@ -153,7 +171,7 @@ struct ck_ckpt {
 struct ck_ckpt *ck_ckpt_new(void);
 
 /*
- * A warning of source @src, CK_NONE: of all, for late problems; @ctx is the
+ * A warning of source @src, CK_NONE: of all, for runtime problems; @ctx is the
  * struct ck_ckpt.
  */
 void ck_ckpt_said(void *ctx, uint32_t src, const char *line);
@@ -174,7 +192,7 @@ int ck_ckpt_redo_left(struct ck_ckpt *ck, struct ck_err *err);
  * At the beginning: where a mount that died has left something to be made
  * right, unless one that lives is at it.
  */
-int ck_ckpt_hold_left(struct ck_ckpt *ck, struct ck_err *err);
+int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err);
 
 /* -o overlay=: fills in->over.  ckpt_overlay.c */
 int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
@@ -190,17 +208,17 @@ void ck_ckpt_seal_close(struct ck_ckpt *ck);
 int ck_ckpt_unsealed(const struct ck_root *root, struct ck_err *err);
 /* -EROFS with a line where its manifest cannot be read, and not be kept. */
 int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err);
-int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err);
+int ck_ckpt_seal_lock(struct ck_ckpt *ck, struct ck_err *err);
 /* For struct ck_sums_found. */
-bool ck_ckpt_is_rotten(void *ctx, uint32_t src, uint64_t off, uint64_t len,
-		       bool look);
+bool ck_ckpt_is_corrupt(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+			bool look);
 /* After an edit was closed; @last: after what was written is on storage. */
-void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last);
+void ck_ckpt_update_manifest(struct ck_ckpt *ck, bool last);
 
 /* The tensor that chunk number @chunk belongs to. */
-uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk);
+uint32_t ck_ckpt_tensor_of(const struct ck_catalog *img, uint32_t chunk);
 /* Bytes of the chunk's item, as the index says; 0: not deferred. */
-uint64_t ck_ckpt_item_len(const struct ck_image *img, uint32_t chunk);
+uint64_t ck_ckpt_item_len(const struct ck_catalog *img, uint32_t chunk);
 /* ck_resolve_fn; @ctx is the struct ck_ckpt. */
 int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err);
 
@@ -210,7 +228,7 @@ struct ck_torch_item;
  * them in the same order, however its axes are cut: strides per box axis.
  * False: it does not.
  */
-bool ck_item_fits(const struct ck_torch_item *item, const uint64_t *lens,
-		  unsigned rank, int64_t *stride);
+bool ck_item_match_axes(const struct ck_torch_item *item, const uint64_t *lens,
+			unsigned rank, int64_t *stride);
 
 #endif

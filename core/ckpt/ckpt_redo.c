@@ -5,8 +5,8 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
-#include "core/catalog/image.h"
-#include "core/root/point.h"
+#include "core/catalog/catalog.h"
+#include "core/root/fault_point.h"
 #include "core/redo/redo.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int ck_ckpt_redo(struct ck_ckpt *ck, struct ck_redo **redo, int *fd,
 
 	if (ret == -EOPNOTSUPP) {
 		*redo = NULL;
-		return ck_ckpt_spool(ck, fd, err);
+		return ck_ckpt_nameless_file(ck, fd, err);
 	}
 	if (!ret)
 		*fd = ck_redo_fd(*redo);
@@ -60,26 +60,27 @@ int ck_ckpt_redo_add(struct ck_ckpt *ck, struct ck_redo *redo, uint32_t tensor,
 		     uint64_t at, uint64_t len, uint64_t off,
 		     struct ck_err *err)
 {
-	const struct ck_image *img = &ck->img;
+	const struct ck_catalog *img = &ck->img;
 	const struct ck_tensor *t = &img->tensors[tensor];
 	struct ck_redo_part p = {
 		.at = at, .off = off, .len = len, .size = t->size
 	};
 
-	p.tree = ck_image_str(img, img->trees[t->tree], &p.tree_len);
-	p.name = ck_image_str(img, t->name, &p.name_len);
+	p.tree = ck_catalog_str(img, img->trees[t->tree], &p.tree_len);
+	p.name = ck_catalog_str(img, t->name, &p.name_len);
 	return ck_redo_add(redo, &p, err);
 }
 
 int ck_ckpt_redo_commit(struct ck_ckpt *ck, struct ck_redo *redo, uint64_t len,
 			struct ck_err *err)
 {
-	return ck_redo_commit(redo, len, ck->master.how == CK_MASTER_ALSO, err);
+	return ck_redo_commit(redo, len,
+			      ck->fp32_master.how == CK_FP32_MASTER_ALSO, err);
 }
 
 int ck_ckpt_redo_step(struct ck_err *err)
 {
-	return ck_point("a piece of the replacement", err);
+	return ck_fault_point("a piece of the replacement", err);
 }
 
 int ck_ckpt_redo_end(struct ck_ckpt *ck, struct ck_redo *redo,
@@ -88,7 +89,7 @@ int ck_ckpt_redo_end(struct ck_ckpt *ck, struct ck_redo *redo,
 	bool left = some;
 
 	if (!ret)
-		ret = ck_point("sync of what was replaced", err);
+		ret = ck_fault_point("sync of what was replaced", err);
 	if (!ret)
 		ret = ck_ckpt_sync(ck, e, err);
 	if (!ret) {
@@ -110,14 +111,15 @@ void ck_ckpt_redo_free(struct ck_redo *redo)
 
 /* ---- what was left ---- */
 
-static uint32_t find(const struct ck_image *img, const struct ck_redo_part *p)
+static uint32_t find(const struct ck_catalog *img, const struct ck_redo_part *p)
 {
 	for (uint32_t i = 0; i < img->nr_trees; i++) {
 		size_t len;
-		const char *tree = ck_image_str(img, img->trees[i], &len);
+		const char *tree = ck_catalog_str(img, img->trees[i], &len);
 
 		if (len == p->tree_len && !memcmp(tree, p->tree, len))
-			return ck_image_find_name(img, i, p->name, p->name_len);
+			return ck_catalog_find_name(img, i, p->name,
+						    p->name_len);
 	}
 	return CK_NONE;
 }
@@ -133,7 +135,7 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 		if (ck_pread_most(fd, buf, n, p->at + done) != (ssize_t)n)
 			ret = ck_fail(err, EIO, "cannot be read");
 		if (!ret)
-			ret = ck_point("redo", err);
+			ret = ck_fault_point("redo", err);
 		if (!ret)
 			ret = ck_ckpt_write(ck, e, t, buf, n, p->off + done,
 					    NULL, err);
@@ -145,14 +147,14 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 static void said(struct ck_ckpt *ck, uint32_t tensor)
 {
 	const struct ck_tensor *t = &ck->img.tensors[tensor];
-	struct ck_late_problem p = { .tensor = CK_NONE, .chunk = t->first };
+	struct ck_runtime_problem p = { .tensor = CK_NONE, .chunk = t->first };
 
 	if (asprintf(&p.reason,
 		     "the replacement of tensor %s had broken off half-way, "
 		     "and was written to its end now",
-		     ck_image_str(&ck->img, t->name, NULL)) < 0)
+		     ck_catalog_str(&ck->img, t->name, NULL)) < 0)
 		return;
-	ck_late_add(&ck->late, &p);
+	ck_runtime_problems_add(&ck->problems_found, &p);
 	free(p.reason);
 }
 
@@ -181,18 +183,19 @@ static int write_left(void *ctx, struct ck_redo_left *left, struct ck_err *err)
 {
 	struct ck_ckpt *ck = ctx;
 	struct ck_edit *e = ck_edit_new(ck->writer);
-	const enum ck_master_how how = ck->master.how;
+	const enum ck_fp32_master_how how = ck->fp32_master.how;
 	char *unsealed = ck->unsealed;
 	int ret = e ? 0 : ck_fail(err, ENOMEM, "no memory");
 
 	/* as it was begun, whatever this mount was told */
-	ck->master.how = left->also ? CK_MASTER_ALSO : CK_MASTER_IGNORE;
+	ck->fp32_master.how =
+		left->also ? CK_FP32_MASTER_ALSO : CK_FP32_MASTER_IGNORE;
 	ck->unsealed = NULL; /* it was begun when that could be read */
 	if (!ret)
 		ret = write_parts(ck, e, left, err);
 	if (!ret)
 		ret = ck_ckpt_sync(ck, e, err);
-	ck->master.how = how;
+	ck->fp32_master.how = how;
 	ck->unsealed = unsealed;
 	ck_edit_free(e);
 	return ret;

@@ -43,7 +43,7 @@ static const struct ck_source_ops reader_ops = {
 	.close = reader_close,
 };
 
-uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk)
+uint32_t ck_ckpt_tensor_of(const struct ck_catalog *img, uint32_t chunk)
 {
 	/* Chunks lie in the order of their tensors: ck_ckpt_serve() saw to it. */
 	uint32_t t =
@@ -54,7 +54,7 @@ uint32_t ck_ckpt_tensor_of(const struct ck_image *img, uint32_t chunk)
 	return t;
 }
 
-uint64_t ck_ckpt_item_len(const struct ck_image *img, uint32_t chunk)
+uint64_t ck_ckpt_item_len(const struct ck_catalog *img, uint32_t chunk)
 {
 	const struct ck_chunk *c = &img->chunks[chunk];
 	const struct ck_layout *l = &img->layouts[c->layout];
@@ -110,13 +110,13 @@ static bool strides_of(const struct claim *c, const struct ck_torch_item *item,
 		       int64_t *stride)
 {
 	if (c->layout->flags & CK_LAYOUT_FLAT)
-		return ck_item_fits(item, &c->flat_len, 1, stride) &&
+		return ck_item_match_axes(item, &c->flat_len, 1, stride) &&
 		       (c->flat_len <= 1 || stride[0] == 1);
 	if (any_zero(c->lens, c->rank) && any_zero(item->shape, item->rank)) {
 		memset(stride, 0, c->rank * sizeof(*stride));
 		return true;
 	}
-	return ck_item_fits(item, c->lens, c->rank, stride);
+	return ck_item_match_axes(item, c->lens, c->rank, stride);
 }
 
 static int compare(const struct claim *c, const struct ck_torch_item *item,
@@ -173,7 +173,7 @@ static bool may_pass(int ret)
 static int read_item(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 		     struct ck_torch_item *item, struct ck_err *err)
 {
-	const struct ck_image *img = &ck->img;
+	const struct ck_catalog *img = &ck->img;
 	const struct ck_chunk *c = &img->chunks[chunk];
 	struct reader_source s = {
 		.base = { .ops = &reader_ops, .name = "item" },
@@ -188,7 +188,7 @@ static int read_item(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 	s.base.st.st_size = (off_t)size;
 	s.base.st.st_mode = S_IFREG;
 	if (img->srcs[c->src].kind == CK_SRC_FILE)
-		s.base.name = ck_image_str(img, img->srcs[c->src].name, NULL);
+		s.base.name = ck_catalog_str(img, img->srcs[c->src].name, NULL);
 	else /* decoded: the item is all of it */
 		claim->len = size - CK_MIN(claim->off, size);
 	return ck_torch_item_read(&s.base, claim->off, claim->len, item, err);
@@ -197,7 +197,7 @@ static int read_item(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 static void report(struct ck_ckpt *ck, uint32_t chunk, const struct claim *c,
 		   const struct ck_err *err)
 {
-	struct ck_late_problem p = {
+	struct ck_runtime_problem p = {
 		.tensor = ck_ckpt_tensor_of(&ck->img, chunk),
 		.chunk = chunk,
 		.off = c->off,
@@ -205,7 +205,7 @@ static void report(struct ck_ckpt *ck, uint32_t chunk, const struct claim *c,
 		.reason = (char *)err->msg,
 	};
 
-	ck_late_add(&ck->late, &p);
+	ck_runtime_problems_add(&ck->problems_found, &p);
 }
 
 static int settle(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
@@ -221,15 +221,16 @@ static int settle(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 	if (!ret)
 		ret = compare(claim, &item, &place, stride, err);
 	if (!ret)
-		return ck_side_put(ck->side, chunk, &place, claim->rank);
+		return ck_resolved_put(ck->resolved, chunk, &place,
+				       claim->rank);
 	report(ck, chunk, claim, err);
-	return ck_side_put_bad(ck->side, chunk, EIO);
+	return ck_resolved_put_bad(ck->resolved, chunk, EIO);
 }
 
 int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err)
 {
 	struct ck_ckpt *ck = ctx;
-	const struct ck_image *img = &ck->img;
+	const struct ck_catalog *img = &ck->img;
 	const struct ck_chunk *c = &img->chunks[chunk];
 	const struct ck_tensor *t =
 		&img->tensors[ck_ckpt_tensor_of(img, chunk)];

@@ -90,14 +90,15 @@ int ck_ckpt_seal_may(const struct ck_ckpt *ck, struct ck_err *err)
 	return ck->unsealed ? ck_fail(err, EROFS, "%s", ck->unsealed) : 0;
 }
 
-void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
+void ck_ckpt_update_manifest(struct ck_ckpt *ck, bool last)
 {
 	struct ck_err err = { 0 };
 	ck_auto_free char *line = NULL;
 
 	/* If it fails, a file beside the manifest goes on to say so. */
 	if (!ck || !ck->reader || !ck->watched ||
-	    !ck_sealed_settle(ck->sealed, ck->reader, ck->side, last, &err) ||
+	    !ck_sealed_update_manifest(ck->sealed, ck->reader, ck->resolved,
+				       last, &err) ||
 	    !*err.msg)
 		return;
 	if (asprintf(&line,
@@ -109,10 +110,10 @@ void ck_ckpt_seal_settle(struct ck_ckpt *ck, bool last)
 		ck_ckpt_said(ck, CK_NONE, line);
 }
 
-int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err)
+int ck_ckpt_seal_lock(struct ck_ckpt *ck, struct ck_err *err)
 {
 	struct ck_err why = { 0 };
-	int ret = ck->watched ? ck_sealed_hold(ck->sealed, &why) : 0;
+	int ret = ck->watched ? ck_sealed_writer_lock(ck->sealed, &why) : 0;
 
 	return ret ? ck_fail(err, EROFS,
 			     "%s: nothing can be written, for the manifest "
@@ -121,13 +122,13 @@ int ck_ckpt_seal_hold(struct ck_ckpt *ck, struct ck_err *err)
 		     0;
 }
 
-bool ck_ckpt_is_rotten(void *ctx, uint32_t src, uint64_t off, uint64_t len,
-		       bool look)
+bool ck_ckpt_is_corrupt(void *ctx, uint32_t src, uint64_t off, uint64_t len,
+			bool look)
 {
 	const struct ck_ckpt *ck = ctx;
 
 	return ck->watched &&
-	       ck_sealed_is_rotten(ck->sealed, src, off, len, look);
+	       ck_sealed_is_corrupt(ck->sealed, src, off, len, look);
 }
 
 void ck_ckpt_seal_close(struct ck_ckpt *ck)

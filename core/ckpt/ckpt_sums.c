@@ -27,7 +27,7 @@ static int by_place(const void *a, const void *b)
 	return (x->off > y->off) - (x->off < y->off);
 }
 
-static int add_all(struct archives *a, const struct ck_image *img,
+static int add_all(struct archives *a, const struct ck_catalog *img,
 		   const struct ck_tensor *t)
 {
 	for (uint32_t c = t->first; c < t->first + t->nr_all; c++) {
@@ -50,7 +50,7 @@ static int add_all(struct archives *a, const struct ck_image *img,
 int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
 		 struct ck_err *err)
 {
-	const struct ck_image *img = &ck->img;
+	const struct ck_catalog *img = &ck->img;
 	struct archives a = { 0 };
 	int ret = 0;
 

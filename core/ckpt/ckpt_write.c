@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMER_MAX (UINT64_C(64) << 20) /* what maps may show, a checkpoint */
+#define STALE_LOG_MAX \
+	(UINT64_C(64) << 20) /* what maps may show, a checkpoint */
 
 /*
  * A problem of a file is one of its first chunk, which tells the file; one of
@@ -19,18 +20,18 @@
 void ck_ckpt_said(void *ctx, uint32_t src, const char *line)
 {
 	struct ck_ckpt *ck = ctx;
-	const struct ck_image *img = &ck->img;
-	struct ck_late_problem p = { .tensor = CK_NONE,
-				     .chunk = CK_NONE,
-				     .reason = (char *)line };
+	const struct ck_catalog *img = &ck->img;
+	struct ck_runtime_problem p = { .tensor = CK_NONE,
+					.chunk = CK_NONE,
+					.reason = (char *)line };
 
 	if (src == CK_NONE)
-		ck_late_add(&ck->late, &p);
+		ck_runtime_problems_add(&ck->problems_found, &p);
 	for (uint32_t c = 0; c < img->nr_chunks; c++) {
 		if (img->chunks[c].src != src)
 			continue;
 		p.chunk = c;
-		ck_late_add(&ck->late, &p);
+		ck_runtime_problems_add(&ck->problems_found, &p);
 		return;
 	}
 }
@@ -42,20 +43,21 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 
 	int ret = 0;
 
-	ck_lost_init(&ck->lost, &ck->img);
-	ck_master_init(&ck->master, &ck->img, ck_opts_get(opts, "master"));
+	ck_unknown_copies_init(&ck->unknown_copies, &ck->img);
+	ck_fp32_master_init(&ck->fp32_master, &ck->img,
+			    ck_opts_get(opts, "master"));
 	if (ck_opts_get(opts, "rw"))
 		ret = ck_writer_new(&ck->writer, ck->reader, err);
 	else
 		ck_sums_warn(&ck->img, &ck->root, &found);
 	if (!ret && ck->writer) {
 		ck_writer_tell(ck->writer, ck_ckpt_said, ck);
-		ck->formers = ck_formers_new(FORMER_MAX);
-		if (!ck->formers)
+		ck->stale_log = ck_stale_log_new(STALE_LOG_MAX);
+		if (!ck->stale_log)
 			ret = ck_fail(err, ENOMEM, "out of memory");
 	}
 	if (!ret)
-		ret = ck_ckpt_hold_left(ck, err);
+		ret = ck_ckpt_recover_killed(ck, err);
 	if (!ret)
 		ret = ck_ckpt_redo_left(ck, err);
 	ck->serves = true;
@@ -83,8 +85,9 @@ static int may(const struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 	int ret = ck_ckpt_seal_may(ck, err);
 
 	if (!ret)
-		ret = ck_lost_may(&ck->lost, &ck->img, tensor, err);
-	return ret ? ret : ck_master_may(ck, tensor, err);
+		ret = ck_unknown_copies_may(&ck->unknown_copies, &ck->img,
+					    tensor, err);
+	return ret ? ret : ck_fp32_master_may(ck, tensor, err);
 }
 
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
@@ -94,23 +97,23 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 	if (!ret)
 		ret = ck_writer_may(ck->writer, tensor, err);
 	if (!ret)
-		ret = ck_ckpt_hold(ck, err);
+		ret = ck_ckpt_lock_writer(ck, err);
 	return ret ? ret : ck_writer_try_tensor(ck->writer, tensor, err);
 }
 
-static void say_undone(struct ck_ckpt *ck, uint32_t tensor, uint32_t copy,
-		       int code)
+static void say_partial_write(struct ck_ckpt *ck, uint32_t tensor,
+			      uint32_t copy, int code)
 {
-	const struct ck_image *img = &ck->img;
+	const struct ck_catalog *img = &ck->img;
 	ck_auto_free char *line = NULL;
 
 	if (asprintf(&line,
 		     "a write to tensor %s failed (%s), and training goes on "
 		     "from other values in its float32 copy %s until the same "
 		     "bytes are written again",
-		     ck_image_str(img, img->tensors[tensor].name, NULL),
+		     ck_catalog_str(img, img->tensors[tensor].name, NULL),
 		     strerror(code),
-		     ck_image_str(img, img->tensors[copy].name, NULL)) < 0)
+		     ck_catalog_str(img, img->tensors[copy].name, NULL)) < 0)
 		line = NULL;
 	else
 		ck_ckpt_said(ck, CK_NONE, line);
@@ -118,37 +121,37 @@ static void say_undone(struct ck_ckpt *ck, uint32_t tensor, uint32_t copy,
 
 /* ---- what was there ---- */
 
-struct ck_former *ck_ckpt_former(struct ck_ckpt *ck)
+struct ck_pre_image *ck_ckpt_pre_image(struct ck_ckpt *ck)
 {
-	return ck_former_new(ck->formers);
+	return ck_pre_image_new(ck->stale_log);
 }
 
-void ck_ckpt_former_end(struct ck_former *f)
+void ck_ckpt_pre_image_end(struct ck_pre_image *f)
 {
-	ck_former_end(f);
+	ck_pre_image_end(f);
 }
 
-bool ck_ckpt_former_merged(const struct ck_former *f)
+bool ck_ckpt_pre_image_merged(const struct ck_pre_image *f)
 {
-	return ck_former_merged(f);
+	return ck_pre_image_merged(f);
 }
 
-static struct ck_former_at at(const struct ck_ckpt *ck, uint32_t tensor,
-			      uint64_t off, uint64_t file)
+static struct ck_pre_image_at at(const struct ck_ckpt *ck, uint32_t tensor,
+				 uint64_t off, uint64_t file)
 {
-	return (struct ck_former_at){ .key = ck_master_same(ck, tensor),
-				      .off = off,
-				      .file = file,
-				      .as = tensor };
+	return (struct ck_pre_image_at){ .key = ck_fp32_master_same(ck, tensor),
+					 .off = off,
+					 .file = file,
+					 .as = tensor };
 }
 
-void ck_ckpt_former_keep(struct ck_ckpt *ck, struct ck_former *f,
-			 uint32_t tensor, uint64_t file, const void *was,
-			 const void *now, uint64_t len, uint64_t off)
+void ck_ckpt_pre_image_keep(struct ck_ckpt *ck, struct ck_pre_image *f,
+			    uint32_t tensor, uint64_t file, const void *was,
+			    const void *now, uint64_t len, uint64_t off)
 {
-	const struct ck_former_at where = at(ck, tensor, off, file);
+	const struct ck_pre_image_at where = at(ck, tensor, off, file);
 
-	if (!ck_former_keep(f, &where, was, now, len))
+	if (!ck_pre_image_keep(f, &where, was, now, len))
 		ck_ckpt_said(ck, CK_NONE,
 			     "so much is written to what maps of other views "
 			     "show that there is no room to tell who stored "
@@ -197,27 +200,27 @@ static int read_was(struct turn *t, struct ck_err *err)
 /* Whether somebody may have written since the page was read. */
 static bool is_old_page(const struct turn *t)
 {
-	return t->as->page && ck_formers_bytes(t->ck->formers);
+	return t->as->page && ck_stale_log_bytes(t->ck->stale_log);
 }
 
 /* *buf: what is to be written of it. */
 static int look_before(struct turn *t, const void **buf, struct ck_err *err)
 {
-	struct ck_former_at where;
+	struct ck_pre_image_at where;
 	int ret = 0;
 
-	if (by_elements(t) || t->as->former || is_old_page(t))
+	if (by_elements(t) || t->as->pre_image || is_old_page(t))
 		ret = read_was(t, err);
 	if (ret || !t->was || !is_old_page(t))
 		return ret;
 	where = at(t->ck, t->tensor, t->off, t->as->file);
-	if (ck_formers_merge(t->ck->formers, &where, *buf, t->was + t->lead,
-			     t->len, &t->merged))
+	if (ck_stale_log_merge(t->ck->stale_log, &where, *buf, t->was + t->lead,
+			       t->len, &t->merged))
 		return ck_fail(err, ENOMEM, "out of memory");
 	if (t->merged) {
 		*buf = t->merged;
-		if (t->as->former)
-			ck_former_set_merged(t->as->former);
+		if (t->as->pre_image)
+			ck_pre_image_set_merged(t->as->pre_image);
 	}
 	return 0;
 }
@@ -227,29 +230,30 @@ static void note_before(struct turn *t, const void *buf)
 {
 	if (!t->was)
 		return;
-	if (t->as->former)
-		ck_ckpt_former_keep(t->ck, t->as->former, t->tensor,
-				    t->as->file, t->was + t->lead, buf, t->len,
-				    t->off);
-	if (by_elements(t) && t->ck->undone.nr)
-		ck_undone_spoil(&t->ck->undone,
-				ck_master_same(t->ck, t->tensor), t->off,
-				t->off + t->len, buf, t->was + t->lead);
+	if (t->as->pre_image)
+		ck_ckpt_pre_image_keep(t->ck, t->as->pre_image, t->tensor,
+				       t->as->file, t->was + t->lead, buf,
+				       t->len, t->off);
+	if (by_elements(t) && t->ck->partial_writes.nr)
+		ck_partial_writes_spoil(&t->ck->partial_writes,
+					ck_fp32_master_same(t->ck, t->tensor),
+					t->off, t->off + t->len, buf,
+					t->was + t->lead);
 }
 
 static void note_after(struct turn *t, int ret)
 {
-	struct ck_undone *u = &t->ck->undone;
+	struct ck_partial_writes *u = &t->ck->partial_writes;
 	bool half = ret == -EIO || ret == -ENOSPC || ret == -EDQUOT;
 
 	if (!ret && u->nr) {
-		ck_undone_drop(u, ck_master_same(t->ck, t->tensor), t->off,
-			       t->off + t->len);
+		ck_partial_writes_drop(u, ck_fp32_master_same(t->ck, t->tensor),
+				       t->off, t->off + t->len);
 	} else if (half) {
-		ck_undone_add(u, ck_master_same(t->ck, t->tensor), t->off,
-			      t->off + t->len);
+		ck_partial_writes_add(u, ck_fp32_master_same(t->ck, t->tensor),
+				      t->off, t->off + t->len);
 		if (t->copy != CK_NONE)
-			say_undone(t->ck, t->tensor, t->copy, -ret);
+			say_partial_write(t->ck, t->tensor, t->copy, -ret);
 	}
 }
 
@@ -258,27 +262,27 @@ static int write_all(struct turn *t, struct ck_edit *e, const void *buf,
 		     struct ck_err *err)
 {
 	struct ck_ckpt *ck = t->ck;
-	struct ck_stint stint = {
+	struct ck_range_lock range_lock = {
 		.part = { { t->tensor, t->off, t->off + t->len },
 			  { t->copy, 0, UINT64_MAX } },
 		.nr = t->copy == CK_NONE ? 1 : 2,
 	};
 	int ret;
 
-	ck_writer_begin(ck->writer, &stint);
+	ck_writer_begin(ck->writer, &range_lock);
 	ret = look_before(t, &buf, err);
 	if (!ret) {
 		note_before(t, buf);
 		ret = ck_writer_write(ck->writer, e, t->tensor, buf, t->len,
 				      t->off, err);
 		if (!ret)
-			ret = ck_master_follow(ck, e, t->tensor,
-					       by_elements(t) ? t->was : NULL,
-					       t->as->former, t->len, t->off,
-					       err);
+			ret = ck_fp32_master_follow(
+				ck, e, t->tensor,
+				by_elements(t) ? t->was : NULL,
+				t->as->pre_image, t->len, t->off, err);
 		note_after(t, ret);
 	}
-	ck_writer_end(ck->writer, &stint);
+	ck_writer_end(ck->writer, &range_lock);
 	free(t->was);
 	free(t->merged);
 	return ret;
@@ -300,40 +304,43 @@ int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 	if (!ret)
 		ret = ck_ckpt_whole(ck, err);
 	if (!ret)
-		ret = ck_ckpt_hold(ck, err);
+		ret = ck_ckpt_lock_writer(ck, err);
 	return ret ? ret : write_all(&t, e, buf, err);
 }
 
-bool ck_ckpt_is_undone(struct ck_ckpt *ck, uint32_t tensor, uint64_t len,
-		       uint64_t off)
+bool ck_ckpt_is_partly_written(struct ck_ckpt *ck, uint32_t tensor,
+			       uint64_t len, uint64_t off)
 {
-	return ck->undone.nr &&
-	       ck_undone_any(&ck->undone, ck_master_same(ck, tensor), off,
-			     off + len);
+	return ck->partial_writes.nr &&
+	       ck_partial_writes_any(&ck->partial_writes,
+				     ck_fp32_master_same(ck, tensor), off,
+				     off + len);
 }
 
-uint32_t ck_ckpt_alias(const struct ck_ckpt *ck, uint32_t tensor)
+uint32_t ck_ckpt_shared_storage(const struct ck_ckpt *ck, uint32_t tensor)
 {
-	return ck_writer_alias(ck->writer, tensor);
+	return ck_writer_shared_storage(ck->writer, tensor);
 }
 
 uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor)
 {
-	return ck->master.how == CK_MASTER_ALSO ? ck_master_of(ck, tensor) :
-						  CK_NONE;
+	return ck->fp32_master.how == CK_FP32_MASTER_ALSO ?
+		       ck_fp32_master_of(ck, tensor) :
+		       CK_NONE;
 }
 
-int ck_ckpt_spool(struct ck_ckpt *ck, int *fd, struct ck_err *err)
+int ck_ckpt_nameless_file(struct ck_ckpt *ck, int *fd, struct ck_err *err)
 {
-	return ck_reader_spool(ck->reader, fd, err);
+	return ck_reader_nameless_file(ck->reader, fd, err);
 }
 
-int ck_ckpt_settle(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
+int ck_ckpt_flush_checksums(struct ck_ckpt *ck, struct ck_edit *e,
+			    struct ck_err *err)
 {
-	int ret = ck_edit_settle(e, err);
+	int ret = ck_edit_flush_checksums(e, err);
 
 	if (!ret)
-		ck_ckpt_seal_settle(ck, false);
+		ck_ckpt_update_manifest(ck, false);
 	return ret;
 }
 
@@ -342,7 +349,7 @@ int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
 	int ret = ck_edit_sync(e, err);
 
 	if (!ret)
-		ck_ckpt_seal_settle(ck, true);
+		ck_ckpt_update_manifest(ck, true);
 	return ret;
 }
 

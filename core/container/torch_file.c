@@ -74,7 +74,7 @@ static int add_box(struct file *f, const struct ck_torch_leaf *leaf, ck_pv v,
 		.len = piece ? x.shape : NULL,
 		.stride = x.stride,
 		.off = x.off,
-		.untold = f->ld->ranks && !piece,
+		.unlabelled = f->ld->ranks && !piece,
 	};
 
 	if (ret)
@@ -170,8 +170,8 @@ static int pick_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	return ret || !take ? ret : take_leaf(f, &picked, err);
 }
 
-static int say_damaged(struct ck_torch_load *ld, const char *name,
-		       const struct ck_err *why, struct ck_err *err)
+static int report_damaged(struct ck_torch_load *ld, const char *name,
+			  const struct ck_err *why, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
 
@@ -211,7 +211,7 @@ int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 	ret = ck_torch_save_open(&o->ts, o->s, &why);
 	ld->usable = !ret;
 	if (ret == -EINVAL && ld->several)
-		ret = say_damaged(ld, name, &why, err);
+		ret = report_damaged(ld, name, &why, err);
 	else if (ret)
 		ret = ck_fail(err, -ret, "%s", why.msg);
 	else

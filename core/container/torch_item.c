@@ -13,7 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/container/torch_tensor.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/parse/zip.h"
 
 #include <errno.h>

@@ -219,8 +219,8 @@ static int say_key(void *ctx, const struct ck_torch_leaf *leaf, ck_pv key,
 		describe(l, key, what, sizeof(what)), nr, l->below);
 }
 
-static int say_object(void *ctx, const struct ck_torch_leaf *leaf,
-		      struct ck_err *err)
+static int report_object(void *ctx, const struct ck_torch_leaf *leaf,
+			 struct ck_err *err)
 {
 	struct lost *l = ctx;
 	const struct ck_problem_in at = { .severity = l->in->any ? CK_WARNING :
@@ -243,8 +243,9 @@ static int say_object(void *ctx, const struct ck_torch_leaf *leaf,
 				  nr);
 }
 
-static int say_more(struct lost *l, uint64_t found, enum ck_severity severity,
-		    const char *what, struct ck_err *err)
+static int report_more(struct lost *l, uint64_t found,
+		       enum ck_severity severity, const char *what,
+		       struct ck_err *err)
 {
 	const struct ck_problem_in at = { .severity = severity,
 					  .file = l->in->file };
@@ -257,7 +258,7 @@ static int say_more(struct lost *l, uint64_t found, enum ck_severity severity,
 				  found - MAX_SAID, what);
 }
 
-static int say_integers(struct lost *l, struct ck_err *err)
+static int report_integers(struct lost *l, struct ck_err *err)
 {
 	struct ck_torch_leaf leaf = { .name = "" };
 	struct ck_piter it;
@@ -275,15 +276,17 @@ static int say_integers(struct lost *l, struct ck_err *err)
 int ck_torch_lost_report(const struct ck_torch_lost_in *in, struct ck_err *err)
 {
 	struct lost l = { .in = in, .p = in->p };
-	int ret = in->integers ? say_integers(&l, err) :
-				 ck_torch_walk_keys(in->p, in->from, say_object,
-						    say_key, &l, err);
+	int ret = in->integers ?
+			  report_integers(&l, err) :
+			  ck_torch_walk_keys(in->p, in->from, report_object,
+					     say_key, &l, err);
 
 	if (!ret)
-		ret = say_more(&l, l.keys, CK_ERROR, "keys", err);
+		ret = report_more(&l, l.keys, CK_ERROR, "keys", err);
 	if (!ret)
-		ret = say_more(&l, l.objects, in->any ? CK_WARNING : CK_ERROR,
-			       "objects", err);
+		ret = report_more(&l, l.objects,
+				  in->any ? CK_WARNING : CK_ERROR, "objects",
+				  err);
 	free(l.seen.slot);
 	free(l.todo.v);
 	return ret;

@@ -8,7 +8,7 @@
 #include "core/base/check.h"
 #include "core/container/container.h"
 #include "core/container/torch_walk.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <errno.h>
 #include <string.h>

@@ -302,12 +302,12 @@ static bool reach_ok(const struct ck_torch_tensor *t, uint64_t count)
 	for (unsigned d = 0; d < t->rank; d++) {
 		uint64_t stride = t->stride[d] < 0 ? -(uint64_t)t->stride[d] :
 						     (uint64_t)t->stride[d];
-		uint64_t *side = t->stride[d] < 0 ? &below : &above;
+		uint64_t *resolved = t->stride[d] < 0 ? &below : &above;
 
 		if (!t->shape[d])
 			return true;
 		if (!ck_mul_ok(t->shape[d] - 1, stride, &step) ||
-		    !ck_add_ok(*side, step, side))
+		    !ck_add_ok(*resolved, step, resolved))
 			return false;
 	}
 	return below <= t->storage_offset && above < count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record.c - the lines of a stage's "commit"
+ * record.c - the lines of a draft's "commit"
  *
  *	unshard-commit 1
  *	as step-100
@@ -10,13 +10,13 @@
  *	holes 0
  *	end
  *
- * What outlasts the stage is an attribute of the folder that it became.
+ * What outlasts the draft is an attribute of the folder that it became.
  */
 #include "core/draft/record.h"
 
 #include "core/base/auto.h"
-#include "core/draft/staging.h"
-#include "core/root/point.h"
+#include "core/draft/draft.h"
+#include "core/root/fault_point.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,13 +28,13 @@
 
 #define NAME "commit"
 #define MAX 1024
-#define FROM "user.unshard.staged" /* the stage's name */
+#define FROM "user.unshard.staged" /* the draft's name */
 
-int ck_commit_record(int stage_fd, struct ck_commit_record *out)
+int ck_commit_record(int draft_fd, struct ck_commit_record *out)
 {
 	char text[MAX + 1], end[8] = "";
 	ck_auto_fd int fd = openat(
-		stage_fd, NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		draft_fd, NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	unsigned replace, holes;
 	ssize_t n = fd < 0 ? -1 : read(fd, text, MAX);
 
@@ -46,22 +46,22 @@ int ck_commit_record(int stage_fd, struct ck_commit_record *out)
 		   "unshard-commit 1\nas %255[^\n]\nreplace %u\nranks %" SCNu64
 		   "\nfiles %" SCNu64 "\nholes %u\n%7s",
 		   out->as, &replace, &out->ranks, &out->ino, &holes, end);
-	if (n != 6 || strcmp(end, "end") || !ck_staging_name_ok(out->as))
+	if (n != 6 || strcmp(end, "end") || !ck_draft_name_ok(out->as))
 		return -ENOENT;
 	out->replace = replace;
 	out->holes = holes;
 	return 0;
 }
 
-int ck_record_write(int stage_fd, const struct ck_commit_record *r,
+int ck_record_write(int draft_fd, const struct ck_commit_record *r,
 		    struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
-	int ret = ck_point("record", err);
+	int ret = ck_fault_point("record", err);
 
 	if (ret)
 		return ret;
-	fd = openat(stage_fd, NAME,
+	fd = openat(draft_fd, NAME,
 		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
 		    0666);
 	if (fd < 0 ||
@@ -71,8 +71,8 @@ int ck_record_write(int stage_fd, const struct ck_commit_record *r,
 		    r->as, r->replace, r->ranks, r->ino, r->holes) < 0)
 		return ck_fail(err, errno, "the record of the publish: %s",
 			       strerror(errno));
-	ret = ck_point("fsync of the record", err);
-	if (!ret && (fsync(fd) || fsync(stage_fd)))
+	ret = ck_fault_point("fsync of the record", err);
+	if (!ret && (fsync(fd) || fsync(draft_fd)))
 		ret = ck_fail(err, errno, "fsync of the record: %s",
 			      strerror(errno));
 	return ret;
@@ -80,7 +80,7 @@ int ck_record_write(int stage_fd, const struct ck_commit_record *r,
 
 int ck_record_sync_dir(int fd, struct ck_err *err)
 {
-	int ret = ck_point("fsync of the directory", err);
+	int ret = ck_fault_point("fsync of the directory", err);
 
 	if (!ret && fsync(fd))
 		ret = ck_fail(err, errno, "fsync of the directory: %s",
@@ -111,7 +111,7 @@ int ck_commit_was(const struct ck_root *root, const char *as, const char *name)
 }
 
 /* Whether SRC/NAME is what the record meant. */
-static bool was_published(const struct ck_staging *s,
+static bool was_published(const struct ck_draft *s,
 			  const struct ck_commit_record *r)
 {
 	struct stat st;
@@ -120,7 +120,7 @@ static bool was_published(const struct ck_staging *s,
 	       S_ISDIR(st.st_mode) && st.st_ino == r->ino;
 }
 
-static int finish(struct ck_staging *s, struct ck_err *err)
+static int finish(struct ck_draft *s, struct ck_err *err)
 {
 	struct ck_commit_record r;
 	int ret = ck_commit_record(s->fd, &r);
@@ -135,7 +135,7 @@ static int finish(struct ck_staging *s, struct ck_err *err)
 			       s->path, r.as);
 	ret = ck_record_sync_dir(s->src_fd, err);
 	if (!ret)
-		ret = ck_staging_remove(s, err);
+		ret = ck_draft_remove(s, err);
 	if (!ret)
 		fsync(s->src_fd);
 	return ret;
@@ -144,16 +144,16 @@ static int finish(struct ck_staging *s, struct ck_err *err)
 int ck_commit_finish(const struct ck_root *root, const char *name,
 		     struct ck_err *err)
 {
-	struct ck_staging *s;
-	int ret = ck_staging_open_over(&s, root, name, err);
+	struct ck_draft *s;
+	int ret = ck_draft_open_published(&s, root, name, err);
 
 	if (ret)
 		return ret;
-	ret = ck_staging_seize(s, err);
+	ret = ck_draft_lock(s, err);
 	if (!ret) {
 		ret = finish(s, err);
-		ck_staging_unseize(s);
+		ck_draft_unlock(s);
 	}
-	ck_staging_close(s);
+	ck_draft_close(s);
 	return ret;
 }

@@ -49,7 +49,7 @@ const char *ck_format_unfinished(const struct ck_dir *dir)
 {
 	for (size_t i = 0; ck_formats[i]; i++)
 		if (ck_formats[i]->unfinished &&
-		    ck_dir_beside(dir, ck_formats[i]->unfinished))
+		    ck_dir_siblings(dir, ck_formats[i]->unfinished))
 			return ck_formats[i]->unfinished;
 	return NULL;
 }
@@ -174,7 +174,7 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 
 	if (!b)
 		return -ENOMEM;
-	ck_opts_unuse(dir->opts);
+	ck_opts_mark_unused(dir->opts);
 	ret = fmt->load(dir, b, err);
 	if (!ret && note == aside) {
 		ret = say_aside(dir, b, other, err);
@@ -184,13 +184,13 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		ret = ck_builder_problem(b, &kind, err, note, other->name,
 					 other->name);
 	if (!ret && !fmt->reports_aside)
-		ret = ck_explain_aside(dir, b, err);
+		ret = ck_explain_leftovers(dir, b, err);
 	if (!ret && fmt->flat)
-		ret = ck_explain_beside(dir, b, err);
+		ret = ck_explain_siblings(dir, b, err);
 	if (!ret && fmt->flat)
 		ret = ck_explain_numbered(dir, b, err);
 	if (!ret)
-		ret = ck_aside_check(dir, b, err);
+		ret = ck_leftover_check(dir, b, err);
 	if (!ret)
 		ret = ck_explain_unfinished(dir, b, err);
 	if (!ret)

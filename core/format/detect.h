@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detect.h - from a folder to an image, with the reader that fits
+ * detect.h - from a folder to a catalog, with the reader that fits
  *
  * -o format=NAME decides; else the surest probe wins.  Where two are equally
  * sure and describe the same names, shapes and dtypes, safetensors wins and a
@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/root/dir.h"
 
-/* Writes the image to @fd.  Runs in the parser's process. */
+/* Writes the catalog to @fd.  Runs in the parser's process. */
 int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err);
 
 #endif

@@ -231,8 +231,8 @@ static void drop_used(const struct ck_builder *b, struct ck_dir_list *l)
 	l->nr = kept;
 }
 
-int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
-		     struct ck_err *err)
+int ck_explain_leftovers(const struct ck_dir *dir, struct ck_builder *b,
+			 struct ck_err *err)
 {
 	const struct ck_problem_in note = { .severity = CK_NOTE };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };

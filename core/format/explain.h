@@ -14,19 +14,19 @@ struct ck_builder;
  */
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err);
 /* A note where torch.save files lie beside what was read. */
-int ck_explain_aside(const struct ck_dir *dir, struct ck_builder *b,
-		     struct ck_err *err);
+int ck_explain_leftovers(const struct ck_dir *dir, struct ck_builder *b,
+			 struct ck_err *err);
 /*
  * A note where folders beside a model's files are checkpoints of their own, and
  * a warning where the one that "latest" names is not there.
  */
-int ck_explain_beside(const struct ck_dir *dir, struct ck_builder *b,
-		      struct ck_err *err);
+int ck_explain_siblings(const struct ck_dir *dir, struct ck_builder *b,
+			struct ck_err *err);
 /* Whether a file of that name is a trainer's: an optimizer's, a scheduler's. */
-bool ck_aside_is_name(const char *name);
+bool ck_leftover_is_name(const char *name);
 /* An error for each of a trainer's files beside it that is damaged. */
-int ck_aside_check(const struct ck_dir *dir, struct ck_builder *b,
-		   struct ck_err *err);
+int ck_leftover_check(const struct ck_dir *dir, struct ck_builder *b,
+		      struct ck_err *err);
 /*
  * A warning where the names of safetensors files say that they are of a set,
  * and nothing says how many there were.

@@ -172,7 +172,7 @@ static int report_no_file(const struct ck_dir *dir, const struct ck_format *f,
 	if (name && ck_builder_has_file(b, name))
 		ck_opts_use(dir->opts, "file"); /* it is what is shown */
 	if (!name || dir->only || !f->names_file ||
-	    (ck_dir_name_ok(name, strlen(name)) && ck_dir_beside(dir, name)))
+	    (ck_dir_name_ok(name, strlen(name)) && ck_dir_siblings(dir, name)))
 		return 0;
 	ck_opts_use(dir->opts, "file"); /* one line is enough */
 	return ck_builder_problem(

@@ -22,11 +22,11 @@
 
 enum { D_BYTES, D_PARTS, D_GROUPS, D_CELLS, D_FLAT };
 
-static void begin(struct ck_cursor *cur, const struct ck_image *img,
-		  const struct ck_side *side, const struct ck_tensor *t)
+static void begin(struct ck_cursor *cur, const struct ck_catalog *img,
+		  const struct ck_resolved *resolved, const struct ck_tensor *t)
 {
 	cur->img = img;
-	cur->side = side;
+	cur->resolved = resolved;
 	cur->t = t;
 	cur->grid = img->dims + t->grid;
 	cur->elem = ck_dtype_info(t->dtype)->size;
@@ -50,11 +50,11 @@ static void row_major(const uint64_t *dims, unsigned rank, uint64_t elem,
 		step[d] = elem;
 }
 
-void ck_cursor_init(struct ck_cursor *cur, const struct ck_image *img,
-		    const struct ck_side *side, const struct ck_tensor *t,
-		    uint64_t pos, uint64_t len)
+void ck_cursor_init(struct ck_cursor *cur, const struct ck_catalog *img,
+		    const struct ck_resolved *resolved,
+		    const struct ck_tensor *t, uint64_t pos, uint64_t len)
 {
-	begin(cur, img, side, t);
+	begin(cur, img, resolved, t);
 	cur->dims = cur->grid;
 	memset(cur->corner, 0, cur->rank * sizeof(cur->corner[0]));
 	row_major(cur->grid, cur->rank, cur->elem, cur->step);
@@ -79,15 +79,15 @@ static void group_steps(struct ck_cursor *cur)
 	}
 }
 
-void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_image *img,
-			const struct ck_side *side, const struct ck_tensor *t,
-			const struct ck_box *box)
+void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_catalog *img,
+			const struct ck_resolved *resolved,
+			const struct ck_tensor *t, const struct ck_box *box)
 {
 	const uint64_t *shape = img->dims + t->shape;
 	size_t bytes = t->rank * sizeof(shape[0]);
 	uint64_t volume = ck_box_volume(box);
 
-	begin(cur, img, side, t);
+	begin(cur, img, resolved, t);
 	cur->rank = t->rank;
 	cur->dims = cur->own_dims;
 	memcpy(cur->own_dims, box->len, bytes);
@@ -100,19 +100,20 @@ void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_image *img,
 		cur->grouped = true;
 		if (!ck_grid_refines(shape, t->rank, cur->grid, t->grid_rank,
 				     cur->group))
-			return; /* all of it is a hole; images are checked */
+			return; /* all of it is a hole; catalogs are checked */
 		group_steps(cur);
 	}
 	cur->end = volume * cur->elem;
 }
 
-void ck_cursor_init_box_bytes(struct ck_cursor *cur, const struct ck_image *img,
-			      const struct ck_side *side,
+void ck_cursor_init_box_bytes(struct ck_cursor *cur,
+			      const struct ck_catalog *img,
+			      const struct ck_resolved *resolved,
 			      const struct ck_tensor *t,
 			      const struct ck_box *box, uint64_t pos,
 			      uint64_t len)
 {
-	ck_cursor_init_box(cur, img, side, t, box);
+	ck_cursor_init_box(cur, img, resolved, t, box);
 	if (cur->end == 0)
 		return;
 	cur->pos = pos;
@@ -144,7 +145,7 @@ static void init_same_request(struct ck_cursor *cur,
 {
 	unsigned rank = from->rank;
 
-	begin(cur, from->img, from->side, from->t);
+	begin(cur, from->img, from->resolved, from->t);
 	cur->dims = from->dims;
 	if (from->dims == from->own_dims)
 		cur->dims = cur->own_dims;

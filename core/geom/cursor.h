@@ -9,9 +9,9 @@
 #ifndef CK_CURSOR_H
 #define CK_CURSOR_H
 
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/geom/range.h"
-#include "core/geom/side.h"
+#include "core/geom/resolved.h"
 #include "core/geom/tiling.h"
 
 #define CK_SEG_AXES 6
@@ -58,8 +58,8 @@ struct ck_seg {
 
 /* Public so that it can live on the stack.  Points into itself: no copies. */
 struct ck_cursor {
-	const struct ck_image *img;
-	const struct ck_side *side;
+	const struct ck_catalog *img;
+	const struct ck_resolved *resolved;
 	const struct ck_tensor *t;
 	/* private; what was asked for */
 	const uint64_t *grid;
@@ -93,24 +93,25 @@ struct ck_cursor {
 
 /*
  * Bytes [pos, pos + len) of the tensor, to buffer offsets [0, len).  The
- * caller has checked the range.  @side may be NULL if nothing is deferred.
+ * caller has checked the range.  @resolved may be NULL if nothing is deferred.
  */
-void ck_cursor_init(struct ck_cursor *cur, const struct ck_image *img,
-		    const struct ck_side *side, const struct ck_tensor *t,
-		    uint64_t pos, uint64_t len);
+void ck_cursor_init(struct ck_cursor *cur, const struct ck_catalog *img,
+		    const struct ck_resolved *resolved,
+		    const struct ck_tensor *t, uint64_t pos, uint64_t len);
 /*
  * The elements of @box of the tensor's SHAPE (not grid), to the buffer in the
  * box's own row-major order (a slice, a rank's part of a reshard).
  */
-void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_image *img,
-			const struct ck_side *side, const struct ck_tensor *t,
-			const struct ck_box *box);
+void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_catalog *img,
+			const struct ck_resolved *resolved,
+			const struct ck_tensor *t, const struct ck_box *box);
 /*
  * Of them only bytes [pos, pos + len), to buffer offsets [0, len).  The caller
  * has checked the range.
  */
-void ck_cursor_init_box_bytes(struct ck_cursor *cur, const struct ck_image *img,
-			      const struct ck_side *side,
+void ck_cursor_init_box_bytes(struct ck_cursor *cur,
+			      const struct ck_catalog *img,
+			      const struct ck_resolved *resolved,
 			      const struct ck_tensor *t,
 			      const struct ck_box *box, uint64_t pos,
 			      uint64_t len);
@@ -131,7 +132,7 @@ void ck_cursor_init_alt(struct ck_cursor *cur, const struct ck_cursor *from,
 bool ck_cursor_next(struct ck_cursor *cur, struct ck_seg *seg);
 
 /* The first byte of @t that no cell covers; t->size if there is none. */
-uint64_t ck_tensor_first_hole(const struct ck_image *img,
+uint64_t ck_tensor_first_hole(const struct ck_catalog *img,
 			      const struct ck_tensor *t);
 
 #endif

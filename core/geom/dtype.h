@@ -3,7 +3,7 @@
  * dtype.h - element types and what each tool calls them
  *
  * Our names are NumPy's and ml_dtypes'; where neither has one, torch's.
- * The number of a dtype is stored in images: new ones go at the end.
+ * The number of a dtype is stored in catalogs: new ones go at the end.
  */
 #ifndef CK_DTYPE_H
 #define CK_DTYPE_H

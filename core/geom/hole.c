@@ -10,7 +10,7 @@
 #include "core/base/search.h"
 #include "core/geom/dtype.h"
 
-static uint64_t covered_of_cell(const struct ck_image *img,
+static uint64_t covered_of_cell(const struct ck_catalog *img,
 				const struct ck_tensor *t,
 				const struct ck_chunk *c,
 				const struct ck_box *want)
@@ -37,7 +37,7 @@ static uint64_t covered_of_cell(const struct ck_image *img,
 }
 
 /* Elements [0, end) of the grid that cells cover. */
-static uint64_t covered_before(const struct ck_image *img,
+static uint64_t covered_before(const struct ck_catalog *img,
 			       const struct ck_tensor *t, uint64_t end)
 {
 	struct ck_tiling walk;
@@ -56,7 +56,7 @@ static uint64_t covered_before(const struct ck_image *img,
 	return sum;
 }
 
-uint64_t ck_tensor_first_hole(const struct ck_image *img,
+uint64_t ck_tensor_first_hole(const struct ck_catalog *img,
 			      const struct ck_tensor *t)
 {
 	uint64_t elem = ck_dtype_info(t->dtype)->size;

@@ -31,13 +31,13 @@ static void place_deferred(const struct ck_cursor *cur, struct ck_seg *seg,
 			   struct placed *at)
 {
 	struct ck_place known = { 0 };
-	enum ck_side_state state = CK_SIDE_UNKNOWN;
+	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
 
-	if (cur->side)
-		state = ck_side_get(cur->side, seg->chunk, &known);
-	if (state == CK_SIDE_UNKNOWN)
+	if (cur->resolved)
+		state = ck_resolved_get(cur->resolved, seg->chunk, &known);
+	if (state == CK_RESOLVED_UNKNOWN)
 		seg->kind = CK_SEG_UNRESOLVED;
-	if (state == CK_SIDE_BAD)
+	if (state == CK_RESOLVED_BAD)
 		set_error(seg, known.err ? known.err : EIO);
 	at->off = known.off;
 	at->stride = known.stride;
@@ -49,7 +49,7 @@ static void place_deferred(const struct ck_cursor *cur, struct ck_seg *seg,
 static void place_chunk(const struct ck_cursor *cur, struct ck_seg *seg,
 			struct placed *at)
 {
-	const struct ck_image *img = cur->img;
+	const struct ck_catalog *img = cur->img;
 	const struct ck_chunk *c = &img->chunks[seg->chunk];
 	const struct ck_layout *l = &img->layouts[c->layout];
 

@@ -36,7 +36,7 @@ static void bound_flat(struct ck_box *box, uint64_t lo, uint64_t hi)
 	}
 }
 
-void ck_chunk_box(const struct ck_image *img, const struct ck_tensor *t,
+void ck_chunk_box(const struct ck_catalog *img, const struct ck_tensor *t,
 		  const struct ck_chunk *c, struct ck_box *box)
 {
 	const struct ck_layout *l = &img->layouts[c->layout];
@@ -63,7 +63,7 @@ unsigned ck_tiling_levels(uint32_t nr, uint32_t level_nr[CK_MAX_LEVELS])
 	return levels;
 }
 
-void ck_tiling_init(struct ck_tiling *w, const struct ck_image *img,
+void ck_tiling_init(struct ck_tiling *w, const struct ck_catalog *img,
 		    const struct ck_tensor *t, const struct ck_box *want)
 {
 	size_t bytes = want->rank * sizeof(want->start[0]);

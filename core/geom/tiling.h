@@ -11,14 +11,14 @@
 #ifndef CK_TILING_H
 #define CK_TILING_H
 
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/geom/range.h"
 
 #define CK_FANOUT 16
 #define CK_MAX_LEVELS 8
 
 /* Box of a chunk in its tensor's grid.  FLAT: the box that bounds [lo, hi). */
-void ck_chunk_box(const struct ck_image *img, const struct ck_tensor *t,
+void ck_chunk_box(const struct ck_catalog *img, const struct ck_tensor *t,
 		  const struct ck_chunk *c, struct ck_box *box);
 
 /* Nodes of each level for @nr cells; returns the number of levels (0: none). */
@@ -26,7 +26,7 @@ unsigned ck_tiling_levels(uint32_t nr, uint32_t level_nr[CK_MAX_LEVELS]);
 
 /* Restartable walk over the cells whose box meets @want, in stored order. */
 struct ck_tiling {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const struct ck_tensor *t;
 	struct ck_box want;
 	uint32_t next; /* cell to look at next, relative to t->first */
@@ -35,7 +35,7 @@ struct ck_tiling {
 	unsigned levels;
 	uint64_t level_at[CK_MAX_LEVELS];
 };
-void ck_tiling_init(struct ck_tiling *w, const struct ck_image *img,
+void ck_tiling_init(struct ck_tiling *w, const struct ck_catalog *img,
 		    const struct ck_tensor *t, const struct ck_box *want);
 /* The next cell's chunk index, or CK_NONE at the end. */
 uint32_t ck_tiling_next(struct ck_tiling *w);

@@ -9,19 +9,19 @@
 /* What a person knows a source by. */
 const char *ck_bytes_name(const struct ck_reader *r, uint32_t src)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	unsigned hops = 0;
 
 	while (img->srcs[src].kind == CK_SRC_CODEC && hops++ < 2)
 		src = img->srcs[src].parent;
 	if (img->srcs[src].kind == CK_SRC_MEM)
 		return "(bytes of the index)";
-	return ck_image_str(img, img->srcs[src].name, NULL);
+	return ck_catalog_str(img, img->srcs[src].name, NULL);
 }
 
 static int get_mem(struct ck_reader *r, struct ck_bytes *b, struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	const struct ck_src *s = &img->srcs[b->src];
 
 	if (!ck_range_ok(s->off, s->len, img->blob_len))
@@ -47,7 +47,7 @@ int ck_bytes_get(struct ck_reader *r, uint32_t src, struct ck_bytes *b,
 	case CK_SRC_MEM:
 		return get_mem(r, b, err);
 	case CK_SRC_CODEC:
-		return ck_spool_get(r->spool, src, b, err);
+		return ck_decomp_cache_get(r->spool, src, b, err);
 	case CK_SRC_ABSENT:
 		return ck_fail(err, EIO, "%s: is not here",
 			       ck_bytes_name(r, src));
@@ -69,7 +69,7 @@ int ck_bytes_recheck(struct ck_reader *r, const struct ck_bytes *b,
 void ck_bytes_put(struct ck_reader *r, struct ck_bytes *b)
 {
 	if (b->spooled)
-		ck_spool_put(r->spool, b->spooled);
+		ck_decomp_cache_put(r->spool, b->spooled);
 	else if (b->fd >= 0)
 		ck_files_put(r->files, b->src);
 	*b = (struct ck_bytes){ .fd = -1 };

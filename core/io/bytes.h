@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bytes.h - a source of the image, opened: a descriptor or memory
+ * bytes.h - a source of the catalog, opened: a descriptor or memory
  *
  * Pinned between get and put.  A descriptor's bytes are those described only
  * if ck_bytes_recheck() says so after they were read.
@@ -15,14 +15,14 @@
 #include <stdint.h>
 
 struct ck_reader;
-struct ck_spooled;
+struct ck_decomp_item;
 
 struct ck_bytes {
 	uint32_t src;
 	int fd; /* -1: in memory */
 	const unsigned char *mem;
 	uint64_t len;
-	struct ck_spooled *spooled; /* CODEC: its place in the spool */
+	struct ck_decomp_item *spooled; /* CODEC: its place in the spool */
 };
 
 int ck_bytes_get(struct ck_reader *r, uint32_t src, struct ck_bytes *b,

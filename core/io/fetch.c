@@ -65,7 +65,7 @@ static void fetch_files(struct ck_reader *r, struct ck_io *io, unsigned nr,
 
 static bool is_covered(const struct ck_reader *r, const struct ck_io *io)
 {
-	const struct ck_over *over = r->in.over;
+	const struct ck_file_layer *over = r->in.over;
 
 	return r->in.img->srcs[io->src].kind == CK_SRC_FILE &&
 	       over->covers(over->ctx, io->src, io->off, io->len);
@@ -75,7 +75,7 @@ static bool is_covered(const struct ck_reader *r, const struct ck_io *io)
 static void fetch_covered(struct ck_reader *r, struct ck_io *io,
 			  struct ck_err *why)
 {
-	const struct ck_over *over = r->in.over;
+	const struct ck_file_layer *over = r->in.over;
 	uint64_t off = io->off, len = io->len;
 	ck_auto_free struct iovec *iov = calloc(io->nr_iov, sizeof(*iov));
 
@@ -113,7 +113,7 @@ void ck_fetch(struct ck_reader *r, struct ck_io *io, unsigned nr,
 
 static void put_over(struct ck_reader *r, struct ck_io *io, unsigned nr)
 {
-	const struct ck_over *over = r->in.over;
+	const struct ck_file_layer *over = r->in.over;
 
 	for (unsigned i = 0; i < nr; i++)
 		io[i].res = over->put(over->ctx, io[i].src, io[i].fd, io[i].iov,
@@ -137,7 +137,7 @@ int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	if (!ret && r->in.over)
 		put_over(r, io, nr);
 	else if (!ret)
-		ck_aid_run(r->aid, r->in.engine, io, nr);
+		ck_write_helper_run(r->helper, r->in.engine, io, nr);
 	while (begun-- > 0)
 		w->end(w->ctx, io[begun].src, off[begun], len[begun],
 		       !ret && !io[begun].res);

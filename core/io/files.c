@@ -2,14 +2,14 @@
 /*
  * files.c - open source files, least recently used out first
  *
- * A slot is an open file; slot_of[] finds it by source.  Slots nobody has
+ * An entry is an open file; entry_of[] finds it by source.  Entries nobody has
  * pinned are in a list, the longest unused at its head.  Opening and fstat
  * happen outside of the lock: a slow filesystem must not stop the others.
  */
 #include "core/io/files.h"
 
-#include "core/io/hold.h"
-#include "core/io/own.h"
+#include "core/io/writer_lock.h"
+#include "core/io/self_writes.h"
 
 #include "core/base/auto.h"
 #include "core/base/vec.h"
@@ -24,7 +24,7 @@
 #define MIN_OPEN 16
 #define HOLD_TRIES 20
 
-struct slot {
+struct entry {
 	int fd;
 	uint32_t src;
 	unsigned pins;
@@ -33,12 +33,12 @@ struct slot {
 
 struct ck_files {
 	struct ck_files_in in;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	pthread_mutex_t lock;
 	unsigned max;
 	_Atomic unsigned nr_open;
-	uint32_t *slot_of; /* by source; CK_NONE: not open */
-	CK_VEC(struct slot) slots;
+	uint32_t *entry_of; /* by source; CK_NONE: not open */
+	CK_VEC(struct entry) entries;
 	uint32_t idle_head, idle_tail, free_head;
 };
 
@@ -53,17 +53,17 @@ static unsigned default_max(void)
 
 struct ck_files *ck_files_new(const struct ck_files_in *in)
 {
-	const struct ck_image *img = in->img;
+	const struct ck_catalog *img = in->img;
 	struct ck_files *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return NULL;
-	f->slot_of = malloc((img->nr_srcs + 1) * sizeof(*f->slot_of));
-	if (!f->slot_of) {
+	f->entry_of = malloc((img->nr_srcs + 1) * sizeof(*f->entry_of));
+	if (!f->entry_of) {
 		free(f);
 		return NULL;
 	}
-	memset(f->slot_of, 0xff, img->nr_srcs * sizeof(*f->slot_of));
+	memset(f->entry_of, 0xff, img->nr_srcs * sizeof(*f->entry_of));
 	f->in = *in;
 	f->img = img;
 	f->max = in->max ? in->max : default_max();
@@ -78,7 +78,7 @@ static void shut(const struct ck_files *f, int fd)
 	if (fd < 0)
 		return;
 	if (f->in.write)
-		ck_hold_file_end(fd);
+		ck_writer_lock_file_end(fd);
 	close(fd);
 }
 
@@ -86,11 +86,11 @@ void ck_files_free(struct ck_files *f)
 {
 	if (!f)
 		return;
-	for (size_t i = 0; i < f->slots.nr; i++)
-		shut(f, f->slots.v[i].fd);
+	for (size_t i = 0; i < f->entries.nr; i++)
+		shut(f, f->entries.v[i].fd);
 	pthread_mutex_destroy(&f->lock);
-	free(f->slots.v);
-	free(f->slot_of);
+	free(f->entries.v);
+	free(f->entry_of);
 	free(f);
 }
 
@@ -99,9 +99,9 @@ unsigned ck_files_open_now(const struct ck_files *f)
 	return f->nr_open;
 }
 
-static void unlist(struct ck_files *f, const struct slot *s)
+static void unlist(struct ck_files *f, const struct entry *s)
 {
-	struct slot *v = f->slots.v;
+	struct entry *v = f->entries.v;
 
 	*(s->prev == CK_NONE ? &f->idle_head : &v[s->prev].next) = s->next;
 	*(s->next == CK_NONE ? &f->idle_tail : &v[s->next].prev) = s->prev;
@@ -109,7 +109,7 @@ static void unlist(struct ck_files *f, const struct slot *s)
 
 static void list_last(struct ck_files *f, uint32_t i)
 {
-	struct slot *v = f->slots.v;
+	struct entry *v = f->entries.v;
 
 	v[i].prev = f->idle_tail;
 	v[i].next = CK_NONE;
@@ -117,14 +117,14 @@ static void list_last(struct ck_files *f, uint32_t i)
 	f->idle_tail = i;
 }
 
-/* Takes an idle slot out of use; its descriptor is the caller's to close. */
+/* Takes an idle entry out of use; its descriptor is the caller's to close. */
 static int drop(struct ck_files *f, uint32_t i)
 {
-	struct slot *s = &f->slots.v[i];
+	struct entry *s = &f->entries.v[i];
 	int fd = s->fd;
 
 	unlist(f, s);
-	f->slot_of[s->src] = CK_NONE;
+	f->entry_of[s->src] = CK_NONE;
 	s->fd = -1;
 	s->next = f->free_head;
 	f->free_head = i;
@@ -147,7 +147,7 @@ static bool close_one(struct ck_files *f)
 
 static const char *name_of(const struct ck_files *f, uint32_t src)
 {
-	return ck_image_str(f->img, f->img->srcs[src].name, NULL);
+	return ck_catalog_str(f->img, f->img->srcs[src].name, NULL);
 }
 
 /* Of a file that we are writing, the time is not looked at. */
@@ -157,13 +157,13 @@ static bool same_time(const struct ck_files *f, uint32_t src,
 	int64_t mtime =
 		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 
-	if (!f->in.own)
+	if (!f->in.self_writes)
 		return mtime == f->img->srcs[src].id.mtime_ns;
-	return mtime == ck_own_mtime(f->in.own, src) ||
-	       ck_own_busy(f->in.own, src);
+	return mtime == ck_self_writes_mtime(f->in.self_writes, src) ||
+	       ck_self_writes_busy(f->in.self_writes, src);
 }
 
-/* Whether @st is the file that the image describes. */
+/* Whether @st is the file that the catalog describes. */
 static int compare(const struct ck_files *f, uint32_t src,
 		   const struct stat *st, struct ck_err *err)
 {
@@ -188,19 +188,20 @@ static int compare(const struct ck_files *f, uint32_t src,
 static int check_fd(const struct ck_files *f, uint32_t src, int fd,
 		    struct ck_err *err)
 {
-	struct ck_own *own = f->in.own;
+	struct ck_self_writes *self_writes = f->in.self_writes;
 	struct stat st;
 	uint64_t since;
 	int ret;
 
 	/* A write of ours may end between the look and the comparison. */
 	do {
-		since = own ? ck_own_clock(own) : 0;
+		since = self_writes ? ck_self_writes_clock(self_writes) : 0;
 		if (fstat(fd, &st))
 			return ck_fail(err, errno, "%s: %s", name_of(f, src),
 				       strerror(errno));
 		ret = compare(f, src, &st, err);
-	} while (ret == -ESTALE && own && !ck_own_still(own, src, since));
+	} while (ret == -ESTALE && self_writes &&
+		 !ck_self_writes_still(self_writes, src, since));
 	return ret;
 }
 
@@ -240,31 +241,31 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 	return 0;
 }
 
-/* The pinned slot of @src, or CK_NONE. */
+/* The pinned entry of @src, or CK_NONE. */
 static uint32_t pin(struct ck_files *f, uint32_t src, int *fd)
 {
-	uint32_t i = f->slot_of[src];
+	uint32_t i = f->entry_of[src];
 
 	if (i == CK_NONE)
 		return CK_NONE;
-	if (!f->slots.v[i].pins++)
-		unlist(f, &f->slots.v[i]);
-	*fd = f->slots.v[i].fd;
+	if (!f->entries.v[i].pins++)
+		unlist(f, &f->entries.v[i]);
+	*fd = f->entries.v[i].fd;
 	return i;
 }
 
-/* An unused slot's number, or CK_NONE: no memory. */
-static uint32_t fresh_slot(struct ck_files *f)
+/* An unused entry's number, or CK_NONE: no memory. */
+static uint32_t new_entry(struct ck_files *f)
 {
 	uint32_t i = f->free_head;
 
 	if (i != CK_NONE) {
-		f->free_head = f->slots.v[i].next;
+		f->free_head = f->entries.v[i].next;
 		return i;
 	}
-	if (!ck_vec_reserve(&f->slots, 1))
+	if (!ck_vec_reserve(&f->entries, 1))
 		return CK_NONE;
-	return (uint32_t)f->slots.nr++;
+	return (uint32_t)f->entries.nr++;
 }
 
 /* Puts the pinned @fd into the table; another thread may have been first. */
@@ -276,11 +277,11 @@ static int insert(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 	pthread_mutex_lock(&f->lock);
 	i = pin(f, src, fd);
 	if (i == CK_NONE) {
-		i = fresh_slot(f);
+		i = new_entry(f);
 		if (i != CK_NONE) {
-			f->slots.v[i] =
-				(struct slot){ mine, src, 1, CK_NONE, CK_NONE };
-			f->slot_of[src] = i;
+			f->entries.v[i] = (struct entry){ mine, src, 1, CK_NONE,
+							  CK_NONE };
+			f->entry_of[src] = i;
 			f->nr_open++;
 			mine = -1;
 		}
@@ -296,14 +297,14 @@ static int insert(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 /* Gives up a pin on a file that is no longer the one described. */
 static void put_changed(struct ck_files *f, uint32_t src)
 {
-	struct slot *s;
+	struct entry *s;
 	int fd = -1;
 
 	pthread_mutex_lock(&f->lock);
-	s = &f->slots.v[f->slot_of[src]];
+	s = &f->entries.v[f->entry_of[src]];
 	if (!--s->pins) {
-		list_last(f, f->slot_of[src]);
-		fd = drop(f, f->slot_of[src]);
+		list_last(f, f->entry_of[src]);
+		fd = drop(f, f->entry_of[src]);
 	}
 	pthread_mutex_unlock(&f->lock);
 	shut(f, fd);
@@ -322,7 +323,7 @@ static int hold(struct ck_files *f, uint32_t src, int *fd, bool *pinned,
 	for (int i = 0; f->in.write && i < HOLD_TRIES; i++) {
 		if (i)
 			nanosleep(&moment, NULL);
-		ret = ck_hold_file(*fd, name_of(f, src), err);
+		ret = ck_writer_lock_file(*fd, name_of(f, src), err);
 		if (ret != -EBUSY)
 			break;
 		pthread_mutex_lock(&f->lock);
@@ -361,7 +362,7 @@ int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 		ret = insert(f, src, fd, err);
 	if (ret)
 		return ret;
-	/* The slot may be another thread's, and older than our look. */
+	/* The entry may be another thread's, and older than our look. */
 	ret = check_fd(f, src, *fd, err);
 	if (ret)
 		ck_files_put(f, src);
@@ -374,8 +375,8 @@ void ck_files_put(struct ck_files *f, uint32_t src)
 	uint32_t i;
 
 	pthread_mutex_lock(&f->lock);
-	i = f->slot_of[src];
-	if (!--f->slots.v[i].pins) {
+	i = f->entry_of[src];
+	if (!--f->entries.v[i].pins) {
 		list_last(f, i);
 		if (f->nr_open > f->max)
 			fd = drop(f, f->idle_head);

@@ -185,7 +185,7 @@ int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
 	m.mask = buf + 2 * room;
 	for (; !ret && m.pos < ten->size; m.pos += m.a.len) {
 		m.a.len = m.b.len = CK_MIN(room, ten->size - m.pos);
-		ck_cursor_init(&m.cur, r->in.img, r->in.side, ten, m.pos,
+		ck_cursor_init(&m.cur, r->in.img, r->in.resolved, ten, m.pos,
 			       m.a.len);
 		while (!ret && ck_cursor_next(&m.cur, &seg))
 			ret = mend_seg(&m, &seg, err);

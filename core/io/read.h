@@ -25,7 +25,7 @@
 struct ck_reader;
 
 /*
- * Resolves deferred chunk @chunk into the side table (ck_side_put or _bad).
+ * Resolves deferred chunk @chunk into the side table (ck_resolved_put or _bad).
  * 0 when the table has an answer, good or bad; -errno: try again later.
  */
 typedef int (*ck_resolve_fn)(void *ctx, uint32_t chunk, struct ck_err *err);
@@ -42,7 +42,7 @@ struct ck_watch {
 };
 
 /* Bytes that are read and written in place of those of FILE sources. */
-struct ck_over {
+struct ck_file_layer {
 	void *ctx;
 	/* Whether any of these bytes has one. */
 	bool (*covers)(void *ctx, uint32_t src, uint64_t off, uint64_t len);
@@ -69,9 +69,9 @@ struct ck_made {
 struct ck_checked;
 
 struct ck_reader_in {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const struct ck_root *root;
-	struct ck_side *side;
+	struct ck_resolved *resolved;
 	const struct ck_engine_ops *engine;
 	ck_resolve_fn resolve;
 	void *resolve_ctx;
@@ -83,10 +83,10 @@ struct ck_reader_in {
 		*checked; /* blocks are compared before use; or NULL */
 	const struct ck_watch *watch; /* or NULL */
 	/* Sources are only read, and what is written goes here; or NULL. */
-	const struct ck_over *over;
+	const struct ck_file_layer *over;
 	const struct ck_made *made; /* no file is opened then; or NULL */
 	bool write; /* its files may be written too, core/write/ */
-	bool unaided; /* one thread writes a request, never two (aid.h) */
+	bool unaided; /* one thread writes a request, never two (write_helper.h) */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,
 		      const struct ck_err *err);
@@ -152,7 +152,7 @@ struct ck_mend {
 int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
 		   struct ck_err *err);
 /* An empty file without a name in the spool, the caller's to close. */
-int ck_reader_spool(struct ck_reader *r, int *fd, struct ck_err *err);
+int ck_reader_nameless_file(struct ck_reader *r, int *fd, struct ck_err *err);
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r);
 
 #endif

@@ -4,7 +4,7 @@
  *
  *	reader.c   the public calls; requests that go through tiles
  *	walk.c     segments of a cursor, batches, failover
- *	stage.c    a segment of short runs, through a staging buffer
+ *	bounce.c    a segment of short runs, through a bounce buffer
  *	bytes.c    sources as descriptors
  *	fetch.c    requests to the engine, and what stands before it
  *	replicas.c replicas against each other
@@ -13,15 +13,16 @@
 #ifndef CK_READ_PRIV_H
 #define CK_READ_PRIV_H
 
-#include "core/io/aid.h"
+#include "core/io/write_helper.h"
 #include "core/io/bytes.h"
-#include "core/io/own.h"
+#include "core/io/self_writes.h"
 #include "core/io/plan.h"
 #include "core/io/read.h"
-#include "core/io/spool.h"
+#include "core/io/decomp_cache.h"
 #include "core/io/tiles.h"
 
-#define CK_STAGE (UINT64_C(512) << 10) /* bytes of staging a thread */
+#define CK_BOUNCE_SIZE \
+	(UINT64_C(512) << 10) /* bytes of the bounce buffer of a thread */
 #define CK_SHORT_RUN 512 /* shorter runs are copied, not given to readv */
 #define CK_BATCH_SEGS 128
 
@@ -30,9 +31,9 @@ struct ck_reader {
 	struct ck_read_stats stats;
 	struct ck_files *files;
 	struct ck_files *wfiles; /* the same, for writing; NULL: read-only */
-	struct ck_own *own; /* NULL: read-only */
-	struct ck_aid *aid; /* NULL: read-only */
-	struct ck_spool *spool;
+	struct ck_self_writes *self_writes; /* NULL: read-only */
+	struct ck_write_helper *helper; /* NULL: read-only */
+	struct ck_decomp_cache *spool;
 	struct ck_tiles *tiles;
 	_Atomic uint64_t *told; /* a bit a chunk: fault() was called */
 };
@@ -48,7 +49,7 @@ struct ck_scratch {
 	int code[CK_PLAN_SRCS]; /* no longer the described file: -errno */
 	struct ck_err why[CK_PLAN_SRCS];
 	unsigned nr_bytes;
-	unsigned char stage[CK_STAGE];
+	unsigned char stage[CK_BOUNCE_SIZE];
 };
 struct ck_scratch *ck_scratch_mine(void); /* NULL: no memory */
 /* Around reads that happen within a read: they get another one. */
@@ -83,20 +84,20 @@ int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 		struct ck_err *err);
 
 /* Reads @seg, all of it; @b is its source, not in memory. */
-int ck_stage_read(struct ck_reader *r, const struct ck_bytes *b,
-		  const struct ck_seg *seg, unsigned char *buf,
-		  struct ck_scratch *s, struct ck_err *err);
+int ck_bounce_read(struct ck_reader *r, const struct ck_bytes *b,
+		   const struct ck_seg *seg, unsigned char *buf,
+		   struct ck_scratch *s, struct ck_err *err);
 /*
  * Writes @seg, all of it, in stretches without gaps, by @put, which is given
  * requests without a descriptor; no two bytes of @seg are one in the source.
  */
-typedef int (*ck_stage_put)(void *ctx, struct ck_io *io, unsigned nr,
-			    struct ck_err *err);
-int ck_stage_write(const struct ck_seg *seg, uint8_t dtype,
-		   const unsigned char *buf, struct ck_scratch *s,
-		   ck_stage_put put, void *ctx, struct ck_err *err);
+typedef int (*ck_bounce_put)(void *ctx, struct ck_io *io, unsigned nr,
+			     struct ck_err *err);
+int ck_bounce_write(const struct ck_seg *seg, uint8_t dtype,
+		    const unsigned char *buf, struct ck_scratch *s,
+		    ck_bounce_put put, void *ctx, struct ck_err *err);
 /* Whether @seg would read more than 4x its bytes, counted in pages. */
-bool ck_stage_wasteful(const struct ck_seg *seg);
+bool ck_bounce_wasteful(const struct ck_seg *seg);
 
 /* Reads without tiles; @srcs: what it was made of. */
 int ck_reader_fill(struct ck_reader *r, uint32_t t, unsigned char *buf,

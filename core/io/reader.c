@@ -21,11 +21,12 @@ static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
 	};
 
 	if (in->write) {
-		files.own = r->own = ck_own_new(in->img);
+		files.self_writes = r->self_writes =
+			ck_self_writes_new(in->img);
 		files.write = !in->over;
 		r->wfiles = ck_files_new(&files);
-		r->aid = ck_aid_new(!in->unaided);
-		if (!r->own || !r->wfiles || !r->aid)
+		r->helper = ck_write_helper_new(!in->unaided);
+		if (!r->self_writes || !r->wfiles || !r->helper)
 			return false;
 	}
 	files.write = false;
@@ -51,9 +52,10 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 	if (!open_files(r, in) || !r->tiles || !r->told)
 		ret = ck_fail(err, ENOMEM, "reader: no memory");
 	else
-		ret = ck_spool_new(&r->spool, r,
-				   in->spool_dir ? in->spool_dir : "/var/tmp",
-				   in->spool_max, err);
+		ret = ck_decomp_cache_new(&r->spool, r,
+					  in->spool_dir ? in->spool_dir :
+							  "/var/tmp",
+					  in->spool_max, err);
 	if (ret) {
 		ck_reader_free(r);
 		return ret;
@@ -67,18 +69,18 @@ void ck_reader_free(struct ck_reader *r)
 	if (!r)
 		return;
 	ck_tiles_free(r->tiles);
-	ck_spool_free(r->spool);
+	ck_decomp_cache_free(r->spool);
 	ck_files_free(r->files);
 	ck_files_free(r->wfiles);
-	ck_own_free(r->own);
-	ck_aid_free(r->aid);
+	ck_self_writes_free(r->self_writes);
+	ck_write_helper_free(r->helper);
 	free((void *)r->told);
 	free(r);
 }
 
-int ck_reader_spool(struct ck_reader *r, int *fd, struct ck_err *err)
+int ck_reader_nameless_file(struct ck_reader *r, int *fd, struct ck_err *err)
 {
-	return ck_spool_nameless(r->spool, fd, err);
+	return ck_decomp_cache_nameless(r->spool, fd, err);
 }
 
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r)
@@ -89,13 +91,13 @@ const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r)
 static int out_of_range(const struct ck_reader *r, uint32_t t, uint64_t len,
 			uint64_t off, struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	const struct ck_tensor *ten = &img->tensors[t];
 
 	return ck_fail(err, EINVAL,
 		       "%s: bytes %llu to %llu were asked for, but it has "
 		       "%llu",
-		       ck_image_str(img, ten->name, NULL),
+		       ck_catalog_str(img, ten->name, NULL),
 		       (unsigned long long)off, (unsigned long long)(off + len),
 		       (unsigned long long)ten->size);
 }
@@ -108,8 +110,8 @@ static int walk_bytes(struct ck_walk *w, uint64_t off, struct ck_err *err)
 	w->s = ck_scratch_mine();
 	if (!w->s)
 		return ck_fail(err, ENOMEM, "reader: no memory");
-	ck_cursor_init(&cur, in->img, in->side, &in->img->tensors[w->t], off,
-		       w->len);
+	ck_cursor_init(&cur, in->img, in->resolved, &in->img->tensors[w->t],
+		       off, w->len);
 	w->cur = &cur;
 	return ck_walk_run(w, err);
 }
@@ -162,7 +164,7 @@ int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 }
 
 /* Bytes of the elements of @box; false: it does not lie in the tensor. */
-static bool box_bytes(const struct ck_image *img, const struct ck_tensor *ten,
+static bool box_bytes(const struct ck_catalog *img, const struct ck_tensor *ten,
 		      const struct ck_box *box, uint64_t *bytes)
 {
 	if (box->rank != ten->rank)
@@ -179,7 +181,7 @@ static int read_box_piece(struct ck_reader *r, uint32_t t,
 			  const struct ck_box *box, unsigned char *buf,
 			  uint64_t len, uint64_t off, struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	struct ck_cursor cur;
 	struct ck_walk w = { .r = r,
 			     .s = ck_scratch_mine(),
@@ -190,8 +192,8 @@ static int read_box_piece(struct ck_reader *r, uint32_t t,
 
 	if (!w.s)
 		return ck_fail(err, ENOMEM, "reader: no memory");
-	ck_cursor_init_box_bytes(&cur, img, r->in.side, &img->tensors[t], box,
-				 off, len);
+	ck_cursor_init_box_bytes(&cur, img, r->in.resolved, &img->tensors[t],
+				 box, off, len);
 	return ck_walk_run(&w, err);
 }
 
@@ -199,14 +201,14 @@ int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
 			     const struct ck_box *box, void *buf, uint64_t len,
 			     uint64_t off, struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	const struct ck_tensor *ten = &img->tensors[t];
 	uint64_t all;
 	int ret = 0;
 
 	if (!box_bytes(img, ten, box, &all) || !ck_range_ok(off, len, all))
 		return ck_fail(err, EINVAL, "%s: no such part of it",
-			       ck_image_str(img, ten->name, NULL));
+			       ck_catalog_str(img, ten->name, NULL));
 	for (uint64_t at = 0; !ret && at < len; at += PIECE)
 		ret = read_box_piece(r, t, box, (unsigned char *)buf + at,
 				     CK_MIN(PIECE, len - at), off + at, err);
@@ -217,13 +219,13 @@ int ck_reader_read_box(struct ck_reader *r, uint32_t t,
 		       const struct ck_box *box, void *buf, uint64_t len,
 		       struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	const struct ck_tensor *ten = &img->tensors[t];
 	uint64_t all;
 
 	if (!box_bytes(img, ten, box, &all) || all != len)
 		return ck_fail(err, EINVAL, "%s: no such part of it",
-			       ck_image_str(img, ten->name, NULL));
+			       ck_catalog_str(img, ten->name, NULL));
 	return ck_reader_read_box_bytes(r, t, box, buf, len, 0, err);
 }
 

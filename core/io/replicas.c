@@ -102,7 +102,7 @@ int ck_reader_replicas(struct ck_reader *r, uint32_t t, ck_differ_fn differ,
 	tw.b.buf = buf + room;
 	for (; tw.pos < ten->size; tw.pos += tw.a.len) {
 		tw.a.len = tw.b.len = CK_MIN(room, ten->size - tw.pos);
-		ck_cursor_init(&tw.cur, r->in.img, r->in.side, ten, tw.pos,
+		ck_cursor_init(&tw.cur, r->in.img, r->in.resolved, ten, tw.pos,
 			       tw.a.len);
 		while (ck_cursor_next(&tw.cur, &seg))
 			compare(&tw, &seg);

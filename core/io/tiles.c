@@ -107,13 +107,14 @@ uint64_t ck_tiles_bytes(struct ck_tiles *c)
 
 const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	const struct ck_layout *l = &img->layouts[img->chunks[chunk].layout];
 	struct ck_place place = { 0 };
 
 	if (l->flags & CK_LAYOUT_DEFERRED) {
-		if (!r->in.side ||
-		    ck_side_get(r->in.side, chunk, &place) != CK_SIDE_PLACED)
+		if (!r->in.resolved ||
+		    ck_resolved_get(r->in.resolved, chunk, &place) !=
+			    CK_RESOLVED_PLACED)
 			return NULL;
 		return place.stride;
 	}
@@ -128,7 +129,7 @@ const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk)
 static uint64_t tile_len(const struct ck_tiles *c, const struct ck_tensor *t,
 			 uint32_t chunk)
 {
-	const struct ck_image *img = c->r->in.img;
+	const struct ck_catalog *img = c->r->in.img;
 	const struct ck_layout *l = &img->layouts[img->chunks[chunk].layout];
 	const int64_t *stride = ck_chunk_strides(c->r, chunk);
 	uint64_t elem = ck_dtype_info(t->dtype)->size;
@@ -250,7 +251,8 @@ static void fill_tile(struct ck_tiles *c, struct tile *tile)
 {
 	int ret;
 
-	tile->since = c->r->own ? ck_own_clock(c->r->own) : 0;
+	tile->since =
+		c->r->self_writes ? ck_self_writes_clock(c->r->self_writes) : 0;
 	ret = ck_reader_fill(c->r, tile->t, tile->bytes, tile->len, tile->off,
 			     &tile->srcs, NULL);
 
@@ -275,8 +277,9 @@ static bool holds(struct ck_tiles *c, const struct tile *tile)
 	for (unsigned i = 0; i < tile->srcs.nr; i++) {
 		struct ck_bytes b;
 
-		if (c->r->own &&
-		    !ck_own_still(c->r->own, tile->srcs.v[i], tile->since))
+		if (c->r->self_writes &&
+		    !ck_self_writes_still(c->r->self_writes, tile->srcs.v[i],
+					  tile->since))
 			return false;
 		if (ck_bytes_get(c->r, tile->srcs.v[i], &b, NULL))
 			return false;

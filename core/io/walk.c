@@ -87,7 +87,7 @@ static bool is_direct(const struct ck_seg *seg)
 		int64_t src = seg->ax[i].src;
 		uint64_t step = src < 0 ? 0 - (uint64_t)src : (uint64_t)src;
 
-		if (step < seg->run && seg->run < CK_STAGE / 8)
+		if (step < seg->run && seg->run < CK_BOUNCE_SIZE / 8)
 			return false;
 	}
 	return seg->run >= CK_SHORT_RUN;
@@ -206,7 +206,7 @@ static int read_opened(struct ck_walk *w, const struct ck_seg *seg,
 	else if (is_direct(seg))
 		ret = read_runs(w, seg, b, err);
 	else
-		ret = ck_stage_read(w->r, b, seg, w->buf, w->s, err);
+		ret = ck_bounce_read(w->r, b, seg, w->buf, w->s, err);
 	if (!ret)
 		ret = ck_bytes_recheck(w->r, b, err);
 	if (!ret)
@@ -447,7 +447,7 @@ static int take(struct ck_walk *w, const struct ck_seg *seg, struct ck_err *err)
 	if (direct && batch_fits(w, seg) && !add_direct(w, seg, &why))
 		return 0;
 	if (!direct && w->may_tile && seg->kind == CK_SEG_COPY &&
-	    !ck_seg_is_edge(seg) && ck_stage_wasteful(seg)) {
+	    !ck_seg_is_edge(seg) && ck_bounce_wasteful(seg)) {
 		w->tile_chunk = seg->chunk;
 		return -EREMOTE;
 	}
@@ -469,7 +469,7 @@ static int take(struct ck_walk *w, const struct ck_seg *seg, struct ck_err *err)
 static int check_whole(const struct ck_walk *w, uint64_t got,
 		       struct ck_err *err)
 {
-	const struct ck_image *img = w->r->in.img;
+	const struct ck_catalog *img = w->r->in.img;
 	const struct ck_tensor *t = &img->tensors[w->t];
 
 	if (got == w->len)
@@ -477,7 +477,7 @@ static int check_whole(const struct ck_walk *w, uint64_t got,
 	return ck_fail(err, EIO,
 		       "%s: %llu bytes are in no file; the first such byte "
 		       "of the tensor is %llu",
-		       ck_image_str(img, t->name, NULL),
+		       ck_catalog_str(img, t->name, NULL),
 		       (unsigned long long)(w->len - got),
 		       (unsigned long long)ck_tensor_first_hole(img, t));
 }

@@ -317,7 +317,7 @@ int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 	/* of a file alone: who holds the directory may be another */
 	snprintf(temp, sizeof(temp), "%s%ld-%lld%09ld",
 		 strcmp(name, CK_MANIFEST_NAME) ? CK_MANIFEST_OURS "alone-" :
-						  CK_HOLD_TEMP,
+						  CK_WRITER_LOCK_TEMP,
 		 (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
 	ret = write_beside(dir, temp, bytes, len);
 	if (!ret && renameat(dir, temp, dir, name))

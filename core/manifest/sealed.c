@@ -40,14 +40,14 @@ static int match(struct ck_sealed *s, struct ck_err *err)
 		s->file_of[i] = CK_NO_FILE;
 		if (src->kind != CK_SRC_FILE)
 			continue;
-		name = ck_image_str(s->img, src->name, &len);
+		name = ck_catalog_str(s->img, src->name, &len);
 		s->file_of[i] = ck_manifest_number(&s->m, name, len);
 	}
 	return 0;
 }
 
 struct ck_sealed *ck_sealed_new(const struct ck_root *root,
-				const struct ck_image *img)
+				const struct ck_catalog *img)
 {
 	struct ck_sealed *s = calloc(1, sizeof(*s));
 
@@ -57,7 +57,7 @@ struct ck_sealed *ck_sealed_new(const struct ck_root *root,
 	s->img = img;
 	s->edited_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->settling, NULL);
+	pthread_mutex_init(&s->updating, NULL);
 	pthread_cond_init(&s->compared, NULL);
 	return s;
 }
@@ -69,7 +69,7 @@ static void forget(struct ck_sealed *s)
 	free(s->file_of);
 	free((void *)s->touched);
 	free((void *)s->old);
-	ck_runs_free(&s->fresh);
+	ck_intervals_free(&s->fresh);
 	free(s->marked);
 	ck_manifest_free(&s->later);
 	s->has_later = false;
@@ -98,7 +98,7 @@ int ck_sealed_load(struct ck_sealed *s, struct ck_err *err)
 }
 
 int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
-		   const struct ck_image *img, struct ck_err *err)
+		   const struct ck_catalog *img, struct ck_err *err)
 {
 	struct ck_sealed *s = ck_sealed_new(root, img);
 	int ret =
@@ -119,7 +119,7 @@ void ck_sealed_free(struct ck_sealed *s)
 	if (s->edited_fd >= 0)
 		close(s->edited_fd);
 	pthread_mutex_destroy(&s->lock);
-	pthread_mutex_destroy(&s->settling);
+	pthread_mutex_destroy(&s->updating);
 	pthread_cond_destroy(&s->compared);
 	forget(s);
 	free(s);
@@ -131,8 +131,8 @@ bool ck_sealed_digest(struct ck_sealed *s, uint32_t t, struct ck_digest *out)
 	struct ck_manifest_tensor mt;
 	size_t tree_len, len;
 	const char *tree =
-		ck_image_str(s->img, s->img->trees[ten->tree], &tree_len);
-	const char *name = ck_image_str(s->img, ten->name, &len);
+		ck_catalog_str(s->img, s->img->trees[ten->tree], &tree_len);
+	const char *name = ck_catalog_str(s->img, ten->name, &len);
 	bool known;
 
 	if (ck_sealed_is_at(s, t))

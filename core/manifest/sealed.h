@@ -21,7 +21,7 @@
 #ifndef CK_SEALED_H
 #define CK_SEALED_H
 
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/io/read.h"
 #include "core/manifest/manifest.h"
 
@@ -32,12 +32,12 @@ struct ck_sealed;
 /* Borrows both; without a manifest, before ck_sealed_load(). */
 struct ck_sealed *ck_sealed_new(
 	const struct ck_root *root,
-	const struct ck_image *img); /* NULL: no memory */
+	const struct ck_catalog *img); /* NULL: no memory */
 /* As it is now, nothing having been written yet.  -ENOENT: there is none. */
 int ck_sealed_load(struct ck_sealed *s, struct ck_err *err);
 /* Both. */
 int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
-		   const struct ck_image *img, struct ck_err *err);
+		   const struct ck_catalog *img, struct ck_err *err);
 void ck_sealed_free(struct ck_sealed *s);
 
 /* Whether the digest of tensor number @t is known. */
@@ -64,28 +64,29 @@ const struct ck_watch *ck_sealed_watch(struct ck_sealed *s,
 				       struct ck_checked *sums,
 				       const struct ck_sealed_said *said);
 /*
- * Once, by who holds the checkpoint (io/hold.h), before the first write: the
- * manifest as others have left it, and what EDITED names is to be hashed.
+ * Once, by who holds the checkpoint (io/writer_lock.h), before the first write:
+ * the manifest as others have left it, and what EDITED names is to be hashed.
  */
-int ck_sealed_hold(struct ck_sealed *s, struct ck_err *err);
+int ck_sealed_writer_lock(struct ck_sealed *s, struct ck_err *err);
 /* Whether there is such a file. */
 bool ck_sealed_is_edited(const struct ck_root *root);
 /*
- * What was written up to now is in the manifest; @reader and @side are those of
- * the checkpoint.  @last: it is on storage too,
- * with all that was written to the same files, and EDITED goes if nobody writes
- * meanwhile.  On failure EDITED stays, and a later call tries again.
+ * What was written up to now is in the manifest; @reader and @resolved are
+ * those of the checkpoint.  @last: it is on storage too, with all that was
+ * written to the same files, and EDITED goes if nobody writes meanwhile.  On
+ * failure EDITED stays, and a later call tries again.
  */
-int ck_sealed_settle(struct ck_sealed *s, struct ck_reader *reader,
-		     const struct ck_side *side, bool last, struct ck_err *err);
+int ck_sealed_update_manifest(struct ck_sealed *s, struct ck_reader *reader,
+			      const struct ck_resolved *resolved, bool last,
+			      struct ck_err *err);
 
 /*
  * Whether bytes of [off, off + len) of source @src are known not to be what was
  * sealed, nor written since; @look: blocks of which nothing is known are
  * compared.  Any thread.
  */
-bool ck_sealed_is_rotten(struct ck_sealed *s, uint32_t src, uint64_t off,
-			 uint64_t len, bool look);
+bool ck_sealed_is_corrupt(struct ck_sealed *s, uint32_t src, uint64_t off,
+			  uint64_t len, bool look);
 
 /* Whether EDITED names @file, or cannot be understood; for verify. */
 bool ck_sealed_was_edited(const struct ck_root *root, const char *file);

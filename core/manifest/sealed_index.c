@@ -226,7 +226,7 @@ static struct ck_source *wrap(void *ctx, struct ck_source *below)
 static int make(struct ck_sealed_index *x, const struct ck_root *root,
 		struct ck_err *err)
 {
-	static const struct ck_image none;
+	static const struct ck_catalog none;
 	const struct ck_manifest *m;
 	int ret = ck_sealed_open(&x->sealed, root, &none, err);
 
@@ -274,20 +274,20 @@ const struct ck_dir_wrap *ck_sealed_index_wrap(struct ck_sealed_index *x)
 	return &x->wrap;
 }
 
-static bool has_bytes(const struct ck_image *img, const char *name)
+static bool has_bytes(const struct ck_catalog *img, const char *name)
 {
 	for (uint32_t i = 0; i < img->nr_chunks; i++) {
 		const struct ck_src *src = &img->srcs[img->chunks[i].src];
 
 		if (src->kind == CK_SRC_FILE &&
-		    !strcmp(ck_image_str(img, src->name, NULL), name))
+		    !strcmp(ck_catalog_str(img, src->name, NULL), name))
 			return true;
 	}
 	return false;
 }
 
 static bool may_be_bad(const struct ck_sealed_index *x,
-		       const struct ck_image *img, uint64_t file)
+		       const struct ck_catalog *img, uint64_t file)
 {
 	struct ck_manifest_file f;
 
@@ -296,7 +296,7 @@ static bool may_be_bad(const struct ck_sealed_index *x,
 }
 
 int ck_sealed_index_end(const struct ck_sealed_index *x,
-			const struct ck_image *img, bool apart,
+			const struct ck_catalog *img, bool apart,
 			struct ck_err *err)
 {
 	const struct ck_err *bad = x->bad.code ? &x->bad : NULL;

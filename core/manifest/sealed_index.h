@@ -16,7 +16,7 @@
 #define CK_SEALED_INDEX_H
 
 #include "core/root/dir.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/root/root.h"
 
 struct ck_sealed_index;
@@ -35,7 +35,7 @@ const struct ck_dir_wrap *ck_sealed_index_wrap(struct ck_sealed_index *x);
  * (io/checked.h).  @img: NULL where nothing was made.
  */
 int ck_sealed_index_end(const struct ck_sealed_index *x,
-			const struct ck_image *img, bool apart,
+			const struct ck_catalog *img, bool apart,
 			struct ck_err *err);
 
 #endif

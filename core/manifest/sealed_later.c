@@ -40,7 +40,7 @@ const struct ck_manifest *ck_sealed_newest(struct ck_sealed *s)
 	return s->has_later ? &s->later : &s->m;
 }
 
-static bool has(const struct ck_image *img, const struct ck_tensor *t,
+static bool has(const struct ck_catalog *img, const struct ck_tensor *t,
 		const char *file)
 {
 	for (uint32_t c = t->first; c < t->first + t->nr_all; c++) {
@@ -49,7 +49,7 @@ static bool has(const struct ck_image *img, const struct ck_tensor *t,
 		if (src->kind == CK_SRC_CODEC)
 			src = &img->srcs[src->parent];
 		if (src->kind == CK_SRC_FILE &&
-		    !strcmp(ck_image_str(img, src->name, NULL), file))
+		    !strcmp(ck_catalog_str(img, src->name, NULL), file))
 			return true;
 	}
 	return false;
@@ -106,6 +106,7 @@ int ck_sealed_later(void *ctx, uint32_t src, uint64_t block, uint64_t *digest)
 	struct ck_sealed *s = ctx;
 	const struct ck_src *file = &s->img->srcs[src];
 
-	return ck_sealed_block_later(s, ck_image_str(s->img, file->name, NULL),
+	return ck_sealed_block_later(s,
+				     ck_catalog_str(s->img, file->name, NULL),
 				     file->id.size, block, digest);
 }

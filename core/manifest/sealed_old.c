@@ -40,7 +40,7 @@ static void find(const struct ck_sealed *s, uint64_t file, uint64_t k,
 static bool compare(const struct ck_sealed *s, uint32_t src,
 		    const struct block *b, char *line, size_t room)
 {
-	const char *name = ck_image_str(s->img, s->img->srcs[src].name, NULL);
+	const char *name = ck_catalog_str(s->img, s->img->srcs[src].name, NULL);
 	ck_auto_fd int fd = -1;
 	uint64_t digest = 0;
 	struct ck_err err;
@@ -177,10 +177,10 @@ void ck_sealed_old(struct ck_sealed *s, uint32_t src, uint64_t file,
 }
 
 /* With the lock: of the bytes of block @k in [off, end). */
-static bool is_rotten(const struct ck_sealed *s, uint64_t file, uint64_t k,
-		      uint64_t off, uint64_t end)
+static bool is_corrupt(const struct ck_sealed *s, uint64_t file, uint64_t k,
+		       uint64_t off, uint64_t end)
 {
-	const struct ck_run *run;
+	const struct ck_interval *run;
 	uint64_t base;
 	struct block b;
 
@@ -190,33 +190,33 @@ static bool is_rotten(const struct ck_sealed *s, uint64_t file, uint64_t k,
 	base = b.nr << s->m.shift;
 	off = CK_MAX(off, b.off) - b.off;
 	end = CK_MIN(end, b.end) - b.off;
-	run = ck_runs_at(&s->fresh, base + off);
+	run = ck_intervals_at(&s->fresh, base + off);
 	return !run || run->off > base + off || run->end < base + end;
 }
 
-bool ck_sealed_is_rotten(struct ck_sealed *s, uint32_t src, uint64_t off,
-			 uint64_t len, bool see)
+bool ck_sealed_is_corrupt(struct ck_sealed *s, uint32_t src, uint64_t off,
+			  uint64_t len, bool see)
 {
 	uint64_t file, k = 0, end = 0;
-	bool rotten = false;
+	bool corrupt = false;
 
 	pthread_mutex_lock(&s->lock);
 	file = s->present ? s->file_of[src] : CK_NO_FILE;
 	if (file != CK_NO_FILE)
 		end = blocks_of(s, file, off, len, &k);
-	for (; !rotten && k < end; k++) {
+	for (; !corrupt && k < end; k++) {
 		if (see)
 			know(s, src, file, k, 0, 0);
-		rotten = is_rotten(s, file, k, off, off + len);
+		corrupt = is_corrupt(s, file, k, off, off + len);
 	}
 	pthread_mutex_unlock(&s->lock);
-	return rotten;
+	return corrupt;
 }
 
 static void add(struct ck_sealed *s, uint64_t file, uint64_t k, uint64_t off,
 		uint64_t end)
 {
-	const struct ck_run *run;
+	const struct ck_interval *run;
 	uint64_t base, len;
 	struct block b;
 
@@ -228,13 +228,13 @@ static void add(struct ck_sealed *s, uint64_t file, uint64_t k, uint64_t off,
 	len = b.end - b.off;
 	off = CK_MAX(off, b.off) - b.off;
 	end = CK_MIN(end, b.end) - b.off;
-	if (ck_runs_add(&s->fresh, base + off, base + end))
+	if (ck_intervals_add(&s->fresh, base + off, base + end))
 		return;
-	run = ck_runs_at(&s->fresh, base);
+	run = ck_intervals_at(&s->fresh, base);
 	if (!run || run->off > base || run->end < base + len)
 		return;
 	s->old[b.nr] = CK_OLD_GOOD;
-	ck_runs_cut(&s->fresh, base, base + len);
+	ck_intervals_cut(&s->fresh, base, base + len);
 }
 
 static void give_up(struct ck_sealed *s, uint64_t file, uint64_t k)
@@ -257,8 +257,8 @@ void ck_sealed_failed(struct ck_sealed *s, uint64_t file, uint64_t off,
 		give_up(s, file, k);
 }
 
-void ck_sealed_fresh(struct ck_sealed *s, uint64_t file, uint64_t off,
-		     uint64_t len)
+void ck_sealed_read_new(struct ck_sealed *s, uint64_t file, uint64_t off,
+			uint64_t len)
 {
 	uint64_t k, end = blocks_of(s, file, off, len, &k);
 

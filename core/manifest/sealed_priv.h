@@ -5,7 +5,7 @@
  *	sealed.c      opening and reading
  *	sealed_old.c  what touched blocks held before
  *	sealed_later.c  what another mount made of it since
- *	settle.c      noting, and a manifest that is true again
+ *	update_manifest.c      noting, and a manifest that is true again
  */
 #ifndef CK_SEALED_PRIV_H
 #define CK_SEALED_PRIV_H
@@ -13,7 +13,7 @@
 #include "core/base/str.h"
 #include "core/io/checked.h"
 #include "core/manifest/manifest_priv.h"
-#include "core/base/runs.h"
+#include "core/base/intervals.h"
 #include "core/manifest/sealed.h"
 
 #include <pthread.h>
@@ -31,15 +31,16 @@ enum {
 
 struct ck_sealed {
 	const struct ck_root *root;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	pthread_mutex_t lock; /* of all below */
-	pthread_mutex_t settling;
+	pthread_mutex_t updating;
 	bool present; /* no change once something is written: there is one; else @m is empty, and the rest NULL */
 	struct ck_manifest m;
 	uint64_t *file_of; /* of each source: in the manifest, or CK_NO_FILE */
 	_Atomic uint64_t *touched; /* a bit a block of the manifest */
 	_Atomic unsigned char *old; /* of each block */
-	struct ck_runs fresh; /* written bytes of BAD ones; block << shift */
+	struct ck_intervals
+		fresh; /* written bytes of BAD ones; block << shift */
 	pthread_cond_t compared; /* with the lock */
 	struct ck_sealed_said said;
 	bool held; /* nobody else edits it: @m is true */
@@ -48,7 +49,7 @@ struct ck_sealed {
 	bool has_later;
 	unsigned char *marked; /* by file: EDITED has its name */
 	int edited_fd;
-	bool edited; /* something was, and is not settled */
+	bool edited; /* something was, and is not in the manifest */
 	unsigned writing; /* writes under way */
 	struct ck_checked *checked;
 	struct ck_watch watch;
@@ -79,7 +80,7 @@ void ck_sealed_names(const struct ck_sealed *s, uint64_t file,
 void ck_sealed_failed(struct ck_sealed *s, uint64_t file, uint64_t off,
 		      uint64_t len);
 /* After, with the lock: a block that is new as a whole is good. */
-void ck_sealed_fresh(struct ck_sealed *s, uint64_t file, uint64_t off,
-		     uint64_t len);
+void ck_sealed_read_new(struct ck_sealed *s, uint64_t file, uint64_t off,
+			uint64_t len);
 
 #endif

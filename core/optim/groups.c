@@ -156,9 +156,9 @@ static int value_say(void *ctx, const char *key, size_t len, ck_pv value,
 	return ck_optim_groups_add(s->g, s->nr, key, len, s->in, err);
 }
 
-int ck_optim_groups_say(const struct ck_optim_groups *g,
-			const struct ck_pickle *p, ck_pv groups,
-			const struct ck_object_in *in, struct ck_err *err)
+int ck_optim_groups_report(const struct ck_optim_groups *g,
+			   const struct ck_pickle *p, ck_pv groups,
+			   const struct ck_object_in *in, struct ck_err *err)
 {
 	struct saying s = { .g = g, .in = in };
 	struct ck_piter it;

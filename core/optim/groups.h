@@ -47,9 +47,9 @@ int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
 int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
 			   uint64_t first, uint64_t count, struct ck_err *err);
 /* All values of @groups, as they are in @in, a pickle of that list. */
-int ck_optim_groups_say(const struct ck_optim_groups *g,
-			const struct ck_pickle *p, ck_pv groups,
-			const struct ck_object_in *in, struct ck_err *err);
+int ck_optim_groups_report(const struct ck_optim_groups *g,
+			   const struct ck_pickle *p, ck_pv groups,
+			   const struct ck_object_in *in, struct ck_err *err);
 /* The path of @name, a state of parameter number @id. */
 int ck_optim_state_path(const struct ck_optim_groups *g, const char *name,
 			size_t len, uint64_t id, const char *state,

@@ -13,9 +13,10 @@
  *   end    PK\5\6 disk:2 dir_disk:2 nr_here:2 nr:2 dir_len:4 dir_off:4
  *          comment_len:2 | comment
  *
- * A 16- or 32-bit field that is all ones is to be found in its 64-bit twin:
- * end64, or extra block 1.  torch's local headers have zero for CRC and sizes
- * (flag bit 3), and a padding block "FB" that the directory has not.
+ * A 16- or 32-bit field that is all ones is to be found in its 64-bit
+ * counterpart: end64, or extra block 1.  torch's local headers have zero for
+ * CRC and sizes (flag bit 3), and a padding block "FB" that the directory has
+ * not.
  */
 #include "core/parse/zip.h"
 
@@ -94,7 +95,10 @@ static int check_end(const struct ck_zip_end *e, uint64_t here,
 	return 0;
 }
 
-/* A field of the end record and its twin agree, or it points to its twin. */
+/*
+ * A field of the end record and its counterpart agree, or it points to its
+ * counterpart.
+ */
 static bool agrees(uint64_t narrow, uint64_t ones, uint64_t wide)
 {
 	return narrow == ones || narrow == wide;
@@ -180,7 +184,7 @@ static bool find_zip64(const uint8_t *extra, size_t len, const uint8_t **at,
 	return true;
 }
 
-/* The 64-bit twin of a field of all ones; false: it is not there. */
+/* The 64-bit counterpart of a field of all ones; false: it is not there. */
 static bool widen(uint64_t *field, const uint8_t **at, size_t *left)
 {
 	if (*field != UINT32_MAX)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * commit.c - from a stage to a checkpoint
+ * commit.c - from a draft to a checkpoint
  *
- * A failed fsync dooms the stage, because the kernel forgets what it could
+ * A failed fsync poisons the draft, because the kernel forgets what it could
  * not write: a second fsync would say 0 of bytes that are lost.
  */
 #include "core/publish/commit.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/root/beneath.h"
-#include "core/io/hold.h"
+#include "core/root/openat_beneath.h"
+#include "core/io/writer_lock.h"
 #include "core/publish/complete.h"
-#include "core/draft/below.h"
-#include "core/publish/brought.h"
+#include "core/draft/dir_tree.h"
+#include "core/publish/imported_manifest.h"
 #include "core/manifest/hash.h"
-#include "core/publish/holes.h"
+#include "core/publish/sparse_check.h"
 #include "core/manifest/manifest.h"
-#include "core/root/point.h"
+#include "core/root/fault_point.h"
 #include "core/draft/record.h"
 #include "core/seal/seal.h"
 #include "core/slices/slices.h"
@@ -34,13 +34,13 @@
 #define SYNC_THREADS 8
 
 struct job {
-	struct ck_staging *s;
+	struct ck_draft *s;
 	const struct ck_commit_in *in;
-	struct ck_opts opts; /* @in's, as far as they are for a stage */
+	struct ck_opts opts; /* @in's, as far as they are for a draft */
 	const char *as;
-	struct ck_below files;
+	struct ck_dir_tree files;
 	int old_fd; /* of what is replaced; or -1 */
-	struct ck_hold *old;
+	struct ck_writer_lock *old;
 };
 
 static bool is_there(const struct job *j)
@@ -52,7 +52,7 @@ static bool is_there(const struct job *j)
 
 static int check_name(const struct job *j, struct ck_err *err)
 {
-	if (!ck_staging_name_ok(j->as))
+	if (!ck_draft_name_ok(j->as))
 		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
 			       j->as);
 	if (!j->in->replace && is_there(j))
@@ -63,11 +63,11 @@ static int check_name(const struct job *j, struct ck_err *err)
 	return 0;
 }
 
-static int check_doom(const struct job *j, struct ck_err *err)
+static int check_poisoned(const struct job *j, struct ck_err *err)
 {
 	char why[512] = "";
 
-	if (!ck_staging_is_doomed(j->s, why, sizeof(why)))
+	if (!ck_draft_is_poisoned(j->s, why, sizeof(why)))
 		return 0;
 	return ck_fail(err, EIO,
 		       "%s: bytes that were written to it may be lost (%s); "
@@ -85,7 +85,7 @@ static int check_link(const struct job *j, const char *path, struct ck_err *err)
 	for (const char *p = path; *p; p++)
 		depth += *p == '/';
 	to[n > 0 ? n : 0] = '\0';
-	if (ck_below_link_ok(depth, to))
+	if (ck_dir_tree_link_ok(depth, to))
 		return 0;
 	return ck_fail(err, ENODATA,
 		       "%s: expected a link to what lies in the checkpoint, "
@@ -118,8 +118,8 @@ static int check_kinds(const struct job *j, struct ck_err *err)
  */
 static bool holes_are_meant(const struct job *j)
 {
-	return j->in->holes || !ck_holes_any(&j->files, j->s->files_fd) ||
-	       ck_holes_from_zeros(j->s->fd);
+	return j->in->holes || !ck_sparse_any(&j->files, j->s->files_fd) ||
+	       ck_sparse_from_zeros(j->s->fd);
 }
 
 /* With slices comes a layout of their own. */
@@ -144,7 +144,7 @@ static int nothing_yet(const struct job *j, struct ck_err *err)
 	char why[CK_ERR_MAX];
 
 	if (!ck_slices_look(j->s) &&
-	    ck_staging_is_refused(j->s, why, sizeof(why)))
+	    ck_draft_is_layout_rejected(j->s, why, sizeof(why)))
 		return ck_fail(err, ENODATA, "nothing was written, for: %s",
 			       why);
 	return ck_fail(err, ENODATA, "nothing was written yet");
@@ -152,7 +152,7 @@ static int nothing_yet(const struct job *j, struct ck_err *err)
 
 static int check_files(struct job *j, struct ck_err *err)
 {
-	int ret = ck_below_list(&j->files, j->s->files_fd, err);
+	int ret = ck_dir_tree_list(&j->files, j->s->files_fd, err);
 
 	if (!ret)
 		ret = check_kinds(j, err);
@@ -179,14 +179,14 @@ static int check_what_is_there(struct job *j, struct ck_err *err)
 	char why[CK_ERR_MAX];
 	int ret = check_files(j, err);
 
-	if (!ret && ck_staging_is_bad(j->s, signature_of(j), why, sizeof(why)))
+	if (!ret && ck_draft_is_bad(j->s, signature_of(j), why, sizeof(why)))
 		ret = ck_fail(err, ENODATA, "%s", why);
 	return ret;
 }
 
 static int check(struct job *j, struct ck_err *err)
 {
-	int ret = check_doom(j, err);
+	int ret = check_poisoned(j, err);
 
 	if (!ret)
 		ret = check_name(j, err);
@@ -205,7 +205,7 @@ static int check_slices(struct job *j, struct ck_err *err)
 {
 	bool gathered = false;
 	struct ck_slices *sl;
-	int ret = check_doom(j, err);
+	int ret = check_poisoned(j, err);
 
 	if (!ret)
 		ret = check_name(j, err);
@@ -224,11 +224,12 @@ static int check_slices(struct job *j, struct ck_err *err)
 
 static int sync_all(struct job *j, struct ck_err *err)
 {
-	int ret = ck_below_sync(&j->files, j->s->files_fd, SYNC_THREADS, err);
+	int ret =
+		ck_dir_tree_sync(&j->files, j->s->files_fd, SYNC_THREADS, err);
 
 	if (!ret)
 		return 0;
-	ck_staging_doom(j->s, err->msg);
+	ck_draft_poison(j->s, err->msg);
 	return ck_fail(err, EIO, "%s: %s; it can only be written again",
 		       j->s->name, err->msg);
 }
@@ -238,7 +239,7 @@ static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
 			 void **bytes, size_t *len, struct ck_err *err)
 {
 	struct ck_manifest_new *n;
-	int ret = ck_seal_apart(root, opts, bytes, len, err);
+	int ret = ck_seal_subprocess(root, opts, bytes, len, err);
 
 	if (!ret || ret == -EBUSY || ret == -EBADMSG)
 		return ret;
@@ -255,7 +256,7 @@ static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
 /* Remembered, for status, and until another file is written. */
 static int is_bad(const struct job *j, struct ck_err *err)
 {
-	ck_staging_bad(j->s, signature_of(j), err->msg);
+	ck_draft_bad(j->s, signature_of(j), err->msg);
 	return not_complete(j, ck_fail(err, ENODATA, "%s", err->msg), err);
 }
 
@@ -271,14 +272,14 @@ static int write_manifest(const struct job *j, struct ck_err *err)
 		return ret;
 	ret = make_manifest(&root, &j->opts, &bytes, &len, err);
 	if (!ret)
-		ret = ck_brought_check(j->s, &root, bytes, len, err);
+		ret = ck_imported_manifest_check(j->s, &root, bytes, len, err);
 	ck_root_close(&root);
 	if (ret == -EBADMSG)
 		return is_bad(j, err);
 	if (!ret)
-		ret = ck_brought_ours(j->s, bytes, len, err);
+		ret = ck_imported_manifest_ours(j->s, bytes, len, err);
 	if (!ret)
-		ret = ck_point("manifest", err);
+		ret = ck_fault_point("manifest", err);
 	return ret ? ret :
 		     ck_manifest_store(j->s->files_fd, CK_MANIFEST_NAME, bytes,
 				       len, err);
@@ -287,8 +288,8 @@ static int write_manifest(const struct job *j, struct ck_err *err)
 /* Somebody without a lock, below the mount. */
 static int check_unchanged(const struct job *j, struct ck_err *err)
 {
-	struct ck_below now;
-	int ret = ck_below_list(&now, j->s->files_fd, err);
+	struct ck_dir_tree now;
+	int ret = ck_dir_tree_list(&now, j->s->files_fd, err);
 
 	if (ret)
 		return ret;
@@ -296,13 +297,13 @@ static int check_unchanged(const struct job *j, struct ck_err *err)
 		ret = ck_fail(err, EBUSY,
 			      "%s: it was written to while it was published",
 			      j->s->name);
-	ck_below_free(&now);
+	ck_dir_tree_free(&now);
 	return ret;
 }
 
 static int rename_flags(const struct job *j, unsigned flags)
 {
-	return syscall(SYS_renameat2, j->s->fd, CK_STAGING_FILES, j->s->src_fd,
+	return syscall(SYS_renameat2, j->s->fd, CK_DRAFT_FILES, j->s->src_fd,
 		       j->as, flags) ?
 		       -errno :
 		       0;
@@ -320,7 +321,7 @@ static int rename_new(const struct job *j)
 		return ret;
 	if (is_there(j))
 		return -EEXIST;
-	return renameat(j->s->fd, CK_STAGING_FILES, j->s->src_fd, j->as) ?
+	return renameat(j->s->fd, CK_DRAFT_FILES, j->s->src_fd, j->as) ?
 		       -errno :
 		       0;
 }
@@ -328,7 +329,7 @@ static int rename_new(const struct job *j)
 static int rename_it(const struct job *j, struct ck_err *err)
 {
 	bool exchange = j->in->replace && is_there(j);
-	int ret = ck_point("rename", err);
+	int ret = ck_fault_point("rename", err);
 
 	if (ret)
 		return ret;
@@ -357,7 +358,7 @@ static int sync_rename(const struct job *j, struct ck_err *err)
 		     0;
 }
 
-static int file_at_rest(int dir, const struct ck_below_file *f,
+static int file_at_rest(int dir, const struct ck_dir_tree_file *f,
 			struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
@@ -365,20 +366,20 @@ static int file_at_rest(int dir, const struct ck_below_file *f,
 	if (!S_ISREG(f->st.st_mode))
 		return 0;
 	fd = ck_beneath_file(dir, f->path, O_RDONLY);
-	return fd < 0 ? 0 : ck_hold_file_look(fd, f->path, err);
+	return fd < 0 ? 0 : ck_writer_lock_file_look(fd, f->path, err);
 }
 
 /* Of who came to one of its files by another root. */
 static int files_at_rest(int dir, struct ck_err *err)
 {
-	struct ck_below files;
-	int ret = ck_below_list(&files, dir, err);
+	struct ck_dir_tree files;
+	int ret = ck_dir_tree_list(&files, dir, err);
 
 	if (ret)
 		return ret;
 	for (size_t i = 0; !ret && i < files.nr; i++)
 		ret = file_at_rest(dir, &files.v[i], err);
-	ck_below_free(&files);
+	ck_dir_tree_free(&files);
 	return ret;
 }
 
@@ -386,7 +387,7 @@ static int files_at_rest(int dir, struct ck_err *err)
  * What is thrown away may not be what somebody is editing: no writer until it
  * is gone.  A checkpoint that is one file has no lock but that file's.
  */
-static int hold_old(struct job *j, struct ck_err *err)
+static int lock_old(struct job *j, struct ck_err *err)
 {
 	struct ck_root root = { .blobs_fd = -1, .path = (char *)j->as };
 	struct stat st;
@@ -400,9 +401,9 @@ static int hold_old(struct job *j, struct ck_err *err)
 		return 0;
 	root.fd = j->old_fd;
 	if (!S_ISDIR(st.st_mode))
-		ret = ck_hold_file_look(j->old_fd, j->as, err);
+		ret = ck_writer_lock_file_look(j->old_fd, j->as, err);
 	else
-		ret = ck_hold_take(&j->old, &root, err);
+		ret = ck_writer_lock_take(&j->old, &root, err);
 	if (!ret && S_ISDIR(st.st_mode))
 		ret = files_at_rest(j->old_fd, err);
 	return ret;
@@ -410,7 +411,7 @@ static int hold_old(struct job *j, struct ck_err *err)
 
 static void let_old_go(struct job *j)
 {
-	ck_hold_drop(j->old);
+	ck_writer_lock_drop(j->old);
 	if (j->old_fd >= 0)
 		close(j->old_fd);
 }
@@ -423,7 +424,7 @@ static int publish(struct job *j, struct ck_err *err)
 		.ino = j->s->files_st.st_ino,
 		.holes = j->in->holes,
 	};
-	int ret = hold_old(j, err);
+	int ret = lock_old(j, err);
 
 	if (!ret)
 		ret = check(j, err);
@@ -432,7 +433,7 @@ static int publish(struct job *j, struct ck_err *err)
 		ret = sync_all(j, err);
 	}
 	if (!ret)
-		ret = ck_slices_settled(j->s, err);
+		ret = ck_slices_move_files(j->s, err);
 	if (!ret)
 		ret = write_manifest(j, err);
 	if (!ret)
@@ -446,12 +447,12 @@ static int publish(struct job *j, struct ck_err *err)
 	if (!ret)
 		ret = sync_rename(j, err);
 	/* what remains is to tidy up, which anybody may do later */
-	if (!ret && !ck_staging_remove(j->s, NULL))
+	if (!ret && !ck_draft_remove(j->s, NULL))
 		fsync(j->s->src_fd);
 	return ret;
 }
 
-/* A stage has no manifest yet that its files could be compared with. */
+/* A draft has no manifest yet that its files could be compared with. */
 static int set_options(struct job *j, struct ck_err *err)
 {
 	return ck_opts_without(&j->opts, j->in->opts, "verify") ?
@@ -459,13 +460,13 @@ static int set_options(struct job *j, struct ck_err *err)
 		       0;
 }
 
-int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
+int ck_commit(struct ck_draft *s, const struct ck_commit_in *in,
 	      struct ck_err *err)
 {
 	struct job j = {
 		.s = s, .in = in, .as = in->as ? in->as : s->name, .old_fd = -1
 	};
-	int ret = ck_staging_seize(s, err);
+	int ret = ck_draft_lock(s, err);
 
 	if (ret)
 		return ret;
@@ -473,13 +474,13 @@ int ck_commit(struct ck_staging *s, const struct ck_commit_in *in,
 	if (!ret)
 		ret = publish(&j, err);
 	let_old_go(&j);
-	ck_below_free(&j.files);
+	ck_dir_tree_free(&j.files);
 	ck_opts_let_go(&j.opts);
-	ck_staging_unseize(s);
+	ck_draft_unlock(s);
 	return ret;
 }
 
-int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
+int ck_commit_check(struct ck_draft *s, const struct ck_commit_in *in,
 		    struct ck_err *err)
 {
 	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
@@ -488,7 +489,7 @@ int ck_commit_check(struct ck_staging *s, const struct ck_commit_in *in,
 	if (!ret)
 		ret = ck_slices_look(s) ? check_slices(&j, err) :
 					  check(&j, err);
-	ck_below_free(&j.files);
+	ck_dir_tree_free(&j.files);
 	ck_opts_let_go(&j.opts);
 	return ret;
 }

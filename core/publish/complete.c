@@ -2,23 +2,23 @@
 /*
  * complete.c - opens a directory with our own reader, and looks at all of it
  *
- * The image is made by the parser, as for a mount; items that a mount resolves
- * at first touch are resolved here, in another process, for a hostile file
- * must not bring the publisher down.  Accelerate's folders, a checkpoint each
- * in one directory, must all be whole.
+ * The catalog is made by the parser, as for a mount; items that a mount
+ * resolves at first touch are resolved here, in another process, for a hostile
+ * file must not bring the publisher down.  Accelerate's folders, a checkpoint
+ * each in one directory, must all be whole.
  */
 #include "core/publish/complete.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
 #include "core/format/oneflow/sbp.h"
 #include "core/sandbox/sandbox.h"
-#include "core/publish/holes.h"
+#include "core/publish/sparse_check.h"
 #include "core/publish/ranks.h"
-#include "core/run/steps.h"
+#include "core/run/run_dir.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -43,16 +43,16 @@ struct seen {
 struct job {
 	struct ck_root *root;
 	const struct how *how;
-	int image_fd;
+	int catalog_fd;
 };
 
-static const char *text_of(const struct ck_image *img, uint32_t ref)
+static const char *text_of(const struct ck_catalog *img, uint32_t ref)
 {
-	return ref == CK_NONE ? NULL : ck_image_str(img, ref, NULL);
+	return ref == CK_NONE ? NULL : ck_catalog_str(img, ref, NULL);
 }
 
 /* The first that is wrong with it. */
-static int fault_of(const struct ck_image *img, struct ck_err *err)
+static int fault_of(const struct ck_catalog *img, struct ck_err *err)
 {
 	static const char *const state[] = { "", "a file of it is too short",
 					     "a file of it is missing" };
@@ -74,7 +74,7 @@ static int fault_of(const struct ck_image *img, struct ck_err *err)
 
 		if (t->state != CK_OK)
 			return ck_fail(err, ENODATA, "%s: %s",
-				       ck_image_str(img, t->name, NULL),
+				       ck_catalog_str(img, t->name, NULL),
 				       state[t->state == CK_TORN ? 1 : 2]);
 	}
 	if (!img->nr_tensors && !img->nr_objects)
@@ -83,11 +83,11 @@ static int fault_of(const struct ck_image *img, struct ck_err *err)
 }
 
 /* The first that was found while items were resolved. */
-static int late_fault(struct ck_ckpt *ck, struct ck_err *err)
+static int runtime_fault(struct ck_ckpt *ck, struct ck_err *err)
 {
 	ck_auto_str struct ck_str text = { 0 };
 
-	ck_ckpt_late_problems(ck, false, &text);
+	ck_ckpt_runtime_problems(ck, false, &text);
 	if (!text.len)
 		return 0;
 	return ck_fail(err, ENODATA, "%.*s", (int)strcspn(text.v, "\n"),
@@ -102,24 +102,24 @@ static int look(void *ctx, struct ck_err *err)
 	const char *how = ck_opts_get(opts, "sandbox");
 	const struct ck_sandbox_in box = { .role = CK_SANDBOX_WORKER,
 					   .root = job->root };
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_ckpt *ck;
 	int ret = 0;
 
 	if (!how || strcmp(how, "off"))
 		ret = ck_sandbox_enter(&box, NULL, err);
 	if (!ret)
-		ret = ck_ckpt_serve(&ck, job->root, opts, job->image_fd, err);
+		ret = ck_ckpt_serve(&ck, job->root, opts, job->catalog_fd, err);
 	if (ret)
 		return ret;
-	img = ck_ckpt_image(ck);
+	img = ck_ckpt_catalog(ck);
 	ret = fault_of(img, err);
 	for (uint32_t i = 0; !ret && i < img->nr_tensors; i++)
 		ret = ck_ckpt_resolve(ck, i, err);
 	if (!ret)
-		ret = late_fault(ck, err);
+		ret = runtime_fault(ck, err);
 	if (!ret && !job->how->holes)
-		ret = ck_holes_check(ck, err);
+		ret = ck_sparse_check(ck, err);
 	if (ret)
 		err->code = ENODATA;
 	return ret ? -ENODATA : 0;
@@ -142,7 +142,7 @@ static int look_apart(struct job *job, struct ck_err *err)
 	if (!keep)
 		return ck_fail(err, ENOMEM, "out of memory");
 	ck_root_fds(job->root, keep, nr);
-	keep[nr] = job->image_fd;
+	keep[nr] = job->catalog_fd;
 	return ck_child_call(&c, err);
 }
 
@@ -175,7 +175,7 @@ static bool has_sbp(const struct ck_opts *opts)
 }
 
 /* What else says it: a strategy, rules, a layout. */
-static bool is_described(const struct ck_below *files,
+static bool is_described(const struct ck_dir_tree *files,
 			 const struct ck_opts *opts)
 {
 	if (ck_opts_get(opts, "layout") || ck_opts_get(opts, "strategy") ||
@@ -193,7 +193,7 @@ static bool is_described(const struct ck_below *files,
  * OneFlow writes a folder a tensor, and then what says that there are no more;
  * the folders alone look like a save of its first versions.
  */
-static int check_end(const struct ck_below *files, const char *format,
+static int check_end(const struct ck_dir_tree *files, const char *format,
 		     struct ck_err *err)
 {
 	static const char *const ends[] = { "pickled_data", "snapshot_done",
@@ -237,7 +237,7 @@ static int ask(const struct ck_ranks *found, struct ck_err *err)
 }
 
 static int check_ranks(const struct ck_ranks *found,
-		       const struct ck_below *files, const struct seen *seen,
+		       const struct ck_dir_tree *files, const struct seen *seen,
 		       const struct how *how, uint64_t ranks,
 		       struct ck_err *err)
 {
@@ -248,18 +248,18 @@ static int check_ranks(const struct ck_ranks *found,
 	return found->saves || is_silent(seen) ? ask(found, err) : 0;
 }
 
-static int see(int image_fd, struct seen *seen, struct ck_err *err)
+static int see(int catalog_fd, struct seen *seen, struct ck_err *err)
 {
-	struct ck_image img;
-	int ret = ck_image_map(&img, image_fd, err);
+	struct ck_catalog img;
+	int ret = ck_catalog_map(&img, catalog_fd, err);
 
 	if (ret)
 		return ret;
 	snprintf(seen->format, sizeof(seen->format), "%s",
-		 ck_image_str(&img, img.format, NULL));
+		 ck_catalog_str(&img, img.format, NULL));
 	for (uint32_t i = 0; i < img.nr_tensors; i++)
 		seen->cut |= img.tensors[i].nr > 1;
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 	return 0;
 }
 
@@ -267,13 +267,13 @@ static int see(int image_fd, struct seen *seen, struct ck_err *err)
 static int look_at(struct ck_root *root, const struct how *how,
 		   struct seen *seen, struct ck_err *err)
 {
-	ck_auto_fd int image = -1;
+	ck_auto_fd int catalog = -1;
 	struct job job = { .root = root, .how = how };
-	int ret = ck_ckpt_describe(root, how->opts, &image, err);
+	int ret = ck_ckpt_describe(root, how->opts, &catalog, err);
 
-	job.image_fd = image;
+	job.catalog_fd = catalog;
 	if (!ret)
-		ret = see(image, seen, err);
+		ret = see(catalog, seen, err);
 	return ret ? ret : look_apart(&job, err);
 }
 
@@ -294,8 +294,8 @@ static int open_and_look(const char *path, const struct how *how,
 static int look_in_folders(const struct ck_root *root, const struct how *how,
 			   struct seen *seen, struct ck_err *err)
 {
-	struct ck_steps all;
-	int ret = ck_steps_list(&all, root, err);
+	struct ck_run_dir all;
+	int ret = ck_run_dir_list(&all, root, err);
 	bool any = false;
 
 	for (size_t i = 0; !ret && i < all.nr; i++) {
@@ -304,7 +304,7 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 		if (all.v[i].is_file)
 			continue;
 		any = true;
-		ret = ck_steps_open(&in, root, all.v[i].name, how->opts, err);
+		ret = ck_run_dir_open(&in, root, all.v[i].name, how->opts, err);
 		if (!ret) {
 			ret = look_at(&in, how, seen, err);
 			ck_root_close(&in);
@@ -312,7 +312,7 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 		if (ret)
 			ck_wrap(err, ret, "%s", all.v[i].name);
 	}
-	ck_steps_free(&all);
+	ck_run_dir_free(&all);
 	if (!ret && !any)
 		return -ENODATA;
 	return ret;
@@ -323,7 +323,7 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 static int look_in_run(const struct ck_root *root, const struct how *how,
 		       struct seen *seen, struct ck_err *err)
 {
-	ck_auto_free char *path = ck_steps_of_run(root);
+	ck_auto_free char *path = ck_run_dir_of_run(root);
 	struct ck_root in;
 	int ret;
 
@@ -351,13 +351,13 @@ static int look_at_name(const char *path, const char *name, size_t len,
 
 /* Every file below the folder of @r is whole by itself. */
 static int look_at_files_of(const char *path, const struct ck_rank *r,
-			    const struct ck_below *files, const struct how *how,
-			    struct ck_err *err)
+			    const struct ck_dir_tree *files,
+			    const struct how *how, struct ck_err *err)
 {
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < files->nr; i++) {
-		const struct ck_below_file *f = &files->v[i];
+		const struct ck_dir_tree_file *f = &files->v[i];
 
 		if (S_ISREG(f->st.st_mode) &&
 		    !strncmp(f->path, r->path, r->len) &&
@@ -373,7 +373,7 @@ static int look_at_files_of(const char *path, const struct ck_rank *r,
  * where each rank's folder, or else each file in it, can be read by itself.
  */
 static int look_at_ranks(const char *path, const struct ck_ranks *found,
-			 const struct ck_below *files, const struct how *how,
+			 const struct ck_dir_tree *files, const struct how *how,
 			 struct ck_err *err)
 {
 	int ret = 0;
@@ -389,7 +389,7 @@ static int look_at_ranks(const char *path, const struct ck_ranks *found,
 }
 
 /* What the reader says in @ret and @err, and what the names of files do. */
-static int count(const char *path, const struct ck_below *files,
+static int count(const char *path, const struct ck_dir_tree *files,
 		 const struct seen *seen, const struct how *how, uint64_t ranks,
 		 int ret, struct ck_err *err)
 {
@@ -419,7 +419,7 @@ static int count(const char *path, const struct ck_below *files,
 	return ret;
 }
 
-int ck_complete(const char *path, const struct ck_below *files,
+int ck_complete(const char *path, const struct ck_dir_tree *files,
 		const struct ck_opts *opts, uint64_t ranks, bool holes,
 		struct ck_err *err)
 {

@@ -13,7 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/draft/below.h"
+#include "core/draft/dir_tree.h"
 
 #include <stdint.h>
 
@@ -23,7 +23,7 @@
  * of a file count as written.  0; -ENODATA with what is missing; -errno where
  * it could not be found out.
  */
-int ck_complete(const char *path, const struct ck_below *files,
+int ck_complete(const char *path, const struct ck_dir_tree *files,
 		const struct ck_opts *opts, uint64_t ranks, bool holes,
 		struct ck_err *err);
 

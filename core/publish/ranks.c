@@ -186,11 +186,11 @@ static bool is_rank(struct ck_ranks *r, const char *path, enum ck_ranks_by by,
 	return ck_rank_of(path, out) || saved;
 }
 
-static int add_all(struct ck_ranks *r, const struct ck_below *files,
+static int add_all(struct ck_ranks *r, const struct ck_dir_tree *files,
 		   enum ck_ranks_by by, struct ck_err *err)
 {
 	for (size_t i = 0; i < files->nr; i++) {
-		const struct ck_below_file *f = &files->v[i];
+		const struct ck_dir_tree_file *f = &files->v[i];
 		struct ck_rank one, *at;
 
 		/* an empty folder of a rank is no rank that has written */
@@ -230,7 +230,7 @@ static uint64_t *numbers_of(const struct ck_ranks *r, bool all, size_t *nr)
 	return v;
 }
 
-int ck_ranks_find(struct ck_ranks *out, const struct ck_below *files,
+int ck_ranks_find(struct ck_ranks *out, const struct ck_dir_tree *files,
 		  enum ck_ranks_by by, struct ck_err *err)
 {
 	ck_auto_free uint64_t *v = NULL;

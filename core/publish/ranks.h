@@ -13,7 +13,7 @@
 #define CK_RANKS_H
 
 #include "core/base/err.h"
-#include "core/draft/below.h"
+#include "core/draft/dir_tree.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@ enum ck_ranks_by {
 	CK_RANKS_FILES, /* a file there is */
 	CK_RANKS_ANY, /* a folder too: somebody said that there are ranks */
 };
-int ck_ranks_find(struct ck_ranks *out, const struct ck_below *files,
+int ck_ranks_find(struct ck_ranks *out, const struct ck_dir_tree *files,
 		  enum ck_ranks_by by, struct ck_err *err);
 void ck_ranks_free(struct ck_ranks *r);
 /*

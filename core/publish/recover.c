@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recover.c - what crashes, and trainers that died, left staged */
+/* recover.c - what crashes, and trainers that died, left as drafts */
 #include "core/publish/recover.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/vec.h"
 #include "core/publish/commit.h"
-#include "core/draft/below.h"
+#include "core/draft/dir_tree.h"
 #include "core/slices/slices.h"
-#include "core/draft/staging.h"
+#include "core/draft/draft.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,24 +18,24 @@
 #include <string.h>
 #include <time.h>
 
-const char *const ck_staged_words[] = {
-	[CK_STAGED_WRITING] = "being written",
-	[CK_STAGED_OPEN] = "open",
-	[CK_STAGED_LEFT] = "left",
-	[CK_STAGED_BEGUN] = "publish broke off",
-	[CK_STAGED_PUBLISHED] = "published, not tidied up",
-	[CK_STAGED_DOOMED] = "doomed",
+const char *const ck_draft_words[] = {
+	[CK_DRAFT_WRITING] = "being written",
+	[CK_DRAFT_OPEN] = "open",
+	[CK_DRAFT_LEFT] = "left",
+	[CK_DRAFT_BEGUN] = "publish broke off",
+	[CK_DRAFT_PUBLISHED] = "published, not tidied up",
+	[CK_DRAFT_POISONED] = "doomed",
 };
 
-void ck_staged_free(struct ck_staged_list *l)
+void ck_draft_list_free(struct ck_draft_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++)
 		free(l->v[i].lacks);
 	free(l->v);
-	*l = (struct ck_staged_list){ 0 };
+	*l = (struct ck_draft_list){ 0 };
 }
 
-static int64_t changed_last(int64_t last, const struct ck_below *f)
+static int64_t changed_last(int64_t last, const struct ck_dir_tree *f)
 {
 	for (size_t i = 0; i < f->nr; i++)
 		last = CK_MAX(last, CK_MAX(f->v[i].st.st_mtim.tv_sec,
@@ -43,10 +43,10 @@ static int64_t changed_last(int64_t last, const struct ck_below *f)
 	return last;
 }
 
-static int measure_dir(int dir, struct ck_staged *out, struct ck_err *err)
+static int measure_dir(int dir, struct ck_draft_info *out, struct ck_err *err)
 {
-	ck_auto_below struct ck_below f = { 0 };
-	int ret = ck_below_list(&f, dir, err);
+	ck_auto_dir_tree struct ck_dir_tree f = { 0 };
+	int ret = ck_dir_tree_list(&f, dir, err);
 
 	if (ret)
 		return ret;
@@ -58,12 +58,12 @@ static int measure_dir(int dir, struct ck_staged *out, struct ck_err *err)
 }
 
 /* Shards to be are of their full size from the beginning. */
-static int measure_slices(const struct ck_staging *s, struct ck_staged *out,
+static int measure_slices(const struct ck_draft *s, struct ck_draft_info *out,
 			  struct ck_err *err)
 {
 	static const char *const dirs[] = { CK_SLICES_DIR,
 					    CK_SLICES_DIR "/files" };
-	struct ck_staged all = { 0 };
+	struct ck_draft_info all = { 0 };
 	int ret = 0;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(dirs) && !ret; i++) {
@@ -82,11 +82,11 @@ static int measure_slices(const struct ck_staging *s, struct ck_staged *out,
 	return ret;
 }
 
-static int measure(const struct ck_staging *s, struct ck_staged *out,
+static int measure(const struct ck_draft *s, struct ck_draft_info *out,
 		   struct ck_err *err)
 {
 	ck_auto_fd int beside =
-		openat(s->fd, CK_SLICES_BESIDE,
+		openat(s->fd, CK_SLICES_SIBLING,
 		       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int ret = 0;
 
@@ -98,24 +98,23 @@ static int measure(const struct ck_staging *s, struct ck_staged *out,
 	return ret || beside < 0 ? ret : measure_dir(beside, out, err);
 }
 
-static enum ck_staged_state state_of(struct ck_staging *s, char *why,
-				     size_t room)
+static enum ck_draft_state state_of(struct ck_draft *s, char *why, size_t room)
 {
 	struct ck_commit_record r;
-	struct ck_staging_use use;
+	struct ck_draft_use use;
 
-	ck_staging_used(s, &use);
-	if (ck_staging_is_doomed(s, why, room))
-		return CK_STAGED_DOOMED;
+	ck_draft_used(s, &use);
+	if (ck_draft_is_poisoned(s, why, room))
+		return CK_DRAFT_POISONED;
 	if (use.writing)
-		return CK_STAGED_WRITING;
+		return CK_DRAFT_WRITING;
 	if (!ck_commit_record(s->fd, &r))
-		return CK_STAGED_BEGUN;
-	return use.open ? CK_STAGED_OPEN : CK_STAGED_LEFT;
+		return CK_DRAFT_BEGUN;
+	return use.open ? CK_DRAFT_OPEN : CK_DRAFT_LEFT;
 }
 
-static void check(struct ck_staging *s, const struct ck_opts *opts,
-		  struct ck_staged *out)
+static void check(struct ck_draft *s, const struct ck_opts *opts,
+		  struct ck_draft_info *out)
 {
 	const struct ck_commit_in in = { .opts = opts };
 	struct ck_err err = { 0 };
@@ -127,27 +126,27 @@ static void check(struct ck_staging *s, const struct ck_opts *opts,
 		 at ? at + strlen(": not complete: ") : err.msg);
 }
 
-static void keep_lacks(struct ck_staged *out, const struct ck_slices_lack *v,
-		       size_t nr)
+static void keep_lacks(struct ck_draft_info *out,
+		       const struct ck_slices_missing *v, size_t nr)
 {
 	out->lacks = calloc(nr, sizeof(*out->lacks));
 	out->nr_lacks = out->lacks ? nr : 0;
 	for (size_t i = 0; i < out->nr_lacks; i++) {
-		struct ck_staged_lack *to = &out->lacks[i];
+		struct ck_draft_missing *to = &out->lacks[i];
 
-		*to = (struct ck_staged_lack){ .rank = v[i].rank,
-					       .slices = v[i].slices,
-					       .whole = v[i].whole,
-					       .bytes = v[i].bytes,
-					       .from = v[i].from,
-					       .to = v[i].to };
+		*to = (struct ck_draft_missing){ .rank = v[i].rank,
+						 .slices = v[i].slices,
+						 .whole = v[i].whole,
+						 .bytes = v[i].bytes,
+						 .from = v[i].from,
+						 .to = v[i].to };
 		snprintf(to->tensor, sizeof(to->tensor), "%.199s", v[i].tensor);
 	}
 }
 
-static void find_lacks(struct ck_staging *s, struct ck_staged *out)
+static void find_lacks(struct ck_draft *s, struct ck_draft_info *out)
 {
-	struct ck_slices_lack *v = NULL;
+	struct ck_slices_missing *v = NULL;
 	struct ck_slices *sl;
 	size_t nr;
 
@@ -159,57 +158,56 @@ static void find_lacks(struct ck_staging *s, struct ck_staged *out)
 	ck_slices_close(sl);
 }
 
-static int look(struct ck_staged *out, const struct ck_root *root,
+static int look(struct ck_draft_info *out, const struct ck_root *root,
 		const char *name, const struct ck_opts *opts, bool checks,
 		struct ck_err *err)
 {
-	struct ck_staging *s;
-	int ret = ck_staging_open(&s, root, name, err);
+	struct ck_draft *s;
+	int ret = ck_draft_open(&s, root, name, err);
 
-	*out = (struct ck_staged){ 0 };
+	*out = (struct ck_draft_info){ 0 };
 	snprintf(out->name, sizeof(out->name), "%s", name);
 	if (ret == -ENOENT) {
-		ret = ck_staging_open_over(&s, root, name, err);
-		out->state = CK_STAGED_PUBLISHED;
+		ret = ck_draft_open_published(&s, root, name, err);
+		out->state = CK_DRAFT_PUBLISHED;
 	} else if (!ret) {
 		out->state = state_of(s, out->why, sizeof(out->why));
 	}
 	if (ret)
 		return ret;
 	ret = measure(s, out, err);
-	if (!ret && checks && out->state != CK_STAGED_PUBLISHED &&
-	    out->state != CK_STAGED_DOOMED)
+	if (!ret && checks && out->state != CK_DRAFT_PUBLISHED &&
+	    out->state != CK_DRAFT_POISONED)
 		check(s, opts, out);
 	if (!ret && checks && !out->complete &&
-	    out->state != CK_STAGED_PUBLISHED)
+	    out->state != CK_DRAFT_PUBLISHED)
 		find_lacks(s, out);
-	ck_staging_close(s);
+	ck_draft_close(s);
 	return ret;
 }
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct ck_staged *)a)->name,
-		      ((const struct ck_staged *)b)->name);
+	return strcmp(((const struct ck_draft_info *)a)->name,
+		      ((const struct ck_draft_info *)b)->name);
 }
 
-/* The part of a directory's name that is the stage's; NULL: it is none. */
+/* The part of a directory's name that is the draft's; NULL: it is none. */
 static const char *name_of(const char *dir)
 {
-	const size_t n = strlen(CK_STAGING_PREFIX);
+	const size_t n = strlen(CK_DRAFT_PREFIX);
 
-	return !strncmp(dir, CK_STAGING_PREFIX, n) &&
-			       ck_staging_name_ok(dir + n) ?
+	return !strncmp(dir, CK_DRAFT_PREFIX, n) && ck_draft_name_ok(dir + n) ?
 		       dir + n :
 		       NULL;
 }
 
-static int take(struct ck_staged_list *l, const struct ck_root *root,
+static int take(struct ck_draft_list *l, const struct ck_root *root,
 		const char *dir, const struct ck_opts *opts, bool checks,
 		struct ck_err *err)
 {
 	const char *name = name_of(dir);
-	struct ck_staged one, *at;
+	struct ck_draft_info one, *at;
 	int ret;
 
 	if (!name)
@@ -226,14 +224,14 @@ static int take(struct ck_staged_list *l, const struct ck_root *root,
 	return 0;
 }
 
-int ck_staged_list(struct ck_staged_list *out, const struct ck_root *root,
-		   const struct ck_opts *opts, bool checks, struct ck_err *err)
+int ck_draft_list(struct ck_draft_list *out, const struct ck_root *root,
+		  const struct ck_opts *opts, bool checks, struct ck_err *err)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
 	int ret = ck_root_list(root, "", &d, err);
 
-	*out = (struct ck_staged_list){ 0 };
+	*out = (struct ck_draft_list){ 0 };
 	if (ret)
 		return ret;
 	while (!ret && (e = readdir(d)))
@@ -241,11 +239,11 @@ int ck_staged_list(struct ck_staged_list *out, const struct ck_root *root,
 	if (out->nr)
 		qsort(out->v, out->nr, sizeof(*out->v), by_name);
 	if (ret)
-		ck_staged_free(out);
+		ck_draft_list_free(out);
 	return ret;
 }
 
-static int again(struct ck_staging *s, const struct ck_opts *opts,
+static int again(struct ck_draft *s, const struct ck_opts *opts,
 		 struct ck_err *err)
 {
 	struct ck_commit_record r;
@@ -265,25 +263,24 @@ static int again(struct ck_staging *s, const struct ck_opts *opts,
 int ck_recover(const struct ck_root *root, const char *name,
 	       const struct ck_opts *opts, struct ck_err *err)
 {
-	struct ck_staging *s;
+	struct ck_draft *s;
 	int ret = ck_commit_finish(root, name, err);
 
 	if (!ret)
 		return 1;
 	if (ret != -ENOENT)
 		return ret;
-	ret = ck_staging_open(&s, root, name, err);
+	ret = ck_draft_open(&s, root, name, err);
 	if (ret)
 		return ret;
 	ret = again(s, opts, err);
-	ck_staging_close(s);
+	ck_draft_close(s);
 	return ret;
 }
 
-static int old_enough(const struct ck_staging *s, int64_t age,
-		      struct ck_err *err)
+static int old_enough(const struct ck_draft *s, int64_t age, struct ck_err *err)
 {
-	struct ck_staged now = { 0 };
+	struct ck_draft_info now = { 0 };
 	int64_t since;
 	int ret = measure(s, &now, err);
 
@@ -297,23 +294,23 @@ static int old_enough(const struct ck_staging *s, int64_t age,
 int ck_recover_gc(const struct ck_root *root, const char *name, int64_t age,
 		  struct ck_err *err)
 {
-	struct ck_staging *s;
-	int ret = ck_staging_open(&s, root, name, err);
+	struct ck_draft *s;
+	int ret = ck_draft_open(&s, root, name, err);
 
 	if (ret == -ENOENT)
-		ret = ck_staging_open_over(&s, root, name, err);
+		ret = ck_draft_open_published(&s, root, name, err);
 	if (ret)
 		return ret;
 	ret = old_enough(s, age, err);
 	if (!ret)
-		ret = ck_staging_only_ours(s, err);
+		ret = ck_draft_only_ours(s, err);
 	if (!ret)
-		ret = ck_staging_seize(s, err);
+		ret = ck_draft_lock(s, err);
 	if (!ret) {
-		ret = ck_staging_remove(s, err);
-		ck_staging_unseize(s);
+		ret = ck_draft_remove(s, err);
+		ck_draft_unlock(s);
 	}
-	ck_staging_close(s);
+	ck_draft_close(s);
 	return ret;
 }
 
@@ -324,7 +321,6 @@ void ck_recover_sweep(const struct ck_root *root)
 
 	ck_root_list(root, "", &d, NULL);
 	while (d && (e = readdir(d)))
-		if (!strncmp(e->d_name, CK_STAGING_GONE,
-			     strlen(CK_STAGING_GONE)))
-			ck_below_remove(dirfd(d), e->d_name, NULL);
+		if (!strncmp(e->d_name, CK_DRAFT_GONE, strlen(CK_DRAFT_GONE)))
+			ck_dir_tree_remove(dirfd(d), e->d_name, NULL);
 }

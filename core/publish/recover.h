@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recover.h - the stages of a directory: what they are, and what to do of them
+ * recover.h - the drafts of a directory: what they are, and what to do of them
  *
  * Threads: any.
  */
@@ -16,46 +16,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum ck_staged_state {
-	CK_STAGED_WRITING, /* files of it are open for writing */
-	CK_STAGED_OPEN, /* a mount has it */
-	CK_STAGED_LEFT, /* nobody has it: its writers are gone */
-	CK_STAGED_BEGUN, /* a publish was begun and broke off before its end */
-	CK_STAGED_PUBLISHED, /* published; what is left is to be tidied up */
-	CK_STAGED_DOOMED, /* bytes may be lost */
+enum ck_draft_state {
+	CK_DRAFT_WRITING, /* files of it are open for writing */
+	CK_DRAFT_OPEN, /* a mount has it */
+	CK_DRAFT_LEFT, /* nobody has it: its writers are gone */
+	CK_DRAFT_BEGUN, /* a publish was begun and broke off before its end */
+	CK_DRAFT_PUBLISHED, /* published; what is left is to be tidied up */
+	CK_DRAFT_POISONED, /* bytes may be lost */
 };
-extern const char *const ck_staged_words[];
+extern const char *const ck_draft_words[];
 
 /* What is missing of a rank's slices; slices.h. */
-struct ck_staged_lack {
+struct ck_draft_missing {
 	uint64_t rank, slices, whole, bytes;
 	char tensor[200]; /* the first that lacks some, maybe cut short */
 	uint64_t from, to; /* bytes of its slice */
 };
 
-struct ck_staged {
+struct ck_draft_info {
 	char name[NAME_MAX + 1];
-	enum ck_staged_state state;
+	enum ck_draft_state state;
 	uint64_t files, bytes;
 	int64_t changed; /* seconds since 1970, the last time */
 	bool complete; /* it could be published now */
-	char why[512]; /* if not; or why it is doomed */
-	struct ck_staged_lack *lacks; /* of slices: ranks that lack some */
+	char why[512]; /* if not; or why it is poisoned */
+	struct ck_draft_missing *lacks; /* of slices: ranks that lack some */
 	size_t nr_lacks;
 };
 
-struct ck_staged_list {
-	struct ck_staged *v; /* by name */
+struct ck_draft_list {
+	struct ck_draft_info *v; /* by name */
 	size_t nr, room;
 };
 
 /*
- * All stages of @root.  @check: looks whether each is complete, which reads
+ * All drafts of @root.  @check: looks whether each is complete, which reads
  * its index and takes a process.
  */
-int ck_staged_list(struct ck_staged_list *out, const struct ck_root *root,
-		   const struct ck_opts *opts, bool check, struct ck_err *err);
-void ck_staged_free(struct ck_staged_list *l);
+int ck_draft_list(struct ck_draft_list *out, const struct ck_root *root,
+		  const struct ck_opts *opts, bool check, struct ck_err *err);
+void ck_draft_list_free(struct ck_draft_list *l);
 
 /*
  * Ends what a publish of @name that broke off began.  1: it is published now;
@@ -64,7 +64,7 @@ void ck_staged_free(struct ck_staged_list *l);
 int ck_recover(const struct ck_root *root, const char *name,
 	       const struct ck_opts *opts, struct ck_err *err);
 /*
- * Throws the stage @name away unless somebody has it (-EBUSY), or it changed
+ * Throws the draft @name away unless somebody has it (-EBUSY), or it changed
  * in the last @age seconds (-EAGAIN).
  */
 int ck_recover_gc(const struct ck_root *root, const char *name, int64_t age,

@@ -11,8 +11,8 @@
 #include "core/base/check.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
-#include "core/root/beneath.h"
-#include "core/root/point.h"
+#include "core/root/openat_beneath.h"
+#include "core/root/fault_point.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -96,7 +96,7 @@ int ck_redo_add(struct ck_redo *r, const struct ck_redo_part *part,
 static int write_end(struct ck_redo *r, uint64_t len, bool also,
 		     struct ck_err *err)
 {
-	int ret = ck_point("end of the redo file", err);
+	int ret = ck_fault_point("end of the redo file", err);
 
 	if (ret)
 		return ret;
@@ -114,11 +114,11 @@ int ck_redo_commit(struct ck_redo *r, uint64_t len, bool also,
 	int ret = write_end(r, len, also, err);
 
 	if (!ret)
-		ret = ck_point("fsync of the redo file", err);
+		ret = ck_fault_point("fsync of the redo file", err);
 	if (!ret && fsync(r->fd))
 		ret = fail(r->name, errno, err);
 	if (!ret)
-		ret = ck_point("rename of the redo file", err);
+		ret = ck_fault_point("rename of the redo file", err);
 	if (ret)
 		return ret;
 	snprintf(as, sizeof(as), CK_REDO_WHOLE "%s",
@@ -126,7 +126,7 @@ int ck_redo_commit(struct ck_redo *r, uint64_t len, bool also,
 	if (renameat(r->dir, r->name, r->dir, as))
 		return fail(r->name, errno, err);
 	snprintf(r->name, sizeof(r->name), "%s", as);
-	ret = ck_point("fsync of the directory", err);
+	ret = ck_fault_point("fsync of the directory", err);
 	if (!ret && sync_dir(r->dir))
 		ret = fail(r->name, errno, err);
 	r->whole = !ret; /* else it goes again, and nothing was changed */
@@ -135,12 +135,12 @@ int ck_redo_commit(struct ck_redo *r, uint64_t len, bool also,
 
 static int remove_file(int dir, const char *name, struct ck_err *err)
 {
-	int ret = ck_point("end of the redo", err);
+	int ret = ck_fault_point("end of the redo", err);
 
 	if (!ret && unlinkat(dir, name, 0) && errno != ENOENT)
 		ret = fail(name, errno, err);
 	if (!ret)
-		ret = ck_point("fsync after the redo", err);
+		ret = ck_fault_point("fsync after the redo", err);
 	if (!ret && sync_dir(dir))
 		ret = fail(name, errno, err);
 	return ret;

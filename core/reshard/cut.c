@@ -10,26 +10,27 @@
 #include <inttypes.h>
 #include <string.h>
 
-unsigned ck_rs_add_axis(struct ck_rs_cut *c, uint32_t size)
+unsigned ck_reshard_add_axis(struct ck_reshard_cut *c, uint32_t size)
 {
 	uint64_t nr;
 
 	if (!c->nr_axes)
 		c->nr = 1;
-	if (c->nr_axes == CK_RS_AXES || !size || !ck_mul_ok(c->nr, size, &nr) ||
-	    nr > CK_RS_MAX_RANKS)
-		return CK_RS_AXES;
+	if (c->nr_axes == CK_RESHARD_AXES || !size ||
+	    !ck_mul_ok(c->nr, size, &nr) || nr > CK_RESHARD_MAX_RANKS)
+		return CK_RESHARD_AXES;
 	c->nr = (uint32_t)nr;
 	c->size[c->nr_axes] = size;
 	return c->nr_axes++;
 }
 
-struct ck_rs_step *ck_rs_add_step(struct ck_rs_cut *c, unsigned dim,
-				  unsigned axis, enum ck_lay_sizes how)
+struct ck_reshard_step *ck_reshard_add_step(struct ck_reshard_cut *c,
+					    unsigned dim, unsigned axis,
+					    enum ck_lay_sizes how)
 {
-	struct ck_rs_step *s;
+	struct ck_reshard_step *s;
 
-	if (c->nr_steps == CK_RS_STEPS || axis >= c->nr_axes)
+	if (c->nr_steps == CK_RESHARD_STEPS || axis >= c->nr_axes)
 		return NULL;
 	s = &c->step[c->nr_steps++];
 	s->dim = (uint8_t)dim;
@@ -40,7 +41,7 @@ struct ck_rs_step *ck_rs_add_step(struct ck_rs_cut *c, unsigned dim,
 	return s;
 }
 
-uint32_t ck_rs_rank_at(const struct ck_rs_cut *c, uint32_t at)
+uint32_t ck_reshard_rank_at(const struct ck_reshard_cut *c, uint32_t at)
 {
 	if (!c->place)
 		return c->base + at;
@@ -50,7 +51,8 @@ uint32_t ck_rs_rank_at(const struct ck_rs_cut *c, uint32_t at)
 	return 0;
 }
 
-bool ck_rs_place_of(const struct ck_rs_cut *c, uint32_t rank, uint32_t *at)
+bool ck_reshard_place_of(const struct ck_reshard_cut *c, uint32_t rank,
+			 uint32_t *at)
 {
 	uint32_t k;
 
@@ -122,7 +124,7 @@ static int add_slice(struct runs *out, const struct runs *in, uint64_t start,
 	return ret;
 }
 
-static int part_of(const struct ck_rs_step *s, uint64_t extent, uint64_t i,
+static int part_of(const struct ck_reshard_step *s, uint64_t extent, uint64_t i,
 		   uint64_t *start, uint64_t *len, struct ck_err *err)
 {
 	const struct ck_lay_split split = { .how = (enum ck_lay_sizes)s->how,
@@ -143,18 +145,19 @@ static int part_of(const struct ck_rs_step *s, uint64_t extent, uint64_t i,
 	return ck_lay_part(&split, extent, i, start, len, err);
 }
 
-static uint64_t weights(const struct ck_rs_step *s)
+static uint64_t weights(const struct ck_reshard_step *s)
 {
 	uint64_t sum = 0;
 
-	for (unsigned i = 0; i < CK_RS_WEIGHTS; i++)
+	for (unsigned i = 0; i < CK_RESHARD_WEIGHTS; i++)
 		sum += s->weight[i];
 	return sum;
 }
 
 /* Block @b of @extent rows. */
-static int block_of(const struct ck_rs_step *s, uint64_t extent, uint64_t b,
-		    uint64_t *start, uint64_t *len, struct ck_err *err)
+static int block_of(const struct ck_reshard_step *s, uint64_t extent,
+		    uint64_t b, uint64_t *start, uint64_t *len,
+		    struct ck_err *err)
 {
 	const struct ck_lay_split split = {
 		.how = (enum ck_lay_sizes)s->block_how, .nr = s->blocks
@@ -181,7 +184,7 @@ static int block_of(const struct ck_rs_step *s, uint64_t extent, uint64_t b,
 	return 0;
 }
 
-static int take_step(const struct ck_rs_step *s, uint64_t i,
+static int take_step(const struct ck_reshard_step *s, uint64_t i,
 		     const struct runs *in, struct runs *out,
 		     struct ck_err *err)
 {
@@ -257,8 +260,9 @@ static int store_runs(struct ck_shard *s, unsigned dim, const struct runs *r,
 	return 0;
 }
 
-static uint64_t part_number(const struct ck_rs_cut *c,
-			    const struct ck_rs_step *s, const uint64_t *coord)
+static uint64_t part_number(const struct ck_reshard_cut *c,
+			    const struct ck_reshard_step *s,
+			    const uint64_t *coord)
 {
 	uint64_t n = 0;
 
@@ -267,11 +271,11 @@ static uint64_t part_number(const struct ck_rs_cut *c,
 	return n % s->nr;
 }
 
-int ck_rs_cut_at(const struct ck_rs_cut *c, uint32_t at, const uint64_t *shape,
-		 unsigned rank, struct ck_shard *out, bool *zeros,
-		 struct ck_err *err)
+int ck_reshard_cut_at(const struct ck_reshard_cut *c, uint32_t at,
+		      const uint64_t *shape, unsigned rank,
+		      struct ck_shard *out, bool *zeros, struct ck_err *err)
 {
-	uint64_t coord[CK_RS_AXES];
+	uint64_t coord[CK_RESHARD_AXES];
 	struct runs in, left;
 	int ret = 0;
 
@@ -283,7 +287,7 @@ int ck_rs_cut_at(const struct ck_rs_cut *c, uint32_t at, const uint64_t *shape,
 	}
 	ck_shard_whole(out, shape, rank);
 	for (unsigned i = 0; i < c->nr_steps && !ret; i++) {
-		const struct ck_rs_step *s = &c->step[i];
+		const struct ck_reshard_step *s = &c->step[i];
 
 		if (s->dim >= rank)
 			return ck_fail(err, EINVAL,

@@ -89,7 +89,8 @@ static int look(const struct ck_reshard_in *in, struct seen *s, enum gate *gate,
 				&in->img->tensors[in->first + i];
 			const uint64_t *shape = in->img->dims + t->shape;
 			size_t len;
-			const char *name = ck_image_str(in->img, t->name, &len);
+			const char *name =
+				ck_catalog_str(in->img, t->name, &len);
 
 			if (t->rank < 2)
 				continue;
@@ -103,8 +104,8 @@ static int look(const struct ck_reshard_in *in, struct seen *s, enum gate *gate,
 	return ret;
 }
 
-int ck_rs_rules_infer(struct ck_rs_rules *r, const struct ck_reshard_in *in,
-		      struct ck_err *err)
+int ck_reshard_rules_infer(struct ck_reshard_rules *r,
+			   const struct ck_reshard_in *in, struct ck_err *err)
 {
 	struct seen s = { 0 };
 	enum gate gate = UNSEEN;

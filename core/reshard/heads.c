@@ -20,7 +20,7 @@ static bool member(const json_t *config, struct ck_mg_word name, uint64_t *out)
 }
 
 /* Models of more than text keep that part's numbers one level below. */
-static const struct ck_mg_word *count(const struct ck_rs_rules *r,
+static const struct ck_mg_word *count(const struct ck_reshard_rules *r,
 				      const struct ck_mg_rule *rule,
 				      uint64_t *out)
 {
@@ -33,16 +33,16 @@ static const struct ck_mg_word *count(const struct ck_rs_rules *r,
 	return NULL;
 }
 
-static void note(struct ck_rs_heads_said *s, const char *name)
+static void note(struct ck_reshard_heads_said *s, const char *name)
 {
 	if (!s->nr++)
 		s->first = name;
 }
 
-int ck_rs_heads_cut(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
-		    const char *tensor_name, const uint64_t *shape,
-		    struct ck_rs_step *s, struct ck_rs_cut *out,
-		    struct ck_err *err)
+int ck_reshard_heads_cut(const struct ck_reshard_rules *r,
+			 const struct ck_mg_rule *rule, const char *tensor_name,
+			 const uint64_t *shape, struct ck_reshard_step *s,
+			 struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct ck_mg_word *word;
 	uint32_t ranks = s->nr;
@@ -68,19 +68,20 @@ int ck_rs_heads_cut(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
 	note(&r->heads->copied, tensor_name);
 	out->nr /= ranks / (uint32_t)nr;
 	s->nr = out->size[out->nr_axes - 1] = (uint32_t)nr;
-	if (ck_rs_add_axis(out, ranks / (uint32_t)nr) == CK_RS_AXES)
-		return ck_fail(err, EINVAL, "over %d axes", CK_RS_AXES);
+	if (ck_reshard_add_axis(out, ranks / (uint32_t)nr) == CK_RESHARD_AXES)
+		return ck_fail(err, EINVAL, "over %d axes", CK_RESHARD_AXES);
 	return 0;
 }
 
-static void names(const struct ck_rs_heads_said *s, struct ck_str *out)
+static void names(const struct ck_reshard_heads_said *s, struct ck_str *out)
 {
 	ck_str_fmt(out, "%.200s", s->first);
 	if (s->nr > 1)
 		ck_str_fmt(out, " and %" PRIu32 " more", s->nr - 1);
 }
 
-void ck_rs_heads_say(const struct ck_rs_heads *h, struct ck_str *out)
+void ck_reshard_heads_report(const struct ck_reshard_heads *h,
+			     struct ck_str *out)
 {
 	if (h->copied.nr) {
 		ck_str_fmt(out,

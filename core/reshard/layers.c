@@ -52,7 +52,7 @@ static const char *const last_words[] = { "head", NULL };
 /* What has layers of its own, that come after those of the model. */
 static const char *const after[] = { "mtp", NULL };
 
-bool ck_rs_has_word(const char *name, size_t len, const char *const *words)
+bool ck_reshard_has_word(const char *name, size_t len, const char *const *words)
 {
 	size_t from = 0;
 
@@ -119,13 +119,13 @@ static int64_t number_in(const char *s, size_t len, bool listed, bool last)
 	return nr;
 }
 
-int64_t ck_rs_layer(const char *name, size_t len)
+int64_t ck_reshard_layer(const char *name, size_t len)
 {
 	size_t from = 0;
 	bool listed = false;
 
-	if (ck_rs_has_word(name, len, after))
-		return CK_RS_STAGE_LAST;
+	if (ck_reshard_has_word(name, len, after))
+		return CK_RESHARD_PP_STAGE_LAST;
 	for (size_t i = 0; i <= len; i++) {
 		int64_t nr;
 
@@ -137,15 +137,17 @@ int64_t ck_rs_layer(const char *name, size_t len)
 		listed = is_list(name + from, i - from);
 		from = i + 1;
 	}
-	if (has(name, len, firsts) || ck_rs_has_word(name, len, first_words))
-		return CK_RS_STAGE_FIRST;
-	if (has(name, len, lasts) || ck_rs_has_word(name, len, last_words))
-		return CK_RS_STAGE_LAST;
-	return CK_RS_STAGE_ALL;
+	if (has(name, len, firsts) ||
+	    ck_reshard_has_word(name, len, first_words))
+		return CK_RESHARD_PP_STAGE_FIRST;
+	if (has(name, len, lasts) || ck_reshard_has_word(name, len, last_words))
+		return CK_RESHARD_PP_STAGE_LAST;
+	return CK_RESHARD_PP_STAGE_ALL;
 }
 
-int ck_rs_stages(uint64_t *begin, unsigned stages, const uint64_t *given,
-		 uint64_t layers, struct ck_err *err)
+int ck_reshard_pp_stages(uint64_t *begin, unsigned stages,
+			 const uint64_t *given, uint64_t layers,
+			 struct ck_err *err)
 {
 	uint64_t each = layers / stages, more = layers % stages;
 	uint64_t from = stages / 2 - more / 2;

@@ -30,9 +30,9 @@ static const char *const words[] = {
 	"exp_avg_sq_row", "exp_avg_sq_col", NULL
 };
 
-bool ck_rs_is_state(const char *name, size_t len)
+bool ck_reshard_is_state(const char *name, size_t len)
 {
-	return ck_rs_has_word(name, len, words);
+	return ck_reshard_has_word(name, len, words);
 }
 
 struct ends {
@@ -62,15 +62,15 @@ static int add_end(struct ends *e, const char *s, size_t len, uint32_t tensor,
 	return 0;
 }
 
-static int add_ends(struct ends *e, const struct ck_image *img, uint32_t tensor,
-		    struct ck_err *err)
+static int add_ends(struct ends *e, const struct ck_catalog *img,
+		    uint32_t tensor, struct ck_err *err)
 {
 	size_t len;
-	const char *s = ck_image_str(img, img->tensors[tensor].name, &len);
+	const char *s = ck_catalog_str(img, img->tensors[tensor].name, &len);
 	const char *end = s + len;
 	int ret = 0;
 
-	if (ck_rs_is_state(s, len) || !img->tensors[tensor].rank)
+	if (ck_reshard_is_state(s, len) || !img->tensors[tensor].rank)
 		return 0;
 	for (int i = 0; s && i <= MOST_BEFORE && !ret; i++) {
 		ret = add_end(e, s, (size_t)(end - s), tensor, err);
@@ -79,7 +79,7 @@ static int add_ends(struct ends *e, const struct ck_image *img, uint32_t tensor,
 	return ret;
 }
 
-static bool same_shape(const struct ck_image *img, uint32_t a, uint32_t b)
+static bool same_shape(const struct ck_catalog *img, uint32_t a, uint32_t b)
 {
 	const struct ck_tensor *x = &img->tensors[a], *y = &img->tensors[b];
 
@@ -88,14 +88,14 @@ static bool same_shape(const struct ck_image *img, uint32_t a, uint32_t b)
 		       x->rank * sizeof(*img->dims));
 }
 
-static uint32_t owner_of(const struct ends *e, const struct ck_image *img,
+static uint32_t owner_of(const struct ends *e, const struct ck_catalog *img,
 			 uint32_t tensor)
 {
 	size_t len, cut;
-	const char *s = ck_image_str(img, img->tensors[tensor].name, &len);
+	const char *s = ck_catalog_str(img, img->tensors[tensor].name, &len);
 	const char *end = s + len;
 
-	if (!e->of.nr || !ck_rs_is_state(s, len))
+	if (!e->of.nr || !ck_reshard_is_state(s, len))
 		return tensor;
 	for (cut = len; cut > 0 && s[cut - 1] != '.' && s[cut - 1] != '/';)
 		cut--;
@@ -114,8 +114,8 @@ static uint32_t owner_of(const struct ends *e, const struct ck_image *img,
 	return tensor;
 }
 
-int ck_rs_owners_find(struct ck_rs_owners *out, const struct ck_reshard_in *in,
-		      struct ck_err *err)
+int ck_reshard_owners_find(struct ck_reshard_owners *out,
+			   const struct ck_reshard_in *in, struct ck_err *err)
 {
 	struct ends e = { 0 };
 	int ret = 0;
@@ -133,7 +133,7 @@ int ck_rs_owners_find(struct ck_rs_owners *out, const struct ck_reshard_in *in,
 	return ret;
 }
 
-void ck_rs_owners_free(struct ck_rs_owners *o)
+void ck_reshard_owners_free(struct ck_reshard_owners *o)
 {
 	free(o->of);
 	o->of = NULL;

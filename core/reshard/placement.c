@@ -26,20 +26,20 @@
 #define MAX_GLOBS 4096 /* each tensor is compared with each */
 
 struct placement {
-	struct ck_rs_spec base;
+	struct ck_reshard_spec base;
 	json_t *json;
-	struct ck_rs_cut mesh; /* without steps */
+	struct ck_reshard_cut mesh; /* without steps */
 	json_t *unused; /* keys of both tables that no tensor has used yet */
-	const char *axis[CK_RS_AXES]; /* names, or NULL */
-	struct ck_rs_place *place;
+	const char *axis[CK_RESHARD_AXES]; /* names, or NULL */
+	struct ck_reshard_place *place;
 };
 
 /* ---- the mesh ---- */
 
 static int by_rank(const void *a, const void *b)
 {
-	uint32_t ra = ((const struct ck_rs_place *)a)->rank;
-	uint32_t rb = ((const struct ck_rs_place *)b)->rank;
+	uint32_t ra = ((const struct ck_reshard_place *)a)->rank;
+	uint32_t rb = ((const struct ck_reshard_place *)b)->rank;
 
 	return (ra > rb) - (ra < rb);
 }
@@ -64,12 +64,12 @@ static int take_devices(struct placement *p, const json_t *ids,
 		uint64_t id;
 
 		if (!ck_json_u64(json_array_get(ids, i), &id) ||
-		    id >= CK_RS_MAX_RANKS)
+		    id >= CK_RESHARD_MAX_RANKS)
 			return ck_fail(err, EINVAL,
 				       "mesh.device_ids: expected numbers from "
 				       "0 to %d",
-				       CK_RS_MAX_RANKS - 1);
-		p->place[i] = (struct ck_rs_place){ (uint32_t)id, i };
+				       CK_RESHARD_MAX_RANKS - 1);
+		p->place[i] = (struct ck_reshard_place){ (uint32_t)id, i };
 	}
 	qsort(p->place, nr, sizeof(*p->place), by_rank);
 	for (uint32_t i = 1; i < nr; i++)
@@ -110,22 +110,23 @@ static int take_axes(struct placement *p, const json_t *axes,
 static int take_mesh(struct placement *p, const json_t *mesh,
 		     struct ck_err *err)
 {
-	uint64_t dims[CK_RS_AXES];
+	uint64_t dims[CK_RESHARD_AXES];
 	unsigned nr;
 	int ret;
 
-	if (!ck_json_dims(json_object_get(mesh, "shape"), dims, CK_RS_AXES,
+	if (!ck_json_dims(json_object_get(mesh, "shape"), dims, CK_RESHARD_AXES,
 			  &nr) ||
 	    !nr)
 		return ck_fail(err, EINVAL,
 			       "mesh.shape: expected a list of up to %d sizes",
-			       CK_RS_AXES);
+			       CK_RESHARD_AXES);
 	for (unsigned i = 0; i < nr; i++)
-		if (dims[i] > CK_RS_MAX_RANKS ||
-		    ck_rs_add_axis(&p->mesh, (uint32_t)dims[i]) == CK_RS_AXES)
+		if (dims[i] > CK_RESHARD_MAX_RANKS ||
+		    ck_reshard_add_axis(&p->mesh, (uint32_t)dims[i]) ==
+			    CK_RESHARD_AXES)
 			return ck_fail(err, EINVAL,
 				       "mesh.shape: expected 1 to %d devices",
-				       CK_RS_MAX_RANKS);
+				       CK_RESHARD_MAX_RANKS);
 	ret = take_axes(p, json_object_get(mesh, "axes"), err);
 	return ret ? ret :
 		     take_devices(p, json_object_get(mesh, "device_ids"), err);
@@ -163,7 +164,8 @@ static const json_t *by_name(const struct placement *p, const char *which,
 }
 
 /* Often misspelt, and then the tensor that was meant is on every rank. */
-static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
+static void report_unused(const struct ck_reshard_spec *base,
+			  struct ck_str *out)
 {
 	const struct placement *p = (const struct placement *)base;
 	const char *which, *key;
@@ -174,13 +176,14 @@ static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
 	{
 		json_object_foreach(keys, key, value)
 		{
-			ck_rs_note_unused(out, nr++, which, key, strlen(key));
+			ck_reshard_note_unused(out, nr++, which, key,
+					       strlen(key));
 		}
 	}
-	ck_rs_note_end(out, nr);
+	ck_reshard_note_end(out, nr);
 }
 
-static bool in_vain(const struct ck_rs_spec *base)
+static bool unused_options(const struct ck_reshard_spec *base)
 {
 	const struct placement *p = (const struct placement *)base;
 	size_t all = 0, unused = 0;
@@ -201,20 +204,20 @@ static unsigned axis_named(const struct placement *p, const json_t *j)
 	uint64_t n;
 
 	if (ck_json_u64(j, &n))
-		return n < p->mesh.nr_axes ? (unsigned)n : CK_RS_AXES;
+		return n < p->mesh.nr_axes ? (unsigned)n : CK_RESHARD_AXES;
 	for (unsigned i = 0; name && i < p->mesh.nr_axes; i++)
 		if (p->axis[i] && !strcmp(p->axis[i], name))
 			return i;
-	return CK_RS_AXES;
+	return CK_RESHARD_AXES;
 }
 
 /* Adds an axis to the step of its dimension. */
 static int along(const struct placement *p, const json_t *j, uint32_t *used,
-		 struct ck_rs_step *s, struct ck_err *err)
+		 struct ck_reshard_step *s, struct ck_err *err)
 {
 	unsigned a = axis_named(p, j);
 
-	if (a == CK_RS_AXES)
+	if (a == CK_RESHARD_AXES)
 		return ck_fail(err, EINVAL,
 			       "partition_spec: %.60s is no axis of the mesh",
 			       json_string_value(j) ?: "an entry");
@@ -229,19 +232,20 @@ static int along(const struct placement *p, const json_t *j, uint32_t *used,
 }
 
 static int cut_dim(const struct placement *p, const json_t *j, unsigned dim,
-		   uint32_t *used, struct ck_rs_cut *out, struct ck_err *err)
+		   uint32_t *used, struct ck_reshard_cut *out,
+		   struct ck_err *err)
 {
 	bool list = json_is_array(j);
 	size_t nr = list ? json_array_size(j) : 1;
-	struct ck_rs_step *s;
+	struct ck_reshard_step *s;
 	int ret = 0;
 
 	if (!j || json_is_null(j) || !nr)
 		return 0;
-	s = ck_rs_add_step(out, dim, 0, CK_LAY_CEIL);
+	s = ck_reshard_add_step(out, dim, 0, CK_LAY_CEIL);
 	if (!s)
 		return ck_fail(err, EINVAL, "over %d dimensions are cut",
-			       CK_RS_STEPS);
+			       CK_RESHARD_STEPS);
 	s->nr = 1;
 	s->nr_axes = 0;
 	for (size_t i = 0; i < nr && !ret; i++)
@@ -254,7 +258,7 @@ static int cut_dim(const struct placement *p, const json_t *j, unsigned dim,
 }
 
 static int cut_spec(const struct placement *p, const json_t *j, unsigned rank,
-		    struct ck_rs_cut *out, struct ck_err *err)
+		    struct ck_reshard_cut *out, struct ck_err *err)
 {
 	uint32_t used = 0;
 	int ret = 0;
@@ -291,9 +295,9 @@ static bool arguments(const char *text, const char *word, int max, long v[2])
 }
 
 static int place_axis(const char *text, unsigned axis, unsigned rank,
-		      struct ck_rs_cut *out, struct ck_err *err)
+		      struct ck_reshard_cut *out, struct ck_err *err)
 {
-	struct ck_rs_step *s;
+	struct ck_reshard_step *s;
 	bool strided;
 	long v[2];
 
@@ -317,7 +321,7 @@ static int place_axis(const char *text, unsigned axis, unsigned rank,
 			       "placements: %.60s: expected a factor from 1 to "
 			       "%d",
 			       text, CK_SHARD_RUNS);
-	s = ck_rs_add_step(out, (unsigned)v[0], axis, CK_LAY_CEIL);
+	s = ck_reshard_add_step(out, (unsigned)v[0], axis, CK_LAY_CEIL);
 	if (s && strided) {
 		s->blocks = (uint64_t)v[1];
 		s->block_how = CK_LAY_CEIL;
@@ -326,7 +330,7 @@ static int place_axis(const char *text, unsigned axis, unsigned rank,
 }
 
 static int cut_placements(const struct placement *p, const json_t *j,
-			  unsigned rank, struct ck_rs_cut *out,
+			  unsigned rank, struct ck_reshard_cut *out,
 			  struct ck_err *err)
 {
 	int ret = 0;
@@ -342,13 +346,13 @@ static int cut_placements(const struct placement *p, const json_t *j,
 	return ret;
 }
 
-static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
-	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
+	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct placement *p = (const struct placement *)base;
 	const struct ck_tensor *t = &img->tensors[tensor];
 	size_t len;
-	const char *name = ck_image_str(img, t->name, &len);
+	const char *name = ck_catalog_str(img, t->name, &len);
 	const json_t *place = by_name(p, PLACEMENTS, name);
 	const json_t *spec = by_name(p, SPEC, name);
 	bool named = place || spec;
@@ -368,7 +372,7 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	return spec ? cut_spec(p, spec, t->rank, out, err) : 0;
 }
 
-static void free_placement(struct ck_rs_spec *base)
+static void free_placement(struct ck_reshard_spec *base)
 {
 	struct placement *p = (struct placement *)base;
 
@@ -450,10 +454,10 @@ static int check_file(const json_t *j, const struct text *text,
 	return ret ? ret : check_once(j, text, err);
 }
 
-static const struct ck_rs_spec_ops ops = {
+static const struct ck_reshard_spec_ops ops = {
 	.cut = cut,
-	.note = say_unused,
-	.in_vain = in_vain,
+	.note = report_unused,
+	.unused_options = unused_options,
 	.free = free_placement,
 };
 
@@ -476,8 +480,8 @@ static int check_table(struct placement *p, const char *key, struct ck_err *err)
 		       0;
 }
 
-int ck_rs_placement(struct ck_rs_spec **out, json_t *j, const char *bytes,
-		    size_t len, struct ck_err *err)
+int ck_reshard_placement(struct ck_reshard_spec **out, json_t *j,
+			 const char *bytes, size_t len, struct ck_err *err)
 {
 	const struct text text = { bytes, len };
 	struct placement *p = calloc(1, sizeof(*p));

@@ -13,23 +13,23 @@
 #include <string.h>
 
 struct ck_reshard {
-	struct ck_rs_spec *spec;
-	const struct ck_image *img;
+	struct ck_reshard_spec *spec;
+	const struct ck_catalog *img;
 	uint32_t first, nr;
 	uint32_t *cut_of; /* of each tensor: in @cuts */
-	CK_VEC(struct ck_rs_cut *) cuts;
+	CK_VEC(struct ck_reshard_cut *) cuts;
 	struct ck_strmap known; /* the bytes of each */
 };
 
-void ck_rs_uncut(struct ck_rs_cut *out, uint32_t nr)
+void ck_reshard_cut_none(struct ck_reshard_cut *out, uint32_t nr)
 {
-	ck_rs_add_axis(out, nr);
+	ck_reshard_add_axis(out, nr);
 }
 
 #define MAX_SAID 4
 
-void ck_rs_note_unused(struct ck_str *out, size_t nr, const char *which,
-		       const char *name, size_t len)
+void ck_reshard_note_unused(struct ck_str *out, size_t nr, const char *which,
+			    const char *name, size_t len)
 {
 	if (nr < MAX_SAID)
 		ck_str_fmt(out, "%s%s \"%.*s\"",
@@ -37,14 +37,14 @@ void ck_rs_note_unused(struct ck_str *out, size_t nr, const char *which,
 			   (int)CK_MIN(len, 200u), name);
 }
 
-void ck_rs_note_end(struct ck_str *out, size_t nr)
+void ck_reshard_note_end(struct ck_str *out, size_t nr)
 {
 	if (nr > MAX_SAID)
 		ck_str_fmt(out, " and %zu more", nr - MAX_SAID);
 }
 
-static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
-		      struct ck_err *err)
+static int parse_json(struct ck_reshard_spec **out, const char *bytes,
+		      size_t len, struct ck_err *err)
 {
 	ck_auto_json json_t *j = NULL;
 	char found[CK_JSON_WHAT];
@@ -59,22 +59,22 @@ static int parse_json(struct ck_rs_spec **out, const char *bytes, size_t len,
 			"found %s",
 			ck_json_what(j, found));
 	if (json_object_get(j, "mesh"))
-		return ck_rs_placement(out, j, bytes, len, err);
+		return ck_reshard_placement(out, j, bytes, len, err);
 	if (json_object_get(j, "rules"))
-		return ck_rs_sbp(out, j, err);
+		return ck_reshard_sbp(out, j, err);
 	return ck_fail(err, EINVAL,
 		       "expected a placement file (\"mesh\"), a MindSpore "
 		       "strategy or OneFlow's \"rules\"");
 }
 
-static int parse_file(struct ck_rs_spec **out, const char *name,
+static int parse_file(struct ck_reshard_spec **out, const char *name,
 		      const char *bytes, size_t len, struct ck_err *err)
 {
 	bool json = ck_json_is_text(bytes, len);
 	int ret;
 
 	if (!json || memmem(bytes, len, "\"parallel_layout_item\"", 22))
-		ret = ck_rs_strategy(out, name, bytes, len, err);
+		ret = ck_reshard_strategy(out, name, bytes, len, err);
 	else
 		ret = ck_wrap(err, parse_json(out, bytes, len, err), "%s",
 			      name);
@@ -87,7 +87,7 @@ int ck_reshard_check(const struct ck_opts *opts, struct ck_err *err)
 
 	for (size_t i = 0;
 	     opts && (path = ck_opts_nth(opts, CK_RESHARD_OPTION, i)); i++) {
-		struct ck_rs_spec *spec = NULL;
+		struct ck_reshard_spec *spec = NULL;
 		size_t len;
 		const char *bytes =
 			ck_opts_bytes(opts, CK_RESHARD_OPTION, i, &len);
@@ -107,10 +107,10 @@ int ck_reshard_check(const struct ck_opts *opts, struct ck_err *err)
 }
 
 /* The number of @cut, which many tensors share. */
-static int number_of(struct ck_reshard *r, const struct ck_rs_cut *cut,
+static int number_of(struct ck_reshard *r, const struct ck_reshard_cut *cut,
 		     uint32_t *nr, struct ck_err *err)
 {
-	struct ck_rs_cut *copy;
+	struct ck_reshard_cut *copy;
 
 	*nr = r->known.nr ? ck_strmap_get(&r->known, (const char *)cut,
 					  sizeof(*cut)) :
@@ -130,16 +130,16 @@ static int number_of(struct ck_reshard *r, const struct ck_rs_cut *cut,
 		       0;
 }
 
-static const uint64_t *shape_of(const struct ck_image *img, uint32_t tensor)
+static const uint64_t *shape_of(const struct ck_catalog *img, uint32_t tensor)
 {
 	return img->dims + img->tensors[tensor].shape;
 }
 
 /* The @i-th cut of tensor @t; -ENOENT: it has no more. */
 static int cut_nr(const struct ck_reshard *r, uint32_t t, uint32_t i,
-		  struct ck_rs_cut *cut, struct ck_err *err)
+		  struct ck_reshard_cut *cut, struct ck_err *err)
 {
-	const struct ck_rs_spec_ops *ops = r->spec->ops;
+	const struct ck_reshard_spec_ops *ops = r->spec->ops;
 
 	memset(cut, 0, sizeof(*cut)); /* compared as bytes */
 	if (!i)
@@ -150,13 +150,13 @@ static int cut_nr(const struct ck_reshard *r, uint32_t t, uint32_t i,
 
 /* Tries place @at; *near: not far from what limits the pieces of a part. */
 static int try_at(const struct ck_reshard *r, uint32_t t,
-		  const struct ck_rs_cut *cut, uint32_t at, bool *near,
+		  const struct ck_reshard_cut *cut, uint32_t at, bool *near,
 		  struct ck_err *err)
 {
 	struct ck_shard s;
 	bool zeros;
-	int ret = ck_rs_cut_at(cut, at, shape_of(r->img, t),
-			       r->img->tensors[t].rank, &s, &zeros, err);
+	int ret = ck_reshard_cut_at(cut, at, shape_of(r->img, t),
+				    r->img->tensors[t].rank, &s, &zeros, err);
 
 	if (ret)
 		return ret;
@@ -171,7 +171,7 @@ static int try_at(const struct ck_reshard *r, uint32_t t,
  * those between may have a piece more.
  */
 static int try_cut(const struct ck_reshard *r, uint32_t t,
-		   const struct ck_rs_cut *cut, struct ck_err *err)
+		   const struct ck_reshard_cut *cut, struct ck_err *err)
 {
 	bool near = false;
 	int ret = try_at(r, t, cut, 0, &near, err);
@@ -186,7 +186,7 @@ static int try_cut(const struct ck_reshard *r, uint32_t t,
 /* Last first, for each names the next. */
 static int take_cuts(struct ck_reshard *r, uint32_t t, struct ck_err *err)
 {
-	struct ck_rs_cut cut;
+	struct ck_reshard_cut cut;
 	uint32_t nr = 1, next = 0;
 	int ret;
 
@@ -212,8 +212,8 @@ static int take_tensor(struct ck_reshard *r, uint32_t t, struct ck_err *err)
 	int ret = take_cuts(r, t, err);
 
 	return ret ? ck_wrap(err, ret, "%s",
-			     ck_image_str(r->img, r->img->tensors[t].name,
-					  NULL)) :
+			     ck_catalog_str(r->img, r->img->tensors[t].name,
+					    NULL)) :
 		     0;
 }
 
@@ -247,7 +247,7 @@ int ck_reshard_new(struct ck_reshard **out, const struct ck_reshard_in *in,
 	if (in->bytes)
 		ret = parse_file(&r->spec, in->name, in->bytes, in->len, err);
 	else
-		ret = ck_rs_words(&r->spec, in->name, in->opts, err);
+		ret = ck_reshard_words(&r->spec, in->name, in->opts, err);
 	*of_spec = ret != 0;
 	if (!ret)
 		ret = fill(r, in, err);
@@ -283,9 +283,10 @@ void ck_reshard_note(const struct ck_reshard *r, const char *name,
 		ck_str_fmt(out, "%s: %s", name, s.v);
 }
 
-bool ck_reshard_in_vain(const struct ck_reshard *r)
+bool ck_reshard_unused_options(const struct ck_reshard *r)
 {
-	return r->spec->ops->in_vain && r->spec->ops->in_vain(r->spec);
+	return r->spec->ops->unused_options &&
+	       r->spec->ops->unused_options(r->spec);
 }
 
 uint32_t ck_reshard_ranks(const struct ck_reshard *r)
@@ -293,14 +294,14 @@ uint32_t ck_reshard_ranks(const struct ck_reshard *r)
 	return r->spec->ranks;
 }
 
-static const struct ck_rs_cut *cut_of(const struct ck_reshard *r,
-				      uint32_t tensor)
+static const struct ck_reshard_cut *cut_of(const struct ck_reshard *r,
+					   uint32_t tensor)
 {
 	return r->cuts.v[r->cut_of[tensor - r->first]];
 }
 
-static const struct ck_rs_cut *next_cut(const struct ck_reshard *r,
-					const struct ck_rs_cut *cut)
+static const struct ck_reshard_cut *next_cut(const struct ck_reshard *r,
+					     const struct ck_reshard_cut *cut)
 {
 	return cut->next ? r->cuts.v[cut->next - 1] : NULL;
 }
@@ -308,20 +309,20 @@ static const struct ck_rs_cut *next_cut(const struct ck_reshard *r,
 bool ck_reshard_part(const struct ck_reshard *r, uint32_t rank, uint32_t tensor,
 		     struct ck_reshard_part *out)
 {
-	const struct ck_rs_cut *cut = cut_of(r, tensor);
+	const struct ck_reshard_cut *cut = cut_of(r, tensor);
 	uint32_t at;
 
-	while (cut && !ck_rs_place_of(cut, rank, &at))
+	while (cut && !ck_reshard_place_of(cut, rank, &at))
 		cut = next_cut(r, cut);
 	/* that it can be cut was tried when @r was made */
-	return cut && !ck_rs_cut_at(cut, at, shape_of(r->img, tensor),
-				    r->img->tensors[tensor].rank, &out->shard,
-				    &out->zeros, NULL);
+	return cut && !ck_reshard_cut_at(cut, at, shape_of(r->img, tensor),
+					 r->img->tensors[tensor].rank,
+					 &out->shard, &out->zeros, NULL);
 }
 
 bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor)
 {
-	const struct ck_rs_cut *cut = cut_of(r, tensor);
+	const struct ck_reshard_cut *cut = cut_of(r, tensor);
 
 	while (cut && !cut->nr_steps && !cut->partial)
 		cut = next_cut(r, cut);
@@ -330,9 +331,10 @@ bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor)
 
 uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor)
 {
-	const struct ck_rs_cut *c = cut_of(r, tensor);
+	const struct ck_reshard_cut *c = cut_of(r, tensor);
 
-	return c->place && !c->partial ? c->place[0].rank : ck_rs_rank_at(c, 0);
+	return c->place && !c->partial ? c->place[0].rank :
+					 ck_reshard_rank_at(c, 0);
 }
 
 const char *ck_reshard_stem(const char *path, size_t *len)

@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/base/str.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/geom/shard.h"
 #include "core/parse/json.h"
 
@@ -24,12 +24,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CK_RS_MAX_RANKS 65536
+#define CK_RESHARD_MAX_RANKS 65536
 
 struct ck_reshard;
 
 struct ck_reshard_in {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint32_t first, nr; /* of img->tensors */
 	const char *name; /* the words; with bytes the file's, for messages */
 	const char *bytes; /* of the file; NULL: words */
@@ -70,7 +70,7 @@ void ck_reshard_note(const struct ck_reshard *r, const char *name,
  * A file of which no entry fits a tensor, so that each rank holds all of each:
  * often one of another model.
  */
-bool ck_reshard_in_vain(const struct ck_reshard *r);
+bool ck_reshard_unused_options(const struct ck_reshard *r);
 
 uint32_t ck_reshard_ranks(const struct ck_reshard *r);
 /* False: rank @rank holds nothing of @tensor, not even an empty part. */

@@ -13,7 +13,8 @@ static size_t file_called(const struct ck_opts *opts, const char *name)
 	const char *path;
 
 	for (size_t i = 0;
-	     opts && (path = ck_opts_nth(opts, CK_RS_RULES_OPTION, i)); i++) {
+	     opts && (path = ck_opts_nth(opts, CK_RESHARD_RULES_OPTION, i));
+	     i++) {
 		size_t len;
 		const char *stem = ck_reshard_stem(path, &len);
 
@@ -23,20 +24,22 @@ static size_t file_called(const struct ck_opts *opts, const char *name)
 	return SIZE_MAX;
 }
 
-static int from_file(struct ck_rs_rules *r, const struct ck_opts *opts,
+static int from_file(struct ck_reshard_rules *r, const struct ck_opts *opts,
 		     size_t i, struct ck_err *err)
 {
-	const char *path = ck_opts_nth(opts, CK_RS_RULES_OPTION, i);
+	const char *path = ck_opts_nth(opts, CK_RESHARD_RULES_OPTION, i);
 	size_t len = 0;
-	const char *bytes = ck_opts_bytes(opts, CK_RS_RULES_OPTION, i, &len);
+	const char *bytes =
+		ck_opts_bytes(opts, CK_RESHARD_RULES_OPTION, i, &len);
 
 	if (!bytes)
 		return ck_fail(err, ENOENT, "-o rules=%s: no such file", path);
 	return ck_mg_rules_parse(&r->mg, path, bytes, len, err);
 }
 
-int ck_rs_rules_get(struct ck_rs_rules *r, const char *name,
-		    const struct ck_opts *opts, bool *given, struct ck_err *err)
+int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
+			 const struct ck_opts *opts, bool *given,
+			 struct ck_err *err)
 {
 	size_t i = file_called(opts, name);
 
@@ -47,8 +50,9 @@ int ck_rs_rules_get(struct ck_rs_rules *r, const char *name,
 	if (!name)
 		return 0;
 	if (!strcmp(name, "hf"))
-		return ck_mg_rules_parse(&r->mg, "rules hf", ck_rs_hf_rules,
-					 strlen(ck_rs_hf_rules), err);
+		return ck_mg_rules_parse(&r->mg, "rules hf",
+					 ck_reshard_hf_rules,
+					 strlen(ck_reshard_hf_rules), err);
 	if (!strcmp(name, "megatron"))
 		return ck_mg_rules_parse(&r->mg, "rules megatron",
 					 ck_mg_default_rules,
@@ -59,14 +63,14 @@ int ck_rs_rules_get(struct ck_rs_rules *r, const char *name,
 		       name);
 }
 
-void ck_rs_rules_free(struct ck_rs_rules *r)
+void ck_reshard_rules_free(struct ck_reshard_rules *r)
 {
 	ck_mg_rules_free(&r->mg);
 	free(r->truths);
 	r->truths = NULL;
 }
 
-static bool is_true(const struct ck_rs_rules *r, struct ck_mg_word w)
+static bool is_true(const struct ck_reshard_rules *r, struct ck_mg_word w)
 {
 	const char *at = r->truths;
 
@@ -81,8 +85,8 @@ static bool is_true(const struct ck_rs_rules *r, struct ck_mg_word w)
 }
 
 /* Whether what the rule asks for holds; -EINVAL where nobody said. */
-static int holds(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
-		 bool *yes, struct ck_err *err)
+static int holds(const struct ck_reshard_rules *r,
+		 const struct ck_mg_rule *rule, bool *yes, struct ck_err *err)
 {
 	*yes = !rule->nr_conds;
 	if (*yes)
@@ -98,7 +102,7 @@ static int holds(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
 	return 0;
 }
 
-static int check_groups(const struct ck_rs_rules *r, const uint64_t *shape,
+static int check_groups(const struct ck_reshard_rules *r, const uint64_t *shape,
 			uint32_t parts, struct ck_err *err)
 {
 	if (!r->groups)
@@ -116,20 +120,21 @@ static int check_groups(const struct ck_rs_rules *r, const uint64_t *shape,
 	return 0;
 }
 
-static int apply(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
-		 const char *name, const uint64_t *shape, unsigned rank,
-		 unsigned axis, struct ck_rs_cut *out, struct ck_err *err)
+static int apply(const struct ck_reshard_rules *r,
+		 const struct ck_mg_rule *rule, const char *name,
+		 const uint64_t *shape, unsigned rank, unsigned axis,
+		 struct ck_reshard_cut *out, struct ck_err *err)
 {
-	struct ck_rs_step *s;
+	struct ck_reshard_step *s;
 
 	if (rule->nr_of)
 		return ck_fail(err, EINVAL,
 			       "whether it is split depends on arguments that "
 			       "only Megatron's files have");
-	s = ck_rs_add_step(out, rule->how == CK_MG_QKV ? 0 : rule->axis, axis,
-			   CK_LAY_EVEN);
+	s = ck_reshard_add_step(out, rule->how == CK_MG_QKV ? 0 : rule->axis,
+				axis, CK_LAY_EVEN);
 	if (!s)
-		return ck_fail(err, EINVAL, "over %d steps", CK_RS_STEPS);
+		return ck_fail(err, EINVAL, "over %d steps", CK_RESHARD_STEPS);
 	if (rule->how == CK_MG_GATED)
 		s->blocks = 2;
 	if (rule->how == CK_MG_PARTS) {
@@ -140,12 +145,12 @@ static int apply(const struct ck_rs_rules *r, const struct ck_mg_rule *rule,
 	if (rule->how == CK_MG_QKV)
 		return check_groups(r, shape, s->nr, err);
 	return s->dim < rank ?
-		       ck_rs_heads_cut(r, rule, name, shape, s, out, err) :
+		       ck_reshard_heads_cut(r, rule, name, shape, s, out, err) :
 		       0; /* refused later */
 }
 
 /* The first rule that fits and holds; NULL with 0: there is none. */
-static int rule_for(const struct ck_rs_rules *r, const char *tensor_name,
+static int rule_for(const struct ck_reshard_rules *r, const char *tensor_name,
 		    size_t len, const struct ck_mg_rule **out,
 		    struct ck_err *err)
 {
@@ -168,11 +173,12 @@ static int rule_for(const struct ck_rs_rules *r, const char *tensor_name,
 	return 0;
 }
 
-int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
-		    size_t len, const uint64_t *shape, unsigned rank,
-		    unsigned axis, struct ck_rs_cut *out, struct ck_err *err)
+int ck_reshard_rules_cut(const struct ck_reshard_rules *r,
+			 const char *tensor_name, size_t len,
+			 const uint64_t *shape, unsigned rank, unsigned axis,
+			 struct ck_reshard_cut *out, struct ck_err *err)
 {
-	_Static_assert(CK_MG_MAX_PARTS <= CK_RS_WEIGHTS, "parts fit");
+	_Static_assert(CK_MG_MAX_PARTS <= CK_RESHARD_WEIGHTS, "parts fit");
 	const struct ck_mg_rule *rule;
 	int ret;
 
@@ -190,14 +196,15 @@ int ck_rs_rules_cut(const struct ck_rs_rules *r, const char *tensor_name,
 		       apply(r, rule, tensor_name, shape, rank, axis, out, err);
 }
 
-int ck_rs_rules_heads(const struct ck_rs_rules *r, const char *tensor_name,
-		      size_t len, const uint64_t *shape, struct ck_rs_step *s,
-		      struct ck_rs_cut *out, struct ck_err *err)
+int ck_reshard_rules_heads(const struct ck_reshard_rules *r,
+			   const char *tensor_name, size_t len,
+			   const uint64_t *shape, struct ck_reshard_step *s,
+			   struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct ck_mg_rule *rule;
 	int ret = rule_for(r, tensor_name, len, &rule, err);
 
 	if (ret || !rule || rule->how != CK_MG_SPLIT || rule->axis != s->dim)
 		return ret;
-	return ck_rs_heads_cut(r, rule, tensor_name, shape, s, out, err);
+	return ck_reshard_heads_cut(r, rule, tensor_name, shape, s, out, err);
 }

@@ -13,39 +13,39 @@
 #include <string.h>
 
 struct sbp {
-	struct ck_rs_spec base;
+	struct ck_reshard_spec base;
 	struct ck_of_sbp of;
-	struct ck_rs_place **place; /* of each rule */
+	struct ck_reshard_place **place; /* of each rule */
 	bool *used; /* of each rule: it says how some tensor is cut */
 };
 
-static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
-	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
+	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct sbp *s = (const struct sbp *)base;
 	size_t len;
-	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
 	const struct ck_of_rule *r = ck_of_sbp_rule(&s->of, name, len);
 
 	if (!r) {
-		ck_rs_uncut(out, s->base.ranks);
+		ck_reshard_cut_none(out, s->base.ranks);
 		return 0;
 	}
 	s->used[r - s->of.rules] = true;
 	out->place = s->place[r - s->of.rules];
 	for (unsigned a = 0; a < r->nd.axes; a++) {
-		unsigned axis = ck_rs_add_axis(out, r->nd.size[a]);
-		struct ck_rs_step *step;
+		unsigned axis = ck_reshard_add_axis(out, r->nd.size[a]);
+		struct ck_reshard_step *step;
 
-		if (axis == CK_RS_AXES)
+		if (axis == CK_RESHARD_AXES)
 			return ck_fail(err, EINVAL, "over %d ranks",
-				       CK_RS_MAX_RANKS);
+				       CK_RESHARD_MAX_RANKS);
 		if (r->nd.sbp[a] == CK_OF_PARTIAL)
 			out->partial |= 1u << axis;
 		if (r->nd.sbp[a] < 0)
 			continue;
-		step = ck_rs_add_step(out, (unsigned)r->nd.sbp[a], axis,
-				      CK_LAY_BALANCED);
+		step = ck_reshard_add_step(out, (unsigned)r->nd.sbp[a], axis,
+					   CK_LAY_BALANCED);
 		if (!step)
 			return ck_fail(err, EINVAL, "it has too many axes");
 		step->full = true; /* as OneFlow demands */
@@ -54,26 +54,28 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 }
 
 /* One that stands behind a pattern which fits all that it fits is such, too. */
-static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
+static void report_unused(const struct ck_reshard_spec *base,
+			  struct ck_str *out)
 {
 	const struct sbp *s = (const struct sbp *)base;
 	size_t nr = 0;
 
 	for (size_t i = 0; i < s->of.nr; i++)
 		if (!s->used[i])
-			ck_rs_note_unused(out, nr++, "key", s->of.rules[i].key,
-					  s->of.rules[i].key_len);
-	ck_rs_note_end(out, nr);
+			ck_reshard_note_unused(out, nr++, "key",
+					       s->of.rules[i].key,
+					       s->of.rules[i].key_len);
+	ck_reshard_note_end(out, nr);
 }
 
-static bool in_vain(const struct ck_rs_spec *base)
+static bool unused_options(const struct ck_reshard_spec *base)
 {
 	const struct sbp *s = (const struct sbp *)base;
 
 	return s->of.nr && !memchr(s->used, true, s->of.nr);
 }
 
-static void free_sbp(struct ck_rs_spec *base)
+static void free_sbp(struct ck_reshard_spec *base)
 {
 	struct sbp *s = (struct sbp *)base;
 
@@ -85,10 +87,10 @@ static void free_sbp(struct ck_rs_spec *base)
 	free(s);
 }
 
-static const struct ck_rs_spec_ops ops = {
+static const struct ck_reshard_spec_ops ops = {
 	.cut = cut,
-	.note = say_unused,
-	.in_vain = in_vain,
+	.note = report_unused,
+	.unused_options = unused_options,
 	.free = free_sbp,
 };
 
@@ -104,14 +106,15 @@ static int take_places(struct sbp *s, struct ck_err *err)
 		if (!s->place[i])
 			break;
 		for (uint32_t k = 0; k < r->nr; k++)
-			s->place[i][k] = (struct ck_rs_place){ r->ranks[k], k };
+			s->place[i][k] =
+				(struct ck_reshard_place){ r->ranks[k], k };
 		if (i + 1 == s->of.nr)
 			return 0;
 	}
 	return ck_fail(err, ENOMEM, "no memory for placements");
 }
 
-int ck_rs_sbp(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
+int ck_reshard_sbp(struct ck_reshard_spec **out, json_t *j, struct ck_err *err)
 {
 	struct sbp *s = calloc(1, sizeof(*s));
 	int ret;
@@ -122,8 +125,9 @@ int ck_rs_sbp(struct ck_rs_spec **out, json_t *j, struct ck_err *err)
 	ret = ck_of_sbp_parse_cut(&s->of, j, err);
 	if (!ret)
 		ret = take_places(s, err);
-	if (!ret && s->of.world > CK_RS_MAX_RANKS)
-		ret = ck_fail(err, EINVAL, "over %d ranks", CK_RS_MAX_RANKS);
+	if (!ret && s->of.world > CK_RESHARD_MAX_RANKS)
+		ret = ck_fail(err, EINVAL, "over %d ranks",
+			      CK_RESHARD_MAX_RANKS);
 	s->base.ranks = s->of.world;
 	if (ret)
 		free_sbp(&s->base);

@@ -39,8 +39,8 @@ static size_t number_at(const char *name, size_t len, int64_t *nr)
 	return len;
 }
 
-static int several(const struct ck_rs_sequence *s, const char *name, size_t at,
-		   struct ck_err *err)
+static int several(const struct ck_reshard_sequence *s, const char *name,
+		   size_t at, struct ck_err *err)
 {
 	return ck_fail(err, EINVAL,
 		       "pp=: no name says a layer, as in layers.0. or layer0., "
@@ -49,13 +49,13 @@ static int several(const struct ck_rs_sequence *s, const char *name, size_t at,
 		       (int)CK_MIN(at, 80u), name);
 }
 
-static int take(struct ck_rs_sequence *s, const char *name, size_t len,
+static int take(struct ck_reshard_sequence *s, const char *name, size_t len,
 		struct ck_err *err)
 {
 	int64_t nr;
 	size_t at = number_at(name, len, &nr);
 
-	if (at == len || ck_rs_is_state(name, len))
+	if (at == len || ck_reshard_is_state(name, len))
 		return 0;
 	if (!s->found) {
 		s->prefix = name;
@@ -72,15 +72,15 @@ static int take(struct ck_rs_sequence *s, const char *name, size_t len,
 		       0;
 }
 
-int ck_rs_sequence_find(struct ck_rs_sequence *out,
-			const struct ck_reshard_in *in, struct ck_err *err)
+int ck_reshard_sequence_find(struct ck_reshard_sequence *out,
+			     const struct ck_reshard_in *in, struct ck_err *err)
 {
 	int ret = 0;
 
-	*out = (struct ck_rs_sequence){ 0 };
+	*out = (struct ck_reshard_sequence){ 0 };
 	for (uint32_t i = 0; i < in->nr && !ret; i++) {
 		size_t len;
-		const char *name = ck_image_str(
+		const char *name = ck_catalog_str(
 			in->img, in->img->tensors[in->first + i].name, &len);
 
 		ret = take(out, name, len, err);
@@ -90,30 +90,30 @@ int ck_rs_sequence_find(struct ck_rs_sequence *out,
 			      "pp=: no name says a layer, as in layers.0. or "
 			      "layer0.: " HINT);
 	if (ret)
-		ck_rs_sequence_free(out);
+		ck_reshard_sequence_free(out);
 	return ret;
 }
 
-void ck_rs_sequence_free(struct ck_rs_sequence *s)
+void ck_reshard_sequence_free(struct ck_reshard_sequence *s)
 {
 	ck_strmap_free(&s->tails);
-	*s = (struct ck_rs_sequence){ 0 };
+	*s = (struct ck_reshard_sequence){ 0 };
 }
 
-int64_t ck_rs_sequence_layer(const struct ck_rs_sequence *s, const char *name,
-			     size_t len)
+int64_t ck_reshard_sequence_layer(const struct ck_reshard_sequence *s,
+				  const char *name, size_t len)
 {
 	int64_t nr;
 	size_t at = number_at(name, len, &nr);
 
 	if (!s->found || at == len)
-		return CK_RS_STAGE_ALL;
-	if (!ck_rs_is_state(name, len))
+		return CK_RESHARD_PP_STAGE_ALL;
+	if (!ck_reshard_is_state(name, len))
 		return nr; /* all of those have the prefix */
 	for (size_t end = len; end > at; end--)
 		if ((end == len || name[end] == '.' || name[end] == '/') &&
 		    ck_strmap_get(&s->tails, name + at, end - at) !=
 			    CK_STRMAP_NONE)
 			return nr;
-	return CK_RS_STAGE_ALL;
+	return CK_RESHARD_PP_STAGE_ALL;
 }

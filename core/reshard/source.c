@@ -18,7 +18,7 @@
 #define MAX_LOOK 4096 /* cells that are looked at */
 
 /* The one axis from @g on along which cells lie; 0, or 2 of more: not so. */
-static unsigned split_axis(const struct ck_image *img,
+static unsigned split_axis(const struct ck_catalog *img,
 			   const struct ck_tensor *t, unsigned g,
 			   unsigned *axis)
 {
@@ -69,7 +69,7 @@ static uint32_t round_of(const struct strip *s, uint32_t nr)
 
 	while (n < nr && s[n].src != s[0].src)
 		n++;
-	if (nr % n || nr / n > CK_RS_WEIGHTS)
+	if (nr % n || nr / n > CK_RESHARD_WEIGHTS)
 		return 0;
 	for (uint32_t i = n; i < nr; i++)
 		if (s[i].src != s[i % n].src)
@@ -78,12 +78,12 @@ static uint32_t round_of(const struct strip *s, uint32_t nr)
 }
 
 static void find_rounds(const struct strip *s, uint32_t nr,
-			struct ck_rs_split *out)
+			struct ck_reshard_split *out)
 {
 	uint32_t n = round_of(s, nr);
 
 	if (!n) {
-		out->how = CK_RS_UNKNOWN;
+		out->how = CK_RESHARD_UNKNOWN;
 		return;
 	}
 	if (n == nr || n == 1)
@@ -94,8 +94,9 @@ static void find_rounds(const struct strip *s, uint32_t nr,
 }
 
 /* Of the first @skip dimensions the first cell's part is looked at alone. */
-static void look_at_files(const struct ck_image *img, const struct ck_tensor *t,
-			  unsigned skip, struct ck_rs_split *out)
+static void look_at_files(const struct ck_catalog *img,
+			  const struct ck_tensor *t, unsigned skip,
+			  struct ck_reshard_split *out)
 {
 	const uint64_t *zero = img->dims + img->chunks[t->first].corner;
 	struct strip *s;
@@ -115,7 +116,7 @@ static void look_at_files(const struct ck_image *img, const struct ck_tensor *t,
 		s[nr++].src = c->src;
 	}
 	if (!s) {
-		out->how = CK_RS_UNKNOWN;
+		out->how = CK_RESHARD_UNKNOWN;
 		return;
 	}
 	qsort(s, nr, sizeof(*s), by_start);
@@ -123,7 +124,7 @@ static void look_at_files(const struct ck_image *img, const struct ck_tensor *t,
 	free(s);
 }
 
-static bool is_flat(const struct ck_image *img, const struct ck_tensor *t)
+static bool is_flat(const struct ck_catalog *img, const struct ck_tensor *t)
 {
 	for (uint32_t i = 0; i < t->nr; i++)
 		if (img->layouts[img->chunks[t->first + i].layout].flags &
@@ -132,8 +133,8 @@ static bool is_flat(const struct ck_image *img, const struct ck_tensor *t)
 	return false;
 }
 
-void ck_rs_split_of(const struct ck_image *img, uint32_t tensor, unsigned skip,
-		    struct ck_rs_split *out)
+void ck_reshard_split_of(const struct ck_catalog *img, uint32_t tensor,
+			 unsigned skip, struct ck_reshard_split *out)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
 	const uint64_t *shape = img->dims + t->shape;
@@ -142,19 +143,19 @@ void ck_rs_split_of(const struct ck_image *img, uint32_t tensor, unsigned skip,
 	unsigned axis, d = 0, axes;
 	uint64_t outer = 1;
 
-	*out = (struct ck_rs_split){ .how = CK_RS_WHOLE };
+	*out = (struct ck_reshard_split){ .how = CK_RESHARD_WHOLE };
 	if (t->nr <= 1)
 		return;
-	out->how = CK_RS_UNKNOWN;
+	out->how = CK_RESHARD_UNKNOWN;
 	if (is_flat(img, t) ||
 	    !ck_grid_refines(shape, t->rank, grid, t->grid_rank, first))
 		return;
 	axes = split_axis(img, t, skip ? first[skip] : 0, &axis);
 	if (skip && !axes)
-		out->how = CK_RS_WHOLE;
+		out->how = CK_RESHARD_WHOLE;
 	if (axes != 1)
 		return;
-	out->how = CK_RS_SPLIT;
+	out->how = CK_RESHARD_SPLIT;
 	while (d + 1 < t->rank && first[d + 1] <= axis)
 		d++;
 	out->dim = d;
@@ -164,9 +165,9 @@ void ck_rs_split_of(const struct ck_image *img, uint32_t tensor, unsigned skip,
 	}
 	for (unsigned g = first[d]; g < axis; g++)
 		outer *= grid[g];
-	if (outer > CK_RS_WEIGHTS)
-		out->how = CK_RS_UNKNOWN;
-	if (outer <= 1 || outer > CK_RS_WEIGHTS)
+	if (outer > CK_RESHARD_WEIGHTS)
+		out->how = CK_RESHARD_UNKNOWN;
+	if (outer <= 1 || outer > CK_RESHARD_WEIGHTS)
 		return;
 	out->nr_blocks = (unsigned)outer;
 	for (unsigned b = 0; b < outer; b++)

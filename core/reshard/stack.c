@@ -29,7 +29,7 @@ static const char *const fused[] = { ".self_attention.linear_qkv.",
 				     ".mlp.linear_fc1.",
 				     ".self_attention.query_key_value.", NULL };
 
-bool ck_rs_is_megatron(const char *name, size_t len)
+bool ck_reshard_is_megatron(const char *name, size_t len)
 {
 	for (const char *const *w = fused; *w; w++)
 		if (memmem(name, len, *w, strlen(*w)))
@@ -57,9 +57,9 @@ static const char *stacked_at(const char *name, size_t len)
 	return NULL;
 }
 
-bool ck_rs_is_stacked(const char *name, size_t len)
+bool ck_reshard_is_stacked(const char *name, size_t len)
 {
-	return stacked_at(name, len) && ck_rs_layer(name, len) < 0;
+	return stacked_at(name, len) && ck_reshard_layer(name, len) < 0;
 }
 
 /* "decoder" of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc1.weight" */
@@ -73,7 +73,7 @@ static size_t owner_of(const char *name, const char *layers, const char **owner)
 	return (size_t)(end - from);
 }
 
-static bool add(struct ck_rs_stack *s, const char *owner, size_t len,
+static bool add(struct ck_reshard_stack *s, const char *owner, size_t len,
 		uint64_t layers)
 {
 	unsigned i = 0;
@@ -81,27 +81,28 @@ static bool add(struct ck_rs_stack *s, const char *owner, size_t len,
 	while (i < s->nr && (s->of[i].owner_len != len ||
 			     memcmp(s->of[i].owner, owner, len)))
 		i++;
-	if (i == s->nr && i == CK_RS_STACKS)
+	if (i == s->nr && i == CK_RESHARD_STACKS)
 		return false;
 	if (i < s->nr)
 		return s->of[i].layers == layers;
-	s->of[s->nr++] = (struct ck_rs_stack_of){ owner, len, layers };
+	s->of[s->nr++] = (struct ck_reshard_stack_of){ owner, len, layers };
 	return true;
 }
 
-void ck_rs_stack_find(struct ck_rs_stack *out, const struct ck_reshard_in *in)
+void ck_reshard_stack_find(struct ck_reshard_stack *out,
+			   const struct ck_reshard_in *in)
 {
 	bool matrices = false, ok = true;
 
-	*out = (struct ck_rs_stack){ 0 };
+	*out = (struct ck_reshard_stack){ 0 };
 	for (uint32_t i = 0; i < in->nr && ok; i++) {
 		const struct ck_tensor *t = &in->img->tensors[in->first + i];
 		const char *owner, *layers, *name;
 		size_t len;
 
-		name = ck_image_str(in->img, t->name, &len);
+		name = ck_catalog_str(in->img, t->name, &len);
 		layers = stacked_at(name, len);
-		if (!layers || ck_rs_layer(name, len) >= 0)
+		if (!layers || ck_reshard_layer(name, len) >= 0)
 			continue;
 		len = owner_of(name, layers, &owner);
 		matrices = matrices || t->rank > 2;
@@ -109,5 +110,5 @@ void ck_rs_stack_find(struct ck_rs_stack *out, const struct ck_reshard_in *in)
 		     add(out, owner, len, in->img->dims[t->shape]);
 	}
 	if (!ok || !matrices)
-		*out = (struct ck_rs_stack){ 0 };
+		*out = (struct ck_reshard_stack){ 0 };
 }

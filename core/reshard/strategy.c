@@ -18,7 +18,7 @@
 #include <string.h>
 
 struct strategy {
-	struct ck_rs_spec base;
+	struct ck_reshard_spec base;
 	struct ck_ms_strategy ms;
 	bool *used; /* of each name: a tensor is called so */
 };
@@ -99,14 +99,15 @@ static int dims_of(const struct ck_ms_layout *l, const uint64_t *shape,
 					    other_shape(l, shape, rank, err);
 }
 
-static struct ck_rs_step *step_for(struct ck_rs_cut *out, unsigned dim)
+static struct ck_reshard_step *step_for(struct ck_reshard_cut *out,
+					unsigned dim)
 {
-	struct ck_rs_step *s;
+	struct ck_reshard_step *s;
 
 	for (unsigned i = 0; i < out->nr_steps; i++)
 		if (out->step[i].dim == dim)
 			return &out->step[i];
-	s = ck_rs_add_step(out, dim, 0, CK_LAY_EVEN);
+	s = ck_reshard_add_step(out, dim, 0, CK_LAY_EVEN);
 	if (s) {
 		s->nr = 1;
 		s->nr_axes = 0;
@@ -115,18 +116,18 @@ static struct ck_rs_step *step_for(struct ck_rs_cut *out, unsigned dim)
 }
 
 static int cut_dims(const struct ck_ms_layout *l, const uint8_t *dim,
-		    const uint8_t *axis, struct ck_rs_cut *out,
+		    const uint8_t *axis, struct ck_reshard_cut *out,
 		    struct ck_err *err)
 {
 	for (unsigned i = 0; i < l->nr_map; i++) {
-		struct ck_rs_step *s;
+		struct ck_reshard_step *s;
 
 		if (l->axis[i] < 0 || l->dev[l->axis[i]] == 1)
 			continue;
 		s = step_for(out, dim[i]);
 		if (!s)
 			return ck_fail(err, EINVAL, "over %d dimensions",
-				       CK_RS_STEPS);
+				       CK_RESHARD_STEPS);
 		s->nr *= (uint32_t)l->dev[l->axis[i]];
 		s->axis[s->nr_axes++] = axis[l->axis[i]];
 	}
@@ -135,17 +136,18 @@ static int cut_dims(const struct ck_ms_layout *l, const uint8_t *dim,
 
 /* What devices would hold alike is cut along dimension 0. */
 static int cut_shards(const struct ck_ms_layout *l, const uint8_t *axis,
-		      uint64_t shards, struct ck_rs_cut *out,
+		      uint64_t shards, struct ck_reshard_cut *out,
 		      struct ck_err *err)
 {
-	struct ck_rs_step *s;
+	struct ck_reshard_step *s;
 	uint32_t used = 0;
 
 	if (shards <= 1)
 		return 0;
-	s = ck_rs_add_step(out, 0, 0, CK_LAY_EVEN);
+	s = ck_reshard_add_step(out, 0, 0, CK_LAY_EVEN);
 	if (!s)
-		return ck_fail(err, EINVAL, "over %d dimensions", CK_RS_STEPS);
+		return ck_fail(err, EINVAL, "over %d dimensions",
+			       CK_RESHARD_STEPS);
 	for (unsigned i = 0; i < l->nr_map; i++)
 		if (l->axis[i] >= 0)
 			used |= 1u << l->axis[i];
@@ -157,9 +159,9 @@ static int cut_shards(const struct ck_ms_layout *l, const uint8_t *axis,
 	return 0;
 }
 
-static void cut_rows(const struct ck_ms_layout *l, struct ck_rs_cut *out)
+static void cut_rows(const struct ck_ms_layout *l, struct ck_reshard_cut *out)
 {
-	struct ck_rs_step *s = step_for(out, 0);
+	struct ck_reshard_step *s = step_for(out, 0);
 
 	if (s && l->nr_rows && s->nr == l->nr_rows) {
 		s->how = CK_LAY_GIVEN;
@@ -170,8 +172,8 @@ static void cut_rows(const struct ck_ms_layout *l, struct ck_rs_cut *out)
 }
 
 static int cut_item(const struct ck_ms_layout *l, uint64_t devices,
-		    const uint64_t *shape, unsigned rank, struct ck_rs_cut *out,
-		    struct ck_err *err)
+		    const uint64_t *shape, unsigned rank,
+		    struct ck_reshard_cut *out, struct ck_err *err)
 {
 	uint8_t dim[CK_MS_MAX_AXES], axis[CK_MS_MAX_AXES] = { 0 };
 	uint64_t slices, shards;
@@ -182,19 +184,19 @@ static int cut_item(const struct ck_ms_layout *l, uint64_t devices,
 
 		if (l->dev[i] == 1)
 			continue;
-		a = l->dev[i] > CK_RS_MAX_RANKS ?
-			    CK_RS_AXES :
-			    ck_rs_add_axis(out, (uint32_t)l->dev[i]);
-		if (a == CK_RS_AXES)
+		a = l->dev[i] > CK_RESHARD_MAX_RANKS ?
+			    CK_RESHARD_AXES :
+			    ck_reshard_add_axis(out, (uint32_t)l->dev[i]);
+		if (a == CK_RESHARD_AXES)
 			return ck_fail(err, EINVAL,
 				       "over %d devices or %d axes",
-				       CK_RS_MAX_RANKS, CK_RS_AXES);
+				       CK_RESHARD_MAX_RANKS, CK_RESHARD_AXES);
 		axis[i] = (uint8_t)a;
 	}
 	if (ret)
 		return ret;
 	if (!out->nr_axes)
-		ck_rs_add_axis(out, 1);
+		ck_reshard_add_axis(out, 1);
 	out->base = (uint32_t)(l->stage * devices);
 	ret = dims_of(l, shape, rank, dim, err);
 	if (!ret)
@@ -206,11 +208,11 @@ static int cut_item(const struct ck_ms_layout *l, uint64_t devices,
 
 /* What stage number @i of those that have it says, the lowest first. */
 static const struct ck_ms_item *item_of(const struct strategy *s,
-					const struct ck_image *img,
+					const struct ck_catalog *img,
 					uint32_t tensor, uint32_t i)
 {
 	size_t len;
-	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
 
 	for (uint32_t stage = 0; stage < s->ms.nr_stages; stage++) {
 		const struct ck_ms_item *it =
@@ -224,9 +226,9 @@ static const struct ck_ms_item *item_of(const struct strategy *s,
 	return NULL;
 }
 
-static int further(const struct ck_rs_spec *base, const struct ck_image *img,
-		   uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
-		   struct ck_err *err)
+static int further(const struct ck_reshard_spec *base,
+		   const struct ck_catalog *img, uint32_t tensor, uint32_t i,
+		   struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct strategy *s = (const struct strategy *)base;
 	const struct ck_tensor *t = &img->tensors[tensor];
@@ -240,38 +242,39 @@ static int further(const struct ck_rs_spec *base, const struct ck_image *img,
 			out, err);
 }
 
-static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
-	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
+	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
 {
 	int ret = further(base, img, tensor, 0, out, err);
 
 	if (ret != -ENOENT)
 		return ret;
-	ck_rs_uncut(out, base->ranks);
+	ck_reshard_cut_none(out, base->ranks);
 	return 0;
 }
 
-static void say_unused(const struct ck_rs_spec *base, struct ck_str *out)
+static void report_unused(const struct ck_reshard_spec *base,
+			  struct ck_str *out)
 {
 	const struct strategy *s = (const struct strategy *)base;
 	size_t nr = 0;
 
 	for (size_t i = 0; i < s->ms.names.nr; i++)
 		if (!s->used[i])
-			ck_rs_note_unused(out, nr++, "parameter",
-					  s->ms.names.v[i].s,
-					  s->ms.names.v[i].len);
-	ck_rs_note_end(out, nr);
+			ck_reshard_note_unused(out, nr++, "parameter",
+					       s->ms.names.v[i].s,
+					       s->ms.names.v[i].len);
+	ck_reshard_note_end(out, nr);
 }
 
-static bool in_vain(const struct ck_rs_spec *base)
+static bool unused_options(const struct ck_reshard_spec *base)
 {
 	const struct strategy *s = (const struct strategy *)base;
 
 	return s->ms.names.nr && !memchr(s->used, true, s->ms.names.nr);
 }
 
-static void free_strategy(struct ck_rs_spec *base)
+static void free_strategy(struct ck_reshard_spec *base)
 {
 	struct strategy *s = (struct strategy *)base;
 
@@ -280,11 +283,11 @@ static void free_strategy(struct ck_rs_spec *base)
 	free(s);
 }
 
-static const struct ck_rs_spec_ops ops = {
+static const struct ck_reshard_spec_ops ops = {
 	.cut = cut,
 	.further = further,
-	.note = say_unused,
-	.in_vain = in_vain,
+	.note = report_unused,
+	.unused_options = unused_options,
 	.free = free_strategy,
 };
 
@@ -309,8 +312,8 @@ static int check_stages(const struct strategy *s, const char *name,
 	return 0;
 }
 
-int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
-		   size_t len, struct ck_err *err)
+int ck_reshard_strategy(struct ck_reshard_spec **out, const char *name,
+			const char *bytes, size_t len, struct ck_err *err)
 {
 	struct strategy *s = calloc(1, sizeof(*s));
 	uint64_t ranks = 0;
@@ -322,10 +325,10 @@ int ck_rs_strategy(struct ck_rs_spec **out, const char *name, const char *bytes,
 	ret = ck_ms_strategy_add(&s->ms, name, bytes, len, err);
 	if (!ret && (!s->ms.devices ||
 		     !ck_mul_ok(s->ms.devices, s->ms.nr_stages, &ranks) ||
-		     ranks > CK_RS_MAX_RANKS))
+		     ranks > CK_RESHARD_MAX_RANKS))
 		ret = ck_fail(err, EINVAL,
 			      "strategy file %s: it has no devices, or over %d",
-			      name, CK_RS_MAX_RANKS);
+			      name, CK_RESHARD_MAX_RANKS);
 	if (!ret)
 		ret = check_stages(s, name, err);
 	s->used = calloc(s->ms.names.nr + 1, sizeof(*s->used));

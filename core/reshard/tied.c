@@ -31,22 +31,22 @@ static bool says_tied(const json_t *config)
 	       ck_ends_in(class, "LMHeadModel");
 }
 
-bool ck_rs_is_tied(const struct ck_reshard_in *in)
+bool ck_reshard_is_tied(const struct ck_reshard_in *in)
 {
 	if (!says_tied(in->config))
 		return false;
 	for (uint32_t i = 0; i < in->nr; i++) {
 		size_t len;
-		const char *name = ck_image_str(
+		const char *name = ck_catalog_str(
 			in->img, in->img->tensors[in->first + i].name, &len);
 
-		if (ck_rs_has_word(name, len, heads))
+		if (ck_reshard_has_word(name, len, heads))
 			return false;
 	}
 	return true;
 }
 
-bool ck_rs_is_table(const char *name, size_t len)
+bool ck_reshard_is_table(const char *name, size_t len)
 {
-	return ck_rs_has_word(name, len, tables);
+	return ck_reshard_has_word(name, len, tables);
 }

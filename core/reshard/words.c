@@ -22,7 +22,7 @@
 #define MAX_STAGES 4096
 
 struct words {
-	struct ck_rs_spec base;
+	struct ck_reshard_spec base;
 	uint32_t tp, pp; /* 0: not said */
 	unsigned nr_dims;
 	struct {
@@ -34,13 +34,13 @@ struct words {
 	uint64_t *begin; /* first layer of each stage, and the end */
 	uint64_t lowest; /* 1: names count layers from 1 on, else 0 */
 	uint64_t *each; /* of stacked layers: how many each stage has */
-	struct ck_rs_sequence seq;
-	struct ck_rs_stack stack;
-	struct ck_rs_owners owners;
+	struct ck_reshard_sequence seq;
+	struct ck_reshard_stack stack;
+	struct ck_reshard_owners owners;
 	char *rules_name; /* NULL: not said */
-	struct ck_rs_rules rules;
+	struct ck_reshard_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
-	struct ck_rs_heads heads;
+	struct ck_reshard_heads heads;
 	unsigned max_rank; /* dimensions that some tensor has */
 	bool tied; /* the last stage has the table of words, too */
 	/* the source was cut by rows alone, as FSDP does: the rules instead */
@@ -149,11 +149,11 @@ static int take_word(struct words *w, const char *s, size_t len,
 		return take_text(&w->rules.truths, "if", value, len - key - 1,
 				 err);
 	}
-	if (!number(value, len - key - 1, CK_RS_MAX_RANKS, &n) || !n)
+	if (!number(value, len - key - 1, CK_RESHARD_MAX_RANKS, &n) || !n)
 		return ck_fail(err, EINVAL,
 			       "expected numbers from 1 to %d, without zeros "
 			       "before them",
-			       CK_RS_MAX_RANKS);
+			       CK_RESHARD_MAX_RANKS);
 	if (is(s, key, "tp"))
 		return take_size(&w->tp, "tp", n, err);
 	if (is(s, key, "pp"))
@@ -177,8 +177,8 @@ static uint32_t owner_of(const struct words *w, uint32_t tensor)
 
 static int64_t layer_of(const struct words *w, const char *name, size_t len)
 {
-	int64_t layer = ck_rs_layer(name, len);
-	int64_t nr = ck_rs_sequence_layer(&w->seq, name, len);
+	int64_t layer = ck_reshard_layer(name, len);
+	int64_t nr = ck_reshard_sequence_layer(&w->seq, name, len);
 
 	return nr >= 0 ? nr : layer;
 }
@@ -202,7 +202,7 @@ static int count_others(struct words *w, const struct ck_reshard_in *in,
 			       w->stack.of[0].owner,
 			       (int)CK_MIN(w->stack.of[1].owner_len, 80u),
 			       w->stack.of[1].owner);
-	ret = ck_rs_sequence_find(&w->seq, in, err);
+	ret = ck_reshard_sequence_find(&w->seq, in, err);
 	w->lowest = w->seq.lowest == 1;
 	*layers = (uint64_t)w->seq.last + 1 - w->lowest;
 	return ret;
@@ -217,9 +217,9 @@ static int count_layers(struct words *w, const struct ck_reshard_in *in,
 
 	for (uint32_t i = 0; i < in->nr; i++) {
 		size_t len;
-		const char *name = ck_image_str(
+		const char *name = ck_catalog_str(
 			in->img, in->img->tensors[in->first + i].name, &len);
-		int64_t layer = ck_rs_layer(name, len);
+		int64_t layer = ck_reshard_layer(name, len);
 
 		last = CK_MAX(last, layer);
 		if (layer >= 0)
@@ -232,30 +232,31 @@ static int count_layers(struct words *w, const struct ck_reshard_in *in,
 		layers = (uint64_t)last + 1 - w->lowest;
 	}
 	if (!ret)
-		ret = ck_rs_stages(w->begin, w->pp, w->layers, layers, err);
+		ret = ck_reshard_pp_stages(w->begin, w->pp, w->layers, layers,
+					   err);
 	for (unsigned i = 0; w->each && !ret && i < w->pp; i++)
 		w->each[i] = w->begin[i + 1] - w->begin[i];
 	return ret;
 }
 
 /* How many dimensions of @tensor are layers, and none of one layer's. */
-static unsigned stacked(const struct words *w, const struct ck_image *img,
+static unsigned stacked(const struct words *w, const struct ck_catalog *img,
 			uint32_t tensor)
 {
 	size_t len;
-	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
 
-	return w->stack.nr && ck_rs_is_stacked(name, len) ? 1 : 0;
+	return w->stack.nr && ck_reshard_is_stacked(name, len) ? 1 : 0;
 }
 
 static bool is_megatron(const struct ck_reshard_in *in)
 {
 	for (uint32_t i = 0; i < in->nr; i++) {
 		size_t len;
-		const char *name = ck_image_str(
+		const char *name = ck_catalog_str(
 			in->img, in->img->tensors[in->first + i].name, &len);
 
-		if (ck_rs_is_megatron(name, len))
+		if (ck_reshard_is_megatron(name, len))
 			return true;
 	}
 	return false;
@@ -270,14 +271,14 @@ static bool is_split(struct words *w, const struct ck_reshard_in *in)
 	bool split = false, other = false, vectors = false, matrices = false;
 
 	for (uint32_t i = 0; i < in->nr && !(split && other); i++) {
-		struct ck_rs_split how;
+		struct ck_reshard_split how;
 		uint32_t t = owner_of(w, in->first + i);
 		unsigned rank = in->img->tensors[t].rank;
 
-		ck_rs_split_of(in->img, t, stacked(w, in->img, t), &how);
-		split |= how.how != CK_RS_WHOLE;
-		other |= rank &&
-			 (how.how != CK_RS_SPLIT || how.dim || how.nr_blocks);
+		ck_reshard_split_of(in->img, t, stacked(w, in->img, t), &how);
+		split |= how.how != CK_RESHARD_WHOLE;
+		other |= rank && (how.how != CK_RESHARD_SPLIT || how.dim ||
+				  how.nr_blocks);
 		vectors |= rank == 1;
 		matrices |= rank > 1;
 	}
@@ -293,46 +294,46 @@ static int fall_back(struct words *w, const struct ck_reshard_in *in,
 	bool split = is_split(w, in);
 	int ret;
 
-	ret = ck_rs_rules_get(&w->rules,
-			      !split && is_megatron(in) ? "megatron" : "hf",
-			      NULL, &w->ruled, err);
+	ret = ck_reshard_rules_get(
+		&w->rules, !split && is_megatron(in) ? "megatron" : "hf", NULL,
+		&w->ruled, err);
 	w->ruled = w->ruled && !split; /* else they only count heads */
 	return ret;
 }
 
-static int begin(struct ck_rs_spec *base, const struct ck_reshard_in *in,
+static int begin(struct ck_reshard_spec *base, const struct ck_reshard_in *in,
 		 struct ck_err *err)
 {
 	struct words *w = (struct words *)base;
 	int ret;
 
-	ck_rs_stack_find(&w->stack, in);
-	ret = ck_rs_owners_find(&w->owners, in, err);
+	ck_reshard_stack_find(&w->stack, in);
+	ret = ck_reshard_owners_find(&w->owners, in, err);
 	if (ret)
 		return ret;
 	ret = w->begin ? count_layers(w, in, err) : 0;
 	for (uint32_t i = 0; i < in->nr; i++)
 		w->max_rank = CK_MAX(w->max_rank,
 				     in->img->tensors[in->first + i].rank);
-	w->tied = w->begin && w->pp > 1 && ck_rs_is_tied(in);
+	w->tied = w->begin && w->pp > 1 && ck_reshard_is_tied(in);
 	w->rules.config = in->config;
 	w->rules.heads = &w->heads;
 	if (!ret && w->tp > 1 && !w->ruled)
 		ret = fall_back(w, in, err);
 	if (!ret && w->ruled && w->rules.built_in && !w->rules.asked)
-		ret = ck_rs_rules_infer(&w->rules, in, err);
+		ret = ck_reshard_rules_infer(&w->rules, in, err);
 	return ret;
 }
 
 /* By rules, which know one layer. */
-static int cut_by_rules(const struct words *w, const struct ck_image *img,
-			uint32_t tensor, unsigned axis, struct ck_rs_cut *out,
-			struct ck_err *err)
+static int cut_by_rules(const struct words *w, const struct ck_catalog *img,
+			uint32_t tensor, unsigned axis,
+			struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
 	unsigned skip = stacked(w, img, tensor), from = out->nr_steps;
 	size_t len;
-	const char *name = ck_image_str(img, t->name, &len);
+	const char *name = ck_catalog_str(img, t->name, &len);
 	int ret;
 
 	if (skip && t->rank > skip + 2)
@@ -340,79 +341,80 @@ static int cut_by_rules(const struct words *w, const struct ck_image *img,
 			       "tp=: it has %u dimensions in each of its "
 			       "stacked layers, of which no rule knows",
 			       t->rank - skip);
-	ret = ck_rs_rules_cut(&w->rules, name, len, img->dims + t->shape + skip,
-			      t->rank - skip, axis, out, err);
+	ret = ck_reshard_rules_cut(&w->rules, name, len,
+				   img->dims + t->shape + skip, t->rank - skip,
+				   axis, out, err);
 	for (; from < out->nr_steps; from++)
 		out->step[from].dim = (uint8_t)(out->step[from].dim + skip);
 	return ret;
 }
 
-static int cut_tp(const struct words *w, const struct ck_image *img,
-		  uint32_t tensor, unsigned axis, struct ck_rs_cut *out,
+static int cut_tp(const struct words *w, const struct ck_catalog *img,
+		  uint32_t tensor, unsigned axis, struct ck_reshard_cut *out,
 		  struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
-	struct ck_rs_split split;
-	struct ck_rs_step *s;
+	struct ck_reshard_split split;
+	struct ck_reshard_step *s;
 	size_t len;
-	const char *name = ck_image_str(img, t->name, &len);
+	const char *name = ck_catalog_str(img, t->name, &len);
 
 	if (w->ruled)
 		return cut_by_rules(w, img, tensor, axis, out, err);
-	ck_rs_split_of(img, tensor, stacked(w, img, tensor), &split);
-	if (split.how == CK_RS_UNKNOWN)
+	ck_reshard_split_of(img, tensor, stacked(w, img, tensor), &split);
+	if (split.how == CK_RESHARD_UNKNOWN)
 		return ck_fail(err, EINVAL,
 			       "tp=: it is stored split, but not along one "
 			       "dimension: say by which rules to cut, as in "
 			       "tp=%" PRIu32 ",rules=%s",
 			       w->tp,
-			       ck_rs_is_megatron(name, len) ? "megatron" :
-							      "hf");
-	if (split.how == CK_RS_WHOLE)
+			       ck_reshard_is_megatron(name, len) ? "megatron" :
+								   "hf");
+	if (split.how == CK_RESHARD_WHOLE)
 		return 0;
-	s = ck_rs_add_step(out, split.dim, axis, CK_LAY_EVEN);
+	s = ck_reshard_add_step(out, split.dim, axis, CK_LAY_EVEN);
 	if (!s)
 		return -EINVAL;
 	s->blocks = split.nr_blocks;
 	memcpy(s->weight, split.block, sizeof(s->weight));
 	if (split.nr_blocks || !w->rules.config)
 		return 0;
-	return ck_rs_rules_heads(&w->rules, name, len, img->dims + t->shape, s,
-				 out, err);
+	return ck_reshard_rules_heads(&w->rules, name, len,
+				      img->dims + t->shape, s, out, err);
 }
 
 /* The first axis of the grid; where one stage has it, that one alone. */
-static void take_stage(const struct words *w, const struct ck_image *img,
-		       uint32_t tensor, struct ck_rs_cut *out)
+static void take_stage(const struct words *w, const struct ck_catalog *img,
+		       uint32_t tensor, struct ck_reshard_cut *out)
 {
 	size_t len;
-	const char *name = ck_image_str(img, img->tensors[tensor].name, &len);
+	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
 	int64_t layer = layer_of(w, name, len);
 	uint32_t stage = 0;
 
 	if (w->each && stacked(w, img, tensor)) {
-		struct ck_rs_step *s = ck_rs_add_step(
-			out, 0, ck_rs_add_axis(out, w->pp), CK_LAY_GIVEN);
+		struct ck_reshard_step *s = ck_reshard_add_step(
+			out, 0, ck_reshard_add_axis(out, w->pp), CK_LAY_GIVEN);
 
 		if (s)
 			s->given = w->each;
 		return;
 	}
-	if (!w->begin || layer == CK_RS_STAGE_ALL) {
-		ck_rs_add_axis(out, w->pp ? w->pp : 1);
+	if (!w->begin || layer == CK_RESHARD_PP_STAGE_ALL) {
+		ck_reshard_add_axis(out, w->pp ? w->pp : 1);
 		return;
 	}
-	if (layer == CK_RS_STAGE_LAST)
+	if (layer == CK_RESHARD_PP_STAGE_LAST)
 		stage = w->pp - 1;
 	while (layer >= 0 && stage + 1 < w->pp &&
 	       (uint64_t)layer - w->lowest >= w->begin[stage + 1])
 		stage++;
 	out->base = stage * (w->base.ranks / w->pp);
-	ck_rs_add_axis(out, 1);
+	ck_reshard_add_axis(out, 1);
 }
 
-static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
-	       uint32_t tensor, struct ck_rs_cut *out, struct ck_err *err)
+static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
+	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct words *w = (const struct words *)base;
 	unsigned rank = img->tensors[tensor].rank, tp;
@@ -422,53 +424,54 @@ static int cut(const struct ck_rs_spec *base, const struct ck_image *img,
 	tensor = owner_of(w, tensor);
 	take_stage(w, img, tensor, out);
 	for (unsigned i = 0; i < w->nr_dims; i++)
-		ck_rs_add_axis(out, w->dim[i].size);
-	tp = ck_rs_add_axis(out, w->tp ? w->tp : 1);
+		ck_reshard_add_axis(out, w->dim[i].size);
+	tp = ck_reshard_add_axis(out, w->tp ? w->tp : 1);
 	if (w->tp > 1)
 		ret = cut_tp(w, img, tensor, tp, out, err);
 	for (unsigned i = 0; i < w->nr_dims && !ret; i++)
 		if (w->dim[i].size > 1 && w->dim[i].dim < rank)
-			ck_rs_add_step(out, w->dim[i].dim, 1 + i, CK_LAY_CEIL);
+			ck_reshard_add_step(out, w->dim[i].dim, 1 + i,
+					    CK_LAY_CEIL);
 	return ret;
 }
 
 /* The same on the last stage. */
-static int further(const struct ck_rs_spec *base, const struct ck_image *img,
-		   uint32_t tensor, uint32_t i, struct ck_rs_cut *out,
-		   struct ck_err *err)
+static int further(const struct ck_reshard_spec *base,
+		   const struct ck_catalog *img, uint32_t tensor, uint32_t i,
+		   struct ck_reshard_cut *out, struct ck_err *err)
 {
 	const struct words *w = (const struct words *)base;
 	size_t len;
-	const char *name =
-		ck_image_str(img, img->tensors[owner_of(w, tensor)].name, &len);
+	const char *name = ck_catalog_str(
+		img, img->tensors[owner_of(w, tensor)].name, &len);
 	int ret;
 
-	if (i > 1 || !w->tied || !ck_rs_is_table(name, len))
+	if (i > 1 || !w->tied || !ck_reshard_is_table(name, len))
 		return -ENOENT;
 	ret = cut(base, img, tensor, out, err);
 	out->base = (w->pp - 1) * (w->base.ranks / w->pp);
 	return ret;
 }
 
-static void free_words(struct ck_rs_spec *base)
+static void free_words(struct ck_reshard_spec *base)
 {
 	struct words *w = (struct words *)base;
 
-	ck_rs_rules_free(&w->rules);
+	ck_reshard_rules_free(&w->rules);
 	free(w->rules_name);
 	free(w->layers);
 	free(w->begin);
 	free(w->each);
-	ck_rs_sequence_free(&w->seq);
-	ck_rs_owners_free(&w->owners);
+	ck_reshard_sequence_free(&w->seq);
+	ck_reshard_owners_free(&w->owners);
 	free(w);
 }
 
-static void say(const struct ck_rs_spec *base, struct ck_str *out)
+static void say(const struct ck_reshard_spec *base, struct ck_str *out)
 {
 	const struct words *w = (const struct words *)base;
 
-	ck_rs_heads_say(&w->heads, out);
+	ck_reshard_heads_report(&w->heads, out);
 	if (w->by_rows)
 		ck_str_fmt(out,
 			   "%stp= cuts rows alone, norms too, as the source "
@@ -484,7 +487,7 @@ static void say(const struct ck_rs_spec *base, struct ck_str *out)
 				   w->dim[i].dim);
 }
 
-static const struct ck_rs_spec_ops ops = {
+static const struct ck_reshard_spec_ops ops = {
 	.begin = begin,
 	.cut = cut,
 	.further = further,
@@ -496,11 +499,12 @@ static int settle(struct words *w, struct ck_err *err)
 {
 	uint64_t ranks = (uint64_t)(w->pp ? w->pp : 1) * (w->tp ? w->tp : 1);
 
-	for (unsigned i = 0; i < w->nr_dims && ranks <= CK_RS_MAX_RANKS; i++)
+	for (unsigned i = 0; i < w->nr_dims && ranks <= CK_RESHARD_MAX_RANKS;
+	     i++)
 		ranks *= w->dim[i].size;
-	if (ranks > CK_RS_MAX_RANKS || w->pp > MAX_STAGES)
+	if (ranks > CK_RESHARD_MAX_RANKS || w->pp > MAX_STAGES)
 		return ck_fail(err, EINVAL, "over %d ranks or %d stages",
-			       CK_RS_MAX_RANKS, MAX_STAGES);
+			       CK_RESHARD_MAX_RANKS, MAX_STAGES);
 	if (w->layers && !w->pp)
 		return ck_fail(err, EINVAL,
 			       "layers= is of stages: expected pp=K "
@@ -519,8 +523,8 @@ static int settle(struct words *w, struct ck_err *err)
 	return w->begin ? 0 : ck_fail(err, ENOMEM, "no memory for a mesh");
 }
 
-int ck_rs_words(struct ck_rs_spec **out, const char *text,
-		const struct ck_opts *opts, struct ck_err *err)
+int ck_reshard_words(struct ck_reshard_spec **out, const char *text,
+		     const struct ck_opts *opts, struct ck_err *err)
 {
 	struct words *w = calloc(1, sizeof(*w));
 	const char *at = text;
@@ -540,8 +544,8 @@ int ck_rs_words(struct ck_rs_spec **out, const char *text,
 	if (!ret)
 		ret = settle(w, err);
 	if (!ret && w->tp)
-		ret = ck_rs_rules_get(&w->rules, w->rules_name, opts, &w->ruled,
-				      err);
+		ret = ck_reshard_rules_get(&w->rules, w->rules_name, opts,
+					   &w->ruled, err);
 	if (ret) {
 		free_words(&w->base);
 		return ck_wrap(err, ret, "%.200s", text);

@@ -129,7 +129,7 @@ bool ck_dir_has(const struct ck_dir *d, const char *name)
 	return ret != -ENOENT;
 }
 
-bool ck_dir_beside(const struct ck_dir *d, const char *name)
+bool ck_dir_siblings(const struct ck_dir *d, const char *name)
 {
 	return !strchr(name, '/') && d->ops->beside(d, name);
 }

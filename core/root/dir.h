@@ -41,7 +41,7 @@ struct ck_dir {
 	const char *path; /* for messages */
 	const char *only; /* a single file was given: its name; else NULL */
 	const char *save; /* of several saves in it, this one; else NULL */
-	bool entry; /* one of several checkpoints in a folder (steps.h) */
+	bool entry; /* one of several checkpoints in a folder (run_dir.h) */
 	const void *ctx; /* whatever @ops needs */
 	const struct ck_dir_wrap *wrap; /* or NULL */
 };
@@ -88,7 +88,7 @@ bool ck_dir_has(const struct ck_dir *d, const char *name);
  * Whether the folder has an entry of that name, be it a folder, and be it
  * beside the file that was given.  Tells names only.
  */
-bool ck_dir_beside(const struct ck_dir *d, const char *name);
+bool ck_dir_siblings(const struct ck_dir *d, const char *name);
 /*
  * The whole file, at most @max bytes, in memory to free(); one NUL follows.
  */

@@ -11,8 +11,8 @@
  *
  * Several directories, A:B:C, are one checkpoint whose files lie on several
  * nodes' disks: a name is looked for in each, and a file that two of them hold
- * must have the same size and the same index (root_twin.c).  A path that exists
- * as given is one directory, and "\\:" is a colon in a name.
+ * must have the same size and the same index (root_same_file.c).  A path that
+ * exists as given is one directory, and "\\:" is a colon in a name.
  *
  * Threads: any, once it is open.
  */
@@ -34,15 +34,15 @@
  */
 #define CK_MANIFEST_OURS ".unshard-"
 #define CK_MANIFEST_ALONE ".manifest" /* of a file by itself, behind its name */
-#define CK_HOLD_NAME CK_MANIFEST_OURS "writer" /* io/hold.h */
-#define CK_HOLD_TEMP CK_MANIFEST_OURS "temp-" /* then PID-TIME */
+#define CK_WRITER_LOCK_NAME CK_MANIFEST_OURS "writer" /* io/writer_lock.h */
+#define CK_WRITER_LOCK_TEMP CK_MANIFEST_OURS "temp-" /* then PID-TIME */
 
 struct ck_root {
 	int fd; /* O_PATH | O_DIRECTORY of the directory */
 	char *path; /* as given, for messages */
 	char *real; /* absolute path of the directory, no links in it */
 	char *only; /* one file: its name in that directory; else NULL */
-	char *save; /* of several saves in it (steps.h), one; else NULL */
+	char *save; /* of several saves in it (run_dir.h), one; else NULL */
 	bool entry; /* one of several checkpoints in a folder */
 	int blobs_fd; /* hub cache: the repository's blobs/; else -1 */
 	unsigned blobs_up; /* steps from the directory to that repository */

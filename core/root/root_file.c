@@ -214,9 +214,9 @@ static int open_file_in(const struct ck_root *root, const char *name,
 	return 0;
 }
 
-static int check_twin(const struct ck_root_twin *has,
-		      const struct ck_root *other, const char *name,
-		      struct ck_err *err)
+static int check_same_file(const struct ck_root_same_file *has,
+			   const struct ck_root *other, const char *name,
+			   struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
 	struct stat st;
@@ -224,9 +224,9 @@ static int check_twin(const struct ck_root_twin *has,
 	if (open_file_in(other, name, O_RDONLY, &fd, &st, NULL))
 		return 0;
 	if (st.st_size == has->st->st_size)
-		return ck_root_compare(name, has,
-				       &(struct ck_root_twin){ other, fd, &st },
-				       err);
+		return ck_root_compare(
+			name, has,
+			&(struct ck_root_same_file){ other, fd, &st }, err);
 	return ck_fail(
 		err, EINVAL,
 		"%s/%s has %lld bytes, %s/%s has %lld: joined sources must agree",
@@ -282,8 +282,9 @@ int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 	int ret = open_first(&has, name, O_RDONLY, fd, st, err);
 
 	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
-		ret = check_twin(&(struct ck_root_twin){ has, *fd, st }, r,
-				 name, err);
+		ret = check_same_file(
+			&(struct ck_root_same_file){ has, *fd, st }, r, name,
+			err);
 		if (ret)
 			close(*fd);
 	}

@@ -3,7 +3,7 @@
 #ifndef CK_ROOT_PRIV_H
 #define CK_ROOT_PRIV_H
 
-#include "core/root/beneath.h"
+#include "core/root/openat_beneath.h"
 #include "core/root/root.h"
 
 #include <limits.h>
@@ -28,7 +28,7 @@ bool ck_path_join(char out[PATH_MAX], const char *dir, const char *rel);
 const char *ck_path_inside(const char *path, const char *dir);
 
 /* A file of a joined directory, open for reading. */
-struct ck_root_twin {
+struct ck_root_same_file {
 	const struct ck_root *root;
 	int fd;
 	const struct stat *st;
@@ -36,9 +36,10 @@ struct ck_root_twin {
 
 /*
  * -EINVAL with a line that names both where the index parts of @name, of one
- * size in both, differ (root_twin.c).  What cannot be read is not compared.
+ * size in both, differ (root_same_file.c).  What cannot be read is not
+ * compared.
  */
-int ck_root_compare(const char *name, const struct ck_root_twin *a,
-		    const struct ck_root_twin *b, struct ck_err *err);
+int ck_root_compare(const char *name, const struct ck_root_same_file *a,
+		    const struct ck_root_same_file *b, struct ck_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source_mem.c - bytes in memory as a source: the image's blob, and tests */
+/* source_mem.c - bytes in memory as a source: the catalog's blob, and tests */
 #include "core/root/source.h"
 
 #include "core/base/check.h"

@@ -14,7 +14,7 @@
 
 struct find {
 	struct ck_crcs *c;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 };
 
 static int by_name(const void *key, const void *file)
@@ -27,7 +27,7 @@ static int add(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 {
 	struct find *f = ctx;
 	const struct ck_hash_list *l = f->c->files;
-	const char *name = ck_image_str(f->img, f->img->srcs[src].name, NULL);
+	const char *name = ck_catalog_str(f->img, f->img->srcs[src].name, NULL);
 	const struct ck_hash_file *file =
 		bsearch(name, l->v, l->nr, sizeof(*l->v), by_name);
 	struct ck_crc *at;
@@ -83,7 +83,7 @@ int ck_crcs_find(struct ck_crcs *c, struct ck_ckpt *ck,
 		 const struct ck_hash_list *files, unsigned shift,
 		 struct ck_err *err)
 {
-	struct find f = { .c = c, .img = ck_ckpt_image(ck) };
+	struct find f = { .c = c, .img = ck_ckpt_catalog(ck) };
 	int ret;
 
 	*c = (struct ck_crcs){ .files = files, .shift = shift };

@@ -12,7 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/glob.h"
 #include "core/io/checked.h"
-#include "core/root/point.h"
+#include "core/root/fault_point.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -21,16 +21,16 @@
 
 struct ck_heal {
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	bool *from; /* of each source: it counts; NULL: as sealed */
 	bool sealed;
 	struct ck_manifest m;
-	_Atomic unsigned char *block; /* enum ck_as_sealed; UNTOLD: not yet */
+	_Atomic unsigned char *block; /* enum ck_as_sealed; NOT_SAID: not yet */
 };
 
 /* ---- which files count ---- */
 
-static uint32_t file_of(const struct ck_image *img, uint32_t src)
+static uint32_t file_of(const struct ck_catalog *img, uint32_t src)
 {
 	const struct ck_src *s = &img->srcs[src];
 
@@ -50,7 +50,7 @@ static int match(struct ck_heal *h, const char *pattern, struct ck_err *err)
 
 		if (ref == CK_NONE)
 			continue;
-		name = ck_image_str(h->img, ref, &len);
+		name = ck_catalog_str(h->img, ref, &len);
 		if (!ck_glob(pattern, strlen(pattern), name, len))
 			continue;
 		h->from[i] = any = true;
@@ -89,7 +89,7 @@ int ck_heal_new(struct ck_heal **out, struct ck_ckpt *ck,
 	if (!h)
 		return ck_fail(err, ENOMEM, "no memory");
 	h->ck = ck;
-	h->img = ck_ckpt_image(ck);
+	h->img = ck_ckpt_catalog(ck);
 	ret = match_all(h, opts, err);
 	if (!ret) {
 		ret = ck_manifest_load(&h->m, ck_ckpt_root(ck), &why);
@@ -153,13 +153,13 @@ static void span(const struct ck_seg *seg, uint64_t *lo, uint64_t *hi)
 static bool find(const struct ck_heal *h, uint32_t t, uint32_t chunk,
 		 uint64_t off, uint64_t len, uint64_t *lo, uint64_t *hi)
 {
-	const struct ck_side *side = ck_ckpt_side(h->ck);
+	const struct ck_resolved *resolved = ck_ckpt_resolved(h->ck);
 	struct ck_cursor cur, alt;
 	struct ck_seg seg, part;
 
 	*lo = UINT64_MAX;
 	*hi = 0;
-	ck_cursor_init(&cur, h->img, side, &h->img->tensors[t], off, len);
+	ck_cursor_init(&cur, h->img, resolved, &h->img->tensors[t], off, len);
 	while (ck_cursor_next(&cur, &seg)) {
 		ck_cursor_init_alt(&alt, &cur, &seg, chunk);
 		while (ck_cursor_next(&alt, &part)) {
@@ -181,7 +181,7 @@ static enum ck_as_sealed hash(struct ck_heal *h,
 	uint64_t digest;
 	int ret;
 
-	if (*known != CK_SEALED_UNTOLD)
+	if (*known != CK_SEALED_NOT_SAID)
 		return (enum ck_as_sealed) * known;
 	ret = ck_checked_hash(&ck_engine_plain, fd, off, end, &digest);
 	*known = !ret && digest == ck_manifest_block(&h->m, f->first + k) ?
@@ -194,14 +194,14 @@ static enum ck_as_sealed hash(struct ck_heal *h,
 static enum ck_as_sealed look(struct ck_heal *h, uint32_t name, uint64_t lo,
 			      uint64_t hi)
 {
-	const char *file = ck_image_str(h->img, name, NULL);
+	const char *file = ck_catalog_str(h->img, name, NULL);
 	struct ck_manifest_file f;
 	ck_auto_fd int fd = -1;
 	struct stat st;
 	struct ck_err err;
 
 	if (!ck_manifest_find_file(&h->m, file, strlen(file), &f))
-		return CK_SEALED_UNTOLD;
+		return CK_SEALED_NOT_SAID;
 	if (ck_root_open_file(ck_ckpt_root(h->ck), file, &fd, &st, &err) ||
 	    (uint64_t)st.st_size != f.size || hi > f.size)
 		return CK_SEALED_OTHER;
@@ -219,7 +219,7 @@ enum ck_as_sealed ck_heal_sealed(struct ck_heal *h, uint32_t t, uint32_t chunk,
 
 	if (!h->sealed || src->kind != CK_SRC_FILE ||
 	    !find(h, t, chunk, off, len, &lo, &hi))
-		return CK_SEALED_UNTOLD;
+		return CK_SEALED_NOT_SAID;
 	return look(h, src->name, lo, hi);
 }
 
@@ -250,7 +250,7 @@ static int put(void *ctx, uint32_t t, const void *buf, uint64_t len,
 	x->out->decided++;
 	if (!x->e)
 		return 0;
-	ret = ck_point("heal", err);
+	ret = ck_fault_point("heal", err);
 	return ret ? ret :
 		     ck_ckpt_write(x->h->ck, x->e, t, buf, len, off, false,
 				   err);

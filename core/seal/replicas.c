@@ -13,7 +13,7 @@
 
 struct run {
 	struct ck_replicas *in;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	_Atomic uint32_t next;
 	_Atomic uint64_t bytes;
 	_Atomic int failed;
@@ -24,7 +24,7 @@ struct run {
 /* Two sources of one tensor. */
 struct pair {
 	uint32_t a, b;
-	struct ck_gather gather;
+	struct ck_element_ranges gather;
 	struct ck_err why; /* code 0: they differ */
 	enum ck_as_sealed a_sealed, b_sealed;
 };
@@ -86,7 +86,7 @@ static void differ(void *ctx, uint32_t a, uint32_t b, uint64_t off,
 		p->why = *why;
 	note_sealed(x, &p->a_sealed, a, off, len);
 	note_sealed(x, &p->b_sealed, b, off, len);
-	ck_gather_add(&p->gather, off, len);
+	ck_element_ranges_add(&p->gather, off, len);
 }
 
 static void tell(struct tensor *x)
@@ -102,13 +102,13 @@ static void tell(struct tensor *x)
 					.b_sealed = p->b_sealed,
 					.why = p->why.code ? &p->why : NULL };
 
-		ck_gather_end(&p->gather, r->img, &r->img->tensors[x->t],
-			      &q.where);
+		ck_element_ranges_end(&p->gather, r->img,
+				      &r->img->tensors[x->t], &q.where);
 		pthread_mutex_lock(&r->lock);
 		r->in->each(r->in->ctx, &q);
 		pthread_mutex_unlock(&r->lock);
 		x->failed |= p->gather.failed;
-		ck_gather_free(&p->gather);
+		ck_element_ranges_free(&p->gather);
 	}
 	free(x->v);
 }
@@ -150,7 +150,7 @@ static void tick(void *ctx)
 
 int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err)
 {
-	struct run r = { .in = in, .img = ck_ckpt_image(in->ck) };
+	struct run r = { .in = in, .img = ck_ckpt_catalog(in->ck) };
 	struct ck_pool_in pool = {
 		.jobs = in->jobs, .ctx = &r, .work = work, .tick = tick
 	};

@@ -55,7 +55,7 @@ static int by_end(const void *a, const void *b)
 }
 
 /* About where its last piece ends; only the order depends on it. */
-static double end_of(const struct ck_image *img, const struct ck_tensor *t)
+static double end_of(const struct ck_catalog *img, const struct ck_tensor *t)
 {
 	double end = 0;
 
@@ -92,7 +92,7 @@ static size_t add_file(struct item *item, const struct ck_hash_in *in, size_t i)
 
 static int make_items(struct job *j, struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(j->in->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(j->in->ck);
 	const struct ck_hash_in *in = &j->all.in;
 	size_t n = img->nr_tensors;
 
@@ -149,15 +149,15 @@ static void tick(void *ctx)
 
 static int put_all(struct job *j, struct ck_manifest_new *n, struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(j->in->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(j->in->ck);
 	int ret = 0;
 
 	for (uint32_t i = 0; !ret && i < img->nr_tensors; i++) {
 		const struct ck_tensor *t = &img->tensors[i];
 		size_t tree_len, len;
 		const char *tree =
-			ck_image_str(img, img->trees[t->tree], &tree_len);
-		const char *name = ck_image_str(img, t->name, &len);
+			ck_catalog_str(img, img->trees[t->tree], &tree_len);
+		const char *name = ck_catalog_str(img, t->name, &len);
 
 		j->in->unknown += !j->known[i];
 		ret = ck_manifest_put_tensor(
@@ -186,7 +186,7 @@ static int find_crcs(struct job *j, struct ck_err *err)
 
 static int prepare(struct job *j, struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(j->in->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(j->in->ck);
 
 	j->total = j->all.total;
 	for (uint32_t i = 0; i < img->nr_tensors; i++)

@@ -33,7 +33,7 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
  * its own, in a sandbox.  The manifest's bytes, from malloc(); what they say is
  * that process's.
  */
-int ck_seal_apart(struct ck_root *root, const struct ck_opts *opts,
-		  void **bytes, size_t *len, struct ck_err *err);
+int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,
+		       void **bytes, size_t *len, struct ck_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify.h - files against their manifest, and what their damage spoils
+ * verify.h - files against their manifest, and which elements their damage hits
  */
 #ifndef CK_VERIFY_H
 #define CK_VERIFY_H
@@ -8,7 +8,7 @@
 #include "core/ckpt/ckpt.h"
 #include "core/manifest/hash.h"
 #include "core/manifest/manifest.h"
-#include "core/manifest/spoils.h"
+#include "core/manifest/corrupt_elements.h"
 
 enum ck_damage_kind {
 	CK_DAMAGE_EDITED, /* a mount for writing died over it; see sealed.h */
@@ -49,12 +49,12 @@ int ck_verify_files(struct ck_verify *v, struct ck_err *err);
 void ck_verify_free(struct ck_verify *v);
 
 /* Whether blocks are what the manifest says. */
-enum ck_as_sealed { CK_SEALED_UNTOLD, CK_SEALED_SAME, CK_SEALED_OTHER };
+enum ck_as_sealed { CK_SEALED_NOT_SAID, CK_SEALED_SAME, CK_SEALED_OTHER };
 
 /* What two replicas of a tensor disagree on. */
 struct ck_quarrel {
 	uint32_t a, b; /* sources: the one that is read, and another */
-	struct ck_spoilt where;
+	struct ck_corrupt_elements where;
 	/* Not that they differ: @b could not be read, or, if it is @a, that. */
 	const struct ck_err *why;
 	enum ck_as_sealed a_sealed, b_sealed;
@@ -82,9 +82,9 @@ int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err);
  * some of every such piece, and all of those that it tells of.  In the
  * caller's thread.
  */
-typedef void (*ck_twin_fn)(void *ctx, const char *a, const char *b,
-			   uint64_t pieces);
-int ck_twins_check(struct ck_ckpt *ck, ck_twin_fn each, void *ctx,
-		   struct ck_err *err);
+typedef void (*ck_duplicate_fn)(void *ctx, const char *a, const char *b,
+				uint64_t pieces);
+int ck_duplicate_ranks_check(struct ck_ckpt *ck, ck_duplicate_fn each,
+			     void *ctx, struct ck_err *err);
 
 #endif

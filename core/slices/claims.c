@@ -16,14 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static void free_sets(struct ck_runs *sets, uint32_t nr)
+static void free_sets(struct ck_intervals *sets, uint32_t nr)
 {
 	for (uint32_t i = 0; sets && i < nr; i++)
-		ck_runs_free(&sets[i]);
+		ck_intervals_free(&sets[i]);
 }
 
-int ck_claims_open(struct ck_claims **out, int dir, const struct ck_splan *plan,
-		   struct ck_err *err)
+int ck_claims_open(struct ck_claims **out, int dir,
+		   const struct ck_slice_plan *plan, struct ck_err *err)
 {
 	struct ck_claims *c = calloc(1, sizeof(*c));
 	int ret;
@@ -101,15 +101,16 @@ static int note_free(struct freed *f, uint32_t slot)
 }
 
 /* All that [off, end] touches becomes one; the slots of all but the first. */
-static int swallow(struct ck_runs *own, struct ck_run *all, struct freed *f)
+static int swallow(struct ck_intervals *own, struct ck_interval *all,
+		   struct freed *f)
 {
-	struct ck_run one;
+	struct ck_interval one;
 	int ret = 0;
 
-	while (!ret && ck_runs_take(own, all->off, all->end, &one)) {
+	while (!ret && ck_intervals_take(own, all->off, all->end, &one)) {
 		all->off = CK_MIN(all->off, one.off);
 		all->end = CK_MAX(all->end, one.end);
-		if (all->slot == CK_RUN_NO_SLOT)
+		if (all->slot == CK_EXTENT_NO_SLOT)
 			all->slot = one.slot;
 		else
 			ret = note_free(f, one.slot);
@@ -120,17 +121,19 @@ static int swallow(struct ck_runs *own, struct ck_run *all, struct freed *f)
 int ck_claims_add_own(struct ck_claims *c, uint32_t file, uint64_t off,
 		      uint64_t end, struct ck_err *err)
 {
-	struct ck_run all = { .off = off, .end = end, .slot = CK_RUN_NO_SLOT };
-	const struct ck_run *has = ck_runs_at(&c->own[file], off);
+	struct ck_interval all = { .off = off,
+				   .end = end,
+				   .slot = CK_EXTENT_NO_SLOT };
+	const struct ck_interval *has = ck_intervals_at(&c->own[file], off);
 	struct freed f = { 0 };
 	int ret;
 
 	if (off >= end || (has && has->off <= off && has->end >= end))
 		return 0;
 	ret = swallow(&c->own[file], &all, &f) ? no_mem(err) : 0;
-	if (!ret && all.slot == CK_RUN_NO_SLOT)
+	if (!ret && all.slot == CK_EXTENT_NO_SLOT)
 		ret = ck_claims_slot_new(&c->log, &all.slot, err);
-	if (!ret && ck_runs_put(&c->own[file], &all))
+	if (!ret && ck_intervals_put(&c->own[file], &all))
 		ret = no_mem(err);
 	if (!ret)
 		ret = ck_claims_slot_write(c, all.slot, file, all.off, all.end,
@@ -156,10 +159,11 @@ int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
 }
 
 /* One stretch, of which [off, end) goes. */
-static int cut_one(struct ck_claims *c, uint32_t file, const struct ck_run *one,
-		   uint64_t off, uint64_t end, struct ck_err *err)
+static int cut_one(struct ck_claims *c, uint32_t file,
+		   const struct ck_interval *one, uint64_t off, uint64_t end,
+		   struct ck_err *err)
 {
-	struct ck_run left = *one, right = *one;
+	struct ck_interval left = *one, right = *one;
 	bool has_left = one->off<off, has_right = one->end> end;
 	int ret = 0;
 
@@ -169,9 +173,9 @@ static int cut_one(struct ck_claims *c, uint32_t file, const struct ck_run *one,
 	if (has_left && has_right)
 		ret = ck_claims_slot_new(&c->log, &right.slot, err);
 	if (!ret && has_right)
-		ret = ck_runs_put(&c->own[file], &right) ? no_mem(err) : 0;
+		ret = ck_intervals_put(&c->own[file], &right) ? no_mem(err) : 0;
 	if (!ret && has_left)
-		ret = ck_runs_put(&c->own[file], &left) ? no_mem(err) : 0;
+		ret = ck_intervals_put(&c->own[file], &left) ? no_mem(err) : 0;
 	if (!ret && has_right)
 		ret = ck_claims_slot_write(c, right.slot, file, right.off,
 					   right.end, err);
@@ -201,14 +205,14 @@ static int cut_safe(struct ck_claims *c, uint32_t file, uint64_t off,
 static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 	       struct ck_err *err)
 {
-	const struct ck_run *has = ck_runs_at(&c->own[file], off);
-	struct ck_run one;
+	const struct ck_interval *has = ck_intervals_at(&c->own[file], off);
+	struct ck_interval one;
 	int ret;
 
 	if (off >= end || !has || has->off >= end)
 		return 0;
 	ret = cut_safe(c, file, off, end, err);
-	while (!ret && ck_runs_take(&c->own[file], off + 1, end - 1, &one))
+	while (!ret && ck_intervals_take(&c->own[file], off + 1, end - 1, &one))
 		ret = cut_one(c, file, &one, off, end, err);
 	return ret;
 }
@@ -230,11 +234,11 @@ int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
 /* ---- durable ---- */
 
 struct unsafe {
-	struct ck_run *v;
+	struct ck_interval *v;
 	size_t nr;
 };
 
-static int take_unsafe(void *ctx, const struct ck_run *run)
+static int take_unsafe(void *ctx, const struct ck_interval *run)
 {
 	struct unsafe *u = ctx;
 
@@ -251,7 +255,7 @@ static int list_unsafe(struct ck_claims *c, uint32_t file, struct unsafe *u,
 	pthread_mutex_lock(&c->lock);
 	u->v = calloc(c->own[file].total + 1, sizeof(*u->v));
 	if (u->v)
-		ck_runs_each(&c->own[file], take_unsafe, u);
+		ck_intervals_each(&c->own[file], take_unsafe, u);
 	else
 		ret = no_mem(err);
 	pthread_mutex_unlock(&c->lock);
@@ -263,11 +267,11 @@ static void mark_safe(struct ck_claims *c, uint32_t file,
 		      const struct unsafe *u)
 {
 	for (size_t i = 0; i < u->nr; i++) {
-		const struct ck_run *now =
-			ck_runs_at(&c->own[file], u->v[i].off);
+		const struct ck_interval *now =
+			ck_intervals_at(&c->own[file], u->v[i].off);
 
 		if (now && now->off == u->v[i].off && now->end == u->v[i].end)
-			((struct ck_run *)now)->safe = true;
+			((struct ck_interval *)now)->safe = true;
 	}
 }
 
@@ -308,7 +312,7 @@ int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 	return ret;
 }
 
-static int is_unsafe(void *ctx, const struct ck_run *run)
+static int is_unsafe(void *ctx, const struct ck_interval *run)
 {
 	(void)ctx;
 	return !run->safe;
@@ -319,7 +323,7 @@ bool ck_claims_unsafe(struct ck_claims *c, uint32_t file)
 	bool yes;
 
 	pthread_mutex_lock(&c->lock);
-	yes = ck_runs_each(&c->own[file], is_unsafe, NULL);
+	yes = ck_intervals_each(&c->own[file], is_unsafe, NULL);
 	pthread_mutex_unlock(&c->lock);
 	return yes;
 }
@@ -327,16 +331,16 @@ bool ck_claims_unsafe(struct ck_claims *c, uint32_t file)
 /* ---- asking ---- */
 
 /* @pos, or where the stretch ends that it is in. */
-static uint64_t covered(const struct ck_runs *r, uint64_t pos)
+static uint64_t covered(const struct ck_intervals *r, uint64_t pos)
 {
-	const struct ck_run *run = ck_runs_at(r, pos);
+	const struct ck_interval *run = ck_intervals_at(r, pos);
 
 	return run && run->off <= pos ? run->end : pos;
 }
 
-static uint64_t next(const struct ck_runs *r, uint64_t pos)
+static uint64_t next(const struct ck_intervals *r, uint64_t pos)
 {
-	const struct ck_run *run = ck_runs_at(r, pos);
+	const struct ck_interval *run = ck_intervals_at(r, pos);
 
 	return run ? run->off : UINT64_MAX;
 }
@@ -344,7 +348,7 @@ static uint64_t next(const struct ck_runs *r, uint64_t pos)
 static void gap(struct ck_claims *c, uint32_t file, uint64_t pos, uint64_t end,
 		uint64_t *from, uint64_t *to)
 {
-	const struct ck_runs *a = &c->own[file], *b = &c->others[file];
+	const struct ck_intervals *a = &c->own[file], *b = &c->others[file];
 	uint64_t last;
 
 	do {

@@ -2,7 +2,7 @@
 /*
  * claims.h - which bytes of the shards to be have been written
  *
- * Each mount that writes keeps a log of its own in the stage's slices/, and
+ * Each mount that writes keeps a log of its own in the draft's slices/, and
  * what all logs say together is what was written:
  *
  *	w-0123456789abcdef.log	a slot for each stretch, written over as it
@@ -34,8 +34,8 @@ struct ck_claims;
  */
 void ck_claims_boot(void);
 /* Borrows @dir, a descriptor of slices/, and @plan.  Reads all logs. */
-int ck_claims_open(struct ck_claims **out, int dir, const struct ck_splan *plan,
-		   struct ck_err *err);
+int ck_claims_open(struct ck_claims **out, int dir,
+		   const struct ck_slice_plan *plan, struct ck_err *err);
 void ck_claims_close(struct ck_claims *c);
 
 /* Bytes [off, off + len) of @file were written. */

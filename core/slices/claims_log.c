@@ -13,7 +13,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
-#include "core/root/beneath.h"
+#include "core/root/openat_beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ static int fail(struct ck_err *err, const char *name)
 	return ck_fail(err, errno, "%s: %s", name, strerror(errno));
 }
 
-static uint64_t sum_of(const struct ck_splan *p,
+static uint64_t sum_of(const struct ck_slice_plan *p,
 		       const struct ck_claims_record *r)
 {
 	return XXH3_64bits_withSeed(r, offsetof(struct ck_claims_record, sum),
@@ -65,7 +65,7 @@ static uint64_t sum_of(const struct ck_splan *p,
 
 /* ---- reading ---- */
 
-static bool is_ours(const struct ck_splan *p, int fd, bool *same_boot)
+static bool is_ours(const struct ck_slice_plan *p, int fd, bool *same_boot)
 {
 	struct head h;
 
@@ -78,14 +78,16 @@ static bool is_ours(const struct ck_splan *p, int fd, bool *same_boot)
 	return true;
 }
 
-static bool is_good(const struct ck_splan *p, const struct ck_claims_record *r)
+static bool is_good(const struct ck_slice_plan *p,
+		    const struct ck_claims_record *r)
 {
 	return r->len && r->file < p->nr_files && r->sum == sum_of(p, r) &&
 	       ck_range_ok(r->off, r->len, p->files[r->file].size);
 }
 
 /* What the records of @fd say in their order, into @sets. */
-static int read_records(const struct ck_splan *p, int fd, struct ck_runs *sets)
+static int read_records(const struct ck_slice_plan *p, int fd,
+			struct ck_intervals *sets)
 {
 	ck_auto_free struct ck_claims_record *v = calloc(AT_ONCE, sizeof(*v));
 	uint64_t at = sizeof(struct head);
@@ -99,10 +101,10 @@ static int read_records(const struct ck_splan *p, int fd, struct ck_runs *sets)
 
 			if (!is_good(p, &v[i]))
 				continue;
-			ret = v[i].cut ? ck_runs_cut(&sets[v[i].file], v[i].off,
-						     end) :
-					 ck_runs_add(&sets[v[i].file], v[i].off,
-						     end);
+			ret = v[i].cut ? ck_intervals_cut(&sets[v[i].file],
+							  v[i].off, end) :
+					 ck_intervals_add(&sets[v[i].file],
+							  v[i].off, end);
 		}
 		at += (uint64_t)n;
 		if ((size_t)n < AT_ONCE * sizeof(*v))
@@ -136,7 +138,7 @@ static void with_end(char out[32], const char *name, const char *end)
 }
 
 static int read_safe(const struct ck_claims *c, const char *name,
-		     struct ck_runs *sets)
+		     struct ck_intervals *sets)
 {
 	ck_auto_fd int fd = -1;
 	bool same_boot;
@@ -154,7 +156,7 @@ static int read_safe(const struct ck_claims *c, const char *name,
  * bytes of the rest may never have left its memory.
  */
 static int read_one(const struct ck_claims *c, const char *name, int fd,
-		    struct ck_runs *sets)
+		    struct ck_intervals *sets)
 {
 	bool same_boot;
 
@@ -255,15 +257,16 @@ static int make_log(struct ck_claims *c, struct ck_err *err)
 }
 
 /* What it says becomes ours, as durable as it was. */
-static int move_claims(struct ck_claims *c, struct ck_runs *from, bool durable,
-		       struct ck_err *err)
+static int move_claims(struct ck_claims *c, struct ck_intervals *from,
+		       bool durable, struct ck_err *err)
 {
-	const struct ck_run *run;
+	const struct ck_interval *run;
 	bool any = false;
 	int ret = 0;
 
 	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++)
-		for (uint64_t at = 0; !ret && (run = ck_runs_at(&from[i], at));
+		for (uint64_t at = 0;
+		     !ret && (run = ck_intervals_at(&from[i], at));
 		     at = run->end) {
 			any = true;
 			ret = ck_claims_add_own(c, i, run->off, run->end, err);
@@ -285,20 +288,20 @@ static void unlink_log(const struct ck_claims *c, const char *name)
 }
 
 static int move_all(struct ck_claims *c, const char *name, int fd,
-		    struct ck_runs *sets, struct ck_err *err)
+		    struct ck_intervals *sets, struct ck_err *err)
 {
 	int ret = read_one(c, name, fd, sets);
 
 	if (!ret)
 		ret = move_claims(c, sets, false, err);
 	for (uint32_t i = 0; i < c->plan->nr_files; i++)
-		ck_runs_free(&sets[i]);
+		ck_intervals_free(&sets[i]);
 	if (!ret)
 		ret = read_safe(c, name, sets);
 	if (!ret)
 		ret = move_claims(c, sets, true, err);
 	for (uint32_t i = 0; i < c->plan->nr_files; i++)
-		ck_runs_free(&sets[i]);
+		ck_intervals_free(&sets[i]);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "no memory for what was written");
 	if (!ret)
@@ -309,7 +312,7 @@ static int move_all(struct ck_claims *c, const char *name, int fd,
 /* One whose mount has ended; where there are no locks nobody can tell. */
 static int take_over(struct ck_claims *c, const char *name, struct ck_err *err)
 {
-	ck_auto_free struct ck_runs *sets =
+	ck_auto_free struct ck_intervals *sets =
 		calloc(c->plan->nr_files + 1, sizeof(*sets));
 	ck_auto_fd int fd = -1;
 	char path[32];
@@ -334,7 +337,7 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 	if (!ret)
 		ret = each_log(c, take_over, err);
 	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++)
-		ck_runs_free(&c->others[i]);
+		ck_intervals_free(&c->others[i]);
 	return ret ? ret : ck_claims_read_others(c, err);
 }
 

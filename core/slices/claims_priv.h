@@ -4,7 +4,7 @@
 #define CK_CLAIMS_PRIV_H
 
 #include "core/slices/claims.h"
-#include "core/base/runs.h"
+#include "core/base/intervals.h"
 
 #include <pthread.h>
 
@@ -28,9 +28,9 @@ struct ck_claims_log {
 
 struct ck_claims {
 	int dir;
-	const struct ck_splan *plan;
+	const struct ck_slice_plan *plan;
 	pthread_mutex_t lock;
-	struct ck_runs *own, *others; /* by file */
+	struct ck_intervals *own, *others; /* by file */
 	struct ck_claims_log log;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slices.c - a stage of slices: begun, and opened
+ * slices.c - a draft of slices: begun, and opened
  *
  * It is made beside, as a whole, and gets its name by one rename, which only
  * one of several that try at the same time can do.
@@ -13,7 +13,7 @@
 #include "core/sandbox/child.h"
 #include "core/format/layout/write.h"
 #include "core/sandbox/sandbox.h"
-#include "core/draft/below.h"
+#include "core/draft/dir_tree.h"
 #include "core/slices/slices_plan_priv.h"
 
 #include <errno.h>
@@ -50,8 +50,8 @@ static int plan_in_child(void *ctx, struct ck_err *err)
 	int ret = job->sandbox ? ck_sandbox_enter(&box, NULL, err) : 0;
 
 	if (!ret)
-		ret = ck_splan_make(&out, CK_LAY_FILE, job->layout, job->len,
-				    job->format, err);
+		ret = ck_slice_plan_make(&out, CK_LAY_FILE, job->layout,
+					 job->len, job->format, err);
 	if (!ret)
 		ret = ck_pwrite_whole(job->fd, out.v, out.len, 0);
 	return ret;
@@ -112,31 +112,32 @@ static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
 	ck_root_fds(root, keep, nr);
 	keep[nr] = fd;
 	ret = ck_child_call(&c, err);
-	return ret ? ret : slurp(fd, CK_SPLAN_MAX_BYTES, plan, plan_len, err);
+	return ret ? ret :
+		     slurp(fd, CK_SLICE_PLAN_MAX_BYTES, plan, plan_len, err);
 }
 
 /* What a builder makes of it has to be whole; else it is of no use. */
 static int check_plan(const char *bytes, size_t len, struct ck_err *err)
 {
-	struct ck_splan p;
-	struct ck_image img;
+	struct ck_slice_plan p;
+	struct ck_catalog img;
 	char *copy = malloc(len + 1);
 	int ret;
 
 	if (!copy)
 		return ck_fail(err, ENOMEM, "no memory for a layout");
 	memcpy(copy, bytes, len);
-	ret = ck_splan_take(&p, copy, len, err);
+	ret = ck_slice_plan_take(&p, copy, len, err);
 	if (ret)
 		return ret;
-	ret = ck_splan_image(&p, &img, err);
+	ret = ck_slice_plan_catalog(&p, &img, err);
 	if (!ret)
-		ck_image_unmap(&img);
-	ck_splan_free(&p);
+		ck_catalog_unmap(&img);
+	ck_slice_plan_free(&p);
 	return ck_wrap(err, ret, CK_LAY_FILE ": write");
 }
 
-/* ---- into the stage ---- */
+/* ---- into the draft ---- */
 
 static int write_file(int dir, const char *name, const char *bytes, size_t len)
 {
@@ -159,7 +160,7 @@ static int write_all(int dir, const char *layout, size_t len, const char *plan,
 	return ret ? ret : fsync(dir) ? -errno : 0;
 }
 
-static int put_in_place(struct ck_staging *s, const char *layout, size_t len,
+static int put_in_place(struct ck_draft *s, const char *layout, size_t len,
 			const char *plan, size_t plan_len, struct ck_err *err)
 {
 	char name[40];
@@ -183,7 +184,7 @@ static int put_in_place(struct ck_staging *s, const char *layout, size_t len,
 		ret = -errno;
 	if (!ret)
 		return 0;
-	ck_below_remove(s->fd, name, NULL);
+	ck_dir_tree_remove(s->fd, name, NULL);
 	return ck_fail(err, -ret, "%s: " CK_LAY_FILE ": %s", s->name,
 		       strerror(-ret));
 }
@@ -205,7 +206,7 @@ static int read_given(int dir, char **bytes, size_t *len, struct ck_err *err)
 	return slurp(fd, CK_LAY_MAX_BYTES, bytes, len, err);
 }
 
-static int compare(struct ck_staging *s, const char *layout, size_t len,
+static int compare(struct ck_draft *s, const char *layout, size_t len,
 		   struct ck_err *err)
 {
 	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR);
@@ -222,7 +223,7 @@ static int compare(struct ck_staging *s, const char *layout, size_t len,
 		       s->name);
 }
 
-int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
+int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
 		   const struct ck_opts *opts, const char *layout, size_t len,
 		   struct ck_err *err)
 {
@@ -238,15 +239,15 @@ int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
 	if (!ret)
 		ret = check_plan(plan, plan_len, err);
 	if (ret == -EINVAL && err)
-		ck_staging_refuse(s, err->msg);
+		ck_draft_reject_layout(s, err->msg);
 	if (!ret)
-		ret = ck_staging_begin(s, err);
+		ret = ck_draft_begin(s, err);
 	if (ret)
 		return ret;
 	ret = put_in_place(s, layout, len, plan, plan_len, err);
 	if (!ret)
-		ck_staging_refuse(s, NULL);
-	ck_staging_end(s);
+		ck_draft_reject_layout(s, NULL);
+	ck_draft_end(s);
 	/* somebody was quicker */
 	return ret == -ENOTEMPTY || ret == -EEXIST ?
 		       compare(s, layout, len, err) :
@@ -265,19 +266,19 @@ const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len)
 
 /* ---- opened ---- */
 
-bool ck_slices_look(const struct ck_staging *s)
+bool ck_slices_look(const struct ck_draft *s)
 {
 	struct stat st;
 
 	return !fstatat(s->fd, CK_SLICES_DIR, &st, AT_SYMLINK_NOFOLLOW);
 }
 
-bool ck_slices_begun(const struct ck_staging *s)
+bool ck_slices_begun(const struct ck_draft *s)
 {
-	ck_auto_below struct ck_below all = { 0 };
+	ck_auto_dir_tree struct ck_dir_tree all = { 0 };
 	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR "/" FILES);
 
-	return dir >= 0 && (ck_below_list(&all, dir, NULL) || all.nr);
+	return dir >= 0 && (ck_dir_tree_list(&all, dir, NULL) || all.nr);
 }
 
 static int open_plan(struct ck_slices *sl, struct ck_err *err)
@@ -291,14 +292,16 @@ static int open_plan(struct ck_slices *sl, struct ck_err *err)
 	if (fd < 0)
 		return ck_fail(err, errno, "slices/" PLAN ": %s",
 			       strerror(errno));
-	ret = slurp(fd, CK_SPLAN_MAX_BYTES, &bytes, &len, err);
-	return ret ? ret : ck_splan_take(&sl->plan, bytes, len, err);
+	ret = slurp(fd, CK_SLICE_PLAN_MAX_BYTES, &bytes, &len, err);
+	return ret ? ret : ck_slice_plan_take(&sl->plan, bytes, len, err);
 }
 
-/* Which pieces each tensor has; and which tensor of the plan the image's is. */
+/*
+ * Which pieces each tensor has; and which tensor of the plan the catalog's is.
+ */
 static int make_tables(struct ck_slices *sl, struct ck_err *err)
 {
-	const struct ck_splan *p = &sl->plan;
+	const struct ck_slice_plan *p = &sl->plan;
 
 	sl->to_plan = calloc(p->nr_tensors + 1, sizeof(*sl->to_plan));
 	sl->first_of = calloc(p->nr_tensors + 2, sizeof(*sl->first_of));
@@ -306,9 +309,9 @@ static int make_tables(struct ck_slices *sl, struct ck_err *err)
 	if (!sl->to_plan || !sl->first_of || !sl->by_tensor)
 		return ck_fail(err, ENOMEM, "no memory for slices");
 	for (uint32_t i = 0; i < p->nr_tensors; i++)
-		sl->to_plan[i] = ck_splan_find_tensor(
-			p,
-			ck_image_str(&sl->img, sl->img.tensors[i].name, NULL));
+		sl->to_plan[i] = ck_slice_plan_find_tensor(
+			p, ck_catalog_str(&sl->img, sl->img.tensors[i].name,
+					  NULL));
 	for (uint32_t i = 0; i < p->nr_pieces; i++)
 		sl->first_of[p->pieces[i].tensor + 2]++;
 	for (uint32_t t = 2; t < p->nr_tensors + 2; t++)
@@ -322,7 +325,7 @@ static int open_all(struct ck_slices *sl, struct ck_err *err)
 {
 	int ret;
 
-	sl->dir = open_dir(sl->stage->fd, CK_SLICES_DIR);
+	sl->dir = open_dir(sl->draft->fd, CK_SLICES_DIR);
 	if (sl->dir < 0)
 		return errno == ENOENT ? -ENOENT :
 					 ck_fail(err, errno, "slices: %s",
@@ -335,12 +338,12 @@ static int open_all(struct ck_slices *sl, struct ck_err *err)
 	if (!ret)
 		ret = ck_claims_open(&sl->claims, sl->dir, &sl->plan, err);
 	if (!ret)
-		ret = ck_splan_image(&sl->plan, &sl->img, err);
-	sl->has_image = !ret;
+		ret = ck_slice_plan_catalog(&sl->plan, &sl->img, err);
+	sl->has_catalog = !ret;
 	return ret ? ret : make_tables(sl, err);
 }
 
-int ck_slices_open(struct ck_slices **out, struct ck_staging *s,
+int ck_slices_open(struct ck_slices **out, struct ck_draft *s,
 		   struct ck_err *err)
 {
 	struct ck_slices *sl = calloc(1, sizeof(*sl));
@@ -348,7 +351,7 @@ int ck_slices_open(struct ck_slices **out, struct ck_staging *s,
 
 	if (!sl)
 		return ck_fail(err, ENOMEM, "no memory for slices");
-	sl->stage = s;
+	sl->draft = s;
 	sl->dir = sl->files = -1;
 	for (size_t i = 0; i < CK_SLICES_FDS; i++)
 		sl->fds[i].fd = -1;
@@ -369,12 +372,12 @@ void ck_slices_close(struct ck_slices *sl)
 			close(sl->fds[i].fd);
 	if (sl->claims)
 		ck_claims_close(sl->claims);
-	if (sl->has_image)
-		ck_image_unmap(&sl->img);
+	if (sl->has_catalog)
+		ck_catalog_unmap(&sl->img);
 	free(sl->to_plan);
 	free(sl->first_of);
 	free(sl->by_tensor);
-	ck_splan_free(&sl->plan);
+	ck_slice_plan_free(&sl->plan);
 	if (sl->dir >= 0)
 		close(sl->dir);
 	if (sl->files >= 0)
@@ -383,19 +386,19 @@ void ck_slices_close(struct ck_slices *sl)
 	free(sl);
 }
 
-const struct ck_splan *ck_slices_plan(const struct ck_slices *sl)
+const struct ck_slice_plan *ck_slices_plan(const struct ck_slices *sl)
 {
 	return &sl->plan;
 }
 
-const struct ck_image *ck_slices_image(const struct ck_slices *sl)
+const struct ck_catalog *ck_slices_catalog(const struct ck_slices *sl)
 {
 	return &sl->img;
 }
 
-uint32_t ck_slices_tensor(const struct ck_slices *sl, uint32_t image_tensor)
+uint32_t ck_slices_tensor(const struct ck_slices *sl, uint32_t catalog_tensor)
 {
-	return sl->to_plan[image_tensor];
+	return sl->to_plan[catalog_tensor];
 }
 
 int ck_slices_given(const struct ck_slices *sl, char **bytes, size_t *len,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slices.h - a stage whose shards are written as slices of tensors
+ * slices.h - a draft whose shards are written as slices of tensors
  *
  *	SRC/.staging-NAME/
  *	  slices/
  *	    plan	slices_plan.h
  *	    given	the layout as it was given
- *	    files/	shards to be; they move to the stage's files/ when all
+ *	    files/	shards to be; they move to the draft's files/ when all
  *			of them are whole
  *	    w-*		claims.h
  *
- * Whoever opens such a stage, on any node, can write any slice: bytes go to
+ * Whoever opens such a draft, on any node, can write any slice: bytes go to
  * their places in the shards, and what was written is claimed.  Holders of
  * copies write to the same place.
  *
@@ -22,57 +22,57 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/slices/slices_plan.h"
-#include "core/draft/staging.h"
+#include "core/draft/draft.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CK_SLICES_DIR "slices"
 /*
- * Beside it in the stage: files that have names of no slice yet, by folder:
+ * Beside it in the draft: files that have names of no slice yet, by folder:
  * "step", "tensors", or the number of a rank.
  */
-#define CK_SLICES_BESIDE "beside"
-#define CK_SLICES_BESIDE_STEP "step"
-#define CK_SLICES_BESIDE_TENSORS "tensors"
+#define CK_SLICES_SIBLING "beside"
+#define CK_SLICES_SIBLING_STEP "step"
+#define CK_SLICES_SIBLING_TENSORS "tensors"
 
 struct ck_slices;
-struct ck_image;
+struct ck_catalog;
 
 /*
- * The stage is to hold what @layout says: -EEXIST where another layout was
+ * The draft is to hold what @layout says: -EEXIST where another layout was
  * given before, 0 where the same was.  -EINVAL: it does not make sense, with
  * a line that says where.
  */
-int ck_slices_make(struct ck_staging *s, const struct ck_root *root,
+int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
 		   const struct ck_opts *opts, const char *layout, size_t len,
 		   struct ck_err *err);
 /* What -o layout= gives for new checkpoints; NULL: nothing of the kind. */
 const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len);
 /* Whether there is such a thing, without opening it. */
-bool ck_slices_look(const struct ck_staging *s);
+bool ck_slices_look(const struct ck_draft *s);
 /* -ENODATA, with the first file that became no slice. */
-int ck_slices_no_others(const struct ck_staging *s, struct ck_err *err);
+int ck_slices_no_others(const struct ck_draft *s, struct ck_err *err);
 /* Whether something of it was written. */
-bool ck_slices_begun(const struct ck_staging *s);
+bool ck_slices_begun(const struct ck_draft *s);
 /* Borrows @s; -ENOENT: nothing of the kind. */
-int ck_slices_open(struct ck_slices **out, struct ck_staging *s,
+int ck_slices_open(struct ck_slices **out, struct ck_draft *s,
 		   struct ck_err *err);
 void ck_slices_close(struct ck_slices *sl);
 
-const struct ck_splan *ck_slices_plan(const struct ck_slices *sl);
+const struct ck_slice_plan *ck_slices_plan(const struct ck_slices *sl);
 /* The tensors, with names of files for them; as they will be read. */
-const struct ck_image *ck_slices_image(const struct ck_slices *sl);
-/* Tensor of the plan for one of the image. */
-uint32_t ck_slices_tensor(const struct ck_slices *sl, uint32_t image_tensor);
+const struct ck_catalog *ck_slices_catalog(const struct ck_slices *sl);
+/* Tensor of the plan for one of the catalog. */
+uint32_t ck_slices_tensor(const struct ck_slices *sl, uint32_t catalog_tensor);
 /* The layout as it was given; from malloc(). */
 int ck_slices_given(const struct ck_slices *sl, char **bytes, size_t *len,
 		    struct ck_err *err);
 
-/* What bytes are of: a slice, or (@whole) a tensor of the image. */
+/* What bytes are of: a slice, or (@whole) a tensor of the catalog. */
 struct ck_slice {
 	bool whole;
-	uint32_t nr; /* piece of the plan; or tensor of the image */
+	uint32_t nr; /* piece of the plan; or tensor of the catalog */
 };
 uint64_t ck_slice_size(const struct ck_slices *sl, struct ck_slice of);
 /* How many of its bytes were written. */
@@ -97,7 +97,7 @@ int ck_slice_sync(struct ck_slices *sl, struct ck_slice of, struct ck_err *err);
 int ck_slices_sync(struct ck_slices *sl, struct ck_err *err);
 
 /* What is missing of one rank's slices. */
-struct ck_slices_lack {
+struct ck_slices_missing {
 	uint64_t rank, slices, whole; /* how many, and how many are whole */
 	uint64_t bytes; /* that are missing */
 	const char
@@ -108,7 +108,7 @@ struct ck_slices_lack {
  * Of all ranks that lack something; *out from malloc().  0: *nr of them.  Reads
  * what others wrote meanwhile.
  */
-int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_lack **out,
+int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_missing **out,
 		    size_t *nr, struct ck_err *err);
 /*
  * -ENODATA, with tensor, range and ranks of the first missing byte, or with a
@@ -117,10 +117,10 @@ int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_lack **out,
 int ck_slices_check(struct ck_slices *sl, struct ck_err *err);
 
 /*
- * Of a publisher, who has the stage alone: if all is there, the shards move
+ * Of a publisher, who has the draft alone: if all is there, the shards move
  * to files/, with a layout beside them.  0 too where there are no slices.
  */
-int ck_slices_gather(struct ck_staging *s, struct ck_err *err);
+int ck_slices_gather(struct ck_draft *s, struct ck_err *err);
 /*
  * Whether a publisher could: -EEXIST where a file is in the way.  *gathered:
  * one did already, and broke off behind that.
@@ -128,6 +128,6 @@ int ck_slices_gather(struct ck_staging *s, struct ck_err *err);
 int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
 		     struct ck_err *err);
 /* After the fsync of all files: what was written is durable. */
-int ck_slices_settled(struct ck_staging *s, struct ck_err *err);
+int ck_slices_move_files(struct ck_draft *s, struct ck_err *err);
 
 #endif

@@ -28,7 +28,8 @@ struct job {
 	struct ck_err why;
 };
 
-static int sum(const struct ck_splan_piece *p, int fd, void *buf, uint32_t *crc)
+static int sum(const struct ck_slice_plan_piece *p, int fd, void *buf,
+	       uint32_t *crc)
 {
 	for (uint64_t at = 0, len; at < p->len; at += len) {
 		ssize_t n;
@@ -44,8 +45,8 @@ static int sum(const struct ck_splan_piece *p, int fd, void *buf, uint32_t *crc)
 
 static int sum_file(struct job *j, uint32_t file, void *buf, struct ck_err *err)
 {
-	const struct ck_splan *p = &j->sl->plan;
-	const struct ck_splan_file *f = &p->files[file];
+	const struct ck_slice_plan *p = &j->sl->plan;
+	const struct ck_slice_plan_file *f = &p->files[file];
 	ck_auto_fd int fd = -1;
 	int ret = 0;
 
@@ -56,8 +57,8 @@ static int sum_file(struct job *j, uint32_t file, void *buf, struct ck_err *err)
 		return fd;
 	for (uint32_t i = f->first; i < f->first + f->nr && !ret; i++)
 		ret = sum(&p->pieces[i], fd, buf, &j->crc[i]);
-	return ret ? ck_fail(err, -ret, "%s: %s: %s", j->sl->stage->name,
-			     ck_splan_str(p, f->name), strerror(-ret)) :
+	return ret ? ck_fail(err, -ret, "%s: %s: %s", j->sl->draft->name,
+			     ck_slice_plan_str(p, f->name), strerror(-ret)) :
 		     0;
 }
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 struct index {
-	const struct ck_splan *plan;
+	const struct ck_slice_plan *plan;
 	uint32_t *v; /* pieces with elements, by tensor */
 	uint32_t *first; /* of tensor t in v; one more at the end */
 	int fd;
@@ -32,7 +32,7 @@ static int no_mem(struct ck_err *err)
 static int make_index(const struct ck_slices *sl, struct index *x,
 		      struct ck_err *err)
 {
-	const struct ck_splan *p = &sl->plan;
+	const struct ck_slice_plan *p = &sl->plan;
 	uint32_t nr = 0;
 
 	x->plan = p;
@@ -56,11 +56,11 @@ static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 		      struct ck_err *err)
 {
 	const struct index *x = ctx;
-	const struct ck_splan_tensor *t = &x->plan->tensors[i];
+	const struct ck_slice_plan_tensor *t = &x->plan->tensors[i];
 
 	(void)err;
 	*out = (struct ck_dcp_out_entry){
-		.name = ck_splan_str(x->plan, t->name),
+		.name = ck_slice_plan_str(x->plan, t->name),
 		.dtype = t->dtype,
 		.rank = t->rank,
 		.shape = x->plan->dims + t->shape,
@@ -74,12 +74,13 @@ static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
 		      struct ck_dcp_out_chunk *out, struct ck_err *err)
 {
 	const struct index *x = ctx;
-	const struct ck_splan *p = x->plan;
-	const struct ck_splan_piece *piece = &p->pieces[x->v[x->first[i] + k]];
-	const struct ck_splan_tensor *t = &p->tensors[i];
+	const struct ck_slice_plan *p = x->plan;
+	const struct ck_slice_plan_piece *piece =
+		&p->pieces[x->v[x->first[i] + k]];
+	const struct ck_slice_plan_tensor *t = &p->tensors[i];
 	const uint64_t *start = p->dims + piece->dims;
 	struct ck_torch_blob b;
-	int ret = ck_splan_blob(p, piece, &b, err);
+	int ret = ck_slice_plan_blob(p, piece, &b, err);
 
 	if (!ret) {
 		if (t->rank) {
@@ -87,7 +88,7 @@ static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
 			memcpy(out->shape, start + t->rank,
 			       t->rank * sizeof(*start));
 		}
-		out->file = ck_splan_str(p, p->files[piece->file].name);
+		out->file = ck_slice_plan_str(p, p->files[piece->file].name);
 		out->off = piece->off - b.head.len;
 		out->size = b.size;
 	}

@@ -12,7 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/whole.h"
 #include "core/format/layout/doc.h"
-#include "core/root/point.h"
+#include "core/root/fault_point.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,13 +23,13 @@
 
 static const char *name_of(const struct ck_slices *sl, uint32_t file)
 {
-	return ck_splan_str(&sl->plan, sl->plan.files[file].name);
+	return ck_slice_plan_str(&sl->plan, sl->plan.files[file].name);
 }
 
 static int fail(const struct ck_slices *sl, uint32_t file, int code,
 		struct ck_err *err)
 {
-	return ck_fail(err, code, "%s: %s: %s", sl->stage->name,
+	return ck_fail(err, code, "%s: %s: %s", sl->draft->name,
 		       name_of(sl, file), strerror(code));
 }
 
@@ -53,9 +53,10 @@ static int put_bytes(void *ctx, uint64_t off, const void *bytes, size_t len,
 static int write_frame(const struct ck_slices *sl, uint32_t file,
 		       const uint32_t *crc, int fd, struct ck_err *err)
 {
-	int ret = ck_splan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
+	int ret =
+		ck_slice_plan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
 
-	return ck_wrap(err, ret, "%s: %s", sl->stage->name, name_of(sl, file));
+	return ck_wrap(err, ret, "%s: %s", sl->draft->name, name_of(sl, file));
 }
 
 /* Its size, its header, and its room: all may have been done before. */
@@ -69,7 +70,7 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > size)
 		return ck_fail(err, EIO,
 			       "%s: %s: expected a file of at most %llu bytes",
-			       sl->stage->name, name_of(sl, file),
+			       sl->draft->name, name_of(sl, file),
 			       (unsigned long long)size);
 	if ((uint64_t)st.st_size == size)
 		return 0;
@@ -88,7 +89,7 @@ int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 	int how = writes ? O_RDWR : O_RDONLY, fd, ret;
 
 	/* a publish that broke off has moved it already */
-	fd = open_at(sl->stage->files_fd, name, how);
+	fd = open_at(sl->draft->files_fd, name, how);
 	if (fd == -ENOENT)
 		fd = open_at(sl->files, name, writes ? how | O_CREAT : how);
 	if (fd == -ENOENT)
@@ -143,7 +144,7 @@ int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
 	f = find(sl, file, writes);
 	if (!f)
 		ret = ck_fail(err, EMFILE, "%s: too many files at once",
-			      sl->stage->name);
+			      sl->draft->name);
 	else if (f->fd < 0 || f->file != file || (writes && !f->writes))
 		ret = open_in(sl, f, file, writes, err);
 	if (!ret) {
@@ -174,12 +175,12 @@ static bool is_there(int dir, const char *name)
 static int in_way(const struct ck_slices *sl, const char *name,
 		  struct ck_err *err)
 {
-	if (!is_there(sl->files, name) || !is_there(sl->stage->files_fd, name))
+	if (!is_there(sl->files, name) || !is_there(sl->draft->files_fd, name))
 		return 0;
 	return ck_fail(err, EEXIST,
 		       "%s: shards/%s is in the way of what was written as "
 		       "slices",
-		       sl->stage->name, name);
+		       sl->draft->name, name);
 }
 
 static const char *index_of(const struct ck_slices *sl)
@@ -195,21 +196,21 @@ int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		ret = in_way(sl, name_of(sl, i), err);
-	*gathered = !ret && is_there(sl->stage->files_fd, index);
+	*gathered = !ret && is_there(sl->draft->files_fd, index);
 	return ret;
 }
 
 static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 {
-	int ret = ck_point("move of a shard", err);
+	int ret = ck_fault_point("move of a shard", err);
 
 	if (!ret)
 		ret = in_way(sl, name, err);
 	if (ret ||
-	    (!is_there(sl->files, name) && is_there(sl->stage->files_fd, name)))
+	    (!is_there(sl->files, name) && is_there(sl->draft->files_fd, name)))
 		return ret;
-	if (renameat(sl->files, name, sl->stage->files_fd, name))
-		return ck_fail(err, errno, "%s: %s: %s", sl->stage->name, name,
+	if (renameat(sl->files, name, sl->draft->files_fd, name))
+		return ck_fail(err, errno, "%s: %s: %s", sl->draft->name, name,
 			       strerror(errno));
 	return 0;
 }
@@ -235,14 +236,14 @@ static int put_index(struct ck_slices *sl, struct ck_err *err)
 	ck_auto_fd int fd = -1;
 	int ret;
 
-	if (is_there(sl->stage->files_fd, name) && !is_there(sl->files, name))
+	if (is_there(sl->draft->files_fd, name) && !is_there(sl->files, name))
 		return 0;
 	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
 	ret = fd < 0	   ? ck_fail(err, -fd, "%s", strerror(-fd)) :
 	      sl->plan.dcp ? ck_slices_metadata(sl, fd, err) :
 			     put_bytes(&fd, 0, text, strlen(text), err);
 	if (ret)
-		return ck_wrap(err, ret, "%s: %s", sl->stage->name, name);
+		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
 	return move(sl, name, err);
 }
 
@@ -258,7 +259,7 @@ static int gather(struct ck_slices *sl, struct ck_err *err)
 	return ret ? ret : put_index(sl, err);
 }
 
-int ck_slices_gather(struct ck_staging *s, struct ck_err *err)
+int ck_slices_gather(struct ck_draft *s, struct ck_err *err)
 {
 	struct ck_slices *sl;
 	int ret = ck_slices_open(&sl, s, err);
@@ -275,7 +276,7 @@ static int settle(struct ck_slices *sl, struct ck_err *err)
 	int ret = 0;
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++) {
-		const struct ck_splan_file *f = &sl->plan.files[i];
+		const struct ck_slice_plan_file *f = &sl->plan.files[i];
 		ck_auto_fd int fd = -1;
 		bool lost;
 
@@ -291,7 +292,7 @@ static int settle(struct ck_slices *sl, struct ck_err *err)
 	return ret;
 }
 
-int ck_slices_settled(struct ck_staging *s, struct ck_err *err)
+int ck_slices_move_files(struct ck_draft *s, struct ck_err *err)
 {
 	struct ck_slices *sl;
 	int ret = ck_slices_open(&sl, s, err);

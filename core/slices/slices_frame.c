@@ -20,30 +20,31 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say_entry(struct ck_str *s, const char *name, uint8_t dtype,
-		      const uint64_t *shape, unsigned rank, uint64_t from,
-		      uint64_t len)
+static void report_entry(struct ck_str *s, const char *name, uint8_t dtype,
+			 const uint64_t *shape, unsigned rank, uint64_t from,
+			 uint64_t len)
 {
 	ck_str_puts(s, ",");
 	ck_st_out_entry(s, name, strlen(name), dtype, shape, rank, from, len);
 }
 
-static void say_piece(const struct ck_splan *p, const struct ck_splan_piece *x,
-		      uint64_t data, struct ck_str *s)
+static void report_piece(const struct ck_slice_plan *p,
+			 const struct ck_slice_plan_piece *x, uint64_t data,
+			 struct ck_str *s)
 {
-	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
+	const struct ck_slice_plan_tensor *t = &p->tensors[x->tensor];
 	const uint64_t *shape = p->dims + x->dims + 2 * (size_t)t->grid_rank;
 	uint64_t flat = x->len / ck_dtype_info(t->dtype)->size;
 
-	say_entry(s, ck_splan_str(p, t->name), t->dtype,
-		  x->flat ? &flat : shape, x->flat ? 1 : t->grid_rank,
-		  x->off - data, x->len);
+	report_entry(s, ck_slice_plan_str(p, t->name), t->dtype,
+		     x->flat ? &flat : shape, x->flat ? 1 : t->grid_rank,
+		     x->off - data, x->len);
 }
 
-int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
-		    struct ck_err *err)
+int ck_slice_plan_header(const struct ck_slice_plan *p, uint32_t f,
+			 struct ck_str *out, struct ck_err *err)
 {
-	const struct ck_splan_file *file = &p->files[f];
+	const struct ck_slice_plan_file *file = &p->files[f];
 	uint64_t at = file->data, len;
 	unsigned fillers = 0;
 	char name[64];
@@ -51,7 +52,8 @@ int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
 	ck_str_add(out, "\0\0\0\0\0\0\0", 8);
 	ck_str_puts(out, "{\"__metadata__\":{\"format\":\"pt\"}");
 	for (uint32_t i = 0; i < file->nr; i++) {
-		const struct ck_splan_piece *x = &p->pieces[file->first + i];
+		const struct ck_slice_plan_piece *x =
+			&p->pieces[file->first + i];
 
 		/* the format allows no gaps */
 		if (x->off > at) {
@@ -59,10 +61,10 @@ int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
 
 			snprintf(name, sizeof(name), CK_LAY_FILLER "%u",
 				 fillers++);
-			say_entry(out, name, CK_DT_U8, &gap, 1, at - file->data,
-				  gap);
+			report_entry(out, name, CK_DT_U8, &gap, 1,
+				     at - file->data, gap);
 		}
-		say_piece(p, x, file->data, out);
+		report_piece(p, x, file->data, out);
 		at = x->off + x->len;
 	}
 	ck_str_puts(out, "}");
@@ -74,18 +76,18 @@ int ck_splan_header(const struct ck_splan *p, uint32_t f, struct ck_str *out,
 		return ck_fail(err, E2BIG,
 			       "%s: its header would have %zu bytes, of at "
 			       "most %" PRIu64,
-			       ck_splan_str(p, file->name), out->len,
+			       ck_slice_plan_str(p, file->name), out->len,
 			       CK_MAX_HEADER);
 	len = htole64(out->len - 8);
 	memcpy(out->v, &len, sizeof(len));
 	return 0;
 }
 
-static int make_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
-		     uint32_t crc, struct ck_torch_blob *out,
-		     struct ck_err *err)
+static int make_blob(const struct ck_slice_plan *p,
+		     const struct ck_slice_plan_piece *x, uint32_t crc,
+		     struct ck_torch_blob *out, struct ck_err *err)
 {
-	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
+	const struct ck_slice_plan_tensor *t = &p->tensors[x->tensor];
 	const uint64_t *len = p->dims + x->dims + t->grid_rank;
 
 	*out = (struct ck_torch_blob){ .crc = crc };
@@ -94,14 +96,15 @@ static int make_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
 	return 0;
 }
 
-int ck_splan_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
-		  struct ck_torch_blob *out, struct ck_err *err)
+int ck_slice_plan_blob(const struct ck_slice_plan *p,
+		       const struct ck_slice_plan_piece *x,
+		       struct ck_torch_blob *out, struct ck_err *err)
 {
 	return make_blob(p, x, 0, out, err);
 }
 
-static int put_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
-		    uint32_t crc,
+static int put_blob(const struct ck_slice_plan *p,
+		    const struct ck_slice_plan_piece *x, uint32_t crc,
 		    int (*put)(void *ctx, uint64_t off, const void *bytes,
 			       size_t len, struct ck_err *err),
 		    void *ctx, struct ck_err *err)
@@ -111,7 +114,7 @@ static int put_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
 
 	if (!ret && x->off < b.head.len)
 		ret = ck_fail(err, EINVAL, "plan of slices: no room for %s",
-			      ck_splan_str(p, p->tensors[x->tensor].name));
+			      ck_slice_plan_str(p, p->tensors[x->tensor].name));
 	if (!ret)
 		ret = put(ctx, x->off - b.head.len, b.head.v, b.head.len, err);
 	if (!ret)
@@ -120,17 +123,18 @@ static int put_blob(const struct ck_splan *p, const struct ck_splan_piece *x,
 	return ret;
 }
 
-int ck_splan_frame(const struct ck_splan *p, uint32_t f, const uint32_t *crc,
-		   int (*put)(void *ctx, uint64_t off, const void *bytes,
-			      size_t len, struct ck_err *err),
-		   void *ctx, struct ck_err *err)
+int ck_slice_plan_frame(const struct ck_slice_plan *p, uint32_t f,
+			const uint32_t *crc,
+			int (*put)(void *ctx, uint64_t off, const void *bytes,
+				   size_t len, struct ck_err *err),
+			void *ctx, struct ck_err *err)
 {
-	const struct ck_splan_file *file = &p->files[f];
+	const struct ck_slice_plan_file *file = &p->files[f];
 	ck_auto_str struct ck_str head = { 0 };
 	int ret = 0;
 
 	if (!p->dcp) {
-		ret = ck_splan_header(p, f, &head, err);
+		ret = ck_slice_plan_header(p, f, &head, err);
 		return ret ? ret : put(ctx, 0, head.v, head.len, err);
 	}
 	for (uint32_t i = file->first; i < file->first + file->nr && !ret; i++)

@@ -36,10 +36,10 @@ struct move {
 
 static int io_fail(const struct move *m, int code)
 {
-	return ck_fail(
-		m->err, code, "%s: %s: %s", m->sl->stage->name,
-		ck_splan_str(&m->sl->plan, m->sl->plan.files[m->file].name),
-		strerror(code));
+	return ck_fail(m->err, code, "%s: %s: %s", m->sl->draft->name,
+		       ck_slice_plan_str(&m->sl->plan,
+					 m->sl->plan.files[m->file].name),
+		       strerror(code));
 }
 
 static int not_written(const struct move *m, uint64_t from, uint64_t to)
@@ -48,8 +48,9 @@ static int not_written(const struct move *m, uint64_t from, uint64_t to)
 		m->err, EIO,
 		"%s: %s: bytes %" PRIu64 " to %" PRIu64
 		" were not written yet%s",
-		m->sl->stage->name,
-		ck_splan_str(&m->sl->plan, m->sl->plan.files[m->file].name),
+		m->sl->draft->name,
+		ck_slice_plan_str(&m->sl->plan,
+				  m->sl->plan.files[m->file].name),
 		from, to,
 		m->mapped ? ", and cannot be through a map: what of a page is "
 			    "stored could not be told" :
@@ -224,7 +225,7 @@ static int move_seg(struct move *m, const struct ck_seg *seg, char *buf)
 static int move_tensor(struct move *m, uint32_t t, char *buf, uint64_t len,
 		       uint64_t off)
 {
-	const struct ck_image *img = &m->sl->img;
+	const struct ck_catalog *img = &m->sl->img;
 	struct ck_cursor cur;
 	struct ck_seg seg;
 	int ret = 0;
@@ -234,14 +235,14 @@ static int move_tensor(struct move *m, uint32_t t, char *buf, uint64_t len,
 		ret = seg.kind == CK_SEG_COPY ?
 			      move_seg(m, &seg, buf) :
 			      ck_fail(m->err, EIO, "%s: not possible",
-				      m->sl->stage->name);
+				      m->sl->draft->name);
 	return ret ? ret : flush(m);
 }
 
 static int move_any(struct move *m, struct ck_slice of, void *buf, uint64_t len,
 		    uint64_t off)
 {
-	const struct ck_splan_piece *p = &m->sl->plan.pieces[of.nr];
+	const struct ck_slice_plan_piece *p = &m->sl->plan.pieces[of.nr];
 	int ret;
 
 	if (of.whole)
@@ -253,7 +254,7 @@ static int move_any(struct move *m, struct ck_slice of, void *buf, uint64_t len,
 static const struct ck_unset *unset_of(const struct ck_slices *sl,
 				       struct ck_slice of)
 {
-	const struct ck_splan *p = &sl->plan;
+	const struct ck_slice_plan *p = &sl->plan;
 
 	return ck_unset_of(of.whole ?
 				   sl->img.tensors[of.nr].dtype :
@@ -311,16 +312,16 @@ static const uint32_t *pieces_of(const struct ck_slices *sl,
 
 static uint64_t piece_written(struct ck_slices *sl, uint32_t piece, bool whole)
 {
-	const struct ck_splan_piece *p = &sl->plan.pieces[piece];
-	struct ck_splan_runs runs;
+	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
+	struct ck_slice_plan_runs runs;
 	uint64_t sum = 0;
 
 	if (!whole)
 		return ck_claims_bytes(sl->claims, p->file, p->off,
 				       p->off + p->len);
-	ck_splan_runs(&sl->plan, piece, &runs);
+	ck_slice_plan_runs(&sl->plan, piece, &runs);
 	for (uint64_t i = 0; i < runs.nr; i++) {
-		uint64_t at = p->off + ck_splan_run(&runs, i);
+		uint64_t at = p->off + ck_slice_plan_run(&runs, i);
 
 		sum += ck_claims_bytes(sl->claims, p->file, at, at + runs.len);
 	}
@@ -355,7 +356,7 @@ int ck_slice_empty(struct ck_slices *sl, struct ck_slice of, struct ck_err *err)
 	int ret = 0;
 
 	for (uint32_t i = 0; i < nr && !ret; i++) {
-		const struct ck_splan_piece *p = &sl->plan.pieces[v[i]];
+		const struct ck_slice_plan_piece *p = &sl->plan.pieces[v[i]];
 
 		ret = ck_claims_cut(sl->claims, p->file, p->off, p->len, err);
 	}
@@ -373,7 +374,7 @@ static int sync_file(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 	ret = ck_claims_sync(sl->claims, file, fd->fd, &lost, err);
 	ck_slices_put(sl, fd);
 	if (lost)
-		ck_staging_doom(sl->stage, err->msg);
+		ck_draft_poison(sl->draft, err->msg);
 	return ret;
 }
 

@@ -13,7 +13,7 @@
 #include "core/emit/torch_blob.h"
 #include "core/base/strmap.h"
 #include "core/geom/dtype.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -27,12 +27,13 @@ struct group {
 	uint32_t holders, seen;
 };
 
-int ck_splan_no_mem(struct ck_err *err)
+int ck_slice_plan_no_mem(struct ck_err *err)
 {
 	return ck_fail(err, ENOMEM, "no memory for a layout");
 }
 
-uint32_t ck_splan_put_str(struct ck_splan_making *m, const char *s, size_t len)
+uint32_t ck_slice_plan_put_str(struct ck_slice_plan_making *m, const char *s,
+			       size_t len)
 {
 	uint32_t at = (uint32_t)m->strs.len;
 
@@ -45,7 +46,7 @@ uint32_t ck_splan_put_str(struct ck_splan_making *m, const char *s, size_t len)
 	return at;
 }
 
-static uint32_t put_dims(struct ck_splan_making *m, const uint64_t *v,
+static uint32_t put_dims(struct ck_slice_plan_making *m, const uint64_t *v,
 			 unsigned nr)
 {
 	uint32_t at = (uint32_t)m->dims.nr;
@@ -69,7 +70,7 @@ static int by_name(const void *a, const void *b)
 		      ((const struct ck_lay_target *)b)->name);
 }
 
-static int sort_targets(struct ck_splan_making *m, struct ck_err *err)
+static int sort_targets(struct ck_slice_plan_making *m, struct ck_err *err)
 {
 	struct ck_lay_target *v = m->lay.targets.v;
 	size_t nr = m->lay.targets.nr;
@@ -85,38 +86,40 @@ static int sort_targets(struct ck_splan_making *m, struct ck_err *err)
 	return 0;
 }
 
-static int add_tensor(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
+static int add_tensor(struct ck_slice_plan_making *m, uint32_t t,
+		      struct ck_err *err)
 {
-	const struct ck_lay_target *from = ck_splan_target(m, t);
+	const struct ck_lay_target *from = ck_slice_plan_target(m, t);
 	const uint64_t *shape = m->lay.doc.dims.v + from->shape.first, *grid;
 	const struct ck_dtype_info *type = ck_dtype_info(from->dtype);
-	struct ck_splan_tensor to = { .dtype = from->dtype,
-				      .rank = (uint8_t)from->shape.rank };
+	struct ck_slice_plan_tensor to = { .dtype = from->dtype,
+					   .rank = (uint8_t)from->shape.rank };
 	const char *why;
 	unsigned grid_rank;
 
 	ck_lay_out_grid(&m->lay, from, &grid, &grid_rank);
-	why = ck_splan_refuses(from->dtype, grid_rank, from->name, m->lay.dcp);
+	why = ck_slice_plan_refuses(from->dtype, grid_rank, from->name,
+				    m->lay.dcp);
 	if (why)
 		return ck_fail(err, EINVAL, "write: %.200s: %s: %s", from->name,
 			       type->name, why);
 	ck_dims_volume(shape, to.rank, &to.size);
 	to.size *= type->size;
 	to.grid_rank = (uint8_t)grid_rank;
-	to.name = ck_splan_put_str(m, from->name, strlen(from->name));
+	to.name = ck_slice_plan_put_str(m, from->name, strlen(from->name));
 	to.shape = put_dims(m, shape, to.rank);
 	to.grid = put_dims(m, grid, grid_rank);
 	if (m->strs.failed || !ck_vec_reserve(&m->tensors, 1))
-		return ck_splan_no_mem(err);
+		return ck_slice_plan_no_mem(err);
 	m->tensors.v[m->tensors.nr++] = to;
 	return 0;
 }
 
 /* Metadata of DCP's has boxes of a tensor's own dimensions, and no more. */
-static int check_box(const struct ck_splan_making *m, uint32_t t,
+static int check_box(const struct ck_slice_plan_making *m, uint32_t t,
 		     const struct ck_lay_place *place, struct ck_err *err)
 {
-	const struct ck_splan_tensor *to = &m->tensors.v[t];
+	const struct ck_slice_plan_tensor *to = &m->tensors.v[t];
 	bool plain = !place->flat && to->rank == to->grid_rank &&
 		     !memcmp(m->dims.v + to->shape, m->dims.v + to->grid,
 			     to->rank * sizeof(uint64_t));
@@ -127,46 +130,46 @@ static int check_box(const struct ck_splan_making *m, uint32_t t,
 		       ck_fail(err, EINVAL,
 			       "write: %.200s: DCP has neither flat nor padded "
 			       "parts, nor views",
-			       ck_splan_target(m, t)->name);
+			       ck_slice_plan_target(m, t)->name);
 }
 
-static int add_piece(struct ck_splan_making *m, uint32_t t,
+static int add_piece(struct ck_slice_plan_making *m, uint32_t t,
 		     const struct ck_lay_place *place, struct ck_err *err)
 {
 	unsigned rank = m->tensors.v[t].grid_rank;
-	struct ck_splan_piece p = { .tensor = t, .file = CK_NONE };
+	struct ck_slice_plan_piece p = { .tensor = t, .file = CK_NONE };
 	uint64_t nr = place->stored;
 
 	if (place->hi < place->lo ||
 	    (!place->flat && !ck_dims_volume(place->full, rank, &nr)) ||
 	    !ck_mul_ok(nr, ck_dtype_info(m->tensors.v[t].dtype)->size, &p.len))
 		return ck_fail(err, EINVAL, "write: %.200s: is too large",
-			       ck_splan_target(m, t)->name);
+			       ck_slice_plan_target(m, t)->name);
 	p.flat = place->flat;
 	p.lo = place->lo;
 	p.hi = place->hi;
 	p.dims = put_dims(m, place->start, rank);
 	put_dims(m, place->len, rank);
 	put_dims(m, place->full, rank);
-	if (m->strs.failed || m->pieces.nr >= CK_SPLAN_MAX_ENTRIES ||
+	if (m->strs.failed || m->pieces.nr >= CK_SLICE_PLAN_MAX_ENTRIES ||
 	    !ck_vec_reserve(&m->pieces, 1))
-		return ck_splan_no_mem(err);
+		return ck_slice_plan_no_mem(err);
 	m->pieces.v[m->pieces.nr++] = p;
 	return 0;
 }
 
-static int hold(struct ck_splan_making *m, uint32_t t, uint32_t pos,
+static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 		struct group *v, struct ck_err *err)
 {
 	struct ck_lay_place place;
-	struct ck_splan_held *room;
+	struct ck_slice_plan_held *room;
 	uint64_t group;
-	int ret = ck_lay_out_place(&m->lay, ck_splan_target(m, t), pos, &place,
-				   &group, err);
+	int ret = ck_lay_out_place(&m->lay, ck_slice_plan_target(m, t), pos,
+				   &place, &group, err);
 
 	if (ret < 0)
 		return ck_wrap(err, ret, "write: %.200s",
-			       ck_splan_target(m, t)->name);
+			       ck_slice_plan_target(m, t)->name);
 	if (!ret)
 		return 0;
 	if (v[group].piece == CK_NONE) {
@@ -178,25 +181,29 @@ static int hold(struct ck_splan_making *m, uint32_t t, uint32_t pos,
 			return ret;
 	}
 	v[group].holders++;
-	room = m->held.nr < CK_SPLAN_MAX_ENTRIES ? ck_vec_push(&m->held) : NULL;
+	room = m->held.nr < CK_SLICE_PLAN_MAX_ENTRIES ? ck_vec_push(&m->held) :
+							NULL;
 	if (!room)
 		return ck_fail(err, E2BIG,
 			       "more than %u slices, or no memory for them",
-			       CK_SPLAN_MAX_ENTRIES);
-	*room = (struct ck_splan_held){ .pos = pos, .piece = v[group].piece };
+			       CK_SLICE_PLAN_MAX_ENTRIES);
+	*room = (struct ck_slice_plan_held){ .pos = pos,
+					     .piece = v[group].piece };
 	return 0;
 }
 
 /* Who keeps each piece that is new: its (@t mod holders)-th holder. */
-static void choose(struct ck_splan_making *m, uint32_t t, size_t first_held,
-		   uint32_t first_piece, struct group *v, uint64_t nr)
+static void choose(struct ck_slice_plan_making *m, uint32_t t,
+		   size_t first_held, uint32_t first_piece, struct group *v,
+		   uint64_t nr)
 {
 	for (uint64_t g = 0; g < nr; g++)
 		if (v[g].piece != CK_NONE)
 			/* found by the piece from now on */
 			m->pieces.v[v[g].piece].zero = (uint32_t)g;
 	for (size_t i = first_held; i < m->held.nr; i++) {
-		struct ck_splan_piece *p = &m->pieces.v[m->held.v[i].piece];
+		struct ck_slice_plan_piece *p =
+			&m->pieces.v[m->held.v[i].piece];
 		struct group *g = &v[p->zero];
 
 		if (g->seen++ == t % g->holders)
@@ -206,14 +213,14 @@ static void choose(struct ck_splan_making *m, uint32_t t, size_t first_held,
 		m->pieces.v[i].zero = 0;
 }
 
-static int cut(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
+static int cut(struct ck_slice_plan_making *m, uint32_t t, struct ck_err *err)
 {
-	uint64_t nr = ck_lay_out_groups(&m->lay, ck_splan_target(m, t));
+	uint64_t nr = ck_lay_out_groups(&m->lay, ck_slice_plan_target(m, t));
 	ck_auto_free struct group *v = calloc(nr + 1, sizeof(*v));
 	uint32_t first_piece = (uint32_t)m->pieces.nr;
 	size_t first_held = m->held.nr;
 	uint32_t *room = ck_vec_push(&m->first);
-	int ret = v && room ? add_tensor(m, t, err) : ck_splan_no_mem(err);
+	int ret = v && room ? add_tensor(m, t, err) : ck_slice_plan_no_mem(err);
 
 	if (room)
 		*room = first_piece;
@@ -228,26 +235,26 @@ static int cut(struct ck_splan_making *m, uint32_t t, struct ck_err *err)
 
 /* ---- files ---- */
 
-static int name_file(struct ck_splan_making *m, uint32_t pos,
+static int name_file(struct ck_slice_plan_making *m, uint32_t pos,
 		     struct ck_err *err)
 {
 	ck_auto_str struct ck_str name = { 0 };
-	struct ck_splan_file f = { .rank = ck_lay_out_rank(&m->lay, pos) };
+	struct ck_slice_plan_file f = { .rank = ck_lay_out_rank(&m->lay, pos) };
 	int ret = ck_lay_out_file(&m->lay, pos, &name, err);
 
 	if (ret)
 		return ck_wrap(err, ret, "write.path");
 	if (name.failed || !ck_vec_reserve(&m->files, 1))
-		return ck_splan_no_mem(err);
+		return ck_slice_plan_no_mem(err);
 	if (name.len > 240)
 		return ck_fail(err, EINVAL, "write.path: %.80s...: too long",
 			       name.v);
-	f.name = ck_splan_put_str(m, name.v, name.len);
+	f.name = ck_slice_plan_put_str(m, name.v, name.len);
 	m->files.v[m->files.nr++] = f;
 	return 0;
 }
 
-static int name_files(struct ck_splan_making *m, struct ck_err *err)
+static int name_files(struct ck_slice_plan_making *m, struct ck_err *err)
 {
 	ck_auto_strmap struct ck_strmap seen = { 0 };
 	int ret = 0;
@@ -255,13 +262,13 @@ static int name_files(struct ck_splan_making *m, struct ck_err *err)
 	for (uint32_t i = 0; i < m->nr_ranks && !ret; i++)
 		ret = name_file(m, i, err);
 	if (!ret && m->strs.failed)
-		ret = ck_splan_no_mem(err);
+		ret = ck_slice_plan_no_mem(err);
 	for (uint32_t i = 0; i < m->nr_ranks && !ret; i++) {
 		const char *name = m->strs.v + m->files.v[i].name;
 		uint32_t nr = ck_strmap_put(&seen, name, strlen(name));
 
 		if (nr == CK_STRMAP_NONE)
-			ret = ck_splan_no_mem(err);
+			ret = ck_slice_plan_no_mem(err);
 		else if (nr < i)
 			ret = ck_fail(err, EINVAL,
 				      "write.path: ranks %" PRIu64
@@ -273,17 +280,19 @@ static int name_files(struct ck_splan_making *m, struct ck_err *err)
 }
 
 /* By file, and then by tensor; packed ones by the size of their elements. */
-static unsigned elem_of(const struct ck_splan_making *m,
-			const struct ck_splan_piece *p)
+static unsigned elem_of(const struct ck_slice_plan_making *m,
+			const struct ck_slice_plan_piece *p)
 {
 	return ck_dtype_info(m->tensors.v[p->tensor].dtype)->size;
 }
 
 static int by_file(const void *a, const void *b, void *ctx)
 {
-	const struct ck_splan_making *m = ctx;
-	const struct ck_splan_piece *p = &m->pieces.v[*(const uint32_t *)a];
-	const struct ck_splan_piece *q = &m->pieces.v[*(const uint32_t *)b];
+	const struct ck_slice_plan_making *m = ctx;
+	const struct ck_slice_plan_piece *p =
+		&m->pieces.v[*(const uint32_t *)a];
+	const struct ck_slice_plan_piece *q =
+		&m->pieces.v[*(const uint32_t *)b];
 	unsigned x = elem_of(m, p), y = elem_of(m, q);
 
 	if (p->file != q->file)
@@ -295,16 +304,16 @@ static int by_file(const void *a, const void *b, void *ctx)
 	return p < q ? -1 : p > q;
 }
 
-static int sort_pieces(struct ck_splan_making *m, struct ck_err *err)
+static int sort_pieces(struct ck_slice_plan_making *m, struct ck_err *err)
 {
 	size_t nr = m->pieces.nr;
-	struct ck_splan_piece *v = calloc(nr + 1, sizeof(*v));
+	struct ck_slice_plan_piece *v = calloc(nr + 1, sizeof(*v));
 	ck_auto_free uint32_t *order = calloc(nr + 1, sizeof(*order));
 
 	m->to = calloc(nr + 1, sizeof(*m->to));
 	if (!v || !m->to || !order) {
 		free(v);
-		return ck_splan_no_mem(err);
+		return ck_slice_plan_no_mem(err);
 	}
 	for (uint32_t i = 0; i < nr; i++)
 		order[i] = i;
@@ -321,9 +330,9 @@ static int sort_pieces(struct ck_splan_making *m, struct ck_err *err)
 	return 0;
 }
 
-static struct ck_splan tables_of(const struct ck_splan_making *m)
+static struct ck_slice_plan tables_of(const struct ck_slice_plan_making *m)
 {
-	return (struct ck_splan){
+	return (struct ck_slice_plan){
 		.files = m->files.v,
 		.tensors = m->tensors.v,
 		.pieces = m->pieces.v,
@@ -335,18 +344,18 @@ static struct ck_splan tables_of(const struct ck_splan_making *m)
 }
 
 /* What comes before and behind a piece; nothing where there is a header. */
-static int frame_of(const struct ck_splan_making *m,
-		    const struct ck_splan_piece *x, uint64_t *head,
+static int frame_of(const struct ck_slice_plan_making *m,
+		    const struct ck_slice_plan_piece *x, uint64_t *head,
 		    uint64_t *tail, struct ck_err *err)
 {
-	const struct ck_splan p = tables_of(m);
+	const struct ck_slice_plan p = tables_of(m);
 	struct ck_torch_blob b;
 	int ret;
 
 	*head = *tail = 0;
 	if (!m->lay.dcp)
 		return 0;
-	ret = ck_splan_blob(&p, x, &b, err);
+	ret = ck_slice_plan_blob(&p, x, &b, err);
 	*head = b.head.len;
 	*tail = b.tail.len;
 	ck_torch_blob_free(&b);
@@ -354,14 +363,14 @@ static int frame_of(const struct ck_splan_making *m,
 }
 
 /* Offsets after the header, as it does not know its own length yet. */
-static int place_pieces(struct ck_splan_making *m, struct ck_err *err)
+static int place_pieces(struct ck_slice_plan_making *m, struct ck_err *err)
 {
 	uint64_t at = 0, align = m->lay.align, head, tail;
 	int ret = 0;
 
 	for (uint32_t i = 0; i < m->pieces.nr && !ret; i++) {
-		struct ck_splan_piece *p = &m->pieces.v[i];
-		struct ck_splan_file *f = &m->files.v[p->file];
+		struct ck_slice_plan_piece *p = &m->pieces.v[i];
+		struct ck_slice_plan_file *f = &m->files.v[p->file];
 
 		ret = frame_of(m, p, &head, &tail, err);
 		if (!f->nr++) {
@@ -390,7 +399,7 @@ static void align8(struct ck_str *s)
 }
 
 /* By position, each with its entries in the order of tensors. */
-static int put_ranks(struct ck_splan_making *m, struct ck_str *ranks,
+static int put_ranks(struct ck_slice_plan_making *m, struct ck_str *ranks,
 		     struct ck_str *entries)
 {
 	ck_auto_free uint32_t *at = calloc(m->nr_ranks + 2, sizeof(*at));
@@ -401,7 +410,7 @@ static int put_ranks(struct ck_splan_making *m, struct ck_str *ranks,
 	for (size_t i = 0; i < m->held.nr; i++)
 		at[m->held.v[i].pos + 1]++;
 	for (uint64_t i = 0; i < m->nr_ranks; i++) {
-		const struct ck_splan_rank r = {
+		const struct ck_slice_plan_rank r = {
 			.rank = m->files.v[i].rank,
 			.first = at[i],
 			.nr = at[i + 1],
@@ -419,18 +428,18 @@ static int put_ranks(struct ck_splan_making *m, struct ck_str *ranks,
 
 static int rank_order(const void *a, const void *b)
 {
-	const struct ck_splan_rank *x = a, *y = b;
+	const struct ck_slice_plan_rank *x = a, *y = b;
 
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static int put_all(struct ck_splan_making *m, struct ck_str *out,
+static int put_all(struct ck_slice_plan_making *m, struct ck_str *out,
 		   struct ck_err *err)
 {
 	ck_auto_str struct ck_str ranks = { 0 }, entries = { 0 };
-	struct ck_splan_head h = {
-		.magic = CK_SPLAN_MAGIC,
-		.version = CK_SPLAN_VERSION,
+	struct ck_slice_plan_head h = {
+		.magic = CK_SLICE_PLAN_MAGIC,
+		.version = CK_SLICE_PLAN_VERSION,
 		.nr_files = m->files.nr,
 		.nr_tensors = m->tensors.nr,
 		.nr_pieces = m->pieces.nr,
@@ -443,8 +452,9 @@ static int put_all(struct ck_splan_making *m, struct ck_str *out,
 	};
 
 	if (put_ranks(m, &ranks, &entries))
-		return ck_splan_no_mem(err);
-	qsort(ranks.v, m->nr_ranks, sizeof(struct ck_splan_rank), rank_order);
+		return ck_slice_plan_no_mem(err);
+	qsort(ranks.v, m->nr_ranks, sizeof(struct ck_slice_plan_rank),
+	      rank_order);
 	ck_str_add(out, &h, sizeof(h));
 	ck_str_add(out, m->files.v, m->files.nr * sizeof(*m->files.v));
 	ck_str_add(out, m->tensors.v, m->tensors.nr * sizeof(*m->tensors.v));
@@ -455,28 +465,28 @@ static int put_all(struct ck_splan_making *m, struct ck_str *out,
 	align8(out);
 	ck_str_add(out, m->strs.v, m->strs.len);
 	if (out->failed)
-		return ck_splan_no_mem(err);
+		return ck_slice_plan_no_mem(err);
 	h.len = out->len;
 	memcpy(out->v, &h, sizeof(h));
-	h.id = XXH3_64bits(out->v + CK_SPLAN_HASHED,
-			   out->len - CK_SPLAN_HASHED);
+	h.id = XXH3_64bits(out->v + CK_SLICE_PLAN_HASHED,
+			   out->len - CK_SLICE_PLAN_HASHED);
 	memcpy(out->v, &h, sizeof(h));
 	return 0;
 }
 
 /* Lengths of headers are known once there are tables to make them from. */
-static int settle_files(struct ck_splan_making *m, struct ck_str *out,
-			struct ck_err *err)
+static int place_files(struct ck_slice_plan_making *m, struct ck_str *out,
+		       struct ck_err *err)
 {
-	const struct ck_splan p = tables_of(m);
+	const struct ck_slice_plan p = tables_of(m);
 	uint64_t align = CK_MAX(m->lay.align, 8);
 	int ret = 0;
 
 	for (uint32_t i = 0; i < m->files.nr && !ret && !p.dcp; i++) {
-		struct ck_splan_file *f = &m->files.v[i];
+		struct ck_slice_plan_file *f = &m->files.v[i];
 
 		out->len = 0;
-		ret = ck_splan_header(&p, i, out, err);
+		ret = ck_slice_plan_header(&p, i, out, err);
 		f->data = (out->len + align - 1) & ~(align - 1);
 	}
 	out->len = 0;
@@ -487,7 +497,7 @@ static int settle_files(struct ck_splan_making *m, struct ck_str *out,
 	return ret;
 }
 
-static int make(struct ck_splan_making *m, struct ck_str *out,
+static int make(struct ck_slice_plan_making *m, struct ck_str *out,
 		struct ck_err *err)
 {
 	int ret = sort_targets(m, err);
@@ -502,21 +512,21 @@ static int make(struct ck_splan_making *m, struct ck_str *out,
 	if (!ret)
 		ret = place_pieces(m, err);
 	if (!ret)
-		ret = settle_files(m, out, err);
+		ret = place_files(m, out, err);
 	if (!ret)
-		ret = ck_splan_say_layout(m, err);
+		ret = ck_slice_plan_report_layout(m, err);
 	return ret ? ret : put_all(m, out, err);
 }
 
-int ck_splan_make(struct ck_str *out, const char *name, const char *layout,
-		  size_t len, const char *format, struct ck_err *err)
+int ck_slice_plan_make(struct ck_str *out, const char *name, const char *layout,
+		       size_t len, const char *format, struct ck_err *err)
 {
-	struct ck_splan_making m = { 0 };
+	struct ck_slice_plan_making m = { 0 };
 	int ret = ck_lay_out_parse(&m.lay, name, layout, len, format, err);
 
 	/* what is empty is pointed into, too */
 	if (!ret && !ck_vec_reserve(&m.dims, 1))
-		ret = ck_splan_no_mem(err);
+		ret = ck_slice_plan_no_mem(err);
 	if (!ret) {
 		ret = make(&m, out, err);
 		ret = ck_wrap(err, ret, "%s", name);

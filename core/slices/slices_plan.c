@@ -13,7 +13,7 @@
 #include "core/emit/st_out.h"
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -42,10 +42,10 @@ static const void *table(const char *bytes, uint64_t len, uint64_t *at,
 	return t;
 }
 
-static int find_tables(struct ck_splan *p, const char *bytes, uint64_t len,
+static int find_tables(struct ck_slice_plan *p, const char *bytes, uint64_t len,
 		       struct ck_err *err)
 {
-	const struct ck_splan_head *h = (const void *)bytes;
+	const struct ck_slice_plan_head *h = (const void *)bytes;
 	uint64_t at = sizeof(*h);
 	bool ok = true;
 
@@ -76,24 +76,25 @@ static int find_tables(struct ck_splan *p, const char *bytes, uint64_t len,
 	return 0;
 }
 
-static int check_head(const struct ck_splan_head *h, size_t len,
+static int check_head(const struct ck_slice_plan_head *h, size_t len,
 		      struct ck_err *err)
 {
-	if (len < sizeof(*h) || memcmp(h->magic, CK_SPLAN_MAGIC, 8) != 0)
-		return bad(err, "expected it to begin with " CK_SPLAN_MAGIC);
-	if (h->version != CK_SPLAN_VERSION)
+	if (len < sizeof(*h) || memcmp(h->magic, CK_SLICE_PLAN_MAGIC, 8) != 0)
+		return bad(err,
+			   "expected it to begin with " CK_SLICE_PLAN_MAGIC);
+	if (h->version != CK_SLICE_PLAN_VERSION)
 		return bad(err, "it is of another version");
 	if (h->len != len ||
-	    h->id != XXH3_64bits((const char *)h + CK_SPLAN_HASHED,
-				 len - CK_SPLAN_HASHED))
+	    h->id != XXH3_64bits((const char *)h + CK_SLICE_PLAN_HASHED,
+				 len - CK_SLICE_PLAN_HASHED))
 		return bad(err, "it is cut off, or damaged");
 	return 0;
 }
 
 /* ---- records ---- */
 
-const char *ck_splan_refuses(uint8_t dtype, unsigned rank, const char *name,
-			     bool dcp)
+const char *ck_slice_plan_refuses(uint8_t dtype, unsigned rank,
+				  const char *name, bool dcp)
 {
 	if (!dcp)
 		return ck_st_out_refuses(dtype, rank, name, strlen(name));
@@ -101,17 +102,19 @@ const char *ck_splan_refuses(uint8_t dtype, unsigned rank, const char *name,
 					   "files of torch have no such dtype";
 }
 
-static bool file_ok(const struct ck_splan *p, const struct ck_splan_file *f)
+static bool file_ok(const struct ck_slice_plan *p,
+		    const struct ck_slice_plan_file *f)
 {
 	const char *name =
-		f->name < p->strs_len ? ck_splan_str(p, f->name) : ".";
+		f->name < p->strs_len ? ck_slice_plan_str(p, f->name) : ".";
 
 	return *name && *name != '.' && !strchr(name, '/') &&
 	       f->size <= CK_SIZE_MAX && f->data <= f->size &&
 	       ck_range_ok(f->first, f->nr, p->nr_pieces);
 }
 
-static bool tensor_ok(const struct ck_splan *p, const struct ck_splan_tensor *t)
+static bool tensor_ok(const struct ck_slice_plan *p,
+		      const struct ck_slice_plan_tensor *t)
 {
 	uint64_t shape, grid, bytes;
 	unsigned elem;
@@ -123,8 +126,8 @@ static bool tensor_ok(const struct ck_splan *p, const struct ck_splan_tensor *t)
 		return false;
 	elem = ck_dtype_info(t->dtype)->size;
 	return elem &&
-	       !ck_splan_refuses(t->dtype, t->grid_rank,
-				 ck_splan_str(p, t->name), p->dcp) &&
+	       !ck_slice_plan_refuses(t->dtype, t->grid_rank,
+				      ck_slice_plan_str(p, t->name), p->dcp) &&
 	       ck_dims_volume(p->dims + t->shape, t->rank, &shape) &&
 	       ck_dims_volume(p->dims + t->grid, t->grid_rank, &grid) &&
 	       shape == grid && ck_mul_ok(shape, elem, &bytes) &&
@@ -132,10 +135,10 @@ static bool tensor_ok(const struct ck_splan *p, const struct ck_splan_tensor *t)
 }
 
 /* As many bytes as its lengths make. */
-static bool piece_len_ok(const struct ck_splan *p,
-			 const struct ck_splan_piece *x)
+static bool piece_len_ok(const struct ck_slice_plan *p,
+			 const struct ck_slice_plan_piece *x)
 {
-	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
+	const struct ck_slice_plan_tensor *t = &p->tensors[x->tensor];
 	const uint64_t *start = p->dims + x->dims;
 	const uint64_t *len = start + t->grid_rank, *full = len + t->grid_rank;
 	uint64_t volume, stored, bytes;
@@ -156,10 +159,10 @@ static bool piece_len_ok(const struct ck_splan *p,
 	return ck_mul_ok(stored, elem, &bytes) && bytes == x->len;
 }
 
-static bool piece_ok(const struct ck_splan *p, uint32_t i)
+static bool piece_ok(const struct ck_slice_plan *p, uint32_t i)
 {
-	const struct ck_splan_piece *x = &p->pieces[i];
-	const struct ck_splan_file *f;
+	const struct ck_slice_plan_piece *x = &p->pieces[i];
+	const struct ck_slice_plan_file *f;
 
 	if (x->tensor >= p->nr_tensors || x->file >= p->nr_files ||
 	    !ck_range_ok(x->dims, 3 * p->tensors[x->tensor].grid_rank,
@@ -171,16 +174,16 @@ static bool piece_ok(const struct ck_splan *p, uint32_t i)
 }
 
 /* One after the other, each in its file. */
-static bool order_ok(const struct ck_splan *p, uint32_t i)
+static bool order_ok(const struct ck_slice_plan *p, uint32_t i)
 {
-	const struct ck_splan_piece *x = &p->pieces[i];
+	const struct ck_slice_plan_piece *x = &p->pieces[i];
 
 	return !i || x[-1].file != x->file || x->off >= x[-1].off + x[-1].len;
 }
 
-static bool rank_ok(const struct ck_splan *p, uint32_t i)
+static bool rank_ok(const struct ck_slice_plan *p, uint32_t i)
 {
-	const struct ck_splan_rank *r = &p->ranks[i];
+	const struct ck_slice_plan_rank *r = &p->ranks[i];
 	uint32_t last = 0;
 
 	if (!ck_range_ok(r->first, r->nr, p->nr_entries) ||
@@ -197,15 +200,16 @@ static bool rank_ok(const struct ck_splan *p, uint32_t i)
 	return true;
 }
 
-static int check_records(const struct ck_splan *p, struct ck_err *err)
+static int check_records(const struct ck_slice_plan *p, struct ck_err *err)
 {
 	for (uint32_t i = 0; i < p->nr_files; i++)
 		if (!file_ok(p, &p->files[i]))
 			return bad(err, "a file of it is not possible");
 	for (uint32_t i = 0; i < p->nr_tensors; i++)
 		if (!tensor_ok(p, &p->tensors[i]) ||
-		    (i && strcmp(ck_splan_str(p, p->tensors[i - 1].name),
-				 ck_splan_str(p, p->tensors[i].name)) >= 0))
+		    (i &&
+		     strcmp(ck_slice_plan_str(p, p->tensors[i - 1].name),
+			    ck_slice_plan_str(p, p->tensors[i].name)) >= 0))
 			return bad(err, "a tensor of it is not possible");
 	for (uint32_t i = 0; i < p->nr_pieces; i++)
 		if (!piece_ok(p, i) || !order_ok(p, i))
@@ -216,35 +220,36 @@ static int check_records(const struct ck_splan *p, struct ck_err *err)
 	return 0;
 }
 
-int ck_splan_take(struct ck_splan *p, void *bytes, size_t len,
-		  struct ck_err *err)
+int ck_slice_plan_take(struct ck_slice_plan *p, void *bytes, size_t len,
+		       struct ck_err *err)
 {
 	int ret = check_head(bytes, len, err);
 
-	*p = (struct ck_splan){ .own = bytes };
+	*p = (struct ck_slice_plan){ .own = bytes };
 	if (!ret)
 		ret = find_tables(p, bytes, len, err);
 	if (!ret)
 		ret = check_records(p, err);
 	if (ret)
-		ck_splan_free(p);
+		ck_slice_plan_free(p);
 	return ret;
 }
 
-void ck_splan_free(struct ck_splan *p)
+void ck_slice_plan_free(struct ck_slice_plan *p)
 {
 	free(p->own);
-	*p = (struct ck_splan){ 0 };
+	*p = (struct ck_slice_plan){ 0 };
 }
 
 /* ---- look-ups ---- */
 
-static const char *name_of(const struct ck_splan *p, uint32_t tensor)
+static const char *name_of(const struct ck_slice_plan *p, uint32_t tensor)
 {
-	return ck_splan_str(p, p->tensors[tensor].name);
+	return ck_slice_plan_str(p, p->tensors[tensor].name);
 }
 
-uint32_t ck_splan_find_tensor(const struct ck_splan *p, const char *name)
+uint32_t ck_slice_plan_find_tensor(const struct ck_slice_plan *p,
+				   const char *name)
 {
 	uint32_t at =
 		CK_FIRST(i, 0, p->nr_tensors, strcmp(name_of(p, i), name) >= 0);
@@ -253,19 +258,20 @@ uint32_t ck_splan_find_tensor(const struct ck_splan *p, const char *name)
 								     CK_NONE;
 }
 
-uint32_t ck_splan_find_rank(const struct ck_splan *p, uint64_t rank)
+uint32_t ck_slice_plan_find_rank(const struct ck_slice_plan *p, uint64_t rank)
 {
 	uint32_t at = CK_FIRST(i, 0, p->nr_ranks, p->ranks[i].rank >= rank);
 
 	return at < p->nr_ranks && p->ranks[at].rank == rank ? at : CK_NONE;
 }
 
-static uint32_t tensor_of(const struct ck_splan *p, uint32_t entry)
+static uint32_t tensor_of(const struct ck_slice_plan *p, uint32_t entry)
 {
 	return p->pieces[p->entries[entry]].tensor;
 }
 
-uint32_t ck_splan_find_entry(const struct ck_splan *p, uint32_t r, uint32_t t)
+uint32_t ck_slice_plan_find_entry(const struct ck_slice_plan *p, uint32_t r,
+				  uint32_t t)
 {
 	uint32_t first = p->ranks[r].first, end = first + p->ranks[r].nr;
 	uint32_t at = CK_FIRST(i, first, end, tensor_of(p, i) >= t);
@@ -273,17 +279,17 @@ uint32_t ck_splan_find_entry(const struct ck_splan *p, uint32_t r, uint32_t t)
 	return at < end && tensor_of(p, at) == t ? at : CK_NONE;
 }
 
-void ck_splan_runs(const struct ck_splan *p, uint32_t piece,
-		   struct ck_splan_runs *out)
+void ck_slice_plan_runs(const struct ck_slice_plan *p, uint32_t piece,
+			struct ck_slice_plan_runs *out)
 {
-	const struct ck_splan_piece *x = &p->pieces[piece];
-	const struct ck_splan_tensor *t = &p->tensors[x->tensor];
+	const struct ck_slice_plan_piece *x = &p->pieces[piece];
+	const struct ck_slice_plan_tensor *t = &p->tensors[x->tensor];
 	const uint64_t *len = p->dims + x->dims + t->grid_rank;
 	const uint64_t *full = len + t->grid_rank;
 	uint64_t elem = ck_dtype_info(t->dtype)->size;
 	unsigned d = t->grid_rank;
 
-	*out = (struct ck_splan_runs){ .nr = 1, .len = x->len };
+	*out = (struct ck_slice_plan_runs){ .nr = 1, .len = x->len };
 	if (x->flat) {
 		out->len = (x->hi - x->lo) * elem;
 		return;
@@ -307,7 +313,7 @@ void ck_splan_runs(const struct ck_splan *p, uint32_t piece,
 		out->nr = 0;
 }
 
-uint64_t ck_splan_run(const struct ck_splan_runs *r, uint64_t i)
+uint64_t ck_slice_plan_run(const struct ck_slice_plan_runs *r, uint64_t i)
 {
 	uint64_t at = 0, step = r->elem;
 

@@ -5,13 +5,13 @@
 
 #include "core/slices/slices_plan.h"
 
-#define CK_SPLAN_MAGIC "unshplan"
-#define CK_SPLAN_VERSION 2
-#define CK_SPLAN_MAX_ENTRIES (UINT32_C(1) << 24)
-#define CK_SPLAN_MAX_BYTES (UINT64_C(4) << 30)
+#define CK_SLICE_PLAN_MAGIC "unshplan"
+#define CK_SLICE_PLAN_VERSION 2
+#define CK_SLICE_PLAN_MAX_ENTRIES (UINT32_C(1) << 24)
+#define CK_SLICE_PLAN_MAX_BYTES (UINT64_C(4) << 30)
 
 /* Then the tables in the order of these numbers, each 8-byte aligned. */
-struct ck_splan_head {
+struct ck_slice_plan_head {
 	char magic[8];
 	uint64_t version, len, id; /* id: XXH3-64 of all behind it */
 	uint64_t nr_files, nr_tensors, nr_pieces, nr_ranks, nr_dims, nr_entries,
@@ -19,13 +19,13 @@ struct ck_splan_head {
 	uint64_t layout; /* string */
 	uint64_t dcp; /* 0 or 1 */
 };
-#define CK_SPLAN_HASHED offsetof(struct ck_splan_head, nr_files)
+#define CK_SLICE_PLAN_HASHED offsetof(struct ck_slice_plan_head, nr_files)
 
 /*
  * Why files of the format cannot hold pieces of @rank dimensions of that tensor;
  * NULL: they can.
  */
-const char *ck_splan_refuses(uint8_t dtype, unsigned rank, const char *name,
-			     bool dcp);
+const char *ck_slice_plan_refuses(uint8_t dtype, unsigned rank,
+				  const char *name, bool dcp);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef CK_SLICES_PRIV_H
 #define CK_SLICES_PRIV_H
 
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/slices/claims.h"
 #include "core/slices/slices.h"
 
@@ -20,13 +20,13 @@ struct ck_slices_fd {
 };
 
 struct ck_slices {
-	struct ck_staging *stage; /* borrowed */
+	struct ck_draft *draft; /* borrowed */
 	int dir, files; /* slices/, slices/files/ */
-	struct ck_splan plan;
+	struct ck_slice_plan plan;
 	struct ck_claims *claims;
-	struct ck_image img;
-	bool has_image;
-	uint32_t *to_plan; /* tensor of the image -> of the plan */
+	struct ck_catalog img;
+	bool has_catalog;
+	uint32_t *to_plan; /* tensor of the catalog -> of the plan */
 	uint32_t *by_tensor; /* pieces of tensor t: from first_of[t] on */
 	uint32_t *first_of;
 	pthread_mutex_t lock; /* of fds */
@@ -34,9 +34,9 @@ struct ck_slices {
 	uint64_t clock;
 };
 
-/* slices_image.c: the plan as an image, checked as any reader's would be. */
-int ck_splan_image(const struct ck_splan *p, struct ck_image *out,
-		   struct ck_err *err);
+/* slices_catalog.c: the plan as a catalog, checked as any reader's would be. */
+int ck_slice_plan_catalog(const struct ck_slice_plan *p, struct ck_catalog *out,
+			  struct ck_err *err);
 
 /*
  * slices_files.c: a descriptor of shard @file, which ck_slices_put() gives

@@ -63,7 +63,7 @@ void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len)
 }
 
 /* The source that changed last shows its time on the whole file. */
-static void take_newest(struct ck_compose *c, const struct ck_image *img,
+static void take_newest(struct ck_compose *c, const struct ck_catalog *img,
 			uint32_t src)
 {
 	if (src == CK_NONE)
@@ -73,14 +73,14 @@ static void take_newest(struct ck_compose *c, const struct ck_image *img,
 		c->newest = src;
 }
 
-void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
+void ck_compose_tensor(struct ck_compose *c, const struct ck_catalog *img,
 		       uint32_t t)
 {
 	ck_compose_range(c, img, t, 0, img->tensors[t].size, 0);
 }
 
 struct ck_piece *ck_compose_range(struct ck_compose *c,
-				  const struct ck_image *img, uint32_t t,
+				  const struct ck_catalog *img, uint32_t t,
 				  uint64_t at, uint64_t len, uint8_t dtype)
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
@@ -108,7 +108,7 @@ struct ck_piece *ck_compose_range(struct ck_compose *c,
 }
 
 struct ck_piece *ck_compose_turned(struct ck_compose *c,
-				   const struct ck_image *img,
+				   const struct ck_catalog *img,
 				   const struct ck_turned *turned,
 				   uint8_t dtype)
 {

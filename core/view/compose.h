@@ -12,7 +12,7 @@
 
 #include "core/base/str.h"
 #include "core/base/vec.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/view/view.h"
 
 struct ck_piece {
@@ -42,7 +42,7 @@ struct ck_compose {
 void ck_compose_free(struct ck_compose *c);
 void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len);
 /* Adds all of tensor @t; one of size 0 adds nothing. */
-void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
+void ck_compose_tensor(struct ck_compose *c, const struct ck_catalog *img,
 		       uint32_t t);
 /*
  * Adds bytes [at, at + len) of tensor @t as its elements are when they are cast
@@ -50,14 +50,14 @@ void ck_compose_tensor(struct ck_compose *c, const struct ck_image *img,
  * was needed, or no memory.
  */
 struct ck_piece *ck_compose_range(struct ck_compose *c,
-				  const struct ck_image *img, uint32_t t,
+				  const struct ck_catalog *img, uint32_t t,
 				  uint64_t at, uint64_t len, uint8_t dtype);
 /*
  * Adds the rows of @turned as columns, its elements cast to @dtype (not 0).
  * Takes its runs, from malloc().  The piece, or NULL, as above.
  */
 struct ck_piece *ck_compose_turned(struct ck_compose *c,
-				   const struct ck_image *img,
+				   const struct ck_catalog *img,
 				   const struct ck_turned *turned,
 				   uint8_t dtype);
 /* Own bytes @fill until the size is a multiple of @align. */

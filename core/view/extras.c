@@ -122,7 +122,7 @@ static void take_extra(struct ck_extras *v, const struct ck_root *in,
 		close(fd);
 }
 
-void ck_extras_say(const struct ck_extras *e, const struct ck_view *v)
+void ck_extras_report(const struct ck_extras *e, const struct ck_view *v)
 {
 	char why[512];
 

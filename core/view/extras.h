@@ -31,7 +31,7 @@ struct ck_extras {
 int ck_extras_take(struct ck_extras *e, const struct ck_root *root,
 		   const struct ck_opts *opts, struct ck_err *err);
 /* Says in the problems of @v's checkpoint what is not as somebody may expect. */
-void ck_extras_say(const struct ck_extras *e, const struct ck_view *v);
+void ck_extras_report(const struct ck_extras *e, const struct ck_view *v);
 void ck_extras_free(struct ck_extras *e);
 /* Number @i < e->nr as a view's ops say it. */
 bool ck_extras_file(const struct ck_extras *e, uint32_t i,

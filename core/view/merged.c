@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
+const char *ck_merged_refuses(const struct ck_catalog *img, uint32_t t,
 			      const char *name, size_t name_len)
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
@@ -23,7 +23,7 @@ const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
 	return ck_st_out_refuses(tensor->dtype, tensor->rank, name, name_len);
 }
 
-void ck_merged_first_place(const struct ck_image *img, uint32_t t,
+void ck_merged_first_place(const struct ck_catalog *img, uint32_t t,
 			   uint64_t at[2])
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
@@ -51,7 +51,7 @@ static unsigned alignment(uint8_t dtype)
 
 static int file_order(const void *pa, const void *pb, void *ctx)
 {
-	const struct ck_image *img = ctx;
+	const struct ck_catalog *img = ctx;
 	const struct ck_merged_tensor *a = pa, *b = pb;
 	unsigned wa = alignment(img->tensors[a->tensor].dtype);
 	unsigned wb = alignment(img->tensors[b->tensor].dtype);
@@ -82,7 +82,7 @@ void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
 			size);
 }
 
-static void add_entry(struct ck_str *json, const struct ck_image *img,
+static void add_entry(struct ck_str *json, const struct ck_catalog *img,
 		      const struct ck_merged_tensor *m, uint64_t *at)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
@@ -111,7 +111,7 @@ static void make_header(struct ck_str *json, const struct ck_merged_in *in)
 		ck_str_puts(json, " ");
 }
 
-uint64_t ck_merged_entry_max(const struct ck_image *img,
+uint64_t ck_merged_entry_max(const struct ck_catalog *img,
 			     const struct ck_merged_tensor *m)
 {
 	/* 20 digits a number, 6 bytes an escaped character */

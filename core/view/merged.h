@@ -16,7 +16,7 @@
 #include "core/view/compose.h"
 
 struct ck_merged_in {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const char *metadata; /* JSON object for __metadata__; NULL: none */
 	size_t metadata_len;
 	struct ck_merged_tensor {
@@ -28,13 +28,13 @@ struct ck_merged_in {
 };
 
 /* Why safetensors cannot hold tensor @t under this name; NULL: it can. */
-const char *ck_merged_refuses(const struct ck_image *img, uint32_t t,
+const char *ck_merged_refuses(const struct ck_catalog *img, uint32_t t,
 			      const char *name, size_t name_len);
 /*
  * At most how many bytes of header the tensor takes: counted generously, so
  * that it need not be written to know.
  */
-uint64_t ck_merged_entry_max(const struct ck_image *img,
+uint64_t ck_merged_entry_max(const struct ck_catalog *img,
 			     const struct ck_merged_tensor *m);
 /*
  * Appends one entry of a header: elements of a tensor, or of a part of it, at
@@ -48,7 +48,7 @@ uint64_t ck_merged_header_len(const struct ck_merged_in *in);
 /* What CK_MAX_HEADER leaves for entries, metadata being small. */
 #define CK_MERGED_ROOM (CK_MAX_HEADER - (UINT64_C(1) << 20))
 /* Where the first byte of a tensor is: source, then offset in it. */
-void ck_merged_first_place(const struct ck_image *img, uint32_t t,
+void ck_merged_first_place(const struct ck_catalog *img, uint32_t t,
 			   uint64_t at[2]);
 /* Orders in->v as the class comment says. */
 void ck_merged_sort(const struct ck_merged_in *in);

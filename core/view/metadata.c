@@ -35,7 +35,7 @@ static void merge(json_t *into, const json_t *from)
 static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,
 			struct ck_err *err)
 {
-	const struct ck_object *o = &ck_ckpt_image(ck)->objects[i];
+	const struct ck_object *o = &ck_ckpt_catalog(ck)->objects[i];
 	ck_auto_free char *text = NULL;
 	ck_auto_json json_t *from = NULL;
 	int ret;
@@ -52,10 +52,10 @@ static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,
 	return ret;
 }
 
-static bool is_metadata(const struct ck_image *img, const struct ck_object *o)
+static bool is_metadata(const struct ck_catalog *img, const struct ck_object *o)
 {
 	size_t len;
-	const char *name = ck_image_str(img, o->name, &len);
+	const char *name = ck_catalog_str(img, o->name, &len);
 	const size_t want = sizeof(OBJECT_NAME) - 1;
 
 	/* "__metadata__", or "FILE/__metadata__" where there are several */
@@ -67,7 +67,7 @@ static bool is_metadata(const struct ck_image *img, const struct ck_object *o)
 int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
 		     struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	ck_auto_json json_t *all = json_object();
 	ck_auto_free char *text = NULL;
 	int ret = 0;

@@ -77,7 +77,7 @@ static bool is_one_of(const char *const *list, size_t nr, const char *s,
  * Where the format kept no structure only "optimizer." is trusted to say so:
  * a model may well call a module of its own "opt" or "ema".
  */
-static bool trainer_state(const struct ck_image *img, uint32_t t,
+static bool trainer_state(const struct ck_catalog *img, uint32_t t,
 			  unsigned level)
 {
 	static const char flat[] = "optimizer.";
@@ -91,7 +91,7 @@ static bool trainer_state(const struct ck_image *img, uint32_t t,
 }
 
 struct pick {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint32_t *held;
 	uint32_t nr;
 	unsigned level; /* wrapping keys taken off */
@@ -109,7 +109,8 @@ static void drop_trainer_state(struct pick *p)
 	p->nr = kept;
 }
 
-static bool lies_below(const struct ck_image *img, uint32_t t, const char *key)
+static bool lies_below(const struct ck_catalog *img, uint32_t t,
+		       const char *key)
 {
 	struct ck_nest_part part = ck_nest_part(img, t, 0);
 
@@ -118,10 +119,10 @@ static bool lies_below(const struct ck_image *img, uint32_t t, const char *key)
 	       !memcmp(part.key, key, part.len);
 }
 
-bool ck_model_names_twice(const struct ck_image *img)
+bool ck_model_names_twice(const struct ck_catalog *img)
 {
 	size_t len;
-	const char *format = ck_image_str(img, img->format, &len);
+	const char *format = ck_catalog_str(img, img->format, &len);
 
 	return len == 9 && !memcmp(format, "deepspeed", 9);
 }
@@ -209,7 +210,7 @@ static bool take_wrapper(struct pick *p)
 }
 
 /* The name from @level on, parts joined by dots. */
-static void add_rest(struct ck_str *s, const struct ck_image *img, uint32_t t,
+static void add_rest(struct ck_str *s, const struct ck_catalog *img, uint32_t t,
 		     unsigned level)
 {
 	unsigned depth = ck_nest_depth(img, t);
@@ -344,7 +345,7 @@ static int write_names(struct ck_model_names *n, struct pick *p, bool plain,
 		if (p->level) {
 			add_rest(&text, p->img, p->held[i], p->level);
 		} else {
-			name = ck_image_str(
+			name = ck_catalog_str(
 				p->img, p->img->tensors[p->held[i]].name, &len);
 			ck_str_add(&text, name, len);
 		}
@@ -423,8 +424,9 @@ static int name_all(struct ck_model_names *n, struct pick *p,
 	return n->rule.failed || p->taken.failed ? -ENOMEM : drop_clashes(n);
 }
 
-int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
-			uint32_t first, uint32_t nr, const struct ck_opts *opts,
+int ck_model_names_make(struct ck_model_names *out,
+			const struct ck_catalog *img, uint32_t first,
+			uint32_t nr, const struct ck_opts *opts,
 			struct ck_err *err)
 {
 	struct pick p = { .img = img, .nr = nr };

@@ -30,11 +30,12 @@ struct ck_model_names {
 };
 
 /* Tensors [first, first + nr) of @img; option strip-prefix decides if given. */
-int ck_model_names_make(struct ck_model_names *out, const struct ck_image *img,
-			uint32_t first, uint32_t nr, const struct ck_opts *opts,
+int ck_model_names_make(struct ck_model_names *out,
+			const struct ck_catalog *img, uint32_t first,
+			uint32_t nr, const struct ck_opts *opts,
 			struct ck_err *err);
 /* Whether it has its weights twice, and -o weights= says which are shown. */
-bool ck_model_names_twice(const struct ck_image *img);
+bool ck_model_names_twice(const struct ck_catalog *img);
 void ck_model_names_free(struct ck_model_names *n);
 
 #endif

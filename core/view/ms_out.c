@@ -17,7 +17,7 @@ enum {
 	CONTENT = 0x1a,
 };
 
-const char *ck_ms_refuses(const struct ck_image *img, uint32_t t,
+const char *ck_ms_refuses(const struct ck_catalog *img, uint32_t t,
 			  const char *name, size_t name_len)
 {
 	const struct ck_tensor *tensor = &img->tensors[t];

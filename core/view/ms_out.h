@@ -12,13 +12,13 @@
 #define CK_MS_OUT_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/view/merged.h"
 
 #define CK_MS_SLICE (UINT64_C(512) << 20)
 
 /* Why MindSpore would not load it from such a file; NULL: it does. */
-const char *ck_ms_refuses(const struct ck_image *img, uint32_t t,
+const char *ck_ms_refuses(const struct ck_catalog *img, uint32_t t,
 			  const char *name, size_t name_len);
 /* Appends what comes before the @len bytes of content of one record. */
 void ck_ms_record(struct ck_str *out, const struct ck_merged_tensor *m,

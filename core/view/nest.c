@@ -9,50 +9,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-unsigned ck_nest_path_depth(const struct ck_image *img, uint32_t path)
+unsigned ck_nest_path_depth(const struct ck_catalog *img, uint32_t path)
 {
 	return path == CK_NONE ? 1 : (unsigned)img->dims[path];
 }
 
-struct ck_nest_part ck_nest_path_part(const struct ck_image *img, uint32_t path,
-				      uint32_t name, unsigned level)
+struct ck_nest_part ck_nest_path_part(const struct ck_catalog *img,
+				      uint32_t path, uint32_t name,
+				      unsigned level)
 {
 	struct ck_nest_part part = { 0 };
 	uint64_t raw;
 
 	if (path == CK_NONE) {
-		part.key = ck_image_str(img, name, &part.len);
+		part.key = ck_catalog_str(img, name, &part.len);
 		return part;
 	}
 	if (level >= img->dims[path])
 		return part;
 	raw = img->dims[path + 1 + level];
 	if (raw & CK_PATH_STR)
-		part.key = ck_image_str(img, (uint32_t)(raw & UINT32_MAX),
-					&part.len);
+		part.key = ck_catalog_str(img, (uint32_t)(raw & UINT32_MAX),
+					  &part.len);
 	else
 		part.index = raw;
 	return part;
 }
 
-static uint32_t path_of(const struct ck_image *img, uint32_t ref)
+static uint32_t path_of(const struct ck_catalog *img, uint32_t ref)
 {
 	return ref < img->nr_tensors ? img->tensors[ref].path :
 				       img->objects[ref - img->nr_tensors].path;
 }
 
-static uint32_t name_of(const struct ck_image *img, uint32_t ref)
+static uint32_t name_of(const struct ck_catalog *img, uint32_t ref)
 {
 	return ref < img->nr_tensors ? img->tensors[ref].name :
 				       img->objects[ref - img->nr_tensors].name;
 }
 
-unsigned ck_nest_depth(const struct ck_image *img, uint32_t tensor)
+unsigned ck_nest_depth(const struct ck_catalog *img, uint32_t tensor)
 {
 	return ck_nest_path_depth(img, path_of(img, tensor));
 }
 
-struct ck_nest_part ck_nest_part(const struct ck_image *img, uint32_t tensor,
+struct ck_nest_part ck_nest_part(const struct ck_catalog *img, uint32_t tensor,
 				 unsigned level)
 {
 	return ck_nest_path_part(img, path_of(img, tensor),
@@ -74,12 +75,12 @@ int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)
 	return a->len < b->len ? -1 : a->len > b->len;
 }
 
-struct ck_nest_path ck_nest_path(const struct ck_image *img, uint32_t ref)
+struct ck_nest_path ck_nest_path(const struct ck_catalog *img, uint32_t ref)
 {
 	return ck_nest_path_of(img, path_of(img, ref), name_of(img, ref));
 }
 
-struct ck_nest_path ck_nest_path_of(const struct ck_image *img, uint32_t path,
+struct ck_nest_path ck_nest_path_of(const struct ck_catalog *img, uint32_t path,
 				    uint32_t name)
 {
 	return (struct ck_nest_path){ .img = img,
@@ -121,7 +122,7 @@ int ck_nest_paths_cmp(const struct ck_nest_path *a,
 	return ck_nest_cmp_part(&x, &y);
 }
 
-unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
+unsigned ck_nest_common(const struct ck_catalog *img, uint32_t a, uint32_t b)
 {
 	struct ck_nest_path pa = ck_nest_path(img, a),
 			    pb = ck_nest_path(img, b);
@@ -129,7 +130,7 @@ unsigned ck_nest_common(const struct ck_image *img, uint32_t a, uint32_t b)
 	return ck_nest_paths_common(&pa, &pb);
 }
 
-int ck_nest_cmp(const struct ck_image *img, uint32_t a, uint32_t b)
+int ck_nest_cmp(const struct ck_catalog *img, uint32_t a, uint32_t b)
 {
 	struct ck_nest_path pa = ck_nest_path(img, a),
 			    pb = ck_nest_path(img, b);
@@ -142,7 +143,7 @@ static int path_order(const void *pa, const void *pb, void *ctx)
 	return ck_nest_cmp(ctx, *(const uint32_t *)pa, *(const uint32_t *)pb);
 }
 
-void ck_nest_sort(const struct ck_image *img, uint32_t *tensors, uint32_t nr)
+void ck_nest_sort(const struct ck_catalog *img, uint32_t *tensors, uint32_t nr)
 {
 	if (nr)
 		qsort_r(tensors, nr, sizeof(*tensors), path_order, (void *)img);

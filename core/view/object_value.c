@@ -80,7 +80,7 @@ static bool child(struct ck_object_values *v, ck_pv at,
 static bool by_path(struct ck_object_values *v, const struct ck_object *o,
 		    ck_pv *out)
 {
-	const struct ck_image *img = ck_ckpt_image(v->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(v->ck);
 	unsigned depth = ck_nest_path_depth(img, o->path);
 	ck_pv at = ck_pickle_root(v->p);
 
@@ -154,7 +154,7 @@ static bool by_dots(struct ck_object_values *v, ck_pv at, const char *name,
 }
 
 /* Some formats keep one object in a pickle of its own. */
-static bool is_alone(const struct ck_image *img, const struct ck_object *o)
+static bool is_alone(const struct ck_catalog *img, const struct ck_object *o)
 {
 	for (uint32_t i = 0; i < img->nr_objects; i++) {
 		const struct ck_object *other = &img->objects[i];
@@ -176,7 +176,8 @@ static bool find_named(struct ck_object_values *v, const struct ck_object *o,
 {
 	ck_pv root = ck_pickle_root(v->p), data;
 	size_t len;
-	const char *name = ck_image_str(ck_ckpt_image(v->ck), o->name, &len);
+	const char *name =
+		ck_catalog_str(ck_ckpt_catalog(v->ck), o->name, &len);
 
 	if (o->path != CK_NONE && by_path(v, o, out))
 		return true;
@@ -200,7 +201,7 @@ static bool find(struct ck_object_values *v, const struct ck_object *o,
 	if (find_named(v, o, out))
 		return true;
 	*out = ck_pickle_root(v->p);
-	return is_alone(ck_ckpt_image(v->ck), o);
+	return is_alone(ck_ckpt_catalog(v->ck), o);
 }
 
 /* ---- what it is ---- */
@@ -381,7 +382,7 @@ static const char *put_found(struct ck_object_values *v,
 static int load(struct ck_object_values *v, uint32_t i,
 		const struct ck_object *o, struct ck_err *err)
 {
-	const struct ck_image *img = ck_ckpt_image(v->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(v->ck);
 	int ret;
 
 	if (o->src == v->src && o->off == v->off && o->len == v->len)
@@ -446,7 +447,7 @@ static const char *put_plain(const struct ck_object *o, const char *text,
 int ck_object_value(struct ck_object_values *v, uint32_t i, struct ck_str *out,
 		    const char **why, struct ck_err *err)
 {
-	const struct ck_object *o = &ck_ckpt_image(v->ck)->objects[i];
+	const struct ck_object *o = &ck_ckpt_catalog(v->ck)->objects[i];
 	ck_auto_free char *text = NULL;
 	size_t begin = out->len;
 	int ret = 0;

@@ -3,7 +3,7 @@
  * optim_state.c - finds state dicts of optimizers by names that tensors share
  *
  * Works on whole names, whose last part is what an optimizer calls its state,
- * and what is before it the owner, a parameter.  All texts lie in the image.
+ * and what is before it the owner, a parameter.  All texts lie in the catalog.
  */
 #include "core/view/optim_state.h"
 
@@ -54,7 +54,7 @@ struct seen {
 };
 
 struct find {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct group *group;
 	size_t nr_group;
 	struct seen *seen; /* of names that an optimizer may use */
@@ -89,11 +89,11 @@ static bool is_one_of(const char *const *list, size_t nr, struct text t)
 	return false;
 }
 
-static struct text text_of(const struct ck_image *img, uint32_t ref)
+static struct text text_of(const struct ck_catalog *img, uint32_t ref)
 {
 	struct text t;
 
-	t.s = ck_image_str(img, ref, &t.len);
+	t.s = ck_catalog_str(img, ref, &t.len);
 	return t;
 }
 
@@ -173,7 +173,7 @@ static struct group *group_of(const struct find *f, struct text name)
 }
 
 /* state/PARAMETER/NAME, as keys of dicts that were saved. */
-static bool is_nested(const struct ck_image *img, uint32_t t)
+static bool is_nested(const struct ck_catalog *img, uint32_t t)
 {
 	unsigned depth = ck_nest_depth(img, t);
 	struct ck_nest_part part;
@@ -244,7 +244,7 @@ static void mark_all(struct find *f, const uint32_t *held, uint32_t nr)
 	}
 }
 
-int ck_optim_state_find(const struct ck_image *img, const uint32_t *held,
+int ck_optim_state_find(const struct ck_catalog *img, const uint32_t *held,
 			uint32_t nr, bool **is)
 {
 	ck_auto_free struct group *group =

@@ -9,12 +9,12 @@
 #ifndef CK_OPTIM_STATE_H
 #define CK_OPTIM_STATE_H
 
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <stdbool.h>
 
 /* *is[i], to free(): whether @held[i] is.  -ENOMEM, then *is is NULL. */
-int ck_optim_state_find(const struct ck_image *img, const uint32_t *held,
+int ck_optim_state_find(const struct ck_catalog *img, const uint32_t *held,
 			uint32_t nr, bool **is);
 
 #endif

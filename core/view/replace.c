@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replace.c - intervals of a staged file; see the header
+ * replace.c - intervals of a buffered file; see the header
  *
  * The file lies in the checkpoint's directory (core/redo/redo.h): sealed, it
  * is what will be in the shards, and then it is copied there.

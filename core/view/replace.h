@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replace.h - all bytes of a view's file, staged until every one was written
+ * replace.h - all bytes of a view's file, buffered until every one was written
  *
  * What a program writes after O_TRUNC goes to a file of its own, beside the
- * shards or, where they are not to be written beside, in the spool.  Which bytes
- * came is kept as intervals, for they may come in any order; when the program
- * closes the file and all are there they are written to the shards, and
+ * shards or, where they are not to be written beside, in the spool.  Which
+ * bytes came is kept as intervals, for they may come in any order; when the
+ * program closes the file and all are there they are written to the shards, and
  * otherwise the file stays as it was and the close says so.  Beside the shards
  * that is all or nothing, whatever breaks off.
  *

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Tensors are sorted by tree: the first one of @tree or a later one. */
-static uint32_t tree_begin(const struct ck_image *img, uint32_t tree)
+static uint32_t tree_begin(const struct ck_catalog *img, uint32_t tree)
 {
 	return CK_FIRST(i, 0, img->nr_tensors, img->tensors[i].tree >= tree);
 }
@@ -25,7 +25,7 @@ int ck_view_open(struct ck_view **out, const struct ck_view_ops *ops,
 {
 	struct ck_view base = { .ops = ops, .ck = ck, .tree = tree };
 
-	base.img = ck_ckpt_image(ck);
+	base.img = ck_ckpt_catalog(ck);
 	base.first = tree_begin(base.img, tree);
 	base.nr = tree_begin(base.img, tree + 1) - base.first;
 	*out = NULL;
@@ -50,7 +50,7 @@ void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
 	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, true, reason);
 }
 
-void ck_view_settle(const struct ck_view *v)
+void ck_view_find_problems(const struct ck_view *v)
 {
 	const struct ck_view_folder_ops *ops = v->ops->folders;
 	char name[256];
@@ -59,22 +59,22 @@ void ck_view_settle(const struct ck_view *v)
 		ops->name(v, d, name);
 }
 
-int ck_views_settle(struct ck_ckpt *ck, const struct ck_opts *opts,
-		    struct ck_err *err)
+int ck_views_find_problems(struct ck_ckpt *ck, const struct ck_opts *opts,
+			   struct ck_err *err)
 {
 	for (size_t i = 0; ck_views[i]; i++) {
 		struct ck_view *v;
 		int ret;
 
 		if (!ck_views[i]->folders ||
-		    (ck_views[i]->nests && ck_ckpt_is_over(ck)) ||
+		    (ck_views[i]->nests && ck_ckpt_is_derived(ck)) ||
 		    !ck_opts_get(opts, ck_views[i]->name))
 			continue;
 		ret = ck_view_open(&v, ck_views[i], ck, 0, opts, err);
 		if (ret)
 			return ret;
 		if (v) {
-			ck_view_settle(v);
+			ck_view_find_problems(v);
 			ck_view_close(v);
 		}
 	}

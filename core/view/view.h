@@ -92,7 +92,10 @@ struct ck_view_ops {
 	 * where files are in the view's folder itself.
 	 */
 	const struct ck_view_folder_ops *folders;
-	/* Each listed folder is a checkpoint that has views itself, see over.h. */
+	/*
+	 * Each listed folder is a checkpoint that has views itself, see
+	 * as_ckpt.h.
+	 */
 	bool nests;
 };
 
@@ -120,7 +123,7 @@ struct ck_view_folder_ops {
 struct ck_view {
 	const struct ck_view_ops *ops;
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint32_t tree; /* whose tensors it shows: */
 	uint32_t first, nr; /* indices into img->tensors */
 };
@@ -145,10 +148,10 @@ void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
 		       const char *reason);
 
 /* Makes what @v lists, so that the problems have what cannot be made. */
-void ck_view_settle(const struct ck_view *v);
+void ck_view_find_problems(const struct ck_view *v);
 /* The same of all views that -o options of their own describe. */
-int ck_views_settle(struct ck_ckpt *ck, const struct ck_opts *opts,
-		    struct ck_err *err);
+int ck_views_find_problems(struct ck_ckpt *ck, const struct ck_opts *opts,
+			   struct ck_err *err);
 
 /* open, close and nr of views that have one file a tensor and no state. */
 int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,

@@ -5,7 +5,7 @@
  * The same tensors under the same names as model.safetensors; ms_out.h has the
  * bytes.
  */
-#include "core/view/held.h"
+#include "core/view/merged_set.h"
 #include "core/view/ms_out.h"
 #include "core/view/single.h"
 
@@ -18,10 +18,10 @@
 
 struct ckpt_view {
 	struct ck_single one;
-	struct ck_held held;
+	struct ck_merged_set held;
 };
 
-static void add_tensor(struct ck_compose *file, const struct ck_image *img,
+static void add_tensor(struct ck_compose *file, const struct ck_catalog *img,
 		       const struct ck_merged_tensor *m)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
@@ -58,7 +58,7 @@ static void ckpt_close(struct ck_view *base)
 	struct ckpt_view *v = (struct ckpt_view *)base;
 
 	ck_lazy_free(&v->one.file);
-	ck_held_free(&v->held);
+	ck_merged_set_free(&v->held);
 	free(v);
 }
 
@@ -72,7 +72,7 @@ static int ckpt_open(struct ck_view **out, const struct ck_view *base,
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	v->one.base = *base;
 	ck_lazy_init(&v->one.file, make_file, v);
-	ret = ck_held_take(&v->held, base, opts, ck_ms_refuses, err);
+	ret = ck_merged_set_take(&v->held, base, opts, ck_ms_refuses, err);
 	if (ret)
 		ckpt_close(&v->one.base);
 	else

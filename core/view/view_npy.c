@@ -12,7 +12,7 @@
 #include "core/view/view.h"
 
 #include "core/base/check.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/geom/dtype.h"
 
 #include <inttypes.h>
@@ -41,7 +41,7 @@ static const char *descr(uint8_t dtype)
 }
 
 /* Writes the header of @t to @out and returns its length. */
-static size_t header(const struct ck_image *img, const struct ck_tensor *t,
+static size_t header(const struct ck_catalog *img, const struct ck_tensor *t,
 		     char out[NPY_MAX])
 {
 	const uint64_t *shape = img->dims + t->shape;
@@ -80,7 +80,7 @@ static bool npy_file(const struct ck_view *v, uint32_t i, struct ck_vfile *out)
 		return false;
 	t = tensor(v, i);
 	snprintf(out->name, sizeof(out->name), "%s" NPY_SUFFIX,
-		 ck_image_str(v->img, t->file, NULL));
+		 ck_catalog_str(v->img, t->file, NULL));
 	out->size = header(v->img, t, head) + t->size;
 	out->newest = t->newest;
 	out->like = NULL;
@@ -95,7 +95,7 @@ static uint32_t npy_find(const struct ck_view *v, const char *name, size_t len)
 
 	if (len < tail || memcmp(name + len - tail, NPY_SUFFIX, tail) != 0)
 		return CK_NONE;
-	t = ck_image_find_file(v->img, v->tree, name, len - tail);
+	t = ck_catalog_find_file(v->img, v->tree, name, len - tail);
 	return t == CK_NONE ? CK_NONE : t - v->first;
 }
 

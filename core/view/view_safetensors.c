@@ -6,7 +6,7 @@
  * is the view that leaves out what a model does not need.  Of weights that are
  * kept twice (DeepSpeed) it shows the copy that hf/ shows, and nothing else.
  */
-#include "core/view/held.h"
+#include "core/view/merged_set.h"
 #include "core/view/merged.h"
 #include "core/view/metadata.h"
 #include "core/view/single.h"
@@ -21,7 +21,7 @@
 
 struct st_view {
 	struct ck_single one;
-	struct ck_held held;
+	struct ck_merged_set held;
 };
 
 static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
@@ -47,14 +47,14 @@ static void st_close(struct ck_view *base)
 	struct st_view *v = (struct st_view *)base;
 
 	ck_lazy_free(&v->one.file);
-	ck_held_free(&v->held);
+	ck_merged_set_free(&v->held);
 	free(v);
 }
 
 /* Whether the header fits; it is written out only where that is in doubt. */
 static bool fits(const struct st_view *v)
 {
-	const struct ck_image *img = v->one.base.img;
+	const struct ck_catalog *img = v->one.base.img;
 	const struct ck_merged_in in = { .img = img,
 					 .v = v->held.v,
 					 .nr = v->held.nr };
@@ -86,7 +86,7 @@ static int st_open(struct ck_view **out, const struct ck_view *base,
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	v->one.base = *base;
 	ck_lazy_init(&v->one.file, make_file, v);
-	ret = ck_held_take(&v->held, base, opts, ck_merged_refuses, err);
+	ret = ck_merged_set_take(&v->held, base, opts, ck_merged_refuses, err);
 	if (ret) {
 		st_close(&v->one.base);
 		return ret;

@@ -2,11 +2,11 @@
 /*
  * view_tensors.c - tensors/NAME: each tensor raw, row-major, little endian
  *
- * Keeps nothing per tensor: names and sizes are the image's own.
+ * Keeps nothing per tensor: names and sizes are the catalog's own.
  */
 #include "core/view/view.h"
 
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static bool tensors_file(const struct ck_view *v, uint32_t i,
 		return false;
 	t = &v->img->tensors[v->first + i];
 	snprintf(out->name, sizeof(out->name), "%s",
-		 ck_image_str(v->img, t->file, NULL));
+		 ck_catalog_str(v->img, t->file, NULL));
 	out->size = t->size;
 	out->newest = t->newest;
 	out->like = NULL;
@@ -30,7 +30,7 @@ static bool tensors_file(const struct ck_view *v, uint32_t i,
 static uint32_t tensors_find(const struct ck_view *v, const char *name,
 			     size_t len)
 {
-	uint32_t t = ck_image_find_file(v->img, v->tree, name, len);
+	uint32_t t = ck_catalog_find_file(v->img, v->tree, name, len);
 
 	return t == CK_NONE ? CK_NONE : t - v->first;
 }

@@ -2,7 +2,7 @@
 /*
  * write.c - bytes into a view's file: its tensors take them, its own are fixed
  *
- * Headers are made from the image, so a program that writes a whole file anew
+ * Headers are made from the catalog, so a program that writes a whole file anew
  * writes them as they are: that is allowed, and anything else is not.
  */
 #include "core/view/view.h"
@@ -106,7 +106,8 @@ static int write_tensor(struct put *p, const struct ck_span *span, uint64_t at,
 {
 	uint64_t from = at, to = at + n;
 
-	if (p->was && !ck_ckpt_is_undone(p->v->ck, span->ref, n, span->off)) {
+	if (p->was &&
+	    !ck_ckpt_is_partly_written(p->v->ck, span->ref, n, span->off)) {
 		while (from < to && p->was[from] == p->buf[from])
 			from++;
 		while (to > from && p->was[to - 1] == p->buf[to - 1])
@@ -208,6 +209,6 @@ int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err)
 			       "model.safetensors are",
 			       v->ops->name);
 	if (file.tensor == CK_NONE) /* some of its tensors may be */
-		return ck_ckpt_hold(v->ck, err);
+		return ck_ckpt_lock_writer(v->ck, err);
 	return ck_ckpt_may_write(v->ck, file.tensor, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * container.c - around the writes to files with checksums, and settling them
+ * container.c - around the writes to files with checksums, and flushing them
  *
  * A block is DIRTY from before a write of some of it until after one that was
  * under way while it was summed, and KNOWN when the CRC that is part of the
@@ -310,7 +310,7 @@ void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* ---- settling ---- */
+/* ---- flushing ---- */
 
 static bool any_unknown(const struct ck_sum *sum)
 {
@@ -351,7 +351,7 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 	unsigned char bytes[CK_SUM_PLACES][4];
 	struct iovec iov[CK_SUM_PLACES];
 	struct ck_io io[CK_SUM_PLACES];
-	uint64_t since = ck_own_clock(s->r->own);
+	uint64_t since = ck_self_writes_clock(s->r->self_writes);
 	int fd, ret = ck_files_get(s->r->wfiles, src, &fd, err);
 
 	if (ret)
@@ -371,10 +371,10 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 					.iov = &iov[i],
 					.nr_iov = 1 };
 	}
-	ret = ck_own_begin(s->r->own, src, fd, since, err);
+	ret = ck_self_writes_begin(s->r->self_writes, src, fd, since, err);
 	if (!ret) {
 		ret = ck_put(s->r, io, sum->nr_places, err);
-		ck_own_end(s->r->own, src, fd);
+		ck_self_writes_end(s->r->self_writes, src, fd);
 		for (unsigned i = 0; !ret && i < sum->nr_places; i++)
 			if (io[i].res)
 				ret = ck_fail(
@@ -389,28 +389,28 @@ int ck_sum_store(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
 	return ret;
 }
 
-bool ck_sum_rotten(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
-		   bool look)
+bool ck_sum_corrupt(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
+		    bool look)
 {
-	return s->found.rotten &&
-	       s->found.rotten(s->found.ctx, src, sum->off, sum->len, look);
+	return s->found.corrupt &&
+	       s->found.corrupt(s->found.ctx, src, sum->off, sum->len, look);
 }
 
 void ck_sum_leave(struct ck_sum *sum)
 {
-	sum->rotten = sum->kept = true;
+	sum->corrupt = sum->kept = true;
 	memset(sum->state, CK_SUM_DIRTY, nr_blocks(sum));
 }
 
-static int settle_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
-		      struct ck_err *err)
+static int flush_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
+		     struct ck_err *err)
 {
 	uint32_t crc;
 	int ret;
 
 	sum->dirty = false;
-	sum->rotten = sum->rotten && ck_sum_rotten(s, src, sum, false);
-	if (sum->rotten)
+	sum->corrupt = sum->corrupt && ck_sum_corrupt(s, src, sum, false);
+	if (sum->corrupt)
 		return 0;
 	ret = resum(s, src, sum, &crc, err);
 	if (!ret)
@@ -422,8 +422,8 @@ static int settle_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	return ret;
 }
 
-static int settle_file(struct ck_sums *s, struct ck_sum_file *f,
-		       struct ck_err *err)
+static int flush_file(struct ck_sums *s, struct ck_sum_file *f,
+		      struct ck_err *err)
 {
 	int ret = 0;
 
@@ -435,14 +435,14 @@ static int settle_file(struct ck_sums *s, struct ck_sum_file *f,
 
 		for (size_t k = 0; !ret && k < u->sums.nr; k++)
 			if (u->sums.v[k].dirty)
-				ret = settle_sum(s, f->src, &u->sums.v[k], err);
+				ret = flush_sum(s, f->src, &u->sums.v[k], err);
 	}
 	if (ret)
 		f->dirty = true;
 	return ret;
 }
 
-int ck_sums_settle(struct ck_sums *s, uint32_t src, struct ck_err *err)
+int ck_sums_flush(struct ck_sums *s, uint32_t src, struct ck_err *err)
 {
 	struct ck_sum_file *f = file_at(s, src);
 	int ret;
@@ -450,17 +450,17 @@ int ck_sums_settle(struct ck_sums *s, uint32_t src, struct ck_err *err)
 	if (!f)
 		return 0;
 	pthread_mutex_lock(&f->lock);
-	ret = settle_file(s, f, err);
+	ret = flush_file(s, f, err);
 	pthread_mutex_unlock(&f->lock);
 	return ret;
 }
 
 /* The mark stays too: who opens it knows, and it is looked at again. */
-static bool any_rotten(const struct ck_sum_file *f)
+static bool any_corrupt(const struct ck_sum_file *f)
 {
 	for (size_t i = 0; i < f->units.nr; i++)
 		for (size_t k = 0; k < f->units.v[i].sums.nr; k++)
-			if (f->units.v[i].sums.v[k].rotten)
+			if (f->units.v[i].sums.v[k].corrupt)
 				return true;
 	return false;
 }
@@ -472,7 +472,7 @@ void ck_sums_synced(struct ck_sums *s, uint32_t src)
 	if (!f)
 		return;
 	pthread_mutex_lock(&f->lock);
-	if (f->marked && !f->dirty && !f->left && !any_rotten(f))
+	if (f->marked && !f->dirty && !f->left && !any_corrupt(f))
 		ck_sum_unmark(s, f);
 	pthread_mutex_unlock(&f->lock);
 }
@@ -488,7 +488,7 @@ void ck_sums_free(struct ck_sums *s)
 
 		if (!f)
 			continue;
-		if (f->marked && !ck_sums_settle(s, i, NULL) &&
+		if (f->marked && !ck_sums_flush(s, i, NULL) &&
 		    !ck_sum_sync(s, i, NULL))
 			ck_sums_synced(s, i);
 		free_file(f);

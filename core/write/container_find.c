@@ -221,7 +221,7 @@ static int check_safetensors(struct ck_reader *r, uint32_t src,
 		       ck_bytes_name(r, src));
 }
 
-void ck_chunk_archive(const struct ck_image *img, const struct ck_tensor *t,
+void ck_chunk_archive(const struct ck_catalog *img, const struct ck_tensor *t,
 		      uint32_t chunk, uint64_t *off, uint64_t *len)
 {
 	const struct ck_chunk *c = &img->chunks[chunk];
@@ -238,9 +238,9 @@ void ck_chunk_archive(const struct ck_image *img, const struct ck_tensor *t,
 int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 		struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	bool mindspore =
-		!strcmp(ck_image_str(img, img->format, NULL), "mindspore");
+		!strcmp(ck_catalog_str(img, img->format, NULL), "mindspore");
 	unsigned char head[16];
 	int ret;
 

@@ -20,12 +20,12 @@
 /* Under the lock: what the mark should say. */
 static void compose(const struct ck_sums *s, struct ck_str *out)
 {
-	const struct ck_image *img = s->r->in.img;
+	const struct ck_catalog *img = s->r->in.img;
 
 	for (size_t i = 0; i < s->marked.nr && !s->many; i++) {
 		size_t len;
-		const char *name =
-			ck_image_str(img, img->srcs[s->marked.v[i]].name, &len);
+		const char *name = ck_catalog_str(
+			img, img->srcs[s->marked.v[i]].name, &len);
 
 		ck_str_add(out, name, len + 1);
 	}
@@ -101,7 +101,7 @@ void ck_sum_unmark(struct ck_sums *s, struct ck_sum_file *f)
 }
 
 /* The first source from @i on that @names holds; nr_srcs: none. */
-static uint32_t next_named(const struct ck_image *img, uint32_t i,
+static uint32_t next_named(const struct ck_catalog *img, uint32_t i,
 			   const char *names, size_t len)
 {
 	for (; len && i < img->nr_srcs; i++)
@@ -109,14 +109,14 @@ static uint32_t next_named(const struct ck_image *img, uint32_t i,
 		    img->srcs[i].state != CK_MISSING &&
 		    ck_root_mark_has(
 			    names, len,
-			    ck_image_str(img, img->srcs[i].name, NULL)))
+			    ck_catalog_str(img, img->srcs[i].name, NULL)))
 			return i;
 	return img->nr_srcs;
 }
 
 void ck_sum_read_mark(struct ck_sums *s)
 {
-	const struct ck_image *img = s->r->in.img;
+	const struct ck_catalog *img = s->r->in.img;
 	char names[CK_ROOT_MARK_MAX + 1];
 	size_t len = ck_root_mark(s->r->in.root, names);
 
@@ -136,7 +136,7 @@ bool ck_sums_are_marked(const struct ck_root *root)
 	return ck_root_mark(root, names);
 }
 
-void ck_sums_warn(const struct ck_image *img, const struct ck_root *root,
+void ck_sums_warn(const struct ck_catalog *img, const struct ck_root *root,
 		  const struct ck_sums_found *found)
 {
 	char names[CK_ROOT_MARK_MAX + 1];

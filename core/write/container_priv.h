@@ -2,7 +2,7 @@
 /*
  * container_priv.h - the sums of files, and their parts
  *
- *	container.c       which there are; around writes; settling
+ *	container.c       which there are; around writes; flushing
  *	container_find.c  where a zip and MindSpore keep them
  *	container_repair.c  what a crash left
  *	container_mark.c  the attribute that tells of a crash
@@ -36,7 +36,7 @@ struct ck_sum {
 	bool found; /* off, len and all places are */
 	bool kept; /* false: its writer kept no sum; it is left alone */
 	bool dirty;
-	bool rotten; /* left wrong by a repair: of bytes that are damaged */
+	bool corrupt; /* left wrong by a repair: of bytes that are damaged */
 	bool torn; /* found to be another in another place */
 	uint32_t crc; /* as the file has it */
 	unsigned nr_places;
@@ -91,8 +91,8 @@ int ck_sum_blocks(struct ck_sums *s, uint32_t src, const struct ck_sum_unit *u,
 int ck_sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	       uint32_t *out, struct ck_err *err);
 /* Whether it covers damage, and so stays wrong. */
-bool ck_sum_rotten(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
-		   bool look);
+bool ck_sum_corrupt(struct ck_sums *s, uint32_t src, const struct ck_sum *sum,
+		    bool look);
 /* Leaves it so until its bytes are new: nothing is known of its blocks. */
 void ck_sum_leave(struct ck_sum *sum);
 /* Writes @crc to all places of @sum. */

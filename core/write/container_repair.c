@@ -32,7 +32,7 @@ static int repair_unit(struct ck_sums *s, struct ck_sum_file *f,
 			ret = ck_sum_all(s, f->src, sum, &crc, err);
 		if (ret || (crc == sum->crc && !sum->torn))
 			continue;
-		if (ck_sum_rotten(s, f->src, sum, true)) {
+		if (ck_sum_corrupt(s, f->src, sum, true)) {
 			ck_sum_leave(sum);
 			nr->left++;
 			continue;
@@ -48,7 +48,7 @@ static int repair_unit(struct ck_sums *s, struct ck_sum_file *f,
 /* All archives in the file, or the file as one. */
 static int need_all(struct ck_sums *s, uint32_t src, struct ck_err *err)
 {
-	const struct ck_image *img = s->r->in.img;
+	const struct ck_catalog *img = s->r->in.img;
 	int ret = 0;
 
 	for (uint32_t t = 0; !ret && t < img->nr_tensors; t++) {
@@ -82,7 +82,7 @@ int ck_sum_sync(struct ck_sums *s, uint32_t src, struct ck_err *err)
 			0;
 }
 
-static void say_repaired(const struct tally *nr, char line[CK_ERR_MAX])
+static void report_repaired(const struct tally *nr, char line[CK_ERR_MAX])
 {
 	int n = snprintf(line, CK_ERR_MAX,
 			 "was being written when its mount ended; its "
@@ -124,7 +124,7 @@ static void repair_file(struct ck_sums *s, uint32_t src)
 			 "checksums cannot be repaired: %.300s",
 			 err.msg);
 	else
-		say_repaired(&nr, line);
+		report_repaired(&nr, line);
 	s->found.said(s->found.ctx, src, line);
 }
 

@@ -239,7 +239,7 @@ static int open_files(struct ck_overlay *o, const struct ck_overlay_in *in,
 
 static int make_maps(struct ck_overlay *o, struct ck_err *err)
 {
-	const struct ck_image *img = o->img;
+	const struct ck_catalog *img = o->img;
 
 	o->map = calloc(img->nr_srcs + 1u, sizeof(*o->map));
 	o->buf = malloc(ck_overlay_buf_size());
@@ -262,11 +262,11 @@ int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 	o->img = in->img;
 	o->write = in->write;
 	o->dir_fd = o->head_fd = o->log_fd = -1;
-	o->over = (struct ck_over){ .ctx = o,
-				    .covers = covers,
-				    .patch = patch,
-				    .put = put,
-				    .sync = sync_all };
+	o->over = (struct ck_file_layer){ .ctx = o,
+					  .covers = covers,
+					  .patch = patch,
+					  .put = put,
+					  .sync = sync_all };
 	pthread_mutex_init(&o->lock, NULL);
 	pthread_rwlock_init(&o->maps, NULL);
 	pthread_rwlock_init(&o->moving, NULL);
@@ -304,7 +304,7 @@ void ck_overlay_free(struct ck_overlay *o)
 	free(o);
 }
 
-const struct ck_over *ck_overlay_over(struct ck_overlay *o)
+const struct ck_file_layer *ck_overlay_layer(struct ck_overlay *o)
 {
 	return &o->over;
 }

@@ -20,7 +20,7 @@
 #define CK_OVERLAY_H
 
 #include "core/base/err.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "core/io/read.h"
 #include "core/root/root.h"
 
@@ -34,7 +34,7 @@ struct ck_overlay;
 struct ck_overlay_in {
 	const char *dir; /* exists */
 	const struct ck_root *root;
-	const struct ck_image *img; /* borrowed */
+	const struct ck_catalog *img; /* borrowed */
 	/* Of the manifest, in hexadecimal; "": it has none. */
 	const char *sealed;
 	bool write; /* else nothing of it is changed, and it must exist */
@@ -50,7 +50,7 @@ int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 void ck_overlay_free(struct ck_overlay *o);
 
 /* For reader_in.over; lasts as long as @o. */
-const struct ck_over *ck_overlay_over(struct ck_overlay *o);
+const struct ck_file_layer *ck_overlay_layer(struct ck_overlay *o);
 
 /*
  * The first bytes of source @src at or after *off, a multiple of a block, that

@@ -45,7 +45,7 @@ static void add64(struct ck_str *s, uint64_t v)
 	ck_str_add(s, le, 8);
 }
 
-static void add_src(struct ck_str *s, const struct ck_image *img,
+static void add_src(struct ck_str *s, const struct ck_catalog *img,
 		    const struct ck_src *src, bool times)
 {
 	size_t len = 0;
@@ -53,7 +53,7 @@ static void add_src(struct ck_str *s, const struct ck_image *img,
 	bool file = src->kind == CK_SRC_FILE;
 
 	if (file)
-		name = ck_image_str(img, src->name, &len);
+		name = ck_catalog_str(img, src->name, &len);
 	add64(s, file ? src->id.size : 0);
 	add64(s, file && times ? (uint64_t)src->id.mtime_ns : 0);
 	add32(s, (uint32_t)len);
@@ -100,7 +100,7 @@ static int make(struct ck_overlay *o, const struct ck_str *text,
 
 /* Which source of the two heads is the first that is not alike. */
 static int differs(const struct ck_str *want, const unsigned char *have,
-		   size_t len, const struct ck_image *img, struct ck_err *err)
+		   size_t len, const struct ck_catalog *img, struct ck_err *err)
 {
 	size_t at = 16 + DIGEST_LEN;
 
@@ -118,7 +118,7 @@ static int differs(const struct ck_str *want, const unsigned char *have,
 		size_t n = 0;
 
 		if (file)
-			name = ck_image_str(img, img->srcs[i].name, &n);
+			name = ck_catalog_str(img, img->srcs[i].name, &n);
 		n += 20;
 		if (at + n > len || memcmp(want->v + at, have + at, n))
 			return ck_fail(err, ESTALE,

@@ -38,7 +38,7 @@ bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
 			uint64_t at);
 
 struct ck_overlay {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	int dir_fd, head_fd, log_fd;
 	bool write;
 	pthread_mutex_t lock; /* who writes */
@@ -52,7 +52,7 @@ struct ck_overlay {
 	int failed; /* errno of a sync that failed: it will not be well again */
 	unsigned char *buf; /* a record: head, then data */
 	struct ck_overlay_stats stats;
-	struct ck_over over;
+	struct ck_file_layer over;
 };
 
 /* Compares the head with the checkpoint, or, where there is none, makes it. */

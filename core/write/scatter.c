@@ -6,7 +6,7 @@
  * opened, then everything is written.  Every member of a cell's ring of
  * replicas has segments of its own.  Long runs of all of them are gathered
  * into a plan, one vectored write for each unbroken stretch of a file; short
- * runs go through the staging memory, in stretches without gaps, so that no
+ * runs go through the bounce buffer, in stretches without gaps, so that no
  * byte is written that is not of the request.
  */
 #include "core/write/write_priv.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_IO 64 /* requests at once; stage.c gives no more either */
+#define MAX_IO 64 /* requests at once; bounce.c gives no more either */
 #define MAX_REDO 64 /* resolves of one segment: members of a ring */
 
 /* A file that is being written. */
@@ -39,7 +39,7 @@ struct scatter {
 	struct ck_cursor cur;
 	struct pin pin[CK_PLAN_SRCS];
 	unsigned nr_pins;
-	unsigned staged; /* the pin that staged bytes are for */
+	unsigned bounced; /* the pin that bytes of the bounce buffer are for */
 	bool writing; /* the second time */
 	bool copied; /* some of it is stored more than once */
 	bool wrote; /* some of it, or it failed while it did */
@@ -60,12 +60,12 @@ static void unpin_all(struct scatter *sc)
 	while (sc->nr_pins) {
 		const struct pin *p = &sc->pin[--sc->nr_pins];
 
-		ck_own_end(r->own, p->src, p->fd);
+		ck_self_writes_end(r->self_writes, p->src, p->fd);
 		ck_files_put(r->wfiles, p->src);
 	}
 }
 
-/* At most MAX_IO requests, between the notes of which sums they spoil. */
+/* At most MAX_IO requests, between the notes of which sums they make wrong. */
 static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
 		  const uint32_t *src, struct ck_err *err)
 {
@@ -145,11 +145,11 @@ static int pin(struct scatter *sc, uint32_t src, unsigned *out,
 	}
 	p = &sc->pin[sc->nr_pins];
 	p->src = src;
-	since = ck_own_clock(r->own);
+	since = ck_self_writes_clock(r->self_writes);
 	ret = ck_files_get(r->wfiles, src, &p->fd, err);
 	if (ret)
 		return ret;
-	ret = ck_own_begin(r->own, src, p->fd, since, err);
+	ret = ck_self_writes_begin(r->self_writes, src, p->fd, since, err);
 	if (ret) {
 		ck_files_put(r->wfiles, src);
 		return ret;
@@ -193,7 +193,7 @@ static bool folded(const uint64_t *lens, const int64_t *stride, unsigned rank)
 int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,
 		   struct ck_err *err)
 {
-	const struct ck_image *img = w->img;
+	const struct ck_catalog *img = w->img;
 	const struct ck_chunk *c = &img->chunks[chunk];
 	const struct ck_layout *l = &img->layouts[c->layout];
 	const char *name = ck_bytes_name(w->r, c->src);
@@ -232,7 +232,7 @@ int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,
 static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 		     struct ck_err *err)
 {
-	const struct ck_image *img = sc->w->img;
+	const struct ck_catalog *img = sc->w->img;
 	const struct ck_chunk *c = &img->chunks[seg->chunk];
 	uint64_t off, len;
 	unsigned at;
@@ -253,15 +253,15 @@ static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 
 /* ---- one segment ---- */
 
-static int put_staged(void *ctx, struct ck_io *io, unsigned nr,
-		      struct ck_err *err)
+static int put_bounced(void *ctx, struct ck_io *io, unsigned nr,
+		       struct ck_err *err)
 {
 	struct scatter *sc = ctx;
 	uint32_t src[MAX_IO];
 
 	for (unsigned i = 0; i < nr; i++) {
-		io[i].fd = sc->pin[sc->staged].fd;
-		src[i] = sc->pin[sc->staged].src;
+		io[i].fd = sc->pin[sc->bounced].fd;
+		src[i] = sc->pin[sc->bounced].src;
 	}
 	return run_io(sc, io, nr, src, err);
 }
@@ -272,9 +272,9 @@ static int write_edge(struct scatter *sc, const struct ck_seg *seg,
 	unsigned char elem[UINT8_MAX];
 	struct ck_seg whole = *seg;
 	struct ck_bytes b = {
-		.src = sc->pin[sc->staged].src,
-		.fd = sc->pin[sc->staged].fd,
-		.len = sc->w->img->srcs[sc->pin[sc->staged].src].id.size,
+		.src = sc->pin[sc->bounced].src,
+		.fd = sc->pin[sc->bounced].fd,
+		.len = sc->w->img->srcs[sc->pin[sc->bounced].src].id.size,
 	};
 	struct iovec iov = { elem, seg->elem };
 	struct ck_io io = { .op = CK_IO_WRITE,
@@ -292,7 +292,7 @@ static int write_edge(struct scatter *sc, const struct ck_seg *seg,
 		ck_seg_transform(&whole, sc->dtype, elem);
 		memcpy(elem + seg->skip, sc->buf + seg->dst, seg->run);
 		ck_seg_transform(&whole, sc->dtype, elem);
-		ret = put_staged(sc, &io, 1, err);
+		ret = put_bounced(sc, &io, 1, err);
 	}
 	pthread_mutex_unlock(&sc->w->edge);
 	return ret;
@@ -331,11 +331,11 @@ static int write_seg(struct scatter *sc, const struct ck_seg *seg,
 		return ret;
 	if (is_plain(seg))
 		return plan_runs(sc, seg, at, err);
-	sc->staged = at;
+	sc->bounced = at;
 	if (ck_seg_is_edge(seg))
 		return write_edge(sc, seg, err);
-	return ck_stage_write(seg, sc->dtype, sc->buf, sc->s, put_staged, sc,
-			      err);
+	return ck_bounce_write(seg, sc->dtype, sc->buf, sc->s, put_bounced, sc,
+			       err);
 }
 
 /* ---- all segments ---- */
@@ -406,14 +406,14 @@ static int take(struct scatter *sc, const struct ck_seg *seg,
 static int each(struct scatter *sc, uint64_t off, bool writing,
 		struct ck_err *err)
 {
-	const struct ck_image *img = sc->w->img;
+	const struct ck_catalog *img = sc->w->img;
 	const struct ck_tensor *t = &img->tensors[sc->t];
 	struct ck_seg seg;
 	int ret = 0;
 
 	sc->writing = writing;
 	sc->got = 0;
-	ck_cursor_init(&sc->cur, img, sc->w->r->in.side, t, off, sc->len);
+	ck_cursor_init(&sc->cur, img, sc->w->r->in.resolved, t, off, sc->len);
 	while (!ret && ck_cursor_next(&sc->cur, &seg))
 		ret = take(sc, &seg, err);
 	if (ret || sc->got == sc->len)
@@ -421,16 +421,16 @@ static int each(struct scatter *sc, uint64_t off, bool writing,
 	return ck_fail(err, EIO,
 		       "%s: %llu of the bytes are in no file; the first such "
 		       "byte of the tensor is %llu",
-		       ck_image_str(img, t->name, NULL),
+		       ck_catalog_str(img, t->name, NULL),
 		       (unsigned long long)(sc->len - sc->got),
 		       (unsigned long long)ck_tensor_first_hole(img, t));
 }
 
 /* What is shown is one of the copies, and it does not say that others differ. */
-static void say_uneven(const struct scatter *sc, int code)
+static void report_uneven(const struct scatter *sc, int code)
 {
 	const struct ck_writer *w = sc->w;
-	const struct ck_image *img = w->img;
+	const struct ck_catalog *img = w->img;
 	ck_auto_free char *line = NULL;
 
 	if (!w->said || !sc->copied || !sc->wrote)
@@ -439,7 +439,7 @@ static void say_uneven(const struct scatter *sc, int code)
 		     "a write to tensor %s failed here (%s), and the copies of "
 		     "those bytes may differ until they are written again; "
 		     "unshard heal names them",
-		     ck_image_str(img, img->tensors[sc->t].name, NULL),
+		     ck_catalog_str(img, img->tensors[sc->t].name, NULL),
 		     strerror(code)) < 0)
 		line = NULL;
 	else
@@ -470,7 +470,7 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		if (!ret)
 			ret = run_plan(&sc, err);
 		if (ret)
-			say_uneven(&sc, -ret);
+			report_uneven(&sc, -ret);
 	}
 	ck_plan_reset(&sc.s->plan);
 	unpin_all(&sc);

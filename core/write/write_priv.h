@@ -5,24 +5,24 @@
  *	writer.c    the public calls; edits and their files
  *	scatter.c   a byte range to all that hold it
  *	container.c the checksums that files keep of it
- *	stints.c    one writer of a byte at a time
+ *	range_lock.c    one writer of a byte at a time
  */
 #ifndef CK_WRITE_PRIV_H
 #define CK_WRITE_PRIV_H
 
 #include "core/io/read_priv.h"
-#include "core/write/alias.h"
-#include "core/write/stints.h"
+#include "core/write/shared_storage.h"
+#include "core/write/range_lock.h"
 #include "core/write/writer.h"
 
 #include <pthread.h>
 
 struct ck_writer {
 	struct ck_reader *r;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_sums *sums;
-	struct ck_alias *alias; /* NULL: no tensors share bytes */
-	struct ck_stints stints;
+	struct ck_shared_storage *alias; /* NULL: no tensors share bytes */
+	struct ck_range_locks range_locks;
 	pthread_mutex_t edge; /* parts of elements are read, changed, written */
 	_Atomic uint64_t seq;
 	_Atomic int64_t *wrote_ns; /* by tensor */
@@ -41,7 +41,7 @@ struct ck_edit {
 int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 	       const unsigned char *buf, uint64_t len, uint64_t off,
 	       struct ck_err *err);
-/* Whether @chunk of @tensor can be written, as far as the image says. */
+/* Whether @chunk of @tensor can be written, as far as the catalog says. */
 int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,
 		   struct ck_err *err);
 

@@ -22,7 +22,7 @@
 int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 		  struct ck_err *err)
 {
-	const struct ck_image *img = r->in.img;
+	const struct ck_catalog *img = r->in.img;
 	struct ck_writer *w = calloc(1, sizeof(*w));
 
 	if (!w)
@@ -30,12 +30,12 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	w->r = r;
 	w->img = img;
 	pthread_mutex_init(&w->edge, NULL);
-	ck_stints_init(&w->stints);
+	ck_range_locks_init(&w->range_locks);
 	w->wrote_ns = calloc(img->nr_tensors + 1u, sizeof(*w->wrote_ns));
 	w->failed = calloc(img->nr_srcs + 1u, sizeof(*w->failed));
 	w->sums = ck_sums_new(r);
 	if (!w->wrote_ns || !w->failed || !w->sums ||
-	    ck_alias_new(&w->alias, img)) {
+	    ck_shared_storage_new(&w->alias, img)) {
 		ck_writer_free(w);
 		return ck_fail(err, ENOMEM, "writer: no memory");
 	}
@@ -64,9 +64,9 @@ void ck_writer_free(struct ck_writer *w)
 	if (!w)
 		return;
 	ck_sums_free(w->sums);
-	ck_alias_free(w->alias);
+	ck_shared_storage_free(w->alias);
 	pthread_mutex_destroy(&w->edge);
-	ck_stints_destroy(&w->stints);
+	ck_range_locks_destroy(&w->range_locks);
 	free((void *)w->wrote_ns);
 	free((void *)w->failed);
 	free(w);
@@ -105,9 +105,9 @@ int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t)
 	return atomic_load(&w->wrote_ns[t]);
 }
 
-uint32_t ck_writer_alias(const struct ck_writer *w, uint32_t t)
+uint32_t ck_writer_shared_storage(const struct ck_writer *w, uint32_t t)
 {
-	return ck_alias_group(w->alias, t);
+	return ck_shared_storage_group(w->alias, t);
 }
 
 int64_t ck_writer_last_mtime(const struct ck_writer *w)
@@ -118,20 +118,21 @@ int64_t ck_writer_last_mtime(const struct ck_writer *w)
 bool ck_writer_wrote(const struct ck_writer *w, const char *name,
 		     int64_t mtime_ns, int64_t *was_ns)
 {
-	const struct ck_own *own = w->r->own;
+	const struct ck_self_writes *self_writes = w->r->self_writes;
 
 	for (uint32_t i = 0; atomic_load(&w->last_ns) && i < w->img->nr_srcs;
 	     i++) {
 		const struct ck_src *src = &w->img->srcs[i];
-		int64_t last = ck_own_mtime(own, i);
+		int64_t last = ck_self_writes_mtime(self_writes, i);
 
 		/* few differ, and names are looked at for those only */
 		if (src->kind != CK_SRC_FILE ||
-		    (last == src->id.mtime_ns && !ck_own_busy(own, i)) ||
-		    strcmp(ck_image_str(w->img, src->name, NULL), name) != 0)
+		    (last == src->id.mtime_ns &&
+		     !ck_self_writes_busy(self_writes, i)) ||
+		    strcmp(ck_catalog_str(w->img, src->name, NULL), name) != 0)
 			continue;
 		*was_ns = src->id.mtime_ns;
-		return mtime_ns == last || ck_own_busy(own, i);
+		return mtime_ns == last || ck_self_writes_busy(self_writes, i);
 	}
 	return false;
 }
@@ -210,22 +211,24 @@ static void note(struct ck_writer *w, uint32_t t)
 	atomic_fetch_add(&w->seq, 1);
 }
 
-void ck_writer_begin(struct ck_writer *w, struct ck_stint *stint)
+void ck_writer_begin(struct ck_writer *w, struct ck_range_lock *range_lock)
 {
 	/* where bytes are shared, an offset tells nothing */
-	for (unsigned i = 0; i < stint->nr; i++) {
-		uint32_t group = ck_alias_group(w->alias, stint->part[i].key);
+	for (unsigned i = 0; i < range_lock->nr; i++) {
+		uint32_t group = ck_shared_storage_group(
+			w->alias, range_lock->part[i].key);
 
 		if (group != CK_NONE)
-			stint->part[i] =
-				(struct ck_stint_part){ group, 0, UINT64_MAX };
+			range_lock->part[i] =
+				(struct ck_range_lock_part){ group, 0,
+							     UINT64_MAX };
 	}
-	ck_stint_begin(&w->stints, stint);
+	ck_range_lock_begin(&w->range_locks, range_lock);
 }
 
-void ck_writer_end(struct ck_writer *w, struct ck_stint *stint)
+void ck_writer_end(struct ck_writer *w, struct ck_range_lock *range_lock)
 {
-	ck_stint_end(&w->stints, stint);
+	ck_range_lock_end(&w->range_locks, range_lock);
 }
 
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
@@ -239,7 +242,7 @@ int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		return ck_fail(err, EFBIG,
 			       "%s: has %llu bytes, and none is written past "
 			       "them",
-			       ck_image_str(w->img, ten->name, NULL),
+			       ck_catalog_str(w->img, ten->name, NULL),
 			       (unsigned long long)ten->size);
 	for (uint64_t at = 0; !ret && at < len; at += PIECE)
 		ret = ck_scatter(w, e, t, (const unsigned char *)buf + at,
@@ -325,11 +328,11 @@ static int each_source(struct ck_edit *e,
 	return ret;
 }
 
-static int settle_one(struct ck_writer *w, uint32_t src, void *ctx,
-		      struct ck_err *err)
+static int flush_source(struct ck_writer *w, uint32_t src, void *ctx,
+			struct ck_err *err)
 {
 	(void)ctx;
-	return ck_sums_settle(w->sums, src, err);
+	return ck_sums_flush(w->sums, src, err);
 }
 
 static int sync_one(struct ck_writer *w, uint32_t src, void *ctx,
@@ -347,16 +350,16 @@ static int unmark_one(struct ck_writer *w, uint32_t src, void *ctx,
 	return 0;
 }
 
-int ck_edit_settle(struct ck_edit *e, struct ck_err *err)
+int ck_edit_flush_checksums(struct ck_edit *e, struct ck_err *err)
 {
-	return each_source(e, settle_one, NULL, err);
+	return each_source(e, flush_source, NULL, err);
 }
 
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
 {
-	const struct ck_over *over = e->w->r->in.over;
+	const struct ck_file_layer *over = e->w->r->in.over;
 	struct batch b = { .nr = 0 };
-	int ret = ck_edit_settle(e, err), more;
+	int ret = ck_edit_flush_checksums(e, err), more;
 
 	if (over)
 		return ret ? ret : over->sync(over->ctx, err);

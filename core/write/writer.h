@@ -15,7 +15,7 @@
 #include "core/base/err.h"
 #include "core/io/read.h"
 #include "core/write/container.h"
-#include "core/write/stints.h"
+#include "core/write/range_lock.h"
 
 struct ck_writer;
 struct ck_edit; /* what one open file has written so far */
@@ -25,7 +25,7 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 		  struct ck_err *err);
 /*
  * Once, before anything is written, and by who alone writes: what a mount that
- * died left unsettled is made right; container.h.
+ * died left unflushed is made right; container.h.
  */
 void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found);
 /* Copies are going to be mended, of which sums may be right or not. */
@@ -37,7 +37,7 @@ void ck_writer_doubt(struct ck_writer *w);
 typedef void (*ck_writer_said_fn)(void *ctx, uint32_t src, const char *line);
 /* Once, before anything is written. */
 void ck_writer_tell(struct ck_writer *w, ck_writer_said_fn said, void *ctx);
-/* What is left to be settled is; no write may be under way. */
+/* What is left to be flushed is; no write may be under way. */
 void ck_writer_free(struct ck_writer *w);
 
 struct ck_edit *ck_edit_new(struct ck_writer *w); /* NULL: no memory */
@@ -49,8 +49,8 @@ void ck_edit_free(struct ck_edit *e);
  */
 int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
 /*
- * -EBUSY where somebody else holds file @src (io/hold.h), -EROFS, -EACCES or
- * -EPERM where it is not to be opened for writing; else 0.
+ * -EBUSY where somebody else holds file @src (io/writer_lock.h), -EROFS,
+ * -EACCES or -EPERM where it is not to be opened for writing; else 0.
  */
 int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err);
 /*
@@ -59,17 +59,17 @@ int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err);
  */
 int ck_writer_try_tensor(struct ck_writer *w, uint32_t t, struct ck_err *err);
 /*
- * Around writes: nobody else writes to the bytes meanwhile.  The keys of @stint
- * are tensors.
+ * Around writes: nobody else writes to the bytes meanwhile.  The keys of
+ * @range_lock are tensors.
  */
-void ck_writer_begin(struct ck_writer *w, struct ck_stint *stint);
-void ck_writer_end(struct ck_writer *w, struct ck_stint *stint);
+void ck_writer_begin(struct ck_writer *w, struct ck_range_lock *range_lock);
+void ck_writer_end(struct ck_writer *w, struct ck_range_lock *range_lock);
 /* Bytes [off, off+len) of @t; past its end is -EFBIG, and nothing written. */
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		    const void *buf, uint64_t len, uint64_t off,
 		    struct ck_err *err);
 /* The checksums of every file that @e wrote to are right. */
-int ck_edit_settle(struct ck_edit *e, struct ck_err *err);
+int ck_edit_flush_checksums(struct ck_edit *e, struct ck_err *err);
 /*
  * They are, and every file that @e wrote to is on storage; what failed once fails
  * again, for @e and for all who wrote to that file.
@@ -77,7 +77,7 @@ int ck_edit_settle(struct ck_edit *e, struct ck_err *err);
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err);
 
 /* Tensors that share bytes have the same; CK_NONE: @t shares none. */
-uint32_t ck_writer_alias(const struct ck_writer *w, uint32_t t);
+uint32_t ck_writer_shared_storage(const struct ck_writer *w, uint32_t t);
 /* Moves on with every write that is over: what was read before may be old. */
 uint64_t ck_writer_seq(const struct ck_writer *w);
 /* When tensor @t was last written, ns since 1970; 0: not by us. */

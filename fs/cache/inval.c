@@ -10,7 +10,7 @@
  * that the kernel has for what it sends in the background, for the pages that
  * the thread waits for are sent so (fs_kernel_init()).
  *
- * Lists are found by slot and tensor; files of many tensors (a view's one
+ * Lists are found by checkpoint and tensor; files of many tensors (a view's one
  * file) are in a list of their own, each with a table of where its tensors are,
  * made when it is needed first.
  */
@@ -18,7 +18,7 @@
 
 #include "core/base/check.h"
 #include "core/base/vec.h"
-#include "fs/cache/places.h"
+#include "fs/cache/tensor_offsets.h"
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ struct fs_shown {
 	unsigned opens, mappable, dirties;
 	unsigned pending; /* ranges of it in the queue */
 	atomic_bool paged; /* the kernel may have pages of it */
-	struct fs_places places; /* under the lock, as all of it */
+	struct fs_tensor_offsets places; /* under the lock, as all of it */
 };
 
 struct range {
@@ -53,7 +53,7 @@ struct item {
 	bool is_write;
 	void (*then)(void *ctx); /* to be called afterwards, or NULL */
 	void *ctx;
-	struct ck_former *former; /* of the write; or NULL */
+	struct ck_pre_image *pre_image; /* of the write; or NULL */
 	size_t nr;
 	struct range range[];
 };
@@ -90,7 +90,7 @@ static void run_item(struct fs_inval *iv, struct item *i)
 		fuse_lowlevel_notify_inval_inode(iv->se, i->range[k].file->ino,
 						 i->range[k].off,
 						 i->range[k].len);
-	ck_ckpt_former_end(i->former);
+	ck_ckpt_pre_image_end(i->pre_image);
 	answer(i);
 	if (i->then)
 		i->then(i->ctx);
@@ -160,7 +160,7 @@ static void free_list(struct fs_shown *s)
 	while (s) {
 		struct fs_shown *next = s->next;
 
-		fs_places_free(&s->places);
+		fs_tensor_offsets_free(&s->places);
 		free(s);
 		s = next;
 	}
@@ -203,7 +203,7 @@ static void drop_if_unused(struct fs_inval *iv, struct fs_shown *s)
 	for (at = list_of(iv, s->v->ck, s->tensor); *at != s;)
 		at = &(*at)->next;
 	*at = s->next;
-	fs_places_free(&s->places);
+	fs_tensor_offsets_free(&s->places);
 	free(s);
 }
 
@@ -345,10 +345,10 @@ static void add_file(struct gather *g, struct fs_shown *s, uint32_t tensor,
 {
 	uint64_t at;
 
-	fs_places_make(&s->places, s->v, s->nr);
+	fs_tensor_offsets_make(&s->places, s->v, s->nr);
 	if (s->places.unclear)
 		add_range(g, s, 0, 0);
-	else if (fs_places_find(&s->places, tensor, &at))
+	else if (fs_tensor_offsets_find(&s->places, tensor, &at))
 		add_range(g, s, at + off, len);
 }
 
@@ -370,14 +370,14 @@ static void add_tensor(struct gather *g, const struct ck_ckpt *ck,
 static void add_aliases(struct gather *g, const struct ck_ckpt *ck,
 			uint32_t tensor)
 {
-	uint32_t group = ck_ckpt_alias(ck, tensor);
+	uint32_t group = ck_ckpt_shared_storage(ck, tensor);
 
 	if (group == CK_NONE)
 		return;
 	for (unsigned i = 0; i < BUCKETS; i++)
 		for (struct fs_shown *s = g->iv->bucket[i]; s; s = s->next)
 			if (s->v->ck == ck && s->tensor != tensor &&
-			    ck_ckpt_alias(ck, s->tensor) == group)
+			    ck_ckpt_shared_storage(ck, s->tensor) == group)
 				add_range(g, s, 0, 0);
 	for (struct fs_shown *s = g->iv->several; s; s = s->next)
 		if (s->v->ck == ck)
@@ -499,7 +499,7 @@ static void add_old_page(struct gather *g)
 {
 	const struct fs_written *w = g->w;
 
-	if (!ck_ckpt_former_merged(w->former))
+	if (!ck_ckpt_pre_image_merged(w->pre_image))
 		return;
 	g->apart = true;
 	add_range(g, w->file, w->off, w->len);
@@ -512,7 +512,7 @@ void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 	struct item like = { .req = req,
 			     .written = w->len,
 			     .is_write = true,
-			     .former = w->former };
+			     .pre_image = w->pre_image };
 	struct item now = like;
 	struct gather g = { .iv = iv, .w = w };
 	bool waits;
@@ -528,18 +528,18 @@ void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 	else
 		now.req = NULL;
 	if (g.range.nr && queue(iv, &like, g.range.v, g.range.nr)) {
-		now.former = NULL;
+		now.pre_image = NULL;
 	} else if (g.range.nr) {
 		drop(&g);
 		now.req = req;
 	}
 	pthread_mutex_unlock(&iv->lock);
 	free(g.range.v);
-	ck_ckpt_former_end(now.former);
+	ck_ckpt_pre_image_end(now.pre_image);
 	answer(&now);
 }
 
-void fs_inval_settle(struct fs_inval *iv, fuse_req_t req, int code)
+void fs_inval_reply_after(struct fs_inval *iv, fuse_req_t req, int code)
 {
 	const struct item like = { .req = req, .code = code };
 	bool queued;

@@ -12,8 +12,8 @@
  *
  * What is to be forgotten may be written by a map at any time until then, and
  * such a page has old bytes beside those that were stored.  So a write that
- * pages do not show yet keeps what it replaced (core/write/former.h) as long as
- * a range of it is in the queue.  A writer past the page cache, whom its own
+ * pages do not show yet keeps what it replaced (core/write/stale_log.h) as long
+ * as a range of it is in the queue.  A writer past the page cache, whom its own
  * file's pages do not follow, is answered after that: what a map stores
  * afterwards is newer, whatever it is.
  *
@@ -58,7 +58,7 @@ struct fs_written {
 	uint64_t off, len;
 	bool direct; /* past the page cache */
 	bool writeback; /* of a mapped page: nobody waits for it */
-	struct ck_former *former; /* from fs_inval_begin(); or NULL */
+	struct ck_pre_image *pre_image; /* from fs_inval_begin(); or NULL */
 };
 /* Whether fs_inval_before() may be true; cheap. */
 bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w);
@@ -70,17 +70,17 @@ bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w);
 bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
 		     void (*then)(void *ctx), void *ctx);
 /*
- * Around a write, by one thread: no file is opened meanwhile that a map of could
- * write to.  True: one that is open shows the bytes, so that @w->former is
- * wanted.
+ * Around a write, by one thread: no file is opened meanwhile that a map of
+ * could write to.  True: one that is open shows the bytes, so that
+ * @w->pre_image is wanted.
  */
 bool fs_inval_begin(struct fs_inval *iv, const struct fs_written *w);
 void fs_inval_end(struct fs_inval *iv);
-/* Answers @req, which wrote @w->len bytes in full, and takes @w->former. */
+/* Answers @req, which wrote @w->len bytes in full, and takes @w->pre_image. */
 void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
 		    const struct fs_written *w);
 /* Answers @req with @code once all that was written before is forgotten. */
-void fs_inval_settle(struct fs_inval *iv, fuse_req_t req, int code);
+void fs_inval_reply_after(struct fs_inval *iv, fuse_req_t req, int code);
 /*
  * True: @then will be called with @ctx, by the one thread, when what the kernel
  * has of @file is none of what was to be forgotten by now.  False: it is so.

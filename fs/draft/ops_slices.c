@@ -3,21 +3,21 @@
  * ops_slices.c - a step that is written as slices of tensors
  *
  *	MNT/step-N
- *	  unshard-layout.json	FS_STAGED_LAYOUT; writing it begins all this
- *	  ranks/		FS_STAGED_RANKS
+ *	  unshard-layout.json	FS_DRAFT_LAYOUT; writing it begins all this
+ *	  ranks/		FS_DRAFT_RANKS
  *	    R/			SLICE | RANK | number of the rank in the plan
  *	      NAME		SLICE | ENTRY | entry of the plan
- *	  tensors/		FS_STAGED_TENSORS
- *	    NAME		SLICE | TENSOR | tensor of the image
+ *	  tensors/		FS_DRAFT_TENSORS
+ *	    NAME		SLICE | TENSOR | tensor of the catalog
  *
  * Every file has its full size from the beginning; what was not written of it
- * cannot be read.  Files of other names: ops_slices_beside.c.
+ * cannot be read.  Files of other names: ops_slices_siblings.c.
  */
-#include "fs/draft/ops_staged.h"
+#include "fs/draft/ops_draft.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/catalog/names.h"
 #include "fs/kernel/reply.h"
 
@@ -49,42 +49,43 @@ static uint64_t ino_of(unsigned kind, uint32_t nr)
 bool fs_slices_has(uint64_t ino)
 {
 	return (ino & SLICE && !(ino & FS_INO_SHARD)) ||
-	       (ino >= FS_STAGED_LAYOUT && ino <= FS_STAGED_TENSORS);
+	       (ino >= FS_DRAFT_LAYOUT && ino <= FS_DRAFT_TENSORS);
 }
 
-static struct ck_slices *slices_of(const struct fs_sref *r)
+static struct ck_slices *slices_of(const struct fs_draft_ref *r)
 {
-	return fs_staged_slices(r->s->files);
+	return fs_draft_tree_slices(r->s->files);
 }
 
-/* The tensor of the image that one of the plan is. */
-static uint32_t image_tensor(const struct ck_slices *sl, uint32_t t)
+/* The tensor of the catalog that one of the plan is. */
+static uint32_t catalog_tensor(const struct ck_slices *sl, uint32_t t)
 {
-	const struct ck_splan *p = ck_slices_plan(sl);
-	const char *name = ck_splan_str(p, p->tensors[t].name);
+	const struct ck_slice_plan *p = ck_slices_plan(sl);
+	const char *name = ck_slice_plan_str(p, p->tensors[t].name);
 
-	return ck_image_find_name(ck_slices_image(sl), 0, name, strlen(name));
+	return ck_catalog_find_name(ck_slices_catalog(sl), 0, name,
+				    strlen(name));
 }
 
-static const char *file_name(const struct ck_slices *sl, uint32_t image)
+static const char *file_name(const struct ck_slices *sl, uint32_t catalog)
 {
-	const struct ck_image *img = ck_slices_image(sl);
+	const struct ck_catalog *img = ck_slices_catalog(sl);
 
-	return ck_image_str(img, img->tensors[image].file, NULL);
+	return ck_catalog_str(img, img->tensors[catalog].file, NULL);
 }
 
 /* What bytes a file is of; false: it is none. */
 static bool slice_of(const struct ck_slices *sl, uint64_t ino,
 		     struct ck_slice *of)
 {
-	const struct ck_splan *p = ck_slices_plan(sl);
+	const struct ck_slice_plan *p = ck_slices_plan(sl);
 	uint32_t nr = (uint32_t)ino;
 
 	of->whole = kind_of(ino) == TENSOR;
 	of->nr = nr;
 	if (kind_of(ino) == ENTRY && nr < p->nr_entries)
 		of->nr = p->entries[nr];
-	else if (!of->whole || nr >= ck_slices_image(sl)->nr_tensors)
+	else if (!of->whole || nr >= ck_slices_catalog(sl)->nr_tensors)
 		return false;
 	return true;
 }
@@ -95,7 +96,7 @@ static uint64_t find_rank(const struct ck_slices *sl, const char *name)
 {
 	char text[24];
 	uint64_t rank = strtoull(name, NULL, 10);
-	uint32_t nr = ck_splan_find_rank(ck_slices_plan(sl), rank);
+	uint32_t nr = ck_slice_plan_find_rank(ck_slices_plan(sl), rank);
 
 	snprintf(text, sizeof(text), "%" PRIu64, rank);
 	return nr == CK_NONE || strcmp(text, name) != 0 ? 0 : ino_of(RANK, nr);
@@ -104,42 +105,44 @@ static uint64_t find_rank(const struct ck_slices *sl, const char *name)
 static uint64_t find_tensor(const struct ck_slices *sl, uint64_t dir,
 			    const char *name)
 {
-	const struct ck_splan *p = ck_slices_plan(sl);
-	uint32_t t =
-		ck_image_find_file(ck_slices_image(sl), 0, name, strlen(name));
+	const struct ck_slice_plan *p = ck_slices_plan(sl);
+	uint32_t t = ck_catalog_find_file(ck_slices_catalog(sl), 0, name,
+					  strlen(name));
 	uint32_t entry;
 
-	if (t == CK_NONE || dir == FS_STAGED_TENSORS)
+	if (t == CK_NONE || dir == FS_DRAFT_TENSORS)
 		return t == CK_NONE ? 0 : ino_of(TENSOR, t);
 	if ((uint32_t)dir >= p->nr_ranks)
 		return 0;
-	entry = ck_splan_find_entry(p, (uint32_t)dir, ck_slices_tensor(sl, t));
+	entry = ck_slice_plan_find_entry(p, (uint32_t)dir,
+					 ck_slices_tensor(sl, t));
 	return entry == CK_NONE ? 0 : ino_of(ENTRY, entry);
 }
 
-/* Entries, and then the tensors of the image; for files only. */
+/* Entries, and then the tensors of the catalog; for files only. */
 static size_t bit_of(const struct ck_slices *sl, uint64_t ino)
 {
 	return (uint32_t)ino +
 	       (kind_of(ino) == TENSOR ? ck_slices_plan(sl)->nr_entries : 0);
 }
 
-static bool is_hidden(const struct fs_sref *r, uint64_t ino)
+static bool is_hidden(const struct fs_draft_ref *r, uint64_t ino)
 {
 	return (kind_of(ino) == ENTRY || kind_of(ino) == TENSOR) &&
-	       fs_staged_is_hidden(r->s->files, bit_of(slices_of(r), ino));
+	       fs_draft_tree_is_hidden(r->s->files, bit_of(slices_of(r), ino));
 }
 
-static int hide(const struct fs_sref *r, uint64_t ino, bool hide)
+static int hide(const struct fs_draft_ref *r, uint64_t ino, bool hide)
 {
 	const struct ck_slices *sl = slices_of(r);
 	size_t nr = (size_t)ck_slices_plan(sl)->nr_entries +
-		    ck_slices_image(sl)->nr_tensors;
+		    ck_slices_catalog(sl)->nr_tensors;
 
-	return fs_staged_hide(r->s->files, bit_of(sl, ino), nr, hide);
+	return fs_draft_tree_hide(r->s->files, bit_of(sl, ino), nr, hide);
 }
 
-void fs_slices_find(const struct fs_sref *r, const char *name, uint64_t *ino)
+void fs_slices_find(const struct fs_draft_ref *r, const char *name,
+		    uint64_t *ino)
 {
 	const struct ck_slices *sl = slices_of(r);
 
@@ -147,26 +150,26 @@ void fs_slices_find(const struct fs_sref *r, const char *name, uint64_t *ino)
 	if (!sl)
 		return;
 	if (r->ino == FS_INO_ROOT)
-		*ino = !strcmp(name, LAYOUT)	? FS_STAGED_LAYOUT :
-		       !strcmp(name, "ranks")	? FS_STAGED_RANKS :
-		       !strcmp(name, "tensors") ? FS_STAGED_TENSORS :
+		*ino = !strcmp(name, LAYOUT)	? FS_DRAFT_LAYOUT :
+		       !strcmp(name, "ranks")	? FS_DRAFT_RANKS :
+		       !strcmp(name, "tensors") ? FS_DRAFT_TENSORS :
 						  0;
-	else if (r->ino == FS_STAGED_RANKS)
+	else if (r->ino == FS_DRAFT_RANKS)
 		*ino = find_rank(sl, name);
-	else if (r->ino == FS_STAGED_TENSORS || kind_of(r->ino) == RANK)
+	else if (r->ino == FS_DRAFT_TENSORS || kind_of(r->ino) == RANK)
 		*ino = find_tensor(sl, r->ino, name);
 }
 
-bool fs_slices_key(const struct fs_sref *r, char key[24])
+bool fs_slices_key(const struct fs_draft_ref *r, char key[24])
 {
 	const struct ck_slices *sl = slices_of(r);
-	const struct ck_splan *p = sl ? ck_slices_plan(sl) : NULL;
+	const struct ck_slice_plan *p = sl ? ck_slices_plan(sl) : NULL;
 	uint32_t rank = (uint32_t)r->ino;
 
 	if (r->ino == FS_INO_ROOT)
-		strcpy(key, CK_SLICES_BESIDE_STEP);
-	else if (p && r->ino == FS_STAGED_TENSORS)
-		strcpy(key, CK_SLICES_BESIDE_TENSORS);
+		strcpy(key, CK_SLICES_SIBLING_STEP);
+	else if (p && r->ino == FS_DRAFT_TENSORS)
+		strcpy(key, CK_SLICES_SIBLING_TENSORS);
 	else if (p && kind_of(r->ino) == RANK && rank < p->nr_ranks)
 		snprintf(key, 24, "%" PRIu64, p->ranks[rank].rank);
 	else
@@ -174,7 +177,8 @@ bool fs_slices_key(const struct fs_sref *r, char key[24])
 	return true;
 }
 
-int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
+int fs_slices_lookup(const struct fs_draft_ref *r, const char *name,
+		     uint64_t *ino)
 {
 	fs_slices_find(r, name, ino);
 	if (is_hidden(r, *ino))
@@ -185,18 +189,18 @@ int fs_slices_lookup(const struct fs_sref *r, const char *name, uint64_t *ino)
 /* The layout last: rm -r may remove it once nothing is written. */
 static int list_step(struct fs_shard_list *l)
 {
-	int ret = fs_shards_list_add(l, "ranks", FS_STAGED_RANKS, true);
+	int ret = fs_shards_list_add(l, "ranks", FS_DRAFT_RANKS, true);
 
 	if (!ret)
-		ret = fs_shards_list_add(l, "tensors", FS_STAGED_TENSORS, true);
+		ret = fs_shards_list_add(l, "tensors", FS_DRAFT_TENSORS, true);
 	if (!ret)
-		ret = fs_shards_list_add(l, LAYOUT, FS_STAGED_LAYOUT, false);
+		ret = fs_shards_list_add(l, LAYOUT, FS_DRAFT_LAYOUT, false);
 	return ret;
 }
 
 static int list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
 {
-	const struct ck_splan *p = ck_slices_plan(sl);
+	const struct ck_slice_plan *p = ck_slices_plan(sl);
 	char text[24];
 	int ret = 0;
 
@@ -207,35 +211,35 @@ static int list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
 	return ret;
 }
 
-static int add_slice(const struct fs_sref *r, struct fs_shard_list *l,
-		     uint32_t image, uint64_t ino)
+static int add_slice(const struct fs_draft_ref *r, struct fs_shard_list *l,
+		     uint32_t catalog, uint64_t ino)
 {
-	if (image == CK_NONE || is_hidden(r, ino))
+	if (catalog == CK_NONE || is_hidden(r, ino))
 		return 0;
-	return fs_shards_list_add(l, file_name(slices_of(r), image), ino,
+	return fs_shards_list_add(l, file_name(slices_of(r), catalog), ino,
 				  false);
 }
 
-static int list_rank(const struct fs_sref *at, struct fs_shard_list *l)
+static int list_rank(const struct fs_draft_ref *at, struct fs_shard_list *l)
 {
 	const struct ck_slices *sl = slices_of(at);
 	uint32_t nr = (uint32_t)at->ino;
-	const struct ck_splan *p = ck_slices_plan(sl);
-	const struct ck_splan_rank *r = &p->ranks[nr];
+	const struct ck_slice_plan *p = ck_slices_plan(sl);
+	const struct ck_slice_plan_rank *r = &p->ranks[nr];
 	int ret = nr < p->nr_ranks ? 0 : -ESTALE;
 
 	for (uint32_t i = 0; !ret && i < r->nr; i++) {
 		uint32_t t = p->pieces[p->entries[r->first + i]].tensor;
 
-		ret = add_slice(at, l, image_tensor(sl, t),
+		ret = add_slice(at, l, catalog_tensor(sl, t),
 				ino_of(ENTRY, r->first + i));
 	}
 	return ret;
 }
 
-static int list_tensors(const struct fs_sref *r, struct fs_shard_list *l)
+static int list_tensors(const struct fs_draft_ref *r, struct fs_shard_list *l)
 {
-	uint32_t nr = ck_slices_image(slices_of(r))->nr_tensors;
+	uint32_t nr = ck_slices_catalog(slices_of(r))->nr_tensors;
 	int ret = 0;
 
 	for (uint32_t i = 0; i < nr && !ret; i++)
@@ -243,7 +247,7 @@ static int list_tensors(const struct fs_sref *r, struct fs_shard_list *l)
 	return ret;
 }
 
-static int list(const struct fs_sref *r, struct fs_shard_list *l)
+static int list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 {
 	const struct ck_slices *sl = slices_of(r);
 
@@ -251,18 +255,18 @@ static int list(const struct fs_sref *r, struct fs_shard_list *l)
 		return fs_slices_has(r->ino) ? -ESTALE : 0;
 	if (r->ino == FS_INO_ROOT)
 		return list_step(l);
-	if (r->ino == FS_STAGED_RANKS)
+	if (r->ino == FS_DRAFT_RANKS)
 		return list_ranks(sl, l);
-	if (r->ino == FS_STAGED_TENSORS)
+	if (r->ino == FS_DRAFT_TENSORS)
 		return list_tensors(r, l);
 	return kind_of(r->ino) == RANK ? list_rank(r, l) : 0;
 }
 
-int fs_slices_list(const struct fs_sref *r, struct fs_shard_list *l)
+int fs_slices_list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 {
 	int ret = list(r, l);
 
-	return ret ? ret : fs_beside_list(r, l);
+	return ret ? ret : fs_siblings_list(r, l);
 }
 
 /* ---- attributes ---- */
@@ -278,13 +282,13 @@ static int size_of_layout(struct ck_slices *sl, struct stat *st)
 	return ret;
 }
 
-static int file_attr(const struct fs_sref *r, struct ck_slices *sl,
+static int file_attr(const struct fs_draft_ref *r, struct ck_slices *sl,
 		     struct stat *st)
 {
 	struct ck_slice of;
 	uint64_t written;
 
-	if (r->ino == FS_STAGED_LAYOUT)
+	if (r->ino == FS_DRAFT_LAYOUT)
 		return size_of_layout(sl, st);
 	if (!slice_of(sl, r->ino, &of))
 		return -ESTALE;
@@ -299,25 +303,25 @@ static int file_attr(const struct fs_sref *r, struct ck_slices *sl,
 
 static bool is_dir(uint64_t ino)
 {
-	return ino == FS_STAGED_RANKS || ino == FS_STAGED_TENSORS ||
+	return ino == FS_DRAFT_RANKS || ino == FS_DRAFT_TENSORS ||
 	       kind_of(ino) == RANK;
 }
 
-int fs_slices_attr(const struct fs_sref *r, struct stat *st)
+int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st)
 {
 	struct ck_slices *sl = slices_of(r);
-	int ret = fs_staged_stat(r->s->files, FS_INO_SHARDS, NULL, st);
+	int ret = fs_draft_tree_stat(r->s->files, FS_INO_SHARDS, NULL, st);
 
 	if (ret)
 		return ret;
-	if (!sl && r->ino != FS_STAGED_LAYOUT)
+	if (!sl && r->ino != FS_DRAFT_LAYOUT)
 		return -ESTALE;
 	st->st_size = 0;
 	st->st_blocks = 0;
 	st->st_nlink = is_dir(r->ino) ? 2 : 1;
 	if (!is_dir(r->ino))
 		st->st_mode = S_IFREG | (st->st_mode & 0666);
-	fs_staged_given(r->s->files, r->ino, st);
+	fs_draft_tree_given(r->s->files, r->ino, st);
 	return is_dir(r->ino) ? 0 : file_attr(r, sl, st);
 }
 
@@ -361,7 +365,7 @@ static int write_layout(struct fs_open *o, const char *buf, size_t len,
 	return t->failed ? -ENOMEM : 0;
 }
 
-int fs_slices_flush(const struct fs_sref *r, struct fs_open *o,
+int fs_slices_flush(const struct fs_draft_ref *r, struct fs_open *o,
 		    struct ck_err *err)
 {
 	int ret;
@@ -369,18 +373,18 @@ int fs_slices_flush(const struct fs_sref *r, struct fs_open *o,
 	if (!o->changed)
 		return 0;
 	o->changed = false;
-	ret = fs_stage_cut(r->stages, r->s, o->text.v, o->text.len, err);
+	ret = fs_draft_cut(r->drafts, r->s, o->text.v, o->text.len, err);
 	return ret;
 }
 
 /* ---- bytes ---- */
 
-int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o)
+int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o)
 {
 	struct ck_slices *sl = slices_of(r);
 	int ret;
 
-	if (r->ino == FS_STAGED_LAYOUT)
+	if (r->ino == FS_DRAFT_LAYOUT)
 		return open_layout(sl, flags, o);
 	if (is_dir(r->ino))
 		return -EISDIR;
@@ -389,13 +393,13 @@ int fs_slices_open(const struct fs_sref *r, int flags, struct fs_open *o)
 	o->slice = true;
 	if ((flags & O_ACCMODE) == O_RDONLY)
 		return 0;
-	ret = fs_staged_begin(r->s->files);
+	ret = fs_draft_tree_begin(r->s->files);
 	o->writes = !ret;
 	return ret;
 }
 
 /* A name that was removed; others are there, or are no slices. */
-int fs_slices_create(struct fs_sref *r, const char *name, int flags,
+int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		     struct fs_open *o)
 {
 	struct ck_slices *sl = slices_of(r);
@@ -405,7 +409,7 @@ int fs_slices_create(struct fs_sref *r, const char *name, int flags,
 	fs_slices_find(r, name, &ino);
 	if (!sl || !ino)
 		return -ENOENT;
-	if (is_dir(ino) || ino == FS_STAGED_LAYOUT)
+	if (is_dir(ino) || ino == FS_DRAFT_LAYOUT)
 		return -EPERM;
 	if (flags & O_EXCL && !is_hidden(r, ino))
 		return -EEXIST;
@@ -414,17 +418,19 @@ int fs_slices_create(struct fs_sref *r, const char *name, int flags,
 	return ret ? ret : hide(r, ino, false);
 }
 
-bool fs_slices_of(const struct fs_sref *r, uint64_t ino, struct ck_slice *of)
+bool fs_slices_of(const struct fs_draft_ref *r, uint64_t ino,
+		  struct ck_slice *of)
 {
 	const struct ck_slices *sl = slices_of(r);
 
-	return sl && ino && ino != FS_STAGED_LAYOUT && !is_dir(ino) &&
+	return sl && ino && ino != FS_DRAFT_LAYOUT && !is_dir(ino) &&
 	       slice_of(sl, ino, of);
 }
 
-int fs_slices_made(const struct fs_sref *r, uint64_t ino, const struct stat *st)
+int fs_slices_made(const struct fs_draft_ref *r, uint64_t ino,
+		   const struct stat *st)
 {
-	struct fs_sref made = *r;
+	struct fs_draft_ref made = *r;
 	struct stat now;
 	int ret = hide(r, ino, false);
 
@@ -434,18 +440,18 @@ int fs_slices_made(const struct fs_sref *r, uint64_t ino, const struct stat *st)
 	if (ret || (now.st_uid == st->st_uid && now.st_gid == st->st_gid &&
 		    now.st_mode == st->st_mode))
 		return ret;
-	return fs_staged_give(r->s->files, ino, st);
+	return fs_draft_tree_give(r->s->files, ino, st);
 }
 
-void fs_slices_release(const struct fs_sref *r, struct fs_open *o)
+void fs_slices_release(const struct fs_draft_ref *r, struct fs_open *o)
 {
 	if (o->writes)
-		fs_staged_end(r->s->files);
+		fs_draft_tree_end(r->s->files);
 }
 
-int fs_slices_read(const struct fs_sref *r, const struct fs_open *o, void *buf,
-		   size_t len, uint64_t off, bool mapped, size_t *got,
-		   struct ck_err *err)
+int fs_slices_read(const struct fs_draft_ref *r, const struct fs_open *o,
+		   void *buf, size_t len, uint64_t off, bool mapped,
+		   size_t *got, struct ck_err *err)
 {
 	struct ck_slices *sl = slices_of(r);
 	uint64_t size = sl ? ck_slice_size(sl, o->of) : 0;
@@ -456,14 +462,15 @@ int fs_slices_read(const struct fs_sref *r, const struct fs_open *o, void *buf,
 	return ck_slice_read(sl, o->of, buf, *got, off, mapped, err);
 }
 
-int fs_slices_write(const struct fs_sref *r, struct fs_open *o, const char *buf,
-		    size_t len, uint64_t off, bool cached, struct ck_err *err)
+int fs_slices_write(const struct fs_draft_ref *r, struct fs_open *o,
+		    const char *buf, size_t len, uint64_t off, bool cached,
+		    struct ck_err *err)
 {
 	struct ck_slices *sl = slices_of(r);
 	uint64_t size;
 	int ret;
 
-	if (r->ino == FS_STAGED_LAYOUT)
+	if (r->ino == FS_DRAFT_LAYOUT)
 		return write_layout(o, buf, len, off);
 	if (!sl || !o->writes)
 		return -EBADF;
@@ -473,15 +480,15 @@ int fs_slices_write(const struct fs_sref *r, struct fs_open *o, const char *buf,
 		len = CK_MIN(len, size - off);
 	if (!ck_range_ok(off, len, size))
 		return -EFBIG;
-	fs_staged_changed(r->s->files);
+	fs_draft_tree_changed(r->s->files);
 	ret = ck_slice_write(sl, o->of, buf, len, off, cached, err);
 	/* whoever stored the bytes of a map is not told */
 	if (ret && cached)
-		ck_staging_doom(fs_staged_stage(r->s->files), err->msg);
+		ck_draft_poison(fs_draft_tree_draft(r->s->files), err->msg);
 	return ret;
 }
 
-int fs_slices_sync(const struct fs_sref *r, const struct fs_open *o,
+int fs_slices_sync(const struct fs_draft_ref *r, const struct fs_open *o,
 		   struct ck_err *err)
 {
 	struct ck_slices *sl = slices_of(r);
@@ -490,7 +497,7 @@ int fs_slices_sync(const struct fs_sref *r, const struct fs_open *o,
 }
 
 /* There is room for all of it from the beginning. */
-int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
+int fs_slices_fallocate(const struct fs_draft_ref *r, const struct fs_open *o,
 			int mode, uint64_t off, uint64_t len)
 {
 	struct ck_slices *sl = slices_of(r);
@@ -502,41 +509,41 @@ int fs_slices_fallocate(const struct fs_sref *r, const struct fs_open *o,
 	return ck_range_ok(off, len, ck_slice_size(sl, o->of)) ? 0 : -EFBIG;
 }
 
-static int empty(const struct fs_sref *r, struct ck_slice of)
+static int empty(const struct fs_draft_ref *r, struct ck_slice of)
 {
 	struct ck_err err = { 0 };
-	int ret = fs_staged_begin(r->s->files);
+	int ret = fs_draft_tree_begin(r->s->files);
 
 	if (ret)
 		return ret;
 	ret = ck_slice_empty(slices_of(r), of, &err);
-	fs_staged_end(r->s->files);
+	fs_draft_tree_end(r->s->files);
 	if (ret)
 		fs_log("%s", err.msg);
 	return ret;
 }
 
 /* To nothing: it is to be written anew.  Its size stays what it is. */
-int fs_slices_resize(const struct fs_sref *r, uint64_t size)
+int fs_slices_resize(const struct fs_draft_ref *r, uint64_t size)
 {
 	struct ck_slices *sl = slices_of(r);
 	struct ck_slice of;
 
 	if (!sl || !slice_of(sl, r->ino, &of))
-		return r->ino == FS_STAGED_LAYOUT && !size ? 0 : -EPERM;
+		return r->ino == FS_DRAFT_LAYOUT && !size ? 0 : -EPERM;
 	if (size == ck_slice_size(sl, of))
 		return 0;
 	return size ? -EPERM : empty(r, of);
 }
 
-static int remove_dir(const struct fs_sref *r, uint64_t ino)
+static int remove_dir(const struct fs_draft_ref *r, uint64_t ino)
 {
 	struct ck_slices *sl = slices_of(r);
-	const struct ck_splan *p = ck_slices_plan(sl);
+	const struct ck_slice_plan *p = ck_slices_plan(sl);
 	uint32_t rank = (uint32_t)ino;
 	uint64_t written = 0;
 	bool any = false;
-	int ret = ck_slices_no_others(fs_staged_stage(r->s->files), NULL);
+	int ret = ck_slices_no_others(fs_draft_tree_draft(r->s->files), NULL);
 
 	if (ret)
 		return ret == -ENODATA ? -ENOTEMPTY : ret;
@@ -552,7 +559,7 @@ static int remove_dir(const struct fs_sref *r, uint64_t ino)
 	return written ? -ENOTEMPTY : 0;
 }
 
-int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
+int fs_slices_remove(const struct fs_draft_ref *r, const char *name, bool dir)
 {
 	struct ck_slices *sl = slices_of(r);
 	struct ck_slice of;
@@ -561,14 +568,14 @@ int fs_slices_remove(const struct fs_sref *r, const char *name, bool dir)
 	int ret = fs_slices_lookup(r, name, &ino);
 
 	if (ret || !ino)
-		return ret ? ret : dir ? -ENOENT : fs_beside_remove(r, name);
+		return ret ? ret : dir ? -ENOENT : fs_siblings_remove(r, name);
 	if (dir != is_dir(ino))
 		return dir ? -ENOTDIR : -EISDIR;
 	if (dir)
 		return remove_dir(r, ino);
-	if (ino != FS_STAGED_LAYOUT && !slice_of(sl, ino, &of))
+	if (ino != FS_DRAFT_LAYOUT && !slice_of(sl, ino, &of))
 		return -ESTALE;
-	if (ino != FS_STAGED_LAYOUT) {
+	if (ino != FS_DRAFT_LAYOUT) {
 		ret = empty(r, of);
 		return ret ? ret : hide(r, ino, true);
 	}

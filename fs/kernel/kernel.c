@@ -17,7 +17,7 @@
 
 #include "core/base/check.h"
 #include "core/base/cpus.h"
-#include "fs/kernel/crew.h"
+#include "fs/kernel/throttle.h"
 #include "fs/kernel/receive.h"
 
 #include <errno.h>
@@ -100,7 +100,7 @@ static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
 
 	if (atomic_load_explicit(&k->pending, memory_order_relaxed))
 		complete_init(k, iov, count);
-	fs_crew_answer();
+	fs_throttle_answer();
 	return writev(fd, iov, count);
 }
 #endif

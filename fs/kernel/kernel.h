@@ -28,7 +28,7 @@ struct fs_kernel {
 	unsigned threads; /* most workers */
 	bool writes; /* requests with a payload come; set before the loop */
 	/*
-	 * Settled by the INIT exchange, constant afterwards.  @direct: files
+	 * Agreed in the INIT exchange, constant afterwards.  @direct: files
 	 * are opened FOPEN_DIRECT_IO; @direct_mmap: and can be mapped shared.
 	 */
 	bool direct, direct_mmap;

@@ -9,7 +9,7 @@
 
 #include "core/base/check.h"
 #include "fs/kernel/buf.h"
-#include "fs/kernel/crew.h"
+#include "fs/kernel/throttle.h"
 #include "fs/kernel/kernel.h"
 
 #include <errno.h>
@@ -71,13 +71,13 @@ ssize_t fs_receive(int fd, void *buf, size_t len)
 	ssize_t n;
 
 	stands_for = NULL;
-	fs_crew_enter();
+	fs_throttle_enter();
 	n = pages ? readv(fd, iov, 2) : read(fd, buf, len);
 	if (n <= 0) {
-		fs_crew_none();
+		fs_throttle_none();
 		return n;
 	}
-	fs_crew_leave(is_large(in, (size_t)n));
+	fs_throttle_leave(is_large(in, (size_t)n));
 	if (n <= (ssize_t)HEAD || !pages)
 		return n;
 	if (in->opcode != FUSE_WRITE) {

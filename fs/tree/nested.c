@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/tree/nested.h"
 
-#include "core/view/over.h"
-#include "fs/tree/slot.h"
+#include "core/view/as_ckpt.h"
+#include "fs/tree/mounted.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 struct below {
 	struct ck_ckpt *ck;
-	struct ck_view *view[FS_MAX_VIEWS]; /* as in a slot */
+	struct ck_view *view[FS_MAX_VIEWS]; /* as in a mounted checkpoint */
 };
 
 struct fs_nested {
@@ -58,7 +58,7 @@ static struct below *make(struct fs_nested *n, uint32_t d)
 {
 	struct below *b = calloc(1, sizeof(*b));
 	struct ck_err err;
-	int ret = b ? ck_view_over(&b->ck, n->v, d, false, &err) : -1;
+	int ret = b ? ck_view_as_ckpt(&b->ck, n->v, d, false, &err) : -1;
 
 	/* one level: see core/io/scratch.c */
 	for (unsigned i = 0; !ret && ck_views[i] && i < FS_MAX_VIEWS; i++)

@@ -5,8 +5,8 @@
  *	views/NAME/dcp views/NAME/reshard/tp=2 ...
  *
  * Nothing lists them: each is made when somebody looks it up.  They are
- * numbered behind the slot's own: those of folder d from (d + 1) x
- * FS_MAX_VIEWS on, so that a number means the same for good.
+ * numbered behind the mounted checkpoint's own: those of folder d from (d + 1)
+ * x FS_MAX_VIEWS on, so that a number means the same for good.
  *
  * Threads: any; making and ending, one.
  */

@@ -10,8 +10,8 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/draft/below.h"
-#include "core/run/steps.h"
+#include "core/draft/dir_tree.h"
+#include "core/run/run_dir.h"
 #include "fs/tree/tree.h"
 
 #include <errno.h>
@@ -245,7 +245,7 @@ int fs_shards_link_at(const struct fs_shards *s, const char *path,
 		if (n < 0)
 			return -EINVAL;
 		to[n] = '\0';
-		return ck_below_link_ok(depth, to) ? 0 : -EINVAL;
+		return ck_dir_tree_link_ok(depth, to) ? 0 : -EINVAL;
 	}
 	return -EINVAL;
 }
@@ -257,7 +257,7 @@ int fs_shards_stat_path(const struct fs_shards *s, const char *path,
 	char to[PATH_MAX];
 	int file, dir;
 
-	if (!ck_steps_shows(s->root, path))
+	if (!ck_run_dir_shows(s->root, path))
 		return ck_fail(err, ENOENT, "%s: is of another save", path);
 	if (!fs_shards_link_at(s, path, to, st))
 		return 0;

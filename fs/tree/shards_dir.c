@@ -4,7 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/vec.h"
-#include "core/run/steps.h"
+#include "core/run/run_dir.h"
 #include "fs/tree/tree.h"
 
 #include <errno.h>
@@ -66,7 +66,7 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 	path = fs_shards_join(dir, d->d_name);
 	if (!path)
 		return -ENOMEM;
-	if (!ck_steps_shows(fs_shards_root(s), path))
+	if (!ck_run_dir_shows(fs_shards_root(s), path))
 		return 0;
 	if (d->d_type != DT_REG && d->d_type != DT_DIR &&
 	    fs_shards_stat_path(s, path, &st, NULL))

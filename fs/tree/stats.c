@@ -69,10 +69,10 @@ static void delivery(const struct fs_kernel *k, struct ck_str *out)
 
 void fs_stats_text(const struct fs_stats_in *in, struct ck_str *out)
 {
-	const struct ck_image *img = ck_ckpt_image(in->ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(in->ck);
 
 	number(out, "generation", in->generation);
-	word(out, "format", ck_image_str(img, img->format, NULL));
+	word(out, "format", ck_catalog_str(img, img->format, NULL));
 	word(out, "engine", ck_ckpt_engine(in->ck));
 	number(out, "tensors", img->nr_tensors);
 	number(out, "chunks", img->nr_chunks);

@@ -3,20 +3,20 @@
 
 #include "core/base/check.h"
 #include "fs/tree/nested.h"
-#include "fs/tree/slot.h"
+#include "fs/tree/mounted.h"
 #include "fs/tree/virt.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-static struct fs_node view_node(const struct fs_slot *slot, uint64_t nr,
+static struct fs_node view_node(const struct fs_mounted *mounted, uint64_t nr,
 				enum fs_kind kind, uint32_t file)
 {
 	struct fs_node node = { FS_NONE, file, NULL };
 
-	node.view = nr < FS_MAX_VIEWS ? slot->view[nr] :
-					fs_nested_view(slot->nested, nr);
+	node.view = nr < FS_MAX_VIEWS ? mounted->view[nr] :
+					fs_nested_view(mounted->nested, nr);
 	if (!node.view)
 		return node;
 	if (kind == FS_FILE ? file < node.view->ops->nr(node.view) :
@@ -25,11 +25,12 @@ static struct fs_node view_node(const struct fs_slot *slot, uint64_t nr,
 	return node;
 }
 
-static struct fs_node folder_node(const struct fs_slot *slot, uint64_t ino)
+static struct fs_node folder_node(const struct fs_mounted *mounted,
+				  uint64_t ino)
 {
 	uint32_t v = (uint32_t)(ino - FS_INO_FOLDER) >> CK_VIEW_FOLDER_SHIFT;
 	uint32_t d = (uint32_t)ino & ((1u << CK_VIEW_FOLDER_SHIFT) - 1);
-	struct fs_node node = view_node(slot, v, FS_DIR, d + 1);
+	struct fs_node node = view_node(mounted, v, FS_DIR, d + 1);
 
 	if (node.kind != FS_NONE &&
 	    (!node.view->ops->folders ||
@@ -51,28 +52,29 @@ static uint64_t view_of(uint64_t dir)
 		       dir - FS_INO_VIEW;
 }
 
-struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino)
+struct fs_node fs_tree_node(const struct fs_mounted *mounted, uint64_t ino)
 {
 	struct fs_node node = { FS_NONE, 0, NULL };
 
 	if (ino & FS_INO_SHARD)
 		node.kind = FS_SHARD;
 	else if (ino >= FS_INO_FILE)
-		return view_node(slot, (ino >> 32) - 1, FS_FILE, (uint32_t)ino);
+		return view_node(mounted, (ino >> 32) - 1, FS_FILE,
+				 (uint32_t)ino);
 	else if (ino >= FS_INO_FOLDER)
-		return folder_node(slot, ino);
+		return folder_node(mounted, ino);
 	else if (ino >= FS_INO_VIEW)
-		return view_node(slot, ino - FS_INO_VIEW, FS_DIR, 0);
+		return view_node(mounted, ino - FS_INO_VIEW, FS_DIR, 0);
 	else if (ino >= FS_INO_VIRT && ino < FS_INO_VIRT + FS_VIRT_NR)
 		node = (struct fs_node){ FS_VIRT, (uint32_t)(ino - FS_INO_VIRT),
 					 NULL };
 	else if (ino == FS_INO_ROOT)
-		node.kind = slot->steps ? FS_STEPS : FS_DIR;
+		node.kind = mounted->steps ? FS_STEPS : FS_DIR;
 	else if (ino == FS_INO_META)
 		node.kind = FS_DIR;
 	else if (ino == FS_INO_SHARDS)
 		node.kind = FS_SHARD;
-	else if (ino == FS_INO_LATEST && slot->steps && !slot->name)
+	else if (ino == FS_INO_LATEST && mounted->steps && !mounted->name)
 		node.kind = FS_LATEST;
 	return node;
 }
@@ -84,28 +86,28 @@ static bool has_file(const struct ck_view *v)
 	return v->ops->file(v, 0, &file);
 }
 
-static enum fs_at beside_entry(const struct fs_slot *slot, uint64_t i,
+static enum fs_at beside_entry(const struct fs_mounted *mounted, uint64_t i,
 			       struct fs_entry *e)
 {
-	if (i >= slot->beside.nr)
+	if (i >= mounted->beside.nr)
 		return FS_AT_END;
-	snprintf(e->name, sizeof(e->name), "%s", slot->beside.v[i].name);
+	snprintf(e->name, sizeof(e->name), "%s", mounted->beside.v[i].name);
 	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
 	e->is_dir = e->beside = true;
 	return FS_AT_ENTRY;
 }
 
 /*
- * Entry number @i of a root: the views, then shards and .unshard, then what has
- * slots of its own.
+ * Entry number @i of a root: the views, then shards and .unshard, then what is
+ * a mounted checkpoint of its own.
  */
-static enum fs_at root_entry(const struct fs_slot *slot, uint64_t i,
+static enum fs_at root_entry(const struct fs_mounted *mounted, uint64_t i,
 			     struct fs_entry *e)
 {
 	const struct ck_view *v;
 
 	if (i >= FS_MAX_VIEWS + 2)
-		return beside_entry(slot, i - FS_MAX_VIEWS - 2, e);
+		return beside_entry(mounted, i - FS_MAX_VIEWS - 2, e);
 	if (i >= FS_MAX_VIEWS) {
 		bool shards = i == FS_MAX_VIEWS;
 
@@ -114,7 +116,7 @@ static enum fs_at root_entry(const struct fs_slot *slot, uint64_t i,
 		strcpy(e->name, shards ? "shards" : ".unshard");
 		return FS_AT_ENTRY;
 	}
-	v = slot->view[i];
+	v = mounted->view[i];
 	if (!v || (!v->ops->is_dir && !has_file(v)))
 		return FS_AT_NOTHING;
 	e->is_dir = v->ops->is_dir;
@@ -123,7 +125,7 @@ static enum fs_at root_entry(const struct fs_slot *slot, uint64_t i,
 	return FS_AT_ENTRY;
 }
 
-static uint64_t find_root(const struct fs_slot *slot, const char *name)
+static uint64_t find_root(const struct fs_mounted *mounted, const char *name)
 {
 	struct fs_entry e;
 	enum fs_at at;
@@ -131,19 +133,20 @@ static uint64_t find_root(const struct fs_slot *slot, const char *name)
 	/* a file is made for who asks for it, not for its neighbours */
 	for (uint64_t i = 0; i < FS_MAX_VIEWS + 2; i++) {
 		if (i < FS_MAX_VIEWS &&
-		    (!slot->view[i] || strcmp(slot->view[i]->ops->name, name)))
+		    (!mounted->view[i] ||
+		     strcmp(mounted->view[i]->ops->name, name)))
 			continue;
-		at = root_entry(slot, i, &e);
+		at = root_entry(mounted, i, &e);
 		if (at == FS_AT_ENTRY && !strcmp(e.name, name))
 			return e.ino;
 	}
 	return 0;
 }
 
-static uint64_t find_virt(const struct fs_slot *slot, const char *name)
+static uint64_t find_virt(const struct fs_mounted *mounted, const char *name)
 {
 	for (unsigned i = 0; i < FS_VIRT_NR; i++)
-		if (fs_virt_has(slot->virt, i) &&
+		if (fs_virt_has(mounted->virt, i) &&
 		    !strcmp(name, fs_virt_name(i)))
 			return FS_INO_VIRT + i;
 	return 0;
@@ -161,29 +164,30 @@ static int find_folder(const struct ck_view *v, uint64_t view, const char *name,
 }
 
 /* A view of what folder @d of a view shows; 0: there is none of that name. */
-static uint64_t find_nested(const struct fs_slot *slot, uint32_t d,
+static uint64_t find_nested(const struct fs_mounted *mounted, uint32_t d,
 			    const char *name)
 {
-	uint64_t nr = fs_nested_find(slot->nested, d, name);
-	const struct ck_view *v = nr ? fs_nested_view(slot->nested, nr) : NULL;
+	uint64_t nr = fs_nested_find(mounted->nested, d, name);
+	const struct ck_view *v =
+		nr ? fs_nested_view(mounted->nested, nr) : NULL;
 
 	if (!v || (!v->ops->is_dir && !has_file(v)))
 		return 0;
 	return v->ops->is_dir ? FS_INO_VIEW + nr : (nr + 1) * FS_INO_FILE;
 }
 
-int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
-		 uint64_t *ino, struct ck_err *err)
+int fs_tree_find(const struct fs_mounted *mounted, uint64_t dir,
+		 const char *name, uint64_t *ino, struct ck_err *err)
 {
-	struct fs_node node = fs_tree_node(slot, dir);
+	struct fs_node node = fs_tree_node(mounted, dir);
 	const struct ck_view *v = node.view;
 	uint32_t i;
 
 	*ino = 0;
 	if (dir == FS_INO_ROOT)
-		*ino = find_root(slot, name);
+		*ino = find_root(mounted, name);
 	else if (dir == FS_INO_META)
-		*ino = find_virt(slot, name);
+		*ino = find_virt(mounted, name);
 	if (node.kind != FS_DIR || !v)
 		return 0;
 	if (v->ops->folders && !node.nr)
@@ -194,16 +198,16 @@ int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
 	if (i != CK_NONE)
 		*ino = (view_of(dir) + 1) * FS_INO_FILE + i;
 	else if (node.nr && v->ops->nests)
-		*ino = find_nested(slot, node.nr - 1, name);
+		*ino = find_nested(mounted, node.nr - 1, name);
 	return 0;
 }
 
-uint64_t fs_tree_lookup(const struct fs_slot *slot, uint64_t dir,
+uint64_t fs_tree_lookup(const struct fs_mounted *mounted, uint64_t dir,
 			const char *name)
 {
 	uint64_t ino;
 
-	return fs_tree_find(slot, dir, name, &ino, NULL) ? 0 : ino;
+	return fs_tree_find(mounted, dir, name, &ino, NULL) ? 0 : ino;
 }
 
 static enum fs_at folder_entry(const struct ck_view *v, uint64_t dir,
@@ -238,12 +242,12 @@ static enum fs_at view_entry(const struct fs_node *node, uint64_t dir,
 	return FS_AT_ENTRY;
 }
 
-static enum fs_at virt_entry(const struct fs_slot *slot, uint64_t i,
+static enum fs_at virt_entry(const struct fs_mounted *mounted, uint64_t i,
 			     struct fs_entry *e)
 {
 	if (i >= FS_VIRT_NR)
 		return FS_AT_END;
-	if (!fs_virt_has(slot->virt, (unsigned)i))
+	if (!fs_virt_has(mounted->virt, (unsigned)i))
 		return FS_AT_NOTHING;
 	snprintf(e->name, sizeof(e->name), "%s", fs_virt_name((unsigned)i));
 	e->ino = FS_INO_VIRT + i;
@@ -251,7 +255,7 @@ static enum fs_at virt_entry(const struct fs_slot *slot, uint64_t i,
 }
 
 /* The folder of a nested view is one of the view that nests. */
-static uint64_t parent_of(const struct fs_slot *slot, uint64_t dir,
+static uint64_t parent_of(const struct fs_mounted *mounted, uint64_t dir,
 			  const struct fs_node *node)
 {
 	uint64_t nr = node->view ? view_of(dir) : 0, v = 0;
@@ -260,28 +264,28 @@ static uint64_t parent_of(const struct fs_slot *slot, uint64_t dir,
 		return FS_INO_VIEW + nr;
 	if (nr < FS_MAX_VIEWS)
 		return FS_INO_ROOT;
-	while (!slot->view[v] || !slot->view[v]->ops->nests)
+	while (!mounted->view[v] || !mounted->view[v]->ops->nests)
 		v++;
 	return folder_ino(v, nr / FS_MAX_VIEWS - 1);
 }
 
-enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
-			 struct fs_entry *e)
+enum fs_at fs_tree_entry(const struct fs_mounted *mounted, uint64_t dir,
+			 uint64_t pos, struct fs_entry *e)
 {
-	struct fs_node node = fs_tree_node(slot, dir);
+	struct fs_node node = fs_tree_node(mounted, dir);
 
 	e->is_dir = e->is_link = e->beside = false;
 	if (pos < 2) {
 		strcpy(e->name, pos ? ".." : ".");
-		e->ino = pos ? parent_of(slot, dir, &node) : dir;
+		e->ino = pos ? parent_of(mounted, dir, &node) : dir;
 		e->is_dir = true;
 		return FS_AT_ENTRY;
 	}
 	pos -= 2;
 	if (dir == FS_INO_ROOT)
-		return root_entry(slot, pos, e);
+		return root_entry(mounted, pos, e);
 	if (dir == FS_INO_META)
-		return virt_entry(slot, pos, e);
+		return virt_entry(mounted, pos, e);
 	if (node.kind == FS_DIR)
 		return view_entry(&node, dir, pos, e);
 	return FS_AT_END;

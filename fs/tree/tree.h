@@ -2,7 +2,8 @@
 /*
  * tree.h - inode numbers <-> logical files; names only
  *
- * The upper 16 bits of a number say which slot (slot.h), the rest what in it:
+ * The upper 16 bits of a number say which mounted checkpoint (mounted.h), the
+ * rest what in it:
  *
  *	/			1
  *	  tensors/ npy/ ...	VIEW + v	NAME	(v+1) << 32 | its number
@@ -12,7 +13,7 @@
  *	  shards/		3		...	SHARD | hash, see shards.c
  *	  .unshard/		4		NAME	VIRT + enum fs_virt_id
  *	  latest		5		(a directory of checkpoints only)
- *	  NAME/			1 of another slot	(beside the views)
+ *	  NAME/			1 of another mounted checkpoint	(beside the views)
  *
  * Nothing is kept per tensor: numbers are computed both ways.
  */
@@ -24,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct fs_slot;
+struct fs_mounted;
 
 enum {
 	FS_INO_ROOT = 1,
@@ -37,17 +38,17 @@ enum {
 };
 #define FS_INO_FILE (UINT64_C(1) << 32)
 #define FS_INO_SHARD (UINT64_C(1) << 47)
-#define FS_INO_SLOT_SHIFT 48
-#define FS_INO_MASK ((UINT64_C(1) << FS_INO_SLOT_SHIFT) - 1)
+#define FS_INO_MOUNTED_SHIFT 48
+#define FS_INO_MASK ((UINT64_C(1) << FS_INO_MOUNTED_SHIFT) - 1)
 
-static inline uint32_t fs_ino_slot(uint64_t ino)
+static inline uint32_t fs_ino_mounted(uint64_t ino)
 {
-	return (uint32_t)(ino >> FS_INO_SLOT_SHIFT);
+	return (uint32_t)(ino >> FS_INO_MOUNTED_SHIFT);
 }
 
-static inline uint64_t fs_ino(uint32_t slot, uint64_t inner)
+static inline uint64_t fs_ino(uint32_t mounted, uint64_t inner)
 {
-	return (uint64_t)slot << FS_INO_SLOT_SHIFT | inner;
+	return (uint64_t)mounted << FS_INO_MOUNTED_SHIFT | inner;
 }
 
 enum fs_kind {
@@ -70,24 +71,24 @@ struct fs_node {
 	const struct ck_view *view; /* FS_FILE, and FS_DIR of a view */
 };
 
-/* All numbers here are without the slot's. */
-struct fs_node fs_tree_node(const struct fs_slot *slot, uint64_t ino);
+/* All numbers here are without the mounted checkpoint's. */
+struct fs_node fs_tree_node(const struct fs_mounted *mounted, uint64_t ino);
 /*
  * The inode of @name in FS_DIR @dir, which may be made by asking: 0, or -errno
  * with @err set where the name means something that cannot be.  *ino 0: no
  * such file.
  */
-int fs_tree_find(const struct fs_slot *slot, uint64_t dir, const char *name,
-		 uint64_t *ino, struct ck_err *err);
+int fs_tree_find(const struct fs_mounted *mounted, uint64_t dir,
+		 const char *name, uint64_t *ino, struct ck_err *err);
 /* The same where that makes no difference. */
-uint64_t fs_tree_lookup(const struct fs_slot *slot, uint64_t dir,
+uint64_t fs_tree_lookup(const struct fs_mounted *mounted, uint64_t dir,
 			const char *name);
 
 struct fs_entry {
 	char name[256];
 	uint64_t ino;
 	bool is_dir, is_link;
-	bool beside; /* has a slot of its own, which a look-up finds */
+	bool beside; /* is a mounted checkpoint of its own, which a look-up finds */
 };
 
 /* What fs_tree_entry() found at a position. */
@@ -97,7 +98,7 @@ enum fs_at { FS_AT_END, FS_AT_NOTHING, FS_AT_ENTRY };
  * Position @pos of FS_DIR @dir, "." and ".." first.  NOTHING: no entry there,
  * but there may be some behind it.
  */
-enum fs_at fs_tree_entry(const struct fs_slot *slot, uint64_t dir, uint64_t pos,
-			 struct fs_entry *e);
+enum fs_at fs_tree_entry(const struct fs_mounted *mounted, uint64_t dir,
+			 uint64_t pos, struct fs_entry *e);
 
 #endif

@@ -4,10 +4,10 @@
  *
  * An open file is up to three pieces, one after the other:
  *
- *	[0, cut) of the image's document | late text | the document's rest
+ *	[0, cut) of the catalog's document | late text | the document's rest
  *
  * catalog.json has only the first, stats only the second; problems.json is
- * the image's list with the late ones put in before its closing bracket.
+ * the catalog's list with the late ones put in before its closing bracket.
  */
 #include "fs/tree/virt.h"
 
@@ -40,18 +40,18 @@ struct doc {
 
 struct fs_virt {
 	struct fs_virt_in in;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct fs_stats_in stats;
 	pthread_mutex_t lock; /* while a document is measured */
 	struct doc docs[FS_VIRT_STATS];
 };
 
 struct fs_virt_file {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint64_t generation;
 	const struct doc *doc; /* NULL: none */
 	uint64_t cut, size;
-	struct ck_str late;
+	struct ck_str problems_found;
 };
 
 static const struct {
@@ -86,7 +86,7 @@ struct fs_virt *fs_virt_new(const struct fs_virt_in *in)
 	if (!v)
 		return NULL;
 	v->in = *in;
-	v->img = in->ck ? ck_ckpt_image(in->ck) : NULL;
+	v->img = in->ck ? ck_ckpt_catalog(in->ck) : NULL;
 	v->stats = (struct fs_stats_in){ in->ck, in->kernel, in->sandbox,
 					 in->generation };
 	pthread_mutex_init(&v->lock, NULL);
@@ -162,27 +162,28 @@ static int need_doc(struct fs_virt *v, struct doc *d, struct ck_err *err)
 	return ret ? ck_fail(err, -ret, "no memory to list the catalog") : 0;
 }
 
-/* The text that is not the image's; a list of JSON objects, or lines. */
-static void add_late(struct fs_virt *v, unsigned id, struct ck_str *late)
+/* The text that is not the catalog's; a list of JSON objects, or lines. */
+static void add_runtime(struct fs_virt *v, unsigned id,
+			struct ck_str *problems_found)
 {
 	bool json = id == FS_VIRT_PROBLEMS_JSON;
 
 	if (!v->in.ck) {
 		struct fs_virt_text_in in = { v->in.owner, v->in.ctx };
 
-		v->in.text(&in, id, late);
+		v->in.text(&in, id, problems_found);
 		return;
 	}
 	if (id == FS_VIRT_STATS)
-		fs_stats_text(&v->stats, late);
+		fs_stats_text(&v->stats, problems_found);
 	if (id != FS_VIRT_PROBLEMS && !json)
 		return;
 	if (v->in.settle)
 		v->in.settle(v->in.ctx);
-	if (json && ck_ckpt_late_seq(v->in.ck))
-		ck_str_puts(late, v->img->nr_problems ? ",\n" : "\n");
-	if (!json || ck_ckpt_late_seq(v->in.ck))
-		ck_ckpt_late_problems(v->in.ck, json, late);
+	if (json && ck_ckpt_runtime_problems_seq(v->in.ck))
+		ck_str_puts(problems_found, v->img->nr_problems ? ",\n" : "\n");
+	if (!json || ck_ckpt_runtime_problems_seq(v->in.ck))
+		ck_ckpt_runtime_problems(v->in.ck, json, problems_found);
 }
 
 static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
@@ -194,14 +195,14 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 
 	if (ret)
 		return ret;
-	add_late(v, id, &f->late);
-	if (f->late.failed)
+	add_runtime(v, id, &f->problems_found);
+	if (f->problems_found.failed)
 		return ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
 	f->img = v->img;
 	f->generation = v->in.generation;
 	f->doc = d;
 	f->cut = !d ? 0 : id == FS_VIRT_PROBLEMS_JSON ? d->close : d->size;
-	f->size = f->late.len + (d ? d->size : 0);
+	f->size = f->problems_found.len + (d ? d->size : 0);
 	return 0;
 }
 
@@ -223,7 +224,7 @@ void fs_virt_close(struct fs_virt_file *f)
 {
 	if (!f)
 		return;
-	ck_str_free(&f->late);
+	ck_str_free(&f->problems_found);
 	free(f);
 }
 
@@ -284,7 +285,7 @@ static int read_doc(const struct fs_virt_file *f, char *buf, size_t len,
 int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
 		 uint64_t off, size_t *got, struct ck_err *err)
 {
-	uint64_t late_end = f->cut + f->late.len, end, n = 0;
+	uint64_t runtime_end = f->cut + f->problems_found.len, end, n = 0;
 	char *to = buf;
 	int ret = 0;
 
@@ -296,10 +297,12 @@ int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
 		n = CK_MIN(end, f->cut) - off;
 		ret = read_doc(f, to, n, off);
 	}
-	copy_part(to, end - off, off, f->cut, f->late.v, f->late.len);
-	if (!ret && end > late_end) {
-		n = CK_MAX(off, late_end);
-		ret = read_doc(f, to + (n - off), end - n, n - f->late.len);
+	copy_part(to, end - off, off, f->cut, f->problems_found.v,
+		  f->problems_found.len);
+	if (!ret && end > runtime_end) {
+		n = CK_MAX(off, runtime_end);
+		ret = read_doc(f, to + (n - off), end - n,
+			       n - f->problems_found.len);
 	}
 	if (ret)
 		return ck_fail(err, -ret, "no memory to list the catalog");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * virt.h - the files of .unshard/: made from the image, not stored
+ * virt.h - the files of .unshard/: made from the catalog, not stored
  *
  * A catalog of a million chunks is hundreds of megabytes of text.  It is made
  * once to learn its size, leaving a mark every 64 KiB, and then again from the
@@ -30,18 +30,18 @@ struct fs_virt;
 struct fs_virt_file; /* an open one: its bytes do not change any more */
 
 const char *fs_virt_name(unsigned id);
-/* Whether it exists: without an image there is no catalog. */
+/* Whether it exists: nothing was described without a catalog. */
 bool fs_virt_has(const struct fs_virt *v, unsigned id);
 /* Whether its bytes are the same for the life of the mount. */
 bool fs_virt_fixed(unsigned id);
 
-struct fs_slots;
-struct fs_slot;
+struct fs_mounted_table;
+struct fs_mounted;
 
-/* What text() is told; for what has no image of its own. */
+/* What text() is told; for what has no catalog of its own. */
 struct fs_virt_text_in {
-	struct fs_slots *owner;
-	struct fs_slot *ctx;
+	struct fs_mounted_table *owner;
+	struct fs_mounted *ctx;
 };
 
 struct fs_virt_in {
@@ -53,8 +53,8 @@ struct fs_virt_in {
 	void (*text)(void *in, unsigned id, struct ck_str *out);
 	/* Before problems are listed: finds those of views; may be NULL. */
 	void (*settle)(void *ctx);
-	struct fs_slot *ctx;
-	struct fs_slots *owner;
+	struct fs_mounted *ctx;
+	struct fs_mounted_table *owner;
 };
 
 /* Borrows all for its life; NULL: no memory. */

@@ -13,21 +13,21 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/search.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* By name: what @s refused with number @i, and @name of @img. */
 static int compare_refused(const struct side *s, uint32_t i,
-			   const struct ck_image *img, uint32_t name)
+			   const struct ck_catalog *img, uint32_t name)
 {
 	return text_compare(s->img, s->img->problems[s->refused[i]].tensor, img,
 			    name);
 }
 
 /* The problem for which @s has no tensor so called; CK_NONE: it never had one. */
-static uint32_t refused(const struct side *s, const struct ck_image *img,
+static uint32_t refused(const struct side *s, const struct ck_catalog *img,
 			uint32_t name)
 {
 	uint32_t at = CK_FIRST(i, 0, s->nr_refused,
@@ -39,22 +39,22 @@ static uint32_t refused(const struct side *s, const struct ck_image *img,
 }
 
 /* The tensor of @to that is called like tensor @i of @from. */
-static uint32_t counterpart(const struct ck_image *from, uint32_t i,
-			    const struct ck_image *to)
+static uint32_t counterpart(const struct ck_catalog *from, uint32_t i,
+			    const struct ck_catalog *to)
 {
 	const struct ck_tensor *t = &from->tensors[i];
-	const char *tree = ck_image_str(from, from->trees[t->tree], NULL);
+	const char *tree = ck_catalog_str(from, from->trees[t->tree], NULL);
 	size_t len;
-	const char *file = ck_image_str(from, t->file, &len);
+	const char *file = ck_catalog_str(from, t->file, &len);
 
 	for (uint32_t j = 0; j < to->nr_trees; j++)
-		if (!strcmp(tree, ck_image_str(to, to->trees[j], NULL)))
-			return ck_image_find_file(to, j, file, len);
+		if (!strcmp(tree, ck_catalog_str(to, to->trees[j], NULL)))
+			return ck_catalog_find_file(to, j, file, len);
 	return CK_NONE;
 }
 
-static bool same_shape(const struct ck_image *a, const struct ck_tensor *x,
-		       const struct ck_image *b, const struct ck_tensor *y)
+static bool same_shape(const struct ck_catalog *a, const struct ck_tensor *x,
+		       const struct ck_catalog *b, const struct ck_tensor *y)
 {
 	return x->rank == y->rank &&
 	       !memcmp(a->dims + x->shape, b->dims + y->shape,
@@ -75,9 +75,9 @@ static bool same_digest(const struct diff *d, const struct ck_tensor *x,
 
 		if (!s[i]->sealed)
 			return false;
-		tree = ck_image_str(s[i]->img, s[i]->img->trees[t[i]->tree],
-				    &tree_len);
-		name = ck_image_str(s[i]->img, t[i]->name, &len);
+		tree = ck_catalog_str(s[i]->img, s[i]->img->trees[t[i]->tree],
+				      &tree_len);
+		name = ck_catalog_str(s[i]->img, t[i]->name, &len);
 		if (!ck_manifest_find_tensor(&s[i]->manifest, tree, tree_len,
 					     name, len, &m[i]) ||
 		    !m[i].known || m[i].size != t[i]->size)
@@ -116,10 +116,10 @@ static int look_absent(struct diff *d, struct compare_pair *p)
 	return why.failed ? ck_fail(&d->err, ENOMEM, "no memory") : 0;
 }
 
-static bool has_name(const struct ck_image *img, const char *name, size_t len)
+static bool has_name(const struct ck_catalog *img, const char *name, size_t len)
 {
 	for (uint32_t tree = 0; tree < img->nr_trees; tree++)
-		if (ck_image_find_name(img, tree, name, len) != CK_NONE)
+		if (ck_catalog_find_name(img, tree, name, len) != CK_NONE)
 			return true;
 	return false;
 }
@@ -131,7 +131,7 @@ static int add_refusals(struct diff *d, const struct side *s,
 	for (uint32_t i = 0; i < s->nr_refused; i++) {
 		uint32_t ref = s->img->problems[s->refused[i]].tensor;
 		size_t len;
-		const char *name = ck_image_str(s->img, ref, &len);
+		const char *name = ck_catalog_str(s->img, ref, &len);
 		struct refusal *r;
 
 		if (!diff_chosen(d, s->img, ref) ||
@@ -160,7 +160,7 @@ static struct compare_pair *add_pair(struct diff *d, uint32_t a, uint32_t b)
 /* All of A in its order, then what only B has, then what neither shows. */
 static int make_pairs(struct diff *d)
 {
-	const struct ck_image *a = d->a.img, *b = d->b.img;
+	const struct ck_catalog *a = d->a.img, *b = d->b.img;
 	struct compare_pair *p;
 	int ret;
 
@@ -207,7 +207,7 @@ static bool untouched(const struct side *s)
 			continue;
 		if (src->kind != CK_SRC_FILE)
 			return false;
-		name = ck_image_str(s->img, src->name, &len);
+		name = ck_catalog_str(s->img, src->name, &len);
 		if (!ck_manifest_find_file(&s->manifest, name, len, &f) ||
 		    f.size != src->id.size || mtime_s(src) >= s->manifest.made)
 			return false;
@@ -265,8 +265,8 @@ static int diff(char **argv, unsigned nr, const struct ck_opts *opts)
 
 	if (ret)
 		return cmd_err(&cmd_diff, &d.err);
-	d.a = (struct side){ .ck = ck[0], .img = ck_ckpt_image(ck[0]) };
-	d.b = (struct side){ .ck = ck[1], .img = ck_ckpt_image(ck[1]) };
+	d.a = (struct side){ .ck = ck[0], .img = ck_ckpt_catalog(ck[0]) };
+	d.b = (struct side){ .ck = ck[1], .img = ck_ckpt_catalog(ck[1]) };
 	if (!ck_opts_get(opts, "read-all")) {
 		take_manifest(&d.a);
 		take_manifest(&d.b);

@@ -48,8 +48,8 @@ static bool wanted(const struct compare_pair *p)
 /* Under the lock. */
 static bool take(struct compare *c, struct piece *out)
 {
-	const struct ck_image *a = ck_ckpt_image(c->in->a);
-	const struct ck_image *b = ck_ckpt_image(c->in->b);
+	const struct ck_catalog *a = ck_ckpt_catalog(c->in->a);
+	const struct ck_catalog *b = ck_ckpt_catalog(c->in->b);
 
 	for (; c->next < c->in->nr && !c->failed; c->next++) {
 		struct compare_pair *p = &c->in->pair[c->next];
@@ -158,8 +158,8 @@ static uint64_t total_bytes(const struct compare_in *in)
 	for (size_t i = 0; i < in->nr; i++) {
 		if (!wanted(&in->pair[i]))
 			continue;
-		sum += ck_ckpt_image(in->a)->tensors[in->pair[i].a].size;
-		sum += ck_ckpt_image(in->b)->tensors[in->pair[i].b].size;
+		sum += ck_ckpt_catalog(in->a)->tensors[in->pair[i].a].size;
+		sum += ck_ckpt_catalog(in->b)->tensors[in->pair[i].b].size;
 	}
 	return sum;
 }
@@ -178,8 +178,8 @@ static void tick(void *arg)
 
 static void set_dtypes(const struct compare_in *in)
 {
-	const struct ck_tensor *a = ck_ckpt_image(in->a)->tensors;
-	const struct ck_tensor *b = ck_ckpt_image(in->b)->tensors;
+	const struct ck_tensor *a = ck_ckpt_catalog(in->a)->tensors;
+	const struct ck_tensor *b = ck_ckpt_catalog(in->b)->tensors;
 
 	for (size_t i = 0; i < in->nr; i++) {
 		struct compare_pair *p = &in->pair[i];

@@ -9,14 +9,14 @@
 
 #include "core/base/str.h"
 #include "core/base/vec.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/manifest/manifest.h"
 
 extern const struct cmd cmd_diff;
 
 struct side {
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_manifest manifest;
 	bool sealed; /* and its files are as the manifest says */
 	uint32_t *refused, nr_refused; /* health_refusals() */
@@ -41,7 +41,7 @@ struct diff {
 };
 
 /* Whether the name, a string of @img, is one that was asked for. */
-bool diff_chosen(const struct diff *d, const struct ck_image *img,
+bool diff_chosen(const struct diff *d, const struct ck_catalog *img,
 		 uint32_t name);
 /* "PATH: refused: FILE: REASON" */
 void diff_put_refusal(struct ck_str *out, const struct side *s,

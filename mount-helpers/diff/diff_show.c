@@ -10,10 +10,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-bool diff_chosen(const struct diff *d, const struct ck_image *img,
+bool diff_chosen(const struct diff *d, const struct ck_catalog *img,
 		 uint32_t name)
 {
-	return !d->glob || !fnmatch(d->glob, ck_image_str(img, name, NULL), 0);
+	return !d->glob ||
+	       !fnmatch(d->glob, ck_catalog_str(img, name, NULL), 0);
 }
 
 void diff_put_refusal(struct ck_str *out, const struct side *s,
@@ -71,7 +72,7 @@ static uint8_t dtype_b(const struct diff *d, const struct compare_pair *p)
 }
 
 /* Where in the tensor element number @at is. */
-static void index_of(const struct ck_image *img, const struct ck_tensor *t,
+static void index_of(const struct ck_catalog *img, const struct ck_tensor *t,
 		     uint64_t at, uint64_t *index)
 {
 	for (unsigned d = t->rank; d-- > 0;) {
@@ -145,7 +146,7 @@ static void text_pair(struct diff *d, const struct compare_pair *p)
 }
 
 static void json_side(struct ck_str *out, const char *key,
-		      const struct ck_image *img, uint32_t i)
+		      const struct ck_catalog *img, uint32_t i)
 {
 	const struct ck_tensor *t;
 
@@ -196,10 +197,11 @@ static void text_refusal(struct diff *d, const struct refusal *r)
 	ck_str_puts(&d->out, "\n");
 }
 
-static void json_name(struct diff *d, const struct ck_image *img, uint32_t ref)
+static void json_name(struct diff *d, const struct ck_catalog *img,
+		      uint32_t ref)
 {
 	size_t len;
-	const char *text = ck_image_str(img, ref, &len);
+	const char *text = ck_catalog_str(img, ref, &len);
 
 	ck_str_puts(&d->out, d->printed ? ",\n{\"name\": " :
 					  "{\"tensors\": [\n{\"name\": ");
@@ -221,11 +223,11 @@ static void json_refusal(struct diff *d, const struct refusal *r)
 
 static void json_pair(struct diff *d, const struct compare_pair *p)
 {
-	const struct ck_image *img = p->a == CK_NONE ? d->b.img : d->a.img;
+	const struct ck_catalog *img = p->a == CK_NONE ? d->b.img : d->a.img;
 	const struct ck_tensor *t =
 		&img->tensors[p->a == CK_NONE ? p->b : p->a];
 	size_t len;
-	const char *text = ck_image_str(img, img->trees[t->tree], &len);
+	const char *text = ck_catalog_str(img, img->trees[t->tree], &len);
 
 	json_name(d, img, t->name);
 	if (len) {
@@ -271,7 +273,7 @@ static void summary(struct diff *d)
 }
 
 /* Of errors that stand behind no line: what they cost may be what differs. */
-static int say_errors(const struct diff *d, const struct side *s)
+static int report_errors(const struct diff *d, const struct side *s)
 {
 	const struct ck_problem *first = NULL;
 	ck_auto_str struct ck_str line = { 0 };
@@ -309,8 +311,8 @@ static int verdict(const struct diff *d)
 				ck_ckpt_root(d->a.ck)->path,
 				ck_ckpt_root(d->b.ck)->path, d->unreadable,
 				d->unreadable == 1 ? "" : "s");
-	a = say_errors(d, &d->a);
-	b = say_errors(d, &d->b);
+	a = report_errors(d, &d->a);
+	b = report_errors(d, &d->b);
 	return a || b || d->equal != d->pair.nr ? CMD_BAD_CKPT : CMD_OK;
 }
 

@@ -12,7 +12,7 @@
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/text.h"
-#include "mount-helpers/through.h"
+#include "mount-helpers/view_path.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -35,7 +35,7 @@ extern const struct cmd cmd_export;
 /* What the process that writes tells the one that waits. */
 struct result {
 	uint64_t files, bytes, kept, shared;
-	uint64_t spoilt; /* bytes from before, written again */
+	uint64_t damaged; /* bytes from before, written again */
 	uint64_t left_out; /* tensors that the form cannot hold */
 	int partial; /* the exit code for that; 0: none */
 	double seconds;
@@ -152,7 +152,7 @@ static int what(struct job *j, const char *path)
 	if (strlen(path) >= sizeof(j->ckpt))
 		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long",
 				path);
-	view = through_split(path, j->ckpt);
+	view = view_path_split(path, j->ckpt);
 	if (view && !find_view(j, view))
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"%s: there is no file, and no view, of that "
@@ -181,7 +181,7 @@ static void tick(void *ctx, uint64_t bytes, uint64_t total)
 /* Of the tensors that are in it. */
 static int whole(struct job *j, const struct export *x)
 {
-	const struct ck_image *img = x->view->img;
+	const struct ck_catalog *img = x->view->img;
 	struct ck_vfile f = { .tensor = CK_NONE };
 
 	if (*j->file && x->file.nr)
@@ -197,7 +197,7 @@ static int whole(struct job *j, const struct export *x)
 				"%s: incomplete: tensor %s is %s "
 				"(unshard inspect says more)",
 				j->ckpt,
-				ck_image_str(img, img->tensors[t].file, NULL),
+				ck_catalog_str(img, img->tensors[t].file, NULL),
 				img->tensors[t].state == CK_TORN ?
 					"torn" :
 					"missing, whole or in part");
@@ -211,7 +211,7 @@ static int room(struct job *j, const struct export *x)
 	struct statvfs fs;
 	uint64_t need = x->bytes - x->kept, free_bytes;
 
-	if (fstatvfs(j->place.staging_fd, &fs))
+	if (fstatvfs(j->place.temp_fd, &fs))
 		return cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s",
 				j->place.parent, strerror(errno));
 	free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
@@ -242,8 +242,8 @@ static int write_files(struct job *j, struct export *x)
 	progress_begin(&j->bar, "reading back");
 	ret = export_check(x, &j->err);
 	progress_end(&j->bar);
-	j->result->kept -= ret ? 0 : x->spoilt;
-	j->result->spoilt = x->spoilt;
+	j->result->kept -= ret ? 0 : x->damaged;
+	j->result->damaged = x->damaged;
 	return ret ? cmd_fail(&cmd_export, CMD_SYSTEM, "%s: %s", j->place.path,
 			      j->err.msg) :
 		     CMD_OK;
@@ -261,7 +261,7 @@ static bool is_of_tensor(const struct export *x)
 
 static int tell_of(struct job *j, struct ck_ckpt *ck, const char *view)
 {
-	const struct ck_image *img = ck_ckpt_image(ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	struct ck_left_out left;
 	int ret = CMD_OK;
 
@@ -276,7 +276,8 @@ static int tell_of(struct job *j, struct ck_ckpt *ck, const char *view)
 			j->ckpt, view, left.more ? "at least " : "", left.nr,
 			left.nr == 1 ? "" : "s", left.nr == 1 ? "is" : "are",
 			left.nr == 1 ? "" : "the first is ",
-			ck_image_str(img, img->tensors[left.first].name, NULL),
+			ck_catalog_str(img, img->tensors[left.first].name,
+				       NULL),
 			left.why.v ? left.why.v : "",
 			left.others.len ? "; then " : "",
 			left.others.len ? left.others.v : "",
@@ -292,8 +293,8 @@ static int tell_of(struct job *j, struct ck_ckpt *ck, const char *view)
  */
 static int tell_left_out(struct job *j, const struct ck_view *v)
 {
-	struct ck_ckpt *under = ck_ckpt_under(v->ck);
-	int below = under ? tell_of(j, under, through_view()) : CMD_OK;
+	struct ck_ckpt *under = ck_ckpt_derived_from(v->ck);
+	int below = under ? tell_of(j, under, view_path_view()) : CMD_OK;
 	int here = tell_of(j, v->ck, v->ops->name);
 
 	return here ? here : below;
@@ -333,7 +334,7 @@ static int with_view(struct job *j, const struct ck_view *v)
 		ret = cmd_err(&cmd_export, &j->err);
 	else
 		ret = whole(j, &x) ?: holds_any(j, &x);
-	x.dir = j->place.staging_fd;
+	x.dir = j->place.temp_fd;
 	if (!ret && export_state_load(&x, &j->err))
 		ret = cmd_fail(&cmd_export, CMD_USAGE,
 			       "%s: %s; remove it to begin anew", j->place.path,
@@ -355,7 +356,7 @@ static int with_view(struct job *j, const struct ck_view *v)
 	return ret;
 }
 
-static int no_view(const struct job *j, const struct ck_image *img)
+static int no_view(const struct job *j, const struct ck_catalog *img)
 {
 	bool hf = !strcmp(j->ops->name, "hf");
 
@@ -375,12 +376,12 @@ static int child(struct job *j)
 
 	if (cmd_open_several(&ck, &path, 1, j->place.path, j->opts, &j->err))
 		return cmd_err(&cmd_export, &j->err);
-	if (*j->through && through_enter(&ck, j->through, j->opts, &j->err))
+	if (*j->through && view_path_enter(&ck, j->through, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (!v)
-		ret = no_view(j, ck_ckpt_image(ck));
+		ret = no_view(j, ck_ckpt_catalog(ck));
 	else
 		ret = with_view(j, v);
 	if (v)
@@ -405,7 +406,7 @@ static int say(const struct job *j)
 			   ", \"shared_nbytes\": %" PRIu64
 			   ", \"left_out\": %" PRIu64
 			   ", \"seconds\": %.3f, \"verified\": %s}\n",
-			   r->files, r->bytes, r->kept, r->spoilt, r->shared,
+			   r->files, r->bytes, r->kept, r->damaged, r->shared,
 			   r->left_out, r->seconds,
 			   ck_opts_get(j->opts, "no-verify") ? "false" :
 							       "true");
@@ -418,9 +419,9 @@ static int say(const struct job *j)
 			text_size(&s, r->kept);
 			ck_str_puts(&s, " were there from before");
 		}
-		if (r->spoilt) {
+		if (r->damaged) {
 			ck_str_puts(&s, ", ");
-			text_size(&s, r->spoilt);
+			text_size(&s, r->damaged);
 			ck_str_puts(&s, " from before were damaged and are "
 					"written again");
 		}
@@ -493,7 +494,7 @@ static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
 	struct job j = { .opts = &opts,
-			 .place = { .parent_fd = -1, .staging_fd = -1 } };
+			 .place = { .parent_fd = -1, .temp_fd = -1 } };
 	int ret = CMD_USAGE;
 
 	j.result = mmap(NULL, sizeof(*j.result), PROT_READ | PROT_WRITE,

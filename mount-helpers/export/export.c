@@ -80,7 +80,7 @@ static void add_opts(XXH3_state_t *s, const struct ck_opts *opts)
 static int identify(struct export *x, const char *only,
 		    const struct ck_opts *opts, struct ck_err *err)
 {
-	const struct ck_image *img = x->view->img;
+	const struct ck_catalog *img = x->view->img;
 	XXH3_state_t *s = XXH3_createState();
 	XXH128_hash_t h;
 
@@ -98,7 +98,7 @@ static int identify(struct export *x, const char *only,
 		const struct ck_src *src = &img->srcs[i];
 
 		if (src->name != CK_NONE) /* what is decoded has none */
-			add_text(s, ck_image_str(img, src->name, NULL));
+			add_text(s, ck_catalog_str(img, src->name, NULL));
 		XXH3_128bits_update(s, &src->id.size, 8);
 		XXH3_128bits_update(s, &src->id.mtime_ns, 8);
 	}
@@ -320,13 +320,13 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 }
 
 /* Under the lock: of one that went well, or can be had again. */
-static void settle(struct export *x, const struct piece *p, bool spoilt)
+static void settle(struct export *x, const struct piece *p, bool damaged)
 {
 	x->moved += p->len;
 	x->shared += p->shared;
-	if (spoilt) {
+	if (damaged) {
 		x->done[p->nr] = EXPORT_NOT;
-		x->spoilt += p->len;
+		x->damaged += p->len;
 	} else if (!x->check) {
 		x->done[p->nr] = x->mark;
 	}
@@ -342,17 +342,17 @@ static void work(void *arg)
 
 	pthread_mutex_lock(&x->lock);
 	while (!ret && take(x, &p)) {
-		bool spoilt;
+		bool damaged;
 
 		pthread_mutex_unlock(&x->lock);
 		ret = x->check ? check_piece(x, &p, buf, &err) :
 				 write_piece(x, &p, buf, &err);
 		pthread_mutex_lock(&x->lock);
-		spoilt = ret && x->check && x->done[p.nr] == EXPORT_KEPT;
-		if (spoilt)
+		damaged = ret && x->check && x->done[p.nr] == EXPORT_KEPT;
+		if (damaged)
 			ret = 0;
 		if (!ret)
-			settle(x, &p, spoilt);
+			settle(x, &p, damaged);
 	}
 	if (ret && !x->ret) {
 		x->ret = ret;
@@ -448,7 +448,7 @@ static int run(struct export *x, struct ck_err *err)
 	return ret ? ret : x->ret;
 }
 
-/* It was not in vain. */
+/* It was of use. */
 static int add_goes_on(const struct export *x, uint64_t written, int ret,
 		       struct ck_err *err)
 {
@@ -490,7 +490,7 @@ static int write_again(struct export *x, struct ck_err *err)
 
 	x->check = false;
 	x->mark = EXPORT_AGAIN;
-	x->kept = x->bytes - x->spoilt;
+	x->kept = x->bytes - x->damaged;
 	ret = export_write(x, err);
 	x->check = true;
 	return ret ? ret : run(x, err);
@@ -510,5 +510,5 @@ int export_check(struct export *x, struct ck_err *err)
 			       " bytes were read back, the same command "
 			       "reads it again",
 			       x->moved, x->bytes);
-	return ret || !x->spoilt ? ret : write_again(x, err);
+	return ret || !x->damaged ? ret : write_again(x, err);
 }

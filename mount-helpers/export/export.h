@@ -26,7 +26,7 @@
 	"would have over 262,144 parts"
 
 struct export_file {
-	char *name; /* in the staging folder */
+	char *name; /* in the temporary folder */
 	uint32_t nr; /* of the view */
 	uint64_t size, first; /* bytes; number of its first piece */
 };
@@ -46,7 +46,7 @@ struct export
 	CK_VEC(struct export_file) file;
 	uint64_t bytes, pieces; /* in all; an empty file is one piece too */
 	uint64_t id[2]; /* of the checkpoint, the view and their files */
-	int dir; /* the staging folder */
+	int dir; /* the temporary folder */
 	uint64_t kept; /* bytes that were there from an export before */
 	uint64_t *digest; /* XXH3-64 of each piece */
 	unsigned char *done; /* each piece: enum export_done */
@@ -56,7 +56,7 @@ struct export
 		uint64_t *digest;
 	} now;
 	uint64_t turn; /* of the last record; 0: none */
-	uint64_t spoilt; /* bytes of an export before that are so no more */
+	uint64_t damaged; /* bytes of an export before that are so no more */
 
 	CK_VEC(struct export_sum) sum; /* by place; of the only file */
 	uint32_t *part; /* of member m in piece p: at p + m; NULL: no sums */

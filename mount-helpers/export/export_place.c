@@ -63,17 +63,17 @@ static int split(const struct cmd *c, struct export_place *p, const char *out)
 	if (*name && strcmp(name, ".") && strcmp(name, "..") &&
 	    strlen(name) < sizeof(p->name)) {
 		strcpy(p->name, name);
-		n = snprintf(p->staging, sizeof(p->staging), ".%s.unshard-part",
-			     name);
+		n = snprintf(p->temp_dir, sizeof(p->temp_dir),
+			     ".%s.unshard-part", name);
 	}
-	if (n < 0 || (size_t)n >= sizeof(p->staging))
+	if (n < 0 || (size_t)n >= sizeof(p->temp_dir))
 		return cmd_fail(c, CMD_USAGE,
 				"%s: is no name for what is written", out);
 	if (!slash)
 		strcpy(p->parent, ".");
 	else
 		slash[slash == p->parent] = '\0';
-	snprintf(p->path, sizeof(p->path), "%s/%s", p->parent, p->staging);
+	snprintf(p->path, sizeof(p->path), "%s/%s", p->parent, p->temp_dir);
 	return CMD_OK;
 }
 
@@ -86,12 +86,12 @@ static int failed(const struct cmd *c, const char *path)
  * The child of one that was killed dies with it, but not before what it writes
  * is on disk, and holds the lock until then.
  */
-static int lock_staging(const struct cmd *c, const struct export_place *p)
+static int lock_temp_dir(const struct cmd *c, const struct export_place *p)
 {
 	static const struct timespec pause = { .tv_nsec = 20000000 };
 	int64_t until = ck_now_ms() + LOCK_WAIT_MS;
 
-	while (flock(p->staging_fd, LOCK_EX | LOCK_NB)) {
+	while (flock(p->temp_fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return failed(c, p->path);
 		if (ck_now_ms() >= until)
@@ -108,9 +108,9 @@ static int still_ours(const struct cmd *c, const struct export_place *p)
 {
 	struct stat mine, there;
 
-	if (fstat(p->staging_fd, &mine))
+	if (fstat(p->temp_fd, &mine))
 		return failed(c, p->path);
-	if (!fstatat(p->parent_fd, p->staging, &there, AT_SYMLINK_NOFOLLOW) &&
+	if (!fstatat(p->parent_fd, p->temp_dir, &there, AT_SYMLINK_NOFOLLOW) &&
 	    there.st_dev == mine.st_dev && there.st_ino == mine.st_ino &&
 	    (!p->one ||
 	     fstatat(p->parent_fd, p->name, &there, AT_SYMLINK_NOFOLLOW)))
@@ -132,13 +132,13 @@ static int open_both(const struct cmd *c, struct export_place *p)
 				p->parent, strerror(errno));
 	if (p->parent_fd < 0)
 		return failed(c, p->parent);
-	if (mkdirat(p->parent_fd, p->staging, 0777) && errno != EEXIST)
+	if (mkdirat(p->parent_fd, p->temp_dir, 0777) && errno != EEXIST)
 		return failed(c, p->path);
-	p->staging_fd = openat(p->parent_fd, p->staging,
-			       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (p->staging_fd < 0)
+	p->temp_fd = openat(p->parent_fd, p->temp_dir,
+			    O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (p->temp_fd < 0)
 		return failed(c, p->path);
-	ret = lock_staging(c, p);
+	ret = lock_temp_dir(c, p);
 	return ret ? ret : still_ours(c, p);
 }
 
@@ -155,24 +155,24 @@ int export_place_open(const struct cmd *c, struct export_place *p,
 
 int export_place_finish(const struct cmd *c, struct export_place *p)
 {
-	int from = p->one ? p->staging_fd : p->parent_fd;
+	int from = p->one ? p->temp_fd : p->parent_fd;
 
 	/* first: whoever ends here leaves an export to be made anew */
-	if ((unlinkat(p->staging_fd, EXPORT_STATE, 0) && errno != ENOENT) ||
-	    (unlinkat(p->staging_fd, EXPORT_STATE_2, 0) && errno != ENOENT))
+	if ((unlinkat(p->temp_fd, EXPORT_STATE, 0) && errno != ENOENT) ||
+	    (unlinkat(p->temp_fd, EXPORT_STATE_2, 0) && errno != ENOENT))
 		return failed(c, p->path);
-	if (renameat(from, p->one ? p->name : p->staging, p->parent_fd,
+	if (renameat(from, p->one ? p->name : p->temp_dir, p->parent_fd,
 		     p->name) ||
 	    fsync(p->parent_fd))
 		return cmd_fail(c, CMD_SYSTEM, "%s/%s: %s", p->parent, p->name,
 				strerror(errno));
 	if (p->one)
-		unlinkat(p->parent_fd, p->staging, AT_REMOVEDIR);
+		unlinkat(p->parent_fd, p->temp_dir, AT_REMOVEDIR);
 	return CMD_OK;
 }
 
 void export_place_leave(const struct export_place *p)
 {
 	if (p->parent_fd >= 0) /* refused where it is not empty */
-		unlinkat(p->parent_fd, p->staging, AT_REMOVEDIR);
+		unlinkat(p->parent_fd, p->temp_dir, AT_REMOVEDIR);
 }

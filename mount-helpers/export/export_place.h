@@ -14,9 +14,9 @@
 struct export_place {
 	char parent[PATH_MAX];
 	char name[NAME_MAX + 1];
-	char staging[NAME_MAX + 1];
-	char path[PATH_MAX + NAME_MAX + 2]; /* of the staging folder */
-	int parent_fd, staging_fd; /* -1 at first */
+	char temp_dir[NAME_MAX + 1];
+	char path[PATH_MAX + NAME_MAX + 2]; /* of the temporary folder */
+	int parent_fd, temp_fd; /* -1 at first */
 	bool one; /* a file, not a folder of them */
 };
 
@@ -27,7 +27,7 @@ struct export_place {
  */
 int export_place_open(const struct cmd *c, struct export_place *p,
 		      const char *out, const char *file);
-/* Makes visible what is in the staging folder. */
+/* Makes visible what is in the temporary folder. */
 int export_place_finish(const struct cmd *c, struct export_place *p);
 /* After a failure: keeps what there is to go on with, if anything. */
 void export_place_leave(const struct export_place *p);

@@ -39,10 +39,10 @@ static bool is_as_it_was(const struct ck_src *src, int fd)
 }
 
 /* As much of @r as the filesystem takes; the rest is for the caller. */
-static void share(struct export *x, const struct ck_verbatim *from, int fd,
+static void share(struct export *x, const struct ck_raw_extent *from, int fd,
 		  struct range *r)
 {
-	const struct ck_image *img = x->view->img;
+	const struct ck_catalog *img = x->view->img;
 	const struct ck_src *src = &img->srcs[from->src];
 	ck_auto_fd int source = -1;
 	off_t in = (off_t)from->off, out = (off_t)r->begin;
@@ -51,8 +51,8 @@ static void share(struct export *x, const struct ck_verbatim *from, int fd,
 	ssize_t n = -1;
 
 	if (!ck_root_open_file(ck_ckpt_root(x->view->ck),
-			       ck_image_str(img, src->name, NULL), &source, &st,
-			       NULL) &&
+			       ck_catalog_str(img, src->name, NULL), &source,
+			       &st, NULL) &&
 	    is_as_it_was(src, source))
 		while (left && (n = copy_file_range(source, &in, fd, &out, left,
 						    0)) > 0)
@@ -69,7 +69,7 @@ static void share(struct export *x, const struct ck_verbatim *from, int fd,
  * middle, maybe empty.  *len becomes how far that is said.
  */
 static struct range find(struct export *x, uint32_t nr, uint64_t off,
-			 uint64_t *len, struct ck_verbatim *from)
+			 uint64_t *len, struct ck_raw_extent *from)
 {
 	struct range none = { off, off }, r;
 	struct ck_span span;
@@ -77,7 +77,7 @@ static struct range find(struct export *x, uint32_t nr, uint64_t off,
 	x->view->ops->at(x->view, nr, off, &span);
 	*len = CK_MIN(*len, span.len);
 	if (x->no_share || span.kind != CK_SPAN_TENSOR ||
-	    !ck_ckpt_verbatim(x->view->ck, span.ref, span.off, *len, from))
+	    !ck_ckpt_raw_extent(x->view->ck, span.ref, span.off, *len, from))
 		return none;
 	*len = CK_MIN(*len, from->len);
 	r.begin = CK_DIV_UP(off, BLOCK) * BLOCK;
@@ -96,7 +96,7 @@ int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
 
 	*shared = 0;
 	for (; at < end && !ret; at += n) {
-		struct ck_verbatim from;
+		struct ck_raw_extent from;
 		struct range r;
 
 		n = end - at;

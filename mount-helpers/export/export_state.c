@@ -16,7 +16,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
-#include "core/root/beneath.h"
+#include "core/root/openat_beneath.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include "mount-helpers/inspect/draw.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/inspect/pieces.h"
-#include "mount-helpers/inspect/steps_list.h"
+#include "mount-helpers/inspect/run_dir_list.h"
 #include "mount-helpers/inspect/summary.h"
 #include "mount-helpers/target.h"
 #include "mount-helpers/text.h"
@@ -29,7 +29,7 @@ extern const struct cmd cmd_inspect;
 
 struct inspect {
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const char *path;
 	const struct ck_opts *opts;
 	bool ok;
@@ -58,7 +58,7 @@ static unsigned columns(void)
 
 /* ---- problems ---- */
 
-static bool is_about(const struct ck_image *img, const struct ck_problem *p,
+static bool is_about(const struct ck_catalog *img, const struct ck_problem *p,
 		     const struct ck_tensor *t)
 {
 	return !t || p->tensor == t->name ||
@@ -83,9 +83,9 @@ static void problems(struct inspect *in, const struct ck_tensor *t)
 		ck_dump_next(in->img, CK_DUMP_PROBLEMS_TEXT, 1, &pos, &in->out);
 		flush(in);
 	}
-	if (ck_ckpt_late_seq(in->ck)) {
+	if (ck_ckpt_runtime_problems_seq(in->ck)) {
 		ck_str_puts(&in->out, "problems of files and views\n");
-		ck_ckpt_late_problems(in->ck, false, &in->out);
+		ck_ckpt_runtime_problems(in->ck, false, &in->out);
 		any = true;
 	}
 	if (!any && !t)
@@ -151,9 +151,9 @@ static int one_tensor(struct inspect *in, uint32_t i)
 
 	tensor_head(in, t);
 	draw(in, t);
-	in->ok = in->ok && pieces_print(in->img, ck_ckpt_side(in->ck), t);
+	in->ok = in->ok && pieces_print(in->img, ck_ckpt_resolved(in->ck), t);
 	problems(in, t);
-	if (health_tensor(in->img, t) && !ck_ckpt_late_errors(in->ck))
+	if (health_tensor(in->img, t) && !ck_ckpt_runtime_errors(in->ck))
 		return CMD_OK;
 	cmd_flush(&cmd_inspect);
 	return cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
@@ -179,7 +179,7 @@ static int one_object(struct inspect *in, uint32_t i)
 
 static void json(struct inspect *in, const struct target *one)
 {
-	struct ck_image img = *in->img;
+	struct ck_catalog img = *in->img;
 	struct ck_dump_pos pos = { 0 };
 
 	/* Only which are listed differs; chunks are found by their index. */
@@ -192,8 +192,8 @@ static void json(struct inspect *in, const struct target *one)
 		img.nr_tensors = 1;
 		img.nr_objects = 0;
 	}
-	while (in->ok && ck_dump_next_resolved(&img, ck_ckpt_side(in->ck), 1,
-					       &pos, &in->out))
+	while (in->ok && ck_dump_next_resolved(&img, ck_ckpt_resolved(in->ck),
+					       1, &pos, &in->out))
 		flush(in);
 }
 
@@ -214,7 +214,7 @@ static int whole(struct inspect *in, bool as_json)
 	if (!in->ok || cmd_flush(&cmd_inspect))
 		return CMD_SYSTEM;
 	return health_report(&cmd_inspect, in->path, in->img,
-			     ck_ckpt_late_errors(in->ck));
+			     ck_ckpt_runtime_errors(in->ck));
 }
 
 static int part(struct inspect *in, const char *name, bool as_json)
@@ -258,10 +258,10 @@ static int inspect(struct inspect *in, int nr, char **argv,
 	if (cmd_open_shown(&in->ck, (const char *const *)argv + 1, 1, nr <= 1,
 			   opts, &in->err))
 		return nr > 1 ? cmd_err(&cmd_inspect, &in->err) :
-				steps_list(&cmd_inspect, argv[1], opts,
-					   &in->err);
-	in->img = ck_ckpt_image(in->ck);
-	if (ck_views_settle(in->ck, opts, &in->err)) {
+				run_dir_list(&cmd_inspect, argv[1], opts,
+					     &in->err);
+	in->img = ck_ckpt_catalog(in->ck);
+	if (ck_views_find_problems(in->ck, opts, &in->err)) {
 		ck_ckpt_close(in->ck);
 		return cmd_err(&cmd_inspect, &in->err);
 	}

@@ -20,7 +20,7 @@ struct found {
 	uint64_t problems, left_out, unhealthy;
 };
 
-static void count(const struct ck_image *img, struct found *f)
+static void count(const struct ck_catalog *img, struct found *f)
 {
 	for (uint32_t i = 0; i < img->nr_problems; i++)
 		f->problems += img->problems[i].severity != CK_NOTE;
@@ -30,7 +30,7 @@ static void count(const struct ck_image *img, struct found *f)
 }
 
 /* All problems but notes, a line each. */
-static bool print_lines(const struct ck_image *img)
+static bool print_lines(const struct ck_catalog *img)
 {
 	ck_auto_str struct ck_str out = { 0 };
 	bool ok = true;
@@ -46,7 +46,7 @@ static bool print_lines(const struct ck_image *img)
 	return ok;
 }
 
-static bool print_json(const struct ck_image *img)
+static bool print_json(const struct ck_catalog *img)
 {
 	ck_auto_str struct ck_str out = { 0 };
 	struct ck_dump_pos pos = { 0 };
@@ -97,7 +97,7 @@ static int misfit(const char *file, const char *path, const struct found *f)
 
 static int check(const char *file, const char *path, struct ck_opts *opts)
 {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_ckpt *ck;
 	struct found f = { 0 };
 	struct ck_err err;
@@ -108,7 +108,7 @@ static int check(const char *file, const char *path, struct ck_opts *opts)
 		return ret;
 	if (cmd_open_itself(&ck, path, opts, &err))
 		return cmd_err(&cmd_layout, &err);
-	img = ck_ckpt_image(ck);
+	img = ck_ckpt_catalog(ck);
 	count(img, &f);
 	ok = json ? print_json(img) : print_lines(img);
 	if (ok && !json && !f.problems && !f.unhealthy)
@@ -132,9 +132,9 @@ static int show(const char *path, const struct ck_opts *opts)
 
 	if (cmd_open_itself(&ck, path, opts, &err))
 		return cmd_err(&cmd_layout, &err);
-	s.img = ck_ckpt_image(ck);
+	s.img = ck_ckpt_catalog(ck);
 	refused = health_left_out(s.img);
-	s.side = ck_ckpt_side(ck);
+	s.resolved = ck_ckpt_resolved(ck);
 	/* A failure shows as a piece that is left out. */
 	for (uint32_t i = 0; i < s.img->nr_tensors; i++)
 		ck_ckpt_resolve(ck, i, &err);

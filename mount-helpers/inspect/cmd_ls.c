@@ -7,7 +7,7 @@
  */
 #include "mount-helpers/health.h"
 #include "mount-helpers/plan_reshard.h"
-#include "mount-helpers/inspect/steps_list.h"
+#include "mount-helpers/inspect/run_dir_list.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
@@ -40,7 +40,7 @@ static size_t digits(uint64_t v)
 	return n;
 }
 
-static void measure(const struct ck_image *img, struct widths *w)
+static void measure(const struct ck_catalog *img, struct widths *w)
 {
 	ck_auto_str struct ck_str s = { 0 };
 
@@ -76,7 +76,7 @@ static void line(struct ck_str *s, const struct widths *w, const char *dtype,
 		   bytes, (int)w->state, state);
 }
 
-static bool list(const struct ck_image *img)
+static bool list(const struct ck_catalog *img)
 {
 	ck_auto_str struct ck_str s = { 0 }, shape = { 0 };
 	struct widths w = { 0 };
@@ -112,7 +112,7 @@ static bool list(const struct ck_image *img)
 	return true;
 }
 
-static bool list_json(const struct ck_image *img)
+static bool list_json(const struct ck_catalog *img)
 {
 	ck_auto_str struct ck_str s = { 0 };
 	struct ck_dump_pos pos = { 0 };
@@ -124,7 +124,7 @@ static bool list_json(const struct ck_image *img)
 }
 
 /* A line on stderr for those who list and do not inspect. */
-static void warn(const char *path, const struct ck_image *img)
+static void warn(const char *path, const struct ck_catalog *img)
 {
 	const struct ck_problem *first = NULL;
 	ck_auto_str struct ck_str text = { 0 };
@@ -155,14 +155,14 @@ static int ls(const char *path, const struct ck_opts *opts)
 {
 	struct ck_ckpt *ck;
 	struct ck_err err = { 0 };
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	bool ok;
 	int ret;
 
 	if (cmd_open_shown(&ck, &path, 1, true, opts, &err))
-		return steps_list(&cmd_ls, path, opts, &err);
-	img = ck_ckpt_image(ck);
-	if (ck_views_settle(ck, opts, &err)) {
+		return run_dir_list(&cmd_ls, path, opts, &err);
+	img = ck_ckpt_catalog(ck);
+	if (ck_views_find_problems(ck, opts, &err)) {
 		ck_ckpt_close(ck);
 		return cmd_err(&cmd_ls, &err);
 	}
@@ -177,9 +177,9 @@ static int ls(const char *path, const struct ck_opts *opts)
 	if (!ret)
 		warn(path, img);
 	if (!ret)
-		plan_reshard_vain(&cmd_ls, path, img, opts);
+		plan_reshard_unused(&cmd_ls, path, img, opts);
 	if (!ret)
-		health_late(&cmd_ls, path, ck);
+		health_runtime(&cmd_ls, path, ck);
 	ck_ckpt_close(ck);
 	return ret;
 }

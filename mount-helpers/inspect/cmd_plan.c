@@ -32,7 +32,7 @@ struct stretch {
 
 struct plan {
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const struct ck_tensor *t;
 	struct target target;
 	const char *name; /* as given */
@@ -48,7 +48,7 @@ static void flush(struct plan *p)
 	p->ok = p->ok && text_flush(&p->out);
 }
 
-static void json_string(struct ck_str *s, const struct ck_image *img,
+static void json_string(struct ck_str *s, const struct ck_catalog *img,
 			uint32_t ref)
 {
 	size_t len;
@@ -58,11 +58,11 @@ static void json_string(struct ck_str *s, const struct ck_image *img,
 		ck_str_puts(s, "null");
 		return;
 	}
-	text = ck_image_str(img, ref, &len);
+	text = ck_catalog_str(img, ref, &len);
 	ck_str_json(s, text, len);
 }
 
-static const char *why(const struct ck_image *img, const struct stretch *s)
+static const char *why(const struct ck_catalog *img, const struct stretch *s)
 {
 	const struct ck_chunk *c = &img->chunks[s->chunk];
 
@@ -255,10 +255,10 @@ static int plan(struct plan *p)
 	ck_ckpt_resolve(p->ck, i, &p->err);
 	head(p);
 	if (p->target.sliced)
-		ck_cursor_init_box(&cur, p->img, ck_ckpt_side(p->ck), p->t,
+		ck_cursor_init_box(&cur, p->img, ck_ckpt_resolved(p->ck), p->t,
 				   &p->target.slice.box);
 	else
-		ck_cursor_init(&cur, p->img, ck_ckpt_side(p->ck), p->t, 0,
+		ck_cursor_init(&cur, p->img, ck_ckpt_resolved(p->ck), p->t, 0,
 			       p->t->size);
 	while (p->ok && ck_cursor_next(&cur, &seg)) {
 		p->planned += seg.nbytes;
@@ -274,7 +274,7 @@ static int plan(struct plan *p)
 
 static int plan_one(struct plan *p, char **argv)
 {
-	p->img = ck_ckpt_image(p->ck);
+	p->img = ck_ckpt_catalog(p->ck);
 	p->name = argv[2];
 	if (target_find(p->img, argv[2], &p->target, &p->err))
 		return target_err(&cmd_plan, &p->err);

@@ -31,7 +31,7 @@ struct cuts {
 };
 
 struct picture {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	const struct ck_tensor *t;
 	const struct labels *labels;
 	bool flat; /* rows are stretches of the row-major order */
@@ -388,7 +388,7 @@ static bool fits(struct picture *p, bool columns, unsigned width)
 	return measure(p) + 2 <= width;
 }
 
-bool draw_tensor(const struct ck_image *img, const struct ck_tensor *t,
+bool draw_tensor(const struct ck_catalog *img, const struct ck_tensor *t,
 		 const struct labels *labels, unsigned width,
 		 struct ck_str *out)
 {

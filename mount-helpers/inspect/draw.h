@@ -17,7 +17,7 @@
  * Appends the picture, at most @width columns wide.  False, with @out as it
  * was: pieces are cut along more than two axes, or are too many.
  */
-bool draw_tensor(const struct ck_image *img, const struct ck_tensor *t,
+bool draw_tensor(const struct ck_catalog *img, const struct ck_tensor *t,
 		 const struct labels *labels, unsigned width,
 		 struct ck_str *out);
 

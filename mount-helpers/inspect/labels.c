@@ -45,10 +45,10 @@ bool labels_rank(const char *name, size_t len, uint64_t *rank)
 	return digits_at(name, len, end, rank);
 }
 
-static const char *base_name(const struct ck_image *img, uint32_t file,
+static const char *base_name(const struct ck_catalog *img, uint32_t file,
 			     size_t *len)
 {
-	const char *name = ck_image_str(img, file, len);
+	const char *name = ck_catalog_str(img, file, len);
 	const char *slash = memrchr(name, '/', *len);
 
 	if (slash) {
@@ -73,11 +73,11 @@ static bool same_rank_before(const struct labels *l, uint32_t i)
 	const char *name;
 	size_t len;
 
-	name = ck_image_str(l->img, l->files[i], &len);
+	name = ck_catalog_str(l->img, l->files[i], &len);
 	if (!labels_rank(name, len, &rank))
 		return true;
 	while (i-- > 0) {
-		name = ck_image_str(l->img, l->files[i], &len);
+		name = ck_catalog_str(l->img, l->files[i], &len);
 		if (!labels_rank(name, len, &other) || other == rank)
 			return true;
 	}
@@ -98,7 +98,7 @@ static enum labels_kind choose(const struct labels *l)
 	return ranks ? LABELS_RANK : names ? LABELS_NAME : LABELS_KEY;
 }
 
-bool labels_init(struct labels *l, const struct ck_image *img,
+bool labels_init(struct labels *l, const struct ck_catalog *img,
 		 const struct ck_tensor *t)
 {
 	*l = (struct labels){ .img = img };

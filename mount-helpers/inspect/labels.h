@@ -10,21 +10,21 @@
 #define LABELS_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <stdbool.h>
 
 enum labels_kind { LABELS_RANK, LABELS_NAME, LABELS_KEY };
 
 struct labels {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	enum labels_kind kind;
-	uint32_t *files; /* strings of the image, in order of appearance */
+	uint32_t *files; /* strings of the catalog, in order of appearance */
 	uint32_t nr;
 };
 
 /* False: no memory, or files beyond counting. */
-bool labels_init(struct labels *l, const struct ck_image *img,
+bool labels_init(struct labels *l, const struct ck_catalog *img,
 		 const struct ck_tensor *t);
 void labels_free(struct labels *l);
 void labels_put(const struct labels *l, uint32_t src, struct ck_str *out);

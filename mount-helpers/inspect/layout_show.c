@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What the image and the item together say of a piece. */
+/* What the catalog and the item together say of a piece. */
 struct piece {
 	const struct ck_tensor *t;
 	const struct ck_chunk *c;
@@ -38,21 +38,21 @@ static bool is_utf8(const char *s, size_t len)
 	return true;
 }
 
-static bool sayable(const struct ck_image *img, uint32_t ref)
+static bool sayable(const struct ck_catalog *img, uint32_t ref)
 {
 	const char *s;
 	size_t len;
 
 	if (ref == CK_NONE)
 		return false;
-	s = ck_image_str(img, ref, &len);
+	s = ck_catalog_str(img, ref, &len);
 	return !memchr(s, 0, len) && is_utf8(s, len);
 }
 
 static void put_ref(struct layout_show *s, uint32_t ref)
 {
 	size_t len;
-	const char *text = ck_image_str(s->img, ref, &len);
+	const char *text = ck_catalog_str(s->img, ref, &len);
 
 	ck_str_json(&s->out, text, len);
 }
@@ -74,7 +74,7 @@ static bool find_piece(const struct layout_show *s, const struct ck_tensor *t,
 	if (!(p->l->flags & CK_LAYOUT_DEFERRED))
 		return p->src->kind != CK_SRC_MEM;
 	/* What @off says is where the item is, not where its elements are. */
-	if (ck_side_get(s->side, chunk, &place) != CK_SIDE_PLACED)
+	if (ck_resolved_get(s->resolved, chunk, &place) != CK_RESOLVED_PLACED)
 		return false;
 	p->off = place.off;
 	p->stride = place.stride;
@@ -195,7 +195,7 @@ bool layout_show(struct layout_show *s)
 
 	ck_str_puts(&s->out, "{\"unshard_layout\": 1,\n\"comment\": ");
 	ck_str_puts(&s->out, "\"made from a checkpoint of format ");
-	ck_str_puts(&s->out, ck_image_str(s->img, s->img->format, NULL));
+	ck_str_puts(&s->out, ck_catalog_str(s->img, s->img->format, NULL));
 	ck_str_puts(&s->out, "\",\n\"tensors\": [");
 	for (uint32_t i = 0; i < s->img->nr_tensors && ok; i++) {
 		const struct ck_tensor *t = &s->img->tensors[i];

@@ -4,14 +4,14 @@
 #define LAYOUT_SHOW_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
-#include "core/geom/side.h"
+#include "core/geom/catalog.h"
+#include "core/geom/resolved.h"
 
 #include <stdbool.h>
 
 struct layout_show {
-	const struct ck_image *img;
-	const struct ck_side *side; /* all items of @img are resolved */
+	const struct ck_catalog *img;
+	const struct ck_resolved *resolved; /* all items of @img are resolved */
 	uint64_t left_out; /* pieces and tensors that no layout can say */
 	struct ck_str out;
 };

@@ -18,8 +18,8 @@
 #define BOX_MAX 40 /* width that one long box does not pass */
 
 struct pieces {
-	const struct ck_image *img;
-	const struct ck_side *side;
+	const struct ck_catalog *img;
+	const struct ck_resolved *resolved;
 	const struct ck_tensor *t;
 	size_t box_width;
 	struct ck_str out;
@@ -88,18 +88,18 @@ static void put_item(struct pieces *p, uint32_t chunk)
 {
 	const struct ck_layout *l = layout_of(p, chunk);
 	struct ck_place place = { 0 };
-	enum ck_side_state state = CK_SIDE_UNKNOWN;
+	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
 
-	if (p->side)
-		state = ck_side_get(p->side, chunk, &place);
-	if (state == CK_SIDE_PLACED) {
+	if (p->resolved)
+		state = ck_resolved_get(p->resolved, chunk, &place);
+	if (state == CK_RESOLVED_PLACED) {
 		ck_str_fmt(&p->out, " offset %" PRIu64, place.off);
 		if (!(l->flags & CK_LAYOUT_FLAT))
 			put_strides(p, chunk, place.stride);
 		return;
 	}
 	ck_str_fmt(&p->out, " item at %" PRIu64, p->img->chunks[chunk].off);
-	if (state == CK_SIDE_BAD)
+	if (state == CK_RESOLVED_BAD)
 		ck_str_fmt(&p->out, ", BAD: %s", strerror(place.err));
 }
 
@@ -160,10 +160,12 @@ static void measure(struct pieces *p)
 	p->out.len = 0;
 }
 
-bool pieces_print(const struct ck_image *img, const struct ck_side *side,
-		  const struct ck_tensor *t)
+bool pieces_print(const struct ck_catalog *img,
+		  const struct ck_resolved *resolved, const struct ck_tensor *t)
 {
-	struct pieces p = { .img = img, .side = side, .t = t, .ok = true };
+	struct pieces p = {
+		.img = img, .resolved = resolved, .t = t, .ok = true
+	};
 
 	measure(&p);
 	for (uint32_t i = 0; i < t->nr && p.ok; i++) {

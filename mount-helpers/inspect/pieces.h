@@ -4,13 +4,14 @@
 #define PIECES_H
 
 #include "core/base/str.h"
-#include "core/geom/image.h"
-#include "core/geom/side.h"
+#include "core/geom/catalog.h"
+#include "core/geom/resolved.h"
 
 #include <stdbool.h>
 
 /* Prints to stdout; false: it did not take it, or no memory. */
-bool pieces_print(const struct ck_image *img, const struct ck_side *side,
+bool pieces_print(const struct ck_catalog *img,
+		  const struct ck_resolved *resolved,
 		  const struct ck_tensor *t);
 
 #endif

@@ -18,7 +18,7 @@
 #define MAX_CUTS 12 /* ways to cut that are told apart */
 #define MAX_FILES 24 /* that are listed */
 
-static void put_dtypes(const struct ck_image *img, struct ck_str *out)
+static void put_dtypes(const struct ck_catalog *img, struct ck_str *out)
 {
 	uint64_t nr[CK_DT_NR] = { 0 }, bytes = 0;
 	const char *sep = " (";
@@ -65,7 +65,7 @@ static bool count_cut(struct cut *v, unsigned *nr, const char *text,
 	return true;
 }
 
-static void put_cuts(const struct ck_image *img, struct ck_str *out)
+static void put_cuts(const struct ck_catalog *img, struct ck_str *out)
 {
 	struct cut v[MAX_CUTS];
 	ck_auto_str struct ck_str text = { 0 };
@@ -93,7 +93,7 @@ static void put_cuts(const struct ck_image *img, struct ck_str *out)
 			   others);
 }
 
-static void put_objects(const struct ck_image *img, struct ck_str *out)
+static void put_objects(const struct ck_catalog *img, struct ck_str *out)
 {
 	uint64_t bytes = 0;
 
@@ -107,7 +107,7 @@ static void put_objects(const struct ck_image *img, struct ck_str *out)
 }
 
 /* The file that is the source, or that it lies in; CK_NONE: no file. */
-static uint32_t file_src(const struct ck_image *img, uint32_t src)
+static uint32_t file_src(const struct ck_catalog *img, uint32_t src)
 {
 	const struct ck_src *s = &img->srcs[src];
 
@@ -116,8 +116,8 @@ static uint32_t file_src(const struct ck_image *img, uint32_t src)
 	return img->srcs[src].kind == CK_SRC_MEM ? CK_NONE : src;
 }
 
-static void put_file(const struct ck_image *img, uint32_t src, uint64_t pieces,
-		     struct ck_str *out)
+static void put_file(const struct ck_catalog *img, uint32_t src,
+		     uint64_t pieces, struct ck_str *out)
 {
 	const struct ck_src *s = &img->srcs[src];
 	size_t from = out->len;
@@ -136,7 +136,7 @@ static void put_file(const struct ck_image *img, uint32_t src, uint64_t pieces,
 		   pieces == 1 ? "" : "s", s->state == CK_TORN ? ", TORN" : "");
 }
 
-static void put_files(const struct ck_image *img, struct ck_str *out)
+static void put_files(const struct ck_catalog *img, struct ck_str *out)
 {
 	ck_auto_free uint64_t *pieces =
 		calloc(img->nr_srcs + 1u, sizeof(*pieces));
@@ -175,7 +175,7 @@ static void put_files(const struct ck_image *img, struct ck_str *out)
 		ck_str_fmt(out, "          and %" PRIu64 " more\n", nr - shown);
 }
 
-static void put_pieces(const struct ck_image *img, struct ck_str *out)
+static void put_pieces(const struct ck_catalog *img, struct ck_str *out)
 {
 	uint64_t cells = 0, all = 0;
 
@@ -190,7 +190,7 @@ static void put_pieces(const struct ck_image *img, struct ck_str *out)
 	ck_str_puts(out, "\n");
 }
 
-void summary_put(const struct ck_image *img, const char *path,
+void summary_put(const struct ck_catalog *img, const char *path,
 		 struct ck_str *out)
 {
 	ck_str_plain(out, path, strlen(path));
@@ -204,7 +204,7 @@ void summary_put(const struct ck_image *img, const char *path,
 	put_files(img, out);
 }
 
-static void put_clashes(const struct ck_image *img,
+static void put_clashes(const struct ck_catalog *img,
 			const struct ck_model_names *n, struct ck_str *out)
 {
 	for (uint32_t i = 0; i < n->nr_clash; i++) {
@@ -218,7 +218,7 @@ static void put_clashes(const struct ck_image *img,
 	}
 }
 
-void summary_model(const struct ck_image *img, const struct ck_opts *opts,
+void summary_model(const struct ck_catalog *img, const struct ck_opts *opts,
 		   struct ck_str *out)
 {
 	struct ck_model_names n;

@@ -7,10 +7,10 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
-#include "core/run/steps.h"
+#include "core/run/run_dir.h"
 #include "fs/session.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@
 
 extern const struct cmd cmd_mount;
 
-#define MAX_LOOKED_AT 4 /* of several, for options in vain */
+#define MAX_LOOKED_AT 4 /* of several, for unused options */
 
 struct job {
 	const char *src, *mnt; /* as given */
@@ -35,7 +35,7 @@ struct job {
 	struct ck_root root;
 	char real[PATH_MAX]; /* of the mount point */
 	dev_t under; /* the device of what lies there now */
-	int image_fd, log_fd, lock_fd;
+	int catalog_fd, log_fd, lock_fd;
 };
 
 static int failed(int code, const struct ck_err *err)
@@ -214,7 +214,7 @@ static int supervise(struct job *j)
 		.src = j->src,
 		.mnt = j->real,
 		.root = &j->root,
-		.image_fd = j->image_fd,
+		.catalog_fd = j->catalog_fd,
 		.opts = j->opts,
 		.log_fd = j->log_fd,
 		.lock_fd = j->lock_fd,
@@ -249,7 +249,7 @@ static bool is_place(const struct job *j)
 /* The folder in which a run keeps its checkpoints becomes the root. */
 static void enter_run(struct job *j)
 {
-	ck_auto_free char *below = ck_steps_of_run(&j->root);
+	ck_auto_free char *below = ck_run_dir_of_run(&j->root);
 	struct ck_root root;
 
 	if (!below || ck_root_open(&root, below, j->opts, NULL))
@@ -261,16 +261,16 @@ static void enter_run(struct job *j)
 /* No checkpoint itself, but folders or files in it are, or will be. */
 static bool is_of_many(struct job *j, const struct ck_err *why)
 {
-	struct ck_steps all;
+	struct ck_run_dir all;
 	bool any;
 
 	if (why->code != ENODATA || j->root.only)
 		return false;
 	enter_run(j);
-	if (ck_steps_list(&all, &j->root, NULL))
+	if (ck_run_dir_list(&all, &j->root, NULL))
 		return false;
 	any = all.nr;
-	ck_steps_free(&all);
+	ck_run_dir_free(&all);
 	return any || (ck_opts_get(j->opts, "rw") &&
 		       !ck_opts_get(j->opts, "overlay") && is_place(j));
 }
@@ -301,27 +301,28 @@ static int make_overlay(struct job *j)
 	return cmd_absolute(&cmd_mount, j->opts, "overlay");
 }
 
-struct vain {
+struct unused {
 	const struct job *j;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 };
 
-static int reshard_vain(void *ctx, struct ck_err *err)
+static int reshard_unused(void *ctx, struct ck_err *err)
 {
-	const struct vain *v = ctx;
+	const struct unused *v = ctx;
 
 	(void)err;
-	plan_reshard_vain(&cmd_mount, v->j->src, v->img, v->j->opts);
+	plan_reshard_unused(&cmd_mount, v->j->src, v->img, v->j->opts);
 	return 0;
 }
 
 /* In a process of its own, for it looks at a file and at all names. */
-static void say_reshard_vain(const struct job *j, const struct ck_image *img)
+static void report_unused_reshard(const struct job *j,
+				  const struct ck_catalog *img)
 {
-	struct vain v = { j, img };
+	struct unused v = { j, img };
 	const struct ck_child c = { .what = "the mesh",
 				    .hint = "",
-				    .run = reshard_vain,
+				    .run = reshard_unused,
 				    .ctx = &v,
 				    .seconds = 30 };
 	struct ck_err err;
@@ -330,74 +331,75 @@ static void say_reshard_vain(const struct job *j, const struct ck_image *img)
 		ck_child_call(&c, &err);
 }
 
-/* An option given in vain is a mistake that nobody looks for in problems. */
-static void say_vain(const struct job *j)
+/* An unused option is a mistake that nobody looks for in problems. */
+static void report_unused(const struct job *j)
 {
 	static const char *const words[] = { [CK_ERROR] = "error",
 					     [CK_WARNING] = "warning",
 					     [CK_NOTE] = "note" };
-	struct ck_image img = { 0 };
+	struct ck_catalog img = { 0 };
 
-	if (j->image_fd < 0 || ck_image_map(&img, j->image_fd, NULL))
+	if (j->catalog_fd < 0 || ck_catalog_map(&img, j->catalog_fd, NULL))
 		return;
 	for (uint32_t i = 0; i < img.nr_problems; i++) {
 		const struct ck_problem *p = &img.problems[i];
-		const char *line = p->reason == CK_NONE ?
-					   "" :
-					   ck_image_str(&img, p->reason, NULL);
+		const char *line =
+			p->reason == CK_NONE ?
+				"" :
+				ck_catalog_str(&img, p->reason, NULL);
 
 		if (!strncmp(line, "-o ", 3) &&
 		    p->severity < CK_ARRAY_LEN(words))
 			cmd_fail(&cmd_mount, 0, "%s: %s: %s", j->src,
 				 words[p->severity], line);
 	}
-	say_reshard_vain(j, &img);
-	ck_image_unmap(&img);
+	report_unused_reshard(j, &img);
+	ck_catalog_unmap(&img);
 }
 
-static bool vain_in(const struct job *j, const char *name, uint32_t *bits)
+static bool unused_in(const struct job *j, const char *name, uint32_t *bits)
 {
-	ck_auto_fd int image = -1;
-	struct ck_image img;
+	ck_auto_fd int catalog = -1;
+	struct ck_catalog img;
 	struct ck_root root;
 	struct ck_err err;
-	int ret = ck_steps_open(&root, &j->root, name, j->opts, &err);
+	int ret = ck_run_dir_open(&root, &j->root, name, j->opts, &err);
 
 	if (ret)
 		return false;
-	ret = ck_ckpt_describe(&root, j->opts, &image, &err);
+	ret = ck_ckpt_describe(&root, j->opts, &catalog, &err);
 	ck_root_close(&root);
-	if (ret || ck_image_map(&img, image, &err))
+	if (ret || ck_catalog_map(&img, catalog, &err))
 		return false;
-	*bits &= ck_steps_vain(&img);
-	ck_image_unmap(&img);
+	*bits &= ck_run_dir_unused(&img);
+	ck_catalog_unmap(&img);
 	return true;
 }
 
 /* Of several the last ones are looked at, where such an option is given. */
-static void say_vain_of_many(const struct job *j)
+static void report_unused_of_many(const struct job *j)
 {
 	ck_auto_str struct ck_str names = { 0 };
 	uint32_t bits = UINT32_MAX;
-	struct ck_steps all;
+	struct ck_run_dir all;
 	size_t nr = 0;
 
-	if (j->image_fd >= 0 || !ck_steps_may_be_vain(j->opts) ||
-	    ck_steps_list(&all, &j->root, NULL))
+	if (j->catalog_fd >= 0 || !ck_run_dir_may_be_unused(j->opts) ||
+	    ck_run_dir_list(&all, &j->root, NULL))
 		return;
 	while (bits && nr < all.nr && nr < MAX_LOOKED_AT &&
-	       vain_in(j, all.v[all.nr - 1 - nr].name, &bits))
+	       unused_in(j, all.v[all.nr - 1 - nr].name, &bits))
 		nr++;
 	/* one that cannot be read may have a use for it */
 	if (nr && (nr == all.nr || nr == MAX_LOOKED_AT))
-		ck_steps_vain_names(bits, &names);
+		ck_run_dir_unused_names(bits, &names);
 	if (names.len && !names.failed)
 		cmd_fail(&cmd_mount, 0,
 			 "%s: warning: %s: none of its checkpoints makes use "
 			 "of it%s",
 			 j->src, names.v,
 			 nr < all.nr ? ", as far as the last ones tell" : "");
-	ck_steps_free(&all);
+	ck_run_dir_free(&all);
 }
 
 static int mount_root(struct job *j)
@@ -419,12 +421,12 @@ static int mount_root(struct job *j)
 		ret = open_log(j);
 	if (ret)
 		return ret;
-	if (ck_ckpt_describe(&j->root, j->opts, &j->image_fd, &err) &&
+	if (ck_ckpt_describe(&j->root, j->opts, &j->catalog_fd, &err) &&
 	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
-	say_vain(j);
-	say_vain_of_many(j);
-	if (j->image_fd < 0 && ck_opts_get(j->opts, "overlay"))
+	report_unused(j);
+	report_unused_of_many(j);
+	if (j->catalog_fd < 0 && ck_opts_get(j->opts, "overlay"))
 		return cmd_fail(&cmd_mount, CMD_USAGE,
 				"-o overlay: is for one checkpoint, and %s "
 				"holds several",
@@ -438,7 +440,7 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 		.src = src,
 		.mnt = mnt,
 		.opts = opts,
-		.image_fd = -1,
+		.catalog_fd = -1,
 		.log_fd = -1,
 		.lock_fd = -1,
 	};

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#define SETTLE_SECONDS 60
+#define FLUSH_SECONDS 60
 
 extern const struct cmd cmd_umount;
 
@@ -14,7 +14,7 @@ static int end(const char *mnt, bool lazy)
 {
 	struct ck_err err = { 0 };
 	int ret = lazy ? fs_unmount(mnt, true, &err) :
-			 fs_unmount_wait(mnt, SETTLE_SECONDS, &err);
+			 fs_unmount_wait(mnt, FLUSH_SECONDS, &err);
 
 	if (!ret)
 		return CMD_OK;

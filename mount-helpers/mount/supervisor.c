@@ -11,7 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/fds.h"
 #include "core/sandbox/child.h"
-#include "fs/ending.h"
+#include "fs/mount_procs.h"
 #include "fs/mounts.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static int start_worker(struct sup *s, struct ck_err *err)
 static void let_go(struct sup *s)
 {
 	fs_session_detach(s->session);
-	close(s->in->image_fd);
+	close(s->in->catalog_fd);
 	ck_root_close(s->in->root);
 }
 
@@ -362,7 +362,7 @@ static void detach(const struct supervise_in *in, int *result_fd)
 		keep[n++] = fd;
 	}
 	n += ck_root_fds(root, keep + n, nr);
-	keep[n++] = in->image_fd;
+	keep[n++] = in->catalog_fd;
 	keep[n++] = in->log_fd;
 	keep[n++] = *result_fd;
 	ck_fds_close_others(keep, n);

@@ -24,7 +24,7 @@ struct supervise_in {
 	const char *src; /* what df shows */
 	const char *mnt; /* absolute, without links */
 	struct ck_root *root; /* closed where it is not needed any more */
-	int image_fd; /* from ck_ckpt_describe(); closed.  -1: many of them */
+	int catalog_fd; /* from ck_ckpt_describe(); closed.  -1: many of them */
 	struct ck_opts *opts; /* spool= is added */
 	int lock_fd; /* closed when the mount answers; or -1 */
 	int log_fd; /* -1: syslog, or stderr in the foreground */

@@ -11,8 +11,8 @@
 #include "core/base/fds.h"
 #include "core/sandbox/sandbox.h"
 #include "core/slices/claims.h"
-#include "core/run/steps.h"
-#include "fs/ending.h"
+#include "core/run/run_dir.h"
+#include "fs/mount_procs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	for (int fd = 0; fd < 3; fd++)
 		keep[n++] = fd;
 	n += ck_root_fds(root, keep + n, nr);
-	keep[n++] = w->in->image_fd;
+	keep[n++] = w->in->catalog_fd;
 	keep[n++] = w->answer_fd;
 	keep[n++] = fs_session_fd(w->session);
 	ck_fds_close_others(keep, n);
@@ -78,16 +78,16 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 static bool may_parse(const struct worker_in *w)
 {
 	const struct ck_root *root = w->in->root;
-	struct ck_steps beside;
+	struct ck_run_dir beside;
 	bool any;
 
-	if (w->in->image_fd < 0)
+	if (w->in->catalog_fd < 0)
 		return true;
 	if (root->only || root->save ||
-	    ck_steps_list_beside(&beside, root, "", NULL, NULL))
+	    ck_run_dir_list_siblings(&beside, root, "", NULL, NULL))
 		return false;
 	any = beside.nr;
-	ck_steps_free(&beside);
+	ck_run_dir_free(&beside);
 	return any;
 }
 
@@ -134,14 +134,14 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 	ret = own_fds(w, err);
 	if (!ret)
 		ret = own_rights(w, &in.sandbox, err);
-	if (!ret && w->in->image_fd < 0)
+	if (!ret && w->in->catalog_fd < 0)
 		in.steps = w->in->root;
 	else if (!ret)
 		ret = ck_ckpt_serve(&in.ck, w->in->root, w->in->opts,
-				    w->in->image_fd, err);
+				    w->in->catalog_fd, err);
 	if (ret)
 		return ret;
-	close(w->in->image_fd);
+	close(w->in->catalog_fd);
 	ret = fs_session_serve(w->session, &in, err);
 	if (in.ck)
 		end(in.ck);

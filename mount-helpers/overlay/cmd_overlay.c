@@ -17,7 +17,7 @@ int overlay_open(struct overlay *o, const char *write_dir)
 		return cmd_fail(o->cmd, CMD_SYSTEM, "no memory");
 	if (cmd_open_several(&o->ck, &o->path, 1, write_dir, o->opts, &o->err))
 		return cmd_err(o->cmd, &o->err);
-	o->img = ck_ckpt_image(o->ck);
+	o->img = ck_ckpt_catalog(o->ck);
 	return CMD_OK;
 }
 

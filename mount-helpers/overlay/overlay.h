@@ -13,7 +13,7 @@ struct overlay {
 	const char *path, *dir;
 	struct ck_opts *opts; /* the caller's; -o overlay= is added */
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_err err;
 };
 

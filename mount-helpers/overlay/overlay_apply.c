@@ -2,10 +2,10 @@
 /*
  * overlay_apply.c - a new checkpoint: the files, with the overlay over them
  *
- *	this process   makes the stage, and publishes it
- *	  └─fork──> reads both, in a sandbox, and copies into the stage
+ *	this process   makes the draft, and publishes it
+ *	  └─fork──> reads both, in a sandbox, and copies into the draft
  */
-#include "mount-helpers/apart.h"
+#include "mount-helpers/subprocess.h"
 #include "mount-helpers/overlay/overlay.h"
 #include "mount-helpers/progress.h"
 
@@ -14,7 +14,7 @@
 #include "core/base/whole.h"
 #include "core/publish/commit.h"
 #include "core/manifest/hash.h"
-#include "core/draft/staging.h"
+#include "core/draft/draft.h"
 #include "core/write/overlay.h"
 
 #include <errno.h>
@@ -36,11 +36,11 @@ struct apply {
 
 /* ---- the child: copies ---- */
 
-static uint32_t source_of(const struct ck_image *img, const char *name)
+static uint32_t source_of(const struct ck_catalog *img, const char *name)
 {
 	for (uint32_t i = 0; i < img->nr_srcs; i++)
 		if (img->srcs[i].kind == CK_SRC_FILE &&
-		    !strcmp(ck_image_str(img, img->srcs[i].name, NULL), name))
+		    !strcmp(ck_catalog_str(img, img->srcs[i].name, NULL), name))
 			return i;
 	return CK_NONE;
 }
@@ -48,7 +48,8 @@ static uint32_t source_of(const struct ck_image *img, const char *name)
 static int read_piece(struct apply *a, int fd, uint32_t src, uint64_t off,
 		      uint64_t len)
 {
-	const struct ck_over *over = ck_overlay_over(ck_ckpt_overlay(a->o->ck));
+	const struct ck_file_layer *over =
+		ck_overlay_layer(ck_ckpt_overlay(a->o->ck));
 	struct iovec iov = { a->buf, len };
 	ssize_t n = ck_pread_most(fd, a->buf, len, off);
 
@@ -140,7 +141,7 @@ static int copy_all(struct apply *a)
 	return ret;
 }
 
-static int child(struct overlay *o, const struct ck_staging *s)
+static int child(struct overlay *o, const struct ck_draft *s)
 {
 	struct apply a = { .o = o };
 	int ret = overlay_open(o, s->path);
@@ -166,7 +167,7 @@ static int child(struct overlay *o, const struct ck_staging *s)
 
 struct job {
 	struct overlay *o;
-	const struct ck_staging *s;
+	const struct ck_draft *s;
 };
 
 static int run(void *ctx)
@@ -176,17 +177,17 @@ static int run(void *ctx)
 	return child(job->o, job->s);
 }
 
-static int fill(struct overlay *o, struct ck_staging *s)
+static int fill(struct overlay *o, struct ck_draft *s)
 {
 	/* a hole of the original is one of the copy */
 	const struct ck_commit_in in = { .opts = o->opts, .holes = true };
 	struct job job = { o, s };
 	int ret;
 
-	if (ck_staging_begin(s, &o->err))
+	if (ck_draft_begin(s, &o->err))
 		return cmd_err(o->cmd, &o->err);
-	ret = cmd_apart(o->cmd, "what copied", run, &job);
-	ck_staging_end(s);
+	ret = cmd_subprocess(o->cmd, "what copied", run, &job);
+	ck_draft_end(s);
 	if (!ret && ck_commit(s, &in, &o->err))
 		ret = cmd_err(o->cmd, &o->err);
 	return ret;
@@ -214,22 +215,22 @@ static int open_parent(struct overlay *o, const char *to, struct ck_root *root,
 int overlay_apply(struct overlay *o, const char *to)
 {
 	char name[NAME_MAX + 1];
-	struct ck_staging *s;
+	struct ck_draft *s;
 	struct ck_root root;
 	int ret = open_parent(o, to, &root, name);
 
 	if (ret)
 		return ret;
-	if (ck_staging_make(&s, &root, name, &o->err)) {
+	if (ck_draft_make(&s, &root, name, &o->err)) {
 		ck_root_close(&root);
 		return o->err.code == EEXIST || o->err.code == EINVAL ?
 			       cmd_fail(o->cmd, CMD_USAGE, "%s", o->err.msg) :
 			       cmd_err(o->cmd, &o->err);
 	}
 	ret = fill(o, s);
-	if (ret && !ck_staging_seize(s, &o->err))
-		ck_staging_remove(s, &o->err);
-	ck_staging_close(s);
+	if (ret && !ck_draft_lock(s, &o->err))
+		ck_draft_remove(s, &o->err);
+	ck_draft_close(s);
 	ck_root_close(&root);
 	if (ret)
 		return ret;

@@ -12,7 +12,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
-#include "core/geom/spoil.h"
+#include "core/geom/reverse_map.h"
 #include "core/write/overlay.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 
 struct diff {
 	struct overlay *o;
-	struct ck_gather *gather; /* of each tensor */
+	struct ck_element_ranges *gather; /* of each tensor */
 	uint32_t tensor; /* that is being asked */
 	unsigned char *was, *is;
 };
@@ -34,23 +34,23 @@ static void each(void *ctx, uint32_t chunk, uint64_t off, uint64_t len)
 	struct diff *d = ctx;
 
 	(void)chunk;
-	ck_gather_add(&d->gather[d->tensor], off, len);
+	ck_element_ranges_add(&d->gather[d->tensor], off, len);
 }
 
 /* Bytes [lo, hi) of source @src are not what they were. */
 static void changed(struct diff *d, uint32_t src, uint64_t lo, uint64_t hi)
 {
-	struct ck_spoil sp = { .img = d->o->img,
-			       .side = ck_ckpt_side(d->o->ck),
-			       .src = src,
-			       .lo = lo,
-			       .hi = hi,
-			       .elements = true,
-			       .ctx = d,
-			       .each = each };
+	struct ck_reverse_map sp = { .img = d->o->img,
+				     .resolved = ck_ckpt_resolved(d->o->ck),
+				     .src = src,
+				     .lo = lo,
+				     .hi = hi,
+				     .elements = true,
+				     .ctx = d,
+				     .each = each };
 
 	for (d->tensor = 0; d->tensor < d->o->img->nr_tensors; d->tensor++)
-		ck_spoil_tensor(&sp, d->tensor);
+		ck_reverse_map_tensor(&sp, d->tensor);
 }
 
 static void compare(struct diff *d, uint32_t src, uint64_t off, uint64_t len)
@@ -88,7 +88,8 @@ static int read_file(const struct overlay *o, int fd, void *buf, uint64_t len,
 static int one_range(struct diff *d, uint32_t src, int fd, uint64_t off,
 		     uint64_t len)
 {
-	const struct ck_over *over = ck_overlay_over(ck_ckpt_overlay(d->o->ck));
+	const struct ck_file_layer *over =
+		ck_overlay_layer(ck_ckpt_overlay(d->o->ck));
 
 	for (uint64_t end = off + len, n; off < end; off += n) {
 		struct iovec iov;
@@ -121,7 +122,7 @@ static int one_source(struct diff *d, uint32_t src)
 		return 0;
 	ret = ck_root_open_file(
 		ck_ckpt_root(d->o->ck),
-		ck_image_str(d->o->img, d->o->img->srcs[src].name, NULL), &fd,
+		ck_catalog_str(d->o->img, d->o->img->srcs[src].name, NULL), &fd,
 		&st, &d->o->err);
 	for (off = 0; !ret && ck_overlay_next(over, src, &off, &len);
 	     off += CK_DIV_UP(len, CK_OVERLAY_BLOCK) * CK_OVERLAY_BLOCK)
@@ -131,7 +132,7 @@ static int one_source(struct diff *d, uint32_t src)
 
 static int find(struct diff *d)
 {
-	const struct ck_image *img = d->o->img;
+	const struct ck_catalog *img = d->o->img;
 	struct ck_err err;
 	int ret = 0;
 
@@ -154,7 +155,7 @@ static int find(struct diff *d)
 /* 0: all said. */
 static int show(struct diff *d)
 {
-	const struct ck_image *img = d->o->img;
+	const struct ck_catalog *img = d->o->img;
 	ck_auto_str struct ck_str out = { 0 };
 	struct verify_show s = { .img = img,
 				 .json = ck_opts_get(d->o->opts, "json"),
@@ -164,9 +165,10 @@ static int show(struct diff *d)
 	if (s.json)
 		ck_str_puts(&out, "{\"tensors\": [");
 	for (uint32_t i = 0; i < img->nr_tensors && ok; i++) {
-		struct ck_spoilt sp = { .tensor = i };
+		struct ck_corrupt_elements sp = { .tensor = i };
 
-		ck_gather_end(&d->gather[i], img, &img->tensors[i], &sp);
+		ck_element_ranges_end(&d->gather[i], img, &img->tensors[i],
+				      &sp);
 		ok = !d->gather[i].failed;
 		if (sp.nr_elements)
 			verify_edit(&s, &sp);
@@ -185,7 +187,7 @@ int overlay_diff(struct overlay *o)
 	if (!ret && show(&d))
 		ret = ck_fail(&o->err, ENOMEM, "no memory");
 	for (uint32_t i = 0; d.gather && i < o->img->nr_tensors; i++)
-		ck_gather_free(&d.gather[i]);
+		ck_element_ranges_free(&d.gather[i]);
 	free(d.gather);
 	free(d.was);
 	free(d.is);
@@ -210,7 +212,7 @@ static void put_file(struct overlay *o, struct ck_str *out, uint32_t src,
 {
 	uint32_t ref = o->img->srcs[src].name;
 	size_t len;
-	const char *name = ck_image_str(o->img, ref, &len);
+	const char *name = ck_catalog_str(o->img, ref, &len);
 
 	if (ck_opts_get(o->opts, "json")) {
 		ck_str_puts(out, first ? "{\"file\": " : ", {\"file\": ");

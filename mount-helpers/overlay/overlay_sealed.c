@@ -21,7 +21,7 @@
 #define NAMES_MAX 3
 
 struct names {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_str text;
 	uint32_t last;
 	size_t nr;
@@ -42,7 +42,7 @@ void overlay_sealed_close(struct overlay_sealed *s)
 		ck_manifest_free(&s->m);
 }
 
-static void add_name(void *ctx, const struct ck_spoilt *sp)
+static void add_name(void *ctx, const struct ck_corrupt_elements *sp)
 {
 	struct names *n = ctx;
 
@@ -51,28 +51,28 @@ static void add_name(void *ctx, const struct ck_spoilt *sp)
 	n->last = sp->tensor;
 	if (n->nr++ < NAMES_MAX)
 		ck_str_fmt(&n->text, "%s%s", n->nr > 1 ? ", " : ", of ",
-			   ck_image_str(n->img,
-					n->img->tensors[sp->tensor].name,
-					NULL));
+			   ck_catalog_str(n->img,
+					  n->img->tensors[sp->tensor].name,
+					  NULL));
 }
 
 /* ", of a, b and 7 more", or nothing where that cannot be said. */
-static void name_spoilt(struct overlay *o, const char *file, uint64_t off,
-			uint64_t len, struct ck_str *out)
+static void name_corrupt(struct overlay *o, const char *file, uint64_t off,
+			 uint64_t len, struct ck_str *out)
 {
 	struct names n = { .img = o->img };
-	struct ck_spoils sp = { .img = o->img,
-				.side = ck_ckpt_side(o->ck),
-				.ctx = &n,
-				.each = add_name };
+	struct ck_corrupt_finder sp = { .img = o->img,
+					.resolved = ck_ckpt_resolved(o->ck),
+					.ctx = &n,
+					.each = add_name };
 	struct ck_err err;
 
 	for (uint32_t t = 0; t < o->img->nr_tensors; t++)
 		ck_ckpt_resolve(o->ck, t, &err);
-	ck_spoils_find(&sp, file, off, len, &err);
+	ck_corrupt_finder_find(&sp, file, off, len, &err);
 	if (n.nr > NAMES_MAX)
 		ck_str_fmt(&n.text, " and %zu more", n.nr - NAMES_MAX);
-	ck_spoils_free(&sp);
+	ck_corrupt_finder_free(&sp);
 	*out = n.text;
 }
 
@@ -82,7 +82,7 @@ static int refuse(struct overlay *o, const char *file, uint64_t k, uint64_t off,
 	ck_auto_str struct ck_str names = { 0 };
 	bool edited = ck_sealed_was_edited(ck_ckpt_root(o->ck), file);
 
-	name_spoilt(o, file, off, end - off, &names);
+	name_corrupt(o, file, off, end - off, &names);
 	return ck_fail(&o->err, EIO,
 		       "%s: %s: block %llu, bytes %llu to %llu%s: not what was "
 		       "sealed%s; nothing is published, for it would pass for "

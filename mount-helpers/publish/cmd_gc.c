@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_gc.c - throws away new checkpoints that nobody will finish */
-#include "mount-helpers/publish/staged.h"
+#include "mount-helpers/publish/draft_args.h"
 
 #include "mount-helpers/text.h"
 
@@ -12,13 +12,13 @@
 
 extern const struct cmd cmd_gc;
 
-static void say(struct staged_walk *w, const struct ck_staged *s, bool kept,
+static void say(struct draft_walk *w, const struct ck_draft_info *s, bool kept,
 		const char *why)
 {
 	struct ck_str *out = &w->out;
 
 	if (ck_opts_get(w->opts, "json")) {
-		staged_json(w, s->name);
+		draft_json(w, s->name);
 		ck_str_fmt(out, ", \"removed\": %s, \"bytes\": %" PRIu64,
 			   kept ? "false" : "true", s->bytes);
 		if (kept) {
@@ -40,8 +40,8 @@ static void say(struct staged_walk *w, const struct ck_staged *s, bool kept,
 	ck_str_puts(out, "\n");
 }
 
-static void collect(struct staged_walk *w, const struct ck_root *root,
-		    const struct ck_staged *s)
+static void collect(struct draft_walk *w, const struct ck_root *root,
+		    const struct ck_draft_info *s)
 {
 	struct ck_err err = { 0 };
 	int ret = ck_recover_gc(root, s->name, w->age, &err);
@@ -55,15 +55,15 @@ static void collect(struct staged_walk *w, const struct ck_root *root,
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
-	struct staged_walk w = { .cmd = &cmd_gc,
-				 .opts = &opts,
-				 .each = collect };
+	struct draft_walk w = { .cmd = &cmd_gc,
+				.opts = &opts,
+				.each = collect };
 	int nr = cmd_parse(&cmd_gc, argc, argv, &opts);
 	int ret = CMD_USAGE;
 
-	if (nr > 0 && staged_names(&cmd_gc, argv + 2, nr - 1) &&
-	    staged_number(&cmd_gc, &opts, "age", WEEK, &w.age))
-		ret = staged_walk(&w, argv[1], argv + 2, nr - 1);
+	if (nr > 0 && draft_names(&cmd_gc, argv + 2, nr - 1) &&
+	    draft_number(&cmd_gc, &opts, "age", WEEK, &w.age))
+		ret = draft_walk(&w, argv[1], argv + 2, nr - 1);
 	ck_opts_free(&opts);
 	return ret;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_publish.c - a new checkpoint is shown to everybody, if it is complete */
-#include "mount-helpers/publish/staged.h"
+#include "mount-helpers/publish/draft_args.h"
 
 #include "core/base/str.h"
 #include "core/publish/commit.h"
@@ -22,9 +22,9 @@ extern const struct cmd cmd_publish;
 /*
  * 1 where step @name was published as @as, as the manifest of that tells; a
  * folder without one was made by somebody else, perhaps for want of a mount.
- * @staged: that there was a stage of it is known.
+ * @tree: that there was a draft of it is known.
  */
-static int published(const struct staged_place *p, const char *as, bool staged,
+static int published(const struct draft_place *p, const char *as, bool tree,
 		     int ret, struct ck_err *err)
 {
 	char path[NAME_MAX + sizeof("/" CK_MANIFEST_NAME)];
@@ -41,7 +41,7 @@ static int published(const struct staged_place *p, const char *as, bool staged,
 			       "published: it has no %s",
 			       as, CK_MANIFEST_NAME);
 	was = ck_commit_was(&p->root, as, p->name);
-	if (!was || (staged && was == -EOPNOTSUPP))
+	if (!was || (tree && was == -EOPNOTSUPP))
 		return 1;
 	return ck_fail(err, ENOENT,
 		       was == -ENOENT ?
@@ -54,7 +54,7 @@ static int published(const struct staged_place *p, const char *as, bool staged,
 }
 
 /* The kernel tells a mount of a close only after close() has returned. */
-static int commit(struct ck_staging *s, const struct ck_commit_in *in,
+static int commit(struct ck_draft *s, const struct ck_commit_in *in,
 		  struct ck_err *err)
 {
 	const struct timespec pause = { .tv_nsec = 50000000 };
@@ -68,23 +68,23 @@ static int commit(struct ck_staging *s, const struct ck_commit_in *in,
 }
 
 /* 0: now; 1: it was before. */
-static int publish(const struct staged_place *p, const struct ck_commit_in *in,
+static int publish(const struct draft_place *p, const struct ck_commit_in *in,
 		   struct ck_err *err)
 {
 	const char *as = in->as ? in->as : p->name;
-	struct ck_staging *s;
-	bool staged;
-	int ret = ck_staging_open(&s, &p->root, p->name, err);
+	struct ck_draft *s;
+	bool tree;
+	int ret = ck_draft_open(&s, &p->root, p->name, err);
 
 	if (ret == -ENOENT) {
 		/* what a publisher that was killed left is tidied up */
-		staged = !ck_commit_finish(&p->root, p->name, NULL);
-		return published(p, as, staged, ret, err);
+		tree = !ck_commit_finish(&p->root, p->name, NULL);
+		return published(p, as, tree, ret, err);
 	}
 	if (ret)
 		return ret;
 	ret = commit(s, in, err);
-	ck_staging_close(s);
+	ck_draft_close(s);
 	return ret == -ESTALE ? published(p, as, true, ret, err) : ret;
 }
 
@@ -123,9 +123,9 @@ static int publish_path(const char *path, const struct ck_opts *opts,
 		.replace = ck_opts_get(opts, "replace"),
 		.holes = ck_opts_get(opts, "allow-holes"),
 	};
-	struct staged_place p;
+	struct draft_place p;
 	struct ck_err err = { 0 };
-	int ret = staged_step(&p, path, opts, &err);
+	int ret = draft_step(&p, path, opts, &err);
 
 	if (ret)
 		return cmd_err(&cmd_publish, &err);
@@ -145,7 +145,7 @@ static int run(int argc, char **argv)
 	int64_t ranks;
 	int ret = CMD_USAGE;
 
-	if (nr > 0 && staged_number(&cmd_publish, &opts, "ranks", 0, &ranks))
+	if (nr > 0 && draft_number(&cmd_publish, &opts, "ranks", 0, &ranks))
 		ret = !ranks && ck_opts_get(&opts, "ranks") ?
 			      cmd_fail(&cmd_publish, CMD_USAGE,
 				       "--ranks: expected 1 or more, found 0") :

@@ -5,11 +5,11 @@
  *	this process   looks who needs it
  *	  └─fork──> opens one checkpoint for writing, in a sandbox
  */
-#include "mount-helpers/apart.h"
-#include "mount-helpers/publish/staged.h"
+#include "mount-helpers/subprocess.h"
+#include "mount-helpers/publish/draft_args.h"
 
 #include "core/base/auto.h"
-#include "core/io/hold.h"
+#include "core/io/writer_lock.h"
 #include "core/redo/redo.h"
 
 #include <dirent.h>
@@ -20,10 +20,10 @@
 
 extern const struct cmd cmd_recover;
 
-static void say(struct staged_walk *w, const char *name, const char *what)
+static void say(struct draft_walk *w, const char *name, const char *what)
 {
 	if (ck_opts_get(w->opts, "json")) {
-		staged_json(w, name);
+		draft_json(w, name);
 		ck_str_fmt(&w->out, ", \"what\": \"%s\"}", what);
 		return;
 	}
@@ -31,18 +31,18 @@ static void say(struct staged_walk *w, const char *name, const char *what)
 	ck_str_fmt(&w->out, ": %s\n", what);
 }
 
-static void recover(struct staged_walk *w, const struct ck_root *root,
-		    const struct ck_staged *s)
+static void recover(struct draft_walk *w, const struct ck_root *root,
+		    const struct ck_draft_info *s)
 {
 	struct ck_err err = { 0 };
 	int ret;
 
-	if (s->state != CK_STAGED_BEGUN && s->state != CK_STAGED_PUBLISHED)
+	if (s->state != CK_DRAFT_BEGUN && s->state != CK_DRAFT_PUBLISHED)
 		return;
 	ret = ck_recover(root, s->name, w->opts, &err);
 	if (ret == 1)
 		say(w, s->name,
-		    s->state == CK_STAGED_BEGUN ? "published" : "tidied up");
+		    s->state == CK_DRAFT_BEGUN ? "published" : "tidied up");
 	else if (ret && ret != -ESTALE)
 		w->code = cmd_err(&cmd_recover, &err);
 }
@@ -74,11 +74,11 @@ static int run_child(const char *path, struct ck_opts *opts)
 	char what[PATH_MAX + 32];
 
 	snprintf(what, sizeof(what), "%s: what wrote to it", path);
-	return cmd_apart(&cmd_recover, what, child, &job);
+	return cmd_subprocess(&cmd_recover, what, child, &job);
 }
 
 /* @name of what is said; the checkpoint at @path. */
-static void redo(struct staged_walk *w, const char *path, const char *name,
+static void redo(struct draft_walk *w, const char *path, const char *name,
 		 struct ck_opts *opts)
 {
 	char left[NAME_MAX + 1];
@@ -91,7 +91,7 @@ static void redo(struct staged_walk *w, const char *path, const char *name,
 	ret = ck_redo_is_left(&root, left) ? run_child(path, opts) : -1;
 	/* what is in use is locked, and stays */
 	swept = ck_redo_sweep(&root);
-	swept |= ck_hold_sweep(&root);
+	swept |= ck_writer_lock_sweep(&root);
 	ck_root_close(&root);
 	if (swept && ret < 0)
 		say(w, name, "what a mount left that died was removed");
@@ -101,7 +101,7 @@ static void redo(struct staged_walk *w, const char *path, const char *name,
 		w->code = ret;
 }
 
-static void redo_all(struct staged_walk *w, const char *path, char **words,
+static void redo_all(struct draft_walk *w, const char *path, char **words,
 		     int nr, struct ck_opts *opts)
 {
 	ck_auto_dir DIR *d = opendir(path);
@@ -112,7 +112,7 @@ static void redo_all(struct staged_walk *w, const char *path, char **words,
 	while (d && (e = readdir(d))) {
 		char at[PATH_MAX];
 
-		if (*e->d_name == '.' || !staged_wanted(words, nr, e->d_name))
+		if (*e->d_name == '.' || !draft_wanted(words, nr, e->d_name))
 			continue;
 		if (snprintf(at, sizeof(at), "%s/%s", path, e->d_name) <
 		    (int)sizeof(at))
@@ -123,15 +123,15 @@ static void redo_all(struct staged_walk *w, const char *path, char **words,
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
-	struct staged_walk w = { .cmd = &cmd_recover,
-				 .opts = &opts,
-				 .each = recover };
+	struct draft_walk w = { .cmd = &cmd_recover,
+				.opts = &opts,
+				.each = recover };
 	int nr = cmd_parse(&cmd_recover, argc, argv, &opts);
 	int ret = CMD_USAGE;
 
-	if (nr > 0 && staged_names(&cmd_recover, argv + 2, nr - 1)) {
+	if (nr > 0 && draft_names(&cmd_recover, argv + 2, nr - 1)) {
 		redo_all(&w, argv[1], argv + 2, nr - 1, &opts);
-		ret = staged_walk(&w, argv[1], argv + 2, nr - 1);
+		ret = draft_walk(&w, argv[1], argv + 2, nr - 1);
 	}
 	ck_opts_free(&opts);
 	return ret;

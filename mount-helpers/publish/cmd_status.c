@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_status.c - which new checkpoints are not published, and why not */
-#include "mount-helpers/publish/staged.h"
+#include "mount-helpers/publish/draft_args.h"
 
 #include "core/base/auto.h"
 #include "core/base/str.h"
@@ -13,23 +13,23 @@
 
 extern const struct cmd cmd_status;
 
-static int64_t age_of(const struct ck_staged *s)
+static int64_t age_of(const struct ck_draft_info *s)
 {
 	int64_t age = (int64_t)time(NULL) - s->changed;
 
 	return age > 0 ? age : 0;
 }
 
-static bool may_be_complete(const struct ck_staged *s)
+static bool may_be_complete(const struct ck_draft_info *s)
 {
-	return s->state != CK_STAGED_PUBLISHED && s->state != CK_STAGED_DOOMED;
+	return s->state != CK_DRAFT_PUBLISHED && s->state != CK_DRAFT_POISONED;
 }
 
-static void json_lacks(struct ck_str *out, const struct ck_staged *s)
+static void json_lacks(struct ck_str *out, const struct ck_draft_info *s)
 {
 	ck_str_puts(out, ", \"ranks\": [");
 	for (size_t i = 0; i < s->nr_lacks; i++) {
-		const struct ck_staged_lack *l = &s->lacks[i];
+		const struct ck_draft_missing *l = &s->lacks[i];
 
 		ck_str_fmt(out,
 			   "%s{\"rank\": %" PRIu64 ", \"slices\": %" PRIu64
@@ -45,10 +45,10 @@ static void json_lacks(struct ck_str *out, const struct ck_staged *s)
 	ck_str_puts(out, "]");
 }
 
-static void text_lacks(struct ck_str *out, const struct ck_staged *s)
+static void text_lacks(struct ck_str *out, const struct ck_draft_info *s)
 {
 	for (size_t i = 0; i < s->nr_lacks; i++) {
-		const struct ck_staged_lack *l = &s->lacks[i];
+		const struct ck_draft_missing *l = &s->lacks[i];
 
 		ck_str_fmt(out,
 			   "  rank %" PRIu64 ": %" PRIu64 " of %" PRIu64
@@ -62,7 +62,7 @@ static void text_lacks(struct ck_str *out, const struct ck_staged *s)
 	}
 }
 
-static void json_one(struct ck_str *out, const struct ck_staged *s)
+static void json_one(struct ck_str *out, const struct ck_draft_info *s)
 {
 	ck_str_puts(out, out->len > 2 ? ",\n{\"name\": " : "{\"name\": ");
 	ck_str_json(out, s->name, strlen(s->name));
@@ -70,7 +70,7 @@ static void json_one(struct ck_str *out, const struct ck_staged *s)
 		   ", \"state\": \"%s\", \"files\": %" PRIu64
 		   ", \"bytes\": %" PRIu64 ", \"age\": %" PRId64
 		   ", \"complete\": %s",
-		   ck_staged_words[s->state], s->files, s->bytes, age_of(s),
+		   ck_draft_words[s->state], s->files, s->bytes, age_of(s),
 		   s->complete ? "true" : "false");
 	if (*s->why) {
 		ck_str_puts(out, ", \"reason\": ");
@@ -81,10 +81,10 @@ static void json_one(struct ck_str *out, const struct ck_staged *s)
 	ck_str_puts(out, "}");
 }
 
-static void text_one(struct ck_str *out, const struct ck_staged *s)
+static void text_one(struct ck_str *out, const struct ck_draft_info *s)
 {
 	ck_str_plain(out, s->name, strlen(s->name));
-	ck_str_fmt(out, ": %s, %" PRIu64 " file%s, ", ck_staged_words[s->state],
+	ck_str_fmt(out, ": %s, %" PRIu64 " file%s, ", ck_draft_words[s->state],
 		   s->files, s->files == 1 ? "" : "s");
 	text_size(out, s->bytes);
 	ck_str_fmt(out, ", changed %" PRId64 " s ago\n", age_of(s));
@@ -101,7 +101,7 @@ static void text_one(struct ck_str *out, const struct ck_staged *s)
 	text_lacks(out, s);
 }
 
-static int show(const struct ck_staged_list *all, char **names, int nr,
+static int show(const struct ck_draft_list *all, char **names, int nr,
 		bool json)
 {
 	ck_auto_str struct ck_str out = { 0 };
@@ -109,7 +109,7 @@ static int show(const struct ck_staged_list *all, char **names, int nr,
 	if (json)
 		ck_str_puts(&out, "[\n");
 	for (size_t i = 0; i < all->nr; i++)
-		if (staged_wanted(names, nr, all->v[i].name)) {
+		if (draft_wanted(names, nr, all->v[i].name)) {
 			if (json)
 				json_one(&out, &all->v[i]);
 			else
@@ -123,19 +123,19 @@ static int show(const struct ck_staged_list *all, char **names, int nr,
 static int status(const char *path, char **names, int nr,
 		  const struct ck_opts *opts)
 {
-	struct ck_staged_list all;
-	struct staged_place p;
+	struct ck_draft_list all;
+	struct draft_place p;
 	struct ck_err err = { 0 };
-	int ret = staged_dir(&p, path, opts, &err);
+	int ret = draft_dir(&p, path, opts, &err);
 
 	if (ret)
 		return cmd_err(&cmd_status, &err);
-	ret = ck_staged_list(&all, &p.root, opts, true, &err);
+	ret = ck_draft_list(&all, &p.root, opts, true, &err);
 	ck_root_close(&p.root);
 	if (ret)
 		return cmd_err(&cmd_status, &err);
 	ret = show(&all, names, nr, ck_opts_get(opts, "json"));
-	ck_staged_free(&all);
+	ck_draft_list_free(&all);
 	return ret;
 }
 
@@ -145,7 +145,7 @@ static int run(int argc, char **argv)
 	int nr = cmd_parse(&cmd_status, argc, argv, &opts);
 	int ret = CMD_USAGE;
 
-	if (nr > 0 && staged_names(&cmd_status, argv + 2, nr - 1))
+	if (nr > 0 && draft_names(&cmd_status, argv + 2, nr - 1))
 		ret = status(argv[1], argv + 2, nr - 1, &opts);
 	ck_opts_free(&opts);
 	return ret;

@@ -8,7 +8,7 @@
  *	               that died for what is meant, so that only the child knows
  *	               what was sealed if nothing can be decided
  */
-#include "mount-helpers/apart.h"
+#include "mount-helpers/subprocess.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/target.h"
@@ -35,7 +35,7 @@ struct heal {
 	int nr_words;
 	struct ck_opts *opts;
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_heal *h;
 	bool *wanted, *differs; /* of each tensor; wanted NULL: all */
 	struct ck_str out;
@@ -85,7 +85,7 @@ static int open_all(struct heal *x)
 
 	if (cmd_open(&x->ck, x->path, x->opts, &x->err))
 		return cmd_err(&cmd_heal, &x->err);
-	x->img = ck_ckpt_image(x->ck);
+	x->img = ck_ckpt_catalog(x->ck);
 	x->show = (struct verify_show){ .img = x->img,
 					.json = json(x),
 					.out = &x->out };
@@ -169,7 +169,7 @@ static void put_name(struct heal *x, uint32_t t)
 {
 	const struct ck_tensor *ten = &x->img->tensors[t];
 	size_t len;
-	const char *name = ck_image_str(x->img, ten->name, &len);
+	const char *name = ck_catalog_str(x->img, ten->name, &len);
 
 	if (json(x)) {
 		ck_str_json(&x->out, name, len);
@@ -199,7 +199,7 @@ static void end_left(struct heal *x, const char *why)
 }
 
 /* One that is not alike now, and why. */
-static void say_left(struct heal *x, uint32_t t, const char *why)
+static void report_left(struct heal *x, uint32_t t, const char *why)
 {
 	begin_left(x);
 	put_name(x, t);
@@ -210,7 +210,7 @@ static void say_left(struct heal *x, uint32_t t, const char *why)
  * Those of which the reader does not know what is a copy: it refused them, so
  * that they are no tensors here.
  */
-static void say_refused(struct heal *x)
+static void report_refused(struct heal *x)
 {
 	for (uint32_t i = 0; i < x->img->nr_problems; i++) {
 		const struct ck_problem *p = &x->img->problems[i];
@@ -219,13 +219,13 @@ static void say_refused(struct heal *x)
 
 		if (p->severity != CK_ERROR || p->tensor == CK_NONE)
 			continue;
-		name = ck_image_str(x->img, p->tensor, &len);
+		name = ck_catalog_str(x->img, p->tensor, &len);
 		begin_left(x);
 		if (json(x))
 			ck_str_json(&x->out, name, len);
 		else
 			ck_str_plain(&x->out, name, len);
-		end_left(x, ck_image_str(x->img, p->reason, NULL));
+		end_left(x, ck_catalog_str(x->img, p->reason, NULL));
 	}
 }
 
@@ -246,9 +246,9 @@ static const char *why_undecided(const struct heal *x,
 static bool left(struct heal *x, uint32_t t, int ret, const struct ck_healed *d)
 {
 	if (ret)
-		say_left(x, t, x->err.msg);
+		report_left(x, t, x->err.msg);
 	else if (d->none || d->several)
-		say_left(x, t, why_undecided(x, d));
+		report_left(x, t, why_undecided(x, d));
 	else
 		return false;
 	return true;
@@ -292,7 +292,7 @@ static int ended(struct heal *x)
 {
 	ck_str_puts(&x->out, json(x) ? ", \"left\": [" : "");
 	if (!x->wanted)
-		say_refused(x);
+		report_refused(x);
 	ck_str_puts(&x->out, json(x) ? "]}\n" : "");
 	if (!x->nr_places && !json(x)) {
 		ck_str_plain(&x->out, x->path, strlen(x->path));
@@ -304,7 +304,7 @@ static int ended(struct heal *x)
 	text_flush(&x->out);
 	if (!x->nr_places)
 		return health_report(&cmd_heal, x->path, x->img,
-				     ck_ckpt_late_errors(x->ck));
+				     ck_ckpt_runtime_errors(x->ck));
 	return cmd_fail(
 		&cmd_heal, CMD_BAD_CKPT,
 		"%s: copies differ in %" PRIu64 " place%s; --from FILE "
@@ -361,7 +361,7 @@ static int heal_all(struct heal *x, struct ck_edit *e, bool *whole)
 	return 0;
 }
 
-static void say_healed(struct heal *x, const bool *whole)
+static void report_healed(struct heal *x, const bool *whole)
 {
 	uint64_t nr = 0;
 
@@ -372,7 +372,7 @@ static void say_healed(struct heal *x, const bool *whole)
 			   "are alike\n",
 			   x->nr_healed, x->nr_healed == 1 ? "" : "s",
 			   x->nr_healed == 1 ? "it" : "them");
-		ck_ckpt_late_problems(x->ck, false, &x->out);
+		ck_ckpt_runtime_problems(x->ck, false, &x->out);
 		return;
 	}
 	ck_str_puts(&x->out, "], \"healed\": [");
@@ -404,8 +404,8 @@ static int write_all(struct heal *x)
 		return cmd_err(&cmd_heal, &x->err);
 	differ = x->nr_left;
 	if (!x->wanted)
-		say_refused(x);
-	say_healed(x, whole);
+		report_refused(x);
+	report_healed(x, whole);
 	text_flush(&x->out);
 	if (!differ)
 		return CMD_OK;
@@ -424,7 +424,7 @@ static int parent(struct heal *x)
 		return cmd_fail(&cmd_heal, CMD_USAGE,
 				"--master %s: expected also or ignore", master);
 	snprintf(what, sizeof(what), "%s: what read it", x->path);
-	ret = cmd_apart(&cmd_heal, what, child, x);
+	ret = cmd_subprocess(&cmd_heal, what, child, x);
 	if (ret != GO_ON)
 		return ret;
 	if (ck_opts_add(x->opts, "rw", ""))

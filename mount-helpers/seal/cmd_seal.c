@@ -6,7 +6,7 @@
  *	  └─fork──> reads and hashes, in a sandbox that allows no writing; leaves
  *	            the manifest in a memfd, which is not trusted here
  */
-#include "mount-helpers/apart.h"
+#include "mount-helpers/subprocess.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/one.h"
 #include "mount-helpers/progress.h"
@@ -14,9 +14,9 @@
 
 #include "core/base/auto.h"
 #include "core/base/whole.h"
-#include "core/io/hold.h"
+#include "core/io/writer_lock.h"
 #include "core/seal/seal.h"
-#include "core/run/steps.h"
+#include "core/run/run_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +94,7 @@ static int child(void *ctx)
 	if (cmd_open(&ck, s->path, s->opts, &s->err))
 		return cmd_err(&cmd_seal, &s->err);
 	if (!ck_opts_get(s->opts, "force"))
-		ret = health_report(&cmd_seal, s->path, ck_ckpt_image(ck), 0);
+		ret = health_report(&cmd_seal, s->path, ck_ckpt_catalog(ck), 0);
 	if (!ret && ck_ckpt_at_rest(ck, true, &s->err))
 		ret = cmd_err(&cmd_seal, &s->err);
 	if (!ret)
@@ -113,7 +113,7 @@ static int run_child(struct seal *s, int out)
 
 	s->out = out;
 	snprintf(what, sizeof(what), "%s: what read it", s->path);
-	return cmd_apart(&cmd_seal, what, child, s);
+	return cmd_subprocess(&cmd_seal, what, child, s);
 }
 
 static void say(const struct seal *s, const struct ck_manifest *m,
@@ -198,7 +198,7 @@ static bool exists(const struct ck_root *root, const char *name)
 static int seal(struct seal *s, const struct ck_root *root)
 {
 	ck_auto_fd int fd = -1;
-	struct ck_hold *hold;
+	struct ck_writer_lock *writer_lock;
 	char name[256];
 	int ret;
 
@@ -215,12 +215,12 @@ static int seal(struct seal *s, const struct ck_root *root)
 	fd = memfd_create("manifest", MFD_CLOEXEC);
 	if (fd < 0)
 		return cmd_fail(&cmd_seal, CMD_SYSTEM, "%s", strerror(errno));
-	if (ck_hold_take(&hold, root, &s->err))
+	if (ck_writer_lock_take(&writer_lock, root, &s->err))
 		return cmd_err(&cmd_seal, &s->err);
 	ret = run_child(s, fd);
 	if (!ret)
 		ret = keep(s, root, fd, name);
-	ck_hold_drop(hold);
+	ck_writer_lock_drop(writer_lock);
 	return ret;
 }
 
@@ -230,18 +230,18 @@ static int seal(struct seal *s, const struct ck_root *root)
  */
 static int find_one(struct seal *s, struct ck_root *root)
 {
-	ck_auto_fd int image = -1;
+	ck_auto_fd int catalog = -1;
 	const char *given = root->path;
-	struct ck_steps all;
+	struct ck_run_dir all;
 	bool one;
 	int ret = 0;
 
-	if (root->only || root->next || ck_steps_list(&all, root, NULL))
+	if (root->only || root->next || ck_run_dir_list(&all, root, NULL))
 		return 0;
 	one = all.nr == 1;
-	ck_steps_free(&all);
+	ck_run_dir_free(&all);
 	if (one)
-		ret = one_describe(root, s->opts, &image, &s->err);
+		ret = one_describe(root, s->opts, &catalog, &s->err);
 	if (root->path != given)
 		s->path = root->path;
 	return ret;

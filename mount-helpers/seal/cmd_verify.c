@@ -13,7 +13,7 @@
 #include "core/base/auto.h"
 #include "core/catalog/dump.h"
 #include "core/sandbox/sandbox.h"
-#include "core/publish/holes.h"
+#include "core/publish/sparse_check.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,17 +58,18 @@ static void tick(void *ctx, uint64_t bytes, uint64_t total)
 
 /* ---- against the manifest ---- */
 
-static int show_damage(struct verify *v, struct ck_spoils *sp,
+static int show_damage(struct verify *v, struct ck_corrupt_finder *sp,
 		       const struct ck_damage *d)
 {
-	const struct ck_image *img = v->show.img;
+	const struct ck_catalog *img = v->show.img;
 	int ret = 0;
 
 	verify_damage(&v->show, d);
 	if (img && d->kind != CK_DAMAGE_GROWN)
-		ret = ck_spoils_find(sp, d->file, d->off, d->len, &v->err);
+		ret = ck_corrupt_finder_find(sp, d->file, d->off, d->len,
+					     &v->err);
 	for (uint32_t i = 0; img && i < img->nr_objects; i++)
-		if (ck_spoils_object(img, i, d->file, d->off, d->len))
+		if (ck_corrupt_finder_object(img, i, d->file, d->off, d->len))
 			verify_object(&v->show, i);
 	verify_damage_end(&v->show, d);
 	flush(v);
@@ -77,10 +78,12 @@ static int show_damage(struct verify *v, struct ck_spoils *sp,
 
 static int show_files(struct verify *v, const struct ck_verify *f)
 {
-	struct ck_spoils sp = { .img = v->show.img,
-				.side = v->ck ? ck_ckpt_side(v->ck) : NULL,
-				.ctx = &v->show,
-				.each = verify_spoilt };
+	struct ck_corrupt_finder sp = {
+		.img = v->show.img,
+		.resolved = v->ck ? ck_ckpt_resolved(v->ck) : NULL,
+		.ctx = &v->show,
+		.each = verify_corrupt
+	};
 	int ret = 0;
 
 	verify_list_begin(&v->show, "damage");
@@ -93,7 +96,7 @@ static int show_files(struct verify *v, const struct ck_verify *f)
 			verify_extra(&v->show, f->now.v[i].name);
 	verify_list_end(&v->show);
 	flush(v);
-	ck_spoils_free(&sp);
+	ck_corrupt_finder_free(&sp);
 	return ret;
 }
 
@@ -130,7 +133,7 @@ static void twin(void *ctx, const char *a, const char *b, uint64_t pieces)
 {
 	struct verify *v = ctx;
 
-	verify_twin(&v->show, a, b, pieces);
+	verify_duplicate(&v->show, a, b, pieces);
 	flush(v);
 }
 
@@ -140,14 +143,14 @@ static int twins(struct verify *v)
 	int ret;
 
 	verify_list_begin(&v->show, "twins");
-	ret = ck_twins_check(v->ck, twin, v, &v->err);
+	ret = ck_duplicate_ranks_check(v->ck, twin, v, &v->err);
 	verify_list_end(&v->show);
 	flush(v);
 	return ret;
 }
 
 /* What was refused, perhaps because its replicas differ, was not compared. */
-static void say_alike(struct verify *v, uint64_t nr)
+static void report_alike(struct verify *v, uint64_t nr)
 {
 	uint64_t out = health_left_out(v->show.img);
 
@@ -176,7 +179,7 @@ static int replicas(struct verify *v)
 	progress_end(&v->bar);
 	verify_list_end(&v->show);
 	if (!json(v) && !v->nr_quarrels && !ret)
-		say_alike(v, in.nr);
+		report_alike(v, in.nr);
 	flush(v);
 	return ret;
 }
@@ -197,7 +200,7 @@ static int holes(struct verify *v)
 	int ret;
 
 	verify_list_begin(&v->show, "holes");
-	ret = ck_holes_each(v->ck, hole, v, &v->err);
+	ret = ck_sparse_each(v->ck, hole, v, &v->err);
 	verify_list_end(&v->show);
 	flush(v);
 	return ret;
@@ -205,7 +208,7 @@ static int holes(struct verify *v)
 
 static void problems(struct verify *v)
 {
-	const struct ck_image *img = v->show.img;
+	const struct ck_catalog *img = v->show.img;
 	struct ck_dump_pos pos = { 0 };
 	struct ck_err err;
 
@@ -216,7 +219,7 @@ static void problems(struct verify *v)
 	while (v->ok &&
 	       ck_dump_next(img, CK_DUMP_PROBLEMS_TEXT, 1, &pos, &v->out))
 		flush(v);
-	ck_ckpt_late_problems(v->ck, false, &v->out);
+	ck_ckpt_runtime_problems(v->ck, false, &v->out);
 	flush(v);
 }
 
@@ -288,7 +291,7 @@ static int verdict(struct verify *v)
 			"%s: all files are as they were sealed, but: %s",
 			v->path, v->why.msg);
 	return health_report(&cmd_verify, v->path, v->show.img,
-			     ck_ckpt_late_errors(v->ck));
+			     ck_ckpt_runtime_errors(v->ck));
 }
 
 static int verify(struct verify *v)
@@ -298,7 +301,7 @@ static int verify(struct verify *v)
 	v->root = v->ck ? ck_ckpt_root(v->ck) : &v->own;
 	v->ok = true;
 	v->show = (struct verify_show){
-		.img = v->ck ? ck_ckpt_image(v->ck) : NULL,
+		.img = v->ck ? ck_ckpt_catalog(v->ck) : NULL,
 		.json = json(v),
 		.out = &v->out,
 	};

@@ -38,7 +38,7 @@ static void put_name(struct verify_show *s, const char *name, size_t len)
 static void put_ref(struct verify_show *s, uint32_t ref)
 {
 	size_t len;
-	const char *name = ck_image_str(s->img, ref, &len);
+	const char *name = ck_catalog_str(s->img, ref, &len);
 
 	put_name(s, name, len);
 }
@@ -98,7 +98,7 @@ void verify_damage(struct verify_show *s, const struct ck_damage *d)
 	ck_str_puts(s->out, "\n");
 }
 
-static void put_box(struct verify_show *s, const struct ck_spoilt *sp)
+static void put_box(struct verify_show *s, const struct ck_corrupt_elements *sp)
 {
 	unsigned rank = s->img->tensors[sp->tensor].rank;
 
@@ -110,7 +110,8 @@ static void put_box(struct verify_show *s, const struct ck_spoilt *sp)
 }
 
 /* Of a tensor: "elements", "ranges", "box"; or words. */
-static void put_where(struct verify_show *s, const struct ck_spoilt *sp)
+static void put_where(struct verify_show *s,
+		      const struct ck_corrupt_elements *sp)
 {
 	const struct ck_tensor *t = &s->img->tensors[sp->tensor];
 	uint64_t volume = 1;
@@ -155,7 +156,7 @@ static void put_tensor(struct verify_show *s, uint32_t i)
 	}
 }
 
-void verify_spoilt(void *show, const struct ck_spoilt *sp)
+void verify_corrupt(void *show, const struct ck_corrupt_elements *sp)
 {
 	struct verify_show *s = show;
 
@@ -177,7 +178,7 @@ void verify_spoilt(void *show, const struct ck_spoilt *sp)
 	ck_str_puts(s->out, sp->copies ? " (there are replicas)\n" : "\n");
 }
 
-void verify_edit(struct verify_show *s, const struct ck_spoilt *sp)
+void verify_edit(struct verify_show *s, const struct ck_corrupt_elements *sp)
 {
 	if (s->json) {
 		comma(s, &s->nr);
@@ -282,8 +283,8 @@ void verify_quarrel(struct verify_show *s, const struct ck_quarrel *q)
 	ck_str_puts(s->out, "\n");
 }
 
-void verify_twin(struct verify_show *s, const char *a, const char *b,
-		 uint64_t pieces)
+void verify_duplicate(struct verify_show *s, const char *a, const char *b,
+		      uint64_t pieces)
 {
 	if (s->json) {
 		comma(s, &s->nr);

@@ -10,7 +10,7 @@
  */
 #include "core/base/check.h"
 #include "core/catalog/builder.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 	struct ck_err err;
 	struct ck_builder *b = ck_builder_new(&err);
 	int fd = memfd_create("catalog", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-	struct ck_image img;
+	struct ck_catalog img;
 	struct rusage use;
 	double t0 = now(), t1, t2, t3, cpu = spent();
 
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
 	cpu = spent() - cpu;
 	ck_builder_free(b);
 	getrusage(RUSAGE_SELF, &use);
-	if (ck_image_map(&img, fd, &err))
+	if (ck_catalog_map(&img, fd, &err))
 		die(&err);
 	t3 = now();
 	printf("result builder_seconds %.3f s\n", t2 - t0);
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 	       (double)use.ru_maxrss / 1024);
 	printf("tensors %u chunks %u problems %u\n", img.nr_tensors,
 	       img.nr_chunks, img.nr_problems);
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 	close(fd);
 	return 0;
 }

@@ -51,7 +51,7 @@ static void bench_columns(uint32_t nr, uint64_t shift, const char *what)
 	uint64_t rounds = 20000 / (nr < 64 ? 1 : nr / 64), segs = 0, bytes = 0;
 	uint64_t pos = shift;
 	struct ck_cursor cur;
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_seg seg;
 	double start;
 

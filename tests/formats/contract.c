@@ -12,7 +12,7 @@
  * at the difference before committing it.
  */
 #include "core/catalog/dump.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/format/detect.h"
 #include "core/format/format.h"
 #include "tests/lib/failalloc.h"
@@ -144,19 +144,19 @@ static void close_example(struct given *g)
 	free(g->only);
 }
 
-static int load_image(const struct memdir *m, struct ck_image *img,
-		      struct ck_err *err)
+static int load_catalog(const struct memdir *m, struct ck_catalog *img,
+			struct ck_err *err)
 {
 	int fd = memfd_create("contract", MFD_CLOEXEC);
 	int ret = ck_detect_load(&m->dir, fd, err);
 
 	if (!ret)
-		ret = ck_image_map(img, fd, err);
+		ret = ck_catalog_map(img, fd, err);
 	close(fd);
 	return ret;
 }
 
-static void dump(const struct ck_image *img, enum ck_dump_doc doc,
+static void dump(const struct ck_catalog *img, enum ck_dump_doc doc,
 		 struct ck_str *out)
 {
 	struct ck_dump_pos pos = { 0 };
@@ -165,7 +165,7 @@ static void dump(const struct ck_image *img, enum ck_dump_doc doc,
 		;
 }
 
-static void describe(const struct ck_image *img, struct ck_str *out)
+static void describe(const struct ck_catalog *img, struct ck_str *out)
 {
 	dump(img, CK_DUMP_CATALOG, out);
 	ck_str_puts(out, "--- problems\n");
@@ -192,7 +192,7 @@ ParameterizedTestParameters(formats, says_what_the_files_hold)
 ParameterizedTest(struct example *x, formats, says_what_the_files_hold)
 {
 	struct given g;
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_err err = { 0 };
 	struct ck_str got = { 0 };
 	char *want = case_file(x, "want");
@@ -201,7 +201,7 @@ ParameterizedTest(struct example *x, formats, says_what_the_files_hold)
 	int ret;
 
 	open_example(&g, x);
-	ret = load_image(&g.mem, &img, &err);
+	ret = load_catalog(&g.mem, &img, &err);
 	cut_line(want_error);
 	if (ret) {
 		ck_str_fmt(&got, "%s\n", err.msg);
@@ -213,14 +213,14 @@ ParameterizedTest(struct example *x, formats, says_what_the_files_hold)
 		cr_expect_eq(err.code, -ret, "%s: code", x->path);
 	} else {
 		describe(&img, &got);
-		cr_expect_str_eq(ck_image_str(&img, img.format, NULL),
+		cr_expect_str_eq(ck_catalog_str(&img, img.format, NULL),
 				 x->format, "%s: reader", x->path);
 		if (write)
 			update(x, "want", got.v);
 		else
 			cr_expect_str_eq(got.v, want ? want : "", "%s",
 					 x->path);
-		ck_image_unmap(&img);
+		ck_catalog_unmap(&img);
 	}
 	ck_str_free(&got);
 	free(want);
@@ -259,10 +259,10 @@ ParameterizedTest(struct example *x, formats, others_are_less_sure)
 /* Any answer is right as long as it is one. */
 static void load_any(const struct given *g, const struct example *x)
 {
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_err err = { 0 };
 	struct ck_str text = { 0 };
-	int ret = load_image(&g->mem, &img, &err);
+	int ret = load_catalog(&g->mem, &img, &err);
 
 	if (ret) {
 		cr_assert(err.msg[0], "%s: no line for %d", x->path, ret);
@@ -272,7 +272,7 @@ static void load_any(const struct given *g, const struct example *x)
 	describe(&img, &text);
 	cr_assert(!text.failed);
 	ck_str_free(&text);
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 }
 
 ParameterizedTestParameters(formats, truncation_is_answered)
@@ -372,11 +372,11 @@ static void fail_each(struct example *x, char *want)
 	for (unsigned long n = 1; more; n += each ? 1 : 1 + n / 64) {
 		struct ck_str got = { 0 };
 		struct ck_err err = { 0 };
-		struct ck_image img;
+		struct ck_catalog img;
 		int ret;
 
 		failalloc_arm(n);
-		ret = load_image(&g.mem, &img, &err);
+		ret = load_catalog(&g.mem, &img, &err);
 		more = failalloc_happened();
 		if (ret) {
 			cr_expect(!more || ret == -ENOMEM ||
@@ -390,7 +390,7 @@ static void fail_each(struct example *x, char *want)
 		cr_expect(want && !strcmp(got.v, want),
 			  "%s: allocation %lu: another catalog", x->path, n);
 		ck_str_free(&got);
-		ck_image_unmap(&img);
+		ck_catalog_unmap(&img);
 	}
 	close_example(&g);
 }

@@ -5,10 +5,10 @@
  * The input is an index, a flat safetensors file and a torch.save file, each
  * after its length in u16 LE, and what is left is the file of groups.  The
  * index may name them i, s.safetensors, b.bin and g.bin.  Of what is accepted
- * the image must be one, and every refusal has its line.
+ * the catalog must be one, and every refusal has its line.
  */
 #include "core/base/le.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/format/colossalai/optim.h"
 #include "tests/lib/memdir.h"
 
@@ -54,13 +54,13 @@ static void check(const struct memdir *m, const char *only)
 {
 	int fd = memfd_create("fuzz", MFD_CLOEXEC);
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	int ret = load(m, only, fd, &err);
 
 	if (!ret) {
-		if (ck_image_map(&img, fd, &err))
+		if (ck_catalog_map(&img, fd, &err))
 			abort(); /* the builder made what the mapper refuses */
-		ck_image_unmap(&img);
+		ck_catalog_unmap(&img);
 	} else if (!err.msg[0] || err.code != -ret) {
 		abort(); /* a refusal without its line */
 	}

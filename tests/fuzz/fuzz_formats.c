@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_formats.c - whole folders through every reader, the gate and the image
+ * fuzz_formats.c - whole folders through every reader, the gate and the catalog
  *
  * The input is files, one after the other: u8 length of the name, the name,
  * u16 LE length, the bytes.  A first byte of 0 instead says that the next file
@@ -9,7 +9,7 @@
  */
 #include "core/base/le.h"
 #include "core/catalog/dump.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/format/detect.h"
 #include "tests/lib/memdir.h"
 
@@ -68,7 +68,7 @@ static const uint8_t *take_file(struct memdir *m, const uint8_t *at,
 	return at + len;
 }
 
-static void walk(const struct ck_image *img)
+static void walk(const struct ck_catalog *img)
 {
 	for (int doc = CK_DUMP_CATALOG; doc <= CK_DUMP_PROBLEMS_TEXT; doc++) {
 		struct ck_dump_pos pos = { 0 };
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const uint8_t *at = data, *end = data + size;
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct memdir m;
 	char only[256] = { 0 };
 	int fd, ret;
@@ -96,10 +96,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fd = memfd_create("fuzz", MFD_CLOEXEC);
 	ret = ck_detect_load(&m.dir, fd, &err);
 	if (!ret) {
-		if (ck_image_map(&img, fd, &err))
+		if (ck_catalog_map(&img, fd, &err))
 			abort(); /* the builder made what the mapper refuses */
 		walk(&img);
-		ck_image_unmap(&img);
+		ck_catalog_unmap(&img);
 	} else if (!err.msg[0] || err.code != -ret) {
 		abort(); /* a refusal without its line */
 	}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_image - bytes that claim to be an image
+ * fuzz_image - bytes that claim to be a catalog
  *
- * The first byte says what the rest is: an image as it is, or what to write
+ * The first byte says what the rest is: a catalog as it is, or what to write
  * where into one of the samples, so that the fuzzer gets past the head.
  */
 #include "core/base/le.h"
-#include "core/catalog/image_check.h"
-#include "core/catalog/image_priv.h"
+#include "core/catalog/catalog_check.h"
+#include "core/catalog/catalog_priv.h"
 #include "tests/lib/imagewalk.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static size_t len[IMAGEWALK_SAMPLES];
 	unsigned kind;
 	unsigned char *bytes;
-	struct ck_image img;
+	struct ck_catalog img;
 	size_t n;
 
 	if (!size)
@@ -53,8 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else {
 		memcpy(bytes, data + 1, n);
 	}
-	if (n >= sizeof(struct ck_image_head) &&
-	    !ck_image_check(&img, bytes, n, NULL))
+	if (n >= sizeof(struct ck_catalog_head) &&
+	    !ck_catalog_check(&img, bytes, n, NULL))
 		imagewalk(&img);
 	free(bytes);
 	return 0;

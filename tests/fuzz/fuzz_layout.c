@@ -2,9 +2,9 @@
 /*
  * fuzz_layout.c - any bytes as an unshard-layout.json beside three files
  *
- * What is accepted is an image that passes all checks; what is not has a line.
+ * What is accepted is a catalog that passes all checks; what is not has a line.
  */
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/format/detect.h"
 #include "tests/lib/memdir.h"
 
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t len = make_file(file);
 	int fd = memfd_create("fuzz", MFD_CLOEXEC);
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct memdir m;
 
 	memdir_init(&m);
@@ -47,9 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (!err.msg[0])
 			abort();
 	} else {
-		if (ck_image_map(&img, fd, &err))
+		if (ck_catalog_map(&img, fd, &err))
 			abort();
-		ck_image_unmap(&img);
+		ck_catalog_unmap(&img);
 	}
 	memdir_free(&m);
 	close(fd);

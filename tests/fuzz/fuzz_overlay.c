@@ -53,7 +53,7 @@ static void check_map(const struct ck_overlay *o, uint32_t src, uint64_t len)
 
 static void replay(const uint8_t *log, size_t len, bool write)
 {
-	struct ck_image img = { .nr_srcs = 3 };
+	struct ck_catalog img = { .nr_srcs = 3 };
 	struct ck_overlay_map map[3] = { 0 };
 	struct ck_overlay o = { .img = &img, .map = map, .write = write };
 	struct ck_err err = { 0 };

@@ -24,8 +24,8 @@ static const struct {
 } shapes[NR] = { { 0, 2 }, { 2, 2 }, { 4, 3 }, { 0, 0 } };
 
 /* Whole tensors of one cell each, which is all that is looked at. */
-static void make_image(struct ck_image *img, struct ck_tensor *t,
-		       struct ck_chunk *c, char *strs)
+static void make_catalog(struct ck_catalog *img, struct ck_tensor *t,
+			 struct ck_chunk *c, char *strs)
 {
 	uint32_t at = 0;
 
@@ -44,12 +44,12 @@ static void make_image(struct ck_image *img, struct ck_tensor *t,
 		at += 4 + len + 1;
 		c[i] = (struct ck_chunk){ 0 };
 	}
-	*img = (struct ck_image){ .tensors = t,
-				  .nr_tensors = NR,
-				  .chunks = c,
-				  .nr_chunks = NR,
-				  .dims = dims,
-				  .strs = strs };
+	*img = (struct ck_catalog){ .tensors = t,
+				    .nr_tensors = NR,
+				    .chunks = c,
+				    .nr_chunks = NR,
+				    .dims = dims,
+				    .strs = strs };
 }
 
 static void check_part(const struct ck_reshard_part *p, unsigned tensor)
@@ -79,12 +79,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ck_reshard *rs = NULL;
 	struct ck_reshard_part part;
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	char strs[256], *text;
 	struct ck_reshard_in in = { .img = &img, .nr = NR, .opts = &opts };
 	bool of_spec;
 
-	make_image(&img, tensors, chunks, strs);
+	make_catalog(&img, tensors, chunks, strs);
 	text = calloc(size + 1, 1);
 	if (!size || !text) {
 		free(text);

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define RUNS 1000
 
 struct inside {
-	const struct ck_splan *p;
+	const struct ck_slice_plan *p;
 	uint32_t file;
 };
 
@@ -33,48 +33,48 @@ static int put(void *ctx, uint64_t off, const void *bytes, size_t len,
 	return off > size || len > size - off ? -EINVAL : 0;
 }
 
-static void walk_piece(const struct ck_splan *p, uint32_t i)
+static void walk_piece(const struct ck_slice_plan *p, uint32_t i)
 {
-	struct ck_splan_runs runs;
+	struct ck_slice_plan_runs runs;
 
-	ck_splan_runs(p, i, &runs);
+	ck_slice_plan_runs(p, i, &runs);
 	for (uint64_t k = 0; k < runs.nr && k < RUNS; k++) {
-		uint64_t at = ck_splan_run(&runs, k);
+		uint64_t at = ck_slice_plan_run(&runs, k);
 
 		if (at > p->pieces[i].len || runs.len > p->pieces[i].len - at)
 			abort();
 	}
 }
 
-static void walk(const struct ck_splan *p)
+static void walk(const struct ck_slice_plan *p)
 {
 	struct inside in = { .p = p };
-	struct ck_image img;
+	struct ck_catalog img;
 
 	for (; in.file < p->nr_files && in.file < RUNS; in.file++)
-		ck_splan_frame(p, in.file, NULL, put, &in, NULL);
+		ck_slice_plan_frame(p, in.file, NULL, put, &in, NULL);
 	for (uint32_t i = 0; i < p->nr_pieces; i++)
 		walk_piece(p, i);
 	for (uint32_t t = 0; t < p->nr_tensors; t++)
-		if (ck_splan_find_tensor(
-			    p, ck_splan_str(p, p->tensors[t].name)) != t)
+		if (ck_slice_plan_find_tensor(
+			    p, ck_slice_plan_str(p, p->tensors[t].name)) != t)
 			abort();
-	if (!ck_splan_image(p, &img, NULL))
-		ck_image_unmap(&img);
+	if (!ck_slice_plan_catalog(p, &img, NULL))
+		ck_catalog_unmap(&img);
 }
 
 static void take(const void *bytes, size_t size)
 {
 	char *copy = malloc(size + 1);
 	struct ck_err err = { 0 };
-	struct ck_splan p;
+	struct ck_slice_plan p;
 
 	if (!copy)
 		return;
 	memcpy(copy, bytes, size);
-	if (!ck_splan_take(&p, copy, size, &err)) {
+	if (!ck_slice_plan_take(&p, copy, size, &err)) {
 		walk(&p);
-		ck_splan_free(&p);
+		ck_slice_plan_free(&p);
 	} else if (!err.msg[0]) {
 		abort();
 	}
@@ -85,7 +85,8 @@ static void make(const uint8_t *data, size_t size)
 	struct ck_str out = { 0 };
 	struct ck_err err = { 0 };
 
-	if (!ck_splan_make(&out, "x", (const char *)data, size, NULL, &err))
+	if (!ck_slice_plan_make(&out, "x", (const char *)data, size, NULL,
+				&err))
 		take(out.v, out.len);
 	else if (!err.msg[0])
 		abort();
@@ -94,10 +95,10 @@ static void make(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ck_splan_head h;
+	struct ck_slice_plan_head h;
 	char *fixed;
 
-	if (size < sizeof(h) || memcmp(data, CK_SPLAN_MAGIC, 8) != 0) {
+	if (size < sizeof(h) || memcmp(data, CK_SLICE_PLAN_MAGIC, 8) != 0) {
 		make(data, size);
 		return 0;
 	}
@@ -106,9 +107,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(fixed, data, size);
 	memcpy(&h, fixed, sizeof(h));
-	h.version = CK_SPLAN_VERSION;
+	h.version = CK_SLICE_PLAN_VERSION;
 	h.len = size;
-	h.id = XXH3_64bits(fixed + CK_SPLAN_HASHED, size - CK_SPLAN_HASHED);
+	h.id = XXH3_64bits(fixed + CK_SLICE_PLAN_HASHED,
+			   size - CK_SLICE_PLAN_HASHED);
 	memcpy(fixed, &h, sizeof(h));
 	take(fixed, size);
 	free(fixed);

@@ -7,7 +7,7 @@
  * cannot be shown has a line.
  */
 #include "core/base/check.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/ckpt/ckpt_priv.h"
 #include "core/format/detect.h"
 #include "core/parse/safetensors.h"
@@ -55,7 +55,8 @@ static struct ck_ckpt *checkpoint(void)
 	fd = memfd_create("fuzz", MFD_CLOEXEC);
 	memdir_init(&m);
 	if (fd < 0 || !memdir_put(&m, "f.safetensors", file, sizeof(file)) ||
-	    ck_detect_load(&m.dir, fd, NULL) || ck_image_map(&ck.img, fd, NULL))
+	    ck_detect_load(&m.dir, fd, NULL) ||
+	    ck_catalog_map(&ck.img, fd, NULL))
 		abort();
 	memdir_free(&m);
 	close(fd);
@@ -187,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ck_opts_free(&opts);
 		return 0;
 	}
-	ck_late_init(&ck->late);
+	ck_runtime_problems_init(&ck->problems_found);
 	ck_opts_keep(&opts, text, size);
 	if (ck_view_open(&v, &ck_view_views, ck, 0, &opts, &err)) {
 		if (!err.msg[0])
@@ -196,7 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_view(v);
 		ck_view_close(v);
 	}
-	ck_late_free(&ck->late);
+	ck_runtime_problems_free(&ck->problems_found);
 	ck_opts_free(&opts);
 	return 0;
 }

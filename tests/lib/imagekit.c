@@ -162,7 +162,7 @@ static void reorder(struct imagekit *k, const struct ck_tensor *t,
 void ik_index(struct imagekit *k, uint32_t tensor)
 {
 	struct ck_tensor *t = &k->tensors.v[tensor];
-	struct ck_image img = ik_image(k);
+	struct ck_catalog img = ik_image(k);
 	size_t rank = t->grid_rank, values = 0;
 	uint32_t level_nr[CK_MAX_LEVELS];
 	unsigned levels = ck_tiling_levels(t->nr, level_nr);
@@ -191,9 +191,9 @@ void ik_index(struct imagekit *k, uint32_t tensor)
 		t->index = ik_dims(k, nodes, (unsigned)values);
 }
 
-struct ck_image ik_image(const struct imagekit *k)
+struct ck_catalog ik_image(const struct imagekit *k)
 {
-	return (struct ck_image){
+	return (struct ck_catalog){
 		.tensors = k->tensors.v,
 		.chunks = k->chunks.v,
 		.layouts = k->layouts.v,

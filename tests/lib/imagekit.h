@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * imagekit.h - images made by hand, for tests of what reads images
+ * imagekit.h - catalogs made by hand, for tests of what reads catalogs
  *
  * Nothing is checked, so that what the builder would refuse can be made too.
  * Out of memory aborts.
@@ -10,7 +10,7 @@
 
 #include "core/base/vec.h"
 #include "core/geom/dtype.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 struct imagekit {
 	CK_VEC(uint64_t) dims;
@@ -55,6 +55,6 @@ uint32_t ik_tensor(struct imagekit *k, const struct ik_tensor *in);
 void ik_index(struct imagekit *k, uint32_t tensor);
 
 /* Valid until the next change of @k. */
-struct ck_image ik_image(const struct imagekit *k);
+struct ck_catalog ik_image(const struct imagekit *k);
 
 #endif

@@ -2,14 +2,14 @@
 #include "tests/lib/imagewalk.h"
 
 #include "core/catalog/dump.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/geom/cursor.h"
 #include "core/geom/dtype.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of a damaged image a read may be of any size: so far is far enough. */
+/* Of a damaged catalog a read may be of any size: so far is far enough. */
 #define MAX_SEGS 2000
 #define MAX_READ (UINT64_C(1) << 16)
 
@@ -21,7 +21,7 @@ static void must(bool ok, const char *what)
 	abort();
 }
 
-static void check_seg(const struct ck_image *img, const struct ck_seg *s,
+static void check_seg(const struct ck_catalog *img, const struct ck_seg *s,
 		      uint64_t want)
 {
 	uint64_t dst = s->dst + s->run;
@@ -44,7 +44,7 @@ static void check_seg(const struct ck_image *img, const struct ck_seg *s,
 		must(hi <= (__int128)src->len, "a segment after its source");
 }
 
-static void read_some(const struct ck_image *img, const struct ck_tensor *t,
+static void read_some(const struct ck_catalog *img, const struct ck_tensor *t,
 		      uint64_t pos)
 {
 	uint64_t want = t->size - pos < MAX_READ ? t->size - pos : MAX_READ;
@@ -56,16 +56,16 @@ static void read_some(const struct ck_image *img, const struct ck_tensor *t,
 		check_seg(img, &seg, want);
 }
 
-static void walk_tensor(const struct ck_image *img, uint32_t i)
+static void walk_tensor(const struct ck_catalog *img, uint32_t i)
 {
 	const struct ck_tensor *t = &img->tensors[i];
 	size_t file_len, name_len;
-	const char *file = ck_image_str(img, t->file, &file_len);
-	const char *name = ck_image_str(img, t->name, &name_len);
+	const char *file = ck_catalog_str(img, t->file, &file_len);
+	const char *name = ck_catalog_str(img, t->name, &name_len);
 
-	must(ck_image_find_file(img, t->tree, file, file_len) == i,
+	must(ck_catalog_find_file(img, t->tree, file, file_len) == i,
 	     "a tensor is not found by its file");
-	ck_image_find_name(img, t->tree, name, name_len);
+	ck_catalog_find_name(img, t->tree, name, name_len);
 	read_some(img, t, 0);
 	read_some(img, t, t->size / 3);
 	read_some(img, t, t->size > 5 ? t->size - 5 : 0);
@@ -80,7 +80,7 @@ static void walk_tensor(const struct ck_image *img, uint32_t i)
 	}
 }
 
-static void walk_documents(const struct ck_image *img)
+static void walk_documents(const struct ck_catalog *img)
 {
 	for (unsigned doc = CK_DUMP_CATALOG; doc <= CK_DUMP_PROBLEMS_TEXT;
 	     doc++) {
@@ -93,7 +93,7 @@ static void walk_documents(const struct ck_image *img)
 	}
 }
 
-void imagewalk(const struct ck_image *img)
+void imagewalk(const struct ck_catalog *img)
 {
 	for (uint32_t i = 0; i < img->nr_tensors; i++)
 		walk_tensor(img, i);

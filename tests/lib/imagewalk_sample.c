@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* imagewalk_sample.c - small images for the tests that damage them */
+/* imagewalk_sample.c - small catalogs for the tests that damage them */
 #include "tests/lib/imagewalk.h"
 
 #include "core/catalog/builder.h"

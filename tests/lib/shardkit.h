@@ -24,7 +24,7 @@ struct shardkit {
 	uint64_t blob_len;
 	uint32_t nr_cells;
 	/* after sk_open() */
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_root root;
 	struct ck_reader_in in; /* may be filled in before */
 	struct ck_reader *r;
@@ -58,7 +58,7 @@ const char *sk_path(const struct shardkit *k, const char *file);
 /* The cut of @axis into @nr equal parts, files s0, s1...; row-major each. */
 void sk_cut(struct shardkit *k, unsigned axis, unsigned nr);
 
-/* Ends the image and makes a reader; @engine: "plain" or "uring". */
+/* Ends the catalog and makes a reader; @engine: "plain" or "uring". */
 void sk_open(struct shardkit *k, const char *engine);
 void sk_close(struct shardkit *k);
 

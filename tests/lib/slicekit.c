@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slicekit.c - stages of slices for tests: made, written, published, read */
+/* slicekit.c - drafts of slices for tests: made, written, published, read */
 #include "tests/lib/slicekit.h"
 
 #include "core/base/crc32.h"
@@ -51,10 +51,10 @@ void slicekit_teardown(void)
 void slicekit_open(struct slicekit *j, const char *name, const char *layout)
 {
 	struct ck_err err = { 0 };
-	int ret = ck_staging_make(&j->s, &slicekit_root, name, &err);
+	int ret = ck_draft_make(&j->s, &slicekit_root, name, &err);
 
 	if (ret == -EEXIST)
-		ret = ck_staging_open(&j->s, &slicekit_root, name, &err);
+		ret = ck_draft_open(&j->s, &slicekit_root, name, &err);
 	cr_assert_eq(ret, 0, "%s", err.msg);
 	if (layout)
 		cr_assert_eq(ck_slices_make(j->s, &slicekit_root,
@@ -67,19 +67,19 @@ void slicekit_open(struct slicekit *j, const char *name, const char *layout)
 void slicekit_close(struct slicekit *j)
 {
 	ck_slices_close(j->sl);
-	ck_staging_close(j->s);
+	ck_draft_close(j->s);
 }
 
 int slicekit_publish(const char *name, struct ck_err *err)
 {
 	const struct ck_commit_in in = { .opts = &slicekit_opts };
-	struct ck_staging *s;
-	int ret = ck_staging_open(&s, &slicekit_root, name, err);
+	struct ck_draft *s;
+	int ret = ck_draft_open(&s, &slicekit_root, name, err);
 
 	if (ret)
 		return ret;
 	ret = ck_commit(s, &in, err);
-	ck_staging_close(s);
+	ck_draft_close(s);
 	return ret;
 }
 
@@ -99,17 +99,18 @@ static unsigned char *bytes_of(char c, uint64_t size)
 }
 
 /* What piece @p should hold, by the definition of a box; 0xEE for padding. */
-unsigned char *slicekit_expected(const struct ck_splan *plan, uint32_t piece)
+unsigned char *slicekit_expected(const struct ck_slice_plan *plan,
+				 uint32_t piece)
 {
-	const struct ck_splan_piece *p = &plan->pieces[piece];
-	const struct ck_splan_tensor *t = &plan->tensors[p->tensor];
+	const struct ck_slice_plan_piece *p = &plan->pieces[piece];
+	const struct ck_slice_plan_tensor *t = &plan->tensors[p->tensor];
 	const uint64_t *start = plan->dims + p->dims;
 	const uint64_t *len = start + t->grid_rank, *full = len + t->grid_rank;
 	const uint64_t *grid = plan->dims + t->grid;
 	uint64_t elem = ck_dtype_info(t->dtype)->size;
 	const uint64_t *walk = p->flat ? len : full;
 	unsigned char *v = malloc(p->len + 1);
-	char c = *ck_splan_str(plan, t->name);
+	char c = *ck_slice_plan_str(plan, t->name);
 	uint64_t nr = 1;
 
 	memset(v, 0xee, p->len);
@@ -136,7 +137,7 @@ unsigned char *slicekit_expected(const struct ck_splan *plan, uint32_t piece)
 void slicekit_write_piece(struct ck_slices *sl, uint32_t piece,
 			  uint64_t at_once)
 {
-	const struct ck_splan *plan = ck_slices_plan(sl);
+	const struct ck_slice_plan *plan = ck_slices_plan(sl);
 	const struct ck_slice of = { .nr = piece };
 	unsigned char *v = slicekit_expected(plan, piece);
 	uint64_t len = ck_slice_size(sl, of);
@@ -157,7 +158,7 @@ void slicekit_write_piece(struct ck_slices *sl, uint32_t piece,
 
 void slicekit_write_ranks(struct ck_slices *sl)
 {
-	const struct ck_splan *plan = ck_slices_plan(sl);
+	const struct ck_slice_plan *plan = ck_slices_plan(sl);
 
 	for (uint32_t r = 0; r < plan->nr_ranks; r++)
 		for (uint32_t i = 0; i < plan->ranks[r].nr; i++)
@@ -168,14 +169,14 @@ void slicekit_write_ranks(struct ck_slices *sl)
 
 void slicekit_write_tensors(struct ck_slices *sl)
 {
-	const struct ck_image *img = ck_slices_image(sl);
+	const struct ck_catalog *img = ck_slices_catalog(sl);
 	struct ck_err err = { 0 };
 
 	for (uint32_t t = 0; t < img->nr_tensors; t++) {
 		const struct ck_slice of = { .whole = true, .nr = t };
 		uint64_t size = ck_slice_size(sl, of);
 		unsigned char *v = bytes_of(
-			*ck_image_str(img, img->tensors[t].name, NULL), size);
+			*ck_catalog_str(img, img->tensors[t].name, NULL), size);
 		unsigned char *got = malloc(size + 1);
 
 		for (uint64_t at = 0; at < size; at += 77)
@@ -204,16 +205,16 @@ static int check_sum(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 		     uint32_t crc, struct ck_err *err)
 {
 	struct ck_ckpt *ck = ((struct sums *)ctx)->ck;
-	const struct ck_image *img = ck_ckpt_image(ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	unsigned char *buf = malloc(len + 1);
 	struct stat st;
 	int fd;
 
-	cr_assert_eq(
-		ck_root_open_file(ck_ckpt_root(ck),
-				  ck_image_str(img, img->srcs[src].name, NULL),
-				  &fd, &st, err),
-		0);
+	cr_assert_eq(ck_root_open_file(
+			     ck_ckpt_root(ck),
+			     ck_catalog_str(img, img->srcs[src].name, NULL),
+			     &fd, &st, err),
+		     0);
 	cr_assert_eq(pread(fd, buf, len, (off_t)off), (ssize_t)len);
 	cr_assert_eq(ck_crc32(0, buf, len), crc);
 	((struct sums *)ctx)->nr++;
@@ -225,7 +226,7 @@ static int check_sum(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 /* All members of all archives of DCP have one, their elements too. */
 static void check_sums(const char *path, struct ck_ckpt *ck)
 {
-	const struct ck_image *img = ck_ckpt_image(ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	struct sums sums = { .ck = ck };
 	struct ck_err err = { 0 };
 	char index[160];
@@ -244,7 +245,7 @@ void slicekit_read_back(const char *name, unsigned tensors)
 	char path[128];
 	struct ck_root at;
 	struct ck_ckpt *ck;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_err err = { 0 };
 	int fd;
 
@@ -256,22 +257,23 @@ void slicekit_read_back(const char *name, unsigned tensors)
 	cr_assert_eq(ck_ckpt_serve(&ck, &at, &slicekit_opts, fd, &err), 0, "%s",
 		     err.msg);
 	close(fd);
-	img = ck_ckpt_image(ck);
+	img = ck_ckpt_catalog(ck);
 	cr_assert_eq(img->nr_tensors, tensors);
-	cr_assert_eq(img->nr_problems, 0, "%s",
-		     img->nr_problems ?
-			     ck_image_str(img, img->problems[0].reason, NULL) :
-			     "");
+	cr_assert_eq(
+		img->nr_problems, 0, "%s",
+		img->nr_problems ?
+			ck_catalog_str(img, img->problems[0].reason, NULL) :
+			"");
 	for (uint32_t t = 0; t < img->nr_tensors; t++) {
 		uint64_t size = img->tensors[t].size;
 		unsigned char *got = malloc(size + 1);
 		unsigned char *v = bytes_of(
-			*ck_image_str(img, img->tensors[t].name, NULL), size);
+			*ck_catalog_str(img, img->tensors[t].name, NULL), size);
 
 		cr_assert_eq(ck_ckpt_read(ck, t, got, size, 0, &err), 0, "%s",
 			     err.msg);
 		cr_assert_eq(memcmp(got, v, size), 0, "%s differs",
-			     ck_image_str(img, img->tensors[t].name, NULL));
+			     ck_catalog_str(img, img->tensors[t].name, NULL));
 		free(got);
 		free(v);
 	}

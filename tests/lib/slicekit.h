@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slicekit.h - stages of slices for tests, below one directory in /tmp
+ * slicekit.h - drafts of slices for tests, below one directory in /tmp
  *
  * Tensors hold bytes that follow from their place and from the first letter of
  * the tensor's name.  Failures end the test.
@@ -14,9 +14,9 @@ extern char slicekit_top[];
 extern struct ck_root slicekit_root;
 extern struct ck_opts slicekit_opts;
 
-/* A stage of @layout, and its slices. */
+/* A draft of @layout, and its slices. */
 struct slicekit {
-	struct ck_staging *s;
+	struct ck_draft *s;
 	struct ck_slices *sl;
 };
 
@@ -27,7 +27,8 @@ void slicekit_open(struct slicekit *j, const char *name, const char *layout);
 void slicekit_close(struct slicekit *j);
 int slicekit_publish(const char *name, struct ck_err *err);
 /* What piece @piece should hold, 0xEE for padding; from malloc(). */
-unsigned char *slicekit_expected(const struct ck_splan *plan, uint32_t piece);
+unsigned char *slicekit_expected(const struct ck_slice_plan *plan,
+				 uint32_t piece);
 void slicekit_write_piece(struct ck_slices *sl, uint32_t piece,
 			  uint64_t at_once);
 void slicekit_write_ranks(struct ck_slices *sl);

@@ -128,7 +128,7 @@ static void writer(unsigned me)
 		if (i % 16 == me)
 			must(!ck_ckpt_sync(ck, e, &err), err.msg);
 	}
-	must(!ck_ckpt_settle(ck, e, &err), err.msg);
+	must(!ck_ckpt_flush_checksums(ck, e, &err), err.msg);
 	ck_ckpt_edit_end(e);
 	free(buf);
 }

@@ -11,7 +11,7 @@
 #include "core/container/torch_lost.h"
 #include "core/container/torch_walk.h"
 #include "core/geom/dtype.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -291,7 +291,8 @@ static int read_file(struct ck_ca_set *s, uint32_t file, struct ck_err *err)
 		return ck_builder_problem(s->b, &bad, err, "%s", why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	return told ? 0 : ck_builder_untold(s->b, f->src, f->name, err);
+	return told ? 0 :
+		      ck_builder_unlabelled_rank(s->b, f->src, f->name, err);
 }
 
 static bool has_records(const struct ck_dir_list *l, uint64_t dist)

@@ -194,7 +194,8 @@ static int add_groups(const struct flat *l, const struct ck_st_entry *e,
 	ret = read_pickle(l, e, &one, err);
 	if (ret || !one.p || !ck_optim_groups_ok(one.p, ck_pickle_root(one.p)))
 		return ret;
-	ret = ck_optim_groups_say(&g, one.p, ck_pickle_root(one.p), &in, err);
+	ret = ck_optim_groups_report(&g, one.p, ck_pickle_root(one.p), &in,
+				     err);
 	return ret ? ret : 1;
 }
 

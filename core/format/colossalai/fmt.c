@@ -35,7 +35,7 @@ static bool has_meta(const struct ck_dir_list *l)
 
 static bool has_name(const void *ctx, const char *name)
 {
-	return ck_dir_beside(ctx, name);
+	return ck_dir_siblings(ctx, name);
 }
 
 /* A file of states by itself, and of no other framework. */

@@ -206,7 +206,7 @@ static int say_lost_layers(struct ck_ds_load *ld, struct ck_err *err)
 
 static int find_tie(struct ck_ds_load *ld, struct ck_err *err)
 {
-	const struct ck_problem_in untold = { .severity = CK_NOTE };
+	const struct ck_problem_in unlabelled = { .severity = CK_NOTE };
 	const struct ck_problem_in usual = { .severity = CK_WARNING };
 	const struct ck_problem_in lost = { .severity = CK_ERROR };
 	size_t nr, left;
@@ -227,7 +227,7 @@ static int find_tie(struct ck_ds_load *ld, struct ck_err *err)
 			left);
 	if (!ld->tie_found)
 		return ck_builder_problem(
-			ld->b, &untold, err,
+			ld->b, &unlabelled, err,
 			"without ZeRO no file says which layers are tied: they are shown by the layer's number; -o ties=0:NAME gives layer 0 the name of its tie");
 	return ck_builder_problem(
 		ld->b, &usual, err,

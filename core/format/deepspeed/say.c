@@ -377,7 +377,7 @@ static int say_aliases(struct ck_ds_zero *z, struct ck_err *err)
 }
 
 /* Whoever merges by that table, as DeepSpeed's converter does, mixes names up. */
-static int say_undone(struct ck_ds_zero *z, struct ck_err *err)
+static int say_partial_write(struct ck_ds_zero *z, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_NOTE };
 
@@ -403,7 +403,7 @@ int ck_ds_zero_say(struct ck_ds_zero *z, const struct ck_strmap *skip,
 		return ck_fail(err, ENOMEM, "no memory for parameters");
 	ret = place_params(z, err);
 	if (!ret)
-		ret = say_undone(z, err);
+		ret = say_partial_write(z, err);
 	if (!ret)
 		ret = ck_ds_twin_say(z, err);
 	for (size_t i = 0; i < nr && !ret; i++) {

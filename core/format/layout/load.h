@@ -6,7 +6,7 @@
  *	keys.c    which keys each of them holds
  *	take.c    which tensor a key is a piece of
  *	shape.c   the shape of a tensor that the layout does not say
- *	settle.c  pieces compared with what was expected, and given away
+ *	update_manifest.c  pieces compared with what was expected, and given away
  *	missing.c mesh positions, and names, that no file has
  *
  * One thread.

@@ -9,7 +9,7 @@
  */
 #include "core/base/check.h"
 #include "core/format/layout/json.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <errno.h>
 #include <inttypes.h>

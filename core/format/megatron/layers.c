@@ -8,7 +8,7 @@
  */
 #include "core/base/check.h"
 #include "core/format/megatron/priv.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <ctype.h>
 #include <errno.h>

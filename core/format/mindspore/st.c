@@ -193,7 +193,7 @@ int ck_ms_read_file(struct ck_ms_set *s, const char *name, uint32_t rank,
 			name);
 	ret = ck_dir_source(s->dir, s->b, name, &f.src, &in, err);
 	if (!ret && s->compares)
-		ret = ck_builder_untold(s->b, f.src, name, err);
+		ret = ck_builder_unlabelled_rank(s->b, f.src, name, err);
 	if (ret)
 		return ret;
 	f.name = ck_ms_say(s, "%s", name);

@@ -186,7 +186,7 @@ static int say_others(const struct ck_nn_set *s, struct ck_err *err)
 						 .file = l.v[i].name };
 
 		if (!l.v[i].is_dir && is_safetensors(l.v[i].name) &&
-		    !ck_aside_is_name(l.v[i].name) &&
+		    !ck_leftover_is_name(l.v[i].name) &&
 		    !ck_builder_has_file(s->b, l.v[i].name))
 			ret = ck_builder_problem(
 				s->b, &p, err,

@@ -135,7 +135,7 @@ int ck_nn_groups_say(struct ck_nn_set *s, const struct ck_nn_file *f,
 	if (!ret)
 		return 0;
 	if (s->merged)
-		return ck_optim_groups_say(&w.g, f->p, groups, in, err);
+		return ck_optim_groups_report(&w.g, f->p, groups, in, err);
 	return ck_pv_at(f->p, groups, 0, &group) ?
 		       ck_optim_group_each(f->p, group, rank_say, &w, err) :
 		       0;

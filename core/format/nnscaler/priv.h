@@ -43,7 +43,7 @@ struct ck_nn_tensor {
 	uint32_t src;
 	uint8_t dtype, xform, rank;
 	bool dense; /* row-major without gaps */
-	bool number; /* its 8 bytes are in dims, and in the image */
+	bool number; /* its 8 bytes are in dims, and in the catalog */
 };
 
 /* Elements that a tensor has; it was read without overflow. */

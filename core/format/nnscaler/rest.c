@@ -23,7 +23,7 @@ struct rest {
 	uint32_t rank;
 	bool first; /* says what all files say */
 	bool alone; /* merged: there are no ranks */
-	uint32_t mem; /* st: the pickle's bytes in the image */
+	uint32_t mem; /* st: the pickle's bytes in the catalog */
 	bool has_mem;
 	struct ck_str name; /* begins with the key: key_len bytes */
 	size_t key_len;
@@ -31,7 +31,7 @@ struct rest {
 	ck_nn_dims dims;
 };
 
-/* Object trees too large for a tree in the image are not copied into it. */
+/* Object trees too large for a tree in the catalog are not copied into it. */
 #define MAX_MEM (UINT64_C(1) << 20)
 
 static bool is_one_of(const char *key, size_t len, const char *const *list)

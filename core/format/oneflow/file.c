@@ -11,7 +11,7 @@
 #include "core/format/oneflow/thin.h"
 #include "core/container/torch_lost.h"
 #include "core/container/torch_save.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -157,7 +157,7 @@ static int take_tensor(struct ck_of_set *s, const struct ck_of_leaf *leaf,
 	item->rank = leaf->rank;
 	ret = new_part(s, leaf, bytes_of(leaf), err);
 	if (!ret && several(s))
-		ret = ck_builder_untold(s->b, leaf->src, s->path, err);
+		ret = ck_builder_unlabelled_rank(s->b, leaf->src, s->path, err);
 	if (ret)
 		return ret;
 	index = (uint32_t)s->parts.nr - 1;

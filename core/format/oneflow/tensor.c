@@ -14,7 +14,7 @@
 #include "core/format/oneflow/meta.h"
 #include "core/format/oneflow/thin.h"
 #include "core/geom/dtype.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 
 #include <errno.h>
 #include <inttypes.h>

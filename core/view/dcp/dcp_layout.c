@@ -32,10 +32,11 @@ static bool is_utf8(const char *s, size_t len)
 	return true;
 }
 
-static bool utf8_names(const struct ck_image *img, uint32_t path, uint32_t name)
+static bool utf8_names(const struct ck_catalog *img, uint32_t path,
+		       uint32_t name)
 {
 	size_t len;
-	const char *s = ck_image_str(img, name, &len);
+	const char *s = ck_catalog_str(img, name, &len);
 	unsigned depth = ck_nest_path_depth(img, path);
 
 	if (!is_utf8(s, len))
@@ -49,7 +50,7 @@ static bool utf8_names(const struct ck_image *img, uint32_t path, uint32_t name)
 	return true;
 }
 
-static const char *refuses(const struct ck_image *img, uint32_t t)
+static const char *refuses(const struct ck_catalog *img, uint32_t t)
 {
 	if (!ck_torch_has_dtype(img->tensors[t].dtype))
 		return "torch has no dtype for it";
@@ -83,17 +84,18 @@ static int no_memory(struct ck_err *err)
 
 /* ---- items and files ---- */
 
-static void begin_file(struct ck_dcp_layout *l, struct ck_dcp_file *f)
+static void begin_file(struct ck_dcp_layout *l, struct ck_dcp_layout_file *f)
 {
-	*f = (struct ck_dcp_file){ .first = (uint32_t)l->item.nr - 1 };
+	*f = (struct ck_dcp_layout_file){ .first = (uint32_t)l->item.nr - 1 };
 	snprintf(f->name, sizeof(f->name), "__%zu_0.distcp", l->file.nr - 1);
 }
 
 static int add_item(struct ck_dcp_layout *l, uint64_t size, uint64_t file_size,
 		    struct ck_err *err)
 {
-	struct ck_dcp_item *it = ck_vec_push(&l->item);
-	struct ck_dcp_file *f = l->file.nr ? &l->file.v[l->file.nr - 1] : NULL;
+	struct ck_dcp_layout_item *it = ck_vec_push(&l->item);
+	struct ck_dcp_layout_file *f =
+		l->file.nr ? &l->file.v[l->file.nr - 1] : NULL;
 
 	if (!f || (f->size && size > file_size - CK_MIN(f->size, file_size))) {
 		f = ck_vec_push(&l->file);
@@ -102,9 +104,9 @@ static int add_item(struct ck_dcp_layout *l, uint64_t size, uint64_t file_size,
 	}
 	if (!it || !f)
 		return no_memory(err);
-	*it = (struct ck_dcp_item){ .off = f->size,
-				    .entry = (uint32_t)l->entry.nr - 1,
-				    .file = (uint32_t)l->file.nr - 1 };
+	*it = (struct ck_dcp_layout_item){ .off = f->size,
+					   .entry = (uint32_t)l->entry.nr - 1,
+					   .file = (uint32_t)l->file.nr - 1 };
 	if (l->item.nr > CK_MAX_CHUNKS || !ck_add_ok(f->size, size, &f->size))
 		return ck_fail(err, E2BIG, "dcp/: too many parts");
 	return 0;
@@ -210,7 +212,7 @@ static void leave_out(struct objects *in, const struct ck_object *o,
 {
 	if (!in->left_out++)
 		snprintf(in->first, sizeof(in->first), "%.150s: %.200s",
-			 ck_image_str(in->l->view->img, o->name, NULL), why);
+			 ck_catalog_str(in->l->view->img, o->name, NULL), why);
 }
 
 static uint64_t zip_size(const struct ck_str *values,
@@ -251,18 +253,18 @@ static int add_value(struct objects *in, uint32_t i, const struct ck_object *o,
 }
 
 /* Megatron's common.pt, which no loader of a DCP looks for inside of it. */
-static bool is_file(const struct ck_image *img, const struct ck_object *o)
+static bool is_file(const struct ck_catalog *img, const struct ck_object *o)
 {
 	const struct ck_src *src = &img->srcs[o->src];
 
 	return src->kind == CK_SRC_FILE && o->enc == CK_ENC_TORCH_ZIP &&
-	       !strcmp(ck_image_str(img, src->name, NULL),
-		       ck_image_str(img, o->name, NULL));
+	       !strcmp(ck_catalog_str(img, src->name, NULL),
+		       ck_catalog_str(img, o->name, NULL));
 }
 
 static int add_object(struct objects *in, uint32_t i, struct ck_err *err)
 {
-	const struct ck_image *img = in->l->view->img;
+	const struct ck_catalog *img = in->l->view->img;
 	const struct ck_object *o = &img->objects[i];
 
 	if (!utf8_names(img, o->path, o->name)) {
@@ -285,11 +287,11 @@ static int add_object(struct objects *in, uint32_t i, struct ck_err *err)
 }
 
 /* They are sorted by name. */
-static bool same_name(const struct ck_image *img, uint32_t a, uint32_t b)
+static bool same_name(const struct ck_catalog *img, uint32_t a, uint32_t b)
 {
 	size_t na, nb;
-	const char *sa = ck_image_str(img, img->objects[a].name, &na);
-	const char *sb = ck_image_str(img, img->objects[b].name, &nb);
+	const char *sa = ck_catalog_str(img, img->objects[a].name, &na);
+	const char *sb = ck_catalog_str(img, img->objects[b].name, &nb);
 
 	return img->objects[a].tree == img->objects[b].tree && na == nb &&
 	       !memcmp(sa, sb, na);
@@ -298,7 +300,7 @@ static bool same_name(const struct ck_image *img, uint32_t a, uint32_t b)
 static int add_objects(struct ck_dcp_layout *l, uint64_t file_size,
 		       struct ck_err *err)
 {
-	const struct ck_image *img = l->view->img;
+	const struct ck_catalog *img = l->view->img;
 	struct objects in = { .l = l, .file_size = file_size };
 	char text[480];
 	int ret = 0;
@@ -388,7 +390,7 @@ int ck_dcp_layout_make(struct ck_dcp_layout *l, const struct ck_view *v,
 	if (!ret)
 		ret = add_tensors(l, file_size, err);
 	if (!ret)
-		ret = ck_dcp_paths_settle(l, err);
+		ret = ck_dcp_paths_resolve(l, err);
 	return ret ? ret : ck_dcp_paths_plan(l, err);
 }
 
@@ -403,7 +405,7 @@ uint32_t ck_dcp_item_at(const struct ck_dcp_layout *l, uint32_t file,
 
 uint64_t ck_dcp_item_end(const struct ck_dcp_layout *l, uint32_t item)
 {
-	const struct ck_dcp_item *it = &l->item.v[item];
+	const struct ck_dcp_layout_item *it = &l->item.v[item];
 
 	return item + 1 < l->item.nr && it[1].file == it->file ?
 		       it[1].off :
@@ -423,8 +425,8 @@ bool ck_dcp_is_object(const struct ck_dcp_layout *l, uint32_t entry)
 	return entry < l->nr_objects;
 }
 
-void ck_dcp_item_box(const struct ck_dcp_layout *l, uint32_t item,
-		     uint64_t *start, uint64_t *shape, uint64_t *at)
+void ck_dcp_layout_item_box(const struct ck_dcp_layout *l, uint32_t item,
+			    uint64_t *start, uint64_t *shape, uint64_t *at)
 {
 	const struct ck_dcp_entry *e = &l->entry.v[l->item.v[item].entry];
 
@@ -438,12 +440,12 @@ static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 		      struct ck_err *err)
 {
 	const struct ck_dcp_layout *l = ctx;
-	const struct ck_image *img = l->view->img;
+	const struct ck_catalog *img = l->view->img;
 	uint32_t path, name;
 
 	(void)err;
 	ck_dcp_entry_path(l, (uint32_t)i, &path, &name);
-	out->name = ck_image_str(img, name, &out->len);
+	out->name = ck_catalog_str(img, name, &out->len);
 	out->object = ck_dcp_is_object(l, (uint32_t)i);
 	out->nr_chunks = ck_dcp_entry_items(l, (uint32_t)i);
 	out->depth = l->entry.v[i].flat ? 0 : ck_nest_path_depth(img, path);
@@ -462,12 +464,12 @@ static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
 {
 	const struct ck_dcp_layout *l = ctx;
 	uint32_t nr = l->entry.v[i].first + (uint32_t)k;
-	const struct ck_dcp_item *it = &l->item.v[nr];
+	const struct ck_dcp_layout_item *it = &l->item.v[nr];
 	uint64_t at;
 
 	(void)err;
 	if (!ck_dcp_is_object(l, (uint32_t)i))
-		ck_dcp_item_box(l, nr, out->start, out->shape, &at);
+		ck_dcp_layout_item_box(l, nr, out->start, out->shape, &at);
 	out->file = l->file.v[it->file].name;
 	out->off = it->off;
 	out->size = ck_dcp_item_end(l, nr) - it->off;

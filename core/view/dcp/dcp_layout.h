@@ -31,12 +31,12 @@ struct ck_dcp_entry {
 	bool flat; /* no path but its name is said of it */
 };
 
-struct ck_dcp_item {
+struct ck_dcp_layout_item {
 	uint64_t off; /* in its file */
 	uint32_t entry, file;
 };
 
-struct ck_dcp_file {
+struct ck_dcp_layout_file {
 	char name[24];
 	uint64_t size;
 	uint32_t first; /* item */
@@ -45,8 +45,8 @@ struct ck_dcp_file {
 struct ck_dcp_layout {
 	const struct ck_view *view;
 	CK_VEC(struct ck_dcp_entry) entry;
-	CK_VEC(struct ck_dcp_item) item;
-	CK_VEC(struct ck_dcp_file) file;
+	CK_VEC(struct ck_dcp_layout_item) item;
+	CK_VEC(struct ck_dcp_layout_file) file;
 	uint32_t nr_objects; /* entries before the tensors */
 	uint64_t chunk; /* bytes of a tensor that are one item, about */
 	uint32_t newest; /* source that changed last; CK_NONE: none */
@@ -70,13 +70,13 @@ uint64_t ck_dcp_item_end(const struct ck_dcp_layout *l, uint32_t item);
 uint32_t ck_dcp_entry_items(const struct ck_dcp_layout *l, uint32_t entry);
 bool ck_dcp_is_object(const struct ck_dcp_layout *l, uint32_t entry);
 /* The box of a tensor's item; bytes of the tensor before it. */
-void ck_dcp_item_box(const struct ck_dcp_layout *l, uint32_t item,
-		     uint64_t *start, uint64_t *shape, uint64_t *at);
+void ck_dcp_layout_item_box(const struct ck_dcp_layout *l, uint32_t item,
+			    uint64_t *start, uint64_t *shape, uint64_t *at);
 
 void ck_dcp_entry_path(const struct ck_dcp_layout *l, uint32_t entry,
 		       uint32_t *path, uint32_t *name);
 /* Decides which entries are flat, when all are there; -ENOMEM. */
-int ck_dcp_paths_settle(struct ck_dcp_layout *l, struct ck_err *err);
+int ck_dcp_paths_resolve(struct ck_dcp_layout *l, struct ck_err *err);
 
 /* Fills in l->planned; -ENOMEM. */
 int ck_dcp_paths_plan(struct ck_dcp_layout *l, struct ck_err *err);

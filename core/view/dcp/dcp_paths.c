@@ -26,7 +26,7 @@
 void ck_dcp_entry_path(const struct ck_dcp_layout *l, uint32_t entry,
 		       uint32_t *path, uint32_t *name)
 {
-	const struct ck_image *img = l->view->img;
+	const struct ck_catalog *img = l->view->img;
 	uint32_t ref = l->entry.v[entry].ref;
 	bool object = ck_dcp_is_object(l, entry);
 
@@ -34,10 +34,11 @@ void ck_dcp_entry_path(const struct ck_dcp_layout *l, uint32_t entry,
 	*name = object ? img->objects[ref].name : img->tensors[ref].name;
 }
 
-static bool is_joined(const struct ck_image *img, uint32_t path, uint32_t name)
+static bool is_joined(const struct ck_catalog *img, uint32_t path,
+		      uint32_t name)
 {
 	size_t len;
-	const char *s = ck_image_str(img, name, &len), *end = s + len;
+	const char *s = ck_catalog_str(img, name, &len), *end = s + len;
 	unsigned depth = ck_nest_path_depth(img, path);
 
 	for (unsigned i = 0; i < depth; i++) {
@@ -157,7 +158,7 @@ static void take(struct open *o, uint32_t i)
 	o->last = now;
 }
 
-int ck_dcp_paths_settle(struct ck_dcp_layout *l, struct ck_err *err)
+int ck_dcp_paths_resolve(struct ck_dcp_layout *l, struct ck_err *err)
 {
 	ck_auto_free uint32_t *order = calloc(l->entry.nr + 1, sizeof(*order));
 	struct open o = { .l = l, .order = order };
@@ -200,7 +201,7 @@ static int by_place(const void *pa, const void *pb)
 
 static uint32_t order_of(const struct ck_dcp_layout *l, uint32_t entry)
 {
-	const struct ck_image *img = l->view->img;
+	const struct ck_catalog *img = l->view->img;
 	uint32_t ref = l->entry.v[entry].ref;
 
 	return ck_dcp_is_object(l, entry) ? img->objects[ref].order :

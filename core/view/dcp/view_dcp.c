@@ -185,7 +185,7 @@ static struct kept *take(const struct dcp_view *v, uint32_t nr)
 	ck_torch_blob_free(&k->blob);
 	k->blob = (struct ck_torch_blob){ 0 };
 	k->item = nr;
-	ck_dcp_item_box(&v->l, nr, start, shape, &k->at);
+	ck_dcp_layout_item_box(&v->l, nr, start, shape, &k->at);
 	k->made = !ck_torch_blob_make(&k->blob, t->dtype, shape, t->rank);
 	if (k->made)
 		return k;
@@ -225,7 +225,7 @@ static void dcp_at(const struct ck_view *base, uint32_t i, uint64_t off,
 		   struct ck_span *out)
 {
 	const struct dcp_view *v = (const struct dcp_view *)base;
-	const struct ck_dcp_item *it;
+	const struct ck_dcp_layout_item *it;
 	uint32_t nr;
 
 	out->kind = CK_SPAN_MADE;
@@ -270,7 +270,7 @@ static int item_bytes(const struct dcp_view *v, uint32_t i, void *buf,
 		      uint64_t len, uint64_t off, struct ck_err *err)
 {
 	uint32_t nr = ck_dcp_item_at(&v->l, i - 1, off);
-	const struct ck_dcp_item *it = &v->l.item.v[nr];
+	const struct ck_dcp_layout_item *it = &v->l.item.v[nr];
 	uint64_t in = off - it->off, tail;
 	struct kept *k;
 	int ret;

@@ -264,8 +264,8 @@ static int rename_one(const struct derive *d, struct ck_derived *t,
 	if (!*why || !changed)
 		return 0;
 	return ck_fail(d->err, EINVAL, "rename: %.200s cannot be called so: %s",
-		       ck_image_str(d->v->img,
-				    d->v->img->tensors[t->origin].name, NULL),
+		       ck_catalog_str(d->v->img,
+				      d->v->img->tensors[t->origin].name, NULL),
 		       *why);
 }
 
@@ -280,7 +280,7 @@ static int by_name(const void *pa, const void *pb, void *ctx)
 /* Two of one name could not be told apart, nor led back. */
 static int check_clashes(const struct derive *d)
 {
-	const struct ck_image *img = d->v->img;
+	const struct ck_catalog *img = d->v->img;
 	struct ck_derived *v = d->out->v.v;
 	uint32_t nr = (uint32_t)d->out->v.nr;
 	ck_auto_free uint32_t *order = calloc(nr + 1, sizeof(*order));
@@ -299,10 +299,12 @@ static int check_clashes(const struct derive *d)
 				d->err, EINVAL,
 				"%.200s and %.200s would both be called "
 				"%.200s",
-				ck_image_str(img, img->tensors[a->origin].name,
-					     NULL),
-				ck_image_str(img, img->tensors[b->origin].name,
-					     NULL),
+				ck_catalog_str(img,
+					       img->tensors[a->origin].name,
+					       NULL),
+				ck_catalog_str(img,
+					       img->tensors[b->origin].name,
+					       NULL),
 				a->name);
 	}
 	return 0;
@@ -353,7 +355,7 @@ static int by_tensor(const void *pa, const void *pb)
 
 static int take_stored(struct derive *d, const struct ck_model_names *without)
 {
-	const struct ck_image *img = d->v->img;
+	const struct ck_catalog *img = d->v->img;
 	int ret = 0;
 
 	for (uint32_t t = d->v->first; t < d->v->first + d->v->nr && !ret;
@@ -361,7 +363,7 @@ static int take_stored(struct derive *d, const struct ck_model_names *without)
 		struct ck_merged_tensor key = { .tensor = t };
 		size_t len;
 		const char *name =
-			ck_image_str(img, img->tensors[t].name, &len);
+			ck_catalog_str(img, img->tensors[t].name, &len);
 
 		if (without && bsearch(&key, without->v, without->nr,
 				       sizeof(key), by_tensor))
@@ -519,7 +521,7 @@ static int finish(struct derive *d)
 }
 
 /* A pattern that fits nothing is often one that is misspelt. */
-static void say_unused(const struct derive *d)
+static void report_unused(const struct derive *d)
 {
 	struct ck_str *s = &d->out->unused;
 
@@ -580,7 +582,7 @@ int ck_derive(struct ck_derivation *out, const struct ck_view *v,
 	if (!ret)
 		ret = finish(d);
 	if (!ret)
-		say_unused(d);
+		report_unused(d);
 	ck_rename_free(d->rename);
 	free(d);
 	if (ret)

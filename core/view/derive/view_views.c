@@ -110,7 +110,7 @@ static void saturate(struct ck_piece *p, const struct ck_derived *t)
 }
 
 /* Its ranges are rows. */
-static void add_turned(struct ck_compose *out, const struct ck_image *img,
+static void add_turned(struct ck_compose *out, const struct ck_catalog *img,
 		       const struct ck_derivation *d,
 		       const struct ck_derived *t)
 {
@@ -132,7 +132,7 @@ static void add_turned(struct ck_compose *out, const struct ck_image *img,
 		saturate(ck_compose_turned(out, img, &turned, t->dtype), t);
 }
 
-static int compose(struct ck_compose *out, const struct ck_image *img,
+static int compose(struct ck_compose *out, const struct ck_catalog *img,
 		   const struct ck_derivation *d, struct ck_err *err)
 {
 	ck_auto_str struct ck_str json = { 0 };
@@ -168,7 +168,7 @@ static int compose(struct ck_compose *out, const struct ck_image *img,
 	return ck_compose_done(out, err);
 }
 
-static void say_unused(const struct folder *f, const char *which)
+static void report_unused(const struct folder *f, const char *which)
 {
 	ck_auto_str struct ck_str s = { 0 };
 
@@ -194,7 +194,7 @@ static int make(struct ck_compose *out, void *ctx, struct ck_err *err)
 	if (!ret)
 		ret = compose(out, v->base.img, &d, &why);
 	if (!ret && d.unused.len)
-		say_unused(f, d.unused.v);
+		report_unused(f, d.unused.v);
 	ck_derivation_free(&d);
 	if (!ret)
 		return 0;

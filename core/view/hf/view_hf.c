@@ -152,7 +152,7 @@ static void hf_close(struct ck_view *base)
 
 static void leave_out_clashes(struct hf_view *v)
 {
-	const struct ck_image *img = v->base.img;
+	const struct ck_catalog *img = v->base.img;
 
 	for (uint32_t i = 0; i < v->names.nr_clash; i++) {
 		const struct ck_model_clash *c = &v->names.clash[i];
@@ -161,7 +161,7 @@ static void leave_out_clashes(struct hf_view *v)
 		snprintf(
 			why, sizeof(why),
 			"%.200s would have the same name once prefixes are taken off",
-			ck_image_str(img, img->tensors[c->other].name, NULL));
+			ck_catalog_str(img, img->tensors[c->other].name, NULL));
 		ck_view_leave_out(&v->base, c->tensor, why);
 	}
 }
@@ -184,7 +184,7 @@ static void leave_out_unholdable(struct hf_view *v)
 }
 
 /* Looked for in vain, it should say why it is not there. */
-static void say_none(const struct hf_view *v)
+static void report_none(const struct hf_view *v)
 {
 	if (v->base.nr && !v->names.nr && !v->names.nr_clash)
 		ck_view_not_meant(&v->base, CK_NONE,
@@ -193,7 +193,7 @@ static void say_none(const struct hf_view *v)
 }
 
 /* Options that change nothing are more likely mistakes than wishes. */
-static void say_idle(const struct hf_view *v, const struct ck_opts *opts)
+static void report_idle(const struct hf_view *v, const struct ck_opts *opts)
 {
 	const char *config = ck_opts_get(opts, "config");
 	char why[512];
@@ -223,12 +223,12 @@ static int fill(struct hf_view *v, const struct ck_opts *opts,
 	if (ret)
 		return ret;
 	v->shard_size = ck_opts_size(opts, "hf-shard-size", SHARD_SIZE);
-	say_none(v);
+	report_none(v);
 	leave_out_clashes(v);
 	leave_out_unholdable(v);
 	ret = ck_extras_take(&v->extras, ck_ckpt_root(v->base.ck), opts, err);
-	say_idle(v, opts);
-	ck_extras_say(&v->extras, &v->base);
+	report_idle(v, opts);
+	ck_extras_report(&v->extras, &v->base);
 	return ret;
 }
 

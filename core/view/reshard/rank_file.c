@@ -46,7 +46,7 @@ static int add_piece(struct ck_rank_file *f, const struct ck_rank_piece *in,
 		       too_large(err);
 }
 
-static uint64_t bytes_of(const struct ck_image *img, uint32_t tensor,
+static uint64_t bytes_of(const struct ck_catalog *img, uint32_t tensor,
 			 const struct ck_reshard_part *part)
 {
 	return ck_box_volume(&part->shard.box) *
@@ -56,7 +56,7 @@ static uint64_t bytes_of(const struct ck_image *img, uint32_t tensor,
 /* ---- safetensors ---- */
 
 static int take_part(struct ck_rank_file *f, struct ck_str *json,
-		     const struct ck_image *img,
+		     const struct ck_catalog *img,
 		     const struct ck_merged_tensor *m, struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
@@ -132,7 +132,7 @@ static int make_safetensors(struct ck_rank_file *f, struct ck_str *own,
 /* ---- .ckpt ---- */
 
 static int take_records(struct ck_rank_file *f, struct ck_str *own,
-			const struct ck_image *img,
+			const struct ck_catalog *img,
 			const struct ck_merged_tensor *m, struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
@@ -196,7 +196,7 @@ static const struct ck_rank_piece *piece_at(const struct ck_rank_file *f,
 }
 
 /* Elements and bytes: what of @tensor's part is @off bytes from its beginning. */
-static void part_at(uint32_t tensor, const struct ck_image *img,
+static void part_at(uint32_t tensor, const struct ck_catalog *img,
 		    const struct ck_shard *shard, uint64_t off,
 		    struct ck_span *out)
 {
@@ -214,7 +214,7 @@ static void part_at(uint32_t tensor, const struct ck_image *img,
 	}
 }
 
-void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_image *img,
+void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_catalog *img,
 		     uint64_t off, struct ck_span *out)
 {
 	const struct ck_rank_piece *p = piece_at(f, off);

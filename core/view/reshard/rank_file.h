@@ -46,7 +46,7 @@ int ck_rank_file_make(struct ck_rank_file *out, struct ck_str *own,
 		      struct ck_err *err);
 void ck_rank_file_free(struct ck_rank_file *f);
 /* What is at @off < size; CK_SPAN_MADE: of the own bytes. */
-void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_image *img,
+void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_catalog *img,
 		     uint64_t off, struct ck_span *out);
 
 #endif

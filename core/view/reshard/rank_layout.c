@@ -181,7 +181,8 @@ static bool add_part(struct ck_str *out, struct ranks *r, bool *any,
 }
 
 static bool add_tensor(struct ck_str *out, struct ranks *r,
-		       const struct ck_reshard *rs, const struct ck_image *img,
+		       const struct ck_reshard *rs,
+		       const struct ck_catalog *img,
 		       const struct ck_merged_tensor *m)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];

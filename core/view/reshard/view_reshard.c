@@ -30,7 +30,8 @@
 #define OPTION CK_RESHARD_OPTION
 #define CONTAINER "reshard-container"
 #define MAX_FOLDERS 256
-#define LAYOUT CK_RS_MAX_RANKS /* the number in a folder of the layout's file */
+#define LAYOUT \
+	CK_RESHARD_MAX_RANKS /* the number in a folder of the layout's file */
 #define IN_FOLDER ((1u << CK_VIEW_FOLDER_SHIFT) - 1)
 #define MAX_WEIGHT (UINT64_C(64) << 20) /* bytes of those looked up */
 
@@ -88,7 +89,7 @@ static const char *refuses(const struct reshard_view *v, uint32_t t,
 
 static int hold_tensors(struct reshard_view *v, struct ck_err *err)
 {
-	const struct ck_image *img = v->base.img;
+	const struct ck_catalog *img = v->base.img;
 
 	v->held = calloc((size_t)v->base.nr + 1, sizeof(*v->held));
 	if (!v->held)
@@ -98,7 +99,7 @@ static int hold_tensors(struct reshard_view *v, struct ck_err *err)
 		struct ck_merged_tensor m = { .tensor = t };
 		const char *why;
 
-		m.name = ck_image_str(img, img->tensors[t].name, &m.name_len);
+		m.name = ck_catalog_str(img, img->tensors[t].name, &m.name_len);
 		why = refuses(v, t, &m);
 		if (why) {
 			ck_view_leave_out(&v->base, t, why);
@@ -363,7 +364,7 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 	    !memcmp(name, CK_RANK_LAYOUT_NAME, len))
 		return layout_of(base, d) ? d << CK_VIEW_FOLDER_SHIFT | LAYOUT :
 					    CK_NONE;
-	_Static_assert(CK_RS_MAX_RANKS <= IN_FOLDER, "numbers fit");
+	_Static_assert(CK_RESHARD_MAX_RANKS <= IN_FOLDER, "numbers fit");
 	/* "rank-" and five digits, which is enough for all ranks there are */
 	if (n != 10 || memcmp(name, "rank-", 5) ||
 	    memcmp(name + n, suffix, strlen(suffix)))

@@ -64,7 +64,7 @@ static struct ck_nest_part key_of(const struct dict *d, uint32_t i)
 	return ck_leaf_part(d->f->img, leaf_of(d, i), d->level);
 }
 
-static uint32_t order_of(const struct ck_image *img, uint32_t ref)
+static uint32_t order_of(const struct ck_catalog *img, uint32_t ref)
 {
 	return ref < img->nr_tensors ?
 		       img->tensors[ref].order :

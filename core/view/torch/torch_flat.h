@@ -23,7 +23,7 @@
 #include "core/view/torch/torch_leaf.h"
 
 struct ck_torch_flat {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_tree_leaves *leaves; /* sorted, none below another */
 	struct ck_str *values; /* their pickles */
 	/* @len bytes of a tensor, all that it has; false: they cannot be had */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch_leaf.c - paths of leaves, from the image or of their own */
+/* torch_leaf.c - paths of leaves, from the catalog or of their own */
 #include "core/view/torch/torch_leaf.h"
 
 #include <stdlib.h>
 
-unsigned ck_leaf_depth(const struct ck_image *img,
+unsigned ck_leaf_depth(const struct ck_catalog *img,
 		       const struct ck_tree_leaf *leaf)
 {
 	return leaf->path ? leaf->depth : ck_nest_depth(img, leaf->ref);
 }
 
-struct ck_nest_part ck_leaf_part(const struct ck_image *img,
+struct ck_nest_part ck_leaf_part(const struct ck_catalog *img,
 				 const struct ck_tree_leaf *leaf,
 				 unsigned level)
 {
@@ -20,7 +20,7 @@ struct ck_nest_part ck_leaf_part(const struct ck_image *img,
 				     (struct ck_nest_part){ 0 };
 }
 
-static struct ck_nest_path path_of(const struct ck_image *img,
+static struct ck_nest_path path_of(const struct ck_catalog *img,
 				   const struct ck_tree_leaf *leaf)
 {
 	return leaf->path ? (struct ck_nest_path){ .own = leaf->path,
@@ -28,7 +28,7 @@ static struct ck_nest_path path_of(const struct ck_image *img,
 			    ck_nest_path(img, leaf->ref);
 }
 
-unsigned ck_leaf_common(const struct ck_image *img,
+unsigned ck_leaf_common(const struct ck_catalog *img,
 			const struct ck_tree_leaf *a,
 			const struct ck_tree_leaf *b)
 {
@@ -37,7 +37,7 @@ unsigned ck_leaf_common(const struct ck_image *img,
 	return ck_nest_paths_common(&pa, &pb);
 }
 
-int ck_leaf_cmp(const struct ck_image *img, const struct ck_tree_leaf *a,
+int ck_leaf_cmp(const struct ck_catalog *img, const struct ck_tree_leaf *a,
 		const struct ck_tree_leaf *b)
 {
 	struct ck_nest_path pa = path_of(img, a), pb = path_of(img, b);
@@ -51,7 +51,7 @@ static int by_path(const void *a, const void *b, void *img)
 	return ck_leaf_cmp(img, a, b);
 }
 
-void ck_leaves_sort(const struct ck_image *img, struct ck_tree_leaves *leaves)
+void ck_leaves_sort(const struct ck_catalog *img, struct ck_tree_leaves *leaves)
 {
 	if (leaves->nr)
 		qsort_r(leaves->v, leaves->nr, sizeof(*leaves->v), by_path,

@@ -40,7 +40,7 @@ struct group {
 
 struct tree {
 	const struct ck_torch_tree *in;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_str *out;
 	bool list[CK_TREE_DEPTH]; /* of the levels that are open */
 	CK_VEC(struct optimizer) optimizer;

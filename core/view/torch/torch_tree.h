@@ -21,7 +21,7 @@
 #define CK_TREE_DEPTH 64
 
 struct ck_torch_tree {
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	struct ck_tree_leaf *v; /* in the order of paths; none below another */
 	uint32_t nr;
 	const char *values; /* pickles */

@@ -41,7 +41,7 @@ struct torch_view {
 	bool ids; /* parameters of optimizers by number */
 };
 
-static bool utf8_path(const struct ck_image *img, uint32_t t)
+static bool utf8_path(const struct ck_catalog *img, uint32_t t)
 {
 	for (unsigned i = 0; i < ck_nest_depth(img, t); i++) {
 		struct ck_nest_part part = ck_nest_part(img, t, i);
@@ -57,7 +57,7 @@ static bool utf8_path(const struct ck_image *img, uint32_t t)
 	return true;
 }
 
-static const char *refuses(const struct ck_image *img, uint32_t t)
+static const char *refuses(const struct ck_catalog *img, uint32_t t)
 {
 	if (!ck_torch_has_dtype(img->tensors[t].dtype))
 		return "torch has no dtype for it";
@@ -69,7 +69,7 @@ static const char *refuses(const struct ck_image *img, uint32_t t)
 /* A key cannot be a tensor and a dict at once: the longer path goes. */
 static uint32_t drop_clashes(struct torch_view *v)
 {
-	const struct ck_image *img = v->one.base.img;
+	const struct ck_catalog *img = v->one.base.img;
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < v->nr_held; i++) {
@@ -87,7 +87,7 @@ static uint32_t drop_clashes(struct torch_view *v)
 	return kept;
 }
 
-static bool same_bytes(const struct ck_image *img, uint32_t ta, uint32_t tb)
+static bool same_bytes(const struct ck_catalog *img, uint32_t ta, uint32_t tb)
 {
 	const struct ck_tensor *a = &img->tensors[ta], *b = &img->tensors[tb];
 	const struct ck_chunk *ca = &img->chunks[a->first];
@@ -101,7 +101,7 @@ static bool same_bytes(const struct ck_image *img, uint32_t ta, uint32_t tb)
 static int bytes_order(const void *pa, const void *pb, void *ctx)
 {
 	const struct torch_view *v = ctx;
-	const struct ck_image *img = v->one.base.img;
+	const struct ck_catalog *img = v->one.base.img;
 	uint32_t ia = *(const uint32_t *)pa, ib = *(const uint32_t *)pb;
 	const struct ck_tensor *a = &img->tensors[v->held[ia]];
 	const struct ck_tensor *b = &img->tensors[v->held[ib]];
@@ -158,7 +158,7 @@ static int zip_value(struct leaves *l, uint32_t i, const char **why,
 		     struct ck_err *err)
 {
 	struct ck_ckpt *ck = l->v->one.base.ck;
-	uint64_t len = ck_ckpt_image(ck)->objects[i].len;
+	uint64_t len = ck_ckpt_catalog(ck)->objects[i].len;
 	ck_auto_free char *bytes = NULL;
 	int ret;
 
@@ -191,7 +191,7 @@ static int pickle_value(struct leaves *l, uint32_t i, const char **why,
 static int value_of(struct leaves *l, uint32_t ref, const char **why,
 		    struct ck_err *err)
 {
-	const struct ck_image *img = l->v->one.base.img;
+	const struct ck_catalog *img = l->v->one.base.img;
 	uint32_t i = ref - img->nr_tensors;
 
 	if (l->leaf.nr >= MAX_OBJECTS + (size_t)l->v->nr_held ||
@@ -210,12 +210,12 @@ static int value_of(struct leaves *l, uint32_t ref, const char **why,
 
 static void leave_object_out(struct leaves *l, uint32_t ref, const char *why)
 {
-	const struct ck_image *img = l->v->one.base.img;
+	const struct ck_catalog *img = l->v->one.base.img;
 	const struct ck_object *o = &img->objects[ref - img->nr_tensors];
 
 	if (!l->nr_out++)
 		snprintf(l->first_out, sizeof(l->first_out), "%.200s: %.200s",
-			 ck_image_str(img, o->name, NULL), why);
+			 ck_catalog_str(img, o->name, NULL), why);
 }
 
 static int take_object(struct leaves *l, uint32_t ref, struct ck_err *err)
@@ -268,7 +268,7 @@ static int take_objects(struct leaves *l, struct ck_err *err)
 }
 
 /* What is no tensor gives way where its key is also a dict, or a tensor's. */
-static void drop_objects(struct leaves *l, const struct ck_image *img)
+static void drop_objects(struct leaves *l, const struct ck_catalog *img)
 {
 	size_t kept = 0;
 
@@ -291,7 +291,7 @@ static void drop_objects(struct leaves *l, const struct ck_image *img)
 static int take_leaves(struct leaves *l, struct ck_err *err)
 {
 	const struct torch_view *v = l->v;
-	const struct ck_image *img = v->one.base.img;
+	const struct ck_catalog *img = v->one.base.img;
 	int ret;
 
 	if (!ck_vec_reserve(&l->leaf, (size_t)v->nr_held + 1))
@@ -417,7 +417,7 @@ static void torch_close(struct ck_view *base)
 
 static void take_tensors(struct torch_view *v)
 {
-	const struct ck_image *img = v->one.base.img;
+	const struct ck_catalog *img = v->one.base.img;
 
 	for (uint32_t t = v->one.base.first;
 	     t < v->one.base.first + v->one.base.nr; t++) {

@@ -42,7 +42,7 @@ void ck_zip_out_bytes(struct ck_zip_out *z, const char *name, const void *bytes,
 }
 
 void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
-		       const struct ck_image *img, uint32_t t)
+		       const struct ck_catalog *img, uint32_t t)
 {
 	if (begin(z, name, img->tensors[t].size, 0))
 		ck_compose_tensor(z->file, img, t);

@@ -18,7 +18,7 @@ void ck_zip_out_bytes(struct ck_zip_out *z, const char *name, const void *bytes,
 		      size_t len);
 /* A member that is tensor @t; its CRC is not known and stands as 0. */
 void ck_zip_out_tensor(struct ck_zip_out *z, const char *name,
-		       const struct ck_image *img, uint32_t t);
+		       const struct ck_catalog *img, uint32_t t);
 /* The directory and the end records; 0 or -ENOMEM. */
 int ck_zip_out_end(struct ck_zip_out *z, struct ck_err *err);
 

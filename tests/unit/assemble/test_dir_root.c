@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real folders: links of a hub cache, and what must not be opened. */
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/format/detect.h"
 #include "core/root/root.h"
 
@@ -75,7 +75,7 @@ static void put_text(const char *rel, const char *text)
 	fclose(f);
 }
 
-static int load(const char *rel, struct ck_image *img, struct ck_err *err)
+static int load(const char *rel, struct ck_catalog *img, struct ck_err *err)
 {
 	int fd = memfd_create("test", MFD_CLOEXEC);
 	struct ck_root root;
@@ -86,7 +86,7 @@ static int load(const char *rel, struct ck_image *img, struct ck_err *err)
 	ck_dir_root_init(&dir, &root, NULL);
 	ret = ck_detect_load(&dir, fd, err);
 	if (!ret)
-		ret = ck_image_map(img, fd, err);
+		ret = ck_catalog_map(img, fd, err);
 	ck_root_close(&root);
 	close(fd);
 	return ret;
@@ -103,7 +103,7 @@ TestSuite(dir_root, .init = setup, .fini = teardown);
 Test(dir_root, a_hub_cache_is_read_through_its_links)
 {
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 
 	mkdir(at("models--o--n"), 0755);
 	mkdir(at("models--o--n/blobs"), 0755);
@@ -125,13 +125,13 @@ Test(dir_root, a_hub_cache_is_read_through_its_links)
 		     err.msg);
 	cr_expect_eq(img.nr_tensors, 2);
 	cr_expect_eq(img.nr_problems, 0);
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 }
 
 static void expect_refused(const char *what)
 {
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	int ret;
 
 	alarm(5); /* a FIFO must not be waited for */
@@ -182,13 +182,13 @@ Test(dir_root, a_folder_in_a_shards_place_is_refused)
 Test(dir_root, a_missing_shard_is_a_problem_not_a_refusal)
 {
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 
 	make_pair();
 	cr_assert_eq(load("ck", &img, &err), 0, "%s", err.msg);
 	cr_expect_eq(img.nr_tensors, 1);
 	cr_expect_gt(img.nr_problems, 0);
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 }
 
 Test(dir_root, the_kind_of_a_wrong_source_is_said)
@@ -204,7 +204,7 @@ Test(dir_root, the_kind_of_a_wrong_source_is_said)
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		struct ck_err err = { 0 };
-		struct ck_image img;
+		struct ck_catalog img;
 
 		put_text(kinds[i].name, kinds[i].text);
 		cr_assert_eq(load(kinds[i].name, &img, &err), -EINVAL);
@@ -216,7 +216,7 @@ Test(dir_root, the_kind_of_a_wrong_source_is_said)
 Test(dir_root, folders_of_steps_are_named)
 {
 	struct ck_err err = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 
 	mkdir(at("run"), 0755);
 	mkdir(at("run/step-10"), 0755);

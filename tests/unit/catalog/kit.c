@@ -18,7 +18,7 @@ struct kit kit_new(void)
 
 void kit_free(struct kit *k)
 {
-	ck_image_unmap(&k->img);
+	ck_catalog_unmap(&k->img);
 	ck_builder_free(k->b);
 	close(k->fd);
 }
@@ -48,20 +48,20 @@ void kit_add(struct kit *k, const struct ck_part *p)
 	cr_assert_eq(ck_builder_add(k->b, p, &k->err), 0, "%s", k->err.msg);
 }
 
-const struct ck_image *kit_image(struct kit *k)
+const struct ck_catalog *kit_image(struct kit *k)
 {
 	if (k->img.base)
 		return &k->img;
 	cr_assert_eq(ck_builder_finish(k->b, "kit", k->fd, &k->err), 0, "%s",
 		     k->err.msg);
-	cr_assert_eq(ck_image_map(&k->img, k->fd, &k->err), 0, "%s",
+	cr_assert_eq(ck_catalog_map(&k->img, k->fd, &k->err), 0, "%s",
 		     k->err.msg);
 	return &k->img;
 }
 
 uint32_t kit_find(struct kit *k, const char *name)
 {
-	return ck_image_find_name(kit_image(k), 0, name, strlen(name));
+	return ck_catalog_find_name(kit_image(k), 0, name, strlen(name));
 }
 
 const struct ck_tensor *kit_tensor(struct kit *k, const char *name)
@@ -72,18 +72,18 @@ const struct ck_tensor *kit_tensor(struct kit *k, const char *name)
 	return &k->img.tensors[t];
 }
 
-static bool names(const struct ck_image *img, const struct ck_problem *p,
+static bool names(const struct ck_catalog *img, const struct ck_problem *p,
 		  const char *tensor)
 {
 	return p->tensor == CK_NONE ?
 		       !tensor :
-		       tensor && !strcmp(ck_image_str(img, p->tensor, NULL),
+		       tensor && !strcmp(ck_catalog_str(img, p->tensor, NULL),
 					 tensor);
 }
 
 unsigned kit_nr_problems(struct kit *k, const char *tensor)
 {
-	const struct ck_image *img = kit_image(k);
+	const struct ck_catalog *img = kit_image(k);
 	unsigned nr = 0;
 
 	for (uint32_t i = 0; i < img->nr_problems; i++)
@@ -93,20 +93,20 @@ unsigned kit_nr_problems(struct kit *k, const char *tensor)
 
 const char *kit_reason(struct kit *k, const char *tensor)
 {
-	const struct ck_image *img = kit_image(k);
+	const struct ck_catalog *img = kit_image(k);
 	const char *reason = NULL;
 
 	for (uint32_t i = 0; i < img->nr_problems; i++) {
 		if (!names(img, &img->problems[i], tensor))
 			continue;
 		cr_assert_null(reason, "more than one problem: %s", reason);
-		reason = ck_image_str(img, img->problems[i].reason, NULL);
+		reason = ck_catalog_str(img, img->problems[i].reason, NULL);
 	}
 	cr_assert_not_null(reason, "no problem names %s", tensor);
 	return reason;
 }
 
-struct ck_str kit_dump(const struct ck_image *img, enum ck_dump_doc doc)
+struct ck_str kit_dump(const struct ck_catalog *img, enum ck_dump_doc doc)
 {
 	struct ck_str out = { 0 };
 	struct ck_dump_pos pos = { 0 };
@@ -117,7 +117,7 @@ struct ck_str kit_dump(const struct ck_image *img, enum ck_dump_doc doc)
 	return out;
 }
 
-struct ck_str kit_cells(const struct ck_image *img, const struct ck_tensor *t)
+struct ck_str kit_cells(const struct ck_catalog *img, const struct ck_tensor *t)
 {
 	struct ck_str out = { 0 };
 	struct ck_box box;

@@ -9,7 +9,7 @@
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
 #include "core/catalog/dump.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <criterion/criterion.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@
 
 struct kit {
 	struct ck_builder *b;
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_err err;
 	int fd;
 };
@@ -31,7 +31,7 @@ uint32_t kit_missing(struct kit *k, const char *name);
 /* Fails the test unless it returns 0. */
 void kit_add(struct kit *k, const struct ck_part *p);
 /* Finishes, maps, and fails the test where either does. */
-const struct ck_image *kit_image(struct kit *k);
+const struct ck_catalog *kit_image(struct kit *k);
 /* CK_NONE where it is not served. */
 uint32_t kit_find(struct kit *k, const char *name);
 const struct ck_tensor *kit_tensor(struct kit *k, const char *name);
@@ -39,9 +39,10 @@ const struct ck_tensor *kit_tensor(struct kit *k, const char *name);
 const char *kit_reason(struct kit *k, const char *tensor);
 unsigned kit_nr_problems(struct kit *k, const char *tensor);
 /* The whole document; free with ck_str_free(). */
-struct ck_str kit_dump(const struct ck_image *img, enum ck_dump_doc doc);
+struct ck_str kit_dump(const struct ck_catalog *img, enum ck_dump_doc doc);
 /* Start and end of each cell, as text: "[0:2, 0:4] [2:4, 0:4]". */
-struct ck_str kit_cells(const struct ck_image *img, const struct ck_tensor *t);
+struct ck_str kit_cells(const struct ck_catalog *img,
+			const struct ck_tensor *t);
 
 /* A float32 part of [4, 8] of the whole, in @src at 0. */
 static inline struct ck_part kit_part(const char *name, uint32_t src)

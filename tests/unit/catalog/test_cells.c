@@ -62,7 +62,7 @@ static const char *ring(const struct ck_tensor *t, uint32_t cell)
 	size_t n = 0;
 
 	do {
-		out[n++] = ck_image_str(
+		out[n++] = ck_catalog_str(
 			&k.img, k.img.srcs[k.img.chunks[at].src].name, NULL)[0];
 		at = k.img.chunks[at].next;
 	} while (at != CK_NONE && at != t->first + cell && n < 60);
@@ -396,15 +396,15 @@ Test(catalog_cells, declared_and_never_saved)
 Test(catalog_cells, a_hole_far_out)
 {
 	struct ck_part p = kit_part("w", a);
-	const uint64_t side = UINT64_C(1) << 29;
+	const uint64_t resolved = UINT64_C(1) << 29;
 
-	p.shape = DIMS(side, side);
+	p.shape = DIMS(resolved, resolved);
 	p.stride = STEPS(0, 0);
 	p.start = DIMS(0, 0);
-	p.len = DIMS(side, side - 1);
+	p.len = DIMS(resolved, resolved - 1);
 	kit_add(&k, &p);
-	p.start = DIMS(0, side - 1);
-	p.len = DIMS(side - 1, 1);
+	p.start = DIMS(0, resolved - 1);
+	p.len = DIMS(resolved - 1, 1);
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->state, CK_MISSING);
 	cr_expect_str_eq(

@@ -101,7 +101,7 @@ static void add_random(struct world *w, uint32_t src, bool flats)
 /* Each element is in as many cells as the map says. */
 static void check_cells(struct world *w, const struct ck_tensor *t)
 {
-	const struct ck_image *img = &w->k.img;
+	const struct ck_catalog *img = &w->k.img;
 	uint64_t covered = 0, hole = w->volume;
 	struct ck_cursor cur;
 	struct ck_seg seg;

@@ -318,7 +318,7 @@ static void add_many(void)
 /* From each position on, the rest of the document is the same. */
 static void restart(enum ck_dump_doc doc, size_t max_record)
 {
-	const struct ck_image *img = kit_image(&k);
+	const struct ck_catalog *img = kit_image(&k);
 	ck_auto_str struct ck_str whole = kit_dump(img, doc);
 	struct ck_dump_pos pos = { 0 };
 	size_t at = 0;

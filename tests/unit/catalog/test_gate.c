@@ -423,7 +423,7 @@ Test(catalog_gate, name_longer_than_64_kib)
 	kit_image(&k);
 	cr_expect_eq(k.img.nr_tensors, 1);
 	cr_expect_eq(k.img.nr_problems, 1);
-	cr_expect_str_eq(ck_image_str(&k.img, k.img.problems[0].reason, NULL),
+	cr_expect_str_eq(ck_catalog_str(&k.img, k.img.problems[0].reason, NULL),
 			 "its name has 65537 bytes, of at most 65536");
 	free(name);
 }

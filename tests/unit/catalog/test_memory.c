@@ -70,7 +70,7 @@ static int load(struct ck_builder *b, int fd, struct ck_err *err)
 static bool fails_at(unsigned long nth)
 {
 	struct ck_err err = { .code = 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_builder *b;
 	int fd = memfd_create("image", MFD_ALLOW_SEALING);
 	bool failed;
@@ -86,13 +86,13 @@ static bool fails_at(unsigned long nth)
 	if (failed) {
 		cr_assert_eq(ret, -ENOMEM, "allocation %lu: %d", nth, ret);
 		cr_assert_str_eq(err.msg, "no memory left for the catalog");
-		cr_assert_neq(ck_image_map(&img, fd, &err), 0);
+		cr_assert_neq(ck_catalog_map(&img, fd, &err), 0);
 	} else {
 		cr_assert_eq(ret, 0);
-		cr_assert_eq(ck_image_map(&img, fd, &err), 0, "%s", err.msg);
+		cr_assert_eq(ck_catalog_map(&img, fd, &err), 0, "%s", err.msg);
 		cr_assert_eq(img.nr_tensors, 2);
 		cr_assert_eq(img.nr_problems, 4);
-		ck_image_unmap(&img);
+		ck_catalog_unmap(&img);
 	}
 	close(fd);
 	return failed;
@@ -107,7 +107,7 @@ Test(catalog_memory, each_allocation_fails_in_turn)
 	cr_expect_gt(nth, 100, "only %lu allocations", nth);
 }
 
-/* No room for the image: not an image, and it is said. */
+/* No room for the catalog: not a catalog, and it is said. */
 Test(catalog_memory, no_room_for_the_image)
 {
 	struct kit k = kit_new();

@@ -141,7 +141,7 @@ Test(catalog_names, collisions_get_the_hash)
 {
 	struct kit k = kit_new();
 	char raw[301], taken[CK_FILE_NAME_MAX + 1];
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint32_t first, second;
 	const char *file;
 
@@ -158,10 +158,10 @@ Test(catalog_names, collisions_get_the_hash)
 	second = kit_find(&k, taken);
 	cr_assert(first != CK_NONE && second != CK_NONE && first != second);
 	/* 'x' comes before '~', so the long one keeps what it would get */
-	file = ck_image_str(img, img->tensors[first].file, NULL);
+	file = ck_catalog_str(img, img->tensors[first].file, NULL);
 	cr_expect_str_eq(file, taken);
-	cr_expect_eq(ck_image_find_file(img, 0, taken, strlen(taken)), first);
-	file = ck_image_str(img, img->tensors[second].file, NULL);
+	cr_expect_eq(ck_catalog_find_file(img, 0, taken, strlen(taken)), first);
+	file = ck_catalog_str(img, img->tensors[second].file, NULL);
 	cr_expect_eq(strlen(file), 217);
 	cr_expect_arr_eq(file, taken, 200);
 	kit_free(&k);
@@ -199,7 +199,7 @@ Test(catalog_names, hostile_names_are_listed_and_found)
 		"new\nline",	    "%00", ".",	  ".."
 	};
 	struct kit k = kit_new();
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 
 	kit_file(&k, "a", 4096);
 	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
@@ -212,18 +212,18 @@ Test(catalog_names, hostile_names_are_listed_and_found)
 		const char *file;
 
 		cr_assert_neq(t, CK_NONE, "%s", names[i]);
-		file = ck_image_str(img, img->tensors[t].file, &len);
-		cr_expect_eq(ck_image_find_file(img, 0, file, len), t);
+		file = ck_catalog_str(img, img->tensors[t].file, &len);
+		cr_expect_eq(ck_catalog_find_file(img, 0, file, len), t);
 	}
 	cr_expect_eq(kit_find(&k, "not there"), CK_NONE);
-	cr_expect_eq(ck_image_find_file(img, 1, "a.b", 3), CK_NONE);
+	cr_expect_eq(ck_catalog_find_file(img, 1, "a.b", 3), CK_NONE);
 	kit_free(&k);
 }
 
 Test(catalog_names, trees_are_apart)
 {
 	struct kit k = kit_new();
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint32_t tree, same, t;
 
 	kit_file(&k, "a", 4096);
@@ -237,11 +237,11 @@ Test(catalog_names, trees_are_apart)
 	img = kit_image(&k);
 	cr_assert_eq(img->nr_tensors, 3);
 	cr_expect_eq(img->nr_trees, 2);
-	cr_expect_str_eq(ck_image_str(img, img->trees[1], NULL), "optim");
-	t = ck_image_find_name(img, tree, "w", 1);
+	cr_expect_str_eq(ck_catalog_str(img, img->trees[1], NULL), "optim");
+	t = ck_catalog_find_name(img, tree, "w", 1);
 	cr_assert_neq(t, CK_NONE);
 	cr_expect_eq(img->tensors[t].tree, tree);
 	cr_expect_eq(kit_find(&k, "v"), CK_NONE);
-	cr_expect_neq(ck_image_find_name(img, tree, "v", 1), CK_NONE);
+	cr_expect_neq(ck_catalog_find_name(img, tree, "v", 1), CK_NONE);
 	kit_free(&k);
 }

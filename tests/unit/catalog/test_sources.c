@@ -42,7 +42,7 @@ Test(catalog_sources, a_file_is_described_once)
 	cr_expect_eq(k.img.nr_srcs, 2);
 	cr_expect_eq(s->kind, CK_SRC_FILE);
 	cr_expect_eq(s->state, CK_OK);
-	cr_expect_str_eq(ck_image_str(&k.img, s->name, NULL), "x/a");
+	cr_expect_str_eq(ck_catalog_str(&k.img, s->name, NULL), "x/a");
 	cr_expect_eq(s->mode, S_IFREG | 0640);
 	cr_expect_eq(s->uid, 5);
 	cr_expect_eq(s->gid, 6);
@@ -183,8 +183,8 @@ Test(catalog_sources, objects_are_sorted_and_keep_their_paths)
 	o = kit_image(&k)->objects;
 	cr_assert_eq(k.img.nr_objects, 2);
 	cr_expect_eq(k.img.nr_tensors, 0);
-	cr_expect_str_eq(ck_image_str(&k.img, o[0].name, NULL), "opt.4");
-	cr_expect_str_eq(ck_image_str(&k.img, o[1].name, NULL), "step");
+	cr_expect_str_eq(ck_catalog_str(&k.img, o[0].name, NULL), "opt.4");
+	cr_expect_str_eq(ck_catalog_str(&k.img, o[1].name, NULL), "step");
 	cr_expect_eq(o[1].path, CK_NONE);
 	cr_expect_eq(o[1].off, 10);
 	cr_expect_eq(o[1].enc, CK_ENC_PICKLE);
@@ -192,7 +192,7 @@ Test(catalog_sources, objects_are_sorted_and_keep_their_paths)
 	cr_expect_eq(at[0], 2);
 	cr_expect(at[1] & CK_PATH_STR);
 	cr_expect_str_eq(
-		ck_image_str(&k.img, (uint32_t)(at[1] & ~CK_PATH_STR), NULL),
+		ck_catalog_str(&k.img, (uint32_t)(at[1] & ~CK_PATH_STR), NULL),
 		"opt");
 	cr_expect_eq(at[2], 4);
 }
@@ -242,13 +242,13 @@ Test(catalog_sources, problems_are_bounded)
 			     0);
 	kit_image(&k);
 	cr_expect_eq(k.img.nr_problems, 10001);
-	cr_expect_str_eq(ck_image_str(&k.img, k.img.problems[0].reason, NULL),
+	cr_expect_str_eq(ck_catalog_str(&k.img, k.img.problems[0].reason, NULL),
 			 "nr 0");
 	cr_expect_str_eq(
-		ck_image_str(&k.img, k.img.problems[9999].reason, NULL),
+		ck_catalog_str(&k.img, k.img.problems[9999].reason, NULL),
 		"nr 9999");
 	cr_expect_str_eq(
-		ck_image_str(&k.img, k.img.problems[10000].reason, NULL),
+		ck_catalog_str(&k.img, k.img.problems[10000].reason, NULL),
 		"100 more are not listed");
 	cr_expect_eq(k.img.problems[10000].severity, CK_WARNING);
 }

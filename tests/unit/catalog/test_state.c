@@ -33,7 +33,7 @@ Test(catalog_state, torn)
 	cr_expect_eq(pr->off, 20);
 	cr_expect_eq(pr->len, 128);
 	cr_expect_eq(pr->severity, CK_ERROR);
-	cr_expect_str_eq(ck_image_str(&k.img, pr->file, NULL), "short.bin");
+	cr_expect_str_eq(ck_catalog_str(&k.img, pr->file, NULL), "short.bin");
 }
 
 Test(catalog_state, torn_wholly)
@@ -101,7 +101,7 @@ Test(catalog_state, missing_file)
 	cr_expect_str_eq(kit_reason(&k, "w"),
 			 "128 of its 128 bytes are in this file, which cannot "
 			 "be read");
-	cr_expect_str_eq(ck_image_str(&k.img, k.img.problems[0].file, NULL),
+	cr_expect_str_eq(ck_catalog_str(&k.img, k.img.problems[0].file, NULL),
 			 "gone.bin");
 }
 

@@ -4,7 +4,7 @@
  */
 #include "core/ckpt/ckpt_priv.h"
 
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -110,9 +110,9 @@ static uint32_t open_it(void)
 	uint32_t t;
 
 	cr_assert(!ck_ckpt_open(&ck, dir, &opts, &err), "%s", err.msg);
-	t = ck_image_find_name(ck_ckpt_image(ck), 0, NAME, strlen(NAME));
+	t = ck_catalog_find_name(ck_ckpt_catalog(ck), 0, NAME, strlen(NAME));
 	cr_assert(t != CK_NONE);
-	cr_assert(ck_ckpt_image(ck)->tensors[t].size == NBYTES);
+	cr_assert(ck_ckpt_catalog(ck)->tensors[t].size == NBYTES);
 	return t;
 }
 
@@ -136,25 +136,25 @@ Test(ckpt, reads_a_tensor_and_a_slice)
 	cr_assert(!ck_ckpt_read_box(ck, t, &box, buf, 8, &err), "%s", err.msg);
 	cr_expect(!memcmp(buf, want + (3 * 26 + 5) * 4, 8));
 	cr_expect(ck_ckpt_stats(ck)->resolved > 0);
-	cr_expect(ck_ckpt_late_seq(ck) == 0);
+	cr_expect(ck_ckpt_runtime_problems_seq(ck) == 0);
 	free(want);
 }
 
 Test(ckpt, resolves_all_items_of_a_tensor)
 {
 	uint32_t t = open_it();
-	const struct ck_tensor *ten = &ck_ckpt_image(ck)->tensors[t];
+	const struct ck_tensor *ten = &ck_ckpt_catalog(ck)->tensors[t];
 	struct ck_place place;
 
 	cr_assert(ten->nr_all > 1);
 	for (uint32_t c = ten->first; c < ten->first + ten->nr_all; c++)
-		cr_assert(ck_side_get(ck_ckpt_side(ck), c, &place) ==
-			  CK_SIDE_UNKNOWN);
+		cr_assert(ck_resolved_get(ck_ckpt_resolved(ck), c, &place) ==
+			  CK_RESOLVED_UNKNOWN);
 	cr_assert(!ck_ckpt_resolve(ck, t, &err), "%s", err.msg);
 	for (uint32_t c = ten->first; c < ten->first + ten->nr_all; c++) {
-		cr_expect(ck_ckpt_tensor_of(ck_ckpt_image(ck), c) == t);
-		cr_expect(ck_side_get(ck_ckpt_side(ck), c, &place) ==
-			  CK_SIDE_PLACED);
+		cr_expect(ck_ckpt_tensor_of(ck_ckpt_catalog(ck), c) == t);
+		cr_expect(ck_resolved_get(ck_ckpt_resolved(ck), c, &place) ==
+			  CK_RESOLVED_PLACED);
 	}
 }
 
@@ -190,12 +190,12 @@ Test(ckpt, an_item_that_disagrees_is_bad_and_named)
 	change("__1_0.distcp", "FloatStorage", "ShortStorage");
 	t = open_it();
 	cr_expect(read_it(t, buf) == -EIO);
-	seq = ck_ckpt_late_seq(ck);
+	seq = ck_ckpt_runtime_problems_seq(ck);
 	cr_expect(seq > 0);
 	cr_expect(read_it(t, buf) == -EIO);
-	cr_expect(ck_ckpt_late_seq(ck) == seq, "listed twice");
-	ck_ckpt_late_problems(ck, true, &json);
-	ck_ckpt_late_problems(ck, false, &lines);
+	cr_expect(ck_ckpt_runtime_problems_seq(ck) == seq, "listed twice");
+	ck_ckpt_runtime_problems(ck, true, &json);
+	ck_ckpt_runtime_problems(ck, false, &lines);
 	cr_assert(json.v && lines.v);
 	cr_expect(count(json.v, "\"severity\": \"error\"") == seq);
 	cr_expect(strstr(json.v, "\"tensor\": \"" NAME "\", "
@@ -217,7 +217,7 @@ Test(ckpt, resolving_finds_what_is_bad)
 	change("__1_0.distcp", "FloatStorage", "ShortStorage");
 	t = open_it();
 	cr_expect(!ck_ckpt_resolve(ck, t, &err), "%s", err.msg);
-	cr_expect(ck_ckpt_late_seq(ck) > 0);
+	cr_expect(ck_ckpt_runtime_problems_seq(ck) > 0);
 }
 
 /* The same elements as int32: as many bytes, so only the type differs. */
@@ -230,11 +230,11 @@ Test(ckpt, another_dtype_of_the_same_size_is_bad)
 	change(".metadata", "float32", "float64");
 	if (ck_ckpt_open(&ck, dir, &opts, &err))
 		return; /* refused at once is as good */
-	t = ck_image_find_name(ck_ckpt_image(ck), 0, NAME, strlen(NAME));
+	t = ck_catalog_find_name(ck_ckpt_catalog(ck), 0, NAME, strlen(NAME));
 	if (t == CK_NONE)
 		return;
 	cr_expect(ck_ckpt_read(ck, t, buf, 8, 0, &err) == -EIO);
-	ck_ckpt_late_problems(ck, false, &lines);
+	ck_ckpt_runtime_problems(ck, false, &lines);
 	cr_expect(lines.v && strstr(lines.v, "float64") &&
 			  strstr(lines.v, "float32"),
 		  "%s", lines.v);
@@ -250,7 +250,7 @@ Test(ckpt, a_file_cut_short_meanwhile_is_EIO)
 	cr_assert(!truncate(path, 100));
 	cr_expect(read_it(t, buf) == -EIO);
 	cr_expect(strstr(err.msg, "__1_0.distcp"), "%s", err.msg);
-	cr_expect(ck_ckpt_late_seq(ck) > 0);
+	cr_expect(ck_ckpt_runtime_problems_seq(ck) > 0);
 }
 
 Test(ckpt, the_image_is_sealed)
@@ -284,7 +284,7 @@ Test(ckpt, errors_come_through_both_processes)
 	cr_expect(strstr(err.msg, "none"), "%s", err.msg);
 }
 
-/* Not an image: what a parser that was taken over could leave. */
+/* Not a catalog: what a parser that was taken over could leave. */
 Test(ckpt, a_bad_image_is_refused_and_the_root_kept)
 {
 	struct ck_root root;
@@ -299,27 +299,27 @@ Test(ckpt, a_bad_image_is_refused_and_the_root_kept)
 
 Test(ckpt, effort_follows_the_index)
 {
-	struct ck_effort e;
+	struct ck_parser_limits e;
 	uint64_t before;
 	struct ck_root root;
 	char path[64];
 	int fd;
 
 	cr_assert(!ck_root_open(&root, dir, &opts, &err), "%s", err.msg);
-	ck_effort_guess(&root, NULL, &e);
+	ck_parser_limits_guess(&root, NULL, &e);
 	before = e.folders; /* of the example */
 	cr_expect(e.files == 5 && e.seconds == 5 + before, "%u s", e.seconds);
 	snprintf(path, sizeof(path), "%s/x.index.json", dir);
 	fd = open(path, O_CREAT | O_WRONLY, 0600);
 	cr_assert(fd >= 0 && !ftruncate(fd, 80 << 20));
 	close(fd);
-	ck_effort_guess(&root, NULL, &e);
+	ck_parser_limits_guess(&root, NULL, &e);
 	cr_expect(e.seconds == 15 + before, "%u s", e.seconds);
 	cr_expect(e.memory > UINT64_C(16) * (80 << 20));
 	/* a rank's folder, in which nobody looks before the parser does */
 	snprintf(path, sizeof(path), "%s/rank_0", dir);
 	cr_assert_eq(mkdir(path, 0700), 0);
-	ck_effort_guess(&root, NULL, &e);
+	ck_parser_limits_guess(&root, NULL, &e);
 	cr_expect(e.folders == before + 1 && e.seconds == 16 + before, "%u s",
 		  e.seconds);
 	rmdir(path);
@@ -328,41 +328,41 @@ Test(ckpt, effort_follows_the_index)
 	fd = open(path, O_CREAT | O_WRONLY, 0600);
 	cr_assert(fd >= 0 && !ftruncate(fd, 20 << 10));
 	close(fd);
-	ck_effort_guess(&root, NULL, &e);
+	ck_parser_limits_guess(&root, NULL, &e);
 	cr_expect(e.seconds == 15 + before, "%u s", e.seconds);
 	ck_opts_add(&opts, "verify", "");
-	ck_effort_guess(&root, &opts, &e);
+	ck_parser_limits_guess(&root, &opts, &e);
 	cr_expect(e.seconds == 25 + before, "%u s", e.seconds);
 	unlink(path);
 	ck_opts_add(&opts, "parse-time", "77");
-	ck_effort_guess(&root, &opts, &e);
+	ck_parser_limits_guess(&root, &opts, &e);
 	cr_expect(e.seconds == 77, "%u s", e.seconds);
 	ck_root_close(&root);
 }
 
 Test(ckpt, the_list_of_late_problems_is_bounded)
 {
-	struct ck_late l;
-	struct ck_late_problem p = { .reason = "why" };
+	struct ck_runtime_problems l;
+	struct ck_runtime_problem p = { .reason = "why" };
 	struct ck_str json = { 0 };
 	uint64_t seq;
 
-	ck_late_init(&l);
-	for (p.chunk = 0; p.chunk < 3 * CK_LATE_MAX; p.chunk++)
-		ck_late_add(&l, &p);
-	cr_expect(l.nr == CK_LATE_MAX && l.full);
+	ck_runtime_problems_init(&l);
+	for (p.chunk = 0; p.chunk < 3 * CK_RUNTIME_PROBLEMS_MAX; p.chunk++)
+		ck_runtime_problems_add(&l, &p);
+	cr_expect(l.nr == CK_RUNTIME_PROBLEMS_MAX && l.full);
 	seq = atomic_load(&l.seq);
-	cr_expect(seq == CK_LATE_MAX + 1);
+	cr_expect(seq == CK_RUNTIME_PROBLEMS_MAX + 1);
 	p.chunk = 7;
-	ck_late_add(&l, &p);
+	ck_runtime_problems_add(&l, &p);
 	cr_expect(atomic_load(&l.seq) == seq);
-	ck_late_free(&l);
+	ck_runtime_problems_free(&l);
 
 	open_it();
 	p.chunk = 0;
-	ck_late_add(&ck->late, &p);
-	ck->late.full = true;
-	ck_ckpt_late_problems(ck, true, &json);
+	ck_runtime_problems_add(&ck->problems_found, &p);
+	ck->problems_found.full = true;
+	ck_ckpt_runtime_problems(ck, true, &json);
 	cr_expect(strstr(json.v, "\"why\"},\n{\"severity\": \"note\""), "%s",
 		  json.v);
 	ck_str_free(&json);

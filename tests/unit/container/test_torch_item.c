@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Items of real checkpoints, and items whose pickle and bytes do not agree. */
 #include "core/container/torch_item.h"
-#include "core/geom/image.h"
+#include "core/geom/catalog.h"
 #include "tests/unit/parse/data.h"
 #include "tests/unit/parse/zip_make.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random checkpoints, written as DCP and opened by our own reader. */
 #include "core/ckpt/ckpt.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/emit/dcp_out.h"
 #include "core/emit/pickle_out.h"
 #include "core/emit/torch_blob.h"
@@ -287,7 +287,7 @@ TestSuite(dcp_out, .init = setup, .fini = remove_all);
 
 /* ---- and what is read ---- */
 
-static void same_path(const struct ck_image *img, uint32_t path, uint64_t i)
+static void same_path(const struct ck_catalog *img, uint32_t path, uint64_t i)
 {
 	const struct entry *e = &entry[i];
 	unsigned depth = e->depth > 2 ? 4 : 3;
@@ -304,8 +304,9 @@ static void same_path(const struct ck_image *img, uint32_t path, uint64_t i)
 
 		tell_part(NULL, i, d, &want);
 		if (want.key)
-			cr_expect_str_eq(ck_image_str(img, (uint32_t)raw, NULL),
-					 want.key);
+			cr_expect_str_eq(
+				ck_catalog_str(img, (uint32_t)raw, NULL),
+				want.key);
 		else
 			cr_expect_eq(raw, i);
 	}
@@ -313,9 +314,9 @@ static void same_path(const struct ck_image *img, uint32_t path, uint64_t i)
 
 static void same_tensor(struct ck_ckpt *ck, uint64_t i)
 {
-	const struct ck_image *img = ck_ckpt_image(ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	const struct entry *e = &entry[i];
-	uint32_t n = ck_image_find_name(img, 0, e->name, strlen(e->name));
+	uint32_t n = ck_catalog_find_name(img, 0, e->name, strlen(e->name));
 	const struct ck_tensor *t;
 	unsigned char *bytes;
 
@@ -336,13 +337,13 @@ static void same_tensor(struct ck_ckpt *ck, uint64_t i)
 	free(bytes);
 }
 
-static void same_object(const struct ck_image *img, uint64_t i)
+static void same_object(const struct ck_catalog *img, uint64_t i)
 {
 	const struct entry *e = &entry[i];
 	const struct ck_object *o = NULL;
 
 	for (uint32_t k = 0; k < img->nr_objects; k++)
-		if (!strcmp(ck_image_str(img, img->objects[k].name, NULL),
+		if (!strcmp(ck_catalog_str(img, img->objects[k].name, NULL),
 			    e->name))
 			o = &img->objects[k];
 	cr_assert(o, "%s", e->name);
@@ -364,15 +365,15 @@ Test(dcp_out, our_reader_reads_it)
 			     err.msg);
 		for (uint64_t i = 0; i < nr_entries; i++)
 			if (entry[i].object)
-				same_object(ck_ckpt_image(ck), i);
+				same_object(ck_ckpt_catalog(ck), i);
 			else
 				same_tensor(ck, i);
 		for (uint64_t i = 0; i < nr_entries; i++)
 			objects += entry[i].object;
-		cr_expect_eq(ck_ckpt_image(ck)->nr_objects, objects);
-		cr_expect_eq(ck_ckpt_image(ck)->nr_tensors,
+		cr_expect_eq(ck_ckpt_catalog(ck)->nr_objects, objects);
+		cr_expect_eq(ck_ckpt_catalog(ck)->nr_tensors,
 			     nr_entries - objects);
-		cr_expect_eq(ck_ckpt_image(ck)->nr_problems, 0);
+		cr_expect_eq(ck_ckpt_catalog(ck)->nr_problems, 0);
 		ck_ckpt_close(ck);
 	}
 }

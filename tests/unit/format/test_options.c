@@ -84,7 +84,7 @@ Test(options, idle_until_somebody_uses_it)
 				 "makes use of it");
 	cr_expect_str_eq(ck_opts_use(&opts, "fused"), "7+9");
 	cr_expect(!ck_option_unused(o, &opts, f));
-	ck_opts_unuse(&opts);
+	ck_opts_mark_unused(&opts);
 	cr_expect(ck_option_unused(o, &opts, f));
 	ck_str_free(&line);
 	ck_opts_free(&opts);

@@ -10,17 +10,17 @@ static struct ck_chunk chunks[64];
 static struct ck_layout layouts[2] = { [1] = { .flags = CK_LAYOUT_FLAT } };
 static struct ck_src srcs[10];
 static uint64_t dims[256];
-static struct ck_image img;
+static struct ck_catalog img;
 static size_t nr_dims;
 
 static void begin(unsigned rank, unsigned grid_rank, const uint64_t *grid)
 {
 	memset(&t, 0, sizeof(t));
-	img = (struct ck_image){ .chunks = chunks,
-				 .layouts = layouts,
-				 .srcs = srcs,
-				 .nr_srcs = 10,
-				 .dims = dims };
+	img = (struct ck_catalog){ .chunks = chunks,
+				   .layouts = layouts,
+				   .srcs = srcs,
+				   .nr_srcs = 10,
+				   .dims = dims };
 	t.rank = (uint8_t)rank;
 	t.grid_rank = (uint8_t)grid_rank;
 	memcpy(dims, grid, grid_rank * sizeof(*grid));

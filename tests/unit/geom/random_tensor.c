@@ -247,9 +247,9 @@ static void make_deferred(struct rt *r, struct rt_chunk *c, uint32_t chunk)
 	if (one_in(r, 2))
 		return;
 	if (c->place.err)
-		ck_side_put_bad(r->side, chunk, c->place.err);
+		ck_resolved_put_bad(r->resolved, chunk, c->place.err);
 	else
-		ck_side_put(r->side, chunk, &c->place, r->grid_rank);
+		ck_resolved_put(r->resolved, chunk, &c->place, r->grid_rank);
 }
 
 static uint32_t add_chunk(struct rt *r, const struct leaf *l, uint32_t cell)
@@ -378,7 +378,7 @@ void rt_make(struct rt *r, unsigned seed)
 	follow_order(r);
 	r->kit.tensors.v[0].covered = note_cells(r);
 	r->img = ik_image(&r->kit);
-	r->side = ck_side_new(r->nr_all);
+	r->resolved = ck_resolved_new(r->nr_all);
 	for (unsigned i = 0; i < r->nr_all; i++)
 		if (r->c[i].deferred)
 			make_deferred(r, &r->c[i], i);
@@ -389,6 +389,6 @@ void rt_free(struct rt *r)
 	for (unsigned i = 0; i < r->nr_all; i++)
 		free(r->c[i].addr);
 	free(r->cell_of);
-	ck_side_free(r->side);
+	ck_resolved_free(r->resolved);
 	ik_free(&r->kit);
 }

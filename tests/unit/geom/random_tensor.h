@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_tensor.h - a random tensor, its image, and where each byte is by
+ * random_tensor.h - a random tensor, its catalog, and where each byte is by
  * another way: a table of addresses per chunk, filled element by element
  */
 #ifndef RANDOM_TENSOR_H
 #define RANDOM_TENSOR_H
 
-#include "core/geom/image.h"
-#include "core/geom/side.h"
+#include "core/geom/catalog.h"
+#include "core/geom/resolved.h"
 #include "tests/lib/imagekit.h"
 
 #define RT_MAX_CHUNKS 512
@@ -33,8 +33,8 @@ struct rt {
 	struct rt_chunk c[RT_MAX_CHUNKS];
 	int32_t *cell_of; /* of each element; -1: a hole */
 	struct imagekit kit;
-	struct ck_image img;
-	struct ck_side *side;
+	struct ck_catalog img;
+	struct ck_resolved *resolved;
 };
 
 uint64_t rt_rnd(struct rt *r, uint64_t n);

@@ -102,14 +102,15 @@ static enum ck_seg_kind expected(struct rt *r, struct request *q,
 {
 	const struct rt_chunk *c = &r->c[chunk];
 	struct ck_place known;
-	enum ck_side_state side = ck_side_get(r->side, chunk, &known);
+	enum ck_resolved_state resolved =
+		ck_resolved_get(r->resolved, chunk, &known);
 
 	*err = EIO;
 	if (r->img.chunks[chunk].state == CK_MISSING)
 		return CK_SEG_ERROR;
-	if (c->deferred && side == CK_SIDE_UNKNOWN)
+	if (c->deferred && resolved == CK_RESOLVED_UNKNOWN)
 		return CK_SEG_UNRESOLVED;
-	if (c->deferred && side == CK_SIDE_BAD) {
+	if (c->deferred && resolved == CK_RESOLVED_BAD) {
 		*err = EBADMSG;
 		return CK_SEG_ERROR;
 	}
@@ -232,9 +233,11 @@ static void resolve(struct rt *r, uint32_t chunk)
 
 	cr_assert(r->c[chunk].deferred);
 	if (p->err)
-		ck_side_put_bad(r->side, chunk, p->err);
+		ck_resolved_put_bad(r->resolved, chunk, p->err);
 	else
-		cr_assert_eq(ck_side_put(r->side, chunk, p, r->grid_rank), 0);
+		cr_assert_eq(
+			ck_resolved_put(r->resolved, chunk, p, r->grid_rank),
+			0);
 }
 
 static void run_request(struct rt *r, struct request *q, struct ck_cursor *cur)
@@ -278,7 +281,8 @@ static void random_range(struct rt *r)
 	q.len = rt_rnd(r, size - q.pos + 1);
 	if (q.len > 40 && rt_rnd(r, 3) == 0)
 		q.len = rt_rnd(r, 40);
-	ck_cursor_init(&cur, &r->img, r->side, r->img.tensors, q.pos, q.len);
+	ck_cursor_init(&cur, &r->img, r->resolved, r->img.tensors, q.pos,
+		       q.len);
 	run_request(r, &q, &cur);
 }
 
@@ -314,13 +318,13 @@ static void random_box(struct rt *r)
 	}
 	cr_assert_eq(nr, volume);
 	q.len = volume * r->elem;
-	ck_cursor_init_box(&cur, &r->img, r->side, r->img.tensors, &box);
+	ck_cursor_init_box(&cur, &r->img, r->resolved, r->img.tensors, &box);
 	run_request(r, &q, &cur);
 	/* bytes of the same, from inside an element to inside another */
 	q.pos = rt_rnd(r, q.len + 1);
 	q.len = rt_rnd(r, q.len - q.pos + 1);
-	ck_cursor_init_box_bytes(&cur, &r->img, r->side, r->img.tensors, &box,
-				 q.pos, q.len);
+	ck_cursor_init_box_bytes(&cur, &r->img, r->resolved, r->img.tensors,
+				 &box, q.pos, q.len);
 	run_request(r, &q, &cur);
 	free(q.elems);
 }

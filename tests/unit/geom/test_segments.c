@@ -24,7 +24,7 @@ static void expect_seg(struct ck_cursor *cur, uint32_t chunk, uint64_t dst,
 }
 
 /* [4, 6] of float32 in two columns of three, each in a file at 100. */
-static struct ck_image two_columns(struct imagekit *k)
+static struct ck_catalog two_columns(struct imagekit *k)
 {
 	for (uint64_t i = 0; i < 2; i++) {
 		struct ik_chunk c = { .rank = 2,
@@ -47,7 +47,7 @@ static struct ck_image two_columns(struct imagekit *k)
 Test(segments, whole_tensor_is_one_a_column)
 {
 	struct imagekit k = { 0 };
-	struct ck_image img = two_columns(&k);
+	struct ck_catalog img = two_columns(&k);
 	struct ck_cursor cur;
 	struct ck_seg s;
 
@@ -69,7 +69,7 @@ Test(segments, whole_tensor_is_one_a_column)
 Test(segments, ends_inside_elements)
 {
 	struct imagekit k = { 0 };
-	struct ck_image img = two_columns(&k);
+	struct ck_catalog img = two_columns(&k);
 	struct ck_cursor cur;
 	struct ck_seg s;
 
@@ -84,7 +84,7 @@ Test(segments, ends_inside_elements)
 Test(segments, part_of_an_element_that_is_transformed)
 {
 	struct imagekit k = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_cursor cur;
 	struct ck_seg s;
 
@@ -120,7 +120,7 @@ Test(segments, part_of_an_element_that_is_transformed)
 Test(segments, transposed)
 {
 	struct imagekit k = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_cursor cur;
 	struct ck_seg s;
 
@@ -157,7 +157,7 @@ Test(segments, box_through_a_fused_axis)
 	struct imagekit k = { 0 };
 	const uint64_t grid[] = { 2, 3, 2, 5 };
 	struct ck_box box = { 2, { 3, 1 }, { 5, 2 } };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_cursor cur;
 	struct ck_seg s;
 
@@ -190,7 +190,7 @@ Test(segments, box_through_a_fused_axis)
 Test(segments, torn)
 {
 	struct imagekit k = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 	struct ck_cursor cur;
 	struct ck_seg s;
 

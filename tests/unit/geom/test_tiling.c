@@ -38,7 +38,7 @@ static void add_cells(struct imagekit *k, unsigned *seed, unsigned rank,
 	}
 }
 
-static bool touches(const struct ck_image *img, const struct ck_tensor *t,
+static bool touches(const struct ck_catalog *img, const struct ck_tensor *t,
 		    uint32_t cell, const struct ck_box *want)
 {
 	struct ck_box box;
@@ -47,7 +47,8 @@ static bool touches(const struct ck_image *img, const struct ck_tensor *t,
 	return ck_box_volume(&box) && ck_box_meet(&box, want, &box);
 }
 
-static void compare_walk(const struct ck_image *img, const struct ck_box *want)
+static void compare_walk(const struct ck_catalog *img,
+			 const struct ck_box *want)
 {
 	const struct ck_tensor *t = img->tensors;
 	uint32_t cell, expect = t->first;
@@ -78,7 +79,7 @@ Test(tiling, walk_finds_what_a_scan_finds)
 				       .nr = nr,
 				       .nr_all = nr };
 		struct imagekit k = { 0 };
-		struct ck_image img;
+		struct ck_catalog img;
 
 		add_cells(&k, &seed, rank, nr);
 		ik_index(&k, ik_tensor(&k, &t));
@@ -113,7 +114,7 @@ Test(tiling, chunk_box_of_flat)
 	};
 	struct ik_tensor t = { .dtype = CK_DT_U8, .rank = 3, .shape = shape };
 	struct imagekit k = { 0 };
-	struct ck_image img;
+	struct ck_catalog img;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(cases); i++)
 		ik_chunk(&k, &(struct ik_chunk){ .rank = 3,

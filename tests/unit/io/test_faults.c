@@ -145,7 +145,7 @@ Test(faults, a_file_that_is_no_longer_the_one_described)
 			}
 }
 
-Test(faults, a_replica_answers_for_a_spoilt_file)
+Test(faults, a_replica_answers_for_a_corrupt_file)
 {
 	for (unsigned way = 0; way < 5; way++) {
 		struct shardkit k;
@@ -323,7 +323,7 @@ Test(faults, holes_and_absent_parts)
 	sk_free(&k);
 }
 
-/* A hostile image may say anything of where bytes are. */
+/* A hostile catalog may say anything of where bytes are. */
 Test(faults, places_outside_of_the_file)
 {
 	static const uint64_t offs[] = { 1000, UINT64_MAX, UINT64_MAX - 4000,
@@ -348,7 +348,7 @@ Test(faults, places_outside_of_the_file)
 }
 
 /* Deferred parts: what resolves them is asked once, and may fail. */
-static struct ck_side *side;
+static struct ck_resolved *resolved;
 static unsigned asked;
 static int answer; /* 0: placed; < 0: later; > 0: bad with it */
 
@@ -364,8 +364,8 @@ static int resolve(void *ctx, uint32_t chunk, struct ck_err *err)
 	if (answer < 0)
 		return ck_fail(err, -answer, "not now");
 	if (answer > 0)
-		return ck_side_put_bad(side, chunk, answer);
-	return ck_side_put(side, chunk, &place, 2);
+		return ck_resolved_put_bad(resolved, chunk, answer);
+	return ck_resolved_put(resolved, chunk, &place, 2);
 }
 
 static void deferred(struct shardkit *k, bool twice)
@@ -385,9 +385,9 @@ static void deferred(struct shardkit *k, bool twice)
 		p.file = "c";
 		ik_ring(&k->ik, (uint32_t[]){ 1, sk_part(k, &p) }, 2);
 	}
-	side = ck_side_new(3);
+	resolved = ck_resolved_new(3);
 	asked = 0;
-	k->in.side = side;
+	k->in.resolved = resolved;
 	k->in.resolve = resolve;
 	k->in.resolve_ctx = k;
 	sk_open(k, "uring");
@@ -403,7 +403,7 @@ Test(faults, deferred_parts_are_resolved_once)
 	cr_expect_eq(asked, 2u);
 	cr_expect_eq(k.r->stats.resolved, 2u);
 	sk_free(&k);
-	ck_side_free(side);
+	ck_resolved_free(resolved);
 }
 
 Test(faults, bad_deferred_parts)
@@ -424,7 +424,7 @@ Test(faults, bad_deferred_parts)
 	answer = 0;
 	cr_expect_eq(sk_read(&k, 8000, 8000, &err), 0);
 	sk_free(&k);
-	ck_side_free(side);
+	ck_resolved_free(resolved);
 }
 
 Test(faults, a_replica_answers_for_a_bad_item)
@@ -437,7 +437,7 @@ Test(faults, a_replica_answers_for_a_bad_item)
 	cr_expect_eq(sk_read(&k, 8000, 8000, NULL), 0);
 	cr_expect_eq(asked, 1u);
 	sk_free(&k);
-	ck_side_free(side);
+	ck_resolved_free(resolved);
 }
 
 Test(faults, environment)

@@ -144,12 +144,12 @@ Test(sealed_index, an_end_may_be_bad_where_files_are_apart)
 	struct ck_chunk chunk = { .src = 1 };
 	struct ck_src src[2] = { { .kind = CK_SRC_FILE, .name = 0 },
 				 { .kind = CK_SRC_FILE, .name = 6 } };
-	struct ck_image img = { .chunks = &chunk,
-				.nr_chunks = 1,
-				.srcs = src,
-				.nr_srcs = 2,
-				.strs = "\1\0\0\0a\0\1\0\0\0b",
-				.strs_len = 12 };
+	struct ck_catalog img = { .chunks = &chunk,
+				  .nr_chunks = 1,
+				  .srcs = src,
+				  .nr_srcs = 2,
+				  .strs = "\1\0\0\0a\0\1\0\0\0b",
+				  .strs_len = 12 };
 
 	put("b", "D", 1, 9);
 	cr_expect(!get("b", 0, 10), "%s", err.msg);

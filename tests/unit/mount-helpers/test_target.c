@@ -23,7 +23,7 @@ static void add(struct kit *k, uint32_t src, uint32_t tree, const char *name)
 }
 
 /* Two parts of a checkpoint, as model and optimizer in one folder. */
-static const struct ck_image *two_trees(struct kit *k)
+static const struct ck_catalog *two_trees(struct kit *k)
 {
 	uint32_t src, a, b;
 
@@ -50,7 +50,7 @@ static const struct ck_image *two_trees(struct kit *k)
 	return kit_image(k);
 }
 
-static const char *tree_of(const struct ck_image *img, const char *text)
+static const char *tree_of(const struct ck_catalog *img, const char *text)
 {
 	struct ck_err err = { 0 };
 	struct target t;
@@ -58,13 +58,14 @@ static const char *tree_of(const struct ck_image *img, const char *text)
 	cr_assert_eq(target_find(img, text, &t, &err), 0, "%s: %s", text,
 		     err.msg);
 	cr_assert_neq(t.tensor, CK_NONE, "%s", text);
-	return ck_image_str(img, img->trees[img->tensors[t.tensor].tree], NULL);
+	return ck_catalog_str(img, img->trees[img->tensors[t.tensor].tree],
+			      NULL);
 }
 
 Test(target, names_of_trees)
 {
 	struct kit k;
-	const struct ck_image *img = two_trees(&k);
+	const struct ck_catalog *img = two_trees(&k);
 	struct ck_err err = { 0 };
 	struct target t;
 
@@ -82,7 +83,7 @@ Test(target, names_of_trees)
 Test(target, true_names_and_file_names)
 {
 	struct kit k;
-	const struct ck_image *img = two_trees(&k);
+	const struct ck_catalog *img = two_trees(&k);
 
 	cr_expect_str_eq(tree_of(img, "a name/with, odd%signs"), "optim");
 	cr_expect_str_eq(tree_of(img, "a%20name%2Fwith,%20odd%25signs"),
@@ -95,7 +96,7 @@ Test(target, true_names_and_file_names)
 Test(target, the_longest_name_wins)
 {
 	struct kit k;
-	const struct ck_image *img = two_trees(&k);
+	const struct ck_catalog *img = two_trees(&k);
 	struct ck_err err = { 0 };
 	struct target t;
 
@@ -107,7 +108,7 @@ Test(target, the_longest_name_wins)
 	cr_expect_eq(ck_box_volume(&t.slice.box), 8);
 	cr_assert_eq(target_find(img, "plain[1][3]", &t, &err), 0);
 	cr_expect(t.sliced);
-	cr_expect_str_eq(ck_image_str(img, img->tensors[t.tensor].name, NULL),
+	cr_expect_str_eq(ck_catalog_str(img, img->tensors[t.tensor].name, NULL),
 			 "plain[1]");
 	kit_free(&k);
 }
@@ -115,7 +116,7 @@ Test(target, the_longest_name_wins)
 Test(target, objects_and_refused_tensors)
 {
 	struct kit k;
-	const struct ck_image *img = two_trees(&k);
+	const struct ck_catalog *img = two_trees(&k);
 	struct ck_err err = { 0 };
 	struct target t;
 

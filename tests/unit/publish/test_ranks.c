@@ -33,8 +33,8 @@ Test(ranks, by_names)
 static void ranks_are(uint64_t nr, const char *want, size_t names,
 		      const char *const *name)
 {
-	struct ck_below_file v[8] = { 0 };
-	const struct ck_below files = { .v = v, .nr = names };
+	struct ck_dir_tree_file v[8] = { 0 };
+	const struct ck_dir_tree files = { .v = v, .nr = names };
 	struct ck_ranks found;
 	struct ck_err err = { 0 };
 	int ret;

@@ -18,20 +18,21 @@ Test(layers, by_name)
 	} cases[] = {
 		{ "model.layers.12.mlp.up_proj.weight", 12 },
 		{ "transformer.h.3.ln_1.weight", 3 },
-		{ "optimizer.state.7.exp_avg", CK_RS_STAGE_ALL },
+		{ "optimizer.state.7.exp_avg", CK_RESHARD_PP_STAGE_ALL },
 		{ "experts.layers.5", 5 },
-		{ "layers.x.5", CK_RS_STAGE_ALL },
-		{ "layers.", CK_RS_STAGE_ALL },
-		{ "h", CK_RS_STAGE_ALL },
-		{ "layers.1234567890123.w", CK_RS_STAGE_ALL },
-		{ "transformer.wte.weight", CK_RS_STAGE_FIRST },
-		{ "lm_head.weight", CK_RS_STAGE_LAST },
-		{ "model.emb.weight", CK_RS_STAGE_FIRST },
-		{ "optimizer.emb.weight.exp_avg", CK_RS_STAGE_FIRST },
-		{ "bert.embeddings.LayerNorm.weight", CK_RS_STAGE_FIRST },
-		{ "model.head.weight", CK_RS_STAGE_LAST },
+		{ "layers.x.5", CK_RESHARD_PP_STAGE_ALL },
+		{ "layers.", CK_RESHARD_PP_STAGE_ALL },
+		{ "h", CK_RESHARD_PP_STAGE_ALL },
+		{ "layers.1234567890123.w", CK_RESHARD_PP_STAGE_ALL },
+		{ "transformer.wte.weight", CK_RESHARD_PP_STAGE_FIRST },
+		{ "lm_head.weight", CK_RESHARD_PP_STAGE_LAST },
+		{ "model.emb.weight", CK_RESHARD_PP_STAGE_FIRST },
+		{ "optimizer.emb.weight.exp_avg", CK_RESHARD_PP_STAGE_FIRST },
+		{ "bert.embeddings.LayerNorm.weight",
+		  CK_RESHARD_PP_STAGE_FIRST },
+		{ "model.head.weight", CK_RESHARD_PP_STAGE_LAST },
 		{ "blocks.2.head.weight", 2 },
-		{ "memb.overhead", CK_RS_STAGE_ALL },
+		{ "memb.overhead", CK_RESHARD_PP_STAGE_ALL },
 		{ "layer0.weight", 0 },
 		{ "moments.layer11.bias", 11 },
 		{ "params/layers_3/mlp/kernel", 3 },
@@ -48,33 +49,34 @@ Test(layers, by_name)
 		{ "layer3.1.conv2.weight", 3 },
 		{ "stages.2.blocks.1.norm.weight", 2 },
 		{ "m_stage1.linear.weight", 1 },
-		{ "mtp.layers.0.enorm.weight", CK_RS_STAGE_LAST },
+		{ "mtp.layers.0.enorm.weight", CK_RESHARD_PP_STAGE_LAST },
 		{ "layers.0.h0", 0 },
-		{ "lstm.h0", CK_RS_STAGE_ALL },
-		{ "lstm.h_0", CK_RS_STAGE_ALL },
-		{ "path.0.w", CK_RS_STAGE_ALL },
-		{ "path0.w", CK_RS_STAGE_ALL },
-		{ "fc1.weight", CK_RS_STAGE_ALL },
-		{ "3.weight", CK_RS_STAGE_ALL },
-		{ "_3.weight", CK_RS_STAGE_ALL },
-		{ "7.exp_avg", CK_RS_STAGE_ALL },
-		{ "layer._", CK_RS_STAGE_ALL },
-		{ "layers_x_5.w", CK_RS_STAGE_ALL },
-		{ "layer1234567890123.w", CK_RS_STAGE_ALL },
-		{ "", CK_RS_STAGE_ALL },
+		{ "lstm.h0", CK_RESHARD_PP_STAGE_ALL },
+		{ "lstm.h_0", CK_RESHARD_PP_STAGE_ALL },
+		{ "path.0.w", CK_RESHARD_PP_STAGE_ALL },
+		{ "path0.w", CK_RESHARD_PP_STAGE_ALL },
+		{ "fc1.weight", CK_RESHARD_PP_STAGE_ALL },
+		{ "3.weight", CK_RESHARD_PP_STAGE_ALL },
+		{ "_3.weight", CK_RESHARD_PP_STAGE_ALL },
+		{ "7.exp_avg", CK_RESHARD_PP_STAGE_ALL },
+		{ "layer._", CK_RESHARD_PP_STAGE_ALL },
+		{ "layers_x_5.w", CK_RESHARD_PP_STAGE_ALL },
+		{ "layer1234567890123.w", CK_RESHARD_PP_STAGE_ALL },
+		{ "", CK_RESHARD_PP_STAGE_ALL },
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(cases); i++)
-		cr_expect_eq(ck_rs_layer(cases[i].name, strlen(cases[i].name)),
-			     cases[i].layer, "%s", cases[i].name);
+		cr_expect_eq(
+			ck_reshard_layer(cases[i].name, strlen(cases[i].name)),
+			cases[i].layer, "%s", cases[i].name);
 }
 
 Test(layers, stages)
 {
 	uint64_t begin[5];
 
-	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 10, &err), 0);
+	cr_expect_eq(ck_reshard_pp_stages(begin, 4, NULL, 10, &err), 0);
 	cr_expect_arr_eq(begin, DIMS(0, 2, 5, 8, 10), sizeof(begin));
-	cr_expect_eq(ck_rs_stages(begin, 4, NULL, 3, &err), 0);
+	cr_expect_eq(ck_reshard_pp_stages(begin, 4, NULL, 3, &err), 0);
 	cr_expect_eq(begin[4], 3);
 }

@@ -85,12 +85,12 @@ Test(strategy, what_fits_no_tensor_is_noted)
 	ck_reshard_note(rs, "s", &s);
 	cr_assert(s.v);
 	cr_expect_str_eq(s.v, "s: fits no tensor: parameter \"W\"");
-	cr_expect(ck_reshard_in_vain(rs));
+	cr_expect(ck_reshard_unused_options(rs));
 	ck_str_free(&s);
 	cr_assert_eq(try("w", "[2]", "[0, -1]", "[8, 8]", 0), 0);
 	ck_reshard_note(rs, "s", &s);
 	cr_expect_null(s.v);
-	cr_expect_not(ck_reshard_in_vain(rs));
+	cr_expect_not(ck_reshard_unused_options(rs));
 }
 
 /* Axes count from the right; the leftmost is the most significant. */

@@ -51,19 +51,19 @@ Test(slices, tensors_are_aligned_and_copies_once)
 Test(slices, a_missing_byte_is_named)
 {
 	struct ck_err err = { 0 };
-	struct ck_slices_lack *v;
+	struct ck_slices_missing *v;
 	char c = 1;
 	size_t nr;
 	struct slicekit j;
-	const struct ck_splan *p;
+	const struct ck_slice_plan *p;
 	uint32_t piece;
 
 	slicekit_open(&j, "step", plain);
 	p = ck_slices_plan(j.sl);
 	slicekit_write_ranks(j.sl);
 	/* rank 4 is the second half of the rows */
-	piece = p->entries[ck_splan_find_entry(p, 4,
-					       ck_splan_find_tensor(p, "r"))];
+	piece = p->entries[ck_slice_plan_find_entry(
+		p, 4, ck_slice_plan_find_tensor(p, "r"))];
 	cr_assert_eq(
 		ck_slice_empty(j.sl, (struct ck_slice){ .nr = piece }, &err),
 		0);
@@ -128,7 +128,7 @@ Test(slices, a_failed_fsync_dooms)
 Test(slices, two_opened_at_once_are_combined)
 {
 	struct ck_err err = { 0 };
-	const struct ck_splan *p;
+	const struct ck_slice_plan *p;
 	struct slicekit a, b;
 	char c;
 
@@ -251,7 +251,7 @@ static void forget_boot(const char *name)
 Test(slices, after_a_loss_of_power_only_what_was_synced_counts)
 {
 	struct ck_err err = { 0 };
-	const struct ck_splan *p;
+	const struct ck_slice_plan *p;
 	struct slicekit j;
 	char c;
 
@@ -336,7 +336,7 @@ static int do_the_rest(const char *name)
 	struct ck_err err = { 0 };
 	int ret = ck_recover(&slicekit_root, name, &slicekit_opts, &err);
 
-	/* the stage was out of the way already, and only to be removed */
+	/* the draft was out of the way already, and only to be removed */
 	if (ret == -ENOENT)
 		return 0;
 	if (ret < 0)
@@ -384,16 +384,16 @@ static void put_shard(const char *name, const char *text)
 /* Status and publish say the same. */
 static void both_refuse(const char *why)
 {
-	struct ck_staged_list all;
+	struct ck_draft_list all;
 	struct ck_err err = { 0 };
 
-	cr_assert_eq(ck_staged_list(&all, &slicekit_root, &slicekit_opts, true,
-				    &err),
-		     0, "%s", err.msg);
+	cr_assert_eq(
+		ck_draft_list(&all, &slicekit_root, &slicekit_opts, true, &err),
+		0, "%s", err.msg);
 	cr_assert_eq(all.nr, 1);
 	cr_expect(!all.v[0].complete && strstr(all.v[0].why, why), "%d: %s",
 		  all.v[0].complete, all.v[0].why);
-	ck_staged_free(&all);
+	ck_draft_list_free(&all);
 	cr_assert_lt(slicekit_publish("step", &err), 0);
 	cr_expect(strstr(err.msg, why), "%s", err.msg);
 }
@@ -428,18 +428,18 @@ Test(slices, what_publish_refused_is_not_complete)
 static void refused(const char *layout, const char *why)
 {
 	struct ck_err err = { 0 };
-	struct ck_staging *s;
+	struct ck_draft *s;
 
-	cr_assert_eq(ck_staging_make(&s, &slicekit_root, "bad", &err), 0, "%s",
+	cr_assert_eq(ck_draft_make(&s, &slicekit_root, "bad", &err), 0, "%s",
 		     err.msg);
 	cr_assert_neq(ck_slices_make(s, &slicekit_root, &slicekit_opts, layout,
 				     strlen(layout), &err),
 		      0, "%s", layout);
 	cr_assert(strstr(err.msg, why), "%s\nexpected %s", err.msg, why);
 	cr_assert(!ck_slices_look(s));
-	cr_assert_eq(ck_staging_seize(s, &err), 0);
-	cr_assert_eq(ck_staging_remove(s, &err), 0);
-	ck_staging_close(s);
+	cr_assert_eq(ck_draft_lock(s, &err), 0);
+	cr_assert_eq(ck_draft_remove(s, &err), 0);
+	ck_draft_close(s);
 }
 
 Test(slices, layouts_that_do_not_make_sense)
@@ -520,20 +520,20 @@ Test(slices, damaged_plans_and_logs)
 	struct ck_err err = { 0 };
 	struct ck_str bytes = { 0 };
 
-	cr_assert_eq(
-		ck_splan_make(&bytes, "x", plain, strlen(plain), NULL, &err), 0,
-		"%s", err.msg);
+	cr_assert_eq(ck_slice_plan_make(&bytes, "x", plain, strlen(plain), NULL,
+					&err),
+		     0, "%s", err.msg);
 	for (size_t i = 0; i < bytes.len; i++) {
 		char *copy = malloc(bytes.len);
-		struct ck_splan p;
+		struct ck_slice_plan p;
 
 		memcpy(copy, bytes.v, bytes.len);
 		copy[i] ^= 0x41;
-		cr_assert_neq(ck_splan_take(&p, copy, bytes.len, &err), 0,
+		cr_assert_neq(ck_slice_plan_take(&p, copy, bytes.len, &err), 0,
 			      "byte %zu", i);
 		copy = malloc(i + 1);
 		memcpy(copy, bytes.v, i);
-		cr_assert_neq(ck_splan_take(&p, copy, i, &err), 0);
+		cr_assert_neq(ck_slice_plan_take(&p, copy, i, &err), 0);
 	}
 	ck_str_free(&bytes);
 }

@@ -107,8 +107,8 @@ static unsigned check_records(void)
 
 	ck_pb_init(&pb, &in, len);
 	while (next(&pb, &r)) {
-		uint32_t t = ck_image_find_name(&k.ck.img, 0, r.name,
-						strlen(r.name));
+		uint32_t t = ck_catalog_find_name(&k.ck.img, 0, r.name,
+						  strlen(r.name));
 		const struct ck_tensor *want = &k.ck.img.tensors[t];
 
 		cr_assert_neq(t, CK_NONE, "%s", r.name);

@@ -57,7 +57,7 @@ static unsigned check_entries(void)
 
 	while (ck_st_next(&h, &t)) {
 		uint32_t i =
-			ck_image_find_name(&k.ck.img, 0, t.name, t.name_len);
+			ck_catalog_find_name(&k.ck.img, 0, t.name, t.name_len);
 		const struct ck_tensor *want;
 
 		cr_assert_neq(i, CK_NONE, "%s", t.name);
@@ -203,8 +203,8 @@ Test(merged, lengths_are_bounded_and_counted_right)
 	in.img = &k.ck.img;
 	for (uint32_t t = 0; t < 3; t++) {
 		m[t].tensor = t;
-		m[t].name = ck_image_str(in.img, in.img->tensors[t].name,
-					 &m[t].name_len);
+		m[t].name = ck_catalog_str(in.img, in.img->tensors[t].name,
+					   &m[t].name_len);
 		most += ck_merged_entry_max(in.img, &m[t]);
 	}
 	in.metadata = "{\"format\":\"pt\"}";

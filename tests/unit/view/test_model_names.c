@@ -33,7 +33,7 @@ static void flat(const char *name)
 
 static void make(void)
 {
-	const struct ck_image *img = vk_image(&k);
+	const struct ck_catalog *img = vk_image(&k);
 
 	cr_assert_eq(
 		ck_model_names_make(&n, img, 0, img->nr_tensors, &opts, &err),

@@ -47,11 +47,11 @@ static void open_it(const char *path)
 
 static int value_of(const char *name)
 {
-	const struct ck_image *img = ck_ckpt_image(ck);
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 
 	got.len = 0;
 	for (uint32_t i = 0; i < img->nr_objects; i++)
-		if (!strcmp(ck_image_str(img, img->objects[i].name, NULL),
+		if (!strcmp(ck_catalog_str(img, img->objects[i].name, NULL),
 			    name))
 			return ck_object_value(&values, i, &got, &why, &err);
 	cr_assert_fail("no object %s", name);
@@ -139,7 +139,7 @@ Test(object_value, hostile)
 	open_it(path);
 	cr_expect_eq(value_of("run"), 0);
 	cr_expect(strstr(why, "the result of a call"), "%s", why);
-	for (uint32_t i = 0; i < ck_ckpt_image(ck)->nr_objects; i++) {
+	for (uint32_t i = 0; i < ck_ckpt_catalog(ck)->nr_objects; i++) {
 		cr_expect_eq(ck_object_value(&values, i, &got, &why, &err), 0);
 		cr_expect_eq(got.len, 0);
 	}

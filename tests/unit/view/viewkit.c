@@ -12,13 +12,13 @@
 void vk_init(struct viewkit *k)
 {
 	*k = (struct viewkit){ .kit = kit_new() };
-	ck_late_init(&k->ck.late);
+	ck_runtime_problems_init(&k->ck.problems_found);
 	k->src = kit_file(&k->kit, "f", UINT64_C(1) << 40);
 }
 
 void vk_free(struct viewkit *k)
 {
-	ck_late_free(&k->ck.late);
+	ck_runtime_problems_free(&k->ck.problems_found);
 	kit_free(&k->kit);
 }
 
@@ -89,7 +89,7 @@ void vk_nested_of(struct viewkit *k, const char *path, enum ck_dtype dtype,
 	free(copy);
 }
 
-const struct ck_image *vk_image(struct viewkit *k)
+const struct ck_catalog *vk_image(struct viewkit *k)
 {
 	k->ck.img = *kit_image(&k->kit);
 	return &k->ck.img;
@@ -110,7 +110,7 @@ struct ck_view *vk_open(struct viewkit *k, const struct ck_view_ops *ops,
 }
 
 /* Byte @off of what a span that is not made is of. */
-static unsigned char span_byte(const struct ck_image *img,
+static unsigned char span_byte(const struct ck_catalog *img,
 			       const struct ck_span *s, uint64_t off)
 {
 	const struct ck_tensor *t;
@@ -173,6 +173,6 @@ char *vk_problems(struct viewkit *k)
 	struct ck_str s = { 0 };
 
 	ck_str_puts(&s, "");
-	ck_late_dump(&k->ck.late, &k->ck.img, false, &s);
+	ck_runtime_problems_dump(&k->ck.problems_found, &k->ck.img, false, &s);
 	return s.v;
 }

@@ -33,7 +33,7 @@ void vk_nested(struct viewkit *k, const char *path);
 void vk_nested_of(struct viewkit *k, const char *path, enum ck_dtype dtype,
 		  unsigned rank, const uint64_t *shape);
 /* All views use it; made at the first call. */
-const struct ck_image *vk_image(struct viewkit *k);
+const struct ck_catalog *vk_image(struct viewkit *k);
 struct ck_view *vk_open(struct viewkit *k, const struct ck_view_ops *ops,
 			const struct ck_opts *opts);
 /* All of file @i, through spans of every length; to free(). */

@@ -24,7 +24,7 @@
 
 static char top[] = "/tmp/ck-overlay-XXXXXX";
 static struct imagekit kit;
-static struct ck_image img;
+static struct ck_catalog img;
 
 struct state {
 	unsigned char a[SIZE_A], b[SIZE_B];
@@ -99,7 +99,7 @@ static struct ck_overlay *must_open(bool write)
 static void put(struct ck_overlay *o, uint32_t src, size_t off, size_t len,
 		unsigned char v)
 {
-	const struct ck_over *over = ck_overlay_over(o);
+	const struct ck_file_layer *over = ck_overlay_layer(o);
 	unsigned char *data = malloc(len);
 	struct iovec iov[2] = { { data, len / 3 },
 				{ data + len / 3, len - len / 3 } };
@@ -111,7 +111,7 @@ static void put(struct ck_overlay *o, uint32_t src, size_t off, size_t len,
 
 static void commit(struct ck_overlay *o)
 {
-	const struct ck_over *over = ck_overlay_over(o);
+	const struct ck_file_layer *over = ck_overlay_layer(o);
 	struct ck_err err;
 
 	cr_assert_eq(over->sync(over->ctx, &err), 0, "%s", err.msg);
@@ -121,7 +121,7 @@ static void commit(struct ck_overlay *o)
 static void read_all(struct ck_overlay *o, uint32_t src, unsigned char *out,
 		     size_t len)
 {
-	const struct ck_over *over = ck_overlay_over(o);
+	const struct ck_file_layer *over = ck_overlay_layer(o);
 	struct iovec iov[3] = { { out, 5 },
 				{ out + 5, 0 },
 				{ out + 5, len - 5 } };
@@ -235,7 +235,7 @@ static _Atomic unsigned long times_read;
 /* Block 1 of file "a" is of one value throughout, whenever it is read. */
 static void *read_on(void *ctx)
 {
-	const struct ck_over *over = ck_overlay_over(ctx);
+	const struct ck_file_layer *over = ck_overlay_layer(ctx);
 	unsigned char v[4096];
 	unsigned long nr = 0;
 

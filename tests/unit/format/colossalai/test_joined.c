@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which states may have been joined in the order of ranks, by their shapes. */
 #include "core/catalog/dump.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/format/colossalai/joined.h"
 
 #include <criterion/criterion.h>
@@ -26,7 +26,7 @@ static void expect(const char *want)
 {
 	struct ck_builder *b = ck_builder_new(&err);
 	int fd = memfd_create("joined", MFD_CLOEXEC);
-	struct ck_image img;
+	struct ck_catalog img;
 	char got[256] = "";
 
 	cr_assert(b && fd >= 0);
@@ -34,13 +34,13 @@ static void expect(const char *want)
 	cr_assert_eq(ck_builder_finish(b, "colossalai", fd, &err), 0, "%s",
 		     err.msg);
 	ck_builder_free(b);
-	cr_assert_eq(ck_image_map(&img, fd, &err), 0, "%s", err.msg);
+	cr_assert_eq(ck_catalog_map(&img, fd, &err), 0, "%s", err.msg);
 	for (uint32_t i = 0; i < img.nr_problems; i++) {
 		strcat(got, " ");
-		strcat(got, ck_image_str(&img, img.problems[i].tensor, NULL));
+		strcat(got, ck_catalog_str(&img, img.problems[i].tensor, NULL));
 	}
 	cr_expect_str_eq(got, want);
-	ck_image_unmap(&img);
+	ck_catalog_unmap(&img);
 	close(fd);
 	ck_ca_joined_free(&joined);
 }

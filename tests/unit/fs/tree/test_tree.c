@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/tree/slot.h"
+#include "fs/tree/mounted.h"
 #include "fs/tree/tree.h"
 #include "fs/tree/virt.h"
 #include "tests/unit/catalog/kit.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 
 static struct kit kit;
-static struct ck_image img;
-static struct fs_slot slot; /* with tensors/ and npy/ as its views 0 and 1 */
+static struct ck_catalog img;
+static struct fs_mounted slot; /* with tensors/ and npy/ as its views 0 and 1 */
 static struct ck_view views[2];
 
 extern const struct ck_view_ops ck_view_tensors, ck_view_npy;
@@ -33,7 +33,7 @@ static void setup(void)
 	}
 	img = *kit_image(&kit);
 	cr_assert_eq(img.nr_tensors, NR);
-	slot = (struct fs_slot){ .img = &img };
+	slot = (struct fs_mounted){ .img = &img };
 	for (unsigned i = 0; i < 2; i++) {
 		views[i] = (struct ck_view){ .img = &img, .nr = NR };
 		slot.view[i] = &views[i];
@@ -107,7 +107,7 @@ Test(tree, file_names_are_escaped)
 
 	cr_assert(ino);
 	cr_expect_str_eq(
-		ck_image_str(&img, img.tensors[ino - FS_INO_FILE].name, NULL),
+		ck_catalog_str(&img, img.tensors[ino - FS_INO_FILE].name, NULL),
 		"a/b");
 	cr_expect(fs_tree_lookup(&slot, INO_TENSORS, "%2Ehidden"));
 	cr_expect(fs_tree_lookup(&slot, INO_TENSORS, "%FF"));

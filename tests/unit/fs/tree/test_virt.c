@@ -76,7 +76,7 @@ static struct ck_str whole(enum ck_dump_doc doc)
 	struct ck_str out = { 0 };
 	struct ck_dump_pos pos = { 0 };
 
-	while (ck_dump_next(ck_ckpt_image(ck), doc, 1, &pos, &out))
+	while (ck_dump_next(ck_ckpt_catalog(ck), doc, 1, &pos, &out))
 		;
 	return out;
 }
@@ -118,7 +118,7 @@ Test(virt, documents_in_pieces_of_any_size)
 	static const size_t steps[] = { 997, 4096, 65536, 1 << 20 };
 
 	start(true);
-	cr_assert_geq(ck_ckpt_image(ck)->nr_problems, 1);
+	cr_assert_geq(ck_ckpt_catalog(ck)->nr_problems, 1);
 	for (unsigned i = 0; i < 4; i++) {
 		expect_doc(FS_VIRT_CATALOG, CK_DUMP_CATALOG, steps[i]);
 		expect_doc(FS_VIRT_PROBLEMS_JSON, CK_DUMP_PROBLEMS, steps[i]);
@@ -151,7 +151,7 @@ Test(virt, any_range)
 }
 
 /* What is found while reading is put in before the closing bracket. */
-static void expect_late(bool torn, const char *before)
+static void expect_runtime(bool torn, const char *before)
 {
 	struct ck_str json, text;
 	char path[64], buf[8];
@@ -160,7 +160,7 @@ static void expect_late(bool torn, const char *before)
 	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
 	cr_assert(!truncate(path, 4096));
 	cr_assert(ck_ckpt_read(ck, 0, buf, 8, 0, &err) < 0);
-	cr_assert(ck_ckpt_late_seq(ck));
+	cr_assert(ck_ckpt_runtime_problems_seq(ck));
 	json = read_all(FS_VIRT_PROBLEMS_JSON, 101);
 	text = read_all(FS_VIRT_PROBLEMS, 101);
 	cr_expect(json.v[0] == '[');
@@ -174,12 +174,12 @@ static void expect_late(bool torn, const char *before)
 
 Test(virt, late_problems_after_others)
 {
-	expect_late(true, "}\n,\n{");
+	expect_runtime(true, "}\n,\n{");
 }
 
 Test(virt, late_problems_alone)
 {
-	expect_late(false, "[\n\n{");
+	expect_runtime(false, "[\n\n{");
 }
 
 Test(virt, stats_keep_their_size)

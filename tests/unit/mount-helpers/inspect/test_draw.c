@@ -19,7 +19,7 @@ static void expect(struct imagekit *k, struct ik_tensor t, unsigned width,
 {
 	struct ck_str out = { 0 };
 	struct labels labels;
-	struct ck_image img;
+	struct ck_catalog img;
 	bool drawn;
 
 	t.dtype = CK_DT_F32;
@@ -213,7 +213,7 @@ Test(labels, keys_for_long_names)
 	struct imagekit k = { 0 };
 	struct ck_str out = { 0 };
 	struct labels l;
-	struct ck_image img;
+	struct ck_catalog img;
 
 	add(&k, "a/a-very-long-file-name-00001.safetensors",
 	    (struct ik_chunk){ .rank = 1, .start = DIMS(0), .len = DIMS(1) });

@@ -2,7 +2,7 @@
 /* dcp/, taken apart by the reader of DCP, its archives by that of torch's. */
 #include "core/format/format.h"
 #include "core/container/torch_item.h"
-#include "core/geom/side.h"
+#include "core/geom/resolved.h"
 #include "tests/lib/memdir.h"
 #include "tests/unit/view/viewkit.h"
 
@@ -20,7 +20,7 @@ static struct viewkit k;
 static struct ck_view *v;
 static struct ck_opts opts;
 static struct memdir mem;
-static struct ck_image got;
+static struct ck_catalog got;
 static struct ck_err err;
 
 static void setup(void)
@@ -32,7 +32,7 @@ static void setup(void)
 static void teardown(void)
 {
 	if (got.base)
-		ck_image_unmap(&got);
+		ck_catalog_unmap(&got);
 	memdir_free(&mem);
 	ck_view_close(v);
 	vk_free(&k);
@@ -70,7 +70,7 @@ static void load(void)
 	cr_assert_eq(ck_format_dcp.load(&mem.dir, b, &err), 0, "%s", err.msg);
 	cr_assert_eq(ck_builder_finish(b, "dcp", fd, &err), 0, "%s", err.msg);
 	ck_builder_free(b);
-	cr_assert_eq(ck_image_map(&got, fd, &err), 0, "%s", err.msg);
+	cr_assert_eq(ck_catalog_map(&got, fd, &err), 0, "%s", err.msg);
 	close(fd);
 	cr_expect_eq(got.nr_problems, 0);
 }
@@ -80,7 +80,7 @@ static void same_part(const struct ck_chunk *c, const uint64_t *len,
 		      unsigned rank, uint32_t want, uint64_t at)
 {
 	const struct memdir_file *m = memdir_find(
-		&mem, ck_image_str(&got, got.srcs[c->src].name, NULL));
+		&mem, ck_catalog_str(&got, got.srcs[c->src].name, NULL));
 	struct ck_source *src = ck_source_mem(m->bytes, m->len, m->name);
 	uint64_t item_len = got.dims[c->corner + rank];
 	struct ck_torch_item item;
@@ -99,7 +99,7 @@ static void same_part(const struct ck_chunk *c, const uint64_t *len,
 
 static void same_paths(const struct ck_tensor *a, const struct ck_tensor *b)
 {
-	const struct ck_image *img = &k.ck.img;
+	const struct ck_catalog *img = &k.ck.img;
 
 	cr_assert(a->path != CK_NONE || b->path == CK_NONE);
 	if (b->path == CK_NONE)
@@ -110,8 +110,9 @@ static void same_paths(const struct ck_tensor *a, const struct ck_tensor *b)
 
 		cr_assert_eq(x & CK_PATH_STR, y & CK_PATH_STR);
 		if (x & CK_PATH_STR)
-			cr_expect_str_eq(ck_image_str(img, (uint32_t)x, NULL),
-					 ck_image_str(&got, (uint32_t)y, NULL));
+			cr_expect_str_eq(
+				ck_catalog_str(img, (uint32_t)x, NULL),
+				ck_catalog_str(&got, (uint32_t)y, NULL));
 		else
 			cr_expect_eq(x, y);
 	}
@@ -119,11 +120,11 @@ static void same_paths(const struct ck_tensor *a, const struct ck_tensor *b)
 
 static void same_tensor(uint32_t t)
 {
-	const struct ck_image *img = &k.ck.img;
+	const struct ck_catalog *img = &k.ck.img;
 	const struct ck_tensor *a = &img->tensors[t], *b;
 	size_t len;
-	const char *name = ck_image_str(img, a->name, &len);
-	uint32_t n = ck_image_find_name(&got, 0, name, len);
+	const char *name = ck_catalog_str(img, a->name, &len);
+	uint32_t n = ck_catalog_find_name(&got, 0, name, len);
 
 	cr_assert_neq(n, CK_NONE, "%s", name);
 	b = &got.tensors[n];
@@ -201,7 +202,7 @@ Test(view_dcp, our_reader_reads_it)
 	for (uint64_t seed = 1; seed <= 12; seed++) {
 		check_random(seed, size[seed % 4]);
 		teardown();
-		got = (struct ck_image){ 0 };
+		got = (struct ck_catalog){ 0 };
 		opts = (struct ck_opts){ 0 };
 		v = NULL;
 		setup();
@@ -304,7 +305,7 @@ Test(view_dcp, nothing_to_show)
 
 static bool is_flat(const char *name)
 {
-	uint32_t n = ck_image_find_name(&got, 0, name, strlen(name));
+	uint32_t n = ck_catalog_find_name(&got, 0, name, strlen(name));
 
 	cr_assert_neq(n, CK_NONE, "%s", name);
 	return got.tensors[n].path == CK_NONE;
@@ -339,7 +340,7 @@ Test(view_dcp, lists_with_holes_do_not_nest)
 
 static uint32_t order_of(const char *name)
 {
-	uint32_t t = ck_image_find_name(&got, 0, name, strlen(name));
+	uint32_t t = ck_catalog_find_name(&got, 0, name, strlen(name));
 
 	cr_assert_neq(t, CK_NONE, "%s", name);
 	return got.tensors[t].order;

@@ -248,7 +248,7 @@ Test(pickle_out, numbers)
 Test(nest, keys_before_positions_and_neighbours)
 {
 	struct viewkit n;
-	const struct ck_image *img;
+	const struct ck_catalog *img;
 	uint32_t t[5] = { 0, 1, 2, 3, 4 };
 	static const char *const want[] = { "a.b", "a.c.x", "a.c.1", "a.7",
 					    "ab" };
@@ -263,7 +263,7 @@ Test(nest, keys_before_positions_and_neighbours)
 	ck_nest_sort(img, t, 5);
 	for (unsigned i = 0; i < 5; i++)
 		cr_expect_str_eq(
-			ck_image_str(img, img->tensors[t[i]].name, NULL),
+			ck_catalog_str(img, img->tensors[t[i]].name, NULL),
 			want[i]);
 	cr_expect_eq(ck_nest_common(img, t[1], t[2]), 2);
 	cr_expect_eq(ck_nest_common(img, t[3], t[4]), 0);

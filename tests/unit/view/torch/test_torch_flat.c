@@ -20,7 +20,7 @@ static struct ck_str got; /* "path value" lines of what was nested */
 static struct ck_err err;
 static uint32_t nr_saved; /* keys so far */
 
-/* Objects, by name as an image has them, each an opcode as its value. */
+/* Objects, by name as a catalog has them, each an opcode as its value. */
 static struct {
 	char name[128], opcode;
 } object[MAX_LEAVES];
@@ -99,14 +99,15 @@ static char opcode_of(const char *name)
 /* All tensors are of zeros but for those whose name has "other" in it. */
 static bool read_tensor(void *ctx, uint32_t tensor, void *buf, uint64_t len)
 {
-	const struct ck_image *img = ctx;
-	const char *name = ck_image_str(img, img->tensors[tensor].name, NULL);
+	const struct ck_catalog *img = ctx;
+	const char *name = ck_catalog_str(img, img->tensors[tensor].name, NULL);
 
 	memset(buf, strstr(name, "other") != NULL, len);
 	return !strstr(name, "lost");
 }
 
-static void say_leaf(const struct ck_image *img, const struct ck_tree_leaf *l)
+static void report_leaf(const struct ck_catalog *img,
+			const struct ck_tree_leaf *l)
 {
 	for (unsigned i = 0; i < ck_leaf_depth(img, l); i++) {
 		struct ck_nest_part p = ck_leaf_part(img, l, i);
@@ -126,7 +127,7 @@ static void say_leaf(const struct ck_image *img, const struct ck_tree_leaf *l)
 	ck_str_puts(&got, "\n");
 }
 
-static void add_leaf(const struct ck_image *img, uint32_t ref)
+static void add_leaf(const struct ck_catalog *img, uint32_t ref)
 {
 	struct ck_tree_leaf l = { .ref = ref, .at = values.len };
 	const struct ck_object *o;
@@ -134,7 +135,7 @@ static void add_leaf(const struct ck_image *img, uint32_t ref)
 	if (ref >= img->nr_tensors) {
 		o = &img->objects[ref - img->nr_tensors];
 		ck_str_fmt(&values, "\x80\x02%c.",
-			   opcode_of(ck_image_str(img, o->name, NULL)));
+			   opcode_of(ck_catalog_str(img, o->name, NULL)));
 		l.len = 4;
 	}
 	*ck_vec_push(&leaves) = l;
@@ -143,7 +144,7 @@ static void add_leaf(const struct ck_image *img, uint32_t ref)
 /* What comes of it, each leaf a line. */
 static const char *nest(void)
 {
-	const struct ck_image *img = vk_image(&k);
+	const struct ck_catalog *img = vk_image(&k);
 
 	for (uint32_t i = 0; i < img->nr_tensors + img->nr_objects; i++)
 		add_leaf(img, i);
@@ -155,7 +156,7 @@ static const char *nest(void)
 				       .ctx = (void *)img };
 	cr_assert_eq(ck_torch_flat_nest(&flat, &err), 0, "%s", err.msg);
 	for (size_t i = 0; i < leaves.nr; i++)
-		say_leaf(img, &leaves.v[i]);
+		report_leaf(img, &leaves.v[i]);
 	return got.v;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers of real checkpoints, in model.pt as torch.optim has them. */
 #include "core/base/check.h"
-#include "core/catalog/image.h"
+#include "core/catalog/catalog.h"
 #include "core/container/torch_place.h"
 #include "core/parse/pickle.h"
 #include "core/view/view.h"
@@ -139,8 +139,8 @@ static void has_groups(unsigned nr, const unsigned *counts)
 /* State @key of parameter @id has the bytes of tensor @name. */
 static void is_tensor(int64_t id, const char *key, const char *name)
 {
-	const struct ck_image *img = ck_ckpt_image(ck);
-	uint32_t t = ck_image_find_name(img, 0, name, strlen(name));
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
+	uint32_t t = ck_catalog_find_name(img, 0, name, strlen(name));
 	struct ck_torch_place place;
 	const struct ck_tensor *want;
 	char *had;

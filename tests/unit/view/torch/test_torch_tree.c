@@ -23,7 +23,7 @@ static struct ck_pickle *p;
 static const char *why;
 static struct ck_err err;
 
-/* Objects in the order of their names, as an image has them. */
+/* Objects in the order of their names, as a catalog has them. */
 static struct {
 	const char *name, *pickle;
 	size_t len;
@@ -88,7 +88,7 @@ static int by_path(const void *pa, const void *pb)
 static void add_object(uint32_t i)
 {
 	const char *name =
-		ck_image_str(tree.img, tree.img->objects[i].name, NULL);
+		ck_catalog_str(tree.img, tree.img->objects[i].name, NULL);
 	struct ck_tree_leaf *l = &leaf[tree.nr++];
 
 	for (unsigned n = 0; n < nr_objects; n++) {

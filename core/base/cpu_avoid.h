@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu_avoid.h - a thread that another wakes, kept off that one's processor
+ *
+ * A thread that is to work beside the one that wakes it gains nothing where it
+ * has to wait for that one's processor.  The kernel puts it there all the same
+ * when it takes both for busy, and it does so for as long as they sleep and
+ * wake in turns.
+ *
+ * Threads: a struct by one at a time.
+ */
+#ifndef CK_CPU_AVOID_H
+#define CK_CPU_AVOID_H
+
+#include <pthread.h>
+
+struct ck_cpu_avoid {
+	int from; /* the processor, or one of the following */
+};
+
+enum { CK_CPU_AVOID_NOWHERE = -1, CK_CPU_AVOID_NEVER = -2 };
+
+#define CK_CPU_AVOID_INIT ((struct ck_cpu_avoid){ CK_CPU_AVOID_NOWHERE })
+
+/*
+ * From now on @thread, always the same, runs where the caller may, other than
+ * on the processor where the caller is now.  Nothing changes where that leaves
+ * none.  Cheap while the caller stays where it is.
+ */
+void ck_cpu_avoid_keep(struct ck_cpu_avoid *a, pthread_t thread);
+
+#endif

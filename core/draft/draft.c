@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft.c - making, finding and locking a draft
+ *
+ * Directory entries and two bytes of a lock file.  Whoever finds a draft that
+ * lacks a part of itself adds it: its maker may have died, or not be done.
+ */
+#include "core/draft/draft.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/draft/dir_tree.h"
+#include "core/draft/record.h"
+#include "core/root/fault_point.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POISONED "doomed"
+#define POISONED_WHY "doomed-why"
+#define WHY_INLINE 59 /* bytes of a link that take no block, on ext4 */
+#define PUBLISH_WHEN_COMPLETE "armed"
+#define COPIED "copied"
+#define LAYOUT_REJECTED "refused"
+#define BAD "bad"
+#define COMMIT "commit"
+#define LOCK "lock"
+enum { BYTE_OPEN = 0, BYTE_WRITE = 1 };
+
+bool ck_draft_name_ok(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len && len <= NAME_MAX - strlen(CK_DRAFT_PREFIX) &&
+	       *name != '.' && !strchr(name, '/') && strcmp(name, "latest");
+}
+
+static void dir_name(char out[NAME_MAX + 1], const char *name)
+{
+	snprintf(out, NAME_MAX + 1, CK_DRAFT_PREFIX "%.246s", name);
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* F_RDLCK, F_WRLCK or F_UNLCK of one byte: 0, -EBUSY. */
+static int lock_byte(struct ck_draft *s, int byte, short type)
+{
+	struct flock fl = { .l_type = type, .l_start = byte, .l_len = 1 };
+
+	if (!s->locks || !fcntl(s->lock_fd, F_OFD_SETLK, &fl))
+		return 0;
+	if (errno == EAGAIN || errno == EACCES)
+		return -EBUSY;
+	s->locks = false;
+	return 0;
+}
+
+static bool is_held(const struct ck_draft *s, int byte, short type)
+{
+	struct flock fl = { .l_type = type, .l_start = byte, .l_len = 1 };
+
+	return s->locks && !fcntl(s->lock_fd, F_OFD_GETLK, &fl) &&
+	       fl.l_type != F_UNLCK;
+}
+
+static bool is_there(int dir, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Still what the name means, and not published. */
+static bool is_linked(const struct ck_draft *s)
+{
+	char dir[NAME_MAX + 1];
+	struct stat st, files;
+
+	dir_name(dir, s->name);
+	if (fstatat(s->src_fd, dir, &st, AT_SYMLINK_NOFOLLOW) ||
+	    !same_file(&st, &s->st))
+		return false;
+	return s->over ||
+	       (!fstatat(s->fd, CK_DRAFT_FILES, &files, AT_SYMLINK_NOFOLLOW) &&
+		same_file(&files, &s->files_st));
+}
+
+bool ck_draft_is_current(const struct ck_draft *s)
+{
+	return is_linked(s);
+}
+
+static int open_dir(int at, const char *name)
+{
+	return openat(at, name,
+		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static int make_files(struct ck_draft *s)
+{
+	int ret = lock_byte(s, BYTE_WRITE, F_RDLCK);
+
+	if (ret)
+		return -ENOENT;
+	if (is_there(s->fd, COMMIT))
+		ret = -ENOENT;
+	else if (mkdirat(s->fd, CK_DRAFT_FILES, 0777) && errno != EEXIST)
+		ret = -errno;
+	lock_byte(s, BYTE_WRITE, F_UNLCK);
+	return ret;
+}
+
+static int open_lock(struct ck_draft *s)
+{
+	const int how = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+	struct stat st;
+
+	s->lock_fd = openat(s->fd, LOCK, O_RDWR | O_CREAT | how, 0666);
+	if (s->lock_fd < 0 && (errno == EACCES || errno == EROFS))
+		s->lock_fd = openat(s->fd, LOCK, O_RDONLY | how);
+	if (s->lock_fd < 0 || fstat(s->lock_fd, &st))
+		return -errno;
+	return S_ISREG(st.st_mode) ? 0 : -EINVAL;
+}
+
+/* Whether what was to be published was: files/ is gone, or an old one. */
+static bool is_over(const struct ck_draft *s)
+{
+	struct ck_commit_record r;
+
+	return !ck_commit_record(s->fd, &r) &&
+	       (s->files_fd < 0 || s->files_st.st_ino != r.ino);
+}
+
+static int open_files(struct ck_draft *s)
+{
+	int ret = 0;
+
+	s->files_fd = open_dir(s->fd, CK_DRAFT_FILES);
+	if (s->files_fd < 0 && errno == ENOENT && !is_over(s)) {
+		ret = make_files(s);
+		s->files_fd = ret ? -1 : open_dir(s->fd, CK_DRAFT_FILES);
+	}
+	if (ret)
+		return ret;
+	if (s->files_fd >= 0 && fstat(s->files_fd, &s->files_st))
+		return -errno;
+	s->over = is_over(s);
+	if (!s->over && s->files_fd < 0)
+		return -ENOENT;
+	return is_linked(s) ? 0 : -ENOENT;
+}
+
+static int open_parts(struct ck_draft *s)
+{
+	char dir[NAME_MAX + 1];
+	int ret;
+
+	dir_name(dir, s->name);
+	s->fd = open_dir(s->src_fd, dir);
+	if (s->fd < 0 || fstat(s->fd, &s->st))
+		return -errno;
+	ret = open_lock(s);
+	if (!ret)
+		ret = lock_byte(s, BYTE_OPEN, F_RDLCK);
+	if (ret)
+		return ret == -EBUSY ? -ENOENT : ret; /* it is being removed */
+	return open_files(s);
+}
+
+static int new_draft(struct ck_draft **out, const struct ck_root *root,
+		     const char *name, struct ck_err *err)
+{
+	struct ck_draft *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return ck_fail(err, ENOMEM, "%s: no memory", name);
+	s->fd = s->files_fd = s->lock_fd = -1;
+	s->locks = true;
+	pthread_mutex_init(&s->lock, NULL);
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	s->src_fd = openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->src_fd < 0) {
+		int code = errno;
+
+		ck_draft_close(s);
+		return ck_fail(err, code, "%s: %s", root->path, strerror(code));
+	}
+	if (asprintf(&s->path, "%s/" CK_DRAFT_PREFIX "%s/" CK_DRAFT_FILES,
+		     root->real, name) < 0) {
+		s->path = NULL;
+		ck_draft_close(s);
+		return ck_fail(err, ENOMEM, "%s: no memory", name);
+	}
+	*out = s;
+	return 0;
+}
+
+static int open_draft(struct ck_draft **out, const struct ck_root *root,
+		      const char *name, bool over, struct ck_err *err)
+{
+	struct ck_draft *s = NULL;
+	int ret;
+
+	if (!ck_draft_name_ok(name) || root->only || root->next)
+		return ck_fail(err, ENOENT, "%s: nothing is staged", name);
+	ret = new_draft(&s, root, name, err);
+	if (ret)
+		return ret;
+	ret = open_parts(s);
+	if (!ret && s->over != over)
+		ret = -ENOENT;
+	if (ret == -ENOENT)
+		ret = ck_fail(err, ENOENT, "%s: nothing is staged", name);
+	else if (ret)
+		ret = ck_fail(err, -ret, "%s: %s", s->path, strerror(-ret));
+	if (ret)
+		ck_draft_close(s);
+	else
+		*out = s;
+	return ret;
+}
+
+int ck_draft_open(struct ck_draft **out, const struct ck_root *root,
+		  const char *name, struct ck_err *err)
+{
+	return open_draft(out, root, name, false, err);
+}
+
+int ck_draft_open_published(struct ck_draft **out, const struct ck_root *root,
+			    const char *name, struct ck_err *err)
+{
+	return open_draft(out, root, name, true, err);
+}
+
+static int make_dir(const struct ck_root *root, const char *dir)
+{
+	return mkdirat(root->fd, dir, 0777) ? -errno : 0;
+}
+
+int ck_draft_make(struct ck_draft **out, const struct ck_root *root,
+		  const char *name, struct ck_err *err)
+{
+	char dir[NAME_MAX + 1];
+	int ret;
+
+	if (!ck_draft_name_ok(name))
+		return ck_fail(err, EINVAL,
+			       "%s: expected the name of a checkpoint, no "
+			       "\"latest\", and without a dot before it",
+			       name);
+	if (root->only || root->next)
+		return ck_fail(err, EROFS,
+			       "%s: a new checkpoint needs one directory, not "
+			       "several that are joined",
+			       name);
+	if (is_there(root->fd, name))
+		return ck_fail(err, EEXIST, "%s/%s: exists", root->path, name);
+	dir_name(dir, name);
+	ret = make_dir(root, dir);
+	if (ret == -EEXIST && !ck_commit_finish(root, name, NULL))
+		ret = make_dir(root, dir);
+	if (ret)
+		return ck_fail(err, -ret, "%s/%s: %s", root->path, dir,
+			       strerror(-ret));
+	return ck_draft_open(out, root, name, err);
+}
+
+void ck_draft_close(struct ck_draft *s)
+{
+	const int fds[] = { s->src_fd, s->fd, s->files_fd, s->lock_fd };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	pthread_mutex_destroy(&s->lock);
+	free(s->path);
+	free(s);
+}
+
+bool ck_draft_look(const struct ck_root *root, const char *name,
+		   struct stat *st)
+{
+	char path[PATH_MAX];
+
+	if (!ck_draft_name_ok(name) || root->only || root->next)
+		return false;
+	snprintf(path, sizeof(path), CK_DRAFT_PREFIX "%s/" CK_DRAFT_FILES,
+		 name);
+	return !fstatat(root->fd, path, st, AT_SYMLINK_NOFOLLOW) &&
+	       S_ISDIR(st->st_mode);
+}
+
+/* Under the mutex. */
+static int first_writer(struct ck_draft *s)
+{
+	int ret = lock_byte(s, BYTE_WRITE, F_RDLCK);
+
+	if (ret)
+		return ret;
+	if (is_linked(s))
+		return 0;
+	lock_byte(s, BYTE_WRITE, F_UNLCK);
+	return -ESTALE;
+}
+
+static int refuse(const struct ck_draft *s, int ret, struct ck_err *err)
+{
+	if (ret == -EBUSY)
+		return ck_fail(err, EBUSY, "%s: it is being published",
+			       s->name);
+	return ck_fail(err, ESTALE, "%s: it was published, or thrown away",
+		       s->name);
+}
+
+int ck_draft_begin(struct ck_draft *s, struct ck_err *err)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->seized)
+		ret = -EBUSY;
+	else if (!s->writers)
+		ret = first_writer(s);
+	s->writers += !ret;
+	pthread_mutex_unlock(&s->lock);
+	return ret ? refuse(s, ret, err) : 0;
+}
+
+void ck_draft_end(struct ck_draft *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!--s->writers)
+		lock_byte(s, BYTE_WRITE, F_UNLCK);
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool ck_draft_busy(struct ck_draft *s)
+{
+	bool busy;
+
+	pthread_mutex_lock(&s->lock);
+	busy = s->writers;
+	pthread_mutex_unlock(&s->lock);
+	return busy;
+}
+
+int ck_draft_lock(struct ck_draft *s, struct ck_err *err)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->seized || s->writers || lock_byte(s, BYTE_WRITE, F_WRLCK))
+		ret = -EBUSY;
+	else if (!is_linked(s))
+		ret = -ESTALE;
+	if (ret == -ESTALE)
+		lock_byte(s, BYTE_WRITE, F_UNLCK);
+	s->seized |= !ret;
+	pthread_mutex_unlock(&s->lock);
+	if (ret == -EBUSY)
+		return ck_fail(err, EBUSY,
+			       "%s: files of it are open for writing, or it is "
+			       "being published",
+			       s->name);
+	return ret ? refuse(s, ret, err) : 0;
+}
+
+void ck_draft_unlock(struct ck_draft *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->seized = false;
+	lock_byte(s, BYTE_WRITE, F_UNLCK);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void remember(struct ck_draft *s, const char *why)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!*s->poisoned)
+		snprintf(s->poisoned, sizeof(s->poisoned), "%s", why);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Where the disk is full, a short link still finds room in its inode. */
+static void report_in_a_link(struct ck_draft *s, const char *why)
+{
+	char cut[WHY_INLINE + 1];
+
+	snprintf(cut, sizeof(cut), "%s", why);
+	if (symlinkat(why, s->fd, POISONED_WHY) && errno != EEXIST)
+		(void)!symlinkat(cut, s->fd, POISONED_WHY);
+}
+
+void ck_draft_poison(struct ck_draft *s, const char *why)
+{
+	ck_auto_fd int fd = openat(
+		s->fd, POISONED,
+		O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+	remember(s, why);
+	/* an empty one says it too */
+	if (fd >= 0 && (dprintf(fd, "%s\n", why) < 0 || fsync(fd)))
+		report_in_a_link(s, why);
+	if (fd >= 0)
+		fsync(s->fd);
+}
+
+static bool read_line(const struct ck_draft *s, const char *name, char *why,
+		      size_t room)
+{
+	ck_auto_fd int fd = openat(
+		s->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n;
+
+	if (fd < 0)
+		return errno != ENOENT;
+	n = read(fd, why, room - 1);
+	why[n > 0 ? n : 0] = '\0';
+	why[strcspn(why, "\n")] = '\0';
+	return true;
+}
+
+bool ck_draft_is_poisoned(struct ck_draft *s, char *why, size_t room)
+{
+	ssize_t n;
+
+	if (!read_line(s, POISONED, why, room))
+		return false;
+	if (*why)
+		return true;
+	n = readlinkat(s->fd, POISONED_WHY, why, room - 1);
+	why[n > 0 ? n : 0] = '\0';
+	pthread_mutex_lock(&s->lock);
+	if (!*why)
+		snprintf(why, room, "%s", s->poisoned);
+	pthread_mutex_unlock(&s->lock);
+	return true;
+}
+
+void ck_draft_reject_layout(struct ck_draft *s, const char *why)
+{
+	ck_auto_fd int fd = -1;
+
+	if (!why) {
+		unlinkat(s->fd, LAYOUT_REJECTED, 0);
+		return;
+	}
+	fd = openat(s->fd, LAYOUT_REJECTED,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    0666);
+	if (fd >= 0)
+		dprintf(fd, "%s\n", why);
+}
+
+bool ck_draft_is_layout_rejected(const struct ck_draft *s, char *why,
+				 size_t room)
+{
+	return read_line(s, LAYOUT_REJECTED, why, room);
+}
+
+void ck_draft_bad(struct ck_draft *s, uint64_t signature, const char *why)
+{
+	ck_auto_fd int fd = openat(
+		s->fd, BAD,
+		O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+	if (fd >= 0)
+		dprintf(fd, "%016" PRIx64 " %s\n", signature, why);
+}
+
+bool ck_draft_is_bad(const struct ck_draft *s, uint64_t signature, char *why,
+		     size_t room)
+{
+	char key[18], line[17 + CK_ERR_MAX] = "";
+
+	if (!read_line(s, BAD, line, sizeof(line)))
+		return false;
+	snprintf(key, sizeof(key), "%016" PRIx64 " ", signature);
+	if (strncmp(line, key, 17) != 0)
+		return false;
+	snprintf(why, room, "%s", line + 17);
+	return true;
+}
+
+static void make_mark(const struct ck_draft *s, const char *name)
+{
+	int fd = openat(s->fd, name,
+			O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+void ck_draft_publish_when_complete(struct ck_draft *s)
+{
+	make_mark(s, PUBLISH_WHEN_COMPLETE);
+}
+
+void ck_draft_publish_when_quiet(struct ck_draft *s)
+{
+	make_mark(s, COPIED);
+}
+
+bool ck_draft_is_publish_when_quiet(const struct ck_draft *s)
+{
+	return is_there(s->fd, COPIED);
+}
+
+bool ck_draft_is_publish_when_complete(const struct ck_draft *s)
+{
+	return is_there(s->fd, PUBLISH_WHEN_COMPLETE);
+}
+
+void ck_draft_used(const struct ck_draft *s, struct ck_draft_use *use)
+{
+	use->open = is_held(s, BYTE_OPEN, F_WRLCK);
+	use->writing = is_held(s, BYTE_WRITE, F_WRLCK);
+}
+
+int ck_draft_only_ours(struct ck_draft *s, struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&s->lock);
+	ret = lock_byte(s, BYTE_OPEN, F_WRLCK);
+	pthread_mutex_unlock(&s->lock);
+	return ret ? ck_fail(err, EBUSY, "%s: a mount has it open", s->name) :
+		     0;
+}
+
+int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
+{
+	char from[NAME_MAX + 1], to[NAME_MAX + 1];
+	ck_auto_free char *path = NULL;
+	char *cut;
+
+	if (!ck_draft_name_ok(name))
+		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
+			       name);
+	if (is_there(s->src_fd, name))
+		return ck_fail(err, EEXIST, "%s: exists", name);
+	dir_name(from, s->name);
+	dir_name(to, name);
+	cut = strstr(s->path, CK_DRAFT_PREFIX);
+	if (!cut || asprintf(&path, "%.*s%s/" CK_DRAFT_FILES,
+			     (int)(cut - s->path), s->path, to) < 0)
+		return ck_fail(err, ENOMEM, "%s: no memory", name);
+	if (is_there(s->src_fd, to))
+		return ck_fail(err, EEXIST, "%s: is staged already", name);
+	if (renameat(s->src_fd, from, s->src_fd, to))
+		return ck_fail(err, errno, "%s: %s", to, strerror(errno));
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	free(s->path);
+	s->path = ck_steal(path);
+	return 0;
+}
+
+/*
+ * First out of sight, in one step: what is half removed must not be taken for
+ * a draft that is half made.
+ */
+int ck_draft_remove(struct ck_draft *s, struct ck_err *err)
+{
+	char dir[NAME_MAX + 1], gone[64];
+	int ret = ck_fault_point("remove", err);
+
+	dir_name(dir, s->name);
+	snprintf(gone, sizeof(gone), CK_DRAFT_GONE "%llu",
+		 (unsigned long long)s->st.st_ino);
+	if (!ret && renameat(s->src_fd, dir, s->src_fd, gone))
+		ret = ck_fail(err, errno, "%s: %s", dir, strerror(errno));
+	return ret ? ret : ck_dir_tree_remove(s->src_fd, gone, err);
+}

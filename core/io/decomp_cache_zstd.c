@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * decomp_cache_zstd.c - one compressed item, as a stream, into its file
+ *
+ * The bytes are untrusted: the window is bounded, the output by the room in
+ * the spool, and input that ends inside a frame is refused.
+ */
+#include "core/io/decomp_cache_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <string.h>
+#include <zstd.h>
+
+#define MAX_WINDOW_LOG 27 /* 128 MiB, what zstd itself allows unasked */
+#define IN_LEN (UINT64_C(128) << 10)
+#define OUT_LEN (UINT64_C(128) << 10)
+
+struct stream {
+	struct ck_decomp_cache *sp;
+	struct ck_decomp_item *item;
+	const struct ck_src *src;
+	const char *name; /* of the file it is in */
+	ZSTD_DStream *z;
+	unsigned char *in, *out;
+	size_t hint; /* 0: at the end of a frame */
+	struct ck_err *err;
+};
+
+/* The bytes themselves are wrong, and will be next time. */
+static int bad(const struct stream *st, uint64_t at, const char *what)
+{
+	struct ck_err line = { 0 };
+
+	ck_fail(&line, EIO,
+		"%s: compressed item at byte %llu: byte %llu of %llu: %s",
+		st->name, (unsigned long long)st->src->off,
+		(unsigned long long)at, (unsigned long long)st->src->len, what);
+	st->item->bad = strdup(line.msg);
+	return ck_fail(st->err, EIO, "%s", line.msg);
+}
+
+static int write_out(const struct stream *st, size_t len)
+{
+	uint64_t at = st->item->len;
+	size_t done = 0;
+
+	if (!ck_decomp_cache_reserve(st->sp, st->item, len))
+		return ck_fail(st->err, EIO,
+			       "%s: compressed item at byte %llu needs more "
+			       "than the %llu bytes of the spool %s",
+			       st->name, (unsigned long long)st->src->off,
+			       (unsigned long long)st->sp->max, st->sp->path);
+	while (done < len) {
+		ssize_t n = pwrite(st->item->fd, st->out + done, len - done,
+				   (off_t)(at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return ck_fail(st->err, EIO,
+				       "spool %s: %s; -o spool=DIR",
+				       st->sp->path,
+				       n ? strerror(errno) : "short write");
+		done += (size_t)n;
+	}
+	ck_stat_add(&st->sp->r->stats.spooled_bytes, len);
+	return 0;
+}
+
+/* @len bytes of input, which begin at byte @at of the item. */
+static int feed(struct stream *st, size_t len, uint64_t at)
+{
+	ZSTD_inBuffer in = { st->in, len, 0 };
+	bool more = true;
+
+	while (in.pos < in.size || more) {
+		ZSTD_outBuffer out = { st->out, OUT_LEN, 0 };
+		size_t before = in.pos;
+		int ret;
+
+		/* At the end of a frame more input begins another. */
+		if (in.pos == in.size && st->hint == 0 && before)
+			break;
+		st->hint = ZSTD_decompressStream(st->z, &out, &in);
+		if (ZSTD_isError(st->hint))
+			return bad(st, at + before,
+				   ZSTD_getErrorName(st->hint));
+		ret = write_out(st, out.pos);
+		if (ret)
+			return ret;
+		more = out.pos == OUT_LEN;
+		if (in.pos == before && !out.pos && in.pos < in.size)
+			return bad(st, at + before, "no progress");
+	}
+	return 0;
+}
+
+static int decode(struct stream *st)
+{
+	struct ck_bytes b;
+	uint64_t at = 0;
+	int ret = ck_bytes_get(st->sp->r, st->src->parent, &b, st->err);
+
+	if (ret)
+		return ret;
+	if (!ck_range_ok(st->src->off, st->src->len, b.len) || !st->src->len)
+		ret = bad(st, 0, "lies outside of its file");
+	while (!ret && at < st->src->len) {
+		uint64_t n = CK_MIN(IN_LEN, st->src->len - at);
+
+		ret = ck_bytes_read(st->sp->r, &b, st->in, n, st->src->off + at,
+				    st->err);
+		if (!ret)
+			ret = feed(st, n, at);
+		at += n;
+	}
+	if (!ret && st->hint)
+		ret = bad(st, at, "ends inside a frame");
+	ck_bytes_put(st->sp->r, &b);
+	return ret;
+}
+
+int ck_decomp_cache_decode(struct ck_decomp_cache *sp,
+			   struct ck_decomp_item *item, struct ck_err *err)
+{
+	const struct ck_src *src = &sp->r->in.img->srcs[item->src];
+	struct stream st = { .sp = sp,
+			     .item = item,
+			     .src = src,
+			     .name = ck_bytes_name(sp->r, item->src),
+			     .hint = 1,
+			     .err = err };
+	ck_auto_free unsigned char *buf = malloc(IN_LEN + OUT_LEN);
+	int ret;
+
+	if (src->codec != CK_CODEC_ZSTD)
+		return ck_fail(err, EIO, "%s: unknown compression %u", st.name,
+			       src->codec);
+	st.z = ZSTD_createDStream();
+	st.in = buf;
+	st.out = buf + IN_LEN;
+	if (!buf || !st.z)
+		ret = ck_fail(err, ENOMEM, "spool: no memory");
+	else if (ZSTD_isError(ZSTD_DCtx_setParameter(st.z, ZSTD_d_windowLogMax,
+						     MAX_WINDOW_LOG)))
+		ret = ck_fail(err, EIO, "zstd: no limit of the window");
+	else
+		ret = decode(&st);
+	ZSTD_freeDStream(st.z);
+	return ret;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * self_writes.c - a few words a source; those of sources never written stay
+ * untouched
+ */
+#include "core/io/self_writes.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LOCKS 64
+
+struct entry {
+	_Atomic uint64_t at; /* the clock at the last begin or end; 0: never */
+	_Atomic int64_t mtime_ns; /* means something once @at does */
+	_Atomic uint32_t writers;
+};
+
+struct ck_self_writes {
+	const struct ck_catalog *img;
+	_Atomic uint64_t clock;
+	pthread_mutex_t lock[LOCKS]; /* by source: of begin and end */
+	struct entry v[];
+};
+
+struct ck_self_writes *ck_self_writes_new(const struct ck_catalog *img)
+{
+	struct ck_self_writes *self_writes = calloc(
+		1, sizeof(*self_writes) +
+			   (size_t)img->nr_srcs * sizeof(self_writes->v[0]));
+
+	if (!self_writes)
+		return NULL;
+	self_writes->img = img;
+	for (unsigned i = 0; i < LOCKS; i++)
+		pthread_mutex_init(&self_writes->lock[i], NULL);
+	return self_writes;
+}
+
+void ck_self_writes_free(struct ck_self_writes *self_writes)
+{
+	if (!self_writes)
+		return;
+	for (unsigned i = 0; i < LOCKS; i++)
+		pthread_mutex_destroy(&self_writes->lock[i]);
+	free(self_writes);
+}
+
+static int mtime_of(int fd, int64_t *out)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	*out = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	return 0;
+}
+
+static int unchanged(const struct ck_self_writes *self_writes, uint32_t src,
+		     int fd, struct ck_err *err)
+{
+	const char *name = ck_catalog_str(
+		self_writes->img, self_writes->img->srcs[src].name, NULL);
+	int64_t mtime = 0;
+	int ret = mtime_of(fd, &mtime);
+
+	if (ret)
+		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
+	if (mtime != ck_self_writes_mtime(self_writes, src))
+		return ck_fail(err, ESTALE, "%s: was changed by somebody else",
+			       name);
+	return 0;
+}
+
+/* Under the lock: the clock moves on, and the entry with it. */
+static void tick(struct ck_self_writes *self_writes, struct entry *e)
+{
+	atomic_store(&e->at, atomic_fetch_add(&self_writes->clock, 1) + 1);
+}
+
+int ck_self_writes_begin(struct ck_self_writes *self_writes, uint32_t src,
+			 int fd, uint64_t since, struct ck_err *err)
+{
+	pthread_mutex_t *lock = &self_writes->lock[src % LOCKS];
+	struct entry *e = &self_writes->v[src];
+	int ret = 0;
+
+	pthread_mutex_lock(lock);
+	/* Nobody of us wrote since it was compared: that look counts. */
+	if (!atomic_load(&e->writers) &&
+	    !ck_self_writes_still(self_writes, src, since))
+		ret = unchanged(self_writes, src, fd, err);
+	if (!ret) {
+		if (!atomic_load(&e->at))
+			atomic_store(&e->mtime_ns,
+				     self_writes->img->srcs[src].id.mtime_ns);
+		atomic_fetch_add(&e->writers, 1);
+		tick(self_writes, e);
+	}
+	pthread_mutex_unlock(lock);
+	return ret;
+}
+
+void ck_self_writes_end(struct ck_self_writes *self_writes, uint32_t src,
+			int fd)
+{
+	pthread_mutex_t *lock = &self_writes->lock[src % LOCKS];
+	struct entry *e = &self_writes->v[src];
+	int64_t mtime;
+
+	pthread_mutex_lock(lock);
+	if (atomic_load(&e->writers) == 1 && !mtime_of(fd, &mtime))
+		atomic_store(&e->mtime_ns, mtime);
+	tick(self_writes, e);
+	/* last: who finds no writer finds the new time */
+	atomic_fetch_sub(&e->writers, 1);
+	pthread_mutex_unlock(lock);
+}
+
+int64_t ck_self_writes_mtime(const struct ck_self_writes *self_writes,
+			     uint32_t src)
+{
+	const struct entry *e = &self_writes->v[src];
+
+	return atomic_load(&e->at) ? atomic_load(&e->mtime_ns) :
+				     self_writes->img->srcs[src].id.mtime_ns;
+}
+
+uint64_t ck_self_writes_clock(const struct ck_self_writes *self_writes)
+{
+	return atomic_load(&self_writes->clock);
+}
+
+bool ck_self_writes_still(const struct ck_self_writes *self_writes,
+			  uint32_t src, uint64_t since)
+{
+	return atomic_load(&self_writes->v[src].at) <= since;
+}
+
+bool ck_self_writes_busy(const struct ck_self_writes *self_writes, uint32_t src)
+{
+	return atomic_load(&self_writes->v[src].writers);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seal_subprocess.c - sealing what nobody has open
+ *
+ *	this process   has the manifest checked
+ *	  ├─fork──> parser: the index
+ *	  └─fork──> reads all and hashes it, in a sandbox that allows no writing,
+ *	            and leaves the manifest in a memfd
+ */
+#include "core/seal/seal.h"
+
+#include "core/base/auto.h"
+#include "core/base/limits.h"
+#include "core/base/whole.h"
+#include "core/sandbox/child.h"
+#include "core/sandbox/sandbox.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SECONDS (7 * 24 * 3600) /* reading all of it takes what it takes */
+
+struct apart {
+	struct ck_root *root;
+	const struct ck_opts *opts;
+	int catalog_fd, out;
+};
+
+static int seal_into(struct ck_ckpt *ck, bool crcs, int out, struct ck_err *err)
+{
+	struct ck_seal_in in = { .ck = ck, .crcs = crcs };
+	ck_auto_free void *bytes = NULL;
+	struct ck_manifest_new *n = NULL;
+	size_t len;
+	int ret = ck_manifest_new(&n, 0, err);
+
+	if (!ret)
+		ret = ck_seal(&in, n, err);
+	if (!ret)
+		ret = ck_manifest_bytes(n, &bytes, &len, err);
+	if (!ret)
+		ret = ck_write_whole(out, bytes, len);
+	return ret;
+}
+
+/* In the child, which ends afterwards. */
+static int run(void *ctx, struct ck_err *err)
+{
+	const struct apart *a = ctx;
+	const char *how = ck_opts_get(a->opts, "sandbox");
+	const char *crc = ck_opts_get(a->opts, "crc");
+	const struct ck_sandbox_in box = { .role = CK_SANDBOX_WORKER,
+					   .root = a->root };
+	struct ck_ckpt *ck;
+	int ret = 0;
+
+	if (!how || strcmp(how, "off"))
+		ret = ck_sandbox_enter(&box, NULL, err);
+	if (!ret)
+		ret = ck_ckpt_serve(&ck, a->root, a->opts, a->catalog_fd, err);
+	if (!ret)
+		ret = seal_into(ck, !crc || strcmp(crc, "ignore"), a->out, err);
+	if (ret && !err->code)
+		ck_fail(err, -ret, "%s", strerror(-ret));
+	return ret;
+}
+
+static int run_apart(struct apart *a, struct ck_err *err)
+{
+	unsigned nr = ck_root_fds(a->root, NULL, 0);
+	ck_auto_free int *keep = calloc(nr + 2, sizeof(*keep));
+	const struct ck_child c = {
+		.what = "the reader of it",
+		.hint = "",
+		.run = run,
+		.ctx = a,
+		.keep = keep,
+		.nr_keep = nr + 2,
+		.seconds = SECONDS,
+	};
+
+	if (!keep)
+		return ck_fail(err, ENOMEM, "no memory");
+	ck_root_fds(a->root, keep, nr);
+	keep[nr] = a->catalog_fd;
+	keep[nr + 1] = a->out;
+	return ck_child_call(&c, err);
+}
+
+static int take(int from, void **bytes, size_t *len, struct ck_err *err)
+{
+	struct ck_manifest m = { 0 };
+	struct stat st;
+	ck_auto_free void *all = NULL;
+	int ret;
+
+	if (fstat(from, &st) || st.st_size <= 0 ||
+	    (uint64_t)st.st_size > CK_MAX_INDEX)
+		return ck_fail(err, EINVAL, "no manifest was made");
+	all = malloc((size_t)st.st_size);
+	if (!all)
+		return ck_fail(err, ENOMEM, "no memory");
+	if (ck_pread_most(from, all, (uint64_t)st.st_size, 0) != st.st_size)
+		return ck_fail(err, EIO, "no manifest was made");
+	ret = ck_manifest_parse(&m, all, (size_t)st.st_size, err);
+	if (ret)
+		return ret;
+	*len = (size_t)st.st_size;
+	*bytes = ck_steal(all);
+	return 0;
+}
+
+int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,
+		       void **bytes, size_t *len, struct ck_err *err)
+{
+	ck_auto_fd int catalog = -1, out = -1;
+	struct apart a = { .root = root, .opts = opts };
+	int ret = ck_ckpt_describe(root, opts, &catalog, err);
+
+	if (ret)
+		return ret;
+	out = memfd_create("manifest", MFD_CLOEXEC);
+	if (out < 0)
+		return ck_fail(err, errno, "memory: %s", strerror(errno));
+	a.catalog_fd = catalog;
+	a.out = out;
+	ret = run_apart(&a, err);
+	return ret ? ret : take(out, bytes, len, err);
+}

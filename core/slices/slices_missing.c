@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slices_missing.c - what is missing, for people: by rank, tensor and range */
+#include "core/slices/slices_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/vec.h"
+#include "core/draft/dir_tree.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RANKS_SAID 8
+#define STEP CK_SLICES_SIBLING_STEP "/"
+
+/* Missing bytes of a piece, and the first stretch of them, in the piece. */
+struct lack {
+	uint64_t bytes, from, to;
+};
+
+static void look_at(struct ck_slices *sl, uint32_t piece, struct lack *out)
+{
+	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
+	struct ck_slice_plan_runs runs;
+
+	*out = (struct lack){ 0 };
+	ck_slice_plan_runs(&sl->plan, piece, &runs);
+	for (uint64_t i = 0; i < runs.nr; i++) {
+		uint64_t at = p->off + ck_slice_plan_run(&runs, i);
+		uint64_t end = at + runs.len, from, to;
+
+		for (; at < end; at = to) {
+			ck_claims_gap(sl->claims, p->file, at, end, &from, &to);
+			if (from < to && !out->bytes) {
+				out->from = from - p->off;
+				out->to = to - p->off;
+			}
+			out->bytes += to - from;
+		}
+	}
+}
+
+static int no_mem(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory for a list");
+}
+
+static void add_up(const struct ck_slices *sl,
+		   const struct ck_slice_plan_rank *r, const struct lack *v,
+		   struct ck_slices_missing *out)
+{
+	*out = (struct ck_slices_missing){ .rank = r->rank, .slices = r->nr };
+	for (uint32_t i = 0; i < r->nr; i++) {
+		uint32_t piece = sl->plan.entries[r->first + i];
+		uint32_t t = sl->plan.pieces[piece].tensor;
+
+		out->whole += !v[piece].bytes;
+		if (v[piece].bytes && !out->bytes) {
+			out->tensor = ck_slice_plan_str(
+				&sl->plan, sl->plan.tensors[t].name);
+			out->from = v[piece].from;
+			out->to = v[piece].to;
+		}
+		out->bytes += v[piece].bytes;
+	}
+}
+
+static int list(struct ck_slices *sl, const struct lack *v,
+		struct ck_slices_missing **out, size_t *nr, struct ck_err *err)
+{
+	CK_VEC(struct ck_slices_missing) all = { 0 };
+
+	for (uint32_t i = 0; i < sl->plan.nr_ranks; i++) {
+		struct ck_slices_missing one, *room;
+
+		add_up(sl, &sl->plan.ranks[i], v, &one);
+		if (!one.bytes)
+			continue;
+		room = ck_vec_push(&all);
+		if (!room) {
+			free(all.v);
+			return no_mem(err);
+		}
+		*room = one;
+	}
+	*out = all.v;
+	*nr = all.nr;
+	return 0;
+}
+
+/* Of each piece, once, for many ranks may hold it. */
+static int look(struct ck_slices *sl, struct lack **out, struct ck_err *err)
+{
+	struct lack *v = calloc(sl->plan.nr_pieces + 1, sizeof(*v));
+	int ret = v ? ck_claims_refresh(sl->claims, err) : no_mem(err);
+
+	if (ret) {
+		free(v);
+		return ret;
+	}
+	for (uint32_t i = 0; i < sl->plan.nr_pieces; i++)
+		look_at(sl, i, &v[i]);
+	*out = v;
+	return 0;
+}
+
+int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_missing **out,
+		    size_t *nr, struct ck_err *err)
+{
+	ck_auto_free struct lack *v = NULL;
+	int ret = look(sl, &v, err);
+
+	*out = NULL;
+	*nr = 0;
+	return ret ? ret : list(sl, v, out, nr, err);
+}
+
+static void report_holders(const struct ck_slices *sl, uint32_t piece, char *to,
+			   size_t room)
+{
+	uint32_t t = sl->plan.pieces[piece].tensor;
+	size_t n = 0, said = 0;
+
+	*to = '\0';
+	for (uint32_t r = 0; r < sl->plan.nr_ranks && n < room; r++) {
+		uint32_t e = ck_slice_plan_find_entry(&sl->plan, r, t);
+
+		if (e == CK_NONE || sl->plan.entries[e] != piece)
+			continue;
+		if (said++ < RANKS_SAID)
+			n += (size_t)snprintf(to + n, room - n, "%s%" PRIu64,
+					      said > 1 ? ", " : "",
+					      sl->plan.ranks[r].rank);
+	}
+	if (said > RANKS_SAID && n < room)
+		snprintf(to + n, room - n, " and %zu more", said - RANKS_SAID);
+}
+
+static int say(const struct ck_slices *sl, uint32_t piece, const struct lack *l,
+	       struct ck_err *err)
+{
+	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
+	char ranks[300];
+
+	report_holders(sl, piece, ranks, sizeof(ranks));
+	return ck_fail(
+		err, ENODATA,
+		"%.300s: bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+		" were not written (slice of rank%s %s)",
+		ck_slice_plan_str(&sl->plan, sl->plan.tensors[p->tensor].name),
+		l->from, l->to, p->len, strchr(ranks, ',') ? "s" : "", ranks);
+}
+
+int ck_slices_no_others(const struct ck_draft *s, struct ck_err *err)
+{
+	ck_auto_fd int dir =
+		openat(s->fd, CK_SLICES_SIBLING,
+		       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	ck_auto_dir_tree struct ck_dir_tree all = { 0 };
+	int ret = dir < 0 ? 0 : ck_dir_tree_list(&all, dir, err);
+
+	for (size_t i = 0; i < all.nr && !ret; i++) {
+		const char *at = all.v[i].path;
+		const char *in = isdigit((unsigned char)*at) ? "ranks/" : "";
+
+		if (S_ISDIR(all.v[i].st.st_mode))
+			continue;
+		if (!strncmp(at, STEP, strlen(STEP)))
+			at += strlen(STEP);
+		ret = ck_fail(err, ENODATA,
+			      "%s%.300s: no slice is called so; it is to be "
+			      "renamed to one, or removed",
+			      in, at);
+	}
+	return ret;
+}
+
+int ck_slices_check(struct ck_slices *sl, struct ck_err *err)
+{
+	ck_auto_free struct lack *v = NULL;
+	int ret = look(sl, &v, err);
+
+	/* in the order of tensors, as people look for them */
+	for (uint32_t i = 0; i < sl->plan.nr_pieces && !ret; i++) {
+		uint32_t piece = sl->by_tensor[i];
+
+		if (v[piece].bytes)
+			ret = say(sl, piece, &v[piece], err);
+	}
+	return ret ? ret : ck_slices_no_others(sl->draft, err);
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_tree_files.c - bytes and attributes of files of a draft
+ *
+ * Every write is one pwrite() on the file in SRC: what was acknowledged is in
+ * its page cache at least, and a killed worker loses nothing of it.  After a
+ * failed fsync the kernel forgets what it could not write, so that a second
+ * one would lie: the draft is poisoned.
+ */
+#include "fs/draft/draft_tree_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/whole.h"
+#include "core/root/fault.h"
+#include "fs/tree/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- attributes ---- */
+
+/* A descriptor of @ino that can be changed through. */
+static int open_any(struct fs_draft_tree *s, uint64_t ino)
+{
+	const int how = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	ck_auto_fd int fd = -1;
+	int ret = fs_draft_tree_place(s, ino, &at);
+	struct stat st;
+
+	if (ret == -ESTALE)
+		return fs_draft_tree_dup(s, ino);
+	if (ret)
+		return ret;
+	fd = openat(at.dir, *at.name ? at.name : ".", O_RDONLY | how);
+	if (fd < 0 && errno == EACCES)
+		fd = openat(at.dir, at.name, O_WRONLY | how);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st))
+		return -errno;
+	if (*at.name && (st.st_dev != at.dev || st.st_ino != at.id))
+		return -ESTALE;
+	return ck_steal_fd(fd);
+}
+
+static int set_owner(int fd, const struct stat *now, const struct stat *attr,
+		     int to_set)
+{
+	uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : now->st_uid;
+	gid_t gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : now->st_gid;
+
+	if (uid == now->st_uid && gid == now->st_gid)
+		return 0;
+	return fchown(fd, uid, gid) ? -errno : 0;
+}
+
+static int set_size(int fd, uint64_t ino, struct fs_draft_tree *s, off_t size)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	ck_auto_fd int own = -1;
+	int ret;
+
+	if (!ftruncate(fd, size))
+		return 0;
+	if (errno != EINVAL && errno != EBADF)
+		return -errno;
+	/* it was opened for reading */
+	ret = fs_draft_tree_place(s, ino, &at);
+	if (ret)
+		return ret;
+	own = openat(at.dir, at.name,
+		     O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (own < 0)
+		return -errno;
+	return ftruncate(own, size) ? -errno : 0;
+}
+
+static void times_of(const struct stat *attr, int to_set, struct timespec t[2])
+{
+	t[0] = t[1] = (struct timespec){ .tv_nsec = UTIME_OMIT };
+	if (to_set & FUSE_SET_ATTR_ATIME)
+		t[0] = attr->st_atim;
+	if (to_set & FUSE_SET_ATTR_MTIME)
+		t[1] = attr->st_mtim;
+	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
+		t[0].tv_nsec = UTIME_NOW;
+	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+		t[1].tv_nsec = UTIME_NOW;
+}
+
+static int set_times(int fd, const struct stat *attr, int to_set)
+{
+	struct timespec t[2];
+
+	times_of(attr, to_set, t);
+	return futimens(fd, t) ? -errno : 0;
+}
+
+#define TIMES                                                                  \
+	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | \
+	 FUSE_SET_ATTR_MTIME_NOW)
+#define OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+
+static int set_fd(struct fs_draft_tree *s, uint64_t ino, int fd,
+		  const struct stat *attr, int to_set)
+{
+	struct stat now;
+	int ret = fstat(fd, &now) ? -errno : 0;
+
+	if (!ret && (to_set & OWNER))
+		ret = set_owner(fd, &now, attr, to_set);
+	/* after the owner, a change of whom takes set-user-ID away */
+	if (!ret && (to_set & FUSE_SET_ATTR_MODE))
+		ret = fchmod(fd, attr->st_mode & 07777) ? -errno : 0;
+	if (!ret && (to_set & FUSE_SET_ATTR_SIZE))
+		ret = set_size(fd, ino, s, attr->st_size);
+	if (!ret && (to_set & TIMES))
+		ret = set_times(fd, attr, to_set);
+	return ret;
+}
+
+/*
+ * A link has no descriptor, and by its name the worker may change no owner:
+ * that call would reach any file of the machine.
+ */
+static int set_link(struct fs_draft_tree *s, uint64_t ino,
+		    const struct stat *now, const struct stat *attr, int to_set)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	struct timespec t[2];
+	int ret;
+
+	if ((to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
+	    (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid))
+		return -EPERM;
+	if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE))
+		return -EPERM;
+	ret = to_set & TIMES ? fs_draft_tree_place(s, ino, &at) : 0;
+	if (ret || !(to_set & TIMES))
+		return ret;
+	times_of(attr, to_set, t);
+	return utimensat(at.dir, at.name, t, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+}
+
+static int set(struct fs_draft_tree *s, uint64_t ino,
+	       const struct fs_draft_tree_file *f, const struct stat *attr,
+	       int to_set)
+{
+	ck_auto_fd int own = -1;
+	struct stat now;
+	int ret = fs_draft_tree_stat(s, ino, f, &now);
+
+	if (ret)
+		return ret;
+	if (S_ISLNK(now.st_mode))
+		return set_link(s, ino, &now, attr, to_set);
+	if (!f)
+		own = open_any(s, ino);
+	if (!f && own < 0)
+		return own;
+	return set_fd(s, ino, f ? f->fd : own, attr, to_set);
+}
+
+int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
+		      const struct fs_draft_tree_file *f,
+		      const struct stat *attr, int to_set, struct stat *st)
+{
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	ret = set(s, ino, f, attr, to_set);
+	fs_draft_tree_end(s);
+	return ret ? ret : fs_draft_tree_stat(s, ino, f, st);
+}
+
+/* ---- open files ---- */
+
+static int open_named(struct fs_draft_tree *s, uint64_t ino, int flags)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	ck_auto_fd int fd = -1;
+	struct stat st;
+	int ret = fs_draft_tree_place(s, ino, &at);
+
+	if (ret)
+		return ret;
+	fd = openat(at.dir, at.name,
+		    flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT || errno == ELOOP ? -ESTALE : -errno;
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_dev != at.dev || st.st_ino != at.id || !S_ISREG(st.st_mode))
+		return -ESTALE;
+	return ck_steal_fd(fd);
+}
+
+/*
+ * The kernel says where an append goes, and reads what it changes a part of:
+ * a file that can be written must be readable too, where that is allowed.
+ */
+static int open_fd(struct fs_draft_tree *s, uint64_t ino, int flags)
+{
+	const int kept = flags & (O_SYNC | O_DSYNC);
+	int fd;
+
+	if ((flags & O_ACCMODE) == O_RDONLY)
+		return open_named(s, ino, O_RDONLY);
+	fd = open_named(s, ino, O_RDWR | kept);
+	return fd == -EACCES && (flags & O_ACCMODE) == O_WRONLY ?
+		       open_named(s, ino, O_WRONLY | kept) :
+		       fd;
+}
+
+/* The bits that a write takes away. */
+static mode_t id_bits(mode_t mode)
+{
+	return (mode & S_ISUID) | (mode & S_IXGRP ? mode & S_ISGID : 0);
+}
+
+static bool sets_id(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && id_bits(st.st_mode);
+}
+
+int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
+		       struct fs_draft_tree_file **out)
+{
+	bool writes = (flags & O_ACCMODE) != O_RDONLY;
+	struct fs_draft_tree_file *f = calloc(1, sizeof(*f));
+	int ret = !f ? -ENOMEM : writes ? fs_draft_tree_begin(s) : 0;
+
+	if (ret) {
+		free(f);
+		return ret;
+	}
+	f->ino = ino;
+	f->writes = writes;
+	f->fd = open_fd(s, ino, flags);
+	if (f->fd < 0) {
+		ret = f->fd;
+		if (writes)
+			fs_draft_tree_end(s);
+		free(f);
+		return ret;
+	}
+	f->sets_id = writes && sets_id(f->fd);
+	fs_draft_tree_attach(s, f);
+	ret = writes ? fs_draft_tree_may_write(s, f) : 0;
+	if (ret)
+		fs_draft_tree_release(s, f);
+	else
+		*out = f;
+	return ret;
+}
+
+void fs_draft_tree_release(struct fs_draft_tree *s,
+			   struct fs_draft_tree_file *f)
+{
+	fs_draft_tree_detach(s, f);
+	close(f->fd);
+	if (f->writes)
+		fs_draft_tree_end(s);
+	free(f);
+}
+
+/* ---- bytes ---- */
+
+int fs_draft_tree_read(const struct fs_draft_tree_file *f, char *buf,
+		       size_t len, uint64_t off, size_t *got,
+		       struct ck_err *err)
+{
+	ssize_t n = ck_pread_most(f->fd, buf, len, off);
+
+	if (n < 0)
+		return ck_fail(err, (int)-n, "a staged file: %s",
+			       strerror((int)-n));
+	*got = (size_t)n;
+	return 0;
+}
+
+static int write_all(const struct fs_draft_tree_file *f, const char *buf,
+		     size_t len, uint64_t off)
+{
+	while (len) {
+		ssize_t n = pwrite(f->fd, buf, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		n = ck_fault_of(CK_FAULT_WRITE, n < 0 ? -errno : (int)n);
+		if (n <= 0)
+			return n ? (int)n : -EIO;
+		buf += n;
+		off += (size_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static void fail(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
+		 const char *what, int ret, struct ck_err *err)
+{
+	char path[PATH_MAX];
+
+	if (!fs_draft_tree_path(s, f->ino, path))
+		strcpy(path, "a file that was removed");
+	ck_fail(err, -ret, "%s: %s: %s: %s", s->draft->name, path, what,
+		strerror(-ret));
+}
+
+int fs_draft_tree_write(struct fs_draft_tree *s,
+			const struct fs_draft_tree_file *f, const char *buf,
+			size_t len, uint64_t off, bool cached,
+			struct ck_err *err)
+{
+	int ret = f->writes ? write_all(f, buf, len, off) : -EBADF;
+
+	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
+	if (!ret || ret == -EFBIG)
+		return ret;
+	fail(s, f, "write", ret, err);
+	/* of a mapping: whoever stored the bytes is not told */
+	if (cached)
+		ck_draft_poison(s->draft, err->msg);
+	return ret;
+}
+
+/* The kernel sees to it where it keeps pages, not for direct writes. */
+void fs_draft_tree_written_by(struct fs_draft_tree_file *f, uid_t uid)
+{
+	struct stat st;
+
+	if (uid && atomic_load(&f->sets_id) && !fstat(f->fd, &st) &&
+	    !fchmod(f->fd, st.st_mode & 07777 & ~id_bits(st.st_mode)))
+		atomic_store(&f->sets_id, false);
+}
+
+int fs_draft_tree_sync(struct fs_draft_tree *s,
+		       const struct fs_draft_tree_file *f, bool data,
+		       struct ck_err *err)
+{
+	int ret;
+
+	ret = (data ? fdatasync(f->fd) : fsync(f->fd)) ? -errno : 0;
+	ret = ck_fault_of(CK_FAULT_SYNC, ret);
+	if (!ret)
+		return 0;
+	fail(s, f, "fsync", ret, err);
+	ck_draft_poison(s->draft, err->msg);
+	return ret;
+}
+
+/* What the kernel could not write it has forgotten, or will. */
+int fs_draft_tree_check_kept(struct fs_draft_tree *s,
+			     const struct fs_draft_tree_file *f,
+			     struct ck_err *err)
+{
+	int ret = sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) ?
+			  -errno :
+			  0;
+
+	ret = ck_fault_of(CK_FAULT_SYNC, ret);
+	if (!ret || (ret != -EIO && ret != -ENOSPC && ret != -EDQUOT))
+		return 0;
+	fail(s, f, "write", ret, err);
+	ck_draft_poison(s->draft, err->msg);
+	return ret;
+}
+
+int fs_draft_tree_fallocate(struct fs_draft_tree *s,
+			    const struct fs_draft_tree_file *f, int mode,
+			    uint64_t off, uint64_t len)
+{
+	if (!f->writes)
+		return -EBADF;
+	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
+	return fallocate(f->fd, mode, (off_t)off, (off_t)len) ? -errno : 0;
+}
+
+off_t fs_draft_tree_seek(const struct fs_draft_tree_file *f, off_t off,
+			 int whence)
+{
+	off_t at = lseek(f->fd, off, whence);
+
+	return at < 0 ? -errno : at;
+}

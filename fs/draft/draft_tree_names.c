@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_tree_names.c - names of a draft that are looked up, come and go
+ *
+ * Each is one system call on the directory that the kernel means, opened
+ * beneath the draft; none follows a link.
+ */
+#include "fs/draft/draft_tree_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/vec.h"
+#include "core/root/openat_beneath.h"
+#include "core/draft/dir_tree.h"
+#include "fs/tree/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define EXCHANGE 2
+
+static int stat_in(const struct fs_draft_tree_place *dir, const char *name,
+		   struct stat *st)
+{
+	if (fstatat(dir->dir, name, st, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	return fs_draft_tree_shows(st->st_mode) ? 0 : -ENOENT;
+}
+
+/* What the kernel is told of a file: its own number for it. */
+static void own_number(struct stat *st, uint64_t ino)
+{
+	st->st_ino = ino;
+	st->st_dev = 0;
+}
+
+static int take(struct fs_draft_tree *s, const struct fs_draft_tree_place *at,
+		uint64_t dir, const char *name, struct fs_draft_tree_node *out)
+{
+	int ret = stat_in(at, name, &out->st);
+
+	if (!ret)
+		ret = fs_draft_tree_take(s, dir, name, out);
+	if (!ret)
+		own_number(&out->st, out->ino);
+	return ret;
+}
+
+int fs_draft_tree_lookup(struct fs_draft_tree *s, uint64_t dir,
+			 const char *name, struct fs_draft_tree_node *out)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_dir(s, dir, &at);
+
+	return ret ? ret : take(s, &at, dir, name, out);
+}
+
+/* By its name, if that means it still. */
+static int stat_named(struct fs_draft_tree *s, uint64_t ino, struct stat *st)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_place(s, ino, &at);
+
+	if (ret)
+		return ret;
+	if (!*at.name)
+		return fstat(s->draft->files_fd, st) ? -errno : 0;
+	ret = stat_in(&at, at.name, st);
+	if (ret == -ENOENT)
+		return -ESTALE;
+	return ret || (st->st_dev == at.dev && st->st_ino == at.id) ? ret :
+								      -ESTALE;
+}
+
+int fs_draft_tree_stat(struct fs_draft_tree *s, uint64_t ino,
+		       const struct fs_draft_tree_file *f, struct stat *st)
+{
+	int ret = f ? 0 : stat_named(s, ino, st);
+	ck_auto_fd int fd = ret == -ESTALE ? fs_draft_tree_dup(s, ino) : -1;
+
+	if (fd >= 0)
+		ret = fstat(fd, st) ? -errno : 0;
+	else if (f)
+		ret = fstat(f->fd, st) ? -errno : 0;
+	own_number(st, ino);
+	return ret;
+}
+
+int fs_draft_tree_readlink(struct fs_draft_tree *s, uint64_t ino,
+			   char out[PATH_MAX])
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_place(s, ino, &at);
+	ssize_t n;
+
+	if (ret)
+		return ret;
+	n = readlinkat(at.dir, at.name, out, PATH_MAX - 1);
+	if (n < 0)
+		return -errno;
+	out[n] = '\0';
+	return 0;
+}
+
+/* ---- listing ---- */
+
+static int fill(struct fs_shard_list *l, DIR *d)
+{
+	const struct dirent *e;
+	struct stat st;
+	int ret = fs_shards_list_add(l, ".", l->dir, true);
+
+	if (!ret)
+		ret = fs_shards_list_add(l, "..", FS_INO_SHARDS, true);
+	while (!ret && (errno = 0, e = readdir(d))) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		    !fs_draft_tree_shows(st.st_mode))
+			continue;
+		/* the number is the look-up's to say; it must not be 0 */
+		ret = fs_shards_list_add(l, e->d_name,
+					 FS_INO_SHARD | (st.st_ino & 0xffff),
+					 S_ISDIR(st.st_mode));
+		if (!ret && S_ISLNK(st.st_mode))
+			l->v[l->nr - 1].is_link = true;
+	}
+	return !ret && errno ? -errno : ret;
+}
+
+int fs_draft_tree_list(struct fs_draft_tree *s, uint64_t dir,
+		       struct fs_shard_list **out)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	struct fs_shard_list *l = calloc(1, sizeof(*l));
+	ck_auto_dir DIR *d = NULL;
+	int ret = l ? fs_draft_tree_dir(s, dir, &at) : -ENOMEM;
+
+	if (!ret)
+		ret = ck_beneath_list(at.dir, "", &d);
+	if (!ret) {
+		l->dir = dir;
+		ret = fill(l, d);
+	}
+	if (ret)
+		fs_shards_list_free(l);
+	else
+		*out = l;
+	return ret;
+}
+
+int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
+			   struct ck_err *err)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_dir(s, ino, &at);
+	ck_auto_fd int fd = ret ? -1 : ck_beneath_dir(at.dir, "");
+
+	if (ret)
+		return ret;
+	if (fd < 0)
+		return fd;
+	if (!fsync(fd))
+		return 0;
+	ret = ck_fail(err, errno, "%s: fsync of a directory: %s",
+		      s->draft->name, strerror(errno));
+	ck_draft_poison(s->draft, err->msg);
+	return ret;
+}
+
+/* ---- changes ---- */
+
+/* What root's mount makes is whose it was asked by; others make their own. */
+static int give(int fd, mode_t mode, const struct fs_draft_tree_who *who)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if ((st.st_uid != who->uid || st.st_gid != who->gid) && !geteuid() &&
+	    fchown(fd, who->uid, st.st_mode & S_ISGID ? (gid_t)-1 : who->gid))
+		return -errno;
+	/* the caller's umask was applied; not ours on top of it */
+	if ((st.st_mode & 0777) != (mode & 0777) && fchmod(fd, mode & 07777))
+		return -errno;
+	return 0;
+}
+
+static int make_file(struct fs_draft_tree *s,
+		     const struct fs_draft_tree_place *at, const char *name,
+		     mode_t mode, int flags,
+		     const struct fs_draft_tree_who *who, int *fd)
+{
+	const int how = (flags & O_ACCMODE) | O_CREAT | O_EXCL | O_NOFOLLOW |
+			O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	int ret;
+
+	(void)s;
+	*fd = openat(at->dir, name, how, mode & 07777);
+	if (*fd < 0)
+		return -errno;
+	ret = give(*fd, mode, who);
+	if (ret) {
+		close(*fd);
+		unlinkat(at->dir, name, 0);
+	}
+	return ret;
+}
+
+static int create(struct fs_draft_tree *s, uint64_t dir, const char *name,
+		  mode_t mode, int flags, const struct fs_draft_tree_who *who,
+		  struct fs_draft_tree_node *out, struct fs_draft_tree_file *f)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_dir(s, dir, &at);
+
+	if (!ret)
+		ret = make_file(s, &at, name, mode, flags, who, &f->fd);
+	if (ret)
+		return ret;
+	ret = take(s, &at, dir, name, out);
+	if (ret)
+		close(f->fd);
+	return ret;
+}
+
+/*
+ * Of two mounts that create the same name one makes it; the other's kernel
+ * found none a moment before, and O_CREAT alone then means to open it.
+ */
+static int open_existing(struct fs_draft_tree *s, uint64_t dir,
+			 const char *name, int flags,
+			 struct fs_draft_tree_node *out,
+			 struct fs_draft_tree_file **f)
+{
+	int ret = fs_draft_tree_lookup(s, dir, name, out);
+
+	if (ret)
+		return ret;
+	ret = fs_draft_tree_open(s, out->ino, flags, f);
+	if (ret)
+		fs_draft_tree_forget(s, out->ino, 1);
+	return ret;
+}
+
+int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
+			 const char *name, mode_t mode, int flags,
+			 const struct fs_draft_tree_who *who,
+			 struct fs_draft_tree_node *out,
+			 struct fs_draft_tree_file **f)
+{
+	struct fs_draft_tree_file *file;
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	file = calloc(1, sizeof(*file));
+	ret = file ? create(s, dir, name, mode, flags, who, out, file) :
+		     -ENOMEM;
+	if (ret) {
+		free(file);
+		fs_draft_tree_end(s);
+		return ret == -EEXIST && !(flags & O_EXCL) ?
+			       open_existing(s, dir, name, flags, out, f) :
+			       ret;
+	}
+	file->writes = true; /* ends what began here when it is closed */
+	file->ino = out->ino;
+	fs_draft_tree_attach(s, file);
+	*f = file;
+	return 0;
+}
+
+static int make_dir(struct fs_draft_tree *s, uint64_t dir, const char *name,
+		    mode_t mode, const struct fs_draft_tree_who *who,
+		    struct fs_draft_tree_node *out)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	ck_auto_fd int fd = -1;
+	int ret = fs_draft_tree_dir(s, dir, &at);
+
+	if (ret)
+		return ret;
+	if (mkdirat(at.dir, name, (mode & 07777) | 0700))
+		return -errno;
+	fd = ck_beneath_dir(at.dir, name);
+	ret = fd < 0 ? fd : give(fd, mode, who);
+	return ret ? ret : take(s, &at, dir, name, out);
+}
+
+int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
+			mode_t mode, const struct fs_draft_tree_who *who,
+			struct fs_draft_tree_node *out)
+{
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	ret = make_dir(s, dir, name, mode, who, out);
+	fs_draft_tree_end(s);
+	return ret;
+}
+
+static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
+		     const char *to, struct fs_draft_tree_node *out)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int depth = fs_draft_tree_depth(s, dir);
+	int ret = fs_draft_tree_dir(s, dir, &at);
+
+	if (ret)
+		return ret;
+	if (depth < 0 || !ck_dir_tree_link_ok((unsigned)depth, to))
+		return -EPERM;
+	if (symlinkat(to, at.dir, name))
+		return -errno;
+	return take(s, &at, dir, name, out);
+}
+
+int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
+			  const char *name, const char *to,
+			  struct fs_draft_tree_node *out)
+{
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	ret = make_link(s, dir, name, to, out);
+	fs_draft_tree_end(s);
+	return ret;
+}
+
+int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
+			 const char *name, bool is_dir)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	ret = fs_draft_tree_dir(s, dir, &at);
+	if (!ret && unlinkat(at.dir, name, is_dir ? AT_REMOVEDIR : 0))
+		ret = -errno;
+	if (!ret || ret == -ENOENT)
+		fs_draft_tree_drop(s, dir, name);
+	fs_draft_tree_end(s);
+	return ret;
+}
+
+/* A link must lead nowhere else than it may from its new place. */
+static int check_link(struct fs_draft_tree *s,
+		      const struct fs_draft_tree_place *at, const char *name,
+		      uint64_t new_dir)
+{
+	int depth = fs_draft_tree_depth(s, new_dir);
+	char to[PATH_MAX];
+	ssize_t n = readlinkat(at->dir, name, to, sizeof(to) - 1);
+
+	if (n < 0)
+		return 0; /* it is no link */
+	to[n] = '\0';
+	return depth >= 0 && ck_dir_tree_link_ok((unsigned)depth, to) ? 0 :
+									-EPERM;
+}
+
+static int rename_in(struct fs_draft_tree *s,
+		     const struct fs_draft_tree_place *from, const char *name,
+		     const struct fs_draft_tree_place *to, const char *new_name,
+		     unsigned flags)
+{
+	(void)s;
+	/* file systems without flags still know the plain call */
+	if (!flags)
+		return renameat(from->dir, name, to->dir, new_name) ? -errno :
+								      0;
+	return syscall(SYS_renameat2, from->dir, name, to->dir, new_name,
+		       flags) ?
+		       -errno :
+		       0;
+}
+
+int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
+			 const char *name, uint64_t new_dir,
+			 const char *new_name, unsigned flags)
+{
+	fs_auto_place struct fs_draft_tree_place from = { .dir = -1 };
+	fs_auto_place struct fs_draft_tree_place to = { .dir = -1 };
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	ret = fs_draft_tree_dir(s, dir, &from);
+	if (!ret)
+		ret = fs_draft_tree_dir(s, new_dir, &to);
+	if (!ret)
+		ret = check_link(s, &from, name, new_dir);
+	if (!ret && (flags & EXCHANGE))
+		ret = check_link(s, &to, new_name, dir);
+	if (!ret)
+		ret = rename_in(s, &from, name, &to, new_name, flags);
+	if (!ret)
+		fs_draft_tree_move(s, dir, name, new_dir, new_name,
+				   flags & EXCHANGE);
+	fs_draft_tree_end(s);
+	return ret;
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_draft.c - names of drafts, and names in them
+ *
+ *	MNT/step-N		1
+ *	  shards/		3	below: FS_INO_SHARD | a number
+ *	  unshard-layout.json, ranks/, tensors/	see ops_slices.c
+ *	  .unshard/		4	not listed, so that rm -r can remove it
+ *	    status		FS_DRAFT_STATUS
+ */
+#include "fs/draft/ops_draft.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "fs/kernel/reply.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#define NAME_MAX_BYTES 255
+
+int fs_draft_ref_find(struct fs *fs, uint64_t ino, struct fs_draft_ref *out)
+{
+	out->drafts = fs->drafts;
+	out->s = fs_drafts_pin(fs->drafts, ino);
+	out->ino = ino & FS_INO_MASK;
+	return out->s ? 0 : -ESTALE;
+}
+
+void fs_draft_ref_end(const struct fs_draft_ref *r)
+{
+	if (r->s)
+		fs_draft_unpin(r->drafts, r->s);
+}
+
+void fs_draft_ref_reply(fuse_req_t req, int ret, const struct ck_err *err)
+{
+	if (ret && *err->msg)
+		fs_reply_fail(req, ret, err);
+	else
+		fs_reply_errno(req, -ret);
+}
+
+static int own_attr(const struct fs_draft_ref *r, struct stat *st)
+{
+	ck_auto_str struct ck_str text = { 0 };
+	int ret = fs_draft_tree_stat(r->s->files, FS_INO_SHARDS, NULL, st);
+
+	if (ret)
+		return ret;
+	st->st_nlink = 2;
+	if (r->ino != FS_DRAFT_STATUS)
+		return 0;
+	fs_draft_text(r->drafts, r->s, &text);
+	st->st_mode = S_IFREG | (st->st_mode & 0444);
+	st->st_nlink = 1;
+	st->st_size = (off_t)text.len;
+	return text.failed ? -ENOMEM : 0;
+}
+
+int fs_draft_ref_attr(const struct fs_draft_ref *r,
+		      const struct fs_draft_tree_file *f, struct stat *st)
+{
+	int ret = r->ino & FS_INO_SHARD ?
+			  fs_draft_tree_stat(r->s->files, r->ino, f, st) :
+		  fs_slices_has(r->ino) ? fs_slices_attr(r, st) :
+					  own_attr(r, st);
+
+	st->st_ino = fs_ino(r->s->nr, r->ino);
+	return ret;
+}
+
+void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
+			const struct stat *st, struct fuse_entry_param *e)
+{
+	*e = (struct fuse_entry_param){
+		.ino = fs_ino(r->s->nr, ino),
+		.attr = *st,
+		.attr_timeout =
+			ino == FS_DRAFT_STATUS ? FS_KEEP_NONE : FS_KEEP_SRC,
+		.entry_timeout =
+			ino == FS_INO_ROOT ? FS_KEEP_NONE : FS_KEEP_SRC,
+	};
+	e->attr.st_ino = e->ino;
+	fs_draft_know(r->drafts, r->s);
+}
+
+void fs_draft_ref_forget(struct fs_drafts *t, uint64_t ino, uint64_t nr)
+{
+	struct fs_draft *s = fs_drafts_pin(t, ino);
+
+	if (!s)
+		return;
+	if (ino & FS_INO_SHARD)
+		fs_draft_tree_forget(s->files, ino & FS_INO_MASK, nr);
+	fs_draft_forget(t, s, nr);
+	fs_draft_unpin(t, s);
+}
+
+static void reply_entry(fuse_req_t req, const struct fs_draft_ref *r,
+			uint64_t ino, const struct stat *st)
+{
+	struct fuse_entry_param e;
+
+	fs_draft_ref_entry(r, ino, st, &e);
+	if (fs_reply_entry(req, &e))
+		fs_draft_ref_forget(r->drafts, e.ino, 1);
+}
+
+static struct fs_draft_tree_who who(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct fs_draft_tree_who){ ctx->uid, ctx->gid };
+}
+
+/* The step itself. */
+static void reply_draft(fuse_req_t req, struct fs_drafts *t, struct fs_draft *s)
+{
+	const struct fs_draft_ref r = { .drafts = t,
+					.s = s,
+					.ino = FS_INO_ROOT };
+	struct stat st;
+	int ret = fs_draft_ref_attr(&r, NULL, &st);
+
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		reply_entry(req, &r, FS_INO_ROOT, &st);
+	fs_draft_unpin(t, s);
+}
+
+/* Whether @ino is the root of a directory of checkpoints, for writing. */
+static bool is_top(const struct fs *fs, uint64_t ino)
+{
+	return fs->drafts && ino == FUSE_ROOT_ID;
+}
+
+/* ---- look-ups ---- */
+
+static void lookup_in_top(fuse_req_t req, const char *name)
+{
+	struct fs *fs = fs_of(req);
+	struct fuse_entry_param e = { 0 };
+	struct fs_draft *s;
+	int ret = fs_lookup(fs, FUSE_ROOT_ID, name, &e, NULL);
+
+	/* what is published has the name */
+	if (!ret && e.ino) {
+		if (fs_reply_entry(req, &e))
+			fs_forget(fs, e.ino, 1);
+	} else if (ret && ret != -ENOENT) {
+		fs_op_lookup(req, FUSE_ROOT_ID, name);
+	} else if (fs_drafts_lookup(fs->drafts, name, &s)) {
+		fs_reply_errno(req, ENOENT);
+	} else {
+		reply_draft(req, fs->drafts, s);
+	}
+}
+
+static uint64_t fixed_name(uint64_t dir, const char *name)
+{
+	if (dir == FS_INO_ROOT)
+		return !strcmp(name, "shards")	 ? FS_INO_SHARDS :
+		       !strcmp(name, ".unshard") ? FS_INO_META :
+						   0;
+	return dir == FS_INO_META && !strcmp(name, "status") ? FS_DRAFT_STATUS :
+							       0;
+}
+
+static int lookup(struct fs_draft_ref *r, const char *name,
+		  struct fs_draft_tree_node *out)
+{
+	if (strlen(name) > NAME_MAX_BYTES)
+		return -ENAMETOOLONG;
+	if (fs_draft_ref_is_file(r))
+		return fs_draft_tree_lookup(r->s->files, r->ino, name, out);
+	out->ino = fixed_name(r->ino, name);
+	if (!out->ino) {
+		int ret = fs_slices_lookup(r, name, &out->ino);
+
+		if (ret)
+			return ret;
+		if (!out->ino)
+			return fs_siblings_lookup(r, name, out);
+	}
+	r->ino = out->ino;
+	return out->ino ? fs_draft_ref_attr(r, NULL, &out->st) : -ENOENT;
+}
+
+static void draft_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs_draft_tree_node node = { 0 };
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs_of(req), parent, &r);
+
+	if (!ret)
+		ret = lookup(&r, name, &node);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		reply_entry(req, &r, node.ino, &node.st);
+}
+
+void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (is_top(fs_of(req), parent))
+		lookup_in_top(req, name);
+	else if (fs_ino_is_draft(parent))
+		draft_op_lookup(req, parent, name);
+	else
+		fs_op_lookup(req, parent, name);
+}
+
+static void forget_any(struct fs *fs, uint64_t ino, uint64_t nr)
+{
+	if (fs_ino_is_draft(ino))
+		fs_draft_ref_forget(fs->drafts, ino, nr);
+	else
+		fs_forget(fs, ino, nr);
+}
+
+void fs_any_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr)
+{
+	forget_any(fs_of(req), ino, nr);
+	fs_reply_none(req);
+}
+
+void fs_any_forget_multi(fuse_req_t req, size_t count,
+			 struct fuse_forget_data *v)
+{
+	for (size_t i = 0; i < count; i++)
+		forget_any(fs_of(req), v[i].ino, v[i].nlookup);
+	fs_reply_none(req);
+}
+
+void fs_any_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	fs_auto_draft_ref r = { 0 };
+	char to[PATH_MAX];
+	int ret;
+
+	if (!fs_ino_is_draft(ino)) {
+		fs_op_readlink(req, ino);
+		return;
+	}
+	ret = fs_draft_ref_find(fs_of(req), ino, &r);
+	if (!ret)
+		ret = fs_draft_tree_readlink(r.s->files, r.ino, to);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_readlink(req, to);
+}
+
+/* Where something is written, what is free is that of SRC. */
+void fs_any_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	fs_auto_draft_ref r = { 0 };
+	struct statvfs st;
+
+	if (!fs_ino_is_draft(ino)) {
+		fs_op_statfs(req, ino);
+	} else if (fs_draft_ref_find(fs_of(req), ino, &r)) {
+		fs_reply_errno(req, ESTALE);
+	} else if (fstatvfs(fs_draft_tree_draft(r.s->files)->files_fd, &st)) {
+		fs_reply_errno(req, errno);
+	} else {
+		st.f_namemax = NAME_MAX_BYTES;
+		fs_reply_statfs(req, &st);
+	}
+}
+
+/* ---- changes ---- */
+
+/* Refused in a step outside of its shards/. */
+static int find_dir(struct fs *fs, uint64_t ino, struct fs_draft_ref *r)
+{
+	int ret = fs_draft_ref_find(fs, ino, r);
+
+	return ret ? ret : fs_draft_ref_is_file(r) ? 0 : -EPERM;
+}
+
+/* shards/ is there from the beginning; who removed it may make it again. */
+static int make_dir(struct fs *fs, uint64_t parent, const char *name,
+		    mode_t mode, const struct fs_draft_tree_who *by,
+		    struct fs_draft_ref *r, struct fs_draft_tree_node *node)
+{
+	int ret = fs_draft_ref_find(fs, parent, r);
+
+	if (ret)
+		return ret;
+	if (fs_draft_ref_is_file(r))
+		return fs_draft_tree_mkdir(r->s->files, r->ino, name, mode, by,
+					   node);
+	node->ino = fixed_name(r->ino, name);
+	if (node->ino != FS_INO_SHARDS)
+		return node->ino ? -EEXIST : -EPERM;
+	r->ino = FS_INO_SHARDS;
+	return fs_draft_ref_attr(r, NULL, &node->st);
+}
+
+void fs_any_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode)
+{
+	const struct fs_draft_tree_who by = who(req);
+	struct fs_draft_tree_node node;
+	struct ck_err err = { 0 };
+	struct fs *fs = fs_of(req);
+	fs_auto_draft_ref r = { 0 };
+	struct fs_draft *s;
+	int ret;
+
+	if (is_top(fs, parent)) {
+		ret = fs_drafts_mkdir(fs->drafts, name, mode, &by, &s, &err);
+		if (ret)
+			fs_draft_ref_reply(req, ret, &err);
+		else
+			reply_draft(req, fs->drafts, s);
+		return;
+	}
+	if (!fs_ino_is_draft(parent)) {
+		fs_op_mkdir(req, parent, name, mode);
+		return;
+	}
+	ret = make_dir(fs, parent, name, mode, &by, &r, &node);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		reply_entry(req, &r, node.ino, &node.st);
+}
+
+void fs_any_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
+		    const char *name)
+{
+	struct fs_draft_tree_node node;
+	fs_auto_draft_ref r = { 0 };
+	int ret;
+
+	if (!fs_ino_is_draft(parent)) {
+		fs_op_symlink(req, to, parent, name);
+		return;
+	}
+	ret = find_dir(fs_of(req), parent, &r);
+	if (!ret)
+		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to, &node);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		reply_entry(req, &r, node.ino, &node.st);
+}
+
+void fs_any_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode, dev_t rdev)
+{
+	const struct fs_draft_tree_who by = who(req);
+	struct fs_draft_tree_file *f;
+	struct fs_draft_tree_node node;
+	fs_auto_draft_ref r = { 0 };
+	int ret;
+
+	if (!fs_ino_is_draft(parent)) {
+		fs_op_mknod(req, parent, name, mode, rdev);
+		return;
+	}
+	ret = find_dir(fs_of(req), parent, &r);
+	if (!ret && !S_ISREG(mode))
+		ret = -EPERM;
+	if (!ret)
+		ret = fs_draft_tree_create(r.s->files, r.ino, name, mode,
+					   O_WRONLY | O_EXCL, &by, &node, &f);
+	if (ret) {
+		fs_reply_errno(req, -ret);
+		return;
+	}
+	fs_draft_tree_release(r.s->files, f);
+	reply_entry(req, &r, node.ino, &node.st);
+}
+
+void fs_any_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
+		 const char *name)
+{
+	fs_op_link(req, ino, parent, name);
+}
+
+/* rm -r removes what is in the step before it; it goes with the step. */
+static int remove_name(struct fs_draft_ref *r, const char *name, bool is_dir)
+{
+	struct fs_shard_list *l;
+	int ret;
+
+	if (fs_draft_ref_is_file(r))
+		return fs_draft_tree_unlink(r->s->files, r->ino, name, is_dir);
+	if (fixed_name(r->ino, name) != FS_INO_SHARDS)
+		return fs_slices_remove(r, name, is_dir);
+	if (!is_dir)
+		return -EISDIR;
+	ret = fs_draft_tree_list(r->s->files, FS_INO_SHARDS, &l);
+	if (ret)
+		return ret;
+	ret = l->nr > 2 ? -ENOTEMPTY : 0;
+	fs_shards_list_free(l);
+	return ret;
+}
+
+static void remove_in(fuse_req_t req, fuse_ino_t parent, const char *name,
+		      bool is_dir)
+{
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs_of(req), parent, &r);
+
+	if (!ret)
+		ret = remove_name(&r, name, is_dir);
+	fs_reply_errno(req, -ret);
+}
+
+void fs_any_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (fs_ino_is_draft(parent))
+		remove_in(req, parent, name, false);
+	else
+		fs_op_unlink(req, parent, name);
+}
+
+void fs_any_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fs_of(req);
+	int ret;
+
+	if (fs_ino_is_draft(parent)) {
+		remove_in(req, parent, name, true);
+		return;
+	}
+	ret = is_top(fs, parent) ? fs_drafts_rmdir(fs->drafts, name) : -ENOENT;
+	if (ret == -ENOENT)
+		fs_op_rmdir(req, parent, name);
+	else
+		fs_reply_errno(req, -ret);
+}
+
+static bool is_of_shards(uint64_t ino)
+{
+	return ino == FS_INO_SHARDS || ino & FS_INO_SHARD;
+}
+
+/* Within one step's shards/; the root index last of all. */
+static int rename_in(struct fs *fs, uint64_t parent, const char *name,
+		     uint64_t new_parent, const char *new_name, unsigned flags,
+		     struct ck_err *err)
+{
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs, parent, &r);
+	uint64_t to = new_parent & FS_INO_MASK;
+	enum fs_draft_index index =
+		fs_draft_index_of(name, parent == new_parent, new_name);
+
+	if (fs_ino_mounted(parent) != fs_ino_mounted(new_parent))
+		return -EXDEV;
+	if (!ret && is_of_shards(to) != is_of_shards(r.ino))
+		ret = fs_slices_has(to) || fs_slices_has(r.ino) ? -EXDEV :
+								  -EPERM;
+	if (!ret && !is_of_shards(to))
+		return fs_siblings_rename(&r, name, to, new_name, flags, err);
+	if (!ret)
+		ret = fs_draft_tree_rename(r.s->files, r.ino, name, to,
+					   new_name, flags);
+	if (ret || to != FS_INO_SHARDS || index == FS_DRAFT_NO_INDEX ||
+	    !fs_drafts_by_rename(fs->drafts))
+		return ret;
+	if (index == FS_DRAFT_COPIED) {
+		ck_draft_publish_when_quiet(fs_draft_tree_draft(r.s->files));
+		return 0;
+	}
+	ret = fs_draft_trigger(fs->drafts, r.s, err);
+	if (ret) /* a rename that is said to have failed has not been done */
+		fs_draft_tree_rename(r.s->files, to, new_name, r.ino, name, 0);
+	return ret;
+}
+
+/* A step that is being written, onto a name that nothing has. */
+static int rename_step(struct fs *fs, const char *name, const char *new_name,
+		       unsigned flags, struct ck_err *err)
+{
+	struct fuse_entry_param e = { 0 };
+	struct fs_draft *s;
+
+	if (fs_drafts_lookup(fs->drafts, name, &s))
+		return -EPERM; /* published ones keep their names */
+	fs_draft_unpin(fs->drafts, s);
+	if (flags & ~1u)
+		return -EINVAL;
+	if (!fs_lookup(fs, FUSE_ROOT_ID, new_name, &e, NULL) && e.ino) {
+		fs_forget(fs, e.ino, 1);
+		return flags ? -EEXIST : -ENOTEMPTY;
+	}
+	return fs_drafts_rename(fs->drafts, name, new_name, err);
+}
+
+void fs_any_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   fuse_ino_t new_parent, const char *new_name, unsigned flags)
+{
+	struct fs *fs = fs_of(req);
+	struct ck_err err = { 0 };
+
+	if (is_top(fs, parent) && is_top(fs, new_parent))
+		fs_draft_ref_reply(req,
+				   rename_step(fs, name, new_name, flags, &err),
+				   &err);
+	else if (fs_ino_is_draft(parent) && fs_ino_is_draft(new_parent))
+		fs_draft_ref_reply(req,
+				   rename_in(fs, parent, name, new_parent,
+					     new_name, flags, &err),
+				   &err);
+	else if (fs_ino_is_draft(parent) || fs_ino_is_draft(new_parent))
+		fs_reply_errno(req, EXDEV);
+	else
+		fs_op_rename(req, parent, name, new_parent, new_name, flags);
+}

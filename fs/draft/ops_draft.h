@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_draft.h - each operation, for a checkpoint that is being written or,
+ * as ops.h has it, for anything else
+ *
+ * By the inode's number alone (drafts.h); and in the root of a directory of
+ * checkpoints, names that mean a draft are looked up, made, renamed and
+ * removed here.
+ */
+#ifndef FS_OPS_DRAFT_H
+#define FS_OPS_DRAFT_H
+
+#include "core/base/str.h"
+#include "core/slices/slices.h"
+#include "fs/ops.h"
+#include "fs/draft/drafts.h"
+
+enum {
+	FS_DRAFT_STATUS = FS_INO_VIRT, /* step-N/.unshard/status */
+	FS_DRAFT_LAYOUT, /* step-N/unshard-layout.json */
+	FS_DRAFT_RANKS, /* step-N/ranks */
+	FS_DRAFT_TENSORS, /* step-N/tensors */
+};
+
+/* What an inode of a draft is; fs_auto_draft_ref ends it. */
+struct fs_draft_ref {
+	struct fs_drafts *drafts;
+	struct fs_draft *s; /* pinned; NULL: none */
+	uint64_t ino; /* without the draft's number */
+};
+/* -ESTALE: it is gone. */
+int fs_draft_ref_find(struct fs *fs, uint64_t ino, struct fs_draft_ref *out);
+void fs_draft_ref_end(const struct fs_draft_ref *r);
+#define fs_auto_draft_ref \
+	__attribute__((cleanup(fs_draft_ref_end))) struct fs_draft_ref
+
+/* Whether it is shards/, or below. */
+static inline bool fs_draft_ref_is_file(const struct fs_draft_ref *r)
+{
+	return r->ino == FS_INO_SHARDS || (r->ino & FS_INO_SHARD);
+}
+/* 0, or the number with a line where the fault is not the caller's. */
+void fs_draft_ref_reply(fuse_req_t req, int ret, const struct ck_err *err);
+/* Attributes of any inode of a draft. */
+int fs_draft_ref_attr(const struct fs_draft_ref *r,
+		      const struct fs_draft_tree_file *f, struct stat *st);
+/* The kernel's entry for inode @ino of the draft; counts it. */
+void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
+			const struct stat *st, struct fuse_entry_param *e);
+/* Gives it back where the reply did not arrive. */
+void fs_draft_ref_forget(struct fs_drafts *t, uint64_t ino, uint64_t nr);
+
+/* An open file of a draft: fi->fh. */
+struct fs_open {
+	struct fs_draft_tree_file *f; /* of shards/; or NULL */
+	bool slice, writes; /* of ranks/ or tensors/; holds the draft */
+	struct ck_slice of;
+	struct ck_str text; /* of what we make; the layout, while it comes */
+	bool changed; /* the layout was, and is not in force yet */
+};
+
+static inline struct fs_open *fs_open_of(const struct fuse_file_info *fi)
+{
+	return fi ? (struct fs_open *)(uintptr_t)fi->fh : NULL;
+}
+
+/* ops_slices.c: what a layout makes of a step; inodes without the draft's. */
+bool fs_slices_has(uint64_t ino);
+/* *ino 0: no such name there. */
+int fs_slices_lookup(const struct fs_draft_ref *r, const char *name,
+		     uint64_t *ino);
+/* Adds what is in directory @r; to the step's own list what it has more. */
+int fs_slices_list(const struct fs_draft_ref *r, struct fs_shard_list *l);
+int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st);
+int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o);
+/* Under which its other files are kept; false: it is no folder of slices. */
+bool fs_slices_key(const struct fs_draft_ref *r, char key[24]);
+/* As fs_slices_lookup(), of names that were removed too. */
+void fs_slices_find(const struct fs_draft_ref *r, const char *name,
+		    uint64_t *ino);
+/* What bytes inode @ino is of; false: of none. */
+bool fs_slices_of(const struct fs_draft_ref *r, uint64_t ino,
+		  struct ck_slice *of);
+/* It was written: its name is there, with the owner and mode of @st. */
+int fs_slices_made(const struct fs_draft_ref *r, uint64_t ino,
+		   const struct stat *st);
+/* Makes a slice again that was removed; @r becomes it.  -ENOENT: none. */
+int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
+		     struct fs_open *o);
+void fs_slices_release(const struct fs_draft_ref *r, struct fs_open *o);
+/* As far as the file goes; @mapped: for a page of a map. */
+int fs_slices_read(const struct fs_draft_ref *r, const struct fs_open *o,
+		   void *buf, size_t len, uint64_t off, bool mapped,
+		   size_t *got, struct ck_err *err);
+int fs_slices_write(const struct fs_draft_ref *r, struct fs_open *o,
+		    const char *buf, size_t len, uint64_t off, bool cached,
+		    struct ck_err *err);
+/* A layout that has come is put into force. */
+int fs_slices_flush(const struct fs_draft_ref *r, struct fs_open *o,
+		    struct ck_err *err);
+int fs_slices_sync(const struct fs_draft_ref *r, const struct fs_open *o,
+		   struct ck_err *err);
+int fs_slices_fallocate(const struct fs_draft_ref *r, const struct fs_open *o,
+			int mode, uint64_t off, uint64_t len);
+/*
+ * Removing one makes it unwritten; it is there for as long as the step is.  So
+ * are folders of which nothing is written: -ENOTEMPTY.
+ */
+int fs_slices_remove(const struct fs_draft_ref *r, const char *name,
+		     bool is_dir);
+int fs_slices_resize(const struct fs_draft_ref *r, uint64_t size);
+
+/*
+ * ops_slices_siblings.c: files in folders of slices that have names of none,
+ * until a rename makes one of them; -ENOENT: there is none.
+ */
+int fs_siblings_lookup(const struct fs_draft_ref *r, const char *name,
+		       struct fs_draft_tree_node *out);
+int fs_siblings_list(const struct fs_draft_ref *r, struct fs_shard_list *l);
+int fs_siblings_create(const struct fs_draft_ref *r, const char *name,
+		       mode_t mode, int flags,
+		       const struct fs_draft_tree_who *who,
+		       struct fs_draft_tree_node *out,
+		       struct fs_draft_tree_file **f);
+int fs_siblings_remove(const struct fs_draft_ref *r, const char *name);
+/* @r to @new_name in folder @to of the same step. */
+int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
+		       uint64_t to, const char *new_name, unsigned flags,
+		       struct ck_err *err);
+
+/* ops_draft.c: in a draft or not */
+void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_any_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr);
+void fs_any_forget_multi(fuse_req_t req, size_t count,
+			 struct fuse_forget_data *v);
+void fs_any_readlink(fuse_req_t req, fuse_ino_t ino);
+void fs_any_statfs(fuse_req_t req, fuse_ino_t ino);
+void fs_any_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode);
+void fs_any_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
+		    const char *name);
+void fs_any_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode, dev_t rdev);
+void fs_any_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
+		 const char *name);
+void fs_any_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_any_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_any_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   fuse_ino_t new_parent, const char *new_name, unsigned flags);
+
+/* ops_draft_files.c */
+void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino,
+		      struct fuse_file_info *fi);
+void fs_draft_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		      struct fuse_file_info *fi);
+void fs_draft_op_release(fuse_req_t req, fuse_ino_t ino,
+			 struct fuse_file_info *fi);
+void fs_draft_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		       struct fuse_file_info *fi);
+void fs_draft_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
+		       size_t size, off_t off, struct fuse_file_info *fi);
+void fs_draft_op_flush(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi);
+void fs_draft_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		       struct fuse_file_info *fi);
+void fs_draft_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+			  struct fuse_file_info *fi);
+void fs_draft_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+			   off_t len, struct fuse_file_info *fi);
+void fs_draft_op_getattr(fuse_req_t req, fuse_ino_t ino,
+			 struct fuse_file_info *fi);
+void fs_draft_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+			 int to_set, struct fuse_file_info *fi);
+void fs_draft_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+			mode_t mode, struct fuse_file_info *fi);
+
+/* ops_draft_dir.c */
+void fs_draft_op_opendir(fuse_req_t req, fuse_ino_t ino,
+			 struct fuse_file_info *fi);
+void fs_draft_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			 struct fuse_file_info *fi);
+void fs_draft_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size,
+			     off_t off, struct fuse_file_info *fi);
+void fs_draft_op_releasedir(fuse_req_t req, fuse_ino_t ino,
+			    struct fuse_file_info *fi);
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_draft_files.c - bytes and attributes in a checkpoint being written
+ *
+ * Threads: libfuse's.  A file that is open keeps its draft.
+ */
+#include "fs/draft/ops_draft.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "fs/kernel/buf.h"
+#include "fs/kernel/receive.h"
+#include "fs/kernel/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fs_draft_tree_file *draft_tree_of(const struct fuse_file_info *fi)
+{
+	return fs_open_of(fi) ? fs_open_of(fi)->f : NULL;
+}
+
+static int open_shard(const struct fs_draft_ref *r,
+		      const struct fuse_file_info *fi, struct fs_open *o)
+{
+	const struct stat none = { 0 };
+	struct stat st;
+	int ret = fs_draft_tree_open(r->s->files, r->ino, fi->flags, &o->f);
+
+	if (ret || !(fi->flags & O_TRUNC))
+		return ret;
+	ret = fs_draft_tree_set(r->s->files, r->ino, o->f, &none,
+				FUSE_SET_ATTR_SIZE, &st);
+	if (ret)
+		fs_draft_tree_release(r->s->files, o->f);
+	return ret;
+}
+
+static int open_any(const struct fs_draft_ref *r,
+		    const struct fuse_file_info *fi, struct fs_open *o)
+{
+	if (r->ino & FS_INO_SHARD)
+		return open_shard(r, fi, o);
+	if (fs_slices_has(r->ino))
+		return fs_slices_open(r, fi->flags, o);
+	if (r->ino != FS_DRAFT_STATUS)
+		return -EISDIR;
+	if ((fi->flags & O_ACCMODE) != O_RDONLY)
+		return -EPERM;
+	fs_draft_text(r->drafts, r->s, &o->text);
+	return o->text.failed ? -ENOMEM : 0;
+}
+
+static void end_open(const struct fs_draft_ref *r, struct fs_open *o)
+{
+	if (o->f)
+		fs_draft_tree_release(r->s->files, o->f);
+	fs_slices_release(r, o);
+	ck_str_free(&o->text);
+	free(o);
+}
+
+/* Keeps a pin of the draft, which the release gives back. */
+static int keep_open(struct fs *fs, struct fs_draft_ref *r, struct fs_open *o,
+		     struct fuse_file_info *fi)
+{
+	fi->fh = (uintptr_t)o;
+	fi->direct_io = fs->kernel.direct || (!o->f && !o->slice);
+	fi->keep_cache = 0;
+	return fs_drafts_pin(r->drafts, fs_ino(r->s->nr, r->ino)) ? 0 : -ESTALE;
+}
+
+void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs_open *o = calloc(1, sizeof(*o));
+	fs_auto_draft_ref r = { 0 };
+	int ret = o ? fs_draft_ref_find(fs_of(req), ino, &r) : -ENOMEM;
+
+	if (!ret)
+		ret = open_any(&r, fi, o);
+	if (ret) {
+		if (o)
+			ck_str_free(&o->text);
+		free(o);
+		fs_reply_errno(req, -ret);
+		return;
+	}
+	keep_open(fs_of(req), &r, o, fi);
+	if (fs_reply_open_write(req, fi, o->slice && fi->direct_io)) {
+		end_open(&r, o);
+		fs_draft_unpin(r.drafts, r.s);
+	}
+}
+
+void fs_draft_op_release(fuse_req_t req, fuse_ino_t ino,
+			 struct fuse_file_info *fi)
+{
+	fs_auto_draft_ref r = { 0 };
+
+	if (!fs_draft_ref_find(fs_of(req), ino, &r)) {
+		end_open(&r, fs_open_of(fi));
+		fs_draft_unpin(r.drafts, r.s);
+	}
+	fs_reply_errno(req, 0);
+}
+
+static int create(fuse_req_t req, uint64_t parent, const char *name,
+		  mode_t mode, const struct fuse_file_info *fi,
+		  struct fs_open *o, struct fs_draft_ref *r,
+		  struct fs_draft_tree_node *node)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	const struct fs_draft_tree_who by = { ctx->uid, ctx->gid };
+	int ret = fs_draft_ref_find(fs_of(req), parent, r);
+
+	if (ret)
+		return ret;
+	if (r->ino == FS_INO_ROOT && !strcmp(name, "unshard-layout.json")) {
+		node->ino = r->ino = FS_DRAFT_LAYOUT;
+		ret = fs_slices_open(r, fi->flags, o);
+		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
+	}
+	if (!fs_draft_ref_is_file(r)) {
+		ret = fs_slices_create(r, name, fi->flags, o);
+		if (ret == -ENOENT)
+			return fs_siblings_create(r, name, mode, fi->flags, &by,
+						  node, &o->f);
+		node->ino = r->ino;
+		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
+	}
+	return fs_draft_tree_create(r->s->files, r->ino, name, mode, fi->flags,
+				    &by, node, &o->f);
+}
+
+void fs_draft_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+			mode_t mode, struct fuse_file_info *fi)
+{
+	struct fs_open *o = calloc(1, sizeof(*o));
+	struct fs_draft_tree_node node = { 0 };
+	struct fuse_entry_param e;
+	fs_auto_draft_ref r = { 0 };
+	int ret =
+		o ? create(req, parent, name, mode, fi, o, &r, &node) : -ENOMEM;
+
+	if (ret) {
+		free(o);
+		fs_reply_errno(req, -ret);
+		return;
+	}
+	fs_draft_ref_entry(&r, node.ino, &node.st, &e);
+	keep_open(fs_of(req), &r, o, fi);
+	if (fs_reply_create(req, &e, fi)) {
+		end_open(&r, o);
+		fs_draft_ref_forget(r.drafts, e.ino, 1);
+		fs_draft_unpin(r.drafts, r.s);
+	}
+}
+
+/* ---- bytes ---- */
+
+/*
+ * Pages of a map are asked for without an owner, where other reads are not
+ * cached: whoever may write stores into them before it was written at all.
+ */
+static bool for_a_map(const struct fs *fs, const struct fuse_file_info *fi)
+{
+	return fs->kernel.direct && !fi->lock_owner &&
+	       (fi->flags & O_ACCMODE) == O_RDWR;
+}
+
+static int read_any(const struct fs_draft_ref *r, const struct fs_open *o,
+		    void *buf, size_t size, uint64_t off, bool mapped,
+		    size_t *got, struct ck_err *err)
+{
+	if (o->f)
+		return fs_draft_tree_read(o->f, buf, size, off, got, err);
+	if (o->slice)
+		return fs_slices_read(r, o, buf, size, off, mapped, got, err);
+	*got = off >= o->text.len ? 0 : CK_MIN(size, o->text.len - off);
+	if (*got)
+		memcpy(buf, o->text.v + off, *got);
+	return 0;
+}
+
+void fs_draft_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		      struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	void *buf = fs_buf_get();
+	fs_auto_draft_ref r = { 0 };
+	size_t got = 0;
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	if (!ret && (!buf || size > FS_MAX_IO || off < 0))
+		ret = buf ? -EINVAL : -ENOMEM;
+	if (!ret)
+		ret = read_any(&r, fs_open_of(fi), buf, size, (uint64_t)off,
+			       for_a_map(fs_of(req), fi), &got, &err);
+	if (ret)
+		fs_draft_ref_reply(req, ret, &err);
+	else
+		fs_reply_buf(req, buf, got);
+	fs_buf_put(buf);
+}
+
+static int write_any(const struct fs_draft_ref *r, struct fs_open *o,
+		     const char *buf, size_t size, uint64_t off, bool cached,
+		     struct ck_err *err)
+{
+	if (!o || (!o->f && !fs_slices_has(r->ino)))
+		return -EBADF;
+	if (o->f)
+		return fs_draft_tree_write(r->s->files, o->f, buf, size, off,
+					   cached, err);
+	return fs_slices_write(r, o, buf, size, off, cached, err);
+}
+
+void fs_draft_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
+		       size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	buf = fs_receive_payload(buf);
+	if (!ret)
+		ret = off < 0 ? -EINVAL :
+				write_any(&r, fs_open_of(fi), buf, size,
+					  (uint64_t)off, fi->writepage, &err);
+	if (!ret && !fi->writepage && fs_open_of(fi)->f)
+		fs_draft_tree_written_by(fs_open_of(fi)->f,
+					 fuse_req_ctx(req)->uid);
+	if (ret)
+		fs_draft_ref_reply(req, ret, &err);
+	else
+		fs_reply_written(req, size);
+}
+
+/* Every write was answered for by itself; but a layout is complete now. */
+void fs_draft_op_flush(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_draft_ref r = { 0 };
+	int ret = 0;
+
+	if ((ino & FS_INO_MASK) == FS_DRAFT_LAYOUT)
+		ret = fs_draft_ref_find(fs_of(req), ino, &r);
+	if (r.s && !ret)
+		ret = fs_slices_flush(&r, fs_open_of(fi), &err);
+	fs_draft_ref_reply(req, ret, &err);
+}
+
+void fs_draft_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		       struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	if (!ret && draft_tree_of(fi))
+		ret = fs_draft_tree_sync(r.s->files, draft_tree_of(fi),
+					 datasync, &err);
+	else if (!ret && fs_open_of(fi)->slice)
+		ret = fs_slices_sync(&r, fs_open_of(fi), &err);
+	fs_draft_ref_reply(req, ret, &err);
+}
+
+void fs_draft_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+			  struct fuse_file_info *fi)
+{
+	struct ck_err err = { 0 };
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	(void)datasync;
+	(void)fi;
+	if (!ret && fs_draft_ref_is_file(&r))
+		ret = fs_draft_tree_sync_dir(r.s->files, r.ino, &err);
+	fs_draft_ref_reply(req, ret, &err);
+}
+
+void fs_draft_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+			   off_t len, struct fuse_file_info *fi)
+{
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	if (!ret && fs_open_of(fi)->slice)
+		ret = fs_slices_fallocate(&r, fs_open_of(fi), mode,
+					  (uint64_t)off, (uint64_t)len);
+	else if (!ret && !draft_tree_of(fi))
+		ret = -EBADF;
+	else if (!ret)
+		ret = fs_draft_tree_fallocate(r.s->files, draft_tree_of(fi),
+					      mode, (uint64_t)off,
+					      (uint64_t)len);
+	fs_reply_errno(req, -ret);
+}
+
+void fs_draft_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		       struct fuse_file_info *fi)
+{
+	off_t at = draft_tree_of(fi) ?
+			   fs_draft_tree_seek(draft_tree_of(fi), off, whence) :
+			   -EINVAL;
+
+	(void)ino;
+	if (at < 0)
+		fs_reply_errno(req, (int)-at);
+	else
+		fs_reply_lseek(req, at);
+}
+
+/* ---- attributes ---- */
+
+void fs_draft_op_getattr(fuse_req_t req, fuse_ino_t ino,
+			 struct fuse_file_info *fi)
+{
+	fs_auto_draft_ref r = { 0 };
+	struct stat st;
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	if (!ret)
+		ret = fs_draft_ref_attr(&r, draft_tree_of(fi), &st);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_attr(req, &st,
+			      r.ino == FS_DRAFT_STATUS ? FS_KEEP_NONE :
+							 FS_KEEP_SRC);
+}
+
+static bool is_other(const struct stat *now, const struct stat *attr,
+		     int to_set)
+{
+	return (to_set & FUSE_SET_ATTR_MODE &&
+		(attr->st_mode ^ now->st_mode) & 07777) ||
+	       (to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
+	       (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid);
+}
+
+/* Only root gives to others; the kernel has seen to it that the rest may. */
+static int give(const struct fs_draft_ref *r, const struct stat *now, uid_t by,
+		const struct stat *attr, int to_set)
+{
+	struct stat st = *now;
+
+	if (!is_other(now, attr, to_set))
+		return 0;
+	if (!fs_slices_has(r->ino))
+		return -EPERM;
+	if (to_set & FUSE_SET_ATTR_MODE)
+		st.st_mode = attr->st_mode;
+	if (to_set & FUSE_SET_ATTR_UID)
+		st.st_uid = attr->st_uid;
+	if (to_set & FUSE_SET_ATTR_GID)
+		st.st_gid = attr->st_gid;
+	if (by && (st.st_uid != now->st_uid || st.st_gid != now->st_gid))
+		return -EPERM;
+	return fs_draft_tree_give(r->s->files, r->ino, &st);
+}
+
+static int set(const struct fs_draft_ref *r, uid_t by,
+	       const struct fs_draft_tree_file *f, const struct stat *attr,
+	       int to_set, struct stat *st)
+{
+	int ret;
+
+	if (r->ino & FS_INO_SHARD || r->ino == FS_INO_SHARDS)
+		return fs_draft_tree_set(r->s->files, r->ino, f, attr, to_set,
+					 st);
+	ret = fs_draft_ref_attr(r, f, st);
+	if (!ret)
+		ret = give(r, st, by, attr, to_set);
+	if (ret || !(to_set & FUSE_SET_ATTR_SIZE))
+		return ret;
+	return fs_slices_has(r->ino) ?
+		       fs_slices_resize(r, (uint64_t)attr->st_size) :
+		       -EPERM;
+}
+
+void fs_draft_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+			 int to_set, struct fuse_file_info *fi)
+{
+	fs_auto_draft_ref r = { 0 };
+	struct stat st;
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
+
+	if (!ret)
+		ret = set(&r, fuse_req_ctx(req)->uid, draft_tree_of(fi), attr,
+			  to_set, &st);
+	if (!ret)
+		ret = fs_draft_ref_attr(&r, draft_tree_of(fi), &st);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fs_reply_attr(req, &st, FS_KEEP_SRC);
+}

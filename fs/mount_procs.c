@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mount_procs.c - reads /proc/PID/comm and /proc/PID/status, and waits for
+ * pidfds
+ */
+#include "fs/mount_procs.h"
+
+#include "core/base/auto.h"
+#include "core/base/clock.h"
+#include "core/sandbox/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define ASK_SECONDS 5
+#define BEGIN_MS 10000 /* to end the last requests, be the machine busy */
+#define LOOK_MS 20
+
+struct question {
+	const char *path;
+	pid_t *pid; /* shared with the child */
+};
+
+static int ask(void *ctx, struct ck_err *err)
+{
+	const struct question *q = ctx;
+	char text[32];
+	ssize_t n = getxattr(q->path, FS_PID_XATTR, text, sizeof(text) - 1);
+
+	if (n < 0)
+		return ck_fail(err, errno, "%s: %s", q->path, strerror(errno));
+	text[n] = '\0';
+	*q->pid = (pid_t)strtol(text, NULL, 10);
+	return 0;
+}
+
+/* A worker that hangs would hang who asks: another process does. */
+static pid_t worker_of(const char *path)
+{
+	pid_t *pid = mmap(NULL, sizeof(*pid), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct question q = { path, pid };
+	const struct ck_child c = {
+		.what = "the mount",
+		.hint = "",
+		.run = ask,
+		.ctx = &q,
+		.seconds = ASK_SECONDS,
+	};
+	struct ck_err err;
+	pid_t found;
+
+	if (pid == MAP_FAILED)
+		return 0;
+	found = ck_child_call(&c, &err) ? 0 : *pid;
+	munmap(pid, sizeof(*pid));
+	return found > 0 ? found : 0;
+}
+
+static bool has_name(pid_t pid, const char *name)
+{
+	char path[64], line[64] = "";
+	ck_auto_file FILE *f = NULL;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(line, sizeof(line), f))
+		return false;
+	line[strcspn(line, "\n")] = '\0';
+	return !strcmp(line, name);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	char path[64], line[256];
+	ck_auto_file FILE *f = NULL;
+	int parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "PPid: %d", &parent) == 1)
+			break;
+	return parent;
+}
+
+/* The number is of another namespace, or another's by now: by its name. */
+static int hold(pid_t pid, const char *name)
+{
+	int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+
+	if (fd >= 0 && !has_name(pid, name)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+void fs_mount_procs_look(struct fs_mount_procs *e, const char *path)
+{
+	e->super = -1;
+	e->pid = worker_of(path);
+	e->worker = hold(e->pid, FS_WORKER_NAME);
+	if (e->worker >= 0)
+		e->super = hold(parent_of(e->pid), FS_SUPER_NAME);
+}
+
+/* Negative descriptors are of nobody. */
+static bool ended(int fd, int64_t ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return fd < 0 || poll(&p, 1, ms < 0 ? 0 : (int)ms) > 0;
+}
+
+int fs_mount_procs_wait(struct fs_mount_procs *e, const char *path,
+			unsigned seconds, struct ck_err *err)
+{
+	int64_t start = ck_now_ms(), end = start + (int64_t)seconds * 1000;
+
+	while (!ended(e->worker, LOOK_MS))
+		if (has_name(e->pid, FS_FLUSH_NAME))
+			break;
+		else if (ck_now_ms() > start + BEGIN_MS)
+			return 0;
+	if (ended(e->worker, end - ck_now_ms()) &&
+	    ended(e->super, end - ck_now_ms()))
+		return 0;
+	return ck_fail(err, ETIMEDOUT,
+		       "%s: it is unmounted; its worker (process %d) is still "
+		       "writing",
+		       path, (int)e->pid);
+}
+
+void fs_mount_procs_free(struct fs_mount_procs *e)
+{
+	if (e->worker >= 0)
+		close(e->worker);
+	if (e->super >= 0)
+		close(e->super);
+	e->worker = e->super = -1;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mounted_problems.c - what a directory of checkpoints says of its entries
+ *
+ * Of those that somebody has looked into; parts of one save are few, and are
+ * looked into for it.
+ */
+#include "fs/tree/mounted_priv.h"
+
+#include "core/base/auto.h"
+#include "core/run/run_dir_pair.h"
+#include "fs/tree/stats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_problem(struct ck_str *out, bool json, const char *severity,
+			const char *file, const char *reason)
+{
+	if (!json) {
+		ck_str_fmt(out, "%s: ", severity);
+		ck_str_plain(out, file, strlen(file));
+		ck_str_fmt(out, ": %s\n", reason);
+		return;
+	}
+	ck_str_fmt(out, "%s{\"severity\": \"%s\", \"file\": ",
+		   out->len > 2 ? ",\n" : "", severity);
+	ck_str_json(out, file, strlen(file));
+	ck_str_puts(out, ", \"reason\": ");
+	ck_str_json(out, reason, strlen(reason));
+	ck_str_puts(out, "}");
+}
+
+/* Itself, or the group that it is in. */
+static bool is_listed(const struct ck_run_dir *all, const char *name)
+{
+	size_t len = strcspn(name, "/");
+
+	for (size_t i = 0; i < all->nr; i++)
+		if (!strncmp(all->v[i].name, name, len) && !all->v[i].name[len])
+			return true;
+	return false;
+}
+
+static void failed_problems(struct fs_mounted_table *s,
+			    const struct ck_run_dir *all, bool json,
+			    struct ck_str *out)
+{
+	pthread_mutex_lock(&s->lock);
+	for (const struct fs_mounted *mounted = s->first; mounted;
+	     mounted = mounted->next) {
+		if (mounted->gone || !is_listed(all, mounted->name))
+			continue;
+		if (mounted->unfit)
+			add_problem(out, json, "error", mounted->name,
+				    mounted->unfit);
+		if (mounted->failed)
+			add_problem(out, json, "error", mounted->name,
+				    mounted->why.msg);
+		else if (mounted->made_s && !mounted->whole && !mounted->steps)
+			add_problem(out, json, "error", mounted->name,
+				    "incomplete; its own .unshard/problems "
+				    "says what is missing");
+		else if (mounted->warnings && !mounted->steps)
+			add_problem(out, json, "warning", mounted->name,
+				    "it has warnings; its own "
+				    ".unshard/problems says which");
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void marker_problem(const struct ck_run_dir *all, const char *latest,
+			   bool json, struct ck_str *out)
+{
+	const struct ck_run_dir_entry *step = ck_run_dir_find(all, latest);
+	char why[512];
+
+	if (!all->marker || !step || ck_run_dir_is_marked(step, all->marker))
+		return;
+	snprintf(why, sizeof(why), "the framework's own marker says \"%.200s\"",
+		 all->marker);
+	add_problem(out, json, "warning", latest, why);
+}
+
+/* A checkpoint that has the name of our link. */
+static void name_problem(const struct ck_run_dir *all, const char *latest,
+			 bool json, struct ck_str *out)
+{
+	char why[512];
+
+	if (!ck_run_dir_find(all, "latest"))
+		return;
+	snprintf(why, sizeof(why),
+		 "a checkpoint of this name is shown, not a link to the "
+		 "newest (%.200s)",
+		 latest);
+	add_problem(out, json, "warning", "latest", why);
+}
+
+/* The parts of one save are few, and none of them may be damaged. */
+static void parse_parts(struct fs_mounted_table *s,
+			const struct ck_run_dir *all)
+{
+	for (size_t i = 0; i < all->nr && i < FS_IDLE_MOUNTED; i++) {
+		struct fs_mounted *mounted;
+
+		if (fs_mounted_table_entry(s, all->v[i].name, &mounted))
+			continue;
+		fs_mounted_need(s, mounted);
+		fs_mounted_unpin(s, mounted);
+	}
+}
+
+/* Whether somebody has looked into that part of the group. */
+static bool is_known(const struct fs_mounted_table *s, const char *group,
+		     const char *part)
+{
+	size_t len = strlen(group);
+
+	for (const struct fs_mounted *mounted = s->first; mounted;
+	     mounted = mounted->next)
+		if (!mounted->gone && mounted->made_s &&
+		    !strncmp(mounted->name, group, len) &&
+		    mounted->name[len] == '/' &&
+		    !strcmp(mounted->name + len + 1, part))
+			return true;
+	return false;
+}
+
+/* Of groups whose model and optimizer were both looked into. */
+static void compare_groups(struct fs_mounted_table *s,
+			   const struct ck_run_dir *all)
+{
+	for (size_t i = 0; i < all->nr; i++) {
+		const char *group = all->v[i].name;
+		struct ck_run_dir in;
+		bool known = true;
+
+		pthread_mutex_lock(&s->lock);
+		for (int k = 0; k < CK_PAIR_NR; k++)
+			known = known && is_known(s, group, ck_pair_names[k]);
+		pthread_mutex_unlock(&s->lock);
+		if (!known || ck_run_dir_list_in(&in, s->root, group, NULL))
+			continue;
+		if (in.parts)
+			fs_mounted_table_fit(s, group);
+		ck_run_dir_free(&in);
+	}
+}
+
+/* What is known of the entries that cannot be read, and of the marker. */
+static void steps_problems(struct fs_mounted_table *s, bool json,
+			   struct ck_str *out)
+{
+	ck_auto_free char *latest = fs_mounted_table_latest(s);
+	struct ck_run_dir all;
+
+	if (ck_run_dir_list(&all, s->root, NULL))
+		return;
+	if (ck_run_dir_are_one(&all))
+		parse_parts(s, &all);
+	if (all.parts)
+		fs_mounted_table_fit(s, "");
+	compare_groups(s, &all);
+	failed_problems(s, &all, json, out);
+	if (latest) {
+		marker_problem(&all, latest, json, out);
+		name_problem(&all, latest, json, out);
+	}
+	ck_run_dir_free(&all);
+}
+
+static void stats_of_steps(struct fs_mounted_table *s, struct ck_str *out)
+{
+	uint64_t files, total = fs_mounted_table_total(s, &files);
+
+	ck_str_fmt(out,
+		   "format steps\nparsed %20u\ntensors %19llu\n"
+		   "tensor_bytes %14llu\n",
+		   fs_mounted_table_made(s), (unsigned long long)files,
+		   (unsigned long long)total);
+}
+
+void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out)
+{
+	const struct fs_virt_text_in *in = ctx;
+	struct fs_mounted *mounted = in->ctx;
+	bool json = id == FS_VIRT_PROBLEMS_JSON;
+
+	if (id == FS_VIRT_STATS) {
+		stats_of_steps(in->owner, out);
+		return;
+	}
+	if (json)
+		ck_str_puts(out, "[\n");
+	if (mounted->steps)
+		steps_problems(in->owner, json, out);
+	else
+		add_problem(out, json, "error", mounted->name,
+			    mounted->why.msg);
+	if (json)
+		ck_str_puts(out, "\n]\n");
+}
