@@ -45,6 +45,27 @@ const struct ck_format *ck_format_named(const char *name)
 	return NULL;
 }
 
+const struct ck_format *ck_format_of(const struct ck_catalog *img)
+{
+	return ck_format_named(ck_catalog_str(img, img->format, NULL));
+}
+
+bool ck_format_is_inner(const char *name)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->inner && !strcmp(ck_formats[i]->inner, name))
+			return true;
+	return false;
+}
+
+void ck_saves_free(struct ck_saves *s)
+{
+	for (size_t i = 0; i < s->v.nr; i++)
+		free(s->v.v[i]);
+	free(s->v.v);
+	*s = (struct ck_saves){ 0 };
+}
+
 const char *ck_format_unfinished(const struct ck_dir *dir)
 {
 	for (size_t i = 0; ck_formats[i]; i++)

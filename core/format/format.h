@@ -18,6 +18,7 @@
 #include "core/catalog/builder.h"
 #include "core/parse/json.h"
 #include "core/parse/pickle.h"
+#include "core/format/saves.h"
 #include "core/root/dir.h"
 
 /* How sure a probe is.  The surest reader wins; see detect.h for ties. */
@@ -69,8 +70,18 @@ struct ck_format {
 	int (*is_layout)(const struct ck_dir *dir, bool *yes,
 			 struct ck_err *err);
 
+	/* In directories of checkpoints. */
+	const struct ck_format_sign *signs; /* up to a NULL pattern */
+	/* A folder called so is a rank's, if files of this format are in it. */
+	bool (*is_rank_dir)(const char *name);
+	const struct ck_format_saves *saves; /* or NULL */
+	const struct ck_format_parts *parts; /* or NULL */
+	const char *marker; /* a file that says which is the newest; or NULL */
+
 	/* What its files are. */
-	bool flat; /* none of them lies in a folder of its own */
+	bool flat; /* none of them lies in a folder of its own, */
+	const char
+		*inner; /* but this, with another form of the same; or NULL */
 	/* It reports torch.save files that are left aside by itself. */
 	bool reports_aside;
 	/* Whether only its files are called so: no other reader takes them. */
@@ -125,6 +136,10 @@ extern const struct ck_format *const ck_formats[];
 
 /* NULL: there is no such reader. */
 const struct ck_format *ck_format_named(const char *name);
+/* The one that @img was made by. */
+const struct ck_format *ck_format_of(const struct ck_catalog *img);
+/* Whether the folder @name holds another form of what is beside it. */
+bool ck_format_is_inner(const char *name);
 /* What is there of a save that has not ended, by name; NULL: nothing. */
 const char *ck_format_unfinished(const struct ck_dir *dir);
 /* Whether some format claims a file called so. */

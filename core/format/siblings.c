@@ -30,14 +30,14 @@ static bool is_sign(const char *base)
 	       ck_torch_save_is_name(base);
 }
 
-/* "sharded" is hf/files.c's to tell of. */
+/* Of an inner one its own reader tells. */
 static bool is_checkpoint(const struct ck_dir *dir, const struct ck_builder *b,
 			  const struct ck_dir_entry *e)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	bool sign = false;
 
-	if (!e->is_dir || *e->name == '.' || !strcmp(e->name, "sharded") ||
+	if (!e->is_dir || *e->name == '.' || ck_format_is_inner(e->name) ||
 	    ck_dir_list(dir, e->name, &l, NULL))
 		return false;
 	for (size_t i = 0; i < l.nr; i++) {

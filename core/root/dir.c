@@ -2,8 +2,6 @@
 /* dir.c - what readers ask of any folder, whoever keeps its files */
 #include "core/root/dir.h"
 
-#include "core/format/colossalai/parts.h"
-
 #include "core/base/auto.h"
 #include "core/base/check.h"
 
@@ -19,13 +17,12 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Of the parts of a save that lie in one folder, the others. */
-static void drop_hidden(struct ck_dir_list *l, const char *part)
+static void drop_hidden(const struct ck_dir *d, struct ck_dir_list *l)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < l->nr; i++)
-		if (ck_ca_part_hides(part, l->v[i].name))
+		if (d->hides(d->save, l->v[i].name))
 			free(l->v[i].name);
 		else
 			l->v[kept++] = l->v[i];
@@ -43,8 +40,8 @@ int ck_dir_list(const struct ck_dir *d, const char *sub,
 		ck_dir_list_free(out);
 		return ret;
 	}
-	if (d->save)
-		drop_hidden(out, d->save);
+	if (d->hides)
+		drop_hidden(d, out);
 	if (out->nr)
 		qsort(out->v, out->nr, sizeof(*out->v), by_name);
 	return 0;

@@ -41,6 +41,8 @@ struct ck_dir {
 	const char *path; /* for messages */
 	const char *only; /* a single file was given: its name; else NULL */
 	const char *save; /* of several saves in it, this one; else NULL */
+	/* Whether a file is of another than @save, and not shown; or NULL. */
+	bool (*hides)(const char *save, const char *name);
 	bool entry; /* one of several checkpoints in a folder (run_dir.h) */
 	const void *ctx; /* whatever @ops needs */
 	const struct ck_dir_wrap *wrap; /* or NULL */

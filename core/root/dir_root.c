@@ -189,6 +189,7 @@ void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
 		.path = root->path,
 		.only = root->only,
 		.save = root->save,
+		.hides = root->hides,
 		.entry = root->entry,
 		.ctx = root,
 	};

@@ -43,6 +43,8 @@ struct ck_root {
 	char *real; /* absolute path of the directory, no links in it */
 	char *only; /* one file: its name in that directory; else NULL */
 	char *save; /* of several saves in it (run_dir.h), one; else NULL */
+	/* Readers see no files of which this is true; or NULL. */
+	bool (*hides)(const char *save, const char *name);
 	bool entry; /* one of several checkpoints in a folder */
 	int blobs_fd; /* hub cache: the repository's blobs/; else -1 */
 	unsigned blobs_up; /* steps from the directory to that repository */

@@ -7,7 +7,6 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/suffix.h"
-#include "core/format/colossalai/parts.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -125,61 +124,96 @@ static bool has_beside(const void *ctx, const char *base)
 }
 
 /* Whether @name lies in a folder of the parts of one save. */
-static bool in_save(const struct ck_root *all, const char *name)
+static bool in_parts(const struct ck_format_parts *p, const struct ck_root *all,
+		     const char *name)
 {
 	const struct beside b = { all, name };
 
-	return ck_ca_parts_are_save(has_beside, &b);
+	return p && p->are_save(has_beside, &b);
+}
+
+static bool in_save(const struct ck_root *all, const char *name)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (in_parts(ck_formats[i]->parts, all, name))
+			return true;
+	return false;
 }
 
 /*
  * The file beside @name that is shown as @stem: "model.bin" as "model", if that
  * is unique and nothing else is called so.  NULL: none is.
  */
-static const char *file_of_part(const struct ck_root *all, const char *name,
+static const char *file_of_part(const struct ck_format_parts *p,
+				const struct ck_root *all, const char *name,
 				const char *stem, size_t len)
 {
-	static const char *const files[] = { "model.bin", "model.safetensors",
-					     "optimizer.bin",
-					     "optimizer.safetensors" };
 	const struct beside b = { all, name };
 	const char *found = NULL;
 	char text[32];
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(files); i++) {
-		if (ck_ca_part_stem(files[i]) != len ||
-		    memcmp(files[i], stem, len) != 0 ||
-		    !has_beside(&b, files[i]))
+	for (const char *const *f = p->files; *f; f++) {
+		if (p->stem(*f) != len || memcmp(*f, stem, len) != 0 ||
+		    !has_beside(&b, *f))
 			continue;
-		if (found)
+		if (found || len >= sizeof(text))
 			return NULL;
-		found = files[i];
+		found = *f;
 		memcpy(text, stem, len);
 		text[len] = '\0';
 	}
-	return found && !has_beside(&b, text) && in_save(all, name) ? found :
-								      NULL;
+	return found && !has_beside(&b, text) && in_parts(p, all, name) ?
+		       found :
+		       NULL;
+}
+
+/* The same by the whole of @name, whoever's part it is. */
+static const char *file_of(const struct ck_root *all, const char *name)
+{
+	const char *base = ck_run_dir_base_of(name), *file = NULL;
+
+	for (size_t i = 0; ck_formats[i] && !file; i++)
+		if (ck_formats[i]->parts)
+			file = file_of_part(ck_formats[i]->parts, all, name,
+					    base, strlen(base));
+	return file;
 }
 
 /* The length of what the last part of @name is shown as. */
 static size_t shown_len(const struct ck_root *all, const char *name)
 {
 	const char *base = ck_run_dir_base_of(name), *file;
-	size_t stem = ck_ca_part_stem(base);
 
-	if (!base[stem])
-		return stem;
-	file = file_of_part(all, name, base, stem);
-	return file && !strcmp(file, base) ? stem : strlen(base);
+	for (size_t i = 0; ck_formats[i]; i++) {
+		const struct ck_format_parts *p = ck_formats[i]->parts;
+		size_t stem = p ? p->stem(base) : strlen(base);
+
+		file = base[stem] ? file_of_part(p, all, name, base, stem) :
+				    NULL;
+		if (file && !strcmp(file, base))
+			return stem;
+	}
+	return strlen(base);
+}
+
+/* One that holds no tensors, but is of a save. */
+static bool is_file_part(const struct ck_root *all, const char *name)
+{
+	const char *base = ck_run_dir_base_of(name);
+
+	for (size_t i = 0; ck_formats[i]; i++) {
+		const struct ck_format_parts *p = ck_formats[i]->parts;
+
+		if (p && !strcmp(p->file, base) && in_parts(p, all, name))
+			return true;
+	}
+	return false;
 }
 
 static bool is_file_step(const struct ck_root *all, const char *name)
 {
-	return (ck_run_dir_is_weights(name) &&
-		!ck_run_dir_is_strategy(all, name)) ||
-	       (ck_ca_part_of_file(ck_run_dir_base_of(name)) ==
-			CK_CA_SCHEDULER &&
-		in_save(all, name));
+	return (ck_run_dir_is_weights(name) && !ck_run_dir_is_aux(all, name)) ||
+	       is_file_part(all, name);
 }
 
 /* 1: an entry of @in, one of the roots from @all on; 0: none; -ENOMEM. */
@@ -191,7 +225,7 @@ static int look(struct ck_run_dir_entry *out, const struct ck_root *all,
 
 	if (!may_be_step(name))
 		return 0;
-	file = file_of_part(all, name, base, strlen(base));
+	file = file_of(all, name);
 	if (!stat_beside(in, name, file ? file : base, &st))
 		return 0;
 	if (S_ISDIR(st.st_mode) ?
@@ -274,10 +308,12 @@ static char *first_line(const struct ck_root *root, const char *name)
 
 static char *read_marker(const struct ck_root *root)
 {
-	char *text = first_line(root, "latest");
+	char *text = NULL;
 
-	return text ? text :
-		      first_line(root, "latest_checkpointed_iteration.txt");
+	for (size_t i = 0; ck_formats[i] && !text; i++)
+		if (ck_formats[i]->marker)
+			text = first_line(root, ck_formats[i]->marker);
+	return text;
 }
 
 static int take_all(struct ck_run_dir *s, const struct ck_root *all,
@@ -410,9 +446,7 @@ const struct ck_run_dir_entry *ck_run_dir_newest(const struct ck_run_dir *s,
 
 const char *ck_run_dir_file_of(const struct ck_root *root, const char *name)
 {
-	const char *base = ck_run_dir_base_of(name);
-
-	return file_of_part(root, name, base, strlen(base));
+	return file_of(root, name);
 }
 
 static void add_escaped(struct ck_str *s, const char *text)
@@ -496,6 +530,6 @@ bool ck_run_dir_is_marked(const struct ck_run_dir_entry *s, const char *marker)
 
 	if (!strcmp(s->name, marker))
 		return true;
-	number = strtoull(marker, &end, 10); /* Megatron: the number alone */
+	number = strtoull(marker, &end, 10); /* of some, the number alone */
 	return end != marker && !*end && s->numbered && s->number == number;
 }

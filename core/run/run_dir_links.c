@@ -153,6 +153,15 @@ static int open_save(struct ck_root *out, const struct ck_root *root,
 			     ck_root_open(out, path.v, opts, err);
 }
 
+/* How files of other parts beside it are told. */
+static bool (*save_hides(const char *save))(const char *, const char *)
+{
+	for (size_t i = 0; save && ck_formats[i]; i++)
+		if (ck_run_dir_has_part(ck_formats[i]->parts, save))
+			return ck_formats[i]->parts->hides;
+	return NULL;
+}
+
 int ck_run_dir_open(struct ck_root *out, const struct ck_root *root,
 		    const char *name, const struct ck_opts *opts,
 		    struct ck_err *err)
@@ -166,6 +175,7 @@ int ck_run_dir_open(struct ck_root *out, const struct ck_root *root,
 	if (ret)
 		return ret;
 	out->save = ck_steal(save);
+	out->hides = save_hides(out->save);
 	out->entry = true;
 	ret = ck_root_allow(out, root, err);
 	if (ret)

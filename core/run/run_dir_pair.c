@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/format/format.h"
 #include "core/run/run_dir.h"
 
 #include <ctype.h>
@@ -40,9 +41,12 @@ struct all {
 	bool failed;
 };
 
-static bool is_format(const struct ck_catalog *img, const char *name)
+/* By a format that saves a model and its optimizer as checkpoints each. */
+static bool is_of_parts(const struct ck_catalog *img)
 {
-	return !strcmp(ck_catalog_str(img, img->format, NULL), name);
+	const struct ck_format *f = ck_format_of(img);
+
+	return f && f->parts;
 }
 
 static bool is_groups(const struct ck_catalog *img, uint32_t ref)
@@ -254,11 +258,11 @@ void ck_pair_check(const struct ck_catalog *const img[CK_PAIR_NR],
 			    "place of another");
 	/* others call an optimizer what has nothing of the kind */
 	if (optim && !states && !has_errors(optim) &&
-	    (swapped || (is_format(optim, "colossalai") && optim->nr_tensors)))
+	    (swapped || (is_of_parts(optim) && optim->nr_tensors)))
 		ck_str_puts(&out[CK_PAIR_OPTIMIZER],
 			    "it holds no states of an optimizer: it is in the "
 			    "place of another");
-	if (model && states && !swapped && is_format(optim, "colossalai") &&
+	if (model && states && !swapped && is_of_parts(optim) &&
 	    !has_errors(model))
 		compare(model, optim, &out[CK_PAIR_MODEL]);
 }

@@ -3,14 +3,15 @@
 #ifndef CK_RUN_DIR_PRIV_H
 #define CK_RUN_DIR_PRIV_H
 
+#include "core/format/format.h"
 #include "core/run/run_dir.h"
 
 #define CK_RUN_DIR_RUN "checkpoints" /* where a run keeps them */
 
 /* A file of that name holds tensors by itself. */
 bool ck_run_dir_is_weights(const char *name);
-/* But this one, of @root, says how MindSpore's are cut. */
-bool ck_run_dir_is_strategy(const struct ck_root *root, const char *name);
+/* But this one, of @root, is none: it says how others are cut. */
+bool ck_run_dir_is_aux(const struct ck_root *root, const char *name);
 /* Whether names in the folder @name of @root say that it is a checkpoint. */
 bool ck_run_dir_is_signed(const struct ck_root *root, const char *name);
 /* The same of all roots from @root on; or a folder in it, if it is no group's. */
@@ -43,6 +44,9 @@ int ck_run_dir_add_saves(struct ck_run_dir *s, const struct ck_root *root,
 /* 1: @name, "KEY" or "GROUP/KEY", is such a save; 0: it is none; -ENOMEM. */
 int ck_run_dir_look_save(struct ck_run_dir_entry *out,
 			 const struct ck_root *root, const char *name);
+
+/* Whether @parts, which may be NULL, have one called @key. */
+bool ck_run_dir_has_part(const struct ck_format_parts *parts, const char *key);
 
 /*
  * The key of entry @name, to free(), if it is such a save: its path is that of

@@ -9,9 +9,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/format/colossalai/parts.h"
-#include "core/root/dir.h"
-#include "core/format/mindspore/saves.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,24 +68,52 @@ static int add_file(void *ctx, const char *folder, const char *base)
 	return 0;
 }
 
+bool ck_run_dir_has_part(const struct ck_format_parts *parts, const char *key)
+{
+	for (const char *const *n = parts ? parts->names : NULL; n && *n; n++)
+		if (!strcmp(*n, key))
+			return true;
+	return false;
+}
+
 /* Each file of the part @key of a save that lies in the folder @in. */
-static int add_part(struct sum *s, const struct ck_dir *dir, const char *in,
-		    const char *key)
+static int add_part(struct sum *s, const struct ck_format_parts *p,
+		    const struct ck_dir *dir, const char *in, const char *key)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	struct ck_ca_together t = { 0 };
 	size_t skip = *in ? strlen(in) + 1 : 0;
-	enum ck_ca_part part = ck_ca_part_named(key);
-	int ret = part == CK_CA_NO_PART ? 0 : ck_dir_list(dir, in, &l, NULL);
+	unsigned seen = 0;
+	int ret = ck_dir_list(dir, in, &l, NULL);
 
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
 	for (size_t i = 0; i < l.nr; i++)
-		ck_ca_together_add(&t, l.v[i].name + skip);
-	for (size_t i = 0; i < l.nr && t.model && t.optimizer; i++)
-		if (ck_ca_part_in_one(l.v[i].name + skip) == part)
+		seen |= p->seen(l.v[i].name + skip);
+	for (size_t i = 0; i < l.nr && seen == p->all; i++)
+		if (p->has(key, l.v[i].name + skip))
 			add_file(s, in, l.v[i].name + skip);
 	return 0;
+}
+
+/* Of the first format that has a save, or a part of one, called @key. */
+static int add_files(struct sum *s, const struct ck_dir *dir, const char *in,
+		     const char *key, bool *is_file)
+{
+	int ret = 0;
+
+	for (size_t i = 0; ck_formats[i] && !ret && !s->any; i++)
+		if (ck_formats[i]->saves)
+			ret = ck_formats[i]->saves->each(dir, in, key, add_file,
+							 s, NULL);
+	for (size_t i = 0; ck_formats[i] && !ret && !s->any; i++) {
+		const struct ck_format_parts *p = ck_formats[i]->parts;
+
+		if (!ck_run_dir_has_part(p, key))
+			continue;
+		ret = add_part(s, p, dir, in, key);
+		*is_file = !strcmp(p->file, key);
+	}
+	return ret;
 }
 
 int ck_run_dir_look_save(struct ck_run_dir_entry *out,
@@ -99,24 +124,21 @@ int ck_run_dir_look_save(struct ck_run_dir_entry *out,
 	ck_auto_free char *in =
 		strndup(name, slash ? (size_t)(slash - name) : 0);
 	struct sum s = { .root = root, .fd = -1 };
+	bool is_file = false;
 	struct ck_dir dir;
 	int ret;
 
 	if (!in)
 		return -ENOMEM;
 	ck_dir_root_init(&dir, root, NULL);
-	ret = ck_ms_save_each(&dir, in, key, add_file, &s, NULL);
-	if (!ret && !s.any)
-		ret = add_part(&s, &dir, in, key);
+	ret = add_files(&s, &dir, in, key, &is_file);
 	close_sum(&s);
 	if (ret || !s.any)
 		return ret == -ENOMEM ? ret : 0;
-	*out = (struct ck_run_dir_entry){
-		.name = strdup(key),
-		.is_save = ck_ca_part_named(key) != CK_CA_SCHEDULER,
-		.is_file = ck_ca_part_named(key) == CK_CA_SCHEDULER,
-		.st = s.st
-	};
+	*out = (struct ck_run_dir_entry){ .name = strdup(key),
+					  .is_save = !is_file,
+					  .is_file = is_file,
+					  .st = s.st };
 	return out->name ? 1 : -ENOMEM;
 }
 
@@ -155,7 +177,7 @@ static int add_save(struct ck_run_dir *s, const struct ck_root *root,
 }
 
 static int add_all(struct ck_run_dir *s, const struct ck_root *root,
-		   const char *group, const struct ck_ms_saves *all,
+		   const char *group, const struct ck_saves *all,
 		   struct ck_err *err)
 {
 	int ret = 0;
@@ -178,9 +200,10 @@ static int add_all(struct ck_run_dir *s, const struct ck_root *root,
 }
 
 /* By names alone: most folders are none, and may have thousands of steps. */
-static bool are_together(const struct ck_root *root, const char *group)
+static bool are_together(const struct ck_format_parts *p,
+			 const struct ck_root *root, const char *group)
 {
-	struct ck_ca_together t = { 0 };
+	unsigned seen = 0;
 
 	for (; root; root = root->next) {
 		ck_auto_dir DIR *d = NULL;
@@ -188,23 +211,23 @@ static bool are_together(const struct ck_root *root, const char *group)
 
 		ck_root_list(root, group, &d, NULL);
 		while (d && (e = readdir(d)))
-			ck_ca_together_add(&t, e->d_name);
+			seen |= p->seen(e->d_name);
 	}
-	return t.model && t.optimizer;
+	return seen == p->all;
 }
 
 /* Where its model and its optimizer lie in one folder, they are all it has. */
-static int add_parts(struct ck_run_dir *s, const struct ck_root *root,
-		     const char *group, struct ck_err *err)
+static int add_parts(struct ck_run_dir *s, const struct ck_format_parts *p,
+		     const struct ck_root *root, const char *group,
+		     struct ck_err *err)
 {
 	struct ck_run_dir parts = { .parts = true };
 	int ret = 0;
 
-	if (!are_together(root, group))
+	if (!are_together(p, root, group))
 		return 0;
-	for (enum ck_ca_part i = CK_CA_MODEL; i <= CK_CA_SCHEDULER && !ret; i++)
-		ret = add_save(&parts, root, group, ck_ca_part_name(i), NULL,
-			       err);
+	for (const char *const *n = p->names; *n && !ret; n++)
+		ret = add_save(&parts, root, group, *n, NULL, err);
 	if (!ret && parts.nr > 1) {
 		char *marker = s->marker;
 
@@ -218,22 +241,40 @@ static int add_parts(struct ck_run_dir *s, const struct ck_root *root,
 	return ret;
 }
 
-int ck_run_dir_add_saves(struct ck_run_dir *s, const struct ck_root *root,
-			 const char *group, struct ck_err *err)
+static int add_several(struct ck_run_dir *s,
+		       const struct ck_format_saves *saves,
+		       const struct ck_root *root, const char *group,
+		       struct ck_err *err)
 {
-	struct ck_ms_saves all = { 0 };
+	struct ck_saves all = { 0 };
 	struct ck_dir dir;
 	int ret;
 
 	ck_dir_root_init(&dir, root, NULL);
-	ret = ck_ms_saves_find(&all, &dir, group, err);
+	ret = saves->find(&all, &dir, group, err);
 	if (!ret && all.in_ranks)
 		drop_all(s);
 	/* what cannot be listed is said by who lists the rest */
 	ret = ret ? (ret == -ENOMEM ? ret : 0) :
 		    add_all(s, root, group, &all, err);
-	ck_ms_saves_free(&all);
-	return ret ? ret : add_parts(s, root, group, err);
+	ck_saves_free(&all);
+	return ret;
+}
+
+int ck_run_dir_add_saves(struct ck_run_dir *s, const struct ck_root *root,
+			 const char *group, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; ck_formats[i] && !ret; i++)
+		if (ck_formats[i]->saves)
+			ret = add_several(s, ck_formats[i]->saves, root, group,
+					  err);
+	for (size_t i = 0; ck_formats[i] && !ret; i++)
+		if (ck_formats[i]->parts)
+			ret = add_parts(s, ck_formats[i]->parts, root, group,
+					err);
+	return ret;
 }
 
 char *ck_run_dir_save_of(const struct ck_root *root, const char *name)
@@ -250,6 +291,12 @@ char *ck_run_dir_save_of(const struct ck_root *root, const char *name)
 
 bool ck_run_dir_shows(const struct ck_root *root, const char *path)
 {
-	return !root->save || (!ck_ms_save_hides(root->save, path) &&
-			       !ck_ca_part_hides(root->save, path));
+	for (size_t i = 0; root->save && ck_formats[i]; i++) {
+		const struct ck_format *f = ck_formats[i];
+
+		if ((f->saves && f->saves->hides(root->save, path)) ||
+		    (f->parts && f->parts->hides(root->save, path)))
+			return false;
+	}
+	return true;
 }

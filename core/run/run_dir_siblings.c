@@ -9,22 +9,9 @@
  */
 #include "core/run/run_dir_priv.h"
 
-#include "core/base/check.h"
 #include "core/format/explain.h"
 
 #include <string.h>
-
-/* Readers of which no file lies in a folder of its own. */
-static bool is_flat(const struct ck_catalog *img)
-{
-	static const char *const names[] = { "hf", "safetensors", "torch" };
-	const char *format = ck_catalog_str(img, img->format, NULL);
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
-		if (!strcmp(format, names[i]))
-			return true;
-	return false;
-}
 
 /* Whether the checkpoint itself is made of it, or of something in it. */
 static bool is_used(const struct ck_catalog *img, const char *name)
@@ -45,15 +32,12 @@ static bool is_used(const struct ck_catalog *img, const char *name)
 	return false;
 }
 
-/*
- * "sharded" holds what is beside it, consolidated: see hf/files.c.  Arguments
- * are no state.
- */
+/* Arguments are no state. */
 static bool is_beside(const struct ck_run_dir_entry *s)
 {
 	return s->is_file ? ck_leftover_is_name(s->name) &&
 				    strcmp(s->name, "training_args.bin") != 0 :
-			    !s->is_save && strcmp(s->name, "sharded") != 0;
+			    !s->is_save && !ck_format_is_inner(s->name);
 }
 
 static void keep_beside(struct ck_run_dir *s, const struct ck_catalog *img)
@@ -73,10 +57,11 @@ int ck_run_dir_list_siblings(struct ck_run_dir *out, const struct ck_root *root,
 			     const char *group, const struct ck_catalog *img,
 			     struct ck_err *err)
 {
+	const struct ck_format *f = img ? ck_format_of(img) : NULL;
 	int ret;
 
 	*out = (struct ck_run_dir){ 0 };
-	if (img && !is_flat(img))
+	if (img && !(f && f->flat))
 		return 0;
 	ret = ck_run_dir_list_in(out, root, group, err);
 	if (!ret)

@@ -2,77 +2,44 @@
 /*
  * run_dir_signs.c - names in a folder that say it is a checkpoint
  *
- * By names alone, but where a name says that files are MindSpore's strategies:
- * those look like weights, and are none.
+ * By names alone, but where a name says that files may be such as look like
+ * weights and are none.
  */
 #include "core/run/run_dir_priv.h"
 
 #include "core/base/auto.h"
-#include "core/base/check.h"
+#include "core/base/glob.h"
 #include "core/base/suffix.h"
-#include "core/root/dir.h"
-#include "core/format/mindspore/names.h"
-#include "core/format/mindspore/set.h"
 
 #include <string.h>
 
 #define GROUP_MAX 64 /* folders that are looked into for a sign */
-#define STRATEGY "strategy"
 
-/* A file that holds tensors by itself. */
-bool ck_run_dir_is_weights(const char *name)
+/* Whether a format has a sign that @name is, of the kinds @is; 0: of any. */
+static bool has_sign(const char *name, unsigned is)
 {
-	static const char *const suffix[] = { ".safetensors", ".pt", ".pth",
-					      ".bin", ".ckpt" };
-	static const char custom[] = "custom_checkpoint_";
+	size_t len = strlen(name);
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(suffix); i++)
-		if (ck_ends_in(name, suffix[i]))
-			return true;
-	/* accelerate's, of what a program registers: by torch.save too */
-	return !strncmp(name, custom, sizeof(custom) - 1) &&
-	       ck_ends_in(name, ".pkl");
-}
+	for (size_t i = 0; ck_formats[i]; i++) {
+		const struct ck_format_sign *s = ck_formats[i]->signs;
 
-/* It names weights: where they all are lost, that has to be said. */
-static bool is_index(const char *name)
-{
-	return ck_ends_in(name, ".json") &&
-	       (strstr(name, ".safetensors.index.") ||
-		strstr(name, ".bin.index."));
-}
-
-/* What only lies in the folder of a checkpoint. */
-static bool is_sign(const char *name)
-{
-	static const char *const begin[] = { "mp_rank_", "zero_pp_rank_",
-					     "rank_" };
-
-	if (ck_run_dir_is_weights(name) || is_index(name) ||
-	    ck_ends_in(name, ".metadata") ||
-	    !strcmp(name, "pickled_data") || /* OneFlow */
-	    !strcmp(name, "snapshot_done") || ck_ends_in(name, ".distcp") ||
-	    !strcmp(name, "unshard-layout.json") ||
-	    !strcmp(name, CK_MANIFEST_NAME)) /* published, or sealed */
-		return true;
-	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
-		if (!strncmp(name, begin[i], strlen(begin[i])))
-			return true;
+		for (; s && s->pattern; s++)
+			if ((!is || s->is & is) &&
+			    ck_glob(s->pattern, strlen(s->pattern), name, len))
+				return true;
+	}
 	return false;
 }
 
-/* What needs no look at its neighbours to be a checkpoint. */
-static bool is_strong_sign(const char *name)
+bool ck_run_dir_is_weights(const char *name)
 {
-	return ck_ends_in(name, ".metadata") || ck_ends_in(name, ".distcp") ||
-	       ck_ends_in(name, ".safetensors") || is_index(name) ||
-	       !strcmp(name, "unshard-layout.json");
+	return has_sign(name, CK_SIGN_WEIGHTS);
 }
 
-/* device0/net.ckpt: of ranks, if MindSpore's files are in them. */
-static bool is_sign_of_rank(const char *name)
+/* What lies in the folder of a checkpoint, published and sealed ones too. */
+static bool is_sign(const char *name, unsigned is)
 {
-	return is_strong_sign(name) || ck_ends_in(name, ".ckpt");
+	return has_sign(name, is) || (!is && !strcmp(name, CK_MANIFEST_NAME));
 }
 
 static DIR *open_in(const struct ck_root *root, const char *name)
@@ -83,28 +50,33 @@ static DIR *open_in(const struct ck_root *root, const char *name)
 	return d;
 }
 
-bool ck_run_dir_is_strategy(const struct ck_root *root, const char *name)
+/* By its name @base it may be one; @path says more. */
+static bool is_aux(const struct ck_root *root, const char *path,
+		   const char *base)
 {
 	struct ck_dir dir;
 
-	if (!strstr(ck_ms_base_of(name), STRATEGY))
-		return false;
 	ck_dir_root_init(&dir, root, NULL);
-	return ck_ms_kind(&dir, name, NULL) == CK_MS_STRATEGY;
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->aux && strstr(base, ck_formats[i]->aux) &&
+		    ck_formats[i]->aux_is(&dir, path))
+			return true;
+	return false;
+}
+
+bool ck_run_dir_is_aux(const struct ck_root *root, const char *name)
+{
+	return is_aux(root, name, ck_run_dir_base_of(name));
 }
 
 /* Of a folder that is called so, whatever @base is called. */
-static bool is_strategy_in(const struct ck_root *root, const char *name,
-			   const char *base)
+static bool is_aux_in(const struct ck_root *root, const char *name,
+		      const char *base)
 {
 	ck_auto_str struct ck_str path = { 0 };
-	struct ck_dir dir;
 
-	if (!strstr(ck_ms_base_of(name), STRATEGY))
-		return false;
 	ck_str_fmt(&path, "%s/%s", name, base);
-	ck_dir_root_init(&dir, root, NULL);
-	return !path.failed && ck_ms_kind(&dir, path.v, NULL) == CK_MS_STRATEGY;
+	return !path.failed && is_aux(root, path.v, ck_run_dir_base_of(name));
 }
 
 static bool is_log(const char *name)
@@ -135,29 +107,29 @@ static bool is_log_in(const struct ck_root *root, const char *name,
 	return any;
 }
 
-static bool has_in(const struct ck_root *root, const char *name,
-		   bool (*is)(const char *name))
+static bool has_in(const struct ck_root *root, const char *name, unsigned is)
 {
 	ck_auto_dir DIR *d = open_in(root, name);
 	const struct dirent *e;
 
 	while (d && (e = readdir(d)))
-		if (is(e->d_name) && !is_strategy_in(root, name, e->d_name) &&
+		if (is_sign(e->d_name, is) &&
+		    !is_aux_in(root, name, e->d_name) &&
 		    !is_log_in(root, name, e->d_name))
 			return true;
 	return false;
 }
 
-/* What says it of the folder @name of @in. */
-static bool (*sign_of(const char *in, const char *name))(const char *)
+/* The kinds of signs that say it of the folder @name of @in. */
+static unsigned sign_of(const char *in, const char *name)
 {
-	struct ck_ms_number n;
-
 	if (!strcmp(in, CK_RUN_DIR_RUN))
-		return is_sign;
-	if (ck_ms_number_in(name, &n) && n.word > CK_MS_NUMBER)
-		return is_sign_of_rank;
-	return is_strong_sign;
+		return 0;
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->is_rank_dir &&
+		    ck_formats[i]->is_rank_dir(name))
+			return CK_SIGN_STRONG | CK_SIGN_RANK;
+	return CK_SIGN_STRONG;
 }
 
 /* Whether a folder of it has a sign. */
@@ -185,13 +157,13 @@ static bool has_below(const struct ck_root *root, const char *name)
 
 bool ck_run_dir_is_signed(const struct ck_root *root, const char *name)
 {
-	return has_in(root, name, is_sign);
+	return has_in(root, name, 0);
 }
 
 bool ck_run_dir_has_sign(const struct ck_root *root, const char *name)
 {
 	for (; root; root = root->next)
-		if (has_in(root, name, is_sign) ||
+		if (has_in(root, name, 0) ||
 		    (!strchr(name, '/') && has_below(root, name)))
 			return true;
 	return false;

@@ -42,7 +42,7 @@ static bool has_name(const void *ctx, const char *name)
 static bool is_states(const struct ck_dir *dir)
 {
 	return ck_ca_optim_is_flat(dir, dir->only) ||
-	       (ck_ca_part_of_file(dir->only) == CK_CA_OPTIMIZER &&
+	       (ck_ca_part_is_optimizer(dir->only) &&
 		ck_ca_parts_are_files(has_name, dir));
 }
 
@@ -161,12 +161,12 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 static int check_one(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	struct ck_ca_together t = { 0 };
+	unsigned seen = 0;
 	int ret = ck_dir_list(dir, "", &l, err);
 
 	for (size_t i = 0; !ret && i < l.nr; i++)
-		ck_ca_together_add(&t, l.v[i].name);
-	if (ret || !t.model || !t.optimizer)
+		seen |= ck_ca_parts.seen(l.v[i].name);
+	if (ret || seen != ck_ca_parts.all)
 		return ret;
 	return ck_fail(err, ENODATA,
 		       "%s: a model and an optimizer in one folder: -o "
@@ -200,6 +200,7 @@ const struct ck_format ck_format_colossalai = {
 	.reads = "file",
 	.names_file = true,
 	.check_one = check_one,
+	.parts = &ck_ca_parts,
 	.is_piece = is_piece,
 	.unfinished = "tmp_index_files",
 	.covers = "hf safetensors torch",

@@ -5,51 +5,40 @@
 #include "core/format/colossalai/parts.h"
 
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/assemble/index_map.h"
 
 #include <string.h>
 
+#define MODEL "model"
+#define OPTIMIZER "optimizer"
 #define SCHEDULER "lr_scheduler"
 
-static const char *const suffixes[] = { ".bin", ".safetensors" };
-
-static const struct {
-	const char *stem;
-	enum ck_ca_part part;
-} parts[] = { { "model", CK_CA_MODEL }, { "optimizer", CK_CA_OPTIMIZER } };
-
-enum ck_ca_part ck_ca_part_of_file(const char *name)
+static size_t stem(const char *name)
 {
-	size_t len = ck_ca_part_stem(name);
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(parts); i++)
-		if (strlen(parts[i].stem) == len &&
-		    !memcmp(parts[i].stem, name, len))
-			return parts[i].part;
-	return strcmp(name, SCHEDULER) ? CK_CA_NO_PART : CK_CA_SCHEDULER;
-}
-
-size_t ck_ca_part_stem(const char *name)
-{
+	static const char *const suffixes[] = { ".bin", ".safetensors" };
 	size_t len = strlen(name);
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(suffixes); i++) {
-		size_t n = strlen(suffixes[i]);
-
-		if (len > n && !strcmp(name + len - n, suffixes[i]))
-			return len - n;
-	}
+	for (size_t i = 0; i < CK_ARRAY_LEN(suffixes); i++)
+		if (ck_has_suffix(name, suffixes[i]))
+			return len - strlen(suffixes[i]);
 	return len;
 }
 
-static bool has_file(ck_ca_has_fn has, const void *ctx, const char *a,
+bool ck_ca_part_is_optimizer(const char *name)
+{
+	return stem(name) == strlen(OPTIMIZER) &&
+	       !strncmp(name, OPTIMIZER, strlen(OPTIMIZER));
+}
+
+static bool has_file(ck_has_fn has, const void *ctx, const char *a,
 		     const char *b)
 {
 	return has(ctx, a) || has(ctx, b);
 }
 
 /* What other frameworks put beside files of these names. */
-static bool has_others(ck_ca_has_fn has, const void *ctx)
+static bool has_others(ck_has_fn has, const void *ctx)
 {
 	static const char *const names[] = {
 		"config.json",
@@ -73,14 +62,7 @@ static bool has_others(ck_ca_has_fn has, const void *ctx)
 	return false;
 }
 
-bool ck_ca_parts_are_files(ck_ca_has_fn has, const void *ctx)
-{
-	return (has_file(has, ctx, "model.bin", "model.safetensors") ||
-		has_file(has, ctx, "optimizer.bin", "optimizer.safetensors")) &&
-	       ck_ca_parts_are_save(has, ctx);
-}
-
-bool ck_ca_parts_are_save(ck_ca_has_fn has, const void *ctx)
+static bool are_save(ck_has_fn has, const void *ctx)
 {
 	bool model = has_file(has, ctx, "model.bin", "model.safetensors");
 	bool states =
@@ -95,52 +77,75 @@ bool ck_ca_parts_are_save(ck_ca_has_fn has, const void *ctx)
 	       !has_others(has, ctx);
 }
 
+bool ck_ca_parts_are_files(ck_has_fn has, const void *ctx)
+{
+	return (has_file(has, ctx, "model.bin", "model.safetensors") ||
+		has_file(has, ctx, "optimizer.bin", "optimizer.safetensors")) &&
+	       are_save(has, ctx);
+}
+
 static bool begins(const char *name, const char *with)
 {
 	return !strncmp(name, with, strlen(with));
 }
 
-enum ck_ca_part ck_ca_part_in_one(const char *name)
+/* The part that a file is of; NULL: of any (config.json). */
+static const char *part_of(const char *name)
 {
 	if (begins(name, "pytorch_optim") || begins(name, "optimizer.") ||
 	    begins(name, "optimizer-"))
-		return CK_CA_OPTIMIZER;
+		return OPTIMIZER;
 	if (begins(name, "pytorch_model") || begins(name, "model.") ||
 	    begins(name, "model-"))
-		return CK_CA_MODEL;
-	return strcmp(name, SCHEDULER) ? CK_CA_NO_PART : CK_CA_SCHEDULER;
+		return MODEL;
+	return strcmp(name, SCHEDULER) ? NULL : SCHEDULER;
+}
+
+static bool has(const char *part, const char *name)
+{
+	const char *is = part_of(name);
+
+	return is && !strcmp(is, part);
 }
 
 /* No other framework writes an index of an optimizer. */
-void ck_ca_together_add(struct ck_ca_together *t, const char *name)
+static unsigned seen(const char *name)
 {
-	t->optimizer |= ck_index_is(name, "pytorch_optim.bin.index") ||
-			ck_index_is(name, "optimizer.safetensors.index");
-	t->model |= ck_ca_part_in_one(name) == CK_CA_MODEL;
+	unsigned optimizer = ck_index_is(name, "pytorch_optim.bin.index") ||
+			     ck_index_is(name, "optimizer.safetensors.index");
+
+	return has(MODEL, name) | optimizer << 1;
 }
 
-static const char *const part_names[] = { [CK_CA_MODEL] = "model",
-					  [CK_CA_OPTIMIZER] = "optimizer",
-					  [CK_CA_SCHEDULER] = SCHEDULER };
+static const char *const names[] = { MODEL, OPTIMIZER, SCHEDULER, NULL };
 
-const char *ck_ca_part_name(enum ck_ca_part part)
+static bool is_part(const char *key)
 {
-	return part_names[part];
+	for (const char *const *n = names; *n; n++)
+		if (!strcmp(*n, key))
+			return true;
+	return false;
 }
 
-enum ck_ca_part ck_ca_part_named(const char *key)
+static bool hides(const char *part, const char *name)
 {
-	for (enum ck_ca_part i = CK_CA_MODEL; i <= CK_CA_SCHEDULER; i++)
-		if (!strcmp(part_names[i], key))
-			return i;
-	return CK_CA_NO_PART;
+	const char *is = part_of(name);
+
+	if (!is_part(part) || strchr(name, '/'))
+		return false;
+	return is ? strcmp(is, part) != 0 : strcmp(part, MODEL) != 0;
 }
 
-bool ck_ca_part_hides(const char *key, const char *path)
-{
-	enum ck_ca_part want = ck_ca_part_named(key);
-	enum ck_ca_part is = ck_ca_part_in_one(path);
-
-	return want != CK_CA_NO_PART && !strchr(path, '/') && is != want &&
-	       (is != CK_CA_NO_PART || want != CK_CA_MODEL);
-}
+const struct ck_format_parts ck_ca_parts = {
+	.names = names,
+	.file = SCHEDULER,
+	.are_save = are_save,
+	.files = (const char *const[]){ "model.bin", "model.safetensors",
+					"optimizer.bin",
+					"optimizer.safetensors", NULL },
+	.stem = stem,
+	.seen = seen,
+	.all = 3,
+	.has = has,
+	.hides = hides,
+};

@@ -271,11 +271,18 @@ static const struct ck_option options[] = {
 	{ .name = NULL },
 };
 
+static const struct ck_format_sign signs[] = {
+	{ "*.metadata", CK_SIGN_STRONG },
+	{ "*.distcp", CK_SIGN_STRONG },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_dcp = {
 	.name = "dcp",
 	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
 	.options = options,
 	.is_piece = is_piece,
+	.signs = signs,
 	.apart = true,
 	.probe = probe,
 	.load = load,

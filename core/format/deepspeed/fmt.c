@@ -523,6 +523,12 @@ static const struct ck_option options[] = {
 	{ .name = NULL },
 };
 
+static const struct ck_format_sign signs[] = {
+	{ "mp_rank_*", 0 },
+	{ "zero_pp_rank_*", 0 },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
 	.summary = "DeepSpeed: ZeRO 0 to 3, pipelines, the universal form",
@@ -532,6 +538,8 @@ const struct ck_format ck_format_deepspeed = {
 	.slice =
 		"one rank's of DeepSpeed: its tensors may be that rank's slices; all ranks are read together under the names that DeepSpeed gave the files",
 	.check_beside = check_latest,
+	.signs = signs,
+	.marker = "latest",
 	.probe = probe,
 	.load = load,
 };

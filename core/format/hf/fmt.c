@@ -112,6 +112,12 @@ static const struct ck_option options[] = {
 	{ .name = NULL },
 };
 
+static const struct ck_format_sign signs[] = {
+	{ "*.safetensors.index.json", CK_SIGN_STRONG },
+	{ "*.safetensors.index.*.json", CK_SIGN_STRONG },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_hf = {
 	.name = "hf",
 	.summary = "a folder of safetensors files, with an index or without",
@@ -120,6 +126,8 @@ const struct ck_format ck_format_hf = {
 	.names_file = true,
 	.preferred = true,
 	.flat = true,
+	.signs = signs,
+	.inner = "sharded",
 	.apart = true,
 	.probe = probe,
 	.load = load,

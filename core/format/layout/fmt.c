@@ -195,11 +195,17 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_format_sign signs[] = {
+	{ "unshard-layout.json", CK_SIGN_STRONG },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_layout = {
 	.name = "layout",
 	.summary = "shards that an unshard-layout.json describes",
 	.asked_by = "layout",
 	.reports_aside = true,
+	.signs = signs,
 	.apart = true,
 	.probe = probe,
 	.load = load,

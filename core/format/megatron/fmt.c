@@ -173,6 +173,11 @@ static enum ck_slice is_slice(const struct ck_pickle *p)
 		       CK_SLICE_NO;
 }
 
+static const struct ck_format_sign signs[] = {
+	{ "mp_rank_*", 0 },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_megatron = {
 	.name = "megatron",
 	.summary = "Megatron-LM's mp_rank_XX folders (--ckpt-format torch)",
@@ -180,6 +185,8 @@ const struct ck_format ck_format_megatron = {
 	.is_slice = is_slice,
 	.slice =
 		"one rank's of Megatron-LM: its tensors are that rank's slices; all ranks are read together from mp_rank_XX/" CK_MG_FILE,
+	.signs = signs,
+	.marker = "latest_checkpointed_iteration.txt",
 	.compares = true,
 	.probe = probe,
 	.load = load,

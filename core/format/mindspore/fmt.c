@@ -45,7 +45,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 /* ---- several saves ---- */
 
 /* Each of them is a checkpoint of its own: none is shown for all of them. */
-static int refuse_many(const struct ck_dir *dir, const struct ck_ms_saves *all,
+static int refuse_many(const struct ck_dir *dir, const struct ck_saves *all,
 		       struct ck_err *err)
 {
 	ck_auto_str struct ck_str list = { 0 };
@@ -64,7 +64,7 @@ static int refuse_many(const struct ck_dir *dir, const struct ck_ms_saves *all,
 static int check_one(const struct ck_dir *dir, const struct ck_ms_found *f,
 		     struct ck_err *err)
 {
-	struct ck_ms_saves all;
+	struct ck_saves all;
 	int ret;
 
 	if (dir->only || dir->save || ck_opts_get(dir->opts, "file") ||
@@ -73,10 +73,10 @@ static int check_one(const struct ck_dir *dir, const struct ck_ms_found *f,
 	    /* without it nothing can be shown, which is the thing to say */
 	    (f->mode == CK_MS_RANKS && !f->strategy.nr && !f->asked))
 		return 0;
-	ret = ck_ms_saves_find(&all, dir, "", err);
+	ret = ck_ms_saves.find(&all, dir, "", err);
 	if (!ret && all.v.nr)
 		ret = refuse_many(dir, &all, err);
-	ck_ms_saves_free(&all);
+	ck_saves_free(&all);
 	return ret;
 }
 
@@ -195,6 +195,13 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static bool is_rank_dir(const char *name)
+{
+	uint32_t rank;
+
+	return ck_ms_folder_rank(name, &rank);
+}
+
 static const struct ck_format_join join = {
 	.option = "strategy",
 	.whose = "MindSpore's",
@@ -240,6 +247,12 @@ static const struct ck_option options[] = {
 	{ .name = NULL },
 };
 
+static const struct ck_format_sign signs[] = {
+	{ "rank_*", 0 },
+	{ "*.ckpt", CK_SIGN_RANK },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_mindspore = {
 	.name = "mindspore",
 	.summary = "MindSpore's .ckpt files, folders of ranks with a strategy "
@@ -250,6 +263,9 @@ const struct ck_format ck_format_mindspore = {
 	.aux_is = aux_is,
 	.aux = "strategy",
 	.covers = "hf safetensors",
+	.signs = signs,
+	.is_rank_dir = is_rank_dir,
+	.saves = &ck_ms_saves,
 	.compares = true,
 	.probe = probe,
 	.load = load,

@@ -13,14 +13,6 @@
 #include <errno.h>
 #include <string.h>
 
-void ck_ms_saves_free(struct ck_ms_saves *s)
-{
-	for (size_t i = 0; i < s->v.nr; i++)
-		free(s->v.v[i]);
-	free(s->v.v);
-	*s = (struct ck_ms_saves){ 0 };
-}
-
 struct taking {
 	const struct ck_ms_keys *keys;
 	CK_VEC(uint32_t) taken; /* numbers of keys */
@@ -105,8 +97,7 @@ static bool are_steps(const struct taking *t, bool in_ranks)
 	return false;
 }
 
-static int put_all(struct ck_ms_saves *out, const struct taking *t,
-		   bool in_ranks)
+static int put_all(struct ck_saves *out, const struct taking *t, bool in_ranks)
 {
 	for (size_t i = 0; i < t->taken.nr; i++) {
 		const struct ck_ms_key *key = &t->keys->v.v[t->taken.v[i]];
@@ -122,7 +113,7 @@ static int put_all(struct ck_ms_saves *out, const struct taking *t,
 	return 0;
 }
 
-static int find_in(struct ck_ms_saves *out, const struct ck_ms_found *f,
+static int find_in(struct ck_saves *out, const struct ck_ms_found *f,
 		   struct ck_err *err)
 {
 	struct ck_ms_keys by_name = { .numbered = false }, by_rank = by_name;
@@ -143,13 +134,13 @@ static int find_in(struct ck_ms_saves *out, const struct ck_ms_found *f,
 	return ret;
 }
 
-int ck_ms_saves_find(struct ck_ms_saves *out, const struct ck_dir *dir,
-		     const char *in, struct ck_err *err)
+static int find(struct ck_saves *out, const struct ck_dir *dir, const char *in,
+		struct ck_err *err)
 {
 	struct ck_ms_found f;
 	int ret = ck_ms_find_names(&f, dir, in, err);
 
-	*out = (struct ck_ms_saves){ 0 };
+	*out = (struct ck_saves){ 0 };
 	if (!ret && f.mode != CK_MS_NOTHING)
 		ret = find_in(out, &f, err);
 	ck_ms_found_free(&f);
@@ -237,9 +228,9 @@ static int name_below(const struct naming *n, const char *folder, uint32_t rank,
 	return ret;
 }
 
-int ck_ms_save_each(const struct ck_dir *dir, const char *in, const char *key,
-		    int (*fn)(void *ctx, const char *folder, const char *base),
-		    void *ctx, struct ck_err *err)
+static int each(const struct ck_dir *dir, const char *in, const char *key,
+		int (*fn)(void *ctx, const char *folder, const char *base),
+		void *ctx, struct ck_err *err)
 {
 	const struct naming n = { dir, key, fn, ctx };
 	ck_auto_dir_list struct ck_dir_list list = { 0 };
@@ -282,10 +273,16 @@ static bool rank_of_path(const char *path, uint32_t *rank)
 	return any;
 }
 
-bool ck_ms_save_hides(const char *key, const char *path)
+static bool hides(const char *key, const char *path)
 {
 	uint32_t rank;
 
 	return is_file_of_rank(path) && rank_of_path(path, &rank) &&
 	       !ck_ms_key_has(key, ck_ms_base_of(path), rank);
 }
+
+const struct ck_format_saves ck_ms_saves = {
+	.find = find,
+	.each = each,
+	.hides = hides,
+};

@@ -459,12 +459,19 @@ static const struct ck_format_join join = {
 	.words = true,
 };
 
+static const struct ck_format_sign signs[] = {
+	{ "pickled_data", 0 },
+	{ "snapshot_done", 0 },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_oneflow = {
 	.name = "oneflow",
 	.summary = "OneFlow: folders and files by flow.save, one or one a rank",
 	.options = options,
 	.join = &join,
 	.is_layout = ck_of_sbp_in_layout,
+	.signs = signs,
 	.compares = true,
 	.probe = probe,
 	.load = load,

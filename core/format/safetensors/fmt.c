@@ -124,11 +124,17 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret ? ret : load_named(dir, f.name[0], b, err);
 }
 
+static const struct ck_format_sign signs[] = {
+	{ "*.safetensors", CK_SIGN_WEIGHTS | CK_SIGN_STRONG },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_safetensors = {
 	.name = "safetensors",
 	.summary = "one safetensors file",
 	.preferred = true,
 	.flat = true,
+	.signs = signs,
 	.apart = true,
 	.probe = probe,
 	.load = load,

@@ -140,6 +140,18 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	return ret;
 }
 
+static const struct ck_format_sign signs[] = {
+	{ "*.pt", CK_SIGN_WEIGHTS },
+	{ "*.pth", CK_SIGN_WEIGHTS },
+	{ "*.bin", CK_SIGN_WEIGHTS },
+	{ "*.ckpt", CK_SIGN_WEIGHTS },
+	/* accelerate's, of what a program registers */
+	{ "custom_checkpoint_*.pkl", CK_SIGN_WEIGHTS },
+	{ "*.bin.index.json", CK_SIGN_STRONG },
+	{ "*.bin.index.*.json", CK_SIGN_STRONG },
+	{ NULL, 0 },
+};
+
 const struct ck_format ck_format_torch = {
 	.name = "torch",
 	.summary = "torch.save files: one, an indexed set, or one a rank",
@@ -147,6 +159,7 @@ const struct ck_format ck_format_torch = {
 	.names_file = true,
 	.flat = true,
 	.reports_aside = true,
+	.signs = signs,
 	.probe = probe,
 	.load = load,
 };
