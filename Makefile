@@ -168,10 +168,10 @@ define rules_string # HEADER, NAME
 	   sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $<; \
 	   printf ';\n'; } >$@
 endef
-$(B)/gen/mg_rules.c: core/format/megatron/megatron.rules
-	$(call rules_string,core/format/megatron/rules.h,ck_mg_default_rules)
-$(B)/gen/hf_rules.c: core/reshard/hf.rules
-	$(call rules_string,core/reshard/rules.h,ck_reshard_hf_rules)
+$(B)/gen/mg_rules.c: core/mesh/megatron.rules
+	$(call rules_string,core/mesh/tp_rules.h,ck_tp_megatron_rules)
+$(B)/gen/hf_rules.c: core/mesh/hf.rules
+	$(call rules_string,core/mesh/tp_rules.h,ck_tp_hf_rules)
 
 # ---- tests: see docs/hacking.md -----------------------------------------
 

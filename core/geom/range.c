@@ -50,6 +50,14 @@ bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
 	return true;
 }
 
+void ck_box_clip(struct ck_box *box, const uint64_t *shape)
+{
+	for (unsigned d = 0; d < box->rank; d++) {
+		box->start[d] = CK_MIN(box->start[d], shape[d]);
+		box->len[d] = CK_MIN(box->len[d], shape[d] - box->start[d]);
+	}
+}
+
 bool ck_box_equal(const struct ck_box *a, const struct ck_box *b)
 {
 	size_t bytes = a->rank * sizeof(a->start[0]);

@@ -22,6 +22,8 @@ uint64_t ck_box_volume(const struct ck_box *box);
 /* The common part; false if it is empty, and then *out means nothing. */
 bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
 		 struct ck_box *out);
+/* Leaves of @box what lies within @shape; an empty one stays within, too. */
+void ck_box_clip(struct ck_box *box, const uint64_t *shape);
 bool ck_box_equal(const struct ck_box *a, const struct ck_box *b);
 
 /*

@@ -14,7 +14,7 @@
 #include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
-#include "core/format/oneflow/sbp.h"
+#include "core/mesh/sbp.h"
 #include "core/sandbox/sandbox.h"
 #include "core/publish/sparse_check.h"
 #include "core/publish/ranks.h"
@@ -171,7 +171,7 @@ static bool has_sbp(const struct ck_opts *opts)
 	size_t len;
 
 	return sbp && (ck_opts_bytes(opts, "sbp", 0, &len) ||
-		       !ck_of_sbp_word(sbp, strlen(sbp), &axis));
+		       !ck_sbp_word(sbp, strlen(sbp), &axis));
 }
 
 /* What else says it: a strategy, rules, a layout. */

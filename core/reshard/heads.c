@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static bool member(const json_t *config, struct ck_mg_word name, uint64_t *out)
+static bool member(const json_t *config, struct ck_tp_word name, uint64_t *out)
 {
 	char key[256];
 
@@ -20,8 +20,8 @@ static bool member(const json_t *config, struct ck_mg_word name, uint64_t *out)
 }
 
 /* Models of more than text keep that part's numbers one level below. */
-static const struct ck_mg_word *count(const struct ck_reshard_rules *r,
-				      const struct ck_mg_rule *rule,
+static const struct ck_tp_word *count(const struct ck_reshard_rules *r,
+				      const struct ck_tp_rule *rule,
 				      uint64_t *out)
 {
 	const json_t *text = json_object_get(r->config, "text_config");
@@ -40,12 +40,12 @@ static void note(struct ck_reshard_heads_said *s, const char *name)
 }
 
 int ck_reshard_heads_cut(const struct ck_reshard_rules *r,
-			 const struct ck_mg_rule *rule, const char *tensor_name,
-			 const uint64_t *shape, struct ck_reshard_step *s,
-			 struct ck_reshard_cut *out, struct ck_err *err)
+			 const struct ck_tp_rule *rule, const char *tensor_name,
+			 const uint64_t *shape, struct ck_mesh_step *s,
+			 struct ck_placement *out, struct ck_err *err)
 {
-	const struct ck_mg_word *word;
-	uint32_t ranks = s->nr;
+	const struct ck_tp_word *word;
+	uint32_t ranks = (uint32_t)s->split.nr;
 	uint64_t nr = 0;
 
 	if (!rule->nr_heads || ranks == 1)
@@ -66,10 +66,10 @@ int ck_reshard_heads_cut(const struct ck_reshard_rules *r,
 		r->heads->ranks = ranks;
 	}
 	note(&r->heads->copied, tensor_name);
-	out->nr /= ranks / (uint32_t)nr;
-	s->nr = out->size[out->nr_axes - 1] = (uint32_t)nr;
-	if (ck_reshard_add_axis(out, ranks / (uint32_t)nr) == CK_RESHARD_AXES)
-		return ck_fail(err, EINVAL, "over %d axes", CK_RESHARD_AXES);
+	out->mesh.ranks /= ranks / (uint32_t)nr;
+	s->split.nr = out->mesh.size[out->mesh.nr - 1] = (uint32_t)nr;
+	ck_mesh_add_axis(&out->mesh, ranks / (uint32_t)nr,
+			 CK_RESHARD_MAX_RANKS);
 	return 0;
 }
 

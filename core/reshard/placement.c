@@ -23,23 +23,24 @@
 
 #define SPEC "partition_spec"
 #define PLACEMENTS "placements"
+#define MAX_AXES 16
 #define MAX_GLOBS 4096 /* each tensor is compared with each */
 
 struct placement {
 	struct ck_reshard_spec base;
 	json_t *json;
-	struct ck_reshard_cut mesh; /* without steps */
+	struct ck_mesh mesh;
 	json_t *unused; /* keys of both tables that no tensor has used yet */
-	const char *axis[CK_RESHARD_AXES]; /* names, or NULL */
-	struct ck_reshard_place *place;
+	const char *axis[MAX_AXES]; /* names, or NULL */
+	struct ck_mesh_place *place;
 };
 
 /* ---- the mesh ---- */
 
 static int by_rank(const void *a, const void *b)
 {
-	uint32_t ra = ((const struct ck_reshard_place *)a)->rank;
-	uint32_t rb = ((const struct ck_reshard_place *)b)->rank;
+	uint32_t ra = ((const struct ck_mesh_place *)a)->rank;
+	uint32_t rb = ((const struct ck_mesh_place *)b)->rank;
 
 	return (ra > rb) - (ra < rb);
 }
@@ -47,7 +48,7 @@ static int by_rank(const void *a, const void *b)
 static int take_devices(struct placement *p, const json_t *ids,
 			struct ck_err *err)
 {
-	uint32_t nr = p->mesh.nr;
+	uint32_t nr = p->mesh.ranks;
 
 	p->base.ranks = nr;
 	if (!ids || json_is_null(ids))
@@ -69,7 +70,7 @@ static int take_devices(struct placement *p, const json_t *ids,
 				       "mesh.device_ids: expected numbers from "
 				       "0 to %d",
 				       CK_RESHARD_MAX_RANKS - 1);
-		p->place[i] = (struct ck_reshard_place){ (uint32_t)id, i };
+		p->place[i] = (struct ck_mesh_place){ (uint32_t)id, i };
 	}
 	qsort(p->place, nr, sizeof(*p->place), by_rank);
 	for (uint32_t i = 1; i < nr; i++)
@@ -88,11 +89,11 @@ static int take_axes(struct placement *p, const json_t *axes,
 {
 	if (!axes || json_is_null(axes))
 		return 0;
-	if (!json_is_array(axes) || json_array_size(axes) != p->mesh.nr_axes)
+	if (!json_is_array(axes) || json_array_size(axes) != p->mesh.nr)
 		return ck_fail(err, EINVAL,
 			       "mesh.axes: expected %u names, one an axis",
-			       p->mesh.nr_axes);
-	for (unsigned i = 0; i < p->mesh.nr_axes; i++) {
+			       p->mesh.nr);
+	for (unsigned i = 0; i < p->mesh.nr; i++) {
 		p->axis[i] = json_string_value(json_array_get(axes, i));
 		if (!p->axis[i])
 			return ck_fail(err, EINVAL,
@@ -110,20 +111,20 @@ static int take_axes(struct placement *p, const json_t *axes,
 static int take_mesh(struct placement *p, const json_t *mesh,
 		     struct ck_err *err)
 {
-	uint64_t dims[CK_RESHARD_AXES];
+	uint64_t dims[MAX_AXES];
 	unsigned nr;
 	int ret;
 
-	if (!ck_json_dims(json_object_get(mesh, "shape"), dims, CK_RESHARD_AXES,
+	if (!ck_json_dims(json_object_get(mesh, "shape"), dims, MAX_AXES,
 			  &nr) ||
 	    !nr)
 		return ck_fail(err, EINVAL,
 			       "mesh.shape: expected a list of up to %d sizes",
-			       CK_RESHARD_AXES);
+			       MAX_AXES);
 	for (unsigned i = 0; i < nr; i++)
 		if (dims[i] > CK_RESHARD_MAX_RANKS ||
-		    ck_reshard_add_axis(&p->mesh, (uint32_t)dims[i]) ==
-			    CK_RESHARD_AXES)
+		    ck_mesh_add_axis(&p->mesh, (uint32_t)dims[i],
+				     CK_RESHARD_MAX_RANKS) == CK_MESH_AXES)
 			return ck_fail(err, EINVAL,
 				       "mesh.shape: expected 1 to %d devices",
 				       CK_RESHARD_MAX_RANKS);
@@ -204,20 +205,20 @@ static unsigned axis_named(const struct placement *p, const json_t *j)
 	uint64_t n;
 
 	if (ck_json_u64(j, &n))
-		return n < p->mesh.nr_axes ? (unsigned)n : CK_RESHARD_AXES;
-	for (unsigned i = 0; name && i < p->mesh.nr_axes; i++)
+		return n < p->mesh.nr ? (unsigned)n : MAX_AXES;
+	for (unsigned i = 0; name && i < p->mesh.nr; i++)
 		if (p->axis[i] && !strcmp(p->axis[i], name))
 			return i;
-	return CK_RESHARD_AXES;
+	return MAX_AXES;
 }
 
 /* Adds an axis to the step of its dimension. */
 static int along(const struct placement *p, const json_t *j, uint32_t *used,
-		 struct ck_reshard_step *s, struct ck_err *err)
+		 struct ck_mesh_step *s, struct ck_err *err)
 {
 	unsigned a = axis_named(p, j);
 
-	if (a == CK_RESHARD_AXES)
+	if (a == MAX_AXES)
 		return ck_fail(err, EINVAL,
 			       "partition_spec: %.60s is no axis of the mesh",
 			       json_string_value(j) ?: "an entry");
@@ -226,39 +227,38 @@ static int along(const struct placement *p, const json_t *j, uint32_t *used,
 			       "partition_spec: axis %u cuts two dimensions",
 			       a);
 	*used |= 1u << a;
-	s->nr *= p->mesh.size[a];
+	s->split.nr *= p->mesh.size[a];
 	s->axis[s->nr_axes++] = (uint8_t)a;
 	return 0;
 }
 
 static int cut_dim(const struct placement *p, const json_t *j, unsigned dim,
-		   uint32_t *used, struct ck_reshard_cut *out,
-		   struct ck_err *err)
+		   uint32_t *used, struct ck_placement *out, struct ck_err *err)
 {
 	bool list = json_is_array(j);
 	size_t nr = list ? json_array_size(j) : 1;
-	struct ck_reshard_step *s;
+	struct ck_mesh_step *s;
 	int ret = 0;
 
 	if (!j || json_is_null(j) || !nr)
 		return 0;
-	s = ck_reshard_add_step(out, dim, 0, CK_LAY_CEIL);
+	s = ck_placement_shard(out, dim, 0, CK_SIZES_CEIL);
 	if (!s)
 		return ck_fail(err, EINVAL, "over %d dimensions are cut",
-			       CK_RESHARD_STEPS);
-	s->nr = 1;
+			       CK_MESH_STEPS);
+	s->split.nr = 1;
 	s->nr_axes = 0;
 	for (size_t i = 0; i < nr && !ret; i++)
 		ret = along(p, list ? json_array_get(j, i) : j, used, s, err);
-	if (!ret && s->nr == 1) /* a cut into one */
+	if (!ret && s->split.nr == 1) /* a cut into one */
 		memset(s, 0, sizeof(*s));
-	if (!ret && !s->nr)
-		out->nr_steps--;
+	if (!ret && !s->split.nr)
+		out->nr--;
 	return ret;
 }
 
 static int cut_spec(const struct placement *p, const json_t *j, unsigned rank,
-		    struct ck_reshard_cut *out, struct ck_err *err)
+		    struct ck_placement *out, struct ck_err *err)
 {
 	uint32_t used = 0;
 	int ret = 0;
@@ -295,9 +295,9 @@ static bool arguments(const char *text, const char *word, int max, long v[2])
 }
 
 static int place_axis(const char *text, unsigned axis, unsigned rank,
-		      struct ck_reshard_cut *out, struct ck_err *err)
+		      struct ck_placement *out, struct ck_err *err)
 {
-	struct ck_reshard_step *s;
+	struct ck_mesh_step *s;
 	bool strided;
 	long v[2];
 
@@ -321,33 +321,33 @@ static int place_axis(const char *text, unsigned axis, unsigned rank,
 			       "placements: %.60s: expected a factor from 1 to "
 			       "%d",
 			       text, CK_SHARD_RUNS);
-	s = ck_reshard_add_step(out, (unsigned)v[0], axis, CK_LAY_CEIL);
+	s = ck_placement_shard(out, (unsigned)v[0], axis, CK_SIZES_CEIL);
 	if (s && strided) {
 		s->blocks = (uint64_t)v[1];
-		s->block_how = CK_LAY_CEIL;
+		s->block_how = CK_SIZES_CEIL;
 	}
 	return s ? 0 : ck_fail(err, EINVAL, "placements: too many");
 }
 
 static int cut_placements(const struct placement *p, const json_t *j,
-			  unsigned rank, struct ck_reshard_cut *out,
+			  unsigned rank, struct ck_placement *out,
 			  struct ck_err *err)
 {
 	int ret = 0;
 
-	if (!json_is_array(j) || json_array_size(j) != p->mesh.nr_axes)
+	if (!json_is_array(j) || json_array_size(j) != p->mesh.nr)
 		return ck_fail(err, EINVAL,
 			       "placements: expected a list of %u, one an axis "
 			       "of the mesh",
-			       p->mesh.nr_axes);
-	for (unsigned i = 0; i < p->mesh.nr_axes && !ret; i++)
+			       p->mesh.nr);
+	for (unsigned i = 0; i < p->mesh.nr && !ret; i++)
 		ret = place_axis(json_string_value(json_array_get(j, i)), i,
 				 rank, out, err);
 	return ret;
 }
 
 static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
-	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
+	       uint32_t tensor, struct ck_placement *out, struct ck_err *err)
 {
 	const struct placement *p = (const struct placement *)base;
 	const struct ck_tensor *t = &img->tensors[tensor];
@@ -359,7 +359,7 @@ static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
 	const json_t *glob_place = by_glob(p, PLACEMENTS, name, len);
 	const json_t *glob_spec = by_glob(p, SPEC, name, len);
 
-	memcpy(out, &p->mesh, sizeof(*out));
+	memcpy(&out->mesh, &p->mesh, sizeof(out->mesh));
 	place = named ? place : glob_place;
 	spec = named ? spec : glob_spec;
 	if (place && spec)

@@ -5,25 +5,31 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/base/vec.h"
-#include "core/format/mindspore/strategy.h"
+#include "core/mesh/strategy.h"
 #include "core/base/strmap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* How some ranks hold a tensor; compared as bytes. */
+struct cut {
+	struct ck_placement p;
+	uint32_t next; /* number of the cut of further ranks, from 1; 0: none */
+};
+
 struct ck_reshard {
 	struct ck_reshard_spec *spec;
 	const struct ck_catalog *img;
 	uint32_t first, nr;
 	uint32_t *cut_of; /* of each tensor: in @cuts */
-	CK_VEC(struct ck_reshard_cut *) cuts;
+	CK_VEC(struct cut *) cuts;
 	struct ck_strmap known; /* the bytes of each */
 };
 
-void ck_reshard_cut_none(struct ck_reshard_cut *out, uint32_t nr)
+void ck_reshard_cut_none(struct ck_placement *out, uint32_t nr)
 {
-	ck_reshard_add_axis(out, nr);
+	ck_mesh_add_axis(&out->mesh, nr, CK_RESHARD_MAX_RANKS);
 }
 
 #define MAX_SAID 4
@@ -107,10 +113,10 @@ int ck_reshard_check(const struct ck_opts *opts, struct ck_err *err)
 }
 
 /* The number of @cut, which many tensors share. */
-static int number_of(struct ck_reshard *r, const struct ck_reshard_cut *cut,
-		     uint32_t *nr, struct ck_err *err)
+static int number_of(struct ck_reshard *r, const struct cut *cut, uint32_t *nr,
+		     struct ck_err *err)
 {
-	struct ck_reshard_cut *copy;
+	struct cut *copy;
 
 	*nr = r->known.nr ? ck_strmap_get(&r->known, (const char *)cut,
 					  sizeof(*cut)) :
@@ -137,26 +143,26 @@ static const uint64_t *shape_of(const struct ck_catalog *img, uint32_t tensor)
 
 /* The @i-th cut of tensor @t; -ENOENT: it has no more. */
 static int cut_nr(const struct ck_reshard *r, uint32_t t, uint32_t i,
-		  struct ck_reshard_cut *cut, struct ck_err *err)
+		  struct cut *cut, struct ck_err *err)
 {
 	const struct ck_reshard_spec_ops *ops = r->spec->ops;
 
 	memset(cut, 0, sizeof(*cut)); /* compared as bytes */
 	if (!i)
-		return ops->cut(r->spec, r->img, t, cut, err);
-	return ops->further ? ops->further(r->spec, r->img, t, i, cut, err) :
-			      -ENOENT;
+		return ops->cut(r->spec, r->img, t, &cut->p, err);
+	return ops->further ?
+		       ops->further(r->spec, r->img, t, i, &cut->p, err) :
+		       -ENOENT;
 }
 
 /* Tries place @at; *near: not far from what limits the pieces of a part. */
-static int try_at(const struct ck_reshard *r, uint32_t t,
-		  const struct ck_reshard_cut *cut, uint32_t at, bool *near,
-		  struct ck_err *err)
+static int try_at(const struct ck_reshard *r, uint32_t t, const struct cut *cut,
+		  uint32_t at, bool *near, struct ck_err *err)
 {
 	struct ck_shard s;
 	bool zeros;
-	int ret = ck_reshard_cut_at(cut, at, shape_of(r->img, t),
-				    r->img->tensors[t].rank, &s, &zeros, err);
+	int ret = ck_placement_at(&cut->p, at, shape_of(r->img, t),
+				  r->img->tensors[t].rank, &s, &zeros, err);
 
 	if (ret)
 		return ret;
@@ -171,14 +177,14 @@ static int try_at(const struct ck_reshard *r, uint32_t t,
  * those between may have a piece more.
  */
 static int try_cut(const struct ck_reshard *r, uint32_t t,
-		   const struct ck_reshard_cut *cut, struct ck_err *err)
+		   const struct cut *cut, struct ck_err *err)
 {
 	bool near = false;
 	int ret = try_at(r, t, cut, 0, &near, err);
 
 	if (!ret)
-		ret = try_at(r, t, cut, cut->nr - 1, &near, err);
-	for (uint32_t i = 1; near && i + 1 < cut->nr && !ret; i++)
+		ret = try_at(r, t, cut, cut->p.mesh.ranks - 1, &near, err);
+	for (uint32_t i = 1; near && i + 1 < cut->p.mesh.ranks && !ret; i++)
 		ret = try_at(r, t, cut, i, &near, err);
 	return ret;
 }
@@ -186,7 +192,7 @@ static int try_cut(const struct ck_reshard *r, uint32_t t,
 /* Last first, for each names the next. */
 static int take_cuts(struct ck_reshard *r, uint32_t t, struct ck_err *err)
 {
-	struct ck_reshard_cut cut;
+	struct cut cut;
 	uint32_t nr = 1, next = 0;
 	int ret;
 
@@ -294,14 +300,13 @@ uint32_t ck_reshard_ranks(const struct ck_reshard *r)
 	return r->spec->ranks;
 }
 
-static const struct ck_reshard_cut *cut_of(const struct ck_reshard *r,
-					   uint32_t tensor)
+static const struct cut *cut_of(const struct ck_reshard *r, uint32_t tensor)
 {
 	return r->cuts.v[r->cut_of[tensor - r->first]];
 }
 
-static const struct ck_reshard_cut *next_cut(const struct ck_reshard *r,
-					     const struct ck_reshard_cut *cut)
+static const struct cut *next_cut(const struct ck_reshard *r,
+				  const struct cut *cut)
 {
 	return cut->next ? r->cuts.v[cut->next - 1] : NULL;
 }
@@ -309,32 +314,32 @@ static const struct ck_reshard_cut *next_cut(const struct ck_reshard *r,
 bool ck_reshard_part(const struct ck_reshard *r, uint32_t rank, uint32_t tensor,
 		     struct ck_reshard_part *out)
 {
-	const struct ck_reshard_cut *cut = cut_of(r, tensor);
+	const struct cut *cut = cut_of(r, tensor);
 	uint32_t at;
 
-	while (cut && !ck_reshard_place_of(cut, rank, &at))
+	while (cut && !ck_mesh_find(&cut->p.mesh, rank, &at))
 		cut = next_cut(r, cut);
 	/* that it can be cut was tried when @r was made */
-	return cut && !ck_reshard_cut_at(cut, at, shape_of(r->img, tensor),
-					 r->img->tensors[tensor].rank,
-					 &out->shard, &out->zeros, NULL);
+	return cut && !ck_placement_at(&cut->p, at, shape_of(r->img, tensor),
+				       r->img->tensors[tensor].rank,
+				       &out->shard, &out->zeros, NULL);
 }
 
 bool ck_reshard_uncut(const struct ck_reshard *r, uint32_t tensor)
 {
-	const struct ck_reshard_cut *cut = cut_of(r, tensor);
+	const struct cut *cut = cut_of(r, tensor);
 
-	while (cut && !cut->nr_steps && !cut->partial)
+	while (cut && !cut->p.nr && !cut->p.partial)
 		cut = next_cut(r, cut);
 	return !cut;
 }
 
 uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor)
 {
-	const struct ck_reshard_cut *c = cut_of(r, tensor);
+	const struct ck_placement *p = &cut_of(r, tensor)->p;
 
-	return c->place && !c->partial ? c->place[0].rank :
-					 ck_reshard_rank_at(c, 0);
+	return p->mesh.place && !p->partial ? p->mesh.place[0].rank :
+					      ck_mesh_rank_at(&p->mesh, 0);
 }
 
 const char *ck_reshard_stem(const char *path, size_t *len)

@@ -2,6 +2,8 @@
 /* rules.c - which rule fits a name, and what it cuts */
 #include "core/reshard/rules.h"
 
+#include "core/base/glob.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -34,7 +36,7 @@ static int from_file(struct ck_reshard_rules *r, const struct ck_opts *opts,
 
 	if (!bytes)
 		return ck_fail(err, ENOENT, "-o rules=%s: no such file", path);
-	return ck_mg_rules_parse(&r->mg, path, bytes, len, err);
+	return ck_tp_rules_parse(&r->mg, path, bytes, len, err);
 }
 
 int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
@@ -50,13 +52,12 @@ int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 	if (!name)
 		return 0;
 	if (!strcmp(name, "hf"))
-		return ck_mg_rules_parse(&r->mg, "rules hf",
-					 ck_reshard_hf_rules,
-					 strlen(ck_reshard_hf_rules), err);
+		return ck_tp_rules_parse(&r->mg, "rules hf", ck_tp_hf_rules,
+					 strlen(ck_tp_hf_rules), err);
 	if (!strcmp(name, "megatron"))
-		return ck_mg_rules_parse(&r->mg, "rules megatron",
-					 ck_mg_default_rules,
-					 strlen(ck_mg_default_rules), err);
+		return ck_tp_rules_parse(&r->mg, "rules megatron",
+					 ck_tp_megatron_rules,
+					 strlen(ck_tp_megatron_rules), err);
 	return ck_fail(err, EINVAL,
 		       "rules=%.60s: expected hf, megatron or a file of -o "
 		       "rules=",
@@ -65,12 +66,12 @@ int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 
 void ck_reshard_rules_free(struct ck_reshard_rules *r)
 {
-	ck_mg_rules_free(&r->mg);
+	ck_tp_rules_free(&r->mg);
 	free(r->truths);
 	r->truths = NULL;
 }
 
-static bool is_true(const struct ck_reshard_rules *r, struct ck_mg_word w)
+static bool is_true(const struct ck_reshard_rules *r, struct ck_tp_word w)
 {
 	const char *at = r->truths;
 
@@ -86,7 +87,7 @@ static bool is_true(const struct ck_reshard_rules *r, struct ck_mg_word w)
 
 /* Whether what the rule asks for holds; -EINVAL where nobody said. */
 static int holds(const struct ck_reshard_rules *r,
-		 const struct ck_mg_rule *rule, bool *yes, struct ck_err *err)
+		 const struct ck_tp_rule *rule, bool *yes, struct ck_err *err)
 {
 	*yes = !rule->nr_conds;
 	if (*yes)
@@ -121,29 +122,29 @@ static int check_groups(const struct ck_reshard_rules *r, const uint64_t *shape,
 }
 
 static int apply(const struct ck_reshard_rules *r,
-		 const struct ck_mg_rule *rule, const char *name,
+		 const struct ck_tp_rule *rule, const char *name,
 		 const uint64_t *shape, unsigned rank, unsigned axis,
-		 struct ck_reshard_cut *out, struct ck_err *err)
+		 struct ck_placement *out, struct ck_err *err)
 {
-	struct ck_reshard_step *s;
+	struct ck_mesh_step *s;
 
 	if (rule->nr_of)
 		return ck_fail(err, EINVAL,
 			       "whether it is split depends on arguments that "
 			       "only Megatron's files have");
-	s = ck_reshard_add_step(out, rule->how == CK_MG_QKV ? 0 : rule->axis,
-				axis, CK_LAY_EVEN);
+	s = ck_placement_shard(out, rule->how == CK_TP_QKV ? 0 : rule->axis,
+			       axis, CK_SIZES_EVEN);
 	if (!s)
-		return ck_fail(err, EINVAL, "over %d steps", CK_RESHARD_STEPS);
-	if (rule->how == CK_MG_GATED)
+		return ck_fail(err, EINVAL, "over %d steps", CK_MESH_STEPS);
+	if (rule->how == CK_TP_GATED)
 		s->blocks = 2;
-	if (rule->how == CK_MG_PARTS) {
+	if (rule->how == CK_TP_PARTS) {
 		s->blocks = rule->nr_parts;
 		memcpy(s->weight, rule->parts,
 		       rule->nr_parts * sizeof(*s->weight));
 	}
-	if (rule->how == CK_MG_QKV)
-		return check_groups(r, shape, s->nr, err);
+	if (rule->how == CK_TP_QKV)
+		return check_groups(r, shape, (uint32_t)s->split.nr, err);
 	return s->dim < rank ?
 		       ck_reshard_heads_cut(r, rule, name, shape, s, out, err) :
 		       0; /* refused later */
@@ -151,16 +152,17 @@ static int apply(const struct ck_reshard_rules *r,
 
 /* The first rule that fits and holds; NULL with 0: there is none. */
 static int rule_for(const struct ck_reshard_rules *r, const char *tensor_name,
-		    size_t len, const struct ck_mg_rule **out,
+		    size_t len, const struct ck_tp_rule **out,
 		    struct ck_err *err)
 {
 	*out = NULL;
 	for (size_t i = 0; i < r->mg.v.nr; i++) {
-		const struct ck_mg_rule *rule = &r->mg.v.v[i];
+		const struct ck_tp_rule *rule = &r->mg.v.v[i];
 		bool yes;
 		int ret;
 
-		if (!ck_mg_rule_fits(rule, tensor_name, len))
+		if (!ck_glob(rule->pattern.s, rule->pattern.len, tensor_name,
+			     len))
 			continue;
 		ret = holds(r, rule, &yes, err);
 		if (ret)
@@ -176,10 +178,10 @@ static int rule_for(const struct ck_reshard_rules *r, const char *tensor_name,
 int ck_reshard_rules_cut(const struct ck_reshard_rules *r,
 			 const char *tensor_name, size_t len,
 			 const uint64_t *shape, unsigned rank, unsigned axis,
-			 struct ck_reshard_cut *out, struct ck_err *err)
+			 struct ck_placement *out, struct ck_err *err)
 {
-	_Static_assert(CK_MG_MAX_PARTS <= CK_RESHARD_WEIGHTS, "parts fit");
-	const struct ck_mg_rule *rule;
+	_Static_assert(CK_TP_MAX_PARTS <= CK_MESH_BLOCKS, "parts fit");
+	const struct ck_tp_rule *rule;
 	int ret;
 
 	if (!rank)
@@ -191,20 +193,20 @@ int ck_reshard_rules_cut(const struct ck_reshard_rules *r,
 		return ck_fail(err, EINVAL,
 			       "no rule says how tp= would cut it (rules=NAME, "
 			       "or -o rules=FILE, do)");
-	return rule->how == CK_MG_SAME ?
+	return rule->how == CK_TP_SAME ?
 		       0 :
 		       apply(r, rule, tensor_name, shape, rank, axis, out, err);
 }
 
 int ck_reshard_rules_heads(const struct ck_reshard_rules *r,
 			   const char *tensor_name, size_t len,
-			   const uint64_t *shape, struct ck_reshard_step *s,
-			   struct ck_reshard_cut *out, struct ck_err *err)
+			   const uint64_t *shape, struct ck_mesh_step *s,
+			   struct ck_placement *out, struct ck_err *err)
 {
-	const struct ck_mg_rule *rule;
+	const struct ck_tp_rule *rule;
 	int ret = rule_for(r, tensor_name, len, &rule, err);
 
-	if (ret || !rule || rule->how != CK_MG_SPLIT || rule->axis != s->dim)
+	if (ret || !rule || rule->how != CK_TP_SPLIT || rule->axis != s->dim)
 		return ret;
 	return ck_reshard_heads_cut(r, rule, tensor_name, shape, s, out, err);
 }

@@ -8,9 +8,9 @@
 
 #include "core/base/opts.h"
 #include "core/base/str.h"
-#include "core/format/megatron/rules.h"
+#include "core/mesh/tp_rules.h"
 #include "core/parse/json.h"
-#include "core/reshard/cut.h"
+#include "core/mesh/mesh.h"
 #include "core/reshard/reshard.h"
 
 #define CK_RESHARD_RULES_OPTION "rules"
@@ -24,11 +24,8 @@ struct ck_reshard_heads {
 	uint64_t nr, ranks; /* of the first that was copied */
 };
 
-/* Built-in rules for models with Hugging Face's names; NUL-terminated. */
-extern const char ck_reshard_hf_rules[];
-
 struct ck_reshard_rules {
-	struct ck_mg_rules mg;
+	struct ck_tp_rules mg;
 	bool built_in;
 	bool asked; /* what is true was said, if only that nothing is */
 	char *truths; /* "A+B", arguments that rules may ask for; or NULL */
@@ -56,7 +53,7 @@ void ck_reshard_rules_free(struct ck_reshard_rules *r);
 int ck_reshard_rules_cut(const struct ck_reshard_rules *r,
 			 const char *tensor_name, size_t len,
 			 const uint64_t *shape, unsigned rank, unsigned axis,
-			 struct ck_reshard_cut *out, struct ck_err *err);
+			 struct ck_placement *out, struct ck_err *err);
 
 /*
  * The same for a tensor whose step along @axis, the last one, is made: only
@@ -64,17 +61,17 @@ int ck_reshard_rules_cut(const struct ck_reshard_rules *r,
  */
 int ck_reshard_rules_heads(const struct ck_reshard_rules *r,
 			   const char *tensor_name, size_t len,
-			   const uint64_t *shape, struct ck_reshard_step *s,
-			   struct ck_reshard_cut *out, struct ck_err *err);
+			   const uint64_t *shape, struct ck_mesh_step *s,
+			   struct ck_placement *out, struct ck_err *err);
 
 /*
  * heads.c: refines step @s along the last axis of @out, whose parts are to be
  * whole heads; -EINVAL where they cannot.
  */
 int ck_reshard_heads_cut(const struct ck_reshard_rules *r,
-			 const struct ck_mg_rule *rule, const char *tensor_name,
-			 const uint64_t *shape, struct ck_reshard_step *s,
-			 struct ck_reshard_cut *out, struct ck_err *err);
+			 const struct ck_tp_rule *rule, const char *tensor_name,
+			 const uint64_t *shape, struct ck_mesh_step *s,
+			 struct ck_placement *out, struct ck_err *err);
 void ck_reshard_heads_report(const struct ck_reshard_heads *h,
 			     struct ck_str *out);
 

@@ -6,7 +6,7 @@
  */
 #include "core/reshard/spec.h"
 
-#include "core/format/oneflow/sbp.h"
+#include "core/mesh/sbp.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,42 +14,27 @@
 
 struct sbp {
 	struct ck_reshard_spec base;
-	struct ck_of_sbp of;
-	struct ck_reshard_place **place; /* of each rule */
+	struct ck_sbp by;
 	bool *used; /* of each rule: it says how some tensor is cut */
 };
 
 static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
-	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
+	       uint32_t tensor, struct ck_placement *out, struct ck_err *err)
 {
 	const struct sbp *s = (const struct sbp *)base;
 	size_t len;
 	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
-	const struct ck_of_rule *r = ck_of_sbp_rule(&s->of, name, len);
+	const struct ck_sbp_rule *r = ck_sbp_rule(&s->by, name, len);
 
+	(void)err;
 	if (!r) {
 		ck_reshard_cut_none(out, s->base.ranks);
 		return 0;
 	}
-	s->used[r - s->of.rules] = true;
-	out->place = s->place[r - s->of.rules];
-	for (unsigned a = 0; a < r->nd.axes; a++) {
-		unsigned axis = ck_reshard_add_axis(out, r->nd.size[a]);
-		struct ck_reshard_step *step;
-
-		if (axis == CK_RESHARD_AXES)
-			return ck_fail(err, EINVAL, "over %d ranks",
-				       CK_RESHARD_MAX_RANKS);
-		if (r->nd.sbp[a] == CK_OF_PARTIAL)
-			out->partial |= 1u << axis;
-		if (r->nd.sbp[a] < 0)
-			continue;
-		step = ck_reshard_add_step(out, (unsigned)r->nd.sbp[a], axis,
-					   CK_LAY_BALANCED);
-		if (!step)
-			return ck_fail(err, EINVAL, "it has too many axes");
-		step->full = true; /* as OneFlow demands */
-	}
+	s->used[r - s->by.rules] = true;
+	ck_sbp_placement(r, out);
+	for (unsigned i = 0; i < out->nr; i++)
+		out->step[i].nonempty = true; /* as OneFlow demands */
 	return 0;
 }
 
@@ -60,11 +45,11 @@ static void report_unused(const struct ck_reshard_spec *base,
 	const struct sbp *s = (const struct sbp *)base;
 	size_t nr = 0;
 
-	for (size_t i = 0; i < s->of.nr; i++)
+	for (size_t i = 0; i < s->by.nr; i++)
 		if (!s->used[i])
 			ck_reshard_note_unused(out, nr++, "key",
-					       s->of.rules[i].key,
-					       s->of.rules[i].key_len);
+					       s->by.rules[i].key,
+					       s->by.rules[i].key_len);
 	ck_reshard_note_end(out, nr);
 }
 
@@ -72,18 +57,15 @@ static bool unused_options(const struct ck_reshard_spec *base)
 {
 	const struct sbp *s = (const struct sbp *)base;
 
-	return s->of.nr && !memchr(s->used, true, s->of.nr);
+	return s->by.nr && !memchr(s->used, true, s->by.nr);
 }
 
 static void free_sbp(struct ck_reshard_spec *base)
 {
 	struct sbp *s = (struct sbp *)base;
 
-	for (size_t i = 0; s->place && i < s->of.nr; i++)
-		free(s->place[i]);
-	free(s->place);
 	free(s->used);
-	ck_of_sbp_free(&s->of);
+	ck_sbp_free(&s->by);
 	free(s);
 }
 
@@ -94,26 +76,6 @@ static const struct ck_reshard_spec_ops ops = {
 	.free = free_sbp,
 };
 
-/* OneFlow sorts ranks, so that places are in their order. */
-static int take_places(struct sbp *s, struct ck_err *err)
-{
-	s->place = calloc(s->of.nr, sizeof(*s->place));
-	s->used = calloc(s->of.nr, sizeof(*s->used));
-	for (size_t i = 0; s->place && s->used && i < s->of.nr; i++) {
-		const struct ck_of_rule *r = &s->of.rules[i];
-
-		s->place[i] = calloc(r->nr, sizeof(*s->place[i]));
-		if (!s->place[i])
-			break;
-		for (uint32_t k = 0; k < r->nr; k++)
-			s->place[i][k] =
-				(struct ck_reshard_place){ r->ranks[k], k };
-		if (i + 1 == s->of.nr)
-			return 0;
-	}
-	return ck_fail(err, ENOMEM, "no memory for placements");
-}
-
 int ck_reshard_sbp(struct ck_reshard_spec **out, json_t *j, struct ck_err *err)
 {
 	struct sbp *s = calloc(1, sizeof(*s));
@@ -122,13 +84,16 @@ int ck_reshard_sbp(struct ck_reshard_spec **out, json_t *j, struct ck_err *err)
 	if (!s)
 		return ck_fail(err, ENOMEM, "no memory for placements");
 	s->base.ops = &ops;
-	ret = ck_of_sbp_parse_cut(&s->of, j, err);
+	ret = ck_sbp_head(&s->by, j, false, err);
 	if (!ret)
-		ret = take_places(s, err);
-	if (!ret && s->of.world > CK_RESHARD_MAX_RANKS)
+		ret = ck_sbp_rules(&s->by, j, err);
+	s->used = calloc(s->by.nr + 1, sizeof(*s->used));
+	if (!ret && !s->used)
+		ret = ck_fail(err, ENOMEM, "no memory for placements");
+	if (!ret && s->by.world > CK_RESHARD_MAX_RANKS)
 		ret = ck_fail(err, EINVAL, "over %d ranks",
 			      CK_RESHARD_MAX_RANKS);
-	s->base.ranks = s->of.world;
+	s->base.ranks = s->by.world;
 	if (ret)
 		free_sbp(&s->base);
 	else

@@ -69,7 +69,7 @@ static uint32_t round_of(const struct strip *s, uint32_t nr)
 
 	while (n < nr && s[n].src != s[0].src)
 		n++;
-	if (nr % n || nr / n > CK_RESHARD_WEIGHTS)
+	if (nr % n || nr / n > CK_MESH_BLOCKS)
 		return 0;
 	for (uint32_t i = n; i < nr; i++)
 		if (s[i].src != s[i % n].src)
@@ -165,9 +165,9 @@ void ck_reshard_split_of(const struct ck_catalog *img, uint32_t tensor,
 	}
 	for (unsigned g = first[d]; g < axis; g++)
 		outer *= grid[g];
-	if (outer > CK_RESHARD_WEIGHTS)
+	if (outer > CK_MESH_BLOCKS)
 		out->how = CK_RESHARD_UNKNOWN;
-	if (outer <= 1 || outer > CK_RESHARD_WEIGHTS)
+	if (outer <= 1 || outer > CK_MESH_BLOCKS)
 		return;
 	out->nr_blocks = (unsigned)outer;
 	for (unsigned b = 0; b < outer; b++)

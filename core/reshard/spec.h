@@ -12,7 +12,7 @@
 #include "core/base/str.h"
 #include "core/geom/catalog.h"
 #include "core/parse/json.h"
-#include "core/reshard/cut.h"
+#include "core/mesh/mesh.h"
 #include "core/reshard/reshard.h"
 
 struct ck_reshard_spec;
@@ -24,14 +24,14 @@ struct ck_reshard_spec_ops {
 	/* @out is zeroed; -EINVAL with the reason, without the name. */
 	int (*cut)(const struct ck_reshard_spec *s,
 		   const struct ck_catalog *img, uint32_t tensor,
-		   struct ck_reshard_cut *out, struct ck_err *err);
+		   struct ck_placement *out, struct ck_err *err);
 	/*
 	 * Other ranks may hold it otherwise cut: for @i from 1 on the cut for
 	 * more of them; -ENOENT without a line: that was all.  May be NULL.
 	 */
 	int (*further)(const struct ck_reshard_spec *s,
 		       const struct ck_catalog *img, uint32_t tensor,
-		       uint32_t i, struct ck_reshard_cut *out,
+		       uint32_t i, struct ck_placement *out,
 		       struct ck_err *err);
 	/*
 	 * After the cuts: appends what one may want to know, such as what of it
@@ -69,6 +69,6 @@ void ck_reshard_note_unused(struct ck_str *out, size_t nr, const char *which,
 void ck_reshard_note_end(struct ck_str *out, size_t nr);
 
 /* A grid of one axis that is all @nr ranks, and no cuts. */
-void ck_reshard_cut_none(struct ck_reshard_cut *out, uint32_t nr);
+void ck_reshard_cut_none(struct ck_placement *out, uint32_t nr);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/format/mindspore/strategy.h"
+#include "core/mesh/strategy.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,12 +19,12 @@
 
 struct strategy {
 	struct ck_reshard_spec base;
-	struct ck_ms_strategy ms;
+	struct ck_strategy by;
 	bool *used; /* of each name: a tensor is called so */
 };
 
-static int other_shape(const struct ck_ms_layout *l, const uint64_t *shape,
-		       unsigned rank, struct ck_err *err)
+static int other_shape(const struct ck_strategy_layout *l,
+		       const uint64_t *shape, unsigned rank, struct ck_err *err)
 {
 	ck_auto_str struct ck_str have = { 0 }, want = { 0 };
 
@@ -42,8 +42,8 @@ static int other_shape(const struct ck_ms_layout *l, const uint64_t *shape,
 }
 
 /* Where each entry of the map is a dimension; others may only be of one. */
-static bool same_shape(const struct ck_ms_layout *l, const uint64_t *shape,
-		       unsigned rank)
+static bool same_shape(const struct ck_strategy_layout *l,
+		       const uint64_t *shape, unsigned rank)
 {
 	if (!l->has_shape)
 		return true;
@@ -58,7 +58,7 @@ static bool same_shape(const struct ck_ms_layout *l, const uint64_t *shape,
 }
 
 /* One of several entries of a dimension is as long as what cuts it. */
-static bool is_outer(const struct ck_ms_layout *l, unsigned k)
+static bool is_outer(const struct ck_strategy_layout *l, unsigned k)
 {
 	return l->axis[k] >= 0 && l->dev[l->axis[k]] == l->shape[k];
 }
@@ -68,7 +68,7 @@ static bool is_outer(const struct ck_ms_layout *l, unsigned k)
  * several entries of a dimension that several axes cut: those whose lengths
  * together make the dimension's.
  */
-static int dims_of(const struct ck_ms_layout *l, const uint64_t *shape,
+static int dims_of(const struct ck_strategy_layout *l, const uint64_t *shape,
 		   unsigned rank, uint8_t *dim, struct ck_err *err)
 {
 	unsigned k = 0;
@@ -99,124 +99,33 @@ static int dims_of(const struct ck_ms_layout *l, const uint64_t *shape,
 					    other_shape(l, shape, rank, err);
 }
 
-static struct ck_reshard_step *step_for(struct ck_reshard_cut *out,
-					unsigned dim)
-{
-	struct ck_reshard_step *s;
-
-	for (unsigned i = 0; i < out->nr_steps; i++)
-		if (out->step[i].dim == dim)
-			return &out->step[i];
-	s = ck_reshard_add_step(out, dim, 0, CK_LAY_EVEN);
-	if (s) {
-		s->nr = 1;
-		s->nr_axes = 0;
-	}
-	return s;
-}
-
-static int cut_dims(const struct ck_ms_layout *l, const uint8_t *dim,
-		    const uint8_t *axis, struct ck_reshard_cut *out,
-		    struct ck_err *err)
-{
-	for (unsigned i = 0; i < l->nr_map; i++) {
-		struct ck_reshard_step *s;
-
-		if (l->axis[i] < 0 || l->dev[l->axis[i]] == 1)
-			continue;
-		s = step_for(out, dim[i]);
-		if (!s)
-			return ck_fail(err, EINVAL, "over %d dimensions",
-				       CK_RESHARD_STEPS);
-		s->nr *= (uint32_t)l->dev[l->axis[i]];
-		s->axis[s->nr_axes++] = axis[l->axis[i]];
-	}
-	return 0;
-}
-
-/* What devices would hold alike is cut along dimension 0. */
-static int cut_shards(const struct ck_ms_layout *l, const uint8_t *axis,
-		      uint64_t shards, struct ck_reshard_cut *out,
-		      struct ck_err *err)
-{
-	struct ck_reshard_step *s;
-	uint32_t used = 0;
-
-	if (shards <= 1)
-		return 0;
-	s = ck_reshard_add_step(out, 0, 0, CK_LAY_EVEN);
-	if (!s)
-		return ck_fail(err, EINVAL, "over %d dimensions",
-			       CK_RESHARD_STEPS);
-	for (unsigned i = 0; i < l->nr_map; i++)
-		if (l->axis[i] >= 0)
-			used |= 1u << l->axis[i];
-	s->nr = (uint32_t)shards;
-	s->nr_axes = 0;
-	for (unsigned i = 0; i < l->nr_dev; i++)
-		if (!(used >> i & 1) && l->dev[i] > 1)
-			s->axis[s->nr_axes++] = axis[i];
-	return 0;
-}
-
-static void cut_rows(const struct ck_ms_layout *l, struct ck_reshard_cut *out)
-{
-	struct ck_reshard_step *s = step_for(out, 0);
-
-	if (s && l->nr_rows && s->nr == l->nr_rows) {
-		s->how = CK_LAY_GIVEN;
-		s->given = l->rows;
-	}
-	if (s && l->field)
-		s->blocks = l->field;
-}
-
-static int cut_item(const struct ck_ms_layout *l, uint64_t devices,
+static int cut_item(const struct ck_strategy_layout *l, uint64_t devices,
 		    const uint64_t *shape, unsigned rank,
-		    struct ck_reshard_cut *out, struct ck_err *err)
+		    struct ck_placement *out, struct ck_err *err)
 {
-	uint8_t dim[CK_MS_MAX_AXES], axis[CK_MS_MAX_AXES] = { 0 };
+	uint8_t dim[CK_STRATEGY_AXES];
 	uint64_t slices, shards;
-	int ret = ck_ms_cuts(l, &slices, &shards, err);
+	int ret = ck_strategy_cuts(l, &slices, &shards, err);
 
-	for (unsigned i = 0; i < l->nr_dev && !ret; i++) {
-		unsigned a;
-
-		if (l->dev[i] == 1)
-			continue;
-		a = l->dev[i] > CK_RESHARD_MAX_RANKS ?
-			    CK_RESHARD_AXES :
-			    ck_reshard_add_axis(out, (uint32_t)l->dev[i]);
-		if (a == CK_RESHARD_AXES)
-			return ck_fail(err, EINVAL,
-				       "over %d devices or %d axes",
-				       CK_RESHARD_MAX_RANKS, CK_RESHARD_AXES);
-		axis[i] = (uint8_t)a;
-	}
-	if (ret)
-		return ret;
-	if (!out->nr_axes)
-		ck_reshard_add_axis(out, 1);
-	out->base = (uint32_t)(l->stage * devices);
-	ret = dims_of(l, shape, rank, dim, err);
 	if (!ret)
-		ret = cut_dims(l, dim, axis, out, err);
-	if (!ret && rank && (l->nr_rows || l->field))
-		cut_rows(l, out);
-	return ret ? ret : cut_shards(l, axis, shards, out, err);
+		ret = dims_of(l, shape, rank, dim, err);
+	if (!ret)
+		ret = ck_strategy_placement(l, dim, rank, shards, out, err);
+	out->mesh.base = (uint32_t)(l->stage * devices);
+	return ret;
 }
 
 /* What stage number @i of those that have it says, the lowest first. */
-static const struct ck_ms_item *item_of(const struct strategy *s,
-					const struct ck_catalog *img,
-					uint32_t tensor, uint32_t i)
+static const struct ck_strategy_item *item_of(const struct strategy *s,
+					      const struct ck_catalog *img,
+					      uint32_t tensor, uint32_t i)
 {
 	size_t len;
 	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
 
-	for (uint32_t stage = 0; stage < s->ms.nr_stages; stage++) {
-		const struct ck_ms_item *it =
-			ck_ms_strategy_find(&s->ms, name, len, stage);
+	for (uint32_t stage = 0; stage < s->by.nr_stages; stage++) {
+		const struct ck_strategy_item *it =
+			ck_strategy_find(&s->by, name, len, stage);
 
 		if (it)
 			s->used[it->name] = true;
@@ -228,22 +137,22 @@ static const struct ck_ms_item *item_of(const struct strategy *s,
 
 static int further(const struct ck_reshard_spec *base,
 		   const struct ck_catalog *img, uint32_t tensor, uint32_t i,
-		   struct ck_reshard_cut *out, struct ck_err *err)
+		   struct ck_placement *out, struct ck_err *err)
 {
 	const struct strategy *s = (const struct strategy *)base;
 	const struct ck_tensor *t = &img->tensors[tensor];
-	const struct ck_ms_item *item = item_of(s, img, tensor, i);
+	const struct ck_strategy_item *item = item_of(s, img, tensor, i);
 
 	if (!item)
 		return -ENOENT;
 	if (item->why)
 		return ck_fail(err, EINVAL, "%s", item->why);
-	return cut_item(&item->l, s->ms.devices, img->dims + t->shape, t->rank,
+	return cut_item(&item->l, s->by.devices, img->dims + t->shape, t->rank,
 			out, err);
 }
 
 static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
-	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
+	       uint32_t tensor, struct ck_placement *out, struct ck_err *err)
 {
 	int ret = further(base, img, tensor, 0, out, err);
 
@@ -259,11 +168,11 @@ static void report_unused(const struct ck_reshard_spec *base,
 	const struct strategy *s = (const struct strategy *)base;
 	size_t nr = 0;
 
-	for (size_t i = 0; i < s->ms.names.nr; i++)
+	for (size_t i = 0; i < s->by.names.nr; i++)
 		if (!s->used[i])
 			ck_reshard_note_unused(out, nr++, "parameter",
-					       s->ms.names.v[i].s,
-					       s->ms.names.v[i].len);
+					       s->by.names.v[i].s,
+					       s->by.names.v[i].len);
 	ck_reshard_note_end(out, nr);
 }
 
@@ -271,14 +180,14 @@ static bool unused_options(const struct ck_reshard_spec *base)
 {
 	const struct strategy *s = (const struct strategy *)base;
 
-	return s->ms.names.nr && !memchr(s->used, true, s->ms.names.nr);
+	return s->by.names.nr && !memchr(s->used, true, s->by.names.nr);
 }
 
 static void free_strategy(struct ck_reshard_spec *base)
 {
 	struct strategy *s = (struct strategy *)base;
 
-	ck_ms_strategy_free(&s->ms);
+	ck_strategy_free(&s->by);
 	free(s->used);
 	free(s);
 }
@@ -295,20 +204,20 @@ static const struct ck_reshard_spec_ops ops = {
 static int check_stages(const struct strategy *s, const char *name,
 			struct ck_err *err)
 {
-	ck_auto_free bool *seen = calloc(s->ms.nr_stages, sizeof(*seen));
+	ck_auto_free bool *seen = calloc(s->by.nr_stages, sizeof(*seen));
 
 	if (!seen)
 		return ck_fail(err, ENOMEM, "no memory for a strategy");
-	for (size_t i = 0; i < s->ms.item.nr; i++)
-		seen[s->ms.item.v[i].l.stage] = true;
-	for (uint32_t i = 0; i < s->ms.nr_stages; i++)
+	for (size_t i = 0; i < s->by.item.nr; i++)
+		seen[s->by.item.v[i].l.stage] = true;
+	for (uint32_t i = 0; i < s->by.nr_stages; i++)
 		if (!seen[i])
 			return ck_fail(err, EINVAL,
 				       "strategy file %s: it has stage %" PRIu32
 				       ", and not stage %" PRIu32
 				       ": expected one of all stages, as "
 				       "merge_pipeline_strategys makes it",
-				       name, s->ms.nr_stages - 1, i);
+				       name, s->by.nr_stages - 1, i);
 	return 0;
 }
 
@@ -322,16 +231,16 @@ int ck_reshard_strategy(struct ck_reshard_spec **out, const char *name,
 	if (!s)
 		return ck_fail(err, ENOMEM, "no memory for a strategy");
 	s->base.ops = &ops;
-	ret = ck_ms_strategy_add(&s->ms, name, bytes, len, err);
-	if (!ret && (!s->ms.devices ||
-		     !ck_mul_ok(s->ms.devices, s->ms.nr_stages, &ranks) ||
+	ret = ck_strategy_add(&s->by, name, bytes, len, err);
+	if (!ret && (!s->by.devices ||
+		     !ck_mul_ok(s->by.devices, s->by.nr_stages, &ranks) ||
 		     ranks > CK_RESHARD_MAX_RANKS))
 		ret = ck_fail(err, EINVAL,
 			      "strategy file %s: it has no devices, or over %d",
 			      name, CK_RESHARD_MAX_RANKS);
 	if (!ret)
 		ret = check_stages(s, name, err);
-	s->used = calloc(s->ms.names.nr + 1, sizeof(*s->used));
+	s->used = calloc(s->by.names.nr + 1, sizeof(*s->used));
 	if (!ret && !s->used)
 		ret = ck_fail(err, ENOMEM, "no memory for a strategy");
 	if (ret) {

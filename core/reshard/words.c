@@ -328,10 +328,10 @@ static int begin(struct ck_reshard_spec *base, const struct ck_reshard_in *in,
 /* By rules, which know one layer. */
 static int cut_by_rules(const struct words *w, const struct ck_catalog *img,
 			uint32_t tensor, unsigned axis,
-			struct ck_reshard_cut *out, struct ck_err *err)
+			struct ck_placement *out, struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
-	unsigned skip = stacked(w, img, tensor), from = out->nr_steps;
+	unsigned skip = stacked(w, img, tensor), from = out->nr;
 	size_t len;
 	const char *name = ck_catalog_str(img, t->name, &len);
 	int ret;
@@ -344,18 +344,18 @@ static int cut_by_rules(const struct words *w, const struct ck_catalog *img,
 	ret = ck_reshard_rules_cut(&w->rules, name, len,
 				   img->dims + t->shape + skip, t->rank - skip,
 				   axis, out, err);
-	for (; from < out->nr_steps; from++)
+	for (; from < out->nr; from++)
 		out->step[from].dim = (uint8_t)(out->step[from].dim + skip);
 	return ret;
 }
 
 static int cut_tp(const struct words *w, const struct ck_catalog *img,
-		  uint32_t tensor, unsigned axis, struct ck_reshard_cut *out,
+		  uint32_t tensor, unsigned axis, struct ck_placement *out,
 		  struct ck_err *err)
 {
 	const struct ck_tensor *t = &img->tensors[tensor];
 	struct ck_reshard_split split;
-	struct ck_reshard_step *s;
+	struct ck_mesh_step *s;
 	size_t len;
 	const char *name = ck_catalog_str(img, t->name, &len);
 
@@ -372,7 +372,7 @@ static int cut_tp(const struct words *w, const struct ck_catalog *img,
 								   "hf");
 	if (split.how == CK_RESHARD_WHOLE)
 		return 0;
-	s = ck_reshard_add_step(out, split.dim, axis, CK_LAY_EVEN);
+	s = ck_placement_shard(out, split.dim, axis, CK_SIZES_EVEN);
 	if (!s)
 		return -EINVAL;
 	s->blocks = split.nr_blocks;
@@ -383,9 +383,14 @@ static int cut_tp(const struct words *w, const struct ck_catalog *img,
 				      img->dims + t->shape, s, out, err);
 }
 
+static unsigned add_axis(struct ck_placement *p, uint32_t size)
+{
+	return ck_mesh_add_axis(&p->mesh, size, CK_RESHARD_MAX_RANKS);
+}
+
 /* The first axis of the grid; where one stage has it, that one alone. */
 static void take_stage(const struct words *w, const struct ck_catalog *img,
-		       uint32_t tensor, struct ck_reshard_cut *out)
+		       uint32_t tensor, struct ck_placement *out)
 {
 	size_t len;
 	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
@@ -393,15 +398,15 @@ static void take_stage(const struct words *w, const struct ck_catalog *img,
 	uint32_t stage = 0;
 
 	if (w->each && stacked(w, img, tensor)) {
-		struct ck_reshard_step *s = ck_reshard_add_step(
-			out, 0, ck_reshard_add_axis(out, w->pp), CK_LAY_GIVEN);
+		struct ck_mesh_step *s = ck_placement_shard(
+			out, 0, add_axis(out, w->pp), CK_SIZES_GIVEN);
 
 		if (s)
-			s->given = w->each;
+			s->split.given = w->each;
 		return;
 	}
 	if (!w->begin || layer == CK_RESHARD_PP_STAGE_ALL) {
-		ck_reshard_add_axis(out, w->pp ? w->pp : 1);
+		add_axis(out, w->pp ? w->pp : 1);
 		return;
 	}
 	if (layer == CK_RESHARD_PP_STAGE_LAST)
@@ -409,12 +414,12 @@ static void take_stage(const struct words *w, const struct ck_catalog *img,
 	while (layer >= 0 && stage + 1 < w->pp &&
 	       (uint64_t)layer - w->lowest >= w->begin[stage + 1])
 		stage++;
-	out->base = stage * (w->base.ranks / w->pp);
-	ck_reshard_add_axis(out, 1);
+	out->mesh.base = stage * (w->base.ranks / w->pp);
+	add_axis(out, 1);
 }
 
 static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
-	       uint32_t tensor, struct ck_reshard_cut *out, struct ck_err *err)
+	       uint32_t tensor, struct ck_placement *out, struct ck_err *err)
 {
 	const struct words *w = (const struct words *)base;
 	unsigned rank = img->tensors[tensor].rank, tp;
@@ -424,21 +429,21 @@ static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
 	tensor = owner_of(w, tensor);
 	take_stage(w, img, tensor, out);
 	for (unsigned i = 0; i < w->nr_dims; i++)
-		ck_reshard_add_axis(out, w->dim[i].size);
-	tp = ck_reshard_add_axis(out, w->tp ? w->tp : 1);
+		add_axis(out, w->dim[i].size);
+	tp = add_axis(out, w->tp ? w->tp : 1);
 	if (w->tp > 1)
 		ret = cut_tp(w, img, tensor, tp, out, err);
 	for (unsigned i = 0; i < w->nr_dims && !ret; i++)
 		if (w->dim[i].size > 1 && w->dim[i].dim < rank)
-			ck_reshard_add_step(out, w->dim[i].dim, 1 + i,
-					    CK_LAY_CEIL);
+			ck_placement_shard(out, w->dim[i].dim, 1 + i,
+					   CK_SIZES_CEIL);
 	return ret;
 }
 
 /* The same on the last stage. */
 static int further(const struct ck_reshard_spec *base,
 		   const struct ck_catalog *img, uint32_t tensor, uint32_t i,
-		   struct ck_reshard_cut *out, struct ck_err *err)
+		   struct ck_placement *out, struct ck_err *err)
 {
 	const struct words *w = (const struct words *)base;
 	size_t len;
@@ -449,7 +454,7 @@ static int further(const struct ck_reshard_spec *base,
 	if (i > 1 || !w->tied || !ck_reshard_is_table(name, len))
 		return -ENOENT;
 	ret = cut(base, img, tensor, out, err);
-	out->base = (w->pp - 1) * (w->base.ranks / w->pp);
+	out->mesh.base = (w->pp - 1) * (w->base.ranks / w->pp);
 	return ret;
 }
 

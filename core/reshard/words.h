@@ -22,7 +22,7 @@ struct ck_reshard_split {
 	unsigned dim;
 	/* it is blocks, each split by itself; rows of each */
 	unsigned nr_blocks;
-	uint64_t block[CK_RESHARD_WEIGHTS];
+	uint64_t block[CK_MESH_BLOCKS];
 };
 /* Not along the first @skip dimensions, which are no business of a tensor's. */
 void ck_reshard_split_of(const struct ck_catalog *img, uint32_t tensor,

@@ -117,7 +117,7 @@ static int add_tensor(struct ck_slice_plan_making *m, uint32_t t,
 
 /* Metadata of DCP's has boxes of a tensor's own dimensions, and no more. */
 static int check_box(const struct ck_slice_plan_making *m, uint32_t t,
-		     const struct ck_lay_place *place, struct ck_err *err)
+		     const struct ck_placed *place, struct ck_err *err)
 {
 	const struct ck_slice_plan_tensor *to = &m->tensors.v[t];
 	bool plain = !place->flat && to->rank == to->grid_rank &&
@@ -134,7 +134,7 @@ static int check_box(const struct ck_slice_plan_making *m, uint32_t t,
 }
 
 static int add_piece(struct ck_slice_plan_making *m, uint32_t t,
-		     const struct ck_lay_place *place, struct ck_err *err)
+		     const struct ck_placed *place, struct ck_err *err)
 {
 	unsigned rank = m->tensors.v[t].grid_rank;
 	struct ck_slice_plan_piece p = { .tensor = t, .file = CK_NONE };
@@ -161,7 +161,7 @@ static int add_piece(struct ck_slice_plan_making *m, uint32_t t,
 static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 		struct group *v, struct ck_err *err)
 {
-	struct ck_lay_place place;
+	struct ck_placed place;
 	struct ck_slice_plan_held *room;
 	uint64_t group;
 	int ret = ck_lay_out_place(&m->lay, ck_slice_plan_target(m, t), pos,

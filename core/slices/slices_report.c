@@ -13,13 +13,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-static void report_sizes(struct ck_str *s, const struct ck_lay_split *split)
+static void report_sizes(struct ck_str *s, const struct ck_split *split)
 {
-	if (split->how == CK_LAY_CEIL)
+	if (split->how == CK_SIZES_CEIL)
 		ck_str_puts(s, ",\"sizes\":\"ceil\"");
-	if (split->how == CK_LAY_BALANCED)
+	if (split->how == CK_SIZES_BALANCED)
 		ck_str_puts(s, ",\"sizes\":\"balanced\"");
-	if (split->how != CK_LAY_GIVEN)
+	if (split->how != CK_SIZES_GIVEN)
 		return;
 	ck_str_puts(s, ",\"sizes\":");
 	ck_str_json_u64(s, split->given, split->nr);
@@ -30,7 +30,7 @@ static void report_placement(const struct ck_slice_plan_making *m,
 {
 	ck_str_puts(s, ",\"placement\":[");
 	for (size_t i = 0; i < r->nr_steps; i++) {
-		const struct ck_lay_step *step =
+		const struct ck_mesh_step *step =
 			&m->lay.doc.steps.v[r->first_step + i];
 
 		ck_str_fmt(s, "%s{\"axis\":\"%s\",", i ? "," : "",

@@ -5,15 +5,16 @@
  * What is read is matched with a few names, and cut with every shape it takes.
  */
 #include "core/base/check.h"
+#include "core/base/glob.h"
 #include "core/assemble/cut.h"
-#include "core/format/megatron/rules.h"
+#include "core/mesh/tp_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void use(const struct ck_mg_rule *r)
+static void use(const struct ck_tp_rule *r)
 {
 	static const char *const names[] = {
 		"", "embedding.word_embeddings.weight",
@@ -23,11 +24,12 @@ static void use(const struct ck_mg_rule *r)
 	struct ck_cut cut = { 0 };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
-		ck_mg_rule_fits(r, names[i], strlen(names[i]));
-	if (r->axis >= CK_MAX_RANK || r->nr_parts > CK_MG_MAX_PARTS ||
-	    r->nr_of > CK_MG_MAX_PARTS || r->nr_conds > CK_MG_MAX_PARTS)
+		ck_glob(r->pattern.s, r->pattern.len, names[i],
+			strlen(names[i]));
+	if (r->axis >= CK_MAX_RANK || r->nr_parts > CK_TP_MAX_PARTS ||
+	    r->nr_of > CK_TP_MAX_PARTS || r->nr_conds > CK_TP_MAX_PARTS)
 		abort();
-	if (r->how == CK_MG_PARTS &&
+	if (r->how == CK_TP_PARTS &&
 	    !ck_cut_parts(&cut, shape, 2, r->axis, r->parts, r->nr_parts, 1, 2,
 			  NULL) &&
 	    cut.pieces.nr != r->nr_parts)
@@ -37,19 +39,19 @@ static void use(const struct ck_mg_rule *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ck_mg_rules r = { 0 };
+	struct ck_tp_rules r = { 0 };
 	struct ck_err err = { 0 };
 	char *copy = malloc(size + 1);
 	int ret;
 
 	if (size)
 		memcpy(copy, data, size);
-	ret = ck_mg_rules_parse(&r, "rules", copy, size, &err);
+	ret = ck_tp_rules_parse(&r, "rules", copy, size, &err);
 	if (ret && !err.msg[0])
 		abort();
 	for (size_t i = 0; i < r.v.nr; i++)
 		use(&r.v.v[i]);
-	ck_mg_rules_free(&r);
+	ck_tp_rules_free(&r);
 	free(copy);
 	return 0;
 }

@@ -9,7 +9,7 @@
 #define CK_LAYOUT_DOC_H
 
 #include "core/base/vec.h"
-#include "core/format/layout/split.h"
+#include "core/mesh/mesh.h"
 #include "core/format/layout/text.h"
 #include "core/base/strmap.h"
 #include "core/parse/json.h"
@@ -96,7 +96,7 @@ struct ck_lay_doc {
 	CK_VEC(struct ck_lay_files) files;
 	CK_VEC(struct ck_lay_item) items;
 	CK_VEC(struct ck_lay_rule) rules;
-	CK_VEC(struct ck_lay_step) steps;
+	CK_VEC(struct ck_mesh_step) steps;
 	CK_VEC(size_t) step_sizes; /* of each step: first of dims, if GIVEN */
 	CK_VEC(struct ck_lay_coord) coords;
 	CK_VEC(struct ck_lay_box) boxes;

@@ -121,7 +121,7 @@ const struct ck_lay_box *ck_lay_box_at(const struct ck_lay_load *ld,
 				       const struct ck_lay_rule *r,
 				       uint64_t rank, const uint64_t *at);
 void ck_lay_place_box(const struct ck_lay_load *ld, const struct ck_lay_box *b,
-		      struct ck_lay_place *out);
+		      struct ck_placed *out);
 int ck_lay_settle(struct ck_lay_load *ld, struct ck_lay_tensor *t,
 		  struct ck_err *err);
 /* Once all files were read: those whose keys are not known. */

@@ -20,7 +20,7 @@
 struct wanted {
 	struct ck_lay_load *ld;
 	struct ck_lay_tensor *t;
-	const struct ck_lay_step *step;
+	const struct ck_mesh_step *step;
 	size_t nr_steps;
 	uint64_t positions;
 	const struct ck_part *like; /* names the tensor */
@@ -32,7 +32,7 @@ static uint64_t position(const struct wanted *w, const uint64_t *at)
 	uint64_t pos = 0;
 
 	for (size_t i = 0; i < w->nr_steps; i++)
-		pos = pos * w->step[i].split.nr + at[w->step[i].axis];
+		pos = pos * w->step[i].split.nr + at[w->step[i].axis[0]];
 	return pos;
 }
 
@@ -49,7 +49,7 @@ static void coords(struct wanted *w, uint64_t pos)
 			if (ld->dims.v[ld->pieces.v[i].at + a] != w->at[a])
 				w->at[a] = CK_LAY_FREE;
 	for (size_t i = w->nr_steps; i-- > 0;) {
-		w->at[w->step[i].axis] = pos % w->step[i].split.nr;
+		w->at[w->step[i].axis[0]] = pos % w->step[i].split.nr;
 		pos /= w->step[i].split.nr;
 	}
 }
@@ -91,7 +91,7 @@ static void where(const struct wanted *w, char *to, size_t size)
 	for (size_t i = 0; i < w->nr_steps && n < size; i++)
 		n += (size_t)snprintf(to + n, size - n, "%s%s=%" PRIu64,
 				      n ? ", " : "", w->step[i].axis_name,
-				      w->at[w->step[i].axis]);
+				      w->at[w->step[i].axis[0]]);
 }
 
 static int say_absent(struct wanted *w, const struct ck_lay_inst *f,
@@ -110,7 +110,7 @@ static int say_absent(struct wanted *w, const struct ck_lay_inst *f,
 }
 
 /* The part at w->at in a file of which nothing can be had. */
-static int give(struct wanted *w, const struct ck_lay_place *place,
+static int give(struct wanted *w, const struct ck_placed *place,
 		const struct ck_lay_inst *f, struct ck_err *err)
 {
 	const uint64_t flat[2] = { place->lo, place->hi };
@@ -132,7 +132,7 @@ static unsigned grid_rank(const struct wanted *w)
 	return w->like->grid ? w->like->grid_rank : w->like->rank;
 }
 
-static bool is_empty(const struct wanted *w, const struct ck_lay_place *place)
+static bool is_empty(const struct wanted *w, const struct ck_placed *place)
 {
 	for (unsigned d = 0; d < grid_rank(w); d++)
 		if (!place->len[d])
@@ -140,13 +140,13 @@ static bool is_empty(const struct wanted *w, const struct ck_lay_place *place)
 	return place->flat && place->lo == place->hi;
 }
 
-static bool fits(const struct wanted *w, struct ck_lay_place *place)
+static bool fits(const struct wanted *w, struct ck_placed *place)
 {
 	const uint64_t *grid = w->like->grid ? w->like->grid : w->like->shape;
 	struct ck_err why;
 
-	if (ck_lay_place(w->step, (unsigned)w->nr_steps, grid, grid_rank(w),
-			 w->at, place, &why))
+	if (ck_mesh_place(w->step, (unsigned)w->nr_steps, w->at, grid,
+			  grid_rank(w), place, &why))
 		return false; /* the same was said of those that are there */
 	return !is_empty(w, place);
 }
@@ -154,7 +154,7 @@ static bool fits(const struct wanted *w, struct ck_lay_place *place)
 static int lacking(struct wanted *w, uint64_t pos, struct ck_err *err)
 {
 	const struct ck_lay_inst *f;
-	struct ck_lay_place place;
+	struct ck_placed place;
 
 	coords(w, pos);
 	if (!fits(w, &place))
@@ -222,7 +222,7 @@ static void copy_coords(struct wanted *w, uint64_t pos)
 
 	coords(w, pos);
 	for (size_t i = 0; i < w->nr_steps; i++)
-		copies &= ~(1u << w->step[i].axis);
+		copies &= ~(1u << w->step[i].axis[0]);
 	for (unsigned a = 0; a < w->ld->doc.mesh.nr; a++)
 		if (copies & 1u << a)
 			w->at[a] = CK_LAY_FREE;
@@ -234,12 +234,12 @@ static int lost_copies(struct wanted *w, const struct ck_lay_inst *f,
 {
 	const uint64_t *at = w->ld->dims.v + f->at;
 	uint64_t pos = 0, end = w->positions;
-	struct ck_lay_place place;
+	struct ck_placed place;
 	bool one = true;
 	int ret = 0;
 
 	for (size_t i = 0; i < w->nr_steps; i++)
-		one &= at[w->step[i].axis] != CK_LAY_FREE;
+		one &= at[w->step[i].axis[0]] != CK_LAY_FREE;
 	if (one) {
 		pos = position(w, at);
 		end = pos + 1;
@@ -258,7 +258,7 @@ static int lost_box(struct wanted *w, const struct ck_lay_inst *f,
 	const struct ck_lay_load *ld = w->ld;
 	const struct ck_lay_box *b = ck_lay_box_at(
 		ld, &ld->doc.rules.v[w->t->rule], f->rank, ld->dims.v + f->at);
-	struct ck_lay_place place = { 0 };
+	struct ck_placed place = { 0 };
 
 	if (!b || b->file || b->size.rank != grid_rank(w))
 		return 0;

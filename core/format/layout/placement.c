@@ -18,7 +18,7 @@
 /* ---- placement ---- */
 
 static int parse_sizes(const struct ck_lay_in *in, const json_t *j,
-		       struct ck_lay_split *split, size_t *first)
+		       struct ck_split *split, size_t *first)
 {
 	static const char *const names[] = { "even", "ceil", "balanced" };
 	struct ck_lay_in at = ck_lay_below(in, "sizes", 0);
@@ -30,13 +30,13 @@ static int parse_sizes(const struct ck_lay_in *in, const json_t *j,
 	for (size_t i = 0; json_is_string(v) && i < CK_ARRAY_LEN(names); i++) {
 		if (strcmp(json_string_value(v), names[i]) != 0)
 			continue;
-		split->how = (enum ck_lay_sizes)i;
+		split->how = (enum ck_sizes)i;
 		return 0;
 	}
 	if (!json_is_array(v))
 		return ck_lay_expected(
 			&at, v, "\"even\", \"ceil\", \"balanced\" or a list");
-	split->how = CK_LAY_GIVEN;
+	split->how = CK_SIZES_GIVEN;
 	if (json_array_size(v) != split->nr)
 		return ck_lay_bad(&at,
 				  "expected %" PRIu64 " sizes, as many as the "
@@ -61,7 +61,7 @@ static bool is_replicate(const json_t *j)
 	return json_is_string(j) && !strcmp(json_string_value(j), "replicate");
 }
 
-static int push_step(const struct ck_lay_in *in, const struct ck_lay_step *s,
+static int push_step(const struct ck_lay_in *in, const struct ck_mesh_step *s,
 		     size_t sizes, struct ck_lay_rule *r)
 {
 	struct ck_lay_doc *d = in->doc;
@@ -75,11 +75,11 @@ static int push_step(const struct ck_lay_in *in, const struct ck_lay_step *s,
 }
 
 /* Flat comes last, and only the first cut of something can pad it. */
-static int check_order(const struct ck_lay_in *in, const struct ck_lay_step *s,
+static int check_order(const struct ck_lay_in *in, const struct ck_mesh_step *s,
 		       const struct ck_lay_rule *r)
 {
 	for (size_t i = 0; i < r->nr_steps; i++) {
-		const struct ck_lay_step *o =
+		const struct ck_mesh_step *o =
 			&in->doc->steps.v[r->first_step + i];
 
 		if (o->flat && !s->flat)
@@ -98,7 +98,7 @@ static int check_order(const struct ck_lay_in *in, const struct ck_lay_step *s,
 }
 
 static int parse_cut(const struct ck_lay_in *in, const json_t *j,
-		     struct ck_lay_step *s, struct ck_lay_rule *r)
+		     struct ck_mesh_step *s, struct ck_lay_rule *r)
 {
 	struct ck_lay_in shard = ck_lay_below(in, "shard", 0);
 	const json_t *dim = json_object_get(j, "shard");
@@ -108,7 +108,7 @@ static int parse_cut(const struct ck_lay_in *in, const json_t *j,
 
 	if (dim && (!ck_json_u64(dim, &n) || n >= CK_MAX_RANK))
 		return ck_lay_expected(&shard, dim, "a dimension from 0 to 63");
-	s->dim = (unsigned)n;
+	s->dim = (uint8_t)n;
 	ret = ck_lay_bool(in, j, "flat", &s->flat);
 	if (!ret && s->flat == (dim != NULL))
 		return ck_lay_bad(in, "expected \"replicate\", {\"shard\": "
@@ -129,8 +129,9 @@ static int parse_one(const struct ck_lay_in *in, const json_t *j, unsigned axis,
 					     "sizes", "replicate", "padded",
 					     NULL };
 	const struct ck_lay_mesh *mesh = &in->doc->mesh;
-	struct ck_lay_step s = {
-		.axis = axis,
+	struct ck_mesh_step s = {
+		.axis = { (uint8_t)axis },
+		.nr_axes = 1,
 		.axis_name = mesh->axis[axis].name,
 		.split.nr = mesh->axis[axis].size,
 	};

@@ -17,7 +17,7 @@
 
 /* The steps that cut one dimension, or the flat order. */
 struct cuts {
-	const struct ck_lay_step *step[CK_LAY_AXES];
+	const struct ck_mesh_step *step[CK_LAY_AXES];
 	unsigned nr;
 	bool even;
 	uint64_t positions; /* how many parts they make */
@@ -28,13 +28,13 @@ static void find_cuts(const struct ck_lay_load *ld, const struct ck_lay_rule *r,
 {
 	*c = (struct cuts){ .even = true, .positions = 1 };
 	for (size_t i = 0; i < r->nr_steps; i++) {
-		const struct ck_lay_step *s =
+		const struct ck_mesh_step *s =
 			&ld->doc.steps.v[r->first_step + i];
 
 		if (!s->flat && s->dim != dim)
 			continue;
 		c->step[c->nr++] = s;
-		c->even &= s->split.how == CK_LAY_EVEN;
+		c->even &= s->split.how == CK_SIZES_EVEN;
 		c->positions *= s->split.nr; /* at most 2^20 in all */
 	}
 }
@@ -52,9 +52,9 @@ static uint64_t position(const struct cuts *c, const uint64_t *at)
 	uint64_t pos = 0;
 
 	for (unsigned i = 0; i < c->nr; i++) {
-		if (at[c->step[i]->axis] == CK_LAY_FREE)
+		if (at[c->step[i]->axis[0]] == CK_LAY_FREE)
 			return CK_LAY_FREE;
-		pos = pos * c->step[i]->split.nr + at[c->step[i]->axis];
+		pos = pos * c->step[i]->split.nr + at[c->step[i]->axis[0]];
 	}
 	return pos;
 }
@@ -121,7 +121,7 @@ static int one_dim(const struct ck_lay_load *ld, const struct ck_lay_tensor *t,
 		return ck_fail(why, EINVAL, "its shape is too large");
 	if (c.even)
 		return 0;
-	if (c.nr == 1 && c.step[0]->split.how == CK_LAY_GIVEN) {
+	if (c.nr == 1 && c.step[0]->split.how == CK_SIZES_GIVEN) {
 		*out = 0;
 		for (uint64_t i = 0; i < c.step[0]->split.nr; i++)
 			if (!ck_add_ok(*out, c.step[0]->split.given[i], out))

@@ -296,7 +296,7 @@ static int parse_rule(const struct ck_lay_in *in, const json_t *j,
 void ck_lay_fix_sizes(struct ck_lay_doc *d)
 {
 	for (size_t i = 0; i < d->steps.nr; i++)
-		if (d->steps.v[i].split.how == CK_LAY_GIVEN)
+		if (d->steps.v[i].split.how == CK_SIZES_GIVEN)
 			d->steps.v[i].split.given =
 				d->dims.v + d->step_sizes.v[i];
 }

@@ -31,7 +31,7 @@ struct whole {
 
 /* One piece as a part; points into itself. */
 struct fit {
-	struct ck_lay_place place;
+	struct ck_placed place;
 	struct ck_part part;
 	uint64_t flat[2];
 	uint64_t elements; /* that the file has to hold */
@@ -140,7 +140,7 @@ static const struct ck_lay_box *box_of(const struct whole *w,
 }
 
 void ck_lay_place_box(const struct ck_lay_load *ld, const struct ck_lay_box *b,
-		      struct ck_lay_place *out)
+		      struct ck_placed *out)
 {
 	const uint64_t *dims = ld->doc.dims.v;
 	const uint64_t *full =
@@ -158,7 +158,7 @@ void ck_lay_place_box(const struct ck_lay_load *ld, const struct ck_lay_box *b,
 }
 
 static int place_by_box(struct whole *w, const struct ck_lay_piece *p,
-			struct ck_lay_place *out, struct ck_err *why)
+			struct ck_placed *out, struct ck_err *why)
 {
 	const struct ck_lay_box *b = box_of(w, p);
 
@@ -176,20 +176,21 @@ static int place_by_box(struct whole *w, const struct ck_lay_piece *p,
 }
 
 static int place_by_steps(struct whole *w, const struct ck_lay_piece *p,
-			  struct ck_lay_place *out, struct ck_err *why)
+			  struct ck_placed *out, struct ck_err *why)
 {
-	const struct ck_lay_step *steps = w->ld->doc.steps.v + w->r->first_step;
+	const struct ck_mesh_step *steps =
+		w->ld->doc.steps.v + w->r->first_step;
 	const uint64_t *at = w->ld->dims.v + p->at;
 
 	for (size_t i = 0; i < w->r->nr_steps; i++)
-		if (at[steps[i].axis] == CK_LAY_FREE)
+		if (at[steps[i].axis[0]] == CK_LAY_FREE)
 			return ck_fail(why, EINVAL,
 				       "%s is cut by %s, and nothing says "
 				       "which %s this is",
 				       key_of(w, p), steps[i].axis_name,
 				       steps[i].axis_name);
-	return ck_lay_place(steps, (unsigned)w->r->nr_steps, w->grid,
-			    w->grid_rank, at, out, why);
+	return ck_mesh_place(steps, (unsigned)w->r->nr_steps, at, w->grid,
+			     w->grid_rank, out, why);
 }
 
 /* ---- what is stored there ---- */

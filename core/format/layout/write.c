@@ -411,7 +411,7 @@ uint64_t ck_lay_out_groups(const struct ck_lay_out *out,
 }
 
 static void place_box(const struct ck_lay_out *out, const struct ck_lay_box *b,
-		      struct ck_lay_place *to)
+		      struct ck_placed *to)
 {
 	const uint64_t *dims = out->doc.dims.v;
 
@@ -450,9 +450,8 @@ static bool is_at(const struct ck_lay_out *out, const struct ck_lay_box *b,
 
 /* The first that is of this place, as the reader has it. */
 static int by_boxes(const struct ck_lay_out *out, const struct ck_lay_target *t,
-		    uint64_t rank, const uint64_t *at,
-		    struct ck_lay_place *place, uint64_t *group,
-		    struct ck_err *err)
+		    uint64_t rank, const uint64_t *at, struct ck_placed *place,
+		    uint64_t *group, struct ck_err *err)
 {
 	const struct ck_lay_rule *r = &out->doc.rules.v[t->rule];
 	const struct ck_lay_box *v = out->doc.boxes.v + r->first_box;
@@ -477,11 +476,11 @@ static int by_boxes(const struct ck_lay_out *out, const struct ck_lay_target *t,
 
 int ck_lay_out_place(const struct ck_lay_out *out,
 		     const struct ck_lay_target *t, uint64_t pos,
-		     struct ck_lay_place *place, uint64_t *group,
+		     struct ck_placed *place, uint64_t *group,
 		     struct ck_err *err)
 {
 	const struct ck_lay_rule *r = &out->doc.rules.v[t->rule];
-	const struct ck_lay_step *steps = out->doc.steps.v + r->first_step;
+	const struct ck_mesh_step *steps = out->doc.steps.v + r->first_step;
 	uint64_t at[CK_LAY_AXES];
 	const uint64_t *grid;
 	unsigned rank;
@@ -496,9 +495,9 @@ int ck_lay_out_place(const struct ck_lay_out *out,
 				group, err);
 	*group = 0;
 	for (size_t i = 0; i < r->nr_steps; i++)
-		*group = *group * steps[i].split.nr + at[steps[i].axis];
+		*group = *group * steps[i].split.nr + at[steps[i].axis[0]];
 	ck_lay_out_grid(out, t, &grid, &rank);
-	ret = ck_lay_place(steps, (unsigned)r->nr_steps, grid, rank, at, place,
-			   err);
+	ret = ck_mesh_place(steps, (unsigned)r->nr_steps, at, grid, rank, place,
+			    err);
 	return ret ? ret : 1;
 }

@@ -68,7 +68,7 @@ void ck_lay_out_grid(const struct ck_lay_out *out,
  */
 int ck_lay_out_place(const struct ck_lay_out *out,
 		     const struct ck_lay_target *t, uint64_t pos,
-		     struct ck_lay_place *place, uint64_t *group,
+		     struct ck_placed *place, uint64_t *group,
 		     struct ck_err *err);
 uint64_t ck_lay_out_groups(const struct ck_lay_out *out,
 			   const struct ck_lay_target *t);

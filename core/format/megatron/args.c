@@ -37,7 +37,7 @@ bool ck_mg_is_rank(const char *name, unsigned at[3], unsigned *nr)
 	return !*name;
 }
 
-bool ck_mg_arg(const struct ck_pickle *p, ck_pv args, struct ck_mg_word name,
+bool ck_mg_arg(const struct ck_pickle *p, ck_pv args, struct ck_tp_word name,
 	       int64_t *out)
 {
 	char text[256];
@@ -54,7 +54,7 @@ static int64_t count(const struct ck_pickle *p, ck_pv args, const char *name)
 {
 	int64_t n;
 
-	return ck_mg_arg(p, args, (struct ck_mg_word){ name, strlen(name) },
+	return ck_mg_arg(p, args, (struct ck_tp_word){ name, strlen(name) },
 			 &n) && n >= 0 &&
 			       n <= INT32_MAX ?
 		       n :

@@ -4,6 +4,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/glob.h"
 #include "core/format/megatron/priv.h"
 #include "core/geom/dtype.h"
 
@@ -18,13 +19,13 @@
 
 int ck_mg_conds(struct ck_mg_file *f, struct ck_err *err)
 {
-	const struct ck_mg_rules *r = &f->ld->rules;
+	const struct ck_tp_rules *r = &f->ld->rules;
 
 	f->conds = calloc(r->v.nr + 1, 1);
 	if (!f->conds)
 		return ck_fail(err, ENOMEM, "no memory for rules");
 	for (size_t i = 0; i < r->v.nr; i++) {
-		const struct ck_mg_rule *rule = &r->v.v[i];
+		const struct ck_tp_rule *rule = &r->v.v[i];
 		int64_t n;
 
 		f->conds[i] = rule->nr_conds ? (f->args ? 0 : -1) : 1;
@@ -39,16 +40,16 @@ int ck_mg_conds(struct ck_mg_file *f, struct ck_err *err)
 
 /* -EINVAL where none fits, or it depends on what nothing says. */
 static int find_rule(const struct ck_mg_file *f, const struct ck_mg_name *name,
-		     unsigned nr, const struct ck_mg_rule **out,
+		     unsigned nr, const struct ck_tp_rule **out,
 		     struct ck_err *why)
 {
-	const struct ck_mg_rules *r = &f->ld->rules;
+	const struct ck_tp_rules *r = &f->ld->rules;
 
 	for (size_t i = 0; i < r->v.nr; i++) {
-		const struct ck_mg_rule *rule = &r->v.v[i];
+		const struct ck_tp_rule *rule = &r->v.v[i];
 
-		if (!f->conds[i] ||
-		    !ck_mg_rule_fits(rule, name->full.v, name->full.len))
+		if (!f->conds[i] || !ck_glob(rule->pattern.s, rule->pattern.len,
+					     name->full.v, name->full.len))
 			continue;
 		if (f->conds[i] < 0)
 			return ck_fail(
@@ -66,7 +67,7 @@ static int find_rule(const struct ck_mg_file *f, const struct ck_mg_name *name,
 }
 
 /* A split that the size of the whole proves, or that it is none. */
-static int cut_of(const struct ck_mg_file *f, const struct ck_mg_rule *rule,
+static int cut_of(const struct ck_mg_file *f, const struct ck_tp_rule *rule,
 		  const uint64_t *shape, unsigned rank, uint64_t at,
 		  uint64_t nr, struct ck_cut *cut, struct ck_err *why)
 {
@@ -128,21 +129,21 @@ static int cut_qkv(const struct ck_mg_file *f, const uint64_t *shape,
 	return ck_cut_axis(cut, shape, rank, 0, 1, at, nr, why);
 }
 
-static int apply(const struct ck_mg_file *f, const struct ck_mg_rule *r,
+static int apply(const struct ck_mg_file *f, const struct ck_tp_rule *r,
 		 const uint64_t *shape, unsigned rank, uint64_t at, uint64_t nr,
 		 struct ck_cut *cut, struct ck_err *why)
 {
 	switch (r->how) {
-	case CK_MG_SAME:
+	case CK_TP_SAME:
 		return ck_cut_whole(cut, shape, rank, why);
-	case CK_MG_QKV:
+	case CK_TP_QKV:
 		return cut_qkv(f, shape, rank, at, nr, cut, why);
-	case CK_MG_PARTS:
+	case CK_TP_PARTS:
 		return ck_cut_parts(cut, shape, rank, r->axis, r->parts,
 				    r->nr_parts, at, nr, why);
-	case CK_MG_GATED:
+	case CK_TP_GATED:
 		return ck_cut_axis(cut, shape, rank, r->axis, 2, at, nr, why);
-	case CK_MG_SPLIT:
+	case CK_TP_SPLIT:
 		break;
 	}
 	return r->nr_of ?
@@ -181,7 +182,7 @@ int ck_mg_cut(const struct ck_mg_file *f, const struct ck_mg_name *name,
 	      struct ck_cut *cut, struct ck_err *why)
 {
 	unsigned nr = name->expert ? f->ld->etp : f->ld->tp;
-	const struct ck_mg_rule *rule = NULL;
+	const struct ck_tp_rule *rule = NULL;
 	int ret = name->expert ? check_expert(f, name, why) : 0;
 
 	if (!ret && nr <= 1)

@@ -54,7 +54,7 @@ static int add_rules(struct ck_mg_load *ld, size_t i, const char *name,
 	int ret;
 
 	if (bytes)
-		return ck_mg_rules_parse(&ld->rules, name, bytes, len, err);
+		return ck_tp_rules_parse(&ld->rules, name, bytes, len, err);
 	kept = ck_vec_push(&ld->kept);
 	if (!kept)
 		return ck_fail(err, ENOMEM, "no memory for rules");
@@ -68,7 +68,7 @@ static int add_rules(struct ck_mg_load *ld, size_t i, const char *name,
 			err, EINVAL,
 			"-o rules=%s: there is no such file, neither here nor in the checkpoint",
 			name);
-	return ret ? ret : ck_mg_rules_parse(&ld->rules, name, text, len, err);
+	return ret ? ret : ck_tp_rules_parse(&ld->rules, name, text, len, err);
 }
 
 static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
@@ -78,9 +78,9 @@ static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
 
 	ld->rules_name = name ? name : "the built-in rules";
 	if (!name)
-		return ck_mg_rules_parse(&ld->rules, ld->rules_name,
-					 ck_mg_default_rules,
-					 strlen(ck_mg_default_rules), err);
+		return ck_tp_rules_parse(&ld->rules, ld->rules_name,
+					 ck_tp_megatron_rules,
+					 strlen(ck_tp_megatron_rules), err);
 	for (size_t i = 0;
 	     !ret && (name = ck_opts_nth(ld->dir->opts, "rules", i)); i++)
 		ret = add_rules(ld, i, name, err);
@@ -152,7 +152,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		ret = ld.optims.nr ? ck_mg_optims_say(&ld, err) :
 				     ck_mg_optim_gaps(&ld, err);
 	ck_mg_ranks_free(&ld);
-	ck_mg_rules_free(&ld.rules);
+	ck_tp_rules_free(&ld.rules);
 	ck_strmap_free(&ld.copies);
 	for (size_t i = 0; i < ld.kept.nr; i++)
 		free(ld.kept.v[i]);

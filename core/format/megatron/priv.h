@@ -13,7 +13,7 @@
 #include "core/base/vec.h"
 #include "core/assemble/cut.h"
 #include "core/format/format.h"
-#include "core/format/megatron/rules.h"
+#include "core/mesh/tp_rules.h"
 #include "core/base/strmap.h"
 #include "core/container/torch_place.h"
 
@@ -67,7 +67,7 @@ struct ck_mg_load {
 		etp; /* etp 0: experts are split in a way unknown */
 	unsigned nr_chunks;
 	uint64_t *offset; /* pp x nr_chunks x CK_MG_STACKS: of layers */
-	struct ck_mg_rules rules;
+	struct ck_tp_rules rules;
 	const char *rules_name;
 	struct ck_strmap copies;
 	CK_VEC(struct ck_mg_copy) sums; /* same numbers */
@@ -94,7 +94,7 @@ char *ck_mg_file_of(const struct ck_dir *in, const char *dir);
 void ck_mg_args_read(struct ck_mg_args *a, const struct ck_pickle *p,
 		     ck_pv root);
 /* An argument: false where it is no number (True is 1). */
-bool ck_mg_arg(const struct ck_pickle *p, ck_pv args, struct ck_mg_word name,
+bool ck_mg_arg(const struct ck_pickle *p, ck_pv args, struct ck_tp_word name,
 	       int64_t *out);
 
 /* What each file says of itself; fills ld->ranks and the degrees. */

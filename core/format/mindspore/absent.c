@@ -9,7 +9,7 @@
 /* Of many it is said once: it was not meant to be saved, as of adapters. */
 static int report_few(struct ck_ms_set *s, uint64_t absent, struct ck_err *err)
 {
-	const struct ck_ms_strategy *st = &s->strategy;
+	const struct ck_strategy *st = &s->strategy;
 	const struct ck_problem_in p = { .severity = CK_WARNING };
 	size_t i = 0;
 
@@ -26,7 +26,7 @@ static int report_few(struct ck_ms_set *s, uint64_t absent, struct ck_err *err)
 
 int ck_ms_report_absent(struct ck_ms_set *s, struct ck_err *err)
 {
-	struct ck_ms_strategy *st = &s->strategy;
+	struct ck_strategy *st = &s->strategy;
 	uint64_t absent = 0;
 	int ret = 0;
 

@@ -30,12 +30,12 @@ static uint32_t stage_of(const struct ck_ms_set *s,
 	return (uint32_t)(s->file.v[t->file].rank / s->strategy.devices);
 }
 
-static const struct ck_ms_item *item_of(const struct ck_ms_set *s,
-					const struct ck_ms_tensor *t)
+static const struct ck_strategy_item *item_of(const struct ck_ms_set *s,
+					      const struct ck_ms_tensor *t)
 {
 	const struct ck_strmap_key *k = &s->names.v[t->name];
 
-	return ck_ms_strategy_find(&s->strategy, k->s, k->len, stage_of(s, t));
+	return ck_strategy_find(&s->strategy, k->s, k->len, stage_of(s, t));
 }
 
 /* Whether its bytes tell anything: one value is the same wherever it is. */
@@ -81,13 +81,14 @@ static bool copies_differ(const struct ck_ms_set *s, uint32_t name,
 			  struct group *g, size_t nr)
 {
 	const struct ck_ms_tensor *t;
-	uint32_t stage = CK_MS_NONE;
+	uint32_t stage = CK_STRATEGY_NONE;
 	struct ck_ms_piece p;
 	enum ck_ms_how how;
 
 	memset(g, 0, nr * sizeof(*g));
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE; i = t->next) {
-		const struct ck_ms_item *it;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
+	     i = t->next) {
+		const struct ck_strategy_item *it;
 		struct group *of;
 
 		t = &s->tensor.v[i];
@@ -98,7 +99,7 @@ static bool copies_differ(const struct ck_ms_set *s, uint32_t name,
 				s->file.v[t->file].rank, &p, NULL) ||
 		    p.slice >= nr)
 			continue;
-		if (stage != CK_MS_NONE && stage != it->l.stage &&
+		if (stage != CK_STRATEGY_NONE && stage != it->l.stage &&
 		    none_agree(g, nr))
 			return true;
 		if (stage != it->l.stage)
@@ -119,7 +120,7 @@ static bool is_unknown_cut(const struct ck_ms_set *s, uint32_t name)
 {
 	const struct ck_ms_tensor *first = NULL;
 
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];
 
@@ -214,7 +215,7 @@ int ck_ms_against(const struct ck_ms_set *s, char *why, size_t room,
 static bool is_shard(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
 		     uint64_t *slice, uint64_t *shard)
 {
-	const struct ck_ms_item *it = item_of(s, t);
+	const struct ck_strategy_item *it = item_of(s, t);
 	uint32_t rank = s->file.v[t->file].rank;
 	struct ck_ms_piece p;
 	enum ck_ms_how how;
@@ -277,7 +278,7 @@ int ck_ms_shards_are_copies(const struct ck_ms_set *s, uint32_t name, bool *are,
 	*are = false;
 	if (!s->strategy.devices || are_slices(s))
 		return 0;
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];
 

@@ -102,7 +102,7 @@ static int is_strategy(const struct ck_dir *dir, const char *name,
 	ret = ck_dir_slurp(dir, name, MAX_STRATEGY, &bytes, &len, err);
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
-	return ck_ms_strategy_is(name, bytes, len);
+	return ck_strategy_is(name, bytes, len);
 }
 
 /* Whether nothing else would be called so: operators' ones are whole JSON. */

@@ -40,7 +40,7 @@ static void find_common(const struct ck_ms_found *f, const char *both[2])
 static const struct ck_ms_tensor *of_file(const struct ck_ms_set *s,
 					  uint32_t name, uint32_t file)
 {
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next)
 		if (s->tensor.v[i].file == file)
 			return &s->tensor.v[i];

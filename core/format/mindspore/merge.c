@@ -48,14 +48,14 @@ static uint32_t rank_of(const struct ck_ms_set *s, const struct ck_ms_tensor *t)
 }
 
 /* The layout of that tensor where its rank is; NULL: it has none. */
-static struct ck_ms_item *item_of(const struct ck_ms_set *s,
-				  const struct ck_ms_tensor *t)
+static struct ck_strategy_item *item_of(const struct ck_ms_set *s,
+					const struct ck_ms_tensor *t)
 {
 	const struct ck_strmap_key *k = name_of(s, t->name);
 
 	if (!s->strategy.devices)
 		return NULL;
-	return ck_ms_strategy_find(
+	return ck_strategy_find(
 		&s->strategy, k->s, k->len,
 		(uint32_t)(rank_of(s, t) / s->strategy.devices));
 }
@@ -79,7 +79,7 @@ static bool volume(const uint64_t *dims, unsigned rank, uint64_t *out)
 	return true;
 }
 
-static enum ck_ms_how how_by_shape(const struct ck_ms_layout *l,
+static enum ck_ms_how how_by_shape(const struct ck_strategy_layout *l,
 				   const uint64_t *stored, unsigned rank,
 				   uint64_t slices, uint64_t shards)
 {
@@ -105,7 +105,7 @@ static const struct ck_ms_tensor *parameter_of(const struct ck_ms_set *s,
 
 	if (at == CK_STRMAP_NONE)
 		return NULL;
-	for (uint32_t i = s->name.v[at].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[at].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next)
 		if (rank_of(s, &s->tensor.v[i]) == rank_of(s, t))
 			return &s->tensor.v[i];
@@ -135,12 +135,12 @@ static int how_of_gradients(const struct ck_ms_set *s,
 }
 
 int ck_ms_how_of(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
-		 const struct ck_ms_layout *l, enum ck_ms_how *how,
+		 const struct ck_strategy_layout *l, enum ck_ms_how *how,
 		 struct ck_err *why)
 {
 	const struct ck_strmap_key *k = name_of(s, t->name);
 	uint64_t slices, shards;
-	int ret = ck_ms_cuts(l, &slices, &shards, why);
+	int ret = ck_strategy_cuts(l, &slices, &shards, why);
 
 	*how = CK_MS_CUT;
 	if (ret)
@@ -154,7 +154,7 @@ int ck_ms_how_of(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
 }
 
 static int choose_how(const struct merge *m, const struct ck_ms_tensor *t,
-		      const struct ck_ms_layout *l, enum ck_ms_how *how,
+		      const struct ck_strategy_layout *l, enum ck_ms_how *how,
 		      struct ck_err *why)
 {
 	uint64_t slices, shards;
@@ -162,7 +162,7 @@ static int choose_how(const struct merge *m, const struct ck_ms_tensor *t,
 	if (!m->integrated)
 		return ck_ms_how_of(m->s, t, l, how, why);
 	*how = CK_MS_WHOLE;
-	return ck_ms_cuts(l, &slices, &shards, why);
+	return ck_strategy_cuts(l, &slices, &shards, why);
 }
 
 struct evidence {
@@ -191,10 +191,10 @@ static void look_at(const struct ck_ms_set *s, uint32_t name,
 	const struct ck_ms_tensor *first = NULL;
 	uint64_t first_slice = 0;
 
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];
-		const struct ck_ms_item *it = item_of(s, t);
+		const struct ck_strategy_item *it = item_of(s, t);
 		struct ck_ms_piece p;
 
 		if (!it || it->why || it->l.has_shape || t->why ||
@@ -262,10 +262,10 @@ static int contradicts(struct merge *m, uint32_t name, struct ck_err *err)
 	const struct ck_ms_set *s = m->s;
 	int ret = 0;
 
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];
-		const struct ck_ms_item *it = item_of(s, t);
+		const struct ck_strategy_item *it = item_of(s, t);
 		enum ck_ms_how how;
 		struct ck_ms_piece p;
 
@@ -304,11 +304,11 @@ static int test_strategy(struct merge *m, struct ck_err *err)
 		       ck_ms_against(m->s, m->against, sizeof(m->against), err);
 }
 
-static bool cuts(const struct ck_ms_layout *l)
+static bool cuts(const struct ck_strategy_layout *l)
 {
 	uint64_t slices, shards;
 
-	return ck_ms_cuts(l, &slices, &shards, NULL) || slices > 1 ||
+	return ck_strategy_cuts(l, &slices, &shards, NULL) || slices > 1 ||
 	       shards > 1;
 }
 
@@ -406,7 +406,7 @@ int ck_ms_other_world(const struct ck_ms_set *s, uint64_t world, size_t ranks,
 static int give_up(struct merge *m, uint32_t name, const char *why,
 		   struct ck_err *err)
 {
-	const struct ck_ms_strategy *st = &m->s->strategy;
+	const struct ck_strategy *st = &m->s->strategy;
 
 	if (!m->s->smaller)
 		return refuse(m, name, why, err);
@@ -483,10 +483,11 @@ static int check_copy(struct merge *m, uint32_t index, uint64_t slice,
 }
 
 static int place(struct merge *m, const struct ck_ms_tensor *t,
-		 struct ck_ms_item *it, struct ck_ms_piece *p,
+		 struct ck_strategy_item *it, struct ck_ms_piece *p,
 		 struct ck_err *why)
 {
-	static const struct ck_ms_layout none = { .nr_dev = 1, .dev = { 1 } };
+	static const struct ck_strategy_layout none = { .nr_dev = 1,
+							.dev = { 1 } };
 	const uint64_t *stored = dims_of(m->s, t);
 	enum ck_ms_how how;
 	int ret;
@@ -511,7 +512,7 @@ static int add_tensor(struct merge *m, uint32_t index, bool *go,
 		      struct ck_err *err)
 {
 	const struct ck_ms_tensor *t = &m->s->tensor.v[index];
-	struct ck_ms_item *it = item_of(m->s, t);
+	struct ck_strategy_item *it = item_of(m->s, t);
 	struct ck_ms_piece p;
 	struct ck_err why;
 	int ret;
@@ -529,9 +530,9 @@ static int add_tensor(struct merge *m, uint32_t index, bool *go,
 /* It was saved, whatever becomes of it. */
 static void see_all(const struct ck_ms_set *s, uint32_t name)
 {
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next) {
-		struct ck_ms_item *it = item_of(s, &s->tensor.v[i]);
+		struct ck_strategy_item *it = item_of(s, &s->tensor.v[i]);
 
 		if (it)
 			it->seen++;
@@ -541,11 +542,11 @@ static void see_all(const struct ck_ms_set *s, uint32_t name)
 static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
 {
 	struct ck_ms_set *s = m->s;
-	uint32_t stage = CK_MS_NONE;
+	uint32_t stage = CK_STRATEGY_NONE;
 	bool go = true, copies = false;
 	int ret = 0;
 
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next)
 		if (s->tensor.v[i].why) {
 			see_all(s, name);
@@ -557,10 +558,10 @@ static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
 		see_all(s, name);
 		return give_up(m, name, CK_MS_SHARDS_ALIKE, err);
 	}
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE && !ret && go;
-	     i = s->tensor.v[i].next) {
+	for (uint32_t i = s->name.v[name].first;
+	     i != CK_STRATEGY_NONE && !ret && go; i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];
-		const struct ck_ms_item *it = item_of(s, t);
+		const struct ck_strategy_item *it = item_of(s, t);
 
 		/* Slices are counted by each layout for itself. */
 		if (it ? it->l.stage != stage : i == s->name.v[name].first)

@@ -62,7 +62,7 @@ void ck_ms_set_free(struct ck_ms_set *s)
 	free(s->dims.v);
 	free(s->seg.v);
 	ck_strmap_free(&s->names);
-	ck_ms_strategy_free(&s->strategy);
+	ck_strategy_free(&s->strategy);
 	*s = (struct ck_ms_set){ .dir = NULL };
 }
 
@@ -103,7 +103,8 @@ static uint32_t number_of(struct ck_ms_set *s, const char *name, size_t len)
 	at = ck_strmap_put(&s->names, copy, len);
 	if (at != CK_STRMAP_NONE)
 		s->name.v[s->name.nr++] =
-			(struct ck_ms_name){ CK_MS_NONE, CK_MS_NONE };
+			(struct ck_ms_name){ CK_STRATEGY_NONE,
+					     CK_STRATEGY_NONE };
 	return at;
 }
 
@@ -190,8 +191,8 @@ int ck_ms_add(struct ck_ms_set *s, struct ck_ms_tensor *t, const char *name,
 		return ck_fail(err, E2BIG, "more than %u pieces of tensors",
 			       CK_MAX_CHUNKS);
 	n = &s->name.v[t->name];
-	if (n->last != CK_MS_NONE && s->tensor.v[n->last].file == t->file &&
-	    !t->why) {
+	if (n->last != CK_STRATEGY_NONE &&
+	    s->tensor.v[n->last].file == t->file && !t->why) {
 		t->why = ck_ms_say(s, "it is twice in %s",
 				   s->file.v[t->file].name);
 		if (!t->why)
@@ -203,9 +204,9 @@ int ck_ms_add(struct ck_ms_set *s, struct ck_ms_tensor *t, const char *name,
 	ret = hash(s, t, in, err);
 	if (ret)
 		return ret;
-	t->next = CK_MS_NONE;
+	t->next = CK_STRATEGY_NONE;
 	s->tensor.v[s->tensor.nr++] = *t;
-	if (n->last == CK_MS_NONE)
+	if (n->last == CK_STRATEGY_NONE)
 		n->first = at;
 	else
 		s->tensor.v[n->last].next = at;
@@ -339,7 +340,7 @@ int ck_ms_kind(const struct ck_dir *dir, const char *name, struct ck_err *err)
 		return CK_MS_ENCRYPTED;
 	if (head[0] == 0x0a)
 		return is_record(in) ? CK_MS_CKPT : CK_MS_OTHER;
-	return head[0] == 0x08 && ck_ms_strategy_is(name, head, len) ?
+	return head[0] == 0x08 && ck_strategy_is(name, head, len) ?
 		       CK_MS_STRATEGY :
 		       CK_MS_OTHER;
 }

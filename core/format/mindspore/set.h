@@ -12,7 +12,7 @@
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
 #include "core/root/dir.h"
-#include "core/format/mindspore/strategy.h"
+#include "core/format/mindspore/layout.h"
 #include "core/base/strmap.h"
 
 struct ck_ms_seg {
@@ -56,7 +56,7 @@ struct ck_ms_set {
 	CK_VEC(uint64_t) dims;
 	CK_VEC(struct ck_ms_seg) seg;
 	CK_VEC(void *) kept;
-	struct ck_ms_strategy strategy;
+	struct ck_strategy strategy;
 	uint32_t nr_ranks; /* that a strategy speaks of; 1: there is none */
 	uint64_t hashed, summed; /* bytes read to compare, to check sums */
 	bool compares; /* files of several ranks: hash what is small */
@@ -78,7 +78,7 @@ int ck_ms_merge(struct ck_ms_set *s, struct ck_err *err);
 int ck_ms_check_shards(const struct ck_ms_set *s, struct ck_err *err);
 /* How @t, which has the layout @l, was stored, where layouts were used. */
 int ck_ms_how_of(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
-		 const struct ck_ms_layout *l, enum ck_ms_how *how,
+		 const struct ck_strategy_layout *l, enum ck_ms_how *how,
 		 struct ck_err *why);
 /*
  * Writes to @why what the files hold that no run with this strategy would have

@@ -29,9 +29,9 @@ static bool places(const struct ck_ms_set *s, const struct ck_ms_tensor *t,
 {
 	uint32_t rank = s->file.v[t->file].rank;
 	const uint64_t *dims = s->dims.v + t->dims;
-	const struct ck_ms_item *it =
-		ck_ms_strategy_find(&s->strategy, name, len,
-				    (uint32_t)(rank / s->strategy.devices));
+	const struct ck_strategy_item *it =
+		ck_strategy_find(&s->strategy, name, len,
+				 (uint32_t)(rank / s->strategy.devices));
 	struct ck_ms_piece p;
 
 	if (!it || it->why || !it->l.shards || t->why ||
@@ -73,7 +73,7 @@ static void look_at(const struct ck_ms_set *s, uint32_t name,
 	bool shape;
 
 	memset(first, 0, nr * sizeof(*first));
-	for (uint32_t i = s->name.v[name].first; i != CK_MS_NONE;
+	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
 	     i = s->tensor.v[i].next) {
 		const struct ck_ms_tensor *t = &s->tensor.v[i];
 

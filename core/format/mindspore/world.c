@@ -22,8 +22,7 @@ static int add_strategy(struct ck_ms_set *s, const char *name,
 	size_t len;
 	int ret = ck_dir_slurp(s->dir, name, MAX_STRATEGY, &bytes, &len, err);
 
-	return ret ? ret :
-		     ck_ms_strategy_add(&s->strategy, name, bytes, len, err);
+	return ret ? ret : ck_strategy_add(&s->strategy, name, bytes, len, err);
 }
 
 /* A name that is no file where the command ran is one of the checkpoint. */
@@ -35,7 +34,7 @@ static int add_given(struct ck_ms_set *s, size_t i, const char *name,
 	int ret;
 
 	if (bytes)
-		return ck_ms_strategy_add(&s->strategy, name, bytes, len, err);
+		return ck_strategy_add(&s->strategy, name, bytes, len, err);
 	ret = ck_dir_name_ok(name, strlen(name)) ? add_strategy(s, name, err) :
 						   -ENOENT;
 	return ret == -ENOENT ?
@@ -136,7 +135,7 @@ static bool is_smaller_world(const struct ck_ms_found *f, uint64_t world)
 	return n < world && (n == 1 || n == 2 || n == 4 || n % 8 == 0);
 }
 
-static bool has_shapes(const struct ck_ms_strategy *st)
+static bool has_shapes(const struct ck_strategy *st)
 {
 	for (size_t i = 0; i < st->item.nr; i++)
 		if (!st->item.v[i].l.has_shape && !st->item.v[i].why)
@@ -169,7 +168,7 @@ static int report_missing(struct ck_ms_set *s, const struct ck_ms_found *f,
 				  nr > MAX_SHOWN ? " and more" : "");
 }
 
-static bool has_layouts(const struct ck_ms_strategy *st, uint32_t stage)
+static bool has_layouts(const struct ck_strategy *st, uint32_t stage)
 {
 	for (size_t i = 0; i < st->item.nr; i++)
 		if (st->item.v[i].l.stage == stage)
@@ -185,7 +184,7 @@ static int check_stages(const struct ck_ms_set *s, const struct ck_ms_found *f,
 			struct ck_err *err)
 {
 	uint64_t devices = s->strategy.devices;
-	uint32_t seen = CK_MS_NONE;
+	uint32_t seen = CK_STRATEGY_NONE;
 
 	for (size_t i = 0; i < f->ranks.nr; i++) {
 		uint32_t stage = (uint32_t)(f->ranks.v[i] / devices);
@@ -204,7 +203,7 @@ static int check_stages(const struct ck_ms_set *s, const struct ck_ms_found *f,
 }
 
 /* A merged file has all stages; others may be of the first ones alone. */
-static bool is_merged(const struct ck_ms_strategy *st)
+static bool is_merged(const struct ck_strategy *st)
 {
 	for (size_t i = 1; i < st->item.nr; i++)
 		if (st->item.v[i].file == st->item.v[i - 1].file &&
@@ -312,7 +311,7 @@ static int warn_single(struct ck_ms_set *s, const struct ck_ms_found *f,
 	int ret = add_strategies(s, f, &why);
 	uint64_t world = ret ? 0 : world_of(s);
 
-	ck_ms_strategy_free(&s->strategy);
+	ck_strategy_free(&s->strategy);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
 	if (ret || world < 2 || are_whole(s->dir))

@@ -175,7 +175,7 @@ static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 		ret = ck_fail(err, ENOMEM, "%s", why.msg);
 	else if (ret || !sbp.path)
 		ret = 0; /* what is wrong with it is said by load() */
-	for (uint32_t i = 0; !ret && sbp.path && i < sbp.world; i++) {
+	for (uint32_t i = 0; !ret && sbp.path && i < sbp.by.world; i++) {
 		ck_auto_free char *path = NULL;
 
 		ret = kind_at(dir, &sbp, i, &path, err);
@@ -236,9 +236,9 @@ static int say_missing(struct ck_of_set *s, uint32_t rank, const char *path,
 
 static bool is_placed(const struct ck_of_sbp *sbp, uint32_t rank)
 {
-	for (size_t i = 0; i < sbp->nr; i++)
-		for (uint32_t k = 0; k < sbp->rules[i].nr; k++)
-			if (sbp->rules[i].ranks[k] == rank)
+	for (size_t i = 0; i < sbp->by.nr; i++)
+		for (uint32_t k = 0; k < sbp->by.rules[i].nr; k++)
+			if (sbp->by.rules[i].place[k].rank == rank)
 				return true;
 	return false;
 }
@@ -272,7 +272,7 @@ static bool is_beyond(const struct ck_of_sbp *sbp, const char *name,
 	if (!digits || digits > MAX_NUMBER || (*name == '0' && digits > 1))
 		return false;
 	*rank = (uint32_t)strtoul(name, NULL, 10);
-	return *rank >= sbp->world;
+	return *rank >= sbp->by.world;
 }
 
 static int refuse_beyond(const struct ck_of_set *s, uint32_t rank,
@@ -287,7 +287,7 @@ static int refuse_beyond(const struct ck_of_set *s, uint32_t rank,
 			       "%s: %s is a save too, and -o sbp= is for ranks "
 			       "0 to %" PRIu32 " (\"world_size\"): it has to "
 			       "say how all of them join",
-			       s->dir->path, path, s->sbp->world - 1);
+			       s->dir->path, path, s->sbp->by.world - 1);
 }
 
 /* Parts of ranks past "world_size" would be missing without a word. */
@@ -318,16 +318,16 @@ static int read_by_file(struct ck_of_set *s, const struct ck_of_sbp *sbp,
 	uint32_t found = 0;
 	int ret = 0;
 
-	if (sbp->world == 1 && !strstr(sbp->path, "{rank}"))
+	if (sbp->by.world == 1 && !strstr(sbp->path, "{rank}"))
 		return read_one(s, sbp->path, err);
 	s->sbp = sbp;
-	for (uint32_t i = 0; !ret && i < sbp->world; i++)
+	for (uint32_t i = 0; !ret && i < sbp->by.world; i++)
 		ret = read_rank(s, i, &found, err);
 	if (!ret && !found)
 		ret = ck_fail(err, EINVAL,
 			      "%s: no save by OneFlow at %s for any of %" PRIu32
 			      " ranks, as -o sbp= says",
-			      s->dir->path, sbp->path, sbp->world);
+			      s->dir->path, sbp->path, sbp->by.world);
 	if (!ret)
 		ret = check_beyond(s, err);
 	return ret ? ret : ck_of_set_join(s, err);

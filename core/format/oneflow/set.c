@@ -6,7 +6,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/search.h"
 #include "core/format/oneflow/file.h"
 #include "core/geom/dtype.h"
 
@@ -239,24 +238,17 @@ int ck_of_set_read(struct ck_of_set *s, uint32_t rank, const char *path,
 struct join {
 	struct ck_of_set *s;
 	const struct ck_of_item *item;
-	const struct ck_of_rule *rule; /* NULL: there is no rank to name */
-	struct ck_of_nd nd;
-	uint32_t nr;
-	const struct ck_of_part **part; /* of each parallel id, or NULL */
-	const uint64_t **local; /* their shapes */
+	struct ck_placement p;
+	const struct ck_of_part **part; /* of each place, or NULL */
+	uint32_t *first; /* by part: the first place that has it; or NONE */
+	uint64_t shape[CK_MAX_RANK];
 };
 
-static uint32_t rank_of(const struct join *j, uint32_t id)
-{
-	return j->rule ? j->rule->ranks[id] : id;
-}
+#define NONE UINT32_MAX
 
-/* The parallel id of a rank; UINT32_MAX: it is not in the placement. */
-static uint32_t id_of(const struct join *j, uint32_t rank)
+static uint32_t rank_of(const struct join *j, uint32_t at)
 {
-	uint32_t id = CK_FIRST(i, 0, j->nr, rank_of(j, i) >= rank);
-
-	return id < j->nr && rank_of(j, id) == rank ? id : UINT32_MAX;
+	return ck_mesh_rank_at(&j->p.mesh, at);
 }
 
 /* A rank outside of the placement may have kept a stand-in: all zeros. */
@@ -274,17 +266,17 @@ static int place_parts(struct join *j, struct ck_err *why)
 	const struct ck_of_part *p, *one = NULL;
 
 	for (uint32_t i = j->item->first; i != CK_STRMAP_NONE; i = p->next) {
-		uint32_t id;
+		uint32_t at;
 
 		p = &s->parts.v[i];
-		id = id_of(j, p->rank);
-		if (id == UINT32_MAX && is_stand_in(j, p))
-			continue;
-		if (id == UINT32_MAX)
+		if (!ck_mesh_find(&j->p.mesh, p->rank, &at)) {
+			if (is_stand_in(j, p))
+				continue;
 			return ck_fail(why, EINVAL,
 				       "rank %" PRIu32 " holds a part of it, "
 				       "and is not in the placement given",
 				       p->rank);
+		}
 		if (one && one->dtype != p->dtype)
 			return ck_fail(
 				why, EINVAL,
@@ -294,45 +286,137 @@ static int place_parts(struct join *j, struct ck_err *why)
 				p->rank,
 				ck_dtype_info((enum ck_dtype)p->dtype)->name);
 		one = p;
-		j->part[id] = p;
-		j->local[id] = p->dims;
+		j->part[at] = p;
 	}
 	return 0;
+}
+
+/* The step that cuts along @axis, or NULL. */
+static const struct ck_mesh_step *step_of(const struct ck_placement *p,
+					  unsigned axis)
+{
+	for (unsigned i = 0; i < p->nr; i++)
+		if (p->step[i].axis[0] == axis)
+			return &p->step[i];
+	return NULL;
 }
 
 static int check_sbp(const struct join *j, struct ck_err *why)
 {
-	for (unsigned a = 0; a < j->nd.axes; a++) {
-		if (j->nd.sbp[a] == CK_OF_PARTIAL && j->nd.size[a] > 1)
+	const struct ck_mesh *m = &j->p.mesh;
+
+	for (unsigned a = 0; a < m->nr; a++) {
+		const struct ck_mesh_step *s = step_of(&j->p, a);
+
+		if (j->p.partial >> a & 1 && m->size[a] > 1)
 			return ck_fail(why, EINVAL,
 				       "it is partial_sum over %" PRIu32
 				       " ranks: it is stored nowhere but as "
 				       "terms of a sum",
-				       j->nd.size[a]);
-		if (j->nd.sbp[a] >= (int32_t)j->item->rank)
+				       m->size[a]);
+		if (s && s->dim >= j->item->rank)
 			return ck_fail(why, EINVAL,
 				       "split(%d), where it has %u dimensions",
-				       j->nd.sbp[a], j->item->rank);
+				       s->dim, j->item->rank);
 	}
 	return 0;
 }
 
-/* Copies that differ are no copies: which of them is meant is not known. */
-static int check_copies(const struct join *j, struct ck_err *why,
-			struct ck_err *err)
+/* For each part of @dim, or of the tensor: the first place that is there. */
+static uint32_t find_first(struct join *j, int dim)
 {
-	for (uint32_t i = 1; i < j->nr; i++) {
+	uint32_t part, nr;
+
+	memset(j->first, 0xff, j->p.mesh.ranks * sizeof(*j->first));
+	for (uint32_t at = j->p.mesh.ranks; at-- > 0;) {
+		part = ck_placement_part(&j->p, dim, at, &nr);
+		if (j->part[at])
+			j->first[part] = at;
+	}
+	return nr;
+}
+
+/* The extent of @dim: that of its parts, one after the other. */
+static int find_extent(struct join *j, unsigned dim, struct ck_err *why)
+{
+	uint32_t nr = find_first(j, (int)dim);
+
+	j->shape[dim] = 0;
+	for (uint32_t i = 0; i < nr; i++) {
+		uint32_t at = j->first[i];
+
+		if (!ck_add_ok(j->shape[dim], j->part[at]->dims[dim],
+			       &j->shape[dim]))
+			return ck_fail(why, EINVAL,
+				       "rank %" PRIu32
+				       ": dimension %u overflows with it",
+				       rank_of(j, at), dim);
+	}
+	return 0;
+}
+
+static int box_of(const struct join *j, uint32_t at, struct ck_shard *out,
+		  struct ck_err *why)
+{
+	bool zeros;
+
+	return ck_placement_at(&j->p, at, j->shape, j->item->rank, out, &zeros,
+			       why);
+}
+
+static int check_part(const struct join *j, uint32_t at, struct ck_err *why)
+{
+	const uint64_t *local = j->part[at]->dims;
+	struct ck_shard shard;
+	int ret = box_of(j, at, &shard, why);
+
+	for (unsigned d = 0; d < j->item->rank && !ret; d++)
+		if (local[d] != shard.box.len[d])
+			return ck_fail(why, EINVAL,
+				       "rank %" PRIu32 ": it has %" PRIu64
+				       " rows of dimension %u, where %" PRIu64
+				       " of %" PRIu64 " are its share",
+				       rank_of(j, at), local[d], d,
+				       shard.box.len[d], j->shape[d]);
+	return ret;
+}
+
+/* Every part is held by some place, and all are as large as their boxes. */
+static int find_shape(struct join *j, struct ck_err *why)
+{
+	uint32_t nr;
+	int ret = 0;
+
+	find_first(j, -1);
+	for (uint32_t at = 0; at < j->p.mesh.ranks; at++)
+		if (j->first[ck_placement_part(&j->p, -1, at, &nr)] == NONE)
+			return ck_fail(why, EINVAL,
+				       "rank %" PRIu32 ": it is missing",
+				       rank_of(j, at));
+	for (unsigned d = 0; !ret && d < j->item->rank; d++)
+		ret = find_extent(j, d, why);
+	for (uint32_t at = 0; !ret && at < j->p.mesh.ranks; at++)
+		if (j->part[at])
+			ret = check_part(j, at, why);
+	return ret;
+}
+
+/* Copies that differ are no copies: which of them is meant is not known. */
+static int check_copies(struct join *j, struct ck_err *why, struct ck_err *err)
+{
+	find_first(j, -1);
+	for (uint32_t i = 1; i < j->p.mesh.ranks; i++) {
+		const struct ck_of_part *a, *b = j->part[i];
+		uint32_t nr, k = j->first[ck_placement_part(&j->p, -1, i, &nr)];
 		uint64_t differ;
 		bool compared;
-		uint32_t k = 0;
 		int ret;
 
-		while (k < i && !(j->part[k] && ck_of_nd_same(&j->nd, i, k)))
-			k++;
-		if (k == i || !j->part[i])
+		if (!b || k == i)
 			continue;
-		ret = ck_of_same_bytes(j->s, j->item, j->part[k], j->part[i],
-				       &compared, &differ, err);
+		a = j->part[k];
+		ret = ck_of_same_bytes(j->s, j->item, a, b, &compared, &differ,
+				       err);
 		if (ret)
 			return ret;
 		if (differ != UINT64_MAX &&
@@ -341,12 +425,11 @@ static int check_copies(const struct join *j, struct ck_err *why,
 				       "its copies differ between rank %" PRIu32
 				       " and rank %" PRIu32 ", first at byte "
 				       "%" PRIu64 "%s",
-				       j->part[k]->rank, j->part[i]->rank,
-				       differ,
+				       a->rank, b->rank, differ,
 				       j->s->sbp ? " (unshard heal)" :
 						   ", or are parts: -o sbp= "
 						   "says which");
-		if (!j->s->sbp && !compared && !j->part[i]->whole)
+		if (!j->s->sbp && !compared && !b->whole)
 			return ck_fail(why, EINVAL,
 				       "each file has one, too large to "
 				       "compare: give one file");
@@ -354,12 +437,11 @@ static int check_copies(const struct join *j, struct ck_err *why,
 	return 0;
 }
 
-static int add_part(const struct join *j, uint32_t id, const uint64_t *shape,
-		    struct ck_err *err)
+static int add_part(const struct join *j, uint32_t at, struct ck_err *err)
 {
-	const struct ck_of_part *p = j->part[id];
-	uint64_t start[CK_MAX_RANK], len[CK_MAX_RANK];
+	const struct ck_of_part *p = j->part[at];
 	unsigned rank = j->item->rank;
+	struct ck_shard shard;
 	struct ck_part part = {
 		.name = j->item->name,
 		.name_len = j->item->len,
@@ -367,45 +449,34 @@ static int add_part(const struct join *j, uint32_t id, const uint64_t *shape,
 		.dtype = p->dtype,
 		.xform = p->xform,
 		.rank = rank,
-		.shape = shape,
-		.start = start,
-		.len = len,
+		.shape = j->shape,
+		.start = shard.box.start,
+		.len = shard.box.len,
 		.stride = (const int64_t *)(p->dims + rank),
 		.off = p->off,
 	};
-	bool empty = false;
+	int ret = box_of(j, at, &shard, err);
 
-	for (unsigned d = 0; d < rank; d++) {
-		ck_of_nd_range(&j->nd, d, shape[d], id, &start[d], &len[d]);
-		empty |= !len[d];
-	}
-	if (empty)
-		part.start = part.len = NULL;
-	return empty ? ck_builder_declare(j->s->b, &part, err) :
-		       ck_builder_add(j->s->b, &part, err);
+	if (ret || ck_box_volume(&shard.box))
+		return ret ? ret : ck_builder_add(j->s->b, &part, err);
+	part.start = part.len = NULL;
+	return ck_builder_declare(j->s->b, &part, err);
 }
 
 /* -EINVAL with @why: the tensor is refused. */
 static int place(struct join *j, struct ck_err *why, struct ck_err *err)
 {
-	uint64_t shape[CK_MAX_RANK];
-	struct ck_err part = { 0 };
-	uint32_t id;
 	int ret = place_parts(j, why);
 
 	if (!ret)
 		ret = check_sbp(j, why);
-	if (ret)
-		return ret;
-	ret = ck_of_nd_shape(&j->nd, j->item->rank, j->local, shape, &id,
-			     &part);
-	if (ret)
-		return ck_fail(why, -ret, "rank %" PRIu32 ": %s",
-			       rank_of(j, id), part.msg);
-	ret = check_copies(j, why, err);
-	for (uint32_t i = 0; !ret && i < j->nr; i++)
-		if (j->part[i])
-			ret = add_part(j, i, shape, err);
+	if (!ret)
+		ret = find_shape(j, why);
+	if (!ret)
+		ret = check_copies(j, why, err);
+	for (uint32_t at = 0; !ret && at < j->p.mesh.ranks; at++)
+		if (j->part[at])
+			ret = add_part(j, at, err);
 	return ret;
 }
 
@@ -420,28 +491,24 @@ static int join_item(struct ck_of_set *s, const struct ck_of_item *item,
 		     struct ck_err *err)
 {
 	ck_auto_free const struct ck_of_part **part = NULL;
-	ck_auto_free const uint64_t **local = NULL;
+	ck_auto_free uint32_t *first = NULL;
 	struct join j = { .s = s, .item = item };
+	const struct ck_sbp_rule *rule;
 	struct ck_err why = { 0 };
 	int ret;
 
 	if (item->fault)
 		return refuse(s, item, item->fault, err);
-	if (s->sbp) {
-		j.rule = ck_of_sbp_rule(s->sbp, item->name, item->len);
-		if (!j.rule)
-			return refuse(s, item,
-				      "no rule of -o sbp= fits its name", err);
-		j.nd = j.rule->nd;
-	} else {
-		j.nd.axes = 1;
-		j.nd.size[0] = s->nr_saves;
-		j.nd.sbp[0] = CK_OF_BROADCAST;
-	}
-	j.nr = ck_of_nd_nr(&j.nd);
-	j.part = part = calloc(j.nr, sizeof(*part));
-	j.local = local = calloc(j.nr, sizeof(*local));
-	if (!part || !local)
+	rule = s->sbp ? ck_sbp_rule(&s->sbp->by, item->name, item->len) : NULL;
+	if (rule)
+		ck_sbp_placement(rule, &j.p);
+	else if (s->sbp)
+		return refuse(s, item, "no rule of -o sbp= fits its name", err);
+	else
+		ck_mesh_add_axis(&j.p.mesh, s->nr_saves, UINT32_MAX);
+	j.part = part = calloc(j.p.mesh.ranks, sizeof(*part));
+	j.first = first = calloc(j.p.mesh.ranks, sizeof(*first));
+	if (!part || !first)
 		return no_memory(err);
 	ret = place(&j, &why, err);
 	return ret == -EINVAL && why.code ? refuse(s, item, why.msg, err) : ret;

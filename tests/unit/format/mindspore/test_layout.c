@@ -17,7 +17,7 @@ static unsigned pick(unsigned n)
 	return (unsigned)(state % n);
 }
 
-static void coordinates(const struct ck_ms_layout *l, unsigned device,
+static void coordinates(const struct ck_strategy_layout *l, unsigned device,
 			unsigned *at)
 {
 	unsigned below = 1;
@@ -26,7 +26,7 @@ static void coordinates(const struct ck_ms_layout *l, unsigned device,
 		at[i] = device / below % (unsigned)l->dev[i];
 }
 
-static bool is_used(const struct ck_ms_layout *l, unsigned axis)
+static bool is_used(const struct ck_strategy_layout *l, unsigned axis)
 {
 	for (unsigned i = 0; i < l->nr_map; i++)
 		if (l->axis[i] == (int)axis)
@@ -34,9 +34,10 @@ static bool is_used(const struct ck_ms_layout *l, unsigned axis)
 	return false;
 }
 
-static bool same_slice(const struct ck_ms_layout *l, unsigned a, unsigned b)
+static bool same_slice(const struct ck_strategy_layout *l, unsigned a,
+		       unsigned b)
 {
-	unsigned x[CK_MS_MAX_AXES], y[CK_MS_MAX_AXES];
+	unsigned x[CK_STRATEGY_AXES], y[CK_STRATEGY_AXES];
 
 	coordinates(l, a, x);
 	coordinates(l, b, y);
@@ -51,11 +52,11 @@ struct want {
 };
 
 /* One axis after the other halves, thirds, ... what the device has. */
-static void split(const struct ck_ms_layout *l, const uint64_t *shape,
+static void split(const struct ck_strategy_layout *l, const uint64_t *shape,
 		  unsigned rank, unsigned device, unsigned devices,
 		  unsigned shards, struct want *w)
 {
-	unsigned at[CK_MS_MAX_AXES], position = 0;
+	unsigned at[CK_STRATEGY_AXES], position = 0;
 
 	coordinates(l, device, at);
 	for (unsigned d = 0; d < rank; d++) {
@@ -77,13 +78,13 @@ static void split(const struct ck_ms_layout *l, const uint64_t *shape,
 }
 
 /* A random device matrix, and its axes dealt out to some dimensions. */
-static void deal(struct ck_ms_layout *l, unsigned rank, unsigned least,
+static void deal(struct ck_strategy_layout *l, unsigned rank, unsigned least,
 		 unsigned *devices)
 {
 	int8_t order[4] = { 0, 1, 2, 3 };
 	unsigned next = 0;
 
-	*l = (struct ck_ms_layout){ .nr_dev = (uint8_t)(1 + pick(4)) };
+	*l = (struct ck_strategy_layout){ .nr_dev = (uint8_t)(1 + pick(4)) };
 	*devices = 1;
 	for (unsigned i = 0; i < l->nr_dev; i++) {
 		l->dev[i] = least + pick(3);
@@ -111,7 +112,7 @@ static void deal(struct ck_ms_layout *l, unsigned rank, unsigned least,
 	l->nr_dims = (uint8_t)rank;
 }
 
-static unsigned copies_of(const struct ck_ms_layout *l, unsigned devices)
+static unsigned copies_of(const struct ck_strategy_layout *l, unsigned devices)
 {
 	unsigned nr = 0;
 
@@ -120,7 +121,7 @@ static unsigned copies_of(const struct ck_ms_layout *l, unsigned devices)
 	return nr;
 }
 
-static void local_shape(const struct ck_ms_layout *l, unsigned rank,
+static void local_shape(const struct ck_strategy_layout *l, unsigned rank,
 			unsigned shards, uint64_t *local, uint64_t *shape)
 {
 	for (unsigned d = 0; d < rank; d++) {
@@ -133,8 +134,8 @@ static void local_shape(const struct ck_ms_layout *l, unsigned rank,
 }
 
 /* The map and shape as the JSON form has them: a dimension for each axis. */
-static void expand(const struct ck_ms_layout *l, const uint64_t *shape,
-		   struct ck_ms_layout *out)
+static void expand(const struct ck_strategy_layout *l, const uint64_t *shape,
+		   struct ck_strategy_layout *out)
 {
 	*out = *l;
 	out->expanded = out->has_shape = true;
@@ -151,10 +152,10 @@ static void expand(const struct ck_ms_layout *l, const uint64_t *shape,
 	}
 }
 
-static void expect_piece(const struct ck_ms_layout *l, const struct want *w,
-			 const uint64_t *local, const uint64_t *shape,
-			 unsigned rank, unsigned device, bool may_refuse,
-			 unsigned *refused)
+static void expect_piece(const struct ck_strategy_layout *l,
+			 const struct want *w, const uint64_t *local,
+			 const uint64_t *shape, unsigned rank, unsigned device,
+			 bool may_refuse, unsigned *refused)
 {
 	struct ck_ms_piece p;
 	struct ck_err why = { 0 };
@@ -181,7 +182,7 @@ Test(ms_layout, agrees_with_splitting_ranges)
 	unsigned refused = 0, tried = 0;
 
 	for (unsigned n = 0; n < 4000; n++) {
-		struct ck_ms_layout l, json;
+		struct ck_strategy_layout l, json;
 		unsigned rank = 1 + pick(3), devices, copies, shards;
 		uint64_t local[4], shape[4];
 		struct want w;
@@ -213,7 +214,7 @@ Test(ms_layout, agrees_with_splitting_ranges)
 }
 
 /* Rows that devices 0.. store, as [first, last]. */
-static void expect_rows(const struct ck_ms_layout *l, uint64_t rows,
+static void expect_rows(const struct ck_strategy_layout *l, uint64_t rows,
 			uint64_t columns, const unsigned (*want)[2],
 			unsigned nr)
 {
@@ -239,13 +240,13 @@ Test(ms_layout, shards_of_copies_that_are_not_neighbours)
 	static const unsigned turned[8][2] = { { 0, 1 }, { 4, 5 }, { 0, 1 },
 					       { 4, 5 }, { 2, 3 }, { 6, 7 },
 					       { 2, 3 }, { 6, 7 } };
-	struct ck_ms_layout l = { .dev = { 2, 2, 2 },
-				  .nr_dev = 3,
-				  .nr_map = 2,
-				  .nr_dims = 2,
-				  .dim = { 0, 1 },
-				  .axis = { 1, -1 },
-				  .shards = -1 };
+	struct ck_strategy_layout l = { .dev = { 2, 2, 2 },
+					.nr_dev = 3,
+					.nr_map = 2,
+					.nr_dims = 2,
+					.dim = { 0, 1 },
+					.axis = { 1, -1 },
+					.shards = -1 };
 
 	expect_rows(&l, 2, 3, apart, 8);
 	l.axis[0] = 2;
@@ -255,13 +256,13 @@ Test(ms_layout, shards_of_copies_that_are_not_neighbours)
 
 Test(ms_layout, rows_interleave_in_fields)
 {
-	struct ck_ms_layout l = { .dev = { 2 },
-				  .nr_dev = 1,
-				  .nr_map = 2,
-				  .nr_dims = 2,
-				  .dim = { 0, 1 },
-				  .axis = { 0, -1 },
-				  .field = 3 };
+	struct ck_strategy_layout l = { .dev = { 2 },
+					.nr_dev = 1,
+					.nr_map = 2,
+					.nr_dims = 2,
+					.dim = { 0, 1 },
+					.axis = { 0, -1 },
+					.field = 3 };
 	const uint64_t stored[] = { 6, 5 }, grid[] = { 3, 2, 2, 5 };
 	struct ck_ms_piece p;
 
@@ -281,14 +282,14 @@ Test(ms_layout, rows_interleave_in_fields)
 Test(ms_layout, rows_split_by_hand)
 {
 	const uint64_t rows[] = { 3, 1, 4 };
-	struct ck_ms_layout l = { .dev = { 3 },
-				  .nr_dev = 1,
-				  .nr_map = 2,
-				  .nr_dims = 2,
-				  .dim = { 0, 1 },
-				  .axis = { 0, -1 },
-				  .rows = rows,
-				  .nr_rows = 3 };
+	struct ck_strategy_layout l = { .dev = { 3 },
+					.nr_dev = 1,
+					.nr_map = 2,
+					.nr_dims = 2,
+					.dim = { 0, 1 },
+					.axis = { 0, -1 },
+					.rows = rows,
+					.nr_rows = 3 };
 	const uint64_t stored[] = { 4, 2 };
 	struct ck_ms_piece p;
 
@@ -301,12 +302,12 @@ Test(ms_layout, rows_split_by_hand)
 
 Test(ms_layout, what_cannot_be_is_refused)
 {
-	struct ck_ms_layout l = { .dev = { 2, 2 },
-				  .nr_dev = 2,
-				  .nr_map = 2,
-				  .nr_dims = 2,
-				  .dim = { 0, 1 },
-				  .axis = { 1, 1 } };
+	struct ck_strategy_layout l = { .dev = { 2, 2 },
+					.nr_dev = 2,
+					.nr_map = 2,
+					.nr_dims = 2,
+					.dim = { 0, 1 },
+					.axis = { 1, 1 } };
 	const uint64_t stored[] = { UINT64_C(1) << 61, 3 };
 	struct ck_ms_piece p;
 	struct ck_err why;

@@ -6,7 +6,7 @@
  *     "tensor_shape": [], "field": 0, "opt_weight_shard_size": 0, ...}},
  *    "parallel_strategy_item": {OPERATOR: {"stage": 0, ...}}, ...}
  */
-#include "core/format/mindspore/strategy_priv.h"
+#include "core/mesh/strategy_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -15,11 +15,11 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *read_map(struct ck_ms_layout *l, const json_t *map)
+static const char *read_map(struct ck_strategy_layout *l, const json_t *map)
 {
 	size_t nr = json_array_size(map);
 
-	if (!json_is_array(map) || nr > CK_MS_MAX_AXES)
+	if (!json_is_array(map) || nr > CK_STRATEGY_AXES)
 		return "its tensor_map is none that is known";
 	for (size_t i = 0; i < nr; i++) {
 		const json_t *j = json_array_get(map, i);
@@ -34,13 +34,13 @@ static const char *read_map(struct ck_ms_layout *l, const json_t *map)
 	return NULL;
 }
 
-static const char *read_shape(struct ck_ms_layout *l, const json_t *shape)
+static const char *read_shape(struct ck_strategy_layout *l, const json_t *shape)
 {
 	unsigned nr;
 
 	if (!shape)
 		return NULL;
-	if (!ck_json_dims(shape, l->shape, CK_MS_MAX_AXES, &nr))
+	if (!ck_json_dims(shape, l->shape, CK_STRATEGY_AXES, &nr))
 		return "its tensor_shape is none that is known";
 	l->shape_rank = (uint8_t)nr;
 	l->has_shape = true;
@@ -50,7 +50,7 @@ static const char *read_shape(struct ck_ms_layout *l, const json_t *shape)
 		       "its tensor_shape and tensor_map differ in length";
 }
 
-static const char *read_rest(struct ck_ms_layout *l, const json_t *item)
+static const char *read_rest(struct ck_strategy_layout *l, const json_t *item)
 {
 	const json_t *field = json_object_get(item, "field");
 	const json_t *shards = json_object_get(item, "opt_weight_shard_size");
@@ -63,13 +63,13 @@ static const char *read_rest(struct ck_ms_layout *l, const json_t *item)
 	return NULL;
 }
 
-static const char *read_layout(struct ck_ms_layout *l, const json_t *item)
+static const char *read_layout(struct ck_strategy_layout *l, const json_t *item)
 {
 	const char *why;
 	unsigned nr;
 
 	if (!ck_json_dims(json_object_get(item, "dev_matrix"), l->dev,
-			  CK_MS_MAX_AXES, &nr) ||
+			  CK_STRATEGY_AXES, &nr) ||
 	    !nr)
 		return "its dev_matrix is none that is known";
 	l->nr_dev = (uint8_t)nr;
@@ -79,7 +79,7 @@ static const char *read_layout(struct ck_ms_layout *l, const json_t *item)
 	return why ? why : read_rest(l, item);
 }
 
-static int read_rows(struct ck_ms_file *f, struct ck_ms_said *said,
+static int read_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 		     const json_t *item, struct ck_err *err)
 {
 	const json_t *rows = json_object_get(item, "param_split_shape");
@@ -88,7 +88,7 @@ static int read_rows(struct ck_ms_file *f, struct ck_ms_said *said,
 
 	if (!nr || said->why)
 		return 0;
-	copy = ck_ms_keep(f->s, NULL, 0);
+	copy = ck_strategy_keep(f->s, NULL, 0);
 	if (copy) {
 		copy = calloc(nr, sizeof(*copy));
 		free(f->s->kept.v[f->s->kept.nr - 1]);
@@ -104,7 +104,7 @@ static int read_rows(struct ck_ms_file *f, struct ck_ms_said *said,
 	return nr > UINT32_MAX ? ck_fail(err, EINVAL, "too long a list") : 0;
 }
 
-static int read_stage(struct ck_ms_file *f, const json_t *operators,
+static int read_stage(struct ck_strategy_file *f, const json_t *operators,
 		      struct ck_err *err)
 {
 	const char *name;
@@ -124,8 +124,8 @@ static int read_stage(struct ck_ms_file *f, const json_t *operators,
 	return 0;
 }
 
-int ck_ms_strategy_json(struct ck_ms_file *f, const void *bytes, size_t len,
-			struct ck_err *err)
+int ck_strategy_json(struct ck_strategy_file *f, const void *bytes, size_t len,
+		     struct ck_err *err)
 {
 	ck_auto_json json_t *json = NULL;
 	json_t *layouts, *item;
@@ -150,12 +150,12 @@ int ck_ms_strategy_json(struct ck_ms_file *f, const void *bytes, size_t len,
 		return ret;
 	json_object_foreach(layouts, name, item)
 	{
-		struct ck_ms_said *said = ck_vec_push(&f->said);
+		struct ck_strategy_said *said = ck_vec_push(&f->said);
 
 		if (!said)
 			return ck_fail(err, ENOMEM, "no memory");
-		*said = (struct ck_ms_said){ .len = strlen(name) };
-		said->name = ck_ms_keep(f->s, name, said->len);
+		*said = (struct ck_strategy_said){ .len = strlen(name) };
+		said->name = ck_strategy_keep(f->s, name, said->len);
 		if (!said->name)
 			return ck_fail(err, ENOMEM, "no memory");
 		said->why = read_layout(&said->l, item);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules.c - reads a file of tensor-parallel rules
+ * tp_rules.c - reads a file of tensor-parallel rules
  *
  * Lines of words; "#" begins a comment.  The file is the user's, or built in.
  */
-#include "core/format/megatron/rules.h"
+#include "core/mesh/tp_rules.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
@@ -19,11 +19,11 @@
 struct line {
 	const char *file;
 	unsigned nr;
-	struct ck_mg_word word[MAX_WORDS];
+	struct ck_tp_word word[MAX_WORDS];
 	unsigned nr_words;
 };
 
-static bool is(struct ck_mg_word w, const char *text)
+static bool is(struct ck_tp_word w, const char *text)
 {
 	return strlen(text) == w.len && !memcmp(w.s, text, w.len);
 }
@@ -56,12 +56,12 @@ static bool split_line(struct line *l, const char *s, size_t len)
 		while (at < len && !is_blank(s[at]))
 			at++;
 		l->word[l->nr_words++] =
-			(struct ck_mg_word){ s + from, at - from };
+			(struct ck_tp_word){ s + from, at - from };
 	}
 	return true;
 }
 
-static bool number(struct ck_mg_word w, uint64_t *out)
+static bool number(struct ck_tp_word w, uint64_t *out)
 {
 	*out = 0;
 	for (size_t i = 0; i < w.len; i++)
@@ -73,7 +73,7 @@ static bool number(struct ck_mg_word w, uint64_t *out)
 }
 
 /* A, A|B, A|B|C: false where there are none, or too many. */
-static bool words_at(struct ck_mg_word w, char mark, struct ck_mg_word *out,
+static bool words_at(struct ck_tp_word w, char mark, struct ck_tp_word *out,
 		     unsigned *nr)
 {
 	size_t from = 0;
@@ -82,17 +82,17 @@ static bool words_at(struct ck_mg_word w, char mark, struct ck_mg_word *out,
 	for (size_t i = 0; i <= w.len; i++) {
 		if (i < w.len && w.s[i] != mark)
 			continue;
-		if (*nr == CK_MG_MAX_PARTS || i == from || i - from > 255)
+		if (*nr == CK_TP_MAX_PARTS || i == from || i - from > 255)
 			return false;
-		out[(*nr)++] = (struct ck_mg_word){ w.s + from, i - from };
+		out[(*nr)++] = (struct ck_tp_word){ w.s + from, i - from };
 		from = i + 1;
 	}
 	return true;
 }
 
-static bool read_parts(struct ck_mg_word w, struct ck_mg_rule *r)
+static bool read_parts(struct ck_tp_word w, struct ck_tp_rule *r)
 {
-	struct ck_mg_word text[CK_MG_MAX_PARTS];
+	struct ck_tp_word text[CK_TP_MAX_PARTS];
 
 	if (!words_at(w, '+', text, &r->nr_parts))
 		return false;
@@ -102,7 +102,7 @@ static bool read_parts(struct ck_mg_word w, struct ck_mg_rule *r)
 	return true;
 }
 
-static int read_heads(const struct line *l, unsigned *at, struct ck_mg_rule *r,
+static int read_heads(const struct line *l, unsigned *at, struct ck_tp_rule *r,
 		      struct ck_err *err)
 {
 	if (*at == l->nr_words || !is(l->word[*at], "heads"))
@@ -114,12 +114,12 @@ static int read_heads(const struct line *l, unsigned *at, struct ck_mg_rule *r,
 	*at += 2;
 	r->copied = *at < l->nr_words && is(l->word[*at], "copied");
 	*at += r->copied;
-	return r->copied && r->how != CK_MG_SPLIT ?
+	return r->copied && r->how != CK_TP_SPLIT ?
 		       bad(l, "parts and gated layers are not copied", err) :
 		       0;
 }
 
-static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
+static int read_split(const struct line *l, unsigned *at, struct ck_tp_rule *r,
 		      struct ck_err *err)
 {
 	uint64_t axis;
@@ -129,18 +129,18 @@ static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
 		return bad(l, "expected an axis after split", err);
 	++*at;
 	r->axis = (unsigned)axis;
-	r->how = CK_MG_SPLIT;
+	r->how = CK_TP_SPLIT;
 	if (*at == l->nr_words || is(l->word[*at], "if") ||
 	    is(l->word[*at], "heads"))
 		return 0;
 	if (is(l->word[*at], "gated")) {
-		r->how = CK_MG_GATED;
+		r->how = CK_TP_GATED;
 		++*at;
 		return 0;
 	}
 	if (*at + 1 < l->nr_words && is(l->word[*at], "parts") &&
 	    read_parts(l->word[*at + 1], r)) {
-		r->how = CK_MG_PARTS;
+		r->how = CK_TP_PARTS;
 		*at += 2;
 		return 0;
 	}
@@ -153,7 +153,7 @@ static int read_split(const struct line *l, unsigned *at, struct ck_mg_rule *r,
 		   err);
 }
 
-static int read_rule(const struct line *l, struct ck_mg_rule *r,
+static int read_rule(const struct line *l, struct ck_tp_rule *r,
 		     struct ck_err *err)
 {
 	unsigned at = 2;
@@ -163,9 +163,9 @@ static int read_rule(const struct line *l, struct ck_mg_rule *r,
 	if (l->nr_words < 2)
 		return bad(l, "expected a pattern and same, split or qkv", err);
 	if (is(l->word[1], "same"))
-		r->how = CK_MG_SAME;
+		r->how = CK_TP_SAME;
 	else if (is(l->word[1], "qkv"))
-		r->how = CK_MG_QKV;
+		r->how = CK_TP_QKV;
 	else if (is(l->word[1], "split"))
 		ret = read_split(l, &at, r, err) ?: read_heads(l, &at, r, err);
 	else
@@ -179,10 +179,10 @@ static int read_rule(const struct line *l, struct ck_mg_rule *r,
 	return ret || at == l->nr_words ? ret : bad(l, "too many words", err);
 }
 
-static int take_line(struct ck_mg_rules *r, struct line *l, const char *s,
+static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
 		     size_t len, struct ck_err *err)
 {
-	struct ck_mg_rule rule = { 0 }, *to;
+	struct ck_tp_rule rule = { 0 }, *to;
 	int ret;
 
 	if (!split_line(l, s, len))
@@ -194,9 +194,9 @@ static int take_line(struct ck_mg_rules *r, struct line *l, const char *s,
 			return bad(l, "default stands here for a second time",
 				   err);
 		r->has_default = true;
-		return ck_mg_rules_parse(r, "the built-in rules",
-					 ck_mg_default_rules,
-					 strlen(ck_mg_default_rules), err);
+		return ck_tp_rules_parse(r, "the built-in rules",
+					 ck_tp_megatron_rules,
+					 strlen(ck_tp_megatron_rules), err);
 	}
 	ret = read_rule(l, &rule, err);
 	if (ret)
@@ -210,7 +210,7 @@ static int take_line(struct ck_mg_rules *r, struct line *l, const char *s,
 	return 0;
 }
 
-int ck_mg_rules_parse(struct ck_mg_rules *r, const char *name,
+int ck_tp_rules_parse(struct ck_tp_rules *r, const char *name,
 		      const char *bytes, size_t len, struct ck_err *err)
 {
 	struct line l = { .file = name };
@@ -234,34 +234,8 @@ int ck_mg_rules_parse(struct ck_mg_rules *r, const char *name,
 	return ret;
 }
 
-void ck_mg_rules_free(struct ck_mg_rules *r)
+void ck_tp_rules_free(struct ck_tp_rules *r)
 {
 	free(r->v.v);
-	*r = (struct ck_mg_rules){ 0 };
-}
-
-/* Goes back to the last star only, so that it takes len * pattern steps. */
-bool ck_mg_rule_fits(const struct ck_mg_rule *rule, const char *name,
-		     size_t len)
-{
-	const char *p = rule->pattern.s;
-	size_t nr = rule->pattern.len, i = 0, k = 0, star = SIZE_MAX, from = 0;
-
-	while (i < len) {
-		if (k < nr && p[k] == '*') {
-			star = k++;
-			from = i;
-		} else if (k < nr && p[k] == name[i]) {
-			k++;
-			i++;
-		} else if (star != SIZE_MAX) {
-			k = star + 1;
-			i = ++from;
-		} else {
-			return false;
-		}
-	}
-	while (k < nr && p[k] == '*')
-		k++;
-	return k == nr;
+	*r = (struct ck_tp_rules){ 0 };
 }

@@ -7,7 +7,7 @@
  *   3 layout   1 parameter | 2 { 1 {1 devices..} | 2 {1 axes..}.. |
  *              3 {1 rows..} | 4 {1 offsets..} | 5 field | 6 step | 7 shards }
  */
-#include "core/format/mindspore/strategy_priv.h"
+#include "core/mesh/strategy_priv.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
@@ -63,22 +63,22 @@ static int read_list(struct ck_pb *pb, const struct ck_pb_field *f,
 	return ret;
 }
 
-static void set_devices(struct ck_ms_said *said, const struct list *l)
+static void set_devices(struct ck_strategy_said *said, const struct list *l)
 {
-	if (said->l.nr_dev || l->v.nr > CK_MS_MAX_AXES)
+	if (said->l.nr_dev || l->v.nr > CK_STRATEGY_AXES)
 		said->why = "its device matrix is none that is known";
 	for (size_t i = 0; i < l->v.nr && !said->why; i++)
 		said->l.dev[said->l.nr_dev++] = l->v.v[i];
 }
 
 /* The axes of the next dimension, or, where it stays alone, of all. */
-static void add_map(struct ck_ms_said *said, const struct list *l,
+static void add_map(struct ck_strategy_said *said, const struct list *l,
 		    unsigned dimension)
 {
 	for (size_t i = 0; i < l->v.nr; i++) {
 		int64_t axis = (int32_t)(uint32_t)l->v.v[i];
 
-		if (said->l.nr_map == CK_MS_MAX_AXES || axis < -1 ||
+		if (said->l.nr_map == CK_STRATEGY_AXES || axis < -1 ||
 		    axis > INT8_MAX) {
 			said->why = "its tensor map is none that is known";
 			return;
@@ -89,9 +89,9 @@ static void add_map(struct ck_ms_said *said, const struct list *l,
 }
 
 /* Axes were counted from the right, which needs their number. */
-static void turn_map(struct ck_ms_said *said, unsigned nr_maps)
+static void turn_map(struct ck_strategy_said *said, unsigned nr_maps)
 {
-	struct ck_ms_layout *l = &said->l;
+	struct ck_strategy_layout *l = &said->l;
 
 	l->nr_dims = 0;
 	for (unsigned i = 0; i < l->nr_map; i++) {
@@ -108,7 +108,7 @@ static void turn_map(struct ck_ms_said *said, unsigned nr_maps)
 		said->why = "it has no device matrix";
 }
 
-static int set_rows(struct ck_ms_file *f, struct ck_ms_said *said,
+static int set_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 		    const struct list *l, struct ck_err *err)
 {
 	for (size_t i = 0; i < l->v.nr; i++)
@@ -116,14 +116,15 @@ static int set_rows(struct ck_ms_file *f, struct ck_ms_said *said,
 			said->why = "its param_split_shape is none";
 	if (!l->v.nr)
 		return 0;
-	said->l.rows = ck_ms_keep(f->s, l->v.v, l->v.nr * sizeof(uint64_t));
+	said->l.rows =
+		ck_strategy_keep(f->s, l->v.v, l->v.nr * sizeof(uint64_t));
 	said->l.nr_rows = (uint32_t)l->v.nr;
 	return said->l.rows ? 0 : ck_fail(err, ENOMEM, "no memory");
 }
 
-static int read_layout(struct ck_ms_file *f, struct ck_pb *pb,
-		       const struct ck_pb_field *in, struct ck_ms_said *said,
-		       struct ck_err *err)
+static int read_layout(struct ck_strategy_file *f, struct ck_pb *pb,
+		       const struct ck_pb_field *in,
+		       struct ck_strategy_said *said, struct ck_err *err)
 {
 	struct ck_pb_field at;
 	struct list l = { 0 };
@@ -161,16 +162,16 @@ static int read_layout(struct ck_ms_file *f, struct ck_pb *pb,
 	return ret;
 }
 
-static int read_item(struct ck_ms_file *f, struct ck_pb *pb,
+static int read_item(struct ck_strategy_file *f, struct ck_pb *pb,
 		     const struct ck_pb_field *in, struct ck_err *err)
 {
-	struct ck_ms_said *said = ck_vec_push(&f->said);
+	struct ck_strategy_said *said = ck_vec_push(&f->said);
 	struct ck_pb_field at;
 	int ret;
 
 	if (!said)
 		return ck_fail(err, ENOMEM, "no memory");
-	*said = (struct ck_ms_said){ .why = NULL };
+	*said = (struct ck_strategy_said){ .why = NULL };
 	ret = ck_pb_enter(pb, in, err);
 	while (!ret && (ret = ck_pb_next(pb, &at, err)) > 0) {
 		ret = 0;
@@ -181,7 +182,7 @@ static int read_item(struct ck_ms_file *f, struct ck_pb *pb,
 					       ": a name of %" PRIu64 " bytes",
 					       at.off, at.len);
 			said->len = at.len;
-			said->name = ck_ms_keep(
+			said->name = ck_strategy_keep(
 				f->s, (char *)pb->in.ctx + at.off, at.len);
 			if (!said->name)
 				return ck_fail(err, ENOMEM, "no memory");
@@ -201,7 +202,7 @@ static int read_item(struct ck_ms_file *f, struct ck_pb *pb,
 }
 
 /* Operators matter only for the stage that they are of. */
-static int read_operator(struct ck_ms_file *f, struct ck_pb *pb,
+static int read_operator(struct ck_strategy_file *f, struct ck_pb *pb,
 			 const struct ck_pb_field *in, struct ck_err *err)
 {
 	struct ck_pb_field at;
@@ -227,8 +228,8 @@ static int read_operator(struct ck_ms_file *f, struct ck_pb *pb,
 	return ret;
 }
 
-int ck_ms_strategy_proto(struct ck_ms_file *f, const void *bytes, size_t len,
-			 struct ck_err *err)
+int ck_strategy_proto(struct ck_strategy_file *f, const void *bytes, size_t len,
+		      struct ck_err *err)
 {
 	const struct ck_pb_in in = { .read = ck_pb_read_mem,
 				     .ctx = (void *)bytes,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* strategy.c - layouts of several files as one table */
-#include "core/format/mindspore/strategy.h"
+#include "core/mesh/strategy.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/format/mindspore/strategy_priv.h"
+#include "core/mesh/strategy_priv.h"
 #include "core/parse/json.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@
 
 #define MAX_STAGES 65536
 
-void *ck_ms_keep(struct ck_ms_strategy *s, const void *bytes, size_t len)
+void *ck_strategy_keep(struct ck_strategy *s, const void *bytes, size_t len)
 {
 	ck_auto_free char *copy = malloc(len + 1);
 	void **slot = copy ? ck_vec_push(&s->kept) : NULL;
@@ -29,7 +29,7 @@ void *ck_ms_keep(struct ck_ms_strategy *s, const void *bytes, size_t len)
 	return ck_steal(copy);
 }
 
-void ck_ms_strategy_free(struct ck_ms_strategy *s)
+void ck_strategy_free(struct ck_strategy *s)
 {
 	for (size_t i = 0; i < s->kept.nr; i++)
 		free(s->kept.v[i]);
@@ -38,10 +38,10 @@ void ck_ms_strategy_free(struct ck_ms_strategy *s)
 	free(s->first.v);
 	free(s->item.v);
 	ck_strmap_free(&s->names);
-	*s = (struct ck_ms_strategy){ 0 };
+	*s = (struct ck_strategy){ 0 };
 }
 
-bool ck_ms_strategy_is(const char *name, const void *bytes, size_t len)
+bool ck_strategy_is(const char *name, const void *bytes, size_t len)
 {
 	const unsigned char *b = bytes;
 	size_t n = strlen(name), at = 0;
@@ -58,8 +58,8 @@ bool ck_ms_strategy_is(const char *name, const void *bytes, size_t len)
 					  b[at] >> 3 == 3));
 }
 
-static bool same_layout(const struct ck_ms_layout *a,
-			const struct ck_ms_layout *b)
+static bool same_layout(const struct ck_strategy_layout *a,
+			const struct ck_strategy_layout *b)
 {
 	return a->nr_dev == b->nr_dev && a->nr_map == b->nr_map &&
 	       a->nr_dims == b->nr_dims && a->shards == b->shards &&
@@ -72,19 +72,21 @@ static bool same_layout(const struct ck_ms_layout *a,
 }
 
 /* The nested and the expanded form of one layout agree on this much. */
-static bool may_be_same(const struct ck_ms_layout *a,
-			const struct ck_ms_layout *b)
+static bool may_be_same(const struct ck_strategy_layout *a,
+			const struct ck_strategy_layout *b)
 {
 	uint64_t a_dev, b_dev, a_slices, b_slices, a_shards, b_shards;
 
-	return ck_ms_devices(a, &a_dev) && ck_ms_devices(b, &b_dev) &&
-	       a_dev == b_dev && a->field == b->field &&
-	       !ck_ms_cuts(a, &a_slices, &a_shards, NULL) &&
-	       !ck_ms_cuts(b, &b_slices, &b_shards, NULL) &&
+	return ck_strategy_devices(a, &a_dev) &&
+	       ck_strategy_devices(b, &b_dev) && a_dev == b_dev &&
+	       a->field == b->field &&
+	       !ck_strategy_cuts(a, &a_slices, &a_shards, NULL) &&
+	       !ck_strategy_cuts(b, &b_slices, &b_shards, NULL) &&
 	       a_slices == b_slices && a_shards == b_shards;
 }
 
-static void take_shape(struct ck_ms_layout *to, const struct ck_ms_layout *from)
+static void take_shape(struct ck_strategy_layout *to,
+		       const struct ck_strategy_layout *from)
 {
 	to->has_shape = from->has_shape;
 	to->shape_rank = from->shape_rank;
@@ -92,11 +94,11 @@ static void take_shape(struct ck_ms_layout *to, const struct ck_ms_layout *from)
 }
 
 /* Two files on one parameter of one stage: false, they contradict. */
-static bool unite(struct ck_ms_item *it, const struct ck_ms_said *said,
-		  bool json)
+static bool unite(struct ck_strategy_item *it,
+		  const struct ck_strategy_said *said, bool json)
 {
-	struct ck_ms_layout *a = &it->l;
-	struct ck_ms_layout b = said->l;
+	struct ck_strategy_layout *a = &it->l;
+	struct ck_strategy_layout b = said->l;
 
 	if (!it->why != !said->why)
 		return false;
@@ -120,8 +122,9 @@ static bool unite(struct ck_ms_item *it, const struct ck_ms_said *said,
 	return true;
 }
 
-static int contradict(const struct ck_ms_file *f, const struct ck_ms_item *it,
-		      const char *name, struct ck_err *err)
+static int contradict(const struct ck_strategy_file *f,
+		      const struct ck_strategy_item *it, const char *name,
+		      struct ck_err *err)
 {
 	return ck_fail(
 		err, EINVAL,
@@ -129,13 +132,13 @@ static int contradict(const struct ck_ms_file *f, const struct ck_ms_item *it,
 		f->s->files.v[it->file], f->name, name);
 }
 
-static int add_item(struct ck_ms_file *f, const struct ck_ms_said *said,
-		    const char *name, size_t len, uint64_t stage, bool json,
-		    struct ck_err *err)
+static int add_item(struct ck_strategy_file *f,
+		    const struct ck_strategy_said *said, const char *name,
+		    size_t len, uint64_t stage, bool json, struct ck_err *err)
 {
-	struct ck_ms_strategy *s = f->s;
-	struct ck_ms_item *it =
-		ck_ms_strategy_find(s, name, len, (uint32_t)stage);
+	struct ck_strategy *s = f->s;
+	struct ck_strategy_item *it =
+		ck_strategy_find(s, name, len, (uint32_t)stage);
 	uint32_t at;
 
 	if (stage >= MAX_STAGES)
@@ -148,8 +151,8 @@ static int add_item(struct ck_ms_file *f, const struct ck_ms_said *said,
 	    !ck_vec_reserve(&s->item, 1))
 		return ck_fail(err, ENOMEM, "%s: no memory", f->name);
 	if (at == s->first.nr)
-		s->first.v[s->first.nr++] = CK_MS_NONE;
-	s->item.v[s->item.nr] = (struct ck_ms_item){
+		s->first.v[s->first.nr++] = CK_STRATEGY_NONE;
+	s->item.v[s->item.nr] = (struct ck_strategy_item){
 		.l = said->l,
 		.why = said->why,
 		.name = at,
@@ -164,7 +167,7 @@ static int add_item(struct ck_ms_file *f, const struct ck_ms_said *said,
 }
 
 /* "12-layer.weight": all names of a merged file begin so. */
-static size_t stage_prefix(const struct ck_ms_said *said, uint64_t *stage)
+static size_t stage_prefix(const struct ck_strategy_said *said, uint64_t *stage)
 {
 	size_t n = 0;
 
@@ -175,13 +178,14 @@ static size_t stage_prefix(const struct ck_ms_said *said, uint64_t *stage)
 	return n && n < said->len && said->name[n] == '-' ? n + 1 : 0;
 }
 
-static int check_devices(struct ck_ms_file *f, const struct ck_ms_said *said,
+static int check_devices(struct ck_strategy_file *f,
+			 const struct ck_strategy_said *said,
 			 struct ck_err *err)
 {
-	struct ck_ms_strategy *s = f->s;
+	struct ck_strategy *s = f->s;
 	uint64_t nr;
 
-	if (said->why || !ck_ms_devices(&said->l, &nr))
+	if (said->why || !ck_strategy_devices(&said->l, &nr))
 		return 0;
 	if (!s->devices)
 		s->devices = nr;
@@ -193,7 +197,7 @@ static int check_devices(struct ck_ms_file *f, const struct ck_ms_said *said,
 		       f->name, said->name, nr, s->devices);
 }
 
-static int add_all(struct ck_ms_file *f, bool json, struct ck_err *err)
+static int add_all(struct ck_strategy_file *f, bool json, struct ck_err *err)
 {
 	bool merged = f->said.nr;
 	uint64_t stage;
@@ -202,7 +206,7 @@ static int add_all(struct ck_ms_file *f, bool json, struct ck_err *err)
 	for (size_t i = 0; i < f->said.nr; i++)
 		merged = merged && stage_prefix(&f->said.v[i], &stage);
 	for (size_t i = 0; i < f->said.nr && !ret; i++) {
-		struct ck_ms_said *said = &f->said.v[i];
+		struct ck_strategy_said *said = &f->said.v[i];
 		size_t skip = merged ? stage_prefix(said, &stage) : 0;
 
 		ret = check_devices(f, said, err);
@@ -214,21 +218,21 @@ static int add_all(struct ck_ms_file *f, bool json, struct ck_err *err)
 	return ret;
 }
 
-int ck_ms_strategy_add(struct ck_ms_strategy *s, const char *name,
-		       const void *bytes, size_t len, struct ck_err *err)
+int ck_strategy_add(struct ck_strategy *s, const char *name, const void *bytes,
+		    size_t len, struct ck_err *err)
 {
-	struct ck_ms_file f = { .s = s };
+	struct ck_strategy_file f = { .s = s };
 	bool json = ck_json_is_text(bytes, len);
 	char **slot;
 	int ret;
 
-	f.name = ck_ms_keep(s, name, strlen(name));
+	f.name = ck_strategy_keep(s, name, strlen(name));
 	slot = f.name ? ck_vec_push(&s->files) : NULL;
 	if (!slot)
 		return ck_fail(err, ENOMEM, "%s: no memory", name);
 	*slot = (char *)f.name;
-	ret = json ? ck_ms_strategy_json(&f, bytes, len, err) :
-		     ck_ms_strategy_proto(&f, bytes, len, err);
+	ret = json ? ck_strategy_json(&f, bytes, len, err) :
+		     ck_strategy_proto(&f, bytes, len, err);
 	if (ret)
 		ret = ck_wrap(err, ret, "strategy file %s", name);
 	else if (!f.said.nr)
@@ -242,16 +246,16 @@ int ck_ms_strategy_add(struct ck_ms_strategy *s, const char *name,
 	return ret;
 }
 
-struct ck_ms_item *ck_ms_strategy_find(const struct ck_ms_strategy *s,
-				       const char *name, size_t len,
-				       uint32_t stage)
+struct ck_strategy_item *ck_strategy_find(const struct ck_strategy *s,
+					  const char *name, size_t len,
+					  uint32_t stage)
 {
 	uint32_t at = s->names.nr ? ck_strmap_get(&s->names, name, len) :
 				    CK_STRMAP_NONE;
 
 	if (at == CK_STRMAP_NONE || at >= s->first.nr)
 		return NULL;
-	for (uint32_t i = s->first.v[at]; i != CK_MS_NONE;
+	for (uint32_t i = s->first.v[at]; i != CK_STRATEGY_NONE;
 	     i = s->item.v[i].next)
 		if (s->item.v[i].l.stage == stage)
 			return &s->item.v[i];
