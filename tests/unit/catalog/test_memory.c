@@ -2,7 +2,7 @@
 /* Each allocation of a load fails in turn: -ENOMEM, nothing leaked or lost. */
 #include "tests/unit/catalog/kit.h"
 
-#include "tests/lib/failing_alloc.h"
+#include "tests/lib/failalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,12 +76,11 @@ static bool fails_at(unsigned long nth)
 	bool failed;
 	int ret = -ENOMEM;
 
-	failing_alloc_at(nth);
+	failalloc_arm(nth);
 	b = ck_builder_new(&err);
 	if (b)
 		ret = load(b, fd, &err);
-	failed = failing_alloc_failed();
-	failing_alloc_at(0);
+	failed = failalloc_happened();
 	ck_builder_free(b);
 	if (failed) {
 		cr_assert_eq(ret, -ENOMEM, "allocation %lu: %d", nth, ret);
