@@ -55,7 +55,10 @@ Test(resolved, the_first_answer_stays)
 
 Test(resolved, a_table_of_none)
 {
-	ck_resolved_free(ck_resolved_new(0));
+	struct ck_resolved *none = ck_resolved_new(0);
+
+	cr_expect_not_null(none, "none is no lack of memory");
+	ck_resolved_free(none);
 	ck_resolved_free(NULL);
 }
 

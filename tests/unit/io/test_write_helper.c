@@ -2,6 +2,7 @@
 #include "core/io/write_helper.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -181,8 +182,26 @@ Test(write_helper, each_request_has_its_own_failure)
 	free(c.buf);
 }
 
-Test(write_helper, ends_without_having_been_used)
+static unsigned my_threads(void)
 {
-	ck_write_helper_free(ck_write_helper_new(true));
+	DIR *d = opendir("/proc/self/task");
+	const struct dirent *e;
+	unsigned nr = 0;
+
+	while ((e = readdir(d)))
+		nr += e->d_name[0] != '.';
+	closedir(d);
+	return nr;
+}
+
+Test(write_helper, has_no_thread_until_it_is_used)
+{
+	unsigned before = my_threads();
+	struct ck_write_helper *h = ck_write_helper_new(true);
+
+	cr_assert_not_null(h);
+	cr_expect_eq(my_threads(), before);
+	ck_write_helper_free(h);
+	cr_expect_eq(my_threads(), before);
 	ck_write_helper_free(NULL);
 }

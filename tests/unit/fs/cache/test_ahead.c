@@ -226,11 +226,23 @@ Test(ahead, a_fault_in_any_piece_is_left_to_the_request)
 	fs_buf_put(taken_meanwhile());
 }
 
+/* What is left of them is not fetched: the next row's block comes first. */
 Test(ahead, closed_with_pieces_that_nobody_began)
 {
+	unsigned pieces;
+
+	length = LONG;
 	row(s, LONG);
 	sem_wait(&at_work);
 	let_go();
+	start_over();
+	pieces = begun[2];
+	cr_expect(pieces >= 1 && pieces <= 4, "%u pieces", pieces);
+	length = BLOCK;
+	begin_row();
+	sem_post(&go_on);
+	expect_taken(2 * BLOCK);
+	cr_expect(begun[2] == pieces + 1, "%u after %u", begun[2], pieces);
 }
 
 Test(ahead, another_place_or_length_gets_nothing_and_does_not_wait)
@@ -332,7 +344,8 @@ Test(ahead, closed_while_the_block_is_being_fetched)
 	begin_row();
 	row(other, BLOCK);
 	fs_stream_close(other); /* only queued: at once */
-	sem_post(&go_on);
+	one_on();
+	cr_expect(begun[2] == 1 && begun[3] == 1, "the closed one's is fetched");
 }
 
 Test(ahead, several_threads)

@@ -144,8 +144,12 @@ Test(throttle, the_parked_can_be_cancelled)
 	park_most();
 	for (unsigned i = 0; i < WORKERS; i++)
 		pthread_cancel(t[i]);
-	for (unsigned i = 0; i < WORKERS; i++)
-		pthread_join(t[i], NULL);
+	for (unsigned i = 0; i < WORKERS; i++) {
+		void *how = NULL;
+
+		pthread_join(t[i], &how);
+		cr_expect_eq(how, PTHREAD_CANCELED);
+	}
 	fs_throttle_enter(); /* nobody left it locked */
 	fs_throttle_none();
 }
