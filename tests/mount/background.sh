@@ -50,7 +50,7 @@ fi
 
 # --- the log, by a relative path, has the worker's end
 kill -9 "$worker"
-wait_for 2 gone "$super" || fail "the supervisor stays"
+wait_for 10 gone "$super" || fail "the supervisor stays"
 grep -q "unshard\[[0-9]*\] $MNT: the worker died" "$LOG" ||
 	fail "the log has: $(cat "$LOG")"
 

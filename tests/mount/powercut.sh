@@ -52,7 +52,6 @@ fill step-1 && touch "$MNT/step-1/shards/new"
 mv "$MNT/step-1/shards/m" "$MNT/step-1/shards/.metadata" || fail "publish"
 done=$(at)
 [ -d "$WORK/ext/src/step-1" ] || fail "not published"
-sleep 0.3
 umount_ckpt
 undisk
 cuts "$from" "$done" "$done" step-1

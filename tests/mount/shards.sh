@@ -54,14 +54,13 @@ same "$WORK/copy" "$WORK/ckpt/sub/sparse"
 
 # It follows SRC: new, longer and shorter files.
 echo new >"$WORK/ckpt/sub/new"
-wait_for 5 test -e "$MNT/shards/sub/new" || fail "a new file does not show"
+wait_for 10 test -e "$MNT/shards/sub/new" || fail "a new file does not show"
 same "$MNT/shards/sub/new" "$WORK/ckpt/sub/new"
 echo more >>"$WORK/ckpt/sub/new"
-sleep 1.2
+wait_for 10 cmp -s "$MNT/shards/sub/new" "$WORK/ckpt/sub/new"
 same "$MNT/shards/sub/new" "$WORK/ckpt/sub/new"
 rm "$WORK/ckpt/sub/new"
-sleep 1.2
-[ ! -e "$MNT/shards/sub/new" ] || fail "a removed file still shows"
+wait_for 10 not test -e "$MNT/shards/sub/new" || fail "a removed file still shows"
 
 # A file that loses bytes while it is open: an error, not an early end.
 exec 7<"$MNT/shards/sub/big.bin"

@@ -23,18 +23,18 @@ as_user sh -c "exec 5<'$MNT/tensors/a'; '$UNSHARD' umount '$MNT'" \
 grep -q busy "$WORK/err" || fail "not called busy: $(cat "$WORK/err")"
 as_user "$UNSHARD" umount "$MNT" || fail "umount gave exit $?"
 mounted && fail "still mounted"
-wait_for 2 gone "$worker" || fail "the worker outlives the mount"
-wait_for 2 gone "$super" || fail "the supervisor outlives the mount"
+wait_for 10 gone "$worker" || fail "the worker outlives the mount"
+wait_for 10 gone "$super" || fail "the supervisor outlives the mount"
 
 # --- a killed worker, a signal
 user_mount
 kill -9 "$(worker_pid)"
-wait_for 2 not mounted || fail "the mount of a killed worker is still there"
+wait_for 10 not mounted || fail "the mount of a killed worker is still there"
 user_mount
 super=$(supervisor_pid)
 kill -TERM "$super"
-wait_for 2 not mounted || fail "SIGTERM: still mounted"
-wait_for 2 gone "$super" || fail "SIGTERM: the supervisor stays"
+wait_for 10 not mounted || fail "SIGTERM: still mounted"
+wait_for 10 gone "$super" || fail "SIGTERM: the supervisor stays"
 
 # --- what a user may not do gives one line
 if [ "$(id -u)" = 0 ]; then

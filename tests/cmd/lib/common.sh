@@ -32,6 +32,8 @@ WORK=$(mktemp -d "${TMPDIR:-/tmp}/unshard-test.XXXXXX") || exit 1
 chmod 755 "$WORK"
 trap 'rm -rf --one-file-system "$WORK"' EXIT
 
+. "$TOP/tests/lib/wait.sh"
+
 same() { cmp "$1" "$2" || fail "$1 differs from $2"; }
 
 # expect CODE PATTERN COMMAND...: that exit code, and, where it is not 0, one

@@ -104,23 +104,12 @@ umount_ckpt() {
 	return 0
 }
 
-# wait_for SECONDS COMMAND...: until it succeeds; else 1.
-wait_for() {
-	local n=$(($1 * 20))
-	shift
-	while ! "$@"; do
-		[ $((n -= 1)) -gt 0 ] || return 1
-		sleep 0.05
-	done
-}
-not() { ! "$@"; }
-# A zombie is gone: whoever reaps it may be slow.
-gone() { ! grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
+. "$here/tests/lib/wait.sh"
 
 same() {
 	cmp "$1" "$2" && return
-	sleep 0.5
-	cmp -s "$1" "$2" && fail "$1 differed from $2, and does not any more"
+	wait_for 1 cmp -s "$1" "$2" &&
+		fail "$1 differed from $2, and does not any more"
 	fail "$1 differs from $2"
 }
 
