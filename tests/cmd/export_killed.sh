@@ -78,14 +78,13 @@ strace -f -o trace -e trace=pwrite64,fsync \
 	-e inject=pwrite64:delay_enter=800000 \
 	-e inject=fsync:delay_enter=1500000 \
 	"$UNSHARD" export -o parse-time=60 --to tensors m.safetensors o >out 2>err &
-for _ in $(seq 250); do
-	grep -qs unshexp .o.unshard-part/.unshard-export && break
-	sleep 0.1
-done
-grep -qs unshexp .o.unshard-part/.unshard-export || fail "nothing was recorded"
-pkill -9 -P $! && kill -9 $! 2>/dev/null
+tracer=$!
+wait_for 30 grep -qs unshexp .o.unshard-part/.unshard-export ||
+	fail "nothing was recorded"
+waits=$(pgrep -o -P $tracer) && writes=$(pgrep -o -P "$waits") || fail "no export"
+kill -9 "$waits" $tracer
 wait 2>/dev/null
-sleep 0.3
+wait_for 10 gone "$writes" || fail "it still writes"
 [ ! -e o ] || fail "it ended"
 expect 0 '' "$UNSHARD" export --to tensors m.safetensors o
 grep -q 'were there from before' out || fail "it began anew: $(cat out)"
@@ -101,10 +100,7 @@ for how in TERM INT timeout; do
 		env --default-signal=INT "$UNSHARD" export --to tensors \
 		-o parse-time=60 m.safetensors o >out 2>err &
 	tracer=$!
-	for _ in $(seq 250); do
-		[ -s .o.unshard-part/a ] && break
-		sleep 0.02
-	done
+	wait_for 30 test -s .o.unshard-part/a || fail "$how: nothing is written"
 	waits=$(grep -m1 -o '^[0-9]*' trace)
 	kill -$sig "$waits"
 	[ $how != timeout ] || kill -TERM "$waits" $(pgrep -P "$waits")
@@ -124,42 +120,41 @@ strace -f -o trace -e trace=pwrite64 \
 	-e inject=pwrite64:delay_enter=3000000 \
 	"$UNSHARD" export -o parse-time=60 --to tensors m.safetensors o >out 2>err &
 tracer=$!
-for _ in $(seq 250); do
-	[ -e .o.unshard-part/a ] && break
-	sleep 0.1
-done
+wait_for 30 test -e .o.unshard-part/a || fail "nothing is written"
 waits=$(pgrep -o -P $tracer) || fail "no export"
 writes=$(pgrep -o -P "$waits") || fail "nobody writes"
 kill -9 "$waits"
-for _ in $(seq 20); do
-	readlink "/proc/$writes/exe" >/dev/null || break
-	sleep 0.1
-done
-readlink "/proc/$writes/exe" >/dev/null && fail "it still writes"
+wait_for 10 gone "$writes" || fail "it still writes"
 wait 2>/dev/null
 rm -rf o .o.unshard-part
 
 # It holds the lock until its last bytes are on disk: the next one waits a while.
-held() { # SECONDS COMMAND...: while another has the lock; what that does at last
+mkfifo let_go
+held() { # COMMAND: another has the lock, until it is let go; what it does then
+	rm -f trace held
 	mkdir -p .o.unshard-part
-	flock -o .o.unshard-part sh -c "touch held; sleep $1; $2" &
-	for _ in $(seq 100); do
-		[ ! -e held ] || break
-		sleep 0.05
-	done
-	rm held
+	flock -o .o.unshard-part sh -c "touch held; read -r _ <let_go; $1" &
+	wait_for 10 test -e held || fail "no lock"
 }
-held 1.5 :
-expect 0 '' "$UNSHARD" export --to tensors m.safetensors o
+next() { strace -f -o trace -e trace=flock "$UNSHARD" export --to tensors m.safetensors o; }
+let_go() { # when the next one waits
+	wait_for 10 grep -qs EAGAIN trace || say "nobody waits for the lock"
+	echo >let_go
+}
+held :
+let_go &
+expect 0 '' next
+wait
 right tensors
 rm -r o
-held 9 :
-expect 3 'another export is writing there' \
-	"$UNSHARD" export --to tensors m.safetensors o
-kill $! && wait 2>/dev/null
+held :
+expect 3 'another export is writing there' next
+let_go
+wait
 # ... and takes nothing from what was finished meanwhile.
-held 1.5 'touch .o.unshard-part/mine; mv .o.unshard-part o'
-expect 3 'another export has written it meanwhile' \
-	"$UNSHARD" export --to tensors m.safetensors o
+held 'touch .o.unshard-part/mine; mv .o.unshard-part o'
+let_go &
+expect 3 'another export has written it meanwhile' next
+wait
 [ "$(ls -A o)" = mine ] || fail "after another: $(ls -A o)"
 exit 0

@@ -124,18 +124,21 @@ expect 0 '' "$UNSHARD" verify "$WORK/rotten"
 for round in 1 2 3 4 5 6; do
 	mount_ckpt "$C" "overlay=$O"
 	python3 - "$(worker_pid)" "$WORK/w" $round <<'END' || fail "round $round"
-import os, sys, threading, time
+import os, sys, threading
 fd = os.open(os.environ["MNT"] + "/tensors/w", os.O_RDWR)
 ref = open(sys.argv[2], "r+b")
 size, n = 300000, int(sys.argv[3])
 synced = None
+begun = threading.Event()
 def kill():
-    time.sleep(0.01 * n)
+    begun.wait()
     os.kill(int(sys.argv[1]), 9)
 t = threading.Thread(target=kill)
 t.start()
 try:
     for i in range(100000):
+        if i == n:
+            begun.set()
         data = bytes([n * 16 + i % 16]) * size
         os.pwrite(fd, data, 0)
         os.fsync(fd)

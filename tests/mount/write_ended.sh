@@ -29,7 +29,7 @@ try:
             n = min(70001, size - at)
             at += os.pwrite(fd, bytes([k]) * n, at)
             if at == n:
-                open(sys.argv[4], "w").close()
+                open(sys.argv[4], "w").close()  # again in each round
         if k == 1:
             os.fsync(fd)
         os.close(fd)
@@ -38,6 +38,12 @@ except OSError:
 END
 		pids+=" $!"
 	done
+	go_on
+}
+# go_on: each writer begins to write it all, once more
+go_on() {
+	local k
+	rm -f "$WORK"/began.*
 	for k in 1 2 3; do
 		wait_for 20 test -e "$WORK/began.$k" || fail "writer $k"
 	done
@@ -69,13 +75,13 @@ for o in rw replace "overlay=$WORK/over"; do
 		[ $mode != overlay ] || sha256sum "$ckpt"/* >"$WORK/sums"
 		mount_ckpt "$ckpt" "$o"
 		start_writers $mode
-		sleep 0.3
+		go_on
 		case $how in
 		umount)
 			"$UNSHARD" umount "$MNT" 2>"$WORK/err" &&
 				fail "$o: a busy mount ends"
 			grep -q busy "$WORK/err" || fail "$o: $(cat "$WORK/err")"
-			sleep 0.2
+			go_on
 			stop_writers
 			wait_for 10 umount "$MNT" 2>/dev/null || fail "$o: umount"
 			;;
