@@ -56,8 +56,9 @@ extern const struct fs_draft_ops fs_draft_ops;
 
 /* How long the kernel may keep what it was told, in seconds. */
 #define FS_KEEP_FIXED 3600.0 /* comes from the catalog */
-#define FS_KEEP_SRC 1.0 /* comes from SRC */
 #define FS_KEEP_NONE 0.0 /* changes by itself */
+/* Comes from SRC: a second; tests say otherwise with UNSHARD_KEEP="SECONDS". */
+extern double fs_keep_src;
 
 /* What Megatron leaves beside checkpoints, which is shown there. */
 #define FS_MARKER "latest_checkpointed_iteration.txt"

@@ -20,6 +20,8 @@
 #define WRITABLE 0666u
 #define BLOCK 4096u
 
+double fs_keep_src = 1;
+
 static void set_size(struct stat *st, uint64_t size)
 {
 	st->st_size = (off_t)size;
@@ -203,7 +205,7 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 		return latest_attr(fs, r->mounted, st, keep);
 	case FS_SHARD:
 		if (r->ino != FS_INO_SHARDS) {
-			*keep = FS_KEEP_SRC;
+			*keep = fs_keep_src;
 			ret = fs_shards_stat(r->mounted->shards, r->ino, st,
 					     err);
 			shard_attr(st);
@@ -213,7 +215,7 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 	default:
 		dir_attr(fs, r->mounted, st);
 		if (r->node.kind == FS_STEPS || r->mounted->name)
-			*keep = FS_KEEP_SRC;
+			*keep = fs_keep_src;
 		return 0;
 	}
 }
@@ -238,7 +240,7 @@ static int lookup_shard(const struct fs_ref *dir, const char *name,
 				   &e->ino, &e->attr, err);
 
 	shard_attr(&e->attr);
-	e->attr_timeout = e->entry_timeout = FS_KEEP_SRC;
+	e->attr_timeout = e->entry_timeout = fs_keep_src;
 	return ret;
 }
 

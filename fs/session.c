@@ -196,6 +196,20 @@ int fs_session_fd(const struct fs_session *s)
 	return s->detached ? -1 : fuse_session_fd(s->se);
 }
 
+static int keep_from_env(struct ck_err *err)
+{
+	const char *text = getenv("UNSHARD_KEEP");
+	char *end;
+
+	if (!text)
+		return 0;
+	fs_keep_src = strtod(text, &end);
+	if (end == text || *end || !(fs_keep_src >= 0))
+		return ck_fail(err, EINVAL, "UNSHARD_KEEP=%s: expected seconds",
+			       text);
+	return 0;
+}
+
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
@@ -257,8 +271,10 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 {
 	const char *how = ck_opts_get(in->opts, "read-ahead");
 	struct fs_dentry_trim trim = { 0 };
-	int ret = start_state(&s->fs, in, err);
+	int ret = keep_from_env(err);
 
+	if (!ret)
+		ret = start_state(&s->fs, in, err);
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
 		ret = others_may_read(in, err);

@@ -78,9 +78,9 @@ void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
 		.ino = fs_ino(r->s->nr, ino),
 		.attr = *st,
 		.attr_timeout =
-			ino == FS_DRAFT_STATUS ? FS_KEEP_NONE : FS_KEEP_SRC,
+			ino == FS_DRAFT_STATUS ? FS_KEEP_NONE : fs_keep_src,
 		.entry_timeout =
-			ino == FS_INO_ROOT ? FS_KEEP_NONE : FS_KEEP_SRC,
+			ino == FS_INO_ROOT ? FS_KEEP_NONE : fs_keep_src,
 	};
 	e->attr.st_ino = e->ino;
 	fs_draft_know(r->drafts, r->s);

@@ -330,7 +330,7 @@ void fs_draft_op_getattr(fuse_req_t req, fuse_ino_t ino,
 	else
 		fs_reply_attr(req, &st,
 			      r.ino == FS_DRAFT_STATUS ? FS_KEEP_NONE :
-							 FS_KEEP_SRC);
+							 fs_keep_src);
 }
 
 static bool is_other(const struct stat *now, const struct stat *attr,
@@ -397,5 +397,5 @@ void fs_draft_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	if (ret)
 		fs_reply_errno(req, -ret);
 	else
-		fs_reply_attr(req, &st, FS_KEEP_SRC);
+		fs_reply_attr(req, &st, fs_keep_src);
 }

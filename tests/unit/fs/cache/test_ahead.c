@@ -345,7 +345,8 @@ Test(ahead, closed_while_the_block_is_being_fetched)
 	row(other, BLOCK);
 	fs_stream_close(other); /* only queued: at once */
 	one_on();
-	cr_expect(begun[2] == 1 && begun[3] == 1, "the closed one's is fetched");
+	cr_expect(begun[2] == 1 && begun[3] == 1,
+		  "the closed one's is fetched");
 }
 
 Test(ahead, several_threads)
