@@ -284,19 +284,6 @@ void ck_draft_close(struct ck_draft *s)
 	free(s);
 }
 
-bool ck_draft_look(const struct ck_root *root, const char *name,
-		   struct stat *st)
-{
-	char path[PATH_MAX];
-
-	if (!ck_draft_name_ok(name) || root->only || root->next)
-		return false;
-	snprintf(path, sizeof(path), CK_DRAFT_PREFIX "%s/" CK_DRAFT_FILES,
-		 name);
-	return !fstatat(root->fd, path, st, AT_SYMLINK_NOFOLLOW) &&
-	       S_ISDIR(st->st_mode);
-}
-
 /* Under the mutex. */
 static int first_writer(struct ck_draft *s)
 {

@@ -77,9 +77,6 @@ int ck_draft_open_published(struct ck_draft **out, const struct ck_root *root,
 void ck_draft_close(struct ck_draft *s);
 /* Whether its name still means it, and it was not published. */
 bool ck_draft_is_current(const struct ck_draft *s);
-/* Whether there seems to be one, without opening it; then *st is files/. */
-bool ck_draft_look(const struct ck_root *root, const char *name,
-		   struct stat *st);
 
 /*
  * Around whatever changes files/: -EBUSY while it is being published, -ESTALE

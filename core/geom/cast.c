@@ -46,9 +46,9 @@
 			out[i] = (type_out)(value(in[i]));                    \
 	}
 #endif
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
-INLINE uint32_t bits_of(float x)
+static INLINE uint32_t bits_of(float x)
 {
 	uint32_t u;
 
@@ -56,7 +56,7 @@ INLINE uint32_t bits_of(float x)
 	return u;
 }
 
-INLINE float of_bits(uint32_t u)
+static INLINE float of_bits(uint32_t u)
 {
 	float x;
 
@@ -66,7 +66,7 @@ INLINE float of_bits(uint32_t u)
 
 /* ---- to float32: exact ---- */
 
-INLINE float bf16_value(uint16_t u)
+static INLINE float bf16_value(uint16_t u)
 {
 	return of_bits((uint32_t)u << 16);
 }
@@ -77,7 +77,7 @@ LOOP(from_bf16, uint16_t, float, bf16_value)
  * float32 has them, and the exponent with them.  Subnormals are the multiples of
  * the least; a processor is slow where it meets them as floats.
  */
-INLINE uint32_t from_small(uint32_t bits, unsigned man, uint32_t bias)
+static INLINE uint32_t from_small(uint32_t bits, unsigned man, uint32_t bias)
 {
 	float least = of_bits((127 + 1 - bias - man) << 23);
 	uint32_t tiny = bits_of((float)(int32_t)bits * least);
@@ -86,7 +86,7 @@ INLINE uint32_t from_small(uint32_t bits, unsigned man, uint32_t bias)
 	return bits >> man ? normal : tiny;
 }
 
-INLINE float f16_value(uint16_t in)
+static INLINE float f16_value(uint16_t in)
 {
 	uint32_t sign = (uint32_t)(in & 0x8000) << 16;
 	uint32_t rest = in & 0x7fff;
@@ -98,7 +98,7 @@ INLINE float f16_value(uint16_t in)
 }
 LOOP(from_f16_soft, uint16_t, float, f16_value)
 
-INLINE float e4m3fn_value(uint8_t in)
+static INLINE float e4m3fn_value(uint8_t in)
 {
 	uint32_t sign = (uint32_t)(in & 0x80) << 24;
 	uint32_t rest = in & 0x7f;
@@ -109,7 +109,7 @@ INLINE float e4m3fn_value(uint8_t in)
 }
 LOOP(from_e4m3fn, uint8_t, float, e4m3fn_value)
 
-INLINE float e5m2_value(uint8_t in)
+static INLINE float e5m2_value(uint8_t in)
 {
 	uint32_t sign = (uint32_t)(in & 0x80) << 24;
 	uint32_t rest = in & 0x7f;
@@ -128,7 +128,7 @@ static void from_f64(const double *in, float *out, size_t nr)
 
 /* ---- from float32: rounded ---- */
 
-INLINE uint32_t as_bf16(float x)
+static INLINE uint32_t as_bf16(float x)
 {
 	uint32_t u = bits_of(x);
 	uint32_t even = (u + 0x7fff + (u >> 16 & 1)) >> 16;
@@ -142,8 +142,8 @@ LOOP(to_bf16, float, uint16_t, as_bf16)
  * that, adding a number whose last place is the least subnormal rounds.
  * @inf: the bits of infinity, or of what overflow is; from @over on.
  */
-INLINE uint32_t to_small(float x, unsigned man, int low, uint32_t over,
-			 uint32_t inf, uint32_t nan)
+static INLINE uint32_t to_small(float x, unsigned man, int low, uint32_t over,
+				uint32_t inf, uint32_t nan)
 {
 	uint32_t u = bits_of(x), sign = u & 0x80000000;
 	uint32_t normal, tiny, half;
@@ -161,7 +161,7 @@ INLINE uint32_t to_small(float x, unsigned man, int low, uint32_t over,
 	return u < (uint32_t)(127 + low) << 23 ? tiny : normal;
 }
 
-INLINE uint32_t sign_of(float x, unsigned bits)
+static INLINE uint32_t sign_of(float x, unsigned bits)
 {
 	return bits_of(x) >> 31 << (bits - 1);
 }
@@ -170,7 +170,7 @@ INLINE uint32_t sign_of(float x, unsigned bits)
  * Overflow begins halfway to what would be the next: 65520, 61440; 480.  A NaN
  * is as F16C makes it, which does only eight at a time.
  */
-INLINE uint32_t as_f16(float x)
+static INLINE uint32_t as_f16(float x)
 {
 	uint32_t nan = 0x7e00 | (bits_of(x) >> 13 & 0x1ff);
 
@@ -178,26 +178,26 @@ INLINE uint32_t as_f16(float x)
 }
 LOOP(to_f16_soft, float, uint16_t, as_f16)
 
-INLINE uint32_t as_e5m2(float x)
+static INLINE uint32_t as_e5m2(float x)
 {
 	return to_small(x, 2, -14, 0x47700000, 0x7c, 0x7f) | sign_of(x, 8);
 }
 LOOP(to_e5m2, float, uint8_t, as_e5m2)
 
-INLINE uint32_t as_e5m2_most(float x)
+static INLINE uint32_t as_e5m2_most(float x)
 {
 	return to_small(x, 2, -14, 0x47700000, 0x7b, 0x7f) | sign_of(x, 8);
 }
 LOOP(to_e5m2_most, float, uint8_t, as_e5m2_most)
 
 /* 448 is the largest; halfway to 480, which is NaN, ties to the even 448. */
-INLINE uint32_t as_e4m3fn(float x)
+static INLINE uint32_t as_e4m3fn(float x)
 {
 	return to_small(x, 3, -6, 0x43e80001, 0x7f, 0x7f) | sign_of(x, 8);
 }
 LOOP(to_e4m3fn, float, uint8_t, as_e4m3fn)
 
-INLINE uint32_t as_e4m3fn_most(float x)
+static INLINE uint32_t as_e4m3fn_most(float x)
 {
 	return to_small(x, 3, -6, 0x43e80001, 0x7e, 0x7f) | sign_of(x, 8);
 }

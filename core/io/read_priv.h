@@ -61,7 +61,6 @@ struct ck_srcset {
 	unsigned nr; /* more than CK_SRCSET: not all are in v */
 	uint32_t v[CK_SRCSET];
 };
-void ck_srcset_add(struct ck_srcset *set, uint32_t src);
 
 /* A cursor's bytes into a buffer. */
 struct ck_walk {

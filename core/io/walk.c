@@ -19,7 +19,7 @@
 
 #define MAX_REDO 64 /* resolves of one segment: members of a ring */
 
-void ck_srcset_add(struct ck_srcset *set, uint32_t src)
+static void srcset_add(struct ck_srcset *set, uint32_t src)
 {
 	unsigned nr = CK_MIN(set->nr, (unsigned)CK_SRCSET);
 
@@ -225,7 +225,7 @@ static int read_alone(struct ck_walk *w, const struct ck_seg *seg,
 	ret = read_opened(w, seg, &b, err);
 	ck_bytes_put(w->r, &b);
 	if (!ret && w->srcs)
-		ck_srcset_add(w->srcs, src_of(w, seg));
+		srcset_add(w->srcs, src_of(w, seg));
 	return ret;
 }
 
@@ -321,7 +321,7 @@ static int settle(struct ck_walk *w, unsigned i, int ret, struct ck_err *err)
 		ck_seg_transform(&s->seg[i], w->r->in.img->tensors[w->t].dtype,
 				 w->buf);
 		if (w->srcs)
-			ck_srcset_add(w->srcs, s->bytes[at].src);
+			srcset_add(w->srcs, s->bytes[at].src);
 		return 0;
 	}
 	if (s->code[at]) {

@@ -27,7 +27,7 @@
 #define PROBE \
 	((size_t)1 << 20) /* a record of ZFS, unless somebody chose more */
 
-bool ck_sparse_next(int fd, uint64_t size, uint64_t *off, uint64_t *len)
+static bool next_hole(int fd, uint64_t size, uint64_t *off, uint64_t *len)
 {
 	off_t hole = lseek(fd, (off_t)*off, SEEK_HOLE), end;
 
@@ -52,7 +52,7 @@ bool ck_sparse_any(const struct ck_dir_tree *files, int dir)
 			continue;
 		fd = ck_beneath_file(dir, f->path, O_RDONLY);
 		if (fd >= 0 &&
-		    ck_sparse_next(fd, (uint64_t)f->st.st_size, &off, &len))
+		    next_hole(fd, (uint64_t)f->st.st_size, &off, &len))
 			return true;
 	}
 	return false;
@@ -79,7 +79,7 @@ bool ck_sparse_from_zeros(int dir)
 	uint64_t off = 0, len;
 
 	return zeros && fd >= 0 && !ck_pwrite_whole(fd, zeros, PROBE, 0) &&
-	       !fsync(fd) && ck_sparse_next(fd, PROBE, &off, &len);
+	       !fsync(fd) && next_hole(fd, PROBE, &off, &len);
 }
 
 /* ---- whose they are ---- */
@@ -133,8 +133,7 @@ static int look_at(struct look *l, const char *file, ck_hole_fn each, void *ctx,
 	/* what cannot be read is said by who needs it */
 	if (ck_root_open_file(root, file, &fd, &st, NULL))
 		return 0;
-	while (!ret &&
-	       ck_sparse_next(fd, (uint64_t)st.st_size, &h.off, &h.len)) {
+	while (!ret && next_hole(fd, (uint64_t)st.st_size, &h.off, &h.len)) {
 		if (counts(l, &h, &ret, err))
 			ret = each(ctx, &h, err);
 		h.off += h.len;

@@ -20,11 +20,6 @@
 
 struct ck_ckpt;
 
-/*
- * The first hole of the file @fd, of @size bytes, at or after *off, to *off and
- * *len, in bytes.  False: there is none, or it cannot be known.
- */
-bool ck_sparse_next(int fd, uint64_t size, uint64_t *off, uint64_t *len);
 /* Whether any of @files, which lie below @dir, has one. */
 bool ck_sparse_any(const struct ck_dir_tree *files, int dir);
 /*

@@ -320,13 +320,3 @@ int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err)
 	pthread_mutex_unlock(&r->lock);
 	return ret;
 }
-
-bool ck_replace_pending(struct ck_replace *r)
-{
-	bool any;
-
-	pthread_mutex_lock(&r->lock);
-	any = r->done.nr || r->failed;
-	pthread_mutex_unlock(&r->lock);
-	return any;
-}

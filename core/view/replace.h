@@ -35,7 +35,5 @@ int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
  * it: -EIO with a line, and more may come.
  */
 int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err);
-/* Whether something was written that has not been committed. */
-bool ck_replace_pending(struct ck_replace *r);
 
 #endif

@@ -220,8 +220,8 @@ static int hide(int ret)
 }
 
 /* In the first root that has the name; a file given alone is shown as one. */
-int fs_shards_link_at(const struct fs_shards *s, const char *path,
-		      char to[PATH_MAX], struct stat *st)
+static int link_at(const struct fs_shards *s, const char *path,
+		   char to[PATH_MAX], struct stat *st)
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
@@ -259,7 +259,7 @@ int fs_shards_stat_path(const struct fs_shards *s, const char *path,
 
 	if (!ck_run_dir_shows(s->root, path))
 		return ck_fail(err, ENOENT, "%s: is of another save", path);
-	if (!fs_shards_link_at(s, path, to, st))
+	if (!link_at(s, path, to, st))
 		return 0;
 	file = ck_root_open_file(s->root, path, &fd, st, err);
 	if (!file || file == -ENOENT)
@@ -311,7 +311,7 @@ int fs_shards_readlink(struct fs_shards *s, uint64_t ino, char out[PATH_MAX])
 	ck_auto_free char *path = fs_shards_path_of(s, ino);
 	struct stat st;
 
-	return path ? fs_shards_link_at(s, path, out, &st) : -ESTALE;
+	return path ? link_at(s, path, out, &st) : -ESTALE;
 }
 
 int fs_shards_open(struct fs_shards *s, uint64_t ino, int *fd, struct stat *st,

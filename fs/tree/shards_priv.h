@@ -10,9 +10,6 @@ uint64_t fs_shards_path_ino(const struct fs_shards *s, const char *path);
 /* To free(); NULL: no memory, and for path_of() an unknown inode. */
 char *fs_shards_path_of(struct fs_shards *s, uint64_t ino);
 char *fs_shards_join(const char *dir, const char *name);
-/* The text of the link at @path; -EINVAL: none, or one that leads outside. */
-int fs_shards_link_at(const struct fs_shards *s, const char *path,
-		      char to[PATH_MAX], struct stat *st);
 /* -ENOENT for what is not shown. */
 int fs_shards_stat_path(const struct fs_shards *s, const char *path,
 			struct stat *st, struct ck_err *err);

@@ -84,7 +84,7 @@ static unsigned changed_in(const struct block *b)
  * The largest difference, rounded to a float, whose bits rise as it does;
  * *nans: there are some that are none, which do not count.
  */
-CK_FAST static float largest_in(const struct block *b, bool *nans)
+static CK_FAST float largest_in(const struct block *b, bool *nans)
 {
 	const float *x = b->x, *y = b->y;
 	int32_t top = 0, beyond = 0;

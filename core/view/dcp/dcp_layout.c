@@ -412,7 +412,8 @@ uint64_t ck_dcp_item_end(const struct ck_dcp_layout *l, uint32_t item)
 		       l->file.v[it->file].size;
 }
 
-uint32_t ck_dcp_entry_items(const struct ck_dcp_layout *l, uint32_t entry)
+/* How many items @entry has. */
+static uint32_t nr_items(const struct ck_dcp_layout *l, uint32_t entry)
 {
 	uint32_t end = entry + 1 < l->entry.nr ? l->entry.v[entry + 1].first :
 						 (uint32_t)l->item.nr;
@@ -447,7 +448,7 @@ static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 	ck_dcp_entry_path(l, (uint32_t)i, &path, &name);
 	out->name = ck_catalog_str(img, name, &out->len);
 	out->object = ck_dcp_is_object(l, (uint32_t)i);
-	out->nr_chunks = ck_dcp_entry_items(l, (uint32_t)i);
+	out->nr_chunks = nr_items(l, (uint32_t)i);
 	out->depth = l->entry.v[i].flat ? 0 : ck_nest_path_depth(img, path);
 	if (!out->object) {
 		const struct ck_tensor *t = &img->tensors[l->entry.v[i].ref];

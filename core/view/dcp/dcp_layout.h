@@ -66,8 +66,6 @@ uint32_t ck_dcp_item_at(const struct ck_dcp_layout *l, uint32_t file,
 			uint64_t off);
 /* Where it ends in its file. */
 uint64_t ck_dcp_item_end(const struct ck_dcp_layout *l, uint32_t item);
-/* How many items @entry has. */
-uint32_t ck_dcp_entry_items(const struct ck_dcp_layout *l, uint32_t entry);
 bool ck_dcp_is_object(const struct ck_dcp_layout *l, uint32_t entry);
 /* The box of a tensor's item; bytes of the tensor before it. */
 void ck_dcp_layout_item_box(const struct ck_dcp_layout *l, uint32_t item,

@@ -37,8 +37,8 @@ unsigned ck_leaf_common(const struct ck_catalog *img,
 	return ck_nest_paths_common(&pa, &pb);
 }
 
-int ck_leaf_cmp(const struct ck_catalog *img, const struct ck_tree_leaf *a,
-		const struct ck_tree_leaf *b)
+static int cmp_leaf(const struct ck_catalog *img, const struct ck_tree_leaf *a,
+		    const struct ck_tree_leaf *b)
 {
 	struct ck_nest_path pa = path_of(img, a), pb = path_of(img, b);
 	int cmp = ck_nest_paths_cmp(&pa, &pb);
@@ -48,7 +48,7 @@ int ck_leaf_cmp(const struct ck_catalog *img, const struct ck_tree_leaf *a,
 
 static int by_path(const void *a, const void *b, void *img)
 {
-	return ck_leaf_cmp(img, a, b);
+	return cmp_leaf(img, a, b);
 }
 
 void ck_leaves_sort(const struct ck_catalog *img, struct ck_tree_leaves *leaves)

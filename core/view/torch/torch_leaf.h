@@ -33,8 +33,6 @@ struct ck_nest_part ck_leaf_part(const struct ck_catalog *img,
 unsigned ck_leaf_common(const struct ck_catalog *img,
 			const struct ck_tree_leaf *a,
 			const struct ck_tree_leaf *b);
-int ck_leaf_cmp(const struct ck_catalog *img, const struct ck_tree_leaf *a,
-		const struct ck_tree_leaf *b);
 void ck_leaves_sort(const struct ck_catalog *img,
 		    struct ck_tree_leaves *leaves);
 
