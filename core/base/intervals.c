@@ -152,7 +152,7 @@ int ck_intervals_add(struct ck_intervals *r, uint64_t off, uint64_t end)
 {
 	struct ck_interval all = { .off = off,
 				   .end = end,
-				   .slot = CK_EXTENT_NO_SLOT };
+				   .slot = CK_INTERVAL_NO_SLOT };
 	struct ck_interval one;
 
 	if (off >= end)

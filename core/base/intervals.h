@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CK_EXTENT_NO_SLOT UINT32_MAX
+#define CK_INTERVAL_NO_SLOT UINT32_MAX
 
 struct ck_interval {
 	uint64_t off, end; /* bytes; off < end */

@@ -5,7 +5,7 @@
  *
  * What a mount knows of the files that it edits, the digests, the sums, the
  * times that its own writes left, it keeps in memory; a second one that edits
- * the same checkpoint would spoil that, and be spoilt, also long after the
+ * the same checkpoint would damage that, and be damaged, also long after the
  * first one's last write.  So who edits holds two kinds of locks to its end:
  *
  *	a file in each directory of the root, which says who it is: of what is

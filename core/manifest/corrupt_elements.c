@@ -88,21 +88,21 @@ static bool tell(struct ck_corrupt_finder *sp, uint32_t t, uint64_t off,
 {
 	const struct ck_catalog *img = sp->img;
 	struct one o = { .img = img };
-	struct ck_reverse_map spoil = { .img = img,
-					.resolved = sp->resolved,
-					.src = sp->src,
-					.lo = off,
-					.hi = off + len,
-					.elements = sp->elements,
-					.ctx = &o,
-					.each = each };
+	struct ck_reverse_map map = { .img = img,
+				      .resolved = sp->resolved,
+				      .src = sp->src,
+				      .lo = off,
+				      .hi = off + len,
+				      .elements = sp->elements,
+				      .ctx = &o,
+				      .each = each };
 	struct ck_corrupt_elements out = { .tensor = t };
 	bool failed;
 
 	o.gather.elem = ck_dtype_info(img->tensors[t].dtype)->size;
 	if (!o.gather.elem)
 		o.gather.elem = 1;
-	ck_reverse_map_tensor(&spoil, t);
+	ck_reverse_map_tensor(&map, t);
 	ck_element_ranges_end(&o.gather, img, &img->tensors[t], &out);
 	out.copies = !o.lone;
 	if (out.nr_elements)

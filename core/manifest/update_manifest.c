@@ -184,7 +184,7 @@ struct job {
 	uint64_t *todo; /* bits: blocks that were touched */
 	uint64_t *block; /* digests of all */
 	struct ck_hash_file *file; /* all of the manifest's */
-	struct ck_corrupt_finder spoils;
+	struct ck_corrupt_finder damaged;
 	unsigned char *tensor; /* by catalog: IN_TOUCHED, IN_BAD */
 	unsigned char in; /* what the blocks are that are looked at now */
 	uint64_t *first; /* of each file */
@@ -253,7 +253,7 @@ static void free_job(struct job *j)
 	free(j->file);
 	free(j->first);
 	free(j->tensor);
-	ck_corrupt_finder_free(&j->spoils);
+	ck_corrupt_finder_free(&j->damaged);
 }
 
 static void touch_again(struct job *j)
@@ -280,7 +280,7 @@ static int hash(struct job *j, struct ck_err *err)
 
 /* ---- tensors ---- */
 
-static void spoilt(void *ctx, const struct ck_corrupt_elements *sp)
+static void add_tensor(void *ctx, const struct ck_corrupt_elements *sp)
 {
 	struct job *j = ctx;
 
@@ -300,8 +300,8 @@ static int find_tensors(struct job *j, struct ck_err *err)
 	const struct ck_manifest *m = &j->s->m;
 	int ret = 0;
 
-	j->spoils.ctx = j;
-	j->spoils.each = spoilt;
+	j->damaged.ctx = j;
+	j->damaged.each = add_tensor;
 	for (uint64_t i = 0; i < m->nr_files && !ret; i++) {
 		struct ck_manifest_file f;
 
@@ -314,7 +314,7 @@ static int find_tensors(struct job *j, struct ck_err *err)
 			if (!j->in)
 				continue;
 			ret = ck_corrupt_finder_find(
-				&j->spoils, f.name, from << m->shift,
+				&j->damaged, f.name, from << m->shift,
 				(k - from) << m->shift, err);
 		}
 	}
@@ -437,7 +437,7 @@ static int settle(struct ck_sealed *s, struct ck_reader *reader,
 		  struct ck_err *err)
 {
 	struct job j = { .s = s,
-			 .spoils = { .img = s->img, .resolved = resolved } };
+			 .damaged = { .img = s->img, .resolved = resolved } };
 	struct ck_manifest_new *n = NULL;
 	int ret = prepare(&j, err);
 

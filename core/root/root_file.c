@@ -261,10 +261,10 @@ int ck_root_open_write(const struct ck_root *root, const char *name, int *fd,
 			       has->path, name, (unsigned)st->st_nlink);
 	}
 	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
-		ck_auto_fd int twin = -1;
+		ck_auto_fd int alias = -1;
 		struct stat other;
 
-		if (open_file_in(r, name, O_RDONLY, &twin, &other, NULL))
+		if (open_file_in(r, name, O_RDONLY, &alias, &other, NULL))
 			continue;
 		close(*fd);
 		return ck_fail(err, EROFS,

@@ -110,7 +110,7 @@ static int swallow(struct ck_intervals *own, struct ck_interval *all,
 	while (!ret && ck_intervals_take(own, all->off, all->end, &one)) {
 		all->off = CK_MIN(all->off, one.off);
 		all->end = CK_MAX(all->end, one.end);
-		if (all->slot == CK_EXTENT_NO_SLOT)
+		if (all->slot == CK_INTERVAL_NO_SLOT)
 			all->slot = one.slot;
 		else
 			ret = note_free(f, one.slot);
@@ -123,7 +123,7 @@ int ck_claims_add_own(struct ck_claims *c, uint32_t file, uint64_t off,
 {
 	struct ck_interval all = { .off = off,
 				   .end = end,
-				   .slot = CK_EXTENT_NO_SLOT };
+				   .slot = CK_INTERVAL_NO_SLOT };
 	const struct ck_interval *has = ck_intervals_at(&c->own[file], off);
 	struct freed f = { 0 };
 	int ret;
@@ -131,7 +131,7 @@ int ck_claims_add_own(struct ck_claims *c, uint32_t file, uint64_t off,
 	if (off >= end || (has && has->off <= off && has->end >= end))
 		return 0;
 	ret = swallow(&c->own[file], &all, &f) ? no_mem(err) : 0;
-	if (!ret && all.slot == CK_EXTENT_NO_SLOT)
+	if (!ret && all.slot == CK_INTERVAL_NO_SLOT)
 		ret = ck_claims_slot_new(&c->log, &all.slot, err);
 	if (!ret && ck_intervals_put(&c->own[file], &all))
 		ret = no_mem(err);

@@ -129,7 +129,7 @@ static void quarrel(void *ctx, const struct ck_quarrel *q)
 	flush(v);
 }
 
-static void twin(void *ctx, const char *a, const char *b, uint64_t pieces)
+static void duplicate(void *ctx, const char *a, const char *b, uint64_t pieces)
 {
 	struct verify *v = ctx;
 
@@ -138,12 +138,12 @@ static void twin(void *ctx, const char *a, const char *b, uint64_t pieces)
 }
 
 /* Ranks that are alike: a warning, for they may have begun so. */
-static int twins(struct verify *v)
+static int duplicates(struct verify *v)
 {
 	int ret;
 
 	verify_list_begin(&v->show, "twins");
-	ret = ck_duplicate_ranks_check(v->ck, twin, v, &v->err);
+	ret = ck_duplicate_ranks_check(v->ck, duplicate, v, &v->err);
 	verify_list_end(&v->show);
 	flush(v);
 	return ret;
@@ -241,7 +241,7 @@ static int compare(struct verify *v)
 	if (!ret && v->ck && ck_opts_get(v->opts, "replicas"))
 		ret = replicas(v);
 	if (!ret && v->ck && ck_opts_get(v->opts, "replicas"))
-		ret = twins(v);
+		ret = duplicates(v);
 	return ret;
 }
 

@@ -121,20 +121,22 @@ static int bytes_order(const void *pa, const void *pb, void *ctx)
 static int number_storages(struct torch_view *v, uint32_t *nr_storages)
 {
 	ck_auto_free uint32_t *order = calloc(v->nr_held + 1, sizeof(*order));
-	ck_auto_free uint32_t *twin = calloc(v->nr_held + 1, sizeof(*twin));
+	ck_auto_free uint32_t *same_as =
+		calloc(v->nr_held + 1, sizeof(*same_as));
 	uint32_t next = 0;
 
-	if (!order || !twin)
+	if (!order || !same_as)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < v->nr_held; i++)
-		order[i] = twin[i] = i;
+		order[i] = same_as[i] = i;
 	qsort_r(order, v->nr_held, sizeof(*order), bytes_order, v);
 	for (uint32_t k = 1; k < v->nr_held; k++)
 		if (same_bytes(v->one.base.img, v->held[order[k - 1]],
 			       v->held[order[k]]))
-			twin[order[k]] = twin[order[k - 1]];
+			same_as[order[k]] = same_as[order[k - 1]];
 	for (uint32_t i = 0; i < v->nr_held; i++)
-		v->storage[i] = twin[i] == i ? next++ : v->storage[twin[i]];
+		v->storage[i] =
+			same_as[i] == i ? next++ : v->storage[same_as[i]];
 	*nr_storages = next;
 	return 0;
 }
