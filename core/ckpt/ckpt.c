@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/size.h"
 #include "core/catalog/catalog.h"
+#include "core/format/format.h"
 #include "core/geom/dtype.h"
 #include "core/io/writer_lock.h"
 #include "core/write/overlay.h"
@@ -82,6 +83,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 	const char *engine = ck_opts_get(opts, "engine");
 	const char *threads = ck_opts_get(opts, "threads");
 	const char *spool = ck_opts_get(opts, "spool");
+	const struct ck_format *format = ck_format_of(&ck->img);
 	struct ck_reader_in in = {
 		.img = &ck->img,
 		.root = &ck->root,
@@ -94,6 +96,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		.spool_max = ck_opts_size(opts, "spool-max", 0),
 		.max_files = (unsigned)ck_opts_size(opts, "max-files", 0),
 		.write = ck_opts_get(opts, "rw"),
+		.sums = format && format->sums,
 	};
 	int ret;
 

@@ -40,12 +40,9 @@ struct job {
 
 static bool is_apart(const struct ck_catalog *img)
 {
-	const char *name = ck_catalog_str(img, img->format, NULL);
+	const struct ck_format *f = ck_format_of(img);
 
-	for (size_t i = 0; ck_formats[i]; i++)
-		if (!strcmp(ck_formats[i]->name, name))
-			return ck_formats[i]->apart;
-	return false;
+	return f && f->apart;
 }
 
 static int end_verified(const struct ck_sealed_index *x, const struct job *job,

@@ -10,28 +10,18 @@
  */
 #include "core/ckpt/ckpt_priv.h"
 
-#include "core/base/check.h"
+#include "core/format/format.h"
 
 #include <errno.h>
 #include <string.h>
 
-static bool is_indexed(const struct ck_catalog *img)
-{
-	static const char *const formats[] = { "dcp", "hf", "layout",
-					       "safetensors" };
-	const char *name = ck_catalog_str(img, img->format, NULL);
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(formats); i++)
-		if (!strcmp(name, formats[i]))
-			return true;
-	return false;
-}
-
 void ck_unknown_copies_init(struct ck_unknown_copies *l,
 			    const struct ck_catalog *img)
 {
+	const struct ck_format *f = ck_format_of(img);
+
 	*l = (struct ck_unknown_copies){ CK_NONE, CK_NONE };
-	if (is_indexed(img))
+	if (f && f->indexed)
 		return;
 	for (uint32_t i = 0; i < img->nr_problems; i++)
 		if (img->problems[i].severity == CK_ERROR &&

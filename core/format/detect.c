@@ -319,7 +319,7 @@ static const struct ck_format *instead(const struct ck_dir *dir,
 				       const struct found *f,
 				       const struct ck_format *fmt)
 {
-	if (fmt->join->words)
+	if (fmt->join->is_words)
 		return other_ranks(dir, fmt);
 	return has_format(f, fmt) ? NULL : f->best[0];
 }
@@ -376,7 +376,7 @@ static int check_options(const struct ck_dir *dir, const char *format,
 	for (size_t i = 0; ck_formats[i] && !ret; i++) {
 		const struct ck_format *f = ck_formats[i];
 
-		if (f->join && !f->join->words)
+		if (f->join && !f->join->is_words)
 			ret = check_named(dir, f->join->option, err);
 	}
 	for (size_t i = 0; ck_formats[i] && !ret; i++) {

@@ -38,11 +38,28 @@ enum ck_slice {
 	CK_SLICE_YES,
 };
 
+/* What tells how many ranks there were. */
+enum ck_tells_ranks {
+	CK_TELLS_RANKS, /* an index, or each file */
+	CK_TELLS_BY_PIECES, /* the pieces of a tensor, where there are any */
+	CK_TELLS_NOTHING,
+};
+
+/* Copies of a model's weights in one checkpoint, below a key each. */
+struct ck_format_copies {
+	const char *option; /* which of them views show */
+	const char *usual, *other; /* keys; the other, if the usual is not */
+};
+
 /* An option that says how the ranks of a format join. */
 struct ck_format_join {
 	const char *option;
 	const char *whose; /* "MindSpore's", for messages */
-	bool words; /* words will do, which fit whatever files there are */
+	/*
+	 * Whether it is given as words, which fit whatever files and ranks there
+	 * are; NULL: it names files only.
+	 */
+	bool (*is_words)(const struct ck_opts *opts);
 };
 
 struct ck_format {
@@ -78,7 +95,22 @@ struct ck_format {
 	const struct ck_format_parts *parts; /* or NULL */
 	const char *marker; /* a file that says which is the newest; or NULL */
 
+	/* Whether all of a save is there. */
+	enum ck_tells_ranks ranks;
+	/* A file whose path has this in it tells it, too; or NULL. */
+	const char *ranks_file;
+	bool ranks_are_files; /* a file a rank, with a number in its name */
+	/*
+	 * Files of which one is there once a save has ended, and the one that
+	 * each of its folders has from the beginning; or NULL.
+	 */
+	const char *const *ends;
+	const char *begun;
+	bool indexed; /* an index tells what a file holds that is missing */
+
 	/* What its files are. */
+	bool sums; /* they hold checksums that a write has to keep right */
+	const struct ck_format_copies *copies; /* or NULL */
 	bool flat; /* none of them lies in a folder of its own, */
 	const char
 		*inner; /* but this, with another form of the same; or NULL */

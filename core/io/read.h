@@ -86,6 +86,7 @@ struct ck_reader_in {
 	const struct ck_file_layer *over;
 	const struct ck_made *made; /* no file is opened then; or NULL */
 	bool write; /* its files may be written too, core/write/ */
+	bool sums; /* they hold checksums of their format's own */
 	bool unaided; /* one thread writes a request, never two (write_helper.h) */
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,

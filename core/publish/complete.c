@@ -14,7 +14,7 @@
 #include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
-#include "core/mesh/sbp.h"
+#include "core/format/format.h"
 #include "core/sandbox/sandbox.h"
 #include "core/publish/sparse_check.h"
 #include "core/publish/ranks.h"
@@ -36,7 +36,7 @@ struct how {
 
 /* What our reader made of the files. */
 struct seen {
-	char format[64]; /* "": they cannot be read together */
+	const struct ck_format *format; /* NULL: they cannot be read together */
 	bool cut; /* some tensor is in parts, which are known to be all */
 };
 
@@ -146,77 +146,77 @@ static int look_apart(struct job *job, struct ck_err *err)
 	return ck_child_call(&c, err);
 }
 
-/*
- * Formats whose files do not say how many ranks there are.  Of torch.save's,
- * several are read together; only pieces of a tensor tell of all of them.
- */
+/* Whether nothing in the files says how many ranks there were. */
 static bool is_silent(const struct seen *seen)
 {
-	static const char *const silent[] = { "mindspore", "oneflow",
-					      "safetensors", "hf" };
-
-	if (!strcmp(seen->format, "torch"))
+	switch (seen->format->ranks) {
+	case CK_TELLS_NOTHING:
+		return true;
+	case CK_TELLS_BY_PIECES:
 		return !seen->cut;
-	for (size_t i = 0; i < CK_ARRAY_LEN(silent); i++)
-		if (!strcmp(seen->format, silent[i]))
-			return true;
-	return false;
+	default:
+		return false;
+	}
 }
 
-/* An SBP in a word is of as many ranks as there happen to be. */
-static bool has_sbp(const struct ck_opts *opts)
+/* An option says it, but not words, which are of as many as there happen to be. */
+static bool says_ranks(const struct ck_format *f, const struct ck_opts *opts)
 {
-	const char *sbp = ck_opts_get(opts, "sbp");
-	int32_t axis;
-	size_t len;
+	const struct ck_format_join *j = f->join;
 
-	return sbp && (ck_opts_bytes(opts, "sbp", 0, &len) ||
-		       !ck_sbp_word(sbp, strlen(sbp), &axis));
+	return (f->asked_by && ck_opts_get(opts, f->asked_by)) ||
+	       (j && ck_opts_get(opts, j->option) &&
+		!(j->is_words && j->is_words(opts)));
 }
 
 /* What else says it: a strategy, rules, a layout. */
 static bool is_described(const struct ck_dir_tree *files,
 			 const struct ck_opts *opts)
 {
-	if (ck_opts_get(opts, "layout") || ck_opts_get(opts, "strategy") ||
-	    has_sbp(opts))
-		return true;
-	for (size_t i = 0; i < files->nr; i++)
-		if (strstr(files->v[i].path, "strategy") ||
-		    strstr(files->v[i].path, "unshard-layout.json") ||
-		    strstr(files->v[i].path, ".index.json"))
+	for (size_t i = 0; ck_formats[i]; i++) {
+		const struct ck_format *f = ck_formats[i];
+
+		if (says_ranks(f, opts))
+			return true;
+		for (size_t k = 0; f->ranks_file && k < files->nr; k++)
+			if (strstr(files->v[k].path, f->ranks_file))
+				return true;
+	}
+	return false;
+}
+
+static bool is_any(const char *name, const char *const *names)
+{
+	for (; *names; names++)
+		if (!strcmp(*names, name))
 			return true;
 	return false;
 }
 
 /*
- * OneFlow writes a folder a tensor, and then what says that there are no more;
- * the folders alone look like a save of its first versions.
+ * Some write a folder a tensor, and then what says that there are no more; the
+ * folders alone may look like a save of another kind.
  */
-static int check_end(const struct ck_dir_tree *files, const char *format,
+static int check_end(const struct ck_dir_tree *files, const struct ck_format *f,
 		     struct ck_err *err)
 {
-	static const char *const ends[] = { "pickled_data", "snapshot_done",
-					    "model.mlir" };
+	bool begun = false;
 
-	bool folders = false;
-
-	if (strcmp(format, "oneflow") != 0)
+	if (!f || !f->ends)
 		return 0;
 	for (size_t i = 0; i < files->nr; i++) {
 		const char *slash = strrchr(files->v[i].path, '/');
 		const char *name = slash ? slash + 1 : files->v[i].path;
 
-		folders |= slash && !strcmp(name, "meta");
-		for (size_t k = 0; k < sizeof(ends) / sizeof(*ends); k++)
-			if (!strcmp(name, ends[k]))
-				return 0;
+		begun |= slash && !strcmp(name, f->begun);
+		if (is_any(name, f->ends))
+			return 0;
 	}
-	if (!folders)
+	if (!begun)
 		return 0;
 	return ck_fail(err, ENODATA,
-		       "the save did not finish: neither pickled_data nor "
-		       "snapshot_done is there");
+		       "the save did not finish: neither %s nor %s is there",
+		       f->ends[0], f->ends[1]);
 }
 
 static int ask(const struct ck_ranks *found, struct ck_err *err)
@@ -245,7 +245,9 @@ static int check_ranks(const struct ck_ranks *found,
 		return ck_ranks_are(found, ranks, err);
 	if (!found->nr || found->told || is_described(files, how->opts))
 		return 0;
-	return found->saves || is_silent(seen) ? ask(found, err) : 0;
+	return found->saves || (seen->format && is_silent(seen)) ?
+		       ask(found, err) :
+		       0;
 }
 
 static int see(int catalog_fd, struct seen *seen, struct ck_err *err)
@@ -255,8 +257,7 @@ static int see(int catalog_fd, struct seen *seen, struct ck_err *err)
 
 	if (ret)
 		return ret;
-	snprintf(seen->format, sizeof(seen->format), "%s",
-		 ck_catalog_str(&img, img.format, NULL));
+	seen->format = ck_format_of(&img);
 	for (uint32_t i = 0; i < img.nr_tensors; i++)
 		seen->cut |= img.tensors[i].nr > 1;
 	ck_catalog_unmap(&img);
@@ -398,9 +399,9 @@ static int count(const char *path, const struct ck_dir_tree *files,
 	enum ck_ranks_by by = CK_RANKS_WORDS;
 	int nr;
 
-	if (ranks && (!*seen->format || is_silent(seen)))
+	if (ranks && (!seen->format || is_silent(seen)))
 		by = CK_RANKS_ANY;
-	else if (!strcmp(seen->format, "oneflow"))
+	else if (seen->format && seen->format->ranks_are_files)
 		by = CK_RANKS_FILES;
 	nr = ck_ranks_find(&found, files, by, &counted);
 	if (!nr)
@@ -432,7 +433,7 @@ int ck_complete(const char *path, const struct ck_dir_tree *files,
 	if (ret)
 		return ret;
 	ret = look_at(&root, how, &seen, err);
-	if (ret == -ENODATA && !*seen.format) {
+	if (ret == -ENODATA && !seen.format) {
 		int below = look_in_run(&root, how, &seen, &inner);
 
 		if (!below)

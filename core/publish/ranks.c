@@ -7,6 +7,7 @@
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/base/vec.h"
+#include "core/format/format.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -68,6 +69,16 @@ bool ck_rank_of(const char *path, struct ck_rank *out)
 	return false;
 }
 
+/* Whether a format's save has ended where a file is called so. */
+static bool is_end(const char *name)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		for (const char *const *e = ck_formats[i]->ends; e && *e; e++)
+			if (!strcmp(*e, name))
+				return true;
+	return false;
+}
+
 /* The last number in the name that is [from, to) of @path. */
 static bool number_of(const char *path, size_t from, size_t to,
 		      struct ck_rank *out)
@@ -78,24 +89,17 @@ static bool number_of(const char *path, size_t from, size_t to,
 	       take(out, path, from + at, from + end);
 }
 
-/* A folder by flow.save() or flow.save(graph): "model_3/pickled_data". */
+/* The folder of a save that ended: "model_3/pickled_data". */
 static bool save_of(const char *path, struct ck_rank *out)
 {
-	static const char *const in[] = { "/pickled_data", "/snapshot_done",
-					  "/model.mlir" };
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0, from = len;
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(in); i++) {
-		size_t len = strlen(path), from;
-
-		if (!ck_has_suffix(path, in[i]))
-			continue;
-		len -= strlen(in[i]);
-		from = len;
-		while (from && path[from - 1] != '/')
-			from--;
-		return number_of(path, from, len, out);
-	}
-	return false;
+	if (!len || !is_end(slash + 1))
+		return false;
+	while (from && path[from - 1] != '/')
+		from--;
+	return number_of(path, from, len, out);
 }
 
 /* "-00001-of-00004" */

@@ -2,8 +2,8 @@
 /*
  * ranks.h - which ranks' files there are, by their names
  *
- * rank_3/, node0/, model_rank7.pt, rank-00003.safetensors, and the folders of
- * flow.save that end in a number, model_3/.  Formats that say in a file how
+ * rank_3/, node0/, model_rank7.pt, rank-00003.safetensors, and folders of saves
+ * that end in a number, model_3/.  Formats that say in a file how
  * many ranks there are need none of this; for the others it is the only way to
  * notice that one has not written yet.
  *
@@ -38,7 +38,7 @@ struct ck_ranks {
 	size_t nr, room;
 	uint64_t nr_ranks; /* how many numbers there are */
 	bool told; /* some name says of how many: model-00001-of-00004 */
-	bool saves; /* of OneFlow, which has no file that says it */
+	bool saves; /* folders of saves, in which nothing says it */
 };
 /*
  * What is called as ranks' files are; where nothing is, what lies at the top and

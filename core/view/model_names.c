@@ -5,6 +5,7 @@
 #include "core/view/model_names.h"
 
 #include "core/base/check.h"
+#include "core/format/format.h"
 #include "core/geom/dtype.h"
 #include "core/geom/range.h"
 #include "core/view/nest.h"
@@ -121,27 +122,28 @@ static bool lies_below(const struct ck_catalog *img, uint32_t t,
 
 bool ck_model_names_twice(const struct ck_catalog *img)
 {
-	size_t len;
-	const char *format = ck_catalog_str(img, img->format, &len);
+	const struct ck_format *f = ck_format_of(img);
 
-	return len == 9 && !memcmp(format, "deepspeed", 9);
+	return f && f->copies;
 }
 
 /*
- * DeepSpeed keeps two copies of the weights: -o weights= says which, or the
- * one that is there.  False: it is no such checkpoint.
+ * Of two copies of the weights the one that the option says, or that is there.
+ * False: there is only one.
  */
 static bool take_copy(struct pick *p, const struct ck_opts *opts)
 {
-	const char *want = ck_opts_get(opts, "weights");
-	uint32_t kept = 0, modules = 0;
+	const struct ck_format *f = ck_format_of(p->img);
+	uint32_t kept = 0, usual = 0;
+	const char *want;
 
-	if (!ck_model_names_twice(p->img))
+	if (!f || !f->copies)
 		return false;
+	want = ck_opts_get(opts, f->copies->option);
 	for (uint32_t i = 0; i < p->nr; i++)
-		modules += lies_below(p->img, p->held[i], "module");
+		usual += lies_below(p->img, p->held[i], f->copies->usual);
 	if (!want)
-		want = modules ? "module" : "fp32";
+		want = usual ? f->copies->usual : f->copies->other;
 	for (uint32_t i = 0; i < p->nr; i++)
 		if (lies_below(p->img, p->held[i], want))
 			p->held[kept++] = p->held[i];

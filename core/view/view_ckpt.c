@@ -2,11 +2,11 @@
 /*
  * view_ckpt.c - model.ckpt: all tensors as MindSpore's load_checkpoint opens it
  *
- * The same tensors under the same names as model.safetensors; ms_out.h has the
+ * The same tensors under the same names as model.safetensors; emit/ckpt_records.h has the
  * bytes.
  */
 #include "core/view/merged_set.h"
-#include "core/view/ms_out.h"
+#include "core/emit/ckpt_records.h"
 #include "core/view/single.h"
 
 #include "core/base/check.h"
@@ -30,9 +30,9 @@ static void add_tensor(struct ck_compose *file, const struct ck_catalog *img,
 	do {
 		ck_auto_str struct ck_str head = { 0 };
 
-		len = CK_MIN(t->size - at, CK_MS_SLICE);
-		ck_ms_record(&head, m, t->dtype, img->dims + t->shape, t->rank,
-			     len);
+		len = CK_MIN(t->size - at, CK_CKPT_RECORD_MAX);
+		ck_ckpt_records_add(&head, m->name, m->name_len, t->dtype,
+				    img->dims + t->shape, t->rank, len);
 		file->failed |= head.failed;
 		ck_compose_bytes(file, head.v, head.len);
 		ck_compose_range(file, img, m->tensor, at, len, 0);
@@ -72,7 +72,8 @@ static int ckpt_open(struct ck_view **out, const struct ck_view *base,
 		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
 	v->one.base = *base;
 	ck_lazy_init(&v->one.file, make_file, v);
-	ret = ck_merged_set_take(&v->held, base, opts, ck_ms_refuses, err);
+	ret = ck_merged_set_take(&v->held, base, opts, ck_ckpt_records_refuse,
+				 err);
 	if (ret)
 		ckpt_close(&v->one.base);
 	else

@@ -238,9 +238,6 @@ void ck_chunk_archive(const struct ck_catalog *img, const struct ck_tensor *t,
 int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 		struct ck_err *err)
 {
-	const struct ck_catalog *img = r->in.img;
-	bool mindspore =
-		!strcmp(ck_catalog_str(img, img->format, NULL), "mindspore");
 	unsigned char head[16];
 	int ret;
 
@@ -259,7 +256,7 @@ int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 				      "right: %s",
 				      ck_bytes_name(r, src), why.msg);
 	}
-	if (!mindspore)
+	if (!r->in.sums)
 		return 0;
 	ret = check_safetensors(r, src, u, head, err);
 	return ret ? ret : add_trailer(r, src, u, err);

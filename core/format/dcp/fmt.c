@@ -282,6 +282,7 @@ const struct ck_format ck_format_dcp = {
 	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
 	.options = options,
 	.is_piece = is_piece,
+	.indexed = true,
 	.signs = signs,
 	.apart = true,
 	.probe = probe,

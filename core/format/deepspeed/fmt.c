@@ -529,6 +529,12 @@ static const struct ck_format_sign signs[] = {
 	{ NULL, 0 },
 };
 
+static const struct ck_format_copies copies = {
+	.option = "weights",
+	.usual = "module",
+	.other = "fp32",
+};
+
 const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
 	.summary = "DeepSpeed: ZeRO 0 to 3, pipelines, the universal form",
@@ -538,6 +544,7 @@ const struct ck_format ck_format_deepspeed = {
 	.slice =
 		"one rank's of DeepSpeed: its tensors may be that rank's slices; all ranks are read together under the names that DeepSpeed gave the files",
 	.check_beside = check_latest,
+	.copies = &copies,
 	.signs = signs,
 	.marker = "latest",
 	.probe = probe,

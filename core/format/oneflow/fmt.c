@@ -453,10 +453,20 @@ static const struct ck_option options[] = {
 	{ .name = NULL },
 };
 
+static bool is_words(const struct ck_opts *opts)
+{
+	const char *sbp = ck_opts_get(opts, "sbp");
+	int32_t axis;
+	size_t len;
+
+	return sbp && !ck_opts_bytes(opts, "sbp", 0, &len) &&
+	       ck_sbp_word(sbp, strlen(sbp), &axis);
+}
+
 static const struct ck_format_join join = {
 	.option = "sbp",
 	.whose = "OneFlow's",
-	.words = true,
+	.is_words = is_words,
 };
 
 static const struct ck_format_sign signs[] = {
@@ -465,12 +475,19 @@ static const struct ck_format_sign signs[] = {
 	{ NULL, 0 },
 };
 
+static const char *const ends[] = { "pickled_data", "snapshot_done",
+				    "model.mlir", NULL };
+
 const struct ck_format ck_format_oneflow = {
 	.name = "oneflow",
 	.summary = "OneFlow: folders and files by flow.save, one or one a rank",
 	.options = options,
 	.join = &join,
 	.is_layout = ck_of_sbp_in_layout,
+	.ranks = CK_TELLS_NOTHING,
+	.ranks_are_files = true,
+	.ends = ends,
+	.begun = "meta",
 	.signs = signs,
 	.compares = true,
 	.probe = probe,

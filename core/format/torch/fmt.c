@@ -159,6 +159,7 @@ const struct ck_format ck_format_torch = {
 	.names_file = true,
 	.flat = true,
 	.reports_aside = true,
+	.ranks = CK_TELLS_BY_PIECES,
 	.signs = signs,
 	.probe = probe,
 	.load = load,

@@ -6,7 +6,7 @@
 #include "core/base/limits.h"
 #include "core/base/search.h"
 #include "core/geom/dtype.h"
-#include "core/view/ms_out.h"
+#include "core/emit/ckpt_records.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -146,10 +146,10 @@ static int take_records(struct ck_rank_file *f, struct ck_str *own,
 	/* a part without elements is none there: MindSpore writes none */
 	bytes = bytes_of(img, m->tensor, &part);
 	for (uint64_t at = 0; at < bytes && !ret; at += len) {
-		len = CK_MIN(bytes - at, CK_MS_SLICE);
+		len = CK_MIN(bytes - at, CK_CKPT_RECORD_MAX);
 		piece.own_at = (uint32_t)own->len;
-		ck_ms_record(own, m, t->dtype, part.shard.box.len, t->rank,
-			     len);
+		ck_ckpt_records_add(own, m->name, m->name_len, t->dtype,
+				    part.shard.box.len, t->rank, len);
 		if (own->failed || own->len > UINT32_MAX)
 			return too_large(err);
 		piece.own_len = (uint32_t)own->len - piece.own_at;
@@ -230,7 +230,7 @@ void ck_rank_file_at(const struct ck_rank_file *f, const struct ck_catalog *img,
 		out->len = p->own_len - in;
 		return;
 	}
-	in += p->slice * CK_MS_SLICE - p->own_len;
+	in += p->slice * CK_CKPT_RECORD_MAX - p->own_len;
 	if (!ck_reshard_part(f->rs, f->rank, p->tensor, &part)) {
 		out->len =
 			0; /* cannot be: it was there when the file was made */

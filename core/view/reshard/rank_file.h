@@ -24,7 +24,7 @@ struct ck_rank_piece {
 	uint64_t off; /* in the file */
 	uint32_t own_at, own_len; /* of the own bytes */
 	uint32_t tensor; /* CK_NONE: nothing follows */
-	uint32_t slice; /* begins so many CK_MS_SLICE into the part */
+	uint32_t slice; /* begins so many CK_CKPT_RECORD_MAX into the part */
 };
 
 struct ck_rank_file {

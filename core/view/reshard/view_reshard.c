@@ -13,7 +13,7 @@
 #include "core/view/reshard/rank_cache.h"
 #include "core/view/reshard/rank_layout.h"
 #include "core/view/metadata.h"
-#include "core/view/ms_out.h"
+#include "core/emit/ckpt_records.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -84,7 +84,7 @@ static const char *refuses(const struct reshard_view *v, uint32_t t,
 		return ck_merged_refuses(v->base.img, t, m->name, m->name_len);
 	if (v->base.img->tensors[t].dtype == CK_DT_STR)
 		return "a text cannot be cut";
-	return ck_ms_refuses(v->base.img, t, m->name, m->name_len);
+	return ck_ckpt_records_refuse(v->base.img, t, m->name, m->name_len);
 }
 
 static int hold_tensors(struct reshard_view *v, struct ck_err *err)

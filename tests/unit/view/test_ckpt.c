@@ -4,7 +4,7 @@
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
 #include "core/parse/protobuf.h"
-#include "core/view/ms_out.h"
+#include "core/emit/ckpt_records.h"
 #include "tests/unit/view/viewkit.h"
 
 #include <criterion/criterion.h>
@@ -179,7 +179,7 @@ Test(ckpt_view, what_mindspore_does_not_load_is_left_out)
 /* As MindSpore cuts: 512 MiB, 512 MiB, the rest; each with all dimensions. */
 Test(ckpt_view, a_large_tensor_is_several_records)
 {
-	const uint64_t size = 2 * CK_MS_SLICE + 12;
+	const uint64_t size = 2 * CK_CKPT_RECORD_MAX + 12;
 	struct ck_vfile f;
 	struct ck_span s;
 	uint64_t off = 0;
@@ -188,7 +188,7 @@ Test(ckpt_view, a_large_tensor_is_several_records)
 	v = vk_open(&k, &ck_view_ckpt, NULL);
 	cr_assert(v->ops->file(v, 0, &f));
 	for (unsigned i = 0; i < 3; i++) {
-		uint64_t want = i < 2 ? CK_MS_SLICE : 12;
+		uint64_t want = i < 2 ? CK_CKPT_RECORD_MAX : 12;
 
 		v->ops->at(v, 0, off, &s);
 		cr_expect_eq(s.kind, CK_SPAN_MADE);
@@ -196,10 +196,10 @@ Test(ckpt_view, a_large_tensor_is_several_records)
 		off += s.len;
 		v->ops->at(v, 0, off, &s);
 		cr_expect_eq(s.kind, CK_SPAN_TENSOR);
-		cr_expect_eq(s.off, i * CK_MS_SLICE);
+		cr_expect_eq(s.off, i * CK_CKPT_RECORD_MAX);
 		cr_expect_eq(s.len, want);
 		v->ops->at(v, 0, off + want - 1, &s);
-		cr_expect_eq(s.off, i * CK_MS_SLICE + want - 1);
+		cr_expect_eq(s.off, i * CK_CKPT_RECORD_MAX + want - 1);
 		cr_expect_eq(s.len, 1);
 		off += want;
 	}

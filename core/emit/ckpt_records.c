@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ms_out.c - heads of protobuf records; the header has the picture */
-#include "core/view/ms_out.h"
+/* ckpt_records.c - heads of protobuf records; the header has the picture */
+#include "core/emit/ckpt_records.h"
 
 #include "core/base/utf8.h"
 #include "core/geom/dtype.h"
@@ -17,8 +17,8 @@ enum {
 	CONTENT = 0x1a,
 };
 
-const char *ck_ms_refuses(const struct ck_catalog *img, uint32_t t,
-			  const char *name, size_t name_len)
+const char *ck_ckpt_records_refuse(const struct ck_catalog *img, uint32_t t,
+				   const char *name, size_t name_len)
 {
 	const struct ck_tensor *tensor = &img->tensors[t];
 
@@ -75,9 +75,9 @@ static uint64_t field_len(uint64_t value)
 	return 1 + varint_len(value);
 }
 
-void ck_ms_record(struct ck_str *out, const struct ck_merged_tensor *m,
-		  uint8_t dtype, const uint64_t *shape, unsigned rank,
-		  uint64_t len)
+void ck_ckpt_records_add(struct ck_str *out, const char *name, size_t name_len,
+			 uint8_t dtype, const uint64_t *shape, unsigned rank,
+			 uint64_t len)
 {
 	static const uint64_t text_dim = 0;
 	const char *type = ck_dtype_info(dtype)->mindspore;
@@ -91,11 +91,10 @@ void ck_ms_record(struct ck_str *out, const struct ck_merged_tensor *m,
 	}
 	for (unsigned d = 0; d < rank; d++)
 		tensor += field_len(shape[d]);
-	record = field_len(m->name_len) + m->name_len + field_len(tensor) +
-		 tensor;
+	record = field_len(name_len) + name_len + field_len(tensor) + tensor;
 	put_field(out, RECORD, record);
-	put_field(out, NAME, m->name_len);
-	ck_str_add(out, m->name, m->name_len);
+	put_field(out, NAME, name_len);
+	ck_str_add(out, name, name_len);
 	put_field(out, TENSOR, tensor);
 	for (unsigned d = 0; d < rank; d++)
 		put_field(out, DIM, shape[d]);
