@@ -192,7 +192,7 @@ int ck_ms_against(const struct ck_ms_set *s, char *why, size_t room,
 	ck_auto_free struct group *g = calloc(nr + 1, sizeof(*g));
 
 	if (!g)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	*why = '\0';
 	if (!s->strategy.devices)
 		return 0;
@@ -286,7 +286,7 @@ int ck_ms_shards_are_copies(const struct ck_ms_set *s, uint32_t name, bool *are,
 			continue;
 		if (!ck_vec_reserve(&v, 1)) {
 			free(v.v);
-			return ck_ms_no_memory(err);
+			return ck_mindspore_no_memory(err);
 		}
 		v.v[v.nr++] =
 			(struct shard){ slice, shard, t->hash, stage_of(s, t) };

@@ -231,7 +231,7 @@ static int extend(struct scan *sc, struct ck_err *err)
 		const struct one *t = &sc->rec.v[i];
 
 		if (!ck_vec_reserve(&p->v[i].seg, 1))
-			return ck_ms_no_memory(err);
+			return ck_mindspore_no_memory(err);
 		p->v[i].last = *t;
 		if (!ck_add_ok(p->v[i].rows, t->rank ? t->dims[0] : 0,
 			       &p->v[i].rows) ||
@@ -280,7 +280,7 @@ static int check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
 				   " bytes of it, which are not those of %s %s",
 				   s->file.v[t->file].name, t->bytes, o->type,
 				   shape.v);
-	return t->why ? 0 : ck_ms_no_memory(err);
+	return t->why ? 0 : ck_mindspore_no_memory(err);
 }
 
 static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
@@ -300,7 +300,7 @@ static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 	};
 
 	if (s->seg.nr + nr > UINT32_MAX || !ck_vec_reserve(&s->seg, nr + 1))
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	if (nr)
 		memcpy(s->seg.v + s->seg.nr, sc->pend.v[i].seg.v,
 		       nr * sizeof(*s->seg.v));
@@ -314,7 +314,7 @@ static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 		t.why = ck_ms_say(s, "%s: its type %s is unknown",
 				  s->file.v[sc->file].name, o->type);
 		if (!t.why)
-			return ck_ms_no_memory(err);
+			return ck_mindspore_no_memory(err);
 	} else if (t.dtype == CK_DT_STR) {
 		o->rank = 1;
 		o->dims[0] = bytes;
@@ -484,7 +484,7 @@ int ck_ms_read_ckpt(struct ck_ms_set *s, struct ck_source *in, uint32_t file,
 	int ret;
 
 	if (!sc)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	sc->s = s;
 	sc->in = in;
 	sc->file = file;

@@ -1,179 +1,457 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* find.c - folders of ranks, their files, and strategy files beside them */
-#include "core/format/mindspore/find.h"
+#include "core/format/mindspore/mindspore.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/str.h"
 #include "core/base/suffix.h"
-#include "core/format/mindspore/folders.h"
-#include "core/format/mindspore/keys.h"
 #include "core/format/mindspore/set.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_STRATEGY (UINT64_C(64) << 20)
 
-void ck_ms_found_free(struct ck_ms_found *f)
+void ck_mindspore_found_free(struct mindspore_found *f)
 {
 	for (size_t i = 0; i < f->lists.nr; i++)
 		ck_dir_list_free(&f->lists.v[i]);
 	ck_dir_list_free(&f->root);
+	ck_mindspore_keys_free(&f->keys);
 	free(f->lists.v);
 	free(f->ranks.v);
 	free(f->file.v);
 	free(f->strategy.v);
 	free(f->dud.v);
-	free(f->step);
-	free(f->others);
-	free(f->newer);
-	free(f->partial);
-	*f = (struct ck_ms_found){ .mode = CK_MS_NOTHING };
+	*f = (struct mindspore_found){ .mode = MINDSPORE_NOTHING };
 }
 
+/* ---- files ---- */
+
 /* Those of another save are its own; the root's are seen by all readers. */
-static void see_temporary(struct ck_ms_found *f, const struct ck_dir *dir,
-			  const char *name)
+static void count_temporary(struct mindspore_found *f, const struct ck_dir *dir,
+			    const char *name)
 {
 	if (dir->save || !strchr(name, '/') || !ck_is_temporary(name))
 		return;
-	if (!f->nr_tmp++)
-		f->tmp = name;
+	if (!f->nr_temporary++)
+		f->temporary = name;
 }
 
-int ck_ms_add_file(struct ck_ms_found *f, const struct ck_dir *dir,
-		   const char *name, uint32_t rank, struct ck_err *err)
+/* 1: it is one of the checkpoint, or of another of its saves. */
+static int add_file(struct mindspore_found *f, const struct ck_dir *dir,
+		    const char *name, uint32_t rank, struct ck_err *err)
 {
-	struct ck_ms_found_file *file;
+	const char *base = ck_mindspore_base(name);
+	struct mindspore_file *file;
 	int kind = CK_MS_CKPT;
 
-	see_temporary(f, dir, name);
+	count_temporary(f, dir, name);
 	if (!ck_has_suffix(name, ".ckpt") &&
 	    !ck_has_suffix(name, ".safetensors") && !dir->only)
 		return 0;
-	if (dir->save && !ck_ms_key_has(dir->save, ck_ms_base_of(name), rank)) {
-		f->passed_over = true;
-		return 0;
-	}
+	if (dir->save && !ck_mindspore_key_has(dir->save, base, rank))
+		return 1;
 	if (!f->names_only)
 		kind = ck_ms_kind(dir, name, err);
-	if (kind < 0)
-		return kind;
-	if (kind != CK_MS_CKPT && kind != CK_MS_ENCRYPTED &&
-	    kind != CK_MS_SAFETENSORS)
-		return 0;
+	if (kind < 0 || kind == CK_MS_OTHER || kind == CK_MS_STRATEGY)
+		return CK_MIN(kind, 0);
 	file = ck_vec_push(&f->file);
 	if (!file)
-		return ck_ms_no_memory(err);
-	*file = (struct ck_ms_found_file){ .name = name,
-					   .base = ck_ms_base_of(name),
-					   .rank = rank };
+		return ck_mindspore_no_memory(err);
+	*file = (struct mindspore_file){ name, base, rank, false };
+	return 1;
+}
+
+/* All in the folder @in; 1: there are some. */
+static int add_files(struct mindspore_found *f, const struct ck_dir *dir,
+		     const char *in, uint32_t rank, struct ck_dir_list *list,
+		     struct ck_err *err)
+{
+	struct ck_dir_list *slot = ck_vec_push(&f->lists);
+	int ret, any = 0;
+
+	if (!slot)
+		return ck_mindspore_no_memory(err);
+	*slot = (struct ck_dir_list){ 0 };
+	ret = ck_dir_list(dir, in, slot, err);
+	*list = *slot;
+	for (size_t i = 0; i < list->nr && ret >= 0; i++) {
+		if (list->v[i].is_dir)
+			continue;
+		ret = add_file(f, dir, list->v[i].name, rank, err);
+		any |= ret > 0;
+	}
+	return ret < 0 ? ret : any;
+}
+
+static int add_rank(struct mindspore_found *f, const struct ck_dir *dir,
+		    uint32_t rank, struct ck_err *err)
+{
+	uint32_t *slot;
+
+	for (size_t i = 0; i < f->ranks.nr; i++)
+		if (f->ranks.v[i] == rank)
+			return ck_fail(err, EINVAL,
+				       "%s: two folders are of rank %u",
+				       dir->path, rank);
+	slot = ck_vec_push(&f->ranks);
+	if (!slot)
+		return ck_mindspore_no_memory(err);
+	*slot = rank;
 	return 0;
 }
 
-int ck_ms_list(struct ck_ms_found *f, const struct ck_dir *dir, const char *in,
-	       struct ck_dir_list *out, struct ck_err *err)
+/* rank_0/ckpt/net.ckpt; node0/rank_1/net.ckpt is of rank 1. */
+static int add_below(struct mindspore_found *f, const struct ck_dir *dir,
+		     const struct ck_dir_list *in, uint32_t outer,
+		     struct ck_err *err)
 {
-	struct ck_dir_list *slot = ck_vec_push(&f->lists);
-	int ret;
+	const char *before = NULL;
+	int ret = 0;
 
-	if (!slot)
-		return ck_ms_no_memory(err);
-	*slot = (struct ck_dir_list){ 0 };
-	ret = ck_dir_list(dir, in, slot, err);
-	*out = *slot;
+	for (size_t i = 0; i < in->nr && ret >= 0; i++) {
+		const char *name = in->v[i].name;
+		struct ck_dir_list list;
+		uint32_t rank = outer;
+		bool own;
+
+		if (!in->v[i].is_dir)
+			continue;
+		own = ck_mindspore_folder_rank(name, &rank);
+		ret = add_files(f, dir, name, rank, &list, err);
+		if (ret <= 0)
+			continue;
+		if (before && !own)
+			return ck_fail(
+				err, EINVAL,
+				"%s: %s and %s both hold files of rank %u: give a folder in which each rank has one folder",
+				dir->path, before, name, outer);
+		before = own ? before : name;
+		ret = add_rank(f, dir, rank, err);
+	}
+	return CK_MIN(ret, 0);
+}
+
+/* At most @max folders that are called as @kind is but for the number. */
+static int add_folders(struct mindspore_found *f, const struct ck_dir *dir,
+		       const char *kind, size_t max, struct ck_err *err)
+{
+	size_t nr = 0;
+	int ret = 0;
+
+	for (size_t i = 0; i < f->root.nr && !ret && nr < max; i++) {
+		const char *name = f->root.v[i].name;
+		struct mindspore_number n;
+		struct ck_dir_list list;
+
+		if (!f->root.v[i].is_dir || !ck_mindspore_same_kind(kind, name))
+			continue;
+		nr++;
+		ck_mindspore_number_in(name, &n);
+		ret = add_files(f, dir, name, n.rank, &list, err);
+		if (ret > 0)
+			ret = add_rank(f, dir, n.rank, err);
+		else if (!ret && n.word > MINDSPORE_NUMBER)
+			ret = add_below(f, dir, &list, n.rank, err);
+	}
 	return ret;
+}
+
+/* ---- which folders are of ranks ---- */
+
+/* The kind of folder that most of them are whose number is of @word. */
+static const char *most_folders(const struct mindspore_found *f,
+				enum mindspore_word word)
+{
+	const char *best = NULL;
+	struct mindspore_number n;
+	size_t most = 0;
+
+	for (size_t i = 0; i < f->root.nr; i++) {
+		const char *name = f->root.v[i].name;
+		size_t nr = 0;
+
+		/* in order of names, so that each kind begins but once */
+		if (!f->root.v[i].is_dir || !ck_mindspore_number_in(name, &n) ||
+		    n.word != word ||
+		    (best && ck_mindspore_same_kind(best, name)))
+			continue;
+		for (size_t k = i; k < f->root.nr; k++)
+			nr += f->root.v[k].is_dir &&
+			      ck_mindspore_same_kind(name, f->root.v[k].name);
+		if (nr > most) {
+			most = nr;
+			best = name;
+		}
+	}
+	return best;
+}
+
+static bool is_bare(const char *name)
+{
+	return *name && name[strspn(name, "0123456789")] == '\0';
+}
+
+static int by_entry(const void *key, const void *entry)
+{
+	return strcmp(key, ((const struct ck_dir_entry *)entry)->name);
+}
+
+/* How many folders count on from @first, whose number is 0. */
+static size_t count_from(const struct mindspore_found *f, const char *first,
+			 const struct mindspore_number *n)
+{
+	for (size_t nr = 1;; nr++) {
+		ck_auto_str struct ck_str next = { 0 };
+		const struct ck_dir_entry *e;
+
+		ck_str_fmt(&next, "%.*s%0*zu%s", (int)n->from, first,
+			   (int)(n->to - n->from), nr, first + n->to);
+		if (next.failed)
+			return nr;
+		e = bsearch(next.v, f->root.v, f->root.nr, sizeof(*f->root.v),
+			    by_entry);
+		if (!e || !e->is_dir)
+			return nr;
+	}
+}
+
+/* The first of the most folders that count from 0; plain numbers first. */
+static const char *counted_folders(struct mindspore_found *f)
+{
+	const char *best = NULL;
+	struct mindspore_number n;
+
+	f->alike = 1;
+	for (size_t i = 0; i < f->root.nr; i++) {
+		const char *name = f->root.v[i].name;
+		size_t nr;
+
+		if (!f->root.v[i].is_dir || !ck_mindspore_number_in(name, &n) ||
+		    n.word != MINDSPORE_NUMBER || n.rank)
+			continue;
+		nr = count_from(f, name, &n);
+		if (nr > f->alike ||
+		    (nr == f->alike && best && is_bare(name))) {
+			f->alike = nr;
+			best = name;
+		}
+	}
+	return best;
+}
+
+static bool is_ckpt(const struct mindspore_file *file)
+{
+	return !ck_has_suffix(file->name, ".safetensors");
+}
+
+/* What others than MindSpore call so too must be its, or at least two. */
+static bool are_devices(const struct mindspore_found *f)
+{
+	bool first = false, second = false;
+
+	for (size_t i = 0; i < f->file.nr; i++) {
+		if (is_ckpt(&f->file.v[i]))
+			return true;
+		first = first || f->file.v[i].rank == 0;
+		second = second || f->file.v[i].rank == 1;
+	}
+	return first && second;
+}
+
+/* The same file, of MindSpore's, in both of two folders. */
+static bool have_common(const struct mindspore_found *f)
+{
+	for (size_t i = 0; i < f->file.nr; i++)
+		for (size_t k = 0; k < f->file.nr; k++)
+			if (f->file.v[i].rank == 0 && f->file.v[k].rank == 1 &&
+			    !strcmp(f->file.v[i].base, f->file.v[k].base) &&
+			    is_ckpt(&f->file.v[i]))
+				return true;
+	return false;
+}
+
+static void drop_files(struct mindspore_found *f)
+{
+	f->file.nr = f->ranks.nr = 0;
+}
+
+static int find_words(struct mindspore_found *f, const struct ck_dir *dir,
+		      enum mindspore_word word, struct ck_err *err)
+{
+	const char *kind = most_folders(f, word);
+	int ret = kind ? add_folders(f, dir, kind, SIZE_MAX, err) : 0;
+
+	if (ret)
+		return ret;
+	if (word == MINDSPORE_DEVICE && !f->asked && !are_devices(f))
+		drop_files(f);
+	if (f->file.nr)
+		f->mode = MINDSPORE_RANKS;
+	return 0;
 }
 
 /* ---- strategies ---- */
 
-static int is_strategy(const struct ck_dir *dir, const char *name,
-		       struct ck_err *err)
+enum { NO_STRATEGY, STRATEGY, DUD };
+
+/*
+ * A dud is called so as nothing else would be, and is none: operators' ones are
+ * whole JSON.
+ */
+static int strategy_kind(const struct ck_dir *dir, const char *name,
+			 struct ck_err *err)
 {
 	ck_auto_free char *bytes = NULL;
+	bool called = strstr(name, "strategy");
 	size_t len;
 	int ret;
 
 	if (!ck_has_suffix(name, ".json")) {
 		ret = ck_ms_kind(dir, name, err);
-		return ret < 0 ? ret : ret == CK_MS_STRATEGY;
+		called = called && ck_has_suffix(name, ".ckpt");
+		return ret < 0		     ? ret :
+		       ret == CK_MS_STRATEGY ? STRATEGY :
+		       called && !ret	     ? DUD :
+					       NO_STRATEGY;
 	}
 	ret = ck_dir_slurp(dir, name, MAX_STRATEGY, &bytes, &len, err);
 	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	return ck_strategy_is(name, bytes, len);
-}
-
-/* Whether nothing else would be called so: operators' ones are whole JSON. */
-static int is_dud(const struct ck_dir *dir, const char *name,
-		  struct ck_err *err)
-{
-	bool json = ck_has_suffix(name, ".json");
-	ck_auto_free char *bytes = NULL;
-	size_t len;
-	int ret;
-
-	if (!strstr(name, "strategy") ||
-	    (!json && !ck_has_suffix(name, ".ckpt")))
-		return 0;
-	if (!json) {
-		ret = ck_ms_kind(dir, name, err);
-		return ret < 0 ? ret : ret == CK_MS_OTHER;
-	}
-	ret = ck_dir_slurp(dir, name, MAX_STRATEGY, &bytes, &len, err);
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
+		return ret == -ENOMEM ? ret : NO_STRATEGY;
+	if (ck_strategy_is(name, bytes, len))
+		return STRATEGY;
 	while (len && strchr(" \t\r\n", bytes[len - 1]))
 		len--;
-	return !len || bytes[len - 1] != '}';
+	return called && (!len || bytes[len - 1] != '}') ? DUD : NO_STRATEGY;
 }
 
-static int take_strategies(struct ck_ms_found *f, const struct ck_dir *dir,
-			   const struct ck_dir_list *list, struct ck_err *err)
+static int add_strategies(struct mindspore_found *f, const struct ck_dir *dir,
+			  const struct ck_dir_list *list, struct ck_err *err)
 {
 	for (size_t i = 0; i < list->nr; i++) {
 		const char *name = list->v[i].name, **slot;
-		int ret, dud = 0;
+		int kind;
 
 		if (list->v[i].is_dir)
 			continue;
-		see_temporary(f, dir, name);
-		if (ck_is_temporary(name))
+		count_temporary(f, dir, name);
+		kind = ck_is_temporary(name) ? NO_STRATEGY :
+					       strategy_kind(dir, name, err);
+		if (kind < 0)
+			return kind;
+		if (kind == NO_STRATEGY)
 			continue;
-		ret = is_strategy(dir, name, err);
-		if (!ret)
-			ret = dud = is_dud(dir, name, err);
-		if (ret < 0)
-			return ret;
-		if (!ret)
-			continue;
-		slot = dud ? ck_vec_push(&f->dud) : ck_vec_push(&f->strategy);
+		slot = kind == DUD ? ck_vec_push(&f->dud) :
+				     ck_vec_push(&f->strategy);
 		if (!slot)
-			return ck_ms_no_memory(err);
+			return ck_mindspore_no_memory(err);
 		*slot = name;
 	}
 	return 0;
 }
 
 /* Beside the ranks; only if there is none, in folders that are called so. */
-static int find_strategies(struct ck_ms_found *f, const struct ck_dir *dir,
+static int find_strategies(struct mindspore_found *f, const struct ck_dir *dir,
 			   struct ck_err *err)
 {
-	int ret = take_strategies(f, dir, &f->root, err);
+	int ret = add_strategies(f, dir, &f->root, err);
 
 	for (size_t i = 0; i < f->root.nr && !ret && !f->strategy.nr; i++) {
-		struct ck_dir_list list;
+		struct ck_dir_list *list;
 
 		if (!f->root.v[i].is_dir ||
 		    !strstr(f->root.v[i].name, "strategy"))
 			continue;
-		ret = ck_ms_list(f, dir, f->root.v[i].name, &list, err);
+		list = ck_vec_push(&f->lists);
+		if (!list)
+			return ck_mindspore_no_memory(err);
+		*list = (struct ck_dir_list){ 0 };
+		ret = ck_dir_list(dir, f->root.v[i].name, list, err);
 		if (!ret)
-			ret = take_strategies(f, dir, &list, err);
+			ret = add_strategies(f, dir, list, err);
 	}
 	return ret;
 }
+
+/*
+ * 0/ 1/ .., ckpt_0/ ckpt_1/ ..: of ranks if a strategy says that there are;
+ * without one what is in the first two may tell them from saves.
+ */
+static int find_numbers(struct mindspore_found *f, const struct ck_dir *dir,
+			struct ck_err *err)
+{
+	const char *kind = counted_folders(f);
+	size_t before = f->nr_temporary;
+	int ret;
+
+	for (size_t i = 0; i < f->root.nr && !kind && f->asked; i++)
+		if (f->root.v[i].is_dir && is_bare(f->root.v[i].name))
+			kind = f->root.v[i].name;
+	if (!kind)
+		return 0;
+	f->weak = !f->asked || !is_bare(kind);
+	ret = add_folders(f, dir, kind, f->asked ? SIZE_MAX : 2, err);
+	if (ret || f->asked) {
+		f->mode = f->file.nr ? MINDSPORE_RANKS : f->mode;
+		return ret;
+	}
+	if (!have_common(f)) {
+		drop_files(f);
+		return 0;
+	}
+	f->mode = MINDSPORE_MAYBE;
+	ret = find_strategies(f, dir, err);
+	if (ret || !f->strategy.nr)
+		return ret;
+	f->nr_temporary = before;
+	f->mode = MINDSPORE_RANKS;
+	drop_files(f);
+	return add_folders(f, dir, kind, SIZE_MAX, err);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct mindspore_file *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void sort_files(struct mindspore_found *f)
+{
+	if (f->file.nr)
+		qsort(f->file.v, f->file.nr, sizeof(*f->file.v), by_rank);
+	if (f->ranks.nr)
+		qsort(f->ranks.v, f->ranks.nr, sizeof(*f->ranks.v), by_number);
+}
+
+static int find_folders(struct mindspore_found *f, const struct ck_dir *dir,
+			struct ck_err *err)
+{
+	int ret = find_words(f, dir, MINDSPORE_RANK, err);
+
+	if (!ret && f->mode == MINDSPORE_NOTHING)
+		ret = find_words(f, dir, MINDSPORE_DEVICE, err);
+	if (!ret && f->mode == MINDSPORE_NOTHING && !f->names_only)
+		ret = find_numbers(f, dir, err);
+	if (!ret && f->mode != MINDSPORE_NOTHING)
+		sort_files(f);
+	return ret;
+}
+
+/* ---- files that lie in the folder itself ---- */
 
 /* What others pass over: "crc_num" in the header, as a rule at its beginning. */
 static int has_sum(const struct ck_dir *dir, const char *name,
@@ -192,42 +470,76 @@ static int has_sum(const struct ck_dir *dir, const char *name,
 	       memmem(head, len, key, sizeof(key) - 1);
 }
 
-/* Whether any is more than plain safetensors. */
-static int find_own(struct ck_ms_found *f, const struct ck_dir *dir,
-		    struct ck_err *err)
+static int find_plain(struct mindspore_found *f, const struct ck_dir *dir,
+		      struct ck_err *err)
 {
-	for (size_t i = 0; i < f->file.nr; i++) {
-		int ret;
+	uint32_t *rank;
+	int ret = 0;
 
-		if (!ck_has_suffix(f->file.v[i].name, ".safetensors")) {
+	for (size_t i = 0; i < f->root.nr && ret >= 0; i++)
+		if (!f->root.v[i].is_dir)
+			ret = add_file(f, dir, f->root.v[i].name, 0, err);
+	for (size_t i = 0; i < f->file.nr && ret >= 0; i++) {
+		if (is_ckpt(&f->file.v[i])) {
 			f->has_ckpt = true;
-			continue;
+		} else if (!f->names_only && !f->sums) {
+			ret = has_sum(dir, f->file.v[i].name, err);
+			f->sums = ret > 0;
 		}
-		ret = f->names_only || f->sums ?
-			      0 :
-			      has_sum(dir, f->file.v[i].name, err);
-		if (ret < 0)
-			return ret;
-		f->sums = f->sums || ret;
 	}
+	if (ret < 0 || !f->file.nr)
+		return CK_MIN(ret, 0);
+	f->mode = MINDSPORE_ONE;
+	rank = ck_vec_push(&f->ranks);
+	if (!rank)
+		return ck_mindspore_no_memory(err);
+	*rank = 0;
 	return 0;
 }
 
-static int find_plain(struct ck_ms_found *f, const struct ck_dir *dir,
-		      struct ck_err *err)
+/* Two or more that differ in one number only, which is no epoch's. */
+static bool are_flat(const struct mindspore_found *f)
 {
+	for (size_t i = 1; i < f->file.nr; i++)
+		if (!ck_mindspore_same_kind(f->file.v[0].base,
+					    f->file.v[i].base))
+			return false;
+	return f->file.nr > 1;
+}
+
+/* Takes plain files for those of ranks, if their names tell them apart. */
+static int find_flat(struct mindspore_found *f, const struct ck_dir *dir,
+		     struct ck_err *err)
+{
+	struct mindspore_number n;
 	int ret = 0;
 
-	for (size_t i = 0; i < f->root.nr && !ret; i++)
-		if (!f->root.v[i].is_dir)
-			ret = ck_ms_add_file(f, dir, f->root.v[i].name, 0, err);
-	if (!ret)
-		ret = find_own(f, dir, err);
-	if (ret || !f->file.nr || !ck_vec_reserve(&f->ranks, 1))
-		return ret || !f->file.nr ? ret : ck_ms_no_memory(err);
-	f->mode = CK_MS_ONE;
-	f->ranks.v[f->ranks.nr++] = 0;
+	f->ranks.nr = 0;
+	for (size_t i = 0; i < f->file.nr && !ret; i++) {
+		ck_mindspore_number_in(f->file.v[i].base, &n);
+		f->file.v[i].rank = n.rank;
+		ret = add_rank(f, dir, n.rank, err);
+		f->weak = n.word == MINDSPORE_NUMBER;
+	}
+	if (ret)
+		return ret;
+	f->flat = true;
+	f->mode = MINDSPORE_RANKS;
+	sort_files(f);
 	return 0;
+}
+
+static int find_files(struct mindspore_found *f, const struct ck_dir *dir,
+		      struct ck_err *err)
+{
+	int ret = find_plain(f, dir, err);
+
+	if (!ret && (f->has_ckpt || are_flat(f)))
+		ret = find_strategies(f, dir, err);
+	if (!ret && f->mode == MINDSPORE_ONE && !dir->save &&
+	    (f->asked || f->strategy.nr) && are_flat(f))
+		ret = find_flat(f, dir, err);
+	return ret;
 }
 
 static bool is_unified(const struct ck_dir_list *l)
@@ -241,52 +553,27 @@ static bool is_unified(const struct ck_dir_list *l)
 	return map && parts;
 }
 
-int ck_ms_find_names(struct ck_ms_found *f, const struct ck_dir *dir,
-		     const char *in, struct ck_err *err)
+int ck_mindspore_find_names(struct mindspore_found *f, const struct ck_dir *dir,
+			    const char *in, struct ck_err *err)
 {
 	int ret;
 
-	*f = (struct ck_ms_found){ .names_only = true };
+	*f = (struct mindspore_found){ .names_only = true };
 	ret = ck_dir_list(dir, in, &f->root, err);
 	if (!ret)
-		ret = ck_ms_find_folders(f, dir, err);
-	return ret || f->mode == CK_MS_RANKS ? ret : find_plain(f, dir, err);
+		ret = find_folders(f, dir, err);
+	return ret || f->mode == MINDSPORE_RANKS ? ret :
+						   find_plain(f, dir, err);
 }
 
-/* Folders that may as well be saves are ranks where a strategy is beside. */
-static int find_beside(struct ck_ms_found *f, const struct ck_dir *dir,
-		       struct ck_err *err)
-{
-	int ret = find_strategies(f, dir, err);
-
-	if (ret || f->mode != CK_MS_MAYBE || !f->strategy.nr)
-		return ret;
-	f->mode = CK_MS_NOTHING;
-	f->file.nr = f->ranks.nr = f->nr_tmp = 0;
-	return ck_ms_find_folders(f, dir, err);
-}
-
-static int find_one(struct ck_ms_found *f, const struct ck_dir *dir,
-		    struct ck_err *err)
-{
-	int ret = find_plain(f, dir, err);
-
-	if (!ret && (f->has_ckpt || ck_ms_are_flat(f)))
-		ret = find_strategies(f, dir, err);
-	if (!ret && f->mode == CK_MS_ONE && !dir->save &&
-	    (f->asked || f->strategy.nr))
-		ret = ck_ms_find_flat(f, dir, err);
-	return ret;
-}
-
-int ck_ms_find(struct ck_ms_found *f, const struct ck_dir *dir,
-	       struct ck_err *err)
+int ck_mindspore_find(struct mindspore_found *f, const struct ck_dir *dir,
+		      struct ck_err *err)
 {
 	const char *whole = ck_opts_get(dir->opts, "integrated");
 	int ret;
 
-	*f = (struct ck_ms_found){
-		.mode = CK_MS_NOTHING,
+	*f = (struct mindspore_found){
+		.mode = MINDSPORE_NOTHING,
 		.asked = ck_opts_get(dir->opts, "strategy") ||
 			 (whole && !strcmp(whole, "yes")),
 	};
@@ -294,12 +581,13 @@ int ck_ms_find(struct ck_ms_found *f, const struct ck_dir *dir,
 	if (ret || dir->only)
 		return ret ? ret : find_plain(f, dir, err);
 	if (is_unified(&f->root)) {
-		f->mode = CK_MS_UNIFIED;
+		f->mode = MINDSPORE_UNIFIED;
 		return 0;
 	}
-	ret = ck_ms_find_folders(f, dir, err);
-	if (ret)
-		return ret;
-	return f->mode == CK_MS_NOTHING ? find_one(f, dir, err) :
-					  find_beside(f, dir, err);
+	ret = find_folders(f, dir, err);
+	if (ret || f->mode == MINDSPORE_NOTHING)
+		return ret ? ret : find_files(f, dir, err);
+	return f->mode == MINDSPORE_MAYBE || f->strategy.nr ?
+		       0 :
+		       find_strategies(f, dir, err);
 }

@@ -428,7 +428,7 @@ static int add_object(struct merge *m, const struct ck_ms_tensor *t, bool alone,
 		return 0;
 	if ((alone ? asprintf(&name, "%s", k->s) :
 		     asprintf(&name, "rank_%u/%s", rank_of(s, t), k->s)) < 0)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	o.name = name;
 	o.name_len = strlen(name);
 	o.off = s->seg.v[t->seg].off;
@@ -584,7 +584,7 @@ int ck_ms_merge(struct ck_ms_set *s, struct ck_err *err)
 				     UINT64_C(1) << 20);
 	slice = calloc(m.nr_slices, sizeof(*slice));
 	if (!slice)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	m.slice = slice;
 	ret = decide(&m, err);
 	if (!ret && !m.integrated)

@@ -1,27 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c - rank_3, node3, device_3, ckpt_3, 3: which number is the rank's */
-#include "core/format/mindspore/names.h"
+/*
+ * names.c - what names say of ranks and saves
+ *
+ *   rank_3/ node3/                of rank 3
+ *   device_3/ npu3/ ..            of rank 3, if MindSpore's files are in it
+ *   3/ ckpt_3/                    of rank 3, or of a save
+ *   CKP-4_32_part1.ckpt           of the save CKP-4_32.ckpt: epoch 4, step 32
+ *   net_3.ckpt in rank_3/         of the save net_3.ckpt, or of net_{r}.ckpt
+ */
+#include "core/format/mindspore/mindspore.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/str.h"
+#include "core/base/suffix.h"
 
-#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MAX_RANK 1000000
 #define MAX_NAME 200
+
+/* The first of these that a number follows says what that number is. */
+static const struct {
+	const char *text;
+	enum mindspore_word word;
+} words[] = {
+	{ "rank", MINDSPORE_RANK },	  { "node", MINDSPORE_RANK },
+	{ "device", MINDSPORE_DEVICE },	  { "npu", MINDSPORE_DEVICE },
+	{ "gpu", MINDSPORE_DEVICE },	  { "card", MINDSPORE_DEVICE },
+	{ "worker", MINDSPORE_DEVICE },	  { "process", MINDSPORE_DEVICE },
+	{ "parallel", MINDSPORE_DEVICE },
+};
+
+/* What a number beside these counts is no rank. */
+static const char *const counts[] = { "step",  "epoch", "iter",	  "stage",
+				      "run",   "seed",	"exp",	  "fold",
+				      "trial", "save",	"version" };
 
 static bool is_digit(char c)
 {
 	return isdigit((unsigned char)c);
 }
 
-const char *ck_ms_base_of(const char *name)
+const char *ck_mindspore_base(const char *name)
 {
 	const char *slash = strrchr(name, '/');
 
 	return slash ? slash + 1 : name;
 }
+
+/* ---- the number of a rank ---- */
 
 /* "-4_32": the epoch and the step of a save, which "rank-4_32" may end in. */
 static bool is_epoch(const char *digits)
@@ -46,15 +75,6 @@ static const char *after_word(const char *base, const char *word)
 	return found;
 }
 
-static const char *after_any(const char *base, const char *const *words)
-{
-	const char *found = NULL;
-
-	for (; *words && !found; words++)
-		found = after_word(base, *words);
-	return found;
-}
-
 /* Whether what is before @at ends in "-4_". */
 static bool ends_epoch(const char *base, size_t at)
 {
@@ -69,43 +89,33 @@ static bool ends_epoch(const char *base, size_t at)
 /* The last number, unless what is before it says that it counts something. */
 static const char *last_number(const char *base)
 {
-	static const char *const others[] = { "step",  "epoch",	 "iter",
-					      "stage", "run",	 "seed",
-					      "exp",   "fold",	 "trial",
-					      "save",  "version" };
-	size_t at = strlen(base);
+	size_t at, end;
 
-	while (at && !is_digit(base[at - 1]))
-		at--;
-	while (at && is_digit(base[at - 1]))
-		at--;
-	if (!is_digit(base[at]) || (at == 1 && *base == 'v') ||
-	    ends_epoch(base, at))
+	if (!ck_last_number(base, strlen(base), &at, &end) ||
+	    (at == 1 && *base == 'v') || ends_epoch(base, at))
 		return NULL;
-	for (size_t i = 0; i < CK_ARRAY_LEN(others); i++)
-		if (strcasestr(base, others[i]))
+	for (size_t i = 0; i < CK_ARRAY_LEN(counts); i++)
+		if (strcasestr(base, counts[i]))
 			return NULL;
 	return base + at;
 }
 
-bool ck_ms_number_in(const char *name, struct ck_ms_number *out)
+bool ck_mindspore_number_in(const char *name, struct mindspore_number *out)
 {
-	static const char *const rank[] = { "rank", "node", NULL };
-	static const char *const device[] = { "device",	  "npu",    "gpu",
-					      "card",	  "worker", "process",
-					      "parallel", NULL };
-	const char *base = ck_ms_base_of(name), *digits = NULL;
+	const char *base = ck_mindspore_base(name), *digits = NULL;
 	unsigned long long number;
 	char *end;
 
-	*out = (struct ck_ms_number){ .word = CK_MS_NO_NUMBER };
+	*out = (struct mindspore_number){ .word = MINDSPORE_NO_NUMBER };
 	if (strlen(base) > MAX_NAME)
 		return false;
-	for (int word = CK_MS_RANK; word > CK_MS_NO_NUMBER && !digits; word--) {
-		digits = word == CK_MS_RANK   ? after_any(base, rank) :
-			 word == CK_MS_DEVICE ? after_any(base, device) :
-						last_number(base);
-		out->word = digits ? (enum ck_ms_word)word : CK_MS_NO_NUMBER;
+	for (size_t i = 0; i < CK_ARRAY_LEN(words) && !digits; i++) {
+		digits = after_word(base, words[i].text);
+		out->word = words[i].word;
+	}
+	if (!digits) {
+		digits = last_number(base);
+		out->word = MINDSPORE_NUMBER;
 	}
 	if (!digits)
 		return false;
@@ -116,24 +126,234 @@ bool ck_ms_number_in(const char *name, struct ck_ms_number *out)
 	return out->rank < MAX_RANK;
 }
 
-bool ck_ms_folder_rank(const char *name, uint32_t *rank)
+bool ck_mindspore_folder_rank(const char *name, uint32_t *rank)
 {
-	struct ck_ms_number n;
+	struct mindspore_number n;
 
-	if (!ck_ms_number_in(name, &n) || n.word < CK_MS_DEVICE)
+	if (!ck_mindspore_number_in(name, &n) || n.word < MINDSPORE_DEVICE)
 		return false;
 	*rank = n.rank;
 	return true;
 }
 
-bool ck_ms_same_kind(const char *a, const char *b)
+bool ck_mindspore_same_kind(const char *a, const char *b)
 {
-	struct ck_ms_number x, y;
+	struct mindspore_number x, y;
 
-	if (!ck_ms_number_in(a, &x) || !ck_ms_number_in(b, &y) ||
+	if (!ck_mindspore_number_in(a, &x) || !ck_mindspore_number_in(b, &y) ||
 	    x.word != y.word || x.from != y.from)
 		return false;
-	a = ck_ms_base_of(a);
-	b = ck_ms_base_of(b);
+	a = ck_mindspore_base(a);
+	b = ck_mindspore_base(b);
 	return !memcmp(a, b, x.from) && !strcmp(a + x.to, b + y.to);
+}
+
+/* ---- the key of a save ---- */
+
+/* The name without "_part<k>" before the ending; NULL: no memory. */
+static char *without_part(const char *base)
+{
+	const char *dot = strrchr(base, '.');
+	size_t end = dot ? (size_t)(dot - base) : strlen(base), at = end;
+	char *bare;
+
+	while (at && is_digit(base[at - 1]))
+		at--;
+	at = at < end && at >= 5 && !memcmp(base + at - 5, "_part", 5) ?
+		     at - 5 :
+		     end;
+	return asprintf(&bare, "%.*s%s", (int)at, base, base + end) < 0 ? NULL :
+									  bare;
+}
+
+char *ck_mindspore_key(const char *base, uint32_t rank, bool numbered,
+		       size_t nth, bool *failed)
+{
+	ck_auto_free char *bare = without_part(base);
+	char *key = NULL, *at = bare, *end;
+
+	if (!bare)
+		*failed = true;
+	if (!bare || !numbered)
+		return nth ? NULL : ck_steal(bare);
+	for (; *at; at = end) {
+		end = at + 1;
+		if (!is_digit(*at) || strtoull(at, &end, 10) != rank || nth--)
+			continue;
+		if (asprintf(&key, "%.*s{r}%s", (int)(at - bare), bare, end) <
+		    0) {
+			key = NULL;
+			*failed = true;
+		}
+		return key;
+	}
+	return NULL;
+}
+
+bool ck_mindspore_key_has(const char *key, const char *base, uint32_t rank)
+{
+	bool failed = false, has = false;
+
+	for (int numbered = 0; numbered < 2 && !has; numbered++) {
+		char *own;
+
+		for (size_t n = 0;
+		     !has &&
+		     (own = ck_mindspore_key(base, rank, numbered, n, &failed));
+		     n++) {
+			has = !strcmp(own, key);
+			free(own);
+		}
+	}
+	return has;
+}
+
+bool ck_mindspore_epoch_in(const char *base, uint64_t *epoch, uint64_t *step)
+{
+	bool any = false;
+
+	for (const char *at = base; (at = strchr(at, '-')); at++) {
+		unsigned long long e, n;
+
+		if (!is_digit(at[1]) ||
+		    sscanf(at, "-%18llu_%18llu", &e, &n) < 2)
+			continue;
+		*epoch = e;
+		*step = n;
+		any = true;
+	}
+	return any;
+}
+
+/* ---- the names of one save's files ---- */
+
+static bool is_file_of_rank(const char *name)
+{
+	return ck_has_suffix(name, ".ckpt") ||
+	       ck_has_suffix(name, ".safetensors");
+}
+
+/* What the file of @rank is called, or its first part. */
+static void name_of(struct ck_str *out, const char *key, uint32_t rank,
+		    bool part)
+{
+	const char *open = strstr(key, "{r}"), *dot = strrchr(key, '.');
+
+	for (const char *at = key; *at; at++) {
+		if (part && at == dot)
+			ck_str_puts(out, "_part0");
+		if (at == open) {
+			ck_str_fmt(out, "%u", rank);
+			at += 2;
+		} else {
+			ck_str_add(out, at, 1);
+		}
+	}
+}
+
+struct naming {
+	const struct ck_dir *dir;
+	const char *key;
+	int (*fn)(void *ctx, const char *folder, const char *base);
+	void *ctx;
+};
+
+static int name_both(const struct naming *n, const char *folder, uint32_t rank,
+		     struct ck_err *err)
+{
+	int ret = 0;
+
+	for (int part = 0; part < 2 && !ret; part++) {
+		ck_auto_str struct ck_str base = { 0 };
+
+		name_of(&base, n->key, rank, part);
+		ret = base.failed ? ck_mindspore_no_memory(err) :
+				    n->fn(n->ctx, folder, base.v);
+	}
+	return ret;
+}
+
+static int name_below(const struct naming *n, const char *folder, uint32_t rank,
+		      struct ck_err *err)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	int ret = ck_dir_list(n->dir, folder, &l, err);
+
+	for (size_t i = 0; i < l.nr && !ret; i++) {
+		uint32_t own = rank;
+
+		ck_mindspore_folder_rank(l.v[i].name, &own);
+		if (l.v[i].is_dir)
+			ret = name_both(n, l.v[i].name, own, err);
+	}
+	return ret;
+}
+
+/* Whether the files of ranks lie in folders of those of ranks. */
+static bool are_deep(const struct ck_dir *dir, const char *folder)
+{
+	ck_auto_dir_list struct ck_dir_list l = { 0 };
+
+	if (ck_dir_list(dir, folder, &l, NULL))
+		return false;
+	for (size_t i = 0; i < l.nr; i++)
+		if (!l.v[i].is_dir && is_file_of_rank(l.v[i].name))
+			return false;
+	return l.nr;
+}
+
+int ck_mindspore_save_each(const struct ck_dir *dir, const char *in,
+			   const char *key,
+			   int (*fn)(void *ctx, const char *folder,
+				     const char *base),
+			   void *ctx, struct ck_err *err)
+{
+	const struct naming n = { dir, key, fn, ctx };
+	ck_auto_dir_list struct ck_dir_list list = { 0 };
+	bool known = false, deep = false;
+	uint32_t rank;
+	int ret;
+
+	if (!is_file_of_rank(key))
+		return 0;
+	ret = ck_dir_list(dir, in, &list, err);
+	for (size_t i = 0; i < list.nr && !ret; i++) {
+		const char *folder = list.v[i].name;
+
+		if (!list.v[i].is_dir ||
+		    !ck_mindspore_folder_rank(folder, &rank))
+			continue;
+		deep = known ? deep : are_deep(dir, folder);
+		known = true;
+		ret = deep ? name_below(&n, folder, rank, err) :
+			     name_both(&n, folder, rank, err);
+	}
+	return ret;
+}
+
+/* The rank of whose files @path is: rank_0/net.ckpt, rank_0/ckpt/net.ckpt. */
+static bool rank_of_path(const char *path, uint32_t *rank)
+{
+	ck_auto_free char *folder = strdup(path);
+	bool any = false;
+
+	for (unsigned depth = 0; folder && depth < 2; depth++) {
+		char *slash = strrchr(folder, '/');
+
+		if (!slash)
+			break;
+		*slash = '\0';
+		any = ck_mindspore_folder_rank(folder, rank);
+		if (any)
+			return !strchr(folder, '/') || depth == 0;
+	}
+	return any;
+}
+
+bool ck_mindspore_save_hides(const char *key, const char *path)
+{
+	uint32_t rank;
+
+	return is_file_of_rank(path) && rank_of_path(path, &rank) &&
+	       !ck_mindspore_key_has(key, ck_mindspore_base(path), rank);
 }

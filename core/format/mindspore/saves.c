@@ -1,288 +1,485 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saves.c - several saves in the folders of ranks, by their names */
-#include "core/format/mindspore/saves.h"
+/*
+ * saves.c - the saves in the folders of ranks: one is chosen, or all listed
+ *
+ *   rank_0/CKP-1_32.ckpt rank_0/CKP-2_32.ckpt    rank_1/..
+ *
+ * Listed by names alone.  Files that belong to one save but are called
+ * differently (net.ckpt, optimizer.ckpt) are no steps: names must have an epoch
+ * and a step, or differ in their numbers only.
+ */
+#include "core/format/mindspore/mindspore.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/search.h"
 #include "core/base/str.h"
-#include "core/format/mindspore/find.h"
-#include "core/format/mindspore/keys.h"
-#include "core/format/mindspore/set.h"
+#include "core/base/suffix.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-struct taking {
-	const struct ck_ms_keys *keys;
-	CK_VEC(uint32_t) taken; /* numbers of keys */
-};
+#define MAX_SHOWN 5
 
-static int by_spread(const void *pa, const void *pb, void *ctx)
+/* ---- the keys of all files ---- */
+
+void ck_mindspore_keys_free(struct mindspore_keys *k)
 {
-	const struct ck_ms_key *a = &((struct ck_ms_key *)ctx)[*(uint32_t *)pa];
-	const struct ck_ms_key *b = &((struct ck_ms_key *)ctx)[*(uint32_t *)pb];
+	for (size_t i = 0; i < k->v.nr; i++)
+		free(k->v.v[i].name);
+	free(k->v.v);
+	free(k->of.v);
+	ck_strmap_free(&k->names);
+	*k = (struct mindspore_keys){ .numbered = false };
+}
+
+/* Numbers in names as numbers: net-9 before net-10. */
+static int natural(const char *a, const char *b)
+{
+	while (*a && *b) {
+		char *a_end, *b_end;
+		unsigned long long x, y;
+
+		if (!isdigit((unsigned char)*a) ||
+		    !isdigit((unsigned char)*b)) {
+			if (*a != *b)
+				return *a < *b ? -1 : 1;
+			a++;
+			b++;
+			continue;
+		}
+		x = strtoull(a, &a_end, 10);
+		y = strtoull(b, &b_end, 10);
+		if (x != y)
+			return x < y ? -1 : 1;
+		a = a_end;
+		b = b_end;
+	}
+	return *a ? 1 : *b ? -1 : 0;
+}
+
+static bool is_later(const struct mindspore_key *a,
+		     const struct mindspore_key *b)
+{
+	if (a->epoch != b->epoch)
+		return a->epoch > b->epoch;
+	if (a->number != b->number)
+		return a->number > b->number;
+	return natural(a->name, b->name) > 0;
+}
+
+/* The same but for the numbers: "iter_99.ckpt", "iter_100.ckpt". */
+static bool differ_in_numbers(const char *a, const char *b)
+{
+	while (*a && *b) {
+		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+			a += strspn(a, "0123456789");
+			b += strspn(b, "0123456789");
+			continue;
+		}
+		if (*a++ != *b++)
+			return false;
+	}
+	return *a == *b;
+}
+
+/* Whether names say that they are two steps, and not files of one save. */
+static bool are_steps(const struct mindspore_key *a,
+		      const struct mindspore_key *b)
+{
+	return (a->epoch && b->epoch) || differ_in_numbers(a->name, b->name);
+}
+
+/* The key called @name, which is taken; NULL: no memory. */
+static struct mindspore_key *key_called(struct mindspore_keys *k, char *name)
+{
+	uint32_t at = ck_vec_reserve(&k->v, 1) ?
+			      ck_strmap_put(&k->names, name, strlen(name)) :
+			      CK_STRMAP_NONE;
+	struct mindspore_key *key;
+
+	if (at == CK_STRMAP_NONE || at < k->v.nr) {
+		free(name);
+		return at == CK_STRMAP_NONE ? NULL : &k->v.v[at];
+	}
+	key = &k->v.v[k->v.nr++];
+	*key = (struct mindspore_key){ .name = name, .first = CK_STRMAP_NONE };
+	if (ck_mindspore_epoch_in(name, &key->epoch, &key->number))
+		key->epoch++;
+	return key;
+}
+
+static bool add_key(struct mindspore_keys *k, char *name, uint32_t file,
+		    uint32_t rank)
+{
+	struct mindspore_key *key = key_called(k, name);
+	uint32_t at = (uint32_t)k->of.nr;
+
+	if (!key || !ck_vec_reserve(&k->of, 1))
+		return false;
+	k->of.v[at].file = file;
+	k->of.v[at].next = CK_STRMAP_NONE;
+	k->of.nr++;
+	if (key->first == CK_STRMAP_NONE)
+		key->first = at;
+	else
+		k->of.v[key->last].next = at;
+	key->last = at;
+	if (key->last_rank != rank + 1) {
+		key->last_rank = rank + 1;
+		key->nr_ranks++;
+	}
+	return true;
+}
+
+/* All keys of @f: names, or with @numbered patterns.  Free it in any case. */
+static int collect(struct mindspore_keys *k, const struct mindspore_found *f,
+		   bool numbered, struct ck_err *err)
+{
+	bool failed = false;
+
+	*k = (struct mindspore_keys){ .numbered = numbered };
+	for (uint32_t i = 0; i < f->file.nr && !failed; i++) {
+		const struct mindspore_file *file = &f->file.v[i];
+		char *name;
+
+		for (size_t n = 0;
+		     !failed && (name = ck_mindspore_key(file->base, file->rank,
+							 numbered, n, &failed));
+		     n++)
+			failed = !add_key(k, name, i, file->rank);
+	}
+	return failed ? ck_mindspore_no_memory(err) : 0;
+}
+
+/* How many ranks the key has that most of them have. */
+static size_t most_ranks(const struct mindspore_keys *k)
+{
+	size_t nr = 0;
+
+	for (size_t i = 0; i < k->v.nr; i++)
+		nr = CK_MAX(nr, k->v.v[i].nr_ranks);
+	return nr;
+}
+
+/* Names, or patterns of names if more ranks have one of these, come first. */
+static int collect_both(struct mindspore_keys k[2],
+			const struct mindspore_found *f, struct ck_err *err)
+{
+	int ret = collect(&k[0], f, false, err);
+
+	k[1] = (struct mindspore_keys){ .numbered = true };
+	if (!ret)
+		ret = collect(&k[1], f, true, err);
+	if (!ret && f->ranks.nr > 1 && most_ranks(&k[1]) > most_ranks(&k[0])) {
+		const struct mindspore_keys first = k[1];
+
+		k[1] = k[0];
+		k[0] = first;
+	}
+	return ret;
+}
+
+static void free_both(struct mindspore_keys k[2])
+{
+	ck_mindspore_keys_free(&k[0]);
+	ck_mindspore_keys_free(&k[1]);
+}
+
+/* ---- one of them ---- */
+
+static const struct mindspore_key *newest(const struct mindspore_keys *k)
+{
+	const struct mindspore_key *best = NULL;
+	size_t nr_ranks = most_ranks(k);
+
+	for (size_t i = 0; i < k->v.nr; i++)
+		if (k->v.v[i].nr_ranks == nr_ranks &&
+		    (!best || is_later(&k->v.v[i], best)))
+			best = &k->v.v[i];
+	return best;
+}
+
+/* By -o file=: a file's name, or a step's. */
+static const struct mindspore_key *called(const struct mindspore_keys *k,
+					  const struct mindspore_found *f,
+					  const char *name)
+{
+	const struct mindspore_key *best = NULL;
+
+	for (size_t i = 0; i < k->v.nr; i++) {
+		const struct mindspore_key *key = &k->v.v[i];
+		bool hit = !strcmp(key->name, name);
+
+		for (uint32_t at = key->first; at != CK_STRMAP_NONE;
+		     at = k->of.v[at].next)
+			hit = hit ||
+			      !strcmp(f->file.v[k->of.v[at].file].base, name);
+		if (hit && (!best || key->nr_ranks > best->nr_ranks))
+			best = key;
+	}
+	return best;
+}
+
+/* The keys of at least so many ranks but @but; @nr: how many there are. */
+static void list_keys(const struct mindspore_keys *k,
+		      const struct mindspore_key *but, size_t nr_ranks,
+		      struct ck_str *out, size_t *nr)
+{
+	*nr = 0;
+	for (size_t i = 0; i < k->v.nr; i++) {
+		if (&k->v.v[i] == but || k->v.v[i].nr_ranks < nr_ranks)
+			continue;
+		if (++*nr <= MAX_SHOWN)
+			ck_str_fmt(out, "%s%s", *nr > 1 ? ", " : "",
+				   k->v.v[i].name);
+	}
+	if (*nr > MAX_SHOWN)
+		ck_str_fmt(out, " and %zu more", *nr - MAX_SHOWN);
+}
+
+/* The first rank without a file of @key. */
+static uint32_t who_lacks(const struct mindspore_found *f,
+			  const struct mindspore_keys *k,
+			  const struct mindspore_key *key)
+{
+	for (size_t i = 0; i < f->ranks.nr; i++) {
+		bool has = false;
+
+		for (uint32_t at = key->first; at != CK_STRMAP_NONE;
+		     at = k->of.v[at].next)
+			has = has ||
+			      f->file.v[k->of.v[at].file].rank == f->ranks.v[i];
+		if (!has)
+			return f->ranks.v[i];
+	}
+	return 0;
+}
+
+static int no_such_file(const struct mindspore_keys k[2], const char *want,
+			const struct ck_dir *dir, struct ck_err *err)
+{
+	ck_auto_str struct ck_str all = { 0 };
+	size_t nr;
+
+	list_keys(&k[k[0].numbered], NULL, 0, &all, &nr);
+	return ck_fail(err, EINVAL,
+		       "-o file=%s: no such file in %s; there are %s",
+		       want ? want : "", dir->path,
+		       all.v && !all.failed ? all.v : "none");
+}
+
+int ck_mindspore_choose(struct mindspore_found *f, const struct ck_dir *dir,
+			struct ck_err *err)
+{
+	const char *want = dir->only ? NULL :
+			   dir->save ? dir->save :
+				       ck_opts_use(dir->opts, "file");
+	const struct mindspore_key *save = NULL;
+	struct mindspore_keys k[2];
+	int ret = collect_both(k, f, err), of = 0;
+
+	if (!ret && !want)
+		save = newest(&k[0]);
+	for (int i = 0; i < 2 && !ret && want && !save; i++) {
+		of = i;
+		save = called(&k[i], f, want);
+	}
+	if (!ret && !save)
+		ret = no_such_file(k, want, dir, err);
+	if (!ret) {
+		f->save = save;
+		f->keys = k[of];
+		for (uint32_t at = save->first; at != CK_STRMAP_NONE;
+		     at = k[of].of.v[at].next)
+			f->file.v[k[of].of.v[at].file].chosen = true;
+		k[of] = (struct mindspore_keys){ .numbered = false };
+	}
+	free_both(k);
+	return ret;
+}
+
+/* ---- those that are not shown ---- */
+
+/*
+ * What belongs to the save that is shown, is no step of its own, and is not in
+ * every rank: the key that most of them have.  A pattern of names that one rank
+ * alone has is none.
+ */
+static const struct mindspore_key *partial(const struct mindspore_found *f)
+{
+	const struct mindspore_key *most = NULL;
+
+	for (size_t i = 0; i < f->keys.v.nr; i++) {
+		const struct mindspore_key *key = &f->keys.v.v[i];
+
+		if (key != f->save && key->nr_ranks < f->ranks.nr &&
+		    key->nr_ranks > f->keys.numbered &&
+		    !are_steps(key, f->save) &&
+		    (!most || key->nr_ranks > most->nr_ranks))
+			most = key;
+	}
+	return most;
+}
+
+/* A later step that some rank lacks. */
+static const struct mindspore_key *newer(const struct mindspore_found *f)
+{
+	const struct mindspore_key *best = NULL;
+
+	for (size_t i = 0; i < f->keys.v.nr && !f->keys.numbered; i++) {
+		const struct mindspore_key *key = &f->keys.v.v[i];
+
+		if (is_later(key, f->save) && are_steps(key, f->save) &&
+		    key->nr_ranks < f->save->nr_ranks &&
+		    (!best || is_later(key, best)))
+			best = key;
+	}
+	return best;
+}
+
+/* Of a file that a few ranks have nobody knows that the others should. */
+static int report_partial(const struct mindspore_found *f, struct ck_builder *b,
+			  struct ck_err *err)
+{
+	const struct mindspore_key *part = partial(f);
+	struct ck_problem_in p = { .severity = CK_ERROR };
+
+	if (!part)
+		return 0;
+	if (2 * part->nr_ranks < f->ranks.nr)
+		p.severity = CK_WARNING;
+	return ck_builder_problem(
+		b, &p, err,
+		"rank %u has no %s, and %zu of %zu ranks have; %s is shown "
+		"(-o file=%s shows what there is of it)",
+		who_lacks(f, &f->keys, part), part->name, part->nr_ranks,
+		f->ranks.nr, f->save->name, part->name);
+}
+
+int ck_mindspore_report_saves(const struct mindspore_found *f,
+			      const struct ck_dir *dir, struct ck_builder *b,
+			      struct ck_err *err)
+{
+	bool chosen = ck_opts_get(dir->opts, "file");
+	/* who chose none may miss what the others hold */
+	const struct ck_problem_in note = { .severity = chosen ? CK_NOTE :
+								 CK_WARNING };
+	const struct ck_problem_in odd = { .severity = CK_WARNING };
+	const struct mindspore_key *later = newer(f);
+	ck_auto_str struct ck_str others = { 0 };
+	size_t nr;
+	int ret = chosen ? 0 : report_partial(f, b, err);
+
+	if (!ret && later)
+		ret = ck_builder_problem(
+			b, &odd, err,
+			"%s is newer than %s, but rank %u has none; -o file=%s shows what there is of it",
+			later->name, f->save->name,
+			who_lacks(f, &f->keys, later), later->name);
+	list_keys(&f->keys, f->save, f->save->nr_ranks, &others, &nr);
+	if (!ret && others.failed)
+		ret = ck_mindspore_no_memory(err);
+	if (!ret && nr)
+		ret = ck_builder_problem(
+			b, &note, err,
+			"%s is shown%s; there %s %s too (-o file=NAME shows one)",
+			f->save->name, chosen ? "" : ", the last by name",
+			nr > 1 ? "are" : "is", others.v);
+	return ret;
+}
+
+/* ---- all of them ---- */
+
+static int by_spread(const void *pa, const void *pb)
+{
+	const struct mindspore_key *a = *(struct mindspore_key *const *)pa;
+	const struct mindspore_key *b = *(struct mindspore_key *const *)pb;
 
 	if (a->nr_ranks != b->nr_ranks)
 		return a->nr_ranks > b->nr_ranks ? -1 : 1;
 	return (a > b) - (a < b);
 }
 
-static int by_age(const void *pa, const void *pb, void *ctx)
+static int by_age(const void *pa, const void *pb)
 {
-	const struct ck_ms_key *a = &((struct ck_ms_key *)ctx)[*(uint32_t *)pa];
-	const struct ck_ms_key *b = &((struct ck_ms_key *)ctx)[*(uint32_t *)pb];
+	const struct mindspore_key *a = *(struct mindspore_key *const *)pa;
+	const struct mindspore_key *b = *(struct mindspore_key *const *)pb;
 
-	return ck_ms_key_later(a, b) - ck_ms_key_later(b, a);
-}
-
-static int by_key(const void *pa, const void *pb)
-{
-	const struct ck_ms_key_file *a = pa, *b = pb;
-
-	return (a->key > b->key) - (a->key < b->key);
-}
-
-/* Whether key @key has a file that none before had; those are @had now. */
-static bool adds(const struct ck_ms_key_file *of, size_t nr, uint32_t key,
-		 bool *had)
-{
-	size_t at = CK_FIRST(i, 0, nr, of[i].key >= key);
-	bool new = false;
-
-	for (; at < nr && of[at].key == key; at++) {
-		new = new || !had[of[at].file];
-		had[of[at].file] = true;
-	}
-	return new;
+	return is_later(a, b) - is_later(b, a);
 }
 
 /*
  * Of patterns of names a file has one for each number in it: those of most
- * ranks first, until each file has one.
+ * ranks first, until each file has one.  Writes them to @out, the oldest first.
  */
-static int take(struct taking *t, size_t nr_files)
+static size_t cover_files(const struct mindspore_keys *k, bool *had,
+			  const struct mindspore_key **out)
 {
-	const struct ck_ms_keys *k = t->keys;
-	ck_auto_free bool *had = calloc(nr_files + 1, sizeof(*had));
-	ck_auto_free uint32_t *order = calloc(k->v.nr + 1, sizeof(*order));
+	size_t nr = 0;
 
-	if (!had || !order || !ck_vec_reserve(&t->taken, k->v.nr + 1))
-		return -ENOMEM;
-	for (uint32_t i = 0; i < k->v.nr; i++)
-		order[i] = i;
-	qsort_r(order, k->v.nr, sizeof(*order), by_spread, k->v.v);
-	qsort(k->of.v, k->of.nr, sizeof(*k->of.v), by_key);
 	for (size_t i = 0; i < k->v.nr; i++)
-		if (adds(k->of.v, k->of.nr, order[i], had))
-			t->taken.v[t->taken.nr++] = order[i];
-	qsort_r(t->taken.v, t->taken.nr, sizeof(*t->taken.v), by_age, k->v.v);
-	return 0;
-}
+		out[i] = &k->v.v[i];
+	qsort(out, k->v.nr, sizeof(struct mindspore_key *), by_spread);
+	for (size_t i = 0; i < k->v.nr; i++) {
+		bool adds = false;
 
-static bool are_steps(const struct taking *t, bool in_ranks)
-{
-	const struct ck_ms_key *before = NULL;
-
-	for (size_t i = 0; i < t->taken.nr; i++) {
-		const struct ck_ms_key *key = &t->keys->v.v[t->taken.v[i]];
-
-		/* without ranks nothing but the name says whose file it is */
-		if (!in_ranks && !key->epoch)
-			continue;
-		if (before && ck_ms_key_are_steps(before, key))
-			return true;
-		before = key;
+		for (uint32_t at = out[i]->first; at != CK_STRMAP_NONE;
+		     at = k->of.v[at].next) {
+			adds = adds || !had[k->of.v[at].file];
+			had[k->of.v[at].file] = true;
+		}
+		if (adds)
+			out[nr++] = out[i];
 	}
-	return false;
+	qsort(out, nr, sizeof(struct mindspore_key *), by_age);
+	return nr;
 }
 
-static int put_all(struct ck_saves *out, const struct taking *t, bool in_ranks)
+static int list_saves(struct ck_saves *out, const struct mindspore_keys *k,
+		      size_t nr_files)
 {
-	for (size_t i = 0; i < t->taken.nr; i++) {
-		const struct ck_ms_key *key = &t->keys->v.v[t->taken.v[i]];
+	ck_auto_free const struct mindspore_key **v =
+		calloc(k->v.nr + 1, sizeof(struct mindspore_key *));
+	ck_auto_free bool *had = calloc(nr_files + 1, sizeof(*had));
+	const struct mindspore_key *before = NULL;
+	bool steps = false;
+	size_t nr;
+
+	if (!v || !had)
+		return -ENOMEM;
+	nr = cover_files(k, had, v);
+	for (size_t i = 0; i < nr; i++) {
 		char **slot;
 
-		if (!in_ranks && !key->epoch)
+		/* without ranks nothing but the name says whose file it is */
+		if (!out->in_ranks && !v[i]->epoch)
 			continue;
+		steps = steps || (before && are_steps(before, v[i]));
+		before = v[i];
 		slot = ck_vec_push(&out->v);
-		if (!slot || !(*slot = strdup(key->key)))
+		if (!slot || !(*slot = strdup(v[i]->name)))
 			return -ENOMEM;
 	}
-	out->in_ranks = in_ranks;
+	if (!steps)
+		ck_saves_free(out);
 	return 0;
 }
 
-static int find_in(struct ck_saves *out, const struct ck_ms_found *f,
-		   struct ck_err *err)
+int ck_mindspore_saves_find(struct ck_saves *out, const struct ck_dir *dir,
+			    const char *in, struct ck_err *err)
 {
-	struct ck_ms_keys by_name = { .numbered = false }, by_rank = by_name;
-	bool in_ranks = f->mode == CK_MS_RANKS;
-	struct taking t = { .keys = &by_name };
-	int ret = ck_ms_keys_collect(&by_name, f, false, err);
+	struct mindspore_keys k[2] = { { .numbered = false } };
+	struct mindspore_found f;
+	int ret = ck_mindspore_find_names(&f, dir, in, err);
 
-	if (!ret && f->ranks.nr > 1)
-		ret = ck_ms_keys_collect(&by_rank, f, true, err);
-	if (!ret && ck_ms_keys_most(&by_rank) > ck_ms_keys_most(&by_name))
-		t.keys = &by_rank;
-	if (!ret && (take(&t, f->file.nr) ||
-		     (are_steps(&t, in_ranks) && put_all(out, &t, in_ranks))))
-		ret = ck_ms_no_memory(err);
-	free(t.taken.v);
-	ck_ms_keys_free(&by_name);
-	ck_ms_keys_free(&by_rank);
+	*out = (struct ck_saves){ .in_ranks = f.mode == MINDSPORE_RANKS };
+	if (!ret && f.mode != MINDSPORE_NOTHING) {
+		ret = collect_both(k, &f, err);
+		if (!ret && list_saves(out, &k[0], f.file.nr))
+			ret = ck_mindspore_no_memory(err);
+	}
+	free_both(k);
+	ck_mindspore_found_free(&f);
 	return ret;
 }
-
-static int find(struct ck_saves *out, const struct ck_dir *dir, const char *in,
-		struct ck_err *err)
-{
-	struct ck_ms_found f;
-	int ret = ck_ms_find_names(&f, dir, in, err);
-
-	*out = (struct ck_saves){ 0 };
-	if (!ret && f.mode != CK_MS_NOTHING)
-		ret = find_in(out, &f, err);
-	ck_ms_found_free(&f);
-	return ret;
-}
-
-static bool is_file_of_rank(const char *name)
-{
-	static const char *const ends[] = { ".ckpt", ".safetensors" };
-	size_t len = strlen(name);
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(ends); i++)
-		if (len > strlen(ends[i]) &&
-		    !strcmp(name + len - strlen(ends[i]), ends[i]))
-			return true;
-	return false;
-}
-
-/* What the file of @rank is called, or its first part. */
-static void name_of(struct ck_str *out, const char *key, uint32_t rank,
-		    bool part)
-{
-	const char *open = strstr(key, "{r}"), *dot = strrchr(key, '.');
-
-	for (const char *at = key; *at; at++) {
-		if (part && at == dot)
-			ck_str_puts(out, "_part0");
-		if (at == open) {
-			ck_str_fmt(out, "%u", rank);
-			at += 2;
-		} else {
-			ck_str_add(out, at, 1);
-		}
-	}
-}
-
-/* Whether the files of ranks lie in folders of those of ranks. */
-static bool are_deep(const struct ck_dir *dir, const char *folder)
-{
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-
-	if (ck_dir_list(dir, folder, &l, NULL))
-		return false;
-	for (size_t i = 0; i < l.nr; i++)
-		if (!l.v[i].is_dir && is_file_of_rank(l.v[i].name))
-			return false;
-	return l.nr;
-}
-
-struct naming {
-	const struct ck_dir *dir;
-	const char *key;
-	int (*fn)(void *ctx, const char *folder, const char *base);
-	void *ctx;
-};
-
-static int name_both(const struct naming *n, const char *folder, uint32_t rank,
-		     struct ck_err *err)
-{
-	int ret = 0;
-
-	for (int part = 0; part < 2 && !ret; part++) {
-		ck_auto_str struct ck_str base = { 0 };
-
-		name_of(&base, n->key, rank, part);
-		ret = base.failed ? ck_ms_no_memory(err) :
-				    n->fn(n->ctx, folder, base.v);
-	}
-	return ret;
-}
-
-static int name_below(const struct naming *n, const char *folder, uint32_t rank,
-		      struct ck_err *err)
-{
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = ck_dir_list(n->dir, folder, &l, err);
-
-	for (size_t i = 0; i < l.nr && !ret; i++) {
-		uint32_t own = rank;
-
-		ck_ms_folder_rank(l.v[i].name, &own);
-		if (l.v[i].is_dir)
-			ret = name_both(n, l.v[i].name, own, err);
-	}
-	return ret;
-}
-
-static int each(const struct ck_dir *dir, const char *in, const char *key,
-		int (*fn)(void *ctx, const char *folder, const char *base),
-		void *ctx, struct ck_err *err)
-{
-	const struct naming n = { dir, key, fn, ctx };
-	ck_auto_dir_list struct ck_dir_list list = { 0 };
-	bool known = false, deep = false;
-	uint32_t rank;
-	int ret;
-
-	if (!is_file_of_rank(key))
-		return 0;
-	ret = ck_dir_list(dir, in, &list, err);
-	for (size_t i = 0; i < list.nr && !ret; i++) {
-		const char *folder = list.v[i].name;
-
-		if (!list.v[i].is_dir || !ck_ms_folder_rank(folder, &rank))
-			continue;
-		deep = known ? deep : are_deep(dir, folder);
-		known = true;
-		ret = deep ? name_below(&n, folder, rank, err) :
-			     name_both(&n, folder, rank, err);
-	}
-	return ret;
-}
-
-/* The rank of whose files @path is: rank_0/net.ckpt, rank_0/ckpt/net.ckpt. */
-static bool rank_of_path(const char *path, uint32_t *rank)
-{
-	ck_auto_free char *folder = strdup(path);
-	bool any = false;
-
-	for (unsigned depth = 0; folder && depth < 2; depth++) {
-		char *slash = strrchr(folder, '/');
-
-		if (!slash)
-			break;
-		*slash = '\0';
-		any = ck_ms_folder_rank(folder, rank);
-		if (any)
-			return !strchr(folder, '/') || depth == 0;
-	}
-	return any;
-}
-
-static bool hides(const char *key, const char *path)
-{
-	uint32_t rank;
-
-	return is_file_of_rank(path) && rank_of_path(path, &rank) &&
-	       !ck_ms_key_has(key, ck_ms_base_of(path), rank);
-}
-
-const struct ck_format_saves ck_ms_saves = {
-	.find = find,
-	.each = each,
-	.hides = hides,
-};

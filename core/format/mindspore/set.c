@@ -22,7 +22,7 @@
 #define MAX_HASHED (UINT64_C(64) << 20) /* in all files together */
 #define MAX_SUMMED (UINT64_C(256) << 20) /* the same, for -o crc=auto */
 
-int ck_ms_no_memory(struct ck_err *err)
+int ck_mindspore_no_memory(struct ck_err *err)
 {
 	return ck_fail(err, ENOMEM, "no memory for the tensors' descriptions");
 }
@@ -155,7 +155,7 @@ static int hash(struct ck_ms_set *s, struct ck_ms_tensor *t,
 		return 0;
 	buf = malloc(len);
 	if (!buf)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	at[2] = (whole - SAMPLE) / 16 * 16;
 	if (whole <= SMALL)
 		ret = read_bytes(s, t, in, buf, 0, whole, err);
@@ -186,7 +186,7 @@ int ck_ms_add(struct ck_ms_set *s, struct ck_ms_tensor *t, const char *name,
 	t->name = number_of(s, name, len);
 	if (t->name == CK_STRMAP_NONE || !ck_vec_reserve(&s->tensor, 1) ||
 	    !ck_vec_reserve(&s->dims, t->rank + 1u))
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	if (s->tensor.nr >= CK_MAX_CHUNKS || s->dims.nr > UINT32_MAX - 256)
 		return ck_fail(err, E2BIG, "more than %u pieces of tensors",
 			       CK_MAX_CHUNKS);
@@ -196,7 +196,7 @@ int ck_ms_add(struct ck_ms_set *s, struct ck_ms_tensor *t, const char *name,
 		t->why = ck_ms_say(s, "it is twice in %s",
 				   s->file.v[t->file].name);
 		if (!t->why)
-			return ck_ms_no_memory(err);
+			return ck_mindspore_no_memory(err);
 	}
 	t->dims = (uint32_t)s->dims.nr;
 	for (unsigned d = 0; d < t->rank; d++)
@@ -234,7 +234,7 @@ int ck_ms_crc_of(struct ck_source *in, uint64_t off, uint64_t len,
 	ck_auto_free unsigned char *buf = malloc(65536);
 
 	if (!buf)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	while (len) {
 		size_t n = (size_t)CK_MIN(len, UINT64_C(65536));
 		int ret = ck_source_read(in, buf, n, off, err);

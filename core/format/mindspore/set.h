@@ -11,8 +11,8 @@
 #include "core/base/err.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
-#include "core/root/dir.h"
 #include "core/format/mindspore/layout.h"
+#include "core/format/mindspore/mindspore.h"
 #include "core/base/strmap.h"
 
 struct ck_ms_seg {
@@ -113,7 +113,6 @@ int ck_ms_other_world(const struct ck_ms_set *s, uint64_t world, size_t ranks,
 /* For those who read files. */
 const char *ck_ms_say(struct ck_ms_set *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-int ck_ms_no_memory(struct ck_err *err);
 /*
  * Adds @t, whose name is not yet known, with its dims and the segments from
  * @first_seg on.  Hashes it where that is wanted.

@@ -97,7 +97,7 @@ int ck_ms_check_shards(const struct ck_ms_set *s, struct ck_err *err)
 	struct found f = { .differ = false };
 
 	if (!first)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	for (uint32_t i = 0; i < s->name.nr && nr; i++)
 		/* gradients are listed as sharded and stored whole */
 		if (strncmp(s->names.v[i].s, "accu_grads.", 11) != 0)

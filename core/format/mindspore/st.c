@@ -37,10 +37,10 @@ static int add_entry(struct ck_ms_set *s, const struct ck_st_file *f,
 		t.why = ck_ms_say(s, "%s: %s (dtype %s)", f->name, e->why,
 				  e->dtype_name);
 		if (!t.why)
-			return ck_ms_no_memory(err);
+			return ck_mindspore_no_memory(err);
 	}
 	if (!ck_vec_reserve(&s->seg, 1))
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	s->seg.v[s->seg.nr++] = (struct ck_ms_seg){ e->begin, t.bytes };
 	return ck_ms_add(s, &t, e->name, e->name_len, ck_st_file_shape(f, e),
 			 in, err);
@@ -102,7 +102,7 @@ static int sum(const struct ck_st_file *f, struct ck_source *in, uint32_t *own,
 	order = reallocarray(NULL, f->tensors.nr + 1,
 			     sizeof(struct ck_st_entry *));
 	if (!order)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	for (size_t i = 0; i < f->tensors.nr; i++)
 		order[i] = &f->tensors.v[i];
 	if (f->tensors.nr)
@@ -198,7 +198,7 @@ int ck_ms_read_file(struct ck_ms_set *s, const char *name, uint32_t rank,
 		return ret;
 	f.name = ck_ms_say(s, "%s", name);
 	if (!f.name || !ck_vec_reserve(&s->file, 1))
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	s->file.v[s->file.nr++] = f;
 	if (!in) {
 		s->missing = true;

@@ -70,7 +70,7 @@ int ck_ms_check_given(const struct ck_dir *dir, struct ck_err *err)
 }
 
 /* As names have them; files of one folder are called so themselves. */
-static int ask(const struct ck_ms_set *s, const struct ck_ms_found *f,
+static int ask(const struct ck_ms_set *s, const struct mindspore_found *f,
 	       struct ck_err *err)
 {
 	const char *first = f->file.v[0].name;
@@ -95,7 +95,7 @@ static int say_dud(struct ck_ms_set *s, const char *name, struct ck_err *err)
 		"it is called a strategy, and is none: empty or damaged; what it would say is not known");
 }
 
-static int add_strategies(struct ck_ms_set *s, const struct ck_ms_found *f,
+static int add_strategies(struct ck_ms_set *s, const struct mindspore_found *f,
 			  struct ck_err *err)
 {
 	const char *name;
@@ -116,7 +116,7 @@ static int add_strategies(struct ck_ms_set *s, const struct ck_ms_found *f,
 
 /* ---- which ranks there must be ---- */
 
-static bool has_rank(const struct ck_ms_found *f, uint64_t rank)
+static bool has_rank(const struct mindspore_found *f, uint64_t rank)
 {
 	for (size_t i = 0; i < f->file.nr; i++)
 		if (f->file.v[i].chosen && f->file.v[i].rank == rank)
@@ -125,7 +125,7 @@ static bool has_rank(const struct ck_ms_found *f, uint64_t rank)
 }
 
 /* Ranks 0..n-1, and n is a number of devices that a run may have. */
-static bool is_smaller_world(const struct ck_ms_found *f, uint64_t world)
+static bool is_smaller_world(const struct mindspore_found *f, uint64_t world)
 {
 	size_t n = f->ranks.nr;
 
@@ -143,7 +143,7 @@ static bool has_shapes(const struct ck_strategy *st)
 	return true;
 }
 
-static int report_missing(struct ck_ms_set *s, const struct ck_ms_found *f,
+static int report_missing(struct ck_ms_set *s, const struct mindspore_found *f,
 			  uint64_t world, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_ERROR };
@@ -159,12 +159,12 @@ static int report_missing(struct ck_ms_set *s, const struct ck_ms_found *f,
 	if (!nr)
 		return 0;
 	if (list.failed)
-		return ck_ms_no_memory(err);
+		return ck_mindspore_no_memory(err);
 	s->missing = true;
 	return ck_builder_problem(s->b, &p, err,
 				  "the strategy is for %" PRIu64
 				  " ranks; those without a file of %s: %s%s",
-				  world, f->step ? f->step : "it", list.v,
+				  world, f->save->name, list.v,
 				  nr > MAX_SHOWN ? " and more" : "");
 }
 
@@ -180,8 +180,8 @@ static bool has_layouts(const struct ck_strategy *st, uint32_t stage)
  * Without its stage's layouts a rank's slices would be taken for copies of
  * whole tensors, and those of one value would pass for such.
  */
-static int check_stages(const struct ck_ms_set *s, const struct ck_ms_found *f,
-			struct ck_err *err)
+static int check_stages(const struct ck_ms_set *s,
+			const struct mindspore_found *f, struct ck_err *err)
 {
 	uint64_t devices = s->strategy.devices;
 	uint32_t seen = CK_STRATEGY_NONE;
@@ -227,8 +227,9 @@ static int note_stages(const struct ck_ms_set *s, uint64_t world,
 }
 
 /* Numbers that no word calls ranks must be just those that there are. */
-static int check_numbers(const struct ck_ms_set *s, const struct ck_ms_found *f,
-			 uint64_t world, struct ck_err *err)
+static int check_numbers(const struct ck_ms_set *s,
+			 const struct mindspore_found *f, uint64_t world,
+			 struct ck_err *err)
 {
 	size_t nr = f->ranks.nr;
 	const char *first = f->file.v[0].name;
@@ -243,7 +244,7 @@ static int check_numbers(const struct ck_ms_set *s, const struct ck_ms_found *f,
 		s->dir->path, world, world - 1, first, last, nr);
 }
 
-static int check_world(struct ck_ms_set *s, const struct ck_ms_found *f,
+static int check_world(struct ck_ms_set *s, const struct mindspore_found *f,
 		       struct ck_err *err)
 {
 	uint64_t devices = s->strategy.devices, world, have;
@@ -286,8 +287,8 @@ static uint64_t world_of(const struct ck_ms_set *s)
 	return s->strategy.devices * s->strategy.nr_stages;
 }
 
-static int check_single(const struct ck_ms_set *s, const struct ck_ms_found *f,
-			struct ck_err *err)
+static int check_single(const struct ck_ms_set *s,
+			const struct mindspore_found *f, struct ck_err *err)
 {
 	uint64_t world = world_of(s);
 
@@ -302,7 +303,7 @@ static int check_single(const struct ck_ms_set *s, const struct ck_ms_found *f,
 }
 
 /* Who mounts one rank's folder by itself may not know that it is one. */
-static int warn_single(struct ck_ms_set *s, const struct ck_ms_found *f,
+static int warn_single(struct ck_ms_set *s, const struct mindspore_found *f,
 		       struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_WARNING,
@@ -323,19 +324,19 @@ static int warn_single(struct ck_ms_set *s, const struct ck_ms_found *f,
 		world);
 }
 
-int ck_ms_world(struct ck_ms_set *s, const struct ck_ms_found *f,
+int ck_ms_world(struct ck_ms_set *s, const struct mindspore_found *f,
 		struct ck_err *err)
 {
 	int ret;
 
-	if (f->mode == CK_MS_RANKS || f->strategy.nr || is_given(s->dir))
+	if (f->mode == MINDSPORE_RANKS || f->strategy.nr || is_given(s->dir))
 		ck_opts_use(s->dir->opts, "integrated");
 	ck_opts_use(s->dir->opts, "strategy");
-	if (f->mode != CK_MS_RANKS && !is_given(s->dir))
+	if (f->mode != MINDSPORE_RANKS && !is_given(s->dir))
 		return f->strategy.nr ? warn_single(s, f, err) : 0;
 	ret = add_strategies(s, f, err);
 	if (ret || !s->strategy.files.nr)
 		return ret;
-	return f->mode == CK_MS_RANKS ? check_world(s, f, err) :
-					check_single(s, f, err);
+	return f->mode == MINDSPORE_RANKS ? check_world(s, f, err) :
+					    check_single(s, f, err);
 }
