@@ -134,6 +134,7 @@ void ck_pickle_free(struct ck_pickle *p)
 		munmap(p->words, p->map_len);
 	else
 		free(p->words);
+	free(p->own);
 	free(p);
 }
 

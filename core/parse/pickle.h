@@ -70,6 +70,23 @@ struct ck_pickle_opts {
 int ck_pickle_parse(struct ck_pickle **out, const void *bytes, size_t len,
 		    const struct ck_pickle_opts *opts, size_t *used,
 		    struct ck_err *err);
+/*
+ * The same of a pickle that begins a source, all of which but its bytes objects
+ * is read and kept: these stay where they are, see ck_pv_extent().  -EINVAL
+ * with a line where it ends early, holds no opcode of a pickle, or is over
+ * CK_PICKLE_SOURCE_MAX without them.
+ */
+#define CK_PICKLE_SOURCE_MAX (UINT64_C(256) << 20)
+struct ck_pickle_source {
+	int (*read)(void *ctx, void *buf, size_t len, uint64_t off,
+		    struct ck_err *err);
+	void *ctx;
+	uint64_t size;
+	const char *name; /* for messages */
+};
+int ck_pickle_parse_source(struct ck_pickle **out,
+			   const struct ck_pickle_source *in, uint64_t *used,
+			   struct ck_err *err);
 void ck_pickle_free(struct ck_pickle *p);
 static inline void ck_pickle_freep(struct ck_pickle **p)
 {
@@ -88,6 +105,9 @@ bool ck_pv_int(const struct ck_pickle *p, ck_pv v, int64_t *out);
 bool ck_pv_float(const struct ck_pickle *p, ck_pv v, double *out);
 /* STR or BYTES; not NUL-terminated. */
 bool ck_pv_str(const struct ck_pickle *p, ck_pv v, const char **s, size_t *len);
+/* BYTES of ck_pickle_parse_source(): where in the source they are. */
+bool ck_pv_extent(const struct ck_pickle *p, ck_pv v, uint64_t *off,
+		  uint64_t *len);
 /* Of a key: a string, or a number as Python prints it, put into @number. */
 bool ck_pv_key_text(const struct ck_pickle *p, ck_pv key, char number[24],
 		    const char **text, size_t *len);

@@ -41,6 +41,7 @@ struct ck_pickle {
 	size_t map_len;
 	const uint8_t *in;
 	size_t in_len;
+	char *own; /* @in, where a source was read */
 	uint64_t nr_ops;
 	ck_pv root;
 };
@@ -141,7 +142,7 @@ struct pickle_vm {
 int ck_pickle_run(struct pickle_vm *vm);
 
 /* pickle_ops.c: by opcode; run is NULL where there is none. */
-enum follow { NOTHING, COUNTED, LINE, LINES2 };
+enum follow { NOTHING, COUNTED, LINE, LINES2 }; /* in this order */
 struct pickle_op {
 	int (*run)(struct pickle_vm *vm); /* 0, PICKLE_STOPPED or -errno */
 	uint8_t width; /* bytes of vm->n behind the opcode */

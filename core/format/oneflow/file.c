@@ -8,7 +8,6 @@
 #include "core/format/oneflow/file_priv.h"
 #include "core/format/oneflow/graph.h"
 #include "core/format/oneflow/meta.h"
-#include "core/format/oneflow/thin.h"
 #include "core/container/torch_lost.h"
 #include "core/container/torch_save.h"
 #include "core/geom/catalog.h"
@@ -241,23 +240,29 @@ static bool is_node(const void *ctx, const struct ck_pickle *p, ck_pv v)
 	return ck_of_is_tensor(p, v);
 }
 
+static int read_source(void *ctx, void *buf, size_t len, uint64_t off,
+		       struct ck_err *err)
+{
+	return ck_source_read(ctx, buf, len, off, err);
+}
+
 static int load_pickle(struct reading *r, const char *file, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
-	ck_auto_str struct ck_str thin = { 0 };
 	ck_auto_pickle struct ck_pickle *p = NULL;
+	struct ck_pickle_source in = { .read = read_source, .name = file };
 	int ret = ck_dir_source(r->save.dir, r->save.b, file, &r->save.nr, &s,
 				err);
 
 	if (!ret && !s)
 		ret = ck_fail(err, EINVAL, "%s: no such file", file);
-	if (!ret)
-		ret = ck_of_thin(s, &thin, &r->pickle_len, err);
 	if (ret)
 		return ret;
-	ret = ck_pickle_parse(&p, thin.v, thin.len, NULL, NULL, err);
+	in.ctx = s;
+	in.size = (uint64_t)s->st.st_size;
+	ret = ck_pickle_parse_source(&p, &in, &r->pickle_len, err);
 	if (ret)
-		return ck_wrap(err, ret, "%s, without its tensors", file);
+		return ret;
 	r->save.p = p;
 	r->save.src = s;
 	ret = ck_of_walk(p, data_of(p), take_leaf, r, err);

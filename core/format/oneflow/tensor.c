@@ -12,7 +12,6 @@
 #include "core/base/check.h"
 #include "core/container/container.h"
 #include "core/format/oneflow/meta.h"
-#include "core/format/oneflow/thin.h"
 #include "core/geom/dtype.h"
 #include "core/geom/catalog.h"
 
@@ -298,7 +297,7 @@ static int place(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
 
 	leaf->src = s->nr;
 	leaf->file = s->src->name;
-	if (ck_of_thin_bytes(s->p, v, &leaf->off, len))
+	if (ck_pv_extent(s->p, v, &leaf->off, len))
 		return 0;
 	leaf->off = 0;
 	leaf->file = NULL;
