@@ -13,6 +13,7 @@
 #include "core/container/torch_dist.h"
 
 #include "core/base/check.h"
+#include "core/mesh/mesh.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -170,18 +171,6 @@ static bool read_spec(const struct ck_pickle *p, ck_pv spec, struct mesh *m)
 	return i == m->rank;
 }
 
-/* torch.chunk's rule: pieces of ceil(n / parts), the last ones short. */
-static void cut(struct ck_torch_piece *out, uint64_t dim, uint64_t parts,
-		uint64_t at)
-{
-	uint64_t n = out->len[dim];
-	uint64_t step = CK_DIV_UP(n, parts);
-	uint64_t begin = CK_MIN(step * at, n);
-
-	out->start[dim] += begin;
-	out->len[dim] = CK_MIN(step, n - begin);
-}
-
 /* Into how many pieces the axes right of @i cut its dimension. */
 static bool is_factor(const struct mesh *m, unsigned i)
 {
@@ -195,38 +184,55 @@ static bool is_factor(const struct mesh *m, unsigned i)
 	return pieces == (uint64_t)m->place[i].factor;
 }
 
+/* Adds axis @i, by torch.chunk's rule. */
+static void add_step(const struct mesh *m, unsigned i,
+		     struct ck_mesh_step *steps, unsigned *nr)
+{
+	steps[(*nr)++] = (struct ck_mesh_step){
+		.split = { CK_SIZES_CEIL, m->size[i], NULL },
+		.dim = (uint8_t)m->place[i].dim,
+		.nr_axes = 1,
+		.axis = { (uint8_t)i },
+	};
+}
+
 /*
  * Mesh axes cut from left to right, but a strided shard cuts what all the axes
  * to its right have left; a split factor says so, and no other is known.
  */
 static bool apply(const struct mesh *m, struct ck_torch_piece *out)
 {
+	struct ck_mesh_step steps[MAX_MESH];
+	struct ck_placed placed;
+	unsigned nr = 0;
+
 	for (unsigned i = 0; i < m->rank; i++) {
 		if (m->place[i].how == REPLICATE)
 			continue;
 		if (m->place[i].dim >= out->rank)
 			return false;
 		if (m->place[i].how == SHARD)
-			cut(out, m->place[i].dim, m->size[i], m->at[i]);
+			add_step(m, i, steps, &nr);
 	}
 	for (unsigned i = m->rank; i-- > 0;) {
 		if (m->place[i].how != STRIDED)
 			continue;
 		if (!is_factor(m, i))
 			return false;
-		cut(out, m->place[i].dim, m->size[i], m->at[i]);
+		add_step(m, i, steps, &nr);
 	}
+	if (ck_mesh_place(steps, nr, m->at, out->shape, out->rank, &placed,
+			  NULL))
+		return false;
+	memcpy(out->start, placed.start, out->rank * sizeof(*out->start));
+	memcpy(out->len, placed.len, out->rank * sizeof(*out->len));
 	return true;
 }
 
 static bool full_size(const struct ck_pickle *p, ck_pv size,
 		      struct ck_torch_piece *out)
 {
-	if (!read_ints(p, size, out->shape, CK_MAX_RANK, &out->rank))
-		return false;
-	memset(out->start, 0, sizeof(out->start));
-	memcpy(out->len, out->shape, sizeof(out->len));
-	return true;
+	return read_ints(p, size, out->shape, CK_MAX_RANK, &out->rank);
 }
 
 int ck_torch_dtensor(const struct ck_pickle *p, ck_pv v,

@@ -216,14 +216,14 @@ static int store_runs(struct ck_shard *s, unsigned dim, const struct runs *r,
 }
 
 /* Which of the step's parts @coord has. */
-static uint32_t part_at(const struct ck_mesh *m, const struct ck_mesh_step *s,
+static uint64_t part_at(const struct ck_mesh *m, const struct ck_mesh_step *s,
 			const uint64_t *coord)
 {
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < s->nr_axes; i++)
 		n = (i ? n * m->size[s->axis[i]] : 0) + coord[s->axis[i]];
-	return (uint32_t)(n % s->split.nr);
+	return n % s->split.nr;
 }
 
 /* What is left of the tensor, and of its row-major order. */
@@ -232,7 +232,7 @@ struct left {
 	struct ck_placed *placed;
 };
 
-static int shard_dim(const struct ck_mesh_step *s, uint32_t part,
+static int shard_dim(const struct ck_mesh_step *s, uint64_t part,
 		     struct ck_shard *shard, struct ck_err *err)
 {
 	struct runs in, left;
@@ -255,7 +255,7 @@ static void clip(const struct left *l, const uint64_t *shape)
 	ck_box_clip(&l->shard->box, shape);
 }
 
-static int shard_flat(const struct ck_mesh_step *s, uint32_t part,
+static int shard_flat(const struct ck_mesh_step *s, uint64_t part,
 		      const uint64_t *shape, const struct left *l,
 		      struct ck_err *err)
 {
@@ -306,7 +306,7 @@ static int take_steps(const struct ck_mesh *mesh,
 	ck_shard_whole(l->shard, shape, rank);
 	for (unsigned i = 0; i < nr && !ret; i++) {
 		const struct ck_mesh_step *s = &step[i];
-		uint32_t part = part_at(mesh, s, coord);
+		uint64_t part = part_at(mesh, s, coord);
 
 		if (!s->flat && s->dim >= rank)
 			return bad_dim(s, rank, err);
@@ -366,14 +366,14 @@ uint32_t ck_placement_part(const struct ck_placement *p, int dim, uint32_t at,
 		if (dim >= 0 && s->dim != dim)
 			continue;
 		part = part * (uint32_t)s->split.nr +
-		       part_at(&p->mesh, s, coord);
+		       (uint32_t)part_at(&p->mesh, s, coord);
 		*nr *= (uint32_t)s->split.nr;
 	}
 	return part;
 }
 
 /* The extent of which part @part has @have. */
-static int grow(const struct ck_mesh_step *s, uint32_t part, uint64_t have,
+static int grow(const struct ck_mesh_step *s, uint64_t part, uint64_t have,
 		uint64_t *out, struct ck_err *err)
 {
 	*out = 0;
@@ -381,7 +381,7 @@ static int grow(const struct ck_mesh_step *s, uint32_t part, uint64_t have,
 		return ck_mul_ok(have, s->split.nr, out) ?
 			       0 :
 			       ck_fail(err, EINVAL, "its shape overflows");
-	for (uint32_t i = 0; i < s->split.nr; i++)
+	for (uint64_t i = 0; i < s->split.nr; i++)
 		if (!ck_add_ok(*out, s->split.given[i], out))
 			return ck_fail(err, EINVAL, "its shape overflows");
 	return have == s->split.given[part] ?
