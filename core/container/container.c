@@ -41,14 +41,17 @@ int ck_container_open(struct ck_container *c, const struct ck_dir *dir,
 	};
 	*ok = false;
 	*why = (struct ck_err){ 0 };
-	ret = ck_dir_source(dir, b, name, &c->t.src, &c->t.s, err);
+	ret = b ? ck_dir_source(dir, b, name, &c->t.src, &c->t.s, err) :
+		  ck_dir_open(dir, name, &c->t.s, err);
 	if (ret || !c->t.s)
 		return ret;
 	ret = c->is_st ?
 		      ck_st_file_read(&c->st, name, c->t.src, c->t.s, 0, why) :
 		      ck_torch_save_open(&c->t.ts, c->t.s, why);
 	*ok = !ret;
-	return ret && ret != -EINVAL ? ck_fail(err, -ret, "%s", why->msg) : 0;
+	return !ret || ret == -EINVAL || ret == -EIO ?
+		       0 :
+		       ck_fail(err, -ret, "%s", why->msg);
 }
 
 void ck_container_close(struct ck_container *c)

@@ -35,7 +35,7 @@ struct ck_container {
 /*
  * 0, and *ok says whether it can be read.  A file that is missing is registered
  * as such with @b; one that is damaged is told in @why, whose code is set then.
- * -errno is for what ends the load.
+ * -errno is for what ends the load.  @b NULL: only to look; it must be there.
  */
 int ck_container_open(struct ck_container *c, const struct ck_dir *dir,
 		      struct ck_builder *b, const char *name, bool *ok,

@@ -9,243 +9,268 @@
  *
  * The fields that there are decide, never the version that a file names.
  */
-#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/catalog/builder.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
-#include "core/format/nnscaler/priv.h"
-#include "core/container/torch_save.h"
+#include "core/format/nnscaler/nnscaler.h"
 
 #include <errno.h>
 #include <string.h>
 
-static void set_freep(struct ck_nn_set *s)
+static void nnscaler_free(struct nnscaler *n)
 {
-	ck_nn_set_free(s);
+	for (size_t i = 0; i < n->ranks.nr; i++)
+		free(n->ranks.v[i].states.v);
+	free(n->ranks.v);
+	free(n->names.v);
+	free(n->files.v);
+	free(n->pieces.v);
+	free(n->plain.v);
+	ck_dir_list_free(&n->list);
+	ck_strmap_free(&n->map);
+	ck_strmap_free(&n->numbers);
+	ck_str_free(&n->text);
+	ck_arena_free(&n->mem);
 }
-#define auto_set __attribute__((cleanup(set_freep)))
+#define auto_nnscaler __attribute__((cleanup(nnscaler_free)))
 
-static bool is_safetensors(const char *name)
-{
-	size_t len = strlen(name);
+/* ---- one file that the framework merged ---- */
 
-	return len > 12 && !strcmp(name + len - 12, ".safetensors");
-}
-
-/* A merged file has nothing of nnScaler's but what the trainer was told. */
-static bool is_merged(const struct ck_nn_file *f)
+/* It has nothing of nnScaler's but what the trainer was told. */
+static bool is_merged(const struct nnscaler_file *f)
 {
 	ck_pv model, args, v;
 
 	return ck_pv_key(f->p, f->root, "model", &model) &&
 	       ck_pv_key(f->p, f->root, "train_args", &args) &&
-	       ck_nn_field(f->p, args, "compute_config", &v) &&
-	       ck_nn_field(f->p, args, "checkpoint", &v) &&
-	       ck_nn_field(f->p, v, "save_type", &v) &&
-	       !ck_nn_extra(f->p, model, &v);
+	       ck_pq(f->p, args, "compute_config", &v) &&
+	       ck_pq(f->p, args, "checkpoint/save_type", &v) &&
+	       !ck_nnscaler_extra(f->p, model, &v);
 }
 
-/* 1, 0 or -ENOMEM */
-static int merged_at(const struct ck_dir *dir, const char *name,
-		     struct ck_err *err)
+static bool may_be_merged(const char *name)
 {
-	ck_auto_nn_file struct ck_nn_file f = { 0 };
-	struct ck_err why;
-	bool ok;
-	int ret = ck_nn_file_open(&f, dir, NULL, name, &ok, &why, err);
-
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	return ok && is_merged(&f);
+	return ck_torch_save_is_name(name) ||
+	       ck_has_suffix(name, ".safetensors");
 }
 
-/* The one file that may be a merged checkpoint: the only one of its kind. */
-static const char *candidate(const struct ck_dir *dir,
-			     const struct ck_dir_list *l)
-{
-	const char *found = NULL;
-
-	if (dir->only)
-		return ck_torch_save_is_name(dir->only) ||
-				       is_safetensors(dir->only) ?
-			       dir->only :
-			       NULL;
-	for (size_t i = 0; i < l->nr; i++) {
-		const char *name = l->v[i].name;
-
-		if (l->v[i].is_dir ||
-		    (!ck_torch_save_is_name(name) && !is_safetensors(name)))
-			continue;
-		if (found)
-			return NULL;
-		found = name;
-	}
-	return found;
-}
-
-static int find_merged(const struct ck_dir *dir, struct ck_dir_list *l,
-		       const char **name, struct ck_err *err)
-{
-	int ret = dir->only ? 0 : ck_dir_list(dir, "", l, err);
-
-	if (ret)
-		return ret;
-	*name = candidate(dir, l);
-	ret = *name ? merged_at(dir, *name, err) : 0;
-	if (ret <= 0)
-		*name = NULL;
-	return ret < 0 ? ret : 0;
-}
-
-static int probe(const struct ck_dir *dir, struct ck_err *err)
-{
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	auto_set struct ck_nn_set s = { .dir = dir };
-	const char *merged;
-	int ret = ck_nn_set_find(&s, err);
-
-	if (s.files.nr) /* what is wrong with them load() says */
-		return ret == -ENOMEM ? ret : CK_MATCH_INDEX;
-	if (ret)
-		return ret;
-	ret = find_merged(dir, &l, &merged, err);
-	return ret ? ret : merged ? CK_MATCH_INDEX : CK_MATCH_NONE;
-}
-
-static int say_all(struct ck_nn_set *s, struct ck_err *err)
-{
-	int ret = ck_nn_model_say(s, err);
-
-	if (!ret)
-		ret = ck_nn_optim_say(s, err);
-	if (!ret && !s->merged)
-		ret = ck_nn_absent_say(s, err);
-	return ret ? ret : ck_nn_pieces_say(s, err);
-}
-
-static int load_merged(struct ck_nn_set *s, const char *name,
+/* The only file of its kind, if it is one: *name, else NULL.  0 or -ENOMEM. */
+static int find_merged(const struct nnscaler *n, const char **name,
 		       struct ck_err *err)
 {
-	ck_auto_nn_file struct ck_nn_file f = { 0 };
-	struct ck_nn_rank *r = ck_vec_push(&s->ranks);
+	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
+	const char *found = n->dir->only;
+	struct ck_err why;
+	size_t nr = found && may_be_merged(found);
+	bool ok;
+	int ret;
+
+	*name = NULL;
+	for (size_t i = 0; i < n->list.nr; i++)
+		if (!n->list.v[i].is_dir && may_be_merged(n->list.v[i].name)) {
+			found = n->list.v[i].name;
+			nr++;
+		}
+	if (nr != 1)
+		return 0;
+	ret = ck_nnscaler_open(&f, n->dir, NULL, found, &ok, &why, err);
+	if (!ret && ok && is_merged(&f))
+		*name = found;
+	return ret == -ENOMEM ? ret : 0;
+}
+
+static int read_merged(struct nnscaler *n, const char *name, struct ck_err *err)
+{
+	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
+	struct nnscaler_rank *r = ck_vec_push(&n->ranks);
 	struct ck_err why;
 	bool ok;
 	int ret;
 
 	if (!r)
-		return ck_fail(err, ENOMEM, "no memory for a file");
-	*r = (struct ck_nn_rank){ .file = name, .ok = true };
-	s->merged = true;
-	ret = ck_nn_file_open(&f, s->dir, s->b, name, &ok, &why, err);
+		return ck_fail(err, ENOMEM, "no memory");
+	*r = (struct nnscaler_rank){ .file = name, .ok = true };
+	n->merged = true;
+	ret = ck_nnscaler_open(&f, n->dir, n->b, name, &ok, &why, err);
 	if (!ret && !ok)
 		ret = ck_fail(err, EINVAL, "%s", why.msg);
-	if (!ret && f.st)
-		ret = ck_st_file_say_tail(&f.h, s->b, err);
+	if (!ret && f.c.is_st)
+		ret = ck_st_file_say_tail(&f.c.st, n->b, err);
 	if (!ret)
-		ret = ck_nn_rank_read(s, r, &f, err);
-	if (!ret)
-		ret = ck_nn_rest_say(s, &f, 0, err);
-	return ret ? ret : say_all(s, err);
+		ret = ck_nnscaler_rank(n, 0, &f, err);
+	return ret ? ret : ck_nnscaler_rest(n, 0, &f, err);
 }
 
+/* ---- what is there and not read, and what is not there ---- */
+
 /* Parts that a serializer of the user's keeps in files of their own. */
-static int say_side_files(const struct ck_nn_set *s, struct ck_err *err)
+static int report_side_file(const struct nnscaler *n, const char *name,
+			    struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = ck_dir_list(s->dir, "", &l, err);
+	const struct ck_problem_in p = { .severity = CK_WARNING, .file = name };
 
-	for (size_t i = 0; i < l.nr && !ret; i++) {
-		const struct ck_problem_in p = { .severity = CK_WARNING,
-						 .file = l.v[i].name };
+	for (size_t k = 0; k < n->files.nr; k++) {
+		const char *file = n->files.v[k];
+		size_t len = file ? strlen(file) : 0;
 
-		for (size_t k = 0; k < s->files.nr && !ret; k++) {
-			size_t n = s->files.v[k] ? strlen(s->files.v[k]) : 0;
-
-			if (!n || strncmp(l.v[i].name, s->files.v[k], n) != 0 ||
-			    l.v[i].name[n] != '.')
-				continue;
-			ret = ck_builder_problem(
-				s->b, &p, err,
+		if (len && !strncmp(name, file, len) && name[len] == '.')
+			return ck_builder_problem(
+				n->b, &p, err,
 				"a serializer of the user's has put a part of %s into it, which is not read",
-				s->files.v[k]);
-			break;
-		}
+				file);
 	}
-	return ret;
+	return 0;
 }
 
 /* Of safetensors; of torch.save files all readers' notes tell. */
-static int say_others(const struct ck_nn_set *s, struct ck_err *err)
+static int report_other(const struct nnscaler *n, const char *name,
+			struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = ck_dir_list(s->dir, "", &l, err);
+	const struct ck_problem_in p = { .severity = CK_NOTE, .file = name };
 
-	for (size_t i = 0; i < l.nr && !ret; i++) {
-		const struct ck_problem_in p = { .severity = CK_NOTE,
-						 .file = l.v[i].name };
+	if (!ck_has_suffix(name, ".safetensors") || ck_leftover_is_name(name) ||
+	    ck_builder_has_file(n->b, name))
+		return 0;
+	return ck_builder_problem(n->b, &p, err,
+				  "left aside: it is none of the ranks' files");
+}
 
-		if (!l.v[i].is_dir && is_safetensors(l.v[i].name) &&
-		    !ck_leftover_is_name(l.v[i].name) &&
-		    !ck_builder_has_file(s->b, l.v[i].name))
-			ret = ck_builder_problem(
-				s->b, &p, err,
-				"left aside: it is none of the ranks' files");
+static int report_beside(const struct nnscaler *n, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < n->list.nr && !ret; i++)
+		ret = report_side_file(n, n->list.v[i].name, err);
+	for (size_t i = 0; i < n->list.nr && !ret; i++)
+		if (!n->list.v[i].is_dir)
+			ret = report_other(n, n->list.v[i].name, err);
+	return ret;
+}
+
+/* Marks the names that pieces have, and those that are tied with them. */
+static void mark_held(struct nnscaler *n)
+{
+	for (size_t i = 0; i < n->pieces.nr; i++)
+		n->names.v[n->pieces.v[i].name->nr]->held = true;
+	/* a name may be in two lists */
+	for (int round = 0; round < 2; round++)
+		for (struct nnscaler_tie *t = n->ties; t; t = t->next) {
+			bool held = false;
+
+			for (size_t i = 0; i < t->nr; i++)
+				held |= t->names[i]->held;
+			for (size_t i = 0; i < t->nr; i++)
+				t->names[i]->held |= held;
+		}
+}
+
+/* Finds for each name the first attribute that has it. */
+static void find_attrs(const struct nnscaler *n)
+{
+	for (size_t i = 0; i < n->ranks.nr; i++)
+		for (struct nnscaler_module *m = n->ranks.v[i].modules; m;
+		     m = m->next)
+			for (struct nnscaler_attr *a = m->attrs; a; a = a->next)
+				if (!a->name->attr)
+					a->name->attr = a;
+}
+
+/* What lists and maps name and no file holds. */
+static int report_missing(struct nnscaler *n, struct ck_err *err)
+{
+	int ret = 0;
+
+	mark_held(n);
+	find_attrs(n);
+	for (size_t i = 0; i < n->names.nr && !ret; i++) {
+		const struct nnscaler_name *name = n->names.v[i];
+		bool by_design =
+			!name->listed && !(name->attr && name->attr->is_param);
+		bool lost = !by_design && (name->mapped || n->nr_missing);
+		const struct ck_problem_in p = {
+			.severity = lost ? CK_ERROR : CK_NOTE,
+			.tensor = name->s,
+			.tensor_len = name->len,
+		};
+
+		if (name->held || (!name->listed && !name->mapped))
+			continue;
+		ret = ck_builder_problem(
+			n->b, &p, err, "%s",
+			by_design ?
+				"not saved by design: a buffer that is not persistent" :
+			lost ? "it is listed in " NNSCALER_EXTRA
+			       ", and no file that is there holds it" :
+			       "no file holds it: the model does not use it");
 	}
 	return ret;
+}
+
+/* ---- the format ---- */
+
+static int probe(const struct ck_dir *dir, struct ck_err *err)
+{
+	auto_nnscaler struct nnscaler n = { .dir = dir };
+	const char *merged;
+	int ret = ck_nnscaler_find(&n, err);
+
+	if (n.files.nr) /* what is wrong with them load() says */
+		return ret == -ENOMEM ? ret : CK_MATCH_INDEX;
+	if (!ret)
+		ret = find_merged(&n, &merged, err);
+	return ret ? ret : merged ? CK_MATCH_INDEX : CK_MATCH_NONE;
 }
 
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	auto_set struct ck_nn_set s = { .dir = dir, .b = b };
+	auto_nnscaler struct nnscaler n = { .dir = dir, .b = b };
 	const char *merged = NULL;
-	int ret = ck_nn_set_find(&s, err);
+	int ret = ck_nnscaler_find(&n, err);
 
-	if (!ret && !s.files.nr)
-		ret = find_merged(dir, &l, &merged, err);
+	if (!ret && !n.files.nr)
+		ret = find_merged(&n, &merged, err);
 	if (ret)
 		return ret;
-	if (merged)
-		return load_merged(&s, merged, err);
-	if (!s.files.nr)
+	if (!merged && !n.files.nr)
 		return ck_fail(
 			err, EINVAL,
 			"%s: expected nnScaler's files of all ranks (0.ckpt, 1.ckpt, ...), or one that it merged",
 			dir->path);
-	ret = ck_nn_set_read(&s, err);
+	ret = merged ? read_merged(&n, merged, err) :
+		       ck_nnscaler_ranks(&n, err);
+	if (!ret && !merged)
+		ret = report_beside(&n, err);
 	if (!ret)
-		ret = say_side_files(&s, err);
-	if (!ret)
-		ret = say_others(&s, err);
-	return ret ? ret : say_all(&s, err);
-}
-
-static bool is_rank(const struct ck_pickle *p)
-{
-	static const char *const keys[] = { "model", "state_dict" };
-	ck_pv root = ck_pickle_root(p), model, extra;
-	struct ck_nn_identity id = { 0 };
-	bool found = ck_nn_extra(p, root, &extra);
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(keys) && !found; i++)
-		found = ck_pv_key(p, root, keys[i], &model) &&
-			ck_nn_extra(p, model, &extra);
-	if (found)
-		ck_nn_config_read(p, extra, &id);
-	return found && id.world != 1;
+		ret = ck_nnscaler_optim(&n, err);
+	if (!ret && n.mem.failed)
+		ret = ck_fail(err, ENOMEM, "no memory");
+	if (!ret && !merged)
+		ret = report_missing(&n, err);
+	return ret ? ret : ck_nnscaler_add_pieces(&n, err);
 }
 
 static enum ck_slice is_slice(const struct ck_pickle *p)
 {
-	return is_rank(p) ? CK_SLICE_YES : CK_SLICE_NO;
+	ck_pv root = ck_pickle_root(p), model, extra;
+	int64_t fact[NNSCALER_FACTS];
+
+	if (!ck_nnscaler_extra(p, root, &extra) &&
+	    !(ck_pv_key(p, root, "model", &model) &&
+	      ck_nnscaler_extra(p, model, &extra)) &&
+	    !(ck_pv_key(p, root, "state_dict", &model) &&
+	      ck_nnscaler_extra(p, model, &extra)))
+		return CK_SLICE_NO;
+	ck_nnscaler_config(p, extra, fact);
+	return fact[NNSCALER_WORLD] == 1 ? CK_SLICE_NO : CK_SLICE_YES;
 }
 
 static int is_slice_by(const struct ck_dir *dir, const char *file,
 		       const json_t *metadata, bool *yes, struct ck_err *err)
 {
-	ck_auto_nn_file struct ck_nn_file f = { 0 };
+	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
 	struct ck_err why;
 	bool ok;
 	int ret;
@@ -253,8 +278,8 @@ static int is_slice_by(const struct ck_dir *dir, const char *file,
 	if (!json_object_get(metadata, "obj") ||
 	    !json_object_get(metadata, "nnscaler"))
 		return 0;
-	ret = ck_nn_file_open(&f, dir, NULL, file, &ok, &why, err);
-	*yes = !ret && ok && is_rank(f.p);
+	ret = ck_nnscaler_open(&f, dir, NULL, file, &ok, &why, err);
+	*yes = !ret && ok && is_slice(f.p) == CK_SLICE_YES;
 	return ret == -ENOMEM ? ret : 0;
 }
 

@@ -7,7 +7,7 @@
  * is the same elements is the same part.  Copies that were compared and differ
  * refuse the tensor.
  */
-#include "core/format/nnscaler/priv.h"
+#include "core/format/nnscaler/nnscaler.h"
 #include "core/optim/groups.h"
 
 #include "core/base/auto.h"
@@ -16,34 +16,95 @@
 #include "core/geom/range.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_CUTS (UINT64_C(1) << 22) /* parts that copies are cut into */
 
-static int by_box(const struct ck_nn_set *s, const struct ck_nn_piece *a,
-		  const struct ck_nn_piece *b)
-{
-	const uint64_t *x = s->dims.v + a->dims, *y = s->dims.v + b->dims;
+/* ---- names ---- */
 
-	if (a->dims_rank != b->dims_rank)
-		return a->dims_rank < b->dims_rank ? -1 : 1;
-	for (unsigned d = 0; d < 3u * a->dims_rank; d++)
-		if (x[d] != y[d])
-			return x[d] < y[d] ? -1 : 1;
+struct ck_str *ck_nnscaler_text(struct nnscaler *n, const char *begin)
+{
+	n->text.len = 0;
+	ck_str_puts(&n->text, begin);
+	return &n->text;
+}
+
+struct nnscaler_name *ck_nnscaler_name(struct nnscaler *n)
+{
+	struct nnscaler_name *name, **to;
+	uint32_t at = CK_STRMAP_NONE;
+
+	if (!n->text.failed)
+		at = ck_strmap_keep(&n->map, &n->mem, n->text.v, n->text.len);
+	if (at < n->names.nr)
+		return n->names.v[at];
+	name = ck_arena_alloc(&n->mem, sizeof(*name));
+	to = at == CK_STRMAP_NONE || !name ? NULL : ck_vec_push(&n->names);
+	if (!to) {
+		n->mem.failed = true;
+		n->none = (struct nnscaler_name){ .s = "model.", .len = 6 };
+		return &n->none;
+	}
+	name->s = n->map.v[at].s;
+	name->len = n->map.v[at].len;
+	name->nr = at;
+	return *to = name;
+}
+
+/* ---- pieces ---- */
+
+const uint64_t *ck_nnscaler_whole(struct nnscaler *n, const uint64_t *shape,
+				  unsigned rank)
+{
+	size_t len = rank * sizeof(*shape);
+	uint64_t *box = ck_arena_alloc(&n->mem, 3 * len);
+
+	if (box && rank) {
+		memcpy(box, shape, len);
+		memcpy(box + 2 * (size_t)rank, shape, len);
+	}
+	return box;
+}
+
+void ck_nnscaler_piece(struct nnscaler *n, const struct nnscaler_piece *p)
+{
+	struct nnscaler_piece *to = ck_vec_push(&n->pieces);
+
+	n->mem.failed |= !to;
+	if (to)
+		*to = *p;
+}
+
+void ck_nnscaler_forget(struct nnscaler *n, uint32_t rank)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n->pieces.nr; i++)
+		if (n->pieces.v[i].rank != rank)
+			n->pieces.v[kept++] = n->pieces.v[i];
+	n->pieces.nr = kept;
+}
+
+static int by_box(const struct nnscaler_piece *a,
+		  const struct nnscaler_piece *b)
+{
+	if (a->dims != b->dims)
+		return a->dims < b->dims ? -1 : 1;
+	for (unsigned d = 0; d < 3u * a->dims; d++)
+		if (a->box[d] != b->box[d])
+			return a->box[d] < b->box[d] ? -1 : 1;
 	return 0;
 }
 
-static int by_name(const void *pa, const void *pb, void *set)
+static int by_name(const void *pa, const void *pb)
 {
-	const struct ck_nn_piece *a = pa, *b = pb;
+	const struct nnscaler_piece *a = pa, *b = pb;
 	int cmp;
 
 	if (a->name != b->name)
-		return a->name < b->name ? -1 : 1;
-	cmp = by_box(set, a, b);
+		return a->name->nr < b->name->nr ? -1 : 1;
+	cmp = by_box(a, b);
 	if (cmp)
 		return cmp;
 	if (a->lo != b->lo)
@@ -51,43 +112,60 @@ static int by_name(const void *pa, const void *pb, void *set)
 	return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-/* One tensor while its pieces are given. */
-struct say {
-	struct ck_nn_set *s;
-	const char *name;
-	size_t name_len;
-	struct ck_nn_piece *p; /* of one box */
+/* How many of p[0..nr) are pieces of the first one's box. */
+static size_t nr_of_box(const struct nnscaler_piece *p, size_t nr)
+{
+	size_t n = 1;
+
+	while (n < nr && !by_box(p, &p[n]))
+		n++;
+	return n;
+}
+
+/* How many of p[0..nr) are the same elements as the first. */
+size_t ck_nnscaler_copies(const struct nnscaler_piece *p, size_t nr)
+{
+	size_t n = 1;
+
+	while (n < nr && p->name == p[n].name && p->lo == p[n].lo &&
+	       p->hi == p[n].hi && p->flat == p[n].flat && !by_box(p, &p[n]))
+		n++;
+	return n;
+}
+
+/* ---- parts ---- */
+
+/* Some pieces of one box of a tensor, which may have another name of it. */
+struct tensor {
+	struct nnscaler *n;
+	const struct nnscaler_name *name;
+	struct nnscaler_piece *p;
 	size_t nr;
 	uint64_t volume;
 };
 
 /* Elements [lo, hi) of a flat piece, or all of a piece with strides. */
-static int part_add(const struct say *j, const struct ck_nn_piece *p,
+static int add_part(const struct tensor *j, const struct nnscaler_piece *p,
 		    uint64_t lo, uint64_t hi, struct ck_err *err)
 {
-	const uint64_t *d = j->s->dims.v + p->dims;
 	const uint64_t flat[2] = { lo, hi };
-	uint64_t size = ck_dtype_info(p->t.dtype)->size;
-	bool whole = !lo && hi == j->volume;
+	uint64_t size = ck_dtype_info(p->x.dtype)->size;
 	const struct ck_part part = {
-		.name = j->name,
-		.name_len = j->name_len,
-		.src = p->t.src,
-		.dtype = p->t.dtype,
-		.xform = p->t.xform,
-		.rank = p->dims_rank,
-		.shape = d,
-		.start = d + p->dims_rank,
-		.len = d + 2 * (size_t)p->dims_rank,
-		.stride = p->t.dense || p->flat ?
-				  NULL :
-				  (const int64_t *)(j->s->dims.v + p->t.dims +
-						    p->t.rank),
-		.flat = whole ? NULL : flat,
-		.off = p->t.off + (p->absent ? 0 : (lo - p->lo) * size),
+		.name = j->name->s,
+		.name_len = j->name->len,
+		.src = p->x.src,
+		.dtype = p->x.dtype,
+		.xform = p->x.xform,
+		.rank = p->dims,
+		.shape = p->box,
+		.start = p->box + p->dims,
+		.len = p->box + 2 * (size_t)p->dims,
+		.stride = p->flat ? NULL : p->x.stride,
+		.flat = !lo && hi == j->volume ? NULL : flat,
+		.off = p->x.off + (p->absent ? 0 : (lo - p->lo) * size),
 	};
 
-	return ck_builder_add(j->s->b, &part, err);
+	return ck_builder_add(j->n->b, &part, err);
 }
 
 static int by_value(const void *pa, const void *pb)
@@ -98,7 +176,7 @@ static int by_value(const void *pa, const void *pb)
 }
 
 /* Where stretches of this box begin and end, each once. */
-static size_t find_cuts(const struct say *j, uint64_t *cut)
+static size_t find_cuts(const struct tensor *j, uint64_t *cut)
 {
 	size_t nr = 0, kept = 0;
 
@@ -113,12 +191,7 @@ static size_t find_cuts(const struct say *j, uint64_t *cut)
 	return kept;
 }
 
-static size_t first_from(const uint64_t *cut, size_t nr, uint64_t lo)
-{
-	return CK_FIRST(i, 0, nr, cut[i] >= lo);
-}
-
-static int flats_add(const struct say *j, struct ck_err *err)
+static int add_stretches(const struct tensor *j, struct ck_err *err)
 {
 	ck_auto_free uint64_t *cut = calloc(2 * j->nr + 1, sizeof(*cut));
 	uint64_t parts = 0;
@@ -126,32 +199,33 @@ static int flats_add(const struct say *j, struct ck_err *err)
 	int ret = 0;
 
 	if (!cut)
-		return ck_fail(err, ENOMEM, "no memory for parts");
+		return ck_fail(err, ENOMEM, "no memory");
 	nr = find_cuts(j, cut);
 	for (size_t i = 0; i < j->nr && !ret; i++) {
-		const struct ck_nn_piece *p = &j->p[i];
-		size_t at = first_from(cut, nr, p->lo);
+		const struct nnscaler_piece *p = &j->p[i];
+		size_t at = CK_FIRST(k, 0, nr, cut[k] >= p->lo);
 
 		for (; at + 1 < nr && cut[at] < p->hi && !ret; at++) {
 			if (++parts > MAX_CUTS)
 				return ck_builder_refuse(
-					j->s->b, 0, j->name, j->name_len, err,
+					j->n->b, 0, j->name->s, j->name->len,
+					err,
 					"its copies are cut in over 2^22 ways");
-			ret = part_add(j, p, cut[at], cut[at + 1], err);
+			ret = add_part(j, p, cut[at], cut[at + 1], err);
 		}
 	}
 	return ret;
 }
 
 /* Stretches and whole ones of the same box: whole ones are stretches too. */
-static bool make_flat(struct say *j)
+static bool make_flat(struct tensor *j)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < j->nr; i++)
 		any |= j->p[i].flat;
 	for (size_t i = 0; any && i < j->nr; i++) {
-		if (j->p[i].flat || !j->p[i].t.dense)
+		if (j->p[i].flat || j->p[i].x.stride)
 			continue;
 		j->p[i].flat = true;
 		j->p[i].hi = j->volume;
@@ -159,31 +233,31 @@ static bool make_flat(struct say *j)
 	return any;
 }
 
-static int box_say(struct say *j, struct ck_err *err)
+static int add_box(struct tensor *j, struct ck_err *err)
 {
 	const struct ck_part decl = {
-		.name = j->name,
-		.name_len = j->name_len,
-		.dtype = j->p->t.dtype,
-		.rank = j->p->dims_rank,
-		.shape = j->s->dims.v + j->p->dims,
+		.name = j->name->s,
+		.name_len = j->name->len,
+		.dtype = j->p->x.dtype,
+		.rank = j->p->dims,
+		.shape = j->p->box,
 	};
-	int ret = ck_builder_declare(j->s->b, &decl, err);
+	int ret = ck_builder_declare(j->n->b, &decl, err);
 
 	if (!ret && make_flat(j))
-		return flats_add(j, err);
+		return add_stretches(j, err);
 	for (size_t i = 0; i < j->nr && !ret && j->volume; i++)
-		ret = part_add(j, &j->p[i], 0, j->volume, err);
+		ret = add_part(j, &j->p[i], 0, j->volume, err);
 	return ret;
 }
 
 /* Two that were read, are the same elements and differ. */
-static bool find_differing(const struct say *j, size_t *a, size_t *b)
+static bool find_differing(const struct tensor *j, size_t *a, size_t *b)
 {
 	for (size_t i = 0; i < j->nr; i++)
 		for (size_t k = i + 1; k < j->nr && j->p[k].lo == j->p[i].lo;
 		     k++) {
-			if (!j->p[i].copy_checked || !j->p[k].copy_checked ||
+			if (!j->p[i].compared || !j->p[k].compared ||
 			    j->p[i].hi != j->p[k].hi)
 				continue;
 			if (memcmp(j->p[i].sum, j->p[k].sum,
@@ -197,166 +271,95 @@ static bool find_differing(const struct say *j, size_t *a, size_t *b)
 	return false;
 }
 
-static struct ck_path_part part(const char *key, size_t len)
+/* The way in the saved structure: model/NAME, optimizer/NAME/STATE. */
+static int add_path(struct nnscaler *n, const struct nnscaler_piece *p,
+		    const struct nnscaler_name *name, struct ck_err *err)
 {
-	return (struct ck_path_part){ key, len, -1 };
-}
+	const struct ck_optim_groups g = { .b = n->b, .dict = "optimizer" };
+	const struct nnscaler_name *state = p->state;
+	size_t skip = !state ? 6 : p->raw ? 0 : 10;
+	size_t len = name->len - skip - (state ? state->len + 1 : 0);
+	const struct ck_path_part parts[] = {
+		{ state ? "optimizer" : "model", state ? 9 : 5, -1 },
+		{ name->s + skip, len, -1 },
+		{ state ? state->s : NULL, state ? state->len : 0, -1 },
+	};
+	int64_t nr = -1;
+	uint32_t at;
 
-static int path_add(struct ck_nn_set *s, const struct ck_nn_piece *p,
-		    const char *name, size_t len, const char *param,
-		    size_t param_len, struct ck_err *err)
-{
-	const struct ck_optim_groups g = { .b = s->b, .dict = "optimizer" };
-	bool state = p->state != CK_STRMAP_NONE;
-	int64_t nr = ck_nn_number(s, p, param, param_len);
-	struct ck_path_part parts[3];
-	struct ck_strmap_key key = { 0 };
-	unsigned depth = 0;
-
-	if (state)
-		key = s->names.map.v[p->state];
+	if (state && n->numbered && n->merged) {
+		nr = p->id;
+	} else if (state && n->numbered) {
+		at = ck_strmap_get(&n->numbers, name->s + skip, len);
+		nr = at == CK_STRMAP_NONE ? -1 : (int64_t)at;
+	}
 	if (nr >= 0)
-		return ck_optim_state_path(&g, name, len, (uint64_t)nr, key.s,
-					   key.len, err);
-	parts[depth++] = state ? part("optimizer", 9) : part("model", 5);
-	parts[depth++] = part(param, param_len);
-	if (state)
-		parts[depth++] = part(key.s, key.len);
-	return ck_builder_path(s->b, 0, name, len, parts, depth, err);
+		return ck_optim_state_path(&g, name->s, name->len, (uint64_t)nr,
+					   state->s, state->len, err);
+	return ck_builder_path(n->b, 0, name->s, name->len, parts,
+			       state ? 3 : 2, err);
 }
 
 /* All pieces p[0..nr) of one tensor, under @name. */
-static int tensor_say(struct ck_nn_set *s, struct ck_nn_piece *p, size_t nr,
-		      const char *name, size_t len, const char *param,
-		      size_t param_len, struct ck_err *err)
+static int add_tensor(struct nnscaler *n, struct nnscaler_piece *p, size_t nr,
+		      const struct nnscaler_name *name, struct ck_err *err)
 {
-	struct say j = { .s = s, .name = name, .name_len = len };
+	struct tensor j = { .n = n, .name = name };
+	size_t a, b;
 	int ret = 0;
 
-	for (size_t i = 0, n; i < nr && !ret; i += n) {
-		size_t a, b;
-
-		for (n = 1; i + n < nr && !by_box(s, &p[i], &p[i + n]);)
-			n++;
+	for (size_t i = 0; i < nr && !ret; i += j.nr) {
 		j.p = p + i;
-		j.nr = n;
-		ck_dims_volume(s->dims.v + p[i].dims +
-				       2 * (size_t)p[i].dims_rank,
-			       p[i].dims_rank, &j.volume);
-		if (!ck_dir_any_copy(s->dir) && find_differing(&j, &a, &b))
+		j.nr = nr_of_box(j.p, nr - i);
+		ck_dims_volume(j.p->box + 2 * (size_t)j.p->dims, j.p->dims,
+			       &j.volume);
+		if (!ck_dir_any_copy(n->dir) && find_differing(&j, &a, &b))
 			return ck_builder_refuse(
-				s->b, 0, name, len, err,
+				n->b, 0, name->s, name->len, err,
 				"its copies in %s and %s differ (unshard heal)",
-				s->ranks.v[j.p[a].rank].file,
-				s->ranks.v[j.p[b].rank].file);
-		ret = box_say(&j, err);
+				n->ranks.v[j.p[a].rank].file,
+				n->ranks.v[j.p[b].rank].file);
+		ret = add_box(&j, err);
 	}
-	return ret ? ret : path_add(s, p, name, len, param, param_len, err);
-}
-
-/* Which names are tied: the held one that lends its bytes, and the others. */
-struct ties {
-	uint8_t *held; /* of names: files hold it */
-	uint32_t *group; /* of names: its ties begin here; CK_STRMAP_NONE */
-};
-
-static void ties_free(struct ties *t)
-{
-	free(t->held);
-	free(t->group);
-}
-#define auto_ties __attribute__((cleanup(ties_free)))
-
-static int by_with(const void *pa, const void *pb)
-{
-	const struct ck_nn_tie *a = pa, *b = pb;
-
-	if (a->with != b->with)
-		return a->with < b->with ? -1 : 1;
-	return a->name < b->name ? -1 : a->name > b->name;
-}
-
-static int ties_read(struct ck_nn_set *s, struct ties *t, struct ck_err *err)
-{
-	size_t nr = s->names.v.nr;
-
-	t->held = calloc(nr + 1, 1);
-	t->group = malloc((nr + 1) * sizeof(*t->group));
-	if (!t->held || !t->group)
-		return ck_fail(err, ENOMEM, "no memory for names");
-	memset(t->group, 0xff, (nr + 1) * sizeof(*t->group));
-	for (size_t i = 0; i < s->pieces.nr; i++)
-		t->held[s->pieces.v[i].name] = 1;
-	if (s->ties.nr)
-		qsort(s->ties.v, s->ties.nr, sizeof(*s->ties.v), by_with);
-	for (size_t i = 0, from = 0; i < s->ties.nr; i++) {
-		if (s->ties.v[i].with != s->ties.v[from].with)
-			from = i;
-		t->group[s->ties.v[i].name] = (uint32_t)from;
-	}
-	return 0;
+	return ret ? ret : add_path(n, p, name, err);
 }
 
 /* Gives the pieces of @p's name to the names tied with it that have none. */
-static int ties_say(struct ck_nn_set *s, const struct ties *t,
-		    struct ck_nn_piece *p, size_t nr, struct ck_err *err)
+static int add_ties(struct nnscaler *n, struct nnscaler_piece *p, size_t nr,
+		    struct ck_err *err)
 {
-	uint32_t from = t->group[p->name];
-	uint32_t lender = CK_STRMAP_NONE;
+	const struct nnscaler_tie *tie = p->name->tie;
+	const struct nnscaler_name *lender = p->name;
 	int ret = 0;
 
-	for (size_t i = from; i < s->ties.nr; i++) {
-		uint32_t name = s->ties.v[i].name;
-
-		if (s->ties.v[i].with != s->ties.v[from].with)
-			break;
-		if (t->held[name])
-			lender = lender == CK_STRMAP_NONE ? name : lender;
-	}
-	for (size_t i = from; i < s->ties.nr && lender == p->name && !ret;
-	     i++) {
-		uint32_t name = s->ties.v[i].name;
-		const struct ck_strmap_key *key = &s->names.map.v[name];
-
-		if (s->ties.v[i].with != s->ties.v[from].with)
-			break;
-		if (!t->held[name])
-			ret = tensor_say(s, p, nr, key->s, key->len, key->s + 6,
-					 key->len - 6, err);
-	}
+	for (size_t i = 0; i < tie->nr; i++)
+		if (tie->names[i]->held && tie->names[i]->nr < lender->nr)
+			lender = tie->names[i];
+	for (size_t i = 0; i < tie->nr && lender == p->name && !ret; i++)
+		if (!tie->names[i]->held)
+			ret = add_tensor(n, p, nr, tie->names[i], err);
 	return ret;
 }
 
-static int say_all(struct ck_nn_set *s, const struct ties *t,
-		   struct ck_err *err)
+int ck_nnscaler_add_pieces(struct nnscaler *n, struct ck_err *err)
 {
-	int ret = 0;
-
-	for (size_t i = 0, n; i < s->pieces.nr && !ret; i += n) {
-		struct ck_nn_piece *p = &s->pieces.v[i];
-		const struct ck_strmap_key *key = &s->names.map.v[p->name];
-		const struct ck_strmap_key *param = &s->names.map.v[p->param];
-
-		for (n = 1; i + n < s->pieces.nr && p[n].name == p->name;)
-			n++;
-		ret = tensor_say(s, p, n, key->s, key->len, param->s,
-				 param->len, err);
-		if (!ret && t->group[p->name] != CK_STRMAP_NONE)
-			ret = ties_say(s, t, p, n, err);
-	}
-	return ret;
-}
-
-int ck_nn_pieces_say(struct ck_nn_set *s, struct ck_err *err)
-{
-	auto_ties struct ties t = { 0 };
 	int ret;
 
-	if (s->pieces.nr)
-		qsort_r(s->pieces.v, s->pieces.nr, sizeof(*s->pieces.v),
-			by_name, s);
-	ret = ck_nn_sums_read(s, err);
-	if (!ret)
-		ret = ties_read(s, &t, err);
-	return ret ? ret : say_all(s, &t, err);
+	if (n->pieces.nr)
+		qsort(n->pieces.v, n->pieces.nr, sizeof(*n->pieces.v), by_name);
+	ret = ck_nnscaler_compare(n, err);
+	for (size_t i = 0; i < n->names.nr; i++)
+		n->names.v[i]->held = false;
+	for (size_t i = 0; i < n->pieces.nr; i++)
+		n->names.v[n->pieces.v[i].name->nr]->held = true;
+	for (size_t i = 0, nr; i < n->pieces.nr && !ret; i += nr) {
+		struct nnscaler_piece *p = &n->pieces.v[i];
+
+		for (nr = 1; i + nr < n->pieces.nr && p[nr].name == p->name;)
+			nr++;
+		ret = add_tensor(n, p, nr, p->name, err);
+		if (!ret && p->name->tie)
+			ret = add_ties(n, p, nr, err);
+	}
+	return ret;
 }

@@ -3,62 +3,433 @@
  * rank.c - what one rank's file says of its modules
  *
  * The state dict's key PREFIX.CUBE_EXTRA_STATE marks a parallelised module,
- * whose other keys are PREFIX.ATTRIBUTE; what is left is ordinary.
+ * whose other keys are PREFIX.ATTRIBUTE; what is left is ordinary.  Which part
+ * of which tensor an attribute is, a record of the param_area_map says:
+ *
+ *   up_weight_83: {orig_name: up.weight, shape: (10, 6),
+ *                  slicers: (slice(0, 5), slice(0, 6)), is_param: True, ...}
  */
-#include "core/format/nnscaler/rank_priv.h"
+#include "core/format/nnscaler/nnscaler.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/geom/range.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-void ck_nn_rank_free(struct ck_nn_rank *r)
-{
-	free(r->modules.v);
-	free(r->attrs.v);
-	free(r->buckets.v);
-	free(r->rank_nrs.v);
-	free(r->states.v);
-	free(r->plain.v);
-	r->modules.v = NULL;
-	r->attrs.v = NULL;
-	r->buckets.v = NULL;
-	r->rank_nrs.v = NULL;
-	r->states.v = NULL;
-	r->plain.v = NULL;
-	r->modules.nr = r->modules.room = 0;
-	r->attrs.nr = r->attrs.room = 0;
-	r->buckets.nr = r->buckets.room = 0;
-	r->rank_nrs.nr = r->rank_nrs.room = 0;
-	r->states.nr = r->states.room = 0;
-	r->plain.nr = r->plain.room = 0;
-}
+/* The keys of a state dict, with their values. */
+struct value {
+	ck_pv v;
+	bool used; /* by a module */
+};
+struct keys {
+	struct ck_strmap map;
+	CK_VEC(struct value) values; /* same numbers */
+};
 
-int ck_nn_mark(struct ck_nn_set *s, uint32_t name, uint8_t bit)
-{
-	while (s->marks.nr <= name) {
-		uint8_t *to = ck_vec_push(&s->marks);
-
-		if (!to)
-			return -ENOMEM;
-		*to = 0;
-	}
-	s->marks.v[name] |= bit;
-	return 0;
-}
-
-static void keys_free(struct ck_nn_keys *k)
+static void keys_free(struct keys *k)
 {
 	ck_strmap_free(&k->map);
-	free(k->v.v);
+	free(k->values.v);
 }
 #define auto_keys __attribute__((cleanup(keys_free)))
 
-static int keys_read(struct ck_nn_keys *k, const struct ck_pickle *p,
-		     ck_pv model, struct ck_err *err)
+/* One module of a rank while it is read. */
+struct reader {
+	struct nnscaler *n;
+	struct nnscaler_file *f;
+	struct nnscaler_module *m;
+	struct keys *keys; /* NULL: none of its tensors is in them */
+	ck_pv extra, zero3; /* zero3 0: there is none */
+	const char *prefix;
+	size_t prefix_len;
+	uint32_t rank;
+};
+
+/* "model.PREFIX.NAME" among the names. */
+static struct nnscaler_name *full_name(struct reader *j, const char *name,
+				       size_t len)
+{
+	struct ck_str *text = ck_nnscaler_text(j->n, "model.");
+
+	ck_str_add(text, j->prefix, j->prefix_len);
+	ck_str_puts(text, j->prefix_len ? "." : "");
+	ck_str_add(text, name, len);
+	return ck_nnscaler_name(j->n);
+}
+
+/* ---- boxes ---- */
+
+static bool read_slice(const struct ck_pickle *p, ck_pv v, uint64_t dim,
+		       uint64_t *start, uint64_t *len)
+{
+	int64_t n[3] = { 0, (int64_t)dim, 1 }; /* from, to, step */
+	ck_pv args, at;
+
+	if (ck_pv_kind(v) != CK_P_CALL ||
+	    !ck_pv_is_global(p, ck_pv_callee(p, v), NULL, "slice"))
+		return false;
+	args = ck_pv_args(p, v);
+	if (ck_pv_len(p, args) != 3)
+		return false;
+	for (unsigned i = 0; i < 3; i++)
+		if (!ck_pv_at(p, args, i, &at) ||
+		    (ck_pv_kind(at) != CK_P_NONE && !ck_pv_int(p, at, &n[i])))
+			return false;
+	if (n[2] != 1 || n[0] < 0 || n[1] < n[0] || (uint64_t)n[1] > dim)
+		return false;
+	*start = (uint64_t)n[0];
+	*len = (uint64_t)(n[1] - n[0]);
+	return true;
+}
+
+/* Ellipsis, '...' or () stand for all of a scalar. */
+static bool is_ellipsis(const struct ck_pickle *p, ck_pv v)
+{
+	return ck_pv_is_global(p, v, NULL, "Ellipsis") ||
+	       ck_pv_is_str(p, v, "...");
+}
+
+static int read_box(struct reader *j, ck_pv rec, struct nnscaler_attr *a,
+		    struct ck_err *why)
+{
+	const struct ck_pickle *p = j->f->p;
+	uint64_t box[3 * CK_MAX_RANK], volume;
+	unsigned rank;
+	ck_pv v, item;
+
+	if (!ck_pq_dims(p, rec, "shape", box, &rank) ||
+	    !ck_dims_volume(box, rank, &volume))
+		return ck_fail(why, EINVAL, "no shape in the param_area_map");
+	if (!ck_pq(p, rec, "slicers", &v))
+		return ck_fail(why, EINVAL, "no slicers in the param_area_map");
+	if (is_ellipsis(p, v)) {
+		a->rank = (uint8_t)rank;
+		a->box = ck_nnscaler_whole(j->n, box, rank);
+		return 0;
+	}
+	if (ck_pv_kind(v) != CK_P_TUPLE || ck_pv_len(p, v) != rank)
+		return ck_fail(
+			why, EINVAL,
+			"its slicers are not one slice for each of %u dimensions",
+			rank);
+	for (unsigned d = 0; d < rank; d++)
+		if (!ck_pv_at(p, v, d, &item) ||
+		    !read_slice(p, item, box[d], &box[rank + d],
+				&box[2 * rank + d]))
+			return ck_fail(
+				why, EINVAL,
+				"slicer %u is no range in its dimension of %" PRIu64,
+				d, box[d]);
+	a->rank = (uint8_t)rank;
+	a->box = ck_arena_copy(&j->n->mem, box, 3 * rank * sizeof(*box));
+	return 0;
+}
+
+/*
+ * Where the flat piece of ZeRO 3 lies in the slice's order.  Without a table
+ * the ranks of a zero group that have the same slice follow each other.
+ */
+static int read_stretch(struct reader *j, const char *attr,
+			const struct nnscaler_attr *a, struct nnscaler_piece *t,
+			struct ck_err *why)
+{
+	const struct ck_pickle *p = j->f->p;
+	const int64_t *fact = j->m->fact, plan = fact[NNSCALER_PLAN];
+	const uint64_t *lens = a->box + 2 * (size_t)a->rank;
+	uint64_t have = ck_nnscaler_volume(&t->x), volume = 0;
+	ck_pv rec;
+
+	ck_dims_volume(lens, a->rank, &volume);
+	t->flat = j->zero3 && ck_pv_key(p, j->zero3, attr, &rec) &&
+		  ck_pv_kind(rec) != CK_P_NONE;
+	if (t->flat) {
+		int64_t lo = ck_pq_int_or(p, rec, "start", -1);
+		int64_t hi = ck_pq_int_or(p, rec, "end", -1);
+
+		if (lo < 0 || hi < 0)
+			return ck_fail(
+				why, EINVAL,
+				"no start and end in zero3_param_metadata");
+		t->lo = CK_MIN((uint64_t)lo, volume);
+		t->hi = CK_MAX(CK_MIN((uint64_t)hi, volume), t->lo);
+	} else {
+		bool sharded = fact[NNSCALER_ZERO] > 1;
+		bool same = t->x.rank == a->rank &&
+			    !memcmp(t->x.shape, lens, a->rank * sizeof(*lens));
+		int64_t parts = plan > 0 && fact[NNSCALER_GROUPS] > 0 ?
+					fact[NNSCALER_WORLD] / plan /
+						fact[NNSCALER_GROUPS] :
+					0;
+
+		if (same && (!sharded || volume != 1 || !a->is_param))
+			return 0;
+		if (!sharded || parts < 1 || t->x.rank != 1 ||
+		    have != CK_DIV_UP(volume, (uint64_t)parts))
+			return same ? 0 :
+				      ck_fail(why, EINVAL,
+					      "the stored tensor is not of the shape of its slicers");
+		t->flat = true;
+		t->lo = CK_MIN((uint64_t)((int64_t)j->rank / plan % parts) *
+				       have,
+			       volume);
+		t->hi = CK_MIN(t->lo + have, volume);
+	}
+	if (t->x.rank != 1 || t->x.stride || t->hi - t->lo > have)
+		return ck_fail(why, EINVAL,
+			       "%" PRIu64
+			       " elements in a row are said of it, and %" PRIu64
+			       " are stored",
+			       t->hi - t->lo, have);
+	return 0;
+}
+
+/* ---- attributes ---- */
+
+/* The state dict's value for the attribute, which is a module's then. */
+static bool find_stored(struct reader *j, const char *attr, size_t len,
+			ck_pv *v)
+{
+	struct ck_str *key = ck_nnscaler_text(j->n, "");
+	uint32_t at;
+
+	ck_str_add(key, j->prefix, j->prefix_len);
+	ck_str_puts(key, j->prefix_len ? "." : "");
+	ck_str_add(key, attr, len);
+	j->n->mem.failed |= key->failed;
+	if (key->failed || !j->keys)
+		return false;
+	at = ck_strmap_get(&j->keys->map, key->v, key->len);
+	if (at == CK_STRMAP_NONE)
+		return false;
+	j->keys->values.v[at].used = true;
+	*v = j->keys->values.v[at].v;
+	return true;
+}
+
+static int read_part(struct reader *j, const char *key, size_t len, ck_pv rec,
+		     struct nnscaler_attr *a, struct ck_err *why)
+{
+	struct nnscaler_piece t = { .name = a->name,
+				    .rank = j->rank,
+				    .weight = a->is_param };
+	struct ck_str *attr;
+	int ret = read_box(j, rec, a, why);
+	ck_pv v;
+
+	if (!ret && ck_pq_int_or(j->f->p, rec, "val_chunks", 1) > 1)
+		ret = ck_fail(
+			why, EINVAL,
+			"it is a sum over ranks (val_chunks), which nothing merges");
+	a->bad = ret;
+	if (ret || !find_stored(j, key, len, &v) || !a->box)
+		return ret;
+	ret = ck_nnscaler_extent(j->n, j->f, v, &t.x, why);
+	if (ret)
+		return ret;
+	attr = ck_nnscaler_text(j->n, "");
+	ck_str_add(attr, key, len);
+	if (attr->failed)
+		return ck_fail(why, ENOMEM, "no memory");
+	t.box = a->box;
+	t.dims = a->rank;
+	ret = read_stretch(j, attr->v, a, &t, why);
+	if (!ret)
+		ck_nnscaler_piece(j->n, &t);
+	return ret;
+}
+
+/* Refused ones are kept too: parameters are numbered by their place. */
+static int read_attr(struct reader *j, ck_pv key, ck_pv rec,
+		     struct nnscaler_attr ***last, struct ck_err *err)
+{
+	const struct ck_pickle *p = j->f->p;
+	struct nnscaler_attr *a = ck_arena_alloc(&j->n->mem, sizeof(*a));
+	struct ck_err why = { 0 };
+	const char *s, *name;
+	size_t len, name_len;
+	int ret;
+
+	if (!a)
+		return ck_fail(err, ENOMEM, "no memory");
+	if (!ck_pv_str(p, key, &s, &len) ||
+	    !ck_pq_str(p, rec, "orig_name", &name, &name_len))
+		return ck_fail(
+			err, EINVAL,
+			"%s: a record without orig_name in the param_area_map",
+			j->f->c.name);
+	a->name = full_name(j, name, name_len);
+	a->name->mapped = true;
+	a->is_param = ck_pq_int_or(p, rec, "is_param", 0);
+	**last = a;
+	*last = &a->next;
+	ret = read_part(j, s, len, rec, a, &why);
+	if (ret == -EINVAL)
+		return ck_builder_refuse(j->n->b, 0, a->name->s,
+					 strlen(a->name->s), err, "%s: %s",
+					 j->f->c.name, why.msg);
+	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
+}
+
+/* cube_param_names has the order in which an optimizer sees parameters. */
+static bool in_order(const struct reader *j, ck_pv map)
+{
+	const struct ck_pickle *p = j->f->p;
+	struct ck_piter it, want;
+	ck_pv list, key, rec, name;
+	const char *a, *b;
+	size_t a_len, b_len;
+
+	if (!ck_pq(p, j->extra, "cube_param_names", &list) ||
+	    ck_pv_kind(list) == CK_P_NONE)
+		return true;
+	ck_piter_init(&want, p, list);
+	ck_piter_init_pairs(&it, p, map);
+	while (ck_piter_next2(&it, &key, &rec)) {
+		if (!ck_pq_int_or(p, rec, "is_param", 0))
+			continue;
+		if (!ck_piter_next(&want, &name) ||
+		    !ck_pv_str(p, name, &a, &a_len) ||
+		    !ck_pv_str(p, key, &b, &b_len) || a_len != b_len ||
+		    memcmp(a, b, a_len) != 0)
+			return false;
+	}
+	return !ck_piter_next(&want, &name);
+}
+
+static int read_module(struct reader *j, struct nnscaler_module **out,
+		       struct ck_err *err)
+{
+	const struct ck_pickle *p = j->f->p;
+	struct nnscaler *n = j->n;
+	struct nnscaler_rank *r = &n->ranks.v[j->rank];
+	struct nnscaler_module **last = &r->modules;
+	struct nnscaler_attr **last_attr;
+	struct ck_piter it;
+	ck_pv map, key, rec;
+	int ret = 0;
+
+	while (*last)
+		last = &(*last)->next;
+	*out = j->m = *last = ck_arena_alloc(&n->mem, sizeof(*j->m));
+	if (!j->m)
+		return ck_fail(err, ENOMEM, "no memory");
+	ck_str_add(ck_nnscaler_text(n, ""), j->prefix, j->prefix_len);
+	j->m->prefix = ck_nnscaler_name(n);
+	if (!ck_pq(p, j->extra, "param_area_map", &map))
+		return ck_fail(err, EINVAL,
+			       "%s: no param_area_map in its " NNSCALER_EXTRA,
+			       j->f->c.name);
+	ck_nnscaler_config(p, j->extra, j->m->fact);
+	if (!ck_pq(p, j->extra, "zero3_param_metadata", &j->zero3))
+		j->zero3 = 0;
+	j->m->ordered = in_order(j, map);
+	last_attr = &j->m->attrs;
+	ck_piter_init_pairs(&it, p, map);
+	while (!ret && ck_piter_next2(&it, &key, &rec))
+		ret = read_attr(j, key, rec, &last_attr, err);
+	return ret ? ret : ck_nnscaler_tables(n, j->f, j->m, j->extra, err);
+}
+
+int ck_nnscaler_virtual_module(struct nnscaler *n, uint32_t rank,
+			       struct nnscaler_file *f, ck_pv extra,
+			       struct nnscaler_module **out, struct ck_err *err)
+{
+	struct reader j = {
+		.n = n, .f = f, .extra = extra, .prefix = "", .rank = rank
+	};
+	int ret = read_module(&j, out, err);
+
+	if (!ret)
+		j.m->is_virtual = true;
+	return ret;
+}
+
+/* ---- the lists of a module ---- */
+
+static int item_name(struct reader *j, ck_pv item, struct nnscaler_name **name,
+		     struct ck_err *err)
+{
+	const char *s;
+	size_t len;
+
+	if (!ck_pv_str(j->f->p, item, &s, &len))
+		return ck_fail(
+			err, EINVAL,
+			"%s: expected names in the lists of its " NNSCALER_EXTRA,
+			j->f->c.name);
+	*name = full_name(j, s, len);
+	return 0;
+}
+
+/* Names that the state dict of the original module has. */
+static int read_listed(struct reader *j, struct ck_err *err)
+{
+	struct nnscaler_name *name;
+	struct ck_piter it;
+	ck_pv list, item;
+	int ret = 0;
+
+	if (!ck_pq(j->f->p, j->extra, "origin_state_dict_names", &list))
+		return 0;
+	ck_piter_init(&it, j->f->p, list);
+	while (!ret && ck_piter_next(&it, &item)) {
+		ret = item_name(j, item, &name, err);
+		if (!ret)
+			name->listed = true;
+	}
+	return ret;
+}
+
+static int read_tie(struct reader *j, ck_pv list, struct ck_err *err)
+{
+	struct nnscaler *n = j->n;
+	size_t nr = ck_pv_len(j->f->p, list);
+	struct nnscaler_tie **last = &n->ties, *tie;
+	struct ck_piter it;
+	ck_pv item;
+	int ret = 0;
+
+	tie = nr < SIZE_MAX / 16 ?
+		      ck_arena_alloc(&n->mem,
+				     sizeof(*tie) + nr * sizeof(*tie->names)) :
+		      NULL;
+	if (!tie)
+		return ck_fail(err, ENOMEM, "no memory");
+	ck_piter_init(&it, j->f->p, list);
+	while (!ret && tie->nr < nr && ck_piter_next(&it, &item)) {
+		ret = item_name(j, item, &tie->names[tie->nr], err);
+		if (!ret)
+			tie->names[tie->nr++]->tie = tie;
+	}
+	while (*last)
+		last = &(*last)->next;
+	*last = tie;
+	return ret;
+}
+
+/* All ranks have the same lists. */
+static int read_lists(struct reader *j, struct ck_err *err)
+{
+	struct ck_piter lists;
+	ck_pv all, list;
+	int ret = j->n->listed ? 0 : read_listed(j, err);
+
+	if (ret || j->n->listed ||
+	    !ck_pq(j->f->p, j->extra, "origin_shared_param_names", &all))
+		return ret;
+	ck_piter_init(&lists, j->f->p, all);
+	while (!ret && ck_piter_next(&lists, &list))
+		ret = read_tie(j, list, err);
+	return ret;
+}
+
+/* ---- the state dict ---- */
+
+static int read_keys(struct keys *k, const struct ck_pickle *p, ck_pv model,
+		     struct ck_err *err)
 {
 	struct ck_piter it;
 	ck_pv key, v;
@@ -72,246 +443,126 @@ static int keys_read(struct ck_nn_keys *k, const struct ck_pickle *p,
 		if (!ck_pv_str(p, key, &s, &len))
 			continue;
 		at = ck_strmap_put(&k->map, s, len);
-		if (at == CK_STRMAP_NONE || !ck_vec_reserve(&k->v, 1))
-			return ck_fail(err, ENOMEM, "no memory for names");
-		k->v.nr += at == k->v.nr; /* the same key again: the last */
-		k->v.v[at] = (struct ck_nn_key){ .value = v };
+		if (at == CK_STRMAP_NONE || !ck_vec_reserve(&k->values, 1))
+			return ck_fail(err, ENOMEM, "no memory");
+		k->values.nr += at == k->values.nr; /* again: the last */
+		k->values.v[at] = (struct value){ .v = v };
 	}
 	return 0;
 }
 
-/* cube_param_names has the order in which an optimizer sees parameters. */
-static bool in_order(const struct ck_nn_reader *j, ck_pv map)
-{
-	const struct ck_pickle *p = j->f->p;
-	struct ck_piter it, want;
-	ck_pv list, key, rec, name;
-	const char *a, *b;
-	size_t a_len, b_len;
-
-	if (!ck_nn_field(p, j->extra, "cube_param_names", &list) ||
-	    ck_pv_kind(list) == CK_P_NONE)
-		return true;
-	ck_piter_init(&want, p, list);
-	ck_piter_init_pairs(&it, p, map);
-	while (ck_piter_next2(&it, &key, &rec)) {
-		if (!ck_nn_int(p, rec, "is_param", 0))
-			continue;
-		if (!ck_piter_next(&want, &name) ||
-		    !ck_pv_str(p, name, &a, &a_len) ||
-		    !ck_pv_str(p, key, &b, &b_len) || a_len != b_len ||
-		    memcmp(a, b, a_len) != 0)
-			return false;
-	}
-	return !ck_piter_next(&want, &name);
-}
-
-int ck_nn_module_read(struct ck_nn_reader *j, struct ck_err *err)
-{
-	const struct ck_pickle *p = j->f->p;
-	struct ck_nn_module *m = ck_vec_push(&j->r->modules);
-	struct ck_piter it;
-	ck_pv map, key, rec;
-	int ret = 0;
-
-	if (!m)
-		return ck_fail(err, ENOMEM, "no memory for modules");
-	*m = (struct ck_nn_module){ .attrs = j->r->attrs.nr };
-	j->m = m;
-	m->prefix = ck_nn_name(&j->s->names, j->prefix, j->prefix_len);
-	if (m->prefix == CK_STRMAP_NONE)
-		return ck_fail(err, ENOMEM, "no memory for names");
-	if (!ck_nn_field(p, j->extra, "param_area_map", &map))
-		return ck_fail(err, EINVAL,
-			       "%s: no param_area_map in its " CK_NN_EXTRA,
-			       j->f->name);
-	ck_nn_config_read(p, j->extra, &m->id);
-	if (!ck_nn_field(p, j->extra, "zero3_param_metadata", &j->zero3))
-		j->zero3 = 0;
-	m->ordered = in_order(j, map);
-	ck_piter_init_pairs(&it, p, map);
-	while (!ret && ck_piter_next2(&it, &key, &rec))
-		ret = ck_nn_attr_read(j, key, rec, err);
-	m->nr_attrs = j->r->attrs.nr - m->attrs;
-	return ret ? ret : ck_nn_tables_read(j, err);
-}
-
-static int item_name(struct ck_nn_reader *j, ck_pv item, uint32_t *name,
-		     struct ck_err *err)
-{
-	const char *s = "";
-	size_t len = 0;
-
-	if (!ck_pv_str(j->f->p, item, &s, &len))
-		return ck_fail(
-			err, EINVAL,
-			"%s: expected names in the lists of its " CK_NN_EXTRA,
-			j->f->name);
-	*name = ck_nn_full_name(j, s, len);
-	return *name == CK_STRMAP_NONE ?
-		       ck_fail(err, ENOMEM, "no memory for names") :
-		       0;
-}
-
-/* Names that the module's own lists have, as model.PREFIX.NAME. */
-static int list_read(struct ck_nn_reader *j, struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv list, item;
-	uint32_t at;
-	int ret = 0;
-
-	if (!ck_nn_field(j->f->p, j->extra, "origin_state_dict_names", &list))
-		return 0;
-	ck_piter_init(&it, j->f->p, list);
-	while (!ret && ck_piter_next(&it, &item)) {
-		ret = item_name(j, item, &at, err);
-		if (!ret && ck_nn_mark(j->s, at, CK_NN_LISTED))
-			ret = ck_fail(err, ENOMEM, "no memory for names");
-	}
-	return ret;
-}
-
-static int tie(struct ck_nn_set *s, uint32_t name, uint32_t with,
-	       struct ck_err *err)
-{
-	struct ck_nn_tie *to = ck_vec_push(&s->ties);
-
-	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for names");
-	*to = (struct ck_nn_tie){ name, with };
-	return 0;
-}
-
-/* Tied names: each with the first of its list. */
-static int ties_read(struct ck_nn_reader *j, struct ck_err *err)
-{
-	struct ck_piter lists, it;
-	ck_pv all, list, item;
-	int ret = 0;
-
-	if (!ck_nn_field(j->f->p, j->extra, "origin_shared_param_names", &all))
-		return 0;
-	ck_piter_init(&lists, j->f->p, all);
-	while (!ret && ck_piter_next(&lists, &list)) {
-		uint32_t first = CK_STRMAP_NONE;
-
-		ck_piter_init(&it, j->f->p, list);
-		while (!ret && ck_piter_next(&it, &item)) {
-			uint32_t at;
-
-			ret = item_name(j, item, &at, err);
-			if (ret)
-				break;
-			first = first == CK_STRMAP_NONE ? at : first;
-			ret = tie(j->s, at, first, err);
-		}
-	}
-	return ret;
-}
-
-/* All ranks have the same lists. */
-static int lists_read(struct ck_nn_reader *j, struct ck_err *err)
-{
-	int ret = j->s->listed ? 0 : list_read(j, err);
-
-	return ret || j->s->listed ? ret : ties_read(j, err);
-}
-
-static int modules_read(struct ck_nn_set *s, struct ck_nn_rank *r,
-			struct ck_nn_file *f, struct ck_nn_keys *keys,
+static int read_modules(struct nnscaler *n, uint32_t rank,
+			struct nnscaler_file *f, struct keys *keys,
 			struct ck_err *err)
 {
 	int ret = 0;
 
 	for (size_t i = 0; i < keys->map.nr && !ret; i++) {
-		struct ck_nn_reader j = { .s = s,
-					  .r = r,
-					  .f = f,
-					  .keys = keys,
-					  .extra = keys->v.v[i].value,
-					  .prefix = keys->map.v[i].s,
-					  .kind = "model." };
+		const struct ck_strmap_key *key = &keys->map.v[i];
+		struct nnscaler_module *m;
+		struct reader j = { .n = n,
+				    .f = f,
+				    .keys = keys,
+				    .extra = keys->values.v[i].v,
+				    .prefix = key->s,
+				    .rank = rank };
 
-		if (!ck_nn_is_extra(keys->map.v[i].s, keys->map.v[i].len,
-				    &j.prefix_len))
+		if (!ck_nnscaler_is_extra(key->s, key->len, &j.prefix_len))
 			continue;
-		keys->v.v[i].used = true;
-		ret = ck_nn_module_read(&j, err);
+		keys->values.v[i].used = true;
+		ret = read_module(&j, &m, err);
 		if (!ret)
-			ret = lists_read(&j, err);
+			ret = read_lists(&j, err);
 	}
-	s->listed = true;
+	n->listed = true;
 	return ret;
 }
 
-static int plain_add(struct ck_nn_set *s, struct ck_nn_rank *r,
-		     struct ck_nn_file *f, const struct ck_strmap_key *key,
-		     ck_pv v, struct ck_err *err)
+/* @x NULL: where a module stands among the tensors. */
+static void add_plain(struct nnscaler *n, const struct nnscaler_name *name,
+		      const struct ck_extent *x)
 {
-	struct ck_nn_plain t = { 0 }, *to;
-	struct ck_err why = { 0 };
-	int ret;
+	struct nnscaler_plain *p = ck_vec_push(&n->plain);
 
-	t.key = ck_nn_name(&s->names, key->s, key->len);
-	t.name = ck_nn_name2(&s->names, "model", 5, key->s, key->len);
-	if (t.key == CK_STRMAP_NONE || t.name == CK_STRMAP_NONE)
-		return ck_fail(err, ENOMEM, "no memory for names");
-	ret = ck_nn_place(f, v, &s->dims, &t.t, &why);
+	n->mem.failed |= !p;
+	if (p)
+		*p = (struct nnscaler_plain){
+			.name = name,
+			.is_module = !x,
+			.x = x ? *x : (struct ck_extent){ 0 }
+		};
+}
+
+/* A tensor of an ordinary module, which every rank has whole. */
+static int read_tensor(struct nnscaler *n, uint32_t rank,
+		       struct nnscaler_file *f,
+		       const struct nnscaler_name *name, ck_pv v,
+		       struct ck_err *err)
+{
+	struct nnscaler_piece t = { .name = name,
+				    .rank = rank,
+				    .weight = true };
+	struct ck_err why = { 0 };
+	int ret = ck_nnscaler_extent(n, f, v, &t.x, &why);
+
 	if (ret == -EINVAL)
-		return ck_builder_refuse(s->b, 0, s->names.v.v[t.name],
-					 strlen(s->names.v.v[t.name]), err,
+		return ck_builder_refuse(n->b, 0, name->s, strlen(name->s), err,
 					 "%s", why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	to = ck_vec_push(&r->plain);
-	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for tensors");
-	*to = t;
+	t.dims = t.x.rank;
+	t.box = ck_nnscaler_whole(n, t.x.shape, t.dims);
+	ck_nnscaler_piece(n, &t);
+	if (rank == n->first)
+		add_plain(n, name, &t.x);
 	return 0;
 }
 
 /* Ordinary tensors; where modules stand among them decides their numbers. */
-static int plain_read(struct ck_nn_set *s, struct ck_nn_rank *r,
-		      struct ck_nn_file *f, const struct ck_nn_keys *keys,
+static int read_plain(struct nnscaler *n, uint32_t rank,
+		      struct nnscaler_file *f, const struct keys *keys,
 		      struct ck_err *err)
 {
 	int ret = 0;
 
 	for (size_t i = 0; i < keys->map.nr && !ret; i++) {
 		const struct ck_strmap_key *key = &keys->map.v[i];
-		const struct ck_nn_key *k = &keys->v.v[i];
-		size_t prefix;
+		const struct value *value = &keys->values.v[i];
+		bool is_module;
+		size_t len = key->len;
 
-		if (ck_nn_is_extra(key->s, key->len, &prefix)) {
-			struct ck_nn_plain *mark = ck_vec_push(&r->plain);
-			uint32_t at = ck_nn_name(&s->names, key->s, prefix);
-
-			if (!mark || at == CK_STRMAP_NONE)
-				return ck_fail(err, ENOMEM,
-					       "no memory for names");
-			*mark = (struct ck_nn_plain){ .is_module = true,
-						      .key = at };
-		} else if (!k->used && ck_nn_is_tensor(f, k->value)) {
-			ret = plain_add(s, r, f, key, k->value, err);
-		}
+		is_module = ck_nnscaler_is_extra(key->s, key->len, &len);
+		if (!is_module &&
+		    (value->used || !ck_nnscaler_is_tensor(f, value->v)))
+			continue;
+		ck_str_add(ck_nnscaler_text(n, is_module ? "" : "model."),
+			   key->s, len);
+		if (!is_module)
+			ret = read_tensor(n, rank, f, ck_nnscaler_name(n),
+					  value->v, err);
+		else if (rank == n->first)
+			add_plain(n, ck_nnscaler_name(n), NULL);
 	}
 	return ret;
 }
 
-int ck_nn_rank_read(struct ck_nn_set *s, struct ck_nn_rank *r,
-		    struct ck_nn_file *f, struct ck_err *err)
+int ck_nnscaler_rank(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
+		     struct ck_err *err)
 {
-	auto_keys struct ck_nn_keys keys = { 0 };
+	auto_keys struct keys keys = { 0 };
 	ck_pv model, optimizer;
 	int ret;
 
-	if (!ck_nn_parts(f, &model, &optimizer))
-		return ck_fail(err, EINVAL, "%s: it has no model", f->name);
-	ret = keys_read(&keys, f->p, model, err);
+	if (!ck_nnscaler_parts(f, &model, &optimizer))
+		return ck_fail(err, EINVAL, "%s: it has no model", f->c.name);
+	ret = read_keys(&keys, f->p, model, err);
 	if (!ret)
-		ret = modules_read(s, r, f, &keys, err);
+		ret = read_modules(n, rank, f, &keys, err);
 	if (!ret)
-		ret = plain_read(s, r, f, &keys, err);
-	return ret ? ret : ck_nn_optim_read(s, r, f, optimizer, err);
+		ret = read_plain(n, rank, f, &keys, err);
+	if (!ret)
+		ret = ck_nnscaler_states(n, rank, f, optimizer, err);
+	if (!ret && n->mem.failed)
+		ret = ck_fail(err, ENOMEM, "no memory");
+	return ret;
 }

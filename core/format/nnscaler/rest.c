@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rest.c - what a file holds beside model and optimizer
+ * rest.c - what a file holds beside the model and the states of the optimizer
  *
  * train_args, train_status and lr_scheduler are the same in all files; the
  * state of random numbers and of the data loader is each rank's own.  Tensors
  * are shown by themselves, all else below a key as one object.
+ *
+ * The optimizer's param_groups come with its numbering.  A merged file has
+ * torch.optim's own form: states by number, and groups that list the numbers.
+ * Each rank numbers what it holds, its buckets or slices; of these it is made
+ * as nnScaler's merge does, which counts through origin_param_names and keeps
+ * the first rank's only group.  So a state's path is
+ * optimizer/state/NUMBER/STATE, whatever its name says.
  */
-#include "core/format/nnscaler/priv.h"
+#include "core/format/nnscaler/nnscaler.h"
 
-#include "core/base/check.h"
 #include "core/container/torch_lost.h"
-#include "core/container/torch_walk.h"
+#include "core/optim/groups.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define OPTIMIZER "optimizer"
+
 struct rest {
-	struct ck_nn_set *s;
-	struct ck_nn_file *f;
-	struct ck_builder *b;
-	uint32_t rank;
-	bool first; /* says what all files say */
-	bool alone; /* merged: there are no ranks */
-	uint32_t mem; /* st: the pickle's bytes in the catalog */
-	bool has_mem;
+	struct nnscaler *n;
+	struct nnscaler_file *f;
+	struct ck_object_in in; /* the file's pickle; len 0: it is nowhere */
+	bool looked; /* for that */
 	struct ck_str name; /* begins with the key: key_len bytes */
 	size_t key_len;
 	bool others; /* something that is no tensor was met below the key */
-	ck_nn_dims dims;
 };
 
 /* Object trees too large for a tree in the catalog are not copied into it. */
@@ -42,190 +45,253 @@ static bool is_one_of(const char *key, size_t len, const char *const *list)
 	return false;
 }
 
-static int tensor(struct rest *r, const struct ck_torch_leaf *leaf,
-		  struct ck_err *err)
-{
-	struct ck_nn_tensor t;
-	struct ck_err why = { 0 };
-	int ret;
-
-	r->dims.nr = 0;
-	ret = ck_nn_place(r->f, leaf->value, &r->dims, &t, &why);
-	if (ret == -EINVAL)
-		return ck_builder_refuse(r->b, 0, r->name.v, r->name.len, err,
-					 "%s", why.msg);
-	if (ret)
-		return ck_fail(err, -ret, "%s", why.msg);
-	return ck_builder_add(
-		r->b,
-		&(struct ck_part){
-			.name = r->name.v,
-			.name_len = r->name.len,
-			.src = t.src,
-			.dtype = t.dtype,
-			.xform = t.xform,
-			.rank = t.rank,
-			.shape = r->dims.v + t.dims,
-			.stride = t.dense ? NULL :
-					    (const int64_t *)(r->dims.v +
-							      t.dims + t.rank),
-			.off = t.off,
-		},
-		err);
-}
-
-/* Where the file's pickle is; 1: nowhere, for it is too large. */
-static int pickle_of(struct rest *r, struct ck_object_in *o, struct ck_err *err)
-{
-	int ret = 0;
-
-	*o = (struct ck_object_in){ .src = r->f->t.src,
-				    .enc = CK_ENC_PICKLE,
-				    .off = r->f->t.ts.pickle_off,
-				    .len = r->f->t.ts.pickle_len };
-
-	if (!r->f->st)
-		return 0;
-	if (r->f->len > MAX_MEM)
-		return 1;
-	if (!r->has_mem)
-		ret = ck_builder_mem(r->b, r->f->bytes, r->f->len, &r->mem,
-				     err);
-	r->has_mem = true;
-	o->src = r->mem;
-	o->off = 0;
-	o->len = r->f->len;
-	return ret;
-}
-
-static int object(struct rest *r, struct ck_err *err)
-{
-	struct ck_object_in o;
-	int ret = pickle_of(r, &o, err);
-
-	o.name = r->name.v;
-	o.name_len = r->name.len;
-	return ret ? CK_MIN(ret, 0) : ck_builder_object(r->b, &o, err);
-}
-
-static int leaf_say(void *ctx, const struct ck_torch_leaf *leaf,
-		    struct ck_err *err)
+static int add_tensor(void *ctx, const struct ck_torch_leaf *leaf,
+		      struct ck_err *err)
 {
 	struct rest *r = ctx;
+	struct ck_part part = { .name_len = 0 };
+	struct ck_err why = { 0 };
+	struct ck_extent x;
+	int ret;
 
-	r->others |= !ck_nn_is_tensor(r->f, leaf->value);
-	if (!ck_nn_is_tensor(r->f, leaf->value))
+	if (!ck_nnscaler_is_tensor(r->f, leaf->value)) {
+		r->others = true;
 		return 0;
-	r->name.len = r->key_len;
-	if (leaf->name_len) {
-		ck_str_puts(&r->name, ".");
-		ck_str_add(&r->name, leaf->name, leaf->name_len);
 	}
+	r->name.len = r->key_len;
+	ck_str_puts(&r->name, leaf->name_len ? "." : "");
+	ck_str_add(&r->name, leaf->name, leaf->name_len);
 	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	return tensor(r, leaf, err);
+		return ck_fail(err, ENOMEM, "no memory");
+	ret = ck_nnscaler_extent(r->n, r->f, leaf->value, &x, &why);
+	if (ret == -EINVAL)
+		return ck_builder_refuse(r->n->b, 0, r->name.v, r->name.len,
+					 err, "%s", why.msg);
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	part = (struct ck_part){ .name = r->name.v,
+				 .name_len = r->name.len,
+				 .src = x.src,
+				 .dtype = x.dtype,
+				 .xform = x.xform,
+				 .rank = x.rank,
+				 .shape = x.shape,
+				 .stride = x.stride,
+				 .off = x.off };
+	return ck_builder_add(r->n->b, &part, err);
 }
 
-static int key_say(struct rest *r, const char *key, size_t len, ck_pv v,
-		   struct ck_err *err)
+/* Into r->in, when it is first needed. */
+static int find_pickle(struct rest *r, struct ck_err *err)
 {
-	static const char *const taken[] = {
+	const struct nnscaler_file *f = r->f;
+
+	if (r->looked)
+		return 0;
+	r->looked = true;
+	r->in = (struct ck_object_in){ .src = f->c.t.src,
+				       .enc = CK_ENC_PICKLE,
+				       .off = f->c.t.ts.pickle_off,
+				       .len = f->c.t.ts.pickle_len };
+	if (!f->c.is_st || f->len > MAX_MEM)
+		return 0;
+	r->in.len = f->len;
+	return ck_builder_mem(r->n->b, f->bytes, f->len, &r->in.src, err);
+}
+
+/* What is called r->name, where that can be found. */
+static int add_object(struct rest *r, struct ck_err *err)
+{
+	int ret = find_pickle(r, err);
+
+	r->in.name = r->name.v;
+	r->in.name_len = r->name.len;
+	if (r->name.failed)
+		return ck_fail(err, ENOMEM, "no memory");
+	return ret || !r->in.len ? ret :
+				   ck_builder_object(r->n->b, &r->in, err);
+}
+
+static int add_key(struct rest *r, uint32_t rank, const char *key, size_t len,
+		   ck_pv v, struct ck_err *err)
+{
+	static const char *const read[] = {
 		"model",	  "state_dict",
-		"optimizer",	  "optim_state_dict",
+		OPTIMIZER,	  "optim_state_dict",
 		"dist_param_map", "param_area_map",
 		"rank",		  NULL
 	};
 	static const char *const own[] = { "rng_states", "dataloader", NULL };
-	bool shared = r->alone || !is_one_of(key, len, own);
+	bool shared = r->n->merged || !is_one_of(key, len, own);
 	int ret;
 
-	if (is_one_of(key, len, taken) || (shared && !r->first))
+	if (is_one_of(key, len, read) || (shared && rank != r->n->first))
 		return 0;
 	r->name.len = 0;
 	if (!shared)
-		ck_str_fmt(&r->name, "rank_%u.", r->rank);
+		ck_str_fmt(&r->name, "rank_%u.", rank);
 	ck_str_add(&r->name, key, len);
-	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
 	r->key_len = r->name.len;
 	r->others = false;
-	ret = ck_torch_walk(r->f->p, v, leaf_say, r, err);
+	ret = ck_torch_walk(r->f->p, v, add_tensor, r, err);
 	r->name.len = r->key_len;
-	return ret || !r->others ? ret : object(r, err);
+	return ret || !r->others ? ret : add_object(r, err);
 }
 
-/* All but the states of the optimizer: its groups. */
-static int groups_say(struct rest *r, struct ck_err *err)
+/* ---- groups, and numbers of parameters ---- */
+
+/* Whether one parallelised module has all that the optimizer numbers. */
+static const struct nnscaler_module *only_module(const struct nnscaler_rank *r)
 {
-	struct ck_object_in o;
-	ck_pv model, optimizer, groups;
+	const struct nnscaler_module *m = r->modules;
+
+	return m && !m->next && m->has_states && m->ordered && !m->is_virtual &&
+			       r->known_optimizer && !m->offset &&
+			       m->count == r->nr_ids ?
+		       m :
+		       NULL;
+}
+
+/* @names: the module's list; false: it is none. */
+static bool count_names(struct nnscaler *n, const struct nnscaler_file *f,
+			const struct nnscaler_module *m, ck_pv names)
+{
+	struct ck_piter it;
+	const char *s;
+	size_t len;
+	ck_pv v;
+
+	ck_piter_init(&it, f->p, names);
+	for (uint32_t i = 0; ck_piter_next(&it, &v); i++) {
+		struct ck_str *text = ck_nnscaler_text(n, "");
+		uint32_t at;
+
+		if (!ck_pv_str(f->p, v, &s, &len))
+			return false;
+		ck_str_add(text, m->prefix->s, m->prefix->len);
+		ck_str_puts(text, m->prefix->len ? "." : "");
+		ck_str_add(text, s, len);
+		n->mem.failed |= text->failed;
+		at = ck_strmap_keep(&n->numbers, &n->mem, text->v, text->len);
+		n->mem.failed |= at == CK_STRMAP_NONE;
+		if (at != i) /* twice the same */
+			return false;
+	}
+	return n->numbers.nr > 0;
+}
+
+static bool read_numbers(struct nnscaler *n, const struct nnscaler_file *f,
+			 ck_pv groups)
+{
+	const struct nnscaler_module *m;
+	ck_pv model, extra, names;
+
+	if (!ck_optim_groups_ok(f->p, groups) || n->merged)
+		return n->merged && ck_optim_groups_ok(f->p, groups);
+	m = only_module(&n->ranks.v[n->first]);
+	return m && ck_pv_len(f->p, groups) == 1 &&
+	       ck_pv_key(f->p, f->root, "model", &model) &&
+	       ck_nnscaler_extra(f->p, model, &extra) &&
+	       ck_pq(f->p, extra, "origin_param_names", &names) &&
+	       count_names(n, f, m, names);
+}
+
+struct group {
+	struct rest *r;
+	struct ck_optim_groups g;
+};
+
+/* Of ranks the only group, which lists what each of them calls by numbers. */
+static int add_value(void *ctx, const char *key, size_t len, ck_pv value,
+		     struct ck_err *err)
+{
+	const struct group *w = ctx;
+
+	(void)value;
+	return len == strlen(CK_OPTIM_PARAMS) &&
+			       !memcmp(key, CK_OPTIM_PARAMS, len) ?
+		       ck_optim_groups_params(&w->g, 0, 0, w->r->n->numbers.nr,
+					      err) :
+		       ck_optim_groups_add(&w->g, 0, key, len, &w->r->in, err);
+}
+
+/* All but the states of the optimizer, of the first file. */
+static int add_groups(struct rest *r, ck_pv optimizer, struct ck_err *err)
+{
+	struct nnscaler *n = r->n;
+	const struct ck_pickle *p = r->f->p;
+	struct group w = { .r = r, .g = { .b = n->b, .dict = OPTIMIZER } };
+	ck_pv groups, group, own;
 	int ret;
 
-	if (!r->first || !ck_nn_parts(r->f, &model, &optimizer) ||
-	    !ck_pv_key(r->f->p, optimizer, "param_groups", &groups))
+	if (!ck_pv_key(p, optimizer, CK_OPTIM_GROUPS, &groups))
 		return 0;
-	ret = pickle_of(r, &o, err);
-	if (!ret)
-		ret = ck_nn_groups_say(r->s, r->f, &o, err);
-	if (ret || r->s->numbered)
-		return CK_MIN(ret, 0);
-	r->name.len = 0;
-	ck_str_puts(&r->name, "optimizer.param_groups");
-	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	return object(r, err);
+	ret = find_pickle(r, err);
+	if (ret)
+		return ret;
+	/* in the form of a trainer's file, not of one by CubeModule */
+	n->numbered = r->in.len && ck_pv_key(p, r->f->root, OPTIMIZER, &own) &&
+		      ck_pv_key(p, own, CK_OPTIM_GROUPS, &groups) &&
+		      read_numbers(n, r->f, groups);
+	if (n->mem.failed)
+		return ck_fail(err, ENOMEM, "no memory");
+	if (!n->numbered) {
+		r->name.len = 0;
+		ck_str_puts(&r->name, OPTIMIZER "." CK_OPTIM_GROUPS);
+		return add_object(r, err);
+	}
+	if (n->merged)
+		return ck_optim_groups_report(&w.g, p, groups, &r->in, err);
+	return ck_pv_at(p, groups, 0, &group) ?
+		       ck_optim_group_each(p, group, add_value, &w, err) :
+		       0;
 }
 
 static bool is_tensor(const void *ctx, const struct ck_pickle *p, ck_pv v)
 {
 	(void)p;
-	return ck_nn_is_tensor(ctx, v);
+	return ck_nnscaler_is_tensor(ctx, v);
 }
 
 /* Integers are names of none in the model, and of states elsewhere. */
-static int lost_say(const struct rest *r, struct ck_err *err)
+static int report_lost(const struct rest *r, bool has_model, ck_pv model,
+		       struct ck_err *err)
 {
 	struct ck_torch_lost_in lost = { .p = r->f->p,
 					 .from = r->f->root,
-					 .b = r->b,
-					 .file = r->f->name,
+					 .b = r->n->b,
+					 .file = r->f->c.name,
 					 .any = true,
 					 .is_tensor = is_tensor,
 					 .ctx = r->f };
-	ck_pv model, optimizer;
 	int ret = ck_torch_lost_report(&lost, err);
 
-	if (ret || !ck_nn_parts(r->f, &model, &optimizer))
+	if (ret || !has_model)
 		return ret;
 	lost.from = model;
 	lost.integers = true;
 	return ck_torch_lost_report(&lost, err);
 }
 
-int ck_nn_rest_say(struct ck_nn_set *s, struct ck_nn_file *f, uint32_t rank,
-		   struct ck_err *err)
+int ck_nnscaler_rest(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
+		     struct ck_err *err)
 {
-	struct rest r = { .s = s,
-			  .f = f,
-			  .b = s->b,
-			  .rank = rank,
-			  .first = rank == s->first,
-			  .alone = s->merged };
+	struct rest r = { .n = n, .f = f };
+	ck_pv key, v, model, optimizer;
+	bool has_model = ck_nnscaler_parts(f, &model, &optimizer);
 	struct ck_piter it;
 	const char *text;
 	size_t len;
-	ck_pv key, v;
 	int ret = 0;
 
 	ck_piter_init_pairs(&it, f->p, f->root);
 	while (!ret && ck_piter_next2(&it, &key, &v))
 		if (ck_pv_str(f->p, key, &text, &len))
-			ret = key_say(&r, text, len, v, err);
+			ret = add_key(&r, rank, text, len, v, err);
+	if (!ret && has_model && rank == n->first)
+		ret = add_groups(&r, optimizer, err);
 	if (!ret)
-		ret = groups_say(&r, err);
-	if (!ret)
-		ret = lost_say(&r, err);
+		ret = report_lost(&r, has_model, model, err);
 	ck_str_free(&r.name);
-	free(r.dims.v);
 	return ret;
 }

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensor a numbered entry of an optimizer belongs to. */
-#include "core/format/nnscaler/priv.h"
+#include "core/optim/order.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define NONE CK_STRMAP_NONE
+#define NONE CK_OPTIM_NONE
 
 static const uint64_t four[] = { 4 }, six[] = { 6 }, wide[] = { 4, 6 };
-static struct ck_nn_order_tensor t[16];
-static struct ck_nn_order_id id[16];
+static struct ck_optim_tensor t[16];
+static struct ck_optim_id id[16];
 static size_t nr, nr_ids;
 static struct ck_err err;
 
 static void tensor(const char *name, const uint64_t *shape)
 {
-	t[nr++] = (struct ck_nn_order_tensor){ .name = name,
-					       .name_len = strlen(name),
-					       .shape = shape,
-					       .rank = shape == wide ? 2 : 1 };
+	t[nr++] = (struct ck_optim_tensor){ .name = name,
+					    .name_len = strlen(name),
+					    .shape = shape,
+					    .rank = shape == wide ? 2 : 1 };
 }
 
 static void entry(const uint64_t *shape)
 {
-	id[nr_ids++] = (struct ck_nn_order_id){ .shape = shape,
-						.rank = shape == wide ? 2 : 1 };
+	id[nr_ids++] = (struct ck_optim_id){ .shape = shape,
+					     .rank = shape == wide ? 2 : 1 };
 }
 
 static void order(bool gaps)
 {
-	cr_assert_eq(ck_nn_order(t, nr, id, nr_ids, gaps, &err), 0, "%s",
+	cr_assert_eq(ck_optim_order(t, nr, id, nr_ids, gaps, &err), 0, "%s",
 		     err.msg);
 }
 
-Test(nn_order, one_for_each)
+Test(optim_order, one_for_each)
 {
 	tensor("a", six);
 	tensor("b", six);
@@ -47,7 +47,7 @@ Test(nn_order, one_for_each)
 	cr_expect(!id[0].convention);
 }
 
-Test(nn_order, shapes_find_the_buffer)
+Test(optim_order, shapes_find_the_buffer)
 {
 	tensor("mean", four);
 	tensor("first.weight", six);
@@ -61,7 +61,7 @@ Test(nn_order, shapes_find_the_buffer)
 }
 
 /* gain is one, or shift would have to be a buffer before a parameter. */
-Test(nn_order, parameters_come_before_buffers_in_a_module)
+Test(optim_order, parameters_come_before_buffers_in_a_module)
 {
 	tensor("block.gain", six);
 	tensor("block.shift", six);
@@ -71,7 +71,7 @@ Test(nn_order, parameters_come_before_buffers_in_a_module)
 	cr_expect(!id[0].convention);
 }
 
-Test(nn_order, two_modules_are_told_apart_by_convention_only)
+Test(optim_order, two_modules_are_told_apart_by_convention_only)
 {
 	tensor("block.gain", six);
 	tensor("block.shift", six);
@@ -89,7 +89,7 @@ Test(nn_order, two_modules_are_told_apart_by_convention_only)
 	cr_expect(id[2].convention);
 }
 
-Test(nn_order, what_no_rule_tells)
+Test(optim_order, what_no_rule_tells)
 {
 	tensor("a.x", six);
 	tensor("b.y", six);
@@ -99,7 +99,7 @@ Test(nn_order, what_no_rule_tells)
 }
 
 /* never used and never saved: a number without states, and no tensor. */
-Test(nn_order, a_gap_among_the_tensors)
+Test(optim_order, a_gap_among_the_tensors)
 {
 	tensor("a", wide);
 	tensor("b", four);
@@ -113,7 +113,7 @@ Test(nn_order, a_gap_among_the_tensors)
 	cr_expect_eq(id[1].tensor, NONE);
 }
 
-Test(nn_order, tied_names_and_whole_numbers_are_passed)
+Test(optim_order, tied_names_and_whole_numbers_are_passed)
 {
 	tensor("emb", wide);
 	tensor("order", six);
@@ -128,7 +128,7 @@ Test(nn_order, tied_names_and_whole_numbers_are_passed)
 	cr_expect_eq(id[1].tensor, 3);
 }
 
-Test(nn_order, one_that_does_not_fit_spoils_all)
+Test(optim_order, one_that_does_not_fit_spoils_all)
 {
 	tensor("a", wide);
 	tensor("b", four);
@@ -141,12 +141,12 @@ Test(nn_order, one_that_does_not_fit_spoils_all)
 
 static void given(const char *text, int want)
 {
-	cr_expect_eq(
-		ck_nn_order_given(t, nr, id, nr_ids, text, strlen(text), &err),
-		want, "%s", text);
+	cr_expect_eq(ck_optim_order_given(t, nr, id, nr_ids, text, strlen(text),
+					  &err),
+		     want, "%s", text);
 }
 
-Test(nn_order, the_users_list)
+Test(optim_order, the_users_list)
 {
 	tensor("a", six);
 	tensor("b", six);
@@ -166,22 +166,21 @@ Test(nn_order, the_users_list)
 }
 
 /* Over the limit of cells nothing is told, and nothing runs for minutes. */
-Test(nn_order, too_many_to_try)
+Test(optim_order, too_many_to_try)
 {
-	static struct ck_nn_order_tensor many[9001];
-	static struct ck_nn_order_id ids[9000];
+	static struct ck_optim_tensor many[9001];
+	static struct ck_optim_id ids[9000];
 	static char name[9001][12];
 
 	for (size_t i = 0; i < 9001; i++) {
 		snprintf(name[i], sizeof(name[i]), "m%zu.x", i);
-		many[i] = (struct ck_nn_order_tensor){ .name = name[i],
-						       .name_len =
-							       strlen(name[i]),
-						       .shape = six,
-						       .rank = 1 };
+		many[i] = (struct ck_optim_tensor){ .name = name[i],
+						    .name_len = strlen(name[i]),
+						    .shape = six,
+						    .rank = 1 };
 	}
 	for (size_t i = 0; i < 9000; i++)
-		ids[i] = (struct ck_nn_order_id){ .shape = six, .rank = 1 };
-	cr_assert_eq(ck_nn_order(many, 9001, ids, 9000, true, &err), 0);
+		ids[i] = (struct ck_optim_id){ .shape = six, .rank = 1 };
+	cr_assert_eq(ck_optim_order(many, 9001, ids, 9000, true, &err), 0);
 	cr_expect_eq(ids[0].tensor, NONE);
 }

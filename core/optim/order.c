@@ -8,7 +8,7 @@
  * once: a cell (t, j) can be reached if the tensors before t and the numbers
  * before j fit each other.  A number is told where it has one tensor only.
  */
-#include "core/format/nnscaler/priv.h"
+#include "core/optim/order.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -25,30 +25,30 @@
 enum { CLEAN = 1, BEHIND = 2, TO_CLEAN = 4, TO_BEHIND = 8 };
 
 struct grid {
-	const struct ck_nn_order_tensor *t;
+	const struct ck_optim_tensor *t;
 	size_t nr;
-	const struct ck_nn_order_id *id;
+	const struct ck_optim_id *id;
 	size_t nr_ids;
-	bool gaps, convention;
+	bool gaps;
 	uint8_t *cell, *must; /* must: of tensors; 1 parameter, 2 buffer */
 };
 
-static size_t module_len(const struct ck_nn_order_tensor *t)
+static size_t module_len(const struct ck_optim_tensor *t)
 {
 	const char *dot = memrchr(t->name, '.', t->name_len);
 
 	return dot ? (size_t)(dot - t->name) : 0;
 }
 
-static bool same_module(const struct ck_nn_order_tensor *a,
-			const struct ck_nn_order_tensor *b)
+static bool same_module(const struct ck_optim_tensor *a,
+			const struct ck_optim_tensor *b)
 {
 	size_t n = module_len(a);
 
 	return n == module_len(b) && !memcmp(a->name, b->name, n);
 }
 
-static bool leaf_is(const struct ck_nn_order_tensor *t, const char *leaf)
+static bool leaf_is(const struct ck_optim_tensor *t, const char *leaf)
 {
 	size_t skip = module_len(t), len = strlen(leaf);
 
@@ -63,7 +63,7 @@ static void use_convention(struct grid *g)
 					       "num_batches_tracked" };
 
 	for (size_t i = 0; i < g->nr; i++) {
-		const struct ck_nn_order_tensor *t = &g->t[i];
+		const struct ck_optim_tensor *t = &g->t[i];
 
 		if (g->must[i])
 			continue;
@@ -79,8 +79,8 @@ static void use_convention(struct grid *g)
 
 static bool fits(const struct grid *g, size_t t, size_t j)
 {
-	const struct ck_nn_order_tensor *a = &g->t[t];
-	const struct ck_nn_order_id *b = &g->id[j];
+	const struct ck_optim_tensor *a = &g->t[t];
+	const struct ck_optim_id *b = &g->id[j];
 
 	return !a->tied && g->must[t] != 2 &&
 	       (!b->shape ||
@@ -102,20 +102,29 @@ static uint8_t step_state(const struct grid *g, size_t t, uint8_t state,
 	return buffer ? BEHIND : state;
 }
 
-static void forward(struct grid *g, size_t t, size_t j, uint8_t state)
+/* Where a way may go on from a cell: at most three others. */
+struct step {
+	size_t t, j;
+	uint8_t state;
+};
+
+static unsigned steps_from(const struct grid *g, size_t t, size_t j,
+			   uint8_t state, struct step step[3])
 {
+	unsigned nr = 0;
+
 	if (j < g->nr_ids && g->gaps && !g->id[j].shape)
-		*cell_at(g, t, j + 1) |= state;
+		step[nr++] = (struct step){ t, j + 1, state };
 	if (t == g->nr)
-		return;
-	if (g->t[t].tied) {
-		*cell_at(g, t + 1, j) |= step_state(g, t, state, false);
-		return;
-	}
-	if (g->must[t] != 1)
-		*cell_at(g, t + 1, j) |= step_state(g, t, state, true);
+		return nr;
+	if (g->t[t].tied || g->must[t] != 1)
+		step[nr++] =
+			(struct step){ t + 1, j,
+				       step_state(g, t, state, !g->t[t].tied) };
 	if (state == CLEAN && j < g->nr_ids && fits(g, t, j))
-		*cell_at(g, t + 1, j + 1) |= step_state(g, t, state, false);
+		step[nr++] = (struct step){ t + 1, j + 1,
+					    step_state(g, t, state, false) };
+	return nr;
 }
 
 static bool leads(struct grid *g, size_t t, size_t j, uint8_t state)
@@ -123,22 +132,25 @@ static bool leads(struct grid *g, size_t t, size_t j, uint8_t state)
 	return *cell_at(g, t, j) & (state << 2);
 }
 
-static bool goes_on(struct grid *g, size_t t, size_t j, uint8_t state)
+/* Marks what can be reached, or from which the end can be. */
+static void walk_cell(struct grid *g, size_t t, size_t j, bool back)
 {
-	if (t == g->nr && j == g->nr_ids)
-		return true;
-	if (j < g->nr_ids && g->gaps && !g->id[j].shape &&
-	    leads(g, t, j + 1, state))
-		return true;
-	if (t == g->nr)
-		return false;
-	if (g->t[t].tied)
-		return leads(g, t + 1, j, step_state(g, t, state, false));
-	if (g->must[t] != 1 &&
-	    leads(g, t + 1, j, step_state(g, t, state, true)))
-		return true;
-	return state == CLEAN && j < g->nr_ids && fits(g, t, j) &&
-	       leads(g, t + 1, j + 1, step_state(g, t, state, false));
+	struct step step[3];
+
+	for (uint8_t state = CLEAN; state <= BEHIND; state++) {
+		unsigned nr = steps_from(g, t, j, state, step);
+		bool ends = t == g->nr && j == g->nr_ids;
+
+		for (unsigned i = 0; i < nr; i++) {
+			uint8_t *to = cell_at(g, step[i].t, step[i].j);
+
+			ends |= *to & (step[i].state << 2);
+			if (!back && (*cell_at(g, t, j) & state))
+				*to |= step[i].state;
+		}
+		if (back && ends)
+			*cell_at(g, t, j) |= (uint8_t)(state << 2);
+	}
 }
 
 static void walk(struct grid *g)
@@ -147,34 +159,30 @@ static void walk(struct grid *g)
 	*cell_at(g, 0, 0) = CLEAN;
 	for (size_t t = 0; t <= g->nr; t++)
 		for (size_t j = 0; j <= g->nr_ids; j++)
-			for (uint8_t s = CLEAN; s <= BEHIND; s++)
-				if (*cell_at(g, t, j) & s)
-					forward(g, t, j, s);
+			walk_cell(g, t, j, false);
 	for (size_t t = g->nr + 1; t-- > 0;)
 		for (size_t j = g->nr_ids + 1; j-- > 0;)
-			for (uint8_t s = CLEAN; s <= BEHIND; s++)
-				if (goes_on(g, t, j, s))
-					*cell_at(g, t, j) |= (uint8_t)(s << 2);
+			walk_cell(g, t, j, true);
 }
 
-/* The only tensor that number @j can have; CK_STRMAP_NONE: none or several. */
+/* The only tensor that number @j can have; CK_OPTIM_NONE: none or several. */
 static uint32_t only_one(struct grid *g, size_t j)
 {
-	uint32_t found = CK_STRMAP_NONE;
+	uint32_t found = CK_OPTIM_NONE;
 
 	for (size_t t = 0; t < g->nr; t++) {
 		if (!(*cell_at(g, t, j) & CLEAN) || !fits(g, t, j) ||
 		    !leads(g, t + 1, j + 1, step_state(g, t, CLEAN, false)))
 			continue;
-		if (found != CK_STRMAP_NONE)
-			return CK_STRMAP_NONE;
+		if (found != CK_OPTIM_NONE)
+			return CK_OPTIM_NONE;
 		found = (uint32_t)t;
 	}
 	return found;
 }
 
 /* As many tensors as numbers, each with a state: there is one way. */
-static bool one_each(const struct grid *g, struct ck_nn_order_id *id)
+static bool one_each(const struct grid *g, struct ck_optim_id *id)
 {
 	size_t j = 0;
 
@@ -193,16 +201,16 @@ static bool one_each(const struct grid *g, struct ck_nn_order_id *id)
 			break;
 		id[j++].tensor = (uint32_t)t;
 	}
-	while (j < g->nr_ids && id[j].tensor == CK_STRMAP_NONE)
+	while (j < g->nr_ids && id[j].tensor == CK_OPTIM_NONE)
 		j++;
-	if (j == g->nr_ids && (!j || id[j - 1].tensor != CK_STRMAP_NONE))
+	if (j == g->nr_ids && (!j || id[j - 1].tensor != CK_OPTIM_NONE))
 		return true;
 	for (j = 0; j < g->nr_ids; j++) /* one that does not fit: none does */
-		id[j].tensor = CK_STRMAP_NONE;
+		id[j].tensor = CK_OPTIM_NONE;
 	return true;
 }
 
-static void search(struct grid *g, struct ck_nn_order_id *id)
+static void search(struct grid *g, struct ck_optim_id *id)
 {
 	bool again = false;
 
@@ -210,22 +218,22 @@ static void search(struct grid *g, struct ck_nn_order_id *id)
 	for (size_t j = 0; j < g->nr_ids; j++)
 		if (id[j].shape) {
 			id[j].tensor = only_one(g, j);
-			again |= id[j].tensor == CK_STRMAP_NONE;
+			again |= id[j].tensor == CK_OPTIM_NONE;
 		}
 	if (!again)
 		return;
 	use_convention(g);
 	walk(g);
 	for (size_t j = 0; j < g->nr_ids; j++)
-		if (id[j].shape && id[j].tensor == CK_STRMAP_NONE) {
+		if (id[j].shape && id[j].tensor == CK_OPTIM_NONE) {
 			id[j].tensor = only_one(g, j);
-			id[j].convention = id[j].tensor != CK_STRMAP_NONE;
+			id[j].convention = id[j].tensor != CK_OPTIM_NONE;
 		}
 }
 
-int ck_nn_order(const struct ck_nn_order_tensor *t, size_t nr,
-		struct ck_nn_order_id *id, size_t nr_ids, bool gaps,
-		struct ck_err *err)
+int ck_optim_order(const struct ck_optim_tensor *t, size_t nr,
+		   struct ck_optim_id *id, size_t nr_ids, bool gaps,
+		   struct ck_err *err)
 {
 	ck_auto_free uint8_t *must = calloc(nr + 1, 1);
 	ck_auto_free uint8_t *cell = NULL;
@@ -238,7 +246,7 @@ int ck_nn_order(const struct ck_nn_order_tensor *t, size_t nr,
 	uint64_t cells;
 
 	for (size_t j = 0; j < nr_ids; j++) {
-		id[j].tensor = CK_STRMAP_NONE;
+		id[j].tensor = CK_OPTIM_NONE;
 		id[j].convention = false;
 	}
 	if (!must)
@@ -257,18 +265,18 @@ int ck_nn_order(const struct ck_nn_order_tensor *t, size_t nr,
 	return 0;
 }
 
-static uint32_t tensor_named(const struct ck_nn_order_tensor *t, size_t nr,
+static uint32_t tensor_named(const struct ck_optim_tensor *t, size_t nr,
 			     const char *name, size_t len)
 {
 	for (size_t i = 0; i < nr; i++)
 		if (t[i].name_len == len && !memcmp(t[i].name, name, len))
 			return (uint32_t)i;
-	return CK_STRMAP_NONE;
+	return CK_OPTIM_NONE;
 }
 
-int ck_nn_order_given(const struct ck_nn_order_tensor *t, size_t nr,
-		      struct ck_nn_order_id *id, size_t nr_ids,
-		      const char *text, size_t len, struct ck_err *err)
+int ck_optim_order_given(const struct ck_optim_tensor *t, size_t nr,
+			 struct ck_optim_id *id, size_t nr_ids,
+			 const char *text, size_t len, struct ck_err *err)
 {
 	const char *end = text + len;
 	size_t j = 0;
@@ -288,7 +296,7 @@ int ck_nn_order_given(const struct ck_nn_order_tensor *t, size_t nr,
 		id[j].tensor = at;
 		id[j].convention = false;
 		if (id[j].shape &&
-		    (at == CK_STRMAP_NONE || t[at].rank != id[j].rank ||
+		    (at == CK_OPTIM_NONE || t[at].rank != id[j].rank ||
 		     memcmp(t[at].shape, id[j].shape,
 			    id[j].rank * sizeof(*id[j].shape)) != 0))
 			return ck_fail(

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranks.c - reads the ranks, and leaves those aside that do not belong
+ *
+ * All files of one save say the same numbers of ranks, step and model.  Where
+ * they do not, those are read that are whole by themselves, or else more than
+ * half of all; otherwise nothing says which are meant.
+ */
+#include "core/format/nnscaler/nnscaler.h"
+
+#include "core/base/check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_NAMED 32 /* missing files that are named one by one */
+#define FNV_PRIME UINT64_C(0x100000001b3)
+
+/* ---- what a file says of its save ---- */
+
+void ck_nnscaler_config(const struct ck_pickle *p, ck_pv extra, int64_t *fact)
+{
+	static const struct {
+		const char *path;
+		int64_t otherwise;
+	} field[NNSCALER_FACTS] = {
+		[NNSCALER_WORLD] = { "compute_config/runtime_ngpus", 0 },
+		[NNSCALER_PLAN] = { "compute_config/plan_ngpus", 0 },
+		[NNSCALER_ZERO] = { "compute_config/use_zero", 0 },
+		[NNSCALER_GROUPS] = { "compute_config/zero_ngroups", 1 },
+	};
+
+	for (int i = 0; i < NNSCALER_FACTS; i++)
+		if (field[i].path)
+			fact[i] = ck_pq_int_or(p, extra, field[i].path,
+					       field[i].otherwise);
+	fact[NNSCALER_ZERO] =
+		ck_pq_int_or(p, extra, "zero", fact[NNSCALER_ZERO]);
+}
+
+struct hash {
+	const struct ck_pickle *p;
+	uint64_t sum;
+};
+
+static void hash_bytes(struct hash *h, const void *bytes, size_t len)
+{
+	const unsigned char *at = bytes;
+
+	for (size_t i = 0; i < len; i++)
+		h->sum = (h->sum ^ at[i]) * FNV_PRIME;
+}
+
+/* Numbers and strings: enough to tell one run's arguments from another's. */
+static int hash_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+		     struct ck_err *err)
+{
+	struct hash *h = ctx;
+	const char *s;
+	size_t len;
+	int64_t n;
+	double f;
+
+	(void)err;
+	hash_bytes(h, leaf->name, leaf->name_len);
+	if (ck_pv_str(h->p, leaf->value, &s, &len))
+		hash_bytes(h, s, len);
+	else if (ck_pv_int(h->p, leaf->value, &n))
+		hash_bytes(h, &n, sizeof(n));
+	else if (ck_pv_float(h->p, leaf->value, &f))
+		hash_bytes(h, &f, sizeof(f));
+	return 0;
+}
+
+int ck_nnscaler_facts(const struct nnscaler_file *f, int64_t *fact,
+		      int64_t *rank)
+{
+	struct hash h = { f->p, UINT64_C(0xcbf29ce484222325) };
+	ck_pv model, optimizer, extra, status, args;
+	int ret;
+
+	if (!ck_nnscaler_parts(f, &model, &optimizer) ||
+	    !ck_nnscaler_extra(f->p, model, &extra))
+		return -EINVAL;
+	*rank = ck_pq_int_or(f->p, extra, "rank", -1);
+	*rank = ck_pq_int_or(f->p, f->root, "rank", *rank);
+	ck_nnscaler_config(f->p, extra, fact);
+	fact[NNSCALER_STEPS] = -1;
+	fact[NNSCALER_MODEL] = 0;
+	if (ck_pv_key(f->p, f->root, "train_status", &status))
+		fact[NNSCALER_STEPS] =
+			ck_pq_int_or(f->p, status, "finished_train_steps", -1);
+	if (!ck_pv_key(f->p, f->root, "train_args", &args) ||
+	    !ck_pq(f->p, args, "model", &args))
+		return 0;
+	/* too deep or too long: the same for all, as far as it went */
+	ret = ck_torch_walk(f->p, args, hash_leaf, &h, NULL);
+	fact[NNSCALER_MODEL] = h.sum ? (int64_t)h.sum : 1;
+	return ret == -ENOMEM ? ret : 0;
+}
+
+/* ---- which files are of one save ---- */
+
+static int report(struct nnscaler *n, uint32_t rank, const char *why,
+		  struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_ERROR,
+					 .file = n->ranks.v[rank].file };
+
+	if (!n->first_fault.code)
+		ck_fail(&n->first_fault, EINVAL, "%s: %s", p.file, why);
+	return ck_builder_problem(n->b, &p, err, "%s", why);
+}
+
+/* What the file says of itself, before anything of it is used. */
+static int look(struct nnscaler *n, uint32_t i, struct ck_err *err)
+{
+	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
+	struct nnscaler_rank *r = &n->ranks.v[i];
+	struct ck_err why;
+	int64_t inner = -1;
+	bool ok;
+	int ret = ck_nnscaler_open(&f, n->dir, n->b, r->file, &ok, &why, err);
+
+	if (ret)
+		return ret;
+	r->src = f.c.t.src;
+	if (!ok)
+		return report(n, i, why.msg, err);
+	ret = f.c.is_st ? ck_st_file_say_tail(&f.c.st, n->b, err) : 0;
+	if (ret)
+		return ret;
+	ret = ck_nnscaler_facts(&f, r->fact, &inner);
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "no memory");
+	if (ret)
+		return report(n, i, "it has no model of a rank of nnScaler",
+			      err);
+	r->ok = inner == (int64_t)i || inner < 0;
+	if (r->ok)
+		return 0;
+	ck_fail(&why, EINVAL,
+		"it says that it is the file of rank %" PRId64
+		": it is left aside",
+		inner);
+	return report(n, i, why.msg, err);
+}
+
+static bool same_save(const struct nnscaler_rank *a,
+		      const struct nnscaler_rank *b)
+{
+	return !memcmp(a->fact, b->fact, sizeof(a->fact));
+}
+
+/* How many of the ranks that there were in the save of rank @like. */
+static uint64_t count_like(const struct nnscaler *n, uint32_t like)
+{
+	const struct nnscaler_rank *r = n->ranks.v;
+	uint64_t nr = 0;
+
+	for (uint32_t i = 0; i < n->ranks.nr; i++)
+		nr += r[i].ok && (int64_t)i < r[like].fact[NNSCALER_WORLD] &&
+		      same_save(&r[i], &r[like]);
+	return nr;
+}
+
+static const char *difference(const int64_t *a, const int64_t *b, char room[96])
+{
+	if (a[NNSCALER_WORLD] != b[NNSCALER_WORLD])
+		snprintf(room, 96, "runs of %" PRId64 " and %" PRId64 " ranks",
+			 a[NNSCALER_WORLD], b[NNSCALER_WORLD]);
+	else if (a[NNSCALER_STEPS] != b[NNSCALER_STEPS])
+		snprintf(room, 96, "steps %" PRId64 " and %" PRId64,
+			 a[NNSCALER_STEPS], b[NNSCALER_STEPS]);
+	else if (a[NNSCALER_MODEL] != b[NNSCALER_MODEL])
+		return "models with other arguments";
+	else
+		return "runs with other plans";
+	return room;
+}
+
+/* More than one save: the files of one that is whole, or of most. */
+static int choose(struct nnscaler *n, uint32_t other, uint32_t *chosen,
+		  struct ck_err *err)
+{
+	const struct nnscaler_rank *r = n->ranks.v;
+	uint32_t whole = NNSCALER_NO_RANK, most = NNSCALER_NO_RANK;
+	char room[96];
+
+	for (uint32_t i = 0; i < n->ranks.nr; i++) {
+		uint64_t world = (uint64_t)r[i].fact[NNSCALER_WORLD];
+		uint64_t nr = r[i].ok ? count_like(n, i) : 0;
+
+		if (nr && nr == world && whole == NNSCALER_NO_RANK)
+			whole = i;
+		if (2 * nr > n->ranks.nr && 2 * nr > world &&
+		    most == NNSCALER_NO_RANK)
+			most = i;
+	}
+	*chosen = whole != NNSCALER_NO_RANK ? whole : most;
+	if (*chosen != NNSCALER_NO_RANK)
+		return 0;
+	return ck_fail(
+		err, EINVAL,
+		"%s: %s and %s are of different saves (%s), and nothing says which is meant: take the files of one of them away",
+		n->dir->path, r[n->first].file, r[other].file,
+		difference(r[n->first].fact, r[other].fact, room));
+}
+
+static int leave_aside(struct nnscaler *n, uint32_t chosen, struct ck_err *err)
+{
+	const struct nnscaler_rank *like = &n->ranks.v[chosen];
+	int ret = 0;
+
+	for (uint32_t i = 0; i < n->ranks.nr && !ret; i++) {
+		struct nnscaler_rank *r = &n->ranks.v[i];
+		bool was = (int64_t)i < like->fact[NNSCALER_WORLD];
+		const struct ck_problem_in p = {
+			.severity = was ? CK_ERROR : CK_WARNING,
+			.file = r->file,
+		};
+		char room[96];
+
+		if (!r->ok || (was && same_save(r, like)))
+			continue;
+		r->ok = false;
+		ret = ck_builder_problem(
+			n->b, &p, err,
+			"it is of another save than %s (%s): it is left aside",
+			like->file, difference(r->fact, like->fact, room));
+	}
+	return ret;
+}
+
+/* The ranks that are there, and how many there were. */
+static int choose_save(struct nnscaler *n, struct ck_err *err)
+{
+	uint32_t other = NNSCALER_NO_RANK, chosen;
+	int ret;
+
+	n->first = NNSCALER_NO_RANK;
+	for (uint32_t i = 0; i < n->ranks.nr; i++) {
+		const struct nnscaler_rank *r = &n->ranks.v[i];
+		int64_t world = r->fact[NNSCALER_WORLD];
+
+		if (!r->ok)
+			continue;
+		if (n->first == NNSCALER_NO_RANK)
+			n->first = i;
+		if (other == NNSCALER_NO_RANK &&
+		    (!same_save(r, &n->ranks.v[n->first]) ||
+		     (world && (int64_t)i >= world)))
+			other = i;
+	}
+	if (n->first == NNSCALER_NO_RANK)
+		return ck_fail(
+			err, EINVAL,
+			"%s: none of its files can be read as one of a rank of nnScaler; %s",
+			n->dir->path, n->first_fault.msg);
+	if (other == NNSCALER_NO_RANK)
+		return 0;
+	ret = choose(n, other, &chosen, err);
+	if (ret)
+		return ret;
+	n->first = chosen;
+	return leave_aside(n, chosen, err);
+}
+
+/* As many ranks as the save had; those without a file are said. */
+static int complete(struct nnscaler *n, struct ck_err *err)
+{
+	int64_t world = n->ranks.v[n->first].fact[NNSCALER_WORLD];
+	int ret = 0;
+
+	if (world < 0 || world > (int64_t)(64 * n->ranks.nr + 4096))
+		return ck_fail(err, EINVAL,
+			       "%s: it says that it is one of %" PRId64
+			       " ranks, and there are files of %zu",
+			       n->ranks.v[n->first].file, world, n->ranks.nr);
+	while ((int64_t)n->ranks.nr < world) {
+		struct nnscaler_rank *r = ck_vec_push(&n->ranks);
+
+		if (!r)
+			return ck_fail(err, ENOMEM, "no memory");
+		*r = (struct nnscaler_rank){ .src = UINT32_MAX };
+	}
+	for (uint32_t i = 0; (int64_t)i < world && !ret; i++) {
+		struct nnscaler_rank *r = &n->ranks.v[i];
+		const char *name;
+
+		n->nr_missing += !r->ok;
+		if (r->file || n->nr_missing > MAX_NAMED)
+			continue;
+		name = ck_arena_fmt(&n->mem, "%s%u%s", n->prefix, i, n->suffix);
+		if (!name)
+			return ck_fail(err, ENOMEM, "no memory");
+		r->absent = true;
+		ret = ck_dir_source(n->dir, n->b, name, &r->src, NULL, err);
+	}
+	return ret;
+}
+
+static int read_one(struct nnscaler *n, uint32_t i, struct ck_err *err)
+{
+	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
+	struct nnscaler_rank *r = &n->ranks.v[i];
+	struct ck_err why;
+	bool ok;
+	int ret = ck_nnscaler_open(&f, n->dir, n->b, r->file, &ok, &why, err);
+
+	if (ret)
+		return ret;
+	if (!ok) { /* it was read a moment ago */
+		r->ok = false;
+		return report(n, i, "it changed while it was read", err);
+	}
+	ret = ck_nnscaler_rank(n, i, &f, &why);
+	if (ret == -EINVAL) {
+		ck_nnscaler_forget(n, i);
+		r->modules = NULL;
+		r->states.nr = 0;
+		n->plain.nr = i == n->first ? 0 : n->plain.nr;
+		r->ok = false;
+		n->nr_missing++;
+		return report(n, i, why.msg, err);
+	}
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	return ck_nnscaler_rest(n, i, &f, err);
+}
+
+int ck_nnscaler_ranks(struct nnscaler *n, struct ck_err *err)
+{
+	int ret = 0;
+
+	if (!ck_vec_reserve(&n->ranks, n->files.nr + 1))
+		return ck_fail(err, ENOMEM, "no memory");
+	for (uint32_t i = 0; i < n->files.nr && !ret; i++) {
+		n->ranks.v[n->ranks.nr++] =
+			(struct nnscaler_rank){ .file = n->files.v[i],
+						.src = UINT32_MAX };
+		if (n->files.v[i])
+			ret = look(n, i, err);
+	}
+	if (!ret)
+		ret = choose_save(n, err);
+	if (!ret)
+		ret = complete(n, err);
+	for (uint32_t i = 0; i < n->ranks.nr && !ret; i++)
+		if (n->ranks.v[i].ok)
+			ret = read_one(n, i, err);
+	return ret;
+}
