@@ -55,6 +55,8 @@ VIEWS := $(sort $(patsubst view_%.c,%,$(notdir \
 	$(wildcard core/view/view_*.c core/view/*/view_*.c))))
 CMDS := $(sort $(patsubst cmd_%.c,%,$(notdir \
 	$(wildcard mount-helpers/cmd_*.c mount-helpers/*/cmd_*.c))))
+RULES_FILES := $(wildcard core/*/*.rules core/*/*/*.rules)
+RULES := $(sort $(basename $(notdir $(RULES_FILES))))
 CORE_SRC := $(wildcard core/*/*.c core/*/*/*.c)
 CMD_SRC := $(wildcard fs/*.c fs/*/*.c mount-helpers/*.c mount-helpers/*/*.c)
 UNIT_SRC := $(wildcard tests/unit/*/*.c tests/unit/*/*/*.c tests/formats/*.c)
@@ -92,8 +94,7 @@ need-%:
 $(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o $(B)/gen/mg_rules.o \
-		$(B)/gen/hf_rules.o \
+$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o $(B)/gen/rules.o \
 		$(if $(VIEWS),$(B)/gen/views.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -161,17 +162,16 @@ $(B)/gen/views.c: FORCE
 $(B)/gen/cmds.c: FORCE
 	$(call table,mount-helpers/cmd.h,cmd,cmd,$(CMDS))
 
-# Files of rules, which are installed as files too, as one string each.
-define rules_string # HEADER, NAME
+# Files of rules, which are installed as files too: the name and the text of each.
+rules_file = $(filter %/$(1).rules,$(RULES_FILES))
+$(B)/gen/rules.c: $(RULES_FILES) FORCE
 	@mkdir -p $(@D)
-	@{ printf '#include "$(1)"\nconst char $(2)[] =\n'; \
-	   sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $<; \
-	   printf ';\n'; } >$@
-endef
-$(B)/gen/mg_rules.c: core/mesh/megatron.rules
-	$(call rules_string,core/mesh/tp_rules.h,ck_tp_megatron_rules)
-$(B)/gen/hf_rules.c: core/mesh/hf.rules
-	$(call rules_string,core/mesh/tp_rules.h,ck_tp_hf_rules)
+	@{ printf '#include "core/mesh/tp_rules.h"\n'; \
+	   printf 'const struct ck_tp_builtin ck_tp_builtins[] = {\n'; \
+	   $(foreach n,$(RULES),printf '{ "$(n)",\n'; \
+		sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $(call rules_file,$(n)); \
+		printf '},\n';) \
+	   printf '{ 0, 0 },\n};\n'; } >$@.new; $(update)
 
 # ---- tests: see docs/hacking.md -----------------------------------------
 

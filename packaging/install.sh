@@ -25,8 +25,9 @@ list() {
 		echo "644 $page $man/man${page##*.}/${page##*/}"
 	done
 	echo "644 packaging/completion/unshard.bash $completion/unshard"
-	echo "644 core/mesh/megatron.rules $share/megatron.rules"
-	echo "644 core/mesh/hf.rules $share/hf.rules"
+	for file in core/*/*.rules core/*/*/*.rules; do
+		echo "644 $file $share/${file##*/}"
+	done
 	for file in README.md LICENSE docs/*.md docs/*.json docs/formats/*.md; do
 		echo "644 $file $doc/$file"
 	done

@@ -7,6 +7,7 @@
 #include "core/mesh/tp_rules.h"
 
 #include "core/base/check.h"
+#include "core/base/glob.h"
 #include "core/base/limits.h"
 
 #include <errno.h>
@@ -179,6 +180,59 @@ static int read_rule(const struct line *l, struct ck_tp_rule *r,
 	return ret || at == l->nr_words ? ret : bad(l, "too many words", err);
 }
 
+const char *ck_tp_builtin(const char *name)
+{
+	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++)
+		if (!strcmp(b->name, name))
+			return b->text;
+	return NULL;
+}
+
+/* "names PATTERN ...", which is no rule for what is called "names". */
+static bool is_names(const struct line *l)
+{
+	return l->nr_words > 1 && is(l->word[0], "names") &&
+	       !is(l->word[1], "same") && !is(l->word[1], "split") &&
+	       !is(l->word[1], "qkv");
+}
+
+static int add_names(struct ck_tp_rules *r, const struct line *l,
+		     struct ck_err *err)
+{
+	for (unsigned i = 1; i < l->nr_words; i++) {
+		struct ck_tp_word *to = ck_vec_push(&r->names);
+
+		if (!to)
+			return ck_fail(err, ENOMEM, "no memory for rules");
+		*to = l->word[i];
+	}
+	return 0;
+}
+
+bool ck_tp_rules_name(const struct ck_tp_rules *r, const char *name, size_t len)
+{
+	for (size_t i = 0; i < r->names.nr; i++)
+		if (ck_glob(r->names.v[i].s, r->names.v[i].len, name, len))
+			return true;
+	return false;
+}
+
+/* The first built-in file that says whose models it is for. */
+static int add_default(struct ck_tp_rules *r, struct ck_err *err)
+{
+	size_t before = r->names.nr, rules = r->v.nr;
+	int ret = 0;
+
+	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++) {
+		ret = ck_tp_rules_parse(r, "the built-in rules", b->text,
+					strlen(b->text), err);
+		if (ret || r->names.nr > before)
+			break;
+		r->v.nr = rules;
+	}
+	return ret;
+}
+
 static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
 		     size_t len, struct ck_err *err)
 {
@@ -194,10 +248,10 @@ static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
 			return bad(l, "default stands here for a second time",
 				   err);
 		r->has_default = true;
-		return ck_tp_rules_parse(r, "the built-in rules",
-					 ck_tp_megatron_rules,
-					 strlen(ck_tp_megatron_rules), err);
+		return add_default(r, err);
 	}
+	if (is_names(l))
+		return add_names(r, l, err);
 	ret = read_rule(l, &rule, err);
 	if (ret)
 		return ret;
@@ -237,5 +291,6 @@ int ck_tp_rules_parse(struct ck_tp_rules *r, const char *name,
 void ck_tp_rules_free(struct ck_tp_rules *r)
 {
 	free(r->v.v);
+	free(r->names.v);
 	*r = (struct ck_tp_rules){ 0 };
 }

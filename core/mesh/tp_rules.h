@@ -2,8 +2,7 @@
 /*
  * tp_rules.h - how tensor-parallel ranks share a tensor, by its name
  *
- * core/mesh/megatron.rules says what a file of rules looks like, and is the
- * one that is built in.  One thread.
+ * docs/formats/megatron.md says what a file of rules looks like.  One thread.
  */
 #ifndef CK_TP_RULES_H
 #define CK_TP_RULES_H
@@ -39,12 +38,18 @@ struct ck_tp_rule {
 
 struct ck_tp_rules {
 	CK_VEC(struct ck_tp_rule) v;
+	CK_VEC(struct ck_tp_word)
+	names; /* patterns of whose models these are */
 	bool has_default;
 };
 
-/* The built-in files; NUL-terminated. */
-extern const char ck_tp_megatron_rules[]; /* what "default" in a file is */
-extern const char ck_tp_hf_rules[]; /* for models with Hugging Face's names */
+/* The files core/.../NAME.rules, by name, up to a NULL name. */
+struct ck_tp_builtin {
+	const char *name, *text;
+};
+extern const struct ck_tp_builtin ck_tp_builtins[];
+/* The text of that name; NULL: there is none. */
+const char *ck_tp_builtin(const char *name);
 
 /*
  * Adds the rules in @bytes, which it borrows; @name is the file's, for
@@ -53,5 +58,8 @@ extern const char ck_tp_hf_rules[]; /* for models with Hugging Face's names */
 int ck_tp_rules_parse(struct ck_tp_rules *r, const char *name,
 		      const char *bytes, size_t len, struct ck_err *err);
 void ck_tp_rules_free(struct ck_tp_rules *r);
+/* Whether a tensor so called is of a model that these rules are for. */
+bool ck_tp_rules_name(const struct ck_tp_rules *r, const char *name,
+		      size_t len);
 
 #endif

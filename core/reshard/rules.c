@@ -3,9 +3,11 @@
 #include "core/reshard/rules.h"
 
 #include "core/base/glob.h"
+#include "core/base/str.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +41,17 @@ static int from_file(struct ck_reshard_rules *r, const struct ck_opts *opts,
 	return ck_tp_rules_parse(&r->mg, path, bytes, len, err);
 }
 
+static int no_such(const char *name, struct ck_err *err)
+{
+	ck_auto_str struct ck_str all = { 0 };
+
+	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++)
+		ck_str_fmt(&all, "%s%s", all.len ? ", " : "", b->name);
+	return ck_fail(err, EINVAL,
+		       "rules=%.60s: expected %s or a file of -o rules=", name,
+		       all.v ? all.v : "");
+}
+
 int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 			 const struct ck_opts *opts, bool *given,
 			 struct ck_err *err)
@@ -51,17 +64,54 @@ int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 	*given = r->built_in = name != NULL;
 	if (!name)
 		return 0;
-	if (!strcmp(name, "hf"))
-		return ck_tp_rules_parse(&r->mg, "rules hf", ck_tp_hf_rules,
-					 strlen(ck_tp_hf_rules), err);
-	if (!strcmp(name, "megatron"))
-		return ck_tp_rules_parse(&r->mg, "rules megatron",
-					 ck_tp_megatron_rules,
-					 strlen(ck_tp_megatron_rules), err);
-	return ck_fail(err, EINVAL,
-		       "rules=%.60s: expected hf, megatron or a file of -o "
-		       "rules=",
-		       name);
+	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++) {
+		char what[64];
+
+		if (strcmp(b->name, name) != 0)
+			continue;
+		snprintf(what, sizeof(what), "rules %s", name);
+		return ck_tp_rules_parse(&r->mg, what, b->text, strlen(b->text),
+					 err);
+	}
+	return no_such(name, err);
+}
+
+/* The built-in rules @b, if they are for one of the @nr names from @in on. */
+static int fits_builtin(const struct ck_tp_builtin *b,
+			const struct ck_reshard_in *in, const char **out,
+			struct ck_err *err)
+{
+	struct ck_tp_rules r = { 0 };
+	int ret = ck_tp_rules_parse(&r, b->name, b->text, strlen(b->text), err);
+
+	for (uint32_t i = 0; !ret && r.names.nr && i < in->nr; i++) {
+		size_t len;
+		const char *name = ck_catalog_str(
+			in->img, in->img->tensors[in->first + i].name, &len);
+
+		if (ck_tp_rules_name(&r, name, len)) {
+			*out = b->name;
+			break;
+		}
+	}
+	if (!ret && !r.names.nr && !*out)
+		*out = b->name; /* for anybody's */
+	ck_tp_rules_free(&r);
+	return ret;
+}
+
+int ck_reshard_rules_for(const struct ck_reshard_in *in, const char **out,
+			 struct ck_err *err)
+{
+	int ret = 0;
+
+	*out = NULL;
+	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name && !ret;
+	     b++)
+		ret = fits_builtin(b, in, out, err);
+	if (!ret && !*out)
+		*out = ck_tp_builtins->name;
+	return ret;
 }
 
 void ck_reshard_rules_free(struct ck_reshard_rules *r)

@@ -35,12 +35,18 @@ struct ck_reshard_rules {
 };
 
 /*
- * The rules called @name: "hf", "megatron", or a file of -o rules= by its name
+ * The rules called @name: built-in ones, or a file of -o rules= by its name
  * without folder and suffix; @name NULL: the first such file, and *given is
  * false where there is none.  The bytes are borrowed from @opts.
  */
 int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 			 const struct ck_opts *opts, bool *given,
+			 struct ck_err *err);
+/*
+ * Which built-in rules are for the tensors of @in: those that name one of them,
+ * else those for anybody's.
+ */
+int ck_reshard_rules_for(const struct ck_reshard_in *in, const char **out,
 			 struct ck_err *err);
 /*
  * Whether Megatron's layers are gated, which is all that the built-in rules ask:

@@ -25,17 +25,6 @@ static const char *const kinds[] = { "self_attention.",
 				     "pre_cross_attn_layernorm.",
 				     "post_attention_layernorm.",
 				     NULL };
-static const char *const fused[] = { ".self_attention.linear_qkv.",
-				     ".mlp.linear_fc1.",
-				     ".self_attention.query_key_value.", NULL };
-
-bool ck_reshard_is_megatron(const char *name, size_t len)
-{
-	for (const char *const *w = fused; *w; w++)
-		if (memmem(name, len, *w, strlen(*w)))
-			return true;
-	return false;
-}
 
 /* Where the word "layers" begins whose layers are stacked; NULL: nowhere. */
 static const char *stacked_at(const char *name, size_t len)

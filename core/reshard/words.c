@@ -249,24 +249,12 @@ static unsigned stacked(const struct words *w, const struct ck_catalog *img,
 	return w->stack.nr && ck_reshard_is_stacked(name, len) ? 1 : 0;
 }
 
-static bool is_megatron(const struct ck_reshard_in *in)
-{
-	for (uint32_t i = 0; i < in->nr; i++) {
-		size_t len;
-		const char *name = ck_catalog_str(
-			in->img, in->img->tensors[in->first + i].name, &len);
-
-		if (ck_reshard_is_megatron(name, len))
-			return true;
-	}
-	return false;
-}
-
 /*
  * Whether any is split; and whether all are by rows, matrices and what has but
  * one dimension: no tensor parallelism cuts norms.
  */
-static bool is_split(struct words *w, const struct ck_reshard_in *in)
+static bool is_split(struct words *w, const struct ck_reshard_in *in,
+		     const char *rules)
 {
 	bool split = false, other = false, vectors = false, matrices = false;
 
@@ -283,7 +271,7 @@ static bool is_split(struct words *w, const struct ck_reshard_in *in)
 		matrices |= rank > 1;
 	}
 	if (!other && vectors && matrices)
-		w->by_rows = is_megatron(in) ? "megatron" : "hf";
+		w->by_rows = rules;
 	return split;
 }
 
@@ -291,12 +279,20 @@ static bool is_split(struct words *w, const struct ck_reshard_in *in)
 static int fall_back(struct words *w, const struct ck_reshard_in *in,
 		     struct ck_err *err)
 {
-	bool split = is_split(w, in);
-	int ret;
+	struct ck_reshard_in anybodys = *in;
+	const char *rules;
+	bool split;
+	int ret = ck_reshard_rules_for(in, &rules, err);
 
-	ret = ck_reshard_rules_get(
-		&w->rules, !split && is_megatron(in) ? "megatron" : "hf", NULL,
-		&w->ruled, err);
+	if (ret)
+		return ret;
+	split = is_split(w, in, rules);
+	anybodys.nr = 0;
+	if (split)
+		ret = ck_reshard_rules_for(&anybodys, &rules, err);
+	if (!ret)
+		ret = ck_reshard_rules_get(&w->rules, rules, NULL, &w->ruled,
+					   err);
 	w->ruled = w->ruled && !split; /* else they only count heads */
 	return ret;
 }
@@ -349,6 +345,23 @@ static int cut_by_rules(const struct words *w, const struct ck_catalog *img,
 	return ret;
 }
 
+static int fail_unknown(const struct words *w, const struct ck_catalog *img,
+			uint32_t tensor, struct ck_err *err)
+{
+	const struct ck_reshard_in one = { .img = img,
+					   .first = tensor,
+					   .nr = 1 };
+	const char *rules;
+	int ret = ck_reshard_rules_for(&one, &rules, err);
+
+	return ret ? ret :
+		     ck_fail(err, EINVAL,
+			     "tp=: it is stored split, but not along one "
+			     "dimension: say by which rules to cut, as in "
+			     "tp=%" PRIu32 ",rules=%s",
+			     w->tp, rules);
+}
+
 static int cut_tp(const struct words *w, const struct ck_catalog *img,
 		  uint32_t tensor, unsigned axis, struct ck_placement *out,
 		  struct ck_err *err)
@@ -363,13 +376,7 @@ static int cut_tp(const struct words *w, const struct ck_catalog *img,
 		return cut_by_rules(w, img, tensor, axis, out, err);
 	ck_reshard_split_of(img, tensor, stacked(w, img, tensor), &split);
 	if (split.how == CK_RESHARD_UNKNOWN)
-		return ck_fail(err, EINVAL,
-			       "tp=: it is stored split, but not along one "
-			       "dimension: say by which rules to cut, as in "
-			       "tp=%" PRIu32 ",rules=%s",
-			       w->tp,
-			       ck_reshard_is_megatron(name, len) ? "megatron" :
-								   "hf");
+		return fail_unknown(w, img, tensor, err);
 	if (split.how == CK_RESHARD_WHOLE)
 		return 0;
 	s = ck_placement_shard(out, split.dim, axis, CK_SIZES_EVEN);

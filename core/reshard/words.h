@@ -102,7 +102,5 @@ void ck_reshard_stack_find(struct ck_reshard_stack *out,
 			   const struct ck_reshard_in *in);
 /* Whether a tensor so called is a stack, where there are any. */
 bool ck_reshard_is_stacked(const char *name, size_t len);
-/* Names that only Megatron gives. */
-bool ck_reshard_is_megatron(const char *name, size_t len);
 
 #endif

@@ -38,8 +38,8 @@ static const struct known known[] = {
 	{ "numpy._core.multiarray", " scalar _reconstruct " },
 };
 
-static const char *const families[] = { "torch", "megatron", "torch_xla",
-					"nvidia_resiliency_ext" };
+static const char families[] = " torch megatron torch_xla "
+			       "nvidia_resiliency_ext ";
 
 /* Other planners and writers subclass these under their own modules. */
 static const char *const endings[] = {
@@ -55,32 +55,33 @@ static bool ends_in(const char *s, size_t len, const char *end)
 	return len >= n && !memcmp(s + len - n, end, n);
 }
 
+/* Whether @word is one of @words, each of which stands between blanks. */
+static bool has_word(const char *words, const char *word, size_t len)
+{
+	if (memchr(word, ' ', len))
+		return false;
+	for (const char *at = words; (at = strchr(at, ' ')) && at[1]; at++)
+		if (!strncmp(at + 1, word, len) && at[1 + len] == ' ')
+			return true;
+	return false;
+}
+
+/* By the package that the module is in. */
 static bool in_family(const char *module, size_t len)
 {
-	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
-		size_t n = strlen(families[i]);
+	const char *dot = memchr(module, '.', len);
 
-		if (len >= n && !memcmp(module, families[i], n) &&
-		    (len == n || module[n] == '.'))
-			return true;
-	}
-	return false;
+	return has_word(families, module, dot ? (size_t)(dot - module) : len);
 }
 
 static bool in_table(const char *module, size_t module_len, const char *name,
 		     size_t name_len)
 {
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
-		const char *at = known[i].names;
-
-		if (strlen(known[i].module) != module_len ||
-		    memcmp(known[i].module, module, module_len))
-			continue;
-		for (; (at = strchr(at, ' ')) && at[1]; at++)
-			if (!strncmp(at + 1, name, name_len) &&
-			    at[1 + name_len] == ' ')
-				return true;
-	}
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (strlen(known[i].module) == module_len &&
+		    !memcmp(known[i].module, module, module_len) &&
+		    has_word(known[i].names, name, name_len))
+			return true;
 	return false;
 }
 

@@ -74,13 +74,13 @@ static int add_rules(struct ck_mg_load *ld, size_t i, const char *name,
 static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
 {
 	const char *name = ck_opts_use(ld->dir->opts, "rules");
+	const char *own = ck_tp_builtin("megatron");
 	int ret = 0;
 
 	ld->rules_name = name ? name : "the built-in rules";
 	if (!name)
-		return ck_tp_rules_parse(&ld->rules, ld->rules_name,
-					 ck_tp_megatron_rules,
-					 strlen(ck_tp_megatron_rules), err);
+		return ck_tp_rules_parse(&ld->rules, ld->rules_name, own,
+					 strlen(own), err);
 	for (size_t i = 0;
 	     !ret && (name = ck_opts_nth(ld->dir->opts, "rules", i)); i++)
 		ret = add_rules(ld, i, name, err);

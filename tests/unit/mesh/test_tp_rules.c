@@ -147,3 +147,23 @@ Test(tp_rules, what_it_may_not_say)
 		ck_tp_rules_free(&r);
 	}
 }
+
+Test(tp_rules, say_whose_models_they_are_for)
+{
+	struct ck_tp_rules r;
+
+	cr_expect(!parse(&r, "names *.a.* b\nnames split 0\n", NULL));
+	cr_expect_eq(r.v.nr, 1, "one of these lines is a rule");
+	cr_expect(ck_tp_rules_name(&r, "x.a.y", 5));
+	cr_expect(ck_tp_rules_name(&r, "b", 1));
+	cr_expect(!ck_tp_rules_name(&r, "a", 1));
+	ck_tp_rules_free(&r);
+	cr_expect(!parse(&r, "default\n", NULL));
+	cr_expect(r.v.nr && r.names.nr, "of a file that says so");
+	ck_tp_rules_free(&r);
+	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++) {
+		cr_expect(!parse(&r, b->text, NULL), "%s", b->name);
+		cr_expect_eq(ck_tp_builtin(b->name), b->text);
+		ck_tp_rules_free(&r);
+	}
+}
