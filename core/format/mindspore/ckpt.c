@@ -11,7 +11,7 @@
  * values, status; its records each have rows of their own, and those of 2.0
  * come first with the keys, then with keys and values, then with all.
  */
-#include "core/format/mindspore/set.h"
+#include "core/format/mindspore/mindspore.h"
 
 #include "core/base/check.h"
 #include "core/base/str.h"
@@ -52,14 +52,14 @@ struct pending {
 	struct {
 		struct one last;
 		uint64_t rows, bytes;
-		CK_VEC(struct ck_ms_seg) seg;
+		CK_VEC(struct mindspore_run) run;
 	} v[MAX_TABLE];
 };
 
 struct scan {
-	struct ck_ms_set *s;
+	struct mindspore_set *s;
+	struct mindspore_source *file;
 	struct ck_source *in;
-	uint32_t file;
 	struct ck_pb pb;
 	struct record rec;
 	struct pending pend;
@@ -208,7 +208,7 @@ static void begin(struct scan *sc)
 	p->nr = 0;
 	for (unsigned i = 0; i < MAX_TABLE; i++) {
 		p->v[i].rows = p->v[i].bytes = 0;
-		p->v[i].seg.nr = 0;
+		p->v[i].run.nr = 0;
 	}
 }
 
@@ -230,7 +230,7 @@ static int extend(struct scan *sc, struct ck_err *err)
 	for (unsigned i = 0; i < p->nr; i++) {
 		const struct one *t = &sc->rec.v[i];
 
-		if (!ck_vec_reserve(&p->v[i].seg, 1))
+		if (!ck_vec_reserve(&p->v[i].run, 1))
 			return ck_mindspore_no_memory(err);
 		p->v[i].last = *t;
 		if (!ck_add_ok(p->v[i].rows, t->rank ? t->dims[0] : 0,
@@ -240,22 +240,15 @@ static int extend(struct scan *sc, struct ck_err *err)
 				       "byte %" PRIu64 ": its size overflows",
 				       t->off);
 		if (t->len)
-			p->v[i].seg.v[p->v[i].seg.nr++] =
-				(struct ck_ms_seg){ t->off, t->len };
+			p->v[i].run.v[p->v[i].run.nr++] =
+				(struct mindspore_run){ t->off, t->len };
 	}
 	return 0;
 }
 
-/* 0-d is [0] with one element up to 2.2, and no dimension since 2.3. */
-static void settle_rank(struct one *t, uint64_t bytes)
-{
-	if (t->rank == 1 && !t->dims[0] && bytes)
-		t->rank = 0;
-}
-
-/* Says in @t->why where the bytes are not those of the shape. */
-static int check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
-		      const struct one *o, struct ck_err *err)
+/* Reports in @t->fault where the bytes are not those of the shape. */
+static void check_size(struct mindspore_set *s, struct mindspore_tensor *t,
+		       const struct one *o)
 {
 	uint64_t nr = 1, want;
 	ck_auto_str struct ck_str shape = { 0 };
@@ -265,64 +258,57 @@ static int check_size(struct ck_ms_set *s, struct ck_ms_tensor *t,
 			nr = CK_SIZE_MAX;
 	if (ck_mul_ok(nr, ck_dtype_info(t->dtype)->size, &want) &&
 	    want == t->bytes)
-		return 0;
+		return;
 	if (t->dtype == CK_DT_BF16 && nr <= CK_SIZE_MAX / 4 &&
 	    t->bytes == 4 * nr) {
-		t->flags |= CK_MS_WIDE;
-		if (t->nr_segs > 1)
-			t->why = "it is bfloat16 stored as float32, in pieces";
-		return 0;
+		t->flags |= MINDSPORE_WIDE;
+		if (t->nr_runs > 1)
+			t->fault =
+				"it is bfloat16 stored as float32, in pieces";
+		return;
 	}
 	ck_str_json_u64(&shape, o->dims, o->rank);
-	if (!shape.failed)
-		t->why = ck_ms_say(s,
-				   "%s has %" PRIu64
-				   " bytes of it, which are not those of %s %s",
-				   s->file.v[t->file].name, t->bytes, o->type,
-				   shape.v);
-	return t->why ? 0 : ck_mindspore_no_memory(err);
+	s->mem.failed |= shape.failed;
+	t->fault = ck_arena_fmt(
+		&s->mem,
+		"%s has %" PRIu64 " bytes of it, which are not those of %s %s",
+		t->file->name, t->bytes, o->type, shape.failed ? "" : shape.v);
 }
 
 static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 		     struct ck_err *err)
 {
-	struct ck_ms_set *s = sc->s;
+	struct mindspore_set *s = sc->s;
 	struct one *o = &sc->pend.v[i].last;
-	uint64_t bytes = sc->pend.v[i].bytes;
-	size_t nr = sc->pend.v[i].seg.nr;
-	struct ck_ms_tensor t = {
-		.bytes = bytes,
+	size_t nr = sc->pend.v[i].run.nr;
+	struct mindspore_tensor t = {
+		.bytes = sc->pend.v[i].bytes,
 		.file = sc->file,
-		.seg = (uint32_t)s->seg.nr,
-		.nr_segs = (uint32_t)nr,
+		.run = ck_arena_copy(&s->mem, sc->pend.v[i].run.v,
+				     nr * sizeof(*t.run)),
+		.nr_runs = (uint32_t)nr,
 		.dtype = (uint8_t)ck_dtype_by_mindspore(o->type,
 							strlen(o->type)),
 	};
 
-	if (s->seg.nr + nr > UINT32_MAX || !ck_vec_reserve(&s->seg, nr + 1))
-		return ck_mindspore_no_memory(err);
-	if (nr)
-		memcpy(s->seg.v + s->seg.nr, sc->pend.v[i].seg.v,
-		       nr * sizeof(*s->seg.v));
-	s->seg.nr += nr;
 	if (sc->pend.is_table && o->rank)
 		o->dims[0] = sc->pend.v[i].rows;
-	settle_rank(o, bytes);
+	/* 0-d is [0] with one element up to 2.2, and no dimension since 2.3 */
+	if (o->rank == 1 && !o->dims[0] && t.bytes)
+		o->rank = 0;
 	if (!strcmp(o->type, "random_op")) {
-		t.flags = CK_MS_OPAQUE;
+		t.flags = MINDSPORE_OPAQUE;
 	} else if (t.dtype == CK_DT_NONE) {
-		t.why = ck_ms_say(s, "%s: its type %s is unknown",
-				  s->file.v[sc->file].name, o->type);
-		if (!t.why)
-			return ck_mindspore_no_memory(err);
+		t.fault = ck_arena_fmt(&s->mem, "%s: its type %s is unknown",
+				       sc->file->name, o->type);
 	} else if (t.dtype == CK_DT_STR) {
 		o->rank = 1;
-		o->dims[0] = bytes;
-	} else if (check_size(s, &t, o, err)) {
-		return -ENOMEM;
+		o->dims[0] = t.bytes;
+	} else {
+		check_size(s, &t, o);
 	}
 	t.rank = (uint8_t)o->rank;
-	return ck_ms_add(s, &t, name, len, o->dims, sc->in, err);
+	return ck_mindspore_add(s, &t, name, len, o->dims, sc->in, err);
 }
 
 /* Rows of a cache are saved under the parameter's name and a key. */
@@ -395,14 +381,14 @@ static int scan_all(struct scan *sc, struct ck_err *err)
 		at = sc->pb.pos;
 	}
 	if (ret == -EINVAL)
-		ret = ck_ms_problem(sc->s, CK_ERROR, sc->file, at,
-				    at < sc->pb.in.size ? sc->pb.in.size - at :
-							  0,
-				    why.msg, err);
+		ret = ck_mindspore_problem(
+			sc->s, CK_ERROR, sc->file, at,
+			at < sc->pb.in.size ? sc->pb.in.size - at : 0, why.msg,
+			err);
 	else if (ret && err)
 		*err = why;
 	else if (!ret && sc->pb.pos > sc->pb.in.size)
-		sc->s->missing = sc->s->file.v[sc->file].bad = true;
+		sc->s->missing = true;
 	return ret ? ret : flush(sc, err);
 }
 
@@ -413,34 +399,25 @@ static bool has_trailer(const unsigned char *at)
 	return !memcmp(at, "crc_num", 7) && !memcmp(at + 7, "\0\0\0\0\0\0", 6);
 }
 
-/* *bad: the file is not to be used. */
 static int check_crc(struct scan *sc, uint64_t size,
-		     const unsigned char *trailer, bool *bad,
-		     struct ck_err *err)
+		     const unsigned char *trailer, struct ck_err *err)
 {
 	const char *excuse = NULL;
 	uint32_t crc = 0, want = 0;
-	int ret;
+	int ret = ck_mindspore_wants_sum(sc->s, sc->file, size, err);
 
+	if (ret <= 0)
+		return ret;
 	for (int i = 13; i < TRAILER; i++)
 		want = want << 8 | trailer[i];
-	if (!ck_ms_wants_crc(sc->s, size))
-		return ck_ms_crc_unchecked(sc->s, sc->file, err);
-	ret = ck_ms_crc_of(sc->in, 0, size, &crc, err);
+	ret = ck_mindspore_sum(sc->in, 0, size, &crc, err);
 	if (ret || crc == want)
 		return ret;
 	if (sc->tables)
 		excuse = "the writer leaves hash tables out of it";
-	else if (ck_dir_is_written(sc->s->dir, sc->s->file.v[sc->file].name))
+	else if (ck_dir_is_written(sc->s->dir, sc->file->name))
 		excuse = "it is being written, or its mount ended while it was";
-	*bad = !excuse;
-	return ck_ms_crc_wrong(sc->s, sc->file, crc, want, excuse, err);
-}
-
-static void spoil(struct ck_ms_set *s, size_t from)
-{
-	for (size_t i = from; i < s->tensor.nr; i++)
-		s->tensor.v[i].flags |= CK_MS_SPOILED;
+	return ck_mindspore_sum_wrong(sc->s, sc->file, crc, want, excuse, err);
 }
 
 static int read_source(void *ctx, void *buf, size_t len, uint64_t off,
@@ -449,15 +426,20 @@ static int read_source(void *ctx, void *buf, size_t len, uint64_t off,
 	return ck_source_read(ctx, buf, len, off, err);
 }
 
+static void begin_fields(struct ck_pb *pb, struct ck_source *in, uint64_t size)
+{
+	const struct ck_pb_in pin = { .read = read_source,
+				      .ctx = in,
+				      .size = size };
+
+	ck_pb_init(pb, &pin, CK_SIZE_MAX);
+}
+
 static int scan_and_sum(struct scan *sc, struct ck_err *err)
 {
 	uint64_t size = (uint64_t)sc->in->st.st_size;
-	struct ck_pb_in pin = { .read = read_source,
-				.ctx = sc->in,
-				.size = size };
 	unsigned char trailer[TRAILER];
-	size_t first = sc->s->tensor.nr;
-	bool sum = false, bad = false;
+	bool sum = false;
 	int ret = 0;
 
 	if (size >= TRAILER) {
@@ -465,20 +447,16 @@ static int scan_and_sum(struct scan *sc, struct ck_err *err)
 				     err);
 		sum = !ret && has_trailer(trailer);
 	}
-	if (sum)
-		pin.size -= TRAILER;
-	ck_pb_init(&sc->pb, &pin, CK_SIZE_MAX);
+	size -= sum ? TRAILER : 0;
+	begin_fields(&sc->pb, sc->in, size);
 	if (!ret)
 		ret = scan_all(sc, err);
-	if (!ret && sum)
-		ret = check_crc(sc, pin.size, trailer, &bad, err);
-	if (bad)
-		spoil(sc->s, first);
-	return ret;
+	return ret || !sum ? ret : check_crc(sc, size, trailer, err);
 }
 
-int ck_ms_read_ckpt(struct ck_ms_set *s, struct ck_source *in, uint32_t file,
-		    struct ck_err *err)
+int ck_mindspore_read_ckpt(struct mindspore_set *s,
+			   struct mindspore_source *file, struct ck_source *in,
+			   struct ck_err *err)
 {
 	struct scan *sc = calloc(1, sizeof(*sc));
 	int ret;
@@ -490,7 +468,38 @@ int ck_ms_read_ckpt(struct ck_ms_set *s, struct ck_source *in, uint32_t file,
 	sc->file = file;
 	ret = scan_and_sum(sc, err);
 	for (unsigned i = 0; i < MAX_TABLE; i++)
-		free(sc->pend.v[i].seg.v);
+		free(sc->pend.v[i].run.v);
 	free(sc);
 	return ret;
+}
+
+/*
+ * A record's tensor has a type, field 2; what looks like a record in a file
+ * of device groups has only numbers.
+ */
+bool ck_mindspore_is_ckpt(struct ck_source *in)
+{
+	struct ck_pb_field f;
+	struct ck_pb pb;
+
+	begin_fields(&pb, in, (uint64_t)in->st.st_size);
+	if (ck_pb_next(&pb, &f, NULL) <= 0 || f.number != 1 ||
+	    f.wire != CK_PB_LEN || ck_pb_enter(&pb, &f, NULL) ||
+	    ck_pb_next(&pb, &f, NULL) <= 0 || f.number != 1 ||
+	    f.wire != CK_PB_LEN || ck_pb_next(&pb, &f, NULL) <= 0 ||
+	    f.wire != CK_PB_LEN || (f.number != 2 && f.number != 3))
+		return false;
+	if (f.number == 3)
+		return true;
+	if (ck_pb_enter(&pb, &f, NULL))
+		return false;
+	for (unsigned n = 0; n <= CK_MAX_RANK; n++) {
+		if (ck_pb_next(&pb, &f, NULL) <= 0)
+			return false;
+		if (f.number == 2)
+			return f.wire == CK_PB_LEN;
+		if (f.number != 1)
+			return false;
+	}
+	return false;
 }

@@ -6,7 +6,6 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/base/suffix.h"
-#include "core/format/mindspore/set.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -47,7 +46,7 @@ static int add_file(struct mindspore_found *f, const struct ck_dir *dir,
 {
 	const char *base = ck_mindspore_base(name);
 	struct mindspore_file *file;
-	int kind = CK_MS_CKPT;
+	int kind = MINDSPORE_CKPT;
 
 	count_temporary(f, dir, name);
 	if (!ck_has_suffix(name, ".ckpt") &&
@@ -56,8 +55,8 @@ static int add_file(struct mindspore_found *f, const struct ck_dir *dir,
 	if (dir->save && !ck_mindspore_key_has(dir->save, base, rank))
 		return 1;
 	if (!f->names_only)
-		kind = ck_ms_kind(dir, name, err);
-	if (kind < 0 || kind == CK_MS_OTHER || kind == CK_MS_STRATEGY)
+		kind = ck_mindspore_kind(dir, name, err);
+	if (kind < 0 || kind == MINDSPORE_OTHER || kind == MINDSPORE_STRATEGY)
 		return CK_MIN(kind, 0);
 	file = ck_vec_push(&f->file);
 	if (!file)
@@ -312,12 +311,12 @@ static int strategy_kind(const struct ck_dir *dir, const char *name,
 	int ret;
 
 	if (!ck_has_suffix(name, ".json")) {
-		ret = ck_ms_kind(dir, name, err);
+		ret = ck_mindspore_kind(dir, name, err);
 		called = called && ck_has_suffix(name, ".ckpt");
-		return ret < 0		     ? ret :
-		       ret == CK_MS_STRATEGY ? STRATEGY :
-		       called && !ret	     ? DUD :
-					       NO_STRATEGY;
+		return ret < 0			 ? ret :
+		       ret == MINDSPORE_STRATEGY ? STRATEGY :
+		       called && !ret		 ? DUD :
+						   NO_STRATEGY;
 	}
 	ret = ck_dir_slurp(dir, name, MAX_STRATEGY, &bytes, &len, err);
 	if (ret)
@@ -569,13 +568,12 @@ int ck_mindspore_find_names(struct mindspore_found *f, const struct ck_dir *dir,
 int ck_mindspore_find(struct mindspore_found *f, const struct ck_dir *dir,
 		      struct ck_err *err)
 {
-	const char *whole = ck_opts_get(dir->opts, "integrated");
 	int ret;
 
 	*f = (struct mindspore_found){
 		.mode = MINDSPORE_NOTHING,
 		.asked = ck_opts_get(dir->opts, "strategy") ||
-			 (whole && !strcmp(whole, "yes")),
+			 mindspore_integrated_is(dir, "yes"),
 	};
 	ret = ck_dir_list(dir, "", &f->root, err);
 	if (ret || dir->only)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c - device grid, tensor map and shards, as boxes */
-#include "core/format/mindspore/layout.h"
+#include "core/format/mindspore/mindspore.h"
 
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/geom/range.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -90,7 +91,7 @@ static int dims_of(const struct ck_strategy_layout *l, const uint64_t *stored,
 }
 
 static void whole(const uint64_t *stored, unsigned rank,
-		  struct ck_ms_piece *out)
+		  struct mindspore_place *out)
 {
 	out->rank = rank;
 	out->grid_rank = 0;
@@ -103,19 +104,16 @@ static void whole(const uint64_t *stored, unsigned rank,
 }
 
 static int check_shape(const struct ck_strategy_layout *l,
-		       const struct ck_ms_piece *out, struct ck_err *why)
+		       const struct mindspore_place *out, struct ck_err *why)
 {
-	uint64_t want = 1, have = 1;
+	uint64_t want, have;
 	ck_auto_str struct ck_str a = { 0 }, b = { 0 };
 
 	if (!l->has_shape)
 		return 0;
-	for (unsigned d = 0; d < l->shape_rank; d++)
-		if (!ck_mul_ok(want, l->shape[d], &want))
-			return ck_fail(why, EINVAL, "its shape overflows");
-	for (unsigned d = 0; d < out->rank; d++)
-		if (!ck_mul_ok(have, out->shape[d], &have))
-			return ck_fail(why, EINVAL, "its shape overflows");
+	if (!ck_dims_volume(l->shape, l->shape_rank, &want) ||
+	    !ck_dims_volume(out->shape, out->rank, &have))
+		return ck_fail(why, EINVAL, "its shape overflows");
 	if (want == have &&
 	    (l->shape_rank != out->rank ||
 	     !memcmp(l->shape, out->shape, out->rank * sizeof(*l->shape))))
@@ -140,13 +138,13 @@ struct cut {
 };
 
 static int begin(struct cut *c, const struct ck_strategy_layout *l,
-		 enum ck_ms_how how, const uint64_t *stored, unsigned rank,
+		 enum mindspore_how how, const uint64_t *stored, unsigned rank,
 		 struct ck_err *why)
 {
 	uint8_t dim[CK_STRATEGY_AXES];
 	int ret;
 
-	if (how == CK_MS_UNSHARDED)
+	if (how == MINDSPORE_UNSHARDED)
 		c->shards = 1;
 	ret = dims_of(l, stored, rank, c->shards, dim, why);
 	if (!ret && !rank && (c->shards > 1 || c->slices > 1))
@@ -164,7 +162,7 @@ static int begin(struct cut *c, const struct ck_strategy_layout *l,
 }
 
 /* The shape of the whole, and which of its slices that is. */
-static int grow(const struct cut *c, struct ck_ms_piece *out,
+static int grow(const struct cut *c, struct mindspore_place *out,
 		struct ck_err *why)
 {
 	uint32_t nr;
@@ -183,7 +181,7 @@ static int grow(const struct cut *c, struct ck_ms_piece *out,
 }
 
 /* Where it is: in fields, of rows of every device after the other's, or so. */
-static int place(const struct cut *c, struct ck_ms_piece *out,
+static int place(const struct cut *c, struct mindspore_place *out,
 		 struct ck_err *why)
 {
 	struct ck_shard shard;
@@ -211,15 +209,16 @@ static int place(const struct cut *c, struct ck_ms_piece *out,
 	return 0;
 }
 
-int ck_ms_place(const struct ck_strategy_layout *l, enum ck_ms_how how,
-		const uint64_t *stored, unsigned rank, uint64_t at,
-		struct ck_ms_piece *out, struct ck_err *why)
+int ck_mindspore_place(const struct ck_strategy_layout *l,
+		       enum mindspore_how how, const uint64_t *stored,
+		       unsigned rank, uint64_t at, struct mindspore_place *out,
+		       struct ck_err *why)
 {
 	struct cut c = { .l = l };
 	int ret = ck_strategy_cuts(l, &c.slices, &c.shards, why);
 
 	whole(stored, rank, out);
-	if (ret || how == CK_MS_WHOLE)
+	if (ret || how == MINDSPORE_WHOLE)
 		return ret ? ret : check_shape(l, out, why);
 	ck_strategy_devices(l, &c.devices);
 	c.at = (uint32_t)(at % c.devices);

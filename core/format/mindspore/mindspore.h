@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mindspore.h - which files of a folder are a checkpoint of MindSpore
+ * mindspore.h - what the files of MindSpore's reader share
+ *
+ * Which files of a folder are a checkpoint:
  *
  *   rank_0/ rank_1/ ..          (also node0/, rank_0_ckpt/ and the like) with
  *     CKP-1_32.ckpt CKP-2_32.ckpt   one file a rank and step, equal names or
@@ -18,14 +20,26 @@
 #define CK_MINDSPORE_H
 
 #include "core/root/dir.h"
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/strmap.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
 #include "core/format/saves.h"
+#include "core/mesh/strategy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+
+/* Whether -o integrated= says @how, which is not auto. */
+static inline bool mindspore_integrated_is(const struct ck_dir *dir,
+					   const char *how)
+{
+	const char *said = ck_opts_get(dir->opts, "integrated");
+
+	return said && !strcmp(said, how);
+}
 
 /* ---- names.c: ranks and saves in names ---- */
 
@@ -165,6 +179,163 @@ int ck_mindspore_report_saves(const struct mindspore_found *f,
 int ck_mindspore_check_found(const struct mindspore_found *f,
 			     const struct ck_dir *dir, struct ck_err *err);
 
+/* ---- layout.c: where a rank's piece lies in a tensor that was cut ---- */
+
+enum mindspore_how {
+	MINDSPORE_CUT, /* as the layout says */
+	MINDSPORE_UNSHARDED, /* but for the optimizer's sharding */
+	MINDSPORE_WHOLE, /* the tensor itself, in spite of the layout */
+};
+
+struct mindspore_place {
+	unsigned rank, grid_rank; /* grid_rank 0: the shape is the grid */
+	uint64_t shape[CK_MAX_RANK], grid[CK_MAX_RANK + 2];
+	uint64_t start[CK_MAX_RANK + 2], len[CK_MAX_RANK + 2];
+	uint64_t slice; /* equal for copies, of one layout */
+};
+
+/*
+ * The piece that device @at of the grid stored as @stored (rank values).
+ * -EINVAL with the reason where that cannot be; -ERANGE where the layout can,
+ * but is not of a tensor stored so.
+ */
+int ck_mindspore_place(const struct ck_strategy_layout *l,
+		       enum mindspore_how how, const uint64_t *stored,
+		       unsigned rank, uint64_t at, struct mindspore_place *out,
+		       struct ck_err *why);
+
+/* ---- files.c: the tensors that files hold ---- */
+
+struct mindspore_run {
+	uint64_t off, len; /* bytes of the file */
+};
+
+enum {
+	MINDSPORE_WIDE = 1, /* bfloat16 as the upper halves of float32 */
+	MINDSPORE_HASHED = 2, /* @hash is of all its bytes */
+	MINDSPORE_SAMPLED = 4, /* @hash is of some of its bytes */
+	MINDSPORE_CONSTANT = 8, /* all elements that were hashed are the same */
+	MINDSPORE_OPAQUE = 16, /* no tensor: an object */
+	MINDSPORE_DAMAGED = 32, /* its file's sum is wrong: it has no bytes */
+};
+
+/* As one file holds it; all that it points to lives as long as the set. */
+struct mindspore_tensor {
+	const char *fault; /* not NULL: unusable, and why */
+	const uint64_t *dims;
+	const struct mindspore_run *run;
+	struct mindspore_source *file;
+	struct mindspore_tensor *next; /* of that name, in a later file */
+	struct mindspore_tensor *beside; /* in the same file */
+	struct ck_strategy_item *item; /* its layout in its stage; or NULL */
+	uint64_t bytes, hash;
+	uint32_t name, nr_runs;
+	uint8_t dtype, rank, flags;
+};
+
+struct mindspore_source {
+	const char *name;
+	uint32_t src, rank, stage;
+	struct mindspore_tensor *tensors; /* by @beside */
+};
+
+struct mindspore_name {
+	struct mindspore_tensor *first, *last;
+};
+
+struct mindspore_set {
+	const struct ck_dir *dir;
+	struct ck_builder *b;
+	struct ck_arena mem;
+	struct ck_strmap names;
+	CK_VEC(struct mindspore_name) name;
+	CK_VEC(struct mindspore_source *) file;
+	size_t nr_tensors;
+	struct ck_strategy strategy;
+	uint64_t hashed, summed; /* bytes read to compare, to check sums */
+	bool compares; /* files of several ranks: hash what is small */
+	bool missing; /* a rank has no file, or a damaged one */
+	bool smaller; /* as if of fewer ranks: anything that does not fit ends it */
+	bool integrated; /* layouts were not used: all is whole */
+	char against[CK_ERR_MAX]; /* why the strategy is another run's; or "" */
+};
+
+/* Reads the names, shapes and places of the file of @rank; damage is a problem. */
+int ck_mindspore_read(struct mindspore_set *s, const char *name, uint32_t rank,
+		      struct ck_err *err);
+void ck_mindspore_set_free(struct mindspore_set *s);
+
+/* What a file is, by its first bytes. */
+enum mindspore_kind {
+	MINDSPORE_OTHER,
+	MINDSPORE_STRATEGY,
+	MINDSPORE_CKPT,
+	MINDSPORE_ENCRYPTED,
+	MINDSPORE_SAFETENSORS,
+};
+/* Or -errno; files that cannot be opened are MINDSPORE_OTHER. */
+int ck_mindspore_kind(const struct ck_dir *dir, const char *name,
+		      struct ck_err *err);
+
 int ck_mindspore_no_memory(struct ck_err *err);
+int ck_mindspore_problem(struct mindspore_set *s, enum ck_severity severity,
+			 const struct mindspore_source *file, uint64_t off,
+			 uint64_t len, const char *reason, struct ck_err *err);
+/* Adds a copy of @t, whose name is not yet known; hashes it where wanted. */
+int ck_mindspore_add(struct mindspore_set *s, const struct mindspore_tensor *t,
+		     const char *name, size_t len, const uint64_t *dims,
+		     struct ck_source *in, struct ck_err *err);
+/* 1: a sum over @size bytes is to be checked; 0: it is not, which was noted. */
+int ck_mindspore_wants_sum(struct mindspore_set *s,
+			   const struct mindspore_source *file, uint64_t size,
+			   struct ck_err *err);
+/* *crc goes on over bytes of @in. */
+int ck_mindspore_sum(struct ck_source *in, uint64_t off, uint64_t len,
+		     uint32_t *crc, struct ck_err *err);
+/*
+ * The file's sum is wrong: none of its bytes are used, unless @excuse says why
+ * that may be no damage.
+ */
+int ck_mindspore_sum_wrong(struct mindspore_set *s,
+			   const struct mindspore_source *file, uint64_t have,
+			   uint64_t want, const char *excuse,
+			   struct ck_err *err);
+
+/* ---- ckpt.c, st.c ---- */
+
+bool ck_mindspore_is_ckpt(struct ck_source *in);
+/* What @in, which is @file, describes goes to @s. */
+int ck_mindspore_read_ckpt(struct mindspore_set *s,
+			   struct mindspore_source *file, struct ck_source *in,
+			   struct ck_err *err);
+int ck_mindspore_read_safetensors(struct mindspore_set *s,
+				  struct mindspore_source *file,
+				  struct ck_source *in, struct ck_err *err);
+
+/* ---- doubt.c, merge.c ---- */
+
+/*
+ * Whether the layouts of the strategy were used, and are of these files: sets
+ * s->integrated and s->against, reports what is odd.  -EINVAL where nothing
+ * can be had.
+ */
+int ck_mindspore_doubt(struct mindspore_set *s, struct ck_err *err);
+/* Whether what should be shards of @name are copies, and not of one value. */
+int ck_mindspore_are_copies(const struct mindspore_set *s, uint32_t name,
+			    bool *are, struct ck_err *err);
+/* Where @t is by its layout, as that was used. */
+int ck_mindspore_place_of(const struct mindspore_set *s,
+			  const struct mindspore_tensor *t,
+			  struct mindspore_place *out, struct ck_err *why);
+/* The strategy is of a run on more ranks than there are; @sign may be NULL. */
+int ck_mindspore_other_world(const struct mindspore_set *s, size_t ranks,
+			     const char *sign, struct ck_err *err);
+/* Gives all tensors to the builder. */
+int ck_mindspore_merge(struct mindspore_set *s, struct ck_err *err);
+
+/* ---- unified.c: the output of MindSpore's unified_safetensors ---- */
+
+int ck_mindspore_unified(const struct ck_dir *dir, struct ck_builder *b,
+			 struct ck_err *err);
 
 #endif

@@ -16,7 +16,6 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
-#include "core/format/mindspore/set.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -47,13 +46,13 @@ static int check_folder(const struct mindspore_found *f,
 
 	for (size_t i = 0; i < l.nr && !ret; i++) {
 		const char *name = l.v[i].name;
-		int kind = l.v[i].is_dir ? CK_MS_OTHER :
-					   ck_ms_kind(dir, name, err);
+		int kind = l.v[i].is_dir ? MINDSPORE_OTHER :
+					   ck_mindspore_kind(dir, name, err);
 		int same = 0;
 
 		if (kind < 0)
 			return kind;
-		if (kind == CK_MS_OTHER || kind == CK_MS_STRATEGY)
+		if (kind == MINDSPORE_OTHER || kind == MINDSPORE_STRATEGY)
 			continue;
 		other = file_of(f, rank, ck_mindspore_base(name));
 		if (other)
@@ -167,14 +166,14 @@ static void find_common(const struct mindspore_found *f, const char *both[2])
 			}
 }
 
-static const struct ck_ms_tensor *of_file(const struct ck_ms_set *s,
-					  uint32_t name, uint32_t file)
+static const struct mindspore_tensor *of_file(const struct mindspore_set *s,
+					      uint32_t name, uint32_t rank)
 {
-	for (uint32_t i = s->name.v[name].first; i != CK_STRATEGY_NONE;
-	     i = s->tensor.v[i].next)
-		if (s->tensor.v[i].file == file)
-			return &s->tensor.v[i];
-	return NULL;
+	const struct mindspore_tensor *t = s->name.v[name].first;
+
+	while (t && t->file->rank != rank)
+		t = t->next;
+	return t;
 }
 
 struct signs {
@@ -183,15 +182,15 @@ struct signs {
 	bool differ; /* differently */
 };
 
-static void compare_counts(const struct ck_ms_set *s, struct signs *out)
+static void compare_counts(const struct mindspore_set *s, struct signs *out)
 {
 	static const char *const counts[] = { "global_step", "epoch_num",
 					      "step_num" };
 
 	out->same_names = s->name.nr;
 	for (uint32_t i = 0; i < s->name.nr; i++) {
-		const struct ck_ms_tensor *a = of_file(s, i, 0);
-		const struct ck_ms_tensor *b = of_file(s, i, 1);
+		const struct mindspore_tensor *a = of_file(s, i, 0);
+		const struct mindspore_tensor *b = of_file(s, i, 1);
 
 		out->same_names = out->same_names && a && b;
 		for (size_t k = 0; a && b && k < CK_ARRAY_LEN(counts); k++) {
@@ -208,16 +207,16 @@ static int read_both(const struct mindspore_found *f, const struct ck_dir *dir,
 {
 	__attribute__((cleanup(builder_freep))) struct ck_builder *b =
 		ck_builder_new(err);
-	struct ck_ms_set s = { .dir = dir, .b = b, .compares = true };
+	struct mindspore_set s = { .dir = dir, .b = b, .compares = true };
 	const char *both[2];
 	int ret = b ? 0 : -ENOMEM;
 
 	find_common(f, both);
 	for (uint32_t i = 0; i < 2 && !ret; i++)
-		ret = ck_ms_read_file(&s, both[i], i, err);
+		ret = ck_mindspore_read(&s, both[i], i, err);
 	if (!ret)
 		compare_counts(&s, out);
-	ck_ms_set_free(&s);
+	ck_mindspore_set_free(&s);
 	return ret;
 }
 

@@ -7,7 +7,7 @@
  *   part0.safetensors ..      the tensors
  *   hyper_param.safetensors   the rest, which the map does not name
  */
-#include "core/format/mindspore/unified.h"
+#include "core/format/mindspore/mindspore.h"
 
 #include "core/base/auto.h"
 #include "core/base/limits.h"
@@ -160,8 +160,8 @@ static int read_rest(struct unified *u, struct ck_err *err)
 				  "there was one, it is lost");
 }
 
-int ck_ms_unified_load(const struct ck_dir *dir, struct ck_builder *b,
-		       struct ck_err *err)
+int ck_mindspore_unified(const struct ck_dir *dir, struct ck_builder *b,
+			 struct ck_err *err)
 {
 	struct unified u = { .dir = dir, .b = b, .found = json_object() };
 	const char *name;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts against a reference that splits ranges and searches for copies. */
-#include "core/format/mindspore/layout.h"
+#include "core/format/mindspore/mindspore.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -157,9 +157,10 @@ static void expect_piece(const struct ck_strategy_layout *l,
 			 const uint64_t *shape, unsigned rank, unsigned device,
 			 bool may_refuse, unsigned *refused)
 {
-	struct ck_ms_piece p;
+	struct mindspore_place p;
 	struct ck_err why = { 0 };
-	int ret = ck_ms_place(l, CK_MS_CUT, local, rank, device, &p, &why);
+	int ret = ck_mindspore_place(l, MINDSPORE_CUT, local, rank, device, &p,
+				     &why);
 
 	if (ret && may_refuse) {
 		cr_assert(strstr(why.msg, "more than one"), "%s", why.msg);
@@ -221,10 +222,11 @@ static void expect_rows(const struct ck_strategy_layout *l, uint64_t rows,
 	const uint64_t stored[2] = { rows, columns };
 
 	for (unsigned i = 0; i < nr; i++) {
-		struct ck_ms_piece p;
+		struct mindspore_place p;
 		struct ck_err why = { 0 };
 
-		cr_assert_eq(ck_ms_place(l, CK_MS_CUT, stored, 2, i, &p, &why),
+		cr_assert_eq(ck_mindspore_place(l, MINDSPORE_CUT, stored, 2, i,
+						&p, &why),
 			     0, "%s", why.msg);
 		cr_expect_eq(p.start[0], want[i][0], "device %u", i);
 		cr_expect_eq(p.start[0] + p.len[0] - 1, want[i][1]);
@@ -264,9 +266,11 @@ Test(ms_layout, rows_interleave_in_fields)
 					.axis = { 0, -1 },
 					.field = 3 };
 	const uint64_t stored[] = { 6, 5 }, grid[] = { 3, 2, 2, 5 };
-	struct ck_ms_piece p;
+	struct mindspore_place p;
 
-	cr_assert_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 1, &p, NULL), 0);
+	cr_assert_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 1, &p, NULL),
+		0);
 	cr_expect_eq(p.shape[0], 12);
 	cr_expect_eq(p.grid_rank, 4);
 	for (unsigned d = 0; d < 4; d++) {
@@ -275,8 +279,9 @@ Test(ms_layout, rows_interleave_in_fields)
 		cr_expect_eq(p.len[d], d == 1 ? 1 : grid[d]);
 	}
 	l.field = 4;
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 1, &p, NULL),
-		     -EINVAL);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 1, &p, NULL),
+		-EINVAL);
 }
 
 Test(ms_layout, rows_split_by_hand)
@@ -291,13 +296,16 @@ Test(ms_layout, rows_split_by_hand)
 					.rows = rows,
 					.nr_rows = 3 };
 	const uint64_t stored[] = { 4, 2 };
-	struct ck_ms_piece p;
+	struct mindspore_place p;
 
-	cr_assert_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 2, &p, NULL), 0);
+	cr_assert_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 2, &p, NULL),
+		0);
 	cr_expect_eq(p.shape[0], 8);
 	cr_expect_eq(p.start[0], 4);
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 1, &p, NULL),
-		     -EINVAL);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 1, &p, NULL),
+		-EINVAL);
 }
 
 Test(ms_layout, what_cannot_be_is_refused)
@@ -309,28 +317,35 @@ Test(ms_layout, what_cannot_be_is_refused)
 					.dim = { 0, 1 },
 					.axis = { 1, 1 } };
 	const uint64_t stored[] = { UINT64_C(1) << 61, 3 };
-	struct ck_ms_piece p;
+	struct mindspore_place p;
 	struct ck_err why;
 
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 0, &p, &why),
-		     -EINVAL);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 0, &p, &why),
+		-EINVAL);
 	cr_expect(strstr(why.msg, "twice"), "%s", why.msg);
 	l.axis[1] = 7;
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 0, &p, &why),
-		     -EINVAL);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 0, &p, &why),
+		-EINVAL);
 	cr_expect(strstr(why.msg, "lacks"), "%s", why.msg);
 	l.axis[1] = 0;
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 1, 0, &p, &why),
-		     -ERANGE);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 1, 0, &p, &why),
+		-ERANGE);
 	l.dev[0] = 4;
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 0, &p, &why), 0);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 0, &p, &why),
+		0);
 	l.axis[0] = 0;
 	l.axis[1] = -1;
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 0, &p, &why),
-		     -EINVAL);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 0, &p, &why),
+		-EINVAL);
 	cr_expect(strstr(why.msg, "overflows"), "%s", why.msg);
 	l.dev[1] = UINT64_C(1) << 40;
-	cr_expect_eq(ck_ms_place(&l, CK_MS_CUT, stored, 2, 0, &p, &why),
-		     -EINVAL);
+	cr_expect_eq(
+		ck_mindspore_place(&l, MINDSPORE_CUT, stored, 2, 0, &p, &why),
+		-EINVAL);
 	cr_expect(strstr(why.msg, "matrix"), "%s", why.msg);
 }
