@@ -34,11 +34,18 @@ int ck_container_open(struct ck_container *c, const struct ck_dir *dir,
 		      struct ck_builder *b, const char *name, bool *ok,
 		      struct ck_err *why, struct ck_err *err)
 {
+	return ck_container_open_as(c, dir, b, name,
+				    ck_has_suffix(name, ".safetensors"), ok,
+				    why, err);
+}
+
+int ck_container_open_as(struct ck_container *c, const struct ck_dir *dir,
+			 struct ck_builder *b, const char *name, bool is_st,
+			 bool *ok, struct ck_err *why, struct ck_err *err)
+{
 	int ret;
 
-	*c = (struct ck_container){
-		.name = name, .is_st = ck_has_suffix(name, ".safetensors")
-	};
+	*c = (struct ck_container){ .name = name, .is_st = is_st };
 	*ok = false;
 	*why = (struct ck_err){ 0 };
 	ret = b ? ck_dir_source(dir, b, name, &c->t.src, &c->t.s, err) :
@@ -94,6 +101,7 @@ static int each_entry(const struct walk *w, struct ck_err *err)
 		const struct ck_found f = {
 			.name = e->name,
 			.len = e->name_len,
+			.entry = e,
 			.is_tensor = true,
 			.x = { .shape = ck_st_file_shape(st, e),
 			       .fault = e->why,

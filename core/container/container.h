@@ -40,6 +40,10 @@ struct ck_container {
 int ck_container_open(struct ck_container *c, const struct ck_dir *dir,
 		      struct ck_builder *b, const char *name, bool *ok,
 		      struct ck_err *why, struct ck_err *err);
+/* The same of a file of which something else says what it is. */
+int ck_container_open_as(struct ck_container *c, const struct ck_dir *dir,
+			 struct ck_builder *b, const char *name, bool is_st,
+			 bool *ok, struct ck_err *why, struct ck_err *err);
 void ck_container_close(struct ck_container *c);
 #define ck_auto_container __attribute__((cleanup(ck_container_close)))
 
@@ -48,6 +52,7 @@ struct ck_found {
 	const char *name;
 	size_t len;
 	const struct ck_torch_leaf *leaf; /* NULL: of safetensors */
+	const struct ck_st_entry *entry; /* NULL: of torch.save */
 	bool is_tensor; /* else an object of torch.save's */
 	struct ck_extent x; /* is_tensor */
 };

@@ -50,7 +50,7 @@ static int plan_in_child(void *ctx, struct ck_err *err)
 	int ret = job->sandbox ? ck_sandbox_enter(&box, NULL, err) : 0;
 
 	if (!ret)
-		ret = ck_slice_plan_make(&out, CK_LAY_FILE, job->layout,
+		ret = ck_slice_plan_make(&out, CK_LAYOUT_FILE, job->layout,
 					 job->len, job->format, err);
 	if (!ret)
 		ret = ck_pwrite_whole(job->fd, out.v, out.len, 0);
@@ -134,7 +134,7 @@ static int check_plan(const char *bytes, size_t len, struct ck_err *err)
 	if (!ret)
 		ck_catalog_unmap(&img);
 	ck_slice_plan_free(&p);
-	return ck_wrap(err, ret, CK_LAY_FILE ": write");
+	return ck_wrap(err, ret, CK_LAYOUT_FILE ": write");
 }
 
 /* ---- into the draft ---- */
@@ -185,7 +185,7 @@ static int put_in_place(struct ck_draft *s, const char *layout, size_t len,
 	if (!ret)
 		return 0;
 	ck_dir_tree_remove(s->fd, name, NULL);
-	return ck_fail(err, -ret, "%s: " CK_LAY_FILE ": %s", s->name,
+	return ck_fail(err, -ret, "%s: " CK_LAYOUT_FILE ": %s", s->name,
 		       strerror(-ret));
 }
 
@@ -203,7 +203,7 @@ static int read_given(int dir, char **bytes, size_t *len, struct ck_err *err)
 	if (fd < 0)
 		return ck_fail(err, errno, "slices/" GIVEN ": %s",
 			       strerror(errno));
-	return slurp(fd, CK_LAY_MAX_BYTES, bytes, len, err);
+	return slurp(fd, CK_LAYOUT_MAX_BYTES, bytes, len, err);
 }
 
 static int compare(struct ck_draft *s, const char *layout, size_t len,
@@ -218,7 +218,8 @@ static int compare(struct ck_draft *s, const char *layout, size_t len,
 	if (ret || (n == len && !memcmp(given, layout, len)))
 		return ret;
 	return ck_fail(err, EEXIST,
-		       "%s: another " CK_LAY_FILE " was given before, and it "
+		       "%s: another " CK_LAYOUT_FILE
+		       " was given before, and it "
 		       "stays",
 		       s->name);
 }
@@ -233,8 +234,8 @@ int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
 
 	if (ck_slices_look(s))
 		return compare(s, layout, len, err);
-	if (len > CK_LAY_MAX_BYTES)
-		return ck_fail(err, EFBIG, CK_LAY_FILE ": too large");
+	if (len > CK_LAYOUT_MAX_BYTES)
+		return ck_fail(err, EFBIG, CK_LAYOUT_FILE ": too large");
 	ret = make_plan(root, opts, layout, len, &plan, &plan_len, err);
 	if (!ret)
 		ret = check_plan(plan, plan_len, err);
@@ -261,7 +262,7 @@ const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len)
 
 	while (ck_opts_nth(opts, "layout", n))
 		bytes = ck_opts_bytes(opts, "layout", n++, len);
-	return bytes && ck_lay_out_wanted(bytes, *len) ? bytes : NULL;
+	return bytes && ck_layout_out_wanted(bytes, *len) ? bytes : NULL;
 }
 
 /* ---- opened ---- */

@@ -185,7 +185,7 @@ static int in_way(const struct ck_slices *sl, const char *name,
 
 static const char *index_of(const struct ck_slices *sl)
 {
-	return sl->plan.dcp ? ".metadata" : CK_LAY_FILE;
+	return sl->plan.dcp ? ".metadata" : CK_LAYOUT_FILE;
 }
 
 int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,

@@ -59,7 +59,7 @@ int ck_slice_plan_header(const struct ck_slice_plan *p, uint32_t f,
 		if (x->off > at) {
 			uint64_t gap = x->off - at;
 
-			snprintf(name, sizeof(name), CK_LAY_FILLER "%u",
+			snprintf(name, sizeof(name), CK_LAYOUT_FILLER "%u",
 				 fillers++);
 			report_entry(out, name, CK_DT_U8, &gap, 1,
 				     at - file->data, gap);

@@ -66,13 +66,13 @@ static uint32_t put_dims(struct ck_slice_plan_making *m, const uint64_t *v,
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct ck_lay_target *)a)->name,
-		      ((const struct ck_lay_target *)b)->name);
+	return strcmp(((const struct ck_layout_target *)a)->name,
+		      ((const struct ck_layout_target *)b)->name);
 }
 
 static int sort_targets(struct ck_slice_plan_making *m, struct ck_err *err)
 {
-	struct ck_lay_target *v = m->lay.targets.v;
+	struct ck_layout_target *v = m->lay.targets.v;
 	size_t nr = m->lay.targets.nr;
 
 	if (nr > CK_MAX_TENSORS)
@@ -89,26 +89,22 @@ static int sort_targets(struct ck_slice_plan_making *m, struct ck_err *err)
 static int add_tensor(struct ck_slice_plan_making *m, uint32_t t,
 		      struct ck_err *err)
 {
-	const struct ck_lay_target *from = ck_slice_plan_target(m, t);
-	const uint64_t *shape = m->lay.doc.dims.v + from->shape.first, *grid;
+	const struct ck_layout_target *from = ck_slice_plan_target(m, t);
 	const struct ck_dtype_info *type = ck_dtype_info(from->dtype);
 	struct ck_slice_plan_tensor to = { .dtype = from->dtype,
 					   .rank = (uint8_t)from->shape.rank };
-	const char *why;
-	unsigned grid_rank;
+	const char *why = ck_slice_plan_refuses(from->dtype, from->grid.rank,
+						from->name, m->lay.dcp);
 
-	ck_lay_out_grid(&m->lay, from, &grid, &grid_rank);
-	why = ck_slice_plan_refuses(from->dtype, grid_rank, from->name,
-				    m->lay.dcp);
 	if (why)
 		return ck_fail(err, EINVAL, "write: %.200s: %s: %s", from->name,
 			       type->name, why);
-	ck_dims_volume(shape, to.rank, &to.size);
+	ck_dims_volume(from->shape.v, to.rank, &to.size);
 	to.size *= type->size;
-	to.grid_rank = (uint8_t)grid_rank;
+	to.grid_rank = (uint8_t)from->grid.rank;
 	to.name = ck_slice_plan_put_str(m, from->name, strlen(from->name));
-	to.shape = put_dims(m, shape, to.rank);
-	to.grid = put_dims(m, grid, grid_rank);
+	to.shape = put_dims(m, from->shape.v, to.rank);
+	to.grid = put_dims(m, from->grid.v, to.grid_rank);
 	if (m->strs.failed || !ck_vec_reserve(&m->tensors, 1))
 		return ck_slice_plan_no_mem(err);
 	m->tensors.v[m->tensors.nr++] = to;
@@ -164,8 +160,8 @@ static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 	struct ck_placed place;
 	struct ck_slice_plan_held *room;
 	uint64_t group;
-	int ret = ck_lay_out_place(&m->lay, ck_slice_plan_target(m, t), pos,
-				   &place, &group, err);
+	int ret = ck_layout_out_place(&m->lay, ck_slice_plan_target(m, t), pos,
+				      &place, &group, err);
 
 	if (ret < 0)
 		return ck_wrap(err, ret, "write: %.200s",
@@ -215,7 +211,7 @@ static void choose(struct ck_slice_plan_making *m, uint32_t t,
 
 static int cut(struct ck_slice_plan_making *m, uint32_t t, struct ck_err *err)
 {
-	uint64_t nr = ck_lay_out_groups(&m->lay, ck_slice_plan_target(m, t));
+	uint64_t nr = ck_layout_out_groups(ck_slice_plan_target(m, t));
 	ck_auto_free struct group *v = calloc(nr + 1, sizeof(*v));
 	uint32_t first_piece = (uint32_t)m->pieces.nr;
 	size_t first_held = m->held.nr;
@@ -239,8 +235,9 @@ static int name_file(struct ck_slice_plan_making *m, uint32_t pos,
 		     struct ck_err *err)
 {
 	ck_auto_str struct ck_str name = { 0 };
-	struct ck_slice_plan_file f = { .rank = ck_lay_out_rank(&m->lay, pos) };
-	int ret = ck_lay_out_file(&m->lay, pos, &name, err);
+	struct ck_slice_plan_file f = { .rank = ck_layout_rank(&m->lay.doc.mesh,
+							       pos) };
+	int ret = ck_layout_out_file(&m->lay, pos, &name, err);
 
 	if (ret)
 		return ck_wrap(err, ret, "write.path");
@@ -522,7 +519,7 @@ int ck_slice_plan_make(struct ck_str *out, const char *name, const char *layout,
 		       size_t len, const char *format, struct ck_err *err)
 {
 	struct ck_slice_plan_making m = { 0 };
-	int ret = ck_lay_out_parse(&m.lay, name, layout, len, format, err);
+	int ret = ck_layout_out_parse(&m.lay, name, layout, len, format, err);
 
 	/* what is empty is pointed into, too */
 	if (!ret && !ck_vec_reserve(&m.dims, 1))
@@ -539,6 +536,6 @@ int ck_slice_plan_make(struct ck_str *out, const char *name, const char *layout,
 	free(m.first.v);
 	free(m.to);
 	ck_str_free(&m.strs);
-	ck_lay_out_free(&m.lay);
+	ck_layout_out_free(&m.lay);
 	return ret;
 }

@@ -14,7 +14,7 @@ struct ck_slice_plan_held {
 };
 
 struct ck_slice_plan_making {
-	struct ck_lay_out lay;
+	struct ck_layout_out lay;
 	CK_VEC(struct ck_slice_plan_file) files;
 	CK_VEC(struct ck_slice_plan_tensor) tensors;
 	CK_VEC(struct ck_slice_plan_piece) pieces;
@@ -27,7 +27,7 @@ struct ck_slice_plan_making {
 	uint32_t text; /* string: the layout for readers */
 };
 
-static inline const struct ck_lay_target *ck_slice_plan_target(
+static inline const struct ck_layout_target *ck_slice_plan_target(
 	const struct ck_slice_plan_making *m, uint32_t t)
 {
 	return &m->lay.targets.v[t];

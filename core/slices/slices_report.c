@@ -25,13 +25,11 @@ static void report_sizes(struct ck_str *s, const struct ck_split *split)
 	ck_str_json_u64(s, split->given, split->nr);
 }
 
-static void report_placement(const struct ck_slice_plan_making *m,
-			     struct ck_str *s, const struct ck_lay_rule *r)
+static void report_placement(struct ck_str *s, const struct ck_layout_rule *r)
 {
 	ck_str_puts(s, ",\"placement\":[");
 	for (size_t i = 0; i < r->nr_steps; i++) {
-		const struct ck_mesh_step *step =
-			&m->lay.doc.steps.v[r->first_step + i];
+		const struct ck_mesh_step *step = &r->step[i];
 
 		ck_str_fmt(s, "%s{\"axis\":\"%s\",", i ? "," : "",
 			   step->axis_name);
@@ -75,8 +73,8 @@ static void report_boxes(const struct ck_slice_plan_making *m, struct ck_str *s,
 static void report_tensor(const struct ck_slice_plan_making *m,
 			  struct ck_str *s, uint32_t i)
 {
-	const struct ck_lay_target *from = ck_slice_plan_target(m, i);
-	const struct ck_lay_rule *r = &m->lay.doc.rules.v[from->rule];
+	const struct ck_layout_target *from = ck_slice_plan_target(m, i);
+	const struct ck_layout_rule *r = from->rule;
 	const struct ck_slice_plan_tensor *t = &m->tensors.v[i];
 
 	ck_str_puts(s, "\n  {\"name\":");
@@ -84,20 +82,20 @@ static void report_tensor(const struct ck_slice_plan_making *m,
 	ck_str_fmt(s, ",\"dtype\":\"%s\",\"shape\":",
 		   ck_dtype_info(t->dtype)->name);
 	ck_str_json_u64(s, m->dims.v + t->shape, t->rank);
-	if (r->view.given) {
+	if (r->view.v) {
 		ck_str_puts(s, ",\"view\":");
 		ck_str_json_u64(s, m->dims.v + t->grid, t->grid_rank);
 	}
 	if (r->boxed)
 		report_boxes(m, s, t, i);
 	else if (r->nr_steps)
-		report_placement(m, s, r);
+		report_placement(s, r);
 	ck_str_puts(s, "},");
 }
 
 static void report_mesh(const struct ck_slice_plan_making *m, struct ck_str *s)
 {
-	const struct ck_lay_mesh *mesh = &m->lay.doc.mesh;
+	const struct ck_layout_mesh *mesh = &m->lay.doc.mesh;
 
 	ck_str_puts(s, "{\"unshard_layout\":1,\n \"mesh\":{\"axes\":[");
 	for (unsigned a = 0; a < mesh->nr; a++)
@@ -122,15 +120,15 @@ int ck_slice_plan_report_layout(struct ck_slice_plan_making *m,
 	report_mesh(m, &s);
 	for (uint32_t i = 0; i < m->tensors.nr; i++)
 		report_tensor(m, &s, i);
-	ck_str_puts(&s, "\n  {\"glob\":\"" CK_LAY_FILLER "*\","
+	ck_str_puts(&s, "\n  {\"glob\":\"" CK_LAYOUT_FILLER "*\","
 			"\"ignore\":true}]}\n");
 	if (s.failed)
 		return ck_slice_plan_no_mem(err);
-	if (s.len > CK_LAY_MAX_BYTES)
+	if (s.len > CK_LAYOUT_MAX_BYTES)
 		return ck_fail(err, E2BIG,
 			       "the layout of what is written would have %zu "
 			       "bytes, of at most %" PRIu64,
-			       s.len, CK_LAY_MAX_BYTES);
+			       s.len, CK_LAYOUT_MAX_BYTES);
 	m->text = ck_slice_plan_put_str(m, s.v, s.len);
 	return m->strs.failed ? ck_slice_plan_no_mem(err) : 0;
 }

@@ -4,12 +4,11 @@
  */
 #include "core/format/layout/doc.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/format/layout/json.h"
-#include "core/geom/dtype.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,35 +24,28 @@ static bool is_identifier(const char *s)
 	return true;
 }
 
-static int add_axis(const struct ck_lay_in *in, const json_t *j)
+static void parse_axis(const struct ck_layout_in *in, const json_t *j)
 {
-	static const char *const names[] = { "name", "size", NULL };
-	struct ck_lay_mesh *mesh = &in->doc->mesh;
-	const char *name = NULL;
+	struct ck_layout_mesh *mesh = &in->doc->mesh;
+	const char *name = "";
 	uint64_t size = 0;
-	int ret = ck_lay_object(in, j, names);
 
-	if (!ret)
-		ret = ck_lay_text(in, j, "name", &name);
-	if (!ret)
-		ret = ck_lay_u64(in, j, "size", &size);
-	if (ret)
-		return ret;
-	if (!name || !is_identifier(name) || strlen(name) > 60)
-		return ck_lay_bad(in, "expected \"name\", of letters, digits "
-				      "and _ and no digit first");
+	ck_layout_object(in, j, "name, size");
+	ck_layout_string(in, j, "name", &name);
+	ck_layout_u64(in, j, "size", &size);
+	if (!is_identifier(name) || strlen(name) > 60)
+		ck_layout_bad(in, "expected \"name\", of letters, digits and _ "
+				  "and no digit first");
 	if (!strcmp(name, "rank") || !strcmp(name, "key"))
-		return ck_lay_bad(in, "an axis may not be called %s", name);
-	if (ck_lay_axis(mesh, name, strlen(name)) < CK_LAY_AXES)
-		return ck_lay_bad(in, "there are two axes called %s", name);
+		ck_layout_bad(in, "an axis may not be called %s", name);
+	if (ck_layout_axis(mesh, name, strlen(name)) < CK_LAYOUT_AXES)
+		ck_layout_bad(in, "there are two axes called %s", name);
 	if (!size || !ck_mul_ok(mesh->nr_ranks, size, &mesh->nr_ranks) ||
-	    mesh->nr_ranks > CK_LAY_MAX_RANKS)
-		return ck_lay_bad(in,
-				  "expected \"size\" from 1, and not more than "
+	    mesh->nr_ranks > CK_LAYOUT_MAX_RANKS)
+		ck_layout_bad(in, "expected \"size\" from 1, and not more than "
 				  "2^20 ranks in all");
 	mesh->axis[mesh->nr].name = name;
 	mesh->axis[mesh->nr++].size = size;
-	return 0;
 }
 
 static int by_number(const void *a, const void *b)
@@ -63,305 +55,259 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int check_ranks(const struct ck_lay_in *in, const uint64_t *rank,
-		       uint64_t nr)
+static void check_ranks(const struct ck_layout_in *in, const uint64_t *rank,
+			uint64_t nr)
 {
-	uint64_t *sorted = reallocarray(NULL, nr, sizeof(*sorted));
-	int ret = 0;
+	ck_auto_free uint64_t *sorted = reallocarray(NULL, nr, sizeof(*sorted));
 
-	if (!sorted)
-		return ck_lay_no_memory(in);
+	if (!sorted) {
+		ck_layout_no_memory(in);
+		return;
+	}
 	memcpy(sorted, rank, nr * sizeof(*sorted));
 	qsort(sorted, nr, sizeof(*sorted), by_number);
-	for (uint64_t i = 1; i < nr && !ret; i++)
+	for (uint64_t i = 1; i < nr; i++)
 		if (sorted[i] == sorted[i - 1])
-			ret = ck_lay_bad(in, "rank %" PRIu64 " occurs twice",
-					 sorted[i]);
-	free(sorted);
-	return ret;
+			ck_layout_bad(in, "rank %" PRIu64 " occurs twice",
+				      sorted[i]);
 }
 
-static int parse_ranks(const struct ck_lay_in *in, const json_t *j)
+static void parse_ranks(const struct ck_layout_in *in, const json_t *j)
 {
-	struct ck_lay_mesh *mesh = &in->doc->mesh;
-	int ret = ck_lay_array(in, j);
+	struct ck_layout_mesh *mesh = &in->doc->mesh;
+	size_t nr;
 
-	if (ret)
-		return ret;
-	if (json_array_size(j) != mesh->nr_ranks)
-		return ck_lay_bad(in,
-				  "expected %" PRIu64
-				  " ranks, as many as the axes make, found %zu",
-				  mesh->nr_ranks, json_array_size(j));
-	mesh->rank = reallocarray(NULL, mesh->nr_ranks, sizeof(*mesh->rank));
-	if (!mesh->rank)
-		return ck_lay_no_memory(in);
-	for (size_t i = 0; i < mesh->nr_ranks; i++) {
-		struct ck_lay_in at = ck_lay_below(in, NULL, i);
+	mesh->rank = ck_layout_list(in, j, sizeof(*mesh->rank), &nr);
+	if (nr != mesh->nr_ranks)
+		ck_layout_bad(in,
+			      "expected %" PRIu64
+			      " ranks, as many as the axes make, found %zu",
+			      mesh->nr_ranks, nr);
+	for (size_t i = 0; i < nr && !in->doc->failed; i++) {
+		const struct ck_layout_in at = ck_layout_below(in, NULL, i);
+		const json_t *v = json_array_get(j, i);
 
-		if (!ck_json_u64(json_array_get(j, i), &mesh->rank[i]))
-			return ck_lay_expected(&at, json_array_get(j, i),
-					       "a rank");
+		if (!ck_json_u64(v, &mesh->rank[i]))
+			ck_layout_expected(&at, v, "a rank");
 	}
-	return check_ranks(in, mesh->rank, mesh->nr_ranks);
+	if (!in->doc->failed)
+		check_ranks(in, mesh->rank, nr);
 }
 
-static int parse_mesh(const struct ck_lay_in *in, const json_t *j)
+static void parse_mesh(const struct ck_layout_in *in, const json_t *j)
 {
-	static const char *const names[] = { "axes", "ranks", "comment", NULL };
-	struct ck_lay_in axes = ck_lay_below(in, "axes", 0);
-	struct ck_lay_in ranks = ck_lay_below(in, "ranks", 0);
-	const json_t *list;
-	int ret = ck_lay_object(in, j, names);
+	const struct ck_layout_in axes = ck_layout_below(in, "axes", 0);
+	const struct ck_layout_in ranks = ck_layout_below(in, "ranks", 0);
+	const json_t *list = json_object_get(j, "axes");
 
-	if (ret)
-		return ret;
-	list = json_object_get(j, "axes");
+	ck_layout_object(in, j, "axes, ranks, comment");
 	if (!json_is_array(list))
-		return ck_lay_bad(&axes, "expected a list of axes");
-	if (json_array_size(list) > CK_LAY_AXES)
-		return ck_lay_bad(&axes, "%zu axes, of at most %d",
-				  json_array_size(list), CK_LAY_AXES);
-	for (size_t i = 0; i < json_array_size(list) && !ret; i++) {
-		struct ck_lay_in at = ck_lay_below(&axes, NULL, i);
+		ck_layout_bad(&axes, "expected a list of axes");
+	if (json_array_size(list) > CK_LAYOUT_AXES)
+		ck_layout_bad(&axes, "%zu axes, of at most %d",
+			      json_array_size(list), CK_LAYOUT_AXES);
+	for (size_t i = 0; i < json_array_size(list) && !in->doc->failed; i++) {
+		const struct ck_layout_in at = ck_layout_below(&axes, NULL, i);
 
-		ret = add_axis(&at, json_array_get(list, i));
+		parse_axis(&at, json_array_get(list, i));
 	}
-	if (!ret && json_object_get(j, "ranks"))
-		ret = parse_ranks(&ranks, json_object_get(j, "ranks"));
-	return ret;
+	if (!in->doc->failed && json_object_get(j, "ranks"))
+		parse_ranks(&ranks, json_object_get(j, "ranks"));
 }
 
 /* ---- files ---- */
 
 /* "offset": a number, or a text that makes one. */
-static int parse_offset(const struct ck_lay_in *in, const json_t *j,
-			struct ck_lay_item *it)
+static void parse_offset(const struct ck_layout_in *in, const json_t *j,
+			 struct ck_layout_item *it)
 {
-	struct ck_lay_in at = ck_lay_below(in, "offset", 0);
+	const struct ck_layout_in at = ck_layout_below(in, "offset", 0);
 	const json_t *v = json_object_get(j, "offset");
 
-	if (!json_is_string(v))
-		return ck_lay_u64(in, j, "offset", &it->offset);
-	it->offset_text = json_string_value(v);
-	return ck_lay_check_text(&at, it->offset_text, 0, false, NULL);
-}
-
-static int parse_item(const struct ck_lay_in *in, const json_t *j)
-{
-	static const char *const names[] = { "key", "offset", "dtype", "shape",
-					     NULL };
-	struct ck_lay_item it = { 0 };
-	struct ck_lay_item *room;
-	int ret = ck_lay_object(in, j, names);
-
-	if (!ret)
-		ret = ck_lay_text(in, j, "key", &it.key);
-	if (!ret && !it.key)
-		ret = ck_lay_bad(in, "expected \"key\"");
-	if (!ret && !json_object_get(j, "offset"))
-		ret = ck_lay_bad(in, "expected \"offset\"");
-	if (!ret)
-		ret = parse_offset(in, j, &it);
-	if (!ret)
-		ret = ck_lay_dtype(in, j, "dtype", &it.dtype);
-	if (!ret)
-		ret = ck_lay_dims(in, j, "shape", &it.shape);
-	if (ret)
-		return ret;
-	room = ck_vec_push(&in->doc->items);
-	if (!room)
-		return ck_lay_no_memory(in);
-	*room = it;
-	return 0;
-}
-
-static int parse_items(const struct ck_lay_in *in, const json_t *j,
-		       struct ck_lay_files *f)
-{
-	struct ck_lay_in below = ck_lay_below(in, "items", 0);
-	const json_t *list = json_object_get(j, "items");
-	int ret = list ? ck_lay_array(&below, list) : 0;
-
-	f->first_item = in->doc->items.nr;
-	f->nr_items = json_array_size(list);
-	for (size_t i = 0; i < f->nr_items && !ret; i++) {
-		struct ck_lay_in at = ck_lay_below(&below, NULL, i);
-
-		ret = parse_item(&at, json_array_get(list, i));
+	if (!json_is_string(v)) {
+		ck_layout_u64(in, j, "offset", &it->offset);
+		return;
 	}
-	return ret;
+	it->offset_text = json_string_value(v);
+	ck_layout_template(&at, it->offset_text, 0, false, NULL);
 }
 
-static int check_raw(const struct ck_lay_in *in, const json_t *j,
-		     const struct ck_lay_files *f)
+static void parse_item(const struct ck_layout_in *in, const json_t *j,
+		       struct ck_layout_item *it)
 {
+	ck_layout_object(in, j, "key, offset, dtype, shape");
+	ck_layout_string(in, j, "key", &it->key);
+	if (!it->key)
+		ck_layout_bad(in, "expected \"key\"");
+	if (!json_object_get(j, "offset"))
+		ck_layout_bad(in, "expected \"offset\"");
+	parse_offset(in, j, it);
+	ck_layout_dtype(in, j, "dtype", &it->dtype);
+	ck_layout_dims(in, j, "shape", &it->shape);
+}
+
+static void parse_items(const struct ck_layout_in *in, const json_t *j,
+			struct ck_layout_files *f)
+{
+	const struct ck_layout_in below = ck_layout_below(in, "items", 0);
+	const json_t *list = json_object_get(j, "items");
+
+	if (list)
+		f->item = ck_layout_list(&below, list, sizeof(*f->item),
+					 &f->nr_items);
+	for (size_t i = 0; i < f->nr_items && !in->doc->failed; i++) {
+		const struct ck_layout_in at = ck_layout_below(&below, NULL, i);
+
+		parse_item(&at, json_array_get(list, i), &f->item[i]);
+	}
+}
+
+static void check_raw(const struct ck_layout_in *in, const json_t *j,
+		      const struct ck_layout_files *f)
+{
+	bool raw = f->kind == CK_LAYOUT_RAW;
 	bool about_bytes =
 		json_object_get(j, "offset") || json_object_get(j, "dtype");
 
-	if (f->kind != CK_LAY_RAW && (about_bytes || f->nr_items))
-		return ck_lay_bad(in, "\"items\", \"offset\" and \"dtype\" are "
-				      "of raw files only");
-	if (f->kind != CK_LAY_RAW && f->has_key)
-		return ck_lay_bad(in, "{key} in \"path\" is for raw files: "
-				      "others say their keys themselves");
+	if (!raw && (about_bytes || f->nr_items))
+		ck_layout_bad(in, "\"items\", \"offset\" and \"dtype\" are of "
+				  "raw files only");
+	if (!raw && f->has_key)
+		ck_layout_bad(in, "{key} in \"path\" is for raw files: others "
+				  "say their keys themselves");
 	if (f->has_key && f->nr_items)
-		return ck_lay_bad(in, "a file with {key} in its path is one "
-				      "item: \"items\" does not fit");
+		ck_layout_bad(in, "a file with {key} in its path is one item: "
+				  "\"items\" does not fit");
 	if (!f->has_key && about_bytes)
-		return ck_lay_bad(in, "\"offset\" and \"dtype\" go into "
-				      "\"items\", unless the path has {key}");
-	if (f->kind == CK_LAY_RAW && !f->has_key && !f->nr_items)
-		return ck_lay_bad(in, "expected \"items\", or {key} in "
-				      "\"path\": raw files say nothing");
+		ck_layout_bad(in, "\"offset\" and \"dtype\" go into \"items\", "
+				  "unless the path has {key}");
+	if (raw && !f->has_key && !f->nr_items)
+		ck_layout_bad(in, "expected \"items\", or {key} in \"path\": "
+				  "raw files say nothing");
 	if (f->has_key && f->glob)
-		return ck_lay_bad(in, "{key} and wildcards in one path");
-	return 0;
+		ck_layout_bad(in, "{key} and wildcards in one path");
 }
 
-static int check_path(const struct ck_lay_in *in, struct ck_lay_files *f)
+static void check_path(const struct ck_layout_in *in, struct ck_layout_files *f)
 {
-	struct ck_lay_in at = ck_lay_below(in, "path", 0);
+	const struct ck_layout_in at = ck_layout_below(in, "path", 0);
 	uint32_t used = 0;
-	int ret;
 
-	if (!f->path)
-		return ck_lay_bad(in, "expected \"path\"");
-	ret = ck_lay_check_text(&at, f->path, 0, true, &used);
-	if (ret)
-		return ret;
-	f->has_key = used & CK_LAY_KEY;
-	f->glob = ck_lay_is_glob(f->path);
-	if (f->has_key && strchr(strstr(f->path, "{key}") ?: "", '/'))
-		return ck_lay_bad(&at, "{key} in the name of a folder");
-	return 0;
-}
-
-static int parse_files(const struct ck_lay_in *in, const json_t *j)
-{
-	static const char *const names[] = { "path",	"kind",	  "at",
-					     "items",	"offset", "dtype",
-					     "comment", NULL };
-	struct ck_lay_files f = { 0 }, *room;
-	bool given = false;
-	int ret = ck_lay_object(in, j, names);
-
-	for (unsigned i = 0; i < CK_LAY_AXES; i++)
-		f.at[i] = CK_LAY_FREE;
-	if (!ret)
-		ret = ck_lay_text(in, j, "path", &f.path);
-	if (!ret)
-		ret = check_path(in, &f);
-	if (!ret)
-		ret = ck_lay_kind(in, j, "kind", &f.kind, &given);
-	if (!ret && !given)
-		ret = ck_lay_bad(in, "expected \"kind\": \"raw\", "
-				     "\"safetensors\" or \"torch\"");
-	if (!ret)
-		ret = ck_lay_at(in, j, "at", f.at, NULL);
-	if (!ret)
-		ret = parse_items(in, j, &f);
-	if (!ret)
-		ret = check_raw(in, j, &f);
-	if (!ret)
-		ret = parse_offset(in, j, &f.whole);
-	if (!ret)
-		ret = ck_lay_dtype(in, j, "dtype", &f.whole.dtype);
-	if (ret)
-		return ret;
-	room = ck_vec_push(&in->doc->files);
-	if (!room)
-		return ck_lay_no_memory(in);
-	*room = f;
-	return 0;
-}
-
-static int parse_all_files(const struct ck_lay_in *in, const json_t *j)
-{
-	int ret = ck_lay_array(in, j);
-
-	for (size_t i = 0; i < json_array_size(j) && !ret; i++) {
-		struct ck_lay_in at = ck_lay_below(in, NULL, i);
-
-		ret = parse_files(&at, json_array_get(j, i));
+	if (!f->path) {
+		ck_layout_bad(in, "expected \"path\"");
+		return;
 	}
-	return ret;
+	ck_layout_template(&at, f->path, 0, true, &used);
+	f->has_key = used & CK_LAYOUT_KEY;
+	f->glob = ck_layout_is_glob(f->path);
+	if (f->has_key && strchr(strstr(f->path, "{key}") ?: "", '/'))
+		ck_layout_bad(&at, "{key} in the name of a folder");
+}
+
+/* A path with {key} is an item, which the file is as a whole. */
+static void parse_whole(const struct ck_layout_in *in, const json_t *j,
+			struct ck_layout_files *f)
+{
+	struct ck_layout_item *it = ck_arena_alloc(&in->doc->mem, sizeof(*it));
+
+	if (!it) {
+		ck_layout_no_memory(in);
+		return;
+	}
+	parse_offset(in, j, it);
+	ck_layout_dtype(in, j, "dtype", &it->dtype);
+	f->item = it;
+	f->nr_items = 1;
+}
+
+static void parse_files(const struct ck_layout_in *in, const json_t *j,
+			struct ck_layout_files *f)
+{
+	for (unsigned i = 0; i < CK_LAYOUT_AXES; i++)
+		f->at[i] = CK_LAYOUT_FREE;
+	ck_layout_object(in, j,
+			 "path, kind, at, items, offset, dtype, comment");
+	ck_layout_string(in, j, "path", &f->path);
+	check_path(in, f);
+	ck_layout_kind(in, j, &f->kind);
+	if (!json_object_get(j, "kind"))
+		ck_layout_bad(in, "expected \"kind\": \"raw\", "
+				  "\"safetensors\" or \"torch\"");
+	ck_layout_at(in, j, f->at, NULL);
+	parse_items(in, j, f);
+	check_raw(in, j, f);
+	if (f->has_key)
+		parse_whole(in, j, f);
 }
 
 /* ---- the whole ---- */
 
-static int check_version(const struct ck_lay_in *in, const json_t *j)
+static void check_version(const struct ck_layout_in *in, const json_t *j)
 {
-	struct ck_lay_in at = ck_lay_below(in, "unshard_layout", 0);
+	const struct ck_layout_in at = ck_layout_below(in, "unshard_layout", 0);
 	const json_t *v = json_object_get(j, "unshard_layout");
 
 	if (!json_is_object(j))
-		return ck_lay_expected(in, j, "an object");
+		ck_layout_expected(in, j, "an object");
 	if (!v)
-		return ck_lay_bad(in, "expected \"unshard_layout\": %d",
-				  CK_LAY_VERSION);
-	if (!json_is_integer(v) || json_integer_value(v) != CK_LAY_VERSION)
-		return ck_lay_expected(&at, v, "1, the version known here");
-	return 0;
+		ck_layout_bad(in, "expected \"unshard_layout\": %d",
+			      CK_LAYOUT_VERSION);
+	if (!json_is_integer(v) || json_integer_value(v) != CK_LAYOUT_VERSION)
+		ck_layout_expected(&at, v, "1, the version known here");
 }
 
 /* "write" is for saving, which is not this reader's business. */
-static int parse_root(const struct ck_lay_in *in, const json_t *j)
+static void parse_root(const struct ck_layout_in *in, const json_t *j)
 {
-	static const char *const names[] = { "unshard_layout", "mesh",
-					     "files",	       "tensors",
-					     "write",	       "comment",
-					     "$schema",	       NULL };
-	struct ck_lay_in mesh = ck_lay_below(in, "mesh", 0);
-	struct ck_lay_in files = ck_lay_below(in, "files", 0);
-	struct ck_lay_in tensors = ck_lay_below(in, "tensors", 0);
-	int ret = check_version(in, j);
+	const struct ck_layout_in mesh = ck_layout_below(in, "mesh", 0);
+	const struct ck_layout_in files = ck_layout_below(in, "files", 0);
+	const struct ck_layout_in tensors = ck_layout_below(in, "tensors", 0);
+	const json_t *list = json_object_get(j, "files");
+	struct ck_layout_doc *d = in->doc;
 
-	if (!ret)
-		ret = ck_lay_object(in, j, names);
-	if (!ret && json_object_get(j, "mesh"))
-		ret = parse_mesh(&mesh, json_object_get(j, "mesh"));
-	if (!ret && json_object_get(j, "files"))
-		ret = parse_all_files(&files, json_object_get(j, "files"));
-	if (!ret && !json_object_get(j, "tensors"))
-		return ck_lay_bad(in, "expected \"tensors\"");
-	if (!ret)
-		ret = ck_lay_parse_tensors(&tensors,
-					   json_object_get(j, "tensors"));
-	return ret;
+	check_version(in, j);
+	ck_layout_object(in, j,
+			 "unshard_layout, mesh, files, tensors, write, "
+			 "comment, $schema");
+	if (!d->failed && json_object_get(j, "mesh"))
+		parse_mesh(&mesh, json_object_get(j, "mesh"));
+	if (!d->failed && list)
+		d->files = ck_layout_list(&files, list, sizeof(*d->files),
+					  &d->nr_files);
+	for (size_t i = 0; i < d->nr_files && !d->failed; i++) {
+		const struct ck_layout_in at = ck_layout_below(&files, NULL, i);
+
+		parse_files(&at, json_array_get(list, i), &d->files[i]);
+	}
+	if (!json_object_get(j, "tensors"))
+		ck_layout_bad(in, "expected \"tensors\"");
+	if (!d->failed)
+		ck_layout_parse_tensors(&tensors,
+					json_object_get(j, "tensors"));
 }
 
-int ck_lay_doc_parse(struct ck_lay_doc *d, const char *name, const char *bytes,
-		     size_t len, struct ck_err *err)
+int ck_layout_doc_parse(struct ck_layout_doc *d, const char *name,
+			const char *bytes, size_t len, struct ck_err *err)
 {
-	struct ck_lay_in in = { .doc = d, .err = err };
+	const struct ck_layout_in in = { .doc = d };
 	int ret;
 
-	*d = (struct ck_lay_doc){ .name = name, .mesh.nr_ranks = 1 };
-	/* what is empty is pointed into, too */
-	if (!ck_vec_reserve(&d->dims, 1) || !ck_vec_reserve(&d->steps, 1))
-		return ck_fail(err, ENOMEM, "no memory for a layout");
+	*d = (struct ck_layout_doc){ .name = name,
+				     .mesh.nr_ranks = 1,
+				     .err = err };
 	ret = ck_json_parse(&d->json, bytes, len, err);
 	if (ret)
 		return ck_wrap(err, ret, "%s", name);
-	return parse_root(&in, d->json);
+	parse_root(&in, d->json);
+	return d->failed;
 }
 
-void ck_lay_doc_free(struct ck_lay_doc *d)
+void ck_layout_doc_free(struct ck_layout_doc *d)
 {
-	for (size_t i = 0; i < d->rules.nr; i++)
-		if (d->rules.v[i].has_re)
-			regfree(&d->rules.v[i].re);
-	free(d->mesh.rank);
-	free(d->files.v);
-	free(d->items.v);
-	free(d->rules.v);
-	free(d->steps.v);
-	free(d->step_sizes.v);
-	free(d->coords.v);
-	free(d->boxes.v);
-	free(d->dims.v);
-	free(d->strides.v);
+	for (size_t i = 0; i < d->nr_rules; i++)
+		if (d->rules[i].has_re)
+			regfree(&d->rules[i].re);
+	ck_arena_free(&d->mem);
 	json_decref(d->json);
-	*d = (struct ck_lay_doc){ 0 };
+	*d = (struct ck_layout_doc){ 0 };
 }

@@ -17,41 +17,13 @@
 #include <stdio.h>
 #include <string.h>
 
-int ck_lay_no_mem(const struct ck_lay_load *ld, struct ck_err *err)
+int ck_layout_no_mem(const struct ck_layout_load *ld, struct ck_err *err)
 {
 	return ck_fail(err, ENOMEM, "%s: no memory", ld->doc.name);
 }
 
-uint32_t ck_lay_keep(struct ck_lay_load *ld, const char *s, size_t len)
-{
-	char *copy;
-
-	if (ld->kept.nr >= CK_NONE - 1 || !ck_vec_reserve(&ld->kept, 1))
-		return CK_NONE;
-	copy = malloc(len + 1);
-	if (!copy)
-		return CK_NONE;
-	if (len)
-		memcpy(copy, s, len);
-	copy[len] = '\0';
-	ld->kept.v[ld->kept.nr] = copy;
-	return (uint32_t)ld->kept.nr++;
-}
-
-size_t ck_lay_put_dims(struct ck_lay_load *ld, const uint64_t *v, unsigned nr)
-{
-	size_t at = ld->dims.nr;
-
-	if (!ck_vec_reserve(&ld->dims, nr + 1))
-		return SIZE_MAX;
-	if (nr)
-		memcpy(ld->dims.v + at, v, nr * sizeof(*v));
-	ld->dims.nr += nr;
-	return at;
-}
-
-int ck_lay_say(struct ck_lay_load *ld, const char *file, struct ck_err *err,
-	       const char *fmt, ...)
+int ck_layout_say(struct ck_layout_load *ld, const char *file,
+		  struct ck_err *err, const char *fmt, ...)
 {
 	const struct ck_problem_in at = { .severity = CK_ERROR, .file = file };
 	char text[CK_ERR_MAX / 2];
@@ -80,7 +52,7 @@ static const char *name_given(const struct ck_dir *dir)
 	size_t len = 0;
 	const char *bytes = given(dir, &len);
 
-	if (bytes && ck_lay_out_only(bytes, len))
+	if (bytes && ck_layout_out_only(bytes, len))
 		return NULL;
 	return ck_opts_get(dir->opts, "layout");
 }
@@ -109,16 +81,16 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 
 	if (name_given(dir))
 		return CK_MATCH_USER;
-	if (dir->only && strcmp(dir->only, CK_LAY_FILE) != 0)
+	if (dir->only && strcmp(dir->only, CK_LAYOUT_FILE) != 0)
 		return CK_MATCH_NONE;
-	ret = ck_dir_open(dir, CK_LAY_FILE, &s, NULL);
+	ret = ck_dir_open(dir, CK_LAYOUT_FILE, &s, NULL);
 	if (ret == -ENOENT || (!ret && !s->st.st_size))
 		return CK_MATCH_NONE;
 	ret = is_others(dir, &other, err);
 	return ret ? ret : other ? CK_MATCH_NONE : CK_MATCH_USER;
 }
 
-static int parse(struct ck_lay_load *ld, struct ck_err *err)
+static int parse(struct ck_layout_load *ld, struct ck_err *err)
 {
 	const char *name = name_given(ld->dir);
 	ck_auto_free char *own = NULL;
@@ -132,71 +104,52 @@ static int parse(struct ck_lay_load *ld, struct ck_err *err)
 			       "lies in, or that and -o layout=FILE",
 			       ld->dir->path);
 	if (!name)
-		name = CK_LAY_FILE;
+		name = CK_LAYOUT_FILE;
 	if (bytes)
-		return ck_lay_doc_parse(&ld->doc, name, bytes, len, err);
+		return ck_layout_doc_parse(&ld->doc, name, bytes, len, err);
 	/* no file outside: the name may mean something in the checkpoint */
-	ret = ck_dir_slurp(ld->dir, name, CK_LAY_MAX_BYTES, &own, &len, err);
-	return ret ? ret : ck_lay_doc_parse(&ld->doc, name, own, len, err);
+	ret = ck_dir_slurp(ld->dir, name, CK_LAYOUT_MAX_BYTES, &own, &len, err);
+	return ret ? ret : ck_layout_doc_parse(&ld->doc, name, own, len, err);
 }
 
-static int load_all(struct ck_lay_load *ld, struct ck_err *err)
+static int load_all(struct ck_layout_load *ld, struct ck_err *err)
 {
 	int ret = parse(ld, err);
 
 	if (!ret)
-		ret = ck_lay_find_files(ld, err);
+		ret = ck_layout_find_files(ld, err);
 	if (!ret)
-		ret = ck_lay_index_rules(ld, err);
-	for (uint32_t i = 0; i < ld->insts.nr && !ret; i++)
-		if (!ld->insts.v[i].pattern)
-			ret = ck_lay_read_keys(ld, i, err);
+		ret = ck_layout_read_keys(ld, err);
 	if (!ret)
-		ret = ck_lay_take_boxes(ld, err);
-	if (!ret)
-		ret = ck_lay_find_lost(ld, err);
+		ret = ck_layout_find_lost(ld, err);
 	for (size_t i = 0; i < ld->tensors.nr && !ret; i++)
-		ret = ck_lay_settle(ld, &ld->tensors.v[i], err);
-	return ret ? ret : ck_lay_unused_rules(ld, err);
-}
-
-static void load_free(struct ck_lay_load *ld)
-{
-	for (size_t i = 0; i < ld->kept.nr; i++)
-		free(ld->kept.v[i]);
-	free(ld->kept.v);
-	free(ld->insts.v);
-	free(ld->pieces.v);
-	free(ld->tensors.v);
-	free(ld->dims.v);
-	free(ld->lost.v);
-	free(ld->patterns.v);
-	free(ld->exact_rule.v);
-	free(ld->claim_box.v);
-	free(ld->box_rule);
-	free(ld->box_next);
-	free(ld->box_seen);
-	ck_strmap_free(&ld->paths);
-	ck_strmap_free(&ld->names);
-	ck_strmap_free(&ld->exact);
-	ck_strmap_free(&ld->claims);
-	ck_str_free(&ld->scratch);
-	ck_lay_doc_free(&ld->doc);
+		ret = ck_layout_check(ld, &ld->tensors.v[i], err);
+	return ret ? ret : ck_layout_unused_rules(ld, err);
 }
 
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_lay_load ld = { .dir = dir, .b = b };
-	int ret = ck_vec_reserve(&ld.dims, 1) ? load_all(&ld, err) :
-						ck_lay_no_mem(&ld, err);
+	struct ck_layout_load ld = { .dir = dir, .b = b };
+	int ret;
 
-	load_free(&ld);
+	ld.index.doc = &ld.doc;
+	ret = load_all(&ld, err);
+	free(ld.files.v);
+	free(ld.tensors.v);
+	free(ld.claim.v);
+	free(ld.lost.v);
+	ck_strmap_free(&ld.paths);
+	ck_strmap_free(&ld.names);
+	ck_strmap_free(&ld.claims);
+	ck_layout_index_free(&ld.index);
+	ck_arena_free(&ld.mem);
+	ck_layout_doc_free(&ld.doc);
 	return ret;
 }
 
 static const struct ck_format_sign signs[] = {
-	{ "unshard-layout.json", CK_SIGN_STRONG },
+	{ CK_LAYOUT_FILE, CK_SIGN_STRONG },
 	{ NULL, 0 },
 };
 

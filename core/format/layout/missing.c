@@ -10,70 +10,49 @@
 #include "core/format/layout/load.h"
 
 #include "core/base/auto.h"
-#include "core/base/check.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 struct wanted {
-	struct ck_lay_load *ld;
-	struct ck_lay_tensor *t;
-	const struct ck_mesh_step *step;
-	size_t nr_steps;
-	uint64_t positions;
+	struct ck_layout_load *ld;
+	const struct ck_layout_mesh *mesh;
+	struct ck_layout_tensor *t;
+	const struct ck_layout_rule *r;
 	const struct ck_part *like; /* names the tensor */
-	uint64_t at[CK_LAY_AXES];
+	struct ck_layout_dims grid;
+	uint64_t at[CK_LAYOUT_AXES];
 };
 
-static uint64_t position(const struct wanted *w, const uint64_t *at)
+/*
+ * Coordinates of part @part; of the axes that do not cut, those that all pieces
+ * share, and with @copies none that the placement names.
+ */
+static void go_to(struct wanted *w, uint64_t part, bool copies)
 {
-	uint64_t pos = 0;
+	const struct ck_layout_piece *p = w->t->first;
 
-	for (size_t i = 0; i < w->nr_steps; i++)
-		pos = pos * w->step[i].split.nr + at[w->step[i].axis[0]];
-	return pos;
+	memcpy(w->at, p->at, w->mesh->nr * sizeof(*w->at));
+	for (; p; p = p->next)
+		for (unsigned a = 0; a < w->mesh->nr; a++)
+			if (p->at[a] != w->at[a] ||
+			    (copies && w->r->said & 1u << a))
+				w->at[a] = CK_LAYOUT_FREE;
+	ck_layout_part_at(w->r, -1, part, w->at);
 }
 
-/* Coordinates of @pos on the axes that cut; the others all pieces share. */
-static void coords(struct wanted *w, uint64_t pos)
+static bool is_there(const struct wanted *w, const struct ck_layout_file *f)
 {
-	const struct ck_lay_load *ld = w->ld;
-	unsigned nr = ld->doc.mesh.nr;
-
-	memcpy(w->at, ld->dims.v + ld->pieces.v[w->t->first].at,
-	       nr * sizeof(*w->at));
-	for (uint32_t i = w->t->first; i != CK_NONE; i = ld->pieces.v[i].next)
-		for (unsigned a = 0; a < nr; a++)
-			if (ld->dims.v[ld->pieces.v[i].at + a] != w->at[a])
-				w->at[a] = CK_LAY_FREE;
-	for (size_t i = w->nr_steps; i-- > 0;) {
-		w->at[w->step[i].axis[0]] = pos % w->step[i].split.nr;
-		pos /= w->step[i].split.nr;
-	}
-}
-
-static bool is_there(const struct wanted *w, const struct ck_lay_inst *i)
-{
-	const uint64_t *at = w->ld->dims.v + i->at;
-
-	if (i->entry == CK_NONE || i->pattern)
-		return false;
-	for (unsigned a = 0; a < w->ld->doc.mesh.nr; a++)
-		if (at[a] != CK_LAY_FREE && w->at[a] != CK_LAY_FREE &&
-		    at[a] != w->at[a])
-			return false;
-	return true;
+	return f->entry != CK_NONE && !f->pattern &&
+	       ck_layout_agree(w->mesh, f->at, w->at);
 }
 
 /* The file of that place: a missing one first, then one that is there. */
-static const struct ck_lay_inst *file_at(const struct wanted *w)
+static const struct ck_layout_file *file_at(const struct wanted *w)
 {
-	const struct ck_lay_inst *best = NULL;
+	const struct ck_layout_file *best = NULL;
 
-	for (size_t i = 0; i < w->ld->insts.nr; i++) {
-		const struct ck_lay_inst *f = &w->ld->insts.v[i];
+	for (size_t i = 0; i < w->ld->files.nr; i++) {
+		const struct ck_layout_file *f = &w->ld->files.v[i];
 
 		if ((f->missing || !best) && is_there(w, f))
 			best = f;
@@ -83,39 +62,24 @@ static const struct ck_lay_inst *file_at(const struct wanted *w)
 	return best;
 }
 
-static void where(const struct wanted *w, char *to, size_t size)
-{
-	size_t n = 0;
+/* ---- parts in files of which nothing can be had ---- */
 
-	*to = '\0';
-	for (size_t i = 0; i < w->nr_steps && n < size; i++)
-		n += (size_t)snprintf(to + n, size - n, "%s%s=%" PRIu64,
-				      n ? ", " : "", w->step[i].axis_name,
-				      w->at[w->step[i].axis[0]]);
+static bool is_empty(const struct wanted *w, const struct ck_placed *place)
+{
+	for (unsigned d = 0; d < w->grid.rank; d++)
+		if (!place->len[d])
+			return true;
+	return place->flat && place->lo == place->hi;
 }
 
-static int say_absent(struct wanted *w, const struct ck_lay_inst *f,
-		      struct ck_err *err)
-{
-	const struct ck_problem_in at = { .severity = CK_ERROR,
-					  .tensor = w->t->name.s,
-					  .tensor_len = w->t->name.len,
-					  .file = f ? f->path : NULL };
-	char text[256];
-
-	where(w, text, sizeof(text));
-	return ck_builder_problem(w->ld->b, &at, err,
-				  "expected its part of %s %s, not found", text,
-				  f ? "in it" : "in some file");
-}
-
-/* The part at w->at in a file of which nothing can be had. */
-static int give(struct wanted *w, const struct ck_placed *place,
-		const struct ck_lay_inst *f, struct ck_err *err)
+static int give(const struct wanted *w, const struct ck_placed *place,
+		const struct ck_layout_file *f, struct ck_err *err)
 {
 	const uint64_t flat[2] = { place->lo, place->hi };
 	struct ck_part part = *w->like;
 
+	if (is_empty(w, place))
+		return 0;
 	part.start = place->start;
 	part.len = place->len;
 	part.full_len = NULL;
@@ -127,222 +91,177 @@ static int give(struct wanted *w, const struct ck_placed *place,
 	return ck_builder_add(w->ld->b, &part, err);
 }
 
-static unsigned grid_rank(const struct wanted *w)
+/* Where w->at is; false: what is wrong was said of those that are there. */
+static bool find_place(const struct wanted *w, struct ck_placed *place)
 {
-	return w->like->grid ? w->like->grid_rank : w->like->rank;
-}
-
-static bool is_empty(const struct wanted *w, const struct ck_placed *place)
-{
-	for (unsigned d = 0; d < grid_rank(w); d++)
-		if (!place->len[d])
-			return true;
-	return place->flat && place->lo == place->hi;
-}
-
-static bool fits(const struct wanted *w, struct ck_placed *place)
-{
-	const uint64_t *grid = w->like->grid ? w->like->grid : w->like->shape;
 	struct ck_err why;
 
-	if (ck_mesh_place(w->step, (unsigned)w->nr_steps, w->at, grid,
-			  grid_rank(w), place, &why))
-		return false; /* the same was said of those that are there */
-	return !is_empty(w, place);
+	return !ck_mesh_place(w->r->step, w->r->nr_steps, w->at, w->grid.v,
+			      w->grid.rank, place, &why);
 }
 
-static int lacking(struct wanted *w, uint64_t pos, struct ck_err *err)
+/* A part that no piece is. */
+static int lacking(struct wanted *w, uint64_t part, struct ck_err *err)
 {
-	const struct ck_lay_inst *f;
+	struct ck_problem_in in = { .severity = CK_ERROR,
+				    .tensor = w->t->name.s,
+				    .tensor_len = w->t->name.len };
+	const struct ck_layout_file *f;
 	struct ck_placed place;
+	char text[256];
 
-	coords(w, pos);
-	if (!fits(w, &place))
+	go_to(w, part, false);
+	if (!find_place(w, &place) || is_empty(w, &place))
 		return 0;
 	f = file_at(w);
-	if (!f || !f->missing)
-		return f && f->bad ? 0 : say_absent(w, f, err);
-	return give(w, &place, f, err);
+	if (f && f->missing)
+		return give(w, &place, f, err);
+	if (f && f->bad)
+		return 0;
+	in.file = f ? f->path : NULL;
+	ck_layout_part_text(w->r, -1, w->at, false, text);
+	return ck_builder_problem(w->ld->b, &in, err,
+				  "expected its part of %s %s, not found", text,
+				  f ? "in it" : "in some file");
 }
 
 /* ---- lost copies ---- */
 
-static bool agree(const struct ck_lay_load *ld, size_t a, size_t b)
-{
-	const uint64_t *x = ld->dims.v + a, *y = ld->dims.v + b;
-
-	for (unsigned i = 0; i < ld->doc.mesh.nr; i++)
-		if (x[i] != CK_LAY_FREE && y[i] != CK_LAY_FREE && x[i] != y[i])
-			return false;
-	return true;
-}
-
 /* A raw file's pieces are in the layout, whether it is there or not. */
-static bool is_lost(const struct ck_lay_inst *f)
+static bool is_lost(const struct ck_layout_file *f)
 {
-	return (f->missing || f->bad) && f->kind != CK_LAY_RAW &&
+	return (f->missing || f->bad) && f->kind != CK_LAYOUT_RAW &&
 	       f->entry != CK_NONE && !f->pattern;
 }
 
-int ck_lay_find_lost(struct ck_lay_load *ld, struct ck_err *err)
+int ck_layout_find_lost(struct ck_layout_load *ld, struct ck_err *err)
 {
-	for (uint32_t i = 0; i < ld->insts.nr; i++) {
-		struct ck_lay_inst *f = &ld->insts.v[i];
-		uint32_t *room;
+	for (size_t i = 0; i < ld->files.nr; i++) {
+		struct ck_layout_file *f = &ld->files.v[i];
+		const struct ck_layout_file **room;
 
 		if (!is_lost(f))
 			continue;
-		for (size_t k = 0; k < ld->insts.nr && !f->twin; k++)
-			f->twin = !is_lost(&ld->insts.v[k]) &&
-				  agree(ld, f->at, ld->insts.v[k].at);
+		for (size_t k = 0; k < ld->files.nr && !f->shared; k++)
+			f->shared = !is_lost(&ld->files.v[k]) &&
+				    ck_layout_agree(&ld->doc.mesh, f->at,
+						    ld->files.v[k].at);
 		room = ck_vec_push(&ld->lost);
 		if (!room)
-			return ck_lay_no_mem(ld, err);
-		*room = i;
+			return ck_layout_no_mem(ld, err);
+		*room = f;
 	}
 	return 0;
 }
 
 /* A rank of several files has a tensor in one of them. */
-static bool is_elsewhere(const struct wanted *w, const struct ck_lay_inst *f)
+static bool is_elsewhere(const struct wanted *w, const struct ck_layout_file *f)
 {
-	const struct ck_lay_load *ld = w->ld;
+	const struct ck_layout_piece *p = f->shared ? w->t->first : NULL;
 
-	for (uint32_t i = w->t->first; f->twin && i != CK_NONE;
-	     i = ld->pieces.v[i].next)
-		if (agree(ld, f->at, ld->pieces.v[i].at))
-			return true;
-	return false;
-}
-
-/* Sets w->at to a place whose copies may be anywhere on the axes that copy. */
-static void copy_coords(struct wanted *w, uint64_t pos)
-{
-	uint32_t copies = w->ld->doc.rules.v[w->t->rule].said;
-
-	coords(w, pos);
-	for (size_t i = 0; i < w->nr_steps; i++)
-		copies &= ~(1u << w->step[i].axis[0]);
-	for (unsigned a = 0; a < w->ld->doc.mesh.nr; a++)
-		if (copies & 1u << a)
-			w->at[a] = CK_LAY_FREE;
+	while (p && !ck_layout_agree(w->mesh, f->at, p->at))
+		p = p->next;
+	return p;
 }
 
 /* Copies in @f of what another file has. */
-static int lost_copies(struct wanted *w, const struct ck_lay_inst *f,
+static int lost_copies(struct wanted *w, const struct ck_layout_file *f,
 		       const bool *have, struct ck_err *err)
 {
-	const uint64_t *at = w->ld->dims.v + f->at;
-	uint64_t pos = 0, end = w->positions;
 	struct ck_placed place;
-	bool one = true;
+	uint64_t end, part = ck_layout_part(w->r, -1, f->at, &end);
 	int ret = 0;
 
-	for (size_t i = 0; i < w->nr_steps; i++)
-		one &= at[w->step[i].axis[0]] != CK_LAY_FREE;
-	if (one) {
-		pos = position(w, at);
-		end = pos + 1;
-	}
-	for (; pos < end && !ret; pos++) {
-		copy_coords(w, pos);
-		if (have[pos] && is_there(w, f) && fits(w, &place))
+	if (part == CK_LAYOUT_FREE)
+		part = 0; /* any of them */
+	else
+		end = part + 1;
+	for (; part < end && !ret; part++) {
+		go_to(w, part, true);
+		if (have[part] && is_there(w, f) && find_place(w, &place))
 			ret = give(w, &place, f, err);
 	}
 	return ret;
 }
 
-static int lost_box(struct wanted *w, const struct ck_lay_inst *f,
+static int lost_box(const struct wanted *w, const struct ck_layout_file *f,
 		    struct ck_err *err)
 {
-	const struct ck_lay_load *ld = w->ld;
-	const struct ck_lay_box *b = ck_lay_box_at(
-		ld, &ld->doc.rules.v[w->t->rule], f->rank, ld->dims.v + f->at);
-	struct ck_placed place = { 0 };
+	const struct ck_layout_box *b =
+		ck_layout_box_at(&w->ld->doc, w->r, f->rank, f->at);
+	struct ck_placed place;
 
-	if (!b || b->file || b->size.rank != grid_rank(w))
+	if (!b || b->file || b->size.rank != w->grid.rank)
 		return 0;
-	ck_lay_place_box(ld, b, &place);
-	return is_empty(w, &place) ? 0 : give(w, &place, f, err);
+	ck_layout_box_place(b, &place);
+	return give(w, &place, f, err);
 }
 
-/* @have: NULL where boxes say which file has what. */
-static int all_lost_copies(struct wanted *w, const bool *have,
-			   struct ck_err *err)
+int ck_layout_missing(struct ck_layout_load *ld, struct ck_layout_tensor *t,
+		      const struct ck_part *like, struct ck_err *err)
 {
-	const struct ck_lay_load *ld = w->ld;
+	struct wanted w = { .ld = ld,
+			    .mesh = &ld->doc.mesh,
+			    .t = t,
+			    .r = t->rule,
+			    .like = like,
+			    .grid = { like->grid, like->grid_rank } };
+	ck_auto_free bool *have = NULL;
+	uint64_t nr;
 	int ret = 0;
 
-	for (size_t i = 0; i < ld->lost.nr && !ret; i++) {
-		const struct ck_lay_inst *f = &ld->insts.v[ld->lost.v[i]];
+	if (!like->grid)
+		w.grid = (struct ck_layout_dims){ like->shape, like->rank };
+	ck_layout_part(w.r, -1, NULL, &nr);
+	have = calloc(nr, sizeof(*have));
+	if (!have)
+		return ck_layout_no_mem(ld, err);
+	for (const struct ck_layout_piece *p = t->first; p && !w.r->boxed;
+	     p = p->next) {
+		uint64_t all, i = ck_layout_part(w.r, -1, p->at, &all);
 
-		if (is_elsewhere(w, f))
-			continue;
-		ret = have ? lost_copies(w, f, have, err) : lost_box(w, f, err);
+		have[i] = true;
+	}
+	for (uint64_t i = 0; i < nr && !w.r->boxed && !ret; i++)
+		if (!have[i])
+			ret = lacking(&w, i, err);
+	for (size_t i = 0; i < ld->lost.nr && !ret; i++) {
+		const struct ck_layout_file *f = ld->lost.v[i];
+
+		if (!is_elsewhere(&w, f))
+			ret = w.r->boxed ? lost_box(&w, f, err) :
+					   lost_copies(&w, f, have, err);
 	}
 	return ret;
 }
 
-int ck_lay_settle_missing(struct ck_lay_load *ld, struct ck_lay_tensor *t,
-			  const struct ck_part *like, struct ck_err *err)
-{
-	const struct ck_lay_rule *r = &ld->doc.rules.v[t->rule];
-	struct wanted w = { .ld = ld,
-			    .t = t,
-			    .step = ld->doc.steps.v + r->first_step,
-			    .nr_steps = r->nr_steps,
-			    .positions = 1,
-			    .like = like };
-	ck_auto_free bool *have = NULL;
-	int ret = 0;
-
-	if (r->boxed)
-		return all_lost_copies(&w, NULL, err);
-	if (!r->nr_steps && !ld->lost.nr)
-		return 0;
-	for (size_t i = 0; i < r->nr_steps; i++)
-		w.positions *= w.step[i].split.nr; /* at most 2^20 */
-	have = calloc(w.positions, sizeof(*have));
-	if (!have)
-		return ck_lay_no_mem(ld, err);
-	for (uint32_t i = t->first; i != CK_NONE; i = ld->pieces.v[i].next)
-		have[position(&w, ld->dims.v + ld->pieces.v[i].at)] = true;
-	for (uint64_t i = 0; i < w.positions && !ret; i++)
-		if (!have[i])
-			ret = lacking(&w, i, err);
-	return ret ? ret : all_lost_copies(&w, have, err);
-}
-
 /* ---- members of "tensors" that nothing matched ---- */
 
-static int declare(struct ck_lay_load *ld, const struct ck_lay_rule *r,
+static int declare(struct ck_layout_load *ld, const struct ck_layout_rule *r,
 		   struct ck_err *err)
 {
 	struct ck_part decl = { .name = r->pattern,
 				.name_len = strlen(r->pattern),
 				.dtype = r->dtype,
-				.rank = r->shape.rank };
-	int ret = 0;
+				.rank = r->shape.rank,
+				.shape = r->shape.v };
+	int ret = ck_layout_tree(ld, r, &decl.tree, err);
 
-	decl.shape = ld->doc.dims.v + r->shape.first;
-	if (r->tree)
-		ret = ck_builder_tree(ld->b, r->tree, strlen(r->tree),
-				      &decl.tree, err);
 	return ret ? ret : ck_builder_declare(ld->b, &decl, err);
 }
 
-static int unused(struct ck_lay_load *ld, uint32_t rule, struct ck_err *err)
+static int unused(struct ck_layout_load *ld, uint32_t rule, struct ck_err *err)
 {
-	const struct ck_lay_rule *r = &ld->doc.rules.v[rule];
+	const struct ck_layout_rule *r = &ld->doc.rules[rule];
 	struct ck_problem_in at = { .severity = CK_WARNING };
 
 	if (r->ignore)
 		return 0; /* what is not there is left out, too */
-	if (r->match != CK_LAY_EXACT)
+	if (r->match != CK_LAYOUT_EXACT)
 		return ck_builder_problem(ld->b, &at, err,
 					  "tensors[%u]: \"%s\" matches nothing",
 					  rule, r->pattern);
-	if (r->boxed && (!r->nr_boxes || ld->doc.boxes.v[r->first_box].file))
+	if (r->boxed && (!r->nr_boxes || r->box[0].file))
 		return 0; /* it has no elements; or said of each box */
 	at.severity = CK_ERROR;
 	at.tensor = r->pattern;
@@ -354,17 +273,17 @@ static int unused(struct ck_lay_load *ld, uint32_t rule, struct ck_err *err)
 				  r->key ? r->key : "");
 }
 
-int ck_lay_unused_rules(struct ck_lay_load *ld, struct ck_err *err)
+int ck_layout_unused_rules(struct ck_layout_load *ld, struct ck_err *err)
 {
 	int ret = 0;
 
-	for (uint32_t i = 0; i < ld->doc.rules.nr && !ret; i++) {
-		const struct ck_lay_rule *r = &ld->doc.rules.v[i];
+	for (uint32_t i = 0; i < ld->doc.nr_rules && !ret; i++) {
+		const struct ck_layout_rule *r = &ld->doc.rules[i];
 
 		if (r->hits)
 			continue;
 		ret = unused(ld, i, err);
-		if (!ret && r->match == CK_LAY_EXACT && r->shape.given &&
+		if (!ret && r->match == CK_LAYOUT_EXACT && r->shape.v &&
 		    r->dtype)
 			ret = declare(ld, r, err);
 	}

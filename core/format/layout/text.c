@@ -11,27 +11,43 @@
 
 struct eval {
 	const char *s, *end; /* what is in the braces, not read yet */
-	const struct ck_lay_vars *v;
+	const struct ck_layout_vars *v;
 	uint32_t used;
 	struct ck_err *err;
 };
 
-unsigned ck_lay_axis(const struct ck_lay_mesh *mesh, const char *name,
-		     size_t len)
+unsigned ck_layout_axis(const struct ck_layout_mesh *mesh, const char *name,
+			size_t len)
 {
 	for (unsigned i = 0; i < mesh->nr; i++)
 		if (strlen(mesh->axis[i].name) == len &&
 		    !memcmp(mesh->axis[i].name, name, len))
 			return i;
-	return CK_LAY_AXES;
+	return CK_LAYOUT_AXES;
 }
 
-void ck_lay_coords(const struct ck_lay_mesh *mesh, uint64_t pos, uint64_t *at)
+void ck_layout_coords(const struct ck_layout_mesh *mesh, uint64_t pos,
+		      uint64_t *at)
 {
 	for (unsigned i = mesh->nr; i-- > 0;) {
 		at[i] = pos % mesh->axis[i].size;
 		pos /= mesh->axis[i].size;
 	}
+}
+
+uint64_t ck_layout_rank(const struct ck_layout_mesh *mesh, uint64_t pos)
+{
+	return mesh->rank ? mesh->rank[pos] : pos;
+}
+
+bool ck_layout_agree(const struct ck_layout_mesh *mesh, const uint64_t *a,
+		     const uint64_t *b)
+{
+	for (unsigned i = 0; i < mesh->nr; i++)
+		if (a[i] != CK_LAYOUT_FREE && b[i] != CK_LAYOUT_FREE &&
+		    a[i] != b[i])
+			return false;
+	return true;
 }
 
 static void skip_blanks(struct eval *e)
@@ -51,7 +67,7 @@ static int read_number(const char *s, size_t len, int64_t *out)
 	return len ? 0 : -EINVAL;
 }
 
-static int capture(struct eval *e, struct ck_lay_slice *out)
+static int capture(struct eval *e, struct ck_layout_slice *out)
 {
 	unsigned n;
 
@@ -66,7 +82,8 @@ static int capture(struct eval *e, struct ck_lay_slice *out)
 	return 0;
 }
 
-static int number_of(struct eval *e, const struct ck_lay_slice *c, int64_t *out)
+static int number_of(struct eval *e, const struct ck_layout_slice *c,
+		     int64_t *out)
 {
 	*out = 1;
 	if (e->v->dry || !read_number(c->s, c->len, out))
@@ -85,11 +102,11 @@ static int variable(struct eval *e, int64_t *out)
 	while (e->s < e->end && (isalnum((unsigned char)*e->s) || *e->s == '_'))
 		e->s++;
 	len = (size_t)(e->s - name);
-	axis = ck_lay_axis(e->v->mesh, name, len);
+	axis = ck_layout_axis(e->v->mesh, name, len);
 	if (len == 4 && !memcmp(name, "rank", 4)) {
-		e->used |= CK_LAY_RANK;
+		e->used |= CK_LAYOUT_RANK;
 		value = e->v->rank;
-	} else if (axis < CK_LAY_AXES) {
+	} else if (axis < CK_LAYOUT_AXES) {
 		e->used |= 1u << axis;
 		value = e->v->dry ? 1 : e->v->at[axis];
 	} else {
@@ -97,7 +114,7 @@ static int variable(struct eval *e, int64_t *out)
 			       "\"%.*s\" is no axis of the mesh, nor rank",
 			       (int)(len < 80 ? len : 80), name);
 	}
-	if (!e->v->dry && value == CK_LAY_FREE)
+	if (!e->v->dry && value == CK_LAYOUT_FREE)
 		return ck_fail(e->err, EINVAL, "nothing says which %.*s it is",
 			       (int)len, name);
 	*out = e->v->dry ? 1 : (int64_t)value;
@@ -106,7 +123,7 @@ static int variable(struct eval *e, int64_t *out)
 
 static int factor(struct eval *e, int64_t *out)
 {
-	struct ck_lay_slice c;
+	struct ck_layout_slice c;
 	const char *from;
 	int ret;
 
@@ -218,12 +235,12 @@ static int put_number(struct eval *e, struct ck_str *out)
 
 static int put(struct eval *e, struct ck_str *out)
 {
-	const struct ck_lay_slice *key = &e->v->key;
-	struct ck_lay_slice c;
+	const struct ck_layout_slice *key = &e->v->key;
+	struct ck_layout_slice c;
 	int ret;
 
 	if (e->end - e->s == 3 && !memcmp(e->s, "key", 3)) {
-		e->used |= CK_LAY_KEY;
+		e->used |= CK_LAYOUT_KEY;
 		if (!key->s && !e->v->dry)
 			return ck_fail(e->err, EINVAL, "there is no key here");
 		if (key->s)
@@ -240,8 +257,8 @@ static int put(struct eval *e, struct ck_str *out)
 }
 
 /* At a brace; returns how many bytes to go on by, or -errno. */
-static int brace(const char *s, const struct ck_lay_vars *v, struct ck_str *out,
-		 uint32_t *used, struct ck_err *err)
+static int brace(const char *s, const struct ck_layout_vars *v,
+		 struct ck_str *out, uint32_t *used, struct ck_err *err)
 {
 	struct ck_err why = { 0 };
 	struct eval e = { .v = v, .err = &why };
@@ -266,8 +283,8 @@ static int brace(const char *s, const struct ck_lay_vars *v, struct ck_str *out,
 	return (int)(end - s) + 1;
 }
 
-int ck_lay_expand(const char *text, const struct ck_lay_vars *v,
-		  struct ck_str *out, uint32_t *used, struct ck_err *err)
+int ck_layout_expand(const char *text, const struct ck_layout_vars *v,
+		     struct ck_str *out, uint32_t *used, struct ck_err *err)
 {
 	while (*text) {
 		size_t plain = strcspn(text, "{}");
@@ -286,7 +303,7 @@ int ck_lay_expand(const char *text, const struct ck_lay_vars *v,
 	return out->failed ? ck_fail(err, ENOMEM, "no memory") : 0;
 }
 
-bool ck_lay_is_glob(const char *text)
+bool ck_layout_is_glob(const char *text)
 {
 	bool inside = false;
 

@@ -10,30 +10,28 @@
 #define CK_LAYOUT_WRITE_H
 
 #include "core/format/layout/doc.h"
-#include "core/base/strmap.h"
 
-#define CK_LAY_ALIGN 4096 /* where tensors begin in a file, in bytes */
+#define CK_LAYOUT_ALIGN 4096 /* where tensors begin in a file, in bytes */
 /* Keys of what lies between tensors, so that these begin aligned. */
-#define CK_LAY_FILLER "__unshard_pad."
+#define CK_LAYOUT_FILLER "__unshard_pad."
 
 /* A tensor that will be written. */
-struct ck_lay_target {
+struct ck_layout_target {
 	const char *name; /* of the JSON value */
-	uint32_t rule; /* of doc.rules */
+	const struct ck_layout_rule *rule;
 	uint8_t dtype;
-	struct ck_lay_dims shape;
-	uint64_t at[CK_LAY_AXES]; /* the only coordinates, or CK_LAY_FREE */
+	struct ck_layout_dims shape;
+	struct ck_layout_dims grid; /* that it is cut in: "view", or shape */
+	uint64_t at[CK_LAYOUT_AXES]; /* the only coordinates, or .._FREE */
 };
 
-struct ck_lay_out {
-	struct ck_lay_doc doc;
-	CK_VEC(struct ck_lay_target) targets;
+struct ck_layout_out {
+	struct ck_layout_doc doc;
+	CK_VEC(struct ck_layout_target) targets;
 	const char *path; /* of a rank's file; with {rank} or axes */
 	bool dcp; /* what torch.distributed.checkpoint loads; else safetensors */
 	uint64_t align; /* bytes; a power of 2, 1: packed */
-	/* private: the first rule of each exact name; rules that are patterns */
-	struct ck_strmap exact;
-	CK_VEC(uint32_t) exact_rule, patterns;
+	struct ck_layout_index index; /* private: by name */
 };
 
 /*
@@ -41,36 +39,28 @@ struct ck_lay_out {
  * is for: without "files" it says nothing of a checkpoint that is there.
  * Neither where it is no JSON.
  */
-bool ck_lay_out_wanted(const char *bytes, size_t len);
-bool ck_lay_out_only(const char *bytes, size_t len);
+bool ck_layout_out_wanted(const char *bytes, size_t len);
+bool ck_layout_out_only(const char *bytes, size_t len);
 /*
  * @name: for messages; borrowed.  @format: where the layout says none, or
  * NULL.  -EINVAL with a line.
  */
-int ck_lay_out_parse(struct ck_lay_out *out, const char *name,
-		     const char *bytes, size_t len, const char *format,
-		     struct ck_err *err);
-void ck_lay_out_free(struct ck_lay_out *out);
-#define ck_auto_lay_out __attribute__((cleanup(ck_lay_out_free)))
+int ck_layout_out_parse(struct ck_layout_out *out, const char *name,
+			const char *bytes, size_t len, const char *format,
+			struct ck_err *err);
+void ck_layout_out_free(struct ck_layout_out *out);
 
-/* The number of the rank at mesh position @pos. */
-uint64_t ck_lay_out_rank(const struct ck_lay_out *out, uint64_t pos);
-/* The name of its file. */
-int ck_lay_out_file(const struct ck_lay_out *out, uint64_t pos,
-		    struct ck_str *to, struct ck_err *err);
-/* Dimensions that @t is cut in: its "view", else its shape. */
-void ck_lay_out_grid(const struct ck_lay_out *out,
-		     const struct ck_lay_target *t, const uint64_t **grid,
-		     unsigned *rank);
+/* The name of the file of the rank at mesh position @pos. */
+int ck_layout_out_file(const struct ck_layout_out *out, uint64_t pos,
+		       struct ck_str *to, struct ck_err *err);
 /*
  * What position @pos holds of @t: 1, 0: nothing, -EINVAL.  Positions of the
- * same *group, below ck_lay_out_groups(), hold the same.
+ * same *group, below ck_layout_out_groups(), hold the same.
  */
-int ck_lay_out_place(const struct ck_lay_out *out,
-		     const struct ck_lay_target *t, uint64_t pos,
-		     struct ck_placed *place, uint64_t *group,
-		     struct ck_err *err);
-uint64_t ck_lay_out_groups(const struct ck_lay_out *out,
-			   const struct ck_lay_target *t);
+int ck_layout_out_place(const struct ck_layout_out *out,
+			const struct ck_layout_target *t, uint64_t pos,
+			struct ck_placed *place, uint64_t *group,
+			struct ck_err *err);
+uint64_t ck_layout_out_groups(const struct ck_layout_target *t);
 
 #endif

@@ -9,11 +9,11 @@
 static const char *expand(const char *text, int want)
 {
 	static char result[128];
-	const struct ck_lay_mesh mesh = { .axis = { { "pp", 4 }, { "tp", 8 } },
-					  .nr = 2,
-					  .nr_ranks = 32 };
-	const uint64_t at[] = { 3, CK_LAY_FREE };
-	const struct ck_lay_vars v = {
+	const struct ck_layout_mesh mesh = {
+		.axis = { { "pp", 4 }, { "tp", 8 } }, .nr = 2, .nr_ranks = 32
+	};
+	const uint64_t at[] = { 3, CK_LAYOUT_FREE };
+	const struct ck_layout_vars v = {
 		.mesh = &mesh,
 		.at = at,
 		.rank = 29,
@@ -23,7 +23,7 @@ static const char *expand(const char *text, int want)
 	};
 	struct ck_str s = { 0 };
 	struct ck_err err = { 0 };
-	int ret = ck_lay_expand(text, &v, &s, NULL, &err);
+	int ret = ck_layout_expand(text, &v, &s, NULL, &err);
 
 	cr_expect_eq(ret, want, "%s: %s", text, err.msg);
 	snprintf(result, sizeof(result), "%s", s.v ? s.v : "");
