@@ -57,4 +57,19 @@ static inline struct ck_part kit_part(const char *name, uint32_t src)
 				 .shape = shape };
 }
 
+/* Each test of @suite has a kit @k of its own, and in it @file of 1 MiB. */
+#define KIT_SUITE(suite)                               \
+	static struct kit k;                           \
+	static uint32_t file;                          \
+	static void set_up(void)                       \
+	{                                              \
+		k = kit_new();                         \
+		file = kit_file(&k, "a.bin", 1 << 20); \
+	}                                              \
+	static void tear_down(void)                    \
+	{                                              \
+		kit_free(&k);                          \
+	}                                              \
+	TestSuite(suite, .init = set_up, .fini = tear_down)
+
 #endif

@@ -7,21 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct kit k;
-static uint32_t file;
-
-static void set_up(void)
-{
-	k = kit_new();
-	file = kit_file(&k, "a.bin", 1 << 20);
-}
-
-static void tear_down(void)
-{
-	kit_free(&k);
-}
-
-TestSuite(catalog_dump, .init = set_up, .fini = tear_down);
+KIT_SUITE(catalog_dump);
 
 static json_t *parsed(enum ck_dump_doc doc)
 {

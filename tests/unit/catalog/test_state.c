@@ -2,21 +2,7 @@
 /* What the gate lets through: torn, missing, empty, flat parts. */
 #include "tests/unit/catalog/kit.h"
 
-static struct kit k;
-static uint32_t file;
-
-static void set_up(void)
-{
-	k = kit_new();
-	file = kit_file(&k, "a.bin", 1 << 20);
-}
-
-static void tear_down(void)
-{
-	kit_free(&k);
-}
-
-TestSuite(catalog_state, .init = set_up, .fini = tear_down);
+KIT_SUITE(catalog_state);
 
 Test(catalog_state, torn)
 {
