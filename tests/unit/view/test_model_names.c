@@ -15,6 +15,8 @@ static struct ck_err err;
 
 static void setup(void)
 {
+	n = (struct ck_model_names){ 0 };
+	opts = (struct ck_opts){ 0 };
 	vk_init(&k);
 }
 
@@ -26,9 +28,45 @@ static void teardown(void)
 }
 TestSuite(model_names, .init = setup, .fini = teardown);
 
-static void flat(const char *name)
+struct sample {
+	const char *what, *tensors, *rule, *names;
+	const char *strip; /* strip-prefix; NULL: not given */
+};
+
+/*
+ * PATH, or =NAME without its structure: a float32 [2].  Others have what
+ * safetensors calls their type behind it, ":I64" (a scalar) or ":U8:5056".
+ */
+static void add(char *word)
 {
-	vk_tensor(&k, name, CK_DT_F32, 1, DIMS(2));
+	enum ck_dtype dtype = CK_DT_F32;
+	uint64_t len = 2;
+	bool scalar = false;
+	char *save;
+	const char *name = strtok_r(word, ":", &save);
+	const char *type = strtok_r(NULL, ":", &save);
+
+	if (type) {
+		const char *size = strtok_r(NULL, ":", &save);
+
+		dtype = ck_dtype_by_safetensors(type, strlen(type));
+		scalar = !size;
+		len = size ? strtoul(size, NULL, 10) : 1;
+	}
+	if (*name == '=')
+		vk_tensor(&k, name + 1, dtype, !scalar, &len);
+	else
+		vk_nested_of(&k, name, dtype, !scalar, &len);
+}
+
+static void add_all(const char *tensors)
+{
+	char *copy = strdup(tensors), *save;
+
+	for (char *word = strtok_r(copy, " ", &save); word;
+	     word = strtok_r(NULL, " ", &save))
+		add(word);
+	free(copy);
 }
 
 static void make(void)
@@ -41,7 +79,7 @@ static void make(void)
 }
 
 /* The names, sorted, with a blank between. */
-static void expect(const char *rule, const char *want)
+static void expect(const char *what, const char *rule, const char *want)
 {
 	char got[2048] = "";
 
@@ -51,210 +89,123 @@ static void expect(const char *rule, const char *want)
 			strcat(got, " ");
 		strncat(got, n.v[i].name, n.v[i].name_len);
 	}
-	cr_expect_str_eq(got, want);
-	cr_expect_str_eq(n.rule.v, rule);
+	cr_expect_str_eq(got, want, "%s", what);
+	cr_expect_str_eq(n.rule.v, rule, "%s", what);
 }
 
-Test(model_names, wrapped_in_a_dict)
+static void run(const struct sample *s, size_t nr)
 {
-	vk_nested(&k, "model/model.embed.weight");
-	vk_nested(&k, "model/lm_head.weight");
-	expect("wrapping key \"model.\"", "lm_head.weight model.embed.weight");
+	for (; nr--; s++) {
+		add_all(s->tensors);
+		if (s->strip)
+			ck_opts_add(&opts, "strip-prefix", s->strip);
+		expect(s->what, s->rule, s->names);
+		teardown();
+		setup();
+	}
 }
 
-Test(model_names, a_leading_model_that_is_the_models_own)
+static const struct sample wrapped[] = {
+	{ "wrapped in a dict", "model/model.embed.weight model/lm_head.weight",
+	  "wrapping key \"model.\"", "lm_head.weight model.embed.weight",
+	  NULL },
+	{ "a leading model that is the models own",
+	  "model.embed.weight model.norm.weight", "nothing",
+	  "model.embed.weight model.norm.weight", NULL },
+	{ "without structure dots prove nothing",
+	  "=model.embed.weight =model.norm.weight", "nothing",
+	  "model.embed.weight model.norm.weight", NULL },
+	{ "a wrapper in a wrapper", "app/model/w app/optimizer/state/w/exp_avg",
+	  "wrapping key \"app.model.\"", "w", NULL },
+	{ "a wrapper must hold all of it", "model/w teacher/w", "nothing",
+	  "model.w teacher.w", NULL },
+	{ "a tensor beside the wrapper", "model/w scale", "nothing",
+	  "model.w scale", NULL },
+	{ "other trainers: Composer, fairseq",
+	  "state/model/w state/optimizers/Adam/state/w/exp_avg "
+	  "last_optimizer_state/state/#0/exp_avg state_dict_ema/w "
+	  "rng:U8:5056",
+	  "wrapping key \"state.model.\" (without 1 beside it)", "w", NULL },
+	{ "numbers beside the wrapper",
+	  "model/w model/position step:I64 rng:U8:5056 loss:F32:1 =epoch:I32:1",
+	  "wrapping key \"model.\" (without 4 beside it)", "position w", NULL },
+	{ "numbers of a model that nothing wraps", "w step:I64", "nothing",
+	  "step w", NULL },
+	{ "numbers beside two dicts", "model/w teacher/w step:I64", "nothing",
+	  "model.w step teacher.w", NULL },
+	{ "numbers alone", "model:I64", "nothing", "model", NULL },
+	{ "a module called like no wrapper", "encoder/w encoder/b", "nothing",
+	  "encoder.b encoder.w", NULL },
+	{ "no tensors", "", "nothing", "", NULL },
+};
+
+static const struct sample optimizers[] = {
+	{ "optimizer is no model",
+	  "model/w optimizer/state/w/exp_avg optimizer/param_groups/#0/lr "
+	  "lr_scheduler/last train_state/tokens optimizer_states/#0/x",
+	  "wrapping key \"model.\"", "w", NULL },
+	{ "optimizer without structure",
+	  "=w =optimizer.state.w.exp_avg =optimizer =opt.weight =ema.weight",
+	  "nothing", "ema.weight opt.weight optimizer w", NULL },
+	{ "an optimizer alone, as a Trainer's optimizer.pt",
+	  "param_groups/#0/lr state/#0/exp_avg state/#0/exp_avg_sq "
+	  "state/#0/step state/#1/sum",
+	  "nothing, for all of it is an optimizer's or a trainer's", "", NULL },
+	{ "an optimizer without its groups",
+	  "state/#0/momentum_buffer state/#1/exp_avg state/#1/step",
+	  "nothing, for all of it is an optimizer's or a trainer's", "", NULL },
+	{ "optimizers of any key",
+	  "generator/w discriminator/w optimizer_g/state/#0/exp_avg "
+	  "optimizer_g/state/#0/step G_opt/state/#0/sum G_opt/state/#0/own "
+	  "G_opt/param_groups/#0/lr D_opt/state.w.momentum_buffer "
+	  "D_opt/param_groups.w.lr adam/w.exp_avg adam/w.exp_avg_sq "
+	  "adam/w.step",
+	  "nothing", "discriminator.w generator.w", NULL },
+	{ "names as of optimizers in a model",
+	  "step enc.sum enc.step ema.exp_avg state.w state.step "
+	  "optimizer/param_groups/#0/lr",
+	  "nothing", "ema.exp_avg enc.step enc.sum state.step state.w step",
+	  NULL },
+	{ "weights that apex keeps",
+	  "model/w master_params/#0 fp32_from_fp16/#0/#0 "
+	  "fp32_from_fp16_params/#0/#0",
+	  "wrapping key \"model.\"", "w", NULL },
+};
+
+static const struct sample inserted[] = {
+	{ "what wrappers insert",
+	  "=_orig_mod.a._checkpoint_wrapped_module.w "
+	  "=_orig_mod.a._fsdp_wrapped_module.b =my_orig_mod.w",
+	  "wrappers inside names", "a.b a.w my_orig_mod.w", NULL },
+	{ "module of data parallel", "=module._orig_mod.a =module.b",
+	  "wrappers inside names, prefix \"module.\" of all", "a b", NULL },
+	{ "module of some is the models own", "=module.a =b", "nothing",
+	  "b module.a", NULL },
+	{ "the option decides", "base.a base.b._orig_mod.c other optimizer/x",
+	  "prefix \"base.\" (strip-prefix)", "a b._orig_mod.c other", "base." },
+	{ "an empty option keeps all names", "model/a",
+	  "prefix \"\" (strip-prefix)", "model.a", "" },
+};
+
+Test(model_names, keys_around_a_model)
 {
-	vk_nested(&k, "model.embed.weight");
-	vk_nested(&k, "model.norm.weight");
-	expect("nothing", "model.embed.weight model.norm.weight");
+	run(wrapped, CK_ARRAY_LEN(wrapped));
 }
 
-Test(model_names, without_structure_dots_prove_nothing)
+Test(model_names, optimizers_are_no_model)
 {
-	flat("model.embed.weight");
-	flat("model.norm.weight");
-	expect("nothing", "model.embed.weight model.norm.weight");
+	run(optimizers, CK_ARRAY_LEN(optimizers));
 }
 
-Test(model_names, optimizer_is_no_model)
+Test(model_names, what_wrappers_insert_and_what_is_stripped)
 {
-	vk_nested(&k, "model/w");
-	vk_nested(&k, "optimizer/state/w/exp_avg");
-	vk_nested(&k, "optimizer/param_groups/#0/lr");
-	vk_nested(&k, "lr_scheduler/last");
-	vk_nested(&k, "train_state/tokens");
-	vk_nested(&k, "optimizer_states/#0/x");
-	expect("wrapping key \"model.\"", "w");
-}
-
-Test(model_names, optimizer_without_structure)
-{
-	flat("w");
-	flat("optimizer.state.w.exp_avg");
-	flat("optimizer");
-	flat("opt.weight");
-	flat("ema.weight");
-	expect("nothing", "ema.weight opt.weight optimizer w");
-}
-
-/* As a Trainer's optimizer.pt. */
-Test(model_names, an_optimizer_alone)
-{
-	vk_nested(&k, "param_groups/#0/lr");
-	vk_nested(&k, "state/#0/exp_avg");
-	vk_nested(&k, "state/#0/exp_avg_sq");
-	vk_nested(&k, "state/#0/step");
-	vk_nested(&k, "state/#1/sum");
-	expect("nothing, for all of it is an optimizer's or a trainer's", "");
-}
-
-Test(model_names, an_optimizer_without_its_groups)
-{
-	vk_nested(&k, "state/#0/momentum_buffer");
-	vk_nested(&k, "state/#1/exp_avg");
-	vk_nested(&k, "state/#1/step");
-	expect("nothing, for all of it is an optimizer's or a trainer's", "");
-}
-
-Test(model_names, optimizers_of_any_key)
-{
-	vk_nested(&k, "generator/w");
-	vk_nested(&k, "discriminator/w");
-	vk_nested(&k, "optimizer_g/state/#0/exp_avg");
-	vk_nested(&k, "optimizer_g/state/#0/step");
-	vk_nested(&k, "G_opt/state/#0/sum");
-	vk_nested(&k, "G_opt/state/#0/own");
-	vk_nested(&k, "G_opt/param_groups/#0/lr");
-	vk_nested(&k, "D_opt/state.w.momentum_buffer");
-	vk_nested(&k, "D_opt/param_groups.w.lr");
-	vk_nested(&k, "adam/w.exp_avg");
-	vk_nested(&k, "adam/w.exp_avg_sq");
-	vk_nested(&k, "adam/w.step");
-	expect("nothing", "discriminator.w generator.w");
-}
-
-Test(model_names, names_as_of_optimizers_in_a_model)
-{
-	vk_nested(&k, "step");
-	vk_nested(&k, "enc.sum");
-	vk_nested(&k, "enc.step");
-	vk_nested(&k, "ema.exp_avg");
-	vk_nested(&k, "state.w");
-	vk_nested(&k, "state.step");
-	vk_nested(&k, "optimizer/param_groups/#0/lr");
-	expect("nothing",
-	       "ema.exp_avg enc.step enc.sum state.step state.w step");
-}
-
-Test(model_names, weights_that_apex_keeps)
-{
-	vk_nested(&k, "model/w");
-	vk_nested(&k, "master_params/#0");
-	vk_nested(&k, "fp32_from_fp16/#0/#0");
-	vk_nested(&k, "fp32_from_fp16_params/#0/#0");
-	expect("wrapping key \"model.\"", "w");
-}
-
-Test(model_names, a_wrapper_in_a_wrapper)
-{
-	vk_nested(&k, "app/model/w");
-	vk_nested(&k, "app/optimizer/state/w/exp_avg");
-	expect("wrapping key \"app.model.\"", "w");
-}
-
-Test(model_names, a_wrapper_must_hold_all_of_it)
-{
-	vk_nested(&k, "model/w");
-	vk_nested(&k, "teacher/w");
-	expect("nothing", "model.w teacher.w");
-}
-
-Test(model_names, a_tensor_beside_the_wrapper)
-{
-	vk_nested(&k, "model/w");
-	vk_nested(&k, "scale");
-	expect("nothing", "model.w scale");
-}
-
-/* As Composer and fairseq save. */
-Test(model_names, other_trainers)
-{
-	vk_nested(&k, "state/model/w");
-	vk_nested(&k, "state/optimizers/Adam/state/w/exp_avg");
-	vk_nested(&k, "last_optimizer_state/state/#0/exp_avg");
-	vk_nested(&k, "state_dict_ema/w");
-	vk_nested_of(&k, "rng", CK_DT_U8, 1, DIMS(5056));
-	expect("wrapping key \"state.model.\" (without 1 beside it)", "w");
-}
-
-/* Counters and generators; the same names are kept where nothing wraps. */
-Test(model_names, numbers_beside_the_wrapper)
-{
-	vk_nested(&k, "model/w");
-	vk_nested(&k, "model/position");
-	vk_nested_of(&k, "step", CK_DT_I64, 0, NULL);
-	vk_nested_of(&k, "rng", CK_DT_U8, 1, DIMS(5056));
-	vk_nested_of(&k, "loss", CK_DT_F32, 1, DIMS(1));
-	vk_tensor(&k, "epoch", CK_DT_I32, 1, DIMS(1));
-	expect("wrapping key \"model.\" (without 4 beside it)", "position w");
-}
-
-Test(model_names, numbers_of_a_model_that_nothing_wraps)
-{
-	vk_nested(&k, "w");
-	vk_nested_of(&k, "step", CK_DT_I64, 0, NULL);
-	expect("nothing", "step w");
-}
-
-Test(model_names, numbers_beside_two_dicts)
-{
-	vk_nested(&k, "model/w");
-	vk_nested(&k, "teacher/w");
-	vk_nested_of(&k, "step", CK_DT_I64, 0, NULL);
-	expect("nothing", "model.w step teacher.w");
-}
-
-Test(model_names, numbers_alone)
-{
-	vk_nested_of(&k, "model", CK_DT_I64, 0, NULL);
-	expect("nothing", "model");
-}
-
-Test(model_names, a_module_called_like_no_wrapper)
-{
-	vk_nested(&k, "encoder/w");
-	vk_nested(&k, "encoder/b");
-	expect("nothing", "encoder.b encoder.w");
-}
-
-Test(model_names, what_wrappers_insert)
-{
-	flat("_orig_mod.a._checkpoint_wrapped_module.w");
-	flat("_orig_mod.a._fsdp_wrapped_module.b");
-	flat("my_orig_mod.w");
-	expect("wrappers inside names", "a.b a.w my_orig_mod.w");
-}
-
-Test(model_names, module_of_data_parallel)
-{
-	flat("module._orig_mod.a");
-	flat("module.b");
-	expect("wrappers inside names, prefix \"module.\" of all", "a b");
-}
-
-Test(model_names, module_of_some_is_the_models_own)
-{
-	flat("module.a");
-	flat("b");
-	expect("nothing", "b module.a");
+	run(inserted, CK_ARRAY_LEN(inserted));
 }
 
 Test(model_names, collisions_name_both)
 {
-	flat("_orig_mod.w");
-	flat("w");
-	flat("x");
-	expect("wrappers inside names", "x");
+	add_all("=_orig_mod.w =w =x");
+	expect("collisions name both", "wrappers inside names", "x");
 	cr_assert_eq(n.nr_clash, 2);
 	cr_expect_eq(n.clash[0].tensor, n.clash[1].other);
 	cr_expect_eq(n.clash[1].tensor, n.clash[0].other);
@@ -263,53 +214,27 @@ Test(model_names, collisions_name_both)
 
 Test(model_names, three_of_one_name)
 {
-	flat("_orig_mod.w");
-	flat("_fsdp_wrapped_module.w");
-	flat("w");
+	add_all("=_orig_mod.w =_fsdp_wrapped_module.w =w");
 	make();
 	cr_expect_eq(n.nr, 0);
 	cr_expect_eq(n.nr_clash, 3);
 }
 
-Test(model_names, the_option_decides)
-{
-	ck_opts_add(&opts, "strip-prefix", "base.");
-	vk_nested(&k, "base.a");
-	vk_nested(&k, "base.b._orig_mod.c");
-	vk_nested(&k, "other");
-	vk_nested(&k, "optimizer/x");
-	expect("prefix \"base.\" (strip-prefix)", "a b._orig_mod.c other");
-}
-
 Test(model_names, an_option_that_fits_no_name_is_said)
 {
+	add_all("base.a bass.");
 	ck_opts_add(&opts, "strip-prefix", "bass.");
-	vk_nested(&k, "base.a");
-	vk_nested(&k, "bass.");
-	expect("nothing: none begins with \"bass.\" (strip-prefix)",
+	expect("an option that fits no name is said",
+	       "nothing: none begins with \"bass.\" (strip-prefix)",
 	       "base.a bass.");
 	cr_expect(n.idle);
 }
 
-Test(model_names, an_empty_option_keeps_all_names)
-{
-	ck_opts_add(&opts, "strip-prefix", "");
-	vk_nested(&k, "model/a");
-	expect("prefix \"\" (strip-prefix)", "model.a");
-}
-
 Test(model_names, nothing_is_cut_to_nothing)
 {
-	flat("_orig_mod.");
-	flat("module.");
-	flat("module.a");
+	add_all("=_orig_mod. =module. =module.a");
 	make();
 	for (uint32_t i = 0; i < n.nr; i++)
 		cr_expect_gt(n.v[i].name_len, 0);
 	cr_expect_eq(n.nr, 3);
-}
-
-Test(model_names, no_tensors)
-{
-	expect("nothing", "");
 }
