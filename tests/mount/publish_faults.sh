@@ -40,10 +40,11 @@ while :; do
 	mount_ckpt "$SRC" rw
 	if [ ! -d "$SRC/k" ]; then
 		# what was begun is ended by the mount; what was not, by us
-		sleep 0.1
-		"$UNSHARD" publish "$MNT/k" >"$WORK/out" 2>&1 ||
-			wait_for 5 test -d "$SRC/k" ||
-			fail "after step $step: $(cat "$WORK/out")"
+		ended() {
+			"$UNSHARD" publish "$MNT/k" >"$WORK/out" 2>&1 ||
+				[ -d "$SRC/k" ]
+		}
+		wait_for 5 ended || fail "after step $step: $(cat "$WORK/out")"
 	fi
 	check "ended after step $step"
 	clean() { [ -z "$(ls -A "$SRC" | grep staging)" ]; }
@@ -57,19 +58,26 @@ done
 say "$killed kills of the worker in a publish"
 rm -r "$SRC/k"
 
-# ---- kill -9 of the worker while a writer writes, at any time
+# ---- kill -9 of the worker beside the N-th file that a writer writes
+mkfifo "$WORK/begins"
 for i in 1 2 3 4 5 6; do
 	mount_ckpt "$SRC" rw
 	(
 		mkdir "$MNT/w"
+		n=0
 		while :; do
-			cp "$CKPT"/__*.distcp "$MNT/w/shards" &&
-				cp "$CKPT/.metadata" "$MNT/w/shards/m" &&
-				mv "$MNT/w/shards/m" "$MNT/w/shards/.metadata" || exit
+			for f in "$CKPT"/__*.distcp "$CKPT/.metadata"; do
+				[ $((n += 1)) != "$i" ] || echo >"$WORK/begins"
+				to=${f##*/}
+				cp "$f" "$MNT/w/shards/${to/#.metadata/m}" || exit
+			done
+			mv "$MNT/w/shards/m" "$MNT/w/shards/.metadata" || exit
 		done
 	) >/dev/null 2>&1 &
-	sleep "0.0$((i * 7 % 10))"
-	kill -9 "$(worker_pid)"
+	worker=$(worker_pid)
+	read -r _ <"$WORK/begins"
+	answers $((i * 5 % 13))
+	kill -9 "$worker"
 	wait
 	wait_for 10 not mounted || fail "the mount stays"
 	check "killed while writing, $i"
@@ -90,11 +98,12 @@ for i in 1 2 3 4 5 6; do
 	(
 		cp "$CKPT"/__[012]*.distcp "$MNT/v$i/shards"
 		for n in $(seq 1 300); do
+			[ $n != $((i * 13 % 50)) ] || echo >"$WORK/begins"
 			head -c "$((n * 87))" "$CKPT/__3_0.distcp" \
 				>"$MNT/v$i/shards/__3_0.distcp"
 		done
 	) 2>/dev/null &
-	sleep "0.0$((i * 13 % 10))"
+	read -r _ <"$WORK/begins"
 	{ kill -9 $! && wait; } 2>/dev/null
 	cp "$CKPT/.metadata" "$MNT/v$i/shards/m"
 	index "v$i" 2>/dev/null || { index "v$i" || fail "index v$i"; }

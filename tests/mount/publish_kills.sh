@@ -16,15 +16,23 @@ whole() {
 	(cd "$MNT/$1/tensors" && sha256sum --quiet -c \
 		"$here/tests/demo/expected.sha256") >"$WORK/err" 2>&1
 }
+mkfifo "$WORK/begins"
+# next COMMAND...: one call of a save; the one that is number $at begins beside
+# whoever waits for it
+next() {
+	[ $((calls += 1)) != "$at" ] || echo >"$WORK/begins"
+	"$@"
+}
 # save STEP: as torch.distributed.checkpoint does; says when it was published
 save() {
-	local d=$MNT/$1/shards r
-	mkdir "$MNT/$1" 2>/dev/null
+	local d=$MNT/$1/shards r calls=0
+	next mkdir "$MNT/$1" 2>/dev/null
 	for r in 0 1 2 3; do
-		cp "$CKPT/__${r}_0.distcp" "$d/__${r}_0.distcp" || return
+		next cp "$CKPT/__${r}_0.distcp" "$d/__${r}_0.distcp" || return
 	done
-	cp "$CKPT/.metadata" "$d/.metadata.tmp" &&
-		mv "$d/.metadata.tmp" "$d/.metadata" && echo "$1" >>"$WORK/returned"
+	next cp "$CKPT/.metadata" "$d/.metadata.tmp" &&
+		next mv "$d/.metadata.tmp" "$d/.metadata" &&
+		echo "$1" >>"$WORK/returned" && next true
 }
 check() {
 	local s
@@ -41,13 +49,16 @@ check() {
 hidden=0
 for i in $(seq "$times"); do
 	mount_ckpt "$SRC" rw
+	worker=$(worker_pid)
+	at=$((i % 8 + 1))
 	save "step-$i" 2>/dev/null &
 	writer=$!
-	# the whole takes some 50 ms: a moment of it
-	sleep "0.$(printf %03d $((i * 37 % 60)))"
+	at=
+	read -r _ <"$WORK/begins"
+	answers $((i * 5 % 13))
 	case $((i % 3)) in
 	0) kill -9 $writer $(pgrep -P $writer) 2>/dev/null ;;
-	*) kill -9 "$(worker_pid)" ;;
+	*) kill -9 "$worker" ;;
 	esac
 	wait $writer 2>/dev/null
 	if [ $((i % 3)) != 0 ]; then

@@ -85,7 +85,8 @@ whole "$A/step-3" || fail "step-3 is torn"
 # ---- both publish at once, ten at a time
 mkdir "$A/step-4"
 cp "$CKPT"/__* "$CKPT/.metadata" "$A/step-4/shards"
-sleep 0.2
+closed() { "$UNSHARD" status "$SRC" | not grep -q 'step-4: being written'; }
+wait_for 10 closed || fail "status: $("$UNSHARD" status "$SRC")"
 for i in 1 2 3 4 5 6 7 8 9 10; do
 	"$UNSHARD" publish "$A/step-4" >"$WORK/p.$i" 2>&1 || echo "$?" >"$WORK/rc.$i" &
 done

@@ -110,10 +110,10 @@ fresh
 ours() { ls -A "$ckpt" | grep -c '^\.unshard-new-\|^\.unshard-writer$'; }
 mount_ckpt "$ckpt" replace
 pids="$(supervisor_pid) $(worker_pid)"
-python3 -c 'import os, sys, time
+python3 -c 'import os, signal, sys
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
 os.write(fd, b"a part of it")
-time.sleep(60)' "$MNT/tensors/w" &
+signal.pause()' "$MNT/tensors/w" &
 writer=$!
 both_there() { [ "$(ours)" = 2 ]; }
 wait_for 20 both_there || fail "$(ls -A "$ckpt")"

@@ -235,10 +235,12 @@ whole s4
 
 # ---- rm: of one, it is unwritten; of the step, all goes
 start "$MNT" r1
+exec 8<>"$MNT/r1/tensors/norm"
 put "$MNT" r1 0 && put "$MNT" r1 1 || fail "put"
 rmdir "$MNT/r1/ranks/0" 2>/dev/null && fail "rmdir of what is written"
 rm "$MNT/r1/unshard-layout.json" 2>/dev/null && fail "rm of the layout"
 rm "$MNT/r1/ranks/2/embed.weight" || fail "rm of a slice"
+exec 8>&-
 expect 1 'embed.weight: bytes 0 to 256000 of 256000 .*ranks 0, 2' \
 	"$UNSHARD" publish "$MNT/r1"
 rm -r "$MNT/r1" || fail "rm -r"
@@ -342,10 +344,15 @@ put "$B" t2 1
 MNT=$B whole t2
 "$UNSHARD" umount "$A" && "$UNSHARD" umount "$B" || fail umount
 
-# ---- kill -9 of the worker at any time, and the rest is written later
+# ---- kill -9 of the worker beside any write, and the rest is written later
 cat >"$WORK/rest.py" <<'P'
-import os, sys
-src, dst = sys.argv[1:]
+import atexit, os, sys
+src, dst, *beside = sys.argv[1:]  # a FIFO, which is opened before that write
+left = int(beside.pop()) if beside else 0
+def tell():
+    if beside:
+        open(beside.pop(), "w").close()
+atexit.register(tell)
 for name in sorted(os.listdir(src)):
     data = open(f"{src}/{name}", "rb").read()
     fd = os.open(f"{dst}/{name}", os.O_RDWR)
@@ -356,18 +363,26 @@ for name in sorted(os.listdir(src)):
                 continue
             sys.exit("read something else")
         except OSError:
+            left -= 1
+            if left < 0:
+                tell()
             os.pwrite(fd, part, at)
     os.close(fd)
 P
+mkfifo "$WORK/begins"
 [ -n "${UNSHARD_NIGHTLY-}" ] && times=30 || times=5
 for i in $(seq $times); do
 	mount_ckpt "$SRC" rw
 	[ -d "$MNT/k" ] || start "$MNT" k
+	worker=$(worker_pid)
+	beside=("$WORK/begins" $((i * 17 % 50)))
 	for r in 0 1 2 3; do
-		python3 "$WORK/rest.py" "$D/$r" "$MNT/k/ranks/$r" 2>/dev/null &
+		python3 "$WORK/rest.py" "$D/$r" "$MNT/k/ranks/$r" "${beside[@]}" \
+			2>/dev/null &
+		beside=()
 	done
-	sleep "0.0$((i * 3 % 10))5"
-	kill -9 "$(worker_pid)"
+	read -r _ <"$WORK/begins"
+	kill -9 "$worker"
 	wait
 	wait_for 10 not mounted || fail "the mount stays"
 	[ -d "$SRC/k" ] && break
@@ -386,11 +401,11 @@ start "$MNT" w
 put "$MNT" w 1
 cp "$D/0/head.weight" "$D/0/norm" "$MNT/w/ranks/0"
 python3 -c '
-import sys, time
+import signal, sys
 f = open(sys.argv[2], "r+b", buffering=0)
 f.write(open(sys.argv[1], "rb").read(100000))
 open(sys.argv[3], "w")
-time.sleep(60)' "$D/0/embed.weight" "$MNT/w/ranks/0/embed.weight" "$WORK/half" &
+signal.pause()' "$D/0/embed.weight" "$MNT/w/ranks/0/embed.weight" "$WORK/half" &
 wait_for 10 test -e "$WORK/half" || fail "half a slice"
 expect 3 'open for writing' "$UNSHARD" publish "$MNT/w"
 { kill -9 $! && wait $!; } 2>/dev/null

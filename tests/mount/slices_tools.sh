@@ -48,6 +48,7 @@ if command -v rsync >/dev/null; then
 		mkdir "$MNT/$s"
 		rsync -a "$WORK/layout.json" "$MNT/$s/unshard-layout.json" ||
 			fail "rsync of the layout: $(cat "$LOG")"
+		exec 8<>"$MNT/$s/tensors/norm" # until all was looked at
 		for r in 0 1; do
 			rsync $how "$D/$r/" "$MNT/$s/ranks/$r/" ||
 				fail "rsync $how: $(cat "$LOG")"
@@ -56,6 +57,7 @@ if command -v rsync >/dev/null; then
 		done
 		[ "$how" != -a ] || [ "$(mode_of "$MNT/$s/ranks/1/w")" = \
 			"$(mode_of "$D/1/w")" ] || fail "mode: $(mode_of "$MNT/$s/ranks/1/w")"
+		exec 8>&-
 		[ "$how" = -a ] || "$UNSHARD" publish "$MNT/$s" >/dev/null ||
 			fail "publish $s"
 		whole $s
@@ -129,7 +131,8 @@ grep -q 'hand: x has 6001 bytes, and the slice norm has 6000: it stays' "$LOG" |
 cp "$D/0/norm" "$MNT/hand/tensors/norm" || fail norm
 
 # ---- what no slice is called keeps it from being published, and is named
-sleep 2.5
+make_safetensors "$MNT/after/shards/model.safetensors"
+wait_for 20 here_is after || fail "not published when quiet: $(cat "$LOG")"
 here_is hand && fail "published with a file that is lost then"
 expect 1 'not complete: ranks/0/x: no slice is called so' \
 	"$UNSHARD" publish "$MNT/hand"

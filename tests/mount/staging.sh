@@ -192,19 +192,25 @@ if command -v rsync >/dev/null; then
 	rsync -a "$HF/" "$MNT/by-rsync/shards/" || fail "rsync -a"
 	rsync -a "$CKPT/" "$MNT/dcp-rsync/shards/" || fail "rsync -a of dcp"
 fi
-# the same by hand, which is slower
-mkdir "$MNT/by-hand"
-cp "$HF"/*.safetensors "$MNT/by-hand/shards"
-cp "$HF/$index" "$MNT/by-hand/shards/.$index.Ab12Cd"
-mv "$MNT/by-hand/shards/.$index.Ab12Cd" "$MNT/by-hand/shards/$index"
+# the same by hand
+copied() { # STEP: all but what comes behind the index
+	mkdir "$MNT/$1"
+	cp "$HF"/*.safetensors "$MNT/$1/shards"
+	cp "$HF/$index" "$MNT/$1/shards/.$index.Ab12Cd"
+	mv "$MNT/$1/shards/.$index.Ab12Cd" "$MNT/$1/shards/$index"
+}
+behind() { # STEP: what comes behind it
+	local f
+	cp "$HF/tokenizer.json" "$MNT/$1/shards/" || fail "a file behind the index"
+	for f in "$HF"/*; do
+		[ -e "$MNT/$1/shards/${f##*/}" ] || cp "$f" "$MNT/$1/shards/"
+	done
+}
+copied by-hand
 grep -q 'nothing was written for 10 s' "$MNT/by-hand/.unshard/status" ||
 	fail "status: $(cat "$MNT/by-hand/.unshard/status")"
-sleep 3
 [ ! -e "$SRC/by-hand" ] || fail "published at an index that was copied"
-cp "$HF/tokenizer.json" "$MNT/by-hand/shards/" || fail "a file behind the index"
-for f in "$HF"/*; do
-	[ -e "$MNT/by-hand/shards/${f##*/}" ] || cp "$f" "$MNT/by-hand/shards/"
-done
+behind by-hand
 for step in by-hand by-rsync dcp-rsync; do
 	[ $step = by-hand ] || command -v rsync >/dev/null || continue
 	wait_for 25 test -d "$SRC/$step" ||
@@ -214,6 +220,18 @@ for step in by-hand by-rsync dcp-rsync; do
 	diff -r -x .unshard-manifest "$from" "$SRC/$step" ||
 		fail "$step: another copy"
 done
+umount_ckpt
+
+# ---- not while anything comes behind it, though another one is meanwhile
+mount_ckpt "$SRC" rw,publish-after=3
+copied coming
+copied left
+comes() { echo >>"$MNT/coming/shards/tokenizer.json" && [ -d "$SRC/left" ]; }
+wait_for 25 comes || fail "left: not published when quiet: $(cat "$LOG")"
+[ ! -e "$SRC/coming" ] || fail "published while files came behind its index"
+behind coming
+wait_for 25 test -d "$SRC/coming" || fail "coming: not published when quiet"
+diff -r -x .unshard-manifest "$HF" "$SRC/coming" || fail "coming: another copy"
 umount_ckpt
 
 # ---- quiet, and nothing else

@@ -8,22 +8,26 @@ LIMIT=240
 requires python3
 
 cat >"$WORK/large.py" <<'END'
-import mmap, os, sys, time
+import mmap, os, struct, sys
 
 mapped, written, base = sys.argv[1], sys.argv[2], int(sys.argv[3])
 size = 4096 * 4096
+rounds = mmap.mmap(-1, 8)  # of the child's
 child = os.fork()
 if not child:
     m = mmap.mmap(os.open(mapped, os.O_RDWR), 0)
     for k in range(1 << 30):
         for at in range(100, size, 4096 * 16):
             m[at] = k % 256
+        rounds[:] = struct.pack("Q", k + 1)
 fd = os.open(written, os.O_RDWR | os.O_DIRECT)
 new = mmap.mmap(-1, size)
 for k in range(4):
     new[:] = os.urandom(1 << 20) * 16
     assert os.pwrite(fd, new, base) == size
-    time.sleep(0.05)
+    before = rounds[:]
+    while rounds[:] == before:
+        os.sched_yield()
 os.kill(child, 9)
 os.waitpid(child, 0)
 END

@@ -98,6 +98,11 @@ mount_ckpt() {
 		fail "mount of $1 gave exit $?"
 	mounted || fail "mount of $1 said 0 and is not there"
 }
+# answers N: so many of the mount, each of which takes a while
+answers() {
+	local k
+	for ((k = 0; k < $1; k++)); do stat "$MNT" >/dev/null 2>&1; done
+}
 umount_ckpt() {
 	"$UNSHARD" umount "$MNT" || fail "umount gave exit $?"
 	mounted && fail "umount said 0 and the mount is there"
