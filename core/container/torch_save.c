@@ -158,6 +158,19 @@ const char *ck_torch_save_top(const struct ck_torch_save *ts, size_t *len)
 	return slash ? e->name : NULL;
 }
 
+bool ck_torch_save_called(const struct ck_torch_save *ts, const char *suffix,
+			  char *room, size_t size)
+{
+	size_t len;
+	const char *top = ck_torch_save_top(ts, &len);
+
+	if (!top || len + strlen(suffix) >= size || memchr(top, 0, len))
+		return false;
+	memcpy(room, top, len);
+	strcpy(room + len, suffix);
+	return true;
+}
+
 static int place_entry(struct ck_torch_save *ts, const struct ck_zip_entry *e,
 		       uint64_t *off, struct ck_err *err)
 {

@@ -60,6 +60,12 @@ int ck_torch_save_open(struct ck_torch_save *ts, struct ck_source *src,
  * there is none.
  */
 const char *ck_torch_save_top(const struct ck_torch_save *ts, size_t *len);
+/*
+ * What the file was called when it was saved, if it ended in @suffix: into
+ * @room of @size bytes; false: it does not say, or there is not the room.
+ */
+bool ck_torch_save_called(const struct ck_torch_save *ts, const char *suffix,
+			  char *room, size_t size);
 void ck_torch_save_close(struct ck_torch_save *ts);
 #define ck_auto_torch_save __attribute__((cleanup(ck_torch_save_close)))
 

@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * files.c - the files of a DeepSpeed checkpoint, by their names
+ *
+ * The archive in a file keeps the name that the file was saved under.  But
+ * torch.save() to a buffer, and the older container, leave no name inside; so
+ * a copy of one rank's file in the place of another's fits in every way.  How
+ * the tensors shown are cut does not give it away: in stages 1 and 2 two ranks
+ * have hardly a parameter in common, and in stage 3 the last has less of each.
+ * What is compared is what the files themselves hold, vector by vector.
  */
-#include "core/format/deepspeed/priv.h"
+#include "core/format/deepspeed/deepspeed.h"
+
+#include "core/base/check.h"
+#include "core/container/torch_lost.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MOST 32 /* tensors of a file that are compared */
+
+/* ---- names ---- */
 
 /*
  * Whether @name is @pattern, where '#' stands for a number, at most three of
@@ -26,7 +40,7 @@ static bool fits(const char *name, const char *pattern, unsigned long *n)
 		if (!isdigit((unsigned char)*name))
 			return false;
 		*n = strtoul(name, &end, 10);
-		if (end - name > 9 || *n++ >= CK_DS_MAX_RANKS)
+		if (end - name > 9 || *n++ >= DEEPSPEED_MAX_RANKS)
 			return false;
 		name = end;
 		pattern++;
@@ -34,32 +48,33 @@ static bool fits(const char *name, const char *pattern, unsigned long *n)
 	return !*name;
 }
 
-bool ck_ds_is_name(const char *name, struct ck_ds_file *out)
+bool ck_deepspeed_is_name(const char *name, struct deepspeed_file *out)
 {
 	static const struct {
 		const char *pattern;
-		enum ck_ds_kind kind;
+		enum deepspeed_kind kind;
 		signed char mp, dp; /* which number; -1: none */
 	} t[] = {
-		{ "mp_rank_#_model_states.pt", CK_DS_MODEL, 0, -1 },
-		{ "zero_pp_rank_#_mp_rank_#_model_states.pt", CK_DS_MODEL3, 1,
+		{ "mp_rank_#_model_states.pt", DEEPSPEED_MODEL, 0, -1 },
+		{ "zero_pp_rank_#_mp_rank_#_model_states.pt", DEEPSPEED_MODEL3,
+		  1, 0 },
+		{ "zero_pp_rank_#_mp_rank_#_optim_states.pt", DEEPSPEED_OPTIM,
+		  1, 0 },
+		{ "bf16_zero_pp_rank_#_mp_rank_#_optim_states.pt",
+		  DEEPSPEED_OPTIM, 1, 0 },
+		{ "fp16_zero_pp_rank_#_mp_rank_#_optim_states.pt",
+		  DEEPSPEED_OPTIM, 1, 0 },
+		{ "layer_#-model_states.pt", DEEPSPEED_LAYER, -1, 0 },
+		{ "layer_#-model_#-model_states.pt", DEEPSPEED_LAYER, 1, 0 },
+		{ "layer_#_expert_#_mp_rank_#_model_states.pt",
+		  DEEPSPEED_EXPERT, 2, 1 },
+		{ "expert_#_mp_rank_#_model_states.pt", DEEPSPEED_EXPERT, 1,
 		  0 },
-		{ "zero_pp_rank_#_mp_rank_#_optim_states.pt", CK_DS_OPTIM, 1,
-		  0 },
-		{ "bf16_zero_pp_rank_#_mp_rank_#_optim_states.pt", CK_DS_OPTIM,
-		  1, 0 },
-		{ "fp16_zero_pp_rank_#_mp_rank_#_optim_states.pt", CK_DS_OPTIM,
-		  1, 0 },
-		{ "layer_#-model_states.pt", CK_DS_LAYER, -1, 0 },
-		{ "layer_#-model_#-model_states.pt", CK_DS_LAYER, 1, 0 },
-		{ "layer_#_expert_#_mp_rank_#_model_states.pt", CK_DS_EXPERT, 2,
-		  1 },
-		{ "expert_#_mp_rank_#_model_states.pt", CK_DS_EXPERT, 1, 0 },
-		{ "expp_rank_#_mp_rank_#_optim_states.pt", CK_DS_EXPERT_OPTIM,
-		  1, 0 },
+		{ "expp_rank_#_mp_rank_#_optim_states.pt",
+		  DEEPSPEED_EXPERT_OPTIM, 1, 0 },
 	};
 
-	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+	for (size_t i = 0; i < CK_ARRAY_LEN(t); i++) {
 		unsigned long n[3] = { 0 };
 
 		if (!fits(name, t[i].pattern, n))
@@ -72,9 +87,9 @@ bool ck_ds_is_name(const char *name, struct ck_ds_file *out)
 	return false;
 }
 
-static int order(const void *pa, const void *pb)
+static int by_rank(const void *pa, const void *pb)
 {
-	const struct ck_ds_file *a = pa, *b = pb;
+	const struct deepspeed_file *a = pa, *b = pb;
 
 	if (a->kind != b->kind)
 		return a->kind < b->kind ? -1 : 1;
@@ -85,47 +100,36 @@ static int order(const void *pa, const void *pb)
 	return strcmp(a->name, b->name);
 }
 
-int ck_ds_files_list(struct ck_ds_files *fs, const struct ck_dir *dir,
-		     struct ck_err *err)
+int ck_deepspeed_files_list(struct deepspeed_load *ld, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = ck_dir_list(dir, "", &l, err);
+	int ret = ck_dir_list(ld->dir, "", &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++) {
-		struct ck_ds_file f = { 0 }, *to;
+		struct deepspeed_file f = { 0 }, *to;
 
-		if (l.v[i].is_dir || !ck_ds_is_name(l.v[i].name, &f))
+		if (l.v[i].is_dir || !ck_deepspeed_is_name(l.v[i].name, &f))
 			continue;
-		f.name = strdup(l.v[i].name);
-		to = f.name ? ck_vec_push(&fs->v) : NULL;
-		if (!to) {
-			free(f.name);
-			return ck_fail(err, ENOMEM, "no memory for names");
-		}
+		f.name = ck_arena_fmt(&ld->mem, "%s", l.v[i].name);
+		to = ck_vec_push(&ld->files);
+		if (!f.name || !to)
+			return ck_deepspeed_no_memory(err);
 		*to = f;
 	}
-	if (!ret && fs->v.nr)
-		qsort(fs->v.v, fs->v.nr, sizeof(*fs->v.v), order);
+	if (!ret && ld->files.nr)
+		qsort(ld->files.v, ld->files.nr, sizeof(*ld->files.v), by_rank);
 	return ret;
 }
 
-void ck_ds_files_free(struct ck_ds_files *fs)
+const struct deepspeed_file *ck_deepspeed_files_of(
+	const struct deepspeed_load *ld, enum deepspeed_kind kind, unsigned mp,
+	size_t *nr)
 {
-	for (size_t i = 0; i < fs->v.nr; i++)
-		free(fs->v.v[i].name);
-	free(fs->v.v);
-	*fs = (struct ck_ds_files){ 0 };
-}
-
-const struct ck_ds_file *ck_ds_files_of(const struct ck_ds_files *fs,
-					enum ck_ds_kind kind, unsigned mp,
-					size_t *nr)
-{
-	const struct ck_ds_file *first = NULL;
+	const struct deepspeed_file *first = NULL;
 
 	*nr = 0;
-	for (size_t i = 0; i < fs->v.nr; i++) {
-		const struct ck_ds_file *f = &fs->v.v[i];
+	for (size_t i = 0; i < ld->files.nr; i++) {
+		const struct deepspeed_file *f = &ld->files.v[i];
 
 		if (f->kind != kind || f->mp != mp)
 			continue;
@@ -134,4 +138,146 @@ const struct ck_ds_file *ck_ds_files_of(const struct ck_ds_files *fs,
 		++*nr;
 	}
 	return first;
+}
+
+/* ---- whose it is ---- */
+
+/* The name that it was saved under, if one that DeepSpeed gives: into @text. */
+static bool saved_as(const struct ck_torch_open *f, char *text, size_t room,
+		     struct deepspeed_file *out)
+{
+	return ck_torch_save_called(&f->ts, ".pt", text, room) &&
+	       ck_deepspeed_is_name(text, out);
+}
+
+int ck_deepspeed_open(struct deepspeed_load *ld, struct ck_torch_open *f,
+		      const char *name, bool *ok, struct ck_err *err)
+{
+	struct deepspeed_file is, was;
+	char text[128];
+	int ret = ck_torch_open(f, ld->dir, ld->b, name, ok, err);
+
+	if (ret || !*ok || !ck_deepspeed_is_name(name, &is) ||
+	    !saved_as(f, text, sizeof(text), &was) ||
+	    (was.kind == is.kind && was.mp == is.mp && was.dp == is.dp))
+		return ret;
+	*ok = false;
+	return deepspeed_problem(
+		ld, CK_ERROR, name, err,
+		"it says that it was saved as %s: it is not read", text);
+}
+
+int ck_deepspeed_peek(const struct ck_dir *dir, const char *name,
+		      struct ck_torch_open *f)
+{
+	int ret = ck_dir_open(dir, name, &f->s, NULL);
+
+	return ret ? ret : ck_torch_save_open(&f->ts, f->s, NULL);
+}
+
+int ck_deepspeed_lost(struct deepspeed_load *ld, const struct ck_torch_open *f,
+		      struct ck_err *err)
+{
+	const struct ck_torch_lost_in lost = { .p = f->ts.pickle,
+					       .from = ck_pickle_root(
+						       f->ts.pickle),
+					       .b = ld->b,
+					       .file = f->s->name,
+					       .any = true };
+
+	return ck_torch_lost_report(&lost, err);
+}
+
+bool ck_deepspeed_is_run(const struct ck_torch_tensor *t, uint64_t *len)
+{
+	uint64_t step = 1;
+
+	for (unsigned d = t->rank; d-- > 0;)
+		if ((t->shape[d] > 1 && (uint64_t)t->stride[d] != step) ||
+		    !ck_mul_ok(step, t->shape[d], &step))
+			return false;
+	return ck_mul_ok(step, ck_dtype_info(t->dtype)->size, len);
+}
+
+int ck_deepspeed_compare_one(struct deepspeed_load *ld, const char *unit,
+			     uint32_t nr, const struct ck_torch_place *at,
+			     struct ck_err *err)
+{
+	struct ck_stretch s = { .unit = unit,
+				.src = at->src,
+				.nr = nr,
+				.off = at->off,
+				.elem = ck_dtype_info(at->t.dtype)->size };
+
+	return ck_deepspeed_is_run(&at->t, &s.len) ?
+		       ck_builder_stretch(ld->b, &s, err) :
+		       0;
+}
+
+struct comparing {
+	struct deepspeed_load *ld;
+	struct ck_torch_open *f;
+	uint32_t nr;
+};
+
+/* 1: enough of them were seen. */
+static int compare_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+			struct ck_err *err)
+{
+	struct comparing *c = ctx;
+	struct ck_torch_place at;
+	int ret;
+
+	if (!ck_torch_is_rebuild(c->f->ts.pickle, leaf->value))
+		return 0;
+	ret = ck_torch_place(c->f, leaf->value, &at, NULL);
+	if (ret)
+		return ret == -ENOMEM ? ck_deepspeed_no_memory(err) : 0;
+	ret = ck_deepspeed_compare_one(c->ld, c->f->s->name, c->nr++, &at, err);
+	return ret ? ret : c->nr >= MOST;
+}
+
+int ck_deepspeed_compare(struct deepspeed_load *ld, struct ck_torch_open *f,
+			 ck_pv from, struct ck_err *err)
+{
+	struct comparing c = { .ld = ld, .f = f };
+	struct deepspeed_file was;
+	char text[128];
+	int ret;
+
+	if (saved_as(f, text, sizeof(text), &was))
+		return 0;
+	ret = ck_torch_walk(f->ts.pickle, from, compare_leaf, &c, err);
+	return ret < 0 ? ret : 0;
+}
+
+int ck_deepspeed_open_all(struct deepspeed_load *ld, struct ck_torch_open *f,
+			  const char *name, bool *ok, struct ck_err *err)
+{
+	int ret = ck_deepspeed_open(ld, f, name, ok, err);
+
+	if (ret || !*ok)
+		return ret;
+	ret = ck_deepspeed_compare(ld, f, ck_pickle_root(f->ts.pickle), err);
+	return ret ? ret : ck_deepspeed_lost(ld, f, err);
+}
+
+/* ---- what is in it ---- */
+
+void ck_deepspeed_tensors(struct deepspeed_tensors *t,
+			  const struct ck_pickle *p, ck_pv dict)
+{
+	ck_piter_init_pairs(&t->it, p, dict);
+}
+
+bool ck_deepspeed_next(struct deepspeed_tensors *t)
+{
+	const struct ck_pickle *p = t->it.p;
+	ck_pv key;
+
+	while (ck_piter_next2(&t->it, &key, &t->v))
+		if (ck_pv_key_text(p, key, t->number, &t->name, &t->len) &&
+		    ck_torch_is_rebuild(p, t->v))
+			return true;
+	return false;
 }

@@ -9,12 +9,10 @@
  *
  * Stage by stage of the pipeline; one stage's model files are open at once.
  */
+#include "core/format/deepspeed/deepspeed.h"
+
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/container/container.h"
-#include "core/format/deepspeed/groups.h"
-#include "core/format/deepspeed/priv.h"
-#include "core/format/format.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,16 +24,16 @@
 /* The ranks of one stage: as many as are tensor-parallel. */
 struct stage {
 	unsigned nr;
-	struct ck_ds_model *models;
-	struct ck_ds_zero *zeros;
+	struct deepspeed_model *models;
+	struct deepspeed_zero *zeros;
 	bool complete;
 };
 
 static void free_stage(struct stage *s)
 {
 	for (unsigned i = 0; i < s->nr && s->models && s->zeros; i++) {
-		ck_ds_zero_free(&s->zeros[i]);
-		ck_ds_model_free(&s->models[i]);
+		ck_deepspeed_zero_free(&s->zeros[i]);
+		ck_deepspeed_model_free(&s->models[i]);
 	}
 	free(s->models);
 	free(s->zeros);
@@ -45,7 +43,7 @@ static void free_stage(struct stage *s)
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	struct ck_ds_file f;
+	struct deepspeed_file f;
 	int ret;
 
 	if (dir->only)
@@ -54,27 +52,29 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < l.nr; i++)
-		if (!l.v[i].is_dir && ck_ds_is_name(l.v[i].name, &f))
+		if (!l.v[i].is_dir && ck_deepspeed_is_name(l.v[i].name, &f))
 			return CK_MATCH_INDEX;
-	ret = ck_ds_is_universal(dir);
+	ret = ck_deepspeed_is_universal(dir);
 	if (ret < 0)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_deepspeed_no_memory(err);
 	return ret ? CK_MATCH_INDEX : CK_MATCH_NONE;
 }
 
+/* ---- a model file ---- */
+
 /* The model file of rank @mp: of stage 3 the first data-parallel rank's. */
-static int open_model(struct ck_ds_load *ld, struct ck_ds_model *m,
-		      struct ck_err *err)
+static int open_model(struct deepspeed_model *m, struct ck_err *err)
 {
+	struct deepspeed_load *ld = m->ld;
 	char name[64];
 	size_t nr;
-	const struct ck_ds_file *file =
-		ck_ds_files_of(&ld->fs, CK_DS_MODEL, m->mp, &nr);
+	const struct deepspeed_file *file =
+		ck_deepspeed_files_of(ld, DEEPSPEED_MODEL, m->mp, &nr);
 	bool ok = false;
 	int ret = 0;
 
 	if (!nr) {
-		file = ck_ds_files_of(&ld->fs, CK_DS_MODEL3, m->mp, &nr);
+		file = ck_deepspeed_files_of(ld, DEEPSPEED_MODEL3, m->mp, &nr);
 		m->stage3 = nr;
 	}
 	snprintf(name, sizeof(name), "mp_rank_%02u_model_states.pt", m->mp);
@@ -83,92 +83,70 @@ static int open_model(struct ck_ds_load *ld, struct ck_ds_model *m,
 				     err);
 	for (size_t i = 0; i < nr && !ok && !ret; i++) {
 		ck_torch_open_close(&m->f);
-		ret = ck_ds_open(&m->f, ld->dir, ld->b, file[i].name, &ok, err);
+		ret = ck_deepspeed_open(ld, &m->f, file[i].name, &ok, err);
 	}
 	if (!ret && !ok)
 		ck_torch_open_close(&m->f);
 	return ret;
 }
 
-/* What it said lies in memory of its file, and goes with it. */
-static void drop_model(struct ck_ds_model *m)
-{
-	const struct ck_ds_model rank = { .mp = m->mp,
-					  .tp = m->tp,
-					  .nr_tp = m->nr_tp };
-
-	ck_ds_model_free(m);
-	*m = rank;
-}
-
 /* The weights of a tensor-parallel rank, or the optimizer of a stage. */
-static int find_alike(struct ck_ds_load *ld, struct ck_ds_model *m,
-		      struct ck_err *err)
+static int compare_model(struct deepspeed_model *m, struct ck_err *err)
 {
-	const struct ck_pickle *p = m->f.ts.pickle;
-	ck_pv from;
+	ck_pv from = m->module;
 
-	if (m->stage3 || !ck_pv_key(p, ck_pickle_root(p), "module", &from))
+	if (m->stage3)
 		return 0;
-	ld->apart |= ck_pv_kind(from) == CK_P_NONE;
+	m->ld->apart |= ck_pv_kind(from) == CK_P_NONE;
 	if (ck_pv_kind(from) != CK_P_NONE ||
-	    ck_pv_key(p, ck_pickle_root(p), "optimizer", &from))
-		return ck_ds_alike(ld->b, &m->f, m->f.s->name, from, err);
+	    ck_pv_key(m->f.ts.pickle, m->root, "optimizer", &from))
+		return ck_deepspeed_compare(m->ld, &m->f, from, err);
 	return 0;
 }
 
-static int read_model(struct ck_ds_load *ld, struct ck_ds_model *m,
-		      struct ck_err *err)
+static int read_model(struct deepspeed_model *m, struct ck_err *err)
 {
-	struct ck_problem_in p = { .severity = CK_ERROR };
+	struct deepspeed_load *ld = m->ld;
 	struct ck_err why = { 0 };
 	bool ok;
-	int ret = open_model(ld, m, err);
+	int ret = open_model(m, err);
 
 	if (ret || !m->f.s)
 		return ret;
-	ret = ck_ds_model_read(m, &why);
+	ret = ck_deepspeed_model_read(m, &why);
 	if (ret == -EINVAL) {
-		p.file = m->f.s->name;
-		ret = ck_builder_problem(ld->b, &p, err, "%s", why.msg);
-		drop_model(m);
+		ret = deepspeed_problem(ld, CK_ERROR, m->f.s->name, err, "%s",
+					why.msg);
+		ck_deepspeed_model_free(m);
 		return ret;
 	}
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	ret = ck_ds_check_steps(ld, m->f.s->name, m->steps, &ok, err);
+	ret = ck_deepspeed_check_steps(ld, m->f.s->name, m->steps, &ok, err);
 	if (!ret && ok)
-		ret = find_alike(ld, m, err);
+		ret = compare_model(m, err);
 	if (!ret && ok)
-		ret = ck_ds_lost(ld->b, &m->f, err);
+		ret = ck_deepspeed_lost(ld, &m->f, err);
 	if (!ret && ok)
-		ret = ck_ds_experts_check(ld, m, err);
+		ret = ck_deepspeed_experts_check(m, err);
 	if (!ok)
-		drop_model(m);
+		ck_deepspeed_model_free(m);
 	return ret;
 }
 
-static unsigned count_mp(const struct ck_ds_files *fs)
-{
-	unsigned nr = 0;
+/* ---- degrees ---- */
 
-	for (size_t i = 0; i < fs->v.nr; i++)
-		if (fs->v.v[i].kind != CK_DS_LAYER)
-			nr = CK_MAX(nr, fs->v.v[i].mp + 1);
-	return nr;
-}
-
-static bool has_kind(const struct ck_ds_files *fs, enum ck_ds_kind kind)
+static bool has_kind(const struct deepspeed_load *ld, enum deepspeed_kind kind)
 {
-	for (size_t i = 0; i < fs->v.nr; i++)
-		if (fs->v.v[i].kind == kind)
+	for (size_t i = 0; i < ld->files.nr; i++)
+		if (ld->files.v[i].kind == kind)
 			return true;
 	return false;
 }
 
 /* How many of the model-parallel ranks are stages of the pipeline. */
-static int find_degrees(struct ck_ds_load *ld, const struct ck_ds_model *m,
-			struct ck_err *err)
+static int find_degrees(struct deepspeed_load *ld,
+			const struct deepspeed_model *m, struct ck_err *err)
 {
 	uint64_t nr = (uint64_t)m->pp_degree * m->tp_degree;
 
@@ -177,14 +155,14 @@ static int find_degrees(struct ck_ds_load *ld, const struct ck_ds_model *m,
 	if (!nr) {
 		ld->tp = 1;
 		ld->pp = ld->nr_mp;
-		if (ld->nr_mp > 1 && !has_kind(&ld->fs, CK_DS_LAYER))
+		if (ld->nr_mp > 1 && !has_kind(ld, DEEPSPEED_LAYER))
 			return ck_fail(
 				err, EINVAL,
 				"%s: files of %u model-parallel ranks, and none has checkpoint_parallel_dimensions, which says how they share the model",
 				ld->dir->path, ld->nr_mp);
 		return 0;
 	}
-	if (nr < ld->nr_mp || nr > 64 * ld->fs.v.nr + 64)
+	if (nr < ld->nr_mp || nr > 64 * ld->files.nr + 64)
 		return ck_fail(
 			err, EINVAL,
 			"%s: files of %u model-parallel ranks, where checkpoint_parallel_dimensions says %u stages of %u",
@@ -194,35 +172,39 @@ static int find_degrees(struct ck_ds_load *ld, const struct ck_ds_model *m,
 }
 
 /* Reads the degrees from the first model file that can be read. */
-static int read_degrees(struct ck_ds_load *ld, struct ck_err *err)
+static int read_degrees(struct deepspeed_load *ld, struct ck_err *err)
 {
-	ld->nr_mp = count_mp(&ld->fs);
-	ld->zero = has_kind(&ld->fs, CK_DS_OPTIM);
-	for (size_t i = 0; i < ld->fs.v.nr; i++) {
-		struct ck_ds_model m = { 0 };
+	ld->zero = has_kind(ld, DEEPSPEED_OPTIM);
+	for (size_t i = 0; i < ld->files.nr; i++)
+		if (ld->files.v[i].kind != DEEPSPEED_LAYER)
+			ld->nr_mp = CK_MAX(ld->nr_mp, ld->files.v[i].mp + 1);
+	for (size_t i = 0; i < ld->files.nr; i++) {
+		struct deepspeed_model m = { .ld = ld };
 		bool ok = false;
 		int ret;
 
-		if (ld->fs.v.v[i].kind > CK_DS_MODEL3)
+		if (ld->files.v[i].kind > DEEPSPEED_MODEL3)
 			continue;
-		ret = ck_ds_open(&m.f, ld->dir, ld->b, ld->fs.v.v[i].name, &ok,
-				 err);
+		ret = ck_deepspeed_open(ld, &m.f, ld->files.v[i].name, &ok,
+					err);
 		if (!ret && ok) {
-			ret = ck_ds_model_read(&m, NULL);
+			ret = ck_deepspeed_model_read(&m, NULL);
 			ok = !ret; /* else the next one */
 			if (ret == -ENOMEM)
-				ck_fail(err, ENOMEM, "no memory");
+				ck_deepspeed_no_memory(err);
 			else
 				ret = ok ? find_degrees(ld, &m, err) : 0;
 		}
-		ck_ds_model_free(&m);
+		ck_deepspeed_model_free(&m);
 		if (ret || ok)
 			return ret;
 	}
-	return find_degrees(ld, &(struct ck_ds_model){ 0 }, err);
+	return find_degrees(ld, &(struct deepspeed_model){ 0 }, err);
 }
 
-static int read_stage(struct ck_ds_load *ld, unsigned pp, struct stage *s,
+/* ---- stages ---- */
+
+static int read_stage(struct deepspeed_load *ld, unsigned pp, struct stage *s,
 		      struct ck_err *err)
 {
 	int ret = 0;
@@ -231,55 +213,30 @@ static int read_stage(struct ck_ds_load *ld, unsigned pp, struct stage *s,
 	s->models = calloc(ld->tp, sizeof(*s->models));
 	s->zeros = calloc(ld->tp, sizeof(*s->zeros));
 	if (!s->models || !s->zeros)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
+		return ck_deepspeed_no_memory(err);
 	s->nr = ld->tp;
 	for (unsigned i = 0; i < s->nr && !ret; i++) {
-		struct ck_ds_model *m = &s->models[i];
-		struct ck_ds_zero *z = &s->zeros[i];
+		struct deepspeed_model *m = &s->models[i];
+		struct deepspeed_zero *z = &s->zeros[i];
 
-		*m = (struct ck_ds_model){ .mp = pp * ld->tp + i,
-					   .tp = i,
-					   .nr_tp = ld->tp };
-		*z = (struct ck_ds_zero){ .m = m, .b = ld->b, .dir = ld->dir };
-		ret = read_model(ld, m, err);
+		*m = (struct deepspeed_model){ .ld = ld,
+					       .mp = pp * ld->tp + i,
+					       .tp = i,
+					       .nr_tp = ld->tp };
+		*z = (struct deepspeed_zero){ .ld = ld, .m = m };
+		ret = read_model(m, err);
 		ld->unnamed |= !m->f.s;
-		z->moe = ck_ds_is_moe(m);
 		if (!ret && m->f.s && !ld->universal)
-			ret = ck_ds_zero_read(z, &ld->fs, err);
+			ret = ck_deepspeed_zero_read(z, err);
 		if (!ret && z->ranks.nr)
-			ret = ck_ds_zero_settle(z, err);
+			ret = ck_deepspeed_zero_join(z, err);
 		s->complete &= z->complete;
 	}
 	return ret;
 }
 
-/* Names that a stage has said are the other stages' too where they are tied. */
-static int keep_names(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		      struct ck_err *err)
-{
-	for (size_t i = 0; i < m->params.nr; i++) {
-		const struct ck_ds_param *p = &m->params.v[i];
-		char *copy, **to;
-
-		if (ck_strmap_get(&ld->trained, p->name, p->name_len) !=
-		    CK_STRMAP_NONE)
-			continue;
-		copy = strndup(p->name, p->name_len);
-		to = copy ? ck_vec_push(&ld->kept) : NULL;
-		if (to)
-			*to = copy;
-		else
-			free(copy);
-		if (!to || ck_strmap_put(&ld->trained, copy, p->name_len) ==
-				   CK_STRMAP_NONE)
-			return ck_fail(err, ENOMEM, "no memory for names");
-	}
-	return 0;
-}
-
 /* What no rule of this reader takes apart, as it is. */
-static int say_rest(struct ck_ds_load *ld, struct ck_ds_model *m,
-		    struct ck_err *err)
+static int add_rest(struct deepspeed_model *m, struct ck_err *err)
 {
 	static const char *const skip[] = { "module",
 					    "param_shapes",
@@ -289,171 +246,155 @@ static int say_rest(struct ck_ds_load *ld, struct ck_ds_model *m,
 					    "buffer_names",
 					    "universal_checkpoint_info",
 					    NULL };
-	const struct ck_problem_in p = { .severity = CK_NOTE,
-					 .file = m->f.s->name };
 	char prefix[32] = "";
-	ck_pv v;
-	int ret;
 
-	if (ld->nr_mp > 1)
+	if (m->ld->nr_mp > 1)
 		snprintf(prefix, sizeof(prefix), "mp_rank_%02u.", m->mp);
-	ret = ck_torch_rest(&m->f, ld->b, prefix, skip, err);
-	if (ret ||
-	    !ck_pv_key(m->f.ts.pickle, ck_pickle_root(m->f.ts.pickle),
-		       "optimizer", &v) ||
-	    ck_pv_kind(v) == CK_P_NONE)
+	return ck_deepspeed_add_rest(m->ld, &m->f, prefix, skip, err);
+}
+
+/* Reports what ZeRO trained, and of which no optimizer file can be read. */
+static int check_lost(const struct deepspeed_model *m,
+		      const struct deepspeed_zero *z, struct ck_err *err)
+{
+	struct deepspeed_load *ld = m->ld;
+	int ret = 0;
+
+	if (ld->universal)
+		return 0;
+	if (m->params.nr && !z->ranks.nr)
+		ret = deepspeed_problem(
+			ld, ld->zero || m->stage3 ? CK_ERROR : CK_WARNING,
+			m->f.s->name, err,
+			"it names %zu trained parameters, and no optimizer file of "
+			"model-parallel rank %u is there that can be read: %s",
+			m->params.nr, m->mp,
+			m->stage3 ?
+				"their values are lost with them (ZeRO 3)" :
+				"their master copies and moments are not shown");
+	if (ret || !ld->zero || m->names || m->moe)
 		return ret;
-	return ck_builder_problem(
-		ld->b, &p, err,
-		"its optimizer states are known by number only: they are shown as stored, under %soptimizer",
-		prefix);
-}
-
-/* The model file names what ZeRO trained; all optimizer files of its rank are lost. */
-static int say_lost(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		    struct ck_err *err)
-{
-	const struct ck_problem_in p = {
-		.severity = ld->zero || m->stage3 ? CK_ERROR : CK_WARNING,
-		.file = m->f.s->name,
-	};
-
-	return ck_builder_problem(
-		ld->b, &p, err,
-		"it names %zu trained parameters, and no optimizer file of "
-		"model-parallel rank %u is there that can be read: %s",
-		m->params.nr, m->mp,
-		m->stage3 ? "their values are lost with them (ZeRO 3)" :
-			    "their master copies and moments are not shown");
-}
-
-/* So it is with experts, and was in 2020. */
-static int say_unnamed(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		       struct ck_err *err)
-{
-	const struct ck_problem_in p = { .severity = CK_ERROR,
-					 .file = m->f.s->name };
-
-	return ck_builder_problem(
-		ld->b, &p, err,
+	/* so it is with experts, and was in 2020 */
+	return deepspeed_problem(
+		ld, CK_ERROR, m->f.s->name, err,
 		"it has no param_shapes, which names what ZeRO trains: master copies and moments are not shown");
 }
 
-static int say_stage(struct ck_ds_load *ld, struct stage *s, struct ck_err *err)
+static int add_stage(struct deepspeed_load *ld, struct stage *s,
+		     struct ck_err *err)
 {
 	int ret = 0;
 
 	for (unsigned i = 0; i < s->nr && !ret; i++) {
-		struct ck_ds_model *m = &s->models[i];
+		struct deepspeed_model *m = &s->models[i];
+		struct deepspeed_zero *z = &s->zeros[i];
 
 		if (!m->f.s)
 			continue;
-		ret = s->zeros[i].moe ?
-			      ck_ds_moe_say(ld, &s->zeros[i], m, err) :
-			      ck_ds_zero_say(&s->zeros[i], &ld->trained, err);
+		ret = m->moe ? ck_deepspeed_moe_add(z, m, err) :
+			       ck_deepspeed_zero_add(z, err);
 		if (!ret && i == 0)
-			ret = ck_ds_order_read(ld, m->mp / ld->tp, &s->zeros[i],
-					       err);
-		if (!ret && m->params.nr && !s->zeros[i].ranks.nr &&
-		    !ld->universal)
-			ret = say_lost(ld, m, err);
-		if (!ret && ld->zero && !ld->universal && !m->names &&
-		    !s->zeros[i].moe)
-			ret = say_unnamed(ld, m, err);
+			ret = ck_deepspeed_order_read(z, err);
 		if (!ret)
-			ret = ck_ds_module_say(ld, m, s->zeros[i].count, err);
+			ret = check_lost(m, z, err);
+		if (!ret)
+			ret = ck_deepspeed_model_add(m, z->count, err);
 		if (!ret && ld->universal)
-			ret = ck_ds_universal_check(ld, m, err);
+			ret = ck_deepspeed_universal_check(m, err);
 		if (!ret)
-			ret = say_rest(ld, m, err);
+			ret = add_rest(m, err);
 	}
+	/* what a stage has is the other stages' too where it is tied */
 	for (unsigned i = 0; i < s->nr && !ret; i++)
-		ret = keep_names(ld, &s->models[i], err);
+		for (size_t k = 0; k < s->models[i].params.nr; k++) {
+			const struct deepspeed_param *p =
+				&s->models[i].params.v[k];
+
+			if (ck_strmap_keep(&ld->trained, &ld->mem, p->name,
+					   p->name_len) == CK_STRMAP_NONE)
+				return ck_deepspeed_no_memory(err);
+		}
 	return ret;
 }
 
 /* Whole stages first: a tied parameter is taken from one of them. */
-static int say_stages(struct ck_ds_load *ld, struct ck_err *err)
+static int add_stages(struct deepspeed_load *ld, struct ck_err *err)
 {
 	struct stage *late = calloc(ld->pp, sizeof(*late));
 	int ret = 0;
 
 	if (!late)
-		return ck_fail(err, ENOMEM, "no memory for stages");
+		return ck_deepspeed_no_memory(err);
 	for (unsigned pp = 0; pp < ld->pp && !ret; pp++) {
 		struct stage *s = &late[pp];
 
 		ret = read_stage(ld, pp, s, err);
 		if (!ret && pp == 0 && ld->universal)
-			ret = ck_ds_universal_say(
+			ret = ck_deepspeed_universal_add(
 				ld, s->models[0].f.s ? &s->models[0] : NULL,
 				err);
 		if (!ret && s->complete) {
-			ret = say_stage(ld, s, err);
+			ret = add_stage(ld, s, err);
 			free_stage(s);
 		}
 	}
 	for (unsigned pp = 0; pp < ld->pp; pp++) {
 		if (!ret)
-			ret = say_stage(ld, &late[pp], err);
+			ret = add_stage(ld, &late[pp], err);
 		free_stage(&late[pp]);
 	}
 	free(late);
 	return ret;
 }
 
-/* DeepSpeed's converter writes to a folder of its own. */
-static int check_forms(const struct ck_ds_load *ld, struct ck_err *err)
+static int add_all(struct deepspeed_load *ld, struct ck_err *err)
 {
-	for (size_t i = 0; i < ld->fs.v.nr && ld->universal; i++)
-		if (ld->fs.v.v[i].kind == CK_DS_OPTIM)
+	int ret;
+
+	/* DeepSpeed's converter writes to a folder of its own */
+	for (size_t i = 0; i < ld->files.nr && ld->universal; i++)
+		if (ld->files.v[i].kind == DEEPSPEED_OPTIM)
 			return ck_fail(
 				err, EINVAL,
 				"%s: optimizer states twice, in %s and in zero/ (the universal form), maybe of two saves: move one of them away",
-				ld->dir->path, ld->fs.v.v[i].name);
-	return 0;
+				ld->dir->path, ld->files.v[i].name);
+	ret = read_degrees(ld, err);
+	if (!ret)
+		ret = ck_deepspeed_find_steps(ld, err);
+	if (!ret && ld->universal && !ld->nr_mp)
+		ret = ck_deepspeed_universal_add(ld, NULL, err);
+	if (!ret && ld->nr_mp)
+		ret = add_stages(ld, err);
+	if (!ret)
+		ret = ck_deepspeed_layers_add(ld, err);
+	if (!ret)
+		ret = ck_deepspeed_experts_add(ld, err);
+	return ret ? ret : ck_deepspeed_order_add(ld, err);
 }
 
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_ds_order order = { 0 };
-	struct ck_ds_load ld = { .dir = dir, .b = b, .order = &order };
-	int ret = ck_ds_files_list(&ld.fs, dir, err);
-	int universal = ck_ds_is_universal(dir);
+	struct deepspeed_load ld = { .dir = dir, .b = b };
+	int universal = ck_deepspeed_is_universal(dir);
+	int ret = ck_deepspeed_order_new(&ld, err);
 
 	ld.universal = universal > 0;
+	if (!ret)
+		ret = ck_deepspeed_files_list(&ld, err);
 	if (!ret && universal < 0)
-		ret = ck_fail(err, ENOMEM, "no memory for names");
-	if (!ret && !ld.fs.v.nr && !ld.universal)
+		ret = ck_deepspeed_no_memory(err);
+	if (!ret && !ld.files.nr && !ld.universal)
 		ret = ck_fail(err, EINVAL,
 			      "%s: no files as DeepSpeed names them",
 			      dir->path);
 	if (!ret)
-		ret = check_forms(&ld, err);
-	if (!ret)
-		ret = read_degrees(&ld, err);
-	if (!ret)
-		ret = ck_ds_find_steps(&ld, err);
-	if (!ret && ld.universal && !ld.nr_mp)
-		ret = ck_ds_universal_say(&ld, NULL, err);
-	if (!ret && ld.nr_mp)
-		ret = say_stages(&ld, err);
-	if (!ret)
-		ret = ck_ds_layers_say(&ld, err);
-	if (!ret)
-		ret = ck_ds_experts_say(&ld, err);
-	if (!ret)
-		ret = ck_ds_order_say(&ld, err);
-	ck_ds_order_free(&order);
-	ck_ds_files_free(&ld.fs);
+		ret = add_all(&ld, err);
+	ck_deepspeed_order_free(ld.order);
 	ck_strmap_free(&ld.trained);
-	for (size_t i = 0; i < ld.kept.nr; i++)
-		free(ld.kept.v[i]);
-	free(ld.kept.v);
-	for (size_t i = 0; i < ld.nr_states; i++)
-		free(ld.states[i]);
-	free(ld.said);
+	ck_strmap_free(&ld.states);
+	free(ld.files.v);
+	ck_arena_free(&ld.mem);
 	return ret;
 }
 
@@ -485,9 +426,9 @@ static int check_latest(const struct ck_dir *dir, const struct ck_dir_list *l,
 
 static bool claims(const char *name)
 {
-	struct ck_ds_file f;
+	struct deepspeed_file f;
 
-	return ck_ds_is_name(name, &f);
+	return ck_deepspeed_is_name(name, &f);
 }
 
 static enum ck_slice is_slice(const struct ck_pickle *p)

@@ -8,12 +8,10 @@
  * Vector N is entry N of param_shapes; of stage 3 a group may have several.
  * What a state has beside vectors is of each of their parameters.
  */
-#include "core/format/deepspeed/groups.h"
+#include "core/format/deepspeed/order.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/optim/groups.h"
-#include "core/container/torch_walk.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,31 +19,23 @@
 #include <string.h>
 
 struct reading {
-	struct ck_ds_groups *g;
+	struct deepspeed_groups *g;
+	struct ck_arena *mem;
 	struct ck_torch_open *f;
 	const struct ck_pickle *p;
-	const struct ck_ds_rank *r; /* NULL: of the universal form */
+	const struct deepspeed_rank *r; /* NULL: of the universal form */
 	uint32_t group; /* at hand */
 };
 
-void ck_ds_groups_free(struct ck_ds_groups *g)
+void ck_deepspeed_groups_free(struct deepspeed_groups *g)
 {
-	for (size_t i = 0; i < g->key.nr; i++)
-		free(g->key.v[i].key);
 	free(g->key.v);
-	for (size_t i = 0; i < g->number.nr; i++)
-		free(g->number.v[i].key);
 	free(g->number.v);
 	free(g->vectors.v);
 	ck_str_free(&g->values);
-	*g = (struct ck_ds_groups){ 0 };
 }
 
-static int no_memory(struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "no memory for the optimizer's groups");
-}
-
+/* Nothing is read then. */
 static int unknown(struct reading *rd, const char *why)
 {
 	if (!rd->g->why)
@@ -98,18 +88,16 @@ static bool put_value(struct reading *rd, ck_pv v)
 	return plain;
 }
 
-static int take_value(void *ctx, const char *key, size_t len, ck_pv v,
-		      struct ck_err *err)
+static int add_value(void *ctx, const char *key, size_t len, ck_pv v,
+		     struct ck_err *err)
 {
 	struct reading *rd = ctx;
-	struct ck_ds_group_key *to = ck_vec_push(&rd->g->key);
+	struct deepspeed_group_key *to = ck_vec_push(&rd->g->key);
+	const char *copy = ck_arena_copy(rd->mem, key, len);
 
-	if (!to)
-		return no_memory(err);
-	*to = (struct ck_ds_group_key){ .group = rd->group, .len = len };
-	to->key = strndup(key, len);
-	if (!to->key)
-		return no_memory(err);
+	if (!to || !copy)
+		return ck_deepspeed_no_memory(err);
+	*to = (struct deepspeed_group_key){ rd->group, copy, len };
 	if (is_key(key, len, CK_OPTIM_PARAMS))
 		return 0;
 	ck_str_fmt(&rd->g->values, "%" PRIu32 ".", rd->group);
@@ -117,100 +105,59 @@ static int take_value(void *ctx, const char *key, size_t len, ck_pv v,
 	ck_str_puts(&rd->g->values, "=");
 	rd->g->odd |= !put_value(rd, v);
 	ck_str_puts(&rd->g->values, ";");
-	return rd->g->values.failed ? no_memory(err) : 0;
+	return rd->g->values.failed ? ck_deepspeed_no_memory(err) : 0;
 }
 
 /* ---- numbers beside vectors ---- */
 
-static int put_number(struct reading *rd, uint32_t vector, const char *key,
+static int add_number(struct reading *rd, uint32_t vector, const char *key,
 		      size_t len, ck_pv v, struct ck_err *err)
 {
-	struct ck_ds_number n = { .vector = vector, .len = len }, *to;
-	int64_t whole;
+	struct deepspeed_number n = { .vector = vector, .len = len }, *to;
 	int ret = 1;
 
-	if (ck_pv_kind(v) == CK_P_NONE)
-		n.kind = CK_DS_NONE;
-	else if (ck_pv_int(rd->p, v, &whole))
-		n = (struct ck_ds_number){ .vector = vector,
-					   .len = len,
-					   .kind = CK_DS_WHOLE,
-					   .whole = whole };
-	else {
-		n.kind = CK_DS_REAL;
+	if (ck_pv_int(rd->p, v, &n.whole)) {
+		n.kind = DEEPSPEED_WHOLE;
+	} else if (ck_pv_kind(v) != CK_P_NONE) {
+		n.kind = DEEPSPEED_REAL;
 		ret = ck_torch_number(rd->f, v, &n.real);
 	}
-	if (ret < 0)
-		return no_memory(err);
 	if (!ret)
 		return unknown(rd, "it has states that are neither vectors "
 				   "of the parameters nor numbers");
-	n.key = strndup(key, len);
-	to = n.key ? ck_vec_push(&rd->g->number) : NULL;
-	if (!to) {
-		free(n.key);
-		return no_memory(err);
-	}
+	n.key = ck_arena_copy(rd->mem, key, len);
+	to = ck_vec_push(&rd->g->number);
+	if (ret < 0 || !n.key || !to)
+		return ck_deepspeed_no_memory(err);
 	*to = n;
 	return 0;
 }
 
-/* The length of the rank's vector of weights. */
-static uint64_t len_of(const struct ck_ds_rank *r, uint32_t vector)
+static int add_state(void *ctx, uint32_t vector, ck_pv key, ck_pv v,
+		     struct ck_err *err)
 {
-	for (size_t i = 0; i < r->flats.nr && !r->flats.v[i].state; i++)
-		if (r->flats.v[i].group == vector)
-			return r->flats.v[i].run.len;
-	return 0;
-}
+	struct reading *rd = ctx;
+	const struct deepspeed_flat *w = ck_deepspeed_flat(rd->r, 0, vector);
+	struct ck_torch_tensor t = { 0 };
+	const char *text;
+	size_t len;
 
-/* {exp_avg: vector, step: number} */
-static int take_state(struct reading *rd, uint32_t vector, ck_pv state,
-		      struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv key, v;
-	int ret = 0;
-
-	ck_piter_init_pairs(&it, rd->p, state);
-	while (!ret && ck_piter_next2(&it, &key, &v)) {
-		struct ck_torch_tensor t = { 0 };
-		const char *text;
-		size_t len;
-
-		if (!ck_pv_str(rd->p, key, &text, &len) || !len ||
-		    memchr(text, 0, len))
-			return unknown(rd, "a state of it has no name");
-		if (ck_torch_is_rebuild(rd->p, v) &&
-		    ck_torch_tensor_read(rd->p, v, &t, NULL))
-			return unknown(rd, "a state of it cannot be read");
-		if (!t.rank)
-			ret = put_number(rd, vector, text, len, v, err);
-		else if (rd->r && t.shape[0] < len_of(rd->r, vector))
-			return unknown(rd, "it has states of another size "
-					   "than the parameters");
-	}
-	return ret;
-}
-
-static int take_states(struct reading *rd, ck_pv base, struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv states, key, v;
-	int64_t n;
-	int ret = 0;
-
-	if (!ck_pv_key(rd->p, base, CK_OPTIM_STATE, &states))
+	if (vector >= rd->g->vectors.nr || rd->g->why)
 		return 0;
-	ck_piter_init_pairs(&it, rd->p, states);
-	while (!ret && ck_piter_next2(&it, &key, &v))
-		if (ck_pv_int(rd->p, key, &n) && n >= 0 &&
-		    (uint64_t)n < rd->g->vectors.nr)
-			ret = take_state(rd, (uint32_t)n, v, err);
-	return ret;
+	if (!ck_pv_str(rd->p, key, &text, &len) || !len || memchr(text, 0, len))
+		return unknown(rd, "a state of it has no name");
+	if (ck_torch_is_rebuild(rd->p, v) &&
+	    ck_torch_tensor_read(rd->p, v, &t, NULL))
+		return unknown(rd, "a state of it cannot be read");
+	if (!t.rank)
+		return add_number(rd, vector, text, len, v, err);
+	return w && t.shape[0] < w->run.len ?
+		       unknown(rd, "it has states of another size than the "
+				   "parameters") :
+		       0;
 }
 
-static bool has_step(const struct ck_ds_groups *g, uint32_t vector)
+static bool has_step(const struct deepspeed_groups *g, uint32_t vector)
 {
 	for (size_t i = 0; i < g->number.nr; i++)
 		if (g->number.v[i].vector == vector &&
@@ -220,7 +167,7 @@ static bool has_step(const struct ck_ds_groups *g, uint32_t vector)
 }
 
 /* Fused optimizers count in the group, where torch.optim does in each state. */
-static int take_step(struct reading *rd, ck_pv group, struct ck_err *err)
+static int add_step(struct reading *rd, ck_pv group, struct ck_err *err)
 {
 	int ret = 0;
 	ck_pv step;
@@ -229,14 +176,14 @@ static int take_step(struct reading *rd, ck_pv group, struct ck_err *err)
 		return 0;
 	for (uint32_t i = 0; i < rd->g->vectors.nr && !ret; i++)
 		if (rd->g->vectors.v[i] == rd->group && !has_step(rd->g, i))
-			ret = put_number(rd, i, "step", 4, step, err);
+			ret = add_number(rd, i, "step", 4, step, err);
 	return ret;
 }
 
 /* ---- groups ---- */
 
 /* Vectors are numbered through all groups. */
-static int take_params(struct reading *rd, ck_pv group, struct ck_err *err)
+static int add_group(struct reading *rd, ck_pv group, struct ck_err *err)
 {
 	struct ck_piter it;
 	ck_pv params, item;
@@ -253,110 +200,107 @@ static int take_params(struct reading *rd, ck_pv group, struct ck_err *err)
 					   "the vectors one after another");
 		to = ck_vec_push(&rd->g->vectors);
 		if (!to)
-			return no_memory(err);
+			return ck_deepspeed_no_memory(err);
 		*to = rd->group;
 	}
-	return 0;
+	return ck_optim_group_each(rd->p, group, add_value, rd, err);
 }
 
-static int take_groups(struct reading *rd, ck_pv groups, bool steps,
-		       struct ck_err *err)
+static int each_group(struct reading *rd, ck_pv groups,
+		      int (*fn)(struct reading *rd, ck_pv group,
+				struct ck_err *err),
+		      struct ck_err *err)
 {
 	struct ck_piter it;
 	ck_pv group;
 	int ret = 0;
 
 	ck_piter_init(&it, rd->p, groups);
-	for (rd->group = 0; !ret && ck_piter_next(&it, &group); rd->group++) {
-		if (steps)
-			ret = take_step(rd, group, err);
-		else
-			ret = take_params(rd, group, err);
-		if (!ret && !steps)
-			ret = ck_optim_group_each(rd->p, group, take_value, rd,
-						  err);
-	}
+	for (rd->group = 0; !ret && !rd->g->why && ck_piter_next(&it, &group);
+	     rd->group++)
+		ret = fn(rd, group, err);
 	rd->g->nr = rd->group;
 	return ret;
 }
 
 /* @base has the groups, and @beside states. */
-static int read_groups(struct reading *rd, ck_pv base, ck_pv beside, bool steps,
-		       struct ck_err *err)
+static int read_all(struct reading *rd, ck_pv base, ck_pv beside, bool steps,
+		    struct ck_err *err)
 {
+	struct deepspeed_groups *g = rd->g;
 	ck_pv groups;
 	int ret;
 
+	g->in = (struct ck_object_in){ .src = rd->f->src,
+				       .enc = CK_ENC_PICKLE,
+				       .off = rd->f->ts.pickle_off,
+				       .len = rd->f->ts.pickle_len };
 	if (!ck_pv_key(rd->p, base, CK_OPTIM_GROUPS, &groups))
 		return unknown(rd, "no param_groups were saved "
 				   "(elastic_checkpoint)");
 	if (!ck_optim_groups_ok(rd->p, groups))
 		return unknown(rd, "its param_groups have something else than "
 				   "plain values");
-	ret = take_groups(rd, groups, false, err);
-	if (!ret && !rd->g->why && steps)
-		ret = take_states(rd, beside, err);
-	if (!ret && !rd->g->why && steps)
-		ret = take_groups(rd, groups, true, err);
+	ret = each_group(rd, groups, add_group, err);
+	if (!ret && !g->why && steps)
+		ret = ck_deepspeed_states_each(rd->p, beside, add_state, rd,
+					       err);
+	if (!ret && !g->why && steps)
+		ret = each_group(rd, groups, add_step, err);
+	g->read = !ret && !g->why;
 	return ret;
 }
 
-static int read_all(struct reading *rd, struct ck_torch_open *f, ck_pv base,
-		    ck_pv beside, bool steps, struct ck_err *err)
+int ck_deepspeed_groups_read(struct deepspeed_groups *g,
+			     const struct deepspeed_zero *z, struct ck_err *err)
 {
-	int ret;
-
-	rd->g->in = (struct ck_object_in){ .src = f->src,
-					   .enc = CK_ENC_PICKLE,
-					   .off = f->ts.pickle_off,
-					   .len = f->ts.pickle_len };
-	ret = read_groups(rd, base, beside, steps, err);
-	rd->g->read = !ret && !rd->g->why;
-	return ret;
-}
-
-int ck_ds_groups_read(struct ck_ds_groups *g, const struct ck_ds_zero *z,
-		      struct ck_err *err)
-{
+	const char *dict =
+		z->stage3 ? "optimizer_state_dict" : "base_optimizer_state";
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	struct reading rd = { .g = g, .f = &f, .r = ck_ds_first(z) };
-	ck_pv inner, base;
+	struct reading rd = {
+		.g = g, .mem = &z->ld->mem, .f = &f, .r = ck_deepspeed_first(z)
+	};
+	ck_pv inner, base, v;
 	bool ok;
 	int ret;
 
 	if (!rd.r)
 		return unknown(&rd, "no optimizer file of a stage can be read");
-	ret = ck_torch_open(&f, z->dir, z->b, rd.r->file->name, &ok, err);
+	ret = ck_torch_open(&f, z->ld->dir, z->ld->b, rd.r->file->name, &ok,
+			    err);
 	if (ret || !ok)
 		return ret ? ret : unknown(&rd, "a file of it cannot be read");
 	rd.p = f.ts.pickle;
 	g->prefix = z->stage3 ? "optimizer_state_dict.optimizer_state_dict." :
 				"optimizer_state_dict.base_optimizer_state.";
-	if (!ck_pv_key(rd.p, ck_pickle_root(rd.p), "optimizer_state_dict",
-		       &inner) ||
-	    !ck_pv_key(rd.p, inner,
-		       z->stage3 ? "optimizer_state_dict" :
-				   "base_optimizer_state",
-		       &base))
+	if (!ck_pq(rd.p, ck_pickle_root(rd.p), "optimizer_state_dict",
+		   &inner) ||
+	    !ck_pq(rd.p, inner, dict, &base))
 		return unknown(&rd, "it is not in its files");
-	g->zero_stage = ck_pv_key(rd.p, inner, "zero_stage", &inner);
-	return read_all(&rd, &f, base, base, z->nr_states > 1, err);
+	g->zero_stage = ck_pv_key(rd.p, inner, "zero_stage", &v);
+	return read_all(&rd, base, base, z->states.nr > 1, err);
 }
 
-int ck_ds_groups_read_universal(struct ck_ds_groups *g, struct ck_torch_open *f,
-				bool steps, struct ck_err *err)
+int ck_deepspeed_order_universal(struct deepspeed_load *ld,
+				 struct ck_torch_open *f, struct ck_err *err)
 {
-	struct reading rd = { .g = g, .f = f, .p = f->ts.pickle };
+	struct reading rd = { .g = &ld->order->universal,
+			      .mem = &ld->mem,
+			      .f = f,
+			      .p = f->ts.pickle };
 	ck_pv root = ck_pickle_root(rd.p), beside;
 
-	g->zero_stage = true;
+	rd.g->zero_stage = true;
 	if (!ck_pv_key(rd.p, root, "optimizer_state_dict", &beside))
 		beside = root; /* made of stages 1 and 2 */
-	return read_all(&rd, f, root, beside, steps, err);
+	/* steps where parameters have none of their own */
+	return read_all(&rd, root, beside,
+			ck_strmap_get(&ld->states, "step", 4) == CK_STRMAP_NONE,
+			err);
 }
 
-bool ck_ds_groups_same(const struct ck_ds_groups *a,
-		       const struct ck_ds_groups *b)
+bool ck_deepspeed_groups_same(const struct deepspeed_groups *a,
+			      const struct deepspeed_groups *b)
 {
 	return !a->odd && !b->odd && a->nr == b->nr &&
 	       a->values.len == b->values.len &&

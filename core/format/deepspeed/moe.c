@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe.c - which optimizer files share a parameter group of experts
+ * moe.c - the optimizer of a model with experts: which parameter is where
  *
  *   base_optimizer_state.param_groups [{name: 'ep_size_2', moe: True, ...}]
  *   partition_count                   [ranks of each group]
@@ -9,148 +9,71 @@
  * Where there are experts, groups are not partitioned over all ranks: of W
  * ranks, E = W / count hold different experts, rank R those of part R % E, of
  * which it has partition R / E.  The order of the groups differs from rank to
- * rank; their names tell.  The fragments of the slice table are counted wrong
- * before DeepSpeed 0.15, so of them only the names are used.
+ * rank; their names tell.
+ *
+ * No file of a save with experts says in what order a group's parameters lie
+ * in its vector.  The bytes do: a vector is the master copy of its parameters,
+ * and these, rounded, are in the model file and in those of the experts.  From
+ * its beginning on, each is looked for among those that are left; usually the
+ * next one of the model is it.
  */
-#include "core/format/deepspeed/moe.h"
+#include "core/format/deepspeed/deepspeed.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/geom/range.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool ck_ds_is_moe(const struct ck_ds_model *m)
-{
-	const struct ck_pickle *p = m->f.ts.pickle;
-	ck_pv v;
+#define MAX_COMPARED 4096 /* elements of a parameter */
+#define FIRST_COMPARED 16
+#define MAX_SLACK 512 /* elements a partition: padding */
+#define MAX_TRIES 64 /* of each parameter, on average */
 
-	return p && ck_pv_key(p, ck_pickle_root(p), "num_experts", &v);
+/* A weight that some group may have trained. */
+struct weight {
+	const char *name;
+	const char *file; /* where it is as it was rounded */
+	uint64_t off; /* of its first element */
+	unsigned rank;
+	uint64_t shape[CK_MAX_RANK];
+	uint8_t dtype;
+	bool plain; /* all elements in a row, of a dtype to compare */
+	uint64_t numel;
+	int64_t expert; /* its number; -1: of no expert */
+	uint64_t of; /* so many its layer has */
+	const struct deepspeed_vec *vec; /* where it was found; or NULL */
+	uint64_t pos;
+};
+
+struct job {
+	struct deepspeed_load *ld;
+	struct deepspeed_zero *z;
+	CK_VEC(struct weight) weights;
+	struct ck_source *model, *optim; /* those compared last */
+	const char *model_name, *optim_name;
+	uint64_t left; /* comparisons */
+};
+
+static void free_job(struct job *j)
+{
+	free(j->weights.v);
+	ck_source_close(j->model);
+	ck_source_close(j->optim);
 }
 
-static int add_group(struct ck_ds_rank *r, const struct ck_pickle *p, ck_pv v,
-		     struct ck_err *err)
+/* ---- who has which vector ---- */
+
+static struct deepspeed_vec *find_vec(struct deepspeed_zero *z,
+				      const struct deepspeed_group *g,
+				      uint64_t ep)
 {
-	struct ck_ds_group *to = ck_vec_push(&r->groups);
-	const char *s = "";
-	size_t len = 0;
-	int64_t moe;
-	ck_pv name;
-
-	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for groups");
-	*to = (struct ck_ds_group){ 0 };
-	if (ck_pv_key(p, v, "name", &name))
-		ck_pv_str(p, name, &s, &len);
-	to->name = strndup(s, len);
-	if (!to->name)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	to->moe = ck_pv_key(p, v, "moe", &name) && ck_pv_int(p, name, &moe) &&
-		  moe;
-	for (size_t i = 0; i + 1 < r->groups.nr; i++)
-		to->nth += !strcmp(r->groups.v[i].name, to->name);
-	return 0;
-}
-
-static int keep_names(struct ck_ds_zero *z, const struct ck_pickle *p,
-		      ck_pv lists, struct ck_err *err)
-{
-	struct ck_piter groups, it;
-	ck_pv group, key, v;
-	const char *s;
-	size_t len;
-
-	ck_piter_init(&groups, p, lists);
-	while (ck_piter_next(&groups, &group)) {
-		ck_piter_init_pairs(&it, p, group);
-		while (ck_piter_next2(&it, &key, &v)) {
-			char *copy, **to;
-
-			if (!ck_pv_str(p, key, &s, &len) ||
-			    ck_strmap_get(&z->trained, s, len) !=
-				    CK_STRMAP_NONE)
-				continue;
-			copy = strndup(s, len);
-			to = copy ? ck_vec_push(&z->kept) : NULL;
-			if (to)
-				*to = copy;
-			else
-				free(copy);
-			if (!to || ck_strmap_put(&z->trained, copy, len) ==
-					   CK_STRMAP_NONE)
-				return ck_fail(err, ENOMEM,
-					       "no memory for names");
-		}
-	}
-	return 0;
-}
-
-/* The counts of all groups; that of those without experts is of all ranks. */
-static int read_counts(struct ck_ds_rank *r, const struct ck_pickle *p,
-		       ck_pv list, const char *file, struct ck_err *err)
-{
-	struct ck_piter it;
-	size_t i = 0;
-	ck_pv item;
-	int64_t n;
-
-	ck_piter_init(&it, p, list);
-	for (; ck_piter_next(&it, &item) && i < r->groups.nr; i++) {
-		struct ck_ds_group *g = &r->groups.v[i];
-
-		if (!ck_pv_int(p, item, &n) || n <= 0 || n > CK_DS_MAX_RANKS)
-			return ck_fail(err, EINVAL,
-				       "%s: partition_count is no number",
-				       file);
-		g->count = (uint64_t)n;
-		if (g->moe)
-			continue;
-		if (r->count && r->count != g->count)
-			return ck_fail(
-				err, EINVAL,
-				"%s: groups without experts are partitioned over %" PRIu64
-				" and over %" PRIu64 " ranks",
-				file, r->count, g->count);
-		r->count = g->count;
-	}
-	return i == r->groups.nr && r->count ?
-		       0 :
-		       ck_fail(err, EINVAL,
-			       "%s: partition_count and param_groups differ, or all groups are of experts, which is not read",
-			       file);
-}
-
-int ck_ds_moe_groups_read(struct ck_ds_zero *z, struct ck_ds_rank *r,
-			  const struct ck_pickle *p, ck_pv inner,
-			  const char *file, struct ck_err *err)
-{
-	ck_pv base, list, item;
-	struct ck_piter it;
-	int ret = 0;
-
-	if (!ck_pv_key(p, inner, "base_optimizer_state", &base) ||
-	    !ck_pv_key(p, base, "param_groups", &list) ||
-	    !ck_pv_key(p, inner, "partition_count", &item))
-		return ck_fail(
-			err, EINVAL,
-			"%s: no param_groups or partition_count, which say who has which experts",
-			file);
-	ck_piter_init(&it, p, list);
-	while (!ret && ck_piter_next(&it, &base))
-		ret = add_group(r, p, base, err);
-	if (!ret)
-		ret = read_counts(r, p, item, file, err);
-	if (!ret && ck_pv_key(p, inner, "param_slice_mappings", &list))
-		ret = keep_names(z, p, list, err);
-	return ret;
-}
-
-static struct ck_ds_vec *find_vec(struct ck_ds_vecs *vs,
-				  const struct ck_ds_group *g, uint64_t ep)
-{
-	for (size_t i = 0; i < vs->v.nr; i++) {
-		struct ck_ds_vec *v = &vs->v.v[i];
+	for (size_t i = 0; i < z->vecs.nr; i++) {
+		struct deepspeed_vec *v = &z->vecs.v[i];
 
 		if (v->moe == g->moe && v->nth == g->nth && v->ep == ep &&
 		    v->count == g->count && !strcmp(v->name, g->name))
@@ -159,13 +82,12 @@ static struct ck_ds_vec *find_vec(struct ck_ds_vecs *vs,
 	return NULL;
 }
 
-static int add_member(struct ck_ds_vecs *vs, const struct ck_ds_zero *z,
-		      const struct ck_ds_rank *r, uint32_t group,
-		      struct ck_err *err)
+static int add_member(struct deepspeed_zero *z, const struct deepspeed_rank *r,
+		      uint32_t group, struct ck_err *err)
 {
-	const struct ck_ds_group *g = &r->groups.v[group];
+	const struct deepspeed_group *g = &r->groups.v[group];
 	uint64_t nr_ep = g->moe ? z->count / g->count : 1;
-	struct ck_ds_vec *v;
+	struct deepspeed_vec *v;
 
 	if (!nr_ep || z->count % g->count)
 		return ck_fail(err, EINVAL,
@@ -173,44 +95,36 @@ static int add_member(struct ck_ds_vecs *vs, const struct ck_ds_zero *z,
 			       " is partitioned over %" PRIu64 " of %" PRIu64
 			       " ranks, which is no part of them",
 			       r->file->name, group, g->count, z->count);
-	v = find_vec(vs, g, r->dp % nr_ep);
+	v = find_vec(z, g, r->dp % nr_ep);
 	if (!v) {
-		v = ck_vec_push(&vs->v);
+		v = ck_vec_push(&z->vecs);
 		if (!v)
-			return ck_fail(err, ENOMEM, "no memory for groups");
-		*v = (struct ck_ds_vec){
+			return ck_deepspeed_no_memory(err);
+		*v = (struct deepspeed_vec){
 			.name = g->name,
 			.nth = g->nth,
 			.moe = g->moe,
 			.ep = r->dp % nr_ep,
 			.nr_ep = nr_ep,
 			.count = g->count,
-			.of = calloc(g->count, sizeof(*v->of)),
+			.of = ck_arena_alloc(&z->ld->mem,
+					     g->count * sizeof(*v->of)),
 		};
 		if (!v->of)
-			return ck_fail(err, ENOMEM, "no memory for groups");
+			return ck_deepspeed_no_memory(err);
 	}
-	v->of[r->dp / nr_ep] = (struct ck_ds_member){ r, group };
+	v->of[r->dp / nr_ep] = (struct deepspeed_member){ r, group };
 	return 0;
 }
 
-const struct ck_ds_flat *ck_ds_flat_of(const struct ck_ds_member *m,
-				       uint32_t state)
-{
-	for (size_t i = 0; m->r && i < m->r->flats.nr; i++)
-		if (m->r->flats.v[i].state == state &&
-		    m->r->flats.v[i].group == m->group)
-			return &m->r->flats.v[i];
-	return NULL;
-}
-
 /* That of the first, which is never cut off; 0 where one is not there. */
-static uint64_t size_of(const struct ck_ds_vec *v)
+static uint64_t size_of(const struct deepspeed_vec *v)
 {
 	uint64_t size = 0;
 
 	for (uint64_t k = 0; k < v->count; k++) {
-		const struct ck_ds_flat *f = ck_ds_flat_of(&v->of[k], 0);
+		const struct deepspeed_flat *f =
+			ck_deepspeed_flat(v->of[k].r, 0, v->of[k].group);
 
 		if (!f || (k && f->run.len > size))
 			return 0;
@@ -220,26 +134,464 @@ static uint64_t size_of(const struct ck_ds_vec *v)
 	return size;
 }
 
-int ck_ds_vecs_find(struct ck_ds_vecs *vs, const struct ck_ds_zero *z,
-		    struct ck_err *err)
+static int find_vecs(struct deepspeed_zero *z, struct ck_err *err)
 {
 	int ret = 0;
 
 	for (size_t i = 0; i < z->ranks.nr && !ret; i++) {
-		const struct ck_ds_rank *r = &z->ranks.v[i];
+		const struct deepspeed_rank *r = &z->ranks.v[i];
 
 		for (uint32_t g = 0; r->usable && g < r->groups.nr && !ret; g++)
-			ret = add_member(vs, z, r, g, err);
+			ret = add_member(z, r, g, err);
 	}
-	for (size_t i = 0; i < vs->v.nr && !ret; i++)
-		vs->v.v[i].size = size_of(&vs->v.v[i]);
+	for (size_t i = 0; i < z->vecs.nr && !ret; i++)
+		z->vecs.v[i].size = size_of(&z->vecs.v[i]);
 	return ret;
 }
 
-void ck_ds_vecs_free(struct ck_ds_vecs *vs)
+/* ---- the weights ---- */
+
+static int add_weight(struct job *j, struct ck_torch_open *f,
+		      const struct deepspeed_tensors *t, const char *file,
+		      int64_t expert, uint64_t of, struct ck_err *err)
 {
-	for (size_t i = 0; i < vs->v.nr; i++)
-		free(vs->v.v[i].of);
-	free(vs->v.v);
-	*vs = (struct ck_ds_vecs){ 0 };
+	static const struct ck_audit_run master = { .dtype = CK_DT_F32 };
+	struct weight *to, new = { .file = file, .expert = expert, .of = of };
+	struct ck_audit_run run;
+	struct ck_torch_place at;
+	uint64_t bytes;
+	int ret = ck_torch_place(f, t->v, &at, NULL);
+
+	if (ret)
+		return ret == -ENOMEM ? ck_deepspeed_no_memory(err) : 0;
+	if (!ck_dims_volume(at.t.shape, at.t.rank, &new.numel))
+		return 0;
+	run = ck_deepspeed_run(NULL, &at, 0);
+	new.off = run.off;
+	new.dtype = run.dtype;
+	new.plain = ck_audit_can_round(&master, &run) &&
+		    ck_deepspeed_is_run(&at.t, &bytes);
+	new.rank = at.t.rank;
+	memcpy(new.shape, at.t.shape, new.rank * sizeof(*new.shape));
+	new.name = ck_arena_copy(&j->ld->mem, t->name, t->len);
+	to = ck_vec_push(&j->weights);
+	if (!to || !new.name)
+		return ck_deepspeed_no_memory(err);
+	*to = new;
+	return 0;
+}
+
+/*
+ * Those of an expert's file; or with @expert -1 of the model file those that a
+ * slice table names: the others are frozen.
+ */
+static int list_file(struct job *j, const char *file, int64_t expert,
+		     uint64_t of, struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	struct deepspeed_tensors t;
+	ck_pv dict;
+	bool ok;
+	int ret = ck_deepspeed_open(j->ld, &f, file, &ok, err);
+
+	if (ret || !ok ||
+	    !ck_pq(f.ts.pickle, ck_pickle_root(f.ts.pickle),
+		   expert < 0 ? "module" : "", &dict))
+		return ret;
+	ck_deepspeed_tensors(&t, f.ts.pickle, dict);
+	while (!ret && ck_deepspeed_next(&t))
+		if (expert >= 0 || ck_strmap_get(&j->z->trained, t.name,
+						 t.len) != CK_STRMAP_NONE)
+			ret = add_weight(j, &f, &t, file, expert, of, err);
+	return ret;
+}
+
+/* In older files, which are of all layers, 0. */
+static unsigned layer_of(const char *file)
+{
+	unsigned layer;
+
+	return sscanf(file, "layer_%9u_", &layer) == 1 ? layer : 0;
+}
+
+/* How many experts the layer of @file has; 0: it cannot be told. */
+static uint64_t experts_of(const struct deepspeed_model *m, const char *file)
+{
+	const struct ck_pickle *p = m->f.ts.pickle;
+	int64_t n = 0;
+	ck_pv v, item;
+
+	if (!ck_pq(p, m->root, "num_experts", &v))
+		return 0;
+	if (!ck_pv_int(p, v, &n) &&
+	    (!ck_pv_at(p, v, layer_of(file), &item) || !ck_pv_int(p, item, &n)))
+		return 0;
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+/* By layer, and then by expert, as the model has them. */
+static int model_order(const void *pa, const void *pb)
+{
+	const struct deepspeed_file *a =
+		*(const struct deepspeed_file *const *)pa;
+	const struct deepspeed_file *b =
+		*(const struct deepspeed_file *const *)pb;
+	unsigned la = layer_of(a->name), lb = layer_of(b->name);
+
+	if (la != lb)
+		return la < lb ? -1 : 1;
+	return a->dp < b->dp ? -1 : a->dp > b->dp;
+}
+
+static int list_weights(struct job *j, const struct deepspeed_model *m,
+			struct ck_err *err)
+{
+	size_t nr;
+	const struct deepspeed_file *file =
+		ck_deepspeed_files_of(j->ld, DEEPSPEED_EXPERT, m->mp, &nr);
+	ck_auto_free const struct deepspeed_file **by =
+		calloc(nr + 1, sizeof(*by));
+	int ret;
+
+	if (!by)
+		return ck_deepspeed_no_memory(err);
+	for (size_t i = 0; i < nr; i++)
+		by[i] = &file[i];
+	qsort(by, nr, sizeof(*by), model_order);
+	ret = list_file(j, m->f.s->name, -1, 0, err);
+	for (size_t i = 0; i < nr && !ret; i++)
+		ret = list_file(j, by[i]->name, by[i]->dp,
+				experts_of(m, by[i]->name), err);
+	j->left = j->weights.nr * MAX_TRIES + MAX_COMPARED;
+	return ret;
+}
+
+/* ---- which of them is where ---- */
+
+/* 0, and *s is the file; -ENOENT: it cannot be opened; or -ENOMEM. */
+static int use(const struct job *j, const char *name, struct ck_source **s,
+	       const char **name_of)
+{
+	int ret;
+
+	if (*name_of && !strcmp(*name_of, name))
+		return 0;
+	ck_source_close(*s);
+	*s = NULL;
+	*name_of = NULL;
+	ret = ck_dir_open(j->ld->dir, name, s, NULL);
+	if (ret)
+		return ret == -ENOMEM ? ret : -ENOENT;
+	*name_of = name;
+	return 0;
+}
+
+/* Whether elements [lo, lo + nr) of a weight are what member @k has at @at. */
+static int same(struct job *j, const struct weight *w,
+		const struct deepspeed_member *k, uint64_t lo, uint64_t nr,
+		uint64_t at)
+{
+	const struct deepspeed_flat *f = ck_deepspeed_flat(k->r, 0, k->group);
+	struct ck_audit_budget budget = { .each = nr, .left = nr };
+	struct ck_audit_run master, weights = { .dtype = w->dtype };
+	int ret;
+
+	if (!f || !ck_range_ok(at, nr, f->run.len))
+		return 0;
+	master = ck_deepspeed_run(NULL, &f->run.place, at);
+	if (!ck_audit_can_round(&master, &weights))
+		return 0;
+	ret = use(j, w->file, &j->model, &j->model_name);
+	if (!ret)
+		ret = use(j, k->r->file->name, &j->optim, &j->optim_name);
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	master.s = j->optim;
+	weights.s = j->model;
+	weights.off = w->off + lo * ck_dtype_info(w->dtype)->size;
+	ret = ck_audit_rounded(&master, &weights, nr, &budget);
+	return ret < 0 ? ret : !ret;
+}
+
+/* Whether the first @most elements of @w are what the vector has at @pos. */
+static int begins(struct job *j, const struct weight *w,
+		  const struct deepspeed_vec *v, uint64_t pos, uint64_t most)
+{
+	uint64_t r = pos / v->size, lo, hi, at;
+	int ret = 1;
+
+	for (; ret > 0 && r < v->count &&
+	       ck_deepspeed_piece12(pos, CK_MIN(w->numel, most), v->size, r,
+				    &lo, &hi, &at);
+	     r++)
+		ret = same(j, w, &v->of[r], lo, hi - lo, at);
+	return ret;
+}
+
+/* 1: the vector has it at @pos; 0: not; or -ENOMEM. */
+static int fits(struct job *j, const struct weight *w,
+		const struct deepspeed_vec *v, uint64_t pos)
+{
+	uint64_t each = w->of / v->nr_ep;
+	int ret;
+
+	if (w->vec || !w->numel || v->moe != (w->expert >= 0) || !w->plain ||
+	    !ck_range_ok(pos, w->numel, v->count * v->size) || !j->left)
+		return 0;
+	if (v->moe &&
+	    (!each || w->of % v->nr_ep || (uint64_t)w->expert / each != v->ep))
+		return 0;
+	j->left--;
+	ret = begins(j, w, v, pos, FIRST_COMPARED);
+	return ret > 0 ? begins(j, w, v, pos, MAX_COMPARED) : ret;
+}
+
+/*
+ * The weight at @pos, from number *at on; or NULL.  Where they are not in the
+ * order of the model, and there are two that look alike, nobody knows: *two.
+ */
+static int find_next(struct job *j, const struct deepspeed_vec *v, uint64_t pos,
+		     size_t *at, struct weight **out, bool *two)
+{
+	size_t nr = j->weights.nr, start = *at;
+
+	*out = NULL;
+	for (size_t i = 0; i < nr; i++) {
+		struct weight *w = &j->weights.v[(start + i) % nr];
+		int ret = fits(j, w, v, pos);
+
+		if (ret < 0)
+			return ret;
+		if (!ret)
+			continue;
+		if (*out) {
+			*two = true;
+			return 0;
+		}
+		*out = w;
+		*at = (start + i + 1) % nr;
+		if (start + i < nr && !v->shuffled)
+			return 0;
+	}
+	return 0;
+}
+
+static void forget(struct job *j, const struct deepspeed_vec *v)
+{
+	for (size_t i = 0; i < j->weights.nr; i++)
+		if (j->weights.v[i].vec == v)
+			j->weights.v[i].vec = NULL;
+}
+
+/* *pos: up to where it is known what is in it. */
+static int walk_vec(struct job *j, struct deepspeed_vec *v, uint64_t all,
+		    uint64_t *pos, bool *two)
+{
+	size_t at = 0, was;
+	int ret = 0;
+
+	*pos = 0;
+	while (*pos < all && !ret && !*two) {
+		struct weight *w;
+
+		was = at;
+		ret = find_next(j, v, *pos, &at, &w, two);
+		if (ret || !w || *two)
+			return ret;
+		v->shuffled |= at && at <= was;
+		w->vec = v;
+		w->pos = *pos;
+		*pos += w->numel;
+	}
+	return ret;
+}
+
+static int place_vec(struct job *j, struct deepspeed_vec *v, struct ck_err *err)
+{
+	uint64_t pos, all;
+	bool two = false;
+	int ret;
+
+	if (!v->size || !ck_mul_ok(v->size, v->count, &all))
+		return 0;
+	ret = walk_vec(j, v, all, &pos, &two);
+	if (!ret && v->shuffled && !two) {
+		forget(j, v);
+		ret = walk_vec(j, v, all, &pos, &two);
+	}
+	if (ret)
+		return ck_deepspeed_no_memory(err);
+	if (!two && all - pos <= MAX_SLACK * v->count)
+		return 0;
+	forget(j, v);
+	if (two)
+		return deepspeed_problem(
+			j->ld, CK_ERROR, NULL, err,
+			"optimizer group %s, experts %" PRIu64 " of %" PRIu64
+			": at element %" PRIu64
+			" there is the master copy of several weights that are alike, which are in no known order: it is not read",
+			v->name, v->ep, v->nr_ep, pos);
+	return deepspeed_problem(
+		j->ld, CK_ERROR, NULL, err,
+		"optimizer group %s, experts %" PRIu64 " of %" PRIu64
+		": at element %" PRIu64 " of %" PRIu64
+		" there is the master copy of no weight that a file has: it is not read",
+		v->name, v->ep, v->nr_ep, pos, all);
+}
+
+/* ---- parts ---- */
+
+static int add_states(struct job *j, const struct weight *w, struct ck_err *err)
+{
+	struct deepspeed_name name = { "fp32", w->name, strlen(w->name) };
+	ck_auto_cut struct ck_cut cut = { 0 };
+	int ret;
+
+	if (!w->vec && !w->numel)
+		return 0;
+	if (!w->vec)
+		return ck_deepspeed_refuse(
+			j->ld, &name, err,
+			"no optimizer file that is there, with all others of its group, has what it is, rounded");
+	ret = ck_cut_whole(&cut, w->shape, w->rank, err);
+	for (uint32_t s = 0; s < j->z->states.nr && !ret; s++) {
+		name.kind = j->z->states.v[s].s;
+		if (ck_deepspeed_vec_dtype(w->vec, s))
+			ret = ck_deepspeed_vec_add(j->ld, w->vec, &name, &cut,
+						   s, w->pos, w->numel, err);
+	}
+	return ret;
+}
+
+/*
+ * Buffers and frozen parameters: what no rank trains, once all are there; where
+ * param_shapes names what is trained, they are added with the weights.
+ */
+static int add_untrained(struct job *j, struct deepspeed_model *m,
+			 struct ck_err *err)
+{
+	struct deepspeed_tensors t;
+	int ret = 0;
+
+	if (!j->z->complete || m->names)
+		return 0;
+	ck_deepspeed_tensors(&t, m->f.ts.pickle, m->module);
+	while (!ret && ck_deepspeed_next(&t)) {
+		const struct deepspeed_name name = { "fp32", t.name, t.len };
+
+		if (ck_strmap_get(&j->z->trained, t.name, t.len) ==
+		    CK_STRMAP_NONE)
+			ret = ck_deepspeed_add_value(j->ld, m, &m->f, &name,
+						     t.v, err);
+	}
+	return ret;
+}
+
+/* ---- the order of all, for order.c ---- */
+
+/* What group @v, or the one of other experts that is like it, is in @first. */
+static bool vector_of(const struct deepspeed_zero *z,
+		      const struct deepspeed_vec *v,
+		      const struct deepspeed_rank *first, uint32_t *out)
+{
+	for (size_t i = 0; i < z->vecs.nr; i++) {
+		const struct deepspeed_vec *like = &z->vecs.v[i];
+
+		if (like->nth != v->nth || strcmp(like->name, v->name) != 0)
+			continue;
+		for (uint64_t k = 0; k < like->count; k++)
+			if (like->of[k].r == first) {
+				*out = like->of[k].group;
+				return true;
+			}
+	}
+	return false;
+}
+
+/*
+ * Weights are listed as the model has them, all experts of a layer one after
+ * another, and so has each vector those it has.  Which of several groups of
+ * experts comes first differs from rank to rank: DeepSpeed goes through a set.
+ */
+static const char *no_order(const struct job *j)
+{
+	const char *experts = NULL;
+
+	if (!j->z->complete)
+		return "an optimizer file of it is missing";
+	for (size_t i = 0; i < j->z->vecs.nr; i++) {
+		const struct deepspeed_vec *v = &j->z->vecs.v[i];
+
+		if (v->shuffled)
+			return "a group of it is not in the order of the model";
+		if (!v->moe)
+			continue;
+		if (v->nth || (experts && strcmp(experts, v->name) != 0))
+			return "its groups of experts are in another order on "
+			       "each rank";
+		experts = v->name;
+	}
+	for (size_t i = 0; i < j->weights.nr; i++)
+		if (!j->weights.v[i].vec)
+			return "a parameter is in no group of it";
+	return NULL;
+}
+
+static int keep_order(struct job *j, struct ck_err *err)
+{
+	struct deepspeed_zero *z = j->z;
+	const struct deepspeed_rank *first = ck_deepspeed_first(z);
+
+	z->unplaced = no_order(j);
+	for (size_t i = 0; i < j->weights.nr && !z->unplaced; i++) {
+		struct deepspeed_placed *to = ck_vec_push(&z->placed);
+
+		if (!to)
+			return ck_deepspeed_no_memory(err);
+		*to = (struct deepspeed_placed){ .name = j->weights.v[i].name };
+		if (!vector_of(z, j->weights.v[i].vec, first, &to->vector))
+			z->unplaced = "a group of it is not in the first file";
+	}
+	return 0;
+}
+
+static int add_all(struct job *j, struct deepspeed_model *m, struct ck_err *err)
+{
+	struct deepspeed_zero *z = j->z;
+	int ret = find_vecs(z, err);
+
+	if (!ret)
+		ret = list_weights(j, m, err);
+	for (size_t i = 0; i < z->vecs.nr && !ret; i++) {
+		j->ld->nr_ep =
+			CK_MAX(j->ld->nr_ep, (unsigned)z->vecs.v[i].nr_ep);
+		ret = place_vec(j, &z->vecs.v[i], err);
+	}
+	for (size_t i = 0; i < j->weights.nr && !ret; i++)
+		ret = add_states(j, &j->weights.v[i], err);
+	if (!ret)
+		ret = keep_order(j, err);
+	return ret ? ret : add_untrained(j, m, err);
+}
+
+int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct deepspeed_model *m,
+			 struct ck_err *err)
+{
+	struct job j = { .ld = m->ld, .z = z };
+	struct ck_err why = { 0 };
+	int ret;
+
+	if (!z->ranks.nr)
+		return 0;
+	if (m->ld->nr_mp > 1)
+		return deepspeed_problem(
+			m->ld, CK_ERROR, NULL, err,
+			"%u model-parallel ranks share the experts: their optimizer states are not read",
+			m->ld->nr_mp);
+	ret = add_all(&j, m, &why);
+	free_job(&j);
+	if (ret == -EINVAL)
+		return deepspeed_problem(m->ld, CK_ERROR, NULL, err, "%s",
+					 why.msg);
+	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
 }

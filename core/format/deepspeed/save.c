@@ -2,11 +2,12 @@
 /*
  * save.c - whether files lie together that are of different saves
  *
- * A model file says its step, and so do most optimizers; the archive in a file
- * has the name that the file was saved under.
+ * A model file says its step, and so do most optimizers; an optimizer file
+ * also says over how many ranks it was partitioned.
  */
-#include "core/format/deepspeed/priv.h"
+#include "core/format/deepspeed/deepspeed.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 
 #include <errno.h>
@@ -16,6 +17,23 @@
 #include <string.h>
 
 #define MAX_STEP ((int64_t)1 << 52)
+
+static const struct ck_audit_words step_words = {
+	.other =
+		"it is of step {mine}, the checkpoint of step {meant}: its part is not read",
+	.unclear =
+		"it is of step {mine}, others of other steps, and no file says which is meant: it is not read",
+	.severity = CK_ERROR,
+};
+
+static const struct ck_audit_words count_words = {
+	.other =
+		"it is of a save by {mine} ranks, the others of one by {meant}: it is left aside",
+	.severity = CK_ERROR,
+	.beyond = CK_ERROR,
+};
+
+/* ---- model files ---- */
 
 /* The number in "global_stepN", as the folder is called by itself; or -1. */
 static int64_t folder_step(const struct ck_dir *dir)
@@ -40,118 +58,158 @@ static int64_t folder_step(const struct ck_dir *dir)
 	return n;
 }
 
-static bool said(const struct ck_pickle *p, int64_t *steps)
+static bool has_steps(const struct ck_pickle *p, int64_t *steps)
 {
-	ck_pv v;
-
-	return ck_pv_key(p, ck_pickle_root(p), "global_steps", &v) &&
-	       ck_pv_int(p, v, steps) && *steps >= 0;
+	return ck_pq_int(p, ck_pickle_root(p), "global_steps", steps) &&
+	       *steps >= 0;
 }
 
-/* 1: what the file says; 0: it does not, or cannot be read; or -ENOMEM. */
-static int peek(const struct ck_dir *dir, const char *name, int64_t *steps)
+/* Fills in what the file says; 0, or -ENOMEM. */
+static int peek(const struct ck_dir *dir, struct ck_audit_file *v)
 {
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	int ret = ck_dir_open(dir, name, &f.s, NULL);
+	int ret = ck_deepspeed_peek(dir, v->name, &f);
 
-	if (!ret)
-		ret = ck_torch_save_open(&f.ts, f.s, NULL);
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	return said(f.ts.pickle, steps);
+	v->counts = !ret && has_steps(f.ts.pickle, &v->fact[0]);
+	return ret == -ENOMEM ? ret : 0;
 }
 
-/* Votes are settled by the folder's name, else by more than half of them. */
-static void settle(struct ck_ds_load *ld, const int64_t *v, size_t nr)
+int ck_deepspeed_find_steps(struct deepspeed_load *ld, struct ck_err *err)
 {
+	const struct deepspeed_file *f = ld->files.v;
+	ck_auto_free struct ck_audit_file *v =
+		calloc(ld->files.nr + 1, sizeof(*v));
 	int64_t named = folder_step(ld->dir);
+	struct ck_audit a = {
+		.v = v, .facts = 1, .world = -1, .named = &named
+	};
+	struct ck_audit_vote vote;
+	size_t meant;
 
-	ld->steps = -1;
-	for (size_t i = 0; i < nr; i++) {
-		size_t alike = 0;
-
-		ld->mixed |= v[i] != v[0];
-		for (size_t k = 0; k < nr; k++)
-			alike += v[k] == v[i];
-		if (v[i] == named || (ld->steps < 0 && 2 * alike > nr))
-			ld->steps = v[i];
-	}
-}
-
-int ck_ds_find_steps(struct ck_ds_load *ld, struct ck_err *err)
-{
-	const struct ck_ds_file *f = ld->fs.v.v;
-	int64_t *votes = calloc(ld->fs.v.nr + 1, sizeof(*votes));
-	size_t nr = 0;
-	int ret = 0;
-
-	if (!votes)
-		return ck_fail(err, ENOMEM, "no memory for steps");
-	for (size_t i = 0; i < ld->fs.v.nr && ret >= 0; i++) {
-		if (f[i].kind > CK_DS_MODEL3 ||
+	if (!v)
+		return ck_deepspeed_no_memory(err);
+	for (size_t i = 0; i < ld->files.nr; i++) {
+		if (f[i].kind > DEEPSPEED_MODEL3 ||
 		    (i && f[i].kind == f[i - 1].kind && f[i].mp == f[i - 1].mp))
 			continue;
-		ret = peek(ld->dir, f[i].name, &votes[nr]);
-		nr += ret > 0;
+		v[a.nr].name = f[i].name;
+		if (peek(ld->dir, &v[a.nr++]))
+			return ck_deepspeed_no_memory(err);
 	}
-	settle(ld, votes, nr);
-	free(votes);
-	return ret < 0 ? ck_fail(err, ENOMEM, "no memory for steps") : 0;
+	ck_audit_vote(&a, &vote);
+	meant = vote.named != CK_AUDIT_NONE ? vote.named : vote.most;
+	ld->mixed = vote.other != CK_AUDIT_NONE;
+	ld->steps = meant != CK_AUDIT_NONE ? v[meant].fact[0] : -1;
+	return 0;
 }
 
-int ck_ds_check_beside(struct ck_ds_load *ld, const struct ck_ds_model *m,
-		       const struct ck_torch_open *f, bool *ok,
-		       struct ck_err *err)
+/* Says that @file is of step @steps, and not of @meant (-1: unclear). */
+static int say_step(struct deepspeed_load *ld, const char *file, int64_t steps,
+		    int64_t meant, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR,
-					 .file = f->s->name };
+	struct ck_audit_file v[] = { { .fact = { meant } },
+				     { .name = file, .fact = { steps } } };
+	const struct ck_audit a = { .v = v, .nr = 2, .facts = 1, .world = -1 };
+
+	return ck_audit_say(&a, 1, meant < 0 ? CK_AUDIT_NONE : 0, &step_words,
+			    ld->b, err);
+}
+
+int ck_deepspeed_check_steps(struct deepspeed_load *ld, const char *file,
+			     int64_t steps, bool *ok, struct ck_err *err)
+{
+	*ok = !ld->mixed || steps < 0 || steps == ld->steps;
+	return *ok ? 0 : say_step(ld, file, steps, ld->steps, err);
+}
+
+int ck_deepspeed_check_beside(struct deepspeed_load *ld,
+			      const struct deepspeed_model *m,
+			      const struct ck_torch_open *f, bool *ok,
+			      struct ck_err *err)
+{
 	int64_t steps;
 
-	*ok = m->steps < 0 || !said(f->ts.pickle, &steps) || steps == m->steps;
-	return *ok ? 0 :
-		     ck_builder_problem(ld->b, &p, err,
-					"it is of step %" PRIi64
-					", the checkpoint of step %" PRIi64
-					": its part is not read",
-					steps, m->steps);
+	*ok = m->steps < 0 || !has_steps(f->ts.pickle, &steps) ||
+	      steps == m->steps;
+	return *ok ? 0 : say_step(ld, f->s->name, steps, m->steps, err);
 }
 
-int ck_ds_check_steps(struct ck_ds_load *ld, const char *file, int64_t steps,
-		      bool *ok, struct ck_err *err)
-{
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = file };
+/* ---- optimizer files ---- */
 
-	*ok = !ld->mixed || steps < 0 || steps == ld->steps;
-	if (*ok)
+/* A file of another run lies beside: it is not used. */
+static int drop_strays(struct deepspeed_zero *z, const struct ck_audit *a,
+		       size_t meant, struct ck_err *err)
+{
+	size_t kept = 0;
+	int ret = 0;
+
+	for (size_t i = 0; i < a->nr && !ret; i++) {
+		struct deepspeed_rank *r = &z->ranks.v[i];
+
+		if (r->dp < z->count && (!r->usable || r->count == z->count) &&
+		    (!kept || z->ranks.v[kept - 1].dp != r->dp)) {
+			struct deepspeed_rank mine = *r;
+
+			*r = (struct deepspeed_rank){ 0 };
+			z->ranks.v[kept++] = mine;
+			continue;
+		}
+		ret = ck_audit_say(a, i, meant, &count_words, z->ld->b, err);
+		ck_deepspeed_rank_free(r);
+	}
+	if (!ret) /* else what is left is freed with the others */
+		z->ranks.nr = kept;
+	return ret;
+}
+
+/*
+ * Which step the ranks are of, where they differ: that of the model file, else
+ * that of more than half of them.
+ */
+static int drop_other_steps(struct deepspeed_zero *z, struct ck_audit *a,
+			    struct ck_err *err)
+{
+	const int64_t step = z->m->steps - z->m->skipped;
+	struct ck_audit_vote vote;
+	int ret;
+
+	a->nr = z->ranks.nr;
+	a->world = -1;
+	a->named = z->m->steps < 0 ? NULL : &step;
+	for (size_t i = 0; i < a->nr; i++) {
+		const struct deepspeed_rank *r = &z->ranks.v[i];
+
+		a->v[i] = (struct ck_audit_file){
+			.name = r->file->name,
+			.counts = r->usable && r->has_step,
+			.fact = { (int64_t)r->step },
+		};
+	}
+	ck_audit_vote(a, &vote);
+	if (vote.other == CK_AUDIT_NONE)
 		return 0;
-	if (ld->steps < 0)
-		return ck_builder_problem(
-			ld->b, &p, err,
-			"it is of step %" PRIi64
-			", others of other steps, and no file says which is meant: it is not read",
-			steps);
-	return ck_builder_problem(ld->b, &p, err,
-				  "it is of step %" PRIi64
-				  ", the checkpoint of step %" PRIi64
-				  ": its part is not read",
-				  steps, ld->steps);
+	ret = ck_audit_report(
+		a, vote.named != CK_AUDIT_NONE ? vote.named : vote.most,
+		&step_words, z->ld->b, err);
+	for (size_t i = 0; i < a->nr; i++)
+		z->ranks.v[i].usable &=
+			!z->ranks.v[i].has_step || a->v[i].counts;
+	return ret;
 }
 
 /*
  * Before 0.14 an optimizer had made a step when training began; 0.15 leaves
  * room for what was built in between.
  */
-static bool counts_from_one(const struct ck_ds_model *m)
+static bool counts_from_one(const struct deepspeed_model *m)
 {
 	const struct ck_pickle *p = m->f.ts.pickle;
 	unsigned major, minor;
 	char text[16] = "";
 	const char *s;
 	size_t len;
-	ck_pv v;
 
-	if (!ck_pv_key(p, ck_pickle_root(p), "ds_version", &v) ||
-	    !ck_pv_str(p, v, &s, &len))
+	if (!ck_pq_str(p, ck_pickle_root(p), "ds_version", &s, &len))
 		return true;
 	memcpy(text, s, CK_MIN(len, sizeof(text) - 1));
 	return sscanf(text, "%4u.%4u", &major, &minor) != 2 ||
@@ -163,74 +221,161 @@ static bool counts_from_one(const struct ck_ds_model *m)
  * model, and its master copy is what the weights are; nothing but a file of
  * another save brings it further than one ahead.
  */
-int ck_ds_check_optim(struct ck_ds_zero *z, int64_t step, struct ck_err *err)
+static int check_step(struct deepspeed_zero *z, int64_t step,
+		      struct ck_err *err)
 {
-	const struct ck_ds_model *m = z->m;
-	struct ck_problem_in p = { .severity = CK_WARNING,
-				   .file = m->f.s->name };
-	int64_t model = m->steps - m->skipped, named = folder_step(z->dir);
-	int differs;
+	const struct deepspeed_model *m = z->m;
+	int64_t model = m->steps - m->skipped, named = folder_step(z->ld->dir);
+	int differs = 1;
 
 	if (m->steps < 0 || step == model || model > MAX_STEP ||
 	    model < -MAX_STEP)
 		return 0;
-	if (step > model + 1 || (named == step && named != m->steps))
-		p.severity = CK_ERROR;
-	else if (step == model + 1 && counts_from_one(m))
-		return 0;
-	differs = p.severity == CK_ERROR ? 1 : ck_ds_twin_differs(z);
+	if (step <= model + 1 && (named != step || named == m->steps)) {
+		if (step == model + 1 && counts_from_one(m))
+			return 0;
+		differs = ck_deepspeed_master_differs(z);
+	}
 	if (differs < 0)
-		return ck_fail(err, ENOMEM, "no memory to compare weights");
-	if (differs)
-		p.severity = CK_ERROR;
+		return ck_deepspeed_no_memory(err);
 	z->two_saves = differs;
-	return ck_builder_problem(
-		z->b, &p, err,
+	return deepspeed_problem(
+		z->ld, differs ? CK_ERROR : CK_WARNING, m->f.s->name, err,
 		"it is of step %" PRIi64
 		", the optimizer files of step %" PRIi64 ": %s",
 		model, step,
-		p.severity == CK_ERROR ?
+		differs ?
 			"weights and optimizer states are of two saves" :
 			"they are of two saves, or the optimizer was begun anew");
 }
 
-/* The name that it was saved under, if one that DeepSpeed gives: into @text. */
-static bool saved_as(const struct ck_torch_open *f, char *text, size_t room,
-		     struct ck_ds_file *out)
+/* The name of rank @dp's file, as those of the others are. */
+static int add_absent(struct deepspeed_zero *z, unsigned dp, struct ck_err *err)
 {
-	size_t len;
-	const char *top = ck_torch_save_top(&f->ts, &len);
+	const char *like = z->ranks.v[0].file->name;
+	size_t head = (size_t)(strstr(like, "zero_pp_rank_") + 13 - like);
+	char *name =
+		ck_arena_fmt(&z->ld->mem, "%.*s%u%s", (int)head, like, dp,
+			     like + head + strspn(like + head, "0123456789"));
+	struct deepspeed_rank *r = ck_vec_push(&z->ranks);
 
-	if (!top || len + sizeof(".pt") > room || memchr(top, 0, len))
-		return false;
-	memcpy(text, top, len);
-	memcpy(text + len, ".pt", sizeof(".pt"));
-	return ck_ds_is_name(text, out);
+	if (!name || !r)
+		return ck_deepspeed_no_memory(err);
+	*r = (struct deepspeed_rank){ .dp = dp, .absent = true };
+	return ck_dir_source(z->ld->dir, z->ld->b, name, &r->src, NULL, err);
 }
 
-bool ck_ds_says_name(const struct ck_torch_open *f)
+static int by_dp(const void *pa, const void *pb)
 {
-	struct ck_ds_file was;
-	char text[128];
+	const struct deepspeed_rank *a = pa, *b = pb;
 
-	return saved_as(f, text, sizeof(text), &was);
+	return a->dp < b->dp ? -1 : a->dp > b->dp;
 }
 
-int ck_ds_open(struct ck_torch_open *f, const struct ck_dir *dir,
-	       struct ck_builder *b, const char *name, bool *ok,
-	       struct ck_err *err)
+static int add_absents(struct deepspeed_zero *z, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
-	struct ck_ds_file is, was;
-	char text[128];
-	int ret = ck_torch_open(f, dir, b, name, ok, err);
+	size_t have = z->ranks.nr, i = 0;
+	int ret = 0;
 
-	if (ret || !*ok || !ck_ds_is_name(name, &is) ||
-	    !saved_as(f, text, sizeof(text), &was) ||
-	    (was.kind == is.kind && was.mp == is.mp && was.dp == is.dp))
+	for (unsigned dp = 0; dp < z->count && !ret; dp++)
+		if (i < have && z->ranks.v[i].dp == dp)
+			i++;
+		else
+			ret = add_absent(z, dp, err);
+	if (!ret)
+		qsort(z->ranks.v, z->ranks.nr, sizeof(*z->ranks.v), by_dp);
+	return ret;
+}
+
+static int check_ranks(struct deepspeed_zero *z, struct ck_err *err)
+{
+	int ret = 0;
+
+	z->complete = true;
+	for (size_t i = 0; i < z->ranks.nr; i++)
+		z->stage3 |= z->ranks.v[i].usable && z->ranks.v[i].stage3;
+	for (size_t i = 0; i < z->ranks.nr && !ret; i++) {
+		struct deepspeed_rank *r = &z->ranks.v[i];
+		struct ck_err why = { 0 };
+
+		if (r->usable && r->stage3 &&
+		    ck_deepspeed_check_rank3(z, r, &why)) {
+			r->usable = false;
+			ret = deepspeed_problem(z->ld, CK_ERROR, r->file->name,
+						err, "%s", why.msg);
+		}
+		z->complete &= r->usable;
+	}
+	return ret;
+}
+
+static int drop_all(struct deepspeed_zero *z, const char *what,
+		    struct ck_err *err)
+{
+	const char *name = z->ranks.nr ? z->ranks.v[0].file->name : NULL;
+
+	for (size_t i = 0; i < z->ranks.nr; i++)
+		ck_deepspeed_rank_free(&z->ranks.v[i]);
+	z->ranks.nr = 0;
+	return name ? deepspeed_problem(z->ld, CK_ERROR, name, err, "%s",
+					what) :
+		      0;
+}
+
+/* The one count that all usable files say, or that a whole set says. */
+static int find_count(struct deepspeed_zero *z, struct ck_audit *a,
+		      struct ck_err *err)
+{
+	struct ck_audit_vote vote;
+	size_t meant;
+
+	for (size_t i = 0; i < a->nr; i++) {
+		struct deepspeed_rank *r = &z->ranks.v[i];
+
+		if (r->usable && !r->count)
+			r->count = a->nr;
+		if (r->usable) /* if in doubt; pieces of others are so many */
+			z->count = r->count;
+		a->v[i] =
+			(struct ck_audit_file){ .name = r->file->name,
+						.counts = r->usable,
+						.rank = r->dp,
+						.fact = { (int64_t)r->count } };
+	}
+	ck_audit_vote(a, &vote);
+	meant = vote.other == CK_AUDIT_NONE ? vote.first : vote.whole;
+	if (vote.first == CK_AUDIT_NONE)
+		return drop_all(z, "no optimizer file can be read", err);
+	if (meant == CK_AUDIT_NONE)
+		return drop_all(
+			z,
+			"the optimizer files are of saves by different numbers of ranks, and none is whole: they are left out",
+			err);
+	z->count = (uint64_t)a->v[meant].fact[0];
+	if (z->count > 64 * a->nr + 64)
+		return drop_all(
+			z,
+			"nearly all optimizer files are missing: they are left out",
+			err);
+	return drop_strays(z, a, meant, err);
+}
+
+int ck_deepspeed_zero_join(struct deepspeed_zero *z, struct ck_err *err)
+{
+	ck_auto_free struct ck_audit_file *v =
+		calloc(z->ranks.nr + 1, sizeof(*v));
+	struct ck_audit a = { .v = v, .nr = z->ranks.nr, .facts = 1 };
+	int ret = v ? find_count(z, &a, err) : ck_deepspeed_no_memory(err);
+
+	if (ret || !z->ranks.nr)
 		return ret;
-	*ok = false;
-	return ck_builder_problem(
-		b, &p, err, "it says that it was saved as %s: it is not read",
-		text);
+	ret = drop_other_steps(z, &a, err);
+	for (size_t i = 0; i < z->ranks.nr && !ret; i++)
+		if (z->ranks.v[i].usable && z->ranks.v[i].has_step) {
+			ret = check_step(z, (int64_t)z->ranks.v[i].step, err);
+			break;
+		}
+	if (!ret)
+		ret = add_absents(z, err);
+	return ret ? ret : check_ranks(z, err);
 }

@@ -8,12 +8,9 @@
  * no layer file accounts for are those of the tied layer, if only one layer
  * has their shapes.
  */
-#include "core/format/deepspeed/priv.h"
-
-#include "core/container/torch_walk.h"
+#include "core/format/deepspeed/deepspeed.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +20,9 @@ struct shape {
 };
 
 struct ties {
-	struct ck_ds_load *ld;
+	struct deepspeed_load *ld;
 	CK_VEC(struct shape) layers, states;
-	struct ck_strmap buffers; /* names; of kept[] */
-	CK_VEC(char *) kept;
+	struct ck_strmap buffers; /* names */
 	bool unknown;
 };
 
@@ -42,35 +38,33 @@ static int by_shape(const void *a, const void *b)
 	return 0;
 }
 
-static bool read_shape(const struct ck_pickle *p, ck_pv v, struct shape *out,
-		       int *ret)
+/* 1: it is a tensor of that shape; 0: none can be read; or -ENOMEM. */
+static int read_shape(const struct ck_pickle *p, ck_pv v, struct shape *out)
 {
 	struct ck_torch_tensor t;
+	int ret = ck_torch_tensor_read(p, v, &t, NULL);
 
 	*out = (struct shape){ 0 };
-	*ret = ck_torch_tensor_read(p, v, &t, NULL);
-	if (*ret == -EINVAL)
-		*ret = 0;
-	else if (!*ret) {
-		out->rank = t.rank;
-		memcpy(out->dim, t.shape, t.rank * sizeof(*t.shape));
-		return true;
-	}
-	return false;
+	if (ret)
+		return ret == -EINVAL ? 0 : ret;
+	out->rank = t.rank;
+	memcpy(out->dim, t.shape, t.rank * sizeof(*t.shape));
+	return 1;
 }
 
 /* A parameter has the shape of its states but the counters, which have none. */
 static int read_state(struct ties *t, const struct ck_pickle *p, ck_pv state)
 {
-	struct ck_piter it;
+	struct deepspeed_tensors it;
 	struct shape s, *to;
-	ck_pv key, v;
-	int ret = 0;
+	int ret;
 
-	ck_piter_init_pairs(&it, p, state);
-	while (!ret && ck_piter_next2(&it, &key, &v)) {
-		if (!ck_torch_is_rebuild(p, v) || !read_shape(p, v, &s, &ret) ||
-		    !s.rank)
+	ck_deepspeed_tensors(&it, p, state);
+	while (ck_deepspeed_next(&it)) {
+		ret = read_shape(p, it.v, &s);
+		if (ret < 0)
+			return ret;
+		if (!s.rank)
 			continue;
 		to = ck_vec_push(&t->states);
 		if (!to)
@@ -79,119 +73,94 @@ static int read_state(struct ties *t, const struct ck_pickle *p, ck_pv state)
 		return 0;
 	}
 	t->unknown = true;
-	return ret;
-}
-
-static int keep(struct ties *t, const char *s, size_t len)
-{
-	char **to = ck_vec_push(&t->kept);
-
-	if (!to)
-		return -ENOMEM;
-	*to = malloc(len + 1);
-	if (!*to)
-		return -ENOMEM;
-	memcpy(*to, s, len);
-	(*to)[len] = '\0';
-	return ck_strmap_put(&t->buffers, *to, len) == CK_STRMAP_NONE ?
-		       -ENOMEM :
-		       0;
+	return 0;
 }
 
 static int read_model(struct ties *t, const struct ck_pickle *p)
 {
-	ck_pv root = ck_pickle_root(p), optimizer, states, names, key, v;
+	ck_pv root = ck_pickle_root(p), states, names, key, v;
 	struct ck_piter it;
 	const char *s;
 	size_t len;
 	int ret = 0;
 
-	if (!ck_pv_key(p, root, "optimizer", &optimizer) ||
-	    !ck_pv_key(p, optimizer, "state", &states)) {
+	if (!ck_pq(p, root, "optimizer/state", &states)) {
 		t->unknown = true;
 		return 0;
 	}
 	ck_piter_init_pairs(&it, p, states);
 	while (!ret && ck_piter_next2(&it, &key, &v))
 		ret = read_state(t, p, v);
-	if (ret || !ck_pv_key(p, root, "buffer_names", &names))
+	if (ret || !ck_pq(p, root, "buffer_names", &names))
 		return ret;
 	ck_piter_init(&it, p, names);
-	while (!ret && ck_piter_next(&it, &v))
-		if (ck_pv_str(p, v, &s, &len))
-			ret = keep(t, s, len);
-	return ret;
+	while (ck_piter_next(&it, &v))
+		if (ck_pv_str(p, v, &s, &len) &&
+		    ck_strmap_keep(&t->buffers, &t->ld->mem, s, len) ==
+			    CK_STRMAP_NONE)
+			return -ENOMEM;
+	return 0;
 }
 
 static int read_layer(struct ties *t, const struct ck_pickle *p, unsigned layer)
 {
 	ck_auto_str struct ck_str name = { 0 };
-	struct ck_piter it;
+	struct deepspeed_tensors it;
 	struct shape sh, *to;
-	ck_pv key, v;
-	const char *s;
-	size_t len;
-	int ret = 0;
 
-	ck_piter_init_pairs(&it, p, ck_pickle_root(p));
-	while (!ret && ck_piter_next2(&it, &key, &v)) {
-		if (!ck_pv_str(p, key, &s, &len) || !ck_torch_is_rebuild(p, v))
-			continue;
+	ck_deepspeed_tensors(&it, p, ck_pickle_root(p));
+	while (ck_deepspeed_next(&it)) {
+		int ret;
+
 		name.len = 0;
 		ck_str_fmt(&name, "%u.", layer);
-		ck_str_add(&name, s, len);
+		ck_str_add(&name, it.name, it.len);
 		if (name.failed)
 			return -ENOMEM;
 		if (ck_strmap_get(&t->buffers, name.v, name.len) !=
 		    CK_STRMAP_NONE)
 			continue;
-		if (!read_shape(p, v, &sh, &ret)) {
-			t->unknown = true;
+		ret = read_shape(p, it.v, &sh);
+		t->unknown |= !ret;
+		if (!ret)
 			continue;
-		}
 		sh.layer = layer;
-		to = ck_vec_push(&t->layers);
+		to = ret > 0 ? ck_vec_push(&t->layers) : NULL;
 		if (!to)
 			return -ENOMEM;
 		*to = sh;
 	}
-	return ret;
+	return 0;
 }
 
-/* What cannot be read is said by whoever reads it for what it is. */
-static int read_file(struct ties *t, const struct ck_ds_file *f)
+/* What cannot be read is reported by whoever reads it for what it is. */
+static int read_file(struct ties *t, const struct deepspeed_file *f)
 {
-	ck_auto_source struct ck_source *s = NULL;
-	ck_auto_torch_save struct ck_torch_save ts = { 0 };
-	int ret = ck_dir_open(t->ld->dir, f->name, &s, NULL);
+	ck_auto_torch_open struct ck_torch_open o = { 0 };
+	int ret = ck_deepspeed_peek(t->ld->dir, f->name, &o);
 
-	ret = ret ? ret : ck_torch_save_open(&ts, s, NULL);
-	if (ret == -ENOMEM)
-		return ret;
 	if (ret) {
 		t->unknown = true;
-		return 0;
+		return ret == -ENOMEM ? ret : 0;
 	}
-	return f->kind == CK_DS_MODEL ? read_model(t, ts.pickle) :
-					read_layer(t, ts.pickle, f->dp);
+	return f->kind == DEEPSPEED_MODEL ? read_model(t, o.ts.pickle) :
+					    read_layer(t, o.ts.pickle, f->dp);
 }
 
-/* Buffers are named by the model files, so these come first. */
+/* Buffers are named by the model files, so these, which come first, are too. */
 static int read_all(struct ties *t)
 {
-	static const enum ck_ds_kind kinds[] = { CK_DS_MODEL, CK_DS_LAYER };
 	unsigned stages = 0;
 	int ret = 0;
 
-	for (unsigned k = 0; k < 2; k++)
-		for (size_t i = 0; i < t->ld->fs.v.nr && !ret; i++) {
-			const struct ck_ds_file *f = &t->ld->fs.v.v[i];
+	for (size_t i = 0; i < t->ld->files.nr && !ret; i++) {
+		const struct deepspeed_file *f = &t->ld->files.v[i];
 
-			if (f->kind != kinds[k])
-				continue;
-			stages += !k;
-			ret = read_file(t, f);
-		}
+		if (f->kind != DEEPSPEED_MODEL && f->kind != DEEPSPEED_LAYER)
+			continue;
+		stages += f->kind == DEEPSPEED_MODEL;
+		ret = read_file(t, f);
+	}
 	t->unknown |= stages != t->ld->pp;
 	return ret;
 }
@@ -233,13 +202,12 @@ static bool accounts(const struct ties *t, unsigned layer)
 
 static bool find(const struct ties *t, unsigned *layer)
 {
-	const struct ck_ds_files *fs = &t->ld->fs;
 	unsigned nr = 0;
 
-	for (size_t i = 0; i < fs->v.nr && nr < 2; i++) {
-		const struct ck_ds_file *f = &fs->v.v[i];
+	for (size_t i = 0; i < t->ld->files.nr && nr < 2; i++) {
+		const struct deepspeed_file *f = &t->ld->files.v[i];
 
-		if (f->kind != CK_DS_LAYER || !accounts(t, f->dp))
+		if (f->kind != DEEPSPEED_LAYER || !accounts(t, f->dp))
 			continue;
 		*layer = f->dp;
 		nr++;
@@ -249,15 +217,13 @@ static bool find(const struct ties *t, unsigned *layer)
 
 static void ties_free(struct ties *t)
 {
-	for (size_t i = 0; i < t->kept.nr; i++)
-		free(t->kept.v[i]);
-	free(t->kept.v);
 	free(t->layers.v);
 	free(t->states.v);
 	ck_strmap_free(&t->buffers);
 }
 
-int ck_ds_tied_layer(struct ck_ds_load *ld, unsigned *layer, size_t *left)
+int ck_deepspeed_tied_layer(struct deepspeed_load *ld, unsigned *layer,
+			    size_t *left)
 {
 	__attribute__((cleanup(ties_free))) struct ties t = { .ld = ld };
 	int ret = read_all(&t);

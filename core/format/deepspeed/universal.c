@@ -3,28 +3,59 @@
  * universal.c - the universal form: zero/NAME/{fp32,exp_avg,...}.pt
  *
  * Each file is a dict with the whole tensor in "param", or, made from stage 3,
- * a bare vector whose shape only param_shapes in the model files has.
+ * a bare vector whose shape only param_shapes in the model files has.  What
+ * one parameter has the others have; what none has only the groups in
+ * zero/optimizer_state.pt tell: Adam's have betas and eps, Lion's no eps.
  */
-#include "core/format/deepspeed/groups.h"
-#include "core/format/deepspeed/priv.h"
+#include "core/format/deepspeed/deepspeed.h"
 
 #include "core/base/check.h"
-#include "core/container/torch_walk.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ALL (UINT64_C(16) << 20) /* elements compared with the weights */
+/* Elements compared with the weights: of one, of all. */
+#define MAX_ONE 65536
+#define MAX_ALL (UINT64_C(16) << 20)
 
-struct saying {
-	struct ck_ds_load *ld;
-	struct ck_ds_model *m; /* or NULL */
+struct universal {
+	struct deepspeed_load *ld;
+	struct deepspeed_model *m; /* or NULL */
 	struct ck_strmap names; /* of m->module, where it has whole weights */
 	CK_VEC(ck_pv) weights; /* same numbers */
-	uint64_t left; /* elements that may still be compared */
+	struct ck_audit_budget budget;
 };
+
+/* What a folder holds of one parameter. */
+struct held {
+	char kind[64];
+	const char *path;
+	struct ck_torch_place at;
+};
+
+struct folder {
+	struct deepspeed_name name; /* of the parameter */
+	CK_VEC(struct held) v;
+};
+
+/* ---- kinds of states ---- */
+
+static bool is_found(const struct deepspeed_load *ld, const char *kind)
+{
+	return ck_strmap_get(&ld->states, kind, strlen(kind)) != CK_STRMAP_NONE;
+}
+
+static int add_kind(struct deepspeed_load *ld, const char *kind,
+		    struct ck_err *err)
+{
+	if (ld->states.nr == DEEPSPEED_MAX_STATES ||
+	    ck_strmap_keep(&ld->states, &ld->mem, kind, strlen(kind)) !=
+		    CK_STRMAP_NONE)
+		return 0;
+	return ck_deepspeed_no_memory(err);
+}
 
 /* Those of Adam, and what there always is: tensors with a file each. */
 static bool is_usual(const char *kind)
@@ -59,7 +90,7 @@ static int has_weights(const struct ck_dir *dir, const char *name)
 	return ret == -ENOMEM ? ret : 0;
 }
 
-int ck_ds_is_universal(const struct ck_dir *dir)
+int ck_deepspeed_is_universal(const struct ck_dir *dir)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(dir, "zero", &l, NULL);
@@ -71,12 +102,102 @@ int ck_ds_is_universal(const struct ck_dir *dir)
 	return ret == -ENOMEM ? ret : found;
 }
 
+#define UNKNOWN (-ENODATA)
+
+/*
+ * Whether the optimizer is Adam; UNKNOWN, or -ENOMEM.  Looked at in silence: it
+ * is reported, and shown, when the rest is.
+ */
+static int is_adam(const struct deepspeed_load *ld)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	int ret = ck_deepspeed_peek(ld->dir, DEEPSPEED_GROUPS, &f);
+	const struct ck_pickle *p = f.ts.pickle;
+	ck_pv group, v;
+
+	if (ret == -ENOMEM)
+		return ret;
+	if (ret || !ck_pq(p, ck_pickle_root(p), "param_groups/0", &group))
+		return UNKNOWN;
+	return ck_pq(p, group, "betas", &v) && ck_pq(p, group, "eps", &v);
+}
+
+/* Adamax and such have a state of another name in the place of one. */
+static bool has_others(const struct deepspeed_load *ld)
+{
+	static const char *const usual[] = { "fp32", "step", "exp_avg",
+					     "exp_avg_sq", "max_exp_avg_sq" };
+	size_t nr = 0;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(usual); i++)
+		nr += is_found(ld, usual[i]);
+	return nr < ld->states.nr;
+}
+
+/* Adds, or reports, what all parameters should have and none has. */
+static int want_kinds(struct deepspeed_load *ld, struct ck_err *err)
+{
+	bool avg = is_found(ld, "exp_avg"), sq = is_found(ld, "exp_avg_sq");
+	int ret = add_kind(ld, "fp32", err), adam;
+
+	if (ret || (avg && sq) || has_others(ld))
+		return ret;
+	adam = is_adam(ld);
+	if (adam == -ENOMEM)
+		return ck_deepspeed_no_memory(err);
+	if (adam == 1 && (avg || sq))
+		return add_kind(ld, avg ? "exp_avg_sq" : "exp_avg", err);
+	if (adam == 1)
+		return deepspeed_problem(
+			ld, CK_WARNING, NULL, err,
+			"%s is of Adam, and no parameter has exp_avg.pt or exp_avg_sq.pt: they are lost, or it had made no step",
+			DEEPSPEED_GROUPS);
+	if (!sq && (!avg || !adam))
+		return 0;
+	return deepspeed_problem(
+		ld, CK_WARNING, NULL, err,
+		"no parameter has %s.pt, which Adam keeps beside %s.pt",
+		avg ? "exp_avg_sq" : "exp_avg", avg ? "exp_avg" : "exp_avg_sq");
+}
+
+static int find_kinds(struct deepspeed_load *ld,
+		      const struct ck_dir_list *folders, struct ck_err *err)
+{
+	char kind[64];
+	int ret = 0;
+
+	for (size_t i = 0; i < folders->nr && !ret; i++) {
+		ck_auto_dir_list struct ck_dir_list l = { 0 };
+
+		if (!folders->v[i].is_dir)
+			continue;
+		ret = ck_dir_list(ld->dir, folders->v[i].name, &l, err);
+		for (size_t k = 0; k < l.nr && !ret; k++)
+			if (kind_of(&l.v[k], kind))
+				ret = add_kind(ld, kind, err);
+	}
+	return ret ? ret : want_kinds(ld, err);
+}
+
+/* ---- one file ---- */
+
+static int refuse(struct universal *u, const struct folder *in,
+		  const struct held *h, const char *why, struct ck_err *err)
+{
+	const struct deepspeed_name name = { h->kind, in->name.name,
+					     in->name.len };
+
+	return ck_deepspeed_refuse(u->ld, &name, err, "%s: %s", h->path, why);
+}
+
 /* A vector is a tensor whose shape the model file has. */
-static int make_shape(const struct ck_ds_model *m, const char *name, size_t len,
+static int make_shape(const struct deepspeed_model *m,
+		      const struct deepspeed_name *name,
 		      struct ck_torch_place *at, struct ck_err *why)
 {
 	uint64_t shape[CK_MAX_RANK], numel, step = 1;
-	uint32_t i = m ? ck_strmap_get(&m->by_name, name, len) : CK_STRMAP_NONE;
+	uint32_t i = m ? ck_strmap_get(&m->by_name, name->name, name->len) :
+			 CK_STRMAP_NONE;
 	unsigned rank;
 
 	if (at->t.rank != 1)
@@ -101,157 +222,117 @@ static int make_shape(const struct ck_ds_model *m, const char *name, size_t len,
 	return 0;
 }
 
-static int say_place(struct ck_ds_load *ld, const char *kind, const char *name,
-		     size_t len, const struct ck_torch_place *at,
-		     struct ck_err *err)
-{
-	ck_auto_str struct ck_str full = { 0 };
-	ck_auto_cut struct ck_cut cut = { 0 };
-	int ret = ck_cut_whole(&cut, at->t.shape, at->t.rank, err);
-
-	ck_str_fmt(&full, "%s.", kind);
-	ck_str_add(&full, name, len);
-	if (full.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	if (!ret)
-		ret = ck_cut_add_tensor(&cut, ld->b, full.v, full.len, at, err);
-	return ret ? ret : ck_ds_path(ld->b, kind, name, len, &full, err);
-}
-
-/* What a folder holds of one parameter. */
-struct held {
-	char kind[64];
-	const char *path; /* borrowed */
-	struct ck_torch_place at;
-};
-
-struct folder {
-	const char *name;
-	CK_VEC(struct held) v;
-};
-
-static int refuse(struct ck_ds_load *ld, const struct folder *in,
-		  const char *kind, const char *path, const char *why,
-		  struct ck_err *err)
-{
-	ck_auto_str struct ck_str full = { 0 };
-
-	ck_str_fmt(&full, "%s.%s", kind, in->name);
-	if (full.failed)
-		return ck_fail(err, ENOMEM, "no memory");
-	return ck_builder_refuse(ld->b, 0, full.v, full.len, err, "%s: %s",
-				 path, why);
-}
-
 /* Whether torch saved it under the name of another kind, or of a rank's file. */
 static bool is_another(const struct ck_torch_open *f,
-		       const struct ck_ds_load *ld, const char *kind)
+		       const struct deepspeed_load *ld, const char *kind)
 {
-	struct ck_ds_file ds;
+	struct deepspeed_file ds;
 	char text[128];
-	size_t len;
-	const char *top = ck_torch_save_top(&f->ts, &len);
+	bool is_rank;
 
-	if (!top || len + sizeof(".pt") > sizeof(text) ||
-	    (len == strlen(kind) && !memcmp(top, kind, len)))
+	if (!ck_torch_save_called(&f->ts, ".pt", text, sizeof(text)))
 		return false;
-	for (size_t i = 0; i < ld->nr_states; i++)
-		if (strlen(ld->states[i]) == len &&
-		    !memcmp(top, ld->states[i], len))
-			return true;
-	memcpy(text, top, len);
-	memcpy(text + len, ".pt", sizeof(".pt"));
-	return !memchr(top, 0, len) && ck_ds_is_name(text, &ds);
+	is_rank = ck_deepspeed_is_name(text, &ds);
+	text[strlen(text) - strlen(".pt")] = '\0';
+	return strcmp(text, kind) != 0 && (is_rank || is_found(ld, text));
 }
 
 /*
  * What the model file beside has under the same name, in its own precision: no
  * other shape fits; other values are another save's, or another parameter's.
  */
-static int check_weight(struct saying *s, struct ck_torch_open *f,
-			const char *name, const struct ck_torch_place *at,
-			struct ck_err *why, struct ck_err *err)
+static int check_weight(struct universal *u, struct ck_torch_open *f,
+			const struct deepspeed_name *name,
+			const struct ck_torch_place *at, struct ck_err *why,
+			struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .file = f->s->name };
-	uint32_t i = ck_strmap_get(&s->names, name, strlen(name));
+	uint32_t i = ck_strmap_get(&u->names, name->name, name->len);
 	int ret = i == CK_STRMAP_NONE ?
 			  0 :
-			  ck_ds_twin_whole(&s->m->f, s->weights.v[i], f->s, at,
-					   &s->left);
+			  ck_deepspeed_compare_whole(&u->m->f, u->weights.v[i],
+						     f->s, at, &u->budget);
 
 	if (ret == -EINVAL)
 		return ck_fail(why, EINVAL,
 			       "its shape is not that of the weights in %s: it "
 			       "is another parameter's",
-			       s->m->f.s->name);
+			       u->m->f.s->name);
 	if (ret <= 0)
 		return ret;
-	return ck_builder_problem(
-		s->ld->b, &p, err,
+	return deepspeed_problem(
+		u->ld, CK_WARNING, f->s->name, err,
 		"it is not what %s has, rounded: it is of another save or another parameter, or the weights were changed by themselves",
-		s->m->f.s->name);
+		u->m->f.s->name);
+}
+
+/* What is a value of another sort is shown as it is: *object. */
+static int place_file(struct universal *u, struct ck_torch_open *f,
+		      const struct deepspeed_name *name,
+		      struct ck_torch_place *at, bool *object,
+		      struct ck_err *why)
+{
+	const struct ck_pickle *p = f->ts.pickle;
+	ck_pv v = ck_pickle_root(p), param;
+	int ret;
+
+	*object = false;
+	if (ck_torch_is_rebuild(p, v)) {
+		ret = ck_torch_place(f, v, at, why);
+		return ret || !at->t.rank ? ret :
+					    make_shape(u->m, name, at, why);
+	}
+	if (ck_pv_key(p, v, "param", &param))
+		return ck_torch_place(f, param, at, why);
+	*object = !is_usual(name->kind) && ck_pv_kind(v) != CK_P_DICT;
+	return *object ? 0 : ck_fail(why, EINVAL, "expected a tensor");
 }
 
 /* zero/NAME/@kind.pt */
-static int read_file(struct saying *s, const char *path, const char *kind,
+static int read_file(struct universal *u, const char *path, const char *kind,
 		     struct folder *in, struct ck_err *err)
 {
+	const struct deepspeed_name name = { kind, in->name.name,
+					     in->name.len };
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	struct ck_ds_load *ld = s->ld;
-	const char *name = in->name;
-	struct ck_torch_place at;
+	struct deepspeed_load *ld = u->ld;
+	struct held new = { .path = path }, *to;
 	struct ck_err why = { 0 };
-	struct held *to;
-	ck_pv v, param;
-	bool ok;
+	bool ok, object;
 	int ret = ck_torch_open(&f, ld->dir, ld->b, path, &ok, err);
 
+	strcpy(new.kind, kind);
 	if (ret || !ok)
 		return ret;
 	if (is_another(&f, ld, kind))
-		return refuse(ld, in, kind, path,
+		return refuse(u, in, &new,
 			      "it says that it was saved under another name",
 			      err);
-	v = ck_pickle_root(f.ts.pickle);
-	ret = ck_ds_lost(ld->b, &f, err);
+	ret = ck_deepspeed_lost(ld, &f, err);
 	if (ret)
 		return ret;
-	if (ck_torch_is_rebuild(f.ts.pickle, v)) {
-		ret = ck_torch_place(&f, v, &at, &why);
-		if (!ret && at.t.rank)
-			ret = make_shape(s->m, name, strlen(name), &at, &why);
-	} else if (ck_pv_key(f.ts.pickle, v, "param", &param)) {
-		ret = ck_torch_place(&f, param, &at, &why);
-	} else if (is_usual(kind) || ck_pv_kind(v) == CK_P_DICT) {
-		ret = ck_fail(&why, EINVAL, "expected a tensor");
-	} else {
-		const struct ck_object_in o = { .src = f.src,
+	ret = place_file(u, &f, &name, &new.at, &object, &why);
+	if (object)
+		return ck_builder_object(
+			ld->b,
+			&(struct ck_object_in){ .src = f.src,
 						.enc = CK_ENC_PICKLE,
 						.off = f.ts.pickle_off,
 						.len = f.ts.pickle_len,
 						.name = path,
-						.name_len = strlen(path) };
-
-		return ck_builder_object(ld->b, &o, err);
-	}
+						.name_len = strlen(path) },
+			err);
 	if (!ret && !strcmp(kind, "fp32"))
-		ret = check_weight(s, &f, name, &at, &why, err);
-	if (ret == -ENOMEM || (!ret && !(to = ck_vec_push(&in->v))))
-		return ck_fail(err, ENOMEM, "no memory");
-	if (ret)
-		return refuse(ld, in, kind, path, why.msg, err);
-	*to = (struct held){ .path = path, .at = at };
-	strcpy(to->kind, kind);
+		ret = check_weight(u, &f, &name, &new.at, &why, err);
+	if (ret == -EINVAL)
+		return refuse(u, in, &new, why.msg, err);
+	to = ret ? NULL : ck_vec_push(&in->v);
+	if (!to)
+		return ck_deepspeed_no_memory(err);
+	*to = new;
 	return 0;
 }
 
-static bool same_shape(const struct ck_torch_tensor *a,
-		       const struct ck_torch_tensor *b)
-{
-	return a->rank == b->rank &&
-	       !memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape));
-}
+/* ---- one parameter ---- */
 
 /*
  * Why a state does not belong to the weights @w beside it: all but a step and
@@ -259,22 +340,39 @@ static bool same_shape(const struct ck_torch_tensor *a,
  */
 static const char *misfit(const struct held *h, const struct held *w)
 {
+	const struct ck_torch_tensor *t = &h->at.t;
 	bool one = true;
 
-	for (unsigned d = 0; d < h->at.t.rank; d++)
-		one &= h->at.t.shape[d] == 1;
+	for (unsigned d = 0; d < t->rank; d++)
+		one &= t->shape[d] == 1;
 	if (!strcmp(h->kind, "step"))
 		return one ? NULL : "expected a step, which is one number";
-	return !w || same_shape(&h->at.t, &w->at.t) ||
-			       (!h->at.t.rank &&
-				strncmp(h->kind, "exp_avg", 7)) ?
+	return !w ||
+			       (t->rank == w->at.t.rank &&
+				!memcmp(t->shape, w->at.t.shape,
+					t->rank * sizeof(*t->shape))) ||
+			       (!t->rank && strncmp(h->kind, "exp_avg", 7)) ?
 		       NULL :
 		       "its shape is not that of fp32.pt beside it: one of them "
 		       "is another parameter's";
 }
 
-static int say_held(struct ck_ds_load *ld, const struct folder *in,
-		    struct ck_err *err)
+static int add_held(struct universal *u, const struct folder *in,
+		    const struct held *h, struct ck_err *err)
+{
+	struct deepspeed_name name = { h->kind, in->name.name, in->name.len };
+	ck_auto_cut struct ck_cut cut = { 0 };
+	int ret = 0;
+
+	if (in->v.nr > 1 && strcmp(h->kind, "step") != 0)
+		ret = ck_deepspeed_compare_one(u->ld, h->path, 0, &h->at, err);
+	if (!ret)
+		ret = ck_cut_whole(&cut, h->at.t.shape, h->at.t.rank, err);
+	return ret ? ret : ck_deepspeed_add(u->ld, &name, &cut, &h->at, err);
+}
+
+static int add_all(struct universal *u, const struct folder *in,
+		   struct ck_err *err)
 {
 	const struct held *w = NULL;
 	const char *why = NULL;
@@ -292,15 +390,21 @@ static int say_held(struct ck_ds_load *ld, const struct folder *in,
 		const struct held *h = &in->v.v[i];
 		const char *bad = h == w ? why : misfit(h, w);
 
-		if (!bad && in->v.nr > 1 && strcmp(h->kind, "step") != 0)
-			ret = ck_ds_stretch(ld->b, h->path, 0, &h->at, err);
-		if (ret)
-			break;
-		ret = bad ? refuse(ld, in, h->kind, h->path, bad, err) :
-			    say_place(ld, h->kind, in->name, strlen(in->name),
-				      &h->at, err);
+		ret = bad ? refuse(u, in, h, bad, err) :
+			    add_held(u, in, h, err);
 	}
 	return ret;
+}
+
+static int refuse_lost(struct deepspeed_load *ld, const char *kind,
+		       const char *text, size_t len, struct ck_err *err)
+{
+	const struct deepspeed_name name = { kind, text, len };
+
+	return ck_deepspeed_refuse(
+		ld, &name, err,
+		"zero/%.*s/%s.pt, which should have it, is not there",
+		(int)CK_MIN(len, 200), text, kind);
 }
 
 static bool has_kind(const struct ck_dir_list *l, const char *want)
@@ -313,243 +417,179 @@ static bool has_kind(const struct ck_dir_list *l, const char *want)
 	return false;
 }
 
-static int add_kinds(struct ck_ds_load *ld, const struct ck_dir_list *l,
-		     struct ck_err *err)
-{
-	char kind[64];
-	int ret = 0;
-
-	for (size_t i = 0; i < l->nr && !ret; i++)
-		if (kind_of(&l->v[i], kind))
-			ret = ck_ds_kind_add(ld, kind, err);
-	return ret;
-}
-
-static int find_kinds(struct ck_ds_load *ld, const struct ck_dir_list *folders,
-		      struct ck_err *err)
-{
-	int ret = 0;
-
-	for (size_t i = 0; i < folders->nr && !ret; i++) {
-		ck_auto_dir_list struct ck_dir_list l = { 0 };
-
-		if (!folders->v[i].is_dir)
-			continue;
-		ret = ck_dir_list(ld->dir, folders->v[i].name, &l, err);
-		if (!ret)
-			ret = add_kinds(ld, &l, err);
-	}
-	return ret ? ret : ck_ds_kinds_want(ld, err);
-}
-
-static int say_lost(struct ck_ds_load *ld, const char *kind, const char *name,
-		    size_t len, struct ck_err *err)
-{
-	ck_auto_str struct ck_str full = { 0 };
-
-	ck_str_fmt(&full, "%s.", kind);
-	ck_str_add(&full, name, len);
-	if (full.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	return ck_builder_refuse(
-		ld->b, 0, full.v, full.len, err,
-		"zero/%.*s/%s.pt, which should have it, is not there",
-		(int)CK_MIN(len, 200), name, kind);
-}
-
 /*
  * All have weights; one that is trained, or has any other state, has all the
  * states that others have.
  */
-static int say_lost_kinds(struct saying *s, const struct ck_dir_list *l,
-			  const char *name, struct ck_err *err)
+static int check_kinds(struct universal *u, const struct ck_dir_list *l,
+		       const struct deepspeed_name *name, struct ck_err *err)
 {
-	struct ck_ds_load *ld = s->ld;
-	bool trained = s->m && ck_strmap_get(&s->m->by_name, name,
-					     strlen(name)) != CK_STRMAP_NONE;
+	struct deepspeed_load *ld = u->ld;
+	bool trained = u->m && ck_strmap_get(&u->m->by_name, name->name,
+					     name->len) != CK_STRMAP_NONE;
 	int ret = 0;
 
-	for (size_t i = 0; i < ld->nr_states; i++)
-		trained |= strcmp(ld->states[i], "fp32") != 0 &&
-			   has_kind(l, ld->states[i]);
-	for (size_t i = 0; i < ld->nr_states && !ret; i++)
-		if ((trained || !strcmp(ld->states[i], "fp32")) &&
-		    !has_kind(l, ld->states[i]))
-			ret = say_lost(ld, ld->states[i], name, strlen(name),
-				       err);
+	for (size_t i = 0; i < ld->states.nr; i++)
+		trained |= strcmp(ld->states.v[i].s, "fp32") != 0 &&
+			   has_kind(l, ld->states.v[i].s);
+	for (size_t i = 0; i < ld->states.nr && !ret; i++) {
+		const char *kind = ld->states.v[i].s;
+
+		if ((trained || !strcmp(kind, "fp32")) && !has_kind(l, kind))
+			ret = refuse_lost(ld, kind, name->name, name->len, err);
+	}
 	return ret;
 }
 
-static int say_folder(struct saying *s, const char *folder, struct ck_err *err)
+static int add_folder(struct universal *u, const char *folder,
+		      struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	const char *name = strrchr(folder, '/') + 1;
-	struct folder in = { .name = name };
+	struct folder in = { .name = { NULL, name, strlen(name) } };
 	char kind[64];
-	int ret = ck_dir_list(s->ld->dir, folder, &l, err);
+	int ret = ck_dir_list(u->ld->dir, folder, &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (kind_of(&l.v[i], kind))
-			ret = read_file(s, l.v[i].name, kind, &in, err);
+			ret = read_file(u, l.v[i].name, kind, &in, err);
 	if (!ret)
-		ret = say_held(s->ld, &in, err);
+		ret = add_all(u, &in, err);
 	free(in.v.v);
-	return ret ? ret : say_lost_kinds(s, &l, name, err);
+	return ret ? ret : check_kinds(u, &l, &in.name, err);
 }
 
-static int by_name(const void *key, const void *entry)
+/* ---- what has no folder ---- */
+
+static bool has_folder(const struct ck_strmap *folders, const char *name,
+		       size_t len)
 {
-	return strcmp(key, ((const struct ck_dir_entry *)entry)->name);
+	return ck_strmap_get(folders, name, len) != CK_STRMAP_NONE;
 }
 
-/* 1: there is a folder of that name; 0: not; or -ENOMEM. */
-static int has_folder(const struct ck_dir_list *l, const char *name, size_t len)
-{
-	ck_auto_str struct ck_str path = { 0 };
-
-	ck_str_puts(&path, "zero/");
-	ck_str_add(&path, name, len);
-	if (path.failed)
-		return -ENOMEM;
-	return l->nr && bsearch(path.v, l->v, l->nr, sizeof(*l->v), by_name);
-}
-
-/* Frozen parameters, buffers and shared names: all have folders, or none. */
-static int check_others(struct ck_ds_load *ld, const struct ck_ds_model *m,
-			const struct ck_dir_list *l, bool say,
+/*
+ * Frozen parameters, buffers and shared names: all have folders, or none.
+ * *any: one has; @report: those that have none are lost.
+ */
+static int check_others(const struct deepspeed_model *m,
+			const struct ck_strmap *folders, bool report, bool *any,
 			struct ck_err *err)
 {
-	const struct ck_pickle *p = m->f.ts.pickle;
-	struct ck_piter it;
-	ck_pv key, v;
-	const char *name;
-	size_t len;
+	struct deepspeed_tensors t;
 	int ret = 0;
 
-	ck_piter_init_pairs(&it, p, m->module);
-	while (!ret && !m->stage3 && ck_piter_next2(&it, &key, &v)) {
-		if (!ck_pv_str(p, key, &name, &len) ||
-		    !ck_torch_is_rebuild(p, v) ||
-		    ck_strmap_get(&m->by_name, name, len) != CK_STRMAP_NONE)
+	if (m->stage3)
+		return 0;
+	ck_deepspeed_tensors(&t, m->f.ts.pickle, m->module);
+	while (!ret && ck_deepspeed_next(&t))
+		if (ck_strmap_get(&m->by_name, t.name, t.len) != CK_STRMAP_NONE)
 			continue;
-		ret = has_folder(l, name, len);
-		if (ret < 0)
-			return ck_fail(err, ENOMEM, "no memory for a name");
-		if (say)
-			ret = ret ? 0 : say_lost(ld, "fp32", name, len, err);
-	}
+		else if (has_folder(folders, t.name, t.len))
+			*any = true;
+		else if (report)
+			ret = refuse_lost(m->ld, "fp32", t.name, t.len, err);
 	return ret;
 }
 
-int ck_ds_universal_check(struct ck_ds_load *ld, const struct ck_ds_model *m,
-			  struct ck_err *err)
+int ck_deepspeed_universal_check(const struct deepspeed_model *m,
+				 struct ck_err *err)
 {
+	struct deepspeed_load *ld = m->ld;
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_strmap struct ck_strmap folders = { 0 };
+	bool any = false;
 	int ret = ck_dir_list(ld->dir, "zero", &l, err);
 
-	for (size_t i = 0; i < m->params.nr && !ret; i++) {
-		const struct ck_ds_param *p = &m->params.v[i];
+	for (size_t i = 0; i < l.nr; i++) {
+		const char *name = strrchr(l.v[i].name, '/') + 1;
 
-		ret = has_folder(&l, p->name, p->name_len);
-		if (ret < 0)
-			return ck_fail(err, ENOMEM, "no memory for a name");
-		for (size_t k = 0; !ret && k < ld->nr_states; k++)
-			if ((ret = say_lost(ld, ld->states[k], p->name,
-					    p->name_len, err)))
-				return ret;
-		ret = 0;
+		if (ck_strmap_put(&folders, name, strlen(name)) ==
+		    CK_STRMAP_NONE)
+			return ck_deepspeed_no_memory(err);
+	}
+	for (size_t i = 0; i < m->params.nr && !ret; i++) {
+		const struct deepspeed_param *p = &m->params.v[i];
+
+		for (size_t k = 0; k < ld->states.nr && !ret; k++)
+			if (!has_folder(&folders, p->name, p->name_len))
+				ret = refuse_lost(ld, ld->states.v[k].s,
+						  p->name, p->name_len, err);
 	}
 	if (!ret)
-		ret = check_others(ld, m, &l, false, err);
-	return ret > 0 ? check_others(ld, m, &l, true, err) : ret;
+		ret = check_others(m, &folders, false, &any, err);
+	return ret || !any ? ret : check_others(m, &folders, true, &any, err);
 }
 
-static bool has_steps(const struct ck_ds_load *ld)
-{
-	for (size_t i = 0; i < ld->nr_states; i++)
-		if (!strcmp(ld->states[i], "step"))
-			return true;
-	return false;
-}
+/* ---- all of it ---- */
 
 /* What optimizers have that is of no parameter: groups and their settings. */
-static int say_groups(struct ck_ds_load *ld, struct ck_err *err)
+static int add_groups(struct deepspeed_load *ld, struct ck_err *err)
 {
-	static const char *const skip[] = { NULL };
-	struct ck_problem_in p = { .severity = CK_WARNING,
-				   .file = CK_DS_GROUPS };
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	bool ok;
 	int ret;
 
-	if (!ck_dir_has(ld->dir, CK_DS_GROUPS))
-		return ck_builder_problem(
-			ld->b, &p, err,
+	if (!ck_dir_has(ld->dir, DEEPSPEED_GROUPS))
+		return deepspeed_problem(
+			ld, CK_WARNING, DEEPSPEED_GROUPS, err,
 			"missing: what it had of the optimizer is lost");
-	ret = ck_torch_open(&f, ld->dir, ld->b, CK_DS_GROUPS, &ok, err);
+	ret = ck_torch_open(&f, ld->dir, ld->b, DEEPSPEED_GROUPS, &ok, err);
 	if (ret || !ok)
 		return ret;
-	if (!is_another(&f, ld, "optimizer_state")) {
-		ret = ck_torch_rest(&f, ld->b, "optimizer_state.", skip, err);
-		return ret ? ret :
-			     ck_ds_groups_read_universal(&ld->order->universal,
-							 &f, !has_steps(ld),
-							 err);
-	}
-	p.severity = CK_ERROR;
-	return ck_builder_problem(
-		ld->b, &p, err,
-		"it says that it was saved under another name: it is not read");
+	if (is_another(&f, ld, "optimizer_state"))
+		return deepspeed_problem(
+			ld, CK_ERROR, DEEPSPEED_GROUPS, err,
+			"it says that it was saved under another name: it is not read");
+	ret = ck_torch_rest(&f, ld->b, "optimizer_state.",
+			    &(const char *const){ NULL }, err);
+	return ret ? ret : ck_deepspeed_order_universal(ld, &f, err);
 }
 
 /* Weights that tensor-parallel ranks share are whole in no model file. */
-static int list_weights(struct saying *s, struct ck_err *err)
+static int list_weights(struct universal *u, struct ck_err *err)
 {
-	const struct ck_ds_model *m = s->m;
-	struct ck_piter it;
-	ck_pv key, v, *to;
-	const char *name;
-	size_t len;
+	struct deepspeed_tensors t;
 
-	if (!m || m->stage3 || m->nr_tp > 1)
+	if (!u->m || u->m->stage3 || u->m->nr_tp > 1)
 		return 0;
-	ck_piter_init_pairs(&it, m->f.ts.pickle, m->module);
-	while (ck_piter_next2(&it, &key, &v)) {
-		if (!ck_pv_str(m->f.ts.pickle, key, &name, &len) ||
-		    !ck_torch_is_rebuild(m->f.ts.pickle, v) ||
-		    ck_strmap_get(&s->names, name, len) != CK_STRMAP_NONE)
-			continue;
-		to = ck_vec_push(&s->weights);
-		if (!to ||
-		    ck_strmap_put(&s->names, name, len) == CK_STRMAP_NONE)
-			return ck_fail(err, ENOMEM, "no memory for names");
-		*to = v;
+	ck_deepspeed_tensors(&t, u->m->f.ts.pickle, u->m->module);
+	while (ck_deepspeed_next(&t)) {
+		size_t nr = u->names.nr;
+		uint32_t at =
+			ck_strmap_keep(&u->names, &u->ld->mem, t.name, t.len);
+		ck_pv *to = at == nr ? ck_vec_push(&u->weights) : NULL;
+
+		if (at == CK_STRMAP_NONE || (at == nr && !to))
+			return ck_deepspeed_no_memory(err);
+		if (to)
+			*to = t.v;
 	}
 	return 0;
 }
 
-int ck_ds_universal_say(struct ck_ds_load *ld, struct ck_ds_model *m,
-			struct ck_err *err)
+int ck_deepspeed_universal_add(struct deepspeed_load *ld,
+			       struct deepspeed_model *m, struct ck_err *err)
 {
-	const struct ck_problem_in alone = { .severity = CK_ERROR };
-	struct saying s = { .ld = ld, .m = m, .left = MAX_ALL };
+	struct universal u = { .ld = ld,
+			       .m = m,
+			       .budget = { MAX_ONE, MAX_ALL } };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(ld->dir, "zero", &l, err);
 
 	if (!ret && !ld->nr_mp)
-		ret = ck_builder_problem(
-			ld->b, &alone, err,
+		ret = deepspeed_problem(
+			ld, CK_ERROR, NULL, err,
 			"no model file (mp_rank_00_model_states.pt) beside zero/: the weights in their own precision and what else it had are lost");
 	if (!ret)
 		ret = find_kinds(ld, &l, err);
 	if (!ret)
-		ret = list_weights(&s, err);
+		ret = list_weights(&u, err);
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (l.v[i].is_dir)
-			ret = say_folder(&s, l.v[i].name, err);
+			ret = add_folder(&u, l.v[i].name, err);
 	if (!ret)
-		ret = say_groups(ld, err);
-	ck_strmap_free(&s.names);
-	free(s.weights.v);
+		ret = add_groups(ld, err);
+	ck_strmap_free(&u.names);
+	free(u.weights.v);
 	return ret;
 }

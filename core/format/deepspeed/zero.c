@@ -1,356 +1,477 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zero.c - which optimizer files belong together
+ * zero.c - from partitions to parts of parameters
+ *
+ *   stages 1, 2:  the parameters of a group one after another, the whole cut
+ *                 into as many equal partitions as there are ranks
+ *   stage 3:      each parameter cut by itself into ceil(n / ranks) elements;
+ *                 the pieces of a rank one after another
+ *
+ * What is left over at the end of either is padding, and never read.  In the
+ * file of each rank of stages 1 and 2 param_slice_mappings says the same as
+ * param_shapes and the size of a partition; where they do not agree, nobody
+ * knows what is where.  With round_robin_gradients DeepSpeed lays the vectors
+ * out as param_shapes has it and, in some releases, counts the fragments as if
+ * it had not (its weights and gradients, which are views of the vectors, show
+ * which of them is right).
  */
-#include "core/format/deepspeed/priv.h"
+#include "core/format/deepspeed/deepspeed.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/container/container.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int say(struct ck_ds_zero *z, enum ck_severity severity,
-	       const char *file, const char *what, struct ck_err *err)
-{
-	const struct ck_problem_in p = { .severity = severity, .file = file };
+/* More than this many unused elements a rank is no alignment. */
+#define MAX_SLACK 512
 
-	return ck_builder_problem(z->b, &p, err, "%s", what);
+/* ---- where elements are ---- */
+
+void ck_deepspeed_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
+			 uint64_t *hi)
+{
+	uint64_t len = CK_DIV_UP(numel, nr);
+
+	*lo = len && r > numel / len ? numel : CK_MIN(r * len, numel);
+	*hi = CK_MIN(*lo + len, numel);
 }
 
-static int read_one(struct ck_ds_zero *z, const struct ck_ds_file *file,
-		    struct ck_err *err)
+bool ck_deepspeed_piece12(uint64_t pos, uint64_t numel, uint64_t size,
+			  uint64_t r, uint64_t *lo, uint64_t *hi, uint64_t *at)
 {
-	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	struct ck_ds_rank *r = ck_vec_push(&z->ranks);
-	bool ok;
-	int ret;
+	uint64_t first = CK_MAX(pos, r * size);
+	uint64_t end = CK_MIN(pos + numel, (r + 1) * size);
 
-	if (!r)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
-	*r = (struct ck_ds_rank){ .file = file, .dp = file->dp };
-	ret = ck_ds_open_all(&f, z->dir, z->b, file->name, &ok, err);
-	if (ret || !ok)
-		return ret;
-	r->src = f.src;
-	return ck_ds_rank_read(z, r, &f, err);
+	if (first >= end)
+		return false;
+	*lo = first - pos;
+	*hi = end - pos;
+	*at = first - r * size;
+	return true;
 }
 
-int ck_ds_zero_read(struct ck_ds_zero *z, const struct ck_ds_files *fs,
-		    struct ck_err *err)
+uint64_t ck_deepspeed_round_robin(uint64_t i, uint64_t nr, uint64_t ranks)
 {
-	size_t nr;
-	const struct ck_ds_file *file =
-		ck_ds_files_of(fs, CK_DS_OPTIM, z->m->mp, &nr);
-	int ret = 0;
+	uint64_t turn = i % ranks;
 
-	z->states[0] = strdup("fp32");
-	if (!z->states[0])
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	z->nr_states = 1;
-	for (size_t i = 0; i < nr && !ret; i++)
-		ret = read_one(z, &file[i], err);
-	return ret;
+	/* Of nr / ranks whole rounds each turn has one, and of the last some. */
+	return turn * (nr / ranks) + CK_MIN(turn, nr % ranks) + i / ranks;
 }
 
-void ck_ds_zero_free(struct ck_ds_zero *z)
+int ck_deepspeed_check_rank3(const struct deepspeed_zero *z,
+			     const struct deepspeed_rank *r, struct ck_err *why)
 {
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		ck_ds_rank_free(&z->ranks.v[i]);
-	for (unsigned i = 0; i < z->nr_states; i++)
-		free(z->states[i]);
-	for (size_t i = 0; i < z->kept.nr; i++)
-		free(z->kept.v[i]);
-	free(z->kept.v);
-	for (size_t i = 0; i < z->placed.nr; i++)
-		free(z->placed.v[i].name);
-	free(z->placed.v);
-	ck_strmap_free(&z->trained);
-	free(z->ranks.v);
-	free(z->pos);
-	free(z->group_size);
-	*z = (struct ck_ds_zero){ 0 };
-}
+	uint64_t want = 0, have = 0;
 
-const struct ck_ds_rank *ck_ds_first(const struct ck_ds_zero *z)
-{
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		if (z->ranks.v[i].usable)
-			return &z->ranks.v[i];
-	return NULL;
-}
-
-/* How many of ranks 0 to count - 1 say that there are as many. */
-static uint64_t votes(const struct ck_ds_zero *z, uint64_t count)
-{
-	uint64_t nr = 0;
-
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		nr += z->ranks.v[i].usable && z->ranks.v[i].count == count &&
-		      z->ranks.v[i].dp < count;
-	return nr;
-}
-
-/* The one count that all usable files say, or that a whole set says. */
-static bool find_count(struct ck_ds_zero *z)
-{
-	bool agreed = true, whole = false;
-
-	z->count = 0;
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		if (z->ranks.v[i].usable) {
-			agreed &= !z->count || z->count == z->ranks.v[i].count;
-			z->count = z->ranks.v[i].count;
-		}
-	if (agreed)
-		return z->count;
-	for (size_t i = 0; i < z->ranks.nr; i++) {
-		uint64_t count = z->ranks.v[i].count;
-
-		if (!z->ranks.v[i].usable || !count ||
-		    votes(z, count) != count || (whole && count == z->count))
-			continue;
-		if (whole)
-			return false;
-		whole = true;
-		z->count = count;
-	}
-	return whole;
-}
-
-/* A file of another run lies beside: it is not used. */
-static int drop_strays(struct ck_ds_zero *z, struct ck_err *err)
-{
-	size_t kept = 0;
-	int ret = 0;
-
-	for (size_t i = 0; i < z->ranks.nr && !ret; i++) {
-		struct ck_ds_rank *r = &z->ranks.v[i];
-		char why[128];
-
-		if (r->dp < z->count && (!r->usable || r->count == z->count) &&
-		    (!kept || z->ranks.v[kept - 1].dp != r->dp)) {
-			struct ck_ds_rank mine = *r;
-
-			*r = (struct ck_ds_rank){ 0 };
-			z->ranks.v[kept++] = mine;
-			continue;
-		}
-		snprintf(why, sizeof(why),
-			 "it is of a save by %" PRIu64
-			 " ranks, the others of one by %" PRIu64
-			 ": it is left aside",
-			 r->count, z->count);
-		ret = say(z, CK_ERROR, r->file->name, why, err);
-		if (ret) /* what is left is freed with the vector */
-			break;
-		ck_ds_rank_free(r);
-	}
-	if (!ret)
-		z->ranks.nr = kept;
-	return ret;
-}
-
-/* The name of rank @dp's file, as those of the others are. */
-static char *sibling(const char *name, unsigned dp)
-{
-	const char *at = strstr(name, "zero_pp_rank_") + 13;
-	ck_auto_str struct ck_str s = { 0 };
-	char *out;
-
-	ck_str_add(&s, name, (size_t)(at - name));
-	ck_str_fmt(&s, "%u", dp);
-	ck_str_puts(&s, at + strspn(at, "0123456789"));
-	if (s.failed)
-		return NULL;
-	out = s.v;
-	s.v = NULL;
-	return out;
-}
-
-static int add_absent(struct ck_ds_zero *z, unsigned dp, struct ck_err *err)
-{
-	char *name = sibling(z->ranks.v[0].file->name, dp);
-	struct ck_ds_rank *r;
-	int ret;
-
-	if (!name || !(r = ck_vec_push(&z->ranks))) {
-		free(name);
-		return ck_fail(err, ENOMEM, "no memory for ranks");
-	}
-	*r = (struct ck_ds_rank){ .dp = dp, .absent = true };
-	ret = ck_dir_source(z->dir, z->b, name, &r->src, NULL, err);
-	free(name);
-	return ret;
-}
-
-static int by_dp(const void *pa, const void *pb)
-{
-	const struct ck_ds_rank *a = pa, *b = pb;
-
-	return a->dp < b->dp ? -1 : a->dp > b->dp;
-}
-
-static int add_absents(struct ck_ds_zero *z, struct ck_err *err)
-{
-	size_t have = z->ranks.nr;
-	unsigned dp = 0;
-	int ret = 0;
-
-	for (size_t i = 0; i <= have && !ret; i++) {
-		unsigned next =
-			i < have ? z->ranks.v[i].dp : (unsigned)z->count;
-
-		for (; dp < next && !ret; dp++)
-			ret = add_absent(z, dp, err);
-		dp = next + 1;
-	}
-	if (!ret)
-		qsort(z->ranks.v, z->ranks.nr, sizeof(*z->ranks.v), by_dp);
-	return ret;
-}
-
-/*
- * Which step the ranks are of, where they differ: that of the model file, else
- * that of more than half of them.
- */
-static bool find_step(const struct ck_ds_zero *z, double *step, bool *differ)
-{
-	size_t of_model = 0, nr = 0, alike;
-	bool first = true;
-
-	*differ = false;
-	for (size_t i = 0; i < z->ranks.nr; i++) {
-		const struct ck_ds_rank *r = &z->ranks.v[i];
-
-		if (!r->usable || !r->has_step)
-			continue;
-		nr++;
-		if (first)
-			*step = r->step;
-		first = false;
-		*differ |= r->step < *step || r->step > *step;
-		of_model += (int64_t)r->step == z->m->steps - z->m->skipped;
-	}
-	if (!*differ)
-		return true;
-	*step = (double)(z->m->steps - z->m->skipped);
-	if (z->m->steps >= 0 && of_model)
-		return true;
-	for (size_t i = 0; i < z->ranks.nr; i++) {
-		*step = z->ranks.v[i].step;
-		alike = 0;
-		for (size_t k = 0; k < z->ranks.nr; k++)
-			alike += z->ranks.v[k].usable &&
-				 z->ranks.v[k].has_step &&
-				 (int64_t)z->ranks.v[k].step == (int64_t)*step;
-		if (2 * alike > nr)
-			return true;
-	}
-	return false;
-}
-
-static int drop_other_steps(struct ck_ds_zero *z, struct ck_err *err)
-{
-	double step = 0;
-	bool differ, known = find_step(z, &step, &differ);
-	int ret = 0;
-
-	for (size_t i = 0; differ && i < z->ranks.nr && !ret; i++) {
-		struct ck_ds_rank *r = &z->ranks.v[i];
-		char why[160];
-
-		if (!r->usable || !r->has_step ||
-		    (known && (int64_t)r->step == (int64_t)step))
-			continue;
-		if (known)
-			snprintf(
-				why, sizeof(why),
-				"it is of step %.0f, the checkpoint of step %.0f: its part is not read",
-				r->step, step);
-		else
-			snprintf(
-				why, sizeof(why),
-				"it is of step %.0f, others of other steps, and no file says which is meant: it is not read",
-				r->step);
-		r->usable = false;
-		ret = say(z, CK_ERROR, r->file->name, why, err);
-	}
-	return ret;
-}
-
-/* Those that are left are of one step. */
-static int check_step(struct ck_ds_zero *z, struct ck_err *err)
-{
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		if (z->ranks.v[i].usable && z->ranks.v[i].has_step)
-			return ck_ds_check_optim(z, (int64_t)z->ranks.v[i].step,
-						 err);
+	for (size_t i = 0; i < z->m->params.nr; i++)
+		if (!ck_add_ok(want,
+			       CK_DIV_UP(z->m->params.v[i].numel, z->count),
+			       &want))
+			return ck_fail(why, EINVAL, "param_shapes overflow");
+	for (size_t i = 0; i < r->flats.nr && !r->flats.v[i].state; i++)
+		have += r->flats.v[i].run.len;
+	if (want != have)
+		return ck_fail(
+			why, EINVAL,
+			"its vectors have %" PRIu64
+			" elements, where param_shapes in %s make %" PRIu64
+			" over %" PRIu64 " ranks: it is not read",
+			have, z->m->f.s->name, want, z->count);
 	return 0;
 }
 
-static int check_ranks(struct ck_ds_zero *z, struct ck_err *err)
+static const struct deepspeed_flat *flat_of(const struct deepspeed_vec *v,
+					    uint64_t k, uint32_t state)
 {
+	return ck_deepspeed_flat(v->of[k].r, state, v->of[k].group);
+}
+
+enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
+				     uint32_t state)
+{
+	for (uint64_t k = 0; k < v->count; k++)
+		if (flat_of(v, k, state))
+			return flat_of(v, k, state)->run.place.t.dtype;
+	return 0;
+}
+
+/* ---- slice tables ---- */
+
+/* Where each parameter of the group would begin without round robin. */
+static int undo_round_robin(const struct deepspeed_zero *z, uint32_t group,
+			    uint64_t *pos)
+{
+	const struct deepspeed_param *p = z->m->params.v;
+	size_t first = 0, nr = 0;
+	uint64_t at = 0;
+
+	while (first < z->m->params.nr && p[first].group != group)
+		first++;
+	while (first + nr < z->m->params.nr && p[first + nr].group == group)
+		nr++;
+	for (size_t i = 0; i < nr; i++) {
+		size_t k = first + ck_deepspeed_round_robin(i, nr, z->count);
+
+		pos[k] = at;
+		if (!ck_add_ok(at, p[k].numel, &at))
+			return -EINVAL;
+	}
+	return 0;
+}
+
+/* The file of a rank that says otherwise than parameters at @pos; or NULL. */
+static const struct deepspeed_rank *find_other(const struct deepspeed_zero *z,
+					       uint32_t group, uint64_t size,
+					       const uint64_t *pos, bool *any)
+{
+	for (size_t i = 0; i < z->ranks.nr; i++) {
+		const struct deepspeed_rank *r = &z->ranks.v[i];
+
+		for (size_t k = 0; r->usable && k < r->slices.nr; k++) {
+			const struct deepspeed_slice *s = &r->slices.v[k];
+			const struct deepspeed_param *p =
+				&z->m->params.v[s->param];
+			uint64_t lo, hi, at;
+
+			if (p->group != group || !s->numel)
+				continue;
+			*any = true;
+			if (r->bad_slices ||
+			    !ck_deepspeed_piece12(pos[s->param], p->numel, size,
+						  i, &lo, &hi, &at) ||
+			    at != s->start || hi - lo != s->numel)
+				return r;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Whether the slice tables of all ranks say of a group what z->pos says; *any:
+ * they say something.  -EINVAL with a line in @why where they contradict.
+ */
+static int check_slices(struct deepspeed_zero *z, uint32_t group, uint64_t size,
+			bool *any, struct ck_err *why)
+{
+	const struct deepspeed_rank *r =
+		find_other(z, group, size, z->pos, any);
+	ck_auto_free uint64_t *pos = NULL;
+
+	if (!r)
+		return 0;
+	pos = calloc(z->m->params.nr + 1, sizeof(*pos));
+	if (!pos)
+		return ck_deepspeed_no_memory(why);
+	if (undo_round_robin(z, group, pos) ||
+	    find_other(z, group, size, pos, any))
+		return ck_fail(why, EINVAL,
+			       "%s: param_slice_mappings of group %" PRIu32
+			       " is no partition of %" PRIu64
+			       " elements in the order of param_shapes",
+			       r->file->name, group, size);
+	z->undone = true;
+	return 0;
+}
+
+/* ---- groups ---- */
+
+/*
+ * The size of a partition: all vectors of all ranks have it, but those at the
+ * end, where padding may be cut off; of a small group these are most of them.
+ * The longest is whole if it is the first rank's, or if another is as long.
+ */
+static int find_size(struct deepspeed_zero *z, struct deepspeed_vec *v,
+		     uint32_t group, struct ck_err *why)
+{
+	bool sure = z->count == 1;
+	size_t of = 0; /* whose the longest is */
+	int ret;
+
+	for (size_t r = 0; r < z->ranks.nr; r++)
+		for (uint32_t s = 0; s < z->states.nr; s++) {
+			const struct deepspeed_flat *f = flat_of(v, r, s);
+
+			if (!f)
+				continue;
+			if (f->run.len > v->size) {
+				sure = !r;
+				of = r;
+			}
+			sure |= f->run.len == v->size && r != of;
+			v->size = CK_MAX(v->size, f->run.len);
+		}
+	ret = v->size ? check_slices(z, group, v->size, &sure, why) : 0;
+	if (ret || !v->size || sure)
+		return ret;
+	return ck_fail(
+		why, EINVAL,
+		"group %u: how large a partition is follows from no file that is there",
+		group);
+}
+
+/* What rank @r has of @need elements, without padding. */
+static uint64_t left_of(uint64_t need, uint64_t r, uint64_t size)
+{
+	uint64_t before;
+
+	if (!ck_mul_ok(r, size, &before) || before >= need)
+		return 0;
+	return CK_MIN(need - before, size);
+}
+
+/* That what the parameters need is what the partitions have. */
+static int check_size(const struct deepspeed_zero *z,
+		      const struct deepspeed_vec *v, uint32_t group,
+		      uint64_t need, struct ck_err *why)
+{
+	uint64_t all;
+
+	for (size_t r = 0; r < z->ranks.nr; r++)
+		for (uint32_t s = 0; s < z->states.nr; s++) {
+			const struct deepspeed_flat *f = flat_of(v, r, s);
+
+			if (f && r + 1 < z->count && f->run.len != v->size &&
+			    f->run.len != left_of(need, r, v->size))
+				return ck_fail(
+					why, EINVAL,
+					"%s: a vector of %" PRIu64
+					" elements in group %u, where others have %" PRIu64,
+					z->ranks.v[r].file->name, f->run.len,
+					group, v->size);
+		}
+	if (!ck_mul_ok(v->size, z->count, &all) || all < need ||
+	    all - need > MAX_SLACK * z->count)
+		return ck_fail(why, EINVAL,
+			       "group %u needs %" PRIu64
+			       " elements by param_shapes in %s, and %" PRIu64
+			       " partitions have %" PRIu64 " each",
+			       group, need, z->m->f.s->name, z->count, v->size);
+	return 0;
+}
+
+static int make_group(struct deepspeed_zero *z, uint32_t group, uint64_t need,
+		      struct ck_err *err)
+{
+	struct deepspeed_vec *v = &z->vecs.v[group];
+	struct ck_err why = { 0 };
+	int ret;
+
+	v->count = z->ranks.nr;
+	v->of = ck_arena_alloc(&z->ld->mem, v->count * sizeof(*v->of));
+	if (!v->of)
+		return ck_deepspeed_no_memory(err);
+	for (size_t r = 0; r < z->ranks.nr; r++)
+		v->of[r] = (struct deepspeed_member){ &z->ranks.v[r], group };
+	ret = find_size(z, v, group, &why);
+	if (!ret && v->size)
+		ret = check_size(z, v, group, need, &why);
+	if (!ret || ret == -ENOMEM)
+		return ret ? ck_fail(err, ENOMEM, "%s", why.msg) : 0;
+	v->size = 0;
+	return deepspeed_problem(z->ld, CK_ERROR, NULL, err,
+				 "%s: it is not read", why.msg);
+}
+
+/* The counts of unused elements that a rank says; or NULL. */
+static const uint64_t *paddings(const struct deepspeed_zero *z)
+{
+	for (size_t r = 0; r < z->ranks.nr; r++)
+		if (z->ranks.v[r].usable &&
+		    z->ranks.v[r].paddings.nr == z->m->params.nr)
+			return z->ranks.v[r].paddings.v;
+	return NULL;
+}
+
+/* Where each parameter begins in its group's vector. */
+static int place_params(struct deepspeed_zero *z, struct ck_err *err)
+{
+	const struct deepspeed_param *p = z->m->params.v;
+	const uint64_t *pad = paddings(z);
+	size_t nr = z->m->params.nr;
+	uint64_t at = 0, step;
 	int ret = 0;
 
-	z->complete = true;
-	for (size_t i = 0; i < z->ranks.nr && !ret; i++) {
-		struct ck_ds_rank *r = &z->ranks.v[i];
-		struct ck_err why = { 0 };
-
-		if (r->usable && r->stage3 && ck_ds_check_rank3(z, r, &why)) {
-			r->usable = false;
-			ret = say(z, CK_ERROR, r->file->name, why.msg, err);
-		}
-		z->complete &= r->usable;
+	for (size_t i = 0; i < nr && !ret; i++) {
+		step = z->stage3 ? CK_DIV_UP(p[i].numel, z->count) : p[i].numel;
+		z->pos[i] = at;
+		if (!ck_add_ok(at, step, &at) ||
+		    (!z->stage3 && pad && !ck_add_ok(at, pad[i], &at)))
+			return ck_fail(err, EINVAL, "%s: param_shapes overflow",
+				       z->m->f.s->name);
+		if (z->stage3 || (i + 1 < nr && p[i + 1].group == p[i].group))
+			continue;
+		ret = make_group(z, p[i].group, at, err);
+		at = 0;
 	}
 	return ret;
 }
 
-static int drop_all(struct ck_ds_zero *z, const char *what, struct ck_err *err)
-{
-	const char *name = z->ranks.nr ? z->ranks.v[0].file->name : NULL;
+/* ---- parts ---- */
 
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		ck_ds_rank_free(&z->ranks.v[i]);
-	z->ranks.nr = 0;
-	return name ? say(z, CK_ERROR, name, what, err) : 0;
+int ck_deepspeed_vec_add(struct deepspeed_load *ld,
+			 const struct deepspeed_vec *v,
+			 const struct deepspeed_name *name,
+			 const struct ck_cut *cut, uint32_t state, uint64_t pos,
+			 uint64_t numel, struct ck_err *err)
+{
+	enum ck_dtype dtype = ck_deepspeed_vec_dtype(v, state);
+	ck_auto_str struct ck_str full = { 0 };
+	uint64_t lo, hi, at;
+	int ret = ck_deepspeed_declare(ld, name, cut, dtype, &full, err);
+
+	for (uint64_t k = pos / v->size; k < v->count && !ret; k++) {
+		const struct deepspeed_rank *r = v->of[k].r;
+		const struct deepspeed_flat *f = flat_of(v, k, state);
+		struct ck_cut_run gone = { 0 };
+
+		if (!ck_deepspeed_piece12(pos, numel, v->size, k, &lo, &hi,
+					  &at))
+			break;
+		if (r && r->absent) {
+			gone.at = at;
+			gone.len = hi - lo;
+			gone.place.src = r->src;
+			gone.place.t.dtype = dtype;
+		}
+		if (f || gone.len)
+			ret = ck_cut_add_run(cut, ld->b, full.v, full.len, lo,
+					     hi, at, f ? &f->run : &gone, err);
+	}
+	return ret;
 }
 
-int ck_ds_zero_settle(struct ck_ds_zero *z, struct ck_err *err)
+/* The same of stage 3, where @pos is in the vectors of each rank. */
+static int add_pieces(const struct deepspeed_zero *z,
+		      const struct deepspeed_name *name,
+		      const struct ck_cut *cut, uint32_t state,
+		      enum ck_dtype dtype, uint64_t pos, uint64_t numel,
+		      struct ck_err *err)
 {
-	size_t files = z->ranks.nr;
-	bool any = false;
-	int ret;
+	ck_auto_str struct ck_str full = { 0 };
+	int ret = ck_deepspeed_declare(z->ld, name, cut, dtype, &full, err);
 
-	for (size_t i = 0; i < files; i++) {
-		any |= z->ranks.v[i].usable;
-		if (z->ranks.v[i].usable && !z->ranks.v[i].count)
-			z->ranks.v[i].count = files;
+	for (uint64_t k = 0; k < z->ranks.nr && !ret; k++) {
+		const struct deepspeed_rank *r = &z->ranks.v[k];
+		struct ck_cut_run gone = { .at = pos };
+		uint64_t lo, hi;
+
+		ck_deepspeed_piece3(numel, k, z->count, &lo, &hi);
+		gone.len = hi - lo;
+		gone.place.src = r->src;
+		gone.place.t.dtype = dtype;
+		if (r->absent && gone.len)
+			ret = ck_cut_add_run(cut, z->ld->b, full.v, full.len,
+					     lo, hi, pos, &gone, err);
+		for (size_t i = 0; r->usable && i < r->flats.nr && !ret; i++)
+			if (gone.len && r->flats.v[i].state == state)
+				ret = ck_cut_add_run(cut, z->ld->b, full.v,
+						     full.len, lo, hi, pos,
+						     &r->flats.v[i].run, err);
 	}
-	if (!any)
-		return drop_all(z, "no optimizer file can be read", err);
-	if (!find_count(z))
-		return drop_all(
-			z,
-			"the optimizer files are of saves by different numbers of ranks, and none is whole: they are left out",
-			err);
-	if (z->count > 64 * files + 64)
-		return drop_all(
-			z,
-			"nearly all optimizer files are missing: they are left out",
-			err);
-	ret = drop_strays(z, err);
+	return ret;
+}
+
+/* Of stage 3: what dtype a state is of, that any rank has; 0: none. */
+static enum ck_dtype dtype3(const struct deepspeed_zero *z, uint32_t state)
+{
+	for (size_t r = 0; r < z->ranks.nr; r++)
+		for (size_t i = 0;
+		     z->ranks.v[r].usable && i < z->ranks.v[r].flats.nr; i++)
+			if (z->ranks.v[r].flats.v[i].state == state)
+				return z->ranks.v[r]
+					.flats.v[i]
+					.run.place.t.dtype;
+	return 0;
+}
+
+/* Parameter @i under the name of its own, or an alias. */
+static int add_param(struct deepspeed_zero *z, size_t i, const char *text,
+		     size_t len, size_t nr_states, struct ck_err *err)
+{
+	const struct deepspeed_param *p = &z->m->params.v[i];
+	const struct deepspeed_vec *v = &z->vecs.v[p->group];
+	ck_auto_cut struct ck_cut cut = { 0 };
+	struct ck_err why = { 0 };
+	uint64_t shape[CK_MAX_RANK];
+	unsigned rank;
+	int ret = 0, bad;
+
+	if (!z->stage3 && !v->size)
+		return 0;
+	if (!ck_torch_size(z->m->f.ts.pickle, p->shape, shape, &rank))
+		return 0; /* model.c has seen it before */
+	bad = ck_deepspeed_cut(z->m, p->name, p->name_len, shape, rank, &cut,
+			       &why);
+	if (bad == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", why.msg);
+	for (uint32_t s = 0; s < nr_states && !ret; s++) {
+		const struct deepspeed_name name = { z->states.v[s].s, text,
+						     len };
+		enum ck_dtype dtype =
+			z->stage3 ? dtype3(z, s) : ck_deepspeed_vec_dtype(v, s);
+
+		if (!dtype)
+			continue;
+		if (bad)
+			ret = ck_deepspeed_refuse(z->ld, &name, err, "%s",
+						  why.msg);
+		else if (z->stage3)
+			ret = add_pieces(z, &name, &cut, s, dtype, z->pos[i],
+					 p->numel, err);
+		else
+			ret = ck_deepspeed_vec_add(z->ld, v, &name, &cut, s,
+						   z->pos[i], p->numel, err);
+	}
+	return ret;
+}
+
+static int add_aliases(struct deepspeed_zero *z, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < z->m->aliases.nr && !ret; i++) {
+		const struct deepspeed_alias *a = &z->m->aliases.v[i];
+		uint32_t at =
+			ck_strmap_get(&z->m->by_name, a->holder, a->holder_len);
+
+		if (at != CK_STRMAP_NONE)
+			ret = add_param(z, at, a->name, a->name_len, 1, err);
+	}
+	return ret;
+}
+
+int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err)
+{
+	struct deepspeed_load *ld = z->ld;
+	size_t nr = z->m->params.nr;
+	int ret = 0;
+
+	if (!z->ranks.nr || !nr)
+		return 0;
+	z->pos = calloc(nr, sizeof(*z->pos));
+	if (!z->pos || !ck_vec_reserve(&z->vecs, z->m->nr_groups))
+		return ck_deepspeed_no_memory(err);
+	z->vecs.nr = z->m->nr_groups;
+	memset(z->vecs.v, 0, z->vecs.nr * sizeof(*z->vecs.v));
+	ret = place_params(z, err);
+	/* whoever merges by that table, as DeepSpeed's converter does, mixes names up */
+	if (!ret && z->undone)
+		ret = deepspeed_problem(
+			ld, CK_NOTE, NULL, err,
+			"param_slice_mappings of model-parallel rank %u are in the order before round_robin_gradients, as some releases wrote them: the vectors are as param_shapes says",
+			z->m->mp);
 	if (!ret)
-		ret = drop_other_steps(z, err);
-	if (!ret)
-		ret = check_step(z, err);
-	if (!ret)
-		ret = add_absents(z, err);
-	for (size_t i = 0; i < z->ranks.nr; i++)
-		z->stage3 |= z->ranks.v[i].usable && z->ranks.v[i].stage3;
-	return ret ? ret : check_ranks(z, err);
+		ret = ck_deepspeed_master_check(z, err);
+	for (size_t i = 0; i < nr && !ret; i++) {
+		const struct deepspeed_param *p = &z->m->params.v[i];
+
+		if (ck_strmap_get(&ld->trained, p->name, p->name_len) ==
+		    CK_STRMAP_NONE)
+			ret = add_param(z, i, p->name, p->name_len,
+					z->states.nr, err);
+	}
+	return ret ? ret : add_aliases(z, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO's partitions, against a writer that deals elements one by one. */
 #include "core/base/check.h"
-#include "core/format/deepspeed/priv.h"
+#include "core/format/deepspeed/deepspeed.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -72,8 +72,8 @@ static void stage12(void)
 		for (uint64_t r = 0; r < ranks; r++) {
 			uint64_t lo, hi, at;
 
-			if (!ck_ds_piece12(pos[i], numel[i], want.size, r, &lo,
-					   &hi, &at))
+			if (!ck_deepspeed_piece12(pos[i], numel[i], want.size,
+						  r, &lo, &hi, &at))
 				continue;
 			cr_assert(lo < hi && hi <= numel[i]);
 			for (uint64_t e = lo; e < hi; e++)
@@ -109,7 +109,7 @@ static void stage3(void)
 		for (uint64_t r = 0; r < ranks; r++) {
 			uint64_t lo, hi;
 
-			ck_ds_piece3(numel[i], r, ranks, &lo, &hi);
+			ck_deepspeed_piece3(numel[i], r, ranks, &lo, &hi);
 			cr_assert(lo <= hi && hi <= numel[i]);
 			for (uint64_t e = lo; e < hi; e++)
 				got.what[r * size + at + (e - lo)] =
@@ -143,9 +143,9 @@ Test(ds_parts, round_robin)
 
 			for (uint64_t r = 0; r < ranks; r++)
 				for (uint64_t i = r; i < nr; i += ranks)
-					cr_assert_eq(
-						ck_ds_round_robin(i, nr, ranks),
-						place++);
+					cr_assert_eq(ck_deepspeed_round_robin(
+							     i, nr, ranks),
+						     place++);
 			cr_assert_eq(place, nr);
 		}
 }
@@ -154,12 +154,12 @@ Test(ds_parts, large_numbers)
 {
 	uint64_t lo, hi, at;
 
-	cr_assert(ck_ds_piece12(CK_SIZE_MAX / 2, 10, CK_SIZE_MAX / 2 + 3, 1,
-				&lo, &hi, &at));
+	cr_assert(ck_deepspeed_piece12(CK_SIZE_MAX / 2, 10, CK_SIZE_MAX / 2 + 3,
+				       1, &lo, &hi, &at));
 	cr_expect(lo == 3 && hi == 10 && at == 0);
-	ck_ds_piece3(CK_SIZE_MAX, 6, 7, &lo, &hi);
+	ck_deepspeed_piece3(CK_SIZE_MAX, 6, 7, &lo, &hi);
 	cr_expect_eq(hi, CK_SIZE_MAX);
 	cr_expect_eq(lo, CK_DIV_UP(CK_SIZE_MAX, 7) * 6);
-	ck_ds_piece3(2, 7, 8, &lo, &hi);
+	ck_deepspeed_piece3(2, 7, 8, &lo, &hi);
 	cr_expect_eq(lo, hi);
 }

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deepspeed.h - a DeepSpeed checkpoint while it is described
+ *
+ * mp: a model-parallel rank (pipeline stage times tensor-parallel rank);
+ * dp: a data-parallel rank, over which ZeRO partitions.  All names live as long
+ * as the load, but for those that a model file's pickle has.  One thread.
+ */
+#ifndef CK_DEEPSPEED_H
+#define CK_DEEPSPEED_H
+
+#include "core/assemble/cut.h"
+#include "core/audit/audit.h"
+#include "core/base/arena.h"
+#include "core/base/str.h"
+#include "core/base/strmap.h"
+#include "core/base/vec.h"
+#include "core/container/container.h"
+#include "core/format/format.h"
+#include "core/parse/pickle_query.h"
+
+#include <errno.h>
+#include <stdbool.h>
+
+#define DEEPSPEED_MAX_RANKS (1u << 20)
+#define DEEPSPEED_MAX_STATES 32
+#define DEEPSPEED_GROUPS "zero/optimizer_state.pt" /* of the universal form */
+
+struct deepspeed_order;
+
+enum deepspeed_kind {
+	DEEPSPEED_MODEL, /* mp_rank_MM_model_states.pt */
+	DEEPSPEED_MODEL3, /* zero_pp_rank_D_mp_rank_MM_model_states.pt */
+	DEEPSPEED_OPTIM, /* [bf16_]zero_pp_rank_D_mp_rank_MM_optim_states.pt */
+	DEEPSPEED_LAYER, /* layer_LL[-model_TT]-model_states.pt */
+	DEEPSPEED_EXPERT, /* layer_L_expert_E_mp_rank_MM_model_states.pt */
+	DEEPSPEED_EXPERT_OPTIM, /* expp_rank_R_mp_rank_MM_optim_states.pt */
+};
+
+struct deepspeed_file {
+	const char *name;
+	enum deepspeed_kind kind;
+	unsigned mp, dp; /* LAYER: the tensor-parallel rank, the layer */
+};
+
+/* Tensor "KIND.NAME", whose path has the two parts. */
+struct deepspeed_name {
+	const char *kind, *name;
+	size_t len; /* of @name */
+};
+
+/* All model-parallel ranks, while their parts are added. */
+struct deepspeed_load {
+	const struct ck_dir *dir;
+	struct ck_builder *b;
+	struct ck_arena mem;
+	CK_VEC(struct deepspeed_file) files; /* by kind, mp, dp */
+	unsigned nr_mp, pp, tp; /* pp * tp is nr_mp */
+	bool zero; /* there are optimizer files */
+	unsigned nr_ep; /* so many ranks have different experts; 0: not known */
+	bool universal;
+	bool mixed; /* model files are of more than one step */
+	int64_t steps; /* of the checkpoint, if mixed; -1: it cannot be told */
+	bool apart; /* a model file says that layers have files of their own */
+	bool unnamed; /* a model file, which names what is trained, is lost */
+	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
+	unsigned tie;
+	struct ck_strmap trained; /* names that stages have */
+	bool *found; /* same numbers as trained: a layer's file has it */
+	struct ck_strmap states; /* the universal form's, "fp32" too */
+	struct deepspeed_order *order; /* order.c */
+};
+
+#define deepspeed_problem(ld_, severity_, file_, err_, ...)                    \
+	ck_builder_problem((ld_)->b,                                           \
+			   &(const struct ck_problem_in){                      \
+				   .severity = (severity_), .file = (file_) }, \
+			   (err_), __VA_ARGS__)
+
+static inline int ck_deepspeed_no_memory(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory for a checkpoint of DeepSpeed");
+}
+
+/* ---- files.c ---- */
+
+bool ck_deepspeed_is_name(const char *name, struct deepspeed_file *out);
+int ck_deepspeed_files_list(struct deepspeed_load *ld, struct ck_err *err);
+/* The files of one kind and mp; *nr of them. */
+const struct deepspeed_file *ck_deepspeed_files_of(
+	const struct deepspeed_load *ld, enum deepspeed_kind kind, unsigned mp,
+	size_t *nr);
+/*
+ * As ck_torch_open(); a file whose archive is called as the same kind of file
+ * of another rank is reported, and not *ok: it was renamed or copied.
+ */
+int ck_deepspeed_open(struct deepspeed_load *ld, struct ck_torch_open *f,
+		      const char *name, bool *ok, struct ck_err *err);
+/*
+ * The same of a file of which all is read: what no name leads to is reported,
+ * and what it holds is compared with other such files.
+ */
+int ck_deepspeed_open_all(struct deepspeed_load *ld, struct ck_torch_open *f,
+			  const char *name, bool *ok, struct ck_err *err);
+int ck_deepspeed_lost(struct deepspeed_load *ld, const struct ck_torch_open *f,
+		      struct ck_err *err);
+/*
+ * Where its archive has no name that DeepSpeed gives: what the tensors below
+ * @from hold is compared with other such files of its kind, to find a copy
+ * under another's name.
+ */
+int ck_deepspeed_compare(struct deepspeed_load *ld, struct ck_torch_open *f,
+			 ck_pv from, struct ck_err *err);
+/* The same of one tensor, number @nr of file @unit. */
+int ck_deepspeed_compare_one(struct deepspeed_load *ld, const char *unit,
+			     uint32_t nr, const struct ck_torch_place *at,
+			     struct ck_err *err);
+/* A file that is read for what another reader of it reports. */
+int ck_deepspeed_peek(const struct ck_dir *dir, const char *name,
+		      struct ck_torch_open *f);
+/* Whether its elements lie in row-major order without gaps; *len in bytes. */
+bool ck_deepspeed_is_run(const struct ck_torch_tensor *t, uint64_t *len);
+
+/* The tensors of a dict, by name. */
+struct deepspeed_tensors {
+	struct ck_piter it;
+	char number[24];
+	const char *name;
+	size_t len;
+	ck_pv v;
+};
+void ck_deepspeed_tensors(struct deepspeed_tensors *t,
+			  const struct ck_pickle *p, ck_pv dict);
+bool ck_deepspeed_next(struct deepspeed_tensors *t);
+
+/* ---- model.c ---- */
+
+/* A trained parameter; names and shapes are in the model file's pickle. */
+struct deepspeed_param {
+	const char *name;
+	size_t name_len;
+	ck_pv shape;
+	uint64_t numel;
+	unsigned group;
+	uint64_t pos; /* in the group's vector, before it is partitioned */
+};
+
+struct deepspeed_alias {
+	const char *name, *holder;
+	size_t name_len, holder_len;
+};
+
+/* The model file of one mp. */
+struct deepspeed_model {
+	struct deepspeed_load *ld;
+	struct ck_torch_open f;
+	unsigned mp, tp, nr_tp;
+	bool stage3;
+	bool moe; /* it is of a model with experts */
+	bool names; /* param_shapes says what is trained, if ZeRO is used */
+	CK_VEC(struct deepspeed_param) params;
+	uint64_t nr_groups;
+	struct ck_strmap by_name; /* of params: same numbers */
+	CK_VEC(struct deepspeed_alias) aliases;
+	struct ck_strmap affine_names; /* without the pattern's marks */
+	CK_VEC(ck_pv) affine_values; /* same numbers: how it is split */
+	ck_pv root, module, frozen_shapes, frozen_parts, buffers;
+	int64_t steps; /* global_steps; -1: not there */
+	int64_t skipped;
+	unsigned pp_degree, tp_degree; /* 0: not there */
+};
+
+/* -EINVAL with a line in @err where it is no model file. */
+int ck_deepspeed_model_read(struct deepspeed_model *m, struct ck_err *err);
+void ck_deepspeed_model_free(struct deepspeed_model *m);
+/*
+ * How tensor @name of this mp, of that shape, lies in the whole.  -EINVAL with
+ * a line in @why where the file does not say.
+ */
+int ck_deepspeed_cut(const struct deepspeed_model *m, const char *name,
+		     size_t name_len, const uint64_t *shape, unsigned rank,
+		     struct ck_cut *cut, struct ck_err *why);
+bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
+			    size_t len);
+
+/* ---- rank.c ---- */
+
+/* A flat vector of one rank: of the weights, or of one optimizer state. */
+struct deepspeed_flat {
+	uint32_t state; /* number in deepspeed_zero.states */
+	uint32_t group;
+	struct ck_cut_run run;
+};
+
+/* What of a parameter a rank has, as its slice table has it. */
+struct deepspeed_slice {
+	uint32_t param; /* number in the model's params */
+	uint64_t start, numel; /* in the rank's vector of its group */
+};
+
+/* A parameter group of one rank, where there are experts. */
+struct deepspeed_group {
+	const char *name;
+	unsigned nth; /* of those with this name */
+	bool moe; /* of experts, which only some ranks share */
+	uint64_t count; /* of those ranks */
+};
+
+/* What one optimizer file says. */
+struct deepspeed_rank {
+	const struct deepspeed_file *file; /* NULL: not there */
+	unsigned dp;
+	bool usable;
+	bool absent; /* there is no such file; @src is registered as missing */
+	uint32_t src;
+	bool stage3;
+	uint64_t count; /* partition_count; 0: not there */
+	bool has_step;
+	double step;
+	CK_VEC(struct deepspeed_flat) flats; /* by state, then group */
+	CK_VEC(struct deepspeed_slice) slices;
+	CK_VEC(uint64_t) paddings; /* a count for each parameter */
+	CK_VEC(struct deepspeed_group) groups; /* where there are experts */
+	bool bad_slices; /* of names that no group has */
+};
+
+/* Who has partition number N of a vector; r is NULL: nobody that is there. */
+struct deepspeed_member {
+	const struct deepspeed_rank *r;
+	uint32_t group; /* its number in that rank's file */
+};
+
+/* What the ranks that share a parameter group hold, partition by partition. */
+struct deepspeed_vec {
+	uint64_t count; /* of partitions */
+	uint64_t size; /* elements of one; 0: it cannot be used */
+	struct deepspeed_member *of;
+	/* Of experts: */
+	const char *name; /* of the group */
+	unsigned nth; /* of the groups of this name in a file */
+	bool moe;
+	uint64_t ep, nr_ep; /* which of the experts: part @ep of @nr_ep */
+	bool shuffled; /* its parameters are not in the order of the model */
+};
+
+/* A parameter where there are experts, and its vector in the first file. */
+struct deepspeed_placed {
+	const char *name;
+	uint32_t vector;
+};
+
+/* All optimizer files of one mp. */
+struct deepspeed_zero {
+	struct deepspeed_load *ld;
+	const struct deepspeed_model *m;
+	struct ck_strmap states; /* 0: "fp32" */
+	CK_VEC(struct deepspeed_rank) ranks; /* as many as count, once joined */
+	uint64_t count;
+	bool stage3;
+	bool complete; /* all ranks are usable */
+	bool two_saves; /* reported: weights and states are of two */
+	uint64_t *pos; /* of each parameter, in its group or (3) its rank */
+	/* Stages 1, 2: one for each group; experts: of each set of ranks. */
+	CK_VEC(struct deepspeed_vec) vecs;
+	struct ck_strmap trained; /* experts: names in their slice tables */
+	bool undone; /* slice tables are of the order before round robin */
+	/* Experts: in the order of the model, each with its vector's number. */
+	CK_VEC(struct deepspeed_placed) placed;
+	const char *unplaced; /* or why it is not known */
+};
+
+int ck_deepspeed_zero_read(struct deepspeed_zero *z, struct ck_err *err);
+void ck_deepspeed_zero_free(struct deepspeed_zero *z);
+void ck_deepspeed_rank_free(struct deepspeed_rank *r);
+/* The first file that can be read; NULL: none. */
+const struct deepspeed_rank *ck_deepspeed_first(const struct deepspeed_zero *z);
+/* Its vector of that number; NULL: it has none. */
+const struct deepspeed_flat *ck_deepspeed_flat(const struct deepspeed_rank *r,
+					       uint32_t state, uint32_t group);
+
+/* What a state of a vector is: a vector of its own, or a number. */
+typedef int (*deepspeed_state_fn)(void *ctx, uint32_t vector, ck_pv key,
+				  ck_pv value, struct ck_err *err);
+/* Each of those in "state" of @base, or in the list that it is. */
+int ck_deepspeed_states_each(const struct ck_pickle *p, ck_pv base,
+			     deepspeed_state_fn fn, void *ctx,
+			     struct ck_err *err);
+
+/* ---- master.c ---- */
+
+/* Elements from number @element on. */
+struct ck_audit_run ck_deepspeed_run(struct ck_source *s,
+				     const struct ck_torch_place *at,
+				     uint64_t element);
+/*
+ * Whether weight @v in model file @f and the master copy @full in @s differ, as
+ * ck_audit_rounded(); or -EINVAL: their shapes do.
+ */
+int ck_deepspeed_compare_whole(struct ck_torch_open *f, ck_pv v,
+			       struct ck_source *s,
+			       const struct ck_torch_place *full,
+			       struct ck_audit_budget *budget);
+/*
+ * 1: the weights are not the master copy, rounded: they are of two saves; 0:
+ * they are, or it cannot be told; or -ENOMEM.
+ */
+int ck_deepspeed_master_differs(const struct deepspeed_zero *z);
+/*
+ * Reports which ranks' master copies, of stages 1 and 2, are not what the
+ * weights are, and drops those that others outvote; once positions are known.
+ */
+int ck_deepspeed_master_check(struct deepspeed_zero *z, struct ck_err *err);
+
+/* ---- save.c ---- */
+
+/* Fills in mixed and steps, of one model file of each mp. */
+int ck_deepspeed_find_steps(struct deepspeed_load *ld, struct ck_err *err);
+/* *ok: a model file of global_steps @steps belongs to it; else it was reported. */
+int ck_deepspeed_check_steps(struct deepspeed_load *ld, const char *file,
+			     int64_t steps, bool *ok, struct ck_err *err);
+/* The same for a file of @m's mp that another data-parallel rank saved. */
+int ck_deepspeed_check_beside(struct deepspeed_load *ld,
+			      const struct deepspeed_model *m,
+			      const struct ck_torch_open *f, bool *ok,
+			      struct ck_err *err);
+/* Which of the optimizer files belong together; reports which do not. */
+int ck_deepspeed_zero_join(struct deepspeed_zero *z, struct ck_err *err);
+
+/* ---- zero.c ---- */
+
+int ck_deepspeed_check_rank3(const struct deepspeed_zero *z,
+			     const struct deepspeed_rank *r,
+			     struct ck_err *why);
+/* Master copies and states of all parameters. */
+int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err);
+/* Those of a parameter at @pos of a vector that can be used. */
+int ck_deepspeed_vec_add(struct deepspeed_load *ld,
+			 const struct deepspeed_vec *v,
+			 const struct deepspeed_name *name,
+			 const struct ck_cut *cut, uint32_t state, uint64_t pos,
+			 uint64_t numel, struct ck_err *err);
+/* What the vector's states are of; 0: it has no such state. */
+enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
+				     uint32_t state);
+/* Where number @i of @nr goes when they are dealt to @ranks in turn. */
+uint64_t ck_deepspeed_round_robin(uint64_t i, uint64_t nr, uint64_t ranks);
+/*
+ * Stages 1 and 2: elements [lo, hi) of a parameter at @pos of its group that
+ * rank @r has, at *at of its partition of @size; false: it has none.
+ */
+bool ck_deepspeed_piece12(uint64_t pos, uint64_t numel, uint64_t size,
+			  uint64_t r, uint64_t *lo, uint64_t *hi, uint64_t *at);
+/* Elements [lo, hi) of a parameter that rank @r of @nr has in stage 3. */
+void ck_deepspeed_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
+			 uint64_t *hi);
+
+/* ---- weights.c ---- */
+
+/* Declares it, of the shape that @cut has; @full is its whole name. */
+int ck_deepspeed_declare(struct deepspeed_load *ld,
+			 const struct deepspeed_name *name,
+			 const struct ck_cut *cut, enum ck_dtype dtype,
+			 struct ck_str *full, struct ck_err *err);
+int ck_deepspeed_refuse(struct deepspeed_load *ld,
+			const struct deepspeed_name *name, struct ck_err *err,
+			const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* All that is stored of it is at @at. */
+int ck_deepspeed_add(struct deepspeed_load *ld,
+		     const struct deepspeed_name *name,
+		     const struct ck_cut *cut, const struct ck_torch_place *at,
+		     struct ck_err *err);
+/* Likewise tensor @v of file @f, whole, or shared as @m says. */
+int ck_deepspeed_add_value(struct deepspeed_load *ld,
+			   const struct deepspeed_model *m,
+			   struct ck_torch_open *f,
+			   const struct deepspeed_name *name, ck_pv v,
+			   struct ck_err *err);
+/* The weights, buffers and frozen parameters of one model file. */
+int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
+			   struct ck_err *err);
+
+/* ---- layers.c, ties.c ---- */
+
+/* Layer files of the pipeline engine. */
+int ck_deepspeed_layers_add(struct deepspeed_load *ld, struct ck_err *err);
+/*
+ * Without ZeRO: 1 and the layer whose parameters stages have states of that
+ * have no file of it; 0: none, or it cannot be told; or -errno.  *left: how
+ * many states no layer's file accounts for; 0 also where this is not known.
+ */
+int ck_deepspeed_tied_layer(struct deepspeed_load *ld, unsigned *layer,
+			    size_t *left);
+
+/* ---- experts.c, moe.c ---- */
+
+int ck_deepspeed_experts_add(struct deepspeed_load *ld, struct ck_err *err);
+/* Registers the experts' files that @m counts and that are not there. */
+int ck_deepspeed_experts_check(const struct deepspeed_model *m,
+			       struct ck_err *err);
+/* What @skip does not name of @f, as it is; a note where optimizer states are. */
+int ck_deepspeed_add_rest(struct deepspeed_load *ld, struct ck_torch_open *f,
+			  const char *prefix, const char *const *skip,
+			  struct ck_err *err);
+/* Where there are experts, in the place of ck_deepspeed_zero_add(). */
+int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct deepspeed_model *m,
+			 struct ck_err *err);
+
+/* ---- universal.c ---- */
+
+int ck_deepspeed_universal_add(struct deepspeed_load *ld,
+			       struct deepspeed_model *m, struct ck_err *err);
+/* Reports the parameters, and other weights, that @m names and no folder has. */
+int ck_deepspeed_universal_check(const struct deepspeed_model *m,
+				 struct ck_err *err);
+/* 1, 0 or -ENOMEM. */
+int ck_deepspeed_is_universal(const struct ck_dir *dir);
+
+/* ---- order.c, groups.c ---- */
+
+int ck_deepspeed_order_new(struct deepspeed_load *ld, struct ck_err *err);
+void ck_deepspeed_order_free(struct deepspeed_order *o);
+/* Once what a stage has is added; @z has the model file that names it. */
+int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err);
+/* @f: the universal form's DEEPSPEED_GROUPS. */
+int ck_deepspeed_order_universal(struct deepspeed_load *ld,
+				 struct ck_torch_open *f, struct ck_err *err);
+/* Once all stages are added: paths of all states, and the groups. */
+int ck_deepspeed_order_add(struct deepspeed_load *ld, struct ck_err *err);
+
+#endif

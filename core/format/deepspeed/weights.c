@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weights.c - the weights in a model file, and what is frozen or a buffer
+ *
+ * Stages 0 to 2 keep the weights themselves; stage 3 keeps buffers, empty
+ * places for the weights, and of frozen parameters ceil(n / ranks) elements in
+ * each rank's file.
+ */
+#include "core/format/deepspeed/deepspeed.h"
+
+#include "core/base/check.h"
+#include "core/geom/range.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* ---- adding a tensor ---- */
+
+static int full_name(const struct deepspeed_name *name, struct ck_str *out,
+		     struct ck_err *err)
+{
+	out->len = 0;
+	ck_str_fmt(out, "%s.", name->kind);
+	ck_str_add(out, name->name, name->len);
+	return out->failed ? ck_deepspeed_no_memory(err) : 0;
+}
+
+static int add_path(struct deepspeed_load *ld,
+		    const struct deepspeed_name *name,
+		    const struct ck_str *full, struct ck_err *err)
+{
+	const struct ck_path_part parts[] = {
+		{ name->kind, strlen(name->kind), -1 },
+		{ name->name, name->len, -1 },
+	};
+
+	return ck_builder_path(ld->b, 0, full->v, full->len, parts, 2, err);
+}
+
+int ck_deepspeed_declare(struct deepspeed_load *ld,
+			 const struct deepspeed_name *name,
+			 const struct ck_cut *cut, enum ck_dtype dtype,
+			 struct ck_str *full, struct ck_err *err)
+{
+	const struct ck_cut_run none = { .place.t.dtype = dtype };
+	int ret = full_name(name, full, err);
+
+	if (!ret)
+		ret = ck_cut_add_run(cut, ld->b, full->v, full->len, 0, 0, 0,
+				     &none, err);
+	return ret ? ret : add_path(ld, name, full, err);
+}
+
+int ck_deepspeed_refuse(struct deepspeed_load *ld,
+			const struct deepspeed_name *name, struct ck_err *err,
+			const char *fmt, ...)
+{
+	ck_auto_str struct ck_str full = { 0 };
+	struct ck_err why = { 0 };
+	int ret = full_name(name, &full, err);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why.msg, sizeof(why.msg), fmt, ap);
+	va_end(ap);
+	return ret ? ret :
+		     ck_builder_refuse(ld->b, 0, full.v, full.len, err, "%s",
+				       why.msg);
+}
+
+int ck_deepspeed_add(struct deepspeed_load *ld,
+		     const struct deepspeed_name *name,
+		     const struct ck_cut *cut, const struct ck_torch_place *at,
+		     struct ck_err *err)
+{
+	ck_auto_str struct ck_str full = { 0 };
+	int ret = full_name(name, &full, err);
+
+	if (!ret)
+		ret = ck_cut_add_tensor(cut, ld->b, full.v, full.len, at, err);
+	return ret ? ret : add_path(ld, name, &full, err);
+}
+
+int ck_deepspeed_add_value(struct deepspeed_load *ld,
+			   const struct deepspeed_model *m,
+			   struct ck_torch_open *f,
+			   const struct deepspeed_name *name, ck_pv v,
+			   struct ck_err *err)
+{
+	ck_auto_cut struct ck_cut cut = { 0 };
+	struct ck_torch_place at;
+	struct ck_err why = { 0 };
+	int ret = ck_torch_place(f, v, &at, &why);
+
+	if (!ret)
+		ret = m ? ck_deepspeed_cut(m, name->name, name->len, at.t.shape,
+					   at.t.rank, &cut, &why) :
+			  ck_cut_whole(&cut, at.t.shape, at.t.rank, &why);
+	if (ret == -EINVAL)
+		return ck_deepspeed_refuse(ld, name, err, "%s", why.msg);
+	return ret ? ck_fail(err, -ret, "%s", why.msg) :
+		     ck_deepspeed_add(ld, name, &cut, &at, err);
+}
+
+/* ---- weights ---- */
+
+static bool find_key(const struct ck_pickle *p, ck_pv dict, const char *name,
+		     size_t len, ck_pv *out)
+{
+	bool found = false;
+	struct ck_piter it;
+	ck_pv key, v;
+	const char *s;
+	size_t s_len;
+
+	ck_piter_init_pairs(&it, p, dict);
+	while (ck_piter_next2(&it, &key, &v))
+		if (ck_pv_str(p, key, &s, &s_len) && s_len == len &&
+		    !memcmp(s, name, len)) {
+			*out = v;
+			found = true;
+		}
+	return found;
+}
+
+/*
+ * Whether the optimizer files, or frozen pieces, have it in full precision; so
+ * may they where nothing names what is trained (experts, files of 2020).
+ */
+static bool is_elsewhere(const struct deepspeed_model *m, const char *name,
+			 size_t len)
+{
+	ck_pv v;
+
+	if (!m->names && !ck_deepspeed_is_buffer(m, name, len))
+		return true;
+	if (ck_strmap_get(&m->by_name, name, len) != CK_STRMAP_NONE)
+		return true;
+	for (size_t i = 0; i < m->aliases.nr; i++) {
+		const struct deepspeed_alias *a = &m->aliases.v[i];
+
+		if (a->name_len == len && !memcmp(a->name, name, len))
+			return m->stage3 ||
+			       ck_strmap_get(&m->by_name, a->holder,
+					     a->holder_len) != CK_STRMAP_NONE;
+	}
+	return m->stage3 &&
+	       find_key(m->f.ts.pickle, m->frozen_shapes, name, len, &v);
+}
+
+/* Where stage 3 leaves a place for a weight, and no file says its name. */
+static bool is_empty_place(const struct deepspeed_model *m, const char *name,
+			   size_t len, ck_pv v)
+{
+	struct ck_torch_tensor t;
+
+	return m->stage3 &&
+	       !ck_torch_tensor_read(m->f.ts.pickle, v, &t, NULL) &&
+	       t.rank == 1 && !t.shape[0] &&
+	       !ck_deepspeed_is_buffer(m, name, len);
+}
+
+static int add_weight(struct deepspeed_model *m,
+		      const struct deepspeed_tensors *t, struct ck_err *err)
+{
+	const struct deepspeed_name module = { "module", t->name, t->len };
+	const struct deepspeed_name fp32 = { "fp32", t->name, t->len };
+	struct deepspeed_load *ld = m->ld;
+	int ret = 0;
+
+	if (!m->stage3)
+		ret = ck_deepspeed_add_value(ld, m, &m->f, &module, t->v, err);
+	if (ret || !ld->zero || ld->universal ||
+	    is_elsewhere(m, t->name, t->len))
+		return ret;
+	if (is_empty_place(m, t->name, t->len, t->v))
+		return ck_deepspeed_refuse(
+			ld, &fp32, err,
+			"an empty place for it is all there is; who has its weights the first rank's model file says");
+	return ck_deepspeed_add_value(ld, m, &m->f, &fp32, t->v, err);
+}
+
+/* ---- what is frozen ---- */
+
+/* One rank's piece of a frozen parameter. */
+static int add_piece(struct deepspeed_load *ld, struct ck_torch_open *f,
+		     const struct deepspeed_name *name, ck_pv fragment,
+		     uint64_t dp, uint64_t nr_dp, const struct ck_cut *cut,
+		     uint64_t numel, struct ck_err *err)
+{
+	ck_auto_str struct ck_str full = { 0 };
+	struct ck_cut_run run = { 0 };
+	struct ck_err why = { 0 };
+	uint64_t lo, hi;
+	int ret = ck_torch_place(f, fragment, &run.place, &why);
+
+	if (ret == -ENOMEM)
+		return ck_fail(err, ENOMEM, "%s", why.msg);
+	if (ret || run.place.t.rank != 1 ||
+	    run.place.t.shape[0] != CK_DIV_UP(numel, nr_dp) ||
+	    (run.place.t.shape[0] > 1 && run.place.t.stride[0] != 1))
+		return ck_deepspeed_refuse(
+			ld, name, err, "%s",
+			ret ? why.msg :
+			      "its frozen pieces are not of equal size");
+	run.len = run.place.t.shape[0];
+	ck_deepspeed_piece3(numel, dp, nr_dp, &lo, &hi);
+	ret = ck_deepspeed_declare(ld, name, cut, run.place.t.dtype, &full,
+				   err);
+	return ret ? ret :
+		     ck_cut_add_run(cut, ld->b, full.v, full.len, lo, hi, 0,
+				    &run, err);
+}
+
+/* The pieces that one rank's file has of all frozen parameters. */
+static int add_frozen(const struct deepspeed_model *m, struct ck_torch_open *f,
+		      uint64_t dp, uint64_t nr_dp, struct ck_err *err)
+{
+	const struct ck_pickle *p = f->ts.pickle;
+	ck_pv root = ck_pickle_root(p), shapes, parts, key, v, size;
+	struct ck_piter it;
+	int ret = 0;
+
+	if (!ck_pq(p, root, "frozen_param_shapes", &shapes) ||
+	    !ck_pq(p, root, "frozen_param_fragments", &parts))
+		return 0;
+	ck_piter_init_pairs(&it, p, parts);
+	while (!ret && ck_piter_next2(&it, &key, &v)) {
+		struct deepspeed_name name = { .kind = "fp32" };
+		ck_auto_cut struct ck_cut cut = { 0 };
+		uint64_t shape[CK_MAX_RANK], numel;
+		struct ck_err why = { 0 };
+		unsigned rank;
+
+		if (!ck_pv_str(p, key, &name.name, &name.len))
+			continue;
+		if (!find_key(p, shapes, name.name, name.len, &size) ||
+		    !ck_torch_size(p, size, shape, &rank) ||
+		    !ck_dims_volume(shape, rank, &numel))
+			ret = ck_fail(&why, EINVAL,
+				      "frozen_param_shapes has no shape of it");
+		else
+			ret = ck_deepspeed_cut(m, name.name, name.len, shape,
+					       rank, &cut, &why);
+		if (ret == -EINVAL)
+			ret = ck_deepspeed_refuse(m->ld, &name, err, "%s",
+						  why.msg);
+		else if (ret)
+			ret = ck_fail(err, -ret, "%s", why.msg);
+		else
+			ret = add_piece(m->ld, f, &name, v, dp, nr_dp, &cut,
+					numel, err);
+	}
+	return ret;
+}
+
+/* What the model file of another data-parallel rank has. */
+static int add_other(const struct deepspeed_model *m,
+		     const struct deepspeed_file *file, uint64_t nr_dp,
+		     struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	ck_pv parts;
+	bool ok;
+	int ret = ck_deepspeed_open(m->ld, &f, file->name, &ok, err);
+
+	if (!ret && ok)
+		ret = ck_deepspeed_check_beside(m->ld, m, &f, &ok, err);
+	if (ret || !ok)
+		return ret;
+	if (ck_pq(f.ts.pickle, ck_pickle_root(f.ts.pickle),
+		  "frozen_param_fragments", &parts))
+		ret = ck_deepspeed_compare(m->ld, &f, parts, err);
+	return ret ? ret : add_frozen(m, &f, file->dp, nr_dp, err);
+}
+
+/*
+ * Without frozen parameters the other ranks' model files say what the first
+ * one says: they are no files that nobody knows.
+ */
+static int add_others(const struct deepspeed_model *m, bool frozen,
+		      uint64_t nr_dp, struct ck_err *err)
+{
+	struct deepspeed_load *ld = m->ld;
+	uint32_t src;
+	size_t nr;
+	const struct deepspeed_file *file =
+		ck_deepspeed_files_of(ld, DEEPSPEED_MODEL3, m->mp, &nr);
+	int ret = 0;
+
+	for (size_t i = 0; i < nr && !ret; i++) {
+		if (nr_dp && file[i].dp >= nr_dp)
+			continue;
+		ret = frozen ? add_other(m, &file[i], nr_dp, err) :
+			       ck_dir_source(ld->dir, ld->b, file[i].name, &src,
+					     NULL, err);
+	}
+	return ret;
+}
+
+int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
+			   struct ck_err *err)
+{
+	const struct ck_pickle *p = m->f.ts.pickle;
+	struct deepspeed_tensors t;
+	struct ck_piter any;
+	ck_pv key, v;
+	int ret = 0;
+
+	ck_deepspeed_tensors(&t, p, m->module);
+	while (!ret && ck_deepspeed_next(&t))
+		ret = add_weight(m, &t, err);
+	if (ret || !m->stage3)
+		return ret;
+	ck_piter_init_pairs(&any, p, m->frozen_parts);
+	return add_others(
+		m, nr_dp && !m->ld->universal && ck_piter_next2(&any, &key, &v),
+		nr_dp, err);
+}
