@@ -23,7 +23,7 @@ static int check_way(const char *dir, struct ck_err *err)
 	struct stat st;
 
 	if (!path)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (char *end = path; end;) {
 		char kept;
 
@@ -50,7 +50,7 @@ static int check_folders(const struct ck_root *root, const char *name,
 	struct stat st;
 
 	if (!path)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (char *s = strchr(path, '/'); s; s = strchr(s + 1, '/')) {
 		*s = '\0';
 		if (!fstatat(root->fd, path, &st, 0) && !(st.st_mode & S_IXOTH))

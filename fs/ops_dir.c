@@ -59,7 +59,7 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 	int ret;
 
 	if (!t)
-		return ck_fail(err, ENOMEM, "no memory for a listing");
+		return ck_no_memory(err);
 	if (dir->node.kind == FS_SHARD) {
 		ret = fs_shards_list(dir->mounted->shards, dir->ino, &t->shards,
 				     err);

@@ -288,7 +288,7 @@ static int lookup_entry(struct fs *fs, struct fs_mounted *in, const char *name,
 	ck_str_fmt(&full, "%s%s%s", in->name ? in->name : "",
 		   in->name ? "/" : "", name);
 	if (full.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_no_memory(err);
 	ret = fs_mounted_table_entry(fs->table, full.v, &mounted);
 	if (ret == -ENOENT && in->steps && in->name && !strcmp(name, "shards"))
 		return own_shards(fs, in, e, err);

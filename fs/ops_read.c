@@ -47,7 +47,7 @@ static int open_shard(struct fs *fs, const struct fs_ref *r,
 	int ret;
 
 	if (!f)
-		return ck_fail(err, ENOMEM, "shards: no memory");
+		return ck_no_memory(err);
 	ret = fs_shards_open(r->mounted->shards, r->ino, &f->fd, &st, err);
 	if (ret) {
 		free(f);
@@ -127,7 +127,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		return ret;
 	f = calloc(1, sizeof(*f));
 	if (!f)
-		return ck_fail(err, ENOMEM, "open: no memory");
+		return ck_no_memory(err);
 	f->mappable = (fi->flags & O_ACCMODE) != O_WRONLY;
 	f->direct = fs->kernel.direct || !f->mappable;
 	if (writes(fi))
@@ -139,7 +139,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	good = (f->edit || !writes(fi)) && (f->shown || !fs->inval);
 	if (!good) {
 		close_file(fs, f);
-		return ck_fail(err, ENOMEM, "open: no memory");
+		return ck_no_memory(err);
 	}
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = f->direct;

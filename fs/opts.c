@@ -104,9 +104,7 @@ static size_t path_span(const char *text)
 static int add(struct ck_opts *out, const char *name, const char *value,
 	       struct ck_err *err)
 {
-	return ck_opts_add(out, name, value) ?
-		       ck_fail(err, ENOMEM, "out of memory") :
-		       0;
+	return ck_opts_add(out, name, value) ? ck_no_memory(err) : 0;
 }
 
 static int add_path(struct ck_opts *out, const char *name, const char *text,
@@ -115,7 +113,7 @@ static int add_path(struct ck_opts *out, const char *name, const char *text,
 	ck_auto_free char *path = strndup(text, len);
 
 	if (!path)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	if (!exists(path, len))
 		unescape(path);
 	if (!*path)
@@ -150,7 +148,7 @@ static int read_file(struct ck_opts *out, const char *name, const char *path,
 			       name, path, MAX_FILE);
 	bytes = malloc((size_t)st.st_size + 1);
 	if (!bytes)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	while (len < (size_t)st.st_size &&
 	       (n = read(fd, bytes + len, (size_t)st.st_size - len)) > 0)
 		len += (size_t)n;
@@ -186,7 +184,7 @@ static int add_in(struct ck_opts *out, const char *name, const char *folder,
 
 	if (asprintf(&path, "%s/%s", folder, base) < 0) {
 		path = NULL;
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	}
 	return fs_opts_add_file(out, name, path, err);
 }
@@ -400,7 +398,7 @@ int fs_opts_parse(struct ck_opts *out, enum fs_opts_who who, const char *text,
 		int ret;
 
 		if (!word)
-			return ck_fail(err, ENOMEM, "out of memory");
+			return ck_no_memory(err);
 		ret = parse_word(out, who, word, err);
 		if (ret)
 			return ret;

@@ -108,7 +108,7 @@ static int make_session(struct fs_session *s, const char *src,
 
 	if (!o || fuse_opt_add_arg(&args, "unshard") ||
 	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
-		return ck_fail(err, ENOMEM, "no memory for a mount");
+		return ck_no_memory(err);
 	fs_draft_ops.add(&ops);
 	s->se = fuse_session_new(&args, &ops, sizeof(ops), &s->fs);
 	fuse_opt_free_args(&args);
@@ -174,7 +174,7 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 	int ret;
 
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory for a mount");
+		return ck_no_memory(err);
 	fs_kernel_setup(&s->fs.kernel, opts);
 	s->allow_other = ck_opts_get(opts, "allow-other");
 	s->fs.rw = s->fs.kernel.writes = ck_opts_get(opts, "rw");
@@ -226,7 +226,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 	if (in->steps && fs->rw) {
 		fs->drafts = fs_draft_ops.new(in->steps, in->opts);
 		if (!fs->drafts)
-			return ck_fail(err, ENOMEM, "no memory for a mount");
+			return ck_no_memory(err);
 	}
 	if (in->steps)
 		return fs_mounted_table_steps(&fs->table, &table, in->steps,
@@ -283,7 +283,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	if (!ret && s->fs.rw) {
 		s->fs.inval = fs_inval_new(s->se);
 		if (!s->fs.inval)
-			ret = ck_fail(err, ENOMEM, "no memory for a mount");
+			ret = ck_no_memory(err);
 	}
 	if (!ret && s->fs.drafts)
 		ret = fs_draft_ops.start(s->fs.drafts, err);

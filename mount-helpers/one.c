@@ -26,7 +26,7 @@ static int report_all(const struct ck_root *root, const struct ck_run_dir *all,
 		ck_str_fmt(&names, "%s%s", i > from ? ", " : "",
 			   all->v[i].name);
 	if (names.failed)
-		return ck_fail(err, ENOMEM, "no memory for steps");
+		return ck_no_memory(err);
 	return ck_fail(
 		err, ENODATA,
 		all->nr > 1 ?

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,11 @@ int ck_fail(struct ck_err *err, int code, const char *fmt, ...)
 	err->code = code;
 	escape_line(err->msg, sizeof(err->msg), raw);
 	return -code;
+}
+
+int ck_no_memory(struct ck_err *err)
+{
+	return ck_fail(err, ENOMEM, "no memory");
 }
 
 int ck_wrap(struct ck_err *err, int ret, const char *fmt, ...)

@@ -21,6 +21,9 @@ struct ck_err {
 int ck_fail(struct ck_err *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4), cold));
 
+/* The one line of all that could not be allocated; returns -ENOMEM. */
+int ck_no_memory(struct ck_err *err) __attribute__((cold));
+
 /* Puts "context: " before the message, unless @ret is 0; returns @ret. */
 int ck_wrap(struct ck_err *err, int ret, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4), cold));

@@ -6,11 +6,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-int ck_no_memory(struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "no memory left for the catalog");
-}
-
 static int too_large(struct ck_err *err, const char *what)
 {
 	return ck_fail(err, E2BIG, "the catalog has more than 2^32 %s", what);

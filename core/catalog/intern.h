@@ -41,6 +41,5 @@ int ck_intern_room(struct ck_intern *in, size_t nr, uint32_t *ref,
 const char *ck_intern_text(const struct ck_intern *in, uint32_t ref,
 			   size_t *len);
 void ck_intern_free(struct ck_intern *in);
-int ck_no_memory(struct ck_err *err);
 
 #endif

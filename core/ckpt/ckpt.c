@@ -105,7 +105,7 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		return -err->code;
 	ck->spool = spool ? strdup(spool) : NULL;
 	if (spool && !ck->spool)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	in.spool_dir = ck->spool;
 	in.engine = ck->engine;
 	in.unaided = threads && !strcmp(threads, "1");
@@ -129,7 +129,7 @@ static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int catalog_fd,
 		return ret;
 	ck->resolved = ck_resolved_new(ck->img.nr_chunks);
 	if (!ck->resolved)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	return start_reader(ck, opts, err);
 }
 
@@ -157,7 +157,7 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	int ret;
 
 	if (!ck)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	ck->root = *root;
 	ret = start(ck, opts, catalog_fd, err ? err : &local);
 	if (ret) {

@@ -57,7 +57,7 @@ static int open_file(const struct ck_dir *d, const char *name,
 		return ck_fail(err, ENOENT, "%s: does not exist", name);
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	s->below = b;
 	s->base = (struct ck_source){ .ops = &source_ops, .name = b->name };
 	s->base.st.st_mode = S_IFREG | 0444;
@@ -134,7 +134,7 @@ static int start(struct ck_ckpt *ck, int catalog_fd, struct ck_err *err)
 		return ret;
 	ck->resolved = ck_resolved_new(ck->img.nr_chunks);
 	if (!ck->resolved)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	in.resolved = ck->resolved;
 	return ck_reader_new(&ck->reader, &in, err);
 }
@@ -148,7 +148,7 @@ int ck_ckpt_derive(struct ck_ckpt **out, const struct ck_ckpt_derivation *b,
 	int ret;
 
 	if (!ck)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	ck->over = true;
 	ck->sealed_sought = true; /* digests are of what is below */
 	ck->root = *ck_ckpt_root(b->ck); /* borrowed */

@@ -138,7 +138,7 @@ static int run_job(struct job *job, const struct ck_parser_limits *limits,
 	int ret;
 
 	if (!keep)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	ck_root_fds(root, keep, nr);
 	keep[nr] = job->catalog_fd;
 	ret = ck_child_call(&c, err);

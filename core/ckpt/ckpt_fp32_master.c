@@ -327,7 +327,7 @@ static int write_piece(const struct follow *f, const unsigned char *was,
 	int ret;
 
 	if (!wide)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	now = wide + 4 * nr;
 	cast = now + 2 * nr;
 	old = cast + 2 * nr;

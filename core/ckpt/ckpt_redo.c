@@ -128,7 +128,7 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 		const struct ck_redo_part *p, uint32_t t, struct ck_err *err)
 {
 	ck_auto_free void *buf = malloc(PIECE);
-	int ret = buf ? 0 : ck_fail(err, ENOMEM, "no memory");
+	int ret = buf ? 0 : ck_no_memory(err);
 
 	for (uint64_t done = 0, n; !ret && done < p->len; done += n) {
 		n = CK_MIN(PIECE, p->len - done);
@@ -185,7 +185,7 @@ static int write_left(void *ctx, struct ck_redo_left *left, struct ck_err *err)
 	struct ck_edit *e = ck_edit_new(ck->writer);
 	const enum ck_fp32_master_how how = ck->fp32_master.how;
 	char *unsealed = ck->unsealed;
-	int ret = e ? 0 : ck_fail(err, ENOMEM, "no memory");
+	int ret = e ? 0 : ck_no_memory(err);
 
 	/* as it was begun, whatever this mount was told */
 	ck->fp32_master.how =

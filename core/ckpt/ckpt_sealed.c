@@ -48,7 +48,7 @@ static int cannot_keep(struct ck_ckpt *ck, const struct ck_err *why,
 		     "what the files hold now",
 		     ck->root.path, why->msg) < 0) {
 		ck->unsealed = NULL;
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	}
 	ck_ckpt_said(ck, CK_NONE, ck->unsealed);
 	return 0;
@@ -67,7 +67,7 @@ int ck_ckpt_seal_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 	ck->sealed_sought = true;
 	ck->sealed = ck_sealed_new(&ck->root, &ck->img);
 	if (!ck->sealed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ret = ck_sealed_load(ck->sealed, &why);
 	if (verify) {
 		*err = why;

@@ -57,7 +57,7 @@ int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
 	for (uint32_t i = 0; !ret && i < img->nr_tensors; i++)
 		ret = add_all(&a, img, &img->tensors[i]);
 	if (ret)
-		ck_fail(err, ENOMEM, "no memory");
+		ck_no_memory(err);
 	if (a.v.nr)
 		qsort(a.v.v, a.v.nr, sizeof(*a.v.v), by_place);
 	for (size_t i = 0; !ret && i < a.v.nr; i++) {
@@ -71,7 +71,7 @@ int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
 				   ctx, &why);
 		/* no sums, or none that make sense: the reader read it */
 		if (ret == -ENOMEM)
-			ck_fail(err, ENOMEM, "no memory");
+			ck_no_memory(err);
 		else
 			ret = 0;
 	}

@@ -54,7 +54,7 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 		ck_writer_tell(ck->writer, ck_ckpt_said, ck);
 		ck->stale_log = ck_stale_log_new(STALE_LOG_MAX);
 		if (!ck->stale_log)
-			ret = ck_fail(err, ENOMEM, "out of memory");
+			ret = ck_no_memory(err);
 	}
 	if (!ret)
 		ret = ck_ckpt_recover_killed(ck, err);
@@ -186,7 +186,7 @@ static int read_was(struct turn *t, struct ck_err *err)
 	}
 	t->was = malloc(end - (t->off - t->lead));
 	if (!t->was)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	ret = ck_reader_read(t->ck->reader, t->tensor, t->was,
 			     end - (t->off - t->lead), t->off - t->lead,
 			     by_elements(t) ? err : NULL);
@@ -216,7 +216,7 @@ static int look_before(struct turn *t, const void **buf, struct ck_err *err)
 	where = at(t->ck, t->tensor, t->off, t->as->file);
 	if (ck_stale_log_merge(t->ck->stale_log, &where, *buf, t->was + t->lead,
 			       t->len, &t->merged))
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	if (t->merged) {
 		*buf = t->merged;
 		if (t->as->pre_image)

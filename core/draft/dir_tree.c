@@ -50,12 +50,11 @@ static int append(struct ck_dir_tree *l, const char *dir, const char *name,
 	struct ck_dir_tree_file *f = l->nr < MAX_FILES ? ck_vec_push(l) : NULL;
 
 	if (!f)
-		return ck_fail(err, ENOMEM, "%s: no memory for so many files",
-			       dir);
+		return ck_no_memory(err);
 	*f = (struct ck_dir_tree_file){ .st = *st };
 	if (asprintf(&f->path, "%s%s%s", dir, *dir ? "/" : "", name) < 0) {
 		l->nr--;
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	}
 	if (!is_ours(name))
 		l->signature += sign(f);
@@ -220,7 +219,7 @@ static int remove_below(int dir, const struct ck_dir_tree_file *f,
 	if (ret)
 		return ret;
 	if (!up)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (slash)
 		*slash = '\0';
 	at = ck_beneath_dir(dir, slash ? up : "");

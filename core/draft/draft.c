@@ -180,7 +180,7 @@ static int new_draft(struct ck_draft **out, const struct ck_root *root,
 	struct ck_draft *s = calloc(1, sizeof(*s));
 
 	if (!s)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	s->fd = s->files_fd = s->lock_fd = -1;
 	s->locks = true;
 	pthread_mutex_init(&s->lock, NULL);
@@ -196,7 +196,7 @@ static int new_draft(struct ck_draft **out, const struct ck_root *root,
 		     root->real, name) < 0) {
 		s->path = NULL;
 		ck_draft_close(s);
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	}
 	*out = s;
 	return 0;
@@ -538,7 +538,7 @@ int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
 	cut = strstr(s->path, CK_DRAFT_PREFIX);
 	if (!cut || asprintf(&path, "%.*s%s/" CK_DRAFT_FILES,
 			     (int)(cut - s->path), s->path, to) < 0)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	if (is_there(s->src_fd, to))
 		return ck_fail(err, EEXIST, "%s: is staged already", name);
 	if (renameat(s->src_fd, from, s->src_fd, to))

@@ -320,7 +320,7 @@ int ck_dcp_out_piece(const struct ck_dcp_out *o, uint64_t p, struct ck_str *s,
 		ck_po_end(s);
 	}
 	if (!ret && s->failed)
-		ret = ck_fail(err, ENOMEM, "no memory for a .metadata");
+		ret = ck_no_memory(err);
 	return ret;
 }
 

@@ -59,8 +59,7 @@ int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
 	f->digest = calloc(nr + 1, sizeof(*f->digest));
 	f->good = calloc(nr / 64 + 1, sizeof(*f->good));
 	if (!f->digest || !f->good)
-		return ck_fail(err, ENOMEM, "no memory for %llu digests",
-			       (unsigned long long)nr);
+		return ck_no_memory(err);
 	if (nr)
 		memcpy(f->digest, digest, nr * sizeof(*digest));
 	f->size = size;

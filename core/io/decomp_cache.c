@@ -27,7 +27,7 @@ int ck_decomp_cache_new(struct ck_decomp_cache **out, struct ck_reader *r,
 	struct rlimit rl;
 
 	if (!sp)
-		return ck_fail(err, ENOMEM, "spool: no memory");
+		return ck_no_memory(err);
 	sp->r = r;
 	sp->max = max;
 	sp->list.prev = sp->list.next = &sp->list;
@@ -45,7 +45,7 @@ int ck_decomp_cache_new(struct ck_decomp_cache **out, struct ck_reader *r,
 		return 0;
 	ck_decomp_cache_free(sp);
 	*out = NULL;
-	return ck_fail(err, ENOMEM, "spool: no memory");
+	return ck_no_memory(err);
 }
 
 static void drop(struct ck_decomp_cache *sp, struct ck_decomp_item *item)
@@ -298,7 +298,7 @@ int ck_decomp_cache_get(struct ck_decomp_cache *sp, uint32_t src,
 		return ret;
 	item = take(sp, src);
 	if (!item) {
-		ret = ck_fail(err, ENOMEM, "spool: no memory");
+		ret = ck_no_memory(err);
 	} else if (item->decoding) {
 		ret = make(sp, item, err);
 		finish(sp, item, ret);

@@ -143,7 +143,7 @@ int ck_decomp_cache_decode(struct ck_decomp_cache *sp,
 	st.in = buf;
 	st.out = buf + IN_LEN;
 	if (!buf || !st.z)
-		ret = ck_fail(err, ENOMEM, "spool: no memory");
+		ret = ck_no_memory(err);
 	else if (ZSTD_isError(ZSTD_DCtx_setParameter(st.z, ZSTD_d_windowLogMax,
 						     MAX_WINDOW_LOG)))
 		ret = ck_fail(err, EIO, "zstd: no limit of the window");

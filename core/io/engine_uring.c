@@ -104,7 +104,7 @@ static struct ck_engine *open_as(const struct ck_engine_ops *ops,
 	int ret;
 
 	if (!u) {
-		ck_fail(err, ENOMEM, "io_uring: no memory");
+		ck_no_memory(err);
 		return NULL;
 	}
 	u->base.ops = ops;

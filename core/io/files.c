@@ -290,7 +290,7 @@ static int insert(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 	if (mine >= 0)
 		close(mine);
 	if (i == CK_NONE)
-		return ck_fail(err, ENOMEM, "%s: no memory", name_of(f, src));
+		return ck_no_memory(err);
 	return 0;
 }
 

@@ -179,7 +179,7 @@ int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
 	m.a = (struct ck_walk){ .r = r, .t = t, .cur = &m.cur, .buf = buf };
 	m.a.s = ck_scratch_mine();
 	if (!buf || !m.a.s)
-		return ck_fail(err, ENOMEM, "reader: no memory");
+		return ck_no_memory(err);
 	m.b = m.a;
 	m.b.buf = buf + room;
 	m.mask = buf + 2 * room;

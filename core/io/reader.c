@@ -38,8 +38,7 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		  struct ck_err *err)
 {
 	struct ck_reader *r = calloc(1, sizeof(*r));
-	int ret = r ? ck_fault_from_env(err) :
-		      ck_fail(err, ENOMEM, "reader: no memory");
+	int ret = r ? ck_fault_from_env(err) : ck_no_memory(err);
 
 	if (ret) {
 		free(r);
@@ -50,7 +49,7 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		ck_tiles_new(r, in->cache_mem ? in->cache_mem : DEFAULT_CACHE);
 	r->told = calloc(in->img->nr_chunks / 64 + 1, sizeof(*r->told));
 	if (!open_files(r, in) || !r->tiles || !r->told)
-		ret = ck_fail(err, ENOMEM, "reader: no memory");
+		ret = ck_no_memory(err);
 	else
 		ret = ck_decomp_cache_new(&r->spool, r,
 					  in->spool_dir ? in->spool_dir :
@@ -109,7 +108,7 @@ static int walk_bytes(struct ck_walk *w, uint64_t off, struct ck_err *err)
 
 	w->s = ck_scratch_mine();
 	if (!w->s)
-		return ck_fail(err, ENOMEM, "reader: no memory");
+		return ck_no_memory(err);
 	ck_cursor_init(&cur, in->img, in->resolved, &in->img->tensors[w->t],
 		       off, w->len);
 	w->cur = &cur;
@@ -191,7 +190,7 @@ static int read_box_piece(struct ck_reader *r, uint32_t t,
 			     .len = len };
 
 	if (!w.s)
-		return ck_fail(err, ENOMEM, "reader: no memory");
+		return ck_no_memory(err);
 	ck_cursor_init_box_bytes(&cur, img, r->in.resolved, &img->tensors[t],
 				 box, off, len);
 	return ck_walk_run(&w, err);

@@ -97,7 +97,7 @@ int ck_reader_replicas(struct ck_reader *r, uint32_t t, ck_differ_fn differ,
 	p.a = (struct ck_walk){ .r = r, .t = t, .cur = &p.cur, .buf = buf };
 	p.a.s = ck_scratch_mine();
 	if (!buf || !p.a.s)
-		return ck_fail(err, ENOMEM, "reader: no memory");
+		return ck_no_memory(err);
 	p.b = p.a;
 	p.b.buf = buf + room;
 	for (; p.pos < ten->size; p.pos += p.a.len) {

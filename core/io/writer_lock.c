@@ -188,7 +188,7 @@ int ck_writer_lock_take(struct ck_writer_lock **out, const struct ck_root *root,
 		nr++;
 	h = calloc(1, sizeof(*h) + nr * sizeof(h->v[0]));
 	if (!h)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (; !ret && root; root = root->next) {
 		int fd = -1;
 

@@ -55,7 +55,7 @@ static int look_up(struct ck_corrupt_finder *sp, const char *file,
 	if (!sp->tensors)
 		sp->tensors = calloc(img->nr_tensors + 1, sizeof(uint32_t));
 	if (!sp->tensors)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	sp->known = true;
 	sp->nr_tensors = 0;
 	sp->src = 0;
@@ -121,7 +121,7 @@ int ck_corrupt_finder_find(struct ck_corrupt_finder *sp, const char *file,
 		return ret;
 	for (uint32_t i = 0; i < sp->nr_tensors; i++)
 		if (!tell(sp, sp->tensors[i], off, len))
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 	return 0;
 }
 

@@ -38,7 +38,7 @@ int ck_edited_read(const struct ck_root *root, char **names, size_t *len,
 		return ck_fail(err, EINVAL, "%s: not ours", CK_MANIFEST_EDITED);
 	text = malloc((size_t)st.st_size + 1);
 	if (!text)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	n = pread(fd, text, (size_t)st.st_size, 0);
 	if (n < 0)
 		return fail(err);

@@ -73,7 +73,7 @@ static int sort_out(struct ck_hash_list *l, const struct ck_root *root,
 		if (!e->is_dir)
 			ret = look(l, root, e->name, err);
 		else if (ck_dir_list_add(todo, "", e->name, true, 0))
-			ret = ck_fail(err, ENOMEM, "%s: no memory", e->name);
+			ret = ck_no_memory(err);
 	}
 	return ret;
 }
@@ -87,7 +87,7 @@ static int list_all(struct ck_hash_list *l, const struct ck_root *root,
 
 	ck_dir_root_init(&d, root, NULL);
 	if (ck_dir_list_add(&todo, "", "", true, 0))
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (size_t at = 0; at < todo.nr; at++) {
 		ck_auto_dir_list struct ck_dir_list here = { 0 };
 

@@ -31,14 +31,14 @@ static int prepare(struct ck_hash_all *a, unsigned shift, struct ck_err *err)
 
 	a->first = calloc(l->nr + 1, sizeof(*a->first));
 	if (!a->first)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < l->nr; i++) {
 		a->first[i] = nr;
 		nr += ck_mf_nr_blocks(l->v[i].size, shift);
 		a->total += l->v[i].size;
 	}
 	a->block = calloc(nr + 1, sizeof(*a->block));
-	return a->block ? 0 : ck_fail(err, ENOMEM, "no memory");
+	return a->block ? 0 : ck_no_memory(err);
 }
 
 int ck_hash_all_begin(struct ck_hash_all *a, const struct ck_root *root,

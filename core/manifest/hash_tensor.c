@@ -37,7 +37,7 @@ int ck_hash_tensor(struct ck_reader *r, uint32_t t, uint64_t size,
 {
 	ck_auto_free void *buf = aligned_alloc(4096, PIECE);
 	XXH3_state_t *state = XXH3_createState();
-	int ret = buf && state ? 0 : ck_fail(err, ENOMEM, "no memory");
+	int ret = buf && state ? 0 : ck_no_memory(err);
 
 	if (!ret)
 		ret = update(r, t, size, state, buf, bytes, err);

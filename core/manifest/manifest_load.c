@@ -34,7 +34,7 @@ static int read_all(struct ck_manifest *m, struct ck_source *src,
 			       len, (unsigned long long)CK_MAX_INDEX);
 	bytes = malloc(len + 1);
 	if (!bytes)
-		return ck_fail(err, ENOMEM, "no memory for %zu bytes", len);
+		return ck_no_memory(err);
 	ret = ck_source_read(src, bytes, len, 0, err);
 	if (!ret)
 		ret = ck_manifest_parse(m, bytes, len, err);
@@ -72,7 +72,7 @@ int ck_manifest_load(struct ck_manifest *m, const struct ck_root *root,
 		return ret;
 	src = ck_source_file(fd, name, &st);
 	if (!src)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	return ck_wrap(err, read_all(m, src, err), "%s", name);
 }
 

@@ -45,7 +45,7 @@ struct ck_manifest_new {
 
 static int no_memory(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for the manifest");
+	return ck_no_memory(err);
 }
 
 int ck_manifest_new(struct ck_manifest_new **out, unsigned shift,

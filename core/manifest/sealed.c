@@ -31,7 +31,7 @@ static int match(struct ck_sealed *s, struct ck_err *err)
 	s->old = calloc(s->m.nr_blocks + 1, 1);
 	s->marked = calloc(s->m.nr_files + 1, 1);
 	if (!s->file_of || !s->touched || !s->old || !s->marked)
-		return ck_fail(err, ENOMEM, "no memory for the manifest");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < s->img->nr_srcs; i++) {
 		const struct ck_src *src = &s->img->srcs[i];
 		const char *name;
@@ -101,8 +101,7 @@ int ck_sealed_open(struct ck_sealed **out, const struct ck_root *root,
 		   const struct ck_catalog *img, struct ck_err *err)
 {
 	struct ck_sealed *s = ck_sealed_new(root, img);
-	int ret =
-		s ? ck_sealed_load(s, err) : ck_fail(err, ENOMEM, "no memory");
+	int ret = s ? ck_sealed_load(s, err) : ck_no_memory(err);
 
 	if (ret) {
 		ck_sealed_free(s);
@@ -163,7 +162,7 @@ static int add_sums(struct ck_sealed *s, struct ck_checked *sums, uint32_t src,
 	}
 	digest = malloc((f.nr + 1) * sizeof(*digest));
 	if (!digest)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (uint64_t k = 0; k < f.nr; k++)
 		digest[k] = ck_manifest_block(&s->m, f.first + k);
 	return ck_checked_add(sums, src, f.size, digest, err);
@@ -228,7 +227,7 @@ static int compare_index(struct ck_sealed *s, struct ck_err *err)
 	c.file = calloc(s->m.nr_files + 1, sizeof(*c.file));
 	c.number = calloc(s->m.nr_files + 1, sizeof(*c.number));
 	if (!c.file || !c.number)
-		ret = ck_fail(err, ENOMEM, "no memory");
+		ret = ck_no_memory(err);
 	if (!ret)
 		choose_index(&c);
 	in.file = c.file;
@@ -249,8 +248,7 @@ int ck_sealed_sums(struct ck_sealed *s, struct ck_checked **out,
 {
 	const struct ck_checked_later later = { ck_sealed_later, s };
 	struct ck_checked *sums = ck_checked_new(s->img->nr_srcs, s->m.shift);
-	int ret = sums ? compare_index(s, err) :
-			 ck_fail(err, ENOMEM, "no memory");
+	int ret = sums ? compare_index(s, err) : ck_no_memory(err);
 
 	for (uint32_t i = 0; !ret && i < s->img->nr_srcs; i++)
 		if (s->file_of[i] != CK_NO_FILE)

@@ -119,7 +119,7 @@ static int note_end(struct watched *w, struct ck_err *err)
 	struct end *e = ck_vec_push(&w->x->ends);
 
 	if (!e)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*e = (struct end){ w->number, *err };
 	return 0;
 }
@@ -238,16 +238,14 @@ static int make(struct ck_sealed_index *x, const struct ck_root *root,
 	x->buf = malloc(BUFFER);
 	x->seen = calloc(m->nr_files + 1, sizeof(*x->seen));
 	x->good = calloc(m->nr_blocks / 64 + 1, sizeof(*x->good));
-	return x->state && x->buf && x->seen && x->good ?
-		       0 :
-		       ck_fail(err, ENOMEM, "no memory for the manifest");
+	return x->state && x->buf && x->seen && x->good ? 0 : ck_no_memory(err);
 }
 
 int ck_sealed_index_open(struct ck_sealed_index **out,
 			 const struct ck_root *root, struct ck_err *err)
 {
 	struct ck_sealed_index *x = calloc(1, sizeof(*x));
-	int ret = x ? make(x, root, err) : ck_fail(err, ENOMEM, "no memory");
+	int ret = x ? make(x, root, err) : ck_no_memory(err);
 
 	if (ret)
 		ck_sealed_index_free(x);

@@ -41,7 +41,7 @@ static int mark(struct ck_sealed *s, uint64_t file, struct ck_err *err)
 		return 0;
 	ck_sealed_names(s, file, &names);
 	if (names.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ret = ck_edited_add(s->root, &s->edited_fd, names.v, names.len, err);
 	s->marked[file] = !ret;
 	return ret;
@@ -230,7 +230,7 @@ static int prepare(struct job *j, struct ck_err *err)
 	j->first = calloc(m->nr_files + 1, sizeof(*j->first));
 	j->tensor = calloc(j->s->img->nr_tensors + 1u, 1);
 	if (!j->todo || !j->block || !j->file || !j->first || !j->tensor)
-		return ck_fail(err, ENOMEM, "no memory for the manifest");
+		return ck_no_memory(err);
 	for (uint64_t i = 0; i < m->nr_files; i++) {
 		struct ck_manifest_file f;
 

@@ -34,7 +34,7 @@ int ck_base64_decode(const char *text, size_t len, char **out, size_t *out_len,
 		fill++;
 	to = malloc(len / 4 * 3 + 1);
 	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for %zu bytes", len);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < len; i++) {
 		int v = i < len - fill ? value_of((unsigned char)text[i]) : 0;
 

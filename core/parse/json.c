@@ -147,7 +147,7 @@ static json_t *load(const char *bytes, size_t len, struct ck_err *err)
 	json_set_alloc_funcs(malloc_or_leave, free);
 	if (setjmp(here)) {
 		leave = NULL;
-		ck_fail(err, ENOMEM, "no memory for %zu bytes of JSON", len);
+		ck_no_memory(err);
 		return NULL;
 	}
 	leave = &here;
@@ -265,7 +265,7 @@ static json_t *load_with_nuls(const char *bytes, size_t len,
 		return NULL;
 	}
 	if (!copy) {
-		ck_fail(err, ENOMEM, "no memory for %zu bytes of JSON", len);
+		ck_no_memory(err);
 		return NULL;
 	}
 	memcpy(copy, bytes, len);
@@ -278,7 +278,7 @@ static json_t *load_with_nuls(const char *bytes, size_t len,
 	}
 	j = load(copy, len, err);
 	if (j && restore_nuls(j)) {
-		ck_fail(err, ENOMEM, "no memory for %zu bytes of JSON", len);
+		ck_no_memory(err);
 		json_decref(j);
 		j = NULL;
 	}

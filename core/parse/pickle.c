@@ -50,9 +50,7 @@ static int reserve(struct ck_pickle *p, uint64_t limit, struct ck_err *err)
 	p->used = FIRST_FREE;
 	if (p->in_len <= SMALL_INPUT) {
 		p->words = calloc(p->room, sizeof(*p->words));
-		return p->words ?
-			       0 :
-			       ck_fail(err, ENOMEM, "no memory for a pickle");
+		return p->words ? 0 : ck_no_memory(err);
 	}
 	p->map_len = page_up(limit);
 	map = mmap(NULL, p->map_len, PROT_READ | PROT_WRITE,
@@ -93,7 +91,7 @@ static int run(struct ck_pickle *p, const struct ck_pickle_opts *opts,
 	vm.room = (uint32_t)CK_MIN(p->in_len + 1, CK_MAX_PICKLE_STACK);
 	vm.stack = stack = calloc(vm.room, sizeof(*stack));
 	if (!stack)
-		return ck_fail(err, ENOMEM, "no memory for a pickle's stack");
+		return ck_no_memory(err);
 	ret = ck_pickle_run(&vm);
 	if (!ret && used)
 		*used = vm.at;
@@ -108,7 +106,7 @@ int ck_pickle_parse(struct ck_pickle **out, const void *bytes, size_t len,
 	int ret;
 
 	if (!p)
-		return ck_fail(err, ENOMEM, "no memory for a pickle");
+		return ck_no_memory(err);
 	if (len > PICKLE_MAX_INPUT)
 		return ck_fail(
 			err, EINVAL,

@@ -342,8 +342,7 @@ static int check_names(const struct ck_zip_entry *v, size_t nr,
 		calloc(nr, sizeof(*sorted));
 
 	if (!sorted)
-		return ck_fail(err, ENOMEM, "no memory for %zu zip entries",
-			       nr);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < nr; i++)
 		sorted[i] = &v[i];
 	qsort(sorted, nr, sizeof(*sorted), by_name);
@@ -370,9 +369,7 @@ int ck_zip_dir(const void *dir, size_t len, const struct ck_zip_end *end,
 			       end->dir_len);
 	v = calloc(end->nr ? end->nr : 1, sizeof(*v));
 	if (!v)
-		return ck_fail(err, ENOMEM,
-			       "no memory for %" PRIu64 " zip entries",
-			       end->nr);
+		return ck_no_memory(err);
 	while ((ret = ck_zip_dir_next(dir, len, &at, end, &e, err)) > 0) {
 		if (nr < end->nr)
 			v[nr] = e;

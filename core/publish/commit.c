@@ -132,7 +132,7 @@ static int read_all(const struct job *j, struct ck_err *err)
 		return ck_complete(j->s->path, &j->files, &j->opts,
 				   j->in->ranks, holes_are_meant(j), err);
 	ret = ck_opts_without(&opts, &j->opts, "layout");
-	ret = ret ? ck_fail(err, ENOMEM, "no memory for options") :
+	ret = ret ? ck_no_memory(err) :
 		    ck_complete(j->s->path, &j->files, &opts, j->in->ranks,
 				true, err);
 	ck_opts_let_go(&opts);
@@ -456,7 +456,7 @@ static int publish(struct job *j, struct ck_err *err)
 static int set_options(struct job *j, struct ck_err *err)
 {
 	return ck_opts_without(&j->opts, j->in->opts, "verify") ?
-		       ck_fail(err, ENOMEM, "no memory for options") :
+		       ck_no_memory(err) :
 		       0;
 }
 

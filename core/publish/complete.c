@@ -140,7 +140,7 @@ static int look_apart(struct job *job, struct ck_err *err)
 	};
 
 	if (!keep)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	ck_root_fds(job->root, keep, nr);
 	keep[nr] = job->catalog_fd;
 	return ck_child_call(&c, err);

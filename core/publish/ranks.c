@@ -202,7 +202,7 @@ static int add_all(struct ck_ranks *r, const struct ck_dir_tree *files,
 			continue;
 		at = ck_vec_push(r);
 		if (!at)
-			return ck_fail(err, ENOMEM, "no memory for ranks");
+			return ck_no_memory(err);
 		*at = one;
 	}
 	return 0;
@@ -248,7 +248,7 @@ int ck_ranks_find(struct ck_ranks *out, const struct ck_dir_tree *files,
 	sort_names(out);
 	v = ret ? NULL : numbers_of(out, true, &nr);
 	if (!ret && !v)
-		ret = ck_fail(err, ENOMEM, "no memory for ranks");
+		ret = ck_no_memory(err);
 	if (!ret)
 		out->nr_ranks = nr;
 	return ret;
@@ -282,7 +282,7 @@ int ck_ranks_are(const struct ck_ranks *r, uint64_t nr, struct ck_err *err)
 	ck_auto_free uint64_t *v = numbers_of(r, nr == 1, &found);
 
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
+		return ck_no_memory(err);
 	/* one rank has no need to number its files */
 	if (nr == 1 && (!found || v[0]))
 		return 0;

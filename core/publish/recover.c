@@ -219,7 +219,7 @@ static int take(struct ck_draft_list *l, const struct ck_root *root,
 		return ret;
 	at = ck_vec_push(l);
 	if (!at)
-		return ck_fail(err, ENOMEM, "no memory for a list");
+		return ck_no_memory(err);
 	*at = one;
 	return 0;
 }

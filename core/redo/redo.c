@@ -57,7 +57,7 @@ int ck_redo_new(struct ck_redo **out, const struct ck_root *root,
 	int code;
 
 	if (!r)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	clock_gettime(CLOCK_REALTIME, &now);
 	snprintf(r->name, sizeof(r->name), CK_REDO_NEW "%020lld%09ld-%ld",
 		 (long long)now.tv_sec, now.tv_nsec, (long)getpid());
@@ -90,7 +90,7 @@ int ck_redo_add(struct ck_redo *r, const struct ck_redo_part *part,
 {
 	ck_redo_put_part(&r->tail, part);
 	r->nr++;
-	return r->tail.failed ? ck_fail(err, ENOMEM, "no memory") : 0;
+	return r->tail.failed ? ck_no_memory(err) : 0;
 }
 
 static int write_end(struct ck_redo *r, uint64_t len, bool also,
@@ -102,7 +102,7 @@ static int write_end(struct ck_redo *r, uint64_t len, bool also,
 		return ret;
 	ck_redo_put_end(&r->tail, len, r->nr, also);
 	if (r->tail.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ret = ck_pwrite_whole(r->fd, r->tail.v, r->tail.len, len);
 	return ret ? fail(r->name, -ret, err) : 0;
 }
@@ -264,7 +264,7 @@ static int read_tail(struct ck_redo_left *left, unsigned char **tail,
 		return ck_fail(err, EINVAL, "is damaged, or none of ours");
 	*tail = malloc(len);
 	if (!*tail)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (ck_pread_most(left->fd, *tail, len, size - len) != (ssize_t)len)
 		return ck_fail(err, EIO, "cannot be read");
 	return ck_redo_parse(left, *tail, (size_t)len, size, err);

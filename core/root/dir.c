@@ -114,7 +114,7 @@ int ck_dir_open(const struct ck_dir *d, const char *name,
 	if (ret || !d->wrap)
 		return ret;
 	*out = d->wrap->call(d->wrap->ctx, *out);
-	return *out ? 0 : ck_fail(err, ENOMEM, "%s: no memory", name);
+	return *out ? 0 : ck_no_memory(err);
 }
 
 bool ck_dir_has(const struct ck_dir *d, const char *name)
@@ -154,9 +154,7 @@ int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 			       name, size, max);
 	buf = malloc(size + 1);
 	if (!buf)
-		return ck_fail(err, ENOMEM,
-			       "%s: no memory for %" PRIu64 " bytes", name,
-			       size);
+		return ck_no_memory(err);
 	ret = size ? ck_source_read(s, buf, size, 0, err) : 0;
 	if (ret)
 		return ret;

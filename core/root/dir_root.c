@@ -152,7 +152,7 @@ static int root_open(const struct ck_dir *d, const char *name,
 	if (ret)
 		return ret;
 	*out = ck_source_file(fd, name, &st);
-	return *out ? 0 : ck_fail(err, ENOMEM, "%s: no memory", name);
+	return *out ? 0 : ck_no_memory(err);
 }
 
 static bool root_beside(const struct ck_dir *d, const char *name)

@@ -100,7 +100,7 @@ static int add_follow(struct ck_root *root, unsigned i, const char *dir,
 			       strerror(errno));
 	root->follow_given[i] = absolute(dir);
 	if (!root->follow_given[i])
-		return ck_fail(err, ENOMEM, "-o follow=%s: no memory", dir);
+		return ck_no_memory(err);
 	root->follow_fd[i] =
 		open(root->follow_path[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root->follow_fd[i] < 0)
@@ -125,7 +125,7 @@ static int grow_follows(struct ck_root *root, unsigned more, struct ck_err *err)
 	if (given)
 		root->follow_given = given;
 	if (!fd || !path || !given)
-		return ck_fail(err, ENOMEM, "-o follow: no memory");
+		return ck_no_memory(err);
 	for (; root->nr_follow < nr; root->nr_follow++) {
 		fd[root->nr_follow] = -1;
 		path[root->nr_follow] = given[root->nr_follow] = NULL;
@@ -186,7 +186,7 @@ static int open_parent(struct ck_root *root, const char *path,
 
 	root->only = strdup(slash ? slash + 1 : path);
 	if (!dir || !root->only)
-		return ck_fail(err, ENOMEM, "%s: no memory", root->path);
+		return ck_no_memory(err);
 	if (slash)
 		*slash = '\0';
 	return open_dir_at(root, !slash ? "." : *dir ? dir : "/", err);
@@ -228,7 +228,7 @@ static int open_any(struct ck_root *root, const char *path,
 
 	root->path = strdup(path);
 	if (!root->path)
-		return ck_fail(err, ENOMEM, "%s: no memory", path);
+		return ck_no_memory(err);
 	if (stat(path, &st))
 		return ck_fail(err, errno, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
@@ -290,8 +290,7 @@ static int open_chain(struct ck_root *root, const char *paths,
 		if (root->path) {
 			last->next = calloc(1, sizeof(*last->next));
 			if (!last->next)
-				return ck_fail(err, ENOMEM, "%s: no memory",
-					       path);
+				return ck_no_memory(err);
 			last = last->next;
 		}
 		ret = open_one(last, path, opts, err);

@@ -38,7 +38,7 @@ int ck_run_dir_add(struct ck_run_dir *s, struct ck_run_dir_entry *step,
 
 		if (!grown) {
 			ck_run_dir_entry_free(step);
-			return ck_fail(err, ENOMEM, "no memory for steps");
+			return ck_no_memory(err);
 		}
 		s->v = grown;
 		s->room = room;
@@ -269,7 +269,7 @@ static int take(struct ck_run_dir *s, const struct ck_root *all,
 	int ret = look(&step, all, in, name);
 
 	if (ret < 0)
-		return ck_fail(err, ENOMEM, "no memory for steps");
+		return ck_no_memory(err);
 	if (ret && in != all && ck_run_dir_find(s, step.name)) {
 		ck_run_dir_entry_free(&step);
 		return 0; /* joined: the same entry on another disk */
@@ -333,9 +333,8 @@ static int take_all(struct ck_run_dir *s, const struct ck_root *all,
 			continue;
 		ck_str_fmt(&name, "%s%s%s", group, *group ? "/" : "",
 			   e->d_name);
-		ret = name.failed ?
-			      ck_fail(err, ENOMEM, "no memory for steps") :
-			      take(s, all, in, name.v, err);
+		ret = name.failed ? ck_no_memory(err) :
+				    take(s, all, in, name.v, err);
 	}
 	return ret;
 }
@@ -348,7 +347,7 @@ int ck_run_dir_list_in(struct ck_run_dir *out, const struct ck_root *root,
 
 	ck_str_fmt(&any, "%s%sx", group, *group ? "/" : "");
 	if (any.failed)
-		return ck_fail(err, ENOMEM, "no memory for steps");
+		return ck_no_memory(err);
 	*out = (struct ck_run_dir){ .parts = in_save(root, any.v) };
 	for (const struct ck_root *r = root; !ret && r; r = r->next)
 		ret = take_all(out, root, r, group, err);

@@ -95,14 +95,12 @@ static int open_file(struct ck_root *out, const struct ck_root *root,
 	ck_str_fmt(&path, "%s%s%s", root->real, *in ? "/" : "", in);
 	ret = path.failed ? -ENOMEM : ck_root_open(out, path.v, opts, err);
 	if (ret)
-		return path.failed ?
-			       ck_fail(err, ENOMEM, "%s: no memory", base) :
-			       ret;
+		return path.failed ? ck_no_memory(err) : ret;
 	out->only = strdup(base);
 	ck_str_fmt(&path, "/%s", base);
 	if (path.failed || !out->only) {
 		ck_root_close(out);
-		return ck_fail(err, ENOMEM, "%s: no memory", base);
+		return ck_no_memory(err);
 	}
 	free(out->path);
 	out->path = ck_steal(path.v);
@@ -121,7 +119,7 @@ static int open_entry(struct ck_root *out, const struct ck_root *root,
 	int ret;
 
 	if (!in)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	ck_str_fmt(&there, "%s%s", in, base);
 	in[strcspn(in, "/")] = '\0';
 	ck_run_dir_path(root, name, &path);
@@ -146,10 +144,10 @@ static int open_save(struct ck_root *out, const struct ck_root *root,
 	char *slash = in ? strrchr(in, '/') : NULL;
 
 	if (!in)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	*(slash ? slash : in) = '\0';
 	ck_run_dir_add_paths(root, in, &path);
-	return path.failed ? ck_fail(err, ENOMEM, "%s: no memory", name) :
+	return path.failed ? ck_no_memory(err) :
 			     ck_root_open(out, path.v, opts, err);
 }
 

@@ -168,7 +168,7 @@ static int add_save(struct ck_run_dir *s, const struct ck_root *root,
 	ck_str_fmt(&name, "%s%s%s", group, *group ? "/" : "", key);
 	ret = name.failed ? -ENOMEM : ck_run_dir_look_save(&step, root, name.v);
 	if (ret < 0)
-		return ck_fail(err, ENOMEM, "no memory for steps");
+		return ck_no_memory(err);
 	if (!ret)
 		return 0; /* it went */
 	step.numbered = number;

@@ -274,7 +274,7 @@ int ck_sandbox_seccomp(const struct ck_sandbox_in *in, struct ck_err *err)
 	int ret;
 
 	if (!f)
-		return ck_fail(err, ENOMEM, "sandbox: seccomp: no memory");
+		return ck_no_memory(err);
 	/* A tree instead of a list, and no brake on speculation: both cost. */
 	seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	seccomp_attr_set(f, SCMP_FLTATR_CTL_SSB, 1);

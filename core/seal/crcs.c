@@ -37,7 +37,7 @@ static int add(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 		return 0;
 	at = ck_vec_push(f->c);
 	if (!at)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*at = (struct ck_crc){ .file = (size_t)(file - l->v),
 			       .off = off,
 			       .len = len,
@@ -93,7 +93,7 @@ int ck_crcs_find(struct ck_crcs *c, struct ck_ckpt *ck,
 	if (c->nr)
 		qsort(c->v, c->nr, sizeof(*c->v), by_place);
 	c->part = calloc(lay_out(c) + 1, sizeof(*c->part));
-	return c->part ? 0 : ck_fail(err, ENOMEM, "no memory");
+	return c->part ? 0 : ck_no_memory(err);
 }
 
 /* The first that ends behind byte @at of @file. */

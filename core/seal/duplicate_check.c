@@ -31,7 +31,7 @@ struct check {
 
 static int no_memory(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory to compare ranks");
+	return ck_no_memory(err);
 }
 
 static int add_chunk(struct check *c, uint32_t t, uint32_t cell, uint32_t chunk,

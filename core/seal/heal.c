@@ -71,7 +71,7 @@ static int match_all(struct ck_heal *h, const struct ck_opts *opts,
 		return 0;
 	h->from = calloc(h->img->nr_srcs + 1u, sizeof(*h->from));
 	if (!h->from)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (size_t i = 1; !ret && pattern; i++) {
 		ret = match(h, pattern, err);
 		pattern = ck_opts_nth(opts, "from", i);
@@ -87,7 +87,7 @@ int ck_heal_new(struct ck_heal **out, struct ck_ckpt *ck,
 	int ret;
 
 	if (!h)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	h->ck = ck;
 	h->img = ck_ckpt_catalog(ck);
 	ret = match_all(h, opts, err);
@@ -102,7 +102,7 @@ int ck_heal_new(struct ck_heal **out, struct ck_ckpt *ck,
 	}
 	if (!ret && h->sealed) {
 		h->block = calloc(h->m.nr_blocks + 1, 1);
-		ret = h->block ? 0 : ck_fail(err, ENOMEM, "no memory");
+		ret = h->block ? 0 : ck_no_memory(err);
 	}
 	if (ret) {
 		ck_heal_free(h);

@@ -100,7 +100,7 @@ static int make_items(struct job *j, struct ck_err *err)
 		n += add_file(NULL, in, i);
 	j->item = calloc(n + 1, sizeof(*j->item));
 	if (!j->item)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < in->nr; i++)
 		j->nr_items += add_file(j->item + j->nr_items, in, i);
 	for (uint32_t i = 0; i < img->nr_tensors; i++)
@@ -194,7 +194,7 @@ static int prepare(struct job *j, struct ck_err *err)
 	j->digest = calloc(img->nr_tensors + 1, sizeof(*j->digest));
 	j->known = calloc(img->nr_tensors + 1, 1);
 	if (!j->digest || !j->known)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	return make_items(j, err);
 }
 

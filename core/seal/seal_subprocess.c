@@ -82,7 +82,7 @@ static int run_apart(struct apart *a, struct ck_err *err)
 	};
 
 	if (!keep)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ck_root_fds(a->root, keep, nr);
 	keep[nr] = a->catalog_fd;
 	keep[nr + 1] = a->out;
@@ -101,7 +101,7 @@ static int take(int from, void **bytes, size_t *len, struct ck_err *err)
 		return ck_fail(err, EINVAL, "no manifest was made");
 	all = malloc((size_t)st.st_size);
 	if (!all)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (ck_pread_most(from, all, (uint64_t)st.st_size, 0) != st.st_size)
 		return ck_fail(err, EIO, "no manifest was made");
 	ret = ck_manifest_parse(&m, all, (size_t)st.st_size, err);

@@ -208,7 +208,7 @@ int ck_verify_files(struct ck_verify *v, struct ck_err *err)
 	w.file = calloc(v->now.nr + 1, sizeof(*w.file));
 	w.sealed = calloc(v->now.nr + 1, sizeof(*w.sealed));
 	if (!v->extra || !w.file || !w.sealed || match(&w))
-		ret = ck_fail(err, ENOMEM, "no memory");
+		ret = ck_no_memory(err);
 	if (!ret)
 		ret = run(&w, err);
 	if (v->nr_damage)

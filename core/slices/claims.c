@@ -30,7 +30,7 @@ int ck_claims_open(struct ck_claims **out, int dir,
 
 	ck_claims_boot();
 	if (!c)
-		return ck_fail(err, ENOMEM, "no memory for slices");
+		return ck_no_memory(err);
 	c->dir = dir;
 	c->plan = plan;
 	c->log.fd = c->log.safe = -1;
@@ -38,7 +38,7 @@ int ck_claims_open(struct ck_claims **out, int dir,
 	c->others = calloc(plan->nr_files + 1, sizeof(*c->others));
 	pthread_mutex_init(&c->lock, NULL);
 	ret = c->own && c->others ? ck_claims_read_others(c, err) :
-				    ck_fail(err, ENOMEM, "no memory");
+				    ck_no_memory(err);
 	if (ret)
 		ck_claims_close(c);
 	else
@@ -77,7 +77,7 @@ int ck_claims_refresh(struct ck_claims *c, struct ck_err *err)
 
 static int no_mem(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for what was written");
+	return ck_no_memory(err);
 }
 
 struct freed {

@@ -197,7 +197,7 @@ static int read_other(struct ck_claims *c, const char *name, struct ck_err *err)
 	if (fd < 0)
 		return errno == ENOENT ? 0 : fail(err, path);
 	if (read_one(c, name, fd, c->others))
-		return ck_fail(err, ENOMEM, "no memory for what was written");
+		return ck_no_memory(err);
 	return 0;
 }
 
@@ -303,7 +303,7 @@ static int move_all(struct ck_claims *c, const char *name, int fd,
 	for (uint32_t i = 0; i < c->plan->nr_files; i++)
 		ck_intervals_free(&sets[i]);
 	if (ret == -ENOMEM)
-		return ck_fail(err, ENOMEM, "no memory for what was written");
+		return ck_no_memory(err);
 	if (!ret)
 		unlink_log(c, name);
 	return ret;
@@ -319,7 +319,7 @@ static int take_over(struct ck_claims *c, const char *name, struct ck_err *err)
 	struct stat st;
 
 	if (!sets)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	with_end(path, name, ".log");
 	fd = open_log(c->dir, path, O_RDWR);
 	if (fd < 0 || lock_log(fd) || fstat(fd, &st) || !st.st_nlink)
@@ -410,7 +410,7 @@ int ck_claims_slot_free(struct ck_claims *c, uint32_t slot, struct ck_err *err)
 		uint32_t *grown = reallocarray(log->free, room, sizeof(*grown));
 
 		if (!grown)
-			return ck_fail(err, ENOMEM, "no memory for slots");
+			return ck_no_memory(err);
 		log->free = grown;
 		log->room_free = room;
 	}

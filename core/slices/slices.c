@@ -70,7 +70,7 @@ static int slurp(int fd, uint64_t max, char **bytes, size_t *len,
 		return ck_fail(err, EINVAL, "slices: a file is too large");
 	*bytes = malloc((size_t)st.st_size + 1);
 	if (!*bytes)
-		return ck_fail(err, ENOMEM, "no memory for slices");
+		return ck_no_memory(err);
 	n = ck_pread_most(fd, *bytes, (uint64_t)st.st_size, 0);
 	if (n != st.st_size) {
 		free(*bytes);
@@ -108,7 +108,7 @@ static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
 	int ret;
 
 	if (fd < 0 || !keep)
-		return ck_fail(err, ENOMEM, "no memory for a layout");
+		return ck_no_memory(err);
 	ck_root_fds(root, keep, nr);
 	keep[nr] = fd;
 	ret = ck_child_call(&c, err);
@@ -125,7 +125,7 @@ static int check_plan(const char *bytes, size_t len, struct ck_err *err)
 	int ret;
 
 	if (!copy)
-		return ck_fail(err, ENOMEM, "no memory for a layout");
+		return ck_no_memory(err);
 	memcpy(copy, bytes, len);
 	ret = ck_slice_plan_take(&p, copy, len, err);
 	if (ret)
@@ -308,7 +308,7 @@ static int make_tables(struct ck_slices *sl, struct ck_err *err)
 	sl->first_of = calloc(p->nr_tensors + 2, sizeof(*sl->first_of));
 	sl->by_tensor = calloc(p->nr_pieces + 1, sizeof(*sl->by_tensor));
 	if (!sl->to_plan || !sl->first_of || !sl->by_tensor)
-		return ck_fail(err, ENOMEM, "no memory for slices");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < p->nr_tensors; i++)
 		sl->to_plan[i] = ck_slice_plan_find_tensor(
 			p, ck_catalog_str(&sl->img, sl->img.tensors[i].name,
@@ -351,7 +351,7 @@ int ck_slices_open(struct ck_slices **out, struct ck_draft *s,
 	int ret;
 
 	if (!sl)
-		return ck_fail(err, ENOMEM, "no memory for slices");
+		return ck_no_memory(err);
 	sl->draft = s;
 	sl->dir = sl->files = -1;
 	for (size_t i = 0; i < CK_SLICES_FDS; i++)

@@ -70,8 +70,7 @@ static void work(void *ctx)
 	uint32_t i;
 
 	while (!j->stop && (i = j->next++) < j->sl->plan.nr_files) {
-		int ret = buf ? sum_file(j, i, buf, &err) :
-				ck_fail(&err, ENOMEM, "no memory for sums");
+		int ret = buf ? sum_file(j, i, buf, &err) : ck_no_memory(&err);
 
 		if (!ret)
 			continue;
@@ -91,7 +90,7 @@ int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err)
 
 	j.crc = calloc(sl->plan.nr_pieces + 1u, sizeof(*j.crc));
 	if (!j.crc)
-		return ck_fail(err, ENOMEM, "no memory for sums");
+		return ck_no_memory(err);
 	pthread_mutex_init(&j.lock, NULL);
 	ret = ck_pool_run(&pool, err);
 	pthread_mutex_destroy(&j.lock);

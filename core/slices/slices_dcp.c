@@ -25,7 +25,7 @@ struct index {
 
 static int no_mem(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for metadata");
+	return ck_no_memory(err);
 }
 
 /* One of a tensor without elements stands for all of it. */

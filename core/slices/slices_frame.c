@@ -71,7 +71,7 @@ int ck_slice_plan_header(const struct ck_slice_plan *p, uint32_t f,
 	while (!out->failed && out->len < file->data)
 		ck_str_puts(out, " ");
 	if (out->failed)
-		return ck_fail(err, ENOMEM, "no memory for a header");
+		return ck_no_memory(err);
 	if (out->len > CK_MAX_HEADER)
 		return ck_fail(err, E2BIG,
 			       "%s: its header would have %zu bytes, of at "
@@ -92,7 +92,7 @@ static int make_blob(const struct ck_slice_plan *p,
 
 	*out = (struct ck_torch_blob){ .crc = crc };
 	if (ck_torch_blob_make(out, t->dtype, len, t->rank))
-		return ck_fail(err, ENOMEM, "no memory for an archive");
+		return ck_no_memory(err);
 	return 0;
 }
 

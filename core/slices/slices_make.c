@@ -29,7 +29,7 @@ struct group {
 
 int ck_slice_plan_no_mem(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for a layout");
+	return ck_no_memory(err);
 }
 
 uint32_t ck_slice_plan_put_str(struct ck_slice_plan_making *m, const char *s,

@@ -46,7 +46,7 @@ static void look_at(struct ck_slices *sl, uint32_t piece, struct lack *out)
 
 static int no_mem(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for a list");
+	return ck_no_memory(err);
 }
 
 static void add_up(const struct ck_slices *sl,

@@ -70,7 +70,7 @@ int ck_view_as_ckpt(struct ck_ckpt **out, struct ck_view *v, uint32_t d,
 	int ret;
 
 	if (!o)
-		return ck_fail(err, ENOMEM, "no memory for a view");
+		return ck_no_memory(err);
 	o->v = v;
 	o->owned = owned;
 	ret = open_over(out, o, d, err);

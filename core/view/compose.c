@@ -146,9 +146,7 @@ void ck_compose_pad(struct ck_compose *c, char fill, unsigned align)
 int ck_compose_done(const struct ck_compose *c, struct ck_err *err)
 {
 	if (c->failed || c->blob.failed)
-		return ck_fail(err, ENOMEM,
-			       "no memory for a view of %zu pieces",
-			       c->pieces.nr);
+		return ck_no_memory(err);
 	return 0;
 }
 

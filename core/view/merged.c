@@ -140,7 +140,7 @@ int ck_merged_make(struct ck_compose *out, const struct ck_merged_in *in,
 
 	make_header(&json, in);
 	if (json.failed)
-		return ck_fail(err, ENOMEM, "no memory for a header");
+		return ck_no_memory(err);
 	if (json.len > CK_MAX_HEADER)
 		return ck_fail(
 			err, E2BIG,

@@ -40,7 +40,7 @@ static int report_copy(const struct ck_view *v, const struct ck_model_names *n,
 	ck_auto_free bool *has = calloc((size_t)v->nr + 1, sizeof(*has));
 
 	if (!has)
-		return ck_fail(err, ENOMEM, "no memory for a view");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < n->nr; i++) {
 		has[n->v[i].tensor - v->first] = true;
 		report_name(v, &n->v[i]);
@@ -66,7 +66,7 @@ int ck_merged_set_take(struct ck_merged_set *h, const struct ck_view *v,
 	*h = (struct ck_merged_set){ 0 };
 	h->v = calloc((size_t)v->nr + 1, sizeof(*h->v));
 	if (!h->v)
-		return ck_fail(err, ENOMEM, "no memory for a view");
+		return ck_no_memory(err);
 	if (ck_model_names_twice(img))
 		ret = ck_model_names_make(&h->names, img, v->first, v->nr, opts,
 					  err);

@@ -44,7 +44,7 @@ static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,
 		return 0;
 	text = malloc(o->len + 1);
 	if (!text)
-		return ck_fail(err, ENOMEM, "no memory for " OBJECT_NAME);
+		return ck_no_memory(err);
 	ret = ck_ckpt_read_object(ck, i, text, o->len, 0, err);
 	if (!ret && !ck_json_parse(&from, text, o->len, NULL) &&
 	    json_is_object(from))
@@ -82,7 +82,7 @@ int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
 		json_object_set_new(all, "format", json_string("pt"));
 	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
 	if (!text)
-		return ck_fail(err, ENOMEM, "no memory for " OBJECT_NAME);
+		return ck_no_memory(err);
 	ck_str_puts(out, text);
-	return out->failed ? ck_fail(err, ENOMEM, "no memory") : 0;
+	return out->failed ? ck_no_memory(err) : 0;
 }

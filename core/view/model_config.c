@@ -32,8 +32,7 @@ int ck_model_config(json_t **out, const struct ck_root *root,
 		    const struct ck_opts *opts, struct ck_err *err)
 {
 	struct ck_extras *e = calloc(1, sizeof(*e));
-	int ret = e ? ck_extras_take(e, root, opts, err) :
-		      ck_fail(err, ENOMEM, "no memory for a config.json");
+	int ret = e ? ck_extras_take(e, root, opts, err) : ck_no_memory(err);
 
 	*out = NULL;
 	if (!ret)

@@ -445,7 +445,7 @@ int ck_model_names_make(struct ck_model_names *out,
 	ck_str_free(&p.taken);
 	if (ret) {
 		ck_model_names_free(out);
-		return ck_fail(err, ENOMEM, "no memory for %u names", nr);
+		return ck_no_memory(err);
 	}
 	return 0;
 }

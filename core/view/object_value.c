@@ -393,7 +393,7 @@ static int load(struct ck_object_values *v, uint32_t i,
 		return 0;
 	v->bytes = malloc(o->len);
 	if (!v->bytes)
-		return ck_fail(err, ENOMEM, "no memory for an object");
+		return ck_no_memory(err);
 	ret = ck_ckpt_read_object(v->ck, i, v->bytes, o->len, 0, err);
 	if (ret)
 		return ret;
@@ -401,7 +401,7 @@ static int load(struct ck_object_values *v, uint32_t i,
 	v->off = o->off;
 	v->len = o->len;
 	ret = ck_pickle_parse(&v->p, v->bytes, v->len, NULL, NULL, NULL);
-	return ret == -ENOMEM ? ck_fail(err, ENOMEM, "no memory") : 0;
+	return ret == -ENOMEM ? ck_no_memory(err) : 0;
 }
 
 /* A safetensors header's __metadata__: strings by strings. */
@@ -463,7 +463,7 @@ int ck_object_value(struct ck_object_values *v, uint32_t i, struct ck_str *out,
 		text = malloc(o->len + 1);
 		ret = text ? ck_ckpt_read_object(v->ck, i, text, o->len, 0,
 						 err) :
-			     ck_fail(err, ENOMEM, "no memory for an object");
+			     ck_no_memory(err);
 		*why = ret ? NULL : put_plain(o, text, out);
 	}
 	ck_po_end(out);

@@ -47,7 +47,7 @@ int ck_replace_new(struct ck_replace **out, const struct ck_view *v, uint32_t i,
 	int ret;
 
 	if (!r)
-		return ck_fail(err, ENOMEM, "no memory for a replacement");
+		return ck_no_memory(err);
 	r->v = v;
 	r->nr = i;
 	r->e = e;
@@ -242,7 +242,7 @@ static int commit_alone(struct ck_replace *r, struct ck_err *err)
 {
 	ck_auto_free unsigned char *buf = malloc(PIECE);
 	bool some = false;
-	int ret = buf ? 0 : ck_fail(err, ENOMEM, "no memory");
+	int ret = buf ? 0 : ck_no_memory(err);
 
 	if (!ret)
 		ret = prepare(r, buf, err);

@@ -193,7 +193,7 @@ static int fill(const struct reading *r, uint64_t first, struct ck_err *err)
 	if (!made.bytes)
 		made.bytes = malloc(BAND_BYTES);
 	if (!made.bytes)
-		return ck_fail(err, ENOMEM, "no memory to transpose");
+		return ck_no_memory(err);
 	ret = read_elements(r, made.first, made.nr, made.bytes, err);
 	made.at_ns = ret ? 0 : ck_now_ns();
 	made.of = ret ? NULL : made.of;
@@ -275,7 +275,7 @@ int ck_turned_read(const struct ck_view *v, const struct ck_span *span,
 	int ret = 0;
 
 	if (!tile || !in)
-		return ck_fail(err, ENOMEM, "no memory to transpose");
+		return ck_no_memory(err);
 	for (uint64_t off = span->off; len && !ret; off += n) {
 		uint64_t first = off / to, skip = off % to;
 		uint64_t nr = CK_MIN(block / r.size, len / to);

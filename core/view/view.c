@@ -88,8 +88,7 @@ int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
 
 	(void)opts;
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for view %s",
-			       base->ops->name);
+		return ck_no_memory(err);
 	*v = *base;
 	*out = v;
 	return 0;
@@ -133,7 +132,7 @@ static int read_cast(const struct ck_view *v, const struct ck_span *span,
 	int ret = 0;
 
 	if (!in)
-		return ck_fail(err, ENOMEM, "no memory to cast");
+		return ck_no_memory(err);
 	for (uint64_t off = span->off; len && !ret; off += n) {
 		uint64_t first = off / to, skip = off % to;
 		uint64_t nr = CK_MIN(CAST_BYTES / from, len / to);

@@ -83,7 +83,7 @@ static int st_open(struct ck_view **out, const struct ck_view *base,
 	int ret;
 
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		return ck_no_memory(err);
 	v->one.base = *base;
 	ck_lazy_init(&v->one.file, make_file, v);
 	ret = ck_merged_set_take(&v->held, base, opts, ck_merged_refuses, err);

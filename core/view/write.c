@@ -70,7 +70,7 @@ static int make_was(struct put *p, uint64_t len, struct ck_err *err)
 {
 	p->was = malloc(len);
 	if (!p->was)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	for (uint64_t k = 0; k < len; k++)
 		p->was[k] = (unsigned char)~p->buf[k];
 	return 0;

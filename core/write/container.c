@@ -103,7 +103,7 @@ static int add_unit(struct ck_sums *s, struct ck_sum_file *f, uint64_t off,
 		return 0;
 	ret = ck_sum_find(s->r, f->src, &u, err);
 	if (!ret && !ck_vec_reserve(&f->units, 1))
-		ret = ck_fail(err, ENOMEM, "checksums: no memory");
+		ret = ck_no_memory(err);
 	if (ret) {
 		free_unit(&u);
 		return ret;
@@ -122,7 +122,7 @@ int ck_sums_need(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 	int ret;
 
 	if (!f)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	if (!len)
 		len = s->r->in.img->srcs[src].id.size;
 	pthread_mutex_lock(&f->lock);
@@ -198,7 +198,7 @@ int ck_sum_blocks(struct ck_sums *s, uint32_t src, const struct ck_sum_unit *u,
 	sum->block = calloc(nr_blocks(sum), sizeof(*sum->block));
 	sum->state = calloc(nr_blocks(sum), sizeof(*sum->state));
 	if (!sum->block || !sum->state)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	if (!sum->place[0].big)
 		return 0;
 	ret = ck_sum_all(s, src, sum, &crc, err);

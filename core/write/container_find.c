@@ -41,7 +41,7 @@ static int find_end(struct ck_reader *r, uint32_t src,
 	int ret;
 
 	if (!tail)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	ret = read_at(r, src, tail, len, u->off + u->len - len, err);
 	return ret ? ret : ck_zip_end(tail, len, u->len, end, err);
 }
@@ -55,7 +55,7 @@ static int add_entry(struct ck_sum_unit *u, const struct ck_zip_entry *e,
 		return 0;
 	sum = ck_vec_push(&u->sums);
 	if (!sum)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	*sum = (struct ck_sum){
 		.from = u->off + e->local_off,
 		.to = u->off + e->limit,
@@ -94,7 +94,7 @@ static int find_zip(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 			       (unsigned long long)end.dir_len);
 	dir = malloc(end.dir_len + 1);
 	if (!dir)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	ret = read_at(r, src, dir, end.dir_len, u->off + end.dir_off, err);
 	while (!ret) {
 		uint64_t entry = end.dir_off + at;
@@ -133,7 +133,7 @@ int ck_sum_locate(struct ck_reader *r, uint32_t src,
 	int ret;
 
 	if (!head)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	ret = read_at(r, src, head, len, sum->local, err);
 	if (ret)
 		return ret;
@@ -182,7 +182,7 @@ static int add_trailer(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 		return ret;
 	sum = ck_vec_push(&u->sums);
 	if (!sum)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	*sum = (struct ck_sum){
 		.from = u->off,
 		.to = u->off + u->len - TRAILER,
@@ -211,7 +211,7 @@ static int check_safetensors(struct ck_reader *r, uint32_t src,
 		return 0;
 	text = malloc(len);
 	if (!text)
-		return ck_fail(err, ENOMEM, "checksums: no memory");
+		return ck_no_memory(err);
 	ret = read_at(r, src, text, len, u->off + 8, err);
 	if (ret || !memmem(text, len, "\"crc_num\"", 9))
 		return ret;

@@ -244,7 +244,7 @@ static int make_maps(struct ck_overlay *o, struct ck_err *err)
 	o->map = calloc(img->nr_srcs + 1u, sizeof(*o->map));
 	o->buf = malloc(ck_overlay_buf_size());
 	if (!o->map || !o->buf)
-		return ck_fail(err, ENOMEM, "overlay: no memory");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < img->nr_srcs; i++)
 		if (img->srcs[i].kind == CK_SRC_FILE)
 			ck_overlay_map_init(&o->map[i], img->srcs[i].id.size);
@@ -258,7 +258,7 @@ int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 	int ret;
 
 	if (!o)
-		return ck_fail(err, ENOMEM, "overlay: no memory");
+		return ck_no_memory(err);
 	o->img = in->img;
 	o->write = in->write;
 	o->dir_fd = o->head_fd = o->log_fd = -1;

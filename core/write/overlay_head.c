@@ -144,7 +144,7 @@ static int compare(struct ck_overlay *o, const struct ck_overlay_in *in,
 			       CK_OVERLAY_HEAD);
 	have = malloc((size_t)st.st_size + 1);
 	if (!have)
-		return ck_fail(err, ENOMEM, "overlay: no memory");
+		return ck_no_memory(err);
 	if (pread(o->head_fd, have, (size_t)st.st_size, 0) != st.st_size)
 		return ck_fail(err, EIO, "overlay: %s cannot be read",
 			       CK_OVERLAY_HEAD);
@@ -161,7 +161,7 @@ int ck_overlay_head(struct ck_overlay *o, const struct ck_overlay_in *in,
 
 	compose(&want, in);
 	if (want.failed)
-		return ck_fail(err, ENOMEM, "overlay: no memory");
+		return ck_no_memory(err);
 	o->head_fd =
 		openat(o->dir_fd, CK_OVERLAY_HEAD,
 		       (o->write ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC);

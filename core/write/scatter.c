@@ -461,7 +461,7 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 	int ret;
 
 	if (!sc.s)
-		return ck_fail(err, ENOMEM, "writer: no memory");
+		return ck_no_memory(err);
 	ck_plan_reset(&sc.s->plan);
 	sc.s->plan.op = CK_IO_WRITE;
 	ret = each(&sc, off, false, err);

@@ -26,7 +26,7 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	struct ck_writer *w = calloc(1, sizeof(*w));
 
 	if (!w)
-		return ck_fail(err, ENOMEM, "writer: no memory");
+		return ck_no_memory(err);
 	w->r = r;
 	w->img = img;
 	pthread_mutex_init(&w->edge, NULL);
@@ -37,7 +37,7 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	if (!w->wrote_ns || !w->failed || !w->sums ||
 	    ck_shared_storage_new(&w->alias, img)) {
 		ck_writer_free(w);
-		return ck_fail(err, ENOMEM, "writer: no memory");
+		return ck_no_memory(err);
 	}
 	*out = w;
 	return 0;

@@ -283,7 +283,7 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 		mounted->shards = fs_shards_new(root);
 	mounted->virt = fs_virt_new(&virt);
 	if (!ret && (!mounted->shards || !mounted->virt))
-		ret = ck_fail(err, ENOMEM, "no memory for a mount");
+		ret = ck_no_memory(err);
 	if (!ret && atomic_load(&mounted->state) == FS_MOUNTED_NEW)
 		ret = fs_mounted_list_siblings(s, mounted, err);
 	return ret;

@@ -25,7 +25,7 @@ static int new_table(struct fs_mounted_table **out,
 		s->v = calloc(FS_MAX_MOUNTED, sizeof(*s->v));
 	if (!s || !s->v) {
 		free(s);
-		return ck_fail(err, ENOMEM, "no memory for a mount");
+		return ck_no_memory(err);
 	}
 	s->in = *in;
 	pthread_mutex_init(&s->lock, NULL);

@@ -281,7 +281,7 @@ int fs_shards_lookup(struct fs_shards *s, uint64_t dir, const char *name,
 	if (!parent)
 		return ck_fail(err, ESTALE, "shards: unknown directory");
 	if (!path)
-		return ck_fail(err, ENOMEM, "shards: no memory");
+		return ck_no_memory(err);
 	ret = fs_shards_stat_path(s, path, st, err);
 	if (ret)
 		return ret;
@@ -290,7 +290,7 @@ int fs_shards_lookup(struct fs_shards *s, uint64_t dir, const char *name,
 	if (n)
 		*ino = st->st_ino = n->ino;
 	pthread_mutex_unlock(&s->lock);
-	return n ? 0 : ck_fail(err, ENOMEM, "shards: no memory");
+	return n ? 0 : ck_no_memory(err);
 }
 
 int fs_shards_stat(struct fs_shards *s, uint64_t ino, struct stat *st,

@@ -197,7 +197,7 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 		return ret;
 	add_runtime(v, id, &f->problems_found);
 	if (f->problems_found.failed)
-		return ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
+		return ck_no_memory(err);
 	f->img = v->img;
 	f->generation = v->in.generation;
 	f->doc = d;
@@ -210,8 +210,7 @@ int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
 		 struct ck_err *err)
 {
 	struct fs_virt_file *f = calloc(1, sizeof(*f));
-	int ret = f ? fill(v, id, f, err) :
-		      ck_fail(err, ENOMEM, "no memory for %s", files[id].name);
+	int ret = f ? fill(v, id, f, err) : ck_no_memory(err);
 
 	if (ret)
 		fs_virt_close(f);

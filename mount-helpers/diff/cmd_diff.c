@@ -113,7 +113,7 @@ static int look_absent(struct diff *d, struct compare_pair *p)
 	p->kind = COMPARE_UNREADABLE;
 	diff_put_refusal(&why, lacks, problem);
 	p->why = why.v;
-	return why.failed ? ck_fail(&d->err, ENOMEM, "no memory") : 0;
+	return why.failed ? ck_no_memory(&d->err) : 0;
 }
 
 static bool has_name(const struct ck_catalog *img, const char *name, size_t len)
@@ -140,7 +140,7 @@ static int add_refusals(struct diff *d, const struct side *s,
 			continue;
 		r = ck_vec_push(&d->refusal);
 		if (!r)
-			return ck_fail(&d->err, ENOMEM, "no memory");
+			return ck_no_memory(&d->err);
 		*r = (struct refusal){ .s = s, .problem = s->refused[i] };
 	}
 	return 0;
@@ -153,7 +153,7 @@ static struct compare_pair *add_pair(struct diff *d, uint32_t a, uint32_t b)
 	if (p)
 		*p = (struct compare_pair){ .a = a, .b = b };
 	else
-		ck_fail(&d->err, ENOMEM, "no memory");
+		ck_no_memory(&d->err);
 	return p;
 }
 
@@ -230,7 +230,7 @@ static void tick(void *ctx, uint64_t bytes, uint64_t total)
 static int take_refused(struct diff *d, struct side *s)
 {
 	s->nr_refused = health_refusals(s->img, &s->refused);
-	return s->refused ? 0 : ck_fail(&d->err, ENOMEM, "no memory");
+	return s->refused ? 0 : ck_no_memory(&d->err);
 }
 
 static int compare(struct diff *d)

@@ -44,14 +44,14 @@ static int add_file(struct export *x, uint32_t nr, const struct ck_vfile *f,
 	struct export_file *to = ck_vec_push(&x->file);
 
 	if (!to)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*to = (struct export_file){ .name = strdup(as),
 				    .nr = nr,
 				    .size = f->size,
 				    .first = x->pieces };
 	x->bytes += f->size;
 	x->pieces += nr_pieces(f->size);
-	return to->name ? 0 : ck_fail(err, ENOMEM, "no memory");
+	return to->name ? 0 : ck_no_memory(err);
 }
 
 static void add_text(XXH3_state_t *s, const char *text)
@@ -85,7 +85,7 @@ static int identify(struct export *x, const char *only,
 	XXH128_hash_t h;
 
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	XXH3_128bits_reset(s);
 	add_text(s, x->view->ops->name);
 	add_text(s, only ? only : "");
@@ -212,7 +212,7 @@ int export_plan(struct export *x, const struct ck_view *view, const char *only,
 	x->now.done = calloc(x->pieces + 1, 1);
 	return x->digest && x->done && x->now.digest && x->now.done ?
 		       export_sums_plan(x, err) :
-		       ck_fail(err, ENOMEM, "no memory");
+		       ck_no_memory(err);
 }
 
 void export_free(struct export *x)
@@ -338,7 +338,7 @@ static void work(void *arg)
 	ck_auto_free char *buf = aligned_alloc(4096, EXPORT_PIECE);
 	struct ck_err err = { 0 };
 	struct piece p;
-	int ret = buf ? 0 : ck_fail(&err, ENOMEM, "no memory");
+	int ret = buf ? 0 : ck_no_memory(&err);
 
 	pthread_mutex_lock(&x->lock);
 	while (!ret && take(x, &p)) {

@@ -42,7 +42,7 @@ static int read_end(struct export *x, struct ck_zip_end *end, char **dir,
 	*dir = malloc(end->dir_len + 1);
 	return *dir ? ck_view_read(x->view, f->nr, *dir, end->dir_len,
 				   end->dir_off, err) :
-		      ck_fail(err, ENOMEM, "no memory for sums");
+		      ck_no_memory(err);
 }
 
 /* One without a sum whose bytes are of a tensor. */
@@ -65,7 +65,7 @@ static int add(struct export *x, const struct ck_zip_entry *e, uint64_t dir_at,
 		return ret;
 	s = ck_vec_push(&x->sum);
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory for sums");
+		return ck_no_memory(err);
 	*s = (struct export_sum){ .off = payload,
 				  .len = e->size,
 				  .field = { e->local_off + LOCAL_CRC,
@@ -103,9 +103,7 @@ int export_sums_plan(struct export *x, struct ck_err *err)
 		qsort(x->sum.v, x->sum.nr, sizeof(*x->sum.v), by_place);
 	x->part = calloc(x->pieces + x->sum.nr + 1, sizeof(*x->part));
 	x->summed = calloc(x->pieces + 1, 1);
-	return x->part && x->summed ?
-		       0 :
-		       ck_fail(err, ENOMEM, "no memory for sums");
+	return x->part && x->summed ? 0 : ck_no_memory(err);
 }
 
 /* The first member that ends behind @off. */
@@ -140,7 +138,7 @@ static int take_kept(struct export *x, int fd, struct ck_err *err)
 	ck_auto_free char *buf = malloc(EXPORT_PIECE);
 
 	if (!buf)
-		return ck_fail(err, ENOMEM, "no memory for sums");
+		return ck_no_memory(err);
 	for (uint64_t p = 0; p < x->pieces; p++) {
 		uint64_t off = p * EXPORT_PIECE;
 		uint64_t len = CK_MIN(EXPORT_PIECE, x->file.v[0].size - off);

@@ -85,7 +85,7 @@ static int make_spool(struct sup *s, struct ck_err *err)
 			     0;
 	}
 	if (ck_opts_add(s->in->opts, "spool", s->spool))
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	return 0;
 }
 

@@ -130,7 +130,7 @@ static int copy_all(struct apply *a)
 
 	a->buf = malloc(PIECE);
 	if (!ret && !a->buf)
-		ret = ck_fail(&a->o->err, ENOMEM, "no memory");
+		ret = ck_no_memory(&a->o->err);
 	for (size_t i = 0; i < list.nr; i++)
 		a->total += list.v[i].size;
 	progress_begin(&a->bar, "copying");

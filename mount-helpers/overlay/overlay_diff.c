@@ -140,7 +140,7 @@ static int find(struct diff *d)
 	d->was = malloc(PIECE);
 	d->is = malloc(PIECE);
 	if (!d->gather || !d->was || !d->is)
-		return ck_fail(&d->o->err, ENOMEM, "no memory");
+		return ck_no_memory(&d->o->err);
 	for (uint32_t i = 0; i < img->nr_tensors; i++) {
 		d->gather[i].elem = ck_dtype_info(img->tensors[i].dtype)->size;
 		d->gather[i].elem += !d->gather[i].elem;
@@ -185,7 +185,7 @@ int overlay_diff(struct overlay *o)
 	int ret = find(&d);
 
 	if (!ret && show(&d))
-		ret = ck_fail(&o->err, ENOMEM, "no memory");
+		ret = ck_no_memory(&o->err);
 	for (uint32_t i = 0; d.gather && i < o->img->nr_tensors; i++)
 		ck_element_ranges_free(&d.gather[i]);
 	free(d.gather);

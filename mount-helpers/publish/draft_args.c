@@ -44,7 +44,7 @@ int draft_step(struct draft_place *out, const char *path,
 	int ret;
 
 	if (!dir)
-		return ck_fail(err, ENOMEM, "out of memory");
+		return ck_no_memory(err);
 	while (len > 1 && dir[len - 1] == '/')
 		dir[--len] = '\0';
 	slash = strrchr(dir, '/');

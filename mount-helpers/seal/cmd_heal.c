@@ -391,7 +391,7 @@ static int write_all(struct heal *x)
 		calloc(x->img->nr_tensors + 1u, sizeof(*whole));
 	struct ck_edit *e = ck_ckpt_edit(x->ck);
 	uint64_t differ;
-	int ret = e && whole ? 0 : ck_fail(&x->err, ENOMEM, "no memory");
+	int ret = e && whole ? 0 : ck_no_memory(&x->err);
 
 	ck_str_puts(&x->out, json(x) ? ", \"left\": [" : "");
 	if (!ret)

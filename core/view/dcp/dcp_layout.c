@@ -79,7 +79,7 @@ void ck_dcp_layout_free(struct ck_dcp_layout *l)
 
 static int no_memory(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for dcp/");
+	return ck_no_memory(err);
 }
 
 /* ---- items and files ---- */

@@ -165,7 +165,7 @@ int ck_dcp_paths_resolve(struct ck_dcp_layout *l, struct ck_err *err)
 	uint32_t nr = 0, path, name;
 
 	if (!order)
-		return ck_fail(err, ENOMEM, "no memory for dcp/");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < l->entry.nr; i++) {
 		ck_dcp_entry_path(l, i, &path, &name);
 		l->entry.v[i].flat = !is_joined(l->view->img, path, name);
@@ -224,7 +224,7 @@ int ck_dcp_paths_plan(struct ck_dcp_layout *l, struct ck_err *err)
 
 	l->planned = calloc(l->entry.nr + 1, sizeof(*l->planned));
 	if (!v || !l->planned)
-		return ck_fail(err, ENOMEM, "no memory for dcp/");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < l->entry.nr; i++) {
 		uint32_t order = order_of(l, i);
 

@@ -66,7 +66,7 @@ static int measure_meta(struct dcp_view *v, struct ck_err *err)
 		uint64_t *at = p % STEP ? &v->meta_size : ck_vec_push(&v->meta);
 
 		if (!at)
-			return ck_fail(err, ENOMEM, "no memory for dcp/");
+			return ck_no_memory(err);
 		*at = v->meta_size;
 		s.len = 0;
 		ret = ck_dcp_out_piece(&out, p, &s, err);
@@ -115,7 +115,7 @@ static int dcp_open(struct ck_view **out, const struct ck_view *base,
 		return 0;
 	v = calloc(1, sizeof(*v));
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for dcp/");
+		return ck_no_memory(err);
 	v->base = *base;
 	v->file_size = ck_opts_size(opts, "dcp-shard-size", FILE_SIZE);
 	for (unsigned i = 0; i < KEPT; i++)
@@ -245,7 +245,7 @@ static int copy(const struct ck_str *s, void *buf, uint64_t len, uint64_t off,
 		struct ck_err *err)
 {
 	if (s->failed)
-		return ck_fail(err, ENOMEM, "no memory for dcp/");
+		return ck_no_memory(err);
 	if (!ck_range_ok(off, len, s->len))
 		return ck_fail(err, EIO, "dcp/: nothing is at %llu",
 			       (unsigned long long)off);
@@ -280,7 +280,7 @@ static int item_bytes(const struct dcp_view *v, uint32_t i, void *buf,
 				    err);
 	k = take(v, nr);
 	if (!k)
-		return ck_fail(err, ENOMEM, "no memory for dcp/");
+		return ck_no_memory(err);
 	tail = k->blob.head.len + k->blob.payload;
 	ret = in < tail ? copy(&k->blob.head, buf, len, in, err) :
 			  copy(&k->blob.tail, buf, len, in - tail, err);

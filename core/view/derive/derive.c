@@ -286,7 +286,7 @@ static int check_clashes(const struct derive *d)
 	ck_auto_free uint32_t *order = calloc(nr + 1, sizeof(*order));
 
 	if (!order)
-		return ck_fail(d->err, ENOMEM, "no memory for a view");
+		return ck_no_memory(d->err);
 	for (uint32_t i = 0; i < nr; i++)
 		order[i] = i;
 	qsort_r(order, nr, sizeof(*order), by_name, v);
@@ -318,13 +318,13 @@ static int add_whole(struct derive *d, uint32_t tensor, const char *name)
 	struct ck_derived *to = ck_derive_add(d->out, d->v, tensor, name);
 
 	if (!to)
-		return ck_fail(d->err, ENOMEM, "no memory for a view");
+		return ck_no_memory(d->err);
 	to->rank = t->rank;
 	memcpy(to->shape, d->v->img->dims + t->shape,
 	       t->rank * sizeof(*to->shape));
 	if (ck_derive_range(d->out, 0, t->size))
 		return 0;
-	return ck_fail(d->err, ENOMEM, "no memory for a view");
+	return ck_no_memory(d->err);
 }
 
 static int take_tensor(struct derive *d, uint32_t tensor, const char *name,
@@ -382,7 +382,7 @@ static int take_model(struct derive *d, const struct ck_model_names *names)
 		char *name = strndup(m->name, m->name_len);
 
 		ret = name ? take_tensor(d, m->tensor, name, m->name_len) :
-			     ck_fail(d->err, ENOMEM, "no memory for a name");
+			     ck_no_memory(d->err);
 		free(name);
 	}
 	return ret;
@@ -557,7 +557,7 @@ int ck_derive_check(const json_t *spec, struct ck_err *err)
 	int ret;
 
 	if (!d)
-		return ck_fail(err, ENOMEM, "no memory for a view");
+		return ck_no_memory(err);
 	*d = (struct derive){ .spec = spec, .err = err };
 	ret = read_spec(d);
 	ck_rename_free(d->rename);
@@ -574,7 +574,7 @@ int ck_derive(struct ck_derivation *out, const struct ck_view *v,
 
 	*out = (struct ck_derivation){ 0 };
 	if (!d)
-		return ck_fail(err, ENOMEM, "no memory for a view");
+		return ck_no_memory(err);
 	*d = (struct derive){ .out = out, .v = v, .spec = spec, .err = err };
 	ret = read_spec(d);
 	if (!ret)

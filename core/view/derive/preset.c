@@ -193,7 +193,7 @@ static int show(struct work *w, const char *name, uint64_t rows)
 	snprintf(full, sizeof(full), "%s%s", w->prefix, name);
 	t = ck_derive_add(w->d, w->v, w->tensor, full);
 	if (!t)
-		return ck_fail(w->err, ENOMEM, "no memory for a view");
+		return ck_no_memory(w->err);
 	t->rank = w->rank;
 	memcpy(t->shape, w->shape, sizeof(t->shape));
 	if (t->rank)
@@ -205,7 +205,7 @@ static int rows(struct work *w, uint64_t from, uint64_t nr)
 {
 	if (ck_derive_range(w->d, w->at + from * w->row, nr * w->row))
 		return 0;
-	return ck_fail(w->err, ENOMEM, "no memory for a view");
+	return ck_no_memory(w->err);
 }
 
 static int run(struct work *w, const char *name, uint64_t from, uint64_t nr)

@@ -141,7 +141,7 @@ int ck_rename_new(struct ck_rename **out, const json_t *rules,
 			       MAX_RULES);
 	r = calloc(1, sizeof(*r));
 	if (!r)
-		return ck_fail(err, ENOMEM, "no memory for a view");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < json_array_size(rules) && !ret; i++)
 		ret = take(r, i, json_array_get(rules, i), err);
 	if (ret)
@@ -224,7 +224,7 @@ int ck_rename_apply(struct ck_rename *r, char **name, bool *changed,
 		put_match(&s, *name, r->rule[i].to, m);
 		ck_str_puts(&s, *name + m[0].rm_eo);
 		if (s.failed)
-			return ck_fail(err, ENOMEM, "no memory for a name");
+			return ck_no_memory(err);
 		ret = check(*name, &s, i, err);
 		if (ret)
 			return ret;

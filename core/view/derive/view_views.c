@@ -142,7 +142,7 @@ static int compose(struct ck_compose *out, const struct ck_catalog *img,
 	if (o)
 		put_header(&json, d, o);
 	if (!o || json.failed)
-		return ck_fail(err, ENOMEM, "no memory for a header");
+		return ck_no_memory(err);
 	if (json.len > CK_MAX_HEADER)
 		return ck_fail(err, E2BIG,
 			       "the header would have %zu bytes, the format "
@@ -432,7 +432,7 @@ static int v_open(struct ck_view **out, const struct ck_view *base,
 		return 0;
 	v = calloc(1, sizeof(*v));
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for " NAME "/");
+		return ck_no_memory(err);
 	v->base = *base;
 	v->opts = opts;
 	ret = ck_extras_take(&v->extras, ck_ckpt_root(base->ck), opts, err);

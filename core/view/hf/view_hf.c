@@ -112,7 +112,7 @@ static int make_all(struct ck_compose *unused, void *ctx, struct ck_err *err)
 	v->nr_file = v->nr_shards + (v->nr_shards > 1);
 	v->file = calloc(v->nr_file, sizeof(*v->file));
 	if (!v->file)
-		return ck_fail(err, ENOMEM, "no memory for hf/");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < v->nr_file; i++)
 		v->file[i] = (struct ck_compose)CK_COMPOSE_INIT;
 	ret = make_shards(v, &map, &total, err);
@@ -239,7 +239,7 @@ static int hf_open(struct ck_view **out, const struct ck_view *base,
 	int ret;
 
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for hf/");
+		return ck_no_memory(err);
 	v->base = *base;
 	ck_lazy_init(&v->lazy, make_all, v);
 	ret = fill(v, opts, err);

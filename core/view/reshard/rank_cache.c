@@ -137,7 +137,7 @@ static struct ck_rank_entry *make(struct ck_rank_cache *c,
 	int ret;
 
 	if (!e) {
-		ck_fail(err, ENOMEM, "no memory for a rank's file");
+		ck_no_memory(err);
 		return NULL;
 	}
 	ret = ck_rank_file_make(&e->file, &e->own, c->form, rs, rank, c->in,

@@ -27,7 +27,7 @@ const char *ck_rank_suffix(enum ck_rank_form form)
 
 static int too_large(struct ck_err *err)
 {
-	return ck_fail(err, ENOMEM, "no memory for a rank's file");
+	return ck_no_memory(err);
 }
 
 /* @own_len more own bytes, then @len of @tensor. */
@@ -120,7 +120,7 @@ static int make_safetensors(struct ck_rank_file *f, struct ck_str *own,
 	int ret = make_header(f, &json, in, err);
 
 	if (!ret && json.failed)
-		ret = ck_fail(err, ENOMEM, "no memory for a header");
+		ret = ck_no_memory(err);
 	if (!ret && json.len > CK_MAX_HEADER)
 		ret = ck_fail(err, E2BIG,
 			      "rank %" PRIu32 ": the header would have %zu "

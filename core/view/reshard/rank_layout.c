@@ -222,7 +222,7 @@ static int make_files(struct ranks *r, const struct ck_reshard *rs,
 	r->file = calloc(r->nr, sizeof(*r->file));
 	r->at = calloc(r->nr, sizeof(*r->at));
 	if (!r->file || !r->at)
-		return ck_fail(err, ENOMEM, "no memory for a layout");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < r->nr && !ret; i++) {
 		ck_auto_str struct ck_str own = { 0 };
 
@@ -255,7 +255,7 @@ static int add_tensors(struct ck_str *out, struct ranks *r,
 			return -ENOENT;
 	}
 	ck_str_puts(out, "\n]}\n");
-	return out->failed ? ck_fail(err, ENOMEM, "no memory for a layout") : 0;
+	return out->failed ? ck_no_memory(err) : 0;
 }
 
 static int make(struct ck_str *out, struct ranks *r,

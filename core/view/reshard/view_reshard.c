@@ -93,7 +93,7 @@ static int hold_tensors(struct reshard_view *v, struct ck_err *err)
 
 	v->held = calloc((size_t)v->base.nr + 1, sizeof(*v->held));
 	if (!v->held)
-		return ck_fail(err, ENOMEM, "no memory for " NAME);
+		return ck_no_memory(err);
 	v->in = (struct ck_merged_in){ .img = img, .v = v->held };
 	for (uint32_t t = v->base.first; t < v->base.first + v->base.nr; t++) {
 		struct ck_merged_tensor m = { .tensor = t };
@@ -166,7 +166,7 @@ static int make_reshard(struct reshard_view *v, struct folder *f, bool *of_spec,
 		return 0;
 	ck_reshard_free(f->rs);
 	f->rs = NULL;
-	return ck_fail(err, ENOMEM, "no memory for " NAME);
+	return ck_no_memory(err);
 }
 
 /* Of an option: makes it when it is first looked at.  NULL: it cannot be. */
@@ -273,7 +273,7 @@ static int look_up(struct reshard_view *v, const char *name, uint32_t *d,
 	int ret;
 
 	if (!f)
-		return ck_fail(err, ENOMEM, "no memory for " NAME);
+		return ck_no_memory(err);
 	f->option = SIZE_MAX;
 	snprintf(f->name, sizeof(f->name), "%s", name);
 	ret = make_reshard(v, f, &of_spec, err);
@@ -541,7 +541,7 @@ static int take_option(struct reshard_view *v, size_t i, const char *path,
 			       path, MAX_FOLDERS / 2);
 	f = calloc(1, sizeof(*f));
 	if (!f)
-		return ck_fail(err, ENOMEM, "no memory for " NAME);
+		return ck_no_memory(err);
 	f->option = i;
 	memcpy(f->name, stem, stem_len);
 	if (known(v, f->name) != CK_NONE) {
@@ -564,7 +564,7 @@ static int rs_open(struct ck_view **out, const struct ck_view *base,
 	int ret;
 
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for " NAME);
+		return ck_no_memory(err);
 	v->base = *base;
 	v->opts = opts;
 	v->newest = CK_NONE;

@@ -578,7 +578,7 @@ int ck_torch_flat_nest(struct ck_torch_flat *f, struct ck_err *err)
 	ck_leaves_sort(f->img, f->leaves);
 	if (!ret && f->values->failed)
 		ret = -ENOMEM;
-	return ret ? ck_fail(err, ENOMEM, "no memory for model.pt") : 0;
+	return ret ? ck_no_memory(err) : 0;
 }
 
 void ck_torch_flat_free(struct ck_torch_flat *f)

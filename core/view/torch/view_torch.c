@@ -170,7 +170,7 @@ static int zip_value(struct leaves *l, uint32_t i, const char **why,
 	}
 	bytes = malloc(len + 1);
 	if (!bytes)
-		return ck_fail(err, ENOMEM, "no memory for an object");
+		return ck_no_memory(err);
 	ret = ck_ckpt_read_object(ck, i, bytes, len, 0, err);
 	if (!ret)
 		ck_torch_value_zip(&l->values, bytes, len, why);
@@ -185,8 +185,7 @@ static int pickle_value(struct leaves *l, uint32_t i, const char **why,
 
 	if (ret > 0 && !one.failed)
 		ck_torch_value(&l->values, one.v, one.len, why);
-	return one.failed ? ck_fail(err, ENOMEM, "no memory for an object") :
-			    CK_MIN(ret, 0);
+	return one.failed ? ck_no_memory(err) : CK_MIN(ret, 0);
 }
 
 /* Appends its value; *why: it has none that can be shown. */
@@ -238,7 +237,7 @@ static int take_object(struct leaves *l, uint32_t ref, struct ck_err *err)
 	leaf.len = l->values.len - leaf.at;
 	to = ck_vec_push(&l->leaf);
 	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		return ck_no_memory(err);
 	*to = leaf;
 	return 0;
 }
@@ -297,7 +296,7 @@ static int take_leaves(struct leaves *l, struct ck_err *err)
 	int ret;
 
 	if (!ck_vec_reserve(&l->leaf, (size_t)v->nr_held + 1))
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < v->nr_held; i++)
 		l->leaf.v[l->leaf.nr++] =
 			(struct ck_tree_leaf){ .ref = v->held[i],
@@ -371,7 +370,7 @@ static int make_pickle(const struct torch_view *v, struct ck_str *out,
 			"-o optimizer=ids: parameters are not numbered, "
 			"for no list of a param_groups says their order");
 	if (!ret && (out->failed || l.values.failed))
-		ret = ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		ret = ck_no_memory(err);
 	ck_torch_flat_free(&flat);
 	free(l.leaf.v);
 	ck_str_free(&l.values);
@@ -391,7 +390,7 @@ static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 	int ret;
 
 	if (number_storages(v, &nr_storages))
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		return ck_no_memory(err);
 	ret = make_pickle(v, &pickle, err);
 	if (ret)
 		return ret;
@@ -443,7 +442,7 @@ static int torch_open(struct ck_view **out, const struct ck_view *base,
 	struct torch_view *v = calloc(1, sizeof(*v));
 
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		return ck_no_memory(err);
 	v->one.base = *base;
 	v->ids = keys && !strcmp(keys, "ids");
 	ck_lazy_init(&v->one.file, make_file, v);
@@ -451,7 +450,7 @@ static int torch_open(struct ck_view **out, const struct ck_view *base,
 	v->storage = calloc((size_t)base->nr + 1, sizeof(*v->storage));
 	if (!v->held || !v->storage) {
 		torch_close(&v->one.base);
-		return ck_fail(err, ENOMEM, "no memory for " FILE_NAME);
+		return ck_no_memory(err);
 	}
 	take_tensors(v);
 	*out = &v->one.base;
