@@ -45,6 +45,7 @@ void ck_builder_free(struct ck_builder *b)
 	free(b->problems.v);
 	free(b->trees.v);
 	free(b->blob.v);
+	free(b->last_copy.bytes);
 	free(b->duplicates.v.v);
 	ck_table_free(&b->entry_tab);
 	ck_table_free(&b->src_tab);

@@ -173,6 +173,18 @@ void ck_builder_compare(struct ck_builder *b,
 			const struct ck_builder_reads *reads);
 
 /*
+ * Whether copies @x and @y of something hold the same bytes, within the same
+ * limits; of each what is stored counts: @shape, @stride, @off.  1: yes, or
+ * *@differ is the first byte that is not; 0: they were not compared: too large,
+ * not stored alike, or not to be read; or -ENOMEM.
+ */
+int ck_builder_same(struct ck_builder *b, const struct ck_part *x,
+		    const struct ck_part *y, uint64_t *differ,
+		    struct ck_err *err);
+/* Replicas were compared so: ck_builder_finish() need not. */
+void ck_builder_compared(struct ck_builder *b);
+
+/*
  * Checks coverage and overlaps, orders everything and writes the catalog to
  * @fd at offset 0.  The builder is empty afterwards; free it.
  */

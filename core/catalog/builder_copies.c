@@ -17,10 +17,14 @@
 
 /* Where the elements of a replica are, in its file. */
 struct spread {
-	const struct ck_chunk *x;
+	uint32_t src;
+	unsigned rank;
+	uint8_t elem;
+	bool dense;
+	const uint64_t *len;
+	const int64_t *stride;
 	uint64_t volume, off, span;
 	int64_t lo; /* of the span, relative to element 0 */
-	bool dense;
 };
 
 struct ring {
@@ -46,15 +50,31 @@ static bool is_row_major(const struct ck_cells *c, const struct ck_layout *l)
 				    c->rank * sizeof(*stride)));
 }
 
+/* Over all that lies between the first and the last; false: too far apart. */
+static bool stretch(struct spread *s)
+{
+	int64_t hi;
+
+	if (!ck_stride_extent(s->len, s->stride, s->rank, s->elem, &s->lo, &hi))
+		return false;
+	s->off += (uint64_t)s->lo;
+	s->span = (uint64_t)(hi - s->lo);
+	return true;
+}
+
 /* False: too large, or nothing to compare. */
 static bool find_spread(const struct ring *r, const struct ck_chunk *x,
 			struct spread *s)
 {
 	const struct ck_cells *c = r->c;
 	const struct ck_layout *l = &c->img.layouts[x->layout];
-	int64_t hi;
 
-	*s = (struct spread){ .x = x,
+	*s = (struct spread){ .src = x->src,
+			      .rank = c->rank,
+			      .elem = c->elem,
+			      .len = c->img.dims + l->len,
+			      .stride = (const int64_t *)(c->img.dims +
+							  l->stride),
 			      .volume = ck_chunk_volume(&c->img, x, c->rank),
 			      .off = x->off,
 			      .dense = true };
@@ -64,42 +84,35 @@ static bool find_spread(const struct ring *r, const struct ck_chunk *x,
 	if ((l->flags & CK_LAYOUT_FLAT) || is_row_major(c, l))
 		return true;
 	s->dense = false;
-	if (!ck_stride_extent(c->img.dims + l->len,
-			      (const int64_t *)(c->img.dims + l->stride),
-			      c->rank, c->elem, &s->lo, &hi))
+	if (!stretch(s))
 		return false;
-	s->off += (uint64_t)s->lo;
-	s->span = (uint64_t)(hi - s->lo);
 	/* elements in another order, and nothing between them */
 	s->dense = r->some && s->span == s->volume * c->elem;
 	return r->some ? s->dense : s->span <= MAX_SPAN;
 }
 
 /* The elements at @from, strided, one after another to @to. */
-static void gather(const struct ck_cells *c, const struct spread *s,
-		   const unsigned char *from, unsigned char *to)
+static void gather(const struct spread *s, const unsigned char *from,
+		   unsigned char *to)
 {
-	const struct ck_layout *l = &c->img.layouts[s->x->layout];
-	const int64_t *stride = (const int64_t *)(c->img.dims + l->stride);
-	const uint64_t *len = c->img.dims + l->len;
 	uint64_t at[CK_MAX_RANK] = { 0 };
 	int64_t off = -s->lo;
 
 	for (uint64_t i = 0; i < s->volume; i++) {
-		unsigned d = c->rank;
+		unsigned d = s->rank;
 
-		memcpy(to + i * c->elem, from + off, c->elem);
+		memcpy(to + i * s->elem, from + off, s->elem);
 		while (d-- > 0) {
-			off += stride[d] * c->elem;
-			if (++at[d] < len[d])
+			off += s->stride[d] * s->elem;
+			if (++at[d] < s->len[d])
 				break;
-			off -= (int64_t)len[d] * stride[d] * c->elem;
+			off -= (int64_t)s->len[d] * s->stride[d] * s->elem;
 			at[d] = 0;
 		}
 	}
 }
 
-/* As many bytes as read_copy() gives. */
+/* As many bytes as are read. */
 static uint64_t nr_bytes(const struct ring *r, const struct spread *s)
 {
 	uint64_t all = s->volume * r->c->elem;
@@ -107,43 +120,54 @@ static uint64_t nr_bytes(const struct ring *r, const struct spread *s)
 	return r->some ? CK_MIN(all, 3 * SAMPLE) : all;
 }
 
-static int read_some(const struct ring *r, const struct spread *s,
-		     const char *file, unsigned char *to, struct ck_err *err)
+/* Bytes of a source; -EIO: it has not so many, or they cannot be had. */
+static int read_src(struct ck_builder *b, uint32_t src, unsigned char *to,
+		    uint64_t len, uint64_t off, struct ck_err *err)
 {
-	struct ck_builder_reads *in = &r->c->b->reads;
+	const struct ck_src *from = &b->srcs.v[src];
+
+	if (from->kind == CK_SRC_MEM && ck_range_ok(off, len, from->len)) {
+		memcpy(to, b->blob.v + from->off + off, len);
+		return 0;
+	}
+	return from->kind == CK_SRC_FILE && b->reads.read ?
+		       b->reads.read(b->reads.ctx, ck_builder_src_name(b, src),
+				     to, len, off, err) :
+		       -EIO;
+}
+
+static int read_some(const struct ring *r, const struct spread *s,
+		     unsigned char *to, struct ck_err *err)
+{
 	uint64_t at[3] = { 0, s->span / 2, s->span - SAMPLE };
 	int ret = 0;
 
 	if (s->span <= 3 * SAMPLE)
-		return in->read(in->ctx, file, to, s->span, s->off, err);
+		return read_src(r->c->b, s->src, to, s->span, s->off, err);
 	for (size_t i = 0; i < 3 && !ret; i++)
-		ret = in->read(in->ctx, file, to + i * SAMPLE, SAMPLE,
+		ret = read_src(r->c->b, s->src, to + i * SAMPLE, SAMPLE,
 			       s->off + at[i], err);
 	return ret;
 }
 
-/* Into @to, of MAX_ONE; -EIO: not to be compared. */
-static int read_copy(const struct ring *r, const struct spread *s,
-		     unsigned char *to, struct ck_err *err)
+/* All of it into @to, of MAX_ONE; -EIO: not to be compared. */
+static int read_all(struct ck_builder *b, const struct spread *s,
+		    unsigned char *to, struct ck_err *err)
 {
-	struct ck_builder_reads *in = &r->c->b->reads;
-	const char *file = ck_builder_src_name(r->c->b, s->x->src);
 	ck_auto_free unsigned char *all = NULL;
 	int ret;
 
-	if (r->some)
-		return read_some(r, s, file, to, err);
-	if (in->spent + s->span > MAX_ALL)
+	if (b->reads.spent + s->span > MAX_ALL)
 		return -EIO;
-	in->spent += s->span;
+	b->reads.spent += s->span;
 	if (s->dense)
-		return in->read(in->ctx, file, to, s->span, s->off, err);
+		return read_src(b, s->src, to, s->span, s->off, err);
 	all = malloc(s->span);
 	if (!all)
 		return -ENOMEM;
-	ret = in->read(in->ctx, file, all, s->span, s->off, err);
+	ret = read_src(b, s->src, all, s->span, s->off, err);
 	if (!ret)
-		gather(r->c, s, all, to);
+		gather(s, all, to);
 	return ret;
 }
 
@@ -189,13 +213,16 @@ static int compare_ring(const struct ring *r, unsigned char *buf,
 
 	for (uint32_t at = r->first; at != CK_NONE; at = c->part.v[at].next) {
 		const struct ck_chunk *x = &c->part.v[at];
+		unsigned char *to;
 		struct spread s;
 		int ret;
 
 		if (!is_plain(c, x) || !find_spread(r, x, &s) ||
 		    (held && !are_stored_alike(r, held, x)))
 			continue;
-		ret = read_copy(r, &s, held ? buf + MAX_ONE : buf, &local);
+		to = held ? buf + MAX_ONE : buf;
+		ret = r->some ? read_some(r, &s, to, &local) :
+				read_all(c->b, &s, to, &local);
 		if (ret == -ENOMEM)
 			return ck_no_memory(why);
 		if (ret)
@@ -241,6 +268,96 @@ int ck_cells_copies(const struct ck_cells *c, struct ck_err *why)
 			ret = compare_ring(&r, buf, why);
 	}
 	return ret;
+}
+
+/* ---- copies that a reader asks about ---- */
+
+/* False: too large, or nothing to compare. */
+static bool spread_of(const struct ck_part *p, int64_t *dense, struct spread *s)
+{
+	*s = (struct spread){ .src = p->src,
+			      .rank = p->rank,
+			      .elem = ck_dtype_info(p->dtype)->size,
+			      .len = p->shape,
+			      .stride = dense,
+			      .off = p->off };
+	if (!ck_dims_volume(p->shape, p->rank, &s->volume) || !s->volume ||
+	    !s->elem || s->volume > MAX_ONE / s->elem ||
+	    !ck_dense_strides(p->shape, p->rank, dense))
+		return false;
+	if (p->stride)
+		s->stride = p->stride;
+	if (!stretch(s))
+		return false;
+	s->dense = s->span == s->volume * s->elem;
+	return s->span <= MAX_SPAN;
+}
+
+static bool same_form(const struct ck_part *x, const struct ck_part *y)
+{
+	size_t n = x->rank * sizeof(*x->shape);
+
+	return x->dtype == y->dtype && x->xform == y->xform &&
+	       x->rank == y->rank && !x->stride == !y->stride &&
+	       (!n || (!memcmp(x->shape, y->shape, n) &&
+		       (!x->stride || !memcmp(x->stride, y->stride, n))));
+}
+
+/* Most have copies of one piece only, whose bytes are kept. */
+static int hold(struct ck_builder *b, const struct spread *s,
+		struct ck_err *err)
+{
+	struct ck_last_copy *h = &b->last_copy;
+	int ret;
+
+	if (h->len && h->src == s->src && h->off == s->off &&
+	    h->len == s->volume * s->elem)
+		return 0;
+	h->len = 0;
+	ret = read_all(b, s, h->bytes, err);
+	if (ret)
+		return ret;
+	h->src = s->src;
+	h->off = s->off;
+	h->len = s->dense ? s->volume * s->elem : 0;
+	return 0;
+}
+
+int ck_builder_same(struct ck_builder *b, const struct ck_part *x,
+		    const struct ck_part *y, uint64_t *differ,
+		    struct ck_err *err)
+{
+	int64_t dense[CK_MAX_RANK];
+	struct spread sx, sy;
+	struct ck_err local;
+	uint64_t len, i = 0;
+	int ret;
+
+	*differ = UINT64_MAX;
+	if (!same_form(x, y) || !spread_of(x, dense, &sx) ||
+	    !spread_of(y, dense, &sy))
+		return 0;
+	if (!b->last_copy.bytes)
+		b->last_copy.bytes = malloc(2 * MAX_ONE);
+	if (!b->last_copy.bytes)
+		return ck_no_memory(err);
+	ret = hold(b, &sx, &local);
+	if (!ret)
+		ret = read_all(b, &sy, b->last_copy.bytes + MAX_ONE, &local);
+	if (ret)
+		return ret == -ENOMEM ? ck_no_memory(err) : 0;
+	len = sx.volume * sx.elem;
+	while (i < len &&
+	       b->last_copy.bytes[i] == b->last_copy.bytes[MAX_ONE + i])
+		i++;
+	if (i < len)
+		*differ = i;
+	return 1;
+}
+
+void ck_builder_compared(struct ck_builder *b)
+{
+	b->reads.copies = false;
 }
 
 void ck_builder_compare(struct ck_builder *b,

@@ -54,6 +54,13 @@ struct ck_entry {
 #define CK_PART_OVERLAP_OK 1
 #define CK_PART_UNLABELLED 2
 
+/* The bytes of a copy that others are compared with; @len 0: none. */
+struct ck_last_copy {
+	unsigned char *bytes;
+	uint64_t off, len;
+	uint32_t src;
+};
+
 struct ck_builder {
 	struct ck_intern in;
 	CK_VEC(struct ck_entry) entries;
@@ -65,6 +72,7 @@ struct ck_builder {
 	CK_VEC(unsigned char) blob;
 	struct ck_table entry_tab, src_tab;
 	struct ck_builder_reads reads; /* NULL in it: compare nothing */
+	struct ck_last_copy last_copy;
 	struct ck_duplicate_ranks
 		duplicates; /* pieces of sources that nothing tells apart */
 	uint32_t nr_units, last_unit;

@@ -195,6 +195,11 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 
 	if (!b)
 		return -ENOMEM;
+	ck_builder_compare(
+		b, &(struct ck_builder_reads){
+			   .read = ck_copies_read,
+			   .ctx = &copies,
+			   .copies = !fmt->compares && !ck_dir_any_copy(dir) });
 	ck_opts_mark_unused(dir->opts);
 	ret = fmt->load(dir, b, err);
 	if (!ret && note == aside) {
@@ -218,11 +223,6 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		ret = ck_explain_temporary(dir, b, err);
 	if (!ret)
 		ret = ck_options_report(dir, fmt, b, err);
-	ck_builder_compare(
-		b, &(struct ck_builder_reads){
-			   .read = ck_copies_read,
-			   .ctx = &copies,
-			   .copies = !fmt->compares && !ck_dir_any_copy(dir) });
 	if (!ret)
 		ret = ck_builder_finish(b, fmt->name, fd, err);
 	ck_copies_free(&copies);

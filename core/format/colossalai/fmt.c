@@ -13,7 +13,7 @@
  */
 #include "core/format/colossalai/optim.h"
 #include "core/format/colossalai/parts.h"
-#include "core/format/colossalai/set.h"
+#include "core/format/colossalai/dist.h"
 #include "core/format/format.h"
 #include "core/assemble/index_map.h"
 #include "core/assemble/numbered.h"
@@ -103,25 +103,6 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 						      CK_MATCH_NONE;
 }
 
-static int load_dist(const struct ck_dir *dir, const struct ck_dir_list *l,
-		     struct ck_builder *b, struct ck_err *err)
-{
-	struct ck_ca_set s = { .dir = dir, .b = b };
-	int ret = ck_ca_read_meta(&s, l, err);
-
-	if (!ret && !s.tensors.nr)
-		ret = ck_fail(err, EINVAL,
-			      "%s: no record in its "
-			      "pytorch_model-meta-dist-*.json",
-			      dir->path);
-	if (!ret)
-		ret = ck_ca_read_files(&s, l, err);
-	if (!ret)
-		ret = ck_ca_join(&s, err);
-	ck_ca_set_free(&s);
-	return ret;
-}
-
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
@@ -133,7 +114,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		return ck_ca_optim_load_one(dir, dir->only, b, err);
 	ret = ck_dir_list(dir, "", &l, err);
 	if (ret || has_meta(&l))
-		return ret ? ret : load_dist(dir, &l, b, err);
+		return ret ? ret : ck_ca_dist_load(dir, &l, b, err);
 	ret = ck_index_choose(dir, &l, ck_ca_optim_indexes, &index, err);
 	if (ret || index)
 		return ret ? ret : ck_ca_optim_load(dir, index, b, err);
@@ -204,7 +185,6 @@ const struct ck_format ck_format_colossalai = {
 	.is_piece = is_piece,
 	.unfinished = "tmp_index_files",
 	.covers = "hf safetensors torch",
-	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -5,7 +5,7 @@
  *	{"metadata": {NAME: {"offsets": [4, 0], "lengths": [4, 8],
  *	                     "global_shape": [8, 8], "file": "...", "rank": 1}}}
  */
-#include "core/format/colossalai/set.h"
+#include "core/format/colossalai/dist.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -14,11 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int no_memory(struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "no memory for records");
-}
 
 /* Where the first JSON value ends: two writers may have raced. */
 static size_t first_value(const char *text, size_t len)
@@ -64,23 +59,23 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static int find_file(struct ck_ca_set *s, const char *meta, const char *path,
+static int find_file(struct ck_asm *a, const char *meta, const char *path,
 		     uint32_t *file, struct ck_err *err)
 {
 	const struct ck_problem_in out = { .severity = CK_WARNING,
 					   .file = meta };
 	const char *name = base_name(path);
-	size_t before = s->files.nr;
+	size_t before = a->files.nr;
 
 	if (!ck_dir_name_ok(name, strlen(name)))
 		return ck_fail(err, EINVAL, "%s: \"file\" is %.200s", meta,
 			       path);
-	*file = ck_ca_file(s, name);
-	if (*file == CK_STRMAP_NONE)
-		return no_memory(err);
-	if (s->files.nr == before || !leads_out(path))
+	*file = ck_ca_file(a, name);
+	if (*file == CK_NONE)
+		return ck_asm_no_memory(err);
+	if (a->files.nr == before || !leads_out(path))
 		return 0;
-	return ck_builder_problem(s->b, &out, err,
+	return ck_builder_problem(a->b, &out, err,
 				  "\"file\" is %.200s, which leads out of the "
 				  "checkpoint: %s in it is read",
 				  path, name);
@@ -92,13 +87,14 @@ static bool dims(const json_t *record, const char *key, uint64_t *out,
 	return ck_json_dims(json_object_get(record, key), out, CK_MAX_RANK, nr);
 }
 
-static int take_record(struct ck_ca_set *s, const char *meta, const char *name,
+static int take_record(struct ck_asm *a, const char *meta, const char *name,
 		       size_t len, const json_t *record, struct ck_err *err)
 {
 	uint64_t v[3 * CK_MAX_RANK];
 	const char *path = json_string_value(json_object_get(record, "file"));
 	unsigned offs, lens, rank;
-	struct ck_ca_piece *p;
+	struct ck_asm_tensor *t;
+	struct ck_asm_piece *p;
 	uint32_t file = 0;
 	int ret;
 
@@ -110,21 +106,17 @@ static int take_record(struct ck_ca_set *s, const char *meta, const char *name,
 			       "%s: %.100s: expected file, and offsets, "
 			       "lengths and global_shape of as many numbers",
 			       meta, name);
-	ret = find_file(s, meta, path, &file, err);
+	ret = find_file(a, meta, path, &file, err);
 	if (ret)
 		return ret;
-	p = ck_ca_piece(s, name, len, file);
-	if (!p)
-		return no_memory(err);
-	p->rank = rank;
-	p->box = malloc(3 * rank * sizeof(*v) + 1);
-	if (!p->box)
-		return no_memory(err);
-	memcpy(p->box, v, 3 * rank * sizeof(*v));
-	return 0;
+	t = ck_asm_tensor(a, 0, name, len);
+	p = t ? ck_asm_piece(a, t, file) : NULL;
+	return p && !ck_asm_set_box(a, p, v, v + rank, v + 2 * rank, rank) ?
+		       0 :
+		       ck_asm_no_memory(err);
 }
 
-static int take_all(struct ck_ca_set *s, const char *meta, json_t *j,
+static int take_all(struct ck_asm *a, const char *meta, json_t *j,
 		    struct ck_err *err)
 {
 	json_t *all = json_object_get(j, "metadata"), *record;
@@ -137,21 +129,21 @@ static int take_all(struct ck_ca_set *s, const char *meta, json_t *j,
 			       "%s: expected an object \"metadata\"", meta);
 	json_object_keylen_foreach(all, name, len, record)
 	{
-		ret = take_record(s, meta, name, len, record, err);
+		ret = take_record(a, meta, name, len, record, err);
 		if (ret)
 			return ret;
 	}
 	return 0;
 }
 
-static int read_one(struct ck_ca_set *s, const char *name, struct ck_err *err)
+static int read_one(struct ck_asm *a, const char *name, struct ck_err *err)
 {
 	const struct ck_problem_in more = { .severity = CK_WARNING,
 					    .file = name };
 	ck_auto_free char *text = NULL;
 	ck_auto_json json_t *j = NULL;
 	size_t len, end;
-	int ret = ck_dir_slurp(s->dir, name, CK_MAX_INDEX, &text, &len, err);
+	int ret = ck_dir_slurp(a->dir, name, CK_MAX_INDEX, &text, &len, err);
 
 	if (ret)
 		return ret;
@@ -160,7 +152,7 @@ static int read_one(struct ck_ca_set *s, const char *name, struct ck_err *err)
 	if (ret)
 		return ck_wrap(err, ret, "%s", name);
 	if (!is_blank(text + end, len - end)) {
-		ret = ck_builder_problem(s->b, &more, err,
+		ret = ck_builder_problem(a->b, &more, err,
 					 "%zu bytes follow its end at byte "
 					 "%zu: two processes may have written "
 					 "it at once",
@@ -168,10 +160,10 @@ static int read_one(struct ck_ca_set *s, const char *name, struct ck_err *err)
 		if (ret)
 			return ret;
 	}
-	return take_all(s, name, j, err);
+	return take_all(a, name, j, err);
 }
 
-int ck_ca_read_meta(struct ck_ca_set *s, const struct ck_dir_list *l,
+int ck_ca_read_meta(struct ck_asm *a, const struct ck_dir_list *l,
 		    struct ck_err *err)
 {
 	uint64_t dist;
@@ -179,6 +171,6 @@ int ck_ca_read_meta(struct ck_ca_set *s, const struct ck_dir_list *l,
 
 	for (size_t i = 0; !ret && i < l->nr; i++)
 		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
-			ret = read_one(s, l->v[i].name, err);
+			ret = read_one(a, l->v[i].name, err);
 	return ret;
 }

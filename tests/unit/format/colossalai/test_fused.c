@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shares of fused layers, against rows that are dealt to ranks one by one. */
 #include "core/format/colossalai/fused.h"
-#include "core/format/colossalai/set.h"
+#include "core/format/colossalai/dist.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -99,7 +99,7 @@ Test(ca_fused, names)
 	cr_expect_not(ck_ca_is_fused("c_attn", 6));
 }
 
-Test(ca_set, names_of_files)
+Test(ca_dist, names_of_files)
 {
 	uint64_t dist;
 
