@@ -29,6 +29,7 @@ struct ck_optim_tensor {
 };
 
 struct ck_optim_id {
+	int64_t number; /* the optimizer's; for who asks */
 	const uint64_t *shape; /* of its states; NULL: it has none */
 	uint8_t rank;
 	/* out */

@@ -201,15 +201,12 @@ int ck_nnscaler_extent(struct nnscaler *n, struct nnscaler_file *f, ck_pv v,
 /* Elements that it has; it was read without overflow. */
 uint64_t ck_nnscaler_volume(const struct ck_extent *x);
 
-/* ---- files.c, ranks.c ---- */
+/* ---- ranks.c ---- */
 
 /* Finds the rank files of a folder; files.nr 0: there are none. */
 int ck_nnscaler_find(struct nnscaler *n, struct ck_err *err);
 /* What a module's extra state says: all facts but the steps and the model. */
 void ck_nnscaler_config(const struct ck_pickle *p, ck_pv extra, int64_t *fact);
-/* -EINVAL: it is no rank's file; or -ENOMEM. */
-int ck_nnscaler_facts(const struct nnscaler_file *f, int64_t *fact,
-		      int64_t *rank);
 /* Reads all ranks, and leaves those aside that are of another save. */
 int ck_nnscaler_ranks(struct nnscaler *n, struct ck_err *err);
 
@@ -247,7 +244,7 @@ void ck_nnscaler_state(struct nnscaler *n, uint32_t rank,
 		       const struct nnscaler_state *st,
 		       const struct nnscaler_name *model);
 
-/* ---- pieces.c, compare.c ---- */
+/* ---- pieces.c ---- */
 
 /* The box that is all of a tensor; NULL: no memory, as n->mem.failed says. */
 const uint64_t *ck_nnscaler_whole(struct nnscaler *n, const uint64_t *shape,
@@ -255,10 +252,6 @@ const uint64_t *ck_nnscaler_whole(struct nnscaler *n, const uint64_t *shape,
 void ck_nnscaler_piece(struct nnscaler *n, const struct nnscaler_piece *p);
 /* Drops all pieces of a rank. */
 void ck_nnscaler_forget(struct nnscaler *n, uint32_t rank);
-/* How many of p[0..nr), which are sorted, are the same elements as the first. */
-size_t ck_nnscaler_copies(const struct nnscaler_piece *p, size_t nr);
-/* Sums of the small ones among copies; files that are of another save go. */
-int ck_nnscaler_compare(struct nnscaler *n, struct ck_err *err);
 /* Compares copies, and gives all pieces to the builder. */
 int ck_nnscaler_add_pieces(struct nnscaler *n, struct ck_err *err);
 

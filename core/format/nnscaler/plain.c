@@ -17,15 +17,13 @@
 struct order {
 	struct nnscaler *n;
 	const struct nnscaler_rank *r;
-	CK_VEC(int64_t) ids; /* ordinary ones */
-	CK_VEC(struct ck_optim_id) found; /* same positions */
+	CK_VEC(struct ck_optim_id) ids; /* ordinary ones */
 	CK_VEC(struct ck_optim_tensor) t; /* as n->plain */
 };
 
 static void order_free(struct order *o)
 {
 	free(o->ids.v);
-	free(o->found.v);
 	free(o->t.v);
 }
 #define auto_order __attribute__((cleanup(order_free)))
@@ -72,16 +70,14 @@ static int list_ids(struct order *o, struct ck_err *err)
 
 	while (next_id(o->r, &id)) {
 		const struct nnscaler_state *st = shaped(o->r, id);
+		struct ck_optim_id *to = ck_vec_push(&o->ids);
 
-		if (!ck_vec_reserve(&o->ids, 1) ||
-		    !ck_vec_reserve(&o->found, 1))
+		if (!to)
 			return ck_fail(err, ENOMEM, "no memory");
-		o->ids.v[o->ids.nr++] = id;
-		o->found.v[o->found.nr++] = (struct ck_optim_id){
-			.shape = st ? st->x.shape : NULL,
-			.rank = st ? st->x.rank : 0,
-			.tensor = CK_OPTIM_NONE,
-		};
+		*to = (struct ck_optim_id){ .number = id,
+					    .shape = st ? st->x.shape : NULL,
+					    .rank = st ? st->x.rank : 0,
+					    .tensor = CK_OPTIM_NONE };
 	}
 	return 0;
 }
@@ -149,11 +145,11 @@ static int find_segment(struct order *o, size_t t, size_t t_end, size_t i,
 
 	if (i_end < i)
 		return 0;
-	ret = ck_optim_order(o->t.v + t, t_end - t, o->found.v + i, i_end - i,
+	ret = ck_optim_order(o->t.v + t, t_end - t, o->ids.v + i, i_end - i,
 			     o->n->merged, err);
 	for (; i < i_end && !ret; i++)
-		if (o->found.v[i].tensor != CK_OPTIM_NONE)
-			o->found.v[i].tensor += (uint32_t)t;
+		if (o->ids.v[i].tensor != CK_OPTIM_NONE)
+			o->ids.v[i].tensor += (uint32_t)t;
 	return ret;
 }
 
@@ -166,8 +162,8 @@ static int find_all(struct order *o, struct ck_err *err)
 
 	ck_opts_use(opts, "params");
 	if (given)
-		return ck_optim_order_given(o->t.v, o->t.nr, o->found.v,
-					    o->found.nr, given, len, err);
+		return ck_optim_order_given(o->t.v, o->t.nr, o->ids.v,
+					    o->ids.nr, given, len, err);
 	if (ck_opts_get(opts, "params"))
 		return ck_fail(err, ENOENT, "-o params=%s: no such file",
 			       ck_opts_get(opts, "params"));
@@ -178,7 +174,7 @@ static int find_all(struct order *o, struct ck_err *err)
 
 		if (!m)
 			continue;
-		while (below < o->ids.nr && o->ids.v[below] < m->offset)
+		while (below < o->ids.nr && o->ids.v[below].number < m->offset)
 			below++;
 		ret = find_segment(o, t, k, i, below, err);
 		t = k + 1;
@@ -197,8 +193,7 @@ static void rank_states(struct order *o, uint32_t rank)
 		size_t nr;
 		const struct nnscaler_state *st =
 			ck_nnscaler_states_of(r, id, &nr);
-		uint32_t t =
-			i < o->found.nr ? o->found.v[i].tensor : CK_OPTIM_NONE;
+		uint32_t t = i < o->ids.nr ? o->ids.v[i].tensor : CK_OPTIM_NONE;
 		const struct nnscaler_plain *like =
 			t == CK_OPTIM_NONE ? NULL : &o->n->plain.v[t];
 
@@ -222,11 +217,11 @@ static int report_doubts(struct order *o, struct ck_err *err)
 	size_t unknown = 0, usual = 0, first = 0;
 	int ret = 0;
 
-	for (size_t i = o->found.nr; i-- > 0;) {
-		unknown += o->found.v[i].shape &&
-			   o->found.v[i].tensor == CK_OPTIM_NONE;
-		usual += o->found.v[i].convention;
-		if (o->found.v[i].convention)
+	for (size_t i = o->ids.nr; i-- > 0;) {
+		unknown += o->ids.v[i].shape &&
+			   o->ids.v[i].tensor == CK_OPTIM_NONE;
+		usual += o->ids.v[i].convention;
+		if (o->ids.v[i].convention)
 			first = i;
 	}
 	if (unknown)
@@ -239,9 +234,9 @@ static int report_doubts(struct order *o, struct ck_err *err)
 			o->n->b, &p, err,
 			"the names of %zu entries of the optimizer (the first: %.*s) follow from order and shape only if weight and bias of a module are parameters: -o params=FILE, a name a line in the order of the model's parameters, makes sure",
 			usual,
-			(int)CK_MIN(o->t.v[o->found.v[first].tensor].name_len,
+			(int)CK_MIN(o->t.v[o->ids.v[first].tensor].name_len,
 				    200),
-			o->t.v[o->found.v[first].tensor].name);
+			o->t.v[o->ids.v[first].tensor].name);
 	return ret;
 }
 

@@ -19,7 +19,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define VIRTUAL "_nnscaler_non_parallel_module_"
 
@@ -284,21 +283,11 @@ static int read_locs(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 	return ret;
 }
 
-static bool has_word(const char *s, size_t len, const char *word)
-{
-	size_t n = strlen(word);
-
-	for (size_t i = 0; i + n <= len; i++)
-		if (!strncasecmp(s + i, word, n))
-			return true;
-	return false;
-}
-
 /* Those whose states nnScaler's own merge takes as one value an element. */
-static bool is_known(const char *class, size_t len)
+static bool is_known(const char *class)
 {
-	return has_word(class, len, "adam") || has_word(class, len, "muon") ||
-	       (len == 15 && !memcmp(class, "HybridOptimizer", 15));
+	return strcasestr(class, "adam") || strcasestr(class, "muon") ||
+	       !strcmp(class, "HybridOptimizer");
 }
 
 static int64_t count_ids(const struct ck_pickle *p, ck_pv optimizer)
@@ -337,8 +326,8 @@ int ck_nnscaler_states(struct nnscaler *n, uint32_t rank,
 	if (ret || !ck_pv_key(f->p, optimizer, NNSCALER_EXTRA, &extra))
 		return ret;
 	ck_pq_str(f->p, extra, "name", &class, &len);
-	r->known_optimizer = is_known(class, len);
 	ck_str_add(ck_nnscaler_text(n, ""), class, len);
 	r->class = len ? ck_nnscaler_name(n) : NULL;
+	r->known_optimizer = len && is_known(r->class->s);
 	return read_locs(n, rank, f, extra, err);
 }
