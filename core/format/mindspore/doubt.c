@@ -239,7 +239,8 @@ static int note_integrated(struct mindspore_set *s, struct ck_err *err)
 }
 
 /* Whether the tensors are whole; *decided: there is no doubt of the shards. */
-static int decide(struct mindspore_set *s, bool *decided, struct ck_err *err)
+static int decide_integrated(struct mindspore_set *s, bool *decided,
+			     struct ck_err *err)
 {
 	struct evidence e = { .differ = false };
 
@@ -552,7 +553,7 @@ int ck_mindspore_doubt(struct mindspore_set *s, struct ck_err *err)
 
 	if (!g)
 		return ck_mindspore_no_memory(err);
-	ret = decide(s, &decided, err);
+	ret = decide_integrated(s, &decided, err);
 	if (!ret && !decided)
 		ret = check_shards(&j, err);
 	if (!ret && !s->integrated && !s->smaller)

@@ -80,8 +80,8 @@ static int read_bytes(const struct mindspore_tensor *t, struct ck_source *in,
 }
 
 /* What is small is compared between ranks; of others, whether it differs. */
-static int hash(struct mindspore_set *s, struct mindspore_tensor *t,
-		struct ck_source *in, struct ck_err *err)
+static int hash_tensor(struct mindspore_set *s, struct mindspore_tensor *t,
+		       struct ck_source *in, struct ck_err *err)
 {
 	uint64_t elem = ck_dtype_info(t->dtype)->size, whole = t->bytes;
 	bool small = whole <= SMALL;
@@ -140,7 +140,7 @@ int ck_mindspore_add(struct mindspore_set *s,
 	t->dims = ck_arena_copy(&s->mem, dims, t->rank * sizeof(*dims));
 	if (s->mem.failed)
 		return ck_mindspore_no_memory(err);
-	ret = hash(s, t, in, err);
+	ret = hash_tensor(s, t, in, err);
 	if (ret)
 		return ret;
 	if (s->strategy.devices)

@@ -162,34 +162,6 @@ static int add_folders(struct mindspore_found *f, const struct ck_dir *dir,
 
 /* ---- which folders are of ranks ---- */
 
-/* The kind of folder that most of them are whose number is of @word. */
-static const char *most_folders(const struct mindspore_found *f,
-				enum mindspore_word word)
-{
-	const char *best = NULL;
-	struct mindspore_number n;
-	size_t most = 0;
-
-	for (size_t i = 0; i < f->root.nr; i++) {
-		const char *name = f->root.v[i].name;
-		size_t nr = 0;
-
-		/* in order of names, so that each kind begins but once */
-		if (!f->root.v[i].is_dir || !ck_mindspore_number_in(name, &n) ||
-		    n.word != word ||
-		    (best && ck_mindspore_same_kind(best, name)))
-			continue;
-		for (size_t k = i; k < f->root.nr; k++)
-			nr += f->root.v[k].is_dir &&
-			      ck_mindspore_same_kind(name, f->root.v[k].name);
-		if (nr > most) {
-			most = nr;
-			best = name;
-		}
-	}
-	return best;
-}
-
 static bool is_bare(const char *name)
 {
 	return *name && name[strspn(name, "0123456789")] == '\0';
@@ -219,24 +191,44 @@ static size_t count_from(const struct mindspore_found *f, const char *first,
 	}
 }
 
-/* The first of the most folders that count from 0; plain numbers first. */
-static const char *counted_folders(struct mindspore_found *f)
+/* How many folders are called as the one at @first, and come after it. */
+static size_t count_alike(const struct mindspore_found *f, size_t first)
 {
+	const char *name = f->root.v[first].name;
+	size_t nr = 0;
+
+	for (size_t i = first; i < f->root.nr; i++)
+		nr += f->root.v[i].is_dir &&
+		      ck_mindspore_same_kind(name, f->root.v[i].name);
+	return nr;
+}
+
+/*
+ * The first of the most folders that differ in a number of @word alone; such
+ * that no word says more of must count from 0, and plain numbers come first.
+ * *most: how many.
+ */
+static const char *main_folders(const struct mindspore_found *f,
+				enum mindspore_word word, size_t *most)
+{
+	bool counted = word == MINDSPORE_NUMBER;
 	const char *best = NULL;
 	struct mindspore_number n;
 
-	f->alike = 1;
+	*most = counted;
 	for (size_t i = 0; i < f->root.nr; i++) {
 		const char *name = f->root.v[i].name;
 		size_t nr;
 
+		/* in order of names, so that each kind begins but once */
 		if (!f->root.v[i].is_dir || !ck_mindspore_number_in(name, &n) ||
-		    n.word != MINDSPORE_NUMBER || n.rank)
+		    n.word != word || (counted && n.rank) ||
+		    (!counted && best && ck_mindspore_same_kind(best, name)))
 			continue;
-		nr = count_from(f, name, &n);
-		if (nr > f->alike ||
-		    (nr == f->alike && best && is_bare(name))) {
-			f->alike = nr;
+		nr = counted ? count_from(f, name, &n) : count_alike(f, i);
+		if (nr > *most ||
+		    (counted && nr == *most && best && is_bare(name))) {
+			*most = nr;
 			best = name;
 		}
 	}
@@ -282,7 +274,8 @@ static void drop_files(struct mindspore_found *f)
 static int find_words(struct mindspore_found *f, const struct ck_dir *dir,
 		      enum mindspore_word word, struct ck_err *err)
 {
-	const char *kind = most_folders(f, word);
+	size_t nr;
+	const char *kind = main_folders(f, word, &nr);
 	int ret = kind ? add_folders(f, dir, kind, SIZE_MAX, err) : 0;
 
 	if (ret)
@@ -383,7 +376,7 @@ static int find_strategies(struct mindspore_found *f, const struct ck_dir *dir,
 static int find_numbers(struct mindspore_found *f, const struct ck_dir *dir,
 			struct ck_err *err)
 {
-	const char *kind = counted_folders(f);
+	const char *kind = main_folders(f, MINDSPORE_NUMBER, &f->alike);
 	size_t before = f->nr_temporary;
 	int ret;
 

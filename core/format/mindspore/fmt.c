@@ -246,9 +246,9 @@ static int note_stages(const struct mindspore_set *s, uint64_t world,
 }
 
 /* Numbers that no word calls ranks must be just those that there are. */
-static int check_numbers(const struct mindspore_set *s,
-			 const struct mindspore_found *f, uint64_t world,
-			 struct ck_err *err)
+static int check_rank_numbers(const struct mindspore_set *s,
+			      const struct mindspore_found *f, uint64_t world,
+			      struct ck_err *err)
 {
 	size_t nr = f->ranks.nr;
 	const char *first = f->file.v[0].name;
@@ -277,7 +277,7 @@ static int check_world(struct mindspore_set *s, const struct mindspore_found *f,
 			s->dir->path);
 	world = devices * s->strategy.nr_stages;
 	have = (uint64_t)last + 1;
-	ret = check_numbers(s, f, world, err);
+	ret = check_rank_numbers(s, f, world, err);
 	if (ret)
 		return ret;
 	if (have > world)

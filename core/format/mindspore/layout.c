@@ -90,8 +90,8 @@ static int dims_of(const struct ck_strategy_layout *l, const uint64_t *stored,
 	return 0;
 }
 
-static void whole(const uint64_t *stored, unsigned rank,
-		  struct mindspore_place *out)
+static void place_whole(const uint64_t *stored, unsigned rank,
+			struct mindspore_place *out)
 {
 	out->rank = rank;
 	out->grid_rank = 0;
@@ -137,9 +137,9 @@ struct cut {
 	uint32_t at;
 };
 
-static int begin(struct cut *c, const struct ck_strategy_layout *l,
-		 enum mindspore_how how, const uint64_t *stored, unsigned rank,
-		 struct ck_err *why)
+static int begin_cut(struct cut *c, const struct ck_strategy_layout *l,
+		     enum mindspore_how how, const uint64_t *stored,
+		     unsigned rank, struct ck_err *why)
 {
 	uint8_t dim[CK_STRATEGY_AXES];
 	int ret;
@@ -162,8 +162,8 @@ static int begin(struct cut *c, const struct ck_strategy_layout *l,
 }
 
 /* The shape of the whole, and which of its slices that is. */
-static int grow(const struct cut *c, struct mindspore_place *out,
-		struct ck_err *why)
+static int grow_shape(const struct cut *c, struct mindspore_place *out,
+		      struct ck_err *why)
 {
 	uint32_t nr;
 	int ret;
@@ -181,8 +181,8 @@ static int grow(const struct cut *c, struct mindspore_place *out,
 }
 
 /* Where it is: in fields, of rows of every device after the other's, or so. */
-static int place(const struct cut *c, struct mindspore_place *out,
-		 struct ck_err *why)
+static int place_slice(const struct cut *c, struct mindspore_place *out,
+		       struct ck_err *why)
 {
 	struct ck_shard shard;
 	struct ck_box *box = &shard.box;
@@ -217,14 +217,14 @@ int ck_mindspore_place(const struct ck_strategy_layout *l,
 	struct cut c = { .l = l };
 	int ret = ck_strategy_cuts(l, &c.slices, &c.shards, why);
 
-	whole(stored, rank, out);
+	place_whole(stored, rank, out);
 	if (ret || how == MINDSPORE_WHOLE)
 		return ret ? ret : check_shape(l, out, why);
 	ck_strategy_devices(l, &c.devices);
 	c.at = (uint32_t)(at % c.devices);
-	ret = begin(&c, l, how, stored, rank, why);
+	ret = begin_cut(&c, l, how, stored, rank, why);
 	if (ret || !rank)
 		return ret ? ret : check_shape(l, out, why);
-	ret = grow(&c, out, why);
-	return ret ? ret : place(&c, out, why);
+	ret = grow_shape(&c, out, why);
+	return ret ? ret : place_slice(&c, out, why);
 }

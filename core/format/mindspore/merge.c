@@ -19,8 +19,8 @@ struct merge {
 	size_t nr_slices;
 };
 
-static int refuse(struct merge *m, const struct mindspore_tensor *t,
-		  const char *why, struct ck_err *err)
+static int refuse_tensor(struct merge *m, const struct mindspore_tensor *t,
+			 const char *why, struct ck_err *err)
 {
 	const struct ck_strmap_key *k = &m->s->names.v[t->name];
 
@@ -48,7 +48,7 @@ static int give_up(struct merge *m, const struct mindspore_tensor *t,
 		       ck_mindspore_other_world(
 			       s, (size_t)s->file.v[s->file.nr - 1]->rank + 1,
 			       why, err) :
-		       refuse(m, t, why, err);
+		       refuse_tensor(m, t, why, err);
 }
 
 /* ---- parts ---- */
@@ -77,7 +77,7 @@ static int add_runs(struct merge *m, const struct mindspore_tensor *t,
 	part->flat = flat;
 	for (uint32_t i = 0; i < t->nr_runs && !ret; i++) {
 		if (t->run[i].len % elem)
-			return refuse(
+			return refuse_tensor(
 				m, t,
 				"one of its records ends inside an element",
 				err);
@@ -143,8 +143,8 @@ static int add_object(struct merge *m, const struct mindspore_tensor *t,
 /* ---- copies ---- */
 
 /* They must agree, as far as their bytes were looked at. */
-static bool agree(const struct mindspore_tensor *a,
-		  const struct mindspore_tensor *b)
+static bool copies_agree(const struct mindspore_tensor *a,
+			 const struct mindspore_tensor *b)
 {
 	return !(a->flags & b->flags &
 		 (MINDSPORE_HASHED | MINDSPORE_SAMPLED)) ||
@@ -162,7 +162,7 @@ static int check_copy(struct merge *m, const struct mindspore_tensor *t,
 
 	if (!first)
 		first = m->slice[slice] = t;
-	*ok = first == t || agree(first, t) ||
+	*ok = first == t || copies_agree(first, t) ||
 	      (are_copies && ck_dir_any_copy(m->s->dir));
 	if (*ok)
 		return 0;
@@ -177,7 +177,7 @@ static int check_copy(struct merge *m, const struct mindspore_tensor *t,
 
 /* ---- one name ---- */
 
-static bool cuts(const struct ck_strategy_layout *l)
+static bool is_cut(const struct ck_strategy_layout *l)
 {
 	uint64_t slices, shards;
 
@@ -185,8 +185,8 @@ static bool cuts(const struct ck_strategy_layout *l)
 	       shards > 1;
 }
 
-static int place(struct merge *m, const struct mindspore_tensor *t,
-		 struct mindspore_place *p, struct ck_err *why)
+static int place_tensor(struct merge *m, const struct mindspore_tensor *t,
+			struct mindspore_place *p, struct ck_err *why)
 {
 	static const struct ck_strategy_layout none = { .nr_dev = 1,
 							.dev = { 1 } };
@@ -202,7 +202,7 @@ static int place(struct merge *m, const struct mindspore_tensor *t,
 		return ck_fail(why, EINVAL, "%s: %s",
 			       s->strategy.files.v[it->file], it->why);
 	ret = ck_mindspore_place_of(s, t, p, why);
-	if (!ret && *s->against && cuts(&it->l))
+	if (!ret && *s->against && is_cut(&it->l))
 		return ck_fail(why, EINVAL, "%s", s->against);
 	return ret ? ck_wrap(why, ret, "%s", t->file->name) : 0;
 }
@@ -213,7 +213,7 @@ static int add_tensor(struct merge *m, const struct mindspore_tensor *t,
 {
 	struct mindspore_place p;
 	struct ck_err why;
-	int ret = place(m, t, &p, &why);
+	int ret = place_tensor(m, t, &p, &why);
 
 	*go = false;
 	if (ret == -ENOMEM)
@@ -243,7 +243,7 @@ static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
 	for (t = first; t; t = t->next)
 		if (t->fault) {
 			see_all(first);
-			return refuse(m, first, t->fault, err);
+			return refuse_tensor(m, first, t->fault, err);
 		}
 	ret = ck_mindspore_are_copies(s, name, &copies, err);
 	if (!ret && copies) {

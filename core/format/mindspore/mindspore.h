@@ -22,6 +22,7 @@
 #include "core/root/dir.h"
 #include "core/base/arena.h"
 #include "core/base/err.h"
+#include "core/base/str.h"
 #include "core/base/strmap.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
@@ -70,10 +71,11 @@ bool ck_mindspore_same_kind(const char *a, const char *b);
  * The key of the save that a file called @base belongs to.  Files of one save
  * have one name in all folders, "_part0" and so on before the ending left out;
  * or with @numbered names that differ in the rank's number: the @nth number
- * that is @rank, as "{r}".  To free(); NULL: there are no more, or *failed.
+ * that is @rank, as "{r}".  False: there are no more; true with out->failed: no
+ * memory.
  */
-char *ck_mindspore_key(const char *base, uint32_t rank, bool numbered,
-		       size_t nth, bool *failed);
+bool ck_mindspore_key(struct ck_str *out, const char *base, uint32_t rank,
+		      bool numbered, size_t nth);
 /* Whether such a file is of the save @key, which is of either form. */
 bool ck_mindspore_key_has(const char *key, const char *base, uint32_t rank);
 /* "CKP_1-4_32.ckpt": epoch 4, step 32.  False: it names none. */
@@ -90,7 +92,7 @@ bool ck_mindspore_save_hides(const char *key, const char *path);
 /* ---- saves.c: the saves in the folders of ranks ---- */
 
 struct mindspore_key {
-	char *name;
+	const char *name;
 	size_t nr_ranks; /* that have a file of it */
 	uint32_t last_rank; /* rank counted last, + 1 */
 	uint32_t first, last; /* in @of: its files */
@@ -106,6 +108,7 @@ struct mindspore_keys {
 	/* Each file, with each key of it. */
 	CK_VEC(struct mindspore_key_file) of;
 	struct ck_strmap names;
+	struct ck_arena mem; /* has them */
 	bool numbered; /* keys have {r} */
 };
 

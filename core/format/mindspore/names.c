@@ -150,62 +150,56 @@ bool ck_mindspore_same_kind(const char *a, const char *b)
 
 /* ---- the key of a save ---- */
 
-/* The name without "_part<k>" before the ending; NULL: no memory. */
-static char *without_part(const char *base)
+/* Where "_part<k>" before the ending begins, and the ending. */
+static size_t part_in(const char *base, size_t *end)
 {
 	const char *dot = strrchr(base, '.');
-	size_t end = dot ? (size_t)(dot - base) : strlen(base), at = end;
-	char *bare;
+	size_t at;
 
+	*end = at = dot ? (size_t)(dot - base) : strlen(base);
 	while (at && is_digit(base[at - 1]))
 		at--;
-	at = at < end && at >= 5 && !memcmp(base + at - 5, "_part", 5) ?
-		     at - 5 :
-		     end;
-	return asprintf(&bare, "%.*s%s", (int)at, base, base + end) < 0 ? NULL :
-									  bare;
+	return at < *end && at >= 5 && !memcmp(base + at - 5, "_part", 5) ?
+		       at - 5 :
+		       *end;
 }
 
-char *ck_mindspore_key(const char *base, uint32_t rank, bool numbered,
-		       size_t nth, bool *failed)
+bool ck_mindspore_key(struct ck_str *out, const char *base, uint32_t rank,
+		      bool numbered, size_t nth)
 {
-	ck_auto_free char *bare = without_part(base);
-	char *key = NULL, *at = bare, *end;
+	ck_auto_str struct ck_str bare = { 0 };
+	size_t end, part = part_in(base, &end);
+	char *next;
 
-	if (!bare)
-		*failed = true;
-	if (!bare || !numbered)
-		return nth ? NULL : ck_steal(bare);
-	for (; *at; at = end) {
-		end = at + 1;
-		if (!is_digit(*at) || strtoull(at, &end, 10) != rank || nth--)
+	out->len = 0;
+	ck_str_fmt(&bare, "%.*s%s", (int)part, base, base + end);
+	out->failed |= bare.failed;
+	if (out->failed)
+		return true;
+	if (!numbered)
+		ck_str_puts(out, bare.v);
+	for (char *at = bare.v; *at && numbered; at = next) {
+		next = at + 1;
+		if (!is_digit(*at) || strtoull(at, &next, 10) != rank || nth--)
 			continue;
-		if (asprintf(&key, "%.*s{r}%s", (int)(at - bare), bare, end) <
-		    0) {
-			key = NULL;
-			*failed = true;
-		}
-		return key;
+		ck_str_fmt(out, "%.*s{r}%s", (int)(at - bare.v), bare.v, next);
+		return true;
 	}
-	return NULL;
+	return !numbered && !nth;
 }
 
 bool ck_mindspore_key_has(const char *key, const char *base, uint32_t rank)
 {
-	bool failed = false, has = false;
+	ck_auto_str struct ck_str own = { 0 };
 
-	for (int numbered = 0; numbered < 2 && !has; numbered++) {
-		char *own;
-
+	for (int numbered = 0; numbered < 2; numbered++)
 		for (size_t n = 0;
-		     !has &&
-		     (own = ck_mindspore_key(base, rank, numbered, n, &failed));
-		     n++) {
-			has = !strcmp(own, key);
-			free(own);
-		}
-	}
-	return has;
+		     ck_mindspore_key(&own, base, rank, numbered, n) &&
+		     !own.failed;
+		     n++)
+			if (!strcmp(own.v, key))
+				return true;
+	return false;
 }
 
 bool ck_mindspore_epoch_in(const char *base, uint64_t *epoch, uint64_t *step)

@@ -25,105 +25,92 @@
 
 void ck_mindspore_keys_free(struct mindspore_keys *k)
 {
-	for (size_t i = 0; i < k->v.nr; i++)
-		free(k->v.v[i].name);
 	free(k->v.v);
 	free(k->of.v);
+	ck_arena_free(&k->mem);
 	ck_strmap_free(&k->names);
 	*k = (struct mindspore_keys){ .numbered = false };
 }
 
-/* Numbers in names as numbers: net-9 before net-10. */
-static int natural(const char *a, const char *b)
+/*
+ * Numbers in names as numbers: net-9 before net-10.  *alike: they differ in
+ * nothing else.
+ */
+static int compare_names(const char *a, const char *b, bool *alike)
 {
-	while (*a && *b) {
-		char *a_end, *b_end;
-		unsigned long long x, y;
+	int way = 0;
 
-		if (!isdigit((unsigned char)*a) ||
-		    !isdigit((unsigned char)*b)) {
-			if (*a != *b)
-				return *a < *b ? -1 : 1;
-			a++;
-			b++;
-			continue;
+	while (*a && *b) {
+		char *a_end = (char *)a + 1, *b_end = (char *)b + 1;
+		int here = (*a > *b) - (*a < *b);
+
+		*alike = !here;
+		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+			unsigned long long x = strtoull(a, &a_end, 10);
+			unsigned long long y = strtoull(b, &b_end, 10);
+
+			here = (x > y) - (x < y);
+			*alike = true;
 		}
-		x = strtoull(a, &a_end, 10);
-		y = strtoull(b, &b_end, 10);
-		if (x != y)
-			return x < y ? -1 : 1;
+		way = way ? way : here;
+		if (!*alike)
+			return way;
 		a = a_end;
 		b = b_end;
 	}
-	return *a ? 1 : *b ? -1 : 0;
+	*alike = *a == *b;
+	return way ? way : (*a != 0) - (*b != 0);
 }
 
 static bool is_later(const struct mindspore_key *a,
 		     const struct mindspore_key *b)
 {
+	bool alike;
+
 	if (a->epoch != b->epoch)
 		return a->epoch > b->epoch;
 	if (a->number != b->number)
 		return a->number > b->number;
-	return natural(a->name, b->name) > 0;
+	return compare_names(a->name, b->name, &alike) > 0;
 }
 
-/* The same but for the numbers: "iter_99.ckpt", "iter_100.ckpt". */
-static bool differ_in_numbers(const char *a, const char *b)
-{
-	while (*a && *b) {
-		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
-			a += strspn(a, "0123456789");
-			b += strspn(b, "0123456789");
-			continue;
-		}
-		if (*a++ != *b++)
-			return false;
-	}
-	return *a == *b;
-}
-
-/* Whether names say that they are two steps, and not files of one save. */
+/*
+ * Whether names say that they are two steps, and not files of one save:
+ * "iter_99.ckpt", "iter_100.ckpt".
+ */
 static bool are_steps(const struct mindspore_key *a,
 		      const struct mindspore_key *b)
 {
-	return (a->epoch && b->epoch) || differ_in_numbers(a->name, b->name);
+	bool alike;
+
+	compare_names(a->name, b->name, &alike);
+	return alike || (a->epoch && b->epoch);
 }
 
-/* The key called @name, which is taken; NULL: no memory. */
-static struct mindspore_key *key_called(struct mindspore_keys *k, char *name)
-{
-	uint32_t at = ck_vec_reserve(&k->v, 1) ?
-			      ck_strmap_put(&k->names, name, strlen(name)) :
-			      CK_STRMAP_NONE;
-	struct mindspore_key *key;
-
-	if (at == CK_STRMAP_NONE || at < k->v.nr) {
-		free(name);
-		return at == CK_STRMAP_NONE ? NULL : &k->v.v[at];
-	}
-	key = &k->v.v[k->v.nr++];
-	*key = (struct mindspore_key){ .name = name, .first = CK_STRMAP_NONE };
-	if (ck_mindspore_epoch_in(name, &key->epoch, &key->number))
-		key->epoch++;
-	return key;
-}
-
-static bool add_key(struct mindspore_keys *k, char *name, uint32_t file,
+/* That @file, of @rank, is of the save @name. */
+static bool add_key(struct mindspore_keys *k, const char *name, uint32_t file,
 		    uint32_t rank)
 {
-	struct mindspore_key *key = key_called(k, name);
-	uint32_t at = (uint32_t)k->of.nr;
+	uint32_t at = (uint32_t)k->of.nr, nr;
+	struct mindspore_key *key;
 
-	if (!key || !ck_vec_reserve(&k->of, 1))
+	if (!ck_vec_reserve(&k->v, 1) || !ck_vec_reserve(&k->of, 1))
 		return false;
-	k->of.v[at].file = file;
-	k->of.v[at].next = CK_STRMAP_NONE;
-	k->of.nr++;
-	if (key->first == CK_STRMAP_NONE)
-		key->first = at;
-	else
+	nr = ck_strmap_keep(&k->names, &k->mem, name, strlen(name));
+	if (nr == CK_STRMAP_NONE)
+		return false;
+	key = &k->v.v[nr];
+	k->of.v[k->of.nr++] =
+		(struct mindspore_key_file){ file, CK_STRMAP_NONE };
+	if (nr < k->v.nr) {
 		k->of.v[key->last].next = at;
+	} else {
+		*key = (struct mindspore_key){ .name = k->names.v[nr].s,
+					       .first = at };
+		if (ck_mindspore_epoch_in(name, &key->epoch, &key->number))
+			key->epoch++;
+		k->v.nr++;
+	}
 	key->last = at;
 	if (key->last_rank != rank + 1) {
 		key->last_rank = rank + 1;
@@ -133,23 +120,22 @@ static bool add_key(struct mindspore_keys *k, char *name, uint32_t file,
 }
 
 /* All keys of @f: names, or with @numbered patterns.  Free it in any case. */
-static int collect(struct mindspore_keys *k, const struct mindspore_found *f,
-		   bool numbered, struct ck_err *err)
+static int collect_keys(struct mindspore_keys *k,
+			const struct mindspore_found *f, bool numbered,
+			struct ck_err *err)
 {
-	bool failed = false;
-
 	*k = (struct mindspore_keys){ .numbered = numbered };
-	for (uint32_t i = 0; i < f->file.nr && !failed; i++) {
+	for (uint32_t i = 0; i < f->file.nr; i++) {
 		const struct mindspore_file *file = &f->file.v[i];
-		char *name;
+		ck_auto_str struct ck_str name = { 0 };
 
-		for (size_t n = 0;
-		     !failed && (name = ck_mindspore_key(file->base, file->rank,
-							 numbered, n, &failed));
+		for (size_t n = 0; ck_mindspore_key(&name, file->base,
+						    file->rank, numbered, n);
 		     n++)
-			failed = !add_key(k, name, i, file->rank);
+			if (name.failed || !add_key(k, name.v, i, file->rank))
+				return ck_mindspore_no_memory(err);
 	}
-	return failed ? ck_mindspore_no_memory(err) : 0;
+	return 0;
 }
 
 /* How many ranks the key has that most of them have. */
@@ -166,11 +152,11 @@ static size_t most_ranks(const struct mindspore_keys *k)
 static int collect_both(struct mindspore_keys k[2],
 			const struct mindspore_found *f, struct ck_err *err)
 {
-	int ret = collect(&k[0], f, false, err);
+	int ret = collect_keys(&k[0], f, false, err);
 
 	k[1] = (struct mindspore_keys){ .numbered = true };
 	if (!ret)
-		ret = collect(&k[1], f, true, err);
+		ret = collect_keys(&k[1], f, true, err);
 	if (!ret && f->ranks.nr > 1 && most_ranks(&k[1]) > most_ranks(&k[0])) {
 		const struct mindspore_keys first = k[1];
 
@@ -188,7 +174,7 @@ static void free_both(struct mindspore_keys k[2])
 
 /* ---- one of them ---- */
 
-static const struct mindspore_key *newest(const struct mindspore_keys *k)
+static const struct mindspore_key *newest_key(const struct mindspore_keys *k)
 {
 	const struct mindspore_key *best = NULL;
 	size_t nr_ranks = most_ranks(k);
@@ -201,9 +187,9 @@ static const struct mindspore_key *newest(const struct mindspore_keys *k)
 }
 
 /* By -o file=: a file's name, or a step's. */
-static const struct mindspore_key *called(const struct mindspore_keys *k,
-					  const struct mindspore_found *f,
-					  const char *name)
+static const struct mindspore_key *key_called(const struct mindspore_keys *k,
+					      const struct mindspore_found *f,
+					      const char *name)
 {
 	const struct mindspore_key *best = NULL;
 
@@ -280,10 +266,10 @@ int ck_mindspore_choose(struct mindspore_found *f, const struct ck_dir *dir,
 	int ret = collect_both(k, f, err), of = 0;
 
 	if (!ret && !want)
-		save = newest(&k[0]);
+		save = newest_key(&k[0]);
 	for (int i = 0; i < 2 && !ret && want && !save; i++) {
 		of = i;
-		save = called(&k[i], f, want);
+		save = key_called(&k[i], f, want);
 	}
 	if (!ret && !save)
 		ret = no_such_file(k, want, dir, err);
@@ -306,7 +292,7 @@ int ck_mindspore_choose(struct mindspore_found *f, const struct ck_dir *dir,
  * every rank: the key that most of them have.  A pattern of names that one rank
  * alone has is none.
  */
-static const struct mindspore_key *partial(const struct mindspore_found *f)
+static const struct mindspore_key *partial_key(const struct mindspore_found *f)
 {
 	const struct mindspore_key *most = NULL;
 
@@ -323,7 +309,7 @@ static const struct mindspore_key *partial(const struct mindspore_found *f)
 }
 
 /* A later step that some rank lacks. */
-static const struct mindspore_key *newer(const struct mindspore_found *f)
+static const struct mindspore_key *newer_key(const struct mindspore_found *f)
 {
 	const struct mindspore_key *best = NULL;
 
@@ -342,7 +328,7 @@ static const struct mindspore_key *newer(const struct mindspore_found *f)
 static int report_partial(const struct mindspore_found *f, struct ck_builder *b,
 			  struct ck_err *err)
 {
-	const struct mindspore_key *part = partial(f);
+	const struct mindspore_key *part = partial_key(f);
 	struct ck_problem_in p = { .severity = CK_ERROR };
 
 	if (!part)
@@ -366,7 +352,7 @@ int ck_mindspore_report_saves(const struct mindspore_found *f,
 	const struct ck_problem_in note = { .severity = chosen ? CK_NOTE :
 								 CK_WARNING };
 	const struct ck_problem_in odd = { .severity = CK_WARNING };
-	const struct mindspore_key *later = newer(f);
+	const struct mindspore_key *later = newer_key(f);
 	ck_auto_str struct ck_str others = { 0 };
 	size_t nr;
 	int ret = chosen ? 0 : report_partial(f, b, err);
