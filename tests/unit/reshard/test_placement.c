@@ -3,8 +3,7 @@
  * Placement files and OneFlow's rules: random meshes against indices that are
  * dealt out one by one.
  */
-#include "tests/unit/catalog/kit.h"
-#include "tests/unit/reshard/naive.h"
+#include "tests/unit/reshard/meshkit.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct kit kit;
-static struct ck_reshard *rs;
-static struct ck_err err;
 static unsigned seed;
 
 static unsigned below(unsigned n)
@@ -157,26 +153,14 @@ static void make_placements(struct sample *s, struct ck_str *json)
 
 static void image_of(const struct sample *s)
 {
-	struct ck_part p;
-
-	kit = kit_new();
-	p = kit_part("t", kit_file(&kit, "f", 4096));
-	p.rank = s->rank;
-	p.shape = s->shape;
-	kit_add(&kit, &p);
-	kit_image(&kit);
+	mk_init();
+	mk_part("t", s->rank, s->shape, NULL, NULL, 0);
+	kit_image(&mk.kit);
 }
 
 static int try(const char *text, size_t len)
 {
-	const struct ck_reshard_in in = { .img = &kit.img,
-					  .nr = kit.img.nr_tensors,
-					  .name = "f.json",
-					  .bytes = text,
-					  .len = len };
-	bool of_spec;
-
-	return ck_reshard_new(&rs, &in, &of_spec, &err);
+	return mk_try_file("f.json", text, len);
 }
 
 static void check_sample(const struct sample *s, const char *json)
@@ -187,7 +171,8 @@ static void check_sample(const struct sample *s, const char *json)
 
 		for (unsigned d = 0; d < s->rank; d++)
 			want[d] = s->cut(s, at, d);
-		cr_assert(ck_reshard_part(rs, s->id[at], 0, &part), "%s", json);
+		cr_assert(ck_reshard_part(mk.rs, s->id[at], 0, &part), "%s",
+			  json);
 		cr_assert(!part.zeros);
 		naive_compare(&part, s->shape, s->rank, want);
 	}
@@ -206,11 +191,10 @@ static void run(void (*make)(struct sample *, struct ck_str *), unsigned rounds)
 		make(&s, &json);
 		image_of(&s);
 		cr_assert_eq(try(json.v, json.len), 0, "%s: %s", json.v,
-			     err.msg);
-		cr_assert_eq(ck_reshard_ranks(rs), s.devices);
+			     mk.err.msg);
+		cr_assert_eq(ck_reshard_ranks(mk.rs), s.devices);
 		check_sample(&s, json.v);
-		ck_reshard_free(rs);
-		kit_free(&kit);
+		mk_free();
 		ck_str_free(&json);
 	}
 }
@@ -294,20 +278,19 @@ Test(placement, sbp_of_random_meshes)
 		image_of(&s);
 		if (leaves_none_empty(&s)) {
 			cr_assert_eq(try(json.v, json.len), 0, "%s: %s", json.v,
-				     err.msg);
-			cr_assert_eq(ck_reshard_ranks(rs), next);
+				     mk.err.msg);
+			cr_assert_eq(ck_reshard_ranks(mk.rs), next);
 			check_sample(&s, json.v);
 			ck_str_free(&unused);
-			ck_reshard_note(rs, "f", &unused);
+			ck_reshard_note(mk.rs, "f", &unused);
 			cr_expect_str_eq(unused.v,
 					 "f: fits no tensor: key \"no*\"");
-			ck_reshard_free(rs);
 		} else {
 			cr_assert_eq(try(json.v, json.len), -EINVAL);
-			cr_assert(strstr(err.msg, "t: dimension"), "%s",
-				  err.msg);
+			cr_assert(strstr(mk.err.msg, "t: dimension"), "%s",
+				  mk.err.msg);
 		}
-		kit_free(&kit);
+		mk_free();
 		ck_str_free(&json);
 		ck_str_free(&unused);
 	}
@@ -316,7 +299,7 @@ Test(placement, sbp_of_random_meshes)
 static void reject(const char *text, const char *why)
 {
 	cr_assert_eq(try(text, strlen(text)), -EINVAL, "%s", text);
-	cr_expect(strstr(err.msg, why), "%s: %s", text, err.msg);
+	cr_expect(strstr(mk.err.msg, why), "%s: %s", text, mk.err.msg);
 }
 
 Test(placement, what_is_wrong_is_said)
@@ -366,7 +349,7 @@ Test(placement, what_is_wrong_is_said)
 	       "list of 2");
 	reject("{\"mesh\": {\"shape\": [1], \"device_ids\": [65536]}}",
 	       "0 to 65535");
-	kit_free(&kit);
+	mk_free();
 }
 
 /* Every run of the one with every run of the other, in four dimensions at most. */
@@ -385,22 +368,21 @@ Test(placement, in_pieces_along_several_dimensions)
 	struct ck_part p;
 	char text[300];
 
-	kit = kit_new();
-	p = kit_part("t", kit_file(&kit, "f", UINT64_C(1) << 30));
+	mk_init();
+	p = kit_part("t", kit_file(&mk.kit, "f", UINT64_C(1) << 30));
 	p.rank = 5;
 	p.shape = shape;
-	kit_add(&kit, &p);
-	kit_image(&kit);
+	kit_add(&mk.kit, &p);
+	kit_image(&mk.kit);
 	snprintf(text, sizeof(text), "%s%s", mesh, two);
-	cr_assert_eq(try(text, strlen(text)), 0, "%s", err.msg);
-	naive_holds(rs, 0, 0, "[0:2+4:6, 0:64, 0:4, 0:16+32:48, 0:64]");
-	naive_holds(rs, 18, 0, "[2:4+6:8, 0:64, 0:4, 16:32+48:64, 0:64]");
-	ck_reshard_free(rs);
+	cr_assert_eq(try(text, strlen(text)), 0, "%s", mk.err.msg);
+	naive_holds(mk.rs, 0, 0, "[0:2+4:6, 0:64, 0:4, 0:16+32:48, 0:64]");
+	naive_holds(mk.rs, 18, 0, "[2:4+6:8, 0:64, 0:4, 16:32+48:64, 0:64]");
 	snprintf(text, sizeof(text), "%s%s", mesh, five);
 	reject(text, "t: over 4 dimensions would be in pieces");
 	snprintf(text, sizeof(text), "%s%s", mesh, many);
 	reject(text, "t: a rank would hold it in over 4096 pieces");
-	kit_free(&kit);
+	mk_free();
 }
 
 Test(placement, what_is_misspelt_or_said_twice)
@@ -427,7 +409,7 @@ Test(placement, what_is_misspelt_or_said_twice)
 	reject("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": "
 	       "{\"t\": [0], \"t\": [1]}}",
 	       "duplicate object key");
-	kit_free(&kit);
+	mk_free();
 }
 
 Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
@@ -447,32 +429,28 @@ Test(placement, a_name_wins_over_a_pattern_and_the_rest_is_whole)
 	struct ck_str unused = { 0 };
 
 	image_of(&s);
-	cr_assert_eq(try(text, strlen(text)), 0, "%s", err.msg);
-	cr_assert(ck_reshard_part(rs, 1, 0, &part));
+	cr_assert_eq(try(text, strlen(text)), 0, "%s", mk.err.msg);
+	cr_assert(ck_reshard_part(mk.rs, 1, 0, &part));
 	cr_expect_eq(part.shard.box.start[0], 3);
 	cr_expect_eq(part.shard.box.len[1], 5);
-	cr_expect(!ck_reshard_uncut(rs, 0));
-	ck_reshard_free(rs);
+	cr_expect(!ck_reshard_uncut(mk.rs, 0));
 	/* of whichever table */
-	cr_assert_eq(try(other, strlen(other)), 0, "%s", err.msg);
-	cr_assert(ck_reshard_part(rs, 1, 0, &part));
+	cr_assert_eq(try(other, strlen(other)), 0, "%s", mk.err.msg);
+	cr_assert(ck_reshard_part(mk.rs, 1, 0, &part));
 	cr_expect_eq(part.shard.box.start[0], 3);
-	ck_reshard_note(rs, "f", &unused);
+	ck_reshard_note(mk.rs, "f", &unused);
 	cr_expect_str_eq(unused.v, "f: fits no tensor: placements \"u*\"");
 	ck_str_free(&unused);
-	ck_reshard_free(rs);
 	cr_assert_eq(
 		try("{\"mesh\": {\"shape\": [2]}, \"partition_spec\": {}}", 46),
-		0, "%s", err.msg);
-	cr_expect(ck_reshard_uncut(rs, 0));
-	cr_expect_eq(ck_reshard_first(rs, 0), 0);
-	ck_reshard_free(rs);
+		0, "%s", mk.err.msg);
+	cr_expect(ck_reshard_uncut(mk.rs, 0));
+	cr_expect_eq(ck_reshard_first(mk.rs, 0), 0);
 	/* torch_xla reads what is whole for number 0, wherever that stands */
-	cr_assert_eq(try(turned, strlen(turned)), 0, "%s", err.msg);
-	cr_expect(ck_reshard_uncut(rs, 0));
-	cr_expect_eq(ck_reshard_first(rs, 0), 0);
-	ck_reshard_free(rs);
-	kit_free(&kit);
+	cr_assert_eq(try(turned, strlen(turned)), 0, "%s", mk.err.msg);
+	cr_expect(ck_reshard_uncut(mk.rs, 0));
+	cr_expect_eq(ck_reshard_first(mk.rs, 0), 0);
+	mk_free();
 }
 
 Test(placement, a_partial_sum_is_whole_once_and_zeros)
@@ -485,13 +463,12 @@ Test(placement, a_partial_sum_is_whole_once_and_zeros)
 	struct ck_reshard_part part;
 
 	image_of(&s);
-	cr_assert_eq(try(text, strlen(text)), 0, "%s", err.msg);
+	cr_assert_eq(try(text, strlen(text)), 0, "%s", mk.err.msg);
 	for (uint32_t r = 0; r < 4; r++) {
-		cr_assert(ck_reshard_part(rs, r, 0, &part));
+		cr_assert(ck_reshard_part(mk.rs, r, 0, &part));
 		cr_expect_eq(part.zeros, r >= 2);
 		cr_expect_eq(part.shard.box.start[0], r % 2 * 3);
 	}
-	cr_expect(!ck_reshard_part(rs, 4, 0, &part));
-	ck_reshard_free(rs);
-	kit_free(&kit);
+	cr_expect(!ck_reshard_part(mk.rs, 4, 0, &part));
+	mk_free();
 }
