@@ -45,6 +45,14 @@ def until(condition, what, seconds=20):
         time.sleep(0.05)
 
 
+def another(src, mnt, name):
+    """Comes last, and is published when quiet: what came before it was looked at."""
+    os.mkdir(f"{mnt}/{name}")
+    shutil.copyfile(FORMATS / "safetensors/names/in/model.safetensors",
+                    f"{mnt}/{name}/shards/model.safetensors")
+    until(lambda: os.path.exists(f"{src}/{name}"), f"{name}: not published when quiet")
+
+
 def files_of(top):
     return {str(p.relative_to(top)): p.read_bytes()
             for p in pathlib.Path(top).rglob("*")
@@ -203,7 +211,8 @@ def torch_save(src, mnt):
     state = {"w": torch.randn(9, 4), "b": torch.arange(5), "step": 4}
     with open(f"{mnt}/pt-1/shards/model.pt", "wb") as f:
         torch.save(state, f)
-        time.sleep(1.5)
+        f.flush()
+        another(src, mnt, "beside-pt-1")
         assert not os.path.exists(f"{src}/pt-1"), "published while it is open"
     until(lambda: os.path.exists(f"{src}/pt-1"), "not published when quiet")
     for where in f"{mnt}/pt-1/shards", f"{src}/pt-1":
@@ -328,7 +337,7 @@ def colossalai(src, mnt):
         t.join()
     p = unshard("publish", f"{src}/colossal-1")
     assert p.returncode == 3 and "open for writing" in p.stderr, p
-    time.sleep(1.5)
+    another(src, mnt, "beside-colossal-1")
     assert not os.path.exists(f"{src}/colossal-1"), "published while it is open"
     for fd in fds:
         os.close(fd)
