@@ -11,7 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/whole.h"
 #include "core/sandbox/child.h"
-#include "core/format/layout/write.h"
+#include "core/layout/write.h"
 #include "core/sandbox/sandbox.h"
 #include "core/draft/dir_tree.h"
 #include "core/slices/slices_plan_priv.h"

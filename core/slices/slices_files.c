@@ -11,7 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
-#include "core/format/layout/doc.h"
+#include "core/layout/doc.h"
 #include "core/root/fault_point.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 #include "core/base/limits.h"
 #include "core/emit/st_out.h"
 #include "core/emit/torch_blob.h"
-#include "core/format/layout/write.h"
+#include "core/layout/write.h"
 #include "core/geom/dtype.h"
 
 #include <endian.h>

@@ -6,7 +6,7 @@
 #define CK_SLICES_MAKE_PRIV_H
 
 #include "core/base/vec.h"
-#include "core/format/layout/write.h"
+#include "core/layout/write.h"
 #include "core/slices/slices_plan_priv.h"
 
 struct ck_slice_plan_held {

@@ -2,7 +2,7 @@
 /*
  * slices_plan.h - which bytes of which new shard each slice of a rank is
  *
- * Made once from a layout (core/format/layout/write.h), in a process of its
+ * Made once from a layout (core/layout/write.h), in a process of its
  * own, and kept in the draft, so that all who write the checkpoint, on any
  * node, put the same bytes into the same places.  Tables of fixed-size
  * records; references are indices into them.

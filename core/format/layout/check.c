@@ -422,25 +422,6 @@ static int check_silent(const struct whole *w, struct ck_err *err)
 	return ret;
 }
 
-static int check_all(const struct whole *w, struct ck_err *err)
-{
-	const struct ck_layout_piece *p = w->t->first;
-	int ret = check_silent(w, err);
-
-	for (; p && !ret; p = p->next) {
-		struct ck_err why = { 0 };
-		struct fit f;
-
-		ret = fit_piece(w, p, &f, &why);
-		if (ret == -EINVAL)
-			ret = ck_layout_wrong(w->ld, w->t, p->file, err, "%s",
-					      why.msg);
-		else if (ret)
-			ret = ck_fail(err, -ret, "%s", why.msg);
-	}
-	return ret;
-}
-
 /* What only boxes can say. */
 static int apply_box(const struct whole *w, const struct ck_layout_box *b,
 		     struct fit *f, struct ck_err *err)
@@ -461,31 +442,38 @@ static int apply_box(const struct whole *w, const struct ck_layout_box *b,
 				b->zstd.v[0], b->zstd.v[1], &f->part.src, err);
 }
 
-static int give_all(const struct whole *w, struct ck_err *err)
+/* Checks all of them, or gives them away as well; *f is the last. */
+static int each_piece(const struct whole *w, bool gives, struct fit *f,
+		      struct ck_err *err)
 {
 	const struct ck_layout_piece *p = w->t->first;
-	uint32_t tree;
-	struct fit f = { 0 };
-	int ret = ck_layout_tree(w->ld, w->r, &tree, err);
+	uint32_t tree = 0;
+	int ret = gives ? ck_layout_tree(w->ld, w->r, &tree, err) : 0;
 
 	for (; p && !ret; p = p->next) {
-		struct ck_err why;
+		struct ck_err why = { 0 };
 
-		ret = fit_piece(w, p, &f, &why);
-		if (ret)
-			return ck_fail(err, -ret, "%s", why.msg);
-		f.part.tree = tree;
-		ret = apply_box(w, p->box, &f, err);
+		ret = fit_piece(w, p, f, &why);
+		if (ret == -EINVAL)
+			ret = ck_layout_wrong(w->ld, w->t, p->file, err, "%s",
+					      why.msg);
+		else if (ret)
+			ret = ck_fail(err, -ret, "%s", why.msg);
+		if (ret || !gives)
+			continue;
+		f->part.tree = tree;
+		ret = apply_box(w, p->box, f, err);
 		if (!ret)
-			ret = ck_builder_add(w->ld->b, &f.part, err);
+			ret = ck_builder_add(w->ld->b, &f->part, err);
 	}
-	return ret ? ret : ck_layout_missing(w->ld, w->t, &f.part, err);
+	return ret;
 }
 
 int ck_layout_check(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 		    struct ck_err *err)
 {
 	struct whole w = { .ld = ld, .t = t, .r = t->rule };
+	struct fit f = { 0 };
 	int ret;
 
 	if (!t->first)
@@ -494,8 +482,10 @@ int ck_layout_check(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 	if (!ret && !t->refused)
 		ret = find_shape(&w, err);
 	if (!ret && w.dtype && w.grid.v)
-		ret = check_all(&w, err);
-	if (ret || t->refused)
-		return ret;
-	return give_all(&w, err);
+		ret = check_silent(&w, err);
+	if (!ret && w.dtype && w.grid.v)
+		ret = each_piece(&w, false, &f, err);
+	if (!ret && !t->refused)
+		ret = each_piece(&w, true, &f, err);
+	return ret || t->refused ? ret : ck_layout_missing(ld, t, &f.part, err);
 }

@@ -10,7 +10,7 @@
 #include "core/base/check.h"
 #include "core/format/format.h"
 #include "core/format/layout/load.h"
-#include "core/format/layout/write.h"
+#include "core/layout/write.h"
 
 #include <errno.h>
 #include <stdarg.h>

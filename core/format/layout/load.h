@@ -14,7 +14,7 @@
 
 #include "core/catalog/builder.h"
 #include "core/container/extent.h"
-#include "core/format/layout/doc.h"
+#include "core/layout/doc.h"
 #include "core/root/dir.h"
 
 /* A file of the checkpoint, as far as the layout knows it. */

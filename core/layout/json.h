@@ -8,7 +8,7 @@
 #ifndef CK_LAYOUT_JSON_H
 #define CK_LAYOUT_JSON_H
 
-#include "core/format/layout/doc.h"
+#include "core/layout/doc.h"
 
 /* Where in the document one is: "tensors[3].placement.tp". */
 struct ck_layout_in {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c - members of the wanted type, or a line with the JSON path */
-#include "core/format/layout/json.h"
+#include "core/layout/json.h"
 
 #include "core/base/check.h"
 #include "core/geom/dtype.h"

@@ -12,7 +12,7 @@
 #include "core/base/arena.h"
 #include "core/base/strmap.h"
 #include "core/base/vec.h"
-#include "core/format/layout/text.h"
+#include "core/layout/text.h"
 #include "core/mesh/mesh.h"
 #include "core/parse/json.h"
 

@@ -7,11 +7,11 @@
  *
  * Without its "tensors" every exact name of the document's is meant.
  */
-#include "core/format/layout/write.h"
+#include "core/layout/write.h"
 
 #include "core/base/check.h"
 #include "core/base/suffix.h"
-#include "core/format/layout/json.h"
+#include "core/layout/json.h"
 #include "core/geom/catalog.h"
 #include "core/geom/dtype.h"
 #include "core/geom/range.h"

@@ -2,11 +2,11 @@
 /*
  * doc.c - the document: version, mesh, files
  */
-#include "core/format/layout/doc.h"
+#include "core/layout/doc.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/format/layout/json.h"
+#include "core/layout/json.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -11,7 +11,7 @@
  * slow or large: back-references, and repetitions with counts.
  */
 #include "core/base/check.h"
-#include "core/format/layout/json.h"
+#include "core/layout/json.h"
 #include "core/geom/catalog.h"
 
 #include <inttypes.h>

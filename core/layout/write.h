@@ -9,7 +9,7 @@
 #ifndef CK_LAYOUT_WRITE_H
 #define CK_LAYOUT_WRITE_H
 
-#include "core/format/layout/doc.h"
+#include "core/layout/doc.h"
 
 #define CK_LAYOUT_ALIGN 4096 /* where tensors begin in a file, in bytes */
 /* Keys of what lies between tensors, so that these begin aligned. */

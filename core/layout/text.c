@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text.c - variables and small sums in names; see text.h */
-#include "core/format/layout/text.h"
+#include "core/layout/text.h"
 
 #include <ctype.h>
 #include <errno.h>

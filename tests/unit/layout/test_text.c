@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names with variables in them. */
-#include "core/format/layout/text.h"
+#include "core/layout/text.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

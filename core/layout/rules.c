@@ -5,7 +5,7 @@
  * For reading and for writing alike: a key of a file is looked for, or the name
  * of what is to be written.
  */
-#include "core/format/layout/doc.h"
+#include "core/layout/doc.h"
 
 #include "core/base/check.h"
 #include "core/geom/catalog.h"
