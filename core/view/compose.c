@@ -150,10 +150,8 @@ int ck_compose_done(const struct ck_compose *c, struct ck_err *err)
 	return 0;
 }
 
-bool ck_compose_vfile(const struct ck_compose *c, const char *name,
-		      struct ck_vfile *out)
+bool ck_compose_vfile(const struct ck_compose *c, struct ck_vfile *out)
 {
-	snprintf(out->name, sizeof(out->name), "%s", name);
 	out->size = c->size;
 	out->newest = c->newest;
 	out->like = NULL;

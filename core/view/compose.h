@@ -66,8 +66,7 @@ void ck_compose_pad(struct ck_compose *c, char fill, unsigned align);
 int ck_compose_done(const struct ck_compose *c, struct ck_err *err);
 
 /* Fills all of @out but the tensor; true. */
-bool ck_compose_vfile(const struct ck_compose *c, const char *name,
-		      struct ck_vfile *out);
+bool ck_compose_vfile(const struct ck_compose *c, struct ck_vfile *out);
 /* ops->at() and ops->made() of a view whose file this is. */
 void ck_compose_at(const struct ck_compose *c, uint64_t off,
 		   struct ck_span *out);

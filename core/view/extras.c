@@ -207,7 +207,6 @@ bool ck_extras_file(const struct ck_extras *e, uint32_t i, struct ck_vfile *out)
 {
 	if (i >= e->nr)
 		return false;
-	snprintf(out->name, sizeof(out->name), "%s", e->v[i].name);
 	out->like = &e->v[i].st;
 	out->size = (uint64_t)out->like->st_size;
 	out->newest = out->tensor = CK_NONE;

@@ -18,7 +18,7 @@ json_t *ck_extras_config(const struct ck_extras *e)
 	for (uint32_t i = 0; !j && ck_extras_file(e, i, &f); i++) {
 		ck_auto_free char *bytes = NULL;
 
-		if (strcmp(f.name, "config.json") != 0 || f.size > MOST)
+		if (strcmp(e->v[i].name, "config.json") != 0 || f.size > MOST)
 			continue;
 		bytes = malloc(f.size + 1);
 		if (!bytes || ck_extras_made(e, i, bytes, f.size, 0, NULL) ||

@@ -33,6 +33,7 @@ struct ck_replace {
 	uint32_t nr;
 	struct ck_edit *e;
 	struct ck_vfile file;
+	char name[CK_VIEW_NAME]; /* of it */
 	pthread_mutex_t lock; /* of all below */
 	int fd; /* -1: to be made when something is written */
 	struct ck_redo *redo; /* whose @fd is; NULL: a nameless file */
@@ -58,6 +59,7 @@ int ck_replace_new(struct ck_replace **out, const struct ck_view *v, uint32_t i,
 		free(r);
 		return ret;
 	}
+	v->ops->label(v, i, r->name);
 	pthread_mutex_init(&r->lock, NULL);
 	*out = r;
 	return 0;
@@ -111,13 +113,13 @@ static int fail(struct ck_replace *r, int code, struct ck_err *err)
 		return ck_fail(err, code,
 			       "%s/%s: has %llu bytes, and its replacement "
 			       "more; it stays as it was",
-			       r->v->ops->name, r->file.name,
+			       r->v->ops->name, r->name,
 			       (unsigned long long)r->file.size);
 	return ck_fail(
 		err, code,
 		"%s/%s: its replacement cannot be staged: %s; it stays as "
 		"it was",
-		r->v->ops->name, r->file.name, strerror(code));
+		r->v->ops->name, r->name, strerror(code));
 }
 
 /* Under the lock. */
@@ -162,7 +164,7 @@ static int read_piece(struct ck_replace *r, void *buf, uint64_t n, uint64_t at,
 		return 0;
 	return ck_fail(err, got < 0 ? (int)-got : EIO,
 		       "%s/%s: its replacement cannot be read again",
-		       r->v->ops->name, r->file.name);
+		       r->v->ops->name, r->name);
 }
 
 /* A header, which must be as it is. */
@@ -193,8 +195,7 @@ static int prepare(struct ck_replace *r, void *buf, struct ck_err *err)
 		if (s.kind == CK_SPAN_MADE)
 			ret = check_made(r, buf, s.len, off, err);
 		else if (s.kind != CK_SPAN_TENSOR || !s.len)
-			ret = ck_fail(err, EROFS, "%s/%s is not written to",
-				      r->v->ops->name, r->file.name);
+			ret = ck_view_not_written(r->v, r->nr, err);
 		else
 			ret = ck_ckpt_may_write(r->v->ck, s.ref, err);
 	}
@@ -296,7 +297,7 @@ static int incomplete(struct ck_replace *r, struct ck_err *err)
 	return ck_fail(err, r->failed ? r->failed : EIO,
 		       "%s/%s: %llu of its %llu bytes were written anew; it "
 		       "stays as it was",
-		       r->v->ops->name, r->file.name, (unsigned long long)there,
+		       r->v->ops->name, r->name, (unsigned long long)there,
 		       (unsigned long long)r->file.size);
 }
 

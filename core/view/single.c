@@ -4,6 +4,7 @@
  */
 #include "core/view/single.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct ck_compose *get(const struct ck_view *v)
@@ -22,7 +23,14 @@ bool ck_single_file(const struct ck_view *v, uint32_t i, struct ck_vfile *out)
 {
 	const struct ck_compose *file = i ? NULL : get(v);
 
-	return file && ck_compose_vfile(file, v->ops->name, out);
+	return file && ck_compose_vfile(file, out);
+}
+
+void ck_single_label(const struct ck_view *v, uint32_t i,
+		     char name[CK_VIEW_NAME])
+{
+	(void)i;
+	snprintf(name, CK_VIEW_NAME, "%s", v->ops->name);
 }
 
 uint32_t ck_single_find(const struct ck_view *v, const char *name, size_t len)

@@ -18,6 +18,8 @@ struct ck_single {
 
 uint32_t ck_single_nr(const struct ck_view *v);
 bool ck_single_file(const struct ck_view *v, uint32_t i, struct ck_vfile *out);
+void ck_single_label(const struct ck_view *v, uint32_t i,
+		     char name[CK_VIEW_NAME]);
 uint32_t ck_single_find(const struct ck_view *v, const char *name, size_t len);
 void ck_single_at(const struct ck_view *v, uint32_t i, uint64_t off,
 		  struct ck_span *out);

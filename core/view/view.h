@@ -54,9 +54,10 @@ struct ck_span {
 	const struct ck_turned *turned; /* CK_SPAN_TURNED only */
 };
 
+#define CK_VIEW_NAME 256 /* bytes of a file's name, the NUL included */
+
 /* One file of a view. */
 struct ck_vfile {
-	char name[256]; /* NUL-terminated file name */
 	uint64_t size;
 	uint32_t newest; /* source whose mtime, owner, mode it shows; CK_NONE */
 	uint32_t tensor; /* the one tensor that it is of; CK_NONE */
@@ -78,6 +79,9 @@ struct ck_view_ops {
 	uint32_t (*nr)(const struct ck_view *v);
 	/* The @i-th file; false: it is left out (or past the last). */
 	bool (*file)(const struct ck_view *v, uint32_t i, struct ck_vfile *out);
+	/* The name of a file that file() has. */
+	void (*label)(const struct ck_view *v, uint32_t i,
+		      char name[CK_VIEW_NAME]);
 	/* The file of that name, or CK_NONE. */
 	uint32_t (*find)(const struct ck_view *v, const char *name, size_t len);
 	/* What is at @off < size of file @i. */
@@ -158,6 +162,9 @@ int ck_view_per_tensor_open(struct ck_view **out, const struct ck_view *base,
 			    const struct ck_opts *opts, struct ck_err *err);
 void ck_view_per_tensor_close(struct ck_view *v);
 uint32_t ck_view_per_tensor_nr(const struct ck_view *v);
+/* ops->find() of a view whose files are all in folders. */
+uint32_t ck_view_find_none(const struct ck_view *v, const char *name,
+			   size_t len);
 
 /*
  * Bytes [off, off+len) of file @i, which lie inside it: all of them or
@@ -176,6 +183,9 @@ int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
 		  const void *buf, uint64_t len, uint64_t off,
 		  const struct ck_written_as *as, struct ck_err *err);
+/* -EROFS with the line that says so of file @i. */
+int ck_view_not_written(const struct ck_view *v, uint32_t i,
+			struct ck_err *err);
 /* What of that can be told in advance, of these bytes; the same answers. */
 int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
 		  uint64_t len, uint64_t off, struct ck_err *err);

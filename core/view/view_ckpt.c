@@ -88,6 +88,7 @@ const struct ck_view_ops ck_view_ckpt = {
 	.close = ckpt_close,
 	.nr = ck_single_nr,
 	.file = ck_single_file,
+	.label = ck_single_label,
 	.find = ck_single_find,
 	.at = ck_single_at,
 	.made = ck_single_made,

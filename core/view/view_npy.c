@@ -79,13 +79,18 @@ static bool npy_file(const struct ck_view *v, uint32_t i, struct ck_vfile *out)
 	if (i >= v->nr)
 		return false;
 	t = tensor(v, i);
-	snprintf(out->name, sizeof(out->name), "%s" NPY_SUFFIX,
-		 ck_catalog_str(v->img, t->file, NULL));
 	out->size = header(v->img, t, head) + t->size;
 	out->newest = t->newest;
 	out->like = NULL;
 	out->tensor = v->first + i;
 	return true;
+}
+
+static void npy_label(const struct ck_view *v, uint32_t i,
+		      char name[CK_VIEW_NAME])
+{
+	snprintf(name, CK_VIEW_NAME, "%s" NPY_SUFFIX,
+		 ck_catalog_str(v->img, tensor(v, i)->file, NULL));
 }
 
 static uint32_t npy_find(const struct ck_view *v, const char *name, size_t len)
@@ -129,6 +134,7 @@ const struct ck_view_ops ck_view_npy = {
 	.close = ck_view_per_tensor_close,
 	.nr = ck_view_per_tensor_nr,
 	.file = npy_file,
+	.label = npy_label,
 	.find = npy_find,
 	.at = npy_at,
 	.made = npy_made,

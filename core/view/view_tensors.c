@@ -18,13 +18,19 @@ static bool tensors_file(const struct ck_view *v, uint32_t i,
 	if (i >= v->nr)
 		return false;
 	t = &v->img->tensors[v->first + i];
-	snprintf(out->name, sizeof(out->name), "%s",
-		 ck_catalog_str(v->img, t->file, NULL));
 	out->size = t->size;
 	out->newest = t->newest;
 	out->like = NULL;
 	out->tensor = v->first + i;
 	return true;
+}
+
+static void tensors_label(const struct ck_view *v, uint32_t i,
+			  char name[CK_VIEW_NAME])
+{
+	snprintf(name, CK_VIEW_NAME, "%s",
+		 ck_catalog_str(v->img, v->img->tensors[v->first + i].file,
+				NULL));
 }
 
 static uint32_t tensors_find(const struct ck_view *v, const char *name,
@@ -51,6 +57,7 @@ const struct ck_view_ops ck_view_tensors = {
 	.close = ck_view_per_tensor_close,
 	.nr = ck_view_per_tensor_nr,
 	.file = tensors_file,
+	.label = tensors_label,
 	.find = tensors_find,
 	.at = tensors_at,
 };

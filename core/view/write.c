@@ -15,20 +15,22 @@
 
 #define PIECE 4096
 
-static int made_differs(const struct ck_view *v, const struct ck_vfile *file,
-			uint64_t off, struct ck_err *err)
+static int made_differs(const struct ck_view *v, uint32_t i, uint64_t off,
+			struct ck_err *err)
 {
+	char name[CK_VIEW_NAME];
+
+	v->ops->label(v, i, name);
 	return ck_fail(err, EPERM,
 		       "%s/%s: byte %llu is not a tensor's; it is made from "
 		       "the checkpoint and cannot be changed",
-		       v->ops->name, file->name, (unsigned long long)off);
+		       v->ops->name, name, (unsigned long long)off);
 }
 
 /* Whether @len bytes that the view makes are those in @buf. */
 static int check_made(const struct ck_view *v, uint32_t i,
-		      const struct ck_vfile *file, const struct ck_span *span,
-		      const unsigned char *buf, uint64_t len, uint64_t off,
-		      struct ck_err *err)
+		      const struct ck_span *span, const unsigned char *buf,
+		      uint64_t len, uint64_t off, struct ck_err *err)
 {
 	unsigned char made[PIECE];
 
@@ -39,7 +41,7 @@ static int check_made(const struct ck_view *v, uint32_t i,
 		if (ret)
 			return ret;
 		if (memcmp(made, buf + at, n) != 0)
-			return made_differs(v, file, off + at, err);
+			return made_differs(v, i, off + at, err);
 	}
 	return 0;
 }
@@ -128,6 +130,15 @@ static bool has_turn(const struct put *p, const struct ck_span *span,
 	return turn == (copied ? WRITE_COPIED : WRITE_PLAIN);
 }
 
+static int nothing_there(const struct put *p, uint64_t off, struct ck_err *err)
+{
+	char name[CK_VIEW_NAME];
+
+	p->v->ops->label(p->v, p->i, name);
+	return ck_fail(err, EIO, "%s/%s: nothing is at %llu", p->v->ops->name,
+		       name, (unsigned long long)off);
+}
+
 /* One pass over the spans: looks at all, or writes some. */
 static int pass(struct put *p, enum turn turn, uint64_t len, uint64_t off,
 		struct ck_err *err)
@@ -140,9 +151,7 @@ static int pass(struct put *p, enum turn turn, uint64_t len, uint64_t off,
 		p->v->ops->at(p->v, p->i, off + at, &span);
 		n = CK_MIN(len - at, span.len);
 		if (!n)
-			return ck_fail(err, EIO, "%s/%s: nothing is at %llu",
-				       p->v->ops->name, p->file->name,
-				       (unsigned long long)(off + at));
+			return nothing_there(p, off + at, err);
 		if (span.kind == CK_SPAN_TENSOR && turn == CHECK)
 			ret = check_tensor(p, &span, at, n, len, err);
 		else if (span.kind == CK_SPAN_TENSOR)
@@ -150,13 +159,21 @@ static int pass(struct put *p, enum turn turn, uint64_t len, uint64_t off,
 				      write_tensor(p, &span, at, n, err) :
 				      0;
 		else if (span.kind == CK_SPAN_MADE && turn == CHECK)
-			ret = check_made(p->v, p->i, p->file, &span,
-					 p->buf + at, n, off + at, err);
+			ret = check_made(p->v, p->i, &span, p->buf + at, n,
+					 off + at, err);
 		else if (span.kind != CK_SPAN_MADE)
-			ret = ck_fail(err, EROFS, "%s/%s is not written to",
-				      p->v->ops->name, p->file->name);
+			ret = ck_view_not_written(p->v, p->i, err);
 	}
 	return ret;
+}
+
+int ck_view_not_written(const struct ck_view *v, uint32_t i, struct ck_err *err)
+{
+	char name[CK_VIEW_NAME];
+
+	v->ops->label(v, i, name);
+	return ck_fail(err, EROFS, "%s/%s is not written to", v->ops->name,
+		       name);
 }
 
 int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
@@ -168,6 +185,17 @@ int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
 	if (!v->ops->file(v, i, &file))
 		return ck_fail(err, ESTALE, "a file that its view left out");
 	return pass(&p, CHECK, len, off, err);
+}
+
+static int past_the_end(const struct put *p, struct ck_err *err)
+{
+	char name[CK_VIEW_NAME];
+
+	p->v->ops->label(p->v, p->i, name);
+	return ck_fail(err, EFBIG,
+		       "%s/%s: has %llu bytes, and none is written past them",
+		       p->v->ops->name, name,
+		       (unsigned long long)p->file->size);
 }
 
 int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
@@ -183,11 +211,7 @@ int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
 	if (!v->ops->file(v, i, &file))
 		return ck_fail(err, ESTALE, "a file that its view left out");
 	if (!ck_range_ok(off, len, file.size))
-		return ck_fail(err, EFBIG,
-			       "%s/%s: has %llu bytes, and none is written "
-			       "past them",
-			       v->ops->name, file.name,
-			       (unsigned long long)file.size);
+		return past_the_end(&p, err);
 	ret = pass(&p, CHECK, len, off, err);
 	if (!ret)
 		ret = pass(&p, WRITE_PLAIN, len, off, err);

@@ -237,7 +237,7 @@ static enum fs_at view_entry(const struct fs_node *node, uint64_t dir,
 		i += (uint64_t)(node->nr - 1) << CK_VIEW_FOLDER_SHIFT;
 	if (!v->ops->file(v, (uint32_t)i, &file))
 		return FS_AT_NOTHING;
-	memcpy(e->name, file.name, sizeof(e->name));
+	v->ops->label(v, (uint32_t)i, e->name);
 	e->ino = (view_of(dir) + 1) * FS_INO_FILE + i;
 	return FS_AT_ENTRY;
 }

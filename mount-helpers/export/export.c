@@ -113,10 +113,12 @@ static int add_one(struct export *x, uint32_t nr, const char *as,
 		   struct ck_err *err)
 {
 	struct ck_vfile f;
+	char name[CK_VIEW_NAME];
 
 	if (!x->view->ops->file(x->view, nr, &f))
 		return 0; /* left out, as the problems say */
-	return add_file(x, nr, &f, as ? as : f.name, err);
+	x->view->ops->label(x->view, nr, name);
+	return add_file(x, nr, &f, as ? as : name, err);
 }
 
 /*

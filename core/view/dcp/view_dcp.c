@@ -141,8 +141,6 @@ static bool dcp_file(const struct ck_view *base, uint32_t i,
 
 	if (!v || i > v->l.file.nr)
 		return false;
-	snprintf(out->name, sizeof(out->name), "%s",
-		 i ? v->l.file.v[i - 1].name : META);
 	out->size = i ? v->l.file.v[i - 1].size : v->meta_size;
 	out->newest = v->l.newest;
 	out->tensor = CK_NONE;
@@ -150,10 +148,18 @@ static bool dcp_file(const struct ck_view *base, uint32_t i,
 	return true;
 }
 
+static void dcp_label(const struct ck_view *base, uint32_t i,
+		      char name[CK_VIEW_NAME])
+{
+	const struct dcp_view *v = get(base, NULL);
+
+	snprintf(name, CK_VIEW_NAME, "%s", i ? v->l.file.v[i - 1].name : META);
+}
+
 static uint32_t dcp_find(const struct ck_view *base, const char *name,
 			 size_t len)
 {
-	char text[32];
+	char text[32], label[CK_VIEW_NAME];
 	uint32_t nr = 0;
 	struct ck_vfile f;
 
@@ -163,10 +169,10 @@ static uint32_t dcp_find(const struct ck_view *base, const char *name,
 	text[len] = '\0';
 	if (strcmp(text, META) && sscanf(text, "__%" SCNu32, &nr) == 1)
 		nr++;
-	return nr < UINT32_MAX && dcp_file(base, nr, &f) &&
-			       !strcmp(f.name, text) ?
-		       nr :
-		       CK_NONE;
+	if (nr == UINT32_MAX || !dcp_file(base, nr, &f))
+		return CK_NONE;
+	dcp_label(base, nr, label);
+	return strcmp(label, text) ? CK_NONE : nr;
 }
 
 /* ---- archives ---- */
@@ -343,6 +349,7 @@ const struct ck_view_ops ck_view_dcp = {
 	.close = dcp_close,
 	.nr = dcp_nr,
 	.file = dcp_file,
+	.label = dcp_label,
 	.find = dcp_find,
 	.at = dcp_at,
 	.made = dcp_made,

@@ -267,20 +267,30 @@ static bool v_file(const struct ck_view *base, uint32_t i, struct ck_vfile *out)
 	if (!c)
 		return false;
 	return k ? ck_extras_file(&v->extras, k - 1, out) :
-		   ck_compose_vfile(c, FILE_NAME, out);
+		   ck_compose_vfile(c, out);
+}
+
+static void v_label(const struct ck_view *base, uint32_t i,
+		    char name[CK_VIEW_NAME])
+{
+	const struct views *v = (const struct views *)base;
+	uint32_t k = i & ((1u << CK_VIEW_FOLDER_SHIFT) - 1);
+
+	snprintf(name, CK_VIEW_NAME, "%s",
+		 k ? v->extras.v[k - 1].name : FILE_NAME);
 }
 
 static uint32_t find_file(const struct ck_view *base, uint32_t d,
 			  const char *name, size_t len)
 {
 	uint32_t nr = nr_files(base, d);
-	struct ck_vfile f;
+	char label[CK_VIEW_NAME];
 
 	for (uint32_t k = 0; k < nr; k++) {
 		uint32_t i = d << CK_VIEW_FOLDER_SHIFT | k;
 
-		if (v_file(base, i, &f) && strlen(f.name) == len &&
-		    !memcmp(f.name, name, len))
+		v_label(base, i, label);
+		if (strlen(label) == len && !memcmp(label, name, len))
 			return i;
 	}
 	return CK_NONE;
@@ -300,14 +310,6 @@ static const struct ck_view_folder_ops folder_ops = {
 static uint32_t v_nr(const struct ck_view *base)
 {
 	return nr_folders(base) << CK_VIEW_FOLDER_SHIFT;
-}
-
-static uint32_t v_find(const struct ck_view *v, const char *name, size_t len)
-{
-	(void)v;
-	(void)name;
-	(void)len;
-	return CK_NONE; /* only folders are here */
 }
 
 static void v_at(const struct ck_view *base, uint32_t i, uint64_t off,
@@ -452,7 +454,8 @@ const struct ck_view_ops ck_view_views = {
 	.close = v_close,
 	.nr = v_nr,
 	.file = v_file,
-	.find = v_find,
+	.label = v_label,
+	.find = ck_view_find_none,
 	.at = v_at,
 	.made = v_made,
 	.folders = &folder_ops,

@@ -261,23 +261,34 @@ static bool hf_file(const struct ck_view *base, uint32_t i,
 {
 	const struct hf_view *v = (const struct hf_view *)base;
 	uint32_t nr = files(base);
-	char name[64] = "model.safetensors.index.json";
 
-	if (i < nr) {
-		if (i < v->nr_shards)
-			shard_name(v, i, name);
-		return ck_compose_vfile(&v->file[i], name, out);
-	}
-	return ck_extras_file(&v->extras, i - nr, out);
+	return i < nr ? ck_compose_vfile(&v->file[i], out) :
+			ck_extras_file(&v->extras, i - nr, out);
+}
+
+static void hf_label(const struct ck_view *base, uint32_t i,
+		     char name[CK_VIEW_NAME])
+{
+	const struct hf_view *v = (const struct hf_view *)base;
+	uint32_t nr = files(base);
+
+	if (i < nr && i < v->nr_shards)
+		shard_name(v, i, name);
+	else
+		snprintf(name, CK_VIEW_NAME, "%s",
+			 i < nr ? "model.safetensors.index.json" :
+				  v->extras.v[i - nr].name);
 }
 
 static uint32_t hf_find(const struct ck_view *v, const char *name, size_t len)
 {
-	struct ck_vfile file;
+	char label[CK_VIEW_NAME];
 
-	for (uint32_t i = 0; hf_file(v, i, &file); i++)
-		if (strlen(file.name) == len && !memcmp(file.name, name, len))
+	for (uint32_t i = 0; i < hf_nr(v); i++) {
+		hf_label(v, i, label);
+		if (strlen(label) == len && !memcmp(label, name, len))
 			return i;
+	}
 	return CK_NONE;
 }
 
@@ -311,6 +322,7 @@ const struct ck_view_ops ck_view_hf = {
 	.close = hf_close,
 	.nr = hf_nr,
 	.file = hf_file,
+	.label = hf_label,
 	.find = hf_find,
 	.at = hf_at,
 	.made = hf_made,

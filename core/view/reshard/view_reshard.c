@@ -432,21 +432,13 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 	const struct ck_str *layout = layout_file(base, i);
 	struct ck_err err = { 0 };
 
+	*out = (struct ck_vfile){ .newest = v->newest, .tensor = CK_NONE };
 	if (layout) {
-		snprintf(out->name, sizeof(out->name), CK_RANK_LAYOUT_NAME);
 		out->size = layout->len;
-		out->newest = v->newest;
-		out->like = NULL;
-		out->tensor = CK_NONE;
 		return true;
 	}
 	if (!f || rank >= ck_reshard_ranks(f->rs))
 		return false;
-	snprintf(out->name, sizeof(out->name), "rank-%05" PRIu32 "%s", rank,
-		 ck_rank_suffix(v->form));
-	out->newest = v->newest;
-	out->like = NULL;
-	out->tensor = CK_NONE;
 	out->size = atomic_load_explicit(&f->size[rank], memory_order_relaxed);
 	if (out->size)
 		return true;
@@ -462,12 +454,16 @@ static bool rs_file(const struct ck_view *base, uint32_t i,
 	return true;
 }
 
-static uint32_t rs_find(const struct ck_view *v, const char *name, size_t len)
+static void rs_label(const struct ck_view *base, uint32_t i,
+		     char name[CK_VIEW_NAME])
 {
-	(void)v;
-	(void)name;
-	(void)len;
-	return CK_NONE; /* only folders are here */
+	const struct reshard_view *v = (const struct reshard_view *)base;
+
+	if (layout_file(base, i))
+		snprintf(name, CK_VIEW_NAME, CK_RANK_LAYOUT_NAME);
+	else
+		snprintf(name, CK_VIEW_NAME, "rank-%05" PRIu32 "%s",
+			 i & IN_FOLDER, ck_rank_suffix(v->form));
 }
 
 static void rs_at(const struct ck_view *base, uint32_t i, uint64_t off,
@@ -591,7 +587,8 @@ const struct ck_view_ops ck_view_reshard = {
 	.close = rs_close,
 	.nr = rs_nr,
 	.file = rs_file,
-	.find = rs_find,
+	.label = rs_label,
+	.find = ck_view_find_none,
 	.at = rs_at,
 	.made = rs_made,
 	.folders = &folder_ops,

@@ -49,14 +49,16 @@ static void open_view(void)
 	cr_assert(v);
 	for (uint32_t i = 0; i < v->ops->nr(v); i++) {
 		struct memdir_file *m;
+		char name[CK_VIEW_NAME];
 		unsigned char *bytes;
 		uint64_t len;
 
 		cr_assert(v->ops->file(v, i, &f));
-		cr_expect_eq(vk_file(v, f.name), i);
+		v->ops->label(v, i, name);
+		cr_expect_eq(vk_file(v, name), i);
 		bytes = vk_bytes(v, i, &len);
 		cr_expect_eq(len, f.size);
-		m = memdir_put(&mem, f.name, bytes, len);
+		m = memdir_put(&mem, name, bytes, len);
 		m->owned = bytes;
 	}
 }
@@ -225,9 +227,9 @@ Test(view_dcp, files_are_no_larger)
 	cr_assert_gt(v->ops->nr(v), 5);
 	for (uint32_t i = 1; i < v->ops->nr(v); i++) {
 		cr_assert(v->ops->file(v, i, &f));
-		cr_expect_leq(f.size, 9 << 10, "%s", f.name);
+		cr_expect_leq(f.size, 9 << 10, "%u", i);
 		if (i + 1 < v->ops->nr(v))
-			cr_expect_gt(f.size, 4 << 10, "%s", f.name);
+			cr_expect_gt(f.size, 4 << 10, "%u", i);
 	}
 	cr_expect_eq(v->ops->find(v, "__99_0.distcp", 13), CK_NONE);
 	cr_expect_eq(v->ops->find(v, "__1_0.distcp~", 13), CK_NONE);
