@@ -37,6 +37,17 @@ echo 'size_t ck_x(void);' | finds headers 'unknown type' core/base/a.h
 printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\nif then\n' |
 	finds scripts 'does not parse' tests/a.sh
 echo 'int a;' | finds scripts 'no SPDX' core/base/a.c
+printf '#include "fs/b.h"\n' >core/base/c.h
+printf '#include "core/base/c.h"\n' | finds rooms 'include each other' fs/b.h
+rm core/base/c.h
+printf 'struct ck_a {\n};\n' >core/geom/a.h
+printf 'struct ck_a {\n};\n' | finds rooms 'struct ck_a is another type' core/base/a.h
+rm core/geom/a.h
+mkdir -p core/format/toy && : >core/format/toy/fmt.c
+echo 'const char *a = "toy";' | finds rooms 'names the format toy' core/geom/a.c
+for i in $(seq 40); do echo >core/geom/f$i.c; done
+echo | finds rooms 'core/geom: 41 files' core/geom/a.c
+rm -r core/format core/geom/f*.c
 if command -v clang-format-14 >/dev/null; then
 	cp "$top/.clang-format" .
 	echo 'int  a;' | finds style 'a\.c:1' core/base/a.c
