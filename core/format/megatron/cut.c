@@ -5,8 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/glob.h"
-#include "core/format/megatron/priv.h"
-#include "core/geom/dtype.h"
+#include "core/format/megatron/megatron.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,21 +16,21 @@
 #define MAX_ONE (UINT64_C(1) << 20) /* copies up to this size are compared */
 #define MAX_ALL (UINT64_C(64) << 20) /* what a mount reads for it */
 
-int ck_mg_conds(struct ck_mg_file *f, struct ck_err *err)
+int ck_megatron_conds(struct megatron_file *f, struct ck_err *err)
 {
 	const struct ck_tp_rules *r = &f->ld->rules;
 
-	f->conds = calloc(r->v.nr + 1, 1);
+	f->conds = ck_arena_alloc(&f->ld->mem, r->v.nr);
 	if (!f->conds)
-		return ck_fail(err, ENOMEM, "no memory for rules");
+		return ck_fail(err, ENOMEM, "no memory");
 	for (size_t i = 0; i < r->v.nr; i++) {
 		const struct ck_tp_rule *rule = &r->v.v[i];
 		int64_t n;
 
 		f->conds[i] = rule->nr_conds ? (f->args ? 0 : -1) : 1;
 		for (unsigned k = 0; k < rule->nr_conds; k++)
-			if (ck_mg_arg(f->f.ts.pickle, f->args, rule->conds[k],
-				      &n) &&
+			if (ck_megatron_arg(f->f.ts.pickle, f->args,
+					    rule->conds[k], &n) &&
 			    n)
 				f->conds[i] = 1;
 	}
@@ -39,9 +38,9 @@ int ck_mg_conds(struct ck_mg_file *f, struct ck_err *err)
 }
 
 /* -EINVAL where none fits, or it depends on what nothing says. */
-static int find_rule(const struct ck_mg_file *f, const struct ck_mg_name *name,
-		     unsigned nr, const struct ck_tp_rule **out,
-		     struct ck_err *why)
+static int find_rule(const struct megatron_file *f,
+		     const struct megatron_name *name, unsigned nr,
+		     const struct ck_tp_rule **out, struct ck_err *why)
 {
 	const struct ck_tp_rules *r = &f->ld->rules;
 
@@ -67,7 +66,7 @@ static int find_rule(const struct ck_mg_file *f, const struct ck_mg_name *name,
 }
 
 /* A split that the size of the whole proves, or that it is none. */
-static int cut_of(const struct ck_mg_file *f, const struct ck_tp_rule *rule,
+static int cut_of(const struct megatron_file *f, const struct ck_tp_rule *rule,
 		  const uint64_t *shape, unsigned rank, uint64_t at,
 		  uint64_t nr, struct ck_cut *cut, struct ck_err *why)
 {
@@ -76,7 +75,8 @@ static int cut_of(const struct ck_mg_file *f, const struct ck_tp_rule *rule,
 	for (unsigned i = 0; i < rule->nr_of; i++) {
 		int64_t n;
 
-		if (!ck_mg_arg(f->f.ts.pickle, f->args, rule->of[i], &n) ||
+		if (!ck_megatron_arg(f->f.ts.pickle, f->args, rule->of[i],
+				     &n) ||
 		    n < 0 || !ck_add_ok(sum, (uint64_t)n, &sum))
 			return ck_fail(
 				why, EINVAL,
@@ -103,11 +103,11 @@ static int cut_of(const struct ck_mg_file *f, const struct ck_tp_rule *rule,
  * Rank order is the order of groups, as long as no group is shared by ranks in
  * a way of its own.
  */
-static int cut_qkv(const struct ck_mg_file *f, const uint64_t *shape,
+static int cut_qkv(const struct megatron_file *f, const uint64_t *shape,
 		   unsigned rank, uint64_t at, uint64_t nr, struct ck_cut *cut,
 		   struct ck_err *why)
 {
-	const struct ck_mg_args *a = &f->ld->args;
+	const struct megatron_args *a = &f->ld->args;
 	int64_t groups = a->grouped ? a->groups : a->heads;
 	uint64_t whole;
 
@@ -129,7 +129,7 @@ static int cut_qkv(const struct ck_mg_file *f, const uint64_t *shape,
 	return ck_cut_axis(cut, shape, rank, 0, 1, at, nr, why);
 }
 
-static int apply(const struct ck_mg_file *f, const struct ck_tp_rule *r,
+static int apply(const struct megatron_file *f, const struct ck_tp_rule *r,
 		 const uint64_t *shape, unsigned rank, uint64_t at, uint64_t nr,
 		 struct ck_cut *cut, struct ck_err *why)
 {
@@ -151,10 +151,10 @@ static int apply(const struct ck_mg_file *f, const struct ck_tp_rule *r,
 		       ck_cut_axis(cut, shape, rank, r->axis, 1, at, nr, why);
 }
 
-static int check_expert(const struct ck_mg_file *f,
-			const struct ck_mg_name *name, struct ck_err *why)
+static int check_expert(const struct megatron_file *f,
+			const struct megatron_name *name, struct ck_err *why)
 {
-	const struct ck_mg_load *ld = f->ld;
+	const struct megatron_load *ld = f->ld;
 
 	if (!ld->etp)
 		return ck_fail(why, EINVAL,
@@ -177,9 +177,10 @@ static int check_expert(const struct ck_mg_file *f,
 	return 0;
 }
 
-int ck_mg_cut(const struct ck_mg_file *f, const struct ck_mg_name *name,
-	      unsigned tp, const uint64_t *shape, unsigned rank,
-	      struct ck_cut *cut, struct ck_err *why)
+int ck_megatron_cut(const struct megatron_file *f,
+		    const struct megatron_name *name, unsigned tp,
+		    const uint64_t *shape, unsigned rank, struct ck_cut *cut,
+		    struct ck_err *why)
 {
 	unsigned nr = name->expert ? f->ld->etp : f->ld->tp;
 	const struct ck_tp_rule *rule = NULL;
@@ -192,59 +193,32 @@ int ck_mg_cut(const struct ck_mg_file *f, const struct ck_mg_name *name,
 	return ret ? ret : apply(f, rule, shape, rank, tp, nr, cut, why);
 }
 
-static bool dense(const struct ck_torch_tensor *t, uint64_t *size)
+int ck_megatron_compare(struct megatron_file *f,
+			const struct megatron_name *name, unsigned part,
+			const struct ck_torch_place *at, struct ck_err *why)
 {
-	*size = ck_dtype_info(t->dtype)->size;
-	for (unsigned d = t->rank; d-- > 0;) {
-		if (t->shape[d] > 1 &&
-		    (uint64_t)t->stride[d] * ck_dtype_info(t->dtype)->size !=
-			    *size)
-			return false;
-		if (!ck_mul_ok(*size, t->shape[d], size))
-			return false;
-	}
-	return true;
-}
-
-/* The number of the key, which is copied where it is new. */
-static int number_copy(struct ck_mg_load *ld, const struct ck_mg_name *name,
-		       unsigned part, uint32_t *out)
-{
+	struct megatron_load *ld = f->ld;
+	const struct ck_extent x = { .shape = at->t.shape,
+				     .stride = at->t.stride,
+				     .dtype = (uint8_t)at->t.dtype,
+				     .rank = (uint8_t)at->t.rank };
 	ck_auto_str struct ck_str key = { 0 };
-	char *copy, **to;
-
-	ck_str_fmt(&key, "%u@", part);
-	ck_str_add(&key, name->full.v, name->full.len);
-	if (key.failed)
-		return -ENOMEM;
-	*out = ck_strmap_get(&ld->copies, key.v, key.len);
-	if (*out != CK_STRMAP_NONE)
-		return 0;
-	to = ck_vec_push(&ld->kept);
-	if (!to)
-		return -ENOMEM;
-	*to = copy = key.v;
-	*out = ck_strmap_put(&ld->copies, copy, key.len);
-	key.v = NULL;
-	return *out == CK_STRMAP_NONE ? -ENOMEM : 0;
-}
-
-int ck_mg_compare(struct ck_mg_file *f, const struct ck_mg_name *name,
-		  unsigned part, const struct ck_torch_place *at,
-		  struct ck_err *why)
-{
-	struct ck_mg_load *ld = f->ld;
 	ck_auto_free char *bytes = NULL;
-	struct ck_mg_copy *copy;
+	struct megatron_copy *copy;
 	uint64_t size, sum;
-	uint32_t n;
+	uint32_t n = CK_STRMAP_NONE;
 
-	if (ck_dir_any_copy(ld->dir) || !dense(&at->t, &size) ||
-	    size > MAX_ONE || ld->compared + size > MAX_ALL)
+	if (ck_dir_any_copy(ld->dir) || !ck_extent_is_dense(&x) ||
+	    !ck_extent_bytes(&x, &size) || size > MAX_ONE ||
+	    ld->compared + size > MAX_ALL)
 		return 0;
 	bytes = malloc(size + 1);
-	if (!bytes || number_copy(ld, name, part, &n))
-		return ck_fail(why, ENOMEM, "no memory to compare copies");
+	ck_str_fmt(&key, "%u@", part);
+	ck_str_add(&key, name->full.v, name->full.len);
+	if (bytes && !key.failed)
+		n = ck_strmap_keep(&ld->copies, &ld->mem, key.v, key.len);
+	if (n == CK_STRMAP_NONE)
+		return ck_fail(why, ENOMEM, "no memory");
 	if (ck_source_read(f->f.s, bytes, size, at->off, NULL))
 		return 0; /* reading it will say so */
 	ld->compared += size;
@@ -260,7 +234,7 @@ int ck_mg_compare(struct ck_mg_file *f, const struct ck_mg_name *name,
 	}
 	copy = ck_vec_push(&ld->sums);
 	if (!copy)
-		return ck_fail(why, ENOMEM, "no memory to compare copies");
-	*copy = (struct ck_mg_copy){ .sum = sum, .rank = f->number };
+		return ck_fail(why, ENOMEM, "no memory");
+	*copy = (struct megatron_copy){ .sum = sum, .rank = f->number };
 	return 0;
 }

@@ -11,7 +11,7 @@
  * parts; one is open at a time.
  */
 #include "core/base/auto.h"
-#include "core/format/megatron/priv.h"
+#include "core/format/megatron/megatron.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
+	ck_auto_arena struct ck_arena mem = { 0 };
 	unsigned at[3], nr;
 	int ret;
 
@@ -31,13 +32,14 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < l.nr; i++) {
-		ck_auto_free char *name = NULL;
+		const char *name;
 
-		if (!l.v[i].is_dir || !ck_mg_is_rank(l.v[i].name, at, &nr))
+		if (!l.v[i].is_dir ||
+		    !ck_megatron_is_rank(l.v[i].name, at, &nr))
 			continue;
-		name = ck_mg_file_of(dir, l.v[i].name);
+		name = ck_megatron_file_of(&mem, dir, l.v[i].name);
 		if (!name)
-			return ck_fail(err, ENOMEM, "no memory for a name");
+			return ck_fail(err, ENOMEM, "no memory");
 		if (ck_dir_has(dir, name))
 			return CK_MATCH_INDEX;
 	}
@@ -45,33 +47,32 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 }
 
 /* A name that is no file where the command ran is one of the checkpoint. */
-static int add_rules(struct ck_mg_load *ld, size_t i, const char *name,
+static int add_rules(struct megatron_load *ld, size_t i, const char *name,
 		     struct ck_err *err)
 {
 	size_t len;
 	const char *bytes = ck_opts_bytes(ld->dir->opts, "rules", i, &len);
-	char **kept, *text = NULL;
+	ck_auto_free char *text = NULL;
 	int ret;
 
 	if (bytes)
 		return ck_tp_rules_parse(&ld->rules, name, bytes, len, err);
-	kept = ck_vec_push(&ld->kept);
-	if (!kept)
-		return ck_fail(err, ENOMEM, "no memory for rules");
-	*kept = NULL;
 	ret = ck_dir_name_ok(name, strlen(name)) ?
 		      ck_dir_slurp(ld->dir, name, MAX_RULES, &text, &len, err) :
 		      -ENOENT;
-	*kept = text;
 	if (ret == -ENOENT)
 		return ck_fail(
 			err, EINVAL,
 			"-o rules=%s: there is no such file, neither here nor in the checkpoint",
 			name);
-	return ret ? ret : ck_tp_rules_parse(&ld->rules, name, text, len, err);
+	if (ret)
+		return ret;
+	bytes = ck_arena_copy(&ld->mem, text, len);
+	return bytes ? ck_tp_rules_parse(&ld->rules, name, bytes, len, err) :
+		       ck_fail(err, ENOMEM, "no memory");
 }
 
-static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
+static int read_rules(struct megatron_load *ld, struct ck_err *err)
 {
 	const char *name = ck_opts_use(ld->dir->opts, "rules");
 	const char *own = ck_tp_builtin("megatron");
@@ -87,11 +88,12 @@ static int read_rules(struct ck_mg_load *ld, struct ck_err *err)
 	return ret;
 }
 
-static int say_rank(struct ck_mg_load *ld, uint32_t number, struct ck_err *err)
+static int read_rank(struct megatron_load *ld, uint32_t number,
+		     struct ck_err *err)
 {
-	struct ck_mg_file f = { .ld = ld,
-				.rank = &ld->ranks.v[number],
-				.number = number };
+	struct megatron_file f = { .ld = ld,
+				   .rank = &ld->ranks.v[number],
+				   .number = number };
 	bool ok;
 	int ret = ck_torch_open(&f.f, ld->dir, ld->b, f.rank->file, &ok, err);
 
@@ -101,19 +103,18 @@ static int say_rank(struct ck_mg_load *ld, uint32_t number, struct ck_err *err)
 		if (!ck_pv_key(p, ck_pickle_root(p), "args", &f.args) ||
 		    !ld->args.there)
 			f.args = 0;
-		ret = ck_mg_conds(&f, err);
+		ret = ck_megatron_conds(&f, err);
 		if (!ret)
-			ret = ck_mg_model_say(&f, err);
+			ret = ck_megatron_model(&f, err);
 		if (!ret)
-			ret = ck_mg_rest_say(&f, err);
+			ret = ck_megatron_rest(&f, false, err);
 	}
-	free(f.conds);
 	ck_torch_open_close(&f.f);
 	return ret;
 }
 
 /* Stages of which nothing can be read hold layers that nobody names. */
-static int say_gaps(struct ck_mg_load *ld, struct ck_err *err)
+static int report_gaps(struct megatron_load *ld, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_ERROR };
 	int ret = 0;
@@ -126,7 +127,7 @@ static int say_gaps(struct ck_mg_load *ld, struct ck_err *err)
 		if (!any)
 			ret = ck_builder_problem(
 				ld->b, &p, err,
-				"no mp_rank_*_%03u/" CK_MG_FILE
+				"no mp_rank_*_%03u/" MEGATRON_FILE
 				" can be read: what stage %u of the pipeline has is not shown",
 				pp, pp);
 	}
@@ -136,39 +137,37 @@ static int say_gaps(struct ck_mg_load *ld, struct ck_err *err)
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_mg_load ld = { .dir = dir, .b = b };
+	struct megatron_load ld = { .dir = dir, .b = b };
 	int ret = read_rules(&ld, err);
 
 	if (!ret)
-		ret = ck_mg_ranks_read(&ld, err);
+		ret = ck_megatron_ranks_read(&ld, err);
 	if (!ret)
-		ret = ck_mg_offsets(&ld, err);
+		ret = ck_megatron_offsets(&ld, err);
 	for (uint32_t i = 0; i < ld.ranks.nr && !ret; i++)
 		if (ld.ranks.v[i].usable)
-			ret = say_rank(&ld, i, err);
+			ret = read_rank(&ld, i, err);
 	if (!ret)
-		ret = say_gaps(&ld, err);
+		ret = report_gaps(&ld, err);
 	if (!ret)
-		ret = ld.optims.nr ? ck_mg_optims_say(&ld, err) :
-				     ck_mg_optim_gaps(&ld, err);
-	ck_mg_ranks_free(&ld);
+		ret = ck_megatron_optim(&ld, err);
+	free(ld.ranks.v);
+	free(ld.optims.v);
+	ck_arena_free(&ld.mem);
 	ck_tp_rules_free(&ld.rules);
 	ck_strmap_free(&ld.copies);
-	for (size_t i = 0; i < ld.kept.nr; i++)
-		free(ld.kept.v[i]);
-	free(ld.kept.v);
 	free(ld.sums.v);
 	return ret;
 }
 
 static enum ck_slice is_slice(const struct ck_pickle *p)
 {
-	struct ck_mg_args a;
+	struct megatron_args a;
 	ck_pv v;
 
-	ck_mg_args_read(&a, p, ck_pickle_root(p));
+	ck_megatron_args_read(&a, p, ck_pickle_root(p));
 	return a.there && (a.tp > 1 || a.pp > 1 || a.ep > 1) &&
-			       ck_mg_chunk(p, 0, &v) ?
+			       ck_megatron_chunk(p, 0, &v) ?
 		       CK_SLICE_YES :
 		       CK_SLICE_NO;
 }
@@ -184,7 +183,7 @@ const struct ck_format ck_format_megatron = {
 	.reads = "rules",
 	.is_slice = is_slice,
 	.slice =
-		"one rank's of Megatron-LM: its tensors are that rank's slices; all ranks are read together from mp_rank_XX/" CK_MG_FILE,
+		"one rank's of Megatron-LM: its tensors are that rank's slices; all ranks are read together from mp_rank_XX/" MEGATRON_FILE,
 	.signs = signs,
 	.marker = "latest_checkpointed_iteration.txt",
 	.compares = true,

@@ -7,7 +7,7 @@
  * uneven stages come out right; of a stage without a file args say it.
  */
 #include "core/base/check.h"
-#include "core/format/megatron/priv.h"
+#include "core/format/megatron/megatron.h"
 #include "core/geom/catalog.h"
 
 #include <ctype.h>
@@ -52,8 +52,8 @@ static bool digits(const char *s, size_t len, uint64_t *out)
 	return len && *out < MAX_LAYERS;
 }
 
-int ck_mg_layer(const char *name, size_t len, uint64_t *layer, size_t *from,
-		size_t *to)
+int ck_megatron_layer(const char *name, size_t len, uint64_t *layer,
+		      size_t *from, size_t *to)
 {
 	static const char *const stacks[] = { "decoder", "encoder",
 					      "transformer" };
@@ -61,7 +61,7 @@ int ck_mg_layer(const char *name, size_t len, uint64_t *layer, size_t *from,
 
 	while (next_component(name, len, &c)) {
 		if (is(&before, "layers") && digits(c.s, c.len, layer))
-			for (int i = 0; i < CK_MG_STACKS; i++)
+			for (int i = 0; i < MEGATRON_STACKS; i++)
 				if (is(&first, stacks[i])) {
 					*from = c.at;
 					*to = c.at + c.len;
@@ -75,8 +75,8 @@ int ck_mg_layer(const char *name, size_t len, uint64_t *layer, size_t *from,
 
 /* What is counted of all chunks, first of all stages, then the next of each. */
 struct counts {
-	const struct ck_mg_load *ld;
-	const uint64_t **have; /* CK_MG_STACKS numbers; NULL: no file says */
+	const struct megatron_load *ld;
+	const uint64_t **have; /* MEGATRON_STACKS numbers; NULL: no file says */
 	size_t nr, unknown;
 	int stack; /* the only one that there is; -1: several, or none */
 	uint64_t known; /* layers of that stack, in files that are there */
@@ -92,10 +92,10 @@ static bool divide(int64_t all, int64_t by, uint64_t *out)
 }
 
 /* How many layers args say that chunk @c of stage @pp has. */
-static bool said(const struct ck_mg_load *ld, unsigned pp, unsigned c,
-		 uint64_t *out)
+static bool by_args(const struct megatron_load *ld, unsigned pp, unsigned c,
+		    uint64_t *out)
 {
-	const struct ck_mg_args *a = &ld->args;
+	const struct megatron_args *a = &ld->args;
 	int64_t stages = ld->pp, chunks = ld->nr_chunks, middle = a->layers;
 	bool last = pp + 1 == ld->pp;
 
@@ -126,7 +126,7 @@ static int only_stack(const struct counts *t)
 	int found = -1;
 
 	for (size_t k = 0; k < t->nr; k++)
-		for (int s = 0; t->have[k] && s < CK_MG_STACKS; s++) {
+		for (int s = 0; t->have[k] && s < MEGATRON_STACKS; s++) {
 			if (t->have[k][s] && found >= 0 && found != s)
 				return -1;
 			found = t->have[k][s] ? s : found;
@@ -136,14 +136,14 @@ static int only_stack(const struct counts *t)
 
 static void count_all(struct counts *t)
 {
-	const struct ck_mg_load *ld = t->ld;
+	const struct megatron_load *ld = t->ld;
 
 	for (size_t i = 0; i < ld->ranks.nr; i++) {
-		const struct ck_mg_rank *r = &ld->ranks.v[i];
+		const struct megatron_rank *r = &ld->ranks.v[i];
 
 		for (size_t c = 0; r->usable && c < r->nr_chunks; c++)
 			t->have[c * ld->pp + r->pp] =
-				r->layers + c * CK_MG_STACKS;
+				r->layers + c * MEGATRON_STACKS;
 	}
 	t->stack = only_stack(t);
 	t->trusted = t->stack >= 0;
@@ -154,8 +154,8 @@ static void count_all(struct counts *t)
 		if (!t->have[k] || t->stack < 0)
 			continue;
 		t->known += t->have[k][t->stack];
-		t->trusted &= said(ld, (unsigned)(k % ld->pp),
-				   (unsigned)(k / ld->pp), &n) &&
+		t->trusted &= by_args(ld, (unsigned)(k % ld->pp),
+				      (unsigned)(k / ld->pp), &n) &&
 			      n == t->have[k][t->stack];
 	}
 }
@@ -164,11 +164,11 @@ static void count_all(struct counts *t)
 static int guess(const struct counts *t, size_t k, uint64_t *out,
 		 struct ck_err *err)
 {
-	const struct ck_mg_load *ld = t->ld;
+	const struct megatron_load *ld = t->ld;
 	int64_t layers = ld->args.layers;
 
-	if (t->trusted && said(ld, (unsigned)(k % ld->pp),
-			       (unsigned)(k / ld->pp), &out[t->stack]))
+	if (t->trusted && by_args(ld, (unsigned)(k % ld->pp),
+				  (unsigned)(k / ld->pp), &out[t->stack]))
 		return 0;
 	if (t->stack < 0 || t->unknown != 1 || layers < 0 ||
 	    t->known > (uint64_t)layers)
@@ -180,24 +180,24 @@ static int guess(const struct counts *t, size_t k, uint64_t *out,
 	return 0;
 }
 
-static int sum_up(struct ck_mg_load *ld, const struct counts *t,
+static int sum_up(struct megatron_load *ld, const struct counts *t,
 		  struct ck_err *err)
 {
-	uint64_t at[CK_MG_STACKS] = { 0 };
+	uint64_t at[MEGATRON_STACKS] = { 0 };
 	int ret = 0;
 
 	for (size_t k = 0; k < t->nr && !ret; k++) {
-		uint64_t n[CK_MG_STACKS] = { 0 };
+		uint64_t n[MEGATRON_STACKS] = { 0 };
 		uint64_t *to = ld->offset +
 			       ((k % ld->pp) * ld->nr_chunks + k / ld->pp) *
-				       CK_MG_STACKS;
+				       MEGATRON_STACKS;
 
 		if (t->have[k])
 			memcpy(n, t->have[k], sizeof(n));
 		else
 			ret = guess(t, k, n, err);
 		memcpy(to, at, sizeof(at));
-		for (int s = 0; s < CK_MG_STACKS; s++)
+		for (int s = 0; s < MEGATRON_STACKS; s++)
 			at[s] += n[s];
 	}
 	if (!ret && t->nr > 1 && t->stack >= 0 && ld->args.layers >= 0 &&
@@ -209,32 +209,28 @@ static int sum_up(struct ck_mg_load *ld, const struct counts *t,
 	return ret;
 }
 
-int ck_mg_offsets(struct ck_mg_load *ld, struct ck_err *err)
+int ck_megatron_offsets(struct megatron_load *ld, struct ck_err *err)
 {
 	struct counts t = { .ld = ld, .nr = (size_t)ld->pp * ld->nr_chunks };
-	int ret;
 
-	t.have = calloc(t.nr + 1, sizeof(*t.have));
-	ld->offset = calloc(t.nr + 1, CK_MG_STACKS * sizeof(*ld->offset));
-	if (!t.have || !ld->offset) {
-		free(t.have);
-		return ck_fail(err, ENOMEM, "no memory for layers");
-	}
+	t.have = ck_arena_alloc(&ld->mem, t.nr * sizeof(*t.have));
+	ld->offset = ck_arena_alloc(&ld->mem, t.nr * MEGATRON_STACKS *
+						      sizeof(*ld->offset));
+	if (ld->mem.failed)
+		return ck_fail(err, ENOMEM, "no memory");
 	count_all(&t);
-	ret = sum_up(ld, &t, err);
-	free(t.have);
-	return ret;
+	return sum_up(ld, &t, err);
 }
 
 /* Each rank has as many experts as any other. */
-static uint64_t experts_before(const struct ck_mg_load *ld, unsigned ep)
+static uint64_t experts_before(const struct megatron_load *ld, unsigned ep)
 {
 	return ld->args.experts > 0 ? (uint64_t)ld->args.experts / ld->ep * ep :
 				      0;
 }
 
 /* Copies component @c; @expert: number of the first one of this rank. */
-static void add_component(struct ck_mg_name *out, const struct component *c,
+static void add_component(struct megatron_name *out, const struct component *c,
 			  const struct component *before, uint64_t expert)
 {
 	static const char *const stems[] = { "weight", "bias" };
@@ -260,14 +256,14 @@ static void add_component(struct ck_mg_name *out, const struct component *c,
 	ck_str_add(&out->full, c->s, c->len);
 }
 
-int ck_mg_name(const struct ck_mg_load *ld, unsigned pp, unsigned ep,
-	       unsigned chunk, const char *name, size_t len,
-	       struct ck_mg_name *out)
+int ck_megatron_name(const struct megatron_load *ld, unsigned pp, unsigned ep,
+		     unsigned chunk, const char *name, size_t len,
+		     struct megatron_name *out)
 {
 	struct component c = { 0 }, before = { 0 };
 	uint64_t layer = 0;
 	size_t from = 0, to = 0;
-	int stack = ck_mg_layer(name, len, &layer, &from, &to);
+	int stack = ck_megatron_layer(name, len, &layer, &from, &to);
 
 	out->expert = out->numbered = false;
 	out->full.len = 0;
@@ -280,7 +276,7 @@ int ck_mg_name(const struct ck_mg_load *ld, unsigned pp, unsigned ep,
 				&out->full, "%" PRIu64,
 				layer + ld->offset[((size_t)pp * ld->nr_chunks +
 						    chunk) *
-							   CK_MG_STACKS +
+							   MEGATRON_STACKS +
 						   (size_t)stack]);
 		else
 			add_component(out, &c, &before, experts_before(ld, ep));

@@ -6,7 +6,7 @@
  */
 #include "core/base/check.h"
 #include "core/container/container.h"
-#include "core/format/megatron/priv.h"
+#include "core/format/megatron/megatron.h"
 #include "core/container/torch_walk.h"
 
 #include <errno.h>
@@ -17,19 +17,19 @@ static const char extra[] = "_extra_state";
 static const char head[] = "output_layer.weight";
 static const char tied[] = "embedding.word_embeddings.weight";
 
-struct saying {
-	struct ck_mg_file *f;
+struct rank {
+	struct megatron_file *f;
 	unsigned chunk;
 	bool dense_gap, expert_gap; /* it stands in for ranks of its stage */
-	struct ck_mg_name name;
+	struct megatron_name name;
 };
 
-static const struct ck_mg_rank *rank_at(const struct ck_mg_load *ld,
-					unsigned pp, int64_t tp, int64_t ep,
-					bool usable)
+static const struct megatron_rank *rank_at(const struct megatron_load *ld,
+					   unsigned pp, int64_t tp, int64_t ep,
+					   bool usable)
 {
 	for (size_t i = 0; i < ld->ranks.nr; i++) {
-		const struct ck_mg_rank *r = &ld->ranks.v[i];
+		const struct megatron_rank *r = &ld->ranks.v[i];
 
 		if (r->pp == pp && (tp < 0 || r->tp == tp) &&
 		    (ep < 0 || r->ep == ep) && (usable ? r->usable : r->there))
@@ -42,11 +42,11 @@ static const struct ck_mg_rank *rank_at(const struct ck_mg_load *ld,
  * The last stage has a copy of a tied embedding, for it is no neighbour of the
  * first.
  */
-static int name_it(struct saying *s, unsigned ep, const char *name, size_t len)
+static int name_it(struct rank *s, unsigned ep, const char *name, size_t len)
 {
-	const struct ck_mg_load *ld = s->f->ld;
-	int ret = ck_mg_name(ld, s->f->rank->pp, ep, s->chunk, name, len,
-			     &s->name);
+	const struct megatron_load *ld = s->f->ld;
+	int ret = ck_megatron_name(ld, s->f->rank->pp, ep, s->chunk, name, len,
+				   &s->name);
 
 	if (!ret && ld->args.there && ld->pp > 1 && !ld->args.untied &&
 	    s->name.full.len == sizeof(head) - 1 &&
@@ -57,8 +57,7 @@ static int name_it(struct saying *s, unsigned ep, const char *name, size_t len)
 	return ret || s->name.full.failed ? -ENOMEM : 0;
 }
 
-static int refuse(struct saying *s, const struct ck_err *why,
-		  struct ck_err *err)
+static int refuse(struct rank *s, const struct ck_err *why, struct ck_err *err)
 {
 	return ck_builder_refuse(s->f->ld->b, 0, s->name.full.v,
 				 s->name.full.len, err, "%s", why->msg);
@@ -71,14 +70,14 @@ enum piece {
 };
 
 /* A piece of rank @tp, that is stored as @at says, or would be like that. */
-static int say_piece(struct saying *s, enum piece kind, unsigned tp,
+static int add_piece(struct rank *s, enum piece kind, unsigned tp,
 		     const struct ck_torch_place *at, struct ck_err *err)
 {
 	const struct ck_cut_run none = { .place.t.dtype = at->t.dtype };
 	ck_auto_cut struct ck_cut cut = { 0 };
 	struct ck_err why = { 0 };
-	int ret = ck_mg_cut(s->f, &s->name, tp, at->t.shape, at->t.rank, &cut,
-			    &why);
+	int ret = ck_megatron_cut(s->f, &s->name, tp, at->t.shape, at->t.rank,
+				  &cut, &why);
 	bool same;
 
 	if (ret == -EINVAL)
@@ -93,36 +92,34 @@ static int say_piece(struct saying *s, enum piece kind, unsigned tp,
 	if (ret || kind != STORED)
 		return ret;
 	same = !memcmp(cut.whole, cut.shard, cut.rank * sizeof(*cut.whole));
-	ret = ck_mg_compare(s->f, &s->name, same ? 0 : tp + 1, at, &why);
+	ret = ck_megatron_compare(s->f, &s->name, same ? 0 : tp + 1, at, &why);
 	if (ret == -EINVAL)
 		return refuse(s, &why, err);
 	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
 }
 
 /* Registers the file that rank @tp, @ep of this stage does not have. */
-static int absent_file(const struct saying *s, unsigned tp, unsigned ep,
+static int absent_file(const struct rank *s, unsigned tp, unsigned ep,
 		       uint32_t *src, struct ck_err *err)
 {
-	const struct ck_mg_load *ld = s->f->ld;
-	ck_auto_str struct ck_str file = { 0 };
+	struct megatron_load *ld = s->f->ld;
+	const struct megatron_rank *r = s->f->rank;
+	const char *dir = ck_megatron_dir_of(ld, tp, r->pp,
+					     ld->ep > 1 ? (int64_t)ep : -1);
+	const char *file = ck_arena_fmt(&ld->mem, "%s%s", dir ? dir : "",
+					strrchr(r->file, '/'));
 
-	ck_str_fmt(&file, "mp_rank_%02u", tp);
-	if (ld->pp > 1)
-		ck_str_fmt(&file, "_%03u", s->f->rank->pp);
-	if (ld->ep > 1)
-		ck_str_fmt(&file, "_%03u", ep);
-	ck_str_puts(&file, strrchr(s->f->rank->file, '/'));
-	if (file.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	return ck_dir_source(ld->dir, ld->b, file.v, src, NULL, err);
+	if (ld->mem.failed)
+		return ck_fail(err, ENOMEM, "no memory");
+	return ck_dir_source(ld->dir, ld->b, file, src, NULL, err);
 }
 
-/* Says what rank @tp, @ep of this stage would have, if no file of it is read. */
-static int say_absent(struct saying *s, unsigned tp, int64_t ep,
-		      const char *name, size_t len,
-		      const struct ck_torch_place *at, struct ck_err *err)
+/* What rank @tp, @ep of this stage would have, if no file of it is read. */
+static int add_absent(struct rank *s, unsigned tp, int64_t ep, const char *name,
+		      size_t len, const struct ck_torch_place *at,
+		      struct ck_err *err)
 {
-	const struct ck_mg_load *ld = s->f->ld;
+	const struct megatron_load *ld = s->f->ld;
 	bool any_tp = s->name.expert && ld->etp == 1;
 	unsigned pp = s->f->rank->pp, number = ep < 0 ? 0 : (unsigned)ep;
 	struct ck_torch_place gone = *at;
@@ -131,17 +128,17 @@ static int say_absent(struct saying *s, unsigned tp, int64_t ep,
 	if (rank_at(ld, pp, any_tp ? -1 : (int64_t)tp, ep, true))
 		return 0;
 	if (name_it(s, number, name, len))
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_fail(err, ENOMEM, "no memory");
 	if (rank_at(ld, pp, any_tp ? -1 : (int64_t)tp, ep, false))
-		return say_piece(s, UNKNOWN, tp, at, err);
+		return add_piece(s, UNKNOWN, tp, at, err);
 	ret = absent_file(s, tp, number, &gone.src, err);
-	return ret ? ret : say_piece(s, ABSENT, tp, &gone, err);
+	return ret ? ret : add_piece(s, ABSENT, tp, &gone, err);
 }
 
-static int say_all_absent(struct saying *s, const char *name, size_t len,
+static int add_all_absent(struct rank *s, const char *name, size_t len,
 			  const struct ck_torch_place *at, struct ck_err *err)
 {
-	const struct ck_mg_load *ld = s->f->ld;
+	const struct megatron_load *ld = s->f->ld;
 	bool expert = s->name.expert;
 	unsigned nr_tp = expert && ld->etp <= 1 ? 1 : ld->tp;
 	unsigned nr_ep = expert ? ld->ep : 1;
@@ -149,16 +146,16 @@ static int say_all_absent(struct saying *s, const char *name, size_t len,
 
 	for (unsigned ep = 0; ep < nr_ep && !ret; ep++)
 		for (unsigned tp = 0; tp < nr_tp && !ret; tp++)
-			ret = say_absent(s, tp, expert ? (int64_t)ep : -1, name,
+			ret = add_absent(s, tp, expert ? (int64_t)ep : -1, name,
 					 len, at, err);
 	return ret;
 }
 
 /* Whether any shard of this stage is in no file that can be read. */
-static void find_gaps(struct saying *s)
+static void find_gaps(struct rank *s)
 {
-	const struct ck_mg_load *ld = s->f->ld;
-	const struct ck_mg_rank *r = s->f->rank;
+	const struct megatron_load *ld = s->f->ld;
+	const struct megatron_rank *r = s->f->rank;
 
 	if (rank_at(ld, r->pp, -1, -1, true) != r)
 		return;
@@ -177,11 +174,11 @@ static bool is_extra(const struct ck_torch_leaf *leaf)
 	       !memcmp(leaf->name + leaf->name_len - n, extra, n);
 }
 
-static int say_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+static int add_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		    struct ck_err *err)
 {
-	struct saying *s = ctx;
-	const struct ck_mg_rank *r = s->f->rank;
+	struct rank *s = ctx;
+	const struct megatron_rank *r = s->f->rank;
 	struct ck_torch_place at;
 	struct ck_err why = { 0 };
 	int ret;
@@ -190,28 +187,28 @@ static int say_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	    !ck_torch_is_rebuild(s->f->f.ts.pickle, leaf->value))
 		return 0;
 	if (name_it(s, r->ep, leaf->name, leaf->name_len))
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_fail(err, ENOMEM, "no memory");
 	ret = ck_torch_place(&s->f->f, leaf->value, &at, &why);
 	if (ret == -EINVAL)
 		return refuse(s, &why, err);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	ret = say_piece(s, STORED, r->tp, &at, err);
+	ret = add_piece(s, STORED, r->tp, &at, err);
 	if (!ret && (s->name.expert ? s->expert_gap : s->dense_gap))
-		ret = say_all_absent(s, leaf->name, leaf->name_len, &at, err);
+		ret = add_all_absent(s, leaf->name, leaf->name_len, &at, err);
 	return ret;
 }
 
-int ck_mg_model_say(struct ck_mg_file *f, struct ck_err *err)
+int ck_megatron_model(struct megatron_file *f, struct ck_err *err)
 {
-	struct saying s = { .f = f };
+	struct rank s = { .f = f };
 	ck_pv chunk;
 	int ret = 0;
 
 	find_gaps(&s);
 	for (; s.chunk < f->rank->nr_chunks && !ret; s.chunk++)
-		if (ck_mg_chunk(f->f.ts.pickle, s.chunk, &chunk))
-			ret = ck_torch_walk(f->f.ts.pickle, chunk, say_leaf, &s,
+		if (ck_megatron_chunk(f->f.ts.pickle, s.chunk, &chunk))
+			ret = ck_torch_walk(f->f.ts.pickle, chunk, add_leaf, &s,
 					    err);
 	ck_str_free(&s.name.full);
 	return ret;

@@ -1,53 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.c - the distributed optimizer's files from March 2022 to May 2023
+ * optim.c - whether all files of the distributed optimizer are there
+ *
+ * From March 2022 to May 2023 they had folders of their own:
  *
  *   mp_rank_TT[_PPP]/model_rng.pt        of the first replica of the data
  *   mp_rank_TT[_PPP]_DDD/optim.pt        of replica DDD
  *
  * Each replica's part is a stretch of flat gradient buffers, in terms of
  * parameters that are numbered anew in each file: shown as it is stored.
- * mp_rank_00_001 may be stage 1 or replica 1; the files in it tell.
+ * Later files, MEGATRON_OPTIM, lie beside the weights and are shown with them.
  */
-#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/assemble/file_same.h"
-#include "core/format/megatron/priv.h"
+#include "core/format/megatron/megatron.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_PAIRED 32 /* files of which all pairs are compared */
 
-int ck_mg_optim_add(struct ck_mg_load *ld, const char *dir, struct ck_err *err)
-{
-	struct ck_mg_rank r = { 0 }, *to;
-	ck_auto_free char *model = NULL, *file = NULL;
-
-	if (!ck_mg_is_rank(dir, r.at, &r.nr_at))
-		return 0;
-	model = ck_mg_file_of(ld->dir, dir);
-	if (asprintf(&file, "%s/" CK_MG_OPTIM_OLD, dir) < 0)
-		file = NULL;
-	if (!model || !file)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	if (r.nr_at < 2 || ck_dir_has(ld->dir, model) ||
-	    !ck_dir_has(ld->dir, file))
-		return 0;
-	to = ck_vec_push(&ld->optims);
-	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
-	*to = r;
-	to->file = ck_steal(file);
-	to->dir = strdup(dir);
-	return to->dir ? 1 : ck_fail(err, ENOMEM, "no memory for ranks");
-}
-
 /* Which replica of which rank a folder is of, once the degrees are known. */
-static bool place(const struct ck_mg_load *ld, struct ck_mg_rank *r)
+static bool place(const struct megatron_load *ld, struct megatron_rank *r)
 {
 	unsigned n = 1;
 
@@ -58,8 +35,8 @@ static bool place(const struct ck_mg_load *ld, struct ck_mg_rank *r)
 	       r->pp < ld->pp;
 }
 
-static int say_stray(const struct ck_mg_load *ld, const struct ck_mg_rank *r,
-		     struct ck_err *err)
+static int report_stray(const struct megatron_load *ld,
+			const struct megatron_rank *r, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_ERROR,
 					 .file = r->file };
@@ -70,97 +47,101 @@ static int say_stray(const struct ck_mg_load *ld, const struct ck_mg_rank *r,
 		r->dir, ld->tp, ld->pp);
 }
 
-static int say_one(struct ck_mg_load *ld, struct ck_mg_rank *r,
-		   struct ck_err *err)
+static int read_one(struct megatron_load *ld, struct megatron_rank *r,
+		    struct ck_err *err)
 {
-	struct ck_mg_file f = { .ld = ld, .rank = r };
+	struct megatron_file f = { .ld = ld, .rank = r };
 	int ret = ck_torch_open(&f.f, ld->dir, ld->b, r->file, &r->usable, err);
 
 	if (!ret && r->usable)
-		ret = ck_mg_apart_say(&f, err);
+		ret = ck_megatron_rest(&f, true, err);
 	ck_torch_open_close(&f.f);
 	return ret;
 }
 
-static bool same_rank(const struct ck_mg_rank *a, const struct ck_mg_rank *b)
+static bool same_rank(const struct megatron_rank *a,
+		      const struct megatron_rank *b)
 {
 	return a->tp == b->tp && a->pp == b->pp;
 }
 
-static const struct ck_mg_rank *find(const struct ck_mg_load *ld,
-				     const struct ck_mg_rank *r)
+static const struct megatron_rank *find(const struct megatron_load *ld,
+					const struct megatron_rank *r)
 {
 	return bsearch(r, ld->optims.v, ld->optims.nr, sizeof(*r),
-		       ck_mg_by_place);
+		       ck_megatron_by_place);
 }
 
 /* The name that the folder of a rank's replica has. */
-static int say_lost(const struct ck_mg_load *ld, const struct ck_mg_rank *r,
-		    struct ck_err *err)
+static int report_lost(struct megatron_load *ld, const struct megatron_rank *r,
+		       struct ck_err *err)
 {
-	ck_auto_str struct ck_str file = { 0 };
-	struct ck_problem_in p = { .severity = CK_ERROR };
+	const char *dir = ck_megatron_dir_of(ld, r->tp, r->pp, r->ep);
+	const struct ck_problem_in p = {
+		.severity = CK_ERROR,
+		.file = ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM_OLD,
+				     dir ? dir : ""),
+	};
 
-	ck_str_fmt(&file, "mp_rank_%02u", r->tp);
-	if (ld->pp > 1)
-		ck_str_fmt(&file, "_%03u", r->pp);
-	ck_str_fmt(&file, "_%03u/" CK_MG_OPTIM_OLD, r->ep);
-	if (file.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	p.file = file.v;
+	if (ld->mem.failed)
+		return ck_fail(err, ENOMEM, "no memory");
 	return ck_builder_problem(
 		ld->b, &p, err,
 		"missing: this replica's part of the optimizer's states is lost");
 }
 
 /* args.data_parallel_size, or as many as any rank has. */
-static unsigned replicas(const struct ck_mg_load *ld)
+static unsigned replicas(const struct megatron_load *ld)
 {
 	unsigned most = 0;
 
 	for (size_t i = 0; i < ld->optims.nr; i++)
 		most = CK_MAX(most, ld->optims.v[i].ep + 1);
-	return ld->args.dp > 0 && (uint64_t)ld->args.dp <= CK_MG_MAX_RANKS ?
+	return ld->args.dp > 0 && (uint64_t)ld->args.dp <= MEGATRON_MAX_RANKS ?
 		       (unsigned)ld->args.dp :
 		       most;
 }
 
-static int say_gaps(const struct ck_mg_load *ld, struct ck_err *err)
+static int report_gaps(struct megatron_load *ld, struct ck_err *err)
 {
 	unsigned nr = replicas(ld), lost = 0;
-	struct ck_mg_rank r = { 0 };
+	struct megatron_rank r = { 0 };
 	int ret = 0;
 
 	for (r.pp = 0; r.pp < ld->pp && !ret; r.pp++)
 		for (r.tp = 0; r.tp < ld->tp && !ret; r.tp++)
 			for (r.ep = 0; r.ep < nr && !ret && lost < 256; r.ep++)
 				if (!find(ld, &r)) {
-					ret = say_lost(ld, &r, err);
+					ret = report_lost(ld, &r, err);
 					lost++;
 				}
 	for (size_t i = 0; i < ld->optims.nr && !ret; i++)
 		if (ld->optims.v[i].ep >= nr)
-			ret = say_stray(ld, &ld->optims.v[i], err);
+			ret = report_stray(ld, &ld->optims.v[i], err);
 	return ret;
 }
 
-/* Two replicas hold other stretches of the same buffers. */
-static int say_copies(const struct ck_mg_load *ld, struct ck_err *err)
+/*
+ * Two replicas of a rank hold other stretches of the same buffers, and two
+ * ranks' vectors are of other weights.  Of many neighbours are compared.
+ */
+static int report_copies(const struct megatron_load *ld,
+			 const struct megatron_rank *v, size_t nr,
+			 bool replicas, struct ck_err *err)
 {
-	size_t nr = ld->optims.nr;
 	int ret = 0;
 
 	for (size_t a = 0; a < nr && !ret; a++)
 		for (size_t b = a + 1;
 		     b < nr && (nr <= MAX_PAIRED || b == a + 1) && !ret; b++) {
-			const struct ck_mg_rank *x = &ld->optims.v[a],
-						*y = &ld->optims.v[b];
+			const struct megatron_rank *x = &v[a], *y = &v[b];
 			const struct ck_problem_in p = { .severity = CK_WARNING,
-							 .file = y->file };
+							 .file = y->optim };
 
-			if (!x->usable || !y->usable || !same_rank(x, y))
+			if (!x->usable || !y->usable || !x->optim ||
+			    !y->optim || (replicas && !same_rank(x, y)))
 				continue;
-			ret = ck_dir_same(ld->dir, x->file, y->file, err);
+			ret = ck_dir_same(ld->dir, x->optim, y->optim, err);
 			if (ret > 0)
 				ret = ck_builder_problem(
 					ld->b, &p, err,
@@ -172,27 +153,80 @@ static int say_copies(const struct ck_mg_load *ld, struct ck_err *err)
 	return ret;
 }
 
-int ck_mg_optims_say(struct ck_mg_load *ld, struct ck_err *err)
+static int read_replicas(struct megatron_load *ld, struct ck_err *err)
 {
 	size_t nr = 0;
 	int ret = 0;
 
 	for (size_t i = 0; i < ld->optims.nr && !ret; i++) {
-		struct ck_mg_rank r = ld->optims.v[i];
+		struct megatron_rank r = ld->optims.v[i];
 
 		if (place(ld, &r)) {
 			ld->optims.v[i] = ld->optims.v[nr];
 			ld->optims.v[nr++] = r;
 		} else {
-			ret = say_stray(ld, &r, err);
+			ret = report_stray(ld, &r, err);
 		}
 	}
-	while (ld->optims.nr > nr)
-		ck_mg_rank_free(&ld->optims.v[--ld->optims.nr]);
-	qsort(ld->optims.v, nr, sizeof(*ld->optims.v), ck_mg_by_place);
+	ld->optims.nr = nr;
+	qsort(ld->optims.v, nr, sizeof(*ld->optims.v), ck_megatron_by_place);
 	for (size_t i = 0; i < nr && !ret; i++)
-		ret = say_one(ld, &ld->optims.v[i], err);
+		ret = read_one(ld, &ld->optims.v[i], err);
 	if (!ret)
-		ret = say_gaps(ld, err);
-	return ret ? ret : say_copies(ld, err);
+		ret = report_gaps(ld, err);
+	return ret ? ret : report_copies(ld, ld->optims.v, nr, true, err);
+}
+
+/* ---- beside the weights ---- */
+
+/* Whether the files are of the time when optimizers had folders. */
+static bool is_old(const struct megatron_load *ld)
+{
+	for (size_t i = 0; i < ld->ranks.nr; i++)
+		if (ck_has_suffix(ld->ranks.v[i].file, "/" MEGATRON_FILE_OLD))
+			return true;
+	return false;
+}
+
+/* The groups of a distributed optimizer are there, and none of its files. */
+static int report_no_optim(struct megatron_load *ld, struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_WARNING };
+	bool old = is_old(ld);
+
+	if (ld->any_optim || !(old ? ld->args.apart : ld->args.distributed))
+		return 0;
+	return ck_builder_problem(
+		ld->b, &p, err,
+		"args.use_distributed_optimizer is set, and no rank has %s: the optimizer's states and its copies of the weights in full precision are lost",
+		old ? "an " MEGATRON_OPTIM_OLD : "a " MEGATRON_OPTIM);
+}
+
+/* The distributed optimizer's file is there of all ranks, or of none. */
+static int report_lacking(struct megatron_load *ld, struct ck_err *err)
+{
+	int ret = report_no_optim(ld, err);
+
+	for (size_t i = 0; i < ld->ranks.nr && ld->any_optim && !ret; i++) {
+		const struct megatron_rank *r = &ld->ranks.v[i];
+		struct ck_problem_in lost = { .severity = CK_ERROR };
+
+		if (!r->usable || r->optim)
+			continue;
+		lost.file =
+			ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM, r->dir);
+		if (!lost.file)
+			return ck_fail(err, ENOMEM, "no memory");
+		ret = ck_builder_problem(
+			ld->b, &lost, err,
+			"missing: other ranks have one, so this rank's optimizer states are lost");
+	}
+	return ret || !ld->any_optim ?
+		       ret :
+		       report_copies(ld, ld->ranks.v, ld->ranks.nr, false, err);
+}
+
+int ck_megatron_optim(struct megatron_load *ld, struct ck_err *err)
+{
+	return ld->optims.nr ? read_replicas(ld, err) : report_lacking(ld, err);
 }
