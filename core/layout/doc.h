@@ -86,7 +86,7 @@ struct ck_layout_rule {
 	struct ck_layout_dims shape, view;
 	struct ck_mesh_step *step; /* those that cut, only */
 	unsigned nr_steps;
-	uint32_t said; /* axes that the placement names */
+	uint32_t named; /* axes that the placement names */
 	struct ck_layout_coord *coord;
 	size_t nr_coords;
 	bool boxed; /* nothing else places it, not even where there are none */

@@ -48,8 +48,7 @@ void ck_layout_bad(const struct ck_layout_in *in, const char *fmt, ...)
 void ck_layout_no_memory(const struct ck_layout_in *in)
 {
 	if (!in->doc->failed)
-		in->doc->failed = ck_fail(in->doc->err, ENOMEM, "%s: no memory",
-					  in->doc->name);
+		in->doc->failed = ck_no_memory(in->doc->err);
 }
 
 void ck_layout_expected(const struct ck_layout_in *in, const json_t *j,

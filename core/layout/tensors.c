@@ -110,12 +110,12 @@ static void parse_axis(const struct ck_layout_in *in, const json_t *j,
 {
 	bool replicate = false;
 
-	if (r->said & 1u << axis) {
+	if (r->named & 1u << axis) {
 		ck_layout_bad(in, "%s occurs twice",
 			      in->doc->mesh.axis[axis].name);
 		return;
 	}
-	r->said |= 1u << axis;
+	r->named |= 1u << axis;
 	if (json_is_string(j) && !strcmp(json_string_value(j), "replicate"))
 		return;
 	if (!json_is_object(j))
@@ -515,7 +515,7 @@ static void check_ignored(const struct ck_layout_in *in, const json_t *j,
 		ck_layout_bad(in, "\"ignore\" and another name");
 }
 
-static uint64_t volume(const struct ck_layout_dims *s)
+static uint64_t saturated_volume(const struct ck_layout_dims *s)
 {
 	uint64_t v = 1;
 
@@ -533,7 +533,8 @@ static void check_shape(const struct ck_layout_in *in,
 
 	if (r->view.v && !r->shape.v)
 		ck_layout_bad(in, "\"view\" needs \"shape\"");
-	if (r->view.v && volume(&r->view) != volume(&r->shape))
+	if (r->view.v &&
+	    saturated_volume(&r->view) != saturated_volume(&r->shape))
 		ck_layout_bad(in, "\"view\" has not as many elements as "
 				  "\"shape\"");
 	for (size_t i = 0; i < r->nr_steps; i++)

@@ -300,7 +300,7 @@ int ck_layout_expand(const char *text, const struct ck_layout_vars *v,
 		text += n;
 	}
 	ck_str_add(out, "", 0);
-	return out->failed ? ck_fail(err, ENOMEM, "no memory") : 0;
+	return out->failed ? ck_no_memory(err) : 0;
 }
 
 bool ck_layout_is_glob(const char *text)

@@ -26,9 +26,9 @@
 
 /* ---- which rule, and what it says ---- */
 
-static void take_coords(const struct ck_layout_in *in,
-			struct ck_layout_target *t, unsigned rule,
-			const struct ck_layout_vars *v)
+static void target_coords(const struct ck_layout_in *in,
+			  struct ck_layout_target *t, unsigned rule,
+			  const struct ck_layout_vars *v)
 {
 	const struct ck_layout_rule *r = t->rule;
 
@@ -52,8 +52,8 @@ static void take_coords(const struct ck_layout_in *in,
 }
 
 /* What can be read, but says nothing of how to write. */
-static void check_rule(const struct ck_layout_in *in,
-		       const struct ck_layout_target *t, unsigned rule)
+static void check_target(const struct ck_layout_in *in,
+			 const struct ck_layout_target *t, unsigned rule)
 {
 	const struct ck_layout_rule *r = t->rule;
 	const char *what =
@@ -87,8 +87,8 @@ static bool same_dims(const struct ck_layout_dims *a,
 }
 
 /* Said in both places, they have to be the same. */
-static void take_shape(const struct ck_layout_in *in,
-		       struct ck_layout_target *t, unsigned rule)
+static void target_shape(const struct ck_layout_in *in,
+			 struct ck_layout_target *t, unsigned rule)
 {
 	const struct ck_layout_rule *r = t->rule;
 	uint64_t nr, bytes;
@@ -109,8 +109,8 @@ static void take_shape(const struct ck_layout_in *in,
 		ck_layout_bad(in, "%.200s: is too large", t->name);
 }
 
-static void add(const struct ck_layout_in *in, struct ck_layout_out *out,
-		struct ck_layout_target *t)
+static void add_target(const struct ck_layout_in *in, struct ck_layout_out *out,
+		       struct ck_layout_target *t)
 {
 	struct ck_layout_vars v = { .mesh = &in->doc->mesh };
 	const struct ck_layout_slice name = { t->name, strlen(t->name) };
@@ -127,11 +127,11 @@ static void add(const struct ck_layout_in *in, struct ck_layout_out *out,
 		return;
 	}
 	t->rule = &in->doc->rules[rule];
-	check_rule(in, t, rule);
+	check_target(in, t, rule);
 	if (in->doc->failed)
 		return;
-	take_coords(in, t, rule, &v);
-	take_shape(in, t, rule);
+	target_coords(in, t, rule, &v);
+	target_shape(in, t, rule);
 	room = ck_vec_push(&out->targets);
 	if (room)
 		*room = *t;
@@ -153,7 +153,7 @@ static void parse_target(const struct ck_layout_in *in,
 	ck_layout_dtype(in, j, "dtype", &t.dtype);
 	ck_layout_dims(in, j, "shape", &t.shape);
 	if (!in->doc->failed)
-		add(in, out, &t);
+		add_target(in, out, &t);
 }
 
 static void exact_names(const struct ck_layout_in *in,
@@ -164,7 +164,7 @@ static void exact_names(const struct ck_layout_in *in,
 		struct ck_layout_target t = { .name = r->pattern };
 
 		if (r->match == CK_LAYOUT_EXACT && !r->ignore)
-			add(in, out, &t);
+			add_target(in, out, &t);
 	}
 }
 

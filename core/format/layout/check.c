@@ -52,9 +52,9 @@ int ck_layout_tree(const struct ck_layout_load *ld,
 			 0;
 }
 
-int ck_layout_wrong(struct ck_layout_load *ld, struct ck_layout_tensor *t,
-		    const struct ck_layout_file *file, struct ck_err *err,
-		    const char *fmt, ...)
+int ck_layout_refuse(struct ck_layout_load *ld, struct ck_layout_tensor *t,
+		     const struct ck_layout_file *file, struct ck_err *err,
+		     const char *fmt, ...)
 {
 	const struct ck_problem_in at = { .severity = CK_ERROR,
 					  .tensor = t->name.s,
@@ -110,7 +110,7 @@ static int sum_up(const struct whole *w, int dim, uint64_t nr, uint64_t *out,
 	const struct ck_layout_piece *p = next_shaped(w->t->first);
 
 	if (!part)
-		return ck_fail(why, ENOMEM, "no memory");
+		return ck_no_memory(why);
 	memset(part, 0xff, nr * sizeof(*part));
 	for (; p; p = next_shaped(p->next)) {
 		uint64_t i = ck_layout_part(w->r, dim, p->at, &nr);
@@ -216,7 +216,7 @@ static int find_shape(struct whole *w, struct ck_err *err)
 		ret = r->nr_boxes ? from_boxes(w, &why) : from_pieces(w, &why);
 	}
 	if (ret == -EINVAL)
-		return ck_layout_wrong(w->ld, w->t, NULL, err, "%s", why.msg);
+		return ck_layout_refuse(w->ld, w->t, NULL, err, "%s", why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	w->grid =
@@ -233,9 +233,9 @@ static int find_dtype(struct whole *w, struct ck_err *err)
 		w->dtype = p->x.dtype;
 	if (w->dtype)
 		return 0;
-	return ck_layout_wrong(w->ld, w->t, w->t->first->file, err,
-			       "raw files do not tell its element type: "
-			       "expected \"dtype\"");
+	return ck_layout_refuse(w->ld, w->t, w->t->first->file, err,
+				"raw files do not tell its element type: "
+				"expected \"dtype\"");
 }
 
 /* ---- where a piece belongs ---- */
@@ -298,7 +298,7 @@ static int bad_shape(const struct whole *w, const struct ck_layout_piece *p,
 	ck_str_json_u64(&a, want, w->grid.rank);
 	ck_str_json_u64(&b, p->x.shape, p->x.rank);
 	if (a.failed || b.failed)
-		return ck_fail(why, ENOMEM, "no memory");
+		return ck_no_memory(why);
 	return ck_fail(why, EINVAL, "%s: expected shape %s, found %s", p->key,
 		       a.v, b.v);
 }
@@ -399,19 +399,19 @@ static int fit_piece(const struct whole *w, const struct ck_layout_piece *p,
 /* ---- all pieces ---- */
 
 /* An axis on which pieces differ, and of which the layout says nothing. */
-static int check_silent(const struct whole *w, struct ck_err *err)
+static int check_unnamed(const struct whole *w, struct ck_err *err)
 {
 	const struct ck_layout_mesh *mesh = &w->ld->doc.mesh;
 	const struct ck_layout_piece *a = w->t->first, *b = a;
-	uint32_t told = w->r->said;
+	uint32_t named = w->r->named;
 	int ret = 0;
 
 	while (!w->r->nr_boxes && (b = b->next) && !ret) {
 		for (unsigned x = 0; x < mesh->nr && !ret; x++) {
-			if (told & 1u << x || a->at[x] == b->at[x])
+			if (named & 1u << x || a->at[x] == b->at[x])
 				continue;
-			told |= 1u << x;
-			ret = ck_layout_wrong(
+			named |= 1u << x;
+			ret = ck_layout_refuse(
 				w->ld, w->t, b->file, err,
 				"it is in %s too, and \"placement\" does not "
 				"say what %s does to it (shard, flat or "
@@ -442,24 +442,24 @@ static int apply_box(const struct whole *w, const struct ck_layout_box *b,
 				b->zstd.v[0], b->zstd.v[1], &f->part.src, err);
 }
 
-/* Checks all of them, or gives them away as well; *f is the last. */
-static int each_piece(const struct whole *w, bool gives, struct fit *f,
+/* Checks all of them, or adds them away as well; *f is the last. */
+static int each_piece(const struct whole *w, bool adds, struct fit *f,
 		      struct ck_err *err)
 {
 	const struct ck_layout_piece *p = w->t->first;
 	uint32_t tree = 0;
-	int ret = gives ? ck_layout_tree(w->ld, w->r, &tree, err) : 0;
+	int ret = adds ? ck_layout_tree(w->ld, w->r, &tree, err) : 0;
 
 	for (; p && !ret; p = p->next) {
 		struct ck_err why = { 0 };
 
 		ret = fit_piece(w, p, f, &why);
 		if (ret == -EINVAL)
-			ret = ck_layout_wrong(w->ld, w->t, p->file, err, "%s",
-					      why.msg);
+			ret = ck_layout_refuse(w->ld, w->t, p->file, err, "%s",
+					       why.msg);
 		else if (ret)
 			ret = ck_fail(err, -ret, "%s", why.msg);
-		if (ret || !gives)
+		if (ret || !adds)
 			continue;
 		f->part.tree = tree;
 		ret = apply_box(w, p->box, f, err);
@@ -482,7 +482,7 @@ int ck_layout_check(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 	if (!ret && !t->refused)
 		ret = find_shape(&w, err);
 	if (!ret && w.dtype && w.grid.v)
-		ret = check_silent(&w, err);
+		ret = check_unnamed(&w, err);
 	if (!ret && w.dtype && w.grid.v)
 		ret = each_piece(&w, false, &f, err);
 	if (!ret && !t->refused)

@@ -18,8 +18,8 @@
 #define KEY_MARK "\001" /* where {key} was; no file name of a layout has it */
 #define MAX_FILES (UINT32_C(1) << 21)
 
-static struct ck_layout_file *find(const struct ck_layout_load *ld,
-				   const char *path)
+static struct ck_layout_file *file_called(const struct ck_layout_load *ld,
+					  const char *path)
 {
 	uint32_t nr = ck_strmap_get(&ld->paths, path, strlen(path));
 
@@ -40,7 +40,7 @@ static int add_file(struct ck_layout_load *ld, const char *path,
 	nr = ck_strmap_keep(&ld->paths, &ld->mem, path, strlen(path));
 	f.at = ck_arena_copy(&ld->mem, at, ld->doc.mesh.nr * sizeof(*at));
 	if (!f.at || nr != ld->files.nr || !ck_vec_reserve(&ld->files, 1))
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	f.path = ld->paths.v[nr].s;
 	ld->files.v[ld->files.nr++] = f;
 	return 0;
@@ -56,7 +56,7 @@ static int add_path(struct ck_layout_load *ld, uint32_t entry, const char *path,
 		.kind = ld->doc.files[entry].kind,
 		.rank = rank,
 	};
-	struct ck_layout_file *old = find(ld, path);
+	struct ck_layout_file *old = file_called(ld, path);
 
 	if (!old)
 		return add_file(ld, path, &fresh, at, err);
@@ -130,8 +130,8 @@ static bool matches(const struct pattern *p, const char *name,
 }
 
 /* The pattern that @path is; a copy of its folder's name, or NULL. */
-static char *take_pattern(struct pattern *p, const struct ck_layout_load *ld,
-			  const char *path, uint32_t entry)
+static char *split_pattern(struct pattern *p, const struct ck_layout_load *ld,
+			   const char *path, uint32_t entry)
 {
 	const char *slash = strrchr(path, '/');
 
@@ -149,7 +149,7 @@ static int add_match(struct ck_layout_load *ld,
 
 	f.pattern = false;
 	f.key = key;
-	if (find(ld, name))
+	if (file_called(ld, name))
 		return ck_fail(err, EINVAL,
 			       "%s: files[%u].path: %s is named before, or by "
 			       "another rank",
@@ -157,7 +157,7 @@ static int add_match(struct ck_layout_load *ld,
 	if (key.s)
 		f.key.s = ck_arena_copy(&ld->mem, key.s, key.len);
 	if (key.s && !f.key.s)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	return add_file(ld, name, &f, f.at, err);
 }
 
@@ -166,12 +166,12 @@ static int look_up(struct ck_layout_load *ld, uint32_t number,
 {
 	const struct ck_layout_file like = ld->files.v[number];
 	struct pattern p;
-	ck_auto_free char *dir = take_pattern(&p, ld, like.path, like.entry);
+	ck_auto_free char *dir = split_pattern(&p, ld, like.path, like.entry);
 	size_t found = 0;
 	int ret = 0;
 
 	if (!dir)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	if (!*listed || strcmp(*listed, dir) != 0) {
 		ck_dir_list_free(l);
 		free(*listed);
@@ -191,9 +191,9 @@ static int look_up(struct ck_layout_load *ld, uint32_t number,
 	}
 	if (ret || found)
 		return ret;
-	return ck_layout_say(ld, NULL, err,
-			     "files[%u].path: no file is called %s", like.entry,
-			     like.path);
+	return ck_layout_problem(ld, NULL, err,
+				 "files[%u].path: no file is called %s",
+				 like.entry, like.path);
 }
 
 /* What was a pattern stays in the list, but is no file. */
@@ -229,7 +229,7 @@ static int add_box_file(struct ck_layout_load *ld,
 
 	if (!b->file)
 		return 0;
-	old = find(ld, b->file);
+	old = file_called(ld, b->file);
 	if (old && old->kind != b->kind)
 		return ck_fail(err, EINVAL,
 			       "%s: %s is a raw file in one place, and of "
@@ -257,20 +257,21 @@ static int find_unknown(const struct ck_layout_load *ld, uint32_t entry,
 
 	if (!f->glob && !f->has_key)
 		return ck_dir_name_ok(path->v, path->len) &&
-		       !find(ld, path->v) && ck_dir_has(ld->dir, path->v);
-	dir = take_pattern(&p, ld, path->v, entry);
+		       !file_called(ld, path->v) &&
+		       ck_dir_has(ld->dir, path->v);
+	dir = split_pattern(&p, ld, path->v, entry);
 	if (!dir)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	ret = ck_dir_list(ld->dir, dir, &l, err);
 	for (size_t i = 0; i < l.nr; i++) {
 		struct ck_layout_slice key;
 
 		if (l.v[i].is_dir || !matches(&p, l.v[i].name, &key) ||
-		    find(ld, l.v[i].name))
+		    file_called(ld, l.v[i].name))
 			continue;
 		path->len = 0;
 		ck_str_puts(path, l.v[i].name);
-		return path->failed ? ck_layout_no_mem(ld, err) : 1;
+		return path->failed ? ck_no_memory(err) : 1;
 	}
 	return ret == -ENOMEM ? ret : 0;
 }
@@ -296,7 +297,7 @@ static int look_past(struct ck_layout_load *ld, uint32_t entry, unsigned axis,
 	at[axis] = mesh->axis[axis].size;
 	ret = ck_layout_expand(f->path, &v, &path, NULL, &why);
 	if (ret == -ENOMEM || path.failed)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	/* else the path speaks of no such place */
 	ret = ret ? 0 : find_unknown(ld, entry, &path, err);
 	if (ret <= 0)

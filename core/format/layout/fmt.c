@@ -17,13 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int ck_layout_no_mem(const struct ck_layout_load *ld, struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "%s: no memory", ld->doc.name);
-}
-
-int ck_layout_say(struct ck_layout_load *ld, const char *file,
-		  struct ck_err *err, const char *fmt, ...)
+int ck_layout_problem(struct ck_layout_load *ld, const char *file,
+		      struct ck_err *err, const char *fmt, ...)
 {
 	const struct ck_problem_in at = { .severity = CK_ERROR, .file = file };
 	char text[CK_ERR_MAX / 2];

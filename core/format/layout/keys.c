@@ -39,10 +39,10 @@ static int tensor_of(struct ck_layout_load *ld, struct ck_layout_rule *rule,
 		ck_str_puts(&id, rule->tree);
 	}
 	if (id.failed || !ck_vec_reserve(&ld->tensors, 1))
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	number = ck_strmap_keep(&ld->names, &ld->mem, id.v, id.len);
 	if (number == CK_STRMAP_NONE)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	*out = &ld->tensors.v[number];
 	if (number < ld->tensors.nr)
 		return 0;
@@ -66,7 +66,7 @@ static int add_piece(struct ck_layout_load *ld, const struct found *f,
 	size_t bytes = ld->doc.mesh.nr * sizeof(*at);
 
 	if (!p)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	*p = (struct ck_layout_piece){ .file = f->file,
 				       .box = box,
 				       .key = t->name.s,
@@ -81,7 +81,7 @@ static int add_piece(struct ck_layout_load *ld, const struct found *f,
 	    memcmp(f->key.s, t->name.s, f->key.len) != 0)
 		p->key = ck_arena_copy(&ld->mem, f->key.s, f->key.len);
 	if (ld->mem.failed)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	if (t->last)
 		t->last->next = p;
 	else
@@ -90,9 +90,9 @@ static int add_piece(struct ck_layout_load *ld, const struct found *f,
 	return 0;
 }
 
-static int give(struct ck_layout_load *ld, const struct found *f, uint32_t rule,
-		const uint64_t *at, const char *name, size_t len,
-		struct ck_err *err)
+static int add_by_name(struct ck_layout_load *ld, const struct found *f,
+		       uint32_t rule, const uint64_t *at, const char *name,
+		       size_t len, struct ck_err *err)
 {
 	struct ck_layout_rule *r = &ld->doc.rules[rule];
 	struct ck_layout_tensor *t;
@@ -101,15 +101,15 @@ static int give(struct ck_layout_load *ld, const struct found *f, uint32_t rule,
 	if (ret)
 		return ret;
 	if (t->rule != r)
-		return ck_layout_wrong(
+		return ck_layout_refuse(
 			ld, t, f->file, err,
 			"tensors[%u] and tensors[%u] both give it",
 			(unsigned)(t->rule - ld->doc.rules), rule);
 	return add_piece(ld, f, t, at, NULL, err);
 }
 
-static int give_box(struct ck_layout_load *ld, const struct found *f,
-		    struct ck_layout_box *box, struct ck_err *err)
+static int add_by_box(struct ck_layout_load *ld, const struct found *f,
+		      struct ck_layout_box *box, struct ck_err *err)
 {
 	const char *name = box->rule->pattern;
 	struct ck_layout_tensor *t;
@@ -123,7 +123,7 @@ static int give_box(struct ck_layout_load *ld, const struct found *f,
 /* ---- the member of "tensors" that a key falls under ---- */
 
 /* Coordinates that the key tells; returns 1 where it cannot be. */
-static int take_coords(struct ck_layout_load *ld, const struct found *f,
+static int find_coords(struct ck_layout_load *ld, const struct found *f,
 		       uint32_t rule, const struct ck_layout_vars *v,
 		       uint64_t *at, struct ck_err *err)
 {
@@ -137,10 +137,10 @@ static int take_coords(struct ck_layout_load *ld, const struct found *f,
 		int ret = ck_layout_coord(&r->coord[i], v, &text, &n, &why);
 
 		if (ret == -ENOMEM)
-			return ck_layout_no_mem(ld, err);
+			return ck_no_memory(err);
 		if (ret || n >= ld->doc.mesh.axis[axis].size ||
 		    (at[axis] != CK_LAYOUT_FREE && at[axis] != n))
-			return ck_layout_say(
+			return ck_layout_problem(
 				       ld, f->file->path, err,
 				       "%.*s: tensors[%u].at.%s: %s",
 				       (int)CK_MIN(f->key.len, 300), f->key.s,
@@ -152,9 +152,9 @@ static int take_coords(struct ck_layout_load *ld, const struct found *f,
 	return 0;
 }
 
-static int give_by_rule(struct ck_layout_load *ld, const struct found *f,
-			uint32_t rule, const struct ck_layout_vars *v,
-			const uint64_t *at, struct ck_err *err)
+static int add_by_rule(struct ck_layout_load *ld, const struct found *f,
+		       uint32_t rule, const struct ck_layout_vars *v,
+		       const uint64_t *at, struct ck_err *err)
 {
 	const struct ck_layout_rule *r = &ld->doc.rules[rule];
 	ck_auto_str struct ck_str name = { 0 };
@@ -162,18 +162,18 @@ static int give_by_rule(struct ck_layout_load *ld, const struct found *f,
 	int ret;
 
 	if (r->match == CK_LAYOUT_EXACT)
-		return give(ld, f, rule, at, r->pattern, strlen(r->pattern),
-			    err);
+		return add_by_name(ld, f, rule, at, r->pattern,
+				   strlen(r->pattern), err);
 	if (!r->name)
-		return give(ld, f, rule, at, f->key.s, f->key.len, err);
+		return add_by_name(ld, f, rule, at, f->key.s, f->key.len, err);
 	ret = ck_layout_expand(r->name, v, &name, NULL, &why);
 	if (ret == -ENOMEM)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	if (ret)
-		return ck_layout_say(
+		return ck_layout_problem(
 			ld, f->file->path, err, "%.*s: tensors[%u].name: %s",
 			(int)CK_MIN(f->key.len, 300), f->key.s, rule, why.msg);
-	return give(ld, f, rule, at, name.v, name.len, err);
+	return add_by_name(ld, f, rule, at, name.v, name.len, err);
 }
 
 static int by_rules(struct ck_layout_load *ld, const struct found *f,
@@ -191,7 +191,7 @@ static int by_rules(struct ck_layout_load *ld, const struct found *f,
 
 	memcpy(at, f->file->at, ld->doc.mesh.nr * sizeof(*at));
 	if (ck_layout_index_find(&ld->index, f->key, &v, at, &rule))
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	if (rule == CK_NONE)
 		return ck_builder_problem(
 			ld->b, &unmatched, err,
@@ -201,10 +201,10 @@ static int by_rules(struct ck_layout_load *ld, const struct found *f,
 	ld->doc.rules[rule].hits++;
 	if (ld->doc.rules[rule].ignore)
 		return 0;
-	ret = take_coords(ld, f, rule, &v, at, err);
+	ret = find_coords(ld, f, rule, &v, at, err);
 	if (ret)
 		return CK_MIN(ret, 0);
-	return give_by_rule(ld, f, rule, &v, at, err);
+	return add_by_rule(ld, f, rule, &v, at, err);
 }
 
 /* The number of a key of a file among those that boxes name. */
@@ -223,19 +223,19 @@ static int claim_of(struct ck_layout_load *ld,
 	return keep && *number == CK_STRMAP_NONE ? -ENOMEM : 0;
 }
 
-static int take_key(struct ck_layout_load *ld, const struct found *f,
-		    struct ck_err *err)
+static int add_key(struct ck_layout_load *ld, const struct found *f,
+		   struct ck_err *err)
 {
 	uint32_t number = CK_STRMAP_NONE;
 	struct ck_layout_box *box;
 	int ret = 0;
 
 	if (ld->claims.nr && claim_of(ld, f->file, f->key, false, &number))
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	if (number == CK_STRMAP_NONE)
 		return f->file->entry == CK_NONE ? 0 : by_rules(ld, f, err);
 	for (box = ld->claim.v[number]; box && !ret; box = box->next)
-		ret = give_box(ld, f, box, err);
+		ret = add_by_box(ld, f, box, err);
 	return ret;
 }
 
@@ -263,7 +263,7 @@ static int index_rule(struct ck_layout_load *ld, uint32_t rule,
 		ck_str_puts(&key, r->pattern);
 	if (key.failed ||
 	    !ck_layout_index_add(&ld->index, rule, key.v, key.len))
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	return 0;
 }
 
@@ -290,7 +290,7 @@ static int index_box(struct ck_layout_load *ld, struct ck_layout_box *b,
 		return 0;
 	if (!ck_vec_reserve(&ld->claim, 1) ||
 	    claim_of(ld, file_of(ld, b), key_of(b), true, &number))
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	if (number == ld->claim.nr)
 		ld->claim.v[ld->claim.nr++] = NULL;
 	b->next = ld->claim.v[number];
@@ -305,7 +305,7 @@ struct walk {
 	struct ck_layout_file *file;
 };
 
-static int take_found(void *ctx, const struct ck_found *k, struct ck_err *err)
+static int add_found(void *ctx, const struct ck_found *k, struct ck_err *err)
 {
 	const struct walk *w = ctx;
 	const struct found f = { .file = w->file,
@@ -316,13 +316,13 @@ static int take_found(void *ctx, const struct ck_found *k, struct ck_err *err)
 	if (!k->is_tensor)
 		return 0; /* a number, a text */
 	if (k->x.fault && k->entry)
-		return ck_layout_say(w->ld, w->file->path, err,
-				     "%.*s: %s (dtype %s)", shown, k->name,
-				     k->x.fault, k->entry->dtype_name);
+		return ck_layout_problem(w->ld, w->file->path, err,
+					 "%.*s: %s (dtype %s)", shown, k->name,
+					 k->x.fault, k->entry->dtype_name);
 	if (k->x.fault)
-		return ck_layout_say(w->ld, w->file->path, err, "%.*s: %s",
-				     shown, k->name, k->x.fault);
-	return take_key(w->ld, &f, err);
+		return ck_layout_problem(w->ld, w->file->path, err, "%.*s: %s",
+					 shown, k->name, k->x.fault);
+	return add_key(w->ld, &f, err);
 }
 
 static int read_container(struct ck_layout_load *ld, struct ck_layout_file *f,
@@ -343,8 +343,8 @@ static int read_container(struct ck_layout_load *ld, struct ck_layout_file *f,
 	f->size = c.t.s ? (uint64_t)c.t.s->st.st_size : 0;
 	f->bad = !ok && !f->missing;
 	if (f->bad)
-		return ck_layout_say(ld, f->path, err, "%s", why.msg);
-	return ok ? ck_container_each(&c, ld->b, take_found, &w, err) : 0;
+		return ck_layout_problem(ld, f->path, err, "%s", why.msg);
+	return ok ? ck_container_each(&c, ld->b, add_found, &w, err) : 0;
 }
 
 /* ---- raw ---- */
@@ -413,7 +413,7 @@ static int read_raw(struct ck_layout_load *ld, struct ck_layout_file *file,
 							  strlen(it->key) };
 		ret = offset_of(ld, file, it, &f.x.off, err);
 		if (!ret)
-			ret = take_key(ld, &f, err);
+			ret = add_key(ld, &f, err);
 	}
 	return ret;
 }
@@ -421,8 +421,8 @@ static int read_raw(struct ck_layout_load *ld, struct ck_layout_file *file,
 /* ---- boxes that name files ---- */
 
 /* Of a raw file, or of one that is missing, nobody can be asked. */
-static int take_box(struct ck_layout_load *ld, struct ck_layout_box *b,
-		    struct ck_err *err)
+static int add_unseen_box(struct ck_layout_load *ld, struct ck_layout_box *b,
+			  struct ck_err *err)
 {
 	const struct ck_layout_file *file;
 	const char *name = b->rule->pattern;
@@ -439,12 +439,13 @@ static int take_box(struct ck_layout_load *ld, struct ck_layout_box *b,
 		       .xform = b->xform },
 	};
 	if (b->kind == CK_LAYOUT_RAW || file->missing)
-		return give_box(ld, &f, b, err);
+		return add_by_box(ld, &f, b, err);
 	b->rule->hits++; /* said here, or of the file as a whole */
 	if (file->bad)
 		return 0;
-	return ck_layout_say(ld, b->file, err, "%s: expected in it, not found",
-			     b->key ? b->key : name);
+	return ck_layout_problem(ld, b->file, err,
+				 "%s: expected in it, not found",
+				 b->key ? b->key : name);
 }
 
 int ck_layout_read_keys(struct ck_layout_load *ld, struct ck_err *err)
@@ -468,6 +469,6 @@ int ck_layout_read_keys(struct ck_layout_load *ld, struct ck_err *err)
 	}
 	for (size_t i = 0; i < d->nr_rules; i++)
 		for (size_t k = 0; k < d->rules[i].nr_boxes && !ret; k++)
-			ret = take_box(ld, &d->rules[i].box[k], err);
+			ret = add_unseen_box(ld, &d->rules[i].box[k], err);
 	return ret;
 }

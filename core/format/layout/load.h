@@ -4,7 +4,7 @@
  *
  *	files.c    which files there are, and at which mesh coordinates
  *	keys.c     which keys each of them holds, of which tensor each is a piece
- *	check.c    pieces compared with what was expected, and given away
+ *	check.c    pieces compared with what was expected, and added as parts
  *	missing.c  mesh positions, and names, that no file has
  *
  * One thread.
@@ -66,15 +66,15 @@ struct ck_layout_load {
 	CK_VEC(const struct ck_layout_file *) lost; /* may have held copies */
 };
 
-int ck_layout_no_mem(const struct ck_layout_load *ld, struct ck_err *err);
 /* An error of a file, and maybe of a key of it. */
-int ck_layout_say(struct ck_layout_load *ld, const char *file,
-		  struct ck_err *err, const char *fmt, ...)
+int ck_layout_problem(struct ck_layout_load *ld, const char *file,
+		      struct ck_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* What is wrong with one piece, or (@file NULL) with the tensor. */
-int ck_layout_wrong(struct ck_layout_load *ld, struct ck_layout_tensor *t,
-		    const struct ck_layout_file *file, struct ck_err *err,
-		    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+int ck_layout_refuse(struct ck_layout_load *ld, struct ck_layout_tensor *t,
+		     const struct ck_layout_file *file, struct ck_err *err,
+		     const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 /* The builder's number of the rule's tree. */
 int ck_layout_tree(const struct ck_layout_load *ld,
 		   const struct ck_layout_rule *r, uint32_t *tree,

@@ -35,7 +35,7 @@ static void go_to(struct wanted *w, uint64_t part, bool copies)
 	for (; p; p = p->next)
 		for (unsigned a = 0; a < w->mesh->nr; a++)
 			if (p->at[a] != w->at[a] ||
-			    (copies && w->r->said & 1u << a))
+			    (copies && w->r->named & 1u << a))
 				w->at[a] = CK_LAYOUT_FREE;
 	ck_layout_part_at(w->r, -1, part, w->at);
 }
@@ -72,8 +72,8 @@ static bool is_empty(const struct wanted *w, const struct ck_placed *place)
 	return place->flat && place->lo == place->hi;
 }
 
-static int give(const struct wanted *w, const struct ck_placed *place,
-		const struct ck_layout_file *f, struct ck_err *err)
+static int add_lost(const struct wanted *w, const struct ck_placed *place,
+		    const struct ck_layout_file *f, struct ck_err *err)
 {
 	const uint64_t flat[2] = { place->lo, place->hi };
 	struct ck_part part = *w->like;
@@ -101,7 +101,7 @@ static bool find_place(const struct wanted *w, struct ck_placed *place)
 }
 
 /* A part that no piece is. */
-static int lacking(struct wanted *w, uint64_t part, struct ck_err *err)
+static int add_lacking(struct wanted *w, uint64_t part, struct ck_err *err)
 {
 	struct ck_problem_in in = { .severity = CK_ERROR,
 				    .tensor = w->t->name.s,
@@ -115,7 +115,7 @@ static int lacking(struct wanted *w, uint64_t part, struct ck_err *err)
 		return 0;
 	f = file_at(w);
 	if (f && f->missing)
-		return give(w, &place, f, err);
+		return add_lost(w, &place, f, err);
 	if (f && f->bad)
 		return 0;
 	in.file = f ? f->path : NULL;
@@ -148,7 +148,7 @@ int ck_layout_find_lost(struct ck_layout_load *ld, struct ck_err *err)
 						    ld->files.v[k].at);
 		room = ck_vec_push(&ld->lost);
 		if (!room)
-			return ck_layout_no_mem(ld, err);
+			return ck_no_memory(err);
 		*room = f;
 	}
 	return 0;
@@ -179,7 +179,7 @@ static int lost_copies(struct wanted *w, const struct ck_layout_file *f,
 	for (; part < end && !ret; part++) {
 		go_to(w, part, true);
 		if (have[part] && is_there(w, f) && find_place(w, &place))
-			ret = give(w, &place, f, err);
+			ret = add_lost(w, &place, f, err);
 	}
 	return ret;
 }
@@ -194,7 +194,7 @@ static int lost_box(const struct wanted *w, const struct ck_layout_file *f,
 	if (!b || b->file || b->size.rank != w->grid.rank)
 		return 0;
 	ck_layout_box_place(b, &place);
-	return give(w, &place, f, err);
+	return add_lost(w, &place, f, err);
 }
 
 int ck_layout_missing(struct ck_layout_load *ld, struct ck_layout_tensor *t,
@@ -215,7 +215,7 @@ int ck_layout_missing(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 	ck_layout_part(w.r, -1, NULL, &nr);
 	have = calloc(nr, sizeof(*have));
 	if (!have)
-		return ck_layout_no_mem(ld, err);
+		return ck_no_memory(err);
 	for (const struct ck_layout_piece *p = t->first; p && !w.r->boxed;
 	     p = p->next) {
 		uint64_t all, i = ck_layout_part(w.r, -1, p->at, &all);
@@ -224,7 +224,7 @@ int ck_layout_missing(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 	}
 	for (uint64_t i = 0; i < nr && !w.r->boxed && !ret; i++)
 		if (!have[i])
-			ret = lacking(&w, i, err);
+			ret = add_lacking(&w, i, err);
 	for (size_t i = 0; i < ld->lost.nr && !ret; i++) {
 		const struct ck_layout_file *f = ld->lost.v[i];
 
@@ -250,7 +250,8 @@ static int declare(struct ck_layout_load *ld, const struct ck_layout_rule *r,
 	return ret ? ret : ck_builder_declare(ld->b, &decl, err);
 }
 
-static int unused(struct ck_layout_load *ld, uint32_t rule, struct ck_err *err)
+static int report_unused(struct ck_layout_load *ld, uint32_t rule,
+			 struct ck_err *err)
 {
 	const struct ck_layout_rule *r = &ld->doc.rules[rule];
 	struct ck_problem_in at = { .severity = CK_WARNING };
@@ -282,7 +283,7 @@ int ck_layout_unused_rules(struct ck_layout_load *ld, struct ck_err *err)
 
 		if (r->hits)
 			continue;
-		ret = unused(ld, i, err);
+		ret = report_unused(ld, i, err);
 		if (!ret && r->match == CK_LAYOUT_EXACT && r->shape.v &&
 		    r->dtype)
 			ret = declare(ld, r, err);
