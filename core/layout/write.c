@@ -32,8 +32,6 @@ static void target_coords(const struct ck_layout_in *in,
 {
 	const struct ck_layout_rule *r = t->rule;
 
-	for (unsigned a = 0; a < CK_LAYOUT_AXES; a++)
-		t->at[a] = CK_LAYOUT_FREE;
 	for (size_t i = 0; i < r->nr_coords; i++) {
 		unsigned axis = r->coord[i].axis;
 		uint64_t n, size = in->doc->mesh.axis[axis].size;
@@ -112,12 +110,17 @@ static void target_shape(const struct ck_layout_in *in,
 static void add_target(const struct ck_layout_in *in, struct ck_layout_out *out,
 		       struct ck_layout_target *t)
 {
-	struct ck_layout_vars v = { .mesh = &in->doc->mesh };
+	/* a name tells neither a rank nor, without "at", its coordinates */
+	struct ck_layout_vars v = { .mesh = &in->doc->mesh,
+				    .at = t->at,
+				    .rank = CK_LAYOUT_FREE };
 	const struct ck_layout_slice name = { t->name, strlen(t->name) };
 	struct ck_layout_target *room;
 	uint32_t rule;
 
-	if (ck_layout_index_find(&out->index, name, &v, NULL, &rule)) {
+	for (unsigned a = 0; a < CK_LAYOUT_AXES; a++)
+		t->at[a] = CK_LAYOUT_FREE;
+	if (ck_layout_index_find(&out->index, name, &v, t->at, &rule)) {
 		ck_layout_no_memory(in);
 		return;
 	}

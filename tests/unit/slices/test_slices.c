@@ -473,6 +473,14 @@ Test(slices, layouts_that_do_not_make_sense)
 		    "\"tensors\":[{\"name\":\"w\"},{\"name\":\"w\"}]"),
 		"occurs twice");
 	refused(DOC(TWO,
+		    TENSOR("w", "float32", "[6]", ",\"at\":{\"a\":\"{b+1}\"}"),
+		    ""),
+		"nothing says which b it is");
+	refused(DOC(TWO,
+		    TENSOR("w", "float32", "[6]", ",\"at\":{\"a\":\"{rank}\"}"),
+		    ""),
+		"nothing says which rank it is");
+	refused(DOC(TWO,
 		    TENSOR("w", "float32", "[6]",
 			   PLACE("{\"b\":{\"flat\":true}}")),
 		    "\"format\":\"dcp\""),
