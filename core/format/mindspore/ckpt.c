@@ -68,6 +68,11 @@ struct scan {
 
 /* ---- one record ---- */
 
+static int fail_at(uint64_t at, const char *what, struct ck_err *err)
+{
+	return ck_fail(err, EINVAL, "byte %" PRIu64 ": %s", at, what);
+}
+
 static int add_dim(struct one *t, uint64_t value, uint64_t at,
 		   struct ck_err *err)
 {
@@ -88,9 +93,7 @@ static int read_dims(struct ck_pb *pb, const struct ck_pb_field *f,
 	if (f->wire == CK_PB_VARINT)
 		return add_dim(t, f->value, pb->pos, err);
 	if (f->wire != CK_PB_LEN)
-		return ck_fail(err, EINVAL,
-			       "byte %" PRIu64 ": a dimension is no number",
-			       pb->pos);
+		return fail_at(pb->pos, "a dimension is no number", err);
 	ret = ck_pb_enter(pb, f, err);
 	while (!ret && (ret = ck_pb_packed(pb, &value, err)) > 0)
 		ret = add_dim(t, value, pb->pos, err);
@@ -108,10 +111,7 @@ static int read_tensor(struct scan *sc, const struct ck_pb_field *in,
 	int ret;
 
 	if (sc->rec.nr == MAX_TABLE)
-		return ck_fail(err, EINVAL,
-			       "byte %" PRIu64
-			       ": a record of more than %d tensors",
-			       in->off, MAX_TABLE);
+		return fail_at(in->off, "a record of more than 3 tensors", err);
 	*t = (struct one){ .rank = 0 };
 	ret = ck_pb_enter(pb, in, err);
 	while (!ret && (ret = ck_pb_next(pb, &f, err)) > 0) {
@@ -131,10 +131,8 @@ static int read_tensor(struct scan *sc, const struct ck_pb_field *in,
 		}
 	}
 	if (!ret && (!t->has_type || !t->has_bytes))
-		ret = ck_fail(err, EINVAL,
-			      "byte %" PRIu64
-			      ": expected a tensor with a type and bytes",
-			      in->off);
+		ret = fail_at(in->off,
+			      "expected a tensor with a type and bytes", err);
 	if (ret)
 		return ret;
 	sc->rec.nr++;
@@ -186,10 +184,9 @@ static int read_record(struct scan *sc, const struct ck_pb_field *in,
 			break;
 	}
 	if (!ret && (!r->has_name || !r->nr))
-		ret = ck_fail(err, EINVAL,
-			      "byte %" PRIu64
-			      ": expected a record with a name and a tensor",
-			      in->off);
+		ret = fail_at(in->off,
+			      "expected a record with a name and a tensor",
+			      err);
 	if (!ret)
 		ck_pb_leave(&sc->pb);
 	return ret;
@@ -231,14 +228,12 @@ static int extend(struct scan *sc, struct ck_err *err)
 		const struct one *t = &sc->rec.v[i];
 
 		if (!ck_vec_reserve(&p->v[i].run, 1))
-			return ck_mindspore_no_memory(err);
+			return ck_no_memory(err);
 		p->v[i].last = *t;
 		if (!ck_add_ok(p->v[i].rows, t->rank ? t->dims[0] : 0,
 			       &p->v[i].rows) ||
 		    !ck_add_ok(p->v[i].bytes, t->len, &p->v[i].bytes))
-			return ck_fail(err, EINVAL,
-				       "byte %" PRIu64 ": its size overflows",
-				       t->off);
+			return fail_at(t->off, "its size overflows", err);
 		if (t->len)
 			p->v[i].run.v[p->v[i].run.nr++] =
 				(struct mindspore_run){ t->off, t->len };
@@ -462,7 +457,7 @@ int ck_mindspore_read_ckpt(struct mindspore_set *s,
 	int ret;
 
 	if (!sc)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	sc->s = s;
 	sc->in = in;
 	sc->file = file;

@@ -227,12 +227,10 @@ static void compare_slices(const struct mindspore_set *s, uint32_t name,
 static int note_integrated(struct mindspore_set *s, struct ck_err *err)
 {
 	bool two = s->strategy.devices == 2;
-	const struct ck_problem_in note = { .severity = two ? CK_WARNING :
-							      CK_NOTE };
 
 	s->integrated = true;
-	return ck_builder_problem(
-		s->b, &note, err,
+	return mindspore_report(
+		s->b, two ? CK_WARNING : CK_NOTE, NULL, err,
 		"every rank holds the same whole tensors (integrated_save), so the strategy's cuts are not applied; -o integrated=no would apply them%s",
 		two ? ", if one file is a copy of the other whose own is lost; -o integrated=yes ends this warning" :
 		      "");
@@ -303,7 +301,6 @@ static void compare_shards(const struct judge *j, uint32_t name,
 
 static int check_shards(const struct judge *j, struct ck_err *err)
 {
-	const struct ck_problem_in odd = { .severity = CK_WARNING };
 	const struct mindspore_set *s = j->s;
 	struct alike f = { .differ = false };
 
@@ -314,8 +311,8 @@ static int check_shards(const struct judge *j, struct ck_err *err)
 	if (!f.name)
 		return 0;
 	if (f.differ || f.shapes)
-		return ck_builder_problem(
-			s->b, &odd, err,
+		return mindspore_report(
+			s->b, CK_WARNING, NULL, err,
 			"%s: the strategy says that the optimizer's shards of it in %s and %s differ, and they are the same: it may be another run's strategy",
 			f.name, f.a->name, f.b->name);
 	return ck_fail(
@@ -378,7 +375,7 @@ int ck_mindspore_are_copies(const struct mindspore_set *s, uint32_t name,
 			continue;
 		if (!ck_vec_reserve(&v, 1)) {
 			free(v.v);
-			return ck_mindspore_no_memory(err);
+			return ck_no_memory(err);
 		}
 		v.v[v.nr++] =
 			(struct shard){ slice, shard, t->hash, t->file->stage };
@@ -390,7 +387,8 @@ int ck_mindspore_are_copies(const struct mindspore_set *s, uint32_t name,
 
 /* ---- another run's strategy ---- */
 
-/* No piece of @name is as its layout says; one that is has a damaged sibling. */
+/* No piece of @name is as its layout says; one that is has a damaged sibling.
+ */
 static int contradicts(const struct mindspore_set *s, uint32_t name,
 		       struct ck_err *why)
 {
@@ -552,7 +550,7 @@ int ck_mindspore_doubt(struct mindspore_set *s, struct ck_err *err)
 	int ret;
 
 	if (!g)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	ret = decide_integrated(s, &decided, err);
 	if (!ret && !decided)
 		ret = check_shards(&j, err);

@@ -20,11 +20,6 @@
 #define MAX_HASHED (UINT64_C(64) << 20) /* in all files together */
 #define MAX_SUMMED (UINT64_C(256) << 20) /* the same, for -o crc=auto */
 
-int ck_mindspore_no_memory(struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "no memory for the tensors' descriptions");
-}
-
 void ck_mindspore_set_free(struct mindspore_set *s)
 {
 	free(s->name.v);
@@ -95,7 +90,7 @@ static int hash_tensor(struct mindspore_set *s, struct mindspore_tensor *t,
 		return 0;
 	buf = malloc(len);
 	if (!buf)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	if (small)
 		ret = read_bytes(t, in, buf, 0, whole, err);
 	for (int i = 0; i < 3 && !ret && !small; i++)
@@ -126,7 +121,7 @@ int ck_mindspore_add(struct mindspore_set *s,
 		     ck_strmap_keep(&s->names, &s->mem, name, len) :
 		     CK_STRMAP_NONE;
 	if (at == CK_STRMAP_NONE || !t)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	if (at == s->name.nr)
 		s->name.v[s->name.nr++] = (struct mindspore_name){ NULL, NULL };
 	n = &s->name.v[at];
@@ -139,7 +134,7 @@ int ck_mindspore_add(struct mindspore_set *s,
 	t->name = at;
 	t->dims = ck_arena_copy(&s->mem, dims, t->rank * sizeof(*dims));
 	if (s->mem.failed)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	ret = hash_tensor(s, t, in, err);
 	if (ret)
 		return ret;
@@ -182,7 +177,7 @@ int ck_mindspore_sum(struct ck_source *in, uint64_t off, uint64_t len,
 	ck_auto_free unsigned char *buf = malloc(65536);
 
 	if (!buf)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	while (len) {
 		size_t n = (size_t)CK_MIN(len, UINT64_C(65536));
 		int ret = ck_source_read(in, buf, n, off, err);
@@ -201,22 +196,17 @@ int ck_mindspore_sum_wrong(struct mindspore_set *s,
 			   uint64_t want, const char *excuse,
 			   struct ck_err *err)
 {
-	const struct ck_problem_in p = {
-		.severity = excuse ? CK_WARNING : CK_ERROR,
-		.file = file->name,
-	};
-
 	if (excuse)
-		return ck_builder_problem(s->b, &p, err,
-					  "its CRC-32 is %08" PRIx64
-					  ", it says %08" PRIx64
-					  "; that may be no damage: %s",
-					  have, want, excuse);
+		return mindspore_report(s->b, CK_WARNING, file->name, err,
+					"its CRC-32 is %08" PRIx64
+					", it says %08" PRIx64
+					"; that may be no damage: %s",
+					have, want, excuse);
 	s->missing = true;
 	for (struct mindspore_tensor *t = file->tensors; t; t = t->beside)
 		t->flags |= MINDSPORE_DAMAGED;
-	return ck_builder_problem(
-		s->b, &p, err,
+	return mindspore_report(
+		s->b, CK_ERROR, file->name, err,
 		"its CRC-32 is %08" PRIx64 ", it says %08" PRIx64
 		": it is damaged somewhere, so none of it is used (-o crc=ignore uses it)",
 		have, want);
@@ -283,7 +273,7 @@ int ck_mindspore_read(struct mindspore_set *s, const char *name, uint32_t rank,
 			name);
 	file = add_source(s, name, rank);
 	if (!file)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	ret = ck_dir_source(s->dir, s->b, name, &file->src, &in, err);
 	if (!ret && s->compares)
 		ret = ck_builder_unlabelled_rank(s->b, file->src, name, err);

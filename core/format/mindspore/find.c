@@ -31,64 +31,62 @@ void ck_mindspore_found_free(struct mindspore_found *f)
 /* ---- files ---- */
 
 /* Those of another save are its own; the root's are seen by all readers. */
-static void count_temporary(struct mindspore_found *f, const struct ck_dir *dir,
-			    const char *name)
+static void count_temporary(struct mindspore_found *f, const char *name)
 {
-	if (dir->save || !strchr(name, '/') || !ck_is_temporary(name))
+	if (f->dir->save || !strchr(name, '/') || !ck_is_temporary(name))
 		return;
 	if (!f->nr_temporary++)
 		f->temporary = name;
 }
 
 /* 1: it is one of the checkpoint, or of another of its saves. */
-static int add_file(struct mindspore_found *f, const struct ck_dir *dir,
-		    const char *name, uint32_t rank, struct ck_err *err)
+static int add_file(struct mindspore_found *f, const char *name, uint32_t rank,
+		    struct ck_err *err)
 {
 	const char *base = ck_mindspore_base(name);
 	struct mindspore_file *file;
 	int kind = MINDSPORE_CKPT;
 
-	count_temporary(f, dir, name);
+	count_temporary(f, name);
 	if (!ck_has_suffix(name, ".ckpt") &&
-	    !ck_has_suffix(name, ".safetensors") && !dir->only)
+	    !ck_has_suffix(name, ".safetensors") && !f->dir->only)
 		return 0;
-	if (dir->save && !ck_mindspore_key_has(dir->save, base, rank))
+	if (f->dir->save && !ck_mindspore_key_has(f->dir->save, base, rank))
 		return 1;
 	if (!f->names_only)
-		kind = ck_mindspore_kind(dir, name, err);
+		kind = ck_mindspore_kind(f->dir, name, err);
 	if (kind < 0 || kind == MINDSPORE_OTHER || kind == MINDSPORE_STRATEGY)
 		return CK_MIN(kind, 0);
 	file = ck_vec_push(&f->file);
 	if (!file)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	*file = (struct mindspore_file){ name, base, rank, false };
 	return 1;
 }
 
 /* All in the folder @in; 1: there are some. */
-static int add_files(struct mindspore_found *f, const struct ck_dir *dir,
-		     const char *in, uint32_t rank, struct ck_dir_list *list,
-		     struct ck_err *err)
+static int add_files(struct mindspore_found *f, const char *in, uint32_t rank,
+		     struct ck_dir_list *list, struct ck_err *err)
 {
 	struct ck_dir_list *slot = ck_vec_push(&f->lists);
 	int ret, any = 0;
 
 	if (!slot)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	*slot = (struct ck_dir_list){ 0 };
-	ret = ck_dir_list(dir, in, slot, err);
+	ret = ck_dir_list(f->dir, in, slot, err);
 	*list = *slot;
 	for (size_t i = 0; i < list->nr && ret >= 0; i++) {
 		if (list->v[i].is_dir)
 			continue;
-		ret = add_file(f, dir, list->v[i].name, rank, err);
+		ret = add_file(f, list->v[i].name, rank, err);
 		any |= ret > 0;
 	}
 	return ret < 0 ? ret : any;
 }
 
-static int add_rank(struct mindspore_found *f, const struct ck_dir *dir,
-		    uint32_t rank, struct ck_err *err)
+static int add_rank(struct mindspore_found *f, uint32_t rank,
+		    struct ck_err *err)
 {
 	uint32_t *slot;
 
@@ -96,18 +94,17 @@ static int add_rank(struct mindspore_found *f, const struct ck_dir *dir,
 		if (f->ranks.v[i] == rank)
 			return ck_fail(err, EINVAL,
 				       "%s: two folders are of rank %u",
-				       dir->path, rank);
+				       f->dir->path, rank);
 	slot = ck_vec_push(&f->ranks);
 	if (!slot)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	*slot = rank;
 	return 0;
 }
 
 /* rank_0/ckpt/net.ckpt; node0/rank_1/net.ckpt is of rank 1. */
-static int add_below(struct mindspore_found *f, const struct ck_dir *dir,
-		     const struct ck_dir_list *in, uint32_t outer,
-		     struct ck_err *err)
+static int add_below(struct mindspore_found *f, const struct ck_dir_list *in,
+		     uint32_t outer, struct ck_err *err)
 {
 	const char *before = NULL;
 	int ret = 0;
@@ -121,23 +118,23 @@ static int add_below(struct mindspore_found *f, const struct ck_dir *dir,
 		if (!in->v[i].is_dir)
 			continue;
 		own = ck_mindspore_folder_rank(name, &rank);
-		ret = add_files(f, dir, name, rank, &list, err);
+		ret = add_files(f, name, rank, &list, err);
 		if (ret <= 0)
 			continue;
 		if (before && !own)
 			return ck_fail(
 				err, EINVAL,
 				"%s: %s and %s both hold files of rank %u: give a folder in which each rank has one folder",
-				dir->path, before, name, outer);
+				f->dir->path, before, name, outer);
 		before = own ? before : name;
-		ret = add_rank(f, dir, rank, err);
+		ret = add_rank(f, rank, err);
 	}
 	return CK_MIN(ret, 0);
 }
 
 /* At most @max folders that are called as @kind is but for the number. */
-static int add_folders(struct mindspore_found *f, const struct ck_dir *dir,
-		       const char *kind, size_t max, struct ck_err *err)
+static int add_folders(struct mindspore_found *f, const char *kind, size_t max,
+		       struct ck_err *err)
 {
 	size_t nr = 0;
 	int ret = 0;
@@ -151,11 +148,11 @@ static int add_folders(struct mindspore_found *f, const struct ck_dir *dir,
 			continue;
 		nr++;
 		ck_mindspore_number_in(name, &n);
-		ret = add_files(f, dir, name, n.rank, &list, err);
+		ret = add_files(f, name, n.rank, &list, err);
 		if (ret > 0)
-			ret = add_rank(f, dir, n.rank, err);
+			ret = add_rank(f, n.rank, err);
 		else if (!ret && n.word > MINDSPORE_NUMBER)
-			ret = add_below(f, dir, &list, n.rank, err);
+			ret = add_below(f, &list, n.rank, err);
 	}
 	return ret;
 }
@@ -271,12 +268,12 @@ static void drop_files(struct mindspore_found *f)
 	f->file.nr = f->ranks.nr = 0;
 }
 
-static int find_words(struct mindspore_found *f, const struct ck_dir *dir,
-		      enum mindspore_word word, struct ck_err *err)
+static int find_words(struct mindspore_found *f, enum mindspore_word word,
+		      struct ck_err *err)
 {
 	size_t nr;
 	const char *kind = main_folders(f, word, &nr);
-	int ret = kind ? add_folders(f, dir, kind, SIZE_MAX, err) : 0;
+	int ret = kind ? add_folders(f, kind, SIZE_MAX, err) : 0;
 
 	if (ret)
 		return ret;
@@ -321,7 +318,7 @@ static int strategy_kind(const struct ck_dir *dir, const char *name,
 	return called && (!len || bytes[len - 1] != '}') ? DUD : NO_STRATEGY;
 }
 
-static int add_strategies(struct mindspore_found *f, const struct ck_dir *dir,
+static int add_strategies(struct mindspore_found *f,
 			  const struct ck_dir_list *list, struct ck_err *err)
 {
 	for (size_t i = 0; i < list->nr; i++) {
@@ -330,9 +327,9 @@ static int add_strategies(struct mindspore_found *f, const struct ck_dir *dir,
 
 		if (list->v[i].is_dir)
 			continue;
-		count_temporary(f, dir, name);
+		count_temporary(f, name);
 		kind = ck_is_temporary(name) ? NO_STRATEGY :
-					       strategy_kind(dir, name, err);
+					       strategy_kind(f->dir, name, err);
 		if (kind < 0)
 			return kind;
 		if (kind == NO_STRATEGY)
@@ -340,17 +337,16 @@ static int add_strategies(struct mindspore_found *f, const struct ck_dir *dir,
 		slot = kind == DUD ? ck_vec_push(&f->dud) :
 				     ck_vec_push(&f->strategy);
 		if (!slot)
-			return ck_mindspore_no_memory(err);
+			return ck_no_memory(err);
 		*slot = name;
 	}
 	return 0;
 }
 
 /* Beside the ranks; only if there is none, in folders that are called so. */
-static int find_strategies(struct mindspore_found *f, const struct ck_dir *dir,
-			   struct ck_err *err)
+static int find_strategies(struct mindspore_found *f, struct ck_err *err)
 {
-	int ret = add_strategies(f, dir, &f->root, err);
+	int ret = add_strategies(f, &f->root, err);
 
 	for (size_t i = 0; i < f->root.nr && !ret && !f->strategy.nr; i++) {
 		struct ck_dir_list *list;
@@ -360,11 +356,11 @@ static int find_strategies(struct mindspore_found *f, const struct ck_dir *dir,
 			continue;
 		list = ck_vec_push(&f->lists);
 		if (!list)
-			return ck_mindspore_no_memory(err);
+			return ck_no_memory(err);
 		*list = (struct ck_dir_list){ 0 };
-		ret = ck_dir_list(dir, f->root.v[i].name, list, err);
+		ret = ck_dir_list(f->dir, f->root.v[i].name, list, err);
 		if (!ret)
-			ret = add_strategies(f, dir, list, err);
+			ret = add_strategies(f, list, err);
 	}
 	return ret;
 }
@@ -373,8 +369,7 @@ static int find_strategies(struct mindspore_found *f, const struct ck_dir *dir,
  * 0/ 1/ .., ckpt_0/ ckpt_1/ ..: of ranks if a strategy says that there are;
  * without one what is in the first two may tell them from saves.
  */
-static int find_numbers(struct mindspore_found *f, const struct ck_dir *dir,
-			struct ck_err *err)
+static int find_numbers(struct mindspore_found *f, struct ck_err *err)
 {
 	const char *kind = main_folders(f, MINDSPORE_NUMBER, &f->alike);
 	size_t before = f->nr_temporary;
@@ -386,7 +381,7 @@ static int find_numbers(struct mindspore_found *f, const struct ck_dir *dir,
 	if (!kind)
 		return 0;
 	f->weak = !f->asked || !is_bare(kind);
-	ret = add_folders(f, dir, kind, f->asked ? SIZE_MAX : 2, err);
+	ret = add_folders(f, kind, f->asked ? SIZE_MAX : 2, err);
 	if (ret || f->asked) {
 		f->mode = f->file.nr ? MINDSPORE_RANKS : f->mode;
 		return ret;
@@ -396,13 +391,13 @@ static int find_numbers(struct mindspore_found *f, const struct ck_dir *dir,
 		return 0;
 	}
 	f->mode = MINDSPORE_MAYBE;
-	ret = find_strategies(f, dir, err);
+	ret = find_strategies(f, err);
 	if (ret || !f->strategy.nr)
 		return ret;
 	f->nr_temporary = before;
 	f->mode = MINDSPORE_RANKS;
 	drop_files(f);
-	return add_folders(f, dir, kind, SIZE_MAX, err);
+	return add_folders(f, kind, SIZE_MAX, err);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -429,15 +424,14 @@ static void sort_files(struct mindspore_found *f)
 		qsort(f->ranks.v, f->ranks.nr, sizeof(*f->ranks.v), by_number);
 }
 
-static int find_folders(struct mindspore_found *f, const struct ck_dir *dir,
-			struct ck_err *err)
+static int find_folders(struct mindspore_found *f, struct ck_err *err)
 {
-	int ret = find_words(f, dir, MINDSPORE_RANK, err);
+	int ret = find_words(f, MINDSPORE_RANK, err);
 
 	if (!ret && f->mode == MINDSPORE_NOTHING)
-		ret = find_words(f, dir, MINDSPORE_DEVICE, err);
+		ret = find_words(f, MINDSPORE_DEVICE, err);
 	if (!ret && f->mode == MINDSPORE_NOTHING && !f->names_only)
-		ret = find_numbers(f, dir, err);
+		ret = find_numbers(f, err);
 	if (!ret && f->mode != MINDSPORE_NOTHING)
 		sort_files(f);
 	return ret;
@@ -445,7 +439,8 @@ static int find_folders(struct mindspore_found *f, const struct ck_dir *dir,
 
 /* ---- files that lie in the folder itself ---- */
 
-/* What others pass over: "crc_num" in the header, as a rule at its beginning. */
+/* What others pass over: "crc_num" in the header, as a rule at its beginning.
+ */
 static int has_sum(const struct ck_dir *dir, const char *name,
 		   struct ck_err *err)
 {
@@ -462,20 +457,19 @@ static int has_sum(const struct ck_dir *dir, const char *name,
 	       memmem(head, len, key, sizeof(key) - 1);
 }
 
-static int find_plain(struct mindspore_found *f, const struct ck_dir *dir,
-		      struct ck_err *err)
+static int find_plain(struct mindspore_found *f, struct ck_err *err)
 {
 	uint32_t *rank;
 	int ret = 0;
 
 	for (size_t i = 0; i < f->root.nr && ret >= 0; i++)
 		if (!f->root.v[i].is_dir)
-			ret = add_file(f, dir, f->root.v[i].name, 0, err);
+			ret = add_file(f, f->root.v[i].name, 0, err);
 	for (size_t i = 0; i < f->file.nr && ret >= 0; i++) {
 		if (is_ckpt(&f->file.v[i])) {
 			f->has_ckpt = true;
 		} else if (!f->names_only && !f->sums) {
-			ret = has_sum(dir, f->file.v[i].name, err);
+			ret = has_sum(f->dir, f->file.v[i].name, err);
 			f->sums = ret > 0;
 		}
 	}
@@ -484,7 +478,7 @@ static int find_plain(struct mindspore_found *f, const struct ck_dir *dir,
 	f->mode = MINDSPORE_ONE;
 	rank = ck_vec_push(&f->ranks);
 	if (!rank)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	*rank = 0;
 	return 0;
 }
@@ -500,8 +494,7 @@ static bool are_flat(const struct mindspore_found *f)
 }
 
 /* Takes plain files for those of ranks, if their names tell them apart. */
-static int find_flat(struct mindspore_found *f, const struct ck_dir *dir,
-		     struct ck_err *err)
+static int find_flat(struct mindspore_found *f, struct ck_err *err)
 {
 	struct mindspore_number n;
 	int ret = 0;
@@ -510,7 +503,7 @@ static int find_flat(struct mindspore_found *f, const struct ck_dir *dir,
 	for (size_t i = 0; i < f->file.nr && !ret; i++) {
 		ck_mindspore_number_in(f->file.v[i].base, &n);
 		f->file.v[i].rank = n.rank;
-		ret = add_rank(f, dir, n.rank, err);
+		ret = add_rank(f, n.rank, err);
 		f->weak = n.word == MINDSPORE_NUMBER;
 	}
 	if (ret)
@@ -521,16 +514,15 @@ static int find_flat(struct mindspore_found *f, const struct ck_dir *dir,
 	return 0;
 }
 
-static int find_files(struct mindspore_found *f, const struct ck_dir *dir,
-		      struct ck_err *err)
+static int find_files(struct mindspore_found *f, struct ck_err *err)
 {
-	int ret = find_plain(f, dir, err);
+	int ret = find_plain(f, err);
 
 	if (!ret && (f->has_ckpt || are_flat(f)))
-		ret = find_strategies(f, dir, err);
-	if (!ret && f->mode == MINDSPORE_ONE && !dir->save &&
+		ret = find_strategies(f, err);
+	if (!ret && f->mode == MINDSPORE_ONE && !f->dir->save &&
 	    (f->asked || f->strategy.nr) && are_flat(f))
-		ret = find_flat(f, dir, err);
+		ret = find_flat(f, err);
 	return ret;
 }
 
@@ -550,12 +542,11 @@ int ck_mindspore_find_names(struct mindspore_found *f, const struct ck_dir *dir,
 {
 	int ret;
 
-	*f = (struct mindspore_found){ .names_only = true };
+	*f = (struct mindspore_found){ .dir = dir, .names_only = true };
 	ret = ck_dir_list(dir, in, &f->root, err);
 	if (!ret)
-		ret = find_folders(f, dir, err);
-	return ret || f->mode == MINDSPORE_RANKS ? ret :
-						   find_plain(f, dir, err);
+		ret = find_folders(f, err);
+	return ret || f->mode == MINDSPORE_RANKS ? ret : find_plain(f, err);
 }
 
 int ck_mindspore_find(struct mindspore_found *f, const struct ck_dir *dir,
@@ -564,21 +555,21 @@ int ck_mindspore_find(struct mindspore_found *f, const struct ck_dir *dir,
 	int ret;
 
 	*f = (struct mindspore_found){
-		.mode = MINDSPORE_NOTHING,
+		.dir = dir,
 		.asked = ck_opts_get(dir->opts, "strategy") ||
 			 mindspore_integrated_is(dir, "yes"),
 	};
 	ret = ck_dir_list(dir, "", &f->root, err);
 	if (ret || dir->only)
-		return ret ? ret : find_plain(f, dir, err);
+		return ret ? ret : find_plain(f, err);
 	if (is_unified(&f->root)) {
 		f->mode = MINDSPORE_UNIFIED;
 		return 0;
 	}
-	ret = find_folders(f, dir, err);
+	ret = find_folders(f, err);
 	if (ret || f->mode == MINDSPORE_NOTHING)
-		return ret ? ret : find_files(f, dir, err);
+		return ret ? ret : find_files(f, err);
 	return f->mode == MINDSPORE_MAYBE || f->strategy.nr ?
 		       0 :
-		       find_strategies(f, dir, err);
+		       find_strategies(f, err);
 }

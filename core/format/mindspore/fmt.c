@@ -94,9 +94,9 @@ static bool are_whole(const struct mindspore_set *s)
 }
 
 /* As names have them; files of one folder are called so themselves. */
-static int ask_for_strategy(const struct mindspore_set *s,
-			    const struct mindspore_found *f, struct ck_err *err)
+static int ask_for_strategy(const struct mindspore_set *s, struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	const char *first = f->file.v[0].name;
 	const char *last = f->file.v[f->file.nr - 1].name;
 	size_t nr = f->ranks.nr;
@@ -113,16 +113,14 @@ static int ask_for_strategy(const struct mindspore_set *s,
 static int report_dud(struct mindspore_set *s, const char *name,
 		      struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING, .file = name };
-
-	return ck_builder_problem(
-		s->b, &p, err,
+	return mindspore_report(
+		s->b, CK_WARNING, name, err,
 		"it is called a strategy, and is none: empty or damaged; what it would say is not known");
 }
 
-static int add_strategies(struct mindspore_set *s,
-			  const struct mindspore_found *f, struct ck_err *err)
+static int add_strategies(struct mindspore_set *s, struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	int ret = 0;
 
 	if (is_given(s))
@@ -131,9 +129,8 @@ static int add_strategies(struct mindspore_set *s,
 		ret = add_strategy(s, f->strategy.v[i], err);
 	for (size_t i = 0; i < f->dud.nr && !ret; i++)
 		ret = report_dud(s, f->dud.v[i], err);
-	return ret || f->strategy.nr || are_whole(s) ?
-		       ret :
-		       ask_for_strategy(s, f, err);
+	return ret || f->strategy.nr || are_whole(s) ? ret :
+						       ask_for_strategy(s, err);
 }
 
 /* ---- which ranks there must be ---- */
@@ -157,11 +154,10 @@ static bool has_shapes(const struct ck_strategy *st)
 	return true;
 }
 
-static int report_missing(struct mindspore_set *s,
-			  const struct mindspore_found *f, uint64_t world,
+static int report_missing(struct mindspore_set *s, uint64_t world,
 			  struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR };
+	const struct mindspore_found *f = s->found;
 	ck_auto_str struct ck_str list = { 0 };
 	uint64_t nr = 0;
 	size_t i = 0; /* the first chosen file of this rank, or a later one */
@@ -178,13 +174,13 @@ static int report_missing(struct mindspore_set *s,
 	if (!nr)
 		return 0;
 	if (list.failed)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	s->missing = true;
-	return ck_builder_problem(s->b, &p, err,
-				  "the strategy is for %" PRIu64
-				  " ranks; those without a file of %s: %s%s",
-				  world, f->save->name, list.v,
-				  nr > MAX_SHOWN ? " and more" : "");
+	return mindspore_report(s->b, CK_ERROR, NULL, err,
+				"the strategy is for %" PRIu64
+				" ranks; those without a file of %s: %s%s",
+				world, f->save->name, list.v,
+				nr > MAX_SHOWN ? " and more" : "");
 }
 
 static bool has_layouts(const struct ck_strategy *st, uint32_t stage)
@@ -199,9 +195,9 @@ static bool has_layouts(const struct ck_strategy *st, uint32_t stage)
  * Without its stage's layouts a rank's slices would be taken for copies of
  * whole tensors, and those of one value would pass for such.
  */
-static int check_stages(const struct mindspore_set *s,
-			const struct mindspore_found *f, struct ck_err *err)
+static int check_stages(const struct mindspore_set *s, struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	uint64_t devices = s->strategy.devices;
 	uint32_t seen = CK_STRATEGY_NONE;
 
@@ -234,22 +230,20 @@ static bool is_merged(const struct ck_strategy *st)
 static int note_stages(const struct mindspore_set *s, uint64_t world,
 		       struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
-
 	if (is_merged(&s->strategy))
 		return 0;
-	return ck_builder_problem(
-		s->b, &note, err,
+	return mindspore_report(
+		s->b, CK_NOTE, NULL, err,
 		"no file says how many stages there were: ranks from %" PRIu64
 		" on, without their strategy, would not be missed",
 		world);
 }
 
 /* Numbers that no word calls ranks must be just those that there are. */
-static int check_rank_numbers(const struct mindspore_set *s,
-			      const struct mindspore_found *f, uint64_t world,
+static int check_rank_numbers(const struct mindspore_set *s, uint64_t world,
 			      struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	size_t nr = f->ranks.nr;
 	const char *first = f->file.v[0].name;
 	const char *last = f->file.v[f->file.nr - 1].name;
@@ -263,9 +257,9 @@ static int check_rank_numbers(const struct mindspore_set *s,
 		s->dir->path, world, world - 1, first, last, nr);
 }
 
-static int check_world(struct mindspore_set *s, const struct mindspore_found *f,
-		       struct ck_err *err)
+static int check_world(struct mindspore_set *s, struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	uint64_t devices = s->strategy.devices, world, have;
 	uint32_t last = f->ranks.v[f->ranks.nr - 1];
 	int ret;
@@ -277,7 +271,7 @@ static int check_world(struct mindspore_set *s, const struct mindspore_found *f,
 			s->dir->path);
 	world = devices * s->strategy.nr_stages;
 	have = (uint64_t)last + 1;
-	ret = check_rank_numbers(s, f, world, err);
+	ret = check_rank_numbers(s, world, err);
 	if (ret)
 		return ret;
 	if (have > world)
@@ -288,7 +282,7 @@ static int check_world(struct mindspore_set *s, const struct mindspore_found *f,
 			"): give the files of all stages with -o strategy=FILE:FILE",
 			s->dir->path, last, world, s->strategy.nr_stages,
 			devices);
-	ret = check_stages(s, f, err);
+	ret = check_stages(s, err);
 	if (ret)
 		return ret;
 	s->smaller = is_smaller_world(f, world);
@@ -297,7 +291,7 @@ static int check_world(struct mindspore_set *s, const struct mindspore_found *f,
 	if (world > UINT32_MAX)
 		return ck_fail(err, EINVAL, "%s: %" PRIu64 " ranks",
 			       s->dir->path, world);
-	ret = report_missing(s, f, world, err);
+	ret = report_missing(s, world, err);
 	return ret ? ret : note_stages(s, world, err);
 }
 
@@ -308,9 +302,9 @@ static uint64_t world_of(const struct mindspore_set *s)
 	return s->strategy.devices * s->strategy.nr_stages;
 }
 
-static int check_single(const struct mindspore_set *s,
-			const struct mindspore_found *f, struct ck_err *err)
+static int check_single(const struct mindspore_set *s, struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	uint64_t world = world_of(s);
 
 	if (world == 1 || are_whole(s))
@@ -324,13 +318,11 @@ static int check_single(const struct mindspore_set *s,
 }
 
 /* Who mounts one rank's folder by itself may not know that it is one. */
-static int warn_single(struct mindspore_set *s, const struct mindspore_found *f,
-		       struct ck_err *err)
+static int warn_single(struct mindspore_set *s, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .file = f->strategy.v[0] };
+	const struct mindspore_found *f = s->found;
 	struct ck_err why;
-	int ret = add_strategies(s, f, &why);
+	int ret = add_strategies(s, &why);
 	uint64_t world = ret ? 0 : world_of(s);
 
 	ck_strategy_free(&s->strategy);
@@ -338,37 +330,35 @@ static int warn_single(struct mindspore_set *s, const struct mindspore_found *f,
 		return ck_fail(err, ENOMEM, "%s", why.msg);
 	if (ret || world < 2 || are_whole(s))
 		return 0;
-	return ck_builder_problem(
-		s->b, &p, err,
+	return mindspore_report(
+		s->b, CK_WARNING, f->strategy.v[0], err,
 		"it is for %" PRIu64
 		" ranks, of which no others are here: tensors may be one rank's pieces (-o integrated=yes: they are whole)",
 		world);
 }
 
-static int read_strategies(struct mindspore_set *s,
-			   const struct mindspore_found *f, struct ck_err *err)
+static int read_strategies(struct mindspore_set *s, struct ck_err *err)
 {
+	const struct mindspore_found *f = s->found;
 	int ret;
 
 	if (f->mode == MINDSPORE_RANKS || f->strategy.nr || is_given(s))
 		ck_opts_use(s->dir->opts, "integrated");
 	ck_opts_use(s->dir->opts, "strategy");
 	if (f->mode != MINDSPORE_RANKS && !is_given(s))
-		return f->strategy.nr ? warn_single(s, f, err) : 0;
-	ret = add_strategies(s, f, err);
+		return f->strategy.nr ? warn_single(s, err) : 0;
+	ret = add_strategies(s, err);
 	if (ret || !s->strategy.files.nr)
 		return ret;
-	return f->mode == MINDSPORE_RANKS ? check_world(s, f, err) :
-					    check_single(s, f, err);
+	return f->mode == MINDSPORE_RANKS ? check_world(s, err) :
+					    check_single(s, err);
 }
 
 /* ---- loading ---- */
 
-static int note_temporary(struct mindspore_set *s,
-			  const struct mindspore_found *f, struct ck_err *err)
+static int note_temporary(struct mindspore_set *s, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_NOTE,
-					 .file = f->temporary };
+	const struct mindspore_found *f = s->found;
 	char more[48] = "";
 
 	if (f->nr_temporary > 1)
@@ -376,8 +366,8 @@ static int note_temporary(struct mindspore_set *s,
 			 f->nr_temporary - 1);
 	return !f->nr_temporary ?
 		       0 :
-		       ck_builder_problem(
-			       s->b, &p, err,
+		       mindspore_report(
+			       s->b, CK_NOTE, f->temporary, err,
 			       "left aside%s: a temporary file of a save that was interrupted, or goes on",
 			       more);
 }
@@ -385,15 +375,16 @@ static int note_temporary(struct mindspore_set *s,
 static int load_found(struct mindspore_set *s, struct mindspore_found *f,
 		      struct ck_err *err)
 {
-	int ret = ck_mindspore_choose(f, s->dir, err);
+	int ret = ck_mindspore_choose(f, err);
 
+	s->found = f;
 	s->compares = f->mode == MINDSPORE_RANKS;
 	if (!ret)
-		ret = read_strategies(s, f, err);
+		ret = read_strategies(s, err);
 	if (!ret)
-		ret = ck_mindspore_report_saves(f, s->dir, s->b, err);
+		ret = ck_mindspore_report_saves(f, s->b, err);
 	if (!ret)
-		ret = note_temporary(s, f, err);
+		ret = note_temporary(s, err);
 	for (size_t i = 0; i < f->file.nr && !ret; i++)
 		if (f->file.v[i].chosen)
 			ret = ck_mindspore_read(s, f->file.v[i].name,
@@ -414,7 +405,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			"%s: expected a .ckpt file of MindSpore, folders of ranks that hold some, or param_name_map.json",
 			dir->path);
 	if (!ret)
-		ret = ck_mindspore_check_found(&f, dir, err);
+		ret = ck_mindspore_check_found(&f, err);
 	if (!ret && f.mode != MINDSPORE_UNIFIED)
 		ret = load_found(&s, &f, err);
 	else if (!ret) /* -o strategy= is of no use, and must exist */

@@ -121,7 +121,7 @@ static int check_shape(const struct ck_strategy_layout *l,
 	ck_str_json_u64(&a, out->shape, out->rank);
 	ck_str_json_u64(&b, l->shape, l->shape_rank);
 	if (a.failed || b.failed)
-		return ck_fail(why, ENOMEM, "no memory for shapes");
+		return ck_no_memory(why);
 	return ck_fail(why, ERANGE,
 		       "its pieces make %s, and the strategy says %s", a.v,
 		       b.v);

@@ -131,7 +131,7 @@ static int add_object(struct merge *m, const struct mindspore_tensor *t,
 				   ck_arena_fmt(&s->mem, "rank_%u/%s",
 						t->file->rank, key);
 	if (!o.name)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	o.name_len = strlen(o.name);
 	o.off = t->run[0].off;
 	o.len = t->bytes;
@@ -271,10 +271,8 @@ static int report_few(struct mindspore_set *s, uint64_t absent, size_t first,
 		      struct ck_err *err)
 {
 	const struct ck_strategy *st = &s->strategy;
-	const struct ck_problem_in p = { .severity = CK_WARNING };
-
-	return ck_builder_problem(
-		s->b, &p, err,
+	return mindspore_report(
+		s->b, CK_WARNING, NULL, err,
 		"the strategy describes %" PRIu64
 		" tensors, of which no file holds %" PRIu64
 		" (such as %s): a save of some of them only, as of an adapter, or files are lost",
@@ -323,7 +321,7 @@ int ck_mindspore_merge(struct mindspore_set *s, struct ck_err *err)
 				     UINT64_C(1) << 20);
 	m.slice = calloc(m.nr_slices, sizeof(*m.slice));
 	if (!m.slice)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	ret = ck_mindspore_doubt(s, err);
 	for (uint32_t i = 0; i < s->name.nr && !ret; i++)
 		ret = add_name(&m, i, err);

@@ -19,7 +19,6 @@
 #ifndef CK_MINDSPORE_H
 #define CK_MINDSPORE_H
 
-#include "core/root/dir.h"
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/str.h"
@@ -28,6 +27,7 @@
 #include "core/catalog/builder.h"
 #include "core/format/saves.h"
 #include "core/mesh/strategy.h"
+#include "core/root/dir.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +41,13 @@ static inline bool mindspore_integrated_is(const struct ck_dir *dir,
 
 	return said && !strcmp(said, how);
 }
+
+/* A problem; @name: of that file, or NULL. */
+#define mindspore_report(b, how, name, err, ...)                             \
+	ck_builder_problem(b,                                                \
+			   &(const struct ck_problem_in){ .severity = (how), \
+							  .file = (name) },  \
+			   err, __VA_ARGS__)
 
 /* ---- names.c: ranks and saves in names ---- */
 
@@ -134,6 +141,7 @@ struct mindspore_file {
 };
 
 struct mindspore_found {
+	const struct ck_dir *dir;
 	enum mindspore_mode mode;
 	bool has_ckpt; /* ONE: not only safetensors, which others read too */
 	bool sums; /* ONE: safetensors with a sum, which only we check */
@@ -168,19 +176,17 @@ void ck_mindspore_found_free(struct mindspore_found *f);
  * Of several saves: the one by -o file=, or the newest that most ranks have;
  * marks its files.
  */
-int ck_mindspore_choose(struct mindspore_found *f, const struct ck_dir *dir,
-			struct ck_err *err);
+int ck_mindspore_choose(struct mindspore_found *f, struct ck_err *err);
 /* Which saves are not shown, or not in all ranks. */
 int ck_mindspore_report_saves(const struct mindspore_found *f,
-			      const struct ck_dir *dir, struct ck_builder *b,
-			      struct ck_err *err);
+			      struct ck_builder *b, struct ck_err *err);
 /*
  * -EINVAL or -ENODATA where names, or of MAYBE what two files hold, leave open
  * what the folder is: a rank that is there twice, ranks without a strategy in
  * one folder, several saves.
  */
 int ck_mindspore_check_found(const struct mindspore_found *f,
-			     const struct ck_dir *dir, struct ck_err *err);
+			     struct ck_err *err);
 
 /* ---- layout.c: where a rank's piece lies in a tensor that was cut ---- */
 
@@ -248,6 +254,7 @@ struct mindspore_name {
 
 struct mindspore_set {
 	const struct ck_dir *dir;
+	const struct mindspore_found *found; /* what is read; or NULL */
 	struct ck_builder *b;
 	struct ck_arena mem;
 	struct ck_strmap names;
@@ -263,7 +270,8 @@ struct mindspore_set {
 	char against[CK_ERR_MAX]; /* why the strategy is another run's; or "" */
 };
 
-/* Reads the names, shapes and places of the file of @rank; damage is a problem. */
+/* Reads the names, shapes and places of the file of @rank; damage is a problem.
+ */
 int ck_mindspore_read(struct mindspore_set *s, const char *name, uint32_t rank,
 		      struct ck_err *err);
 void ck_mindspore_set_free(struct mindspore_set *s);
@@ -280,7 +288,6 @@ enum mindspore_kind {
 int ck_mindspore_kind(const struct ck_dir *dir, const char *name,
 		      struct ck_err *err);
 
-int ck_mindspore_no_memory(struct ck_err *err);
 int ck_mindspore_problem(struct mindspore_set *s, enum ck_severity severity,
 			 const struct mindspore_source *file, uint64_t off,
 			 uint64_t len, const char *reason, struct ck_err *err);

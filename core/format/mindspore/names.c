@@ -261,7 +261,7 @@ static int name_both(const struct naming *n, const char *folder, uint32_t rank,
 		ck_auto_str struct ck_str base = { 0 };
 
 		name_of(&base, n->key, rank, part);
-		ret = base.failed ? ck_mindspore_no_memory(err) :
+		ret = base.failed ? ck_no_memory(err) :
 				    n->fn(n->ctx, folder, base.v);
 	}
 	return ret;

@@ -133,7 +133,7 @@ static int collect_keys(struct mindspore_keys *k,
 						    file->rank, numbered, n);
 		     n++)
 			if (name.failed || !add_key(k, name.v, i, file->rank))
-				return ck_mindspore_no_memory(err);
+				return ck_no_memory(err);
 	}
 	return 0;
 }
@@ -255,9 +255,9 @@ static int no_such_file(const struct mindspore_keys k[2], const char *want,
 		       all.v && !all.failed ? all.v : "none");
 }
 
-int ck_mindspore_choose(struct mindspore_found *f, const struct ck_dir *dir,
-			struct ck_err *err)
+int ck_mindspore_choose(struct mindspore_found *f, struct ck_err *err)
 {
+	const struct ck_dir *dir = f->dir;
 	const char *want = dir->only ? NULL :
 			   dir->save ? dir->save :
 				       ck_opts_use(dir->opts, "file");
@@ -329,14 +329,12 @@ static int report_partial(const struct mindspore_found *f, struct ck_builder *b,
 			  struct ck_err *err)
 {
 	const struct mindspore_key *part = partial_key(f);
-	struct ck_problem_in p = { .severity = CK_ERROR };
 
 	if (!part)
 		return 0;
-	if (2 * part->nr_ranks < f->ranks.nr)
-		p.severity = CK_WARNING;
-	return ck_builder_problem(
-		b, &p, err,
+	return mindspore_report(
+		b, 2 * part->nr_ranks < f->ranks.nr ? CK_WARNING : CK_ERROR,
+		NULL, err,
 		"rank %u has no %s, and %zu of %zu ranks have; %s is shown "
 		"(-o file=%s shows what there is of it)",
 		who_lacks(f, &f->keys, part), part->name, part->nr_ranks,
@@ -344,31 +342,26 @@ static int report_partial(const struct mindspore_found *f, struct ck_builder *b,
 }
 
 int ck_mindspore_report_saves(const struct mindspore_found *f,
-			      const struct ck_dir *dir, struct ck_builder *b,
-			      struct ck_err *err)
+			      struct ck_builder *b, struct ck_err *err)
 {
-	bool chosen = ck_opts_get(dir->opts, "file");
-	/* who chose none may miss what the others hold */
-	const struct ck_problem_in note = { .severity = chosen ? CK_NOTE :
-								 CK_WARNING };
-	const struct ck_problem_in odd = { .severity = CK_WARNING };
+	bool chosen = ck_opts_get(f->dir->opts, "file");
 	const struct mindspore_key *later = newer_key(f);
 	ck_auto_str struct ck_str others = { 0 };
 	size_t nr;
 	int ret = chosen ? 0 : report_partial(f, b, err);
 
 	if (!ret && later)
-		ret = ck_builder_problem(
-			b, &odd, err,
+		ret = mindspore_report(
+			b, CK_WARNING, NULL, err,
 			"%s is newer than %s, but rank %u has none; -o file=%s shows what there is of it",
 			later->name, f->save->name,
 			who_lacks(f, &f->keys, later), later->name);
 	list_keys(&f->keys, f->save, f->save->nr_ranks, &others, &nr);
 	if (!ret && others.failed)
-		ret = ck_mindspore_no_memory(err);
-	if (!ret && nr)
-		ret = ck_builder_problem(
-			b, &note, err,
+		ret = ck_no_memory(err);
+	if (!ret && nr) /* who chose none may miss what the others hold */
+		ret = mindspore_report(
+			b, chosen ? CK_NOTE : CK_WARNING, NULL, err,
 			"%s is shown%s; there %s %s too (-o file=NAME shows one)",
 			f->save->name, chosen ? "" : ", the last by name",
 			nr > 1 ? "are" : "is", others.v);
@@ -463,7 +456,7 @@ int ck_mindspore_saves_find(struct ck_saves *out, const struct ck_dir *dir,
 	if (!ret && f.mode != MINDSPORE_NOTHING) {
 		ret = collect_both(k, &f, err);
 		if (!ret && list_saves(out, &k[0], f.file.nr))
-			ret = ck_mindspore_no_memory(err);
+			ret = ck_no_memory(err);
 	}
 	free_both(k);
 	ck_mindspore_found_free(&f);

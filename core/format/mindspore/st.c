@@ -96,7 +96,7 @@ static int sum_all(const struct ck_st_file *f, struct ck_source *in,
 	int ret = 0;
 
 	if (!order)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < f->tensors.nr; i++)
 		order[i] = &f->tensors.v[i];
 	if (f->tensors.nr)

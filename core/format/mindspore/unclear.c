@@ -36,18 +36,17 @@ static const struct mindspore_file *file_of(const struct mindspore_found *f,
 }
 
 /* Each file in @folder is one of those of its rank, or no MindSpore's. */
-static int check_folder(const struct mindspore_found *f,
-			const struct ck_dir *dir, const char *folder,
+static int check_folder(const struct mindspore_found *f, const char *folder,
 			uint32_t rank, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	const struct mindspore_file *any = file_of(f, rank, NULL), *other;
-	int ret = ck_dir_list(dir, folder, &l, err);
+	int ret = ck_dir_list(f->dir, folder, &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++) {
 		const char *name = l.v[i].name;
 		int kind = l.v[i].is_dir ? MINDSPORE_OTHER :
-					   ck_mindspore_kind(dir, name, err);
+					   ck_mindspore_kind(f->dir, name, err);
 		int same = 0;
 
 		if (kind < 0)
@@ -56,21 +55,20 @@ static int check_folder(const struct mindspore_found *f,
 			continue;
 		other = file_of(f, rank, ck_mindspore_base(name));
 		if (other)
-			same = ck_dir_same(dir, other->name, name, err);
+			same = ck_dir_same(f->dir, other->name, name, err);
 		if (same < 0)
 			return same;
 		if (!same)
 			ret = ck_fail(
 				err, EINVAL,
 				"%s: rank %u is in %s and in %.*s: take one of the folders away",
-				dir->path, rank, folder,
+				f->dir->path, rank, folder,
 				(int)(any->base - 1 - any->name), any->name);
 	}
 	return ret;
 }
 
-static int check_folders(const struct mindspore_found *f,
-			 const struct ck_dir *dir, struct ck_err *err)
+static int check_folders(const struct mindspore_found *f, struct ck_err *err)
 {
 	int ret = 0;
 
@@ -86,15 +84,14 @@ static int check_folders(const struct mindspore_found *f,
 		any = file_of(f, rank, NULL);
 		if (any &&
 		    (strncmp(any->name, name, len) || any->name[len] != '/'))
-			ret = check_folder(f, dir, name, rank, err);
+			ret = check_folder(f, name, rank, err);
 	}
 	return ret;
 }
 
 /* ---- files of one folder ---- */
 
-static int check_flat(const struct mindspore_found *f, const struct ck_dir *dir,
-		      struct ck_err *err)
+static int check_flat(const struct mindspore_found *f, struct ck_err *err)
 {
 	uint32_t rank;
 
@@ -105,14 +102,14 @@ static int check_flat(const struct mindspore_found *f, const struct ck_dir *dir,
 			return ck_fail(
 				err, EINVAL,
 				"%s: %s and %s are of two ranks by their names, and no strategy file beside them says how tensors were cut: give it with -o strategy=FILE; if each rank holds all of each tensor (data parallel), say -o integrated=yes; -o file=%s shows that rank's pieces alone",
-				dir->path, f->file.v[i - 1].base,
+				f->dir->path, f->file.v[i - 1].base,
 				f->file.v[i].base, f->file.v[i - 1].base);
 	return 0;
 }
 
 /* Each of them is a checkpoint of its own: none is shown for all of them. */
-static int refuse_many(const struct ck_dir *dir, const struct ck_saves *all,
-		       struct ck_err *err)
+static int refuse_many(const struct mindspore_found *f,
+		       const struct ck_saves *all, struct ck_err *err)
 {
 	ck_auto_str struct ck_str list = { 0 };
 	size_t nr = all->v.nr;
@@ -120,15 +117,14 @@ static int refuse_many(const struct ck_dir *dir, const struct ck_saves *all,
 	for (size_t i = 0; i < nr && i < MAX_SHOWN; i++)
 		ck_str_fmt(&list, "%s%s", i ? ", " : "", all->v.v[i]);
 	if (list.failed)
-		return ck_mindspore_no_memory(err);
+		return ck_no_memory(err);
 	return ck_fail(err, ENODATA,
 		       "%s: holds %zu saves (%s%s); choose one with -o file=%s",
-		       dir->path, nr, list.v, nr > MAX_SHOWN ? " and more" : "",
-		       all->v.v[nr - 1]);
+		       f->dir->path, nr, list.v,
+		       nr > MAX_SHOWN ? " and more" : "", all->v.v[nr - 1]);
 }
 
-static int check_saves(const struct mindspore_found *f,
-		       const struct ck_dir *dir, struct ck_err *err)
+static int check_saves(const struct mindspore_found *f, struct ck_err *err)
 {
 	struct ck_saves all;
 	int ret;
@@ -137,9 +133,9 @@ static int check_saves(const struct mindspore_found *f,
 	    /* without it nothing can be shown, which is the thing to say */
 	    (f->mode == MINDSPORE_RANKS && !f->strategy.nr && !f->asked))
 		return 0;
-	ret = ck_mindspore_saves_find(&all, dir, "", err);
+	ret = ck_mindspore_saves_find(&all, f->dir, "", err);
 	if (!ret && all.v.nr)
-		ret = refuse_many(dir, &all, err);
+		ret = refuse_many(f, &all, err);
 	ck_saves_free(&all);
 	return ret;
 }
@@ -202,12 +198,12 @@ static void compare_counts(const struct mindspore_set *s, struct signs *out)
 	}
 }
 
-static int read_both(const struct mindspore_found *f, const struct ck_dir *dir,
-		     struct signs *out, struct ck_err *err)
+static int read_both(const struct mindspore_found *f, struct signs *out,
+		     struct ck_err *err)
 {
 	__attribute__((cleanup(builder_freep))) struct ck_builder *b =
 		ck_builder_new(err);
-	struct mindspore_set s = { .dir = dir, .b = b, .compares = true };
+	struct mindspore_set s = { .dir = f->dir, .b = b, .compares = true };
 	const char *both[2];
 	int ret = b ? 0 : -ENOMEM;
 
@@ -220,14 +216,13 @@ static int read_both(const struct mindspore_found *f, const struct ck_dir *dir,
 	return ret;
 }
 
-static int check_numbers(const struct mindspore_found *f,
-			 const struct ck_dir *dir, struct ck_err *err)
+static int check_numbers(const struct mindspore_found *f, struct ck_err *err)
 {
 	const char *name = f->file.v[0].name;
 	struct signs signs = { .counted = false };
 	uint64_t epoch, step;
 	bool ranks;
-	int ret = read_both(f, dir, &signs, err);
+	int ret = read_both(f, &signs, err);
 
 	if (ret)
 		return ret;
@@ -241,27 +236,28 @@ static int check_numbers(const struct mindspore_found *f,
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: it holds "
 			       "folders of checkpoints, give one of them",
-			       dir->path);
+			       f->dir->path);
 	return ck_fail(
 		err, EINVAL,
 		"%s: %.*s and %zu more like it hold the same tensors of the same step, so that they may be pieces of ranks: give the strategy file with -o strategy=FILE; if each holds all of each tensor (data parallel), say -o integrated=yes; else mount one of them by itself",
-		dir->path, (int)strcspn(name, "/"), name, f->alike - 1);
+		f->dir->path, (int)strcspn(name, "/"), name, f->alike - 1);
 }
 
 int ck_mindspore_check_found(const struct mindspore_found *f,
-			     const struct ck_dir *dir, struct ck_err *err)
+			     struct ck_err *err)
 {
-	bool any = !dir->only && !dir->save && !ck_opts_get(dir->opts, "file");
+	bool any = !f->dir->only && !f->dir->save &&
+		   !ck_opts_get(f->dir->opts, "file");
 	int ret = 0;
 
-	if (f->mode == MINDSPORE_RANKS && !dir->save)
-		ret = check_folders(f, dir, err);
+	if (f->mode == MINDSPORE_RANKS && !f->dir->save)
+		ret = check_folders(f, err);
 	else if (f->mode == MINDSPORE_ONE && any)
-		ret = check_flat(f, dir, err);
+		ret = check_flat(f, err);
 	else if (f->mode == MINDSPORE_MAYBE)
-		ret = check_numbers(f, dir, err);
+		ret = check_numbers(f, err);
 	if (!ret && any &&
 	    (f->mode == MINDSPORE_RANKS || f->mode == MINDSPORE_ONE))
-		ret = check_saves(f, dir, err);
+		ret = check_saves(f, err);
 	return ret;
 }

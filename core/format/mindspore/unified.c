@@ -87,14 +87,13 @@ static int add_entry(struct unified *u, const struct ck_st_file *f,
 					 "two files hold it, and " MAP
 					 " does not say which counts");
 	if (json_object_setn_nocheck(u->found, e->name, e->name_len, mark))
-		return ck_fail(err, ENOMEM, MAP ": no memory");
+		return ck_no_memory(err);
 	return ck_st_file_add(f, e, NULL, NULL, u->b, err);
 }
 
 static int read_file(struct unified *u, const char *name, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *in = NULL;
-	const struct ck_problem_in bad = { .severity = CK_ERROR, .file = name };
 	struct ck_st_file f;
 	struct ck_err why = { 0 };
 	uint32_t src;
@@ -112,7 +111,8 @@ static int read_file(struct unified *u, const char *name, struct ck_err *err)
 		ret = ck_st_file_say_tail(&f, u->b, err);
 	ck_st_file_free(&f);
 	return ret == -EINVAL && why.code ?
-		       ck_builder_problem(u->b, &bad, err, "%s", why.msg) :
+		       mindspore_report(u->b, CK_ERROR, name, err, "%s",
+					why.msg) :
 		       ret;
 }
 
@@ -121,7 +121,7 @@ static int read_once(struct unified *u, const char *name, struct ck_err *err)
 	size_t before = u->seen.nr;
 
 	if (ck_strmap_put(&u->seen, name, strlen(name)) == CK_STRMAP_NONE)
-		return ck_fail(err, ENOMEM, MAP ": no memory");
+		return ck_no_memory(err);
 	return u->seen.nr > before ? read_file(u, name, err) : 0;
 }
 
@@ -150,14 +150,12 @@ static int report_absent(struct unified *u, struct ck_err *err)
 /* Parameters of no dimension and the like; a net may have none. */
 static int read_rest(struct unified *u, struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
-
 	if (ck_dir_has(u->dir, REST))
 		return read_once(u, REST, err);
-	return ck_builder_problem(u->b, &note, err,
-				  "no " REST " is beside " MAP
-				  ", which does not name what is in it: if "
-				  "there was one, it is lost");
+	return mindspore_report(u->b, CK_NOTE, NULL, err,
+				"no " REST " is beside " MAP
+				", which does not name what is in it: if "
+				"there was one, it is lost");
 }
 
 int ck_mindspore_unified(const struct ck_dir *dir, struct ck_builder *b,
@@ -166,8 +164,7 @@ int ck_mindspore_unified(const struct ck_dir *dir, struct ck_builder *b,
 	struct unified u = { .dir = dir, .b = b, .found = json_object() };
 	const char *name;
 	json_t *file;
-	int ret = u.found ? read_map(&u, err) :
-			    ck_fail(err, ENOMEM, MAP ": no memory");
+	int ret = u.found ? read_map(&u, err) : ck_no_memory(err);
 
 	if (!ret) {
 		json_object_foreach((json_t *)u.map, name, file)
