@@ -45,6 +45,7 @@ printf 'struct ck_a {\n};\n' | finds rooms 'struct ck_a is another type' core/ba
 rm core/geom/a.h
 mkdir -p core/format/toy && : >core/format/toy/fmt.c
 echo 'const char *a = "toy";' | finds rooms 'names the format toy' core/geom/a.c
+echo '#include "core/format/toy/a.h"' | finds rooms 'toy is for its own' core/geom/a.c
 for i in $(seq 40); do echo >core/geom/f$i.c; done
 echo | finds rooms 'core/geom: 41 files' core/geom/a.c
 rm -r core/format core/geom/f*.c

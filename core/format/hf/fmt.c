@@ -16,18 +16,18 @@
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
-	struct ck_hf_files f = { 0 };
+	struct ck_st_folder f = { 0 };
 	int match = CK_MATCH_NONE;
 	int ret;
 
 	if (dir->only)
 		return CK_MATCH_NONE;
-	ret = ck_hf_files_list(&f, dir, err);
-	if (f.mode == CK_HF_INDEXED)
+	ret = ck_st_folder_list(&f, dir, err);
+	if (f.mode == CK_ST_INDEXED)
 		match = CK_MATCH_INDEX;
-	else if (f.mode == CK_HF_UNION || f.mode == CK_HF_SHARDED)
+	else if (f.mode == CK_ST_UNION || f.mode == CK_ST_SHARDED)
 		match = CK_MATCH_FILE;
-	ck_hf_files_free(&f);
+	ck_st_folder_free(&f);
 	return ret ? ret : match;
 }
 
@@ -91,7 +91,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	if (!ret)
 		ret = note_aside(&s, err);
 	if (!ret)
-		ret = s.files.mode == CK_HF_SHARDED ?
+		ret = s.files.mode == CK_ST_SHARDED ?
 			      ck_hf_set_add_sharded(&s, err) :
 			      ck_hf_set_add_whole(&s, err);
 	if (!ret)

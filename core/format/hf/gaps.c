@@ -23,14 +23,14 @@
 #define SHARD "shard-%05u-model-%05u-of-%05u.safetensors"
 
 struct shard {
-	struct ck_hf_shard is;
+	struct ck_st_shard is;
 	bool unusable;
 };
 
 static int by_file(const void *a, const void *b)
 {
-	const struct ck_hf_shard *x = &((const struct shard *)a)->is;
-	const struct ck_hf_shard *y = &((const struct shard *)b)->is;
+	const struct ck_st_shard *x = &((const struct shard *)a)->is;
+	const struct ck_st_shard *y = &((const struct shard *)b)->is;
 
 	if (x->file != y->file)
 		return x->file < y->file ? -1 : 1;
@@ -42,10 +42,10 @@ static int list(struct shard *v, const struct ck_hf_set *s, unsigned *ranks,
 {
 	*ranks = 0;
 	for (size_t i = 0; i < s->files.nr; i++) {
-		struct ck_hf_shard *is = &v[i].is;
+		struct ck_st_shard *is = &v[i].is;
 
 		v[i].unusable = s->unusable[i];
-		if (!ck_hf_is_shard(s->files.name[i], is) || !is->rank ||
+		if (!ck_st_is_shard(s->files.name[i], is) || !is->rank ||
 		    !is->file || is->file > is->of)
 			return ck_fail(err, EINVAL,
 				       "%s: expected ranks and files that are "
@@ -143,9 +143,9 @@ void ck_hf_gaps_free(struct ck_hf_gaps *g)
 struct ck_hf_gap *ck_hf_gaps_of(const struct ck_hf_gaps *g,
 				const struct ck_hf_set *s, size_t i)
 {
-	struct ck_hf_shard is = { 0 };
+	struct ck_st_shard is = { 0 };
 
-	ck_hf_is_shard(s->files.name[i], &is);
+	ck_st_is_shard(s->files.name[i], &is);
 	return &g->v[CK_LAST(k, 0, g->nr, g->v[k].file <= is.file)];
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* names.c - what the names of safetensors files say */
-#include "core/format/hf/files.h"
+#include "core/assemble/st_folder.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static const char *eat(const char *s, const char *word)
 	return s && !strncmp(s, word, len) ? s + len : NULL;
 }
 
-bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out)
+bool ck_st_is_shard(const char *name, struct ck_st_shard *out)
 {
 	unsigned r, k, of;
 	const char *at = eat(base_name(name), "shard-");
@@ -44,6 +44,6 @@ bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out)
 	if (!at || strcmp(at, SUFFIX))
 		return false;
 	if (out)
-		*out = (struct ck_hf_shard){ .rank = r, .file = k, .of = of };
+		*out = (struct ck_st_shard){ .rank = r, .file = k, .of = of };
 	return true;
 }

@@ -84,12 +84,12 @@ int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,
 	int ret;
 
 	*s = (struct ck_hf_set){ .dir = dir, .b = b };
-	ret = ck_hf_files_list(&s->files, dir, err);
-	if (!ret && s->files.mode == CK_HF_NONE)
+	ret = ck_st_folder_list(&s->files, dir, err);
+	if (!ret && s->files.mode == CK_ST_NONE)
 		ret = ck_fail(err, EINVAL, "%s: expected .safetensors files",
 			      dir->path);
 	if (!ret)
-		ret = ck_hf_files_choose(&s->files, dir, err);
+		ret = ck_st_folder_choose(&s->files, dir, err);
 	if (ret)
 		return ret;
 	s->st = calloc(s->files.nr + 1, sizeof(*s->st));
@@ -111,7 +111,7 @@ void ck_hf_set_free(struct ck_hf_set *s)
 	free(s->own);
 	free(s->held.v);
 	ck_strmap_free(&s->names);
-	ck_hf_files_free(&s->files);
+	ck_st_folder_free(&s->files);
 }
 
 /* Without an index nothing says which of two is meant. */

@@ -5,7 +5,7 @@
 #ifndef CK_HF_SET_H
 #define CK_HF_SET_H
 
-#include "core/format/hf/files.h"
+#include "core/assemble/st_folder.h"
 #include "core/container/st_file.h"
 #include "core/base/strmap.h"
 
@@ -17,7 +17,7 @@ struct ck_hf_held {
 struct ck_hf_set {
 	const struct ck_dir *dir;
 	struct ck_builder *b;
-	struct ck_hf_files files;
+	struct ck_st_folder files;
 	struct ck_st_file *st; /* files.nr */
 	bool *unusable; /* files.nr: missing, or its header is damaged */
 	bool *own; /* files.nr: has some of what the index says of it */

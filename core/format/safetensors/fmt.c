@@ -8,16 +8,16 @@
 #include "core/base/limits.h"
 #include "core/container/container.h"
 #include "core/format/format.h"
-#include "core/format/hf/files.h"
+#include "core/assemble/st_folder.h"
 #include "core/container/st_file.h"
 #include "core/format/slice.h"
 
 #include <errno.h>
 #include <string.h>
 
-static void files_free(struct ck_hf_files *f)
+static void files_free(struct ck_st_folder *f)
 {
-	ck_hf_files_free(f);
+	ck_st_folder_free(f);
 }
 
 /* A file by another name may be one too: a blob of a hub cache. */
@@ -48,15 +48,15 @@ static int probe_file(const struct ck_dir *dir, struct ck_err *err)
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
-	__attribute__((cleanup(files_free))) struct ck_hf_files f = { 0 };
+	__attribute__((cleanup(files_free))) struct ck_st_folder f = { 0 };
 	int ret;
 
 	if (dir->only)
 		return probe_file(dir, err);
-	ret = ck_hf_files_list(&f, dir, err);
+	ret = ck_st_folder_list(&f, dir, err);
 	if (ret)
 		return ret;
-	return f.mode == CK_HF_ONE ? CK_MATCH_FILE : CK_MATCH_NONE;
+	return f.mode == CK_ST_ONE ? CK_MATCH_FILE : CK_MATCH_NONE;
 }
 
 static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
@@ -68,7 +68,7 @@ static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
 	};
 	int ret = 0;
 
-	if (f->moved || ck_hf_is_shard(f->name, NULL))
+	if (f->moved || ck_st_is_shard(f->name, NULL))
 		ret = ck_builder_problem(b, &slice, err,
 					 "one file of a "
 					 "sharded save: its tensors are shown "
@@ -106,21 +106,21 @@ static int load_named(const struct ck_dir *dir, const char *name,
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	__attribute__((cleanup(files_free))) struct ck_hf_files f = { 0 };
+	__attribute__((cleanup(files_free))) struct ck_st_folder f = { 0 };
 	int ret;
 
 	if (dir->only)
 		return load_named(dir, dir->only, b, err);
-	ret = ck_hf_files_list(&f, dir, err);
+	ret = ck_st_folder_list(&f, dir, err);
 	if (ret)
 		return ret;
-	if (f.mode != CK_HF_ONE)
+	if (f.mode != CK_ST_ONE)
 		return ck_fail(err, EINVAL,
 			       "%s: expected exactly one "
 			       ".safetensors file; -o format=hf is for "
 			       "several",
 			       dir->path);
-	ret = ck_hf_files_choose(&f, dir, err);
+	ret = ck_st_folder_choose(&f, dir, err);
 	return ret ? ret : load_named(dir, f.name[0], b, err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The small things that readers lean on. */
 #include "core/format/dcp/dcp.h"
-#include "core/format/hf/files.h"
+#include "core/assemble/st_folder.h"
 #include "core/container/st_find.h"
 #include "core/base/strmap.h"
 
@@ -66,15 +66,15 @@ Test(st_find, finds_a_member_of_the_outermost_object_only)
 
 Test(hf_names, tells_shards_from_numbered_files)
 {
-	struct ck_hf_shard shard = { 0 };
+	struct ck_st_shard shard = { 0 };
 
-	cr_expect(ck_hf_is_shard(
+	cr_expect(ck_st_is_shard(
 		"sharded/shard-00012-model-00003-of-00004.safetensors",
 		&shard));
 	cr_expect(shard.rank == 12 && shard.file == 3 && shard.of == 4);
 	cr_expect_not(
-		ck_hf_is_shard("shard-00012-model-00003.safetensors", NULL));
-	cr_expect_not(ck_hf_is_shard("model-00003-of-00004.safetensors", NULL));
+		ck_st_is_shard("shard-00012-model-00003.safetensors", NULL));
+	cr_expect_not(ck_st_is_shard("model-00003-of-00004.safetensors", NULL));
 }
 
 Test(dir, names_stay_inside)

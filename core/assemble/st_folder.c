@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files.c - one folder may hold several things that end in .safetensors
+ * st_folder.c - one folder may hold several things that end in .safetensors
  *
  *   model-00001-of-00002.safetensors ...   with NAME.safetensors.index.json
  *   model-00001-of-00002.safetensors ...   without: all of 1..N must be there
@@ -9,7 +9,7 @@
  *   sharded/shard-...                      the same, below consolidated files
  *   any others                             together, if no name is in two
  */
-#include "core/format/hf/files.h"
+#include "core/assemble/st_folder.h"
 
 #include "core/base/suffix.h"
 #include "core/base/auto.h"
@@ -47,12 +47,12 @@ static int add_name(const char ***v, size_t *nr, size_t *room, const char *name)
 	return 0;
 }
 
-static int use(struct ck_hf_files *f, const char *name)
+static int use(struct ck_st_folder *f, const char *name)
 {
 	return add_name(&f->name, &f->nr, &f->room, name);
 }
 
-static int leave(struct ck_hf_files *f, const char *name)
+static int leave(struct ck_st_folder *f, const char *name)
 {
 	return add_name(&f->aside, &f->nr_aside, &f->room_aside, name);
 }
@@ -60,13 +60,13 @@ static int leave(struct ck_hf_files *f, const char *name)
 static bool has_shards(const struct ck_dir_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++)
-		if (ck_hf_is_shard(l->v[i].name, NULL))
+		if (ck_st_is_shard(l->v[i].name, NULL))
 			return true;
 	return false;
 }
 
 /* Directories are kept: a folder in a shard's place is an error to report. */
-static enum ck_hf_mode mode_of_root(const struct ck_hf_files *f)
+static enum ck_st_folder_mode mode_of_root(const struct ck_st_folder *f)
 {
 	size_t nr = 0, shards = 0;
 	struct ck_numbered n = { 0 };
@@ -77,23 +77,23 @@ static enum ck_hf_mode mode_of_root(const struct ck_hf_files *f)
 		if (!ck_has_suffix(name, ".safetensors"))
 			continue;
 		nr++;
-		shards += ck_hf_is_shard(name, NULL);
+		shards += ck_st_is_shard(name, NULL);
 		if (nr == 1)
 			ck_numbered_is(name, &n);
 	}
 	if (shards)
-		return CK_HF_SHARDED;
+		return CK_ST_SHARDED;
 	if (nr == 1 && n.of <= 1)
-		return CK_HF_ONE;
-	return nr ? CK_HF_UNION : CK_HF_NONE;
+		return CK_ST_ONE;
+	return nr ? CK_ST_UNION : CK_ST_NONE;
 }
 
-int ck_hf_files_list(struct ck_hf_files *f, const struct ck_dir *dir,
-		     struct ck_err *err)
+int ck_st_folder_list(struct ck_st_folder *f, const struct ck_dir *dir,
+		      struct ck_err *err)
 {
 	int ret;
 
-	*f = (struct ck_hf_files){ 0 };
+	*f = (struct ck_st_folder){ 0 };
 	ret = ck_dir_list(dir, "", &f->root, err);
 	if (ret)
 		return ret;
@@ -101,24 +101,24 @@ int ck_hf_files_list(struct ck_hf_files *f, const struct ck_dir *dir,
 		const struct ck_dir_entry *e = &f->root.v[i];
 
 		if (is_index(e->name) && !dir->only)
-			f->mode = CK_HF_INDEXED;
+			f->mode = CK_ST_INDEXED;
 		if (!e->is_dir || strcmp(e->name, SHARDED_DIR))
 			continue;
 		ret = ck_dir_list(dir, SHARDED_DIR, &f->below, err);
 		if (ret)
 			return ret;
 	}
-	if (f->mode == CK_HF_NONE)
+	if (f->mode == CK_ST_NONE)
 		f->mode = mode_of_root(f);
 	f->beside_sharded = has_shards(&f->below);
-	if (f->mode == CK_HF_NONE && f->beside_sharded) {
-		f->mode = CK_HF_SHARDED;
+	if (f->mode == CK_ST_NONE && f->beside_sharded) {
+		f->mode = CK_ST_SHARDED;
 		f->beside_sharded = false;
 	}
 	return 0;
 }
 
-static int choose_index(struct ck_hf_files *f, const struct ck_dir *dir,
+static int choose_index(struct ck_st_folder *f, const struct ck_dir *dir,
 			struct ck_err *err)
 {
 	const char *want = ck_opts_get(dir->opts, "file");
@@ -147,7 +147,7 @@ static int choose_index(struct ck_hf_files *f, const struct ck_dir *dir,
 	return 0;
 }
 
-static int read_index(struct ck_hf_files *f, const struct ck_dir *dir,
+static int read_index(struct ck_st_folder *f, const struct ck_dir *dir,
 		      struct ck_err *err)
 {
 	ck_auto_free char *bytes = NULL;
@@ -169,7 +169,7 @@ static int read_index(struct ck_hf_files *f, const struct ck_dir *dir,
 }
 
 /* The files that the index names, each once, and which others there are. */
-static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
+static int take_indexed(struct ck_st_folder *f, struct ck_err *err)
 {
 	struct ck_strmap *seen = &f->numbers;
 	const char *tensor;
@@ -202,7 +202,7 @@ static int take_indexed(struct ck_hf_files *f, struct ck_err *err)
 	return ret ? ck_fail(err, ENOMEM, "%s: no memory", f->index) : 0;
 }
 
-static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
+static int take_listed(struct ck_st_folder *f, const struct ck_dir_list *from,
 		       struct ck_err *err)
 {
 	int ret = 0;
@@ -212,36 +212,36 @@ static int take_listed(struct ck_hf_files *f, const struct ck_dir_list *from,
 
 		if (!ck_has_suffix(name, ".safetensors"))
 			continue;
-		if (f->mode == CK_HF_SHARDED && !ck_hf_is_shard(name, NULL))
+		if (f->mode == CK_ST_SHARDED && !ck_st_is_shard(name, NULL))
 			ret = leave(f, name);
 		else
 			ret = use(f, name);
 	}
 	if (ret)
 		return ck_fail(err, ENOMEM, "no memory for names");
-	for (size_t i = 0; i < f->nr && !ret && f->mode == CK_HF_UNION; i++)
+	for (size_t i = 0; i < f->nr && !ret && f->mode == CK_ST_UNION; i++)
 		if (!i || !ck_numbered_next(f->name[i - 1], f->name[i]))
 			ret = ck_numbered_check(f->name, f->nr, i, INDEX_SUFFIX,
 						err);
 	return ret;
 }
 
-int ck_hf_files_choose(struct ck_hf_files *f, const struct ck_dir *dir,
-		       struct ck_err *err)
+int ck_st_folder_choose(struct ck_st_folder *f, const struct ck_dir *dir,
+			struct ck_err *err)
 {
 	int ret;
 
-	if (f->mode == CK_HF_INDEXED) {
+	if (f->mode == CK_ST_INDEXED) {
 		ret = choose_index(f, dir, err);
 		ret = ret ? ret : read_index(f, dir, err);
 		return ret ? ret : take_indexed(f, err);
 	}
-	if (f->mode == CK_HF_SHARDED && mode_of_root(f) == CK_HF_NONE)
+	if (f->mode == CK_ST_SHARDED && mode_of_root(f) == CK_ST_NONE)
 		return take_listed(f, &f->below, err);
 	return take_listed(f, &f->root, err);
 }
 
-void ck_hf_files_free(struct ck_hf_files *f)
+void ck_st_folder_free(struct ck_st_folder *f)
 {
 	json_decref(f->json);
 	ck_strmap_free(&f->numbers);
@@ -249,5 +249,5 @@ void ck_hf_files_free(struct ck_hf_files *f)
 	free(f->aside);
 	ck_dir_list_free(&f->root);
 	ck_dir_list_free(&f->below);
-	*f = (struct ck_hf_files){ 0 };
+	*f = (struct ck_st_folder){ 0 };
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files.h - which safetensors files of a folder make up one checkpoint
+ * st_folder.h - which safetensors files of a folder make up one checkpoint
  */
-#ifndef CK_HF_FILES_H
-#define CK_HF_FILES_H
+#ifndef CK_ST_FOLDER_H
+#define CK_ST_FOLDER_H
 
 #include "core/base/err.h"
 #include "core/root/dir.h"
@@ -12,16 +12,16 @@
 
 #include <stdbool.h>
 
-enum ck_hf_mode {
-	CK_HF_NONE, /* no such files */
-	CK_HF_ONE, /* a single file and no index */
-	CK_HF_INDEXED, /* an index names them */
-	CK_HF_UNION, /* no index; every file is whole tensors */
-	CK_HF_SHARDED, /* DCP's shard-RANK-model-... files: boxes */
+enum ck_st_folder_mode {
+	CK_ST_NONE, /* no such files */
+	CK_ST_ONE, /* a single file and no index */
+	CK_ST_INDEXED, /* an index names them */
+	CK_ST_UNION, /* no index; every file is whole tensors */
+	CK_ST_SHARDED, /* DCP's shard-RANK-model-... files: boxes */
 };
 
-struct ck_hf_files {
-	enum ck_hf_mode mode;
+struct ck_st_folder {
+	enum ck_st_folder_mode mode;
 	struct ck_dir_list root, below; /* own the names that follow */
 	const char **name; /* the checkpoint's files */
 	size_t nr, room;
@@ -39,16 +39,16 @@ struct ck_hf_files {
  * Fills @f->mode; then _choose() reads the index and fills the rest, or says
  * what is missing (-EINVAL).  Free it in any case.
  */
-int ck_hf_files_list(struct ck_hf_files *f, const struct ck_dir *dir,
-		     struct ck_err *err);
-int ck_hf_files_choose(struct ck_hf_files *f, const struct ck_dir *dir,
-		       struct ck_err *err);
-void ck_hf_files_free(struct ck_hf_files *f);
+int ck_st_folder_list(struct ck_st_folder *f, const struct ck_dir *dir,
+		      struct ck_err *err);
+int ck_st_folder_choose(struct ck_st_folder *f, const struct ck_dir *dir,
+			struct ck_err *err);
+void ck_st_folder_free(struct ck_st_folder *f);
 
 /* shard-00003-model-00001-of-00002.safetensors: 3, 1 and 2, from 1 each. */
-struct ck_hf_shard {
+struct ck_st_shard {
 	unsigned rank, file, of;
 };
-bool ck_hf_is_shard(const char *name, struct ck_hf_shard *out);
+bool ck_st_is_shard(const char *name, struct ck_st_shard *out);
 
 #endif
