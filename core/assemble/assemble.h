@@ -140,7 +140,6 @@ struct ck_asm {
 /* Zero but for @dir, @b, @how and @ctx before any use. */
 void ck_asm_free(struct ck_asm *a);
 #define ck_auto_asm __attribute__((cleanup(ck_asm_free)))
-int ck_asm_no_memory(struct ck_err *err);
 
 /* The same name, the same number; CK_NONE: no memory. */
 uint32_t ck_asm_file(struct ck_asm *a, const char *name, uint64_t rank);

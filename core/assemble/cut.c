@@ -26,7 +26,7 @@ static int add_piece(struct ck_cut *c, struct ck_cut_piece **out,
 {
 	*out = ck_vec_push(&c->pieces);
 	if (!*out)
-		return ck_fail(err, ENOMEM, "no memory for a piece");
+		return ck_no_memory(err);
 	**out = (struct ck_cut_piece){ 0 };
 	memcpy((*out)->len, c->shard, c->rank * sizeof(*c->shard));
 	return 0;

@@ -23,7 +23,7 @@ int ck_dir_same(const struct ck_dir *dir, const char *a, const char *b,
 	if (!ret)
 		ret = ck_dir_open(dir, b, &sb, err);
 	if (!ret && !buf)
-		ret = ck_fail(err, ENOMEM, "no memory to compare %s", a);
+		ret = ck_no_memory(err);
 	if (ret)
 		return ret;
 	size = (uint64_t)sa->st.st_size;

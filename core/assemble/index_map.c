@@ -89,11 +89,6 @@ int ck_index_note_others(const char *name, const struct ck_dir_list *l,
 	return ret;
 }
 
-static int no_memory(const struct ck_index_map *m, struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "%s: no memory for its names", m->name);
-}
-
 static int add_file(struct ck_index_map *m, const char *file, uint32_t *nr,
 		    struct ck_err *err)
 {
@@ -101,12 +96,12 @@ static int add_file(struct ck_index_map *m, const char *file, uint32_t *nr,
 
 	*nr = ck_strmap_put(&m->files, file, strlen(file));
 	if (*nr == CK_STRMAP_NONE)
-		return no_memory(m, err);
+		return ck_no_memory(err);
 	if (*nr < m->file.nr)
 		return 0;
 	f = ck_vec_push(&m->file);
 	if (!f)
-		return no_memory(m, err);
+		return ck_no_memory(err);
 	*f = (struct ck_index_file){ 0 };
 	return 0;
 }
@@ -130,7 +125,7 @@ static int take_entry(struct ck_index_map *m, const char *key, size_t len,
 		return ret;
 	k = ck_vec_push(&m->key);
 	if (!k || ck_strmap_put(&m->keys, key, len) == CK_STRMAP_NONE)
-		return no_memory(m, err);
+		return ck_no_memory(err);
 	*k = (struct ck_index_key){ .file = nr, .other = CK_STRMAP_NONE };
 	return 0;
 }
@@ -146,7 +141,7 @@ int ck_index_read(struct ck_index_map *m, const struct ck_dir *dir,
 
 	*m = (struct ck_index_map){ .name = strdup(name) };
 	if (!m->name)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	ret = ck_dir_slurp(dir, name, CK_MAX_HEADER, &text, &len, err);
 	if (!ret)
 		ret = ck_json_parse(&m->json, text, len, err);
@@ -167,13 +162,7 @@ int ck_index_read(struct ck_index_map *m, const struct ck_dir *dir,
 
 void ck_index_free(struct ck_index_map *m)
 {
-	for (size_t i = 0; i < m->file.nr; i++) {
-		free(m->file.v[i].extra);
-		free(m->file.v[i].other);
-	}
-	for (size_t i = 0; i < m->kept.nr; i++)
-		free(m->kept.v[i]);
-	free(m->kept.v);
+	ck_arena_free(&m->mem);
 	free(m->loose_file.v);
 	free(m->file.v);
 	free(m->key.v);
@@ -185,35 +174,24 @@ void ck_index_free(struct ck_index_map *m)
 	*m = (struct ck_index_map){ 0 };
 }
 
-static int count(const struct ck_index_map *m, uint32_t *nr, char **first,
+static int count(struct ck_index_map *m, uint32_t *nr, const char **first,
 		 const char *key, size_t len, struct ck_err *err)
 {
 	if (!(*nr)++)
-		*first = strndup(key, CK_MIN(len, (size_t)100));
-	return *first ? 0 : no_memory(m, err);
+		*first = ck_arena_copy(&m->mem, key, CK_MIN(len, (size_t)100));
+	return *first ? 0 : ck_no_memory(err);
 }
 
 /* A key that no list has: the number of the first file that has it. */
 static int loose(struct ck_index_map *m, uint32_t file, const char *key,
 		 size_t len, uint32_t *first, struct ck_err *err)
 {
-	uint32_t at = ck_strmap_get(&m->loose, key, len);
-	char *copy;
+	uint32_t at = ck_strmap_keep(&m->loose, &m->mem, key, len);
 
-	if (at == CK_STRMAP_NONE) {
-		copy = malloc(len + 1);
-		if (!copy || !ck_vec_reserve(&m->kept, 1) ||
-		    !ck_vec_reserve(&m->loose_file, 1)) {
-			free(copy);
-			return no_memory(m, err);
-		}
-		memcpy(copy, key, len);
-		m->kept.v[m->kept.nr++] = copy;
+	if (at == CK_STRMAP_NONE || !ck_vec_reserve(&m->loose_file, 1))
+		return ck_no_memory(err);
+	if (at == m->loose_file.nr)
 		m->loose_file.v[m->loose_file.nr++] = file;
-		at = ck_strmap_put(&m->loose, copy, len);
-		if (at == CK_STRMAP_NONE)
-			return no_memory(m, err);
-	}
 	*first = m->loose_file.v[at];
 	return 0;
 }
@@ -226,7 +204,7 @@ static bool is_only_here(const struct ck_index_map *m,
 	       k->other == file && m->file.v[k->file].usable;
 }
 
-bool ck_index_again(const struct ck_index_map *m, uint32_t file)
+static bool is_to_be_read_again(const struct ck_index_map *m, uint32_t file)
 {
 	for (size_t i = 0; i < m->key.nr; i++)
 		if (is_only_here(m, &m->key.v[i], file))
@@ -335,6 +313,21 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 	return ck_builder_problem(b, &odd, err,
 				  "the index says %s, which does not hold it",
 				  file);
+}
+
+int ck_index_load(struct ck_index_map *m, ck_index_load_fn load, void *ctx,
+		  struct ck_err *err)
+{
+	bool usable;
+	int ret = 0;
+
+	for (uint32_t i = 0; !ret && i < m->file.nr; i++)
+		ret = load(ctx, i, m->files.v[i].s, &m->file.v[i].usable, err);
+	m->again = true;
+	for (uint32_t i = 0; !ret && i < m->file.nr; i++)
+		if (is_to_be_read_again(m, i))
+			ret = load(ctx, i, m->files.v[i].s, &usable, err);
+	return ret;
 }
 
 int ck_index_report(struct ck_index_map *m, const char *what,

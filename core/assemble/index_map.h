@@ -11,6 +11,7 @@
 #ifndef CK_INDEX_MAP_H
 #define CK_INDEX_MAP_H
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
@@ -32,7 +33,7 @@ struct ck_index_file {
 	bool may_lack; /* what it lists need not be there */
 	bool own; /* it has some of what it is listed with */
 	uint32_t nr_extra, nr_other; /* keys not listed; of other files */
-	char *extra, *other; /* the first of each */
+	const char *extra, *other; /* the first of each */
 };
 
 struct ck_index_map {
@@ -40,7 +41,7 @@ struct ck_index_map {
 	json_t *json, *map;
 	struct ck_strmap keys, files; /* names into @json */
 	struct ck_strmap loose; /* keys that files have and it does not list */
-	CK_VEC(char *) kept; /* their bytes */
+	struct ck_arena mem; /* their bytes, and messages' */
 	CK_VEC(uint32_t) loose_file; /* that has it first */
 	CK_VEC(struct ck_index_key) key;
 	CK_VEC(struct ck_index_file) file;
@@ -76,11 +77,14 @@ enum ck_index_say { CK_INDEX_LEAVE, CK_INDEX_TAKE, CK_INDEX_TWICE };
 int ck_index_say(struct ck_index_map *m, uint32_t file, const char *key,
 		 size_t len, struct ck_err *err);
 /*
- * When all files are read: whether @file has keys that the index puts into a
- * file that is there and has them not.  It is to be read again then, with
- * @m->again set, and only those will be taken.
+ * Reads all files, by @load, which asks ck_index_say() of each key.  Those with
+ * keys that the index puts into a file that is there and has them not are read
+ * again, with @m->again set: then only those are taken.
  */
-bool ck_index_again(const struct ck_index_map *m, uint32_t file);
+typedef int (*ck_index_load_fn)(void *ctx, uint32_t file, const char *name,
+				bool *usable, struct ck_err *err);
+int ck_index_load(struct ck_index_map *m, ck_index_load_fn load, void *ctx,
+		  struct ck_err *err);
 /*
  * When all files are read: refuses keys whose file is not usable, and says
  * what is not as the index says.  @what: how to call a key, "tensor".

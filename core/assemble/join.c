@@ -101,7 +101,7 @@ static int wrong(const struct ck_asm_join *j, enum ck_asm_wrong what,
 			put_word(&out, s, text + 1, strcspn(text, "}") - 1);
 		text += strcspn(text, "}") + (*text != '\0');
 	}
-	return out.failed ? ck_asm_no_memory(why) :
+	return out.failed ? ck_no_memory(why) :
 			    ck_fail(why, EINVAL, "%s", out.v);
 }
 
@@ -232,7 +232,7 @@ static int keep_part(struct join *w, struct ck_part *part, uint32_t piece,
 	    !keep(w, &part->grid, part->grid_rank, place) ||
 	    !keep(w, &part->full_len, rank, &unused) ||
 	    !keep(w, &stride, rank, &unused))
-		return ck_asm_no_memory(err);
+		return ck_no_memory(err);
 	part->stride = (const int64_t *)stride;
 	*to = (struct placed){ .part = *part, .piece = piece };
 	return 0;
@@ -289,7 +289,7 @@ static int place_piece(struct join *w, uint32_t piece, struct ck_err *why)
 	if (ret || !p->stored)
 		return ret;
 	if (!ck_vec_reserve(&w->spots, 1))
-		return ck_asm_no_memory(why);
+		return ck_no_memory(why);
 	w->spots.v[w->spots.nr++] = spot;
 	return 0;
 }

@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ck_asm_no_memory(struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "no memory for pieces of tensors");
-}
-
 void ck_asm_free(struct ck_asm *a)
 {
 	free(a->files.v);
@@ -168,7 +163,7 @@ int ck_asm_give(struct ck_asm *a, struct ck_asm_tensor *t, uint32_t file,
 		p = find_record(a, t, file);
 	if (!p)
 		p = ck_asm_piece(a, t, file);
-	return p && !ck_asm_set_extent(a, p, x) ? 0 : ck_asm_no_memory(err);
+	return p && !ck_asm_set_extent(a, p, x) ? 0 : ck_no_memory(err);
 }
 
 /* ---- files ---- */
@@ -189,7 +184,7 @@ static int take(void *ctx, const struct ck_found *f, struct ck_err *err)
 		return 0;
 	t = ck_asm_tensor(r->a, 0, f->name, f->len);
 	return t ? ck_asm_give(r->a, t, r->file, &f->x, err) :
-		   ck_asm_no_memory(err);
+		   ck_no_memory(err);
 }
 
 static int damaged(struct ck_asm *a, uint32_t file, const struct ck_err *why,

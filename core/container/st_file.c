@@ -146,10 +146,7 @@ static int read_json(struct ck_st_file *f, struct ck_source *s,
 		return ck_wrap(err, ret, "%s", f->name);
 	f->bytes = malloc(len + 1);
 	if (!f->bytes)
-		return ck_fail(err, ENOMEM,
-			       "%s: no memory for a header of %" PRIu64
-			       " bytes",
-			       f->name, len);
+		return ck_no_memory(err);
 	f->bytes[len] = '\0';
 	f->len = len;
 	ret = ck_source_read(s, f->bytes, len, f->base + sizeof(first), err);
@@ -187,9 +184,9 @@ int ck_st_file_read(struct ck_st_file *f, const char *name, uint32_t src,
 		return ret;
 	while (ck_st_next(&f->h, &t))
 		if (keep_entry(f, &t))
-			return ck_fail(err, ENOMEM, "%s: no memory", name);
+			return ck_no_memory(err);
 	if (refuse_overlaps(f))
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	place_metadata(f);
 	return read_sharding(f, err);
 }

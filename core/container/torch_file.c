@@ -39,7 +39,7 @@ static int is_repeat(struct ck_torch_load *ld, const struct ck_torch_leaf *leaf,
 
 	if (ck_strmap_keep(&ld->seen, &ld->mem, leaf->name, leaf->name_len) ==
 	    CK_STRMAP_NONE)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	*repeat = ld->seen.nr == before;
 	return 0;
 }

@@ -89,8 +89,7 @@ static int bytes_at(struct item *it, uint64_t at, uint64_t len,
 	*owned = malloc(len ? len : 1);
 	*out = *owned;
 	if (!*owned)
-		return ck_fail(err, ENOMEM, "no memory for %" PRIu64 " bytes",
-			       len);
+		return ck_no_memory(err);
 	return read_at(it, *owned, len, at, err);
 }
 

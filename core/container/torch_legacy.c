@@ -67,7 +67,7 @@ static int read_five(struct ck_torch_save *ts, struct ck_pickle **keys,
 		free(ts->bytes);
 		ts->bytes = malloc(len);
 		if (!ts->bytes)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		ret = ck_source_read(ts->src, ts->bytes, len, 0, err);
 		if (!ret)
 			ret = parse_five(ts, len, keys, used, err);
@@ -110,7 +110,7 @@ static int take_id(struct ck_torch_save *ts, ck_pv id, struct ck_err *err)
 	unit = unit_of(p, class);
 	s = ck_vec_push(&ts->storages);
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory for storages");
+		return ck_no_memory(err);
 	*s = (struct ck_torch_storage){ .key = key,
 					.key_len = key_len,
 					/* until placed: torn */
@@ -191,7 +191,7 @@ static int collect_ids(struct ck_torch_save *ts, struct ck_err *err)
 			ok = push_parts(&s, ts->pickle, v);
 	}
 	free(s.todo.v);
-	return ok ? ret : ck_fail(err, ENOMEM, "no memory to walk an object");
+	return ok ? ret : ck_no_memory(err);
 }
 
 /* The same storage is named once a tensor that uses it. */

@@ -262,7 +262,7 @@ static int rest_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	ck_str_puts(&r->name, r->prefix);
 	ck_str_add(&r->name, leaf->name, leaf->name_len);
 	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_no_memory(err);
 	o.name = r->name.v;
 	o.name_len = r->name.len;
 	ret = ck_torch_is_rebuild(r->f->ts.pickle, leaf->value) ?

@@ -99,7 +99,7 @@ static int read_tail(struct ck_torch_save *ts, uint64_t size,
 	int ret;
 
 	if (!tail)
-		return ck_fail(err, ENOMEM, "no memory for %zu bytes", len);
+		return ck_no_memory(err);
 	ret = ck_source_read(ts->src, tail, len, size - len, err);
 	return ret ? ret : ck_zip_end(tail, len, size, &ts->end, err);
 }
@@ -116,7 +116,7 @@ static int read_directory(struct ck_torch_save *ts, struct ck_err *err)
 			       ts->end.dir_len);
 	ts->dir = malloc(ts->end.dir_len + 1);
 	if (!ts->dir)
-		return ck_fail(err, ENOMEM, "no memory for a directory");
+		return ck_no_memory(err);
 	ret = ck_source_read(ts->src, ts->dir, ts->end.dir_len, ts->end.dir_off,
 			     err);
 	if (!ret && memmem(ts->dir, ts->end.dir_len, "/constants.pkl", 14))
@@ -180,7 +180,7 @@ static int place_entry(struct ck_torch_save *ts, const struct ck_zip_entry *e,
 	int ret;
 
 	if (!head)
-		return ck_fail(err, ENOMEM, "no memory for a header");
+		return ck_no_memory(err);
 	ret = ck_source_read(ts->src, head, len, e->local_off, err);
 	return ret ? ret : ck_zip_local(head, len, e, off, err);
 }
@@ -225,7 +225,7 @@ static int read_pickle(struct ck_torch_save *ts, struct ck_err *err)
 	ts->pickle_len = e->size;
 	ts->bytes = malloc(e->size + 1);
 	if (!ts->bytes)
-		return ck_fail(err, ENOMEM, "no memory for data.pkl");
+		return ck_no_memory(err);
 	ret = ck_source_read(ts->src, ts->bytes, e->size, ts->pickle_off, err);
 	if (!ret)
 		ret = ck_pickle_parse(&ts->pickle, ts->bytes, e->size, NULL,
@@ -244,7 +244,7 @@ static int list_storages(struct ck_torch_save *ts, struct ck_err *err)
 			continue;
 		s = ck_vec_push(&ts->storages);
 		if (!s)
-			return ck_fail(err, ENOMEM, "no memory for storages");
+			return ck_no_memory(err);
 		*s = (struct ck_torch_storage){ .key = name + 5,
 						.key_len = len - 5,
 						.off = i,

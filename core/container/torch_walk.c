@@ -118,7 +118,7 @@ static int give(struct walk *w, ck_pv v, ck_torch_leaf_fn fn, void *ctx,
 		struct ck_err *err)
 {
 	if (w->name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_no_memory(err);
 	if (++w->seen > MAX_LEAVES)
 		return ck_fail(err, E2BIG, "over 2^26 leaves");
 	w->leaf.value = v;

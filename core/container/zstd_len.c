@@ -66,7 +66,7 @@ int ck_zstd_length(struct ck_source *s, uint64_t off, uint64_t len,
 			    .hint = 1 };
 
 	if (!z || !bufs)
-		return ck_fail(err, ENOMEM, "no memory to decode");
+		return ck_no_memory(err);
 	if (!ck_range_ok(off, len, (uint64_t)s->st.st_size))
 		return ck_fail(err, EINVAL, "%s: ends inside", s->name);
 	ZSTD_DCtx_setParameter(z, ZSTD_d_windowLogMax, WINDOW_LOG_MAX);

@@ -3,16 +3,21 @@
  * dist.c - which keys of the weight files are which tensor, and where they
  * belong by the records
  */
-#include "core/format/colossalai/dist.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/assemble/pattern.h"
 #include "core/base/check.h"
-#include "core/geom/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
+
+struct dist {
+	struct ck_asm a;
+	struct ck_ca_fused fused;
+	/* of the tensor at hand: the last piece with rows of padding; or NULL */
+	const struct ck_asm_piece *padded;
+};
 
 static const struct ck_pattern metas[] = {
 	{ "pytorch_model-meta-dist-#*.json", 0 },
@@ -132,7 +137,7 @@ static int take_key(struct ck_asm *a, uint32_t file, const struct ck_found *f,
 			a->files.v[file].rank);
 	t = ck_asm_tensor(a, 0, f->name, f->len);
 	return t && !a->mem.failed ? ck_asm_give(a, t, file, &x, err) :
-				     ck_asm_no_memory(err);
+				     ck_no_memory(err);
 }
 
 static int read_files(struct ck_asm *a, const struct ck_dir_list *l,
@@ -144,7 +149,7 @@ static int read_files(struct ck_asm *a, const struct ck_dir_list *l,
 	for (size_t i = 0; i < l->nr; i++)
 		if (!l->v[i].is_dir && ck_ca_is_weights(l->v[i].name, &dist) &&
 		    ck_ca_file(a, l->v[i].name) == CK_NONE)
-			return ck_asm_no_memory(err);
+			return ck_no_memory(err);
 	for (uint32_t i = 0; !ret && i < a->files.nr; i++) {
 		struct ck_asm_file *f = &a->files.v[i];
 
@@ -172,7 +177,7 @@ static int put_bytes(struct ck_asm *a, struct ck_strmap *seen,
 	      p->box	 ? ck_strmap_keep(seen, &a->mem, key.v, key.len) :
 			   ck_strmap_get(seen, key.v, key.len);
 	return key.failed || (p->box && *at == CK_STRMAP_NONE) ?
-		       ck_asm_no_memory(err) :
+		       ck_no_memory(err) :
 		       0;
 }
 
@@ -199,8 +204,7 @@ static int adopt_boxes(struct ck_asm *a, struct ck_err *err)
 				p->box = boxes.v[at];
 			if (ret || pass || at < boxes.nr)
 				continue;
-			ret = ck_vec_reserve(&boxes, 1) ? 0 :
-							  ck_asm_no_memory(err);
+			ret = ck_vec_reserve(&boxes, 1) ? 0 : ck_no_memory(err);
 			if (!ret)
 				boxes.v[boxes.nr++] = p->box;
 		}
@@ -253,7 +257,7 @@ static int find_padding(struct ck_asm_join *j,
 
 static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 {
-	struct ck_ca_dist *s = j->a->ctx;
+	struct dist *s = j->a->ctx;
 	int ret = find_padding(j, &s->padded, why);
 
 	if (ret || !ck_ca_is_fused(j->t->name, j->t->len) || !is_split(j))
@@ -269,39 +273,12 @@ static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 	return 0;
 }
 
-/* Each rank has its share of every projection, one after the other. */
-static int place_fused(struct ck_asm_join *j, const struct ck_asm_piece *p,
-		       unsigned d, unsigned n, struct ck_part *part,
-		       struct ck_err *why)
-{
-	const struct ck_ca_dist *s = j->a->ctx;
-	uint64_t base = 0, skip = 0, step = 1;
-	struct ck_ca_share share;
-
-	for (unsigned i = 0; i <= n; i++) {
-		int ret = ck_ca_fused_share(&s->fused, i, j->shape[d],
-					    p->box->len[d], p->box->start[d],
-					    &share, why);
-
-		if (ret)
-			return ret;
-		j->start[d] = base + share.start;
-		j->len[d] = share.len;
-		base += share.all;
-		skip += share.len;
-	}
-	for (unsigned k = j->rank; k-- > d + 1;)
-		step *= p->x.shape[k];
-	if (p->x.stride)
-		step = (uint64_t)p->x.stride[d];
-	part->off += (skip - share.len) * step * ck_dtype_info(j->dtype)->size;
-	return n + 1 < s->fused.nr;
-}
-
 /* The padding of a vocabulary lies past the end of the tensor: it is cut. */
 static int place(struct ck_asm_join *j, const struct ck_asm_piece *p,
 		 unsigned n, struct ck_part *part, struct ck_err *why)
 {
+	const struct dist *s = j->a->ctx;
+	struct ck_shard shares;
 	unsigned cut = j->rank;
 
 	if (!p->box)
@@ -316,9 +293,11 @@ static int place(struct ck_asm_join *j, const struct ck_asm_piece *p,
 	}
 	part->start = j->start;
 	part->len = j->len;
-	return j->user && cut < j->rank && p->stored ?
-		       place_fused(j, p, cut, n, part, why) :
-		       0;
+	if (!j->user || cut == j->rank || !p->stored)
+		return 0;
+	/* each rank has its share of every projection, one after the other */
+	return ck_ca_fused_shard(&s->fused, j->shape, j->rank, cut, p->box->start[cut], p->box->len[cut], &shares, why) ?:
+		       ck_asm_place_shard(j, &shares, &p->x, n, part);
 }
 
 /* ---- notes ---- */
@@ -338,7 +317,7 @@ static bool is_vocabulary(const struct ck_asm_tensor *t)
 
 static int note(struct ck_asm_join *j, struct ck_err *err)
 {
-	const struct ck_ca_dist *s = j->a->ctx;
+	const struct dist *s = j->a->ctx;
 	struct ck_problem_in at = { .severity = CK_NOTE,
 				    .tensor = j->t->name,
 				    .tensor_len = j->t->len };
@@ -392,7 +371,7 @@ static const struct ck_asm_reader reader = {
 int ck_ca_dist_load(const struct ck_dir *dir, const struct ck_dir_list *l,
 		    struct ck_builder *b, struct ck_err *err)
 {
-	struct ck_ca_dist s = { .a = { .dir = dir, .b = b, .how = &reader } };
+	struct dist s = { .a = { .dir = dir, .b = b, .how = &reader } };
 	int ret;
 
 	s.a.ctx = &s;

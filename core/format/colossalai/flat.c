@@ -2,7 +2,7 @@
 /*
  * flat.c - tensors and pickles of a flat safetensors file
  */
-#include "core/format/colossalai/flat.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -37,11 +37,6 @@ struct flat {
 	char *first_guess;
 };
 
-static int no_memory(const struct flat *l, struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "%s: no memory for its names", l->f.name);
-}
-
 static int warn(const struct flat *l, struct ck_err *err, const char *what)
 {
 	const struct ck_problem_in odd = { .severity = CK_WARNING,
@@ -64,7 +59,7 @@ static int read_keys(struct flat *l, struct ck_err *err)
 	ret = ck_json_parse(&l->keys, json_string_value(text),
 			    json_string_length(text), &why);
 	if (ret == -ENOMEM)
-		return no_memory(l, err);
+		return ck_no_memory(err);
 	if (ret || !json_is_array(l->keys))
 		return warn(l, err,
 			    KEYS " of its __metadata__ is no list in JSON");
@@ -74,7 +69,7 @@ static int read_keys(struct flat *l, struct ck_err *err)
 		if (json_is_string(key) &&
 		    ck_strmap_put(&l->pickled, json_string_value(key),
 				  json_string_length(key)) == CK_STRMAP_NONE)
-			return no_memory(l, err);
+			return ck_no_memory(err);
 	}
 	return 0;
 }
@@ -106,16 +101,16 @@ static int read_pickle(const struct flat *l, const struct ck_st_entry *e,
 		return 0;
 	out->bytes = malloc(len);
 	if (!out->bytes)
-		return no_memory(l, err);
+		return ck_no_memory(err);
 	ret = ck_source_read(l->s, out->bytes, len, e->begin, &why);
 	if (ret || out->bytes[0] != '\x80')
-		return ret == -ENOMEM ? no_memory(l, err) : 0;
+		return ret == -ENOMEM ? ck_no_memory(err) : 0;
 	ret = ck_pickle_parse(&out->p, out->bytes, len, NULL, &used, &why);
 	if (!ret && used != len) {
 		ck_pickle_free(out->p);
 		out->p = NULL;
 	}
-	return ret == -ENOMEM ? no_memory(l, err) : 0;
+	return ret == -ENOMEM ? ck_no_memory(err) : 0;
 }
 
 static int is_pickle(const struct flat *l, const struct ck_st_entry *e,
@@ -173,7 +168,7 @@ static int guess(struct flat *l, const struct ck_st_entry *e, bool *yes,
 	if (ret || !*yes || l->guessed++)
 		return ret;
 	l->first_guess = strndup(e->name, CK_MIN(e->name_len, (size_t)100));
-	return l->first_guess ? 0 : no_memory(l, err);
+	return l->first_guess ? 0 : ck_no_memory(err);
 }
 
 /* All groups are one pickle, a list: 1 where it was shown value by value. */

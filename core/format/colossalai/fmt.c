@@ -11,11 +11,8 @@
  * Its ordinary models are safetensors and torch.save files with an index,
  * which those readers read.
  */
-#include "core/format/colossalai/optim.h"
-#include "core/format/colossalai/parts.h"
-#include "core/format/colossalai/dist.h"
+#include "core/format/colossalai/colossalai.h"
 #include "core/format/format.h"
-#include "core/assemble/index_map.h"
 #include "core/assemble/numbered.h"
 
 #include <errno.h>

@@ -4,9 +4,10 @@
  *
  *	rank 0 has Q0 K0 V0, rank 1 has Q1 K1 V1; the weight is Q0 Q1 K0 K1 V0 V1
  */
-#include "core/format/colossalai/fused.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/base/check.h"
+#include "core/mesh/mesh.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -77,11 +78,14 @@ bool ck_ca_is_fused(const char *name, size_t len)
 	return false;
 }
 
-int ck_ca_fused_share(const struct ck_ca_fused *f, unsigned i, uint64_t all,
-		      uint64_t len, uint64_t off, struct ck_ca_share *out,
-		      struct ck_err *err)
+int ck_ca_fused_shard(const struct ck_ca_fused *f, const uint64_t *shape,
+		      unsigned rank, unsigned dim, uint64_t off, uint64_t len,
+		      struct ck_shard *out, struct ck_err *err)
 {
-	uint64_t sum = 0, ranks;
+	uint64_t all = shape[dim], sum = 0, ranks;
+	struct ck_placement p = { .nr = 0 };
+	struct ck_mesh_step *s;
+	bool whole, zeros;
 
 	if (!len || all % len || off % len || off >= all)
 		return ck_fail(err, EINVAL,
@@ -89,16 +93,23 @@ int ck_ca_fused_share(const struct ck_ca_fused *f, unsigned i, uint64_t all,
 			       " of %" PRIu64 " rows from %" PRIu64,
 			       len, all, off);
 	ranks = all / len;
-	for (unsigned k = 0; k < f->nr; k++)
-		sum += f->equal ? all / f->nr : f->rows[k];
-	out->all = f->equal ? all / f->nr : f->rows[i];
-	if (sum != all || out->all % ranks)
+	whole = ck_mesh_add_axis(&p.mesh, (uint32_t)ranks, UINT32_MAX) == 0 &&
+		ranks <= UINT32_MAX;
+	s = ck_placement_shard(&p, dim, 0, CK_SIZES_EVEN);
+	s->blocks = f->nr;
+	for (unsigned k = 0; k < f->nr; k++) {
+		uint64_t part = f->equal ? all / f->nr : f->rows[k];
+
+		sum += part;
+		whole &= part % ranks == 0;
+		s->weight[k] = f->equal ? 0 : part;
+	}
+	if (sum != all || !whole)
 		return ck_fail(err, EINVAL,
 			       "-o fused= has parts of %" PRIu64
 			       " rows in all, where it has %" PRIu64
 			       " over %" PRIu64 " ranks",
 			       sum, all, ranks);
-	out->len = out->all / ranks;
-	out->start = out->len * (off / len);
-	return 0;
+	return ck_placement_at(&p, (uint32_t)(off / len), shape, rank, out,
+			       &zeros, err);
 }

@@ -2,7 +2,7 @@
 /*
  * joined.c - states whose shapes are those of fused layers
  */
-#include "core/format/colossalai/joined.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
@@ -42,14 +42,14 @@ int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
 		return 0;
 	s = ck_vec_push(&j->seen);
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory for states");
+		return ck_no_memory(err);
 	*s = (struct ck_ca_state){
-		.name = strndup(name, len),
+		.name = ck_arena_copy(&j->mem, name, len),
 		.id = id,
 		.length = rank == 1 ? shape[0] : CK_MAX(shape[0], shape[1]),
 		.matrix = rank == 2,
 	};
-	return s->name ? 0 : ck_fail(err, ENOMEM, "no memory for states");
+	return s->name ? 0 : ck_no_memory(err);
 }
 
 static int by_id(const void *pa, const void *pb)
@@ -84,8 +84,8 @@ static bool has_matrix(const struct ck_ca_joined *j, size_t from, uint64_t id)
 	return false;
 }
 
-int ck_ca_joined_say(struct ck_ca_joined *j, struct ck_builder *b,
-		     struct ck_err *err)
+int ck_ca_joined_report(struct ck_ca_joined *j, struct ck_builder *b,
+			struct ck_err *err)
 {
 	uint64_t matrix = UINT64_MAX,
 		 length = 0; /* the last parameter that is */
@@ -112,8 +112,7 @@ int ck_ca_joined_say(struct ck_ca_joined *j, struct ck_builder *b,
 
 void ck_ca_joined_free(struct ck_ca_joined *j)
 {
-	for (size_t i = 0; i < j->seen.nr; i++)
-		free(j->seen.v[i].name);
+	ck_arena_free(&j->mem);
 	free(j->seen.v);
 	*j = (struct ck_ca_joined){ 0 };
 }

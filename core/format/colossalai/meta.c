@@ -5,7 +5,7 @@
  *	{"metadata": {NAME: {"offsets": [4, 0], "lengths": [4, 8],
  *	                     "global_shape": [8, 8], "file": "...", "rank": 1}}}
  */
-#include "core/format/colossalai/dist.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -72,7 +72,7 @@ static int find_file(struct ck_asm *a, const char *meta, const char *path,
 			       path);
 	*file = ck_ca_file(a, name);
 	if (*file == CK_NONE)
-		return ck_asm_no_memory(err);
+		return ck_no_memory(err);
 	if (a->files.nr == before || !leads_out(path))
 		return 0;
 	return ck_builder_problem(a->b, &out, err,
@@ -113,7 +113,7 @@ static int take_record(struct ck_asm *a, const char *meta, const char *name,
 	p = t ? ck_asm_piece(a, t, file) : NULL;
 	return p && !ck_asm_set_box(a, p, v, v + rank, v + 2 * rank, rank) ?
 		       0 :
-		       ck_asm_no_memory(err);
+		       ck_no_memory(err);
 }
 
 static int take_all(struct ck_asm *a, const char *meta, json_t *j,

@@ -3,14 +3,12 @@
  * optim.c - optimizer states, in files of either kind, and their groups
  */
 #include "core/format/slice.h"
-#include "core/format/colossalai/optim.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
-#include "core/format/colossalai/flat.h"
-#include "core/assemble/index_map.h"
 #include "core/optim/groups.h"
 #include "core/container/st_file.h"
 #include "core/container/torch_file.h"
@@ -98,7 +96,7 @@ static int pick_group(struct optim *o, const struct ck_pickle *p,
 	ck_str_puts(&o->name, leaf->name_len ? GROUPS "." : GROUPS);
 	ck_str_add(&o->name, leaf->name, leaf->name_len);
 	if (o->name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_no_memory(err);
 	leaf->name = o->name.v;
 	leaf->name_len = o->name.len;
 	return put_below(leaf, GROUPS, err);
@@ -154,25 +152,22 @@ static int load_file(struct optim *o, const char *name, bool *usable,
 	return ret;
 }
 
+static int load_indexed(void *ctx, uint32_t file, const char *name,
+			bool *usable, struct ck_err *err)
+{
+	struct optim *o = ctx;
+
+	o->file = file;
+	/* a parameter whose states are all None leaves nothing */
+	o->index->file.v[file].may_lack = ck_has_suffix(name, ".safetensors");
+	return load_file(o, name, usable, err);
+}
+
 static int load_files(struct optim *o, struct ck_err *err)
 {
-	struct ck_index_map *m = o->index;
-	bool usable;
-	int ret = 0;
+	int ret = ck_index_load(o->index, load_indexed, o, err);
 
-	for (o->file = 0; !ret && o->file < m->file.nr; o->file++) {
-		struct ck_index_file *f = &m->file.v[o->file];
-		const char *name = m->files.v[o->file].s;
-
-		/* a parameter whose states are all None leaves nothing */
-		f->may_lack = ck_has_suffix(name, ".safetensors");
-		ret = load_file(o, name, &f->usable, err);
-	}
-	m->again = true;
-	for (o->file = 0; !ret && o->file < m->file.nr; o->file++)
-		if (ck_index_again(m, o->file))
-			ret = load_file(o, m->files.v[o->file].s, &usable, err);
-	return ret ? ret : ck_index_report(m, "parameter", o->b, err);
+	return ret ? ret : ck_index_report(o->index, "parameter", o->b, err);
 }
 
 static int say_no_groups(struct optim *o, const char *name, struct ck_err *err)
@@ -278,7 +273,7 @@ int ck_ca_optim_load(const struct ck_dir *dir, const char *index,
 	if (!ret)
 		ret = load_groups(&o, err);
 	if (!ret)
-		ret = ck_ca_joined_say(&o.joined, b, err);
+		ret = ck_ca_joined_report(&o.joined, b, err);
 	return ret ? ret : note_aside(&o, &l, err);
 }
 
@@ -294,7 +289,7 @@ int ck_ca_optim_load_one(const struct ck_dir *dir, const char *name,
 	ret = load_file(&o, name, &usable, err);
 	if (!ret && !usable)
 		ret = ck_fail(err, ENOENT, "%s: no such file", name);
-	return ret ? ret : ck_ca_joined_say(&o.joined, b, err);
+	return ret ? ret : ck_ca_joined_report(&o.joined, b, err);
 }
 
 bool ck_ca_optim_is_flat(const struct ck_dir *dir, const char *name)

@@ -2,11 +2,10 @@
 /*
  * parts.c - by their names, and by what lies beside them
  */
-#include "core/format/colossalai/parts.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include "core/base/check.h"
 #include "core/base/suffix.h"
-#include "core/assemble/index_map.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "core/assemble/rank_set.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
-#include "core/format/colossalai/dist.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static int collect(struct ranks *r, struct ck_err *err)
 	for (size_t i = 0; i < r->a->files.nr; i++)
 		if (r->a->files.v[i].rank != CK_ASM_ANY &&
 		    !ck_rank_set_add(&r->there, r->a->files.v[i].rank))
-			return ck_fail(err, ENOMEM, "no memory for numbers");
+			return ck_no_memory(err);
 	ck_rank_set_sort(&r->there, NULL);
 	if (r->there.v.nr)
 		r->max = r->there.v.v[r->there.v.nr - 1];
@@ -66,7 +66,7 @@ static int check_gaps(const struct ranks *r, struct ck_err *err)
 				       MAX_NAMED, &list);
 
 	if (list.failed)
-		return ck_fail(err, ENOMEM, "no memory for numbers");
+		return ck_no_memory(err);
 	return nr ? ck_builder_problem(r->a->b, &gap, err,
 				       "%s %s missing, though there is "
 				       "dist-%05" PRIu64,
@@ -87,7 +87,7 @@ static int check_last(const struct ranks *r, struct ck_err *err)
 	nr = ck_rank_set_lack(&r->there, have, end, NAME, WIDTH, MAX_NAMED,
 			      &list);
 	if (list.failed)
-		return ck_fail(err, ENOMEM, "no memory for numbers");
+		return ck_no_memory(err);
 	return ck_builder_problem(r->a->b, &gap, err,
 				  "%s %s missing: tensors are split over "
 				  "%" PRIu64 " ranks",

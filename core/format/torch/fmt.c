@@ -60,7 +60,8 @@ static int note_aside(const struct ck_dir *dir, const struct ck_torch_set *set,
 	return ret ? ret : ck_torch_set_note_others(set, &l, b, err);
 }
 
-struct pick {
+struct indexed {
+	struct ck_torch_load *ld;
 	struct ck_index_map *index;
 	uint32_t file;
 };
@@ -69,36 +70,40 @@ struct pick {
 static int pick(void *ctx, const struct ck_pickle *p,
 		struct ck_torch_leaf *leaf, bool *take, struct ck_err *err)
 {
-	const struct pick *k = ctx;
+	const struct indexed *x = ctx;
 	int said;
 
 	(void)p;
 	if (!leaf->depth || leaf->path[0].index >= 0)
 		return 0;
-	said = ck_index_say(k->index, k->file, leaf->path[0].key,
+	said = ck_index_say(x->index, x->file, leaf->path[0].key,
 			    leaf->path[0].key_len, err);
 	*take = said != CK_INDEX_LEAVE; /* the same name twice is refused */
 	return said < 0 ? said : 0;
 }
 
+static int load_one(void *ctx, uint32_t file, const char *name, bool *usable,
+		    struct ck_err *err)
+{
+	struct indexed *x = ctx;
+	int ret;
+
+	x->file = file;
+	ret = ck_torch_file_load(x->ld, name, err);
+	*usable = x->ld->usable;
+	return ret;
+}
+
 static int load_indexed(struct ck_torch_load *ld, struct ck_torch_set *set,
 			struct ck_err *err)
 {
-	struct ck_index_map *m = &set->index;
-	struct pick k = { .index = m };
-	int ret = 0;
+	struct indexed x = { .ld = ld, .index = &set->index };
+	int ret;
 
 	ld->pick = pick;
-	ld->ctx = &k;
-	for (k.file = 0; !ret && k.file < m->file.nr; k.file++) {
-		ret = ck_torch_file_load(ld, m->files.v[k.file].s, err);
-		m->file.v[k.file].usable = ld->usable;
-	}
-	m->again = true;
-	for (k.file = 0; !ret && k.file < m->file.nr; k.file++)
-		if (ck_index_again(m, k.file))
-			ret = ck_torch_file_load(ld, m->files.v[k.file].s, err);
-	return ret ? ret : ck_index_report(m, "tensor", ld->b, err);
+	ld->ctx = &x;
+	ret = ck_index_load(x.index, load_one, &x, err);
+	return ret ? ret : ck_index_report(x.index, "tensor", ld->b, err);
 }
 
 static int load_set(struct ck_torch_load *ld, struct ck_torch_set *set,

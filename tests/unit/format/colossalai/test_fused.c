@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shares of fused layers, against rows that are dealt to ranks one by one. */
-#include "core/format/colossalai/fused.h"
-#include "core/format/colossalai/dist.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -44,18 +43,19 @@ static void check(const char *value, const uint64_t *rows, unsigned nr,
 	len = all / ranks;
 	cr_assert_eq(get(&f, value), 0, "%s", err.msg);
 	for (uint64_t rank = 0; rank < ranks; rank++) {
-		uint64_t at = 0, base = 0;
+		uint64_t at = 0, to;
+		struct ck_shard s;
+		struct ck_box box;
 
-		for (unsigned i = 0; i < nr; i++) {
-			struct ck_ca_share s;
-
-			cr_assert_eq(ck_ca_fused_share(&f, i, all, len,
-						       rank * len, &s, &err),
-				     0, "%s", err.msg);
-			for (uint64_t k = 0; k < s.len; k++, at++)
-				cr_assert_eq(base + s.start + k,
+		cr_assert_eq(ck_ca_fused_shard(&f, &all, 1, 0, rank * len, len,
+					       &s, &err),
+			     0, "%s", err.msg);
+		for (unsigned i = 0; i < ck_shard_pieces(&s); i++) {
+			ck_shard_piece(&s, i, &box, &to);
+			cr_assert_eq(to, at);
+			for (uint64_t k = 0; k < box.len[0]; k++, at++)
+				cr_assert_eq(box.start[0] + k,
 					     naive(rows, nr, ranks, rank, at));
-			base += s.all;
 		}
 		cr_assert_eq(at, len);
 	}
@@ -70,18 +70,24 @@ Test(ca_fused, shares_are_those_of_rows_dealt_out)
 	check("4+12", (const uint64_t[]){ 4, 12 }, 2, 2);
 }
 
+static int divides(const struct ck_ca_fused *f, uint64_t all, uint64_t off,
+		   uint64_t len)
+{
+	struct ck_shard s;
+
+	return ck_ca_fused_shard(f, &all, 1, 0, off, len, &s, &err);
+}
+
 Test(ca_fused, what_does_not_divide)
 {
 	struct ck_ca_fused f;
-	struct ck_ca_share s;
-
 	cr_assert_eq(get(&f, "3"), 0);
-	cr_expect_eq(ck_ca_fused_share(&f, 0, 50, 25, 0, &s, &err), -EINVAL);
-	cr_expect_eq(ck_ca_fused_share(&f, 0, 48, 20, 0, &s, &err), -EINVAL);
-	cr_expect_eq(ck_ca_fused_share(&f, 0, 48, 24, 12, &s, &err), -EINVAL);
-	cr_expect_eq(ck_ca_fused_share(&f, 0, 48, 0, 0, &s, &err), -EINVAL);
+	cr_expect_eq(divides(&f, 50, 0, 25), -EINVAL);
+	cr_expect_eq(divides(&f, 48, 0, 20), -EINVAL);
+	cr_expect_eq(divides(&f, 48, 12, 24), -EINVAL);
+	cr_expect_eq(divides(&f, 48, 0, 0), -EINVAL);
 	cr_assert_eq(get(&f, "30+18"), 0);
-	cr_expect_eq(ck_ca_fused_share(&f, 0, 48, 12, 0, &s, &err), -EINVAL);
+	cr_expect_eq(divides(&f, 48, 0, 12), -EINVAL);
 	for (const char *const *v =
 		     (const char *const[]){ "", "0", "9", "-1", "3+", "+3",
 					    "3,3", "yes", NULL };

@@ -2,7 +2,7 @@
 /* Which states may have been joined in the order of ranks, by their shapes. */
 #include "core/catalog/dump.h"
 #include "core/catalog/catalog.h"
-#include "core/format/colossalai/joined.h"
+#include "core/format/colossalai/colossalai.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void expect(const char *want)
 	char got[256] = "";
 
 	cr_assert(b && fd >= 0);
-	cr_assert_eq(ck_ca_joined_say(&joined, b, &err), 0);
+	cr_assert_eq(ck_ca_joined_report(&joined, b, &err), 0);
 	cr_assert_eq(ck_builder_finish(b, "colossalai", fd, &err), 0, "%s",
 		     err.msg);
 	ck_builder_free(b);
