@@ -3,9 +3,11 @@
 
 #include "core/base/auto.h"
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void no(const char *what)
 {
@@ -85,6 +87,21 @@ void sk_put(const struct shardkit *k, const char *file, const void *bytes,
 
 	if (!f || fwrite(bytes, 1, len, f) != len || fclose(f))
 		no(file);
+}
+
+void sk_spoil(const struct shardkit *k, const char *file, uint64_t off)
+{
+	ck_auto_fd int fd = open(sk_path(k, file), O_WRONLY);
+	struct stat was, is;
+
+	if (fd < 0 || fstat(fd, &was))
+		no(file);
+	/* file times have the kernel's tick */
+	do {
+		if (pwrite(fd, "spoilt", 6, (off_t)off) != 6 || fstat(fd, &is))
+			no(file);
+	} while (is.st_mtim.tv_sec == was.st_mtim.tv_sec &&
+		 is.st_mtim.tv_nsec == was.st_mtim.tv_nsec);
 }
 
 uint32_t sk_src(struct shardkit *k, const char *file)

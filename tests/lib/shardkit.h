@@ -51,6 +51,8 @@ unsigned char *sk_bytes(const struct shardkit *k, const struct sk_part *p,
 uint32_t sk_part(struct shardkit *k, const struct sk_part *p);
 void sk_put(const struct shardkit *k, const char *file, const void *bytes,
 	    uint64_t len);
+/* Writes over six bytes at @off, so that the file's time is another too. */
+void sk_spoil(const struct shardkit *k, const char *file, uint64_t off);
 /* A source for a file that is there. */
 uint32_t sk_src(struct shardkit *k, const char *file);
 const char *sk_path(const struct shardkit *k, const char *file);

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const uint64_t origin[8];
@@ -89,13 +88,7 @@ static void put_other(struct shardkit *k, const char *name)
 
 static void write_into(struct shardkit *k, const char *name)
 {
-	struct timespec ts = { .tv_nsec = 20000000 };
-	int fd = open(sk_path(k, name), O_WRONLY);
-
-	/* File times have the kernel's tick. */
-	nanosleep(&ts, NULL);
-	cr_assert_eq(pwrite(fd, "spoilt", 6, 5000), 6);
-	close(fd);
+	sk_spoil(k, name, 5000);
 }
 
 static void make_link(struct shardkit *k, const char *name)
