@@ -21,8 +21,8 @@ for f in $scripts $(find core fs mount-helpers tests -name '*.[ch]'); do
 	head -n 3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' ||
 		no "$f: no SPDX line at the top"
 done
-for t in tests/cmd/*.sh tests/mount/*.sh; do
-	[ ! -e "$t" ] || grep -q 'common\.sh"' "$t" ||
+for t in $(find tests/cmd tests/mount -name '*.sh' ! -path '*/lib/*' | sort); do
+	grep -q 'common\.sh"' "$t" ||
 		no "$t: does not source tests/common.sh"
 done
 exit $status

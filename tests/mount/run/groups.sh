@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints of several folders each, as accelerate and others leave them.
+LIMIT=60
+. "$(dirname "$0")/../lib/common.sh"
+requires cmp find du
+
+CKPT=$here/tests/demo/checkpoint
+T=tensors/model.lm_head.weight
+RUN=$WORK/run
+save() { # STEP FOLDER...
+	local step=$1 f
+	mkdir "$RUN/.$step"
+	for f in "${@:2}"; do cp -r "$CKPT" "$RUN/.$step/$f"; done
+	cp "$here"/tests/formats/torch/views/in/*.pt "$RUN/.$step/scheduler.bin"
+	mv "$RUN/.$step" "$RUN/$step"
+}
+mkdir "$RUN"
+save checkpoint-9 pytorch_model_fsdp_0 optimizer_0
+save checkpoint-10 model optimizer scheduler
+"$UNSHARD" ls "$RUN" >"$WORK/ls" || fail "ls: $(cat "$WORK/ls")"
+grep -q '^complete .* checkpoint-10  (latest)  holds model, optimizer, sch' \
+	"$WORK/ls" || fail "$(cat "$WORK/ls")"
+mount_ckpt "$RUN"
+[ "$(ls -A "$MNT" | tr '\n' ' ')" = \
+	".unshard checkpoint-10 checkpoint-9 latest " ] || fail "$(ls -A "$MNT")"
+[ "$(ls -A "$MNT/checkpoint-9" | tr '\n' ' ')" = \
+	"optimizer_0 pytorch_model_fsdp_0 scheduler.bin shards " ] ||
+	fail "$(ls -A "$MNT/checkpoint-9")"
+diff -r "$MNT/checkpoint-9/shards" "$RUN/checkpoint-9" ||
+	fail "shards of a folder of several"
+[ "$(readlink "$MNT/latest")" = checkpoint-10 ] || fail latest
+for d in checkpoint-9/pytorch_model_fsdp_0 checkpoint-9/optimizer_0 \
+	latest/model latest/optimizer latest/scheduler; do
+	(cd "$MNT/$d/tensors" && sha256sum --quiet -c \
+		"$here/tests/demo/expected.sha256") || fail "$d"
+done
+[ ! -s "$MNT/.unshard/problems" ] || fail "$(cat "$MNT/.unshard/problems")"
+stat -c %i "$MNT"/checkpoint-*/* | sort | uniq -d | grep . &&
+	fail "one inode for two"
+ls -lR "$MNT" >/dev/null || fail "ls -lR"
+du -s "$MNT" >/dev/null || fail du
+cp -r "$MNT/checkpoint-9" "$WORK/copy" || fail "cp -r"
+chmod -R u+w "$WORK/copy"
+
+# Parts come and go.
+exec 7<"$MNT/checkpoint-9/optimizer_0/$T"
+rm -rf "$RUN/checkpoint-9/optimizer_0"
+wait_for 5 test ! -e "$MNT/checkpoint-9/optimizer_0" || fail "still there"
+cat <&7 >"$WORK/rest" 2>"$WORK/err" &&
+	cmp "$WORK/rest" "$MNT/latest/model/$T" || grep -q Stale "$WORK/err" ||
+	fail "an open file: $(cat "$WORK/err")"
+exec 7<&-
+same "$MNT/checkpoint-9/pytorch_model_fsdp_0/$T" "$MNT/latest/model/$T"
+rm "$RUN/checkpoint-10/model/.metadata"
+wait_for 5 test "$(readlink "$MNT/latest")" = checkpoint-9 ||
+	fail "latest lacks its model: $(readlink "$MNT/latest")"
+grep -q 'error: checkpoint-10/model: ' "$MNT/.unshard/problems" ||
+	fail "nothing said: $(cat "$MNT/.unshard/problems")"
+save checkpoint-11 model
+wait_for 5 test -e "$MNT/checkpoint-11/model/$T" || fail "a new one"
+umount_ckpt
+done_ok
