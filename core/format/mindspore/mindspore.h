@@ -270,8 +270,7 @@ struct mindspore_set {
 	char against[CK_ERR_MAX]; /* why the strategy is another run's; or "" */
 };
 
-/* Reads the names, shapes and places of the file of @rank; damage is a problem.
- */
+/* What the file of @rank describes; damage is a problem. */
 int ck_mindspore_read(struct mindspore_set *s, const char *name, uint32_t rank,
 		      struct ck_err *err);
 void ck_mindspore_set_free(struct mindspore_set *s);

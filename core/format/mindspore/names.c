@@ -227,24 +227,6 @@ static bool is_file_of_rank(const char *name)
 	       ck_has_suffix(name, ".safetensors");
 }
 
-/* What the file of @rank is called, or its first part. */
-static void name_of(struct ck_str *out, const char *key, uint32_t rank,
-		    bool part)
-{
-	const char *open = strstr(key, "{r}"), *dot = strrchr(key, '.');
-
-	for (const char *at = key; *at; at++) {
-		if (part && at == dot)
-			ck_str_puts(out, "_part0");
-		if (at == open) {
-			ck_str_fmt(out, "%u", rank);
-			at += 2;
-		} else {
-			ck_str_add(out, at, 1);
-		}
-	}
-}
-
 struct naming {
 	const struct ck_dir *dir;
 	const char *key;
@@ -252,15 +234,24 @@ struct naming {
 	void *ctx;
 };
 
+/* What the file of @rank is called, and its first part. */
 static int name_both(const struct naming *n, const char *folder, uint32_t rank,
 		     struct ck_err *err)
 {
+	static const char *const parts[] = { "", "_part0" };
+	const char *dot = strrchr(n->key, '.'), *open = strstr(n->key, "{r}");
+	const char *before = open ? open : dot, *after = open ? open + 3 : dot;
+	char number[16] = "";
 	int ret = 0;
 
-	for (int part = 0; part < 2 && !ret; part++) {
+	if (open)
+		snprintf(number, sizeof(number), "%u", rank);
+	for (size_t i = 0; i < CK_ARRAY_LEN(parts) && !ret; i++) {
 		ck_auto_str struct ck_str base = { 0 };
 
-		name_of(&base, n->key, rank, part);
+		ck_str_fmt(&base, "%.*s%s%.*s%s%s", (int)(before - n->key),
+			   n->key, number, (int)(dot - after), after, parts[i],
+			   dot);
 		ret = base.failed ? ck_no_memory(err) :
 				    n->fn(n->ctx, folder, base.v);
 	}

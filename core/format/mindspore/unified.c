@@ -91,93 +91,90 @@ static int add_entry(struct unified *u, const struct ck_st_file *f,
 	return ck_st_file_add(f, e, NULL, NULL, u->b, err);
 }
 
+/* Once, whoever names it. */
 static int read_file(struct unified *u, const char *name, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *in = NULL;
+	bool rest = !strcmp(name, REST);
+	size_t before = u->seen.nr;
 	struct ck_st_file f;
 	struct ck_err why = { 0 };
 	uint32_t src;
-	int ret = ck_dir_source(u->dir, u->b, name, &src, &in, err);
-
-	if (ret || !in)
-		return ret;
-	ret = ck_st_file_read(&f, name, src, in, 0, &why);
-	if (ret && ret != -EINVAL && err)
-		*err = why;
-	for (size_t i = 0; i < f.tensors.nr && !ret; i++)
-		ret = add_entry(u, &f, &f.tensors.v[i], !strcmp(name, REST),
-				err);
-	if (!ret)
-		ret = ck_st_file_say_tail(&f, u->b, err);
-	ck_st_file_free(&f);
-	return ret == -EINVAL && why.code ?
-		       mindspore_report(u->b, CK_ERROR, name, err, "%s",
-					why.msg) :
-		       ret;
-}
-
-static int read_once(struct unified *u, const char *name, struct ck_err *err)
-{
-	size_t before = u->seen.nr;
+	int ret;
 
 	if (ck_strmap_put(&u->seen, name, strlen(name)) == CK_STRMAP_NONE)
 		return ck_no_memory(err);
-	return u->seen.nr > before ? read_file(u, name, err) : 0;
-}
-
-static int report_absent(struct unified *u, struct ck_err *err)
-{
-	const char *name;
-	json_t *file;
-	int ret = 0;
-
-	json_object_foreach((json_t *)u->map, name, file)
-	{
-		size_t len = strlen(name);
-
-		if (json_object_getn(u->found, name, len))
-			continue;
-		ret = ck_builder_refuse(u->b, 0, name, len, err,
-					MAP " says that it is in %s, which %s",
-					json_string_value(file),
-					"does not hold it");
-		if (ret)
-			return ret;
-	}
-	return 0;
+	if (u->seen.nr == before)
+		return 0;
+	ret = ck_dir_source(u->dir, u->b, name, &src, &in, err);
+	if (ret || !in)
+		return ret;
+	ret = ck_st_file_read(&f, name, src, in, 0, &why);
+	if (ret)
+		ret = ret == -EINVAL ? mindspore_report(u->b, CK_ERROR, name,
+							err, "%s", why.msg) :
+				       ck_fail(err, -ret, "%s", why.msg);
+	for (size_t i = 0; i < f.tensors.nr && !ret && !why.code; i++)
+		ret = add_entry(u, &f, &f.tensors.v[i], rest, err);
+	if (!ret && !why.code)
+		ret = ck_st_file_say_tail(&f, u->b, err);
+	ck_st_file_free(&f);
+	return ret;
 }
 
 /* Parameters of no dimension and the like; a net may have none. */
-static int read_rest(struct unified *u, struct ck_err *err)
+static int read_all(struct unified *u, struct ck_err *err)
 {
+	const char *name;
+	json_t *file;
+	int ret;
+
+	json_object_foreach((json_t *)u->map, name, file)
+	{
+		ret = read_file(u, json_string_value(file), err);
+		if (ret)
+			return ret;
+	}
 	if (ck_dir_has(u->dir, REST))
-		return read_once(u, REST, err);
+		return read_file(u, REST, err);
 	return mindspore_report(u->b, CK_NOTE, NULL, err,
 				"no " REST " is beside " MAP
 				", which does not name what is in it: if "
 				"there was one, it is lost");
 }
 
+static int report_lost(struct unified *u, struct ck_err *err)
+{
+	const char *name;
+	json_t *file;
+
+	json_object_foreach((json_t *)u->map, name, file)
+	{
+		int ret =
+			json_object_get(u->found, name) ?
+				0 :
+				ck_builder_refuse(
+					u->b, 0, name, strlen(name), err,
+					MAP
+					" says that it is in %s, which does not hold it",
+					json_string_value(file));
+
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
 int ck_mindspore_unified(const struct ck_dir *dir, struct ck_builder *b,
 			 struct ck_err *err)
 {
 	struct unified u = { .dir = dir, .b = b, .found = json_object() };
-	const char *name;
-	json_t *file;
 	int ret = u.found ? read_map(&u, err) : ck_no_memory(err);
 
-	if (!ret) {
-		json_object_foreach((json_t *)u.map, name, file)
-		{
-			ret = read_once(&u, json_string_value(file), err);
-			if (ret)
-				break;
-		}
-	}
 	if (!ret)
-		ret = read_rest(&u, err);
+		ret = read_all(&u, err);
 	if (!ret)
-		ret = report_absent(&u, err);
+		ret = report_lost(&u, err);
 	json_decref(u.json);
 	json_decref(u.found);
 	ck_strmap_free(&u.seen);
