@@ -19,7 +19,6 @@
 #include "core/format/format.h"
 #include "core/parse/pickle_query.h"
 
-#include <errno.h>
 #include <stdbool.h>
 
 #define DEEPSPEED_MAX_RANKS (1u << 20)
@@ -76,11 +75,6 @@ struct deepspeed_load {
 			   &(const struct ck_problem_in){                      \
 				   .severity = (severity_), .file = (file_) }, \
 			   (err_), __VA_ARGS__)
-
-static inline int ck_deepspeed_no_memory(struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "no memory for a checkpoint of DeepSpeed");
-}
 
 /* ---- files.c ---- */
 
@@ -233,7 +227,8 @@ struct deepspeed_member {
 /* What the ranks that share a parameter group hold, partition by partition. */
 struct deepspeed_vec {
 	uint64_t count; /* of partitions */
-	uint64_t size; /* elements of one; 0: it cannot be used */
+	bool each; /* stage 3: each parameter is partitioned by itself */
+	uint64_t size; /* else elements of one; 0: it cannot be used */
 	struct deepspeed_member *of;
 	/* Of experts: */
 	const char *name; /* of the group */
@@ -380,20 +375,6 @@ int ck_deepspeed_add_value(struct deepspeed_load *ld,
 int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
 			   struct ck_err *err);
 
-/* ---- layers.c, ties.c ---- */
-
-/* Layer files of the pipeline engine. */
-int ck_deepspeed_layers_add(struct deepspeed_load *ld, struct ck_err *err);
-/*
- * Without ZeRO: 1 and the layer whose parameters stages have states of that
- * have no file of it; 0: none, or it cannot be told; or -errno.  *left: how
- * many states no layer's file accounts for; 0 also where this is not known.
- */
-int ck_deepspeed_tied_layer(struct deepspeed_load *ld, unsigned *layer,
-			    size_t *left);
-
-/* ---- experts.c, moe.c ---- */
-
 int ck_deepspeed_experts_add(struct deepspeed_load *ld, struct ck_err *err);
 /* Registers the experts' files that @m counts and that are not there. */
 int ck_deepspeed_experts_check(const struct deepspeed_model *m,
@@ -402,6 +383,14 @@ int ck_deepspeed_experts_check(const struct deepspeed_model *m,
 int ck_deepspeed_add_rest(struct deepspeed_load *ld, struct ck_torch_open *f,
 			  const char *prefix, const char *const *skip,
 			  struct ck_err *err);
+
+/* ---- layers.c ---- */
+
+/* Layer files of the pipeline engine. */
+int ck_deepspeed_layers_add(struct deepspeed_load *ld, struct ck_err *err);
+
+/* ---- moe.c ---- */
+
 /* Where there are experts, in the place of ck_deepspeed_zero_add(). */
 int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct deepspeed_model *m,
 			 struct ck_err *err);

@@ -11,10 +11,10 @@
  */
 #include "core/format/deepspeed/deepspeed.h"
 
+#include "core/assemble/pattern.h"
 #include "core/base/check.h"
 #include "core/container/torch_lost.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,68 +23,41 @@
 
 /* ---- names ---- */
 
-/*
- * Whether @name is @pattern, where '#' stands for a number, at most three of
- * them, which are put into @n.
- */
-static bool fits(const char *name, const char *pattern, unsigned long *n)
-{
-	while (*pattern) {
-		char *end;
-
-		if (*pattern != '#') {
-			if (*name++ != *pattern++)
-				return false;
-			continue;
-		}
-		if (!isdigit((unsigned char)*name))
-			return false;
-		*n = strtoul(name, &end, 10);
-		if (end - name > 9 || *n++ >= DEEPSPEED_MAX_RANKS)
-			return false;
-		name = end;
-		pattern++;
-	}
-	return !*name;
-}
-
 bool ck_deepspeed_is_name(const char *name, struct deepspeed_file *out)
 {
-	static const struct {
-		const char *pattern;
-		enum deepspeed_kind kind;
-		signed char mp, dp; /* which number; -1: none */
-	} t[] = {
-		{ "mp_rank_#_model_states.pt", DEEPSPEED_MODEL, 0, -1 },
-		{ "zero_pp_rank_#_mp_rank_#_model_states.pt", DEEPSPEED_MODEL3,
-		  1, 0 },
-		{ "zero_pp_rank_#_mp_rank_#_optim_states.pt", DEEPSPEED_OPTIM,
-		  1, 0 },
+	static const struct ck_pattern t[] = {
+		{ "mp_rank_#_model_states.pt", DEEPSPEED_MODEL },
+		{ "zero_pp_rank_#_mp_rank_#_model_states.pt",
+		  DEEPSPEED_MODEL3 },
+		{ "zero_pp_rank_#_mp_rank_#_optim_states.pt", DEEPSPEED_OPTIM },
 		{ "bf16_zero_pp_rank_#_mp_rank_#_optim_states.pt",
-		  DEEPSPEED_OPTIM, 1, 0 },
+		  DEEPSPEED_OPTIM },
 		{ "fp16_zero_pp_rank_#_mp_rank_#_optim_states.pt",
-		  DEEPSPEED_OPTIM, 1, 0 },
-		{ "layer_#-model_states.pt", DEEPSPEED_LAYER, -1, 0 },
-		{ "layer_#-model_#-model_states.pt", DEEPSPEED_LAYER, 1, 0 },
+		  DEEPSPEED_OPTIM },
+		{ "layer_#-model_states.pt", DEEPSPEED_LAYER },
+		{ "layer_#-model_#-model_states.pt", DEEPSPEED_LAYER },
 		{ "layer_#_expert_#_mp_rank_#_model_states.pt",
-		  DEEPSPEED_EXPERT, 2, 1 },
-		{ "expert_#_mp_rank_#_model_states.pt", DEEPSPEED_EXPERT, 1,
-		  0 },
+		  DEEPSPEED_EXPERT },
+		{ "expert_#_mp_rank_#_model_states.pt", DEEPSPEED_EXPERT },
 		{ "expp_rank_#_mp_rank_#_optim_states.pt",
-		  DEEPSPEED_EXPERT_OPTIM, 1, 0 },
+		  DEEPSPEED_EXPERT_OPTIM },
 	};
+	struct ck_pattern_found f;
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(t); i++) {
-		unsigned long n[3] = { 0 };
-
-		if (!fits(name, t[i].pattern, n))
-			continue;
-		out->kind = t[i].kind;
-		out->mp = t[i].mp < 0 ? 0 : (unsigned)n[t[i].mp];
-		out->dp = t[i].dp < 0 ? 0 : (unsigned)n[t[i].dp];
-		return true;
+	if (!ck_pattern_find(t, CK_ARRAY_LEN(t), name, &f))
+		return false;
+	for (unsigned i = 0; i < f.nr; i++)
+		if (f.n[i] >= DEEPSPEED_MAX_RANKS || f.to[i] - f.from[i] > 9)
+			return false;
+	/* the last is mp, and the one before it dp or the layer or expert */
+	out->kind = (enum deepspeed_kind)f.kind;
+	out->mp = (unsigned)f.n[f.nr - 1];
+	out->dp = f.nr > 1 ? (unsigned)f.n[f.nr - 2] : 0;
+	if (f.kind == DEEPSPEED_LAYER && f.nr == 1) {
+		out->dp = out->mp;
+		out->mp = 0;
 	}
-	return false;
+	return true;
 }
 
 static int by_rank(const void *pa, const void *pb)
@@ -113,7 +86,7 @@ int ck_deepspeed_files_list(struct deepspeed_load *ld, struct ck_err *err)
 		f.name = ck_arena_fmt(&ld->mem, "%s", l.v[i].name);
 		to = ck_vec_push(&ld->files);
 		if (!f.name || !to)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		*to = f;
 	}
 	if (!ret && ld->files.nr)
@@ -232,7 +205,7 @@ static int compare_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		return 0;
 	ret = ck_torch_place(c->f, leaf->value, &at, NULL);
 	if (ret)
-		return ret == -ENOMEM ? ck_deepspeed_no_memory(err) : 0;
+		return ret == -ENOMEM ? ck_no_memory(err) : 0;
 	ret = ck_deepspeed_compare_one(c->ld, c->f->s->name, c->nr++, &at, err);
 	return ret ? ret : c->nr >= MOST;
 }

@@ -56,7 +56,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 			return CK_MATCH_INDEX;
 	ret = ck_deepspeed_is_universal(dir);
 	if (ret < 0)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	return ret ? CK_MATCH_INDEX : CK_MATCH_NONE;
 }
 
@@ -191,7 +191,7 @@ static int read_degrees(struct deepspeed_load *ld, struct ck_err *err)
 			ret = ck_deepspeed_model_read(&m, NULL);
 			ok = !ret; /* else the next one */
 			if (ret == -ENOMEM)
-				ck_deepspeed_no_memory(err);
+				ck_no_memory(err);
 			else
 				ret = ok ? find_degrees(ld, &m, err) : 0;
 		}
@@ -213,7 +213,7 @@ static int read_stage(struct deepspeed_load *ld, unsigned pp, struct stage *s,
 	s->models = calloc(ld->tp, sizeof(*s->models));
 	s->zeros = calloc(ld->tp, sizeof(*s->zeros));
 	if (!s->models || !s->zeros)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	s->nr = ld->tp;
 	for (unsigned i = 0; i < s->nr && !ret; i++) {
 		struct deepspeed_model *m = &s->models[i];
@@ -312,7 +312,7 @@ static int add_stage(struct deepspeed_load *ld, struct stage *s,
 
 			if (ck_strmap_keep(&ld->trained, &ld->mem, p->name,
 					   p->name_len) == CK_STRMAP_NONE)
-				return ck_deepspeed_no_memory(err);
+				return ck_no_memory(err);
 		}
 	return ret;
 }
@@ -324,7 +324,7 @@ static int add_stages(struct deepspeed_load *ld, struct ck_err *err)
 	int ret = 0;
 
 	if (!late)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (unsigned pp = 0; pp < ld->pp && !ret; pp++) {
 		struct stage *s = &late[pp];
 
@@ -383,7 +383,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	if (!ret)
 		ret = ck_deepspeed_files_list(&ld, err);
 	if (!ret && universal < 0)
-		ret = ck_deepspeed_no_memory(err);
+		ret = ck_no_memory(err);
 	if (!ret && !ld.files.nr && !ld.universal)
 		ret = ck_fail(err, EINVAL,
 			      "%s: no files as DeepSpeed names them",

@@ -96,7 +96,7 @@ static int add_value(void *ctx, const char *key, size_t len, ck_pv v,
 	const char *copy = ck_arena_copy(rd->mem, key, len);
 
 	if (!to || !copy)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = (struct deepspeed_group_key){ rd->group, copy, len };
 	if (is_key(key, len, CK_OPTIM_PARAMS))
 		return 0;
@@ -105,7 +105,7 @@ static int add_value(void *ctx, const char *key, size_t len, ck_pv v,
 	ck_str_puts(&rd->g->values, "=");
 	rd->g->odd |= !put_value(rd, v);
 	ck_str_puts(&rd->g->values, ";");
-	return rd->g->values.failed ? ck_deepspeed_no_memory(err) : 0;
+	return rd->g->values.failed ? ck_no_memory(err) : 0;
 }
 
 /* ---- numbers beside vectors ---- */
@@ -128,7 +128,7 @@ static int add_number(struct reading *rd, uint32_t vector, const char *key,
 	n.key = ck_arena_copy(rd->mem, key, len);
 	to = ck_vec_push(&rd->g->number);
 	if (ret < 0 || !n.key || !to)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = n;
 	return 0;
 }
@@ -200,7 +200,7 @@ static int add_group(struct reading *rd, ck_pv group, struct ck_err *err)
 					   "the vectors one after another");
 		to = ck_vec_push(&rd->g->vectors);
 		if (!to)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		*to = rd->group;
 	}
 	return ck_optim_group_each(rd->p, group, add_value, rd, err);

@@ -220,7 +220,7 @@ int ck_deepspeed_master_check(struct deepspeed_zero *z, struct ck_err *err)
 	best = calloc(2 * nr + 1, sizeof(*best));
 	v = calloc(z->ranks.nr + 1, sizeof(*v));
 	if (!best || !v || judge(z, best, v))
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < z->ranks.nr; i++)
 		agrees |= v[i].nr_agree && !v[i].nr_differ;
 	ret = 0;

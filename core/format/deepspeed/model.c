@@ -53,7 +53,7 @@ static int add_param(struct deepspeed_model *m, ck_pv key, ck_pv shape,
 	to = ck_vec_push(&m->params);
 	if (!to || ck_strmap_put(&m->by_name, new.name, new.name_len) ==
 			   CK_STRMAP_NONE)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = new;
 	return 0;
 }
@@ -106,7 +106,7 @@ static int read_aliases(struct deepspeed_model *m, ck_pv shared,
 			continue;
 		to = ck_vec_push(&m->aliases);
 		if (!to)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		*to = a;
 	}
 	return 0;
@@ -140,7 +140,7 @@ static int add_affine(struct deepspeed_model *m, const char *s, size_t len,
 		return 0;
 	name = ck_arena_alloc(&m->ld->mem, len);
 	if (!name)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	if (!unescape(s + 1, len - 2, name) ||
 	    ck_strmap_get(&m->affine_names, name, strlen(name)) !=
 		    CK_STRMAP_NONE)
@@ -148,7 +148,7 @@ static int add_affine(struct deepspeed_model *m, const char *s, size_t len,
 	to = ck_vec_push(&m->affine_values);
 	if (!to || ck_strmap_put(&m->affine_names, name, strlen(name)) ==
 			   CK_STRMAP_NONE)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = value;
 	return 0;
 }
@@ -224,7 +224,7 @@ static int add_piece(const struct ck_pickle *p, ck_pv v, struct ck_cut *cut,
 	unsigned rank;
 
 	if (!piece)
-		return ck_deepspeed_no_memory(why);
+		return ck_no_memory(why);
 	*piece = (struct ck_cut_piece){ 0 };
 	if (!ck_pq(p, v, "shape", &shape) || !ck_pq(p, v, "source", &source) ||
 	    !ck_pq(p, v, "dest", &dest) ||

@@ -99,7 +99,7 @@ static int add_member(struct deepspeed_zero *z, const struct deepspeed_rank *r,
 	if (!v) {
 		v = ck_vec_push(&z->vecs);
 		if (!v)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		*v = (struct deepspeed_vec){
 			.name = g->name,
 			.nth = g->nth,
@@ -111,7 +111,7 @@ static int add_member(struct deepspeed_zero *z, const struct deepspeed_rank *r,
 					     g->count * sizeof(*v->of)),
 		};
 		if (!v->of)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 	}
 	v->of[r->dp / nr_ep] = (struct deepspeed_member){ r, group };
 	return 0;
@@ -163,7 +163,7 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
 	int ret = ck_torch_place(f, t->v, &at, NULL);
 
 	if (ret)
-		return ret == -ENOMEM ? ck_deepspeed_no_memory(err) : 0;
+		return ret == -ENOMEM ? ck_no_memory(err) : 0;
 	if (!ck_dims_volume(at.t.shape, at.t.rank, &new.numel))
 		return 0;
 	run = ck_deepspeed_run(NULL, &at, 0);
@@ -176,7 +176,7 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
 	new.name = ck_arena_copy(&j->ld->mem, t->name, t->len);
 	to = ck_vec_push(&j->weights);
 	if (!to || !new.name)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = new;
 	return 0;
 }
@@ -254,7 +254,7 @@ static int list_weights(struct job *j, const struct deepspeed_model *m,
 	int ret;
 
 	if (!by)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < nr; i++)
 		by[i] = &file[i];
 	qsort(by, nr, sizeof(*by), model_order);
@@ -420,7 +420,7 @@ static int place_vec(struct job *j, struct deepspeed_vec *v, struct ck_err *err)
 		ret = walk_vec(j, v, all, &pos, &two);
 	}
 	if (ret)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	if (!two && all - pos <= MAX_SLACK * v->count)
 		return 0;
 	forget(j, v);
@@ -547,7 +547,7 @@ static int keep_order(struct job *j, struct ck_err *err)
 		struct deepspeed_placed *to = ck_vec_push(&z->placed);
 
 		if (!to)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		*to = (struct deepspeed_placed){ .name = j->weights.v[i].name };
 		if (!vector_of(z, j->weights.v[i].vec, first, &to->vector))
 			z->unplaced = "a group of it is not in the first file";

@@ -109,7 +109,7 @@ static int add_trained(struct deepspeed_load *ld, struct deepspeed_stage *s,
 	const char *copy = ck_arena_copy(&ld->mem, name, len);
 
 	if (!to || !copy)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = (struct deepspeed_trained){
 		.name = copy,
 		.vector = vector,
@@ -153,7 +153,7 @@ static int list_params(struct deepspeed_stage *s,
 	int dealt = is_dealt(z, g, &s->why), ret = 0;
 
 	if (dealt < 0)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < nr && !z->m->stage3 && z->vecs.nr; i++)
 		if (!z->vecs.v[p[i].group].size)
 			s->why = "vectors of it contradict each other";
@@ -195,14 +195,14 @@ static int keep_states(struct deepspeed_load *ld, const struct ck_strmap *kinds,
 		if (strcmp(kinds->v[i].s, "fp32") != 0 &&
 		    ck_strmap_keep(&ld->order->states, &ld->mem, kinds->v[i].s,
 				   kinds->v[i].len) == CK_STRMAP_NONE)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 	return 0;
 }
 
 int ck_deepspeed_order_new(struct deepspeed_load *ld, struct ck_err *err)
 {
 	ld->order = calloc(1, sizeof(*ld->order));
-	return ld->order ? 0 : ck_deepspeed_no_memory(err);
+	return ld->order ? 0 : ck_no_memory(err);
 }
 
 int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err)
@@ -218,7 +218,7 @@ int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err)
 	if (!o->stage) {
 		o->stage = calloc(ld->pp, sizeof(*o->stage));
 		if (!o->stage)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		o->nr = ld->pp;
 	}
 	s = &o->stage[z->m->mp / ld->tp];
@@ -303,7 +303,7 @@ static int make_number(struct numbering *s, struct deepspeed_number *n,
 		return 0;
 	put_number(&bytes, n);
 	if (bytes.failed)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	n->nr_bytes = bytes.len;
 	return ck_builder_mem(s->ld->b, bytes.v, bytes.len, &n->src, err);
 }
@@ -318,7 +318,7 @@ static int add_number(struct numbering *s, struct deepspeed_number *n,
 	ck_str_fmt(&name, OPTIMIZER "." CK_OPTIM_STATE ".%" PRIu64 ".", id);
 	ck_str_add(&name, n->key, n->len);
 	if (name.failed)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	o.src = n->src;
 	o.len = n->nr_bytes;
 	o.name = name.v;
@@ -339,7 +339,7 @@ static int number_param(struct numbering *s, struct deepspeed_groups *g,
 	int ret = 0;
 
 	if (at == CK_STRMAP_NONE)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	if (at != id) /* tied: another stage has it */
 		return 0;
 	for (size_t i = 0; i < s->o->states.nr && !ret; i++) {
@@ -348,7 +348,7 @@ static int number_param(struct numbering *s, struct deepspeed_groups *g,
 		full.len = 0;
 		ck_str_fmt(&full, "%s.%s", k->s, p->name);
 		if (full.failed)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		ret = ck_optim_state_path(&s->g, full.v, full.len, id, k->s,
 					  k->len, err);
 	}

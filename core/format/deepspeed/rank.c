@@ -59,7 +59,7 @@ static int add_flat(struct reading *rd, uint32_t state, uint32_t group, ck_pv v,
 	new.run.len = at->t.shape[0];
 	to = ck_vec_push(&rd->r->flats);
 	if (!to)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = new;
 	return 0;
 }
@@ -135,13 +135,13 @@ static int add_state(void *ctx, uint32_t vector, ck_pv key, ck_pv v,
 			return 0;
 		ret = ck_torch_number(rd->f, v, &r->step);
 		r->has_step = ret > 0 && r->step >= 0 && r->step < 1e15;
-		return ret < 0 ? ck_deepspeed_no_memory(err) : 0;
+		return ret < 0 ? ck_no_memory(err) : 0;
 	}
 	if (!ck_torch_is_rebuild(rd->p, v))
 		return 0;
 	state = ck_strmap_keep(&rd->z->states, &rd->z->ld->mem, name, len);
 	if (state == CK_STRMAP_NONE)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	return state < DEEPSPEED_MAX_STATES ?
 		       add_flat(rd, state, vector, v, err) :
 		       ck_fail(err, E2BIG, "over %d optimizer states",
@@ -240,7 +240,7 @@ static int read_paddings(struct reading *rd, ck_pv lists, struct ck_err *err)
 			uint64_t *to = ck_vec_push(&rd->r->paddings);
 
 			if (!to)
-				return ck_deepspeed_no_memory(err);
+				return ck_no_memory(err);
 			if (!ck_pv_int(rd->p, item, &n) || n < 0)
 				return ck_fail(
 					err, EINVAL,
@@ -269,7 +269,7 @@ static int add_slice(struct reading *rd, uint32_t group, const char *name,
 	}
 	to = ck_vec_push(&rd->r->slices);
 	if (!to)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = (struct deepspeed_slice){ param, (uint64_t)start,
 					(uint64_t)numel };
 	return 0;
@@ -298,7 +298,7 @@ static int read_slices(struct reading *rd, ck_pv lists, struct ck_err *err)
 			else if (ck_strmap_keep(&rd->z->trained,
 						&rd->z->ld->mem, name,
 						len) == CK_STRMAP_NONE)
-				ret = ck_deepspeed_no_memory(err);
+				ret = ck_no_memory(err);
 		}
 	}
 	return ret;
@@ -314,14 +314,14 @@ static int add_group(struct reading *rd, ck_pv v, struct ck_err *err)
 	size_t len = 0;
 
 	if (!to)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	ck_pq_str(rd->p, v, "name", &s, &len);
 	*to = (struct deepspeed_group){
 		.name = ck_arena_copy(&rd->z->ld->mem, s, len),
 		.moe = ck_pq_int_or(rd->p, v, "moe", 0),
 	};
 	if (!to->name)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i + 1 < r->groups.nr; i++)
 		to->nth += !strcmp(r->groups.v[i].name, to->name);
 	return 0;
@@ -451,7 +451,7 @@ static int read_one(struct deepspeed_zero *z, const struct deepspeed_file *file,
 	int ret;
 
 	if (!r)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*r = (struct deepspeed_rank){ .file = file, .dp = file->dp };
 	ret = ck_deepspeed_open_all(z->ld, &f, file->name, &ok, err);
 	if (ret || !ok)
@@ -468,7 +468,7 @@ int ck_deepspeed_zero_read(struct deepspeed_zero *z, struct ck_err *err)
 	int ret = 0;
 
 	if (ck_strmap_put(&z->states, "fp32", 4) == CK_STRMAP_NONE)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < nr && !ret; i++)
 		ret = read_one(z, &file[i], err);
 	return ret;

@@ -7,6 +7,7 @@
  */
 #include "core/format/deepspeed/deepspeed.h"
 
+#include "core/assemble/pattern.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 
@@ -38,24 +39,20 @@ static const struct ck_audit_words count_words = {
 /* The number in "global_stepN", as the folder is called by itself; or -1. */
 static int64_t folder_step(const struct ck_dir *dir)
 {
-	static const char prefix[] = "global_step";
-	size_t end = strlen(dir->path), at, nr;
-	int64_t n = 0;
+	static const struct ck_pattern step = { "global_step#", 0 };
+	const char *end = dir->path + strlen(dir->path), *at;
+	struct ck_pattern_found f;
+	char name[32] = "";
 
-	while (end && dir->path[end - 1] == '/')
+	while (end > dir->path && end[-1] == '/')
 		end--;
-	for (at = end; at && dir->path[at - 1] != '/';)
+	for (at = end; at > dir->path && at[-1] != '/';)
 		at--;
-	nr = end - at;
-	if (nr < sizeof(prefix) || nr > sizeof(prefix) + 15 ||
-	    memcmp(dir->path + at, prefix, sizeof(prefix) - 1) != 0)
-		return -1;
-	for (at += sizeof(prefix) - 1; at < end; at++) {
-		if (dir->path[at] < '0' || dir->path[at] > '9')
-			return -1;
-		n = n * 10 + (dir->path[at] - '0');
-	}
-	return n;
+	if (end - at < (ptrdiff_t)sizeof(name))
+		memcpy(name, at, (size_t)(end - at));
+	return ck_pattern_find(&step, 1, name, &f) && f.to[0] - f.from[0] < 17 ?
+		       (int64_t)f.n[0] :
+		       -1;
 }
 
 static bool has_steps(const struct ck_pickle *p, int64_t *steps)
@@ -87,14 +84,14 @@ int ck_deepspeed_find_steps(struct deepspeed_load *ld, struct ck_err *err)
 	size_t meant;
 
 	if (!v)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t i = 0; i < ld->files.nr; i++) {
 		if (f[i].kind > DEEPSPEED_MODEL3 ||
 		    (i && f[i].kind == f[i - 1].kind && f[i].mp == f[i - 1].mp))
 			continue;
 		v[a.nr].name = f[i].name;
 		if (peek(ld->dir, &v[a.nr++]))
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 	}
 	ck_audit_vote(&a, &vote);
 	meant = vote.named != CK_AUDIT_NONE ? vote.named : vote.most;
@@ -136,29 +133,32 @@ int ck_deepspeed_check_beside(struct deepspeed_load *ld,
 
 /* ---- optimizer files ---- */
 
-/* A file of another run lies beside: it is not used. */
+/*
+ * The ranks by their numbers; files of another run that lie beside are not
+ * used.
+ */
 static int drop_strays(struct deepspeed_zero *z, const struct ck_audit *a,
 		       size_t meant, struct ck_err *err)
 {
-	size_t kept = 0;
-	int ret = 0;
+	struct deepspeed_rank *v = calloc(z->count, sizeof(*v));
+	int ret = v ? 0 : ck_no_memory(err);
 
-	for (size_t i = 0; i < a->nr && !ret; i++) {
+	for (size_t i = 0; i < a->nr; i++) {
 		struct deepspeed_rank *r = &z->ranks.v[i];
 
-		if (r->dp < z->count && (!r->usable || r->count == z->count) &&
-		    (!kept || z->ranks.v[kept - 1].dp != r->dp)) {
-			struct deepspeed_rank mine = *r;
-
-			*r = (struct deepspeed_rank){ 0 };
-			z->ranks.v[kept++] = mine;
+		if (v && r->dp < z->count && !v[r->dp].file &&
+		    (!r->usable || r->count == z->count)) {
+			v[r->dp] = *r;
 			continue;
 		}
-		ret = ck_audit_say(a, i, meant, &count_words, z->ld->b, err);
+		if (!ret)
+			ret = ck_audit_say(a, i, meant, &count_words, z->ld->b,
+					   err);
 		ck_deepspeed_rank_free(r);
 	}
-	if (!ret) /* else what is left is freed with the others */
-		z->ranks.nr = kept;
+	free(z->ranks.v);
+	z->ranks.v = v;
+	z->ranks.nr = z->ranks.room = v ? z->count : 0;
 	return ret;
 }
 
@@ -166,34 +166,36 @@ static int drop_strays(struct deepspeed_zero *z, const struct ck_audit *a,
  * Which step the ranks are of, where they differ: that of the model file, else
  * that of more than half of them.
  */
-static int drop_other_steps(struct deepspeed_zero *z, struct ck_audit *a,
-			    struct ck_err *err)
+static int drop_other_steps(struct deepspeed_zero *z, struct ck_err *err)
 {
 	const int64_t step = z->m->steps - z->m->skipped;
+	ck_auto_free struct ck_audit_file *v =
+		calloc(z->ranks.nr + 1, sizeof(*v));
+	struct ck_audit a = { .v = v,
+			      .nr = z->ranks.nr,
+			      .facts = 1,
+			      .world = -1,
+			      .named = z->m->steps < 0 ? NULL : &step };
 	struct ck_audit_vote vote;
 	int ret;
 
-	a->nr = z->ranks.nr;
-	a->world = -1;
-	a->named = z->m->steps < 0 ? NULL : &step;
-	for (size_t i = 0; i < a->nr; i++) {
+	if (!v)
+		return ck_no_memory(err);
+	for (size_t i = 0; i < a.nr; i++) {
 		const struct deepspeed_rank *r = &z->ranks.v[i];
 
-		a->v[i] = (struct ck_audit_file){
-			.name = r->file->name,
-			.counts = r->usable && r->has_step,
-			.fact = { (int64_t)r->step },
-		};
+		v[i].name = r->file ? r->file->name : NULL;
+		v[i].counts = r->usable && r->has_step;
+		v[i].fact[0] = (int64_t)r->step;
 	}
-	ck_audit_vote(a, &vote);
+	ck_audit_vote(&a, &vote);
 	if (vote.other == CK_AUDIT_NONE)
 		return 0;
 	ret = ck_audit_report(
-		a, vote.named != CK_AUDIT_NONE ? vote.named : vote.most,
+		&a, vote.named != CK_AUDIT_NONE ? vote.named : vote.most,
 		&step_words, z->ld->b, err);
-	for (size_t i = 0; i < a->nr; i++)
-		z->ranks.v[i].usable &=
-			!z->ranks.v[i].has_step || a->v[i].counts;
+	for (size_t i = 0; i < a.nr; i++)
+		z->ranks.v[i].usable &= !z->ranks.v[i].has_step || v[i].counts;
 	return ret;
 }
 
@@ -237,7 +239,7 @@ static int check_step(struct deepspeed_zero *z, int64_t step,
 		differs = ck_deepspeed_master_differs(z);
 	}
 	if (differs < 0)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	z->two_saves = differs;
 	return deepspeed_problem(
 		z->ld, differs ? CK_ERROR : CK_WARNING, m->f.s->name, err,
@@ -249,41 +251,28 @@ static int check_step(struct deepspeed_zero *z, int64_t step,
 			"they are of two saves, or the optimizer was begun anew");
 }
 
-/* The name of rank @dp's file, as those of the others are. */
-static int add_absent(struct deepspeed_zero *z, unsigned dp, struct ck_err *err)
+/* Files that are not there are called as those of the others are. */
+static int add_absents(struct deepspeed_zero *z, const char *like,
+		       struct ck_err *err)
 {
-	const char *like = z->ranks.v[0].file->name;
 	size_t head = (size_t)(strstr(like, "zero_pp_rank_") + 13 - like);
-	char *name =
-		ck_arena_fmt(&z->ld->mem, "%.*s%u%s", (int)head, like, dp,
-			     like + head + strspn(like + head, "0123456789"));
-	struct deepspeed_rank *r = ck_vec_push(&z->ranks);
-
-	if (!name || !r)
-		return ck_deepspeed_no_memory(err);
-	*r = (struct deepspeed_rank){ .dp = dp, .absent = true };
-	return ck_dir_source(z->ld->dir, z->ld->b, name, &r->src, NULL, err);
-}
-
-static int by_dp(const void *pa, const void *pb)
-{
-	const struct deepspeed_rank *a = pa, *b = pb;
-
-	return a->dp < b->dp ? -1 : a->dp > b->dp;
-}
-
-static int add_absents(struct deepspeed_zero *z, struct ck_err *err)
-{
-	size_t have = z->ranks.nr, i = 0;
+	const char *tail = like + head + strspn(like + head, "0123456789");
 	int ret = 0;
 
-	for (unsigned dp = 0; dp < z->count && !ret; dp++)
-		if (i < have && z->ranks.v[i].dp == dp)
-			i++;
-		else
-			ret = add_absent(z, dp, err);
-	if (!ret)
-		qsort(z->ranks.v, z->ranks.nr, sizeof(*z->ranks.v), by_dp);
+	for (size_t i = 0; i < z->ranks.nr && !ret; i++) {
+		struct deepspeed_rank *r = &z->ranks.v[i];
+		char *name;
+
+		if (r->file)
+			continue;
+		r->dp = (unsigned)i;
+		r->absent = true;
+		name = ck_arena_fmt(&z->ld->mem, "%.*s%zu%s", (int)head, like,
+				    i, tail);
+		ret = name ? ck_dir_source(z->ld->dir, z->ld->b, name, &r->src,
+					   NULL, err) :
+			     ck_no_memory(err);
+	}
 	return ret;
 }
 
@@ -323,26 +312,29 @@ static int drop_all(struct deepspeed_zero *z, const char *what,
 }
 
 /* The one count that all usable files say, or that a whole set says. */
-static int find_count(struct deepspeed_zero *z, struct ck_audit *a,
-		      struct ck_err *err)
+static int find_count(struct deepspeed_zero *z, struct ck_err *err)
 {
+	ck_auto_free struct ck_audit_file *v =
+		calloc(z->ranks.nr + 1, sizeof(*v));
+	const struct ck_audit a = { .v = v, .nr = z->ranks.nr, .facts = 1 };
 	struct ck_audit_vote vote;
 	size_t meant;
 
-	for (size_t i = 0; i < a->nr; i++) {
+	if (!v)
+		return ck_no_memory(err);
+	for (size_t i = 0; i < a.nr; i++) {
 		struct deepspeed_rank *r = &z->ranks.v[i];
 
 		if (r->usable && !r->count)
-			r->count = a->nr;
+			r->count = a.nr;
 		if (r->usable) /* if in doubt; pieces of others are so many */
 			z->count = r->count;
-		a->v[i] =
-			(struct ck_audit_file){ .name = r->file->name,
-						.counts = r->usable,
-						.rank = r->dp,
-						.fact = { (int64_t)r->count } };
+		v[i].name = r->file->name;
+		v[i].counts = r->usable;
+		v[i].rank = r->dp;
+		v[i].fact[0] = (int64_t)r->count;
 	}
-	ck_audit_vote(a, &vote);
+	ck_audit_vote(&a, &vote);
 	meant = vote.other == CK_AUDIT_NONE ? vote.first : vote.whole;
 	if (vote.first == CK_AUDIT_NONE)
 		return drop_all(z, "no optimizer file can be read", err);
@@ -351,31 +343,32 @@ static int find_count(struct deepspeed_zero *z, struct ck_audit *a,
 			z,
 			"the optimizer files are of saves by different numbers of ranks, and none is whole: they are left out",
 			err);
-	z->count = (uint64_t)a->v[meant].fact[0];
-	if (z->count > 64 * a->nr + 64)
+	z->count = (uint64_t)v[meant].fact[0];
+	if (z->count > 64 * a.nr + 64)
 		return drop_all(
 			z,
 			"nearly all optimizer files are missing: they are left out",
 			err);
-	return drop_strays(z, a, meant, err);
+	return drop_strays(z, &a, meant, err);
 }
 
 int ck_deepspeed_zero_join(struct deepspeed_zero *z, struct ck_err *err)
 {
-	ck_auto_free struct ck_audit_file *v =
-		calloc(z->ranks.nr + 1, sizeof(*v));
-	struct ck_audit a = { .v = v, .nr = z->ranks.nr, .facts = 1 };
-	int ret = v ? find_count(z, &a, err) : ck_deepspeed_no_memory(err);
+	const struct deepspeed_rank *r = NULL;
+	const char *like = NULL;
+	int ret = find_count(z, err);
 
 	if (ret || !z->ranks.nr)
 		return ret;
-	ret = drop_other_steps(z, &a, err);
-	for (size_t i = 0; i < z->ranks.nr && !ret; i++)
-		if (z->ranks.v[i].usable && z->ranks.v[i].has_step) {
-			ret = check_step(z, (int64_t)z->ranks.v[i].step, err);
-			break;
-		}
+	for (size_t i = 0; i < z->ranks.nr && !like; i++)
+		like = z->ranks.v[i].file ? z->ranks.v[i].file->name : NULL;
+	ret = drop_other_steps(z, err);
+	for (size_t i = 0; i < z->ranks.nr && !ret && !r; i++)
+		if (z->ranks.v[i].usable && z->ranks.v[i].has_step)
+			r = &z->ranks.v[i];
+	if (!ret && r)
+		ret = check_step(z, (int64_t)r->step, err);
 	if (!ret)
-		ret = add_absents(z, err);
+		ret = add_absents(z, like, err);
 	return ret ? ret : check_ranks(z, err);
 }

@@ -54,7 +54,7 @@ static int add_kind(struct deepspeed_load *ld, const char *kind,
 	    ck_strmap_keep(&ld->states, &ld->mem, kind, strlen(kind)) !=
 		    CK_STRMAP_NONE)
 		return 0;
-	return ck_deepspeed_no_memory(err);
+	return ck_no_memory(err);
 }
 
 /* Those of Adam, and what there always is: tensors with a file each. */
@@ -144,7 +144,7 @@ static int want_kinds(struct deepspeed_load *ld, struct ck_err *err)
 		return ret;
 	adam = is_adam(ld);
 	if (adam == -ENOMEM)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	if (adam == 1 && (avg || sq))
 		return add_kind(ld, avg ? "exp_avg_sq" : "exp_avg", err);
 	if (adam == 1)
@@ -327,7 +327,7 @@ static int read_file(struct universal *u, const char *path, const char *kind,
 		return refuse(u, in, &new, why.msg, err);
 	to = ret ? NULL : ck_vec_push(&in->v);
 	if (!to)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	*to = new;
 	return 0;
 }
@@ -505,7 +505,7 @@ int ck_deepspeed_universal_check(const struct deepspeed_model *m,
 
 		if (ck_strmap_put(&folders, name, strlen(name)) ==
 		    CK_STRMAP_NONE)
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 	}
 	for (size_t i = 0; i < m->params.nr && !ret; i++) {
 		const struct deepspeed_param *p = &m->params.v[i];
@@ -560,7 +560,7 @@ static int list_weights(struct universal *u, struct ck_err *err)
 		ck_pv *to = at == nr ? ck_vec_push(&u->weights) : NULL;
 
 		if (at == CK_STRMAP_NONE || (at == nr && !to))
-			return ck_deepspeed_no_memory(err);
+			return ck_no_memory(err);
 		if (to)
 			*to = t.v;
 	}

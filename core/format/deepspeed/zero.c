@@ -89,12 +89,33 @@ static const struct deepspeed_flat *flat_of(const struct deepspeed_vec *v,
 	return ck_deepspeed_flat(v->of[k].r, state, v->of[k].group);
 }
 
+/* Flat @i of member @k, if it is of that state; NULL: it is of another. */
+static const struct deepspeed_flat *flat_at(const struct deepspeed_vec *v,
+					    uint64_t k, size_t i,
+					    uint32_t state)
+{
+	const struct deepspeed_flat *f = &v->of[k].r->flats.v[i];
+
+	return f->state == state && (v->each || f->group == v->of[k].group) ?
+		       f :
+		       NULL;
+}
+
+static size_t nr_flats(const struct deepspeed_vec *v, uint64_t k)
+{
+	const struct deepspeed_rank *r = v->of[k].r;
+
+	return r && r->usable ? r->flats.nr : 0;
+}
+
 enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
 				     uint32_t state)
 {
 	for (uint64_t k = 0; k < v->count; k++)
-		if (flat_of(v, k, state))
-			return flat_of(v, k, state)->run.place.t.dtype;
+		for (size_t i = 0; i < nr_flats(v, k); i++)
+			if (flat_at(v, k, i, state))
+				return flat_at(v, k, i, state)
+					->run.place.t.dtype;
 	return 0;
 }
 
@@ -164,7 +185,7 @@ static int check_slices(struct deepspeed_zero *z, uint32_t group, uint64_t size,
 		return 0;
 	pos = calloc(z->m->params.nr + 1, sizeof(*pos));
 	if (!pos)
-		return ck_deepspeed_no_memory(why);
+		return ck_no_memory(why);
 	if (undo_round_robin(z, group, pos) ||
 	    find_other(z, group, size, pos, any))
 		return ck_fail(why, EINVAL,
@@ -257,15 +278,17 @@ static int make_group(struct deepspeed_zero *z, uint32_t group, uint64_t need,
 {
 	struct deepspeed_vec *v = &z->vecs.v[group];
 	struct ck_err why = { 0 };
-	int ret;
+	int ret = 0;
 
+	v->each = z->stage3;
 	v->count = z->ranks.nr;
 	v->of = ck_arena_alloc(&z->ld->mem, v->count * sizeof(*v->of));
 	if (!v->of)
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	for (size_t r = 0; r < z->ranks.nr; r++)
 		v->of[r] = (struct deepspeed_member){ &z->ranks.v[r], group };
-	ret = find_size(z, v, group, &why);
+	if (!v->each)
+		ret = find_size(z, v, group, &why);
 	if (!ret && v->size)
 		ret = check_size(z, v, group, need, &why);
 	if (!ret || ret == -ENOMEM)
@@ -301,15 +324,26 @@ static int place_params(struct deepspeed_zero *z, struct ck_err *err)
 		    (!z->stage3 && pad && !ck_add_ok(at, pad[i], &at)))
 			return ck_fail(err, EINVAL, "%s: param_shapes overflow",
 				       z->m->f.s->name);
-		if (z->stage3 || (i + 1 < nr && p[i + 1].group == p[i].group))
+		if (i + 1 < nr && p[i + 1].group == p[i].group)
 			continue;
 		ret = make_group(z, p[i].group, at, err);
-		at = 0;
+		at = z->stage3 ? at : 0;
 	}
 	return ret;
 }
 
 /* ---- parts ---- */
+
+/* What of a parameter at @pos member @k has; false: nothing. */
+static bool piece_of(const struct deepspeed_vec *v, uint64_t k, uint64_t pos,
+		     uint64_t numel, uint64_t *lo, uint64_t *hi, uint64_t *at)
+{
+	if (!v->each)
+		return ck_deepspeed_piece12(pos, numel, v->size, k, lo, hi, at);
+	ck_deepspeed_piece3(numel, k, v->count, lo, hi);
+	*at = pos;
+	return *lo < *hi;
+}
 
 int ck_deepspeed_vec_add(struct deepspeed_load *ld,
 			 const struct deepspeed_vec *v,
@@ -322,69 +356,27 @@ int ck_deepspeed_vec_add(struct deepspeed_load *ld,
 	uint64_t lo, hi, at;
 	int ret = ck_deepspeed_declare(ld, name, cut, dtype, &full, err);
 
-	for (uint64_t k = pos / v->size; k < v->count && !ret; k++) {
+	for (uint64_t k = v->each ? 0 : pos / v->size; k < v->count && !ret;
+	     k++) {
 		const struct deepspeed_rank *r = v->of[k].r;
-		const struct deepspeed_flat *f = flat_of(v, k, state);
-		struct ck_cut_run gone = { 0 };
 
-		if (!ck_deepspeed_piece12(pos, numel, v->size, k, &lo, &hi,
-					  &at))
-			break;
+		if (!piece_of(v, k, pos, numel, &lo, &hi, &at))
+			break; /* nor have those after it */
 		if (r && r->absent) {
-			gone.at = at;
-			gone.len = hi - lo;
+			struct ck_cut_run gone = { .at = at, .len = hi - lo };
+
 			gone.place.src = r->src;
 			gone.place.t.dtype = dtype;
-		}
-		if (f || gone.len)
 			ret = ck_cut_add_run(cut, ld->b, full.v, full.len, lo,
-					     hi, at, f ? &f->run : &gone, err);
+					     hi, at, &gone, err);
+		}
+		for (size_t i = 0; i < nr_flats(v, k) && !ret; i++)
+			if (flat_at(v, k, i, state))
+				ret = ck_cut_add_run(
+					cut, ld->b, full.v, full.len, lo, hi,
+					at, &flat_at(v, k, i, state)->run, err);
 	}
 	return ret;
-}
-
-/* The same of stage 3, where @pos is in the vectors of each rank. */
-static int add_pieces(const struct deepspeed_zero *z,
-		      const struct deepspeed_name *name,
-		      const struct ck_cut *cut, uint32_t state,
-		      enum ck_dtype dtype, uint64_t pos, uint64_t numel,
-		      struct ck_err *err)
-{
-	ck_auto_str struct ck_str full = { 0 };
-	int ret = ck_deepspeed_declare(z->ld, name, cut, dtype, &full, err);
-
-	for (uint64_t k = 0; k < z->ranks.nr && !ret; k++) {
-		const struct deepspeed_rank *r = &z->ranks.v[k];
-		struct ck_cut_run gone = { .at = pos };
-		uint64_t lo, hi;
-
-		ck_deepspeed_piece3(numel, k, z->count, &lo, &hi);
-		gone.len = hi - lo;
-		gone.place.src = r->src;
-		gone.place.t.dtype = dtype;
-		if (r->absent && gone.len)
-			ret = ck_cut_add_run(cut, z->ld->b, full.v, full.len,
-					     lo, hi, pos, &gone, err);
-		for (size_t i = 0; r->usable && i < r->flats.nr && !ret; i++)
-			if (gone.len && r->flats.v[i].state == state)
-				ret = ck_cut_add_run(cut, z->ld->b, full.v,
-						     full.len, lo, hi, pos,
-						     &r->flats.v[i].run, err);
-	}
-	return ret;
-}
-
-/* Of stage 3: what dtype a state is of, that any rank has; 0: none. */
-static enum ck_dtype dtype3(const struct deepspeed_zero *z, uint32_t state)
-{
-	for (size_t r = 0; r < z->ranks.nr; r++)
-		for (size_t i = 0;
-		     z->ranks.v[r].usable && i < z->ranks.v[r].flats.nr; i++)
-			if (z->ranks.v[r].flats.v[i].state == state)
-				return z->ranks.v[r]
-					.flats.v[i]
-					.run.place.t.dtype;
-	return 0;
 }
 
 /* Parameter @i under the name of its own, or an alias. */
@@ -399,7 +391,7 @@ static int add_param(struct deepspeed_zero *z, size_t i, const char *text,
 	unsigned rank;
 	int ret = 0, bad;
 
-	if (!z->stage3 && !v->size)
+	if (!v->each && !v->size)
 		return 0;
 	if (!ck_torch_size(z->m->f.ts.pickle, p->shape, shape, &rank))
 		return 0; /* model.c has seen it before */
@@ -410,20 +402,13 @@ static int add_param(struct deepspeed_zero *z, size_t i, const char *text,
 	for (uint32_t s = 0; s < nr_states && !ret; s++) {
 		const struct deepspeed_name name = { z->states.v[s].s, text,
 						     len };
-		enum ck_dtype dtype =
-			z->stage3 ? dtype3(z, s) : ck_deepspeed_vec_dtype(v, s);
 
-		if (!dtype)
+		if (!ck_deepspeed_vec_dtype(v, s))
 			continue;
-		if (bad)
-			ret = ck_deepspeed_refuse(z->ld, &name, err, "%s",
-						  why.msg);
-		else if (z->stage3)
-			ret = add_pieces(z, &name, &cut, s, dtype, z->pos[i],
-					 p->numel, err);
-		else
-			ret = ck_deepspeed_vec_add(z->ld, v, &name, &cut, s,
-						   z->pos[i], p->numel, err);
+		ret = bad ? ck_deepspeed_refuse(z->ld, &name, err, "%s",
+						why.msg) :
+			    ck_deepspeed_vec_add(z->ld, v, &name, &cut, s,
+						 z->pos[i], p->numel, err);
 	}
 	return ret;
 }
@@ -453,7 +438,7 @@ int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err)
 		return 0;
 	z->pos = calloc(nr, sizeof(*z->pos));
 	if (!z->pos || !ck_vec_reserve(&z->vecs, z->m->nr_groups))
-		return ck_deepspeed_no_memory(err);
+		return ck_no_memory(err);
 	z->vecs.nr = z->m->nr_groups;
 	memset(z->vecs.v, 0, z->vecs.nr * sizeof(*z->vecs.v));
 	ret = place_params(z, err);
