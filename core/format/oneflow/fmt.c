@@ -11,8 +11,7 @@
 #include "core/base/suffix.h"
 #include "core/base/vec.h"
 #include "core/format/format.h"
-#include "core/format/oneflow/file.h"
-#include "core/format/oneflow/set.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,138 +19,114 @@
 
 #define MAX_NUMBER 8 /* digits of a rank in a name */
 
+struct save {
+	const char *name;
+	size_t from, to; /* the last number of the name; the same: none */
+	uint32_t rank;
+};
+
 /* Saves directly in the folder, whose names differ in one number. */
 struct saves {
-	CK_VEC(char *) name;
-	uint32_t *rank; /* sorted, as @name */
+	struct ck_dir_list l;
+	CK_VEC(struct save) v; /* by rank */
 	bool alike; /* they do, and no number is twice */
 	bool pickles; /* all are files named .pkl */
-	CK_VEC(char *) odd; /* called as one of them, and no save */
+	CK_VEC(const char *) odd; /* called as one of them, and no save */
 };
 
 static void saves_free(struct saves *f)
 {
-	for (size_t i = 0; i < f->name.nr; i++)
-		free(f->name.v[i]);
-	for (size_t i = 0; i < f->odd.nr; i++)
-		free(f->odd.v[i]);
-	free(f->name.v);
+	ck_dir_list_free(&f->l);
+	free(f->v.v);
 	free(f->odd.v);
-	free(f->rank);
+}
+#define auto_saves __attribute__((cleanup(saves_free)))
+
+static struct save save_called(const char *name)
+{
+	struct save s = { .name = name };
+
+	if (!ck_last_number(name, strlen(name), &s.from, &s.to) ||
+	    s.to - s.from > MAX_NUMBER)
+		s.from = s.to = 0;
+	if (s.to)
+		s.rank = (uint32_t)strtoul(name + s.from, NULL, 10);
+	return s;
 }
 
-static bool number_in(const char *name, size_t *from, size_t *to)
+static bool alike(const struct save *a, const struct save *b)
 {
-	return ck_last_number(name, strlen(name), from, to) &&
-	       *to - *from <= MAX_NUMBER;
+	return a->to && b->to && a->from == b->from &&
+	       !memcmp(a->name, b->name, a->from) &&
+	       !strcmp(a->name + a->to, b->name + b->to);
 }
 
-static bool alike(const char *a, const char *b)
+static int by_rank(const void *a, const void *b)
 {
-	size_t fa, ta, fb, tb;
+	const struct save *x = a, *y = b;
 
-	return number_in(a, &fa, &ta) && number_in(b, &fb, &tb) && fa == fb &&
-	       !memcmp(a, b, fa) && !strcmp(a + ta, b + tb);
-}
-
-static uint32_t number_of(const char *name)
-{
-	size_t from, to;
-
-	return number_in(name, &from, &to) ?
-		       (uint32_t)strtoul(name + from, NULL, 10) :
-		       0;
-}
-
-static int by_number(const void *a, const void *b)
-{
-	const char *na = *(char *const *)a, *nb = *(char *const *)b;
-	uint32_t ra = number_of(na), rb = number_of(nb);
-
-	return ra != rb ? (ra > rb) - (ra < rb) : strcmp(na, nb);
-}
-
-static int add(struct saves *f, const char *name, struct ck_err *err)
-{
-	char *copy = strdup(name);
-
-	if (!copy || !ck_vec_reserve(&f->name, 1)) {
-		free(copy);
-		return ck_fail(err, ENOMEM, "no memory for names");
-	}
-	f->name.v[f->name.nr++] = copy;
-	return 0;
+	return x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank) :
+				    strcmp(x->name, y->name);
 }
 
 /* A rank whose file is empty, or its folder, is no save any more. */
 static int add_odd(struct saves *f, const char *name, struct ck_err *err)
 {
+	const struct save s = save_called(name);
 	bool is = false;
+	const char **to;
 
-	for (size_t i = 0; i < f->name.nr && !is; i++)
-		is = alike(f->name.v[i], name);
-	for (size_t i = 0; i < f->name.nr && is; i++)
-		is = strcmp(f->name.v[i], name) != 0;
-	if (!is)
-		return 0;
-	if (!ck_vec_reserve(&f->odd, 1) ||
-	    !(f->odd.v[f->odd.nr] = strdup(name)))
-		return ck_fail(err, ENOMEM, "no memory for names");
-	f->odd.nr++;
-	return 0;
+	for (size_t i = 0; i < f->v.nr && !is; i++)
+		is = alike(&f->v.v[i], &s);
+	for (size_t i = 0; i < f->v.nr && is; i++)
+		is = f->v.v[i].name != name;
+	to = is ? ck_vec_push(&f->odd) : NULL;
+	if (to)
+		*to = name;
+	return to || !is ? 0 : ck_no_memory(err);
 }
 
-static int sort(struct saves *f, struct ck_err *err)
+static void sort(struct saves *f)
 {
-	char **v = f->name.v;
+	struct save *v = f->v.v;
 
-	f->rank = calloc(f->name.nr + 1, sizeof(*f->rank));
-	if (!f->rank)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
-	if (f->name.nr)
-		qsort(v, f->name.nr, sizeof(*v), by_number);
-	f->alike = f->name.nr > 1;
-	f->pickles = f->name.nr > 1;
-	for (size_t i = 0; i < f->name.nr; i++) {
-		f->rank[i] = number_of(v[i]);
-		f->alike &= alike(v[0], v[i]) &&
-			    (!i || f->rank[i] != f->rank[i - 1]);
-		f->pickles &= ck_has_suffix(v[i], ".pkl");
+	if (f->v.nr)
+		qsort(v, f->v.nr, sizeof(*v), by_rank);
+	f->alike = f->pickles = f->v.nr > 1;
+	for (size_t i = 0; i < f->v.nr; i++) {
+		f->alike &= alike(&v[0], &v[i]) &&
+			    (!i || v[i].rank != v[i - 1].rank);
+		f->pickles &= ck_has_suffix(v[i].name, ".pkl");
 	}
-	return 0;
 }
 
 static int find(struct saves *f, const struct ck_dir *dir, struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
+	int ret = dir->only ? 0 : ck_dir_list(dir, "", &f->l, err);
 
-	*f = (struct saves){ 0 };
-	for (size_t i = 0; !ret && i < l.nr; i++) {
-		ret = ck_of_kind_of(dir, l.v[i].name, err);
-		if (ret > 0)
-			ret = add(f, l.v[i].name, err);
+	for (size_t i = 0; !ret && i < f->l.nr; i++) {
+		struct save *to;
+
+		ret = ck_of_kind_of(dir, f->l.v[i].name, err);
+		if (ret <= 0)
+			continue;
+		to = ck_vec_push(&f->v);
+		if (!to)
+			return ck_no_memory(err);
+		*to = save_called(f->l.v[i].name);
+		ret = 0;
 	}
-	for (size_t i = 0; !ret && i < l.nr; i++)
-		ret = add_odd(f, l.v[i].name, err);
-	return ret ? ret : sort(f, err);
+	for (size_t i = 0; !ret && i < f->l.nr; i++)
+		ret = add_odd(f, f->l.v[i].name, err);
+	if (!ret)
+		sort(f);
+	return ret;
 }
 
 /* Numbers as ranks have them: few are left out; steps count further. */
 static bool are_ranks(const struct saves *f)
 {
-	return f->alike && f->rank[f->name.nr - 1] < 2 * f->name.nr + 16;
-}
-
-static int has_saves(const struct ck_dir *dir, struct ck_err *err)
-{
-	struct saves f;
-	int ret = find(&f, dir, err);
-
-	if (!ret)
-		ret = f.name.nr > 0;
-	saves_free(&f);
-	return ret;
+	return f->alike && f->v.v[f->v.nr - 1].rank < 2 * f->v.nr + 16;
 }
 
 /* What @rank's save is, enum ck_of_kind, or -errno; *@path to free(). */
@@ -159,13 +134,13 @@ static int kind_at(const struct ck_dir *dir, const struct ck_of_sbp *sbp,
 		   uint32_t rank, char **path, struct ck_err *err)
 {
 	*path = ck_of_sbp_path(sbp, rank);
-	return *path ? ck_of_kind_of(dir, *path, err) :
-		       ck_fail(err, ENOMEM, "no memory for a path");
+	return *path ? ck_of_kind_of(dir, *path, err) : ck_no_memory(err);
 }
 
 /* -o sbp= is given: whether there is what it speaks of. */
 static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 {
+	auto_saves struct saves f = { 0 };
 	struct ck_of_sbp sbp = { 0 };
 	struct ck_err why = { 0 };
 	bool given;
@@ -182,13 +157,15 @@ static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 	}
 	ck_of_sbp_free(&sbp);
 	if (!ret)
-		ret = has_saves(dir, err);
+		ret = find(&f, dir, err);
+	if (!ret)
+		ret = f.v.nr > 0;
 	return ret < 0 ? ret : ret ? CK_MATCH_INDEX : CK_MATCH_ASKED;
 }
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
-	struct saves f;
+	auto_saves struct saves f = { 0 };
 	bool rules;
 	int ret, kind = ck_of_kind_of(dir, "", err);
 
@@ -209,54 +186,52 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	if (!ret)
 		ret = f.pickles || are_ranks(&f) ? CK_MATCH_FILE :
 						   CK_MATCH_NONE;
-	saves_free(&f);
 	return ret;
 }
 
-static int read_one(struct ck_of_set *s, const char *path, struct ck_err *err)
+static int read_one(struct ck_of_load *ld, const char *path, struct ck_err *err)
 {
 	int ret;
 
-	s->nr_saves = 1;
-	s->sbp = NULL;
-	ret = ck_of_set_read(s, 0, path, err);
-	return ret ? ret : ck_of_set_join(s, err);
+	ld->nr_saves = 1;
+	ret = ck_of_read(ld, 0, path, err);
+	return ret ? ret : ck_of_join(ld, err);
 }
 
-static int say_missing(struct ck_of_set *s, uint32_t rank, const char *path,
-		       struct ck_err *err)
-{
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = path };
-
-	return ck_builder_problem(s->b, &p, err,
-				  "rank %" PRIu32 " is missing: no save by "
-				  "OneFlow at %s",
-				  rank, path);
-}
+/* ---- -o sbp=FILE: where each rank's is ---- */
 
 static bool is_placed(const struct ck_of_sbp *sbp, uint32_t rank)
 {
-	for (size_t i = 0; i < sbp->by.nr; i++)
-		for (uint32_t k = 0; k < sbp->by.rules[i].nr; k++)
-			if (sbp->by.rules[i].place[k].rank == rank)
-				return true;
+	uint32_t at;
+
+	for (size_t i = 0; i < sbp->by.nr; i++) {
+		const struct ck_mesh m = { .place = sbp->by.rules[i].place,
+					   .ranks = sbp->by.rules[i].nr };
+
+		if (ck_mesh_find(&m, rank, &at))
+			return true;
+	}
 	return false;
 }
 
 /* Ranks outside of every placement need not have saved. */
-static int read_rank(struct ck_of_set *s, uint32_t rank, uint32_t *found,
+static int read_rank(struct ck_of_load *ld, uint32_t rank, uint32_t *found,
 		     struct ck_err *err)
 {
 	ck_auto_free char *path = NULL;
-	int kind = kind_at(s->dir, s->sbp, rank, &path, err);
+	int kind = kind_at(ld->a.dir, ld->sbp, rank, &path, err);
+	const struct ck_problem_in p = { .severity = CK_ERROR, .file = path };
 
-	if (kind < 0)
-		return kind;
-	if (kind != CK_OF_NONE) {
+	if (kind > CK_OF_NONE) {
 		++*found;
-		return ck_of_set_read(s, rank, path, err);
+		return ck_of_read(ld, rank, path, err);
 	}
-	return is_placed(s->sbp, rank) ? say_missing(s, rank, path, err) : 0;
+	if (kind < 0 || !is_placed(ld->sbp, rank))
+		return kind;
+	return ck_builder_problem(ld->a.b, &p, err,
+				  "rank %" PRIu32 " is missing: no save by "
+				  "OneFlow at %s",
+				  rank, path);
 }
 
 /* Whether @name begins as a save that @sbp has no rank for. */
@@ -275,11 +250,11 @@ static bool is_beyond(const struct ck_of_sbp *sbp, const char *name,
 	return *rank >= sbp->by.world;
 }
 
-static int refuse_beyond(const struct ck_of_set *s, uint32_t rank,
+static int refuse_beyond(const struct ck_of_load *ld, uint32_t rank,
 			 struct ck_err *err)
 {
 	ck_auto_free char *path = NULL;
-	int kind = kind_at(s->dir, s->sbp, rank, &path, err);
+	int kind = kind_at(ld->a.dir, ld->sbp, rank, &path, err);
 
 	return kind <= CK_OF_NONE ?
 		       kind :
@@ -287,156 +262,173 @@ static int refuse_beyond(const struct ck_of_set *s, uint32_t rank,
 			       "%s: %s is a save too, and -o sbp= is for ranks "
 			       "0 to %" PRIu32 " (\"world_size\"): it has to "
 			       "say how all of them join",
-			       s->dir->path, path, s->sbp->by.world - 1);
+			       ld->a.dir->path, path, ld->sbp->by.world - 1);
 }
 
 /* Parts of ranks past "world_size" would be missing without a word. */
-static int check_beyond(const struct ck_of_set *s, struct ck_err *err)
+static int check_beyond(const struct ck_of_load *ld, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	const char *mark = strstr(s->sbp->path, "{rank}");
-	ck_auto_free char *in = mark ? strdup(s->sbp->path) : NULL;
+	const char *path = ld->sbp->path, *mark = strstr(path, "{rank}");
+	ck_auto_free char *in =
+		mark ? strndup(path, (size_t)(mark - path)) : NULL;
 	char *slash;
 	uint32_t rank;
 	int ret;
 
 	if (!in)
-		return mark ? ck_fail(err, ENOMEM, "no memory for a path") : 0;
-	in[mark - s->sbp->path] = '\0';
+		return mark ? ck_no_memory(err) : 0;
 	slash = strrchr(in, '/');
 	*(slash ? slash : in) = '\0';
-	ret = ck_dir_list(s->dir, in, &l, err);
+	ret = ck_dir_list(ld->a.dir, in, &l, err);
 	for (size_t i = 0; !ret && i < l.nr; i++)
-		if (is_beyond(s->sbp, l.v[i].name, &rank))
-			ret = refuse_beyond(s, rank, err);
+		if (is_beyond(ld->sbp, l.v[i].name, &rank))
+			ret = refuse_beyond(ld, rank, err);
 	return ret;
 }
 
-static int read_by_file(struct ck_of_set *s, const struct ck_of_sbp *sbp,
+static int read_by_file(struct ck_of_load *ld, const struct ck_of_sbp *sbp,
 			struct ck_err *err)
 {
 	uint32_t found = 0;
 	int ret = 0;
 
 	if (sbp->by.world == 1 && !strstr(sbp->path, "{rank}"))
-		return read_one(s, sbp->path, err);
-	s->sbp = sbp;
+		return read_one(ld, sbp->path, err);
+	ld->sbp = sbp;
 	for (uint32_t i = 0; !ret && i < sbp->by.world; i++)
-		ret = read_rank(s, i, &found, err);
+		ret = read_rank(ld, i, &found, err);
 	if (!ret && !found)
 		ret = ck_fail(err, EINVAL,
 			      "%s: no save by OneFlow at %s for any of %" PRIu32
 			      " ranks, as -o sbp= says",
-			      s->dir->path, sbp->path, sbp->by.world);
+			      ld->a.dir->path, sbp->path, sbp->by.world);
 	if (!ret)
-		ret = check_beyond(s, err);
-	return ret ? ret : ck_of_set_join(s, err);
+		ret = check_beyond(ld, err);
+	return ret ? ret : ck_of_join(ld, err);
 }
 
-static int read_found(struct ck_of_set *s, struct ck_of_sbp *sbp,
-		      const struct saves *f, struct ck_err *err)
+/* ---- saves that were found ---- */
+
+static int read_all(struct ck_of_load *ld, const struct saves *f, bool ranks,
+		    struct ck_err *err)
 {
-	uint32_t nr = (uint32_t)f->name.nr;
-	int ret;
+	int ret = 0;
+
+	for (uint32_t i = 0; !ret && i < f->v.nr; i++)
+		ret = ck_of_read(ld, ranks ? f->v.v[i].rank : i, f->v.v[i].name,
+				 err);
+	return ret ? ret : ck_of_join(ld, err);
+}
+
+static int check_found(const struct saves *f, const char *path,
+		       struct ck_err *err)
+{
+	static const char file[] =
+		"-o sbp=FILE says which ranks are the placement";
+	const struct save *first = f->v.v, *last = f->v.v + f->v.nr - 1;
 
 	if (!f->alike)
 		return ck_fail(
 			err, EINVAL,
 			"%s: -o sbp=: expected saves a rank, whose names "
 			"differ in their number; FILE names them",
-			s->dir->path);
+			path);
 	if (f->odd.nr)
 		return ck_fail(err, EINVAL,
 			       "%s: %s is called as the ranks' saves are, and "
-			       "is none: empty or damaged; -o sbp=FILE says "
-			       "which ranks are the placement",
-			       s->dir->path, f->odd.v[0]);
-	if (f->rank[nr - 1] - f->rank[0] + 1 != nr)
+			       "is none: empty or damaged; %s",
+			       path, f->odd.v[0], file);
+	if (last->rank - first->rank + 1 != f->v.nr)
 		return ck_fail(err, EINVAL,
 			       "%s: the ranks from %s to %s are not all there; "
-			       "-o sbp=FILE says which ranks are the placement",
-			       s->dir->path, f->name.v[0], f->name.v[nr - 1]);
+			       "%s",
+			       path, first->name, last->name, file);
 	/* nothing says that a first one is not lost */
-	if (f->rank[0])
+	if (first->rank)
 		return ck_fail(err, EINVAL,
 			       "%s: the ranks begin with %s, and those before "
-			       "it are not there; -o sbp=FILE says which ranks "
-			       "are the placement",
-			       s->dir->path, f->name.v[0]);
-	ret = ck_of_sbp_spread(sbp, f->rank, nr, err);
-	s->sbp = sbp;
-	for (uint32_t i = 0; !ret && i < nr; i++)
-		ret = ck_of_set_read(s, f->rank[i], f->name.v[i], err);
-	return ret ? ret : ck_of_set_join(s, err);
+			       "it are not there; %s",
+			       path, first->name, file);
+	return 0;
+}
+
+static int read_found(struct ck_of_load *ld, struct ck_of_sbp *sbp,
+		      const struct saves *f, struct ck_err *err)
+{
+	int ret = check_found(f, ld->a.dir->path, err);
+
+	if (!ret)
+		ret = ck_of_sbp_spread(sbp, (uint32_t)f->v.nr, err);
+	ld->sbp = sbp;
+	return ret ? ret : read_all(ld, f, true, err);
 }
 
 /* Every process pickled the same: global tensors are then stored whole. */
-static int read_copies(struct ck_of_set *s, const struct saves *f,
+static int read_copies(struct ck_of_load *ld, const struct saves *f,
 		       struct ck_err *err)
 {
 	int ret = 0;
 
-	s->nr_saves = (uint32_t)f->name.nr;
+	ld->nr_saves = (uint32_t)f->v.nr;
 	for (size_t i = 0; !ret && i < f->odd.nr; i++) {
 		const struct ck_problem_in bad = { .severity = CK_ERROR,
 						   .file = f->odd.v[i] };
 
-		ret = ck_builder_problem(s->b, &bad, err,
+		ret = ck_builder_problem(ld->a.b, &bad, err,
 					 "it is called as the others are, and "
 					 "is no pickle of OneFlow's tensors");
 	}
-	for (uint32_t i = 0; !ret && i < s->nr_saves; i++)
-		ret = ck_of_set_read(s, i, f->name.v[i], err);
-	return ret ? ret : ck_of_set_join(s, err);
+	return ret ? ret : read_all(ld, f, false, err);
 }
 
 static int ask(const struct ck_dir *dir, const struct saves *f,
 	       struct ck_err *err)
 {
-	if (!f->name.nr)
+	if (!f->v.nr)
 		return ck_fail(err, EINVAL, "%s: no save by OneFlow in it",
 			       dir->path);
 	return ck_fail(err, EINVAL,
 		       "%s: %zu saves by OneFlow (%s, ...), and no file says "
 		       "how their tensors are split; -o sbp=FILE or -o "
 		       "sbp='split(0)' does, or give one of them",
-		       dir->path, f->name.nr, f->name.v[0]);
+		       dir->path, f->v.nr, f->v.v[0].name);
 }
 
-static int read_set(struct ck_of_set *s, struct ck_of_sbp *sbp, bool given,
+static int read_set(struct ck_of_load *ld, struct ck_of_sbp *sbp, bool given,
 		    struct ck_err *err)
 {
-	struct saves f = { 0 };
+	auto_saves struct saves f = { 0 };
 	int ret = 0;
 
 	if (given && sbp->path)
-		return read_by_file(s, sbp, err);
+		return read_by_file(ld, sbp, err);
 	if (!given)
-		ret = ck_of_kind_of(s->dir, "", err);
+		ret = ck_of_kind_of(ld->a.dir, "", err);
 	if (ret)
-		return ret < 0 ? ret : read_one(s, "", err);
-	ret = find(&f, s->dir, err);
-	if (!ret)
-		ret = given	? read_found(s, sbp, &f, err) :
-		      f.pickles ? read_copies(s, &f, err) :
-				  ask(s->dir, &f, err);
-	saves_free(&f);
-	return ret;
+		return ret < 0 ? ret : read_one(ld, "", err);
+	ret = find(&f, ld->a.dir, err);
+	if (ret)
+		return ret;
+	return given	 ? read_found(ld, sbp, &f, err) :
+	       f.pickles ? read_copies(ld, &f, err) :
+			   ask(ld->a.dir, &f, err);
 }
 
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_of_set s = { .dir = dir, .b = b };
+	struct ck_of_load ld;
 	struct ck_of_sbp sbp;
 	bool given;
 	int ret = ck_of_sbp_get(&sbp, dir, &given, err);
 
+	ck_of_begin(&ld, dir, b);
 	if (!ret && given)
 		ck_opts_use(dir->opts, "sbp");
 	if (!ret)
-		ret = read_set(&s, &sbp, given, err);
-	ck_of_set_free(&s);
+		ret = read_set(&ld, &sbp, given, err);
+	ck_of_end(&ld);
 	ck_of_sbp_free(&sbp);
 	return ret;
 }
@@ -489,7 +481,6 @@ const struct ck_format ck_format_oneflow = {
 	.ends = ends,
 	.begun = "meta",
 	.signs = signs,
-	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -2,7 +2,7 @@
 /*
  * graph.c - finds attributes in the lines of MLIR's text form
  */
-#include "core/format/oneflow/graph.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include "core/base/check.h"
 
@@ -135,13 +135,11 @@ static int take(struct ck_of_graph *g, const struct line *l, struct ck_err *err)
 	if (!attribute(l, "op_name", &at) || !text(at, &name, &len))
 		return 0;
 	if (ck_strmap_put(&g->names, name, len) == CK_STRMAP_NONE)
-		return ck_fail(err, ENOMEM, "no memory for a graph");
+		return ck_no_memory(err);
 	to = g->names.nr > before ? ck_vec_push(&g->v) : NULL;
 	if (to)
 		*to = v;
-	return to || g->names.nr == before ?
-		       0 :
-		       ck_fail(err, ENOMEM, "no memory for a graph");
+	return to || g->names.nr == before ? 0 : ck_no_memory(err);
 }
 
 int ck_of_graph_read(struct ck_of_graph *g, char *text, size_t len,

@@ -8,7 +8,7 @@
  *	}
  *	data_type: kFloat
  */
-#include "core/format/oneflow/meta.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include "core/base/check.h"
 #include "core/geom/dtype.h"

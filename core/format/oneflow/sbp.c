@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sbp.c - what -o sbp= says, or unshard-layout.json in the folder */
-#include "core/format/oneflow/sbp.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -39,7 +39,7 @@ static int take_path(struct ck_of_sbp *s, const json_t *j, struct ck_err *err)
 			       " ranks: expected " RANK " in it",
 			       path, s->by.world);
 	s->path = strdup(path);
-	return s->path ? 0 : ck_fail(err, ENOMEM, "no memory for a path");
+	return s->path ? 0 : ck_no_memory(err);
 }
 
 int ck_of_sbp_parse(struct ck_of_sbp *out, const char *text, size_t len,
@@ -68,26 +68,25 @@ static int from_word(struct ck_of_sbp *out, int32_t sbp, struct ck_err *err)
 	out->by.rules = r;
 	out->by.nr = r != NULL;
 	if (!r || !(r->key = strdup("*")))
-		return ck_fail(err, ENOMEM, "no memory for rules");
+		return ck_no_memory(err);
 	r->key_len = 1;
 	r->axes = 1;
 	r->sbp[0] = sbp;
 	return 0;
 }
 
-int ck_of_sbp_spread(struct ck_of_sbp *s, const uint32_t *ranks, uint32_t nr,
-		     struct ck_err *err)
+int ck_of_sbp_spread(struct ck_of_sbp *s, uint32_t nr, struct ck_err *err)
 {
 	struct ck_sbp_rule *r = s->by.rules;
 
 	r->place = calloc(nr, sizeof(*r->place));
 	if (!r->place)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < nr; i++)
-		r->place[i] = (struct ck_mesh_place){ ranks[i], i };
+		r->place[i] = (struct ck_mesh_place){ i, i };
 	r->nr = nr;
 	r->size[0] = nr;
-	s->by.world = ranks[nr - 1] + 1;
+	s->by.world = nr;
 	return 0;
 }
 

@@ -6,23 +6,22 @@
  *	                      {data: numpy array, dtype: 2, device: "cpu"}
  *	                      {data, dtype, placement, sbp}   pickled when global
  */
-#include "core/format/oneflow/file_priv.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/container/container.h"
-#include "core/format/oneflow/meta.h"
 #include "core/geom/dtype.h"
 #include "core/geom/catalog.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_META 65536 /* bytes of a folder's meta */
 
-char *ck_of_join(const char *path, const char *name, size_t len)
+char *ck_of_below(const char *path, const char *name, size_t len)
 {
 	size_t n = strlen(path) + len + 2;
 	char *out = malloc(n);
@@ -33,53 +32,32 @@ char *ck_of_join(const char *path, const char *name, size_t len)
 	return out;
 }
 
-static bool callee_is(const struct ck_pickle *p, ck_pv v, const char *top,
-		      const char *want)
-{
-	const char *module, *name;
-	size_t module_len, len, n = strlen(top);
-
-	return ck_pv_kind(v) == CK_P_CALL &&
-	       ck_pv_global(p, ck_pv_callee(p, v), &module, &module_len, &name,
-			    &len) &&
-	       module_len >= n && !memcmp(module, top, n) &&
-	       (module_len == n || module[n] == '.') &&
-	       (!want || (len == strlen(want) && !memcmp(name, want, len)));
-}
-
 bool ck_of_is_tensor(const struct ck_pickle *p, ck_pv v)
 {
-	return callee_is(p, v, "oneflow", "Tensor") ||
-	       callee_is(p, v, "oneflow", "Parameter");
-}
-
-bool ck_of_is_module(const struct ck_pickle *p, ck_pv v)
-{
-	ck_pv part;
-
-	return ck_pv_kind(v) == CK_P_CALL &&
-	       ck_pv_attr(p, v, "_parameters", &part) &&
-	       ck_pv_attr(p, v, "_buffers", &part) &&
-	       ck_pv_attr(p, v, "_modules", &part);
+	return ck_pq_is(p, v, "oneflow", "Tensor") ||
+	       ck_pq_is(p, v, "oneflow", "Parameter");
 }
 
 /* Row-major, or column-major where @fortran; *nr is how many elements. */
-static int lay_out(struct ck_of_leaf *leaf, bool fortran, uint64_t *nr,
-		   struct ck_err *err)
+static int lay_out(struct ck_of_save *s, struct ck_extent *x, unsigned rank,
+		   bool fortran, uint64_t *nr, struct ck_err *err)
 {
 	uint64_t step = 1;
 
 	*nr = 1;
-	for (unsigned i = 0; i < leaf->rank; i++)
-		if (!ck_mul_ok(*nr, leaf->shape[i], nr))
+	for (unsigned i = 0; i < rank; i++)
+		if (!ck_mul_ok(*nr, s->shape[i], nr))
 			return ck_fail(err, EINVAL, "its size overflows");
-	for (unsigned i = 0; i < leaf->rank; i++) {
-		unsigned d = fortran ? i : leaf->rank - 1 - i;
+	for (unsigned i = 0; i < rank; i++) {
+		unsigned d = fortran ? i : rank - 1 - i;
 
-		leaf->stride[d] = (int64_t)step;
+		s->stride[d] = (int64_t)step;
 		if (*nr)
-			step *= leaf->shape[d];
+			step *= s->shape[d];
 	}
+	x->rank = (uint8_t)rank;
+	x->shape = s->shape;
+	x->stride = s->stride;
 	return 0;
 }
 
@@ -87,7 +65,8 @@ static int lay_out(struct ck_of_leaf *leaf, bool fortran, uint64_t *nr,
  * bfloat16 is written as the same values in float32; that is what is served,
  * unless the bytes are as many as bfloat16 has.
  */
-static int stored_type(int type, uint64_t nr, uint64_t len, struct ck_err *err)
+static int stored_type(int type, uint64_t nr, uint64_t len, struct ck_extent *x,
+		       struct ck_err *err)
 {
 	int dtype = ck_of_dtype(type);
 
@@ -96,21 +75,30 @@ static int stored_type(int type, uint64_t nr, uint64_t len, struct ck_err *err)
 			       ck_of_type_name(type));
 	if (type == CK_OF_BFLOAT16 && len != 2 * nr)
 		dtype = CK_DT_F32;
-	return dtype;
+	x->dtype = (uint8_t)dtype;
+	return 0;
+}
+
+/* @file of the folder @name below the save's. */
+static char *file_in(const struct ck_of_save *s, const char *name, size_t len,
+		     const char *file)
+{
+	ck_auto_free char *folder = ck_of_below(s->path, name, len);
+
+	return folder ? ck_of_below(folder, file, strlen(file)) : NULL;
 }
 
 static int read_meta(const struct ck_of_save *s, const char *name, size_t len,
 		     struct ck_of_meta *meta, struct ck_err *err)
 {
-	ck_auto_free char *folder = ck_of_join(s->path, name, len);
-	ck_auto_free char *path = NULL, *text = NULL;
+	ck_auto_free char *path = file_in(s, name, len, "meta");
+	ck_auto_free char *text = NULL;
 	size_t text_len;
 	int ret;
 
-	path = folder ? ck_of_join(folder, "meta", 4) : NULL;
 	if (!path)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	ret = ck_dir_slurp(s->dir, path, MAX_META, &text, &text_len, err);
+		return ck_no_memory(err);
+	ret = ck_dir_slurp(s->ld->a.dir, path, MAX_META, &text, &text_len, err);
 	if (ret == -ENOENT)
 		return ck_fail(err, EINVAL,
 			       "%s does not exist: its shape is not known",
@@ -126,41 +114,35 @@ static int read_meta(const struct ck_of_save *s, const char *name, size_t len,
 static int open_out(struct ck_of_save *s, const char *name, size_t len,
 		    uint32_t *src, uint64_t *size, struct ck_err *err)
 {
-	ck_auto_free char *folder = ck_of_join(s->path, name, len);
-	ck_auto_free char *path = folder ? ck_of_join(folder, "out", 3) : NULL;
+	ck_auto_free char *path = file_in(s, name, len, "out");
 	ck_auto_source struct ck_source *out = NULL;
-	int ret;
+	int ret = path ? ck_dir_source(s->ld->a.dir, s->ld->a.b, path, src,
+				       &out, err) :
+			 ck_no_memory(err);
 
-	if (!path)
-		return ck_fail(err, ENOMEM, "no memory for a name");
-	ret = ck_dir_source(s->dir, s->b, path, src, &out, err);
 	*size = out ? (uint64_t)out->st.st_size : UINT64_MAX;
-	free(s->file);
-	s->file = ck_steal(path);
 	return ret;
 }
 
 int ck_of_folder(struct ck_of_save *s, const char *name, size_t len,
 		 struct ck_of_leaf *leaf, struct ck_err *err)
 {
+	struct ck_extent *x = &leaf->x;
 	struct ck_of_meta meta;
 	uint64_t nr, size = 0, want;
 	int ret = read_meta(s, name, len, &meta, err);
 
 	if (!ret)
-		ret = open_out(s, name, len, &leaf->src, &size, err);
+		ret = open_out(s, name, len, &x->src, &size, err);
 	if (ret)
 		return ret;
-	leaf->file = s->file;
-	leaf->rank = meta.rank;
-	memcpy(leaf->shape, meta.shape, sizeof(meta.shape));
-	ret = lay_out(leaf, false, &nr, err);
+	memcpy(s->shape, meta.shape, sizeof(meta.shape));
+	ret = lay_out(s, x, meta.rank, false, &nr, err);
 	if (!ret)
-		ret = stored_type(meta.type, nr, size, err);
-	if (ret < 0)
+		ret = stored_type(meta.type, nr, size, x, err);
+	if (ret)
 		return ret;
-	leaf->dtype = (uint8_t)ret;
-	if (!ck_mul_ok(nr, ck_dtype_info((enum ck_dtype)ret)->size, &want))
+	if (!ck_mul_ok(nr, ck_dtype_info((enum ck_dtype)x->dtype)->size, &want))
 		return ck_fail(err, EINVAL, "its size overflows");
 	if (size != UINT64_MAX && size > want)
 		return ck_fail(err, EINVAL,
@@ -184,7 +166,7 @@ static bool read_dtype(const struct ck_pickle *p, ck_pv v, struct array *a)
 	size_t code_len, order_len;
 	ck_pv arg, state;
 
-	if (!callee_is(p, v, "numpy", NULL) ||
+	if (!ck_pq_is(p, v, "numpy", NULL) ||
 	    !ck_pv_at(p, ck_pv_args(p, v), 0, &arg) ||
 	    !ck_pv_str(p, arg, &code, &code_len) || code_len < 2 ||
 	    code_len > 3)
@@ -214,7 +196,7 @@ static bool read_array(const struct ck_pickle *p, ck_pv v, struct array *a)
 	ck_pv args, dtype, order;
 	int64_t fortran;
 
-	if (callee_is(p, v, "numpy", "_frombuffer")) {
+	if (ck_pq_is(p, v, "numpy", "_frombuffer")) {
 		args = ck_pv_args(p, v);
 		if (!ck_pv_at(p, args, 0, &a->bytes) ||
 		    !ck_pv_at(p, args, 1, &dtype) ||
@@ -224,30 +206,13 @@ static bool read_array(const struct ck_pickle *p, ck_pv v, struct array *a)
 		a->fortran = ck_pv_is_str(p, order, "F");
 		return read_dtype(p, dtype, a);
 	}
-	if (!callee_is(p, v, "numpy", "_reconstruct") ||
+	if (!ck_pq_is(p, v, "numpy", "_reconstruct") ||
 	    !ck_pv_state(p, v, &args) || !ck_pv_at(p, args, 1, &a->shape) ||
 	    !ck_pv_at(p, args, 2, &dtype) || !ck_pv_at(p, args, 3, &order) ||
 	    !ck_pv_at(p, args, 4, &a->bytes) || !ck_pv_int(p, order, &fortran))
 		return false;
 	a->fortran = fortran != 0;
 	return read_dtype(p, dtype, a);
-}
-
-static int read_shape(const struct ck_pickle *p, ck_pv v,
-		      struct ck_of_leaf *leaf, struct ck_err *err)
-{
-	struct ck_piter it;
-	int64_t n;
-	ck_pv dim;
-
-	ck_piter_init(&it, p, v);
-	for (leaf->rank = 0; ck_piter_next(&it, &dim); leaf->rank++) {
-		if (leaf->rank == CK_MAX_RANK || !ck_pv_int(p, dim, &n) ||
-		    n < 0)
-			return ck_fail(err, EINVAL, "its array has no shape");
-		leaf->shape[leaf->rank] = (uint64_t)n;
-	}
-	return 0;
 }
 
 /*
@@ -263,14 +228,14 @@ static int place_latin1(struct ck_of_save *s, ck_pv v, uint32_t *src,
 	size_t n, nr = 0;
 	ck_pv arg;
 
-	if (!callee_is(s->p, v, "_codecs", "encode") ||
+	if (!ck_pq_is(s->p, v, "_codecs", "encode") ||
 	    !ck_pv_at(s->p, ck_pv_args(s->p, v), 0, &arg) ||
 	    !ck_pv_str(s->p, arg, &text, &n))
 		return ck_fail(err, EINVAL, "its array has no bytes");
 	in = (const unsigned char *)text;
 	bytes = malloc(n + 1);
 	if (!bytes)
-		return ck_fail(err, ENOMEM, "no memory for an array");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < n; i++) {
 		unsigned c = in[i];
 
@@ -285,25 +250,7 @@ static int place_latin1(struct ck_of_save *s, ck_pv v, uint32_t *src,
 		bytes[nr++] = (unsigned char)c;
 	}
 	*len = nr;
-	free(s->bytes);
-	s->bytes = ck_steal(bytes);
-	return ck_builder_mem(s->b, s->bytes, nr, src, err);
-}
-
-static int place(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
-		 uint64_t *len, struct ck_err *err)
-{
-	int ret;
-
-	leaf->src = s->nr;
-	leaf->file = s->src->name;
-	if (ck_pv_extent(s->p, v, &leaf->off, len))
-		return 0;
-	leaf->off = 0;
-	leaf->file = NULL;
-	ret = place_latin1(s, v, &leaf->src, len, err);
-	leaf->bytes = s->bytes;
-	return ret;
+	return ck_builder_mem(s->ld->a.b, bytes, nr, src, err);
 }
 
 /* The number of OneFlow's dtype object: its state. */
@@ -322,8 +269,10 @@ static bool type_of(const struct ck_pickle *p, ck_pv v, int *type)
 static int inline_array(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
 			ck_pv data, struct ck_err *err)
 {
-	struct array a;
+	struct ck_extent *x = &leaf->x;
 	uint64_t nr, len, want;
+	struct array a;
+	unsigned rank;
 	int type, ret;
 	ck_pv ignored;
 
@@ -332,25 +281,24 @@ static int inline_array(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
 	if (!read_array(s->p, data, &a))
 		return ck_fail(err, EINVAL,
 			       "its data is no array of numbers of numpy's");
-	ret = read_shape(s->p, a.shape, leaf, err);
+	if (!ck_pq_dims(s->p, a.shape, "", s->shape, &rank))
+		return ck_fail(err, EINVAL, "its array has no shape");
+	ret = lay_out(s, x, rank, a.fortran, &nr, err);
+	x->src = s->src;
+	if (!ret && !ck_pv_extent(s->p, a.bytes, &x->off, &len))
+		ret = place_latin1(s, a.bytes, &x->src, &len, err);
 	if (!ret)
-		ret = lay_out(leaf, a.fortran, &nr, err);
-	if (!ret)
-		ret = place(s, a.bytes, leaf, &len, err);
-	if (!ret)
-		ret = stored_type(type, nr, len, err);
-	if (ret < 0)
+		ret = stored_type(type, nr, len, x, err);
+	if (ret)
 		return ret;
-	leaf->dtype = (uint8_t)ret;
-	leaf->xform =
-		a.order == '>' && a.size > 1 ? CK_XF_BYTESWAP : CK_XF_NONE;
+	x->xform = a.order == '>' && a.size > 1 ? CK_XF_BYTESWAP : CK_XF_NONE;
 	leaf->whole = ck_pv_attr(s->p, v, "placement", &ignored);
-	if (ck_dtype_info((enum ck_dtype)ret)->size != a.size)
+	if (ck_dtype_info((enum ck_dtype)x->dtype)->size != a.size)
 		return ck_fail(err, EINVAL,
 			       "its array has %u bytes an element, where %s "
 			       "has %u",
 			       a.size, ck_of_type_name(type),
-			       ck_dtype_info((enum ck_dtype)ret)->size);
+			       ck_dtype_info((enum ck_dtype)x->dtype)->size);
 	if (!ck_mul_ok(nr, a.size, &want) || want != len)
 		return ck_fail(err, EINVAL,
 			       "its array has %" PRIu64 " bytes, where its "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The variables of OneFlow's model.mlir. */
-#include "core/format/oneflow/graph.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

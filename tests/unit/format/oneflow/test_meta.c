@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OneFlow's meta files. */
-#include "core/format/oneflow/meta.h"
+#include "core/format/oneflow/oneflow.h"
 #include "core/geom/dtype.h"
 
 #include <criterion/criterion.h>

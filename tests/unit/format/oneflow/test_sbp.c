@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What -o sbp=FILE says of files. */
-#include "core/format/oneflow/sbp.h"
+#include "core/format/oneflow/oneflow.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
