@@ -58,14 +58,6 @@ void ck_box_clip(struct ck_box *box, const uint64_t *shape)
 	}
 }
 
-bool ck_box_equal(const struct ck_box *a, const struct ck_box *b)
-{
-	size_t bytes = a->rank * sizeof(a->start[0]);
-
-	return a->rank == b->rank && !memcmp(a->start, b->start, bytes) &&
-	       !memcmp(a->len, b->len, bytes);
-}
-
 uint64_t ck_dims_index(const uint64_t *dims, unsigned rank, const uint64_t *at)
 {
 	uint64_t index = 0;

@@ -24,7 +24,6 @@ bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
 		 struct ck_box *out);
 /* Leaves of @box what lies within @shape; an empty one stays within, too. */
 void ck_box_clip(struct ck_box *box, const uint64_t *shape);
-bool ck_box_equal(const struct ck_box *a, const struct ck_box *b);
 
 /*
  * Walks the at most 2*rank+1 boxes that together are the elements [lo, hi) of

@@ -9,7 +9,7 @@
  *
  * Reading: ck_manifest_parse() checks any bytes once, whoever wrote them;
  * afterwards the calls below cannot fail.  Writing: ck_manifest_new(), a call
- * for each file and tensor in any order, ck_manifest_save().
+ * for each file and tensor in any order, ck_manifest_bytes(), ck_manifest_store().
  *
  * Threads: parsed ones are constant, any; writers belong to one thread.
  */
@@ -123,8 +123,5 @@ int ck_manifest_bytes(struct ck_manifest_new *n, void **bytes, size_t *len,
  */
 int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 		      struct ck_err *err);
-/* Both. */
-int ck_manifest_save(struct ck_manifest_new *n, int dir, const char *name,
-		     struct ck_err *err);
 
 #endif

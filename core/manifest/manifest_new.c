@@ -332,13 +332,3 @@ int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 			     strerror(-ret)) :
 		     0;
 }
-
-int ck_manifest_save(struct ck_manifest_new *n, int dir, const char *name,
-		     struct ck_err *err)
-{
-	ck_auto_free void *bytes = NULL;
-	size_t len;
-	int ret = ck_manifest_bytes(n, &bytes, &len, err);
-
-	return ret ? ret : ck_manifest_store(dir, name, bytes, len, err);
-}

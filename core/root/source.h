@@ -49,8 +49,5 @@ static inline void ck_source_closep(struct ck_source **s)
 /* Takes @fd (a regular file); copies @name.  NULL: no memory, @fd closed. */
 struct ck_source *ck_source_file(int fd, const char *name,
 				 const struct stat *st);
-/* Borrows the bytes. */
-struct ck_source *ck_source_mem(const void *bytes, size_t len,
-				const char *name);
 
 #endif

@@ -137,12 +137,6 @@ struct ck_piece *ck_compose_turned(struct ck_compose *c,
 	return p;
 }
 
-void ck_compose_pad(struct ck_compose *c, char fill, unsigned align)
-{
-	while (c->size % align && !c->failed)
-		ck_compose_bytes(c, &fill, 1);
-}
-
 int ck_compose_done(const struct ck_compose *c, struct ck_err *err)
 {
 	if (c->failed || c->blob.failed)

@@ -60,8 +60,6 @@ struct ck_piece *ck_compose_turned(struct ck_compose *c,
 				   const struct ck_catalog *img,
 				   const struct ck_turned *turned,
 				   uint8_t dtype);
-/* Own bytes @fill until the size is a multiple of @align. */
-void ck_compose_pad(struct ck_compose *c, char fill, unsigned align);
 /* 0, or -ENOMEM with @err set, once everything was added. */
 int ck_compose_done(const struct ck_compose *c, struct ck_err *err);
 

@@ -7,6 +7,7 @@
  */
 #include "core/base/check.h"
 #include "core/container/torch_item.h"
+#include "tests/lib/memsource.h"
 
 #include <stdlib.h>
 
@@ -35,7 +36,7 @@ static void check_item(const struct ck_torch_item *t, uint64_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ck_source *src = ck_source_mem(data, size, "item");
+	struct ck_source *src = memsource(data, size, "item");
 	struct ck_torch_item item;
 	struct ck_err err = { 0 };
 

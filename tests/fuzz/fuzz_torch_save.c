@@ -9,6 +9,7 @@
 #include "core/container/torch_dist.h"
 #include "core/container/torch_save.h"
 #include "core/container/torch_walk.h"
+#include "tests/lib/memsource.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -93,7 +94,7 @@ static int look(void *ctx, const struct ck_torch_leaf *leaf, struct ck_err *e)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ck_source *src = ck_source_mem(data, size, "file");
+	struct ck_source *src = memsource(data, size, "file");
 	struct ck_torch_save ts;
 	struct walk w = { .ts = &ts };
 	struct ck_err err = { 0 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memdir.c - a folder in memory, and a real one read into it */
 #include "tests/lib/memdir.h"
+#include "tests/lib/memsource.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -51,7 +52,7 @@ static int mem_open(const struct ck_dir *d, const char *name,
 	if (f->fault)
 		return ck_fail(err, f->fault, "%s: %s", name,
 			       strerror(f->fault));
-	*out = ck_source_mem(f->bytes, f->len, f->name);
+	*out = memsource(f->bytes, f->len, f->name);
 	if (!*out)
 		return ck_fail(err, ENOMEM, "%s: no memory", name);
 	(*out)->st.st_mode = S_IFREG | 0644;

@@ -13,6 +13,7 @@
 #include "core/view/replace.h"
 #include "fs/cache/ahead.h"
 #include "fs/kernel/buf.h"
+#include "tests/lib/manifests.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -102,7 +103,7 @@ static void seal(void)
 	must(!ck_ckpt_open(&ck, dir, &opts, &err), err.msg);
 	in = (struct ck_seal_in){ .ck = ck };
 	must(!ck_manifest_new(&n, 0, &err) && !ck_seal(&in, n, &err) &&
-		     !ck_manifest_save(n, fd, CK_MANIFEST_NAME, &err),
+		     !manifest_save(n, fd, CK_MANIFEST_NAME, &err),
 	     err.msg);
 	ck_ckpt_close(ck);
 	close(fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Votes of files that lie together, and how the odd ones are worded. */
 #include "core/audit/audit.h"
+#include "tests/lib/memsource.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -107,9 +108,9 @@ Test(audit, weights_are_the_master_copy_rounded)
 	const float full[] = { 1.00390625f, 0x1.01p0f, __builtin_nanf(""), 3 };
 	uint16_t bf16[] = { 0x3f80, 0x3f80, 0x1234, 0x4040 };
 	ck_auto_source struct ck_source *a =
-		ck_source_mem(full, sizeof(full), "full");
+		memsource(full, sizeof(full), "full");
 	ck_auto_source struct ck_source *b =
-		ck_source_mem(bf16, sizeof(bf16), "bf16");
+		memsource(bf16, sizeof(bf16), "bf16");
 	const struct ck_audit_run master = { .s = a, .dtype = CK_DT_F32 };
 	struct ck_audit_run weights = { .s = b, .dtype = CK_DT_BF16 };
 	struct ck_audit_budget budget = { .each = 4, .left = 9 };

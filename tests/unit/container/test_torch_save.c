@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of torch.save, whole, cut short and with each byte changed. */
 #include "core/container/torch_save.h"
+#include "tests/lib/memsource.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -41,7 +42,7 @@ static struct bytes load(const char *name)
 /* In memory of its very size, so that a byte too far is seen. */
 static struct ck_source *source(const void *v, size_t len)
 {
-	struct ck_source *s = ck_source_mem(v, len, "made.pt");
+	struct ck_source *s = memsource(v, len, "made.pt");
 
 	cr_assert(s);
 	return s;

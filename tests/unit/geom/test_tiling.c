@@ -2,6 +2,7 @@
 #include "core/base/check.h"
 #include "core/geom/tiling.h"
 #include "tests/lib/imagekit.h"
+#include "tests/lib/boxes.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -127,7 +128,7 @@ Test(tiling, chunk_box_of_flat)
 		struct ck_box box;
 
 		ck_chunk_box(&img, img.tensors, &img.chunks[i], &box);
-		cr_expect(ck_box_equal(&box, &cases[i].box), "case %zu", i);
+		cr_expect(box_equal(&box, &cases[i].box), "case %zu", i);
 	}
 	ik_free(&k);
 }

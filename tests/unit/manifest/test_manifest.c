@@ -3,6 +3,7 @@
 #include "core/root/root.h"
 #include "core/manifest/hash.h"
 #include "core/manifest/manifest_priv.h"
+#include "tests/lib/manifests.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -248,8 +249,8 @@ static void seal_here(unsigned shift)
 	cr_assert_eq(ck_manifest_new(&n, shift, &err), 0);
 	cr_assert_eq(ck_hash_manifest(n, &root, 3, NULL, NULL, &err), 0, "%s",
 		     err.msg);
-	cr_assert_eq(ck_manifest_save(n, root.fd, CK_MANIFEST_NAME, &err), 0,
-		     "%s", err.msg);
+	cr_assert_eq(manifest_save(n, root.fd, CK_MANIFEST_NAME, &err), 0, "%s",
+		     err.msg);
 	ck_manifest_drop(n);
 	ck_root_close(&root);
 }
@@ -323,8 +324,7 @@ Test(manifest, of_one_file, .init = enter, .fini = leave)
 	cr_assert_str_eq(name, ".unshard-a.manifest");
 	cr_assert_eq(ck_manifest_new(&n, 12, &err), 0);
 	cr_assert_eq(ck_hash_manifest(n, &root, 1, NULL, NULL, &err), 0);
-	cr_assert_eq(ck_manifest_save(n, root.fd, name, &err), 0, "%s",
-		     err.msg);
+	cr_assert_eq(manifest_save(n, root.fd, name, &err), 0, "%s", err.msg);
 	ck_manifest_drop(n);
 	cr_assert_eq(ck_manifest_load(&m, &root, &err), 0, "%s", err.msg);
 	cr_assert_eq(m.nr_files, 1);
@@ -343,7 +343,7 @@ Test(manifest, not_written, .init = enter, .fini = leave)
 	cr_assert_eq(mkdir("taken", 0755), 0);
 	put("taken/x", 1, 1);
 	cr_assert_eq(ck_manifest_new(&n, 0, &err), 0);
-	cr_assert(ck_manifest_save(n, dir, "taken", &err) < 0);
+	cr_assert(manifest_save(n, dir, "taken", &err) < 0);
 	cr_assert_eq(access("taken/x", F_OK), 0);
 	ck_manifest_drop(n);
 	close(dir);

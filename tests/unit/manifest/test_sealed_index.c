@@ -3,6 +3,7 @@
 #include "core/manifest/sealed_index.h"
 
 #include "core/manifest/hash.h"
+#include "tests/lib/manifests.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -40,7 +41,7 @@ static void seal(void)
 	cr_assert(!ck_manifest_new(&n, SHIFT, &err));
 	cr_assert(!ck_hash_manifest(n, &root, 1, NULL, NULL, &err), "%s",
 		  err.msg);
-	cr_assert(!ck_manifest_save(n, root.fd, CK_MANIFEST_NAME, &err), "%s",
+	cr_assert(!manifest_save(n, root.fd, CK_MANIFEST_NAME, &err), "%s",
 		  err.msg);
 	ck_manifest_drop(n);
 }

@@ -2,6 +2,7 @@
 /* Placements against lists of indices that are dealt out one by one. */
 #include "core/base/check.h"
 #include "core/mesh/mesh.h"
+#include "tests/lib/boxes.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -209,7 +210,7 @@ static void check_parts(const struct ck_placement *p, uint32_t at,
 		cr_assert_eq(
 			ck_placement_at(p, o, shape, rank, &s, &zeros, NULL),
 			0);
-		cr_assert(ck_box_equal(&s.box, &mine->box));
+		cr_assert(box_equal(&s.box, &mine->box));
 		cr_assert_eq(s.nr, mine->nr);
 	}
 }

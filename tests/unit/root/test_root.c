@@ -2,6 +2,7 @@
 /* Every way in which a name of a checkpoint could lead out of it. */
 #include "core/root/root_priv.h"
 #include "core/root/source.h"
+#include "tests/lib/memsource.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -499,7 +500,7 @@ Test(root, sources)
 	cr_expect_eq(ck_source_read(s, buf, 4, 2, &err), -EIO);
 	cr_expect(strstr(err.msg, "found 3 before the end"), "%s", err.msg);
 	ck_source_close(s);
-	s = ck_source_mem("alpha", 5, "mem");
+	s = memsource("alpha", 5, "mem");
 	cr_assert_eq(ck_source_read(s, buf, 3, 2, &err), 0);
 	cr_expect_arr_eq(buf, "pha", 3);
 	cr_expect_eq(s->st.st_size, 5);

@@ -50,7 +50,7 @@ Test(compose, every_position)
 	ck_compose_bytes(&c, "yz", 2);
 	ck_compose_tensor(&c, &k.ck.img, kit_find(&k.kit, "a"));
 	ck_compose_tensor(&c, &k.ck.img, kit_find(&k.kit, "none"));
-	ck_compose_pad(&c, '-', 5);
+	ck_compose_bytes(&c, "--", 2);
 	ck_compose_tensor(&c, &k.ck.img, kit_find(&k.kit, "b"));
 	cr_expect_eq(c.pieces.nr, 4, "%zu", c.pieces.nr);
 	for (uint64_t off = 0; off < 10 + 12; off++)

@@ -5,6 +5,7 @@
 #include "core/geom/resolved.h"
 #include "tests/lib/memdir.h"
 #include "tests/unit/view/viewkit.h"
+#include "tests/lib/memsource.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -83,7 +84,7 @@ static void same_part(const struct ck_chunk *c, const uint64_t *len,
 {
 	const struct memdir_file *m = memdir_find(
 		&mem, ck_catalog_str(&got, got.srcs[c->src].name, NULL));
-	struct ck_source *src = ck_source_mem(m->bytes, m->len, m->name);
+	struct ck_source *src = memsource(m->bytes, m->len, m->name);
 	uint64_t item_len = got.dims[c->corner + rank];
 	struct ck_torch_item item;
 

@@ -5,6 +5,7 @@
 #include "core/view/nest.h"
 #include "core/emit/pickle_out.h"
 #include "tests/unit/view/viewkit.h"
+#include "tests/lib/memsource.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ static void open_view(void)
 	v = vk_open(&k, &ck_view_torch, NULL);
 	cr_assert(v);
 	bytes = vk_bytes(v, vk_file(v, "model.pt"), &len);
-	src = ck_source_mem(bytes, len, "model.pt");
+	src = memsource(bytes, len, "model.pt");
 	cr_assert(src);
 	cr_assert_eq(ck_torch_save_open(&ts, src, &err), 0, "%s", err.msg);
 }

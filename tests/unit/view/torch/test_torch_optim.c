@@ -5,6 +5,7 @@
 #include "core/container/torch_place.h"
 #include "core/parse/pickle.h"
 #include "core/view/view.h"
+#include "tests/lib/memsource.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static void open_it(const char *example, const char *key)
 	bytes = malloc(file.size);
 	cr_assert_eq(ck_view_read(v, 0, bytes, file.size, 0, &err), 0, "%s",
 		     err.msg);
-	src = ck_source_mem((unsigned char *)bytes, file.size, "model.pt");
+	src = memsource((unsigned char *)bytes, file.size, "model.pt");
 	f.s = src;
 	cr_assert_eq(ck_torch_save_open(&f.ts, src, &err), 0, "%s", err.msg);
 	optimizer = root();

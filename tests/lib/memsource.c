@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source_mem.c - bytes in memory as a source: the catalog's blob, and tests */
-#include "core/root/source.h"
+/* memsource.c - bytes in memory as a source */
+#include "tests/lib/memsource.h"
 
 #include "core/base/check.h"
 
@@ -37,7 +37,7 @@ static void close_mem(struct ck_source *s)
 
 static const struct ck_source_ops mem_ops = { read_mem, close_mem };
 
-struct ck_source *ck_source_mem(const void *bytes, size_t len, const char *name)
+struct ck_source *memsource(const void *bytes, size_t len, const char *name)
 {
 	size_t name_len = strlen(name) + 1;
 	struct mem *m = malloc(sizeof(*m) + name_len);
