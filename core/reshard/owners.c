@@ -8,7 +8,7 @@
  * looked for is a parameter whose name, but for its first two words at most,
  * is in the state's, and whose shape is the same.
  */
-#include "core/reshard/words.h"
+#include "core/reshard/spec.h"
 
 #include "core/base/check.h"
 #include "core/base/vec.h"
@@ -54,7 +54,7 @@ static int add_end(struct ends *e, const char *s, size_t len, uint32_t tensor,
 	uint32_t at = ck_strmap_put(&e->names, s, len);
 
 	if (at == CK_STRMAP_NONE || !ck_vec_reserve(&e->of, 1))
-		return ck_fail(err, ENOMEM, "no memory for a mesh");
+		return ck_no_memory(err);
 	if (at < e->of.nr)
 		e->of.v[at] = NOBODY;
 	else
@@ -123,7 +123,7 @@ int ck_reshard_owners_find(struct ck_reshard_owners *out,
 	out->first = in->first;
 	out->of = calloc((size_t)in->nr + 1, sizeof(*out->of));
 	if (!out->of)
-		return ck_fail(err, ENOMEM, "no memory for a mesh");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < in->nr && !ret; i++)
 		ret = add_ends(&e, in->img, in->first + i, err);
 	for (uint32_t i = 0; i < in->nr && !ret; i++)

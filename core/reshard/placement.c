@@ -60,7 +60,7 @@ static int take_devices(struct placement *p, const json_t *ids,
 			       nr);
 	p->place = calloc(nr, sizeof(*p->place));
 	if (!p->place)
-		return ck_fail(err, ENOMEM, "no memory for a mesh");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < nr; i++) {
 		uint64_t id;
 
@@ -476,7 +476,7 @@ static int check_table(struct placement *p, const char *key, struct ck_err *err)
 		return ck_fail(err, EINVAL, "%s: over %d patterns", key,
 			       MAX_GLOBS);
 	return table && json_object_set_new(p->unused, key, json_copy(table)) ?
-		       ck_fail(err, ENOMEM, "no memory for a placement") :
+		       ck_no_memory(err) :
 		       0;
 }
 
@@ -488,7 +488,7 @@ int ck_reshard_placement(struct ck_reshard_spec **out, json_t *j,
 	int ret;
 
 	if (!p)
-		return ck_fail(err, ENOMEM, "no memory for a placement");
+		return ck_no_memory(err);
 	p->base.ops = &ops;
 	p->json = json_incref(j);
 	p->unused = json_object();

@@ -126,14 +126,12 @@ static int number_of(struct ck_reshard *r, const struct cut *cut, uint32_t *nr,
 	copy = malloc(sizeof(*copy));
 	if (!copy || !ck_vec_reserve(&r->cuts, 1)) {
 		free(copy);
-		return ck_fail(err, ENOMEM, "no memory for a reshard");
+		return ck_no_memory(err);
 	}
 	memcpy(copy, cut, sizeof(*copy));
 	r->cuts.v[r->cuts.nr++] = copy;
 	*nr = ck_strmap_put(&r->known, (const char *)copy, sizeof(*copy));
-	return *nr == CK_STRMAP_NONE ?
-		       ck_fail(err, ENOMEM, "no memory for a reshard") :
-		       0;
+	return *nr == CK_STRMAP_NONE ? ck_no_memory(err) : 0;
 }
 
 static const uint64_t *shape_of(const struct ck_catalog *img, uint32_t tensor)
@@ -233,7 +231,7 @@ static int fill(struct ck_reshard *r, const struct ck_reshard_in *in,
 	r->nr = in->nr;
 	r->cut_of = calloc((size_t)in->nr + 1, sizeof(*r->cut_of));
 	if (!r->cut_of)
-		return ck_fail(err, ENOMEM, "no memory for a reshard");
+		return ck_no_memory(err);
 	if (r->spec->ops->begin)
 		ret = r->spec->ops->begin(r->spec, in, err);
 	for (uint32_t i = 0; i < in->nr && !ret; i++)
@@ -249,7 +247,7 @@ int ck_reshard_new(struct ck_reshard **out, const struct ck_reshard_in *in,
 
 	*of_spec = false;
 	if (!r)
-		return ck_fail(err, ENOMEM, "no memory for a reshard");
+		return ck_no_memory(err);
 	if (in->bytes)
 		ret = parse_file(&r->spec, in->name, in->bytes, in->len, err);
 	else

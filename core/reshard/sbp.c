@@ -82,14 +82,14 @@ int ck_reshard_sbp(struct ck_reshard_spec **out, json_t *j, struct ck_err *err)
 	int ret;
 
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory for placements");
+		return ck_no_memory(err);
 	s->base.ops = &ops;
 	ret = ck_sbp_head(&s->by, j, false, err);
 	if (!ret)
 		ret = ck_sbp_rules(&s->by, j, err);
 	s->used = calloc(s->by.nr + 1, sizeof(*s->used));
 	if (!ret && !s->used)
-		ret = ck_fail(err, ENOMEM, "no memory for placements");
+		ret = ck_no_memory(err);
 	if (!ret && s->by.world > CK_RESHARD_MAX_RANKS)
 		ret = ck_fail(err, EINVAL, "over %d ranks",
 			      CK_RESHARD_MAX_RANKS);

@@ -7,7 +7,7 @@
  * the dimension go through the same files again and again, each round is one
  * block, which every rank had a share of.
  */
-#include "core/reshard/words.h"
+#include "core/reshard/spec.h"
 
 #include "core/base/check.h"
 #include "core/geom/tiling.h"

@@ -31,7 +31,7 @@ static int other_shape(const struct ck_strategy_layout *l,
 	ck_str_json_u64(&have, shape, rank);
 	ck_str_json_u64(&want, l->shape, l->shape_rank);
 	if (have.failed || want.failed)
-		return ck_fail(err, ENOMEM, "no memory for shapes");
+		return ck_no_memory(err);
 	return ck_fail(err, EINVAL,
 		       "its shape is %s, and the strategy's tensor_shape %s%s",
 		       have.v, want.v,
@@ -207,7 +207,7 @@ static int check_stages(const struct strategy *s, const char *name,
 	ck_auto_free bool *seen = calloc(s->by.nr_stages, sizeof(*seen));
 
 	if (!seen)
-		return ck_fail(err, ENOMEM, "no memory for a strategy");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < s->by.item.nr; i++)
 		seen[s->by.item.v[i].l.stage] = true;
 	for (uint32_t i = 0; i < s->by.nr_stages; i++)
@@ -229,7 +229,7 @@ int ck_reshard_strategy(struct ck_reshard_spec **out, const char *name,
 	int ret;
 
 	if (!s)
-		return ck_fail(err, ENOMEM, "no memory for a strategy");
+		return ck_no_memory(err);
 	s->base.ops = &ops;
 	ret = ck_strategy_add(&s->by, name, bytes, len, err);
 	if (!ret && (!s->by.devices ||
@@ -242,7 +242,7 @@ int ck_reshard_strategy(struct ck_reshard_spec **out, const char *name,
 		ret = check_stages(s, name, err);
 	s->used = calloc(s->by.names.nr + 1, sizeof(*s->used));
 	if (!ret && !s->used)
-		ret = ck_fail(err, ENOMEM, "no memory for a strategy");
+		ret = ck_no_memory(err);
 	if (ret) {
 		free_strategy(&s->base);
 		return ret;

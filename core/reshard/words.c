@@ -7,11 +7,10 @@
  * of the words.  A tensor is cut over tp first, and what that leaves over the
  * dimN=, as FSDP over tensor-parallel layers does.
  */
-#include "core/reshard/words.h"
+#include "core/reshard/spec.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/reshard/rules.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,26 +22,21 @@
 
 struct words {
 	struct ck_reshard_spec base;
-	uint32_t tp, pp; /* 0: not said */
+	uint32_t tp; /* 0: not said, as layers.pp */
 	unsigned nr_dims;
 	struct {
 		unsigned dim;
 		uint32_t size;
 	} dim[MAX_DIMS];
-	uint64_t *layers; /* given: of each stage */
-	unsigned nr_layers;
-	uint64_t *begin; /* first layer of each stage, and the end */
-	uint64_t lowest; /* 1: names count layers from 1 on, else 0 */
-	uint64_t *each; /* of stacked layers: how many each stage has */
-	struct ck_reshard_sequence seq;
-	struct ck_reshard_stack stack;
+	uint64_t *given; /* layers of each stage */
+	unsigned nr_given;
+	struct ck_reshard_layers layers;
 	struct ck_reshard_owners owners;
 	char *rules_name; /* NULL: not said */
 	struct ck_reshard_rules rules;
 	bool ruled; /* @rules say how to cut, not the source */
 	struct ck_reshard_heads heads;
 	unsigned max_rank; /* dimensions that some tensor has */
-	bool tied; /* the last stage has the table of words, too */
 	/* the source was cut by rows alone, as FSDP does: the rules instead */
 	const char *by_rows;
 };
@@ -69,16 +63,16 @@ static int take_layers(struct words *w, const char *s, size_t len,
 {
 	size_t from = 0;
 
-	if (w->layers)
+	if (w->given)
 		return ck_fail(err, EINVAL, "layers= is given twice");
-	w->layers = calloc(len / 2 + 1, sizeof(*w->layers));
-	if (!w->layers)
-		return ck_fail(err, ENOMEM, "no memory for a mesh");
+	w->given = calloc(len / 2 + 1, sizeof(*w->given));
+	if (!w->given)
+		return ck_no_memory(err);
 	for (size_t i = 0; i <= len; i++) {
 		if (i < len && s[i] != '+')
 			continue;
 		if (!number(s + from, i - from, UINT32_MAX,
-			    &w->layers[w->nr_layers++]))
+			    &w->given[w->nr_given++]))
 			return ck_fail(err, EINVAL,
 				       "layers=: expected N+N+..., one a "
 				       "stage");
@@ -115,7 +109,7 @@ static int take_text(char **to, const char *name, const char *s, size_t len,
 				     "%s=: expected a word",
 			       name);
 	*to = strndup(s, len);
-	return *to ? 0 : ck_fail(err, ENOMEM, "no memory for a mesh");
+	return *to ? 0 : ck_no_memory(err);
 }
 
 static int take_size(uint32_t *to, const char *name, uint64_t n,
@@ -157,7 +151,7 @@ static int take_word(struct words *w, const char *s, size_t len,
 	if (is(s, key, "tp"))
 		return take_size(&w->tp, "tp", n, err);
 	if (is(s, key, "pp"))
-		return take_size(&w->pp, "pp", n, err);
+		return take_size(&w->layers.pp, "pp", n, err);
 	if (is(s, key, "groups"))
 		return take_size(&w->rules.groups, "groups", n, err);
 	if (key > 3 && !memcmp(s, "dim", 3) &&
@@ -175,70 +169,6 @@ static uint32_t owner_of(const struct words *w, uint32_t tensor)
 	return w->owners.of[tensor - w->owners.first];
 }
 
-static int64_t layer_of(const struct words *w, const char *name, size_t len)
-{
-	int64_t layer = ck_reshard_layer(name, len);
-	int64_t nr = ck_reshard_sequence_layer(&w->seq, name, len);
-
-	return nr >= 0 ? nr : layer;
-}
-
-/* Where no name has a layer's number. */
-static int count_others(struct words *w, const struct ck_reshard_in *in,
-			uint64_t *layers, struct ck_err *err)
-{
-	int ret;
-
-	if (w->stack.nr == 1) {
-		*layers = w->stack.of[0].layers;
-		w->each = calloc(w->pp, sizeof(*w->each));
-		return w->each ? 0 : ck_fail(err, ENOMEM, "no memory");
-	}
-	if (w->stack.nr)
-		return ck_fail(err, EINVAL,
-			       "pp=: layers are stacked in %.*s and in %.*s: "
-			       "nothing says which come first",
-			       (int)CK_MIN(w->stack.of[0].owner_len, 80u),
-			       w->stack.of[0].owner,
-			       (int)CK_MIN(w->stack.of[1].owner_len, 80u),
-			       w->stack.of[1].owner);
-	ret = ck_reshard_sequence_find(&w->seq, in, err);
-	w->lowest = w->seq.lowest == 1;
-	*layers = (uint64_t)w->seq.last + 1 - w->lowest;
-	return ret;
-}
-
-static int count_layers(struct words *w, const struct ck_reshard_in *in,
-			struct ck_err *err)
-{
-	int64_t last = -1, lowest = INT64_MAX;
-	uint64_t layers = 0;
-	int ret = 0;
-
-	for (uint32_t i = 0; i < in->nr; i++) {
-		size_t len;
-		const char *name = ck_catalog_str(
-			in->img, in->img->tensors[in->first + i].name, &len);
-		int64_t layer = ck_reshard_layer(name, len);
-
-		last = CK_MAX(last, layer);
-		if (layer >= 0)
-			lowest = CK_MIN(lowest, layer);
-	}
-	if (last < 0) {
-		ret = count_others(w, in, &layers, err);
-	} else {
-		w->lowest = lowest == 1;
-		layers = (uint64_t)last + 1 - w->lowest;
-	}
-	if (!ret)
-		ret = ck_reshard_pp_stages(w->begin, w->pp, w->layers, layers,
-					   err);
-	for (unsigned i = 0; w->each && !ret && i < w->pp; i++)
-		w->each[i] = w->begin[i + 1] - w->begin[i];
-	return ret;
-}
-
 /* How many dimensions of @tensor are layers, and none of one layer's. */
 static unsigned stacked(const struct words *w, const struct ck_catalog *img,
 			uint32_t tensor)
@@ -246,7 +176,7 @@ static unsigned stacked(const struct words *w, const struct ck_catalog *img,
 	size_t len;
 	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
 
-	return w->stack.nr && ck_reshard_is_stacked(name, len) ? 1 : 0;
+	return ck_reshard_is_stacked(&w->layers, name, len);
 }
 
 /*
@@ -303,15 +233,12 @@ static int begin(struct ck_reshard_spec *base, const struct ck_reshard_in *in,
 	struct words *w = (struct words *)base;
 	int ret;
 
-	ck_reshard_stack_find(&w->stack, in);
 	ret = ck_reshard_owners_find(&w->owners, in, err);
-	if (ret)
-		return ret;
-	ret = w->begin ? count_layers(w, in, err) : 0;
+	if (!ret)
+		ret = ck_reshard_layers_find(&w->layers, in, w->given, err);
 	for (uint32_t i = 0; i < in->nr; i++)
 		w->max_rank = CK_MAX(w->max_rank,
 				     in->img->tensors[in->first + i].rank);
-	w->tied = w->begin && w->pp > 1 && ck_reshard_is_tied(in);
 	w->rules.config = in->config;
 	w->rules.heads = &w->heads;
 	if (!ret && w->tp > 1 && !w->ruled)
@@ -401,28 +328,21 @@ static void take_stage(const struct words *w, const struct ck_catalog *img,
 {
 	size_t len;
 	const char *name = ck_catalog_str(img, img->tensors[tensor].name, &len);
-	int64_t layer = layer_of(w, name, len);
-	uint32_t stage = 0;
+	uint32_t pp = w->layers.pp;
+	int64_t stage = ck_reshard_stage_of(&w->layers, name, len);
 
-	if (w->each && stacked(w, img, tensor)) {
+	if (w->layers.each && stacked(w, img, tensor)) {
 		struct ck_mesh_step *s = ck_placement_shard(
-			out, 0, add_axis(out, w->pp), CK_SIZES_GIVEN);
+			out, 0, add_axis(out, pp), CK_SIZES_GIVEN);
 
 		if (s)
-			s->split.given = w->each;
-		return;
+			s->split.given = w->layers.each;
+	} else if (stage == CK_RESHARD_PP_STAGE_ALL) {
+		add_axis(out, pp ? pp : 1);
+	} else {
+		out->mesh.base = (uint32_t)stage * (w->base.ranks / pp);
+		add_axis(out, 1);
 	}
-	if (!w->begin || layer == CK_RESHARD_PP_STAGE_ALL) {
-		add_axis(out, w->pp ? w->pp : 1);
-		return;
-	}
-	if (layer == CK_RESHARD_PP_STAGE_LAST)
-		stage = w->pp - 1;
-	while (layer >= 0 && stage + 1 < w->pp &&
-	       (uint64_t)layer - w->lowest >= w->begin[stage + 1])
-		stage++;
-	out->mesh.base = stage * (w->base.ranks / w->pp);
-	add_axis(out, 1);
 }
 
 static int cut(const struct ck_reshard_spec *base, const struct ck_catalog *img,
@@ -458,10 +378,10 @@ static int further(const struct ck_reshard_spec *base,
 		img, img->tensors[owner_of(w, tensor)].name, &len);
 	int ret;
 
-	if (i > 1 || !w->tied || !ck_reshard_is_table(name, len))
+	if (i > 1 || !ck_reshard_is_tied(&w->layers, name, len))
 		return -ENOENT;
 	ret = cut(base, img, tensor, out, err);
-	out->mesh.base = (w->pp - 1) * (w->base.ranks / w->pp);
+	out->mesh.base = (w->layers.pp - 1) * (w->base.ranks / w->layers.pp);
 	return ret;
 }
 
@@ -471,10 +391,8 @@ static void free_words(struct ck_reshard_spec *base)
 
 	ck_reshard_rules_free(&w->rules);
 	free(w->rules_name);
-	free(w->layers);
-	free(w->begin);
-	free(w->each);
-	ck_reshard_sequence_free(&w->seq);
+	free(w->given);
+	ck_reshard_layers_free(&w->layers);
 	ck_reshard_owners_free(&w->owners);
 	free(w);
 }
@@ -509,30 +427,28 @@ static const struct ck_reshard_spec_ops ops = {
 
 static int settle(struct words *w, struct ck_err *err)
 {
-	uint64_t ranks = (uint64_t)(w->pp ? w->pp : 1) * (w->tp ? w->tp : 1);
+	uint32_t pp = w->layers.pp;
+	uint64_t ranks = (uint64_t)(pp ? pp : 1) * (w->tp ? w->tp : 1);
 
 	for (unsigned i = 0; i < w->nr_dims && ranks <= CK_RESHARD_MAX_RANKS;
 	     i++)
 		ranks *= w->dim[i].size;
-	if (ranks > CK_RESHARD_MAX_RANKS || w->pp > MAX_STAGES)
+	if (ranks > CK_RESHARD_MAX_RANKS || pp > MAX_STAGES)
 		return ck_fail(err, EINVAL, "over %d ranks or %d stages",
 			       CK_RESHARD_MAX_RANKS, MAX_STAGES);
-	if (w->layers && !w->pp)
+	if (w->given && !pp)
 		return ck_fail(err, EINVAL,
 			       "layers= is of stages: expected pp=K "
 			       "too");
-	if (!w->pp && !w->tp && !w->nr_dims)
+	if (!pp && !w->tp && !w->nr_dims)
 		return ck_fail(err, EINVAL, "expected dimN=K, tp=K or pp=K");
-	if (w->layers && w->nr_layers != w->pp)
+	if (w->given && w->nr_given != pp)
 		return ck_fail(err, EINVAL,
 			       "layers=: expected %" PRIu32
 			       " numbers, one a stage",
-			       w->pp);
+			       pp);
 	w->base.ranks = (uint32_t)ranks;
-	if (w->pp <= 1 && !w->layers)
-		return 0;
-	w->begin = calloc(w->pp + 1, sizeof(*w->begin));
-	return w->begin ? 0 : ck_fail(err, ENOMEM, "no memory for a mesh");
+	return 0;
 }
 
 int ck_reshard_words(struct ck_reshard_spec **out, const char *text,
@@ -543,7 +459,7 @@ int ck_reshard_words(struct ck_reshard_spec **out, const char *text,
 	int ret = 0;
 
 	if (!w)
-		return ck_fail(err, ENOMEM, "no memory for a mesh");
+		return ck_no_memory(err);
 	w->base.ops = &ops;
 	while (!ret) {
 		size_t len = strcspn(at, ",");

@@ -8,7 +8,7 @@
 #define MESHKIT_H
 
 #include "core/parse/json.h"
-#include "core/reshard/words.h"
+#include "core/reshard/spec.h"
 #include "tests/unit/catalog/kit.h"
 #include "tests/unit/reshard/naive.h"
 

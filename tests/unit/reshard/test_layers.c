@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layer that a name says, and the stages that layers are on. */
 #include "core/base/check.h"
-#include "core/reshard/words.h"
+#include "core/reshard/spec.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
