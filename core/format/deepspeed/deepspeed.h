@@ -345,9 +345,6 @@ uint64_t ck_deepspeed_round_robin(uint64_t i, uint64_t nr, uint64_t ranks);
  */
 bool ck_deepspeed_piece12(uint64_t pos, uint64_t numel, uint64_t size,
 			  uint64_t r, uint64_t *lo, uint64_t *hi, uint64_t *at);
-/* Elements [lo, hi) of a parameter that rank @r of @nr has in stage 3. */
-void ck_deepspeed_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
-			 uint64_t *hi);
 
 /* ---- weights.c ---- */
 

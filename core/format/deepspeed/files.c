@@ -163,13 +163,12 @@ int ck_deepspeed_lost(struct deepspeed_load *ld, const struct ck_torch_open *f,
 
 bool ck_deepspeed_is_run(const struct ck_torch_tensor *t, uint64_t *len)
 {
-	uint64_t step = 1;
+	const struct ck_extent x = { .shape = t->shape,
+				     .stride = t->stride,
+				     .dtype = (uint8_t)t->dtype,
+				     .rank = (uint8_t)t->rank };
 
-	for (unsigned d = t->rank; d-- > 0;)
-		if ((t->shape[d] > 1 && (uint64_t)t->stride[d] != step) ||
-		    !ck_mul_ok(step, t->shape[d], &step))
-			return false;
-	return ck_mul_ok(step, ck_dtype_info(t->dtype)->size, len);
+	return ck_extent_is_dense(&x) && ck_extent_bytes(&x, len);
 }
 
 int ck_deepspeed_compare_one(struct deepspeed_load *ld, const char *unit,

@@ -195,25 +195,22 @@ static bool key_number(const struct ck_pickle *p, ck_pv dict, int64_t want,
 static bool box_start(const struct ck_pickle *p, ck_pv v, const uint64_t *shape,
 		      const uint64_t *len, unsigned rank, uint64_t *start)
 {
-	uint64_t stride[CK_MAX_RANK], step = 1, at;
+	uint64_t stride[CK_MAX_RANK], step = 1, volume;
 	ck_pv offset, strides;
 	unsigned nr;
-	int64_t n;
+	int64_t at;
 
 	if (!ck_pv_at(p, v, 0, &offset) || !ck_pv_at(p, v, 1, &strides) ||
-	    !ck_pv_int(p, offset, &n) || n < 0 ||
-	    !ck_torch_size(p, strides, stride, &nr) || nr != rank)
+	    !ck_pv_int(p, offset, &at) || at < 0 ||
+	    !ck_torch_size(p, strides, stride, &nr) || nr != rank ||
+	    !ck_dims_volume(shape, rank, &volume) || (uint64_t)at >= volume)
 		return false;
-	at = (uint64_t)n;
-	for (unsigned d = rank; d-- > 0;) {
-		if (!shape[d] || (len[d] > 1 && stride[d] != step))
+	ck_dims_coords(shape, rank, (uint64_t)at, start);
+	for (unsigned d = rank; d-- > 0; step *= shape[d])
+		if ((len[d] > 1 && stride[d] != step) ||
+		    !ck_range_ok(start[d], len[d], shape[d]))
 			return false;
-		start[d] = at / step % shape[d];
-		if (!ck_range_ok(start[d], len[d], shape[d]))
-			return false;
-		step *= shape[d];
-	}
-	return at < step;
+	return true;
 }
 
 static int add_piece(const struct ck_pickle *p, ck_pv v, struct ck_cut *cut,

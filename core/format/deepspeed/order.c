@@ -10,7 +10,7 @@
 #include "core/format/deepspeed/order.h"
 
 #include "core/base/check.h"
-#include "core/base/le.h"
+#include "core/emit/pickle_out.h"
 #include "core/optim/groups.h"
 
 #include <errno.h>
@@ -269,28 +269,17 @@ static const char *find_why(const struct numbering *s)
 /* {KEY: number} as a pickle */
 static void put_number(struct ck_str *s, const struct deepspeed_number *n)
 {
-	unsigned char bits[8];
-	uint64_t u;
-
-	ck_str_puts(s, "\x80\x02}X");
-	ck_le32_put(bits, (uint32_t)n->len);
-	ck_str_add(s, bits, 4);
-	ck_str_add(s, n->key, n->len);
-	switch (n->kind) {
-	case DEEPSPEED_NONE:
-		ck_str_puts(s, "N");
-		break;
-	case DEEPSPEED_WHOLE:
+	ck_po_begin(s);
+	ck_po_op(s, CK_PO_EMPTY_DICT);
+	ck_po_str(s, n->key, n->len);
+	if (n->kind == DEEPSPEED_NONE)
+		ck_po_op(s, CK_PO_NONE);
+	else if (n->kind == DEEPSPEED_REAL)
+		ck_po_float(s, n->real);
+	else
 		ck_str_fmt(s, "L%" PRIi64 "L\n", n->whole);
-		break;
-	case DEEPSPEED_REAL:
-		memcpy(&u, &n->real, sizeof(u));
-		ck_str_puts(s, "G");
-		for (int shift = 56; shift >= 0; shift -= 8)
-			ck_str_add(s, &(char){ (char)(u >> shift) }, 1);
-		break;
-	}
-	ck_str_puts(s, "s.");
+	ck_po_op(s, CK_PO_SETITEM);
+	ck_po_end(s);
 }
 
 /* All parameters of a vector share one pickle. */

@@ -14,6 +14,7 @@
 #include "core/format/deepspeed/deepspeed.h"
 
 #include "core/base/check.h"
+#include "core/mesh/mesh.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -203,7 +204,8 @@ static int add_piece(struct deepspeed_load *ld, struct ck_torch_open *f,
 	ck_auto_str struct ck_str full = { 0 };
 	struct ck_cut_run run = { 0 };
 	struct ck_err why = { 0 };
-	uint64_t lo, hi;
+	const struct ck_split each = { .how = CK_SIZES_CEIL, .nr = nr_dp };
+	uint64_t lo, len;
 	int ret = ck_torch_place(f, fragment, &run.place, &why);
 
 	if (ret == -ENOMEM)
@@ -216,12 +218,13 @@ static int add_piece(struct deepspeed_load *ld, struct ck_torch_open *f,
 			ret ? why.msg :
 			      "its frozen pieces are not of equal size");
 	run.len = run.place.t.shape[0];
-	ck_deepspeed_piece3(numel, dp, nr_dp, &lo, &hi);
-	ret = ck_deepspeed_declare(ld, name, cut, run.place.t.dtype, &full,
-				   err);
+	ret = ck_split_part(&each, numel, dp, &lo, &len, err);
+	if (!ret)
+		ret = ck_deepspeed_declare(ld, name, cut, run.place.t.dtype,
+					   &full, err);
 	return ret ? ret :
-		     ck_cut_add_run(cut, ld->b, full.v, full.len, lo, hi, 0,
-				    &run, err);
+		     ck_cut_add_run(cut, ld->b, full.v, full.len, lo, lo + len,
+				    0, &run, err);
 }
 
 /* The pieces that one rank's file has of all frozen parameters. */

@@ -19,6 +19,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/mesh/mesh.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,15 +30,6 @@
 #define MAX_SLACK 512
 
 /* ---- where elements are ---- */
-
-void ck_deepspeed_piece3(uint64_t numel, uint64_t r, uint64_t nr, uint64_t *lo,
-			 uint64_t *hi)
-{
-	uint64_t len = CK_DIV_UP(numel, nr);
-
-	*lo = len && r > numel / len ? numel : CK_MIN(r * len, numel);
-	*hi = CK_MIN(*lo + len, numel);
-}
 
 bool ck_deepspeed_piece12(uint64_t pos, uint64_t numel, uint64_t size,
 			  uint64_t r, uint64_t *lo, uint64_t *hi, uint64_t *at)
@@ -338,11 +330,16 @@ static int place_params(struct deepspeed_zero *z, struct ck_err *err)
 static bool piece_of(const struct deepspeed_vec *v, uint64_t k, uint64_t pos,
 		     uint64_t numel, uint64_t *lo, uint64_t *hi, uint64_t *at)
 {
+	const struct ck_split each = { .how = CK_SIZES_CEIL, .nr = v->count };
+	uint64_t len;
+
 	if (!v->each)
 		return ck_deepspeed_piece12(pos, numel, v->size, k, lo, hi, at);
-	ck_deepspeed_piece3(numel, k, v->count, lo, hi);
 	*at = pos;
-	return *lo < *hi;
+	if (ck_split_part(&each, numel, k, lo, &len, NULL))
+		return false;
+	*hi = *lo + len;
+	return len;
 }
 
 int ck_deepspeed_vec_add(struct deepspeed_load *ld,
