@@ -55,13 +55,6 @@ static size_t at_least(const struct ck_rank_set *s, uint64_t rank)
 	return CK_FIRST(i, 0, s->v.nr, s->v.v[i] >= rank);
 }
 
-bool ck_rank_set_has(const struct ck_rank_set *s, uint64_t rank)
-{
-	size_t i = at_least(s, rank);
-
-	return i < s->v.nr && s->v.v[i] == rank;
-}
-
 uint64_t ck_rank_set_lack(const struct ck_rank_set *s, uint64_t from,
 			  uint64_t end, const char *name, int width,
 			  unsigned max, struct ck_str *out)

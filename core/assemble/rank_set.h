@@ -23,7 +23,6 @@ void ck_rank_set_free(struct ck_rank_set *s);
 bool ck_rank_set_add(struct ck_rank_set *s, uint64_t rank);
 /* True: some were there twice; the lowest of them is *@twice, if not NULL. */
 bool ck_rank_set_sort(struct ck_rank_set *s, uint64_t *twice);
-bool ck_rank_set_has(const struct ck_rank_set *s, uint64_t rank);
 
 /*
  * How many of ranks [from, end) are lacking.  The first @max of them are put

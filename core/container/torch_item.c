@@ -176,21 +176,14 @@ static int read_byteorder(struct item *it, bool *big, struct ck_err *err)
 static int set_xform(struct item *it, const struct ck_torch_tensor *t,
 		     struct ck_torch_item *out, struct ck_err *err)
 {
-	bool big, swap;
+	bool big;
 	int ret = read_byteorder(it, &big, err);
 
-	if (ret)
-		return ret;
-	swap = big && ck_dtype_info(t->dtype)->size > 1;
-	if (swap + t->conj + t->neg > 1)
-		return ck_fail(
+	if (!ret && !ck_torch_xform(t, big, &out->xform))
+		ret = ck_fail(
 			err, EINVAL,
 			"a tensor that is two of big-endian, conjugated and negated");
-	out->xform = swap    ? CK_XF_BYTESWAP :
-		     t->conj ? CK_XF_CONJ :
-		     t->neg  ? CK_XF_NEG :
-			       CK_XF_NONE;
-	return 0;
+	return ret;
 }
 
 static int set_payload(struct item *it, const struct ck_torch_tensor *t,

@@ -42,22 +42,6 @@ void ck_torch_open_close(struct ck_torch_open *f)
 	*f = (struct ck_torch_open){ 0 };
 }
 
-static int set_xform(const struct ck_torch_open *f,
-		     const struct ck_torch_tensor *t, struct ck_extent *x,
-		     struct ck_err *why)
-{
-	bool swap = f->ts.big_endian && ck_dtype_info(t->dtype)->size > 1;
-
-	if (swap + t->conj + t->neg > 1)
-		return ck_fail(why, EINVAL,
-			       "two of big-endian, conjugated and negated");
-	x->xform = swap	   ? CK_XF_BYTESWAP :
-		   t->conj ? CK_XF_CONJ :
-		   t->neg  ? CK_XF_NEG :
-			     CK_XF_NONE;
-	return 0;
-}
-
 /* All but the tensor's shape: its storage was found. */
 static int place(const struct ck_torch_open *f, const struct ck_torch_tensor *t,
 		 struct ck_extent *x, struct ck_err *why)
@@ -74,7 +58,10 @@ static int place(const struct ck_torch_open *f, const struct ck_torch_tensor *t,
 		       &skip) ||
 	    !ck_add_ok(x->storage, skip, &x->off))
 		return ck_fail(why, EINVAL, "its offset overflows");
-	return set_xform(f, t, x, why);
+	if (!ck_torch_xform(t, f->ts.big_endian, &x->xform))
+		return ck_fail(why, EINVAL,
+			       "two of big-endian, conjugated and negated");
+	return 0;
 }
 
 int ck_torch_extent(struct ck_torch_open *f, ck_pv v, struct ck_torch_tensor *t,

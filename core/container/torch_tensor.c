@@ -13,6 +13,8 @@
 #include "core/container/torch_tensor.h"
 
 #include "core/base/check.h"
+#include "core/geom/catalog.h"
+#include "core/geom/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -356,4 +358,16 @@ int ck_torch_tensor_read(const struct ck_pickle *p, ck_pv v,
 	if (!ret)
 		ret = read_storage(p, c.args, out, err);
 	return ret ? ret : check_reach(out, err);
+}
+
+bool ck_torch_xform(const struct ck_torch_tensor *t, bool big_endian,
+		    uint8_t *out)
+{
+	bool swap = big_endian && ck_dtype_info(t->dtype)->size > 1;
+
+	*out = swap    ? CK_XF_BYTESWAP :
+	       t->conj ? CK_XF_CONJ :
+	       t->neg  ? CK_XF_NEG :
+			 CK_XF_NONE;
+	return swap + t->conj + t->neg <= 1;
 }

@@ -37,5 +37,11 @@ struct ck_torch_tensor {
  */
 int ck_torch_tensor_read(const struct ck_pickle *p, ck_pv v,
 			 struct ck_torch_tensor *out, struct ck_err *err);
+/*
+ * What its stored bytes need, enum ck_xform; false: more than one thing, which
+ * is not to be had.
+ */
+bool ck_torch_xform(const struct ck_torch_tensor *t, bool big_endian,
+		    uint8_t *out);
 
 #endif

@@ -127,7 +127,9 @@ struct ck_ca_joined {
 	struct ck_arena mem;
 	CK_VEC(struct ck_ca_state) seen;
 };
-/* Looks at a state, 7.exp_avg, of that shape.  -ENOMEM. */
+/* The number in "7.exp_avg", and how many digits it has; 0: there is none. */
+size_t ck_ca_state_id(const char *name, size_t len, uint64_t *id);
+/* Looks at a state of that name and shape.  -ENOMEM. */
 int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
 		     const uint64_t *shape, unsigned rank, struct ck_err *err);
 /* Notes each that may be one. */

@@ -128,19 +128,14 @@ static int add_path(const struct flat *l, const struct ck_st_entry *e,
 		    struct ck_err *err)
 {
 	const struct ck_optim_groups g = { .b = l->b };
-	const char *dot = memchr(e->name, '.', e->name_len);
-	uint64_t id = 0;
+	uint64_t id;
+	size_t at = ck_ca_state_id(e->name, e->name_len, &id) + 1;
 
-	for (const char *s = e->name; dot && s < dot; s++) {
-		if (*s < '0' || *s > '9' || s - e->name > 17)
-			return 0;
-		id = 10 * id + (uint64_t)(*s - '0');
-	}
-	if (!dot || dot == e->name || dot + 1 == e->name + e->name_len)
-		return 0;
-	return ck_optim_state_path(&g, e->name, e->name_len, id, dot + 1,
-				   e->name_len - (size_t)(dot + 1 - e->name),
-				   err);
+	return at > 1 && at < e->name_len ?
+		       ck_optim_state_path(&g, e->name, e->name_len, id,
+					   e->name + at, e->name_len - at,
+					   err) :
+		       0;
 }
 
 static int add_object(const struct flat *l, const struct ck_st_entry *e,

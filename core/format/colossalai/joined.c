@@ -11,18 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "7.exp_avg" -> 7 */
-static bool id_of(const char *name, size_t len, uint64_t *id)
+size_t ck_ca_state_id(const char *name, size_t len, uint64_t *id)
 {
 	size_t at = 0;
 
 	*id = 0;
 	for (; at < len && name[at] >= '0' && name[at] <= '9'; at++)
 		if (at == 18)
-			return false;
+			return 0;
 		else
 			*id = 10 * *id + (uint64_t)(name[at] - '0');
-	return at && at < len && name[at] == '.';
+	return at < len && name[at] == '.' ? at : 0;
 }
 
 static bool is_thrice(uint64_t a, uint64_t b)
@@ -36,7 +35,7 @@ int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
 	struct ck_ca_state *s;
 	uint64_t id;
 
-	if (rank < 1 || rank > 2 || !id_of(name, len, &id) ||
+	if (rank < 1 || rank > 2 || !ck_ca_state_id(name, len, &id) ||
 	    (rank == 2 && !is_thrice(shape[0], shape[1]) &&
 	     !is_thrice(shape[1], shape[0])))
 		return 0;
