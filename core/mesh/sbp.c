@@ -403,17 +403,6 @@ static void count_ranks(struct ck_sbp *s)
 	}
 }
 
-int ck_sbp_is(const char *bytes, size_t len, struct ck_err *err)
-{
-	ck_auto_json json_t *j = NULL;
-	int ret = ck_json_parse(&j, bytes, len, err);
-
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	return json_object_get(json_array_get(json_object_get(j, "rules"), 0),
-			       "sbp") != NULL;
-}
-
 int ck_sbp_head(struct ck_sbp *out, const json_t *j, bool saved,
 		struct ck_err *err)
 {

@@ -48,8 +48,6 @@ struct ck_sbp {
  */
 bool ck_sbp_word(const char *text, size_t len, int32_t *out);
 
-/* Whether that is a file of rules: 1, 0, or -ENOMEM. */
-int ck_sbp_is(const char *bytes, size_t len, struct ck_err *err);
 /*
  * The members of a file of rules, and how many ranks it is for: 0 where it may
  * leave that out, of a mesh to come, and does.  @saved: of what is stored.

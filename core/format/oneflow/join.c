@@ -23,7 +23,7 @@ struct ck_of_place {
 
 #define NONE UINT32_MAX
 
-bool ck_of_several(const struct ck_of_load *ld)
+static bool several(const struct ck_of_load *ld)
 {
 	return ld->sbp || ld->nr_saves > 1;
 }
@@ -36,10 +36,9 @@ static int set_fault(struct ck_of_load *ld, struct ck_asm_tensor *t,
 {
 	if (t->fault)
 		return 0;
-	t->fault = ck_of_several(ld) ?
-			   ck_arena_fmt(&ld->a.mem, "%s: %s",
-					ld->a.files.v[file].who, why) :
-			   ck_arena_fmt(&ld->a.mem, "%s", why);
+	t->fault = several(ld) ? ck_arena_fmt(&ld->a.mem, "%s: %s",
+					      ld->a.files.v[file].who, why) :
+				 ck_arena_fmt(&ld->a.mem, "%s", why);
 	return t->fault ? 0 : ck_no_memory(err);
 }
 
@@ -89,7 +88,7 @@ int ck_of_tensor(struct ck_of_load *ld, uint32_t file,
 	if (ret)
 		return ret;
 	a->pieces.v[t->last].whole = leaf->whole;
-	return ck_of_several(ld) ?
+	return several(ld) ?
 		       ck_builder_unlabelled_rank(a->b, leaf->x.src,
 						  a->files.v[file].name, err) :
 		       0;
@@ -139,7 +138,7 @@ int ck_of_read(struct ck_of_load *ld, uint32_t rank, const char *path,
 		return ck_no_memory(err);
 	ld->a.files.v[file].who = who;
 	ret = ck_of_save_read(ld, file, path, &why);
-	if (ret == -EINVAL && ck_of_several(ld))
+	if (ret == -EINVAL && several(ld))
 		return ck_builder_problem(ld->a.b, &p, err, "%s: %s", who,
 					  why.msg);
 	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;

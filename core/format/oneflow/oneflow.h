@@ -76,8 +76,6 @@ struct ck_of_leaf {
 void ck_of_begin(struct ck_of_load *ld, const struct ck_dir *dir,
 		 struct ck_builder *b);
 void ck_of_end(struct ck_of_load *ld);
-/* The saves of several ranks are joined. */
-bool ck_of_several(const struct ck_of_load *ld);
 int ck_of_tensor(struct ck_of_load *ld, uint32_t file,
 		 const struct ck_of_leaf *leaf, struct ck_err *err);
 int ck_of_object(struct ck_of_load *ld, const struct ck_of_leaf *leaf,

@@ -90,6 +90,18 @@ int ck_of_sbp_spread(struct ck_of_sbp *s, uint32_t nr, struct ck_err *err)
 	return 0;
 }
 
+/* Whether that is a file of rules: 1, 0, or -ENOMEM. */
+static int is_rules(const char *bytes, size_t len, struct ck_err *err)
+{
+	ck_auto_json json_t *j = NULL;
+	int ret = ck_json_parse(&j, bytes, len, err);
+
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	return json_object_get(json_array_get(json_object_get(j, "rules"), 0),
+			       "sbp") != NULL;
+}
+
 /* *@text stays NULL where the folder's layout says no SBP, or is none. */
 static int read_layout(const struct ck_dir *dir, char **text, size_t *len,
 		       struct ck_err *err)
@@ -101,7 +113,7 @@ static int read_layout(const struct ck_dir *dir, char **text, size_t *len,
 		return 0;
 	ret = ck_dir_slurp(dir, LAYOUT, MAX_LAYOUT, &bytes, len, err);
 	if (!ret)
-		ret = ck_sbp_is(bytes, *len, err);
+		ret = is_rules(bytes, *len, err);
 	if (ret > 0)
 		*text = ck_steal(bytes);
 	return ret == -ENOMEM ? ret : 0;
