@@ -103,9 +103,7 @@ static int read_rank(struct megatron_load *ld, uint32_t number,
 		if (!ck_pv_key(p, ck_pickle_root(p), "args", &f.args) ||
 		    !ld->args.there)
 			f.args = 0;
-		ret = ck_megatron_conds(&f, err);
-		if (!ret)
-			ret = ck_megatron_model(&f, err);
+		ret = ck_megatron_model(&f, err);
 		if (!ret)
 			ret = ck_megatron_rest(&f, false, err);
 	}

@@ -127,16 +127,6 @@ int ck_megatron_name(const struct megatron_load *ld, unsigned pp, unsigned ep,
 int ck_megatron_layer(const char *name, size_t len, uint64_t *layer,
 		      size_t *from, size_t *to);
 
-/*
- * How tensor @name of that shape, of tensor-parallel rank @tp, lies in the
- * whole.  -EINVAL with a line in @why where nothing says so.
- */
-int ck_megatron_cut(const struct megatron_file *f,
-		    const struct megatron_name *name, unsigned tp,
-		    const uint64_t *shape, unsigned rank, struct ck_cut *cut,
-		    struct ck_err *why);
-int ck_megatron_conds(struct megatron_file *f, struct ck_err *err);
-
 /* The parts that one rank stores, and those of absent ranks like it. */
 int ck_megatron_model(struct megatron_file *f, struct ck_err *err);
 /*
@@ -151,12 +141,4 @@ int ck_megatron_rest(struct megatron_file *f, bool apart, struct ck_err *err);
 int ck_megatron_optim(struct megatron_load *ld, struct ck_err *err);
 /* For qsort and bsearch of ranks: by stage, then tensor-parallel, then third. */
 int ck_megatron_by_place(const void *pa, const void *pb);
-/*
- * Compares a small piece with its copies seen before.  0; -EINVAL with a line
- * in @why where they differ, or -ENOMEM.
- */
-int ck_megatron_compare(struct megatron_file *f,
-			const struct megatron_name *name, unsigned part,
-			const struct ck_torch_place *at, struct ck_err *why);
-
 #endif
