@@ -100,8 +100,7 @@ void ck_audit_text(struct ck_str *out, const char *words,
 	bool known = meant != CK_AUDIT_NONE;
 	unsigned n = known ? difference(a, i, meant) : 0, k;
 
-	if (n == a->facts)
-		n = a->world < 0 ? 0 : (unsigned)a->world;
+	n -= n == a->facts; /* of a rank that there was not */
 	for (k = n; k && !w->fact[k];)
 		k--;
 	while (*words)

@@ -110,7 +110,6 @@ struct nnscaler_rank {
 	const char *file; /* NULL: there is none */
 	uint32_t src;
 	bool ok, absent;
-	int64_t fact[NNSCALER_FACTS];
 	struct nnscaler_module *modules;
 	CK_VEC(struct nnscaler_state) states; /* by id */
 	bool known_optimizer; /* nnScaler itself would merge its states */

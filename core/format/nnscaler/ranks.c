@@ -15,13 +15,14 @@
  */
 #include "core/format/nnscaler/nnscaler.h"
 
+#include "core/audit/audit.h"
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/suffix.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -276,6 +277,17 @@ int ck_nnscaler_find(struct nnscaler *n, struct ck_err *err)
 
 /* ---- which files are of one save ---- */
 
+static const struct ck_audit_words words = {
+	.other =
+		"it is of another save than {file} ({difference}): it is left aside",
+	.fact = { [NNSCALER_WORLD] = "runs of {mine} and {meant} ranks",
+		  [NNSCALER_STEPS] = "steps {mine} and {meant}",
+		  [NNSCALER_MODEL] = "models with other arguments",
+		  [NNSCALER_PLAN] = "runs with other plans" },
+	.severity = CK_ERROR,
+	.beyond = CK_WARNING,
+};
+
 static int report(struct nnscaler *n, uint32_t rank, const char *why,
 		  struct ck_err *err)
 {
@@ -288,7 +300,8 @@ static int report(struct nnscaler *n, uint32_t rank, const char *why,
 }
 
 /* What the file says of itself, before anything of it is used. */
-static int look(struct nnscaler *n, uint32_t i, struct ck_err *err)
+static int look(struct nnscaler *n, uint32_t i, struct ck_audit_file *says,
+		struct ck_err *err)
 {
 	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
 	struct nnscaler_rank *r = &n->ranks.v[i];
@@ -305,14 +318,14 @@ static int look(struct nnscaler *n, uint32_t i, struct ck_err *err)
 	ret = f.c.is_st ? ck_st_file_say_tail(&f.c.st, n->b, err) : 0;
 	if (ret)
 		return ret;
-	ret = read_facts(&f, r->fact, &inner);
+	ret = read_facts(&f, says->fact, &inner);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "no memory");
 	if (ret)
 		return report(n, i, "it has no model of a rank of nnScaler",
 			      err);
-	r->ok = inner == (int64_t)i || inner < 0;
-	if (r->ok)
+	says->counts = inner == (int64_t)i || inner < 0;
+	if (says->counts)
 		return 0;
 	ck_fail(&why, EINVAL,
 		"it says that it is the file of rank %" PRId64
@@ -321,130 +334,73 @@ static int look(struct nnscaler *n, uint32_t i, struct ck_err *err)
 	return report(n, i, why.msg, err);
 }
 
-static bool same_save(const struct nnscaler_rank *a,
-		      const struct nnscaler_rank *b)
+/* The files of one save that is whole, or of most; n->first is one of them. */
+static int choose_save(struct nnscaler *n, struct ck_audit *a,
+		       struct ck_err *err)
 {
-	return !memcmp(a->fact, b->fact, sizeof(a->fact));
-}
+	ck_auto_str struct ck_str text = { 0 };
+	struct ck_audit_vote vote;
+	size_t chosen;
 
-/* How many of the ranks that there were in the save of rank @like. */
-static uint64_t count_like(const struct nnscaler *n, uint32_t like)
-{
-	const struct nnscaler_rank *r = n->ranks.v;
-	uint64_t nr = 0;
-
-	for (uint32_t i = 0; i < n->ranks.nr; i++)
-		nr += r[i].ok && (int64_t)i < r[like].fact[NNSCALER_WORLD] &&
-		      same_save(&r[i], &r[like]);
-	return nr;
-}
-
-static const char *difference(const int64_t *a, const int64_t *b, char room[96])
-{
-	if (a[NNSCALER_WORLD] != b[NNSCALER_WORLD])
-		snprintf(room, 96, "runs of %" PRId64 " and %" PRId64 " ranks",
-			 a[NNSCALER_WORLD], b[NNSCALER_WORLD]);
-	else if (a[NNSCALER_STEPS] != b[NNSCALER_STEPS])
-		snprintf(room, 96, "steps %" PRId64 " and %" PRId64,
-			 a[NNSCALER_STEPS], b[NNSCALER_STEPS]);
-	else if (a[NNSCALER_MODEL] != b[NNSCALER_MODEL])
-		return "models with other arguments";
-	else
-		return "runs with other plans";
-	return room;
-}
-
-/* More than one save: the files of one that is whole, or of most. */
-static int choose(struct nnscaler *n, uint32_t other, uint32_t *chosen,
-		  struct ck_err *err)
-{
-	const struct nnscaler_rank *r = n->ranks.v;
-	uint32_t whole = NNSCALER_NO_RANK, most = NNSCALER_NO_RANK;
-	char room[96];
-
-	for (uint32_t i = 0; i < n->ranks.nr; i++) {
-		uint64_t world = (uint64_t)r[i].fact[NNSCALER_WORLD];
-		uint64_t nr = r[i].ok ? count_like(n, i) : 0;
-
-		if (nr && nr == world && whole == NNSCALER_NO_RANK)
-			whole = i;
-		if (2 * nr > n->ranks.nr && 2 * nr > world &&
-		    most == NNSCALER_NO_RANK)
-			most = i;
-	}
-	*chosen = whole != NNSCALER_NO_RANK ? whole : most;
-	if (*chosen != NNSCALER_NO_RANK)
-		return 0;
-	return ck_fail(
-		err, EINVAL,
-		"%s: %s and %s are of different saves (%s), and nothing says which is meant: take the files of one of them away",
-		n->dir->path, r[n->first].file, r[other].file,
-		difference(r[n->first].fact, r[other].fact, room));
-}
-
-static int leave_aside(struct nnscaler *n, uint32_t chosen, struct ck_err *err)
-{
-	const struct nnscaler_rank *like = &n->ranks.v[chosen];
-	int ret = 0;
-
-	for (uint32_t i = 0; i < n->ranks.nr && !ret; i++) {
-		struct nnscaler_rank *r = &n->ranks.v[i];
-		bool was = (int64_t)i < like->fact[NNSCALER_WORLD];
-		const struct ck_problem_in p = {
-			.severity = was ? CK_ERROR : CK_WARNING,
-			.file = r->file,
-		};
-		char room[96];
-
-		if (!r->ok || (was && same_save(r, like)))
-			continue;
-		r->ok = false;
-		ret = ck_builder_problem(
-			n->b, &p, err,
-			"it is of another save than %s (%s): it is left aside",
-			like->file, difference(r->fact, like->fact, room));
-	}
-	return ret;
-}
-
-/* The ranks that are there, and how many there were. */
-static int choose_save(struct nnscaler *n, struct ck_err *err)
-{
-	uint32_t other = NNSCALER_NO_RANK, chosen;
-	int ret;
-
-	n->first = NNSCALER_NO_RANK;
-	for (uint32_t i = 0; i < n->ranks.nr; i++) {
-		const struct nnscaler_rank *r = &n->ranks.v[i];
-		int64_t world = r->fact[NNSCALER_WORLD];
-
-		if (!r->ok)
-			continue;
-		if (n->first == NNSCALER_NO_RANK)
-			n->first = i;
-		if (other == NNSCALER_NO_RANK &&
-		    (!same_save(r, &n->ranks.v[n->first]) ||
-		     (world && (int64_t)i >= world)))
-			other = i;
-	}
-	if (n->first == NNSCALER_NO_RANK)
+	ck_audit_vote(a, &vote);
+	if (vote.first == CK_AUDIT_NONE)
 		return ck_fail(
 			err, EINVAL,
 			"%s: none of its files can be read as one of a rank of nnScaler; %s",
 			n->dir->path, n->first_fault.msg);
-	if (other == NNSCALER_NO_RANK)
+	/* or a rank that there was not, by its own words */
+	for (size_t i = 0; i < CK_MIN(vote.other, a->nr); i++)
+		if (a->v[i].fact[NNSCALER_WORLD] && ck_audit_is_other(a, i, i))
+			vote.other = i;
+	n->first = (uint32_t)vote.first;
+	if (vote.other == CK_AUDIT_NONE)
 		return 0;
-	ret = choose(n, other, &chosen, err);
-	if (ret)
-		return ret;
-	n->first = chosen;
-	return leave_aside(n, chosen, err);
+	chosen = vote.whole != CK_AUDIT_NONE ? vote.whole : vote.most;
+	if (chosen != CK_AUDIT_NONE) {
+		n->first = (uint32_t)chosen;
+		return ck_audit_report(a, chosen, &words, n->b, err);
+	}
+	ck_audit_text(&text, "{difference}", a, vote.first, vote.other, &words);
+	return text.failed ?
+		       ck_fail(err, ENOMEM, "no memory") :
+		       ck_fail(err, EINVAL,
+			       "%s: %s and %s are of different saves (%s), and nothing says which is meant: take the files of one of them away",
+			       n->dir->path, a->v[vote.first].name,
+			       a->v[vote.other].name, text.v);
 }
 
-/* As many ranks as the save had; those without a file are said. */
-static int complete(struct nnscaler *n, struct ck_err *err)
+/* Opens all files; which of them are ok, and how many ranks there were. */
+static int look_at_all(struct nnscaler *n, int64_t *world, struct ck_err *err)
 {
-	int64_t world = n->ranks.v[n->first].fact[NNSCALER_WORLD];
+	struct ck_audit a = { .nr = n->files.nr,
+			      .facts = NNSCALER_FACTS,
+			      .world = NNSCALER_WORLD,
+			      .all = n->files.nr };
+	int ret = 0;
+
+	a.v = ck_arena_alloc(&n->mem, a.nr * sizeof(*a.v));
+	if (!a.v || !ck_vec_reserve(&n->ranks, a.nr + 1))
+		return ck_fail(err, ENOMEM, "no memory");
+	for (uint32_t i = 0; i < a.nr && !ret; i++) {
+		n->ranks.v[n->ranks.nr++] =
+			(struct nnscaler_rank){ .file = n->files.v[i],
+						.src = UINT32_MAX };
+		a.v[i].name = n->files.v[i];
+		a.v[i].rank = i;
+		if (n->files.v[i])
+			ret = look(n, i, &a.v[i], err);
+	}
+	if (!ret)
+		ret = choose_save(n, &a, err);
+	for (size_t i = 0; i < a.nr && !ret; i++)
+		n->ranks.v[i].ok = a.v[i].counts;
+	*world = ret ? 0 : a.v[n->first].fact[NNSCALER_WORLD];
+	return ret;
+}
+
+/* As many ranks as the save had; those without a file are reported. */
+static int complete(struct nnscaler *n, int64_t world, struct ck_err *err)
+{
 	int ret = 0;
 
 	if (world < 0 || world > (int64_t)(64 * n->ranks.nr + 4096))
@@ -506,21 +462,11 @@ static int read_one(struct nnscaler *n, uint32_t i, struct ck_err *err)
 
 int ck_nnscaler_ranks(struct nnscaler *n, struct ck_err *err)
 {
-	int ret = 0;
+	int64_t world = 0;
+	int ret = look_at_all(n, &world, err);
 
-	if (!ck_vec_reserve(&n->ranks, n->files.nr + 1))
-		return ck_fail(err, ENOMEM, "no memory");
-	for (uint32_t i = 0; i < n->files.nr && !ret; i++) {
-		n->ranks.v[n->ranks.nr++] =
-			(struct nnscaler_rank){ .file = n->files.v[i],
-						.src = UINT32_MAX };
-		if (n->files.v[i])
-			ret = look(n, i, err);
-	}
 	if (!ret)
-		ret = choose_save(n, err);
-	if (!ret)
-		ret = complete(n, err);
+		ret = complete(n, world, err);
 	for (uint32_t i = 0; i < n->ranks.nr && !ret; i++)
 		if (n->ranks.v[i].ok)
 			ret = read_one(n, i, err);
