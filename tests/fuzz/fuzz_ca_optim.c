@@ -9,7 +9,7 @@
  */
 #include "core/base/le.h"
 #include "core/catalog/catalog.h"
-#include "core/format/colossalai/optim.h"
+#include "core/format/colossalai/colossalai.h"
 #include "tests/lib/memdir.h"
 
 #include <stdlib.h>
