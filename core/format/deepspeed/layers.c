@@ -323,7 +323,7 @@ static int find_prefix(const struct deepspeed_load *ld,
 	}
 	ck_str_fmt(prefix, "%u.", number);
 	ck_piter_init_pairs(&it, p, ck_pickle_root(p));
-	while (ck_piter_next2(&it, &key, &v)) {
+	while (!prefix->failed && ck_piter_next2(&it, &key, &v)) {
 		if (!ck_pv_str(p, key, &s, &len))
 			continue;
 		for (size_t i = 0; i < ld->trained.nr; i++) {
