@@ -187,7 +187,7 @@ static int take_indexed(struct ck_st_folder *f, struct ck_err *err)
 				       "expected a file's name",
 				       f->index, tensor);
 		if (ck_strmap_put(seen, name, strlen(name)) == CK_STRMAP_NONE)
-			return ck_fail(err, ENOMEM, "%s: no memory", f->index);
+			return ck_no_memory(err);
 		if (seen->nr > before && !ret)
 			ret = use(f, name);
 	}
@@ -199,7 +199,7 @@ static int take_indexed(struct ck_st_folder *f, struct ck_err *err)
 		    ck_strmap_get(seen, name, strlen(name)) == CK_STRMAP_NONE)
 			ret = leave(f, name);
 	}
-	return ret ? ck_fail(err, ENOMEM, "%s: no memory", f->index) : 0;
+	return ret ? ck_no_memory(err) : 0;
 }
 
 static int take_listed(struct ck_st_folder *f, const struct ck_dir_list *from,
@@ -218,7 +218,7 @@ static int take_listed(struct ck_st_folder *f, const struct ck_dir_list *from,
 			ret = use(f, name);
 	}
 	if (ret)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < f->nr && !ret && f->mode == CK_ST_UNION; i++)
 		if (!i || !ck_numbered_next(f->name[i - 1], f->name[i]))
 			ret = ck_numbered_check(f->name, f->nr, i, INDEX_SUFFIX,

@@ -129,7 +129,7 @@ int ck_audit_say(const struct ck_audit *a, size_t i, size_t meant,
 	ck_auto_str struct ck_str text = { 0 };
 
 	ck_audit_text(&text, known ? w->other : w->unclear, a, i, meant, w);
-	return text.failed ? ck_fail(err, ENOMEM, "no memory for a message") :
+	return text.failed ? ck_no_memory(err) :
 			     ck_builder_problem(b, &p, err, "%s", text.v);
 }
 

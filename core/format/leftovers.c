@@ -79,7 +79,7 @@ static int check_json(struct ck_source *s, struct ck_err *why)
 		return 0;
 	text = malloc(len + 1);
 	if (!text)
-		return ck_fail(why, ENOMEM, "%s: no memory", s->name);
+		return ck_no_memory(why);
 	ret = ck_source_read(s, text, len, 0, why);
 	ret = ret ? ret : ck_json_parse(&json, text, len, why);
 	json_decref(json);

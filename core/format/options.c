@@ -159,7 +159,7 @@ static int report(const struct ck_option *o, const struct ck_dir *dir,
 	if (o->also || others)
 		p.severity = CK_NOTE;
 	ck_option_line(o, dir->opts, f, &line);
-	return line.failed ? ck_fail(err, ENOMEM, "no memory for a line") :
+	return line.failed ? ck_no_memory(err) :
 			     ck_builder_problem(b, &p, err, "%s", line.v);
 }
 

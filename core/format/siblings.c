@@ -66,7 +66,7 @@ static int note_folders(const struct ck_dir *dir, struct ck_builder *b,
 	if (nr > MAX_NAMED)
 		ck_str_fmt(&some, " and %zu more", nr - MAX_NAMED);
 	if (some.failed)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	return !nr ? 0 :
 		     ck_builder_problem(b, &note, err,
 					"left aside: folders beside it that "

@@ -43,11 +43,6 @@ struct ck_manifest_new {
 	struct text last_tree; /* nearly all tensors are in the same */
 };
 
-static int no_memory(struct ck_err *err)
-{
-	return ck_no_memory(err);
-}
-
 int ck_manifest_new(struct ck_manifest_new **out, unsigned shift,
 		    struct ck_err *err)
 {
@@ -59,7 +54,7 @@ int ck_manifest_new(struct ck_manifest_new **out, unsigned shift,
 	n = calloc(1, sizeof(*n));
 	if (!n || !ck_vec_reserve(&n->strs, 1)) {
 		free(n);
-		return no_memory(err);
+		return ck_no_memory(err);
 	}
 	n->strs.v[n->strs.nr++] =
 		'\0'; /* the empty name, and never no names at all */
@@ -90,7 +85,7 @@ static int put_text(struct ck_manifest_new *n, const char *s, size_t len,
 	if (len >= UINT32_MAX - n->strs.nr)
 		return ck_fail(err, EFBIG, "more than 4 GiB of names");
 	if (!ck_vec_reserve(&n->strs, len + 1))
-		return no_memory(err);
+		return ck_no_memory(err);
 	*out = (struct text){ len ? n->strs.nr : 0, len };
 	if (!len)
 		return 0;
@@ -118,7 +113,7 @@ int ck_manifest_put_file(struct ck_manifest_new *n, const char *name,
 	if (ret)
 		return ret;
 	if (!ck_vec_reserve(&n->blocks, nr) || !ck_vec_reserve(&n->files, 1))
-		return no_memory(err);
+		return ck_no_memory(err);
 	if (nr)
 		memcpy(n->blocks.v + n->blocks.nr, block, nr * sizeof(*block));
 	n->blocks.nr += nr;
@@ -150,7 +145,7 @@ int ck_manifest_put_tensor(struct ck_manifest_new *n, const char *tree,
 	if (ret)
 		return ret;
 	if (!ck_vec_reserve(&n->tensors, 1))
-		return no_memory(err);
+		return ck_no_memory(err);
 	n->tensors.v[n->tensors.nr++] = t;
 	return 0;
 }
@@ -274,7 +269,7 @@ int ck_manifest_bytes(struct ck_manifest_new *n, void **bytes, size_t *len,
 		return ck_fail(err, EFBIG, "a manifest of %zu bytes", all);
 	out = calloc(1, all);
 	if (!out)
-		return no_memory(err);
+		return ck_no_memory(err);
 	at = write_files(n, out + CK_MF_HEAD,
 			 out + CK_MF_HEAD + files + tensors);
 	write_tensors(n, at);

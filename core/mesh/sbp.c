@@ -300,7 +300,7 @@ static int placement(const struct ck_sbp *s, struct ck_sbp_rule *r,
 		return ret;
 	r->place = calloc(r->nr, sizeof(*r->place));
 	if (!r->place)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; !ret && i < r->nr; i++)
 		ret = take_rank(s, r, ranks, i, err);
 	if (ret)
@@ -357,7 +357,7 @@ static int take_rule(struct ck_sbp *s, const json_t *j, struct ck_err *err)
 	r->key = strdup(key);
 	r->key_len = strlen(key);
 	if (!r->key)
-		return ck_fail(err, ENOMEM, "no memory for rules");
+		return ck_no_memory(err);
 	ret = check_rule(j, err);
 	if (!ret)
 		ret = placement(s, r, json_object_get(j, "placement"), err);
@@ -375,7 +375,7 @@ static int take_rules(struct ck_sbp *s, const json_t *rules, struct ck_err *err)
 		return ck_fail(err, EINVAL, "expected a list \"rules\"");
 	s->rules = calloc(nr, sizeof(*s->rules));
 	if (!s->rules)
-		return ck_fail(err, ENOMEM, "no memory for rules");
+		return ck_no_memory(err);
 	for (size_t i = 0; !ret && i < nr; i++)
 		ret = take_rule(s, json_array_get(rules, i), err);
 	return ret;

@@ -149,7 +149,7 @@ static int add_item(struct ck_strategy_file *f,
 	at = ck_strmap_put(&s->names, name, len);
 	if (at == CK_STRMAP_NONE || !ck_vec_reserve(&s->first, 1) ||
 	    !ck_vec_reserve(&s->item, 1))
-		return ck_fail(err, ENOMEM, "%s: no memory", f->name);
+		return ck_no_memory(err);
 	if (at == s->first.nr)
 		s->first.v[s->first.nr++] = CK_STRATEGY_NONE;
 	s->item.v[s->item.nr] = (struct ck_strategy_item){
@@ -229,7 +229,7 @@ int ck_strategy_add(struct ck_strategy *s, const char *name, const void *bytes,
 	f.name = ck_strategy_keep(s, name, strlen(name));
 	slot = f.name ? ck_vec_push(&s->files) : NULL;
 	if (!slot)
-		return ck_fail(err, ENOMEM, "%s: no memory", name);
+		return ck_no_memory(err);
 	*slot = (char *)f.name;
 	ret = json ? ck_strategy_json(&f, bytes, len, err) :
 		     ck_strategy_proto(&f, bytes, len, err);

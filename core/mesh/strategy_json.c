@@ -95,7 +95,7 @@ static int read_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 		f->s->kept.v[f->s->kept.nr - 1] = copy;
 	}
 	if (!copy)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < nr; i++)
 		if (!ck_json_u64(json_array_get(rows, i), &copy[i]))
 			said->why = "its param_split_shape is none";
@@ -153,11 +153,11 @@ int ck_strategy_json(struct ck_strategy_file *f, const void *bytes, size_t len,
 		struct ck_strategy_said *said = ck_vec_push(&f->said);
 
 		if (!said)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		*said = (struct ck_strategy_said){ .len = strlen(name) };
 		said->name = ck_strategy_keep(f->s, name, said->len);
 		if (!said->name)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		said->why = read_layout(&said->l, item);
 		ret = read_rows(f, said, item, err);
 		if (ret)

@@ -49,7 +49,7 @@ static int read_list(struct ck_pb *pb, const struct ck_pb_field *f,
 					       ": a list of more than %d",
 					       at.off, MAX_ROWS);
 			if (!ck_vec_reserve(&l->v, 1))
-				return ck_fail(err, ENOMEM, "no memory");
+				return ck_no_memory(err);
 			l->v.v[l->v.nr++] = value;
 			ret = 0;
 			if (!packed)
@@ -119,7 +119,7 @@ static int set_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 	said->l.rows =
 		ck_strategy_keep(f->s, l->v.v, l->v.nr * sizeof(uint64_t));
 	said->l.nr_rows = (uint32_t)l->v.nr;
-	return said->l.rows ? 0 : ck_fail(err, ENOMEM, "no memory");
+	return said->l.rows ? 0 : ck_no_memory(err);
 }
 
 static int read_layout(struct ck_strategy_file *f, struct ck_pb *pb,
@@ -170,7 +170,7 @@ static int read_item(struct ck_strategy_file *f, struct ck_pb *pb,
 	int ret;
 
 	if (!said)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*said = (struct ck_strategy_said){ .why = NULL };
 	ret = ck_pb_enter(pb, in, err);
 	while (!ret && (ret = ck_pb_next(pb, &at, err)) > 0) {
@@ -185,7 +185,7 @@ static int read_item(struct ck_strategy_file *f, struct ck_pb *pb,
 			said->name = ck_strategy_keep(
 				f->s, (char *)pb->in.ctx + at.off, at.len);
 			if (!said->name)
-				return ck_fail(err, ENOMEM, "no memory");
+				return ck_no_memory(err);
 		} else if (at.number == 2 && at.wire == CK_PB_LEN) {
 			ret = read_layout(f, pb, &at, said, err);
 		}

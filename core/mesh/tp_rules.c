@@ -203,7 +203,7 @@ static int add_names(struct ck_tp_rules *r, const struct line *l,
 		struct ck_tp_word *to = ck_vec_push(&r->names);
 
 		if (!to)
-			return ck_fail(err, ENOMEM, "no memory for rules");
+			return ck_no_memory(err);
 		*to = l->word[i];
 	}
 	return 0;
@@ -259,7 +259,7 @@ static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
 		return bad(l, "over 4096 rules", err);
 	to = ck_vec_push(&r->v);
 	if (!to)
-		return ck_fail(err, ENOMEM, "no memory for rules");
+		return ck_no_memory(err);
 	*to = rule;
 	return 0;
 }

@@ -74,7 +74,7 @@ int ck_optim_group_each(const struct ck_pickle *p, ck_pv group,
 		ck_pv_str(p, key, &text, &len);
 		at = ck_strmap_put(&seen, text, len);
 		if (at == CK_STRMAP_NONE)
-			return ck_fail(err, ENOMEM, "no memory for a name");
+			return ck_no_memory(err);
 		last[at] = v;
 	}
 	for (size_t i = 0; i < seen.nr && !ret; i++)
@@ -111,7 +111,7 @@ int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
 	ck_str_fmt(&name, CK_OPTIM_GROUPS ".%" PRId64 ".", nr);
 	ck_str_add(&name, key, len);
 	if (name.failed)
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_no_memory(err);
 	o.name = name.v;
 	o.name_len = name.len;
 	ret = ck_builder_object(g->b, &o, err);
@@ -133,7 +133,7 @@ int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
 		ck_str_fmt(&bytes, "I%" PRIu64 "\n", i);
 	ck_str_puts(&bytes, "es.");
 	if (bytes.failed)
-		return ck_fail(err, ENOMEM, "no memory for " CK_OPTIM_GROUPS);
+		return ck_no_memory(err);
 	o.len = bytes.len;
 	ret = ck_builder_mem(g->b, bytes.v, bytes.len, &o.src, err);
 	return ret ? ret :

@@ -250,7 +250,7 @@ int ck_optim_order(const struct ck_optim_tensor *t, size_t nr,
 		id[j].convention = false;
 	}
 	if (!must)
-		return ck_fail(err, ENOMEM, "no memory for an order");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < nr; i++)
 		must[i] = t[i].buffer ? 2 : 0;
 	if (!nr_ids || one_each(&g, id))
@@ -259,7 +259,7 @@ int ck_optim_order(const struct ck_optim_tensor *t, size_t nr,
 		return 0;
 	cell = malloc(cells);
 	if (!cell)
-		return ck_fail(err, ENOMEM, "no memory for an order");
+		return ck_no_memory(err);
 	g.cell = cell;
 	search(&g, id);
 	return 0;

@@ -61,9 +61,7 @@ static int put(struct skim *s, const void *bytes, size_t len)
 			       "%s: over %" PRIu64 " MiB beside its tensors",
 			       s->in->name, CK_PICKLE_SOURCE_MAX >> 20);
 	ck_str_add(&s->out, bytes, len);
-	return s->out.failed ?
-		       ck_fail(s->err, ENOMEM, "no memory for a pickle") :
-		       0;
+	return s->out.failed ? ck_no_memory(s->err) : 0;
 }
 
 static int copy(struct skim *s, uint64_t n)
@@ -190,8 +188,7 @@ int ck_pickle_parse_source(struct ck_pickle **out,
 {
 	ck_auto_free unsigned char *window = malloc(WINDOW);
 	struct skim s = { .in = in, .window = window, .err = err };
-	int ret = window ? skim(&s) :
-			   ck_fail(err, ENOMEM, "no memory for a pickle");
+	int ret = window ? skim(&s) : ck_no_memory(err);
 
 	*used = s.at;
 	if (!ret)

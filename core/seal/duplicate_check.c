@@ -29,11 +29,6 @@ struct check {
 	void *ctx;
 };
 
-static int no_memory(struct ck_err *err)
-{
-	return ck_no_memory(err);
-}
-
 static int add_chunk(struct check *c, uint32_t t, uint32_t cell, uint32_t chunk,
 		     struct ck_err *err)
 {
@@ -55,7 +50,7 @@ static int add_chunk(struct check *c, uint32_t t, uint32_t cell, uint32_t chunk,
 		return 0;
 	slot = ck_vec_push(&c->all.v);
 	if (!slot)
-		return no_memory(err);
+		return ck_no_memory(err);
 	*slot = p;
 	return 0;
 }
@@ -118,7 +113,7 @@ static int suspect(void *ctx, uint32_t a, uint32_t b, uint64_t pieces,
 
 	(void)pieces;
 	if (!ck_vec_reserve(&c->suspect, 2))
-		return no_memory(err);
+		return ck_no_memory(err);
 	c->suspect.v[c->suspect.nr++] = a;
 	c->suspect.v[c->suspect.nr++] = b;
 	return 0;

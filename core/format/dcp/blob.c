@@ -34,7 +34,7 @@ static int index_blob(struct ck_dcp_blob *blob, struct ck_err *err)
 
 		if (ck_strmap_put(&blob->names, e->name, e->name_len) ==
 		    CK_STRMAP_NONE)
-			return ck_fail(err, ENOMEM, "no memory for names");
+			return ck_no_memory(err);
 	}
 	return 0;
 }
@@ -81,7 +81,7 @@ static int need_blob(struct ck_dcp *d, uint32_t file, uint64_t off,
 		struct ck_dcp_blob *blob = ck_vec_push(&d->blobs);
 
 		if (!blob)
-			return ck_fail(err, ENOMEM, "no memory for headers");
+			return ck_no_memory(err);
 		*blob = (struct ck_dcp_blob){ .off = off };
 		ret = read_blob(d, f, blob, err);
 		if (ret)

@@ -42,7 +42,7 @@ int ck_dcp_flat_index(struct ck_dcp *d, struct ck_err *err)
 			continue;
 		at = ck_strmap_put(&d->mcore, name, len);
 		if (at == CK_STRMAP_NONE || !ck_vec_reserve(&d->mcore_at, 1))
-			return ck_fail(err, ENOMEM, "no memory for names");
+			return ck_no_memory(err);
 		d->mcore_at.v[at] = shape;
 		if (at == d->mcore_at.nr)
 			d->mcore_at.nr++;

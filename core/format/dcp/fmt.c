@@ -126,7 +126,7 @@ static int read_metas(struct ck_dcp *d, const struct ck_dir_list *l,
 
 	d->meta = calloc(s->meta ? 1 : s->rank_metas, sizeof(*d->meta));
 	if (!d->meta)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (s->meta) {
 		d->nr_meta = 1;
 		return ck_dcp_meta_read(&d->meta[0], d->dir, ROOT_META, err);

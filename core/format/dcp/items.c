@@ -144,9 +144,7 @@ static int read_entry(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	it.name = ck_strmap_put(&t->names, name, len);
 	if (!ret && it.name != CK_STRMAP_NONE)
 		ret = put(t, &it, at);
-	return ret || it.name == CK_STRMAP_NONE ?
-		       ck_fail(err, ENOMEM, "%s: no memory", m->file) :
-		       0;
+	return ret || it.name == CK_STRMAP_NONE ? ck_no_memory(err) : 0;
 }
 
 int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
@@ -172,13 +170,13 @@ int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	/* real keys have two dimensions, mostly; what grows is copied */
 	if (!make_slots(t, nr) || !ck_vec_reserve(&t->v, nr + 1) ||
 	    !ck_vec_reserve(&t->dims, 2 * nr + 1))
-		return ck_fail(err, ENOMEM, "%s: no memory", m->file);
+		return ck_no_memory(err);
 	ck_piter_init_pairs(&it, m->p, m->storage);
 	for (nr = 0; !ret && ck_piter_next2(&it, &key, &info); nr++)
 		ret = read_entry(t, m, &attrs, key, info, nr, err);
 	t->dcp_file = ret ? NULL : malloc((t->files.nr + 1) * sizeof(uint32_t));
 	if (!ret && !t->dcp_file)
-		return ck_fail(err, ENOMEM, "%s: no memory", m->file);
+		return ck_no_memory(err);
 	for (size_t i = 0; !ret && i < t->files.nr; i++)
 		t->dcp_file[i] = CK_DCP_NONE;
 	return ret;

@@ -176,7 +176,7 @@ static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
 			       "is no string",
 			       d->m->file);
 	if (ck_strmap_put(&d->stored, t.name, t.name_len) == CK_STRMAP_NONE)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	if (is_bytes(p, value))
 		return ck_dcp_add_object(d, t.name, t.name_len, err);
 	t.item_name = ck_strmap_get(&d->items.names, t.name, t.name_len);

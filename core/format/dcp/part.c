@@ -30,7 +30,7 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 	if (!f->path)
 		f->path = strndup(path->s, path->len);
 	if (!f->path)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	if (!ck_dir_name_ok(path->s, path->len))
 		return ck_fail(err, EINVAL,
 			       "%s: %.*s: relative_path \"%.*s\" "
@@ -58,7 +58,7 @@ int ck_dcp_file(struct ck_dcp *d, const struct ck_dcp_item *it, uint32_t *file,
 		return 0;
 	*file = ck_strmap_put(&d->files, path->s, path->len);
 	if (*file == CK_STRMAP_NONE || !ck_vec_reserve(&d->file, 1))
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	if (*file == d->file.nr)
 		d->file.v[d->file.nr++] = (struct ck_dcp_file){ 0 };
 	if (!d->file.v[*file].known)
@@ -327,7 +327,7 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 	it->used = true;
 	shown = object_name(d, name, len);
 	if (!shown)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	ret = ck_dcp_where(d, it, &w, err);
 	if (ret)
 		return ret;

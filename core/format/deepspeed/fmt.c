@@ -410,14 +410,14 @@ static int check_latest(const struct ck_dir *dir, const struct ck_dir_list *l,
 	int ret = ck_dir_slurp(dir, "latest", MAX_LATEST, &text, &len, NULL);
 
 	if (ret)
-		return ret == -ENOMEM ? ck_fail(err, ENOMEM, "no memory") : 0;
+		return ret == -ENOMEM ? ck_no_memory(err) : 0;
 	text[strcspn(text, "\r\n")] = '\0';
 	for (size_t i = 0; i < l->nr; i++)
 		if (!strcmp(l->v[i].name, text))
 			return 0;
 	ck_str_plain(&plain, text, strlen(text));
 	if (plain.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	return ck_builder_problem(b, &p, err,
 				  "names %s, and there is no such folder: what "
 				  "DeepSpeed saved with this is not here",

@@ -75,7 +75,7 @@ static int add_metadata(struct ck_hf_set *s, struct ck_err *err)
 		if (!s->st[i].meta_len)
 			continue;
 		if (asprintf(&name, "%s/__metadata__", s->files.name[i]) < 0)
-			return ck_fail(err, ENOMEM, "no memory for names");
+			return ck_no_memory(err);
 		ret = ck_st_file_add_metadata(&s->st[i], name, s->b, err);
 	}
 	return ret;

@@ -118,7 +118,7 @@ int ck_hf_gaps_find(struct ck_hf_gaps *g, const struct ck_hf_set *s,
 
 	*g = (struct ck_hf_gaps){ .v = calloc(s->files.nr + 1, sizeof(*g->v)) };
 	if (!v || !g->v)
-		return ck_fail(err, ENOMEM, "no memory for names");
+		return ck_no_memory(err);
 	ret = told(g, s, err);
 	ret = ret ? ret : list(v, s, &ranks, err);
 	if (ret)

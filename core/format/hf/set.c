@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(const struct ck_hf_set *s, struct ck_err *err)
-{
-	return ck_fail(err, ENOMEM, "%s: no memory for the names",
-		       s->dir->path);
-}
-
 /* Keeps the file that the index names; else the first that has it. */
 static int hold(struct ck_hf_set *s, uint32_t file, uint32_t entry)
 {
@@ -74,7 +68,7 @@ static int read_one(struct ck_hf_set *s, uint32_t i, struct ck_err *err)
 	}
 	for (uint32_t k = 0; k < f->tensors.nr; k++)
 		if (hold(s, i, k))
-			return no_memory(s, err);
+			return ck_no_memory(err);
 	return ck_st_file_say_tail(f, s->b, err);
 }
 
@@ -96,7 +90,7 @@ int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,
 	s->unusable = calloc(s->files.nr + 1, sizeof(*s->unusable));
 	s->own = calloc(s->files.nr + 1, sizeof(*s->own));
 	if (!s->st || !s->unusable || !s->own)
-		return no_memory(s, err);
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < s->files.nr && !ret; i++)
 		ret = read_one(s, i, err);
 	return ret;

@@ -45,7 +45,7 @@ static int widen(struct ck_hf_set *s, const struct ck_st_file *f,
 		sp->rank = e->rank;
 		sp->shape = calloc(e->rank + 1u, sizeof(*sp->shape));
 		if (!sp->shape)
-			return ck_fail(err, ENOMEM, "no memory for shapes");
+			return ck_no_memory(err);
 	}
 	if (e->why)
 		return refuse(s, e, sp, f->name, e->why, err);
@@ -90,7 +90,7 @@ static bool has_hole(const struct span *sp)
 static int measure(struct ck_hf_set *s, struct span *spans, struct ck_err *err)
 {
 	ck_auto_free bool *seen = calloc(s->held.nr + 1, sizeof(*seen));
-	int ret = seen ? 0 : ck_fail(err, ENOMEM, "no memory for names");
+	int ret = seen ? 0 : ck_no_memory(err);
 
 	for (size_t i = 0; i < s->files.nr && !ret; i++) {
 		const struct ck_st_file *f = &s->st[i];
@@ -223,7 +223,7 @@ int ck_hf_set_add_sharded(struct ck_hf_set *s, struct ck_err *err)
 	int ret;
 
 	if (!spans)
-		return ck_fail(err, ENOMEM, "no memory for shapes");
+		return ck_no_memory(err);
 	ret = add(s, spans, &gaps, err);
 	for (size_t i = 0; i < s->held.nr; i++)
 		free(spans[i].shape);

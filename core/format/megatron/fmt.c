@@ -39,7 +39,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 			continue;
 		name = ck_megatron_file_of(&mem, dir, l.v[i].name);
 		if (!name)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		if (ck_dir_has(dir, name))
 			return CK_MATCH_INDEX;
 	}
@@ -69,7 +69,7 @@ static int add_rules(struct megatron_load *ld, size_t i, const char *name,
 		return ret;
 	bytes = ck_arena_copy(&ld->mem, text, len);
 	return bytes ? ck_tp_rules_parse(&ld->rules, name, bytes, len, err) :
-		       ck_fail(err, ENOMEM, "no memory");
+		       ck_no_memory(err);
 }
 
 static int read_rules(struct megatron_load *ld, struct ck_err *err)

@@ -217,7 +217,7 @@ int ck_megatron_offsets(struct megatron_load *ld, struct ck_err *err)
 	ld->offset = ck_arena_alloc(&ld->mem, t.nr * MEGATRON_STACKS *
 						      sizeof(*ld->offset));
 	if (ld->mem.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	count_all(&t);
 	return sum_up(ld, &t, err);
 }

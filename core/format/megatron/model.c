@@ -29,7 +29,7 @@ static int read_conds(struct megatron_file *f, struct ck_err *err)
 
 	f->conds = ck_arena_alloc(&f->ld->mem, r->v.nr);
 	if (!f->conds)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < r->v.nr; i++) {
 		const struct ck_tp_rule *rule = &r->v.v[i];
 		int64_t n;
@@ -235,7 +235,7 @@ static int compare(struct megatron_file *f, const struct megatron_name *name,
 	if (bytes && !key.failed)
 		n = ck_strmap_keep(&ld->copies, &ld->mem, key.v, key.len);
 	if (n == CK_STRMAP_NONE)
-		return ck_fail(why, ENOMEM, "no memory");
+		return ck_no_memory(why);
 	if (ck_source_read(f->f.s, bytes, size, at->off, NULL))
 		return 0; /* reading it will say so */
 	ld->compared += size;
@@ -251,7 +251,7 @@ static int compare(struct megatron_file *f, const struct megatron_name *name,
 	}
 	copy = ck_vec_push(&ld->sums);
 	if (!copy)
-		return ck_fail(why, ENOMEM, "no memory");
+		return ck_no_memory(why);
 	*copy = (struct megatron_copy){ .sum = sum, .rank = f->number };
 	return 0;
 }
@@ -355,7 +355,7 @@ static int absent_file(const struct rank *s, unsigned tp, unsigned ep,
 					strrchr(r->file, '/'));
 
 	if (ld->mem.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	return ck_dir_source(ld->dir, ld->b, file, src, NULL, err);
 }
 
@@ -373,7 +373,7 @@ static int add_absent(struct rank *s, unsigned tp, int64_t ep, const char *name,
 	if (rank_at(ld, pp, any_tp ? -1 : (int64_t)tp, ep, true))
 		return 0;
 	if (name_it(s, number, name, len))
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (rank_at(ld, pp, any_tp ? -1 : (int64_t)tp, ep, false))
 		return add_piece(s, UNKNOWN, tp, at, err);
 	ret = absent_file(s, tp, number, &gone.src, err);
@@ -432,7 +432,7 @@ static int add_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	    !ck_torch_is_rebuild(s->f->f.ts.pickle, leaf->value))
 		return 0;
 	if (name_it(s, r->ep, leaf->name, leaf->name_len))
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ret = ck_torch_place(&s->f->f, leaf->value, &at, &why);
 	if (ret == -EINVAL)
 		return refuse(s, &why, err);

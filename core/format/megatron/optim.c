@@ -84,7 +84,7 @@ static int report_lost(struct megatron_load *ld, const struct megatron_rank *r,
 	};
 
 	if (ld->mem.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	return ck_builder_problem(
 		ld->b, &p, err,
 		"missing: this replica's part of the optimizer's states is lost");
@@ -216,7 +216,7 @@ static int report_lacking(struct megatron_load *ld, struct ck_err *err)
 		lost.file =
 			ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM, r->dir);
 		if (!lost.file)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		ret = ck_builder_problem(
 			ld->b, &lost, err,
 			"missing: other ranks have one, so this rank's optimizer states are lost");

@@ -179,7 +179,7 @@ static int add_folder(struct megatron_load *ld, const char *name,
 	r.optim = ck_arena_fmt(mem, "%s/" MEGATRON_OPTIM, name);
 	old = ck_arena_fmt(mem, "%s/" MEGATRON_OPTIM_OLD, name);
 	if (mem->failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	r.there = ck_dir_has(ld->dir, r.file);
 	if (!r.there && r.nr_at > 1 && ck_dir_has(ld->dir, old)) {
 		r.file = r.optim = old;
@@ -190,7 +190,7 @@ static int add_folder(struct megatron_load *ld, const char *name,
 		to = ck_vec_push(&ld->ranks);
 	}
 	if (!to)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*to = r;
 	return 0;
 }
@@ -243,7 +243,7 @@ static int count_layers(struct megatron_load *ld, struct megatron_rank *r,
 						     MEGATRON_STACKS *
 						     sizeof(*r->layers));
 	if (!r->layers)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (unsigned i = 0; i < r->nr_chunks && !ret; i++) {
 		ck_megatron_chunk(p, i, &chunk);
 		ret = ck_torch_walk(p, chunk, count_layer,
@@ -463,7 +463,7 @@ static int check_order(const struct megatron_load *ld, struct ck_err *err)
 	int ret;
 
 	if (!v)
-		return ck_fail(err, ENOMEM, "no memory for ranks");
+		return ck_no_memory(err);
 	for (size_t i = 0; i < ld->ranks.nr; i++)
 		if (ld->ranks.v[i].usable && ld->ranks.v[i].args.rank >= 0)
 			v[nr++] = &ld->ranks.v[i];

@@ -123,7 +123,7 @@ static int add_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		return 0;
 	make_name(r, leaf);
 	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (tensor) {
 		int ret = r->name.len > 10 &&
 					  !memcmp(r->name.v, "optimizer.", 10) ?

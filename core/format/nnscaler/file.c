@@ -23,7 +23,7 @@ static int number_entries(struct nnscaler_file *f, struct ck_err *err)
 	size_t nr = f->c.st.tensors.nr;
 
 	if (!ck_vec_reserve(&f->entry, nr + 1))
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	f->entry.nr = nr;
 	memset(f->entry.v, 0xff, nr * sizeof(*f->entry.v));
 	for (size_t i = 0; i < nr; i++) {
@@ -200,7 +200,7 @@ int ck_nnscaler_extent(struct nnscaler *n, struct nnscaler_file *f, ck_pv v,
 					  x->rank * sizeof(*x->stride));
 	x->shape =
 		ck_arena_copy(&n->mem, x->shape, x->rank * sizeof(*x->shape));
-	return n->mem.failed ? ck_fail(why, ENOMEM, "no memory") : 0;
+	return n->mem.failed ? ck_no_memory(why) : 0;
 }
 
 uint64_t ck_nnscaler_volume(const struct ck_extent *x)

@@ -90,7 +90,7 @@ static int read_merged(struct nnscaler *n, const char *name, struct ck_err *err)
 	int ret;
 
 	if (!r)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*r = (struct nnscaler_rank){ .file = name, .ok = true };
 	n->merged = true;
 	ret = ck_nnscaler_open(&f, n->dir, n->b, name, &ok, &why, err);
@@ -246,7 +246,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	if (!ret)
 		ret = ck_nnscaler_optim(&n, err);
 	if (!ret && n.mem.failed)
-		ret = ck_fail(err, ENOMEM, "no memory");
+		ret = ck_no_memory(err);
 	if (!ret && !merged)
 		ret = report_missing(&n, err);
 	return ret ? ret : ck_nnscaler_add_pieces(&n, err);

@@ -177,7 +177,7 @@ static int list_copies(struct nnscaler *n, struct reads *r, struct ck_err *err)
 			if (!is_wanted(r, &p[k]))
 				continue;
 			if (!ck_vec_reserve(&r->v, 1))
-				return ck_fail(err, ENOMEM, "no memory");
+				return ck_no_memory(err);
 			r->v.v[r->v.nr++] = &p[k];
 		}
 	}
@@ -225,12 +225,12 @@ static int sum_all(struct nnscaler *n, const struct reads *r,
 			open = p->rank;
 			if (ck_dir_open(n->dir, n->ranks.v[open].file, &src,
 					NULL) == -ENOMEM)
-				return ck_fail(err, ENOMEM, "no memory");
+				return ck_no_memory(err);
 		}
 		if (src)
 			sum_one(src, p, room);
 	}
-	return room ? 0 : ck_fail(err, ENOMEM, "no memory");
+	return room ? 0 : ck_no_memory(err);
 }
 
 /* ---- votes ---- */
@@ -314,8 +314,7 @@ static int compare(struct nnscaler *n, struct ck_err *err)
 	ck_auto_free struct votes *v = calloc(n->ranks.nr + 1, sizeof(*v));
 	struct nnscaler_piece *p = n->pieces.v;
 	struct reads r = { 0 };
-	int ret =
-		v ? list_copies(n, &r, err) : ck_fail(err, ENOMEM, "no memory");
+	int ret = v ? list_copies(n, &r, err) : ck_no_memory(err);
 
 	if (!ret && r.v.nr) {
 		qsort(r.v.v, r.v.nr, sizeof(*r.v.v), by_place);
@@ -399,7 +398,7 @@ static int add_stretches(const struct tensor *j, struct ck_err *err)
 	int ret = 0;
 
 	if (!cut)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	nr = find_cuts(j, cut);
 	for (size_t i = 0; i < j->nr && !ret; i++) {
 		const struct nnscaler_piece *p = &j->p[i];

@@ -73,7 +73,7 @@ static int list_ids(struct order *o, struct ck_err *err)
 		struct ck_optim_id *to = ck_vec_push(&o->ids);
 
 		if (!to)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		*to = (struct ck_optim_id){ .number = id,
 					    .shape = st ? st->x.shape : NULL,
 					    .rank = st ? st->x.rank : 0,
@@ -107,7 +107,7 @@ static int list_tensors(struct order *o, struct ck_err *err)
 		size_t before = seen.nr, skip = p->is_module ? 0 : 6;
 
 		if (!t)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		*t = (struct ck_optim_tensor){
 			.name = p->name->s + skip, /* "model." */
 			.name_len = p->name->len - skip,
@@ -120,7 +120,7 @@ static int list_tensors(struct order *o, struct ck_err *err)
 			continue;
 		if (ck_strmap_keep(&seen, &n->mem, (const char *)&at,
 				   sizeof(at)) == CK_STRMAP_NONE)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		t->tied = at.volume && seen.nr == before;
 	}
 	return 0;

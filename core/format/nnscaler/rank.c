@@ -232,7 +232,7 @@ static int read_part(struct reader *j, const char *key, size_t len, ck_pv rec,
 	attr = ck_nnscaler_text(j->n, "");
 	ck_str_add(attr, key, len);
 	if (attr->failed)
-		return ck_fail(why, ENOMEM, "no memory");
+		return ck_no_memory(why);
 	t.box = a->box;
 	t.dims = a->rank;
 	ret = read_stretch(j, attr->v, a, &t, why);
@@ -253,7 +253,7 @@ static int read_attr(struct reader *j, ck_pv key, ck_pv rec,
 	int ret;
 
 	if (!a)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (!ck_pv_str(p, key, &s, &len) ||
 	    !ck_pq_str(p, rec, "orig_name", &name, &name_len))
 		return ck_fail(
@@ -315,7 +315,7 @@ static int read_module(struct reader *j, struct nnscaler_module **out,
 		last = &(*last)->next;
 	*out = j->m = *last = ck_arena_alloc(&n->mem, sizeof(*j->m));
 	if (!j->m)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ck_str_add(ck_nnscaler_text(n, ""), j->prefix, j->prefix_len);
 	j->m->prefix = ck_nnscaler_name(n);
 	if (!ck_pq(p, j->extra, "param_area_map", &map))
@@ -397,7 +397,7 @@ static int read_tie(struct reader *j, ck_pv list, struct ck_err *err)
 				     sizeof(*tie) + nr * sizeof(*tie->names)) :
 		      NULL;
 	if (!tie)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ck_piter_init(&it, j->f->p, list);
 	while (!ret && tie->nr < nr && ck_piter_next(&it, &item)) {
 		ret = item_name(j, item, &tie->names[tie->nr], err);
@@ -444,7 +444,7 @@ static int read_keys(struct keys *k, const struct ck_pickle *p, ck_pv model,
 			continue;
 		at = ck_strmap_put(&k->map, s, len);
 		if (at == CK_STRMAP_NONE || !ck_vec_reserve(&k->values, 1))
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		k->values.nr += at == k->values.nr; /* again: the last */
 		k->values.v[at] = (struct value){ .v = v };
 	}
@@ -563,6 +563,6 @@ int ck_nnscaler_rank(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 	if (!ret)
 		ret = ck_nnscaler_states(n, rank, f, optimizer, err);
 	if (!ret && n->mem.failed)
-		ret = ck_fail(err, ENOMEM, "no memory");
+		ret = ck_no_memory(err);
 	return ret;
 }

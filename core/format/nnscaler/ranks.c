@@ -152,7 +152,7 @@ static int is_rank(const struct nnscaler *n, const char *name,
 	if (ret || !ok)
 		return 0;
 	ret = read_facts(&f, fact, &rank);
-	return ret == -ENOMEM ? ck_fail(err, ENOMEM, "no memory") : !ret;
+	return ret == -ENOMEM ? ck_no_memory(err) : !ret;
 }
 
 /* All files of the kind of @like, by their numbers; 0 may be written as 00. */
@@ -174,7 +174,7 @@ static int list_kind(struct nnscaler *n, const struct ck_dir_list *l,
 		if (nr >= NNSCALER_MAX_RANKS)
 			continue;
 		if (!ck_vec_reserve(&n->files, nr + 1))
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		while (n->files.nr <= nr)
 			n->files.v[n->files.nr++] = NULL;
 		if (n->files.v[nr])
@@ -183,7 +183,7 @@ static int list_kind(struct nnscaler *n, const struct ck_dir_list *l,
 				       n->files.v[nr], name, nr);
 		n->files.v[nr] = ck_arena_fmt(&n->mem, "%s", name);
 	}
-	return n->mem.failed ? ck_fail(err, ENOMEM, "no memory") : 0;
+	return n->mem.failed ? ck_no_memory(err) : 0;
 }
 
 /* Files that were opened to see what they are: few of each kind. */
@@ -320,7 +320,7 @@ static int look(struct nnscaler *n, uint32_t i, struct ck_audit_file *says,
 		return ret;
 	ret = read_facts(&f, says->fact, &inner);
 	if (ret == -ENOMEM)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (ret)
 		return report(n, i, "it has no model of a rank of nnScaler",
 			      err);
@@ -362,7 +362,7 @@ static int choose_save(struct nnscaler *n, struct ck_audit *a,
 	}
 	ck_audit_text(&text, "{difference}", a, vote.first, vote.other, &words);
 	return text.failed ?
-		       ck_fail(err, ENOMEM, "no memory") :
+		       ck_no_memory(err) :
 		       ck_fail(err, EINVAL,
 			       "%s: %s and %s are of different saves (%s), and nothing says which is meant: take the files of one of them away",
 			       n->dir->path, a->v[vote.first].name,
@@ -380,7 +380,7 @@ static int look_at_all(struct nnscaler *n, int64_t *world, struct ck_err *err)
 
 	a.v = ck_arena_alloc(&n->mem, a.nr * sizeof(*a.v));
 	if (!a.v || !ck_vec_reserve(&n->ranks, a.nr + 1))
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	for (uint32_t i = 0; i < a.nr && !ret; i++) {
 		n->ranks.v[n->ranks.nr++] =
 			(struct nnscaler_rank){ .file = n->files.v[i],
@@ -412,7 +412,7 @@ static int complete(struct nnscaler *n, int64_t world, struct ck_err *err)
 		struct nnscaler_rank *r = ck_vec_push(&n->ranks);
 
 		if (!r)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		*r = (struct nnscaler_rank){ .src = UINT32_MAX };
 	}
 	for (uint32_t i = 0; (int64_t)i < world && !ret; i++) {
@@ -424,7 +424,7 @@ static int complete(struct nnscaler *n, int64_t world, struct ck_err *err)
 			continue;
 		name = ck_arena_fmt(&n->mem, "%s%u%s", n->prefix, i, n->suffix);
 		if (!name)
-			return ck_fail(err, ENOMEM, "no memory");
+			return ck_no_memory(err);
 		r->absent = true;
 		ret = ck_dir_source(n->dir, n->b, name, &r->src, NULL, err);
 	}

@@ -62,7 +62,7 @@ static int add_tensor(void *ctx, const struct ck_torch_leaf *leaf,
 	ck_str_puts(&r->name, leaf->name_len ? "." : "");
 	ck_str_add(&r->name, leaf->name, leaf->name_len);
 	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	ret = ck_nnscaler_extent(r->n, r->f, leaf->value, &x, &why);
 	if (ret == -EINVAL)
 		return ck_builder_refuse(r->n->b, 0, r->name.v, r->name.len,
@@ -107,7 +107,7 @@ static int add_object(struct rest *r, struct ck_err *err)
 	r->in.name = r->name.v;
 	r->in.name_len = r->name.len;
 	if (r->name.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	return ret || !r->in.len ? ret :
 				   ck_builder_object(r->n->b, &r->in, err);
 }
@@ -234,7 +234,7 @@ static int add_groups(struct rest *r, ck_pv optimizer, struct ck_err *err)
 		      ck_pv_key(p, own, CK_OPTIM_GROUPS, &groups) &&
 		      read_numbers(n, r->f, groups);
 	if (n->mem.failed)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	if (!n->numbered) {
 		r->name.len = 0;
 		ck_str_puts(&r->name, OPTIMIZER "." CK_OPTIM_GROUPS);

@@ -55,7 +55,7 @@ static int read_places(const struct nnscaler_file *f, struct nnscaler_module *m,
 		nr += a->is_param;
 	params = calloc(nr + 1, sizeof(struct nnscaler_attr *));
 	if (!params)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	nr = 0;
 	for (struct nnscaler_attr *a = m->attrs; a; a = a->next)
 		if (a->is_param)
@@ -92,7 +92,7 @@ static int read_bucket(struct nnscaler *n, const struct nnscaler_file *f,
 				   sizeof(*b) + nr * sizeof(*b->ranks)) :
 		    NULL;
 	if (!b)
-		return ck_fail(err, ENOMEM, "no memory");
+		return ck_no_memory(err);
 	*out = b;
 	b->opt = opt;
 	b->size = (uint64_t)size;

@@ -38,13 +38,13 @@ static int add(struct ck_torch_set *set, const char *name, struct ck_err *err)
 		char **grown = reallocarray(set->name, room, sizeof(*grown));
 
 		if (!grown)
-			return ck_fail(err, ENOMEM, "no memory for names");
+			return ck_no_memory(err);
 		set->name = grown;
 		set->room = room;
 	}
 	set->name[set->nr] = strdup(name);
 	if (!set->name[set->nr])
-		return ck_fail(err, ENOMEM, "no memory for a name");
+		return ck_no_memory(err);
 	set->nr++;
 	return 0;
 }

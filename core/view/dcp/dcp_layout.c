@@ -77,11 +77,6 @@ void ck_dcp_layout_free(struct ck_dcp_layout *l)
 	*l = (struct ck_dcp_layout){ 0 };
 }
 
-static int no_memory(struct ck_err *err)
-{
-	return ck_no_memory(err);
-}
-
 /* ---- items and files ---- */
 
 static void begin_file(struct ck_dcp_layout *l, struct ck_dcp_layout_file *f)
@@ -103,7 +98,7 @@ static int add_item(struct ck_dcp_layout *l, uint64_t size, uint64_t file_size,
 			begin_file(l, f);
 	}
 	if (!it || !f)
-		return no_memory(err);
+		return ck_no_memory(err);
 	*it = (struct ck_dcp_layout_item){ .off = f->size,
 					   .entry = (uint32_t)l->entry.nr - 1,
 					   .file = (uint32_t)l->file.nr - 1 };
@@ -183,13 +178,14 @@ static int add_tensor(struct ck_dcp_layout *l, uint32_t ref, uint64_t file_size,
 	uint32_t nr = rows < all ? (uint32_t)CK_DIV_UP(all, rows) : 1;
 
 	if (!add_entry(l, ref))
-		return no_memory(err);
+		return ck_no_memory(err);
 	for (uint32_t k = 0; k < nr; k++) {
 		int ret;
 
 		if (!k || k + 1 == nr) /* those between are like the first */
 			size = blob_size(l, t, k);
-		ret = size ? add_item(l, size, file_size, err) : no_memory(err);
+		ret = size ? add_item(l, size, file_size, err) :
+			     ck_no_memory(err);
 		if (ret)
 			return ret;
 	}
@@ -235,7 +231,7 @@ static int add_value(struct objects *in, uint32_t i, const struct ck_object *o,
 	int ret = ck_object_value(&in->values, i, &l->values, &why, &local);
 
 	if (ret == -ENOMEM || l->values.failed)
-		return no_memory(err);
+		return ck_no_memory(err);
 	if (ret <= 0 || l->values.len > UINT32_MAX) {
 		l->values.len = at;
 		leave_out(in, o,
@@ -246,7 +242,7 @@ static int add_value(struct objects *in, uint32_t i, const struct ck_object *o,
 	}
 	e = add_entry(l, i);
 	if (!e)
-		return no_memory(err);
+		return ck_no_memory(err);
 	e->value = (uint32_t)at;
 	e->value_len = (uint32_t)(l->values.len - at);
 	return add_item(l, zip_size(&l->values, e), in->file_size, err);
@@ -283,7 +279,7 @@ static int add_object(struct objects *in, uint32_t i, struct ck_err *err)
 		return add_value(in, i, o, err);
 	return add_entry(in->l, i) ?
 		       add_item(in->l, o->len, in->file_size, err) :
-		       no_memory(err);
+		       ck_no_memory(err);
 }
 
 /* They are sorted by name. */
@@ -348,7 +344,7 @@ static int add_tensors(struct ck_dcp_layout *l, uint64_t file_size,
 	int ret = 0;
 
 	if (!p)
-		return no_memory(err);
+		return ck_no_memory(err);
 	for (uint32_t t = v->first; t < v->first + v->nr; t++) {
 		const char *why = refuses(v->img, t);
 		uint64_t at[2];
