@@ -6,7 +6,10 @@
 #   make help       every target in a line
 
 VERSION := 0.1.0
+# Changes whenever a program that was built before could mind (make check-abi).
+SONAME := libunshard.so.0.1
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 # mount(8) looks for its helpers nowhere else.
 SBINDIR ?= /sbin
 CC ?= gcc
@@ -45,9 +48,13 @@ LIBS = $(PKG_LIBS) -pthread $(SAN_FLAGS_$(SAN))
 # What reads untrusted files is hardened; a sanitizer does without.
 HARDEN := $(if $(SAN),,-fstack-protector-strong -fstack-clash-protection \
 	$(if $(findstring _FORTIFY_SOURCE,$(CFLAGS)),,-U_FORTIFY_SOURCE \
-	-D_FORTIFY_SOURCE=2) -fPIE)
-LIBS += $(if $(SAN),,-pie -Wl,-z,relro,-z,now)
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DUNSHARD_VERSION='"$(VERSION)"' -I. \
+	-D_FORTIFY_SOURCE=2))
+PIE := $(if $(SAN),,-pie -Wl,-z,relro,-z,now)
+LIBS += $(PIE)
+# One build of core for programs and for libunshard.so: what this exports is
+# marked in core/lib/unshard.h.
+PIC := -fPIC -fvisibility=hidden
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DUNSHARD_VERSION='"$(VERSION)"' -I. $(PIC) \
 	$(WARN) -pthread $(HARDEN) $(CFLAGS) $(SAN_FLAGS_$(SAN)) $(PKG_CFLAGS)
 
 FORMATS := $(sort $(patsubst core/format/%/fmt.c,%,$(wildcard core/format/*/fmt.c)))
@@ -55,20 +62,28 @@ VIEWS := $(sort $(patsubst view_%.c,%,$(notdir \
 	$(wildcard core/view/view_*.c core/view/*/view_*.c))))
 CMDS := $(sort $(patsubst cmd_%.c,%,$(notdir \
 	$(wildcard mount-helpers/cmd_*.c mount-helpers/*/cmd_*.c))))
-RULES_FILES := $(wildcard core/*/*.rules core/*/*/*.rules)
-RULES := $(sort $(basename $(notdir $(RULES_FILES))))
-CORE_SRC := $(wildcard core/*/*.c core/*/*/*.c)
+NAMES := core/mesh/names.rules
+RULES_FILES := $(filter-out $(NAMES),$(wildcard core/*/*.rules core/*/*/*.rules))
+# Those that say how names of others are translated; the rest: how ranks share.
+TRANSLATIONS := $(wildcard core/view/translate/*.rules)
+# The library's program for parsing, which has a main() of its own.
+PARSER_SRC := core/lib/parser_main.c
+CORE_SRC := $(filter-out $(PARSER_SRC),$(wildcard core/*/*.c core/*/*/*.c))
 CMD_SRC := $(wildcard fs/*.c fs/*/*.c mount-helpers/*.c mount-helpers/*/*.c)
 UNIT_SRC := $(wildcard tests/unit/*/*.c tests/unit/*/*/*.c tests/formats/*.c)
 TESTLIB_SRC := $(wildcard tests/lib/*.c)
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 RACE := $(patsubst tests/race/%.c,%,$(wildcard tests/race/*.c))
+LIBTESTS := $(patsubst tests/libunshard/%.c,%,$(wildcard tests/libunshard/*.c))
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
 HELPERS := $(patsubst tests/mount/%.c,%,$(wildcard tests/mount/*.c))
 MAN := $(patsubst docs/man/%.scd,%,$(wildcard docs/man/*.scd))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 CORE := $(B)/libunshard-core.a
 TESTLIB := $(if $(TESTLIB_SRC),$(B)/libtest.a)
+
+PROGRAMS := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so \
+	$(B)/libunshard.a $(B)/unshard.pc $(B)/60-unshardfs.rules
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -79,11 +94,11 @@ ifneq ($(filter-out $(B)/% nothing,$(or $(MAKECMDGOALS),all)),)
 .NOTPARALLEL:
 endif
 .PHONY: all deps
-all: need-build ## the command, at build/unshard
-	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/unshard
+all: need-build ## the command, the library and its parser, at build/
+	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(PROGRAMS)
 
 deps: ## install what building and testing need (apt; else say what is missing)
-	@packaging/deps.sh build run demo check
+	@packaging/deps.sh build man run demo check
 
 # need-GROUP: what that group of packaging/deps.list names is there.
 need-%:
@@ -94,7 +109,32 @@ need-%:
 $(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o $(B)/gen/rules.o \
+$(B)/unshard-parser: $(call obj,$(PARSER_SRC)) $(CORE)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) $(PIE)
+# The whole of core: what nobody calls yet may be what an option asks for.
+$(B)/$(SONAME): $(CORE) core/lib/libunshard.map
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -o $@ -Wl,-soname,$(SONAME) \
+		-Wl,--version-script=core/lib/libunshard.map \
+		-Wl,-z,defs,-z,nodelete,-z,relro,-z,now \
+		-Wl,--whole-archive $(CORE) -Wl,--no-whole-archive $(CORE_LIBS)
+$(B)/libunshard.so: $(B)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $@
+# One object, of which only what is marked can be seen.
+$(B)/libunshard.a: $(CORE)
+	$(Q)$(LD) -r -o $(B)/libunshard.o --whole-archive $(CORE) && \
+		objcopy --localize-hidden $(B)/libunshard.o && \
+		rm -f $@ && $(AR) rcs $@ $(B)/libunshard.o
+$(B)/unshard.pc: packaging/unshard.pc.in FORCE
+	@mkdir -p $(@D)
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@CORE_PKGS@|$(CORE_PKGS)|' $< >$@.new; \
+		$(update)
+
+$(B)/60-unshardfs.rules: packaging/udev/60-unshardfs.rules FORCE
+	@mkdir -p $(@D)
+	@sed 's|@LIBEXEC@|$(PREFIX)/libexec/unshardfs|' $< >$@.new; $(update)
+
+$(CORE): $(call obj,$(CORE_SRC)) $(B)/gen/formats.o $(B)/gen/names.o $(B)/gen/rules.o \
 		$(if $(VIEWS),$(B)/gen/views.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -126,9 +166,19 @@ $(B)/fuzz/%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/standalone.o \
 $(B)/race/%: $(B)/tests/race/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(B)/mutations/%: $(B)/tests/mutations/%.o $(TESTLIB) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+$(B)/libtest/%: $(B)/tests/libunshard/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $^ \
+		$(LIBS)
 $(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(B)/crash/%.so: $(B)/tests/crash/%.o
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -ldl
 $(B)/helper/%: $(B)/tests/mount/%.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -162,35 +212,60 @@ $(B)/gen/views.c: FORCE
 $(B)/gen/cmds.c: FORCE
 	$(call table,mount-helpers/cmd.h,cmd,cmd,$(CMDS))
 
-# Files of rules, which are installed as files too: the name and the text of each.
-rules_file = $(filter %/$(1).rules,$(RULES_FILES))
+# Files of rules, which are installed as files too: the name and the text of each
+# of $(2), by name, in an array $(1).
+rules_table = printf 'const struct ck_rules_builtin $(1)[] = {\n'; \
+	$(foreach n,$(sort $(basename $(notdir $(2)))),printf '{ "$(n)",\n'; \
+	sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $(filter %/$(n).rules,$(2)); \
+	printf '},\n';) printf '{ 0, 0 },\n};\n'
 $(B)/gen/rules.c: $(RULES_FILES) FORCE
 	@mkdir -p $(@D)
 	@{ printf '#include "core/mesh/tp_rules.h"\n'; \
-	   printf 'const struct ck_tp_builtin ck_tp_builtins[] = {\n'; \
-	   $(foreach n,$(RULES),printf '{ "$(n)",\n'; \
-		sed 's/[\\"]/\\&/g; s/.*/\t"&\\n"/' $(call rules_file,$(n)); \
-		printf '},\n';) \
-	   printf '{ 0, 0 },\n};\n'; } >$@.new; $(update)
+	   printf '#include "core/view/translate/translate.h"\n'; \
+	   $(call rules_table,ck_tp_builtins,\
+		$(filter-out $(TRANSLATIONS),$(RULES_FILES))); \
+	   $(call rules_table,ck_translations,$(TRANSLATIONS)); \
+	 } >$@.new; $(update)
+
+# An array of words for each class: CLASS WORD ...
+$(B)/gen/names.c: $(NAMES) FORCE
+	@mkdir -p $(@D)
+	@awk 'BEGIN { print "#include \"core/mesh/names.h\"" } \
+	   /^[a-z]/ { if (!($$1 in words)) class[nr++] = $$1; \
+		for (i = 2; i <= NF; i++) \
+			words[$$1] = words[$$1] "\"" $$i "\", " } \
+	   END { for (i = 0; i < nr; i++) \
+		printf "const char *const ck_names_%s[] = { %s0 };\n", \
+			class[i], words[class[i]] }' $< >$@.new; $(update)
 
 # ---- tests: see docs/hacking.md -----------------------------------------
 
-PROGRAMS_unit := $(B)/unit
+PROGRAMS_unit := $(B)/unit $(B)/unshard-parser
 PROGRAMS_cmd := $(B)/unshard
-PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS))
+PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS)) \
+	$(B)/crash/at_call.so
+PROGRAMS_crash := $(PROGRAMS_mount)
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
+PROGRAMS_lib := $(patsubst %,$(B)/libtest/%,$(LIBTESTS)) \
+	$(B)/libunshard.so $(B)/unshard-parser
+PROGRAMS_mutations := $(B)/mutations/answer
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_clients := $(B)/unshard
 PROGRAMS_clients-mindspore := $(B)/unshard
 PROGRAMS_clients-torch_xla := $(B)/unshard
 PROGRAMS_clients-oneflow := $(B)/unshard
+PROGRAMS_python := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so \
+	$(if $(SAN),,$(B)/wheel/made)
+PROGRAMS_python-vllm := $(PROGRAMS_python)
 PROGRAMS_posix := $(B)/unshard
-PROGRAMS_bench := $(B)/unshard $(patsubst %,$(B)/bench/%,$(BENCHES))
+PROGRAMS_deliver :=
+PROGRAMS_bench := $(B)/unshard $(B)/unshard-parser $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
-PROGRAMS_valgrind := $(B)/unit
-STAGES := unit cmd fuzz mount lint
-export B SAN CC VERSION PKGS CORE_PKGS PREFIX SBINDIR DESTDIR
+PROGRAMS_abi := $(PROGRAMS)
+PROGRAMS_valgrind := $(B)/unit $(B)/unshard-parser
+STAGES := unit lib abi cmd fuzz mutations mount lint
+export B SAN CC VERSION PKGS CORE_PKGS PREFIX LIBDIR SBINDIR DESTDIR SONAME
 export PJDFSTEST FSX PASSTHROUGH OPS
 
 JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
@@ -198,18 +273,25 @@ JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
-.PHONY: check check-unit check-cmd check-mount check-clients check-valgrind
+export MUTATIONS SEED CRASH
+.PHONY: check check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
 .PHONY: check-race check-clients-mindspore check-clients-torch_xla
-.PHONY: check-clients-oneflow check-posix
+.PHONY: check-clients-oneflow check-posix check-python check-python-vllm check-deliver
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
-check: need-build+run+check ## every test but the long ones; SAN=1: ASan, UBSan
+check: need-build+man+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
 check-unit: need-build+check ## unit and format tests
 	$(call stages,unit)
+check-lib: need-build+run ## loads, and programs that use the library; SAN=thread too
+	$(call stages,lib)
+check-abi: need-build ## what libunshard exports is what is recorded; an old program runs
+	$(call stages,abi)
 check-cmd: need-build+check ## the commands that need no mount
 	$(call stages,cmd)
 check-fuzz: need-build ## the fuzz corpora, replayed
 	$(call stages,fuzz)
+check-mutations: need-build ## damaged checkpoints: refused, said, or served right; MUTATIONS=N SEED=S
+	$(call stages,mutations)
 check-mount: need-build+run+check ## real mounts; MOUNT=skip without /dev/fuse
 	$(call stages,mount)
 check-clients: need-build+run ## NumPy, safetensors, torch, transformers and more on real mounts
@@ -220,17 +302,25 @@ check-clients-torch_xla: need-build+run ## torch_xla on real mounts; fetches 1 G
 	$(call stages,clients-torch_xla)
 check-clients-oneflow: need-build+run ## OneFlow on real mounts, by Python 3.10; fetches 1.7 GB
 	$(call stages,clients-oneflow)
+check-python: need-build+wheel ## the Python package, with NumPy, torch, safetensors, transformers
+	$(call stages,python)
+check-python-vllm: need-build+wheel ## vLLM on the CPU by --load-format unshard; fetches 1 GB
+	$(call stages,python-vllm)
 check-posix: need-build+run+check ## pjdfstest and xfstests' fsx: PJDFSTEST=DIR FSX=PROGRAM
 	$(call stages,posix)
+check-deliver: ## clone, packages and wheel in bare Debian roots; as root, with debootstrap
+	$(call stages,deliver)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
 	$(call stages,valgrind)
+check-crash: need-build+run+check ## faults at each step of each way of writing; CRASH=RUNS or CRASH=all
+	$(call stages,crash)
 check-race: need-build ## tests/race under ThreadSanitizer
 	+@$(MAKE) --no-print-directory SAN=thread run-race
 run-race:
 	$(call stages,race)
 nothing: ; @:
 
-lint: need-build+check ## layers, sizes, manual, format and more
+lint: need-build+man+check ## layers, sizes, manual, format and more
 	$(call stages,lint)
 unit: check-unit
 
@@ -250,10 +340,44 @@ demo: need-build+run+demo ## mount a small real checkpoint and read it
 	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/unshard
 	@tests/demo/demo.sh
 
+# ---- the wheel: what pip installs ----------------------------------------
+
+# What its programs need is in them, but for the library the C library, whose
+# stdin libjansson.a, which is not for shared objects, asks for in one place.
+STATIC_LIBS := -l:liburing.a -l:libxxhash.a -l:libzstd.a -l:libseccomp.a
+$(B)/wheel/jansson.a:
+	@rm -rf $(B)/wheel/jansson && mkdir -p $(B)/wheel/jansson
+	$(Q)cd $(B)/wheel/jansson && \
+		$(AR) x "$$($(CC) -print-file-name=libjansson.a)" && \
+		objcopy --redefine-sym stdin=unshard_no_stdin load.o && \
+		echo 'void *unshard_no_stdin;' | $(CC) -fPIC -x c -c -o no_stdin.o - && \
+		$(AR) rcs ../jansson.a *.o
+$(B)/wheel/libunshard.so: $(CORE) $(B)/wheel/jansson.a core/lib/libunshard.map
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -shared -o $@ -Wl,-soname,$(SONAME) \
+		-Wl,--version-script=core/lib/libunshard.map \
+		-Wl,-z,defs,-z,text,-z,nodelete,-z,relro,-z,now \
+		-Wl,--whole-archive $(CORE) -Wl,--no-whole-archive \
+		$(B)/wheel/jansson.a $(STATIC_LIBS) -pthread
+$(B)/wheel/unshard-parser: $(call obj,$(PARSER_SRC)) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -o $@ $^ $(STATIC_LIBS) \
+		-l:libjansson.a -pthread
+$(B)/wheel/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -o $@ $^ $(STATIC_LIBS) \
+		-l:libjansson.a -l:libfuse3.a -pthread
+$(B)/wheel/made: $(addprefix $(B)/wheel/,libunshard.so unshard-parser unshard) \
+		$(wildcard packaging/python/*.py packaging/python/unshard/*) docs/python.md
+	$(Q)packaging/python/wheel.py $(VERSION) $(@D) $(@D) >$@.new && mv $@.new $@
+
+wheel: need-build+wheel ## the Python package for pip, at build/wheel/
+	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/wheel/made
+	@cat $(B)/wheel/made
+
 # ---- manual, install, release -------------------------------------------
 
-.PHONY: man install uninstall dist deb help clean FORCE
-man: $(patsubst %,$(B)/man/%,$(MAN)) ## the manual pages, at build/man/
+.PHONY: man install uninstall dist deb wheel help clean FORCE
+man: need-build+man $(patsubst %,$(B)/man/%,$(MAN)) ## the manual pages, at build/man/
 # docs/options.c: lines "@options mount@", "@options open@" and "@formats@" of
 # a page stand for tables that the sources hold.
 $(B)/options: $(B)/docs/options.o $(B)/libcmd.a $(CORE)
@@ -262,8 +386,8 @@ $(B)/man/%: docs/man/%.scd $(B)/options
 	@mkdir -p $(@D)
 	$(Q)$(B)/options <$< >$@.scd && scdoc <$@.scd >$@
 
-install: need-build ## into $(PREFIX), DESTDIR before it
-	@$(MAKE) --no-print-directory $(B)/unshard man
+install: need-build+man ## into $(PREFIX), DESTDIR before it
+	@$(MAKE) --no-print-directory $(PROGRAMS) man
 	@packaging/install.sh install
 uninstall: ## what install put there
 	@packaging/install.sh uninstall
@@ -273,7 +397,7 @@ dist: ## build/dist/unshardfs-VERSION.tar.gz, from what is committed
 	git archive --prefix=unshardfs-$(VERSION)/ HEAD | \
 		gzip -9n >build/dist/unshardfs-$(VERSION).tar.gz
 
-deb: ## a Debian package, below build/deb/ (needs dpkg-dev and debhelper)
+deb: need-build+man+run+check+deb ## Debian packages, below build/deb/
 	rm -rf build/deb && mkdir -p build/deb/unshardfs-$(VERSION)
 	git archive HEAD | tar -x -C build/deb/unshardfs-$(VERSION)
 	cp -r packaging/debian build/deb/unshardfs-$(VERSION)/debian

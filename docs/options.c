@@ -6,20 +6,30 @@
  * that mount, or the commands that only read, take; "@formats@" the readers
  * there are.  Runs while building, and is not installed.
  */
-#include "fs/opts.h"
+#include "core/options/options.h"
 
 #include "core/base/auto.h"
 #include "core/format/format.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-static int options(enum fs_opts_who who)
+static void put_option(const struct ck_option *o, void *ctx)
 {
 	ck_auto_str struct ck_str text = { 0 };
 
-	fs_opts_scdoc(who, &text);
-	return fputs(text.v ? text.v : "", stdout);
+	(void)ctx;
+	printf("*%s*", o->name);
+	if (o->value)
+		printf("=_%s_", o->value);
+	ck_option_help(o, &text);
+	if (text.len)
+		printf("\n\t%c%s.", toupper((unsigned char)*text.v),
+		       text.v + 1);
+	if (o->fallback)
+		printf(" Default: %s.", o->fallback);
+	printf("\n\n");
 }
 
 static int formats(void)
@@ -35,9 +45,9 @@ int main(void)
 
 	while (fgets(line, sizeof(line), stdin)) {
 		if (!strcmp(line, "@options mount@\n"))
-			options(FS_OPTS_MOUNT);
+			ck_options_each(CK_OPTIONS_MOUNT, put_option, NULL);
 		else if (!strcmp(line, "@options open@\n"))
-			options(FS_OPTS_OPEN);
+			ck_options_each(CK_OPTIONS_OPEN, put_option, NULL);
 		else if (!strcmp(line, "@formats@\n"))
 			formats();
 		else

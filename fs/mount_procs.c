@@ -7,6 +7,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/clock.h"
+#include "core/base/number.h"
 #include "core/sandbox/child.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -35,11 +35,13 @@ static int ask(void *ctx, struct ck_err *err)
 	const struct question *q = ctx;
 	char text[32];
 	ssize_t n = getxattr(q->path, FS_PID_XATTR, text, sizeof(text) - 1);
+	uint64_t pid;
 
 	if (n < 0)
 		return ck_fail(err, errno, "%s: %s", q->path, strerror(errno));
 	text[n] = '\0';
-	*q->pid = (pid_t)strtol(text, NULL, 10);
+	ck_digits(text, SIZE_MAX, &pid);
+	*q->pid = (pid_t)pid;
 	return 0;
 }
 
@@ -79,18 +81,39 @@ static bool has_name(pid_t pid, const char *name)
 	return !strcmp(line, name);
 }
 
-static pid_t parent_of(pid_t pid)
+/* The line of /proc/PID/status that begins with @key, behind that; "": none. */
+static void status_of(pid_t pid, const char *key, char line[256])
 {
-	char path[64], line[256];
+	size_t len = strlen(key);
 	ck_auto_file FILE *f = NULL;
-	int parent = 0;
+	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "PPid: %d", &parent) == 1)
-			break;
-	return parent;
+	while (f && fgets(line, 256, f))
+		if (!strncmp(line, key, len)) {
+			memmove(line, line + len, strlen(line + len) + 1);
+			return;
+		}
+	line[0] = '\0';
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	char line[256];
+
+	status_of(pid, "PPid:", line);
+	return (pid_t)strtol(line, NULL, 10);
+}
+
+/* By a signal, or a debugger. */
+static bool is_stopped(pid_t pid)
+{
+	char line[256];
+
+	status_of(pid, "State:", line);
+	line[strcspn(line, "(")] = '\0';
+	return strpbrk(line, "Tt");
 }
 
 /* The number is of another namespace, or another's by now: by its name. */
@@ -108,10 +131,12 @@ static int hold(pid_t pid, const char *name)
 void fs_mount_procs_look(struct fs_mount_procs *e, const char *path)
 {
 	e->super = -1;
+	e->super_pid = 0;
 	e->pid = worker_of(path);
 	e->worker = hold(e->pid, FS_WORKER_NAME);
 	if (e->worker >= 0)
-		e->super = hold(parent_of(e->pid), FS_SUPER_NAME);
+		e->super_pid = parent_of(e->pid);
+	e->super = hold(e->super_pid, FS_SUPER_NAME);
 }
 
 /* Negative descriptors are of nobody. */
@@ -132,9 +157,11 @@ int fs_mount_procs_wait(struct fs_mount_procs *e, const char *path,
 			break;
 		else if (ck_now_ms() > start + BEGIN_MS)
 			return 0;
-	if (ended(e->worker, end - ck_now_ms()) &&
-	    ended(e->super, end - ck_now_ms()))
-		return 0;
+	if (ended(e->worker, end - ck_now_ms()))
+		while (ck_now_ms() < end)
+			if (ended(e->super, LOOK_MS) ||
+			    is_stopped(e->super_pid))
+				return 0;
 	return ck_fail(err, ETIMEDOUT,
 		       "%s: it is unmounted; its worker (process %d) is still "
 		       "writing",

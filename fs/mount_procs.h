@@ -20,6 +20,7 @@
 
 struct fs_mount_procs {
 	pid_t pid; /* of the worker; 0: not known */
+	pid_t super_pid;
 	int worker, super; /* descriptors of the processes; -1 */
 };
 
@@ -30,8 +31,9 @@ struct fs_mount_procs {
 void fs_mount_procs_look(struct fs_mount_procs *e, const char *path);
 /*
  * After it was unmounted: waits until both processes ended, up to @seconds;
- * not at all where the worker serves on, for another namespace.  -ETIMEDOUT
- * with a line.
+ * not at all where the worker serves on, for another namespace, nor for a
+ * supervisor that was stopped, which has nothing to put down.  -ETIMEDOUT with
+ * a line.
  */
 int fs_mount_procs_wait(struct fs_mount_procs *e, const char *path,
 			unsigned seconds, struct ck_err *err);

@@ -7,6 +7,7 @@
 
 #include "core/ckpt/ckpt.h"
 #include "core/view/replace.h"
+#include "fs/ask/ask.h"
 #include "fs/kernel/kernel.h"
 #include "fs/cache/ahead.h"
 #include "fs/cache/truncating_opens.h"
@@ -24,6 +25,8 @@ struct fs {
 	struct fs_inval *inval; /* NULL where not rw */
 	struct fs_drafts *drafts; /* NULL: none can be made here */
 	const char *src; /* the directory of checkpoints; or NULL */
+	struct fs_asker *asker; /* NULL: not for other users */
+	double keep; /* how long the kernel may keep what the catalog says */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 };
@@ -43,6 +46,11 @@ struct fs_ref {
 struct fs_draft_ops {
 	/* Operations on inodes become those that know drafts too. */
 	void (*add)(struct fuse_lowlevel_ops *ops);
+	/* Whether that is an inode of one. */
+	bool (*has)(uint64_t ino);
+	/* Adds to @q what has to allow @mask for @ino, which is.  -ESTALE. */
+	int (*ask)(struct fs *fs, uint64_t ino, int mask,
+		   struct fs_question *q);
 	/* Borrows both; NULL: no memory. */
 	struct fs_drafts *(*new)(const struct ck_root *root,
 				 const struct ck_opts *opts);
@@ -55,7 +63,7 @@ struct fs_draft_ops {
 extern const struct fs_draft_ops fs_draft_ops;
 
 /* How long the kernel may keep what it was told, in seconds. */
-#define FS_KEEP_FIXED 3600.0 /* comes from the catalog */
+#define FS_KEEP_FIXED 3600.0 /* comes from the catalog; see fs->keep */
 #define FS_KEEP_NONE 0.0 /* changes by itself */
 /* Comes from SRC: a second; tests say otherwise with UNSHARD_KEEP="SECONDS". */
 extern double fs_keep_src;
@@ -77,6 +85,7 @@ struct fs_file {
 	/* Made by a truncation to 0, which is what O_TRUNC becomes. */
 	_Atomic(struct ck_replace *) replace;
 	bool direct, mappable;
+	bool flushed; /* closed, but for copies of the descriptor, and maps */
 };
 
 static inline struct fs_file *fs_file_of(const struct fuse_file_info *fi)
@@ -141,6 +150,16 @@ void fs_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		       struct fuse_file_info *fi);
 void fs_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 		      struct fuse_file_info *fi);
+
+/*
+ * access.c: other users.  Each operation for which a plain file or folder would
+ * be asked becomes one that asks first, by the asker, for the files behind it.
+ */
+void fs_access_add(struct fuse_lowlevel_ops *ops);
+/* Waits for those that are still being asked. */
+void fs_access_end(void);
+/* The same of a file of shards/ that is open: 0, -EACCES, -ESTALE. */
+int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd);
 
 /* ops_read.c */
 void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

@@ -93,7 +93,7 @@ void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (!ret && dir.node.kind != FS_DIR)
 		ret = take(fs, &dir, &t, &err);
-	else if (!ret && !dir.mounted->name)
+	else if (!ret && !dir.mounted->name && !fs->asker)
 		fi->cache_readdir = fi->keep_cache = 1;
 	fi->fh = (uintptr_t)t;
 	if (ret == -ENOENT || ret == -EACCES)
@@ -197,7 +197,7 @@ static int fill_plus(struct fs *fs, const struct fs_ref *dir,
 	if (dir->node.kind != FS_DIR || e->beside)
 		return fs_lookup(fs, ino, e->name, p, NULL);
 	p->ino = fs_ino(dir->mounted->nr, e->ino);
-	p->entry_timeout = FS_KEEP_FIXED;
+	p->entry_timeout = fs->keep;
 	ret = fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
 	if (!ret)
 		fs_mounted_know(fs->table, dir->mounted);

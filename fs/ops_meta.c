@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "fs/kernel/reply.h"
+#include "fs/tree/behind.h"
 
 #include <errno.h>
 #include <string.h>
@@ -90,6 +91,17 @@ static void written_attr(const struct fs_mounted *mounted, uint32_t tensor,
 		set_times(st, ns);
 }
 
+/* For others a tensor is what all its files allow. */
+static int others_attr(const struct fs *fs, const struct fs_ref *r,
+		       struct stat *st, struct ck_err *err)
+{
+	int ret = fs_behind_mode(fs->table, r->mounted, r->ino, &r->node,
+				 fs_keep_src, st, err);
+
+	st->st_mode &= S_IFMT | (fs->rw ? WRITABLE : READABLE);
+	return ret;
+}
+
 static int file_attr(const struct fs *fs, const struct fs_ref *r,
 		     struct stat *st, struct ck_err *err)
 {
@@ -105,7 +117,7 @@ static int file_attr(const struct fs *fs, const struct fs_ref *r,
 		owner_attr(r, file.newest, fs->rw ? WRITABLE : READABLE, st);
 	if (fs->rw)
 		written_attr(r->mounted, file.tensor, st);
-	return 0;
+	return fs->asker ? others_attr(fs, r, st, err) : 0;
 }
 
 /* Before an entry is parsed, what is known of it is itself. */
@@ -114,8 +126,11 @@ static void dir_attr(const struct fs *fs, const struct fs_mounted *mounted,
 {
 	bool made = atomic_load(&mounted->state) != FS_MOUNTED_NEW;
 	const struct stat *like = made ? &mounted->dir : &mounted->seen;
+	struct stat now;
 
-	st->st_mode = S_IFDIR | (like->st_mode & (fs->rw ? 0777 : 0555));
+	if (fs->asker && made && !fs_behind_dir(fs->table, mounted, &now))
+		like = &now;
+	st->st_mode = S_IFDIR | (like->st_mode & (fs->rw ? 01777 : 01555));
 	if (!S_ISDIR(like->st_mode)) /* one file: who reads it may list it */
 		st->st_mode |= (like->st_mode & 0444) >> 2;
 	st->st_nlink = 2;
@@ -135,10 +150,10 @@ static int virt_attr(const struct fs *fs, const struct fs_ref *r,
 	if (ret)
 		return ret;
 	dir_attr(fs, r->mounted, st);
-	st->st_mode = S_IFREG | (r->mounted->dir.st_mode & READABLE);
+	st->st_mode = S_IFREG | (st->st_mode & READABLE);
 	st->st_nlink = 1;
 	set_size(st, size);
-	*keep = fs_virt_fixed(r->node.nr) ? FS_KEEP_FIXED : FS_KEEP_NONE;
+	*keep = fs_virt_fixed(r->node.nr) ? fs->keep : FS_KEEP_NONE;
 	return 0;
 }
 
@@ -195,7 +210,7 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 {
 	int ret = 0;
 
-	*keep = FS_KEEP_FIXED;
+	*keep = fs->keep;
 	switch (r->node.kind) {
 	case FS_FILE:
 		return file_attr(fs, r, st, err);
@@ -208,6 +223,8 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 			*keep = fs_keep_src;
 			ret = fs_shards_stat(r->mounted->shards, r->ino, st,
 					     err);
+			if (!ret && fs->asker)
+				fs_behind_listed(r->mounted, r->ino, st);
 			shard_attr(st);
 			return ret;
 		}
@@ -233,12 +250,15 @@ int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	return ret;
 }
 
-static int lookup_shard(const struct fs_ref *dir, const char *name,
-			struct fuse_entry_param *e, struct ck_err *err)
+static int lookup_shard(const struct fs *fs, const struct fs_ref *dir,
+			const char *name, struct fuse_entry_param *e,
+			struct ck_err *err)
 {
 	int ret = fs_shards_lookup(dir->mounted->shards, dir->ino, name,
 				   &e->ino, &e->attr, err);
 
+	if (!ret && fs->asker)
+		fs_behind_listed(dir->mounted, e->ino, &e->attr);
 	shard_attr(&e->attr);
 	e->attr_timeout = e->entry_timeout = fs_keep_src;
 	return ret;
@@ -265,7 +285,7 @@ static bool found_marker(const struct fs *fs, struct fs_mounted *in,
 				    .mounted = in,
 				    .ino = FS_INO_SHARDS };
 
-	if (lookup_shard(&top, FS_MARKER, e, NULL))
+	if (lookup_shard(fs, &top, FS_MARKER, e, NULL))
 		return false;
 	if (S_ISREG(e->attr.st_mode)) {
 		e->attr_timeout = e->entry_timeout = FS_KEEP_NONE;
@@ -325,7 +345,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	fs_auto_ref dir = { 0 };
 	int ret;
 
-	*e = (struct fuse_entry_param){ .entry_timeout = FS_KEEP_FIXED };
+	*e = (struct fuse_entry_param){ .entry_timeout = fs->keep };
 	if (strlen(name) > NAME_MAX_BYTES)
 		return -ENAMETOOLONG;
 	ret = fs_find(fs, parent, false, &dir, err);
@@ -334,7 +354,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	if (dir.node.kind == FS_STEPS)
 		return lookup_step(fs, dir.mounted, name, e, err);
 	if (dir.node.kind == FS_SHARD)
-		ret = lookup_shard(&dir, name, e, err);
+		ret = lookup_shard(fs, &dir, name, e, err);
 	else
 		ret = fs_tree_find(dir.mounted, dir.ino, name, &e->ino, err);
 	if (!ret && !e->ino && dir.ino == FS_INO_ROOT &&

@@ -9,12 +9,16 @@
  * explicit offsets.  A page fault of one client never
  * waits for another: the workers do not touch the mount themselves.
  *
- * A read inside of a file is answered in full or with an errno.
+ * A read inside of a file is answered in full or with an errno.  Where bytes of a
+ * view are lost, a program's read past the page cache gets those before them, as
+ * from a disk with bad blocks.  The page cache gets the errno: it would fill up
+ * a short answer with zeros, and asks again page by page.
  */
 #include "fs/ops.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/helpers.h"
 #include "core/base/whole.h"
 #include "fs/kernel/buf.h"
 #include "fs/kernel/reply.h"
@@ -39,7 +43,7 @@ static struct fs_virt_file *virt_of(const struct fuse_file_info *fi)
 	return (struct fs_virt_file *)(uintptr_t)fi->fh;
 }
 
-static int open_shard(struct fs *fs, const struct fs_ref *r,
+static int open_shard(fuse_req_t req, const struct fs_ref *r,
 		      struct fuse_file_info *fi, struct ck_err *err)
 {
 	struct fs_shard_file *f = malloc(sizeof(*f));
@@ -49,13 +53,18 @@ static int open_shard(struct fs *fs, const struct fs_ref *r,
 	if (!f)
 		return ck_no_memory(err);
 	ret = fs_shards_open(r->mounted->shards, r->ino, &f->fd, &st, err);
+	if (!ret) {
+		ret = fs_access_open(req, r, f->fd);
+		if (ret)
+			close(f->fd);
+	}
 	if (ret) {
 		free(f);
 		return ret;
 	}
 	f->size = (uint64_t)st.st_size;
 	fi->fh = (uintptr_t)f;
-	fi->direct_io = fs->kernel.direct;
+	fi->direct_io = fs_of(req)->kernel.direct;
 	return 0;
 }
 
@@ -103,8 +112,8 @@ static void close_file(struct fs *fs, struct fs_file *f)
 	end_replace(fs, f);
 	end_edit(f->edit);
 	if (f->shown)
-		fs_inval_close(fs->inval, f->shown, f->mappable,
-			       f->mappable && f->edit);
+		fs_inval_close(fs->inval, f->shown, f->mappable, f->edit,
+			       f->flushed);
 	free(f);
 }
 
@@ -118,7 +127,6 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 {
 	struct fs *fs = fs_of(req);
 	struct fs_file *f;
-	bool good;
 	int ret = writes(fi) ?
 			  ck_view_may_write(r->node.view, r->node.nr, err) :
 			  0;
@@ -132,14 +140,14 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	f->direct = fs->kernel.direct || !f->mappable;
 	if (writes(fi))
 		f->edit = ck_ckpt_edit(r->mounted->ck);
-	if (fs->inval)
-		f->shown =
-			fs_inval_open(fs->inval, ino, r->node.view, r->node.nr,
-				      f->mappable, f->mappable && f->edit);
-	good = (f->edit || !writes(fi)) && (f->shown || !fs->inval);
-	if (!good) {
+	if (writes(fi) && !f->edit)
+		ret = ck_no_memory(err);
+	if (!ret && fs->inval)
+		ret = fs_inval_open(fs->inval, &f->shown, ino, r->node.view,
+				    r->node.nr, f->mappable, f->edit, err);
+	if (ret) {
 		close_file(fs, f);
-		return ck_no_memory(err);
+		return ret;
 	}
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = f->direct;
@@ -160,7 +168,7 @@ static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	case FS_VIRT:
 		return open_virt(r->mounted, r->node.nr, fi, err);
 	case FS_SHARD:
-		return open_shard(fs_of(req), r, fi, err);
+		return open_shard(req, r, fi, err);
 	default:
 		return ck_fail(err, ESTALE, "unknown inode");
 	}
@@ -301,10 +309,11 @@ static int read_shard(const struct fs_shard_file *f, char *buf, size_t len,
  * The bytes of a view's file: fetched ahead, or now into *buf.  What comes
  * after them is asked for before they are answered.
  */
-static int read_file(const struct fs_ref *r, struct fs_stream *stream,
+static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 		     void **buf, size_t len, uint64_t off, size_t *got,
 		     struct ck_err *err)
 {
+	struct fs_stream *stream = stream_of(fi);
 	const struct ck_view *v = r->node.view;
 	struct ck_vfile file;
 	void *ready;
@@ -322,9 +331,24 @@ static int read_file(const struct fs_ref *r, struct fs_stream *stream,
 	} else {
 		ret = ck_view_read(v, r->node.nr, *buf, *got, off, err);
 	}
+	if (ret == -EIO && fs_is_past_cache(fi)) {
+		size_t good = ck_view_read_good(v, r->node.nr, *buf, *got, off);
+
+		*got = good ? good : *got;
+		return good ? 0 : ret;
+	}
 	if (!ret)
 		fs_stream_next(stream, off, *got, file.size);
 	return ret;
+}
+
+/* The page cache asks for it: of a direct file, for a map. */
+static void from_cache(struct fs *fs, const struct fs_file *f)
+{
+	if (fs->inval)
+		fs_inval_paged(f->shown);
+	if (f->direct)
+		fs_read_ahead_mapped(&fs->kernel.read_ahead);
 }
 
 static int read_node(struct fs *fs, uint64_t ino,
@@ -338,9 +362,9 @@ static int read_node(struct fs *fs, uint64_t ino,
 		return ret;
 	switch (r.node.kind) {
 	case FS_FILE:
-		if (fs->inval && !fs_is_past_cache(fi))
-			fs_inval_paged(fs->inval, fs_file_of(fi)->shown);
-		ret = read_file(&r, stream_of(fi), buf, len, off, got, err);
+		if (!fs_is_past_cache(fi))
+			from_cache(fs, fs_file_of(fi));
+		ret = read_file(&r, fi, buf, len, off, got, err);
 		/* written in place: its folder does not show that */
 		if (ret == -ESTALE)
 			fs_mounted_outdate(fs->table, r.mounted);
@@ -371,9 +395,13 @@ void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		fs_buf_put(buf);
 		return;
 	}
+	ck_stop_by(fs_req_stopped, req);
 	ret = read_node(fs_of(req), ino, fi, &buf, size, (uint64_t)off, &got,
 			&err);
-	if (ret)
+	ck_stop_by(NULL, NULL);
+	if (ret == -EINTR)
+		fs_reply_errno(req, EINTR);
+	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else
 		fs_reply_buf(req, buf, got);

@@ -41,14 +41,12 @@ static int find_file(struct fs *fs, uint64_t ino,
  * An open file is written to past the page cache always, or now and then: by
  * O_DIRECT, unless pages were busy.  Only the cache's own requests are nobody's.
  */
-static struct fs_written what(const struct fuse_file_info *fi, size_t size,
-			      off_t off)
+static struct fs_written what(const struct fuse_file_info *fi, size_t size)
 {
 	const struct fs_file *f = fs_file_of(fi);
 
 	return (struct fs_written){
 		.file = f->shown,
-		.off = (uint64_t)off,
 		.len = size,
 		.direct = f->direct || fs_is_past_cache(fi),
 		.writeback = fi->writepage,
@@ -64,51 +62,65 @@ static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 		fs_inval_reply_after(fs_of(req)->inval, req, 0);
 }
 
-/* Into the shards; the caller answers where it fails. */
-static int put(fuse_req_t req, fuse_ino_t ino, const struct fs_ref *r,
-	       const char *buf, struct fs_written *w,
-	       const struct fuse_file_info *fi, struct ck_err *err)
+static int run(const struct fs_ref *r, struct ck_wplan *p,
+	       const struct fs_written *w, struct ck_edit *e, off_t off,
+	       struct ck_err *err)
 {
+	int ret = ck_view_plan(r->node.view, r->node.nr, p, w->len,
+			       (uint64_t)off, err);
+
+	if (ret)
+		return ret;
+	if (w->direct && !w->writeback)
+		ck_wplan_newer(p);
+	ret = ck_wplan_run(p, e, err);
+	return ret ? ret : ck_ckpt_keep(p->ck, err);
+}
+
+/* Into the shards; the caller answers where it fails. */
+static int put(fuse_req_t req, const struct fs_ref *r, const char *buf,
+	       size_t size, off_t off, const struct fuse_file_info *fi,
+	       struct ck_err *err)
+{
+	const struct fs_written w = what(fi, size);
 	struct fs_inval *iv = fs_of(req)->inval;
-	struct ck_written_as as = { .page = w->writeback,
-				    .file = w->writeback || !w->direct ? ino :
-									 0 };
+	struct ck_wplan *p = calloc(1, sizeof(*p));
 	int ret;
 
+	if (!p)
+		return ck_no_memory(err);
 	if (!fs_is_past_cache(fi))
-		fs_inval_paged(iv, w->file);
-	if (fs_inval_begin(iv, w))
-		w->pre_image = ck_ckpt_pre_image(r->node.view->ck);
-	as.pre_image = w->pre_image;
-	ret = ck_view_write(r->node.view, r->node.nr, fs_file_of(fi)->edit, buf,
-			    w->len, w->off, &as, err);
-	if (!ret || ret == -EIO || ret == -ENOSPC || ret == -EDQUOT)
-		fs_inval_reply(iv, ret ? NULL : req, w); /* some is written */
-	else
-		ck_ckpt_pre_image_end(w->pre_image);
-	fs_inval_end(iv);
+		fs_inval_paged(w.file);
+	p->buf = (const unsigned char *)buf;
+	p->page = w.writeback;
+	ret = run(r, p, &w, fs_file_of(fi)->edit, off, err);
+	if (!ret) {
+		fs_inval_reply(iv, req, &w, p);
+		return 0;
+	}
+	if (ck_wplan_wrote(ret))
+		fs_inval_tell(iv, &w, p);
+	ck_wplan_free(p);
 	return ret;
 }
 
-static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
-		      size_t size, off_t off, const struct fuse_file_info *fi)
+void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+		 off_t off, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	fs_auto_ref r = { 0 };
 	int ret = find_file(fs_of(req), ino, fi, &r, &err);
 	struct ck_replace *rep = NULL;
-	struct fs_written w;
 
+	buf = fs_receive_payload(buf);
 	if (!ret && fs_of(req)->replace)
 		fs_truncating_drop(&fs_file_of(fi)->fresh);
 	if (!ret)
 		rep = atomic_load(&fs_file_of(fi)->replace);
 	if (rep)
 		ret = ck_replace_write(rep, buf, size, (uint64_t)off, &err);
-	if (!ret && !rep) {
-		w = what(fi, size, off);
-		ret = put(req, ino, &r, buf, &w, fi, &err);
-	}
+	else if (!ret)
+		ret = put(req, &r, buf, size, off, fi, &err);
 	if (ret == -EFBIG)
 		fs_reply_errno(req, EFBIG);
 	else if (ret)
@@ -117,81 +129,19 @@ static void write_now(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		fs_reply_written(req, size);
 }
 
-/* A write that waits for others' pages; the request's own buffer does not. */
-struct later {
-	fuse_req_t req;
-	fuse_ino_t ino;
-	struct fuse_file_info fi;
-	off_t off;
-	size_t size;
-	char buf[];
-};
-
-static void write_later(void *ctx)
-{
-	struct later *l = ctx;
-
-	write_now(l->req, l->ino, l->buf, l->size, l->off, &l->fi);
-	free(l);
-}
-
-/* Without memory for it the write is done at once. */
-static bool waits(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
-		  off_t off, const struct fuse_file_info *fi)
-{
-	struct fs_written w;
-	struct later *l;
-
-	if (!fs_of(req)->inval || !fs_file_of(fi)->shown)
-		return false;
-	w = what(fi, size, off);
-	if (!fs_inval_may_wait(fs_of(req)->inval, &w))
-		return false;
-	l = malloc(sizeof(*l) + size);
-	if (!l)
-		return false;
-	l->req = req;
-	l->ino = ino;
-	l->fi = *fi;
-	l->off = off;
-	l->size = size;
-	memcpy(l->buf, buf, size);
-	if (fs_inval_before(fs_of(req)->inval, &w, write_later, l))
-		return true;
-	free(l);
-	return false;
-}
-
-void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
-		 off_t off, struct fuse_file_info *fi)
-{
-	buf = fs_receive_payload(buf);
-	if (!waits(req, ino, buf, size, off, fi))
-		write_now(req, ino, buf, size, off, fi);
-}
-
 /*
  * A replacement that is whole goes to the shards, and one that is not is told
  * of; dd and shells close a copy of the descriptor before they write anything.
  */
-static int close_replace(struct fs *fs, const struct fs_ref *r,
-			 struct fs_file *f, struct ck_err *err)
+static int close_replace(struct fs *fs, struct fs_file *f, struct ck_err *err)
 {
 	struct ck_replace *rep = atomic_load(&f->replace);
-	struct fs_written w = { .file = f->shown,
-				.direct = true,
-				.writeback = true };
-	struct ck_vfile file;
-	bool committed = false;
-	int ret = rep ? ck_replace_close(rep, &committed, err) : 0;
+	struct fs_written w = { .file = f->shown, .direct = true };
+	struct ck_wplan *p = NULL;
+	int ret = rep ? ck_replace_close(rep, &p, err) : 0;
 
-	if (!committed ||
-	    !r->node.view->ops->file(r->node.view, r->node.nr, &file))
-		return ret;
-	w.len = file.size;
-	fs_inval_reply(fs->inval, NULL, &w);
-	if (!f->direct)
-		fs_inval_all(fs->inval, f->shown);
+	if (p)
+		fs_inval_reply(fs->inval, NULL, &w, p);
 	return ret;
 }
 
@@ -206,7 +156,7 @@ static void finish(fuse_req_t req, uint64_t ino,
 	int ret = fs_find(fs_of(req), ino, false, &r, &err);
 
 	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit) {
-		ret = close_replace(fs_of(req), &r, fs_file_of(fi), &err);
+		ret = close_replace(fs_of(req), fs_file_of(fi), &err);
 		if (!ret)
 			ret = done(r.mounted->ck, fs_file_of(fi)->edit, &err);
 	}
@@ -215,6 +165,10 @@ static void finish(fuse_req_t req, uint64_t ino,
 
 void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct fs_file *f = fs_file_of(fi);
+
+	if (f->edit && f->shown)
+		fs_inval_flushed(fs_of(req)->inval, f->shown, &f->flushed);
 	finish(req, ino, fi, ck_ckpt_flush_checksums);
 }
 

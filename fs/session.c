@@ -15,7 +15,6 @@
 #include "fs/mount_procs.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
-#include "fs/allow_other.h"
 #include "fs/kernel/reply.h"
 #include "fs/spawn.h"
 #include "fs/dentry_trim.h"
@@ -110,6 +109,8 @@ static int make_session(struct fs_session *s, const char *src,
 	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
 		return ck_no_memory(err);
 	fs_draft_ops.add(&ops);
+	if (s->allow_other)
+		fs_access_add(&ops);
 	s->se = fuse_session_new(&args, &ops, sizeof(ops), &s->fs);
 	fuse_opt_free_args(&args);
 	return s->se ? 0 : ck_fail(err, EINVAL, "libfuse makes no session");
@@ -167,6 +168,14 @@ static int mount_there(struct fs_session *s, const char *mnt,
 	return fs_kernel_hook(&s->fs.kernel, s->se, err);
 }
 
+/* By the kernel, for maps, and by fs/cache/ahead.h. */
+static bool ahead(const struct ck_opts *opts)
+{
+	const char *how = ck_opts_get(opts, "read-ahead");
+
+	return !how || strcmp(how, "off");
+}
+
 int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		    const struct ck_opts *opts, struct ck_err *err)
 {
@@ -184,6 +193,9 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		ret = make_session(s, src, err);
 	if (!ret)
 		ret = mount_there(s, mnt, err);
+	if (!ret)
+		fs_read_ahead_open(&s->fs.kernel.read_ahead, s->dev,
+				   ahead(opts));
 	if (ret)
 		fs_session_close(s);
 	else
@@ -191,9 +203,10 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 	return ret;
 }
 
-int fs_session_fd(const struct fs_session *s)
+void fs_session_fds(const struct fs_session *s, int fds[FS_SESSION_FDS])
 {
-	return s->detached ? -1 : fuse_session_fd(s->se);
+	fds[0] = s->detached ? -1 : fuse_session_fd(s->se);
+	fds[1] = s->fs.kernel.read_ahead.fd;
 }
 
 static int keep_from_env(struct ck_err *err)
@@ -210,6 +223,14 @@ static int keep_from_env(struct ck_err *err)
 	return 0;
 }
 
+static bool has_lost(const struct ck_catalog *img)
+{
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
+		if (img->tensors[i].state != CK_OK)
+			return true;
+	return false;
+}
+
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
@@ -219,6 +240,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		.sandbox = in->sandbox,
 	};
 
+	fs->keep = FS_KEEP_FIXED;
 	fs->ready = in->ready;
 	fs->ready_ctx = in->ctx;
 	if (in->steps)
@@ -231,19 +253,20 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 	if (in->steps)
 		return fs_mounted_table_steps(&fs->table, &table, in->steps,
 					      err);
+	fs->kernel.lost = has_lost(ck_ckpt_catalog(in->ck));
 	return fs_mounted_table_one(&fs->table, &table, in->ck, err);
 }
 
-static int others_may_read(const struct fs_serve_in *in, struct ck_err *err)
+/* What others were told is asked again when attributes are. */
+static int let_others(struct fs *fs, int askers_fd, struct ck_err *err)
 {
-	if (in->steps)
-		return fs_allow_other_may_read(in->steps, NULL, err);
-	return fs_allow_other_may_read(ck_ckpt_root(in->ck),
-				       ck_ckpt_catalog(in->ck), err);
+	fs->keep = fs_keep_src;
+	return fs_asker_new(&fs->asker, askers_fd, fs_keep_src, err);
 }
 
 static void end_state(struct fs *fs)
 {
+	fs_access_end();
 	fs_inval_free(fs->inval);
 	fs->inval = NULL;
 	fs_draft_ops.free(fs->drafts);
@@ -252,6 +275,8 @@ static void end_state(struct fs *fs)
 	fs->ahead = NULL;
 	fs_mounted_table_free(fs->table);
 	fs->table = NULL;
+	fs_asker_free(fs->asker);
+	fs->asker = NULL;
 	fs_buf_drain();
 }
 
@@ -269,7 +294,6 @@ static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
-	const char *how = ck_opts_get(in->opts, "read-ahead");
 	struct fs_dentry_trim trim = { 0 };
 	int ret = keep_from_env(err);
 
@@ -277,7 +301,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		ret = start_state(&s->fs, in, err);
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
-		ret = others_may_read(in, err);
+		ret = let_others(&s->fs, in->askers_fd, err);
 	if (!ret && in->steps)
 		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
 	if (!ret && s->fs.rw) {
@@ -288,7 +312,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	if (!ret && s->fs.drafts)
 		ret = fs_draft_ops.start(s->fs.drafts, err);
 	if (!ret) {
-		if (!how || strcmp(how, "off"))
+		if (ahead(in->opts))
 			s->fs.ahead = fs_ahead_new(0);
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
 		prctl(PR_SET_NAME, FS_FLUSH_NAME);
@@ -314,6 +338,7 @@ void fs_session_detach(struct fs_session *s)
 	close(p[0]);
 	dup3(p[1], fd, O_CLOEXEC);
 	close(p[1]);
+	fs_read_ahead_close(&s->fs.kernel.read_ahead);
 	s->detached = true;
 }
 

@@ -24,15 +24,16 @@ struct fs_session;
 
 /*
  * Mounts at @mnt, a directory, as root or through fusermount3.  @src is what
- * df shows.  Options: allow-other direct threads (fs/opts.c); borrowed for
+ * df shows.  Options: allow-other direct threads (core/options/options.c); borrowed for
  * the call.  One thread, for libfuse's words on stderr are caught meanwhile.
  * Whoever touches the mount waits until it is served.
  */
 int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		    const struct ck_opts *opts, struct ck_err *err);
 
-/* The device; the worker must keep it open.  -1 after fs_session_detach(). */
-int fs_session_fd(const struct fs_session *s);
+/* What the worker must keep open; -1: none. */
+#define FS_SESSION_FDS 2
+void fs_session_fds(const struct fs_session *s, int fds[FS_SESSION_FDS]);
 
 struct fs_serve_in {
 	/* One of the two, borrowed until the call returns. */
@@ -40,6 +41,7 @@ struct fs_serve_in {
 	const struct ck_root *steps; /* a directory of checkpoints */
 	const struct ck_opts *opts; /* of views, and of entries of @steps */
 	unsigned sandbox; /* CK_SANDBOX_* in force, for .unshard/stats */
+	int askers_fd; /* of fs_askers_open(), with allow-other; taken */
 	/* Called once, by any thread, when the mount answers; may be NULL. */
 	void (*ready)(void *ctx);
 	void *ctx;
@@ -48,8 +50,6 @@ struct fs_serve_in {
 /*
  * Worker: answers requests until the mount is gone, then 0.  Called in the
  * sandbox; needs no path but /dev/fuse, and does without where it is denied.
- * -EACCES with a line, before the first answer, where allow-other was asked
- * and some file of the checkpoint is not for others to read.
  */
 int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err);

@@ -2,13 +2,15 @@
 /* cmd.c - what subcommands share: arguments, error lines, exit codes */
 #include "mount-helpers/cmd.h"
 
-#include "mount-helpers/one.h"
-#include "mount-helpers/view_path.h"
+#include "core/lib/only_ckpt.h"
+#include "core/lib/view_path.h"
 
-#include "fs/opts.h"
+#include "core/options/options.h"
 
 #include "core/base/auto.h"
+#include "core/format/format.h"
 #include "core/sandbox/sandbox.h"
+#include "core/view/extras.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -74,6 +76,12 @@ int cmd_err(const struct cmd *c, const struct ck_err *err)
 	return cmd_fail(c, exit_code(err->code), "%s", err->msg);
 }
 
+int cmd_target_err(const struct cmd *c, const struct ck_err *err)
+{
+	return cmd_fail(c, err->code == EBADMSG ? CMD_BAD_CKPT : CMD_USAGE,
+			"%s", err->msg);
+}
+
 static void help_flags(const struct cmd_flag *flags)
 {
 	for (; flags && flags->name; flags++) {
@@ -97,15 +105,27 @@ static void help_valued(const struct cmd_valued *v)
 	}
 }
 
-static enum fs_opts_who who(const struct cmd *c)
+static enum ck_options_who who(const struct cmd *c)
 {
-	return c->mounts ? FS_OPTS_MOUNT : FS_OPTS_OPEN;
+	return c->mounts ? CK_OPTIONS_MOUNT : CK_OPTIONS_OPEN;
+}
+
+static void help_option(const struct ck_option *o, void *ctx)
+{
+	ck_auto_str struct ck_str word = { 0 }, text = { 0 };
+
+	(void)ctx;
+	ck_str_fmt(&word, "%s%s%s", o->name, o->value ? "=" : "",
+		   o->value ? o->value : "");
+	ck_option_help(o, &text);
+	printf("  %-18s %s", word.v ? word.v : "", text.v ? text.v : "");
+	if (o->fallback)
+		printf(" [%s]", o->fallback);
+	printf("\n");
 }
 
 static void help(const struct cmd *c)
 {
-	ck_auto_str struct ck_str opts = { 0 };
-
 	printf("usage: unshard %s %s\n\n%s.\n\n", c->name, c->args, c->summary);
 	if (*c->help)
 		printf("%s\n", c->help);
@@ -114,8 +134,8 @@ static void help(const struct cmd *c)
 	help_flags(common(c));
 	if (c->plain && !c->mounts)
 		return;
-	fs_opts_help(who(c), &opts);
-	printf("\n-o NAME[=VALUE],...\n%s", opts.v ? opts.v : "");
+	printf("\n-o NAME[=VALUE],...\n");
+	ck_options_each(who(c), help_option, NULL);
 }
 
 /* One flag by letter or name; false: nobody's. */
@@ -167,7 +187,7 @@ static int take_opts(const struct cmd *c, const char *text,
 
 	if (!text)
 		return cmd_fail(c, -1, "-o: expected NAME[=VALUE],...");
-	if (fs_opts_parse(opts, who(c), text, &err))
+	if (ck_options_parse(opts, who(c), text, &err))
 		return cmd_fail(c, -1, "%s", err.msg);
 	return 0;
 }
@@ -207,6 +227,7 @@ static int take_dash(const struct cmd *c, int argc, char **argv, int *at,
 int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts)
 {
 	bool words_only = false;
+	struct ck_err err;
 	int nr = 0;
 
 	for (int i = 1; i < argc; i++) {
@@ -225,6 +246,9 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts)
 	    (c->max_words && (unsigned)nr > c->max_words))
 		return cmd_fail(c, -1, "expected %s, found %d argument%s",
 				c->args, nr, nr == 1 ? "" : "s");
+	for (int i = 1; i <= nr && (c->mounts || !c->plain); i++)
+		if (ck_options_beside(opts, argv[i], &err))
+			return cmd_fail(c, -1, "%s", err.msg);
 	return cmd_absolute(c, opts, "config") ||
 			       cmd_absolute(c, opts, "spool") ?
 		       -1 :
@@ -233,26 +257,13 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts)
 
 int cmd_absolute(const struct cmd *c, struct ck_opts *opts, const char *name)
 {
-	const char *dir = ck_opts_get(opts, name);
-	ck_auto_free char *real = dir ? realpath(dir, NULL) : NULL;
-	struct stat st;
+	struct ck_err err;
+	int ret = ck_options_absolute(opts, name, &err);
 
-	if (!dir)
+	if (!ret)
 		return CMD_OK;
-	if (!real && errno == ENOENT)
-		return cmd_fail(c, CMD_SYSTEM, "-o %s=%s: no such directory",
-				name, dir);
-	if (!real || stat(real, &st))
-		return cmd_fail(c, CMD_SYSTEM, "-o %s=%s: %s", name, dir,
-				strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return cmd_fail(
-			c, CMD_USAGE,
-			"-o %s=%s: expected a directory, found %s", name, dir,
-			S_ISREG(st.st_mode) ? "a file" : "something else");
-	if (ck_opts_add(opts, name, real))
-		return cmd_fail(c, CMD_SYSTEM, "out of memory");
-	return CMD_OK;
+	return cmd_fail(c, ret == -EINVAL ? CMD_USAGE : CMD_SYSTEM, "%s",
+			err.msg);
 }
 
 int cmd_flush(const struct cmd *c)
@@ -284,13 +295,14 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 				    .root = root,
 				    .write_dir = write_dir };
 	const char *overlay = ck_opts_get(opts, "overlay");
+	ck_auto_free char *config = ck_extras_folder(root, opts);
 	struct ck_root *end[CMD_OPEN_MAX];
 	int ret;
 
 	if (sandbox && !strcmp(sandbox, "off"))
 		return 0;
 	in.spool_dir = ck_opts_get(opts, "spool");
-	in.config_dir = ck_opts_get(opts, "config");
+	in.config_dir = config;
 	in.writes = ck_opts_get(opts, "rw") && !overlay;
 	if (!write_dir)
 		in.write_dir = overlay; /* which is only read */
@@ -303,8 +315,9 @@ static int enter_sandbox(struct ck_root *root, unsigned nr,
 	return ret;
 }
 
-typedef int describe_fn(struct ck_root *root, const struct ck_opts *opts,
-			int *catalog_fd, struct ck_err *err);
+typedef int describe_fn(const struct ck_describer *by, struct ck_root *root,
+			const struct ck_opts *opts, int *catalog_fd,
+			struct ck_err *err);
 
 static int open_several(struct ck_ckpt **out, const char *const *path,
 			unsigned nr, const char *write_dir,
@@ -320,7 +333,8 @@ static int open_several(struct ck_ckpt **out, const char *const *path,
 		ret = ck_root_open(&root[opened], path[opened], opts, err);
 		if (ret)
 			break;
-		ret = describe(&root[opened], opts, &catalog_fd[opened], err);
+		ret = describe(NULL, &root[opened], opts, &catalog_fd[opened],
+			       err);
 		opened++;
 	}
 	if (!ret)
@@ -343,7 +357,8 @@ int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
 		     const char *write_dir, const struct ck_opts *opts,
 		     struct ck_err *err)
 {
-	return open_several(out, path, nr, write_dir, opts, one_describe, err);
+	return open_several(out, path, nr, write_dir, opts,
+			    ck_only_ckpt_describe, err);
 }
 
 int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
@@ -355,7 +370,7 @@ int cmd_open(struct ck_ckpt **out, const char *path, const struct ck_opts *opts,
 int cmd_open_itself(struct ck_ckpt **out, const char *path,
 		    const struct ck_opts *opts, struct ck_err *err)
 {
-	return open_several(out, &path, 1, NULL, opts, one_name, err);
+	return open_several(out, &path, 1, NULL, opts, ck_only_ckpt_name, err);
 }
 
 /* What was opened becomes the views that were asked for. */
@@ -367,7 +382,7 @@ static int enter_views(struct ck_ckpt **ck, const char *const *name,
 
 	for (unsigned i = 0; i < nr && !ret; i++)
 		if (name[i])
-			ret = view_path_enter(&ck[i], name[i], opts, err);
+			ret = ck_view_path_enter(&ck[i], name[i], opts, err);
 	for (unsigned i = 0; i < nr && ret; i++)
 		ck_ckpt_close(ck[i]);
 	return ret;
@@ -381,11 +396,13 @@ int cmd_open_shown(struct ck_ckpt **out, const char *const *path, unsigned nr,
 	int ret;
 
 	for (unsigned i = 0; i < nr; i++) {
-		name[i] = view_path_name(path[i], base[i], text[i]) ? text[i] :
-								      NULL;
+		name[i] = ck_view_path_name(path[i], base[i], text[i]) ?
+				  text[i] :
+				  NULL;
 		from[i] = name[i] ? base[i] : path[i];
 	}
 	ret = open_several(out, from, nr, NULL, opts,
-			   itself ? one_name : one_describe, err);
+			   itself ? ck_only_ckpt_name : ck_only_ckpt_describe,
+			   err);
 	return ret ? ret : enter_views(out, name, nr, opts, err);
 }

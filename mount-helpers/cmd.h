@@ -66,6 +66,8 @@ int cmd_fail(const struct cmd *c, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The exit code for a failed core call, after printing its line. */
 int cmd_err(const struct cmd *c, const struct ck_err *err);
+/* The same of a failed ck_target_find(). */
+int cmd_target_err(const struct cmd *c, const struct ck_err *err);
 /*
  * Takes -o NAME[=VALUE],... --json and the command's flags from argv, which
  * may stand before and after words ("--" ends them), into @opts (the caller
@@ -74,7 +76,7 @@ int cmd_err(const struct cmd *c, const struct ck_err *err);
  */
 int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts);
 /*
- * ck_ckpt_open() for commands: what is read after the index, items inside the
+ * Opens a checkpoint for a command: what is read after the index, items inside the
  * files too, is read in a sandbox that this process enters and cannot leave.
  * Open what you write to before.  0, or -errno with @err set.
  */

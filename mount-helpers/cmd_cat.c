@@ -5,7 +5,8 @@
  * In pieces of PIECE bytes, each a box that is one stretch of the output, so
  * memory does not grow with the tensor.  With --json its elements as text.
  */
-#include "mount-helpers/target.h"
+#include "mount-helpers/cmd.h"
+#include "core/lib/target.h"
 #include "mount-helpers/values.h"
 
 #include "core/base/auto.h"
@@ -24,7 +25,7 @@ extern const struct cmd cmd_cat;
 
 struct cat {
 	struct ck_ckpt *ck;
-	struct target target;
+	struct ck_target target;
 	char *buf;
 	struct values *json; /* NULL: the bytes themselves are written */
 	struct ck_str text; /* of the JSON, not yet written */
@@ -147,7 +148,7 @@ static int cat_any(struct cat *cat)
 static int cat_json(struct cat *cat)
 {
 	const struct ck_catalog *img = ck_ckpt_catalog(cat->ck);
-	const struct target *t = &cat->target;
+	const struct ck_target *t = &cat->target;
 	bool object = t->tensor == CK_NONE;
 	struct values v;
 	size_t len;
@@ -202,9 +203,9 @@ static int cat_open(struct cat *cat, char **argv, const struct ck_opts *opts)
 	if (cmd_open_shown(&cat->ck, (const char *const *)argv + 1, 1, false,
 			   opts, &cat->err))
 		return cmd_err(&cmd_cat, &cat->err);
-	if (target_find(ck_ckpt_catalog(cat->ck), argv[2], &cat->target,
-			&cat->err))
-		ret = target_err(&cmd_cat, &cat->err);
+	if (ck_target_find(ck_ckpt_catalog(cat->ck), argv[2], &cat->target,
+			   &cat->err))
+		ret = cmd_target_err(&cmd_cat, &cat->err);
 	else
 		ret = cat_target(cat, ck_opts_get(opts, "json"));
 	ck_ckpt_close(cat->ck);

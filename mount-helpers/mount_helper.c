@@ -6,7 +6,7 @@
  */
 #include "mount-helpers/mount_helper.h"
 
-#include "fs/opts.h"
+#include "core/options/options.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static int take_opts(struct call *c, const char *text)
 {
 	struct ck_err err;
 
-	return fs_opts_parse(&c->opts, FS_OPTS_FSTAB, text, &err) ?
+	return ck_options_parse(&c->opts, CK_OPTIONS_FSTAB, text, &err) ?
 		       usage(err.msg) :
 		       0;
 }

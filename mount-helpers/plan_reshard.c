@@ -67,7 +67,7 @@ static void json_dims(struct ck_str *s, const char *key, const uint64_t *v,
 
 static void json_file(struct plan *p, uint32_t src)
 {
-	uint32_t file = text_file_of(p->img, src);
+	uint32_t file = ck_catalog_file_of(p->img, src);
 
 	ck_str_puts(&p->out, ", \"file\": ");
 	if (file == CK_NONE)
@@ -111,7 +111,7 @@ static void report_box(struct plan *p, const struct dest *d,
 			   bytes);
 		text_dims(&p->out, corner, rank);
 		ck_str_puts(&p->out, " in ");
-		text_ref(&p->out, p->img, text_file_of(p->img, c->src));
+		text_ref(&p->out, p->img, ck_catalog_file_of(p->img, c->src));
 		ck_str_puts(&p->out, "\n");
 	}
 	p->reads++;
@@ -169,7 +169,7 @@ static void report_share(struct plan *p, const struct dest *d,
 	} else {
 		ck_str_fmt(&p->out, "  %" PRIu64 " bytes of a chunk in ",
 			   s->bytes);
-		text_ref(&p->out, p->img, text_file_of(p->img, c->src));
+		text_ref(&p->out, p->img, ck_catalog_file_of(p->img, c->src));
 		ck_str_puts(&p->out, "\n");
 	}
 	p->reads++;

@@ -30,15 +30,6 @@ int text_compare(const struct ck_catalog *a, uint32_t a_ref,
 	return c ? c : (a_len > b_len) - (a_len < b_len);
 }
 
-uint32_t text_file_of(const struct ck_catalog *img, uint32_t src)
-{
-	const struct ck_src *s = &img->srcs[src];
-
-	if (s->kind == CK_SRC_CODEC)
-		s = &img->srcs[s->parent];
-	return s->kind == CK_SRC_MEM ? CK_NONE : s->name;
-}
-
 void text_tree(struct ck_str *out, const struct ck_catalog *img, uint32_t tree)
 {
 	if (tree == 0)

@@ -26,8 +26,6 @@ void text_dims(struct ck_str *out, const uint64_t *dims, unsigned rank);
 /* "[0:4, 2:8]" */
 void text_box(struct ck_str *out, const uint64_t *start, const uint64_t *len,
 	      unsigned rank);
-/* The file that source @src is, or lies in; CK_NONE: it is in the index. */
-uint32_t text_file_of(const struct ck_catalog *img, uint32_t src);
 /* "112.0 MiB" */
 void text_size(struct ck_str *out, uint64_t bytes);
 /* Adds blanks until @out is @width longer than it was at @from. */

@@ -11,6 +11,7 @@
 #include "core/format/format.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,6 +92,7 @@ int main(int argc, char **argv)
 
 	if (!standard_files_are_open())
 		return CMD_SYSTEM;
+	signal(SIGXFSZ, SIG_IGN); /* a line, and what there is stays */
 	self = self ? self + 1 : argc ? argv[0] : "";
 	if (!strcmp(self, "mount.unshardfs") || !strcmp(self, "unshardfs"))
 		return mount_helper_main(argc, argv);

@@ -3,7 +3,7 @@
 #
 # install.sh install|uninstall - what `make install` puts where
 #
-# B, VERSION, PREFIX, SBINDIR and DESTDIR come from the Makefile.
+# B, VERSION, SONAME, PREFIX, LIBDIR, SBINDIR and DESTDIR come from the Makefile.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -21,11 +21,20 @@ list() {
 	# mount -t unshardfs runs the first, mount -t fuse.unshardfs the other.
 	echo "link $bin/unshard $SBINDIR/mount.unshardfs"
 	echo "link unshard $bin/unshardfs"
+	echo "755 $B/unshard-parser $PREFIX/libexec/unshardfs/unshard-parser"
+	echo "644 $B/$SONAME $LIBDIR/$SONAME"
+	echo "link $SONAME $LIBDIR/libunshard.so"
+	echo "644 $B/libunshard.a $LIBDIR/libunshard.a"
+	echo "644 $B/unshard.pc $LIBDIR/pkgconfig/unshard.pc"
+	echo "644 core/lib/unshard.h $PREFIX/include/unshard.h"
 	for page in "$B"/man/*.[1-8]; do
 		echo "644 $page $man/man${page##*.}/${page##*/}"
 	done
+	echo "755 packaging/udev/read-ahead $PREFIX/libexec/unshardfs/read-ahead"
+	echo "644 $B/60-unshardfs.rules $PREFIX/lib/udev/rules.d/60-unshardfs.rules"
 	echo "644 packaging/completion/unshard.bash $completion/unshard"
 	for file in core/*/*.rules core/*/*/*.rules; do
+		[ "$file" = core/mesh/names.rules ] || # for the build only
 		echo "644 $file $share/${file##*/}"
 	done
 	for file in README.md LICENSE docs/*.md docs/*.json docs/formats/*.md; do
@@ -48,4 +57,5 @@ list | while read -r mode from to; do
 	esac
 done
 [ "$1" = install ] || rmdir "$DESTDIR$doc"/docs/formats "$DESTDIR$doc"/* \
-	"$DESTDIR$doc" "$DESTDIR$share" 2>/dev/null || :
+	"$DESTDIR$doc" "$DESTDIR$share" "$DESTDIR$PREFIX/libexec/unshardfs" \
+	2>/dev/null || :

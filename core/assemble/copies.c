@@ -15,10 +15,9 @@ void ck_copies_free(struct ck_copies *c)
 	}
 }
 
-int ck_copies_read(void *ctx, const char *file, void *buf, size_t len,
-		   uint64_t off, struct ck_err *err)
+int ck_copies_open(struct ck_copies *c, const char *file,
+		   struct ck_source **out, struct ck_err *err)
 {
-	struct ck_copies *c = ctx;
 	size_t at = XXH3_64bits(file, strlen(file)) % CK_COPIES_OPEN;
 
 	if (!c->v[at].name || strcmp(c->v[at].name, file) != 0) {
@@ -36,6 +35,17 @@ int ck_copies_read(void *ctx, const char *file, void *buf, size_t len,
 			return -ENOMEM;
 		}
 	}
-	return c->v[at].src ? ck_source_read(c->v[at].src, buf, len, off, err) :
-			      -EIO;
+	*out = c->v[at].src;
+	return 0;
+}
+
+int ck_copies_read(void *ctx, const char *file, void *buf, size_t len,
+		   uint64_t off, struct ck_err *err)
+{
+	struct ck_source *s;
+	int ret = ck_copies_open(ctx, file, &s, err);
+
+	if (ret)
+		return ret;
+	return s ? ck_source_read(s, buf, len, off, err) : -EIO;
 }

@@ -20,6 +20,9 @@ struct ck_copies {
 	} v[CK_COPIES_OPEN];
 };
 
+/* *out, until the next is opened: NULL where it cannot be.  0 or -ENOMEM. */
+int ck_copies_open(struct ck_copies *c, const char *file,
+		   struct ck_source **out, struct ck_err *err);
 /* As ck_builder_reads wants it; @ctx is a struct ck_copies. */
 int ck_copies_read(void *ctx, const char *file, void *buf, size_t len,
 		   uint64_t off, struct ck_err *err);

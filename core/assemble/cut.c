@@ -47,80 +47,105 @@ int ck_cut_whole(struct ck_cut *c, const uint64_t *shape, unsigned rank,
 	return add_piece(c, &p, err);
 }
 
-int ck_cut_axis(struct ck_cut *c, const uint64_t *shard, unsigned rank,
-		unsigned axis, uint64_t blocks, uint64_t at, uint64_t nr,
-		struct ck_err *err)
+/* Whether the shard can be what a step leaves. */
+static int check_step(const struct ck_mesh_step *s, const uint64_t *shard,
+		      unsigned rank, struct ck_err *err)
 {
-	uint64_t len, volume;
+	uint64_t mine = 0;
 
-	*c = (struct ck_cut){ .rank = rank };
-	if (axis >= rank)
+	if (s->dim >= rank)
 		return ck_fail(err, EINVAL,
-			       "it is split along axis %u, and has %u", axis,
+			       "it is split along axis %u, and has %u", s->dim,
 			       rank);
-	if (!blocks || shard[axis] % blocks)
+	if (s->blocks && !s->weight[0] && shard[s->dim] % s->blocks)
 		return ck_fail(err, EINVAL,
 			       "%" PRIu64 " of axis %u are not %" PRIu64
 			       " equal blocks",
-			       shard[axis], axis, blocks);
-	memcpy(c->shard, shard, rank * sizeof(*shard));
-	memcpy(c->whole, shard, rank * sizeof(*shard));
-	if (at >= nr || !ck_mul_ok(shard[axis], nr, &c->whole[axis]) ||
-	    !ck_dims_volume(c->whole, rank, &volume))
-		return ck_fail(err, EINVAL, "its whole shape overflows");
-	len = shard[axis] / blocks;
-	for (uint64_t i = 0; i < blocks; i++) {
-		struct ck_cut_piece *p;
-		int ret = add_piece(c, &p, err);
-
-		if (ret)
-			return ret;
-		p->len[axis] = len;
-		p->shard[axis] = i * len;
-		p->whole[axis] = (i * nr + at) * len;
-	}
-	return 0;
-}
-
-int ck_cut_parts(struct ck_cut *c, const uint64_t *shard, unsigned rank,
-		 unsigned axis, const uint64_t *parts, unsigned nr_parts,
-		 uint64_t at, uint64_t nr, struct ck_err *err)
-{
-	uint64_t whole = 0, mine = 0, volume;
-
-	*c = (struct ck_cut){ .rank = rank };
-	if (axis >= rank || !nr || at >= nr)
-		return ck_fail(err, EINVAL,
-			       "it is split along axis %u, and has %u", axis,
-			       rank);
-	memcpy(c->shard, shard, rank * sizeof(*shard));
-	memcpy(c->whole, shard, rank * sizeof(*shard));
-	for (unsigned i = 0; i < nr_parts; i++) {
-		struct ck_cut_piece *p;
-		uint64_t len = parts[i] / nr;
-		int ret = add_piece(c, &p, err);
-
-		if (ret)
-			return ret;
-		p->len[axis] = len;
-		p->shard[axis] = mine;
-		p->whole[axis] = whole + at * len;
-		if (parts[i] % nr || !ck_add_ok(whole, parts[i], &whole) ||
-		    !ck_add_ok(mine, len, &mine))
+			       shard[s->dim], s->dim, s->blocks);
+	if (!s->weight[0])
+		return 0;
+	for (uint64_t i = 0; i < s->blocks; i++)
+		if (s->weight[i] % s->split.nr ||
+		    !ck_add_ok(mine, s->weight[i] / s->split.nr, &mine))
 			return ck_fail(err, EINVAL,
 				       "a part of %" PRIu64
 				       " is not shared by %" PRIu64 " ranks",
-				       parts[i], nr);
-	}
-	c->whole[axis] = whole;
-	if (mine != shard[axis] || !ck_dims_volume(c->whole, rank, &volume))
-		return ck_fail(
-			err, EINVAL,
-			"its parts have %" PRIu64
-			" of axis %u for each rank, where it has %" PRIu64,
-			mine, axis, shard[axis]);
-	return 0;
+				       s->weight[i], s->split.nr);
+	return mine == shard[s->dim] ?
+		       0 :
+		       ck_fail(err, EINVAL,
+			       "its parts have %" PRIu64
+			       " of axis %u for each rank, where it has %" PRIu64,
+			       mine, s->dim, shard[s->dim]);
 }
+
+int ck_cut_placed(struct ck_cut *c, const struct ck_placement *p, uint32_t at,
+		  const uint64_t *shard, unsigned rank, struct ck_err *err)
+{
+	struct ck_shard boxes;
+	uint64_t volume;
+	bool zeros;
+	int ret = 0;
+
+	*c = (struct ck_cut){ .rank = rank };
+	memcpy(c->shard, shard, rank * sizeof(*shard));
+	for (uint32_t i = 0; i < p->nr && !ret; i++)
+		ret = check_step(&p->step[i], shard, rank, err);
+	if (!ret && (ck_placement_full(p, at, shard, rank, c->whole, NULL) ||
+		     !ck_dims_volume(c->whole, rank, &volume)))
+		ret = ck_fail(err, EINVAL, "its whole shape overflows");
+	if (!ret)
+		ret = ck_placement_at(p, at, c->whole, rank, &boxes, &zeros,
+				      err);
+	for (unsigned i = 0; !ret && i < ck_shard_pieces(&boxes); i++) {
+		struct ck_cut_piece *to;
+		struct ck_box box;
+
+		ret = add_piece(c, &to, err);
+		if (ret)
+			break;
+		ck_shard_piece(&boxes, i, &box, to->shard);
+		memcpy(to->whole, box.start, rank * sizeof(*to->whole));
+		memcpy(to->len, box.len, rank * sizeof(*to->len));
+	}
+	return ret;
+}
+
+/* Where a view begins in a row-major @shape; false: it is no box of it. */
+static bool view_start(const struct ck_cut_view *v, const uint64_t *shape,
+		       const uint64_t *len, unsigned rank, uint64_t *start)
+{
+	uint64_t step = 1, volume;
+
+	if (!ck_dims_volume(shape, rank, &volume) || v->offset >= volume)
+		return false;
+	ck_dims_coords(shape, rank, v->offset, start);
+	for (unsigned d = rank; d-- > 0; step *= shape[d])
+		if ((len[d] > 1 && v->stride[d] != step) ||
+		    !ck_range_ok(start[d], len[d], shape[d]))
+			return false;
+	return true;
+}
+
+int ck_cut_add_views(struct ck_cut *c, const uint64_t *len,
+		     const struct ck_cut_view *whole,
+		     const struct ck_cut_view *shard, struct ck_err *err)
+{
+	struct ck_cut_piece *p;
+	int ret = add_piece(c, &p, err);
+
+	if (ret)
+		return ret;
+	memcpy(p->len, len, c->rank * sizeof(*len));
+	return view_start(whole, c->whole, len, c->rank, p->whole) &&
+			       view_start(shard, c->shard, len, c->rank,
+					  p->shard) ?
+		       0 :
+		       ck_fail(err, EINVAL,
+			       "a piece is no box of the tensor and of the shard");
+}
+
+/* ---- what a file has of it ---- */
 
 /* One box of the whole whose elements follow each other in the shard. */
 struct dense {
@@ -129,52 +154,55 @@ struct dense {
 	uint64_t start[CK_MAX_RANK], len[CK_MAX_RANK];
 };
 
-struct say {
+struct given {
 	const struct ck_cut *c;
-	struct ck_builder *b;
-	const char *name;
-	size_t name_len;
-	uint64_t lo, hi, pos;
-	const struct ck_cut_run *run;
+	struct ck_asm *a;
+	struct ck_asm_tensor *t;
+	uint32_t file;
 };
 
-static int add_dense(const struct say *s, const struct dense *d,
-		     struct ck_err *err)
+static int give(const struct given *g, const uint64_t *start,
+		const uint64_t *len, const uint64_t *flat,
+		const struct ck_extent *x, struct ck_err *err)
 {
-	const struct ck_torch_place *place = &s->run->place;
-	uint64_t size = ck_dtype_info(place->t.dtype)->size;
-	/* what of [lo, hi) the run has, as elements of the shard */
-	uint64_t lo =
-		s->run->at > s->pos ? s->lo + (s->run->at - s->pos) : s->lo;
-	uint64_t end = s->run->at + s->run->len;
-	uint64_t hi =
-		end > s->pos ? CK_MIN(s->hi, s->lo + (end - s->pos)) : s->lo;
+	const struct ck_cut *c = g->c;
+	struct ck_asm_piece *p = ck_asm_piece(g->a, g->t, g->file);
+
+	if (!p || ck_asm_set_box(g->a, p, start, len, c->whole, c->rank) ||
+	    ck_asm_set_extent(g->a, p, x))
+		return ck_no_memory(err);
+	p->is_flat = flat;
+	if (flat)
+		memcpy(p->flat, flat, sizeof(p->flat));
+	return 0;
+}
+
+/* What of it is in [lo, hi) of the shard, which @x has from element @lo on. */
+static int give_dense(const struct given *g, const struct dense *d, uint64_t lo,
+		      uint64_t hi, const struct ck_extent *x,
+		      struct ck_err *err)
+{
 	uint64_t flat[2] = { CK_MAX(lo, d->at), CK_MIN(hi, d->at + d->volume) };
-	struct ck_part part = {
-		.name = s->name,
-		.name_len = s->name_len,
-		.src = place->src,
-		.dtype = (uint8_t)place->t.dtype,
-		.xform = place->xform,
-		.rank = s->c->rank,
-		.shape = s->c->whole,
-		.start = d->start,
-		.len = d->len,
-		.flat = flat,
-	};
+	uint64_t nr = flat[1] - flat[0];
+	struct ck_extent part = *x;
 
 	if (flat[0] >= flat[1])
 		return 0;
-	part.off =
-		place->off + (s->pos + (flat[0] - s->lo) - s->run->at) * size;
+	part.off += (flat[0] - lo) * ck_dtype_info(x->dtype)->size;
+	part.shape = &nr;
+	part.stride = NULL;
+	part.rank = 1;
 	flat[0] -= d->at;
 	flat[1] -= d->at;
-	return ck_builder_add(s->b, &part, err);
+	return give(g, d->start, d->len, flat, &part, err);
 }
 
-/* Axes from *first on are stored in a row; *runs: how many such rows. */
-static int find_dense(const struct ck_cut *c, const struct ck_cut_piece *p,
-		      unsigned *first, uint64_t *runs, struct ck_err *err)
+/*
+ * Axes from *first on are stored in a row; *runs: how many such rows.  False:
+ * too many.
+ */
+static bool find_dense(const struct ck_cut *c, const struct ck_cut_piece *p,
+		       unsigned *first, uint64_t *runs)
 {
 	unsigned k = c->rank ? c->rank - 1 : 0;
 
@@ -184,9 +212,8 @@ static int find_dense(const struct ck_cut *c, const struct ck_cut_piece *p,
 	*runs = 1;
 	for (unsigned d = 0; d < k; d++)
 		if (!ck_mul_ok(*runs, p->len[d], runs) || *runs > MAX_RUNS)
-			return ck_fail(err, EINVAL,
-				       "a piece lies in over 2^20 rows");
-	return 0;
+			return false;
+	return true;
 }
 
 /* Row @i of piece @p. */
@@ -214,90 +241,72 @@ static void make_dense(const struct ck_cut *c, const struct ck_cut_piece *p,
 	}
 }
 
-static int add_piece_run(const struct say *s, const struct ck_cut_piece *p,
-			 struct ck_err *err)
+/* Rows ascend. */
+static int give_rows(const struct given *g, const struct ck_cut_piece *p,
+		     uint64_t lo, uint64_t hi, const struct ck_extent *x,
+		     struct ck_err *err)
 {
 	struct dense d;
+	uint64_t rows;
 	unsigned first;
-	uint64_t runs;
-	int ret = find_dense(s->c, p, &first, &runs, err);
+	int ret = 0;
 
-	for (uint64_t i = 0; i < runs && !ret; i++) {
-		make_dense(s->c, p, first, i, &d);
-		if (d.at >= s->hi)
-			break; /* rows ascend */
-		ret = add_dense(s, &d, err);
+	if (!find_dense(g->c, p, &first, &rows))
+		return ck_asm_refuse(g->a, g->t, err,
+				     "a piece lies in over 2^20 rows");
+	for (uint64_t i = 0; i < rows && !ret; i++) {
+		make_dense(g->c, p, first, i, &d);
+		if (d.at >= hi)
+			break;
+		ret = give_dense(g, &d, lo, hi, x, err);
 	}
 	return ret;
 }
 
-/* A tensor without elements has no parts, and yet a name. */
-static int declare(const struct ck_cut *c, struct ck_builder *b,
-		   const char *name, size_t name_len, enum ck_dtype dtype,
-		   struct ck_err *err)
+int ck_cut_give_run(const struct ck_cut *c, struct ck_asm *a,
+		    struct ck_asm_tensor *t, uint32_t file, uint64_t lo,
+		    uint64_t hi, uint64_t pos, const struct ck_asm_run *run,
+		    struct ck_err *err)
 {
-	const struct ck_part decl = { .name = name,
-				      .name_len = name_len,
-				      .dtype = (uint8_t)dtype,
-				      .rank = c->rank,
-				      .shape = c->whole };
+	const struct given g = { c, a, t, file };
+	uint64_t from = CK_MAX(run->at, pos), end = run->at + run->len;
+	struct ck_extent x = run->x;
+	int ret = ck_asm_declare(a, t, x.dtype, c->whole, c->rank);
 
-	return ck_builder_declare(b, &decl, err);
-}
-
-int ck_cut_add_run(const struct ck_cut *c, struct ck_builder *b,
-		   const char *name, size_t name_len, uint64_t lo, uint64_t hi,
-		   uint64_t pos, const struct ck_cut_run *run,
-		   struct ck_err *err)
-{
-	const struct say s = { c, b, name, name_len, lo, hi, pos, run };
-	int ret;
-
-	ret = declare(c, b, name, name_len, run->place.t.dtype, err);
+	if (ret)
+		return ck_no_memory(err);
+	x.off += (from - run->at) * ck_dtype_info(x.dtype)->size;
+	hi = end > from ? CK_MIN(hi, lo + (end - pos)) : lo;
+	lo += from - pos;
 	for (size_t i = 0; i < c->pieces.nr && !ret; i++)
-		ret = add_piece_run(&s, &c->pieces.v[i], err);
-	return ret == -EINVAL ? ck_builder_refuse(b, 0, name, name_len, err,
-						  "%s", err ? err->msg : "") :
-				ret;
+		ret = give_rows(&g, &c->pieces.v[i], lo, hi, &x, err);
+	return ret;
 }
 
-int ck_cut_add_tensor(const struct ck_cut *c, struct ck_builder *b,
-		      const char *name, size_t name_len,
-		      const struct ck_torch_place *place, struct ck_err *err)
+int ck_cut_give(const struct ck_cut *c, struct ck_asm *a,
+		struct ck_asm_tensor *t, uint32_t file,
+		const struct ck_extent *x, struct ck_err *err)
 {
-	int64_t size = ck_dtype_info(place->t.dtype)->size;
-	uint64_t volume;
-	int ret = declare(c, b, name, name_len, place->t.dtype, err);
+	const struct given g = { c, a, t, file };
+	int64_t size = ck_dtype_info(x->dtype)->size;
+	int ret = ck_asm_declare(a, t, x->dtype, c->whole, c->rank);
 
-	if (!ret && (place->t.rank != c->rank ||
-		     memcmp(place->t.shape, c->shard,
-			    c->rank * sizeof(*c->shard)) != 0))
-		return ck_builder_refuse(
-			b, 0, name, name_len, err,
+	if (ret)
+		return ck_no_memory(err);
+	if (x->rank != c->rank ||
+	    memcmp(x->shape, c->shard, c->rank * sizeof(*c->shard)) != 0)
+		return ck_asm_refuse(
+			a, t, err,
 			"the stored tensor is not of the shape that is said of it");
-	if (!ret && (!ck_dims_volume(c->shard, c->rank, &volume) || !volume))
-		return 0;
 	for (size_t i = 0; i < c->pieces.nr && !ret; i++) {
 		const struct ck_cut_piece *p = &c->pieces.v[i];
-		struct ck_part part = {
-			.name = name,
-			.name_len = name_len,
-			.src = place->src,
-			.dtype = (uint8_t)place->t.dtype,
-			.xform = place->xform,
-			.rank = c->rank,
-			.shape = c->whole,
-			.start = p->whole,
-			.len = p->len,
-			.stride = place->t.stride,
-		};
-		int64_t off = (int64_t)place->off;
+		struct ck_extent part = *x;
 
 		/* inside the storage, as all of the tensor's elements are */
 		for (unsigned d = 0; d < c->rank; d++)
-			off += (int64_t)p->shard[d] * place->t.stride[d] * size;
-		part.off = (uint64_t)off;
-		ret = ck_builder_add(b, &part, err);
+			part.off +=
+				p->shard[d] * (uint64_t)(x->stride[d] * size);
+		ret = give(&g, p->whole, p->len, NULL, &part, err);
 	}
 	return ret;
 }

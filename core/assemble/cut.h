@@ -11,10 +11,10 @@
 #ifndef CK_CUT_H
 #define CK_CUT_H
 
+#include "core/assemble/assemble.h"
 #include "core/base/limits.h"
 #include "core/base/vec.h"
-#include "core/catalog/builder.h"
-#include "core/container/torch_place.h"
+#include "core/mesh/mesh.h"
 
 #include <stdint.h>
 
@@ -37,38 +37,44 @@ void ck_cut_free(struct ck_cut *c);
 int ck_cut_whole(struct ck_cut *c, const uint64_t *shape, unsigned rank,
 		 struct ck_err *err);
 /*
- * Part @at of @nr equal ones along @axis; @blocks of them in each shard, one
- * after another (2: a gated layer).  -EINVAL where that does not fit.
+ * The shard is what place @at of @p stores; its steps are EVEN.  -EINVAL where
+ * that does not fit.
  */
-int ck_cut_axis(struct ck_cut *c, const uint64_t *shard, unsigned rank,
-		unsigned axis, uint64_t blocks, uint64_t at, uint64_t nr,
-		struct ck_err *err);
+int ck_cut_placed(struct ck_cut *c, const struct ck_placement *p, uint32_t at,
+		  const uint64_t *shard, unsigned rank, struct ck_err *err);
 
-/*
- * The same of @nr_parts blocks that are not equal: @parts says how much of
- * @axis each has in the whole, and each rank has its @nr-th of every one.
- */
-int ck_cut_parts(struct ck_cut *c, const uint64_t *shard, unsigned rank,
-		 unsigned axis, const uint64_t *parts, unsigned nr_parts,
-		 uint64_t at, uint64_t nr, struct ck_err *err);
-
-/* A stretch of a flat vector: elements [at, at + len) of what it belongs to. */
-struct ck_cut_run {
-	uint64_t at, len;
-	struct ck_torch_place place; /* of element @at; a vector, stride 1 */
+/* A strided view: where it begins and its strides, in elements. */
+struct ck_cut_view {
+	uint64_t offset, stride[CK_MAX_RANK];
 };
+/*
+ * One more piece, which both views, of the row-major whole and of the shard,
+ * have as a box of @len.  -EINVAL where one is none.
+ */
+int ck_cut_add_views(struct ck_cut *c, const uint64_t *len,
+		     const struct ck_cut_view *whole,
+		     const struct ck_cut_view *shard, struct ck_err *err);
 
 /*
- * Says elements [lo, hi) of the shard's order, which are in @run from position
- * @pos of what the run belongs to: as much of them as the run has.
+ * Gives tensor @t, which is declared by it if nothing else has, what @file has
+ * of the shard: all of it as a tensor of the shard's shape,
  */
-int ck_cut_add_run(const struct ck_cut *c, struct ck_builder *b,
-		   const char *name, size_t name_len, uint64_t lo, uint64_t hi,
-		   uint64_t pos, const struct ck_cut_run *run,
-		   struct ck_err *err);
-/* The shard is stored as a tensor, of the shape that @c says. */
-int ck_cut_add_tensor(const struct ck_cut *c, struct ck_builder *b,
-		      const char *name, size_t name_len,
-		      const struct ck_torch_place *place, struct ck_err *err);
+int ck_cut_give(const struct ck_cut *c, struct ck_asm *a,
+		struct ck_asm_tensor *t, uint32_t file,
+		const struct ck_extent *x, struct ck_err *err);
+
+/* Elements [at, at + len) of what a file has in a row, the first of them @x's. */
+struct ck_asm_run {
+	uint64_t at, len;
+	struct ck_extent x; /* shape and stride do not count */
+};
+/*
+ * or elements [lo, hi) of its order, which are in @run from position @pos on: as
+ * much of them as the run has.
+ */
+int ck_cut_give_run(const struct ck_cut *c, struct ck_asm *a,
+		    struct ck_asm_tensor *t, uint32_t file, uint64_t lo,
+		    uint64_t hi, uint64_t pos, const struct ck_asm_run *run,
+		    struct ck_err *err);
 
 #endif

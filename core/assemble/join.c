@@ -3,7 +3,7 @@
  * join.c - the pieces of one tensor after another: whether they go together,
  * where each belongs, whether replicas are alike; then parts
  */
-#include "core/assemble/assemble.h"
+#include "core/assemble/join_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -16,26 +16,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* A part that was placed; what it points to is in the arena of the tensor. */
-struct placed {
-	struct ck_part part;
-	uint32_t piece;
-};
-
-/* Where all parts of a piece are: the same number, the same place. */
-struct spot {
-	uint64_t place;
-	uint32_t piece;
-};
-
-struct join {
-	struct ck_asm_join j;
-	struct ck_arena mem;
-	CK_VEC(struct placed) parts;
-	CK_VEC(struct spot) spots; /* of the pieces that are stored */
-};
-
-static void join_free(struct join *w)
+void ck_asm_work_free(struct ck_asm_work *w)
 {
 	ck_arena_free(&w->mem);
 	free(w->parts.v);
@@ -44,14 +25,7 @@ static void join_free(struct join *w)
 
 /* ---- what is wrong ---- */
 
-/* What stands in braces. */
-struct saying {
-	const struct ck_asm *a;
-	const struct ck_asm_piece *file, *other;
-	uint64_t byte;
-};
-
-static void put_word(struct ck_str *out, const struct saying *s,
+static void put_word(struct ck_str *out, const struct ck_asm_saying *s,
 		     const char *word, size_t len)
 {
 	const struct {
@@ -60,6 +34,7 @@ static void put_word(struct ck_str *out, const struct saying *s,
 		bool dtype;
 	} words[] = { { "file", s->file, false },
 		      { "other", s->other, false },
+		      { "last", s->last ? s->last : s->file, false },
 		      { "dtype", s->file, true },
 		      { "other_dtype", s->other, true } };
 
@@ -77,8 +52,8 @@ static void put_word(struct ck_str *out, const struct saying *s,
 		ck_str_u64(out, s->byte);
 }
 
-static int wrong(const struct ck_asm_join *j, enum ck_asm_wrong what,
-		 const struct saying *s, struct ck_err *why)
+int ck_asm_wrong(const struct ck_asm_join *j, enum ck_asm_wrong what,
+		 const struct ck_asm_saying *s, struct ck_err *why)
 {
 	static const char *const usual[CK_ASM_NR_WRONG] = {
 		[CK_ASM_FAULT] = "{file}: {fault}",
@@ -122,22 +97,22 @@ static int check_piece(const struct ck_asm_join *j,
 		       const struct ck_asm_piece *p, struct ck_err *why)
 {
 	const struct ck_asm_piece *f = j->first ? j->first : p;
-	const struct saying s = { .a = j->a, .file = p, .other = p };
-	const struct saying two = { .a = j->a,
-				    .file = p->box ? f : p,
-				    .other = p->box ? p : f };
+	const struct ck_asm_saying s = { .a = j->a, .file = p, .other = p };
+	const struct ck_asm_saying two = { .a = j->a,
+					   .file = p->box ? f : p,
+					   .other = p->box ? p : f };
 	int ret = 0;
 
 	if (p->stored && p->x.fault)
-		return wrong(j, CK_ASM_FAULT, &s, why);
+		return ck_asm_wrong(j, CK_ASM_FAULT, &s, why);
 	if (!f->box != !p->box)
-		ret = wrong(j, CK_ASM_BOXLESS, &two, why);
-	if (!ret && p->box && p->stored &&
+		ret = ck_asm_wrong(j, CK_ASM_BOXLESS, &two, why);
+	if (!ret && p->box && p->stored && !p->is_flat &&
 	    (p->x.rank != p->box->rank ||
 	     !same_dims(p->x.shape, p->box->len, p->x.rank)))
-		ret = wrong(j, CK_ASM_LENGTHS, &s, why);
+		ret = ck_asm_wrong(j, CK_ASM_LENGTHS, &s, why);
 	if (!ret && p->box && !p->stored && j->a->files.v[p->file].usable)
-		ret = wrong(j, CK_ASM_NOT_IN, &s, why);
+		ret = ck_asm_wrong(j, CK_ASM_NOT_IN, &s, why);
 	return ret;
 }
 
@@ -146,17 +121,17 @@ static int check_beside(const struct ck_asm_join *j,
 			const struct ck_asm_piece *p, struct ck_err *why)
 {
 	const struct ck_asm_piece *f = j->first;
-	struct saying s = { .a = j->a, .file = f, .other = p };
+	struct ck_asm_saying s = { .a = j->a, .file = f, .other = p };
 	int ret = 0;
 
 	if (rank_of(f) != rank_of(p))
-		ret = wrong(j, CK_ASM_RANK, &s, why);
+		ret = ck_asm_wrong(j, CK_ASM_RANK, &s, why);
 	else if (p->box && f->box &&
 		 !same_dims(f->box->shape, p->box->shape, p->box->rank))
-		ret = wrong(j, CK_ASM_SHAPE, &s, why);
+		ret = ck_asm_wrong(j, CK_ASM_SHAPE, &s, why);
 	s.file = j->one;
 	if (!ret && j->one && p->stored && j->one->x.dtype != p->x.dtype)
-		ret = wrong(j, CK_ASM_DTYPE, &s, why);
+		ret = ck_asm_wrong(j, CK_ASM_DTYPE, &s, why);
 	return ret;
 }
 
@@ -168,13 +143,15 @@ static int check_pieces(struct ck_asm_join *j, struct ck_err *why)
 
 	ck_asm_each_piece(p, a, j->t)
 	{
-		const struct saying twice = { .a = a, .file = p, .other = p };
+		const struct ck_asm_saying twice = { .a = a,
+						     .file = p,
+						     .other = p };
 		int ret = a->how->piece ? a->how->piece(j, p, why) : 0;
 
 		if (!ret && p->left_out)
 			continue;
 		if (!ret && before && before->file == p->file)
-			ret = wrong(j, CK_ASM_TWICE, &twice, why);
+			ret = ck_asm_wrong(j, CK_ASM_TWICE, &twice, why);
 		if (!ret)
 			ret = check_piece(j, p, why);
 		if (!ret && j->first)
@@ -192,13 +169,16 @@ static int check_pieces(struct ck_asm_join *j, struct ck_err *why)
 
 static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 {
-	const struct ck_asm_piece *from = j->first;
+	const struct ck_asm_tensor *t = j->t;
+	const struct ck_asm_box *box = j->first ? j->first->box : NULL;
+	const uint64_t *shape = t->shape ? t->shape :
+				box	 ? box->shape :
+					   j->one->x.shape;
 
-	j->placed = from->box;
-	j->dtype = j->one->x.dtype;
-	j->rank = from->box ? from->box->rank : j->one->x.rank;
-	memcpy(j->shape, from->box ? from->box->shape : j->one->x.shape,
-	       j->rank * sizeof(*j->shape));
+	j->placed = t->shape || box;
+	j->dtype = t->shape ? t->dtype : j->one->x.dtype;
+	j->rank = t->shape ? t->rank : box ? box->rank : j->one->x.rank;
+	memcpy(j->shape, shape, j->rank * sizeof(*j->shape));
 	return j->a->how->shape ? j->a->how->shape(j, why) : 0;
 }
 
@@ -208,7 +188,7 @@ static unsigned grid_rank(const struct ck_part *part)
 }
 
 /* Copies what a part points to, and mixes it into the place. */
-static bool keep(struct join *w, const uint64_t **v, unsigned nr,
+static bool keep(struct ck_asm_work *w, const uint64_t **v, unsigned nr,
 		 uint64_t *place)
 {
 	if (!*v)
@@ -218,15 +198,16 @@ static bool keep(struct join *w, const uint64_t **v, unsigned nr,
 	return *v;
 }
 
-static int keep_part(struct join *w, struct ck_part *part, uint32_t piece,
-		     uint64_t *place, struct ck_err *err)
+static int keep_part(struct ck_asm_work *w, struct ck_part *part,
+		     uint32_t piece, uint64_t *place, struct ck_err *err)
 {
 	unsigned rank = grid_rank(part);
 	const uint64_t *stride = (const uint64_t *)part->stride;
 	uint64_t unused = 0;
-	struct placed *to = ck_vec_push(&w->parts);
+	struct ck_asm_placed *to = ck_vec_push(&w->parts);
 
-	if (!to || !keep(w, &part->start, rank, place) ||
+	if (!to || !keep(w, &part->shape, part->rank, &unused) ||
+	    !keep(w, &part->start, rank, place) ||
 	    !keep(w, &part->len, rank, place) ||
 	    !keep(w, &part->flat, 2, place) ||
 	    !keep(w, &part->grid, part->grid_rank, place) ||
@@ -234,14 +215,19 @@ static int keep_part(struct join *w, struct ck_part *part, uint32_t piece,
 	    !keep(w, &stride, rank, &unused))
 		return ck_no_memory(err);
 	part->stride = (const int64_t *)stride;
-	*to = (struct placed){ .part = *part, .piece = piece };
+	*to = (struct ck_asm_placed){ .part = *part, .piece = piece };
 	return 0;
 }
 
-/* As if it were all of the tensor, or its box. */
+/*
+ * As if it were all of the tensor, or its box; where the whole was declared,
+ * the builder says whether the boxes are of it.
+ */
 static struct ck_part first_part(const struct ck_asm_join *j,
 				 const struct ck_asm_piece *p)
 {
+	bool own = p->box && j->t->shape;
+
 	return (struct ck_part){
 		.name = j->t->name,
 		.name_len = j->t->len,
@@ -249,10 +235,11 @@ static struct ck_part first_part(const struct ck_asm_join *j,
 		.src = p->stored ? p->x.src : j->a->files.v[p->file].src,
 		.dtype = p->stored ? p->x.dtype : j->dtype,
 		.xform = p->x.xform,
-		.rank = j->rank,
-		.shape = j->shape,
+		.rank = own ? p->box->rank : j->rank,
+		.shape = own ? p->box->shape : j->shape,
 		.start = p->box ? p->box->start : NULL,
 		.len = p->box ? p->box->len : NULL,
+		.flat = p->is_flat ? p->flat : NULL,
 		.stride = p->stored ? p->x.stride : NULL,
 		.off = p->stored ? p->x.off : 0,
 	};
@@ -266,13 +253,21 @@ static bool is_empty(const struct ck_part *part)
 	return part->flat && part->flat[0] == part->flat[1];
 }
 
-static int place_piece(struct join *w, uint32_t piece, struct ck_err *why)
+static bool is_odd(const struct ck_asm_join *j, const struct ck_part *part)
+{
+	return part->rank != j->rank ||
+	       !same_dims(part->shape, j->shape, j->rank);
+}
+
+static int place_piece(struct ck_asm_work *w, uint32_t piece,
+		       struct ck_err *why)
 {
 	struct ck_asm_join *j = &w->j;
 	struct ck_asm_piece *p = &j->a->pieces.v[piece];
-	struct spot spot = { .piece = piece };
+	struct ck_asm_spot spot = { .piece = piece };
 	int more = 1, ret = 0;
 
+	j->replica = 0;
 	for (unsigned n = 0; more == 1 && !ret; n++) {
 		struct ck_part part = first_part(j, p);
 
@@ -284,77 +279,38 @@ static int place_piece(struct join *w, uint32_t piece, struct ck_err *why)
 		if (p->stored && p->x.rank == grid_rank(&part) && !part.grid &&
 		    !part.stride && !part.flat && !part.full_len)
 			part.full_len = p->x.shape;
+		spot.odd |= is_odd(j, &part);
 		ret = keep_part(w, &part, piece, &spot.place, why);
 	}
 	if (ret || !p->stored)
 		return ret;
+	spot.placed = j->placed;
+	if (j->replica)
+		spot.place = j->replica;
 	if (!ck_vec_reserve(&w->spots, 1))
 		return ck_no_memory(why);
 	w->spots.v[w->spots.nr++] = spot;
 	return 0;
 }
 
-static int place_all(struct join *w, struct ck_err *why)
+int ck_asm_place_all(struct ck_asm_work *w, struct ck_err *why)
 {
-	const struct ck_asm *a = w->j.a;
-	int ret = 0;
+	struct ck_asm_join *j = &w->j;
+	const struct ck_asm *a = j->a;
+	struct ck_asm_saying lost = { .a = a };
+	int ret = check_pieces(j, why);
+
+	lost.file = lost.other = j->first;
+	if (!ret && j->first && !j->one && !j->t->shape)
+		ret = ck_asm_wrong(j, CK_ASM_NO_FILE, &lost, why);
+	if (ret || !(j->first || j->t->shape))
+		return ret;
+	ret = find_shape(j, why);
 
 	for (uint32_t i = w->j.t->first; i != CK_NONE && !ret;
 	     i = a->pieces.v[i].next)
 		if (!a->pieces.v[i].left_out)
 			ret = place_piece(w, i, why);
-	return ret;
-}
-
-/* ---- replicas ---- */
-
-/* All that is stored of it. */
-static struct ck_part as_stored(const struct ck_asm_piece *p)
-{
-	return (struct ck_part){ .src = p->x.src,
-				 .dtype = p->x.dtype,
-				 .xform = p->x.xform,
-				 .rank = p->x.rank,
-				 .shape = p->x.shape,
-				 .stride = p->x.stride,
-				 .off = p->x.off };
-}
-
-static int compare(const struct ck_asm_join *j, const struct ck_asm_piece *x,
-		   const struct ck_asm_piece *y, struct ck_err *why,
-		   struct ck_err *err)
-{
-	const struct ck_part a = as_stored(x), b = as_stored(y);
-	struct saying s = { .a = j->a, .file = x, .other = y };
-	int seen = ck_builder_same(j->a->b, &a, &b, &s.byte, err);
-
-	if (seen < 0)
-		return seen;
-	if (s.byte != UINT64_MAX && !(j->placed && ck_dir_any_copy(j->a->dir)))
-		return wrong(j, j->placed ? CK_ASM_COPIES : CK_ASM_UNPLACED, &s,
-			     why);
-	return seen || j->placed || y->whole ? 0 :
-					       wrong(j, CK_ASM_UNREAD, &s, why);
-}
-
-/* Each piece against the first of the same place. */
-static int check_copies(const struct join *w, struct ck_err *why,
-			struct ck_err *err)
-{
-	const struct ck_asm *a = w->j.a;
-	int ret = 0;
-
-	for (size_t i = 1;
-	     a->how->words[CK_ASM_COPIES] && i < w->spots.nr && !ret; i++) {
-		const struct spot *s = w->spots.v;
-		size_t k = 0;
-
-		while (s[k].place != s[i].place)
-			k++;
-		if (k < i)
-			ret = compare(&w->j, &a->pieces.v[s[k].piece],
-				      &a->pieces.v[s[i].piece], why, err);
-	}
 	return ret;
 }
 
@@ -373,14 +329,14 @@ static int declare(const struct ck_asm_join *j, struct ck_err *err)
 }
 
 /* What a damaged file had is a hole, as was said of the file. */
-static bool is_hole(const struct ck_asm *a, const struct placed *p)
+static bool is_hole(const struct ck_asm *a, const struct ck_asm_placed *p)
 {
 	const struct ck_asm_piece *of = &a->pieces.v[p->piece];
 
-	return !of->stored && a->files.v[of->file].present;
+	return of->lost || (!of->stored && a->files.v[of->file].present);
 }
 
-static int add_parts(struct join *w, struct ck_err *err)
+static int add_parts(struct ck_asm_work *w, struct ck_err *err)
 {
 	const struct ck_asm *a = w->j.a;
 	int ret = declare(&w->j, err);
@@ -388,7 +344,7 @@ static int add_parts(struct join *w, struct ck_err *err)
 	if (!ret && a->how->note)
 		ret = a->how->note(&w->j, err);
 	for (size_t i = 0; i < w->parts.nr && !ret; i++) {
-		const struct placed *p = &w->parts.v[i];
+		const struct ck_asm_placed *p = &w->parts.v[i];
 
 		if (!is_empty(&p->part) && !is_hole(a, p))
 			ret = ck_builder_add(a->b, &p->part, err);
@@ -397,26 +353,43 @@ static int add_parts(struct join *w, struct ck_err *err)
 }
 
 /* -EINVAL with @why: the tensor is refused. */
-static int join(struct join *w, struct ck_err *why, struct ck_err *err)
+static int join(struct ck_asm_work *w, struct ck_err *why, struct ck_err *err)
 {
-	struct ck_asm_join *j = &w->j;
-	struct saying lost = { .a = j->a };
 	int ret;
 
-	if (j->t->fault)
-		return ck_fail(why, EINVAL, "%s", j->t->fault);
-	ret = check_pieces(j, why);
-	lost.file = lost.other = j->first;
-	if (!ret && j->first && !j->one)
-		ret = wrong(j, CK_ASM_NO_FILE, &lost, why);
-	if (ret || !j->first)
+	if (w->j.t->fault)
+		return ck_fail(why, EINVAL, "%s", w->j.t->fault);
+	ret = ck_asm_place_all(w, why);
+	if (ret || !(w->j.first || w->j.t->shape))
 		return ret;
-	ret = find_shape(j, why);
-	if (!ret)
-		ret = place_all(w, why);
-	if (!ret)
-		ret = check_copies(w, why, err);
+	ret = ck_asm_check_copies(w, why, err);
+	if (!ret && w->j.a->how->cuts_stretches)
+		ret = ck_asm_cut_stretches(w, why);
 	return ret ? ret : add_parts(w, err);
+}
+
+static int refuse(const struct ck_asm_join *j, const struct ck_err *why,
+		  struct ck_err *err)
+{
+	const struct ck_asm *a = j->a;
+	const struct ck_asm_tensor *t = j->t;
+	int ret = a->how->refused ? a->how->refused(j, why, err) : 0;
+
+	return ret ? ret :
+		     ck_builder_refuse(a->b, t->tree, t->name, t->len, err,
+				       "%s", why->msg);
+}
+
+static int join_tensor(struct ck_asm *a, struct ck_asm_tensor *t,
+		       struct ck_err *err)
+{
+	ck_auto_asm_work struct ck_asm_work w = { .j = { .a = a, .t = t } };
+	struct ck_err why = { 0 };
+	int ret = join(&w, &why, err);
+
+	if (ret == -EINVAL && why.code)
+		return refuse(&w.j, &why, err);
+	return ret && why.code ? ck_fail(err, -ret, "%s", why.msg) : ret;
 }
 
 int ck_asm_join(struct ck_asm *a, struct ck_err *err)
@@ -426,17 +399,15 @@ int ck_asm_join(struct ck_asm *a, struct ck_err *err)
 	if (a->how->words[CK_ASM_COPIES])
 		ck_builder_compared(a->b);
 	for (size_t i = 0; i < a->tensors.nr && !ret; i++) {
-		const struct ck_asm_tensor *t = &a->tensors.v[i];
-		struct join w = { .j = { .a = a, .t = &a->tensors.v[i] } };
-		struct ck_err why = { 0 };
+		struct ck_asm_tensor t = a->tensors.v[i];
 
-		ret = join(&w, &why, err);
-		join_free(&w);
-		if (ret == -EINVAL && why.code)
-			ret = ck_builder_refuse(a->b, t->tree, t->name, t->len,
-						err, "%s", why.msg);
-		else if (ret && why.code)
-			ret = ck_fail(err, -ret, "%s", why.msg);
+		ret = join_tensor(a, &a->tensors.v[i], err);
+		for (uint32_t k = t.alias; k != CK_NONE && !ret;
+		     k = a->aliases.v[k].next) {
+			t.name = a->aliases.v[k].name;
+			t.len = a->aliases.v[k].len;
+			ret = join_tensor(a, &t, err);
+		}
 	}
 	return ret;
 }

@@ -5,10 +5,10 @@
 #include "core/assemble/numbered.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define STAGE "-stage-"
@@ -18,13 +18,11 @@
 /* Five digits or more; NULL: none, or a number that nobody counts to. */
 static const char *eat_number(const char *s, unsigned *out)
 {
-	unsigned digits = 0;
+	uint64_t n = 0;
+	size_t digits = s ? ck_digits(s, SIZE_MAX, &n) : 0;
 
-	*out = 0;
-	for (; s && isdigit((unsigned char)*s); s++, digits++)
-		if (digits < 9)
-			*out = *out * 10 + (unsigned)(*s - '0');
-	return digits >= 5 && digits <= 9 ? s : NULL;
+	*out = (unsigned)n;
+	return digits >= 5 && digits <= 9 ? s + digits : NULL;
 }
 
 static const char *eat(const char *s, const char *word)
@@ -111,13 +109,14 @@ static bool is_colossal(const char *base, size_t stem, const char *suffix)
 static bool is_part(const char *name, const char *base, struct ck_numbered *out)
 {
 	const char *at = eat(base, PART);
-	size_t digits = at ? strspn(at, "0123456789") : 0;
+	uint64_t k = 0;
+	size_t digits = at ? ck_digits(at, SIZE_MAX, &k) : 0;
 
 	if (!digits || digits > 9 || strcmp(at + digits, ".safetensors"))
 		return false;
 	out->stem = (size_t)(at - name);
 	out->suffix = at + digits;
-	out->k = (unsigned)strtoul(at, NULL, 10);
+	out->k = (unsigned)k;
 	out->part = true;
 	return true;
 }

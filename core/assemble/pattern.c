@@ -2,7 +2,8 @@
 /* pattern.c - character by character; at a star all lengths are tried */
 #include "core/assemble/pattern.h"
 
-#include <ctype.h>
+#include "core/base/number.h"
+
 #include <string.h>
 
 #define MAX_DIGITS 18
@@ -11,16 +12,13 @@
 static bool take_number(const char *name, size_t *at,
 			struct ck_pattern_found *out)
 {
-	size_t from = *at;
-	uint64_t n = 0;
+	size_t from = *at, digits;
+	uint64_t n;
 
-	for (; isdigit((unsigned char)name[*at]); ++*at) {
-		if (*at - from == MAX_DIGITS)
-			return false;
-		n = 10 * n + (uint64_t)(name[*at] - '0');
-	}
-	if (*at == from || out->nr == CK_PATTERN_NUMBERS)
+	digits = ck_digits(name + from, SIZE_MAX, &n);
+	if (!digits || digits > MAX_DIGITS || out->nr == CK_PATTERN_NUMBERS)
 		return false;
+	*at += digits;
 	out->n[out->nr] = n;
 	out->from[out->nr] = from;
 	out->to[out->nr++] = *at;

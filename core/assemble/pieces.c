@@ -5,6 +5,8 @@
 #include "core/assemble/assemble.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@ void ck_asm_free(struct ck_asm *a)
 	free(a->files.v);
 	free(a->tensors.v);
 	free(a->pieces.v);
+	free(a->aliases.v);
 	ck_strmap_free(&a->names);
 	ck_strmap_free(&a->paths);
 	ck_arena_free(&a->mem);
@@ -74,7 +77,8 @@ struct ck_asm_tensor *ck_asm_tensor(struct ck_asm *a, uint32_t tree,
 				     .tree = tree,
 				     .first = CK_NONE,
 				     .last = CK_NONE,
-				     .hint = CK_NONE };
+				     .hint = CK_NONE,
+				     .alias = CK_NONE };
 	return t;
 }
 
@@ -103,20 +107,61 @@ static const void *keep(struct ck_asm *a, const void *v, unsigned rank)
 	return ck_arena_copy(&a->mem, v, rank * sizeof(uint64_t));
 }
 
+int ck_asm_declare(struct ck_asm *a, struct ck_asm_tensor *t, uint8_t dtype,
+		   const uint64_t *shape, unsigned rank)
+{
+	if (t->shape)
+		return 0;
+	t->shape = keep(a, shape, rank);
+	t->dtype = dtype;
+	t->rank = (uint8_t)rank;
+	return a->mem.failed ? -ENOMEM : 0;
+}
+
+int ck_asm_refuse(struct ck_asm *a, struct ck_asm_tensor *t, struct ck_err *err,
+		  const char *fmt, ...)
+{
+	char why[CK_ERR_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	if (!t->fault)
+		t->fault = ck_arena_copy(&a->mem, why, strlen(why));
+	return t->fault ? 0 : ck_no_memory(err);
+}
+
+int ck_asm_failed(struct ck_asm *a, struct ck_asm_tensor *t, int ret,
+		  const struct ck_err *why, struct ck_err *err)
+{
+	return ret == -EINVAL ? ck_asm_refuse(a, t, err, "%s", why->msg) :
+				ck_fail(err, -ret, "%s", why->msg);
+}
+
+const struct ck_asm_box *ck_asm_box(struct ck_asm *a, const uint64_t *start,
+				    const uint64_t *len, const uint64_t *shape,
+				    unsigned rank)
+{
+	static const uint64_t zeros[CK_MAX_RANK];
+	struct ck_asm_box *box = ck_arena_alloc(&a->mem, sizeof(*box));
+
+	if (!box)
+		return NULL;
+	*box = (struct ck_asm_box){ .start = keep(a, start ? start : zeros,
+						  rank),
+				    .len = keep(a, len, rank),
+				    .shape = keep(a, shape, rank),
+				    .rank = rank };
+	return a->mem.failed ? NULL : box;
+}
+
 int ck_asm_set_box(struct ck_asm *a, struct ck_asm_piece *p,
 		   const uint64_t *start, const uint64_t *len,
 		   const uint64_t *shape, unsigned rank)
 {
-	struct ck_asm_box *box = ck_arena_alloc(&a->mem, sizeof(*box));
-
-	if (!box)
-		return -ENOMEM;
-	*box = (struct ck_asm_box){ .start = keep(a, start, rank),
-				    .len = keep(a, len, rank),
-				    .shape = keep(a, shape, rank),
-				    .rank = rank };
-	p->box = box;
-	return a->mem.failed ? -ENOMEM : 0;
+	p->box = ck_asm_box(a, start, len, shape, rank);
+	return p->box ? 0 : -ENOMEM;
 }
 
 int ck_asm_set_extent(struct ck_asm *a, struct ck_asm_piece *p,
@@ -164,6 +209,87 @@ int ck_asm_give(struct ck_asm *a, struct ck_asm_tensor *t, uint32_t file,
 	if (!p)
 		p = ck_asm_piece(a, t, file);
 	return p && !ck_asm_set_extent(a, p, x) ? 0 : ck_no_memory(err);
+}
+
+/* ---- their order ---- */
+
+struct sorted {
+	const struct ck_asm_piece *p;
+	uint64_t rank;
+};
+
+static int by_numbers(const uint64_t *a, const uint64_t *b, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		if (a[i] != b[i])
+			return a[i] < b[i] ? -1 : 1;
+	return 0;
+}
+
+static int by_box(const struct ck_asm_box *a, const struct ck_asm_box *b)
+{
+	int way = (int)a->rank - (int)b->rank;
+
+	way = way ? way : by_numbers(a->shape, b->shape, a->rank);
+	way = way ? way : by_numbers(a->start, b->start, a->rank);
+	return way ? way : by_numbers(a->len, b->len, a->rank);
+}
+
+static int by_place(const void *pa, const void *pb)
+{
+	const struct sorted *a = pa, *b = pb;
+	int way = a->p->box && b->p->box ? by_box(a->p->box, b->p->box) : 0;
+
+	way = way ? way : by_numbers(a->p->flat, b->p->flat, 1);
+	way = way ? way : by_numbers(&a->rank, &b->rank, 1);
+	return way ? way : (a->p > b->p) - (a->p < b->p);
+}
+
+/* @v has room for all pieces that there are. */
+static void sort_tensor(struct ck_asm *a, struct ck_asm_tensor *t,
+			struct sorted *v)
+{
+	uint32_t nr = 0, *last = &t->first;
+	struct ck_asm_piece *p;
+
+	ck_asm_each_piece(p, a, t)
+	{
+		v[nr++] = (struct sorted){ p, a->files.v[p->file].rank };
+	}
+	if (nr)
+		qsort(v, nr, sizeof(*v), by_place);
+	for (uint32_t i = 0; i < nr; i++) {
+		*last = t->last = (uint32_t)(v[i].p - a->pieces.v);
+		last = &a->pieces.v[t->last].next;
+	}
+	*last = CK_NONE;
+	t->hint = CK_NONE;
+}
+
+int ck_asm_sort(struct ck_asm *a)
+{
+	struct sorted *v = calloc(a->pieces.nr + 1, sizeof(*v));
+
+	for (size_t i = 0; v && i < a->tensors.nr; i++)
+		sort_tensor(a, &a->tensors.v[i], v);
+	free(v);
+	return v ? 0 : -ENOMEM;
+}
+
+int ck_asm_add_alias(struct ck_asm *a, struct ck_asm_tensor *t,
+		     const char *name, size_t len)
+{
+	uint32_t at = (uint32_t)a->aliases.nr, *last = &t->alias;
+	struct ck_asm_alias *to = ck_vec_push(&a->aliases);
+
+	if (!to)
+		return -ENOMEM;
+	*to = (struct ck_asm_alias){ ck_arena_copy(&a->mem, name, len), len,
+				     CK_NONE };
+	while (*last != CK_NONE)
+		last = &a->aliases.v[*last].next;
+	*last = at;
+	return to->name ? 0 : -ENOMEM;
 }
 
 /* ---- files ---- */

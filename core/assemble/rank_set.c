@@ -55,22 +55,27 @@ static size_t at_least(const struct ck_rank_set *s, uint64_t rank)
 	return CK_FIRST(i, 0, s->v.nr, s->v.v[i] >= rank);
 }
 
+uint64_t ck_rank_set_next(const struct ck_rank_set *s, uint64_t from,
+			  uint64_t end)
+{
+	for (size_t i = at_least(s, from);
+	     from < end && i < s->v.nr && s->v.v[i] == from; i++)
+		from++;
+	return from;
+}
+
 uint64_t ck_rank_set_lack(const struct ck_rank_set *s, uint64_t from,
 			  uint64_t end, const char *name, int width,
 			  unsigned max, struct ck_str *out)
 {
-	size_t i = at_least(s, from);
-	uint64_t lacking = end - from - (at_least(s, end) - i);
+	uint64_t have = at_least(s, end) - at_least(s, from);
+	uint64_t lacking = end - from - have;
 	unsigned named = 0;
 
-	for (uint64_t n = from; n < end && named < max; n++) {
-		if (i < s->v.nr && s->v.v[i] == n) {
-			i++;
-			continue;
-		}
+	for (uint64_t n = ck_rank_set_next(s, from, end);
+	     n < end && named < max; n = ck_rank_set_next(s, n + 1, end))
 		ck_str_fmt(out, "%s%s%0*" PRIu64, named++ ? ", " : "", name,
 			   width, n);
-	}
 	if (lacking > named)
 		ck_str_fmt(out, " and %" PRIu64 " more", lacking - named);
 	return lacking;

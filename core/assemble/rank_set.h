@@ -24,6 +24,9 @@ bool ck_rank_set_add(struct ck_rank_set *s, uint64_t rank);
 /* True: some were there twice; the lowest of them is *@twice, if not NULL. */
 bool ck_rank_set_sort(struct ck_rank_set *s, uint64_t *twice);
 
+/* The first of ranks [from, end) that is lacking; @end: none is. */
+uint64_t ck_rank_set_next(const struct ck_rank_set *s, uint64_t from,
+			  uint64_t end);
 /*
  * How many of ranks [from, end) are lacking.  The first @max of them are put
  * into @out as @name and at least @width digits: "dist-00001, dist-00004 and 7

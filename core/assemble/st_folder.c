@@ -11,6 +11,7 @@
  */
 #include "core/assemble/st_folder.h"
 
+#include "core/assemble/pattern.h"
 #include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/limits.h"
@@ -250,4 +251,24 @@ void ck_st_folder_free(struct ck_st_folder *f)
 	ck_dir_list_free(&f->root);
 	ck_dir_list_free(&f->below);
 	*f = (struct ck_st_folder){ 0 };
+}
+
+bool ck_st_is_shard(const char *name, struct ck_st_shard *out)
+{
+	static const struct ck_pattern p = { "shard-#-model-#-of-#.safetensors",
+					     0 };
+	const char *slash = strrchr(name, '/');
+	struct ck_pattern_found f;
+
+	if (!ck_pattern_find(&p, 1, slash ? slash + 1 : name, &f))
+		return false;
+	/* five digits or more, of what somebody may count to */
+	for (unsigned i = 0; i < f.nr; i++)
+		if (f.to[i] - f.from[i] < 5 || f.to[i] - f.from[i] > 9)
+			return false;
+	if (out)
+		*out = (struct ck_st_shard){ .rank = (unsigned)f.n[0],
+					     .file = (unsigned)f.n[1],
+					     .of = (unsigned)f.n[2] };
+	return true;
 }

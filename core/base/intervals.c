@@ -66,8 +66,9 @@ static void remove_at(struct ck_intervals *r, size_t block, unsigned at)
 		(--r->nr - block) * sizeof(struct ck_intervals_block *));
 }
 
-bool ck_intervals_take(struct ck_intervals *r, uint64_t off, uint64_t end,
-		       struct ck_interval *out)
+/* Takes out the first that has a byte in, or touches, [off, end]. */
+static bool take(struct ck_intervals *r, uint64_t off, uint64_t end,
+		 struct ck_interval *out)
 {
 	size_t block;
 	unsigned at;
@@ -119,7 +120,8 @@ static int split(struct ck_intervals *r, size_t block)
 	return 0;
 }
 
-int ck_intervals_put(struct ck_intervals *r, const struct ck_interval *run)
+/* Which nothing that is in it may touch.  0 or -ENOMEM. */
+static int put(struct ck_intervals *r, const struct ck_interval *run)
 {
 	struct ck_intervals_block *b;
 	size_t block;
@@ -150,18 +152,16 @@ int ck_intervals_put(struct ck_intervals *r, const struct ck_interval *run)
 
 int ck_intervals_add(struct ck_intervals *r, uint64_t off, uint64_t end)
 {
-	struct ck_interval all = { .off = off,
-				   .end = end,
-				   .slot = CK_INTERVAL_NO_SLOT };
+	struct ck_interval all = { .off = off, .end = end };
 	struct ck_interval one;
 
 	if (off >= end)
 		return 0;
-	while (ck_intervals_take(r, all.off, all.end, &one)) {
+	while (take(r, all.off, all.end, &one)) {
 		all.off = CK_MIN(all.off, one.off);
 		all.end = CK_MAX(all.end, one.end);
 	}
-	return ck_intervals_put(r, &all);
+	return put(r, &all);
 }
 
 int ck_intervals_cut(struct ck_intervals *r, uint64_t off, uint64_t end)
@@ -170,27 +170,25 @@ int ck_intervals_cut(struct ck_intervals *r, uint64_t off, uint64_t end)
 	int ret = 0;
 
 	/* those that only touch stay */
-	while (!ret && off < end &&
-	       ck_intervals_take(r, off + 1, end - 1, &one)) {
+	while (!ret && off < end && take(r, off + 1, end - 1, &one)) {
 		left = right = one;
 		left.end = off;
 		right.off = end;
 		if (one.off < off)
-			ret = ck_intervals_put(r, &left);
+			ret = put(r, &left);
 		if (!ret && one.end > end)
-			ret = ck_intervals_put(r, &right);
+			ret = put(r, &right);
 	}
 	return ret;
 }
 
-int ck_intervals_each(const struct ck_intervals *r,
-		      int (*call)(void *ctx, const struct ck_interval *run),
-		      void *ctx)
+int ck_intervals_join(struct ck_intervals *r, const struct ck_intervals *more)
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < r->nr && !ret; i++)
-		for (unsigned k = 0; k < r->v[i]->nr && !ret; k++)
-			ret = call(ctx, &r->v[i]->v[k]);
+	for (size_t i = 0; i < more->nr && !ret; i++)
+		for (unsigned k = 0; k < more->v[i]->nr && !ret; k++)
+			ret = ck_intervals_add(r, more->v[i]->v[k].off,
+					       more->v[i]->v[k].end);
 	return ret;
 }

@@ -17,6 +17,8 @@
 #define CK_MAX_HEADER UINT64_C(100000000) /* bytes; safetensors' own limit */
 #define CK_MAX_INDEX (UINT64_C(2) << 30) /* bytes of an index file */
 #define CK_MAX_ITEM_META (UINT64_C(64) << 20) /* data.pkl of one item */
+/* what an item may unpack to beyond the elements that are wanted of it */
+#define CK_MAX_ITEM_REST (UINT64_C(1) << 20)
 #define CK_MAX_JSON_DEPTH 64
 #define CK_MAX_PICKLE_DEPTH 128 /* open marks */
 #define CK_MAX_PICKLE_STACK (UINT32_C(1) << 20)

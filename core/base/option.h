@@ -33,6 +33,11 @@ struct ck_option {
 	const char *help; /* one line */
 	bool open; /* also taken by ls, inspect, plan, cat */
 	bool folder; /* FILES: of a folder the .ckpt and .json files in it */
+	/*
+	 * FILES, @folder: where that folder is looked for, from a checkpoint that
+	 * has folders of ranks, if nobody says it; or NULL.
+	 */
+	const char *beside;
 	bool how; /* of those: never changes which bytes are shown */
 
 	/* Of those that only some formats read. */

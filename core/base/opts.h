@@ -2,7 +2,7 @@
 /*
  * opts.h - settings as names and values, in the order given
  *
- * The command's table (fs/opts.c) knows which names exist; readers look up
+ * The command's table (core/options/options.c) knows which names exist; readers look up
  * what they need by name and know nothing of command lines.
  */
 #ifndef CK_OPTS_H
@@ -15,7 +15,7 @@ struct ck_opt {
 	char *name, *value; /* value "" for a bare word */
 	char *bytes; /* of the file that the value names, or NULL */
 	size_t len;
-	bool used; /* see ck_opts_use() */
+	_Atomic bool used; /* see ck_opts_use() */
 };
 
 struct ck_opts {
@@ -29,7 +29,7 @@ int ck_opts_add(struct ck_opts *o, const char *name, const char *value);
 const char *ck_opts_get(const struct ck_opts *o, const char *name);
 /*
  * The same, by who does now what the option says, and not only asks whether it
- * was given: one that nobody uses is unused.  By one thread.
+ * was given: one that nobody uses is unused.
  */
 const char *ck_opts_use(const struct ck_opts *o, const char *name);
 bool ck_opts_used(const struct ck_opts *o, const char *name);

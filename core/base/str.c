@@ -85,13 +85,6 @@ void ck_str_u64(struct ck_str *s, uint64_t v)
 	ck_str_add(s, text + at, sizeof(text) - at);
 }
 
-/* C0, DEL, and C1, which is two bytes in UTF-8. */
-static bool obeyed(const unsigned char *s, size_t n)
-{
-	return n == 1 ? s[0] < 0x20 || s[0] == 0x7f :
-			n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
-}
-
 void ck_str_plain(struct ck_str *s, const char *bytes, size_t len)
 {
 	const unsigned char *p = (const unsigned char *)bytes;
@@ -99,7 +92,7 @@ void ck_str_plain(struct ck_str *s, const char *bytes, size_t len)
 	for (size_t i = 0; i < len;) {
 		size_t n = ck_utf8_len(p + i, len - i);
 
-		if (n && !obeyed(p + i, n)) {
+		if (n && !ck_utf8_obeyed(p + i, n)) {
 			ck_str_add(s, p + i, n);
 			i += n;
 			continue;

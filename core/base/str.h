@@ -25,7 +25,7 @@ void ck_str_fmt(struct ck_str *s, const char *fmt, ...)
 void ck_str_u64(struct ck_str *s, uint64_t v); /* decimal */
 /*
  * For people and terminals, in one line: what is not UTF-8, and what a
- * terminal obeys (C0, DEL and C1), becomes \xNN.
+ * terminal obeys (see utf8.h), becomes \xNN.
  */
 void ck_str_plain(struct ck_str *s, const char *bytes, size_t len);
 /*

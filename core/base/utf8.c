@@ -2,6 +2,7 @@
 #include "core/base/utf8.h"
 
 #include <stdint.h>
+#include <string.h>
 
 size_t ck_utf8_len(const unsigned char *s, size_t left)
 {
@@ -26,4 +27,19 @@ size_t ck_utf8_len(const unsigned char *s, size_t left)
 	if (c < least[len] || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
 		return 0;
 	return len;
+}
+
+bool ck_utf8_obeyed(const unsigned char *s, size_t n)
+{
+	if (n == 1)
+		return s[0] < 0x20 || s[0] == 0x7f;
+	if (n == 2) /* C1; U+061C */
+		return (s[0] == 0xc2 && s[1] < 0xa0) ||
+		       !memcmp(s, "\xd8\x9c", 2);
+	if (n != 3 || s[0] != 0xe2)
+		return false;
+	if (s[1] == 0x80) /* U+200E and F, U+202A to E */
+		return s[2] == 0x8e || s[2] == 0x8f ||
+		       (s[2] >= 0xaa && s[2] <= 0xae);
+	return s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9; /* U+2066 to 9 */
 }

@@ -41,6 +41,7 @@ void ck_builder_free(struct ck_builder *b)
 	free(b->entries.v);
 	free(b->parts.v);
 	free(b->srcs.v);
+	free(b->indexes.v);
 	free(b->objects.v);
 	free(b->problems.v);
 	free(b->trees.v);
@@ -184,6 +185,27 @@ int ck_builder_file_lost(struct ck_builder *b, const char *name,
 
 	snprintf(reason, sizeof(reason), "the file cannot be read: %s", why);
 	return add_file(b, name, NULL, reason, src, err);
+}
+
+int ck_builder_read(struct ck_builder *b, const char *name,
+		    const struct stat *st, struct ck_err *err)
+{
+	struct ck_src s = { .parent = CK_NONE };
+	int ret;
+
+	if (strlen(name) > CK_MAX_NAME)
+		return ck_fail(err, EINVAL, "a file's name has %zu bytes",
+			       strlen(name));
+	ret = ck_intern_str(&b->in, name, strlen(name), &s.name, err);
+	if (ret)
+		return ret;
+	if (b->indexes.nr && b->indexes.v[b->indexes.nr - 1].name == s.name)
+		return 0;
+	if (!ck_vec_reserve(&b->indexes, 1))
+		return ck_no_memory(err);
+	describe_file(&s, st);
+	b->indexes.v[b->indexes.nr++] = s;
+	return 0;
 }
 
 bool ck_builder_has_file(const struct ck_builder *b, const char *name)

@@ -74,6 +74,12 @@ int ck_builder_file(struct ck_builder *b, const char *name,
 /* Likewise a file that is there but cannot be read, for the reason @why. */
 int ck_builder_file_lost(struct ck_builder *b, const char *name,
 			 const char *why, uint32_t *src, struct ck_err *err);
+/*
+ * A file that was read: of the index, unless it is given as a source, before or
+ * after.
+ */
+int ck_builder_read(struct ck_builder *b, const char *name,
+		    const struct stat *st, struct ck_err *err);
 /* Whether a file of that name was given; takes time for each that was. */
 bool ck_builder_has_file(const struct ck_builder *b, const char *name);
 /*

@@ -273,14 +273,14 @@ static void unflatten(const struct ck_part *p, struct piece *pc)
 	}
 	pc->volume = pc->hi - pc->lo;
 	pc->flat = false;
-	ck_dense_strides(pc->len, pc->rank, pc->stride);
+	ck_dims_strides(pc->len, pc->rank, pc->stride);
 }
 
 static int check_strides(const struct ck_part *p, struct piece *pc,
 			 struct ck_err *why)
 {
 	if (p->flat || p->item_len) {
-		ck_dense_strides(pc->len, pc->rank, pc->stride);
+		ck_dims_strides(pc->len, pc->rank, pc->stride);
 		return 0;
 	}
 	if (p->stride) {
@@ -288,8 +288,8 @@ static int check_strides(const struct ck_part *p, struct piece *pc,
 			pc->stride[d] = p->stride[d];
 		return 0;
 	}
-	if (!ck_dense_strides(p->full_len ? p->full_len : pc->len, pc->rank,
-			      pc->stride))
+	if (!ck_dims_strides(p->full_len ? p->full_len : pc->len, pc->rank,
+			     pc->stride))
 		return ck_fail(why, EINVAL,
 			       "a part is stored as 2^62 elements or more");
 	return 0;

@@ -241,6 +241,8 @@ int ck_cells_make(struct ck_cells *c, struct ck_builder *b, struct ck_entry *e,
 		ret = make_order(c, why);
 	if (!ret)
 		ret = ck_cells_overlap(c, &overlap, why);
+	if (!ret)
+		ret = ck_cells_bytes(c, why);
 	if (!ret && overlap) {
 		if (c->index != CK_NONE)
 			b->in.dims.nr = c->index;

@@ -45,7 +45,7 @@ static bool is_row_major(const struct ck_cells *c, const struct ck_layout *l)
 {
 	int64_t stride[CK_MAX_RANK];
 
-	return ck_dense_strides(c->img.dims + l->len, c->rank, stride) &&
+	return ck_dims_strides(c->img.dims + l->len, c->rank, stride) &&
 	       (!c->rank || !memcmp(stride, c->img.dims + l->stride,
 				    c->rank * sizeof(*stride)));
 }
@@ -283,7 +283,7 @@ static bool spread_of(const struct ck_part *p, int64_t *dense, struct spread *s)
 			      .off = p->off };
 	if (!ck_dims_volume(p->shape, p->rank, &s->volume) || !s->volume ||
 	    !s->elem || s->volume > MAX_ONE / s->elem ||
-	    !ck_dense_strides(p->shape, p->rank, dense))
+	    !ck_dims_strides(p->shape, p->rank, dense))
 		return false;
 	if (p->stride)
 		s->stride = p->stride;

@@ -301,6 +301,43 @@ static int do_problems(struct finish *f)
 				      b->problems.nr, f->err);
 }
 
+static int by_file(const void *a, const void *b)
+{
+	const struct ck_src *x = a, *y = b;
+
+	return (x->name > y->name) - (x->name < y->name);
+}
+
+/* Of what was read, each file once that is no source. */
+static void do_indexes(struct ck_builder *b)
+{
+	struct ck_src *v = b->indexes.v;
+	size_t nr = 0;
+
+	if (!b->indexes.nr)
+		return;
+	qsort(v, b->indexes.nr, sizeof(*v), by_file);
+	for (size_t i = 0; i < b->indexes.nr; i++)
+		if (!nr || v[nr - 1].name != v[i].name)
+			v[nr++] = v[i];
+	b->indexes.nr = nr;
+	for (size_t i = 0; i < b->srcs.nr; i++) {
+		struct ck_src *is =
+			b->srcs.v[i].kind == CK_SRC_FILE ?
+				bsearch(&b->srcs.v[i], v, b->indexes.nr,
+					sizeof(*v), by_file) :
+				NULL;
+
+		if (is)
+			is->kind = CK_SRC_ABSENT;
+	}
+	nr = 0;
+	for (size_t i = 0; i < b->indexes.nr; i++)
+		if (v[i].kind == CK_SRC_FILE)
+			v[nr++] = v[i];
+	b->indexes.nr = nr;
+}
+
 /* The sections that nothing is added to any more. */
 static int do_rest(struct finish *f, uint32_t format)
 {
@@ -313,6 +350,7 @@ static int do_rest(struct finish *f, uint32_t format)
 		{ CK_SEC_TENSORS, f->tensors.v, f->tensors.nr },
 		{ CK_SEC_LAYOUTS, b->in.layouts.v, b->in.layouts.nr },
 		{ CK_SEC_SRCS, b->srcs.v, b->srcs.nr },
+		{ CK_SEC_INDEXES, b->indexes.v, b->indexes.nr },
 		{ CK_SEC_TREES, b->trees.v, b->trees.nr },
 		{ CK_SEC_DIMS, b->in.dims.v, b->in.dims.nr },
 		{ CK_SEC_STRS, b->in.strs.v, b->in.strs.nr },
@@ -349,6 +387,7 @@ int ck_builder_finish(struct ck_builder *b, const char *format, int fd,
 		ret = do_objects(&f);
 	if (!ret)
 		ret = do_problems(&f);
+	do_indexes(b);
 	if (!ret)
 		ret = do_rest(&f, name);
 	ck_cells_free(&f.cells);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * builder_overlap.c - which cells of one tensor cover the same elements
+ * builder_overlap.c - which cells of one tensor cover the same elements, and
+ * which lie in the same bytes
  *
  * The tree is joined with itself: each group of CK_FANOUT neighbours against
  * itself and against the later groups whose bounds it meets.  The comparisons
@@ -261,4 +262,102 @@ int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why)
 	}
 	*any = j.any;
 	return ret;
+}
+
+/* ---- the same bytes ---- */
+
+/* What one part is read from; @end - @off is 0 where that has gaps. */
+struct stretch {
+	uint64_t off, end;
+	uint32_t src, cell, part;
+};
+
+static struct stretch stretch_of(const struct ck_cells *c, uint32_t part,
+				 uint32_t cell)
+{
+	const struct ck_chunk *x = &c->part.v[part];
+	const struct ck_layout *l = &c->img.layouts[x->layout];
+	uint64_t bytes = ck_chunk_volume(&c->img, x, c->rank) * c->elem;
+	struct stretch s = { .off = x->off,
+			     .end = x->off,
+			     .src = x->src,
+			     .cell = cell,
+			     .part = part };
+	int64_t lo, hi;
+
+	if (l->flags & CK_LAYOUT_DEFERRED)
+		s.end += c->img.dims[x->corner + c->rank +
+				     (l->flags & CK_LAYOUT_FLAT ? 2 : 0)];
+	else if (l->flags & CK_LAYOUT_FLAT)
+		s.end += bytes;
+	else if (ck_stride_extent(c->img.dims + l->len,
+				  (const int64_t *)(c->img.dims + l->stride),
+				  c->rank, c->elem, &lo, &hi) &&
+		 !lo && (uint64_t)hi == bytes)
+		s.end += bytes;
+	return s;
+}
+
+static int by_place(const void *pa, const void *pb)
+{
+	const struct stretch *a = pa, *b = pb;
+
+	if (a->src != b->src)
+		return a->src < b->src ? -1 : 1;
+	if (a->off != b->off)
+		return a->off < b->off ? -1 : 1;
+	return a->part < b->part ? -1 : a->part > b->part;
+}
+
+static int refuse_bytes(const struct ck_cells *c, const struct stretch *a,
+			const struct stretch *b, struct ck_err *why)
+{
+	ck_auto_str struct ck_str ba = { 0 }, bb = { 0 };
+
+	ck_box_text(&ba, c->start.v + (size_t)a->cell * c->rank,
+		    c->end.v + (size_t)a->cell * c->rank, c->rank);
+	ck_box_text(&bb, c->start.v + (size_t)b->cell * c->rank,
+		    c->end.v + (size_t)b->cell * c->rank, c->rank);
+	if (ba.failed || bb.failed)
+		return ck_no_memory(why);
+	return ck_fail(why, EINVAL,
+		       "boxes %s and %s are both said to be at byte %llu of "
+		       "%s",
+		       ba.v, bb.v, (unsigned long long)b->off,
+		       ck_builder_src_name(c->b, a->src));
+}
+
+int ck_cells_bytes(const struct ck_cells *c, struct ck_err *why)
+{
+	ck_auto_free struct stretch *all = NULL;
+	bool sorted = true;
+	size_t nr = 0;
+
+	if (c->cell.nr < 2)
+		return 0;
+	all = reallocarray(NULL, c->part.nr, sizeof(*all));
+	if (!all)
+		return ck_no_memory(why);
+	for (uint32_t i = 0; i < c->cell.nr; i++)
+		for (uint32_t at = c->cell.v[i]; at != CK_NONE;
+		     at = c->part.v[at].next) {
+			all[nr] = stretch_of(c, at, i);
+			sorted = sorted &&
+				 (!nr || by_place(&all[nr - 1], &all[nr]) < 0);
+			nr++;
+		}
+	if (!sorted)
+		qsort(all, nr, sizeof(*all), by_place);
+	for (size_t i = 1, last = 0; i < nr; i++) {
+		const struct stretch *a = &all[last], *b = &all[i];
+
+		bool share = c->mark.v[a->cell] && c->mark.v[b->cell];
+
+		if (a->src == b->src && a->cell != b->cell && !share &&
+		    b->off < a->end && b->off < b->end)
+			return refuse_bytes(c, a, b, why);
+		if (a->src != b->src || b->end > a->end)
+			last = i;
+	}
+	return 0;
 }

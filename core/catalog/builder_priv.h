@@ -66,6 +66,7 @@ struct ck_builder {
 	CK_VEC(struct ck_entry) entries;
 	CK_VEC(struct ck_chunk) parts;
 	CK_VEC(struct ck_src) srcs;
+	CK_VEC(struct ck_src) indexes; /* sources too, some of them */
 	CK_VEC(struct ck_object) objects;
 	CK_VEC(struct ck_problem) problems;
 	CK_VEC(uint32_t) trees;
@@ -114,8 +115,6 @@ void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
  */
 bool ck_stride_extent(const uint64_t *len, const int64_t *stride, unsigned rank,
 		      uint8_t elem, int64_t *lo, int64_t *hi);
-/* Strides of row-major order over @len; false: overflow. */
-bool ck_dense_strides(const uint64_t *len, unsigned rank, int64_t *stride);
 /* Size of what offsets of parts count in; UINT64_MAX where it is not known. */
 uint64_t ck_src_size(const struct ck_src *src);
 
@@ -166,6 +165,8 @@ int ck_cells_make(struct ck_cells *c, struct ck_builder *b, struct ck_entry *e,
 void ck_cells_free(struct ck_cells *c);
 /* -EINVAL: cells overlap that must not; else those that do are marked. */
 int ck_cells_overlap(struct ck_cells *c, bool *any, struct ck_err *why);
+/* -EINVAL: two of them, which hold other elements, lie in the same bytes. */
+int ck_cells_bytes(const struct ck_cells *c, struct ck_err *why);
 /* Replaces the marked cells by ones that do not overlap. */
 int ck_cells_cut(struct ck_cells *c, struct ck_err *why);
 /* -EINVAL: small replicas differ, or what may be no replicas. */

@@ -1,22 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog_check.c - is this a catalog: head, sections, sources, names
+ * catalog_check.c - is this a catalog
  *
  * The bytes may come from a process that a hostile file took over, or from a
  * sidecar that anyone wrote.  All that readers of a catalog take for granted is
  * proved here, in time linear in its size.
+ *
+ * Not proved: that the cells of a tensor are disjoint.  Cells that are not
+ * give wrong bytes of the same checkpoint, never bytes of something else.
  */
-#include "core/catalog/catalog_check.h"
-
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/catalog/builder_priv.h"
 #include "core/catalog/catalog_priv.h"
+#include "core/geom/tiling.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 
 #define MAX_PATH_PARTS CK_MAX_JSON_DEPTH
+
+/* ---- references ---- */
+
+static bool is_str(const struct ck_catalog *img, uint64_t ref)
+{
+	uint32_t len;
+
+	if (img->strs_len < 5 || ref > img->strs_len - 5)
+		return false;
+	__builtin_memcpy(&len, img->strs + ref, sizeof(len));
+	return len <= img->strs_len - 5 - ref && !img->strs[ref + 4 + len];
+}
+
+static bool is_str_or_none(const struct ck_catalog *img, uint64_t ref)
+{
+	return ref == CK_NONE || is_str(img, ref);
+}
+
+static bool has_dims(const struct ck_catalog *img, uint32_t ref, uint64_t nr)
+{
+	return nr <= img->nr_dims && ref <= img->nr_dims - nr;
+}
 
 static int check_head(const struct ck_catalog_head *h, size_t size,
 		      struct ck_err *err)
@@ -56,6 +81,7 @@ static void place_sections(struct ck_catalog *img,
 	img->chunks = SECTION(CHUNKS);
 	img->layouts = SECTION(LAYOUTS);
 	img->srcs = SECTION(SRCS);
+	img->indexes = SECTION(INDEXES);
 	img->objects = SECTION(OBJECTS);
 	img->problems = SECTION(PROBLEMS);
 	img->trees = SECTION(TREES);
@@ -67,6 +93,7 @@ static void place_sections(struct ck_catalog *img,
 	img->nr_chunks = (uint32_t)s[CK_SEC_CHUNKS].nr;
 	img->nr_layouts = (uint32_t)s[CK_SEC_LAYOUTS].nr;
 	img->nr_srcs = (uint32_t)s[CK_SEC_SRCS].nr;
+	img->nr_indexes = (uint32_t)s[CK_SEC_INDEXES].nr;
 	img->nr_objects = (uint32_t)s[CK_SEC_OBJECTS].nr;
 	img->nr_problems = (uint32_t)s[CK_SEC_PROBLEMS].nr;
 	img->nr_trees = (uint32_t)s[CK_SEC_TREES].nr;
@@ -76,18 +103,17 @@ static void place_sections(struct ck_catalog *img,
 	img->format = h->format;
 }
 
-bool ck_ref_is_path(const struct ck_catalog *img, uint32_t ref)
+static bool is_path(const struct ck_catalog *img, uint32_t ref)
 {
 	if (ref == CK_NONE)
 		return true;
-	if (!ck_ref_has_dims(img, ref, 1) || img->dims[ref] > MAX_PATH_PARTS ||
-	    !ck_ref_has_dims(img, ref + 1, img->dims[ref]))
+	if (!has_dims(img, ref, 1) || img->dims[ref] > MAX_PATH_PARTS ||
+	    !has_dims(img, ref + 1, img->dims[ref]))
 		return false;
 	for (uint64_t i = 0; i < img->dims[ref]; i++) {
 		uint64_t part = img->dims[ref + 1 + i];
 
-		if (part & CK_PATH_STR &&
-		    !ck_ref_is_str(img, part & ~CK_PATH_STR))
+		if (part & CK_PATH_STR && !is_str(img, part & ~CK_PATH_STR))
 			return false;
 	}
 	return true;
@@ -99,7 +125,7 @@ static bool is_file_name(const struct ck_catalog *img, uint32_t ref)
 	size_t len;
 	const char *s;
 
-	if (!ck_ref_is_str(img, ref))
+	if (!is_str(img, ref))
 		return false;
 	s = ck_catalog_str(img, ref, &len);
 	return len && len < PATH_MAX && !memchr(s, 0, len);
@@ -129,7 +155,7 @@ static bool src_ok(const struct ck_catalog *img, uint32_t i)
 {
 	const struct ck_src *s = &img->srcs[i];
 
-	if (s->state > CK_MISSING || !ck_ref_is_str(img, s->unit))
+	if (s->state > CK_MISSING || !is_str(img, s->unit))
 		return false;
 	switch (s->kind) {
 	case CK_SRC_FILE:
@@ -152,6 +178,11 @@ static int check_srcs(const struct ck_catalog *img, struct ck_err *err)
 		if (!src_ok(img, i))
 			return ck_fail(err, EINVAL,
 				       "source %u of the catalog is wrong", i);
+	for (uint32_t i = 0; i < img->nr_indexes; i++)
+		if (img->indexes[i].kind != CK_SRC_FILE ||
+		    !file_ok(img, &img->indexes[i]))
+			return ck_fail(err, EINVAL,
+				       "index %u of the catalog is wrong", i);
 	return 0;
 }
 
@@ -159,8 +190,8 @@ static bool object_ok(const struct ck_catalog *img, const struct ck_object *o)
 {
 	uint64_t end;
 
-	if (!ck_ref_is_str(img, o->name) || o->tree >= img->nr_trees ||
-	    !ck_ref_is_path(img, o->path) || o->src >= img->nr_srcs ||
+	if (!is_str(img, o->name) || o->tree >= img->nr_trees ||
+	    !is_path(img, o->path) || o->src >= img->nr_srcs ||
 	    o->enc > CK_ENC_JSON || !ck_add_ok(o->off, o->len, &end))
 		return false;
 	return img->srcs[o->src].kind != CK_SRC_MEM ||
@@ -169,18 +200,17 @@ static bool object_ok(const struct ck_catalog *img, const struct ck_object *o)
 
 static bool problem_ok(const struct ck_catalog *img, const struct ck_problem *p)
 {
-	return p->severity <= CK_ERROR && ck_ref_is_str(img, p->reason) &&
-	       ck_ref_is_str_or_none(img, p->tensor) &&
-	       ck_ref_is_str_or_none(img, p->view) &&
-	       ck_ref_is_str_or_none(img, p->file);
+	return p->severity <= CK_ERROR && is_str(img, p->reason) &&
+	       is_str_or_none(img, p->tensor) && is_str_or_none(img, p->view) &&
+	       is_str_or_none(img, p->file);
 }
 
 static int check_small(const struct ck_catalog *img, struct ck_err *err)
 {
-	if (!ck_ref_is_str(img, img->format))
+	if (!is_str(img, img->format))
 		return ck_fail(err, EINVAL, "the catalog names no format");
 	for (uint32_t i = 0; i < img->nr_trees; i++)
-		if (!ck_ref_is_str(img, img->trees[i]))
+		if (!is_str(img, img->trees[i]))
 			return ck_fail(err, EINVAL,
 				       "tree %u of the catalog is wrong", i);
 	for (uint32_t i = 0; i < img->nr_objects; i++)
@@ -191,6 +221,315 @@ static int check_small(const struct ck_catalog *img, struct ck_err *err)
 		if (!problem_ok(img, &img->problems[i]))
 			return ck_fail(err, EINVAL,
 				       "problem %u of the catalog is wrong", i);
+	return 0;
+}
+
+/* ---- tensors, chunks, rings, trees ---- */
+
+struct tensor_check {
+	const struct ck_catalog *img;
+	const struct ck_tensor *t;
+	const uint64_t *shape, *grid;
+	uint64_t volume; /* elements */
+	uint64_t covered;
+	uint8_t elem;
+	struct ck_err *err;
+};
+
+static int wrong(const struct tensor_check *k, const char *what)
+{
+	return ck_fail(k->err, EINVAL, "tensor %u of the catalog: %s",
+		       (unsigned)(k->t - k->img->tensors), what);
+}
+
+static bool file_name_ok(const struct ck_catalog *img, uint32_t ref)
+{
+	size_t len;
+	const char *s;
+
+	if (!is_str(img, ref))
+		return false;
+	s = ck_catalog_str(img, ref, &len);
+	return len && len <= 255 && !memchr(s, 0, len) &&
+	       !memchr(s, '/', len) && strcmp(s, ".") && strcmp(s, "..");
+}
+
+static int check_names(const struct tensor_check *k)
+{
+	const struct ck_catalog *img = k->img;
+	const struct ck_tensor *t = k->t, *before = t - 1;
+	size_t len;
+
+	if (t->tree >= img->nr_trees || !file_name_ok(img, t->file) ||
+	    !is_str(img, t->name) || !is_path(img, t->path))
+		return wrong(k, "its names");
+	ck_catalog_str(img, t->name, &len);
+	if (len > CK_MAX_NAME)
+		return wrong(k, "the length of its name");
+	if (t == img->tensors || before->tree < t->tree)
+		return 0;
+	if (before->tree > t->tree ||
+	    strcmp(ck_catalog_str(img, before->file, NULL),
+		   ck_catalog_str(img, t->file, NULL)) >= 0)
+		return wrong(k, "its place in the order of names");
+	return 0;
+}
+
+static int check_shape(struct tensor_check *k)
+{
+	const struct ck_catalog *img = k->img;
+	const struct ck_tensor *t = k->t;
+	uint64_t size;
+
+	if (t->rank > CK_MAX_RANK || t->grid_rank > CK_MAX_RANK ||
+	    t->dtype >= CK_DT_NR || t->state > CK_MISSING ||
+	    !ck_dtype_info(t->dtype)->size ||
+	    !has_dims(img, t->shape, t->rank) ||
+	    !has_dims(img, t->grid, t->grid_rank))
+		return wrong(k, "its rank, dtype or shape");
+	k->elem = ck_dtype_info(t->dtype)->size;
+	k->shape = img->dims + t->shape;
+	k->grid = img->dims + t->grid;
+	if (!ck_dims_volume(k->shape, t->rank, &k->volume) ||
+	    !ck_mul_ok(k->volume, k->elem, &size) || size >= CK_SIZE_MAX ||
+	    size != t->size)
+		return wrong(k, "its size");
+	if (!ck_grid_refines(k->shape, t->rank, k->grid, t->grid_rank, NULL))
+		return wrong(k, "its grid");
+	if (t->newest != CK_NONE && t->newest >= img->nr_srcs)
+		return wrong(k, "its newest source");
+	return 0;
+}
+
+/* Where a chunk says it is in its source. */
+static bool reach_ok(const struct tensor_check *k, const struct ck_chunk *x,
+		     const struct ck_layout *l)
+{
+	const uint64_t *corner = k->img->dims + x->corner;
+	const struct ck_src *s = &k->img->srcs[x->src];
+	unsigned r = k->t->grid_rank;
+	bool flat = l->flags & CK_LAYOUT_FLAT;
+	int64_t lo = 0, hi = 0;
+	uint64_t len, end;
+
+	if (l->flags & CK_LAYOUT_DEFERRED) {
+		len = corner[r + (flat ? 2 : 0)];
+		if (!len)
+			return false;
+	} else if (flat) {
+		len = (corner[r + 1] - corner[r]) * k->elem;
+	} else {
+		if (!ck_stride_extent(k->img->dims + l->len,
+				      (const int64_t *)k->img->dims + l->stride,
+				      r, k->elem, &lo, &hi) ||
+		    (uint64_t)-lo > x->off)
+			return false;
+		len = (uint64_t)hi;
+	}
+	if (!ck_add_ok(x->off, len, &end) || x->state < s->state)
+		return false;
+	return x->state != CK_OK || end <= ck_src_size(s);
+}
+
+static bool box_ok(const struct tensor_check *k, const struct ck_chunk *x,
+		   const struct ck_layout *l)
+{
+	const uint64_t *corner = k->img->dims + x->corner;
+	const uint64_t *len = k->img->dims + l->len;
+	unsigned r = k->t->grid_rank;
+	uint64_t volume = 1;
+
+	for (unsigned d = 0; d < r; d++) {
+		if (!len[d] || !ck_range_ok(corner[d], len[d], k->grid[d]))
+			return false;
+		volume *= len[d]; /* at most the tensor's */
+	}
+	return !(l->flags & CK_LAYOUT_FLAT) ||
+	       (corner[r] < corner[r + 1] && corner[r + 1] <= volume);
+}
+
+static bool chunk_ok(const struct tensor_check *k, const struct ck_chunk *x)
+{
+	const struct ck_catalog *img = k->img;
+	unsigned r = k->t->grid_rank;
+	const struct ck_layout *l;
+	unsigned more;
+
+	if (x->src >= img->nr_srcs || x->layout >= img->nr_layouts ||
+	    x->sum != CK_NONE || x->op != CK_OP_SET || x->state > CK_MISSING)
+		return false;
+	l = &img->layouts[x->layout];
+	if (l->flags & ~(CK_LAYOUT_FLAT | CK_LAYOUT_DEFERRED) ||
+	    l->dtype >= CK_DT_NR || l->xform > CK_XF_BYTESWAP ||
+	    ck_dtype_info(l->dtype)->size != k->elem)
+		return false;
+	more = (l->flags & CK_LAYOUT_FLAT ? 2 : 0) +
+	       (l->flags & CK_LAYOUT_DEFERRED ? 1 : 0);
+	return has_dims(img, l->len, r) && has_dims(img, l->stride, r) &&
+	       has_dims(img, x->corner, r + more) && box_ok(k, x, l) &&
+	       reach_ok(k, x, l);
+}
+
+static int check_chunks(struct tensor_check *k)
+{
+	const struct ck_catalog *img = k->img;
+	const struct ck_tensor *t = k->t;
+
+	if (t->nr > t->nr_all || (t->nr_all && !t->nr))
+		return wrong(k, "its number of cells");
+	for (uint32_t i = 0; i < t->nr_all; i++) {
+		const struct ck_chunk *x = &img->chunks[t->first + i];
+
+		if (!chunk_ok(k, x))
+			return wrong(k, "one of its parts");
+		if (i >= t->nr)
+			continue;
+		k->covered += ck_chunk_volume(img, x, t->grid_rank);
+		if (k->covered > k->volume)
+			return wrong(k, "its cells cover more than all of it");
+	}
+	if (k->covered != t->covered)
+		return wrong(k, "how much its cells cover");
+	return 0;
+}
+
+/* Members of a ring cover the same elements. */
+static bool same_elements(const struct tensor_check *k,
+			  const struct ck_chunk *x, const struct ck_chunk *y)
+{
+	const struct ck_catalog *img = k->img;
+	const struct ck_layout *lx = &img->layouts[x->layout];
+	const struct ck_layout *ly = &img->layouts[y->layout];
+	size_t r = k->t->grid_rank;
+	unsigned flat = lx->flags & CK_LAYOUT_FLAT;
+
+	return flat == (ly->flags & CK_LAYOUT_FLAT) &&
+	       !memcmp(img->dims + lx->len, img->dims + ly->len,
+		       r * sizeof(uint64_t)) &&
+	       !memcmp(img->dims + x->corner, img->dims + y->corner,
+		       (r + (flat ? 2 : 0)) * sizeof(uint64_t));
+}
+
+/*
+ * From each cell through replicas back to it.  No more steps than there are
+ * replicas, and all of them: then each is in one ring, once.
+ */
+static int check_rings(const struct tensor_check *k)
+{
+	const struct ck_tensor *t = k->t;
+	uint32_t left = t->nr_all - t->nr;
+
+	for (uint32_t i = t->first; i < t->first + t->nr; i++) {
+		const struct ck_chunk *cell = &k->img->chunks[i];
+		uint32_t at = cell->next;
+
+		if (at == i)
+			return wrong(k, "a ring of one");
+		while (at != CK_NONE && at != i) {
+			const struct ck_chunk *x;
+
+			if (at < t->first + t->nr ||
+			    at >= t->first + t->nr_all || !left--)
+				return wrong(k, "a ring that leads astray");
+			x = &k->img->chunks[at];
+			if (x->next == CK_NONE || !same_elements(k, cell, x))
+				return wrong(k, "a ring of unequal parts");
+			at = x->next;
+		}
+	}
+	return left ? wrong(k, "a replica in no ring") : 0;
+}
+
+static bool inside(const uint64_t *node, const uint64_t *start,
+		   const uint64_t *end, unsigned r)
+{
+	for (unsigned d = 0; d < r; d++)
+		if (start[d] < node[d] || end[d] > node[r + d])
+			return false;
+	return true;
+}
+
+/* Every node bounds what is under it. */
+static bool tree_ok(const struct tensor_check *k, const uint64_t *nodes,
+		    const uint32_t *level_nr, unsigned levels)
+{
+	size_t r = k->t->grid_rank;
+	uint64_t start[CK_MAX_RANK], end[CK_MAX_RANK];
+	const uint64_t *below = nodes;
+
+	for (uint32_t i = 0; i < k->t->nr; i++) {
+		ck_chunk_bounds(k->img, &k->img->chunks[k->t->first + i],
+				(unsigned)r, start, end);
+		if (!inside(nodes + i / CK_FANOUT * 2 * r, start, end,
+			    (unsigned)r))
+			return false;
+	}
+	for (unsigned l = 1; l < levels; l++) {
+		const uint64_t *level = below + (size_t)level_nr[l - 1] * 2 * r;
+
+		for (size_t i = 0; i < level_nr[l - 1]; i++)
+			if (!inside(level + i / CK_FANOUT * 2 * r,
+				    below + i * 2 * r, below + i * 2 * r + r,
+				    (unsigned)r))
+				return false;
+		below = level;
+	}
+	return true;
+}
+
+static int check_tree(const struct tensor_check *k)
+{
+	uint32_t level_nr[CK_MAX_LEVELS];
+	unsigned levels = ck_tiling_levels(k->t->nr, level_nr);
+	uint64_t nodes = 0;
+
+	if (!levels)
+		return k->t->index == CK_NONE ? 0 : wrong(k, "a needless tree");
+	for (unsigned l = 0; l < levels; l++)
+		nodes += level_nr[l];
+	if (!has_dims(k->img, k->t->index, nodes * 2 * k->t->grid_rank))
+		return wrong(k, "its tree");
+	if (!tree_ok(k, k->img->dims + k->t->index, level_nr, levels))
+		return wrong(k, "the bounds in its tree");
+	return 0;
+}
+
+static int check_tensor(struct tensor_check *k)
+{
+	int ret = check_names(k);
+
+	if (!ret)
+		ret = check_shape(k);
+	if (!ret)
+		ret = check_chunks(k);
+	if (!ret)
+		ret = check_rings(k);
+	if (!ret)
+		ret = check_tree(k);
+	return ret;
+}
+
+static int check_tensors(const struct ck_catalog *img, struct ck_err *err)
+{
+	uint32_t next = 0;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		struct tensor_check k = { .img = img,
+					  .t = &img->tensors[i],
+					  .err = err };
+		int ret;
+
+		if (k.t->first != next || k.t->nr_all > img->nr_chunks - next)
+			return wrong(&k, "its place among the parts");
+		next += k.t->nr_all;
+		ret = check_tensor(&k);
+		if (ret)
+			return ret;
+	}
+	if (next != img->nr_chunks)
+		return ck_fail(err, EINVAL,
+			       "%u parts of the catalog are in no tensor",
+			       img->nr_chunks - next);
 	return 0;
 }
 
@@ -208,6 +547,6 @@ int ck_catalog_check(struct ck_catalog *img, const void *base, size_t size,
 	if (!ret)
 		ret = check_small(img, err);
 	if (!ret)
-		ret = ck_catalog_check_tensors(img, err);
+		ret = check_tensors(img, err);
 	return ret;
 }

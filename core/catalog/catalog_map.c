@@ -8,7 +8,6 @@
 #include "core/catalog/catalog.h"
 
 #include "core/base/auto.h"
-#include "core/catalog/catalog_check.h"
 #include "core/catalog/catalog_priv.h"
 
 #include <errno.h>

@@ -9,16 +9,18 @@
 #ifndef CK_CATALOG_PRIV_H
 #define CK_CATALOG_PRIV_H
 
+#include "core/base/err.h"
 #include "core/geom/catalog.h"
 
 #define CK_CATALOG_MAGIC UINT64_C(0x0a0d67696d696b63) /* "ckimig\r\n" */
-#define CK_CATALOG_VERSION 1
+#define CK_CATALOG_VERSION 2
 
 enum {
 	CK_SEC_TENSORS,
 	CK_SEC_CHUNKS,
 	CK_SEC_LAYOUTS,
 	CK_SEC_SRCS,
+	CK_SEC_INDEXES,
 	CK_SEC_OBJECTS,
 	CK_SEC_PROBLEMS,
 	CK_SEC_TREES,
@@ -48,6 +50,7 @@ static inline uint64_t ck_catalog_elem(unsigned sec)
 		[CK_SEC_CHUNKS] = sizeof(struct ck_chunk),
 		[CK_SEC_LAYOUTS] = sizeof(struct ck_layout),
 		[CK_SEC_SRCS] = sizeof(struct ck_src),
+		[CK_SEC_INDEXES] = sizeof(struct ck_src),
 		[CK_SEC_OBJECTS] = sizeof(struct ck_object),
 		[CK_SEC_PROBLEMS] = sizeof(struct ck_problem),
 		[CK_SEC_TREES] = sizeof(uint32_t),
@@ -61,5 +64,14 @@ static inline uint64_t ck_catalog_elem(unsigned sec)
 
 /* A seed of the hashed name for each time that it was taken already. */
 #define CK_NAME_SEEDS 4
+
+/* ---- catalog_check.c ---- */
+
+/*
+ * Fills @img with places in @base (aligned to 8, @size bytes, at least a
+ * head).  -EINVAL: something in it is not as the builder makes it.
+ */
+int ck_catalog_check(struct ck_catalog *img, const void *base, size_t size,
+		     struct ck_err *err);
 
 #endif

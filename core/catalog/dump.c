@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dump.c - the catalog as JSON, a record at a time
+ * dump.c - the catalog as JSON, a record at a time; problems as lines too
  *
  * Nothing is remembered between records but the position: a tensor's head, at
  * most SOURCES of its sources, an object.
@@ -8,7 +8,6 @@
 #include "core/catalog/dump.h"
 
 #include "core/catalog/builder_priv.h"
-#include "core/catalog/dump_priv.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -23,8 +22,9 @@ static const char *const state_names[] = {
 	[CK_MISSING] = "missing",
 };
 
-void ck_dump_key(struct ck_str *out, const char *key,
-		 const struct ck_catalog *img, uint32_t ref)
+/* "key": "the string", or null where there is none. */
+static void put_key(struct ck_str *out, const char *key,
+		    const struct ck_catalog *img, uint32_t ref)
 {
 	size_t len;
 	const char *text;
@@ -78,7 +78,7 @@ static void put_place(struct ck_str *out, const struct ck_catalog *img,
 	const struct ck_src *s = &img->srcs[src];
 	bool packed = s->kind == CK_SRC_CODEC;
 
-	ck_dump_key(out, "file", img, ck_srcs_file(img->srcs, src));
+	put_key(out, "file", img, ck_srcs_file(img->srcs, src));
 	put_u64(out, "offset", packed ? s->off : off);
 	put_u64(out, "nbytes", packed ? s->len : len);
 	if (packed)
@@ -194,12 +194,12 @@ static void put_tensor(struct ck_str *out, const struct ck_catalog *img,
 		       const struct ck_tensor *t)
 {
 	ck_str_puts(out, "{");
-	ck_dump_key(out, "name", img, t->name);
+	put_key(out, "name", img, t->name);
 	ck_str_puts(out, ", ");
-	ck_dump_key(out, "file", img, t->file);
+	put_key(out, "file", img, t->file);
 	if (t->tree) {
 		ck_str_puts(out, ", ");
-		ck_dump_key(out, "tree", img, img->trees[t->tree]);
+		put_key(out, "tree", img, img->trees[t->tree]);
 	}
 	ck_str_fmt(out, ", \"dtype\": \"%s\", \"shape\": ",
 		   ck_dtype_info(t->dtype)->name);
@@ -241,10 +241,10 @@ static void next_object(struct ck_str *out, const struct ck_catalog *img,
 	const struct ck_object *o = &img->objects[pos->item];
 
 	ck_str_puts(out, pos->item ? ",\n{" : "\n{");
-	ck_dump_key(out, "name", img, o->name);
+	put_key(out, "name", img, o->name);
 	ck_str_puts(out, ", ");
 	if (o->tree) {
-		ck_dump_key(out, "tree", img, img->trees[o->tree]);
+		put_key(out, "tree", img, img->trees[o->tree]);
 		ck_str_puts(out, ", ");
 	}
 	put_place(out, img, o->src, o->off, o->len);
@@ -265,7 +265,7 @@ static bool next_catalog(const struct ck_catalog *img,
 	switch (pos->section) {
 	case HEAD:
 		ck_str_puts(out, "{");
-		ck_dump_key(out, "format", img, img->format);
+		put_key(out, "format", img, img->format);
 		put_u64(out, "generation", gen);
 		ck_str_puts(out, ", \"tensors\": [");
 		next_section(pos);
@@ -291,6 +291,94 @@ static bool next_catalog(const struct ck_catalog *img,
 	}
 }
 
+/* ---- what is wrong ---- */
+
+static const char *const severity_names[] = {
+	[CK_NOTE] = "note",
+	[CK_WARNING] = "warning",
+	[CK_ERROR] = "error",
+};
+
+static void put_optional(struct ck_str *out, const char *key,
+			 const struct ck_catalog *img, uint32_t ref)
+{
+	if (ref == CK_NONE)
+		return;
+	ck_str_puts(out, ", ");
+	put_key(out, key, img, ref);
+}
+
+static void put_problem(struct ck_str *out, const struct ck_catalog *img,
+			const struct ck_problem *p)
+{
+	ck_str_fmt(out, "{\"severity\": \"%s\"", severity_names[p->severity]);
+	put_optional(out, "tensor", img, p->tensor);
+	put_optional(out, "view", img, p->view);
+	put_optional(out, "file", img, p->file);
+	if (p->off || p->len)
+		ck_str_fmt(out,
+			   ", \"offset\": %" PRIu64 ", \"nbytes\": %" PRIu64,
+			   p->off, p->len);
+	put_optional(out, "reason", img, p->reason);
+	ck_str_puts(out, "}");
+}
+
+static bool next_problem(const struct ck_catalog *img, struct ck_dump_pos *pos,
+			 struct ck_str *out)
+{
+	if (pos->section)
+		return false;
+	ck_str_puts(out, pos->item ? "" : "[");
+	if (pos->item < img->nr_problems) {
+		ck_str_puts(out, pos->item ? ",\n" : "\n");
+		put_problem(out, img, &img->problems[pos->item++]);
+		return true;
+	}
+	ck_str_puts(out, "\n]\n");
+	pos->section = 1;
+	return true;
+}
+
+/* One line stays one line, whatever the names in it are. */
+static void put_plain(struct ck_str *out, const struct ck_catalog *img,
+		      uint32_t ref)
+{
+	size_t len;
+	const char *s = ck_catalog_str(img, ref, &len);
+
+	ck_str_plain(out, s, len);
+}
+
+static void put_named(struct ck_str *out, const char *what,
+		      const struct ck_catalog *img, uint32_t ref)
+{
+	if (ref == CK_NONE)
+		return;
+	ck_str_fmt(out, "%s ", what);
+	put_plain(out, img, ref);
+	ck_str_puts(out, ": ");
+}
+
+static bool next_line(const struct ck_catalog *img, struct ck_dump_pos *pos,
+		      struct ck_str *out)
+{
+	const struct ck_problem *p = &img->problems[pos->item];
+
+	if (pos->item >= img->nr_problems)
+		return false;
+	ck_str_fmt(out, "%s: ", severity_names[p->severity]);
+	put_named(out, "tensor", img, p->tensor);
+	put_named(out, "view", img, p->view);
+	put_named(out, "file", img, p->file);
+	if (p->off || p->len)
+		ck_str_fmt(out, "bytes [%" PRIu64 ", %" PRIu64 "): ", p->off,
+			   p->off + p->len);
+	put_plain(out, img, p->reason);
+	ck_str_puts(out, "\n");
+	pos->item++;
+	return true;
+}
+
 bool ck_dump_next(const struct ck_catalog *img, enum ck_dump_doc doc,
 		  uint64_t gen, struct ck_dump_pos *pos, struct ck_str *out)
 {
@@ -300,9 +388,9 @@ bool ck_dump_next(const struct ck_catalog *img, enum ck_dump_doc doc,
 	case CK_DUMP_LIST:
 		return next_catalog(img, NULL, false, gen, pos, out);
 	case CK_DUMP_PROBLEMS:
-		return ck_dump_next_problem(img, pos, out);
+		return next_problem(img, pos, out);
 	case CK_DUMP_PROBLEMS_TEXT:
-		return ck_dump_next_line(img, pos, out);
+		return next_line(img, pos, out);
 	}
 	return false;
 }

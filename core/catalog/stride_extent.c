@@ -24,18 +24,6 @@ bool ck_stride_extent(const uint64_t *len, const int64_t *stride, unsigned rank,
 	return true;
 }
 
-bool ck_dense_strides(const uint64_t *len, unsigned rank, int64_t *stride)
-{
-	uint64_t step = 1;
-
-	for (unsigned d = rank; d-- > 0;) {
-		stride[d] = (int64_t)step;
-		if (!ck_mul_ok(step, len[d], &step))
-			return false;
-	}
-	return true;
-}
-
 void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
 		 unsigned rank)
 {

@@ -6,11 +6,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/size.h"
+#include "core/base/number.h"
 #include "core/catalog/catalog.h"
 #include "core/format/format.h"
 #include "core/geom/dtype.h"
-#include "core/io/writer_lock.h"
+#include "core/root/writer_lock.h"
 #include "core/write/overlay.h"
 
 #include <errno.h>
@@ -144,6 +144,7 @@ struct ck_ckpt *ck_ckpt_new(void)
 	pthread_mutex_init(&ck->writer_lock_mutex, NULL);
 	pthread_mutex_init(&ck->redo_lock, NULL);
 	ck_partial_writes_init(&ck->partial_writes);
+	pthread_mutex_init(&ck->newer_lock, NULL);
 	return ck;
 }
 
@@ -170,23 +171,6 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	return 0;
 }
 
-int ck_ckpt_open(struct ck_ckpt **out, const char *path,
-		 const struct ck_opts *opts, struct ck_err *err)
-{
-	ck_auto_fd int catalog_fd = -1;
-	struct ck_root root;
-	int ret = ck_root_open(&root, path, opts, err);
-
-	if (ret)
-		return ret;
-	ret = ck_ckpt_describe(&root, opts, &catalog_fd, err);
-	if (!ret)
-		ret = ck_ckpt_serve(out, &root, opts, catalog_fd, err);
-	if (ret)
-		ck_root_close(&root);
-	return ret;
-}
-
 void ck_ckpt_close(struct ck_ckpt *ck)
 {
 	if (!ck)
@@ -202,7 +186,7 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 	pthread_mutex_destroy(&ck->writer_lock_mutex);
 	pthread_mutex_destroy(&ck->redo_lock);
 	ck_partial_writes_destroy(&ck->partial_writes);
-	ck_stale_log_free(ck->stale_log);
+	pthread_mutex_destroy(&ck->newer_lock);
 	if (ck->resolved)
 		ck_resolved_free(ck->resolved);
 	if (ck->img.base)
@@ -239,6 +223,11 @@ const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck)
 const char *ck_ckpt_engine(const struct ck_ckpt *ck)
 {
 	return ck->engine->name;
+}
+
+struct ck_reader *ck_ckpt_reader(struct ck_ckpt *ck)
+{
+	return ck->reader;
 }
 
 int ck_ckpt_read(struct ck_ckpt *ck, uint32_t tensor, void *buf, uint64_t len,
@@ -312,7 +301,7 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 			continue;
 		fault(ck, tensor, c, &local);
 		if (!first_bad)
-			first_bad = ck_fail(err, local.code, "%s", local.msg);
+			first_bad = ck_fail_as(err, &local);
 	}
 	return first_bad;
 }
@@ -323,11 +312,11 @@ void ck_ckpt_runtime_problems(struct ck_ckpt *ck, bool json, struct ck_str *out)
 }
 
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
-			  bool meant, const char *reason)
+			  enum ck_view_says says, const char *reason)
 {
 	struct ck_runtime_problem p = {
 		.view = view,
-		.meant = meant,
+		.says = says,
 		.tensor = tensor,
 		.chunk = CK_NONE,
 		.reason = (char *)reason,
@@ -344,8 +333,7 @@ void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
 			 ck_catalog_str(&ck->img, ck->img.tensors[tensor].name,
 					NULL),
 		 tensor == CK_NONE ? "" : ": ", reason);
-	ck_ckpt_view_problem(ck->below.ck, ck->below.what, CK_NONE, meant,
-			     text);
+	ck_ckpt_view_problem(ck->below.ck, ck->below.what, CK_NONE, says, text);
 }
 
 uint64_t ck_ckpt_runtime_errors(struct ck_ckpt *ck)

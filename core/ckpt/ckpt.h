@@ -3,7 +3,9 @@
  * ckpt.h - the facade: all that fs/, the command and the library see of core
  *
  *	struct ck_ckpt *ck;
- *	ck_ckpt_open(&ck, "ckpt/step-100", &opts, &err);
+ *	ck_root_open(&root, "ckpt/step-100", &opts, &err);
+ *	ck_ckpt_describe(&root, &opts, &catalog_fd, &err);
+ *	ck_ckpt_serve(&ck, &root, &opts, catalog_fd, &err);
  *	img = ck_ckpt_catalog(ck);
  *	ck_ckpt_read(ck, tensor, buf, len, off, &err);
  *	ck_ckpt_close(ck);
@@ -16,6 +18,7 @@
 #define CK_CKPT_H
 
 #include "core/base/err.h"
+#include "core/base/limits.h"
 #include "core/base/opts.h"
 #include "core/base/str.h"
 #include "core/geom/cursor.h"
@@ -36,13 +39,66 @@ struct ck_edit;
  */
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *catalog_fd, struct ck_err *err);
+/*
+ * The same; a catalog that was made before and is kept in @in->dir is taken
+ * where the parser would make it again, and else put there.  What is wrong
+ * with that folder is no error: it is put into @in->why.
+ */
+struct ck_index_cache_in {
+	const char *dir; /* made where it is not there */
+	bool slow_only; /* what was parsed within a moment is not kept */
+	char why[128];
+};
+int ck_ckpt_describe_kept(const struct ck_root *root,
+			  const struct ck_opts *opts,
+			  struct ck_index_cache_in *in, int *catalog_fd,
+			  struct ck_err *err);
+/*
+ * How much time and memory the index of a checkpoint may take: what the names
+ * and sizes of its files suggest, without a look into them.
+ */
+struct ck_parser_limits {
+	uint64_t index_bytes, files, folders;
+	/*
+	 * Of processor time: 5, and 1 for each 8 MiB of index, 10 files or one
+	 * folder; with verify, and 1 for each GiB that was sealed
+	 */
+	unsigned seconds;
+	unsigned patience; /* by the clock, for what hangs: ten times that */
+	uint64_t memory; /* 512 MiB, and 16 times the index */
+};
+void ck_parser_limits_guess(const struct ck_root *root,
+			    const struct ck_opts *opts,
+			    struct ck_parser_limits *out);
+/* For RLIMIT_AS of the calling process; 0: what it has mapped is not known. */
+uint64_t ck_parser_limits_memory(const struct ck_parser_limits *limits);
+/*
+ * What a parser does, in a process of its own: confines itself to these limits,
+ * and writes the catalog to @catalog_fd.  @limits NULL: in the caller's
+ * process, and nothing is confined.
+ */
+int ck_ckpt_parse(const struct ck_root *root, const struct ck_opts *opts,
+		  const struct ck_parser_limits *limits, int catalog_fd,
+		  struct ck_err *err);
 /* Takes @root (moves it) if all goes well; @catalog_fd stays the caller's. */
 int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 		  const struct ck_opts *opts, int catalog_fd,
 		  struct ck_err *err);
-/* Both, for a path. */
-int ck_ckpt_open(struct ck_ckpt **out, const char *path,
-		 const struct ck_opts *opts, struct ck_err *err);
+
+/*
+ * Opens it in a child process, confined as a worker is, that calls @run and
+ * ends: what that returned, with its line, or what became of the process.
+ */
+struct ck_ckpt_apart {
+	struct ck_root *root;
+	const struct ck_opts *opts;
+	int catalog_fd; /* of ck_ckpt_describe() */
+	int out; /* a descriptor that @run needs; -1: none */
+	unsigned seconds; /* by the clock */
+	int (*run)(struct ck_ckpt *ck, void *ctx, struct ck_err *err);
+	void *ctx;
+};
+int ck_ckpt_run_apart(struct ck_ckpt_apart *a, struct ck_err *err);
 /*
  * A checkpoint of the tensors of a safetensors file that is made of another
  * checkpoint, @ck, whose root and engine it uses; it is only read.  Closing it
@@ -66,6 +122,7 @@ const struct ck_root *ck_ckpt_root(const struct ck_ckpt *ck);
 const struct ck_resolved *ck_ckpt_resolved(const struct ck_ckpt *ck);
 const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck);
 const char *ck_ckpt_engine(const struct ck_ckpt *ck);
+struct ck_reader *ck_ckpt_reader(struct ck_ckpt *ck); /* for core/load */
 
 /* See io/read.h; any thread. */
 int ck_ckpt_read(struct ck_ckpt *ck, uint32_t tensor, void *buf, uint64_t len,
@@ -105,6 +162,40 @@ int ck_ckpt_hash(struct ck_ckpt *ck, uint32_t tensor, struct ck_digest *out,
 /* Resolves every deferred item of @tensor; bad ones become problems. */
 int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 
+/*
+ * Where deferred items are, as another process read them: their bytes are not
+ * trusted, and nor is that process.
+ */
+struct ck_found_item {
+	uint32_t chunk;
+	int ret; /* -errno: not found this time */
+	bool bad; /* it will never be: @why */
+	bool strided;
+	uint8_t xform;
+	uint64_t
+		off; /* of its payload; of one that was not found, what of it */
+	int64_t stride[CK_MAX_RANK];
+	char why[CK_ERR_MAX];
+};
+/* The tensor that chunk number @chunk belongs to. */
+uint32_t ck_ckpt_tensor_of(const struct ck_catalog *img, uint32_t chunk);
+/* In this process. */
+void ck_ckpt_find_item(struct ck_ckpt *ck, uint32_t chunk,
+		       struct ck_found_item *out);
+/* Puts it into the side table, if it can be so; its ret, or -errno. */
+int ck_ckpt_put_item(struct ck_ckpt *ck, const struct ck_found_item *item,
+		     struct ck_err *err);
+/*
+ * From now on @find has items found: it calls ck_ckpt_put_item() for @chunk at
+ * least.  Before any read.
+ */
+struct ck_item_finder {
+	int (*find)(void *ctx, uint32_t chunk, struct ck_err *err);
+	void *ctx;
+};
+void ck_ckpt_find_items_by(struct ck_ckpt *ck,
+			   const struct ck_item_finder *finder);
+
 /* What -o overlay= holds; NULL: it was not given. */
 struct ck_overlay;
 struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck);
@@ -126,9 +217,14 @@ int ck_ckpt_end(struct ck_ckpt *ck, struct ck_err *err);
 /*
  * Whether the files are as they were described, and nobody edits them: 0,
  * -ESTALE, -EBUSY with a line.  @held: the caller has the lock
- * (io/writer_lock.h).
+ * (root/writer_lock.h).
  */
 int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
+/*
+ * Whether files that can be opened are those that were described; at most @most
+ * of them are looked at, here and there: 0, -ESTALE with a line.
+ */
+int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
 bool ck_ckpt_is_derived(const struct ck_ckpt *ck); /* by ck_ckpt_derive() */
 struct ck_ckpt *ck_ckpt_derived_from(const struct ck_ckpt *ck); /* or NULL */
@@ -148,39 +244,21 @@ typedef int (*ck_ckpt_sum_fn)(void *ctx, uint32_t src, uint64_t off,
 int ck_ckpt_sums(struct ck_ckpt *ck, ck_ckpt_sum_fn each, void *ctx,
 		 struct ck_err *err);
 int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
-/*
- * What a write replaced, of bytes that pages of maps show as they were, and may
- * be written back with as if somebody had stored them: such a page leaves what
- * is there now.  To be ended when no such page is left.  NULL: no memory.
- */
-struct ck_pre_image;
-struct ck_pre_image *ck_ckpt_pre_image(struct ck_ckpt *ck);
-void ck_ckpt_pre_image_end(struct ck_pre_image *f); /* or NULL */
-/* Whether a page that was written had such bytes, and so is old itself. */
-bool ck_ckpt_pre_image_merged(const struct ck_pre_image *f);
-
-/* How bytes came. */
-struct ck_written_as {
-	/*
-	 * In pages of a map; which of their bytes a program stored is not
-	 * known, and those that are as they were it did not.
-	 */
-	bool page;
-	uint64_t file; /* whose pages have them; 0: nobody's */
-	struct ck_pre_image *pre_image; /* NULL: nobody else has older pages */
-};
-/* @as: NULL where nobody else may have pages of them. */
+/* Somebody goes over the spans of a file, for a write. */
+void ck_ckpt_count_span_walk(struct ck_ckpt *ck);
+/* Through a plan of one part, write_plan.h; heard of by nobody who shows it. */
 int ck_ckpt_write(struct ck_ckpt *ck, struct ck_edit *e, uint32_t tensor,
 		  const void *buf, uint64_t len, uint64_t off,
-		  const struct ck_written_as *as, struct ck_err *err);
-/*
- * Whether a write of some of these bytes failed half-way, so that copies of them
- * differ, and none came after it.
- */
-bool ck_ckpt_is_partly_written(struct ck_ckpt *ck, uint32_t tensor,
-			       uint64_t len, uint64_t off);
+		  struct ck_err *err);
+/* What was written outlives this process: before a write is answered. */
+int ck_ckpt_keep(struct ck_ckpt *ck, struct ck_err *err);
 /* Tensors that share stored bytes have the same; CK_NONE: none does. */
 uint32_t ck_ckpt_shared_storage(const struct ck_ckpt *ck, uint32_t tensor);
+/*
+ * The same of all tensors of which a write to one may change another: they share
+ * bytes, or one is the float32 master that follows.
+ */
+uint32_t ck_ckpt_bytes_key(const struct ck_ckpt *ck, uint32_t tensor);
 /* The float32 copy that is written with @tensor, -o master=; CK_NONE: none. */
 uint32_t ck_ckpt_written_too(const struct ck_ckpt *ck, uint32_t tensor);
 /* An empty nameless file in the spool, the caller's to close. */
@@ -238,13 +316,17 @@ bool ck_ckpt_wrote_file(const struct ck_ckpt *ck, const char *name,
  */
 void ck_ckpt_runtime_problems(struct ck_ckpt *ck, bool json,
 			      struct ck_str *out);
+enum ck_view_says {
+	CK_VIEW_LACKS, /* it cannot hold it */
+	CK_VIEW_NOT_MEANT, /* it could, but is to show other tensors */
+	CK_VIEW_WARNS, /* nobody would expect it: a warning, and no note */
+};
 /*
  * Adds to them that view @view, a name that lasts, leaves @tensor out; CK_NONE:
- * what concerns the view as a whole.  @meant: it could hold it, but is to show
- * other tensors.
+ * what concerns the view as a whole.
  */
 void ck_ckpt_view_problem(struct ck_ckpt *ck, const char *view, uint32_t tensor,
-			  bool meant, const char *reason);
+			  enum ck_view_says says, const char *reason);
 /* What @view said so that it left out. */
 struct ck_left_out {
 	uint64_t nr; /* tensors it cannot hold; */

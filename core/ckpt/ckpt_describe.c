@@ -6,6 +6,7 @@
  * What it leaves is checked again by ck_catalog_map(), for whoever could take
  * over the parser could write any catalog.
  */
+#include "core/ckpt/ckpt_index_cache.h"
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
@@ -13,7 +14,7 @@
 #include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/format/detect.h"
-#include "core/root/dir.h"
+#include "core/root/dir_record.h"
 #include "core/format/format.h"
 #include "core/sandbox/sandbox.h"
 #include "core/manifest/sealed_index.h"
@@ -23,19 +24,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/*
- * Its limit is of processor time, for on a busy machine a good checkpoint takes
- * many times as long; this is for what hangs.
- */
-#define PATIENCE 10
-#define SECONDS_MAX 100000000u
-
 struct job {
 	const struct ck_root *root;
 	const struct ck_opts *opts;
+	const struct ck_parser_limits *limits; /* NULL: none */
 	int catalog_fd;
-	bool sandbox;
-	struct ck_sandbox_in in;
+	const struct ck_index_cache *cache; /* NULL: none */
 };
 
 static bool is_apart(const struct ck_catalog *img)
@@ -81,26 +75,6 @@ static int load_verified(struct ck_dir *dir, const struct job *job,
 	return ret || !sealed ? ret : ck_ckpt_unsealed(job->root, err);
 }
 
-static int parse(void *ctx, struct ck_err *err)
-{
-	struct job *job = ctx;
-	struct ck_dir dir;
-	int ret;
-
-	if (job->sandbox) {
-		ret = ck_sandbox_enter(&job->in, NULL, err);
-		if (ret)
-			return ret;
-	}
-	ret = ck_reshard_check(job->opts, err);
-	if (ret)
-		return ret;
-	ck_dir_root_init(&dir, job->root, job->opts);
-	return ck_opts_get(job->opts, "verify") ?
-		       load_verified(&dir, job, err) :
-		       ck_detect_load(&dir, job->catalog_fd, err);
-}
-
 static bool wants_sandbox(const struct ck_opts *opts)
 {
 	const char *how = ck_opts_get(opts, "sandbox");
@@ -119,21 +93,93 @@ static uint64_t mapped_now(void)
 	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static int run_job(struct job *job, const struct ck_parser_limits *limits,
-		   struct ck_err *err)
+uint64_t ck_parser_limits_memory(const struct ck_parser_limits *limits)
 {
+	uint64_t mapped = mapped_now();
+
+	return mapped ? mapped + limits->memory : 0;
+}
+
+static int enter_sandbox(const struct job *job, struct ck_err *err)
+{
+	const struct ck_sandbox_in in = {
+		.role = CK_SANDBOX_PARSER,
+		.root = job->root,
+		.mem_max = ck_parser_limits_memory(job->limits),
+	};
+
+	return ck_sandbox_enter(&in, NULL, err);
+}
+
+static int load_recorded(struct ck_dir *dir, const struct job *job,
+			 struct ck_err *err)
+{
+	struct ck_dir_record *r = ck_dir_record_new(dir);
+	const char *text;
+	size_t len;
+	int ret;
+
+	if (!r)
+		return ck_no_memory(err);
+	ret = ck_detect_load(ck_dir_record_dir(r), job->catalog_fd, err);
+	if (!ret && ck_dir_record_text(r, &text, &len))
+		ret = ck_index_cache_tell(job->cache, text, len, err);
+	ck_dir_record_free(r);
+	return ret;
+}
+
+static int load_cached(struct ck_dir *dir, const struct job *job,
+		       struct ck_err *err)
+{
+	int ret = ck_index_cache_take(job->cache, dir, job->catalog_fd, err);
+
+	return ret ? CK_MIN(ret, 0) : load_recorded(dir, job, err);
+}
+
+static int parse(void *ctx, struct ck_err *err)
+{
+	const struct job *job = ctx;
+	struct ck_dir dir;
+	int ret = 0;
+
+	if (job->limits && wants_sandbox(job->opts))
+		ret = enter_sandbox(job, err);
+	if (!ret)
+		ret = ck_reshard_check(job->opts, err);
+	if (ret)
+		return ret;
+	ck_dir_root_init(&dir, job->root, job->opts);
+	if (job->cache && job->cache->dir_fd >= 0)
+		return load_cached(&dir, job, err);
+	return ck_opts_get(job->opts, "verify") ?
+		       load_verified(&dir, job, err) :
+		       ck_detect_load(&dir, job->catalog_fd, err);
+}
+
+int ck_ckpt_parse(const struct ck_root *root, const struct ck_opts *opts,
+		  const struct ck_parser_limits *limits, int catalog_fd,
+		  struct ck_err *err)
+{
+	struct job job = { root, opts, limits, catalog_fd, NULL };
+
+	return parse(&job, err);
+}
+
+static int run_job(const struct job *job, struct ck_err *err)
+{
+	const struct ck_parser_limits *limits = job->limits;
 	const struct ck_root *root = job->root;
 	unsigned nr = ck_root_fds(root, NULL, 0);
-	ck_auto_free int *keep = calloc(nr + 1, sizeof(*keep));
+	ck_auto_free int *keep = calloc(nr + 3, sizeof(*keep));
 	struct ck_child c = {
 		.what = "the parser",
 		.hint = "(-o parse-time=N allows more)",
 		.run = parse,
-		.ctx = job,
+		.ctx = (void *)(uintptr_t)job,
 		.keep = keep,
-		.nr_keep = nr + 1,
+		.nr_keep = nr + 3,
 		.cpu = limits->seconds,
-		.seconds = CK_MIN(limits->seconds, SECONDS_MAX) * PATIENCE,
+		.seconds = limits->patience,
 	};
 	int ret;
 
@@ -141,37 +187,51 @@ static int run_job(struct job *job, const struct ck_parser_limits *limits,
 		return ck_no_memory(err);
 	ck_root_fds(root, keep, nr);
 	keep[nr] = job->catalog_fd;
+	keep[nr + 1] = job->cache->file_fd;
+	keep[nr + 2] = job->cache->record_fd;
 	ret = ck_child_call(&c, err);
 	if (ret == -ETIMEDOUT || (ret && strstr(err->msg, c.what) == err->msg))
 		return ck_wrap(err, ret, "%s", root->path);
 	return ret;
 }
 
-int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
-		     int *catalog_fd, struct ck_err *err)
+static int describe(const struct job *job, struct ck_err *err)
+{
+	struct ck_err local;
+	int ret = run_job(job, err ? err : &local);
+
+	if (!ret)
+		ret = ck_catalog_seal(job->catalog_fd, err);
+	if (!ret)
+		ck_index_cache_keep(job->cache, job->catalog_fd);
+	return ret;
+}
+
+int ck_ckpt_describe_kept(const struct ck_root *root,
+			  const struct ck_opts *opts,
+			  struct ck_index_cache_in *in, int *catalog_fd,
+			  struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
-	struct job job = { .root = root, .opts = opts };
 	struct ck_parser_limits limits;
-	struct ck_err local;
-	uint64_t mapped = mapped_now();
+	struct ck_index_cache cache;
+	struct job job = { root, opts, &limits, -1, &cache };
 	int ret = ck_catalog_file(&fd, err);
 
 	if (ret)
 		return ret;
 	job.catalog_fd = fd;
 	ck_parser_limits_guess(root, opts, &limits);
-	job.sandbox = wants_sandbox(opts);
-	job.in = (struct ck_sandbox_in){
-		.role = CK_SANDBOX_PARSER,
-		.root = root,
-		.mem_max = mapped ? mapped + limits.memory : 0,
-	};
-	ret = run_job(&job, &limits, err ? err : &local);
-	if (ret)
-		return ret;
-	ret = ck_catalog_seal(fd, err);
+	ck_index_cache_open(&cache, root, opts, in);
+	ret = describe(&job, err);
+	ck_index_cache_close(&cache);
 	if (!ret)
 		*catalog_fd = ck_steal_fd(fd);
 	return ret;
+}
+
+int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
+		     int *catalog_fd, struct ck_err *err)
+{
+	return ck_ckpt_describe_kept(root, opts, NULL, catalog_fd, err);
 }

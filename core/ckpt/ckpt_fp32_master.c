@@ -300,19 +300,7 @@ struct follow {
 	struct ck_ckpt *ck;
 	struct ck_edit *e;
 	uint32_t tensor, copy;
-	struct ck_pre_image *pre_image; /* or NULL */
 };
-
-static int put_copy(const struct follow *f, const unsigned char *wide,
-		    const unsigned char *old, uint64_t first, uint64_t nr,
-		    struct ck_err *err)
-{
-	if (f->pre_image)
-		ck_ckpt_pre_image_keep(f->ck, f->pre_image, f->copy, 0, old,
-				       wide, 4 * nr, 4 * first);
-	return ck_writer_write(f->ck->writer, f->e, f->copy, wide, 4 * nr,
-			       4 * first, err);
-}
 
 /* Elements [first, first+nr) of the tensor, of which there was @was before. */
 static int write_piece(const struct follow *f, const unsigned char *was,
@@ -321,8 +309,8 @@ static int write_piece(const struct follow *f, const unsigned char *was,
 	struct ck_ckpt *ck = f->ck;
 	uint32_t tensor = f->tensor, copy = f->copy;
 	enum ck_dtype half = ck->img.tensors[tensor].dtype;
-	ck_auto_free unsigned char *wide = malloc(12 * nr);
-	unsigned char *now, *cast, *old;
+	ck_auto_free unsigned char *wide = malloc(8 * nr);
+	unsigned char *now, *cast;
 	uint64_t from = nr, to = 0;
 	int ret;
 
@@ -330,7 +318,6 @@ static int write_piece(const struct follow *f, const unsigned char *was,
 		return ck_no_memory(err);
 	now = wide + 4 * nr;
 	cast = now + 2 * nr;
-	old = cast + 2 * nr;
 	ret = ck_reader_read(ck->reader, tensor, now, 2 * nr, 2 * first, err);
 	if (!ret)
 		ret = ck_reader_read(ck->reader, copy, wide, 4 * nr, 4 * first,
@@ -338,7 +325,6 @@ static int write_piece(const struct follow *f, const unsigned char *was,
 	if (ret)
 		return ret;
 	ck_cast(CK_DT_F32, wide, half, cast, nr);
-	memcpy(old, wide, 4 * nr);
 	for (uint64_t i = 0; i < nr; i++) {
 		uint16_t v = ck_le16(now + 2 * i);
 
@@ -349,26 +335,23 @@ static int write_piece(const struct follow *f, const unsigned char *was,
 		from = CK_MIN(from, i);
 		to = i + 1;
 	}
-	return to ? put_copy(f, wide + 4 * from, old + 4 * from, first + from,
-			     to - from, err) :
+	return to ? ck_writer_write(ck->writer, f->e, copy, wide + 4 * from,
+				    4 * (to - from), 4 * (first + from), err) :
 		    0;
 }
 
 int ck_fp32_master_follow(struct ck_ckpt *ck, struct ck_edit *e,
-			  uint32_t tensor, const unsigned char *was,
-			  struct ck_pre_image *pre_image, uint64_t len,
-			  uint64_t off, struct ck_err *err)
+			  uint32_t tensor, uint32_t copy,
+			  const unsigned char *was, uint64_t len, uint64_t off,
+			  struct ck_err *err)
 {
-	struct follow f = {
-		.ck = ck, .e = e, .tensor = tensor, .pre_image = pre_image
+	const struct follow f = {
+		.ck = ck, .e = e, .tensor = tensor, .copy = copy
 	};
 	uint64_t at = off / 2, end = CK_DIV_UP(off + len, 2);
 	int ret = 0;
 
-	if (ck->fp32_master.how != CK_FP32_MASTER_ALSO || !len)
-		return 0;
-	f.copy = ck_fp32_master_of(ck, tensor);
-	for (; !ret && f.copy != CK_NONE && at < end; at += PIECE)
+	for (; !ret && len && at < end; at += PIECE)
 		ret = write_piece(&f, was ? was + 2 * (at - off / 2) : NULL, at,
 				  CK_MIN(PIECE, end - at), err);
 	return ret;

@@ -24,9 +24,8 @@ static void say_lost(struct ck_ckpt *ck, bool write)
 			 write ? ", which are in overlay.log.lost now" : "");
 	else if (st.lost && write)
 		snprintf(line, sizeof(line),
-			 "overlay: a mount died before the last %" PRIu64
-			 " bytes of overlay.log were committed; they were cut "
-			 "off",
+			 "overlay: a mount died within a write, and the last "
+			 "%" PRIu64 " bytes of overlay.log were cut off",
 			 st.lost);
 	else
 		return;
@@ -65,6 +64,42 @@ int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 	in->over = ck_overlay_layer(ck->overlay);
 	say_lost(ck, in->write);
 	return 0;
+}
+
+/* A replacement that is being written is not kept half-way by another's write. */
+static int mark(struct ck_ckpt *ck, int (*fn)(void *ctx, struct ck_err *err),
+		struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&ck->redo_lock);
+	ret = fn(ck_overlay_layer(ck->overlay)->ctx, err);
+	pthread_mutex_unlock(&ck->redo_lock);
+	return ret;
+}
+
+int ck_ckpt_keep(struct ck_ckpt *ck, struct ck_err *err)
+{
+	return ck && ck->overlay ?
+		       mark(ck, ck_overlay_layer(ck->overlay)->keep, err) :
+		       0;
+}
+
+int ck_ckpt_overlay_sync(struct ck_ckpt *ck, struct ck_err *err)
+{
+	int ret = mark(ck, ck_overlay_layer(ck->overlay)->sync, err);
+
+	return ret ? ret : ck_ckpt_keep(ck, err); /* others may be writing */
+}
+
+bool ck_ckpt_overlay_unsure(void *ctx, uint32_t src)
+{
+	struct ck_ckpt *ck = ctx;
+	struct ck_overlay_stats st;
+	uint64_t off = 0, len;
+
+	ck_overlay_stats(ck->overlay, &st);
+	return st.unclosed && ck_overlay_next(ck->overlay, src, &off, &len);
 }
 
 struct ck_overlay *ck_ckpt_overlay(struct ck_ckpt *ck)

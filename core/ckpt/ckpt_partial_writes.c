@@ -75,23 +75,6 @@ void ck_partial_writes_add(struct ck_partial_writes *u, uint32_t tensor,
 	pthread_mutex_unlock(&u->lock);
 }
 
-bool ck_partial_writes_any(struct ck_partial_writes *u, uint32_t tensor,
-			   uint64_t from, uint64_t to)
-{
-	bool any = false;
-
-	if (!u->nr) /* nearly always */
-		return false;
-	pthread_mutex_lock(&u->lock);
-	for (unsigned i = 0; i < u->nr; i++) {
-		uint64_t a = from, b = to;
-
-		any |= meets(u, i, tensor, &a, &b);
-	}
-	pthread_mutex_unlock(&u->lock);
-	return any;
-}
-
 void ck_partial_writes_drop(struct ck_partial_writes *u, uint32_t tensor,
 			    uint64_t from, uint64_t to)
 {

@@ -4,28 +4,10 @@
 #define CK_CKPT_PRIV_H
 
 #include "core/ckpt/ckpt.h"
-#include "core/write/stale_log.h"
 #include "core/write/writer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-/*
- * How much time and memory the index of a checkpoint may take: what the names
- * and sizes of its files suggest, without a look into them.
- */
-struct ck_parser_limits {
-	uint64_t index_bytes, files, folders;
-	/*
-	 * Of processor time: 5, and 1 for each 8 MiB of index, 10 files or one
-	 * folder; with verify, and 1 for each GiB that was sealed
-	 */
-	unsigned seconds;
-	uint64_t memory; /* 512 MiB, and 16 times the index */
-};
-void ck_parser_limits_guess(const struct ck_root *root,
-			    const struct ck_opts *opts,
-			    struct ck_parser_limits *out);
 
 /* Runtime problems: see ckpt.h.  Any thread. */
 #define CK_RUNTIME_PROBLEMS_MAX 1024
@@ -35,7 +17,7 @@ struct ck_runtime_problem {
 	const char *view; /* lasts; NULL: not about one, but about a chunk */
 	uint32_t tensor, chunk; /* tensor CK_NONE: of the chunk's file */
 	uint64_t off, len;
-	bool meant; /* the view is not to have it */
+	enum ck_view_says says; /* of a view */
 	char *reason;
 };
 
@@ -73,24 +55,20 @@ int ck_fp32_master_may(const struct ck_ckpt *ck, uint32_t tensor,
 		       struct ck_err *err);
 uint32_t ck_fp32_master_of(const struct ck_ckpt *ck, uint32_t tensor);
 /*
- * -o master=also: bytes [off, off+len) of @tensor were written.  Elements of
+ * Bytes [off, off+len) of @tensor were written, which @copy follows.  Elements of
  * the copy that a trainer would cast to what the weight has now stay; where
  * @was is not NULL, so do those of elements that it says the weight had before,
- * its first the one that @off is in.  @pre_image takes what was there; or NULL.
+ * its first the one that @off is in.
  */
 int ck_fp32_master_follow(struct ck_ckpt *ck, struct ck_edit *e,
-			  uint32_t tensor, const unsigned char *was,
-			  struct ck_pre_image *pre_image, uint64_t len,
-			  uint64_t off, struct ck_err *err);
+			  uint32_t tensor, uint32_t copy,
+			  const unsigned char *was, uint64_t len, uint64_t off,
+			  struct ck_err *err);
 /*
  * The first of the tensors that are the same elements of the same bytes as
  * @tensor, itself where there are no others.
  */
 uint32_t ck_fp32_master_same(const struct ck_ckpt *ck, uint32_t tensor);
-/* As ck_pre_image_keep(), of @tensor from @off on; says so where it cannot. */
-void ck_ckpt_pre_image_keep(struct ck_ckpt *ck, struct ck_pre_image *f,
-			    uint32_t tensor, uint64_t file, const void *was,
-			    const void *now, uint64_t len, uint64_t off);
 
 /* ckpt_partial_writes.c: bytes of which a write failed half-way; any thread */
 #define CK_PARTIAL_WRITES_MAX 256
@@ -109,8 +87,6 @@ void ck_partial_writes_init(struct ck_partial_writes *u);
 void ck_partial_writes_destroy(struct ck_partial_writes *u);
 /* The oldest gives way where there are too many. */
 void ck_partial_writes_add(struct ck_partial_writes *u, uint32_t tensor,
-			   uint64_t from, uint64_t to);
-bool ck_partial_writes_any(struct ck_partial_writes *u, uint32_t tensor,
 			   uint64_t from, uint64_t to);
 /* They were written. */
 void ck_partial_writes_drop(struct ck_partial_writes *u, uint32_t tensor,
@@ -148,7 +124,8 @@ struct ck_ckpt {
 	struct ck_fp32_master fp32_master;
 	struct ck_unknown_copies unknown_copies;
 	struct ck_partial_writes partial_writes;
-	struct ck_stale_log *stale_log; /* NULL: read-only */
+	pthread_mutex_t newer_lock;
+	struct ck_wplan *newer; /* than pages of maps; write_plan.h */
 	pthread_mutex_t redo_lock; /* of who replaces */
 	_Atomic bool broken; /* a replacement is to be done again first */
 	const struct ck_engine_ops *engine;
@@ -165,6 +142,7 @@ struct ck_ckpt {
 		*writer_lock; /* since the first open for writing; or NULL */
 	_Atomic bool held;
 	bool serves; /* what earlier mounts have left was looked at */
+	struct ck_item_finder finder; /* find NULL: this process reads items */
 };
 
 /* One with its locks and nothing else, for ck_ckpt_close(); NULL: no memory. */
@@ -179,6 +157,8 @@ void ck_ckpt_said(void *ctx, uint32_t src, const char *line);
 /* -EIO with a line where a replacement has to be written to its end first. */
 int ck_ckpt_whole(const struct ck_ckpt *ck, struct ck_err *err);
 
+/* What a write of @tensor is refused for, as far as no file has to be opened. */
+int ck_ckpt_allows(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err);
 /* Makes the writer, or, not rw, looks what an earlier one has left. */
 int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_err *err);
@@ -194,7 +174,11 @@ int ck_ckpt_redo_left(struct ck_ckpt *ck, struct ck_err *err);
  */
 int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err);
 
-/* -o overlay=: fills in->over.  ckpt_overlay.c */
+/* Fsync where there is an overlay.  ckpt_overlay.c */
+int ck_ckpt_overlay_sync(struct ck_ckpt *ck, struct ck_err *err);
+/* For struct ck_sums_found: edited by a mount that died. */
+bool ck_ckpt_overlay_unsure(void *ctx, uint32_t src);
+/* -o overlay=: fills in->over. */
 int ck_ckpt_overlay_open(struct ck_ckpt *ck, const struct ck_opts *opts,
 			 struct ck_reader_in *in, struct ck_err *err);
 /*
@@ -215,8 +199,6 @@ bool ck_ckpt_is_corrupt(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 /* After an edit was closed; @last: after what was written is on storage. */
 void ck_ckpt_update_manifest(struct ck_ckpt *ck, bool last);
 
-/* The tensor that chunk number @chunk belongs to. */
-uint32_t ck_ckpt_tensor_of(const struct ck_catalog *img, uint32_t chunk);
 /* Bytes of the chunk's item, as the index says; 0: not deferred. */
 uint64_t ck_ckpt_item_len(const struct ck_catalog *img, uint32_t chunk);
 /* ck_resolve_fn; @ctx is the struct ck_ckpt. */

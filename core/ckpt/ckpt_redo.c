@@ -138,7 +138,7 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 			ret = ck_fault_point("redo", err);
 		if (!ret)
 			ret = ck_ckpt_write(ck, e, t, buf, n, p->off + done,
-					    NULL, err);
+					    err);
 	}
 	return ret;
 }

@@ -43,6 +43,7 @@ static const struct ck_source_ops reader_ops = {
 	.close = reader_close,
 };
 
+/* The tensor that chunk number @chunk belongs to. */
 uint32_t ck_ckpt_tensor_of(const struct ck_catalog *img, uint32_t chunk)
 {
 	/* Chunks lie in the order of their tensors: ck_ckpt_serve() saw to it. */
@@ -227,9 +228,8 @@ static int settle(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 	return ck_resolved_put_bad(ck->resolved, chunk, EIO);
 }
 
-int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err)
+static int resolve_here(struct ck_ckpt *ck, uint32_t chunk, struct ck_err *err)
 {
-	struct ck_ckpt *ck = ctx;
 	const struct ck_catalog *img = &ck->img;
 	const struct ck_chunk *c = &img->chunks[chunk];
 	const struct ck_tensor *t =
@@ -241,12 +241,147 @@ int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err)
 		.len = ck_ckpt_item_len(img, chunk),
 		.rank = t->grid_rank,
 	};
-	struct ck_err local;
 
 	if (claim.layout->flags & CK_LAYOUT_FLAT) {
 		const uint64_t *flat = img->dims + c->corner + t->grid_rank;
 
 		claim.flat_len = flat[1] - flat[0];
 	}
-	return settle(ck, chunk, &claim, err ? err : &local);
+	return settle(ck, chunk, &claim, err);
+}
+
+int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err)
+{
+	struct ck_ckpt *ck = ctx;
+	struct ck_err local;
+
+	err = err ? err : &local;
+	if (ck->finder.find)
+		return ck->finder.find(ck->finder.ctx, chunk, err);
+	return resolve_here(ck, chunk, err);
+}
+
+/* ---- items that another process finds ---- */
+
+void ck_ckpt_find_items_by(struct ck_ckpt *ck,
+			   const struct ck_item_finder *finder)
+{
+	ck->finder = *finder;
+}
+
+void ck_ckpt_find_item(struct ck_ckpt *ck, uint32_t chunk,
+		       struct ck_found_item *out)
+{
+	const struct ck_catalog *img = &ck->img;
+	struct ck_err err = { 0 };
+	struct ck_place place;
+	unsigned rank;
+
+	*out = (struct ck_found_item){ .chunk = chunk, .ret = -EINVAL };
+	if (chunk >= img->nr_chunks || !ck_ckpt_item_len(img, chunk))
+		return;
+	rank = img->tensors[ck_ckpt_tensor_of(img, chunk)].grid_rank;
+	out->ret = ck_ckpt_resolve_chunk(ck, chunk, &err);
+	out->bad =
+		ck_resolved_get(ck->resolved, chunk, &place) == CK_RESOLVED_BAD;
+	snprintf(out->why, sizeof(out->why), "%s", err.msg);
+	out->off = err.file ? err.off : CK_NOWHERE;
+	if (out->ret || out->bad)
+		return;
+	out->off = place.off;
+	out->xform = place.xform;
+	out->strided = place.stride;
+	if (place.stride)
+		memcpy(out->stride, place.stride, rank * sizeof(*place.stride));
+}
+
+/* Whether all elements of @chunk lie inside of its item, by these strides. */
+static bool is_inside(const struct ck_catalog *img, uint32_t chunk,
+		      const struct ck_found_item *item)
+{
+	const struct ck_chunk *c = &img->chunks[chunk];
+	const struct ck_layout *l = &img->layouts[c->layout];
+	const struct ck_tensor *t =
+		&img->tensors[ck_ckpt_tensor_of(img, chunk)];
+	const uint64_t *flat = img->dims + c->corner + t->grid_rank;
+	const __int128 max = (__int128)CK_SIZE_MAX;
+	__int128 low = item->off, high = low, elem;
+	uint64_t volume = 1;
+
+	if (item->off > CK_SIZE_MAX || item->xform > CK_XF_BYTESWAP)
+		return false;
+	elem = ck_dtype_info(l->dtype)->size;
+	for (unsigned d = 0; d < t->grid_rank; d++) {
+		uint64_t len = img->dims[l->len + d];
+		__int128 far = item->strided && len ? item->stride[d] : 0;
+
+		far *= len - 1;
+		if (!ck_mul_ok(volume, len, &volume) || far < -max || far > max)
+			return false;
+		*(far < 0 ? &low : &high) += far * elem;
+	}
+	if (l->flags & CK_LAYOUT_FLAT) {
+		if (item->strided)
+			return false;
+		volume = flat[1] - flat[0];
+	}
+	high += item->strided ? elem : (__int128)volume * elem;
+	if (!volume)
+		return true;
+	/* Of what is decoded later nothing more is known yet. */
+	if (img->srcs[c->src].kind == CK_SRC_CODEC)
+		return low >= 0 && high <= (__int128)CK_SIZE_MAX;
+	return low >= (__int128)c->off &&
+	       high <= (__int128)c->off + ck_ckpt_item_len(img, chunk);
+}
+
+/* The byte that it names, if it is one of the item's, else where that begins. */
+static void place_err(const struct ck_catalog *img,
+		      const struct ck_found_item *item, struct ck_err *err)
+{
+	const struct ck_chunk *c = &img->chunks[item->chunk];
+	const struct ck_src *s = &img->srcs[c->src];
+	uint64_t len = ck_ckpt_item_len(img, item->chunk);
+
+	if (s->kind == CK_SRC_FILE && err)
+		ck_err_place(err, ck_catalog_str(img, s->name, NULL),
+			     item->off >= c->off && item->off - c->off <= len ?
+				     item->off :
+				     c->off);
+}
+
+int ck_ckpt_put_item(struct ck_ckpt *ck, const struct ck_found_item *item,
+		     struct ck_err *err)
+{
+	const struct ck_catalog *img = &ck->img;
+	struct claim claim = { .off = 0 };
+	struct ck_place place;
+	struct ck_err why;
+
+	if (item->chunk >= img->nr_chunks ||
+	    !ck_ckpt_item_len(img, item->chunk))
+		return ck_fail(err, EINVAL, "chunk %u is no item", item->chunk);
+	ck_fail(err, item->ret ? -item->ret : EIO, "%.*s",
+		(int)strnlen(item->why, sizeof(item->why)), item->why);
+	place_err(img, item, err);
+	if (item->ret)
+		return item->ret < 0 && item->ret > -4096 ? item->ret : -EIO;
+	if (!item->bad && is_inside(img, item->chunk, item)) {
+		place = (struct ck_place){
+			.off = item->off,
+			.xform = item->xform,
+			.stride = item->strided ? item->stride : NULL,
+		};
+		return ck_resolved_put(
+			ck->resolved, item->chunk, &place,
+			img->tensors[ck_ckpt_tensor_of(img, item->chunk)]
+				.grid_rank);
+	}
+	if (!item->bad)
+		ck_fail(err, EIO, "the parser says that it lies elsewhere");
+	ck_fail(&why, EIO, "%s", err ? err->msg : item->why);
+	claim.off = img->chunks[item->chunk].off;
+	claim.len = ck_ckpt_item_len(img, item->chunk);
+	report(ck, item->chunk, &claim, &why);
+	return ck_resolved_put_bad(ck->resolved, item->chunk, EIO);
 }

@@ -88,7 +88,7 @@ static const char *file_of(const struct ck_catalog *img, uint32_t chunk,
 static const char *severity(const struct ck_runtime_problem *p)
 {
 	if (p->view)
-		return "note";
+		return p->says == CK_VIEW_WARNS ? "warning" : "note";
 	return p->tensor == CK_NONE ? "warning" : "error";
 }
 
@@ -140,7 +140,8 @@ static void add_line(const struct ck_runtime_problem *p,
 	size_t len;
 
 	if (p->view && p->tensor == CK_NONE) {
-		ck_str_fmt(out, "note: %s: %s\n", p->view, p->reason);
+		ck_str_fmt(out, "%s: %s: %s\n", severity(p), p->view,
+			   p->reason);
 		return;
 	}
 	if (p->tensor == CK_NONE) {
@@ -217,7 +218,8 @@ void ck_ckpt_left_out(struct ck_ckpt *ck, const char *view,
 	for (size_t i = 0; i < l->nr; i++) {
 		const struct ck_runtime_problem *p = &l->v[i];
 
-		if (!p->view || p->meant || strcmp(p->view, view) != 0)
+		if (!p->view || strcmp(p->view, view) != 0 ||
+		    (p->says == CK_VIEW_NOT_MEANT && p->tensor != CK_NONE))
 			continue;
 		if (p->tensor == CK_NONE)
 			ck_str_fmt(&out->other, "%s%s",

@@ -4,7 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/vec.h"
-#include "core/write/container.h"
+#include "core/write/sums.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,13 +2,13 @@
 /*
  * ckpt_writer_lock.c - the part of the facade that keeps a second writer out
  *
- * The locks (io/writer_lock.h) are taken when the first file is opened for
+ * The locks (root/writer_lock.h) are taken when the first file is opened for
  * writing, so that mounts which could write, and do not, are in nobody's way.
  */
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
-#include "core/io/writer_lock.h"
+#include "core/root/writer_lock.h"
 #include "core/redo/redo.h"
 #include "core/manifest/sealed.h"
 
@@ -122,13 +122,14 @@ int ck_ckpt_lock_writer(struct ck_ckpt *ck, struct ck_err *err)
 		ret = take(ck, err);
 	pthread_mutex_unlock(&ck->writer_lock_mutex);
 	if (ret == -EBUSY)
-		ck_ckpt_view_problem(ck, "-o rw", CK_NONE, true, err->msg);
+		ck_ckpt_view_problem(ck, "-o rw", CK_NONE, CK_VIEW_NOT_MEANT,
+				     err->msg);
 	return ret;
 }
 
 int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 {
-	const struct ck_sums_found found = { .said = ck_ckpt_said, .ctx = ck };
+	struct ck_sums_found found = { .said = ck_ckpt_said, .ctx = ck };
 	char name[NAME_MAX + 1];
 	bool redo;
 	int ret;
@@ -136,6 +137,7 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 	if (!ck->writer)
 		return 0;
 	if (ck->overlay) {
+		found.unsure = ck_ckpt_overlay_unsure;
 		ck_writer_repair(ck->writer, &found);
 		return 0;
 	}
@@ -157,6 +159,18 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 
 /* ---- for who reads all of it, and wants it to be of one moment ---- */
 
+static int compare(const struct ck_src *src, const char *name,
+		   const struct stat *st, struct ck_err *err)
+{
+	if (src->id.size == (uint64_t)st->st_size &&
+	    src->id.ino == st->st_ino &&
+	    src->id.mtime_ns == (int64_t)st->st_mtim.tv_sec * 1000000000 +
+					st->st_mtim.tv_nsec)
+		return 0;
+	return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
+			  "%s: was changed meanwhile", name);
+}
+
 static int file_at_rest(struct ck_ckpt *ck, const struct ck_src *src,
 			struct ck_err *err)
 {
@@ -171,11 +185,28 @@ static int file_at_rest(struct ck_ckpt *ck, const struct ck_src *src,
 	ret = ck_writer_lock_file_look(fd, name, err);
 	if (ret)
 		return ret;
-	if (src->id.size == (uint64_t)st.st_size && src->id.ino == st.st_ino &&
-	    src->id.mtime_ns == (int64_t)st.st_mtim.tv_sec * 1000000000 +
-					st.st_mtim.tv_nsec)
-		return 0;
-	return ck_fail(err, ESTALE, "%s: was changed meanwhile", name);
+	return compare(src, name, &st, err);
+}
+
+int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
+{
+	uint32_t step = ck->img.nr_srcs / most + 1;
+
+	for (uint32_t i = 0; i < ck->img.nr_srcs; i += step) {
+		const struct ck_src *src = &ck->img.srcs[i];
+		const char *name = ck_catalog_str(&ck->img, src->name, NULL);
+		ck_auto_fd int fd = -1;
+		struct stat st;
+		int ret;
+
+		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING ||
+		    ck_root_open_file(&ck->root, name, &fd, &st, NULL))
+			continue;
+		ret = compare(src, name, &st, err);
+		if (ret)
+			return ck_wrap(err, ret, "%s", ck->root.path);
+	}
+	return 0;
 }
 
 int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err)

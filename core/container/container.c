@@ -127,7 +127,7 @@ int ck_container_each(struct ck_container *c, struct ck_builder *b,
 
 	if (c->is_st) {
 		ret = each_entry(&w, err);
-		return ret ? ret : ck_st_file_say_tail(&c->st, b, err);
+		return ret ? ret : ck_st_file_say_faults(&c->st, b, err);
 	}
 	lost.from = ck_pickle_root(lost.p);
 	ret = ck_torch_walk(lost.p, lost.from, each_leaf, &w, err);

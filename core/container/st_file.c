@@ -64,10 +64,11 @@ static int by_begin(const void *a, const void *b)
 				      0;
 }
 
-/* In this format no byte belongs to two tensors. */
+/* In this format no byte belongs to two tensors, and none lies inside another. */
 static int refuse_overlaps(struct ck_st_file *f)
 {
 	static const char why[] = "its bytes are another tensor's too";
+	static const char inside[] = "it is empty, and lies inside another";
 	ck_auto_free struct ck_st_entry **order = NULL;
 	struct ck_st_entry *reach = NULL; /* ends last of those seen */
 	size_t nr = 0;
@@ -77,13 +78,15 @@ static int refuse_overlaps(struct ck_st_file *f)
 	if (!order)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->tensors.nr; i++)
-		if (!f->tensors.v[i].why &&
-		    f->tensors.v[i].begin < f->tensors.v[i].end)
+		if (!f->tensors.v[i].why)
 			order[nr++] = &f->tensors.v[i];
 	if (nr)
 		qsort(order, nr, sizeof(struct ck_st_entry *), by_begin);
 	for (size_t i = 0; i < nr; i++) {
-		if (reach && order[i]->begin < reach->end)
+		if (reach && order[i]->begin < reach->end &&
+		    order[i]->begin == order[i]->end)
+			order[i]->why = inside;
+		else if (reach && order[i]->begin < reach->end)
 			reach->why = order[i]->why = why;
 		if (!reach || order[i]->end > reach->end)
 			reach = order[i];
@@ -260,8 +263,26 @@ int ck_st_file_add_metadata(const struct ck_st_file *f, const char *name,
 	return f->meta_len ? ck_builder_object(b, &object, err) : 0;
 }
 
-int ck_st_file_say_tail(const struct ck_st_file *f, struct ck_builder *b,
+/* A map of strings by strings, or null: others are served, and said. */
+static int say_metadata(const struct ck_st_file *f, struct ck_builder *b,
 			struct ck_err *err)
+{
+	const struct ck_problem_in p = { .severity = CK_ERROR,
+					 .file = f->name };
+	const char *key;
+	json_t *value;
+
+	json_object_foreach(f->h.metadata, key, value) if (
+		!json_is_string(
+			value)) return ck_builder_problem(b, &p, err,
+							  "__metadata__: \"%.80s\" is no string, and the "
+							  "safetensors library refuses the file",
+							  key);
+	return 0;
+}
+
+static int say_tail(const struct ck_st_file *f, struct ck_builder *b,
+		    struct ck_err *err)
 {
 	struct ck_problem_in p = { .severity = CK_ERROR, .file = f->name };
 	uint64_t end = f->base + 8 + f->len;
@@ -275,4 +296,12 @@ int ck_st_file_say_tail(const struct ck_st_file *f, struct ck_builder *b,
 	return ck_builder_problem(
 		b, &p, err,
 		"it goes on after its last tensor: bytes were added to it, and where is not known");
+}
+
+int ck_st_file_say_faults(const struct ck_st_file *f, struct ck_builder *b,
+			  struct ck_err *err)
+{
+	int ret = say_metadata(f, b, err);
+
+	return ret ? ret : say_tail(f, b, err);
 }

@@ -69,11 +69,12 @@ int ck_st_file_add(const struct ck_st_file *f, const struct ck_st_entry *e,
 		   const uint64_t *shape, const uint64_t *at,
 		   struct ck_builder *b, struct ck_err *err);
 /*
- * Says that the file goes on after its tensors, which no writer leaves: bytes
- * were added, perhaps in the midst of them.
+ * Says what no writer leaves, and costs no tensor: that the file goes on after
+ * its tensors, to which bytes were added then, perhaps in the midst of them; and
+ * that __metadata__ has something else than strings.
  */
-int ck_st_file_say_tail(const struct ck_st_file *f, struct ck_builder *b,
-			struct ck_err *err);
+int ck_st_file_say_faults(const struct ck_st_file *f, struct ck_builder *b,
+			  struct ck_err *err);
 /* __metadata__, where there is one, as an object called @name. */
 int ck_st_file_add_metadata(const struct ck_st_file *f, const char *name,
 			    struct ck_builder *b, struct ck_err *err);

@@ -4,6 +4,8 @@
  */
 #include "core/container/torch_lost.h"
 
+#include "core/base/arena.h"
+#include "core/base/strmap.h"
 #include "core/base/vec.h"
 #include "core/container/torch_walk.h"
 
@@ -14,16 +16,12 @@
 
 #define MAX_SAID 16 /* lines of each sort; the others are counted */
 
-/* Containers that were looked into, each once: they may contain themselves. */
-struct seen {
-	ck_pv *slot; /* open addressing; 0 is free */
-	size_t nr, room; /* room: a power of two */
-};
-
 struct lost {
 	const struct ck_torch_lost_in *in;
 	const struct ck_pickle *p;
-	struct seen seen;
+	/* containers that were looked into: they may contain themselves */
+	struct ck_strmap seen;
+	struct ck_arena mem;
 	CK_VEC(ck_pv) todo;
 	uint64_t keys, objects; /* found so far */
 	uint64_t below; /* tensors below those keys */
@@ -35,57 +33,20 @@ static bool is_tensor(const struct lost *l, ck_pv v)
 				  ck_torch_is_rebuild(l->p, v);
 }
 
-static size_t slot_of(const struct seen *s, ck_pv v)
-{
-	size_t i = (size_t)((v * UINT64_C(0x9E3779B97F4A7C15)) >> 20);
-
-	for (i &= s->room - 1; s->slot[i] && s->slot[i] != v;)
-		i = (i + 1) & (s->room - 1);
-	return i;
-}
-
-static int grow(struct seen *s)
-{
-	struct seen wide = { .nr = s->nr, .room = s->room ? 2 * s->room : 64 };
-
-	wide.slot = calloc(wide.room, sizeof(*wide.slot));
-	if (!wide.slot)
-		return -ENOMEM;
-	for (size_t i = 0; i < s->room; i++)
-		if (s->slot[i])
-			wide.slot[slot_of(&wide, s->slot[i])] = s->slot[i];
-	free(s->slot);
-	*s = wide;
-	return 0;
-}
-
-/* 1: @v was not there, and is now; 0: it was; or -ENOMEM. */
-static int see(struct seen *s, ck_pv v)
-{
-	size_t i;
-
-	if (s->nr >= s->room / 2 && grow(s))
-		return -ENOMEM;
-	i = slot_of(s, v);
-	if (s->slot[i])
-		return 0;
-	s->slot[i] = v;
-	s->nr++;
-	return 1;
-}
-
 static int push(struct lost *l, ck_pv v)
 {
 	enum ck_pkind kind = ck_pv_kind(v);
+	size_t before = l->seen.nr;
 	ck_pv *to;
-	int ret;
 
 	if (kind != CK_P_TUPLE && kind != CK_P_LIST && kind != CK_P_SET &&
 	    kind != CK_P_DICT && kind != CK_P_CALL)
 		return 0;
-	ret = see(&l->seen, v);
-	if (ret <= 0)
-		return ret;
+	if (ck_strmap_keep(&l->seen, &l->mem, (const char *)&v, sizeof(v)) ==
+	    CK_STRMAP_NONE)
+		return -ENOMEM;
+	if (l->seen.nr == before)
+		return 0;
 	to = ck_vec_push(&l->todo);
 	if (!to)
 		return -ENOMEM;
@@ -287,7 +248,8 @@ int ck_torch_lost_report(const struct ck_torch_lost_in *in, struct ck_err *err)
 		ret = report_more(&l, l.objects,
 				  in->any ? CK_WARNING : CK_ERROR, "objects",
 				  err);
-	free(l.seen.slot);
+	ck_strmap_free(&l.seen);
+	ck_arena_free(&l.mem);
 	free(l.todo.v);
 	return ret;
 }

@@ -100,6 +100,17 @@ int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 	return ck_wrap(why, ret, "%s", f->s->name);
 }
 
+struct ck_extent ck_torch_place_extent(const struct ck_torch_place *at)
+{
+	return (struct ck_extent){ .shape = at->t.shape,
+				   .stride = at->t.stride,
+				   .off = at->off,
+				   .src = at->src,
+				   .dtype = (uint8_t)at->t.dtype,
+				   .xform = at->xform,
+				   .rank = (uint8_t)at->t.rank };
+}
+
 static bool number_at(struct ck_torch_open *f, const struct ck_torch_place *at,
 		      double *out)
 {
@@ -170,6 +181,55 @@ bool ck_torch_size(const struct ck_pickle *p, ck_pv v, uint64_t *shape,
 	return true;
 }
 
+static int leaf_tensor(struct ck_torch_open *f, struct ck_builder *b, ck_pv v,
+		       const struct ck_str *name, struct ck_err *err)
+{
+	struct ck_torch_place at;
+	struct ck_err why = { 0 };
+	int ret = ck_torch_place(f, v, &at, &why);
+	const struct ck_part part = {
+		.name = name->v,
+		.name_len = name->len,
+		.src = at.src,
+		.dtype = (uint8_t)at.t.dtype,
+		.xform = at.xform,
+		.rank = at.t.rank,
+		.shape = at.t.shape,
+		.stride = at.t.stride,
+		.off = at.off,
+	};
+
+	if (ret == -EINVAL)
+		return ck_builder_refuse(b, 0, name->v, name->len, err, "%s",
+					 why.msg);
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	return ck_builder_add(b, &part, err);
+}
+
+int ck_torch_leaf_add(struct ck_torch_open *f, struct ck_builder *b, ck_pv v,
+		      const struct ck_str *name,
+		      const struct ck_path_part *path, unsigned nr,
+		      struct ck_err *err)
+{
+	const struct ck_object_in o = { .name = name->v,
+					.name_len = name->len,
+					.src = f->src,
+					.enc = CK_ENC_PICKLE,
+					.off = f->ts.pickle_off,
+					.len = f->ts.pickle_len };
+	int ret;
+
+	if (name->failed)
+		return ck_no_memory(err);
+	ret = ck_torch_is_rebuild(f->ts.pickle, v) ?
+		      leaf_tensor(f, b, v, name, err) :
+		      ck_builder_object(b, &o, err);
+	return ret || !nr ?
+		       ret :
+		       ck_builder_path(b, 0, name->v, name->len, path, nr, err);
+}
+
 struct rest {
 	struct ck_torch_open *f;
 	struct ck_builder *b;
@@ -191,71 +251,24 @@ static bool skipped(const struct rest *r, const struct ck_torch_leaf *leaf)
 	return false;
 }
 
-static int rest_tensor(struct rest *r, const struct ck_torch_leaf *leaf,
-		       struct ck_err *err)
-{
-	struct ck_torch_place at;
-	struct ck_err why = { 0 };
-	int ret = ck_torch_place(r->f, leaf->value, &at, &why);
-	struct ck_part part = {
-		.name = r->name.v,
-		.name_len = r->name.len,
-		.src = at.src,
-		.dtype = (uint8_t)at.t.dtype,
-		.xform = at.xform,
-		.rank = at.t.rank,
-		.shape = at.t.shape,
-		.stride = at.t.stride,
-		.off = at.off,
-	};
-
-	if (ret == -EINVAL)
-		return ck_builder_refuse(r->b, 0, r->name.v, r->name.len, err,
-					 "%s", why.msg);
-	if (ret)
-		return ck_fail(err, -ret, "%s", why.msg);
-	return ck_builder_add(r->b, &part, err);
-}
-
 /* Nested as it was saved, below the prefix. */
-static int rest_path(struct rest *r, const struct ck_torch_leaf *leaf,
-		     struct ck_err *err)
-{
-	size_t len = strlen(r->prefix);
-	unsigned own = len != 0;
-
-	if (!leaf->depth)
-		return 0;
-	if (own)
-		r->path[0] = (struct ck_path_part){ r->prefix, len - 1, -1 };
-	memcpy(r->path + own, leaf->path, leaf->depth * sizeof(*leaf->path));
-	return ck_builder_path(r->b, 0, r->name.v, r->name.len, r->path,
-			       own + leaf->depth, err);
-}
-
 static int rest_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		     struct ck_err *err)
 {
 	struct rest *r = ctx;
-	struct ck_object_in o = { .src = r->f->src,
-				  .enc = CK_ENC_PICKLE,
-				  .off = r->f->ts.pickle_off,
-				  .len = r->f->ts.pickle_len };
-	int ret;
+	size_t len = strlen(r->prefix);
+	unsigned own = len != 0;
 
 	if (skipped(r, leaf))
 		return 0;
 	r->name.len = 0;
 	ck_str_puts(&r->name, r->prefix);
 	ck_str_add(&r->name, leaf->name, leaf->name_len);
-	if (r->name.failed)
-		return ck_no_memory(err);
-	o.name = r->name.v;
-	o.name_len = r->name.len;
-	ret = ck_torch_is_rebuild(r->f->ts.pickle, leaf->value) ?
-		      rest_tensor(r, leaf, err) :
-		      ck_builder_object(r->b, &o, err);
-	return ret ? ret : rest_path(r, leaf, err);
+	if (own)
+		r->path[0] = (struct ck_path_part){ r->prefix, len - 1, -1 };
+	memcpy(r->path + own, leaf->path, leaf->depth * sizeof(*leaf->path));
+	return ck_torch_leaf_add(r->f, r->b, leaf->value, &r->name, r->path,
+				 leaf->depth ? own + leaf->depth : 0, err);
 }
 
 int ck_torch_rest(struct ck_torch_open *f, struct ck_builder *b,

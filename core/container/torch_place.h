@@ -5,13 +5,13 @@
 #ifndef CK_TORCH_PLACE_H
 #define CK_TORCH_PLACE_H
 
+#include "core/base/str.h"
+#include "core/catalog/builder.h"
 #include "core/container/extent.h"
 #include "core/container/torch_save.h"
 #include "core/root/dir.h"
 
 #include <stdbool.h>
-
-struct ck_builder;
 
 struct ck_torch_place {
 	struct ck_torch_tensor t;
@@ -40,6 +40,8 @@ void ck_torch_open_close(struct ck_torch_open *f);
 /* -EINVAL with a line in @why where it is no tensor with plain bytes. */
 int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 		   struct ck_err *why);
+/* The same in other words; shape and strides stay in @at. */
+struct ck_extent ck_torch_place_extent(const struct ck_torch_place *at);
 /*
  * The same as an extent, whose shape and strides are in @t.  0 also where its
  * bytes cannot be had: @x->fault is then the line in @why.  -errno is for what
@@ -54,6 +56,14 @@ int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out);
 /* A torch.Size, list or tuple of whole numbers; false: it is none. */
 bool ck_torch_size(const struct ck_pickle *p, ck_pv v, uint64_t *shape,
 		   unsigned *rank);
+/*
+ * Leaf @v, as it is: a tensor, or an object.  @path leads to it in the saved
+ * structure; @nr 0: nobody says so.
+ */
+int ck_torch_leaf_add(struct ck_torch_open *f, struct ck_builder *b, ck_pv v,
+		      const struct ck_str *name,
+		      const struct ck_path_part *path, unsigned nr,
+		      struct ck_err *err);
 /*
  * The tensors and other leaves below the keys of the root that @skip does not
  * name, as they are, with @prefix before their names.

@@ -9,10 +9,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/pool.h"
 #include "core/base/vec.h"
 #include "core/root/openat_beneath.h"
-#include "core/manifest/manifest.h"
 #include "core/root/fault_point.h"
+#include "core/root/root.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -144,7 +145,7 @@ static int sync_file(int dir, const struct ck_dir_tree_file *f,
 	return sync_fd(fd, f->path, err);
 }
 
-static void *sync_some(void *ctx)
+static void sync_some(void *ctx)
 {
 	struct sync *s = ctx;
 	struct ck_err err;
@@ -163,23 +164,21 @@ static void *sync_some(void *ctx)
 			s->err = err;
 		pthread_mutex_unlock(&s->lock);
 	}
-	return NULL;
 }
 
 static int sync_files(const struct ck_dir_tree *f, int dir, unsigned threads,
 		      struct ck_err *err)
 {
 	struct sync s = { .files = f, .dir = dir };
-	pthread_t thread[MAX_THREADS];
-	unsigned nr = 0;
+	const struct ck_pool_in in = {
+		.jobs = (unsigned)CK_MIN(CK_MIN(threads, MAX_THREADS), f->nr),
+		.ctx = &s,
+		.work = sync_some,
+	};
 
 	pthread_mutex_init(&s.lock, NULL);
-	while (nr + 1 < CK_MIN(threads, MAX_THREADS) && nr + 1 < f->nr &&
-	       !pthread_create(&thread[nr], NULL, sync_some, &s))
-		nr++;
-	sync_some(&s);
-	while (nr)
-		pthread_join(thread[--nr], NULL);
+	if (in.jobs < 2 || ck_pool_run(&in, NULL))
+		sync_some(&s); /* no threads: by itself */
 	pthread_mutex_destroy(&s.lock);
 	return s.failed ? ck_fail(err, s.err.code, "%s", s.err.msg) : 0;
 }

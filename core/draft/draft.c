@@ -2,7 +2,7 @@
 /*
  * draft.c - making, finding and locking a draft
  *
- * Directory entries and two bytes of a lock file.  Whoever finds a draft that
+ * Directory entries and three bytes of a lock file.  Whoever finds a draft that
  * lacks a part of itself adds it: its maker may have died, or not be done.
  */
 #include "core/draft/draft.h"
@@ -10,25 +10,15 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/draft/dir_tree.h"
-#include "core/draft/record.h"
 #include "core/root/fault_point.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define POISONED "doomed"
-#define POISONED_WHY "doomed-why"
-#define WHY_INLINE 59 /* bytes of a link that take no block, on ext4 */
-#define PUBLISH_WHEN_COMPLETE "armed"
-#define COPIED "copied"
-#define LAYOUT_REJECTED "refused"
-#define BAD "bad"
-#define COMMIT "commit"
 #define LOCK "lock"
-enum { BYTE_OPEN = 0, BYTE_WRITE = 1 };
+enum { BYTE_OPEN = 0, BYTE_WRITE = 1, BYTE_JOURNAL = 2 };
 
 bool ck_draft_name_ok(const char *name)
 {
@@ -69,6 +59,22 @@ static bool is_held(const struct ck_draft *s, int byte, short type)
 	       fl.l_type != F_UNLCK;
 }
 
+/* Of threads, and of processes; for as long as a record takes. */
+void ck_draft_journal_lock(struct ck_draft *s, bool take)
+{
+	struct flock fl = { .l_type = take ? F_WRLCK : F_UNLCK,
+			    .l_start = BYTE_JOURNAL,
+			    .l_len = 1 };
+
+	if (take)
+		pthread_mutex_lock(&s->journal_lock);
+	if (s->locks)
+		while (fcntl(s->lock_fd, F_OFD_SETLKW, &fl) && errno == EINTR)
+			;
+	if (!take)
+		pthread_mutex_unlock(&s->journal_lock);
+}
+
 static bool is_there(int dir, const char *name)
 {
 	struct stat st;
@@ -104,11 +110,12 @@ static int open_dir(int at, const char *name)
 
 static int make_files(struct ck_draft *s)
 {
+	struct ck_draft_said said;
 	int ret = lock_byte(s, BYTE_WRITE, F_RDLCK);
 
 	if (ret)
 		return -ENOENT;
-	if (is_there(s->fd, COMMIT))
+	if (!ck_draft_read(s, &said, NULL) && said.begun)
 		ret = -ENOENT;
 	else if (mkdirat(s->fd, CK_DRAFT_FILES, 0777) && errno != EEXIST)
 		ret = -errno;
@@ -132,10 +139,10 @@ static int open_lock(struct ck_draft *s)
 /* Whether what was to be published was: files/ is gone, or an old one. */
 static bool is_over(const struct ck_draft *s)
 {
-	struct ck_commit_record r;
+	struct ck_draft_said said;
 
-	return !ck_commit_record(s->fd, &r) &&
-	       (s->files_fd < 0 || s->files_st.st_ino != r.ino);
+	return !ck_draft_read(s, &said, NULL) && said.begun &&
+	       (s->files_fd < 0 || s->files_st.st_ino != said.commit.ino);
 }
 
 static int open_files(struct ck_draft *s)
@@ -184,6 +191,7 @@ static int new_draft(struct ck_draft **out, const struct ck_root *root,
 	s->fd = s->files_fd = s->lock_fd = -1;
 	s->locks = true;
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->journal_lock, NULL);
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	s->src_fd = openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->src_fd < 0) {
@@ -209,7 +217,7 @@ static int open_draft(struct ck_draft **out, const struct ck_root *root,
 	int ret;
 
 	if (!ck_draft_name_ok(name) || root->only || root->next)
-		return ck_fail(err, ENOENT, "%s: nothing is staged", name);
+		return ck_fail(err, ENOENT, "%s: is no draft", name);
 	ret = new_draft(&s, root, name, err);
 	if (ret)
 		return ret;
@@ -217,7 +225,7 @@ static int open_draft(struct ck_draft **out, const struct ck_root *root,
 	if (!ret && s->over != over)
 		ret = -ENOENT;
 	if (ret == -ENOENT)
-		ret = ck_fail(err, ENOENT, "%s: nothing is staged", name);
+		ret = ck_fail(err, ENOENT, "%s: is no draft", name);
 	else if (ret)
 		ret = ck_fail(err, -ret, "%s: %s", s->path, strerror(-ret));
 	if (ret)
@@ -269,7 +277,10 @@ int ck_draft_make(struct ck_draft **out, const struct ck_root *root,
 	if (ret)
 		return ck_fail(err, -ret, "%s/%s: %s", root->path, dir,
 			       strerror(-ret));
-	return ck_draft_open(out, root, name, err);
+	ret = ck_draft_open(out, root, name, err);
+	if (!ret)
+		ck_draft_journal_begin(*out);
+	return ret;
 }
 
 void ck_draft_close(struct ck_draft *s)
@@ -280,6 +291,7 @@ void ck_draft_close(struct ck_draft *s)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->journal_lock);
 	free(s->path);
 	free(s);
 }
@@ -367,144 +379,6 @@ void ck_draft_unlock(struct ck_draft *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void remember(struct ck_draft *s, const char *why)
-{
-	pthread_mutex_lock(&s->lock);
-	if (!*s->poisoned)
-		snprintf(s->poisoned, sizeof(s->poisoned), "%s", why);
-	pthread_mutex_unlock(&s->lock);
-}
-
-/* Where the disk is full, a short link still finds room in its inode. */
-static void report_in_a_link(struct ck_draft *s, const char *why)
-{
-	char cut[WHY_INLINE + 1];
-
-	snprintf(cut, sizeof(cut), "%s", why);
-	if (symlinkat(why, s->fd, POISONED_WHY) && errno != EEXIST)
-		(void)!symlinkat(cut, s->fd, POISONED_WHY);
-}
-
-void ck_draft_poison(struct ck_draft *s, const char *why)
-{
-	ck_auto_fd int fd = openat(
-		s->fd, POISONED,
-		O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-
-	remember(s, why);
-	/* an empty one says it too */
-	if (fd >= 0 && (dprintf(fd, "%s\n", why) < 0 || fsync(fd)))
-		report_in_a_link(s, why);
-	if (fd >= 0)
-		fsync(s->fd);
-}
-
-static bool read_line(const struct ck_draft *s, const char *name, char *why,
-		      size_t room)
-{
-	ck_auto_fd int fd = openat(
-		s->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n;
-
-	if (fd < 0)
-		return errno != ENOENT;
-	n = read(fd, why, room - 1);
-	why[n > 0 ? n : 0] = '\0';
-	why[strcspn(why, "\n")] = '\0';
-	return true;
-}
-
-bool ck_draft_is_poisoned(struct ck_draft *s, char *why, size_t room)
-{
-	ssize_t n;
-
-	if (!read_line(s, POISONED, why, room))
-		return false;
-	if (*why)
-		return true;
-	n = readlinkat(s->fd, POISONED_WHY, why, room - 1);
-	why[n > 0 ? n : 0] = '\0';
-	pthread_mutex_lock(&s->lock);
-	if (!*why)
-		snprintf(why, room, "%s", s->poisoned);
-	pthread_mutex_unlock(&s->lock);
-	return true;
-}
-
-void ck_draft_reject_layout(struct ck_draft *s, const char *why)
-{
-	ck_auto_fd int fd = -1;
-
-	if (!why) {
-		unlinkat(s->fd, LAYOUT_REJECTED, 0);
-		return;
-	}
-	fd = openat(s->fd, LAYOUT_REJECTED,
-		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		    0666);
-	if (fd >= 0)
-		dprintf(fd, "%s\n", why);
-}
-
-bool ck_draft_is_layout_rejected(const struct ck_draft *s, char *why,
-				 size_t room)
-{
-	return read_line(s, LAYOUT_REJECTED, why, room);
-}
-
-void ck_draft_bad(struct ck_draft *s, uint64_t signature, const char *why)
-{
-	ck_auto_fd int fd = openat(
-		s->fd, BAD,
-		O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-
-	if (fd >= 0)
-		dprintf(fd, "%016" PRIx64 " %s\n", signature, why);
-}
-
-bool ck_draft_is_bad(const struct ck_draft *s, uint64_t signature, char *why,
-		     size_t room)
-{
-	char key[18], line[17 + CK_ERR_MAX] = "";
-
-	if (!read_line(s, BAD, line, sizeof(line)))
-		return false;
-	snprintf(key, sizeof(key), "%016" PRIx64 " ", signature);
-	if (strncmp(line, key, 17) != 0)
-		return false;
-	snprintf(why, room, "%s", line + 17);
-	return true;
-}
-
-static void make_mark(const struct ck_draft *s, const char *name)
-{
-	int fd = openat(s->fd, name,
-			O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-
-	if (fd >= 0)
-		close(fd);
-}
-
-void ck_draft_publish_when_complete(struct ck_draft *s)
-{
-	make_mark(s, PUBLISH_WHEN_COMPLETE);
-}
-
-void ck_draft_publish_when_quiet(struct ck_draft *s)
-{
-	make_mark(s, COPIED);
-}
-
-bool ck_draft_is_publish_when_quiet(const struct ck_draft *s)
-{
-	return is_there(s->fd, COPIED);
-}
-
-bool ck_draft_is_publish_when_complete(const struct ck_draft *s)
-{
-	return is_there(s->fd, PUBLISH_WHEN_COMPLETE);
-}
-
 void ck_draft_used(const struct ck_draft *s, struct ck_draft_use *use)
 {
 	use->open = is_held(s, BYTE_OPEN, F_WRLCK);
@@ -540,7 +414,7 @@ int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
 			     (int)(cut - s->path), s->path, to) < 0)
 		return ck_no_memory(err);
 	if (is_there(s->src_fd, to))
-		return ck_fail(err, EEXIST, "%s: is staged already", name);
+		return ck_fail(err, EEXIST, "%s: is a draft already", name);
 	if (renameat(s->src_fd, from, s->src_fd, to))
 		return ck_fail(err, errno, "%s: %s", to, strerror(errno));
 	snprintf(s->name, sizeof(s->name), "%s", name);

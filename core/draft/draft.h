@@ -5,20 +5,14 @@
  *	SRC/.staging-NAME/
  *	  files/	what becomes SRC/NAME by one rename
  *	  lock		empty; who has the draft, and who writes to it
- *	  commit	a publish that was begun; see commit.h
- *	  doomed	why it may never be published: one line
- *	  doomed-why	the same, where the disk was full: what a link says
- *	  refused	why it was not begun as its layout says: one line
- *	  bad		its files were read and are damaged: their signature,
- *			then one line
- *	  armed		empty: it is to be published once it is complete
- *	  copied	empty: the same, once nothing is written for a while
+ *	  journal	what was said of it: struct ck_draft_said
+ *	  doomed	why it may never be published: a link that says so
  *
  * The name follows from NAME, so that every mount of SRC, on any node, meets
  * in one draft.  Nothing else is shared.  Byte 0 of the lock is held (shared)
  * by whoever has the draft open, so that gc leaves it; byte 1 is held (shared)
- * while something is being written, and by a publisher alone.  Locks of open
- * file descriptions: they end with the process, and work over NFS.  Where a
+ * while something is being written, and by a publisher alone; byte 2 by who
+ * appends to the journal.  Locks of open file descriptions: they end with the process, and work over NFS.  Where a
  * file system knows no locks, publishing is for its user to time.
  *
  * Threads: any, on one draft.
@@ -49,7 +43,7 @@ struct ck_draft {
 	struct stat st, files_st; /* identity of the last two */
 	/* private */
 	int lock_fd;
-	pthread_mutex_t lock;
+	pthread_mutex_t lock, journal_lock;
 	unsigned writers; /* of this process */
 	bool seized, over;
 	bool locks; /* the file system knows them */
@@ -91,33 +85,69 @@ bool ck_draft_busy(struct ck_draft *s);
 int ck_draft_lock(struct ck_draft *s, struct ck_err *err);
 void ck_draft_unlock(struct ck_draft *s);
 
-/*
- * Bytes that were acknowledged may be lost: it can only be thrown away.  Said
- * on the disk too, as far as that still takes anything.
- */
+/* A publish that was begun. */
+struct ck_draft_commit {
+	char as[NAME_MAX + 1];
+	bool replace, holes;
+	uint64_t ranks;
+	uint64_t ino; /* of files/, which keeps it as SRC/AS */
+};
+
+/* What was said of it, by whomever, the last time. */
+struct ck_draft_said {
+	/* it can only be thrown away, and why */
+	bool doomed;
+	char doomed_why[512];
+	/*
+	 * Its index was renamed, so that whoever completes it, on any node, may
+	 * publish it without being asked; or it came, and files may come behind
+	 * it.
+	 */
+	bool when_complete, when_quiet;
+	char refused[CK_ERR_MAX]; /* the layout that was given last, if there
+				     are no slices */
+	/* files of that signature (dir_tree.h) are damaged; "": none are */
+	uint64_t bad_signature;
+	char bad[CK_ERR_MAX];
+	bool begun; /* a publish was: @commit */
+	struct ck_draft_commit commit;
+};
+/* Where that cannot be read, it is doomed, with the line. */
+void ck_draft_look(struct ck_draft *s, struct ck_draft_said *out);
+/* The journal alone; or -errno. */
+int ck_draft_read(const struct ck_draft *s, struct ck_draft_said *out,
+		  struct ck_err *err);
+
+/* Bytes that were acknowledged may be lost; as far as the disk takes that. */
 void ck_draft_poison(struct ck_draft *s, const char *why);
-/* The line why; false: it is not. */
-bool ck_draft_is_poisoned(struct ck_draft *s, char *why, size_t room);
-
-/* The layout of slices that was given last was refused; NULL: it was not. */
 void ck_draft_reject_layout(struct ck_draft *s, const char *why);
-bool ck_draft_is_layout_rejected(const struct ck_draft *s, char *why,
-				 size_t room);
-
-/* Files of that signature (dir_tree.h) are damaged, as a publish found out. */
 void ck_draft_bad(struct ck_draft *s, uint64_t signature, const char *why);
-bool ck_draft_is_bad(const struct ck_draft *s, uint64_t signature, char *why,
-		     size_t room);
+void ck_draft_publish_when_complete(struct ck_draft *s);
+void ck_draft_publish_when_quiet(struct ck_draft *s);
+/* Durable. */
+int ck_draft_commit(struct ck_draft *s, const struct ck_draft_commit *r,
+		    struct ck_err *err);
 
 /*
- * Its index was renamed, so that whoever completes it, on any node, may publish
- * it without being asked; stays said until it is published.
+ * Whether @root's checkpoint @as was published from the draft @name: 0;
+ * -ENOENT: not; -EOPNOTSUPP: its file system cannot say.
  */
-void ck_draft_publish_when_complete(struct ck_draft *s);
-bool ck_draft_is_publish_when_complete(const struct ck_draft *s);
-/* Its index came, and files may come behind it. */
-void ck_draft_publish_when_quiet(struct ck_draft *s);
-bool ck_draft_is_publish_when_quiet(const struct ck_draft *s);
+int ck_commit_was(const struct ck_root *root, const char *as, const char *name);
+/* Said of the files themselves, for ck_commit_was(); as well as it goes. */
+void ck_record_from(int files_fd, const char *name);
+/* fsync of a directory; a step, see root/fault_point.h. */
+int ck_record_sync_dir(int fd, struct ck_err *err);
+/*
+ * After a crash: what is left of a draft whose files were published.  0: they
+ * were, and it is gone now; -ENOENT: they were not.
+ */
+int ck_commit_finish(const struct ck_root *root, const char *name,
+		     struct ck_err *err);
+
+/* draft.c, for draft_state.c: who appends to the journal is alone. */
+void ck_draft_journal_lock(struct ck_draft *s, bool take);
+/* draft_state.c, for draft.c: makes the journal. */
+void ck_draft_journal_begin(struct ck_draft *s);
 
 /* What others do with it, seen from outside. */
 struct ck_draft_use {

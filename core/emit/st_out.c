@@ -3,6 +3,7 @@
 #include "core/emit/st_out.h"
 
 #include "core/base/utf8.h"
+#include "core/geom/catalog.h"
 #include "core/geom/dtype.h"
 
 #include <string.h>
@@ -42,10 +43,21 @@ static void add_shape(struct ck_str *json, uint8_t dtype, const uint64_t *shape,
 	ck_str_puts(json, "]");
 }
 
+void ck_st_out_begin(struct ck_str *json, const char *metadata, size_t len)
+{
+	ck_str_puts(json, "{");
+	if (metadata) {
+		ck_str_puts(json, "\"__metadata__\":");
+		ck_str_add(json, metadata, len);
+	}
+}
+
 void ck_st_out_entry(struct ck_str *json, const char *name, size_t len,
 		     uint8_t dtype, const uint64_t *shape, unsigned rank,
 		     uint64_t at, uint64_t size)
 {
+	if (json->len && json->v[json->len - 1] != '{')
+		ck_str_puts(json, ",");
 	ck_str_json(json, name, len);
 	ck_str_puts(json, ":{\"dtype\":\"");
 	ck_str_puts(json, ck_dtype_info(dtype)->safetensors);
@@ -56,4 +68,15 @@ void ck_st_out_entry(struct ck_str *json, const char *name, size_t len,
 	ck_str_puts(json, ",");
 	ck_str_u64(json, at + size);
 	ck_str_puts(json, "]}");
+}
+
+void ck_st_out_end(struct ck_str *json, uint64_t whole)
+{
+	/* the header's length is before it */
+	uint64_t at = CK_ST_OUT_LEN + (whole == CK_ST_OUT_ALL ? 0 : whole);
+	uint64_t to = whole == CK_ST_OUT_ALL ? 8 : CK_LOST_PAGE;
+
+	ck_str_puts(json, "}");
+	while ((at + json->len) % to && !json->failed)
+		ck_str_puts(json, " ");
 }

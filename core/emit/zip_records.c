@@ -52,12 +52,28 @@ static void put_common(struct ck_str *s, const struct ck_zip_member *m)
 	put16(s, (unsigned)strlen(m->name));
 }
 
+/* Of the zip64 field of a local header. */
+static size_t zip64_len(const struct ck_zip_member *m)
+{
+	return large(m->size) ? 20 : 0;
+}
+
+/* Of a local header with its name and fields, but for the padding. */
+static uint64_t local_len(const struct ck_zip_member *m)
+{
+	return 30 + strlen(m->name) + zip64_len(m) + 4;
+}
+
+uint64_t ck_zip_payload(const struct ck_zip_member *m)
+{
+	return CK_DIV_UP(m->local_off + local_len(m), CK_ZIP_OUT_ALIGN) *
+	       CK_ZIP_OUT_ALIGN;
+}
+
 void ck_zip_put_local(struct ck_str *s, const struct ck_zip_member *m)
 {
-	size_t zip64 = large(m->size) ? 20 : 0;
-	uint64_t at = m->local_off + 30 + strlen(m->name) + zip64 + 4;
-	size_t pad =
-		(CK_ZIP_OUT_ALIGN - at % CK_ZIP_OUT_ALIGN) % CK_ZIP_OUT_ALIGN;
+	size_t zip64 = zip64_len(m);
+	size_t pad = ck_zip_payload(m) - m->local_off - local_len(m);
 
 	ck_str_puts(s, "PK\x03\x04");
 	put_common(s, m);

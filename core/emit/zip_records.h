@@ -23,6 +23,8 @@ struct ck_zip_member {
 
 #define CK_ZIP_OUT_ALIGN 64 /* of payloads, from where the archive begins */
 
+/* Where the payload begins. */
+uint64_t ck_zip_payload(const struct ck_zip_member *m);
 /* Appends what comes before the payload. */
 void ck_zip_put_local(struct ck_str *s, const struct ck_zip_member *m);
 /* Appends what comes after the last payload, which is at @off. */

@@ -37,7 +37,7 @@ static void builder_freep(struct ck_builder **b)
 }
 #define auto_builder __attribute__((cleanup(builder_freep)))
 
-const struct ck_format *ck_format_named(const char *name)
+static const struct ck_format *format_named(const char *name)
 {
 	for (size_t i = 0; ck_formats[i]; i++)
 		if (!strcmp(ck_formats[i]->name, name))
@@ -47,7 +47,7 @@ const struct ck_format *ck_format_named(const char *name)
 
 const struct ck_format *ck_format_of(const struct ck_catalog *img)
 {
-	return ck_format_named(ck_catalog_str(img, img->format, NULL));
+	return format_named(ck_catalog_str(img, img->format, NULL));
 }
 
 bool ck_format_is_inner(const char *name)
@@ -183,6 +183,36 @@ static int say_aside(const struct ck_dir *dir, struct ck_builder *b,
 					other->name);
 }
 
+/* The catalog is made of what is read from here on. */
+struct noted {
+	struct ck_builder *b;
+	const struct ck_dir_wrap *below; /* or NULL */
+	struct ck_dir_wrap wrap;
+	struct ck_dir dir;
+};
+
+static struct ck_source *note_read(void *ctx, struct ck_source *s)
+{
+	struct noted *n = ctx;
+
+	if (ck_builder_read(n->b, s->name, &s->st, NULL)) {
+		ck_source_close(s);
+		return NULL;
+	}
+	return n->below ? n->below->call(n->below->ctx, s) : s;
+}
+
+static const struct ck_dir *noting(struct noted *n, const struct ck_dir *dir,
+				   struct ck_builder *b)
+{
+	*n = (struct noted){ .b = b,
+			     .below = dir->wrap,
+			     .wrap = { note_read, n },
+			     .dir = *dir };
+	n->dir.wrap = &n->wrap;
+	return &n->dir;
+}
+
 /* @note, where it is not NULL, is about the other reader @other. */
 static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		const char *note, const struct ck_format *other,
@@ -191,17 +221,17 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	const struct ck_problem_in kind = { .severity = CK_NOTE };
 	auto_builder struct ck_builder *b = ck_builder_new(err);
 	struct ck_copies copies = { .dir = dir };
+	struct noted noted;
 	int ret;
 
 	if (!b)
 		return -ENOMEM;
-	ck_builder_compare(
-		b, &(struct ck_builder_reads){
-			   .read = ck_copies_read,
-			   .ctx = &copies,
-			   .copies = !fmt->compares && !ck_dir_any_copy(dir) });
+	ck_builder_compare(b, &(struct ck_builder_reads){
+				      .read = ck_copies_read,
+				      .ctx = &copies,
+				      .copies = !ck_dir_any_copy(dir) });
 	ck_opts_mark_unused(dir->opts);
-	ret = fmt->load(dir, b, err);
+	ret = fmt->load(noting(&noted, dir, b), b, err);
 	if (!ret && note == aside) {
 		ret = say_aside(dir, b, other, err);
 		note = NULL;
@@ -402,7 +432,7 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 	if (ret)
 		return ret;
 	if (named) {
-		const struct ck_format *fmt = ck_format_named(name);
+		const struct ck_format *fmt = format_named(name);
 
 		return fmt ? load(fmt, dir, fd, NULL, NULL, err) :
 			     fail_name(name, err);

@@ -170,7 +170,8 @@ static int explain_link(const struct ck_dir *dir, const struct ck_dir_list *l,
 		if (l->v[i].is_dir ||
 		    ck_dir_open(dir, l->v[i].name, &s, &why) != -ELOOP)
 			continue;
-		return ck_fail(err, ENODATA, "no checkpoint found in %s: %s",
+		return ck_fail(err, ENODATA,
+			       "no checkpoint found in %s: " EXPECTED "; %s",
 			       dir->path, why.msg);
 	}
 	return 0;

@@ -15,6 +15,7 @@
 
 #include "core/base/err.h"
 #include "core/base/option.h"
+#include "core/base/str.h"
 #include "core/catalog/builder.h"
 #include "core/parse/json.h"
 #include "core/parse/pickle.h"
@@ -62,6 +63,8 @@ struct ck_format_join {
 	bool (*is_words)(const struct ck_opts *opts);
 };
 
+struct ck_layout_form; /* core/layout/write.h */
+
 struct ck_format {
 	const char *name; /* for -o format=NAME, and the tests' folder */
 	const char *summary; /* one line, for --formats and the manual */
@@ -69,6 +72,7 @@ struct ck_format {
 	/* Names of options that others read too: options.c has them; or NULL. */
 	const char *reads;
 	bool names_file; /* -o file= names a file of the folder itself */
+	const char *files; /* else, of what it names one, in words */
 
 	/* Which reader is chosen. */
 	/* An option that, if it is given, says that this format is meant. */
@@ -140,11 +144,8 @@ struct ck_format {
 			    const struct ck_dir_list *l, struct ck_builder *b,
 			    struct ck_err *err);
 
-	/*
-	 * It compares replicas as it reads, for it must tell copies from parts
-	 * by their bytes; else they are compared for it.
-	 */
-	bool compares;
+	/* How it is written by those who save into a mount; NULL: it is not. */
+	const struct ck_layout_form *form;
 	/*
 	 * What a file with bytes of tensors says is of these bytes alone, and
 	 * in its first block or its last: who uses none of them may believe
@@ -166,8 +167,6 @@ struct ck_format {
 /* All readers, by name, up to a NULL; generated from the folders there are. */
 extern const struct ck_format *const ck_formats[];
 
-/* NULL: there is no such reader. */
-const struct ck_format *ck_format_named(const char *name);
 /* The one that @img was made by. */
 const struct ck_format *ck_format_of(const struct ck_catalog *img);
 /* Whether the folder @name holds another form of what is beside it. */
@@ -180,5 +179,7 @@ bool ck_format_is_claimed(const char *name);
 const char *ck_format_aux(const struct ck_dir *dir, const char *name);
 /* All options that only some formats read, by name; NULL past the last. */
 const struct ck_option *ck_format_option(size_t i);
+/* The help of any option, with what formats say of it. */
+void ck_option_help(const struct ck_option *o, struct ck_str *out);
 
 #endif

@@ -3,9 +3,12 @@
 #include "core/format/options.h"
 
 #include "core/base/auto.h"
+#include "core/base/str.h"
 
 #include <errno.h>
 #include <string.h>
+
+#define FILES "{files}" /* in help: what formats have */
 
 /* Read by several formats, or by what is none. */
 static const struct ck_option shared[] = {
@@ -14,17 +17,15 @@ static const struct ck_option shared[] = {
 	  .value = "NAME",
 	  .fallback = "each of them, as a step",
 	  .open = true,
-	  .help = "of MindSpore's files in each rank's folder, of several "
-		  "indexes, or of nnScaler's files of two kinds, the "
-		  "one that is called NAME",
+	  .help = "of several indexes" FILES ", the one that is called NAME",
 	  .place = 5 },
 	{ .name = "rules",
 	  .type = CK_OPTION_FILES,
 	  .value = "FILE",
 	  .fallback = "those that are built in",
 	  .open = true,
-	  .help = "how tensor-parallel ranks share tensors, by their names: "
-		  "Megatron-LM's, and those of reshard/tp=K",
+	  .help = "how tensor-parallel ranks share tensors, by their names, "
+		  "where files do not say it, and for reshard/tp=K",
 	  .place = 4,
 	  .also = "reshard/tp=K" },
 	{ .name = NULL },
@@ -56,6 +57,35 @@ const struct ck_option *ck_format_option(size_t i)
 	return at;
 }
 
+/* ", of A, or of B" */
+static void add_files(struct ck_str *out)
+{
+	const char *last = NULL;
+
+	for (size_t i = 0; ck_formats[i]; i++) {
+		if (!ck_formats[i]->files)
+			continue;
+		if (last)
+			ck_str_fmt(out, ", of %s", last);
+		last = ck_formats[i]->files;
+	}
+	if (last)
+		ck_str_fmt(out, ", or of %s", last);
+}
+
+void ck_option_help(const struct ck_option *o, struct ck_str *out)
+{
+	const char *at = strstr(o->help, FILES);
+
+	if (!at) {
+		ck_str_puts(out, o->help);
+		return;
+	}
+	ck_str_add(out, o->help, (size_t)(at - o->help));
+	add_files(out);
+	ck_str_puts(out, at + strlen(FILES));
+}
+
 static bool has_word(const char *words, const char *word)
 {
 	size_t len = strlen(word);
@@ -75,13 +105,15 @@ static bool reads(const struct ck_format *f, const struct ck_option *o)
 	return f->reads && has_word(f->reads, o->name);
 }
 
-bool ck_option_unread(const struct ck_option *o, const struct ck_opts *opts,
+/* Given, and nothing to a checkpoint of @f. */
+static bool is_unread(const struct ck_option *o, const struct ck_opts *opts,
 		      const struct ck_format *f)
 {
 	return ck_opts_get(opts, o->name) && !reads(f, o);
 }
 
-bool ck_option_unused(const struct ck_option *o, const struct ck_opts *opts,
+/* Given, for this format, and nothing made use of it. */
+static bool is_unused(const struct ck_option *o, const struct ck_opts *opts,
 		      const struct ck_format *f)
 {
 	return ck_opts_get(opts, o->name) && reads(f, o) && !o->in_views &&
@@ -106,8 +138,8 @@ static void add_readers(const struct ck_option *o, struct ck_str *out)
 		ck_str_fmt(out, "%s%s", *between ? " and " : "", last->name);
 }
 
-void ck_option_line(const struct ck_option *o, const struct ck_opts *opts,
-		    const struct ck_format *f, struct ck_str *out)
+static void put_line(const struct ck_option *o, const struct ck_opts *opts,
+		     const struct ck_format *f, struct ck_str *out)
 {
 	const char *value = ck_opts_get(opts, o->name);
 
@@ -158,7 +190,7 @@ static int report(const struct ck_option *o, const struct ck_dir *dir,
 		return ret;
 	if (o->also || others)
 		p.severity = CK_NOTE;
-	ck_option_line(o, dir->opts, f, &line);
+	put_line(o, dir->opts, f, &line);
 	return line.failed ? ck_no_memory(err) :
 			     ck_builder_problem(b, &p, err, "%s", line.v);
 }
@@ -186,8 +218,7 @@ int ck_options_report(const struct ck_dir *dir, const struct ck_format *f,
 	const struct ck_option *o;
 
 	for (size_t i = 0; !ret && (o = ck_format_option(i)); i++)
-		if (ck_option_unread(o, dir->opts, f) ||
-		    ck_option_unused(o, dir->opts, f))
+		if (is_unread(o, dir->opts, f) || is_unused(o, dir->opts, f))
 			ret = report(o, dir, f, b, err);
 	return ret;
 }

@@ -384,3 +384,9 @@ void ck_cast_saturated(enum ck_dtype from, const void *in, enum ck_dtype to,
 {
 	cast(from, in, to, true, out, nr);
 }
+
+void ck_cast_as_torch(enum ck_dtype from, const void *in, enum ck_dtype to,
+		      void *out, size_t nr)
+{
+	cast(from, in, to, to == CK_DT_F8_E4M3FN, out, nr);
+}

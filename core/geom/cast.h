@@ -24,4 +24,8 @@ void ck_cast(enum ck_dtype from, const void *in, enum ck_dtype to, void *out,
 void ck_cast_saturated(enum ck_dtype from, const void *in, enum ck_dtype to,
 		       void *out, size_t nr);
 
+/* As PyTorch 2.15 by Tensor.to(): float8_e4m3fn saturated, the others not. */
+void ck_cast_as_torch(enum ck_dtype from, const void *in, enum ck_dtype to,
+		      void *out, size_t nr);
+
 #endif

@@ -30,6 +30,9 @@
 
 enum ck_state { CK_OK, CK_TORN, CK_MISSING };
 
+/* In files that are made for maps, lost bytes share no page with others. */
+#define CK_LOST_PAGE UINT64_C(4096)
+
 enum ck_src_kind {
 	CK_SRC_FILE, /* a file of the checkpoint, name relative to its root */
 	CK_SRC_MEM, /* bytes kept in the catalog: blob[off, off + len) */
@@ -145,14 +148,16 @@ struct ck_catalog {
 	const struct ck_chunk *chunks;
 	const struct ck_layout *layouts;
 	const struct ck_src *srcs;
+	/* Files that were read for what they say, and hold no tensor's bytes. */
+	const struct ck_src *indexes;
 	const struct ck_object *objects; /* sorted by tree, then name */
 	const struct ck_problem *problems;
 	const uint32_t *trees; /* strings: their names; trees[0] is "" */
 	const uint64_t *dims;
 	const char *strs; /* a string: u32 length, the bytes, NUL */
 	const unsigned char *blob; /* of MEM sources */
-	uint32_t nr_tensors, nr_chunks, nr_layouts, nr_srcs, nr_objects,
-		nr_problems, nr_trees;
+	uint32_t nr_tensors, nr_chunks, nr_layouts, nr_srcs, nr_indexes,
+		nr_objects, nr_problems, nr_trees;
 	uint64_t nr_dims, strs_len, blob_len;
 	uint32_t format; /* string: the reader's name */
 };
@@ -167,6 +172,17 @@ static inline const char *ck_catalog_str(const struct ck_catalog *img,
 	if (len)
 		*len = n;
 	return img->strs + ref + sizeof(n);
+}
+
+/* The file that source @src is, or lies in; CK_NONE: it is in the index. */
+static inline uint32_t ck_catalog_file_of(const struct ck_catalog *img,
+					  uint32_t src)
+{
+	const struct ck_src *s = &img->srcs[src];
+
+	if (s->kind == CK_SRC_CODEC)
+		s = &img->srcs[s->parent];
+	return s->kind == CK_SRC_MEM ? CK_NONE : s->name;
 }
 
 #endif

@@ -106,6 +106,25 @@ void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_catalog *img,
 	cur->end = volume * cur->elem;
 }
 
+void ck_cursor_init_box_strided(struct ck_cursor *cur,
+				const struct ck_catalog *img,
+				const struct ck_resolved *resolved,
+				const struct ck_tensor *t,
+				const struct ck_box *box, const int64_t *stride)
+{
+	ck_cursor_init_box(cur, img, resolved, t, box);
+	for (unsigned d = 0; cur->end && d < cur->rank; d++) {
+		uint64_t step = (uint64_t)stride[d] * cur->elem;
+		unsigned first = d, nr = 1;
+
+		if (cur->grouped) {
+			first = cur->group[d];
+			nr = cur->group[d + 1] - first;
+		}
+		row_major(cur->grid + first, nr, step, cur->step + first);
+	}
+}
+
 void ck_cursor_init_box_bytes(struct ck_cursor *cur,
 			      const struct ck_catalog *img,
 			      const struct ck_resolved *resolved,
@@ -246,19 +265,18 @@ static void start_groups(struct ck_cursor *cur, unsigned d, struct ck_box *want)
 
 static void start_walk(struct ck_cursor *cur, struct ck_box *want)
 {
-	uint64_t index = 0;
-
 	if (cur->grouped) {
+		cur->dst = 0 - cur->base;
 		for (unsigned d = 0; d < cur->rank; d++) {
-			unsigned g = cur->group[d];
-			uint64_t at = ck_dims_index(cur->grid + g,
-						    cur->group[d + 1] - g,
+			unsigned g = cur->group[d], end = cur->group[d + 1];
+			uint64_t at = ck_dims_index(cur->grid + g, end - g,
 						    want->start + g);
 
-			index = index * cur->dims[d] + at - cur->corner[d];
+			if (end > g) /* else the axis is one element */
+				cur->dst += (at - cur->corner[d]) *
+					    cur->step[end - 1];
 		}
 		want->rank = cur->t->grid_rank;
-		cur->dst = index * cur->elem - cur->base;
 	}
 	ck_tiling_init(&cur->walk, cur->img, cur->t, want);
 	cur->depth = D_CELLS;

@@ -27,7 +27,7 @@ enum ck_seg_kind {
  *	copy run bytes from  src_off + sum i*ax.src
  *	              to    dst     + sum i*ax.dst
  * Axes are outermost first, with as few axes and as long a run as possible.
- * dst steps are positive; src steps may be 0 or negative; the copies stay
+ * dst steps are positive, but for memory with strides; src steps may be 0 or negative; the copies stay
  * inside the source.  ERROR and UNRESOLVED: dst, run and the axes' n and dst
  * say which bytes they would give; src_off and src mean nothing.
  *
@@ -106,6 +106,18 @@ void ck_cursor_init_box(struct ck_cursor *cur, const struct ck_catalog *img,
 			const struct ck_resolved *resolved,
 			const struct ck_tensor *t, const struct ck_box *box);
 /*
+ * The same elements, to memory in which neighbours along dimension d are
+ * stride[d] elements apart; negative too: then dst of a segment, and of its
+ * axes, is a difference modulo 2^64 from the box's first element.  Not for
+ * ck_cursor_init_alt().
+ */
+void ck_cursor_init_box_strided(struct ck_cursor *cur,
+				const struct ck_catalog *img,
+				const struct ck_resolved *resolved,
+				const struct ck_tensor *t,
+				const struct ck_box *box,
+				const int64_t *stride);
+/*
  * Of them only bytes [pos, pos + len), to buffer offsets [0, len).  The caller
  * has checked the range.
  */
@@ -130,6 +142,33 @@ void ck_cursor_init_alt(struct ck_cursor *cur, const struct ck_cursor *from,
  * which then is the difference.
  */
 bool ck_cursor_next(struct ck_cursor *cur, struct ck_seg *seg);
+
+/*
+ * Turns the axes of @seg, which is not an edge, so that it goes through its
+ * source from the front to the back, axes that stay where they are last; *end:
+ * behind its last byte.  False, and it is as it was: its copies lie across each
+ * other in the source.
+ */
+bool ck_seg_in_order(struct ck_seg *seg, uint64_t *end);
+
+/*
+ * Of a segment in order, the elements that begin in bytes [lo, hi) of the
+ * source; as segments, in their order there.
+ */
+struct ck_seg_cut {
+	const struct ck_seg *seg;
+	uint64_t dims[CK_SEG_AXES + 1]; /* of axes that move, and of a run */
+	unsigned nr; /* axes that move */
+	struct ck_range range;
+};
+void ck_seg_cut_init(struct ck_seg_cut *cut, const struct ck_seg *seg,
+		     uint64_t lo, uint64_t hi);
+bool ck_seg_cut_next(struct ck_seg_cut *cut, struct ck_seg *part);
+
+/* Copies @run bytes from @src to @dst, and so along each of @nr axes. */
+#define CK_COPY_AXES (CK_SEG_AXES + 2)
+void ck_copy_axes(const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+		  unsigned char *dst, const unsigned char *src);
 
 /* The first byte of @t that no cell covers; t->size if there is none. */
 uint64_t ck_tensor_first_hole(const struct ck_catalog *img,

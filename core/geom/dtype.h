@@ -63,7 +63,7 @@ struct ck_dtype_info {
 	uint8_t size; /* bytes an element; 0 where elements are not whole bytes */
 };
 
-/* Never NULL for 0 <= @dt < CK_DT_NR; the name of CK_DT_NONE is "unknown". */
+/* Never NULL; of what is none, and of CK_DT_NONE, "unknown". */
 const struct ck_dtype_info *ck_dtype_info(enum ck_dtype dt);
 /* Each returns CK_DT_NONE for a name that it does not know. */
 enum ck_dtype ck_dtype_by_name(const char *name, size_t len);

@@ -23,6 +23,18 @@ bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out)
 	return true;
 }
 
+bool ck_dims_strides(const uint64_t *dims, unsigned rank, int64_t *stride)
+{
+	uint64_t step = 1;
+
+	for (unsigned d = rank; d-- > 0;) {
+		stride[d] = (int64_t)step;
+		if (!ck_mul_ok(step, dims[d], &step))
+			return false;
+	}
+	return true;
+}
+
 uint64_t ck_box_volume(const struct ck_box *box)
 {
 	uint64_t volume = 1;

@@ -18,6 +18,8 @@ struct ck_box {
 
 /* Elements of dims[0..rank); false: it overflows CK_SIZE_MAX. */
 bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out);
+/* Strides of row-major order over @dims; false: overflow. */
+bool ck_dims_strides(const uint64_t *dims, unsigned rank, int64_t *stride);
 uint64_t ck_box_volume(const struct ck_box *box);
 /* The common part; false if it is empty, and then *out means nothing. */
 bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,

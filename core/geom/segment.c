@@ -11,7 +11,6 @@
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -161,7 +160,8 @@ static void set_axes(struct ck_cursor *cur, struct ck_seg *seg,
 static void set_edge(const struct ck_cursor *cur, struct ck_seg *seg,
 		     struct axes *a)
 {
-	assert(a->nr == 0 && a->run == cur->elem);
+	if (a->nr || a->run != cur->elem) /* a part of one element only */
+		set_error(seg, EINVAL);
 	a->run = cur->cut;
 	seg->src_off += cur->skip;
 	seg->dst += cur->skip;

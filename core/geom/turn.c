@@ -9,7 +9,6 @@
 
 #include "core/base/check.h"
 
-#include <assert.h>
 #include <string.h>
 
 void ck_turn_begin(struct ck_turn_walk *w, const struct ck_turn *t,
@@ -52,8 +51,9 @@ bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out)
 		next_band(w);
 	}
 	while (w->at - w->run_at >= w->t->run[w->run].nr) {
+		if (w->run + 1 >= w->t->nr_runs)
+			return false;
 		w->run_at += w->t->run[w->run++].nr;
-		assert(w->run < w->t->nr_runs);
 	}
 	run = &w->t->run[w->run];
 	out->nr_rows = CK_MIN(w->run_at + run->nr, w->at_end) - w->at;

@@ -50,7 +50,12 @@ struct ck_turn_walk {
 /* Elements [first, first + nr) of what is shown, in tiles of up to @max. */
 void ck_turn_begin(struct ck_turn_walk *w, const struct ck_turn *t,
 		   uint64_t first, uint64_t nr, uint64_t max);
+/* False: it is at its end, or, not ck_turn_ended(), the runs are too short. */
 bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out);
+static inline bool ck_turn_ended(const struct ck_turn_walk *w)
+{
+	return w->at == w->at_end && w->pos == w->end;
+}
 /* A tile's elements of @size bytes, row-major in @in, to where they go. */
 void ck_turn_copy(const struct ck_turn *t, const struct ck_turn_tile *tile,
 		  unsigned size, const void *in, void *out);

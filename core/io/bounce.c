@@ -119,96 +119,7 @@ struct block {
 	uint64_t stage;
 };
 
-/* Copies of @run bytes along two axes, in squares that fit the cache. */
-#define SQUARE 32
-#define COPY(size)                                                            \
-	static void copy_##size(unsigned char *dst, const unsigned char *src, \
-				const struct ck_seg_axis *a,                  \
-				const struct ck_seg_axis *b)                  \
-	{                                                                     \
-		for (uint64_t i = 0; i < a->n; i++)                           \
-			for (uint64_t j = 0; j < b->n; j++)                   \
-				memcpy(dst + (int64_t)i * a->dst +            \
-					       (int64_t)j * b->dst,           \
-				       src + (int64_t)i * a->src +            \
-					       (int64_t)j * b->src,           \
-				       size);                                 \
-	}
-COPY(1)
-COPY(2)
-COPY(4)
-COPY(8)
-COPY(16)
-
-static void copy_any(unsigned char *dst, const unsigned char *src,
-		     const struct ck_seg_axis *a, const struct ck_seg_axis *b,
-		     uint64_t run)
-{
-	switch (run) {
-	case 1:
-		copy_1(dst, src, a, b);
-		return;
-	case 2:
-		copy_2(dst, src, a, b);
-		return;
-	case 4:
-		copy_4(dst, src, a, b);
-		return;
-	case 8:
-		copy_8(dst, src, a, b);
-		return;
-	case 16:
-		copy_16(dst, src, a, b);
-		return;
-	}
-	for (uint64_t i = 0; i < a->n; i++)
-		for (uint64_t j = 0; j < b->n; j++)
-			memcpy(dst + (int64_t)i * a->dst + (int64_t)j * b->dst,
-			       src + (int64_t)i * a->src + (int64_t)j * b->src,
-			       run);
-}
-
-static void copy_squares(unsigned char *dst, const unsigned char *src,
-			 const struct ck_seg_axis *a,
-			 const struct ck_seg_axis *b, uint64_t run)
-{
-	for (uint64_t i = 0; i < a->n; i += SQUARE) {
-		struct ck_seg_axis sa = *a;
-
-		sa.n = CK_MIN(SQUARE, a->n - i);
-		for (uint64_t j = 0; j < b->n; j += SQUARE) {
-			struct ck_seg_axis sb = *b;
-
-			sb.n = CK_MIN(SQUARE, b->n - j);
-			copy_any(
-				dst + (int64_t)i * a->dst + (int64_t)j * b->dst,
-				src + (int64_t)i * a->src + (int64_t)j * b->src,
-				&sa, &sb, run);
-		}
-	}
-}
-
-/* Moves to the end of @ax the axis with the shortest step, in @buf or not. */
-static void short_step_last(struct ck_seg_axis *ax, unsigned nr, bool in_buf)
-{
-	unsigned low = 0;
-	struct ck_seg_axis last;
-
-	for (unsigned i = 1; i < nr; i++)
-		if (in_buf ? ax[i].dst < ax[low].dst :
-			     step_of(&ax[i]) < step_of(&ax[low]))
-			low = i;
-	if (!nr)
-		return;
-	last = ax[nr - 1];
-	ax[nr - 1] = ax[low];
-	ax[low] = last;
-}
-
-/*
- * The axes of the copies of @nr stretches, which are evenly spaced; behind,
- * the two along which a square has its neighbours in the buffer and here.
- */
+/* The axes of the copies of @nr stretches, which are evenly spaced. */
 static unsigned copy_axes(const struct shape *sh, const struct block *b,
 			  unsigned nr_blocks,
 			  struct ck_seg_axis ax[CK_SEG_AXES + 2])
@@ -226,10 +137,6 @@ static unsigned copy_axes(const struct shape *sh, const struct block *b,
 			(struct ck_seg_axis){ nr_blocks,
 					      (int64_t)(b[1].stage - b->stage),
 					      (int64_t)(b[1].dst - b->dst) };
-	while (nr < 2)
-		ax[nr++] = (struct ck_seg_axis){ 1, 0, 0 };
-	short_step_last(ax, nr, true);
-	short_step_last(ax, nr - 1, false);
 	return nr;
 }
 
@@ -248,20 +155,14 @@ static void scatter(const struct shape *sh, const struct block *b,
 		    unsigned nr_blocks, unsigned char *buf,
 		    unsigned char *stage, bool back)
 {
-	struct ck_seg_axis ax[CK_SEG_AXES + 2];
+	struct ck_seg_axis ax[CK_COPY_AXES];
 	unsigned nr = copy_axes(sh, b, nr_blocks, ax);
-	struct ck_seg rest = { .nax = (uint8_t)(nr - 2) };
-	unsigned char *to = back ? stage : buf, *from = back ? buf : stage;
-	struct ck_runs it;
+	unsigned char *here = stage + b->stage + b->first;
 
 	if (back)
 		turn_round(ax, nr);
-	memcpy(rest.ax, ax, rest.nax * sizeof(ax[0]));
-	rest.src_off = back ? b->dst : b->stage + b->first;
-	rest.dst = back ? b->stage + b->first : b->dst;
-	for (ck_runs_init(&it, &rest); !it.done; ck_runs_step(&it))
-		copy_squares(to + it.dst, from + it.src, &ax[nr - 2],
-			     &ax[nr - 1], sh->run);
+	ck_copy_axes(ax, nr, sh->run, back ? here : buf + b->dst,
+		     back ? buf + b->dst : here);
 }
 
 /* Whether @b[0], @b[1] are as far apart as @b[1], @b[2], and alike. */
@@ -357,7 +258,7 @@ static int finish_group(struct group *g, struct ck_err *err)
 	g->used = 0;
 	for (unsigned i = 0; i < nr; i++)
 		if (g->io[i].res && why.code)
-			return ck_fail(err, why.code, "%s", why.msg);
+			return ck_fail_as(err, &why);
 		else if (g->io[i].res)
 			return ck_bytes_fail(g->r, g->b, g->v[i].src,
 					     g->v[i].len, -g->io[i].res, err);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* What a person knows a source by. */
 const char *ck_bytes_name(const struct ck_reader *r, uint32_t src)
 {
 	const struct ck_catalog *img = r->in.img;
@@ -17,6 +16,17 @@ const char *ck_bytes_name(const struct ck_reader *r, uint32_t src)
 	if (img->srcs[src].kind == CK_SRC_MEM)
 		return "(bytes of the index)";
 	return ck_catalog_str(img, img->srcs[src].name, NULL);
+}
+
+void ck_bytes_place(const struct ck_reader *r, uint32_t src, uint64_t off,
+		    struct ck_err *err)
+{
+	const struct ck_src *s = &r->in.img->srcs[src];
+
+	if (s->kind == CK_SRC_CODEC) /* @off is of what it was decoded to */
+		off = s->off;
+	if (s->kind != CK_SRC_MEM)
+		ck_err_place(err, ck_bytes_name(r, src), off);
 }
 
 static int get_mem(struct ck_reader *r, struct ck_bytes *b, struct ck_err *err)
@@ -49,8 +59,8 @@ int ck_bytes_get(struct ck_reader *r, uint32_t src, struct ck_bytes *b,
 	case CK_SRC_CODEC:
 		return ck_decomp_cache_get(r->spool, src, b, err);
 	case CK_SRC_ABSENT:
-		return ck_fail(err, EIO, "%s: is not here",
-			       ck_bytes_name(r, src));
+		return ck_fail_at(err, EIO, ck_bytes_name(r, src), CK_NOWHERE,
+				  "%s: is not here", ck_bytes_name(r, src));
 	default:
 		return ck_fail(err, EOPNOTSUPP,
 			       "source %u: kind %u cannot be read", src,
@@ -78,9 +88,12 @@ void ck_bytes_put(struct ck_reader *r, struct ck_bytes *b)
 int ck_bytes_fail(const struct ck_reader *r, const struct ck_bytes *b,
 		  uint64_t off, uint64_t len, int code, struct ck_err *err)
 {
-	return ck_fail(err, code, "%s: %llu bytes at byte %llu: %s",
-		       ck_bytes_name(r, b->src), (unsigned long long)len,
-		       (unsigned long long)off, strerror(code));
+	ck_fail(err, code, "%s: %llu bytes at byte %llu: %s",
+		ck_bytes_name(r, b->src), (unsigned long long)len,
+		(unsigned long long)off, strerror(code));
+	if (err)
+		ck_bytes_place(r, b->src, off, err);
+	return -code;
 }
 
 int ck_bytes_read(struct ck_reader *r, const struct ck_bytes *b, void *buf,
@@ -95,13 +108,15 @@ int ck_bytes_read(struct ck_reader *r, const struct ck_bytes *b, void *buf,
 			    .nr_iov = 1 };
 	struct ck_err why;
 
-	if (!ck_range_ok(off, len, b->len))
-		return ck_fail(err, EIO,
-			       "%s: expected %llu bytes at byte %llu, but it "
-			       "has %llu",
-			       ck_bytes_name(r, b->src),
-			       (unsigned long long)len, (unsigned long long)off,
-			       (unsigned long long)b->len);
+	if (!ck_range_ok(off, len, b->len)) {
+		ck_fail(err, EIO,
+			"%s: expected %llu bytes at byte %llu, but it has %llu",
+			ck_bytes_name(r, b->src), (unsigned long long)len,
+			(unsigned long long)off, (unsigned long long)b->len);
+		if (err)
+			ck_bytes_place(r, b->src, CK_MAX(off, b->len), err);
+		return -EIO;
+	}
 	if (b->mem) {
 		memcpy(buf, b->mem + off, len);
 		return 0;
@@ -110,7 +125,7 @@ int ck_bytes_read(struct ck_reader *r, const struct ck_bytes *b, void *buf,
 	ck_stat_add(&r->stats.source_reads, 1);
 	ck_stat_add(&r->stats.source_bytes, len);
 	if (io.res && why.code)
-		return ck_fail(err, why.code, "%s", why.msg);
+		return ck_fail_as(err, &why);
 	if (io.res)
 		return ck_bytes_fail(r, b, off, len, -io.res, err);
 	return ck_bytes_recheck(r, b, err);

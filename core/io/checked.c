@@ -180,17 +180,18 @@ static int check_block(struct ck_checked *s, const struct ck_engine_ops *engine,
 	if (ret == GOOD)
 		set_good(f, k);
 	if (ret <= 0)
-		return ret ? ck_fail(err, -ret, "%s: block %llu: %s", name,
-				     (unsigned long long)k, strerror(-ret)) :
+		return ret ? ck_fail_at(err, -ret, name, off,
+					"%s: block %llu: %s", name,
+					(unsigned long long)k, strerror(-ret)) :
 			     0;
-	return ck_fail(err, EIO,
-		       "%s: block %llu, bytes %llu to %llu: not what was "
-		       "sealed%s",
-		       name, (unsigned long long)k, (unsigned long long)off,
-		       (unsigned long long)end,
-		       ret == EDITED ? ", and is being edited, or was when its "
-				       "mount died" :
-				       "");
+	return ck_fail_at(
+		err, EIO, name, off,
+		"%s: block %llu, bytes %llu to %llu: not what was sealed%s",
+		name, (unsigned long long)k, (unsigned long long)off,
+		(unsigned long long)end,
+		ret == EDITED ? ", and is being edited, or was when its mount "
+				"died" :
+				"");
 }
 
 int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
@@ -201,12 +202,13 @@ int ck_checked_use(struct ck_checked *s, const struct ck_engine_ops *engine,
 	int ret;
 
 	if (f->other_size)
-		return ck_fail(err, EIO,
-			       "%s: not what was sealed, which was %llu bytes "
-			       "long",
-			       name, (unsigned long long)f->size);
+		return ck_fail_at(err, EIO, name, CK_NOWHERE,
+				  "%s: not what was sealed, which was %llu "
+				  "bytes long",
+				  name, (unsigned long long)f->size);
 	if (!f->known)
-		return ck_fail(err, EIO, "%s: is not in the manifest", name);
+		return ck_fail_at(err, EIO, name, CK_NOWHERE,
+				  "%s: is not in the manifest", name);
 	if (!len || !ck_range_ok(off, len, f->size))
 		return 0; /* the reader says what is wrong with that */
 	ret = check_block(s, engine, src, fd, name, 0, err);

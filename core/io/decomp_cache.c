@@ -8,6 +8,8 @@
  */
 #include "core/io/decomp_cache_priv.h"
 
+#include "core/base/helpers.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,6 +73,7 @@ void ck_decomp_cache_free(struct ck_decomp_cache *sp)
 		close(sp->dirfd);
 	pthread_cond_destroy(&sp->changed);
 	pthread_mutex_destroy(&sp->lock);
+	free(sp->wanted);
 	free(sp->path);
 	free(sp);
 }
@@ -167,6 +170,12 @@ static int make(struct ck_decomp_cache *sp, struct ck_decomp_item *item,
 		return ck_fail(err, EIO, "spool %s: %s; -o spool=DIR", sp->path,
 			       strerror(sp->dir_errno));
 	pthread_mutex_lock(&sp->lock);
+	if (!sp->wanted)
+		sp->wanted = ck_decomp_cache_wanted(sp->r->in.img);
+	if (!sp->wanted) {
+		pthread_mutex_unlock(&sp->lock);
+		return ck_no_memory(err);
+	}
 	while (sp->nr_fds >= sp->max_fds && drop_one(sp))
 		;
 	do
@@ -214,10 +223,16 @@ static struct ck_decomp_item *add(struct ck_decomp_cache *sp, uint32_t src)
 	return item;
 }
 
-/* The item, with the caller as a user; item->decoding: he is to make it. */
-static struct ck_decomp_item *take(struct ck_decomp_cache *sp, uint32_t src)
+/*
+ * The item, with the caller as a user; item->decoding: he is to make it.  NULL:
+ * -ENOMEM, or -EINTR.
+ */
+static struct ck_decomp_item *take(struct ck_decomp_cache *sp, uint32_t src,
+				   int *ret)
 {
 	struct ck_decomp_item *item;
+
+	*ret = -ENOMEM;
 
 	pthread_mutex_lock(&sp->lock);
 	for (;;) {
@@ -233,7 +248,11 @@ static struct ck_decomp_item *take(struct ck_decomp_cache *sp, uint32_t src)
 			item = add(sp, src);
 			break;
 		}
-		pthread_cond_wait(&sp->changed, &sp->lock);
+		if (!ck_stop_wait(&sp->changed, &sp->lock)) {
+			item = NULL;
+			*ret = -EINTR;
+			break;
+		}
 	}
 	pthread_mutex_unlock(&sp->lock);
 	return item;
@@ -296,9 +315,11 @@ int ck_decomp_cache_get(struct ck_decomp_cache *sp, uint32_t src,
 	ret = ck_bytes_get(sp->r, parent, &pb, err);
 	if (ret)
 		return ret;
-	item = take(sp, src);
+	item = take(sp, src, &ret);
 	if (!item) {
-		ret = ck_no_memory(err);
+		ret = ck_fail(err, -ret, "%s: %s", ck_bytes_name(sp->r, src),
+			      ret == -EINTR ? "unpacking was interrupted" :
+					      "no memory");
 	} else if (item->decoding) {
 		ret = make(sp, item, err);
 		finish(sp, item, ret);

@@ -26,13 +26,16 @@ struct ck_decomp_cache {
 	unsigned decoders;
 	unsigned nr_fds, max_fds; /* a part of RLIMIT_NOFILE */
 	uint64_t max, held;
+	uint64_t *wanted; /* of each source, once asked for; see below */
 	struct ck_decomp_item list; /* the ring's head */
 };
 
 /* Room for @more bytes of @item, at the cost of idle items; false: none. */
 bool ck_decomp_cache_reserve(struct ck_decomp_cache *sp,
 			     struct ck_decomp_item *item, uint64_t more);
-/* decomp_cache_zstd.c: fills item->fd and item->len. */
+/* decomp_cache_zstd.c: no item may unpack to more bytes; NULL: no memory. */
+uint64_t *ck_decomp_cache_wanted(const struct ck_catalog *img);
+/* Fills item->fd and item->len. */
 int ck_decomp_cache_decode(struct ck_decomp_cache *sp,
 			   struct ck_decomp_item *item, struct ck_err *err);
 

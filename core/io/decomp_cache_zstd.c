@@ -2,13 +2,18 @@
 /*
  * decomp_cache_zstd.c - one compressed item, as a stream, into its file
  *
- * The bytes are untrusted: the window is bounded, the output by the room in
- * the spool, and input that ends inside a frame is refused.
+ * The bytes are untrusted: the window is bounded, the output by what is wanted
+ * of the item and by the room in the spool, and input that ends inside a frame is
+ * refused.
  */
 #include "core/io/decomp_cache_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/limits.h"
+#include "core/base/helpers.h"
+#include "core/geom/dtype.h"
+#include "core/geom/range.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,6 +23,66 @@
 #define IN_LEN (UINT64_C(128) << 10)
 #define OUT_LEN (UINT64_C(128) << 10)
 
+/* ---- how much is wanted ---- */
+
+/*
+ * Up to where @c's bytes may lie in its source.  Of an item only its size is
+ * known, which the elements and their description make up; else it is all known.
+ */
+static uint64_t end_of(const struct ck_catalog *img, const struct ck_chunk *c,
+		       unsigned rank)
+{
+	const struct ck_layout *l = &img->layouts[c->layout];
+	const uint64_t *len = img->dims + l->len;
+	const uint64_t *flat = img->dims + c->corner + rank;
+	unsigned elem = ck_dtype_info(l->dtype)->size;
+	__int128 end = 1;
+
+	if (l->flags & CK_LAYOUT_FLAT) {
+		end = flat[1] - flat[0];
+	} else if (l->flags & CK_LAYOUT_DEFERRED || l->stride == CK_NONE) {
+		for (unsigned d = 0; d < rank; d++)
+			end *= len[d]; /* checked: no more than CK_SIZE_MAX */
+	} else {
+		for (unsigned d = 0; d < rank; d++) {
+			int64_t step = (int64_t)img->dims[l->stride + d];
+
+			end += step > 0 && len[d] ?
+				       (__int128)(len[d] - 1) * step :
+				       0;
+		}
+	}
+	end = end * elem + (l->flags & CK_LAYOUT_DEFERRED ? 0 : c->off);
+	return end > (__int128)CK_SIZE_MAX ? CK_SIZE_MAX : (uint64_t)end;
+}
+
+uint64_t *ck_decomp_cache_wanted(const struct ck_catalog *img)
+{
+	uint64_t *end = calloc(img->nr_srcs + 1u, sizeof(*end));
+
+	for (uint32_t i = 0; end && i < img->nr_tensors; i++) {
+		const struct ck_tensor *t = &img->tensors[i];
+
+		for (uint32_t k = t->first; k < t->first + t->nr_all; k++) {
+			const struct ck_chunk *c = &img->chunks[k];
+			uint64_t *to = &end[c->src];
+
+			if (img->srcs[c->src].kind == CK_SRC_CODEC)
+				*to = CK_MAX(*to, end_of(img, c, t->grid_rank));
+		}
+	}
+	for (uint32_t i = 0; end && i < img->nr_objects; i++) {
+		const struct ck_object *o = &img->objects[i];
+
+		end[o->src] = CK_MAX(end[o->src], o->off + o->len);
+	}
+	for (uint32_t i = 0; end && i < img->nr_srcs; i++)
+		end[i] += CK_MAX_ITEM_REST;
+	return end;
+}
+
+/* ---- the stream ---- */
+
 struct stream {
 	struct ck_decomp_cache *sp;
 	struct ck_decomp_item *item;
@@ -26,6 +91,7 @@ struct stream {
 	ZSTD_DStream *z;
 	unsigned char *in, *out;
 	size_t hint; /* 0: at the end of a frame */
+	uint64_t most; /* bytes that it may unpack to */
 	struct ck_err *err;
 };
 
@@ -88,6 +154,13 @@ static int feed(struct stream *st, size_t len, uint64_t at)
 		if (ZSTD_isError(st->hint))
 			return bad(st, at + before,
 				   ZSTD_getErrorName(st->hint));
+		if (out.pos > st->most - st->item->len)
+			return bad(st, at + before,
+				   "it unpacks to more than the tensor has");
+		if (ck_stopped())
+			return ck_fail(st->err, EINTR,
+				       "%s: unpacking was interrupted",
+				       st->name);
 		ret = write_out(st, out.pos);
 		if (ret)
 			return ret;
@@ -132,6 +205,7 @@ int ck_decomp_cache_decode(struct ck_decomp_cache *sp,
 			     .src = src,
 			     .name = ck_bytes_name(sp->r, item->src),
 			     .hint = 1,
+			     .most = sp->wanted[item->src],
 			     .err = err };
 	ck_auto_free unsigned char *buf = malloc(IN_LEN + OUT_LEN);
 	int ret;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct ck_engine_ops *const engines[] = { &ck_engine_plain,
 						       &ck_engine_uring };
@@ -47,11 +48,13 @@ const struct ck_engine_ops *ck_engine_choose(const char *name,
 struct mine {
 	struct ck_engine *e;
 	const struct ck_engine_ops *ops;
+	pid_t pid; /* after a fork() the ring is the parent's */
 };
 
 static _Thread_local struct mine mine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
+static bool no_key; /* nothing would close it */
 
 static void close_mine(void *value)
 {
@@ -64,17 +67,21 @@ static void close_mine(void *value)
 
 static void make_key(void)
 {
-	if (pthread_key_create(&key, close_mine))
-		abort();
+	no_key = pthread_key_create(&key, close_mine) != 0;
 }
 
 struct ck_engine *ck_engine_mine(const struct ck_engine_ops *ops)
 {
-	if (mine.e && mine.ops == ops)
+	pid_t pid = getpid();
+
+	if (mine.e && mine.ops == ops && mine.pid == pid)
 		return mine.e;
 	pthread_once(&once, make_key);
+	if (no_key)
+		return ck_engine_plain.open(NULL); /* holds nothing */
 	close_mine(&mine);
 	mine.ops = ops;
+	mine.pid = pid;
 	mine.e = ops->open(NULL);
 	/* E.g. one descriptor too many: slower, but it works. */
 	if (!mine.e)

@@ -16,9 +16,6 @@ void ck_io_advance(struct ck_io *io, size_t n);
 /* Does what is left of @io with preadv, pwritev or fdatasync; sets res. */
 void ck_io_finish(struct ck_io *io);
 
-/* For tests: the result of an operation that the ring should refuse. */
-int ck_engine_ring_try_nop(struct ck_engine *e);
-
 /* What to make of a completion of @io, for tests of failures. */
 static inline int ck_io_fault(const struct ck_io *io, int res)
 {

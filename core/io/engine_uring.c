@@ -28,12 +28,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ENTRIES 64
 #define MANY 16 /* requests: of 1 MiB each is 64 KiB at most */
 #define FOLLOWED 1024 /* descriptors whose last place is remembered */
 #define NEAR (UINT64_C(4) << 20) /* threads overtake each other */
+#define UNDER_WAY 1 /* no result of a request */
+#define MAX_NAPS 10000 /* milliseconds */
 
 /* Where each file was read last, by any thread; wrong costs only time. */
 static _Atomic uint64_t last_end[FOLLOWED];
@@ -199,22 +202,50 @@ static bool complete(struct ck_io *io, int res, bool warm)
 	return false;
 }
 
-/* Waits for @nr completions; puts what needs another turn into u->left. */
-static unsigned reap(struct uring *u, unsigned nr, bool warm)
+/*
+ * One completion, or NULL: the kernel does not let us wait, and none came for a
+ * while.
+ */
+static struct io_uring_cqe *wait_for_one(struct uring *u)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+	struct io_uring_cqe *cqe;
+	unsigned naps = 0;
+
+	for (;;) {
+		int ret = io_uring_wait_cqe(&u->ring, &cqe);
+
+		if (!ret)
+			return cqe;
+		if (ret == -EINTR || ret == -EAGAIN)
+			continue;
+		if (!io_uring_peek_cqe(&u->ring, &cqe))
+			return cqe;
+		if (naps++ == MAX_NAPS)
+			return NULL;
+		nanosleep(&nap, NULL);
+	}
+}
+
+/*
+ * Waits for @nr completions; puts what needs another turn into u->left.  *lost:
+ * how many did not come.
+ */
+static unsigned reap(struct uring *u, unsigned nr, bool warm, unsigned *lost)
 {
 	unsigned again = 0;
 
 	while (nr) {
-		struct io_uring_cqe *cqe;
+		struct io_uring_cqe *cqe = wait_for_one(u);
 		struct ck_io *io;
-		int ret = io_uring_wait_cqe(&u->ring, &cqe);
+		int ret;
 
-		if (ret == -EINTR || ret == -EAGAIN)
-			continue;
-		/* The kernel still writes to memory of our callers. */
-		if (ret)
-			abort();
+		if (!cqe) {
+			*lost = nr;
+			break;
+		}
 		io = io_uring_cqe_get_data(cqe);
+		io->res = 0;
 		ret = cqe->res;
 		io_uring_cqe_seen(&u->ring, cqe);
 		nr--;
@@ -242,16 +273,35 @@ static void prepare(struct io_uring_sqe *sqe, struct ck_io *io, bool warm)
 	io_uring_sqe_set_data(sqe, io);
 }
 
+/*
+ * The ring is no longer used.  Of the requests @all, @nr, the first @sent are
+ * with the kernel, or were; @again of them, u->left, are not any more.
+ */
+static void give_up(struct uring *u, struct ck_io *const *all, unsigned nr,
+		    unsigned sent, unsigned again)
+{
+	io_uring_queue_exit(&u->ring); /* cancels */
+	u->broken = true;
+	for (unsigned i = 0; i < sent; i++)
+		if (all[i]->res == UNDER_WAY)
+			all[i]->res = -EIO;
+	for (unsigned i = sent; i < nr; i++)
+		ck_io_finish(all[i]);
+	for (unsigned i = 0; i < again; i++)
+		ck_io_finish(u->left[i]);
+}
+
 /* Submits u->left[0, nr); returns how many need another turn. */
 static unsigned turn(struct uring *u, unsigned nr, bool warm)
 {
-	unsigned sent = 0, again;
-	struct ck_io *unsent[ENTRIES];
+	unsigned sent = 0, again, lost = 0;
+	struct ck_io *all[ENTRIES];
 
 	for (unsigned i = 0; i < nr; i++) {
-		struct ck_io *io = u->left[i];
+		struct ck_io *io = all[i] = u->left[i];
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 
+		io->res = UNDER_WAY;
 		prepare(sqe, io, warm);
 	}
 	while (sent < nr) {
@@ -263,17 +313,11 @@ static unsigned turn(struct uring *u, unsigned nr, bool warm)
 			break;
 		sent += (unsigned)ret;
 	}
-	/* Entries are taken in order, so these never reached the kernel. */
-	memcpy(unsent, u->left + sent, (nr - sent) * sizeof(*unsent));
-	again = reap(u, sent, warm);
-	if (sent == nr)
+	/* Entries are taken in order: the others never reached the kernel. */
+	again = reap(u, sent, warm, &lost);
+	if (sent == nr && !lost)
 		return again;
-	io_uring_queue_exit(&u->ring);
-	u->broken = true;
-	for (unsigned i = 0; i < nr - sent; i++)
-		ck_io_finish(unsent[i]);
-	for (unsigned i = 0; i < again; i++)
-		ck_io_finish(u->left[i]);
+	give_up(u, all, nr, sent, again);
 	return 0;
 }
 
@@ -343,23 +387,6 @@ static void run_uring(struct ck_engine *e, struct ck_io *io, unsigned nr)
 		}
 	}
 	run_left(u, nr_left);
-}
-
-int ck_engine_ring_try_nop(struct ck_engine *e)
-{
-	struct uring *u = (struct uring *)e;
-	struct io_uring_cqe *cqe;
-	int ret;
-
-	io_uring_prep_nop(io_uring_get_sqe(&u->ring));
-	ret = io_uring_submit_and_wait(&u->ring, 1);
-	if (ret >= 0)
-		ret = io_uring_wait_cqe(&u->ring, &cqe);
-	if (ret < 0)
-		return ret;
-	ret = cqe->res;
-	io_uring_cqe_seen(&u->ring, cqe);
-	return ret;
 }
 
 const struct ck_engine_ops ck_engine_uring = {

@@ -8,7 +8,7 @@
  */
 #include "core/io/files.h"
 
-#include "core/io/writer_lock.h"
+#include "core/root/writer_lock.h"
 #include "core/io/self_writes.h"
 
 #include "core/base/auto.h"
@@ -94,11 +94,6 @@ void ck_files_free(struct ck_files *f)
 	free(f);
 }
 
-unsigned ck_files_open_now(const struct ck_files *f)
-{
-	return f->nr_open;
-}
-
 static void unlist(struct ck_files *f, const struct entry *s)
 {
 	struct entry *v = f->entries.v;
@@ -171,17 +166,20 @@ static int compare(const struct ck_files *f, uint32_t src,
 	const char *name = name_of(f, src);
 
 	if ((uint64_t)st->st_size < id->size)
-		return ck_fail(err, EIO, "%s: expected %llu bytes, found %llu",
-			       name, (unsigned long long)id->size,
-			       (unsigned long long)st->st_size);
+		return ck_fail_at(err, EIO, name, (uint64_t)st->st_size,
+				  "%s: expected %llu bytes, found %llu", name,
+				  (unsigned long long)id->size,
+				  (unsigned long long)st->st_size);
 	if (st->st_ino != id->ino)
-		return ck_fail(err, ESTALE, "%s: was replaced by another file",
-			       name);
+		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
+				  "%s: was replaced by another file", name);
 	if ((uint64_t)st->st_size != id->size || !same_time(f, src, st))
-		return ck_fail(err, ESTALE,
-			       "%s: was changed since it was described", name);
+		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
+				  "%s: was changed since it was described",
+				  name);
 	if (!st->st_nlink)
-		return ck_fail(err, EIO, "%s: was deleted", name);
+		return ck_fail_at(err, EIO, name, CK_NOWHERE, "%s: was deleted",
+				  name);
 	return 0;
 }
 
@@ -197,8 +195,9 @@ static int check_fd(const struct ck_files *f, uint32_t src, int fd,
 	do {
 		since = self_writes ? ck_self_writes_clock(self_writes) : 0;
 		if (fstat(fd, &st))
-			return ck_fail(err, errno, "%s: %s", name_of(f, src),
-				       strerror(errno));
+			return ck_fail_at(err, errno, name_of(f, src),
+					  CK_NOWHERE, "%s: %s", name_of(f, src),
+					  strerror(errno));
 		ret = compare(f, src, &st, err);
 	} while (ret == -ESTALE && self_writes &&
 		 !ck_self_writes_still(self_writes, src, since));
@@ -221,6 +220,8 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 			      ck_root_open_file(f->in.root, name_of(f, src),
 						&fd, &st, err);
 	while ((ret == -EMFILE || ret == -ENFILE) && close_one(f));
+	if (ret && err)
+		ck_err_place(err, name_of(f, src), CK_NOWHERE);
 	if (ret == -ENOENT || ret == -ENOTDIR) {
 		if (err)
 			err->code = EIO;
@@ -233,8 +234,9 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 
 		return replaced ? replaced : ret;
 	}
-	if (!ret)
-		ret = check_fd(f, src, fd, err);
+	if (!ret) /* our own writes change what is right: look again */
+		ret = f->in.self_writes ? check_fd(f, src, fd, err) :
+					  compare(f, src, &st, err);
 	if (ret)
 		return ret;
 	*out = ck_steal_fd(fd);
@@ -344,7 +346,7 @@ int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 {
 	bool pinned = false;
 	uint32_t found;
-	int ret;
+	int ret, own;
 
 	pthread_mutex_lock(&f->lock);
 	found = pin(f, src, fd);
@@ -356,13 +358,14 @@ int ck_files_get(struct ck_files *f, uint32_t src, int *fd, struct ck_err *err)
 		put_changed(f, src);
 	}
 	ret = open_src(f, src, fd, err);
+	own = ret ? -1 : *fd;
 	if (!ret)
 		ret = hold(f, src, fd, &pinned, err);
 	if (!ret && !pinned)
 		ret = insert(f, src, fd, err);
-	if (ret)
+	if (ret || (*fd == own && !f->in.write))
 		return ret;
-	/* The entry may be another thread's, and older than our look. */
+	/* The entry is another thread's, and older than our look; or we waited. */
 	ret = check_fd(f, src, *fd, err);
 	if (ret)
 		ck_files_put(f, src);

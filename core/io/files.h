@@ -38,6 +38,5 @@ void ck_files_put(struct ck_files *f, uint32_t src);
 /* Whether bytes read since ck_files_get() gave the pinned @fd may be used. */
 int ck_files_recheck(const struct ck_files *f, uint32_t src, int fd,
 		     struct ck_err *err);
-unsigned ck_files_open_now(const struct ck_files *f);
 
 #endif

@@ -13,6 +13,7 @@ void ck_plan_reset(struct ck_plan *p)
 	p->op = CK_IO_READ;
 }
 
+/* False: full. */
 bool ck_plan_add(struct ck_plan *p, const struct ck_plan_run *run)
 {
 	struct ck_plan_run *last = p->nr_run ? &p->run[p->nr_run - 1] : NULL;

@@ -52,6 +52,8 @@ struct ck_file_layer {
 	/* These bytes have one now; @fd is the source, for what is near. */
 	int (*put)(void *ctx, uint32_t src, int fd, const struct iovec *iov,
 		   uint64_t off, uint64_t len);
+	/* What was put so far is found when this process is killed. */
+	int (*keep)(void *ctx, struct ck_err *err);
 	/* All that was put is durable, and found together or not at all. */
 	int (*sync)(void *ctx, struct ck_err *err);
 };
@@ -97,13 +99,17 @@ struct ck_reader_in {
 struct ck_read_stats {
 	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
 		failed, tile_hits, tile_misses, spooled_bytes, writes, written,
-		source_writes;
+		source_writes, span_walks; /* the last: of what is written */
 };
 
 int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		  struct ck_err *err);
 void ck_reader_free(struct ck_reader *r);
 
+/* What it was made with. */
+const struct ck_reader_in *ck_reader_settings(const struct ck_reader *r);
+/* Where deferred @chunk is, as in->resolve() finds it; -EIO: nobody does. */
+int ck_reader_resolve(struct ck_reader *r, uint32_t chunk, struct ck_err *err);
 /* Bytes [off, off+len) of tensor number @t (index into img->tensors). */
 int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 		   uint64_t off, struct ck_err *err);

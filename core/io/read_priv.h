@@ -111,22 +111,12 @@ bool ck_seg_is_edge(const struct ck_seg *seg);
 const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk);
 
 /*
- * THE way to bytes of sources: the engine, and whatever stands before it.  Of
- * each request src is set too; res says what became of it.  @why: code 0, or
- * the line for one that failed for another reason than the engine's.
- */
-void ck_fetch(struct ck_reader *r, struct ck_io *io, unsigned nr,
-	      struct ck_err *why);
-
-/*
  * THE way of bytes to sources: at most CK_PUT requests.  -errno where none was
  * run because one may not be; else 0, and res says what became of each.
  */
 #define CK_PUT 64
 int ck_put(struct ck_reader *r, struct ck_io *io, unsigned nr,
 	   struct ck_err *err);
-
-const char *ck_bytes_name(const struct ck_reader *r, uint32_t src);
 
 static inline void ck_stat_add(_Atomic uint64_t *stat, uint64_t n)
 {

@@ -87,6 +87,26 @@ const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r)
 	return &r->stats;
 }
 
+const struct ck_reader_in *ck_reader_settings(const struct ck_reader *r)
+{
+	return &r->in;
+}
+
+int ck_reader_resolve(struct ck_reader *r, uint32_t chunk, struct ck_err *err)
+{
+	int ret;
+
+	if (!r->in.resolve)
+		return ck_fail(err, EIO,
+			       "chunk %u: where its bytes are is "
+			       "not known",
+			       chunk);
+	ret = r->in.resolve(r->in.resolve_ctx, chunk, err);
+	if (!ret)
+		ck_stat_add(&r->stats.resolved, 1);
+	return ret;
+}
+
 static int out_of_range(const struct ck_reader *r, uint32_t t, uint64_t len,
 			uint64_t off, struct ck_err *err)
 {

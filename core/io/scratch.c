@@ -14,6 +14,7 @@ static _Thread_local struct ck_scratch *mine[DEPTH];
 static _Thread_local unsigned depth;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
+static bool no_key; /* nothing would free it */
 
 static void free_mine(void *value)
 {
@@ -26,8 +27,7 @@ static void free_mine(void *value)
 
 static void make_key(void)
 {
-	if (pthread_key_create(&key, free_mine))
-		abort();
+	no_key = pthread_key_create(&key, free_mine) != 0;
 }
 
 struct ck_scratch *ck_scratch_mine(void)
@@ -39,6 +39,8 @@ struct ck_scratch *ck_scratch_mine(void)
 	if (mine[depth])
 		return mine[depth];
 	pthread_once(&once, make_key);
+	if (no_key)
+		return NULL;
 	/* Big, and touched only as far as requests need it. */
 	s = malloc(sizeof(*s));
 	if (!s)

@@ -95,16 +95,6 @@ void ck_tiles_free(struct ck_tiles *c)
 	free(c);
 }
 
-uint64_t ck_tiles_bytes(struct ck_tiles *c)
-{
-	uint64_t held;
-
-	pthread_mutex_lock(&c->lock);
-	held = c->held;
-	pthread_mutex_unlock(&c->lock);
-	return held;
-}
-
 const int64_t *ck_chunk_strides(const struct ck_reader *r, uint32_t chunk)
 {
 	const struct ck_catalog *img = r->in.img;

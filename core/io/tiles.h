@@ -33,7 +33,5 @@ void ck_tiles_free(struct ck_tiles *c);
  */
 int ck_tiles_read(struct ck_tiles *c, uint32_t t, uint32_t chunk,
 		  unsigned char *buf, uint64_t len, uint64_t off);
-/* Bytes held now; never more than the maximum. */
-uint64_t ck_tiles_bytes(struct ck_tiles *c);
 
 #endif

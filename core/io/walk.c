@@ -63,12 +63,13 @@ bool ck_seg_inside(const struct ck_seg *seg, uint64_t size)
 static int outside(const struct ck_walk *w, const struct ck_seg *seg,
 		   const struct ck_bytes *b, struct ck_err *err)
 {
-	return ck_fail(
-		err, EIO,
-		"%s: expected %llu bytes from byte %llu on, but it has "
-		"%llu",
+	ck_fail(err, EIO,
+		"%s: expected %llu bytes from byte %llu on, but it has %llu",
 		ck_bytes_name(w->r, b->src), (unsigned long long)seg->nbytes,
 		(unsigned long long)seg->src_off, (unsigned long long)b->len);
+	if (err)
+		ck_bytes_place(w->r, b->src, CK_MAX(seg->src_off, b->len), err);
+	return -EIO;
 }
 
 bool ck_seg_is_edge(const struct ck_seg *seg)
@@ -152,7 +153,7 @@ static int run_plan(struct ck_walk *w, const struct ck_bytes *bytes,
 		if (!p->io[i].res)
 			continue;
 		if (!ret && why.code)
-			ret = ck_fail(err, why.code, "%s", why.msg);
+			ret = ck_fail_as(err, &why);
 		else if (!ret)
 			ret = ck_bytes_fail(w->r, &bytes[run->src], run->off,
 					    plan_end(p, i) - run->off,
@@ -229,22 +230,6 @@ static int read_alone(struct ck_walk *w, const struct ck_seg *seg,
 	return ret;
 }
 
-static int resolve(struct ck_walk *w, uint32_t chunk, struct ck_err *err)
-{
-	const struct ck_reader_in *in = &w->r->in;
-	int ret;
-
-	if (!in->resolve)
-		return ck_fail(err, EIO,
-			       "chunk %u: where its bytes are is "
-			       "not known",
-			       chunk);
-	ret = in->resolve(in->resolve_ctx, chunk, err);
-	if (!ret)
-		ck_stat_add(&w->r->stats.resolved, 1);
-	return ret;
-}
-
 int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 		struct ck_err *err)
 {
@@ -262,7 +247,7 @@ int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 					       "chunk %u: no answer where "
 					       "its bytes are",
 					       part.chunk);
-			ret = resolve(w, part.chunk, &why);
+			ret = ck_reader_resolve(w->r, part.chunk, &why);
 			ck_cursor_init_alt(&alt, w->cur, seg, chunk);
 			if (ret)
 				*err = why;
@@ -283,14 +268,27 @@ int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 	return 0;
 }
 
+/* Where the bytes of @seg that could not be had begin, unless @err knows. */
+static void place(const struct ck_walk *w, const struct ck_seg *seg,
+		  struct ck_err *err)
+{
+	const struct ck_chunk *c = &w->r->in.img->chunks[seg->chunk];
+	uint64_t at = seg->kind == CK_SEG_COPY ? seg->src_off : c->off;
+
+	ck_bytes_place(w->r, c->src, at, err);
+}
+
 /* @seg failed with @ret and @err: its other replicas, else @ret again. */
 static int fail_over(struct ck_walk *w, const struct ck_seg *seg, int ret,
-		     const struct ck_err *err)
+		     struct ck_err *err)
 {
 	const struct ck_chunk *chunks = w->r->in.img->chunks;
 	unsigned left = w->r->in.img->tensors[w->t].nr_all;
 	uint32_t c = chunks[seg->chunk].next;
 
+	if (ret == -EINTR) /* nobody waits for it any more */
+		return ret;
+	place(w, seg, err);
 	tell(w, seg->chunk, err);
 	for (; c != CK_NONE && c != seg->chunk && left; left--) {
 		struct ck_err other = { 0 };
@@ -408,16 +406,17 @@ static int bad_part(const struct ck_walk *w, const struct ck_seg *seg,
 {
 	const struct ck_chunk *c = &w->r->in.img->chunks[seg->chunk];
 	const char *name = ck_bytes_name(w->r, c->src);
+	uint64_t has = w->r->in.img->srcs[c->src].len;
 
 	if (c->state == CK_MISSING)
 		return ck_fail(err, seg->err, "%s: does not exist", name);
-	if (c->state == CK_TORN)
-		return ck_fail(
-			err, seg->err,
-			"%s: expected more than the %llu bytes that it "
-			"has",
-			name,
-			(unsigned long long)w->r->in.img->srcs[c->src].len);
+	if (c->state == CK_TORN) {
+		ck_fail(err, seg->err,
+			"%s: expected more than the %llu bytes that it has",
+			name, (unsigned long long)has);
+		ck_bytes_place(w->r, c->src, CK_MAX(c->off, has), err);
+		return -seg->err;
+	}
 	return ck_fail(err, seg->err, "%s: the item at byte %llu is bad", name,
 		       (unsigned long long)c->off);
 }

@@ -7,11 +7,9 @@
  * helped until CALM_NS after two have met.  A job lies on its owner's stack;
  * the helper holds it only while job->helped.
  *
- * To wake a thread takes as long as a part of the job does, so the helper
- * looks for the next job for LOOK_NS before it sleeps, letting others run in
- * between, and who waits for its last part looks too.  When jobs come more
- * seldom it sleeps at once.  It is kept off its owner's processor: of a job
- * that it finds there nothing is left when it comes to run.
+ * The helper looks for the next job before it sleeps (core/base/helpers.h), and
+ * who waits for its last part looks too.  It is kept off its owner's processor:
+ * of a job that it finds there nothing is left when it comes to run.
  *
  * A file is written by one at a time, the kernel sees to that, and who waits
  * for it keeps a processor busy.  So two writers of the same files each take
@@ -19,18 +17,15 @@
  */
 #include "core/io/write_helper.h"
 
-#include "core/base/cpu_avoid.h"
 #include "core/base/clock.h"
 #include "core/base/cpus.h"
+#include "core/base/helpers.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #define MIN_BYTES (UINT64_C(256) << 10) /* less is done before one wakes up */
 #define CALM_NS 50000000
-#define LOOK_NS 300000
 #define LAST_NS 100000
 #define FILES 64
 
@@ -43,48 +38,15 @@ struct job {
 };
 
 struct ck_write_helper {
-	pthread_mutex_t lock;
-	pthread_cond_t work, done;
-	pthread_t thread;
+	struct ck_helpers thread; /* one */
+	pthread_cond_t done;
 	struct ck_cpu_avoid apart;
-	bool started, useless, end;
+	bool useless;
 	_Atomic(struct job *) job; /* offered, or being helped with */
 	_Atomic unsigned writers;
 	_Atomic int64_t met_ns; /* when there were two */
 	atomic_bool taken[FILES]; /* by source: somebody is writing to it */
 };
-
-struct ck_write_helper *ck_write_helper_new(bool may)
-{
-	struct ck_write_helper *helper = calloc(1, sizeof(*helper));
-
-	if (!helper)
-		return NULL;
-	pthread_mutex_init(&helper->lock, NULL);
-	pthread_cond_init(&helper->work, NULL);
-	pthread_cond_init(&helper->done, NULL);
-	helper->useless = !may || ck_cpus() < 2;
-	helper->met_ns = INT64_MIN / 2;
-	helper->apart = CK_CPU_AVOID_INIT;
-	return helper;
-}
-
-void ck_write_helper_free(struct ck_write_helper *helper)
-{
-	if (!helper)
-		return;
-	if (helper->started) {
-		pthread_mutex_lock(&helper->lock);
-		helper->end = true;
-		pthread_cond_signal(&helper->work);
-		pthread_mutex_unlock(&helper->lock);
-		pthread_join(helper->thread, NULL);
-	}
-	pthread_cond_destroy(&helper->work);
-	pthread_cond_destroy(&helper->done);
-	pthread_mutex_destroy(&helper->lock);
-	free(helper);
-}
 
 static void take(struct job *job)
 {
@@ -104,70 +66,78 @@ static void pause_a_little(void)
 #endif
 }
 
-/* Under the lock, which it gives up: until there is a job, or the end. */
-static void await_job(struct ck_write_helper *helper, int64_t idle_since,
-		      bool may_look)
-{
-	pthread_mutex_unlock(&helper->lock);
-	while (may_look && !atomic_load(&helper->job) &&
-	       ck_now_ns() - idle_since < LOOK_NS)
-		sched_yield();
-	pthread_mutex_lock(&helper->lock);
-	while (!helper->job && !helper->end)
-		pthread_cond_wait(&helper->work, &helper->lock);
-}
-
-static void *help(void *ctx)
+static bool has_job(void *ctx)
 {
 	struct ck_write_helper *helper = ctx;
-	int64_t idle_since = ck_now_ns();
-	bool soon = true; /* the last job came while it was looked for */
 
-	pthread_mutex_lock(&helper->lock);
-	while (!helper->end) {
-		struct job *job = helper->job;
+	return atomic_load(&helper->job);
+}
 
-		if (!job) {
-			await_job(helper, idle_since, soon);
-			soon = ck_now_ns() - idle_since < LOOK_NS;
-			continue;
-		}
-		job->helped = true;
-		pthread_mutex_unlock(&helper->lock);
-		take(job);
-		pthread_mutex_lock(&helper->lock);
-		helper->job = NULL;
-		job->helped = false;
-		pthread_cond_signal(&helper->done);
-		idle_since = ck_now_ns();
-	}
-	pthread_mutex_unlock(&helper->lock);
-	return NULL;
+static bool help(void *ctx)
+{
+	struct ck_write_helper *helper = ctx;
+	struct job *job = helper->job;
+
+	if (!job)
+		return false;
+	job->helped = true;
+	pthread_mutex_unlock(&helper->thread.lock);
+	take(job);
+	pthread_mutex_lock(&helper->thread.lock);
+	helper->job = NULL;
+	job->helped = false;
+	pthread_cond_signal(&helper->done);
+	return true;
+}
+
+static const struct ck_helpers_in helping = {
+	.work = help,
+	.has_work = has_job,
+};
+
+struct ck_write_helper *ck_write_helper_new(bool may)
+{
+	struct ck_write_helper *helper = calloc(1, sizeof(*helper));
+
+	if (!helper)
+		return NULL;
+	ck_helpers_init(&helper->thread, &helping, helper, true);
+	pthread_cond_init(&helper->done, NULL);
+	helper->useless = !may || ck_cpus() < 2;
+	helper->met_ns = INT64_MIN / 2;
+	helper->apart = CK_CPU_AVOID_INIT;
+	return helper;
+}
+
+void ck_write_helper_free(struct ck_write_helper *helper)
+{
+	if (!helper)
+		return;
+	ck_helpers_free(&helper->thread);
+	pthread_cond_destroy(&helper->done);
+	free(helper);
 }
 
 /* Under the lock. */
 static bool has_thread(struct ck_write_helper *helper)
 {
-	if (!helper->started && !helper->useless) {
-		helper->started =
-			!pthread_create(&helper->thread, NULL, help, helper);
-		helper->useless = !helper->started;
-	}
-	return helper->started;
+	if (!helper->useless)
+		helper->useless = !ck_helpers_start(&helper->thread, 1);
+	return !helper->useless;
 }
 
 static bool offer(struct ck_write_helper *helper, struct job *job)
 {
 	bool ok;
 
-	pthread_mutex_lock(&helper->lock);
+	pthread_mutex_lock(&helper->thread.lock);
 	ok = !helper->job && has_thread(helper);
 	if (ok) {
-		ck_cpu_avoid_keep(&helper->apart, helper->thread);
+		ck_cpu_avoid_keep(&helper->apart, helper->thread.thread[0]);
 		helper->job = job;
-		pthread_cond_signal(&helper->work);
+		pthread_cond_signal(&helper->thread.wake);
 	}
-	pthread_mutex_unlock(&helper->lock);
+	pthread_mutex_unlock(&helper->thread.lock);
 	return ok;
 }
 
@@ -178,12 +148,12 @@ static void withdraw(struct ck_write_helper *helper, struct job *job)
 
 	while (atomic_load(&job->helped) && ck_now_ns() - since < LAST_NS)
 		pause_a_little();
-	pthread_mutex_lock(&helper->lock);
+	pthread_mutex_lock(&helper->thread.lock);
 	while (job->helped)
-		pthread_cond_wait(&helper->done, &helper->lock);
+		pthread_cond_wait(&helper->done, &helper->thread.lock);
 	if (helper->job == job)
 		helper->job = NULL;
-	pthread_mutex_unlock(&helper->lock);
+	pthread_mutex_unlock(&helper->thread.lock);
 }
 
 /* Whether this writer is alone, and has been for a while. */

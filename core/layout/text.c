@@ -2,6 +2,8 @@
 /* text.c - variables and small sums in names; see text.h */
 #include "core/layout/text.h"
 
+#include "core/base/number.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -58,13 +60,11 @@ static void skip_blanks(struct eval *e)
 
 static int read_number(const char *s, size_t len, int64_t *out)
 {
-	*out = 0;
-	for (size_t i = 0; i < len; i++)
-		if (!isdigit((unsigned char)s[i]) ||
-		    __builtin_mul_overflow(*out, 10, out) ||
-		    __builtin_add_overflow(*out, s[i] - '0', out))
-			return -EINVAL;
-	return len ? 0 : -EINVAL;
+	uint64_t n;
+	bool ok = ck_decimal(s, len, INT64_MAX, &n);
+
+	*out = (int64_t)n;
+	return ok ? 0 : -EINVAL;
 }
 
 static int capture(struct eval *e, struct ck_layout_slice *out)

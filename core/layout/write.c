@@ -20,8 +20,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define ST_PATH "rank-{rank:05}.safetensors"
-#define DCP_PATH "__{rank}_0.distcp"
 #define ALIGN_MAX (UINT64_C(1) << 20)
 
 /* ---- which rule, and what it says ---- */
@@ -190,39 +188,54 @@ static void parse_targets(const struct ck_layout_in *in,
 		ck_layout_bad(in, "there is no tensor to write");
 }
 
+static void find_form(const struct ck_layout_in *in, struct ck_layout_out *out,
+		      const struct ck_layout_form *const *forms,
+		      const char *name)
+{
+	const struct ck_layout_form *const *f = forms;
+	ck_auto_str struct ck_str all = { 0 };
+
+	while (*f && name && strcmp((*f)->name, name) != 0)
+		f++;
+	out->form = *f ? *f : *forms;
+	if (*f)
+		return;
+	for (f = forms; *f; f++)
+		ck_str_fmt(&all, "%s\"%s\"", all.len ? " or " : "", (*f)->name);
+	ck_layout_bad(in, "expected %s, found \"%.80s\"", all.v ? all.v : "",
+		      name);
+}
+
 static void parse_path(const struct ck_layout_in *in, const json_t *j,
-		       struct ck_layout_out *out, const char *format)
+		       struct ck_layout_out *out,
+		       const struct ck_layout_form *const *forms,
+		       const char *format)
 {
 	const struct ck_layout_in path = ck_layout_below(in, "path", 0);
 	const struct ck_layout_in of = ck_layout_below(in, "format", 0);
-	const char *end;
 
 	ck_layout_string(in, j, "path", &out->path);
 	ck_layout_string(in, j, "format", &format);
-	out->dcp = format && !strcmp(format, "dcp");
-	if (format && !out->dcp && strcmp(format, "safetensors") != 0)
-		ck_layout_bad(&of,
-			      "expected \"safetensors\" or \"dcp\", found "
-			      "\"%.80s\"",
-			      format);
-	end = out->dcp ? ".distcp" : ".safetensors";
+	find_form(&of, out, forms, format);
 	if (!out->path)
-		out->path = out->dcp ? DCP_PATH : ST_PATH;
+		out->path = out->form->path;
 	if (*out->path == '.' || strchr(out->path, '/') ||
 	    ck_layout_is_glob(out->path))
 		ck_layout_bad(&path, "expected the name of a file, without "
 				     "folders, wildcards or a dot before it");
-	if (!ck_has_suffix(out->path, end))
-		ck_layout_bad(&path, "expected a name that ends in %s", end);
+	if (!ck_has_suffix(out->path, out->form->suffix))
+		ck_layout_bad(&path, "expected a name that ends in %s",
+			      out->form->suffix);
 	ck_layout_template(&path, out->path, 0, false, NULL);
 }
 
 static void parse_write(const struct ck_layout_in *in,
 			struct ck_layout_out *out, const json_t *j,
+			const struct ck_layout_form *const *forms,
 			const char *format)
 {
 	ck_layout_object(in, j, "path, format, align, tensors, comment");
-	parse_path(in, j, out, format);
+	parse_path(in, j, out, forms, format);
 	ck_layout_u64(in, j, "align", &out->align);
 	if (!out->align || out->align > ALIGN_MAX ||
 	    out->align & (out->align - 1))
@@ -253,8 +266,9 @@ bool ck_layout_out_only(const char *bytes, size_t len)
 }
 
 int ck_layout_out_parse(struct ck_layout_out *out, const char *name,
-			const char *bytes, size_t len, const char *format,
-			struct ck_err *err)
+			const char *bytes, size_t len,
+			const struct ck_layout_form *const *forms,
+			const char *format, struct ck_err *err)
 {
 	struct ck_layout_doc *d = &out->doc;
 	const struct ck_layout_in in = { .doc = d };
@@ -280,7 +294,7 @@ int ck_layout_out_parse(struct ck_layout_out *out, const char *name,
 			ck_layout_no_memory(&in);
 	}
 	if (!d->failed)
-		parse_write(&write, out, j, format);
+		parse_write(&write, out, j, forms, format);
 	return d->failed;
 }
 

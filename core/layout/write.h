@@ -25,11 +25,20 @@ struct ck_layout_target {
 	uint64_t at[CK_LAYOUT_AXES]; /* the only coordinates, or .._FREE */
 };
 
+/* How new checkpoints can be written. */
+struct ck_layout_form {
+	const char *name; /* that "format" gives it */
+	const char *path; /* of a rank's file, where nobody says it */
+	const char *suffix; /* that the path must have */
+	/* One more file says what is where, as torch.distributed.checkpoint's */
+	bool indexed;
+};
+
 struct ck_layout_out {
 	struct ck_layout_doc doc;
 	CK_VEC(struct ck_layout_target) targets;
 	const char *path; /* of a rank's file; with {rank} or axes */
-	bool dcp; /* what torch.distributed.checkpoint loads; else safetensors */
+	const struct ck_layout_form *form;
 	uint64_t align; /* bytes; a power of 2, 1: packed */
 	struct ck_layout_index index; /* private: by name */
 };
@@ -42,12 +51,14 @@ struct ck_layout_out {
 bool ck_layout_out_wanted(const char *bytes, size_t len);
 bool ck_layout_out_only(const char *bytes, size_t len);
 /*
- * @name: for messages; borrowed.  @format: where the layout says none, or
- * NULL.  -EINVAL with a line.
+ * @name: for messages; borrowed.  @forms: all that there are, up to a NULL,
+ * @format: where the layout says none, or NULL: the first.  -EINVAL with a
+ * line.
  */
 int ck_layout_out_parse(struct ck_layout_out *out, const char *name,
-			const char *bytes, size_t len, const char *format,
-			struct ck_err *err);
+			const char *bytes, size_t len,
+			const struct ck_layout_form *const *forms,
+			const char *format, struct ck_err *err);
 void ck_layout_out_free(struct ck_layout_out *out);
 
 /* The name of the file of the rank at mesh position @pos. */

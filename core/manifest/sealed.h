@@ -64,7 +64,7 @@ const struct ck_watch *ck_sealed_watch(struct ck_sealed *s,
 				       struct ck_checked *sums,
 				       const struct ck_sealed_said *said);
 /*
- * Once, by who holds the checkpoint (io/writer_lock.h), before the first write:
+ * Once, by who holds the checkpoint (root/writer_lock.h), before the first write:
  * the manifest as others have left it, and what EDITED names is to be hashed.
  */
 int ck_sealed_writer_lock(struct ck_sealed *s, struct ck_err *err);

@@ -11,12 +11,12 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/manifest/edited.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct block {
@@ -109,8 +109,7 @@ void ck_sealed_was_bad(struct ck_sealed *s, const char *text)
 	if (file == CK_NO_FILE)
 		return;
 	ck_manifest_file(&s->m, file, &f);
-	k = strtoull(cut + strlen(CK_EDITED_BAD), NULL, 10);
-	if (k < f.nr)
+	if (ck_digits(cut + strlen(CK_EDITED_BAD), SIZE_MAX, &k) && k < f.nr)
 		s->old[f.first + k] = CK_OLD_BAD;
 }
 

@@ -61,6 +61,28 @@ int ck_split_part(const struct ck_split *s, uint64_t extent, uint64_t i,
 	return -EINVAL;
 }
 
+bool ck_split_meet(uint64_t size, uint64_t i, uint64_t pos, uint64_t nr,
+		   uint64_t *lo, uint64_t *hi, uint64_t *at)
+{
+	uint64_t first = CK_MAX(pos, i * size);
+	uint64_t end = CK_MIN(pos + nr, (i + 1) * size);
+
+	if (first >= end)
+		return false;
+	*lo = first - pos;
+	*hi = end - pos;
+	*at = first - i * size;
+	return true;
+}
+
+uint64_t ck_split_dealt(uint64_t i, uint64_t nr, uint64_t parts)
+{
+	uint64_t turn = i % parts;
+
+	/* Of nr / parts whole rounds each turn has one, and of the last some. */
+	return turn * (nr / parts) + CK_MIN(turn, nr % parts) + i / parts;
+}
+
 unsigned ck_mesh_add_axis(struct ck_mesh *m, uint32_t size, uint32_t max)
 {
 	uint64_t ranks = (m->nr ? m->ranks : 1) * (uint64_t)size;

@@ -48,6 +48,15 @@ struct ck_split {
 int ck_split_part(const struct ck_split *s, uint64_t extent, uint64_t i,
 		  uint64_t *start, uint64_t *len, struct ck_err *err);
 
+/*
+ * What part @i of parts of @size holds of elements [pos, pos + nr) of what is
+ * cut: [*lo, *hi) of those, which begin at *at of the part; false: none.
+ */
+bool ck_split_meet(uint64_t size, uint64_t i, uint64_t pos, uint64_t nr,
+		   uint64_t *lo, uint64_t *hi, uint64_t *at);
+/* Where number @i of @nr goes when they are dealt to @parts in turn. */
+uint64_t ck_split_dealt(uint64_t i, uint64_t nr, uint64_t parts);
+
 /* ---- the mesh ---- */
 
 struct ck_mesh_place {

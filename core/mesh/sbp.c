@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/glob.h"
+#include "core/base/number.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -70,7 +71,7 @@ static void take_prefix(struct text *t)
 
 static bool take_dim(struct text t, int32_t *out)
 {
-	int32_t d = 0;
+	uint64_t d;
 
 	trim(&t);
 	if (!take_inside(&t, '(', ')'))
@@ -81,15 +82,10 @@ static bool take_dim(struct text t, int32_t *out)
 			return false;
 		trim(&t);
 	}
-	if (!t.len || t.len > 2)
+	if (t.len > 2 || !ck_decimal(t.s, t.len, CK_MAX_RANK - 1, &d))
 		return false;
-	for (; t.len; skip(&t, 1)) {
-		if (t.s[0] < '0' || t.s[0] > '9')
-			return false;
-		d = 10 * d + (t.s[0] - '0');
-	}
-	*out = d;
-	return d < CK_MAX_RANK;
+	*out = (int32_t)d;
+	return true;
 }
 
 static bool is_empty_call(struct text t)

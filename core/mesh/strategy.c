@@ -4,10 +4,10 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/mesh/strategy_priv.h"
 #include "core/parse/json.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -169,12 +169,8 @@ static int add_item(struct ck_strategy_file *f,
 /* "12-layer.weight": all names of a merged file begin so. */
 static size_t stage_prefix(const struct ck_strategy_said *said, uint64_t *stage)
 {
-	size_t n = 0;
+	size_t n = ck_digits(said->name, CK_MIN(said->len, 9), stage);
 
-	for (*stage = 0;
-	     n < said->len && n < 9 && isdigit((unsigned char)said->name[n]);
-	     n++)
-		*stage = 10 * *stage + (uint64_t)(said->name[n] - '0');
 	return n && n < said->len && said->name[n] == '-' ? n + 1 : 0;
 }
 

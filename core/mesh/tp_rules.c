@@ -15,53 +15,6 @@
 #include <string.h>
 
 #define MAX_RULES 4096
-#define MAX_WORDS 12
-
-struct line {
-	const char *file;
-	unsigned nr;
-	struct ck_tp_word word[MAX_WORDS];
-	unsigned nr_words;
-};
-
-static bool is(struct ck_tp_word w, const char *text)
-{
-	return strlen(text) == w.len && !memcmp(w.s, text, w.len);
-}
-
-static int bad(const struct line *l, const char *what, struct ck_err *err)
-{
-	return ck_fail(err, EINVAL, "%s: line %u: %s", l->file, l->nr, what);
-}
-
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\t' || c == '\r';
-}
-
-static bool split_line(struct line *l, const char *s, size_t len)
-{
-	size_t at = 0;
-
-	l->nr_words = 0;
-	while (at < len) {
-		size_t from;
-
-		while (at < len && is_blank(s[at]))
-			at++;
-		if (at == len || s[at] == '#')
-			break;
-		if (l->nr_words == MAX_WORDS)
-			return false;
-		from = at;
-		while (at < len && !is_blank(s[at]))
-			at++;
-		l->word[l->nr_words++] =
-			(struct ck_tp_word){ s + from, at - from };
-	}
-	return true;
-}
-
 static bool number(struct ck_tp_word w, uint64_t *out)
 {
 	*out = 0;
@@ -103,58 +56,60 @@ static bool read_parts(struct ck_tp_word w, struct ck_tp_rule *r)
 	return true;
 }
 
-static int read_heads(const struct line *l, unsigned *at, struct ck_tp_rule *r,
-		      struct ck_err *err)
+static int read_heads(const struct ck_rules_line *l, unsigned *at,
+		      struct ck_tp_rule *r, struct ck_err *err)
 {
-	if (*at == l->nr_words || !is(l->word[*at], "heads"))
+	if (*at == l->nr_words || !ck_word_is(l->word[*at], "heads"))
 		return 0;
 	if (*at + 1 == l->nr_words || r->nr_of ||
 	    !words_at(l->word[*at + 1], '|', r->heads, &r->nr_heads))
-		return bad(l, "expected members of config.json after heads",
-			   err);
+		return ck_rules_bad(
+			l, "expected members of config.json after heads", err);
 	*at += 2;
-	r->copied = *at < l->nr_words && is(l->word[*at], "copied");
+	r->copied = *at < l->nr_words && ck_word_is(l->word[*at], "copied");
 	*at += r->copied;
 	return r->copied && r->how != CK_TP_SPLIT ?
-		       bad(l, "parts and gated layers are not copied", err) :
+		       ck_rules_bad(l, "parts and gated layers are not copied",
+				    err) :
 		       0;
 }
 
-static int read_split(const struct line *l, unsigned *at, struct ck_tp_rule *r,
-		      struct ck_err *err)
+static int read_split(const struct ck_rules_line *l, unsigned *at,
+		      struct ck_tp_rule *r, struct ck_err *err)
 {
 	uint64_t axis;
 
 	if (*at == l->nr_words || !number(l->word[*at], &axis) ||
 	    axis >= CK_MAX_RANK)
-		return bad(l, "expected an axis after split", err);
+		return ck_rules_bad(l, "expected an axis after split", err);
 	++*at;
 	r->axis = (unsigned)axis;
 	r->how = CK_TP_SPLIT;
-	if (*at == l->nr_words || is(l->word[*at], "if") ||
-	    is(l->word[*at], "heads"))
+	if (*at == l->nr_words || ck_word_is(l->word[*at], "if") ||
+	    ck_word_is(l->word[*at], "heads"))
 		return 0;
-	if (is(l->word[*at], "gated")) {
+	if (ck_word_is(l->word[*at], "gated")) {
 		r->how = CK_TP_GATED;
 		++*at;
 		return 0;
 	}
-	if (*at + 1 < l->nr_words && is(l->word[*at], "parts") &&
+	if (*at + 1 < l->nr_words && ck_word_is(l->word[*at], "parts") &&
 	    read_parts(l->word[*at + 1], r)) {
 		r->how = CK_TP_PARTS;
 		*at += 2;
 		return 0;
 	}
-	if (*at + 1 < l->nr_words && is(l->word[*at], "of") &&
+	if (*at + 1 < l->nr_words && ck_word_is(l->word[*at], "of") &&
 	    words_at(l->word[*at + 1], '+', r->of, &r->nr_of)) {
 		*at += 2;
 		return 0;
 	}
-	return bad(l, "expected gated, parts A+B, of NAME, heads NAME, or if",
-		   err);
+	return ck_rules_bad(
+		l, "expected gated, parts A+B, of NAME, heads NAME, or if",
+		err);
 }
 
-static int read_rule(const struct line *l, struct ck_tp_rule *r,
+static int read_rule(const struct ck_rules_line *l, struct ck_tp_rule *r,
 		     struct ck_err *err)
 {
 	unsigned at = 2;
@@ -162,41 +117,46 @@ static int read_rule(const struct line *l, struct ck_tp_rule *r,
 
 	r->pattern = l->word[0];
 	if (l->nr_words < 2)
-		return bad(l, "expected a pattern and same, split or qkv", err);
-	if (is(l->word[1], "same"))
+		return ck_rules_bad(
+			l, "expected a pattern and same, split or qkv", err);
+	if (ck_word_is(l->word[1], "same"))
 		r->how = CK_TP_SAME;
-	else if (is(l->word[1], "qkv"))
+	else if (ck_word_is(l->word[1], "qkv"))
 		r->how = CK_TP_QKV;
-	else if (is(l->word[1], "split"))
+	else if (ck_word_is(l->word[1], "split"))
 		ret = read_split(l, &at, r, err) ?: read_heads(l, &at, r, err);
 	else
-		return bad(l, "expected same, split or qkv", err);
-	if (!ret && at < l->nr_words && is(l->word[at], "if")) {
+		return ck_rules_bad(l, "expected same, split or qkv", err);
+	if (!ret && at < l->nr_words && ck_word_is(l->word[at], "if")) {
 		if (at + 2 != l->nr_words ||
 		    !words_at(l->word[at + 1], '|', r->conds, &r->nr_conds))
-			return bad(l, "expected arguments after if", err);
+			return ck_rules_bad(l, "expected arguments after if",
+					    err);
 		return 0;
 	}
-	return ret || at == l->nr_words ? ret : bad(l, "too many words", err);
+	return ret || at == l->nr_words ?
+		       ret :
+		       ck_rules_bad(l, "too many words", err);
 }
 
 const char *ck_tp_builtin(const char *name)
 {
-	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++)
+	for (const struct ck_rules_builtin *b = ck_tp_builtins; b->name; b++)
 		if (!strcmp(b->name, name))
 			return b->text;
 	return NULL;
 }
 
 /* "names PATTERN ...", which is no rule for what is called "names". */
-static bool is_names(const struct line *l)
+static bool is_names(const struct ck_rules_line *l)
 {
-	return l->nr_words > 1 && is(l->word[0], "names") &&
-	       !is(l->word[1], "same") && !is(l->word[1], "split") &&
-	       !is(l->word[1], "qkv");
+	return l->nr_words > 1 && ck_word_is(l->word[0], "names") &&
+	       !ck_word_is(l->word[1], "same") &&
+	       !ck_word_is(l->word[1], "split") &&
+	       !ck_word_is(l->word[1], "qkv");
 }
 
-static int add_names(struct ck_tp_rules *r, const struct line *l,
+static int add_names(struct ck_tp_rules *r, const struct ck_rules_line *l,
 		     struct ck_err *err)
 {
 	for (unsigned i = 1; i < l->nr_words; i++) {
@@ -223,7 +183,7 @@ static int add_default(struct ck_tp_rules *r, struct ck_err *err)
 	size_t before = r->names.nr, rules = r->v.nr;
 	int ret = 0;
 
-	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++) {
+	for (const struct ck_rules_builtin *b = ck_tp_builtins; b->name; b++) {
 		ret = ck_tp_rules_parse(r, "the built-in rules", b->text,
 					strlen(b->text), err);
 		if (ret || r->names.nr > before)
@@ -233,20 +193,18 @@ static int add_default(struct ck_tp_rules *r, struct ck_err *err)
 	return ret;
 }
 
-static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
-		     size_t len, struct ck_err *err)
+static int take_line(void *ctx, const struct ck_rules_line *l,
+		     struct ck_err *err)
 {
 	struct ck_tp_rule rule = { 0 }, *to;
+	struct ck_tp_rules *r = ctx;
 	int ret;
 
-	if (!split_line(l, s, len))
-		return bad(l, "too many words", err);
-	if (!l->nr_words)
-		return 0;
-	if (l->nr_words == 1 && is(l->word[0], "default")) {
+	if (l->nr_words == 1 && ck_word_is(l->word[0], "default")) {
 		if (r->has_default)
-			return bad(l, "default stands here for a second time",
-				   err);
+			return ck_rules_bad(
+				l, "default stands here for a second time",
+				err);
 		r->has_default = true;
 		return add_default(r, err);
 	}
@@ -256,7 +214,7 @@ static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
 	if (ret)
 		return ret;
 	if (r->v.nr == MAX_RULES)
-		return bad(l, "over 4096 rules", err);
+		return ck_rules_bad(l, "over 4096 rules", err);
 	to = ck_vec_push(&r->v);
 	if (!to)
 		return ck_no_memory(err);
@@ -267,25 +225,25 @@ static int take_line(struct ck_tp_rules *r, struct line *l, const char *s,
 int ck_tp_rules_parse(struct ck_tp_rules *r, const char *name,
 		      const char *bytes, size_t len, struct ck_err *err)
 {
-	struct line l = { .file = name };
-	size_t at = 0;
-	int ret = 0;
+	return ck_rules_lines(name, bytes, len, take_line, r, err);
+}
 
-	if (len >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3))
-		return ck_fail(
-			err, EINVAL,
-			"%s: line 1: found a byte order mark: save it as "
-			"UTF-8 without one",
-			name);
-	while (at < len && !ret) {
-		const char *end = memchr(bytes + at, '\n', len - at);
-		size_t to = end ? (size_t)(end - bytes) : len;
+struct ck_mesh_step *ck_tp_step(const struct ck_tp_rule *rule,
+				struct ck_placement *p, unsigned axis)
+{
+	_Static_assert(CK_TP_MAX_PARTS <= CK_MESH_BLOCKS, "parts fit");
+	struct ck_mesh_step *s =
+		ck_placement_shard(p, rule->how == CK_TP_QKV ? 0 : rule->axis,
+				   axis, CK_SIZES_EVEN);
 
-		l.nr++;
-		ret = take_line(r, &l, bytes + at, to - at, err);
-		at = to + 1;
+	if (s && rule->how == CK_TP_GATED)
+		s->blocks = 2;
+	if (s && rule->how == CK_TP_PARTS) {
+		s->blocks = rule->nr_parts;
+		memcpy(s->weight, rule->parts,
+		       rule->nr_parts * sizeof(*s->weight));
 	}
-	return ret;
+	return s;
 }
 
 void ck_tp_rules_free(struct ck_tp_rules *r)

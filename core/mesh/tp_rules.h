@@ -9,6 +9,8 @@
 
 #include "core/base/err.h"
 #include "core/base/vec.h"
+#include "core/mesh/mesh.h"
+#include "core/mesh/rules_line.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,12 +19,6 @@
 #define CK_TP_MAX_PARTS 16
 
 enum ck_tp_how { CK_TP_SAME, CK_TP_SPLIT, CK_TP_GATED, CK_TP_PARTS, CK_TP_QKV };
-
-/* Bytes of the file of rules; not NUL-terminated. */
-struct ck_tp_word {
-	const char *s;
-	size_t len;
-};
 
 struct ck_tp_rule {
 	struct ck_tp_word pattern;
@@ -44,10 +40,7 @@ struct ck_tp_rules {
 };
 
 /* The files core/.../NAME.rules, by name, up to a NULL name. */
-struct ck_tp_builtin {
-	const char *name, *text;
-};
-extern const struct ck_tp_builtin ck_tp_builtins[];
+extern const struct ck_rules_builtin ck_tp_builtins[];
 /* The text of that name; NULL: there is none. */
 const char *ck_tp_builtin(const char *name);
 
@@ -57,6 +50,12 @@ const char *ck_tp_builtin(const char *name);
  */
 int ck_tp_rules_parse(struct ck_tp_rules *r, const char *name,
 		      const char *bytes, size_t len, struct ck_err *err);
+/*
+ * What @rule, unless it is SAME, does along an axis of the mesh; its arguments
+ * and heads are not looked at.  NULL: there are too many steps.
+ */
+struct ck_mesh_step *ck_tp_step(const struct ck_tp_rule *rule,
+				struct ck_placement *p, unsigned axis);
 void ck_tp_rules_free(struct ck_tp_rules *r);
 /* Whether a tensor so called is of a model that these rules are for. */
 bool ck_tp_rules_name(const struct ck_tp_rules *r, const char *name,

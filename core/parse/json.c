@@ -124,11 +124,6 @@ static int prescan(struct scan *sc, const char *bytes, size_t len,
  */
 static _Thread_local jmp_buf *leave;
 
-bool ck_json_loading(void)
-{
-	return leave;
-}
-
 static void *malloc_or_leave(size_t size)
 {
 	void *p = malloc(size);

@@ -25,9 +25,6 @@ static inline void ck_json_decrefp(json_t **j)
 }
 #define ck_auto_json __attribute__((cleanup(ck_json_decrefp)))
 
-/* Inside jansson's parser; for tests that make allocations fail. */
-bool ck_json_loading(void);
-
 /* A text; NULL where it is something else, or holds a NUL. */
 const char *ck_json_text(const json_t *j);
 /* A non-negative integer below 2^62; false otherwise. */

@@ -140,13 +140,3 @@ ck_pv ck_pickle_root(const struct ck_pickle *p)
 {
 	return p->root;
 }
-
-uint64_t ck_pickle_memory(const struct ck_pickle *p)
-{
-	return (p->used + p->memo) * sizeof(uint64_t);
-}
-
-uint64_t ck_pickle_ops(const struct ck_pickle *p)
-{
-	return p->nr_ops;
-}

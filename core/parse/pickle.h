@@ -95,9 +95,6 @@ static inline void ck_pickle_freep(struct ck_pickle **p)
 #define ck_auto_pickle __attribute__((cleanup(ck_pickle_freep)))
 
 ck_pv ck_pickle_root(const struct ck_pickle *p);
-/* Bytes of the arena that parsing wrote, its memo included. */
-uint64_t ck_pickle_memory(const struct ck_pickle *p);
-uint64_t ck_pickle_ops(const struct ck_pickle *p); /* opcodes run */
 
 enum ck_pkind ck_pv_kind(ck_pv v);
 /* False where @v is of another kind; BOOL counts as an integer. */

@@ -27,10 +27,14 @@ struct ck_st_tensor {
 };
 
 struct ck_st_header {
-	json_t *json;
-	const json_t *metadata; /* __metadata__ or NULL */
+	json_t *metadata; /* __metadata__ or NULL */
 	uint64_t data_off; /* where the data begins */
-	void *iter; /* private */
+	/* private: */
+	const char *at, *end; /* what is still to be read, of the usual form */
+	char *names; /* of tensors of that form */
+	size_t names_len;
+	json_t *json; /* of another form: all of it */
+	void *iter;
 };
 
 /*
@@ -39,6 +43,7 @@ struct ck_st_header {
  */
 int ck_st_header_len(const void *first8, uint64_t file_size, uint64_t *len,
 		     struct ck_err *err);
+/* @bytes stay until the header is freed. */
 int ck_st_header_parse(struct ck_st_header *h, const char *bytes, size_t len,
 		       struct ck_err *err);
 void ck_st_header_free(struct ck_st_header *h);

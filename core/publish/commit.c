@@ -10,7 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/root/openat_beneath.h"
-#include "core/io/writer_lock.h"
+#include "core/root/writer_lock.h"
 #include "core/publish/complete.h"
 #include "core/draft/dir_tree.h"
 #include "core/publish/imported_manifest.h"
@@ -18,7 +18,6 @@
 #include "core/publish/sparse_check.h"
 #include "core/manifest/manifest.h"
 #include "core/root/fault_point.h"
-#include "core/draft/record.h"
 #include "core/seal/seal.h"
 #include "core/slices/slices.h"
 
@@ -38,6 +37,7 @@ struct job {
 	const struct ck_commit_in *in;
 	struct ck_opts opts; /* @in's, as far as they are for a draft */
 	const char *as;
+	struct ck_draft_said said;
 	struct ck_dir_tree files;
 	int old_fd; /* of what is replaced; or -1 */
 	struct ck_writer_lock *old;
@@ -63,16 +63,15 @@ static int check_name(const struct job *j, struct ck_err *err)
 	return 0;
 }
 
-static int check_poisoned(const struct job *j, struct ck_err *err)
+static int check_poisoned(struct job *j, struct ck_err *err)
 {
-	char why[512] = "";
-
-	if (!ck_draft_is_poisoned(j->s, why, sizeof(why)))
+	ck_draft_look(j->s, &j->said);
+	if (!j->said.doomed)
 		return 0;
 	return ck_fail(err, EIO,
 		       "%s: bytes that were written to it may be lost (%s); "
 		       "it can only be thrown away and written again",
-		       j->s->name, why);
+		       j->s->name, j->said.doomed_why);
 }
 
 /* A folder may have been moved since its links were made. */
@@ -141,12 +140,9 @@ static int read_all(const struct job *j, struct ck_err *err)
 
 static int nothing_yet(const struct job *j, struct ck_err *err)
 {
-	char why[CK_ERR_MAX];
-
-	if (!ck_slices_look(j->s) &&
-	    ck_draft_is_layout_rejected(j->s, why, sizeof(why)))
+	if (!ck_slices_look(j->s) && *j->said.refused)
 		return ck_fail(err, ENODATA, "nothing was written, for: %s",
-			       why);
+			       j->said.refused);
 	return ck_fail(err, ENODATA, "nothing was written yet");
 }
 
@@ -176,11 +172,10 @@ static uint64_t signature_of(const struct job *j)
 
 static int check_what_is_there(struct job *j, struct ck_err *err)
 {
-	char why[CK_ERR_MAX];
 	int ret = check_files(j, err);
 
-	if (!ret && ck_draft_is_bad(j->s, signature_of(j), why, sizeof(why)))
-		ret = ck_fail(err, ENODATA, "%s", why);
+	if (!ret && *j->said.bad && j->said.bad_signature == signature_of(j))
+		ret = ck_fail(err, ENODATA, "%s", j->said.bad);
 	return ret;
 }
 
@@ -418,7 +413,7 @@ static void let_old_go(struct job *j)
 
 static int publish(struct job *j, struct ck_err *err)
 {
-	struct ck_commit_record r = {
+	struct ck_draft_commit r = {
 		.replace = j->in->replace,
 		.ranks = j->in->ranks,
 		.ino = j->s->files_st.st_ino,
@@ -441,7 +436,7 @@ static int publish(struct job *j, struct ck_err *err)
 	if (ret)
 		return ret;
 	snprintf(r.as, sizeof(r.as), "%s", j->as);
-	ret = ck_record_write(j->s->fd, &r, err);
+	ret = ck_draft_commit(j->s, &r, err);
 	if (!ret)
 		ret = rename_it(j, err);
 	if (!ret)

@@ -17,7 +17,6 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/draft/record.h"
 #include "core/draft/draft.h"
 
 #include <stdbool.h>

@@ -12,10 +12,8 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/catalog/catalog.h"
-#include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
 #include "core/format/format.h"
-#include "core/sandbox/sandbox.h"
 #include "core/publish/sparse_check.h"
 #include "core/publish/ranks.h"
 #include "core/run/run_dir.h"
@@ -38,12 +36,6 @@ struct how {
 struct seen {
 	const struct ck_format *format; /* NULL: they cannot be read together */
 	bool cut; /* some tensor is in parts, which are known to be all */
-};
-
-struct job {
-	struct ck_root *root;
-	const struct how *how;
-	int catalog_fd;
 };
 
 static const char *text_of(const struct ck_catalog *img, uint32_t ref)
@@ -95,55 +87,21 @@ static int runtime_fault(struct ck_ckpt *ck, struct ck_err *err)
 }
 
 /* In the child. */
-static int look(void *ctx, struct ck_err *err)
+static int look(struct ck_ckpt *ck, void *ctx, struct ck_err *err)
 {
-	const struct job *job = ctx;
-	const struct ck_opts *opts = job->how->opts;
-	const char *how = ck_opts_get(opts, "sandbox");
-	const struct ck_sandbox_in box = { .role = CK_SANDBOX_WORKER,
-					   .root = job->root };
-	const struct ck_catalog *img;
-	struct ck_ckpt *ck;
-	int ret = 0;
+	const struct how *how = ctx;
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
+	int ret = fault_of(img, err);
 
-	if (!how || strcmp(how, "off"))
-		ret = ck_sandbox_enter(&box, NULL, err);
-	if (!ret)
-		ret = ck_ckpt_serve(&ck, job->root, opts, job->catalog_fd, err);
-	if (ret)
-		return ret;
-	img = ck_ckpt_catalog(ck);
-	ret = fault_of(img, err);
 	for (uint32_t i = 0; !ret && i < img->nr_tensors; i++)
 		ret = ck_ckpt_resolve(ck, i, err);
 	if (!ret)
 		ret = runtime_fault(ck, err);
-	if (!ret && !job->how->holes)
+	if (!ret && !how->holes)
 		ret = ck_sparse_check(ck, err);
 	if (ret)
 		err->code = ENODATA;
 	return ret ? -ENODATA : 0;
-}
-
-static int look_apart(struct job *job, struct ck_err *err)
-{
-	unsigned nr = ck_root_fds(job->root, NULL, 0);
-	ck_auto_free int *keep = calloc(nr + 1, sizeof(*keep));
-	const struct ck_child c = {
-		.what = "the reader of it",
-		.hint = "",
-		.run = look,
-		.ctx = job,
-		.keep = keep,
-		.nr_keep = nr + 1,
-		.seconds = RESOLVE_SECONDS,
-	};
-
-	if (!keep)
-		return ck_no_memory(err);
-	ck_root_fds(job->root, keep, nr);
-	keep[nr] = job->catalog_fd;
-	return ck_child_call(&c, err);
 }
 
 /* Whether nothing in the files says how many ranks there were. */
@@ -269,13 +227,18 @@ static int look_at(struct ck_root *root, const struct how *how,
 		   struct seen *seen, struct ck_err *err)
 {
 	ck_auto_fd int catalog = -1;
-	struct job job = { .root = root, .how = how };
+	struct ck_ckpt_apart apart = { .root = root,
+				       .opts = how->opts,
+				       .out = -1,
+				       .seconds = RESOLVE_SECONDS,
+				       .run = look,
+				       .ctx = (void *)how };
 	int ret = ck_ckpt_describe(root, how->opts, &catalog, err);
 
-	job.catalog_fd = catalog;
+	apart.catalog_fd = catalog;
 	if (!ret)
 		ret = see(catalog, seen, err);
-	return ret ? ret : look_apart(&job, err);
+	return ret ? ret : ck_ckpt_run_apart(&apart, err);
 }
 
 static int open_and_look(const char *path, const struct how *how,

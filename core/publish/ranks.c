@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/base/vec.h"
@@ -20,13 +21,17 @@
 
 /* ---- names ---- */
 
-/* The number at [from, to) of the rank's name, and how long that is. */
-static bool take(struct ck_rank *r, const char *path, size_t from, size_t to)
+/* The number at @from of the rank's name, and how long that is. */
+static bool take(struct ck_rank *r, const char *path, size_t from)
 {
-	if (to == from || to - from > MAX_DIGITS)
+	uint64_t rank;
+	size_t n = ck_digits(path + from, SIZE_MAX, &rank), to = from + n;
+
+	if (!n || n > MAX_DIGITS)
 		return false;
-	*r = (struct ck_rank){ .path = path, .from = from, .to = to };
-	r->rank = strtoull(path + from, NULL, 10);
+	*r = (struct ck_rank){
+		.path = path, .from = from, .to = to, .rank = rank
+	};
 	r->len = to + strcspn(path + to, "/");
 	r->is_dir = path[r->len];
 	return true;
@@ -36,7 +41,7 @@ static bool take(struct ck_rank *r, const char *path, size_t from, size_t to)
 static bool digits_at(struct ck_rank *r, const char *path, size_t at)
 {
 	at += path[at] == '-' || path[at] == '_';
-	return take(r, path, at, at + strspn(path + at, "0123456789"));
+	return take(r, path, at);
 }
 
 /* Whether a word begins at @at: none is inside of "frank", but in "ddprank". */
@@ -57,7 +62,8 @@ static bool begins(const char *path, size_t at)
 	return !n;
 }
 
-bool ck_rank_of(const char *path, struct ck_rank *out)
+/* The number after the word "rank" or "node", the first that has one. */
+static bool rank_of(const char *path, struct ck_rank *out)
 {
 	static const char *const words[] = { "rank", "node" };
 
@@ -86,7 +92,7 @@ static bool number_of(const char *path, size_t from, size_t to,
 	size_t at, end;
 
 	return ck_last_number(path + from, to - from, &at, &end) &&
-	       take(out, path, from + at, from + end);
+	       take(out, path, from + at);
 }
 
 /* The folder of a save that ended: "model_3/pickled_data". */
@@ -187,7 +193,7 @@ static bool is_rank(struct ck_ranks *r, const char *path, enum ck_ranks_by by,
 	saved = save_of(path, out);
 	r->told |= tells_how_many(path);
 	r->saves |= saved;
-	return ck_rank_of(path, out) || saved;
+	return rank_of(path, out) || saved;
 }
 
 static int add_all(struct ck_ranks *r, const struct ck_dir_tree *files,

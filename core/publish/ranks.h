@@ -30,9 +30,6 @@ struct ck_rank {
 	bool is_dir;
 };
 
-/* The number after the word "rank" or "node" in @path, the first that has one. */
-bool ck_rank_of(const char *path, struct ck_rank *out);
-
 struct ck_ranks {
 	struct ck_rank *v; /* by name, each path once */
 	size_t nr, room;

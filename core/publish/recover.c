@@ -100,15 +100,17 @@ static int measure(const struct ck_draft *s, struct ck_draft_info *out,
 
 static enum ck_draft_state state_of(struct ck_draft *s, char *why, size_t room)
 {
-	struct ck_commit_record r;
+	struct ck_draft_said said;
 	struct ck_draft_use use;
 
 	ck_draft_used(s, &use);
-	if (ck_draft_is_poisoned(s, why, room))
+	ck_draft_look(s, &said);
+	snprintf(why, room, "%s", said.doomed_why);
+	if (said.doomed)
 		return CK_DRAFT_POISONED;
 	if (use.writing)
 		return CK_DRAFT_WRITING;
-	if (!ck_commit_record(s->fd, &r))
+	if (said.begun)
 		return CK_DRAFT_BEGUN;
 	return use.open ? CK_DRAFT_OPEN : CK_DRAFT_LEFT;
 }
@@ -246,16 +248,17 @@ int ck_draft_list(struct ck_draft_list *out, const struct ck_root *root,
 static int again(struct ck_draft *s, const struct ck_opts *opts,
 		 struct ck_err *err)
 {
-	struct ck_commit_record r;
+	struct ck_draft_said said;
+	const struct ck_draft_commit *r = &said.commit;
 	struct ck_commit_in in = { .opts = opts };
-	int ret;
+	int ret = ck_draft_read(s, &said, err);
 
-	if (ck_commit_record(s->fd, &r))
-		return 0;
-	in.as = r.as;
-	in.ranks = r.ranks;
-	in.replace = r.replace;
-	in.holes = r.holes;
+	if (ret || !said.begun)
+		return ret;
+	in.as = r->as;
+	in.ranks = r->ranks;
+	in.replace = r->replace;
+	in.holes = r->holes;
 	ret = ck_commit(s, &in, err);
 	return ret ? ret : 1;
 }

@@ -16,7 +16,9 @@
 #include "core/reshard/spec.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
+#include "core/mesh/names.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -26,62 +28,6 @@
 #include <strings.h>
 
 /* ---- numbers in names ---- */
-
-static bool is_word(const char *s, size_t len, const char *const *words)
-{
-	for (; *words; words++)
-		if (strlen(*words) == len && !memcmp(*words, s, len))
-			return true;
-	return false;
-}
-
-static bool has(const char *name, size_t len, const char *const *words)
-{
-	for (; *words; words++)
-		if (memmem(name, len, *words, strlen(*words)))
-			return true;
-	return false;
-}
-
-/* What a list of layers is called, or what its name ends in. */
-static const char *const lists[] = { "layers", "layer", "blocks", "block",
-				     "stages", "stage", NULL };
-static const char *const firsts[] = { "embed_tokens",
-				      "word_embeddings",
-				      "position_embeddings",
-				      "tokentype_embeddings",
-				      "tok_embeddings",
-				      "embed_positions",
-				      "wte.",
-				      "wpe.",
-				      "embed_in.",
-				      NULL };
-static const char *const lasts[] = { "lm_head.", "norm.",	  "ln_f.",
-				     "output.",	 "output_layer.", "embed_out.",
-				     "final_",	 "score.",	  "classifier.",
-				     NULL };
-
-/* Those that are too short to be looked for within words. */
-static const char *const first_words[] = { "emb", "embed", "embedding",
-					   "embeddings", NULL };
-static const char *const last_words[] = { "head", NULL };
-
-/* What has layers of its own, that come after those of the model. */
-static const char *const after[] = { "mtp", NULL };
-
-bool ck_reshard_has_word(const char *name, size_t len, const char *const *words)
-{
-	size_t from = 0;
-
-	for (size_t i = 0; i <= len; i++) {
-		if (i < len && name[i] != '.' && name[i] != '/')
-			continue;
-		if (is_word(name + from, i - from, words))
-			return true;
-		from = i + 1;
-	}
-	return false;
-}
 
 /* One that is too short to be an end: "path.0" is no layer. */
 static bool is_h(const char *s, size_t len)
@@ -94,7 +40,7 @@ static bool is_list(const char *s, size_t len)
 {
 	if (len > 1 && (s[len - 1] == '_' || s[len - 1] == '-'))
 		len--;
-	for (const char *const *w = lists; *w; w++) {
+	for (const char *const *w = ck_names_list; *w; w++) {
 		size_t n = strlen(*w);
 
 		if (len >= n && !strncasecmp(s + len - n, *w, n))
@@ -121,7 +67,7 @@ static size_t last_digits(const char *s, size_t len)
 static int64_t number_in(const char *s, size_t len, bool listed, bool last)
 {
 	size_t digits = last_digits(s, len), name = len - digits;
-	int64_t nr = 0;
+	uint64_t nr;
 
 	if (!digits || digits > 9)
 		return -1;
@@ -131,17 +77,17 @@ static int64_t number_in(const char *s, size_t len, bool listed, bool last)
 	} else if (!listed) {
 		return -1;
 	}
-	for (size_t i = name; i < len; i++)
-		nr = 10 * nr + (s[i] - '0');
-	return nr;
+	ck_digits(s + name, digits, &nr);
+	return (int64_t)nr;
 }
 
-int64_t ck_reshard_layer(const char *name, size_t len)
+/* The number of the layer that @name is in, or one of CK_RESHARD_PP_STAGE_*. */
+static int64_t layer_of(const char *name, size_t len)
 {
 	size_t from = 0;
 	bool listed = false;
 
-	if (ck_reshard_has_word(name, len, after))
+	if (ck_name_has_word(name, len, ck_names_after))
 		return CK_RESHARD_PP_STAGE_LAST;
 	for (size_t i = 0; i <= len; i++) {
 		int64_t nr;
@@ -154,17 +100,22 @@ int64_t ck_reshard_layer(const char *name, size_t len)
 		listed = is_list(name + from, i - from);
 		from = i + 1;
 	}
-	if (has(name, len, firsts) ||
-	    ck_reshard_has_word(name, len, first_words))
+	if (ck_name_has(name, len, ck_names_first) ||
+	    ck_name_has_word(name, len, ck_names_first_word))
 		return CK_RESHARD_PP_STAGE_FIRST;
-	if (has(name, len, lasts) || ck_reshard_has_word(name, len, last_words))
+	if (ck_name_has(name, len, ck_names_last) ||
+	    ck_name_has_word(name, len, ck_names_last_word))
 		return CK_RESHARD_PP_STAGE_LAST;
 	return CK_RESHARD_PP_STAGE_ALL;
 }
 
-int ck_reshard_pp_stages(uint64_t *begin, unsigned stages,
-			 const uint64_t *given, uint64_t layers,
-			 struct ck_err *err)
+/*
+ * Layers of each stage: the numbers of @given, which must make @layers, or
+ * with @given NULL equal ones, those left over to the stages from the middle
+ * on.  @begin has @stages + 1 values.
+ */
+static int share_layers(uint64_t *begin, unsigned stages, const uint64_t *given,
+			uint64_t layers, struct ck_err *err)
 {
 	uint64_t each = layers / stages, more = layers % stages;
 	uint64_t from = stages / 2 - more / 2;
@@ -186,18 +137,6 @@ int ck_reshard_pp_stages(uint64_t *begin, unsigned stages,
 
 /* ---- stacks ---- */
 
-/* What stands behind "layers" in Megatron's names. */
-static const char *const kinds[] = { "self_attention.",
-				     "cross_attention.",
-				     "inter_attention.",
-				     "mlp.",
-				     "mixer.",
-				     "input_layernorm.",
-				     "pre_mlp_layernorm.",
-				     "pre_cross_attn_layernorm.",
-				     "post_attention_layernorm.",
-				     NULL };
-
 /* Where the word "layers" begins whose layers are stacked; NULL: nowhere. */
 static const char *stacked_at(const char *name, size_t len)
 {
@@ -208,7 +147,7 @@ static const char *stacked_at(const char *name, size_t len)
 	while ((at = memmem(at, (size_t)(end - at), layers, n))) {
 		size_t left = (size_t)(end - at) - n;
 
-		for (const char *const *k = kinds; *k; k++)
+		for (const char *const *k = ck_names_stacked; *k; k++)
 			if ((at == name || at[-1] == '.') &&
 			    left > strlen(*k) &&
 			    !memcmp(at + n, *k, strlen(*k)))
@@ -220,7 +159,7 @@ static const char *stacked_at(const char *name, size_t len)
 
 static bool is_stacked(const char *name, size_t len)
 {
-	return stacked_at(name, len) && ck_reshard_layer(name, len) < 0;
+	return stacked_at(name, len) && layer_of(name, len) < 0;
 }
 
 /* "decoder" of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc1.weight" */
@@ -263,7 +202,7 @@ static void find_stacks(struct ck_reshard_stack *out,
 
 		name = ck_reshard_name(in, i, &len);
 		layers = stacked_at(name, len);
-		if (!layers || ck_reshard_layer(name, len) >= 0)
+		if (!layers || layer_of(name, len) >= 0)
 			continue;
 		len = owner_of(name, layers, &owner);
 		matrices = matrices || t->rank > 2;
@@ -281,19 +220,14 @@ static void find_stacks(struct ck_reshard_stack *out,
 /* The first word that is a number: where it begins, or @len. */
 static size_t number_at(const char *name, size_t len, int64_t *nr)
 {
-	size_t from = 0, digits;
+	size_t from = 0;
 
 	for (size_t i = 0; i <= len; i++) {
 		if (i < len && name[i] != '.' && name[i] != '/')
 			continue;
-		*nr = 0;
-		for (digits = from;
-		     digits < i && isdigit((unsigned char)name[digits]);
-		     digits++)
-			*nr = digits - from < 9 ?
-				      10 * *nr + (name[digits] - '0') :
-				      -1;
-		if (i > from && digits == i && *nr >= 0 && i < len)
+		if (i < len && i - from <= 9 &&
+		    ck_decimal(name + from, i - from, INT64_MAX,
+			       (uint64_t *)nr))
 			return from;
 		from = i + 1;
 	}
@@ -372,12 +306,6 @@ static int64_t sequence_layer(const struct ck_reshard_sequence *s,
 
 /* ---- a head that is the table of words ---- */
 
-static const char *const heads[] = { "lm_head", "output_layer", "embed_out",
-				     "output",	"head",		NULL };
-static const char *const tables[] = { "embed_tokens",	"word_embeddings",
-				      "tok_embeddings", "wte",
-				      "embed_in",	NULL };
-
 /* By the flag; or by its class, whose default a config.json leaves out. */
 static bool says_tied(const json_t *config)
 {
@@ -402,7 +330,7 @@ static bool is_tied(const struct ck_reshard_in *in)
 		size_t len;
 		const char *name = ck_reshard_name(in, i, &len);
 
-		if (ck_reshard_has_word(name, len, heads))
+		if (ck_name_has_word(name, len, ck_names_head))
 			return false;
 	}
 	return true;
@@ -447,7 +375,7 @@ static int count_layers(struct ck_reshard_layers *l,
 	for (uint32_t i = 0; i < in->nr; i++) {
 		size_t len;
 		const char *name = ck_reshard_name(in, i, &len);
-		int64_t layer = ck_reshard_layer(name, len);
+		int64_t layer = layer_of(name, len);
 
 		last = CK_MAX(last, layer);
 		if (layer >= 0)
@@ -460,7 +388,7 @@ static int count_layers(struct ck_reshard_layers *l,
 		layers = (uint64_t)last + 1 - l->lowest;
 	}
 	if (!ret)
-		ret = ck_reshard_pp_stages(l->begin, l->pp, given, layers, err);
+		ret = share_layers(l->begin, l->pp, given, layers, err);
 	for (unsigned i = 0; l->each && !ret && i < l->pp; i++)
 		l->each[i] = l->begin[i + 1] - l->begin[i];
 	return ret;
@@ -494,13 +422,13 @@ bool ck_reshard_is_stacked(const struct ck_reshard_layers *l, const char *name,
 bool ck_reshard_is_tied(const struct ck_reshard_layers *l, const char *name,
 			size_t len)
 {
-	return l->tied && ck_reshard_has_word(name, len, tables);
+	return l->tied && ck_name_has_word(name, len, ck_names_table);
 }
 
 int64_t ck_reshard_stage_of(const struct ck_reshard_layers *l, const char *name,
 			    size_t len)
 {
-	int64_t layer = ck_reshard_layer(name, len), stage = 0;
+	int64_t layer = layer_of(name, len), stage = 0;
 	int64_t nr = sequence_layer(&l->seq, name, len);
 
 	if (nr >= 0)

@@ -12,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "core/base/vec.h"
+#include "core/mesh/names.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,19 +21,9 @@
 #define MOST_BEFORE 2 /* words of a parameter's name that a state may lack */
 #define NOBODY UINT32_MAX /* several have that end of a name */
 
-static const char *const words[] = {
-	"state",	  "states",	    "optimizer",  "optimizers",
-	"optim",	  "moments",	    "moment1",	  "moment2",
-	"adam_m",	  "adam_v",	    "accu_grads", "exp_avg",
-	"exp_avg_sq",	  "max_exp_avg_sq", "exp_inf",	  "momentum_buffer",
-	"square_avg",	  "grad_avg",	    "acc_delta",  "master_param",
-	"master_weight",  "fp32",	    "fp32_param", "fp32_params",
-	"exp_avg_sq_row", "exp_avg_sq_col", NULL
-};
-
 bool ck_reshard_is_state(const char *name, size_t len)
 {
-	return ck_reshard_has_word(name, len, words);
+	return ck_name_has_word(name, len, ck_names_state);
 }
 
 struct ends {

@@ -55,7 +55,7 @@ static int no_such(const char *name, struct ck_err *err)
 {
 	ck_auto_str struct ck_str all = { 0 };
 
-	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++)
+	for (const struct ck_rules_builtin *b = ck_tp_builtins; b->name; b++)
 		ck_str_fmt(&all, "%s%s", all.len ? ", " : "", b->name);
 	return ck_fail(err, EINVAL,
 		       "rules=%.60s: expected %s or a file of -o rules=", name,
@@ -74,7 +74,7 @@ int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 	*given = r->built_in = name != NULL;
 	if (!name)
 		return 0;
-	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++) {
+	for (const struct ck_rules_builtin *b = ck_tp_builtins; b->name; b++) {
 		char what[64];
 
 		if (strcmp(b->name, name) != 0)
@@ -87,7 +87,7 @@ int ck_reshard_rules_get(struct ck_reshard_rules *r, const char *name,
 }
 
 /* The built-in rules @b, if they are for one of the @nr names from @in on. */
-static int fits_builtin(const struct ck_tp_builtin *b,
+static int fits_builtin(const struct ck_rules_builtin *b,
 			const struct ck_reshard_in *in, const char **out,
 			struct ck_err *err)
 {
@@ -115,7 +115,7 @@ int ck_reshard_rules_for(const struct ck_reshard_in *in, const char **out,
 	int ret = 0;
 
 	*out = NULL;
-	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name && !ret;
+	for (const struct ck_rules_builtin *b = ck_tp_builtins; b->name && !ret;
 	     b++)
 		ret = fits_builtin(b, in, out, err);
 	if (!ret && !*out)
@@ -282,17 +282,9 @@ static int apply(const struct ck_reshard_rules *r,
 		return ck_fail(err, EINVAL,
 			       "whether it is split depends on arguments that "
 			       "only Megatron's files have");
-	s = ck_placement_shard(out, rule->how == CK_TP_QKV ? 0 : rule->axis,
-			       axis, CK_SIZES_EVEN);
+	s = ck_tp_step(rule, out, axis);
 	if (!s)
 		return ck_fail(err, EINVAL, "over %d steps", CK_MESH_STEPS);
-	if (rule->how == CK_TP_GATED)
-		s->blocks = 2;
-	if (rule->how == CK_TP_PARTS) {
-		s->blocks = rule->nr_parts;
-		memcpy(s->weight, rule->parts,
-		       rule->nr_parts * sizeof(*s->weight));
-	}
 	if (rule->how == CK_TP_QKV)
 		return check_groups(r, shape, (uint32_t)s->split.nr, err);
 	return s->dim < rank ? cut_heads(r, rule, name, shape, s, out, err) :
@@ -329,7 +321,6 @@ int ck_reshard_rules_cut(const struct ck_reshard_rules *r,
 			 const uint64_t *shape, unsigned rank, unsigned axis,
 			 struct ck_placement *out, struct ck_err *err)
 {
-	_Static_assert(CK_TP_MAX_PARTS <= CK_MESH_BLOCKS, "parts fit");
 	const struct ck_tp_rule *rule;
 	int ret;
 

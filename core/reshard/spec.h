@@ -109,20 +109,6 @@ enum {
 	CK_RESHARD_PP_STAGE_ALL = -3
 };
 
-/* The number of the layer that @name is in, or one of the above. */
-int64_t ck_reshard_layer(const char *name, size_t len);
-/* Some word between dots is one of @words, which end with NULL. */
-bool ck_reshard_has_word(const char *name, size_t len,
-			 const char *const *words);
-/*
- * Layers of each stage: the numbers of @given, which must make @layers, or
- * with @given NULL equal ones, those left over to the stages from the middle
- * on.  @begin has @stages + 1 values.
- */
-int ck_reshard_pp_stages(uint64_t *begin, unsigned stages,
-			 const uint64_t *given, uint64_t layers,
-			 struct ck_err *err);
-
 struct ck_reshard_layers {
 	uint32_t pp; /* stages; 0: not said */
 	/* private */

@@ -119,8 +119,10 @@ int ck_dir_open(const struct ck_dir *d, const char *name,
 
 bool ck_dir_has(const struct ck_dir *d, const char *name)
 {
-	struct ck_source *s;
-	int ret = ck_dir_open(d, name, &s, NULL);
+	struct ck_source *s = NULL;
+	int ret = ck_dir_name_ok(name, strlen(name)) ?
+			  d->ops->open(d, name, &s, NULL) :
+			  -EINVAL;
 
 	ck_source_close(s);
 	return ret != -ENOENT;

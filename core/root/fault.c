@@ -6,21 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Atomic long ck_fault_left[CK_FAULTS];
-static _Atomic long times_left[CK_FAULTS];
-static _Atomic int fail_code[CK_FAULTS];
-
-void ck_fault_set_kind(enum ck_fault_kind kind, long nth, long times, int code)
-{
-	times_left[kind] = times;
-	fail_code[kind] = code;
-	ck_fault_left[kind] = nth;
-}
-
-void ck_fault_set(long nth, long times, int code)
-{
-	ck_fault_set_kind(CK_FAULT_READ, nth, times, code);
-}
+struct ck_fault_now ck_faults[CK_FAULTS];
 
 static int kind_of(const char *text)
 {
@@ -48,26 +34,28 @@ int ck_fault_from_env(struct ck_err *err)
 			       "UNSHARD_FAULT=%s: expected "
 			       "read|write|sync:NTH[:TIMES[:ERRNO]]",
 			       text);
-	ck_fault_set_kind((enum ck_fault_kind)kind, nth, times, code);
+	ck_faults[kind].times = times;
+	ck_faults[kind].code = code;
+	ck_faults[kind].left = nth;
 	return 0;
 }
 
 /* The count stays at 1 while further completions are to fail. */
 int ck_fault_take(enum ck_fault_kind kind, int res)
 {
-	_Atomic long *count = &ck_fault_left[kind];
-	long left = atomic_load(count);
+	struct ck_fault_now *now = &ck_faults[kind];
+	long left = atomic_load(&now->left);
 
 	do {
 		if (!left)
 			return res;
 	} while (left > 1 &&
-		 !atomic_compare_exchange_weak(count, &left, left - 1));
+		 !atomic_compare_exchange_weak(&now->left, &left, left - 1));
 	if (left > 1)
 		return res;
-	if (atomic_fetch_sub(&times_left[kind], 1) <= 1)
-		*count = 0;
-	if (fail_code[kind])
-		return -fail_code[kind];
+	if (atomic_fetch_sub(&now->times, 1) <= 1)
+		now->left = 0;
+	if (now->code)
+		return -now->code;
 	return res > 0 ? res / 2 : res;
 }

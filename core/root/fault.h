@@ -16,16 +16,16 @@
 
 enum ck_fault_kind { CK_FAULT_READ, CK_FAULT_WRITE, CK_FAULT_SYNC, CK_FAULTS };
 
-/* Operations of a kind until the one that fails; 0: none will. */
-extern _Atomic long ck_fault_left[CK_FAULTS];
-
 /*
- * The @nth completion of @kind from now (1: the next) and the @times - 1
- * after it fail with @code; @code 0: they give half of what they should.
+ * By kind: the @left-th completion from now (1: the next; 0: none) and the
+ * @times - 1 after it fail with @code; @code 0: they give half of what they
+ * should.  Set by the environment, or by a test, @left last.
  */
-void ck_fault_set_kind(enum ck_fault_kind kind, long nth, long times, int code);
-/* The same, of reads. */
-void ck_fault_set(long nth, long times, int code);
+extern struct ck_fault_now {
+	_Atomic long left, times;
+	_Atomic int code;
+} ck_faults[CK_FAULTS];
+
 /*
  * UNSHARD_FAULT="KIND:NTH[:TIMES[:ERRNO]]", numbers; KIND is read, write or
  * sync; no such variable: 0.
@@ -36,7 +36,7 @@ int ck_fault_take(enum ck_fault_kind kind, int res);
 /* What to make of the completion @res: bytes, or -errno. */
 static inline int ck_fault_of(enum ck_fault_kind kind, int res)
 {
-	if (!atomic_load_explicit(&ck_fault_left[kind], memory_order_relaxed))
+	if (!atomic_load_explicit(&ck_faults[kind].left, memory_order_relaxed))
 		return res;
 	return ck_fault_take(kind, res);
 }

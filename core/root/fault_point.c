@@ -3,21 +3,12 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_long passed, wanted;
-static atomic_int fail_code;
+struct ck_fault_steps ck_fault_steps;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-void ck_fault_point_set(long nth, int code)
-{
-	wanted = nth;
-	fail_code = code;
-	passed = 0;
-}
 
 static void read_env(void)
 {
@@ -25,24 +16,20 @@ static void read_env(void)
 	long nth = 0;
 	int code = 0;
 
-	if (text && sscanf(text, "%ld:%d", &nth, &code) >= 1)
-		ck_fault_point_set(nth, code);
-}
-
-long ck_fault_point_passed(void)
-{
-	return passed;
+	if (!text || sscanf(text, "%ld:%d", &nth, &code) < 1)
+		return;
+	ck_fault_steps.code = code;
+	ck_fault_steps.wanted = nth;
 }
 
 int ck_fault_point(const char *what, struct ck_err *err)
 {
-	long now;
+	struct ck_fault_steps *s = &ck_fault_steps;
 
 	pthread_once(&once, read_env);
-	now = atomic_fetch_add(&passed, 1) + 1;
-	if (now != wanted)
+	if (atomic_fetch_add(&s->passed, 1) + 1 != s->wanted)
 		return 0;
-	if (!fail_code)
+	if (!s->code)
 		raise(SIGKILL);
-	return ck_fail(err, fail_code, "%s: %s", what, strerror(fail_code));
+	return ck_fail(err, s->code, "%s: %s", what, strerror(s->code));
 }

@@ -12,11 +12,17 @@
 
 #include "core/base/err.h"
 
+#include <stdatomic.h>
+
 /* Before each change of the disk.  0, or -errno with @what in the line. */
 int ck_fault_point(const char *what, struct ck_err *err);
-/* How many were passed, for who wants to try each of them. */
-long ck_fault_point_passed(void);
-/* @nth 0: none; @code 0: SIGKILL.  Starts the count anew. */
-void ck_fault_point_set(long nth, int code);
+/*
+ * The @wanted-th step counted by @passed ends the process, or with @code fails;
+ * 0: none.  Set by the environment at the first step, or by a test.
+ */
+extern struct ck_fault_steps {
+	atomic_long passed, wanted;
+	atomic_int code;
+} ck_fault_steps;
 
 #endif

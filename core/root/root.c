@@ -303,6 +303,14 @@ static int open_chain(struct ck_root *root, const char *paths,
 	return ret;
 }
 
+/* "s3://...": a folder "s3:" of the caller's is called so too, but is there. */
+static bool is_url(const char *path)
+{
+	size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
+
+	return n && !strncmp(path + n, "://", 3);
+}
+
 int ck_root_open(struct ck_root *root, const char *path,
 		 const struct ck_opts *opts, struct ck_err *err)
 {
@@ -311,6 +319,11 @@ int ck_root_open(struct ck_root *root, const char *path,
 
 	if (!stat(path, &st) || !strchr(path, ':'))
 		return open_one(root, path, opts, err);
+	if (is_url(path))
+		return ck_fail(err, ENOENT,
+			       "%s: expected a path: what lies in a store is "
+			       "read where the store is mounted",
+			       path);
 	*root = (struct ck_root){ .fd = -1, .blobs_fd = -1 };
 	ret = open_chain(root, path, opts, err);
 	if (ret)

@@ -34,7 +34,7 @@
  */
 #define CK_MANIFEST_OURS ".unshard-"
 #define CK_MANIFEST_ALONE ".manifest" /* of a file by itself, behind its name */
-#define CK_WRITER_LOCK_NAME CK_MANIFEST_OURS "writer" /* io/writer_lock.h */
+#define CK_WRITER_LOCK_NAME CK_MANIFEST_OURS "writer" /* root/writer_lock.h */
 #define CK_WRITER_LOCK_TEMP CK_MANIFEST_OURS "temp-" /* then PID-TIME */
 
 struct ck_root {
@@ -113,7 +113,7 @@ bool ck_root_stat_link(const struct ck_root *root, int at, const char *base,
 bool ck_root_manifest(const struct ck_root *root, char *out, size_t room);
 /*
  * The attribute of the directory of @root, or of the file given alone, that
- * names the files of which sums may be wrong (core/write/container.h): names,
+ * names the files of which sums may be wrong (core/write/sums.h): names,
  * each with its NUL; "*" if there are many.
  */
 #define CK_ROOT_MARK "user.unshard.writing"

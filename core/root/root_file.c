@@ -118,23 +118,27 @@ static int resolve(const struct ck_root *root, struct spot *s)
 	return -ELOOP;
 }
 
+/* The path of a file that was given by itself has its name already. */
+#define AT(root, name) (root)->only ? "" : "/", (root)->only ? "" : (name)
+
 static int explain(const struct ck_root *root, const char *name,
 		   const struct spot *s, int code, struct ck_err *err)
 {
 	if (code == ELOOP && s->link_met)
 		return ck_fail(err, ELOOP,
-			       "%s/%s: a link to %s, which is not followed; "
+			       "%s%s%s: a link to %s, which is not followed; "
 			       "-o follow=DIR allows links into DIR",
-			       root->path, name, s->target);
+			       root->path, AT(root, name), s->target);
 	if (code == EXDEV)
 		return ck_fail(err, EXDEV,
-			       "%s/%s: lies outside of the checkpoint, or on "
+			       "%s%s%s: lies outside of the checkpoint, or on "
 			       "a filesystem mounted inside of it",
-			       root->path, name);
+			       root->path, AT(root, name));
 	if (s->link_met)
-		return ck_fail(err, code, "%s/%s: a link to %s: %s", root->path,
-			       name, s->target, strerror(code));
-	return ck_fail(err, code, "%s/%s: %s", root->path, name,
+		return ck_fail(err, code, "%s%s%s: a link to %s: %s",
+			       root->path, AT(root, name), s->target,
+			       strerror(code));
+	return ck_fail(err, code, "%s%s%s: %s", root->path, AT(root, name),
 		       strerror(code));
 }
 
@@ -177,9 +181,9 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 		return explain(root, name, &s, errno, err);
 	if (access != O_RDONLY && s.fd == root->blobs_fd)
 		return ck_fail(err, EROFS,
-			       "%s/%s: a link into a hub cache's blobs, which "
+			       "%s%s%s: a link into a hub cache's blobs, which "
 			       "are named by their bytes and not written",
-			       root->path, name);
+			       root->path, AT(root, name));
 	fd = (st->st_mode & S_IFMT) == kind ?
 		     ck_beneath_open(s.fd, s.rel, flags) :
 		     -EINVAL;
@@ -188,8 +192,8 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 		fd = -EINVAL;
 	}
 	if (fd == -EINVAL)
-		return ck_fail(err, EINVAL, "%s/%s: expected %s, found %s",
-			       root->path, name, kind_name(kind),
+		return ck_fail(err, EINVAL, "%s%s%s: expected %s, found %s",
+			       root->path, AT(root, name), kind_name(kind),
 			       kind_name(st->st_mode));
 	if (fd < 0)
 		return explain(root, name, &s, -fd, err);

@@ -6,9 +6,10 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
+#include "core/format/explain.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,14 +19,11 @@
 
 bool ck_run_dir_number_of(const char *name, uint64_t *out)
 {
-	size_t end = strlen(name), at = end;
+	size_t len = strlen(name), from, to;
 
-	while (at && isdigit((unsigned char)name[at - 1]))
-		at--;
-	if (at == end || end - at > 18)
-		return false;
-	*out = strtoull(name + at, NULL, 10);
-	return true;
+	return ck_last_number(name, len, &from, &to) && to == len &&
+	       len - from <= 18 &&
+	       ck_decimal(name + from, len - from, UINT64_MAX, out);
 }
 
 int ck_run_dir_add(struct ck_run_dir *s, struct ck_run_dir_entry *step,
@@ -339,6 +337,25 @@ static int take_all(struct ck_run_dir *s, const struct ck_root *all,
 	return ret;
 }
 
+/* Folders called as scripts call the parts of one save, and nothing else. */
+static bool have_part_names(const struct ck_run_dir *s)
+{
+	static const char *const names[] = { "model", "optimizer", "scheduler",
+					     "lr_scheduler", "ema" };
+	size_t folders = 0;
+
+	for (size_t i = 0; i < s->nr; i++) {
+		bool known = s->v[i].is_file;
+
+		folders += !known;
+		for (size_t k = 0; k < CK_ARRAY_LEN(names) && !known; k++)
+			known = !strcmp(s->v[i].name, names[k]);
+		if (!known)
+			return false;
+	}
+	return folders > 1;
+}
+
 int ck_run_dir_list_in(struct ck_run_dir *out, const struct ck_root *root,
 		       const char *group, struct ck_err *err)
 {
@@ -359,7 +376,7 @@ int ck_run_dir_list_in(struct ck_run_dir *out, const struct ck_root *root,
 	}
 	if (out->nr)
 		qsort(out->v, out->nr, sizeof(*out->v), by_number);
-	out->parts |= ck_run_dir_have_part_names(out);
+	out->parts |= have_part_names(out);
 	return 0;
 }
 
@@ -482,33 +499,18 @@ void ck_run_dir_path(const struct ck_root *root, const char *name,
 	const char *file = ck_run_dir_file_of(root, name);
 	ck_auto_str struct ck_str real = { 0 };
 
-	ck_str_add(&real, name, (size_t)(base - name));
-	ck_str_puts(&real, file ? file : base);
+	ck_auto_free char *inner = ck_run_dir_inner(root, name);
+
+	if (inner) {
+		ck_str_puts(&real, inner);
+	} else {
+		ck_str_add(&real, name, (size_t)(base - name));
+		ck_str_puts(&real, file ? file : base);
+	}
 	if (real.failed)
 		out->failed = true;
 	else
 		ck_run_dir_add_paths(root, real.v, out);
-}
-
-char *ck_run_dir_of_run(const struct ck_root *root)
-{
-	ck_auto_str struct ck_str path = { 0 };
-	struct ck_run_dir steps;
-	bool only, any;
-
-	if (root->only || root->next || ck_run_dir_list(&steps, root, NULL))
-		return NULL;
-	only = !steps.nr ||
-	       (steps.nr == 1 && !strcmp(steps.v->name, CK_RUN_DIR_RUN));
-	ck_run_dir_free(&steps);
-	if (!only || ck_run_dir_is_signed(root, CK_RUN_DIR_RUN) ||
-	    ck_run_dir_list_in(&steps, root, CK_RUN_DIR_RUN, NULL))
-		return NULL;
-	any = steps.nr;
-	ck_run_dir_free(&steps);
-	if (any)
-		ck_run_dir_path(root, CK_RUN_DIR_RUN, &path);
-	return path.failed ? NULL : ck_steal(path.v);
 }
 
 bool ck_run_dir_whole(const struct ck_catalog *img)
@@ -522,13 +524,23 @@ bool ck_run_dir_whole(const struct ck_catalog *img)
 	return true;
 }
 
+bool ck_run_dir_are_one(const struct ck_run_dir *s)
+{
+	return s->nr && !ck_run_dir_newest(s, 0);
+}
+
+bool ck_run_dir_is_part(const struct ck_run_dir *s,
+			const struct ck_run_dir_entry *step)
+{
+	return !step->is_file || s->parts || ck_leftover_is_name(step->name);
+}
+
 bool ck_run_dir_is_marked(const struct ck_run_dir_entry *s, const char *marker)
 {
 	uint64_t number;
-	char *end;
 
 	if (!strcmp(s->name, marker))
 		return true;
-	number = strtoull(marker, &end, 10); /* of some, the number alone */
-	return end != marker && !*end && s->numbered && s->number == number;
+	return ck_decimal(marker, strlen(marker), UINT64_MAX, &number) &&
+	       s->numbered && s->number == number; /* of some, that alone */
 }

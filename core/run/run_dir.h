@@ -78,8 +78,6 @@ const struct ck_run_dir_entry *ck_run_dir_find(const struct ck_run_dir *s,
  */
 const struct ck_run_dir_entry *ck_run_dir_newest(const struct ck_run_dir *s,
 						 size_t nr);
-/* Folders called as scripts call the parts of one save, and nothing else. */
-bool ck_run_dir_have_part_names(const struct ck_run_dir *s);
 /* Whether they are parts of one save: none of them can be the newest. */
 bool ck_run_dir_are_one(const struct ck_run_dir *s);
 /* Whether @step belongs to what is saved, and is not any file beside it. */
@@ -98,6 +96,11 @@ void ck_run_dir_path(const struct ck_root *root, const char *name,
 int ck_run_dir_open(struct ck_root *out, const struct ck_root *root,
 		    const char *name, const struct ck_opts *opts,
 		    struct ck_err *err);
+/*
+ * How files of other parts beside it are told: what ck_run_dir_open() makes of
+ * a root's save, which may be NULL.
+ */
+bool (*ck_run_dir_hides(const char *save))(const char *save, const char *name);
 /*
  * Where a run keeps its checkpoints, beside logs and plans: the path of the
  * folder "checkpoints" of @root, if that is a directory of checkpoints and all

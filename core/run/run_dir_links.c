@@ -5,8 +5,8 @@
 #include "core/run/run_dir_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/suffix.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +17,9 @@
 static bool stem_of(const char *name, size_t *stem)
 {
 	uint64_t number;
+	size_t end;
 
-	*stem = strlen(name);
-	while (*stem && isdigit((unsigned char)name[*stem - 1]))
-		--*stem;
+	ck_last_number(name, strlen(name), stem, &end);
 	return ck_run_dir_number_of(name, &number);
 }
 
@@ -151,8 +150,7 @@ static int open_save(struct ck_root *out, const struct ck_root *root,
 			     ck_root_open(out, path.v, opts, err);
 }
 
-/* How files of other parts beside it are told. */
-static bool (*save_hides(const char *save))(const char *, const char *)
+bool (*ck_run_dir_hides(const char *save))(const char *, const char *)
 {
 	for (size_t i = 0; save && ck_formats[i]; i++)
 		if (ck_run_dir_has_part(ck_formats[i]->parts, save))
@@ -173,7 +171,7 @@ int ck_run_dir_open(struct ck_root *out, const struct ck_root *root,
 	if (ret)
 		return ret;
 	out->save = ck_steal(save);
-	out->hides = save_hides(out->save);
+	out->hides = ck_run_dir_hides(out->save);
 	out->entry = true;
 	ret = ck_root_allow(out, root, err);
 	if (ret)

@@ -6,10 +6,10 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/format/format.h"
 #include "core/run/run_dir.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,13 +87,10 @@ static unsigned order_of(const char *key)
 /* "7.exp_avg" -> 7, and the key. */
 static const char *key_of(const char *name, uint64_t *id)
 {
-	size_t digits = 0;
+	size_t digits = ck_digits(name, SIZE_MAX, id);
 
-	while (isdigit((unsigned char)name[digits]))
-		digits++;
 	if (!digits || digits > MAX_DIGITS || name[digits] != '.')
 		return NULL;
-	*id = strtoull(name, NULL, 10);
 	return name + digits + 1;
 }
 

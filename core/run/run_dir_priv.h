@@ -14,6 +14,17 @@ bool ck_run_dir_is_weights(const char *name);
 bool ck_run_dir_is_aux(const struct ck_root *root, const char *name);
 /* Whether names in the folder @name of @root say that it is a checkpoint. */
 bool ck_run_dir_is_signed(const struct ck_root *root, const char *name);
+/* Whether a name in the folder @name is a sign of the kinds @is; 0: of any. */
+bool ck_run_dir_has_in(const struct ck_root *root, const char *name,
+		       unsigned is);
+/* By a sign of its own, or of a folder in it that no group would show. */
+bool ck_run_dir_has_own(const struct ck_root *root, const char *name);
+/*
+ * The folder that the entry @name shows, a step or a part of one, which is no
+ * checkpoint itself and no group: the only one below it that is one and holds no optimizer.  NULL: there
+ * is none.  To free().
+ */
+char *ck_run_dir_inner(const struct ck_root *root, const char *name);
 /* The same of all roots from @root on; or a folder in it, if it is no group's. */
 bool ck_run_dir_has_sign(const struct ck_root *root, const char *name);
 

@@ -107,7 +107,8 @@ static bool is_log_in(const struct ck_root *root, const char *name,
 	return any;
 }
 
-static bool has_in(const struct ck_root *root, const char *name, unsigned is)
+bool ck_run_dir_has_in(const struct ck_root *root, const char *name,
+		       unsigned is)
 {
 	ck_auto_dir DIR *d = open_in(root, name);
 	const struct dirent *e;
@@ -149,7 +150,7 @@ static bool has_below(const struct ck_root *root, const char *name)
 		nr++;
 		ck_str_fmt(&sub, "%s/%s", name, e->d_name);
 		if (!sub.failed &&
-		    has_in(root, sub.v, sign_of(name, e->d_name)))
+		    ck_run_dir_has_in(root, sub.v, sign_of(name, e->d_name)))
 			return true;
 	}
 	return false;
@@ -157,14 +158,23 @@ static bool has_below(const struct ck_root *root, const char *name)
 
 bool ck_run_dir_is_signed(const struct ck_root *root, const char *name)
 {
-	return has_in(root, name, 0);
+	return ck_run_dir_has_in(root, name, 0);
+}
+
+/* By a sign of its own, or of a folder in it that no group would show. */
+bool ck_run_dir_has_own(const struct ck_root *root, const char *name)
+{
+	return ck_run_dir_has_in(root, name, 0) ||
+	       (!strchr(name, '/') && has_below(root, name));
 }
 
 bool ck_run_dir_has_sign(const struct ck_root *root, const char *name)
 {
-	for (; root; root = root->next)
-		if (has_in(root, name, 0) ||
-		    (!strchr(name, '/') && has_below(root, name)))
+	ck_auto_free char *inner = NULL;
+
+	for (const struct ck_root *r = root; r; r = r->next)
+		if (ck_run_dir_has_own(r, name))
 			return true;
-	return false;
+	inner = ck_run_dir_inner(root, name);
+	return inner;
 }

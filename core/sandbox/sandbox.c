@@ -10,8 +10,8 @@
  */
 #include "core/sandbox/sandbox_priv.h"
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <linux/capability.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -25,7 +25,16 @@
 	(READ_CAPS | 1u << CAP_DAC_OVERRIDE | 1u << CAP_CHOWN | \
 	 1u << CAP_FOWNER | 1u << CAP_FSETID)
 
-static int drop_caps(bool writes, struct ck_err *err)
+#define ASK_CAPS (1u << CAP_SETUID | 1u << CAP_SETGID)
+
+static uint32_t kept(const struct ck_sandbox_in *in)
+{
+	if (in->role == CK_SANDBOX_ASKER)
+		return ASK_CAPS;
+	return in->writes || in->write_dir ? WRITE_CAPS : READ_CAPS;
+}
+
+static int drop_caps(uint32_t keep, struct ck_err *err)
 {
 	struct __user_cap_header_struct head = {
 		.version = _LINUX_CAPABILITY_VERSION_3,
@@ -39,7 +48,7 @@ static int drop_caps(bool writes, struct ck_err *err)
 	if (syscall(SYS_capget, &head, data))
 		return ck_fail(err, errno, "sandbox: capget: %s",
 			       strerror(errno));
-	data[0].permitted &= writes ? WRITE_CAPS : READ_CAPS;
+	data[0].permitted &= keep;
 	data[0].effective = data[0].permitted;
 	data[1].permitted = data[1].effective = 0;
 	data[0].inheritable = data[1].inheritable = 0;
@@ -80,12 +89,15 @@ static int set_limits(const struct ck_sandbox_in *in, struct ck_err *err)
 }
 
 /*
- * pthread_cancel(), with which libfuse ends its threads, loads this library
- * when it is first called, and aborts if it cannot.
+ * pthread_cancel(), with which libfuse ends its threads, loads libgcc_s when it
+ * is first called, and aborts if it cannot.  So does backtrace(), which has
+ * nothing to load in a program that is linked statically, as cancelling there.
  */
 static void load_early(void)
 {
-	dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *here;
+
+	backtrace(&here, 1);
 }
 
 int ck_sandbox_enter(const struct ck_sandbox_in *in, unsigned *got,
@@ -99,7 +111,7 @@ int ck_sandbox_enter(const struct ck_sandbox_in *in, unsigned *got,
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return ck_fail(err, errno, "sandbox: no_new_privs: %s",
 			       strerror(errno));
-	ret = drop_caps(in->writes || in->write_dir, err);
+	ret = drop_caps(kept(in), err);
 	if (ret)
 		return ret;
 	ret = ck_sandbox_landlock(in, err);

@@ -18,17 +18,28 @@
 
 enum ck_sandbox_role {
 	CK_SANDBOX_PARSER, /* reads files, writes one memfd, makes no thread */
+	/*
+	 * A parser that finds items afterwards: makes files in the spool, and
+	 * may raise its limit of processor time, which who started it watches.
+	 */
+	CK_SANDBOX_FINDER,
 	CK_SANDBOX_WORKER, /* serves: threads, io_uring, fuse device, spool */
+	/*
+	 * Becomes other users, and looks at paths as they may; reads /proc and
+	 * nothing else.  No root is given.
+	 */
+	CK_SANDBOX_ASKER,
 };
 
 struct ck_sandbox_in {
 	enum ck_sandbox_role role;
 	const struct ck_root *root;
-	const char *spool_dir; /* worker: may create unlinked files here */
+	const char *spool_dir; /* worker, finder: makes unlinked files here */
 	const char *config_dir; /* worker: may read this one too; NULL */
 	bool writes; /* worker: may change all that is below @root */
 	const char *write_dir; /* worker: and all below this one; NULL */
 	bool parses; /* worker: forks parsers, for checkpoints that appear */
+	bool asks; /* worker: takes descriptors from who started it */
 	uint64_t mem_max; /* RLIMIT_AS in bytes; 0: none */
 	unsigned cpu_seconds; /* RLIMIT_CPU; 0: none */
 };

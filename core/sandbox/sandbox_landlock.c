@@ -196,8 +196,11 @@ int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)
 			       strerror(errno));
 	r.fd = fd;
 	ret = allow_root(&r, in->root, in->writes, err);
-	if (!ret && in->role == CK_SANDBOX_WORKER)
+	if (!ret &&
+	    (in->role == CK_SANDBOX_WORKER || in->role == CK_SANDBOX_FINDER))
 		ret = allow_worker(&r, in, err);
+	if (!ret && in->role == CK_SANDBOX_ASKER)
+		ret = allow_path(&r, "/proc", FS_READ_FILE, err);
 	if (ret)
 		return ret;
 	if (syscall(SYS_landlock_restrict_self, fd, 0))

@@ -17,6 +17,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define FUSE_DEV_IOC_CLONE_ 0x8004e500u /* _IOR(229, 0, uint32_t) */
@@ -137,6 +138,11 @@ static const int worker[] = {
 	S(unlinkat),
 };
 
+/* Waits for questions, and decompresses into a spool file. */
+static const int finder[] = {
+	S(poll), S(ppoll), S(ppoll_time64), S(flock), S(unlink), S(unlinkat),
+};
+
 /* To change files; those for names are for what lies in shards/. */
 static const int writes[] = {
 	S(pwritev2),
@@ -183,6 +189,19 @@ static const int parses[] = {
 	S(seccomp),
 };
 
+/* By a socket that was there before: none can be made. */
+static const int takes[] = {
+	S(sendto),
+	S(send),
+	S(recvmsg),
+};
+
+/* To judge files as another user; what it opens, Landlock holds to /proc. */
+static const int asks[] = {
+	S(setfsuid),  S(setfsuid32),  S(setfsgid), S(setfsgid32),
+	S(setgroups), S(setgroups32), S(getxattr),
+};
+
 static int allow_all(scmp_filter_ctx f, const int *calls, size_t nr)
 {
 	int ret = 0;
@@ -211,12 +230,23 @@ static int allow_maps(scmp_filter_ctx f)
 static int allow_self(scmp_filter_ctx f)
 {
 	int ret = ALLOW_IF(f, tgkill,
-			   SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+			   SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0));
 
 	return ret ? ret :
 		     seccomp_rule_add(f, SCMP_ACT_ALLOW, S(prlimit64), 2,
-				      SCMP_A0(SCMP_CMP_EQ, 0),
-				      SCMP_A2(SCMP_CMP_EQ, 0));
+				      SCMP_A0(SCMP_CMP_EQ, 0, 0),
+				      SCMP_A2(SCMP_CMP_EQ, 0, 0));
+}
+
+/* Of its own processor time alone; glibc sets limits by prlimit64(). */
+static int allow_finder(scmp_filter_ctx f)
+{
+	int ret = allow_all(f, finder, CK_ARRAY_LEN(finder));
+
+	return ret ? ret :
+		     seccomp_rule_add(f, SCMP_ACT_ALLOW, S(prlimit64), 2,
+				      SCMP_A0(SCMP_CMP_EQ, 0, 0),
+				      SCMP_A1(SCMP_CMP_EQ, RLIMIT_CPU, 0));
 }
 
 /* clone3() hides its flags from the filter: glibc then takes clone(). */
@@ -229,7 +259,7 @@ static int allow_threads(scmp_filter_ctx f)
 	if (!ret)
 		ret = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), S(clone3), 0);
 	return ret ? ret :
-		     ALLOW_IF(f, prctl, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+		     ALLOW_IF(f, prctl, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME, 0));
 }
 
 /* Of the fuse device, and what isatty() and columns need. */
@@ -254,10 +284,16 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 		ret = allow_maps(f);
 	if (!ret)
 		ret = allow_self(f);
+	if (!ret && in->role == CK_SANDBOX_ASKER)
+		ret = allow_all(f, asks, CK_ARRAY_LEN(asks));
+	if (!ret && in->role == CK_SANDBOX_FINDER)
+		ret = allow_finder(f);
 	if (ret || in->role != CK_SANDBOX_WORKER)
 		return ret;
 	if (in->parses)
 		ret = allow_all(f, parses, CK_ARRAY_LEN(parses));
+	if (!ret && in->asks)
+		ret = allow_all(f, takes, CK_ARRAY_LEN(takes));
 	if (!ret && (in->writes || in->write_dir))
 		ret = allow_all(f, writes, CK_ARRAY_LEN(writes));
 	if (ret)

@@ -251,9 +251,7 @@ static int put(void *ctx, uint32_t t, const void *buf, uint64_t len,
 	if (!x->e)
 		return 0;
 	ret = ck_fault_point("heal", err);
-	return ret ? ret :
-		     ck_ckpt_write(x->h->ck, x->e, t, buf, len, off, false,
-				   err);
+	return ret ? ret : ck_ckpt_write(x->h->ck, x->e, t, buf, len, off, err);
 }
 
 static void undecided(void *ctx, uint32_t t, uint64_t off, uint64_t len,

@@ -12,8 +12,6 @@
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/base/whole.h"
-#include "core/sandbox/child.h"
-#include "core/sandbox/sandbox.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,10 +20,9 @@
 
 #define SECONDS (7 * 24 * 3600) /* reading all of it takes what it takes */
 
-struct apart {
-	struct ck_root *root;
-	const struct ck_opts *opts;
-	int catalog_fd, out;
+struct job {
+	bool crcs;
+	int out;
 };
 
 static int seal_into(struct ck_ckpt *ck, bool crcs, int out, struct ck_err *err)
@@ -46,47 +43,14 @@ static int seal_into(struct ck_ckpt *ck, bool crcs, int out, struct ck_err *err)
 }
 
 /* In the child, which ends afterwards. */
-static int run(void *ctx, struct ck_err *err)
+static int run(struct ck_ckpt *ck, void *ctx, struct ck_err *err)
 {
-	const struct apart *a = ctx;
-	const char *how = ck_opts_get(a->opts, "sandbox");
-	const char *crc = ck_opts_get(a->opts, "crc");
-	const struct ck_sandbox_in box = { .role = CK_SANDBOX_WORKER,
-					   .root = a->root };
-	struct ck_ckpt *ck;
-	int ret = 0;
+	const struct job *job = ctx;
+	int ret = seal_into(ck, job->crcs, job->out, err);
 
-	if (!how || strcmp(how, "off"))
-		ret = ck_sandbox_enter(&box, NULL, err);
-	if (!ret)
-		ret = ck_ckpt_serve(&ck, a->root, a->opts, a->catalog_fd, err);
-	if (!ret)
-		ret = seal_into(ck, !crc || strcmp(crc, "ignore"), a->out, err);
 	if (ret && !err->code)
 		ck_fail(err, -ret, "%s", strerror(-ret));
 	return ret;
-}
-
-static int run_apart(struct apart *a, struct ck_err *err)
-{
-	unsigned nr = ck_root_fds(a->root, NULL, 0);
-	ck_auto_free int *keep = calloc(nr + 2, sizeof(*keep));
-	const struct ck_child c = {
-		.what = "the reader of it",
-		.hint = "",
-		.run = run,
-		.ctx = a,
-		.keep = keep,
-		.nr_keep = nr + 2,
-		.seconds = SECONDS,
-	};
-
-	if (!keep)
-		return ck_no_memory(err);
-	ck_root_fds(a->root, keep, nr);
-	keep[nr] = a->catalog_fd;
-	keep[nr + 1] = a->out;
-	return ck_child_call(&c, err);
 }
 
 static int take(int from, void **bytes, size_t *len, struct ck_err *err)
@@ -116,7 +80,13 @@ int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,
 		       void **bytes, size_t *len, struct ck_err *err)
 {
 	ck_auto_fd int catalog = -1, out = -1;
-	struct apart a = { .root = root, .opts = opts };
+	const char *crc = ck_opts_get(opts, "crc");
+	struct job job = { .crcs = !crc || strcmp(crc, "ignore") };
+	struct ck_ckpt_apart apart = { .root = root,
+				       .opts = opts,
+				       .seconds = SECONDS,
+				       .run = run,
+				       .ctx = &job };
 	int ret = ck_ckpt_describe(root, opts, &catalog, err);
 
 	if (ret)
@@ -124,8 +94,8 @@ int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,
 	out = memfd_create("manifest", MFD_CLOEXEC);
 	if (out < 0)
 		return ck_fail(err, errno, "memory: %s", strerror(errno));
-	a.catalog_fd = catalog;
-	a.out = out;
-	ret = run_apart(&a, err);
+	apart.catalog_fd = catalog;
+	apart.out = job.out = out;
+	ret = ck_ckpt_run_apart(&apart, err);
 	return ret ? ret : take(out, bytes, len, err);
 }

@@ -2,18 +2,15 @@
 /*
  * claims.h - which bytes of the shards to be have been written
  *
- * Each mount that writes keeps a log of its own in the draft's slices/, and
- * what all logs say together is what was written:
- *
- *	w-0123456789abcdef.log	a slot for each stretch, written over as it
- *				grows; good while the machine runs, however its
- *				mount ended
- *	w-0123456789abcdef.safe	stretches that an fsync made durable, one after
- *				the other; good after a loss of power, and on
- *				other machines
+ * Each mount that writes keeps a journal (core/root/journal.h) of its own in
+ * the draft's slices/, w-0123456789abcdef.log, for at each write no lock of
+ * others may be waited for.  What all of them say together is what was written:
+ * stretches that were, and good while the machine runs, however their mount
+ * ended; stretches that an fsync made durable, good after a loss of power, and
+ * on other machines; and stretches that are to be written anew.
  *
  * Bytes come before their claim, so that no claim is of bytes that are not
- * there.  A log whose mount has ended is taken over by the next that writes.
+ * there.  A journal whose mount has ended is taken over by the next that writes.
  *
  * Threads: any.
  */
@@ -29,11 +26,12 @@
 struct ck_claims;
 
 /*
- * Reads which boot of the machine this is, once: to be called before a sandbox
- * forbids that.
+ * A journal that is longer than this, and of which over half does not count any
+ * more, is written anew; tests: less.
  */
-void ck_claims_boot(void);
-/* Borrows @dir, a descriptor of slices/, and @plan.  Reads all logs. */
+extern uint64_t ck_claims_slack;
+
+/* Borrows @dir, a descriptor of slices/, and @plan.  Reads all journals. */
 int ck_claims_open(struct ck_claims **out, int dir,
 		   const struct ck_slice_plan *plan, struct ck_err *err);
 void ck_claims_close(struct ck_claims *c);
@@ -53,7 +51,7 @@ int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 /* Whether something of @file was written here that is not. */
 bool ck_claims_unsafe(struct ck_claims *c, uint32_t file);
 
-/* Reads the logs of others anew. */
+/* Reads the journals of others anew. */
 int ck_claims_refresh(struct ck_claims *c, struct ck_err *err);
 /*
  * Where the first stretch of [pos, end) that nobody wrote begins, and where

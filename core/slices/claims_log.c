@@ -1,172 +1,130 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * claims_log.c - the files of claims
+ * claims_log.c - the journals of claims
  *
- *	head (64 bytes) | records (32 bytes each)
- *
- * Records lie within a page and are written by one call, so that a killed
- * process leaves each as it was or as it is; one that is neither has a wrong
- * sum and counts for nothing.  Whoever has a log keeps its first byte locked.
+ * Whoever has one keeps its first byte locked.  One in which little still
+ * counts is written anew, beside, and takes its place by a rename.
  */
 #include "core/slices/claims_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/whole.h"
 #include "core/root/openat_beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <xxhash.h>
+#include <unistd.h>
 
-#define MAGIC "unshclm"
-#define VERSION 1
-#define AT_ONCE 2048 /* records */
+#define KIND 2
+#define RECORD 64u /* bytes of a journal for each stretch, about */
 
-struct head {
-	char magic[8];
-	uint64_t version, plan;
-	char boot[40]; /* as /proc says it; "": not known */
+uint64_t ck_claims_slack = UINT64_C(16) << 20;
+
+static void empty(const struct ck_claims *c, struct ck_claims_sets *s)
+{
+	for (uint32_t i = 0; s->written && s->safe && i < c->plan->nr_files;
+	     i++) {
+		ck_intervals_free(&s->written[i]);
+		ck_intervals_free(&s->safe[i]);
+	}
+}
+
+bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s)
+{
+	s->written = calloc(c->plan->nr_files + 1, sizeof(*s->written));
+	s->safe = calloc(c->plan->nr_files + 1, sizeof(*s->safe));
+	return s->written && s->safe;
+}
+
+void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s)
+{
+	empty(c, s);
+	free(s->written);
+	free(s->safe);
+}
+
+/* ---- journals, read ---- */
+
+struct body {
+	uint64_t off, len;
+	uint32_t file, zero;
 };
 
-static char boot_id[40];
-static pthread_once_t boot_once = PTHREAD_ONCE_INIT;
+struct reading {
+	const struct ck_slice_plan *plan;
+	struct ck_claims_sets *to;
+	bool all; /* else what is durable */
+};
 
-static void read_boot(void)
+static int take(void *ctx, const struct ck_journal_record *r,
+		struct ck_err *err)
 {
-	ck_auto_fd int fd =
-		open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, boot_id, sizeof(boot_id) - 1);
+	const struct reading *in = ctx;
+	struct ck_intervals *written, *safe;
+	struct body b;
+	uint64_t end;
+	int ret = 0;
 
-	boot_id[n > 0 ? n : 0] = '\0';
-}
-
-void ck_claims_boot(void)
-{
-	pthread_once(&boot_once, read_boot);
-}
-
-static int fail(struct ck_err *err, const char *name)
-{
-	return ck_fail(err, errno, "%s: %s", name, strerror(errno));
-}
-
-static uint64_t sum_of(const struct ck_slice_plan *p,
-		       const struct ck_claims_record *r)
-{
-	return XXH3_64bits_withSeed(r, offsetof(struct ck_claims_record, sum),
-				    p->id);
-}
-
-/* ---- reading ---- */
-
-static bool is_ours(const struct ck_slice_plan *p, int fd, bool *same_boot)
-{
-	struct head h;
-
-	if (ck_pread_most(fd, &h, sizeof(h), 0) != sizeof(h) ||
-	    memcmp(h.magic, MAGIC, sizeof(h.magic)) != 0 ||
-	    h.version != VERSION || h.plan != p->id)
-		return false;
-	h.boot[sizeof(h.boot) - 1] = '\0';
-	*same_boot = *h.boot && !strcmp(h.boot, boot_id);
-	return true;
-}
-
-static bool is_good(const struct ck_slice_plan *p,
-		    const struct ck_claims_record *r)
-{
-	return r->len && r->file < p->nr_files && r->sum == sum_of(p, r) &&
-	       ck_range_ok(r->off, r->len, p->files[r->file].size);
-}
-
-/* What the records of @fd say in their order, into @sets. */
-static int read_records(const struct ck_slice_plan *p, int fd,
-			struct ck_intervals *sets)
-{
-	ck_auto_free struct ck_claims_record *v = calloc(AT_ONCE, sizeof(*v));
-	uint64_t at = sizeof(struct head);
-	ssize_t n;
-	int ret = v ? 0 : -ENOMEM;
-
-	while (!ret &&
-	       (n = ck_pread_most(fd, v, AT_ONCE * sizeof(*v), at)) > 0) {
-		for (size_t i = 0; i < (size_t)n / sizeof(*v) && !ret; i++) {
-			uint64_t end = v[i].off + v[i].len;
-
-			if (!is_good(p, &v[i]))
-				continue;
-			ret = v[i].cut ? ck_intervals_cut(&sets[v[i].file],
-							  v[i].off, end) :
-					 ck_intervals_add(&sets[v[i].file],
-							  v[i].off, end);
-		}
-		at += (uint64_t)n;
-		if ((size_t)n < AT_ONCE * sizeof(*v))
-			break;
-	}
-	return ret;
-}
-
-static int open_log(int dir, const char *name, int how)
-{
-	return openat(dir, name,
-		      how | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-}
-
-/* "w-0123456789abcdef.log" without its end; false: it is none. */
-static bool log_name(const char *name, char out[24])
-{
-	size_t len = strlen(name);
-
-	if (len != 22 || strncmp(name, "w-", 2) != 0 ||
-	    strcmp(name + 18, ".log") != 0)
-		return false;
-	memcpy(out, name, 18);
-	out[18] = '\0';
-	return true;
-}
-
-static void with_end(char out[32], const char *name, const char *end)
-{
-	snprintf(out, 32, "%s%s", name, end);
-}
-
-static int read_safe(const struct ck_claims *c, const char *name,
-		     struct ck_intervals *sets)
-{
-	ck_auto_fd int fd = -1;
-	bool same_boot;
-	char path[32];
-
-	with_end(path, name, ".safe");
-	fd = open_log(c->dir, path, O_RDONLY);
-	if (fd < 0 || !is_ours(c->plan, fd, &same_boot))
-		return 0;
-	return read_records(c->plan, fd, sets);
+	if (r->len == sizeof(b))
+		memcpy(&b, r->body, sizeof(b));
+	if (r->len != sizeof(b) || r->type < CK_CLAIMS_WRITTEN ||
+	    r->type > CK_CLAIMS_CUT || b.file >= in->plan->nr_files ||
+	    !ck_range_ok(b.off, b.len, in->plan->files[b.file].size))
+		return ck_fail(err, EINVAL,
+			       "record %" PRIu64
+			       ": expected bytes of a file of the plan",
+			       r->number);
+	written = &in->to->written[b.file];
+	safe = &in->to->safe[b.file];
+	end = b.off + b.len;
+	if (r->type == CK_CLAIMS_CUT)
+		ret = ck_intervals_cut(written, b.off, end) ||
+		      ck_intervals_cut(safe, b.off, end);
+	if (r->type == CK_CLAIMS_SAFE)
+		ret = ck_intervals_add(safe, b.off, end);
+	if (!ret && (r->type == CK_CLAIMS_SAFE ||
+		     (r->type == CK_CLAIMS_WRITTEN && in->all)))
+		ret = ck_intervals_add(written, b.off, end);
+	return ret ? ck_no_memory(err) : 0;
 }
 
 /*
  * Of another boot, or another machine, only what was durable counts: the
  * bytes of the rest may never have left its memory.
  */
-static int read_one(const struct ck_claims *c, const char *name, int fd,
-		    struct ck_intervals *sets)
+static int read_journal(const struct ck_claims *c, struct ck_journal *j,
+			struct ck_claims_sets *to, struct ck_err *err)
 {
-	bool same_boot;
+	struct reading in = { .plan = c->plan, .to = to, .all = j->same_boot };
 
-	if (!is_ours(c->plan, fd, &same_boot))
-		return 0;
-	return same_boot ? read_records(c->plan, fd, sets) :
-			   read_safe(c, name, sets);
+	return ck_journal_replay(j, take, &in, err);
 }
 
-/* @call gets the name of each log but our own. */
+static int open_journal(const struct ck_claims *c, const char *name, bool write,
+			struct ck_journal *j, struct ck_err *err)
+{
+	int ret = ck_journal_open(j, c->dir, name, write, KIND, c->plan->id,
+				  "slices/", err);
+
+	return ret == -EINVAL ?
+		       ck_wrap(err, ret,
+			       "only the version that wrote it can publish it") :
+		       ret;
+}
+
+static bool is_log(const char *name)
+{
+	return strlen(name) == 22 && !strncmp(name, "w-", 2) &&
+	       !strcmp(name + 18, ".log");
+}
+
+/* @call gets the name of each journal but our own. */
 static int each_log(struct ck_claims *c,
 		    int (*call)(struct ck_claims *c, const char *name,
 				struct ck_err *err),
@@ -174,64 +132,32 @@ static int each_log(struct ck_claims *c,
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
-	char name[24];
 	int ret = ck_beneath_list(c->dir, "", &d);
 
-	if (ret) {
-		errno = -ret;
-		return fail(err, "slices");
-	}
+	if (ret)
+		return ck_fail(err, -ret, "slices: %s", strerror(-ret));
 	while (!ret && (e = readdir(d)))
-		if (log_name(e->d_name, name) && strcmp(name, c->log.name) != 0)
-			ret = call(c, name, err);
+		if (is_log(e->d_name) && strcmp(e->d_name, c->name) != 0)
+			ret = call(c, e->d_name, err);
 	return ret;
 }
 
 static int read_other(struct ck_claims *c, const char *name, struct ck_err *err)
 {
-	ck_auto_fd int fd = -1;
-	char path[32];
+	ck_auto_journal struct ck_journal j = { .fd = -1 };
+	int ret = open_journal(c, name, false, &j, err);
 
-	with_end(path, name, ".log");
-	fd = open_log(c->dir, path, O_RDONLY);
-	if (fd < 0)
-		return errno == ENOENT ? 0 : fail(err, path);
-	if (read_one(c, name, fd, c->others))
-		return ck_no_memory(err);
-	return 0;
+	return ret ? ret == -ENOENT ? 0 : ret :
+		     read_journal(c, &j, &c->others, err);
 }
 
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 {
+	empty(c, &c->others);
 	return each_log(c, read_other, err);
 }
 
 /* ---- our own ---- */
-
-static int make_file(const struct ck_claims *c, const char *end, int *fd,
-		     struct ck_err *err)
-{
-	struct head h = { .magic = MAGIC,
-			  .version = VERSION,
-			  .plan = c->plan->id };
-	char path[32];
-	int ret;
-
-	memcpy(h.boot, boot_id, sizeof(h.boot));
-	with_end(path, c->log.name, end);
-	*fd = openat(c->dir, path,
-		     O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-	if (*fd < 0)
-		return fail(err, path);
-	ret = ck_pwrite_whole(*fd, &h, sizeof(h), 0);
-	if (!ret)
-		return 0;
-	/* without its head nobody would believe what is written to it later */
-	close(*fd);
-	*fd = -1;
-	unlinkat(c->dir, path, 0);
-	return ck_fail(err, -ret, "%s: %s", path, strerror(-ret));
-}
 
 static int lock_log(int fd)
 {
@@ -240,211 +166,170 @@ static int lock_log(int fd)
 	return fcntl(fd, F_OFD_SETLK, &fl) ? -errno : 0;
 }
 
-static int make_log(struct ck_claims *c, struct ck_err *err)
+static int make_log(const struct ck_claims *c, struct ck_journal *j,
+		    char name[24], struct ck_err *err)
 {
 	uint64_t r;
 	int ret;
 
 	if (getrandom(&r, sizeof(r), 0) != sizeof(r))
-		return fail(err, "a name for a log");
-	snprintf(c->log.name, sizeof(c->log.name), "w-%016" PRIx64, r);
-	ret = make_file(c, ".log", &c->log.fd, err);
-	if (ret)
-		c->log.name[0] = '\0';
-	else
-		lock_log(c->log.fd);
+		return ck_fail(err, errno, "a name: %s", strerror(errno));
+	snprintf(name, 24, "w-%016" PRIx64 ".log", r);
+	ret = ck_journal_make(j, c->dir, name, KIND, c->plan->id, "slices/",
+			      err);
+	if (!ret)
+		lock_log(j->fd);
 	return ret;
 }
 
-/* What it says becomes ours, as durable as it was. */
-static int move_claims(struct ck_claims *c, struct ck_intervals *from,
-		       bool durable, struct ck_err *err)
+int ck_claims_put(struct ck_journal *j, uint32_t type, uint32_t file,
+		  uint64_t off, uint64_t end, struct ck_err *err)
+{
+	const struct body b = { .off = off, .len = end - off, .file = file };
+
+	return ck_journal_append(j, type, &b, sizeof(b), err);
+}
+
+int ck_claims_put_all(struct ck_journal *j, uint32_t type, uint32_t file,
+		      const struct ck_intervals *set, struct ck_err *err)
 {
 	const struct ck_interval *run;
-	bool any = false;
+	uint64_t at = 0;
 	int ret = 0;
 
-	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++)
-		for (uint64_t at = 0;
-		     !ret && (run = ck_intervals_at(&from[i], at));
-		     at = run->end) {
-			any = true;
-			ret = ck_claims_add_own(c, i, run->off, run->end, err);
-			if (!ret && durable)
-				ret = ck_claims_safe_put(c, i, run->off,
-							 run->end, false, err);
-		}
-	return ret || !durable || !any ? ret : ck_claims_safe_sync(c, err);
+	for (; !ret && (run = ck_intervals_at(set, at)); at = run->end)
+		ret = ck_claims_put(j, type, file, run->off, run->end, err);
+	return ret;
 }
 
-static void unlink_log(const struct ck_claims *c, const char *name)
+int ck_claims_log_sync(const struct ck_claims *c, struct ck_journal *j,
+		       struct ck_err *err)
 {
-	char path[32];
+	int ret = ck_journal_sync(j, err);
 
-	with_end(path, name, ".log");
-	unlinkat(c->dir, path, 0);
-	with_end(path, name, ".safe");
-	unlinkat(c->dir, path, 0);
+	/* its name is what it is found by */
+	if (!ret && fsync(c->dir))
+		ret = ck_fail(err, errno, "slices: fsync: %s", strerror(errno));
+	return ret;
 }
 
-static int move_all(struct ck_claims *c, const char *name, int fd,
-		    struct ck_intervals *sets, struct ck_err *err)
+/* All that counts, into @j; *any: something is durable. */
+static int put_sets(const struct ck_claims *c, const struct ck_claims_sets *s,
+		    struct ck_journal *j, bool *any, struct ck_err *err)
 {
-	int ret = read_one(c, name, fd, sets);
+	int ret = 0;
+
+	*any = false;
+	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
+		ret = ck_claims_put_all(j, CK_CLAIMS_WRITTEN, i, &s->written[i],
+					err);
+		if (!ret)
+			ret = ck_claims_put_all(j, CK_CLAIMS_SAFE, i,
+						&s->safe[i], err);
+		*any |= s->safe[i].total;
+	}
+	return ret;
+}
+
+static void write_anew(struct ck_claims *c)
+{
+	struct ck_journal j;
+	char name[24];
+	bool any;
+	int ret = make_log(c, &j, name, NULL);
+
+	if (ret)
+		return;
+	ret = put_sets(c, &c->own, &j, &any, NULL);
+	if (!ret)
+		ret = ck_journal_reserve(&j, NULL);
+	if (!ret && any)
+		ret = ck_journal_sync(&j, NULL);
+	if (!ret && renameat(c->dir, name, c->dir, c->name))
+		ret = -errno;
+	if (ret) {
+		unlinkat(c->dir, name, 0);
+		ck_journal_close(&j);
+		return;
+	}
+	/* after a loss of power either may be there; they say the same */
+	ck_journal_close(&c->log);
+	c->log = j;
+}
+
+/* How many stretches: more or less than there were. */
+void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before)
+{
+	c->nr += c->own.written[file].total - before;
+}
+
+/* Where most of it does not count any more. */
+void ck_claims_log_shorten(struct ck_claims *c)
+{
+	uint64_t live = RECORD * c->nr;
+
+	if (c->log.end < CK_MAX(c->look_at, ck_claims_slack))
+		return;
+	for (uint32_t i = 0; i < c->plan->nr_files; i++)
+		live += RECORD * c->own.safe[i].total;
+	if (c->log.end / 2 >= live)
+		write_anew(c);
+	c->look_at = c->log.end + c->log.end / 2;
+}
+
+/* What it says becomes ours, as durable as it was. */
+static int move_all(struct ck_claims *c, struct ck_journal *from,
+		    struct ck_claims_sets *s, struct ck_err *err)
+{
+	bool any;
+	int ret = read_journal(c, from, s, err);
 
 	if (!ret)
-		ret = move_claims(c, sets, false, err);
-	for (uint32_t i = 0; i < c->plan->nr_files; i++)
-		ck_intervals_free(&sets[i]);
-	if (!ret)
-		ret = read_safe(c, name, sets);
-	if (!ret)
-		ret = move_claims(c, sets, true, err);
-	for (uint32_t i = 0; i < c->plan->nr_files; i++)
-		ck_intervals_free(&sets[i]);
-	if (ret == -ENOMEM)
-		return ck_no_memory(err);
-	if (!ret)
-		unlink_log(c, name);
+		ret = put_sets(c, s, &c->log, &any, err);
+	if (!ret && any)
+		ret = ck_claims_log_sync(c, &c->log, err);
+	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
+		uint64_t before = c->own.written[i].total;
+
+		if (ck_intervals_join(&c->own.written[i], &s->written[i]) ||
+		    ck_intervals_join(&c->own.safe[i], &s->safe[i]))
+			ret = ck_no_memory(err);
+		ck_claims_count(c, i, before);
+	}
 	return ret;
 }
 
 /* One whose mount has ended; where there are no locks nobody can tell. */
 static int take_over(struct ck_claims *c, const char *name, struct ck_err *err)
 {
-	ck_auto_free struct ck_intervals *sets =
-		calloc(c->plan->nr_files + 1, sizeof(*sets));
-	ck_auto_fd int fd = -1;
-	char path[32];
+	ck_auto_journal struct ck_journal j = { .fd = -1 };
+	struct ck_claims_sets s = { 0 };
 	struct stat st;
+	int ret = open_journal(c, name, true, &j, err);
 
-	if (!sets)
-		return ck_no_memory(err);
-	with_end(path, name, ".log");
-	fd = open_log(c->dir, path, O_RDWR);
-	if (fd < 0 || lock_log(fd) || fstat(fd, &st) || !st.st_nlink)
+	if (ret)
+		return ret == -ENOENT ? 0 : ret;
+	if (lock_log(j.fd) || fstat(j.fd, &st) || !st.st_nlink)
 		return 0;
-	return move_all(c, name, fd, sets, err);
+	ret = ck_claims_new_sets(c, &s) ? move_all(c, &j, &s, err) :
+					  ck_no_memory(err);
+	ck_claims_free_sets(c, &s);
+	if (!ret)
+		unlinkat(c->dir, name, 0);
+	return ret;
 }
 
+/* Under the lock. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 {
 	int ret;
 
 	if (c->log.fd >= 0)
 		return 0;
-	ret = make_log(c, err);
-	if (!ret)
-		ret = each_log(c, take_over, err);
-	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++)
-		ck_intervals_free(&c->others[i]);
-	return ret ? ret : ck_claims_read_others(c, err);
-}
-
-void ck_claims_log_end(struct ck_claims_log *log, int dir)
-{
-	char path[32];
-
-	if (log->fd >= 0 && !log->nr && log->safe < 0) {
-		with_end(path, log->name, ".log");
-		unlinkat(dir, path, 0);
-	}
-	if (log->fd >= 0)
-		close(log->fd);
-	if (log->safe >= 0)
-		close(log->safe);
-	free(log->free);
-}
-
-/* ---- slots ---- */
-
-int ck_claims_slot_new(struct ck_claims_log *log, uint32_t *slot,
-		       struct ck_err *err)
-{
-	if (log->nr_free)
-		*slot = log->free[--log->nr_free];
-	else if (log->nr < CK_CLAIMS_SLOTS)
-		*slot = log->nr++;
+	ret = make_log(c, &c->log, c->name, err);
+	if (ret)
+		c->name[0] = '\0';
 	else
-		return ck_fail(err, ENOSPC,
-			       "slices are written in more than %u stretches "
-			       "that do not touch",
-			       CK_CLAIMS_SLOTS);
-	return 0;
-}
-
-static int put(const struct ck_claims *c, int fd, uint64_t at,
-	       struct ck_claims_record *r, struct ck_err *err)
-{
-	int ret;
-
-	r->sum = sum_of(c->plan, r);
-	ret = ck_pwrite_whole(fd, r, sizeof(*r), at);
-	return ret ? ck_fail(err, -ret, "the log of what was written: %s",
-			     strerror(-ret)) :
-		     0;
-}
-
-static uint64_t place(uint64_t slot)
-{
-	return sizeof(struct head) + slot * sizeof(struct ck_claims_record);
-}
-
-int ck_claims_slot_write(struct ck_claims *c, uint32_t slot, uint32_t file,
-			 uint64_t off, uint64_t end, struct ck_err *err)
-{
-	struct ck_claims_record r = { .off = off,
-				      .len = end - off,
-				      .file = file };
-
-	return put(c, c->log.fd, place(slot), &r, err);
-}
-
-int ck_claims_slot_free(struct ck_claims *c, uint32_t slot, struct ck_err *err)
-{
-	struct ck_claims_record r = { 0 };
-	struct ck_claims_log *log = &c->log;
-
-	if (log->nr_free == log->room_free) {
-		size_t room = log->room_free ? log->room_free * 2 : 64;
-		uint32_t *grown = reallocarray(log->free, room, sizeof(*grown));
-
-		if (!grown)
-			return ck_no_memory(err);
-		log->free = grown;
-		log->room_free = room;
-	}
-	if (put(c, log->fd, place(slot), &r, err))
-		return -EIO;
-	log->free[log->nr_free++] = slot;
-	return 0;
-}
-
-/* ---- durable ones ---- */
-
-int ck_claims_safe_put(struct ck_claims *c, uint32_t file, uint64_t off,
-		       uint64_t end, bool cut, struct ck_err *err)
-{
-	struct ck_claims_record r = {
-		.off = off, .len = end - off, .file = file, .cut = cut
-	};
-	int ret = 0;
-
-	if (c->log.safe < 0) {
-		ret = make_file(c, ".safe", &c->log.safe, err);
-		c->log.safe_len = sizeof(struct head);
-	}
-	if (!ret)
-		ret = put(c, c->log.safe, c->log.safe_len, &r, err);
-	if (!ret)
-		c->log.safe_len += sizeof(r);
-	return ret;
-}
-
-int ck_claims_safe_sync(struct ck_claims *c, struct ck_err *err)
-{
-	/* its log is what it is found by */
-	if (fdatasync(c->log.safe) || fdatasync(c->log.fd) || fsync(c->dir))
-		return fail(err, "fsync of the log of what was written");
-	return 0;
+		ret = each_log(c, take_over, err);
+	return ret ? ret : ck_claims_read_others(c, err);
 }

@@ -1,56 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* claims_priv.h - between claims.c and claims_log.c, which has the files */
+/* claims_priv.h - between claims.c and claims_log.c, which has the journals */
 #ifndef CK_CLAIMS_PRIV_H
 #define CK_CLAIMS_PRIV_H
 
 #include "core/slices/claims.h"
 #include "core/base/intervals.h"
+#include "core/root/journal.h"
 
 #include <pthread.h>
 
-#define CK_CLAIMS_SLOTS (UINT32_C(1) << 22)
+/* Types of records; on the disk. */
+enum { CK_CLAIMS_WRITTEN = 1, CK_CLAIMS_SAFE = 2, CK_CLAIMS_CUT = 3 };
 
-struct ck_claims_record {
-	uint64_t off, len; /* len 0: the slot is free */
-	uint32_t file;
-	uint32_t cut; /* of .safe: not written any more */
-	uint64_t sum; /* XXH3-64 of what is before it, by the plan's id */
-};
-
-struct ck_claims_log {
-	int fd, safe; /* -1: not there yet */
-	char name[24]; /* "w-0123456789abcdef", "": none yet */
-	uint32_t nr; /* slots */
-	uint32_t *free; /* numbers of free ones */
-	size_t nr_free, room_free;
-	uint64_t safe_len; /* bytes */
+/* Of each file of the plan: what was written, and what of it is durable. */
+struct ck_claims_sets {
+	struct ck_intervals *written, *safe;
 };
 
 struct ck_claims {
 	int dir;
 	const struct ck_slice_plan *plan;
-	pthread_mutex_t lock;
-	struct ck_intervals *own, *others; /* by file */
-	struct ck_claims_log log;
+	pthread_mutex_t lock; /* held by callers of all below */
+	struct ck_claims_sets own, others;
+	uint64_t cuts; /* how many there were of ours */
+	uint64_t nr; /* stretches of ours */
+	uint64_t look_at; /* length of the journal to look at it once more */
+	struct ck_journal log;
+	char name[24]; /* "w-0123456789abcdef.log"; "": none yet */
 };
 
-/* Makes it, and takes over those whose mounts are gone; under the lock. */
-int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
-/* Closes it; a log that says nothing goes. */
-void ck_claims_log_end(struct ck_claims_log *log, int dir);
-int ck_claims_slot_new(struct ck_claims_log *log, uint32_t *slot,
-		       struct ck_err *err);
-int ck_claims_slot_write(struct ck_claims *c, uint32_t slot, uint32_t file,
-			 uint64_t off, uint64_t end, struct ck_err *err);
-int ck_claims_slot_free(struct ck_claims *c, uint32_t slot, struct ck_err *err);
-/* Appended, not synced. */
-int ck_claims_safe_put(struct ck_claims *c, uint32_t file, uint64_t off,
-		       uint64_t end, bool cut, struct ck_err *err);
-int ck_claims_safe_sync(struct ck_claims *c, struct ck_err *err);
-/* What all logs but our own say, into c->others, which is empty. */
+bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s);
+void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s);
+/* @file had @before stretches that were written. */
+void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
+/* What all journals but our own say, into c->others. */
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err);
-/* claims.c: under the lock. */
-int ck_claims_add_own(struct ck_claims *c, uint32_t file, uint64_t off,
-		      uint64_t end, struct ck_err *err);
+/* Makes ours, and takes over those whose mounts are gone. */
+int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
+int ck_claims_put(struct ck_journal *j, uint32_t type, uint32_t file,
+		  uint64_t off, uint64_t end, struct ck_err *err);
+int ck_claims_put_all(struct ck_journal *j, uint32_t type, uint32_t file,
+		      const struct ck_intervals *set, struct ck_err *err);
+int ck_claims_log_sync(const struct ck_claims *c, struct ck_journal *j,
+		       struct ck_err *err);
+/* Where most of it does not count any more. */
+void ck_claims_log_shorten(struct ck_claims *c);
 
 #endif

@@ -246,8 +246,6 @@ int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
 	if (ret)
 		return ret;
 	ret = put_in_place(s, layout, len, plan, plan_len, err);
-	if (!ret)
-		ck_draft_reject_layout(s, NULL);
 	ck_draft_end(s);
 	/* somebody was quicker */
 	return ret == -ENOTEMPTY || ret == -EEXIST ?

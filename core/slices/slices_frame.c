@@ -24,7 +24,6 @@ static void report_entry(struct ck_str *s, const char *name, uint8_t dtype,
 			 const uint64_t *shape, unsigned rank, uint64_t from,
 			 uint64_t len)
 {
-	ck_str_puts(s, ",");
 	ck_st_out_entry(s, name, strlen(name), dtype, shape, rank, from, len);
 }
 
@@ -44,13 +43,14 @@ static void report_piece(const struct ck_slice_plan *p,
 int ck_slice_plan_header(const struct ck_slice_plan *p, uint32_t f,
 			 struct ck_str *out, struct ck_err *err)
 {
+	static const char metadata[] = "{\"format\":\"pt\"}";
 	const struct ck_slice_plan_file *file = &p->files[f];
 	uint64_t at = file->data, len;
 	unsigned fillers = 0;
 	char name[64];
 
-	ck_str_add(out, "\0\0\0\0\0\0\0", 8);
-	ck_str_puts(out, "{\"__metadata__\":{\"format\":\"pt\"}");
+	ck_str_add(out, "\0\0\0\0\0\0\0", CK_ST_OUT_LEN);
+	ck_st_out_begin(out, metadata, sizeof(metadata) - 1);
 	for (uint32_t i = 0; i < file->nr; i++) {
 		const struct ck_slice_plan_piece *x =
 			&p->pieces[file->first + i];

@@ -2,22 +2,20 @@
 /*
  * slices_io.c - bytes of slices and of whole tensors
  *
- * A slice is one stretch of a shard.  A tensor is what the cursor says: n
- * copies of a segment, of which those that follow each other in the shard are
- * one call.
+ * A slice is one stretch of a shard.  A tensor is what the cursor says: copies
+ * of a segment, of which those that follow each other in the shard are one
+ * request, so that its bytes and then their claim are all of it or nothing.
  */
 #include "core/slices/slices_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/cursor.h"
-#include "core/root/fault.h"
+#include "core/io/plan.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #define IOVS 256
 
@@ -31,7 +29,7 @@ struct move {
 	uint32_t file;
 	uint64_t off, len; /* collected so far */
 	struct iovec iov[IOVS];
-	int nr;
+	unsigned nr;
 };
 
 static int io_fail(const struct move *m, int code)
@@ -79,7 +77,7 @@ static void unset(const struct move *m, uint64_t from, uint64_t to)
 {
 	uint64_t at = m->off;
 
-	for (int i = 0; i < m->nr; at += m->iov[i++].iov_len) {
+	for (unsigned i = 0; i < m->nr; at += m->iov[i++].iov_len) {
 		uint64_t lo = CK_MAX(from, at);
 		uint64_t hi = CK_MIN(to, at + m->iov[i].iov_len);
 
@@ -104,41 +102,20 @@ static int unset_gaps(const struct move *m)
 	return 0;
 }
 
-static void advance(struct iovec **v, int *nr, size_t n)
+static int transfer(const struct move *m, int fd)
 {
-	while (*nr && n >= (*v)->iov_len) {
-		n -= (*v)->iov_len;
-		++*v;
-		--*nr;
-	}
-	if (*nr) {
-		(*v)->iov_base = (char *)(*v)->iov_base + n;
-		(*v)->iov_len -= n;
-	}
-}
+	struct iovec iov[IOVS]; /* which is changed */
+	struct ck_io io = { .op = m->writes ? CK_IO_WRITE : CK_IO_READ,
+			    .fd = fd,
+			    .src = m->file,
+			    .off = m->off,
+			    .len = m->len,
+			    .iov = iov,
+			    .nr_iov = m->nr };
 
-static int transfer(struct move *m, int fd)
-{
-	struct iovec *v = m->iov;
-	uint64_t at = m->off;
-	int nr = m->nr;
-
-	while (nr) {
-		ssize_t n = m->writes ? pwritev(fd, v, nr, (off_t)at) :
-					preadv(fd, v, nr, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			n = -errno;
-		n = ck_fault_of(m->writes ? CK_FAULT_WRITE : CK_FAULT_READ,
-				(int)n);
-		if (n <= 0)
-			return n ? (int)n : -EIO;
-		at += (uint64_t)n;
-		advance(&v, &nr, (size_t)n);
-	}
-	return 0;
+	memcpy(iov, m->iov, m->nr * sizeof(*iov));
+	ck_engine_plain.run(NULL, &io, 1);
+	return io.res;
 }
 
 /*
@@ -152,7 +129,10 @@ static int write_out(struct move *m, int fd)
 
 	if (!ret)
 		return ck_claims_add(c, m->file, m->off, m->len, m->err);
-	ck_claims_cut(c, m->file, m->off, m->len, NULL);
+	if (ck_claims_cut(c, m->file, m->off, m->len, NULL))
+		ck_draft_poison(m->sl->draft, "a write failed, and it could "
+					      "not be noted which bytes it "
+					      "left");
 	return io_fail(m, -ret);
 }
 
@@ -200,25 +180,14 @@ static int move(struct move *m, uint32_t file, void *buf, uint64_t len,
 	return 0;
 }
 
-/* Each copy of a segment; CK_SEG_AXES counters. */
 static int move_seg(struct move *m, const struct ck_seg *seg, char *buf)
 {
-	const struct ck_chunk *c = &m->sl->img.chunks[seg->chunk];
-	uint64_t at[CK_SEG_AXES] = { 0 };
-	int axis, ret = 0;
+	const uint32_t file = m->sl->img.chunks[seg->chunk].src;
+	struct ck_runs it;
+	int ret = 0;
 
-	do {
-		uint64_t dst = seg->dst, src = seg->src_off;
-
-		for (axis = 0; axis < seg->nax; axis++) {
-			dst += at[axis] * (uint64_t)seg->ax[axis].dst;
-			src += at[axis] * (uint64_t)seg->ax[axis].src;
-		}
-		ret = move(m, c->src, buf + dst, seg->run, src);
-		for (axis = seg->nax; axis-- > 0 && !ret; at[axis] = 0)
-			if (++at[axis] < seg->ax[axis].n)
-				break;
-	} while (axis >= 0 && !ret);
+	for (ck_runs_init(&it, seg); !ret && !it.done; ck_runs_step(&it))
+		ret = move(m, file, buf + it.dst, seg->run, it.src);
 	return ret;
 }
 

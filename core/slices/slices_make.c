@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/emit/torch_blob.h"
+#include "core/format/format.h"
 #include "core/base/strmap.h"
 #include "core/geom/dtype.h"
 #include "core/geom/catalog.h"
@@ -20,6 +21,8 @@
 #include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
+
+#define MAX_FORMS 16
 
 /* The boxes of one tensor. */
 struct group {
@@ -93,8 +96,8 @@ static int add_tensor(struct ck_slice_plan_making *m, uint32_t t,
 	const struct ck_dtype_info *type = ck_dtype_info(from->dtype);
 	struct ck_slice_plan_tensor to = { .dtype = from->dtype,
 					   .rank = (uint8_t)from->shape.rank };
-	const char *why = ck_slice_plan_refuses(from->dtype, from->grid.rank,
-						from->name, m->lay.dcp);
+	const char *why = ck_slice_plan_refuses(
+		from->dtype, from->grid.rank, from->name, m->lay.form->indexed);
 
 	if (why)
 		return ck_fail(err, EINVAL, "write: %.200s: %s: %s", from->name,
@@ -170,7 +173,7 @@ static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 		return 0;
 	if (v[group].piece == CK_NONE) {
 		v[group].piece = (uint32_t)m->pieces.nr;
-		ret = m->lay.dcp ? check_box(m, t, &place, err) : 0;
+		ret = m->lay.form->indexed ? check_box(m, t, &place, err) : 0;
 		if (!ret)
 			ret = add_piece(m, t, &place, err);
 		if (ret)
@@ -336,7 +339,7 @@ static struct ck_slice_plan tables_of(const struct ck_slice_plan_making *m)
 		.dims = m->dims.v,
 		.strs = m->strs.v,
 		.nr_files = (uint32_t)m->files.nr,
-		.dcp = m->lay.dcp,
+		.dcp = m->lay.form->indexed,
 	};
 }
 
@@ -350,7 +353,7 @@ static int frame_of(const struct ck_slice_plan_making *m,
 	int ret;
 
 	*head = *tail = 0;
-	if (!m->lay.dcp)
+	if (!m->lay.form->indexed)
 		return 0;
 	ret = ck_slice_plan_blob(&p, x, &b, err);
 	*head = b.head.len;
@@ -445,7 +448,7 @@ static int put_all(struct ck_slice_plan_making *m, struct ck_str *out,
 		.nr_entries = m->held.nr,
 		.strs_len = m->strs.len,
 		.layout = m->text,
-		.dcp = m->lay.dcp,
+		.dcp = m->lay.form->indexed,
 	};
 
 	if (put_ranks(m, &ranks, &entries))
@@ -515,11 +518,29 @@ static int make(struct ck_slice_plan_making *m, struct ck_str *out,
 	return ret ? ret : put_all(m, out, err);
 }
 
+/* Of all formats that can be written; the one that is preferred is first. */
+static void find_forms(const struct ck_layout_form **forms)
+{
+	size_t nr = 0;
+
+	for (int first = 1; first >= 0; first--)
+		for (size_t i = 0; ck_formats[i]; i++)
+			if (ck_formats[i]->form && nr + 1 < MAX_FORMS &&
+			    ck_formats[i]->preferred == first)
+				forms[nr++] = ck_formats[i]->form;
+	forms[nr] = NULL;
+}
+
 int ck_slice_plan_make(struct ck_str *out, const char *name, const char *layout,
 		       size_t len, const char *format, struct ck_err *err)
 {
+	const struct ck_layout_form *forms[MAX_FORMS];
 	struct ck_slice_plan_making m = { 0 };
-	int ret = ck_layout_out_parse(&m.lay, name, layout, len, format, err);
+	int ret;
+
+	find_forms(forms);
+	ret = ck_layout_out_parse(&m.lay, name, layout, len, forms, format,
+				  err);
 
 	/* what is empty is pointed into, too */
 	if (!ret && !ck_vec_reserve(&m.dims, 1))

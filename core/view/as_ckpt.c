@@ -36,6 +36,11 @@ static void free_below(void *ctx)
 	free(o);
 }
 
+uint32_t ck_view_as_ckpt_file(const struct ck_view *v, uint32_t d)
+{
+	return v->ops->folders->find_file(v, d, FILE_NAME, strlen(FILE_NAME));
+}
+
 static int open_over(struct ck_ckpt **out, struct over *o, uint32_t d,
 		     struct ck_err *err)
 {
@@ -54,7 +59,7 @@ static int open_over(struct ck_ckpt **out, struct over *o, uint32_t d,
 		return ck_fail(err, ENOENT, "%s: has no such folder",
 			       o->v->ops->name);
 	snprintf(o->what, sizeof(o->what), "%s/%s", o->v->ops->name, name);
-	o->file = folders->find_file(o->v, d, FILE_NAME, strlen(FILE_NAME));
+	o->file = ck_view_as_ckpt_file(o->v, d);
 	if (o->file == CK_NONE || !o->v->ops->file(o->v, o->file, &file))
 		return ck_fail(err, ENOENT, "%s: has no " FILE_NAME, o->what);
 	b.size = file.size;

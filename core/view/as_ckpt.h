@@ -15,5 +15,7 @@
  */
 int ck_view_as_ckpt(struct ck_ckpt **out, struct ck_view *v, uint32_t d,
 		    bool owned, struct ck_err *err);
+/* The file of @v that it is made of; CK_NONE: there is no such folder. */
+uint32_t ck_view_as_ckpt_file(const struct ck_view *v, uint32_t d);
 
 #endif

@@ -62,6 +62,14 @@ void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len)
 	}
 }
 
+void ck_compose_zeros(struct ck_compose *c, uint64_t len)
+{
+	struct ck_piece *p = len && !c->failed ? push(c, len) : NULL;
+
+	if (p)
+		p->zeros = true;
+}
+
 /* The source that changed last shows its time on the whole file. */
 static void take_newest(struct ck_compose *c, const struct ck_catalog *img,
 			uint32_t src)
@@ -166,7 +174,8 @@ void ck_compose_at(const struct ck_compose *c, uint64_t off,
 	uint64_t end = i + 1 < c->pieces.nr ? c->pieces.v[i + 1].off : c->size;
 
 	out->turned = p->turned ? &c->turned.v[p->tensor] : NULL;
-	out->kind = p->turned		 ? CK_SPAN_TURNED :
+	out->kind = p->zeros		 ? CK_SPAN_ZEROS :
+		    p->turned		 ? CK_SPAN_TURNED :
 		    p->tensor == CK_NONE ? CK_SPAN_MADE :
 		    p->dtype		 ? CK_SPAN_CAST :
 					   CK_SPAN_TENSOR;

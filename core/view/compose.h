@@ -21,6 +21,7 @@ struct ck_piece {
 	uint32_t tensor; /* CK_NONE: own bytes */
 	uint8_t dtype; /* its elements are shown as these; 0: as they are */
 	bool turned; /* matrix number @tensor of turned, all of it */
+	bool zeros; /* nothing but these */
 	bool saturate; /* the cast does, see cast.h */
 };
 
@@ -41,6 +42,7 @@ struct ck_compose {
 
 void ck_compose_free(struct ck_compose *c);
 void ck_compose_bytes(struct ck_compose *c, const void *bytes, size_t len);
+void ck_compose_zeros(struct ck_compose *c, uint64_t len);
 /* Adds all of tensor @t; one of size 0 adds nothing. */
 void ck_compose_tensor(struct ck_compose *c, const struct ck_catalog *img,
 		       uint32_t t);

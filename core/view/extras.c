@@ -4,11 +4,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/glob.h"
 #include "core/root/root.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,8 @@ static bool is_extra(const char *name)
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(patterns); i++)
-		if (!fnmatch(patterns[i], name, FNM_PERIOD))
+		if (*name != '.' && ck_glob(patterns[i], strlen(patterns[i]),
+					    name, strlen(name)))
 			return true;
 	return false;
 }
@@ -171,26 +172,83 @@ static int take_extras_of(struct ck_extras *v, const struct ck_root *root,
 	return 0;
 }
 
-int ck_extras_take(struct ck_extras *e, const struct ck_root *r,
-		   const struct ck_opts *opts, struct ck_err *err)
+static bool has_config(const struct ck_root *root, const char *folder)
 {
-	const char *config = ck_opts_get(opts, "config");
-	struct ck_root root;
-	int ret = 0;
+	char path[64];
+	struct stat st;
 
-	if (!config) {
-		/* one file was given: only that is ours */
-		for (; !ret && r && !r->only; r = r->next)
-			ret = take_extras_of(e, r, err);
-		return ret;
-	}
-	ret = ck_root_open(&root, config, opts, err);
+	snprintf(path, sizeof(path), "%s%sconfig.json", folder,
+		 *folder ? "/" : "");
+	return !fstatat(root->fd, path, &st, 0) && S_ISREG(st.st_mode);
+}
+
+char *ck_extras_folder(const struct ck_root *root, const struct ck_opts *opts)
+{
+	/* where one is found first: trainers of reinforcement learning, NeMo */
+	static const char *const beside[] = { "huggingface",
+					      "context",
+					      "model",
+					      "hf",
+					      "../huggingface",
+					      "../context",
+					      "../../huggingface",
+					      ".." };
+	const char *config = ck_opts_get(opts, "config");
+	char *path = NULL;
+
+	if (config || !root || root->only || root->next || has_config(root, ""))
+		return config ? strdup(config) : NULL;
+	for (size_t i = 0; i < CK_ARRAY_LEN(beside); i++)
+		if (has_config(root, beside[i]))
+			return asprintf(&path, "%s/%s", root->real, beside[i]) <
+					       0 ?
+				       NULL :
+				       path;
+	return NULL;
+}
+
+/* A config.json of anything else may lie in any folder. */
+static bool is_of_model(const struct ck_extras *e)
+{
+	ck_auto_json json_t *config = ck_extras_config(e);
+
+	return json_object_get(config, "architectures") ||
+	       json_object_get(config, "model_type");
+}
+
+static int take_extras_at(struct ck_extras *e, const char *path,
+			  const struct ck_opts *opts, struct ck_err *err)
+{
+	struct ck_root root;
+	int ret = ck_root_open(&root, path, opts, err);
+
 	if (ret)
-		return ck_wrap(err, ret, "config=%s", config);
+		return ret;
 	ret = take_extras_of(e, &root, err);
 	ck_root_close(&root);
 	for (uint32_t i = 0; i < e->nr; i++)
 		e->v[i].root = NULL;
+	return ret;
+}
+
+int ck_extras_take(struct ck_extras *e, const struct ck_root *r,
+		   const struct ck_opts *opts, struct ck_err *err)
+{
+	ck_auto_free char *folder = ck_extras_folder(r, opts);
+	int ret = 0;
+
+	if (ck_opts_get(opts, "config")) {
+		ret = folder ? take_extras_at(e, folder, opts, err) : -ENOMEM;
+		return ret ? ck_wrap(err, ret, "config=%s",
+				     ck_opts_get(opts, "config")) :
+			     0;
+	}
+	if (folder && !take_extras_at(e, folder, opts, NULL) && is_of_model(e))
+		return 0;
+	ck_extras_free(e);
+	/* one file was given: only that is ours */
+	for (; !ret && r && !r->only; r = r->next)
+		ret = take_extras_of(e, r, err);
 	return ret;
 }
 
@@ -200,7 +258,7 @@ void ck_extras_free(struct ck_extras *e)
 		free(e->v[i].name);
 		close(e->v[i].fd);
 	}
-	e->nr = 0;
+	*e = (struct ck_extras){ 0 };
 }
 
 bool ck_extras_file(const struct ck_extras *e, uint32_t i, struct ck_vfile *out)

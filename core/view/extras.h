@@ -3,8 +3,9 @@
  * extras.h - the config and tokenizer files that loaders want beside weights
  *
  * As found in the checkpoint's directory (of joined ones the first that has the
- * name), or in -o config=DIR and nowhere else; shown as they are, and nothing
- * in them is run.  Held open, so that they stay what they were.
+ * name), or in -o config=DIR and nowhere else; where no config.json is in it, in a
+ * folder beside it that trainers keep one in, and nowhere else.  Shown as they
+ * are, and nothing in them is run.  Held open, so that they stay what they were.
  */
 #ifndef CK_EXTRAS_H
 #define CK_EXTRAS_H
@@ -27,6 +28,11 @@ struct ck_extras {
 	bool templates; /* there is a folder of more chat templates */
 };
 
+/*
+ * The folder in which the files of @root are looked for, in place of its own; to
+ * free().  NULL: its own.
+ */
+char *ck_extras_folder(const struct ck_root *root, const struct ck_opts *opts);
 /* Fills the empty @e; what it took is to be freed also after -errno. */
 int ck_extras_take(struct ck_extras *e, const struct ck_root *root,
 		   const struct ck_opts *opts, struct ck_err *err);

@@ -41,6 +41,11 @@ void ck_merged_first_place(const struct ck_catalog *img, uint32_t t,
 	memcpy(at, best, sizeof(best));
 }
 
+bool ck_merged_is_lost(const struct ck_catalog *img, uint32_t t)
+{
+	return img->tensors[t].size && img->tensors[t].state != CK_OK;
+}
+
 /* The largest power of two that divides the element size, at most 8. */
 static unsigned alignment(uint8_t dtype)
 {
@@ -55,8 +60,12 @@ static int file_order(const void *pa, const void *pb, void *ctx)
 	const struct ck_merged_tensor *a = pa, *b = pb;
 	unsigned wa = alignment(img->tensors[a->tensor].dtype);
 	unsigned wb = alignment(img->tensors[b->tensor].dtype);
+	bool la = ck_merged_is_lost(img, a->tensor);
+	bool lb = ck_merged_is_lost(img, b->tensor);
 	uint64_t fa[2], fb[2];
 
+	if (la != lb)
+		return la ? 1 : -1;
 	if (wa != wb)
 		return wa > wb ? -1 : 1;
 	ck_merged_first_place(img, a->tensor, fa);
@@ -74,41 +83,28 @@ void ck_merged_sort(const struct ck_merged_in *in)
 			(void *)in->img);
 }
 
-void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
-		     uint8_t dtype, const uint64_t *shape, unsigned rank,
-		     uint64_t at, uint64_t size)
-{
-	ck_st_out_entry(json, m->name, m->name_len, dtype, shape, rank, at,
-			size);
-}
-
 static void add_entry(struct ck_str *json, const struct ck_catalog *img,
 		      const struct ck_merged_tensor *m, uint64_t *at)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
 
-	ck_merged_entry(json, m, t->dtype, img->dims + t->shape, t->rank, *at,
-			t->size);
+	ck_st_out_entry(json, m->name, m->name_len, t->dtype,
+			img->dims + t->shape, t->rank, *at, t->size);
 	*at += t->size;
 }
 
 static void make_header(struct ck_str *json, const struct ck_merged_in *in)
 {
-	uint64_t at = 0;
+	uint64_t at = 0, whole = CK_ST_OUT_ALL;
 
-	ck_str_puts(json, "{");
-	if (in->metadata) {
-		ck_str_puts(json, "\"__metadata__\":");
-		ck_str_add(json, in->metadata, in->metadata_len);
-	}
+	ck_st_out_begin(json, in->metadata, in->metadata_len);
 	for (uint32_t i = 0; i < in->nr; i++) {
-		if (i || in->metadata)
-			ck_str_puts(json, ",");
+		if (whole == CK_ST_OUT_ALL &&
+		    ck_merged_is_lost(in->img, in->v[i].tensor))
+			whole = at;
 		add_entry(json, in->img, &in->v[i], &at);
 	}
-	ck_str_puts(json, "}");
-	while (json->len % 8 && !json->failed)
-		ck_str_puts(json, " ");
+	ck_st_out_end(json, whole);
 }
 
 uint64_t ck_merged_entry_max(const struct ck_catalog *img,

@@ -6,7 +6,9 @@
  *
  * Tensors of wide elements come first, so that all data is naturally aligned;
  * among equals they follow the order in which the sources store them, so that
- * reading the file front to back reads the shards front to back.
+ * reading the file front to back reads the shards front to back.  Those of which
+ * bytes are lost come last, from a page of the file on, so that one who maps it
+ * has the names and all others.
  */
 #ifndef CK_MERGED_H
 #define CK_MERGED_H
@@ -36,21 +38,16 @@ const char *ck_merged_refuses(const struct ck_catalog *img, uint32_t t,
  */
 uint64_t ck_merged_entry_max(const struct ck_catalog *img,
 			     const struct ck_merged_tensor *m);
-/*
- * Appends one entry of a header: elements of a tensor, or of a part of it, at
- * [at, at + size) of the data.
- */
-void ck_merged_entry(struct ck_str *json, const struct ck_merged_tensor *m,
-		     uint8_t dtype, const uint64_t *shape, unsigned rank,
-		     uint64_t at, uint64_t size);
 /* How many bytes the header will have; without in->metadata where NULL. */
 uint64_t ck_merged_header_len(const struct ck_merged_in *in);
 /* What CK_MAX_HEADER leaves for entries, metadata being small. */
 #define CK_MERGED_ROOM (CK_MAX_HEADER - (UINT64_C(1) << 20))
+/* Whether some of its bytes are known to be lost. */
+bool ck_merged_is_lost(const struct ck_catalog *img, uint32_t t);
 /* Where the first byte of a tensor is: source, then offset in it. */
 void ck_merged_first_place(const struct ck_catalog *img, uint32_t t,
 			   uint64_t at[2]);
-/* Orders in->v as the class comment says. */
+/* Orders in->v as said above. */
 void ck_merged_sort(const struct ck_merged_in *in);
 /* Appends the whole file to the empty @out; all tensors are holdable. */
 int ck_merged_make(struct ck_compose *out, const struct ck_merged_in *in,

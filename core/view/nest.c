@@ -130,17 +130,12 @@ unsigned ck_nest_common(const struct ck_catalog *img, uint32_t a, uint32_t b)
 	return ck_nest_paths_common(&pa, &pb);
 }
 
-int ck_nest_cmp(const struct ck_catalog *img, uint32_t a, uint32_t b)
-{
-	struct ck_nest_path pa = ck_nest_path(img, a),
-			    pb = ck_nest_path(img, b);
-
-	return ck_nest_paths_cmp(&pa, &pb);
-}
-
 static int path_order(const void *pa, const void *pb, void *ctx)
 {
-	return ck_nest_cmp(ctx, *(const uint32_t *)pa, *(const uint32_t *)pb);
+	struct ck_nest_path a = ck_nest_path(ctx, *(const uint32_t *)pa),
+			    b = ck_nest_path(ctx, *(const uint32_t *)pb);
+
+	return ck_nest_paths_cmp(&a, &b);
 }
 
 void ck_nest_sort(const struct ck_catalog *img, uint32_t *tensors, uint32_t nr)

@@ -52,7 +52,6 @@ int ck_nest_cmp_part(const struct ck_nest_part *a,
 		     const struct ck_nest_part *b);
 /* Parts that the paths of both begin with. */
 unsigned ck_nest_common(const struct ck_catalog *img, uint32_t a, uint32_t b);
-int ck_nest_cmp(const struct ck_catalog *img, uint32_t a, uint32_t b);
 void ck_nest_sort(const struct ck_catalog *img, uint32_t *tensors, uint32_t nr);
 
 #endif

@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/number.h"
 #include "core/base/utf8.h"
 #include "core/emit/pickle_out.h"
 #include "core/geom/dtype.h"
@@ -123,11 +124,9 @@ static size_t longest_key(struct ck_object_values *v, ck_pv at,
 static size_t position(const struct ck_pickle *p, ck_pv at, const char *name,
 		       size_t len, ck_pv *out)
 {
-	uint64_t index = 0;
-	size_t n = 0;
+	uint64_t index;
+	size_t n = ck_digits(name, CK_MIN(len, 9), &index);
 
-	for (; n < len && n < 9 && name[n] >= '0' && name[n] <= '9'; n++)
-		index = 10 * index + (uint64_t)(name[n] - '0');
 	return n && (n == len || name[n] == '.') &&
 			       ck_pv_at(p, at, index, out) ?
 		       n :

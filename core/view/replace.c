@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replace.c - intervals of a buffered file; see the header
+ * replace.c - what was written of a buffered file; see the header
  *
  * The file lies in the checkpoint's directory (core/redo/redo.h): sealed, it
  * is what will be in the shards, and then it is copied there.
- *
- * The intervals are sorted and do not touch.  A writer in order has one.
  */
 #include "core/view/replace.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/search.h"
-#include "core/base/vec.h"
+#include "core/base/intervals.h"
 #include "core/base/whole.h"
 
 #include <errno.h>
@@ -24,10 +21,6 @@
 #define MAX_INTERVALS (1u << 20)
 #define PIECE (UINT64_C(1) << 20)
 
-struct interval {
-	uint64_t from, to;
-};
-
 struct ck_replace {
 	const struct ck_view *v;
 	uint32_t nr;
@@ -38,7 +31,7 @@ struct ck_replace {
 	int fd; /* -1: to be made when something is written */
 	struct ck_redo *redo; /* whose @fd is; NULL: a nameless file */
 	int failed; /* errno: it can no longer be committed */
-	CK_VEC(struct interval) done;
+	struct ck_intervals done;
 };
 
 int ck_replace_new(struct ck_replace **out, const struct ck_view *v, uint32_t i,
@@ -74,35 +67,16 @@ void ck_replace_free(struct ck_replace *r)
 	else if (r->fd >= 0)
 		close(r->fd);
 	pthread_mutex_destroy(&r->lock);
-	free(r->done.v);
+	ck_intervals_free(&r->done);
 	free(r);
 }
 
-/* Under the lock: the first interval that ends at or after @off. */
-static size_t find(const struct ck_replace *r, uint64_t off)
-{
-	return CK_FIRST(i, 0, r->done.nr, r->done.v[i].to >= off);
-}
-
-/* Under the lock: joins what it touches. */
+/* Under the lock. */
 static int add(struct ck_replace *r, uint64_t from, uint64_t to)
 {
-	size_t at = find(r, from), end = at;
+	const int ret = ck_intervals_add(&r->done, from, to);
 
-	while (end < r->done.nr && r->done.v[end].from <= to)
-		end++;
-	if (end > at) {
-		from = CK_MIN(from, r->done.v[at].from);
-		to = CK_MAX(to, r->done.v[end - 1].to);
-	} else if (r->done.nr >= MAX_INTERVALS ||
-		   !ck_vec_reserve(&r->done, 1)) {
-		return -ENOMEM;
-	}
-	memmove(r->done.v + at + 1, r->done.v + end,
-		(r->done.nr - end) * sizeof(*r->done.v));
-	r->done.nr = r->done.nr - end + at + 1;
-	r->done.v[at] = (struct interval){ from, to };
-	return 0;
+	return r->done.total > MAX_INTERVALS ? -ENOMEM : ret;
 }
 
 /* Under the lock. */
@@ -117,7 +91,7 @@ static int fail(struct ck_replace *r, int code, struct ck_err *err)
 			       (unsigned long long)r->file.size);
 	return ck_fail(
 		err, code,
-		"%s/%s: its replacement cannot be staged: %s; it stays as "
+		"%s/%s: its replacement cannot be buffered: %s; it stays as "
 		"it was",
 		r->v->ops->name, r->name, strerror(code));
 }
@@ -167,92 +141,85 @@ static int read_piece(struct ck_replace *r, void *buf, uint64_t n, uint64_t at,
 		       r->v->ops->name, r->name);
 }
 
-/* A header, which must be as it is. */
-static int check_made(struct ck_replace *r, void *buf, uint64_t len,
-		      uint64_t off, struct ck_err *err)
+static int get(void *ctx, void *buf, uint64_t len, uint64_t off,
+	       struct ck_err *err)
 {
-	int ret = 0;
-
-	for (uint64_t done = 0, n; !ret && done < len; done += n) {
-		n = CK_MIN(PIECE, len - done);
-		ret = read_piece(r, buf, n, off + done, err);
-		if (!ret)
-			ret = ck_view_check(r->v, r->nr, buf, n, off + done,
-					    err);
-	}
-	return ret;
+	return read_piece(ctx, buf, len, off, err);
 }
 
 /* All that can be refused is refused before it is committed. */
-static int prepare(struct ck_replace *r, void *buf, struct ck_err *err)
+static int prepare(struct ck_replace *r, struct ck_wplan *p, struct ck_err *err)
 {
-	int ret = 0;
-	struct ck_span s;
+	int ret;
 
-	for (uint64_t off = 0; !ret && off < r->file.size; off += s.len) {
-		r->v->ops->at(r->v, r->nr, off, &s);
-		s.len = CK_MIN(s.len, r->file.size - off);
-		if (s.kind == CK_SPAN_MADE)
-			ret = check_made(r, buf, s.len, off, err);
-		else if (s.kind != CK_SPAN_TENSOR || !s.len)
-			ret = ck_view_not_written(r->v, r->nr, err);
-		else
-			ret = ck_ckpt_may_write(r->v->ck, s.ref, err);
-	}
+	p->get = get;
+	p->ctx = r;
+	ret = ck_view_plan(r->v, r->nr, p, r->file.size, 0, err);
+	for (size_t i = 0; !ret && i < p->parts.nr; i++)
+		ret = ck_ckpt_may_write(p->ck, p->parts.v[i].tensor, err);
 	return ret;
 }
 
-static int seal(struct ck_replace *r, struct ck_err *err)
+static int seal(struct ck_replace *r, const struct ck_wplan *p,
+		struct ck_err *err)
 {
 	int ret = 0;
-	struct ck_span s;
 
-	for (uint64_t off = 0; !ret && off < r->file.size; off += s.len) {
-		r->v->ops->at(r->v, r->nr, off, &s);
-		s.len = CK_MIN(s.len, r->file.size - off);
-		if (s.kind == CK_SPAN_TENSOR)
-			ret = ck_ckpt_redo_add(r->v->ck, r->redo, s.ref, off,
-					       s.len, s.off, err);
+	for (size_t i = 0; !ret && i < p->parts.nr; i++) {
+		const struct ck_wpart *part = &p->parts.v[i];
+
+		ret = ck_ckpt_redo_add(p->ck, r->redo, part->tensor, part->at,
+				       part->len, part->off, err);
 	}
 	return ret ? ret :
-		     ck_ckpt_redo_commit(r->v->ck, r->redo, r->file.size, err);
+		     ck_ckpt_redo_commit(p->ck, r->redo, r->file.size, err);
+}
+
+static int copy_piece(struct ck_replace *r, const struct ck_wpart *part,
+		      uint64_t from, uint64_t n, void *buf, struct ck_err *err)
+{
+	int ret = read_piece(r, buf, n, part->at + from, err);
+
+	if (!ret)
+		ret = ck_ckpt_redo_step(err);
+	return ret ? ret :
+		     ck_ckpt_write(r->v->ck, r->e, part->tensor, buf, n,
+				   part->off + from, err);
 }
 
 /* *some: shards may have been changed. */
-static int copy(struct ck_replace *r, void *buf, bool *some, struct ck_err *err)
+static int copy(struct ck_replace *r, const struct ck_wplan *p, bool *some,
+		struct ck_err *err)
 {
-	int ret = 0;
+	ck_auto_free unsigned char *buf = malloc(PIECE);
+	int ret = buf ? 0 : ck_no_memory(err);
 
-	for (uint64_t at = 0; !ret && at < r->file.size; at += PIECE) {
-		uint64_t n = CK_MIN(PIECE, r->file.size - at);
+	for (size_t i = 0; !ret && i < p->parts.nr; i++) {
+		const struct ck_wpart *part = &p->parts.v[i];
 
-		ret = read_piece(r, buf, n, at, err);
-		if (!ret)
-			ret = ck_ckpt_redo_step(err);
-		if (!ret)
-			ret = ck_view_write(r->v, r->nr, r->e, buf, n, at, NULL,
-					    err);
-		/* others than these are of what looks before it writes */
-		*some |=
-			!ret || ret == -EIO || ret == -ENOSPC || ret == -EDQUOT;
+		for (uint64_t at = 0; !ret && at < part->len; at += PIECE) {
+			ret = copy_piece(r, part, at,
+					 CK_MIN(PIECE, part->len - at), buf,
+					 err);
+			*some |= ck_wplan_wrote(ret);
+		}
 	}
 	return ret;
 }
 
-static int commit_alone(struct ck_replace *r, struct ck_err *err)
+static int commit_alone(struct ck_replace *r, struct ck_wplan *p,
+			struct ck_err *err)
 {
-	ck_auto_free unsigned char *buf = malloc(PIECE);
 	bool some = false;
-	int ret = buf ? 0 : ck_no_memory(err);
+	int ret = prepare(r, p, err);
 
-	if (!ret)
-		ret = prepare(r, buf, err);
 	if (ret)
 		return ret;
 	if (r->redo)
-		ret = seal(r, err);
+		ret = seal(r, p, err);
 	if (!ret) {
-		ret = copy(r, buf, &some, err);
+		ck_wplan_newer(p);
+		ret = copy(r, p, &some, err);
 		if (r->redo)
 			ret = ck_ckpt_redo_end(r->v->ck, r->redo, r->e, ret,
 					       some, err);
@@ -262,15 +229,23 @@ static int commit_alone(struct ck_replace *r, struct ck_err *err)
 	return ret;
 }
 
-/* Of two programs' files at a time, all of one: one after the other. */
-static int commit(struct ck_replace *r, struct ck_err *err)
+/*
+ * Of two programs' files at a time, all of one: one after the other.  *p: what
+ * was written, where all of it was.
+ */
+static int commit(struct ck_replace *r, struct ck_wplan **p, struct ck_err *err)
 {
 	int ret = ck_ckpt_redo_lock(r->v->ck, err);
 
 	if (ret)
 		return ret;
-	ret = commit_alone(r, err);
+	*p = calloc(1, sizeof(**p));
+	ret = *p ? commit_alone(r, *p, err) : ck_no_memory(err);
 	ck_ckpt_redo_unlock(r->v->ck);
+	if (ret) {
+		ck_wplan_free(*p);
+		*p = NULL;
+	}
 	return ret;
 }
 
@@ -280,7 +255,7 @@ static int commit(struct ck_replace *r, struct ck_err *err)
  */
 static void start_anew(struct ck_replace *r)
 {
-	r->done.nr = 0;
+	ck_intervals_free(&r->done);
 	if (!r->redo)
 		return;
 	ck_ckpt_redo_free(r->redo);
@@ -290,10 +265,11 @@ static void start_anew(struct ck_replace *r)
 
 static int incomplete(struct ck_replace *r, struct ck_err *err)
 {
+	const struct ck_interval *i;
 	uint64_t there = 0;
 
-	for (size_t i = 0; i < r->done.nr; i++)
-		there += r->done.v[i].to - r->done.v[i].from;
+	for (uint64_t at = 0; (i = ck_intervals_at(&r->done, at)); at = i->end)
+		there += i->end - i->off;
 	return ck_fail(err, r->failed ? r->failed : EIO,
 		       "%s/%s: %llu of its %llu bytes were written anew; it "
 		       "stays as it was",
@@ -301,23 +277,23 @@ static int incomplete(struct ck_replace *r, struct ck_err *err)
 		       (unsigned long long)r->file.size);
 }
 
-int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err)
+int ck_replace_close(struct ck_replace *r, struct ck_wplan **committed,
+		     struct ck_err *err)
 {
+	const struct ck_interval *all;
 	bool whole;
 	int ret = 0;
 
-	*committed = false;
+	*committed = NULL;
 	pthread_mutex_lock(&r->lock);
-	whole = !r->failed && r->done.nr == 1 && !r->done.v[0].from &&
-		r->done.v[0].to == r->file.size;
+	all = ck_intervals_at(&r->done, 0);
+	whole = !r->failed && all && !all->off && all->end == r->file.size;
 	if (whole)
-		ret = commit(r, err);
-	else if (r->done.nr || r->failed)
+		ret = commit(r, committed, err);
+	else if (r->done.total || r->failed)
 		ret = incomplete(r, err);
-	if (whole && !ret) {
-		*committed = true;
+	if (whole && !ret)
 		start_anew(r);
-	}
 	pthread_mutex_unlock(&r->lock);
 	return ret;
 }

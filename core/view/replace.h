@@ -31,9 +31,11 @@ void ck_replace_free(struct ck_replace *r);
 int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
 		     uint64_t off, struct ck_err *err);
 /*
- * Nothing written: 0.  All: written to the shards, and *committed.  Part of
- * it: -EIO with a line, and more may come.
+ * Nothing written: 0.  All: written to the shards, and *committed is how, for
+ * who shows the bytes; else NULL.  Part of it: -EIO with a line, and more may
+ * come.
  */
-int ck_replace_close(struct ck_replace *r, bool *committed, struct ck_err *err);
+int ck_replace_close(struct ck_replace *r, struct ck_wplan **committed,
+		     struct ck_err *err);
 
 #endif

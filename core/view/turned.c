@@ -88,6 +88,8 @@ static int read_elements(const struct reading *r, uint64_t first, uint64_t nr,
 		if (!ret)
 			ck_turn_copy(t, &tile, r->size, r->tile, out);
 	}
+	if (!ret && !ck_turn_ended(&w))
+		ret = ck_fail(err, EINVAL, "its rows are fewer than it says");
 	return ret;
 }
 

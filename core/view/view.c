@@ -41,13 +41,21 @@ void ck_view_close(struct ck_view *v)
 void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
 		       const char *reason)
 {
-	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, false, reason);
+	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, CK_VIEW_LACKS,
+			     reason);
 }
 
 void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
 		       const char *reason)
 {
-	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, true, reason);
+	ck_ckpt_view_problem(v->ck, v->ops->name, tensor, CK_VIEW_NOT_MEANT,
+			     reason);
+}
+
+void ck_view_warn(const struct ck_view *v, const char *reason)
+{
+	ck_ckpt_view_problem(v->ck, v->ops->name, CK_NONE, CK_VIEW_WARNS,
+			     reason);
 }
 
 void ck_view_find_problems(const struct ck_view *v)
@@ -205,4 +213,21 @@ int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 		len -= n;
 	}
 	return 0;
+}
+
+/* [lo, hi): where the first lost byte is; all before @lo is in @buf. */
+uint64_t ck_view_read_good(const struct ck_view *v, uint32_t i, void *buf,
+			   uint64_t len, uint64_t off)
+{
+	uint64_t lo = 0, hi = len;
+
+	while (hi - lo > 1) {
+		uint64_t n = (hi - lo) / 2;
+
+		if (ck_view_read(v, i, (char *)buf + lo, n, off + lo, NULL))
+			hi = lo + n;
+		else
+			lo += n;
+	}
+	return lo;
 }

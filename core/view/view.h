@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/ckpt/ckpt.h"
+#include "core/ckpt/write_plan.h"
 #include "core/geom/turn.h"
 
 #include <stdbool.h>
@@ -151,6 +152,9 @@ void ck_view_leave_out(const struct ck_view *v, uint32_t tensor,
 void ck_view_not_meant(const struct ck_view *v, uint32_t tensor,
 		       const char *reason);
 
+/* A warning: that it is not there, or not as who asked for it would expect. */
+void ck_view_warn(const struct ck_view *v, const char *reason);
+
 /* Makes what @v lists, so that the problems have what cannot be made. */
 void ck_view_find_problems(const struct ck_view *v);
 /* The same of all views that -o options of their own describe. */
@@ -174,21 +178,20 @@ int ck_view_read(const struct ck_view *v, uint32_t i, void *buf, uint64_t len,
 		 uint64_t off, struct ck_err *err);
 
 /*
- * Writes them: what are bytes of tensors to the shards, by @e.  Bytes that the
- * view makes itself may only be written as they are; -EPERM with a line where
- * they would change, and then nothing was written.  Past the end: -EFBIG.
- * Of pages of a map a program stored what differs, at most: they may have some
- * of tensors that cannot be written.  @as: as ck_ckpt_write().
+ * After ck_view_read() said -EIO: as many bytes from @off on as are there, as a
+ * disk with bad blocks has them; 0: the first one is lost.
  */
-int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
-		  const void *buf, uint64_t len, uint64_t off,
-		  const struct ck_written_as *as, struct ck_err *err);
-/* -EROFS with the line that says so of file @i. */
-int ck_view_not_written(const struct ck_view *v, uint32_t i,
-			struct ck_err *err);
-/* What of that can be told in advance, of these bytes; the same answers. */
-int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
-		  uint64_t len, uint64_t off, struct ck_err *err);
+uint64_t ck_view_read_good(const struct ck_view *v, uint32_t i, void *buf,
+			   uint64_t len, uint64_t off);
+
+/*
+ * What a write of bytes [off, off+len) of file @i is: adds to @p, of which the
+ * caller has said where the bytes are and how they came, the parts that are
+ * bytes of tensors.  Bytes that the view makes itself may only be written as
+ * they are: -EPERM with a line where they would change.  Past the end: -EFBIG.
+ */
+int ck_view_plan(const struct ck_view *v, uint32_t i, struct ck_wplan *p,
+		 uint64_t len, uint64_t off, struct ck_err *err);
 /* Whether file @i can be written, as far as that can be told in advance. */
 int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err);
 

@@ -10,164 +10,71 @@
 #include "core/base/check.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PIECE 4096
 
-static int made_differs(const struct ck_view *v, uint32_t i, uint64_t off,
-			struct ck_err *err)
+/* What goes into file @i of @v, from its byte @off on. */
+struct into {
+	const struct ck_view *v;
+	uint32_t i;
+	uint64_t off;
+	struct ck_wplan *p;
+};
+
+static int given(const struct into *to, unsigned char *buf, uint64_t len,
+		 uint64_t at, struct ck_err *err)
+{
+	if (!to->p->buf)
+		return to->p->get(to->p->ctx, buf, len, to->off + at, err);
+	memcpy(buf, to->p->buf + at, len);
+	return 0;
+}
+
+static int made_differs(const struct into *to, uint64_t off, struct ck_err *err)
 {
 	char name[CK_VIEW_NAME];
 
-	v->ops->label(v, i, name);
+	to->v->ops->label(to->v, to->i, name);
 	return ck_fail(err, EPERM,
 		       "%s/%s: byte %llu is not a tensor's; it is made from "
 		       "the checkpoint and cannot be changed",
-		       v->ops->name, name, (unsigned long long)off);
+		       to->v->ops->name, name, (unsigned long long)off);
 }
 
-/* Whether @len bytes that the view makes are those in @buf. */
-static int check_made(const struct ck_view *v, uint32_t i,
-		      const struct ck_span *span, const unsigned char *buf,
-		      uint64_t len, uint64_t off, struct ck_err *err)
+/* Whether @len bytes that the view makes are those that are to be written. */
+static int check_made(const struct into *to, const struct ck_span *span,
+		      uint64_t len, uint64_t at, struct ck_err *err)
 {
-	unsigned char made[PIECE];
+	unsigned char made[PIECE], now[PIECE];
 
-	for (uint64_t at = 0; at < len; at += PIECE) {
-		uint64_t n = CK_MIN(PIECE, len - at);
-		int ret = v->ops->made(v, i, made, n, span->off + at, err);
+	for (uint64_t k = 0; k < len; k += PIECE) {
+		uint64_t n = CK_MIN(PIECE, len - k);
+		int ret = to->v->ops->made(to->v, to->i, made, n, span->off + k,
+					   err);
 
+		if (!ret)
+			ret = given(to, now, n, at + k, err);
 		if (ret)
 			return ret;
-		if (memcmp(made, buf + at, n) != 0)
-			return made_differs(v, i, off + at, err);
+		if (memcmp(made, now, n) != 0)
+			return made_differs(to, to->off + at + k, err);
 	}
 	return 0;
 }
 
-/* What is to be written. */
-struct put {
-	const struct ck_view *v;
-	const struct ck_vfile *file;
-	struct ck_edit *e;
-	const unsigned char *buf;
-	uint32_t i;
-	const struct ck_written_as *as; /* or NULL */
-	unsigned char *was; /* what heeded tensors have now, or NULL */
-};
-
-enum turn { CHECK, WRITE_PLAIN, WRITE_COPIED };
-
-/* Tensors of which a page may hold bytes that only seem to be written. */
-static bool heeded(const struct put *p, uint32_t t, int may)
-{
-	return p->as && p->as->page &&
-	       (may || p->file->tensor == CK_NONE ||
-		ck_ckpt_written_too(p->v->ck, t) != CK_NONE);
-}
-
-/* Where nothing else is put into it, all differs. */
-static int make_was(struct put *p, uint64_t len, struct ck_err *err)
-{
-	p->was = malloc(len);
-	if (!p->was)
-		return ck_no_memory(err);
-	for (uint64_t k = 0; k < len; k++)
-		p->was[k] = (unsigned char)~p->buf[k];
-	return 0;
-}
-
-/* @at, here and below: where in the buffer the @n bytes of the span begin */
-static int check_tensor(struct put *p, const struct ck_span *span, uint64_t at,
-			uint64_t n, uint64_t len, struct ck_err *err)
-{
-	struct ck_ckpt *ck = p->v->ck;
-	int ret = 0, may = ck_ckpt_may_write(ck, span->ref, err);
-
-	if (!heeded(p, span->ref, may))
-		return may;
-	if (!p->was)
-		ret = make_was(p, len, err);
-	if (ret)
-		return ret;
-	ret = ck_ckpt_read(ck, span->ref, p->was + at, n, span->off,
-			   may ? NULL : err);
-	if (may && !ret && !memcmp(p->was + at, p->buf + at, n))
-		return 0;
-	return may ? may : ret;
-}
-
-/*
- * Of what is heeded all from the first byte that differs to the last.  Tied
- * tensors in one page would else undo each other's.  But where a write failed,
- * what is there may be one of several.
- */
-static int write_tensor(struct put *p, const struct ck_span *span, uint64_t at,
-			uint64_t n, struct ck_err *err)
-{
-	uint64_t from = at, to = at + n;
-
-	if (p->was &&
-	    !ck_ckpt_is_partly_written(p->v->ck, span->ref, n, span->off)) {
-		while (from < to && p->was[from] == p->buf[from])
-			from++;
-		while (to > from && p->was[to - 1] == p->buf[to - 1])
-			to--;
-	}
-	return to == from ? 0 :
-			    ck_ckpt_write(p->v->ck, p->e, span->ref,
-					  p->buf + from, to - from,
-					  span->off + (from - at), p->as, err);
-}
-
-/* Copies that are in it too come before what they are copies of. */
-static bool has_turn(const struct put *p, const struct ck_span *span,
-		     enum turn turn)
-{
-	bool copied = ck_ckpt_written_too(p->v->ck, span->ref) != CK_NONE;
-
-	return turn == (copied ? WRITE_COPIED : WRITE_PLAIN);
-}
-
-static int nothing_there(const struct put *p, uint64_t off, struct ck_err *err)
+static int nothing_there(const struct into *to, uint64_t off,
+			 struct ck_err *err)
 {
 	char name[CK_VIEW_NAME];
 
-	p->v->ops->label(p->v, p->i, name);
-	return ck_fail(err, EIO, "%s/%s: nothing is at %llu", p->v->ops->name,
+	to->v->ops->label(to->v, to->i, name);
+	return ck_fail(err, EIO, "%s/%s: nothing is at %llu", to->v->ops->name,
 		       name, (unsigned long long)off);
 }
 
-/* One pass over the spans: looks at all, or writes some. */
-static int pass(struct put *p, enum turn turn, uint64_t len, uint64_t off,
-		struct ck_err *err)
-{
-	int ret = 0;
-
-	for (uint64_t at = 0, n; !ret && at < len; at += n) {
-		struct ck_span span;
-
-		p->v->ops->at(p->v, p->i, off + at, &span);
-		n = CK_MIN(len - at, span.len);
-		if (!n)
-			return nothing_there(p, off + at, err);
-		if (span.kind == CK_SPAN_TENSOR && turn == CHECK)
-			ret = check_tensor(p, &span, at, n, len, err);
-		else if (span.kind == CK_SPAN_TENSOR)
-			ret = has_turn(p, &span, turn) ?
-				      write_tensor(p, &span, at, n, err) :
-				      0;
-		else if (span.kind == CK_SPAN_MADE && turn == CHECK)
-			ret = check_made(p->v, p->i, &span, p->buf + at, n,
-					 off + at, err);
-		else if (span.kind != CK_SPAN_MADE)
-			ret = ck_view_not_written(p->v, p->i, err);
-	}
-	return ret;
-}
-
-int ck_view_not_written(const struct ck_view *v, uint32_t i, struct ck_err *err)
+/* -EROFS with the line that says so. */
+static int not_written(const struct ck_view *v, uint32_t i, struct ck_err *err)
 {
 	char name[CK_VIEW_NAME];
 
@@ -176,48 +83,56 @@ int ck_view_not_written(const struct ck_view *v, uint32_t i, struct ck_err *err)
 		       name);
 }
 
-int ck_view_check(const struct ck_view *v, uint32_t i, const void *buf,
-		  uint64_t len, uint64_t off, struct ck_err *err)
-{
-	struct ck_vfile file;
-	struct put p = { .v = v, .i = i, .file = &file, .buf = buf };
-
-	if (!v->ops->file(v, i, &file))
-		return ck_fail(err, ESTALE, "a file that its view left out");
-	return pass(&p, CHECK, len, off, err);
-}
-
-static int past_the_end(const struct put *p, struct ck_err *err)
+static int past_the_end(const struct into *to, uint64_t size,
+			struct ck_err *err)
 {
 	char name[CK_VIEW_NAME];
 
-	p->v->ops->label(p->v, p->i, name);
+	to->v->ops->label(to->v, to->i, name);
 	return ck_fail(err, EFBIG,
 		       "%s/%s: has %llu bytes, and none is written past them",
-		       p->v->ops->name, name,
-		       (unsigned long long)p->file->size);
+		       to->v->ops->name, name, (unsigned long long)size);
 }
 
-int ck_view_write(const struct ck_view *v, uint32_t i, struct ck_edit *e,
-		  const void *buf, uint64_t len, uint64_t off,
-		  const struct ck_written_as *as, struct ck_err *err)
+/* THE walk over the spans of what is written. */
+static int walk(const struct into *to, uint64_t len, struct ck_err *err)
 {
+	int ret = 0;
+
+	ck_ckpt_count_span_walk(to->v->ck);
+	for (uint64_t at = 0, n; !ret && at < len; at += n) {
+		struct ck_span span;
+
+		to->v->ops->at(to->v, to->i, to->off + at, &span);
+		n = CK_MIN(len - at, span.len);
+		if (!n)
+			return nothing_there(to, to->off + at, err);
+		if (span.kind == CK_SPAN_TENSOR)
+			ret = ck_wplan_add(to->p, span.ref, span.off, n, at,
+					   err);
+		else if (span.kind == CK_SPAN_MADE)
+			ret = check_made(to, &span, n, at, err);
+		else
+			ret = not_written(to->v, to->i, err);
+	}
+	return ret;
+}
+
+int ck_view_plan(const struct ck_view *v, uint32_t i, struct ck_wplan *p,
+		 uint64_t len, uint64_t off, struct ck_err *err)
+{
+	const struct into to = { .v = v, .i = i, .off = off, .p = p };
 	struct ck_vfile file;
-	struct put p = {
-		.v = v, .i = i, .file = &file, .e = e, .buf = buf, .as = as
-	};
 	int ret;
 
+	p->ck = v->ck;
 	if (!v->ops->file(v, i, &file))
 		return ck_fail(err, ESTALE, "a file that its view left out");
+	p->several = file.tensor == CK_NONE;
 	if (!ck_range_ok(off, len, file.size))
-		return past_the_end(&p, err);
-	ret = pass(&p, CHECK, len, off, err);
-	if (!ret)
-		ret = pass(&p, WRITE_PLAIN, len, off, err);
-	if (!ret)
-		ret = pass(&p, WRITE_COPIED, len, off, err);
-	free(p.was);
+		return past_the_end(&to, file.size, err);
+	ret = walk(&to, len, err);
+	ck_wplan_made(p);
 	return ret;
 }
 

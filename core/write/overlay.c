@@ -197,6 +197,17 @@ static int put(void *ctx, uint32_t src, int fd, const struct iovec *iov,
 	return ret;
 }
 
+static int keep(void *ctx, struct ck_err *err)
+{
+	struct ck_overlay *o = ctx;
+	int ret;
+
+	pthread_mutex_lock(&o->lock);
+	ret = ck_overlay_append_mark(o, CK_OVERLAY_KEPT, err);
+	pthread_mutex_unlock(&o->lock);
+	return ret;
+}
+
 static int sync_all(void *ctx, struct ck_err *err)
 {
 	return ck_overlay_commit(ctx, err);
@@ -266,6 +277,7 @@ int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 					  .covers = covers,
 					  .patch = patch,
 					  .put = put,
+					  .keep = keep,
 					  .sync = sync_all };
 	pthread_mutex_init(&o->lock, NULL);
 	pthread_rwlock_init(&o->maps, NULL);

@@ -9,8 +9,10 @@
  *
  * Blocks of 4 KiB.  What is written goes to the end of the log; a sync puts a
  * commit behind it and makes both durable.  There is one log for all shards,
- * so that one commit covers all that an edit changed, in every replica: what
- * is found later is the state of some commit, never a mixture.  At a sync, and
+ * so that one commit covers all that an edit changed, in every replica.  A
+ * write that is answered is kept: it counts after a crash of the process too.
+ * What is found later is the state after some write that was answered, at
+ * least that of the last commit, never a mixture.  At a sync, and
  * when it is opened, a log of which over half was written over, and 64 MiB
  * more, is made short.
  *
@@ -46,7 +48,7 @@ struct ck_overlay_in {
  */
 int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 		    struct ck_err *err);
-/* What was not synced is lost. */
+/* What was neither kept nor synced is lost. */
 void ck_overlay_free(struct ck_overlay *o);
 
 /* For reader_in.over; lasts as long as @o. */
@@ -64,7 +66,8 @@ int ck_overlay_dir_fd(const struct ck_overlay *o);
 
 struct ck_overlay_stats {
 	uint64_t log_bytes, records, commits;
-	uint64_t lost; /* bytes behind the last commit when it was opened */
+	uint64_t lost; /* bytes behind what counted when it was opened */
+	bool unclosed; /* somebody was writing to it when it ended */
 	/*
 	 * Of them, the first that is not as it was written, though it was
 	 * written in full; 0: they just end, as a crash leaves them.

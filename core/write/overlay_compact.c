@@ -2,7 +2,7 @@
 /*
  * overlay_compact.c - a log that holds mostly what was overwritten, anew
  *
- * Blocks that still count go to a second file, with one commit behind them;
+ * Blocks that still count go to a second file, with the marks behind them;
  * when that is on storage it takes the log's name.  Both hold the same state,
  * so whichever a crash leaves is right.  Who writes waits; who reads waits only
  * while the places of blocks change.
@@ -91,7 +91,9 @@ static int write_anew(struct ck_overlay *to, int from, struct ck_err *err)
 					len_of(to, &r), &at, err);
 	}
 	if (!ret)
-		ret = ck_overlay_append_commit(to, err);
+		ret = ck_overlay_append_mark(to, CK_OVERLAY_COMMIT, err);
+	if (!ret) /* it goes on */
+		ret = ck_overlay_append_mark(to, CK_OVERLAY_KEPT, err);
 	if (!ret && fdatasync(to->log_fd))
 		ret = ck_fail(err, errno, "overlay: to storage: %s",
 			      strerror(errno));
@@ -126,6 +128,7 @@ static void change_over(struct ck_overlay *o, const struct ck_overlay *to)
 	close(old);
 	o->end = to->end;
 	o->seq = to->seq;
+	o->last = to->last;
 	o->stats.log_bytes = to->end;
 	o->stats.records = to->stats.records;
 	o->stats.commits = 1;
@@ -135,7 +138,7 @@ static bool is_due(const struct ck_overlay *o)
 {
 	uint64_t live = 0;
 
-	if (!o->write || o->failed || o->uncommitted ||
+	if (!o->write || o->failed || o->last == CK_OVERLAY_BLOCKS ||
 	    o->end < o->compact_from + ck_overlay_slack)
 		return false;
 	for (uint32_t i = 0; i < o->img->nr_srcs; i++)

@@ -3,16 +3,20 @@
  * overlay_log.c - records: blocks of a shard, and commits
  *
  *	 0  u32 magic
- *	 4  u32 kind: 1 blocks, 2 commit
+ *	 4  u32 kind: 1 blocks, 2 commit, 3 kept
  *	 8  u64 number of the record, from 0
  *	16  u64 where in the shard: a multiple of 4 KiB
  *	24  u32 which shard, by its place in the head
  *	28  u32 bytes that follow
  *	32  u64 XXH3-64 of the 32 bytes before and of those that follow
  *
- * Little-endian.  The first record that is not right ends the log, as a crash
- * leaves it.  But where a commit lies behind it, it was right once: then the
- * log is damaged, and nothing is cut off.  Where none does, and the record is
+ * Little-endian.  What counts are the records up to the last commit, which is on
+ * storage, or up to the last "kept", which a write that was answered puts behind
+ * its own: it outlives the process, and of a power cut what has right sums.  A
+ * log that was closed well ends in a commit; one that does not was being written.
+ * The first record that is not right ends the log, as a crash leaves it.  But
+ * where a commit lies behind it, it was right once: then the log is damaged, and
+ * nothing is cut off.  Where none does, and the record is
  * there in full, it may be the last commit itself, damaged: that is said, and
  * what is cut off is kept beside.
  */
@@ -36,8 +40,6 @@
 #define MAGIC UINT32_C(0x4c76f0c5)
 #define HEAD CK_OVERLAY_RECORD_HEAD
 #define SUM_AT 32
-
-enum { BLOCKS = 1, COMMIT = 2 };
 
 unsigned char *ck_overlay_data(struct ck_overlay *o)
 {
@@ -77,6 +79,7 @@ static int put(struct ck_overlay *o, uint32_t kind, uint32_t src, uint64_t off,
 			       "overlay: writing at byte %" PRIu64 ": %s",
 			       o->end, strerror(-ret));
 	o->end += HEAD + len;
+	o->last = kind;
 	o->seq++;
 	o->stats.records++;
 	o->stats.log_bytes = o->end;
@@ -86,19 +89,22 @@ static int put(struct ck_overlay *o, uint32_t kind, uint32_t src, uint64_t off,
 int ck_overlay_append(struct ck_overlay *o, uint32_t src, uint64_t off,
 		      uint64_t len, uint64_t *at, struct ck_err *err)
 {
-	int ret = put(o, BLOCKS, src, off, len, err);
+	int ret = put(o, CK_OVERLAY_BLOCKS, src, off, len, err);
 
 	*at = o->end - len;
-	o->uncommitted += !ret;
 	return ret;
 }
 
-int ck_overlay_append_commit(struct ck_overlay *o, struct ck_err *err)
+/* Nothing is put behind what is of that kind, nor into an empty log. */
+int ck_overlay_append_mark(struct ck_overlay *o, enum ck_overlay_kind kind,
+			   struct ck_err *err)
 {
-	int ret = put(o, COMMIT, 0, 0, 0, err);
+	int ret = 0;
 
-	o->uncommitted = ret ? o->uncommitted : 0;
-	o->stats.commits += !ret;
+	if (!o->last || o->last == kind)
+		return 0;
+	ret = put(o, kind, 0, 0, 0, err);
+	o->stats.commits += !ret && kind == CK_OVERLAY_COMMIT;
 	return ret;
 }
 
@@ -111,8 +117,8 @@ int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err)
 		ret = ck_fail(err, o->failed,
 			      "overlay: could not be written "
 			      "to storage before");
-	if (!ret && o->uncommitted)
-		ret = ck_overlay_append_commit(o, err);
+	if (!ret)
+		ret = ck_overlay_append_mark(o, CK_OVERLAY_COMMIT, err);
 	/* Others' commits too may still be under way: always. */
 	if (!ret) {
 		o->failed = -ck_fault_of(CK_FAULT_SYNC,
@@ -164,15 +170,21 @@ static int read_at(int fd, void *buf, uint64_t len, uint64_t off)
 	return 0;
 }
 
+static bool is_mark(const unsigned char *rec)
+{
+	return ck_le32(rec + 4) == CK_OVERLAY_COMMIT ||
+	       ck_le32(rec + 4) == CK_OVERLAY_KEPT;
+}
+
 static bool place_ok(const struct ck_overlay *o, const unsigned char *rec)
 {
 	uint64_t off = ck_le64(rec + 16), len = ck_le32(rec + 28);
 	uint32_t src = ck_le32(rec + 24);
 	uint64_t size;
 
-	if (ck_le32(rec + 4) == COMMIT)
+	if (is_mark(rec))
 		return !len && !off && !src;
-	if (ck_le32(rec + 4) != BLOCKS || src >= o->img->nr_srcs)
+	if (ck_le32(rec + 4) != CK_OVERLAY_BLOCKS || src >= o->img->nr_srcs)
 		return false;
 	size = o->map[src].size;
 	return len && len <= CK_OVERLAY_RECORD && !(off % CK_OVERLAY_BLOCK) &&
@@ -215,7 +227,6 @@ static int apply(struct replay *r)
 	r->pending.nr = 0;
 	r->committed = r->at;
 	r->committed_seq = r->seq;
-	r->o->stats.commits++;
 	return 0;
 }
 
@@ -228,8 +239,11 @@ static int take(struct replay *r)
 
 	r->seq++;
 	r->at += HEAD + len;
-	if (ck_le32(rec + 4) == COMMIT)
+	r->o->stats.commits += ck_le32(rec + 4) == CK_OVERLAY_COMMIT;
+	if (is_mark(rec)) {
+		r->o->stats.unclosed = ck_le32(rec + 4) == CK_OVERLAY_KEPT;
 		return apply(r);
+	}
 	if (!ck_vec_reserve(&r->pending, 1))
 		return -ENOMEM;
 	p = &r->pending.v[r->pending.nr++];
@@ -269,8 +283,8 @@ static int find_commit(const struct replay *r, uint64_t at, uint64_t *found)
 			const unsigned char *rec = window + i;
 
 			if (ck_le32(rec) == MAGIC &&
-			    ck_le32(rec + 4) == COMMIT && !ck_le32(rec + 28) &&
-			    ck_le64(rec + 8) >= r->seq &&
+			    ck_le32(rec + 4) == CK_OVERLAY_COMMIT &&
+			    !ck_le32(rec + 28) && ck_le64(rec + 8) >= r->seq &&
 			    sum_of(rec, 0) == ck_le64(rec + SUM_AT))
 				*found = at + i;
 		}
@@ -340,6 +354,10 @@ static int end_of_log(struct replay *r, struct ck_err *err)
 			       ", though byte %" PRIu64 " was committed later",
 			       CK_OVERLAY_LOG, r->at, later);
 	o->stats.lost = r->size - r->committed;
+	o->stats.unclosed |= o->stats.lost != 0;
+	if (r->committed)
+		o->last =
+			o->stats.unclosed ? CK_OVERLAY_KEPT : CK_OVERLAY_COMMIT;
 	o->end = o->stats.log_bytes = r->committed;
 	o->seq = o->stats.records = r->committed_seq;
 	o->stats.damaged = damaged ? r->at : 0;

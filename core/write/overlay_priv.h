@@ -37,6 +37,13 @@ uint64_t ck_overlay_map_nr(const struct ck_overlay_map *m);
 bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
 			uint64_t at);
 
+/* Of a record; the two that are not BLOCKS are marks. */
+enum ck_overlay_kind {
+	CK_OVERLAY_BLOCKS = 1,
+	CK_OVERLAY_COMMIT = 2,
+	CK_OVERLAY_KEPT = 3
+};
+
 struct ck_overlay {
 	const struct ck_catalog *img;
 	int dir_fd, head_fd, log_fd;
@@ -48,7 +55,7 @@ struct ck_overlay {
 	uint64_t end; /* where the next record goes */
 	uint64_t seq; /* of the next record */
 	uint64_t compact_from; /* @end when that was last tried */
-	uint64_t uncommitted; /* records since the last commit */
+	uint32_t last; /* kind of the last record; 0: there is none */
 	int failed; /* errno of a sync that failed: it will not be well again */
 	unsigned char *buf; /* a record: head, then data */
 	struct ck_overlay_stats stats;
@@ -64,8 +71,9 @@ int ck_overlay_replay(struct ck_overlay *o, struct ck_err *err);
 /* o->buf has data; with o->lock held.  *at: where the data is in the log. */
 int ck_overlay_append(struct ck_overlay *o, uint32_t src, uint64_t off,
 		      uint64_t len, uint64_t *at, struct ck_err *err);
-/* A commit alone, not yet on storage; with o->lock held. */
-int ck_overlay_append_commit(struct ck_overlay *o, struct ck_err *err);
+/* All before it counts, and is not on storage yet; with o->lock held. */
+int ck_overlay_append_mark(struct ck_overlay *o, enum ck_overlay_kind kind,
+			   struct ck_err *err);
 /*
  * After a commit, with o->lock held: makes the log short where over half of it
  * and ck_overlay_slack bytes more were written over since.

@@ -19,11 +19,32 @@ void ck_range_locks_destroy(struct ck_range_locks *range_locks)
 	pthread_cond_destroy(&range_locks->over);
 }
 
+void ck_range_lock_add(struct ck_range_lock *range_lock, uint32_t key,
+		       uint64_t from, uint64_t to)
+{
+	struct ck_range_lock_part all = { CK_RANGE_LOCK_ALL, 0, UINT64_MAX };
+
+	if (range_lock->nr && range_lock->part[0].key == all.key)
+		return;
+	if (range_lock->nr == CK_RANGE_LOCK_PARTS) {
+		range_lock->part[0] = all;
+		range_lock->nr = 1;
+		return;
+	}
+	range_lock->part[range_lock->nr++] =
+		(struct ck_range_lock_part){ key, from, to };
+}
+
+static bool same_key(uint32_t a, uint32_t b)
+{
+	return a == b || a == CK_RANGE_LOCK_ALL || b == CK_RANGE_LOCK_ALL;
+}
+
 static bool meet(const struct ck_range_lock *a, const struct ck_range_lock *b)
 {
 	for (unsigned i = 0; i < a->nr; i++)
 		for (unsigned k = 0; k < b->nr; k++)
-			if (a->part[i].key == b->part[k].key &&
+			if (same_key(a->part[i].key, b->part[k].key) &&
 			    a->part[i].from < b->part[k].to &&
 			    b->part[k].from < a->part[i].to)
 				return true;

@@ -16,7 +16,8 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#define CK_RANGE_LOCK_PARTS 2 /* a tensor, and the copy that follows it */
+#define CK_RANGE_LOCK_PARTS 16 /* of more, all there is */
+#define CK_RANGE_LOCK_ALL UINT32_MAX /* meets every key */
 
 struct ck_range_lock_part {
 	uint32_t key; /* whose bytes */
@@ -38,6 +39,9 @@ struct ck_range_locks {
 
 void ck_range_locks_init(struct ck_range_locks *range_locks);
 void ck_range_locks_destroy(struct ck_range_locks *range_locks);
+/* Bytes [from, to) of @key too, before the lock begins. */
+void ck_range_lock_add(struct ck_range_lock *range_lock, uint32_t key,
+		       uint64_t from, uint64_t to);
 /*
  * Waits until nobody before has any byte of @range_lock, which lives until the
  * end.

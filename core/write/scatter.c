@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scatter.c - the segments of a byte range, backwards: buffer to sources
+ * scatter.c - the segments of byte ranges, backwards: buffer to sources
  *
- * Twice over the same segments: first everything is resolved, looked at and
- * opened, then everything is written.  Every member of a cell's ring of
- * replicas has segments of its own.  Long runs of all of them are gathered
- * into a plan, one vectored write for each unbroken stretch of a file; short
- * runs go through the bounce buffer, in stretches without gaps, so that no
- * byte is written that is not of the request.
+ * First the segments of all ranges are resolved, looked at and opened, and kept;
+ * then they are written.  Every member of a cell's ring of replicas has segments
+ * of its own.  Long runs of a range are gathered into a plan, one vectored write
+ * for each unbroken stretch of a file; short runs go through the bounce buffer,
+ * in stretches without gaps, so that no byte is written that is not of the
+ * request.
  */
 #include "core/write/write_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/vec.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 
 #define MAX_IO 64 /* requests at once; bounce.c gives no more either */
 #define MAX_REDO 64 /* resolves of one segment: members of a ring */
+#define MAX_KEPT 8192 /* segments; what comes after them is found again */
 
 /* A file that is being written. */
 struct pin {
@@ -32,16 +34,16 @@ struct scatter {
 	struct ck_writer *w;
 	struct ck_edit *e;
 	struct ck_scratch *s;
-	uint32_t t;
+	const struct ck_wrange *range; /* of which these are segments */
 	uint8_t dtype;
-	const unsigned char *buf;
-	uint64_t len, got;
 	struct ck_cursor cur;
+	CK_VEC(struct ck_seg) kept; /* that may be written */
+	uint64_t looked, written; /* segments, of all ranges */
 	struct pin pin[CK_PLAN_SRCS];
 	unsigned nr_pins;
 	unsigned bounced; /* the pin that bytes of the bounce buffer are for */
-	bool writing; /* the second time */
-	bool copied; /* some of it is stored more than once */
+	bool writing; /* those that were not kept */
+	bool copied; /* some of the range is stored more than once */
 	bool wrote; /* some of it, or it failed while it did */
 	uint32_t bad; /* the file that could not be written, or CK_NONE */
 };
@@ -229,14 +231,16 @@ int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,
 	}
 }
 
+/* Keeps it too. */
 static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 		     struct ck_err *err)
 {
+	const uint32_t t = sc->range->tensor;
 	const struct ck_catalog *img = sc->w->img;
 	const struct ck_chunk *c = &img->chunks[seg->chunk];
 	uint64_t off, len;
 	unsigned at;
-	int ret = ck_scatter_may(sc->w, sc->t, seg->chunk, err);
+	int ret = ck_scatter_may(sc->w, t, seg->chunk, err);
 
 	if (ret)
 		return ret;
@@ -247,7 +251,14 @@ static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 	ret = pin(sc, c->src, &at, err);
 	if (ret)
 		return ret;
-	ck_chunk_archive(img, &img->tensors[sc->t], seg->chunk, &off, &len);
+	if (sc->looked++ < MAX_KEPT) {
+		struct ck_seg *kept = ck_vec_push(&sc->kept);
+
+		if (!kept)
+			return ck_no_memory(err);
+		*kept = *seg;
+	}
+	ck_chunk_archive(img, &img->tensors[t], seg->chunk, &off, &len);
 	return ck_sums_need(sc->w->sums, c->src, off, len, err);
 }
 
@@ -290,7 +301,7 @@ static int write_edge(struct scatter *sc, const struct ck_seg *seg,
 	ret = ck_bytes_read(sc->w->r, &b, elem, seg->elem, io.off, err);
 	if (!ret) {
 		ck_seg_transform(&whole, sc->dtype, elem);
-		memcpy(elem + seg->skip, sc->buf + seg->dst, seg->run);
+		memcpy(elem + seg->skip, sc->range->buf + seg->dst, seg->run);
 		ck_seg_transform(&whole, sc->dtype, elem);
 		ret = put_bounced(sc, &io, 1, err);
 	}
@@ -311,8 +322,8 @@ static int plan_runs(struct scatter *sc, const struct ck_seg *seg, unsigned at,
 
 	ck_runs_init(&it, seg);
 	/* only read, of the buffer */
-	while (!ck_plan_add_all(&sc->s->plan, &it, (unsigned char *)sc->buf, at,
-				0)) {
+	while (!ck_plan_add_all(&sc->s->plan, &it,
+				(unsigned char *)sc->range->buf, at, 0)) {
 		int ret = run_plan(sc, err);
 
 		if (ret)
@@ -334,8 +345,8 @@ static int write_seg(struct scatter *sc, const struct ck_seg *seg,
 	sc->bounced = at;
 	if (ck_seg_is_edge(seg))
 		return write_edge(sc, seg, err);
-	return ck_bounce_write(seg, sc->dtype, sc->buf, sc->s, put_bounced, sc,
-			       err);
+	return ck_bounce_write(seg, sc->dtype, sc->range->buf, sc->s,
+			       put_bounced, sc, err);
 }
 
 /* ---- all segments ---- */
@@ -352,6 +363,15 @@ static int resolve(struct scatter *sc, uint32_t chunk, struct ck_err *err)
 		return 0;
 	return ck_fail(err, ret ? -ret : EIO, "%s",
 		       *why.msg ? why.msg : "where its bytes are is not known");
+}
+
+/* Looks at @seg, or writes it where it was looked at and not kept. */
+static int one_seg(struct scatter *sc, const struct ck_seg *seg,
+		   struct ck_err *err)
+{
+	if (!sc->writing)
+		return check_seg(sc, seg, err);
+	return sc->written++ < MAX_KEPT ? 0 : write_seg(sc, seg, err);
 }
 
 /* The elements of @seg in member @chunk of the ring. */
@@ -376,8 +396,7 @@ static int take_member(struct scatter *sc, const struct ck_seg *seg,
 				"written",
 				name_of(sc, sc->w->img->chunks[chunk].src));
 		} else {
-			ret = sc->writing ? write_seg(sc, &part, err) :
-					    check_seg(sc, &part, err);
+			ret = one_seg(sc, &part, err);
 		}
 	}
 	return ret;
@@ -387,14 +406,12 @@ static int take(struct scatter *sc, const struct ck_seg *seg,
 		struct ck_err *err)
 {
 	const struct ck_chunk *chunks = sc->w->img->chunks;
-	unsigned left = sc->w->img->tensors[sc->t].nr_all;
+	unsigned left = sc->w->img->tensors[sc->range->tensor].nr_all;
 	uint32_t c = seg->chunk;
 	int ret;
 
-	sc->got += seg->nbytes;
 	if (chunks[c].next == CK_NONE && seg->kind == CK_SEG_COPY)
-		return sc->writing ? write_seg(sc, seg, err) :
-				     check_seg(sc, seg, err);
+		return one_seg(sc, seg, err);
 	sc->copied = true;
 	do {
 		ret = take_member(sc, seg, c, err);
@@ -403,27 +420,46 @@ static int take(struct scatter *sc, const struct ck_seg *seg,
 	return ret;
 }
 
-static int each(struct scatter *sc, uint64_t off, bool writing,
-		struct ck_err *err)
+static void go_to(struct scatter *sc, const struct ck_wrange *range)
+{
+	sc->range = range;
+	sc->dtype = sc->w->img->tensors[range->tensor].dtype;
+}
+
+/* All segments of sc->range. */
+static int walk(struct scatter *sc, struct ck_err *err)
 {
 	const struct ck_catalog *img = sc->w->img;
-	const struct ck_tensor *t = &img->tensors[sc->t];
+	const struct ck_tensor *t = &img->tensors[sc->range->tensor];
+	uint64_t got = 0;
 	struct ck_seg seg;
 	int ret = 0;
 
-	sc->writing = writing;
-	sc->got = 0;
-	ck_cursor_init(&sc->cur, img, sc->w->r->in.resolved, t, off, sc->len);
-	while (!ret && ck_cursor_next(&sc->cur, &seg))
+	ck_cursor_init(&sc->cur, img, sc->w->r->in.resolved, t, sc->range->off,
+		       sc->range->len);
+	while (!ret && ck_cursor_next(&sc->cur, &seg)) {
+		got += seg.nbytes;
 		ret = take(sc, &seg, err);
-	if (ret || sc->got == sc->len)
+	}
+	if (ret || got == sc->range->len)
 		return ret;
 	return ck_fail(err, EIO,
 		       "%s: %llu of the bytes are in no file; the first such "
 		       "byte of the tensor is %llu",
 		       ck_catalog_str(img, t->name, NULL),
-		       (unsigned long long)(sc->len - sc->got),
+		       (unsigned long long)(sc->range->len - got),
 		       (unsigned long long)ck_tensor_first_hole(img, t));
+}
+
+/* The kept ones of sc->range, which are the first of all that are left. */
+static int write_kept(struct scatter *sc, uint64_t *next, uint64_t end,
+		      struct ck_err *err)
+{
+	int ret = 0;
+
+	while (!ret && *next < CK_MIN(end, sc->kept.nr))
+		ret = write_seg(sc, &sc->kept.v[(*next)++], err);
+	return ret;
 }
 
 /* What is shown is one of the copies, and it does not say that others differ. */
@@ -439,40 +475,77 @@ static void report_uneven(const struct scatter *sc, int code)
 		     "a write to tensor %s failed here (%s), and the copies of "
 		     "those bytes may differ until they are written again; "
 		     "unshard heal names them",
-		     ck_catalog_str(img, img->tensors[sc->t].name, NULL),
+		     ck_catalog_str(img, img->tensors[sc->range->tensor].name,
+				    NULL),
 		     strerror(code)) < 0)
 		line = NULL;
 	else
 		w->said(w->said_ctx, sc->bad, line);
 }
 
-int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
-	       const unsigned char *buf, uint64_t len, uint64_t off,
+/* What is known of a range that was looked at. */
+struct looked {
+	uint64_t end; /* its segments are those before this one */
+	bool copied; /* some of it is stored more than once */
+};
+
+static int look_at_all(struct scatter *sc, const struct ck_wrange *v, size_t nr,
+		       struct looked *l, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < nr; i++) {
+		go_to(sc, &v[i]);
+		sc->copied = false;
+		ret = walk(sc, err);
+		l[i] = (struct looked){ sc->looked, sc->copied };
+	}
+	return ret;
+}
+
+static int write_all(struct scatter *sc, const struct ck_wrange *v, size_t nr,
+		     const struct looked *l, size_t *done, struct ck_err *err)
+{
+	uint64_t next = 0;
+	int ret = 0;
+
+	sc->writing = true;
+	for (*done = 0; !ret && *done < nr; *done += !ret) {
+		go_to(sc, &v[*done]);
+		sc->wrote = false;
+		sc->copied = l[*done].copied;
+		sc->written = *done ? l[*done - 1].end : 0;
+		ret = write_kept(sc, &next, l[*done].end, err);
+		if (!ret && l[*done].end > MAX_KEPT)
+			ret = walk(sc, err);
+		if (!ret)
+			ret = run_plan(sc, err);
+		if (ret)
+			report_uneven(sc, -ret);
+	}
+	return ret;
+}
+
+int ck_scatter(struct ck_writer *w, struct ck_edit *e,
+	       const struct ck_wrange *v, size_t nr, size_t *done,
 	       struct ck_err *err)
 {
-	struct scatter sc = { .w = w,
-			      .e = e,
-			      .s = ck_scratch_mine(),
-			      .t = t,
-			      .dtype = w->img->tensors[t].dtype,
-			      .buf = buf,
-			      .len = len,
-			      .bad = CK_NONE };
+	struct scatter sc = {
+		.w = w, .e = e, .s = ck_scratch_mine(), .bad = CK_NONE
+	};
+	ck_auto_free struct looked *l = calloc(nr + 1, sizeof(*l));
 	int ret;
 
-	if (!sc.s)
+	*done = 0;
+	if (!sc.s || !l)
 		return ck_no_memory(err);
 	ck_plan_reset(&sc.s->plan);
 	sc.s->plan.op = CK_IO_WRITE;
-	ret = each(&sc, off, false, err);
-	if (!ret) {
-		ret = each(&sc, off, true, err);
-		if (!ret)
-			ret = run_plan(&sc, err);
-		if (ret)
-			report_uneven(&sc, -ret);
-	}
+	ret = look_at_all(&sc, v, nr, l, err);
+	if (!ret)
+		ret = write_all(&sc, v, nr, l, done, err);
 	ck_plan_reset(&sc.s->plan);
 	unpin_all(&sc);
+	free(sc.kept.v);
 	return ret;
 }

@@ -4,7 +4,7 @@
  *
  *	writer.c    the public calls; edits and their files
  *	scatter.c   a byte range to all that hold it
- *	container.c the checksums that files keep of it
+ *	sums.c      the checksums that files keep of it
  *	range_lock.c    one writer of a byte at a time
  */
 #ifndef CK_WRITE_PRIV_H
@@ -37,9 +37,9 @@ struct ck_edit {
 	_Atomic uint64_t *touched; /* a bit a source */
 };
 
-/* The bytes of one request; see ck_writer_write(). */
-int ck_scatter(struct ck_writer *w, struct ck_edit *e, uint32_t t,
-	       const unsigned char *buf, uint64_t len, uint64_t off,
+/* See ck_writer_write_ranges(). */
+int ck_scatter(struct ck_writer *w, struct ck_edit *e,
+	       const struct ck_wrange *v, size_t nr, size_t *done,
 	       struct ck_err *err);
 /* Whether @chunk of @tensor can be written, as far as the catalog says. */
 int ck_scatter_may(const struct ck_writer *w, uint32_t tensor, uint32_t chunk,

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-#define PIECE (UINT64_C(4) << 20) /* bytes of a request written at once */
 #define SYNCS 64
 #define TRIED 16 /* files of a tensor that an open looks at */
 
@@ -215,15 +214,18 @@ void ck_writer_begin(struct ck_writer *w, struct ck_range_lock *range_lock)
 {
 	/* where bytes are shared, an offset tells nothing */
 	for (unsigned i = 0; i < range_lock->nr; i++) {
-		uint32_t group = ck_shared_storage_group(
-			w->alias, range_lock->part[i].key);
+		uint32_t key = range_lock->part[i].key, group;
 
+		if (key == CK_RANGE_LOCK_ALL)
+			continue;
+		group = ck_shared_storage_group(w->alias, key);
 		if (group != CK_NONE)
 			range_lock->part[i] =
 				(struct ck_range_lock_part){ group, 0,
 							     UINT64_MAX };
 	}
 	ck_range_lock_begin(&w->range_locks, range_lock);
+	ck_stat_add(&w->r->stats.writes, 1);
 }
 
 void ck_writer_end(struct ck_writer *w, struct ck_range_lock *range_lock)
@@ -231,28 +233,57 @@ void ck_writer_end(struct ck_writer *w, struct ck_range_lock *range_lock)
 	ck_range_lock_end(&w->range_locks, range_lock);
 }
 
+void ck_writer_count_span_walk(struct ck_writer *w)
+{
+	ck_stat_add(&w->r->stats.span_walks, 1);
+}
+
+static int inside(const struct ck_writer *w, const struct ck_wrange *r,
+		  struct ck_err *err)
+{
+	const struct ck_tensor *t = &w->img->tensors[r->tensor];
+
+	if (ck_range_ok(r->off, r->len, t->size))
+		return 0;
+	return ck_fail(err, EFBIG,
+		       "%s: has %llu bytes, and none is written past them",
+		       ck_catalog_str(w->img, t->name, NULL),
+		       (unsigned long long)t->size);
+}
+
+int ck_writer_write_ranges(struct ck_writer *w, struct ck_edit *e,
+			   const struct ck_wrange *v, size_t nr, size_t *done,
+			   struct ck_err *err)
+{
+	uint64_t len = 0;
+	int ret = 0;
+
+	*done = 0;
+	for (size_t i = 0; !ret && i < nr; i++) {
+		len += v[i].len;
+		ret = inside(w, &v[i], err);
+	}
+	if (ret)
+		return ret;
+	ret = ck_scatter(w, e, v, nr, done, err);
+	for (size_t i = 0; i < nr; i++)
+		if (v[i].len)
+			note(w, v[i].tensor); /* failed: it may have changed */
+	ck_stat_add(ret ? &w->r->stats.failed : &w->r->stats.written,
+		    ret ? 1 : len);
+	return ret;
+}
+
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		    const void *buf, uint64_t len, uint64_t off,
 		    struct ck_err *err)
 {
-	const struct ck_tensor *ten = &w->img->tensors[t];
-	int ret = 0;
+	const struct ck_wrange range = {
+		.tensor = t, .buf = buf, .len = len, .off = off
+	};
+	size_t done;
 
-	if (!ck_range_ok(off, len, ten->size))
-		return ck_fail(err, EFBIG,
-			       "%s: has %llu bytes, and none is written past "
-			       "them",
-			       ck_catalog_str(w->img, ten->name, NULL),
-			       (unsigned long long)ten->size);
-	for (uint64_t at = 0; !ret && at < len; at += PIECE)
-		ret = ck_scatter(w, e, t, (const unsigned char *)buf + at,
-				 CK_MIN(PIECE, len - at), off + at, err);
-	if (len)
-		note(w, t); /* also what failed may have changed some */
-	ck_stat_add(ret ? &w->r->stats.failed : &w->r->stats.written,
-		    ret ? 1 : len);
-	ck_stat_add(&w->r->stats.writes, 1);
-	return ret;
+	return ck_writer_write_ranges(w, e, &range, 1, &done, err);
 }
 
 /* ---- sync ---- */
@@ -357,12 +388,11 @@ int ck_edit_flush_checksums(struct ck_edit *e, struct ck_err *err)
 
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
 {
-	const struct ck_file_layer *over = e->w->r->in.over;
 	struct batch b = { .nr = 0 };
 	int ret = ck_edit_flush_checksums(e, err), more;
 
-	if (over)
-		return ret ? ret : over->sync(over->ctx, err);
+	if (e->w->r->in.over) /* who has it syncs it */
+		return ret;
 	more = each_source(e, sync_one, &b, ret ? NULL : err);
 	ret = ret ? ret : more;
 	more = run_batch(e->w, &b, ret ? NULL : err);

@@ -14,7 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/io/read.h"
-#include "core/write/container.h"
+#include "core/write/sums.h"
 #include "core/write/range_lock.h"
 
 struct ck_writer;
@@ -25,7 +25,7 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 		  struct ck_err *err);
 /*
  * Once, before anything is written, and by who alone writes: what a mount that
- * died left unflushed is made right; container.h.
+ * died left unflushed is made right; sums.h.
  */
 void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found);
 /* Copies are going to be mended, of which sums may be right or not. */
@@ -49,7 +49,7 @@ void ck_edit_free(struct ck_edit *e);
  */
 int ck_writer_may(struct ck_writer *w, uint32_t t, struct ck_err *err);
 /*
- * -EBUSY where somebody else holds file @src (io/writer_lock.h), -EROFS,
+ * -EBUSY where somebody else holds file @src (root/writer_lock.h), -EROFS,
  * -EACCES or -EPERM where it is not to be opened for writing; else 0.
  */
 int ck_writer_try(struct ck_writer *w, uint32_t src, struct ck_err *err);
@@ -64,7 +64,20 @@ int ck_writer_try_tensor(struct ck_writer *w, uint32_t t, struct ck_err *err);
  */
 void ck_writer_begin(struct ck_writer *w, struct ck_range_lock *range_lock);
 void ck_writer_end(struct ck_writer *w, struct ck_range_lock *range_lock);
-/* Bytes [off, off+len) of @t; past its end is -EFBIG, and nothing written. */
+/* Bytes [off, off+len) of a tensor. */
+struct ck_wrange {
+	uint32_t tensor;
+	const unsigned char *buf;
+	uint64_t len, off;
+	size_t part; /* the caller's */
+};
+/*
+ * All of them, one after the other; past the end of a tensor is -EFBIG.  All is
+ * looked at before the first byte is written; *done: so many are written in full.
+ */
+int ck_writer_write_ranges(struct ck_writer *w, struct ck_edit *e,
+			   const struct ck_wrange *v, size_t nr, size_t *done,
+			   struct ck_err *err);
 int ck_writer_write(struct ck_writer *w, struct ck_edit *e, uint32_t t,
 		    const void *buf, uint64_t len, uint64_t off,
 		    struct ck_err *err);
@@ -76,6 +89,8 @@ int ck_edit_flush_checksums(struct ck_edit *e, struct ck_err *err);
  */
 int ck_edit_sync(struct ck_edit *e, struct ck_err *err);
 
+/* For the statistics: somebody goes over the spans of a file, for a write. */
+void ck_writer_count_span_walk(struct ck_writer *w);
 /* Tensors that share bytes have the same; CK_NONE: @t shares none. */
 uint32_t ck_writer_shared_storage(const struct ck_writer *w, uint32_t t);
 /* Moves on with every write that is over: what was read before may be old. */

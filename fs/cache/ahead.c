@@ -9,20 +9,14 @@
  * A block is fetched in pieces, each by whoever comes for it: a request that
  * needs the block while it is FILLING fetches pieces of it too.  Each takes
  * half of what is left, so that one that is alone has few and all end together.
- *
- * To wake a thread takes as long as a part of the fetch does, so a thread looks
- * for the next block for LOOK_NS before it sleeps, letting others run in
- * between; when blocks come more seldom it sleeps at once.
  */
 #include "fs/cache/ahead.h"
 
 #include "core/base/check.h"
-#include "core/base/clock.h"
 #include "core/base/cpus.h"
+#include "core/base/helpers.h"
 #include "fs/kernel/buf.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
@@ -30,10 +24,8 @@
 
 #define LEAST (128u << 10) /* smaller blocks are not worth a wake-up */
 #define PIECE ((size_t)256 << 10) /* smaller pieces are not worth a plan */
-#define MAX_THREADS 4
 #define DEPTH 2 /* blocks of a file */
 #define PLENTY 8 /* of all files: then one of each has to do */
-#define LOOK_NS 300000
 
 int64_t fs_ahead_fresh_ns = 50000000;
 
@@ -47,7 +39,7 @@ struct block {
 	size_t len;
 	size_t given; /* bytes of it that somebody has fetched, or fetches */
 	unsigned busy; /* how many do */
-	bool bad; /* a piece is */
+	_Atomic bool bad; /* a piece is, or nobody waits for it any more */
 	uint64_t seq; /* of writes, when it was fetched */
 	char *buf; /* FILLING, READY */
 	int64_t filled_ns;
@@ -63,16 +55,12 @@ struct fs_stream {
 };
 
 struct fs_ahead {
-	pthread_mutex_t lock;
-	pthread_cond_t work, filled;
+	struct ck_helpers threads;
+	pthread_cond_t filled;
 	struct block *first, **last; /* not all of it is given */
 	_Atomic unsigned nr_queued; /* read without the lock, too */
 	unsigned nr_held; /* blocks that are not idle */
-	bool look; /* there is a processor to do so */
 	struct fs_stream *open;
-	unsigned nr;
-	pthread_t thread[MAX_THREADS];
-	bool end;
 };
 
 static int64_t now_ns(void)
@@ -152,10 +140,10 @@ static void fetch_piece(struct fs_ahead *a, struct block *b)
 	b->busy++;
 	if (b->given == b->len)
 		unqueue(a, b);
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&a->threads.lock);
 	bad = ck_view_read(b->of->v, b->of->nr, b->buf + at, len, b->off + at,
 			   NULL);
-	pthread_mutex_lock(&a->lock);
+	pthread_mutex_lock(&a->threads.lock);
 	b->busy--;
 	if (bad && !b->bad && b->given < b->len)
 		forget(a, b);
@@ -164,39 +152,39 @@ static void fetch_piece(struct fs_ahead *a, struct block *b)
 		finish(a, b);
 }
 
-/* Under the lock, which is given up meanwhile: until there is a block. */
-static void await(struct fs_ahead *a, int64_t idle_since, bool may_look)
+static bool is_bad(void *ctx)
 {
-	pthread_mutex_unlock(&a->lock);
-	while (may_look && !a->nr_queued && ck_now_ns() - idle_since < LOOK_NS)
-		sched_yield();
-	pthread_mutex_lock(&a->lock);
-	while (!a->first && !a->end)
-		pthread_cond_wait(&a->work, &a->lock);
+	struct block *b = ctx;
+
+	return b->bad;
 }
 
-static void *run(void *ctx)
+static bool has_block(void *ctx)
 {
 	struct fs_ahead *a = ctx;
-	int64_t idle_since = ck_now_ns();
-	bool soon = false; /* the last block came while it was looked for */
 
-	pthread_mutex_lock(&a->lock);
-	while (!a->end) {
-		struct block *b = a->first;
-
-		if (!b) {
-			await(a, idle_since, soon && a->look);
-			soon = ck_now_ns() - idle_since < LOOK_NS;
-			continue;
-		}
-		if (b->state == FILLING || begin(a, b))
-			fetch_piece(a, b);
-		idle_since = ck_now_ns();
-	}
-	pthread_mutex_unlock(&a->lock);
-	return NULL;
+	return a->nr_queued;
 }
+
+static bool fetch_some(void *ctx)
+{
+	struct fs_ahead *a = ctx;
+	struct block *b = a->first;
+
+	if (!b || a->threads.end)
+		return false;
+	if (b->state == FILLING || begin(a, b)) {
+		ck_stop_by(is_bad, b);
+		fetch_piece(a, b);
+		ck_stop_by(NULL, NULL);
+	}
+	return true;
+}
+
+static const struct ck_helpers_in fetching = {
+	.work = fetch_some,
+	.has_work = has_block,
+};
 
 /* Half of the processors: the requests themselves need the others. */
 static unsigned suitable(unsigned processors)
@@ -204,35 +192,20 @@ static unsigned suitable(unsigned processors)
 	return CK_MAX(1U, processors / 2);
 }
 
-static void stop(struct fs_ahead *a)
-{
-	pthread_mutex_lock(&a->lock);
-	a->end = true;
-	pthread_cond_broadcast(&a->work);
-	pthread_mutex_unlock(&a->lock);
-	while (a->nr)
-		pthread_join(a->thread[--a->nr], NULL);
-}
-
 struct fs_ahead *fs_ahead_new(unsigned threads)
 {
 	struct fs_ahead *a = calloc(1, sizeof(*a));
 	unsigned processors = ck_cpus();
-	unsigned nr = threads ? threads : suitable(processors);
 
 	if (!a)
 		return NULL;
-	nr = CK_MIN(nr, MAX_THREADS);
-	a->look = processors > 1;
-	pthread_mutex_init(&a->lock, NULL);
-	pthread_cond_init(&a->work, NULL);
+	ck_helpers_init(&a->threads, &fetching, a, processors > 1);
 	pthread_cond_init(&a->filled, NULL);
 	a->last = &a->first;
-	while (a->nr < nr && !pthread_create(&a->thread[a->nr], NULL, run, a))
-		a->nr++;
-	if (a->nr)
+	if (ck_helpers_start(&a->threads,
+			     threads ? threads : suitable(processors)))
 		return a;
-	free(a);
+	fs_ahead_free(a);
 	return NULL;
 }
 
@@ -240,11 +213,10 @@ void fs_ahead_free(struct fs_ahead *a)
 {
 	if (!a)
 		return;
-	stop(a);
+	ck_helpers_stop(&a->threads);
 	while (a->open) /* a lost mount closes no files */
 		fs_stream_close(a->open);
-	pthread_mutex_destroy(&a->lock);
-	pthread_cond_destroy(&a->work);
+	ck_helpers_free(&a->threads);
 	pthread_cond_destroy(&a->filled);
 	free(a);
 }
@@ -260,13 +232,13 @@ struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
 		s->nr = nr;
 		for (unsigned i = 0; i < DEPTH; i++)
 			s->block[i].of = s;
-		pthread_mutex_lock(&a->lock);
+		pthread_mutex_lock(&a->threads.lock);
 		s->at = &a->open;
 		s->after = a->open;
 		if (s->after)
 			s->after->at = &s->after;
 		a->open = s;
-		pthread_mutex_unlock(&a->lock);
+		pthread_mutex_unlock(&a->threads.lock);
 	}
 	return s;
 }
@@ -293,10 +265,12 @@ static void cancel(struct fs_stream *s)
 			forget(a, b);
 		if (b->state == FILLING && !b->busy)
 			finish(a, b);
+		else if (b->state == FILLING)
+			b->bad = true;
 	}
 	for (unsigned i = 0; i < DEPTH; i++) {
 		while (s->block[i].state == FILLING)
-			pthread_cond_wait(&a->filled, &a->lock);
+			pthread_cond_wait(&a->filled, &a->threads.lock);
 		if (s->block[i].state == READY)
 			be_idle(&s->block[i]);
 	}
@@ -306,12 +280,12 @@ void fs_stream_close(struct fs_stream *s)
 {
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->a->lock);
+	pthread_mutex_lock(&s->a->threads.lock);
 	cancel(s);
 	*s->at = s->after;
 	if (s->after)
 		s->after->at = s->at;
-	pthread_mutex_unlock(&s->a->lock);
+	pthread_mutex_unlock(&s->a->threads.lock);
 	for (unsigned i = 0; i < DEPTH; i++)
 		fs_buf_put(s->block[i].buf);
 	free(s);
@@ -338,14 +312,22 @@ static void *take_ready(struct block *b, bool *fresh)
 	return buf;
 }
 
-/* Under the lock: until the block is there, if it is being fetched. */
+/*
+ * Under the lock: until the block is there, if it is being fetched, or nobody
+ * waits for it any more.
+ */
 static void help(struct block *b, uint64_t off, size_t len)
 {
-	while (b->state == FILLING && b->off == off && b->len == len)
-		if (b->given < b->len)
-			fetch_piece(b->of->a, b);
-		else
-			pthread_cond_wait(&b->of->a->filled, &b->of->a->lock);
+	struct fs_ahead *a = b->of->a;
+
+	while (b->state == FILLING && b->off == off && b->len == len) {
+		if (b->given < b->len) {
+			fetch_piece(a, b);
+		} else if (!ck_stop_wait(&a->filled, &a->threads.lock)) {
+			b->bad = true;
+			return;
+		}
+	}
 }
 
 /* Under the lock: all but the block at @keep; what is ready, to be freed. */
@@ -372,7 +354,7 @@ void *fs_stream_take(struct fs_stream *s, uint64_t off, size_t len)
 
 	if (!s || len < LEAST)
 		return NULL;
-	pthread_mutex_lock(&s->a->lock);
+	pthread_mutex_lock(&s->a->threads.lock);
 	b = find(s, off);
 	if (b)
 		help(b, off, len);
@@ -383,7 +365,7 @@ void *fs_stream_take(struct fs_stream *s, uint64_t off, size_t len)
 		buf = NULL;
 	}
 	drop_others(s, off + len, old);
-	pthread_mutex_unlock(&s->a->lock);
+	pthread_mutex_unlock(&s->a->threads.lock);
 	for (unsigned i = 0; i <= DEPTH; i++)
 		fs_buf_put(old[i]);
 	return buf;
@@ -406,7 +388,7 @@ static void want(struct fs_stream *s, uint64_t off, size_t len)
 	a->last = &s->block[i].next;
 	a->nr_queued++;
 	a->nr_held++;
-	pthread_cond_signal(&a->work);
+	pthread_cond_signal(&a->threads.wake);
 }
 
 void fs_stream_next(struct fs_stream *s, uint64_t off, size_t len,
@@ -416,11 +398,11 @@ void fs_stream_next(struct fs_stream *s, uint64_t off, size_t len,
 
 	if (!s || len < LEAST)
 		return;
-	pthread_mutex_lock(&s->a->lock);
+	pthread_mutex_lock(&s->a->threads.lock);
 	if (s->expect == off && s->a->nr_held >= PLENTY)
 		end = next + len;
 	for (; s->expect == off && next < CK_MIN(size, end); next += len)
 		want(s, next, (size_t)CK_MIN(len, size - next));
 	s->expect = off + len;
-	pthread_mutex_unlock(&s->a->lock);
+	pthread_mutex_unlock(&s->a->threads.lock);
 }

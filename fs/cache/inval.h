@@ -4,21 +4,17 @@
  *
  * The same bytes are shown by several files: tensors/NAME, npy/NAME.npy,
  * model.safetensors.  When one is written, the kernel is told to forget the
- * pages that it has of the others, and of the same file where it may be
- * mapped; the writer is answered when that is done, so that whoever is told
- * of the write sees it everywhere.  Pages of others that were written through
- * a map are older than a write that comes now: they are sent for before it, or
- * they would be put over it when they are forgotten.
+ * pages that it has of the others, and of the same file where the write did not
+ * go through them; the writer is answered when that is done, so that whoever is
+ * told of the write sees it everywhere.
  *
- * What is to be forgotten may be written by a map at any time until then, and
- * such a page has old bytes beside those that were stored.  So a write that
- * pages do not show yet keeps what it replaced (core/write/stale_log.h) as long
- * as a range of it is in the queue.  A writer past the page cache, whom its own
- * file's pages do not follow, is answered after that: what a map stores
- * afterwards is newer, whatever it is.
+ * Of the files that show the same bytes one at a time is open for reading and
+ * writing, and so can be mapped for writing.  Its pages may have old bytes beside
+ * those that were stored, until they are forgotten: so long a write past the page
+ * cache is "newer" (ck_wplan_newer()), and pages that come leave its bytes alone.
  *
- * Where the kernel has never read a page, nothing is mapped, and nothing of
- * all this is done.
+ * Where the kernel has never read a page, nothing is mapped, and nothing is
+ * forgotten.
  *
  * The kernel waits for pages that are locked: while one is being read, which a
  * worker ends, or written through the page cache, until the writer is
@@ -41,44 +37,37 @@ struct fs_inval *fs_inval_new(struct fuse_session *se); /* NULL: no memory */
 void fs_inval_free(struct fs_inval *iv);
 
 /*
- * File @nr of @v is opened as @ino; @mappable: not only for writing.  NULL: no
- * memory.  @dirties: and for writing too, so that a map of it can.
+ * File @nr of @v is opened as @ino; @mappable: not only for writing; @edit: for
+ * writing.  -EBUSY with a line where another file has the same bytes that may be
+ * mapped for writing too; files that were closed are waited for, a second at
+ * most.
  */
-struct fs_shown *fs_inval_open(struct fs_inval *iv, uint64_t ino,
-			       const struct ck_view *v, uint32_t nr,
-			       bool mappable, bool dirties);
+int fs_inval_open(struct fs_inval *iv, struct fs_shown **out, uint64_t ino,
+		  const struct ck_view *v, uint32_t nr, bool mappable,
+		  bool edit, struct ck_err *err);
+/* It was closed once, and perhaps for good; *flushed: false before the first. */
+void fs_inval_flushed(struct fs_inval *iv, struct fs_shown *s, bool *flushed);
 void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
-		    bool dirties);
+		    bool edit, bool flushed);
 
 /* A request of the page cache for @s came, and is about to be done. */
-void fs_inval_paged(struct fs_inval *iv, struct fs_shown *s);
+void fs_inval_paged(struct fs_shown *s);
 
 struct fs_written {
 	struct fs_shown *file;
-	uint64_t off, len;
+	uint64_t len;
 	bool direct; /* past the page cache */
 	bool writeback; /* of a mapped page: nobody waits for it */
-	struct ck_pre_image *pre_image; /* from fs_inval_begin(); or NULL */
 };
-/* Whether fs_inval_before() may be true; cheap. */
-bool fs_inval_may_wait(struct fs_inval *iv, const struct fs_written *w);
 /*
- * True: @then will be called with @ctx, by the one thread, when the pages of
- * other files that maps may have written have come in.  False: there are none,
- * or @w must not wait.
+ * Answers @req, which wrote @plan in full, and takes that; @req may be NULL, where
+ * one that follows waits (fs_inval_reply_after()).
  */
-bool fs_inval_before(struct fs_inval *iv, const struct fs_written *w,
-		     void (*then)(void *ctx), void *ctx);
-/*
- * Around a write, by one thread: no file is opened meanwhile that a map of
- * could write to.  True: one that is open shows the bytes, so that
- * @w->pre_image is wanted.
- */
-bool fs_inval_begin(struct fs_inval *iv, const struct fs_written *w);
-void fs_inval_end(struct fs_inval *iv);
-/* Answers @req, which wrote @w->len bytes in full, and takes @w->pre_image. */
 void fs_inval_reply(struct fs_inval *iv, fuse_req_t req,
-		    const struct fs_written *w);
+		    const struct fs_written *w, struct ck_wplan *plan);
+/* Some of @plan may have been written; nobody waits. */
+void fs_inval_tell(struct fs_inval *iv, const struct fs_written *w,
+		   const struct ck_wplan *plan);
 /* Answers @req with @code once all that was written before is forgotten. */
 void fs_inval_reply_after(struct fs_inval *iv, fuse_req_t req, int code);
 /*

@@ -6,11 +6,25 @@
 
 #include <stdlib.h>
 
-static int by_tensor(const void *a, const void *b)
+static int by_key(const void *a, const void *b)
 {
 	const struct fs_tensor_offset *x = a, *y = b;
 
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
 	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+static void add(struct fs_tensor_offsets *p, const struct ck_view *v,
+		const struct ck_span *span, uint64_t off)
+{
+	struct fs_tensor_offset *at = ck_vec_push(&p->v);
+
+	p->unclear |= !at || span->off;
+	if (at)
+		*at = (struct fs_tensor_offset){
+			ck_ckpt_bytes_key(v->ck, span->ref), span->ref, off
+		};
 }
 
 void fs_tensor_offsets_make(struct fs_tensor_offsets *p,
@@ -23,23 +37,20 @@ void fs_tensor_offsets_make(struct fs_tensor_offsets *p,
 		return;
 	p->made = true;
 	v->ops->file(v, nr, &file);
+	ck_ckpt_count_span_walk(v->ck);
 	for (uint64_t off = 0; off < file.size; off += span.len) {
-		struct fs_tensor_offset *at;
-
 		v->ops->at(v, nr, off, &span);
-		if (span.kind == CK_SPAN_MADE && span.len)
-			continue;
-		at = span.kind == CK_SPAN_TENSOR && span.len && !span.off ?
-			     ck_vec_push(&p->v) :
-			     NULL;
-		if (!at) {
+		if (!span.len) {
 			p->unclear = true;
-			return;
+			break;
 		}
-		*at = (struct fs_tensor_offset){ span.ref, off };
+		if (span.kind == CK_SPAN_TENSOR)
+			add(p, v, &span, off);
+		else
+			p->unclear |= span.kind != CK_SPAN_MADE;
 	}
 	if (p->v.nr)
-		qsort(p->v.v, p->v.nr, sizeof(*p->v.v), by_tensor);
+		qsort(p->v.v, p->v.nr, sizeof(*p->v.v), by_key);
 }
 
 void fs_tensor_offsets_free(struct fs_tensor_offsets *p)
@@ -47,13 +58,18 @@ void fs_tensor_offsets_free(struct fs_tensor_offsets *p)
 	free(p->v.v);
 }
 
-bool fs_tensor_offsets_find(const struct fs_tensor_offsets *p, uint32_t tensor,
-			    uint64_t *off)
+const struct fs_tensor_offset *fs_tensor_offsets_find(
+	const struct fs_tensor_offsets *p, uint32_t key)
 {
-	size_t at = CK_FIRST(i, 0, p->v.nr, p->v.v[i].tensor >= tensor);
+	size_t at = CK_FIRST(i, 0, p->v.nr, p->v.v[i].key >= key);
 
-	if (at == p->v.nr || p->v.v[at].tensor != tensor)
-		return false;
-	*off = p->v.v[at].off;
-	return true;
+	return at < p->v.nr && p->v.v[at].key == key ? &p->v.v[at] : NULL;
+}
+
+const struct fs_tensor_offset *fs_tensor_offsets_next(
+	const struct fs_tensor_offsets *p, const struct fs_tensor_offset *at)
+{
+	const struct fs_tensor_offset *next = at + 1;
+
+	return next < p->v.v + p->v.nr && next->key == at->key ? next : NULL;
 }

@@ -55,12 +55,12 @@ void fs_draft_report_missing(struct fs_draft *s, struct ck_str *out)
 {
 	struct ck_slices *sl = fs_draft_tree_slices(s->files);
 	struct ck_slices_missing *v = NULL;
-	char why[CK_ERR_MAX];
+	struct ck_draft_said said;
 	size_t nr = 0;
 
-	if (!sl && ck_draft_is_layout_rejected(fs_draft_tree_draft(s->files),
-					       why, sizeof(why)))
-		ck_str_fmt(out, "refused: %s\n", why);
+	ck_draft_look(fs_draft_tree_draft(s->files), &said);
+	if (!sl && *said.refused)
+		ck_str_fmt(out, "refused: %s\n", said.refused);
 	if (!sl || ck_slices_lacks(sl, &v, &nr, NULL))
 		return;
 	for (size_t i = 0; i < nr; i++) {

@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -420,6 +421,47 @@ bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
 	named = n && path_of(s, n, &base, out);
 	pthread_mutex_unlock(&s->lock);
 	return named;
+}
+
+/* The folder that *base of path_of() is. */
+static bool base_path(const struct fs_draft_tree *s, int base,
+		      char out[PATH_MAX])
+{
+	size_t cut = strlen(s->draft->path) - strlen(CK_DRAFT_FILES);
+	int n = base == s->draft->files_fd ?
+			snprintf(out, PATH_MAX, "%s", s->draft->path) :
+			snprintf(out, PATH_MAX, "%.*s" CK_SLICES_SIBLING,
+				 (int)cut, s->draft->path);
+
+	return n > 0 && n < PATH_MAX;
+}
+
+int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
+		      struct fs_question *q)
+{
+	char dir[PATH_MAX], path[PATH_MAX] = "";
+	const struct fs_draft_tree_name *n = NULL;
+	int base = s->draft->files_fd;
+	struct stat st, file = { 0 };
+	bool named = true;
+
+	if (!ck_draft_is_current(s->draft))
+		return -ESTALE; /* published, or gone: it has another path */
+	pthread_mutex_lock(&s->lock);
+	if (ino != FS_INO_SHARDS) {
+		n = fs_draft_tree_node_of(s, ino);
+		named = n && path_of(s, n, &base, path);
+		if (n) {
+			file.st_dev = n->dev;
+			file.st_ino = n->id;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!named || !base_path(s, base, dir) || fstat(base, &st))
+		return -ESTALE;
+	fs_question_dir(q, dir, &st);
+	fs_question_file(q, path, mask, file.st_dev, file.st_ino);
+	return 0;
 }
 
 static int open_at(int base, const char *path, struct fs_draft_tree_place *out)

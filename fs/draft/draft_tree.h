@@ -19,6 +19,7 @@
 #define FS_DRAFT_TREE_H
 
 #include "core/draft/draft.h"
+#include "fs/ask/ask.h"
 #include "fs/kernel/kernel.h"
 #include "fs/tree/shards.h"
 
@@ -69,6 +70,13 @@ void fs_draft_tree_end(struct fs_draft_tree *s);
 void fs_draft_tree_changed(struct fs_draft_tree *s);
 /* Moves on with every change that came through this mount. */
 uint64_t fs_draft_tree_seq(const struct fs_draft_tree *s);
+
+/*
+ * Adds to @q the file or folder that has to allow @mask for @ino, which is
+ * FS_INO_SHARDS or below.  -ESTALE: it has no name any more.
+ */
+int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
+		      struct fs_question *q);
 
 int fs_draft_tree_lookup(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, struct fs_draft_tree_node *out);
@@ -129,6 +137,14 @@ int fs_draft_tree_check_kept(struct fs_draft_tree *s,
 
 int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 		       struct fs_draft_tree_file **out);
+/*
+ * Whether @f, which was opened with @flags, goes past the kernel's pages: 0 or 1.
+ * What may be mapped, to be stored into, does not, nor does what is written
+ * beside it, for the kernel writes whole pages back.  @direct: others may.
+ * -EBUSY: it has to and another may be mapped, or the other way round.
+ */
+int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
+			int flags, bool direct, struct ck_err *err);
 void fs_draft_tree_release(struct fs_draft_tree *s,
 			   struct fs_draft_tree_file *f);
 /* As far as the file goes. */

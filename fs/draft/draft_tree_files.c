@@ -180,6 +180,17 @@ int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
 
 /* ---- open files ---- */
 
+static int fail(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
+		const char *what, int ret, struct ck_err *err)
+{
+	char path[PATH_MAX];
+
+	if (!fs_draft_tree_path(s, f->ino, path))
+		strcpy(path, "a file that was removed");
+	return ck_fail(err, -ret, "%s: %s: %s: %s", s->draft->name, path, what,
+		       strerror(-ret));
+}
+
 static int open_named(struct fs_draft_tree *s, uint64_t ino, int flags)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
@@ -261,6 +272,33 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 	return ret;
 }
 
+int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
+			int flags, bool direct, struct ck_err *err)
+{
+	bool mapped = false, passed = false, must = flags & O_DIRECT;
+	const struct fs_draft_tree_file *other;
+	struct fs_draft_tree_name *n;
+
+	if (!f->writes)
+		return direct;
+	pthread_mutex_lock(&s->lock);
+	n = fs_draft_tree_node_of(s, f->ino);
+	for (other = n ? n->open : NULL; other; other = other->next) {
+		mapped |= other != f && other->maps;
+		passed |= other != f && other->past;
+	}
+	f->maps = !must && (flags & O_ACCMODE) == O_RDWR && !passed;
+	f->past = must ? !mapped : direct && !f->maps && !mapped;
+	pthread_mutex_unlock(&s->lock);
+	if (must ? mapped : passed && (flags & O_ACCMODE) == O_RDWR)
+		return fail(s, f,
+			    "it is open where it may be mapped, and would be "
+			    "where its pages are passed by, or the other way "
+			    "round",
+			    -EBUSY, err);
+	return f->past;
+}
+
 void fs_draft_tree_release(struct fs_draft_tree *s,
 			   struct fs_draft_tree_file *f)
 {
@@ -280,7 +318,7 @@ int fs_draft_tree_read(const struct fs_draft_tree_file *f, char *buf,
 	ssize_t n = ck_pread_most(f->fd, buf, len, off);
 
 	if (n < 0)
-		return ck_fail(err, (int)-n, "a staged file: %s",
+		return ck_fail(err, (int)-n, "a file of a draft: %s",
 			       strerror((int)-n));
 	*got = (size_t)n;
 	return 0;
@@ -302,17 +340,6 @@ static int write_all(const struct fs_draft_tree_file *f, const char *buf,
 		len -= (size_t)n;
 	}
 	return 0;
-}
-
-static void fail(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
-		 const char *what, int ret, struct ck_err *err)
-{
-	char path[PATH_MAX];
-
-	if (!fs_draft_tree_path(s, f->ino, path))
-		strcpy(path, "a file that was removed");
-	ck_fail(err, -ret, "%s: %s: %s: %s", s->draft->name, path, what,
-		strerror(-ret));
 }
 
 int fs_draft_tree_write(struct fs_draft_tree *s,

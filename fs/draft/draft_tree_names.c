@@ -172,16 +172,24 @@ int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
 
 /* ---- changes ---- */
 
-/* What root's mount makes is whose it was asked by; others make their own. */
-static int give(int fd, mode_t mode, const struct fs_draft_tree_who *who)
+/*
+ * What root's mount makes is whose it was asked by, and in a set-group-ID folder
+ * the folder's group's; others make their own.
+ */
+static int give(int fd, int dir, mode_t mode,
+		const struct fs_draft_tree_who *who)
 {
-	struct stat st;
+	struct stat st, in;
+	gid_t gid;
 
-	if (fstat(fd, &st))
+	if (fstat(fd, &st) || fstat(dir, &in))
 		return -errno;
-	if ((st.st_uid != who->uid || st.st_gid != who->gid) && !geteuid() &&
-	    fchown(fd, who->uid, st.st_mode & S_ISGID ? (gid_t)-1 : who->gid))
+	gid = in.st_mode & S_ISGID ? in.st_gid : who->gid;
+	if ((st.st_uid != who->uid || st.st_gid != gid) && !geteuid() &&
+	    fchown(fd, who->uid, gid))
 		return -errno;
+	if (S_ISDIR(st.st_mode))
+		mode |= in.st_mode & S_ISGID;
 	/* the caller's umask was applied; not ours on top of it */
 	if ((st.st_mode & 0777) != (mode & 0777) && fchmod(fd, mode & 07777))
 		return -errno;
@@ -201,7 +209,7 @@ static int make_file(struct fs_draft_tree *s,
 	*fd = openat(at->dir, name, how, mode & 07777);
 	if (*fd < 0)
 		return -errno;
-	ret = give(*fd, mode, who);
+	ret = give(*fd, at->dir, mode, who);
 	if (ret) {
 		close(*fd);
 		unlinkat(at->dir, name, 0);
@@ -286,7 +294,7 @@ static int make_dir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	if (mkdirat(at.dir, name, (mode & 07777) | 0700))
 		return -errno;
 	fd = ck_beneath_dir(at.dir, name);
-	ret = fd < 0 ? fd : give(fd, mode, who);
+	ret = fd < 0 ? fd : give(fd, at.dir, mode, who);
 	return ret ? ret : take(s, &at, dir, name, out);
 }
 

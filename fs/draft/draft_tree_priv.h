@@ -16,6 +16,7 @@ struct fs_draft_tree_file {
 	uint64_t ino;
 	int fd;
 	bool writes; /* holds the draft until it is closed */
+	bool maps, past; /* fs_draft_tree_share() */
 	_Atomic bool sets_id; /* it had such a bit when it was opened */
 };
 

@@ -10,6 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/number.h"
 #include "core/root/fault.h"
 #include "core/draft/dir_tree.h"
 #include "core/publish/commit.h"
@@ -48,7 +49,6 @@ struct fs_drafts *fs_drafts_new(const struct ck_root *root,
 {
 	struct fs_drafts *t = calloc(1, sizeof(*t));
 	const char *how = ck_opts_get(opts, "publish");
-	const char *after = ck_opts_get(opts, "publish-after");
 	pthread_condattr_t attr;
 
 	if (!t)
@@ -56,7 +56,7 @@ struct fs_drafts *fs_drafts_new(const struct ck_root *root,
 	t->root = root;
 	t->opts = opts;
 	t->by_rename = !how || strcmp(how, "manual");
-	t->quiet_after = after ? atoll(after) : 0;
+	t->quiet_after = (long long)ck_opts_size(opts, "publish-after", 0);
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -70,9 +70,12 @@ const struct ck_root *fs_drafts_root(const struct fs_drafts *t)
 	return t->root;
 }
 
-static void free_draft(struct fs_draft *s)
+/* On sshfs and bindfs some of it goes only when nothing of it is open. */
+static void free_draft(const struct fs_drafts *t, struct fs_draft *s)
 {
 	fs_draft_tree_free(s->files);
+	if (s->gone)
+		ck_recover_sweep(t->root);
 	free(s);
 }
 
@@ -89,7 +92,7 @@ void fs_drafts_free(struct fs_drafts *t)
 	}
 	for (size_t i = 0; i < FS_DRAFTS_MAX; i++)
 		if (t->v[i])
-			free_draft(t->v[i]);
+			free_draft(t, t->v[i]);
 	pthread_mutex_destroy(&t->lock);
 	pthread_cond_destroy(&t->wake);
 	free(t);
@@ -102,10 +105,7 @@ static struct ck_draft *draft_of(const struct fs_draft *s)
 	return fs_draft_tree_draft(s->files);
 }
 
-/*
- * Nobody refers to it, and this mount has nothing to do for it: what it wrote
- * to it keeps until it is published, for the quiet to be noticed.
- */
+/* Nobody refers to it, and what we wrote to it, if anything, is published. */
 static struct fs_draft *take_unused(struct fs_drafts *t, struct fs_draft *s)
 {
 	if (s->pins || s->known || (!s->gone && fs_draft_tree_seq(s->files)))
@@ -176,7 +176,7 @@ void fs_draft_unpin(struct fs_drafts *t, struct fs_draft *s)
 	unused = take_unused(t, s);
 	pthread_mutex_unlock(&t->lock);
 	if (unused)
-		free_draft(unused);
+		free_draft(t, unused);
 }
 
 void fs_draft_know(struct fs_drafts *t, struct fs_draft *s)
@@ -327,7 +327,7 @@ static void failed(struct fs_drafts *t, struct fs_draft *s, int ret,
 		   const char *why)
 {
 	if (ret != -EBUSY)
-		fs_log("%s: stays staged: %s", draft_of(s)->name, why);
+		fs_log("%s: stays a draft: %s", draft_of(s)->name, why);
 	pthread_mutex_lock(&t->lock);
 	s->again = ret == -EBUSY;
 	snprintf(s->why, sizeof(s->why), "%.511s", why);
@@ -361,9 +361,7 @@ static int publish(struct fs_drafts *t, struct fs_draft *s, struct ck_err *err)
 
 static void pause_ms(long ms)
 {
-	const struct timespec pause = { .tv_nsec = ms * 1000000 };
-
-	nanosleep(&pause, NULL);
+	nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000 }, NULL);
 }
 
 /* The kernel says of a close only after close() has returned. */
@@ -379,9 +377,8 @@ static int publish_soon(struct fs_drafts *t, struct fs_draft *s,
 {
 	int ret = publish(t, s, err);
 
-	for (int n = 0;
-	     n < CLOSE_MS / 20 && ret == -EBUSY && !ck_draft_busy(draft_of(s));
-	     n++) {
+	for (int n = CLOSE_MS / 20;
+	     n-- && ret == -EBUSY && !ck_draft_busy(draft_of(s));) {
 		pause_ms(20);
 		ret = publish(t, s, err);
 	}
@@ -431,23 +428,22 @@ int fs_drafts_rename(struct fs_drafts *t, const char *from, const char *to,
 /* ---- the thread ---- */
 
 /* For how long nothing may be written to it, to be published; 0: never. */
-static int64_t quiet_for(const struct fs_drafts *t, const struct fs_draft *s)
+static int64_t quiet_for(const struct fs_drafts *t,
+			 const struct ck_draft_said *said)
 {
-	return t->quiet_after				   ? t->quiet_after :
-	       ck_draft_is_publish_when_quiet(draft_of(s)) ? COPIED_SECONDS :
-							     0;
+	return t->quiet_after	? t->quiet_after :
+	       said->when_quiet ? COPIED_SECONDS :
+				  0;
 }
 
 /* Whether nothing has changed, by any mount, for as long as was asked. */
-static bool is_quiet(struct fs_drafts *t, struct fs_draft *s)
+static bool is_quiet(struct fs_draft *s, int64_t quiet)
 {
 	ck_auto_dir_tree struct ck_dir_tree all = { 0 };
 	uint64_t seq = fs_draft_tree_seq(s->files);
-	int64_t quiet = seq ? quiet_for(t, s) : 0;
 
-	if (!quiet)
-		return false;
-	if (seq == s->seq && ck_now_s() - s->quiet_s < quiet)
+	if (!quiet || !seq ||
+	    (seq == s->seq && ck_now_s() - s->quiet_s < quiet))
 		return false;
 	if (ck_dir_tree_list(&all, draft_of(s)->files_fd, NULL))
 		return false;
@@ -467,32 +463,33 @@ static bool is_due(const struct fs_drafts *t, const struct fs_draft *s)
 	int64_t quiet = t->quiet_after ? t->quiet_after : COPIED_SECONDS;
 	uint64_t seq = fs_draft_tree_seq(s->files);
 
-	if (ck_now_s() - atomic_load(&s->copied_s) < quiet)
-		return false;
 	return seq && (s->again || seq != s->tried) &&
-	       ck_draft_is_publish_when_complete(draft_of(s));
+	       ck_now_s() - atomic_load(&s->copied_s) >= quiet;
 }
 
 int fs_draft_cut(struct fs_drafts *t, struct fs_draft *s, const char *layout,
 		 size_t len, struct ck_err *err)
 {
-	struct ck_draft *draft = draft_of(s);
-	int ret = ck_slices_make(draft, t->root, t->opts, layout, len, err);
+	int ret =
+		ck_slices_make(draft_of(s), t->root, t->opts, layout, len, err);
 
 	if (!ret && t->by_rename)
-		ck_draft_publish_when_complete(draft);
+		ck_draft_publish_when_complete(draft_of(s));
 	return ret;
 }
 
 static void look_at(struct fs_drafts *t, struct fs_draft *s)
 {
+	struct ck_draft_said said;
 	struct ck_err why = { 0 };
 	bool due;
 
 	if (s->gone || ck_draft_busy(draft_of(s)) || !fs_draft_is_whole(s))
 		return;
-	due = is_due(t, s);
-	if ((due || is_quiet(t, s)) && publish(t, s, &why) == -EBUSY && !due)
+	ck_draft_look(draft_of(s), &said);
+	due = said.when_complete && is_due(t, s);
+	if ((due || is_quiet(s, quiet_for(t, &said))) &&
+	    publish(t, s, &why) == -EBUSY && !due)
 		s->quiet_s = ck_now_s(); /* another node writes */
 }
 
@@ -571,28 +568,32 @@ int fs_drafts_start(struct fs_drafts *t, struct ck_err *err)
 
 void fs_draft_text(struct fs_drafts *t, struct fs_draft *s, struct ck_str *out)
 {
+	struct ck_draft_said said;
 	char why[512] = "";
-	bool when_complete = ck_draft_is_publish_when_complete(draft_of(s)),
-	     gone;
+	bool gone;
 
+	ck_draft_look(draft_of(s), &said);
 	pthread_mutex_lock(&t->lock);
 	snprintf(why, sizeof(why), "%s", s->why);
 	gone = s->gone;
 	pthread_mutex_unlock(&t->lock);
-	if (ck_draft_is_poisoned(draft_of(s), why, sizeof(why)))
+	if (said.doomed) {
 		ck_str_puts(out, "doomed");
-	else if (gone)
+		snprintf(why, sizeof(why), "%s", said.doomed_why);
+	} else if (gone) {
 		ck_str_puts(out, "published");
-	else
-		ck_str_puts(out, when_complete ?
-					 "staged, to be published when it is "
-					 "complete and nobody writes" :
-					 "staged");
-	if (!gone && !when_complete && quiet_for(t, s))
-		ck_str_fmt(out,
-			   ", to be published when it is complete and nothing "
-			   "was written for %lld s",
-			   (long long)quiet_for(t, s));
+	} else {
+		ck_str_puts(out, "staged");
+		if (said.when_complete)
+			ck_str_puts(out,
+				    ", to be published when it is complete "
+				    "and nobody writes");
+		else if (quiet_for(t, &said))
+			ck_str_fmt(out,
+				   ", to be published when it is complete and "
+				   "nothing was written for %lld s",
+				   (long long)quiet_for(t, &said));
+	}
 	ck_str_fmt(out, "%s%s\n", *why ? ": " : "", why);
 	if (!gone)
 		fs_draft_report_missing(s, out);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SOURCE "user.unshard.source"
 #define STATE "user.unshard.state"
@@ -137,8 +138,28 @@ static void add(struct fuse_lowlevel_ops *ops)
 	ops->listxattr = any_listxattr;
 }
 
+/*
+ * Slices are shown with a mode of their own, and their bytes lie in files of the
+ * step: who may change its folder may write them.
+ */
+static int ask(struct fs *fs, uint64_t ino, int mask, struct fs_question *q)
+{
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs, ino, &r);
+
+	if (ret)
+		return ret;
+	if (fs_draft_ref_is_file(&r))
+		return fs_draft_tree_ask(r.s->files, r.ino, mask, q);
+	if (mask & W_OK)
+		mask |= X_OK;
+	return fs_draft_tree_ask(r.s->files, FS_INO_SHARDS, mask, q);
+}
+
 const struct fs_draft_ops fs_draft_ops = {
 	.add = add,
+	.has = fs_ino_is_draft,
+	.ask = ask,
 	.new = fs_drafts_new,
 	.start = fs_drafts_start,
 	.free = fs_drafts_free,

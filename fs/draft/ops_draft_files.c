@@ -62,14 +62,36 @@ static void end_open(const struct fs_draft_ref *r, struct fs_open *o)
 	free(o);
 }
 
+/* Where no map can be, nothing is passed by. */
+static int share(const struct fs *fs, const struct fs_draft_ref *r,
+		 struct fs_open *o, const struct fuse_file_info *fi)
+{
+	const struct fs_kernel *k = &fs->kernel;
+	struct ck_err err = { 0 };
+	int ret = k->direct || (!o->f && !o->slice);
+
+	if (o->f && (k->direct_mmap || !k->direct))
+		ret = fs_draft_tree_share(r->s->files, o->f, fi->flags,
+					  k->direct, &err);
+	if (ret < 0)
+		fs_log("%s", err.msg);
+	return ret;
+}
+
 /* Keeps a pin of the draft, which the release gives back. */
 static int keep_open(struct fs *fs, struct fs_draft_ref *r, struct fs_open *o,
 		     struct fuse_file_info *fi)
 {
+	int ret = share(fs, r, o, fi);
+
 	fi->fh = (uintptr_t)o;
-	fi->direct_io = fs->kernel.direct || (!o->f && !o->slice);
+	fi->direct_io = ret > 0;
 	fi->keep_cache = 0;
-	return fs_drafts_pin(r->drafts, fs_ino(r->s->nr, r->ino)) ? 0 : -ESTALE;
+	if (ret < 0)
+		end_open(r, o);
+	else
+		fs_drafts_pin(r->drafts, fs_ino(r->s->nr, r->ino));
+	return CK_MIN(ret, 0);
 }
 
 void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -87,8 +109,10 @@ void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fs_reply_errno(req, -ret);
 		return;
 	}
-	keep_open(fs_of(req), &r, o, fi);
-	if (fs_reply_open_write(req, fi, o->slice && fi->direct_io)) {
+	ret = keep_open(fs_of(req), &r, o, fi);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else if (fs_reply_open_write(req, fi, o->slice && fi->direct_io)) {
 		end_open(&r, o);
 		fs_draft_unpin(r.drafts, r.s);
 	}
@@ -150,8 +174,11 @@ void fs_draft_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		return;
 	}
 	fs_draft_ref_entry(&r, node.ino, &node.st, &e);
-	keep_open(fs_of(req), &r, o, fi);
-	if (fs_reply_create(req, &e, fi)) {
+	ret = keep_open(fs_of(req), &r, o, fi);
+	if (ret) {
+		fs_draft_ref_forget(r.drafts, e.ino, 1);
+		fs_reply_errno(req, -ret);
+	} else if (fs_reply_create(req, &e, fi)) {
 		end_open(&r, o);
 		fs_draft_ref_forget(r.drafts, e.ino, 1);
 		fs_draft_unpin(r.drafts, r.s);

@@ -17,8 +17,8 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/number.h"
 #include "core/catalog/catalog.h"
-#include "core/catalog/names.h"
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
@@ -95,9 +95,11 @@ static bool slice_of(const struct ck_slices *sl, uint64_t ino,
 static uint64_t find_rank(const struct ck_slices *sl, const char *name)
 {
 	char text[24];
-	uint64_t rank = strtoull(name, NULL, 10);
-	uint32_t nr = ck_slice_plan_find_rank(ck_slices_plan(sl), rank);
+	uint64_t rank;
+	uint32_t nr;
 
+	ck_digits(name, SIZE_MAX, &rank);
+	nr = ck_slice_plan_find_rank(ck_slices_plan(sl), rank);
 	snprintf(text, sizeof(text), "%" PRIu64, rank);
 	return nr == CK_NONE || strcmp(text, name) != 0 ? 0 : ino_of(RANK, nr);
 }

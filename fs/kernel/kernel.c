@@ -17,12 +17,13 @@
 
 #include "core/base/check.h"
 #include "core/base/cpus.h"
+#include "core/base/number.h"
 #include "fs/kernel/throttle.h"
 #include "fs/kernel/receive.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -37,18 +38,18 @@
 void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts)
 {
 	const char *direct = ck_opts_get(opts, "direct");
-	const char *threads = ck_opts_get(opts, "threads");
+	uint64_t threads = ck_opts_size(opts, "threads", 0);
 	unsigned cpus = ck_cpus();
 
-	*k = (struct fs_kernel){ .want = FS_DIRECT_AUTO };
+	*k = (struct fs_kernel){ .want = FS_DIRECT_AUTO, .read_ahead.fd = -1 };
 	if (direct && !strcmp(direct, "on"))
 		k->want = FS_DIRECT_ON;
 	else if (direct && !strcmp(direct, "off"))
 		k->want = FS_DIRECT_OFF;
 	k->threads = cpus < MAX_THREADS ? 2 * cpus : MAX_THREADS;
 	k->threads = CK_MIN(CK_MAX(k->threads, MIN_THREADS), MAX_THREADS);
-	if (threads && atoi(threads) > 0)
-		k->threads = (unsigned)atoi(threads);
+	if (threads)
+		k->threads = (unsigned)threads;
 }
 
 #if INIT_HOOK
@@ -151,7 +152,9 @@ static void set_caps(struct fuse_conn_info *conn, unsigned on, unsigned off)
  * grow.  No ATOMIC_O_TRUNC: a truncating open would shorten the mapping of
  * every other process.  No ASYNC_DIO where files are written: such requests
  * are of the few (12) that the kernel sends in the background, as what maps
- * stored is, for which they may have to wait (fs/cache/inval.c).
+ * stored is, for which they may have to wait (fs/cache/inval.c).  Nor where bytes
+ * are lost: of a request that it has cut into several the kernel answers an error
+ * of any as the error of all then, and not the bytes before it.
  *
  * Nor AUTO_INVAL_DATA where they are written through the page cache: of a file
  * whose time has changed, as it does with each write, the kernel drops all pages
@@ -176,10 +179,11 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 			 FUSE_CAP_WRITEBACK_CACHE);
 	conn->max_read = FS_MAX_IO;
 	conn->max_write = FS_MAX_IO;
+	conn->max_readahead = UINT_MAX; /* would lower what read_ahead.h set */
 	k->proto_minor = conn->proto_minor;
 	k->direct_mmap = k->want != FS_DIRECT_OFF && agree_on_mmap(k, conn);
 	k->direct = k->direct_mmap || k->want == FS_DIRECT_ON;
-	if (k->writes)
+	if (k->writes || k->lost)
 		set_caps(conn, 0, FUSE_CAP_ASYNC_DIO);
 	if (k->writes && !k->direct)
 		set_caps(conn, 0, FUSE_CAP_AUTO_INVAL_DATA);

@@ -14,6 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
+#include "fs/kernel/read_ahead.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,6 +27,7 @@ enum fs_direct { FS_DIRECT_AUTO, FS_DIRECT_ON, FS_DIRECT_OFF };
 struct fs_kernel {
 	enum fs_direct want; /* -o direct= */
 	unsigned threads; /* most workers */
+	bool lost; /* bytes of what is served are lost; set before the loop */
 	bool writes; /* requests with a payload come; set before the loop */
 	/*
 	 * Agreed in the INIT exchange, constant afterwards.  @direct: files
@@ -33,13 +35,14 @@ struct fs_kernel {
 	 */
 	bool direct, direct_mmap;
 	unsigned proto_minor;
+	struct fs_read_ahead read_ahead;
 	/* private to kernel.c */
 	bool offered;
 	atomic_bool pending;
 	uint64_t unique;
 };
 
-/* Reads -o direct= threads=, which passed fs_opts_parse(). */
+/* Reads -o direct= threads=, which passed ck_options_parse(). */
 void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts);
 /*
  * After fuse_session_mount(), before the loop.  The userdata given to

@@ -57,6 +57,11 @@ void fs_reply_errno(fuse_req_t req, int code)
 	fuse_reply_err(req, code);
 }
 
+bool fs_req_stopped(void *req)
+{
+	return fuse_req_interrupted(req);
+}
+
 void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err)
 {
 	int code = ret < 0 ? -ret : err->code;

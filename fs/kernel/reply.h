@@ -13,6 +13,8 @@
 /* An expected refusal (ENOENT, EROFS): no line. */
 void fs_reply_errno(fuse_req_t req, int code);
 /* A failure that someone should hear of: -ret or @err's code, and a line. */
+/* For helpers.h: whether who made request @req was interrupted. */
+bool fs_req_stopped(void *req);
 void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err);
 void fs_reply_none(fuse_req_t req);
 /* 0, or not 0 where nobody waits any more: there will be no forget. */

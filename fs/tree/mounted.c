@@ -2,6 +2,7 @@
 /*
  * mounted.c - making and ending a mounted checkpoint
  */
+#include "fs/tree/behind.h"
 #include "fs/tree/mounted_priv.h"
 
 #include "core/base/auto.h"
@@ -214,7 +215,14 @@ static int open_views(struct fs_mounted_table *s, struct fs_mounted *mounted,
 {
 	int ret = 0;
 
-	for (unsigned i = 0; !ret && ck_views[i] && i < FS_MAX_VIEWS; i++)
+	for (unsigned i = 0; ck_views[i]; i++)
+		if (i == FS_MAX_VIEWS)
+			return ck_fail(
+				err, EOVERFLOW,
+				"%s: inode numbers are for %d views, see "
+				"FS_MAX_VIEWS",
+				ck_views[i]->name, FS_MAX_VIEWS);
+	for (unsigned i = 0; !ret && ck_views[i]; i++)
 		ret = ck_view_open(&mounted->view[i], ck_views[i], mounted->ck,
 				   0, s->in.opts, err);
 	/* what is written would have to be forgotten of these too */
@@ -412,6 +420,7 @@ void fs_mounted_sleep(struct fs_mounted *mounted, struct fs_mounted *evicted)
 	evicted->ck = mounted->ck;
 	evicted->virt = mounted->virt;
 	evicted->nested = mounted->nested;
+	evicted->behind = atomic_exchange(&mounted->behind, NULL);
 	evicted->root = mounted->root;
 	memcpy(evicted->view, mounted->view, sizeof(evicted->view));
 	mounted->ck = NULL;
@@ -424,6 +433,7 @@ void fs_mounted_sleep(struct fs_mounted *mounted, struct fs_mounted *evicted)
 
 void fs_mounted_end(struct fs_mounted_table *s, struct fs_mounted *mounted)
 {
+	fs_behind_free(atomic_load(&mounted->behind));
 	fs_nested_free(mounted->nested);
 	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
 		ck_view_close(mounted->view[i]);

@@ -86,6 +86,7 @@ struct fs_mounted {
 		*view[FS_MAX_VIEWS]; /* NULL: it has none; see ck_views */
 	struct fs_nested *nested; /* NULL: no view nests, or it is written */
 	struct fs_virt *virt;
+	_Atomic(struct fs_behind *) behind; /* behind.h; NULL: not made yet */
 	struct ck_root root; /* of a FAILED one; else the ckpt's */
 };
 
@@ -177,9 +178,8 @@ char *fs_mounted_table_latest(struct fs_mounted_table *s);
 bool fs_mounted_table_crowded(struct fs_mounted_table *s, char name[256]);
 bool fs_mounted_table_wait(struct fs_mounted_table *s);
 void fs_mounted_table_end_wait(struct fs_mounted_table *s);
-/* How many are parsed; how many the table holds. */
+/* How many are parsed. */
 uint32_t fs_mounted_table_made(struct fs_mounted_table *s);
-uint32_t fs_mounted_table_nr(struct fs_mounted_table *s);
 /* Bytes of all tensors that are known. */
 uint64_t fs_mounted_table_total(struct fs_mounted_table *s, uint64_t *files);
 

@@ -543,24 +543,14 @@ char *fs_mounted_table_latest(struct fs_mounted_table *s)
 	return name;
 }
 
-static uint32_t read_nr(struct fs_mounted_table *s, const uint32_t *nr)
-{
-	uint32_t now;
-
-	pthread_mutex_lock(&s->lock);
-	now = *nr;
-	pthread_mutex_unlock(&s->lock);
-	return now;
-}
-
 uint32_t fs_mounted_table_made(struct fs_mounted_table *s)
 {
-	return read_nr(s, &s->made);
-}
+	uint32_t made;
 
-uint32_t fs_mounted_table_nr(struct fs_mounted_table *s)
-{
-	return read_nr(s, &s->nr);
+	pthread_mutex_lock(&s->lock);
+	made = s->made;
+	pthread_mutex_unlock(&s->lock);
+	return made;
 }
 
 static void add_total(const struct fs_mounted *mounted, uint64_t *total,

@@ -101,6 +101,13 @@ const struct ck_view *fs_nested_view(struct fs_nested *n, uint64_t nr)
 	return b ? b->view[nr % FS_MAX_VIEWS] : NULL;
 }
 
+void fs_nested_below(const struct fs_nested *n, uint64_t nr,
+		     const struct ck_view **v, uint32_t *file)
+{
+	*v = n->v;
+	*file = ck_view_as_ckpt_file(n->v, (uint32_t)(nr / FS_MAX_VIEWS - 1));
+}
+
 uint64_t fs_nested_find(struct fs_nested *n, uint32_t d, const char *name)
 {
 	uint64_t nr = (d + UINT64_C(1)) * FS_MAX_VIEWS;

@@ -24,6 +24,9 @@ struct fs_nested *fs_nested_new(struct ck_view *v, const struct ck_opts *opts);
 void fs_nested_free(struct fs_nested *n);
 /* View number @nr >= FS_MAX_VIEWS; NULL: there is none. */
 const struct ck_view *fs_nested_view(struct fs_nested *n, uint64_t nr);
+/* The file of the view below that view number @nr is made of. */
+void fs_nested_below(const struct fs_nested *n, uint64_t nr,
+		     const struct ck_view **v, uint32_t *file);
 /* The number of view @name of folder @d; 0: there is none. */
 uint64_t fs_nested_find(struct fs_nested *n, uint32_t d, const char *name);
 /* Whether folders were made in them for who asked. */

@@ -32,6 +32,10 @@ static void counters(const struct ck_read_stats *s, struct ck_str *out)
 		{ "tile_hits", &s->tile_hits },
 		{ "tile_misses", &s->tile_misses },
 		{ "spooled_bytes", &s->spooled_bytes },
+		{ "writes", &s->writes },
+		{ "written", &s->written },
+		{ "source_writes", &s->source_writes },
+		{ "span_walks", &s->span_walks },
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(all); i++)
@@ -62,6 +66,7 @@ static void delivery(const struct fs_kernel *k, struct ck_str *out)
 	word(out, "transport", k->direct ? "direct" : "cached");
 	word(out, "mmap", !k->direct || k->direct_mmap ? "shared" : "private");
 	number(out, "threads_max", k->threads);
+	number(out, "read_ahead_kib", fs_read_ahead_kib(&k->read_ahead));
 	word(out, "libfuse", fuse_pkgversion());
 	ck_str_fmt(out, "fuse_protocol 7.%u\n", k->proto_minor);
 	word(out, "kernel", u.release);

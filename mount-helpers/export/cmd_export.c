@@ -12,7 +12,7 @@
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/text.h"
-#include "mount-helpers/view_path.h"
+#include "core/lib/view_path.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -152,7 +152,7 @@ static int what(struct job *j, const char *path)
 	if (strlen(path) >= sizeof(j->ckpt))
 		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long",
 				path);
-	view = view_path_split(path, j->ckpt);
+	view = ck_view_path_split(path, j->ckpt);
 	if (view && !find_view(j, view))
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"%s: there is no file, and no view, of that "
@@ -294,7 +294,7 @@ static int tell_of(struct job *j, struct ck_ckpt *ck, const char *view)
 static int tell_left_out(struct job *j, const struct ck_view *v)
 {
 	struct ck_ckpt *under = ck_ckpt_derived_from(v->ck);
-	int below = under ? tell_of(j, under, view_path_view()) : CMD_OK;
+	int below = under ? tell_of(j, under, ck_view_path_view()) : CMD_OK;
 	int here = tell_of(j, v->ck, v->ops->name);
 
 	return here ? here : below;
@@ -356,15 +356,17 @@ static int with_view(struct job *j, const struct ck_view *v)
 	return ret;
 }
 
-static int no_view(const struct job *j, const struct ck_catalog *img)
+static int no_view(const struct job *j, struct ck_ckpt *ck)
 {
-	bool hf = !strcmp(j->ops->name, "hf");
+	struct ck_left_out left;
+	int ret;
 
-	return cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s%s",
-			j->ckpt, j->ops->name,
-			hf && img->nr_tensors ?
-				": none of its tensors is a model's" :
-				"");
+	ck_ckpt_left_out(ck, j->ops->name, &left);
+	ret = cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s%s%s",
+		       j->ckpt, j->ops->name, left.other.len ? ": " : "",
+		       left.other.len ? left.other.v : "");
+	ck_left_out_free(&left);
+	return ret;
 }
 
 static int child(struct job *j)
@@ -376,12 +378,13 @@ static int child(struct job *j)
 
 	if (cmd_open_several(&ck, &path, 1, j->place.path, j->opts, &j->err))
 		return cmd_err(&cmd_export, &j->err);
-	if (*j->through && view_path_enter(&ck, j->through, j->opts, &j->err))
+	if (*j->through &&
+	    ck_view_path_enter(&ck, j->through, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (!v)
-		ret = no_view(j, ck_ckpt_catalog(ck));
+		ret = no_view(j, ck);
 	else
 		ret = with_view(j, v);
 	if (v)
@@ -456,7 +459,6 @@ static int run_child(struct job *j)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != self)
 			_exit(CMD_SYSTEM);
-		signal(SIGXFSZ, SIG_IGN); /* a line, and what there is stays */
 		_exit(child(j));
 	}
 	ret = export_stop_wait(pid, &status);
@@ -472,8 +474,14 @@ static int run_child(struct job *j)
 
 static int export(struct job *j, char **argv)
 {
-	int ret = what(j, argv[1]);
+	int ret;
 
+	if (!strcmp(argv[2], "-"))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"-: OUT is a file or a folder, which is read "
+				"back, never standard output; \"./-\" is a "
+				"name");
+	ret = what(j, argv[1]);
 	if (!ret)
 		ret = export_place_open(&cmd_export, &j->place, argv[2],
 					is_one(j) ? own_name(j) : NULL);

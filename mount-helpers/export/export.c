@@ -14,7 +14,7 @@
 #include "core/base/whole.h"
 #include "core/base/pool.h"
 #include "core/view/reshard/rank_layout.h"
-#include "fs/opts.h"
+#include "core/options/options.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static void add_opts(XXH3_state_t *s, const struct ck_opts *opts)
 
 		if (!strcmp(o->name, "to") || !strcmp(o->name, "json") ||
 		    !strcmp(o->name, "no-verify") ||
-		    (fs_opts_is_how(o->name) && strcmp(o->name, "verify")))
+		    (ck_options_is_how(o->name) && strcmp(o->name, "verify")))
 			continue;
 		add_text(s, o->name);
 		add_text(s, o->value);

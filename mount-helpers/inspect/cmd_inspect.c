@@ -5,17 +5,15 @@
  * Resolves the items inside the files, which mounting leaves for later, so
  * what is wrong with them is found here.
  */
-#include "mount-helpers/inspect/draw.h"
+#include "mount-helpers/inspect/inspect.h"
 #include "mount-helpers/health.h"
-#include "mount-helpers/inspect/pieces.h"
-#include "mount-helpers/inspect/run_dir_list.h"
-#include "mount-helpers/inspect/summary.h"
-#include "mount-helpers/target.h"
+#include "core/lib/target.h"
 #include "mount-helpers/text.h"
 
 #include "fs/sharding.h"
 
 #include "core/base/auto.h"
+#include "core/base/number.h"
 #include "core/catalog/dump.h"
 #include "core/geom/dtype.h"
 #include "core/view/view.h"
@@ -47,8 +45,10 @@ static unsigned columns(void)
 {
 	const char *text = getenv("COLUMNS");
 	struct winsize w = { 0 };
-	unsigned long n = text ? strtoul(text, NULL, 10) : 0;
+	uint64_t n = 0;
 
+	if (text)
+		ck_digits(text, SIZE_MAX, &n);
 	if (n >= 20 && n <= 1000)
 		return (unsigned)n;
 	if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 20)
@@ -168,7 +168,7 @@ static int one_object(struct inspect *in, uint32_t i)
 	text_tree(&in->out, in->img, o->tree);
 	text_ref(&in->out, in->img, o->name);
 	ck_str_fmt(&in->out, "\n  object, %s\n  ", text_enc(o->enc));
-	text_ref(&in->out, in->img, text_file_of(in->img, o->src));
+	text_ref(&in->out, in->img, ck_catalog_file_of(in->img, o->src));
 	ck_str_fmt(&in->out, " offset %" PRIu64 ", %" PRIu64 " bytes\n", o->off,
 		   o->len);
 	flush(in);
@@ -177,7 +177,7 @@ static int one_object(struct inspect *in, uint32_t i)
 
 /* ---- JSON: the catalog, of all or of one ---- */
 
-static void json(struct inspect *in, const struct target *one)
+static void json(struct inspect *in, const struct ck_target *one)
 {
 	struct ck_catalog img = *in->img;
 	struct ck_dump_pos pos = { 0 };
@@ -208,7 +208,8 @@ static int whole(struct inspect *in, bool as_json)
 		json(in, NULL);
 	} else {
 		summary_put(in->img, in->path, &in->out);
-		summary_model(in->img, in->opts, &in->out);
+		summary_model(in->img, ck_ckpt_root(in->ck), in->opts,
+			      &in->out);
 		problems(in, NULL);
 	}
 	if (!in->ok || cmd_flush(&cmd_inspect))
@@ -219,10 +220,10 @@ static int whole(struct inspect *in, bool as_json)
 
 static int part(struct inspect *in, const char *name, bool as_json)
 {
-	struct target target;
+	struct ck_target target;
 
-	if (target_find(in->img, name, &target, &in->err))
-		return target_err(&cmd_inspect, &in->err);
+	if (ck_target_find(in->img, name, &target, &in->err))
+		return cmd_target_err(&cmd_inspect, &in->err);
 	if (target.sliced)
 		return cmd_fail(&cmd_inspect, CMD_USAGE,
 				"%s: expected a whole tensor (unshard plan "

@@ -3,10 +3,10 @@
  * cmd_layout.c - does a layout fit a checkpoint, and what is a checkpoint's
  */
 #include "mount-helpers/health.h"
-#include "mount-helpers/inspect/layout_show.h"
+#include "mount-helpers/inspect/inspect.h"
 #include "mount-helpers/text.h"
 
-#include "fs/opts.h"
+#include "core/options/options.h"
 
 #include "core/base/auto.h"
 #include "core/catalog/dump.h"
@@ -67,7 +67,7 @@ static int read_layout(const char *file, struct ck_opts *opts)
 	ck_str_fmt(&text, "layout=%s", file);
 	if (text.failed)
 		return cmd_fail(&cmd_layout, CMD_SYSTEM, "no memory");
-	if (fs_opts_parse(opts, FS_OPTS_OPEN, text.v, &err))
+	if (ck_options_parse(opts, CK_OPTIONS_OPEN, text.v, &err))
 		return cmd_err(&cmd_layout, &err);
 	while (ck_opts_nth(opts, "layout", n + 1))
 		n++;

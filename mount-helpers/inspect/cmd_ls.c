@@ -7,7 +7,7 @@
  */
 #include "mount-helpers/health.h"
 #include "mount-helpers/plan_reshard.h"
-#include "mount-helpers/inspect/run_dir_list.h"
+#include "mount-helpers/inspect/inspect.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"

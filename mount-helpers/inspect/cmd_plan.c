@@ -5,13 +5,13 @@
  * What the cursor says, as text (a line a segment) or as JSON (every stretch
  * of bytes by itself, so that nothing is left to be worked out).  Streamed.
  */
-#include "fs/opts.h"
+#include "core/options/options.h"
 #include "mount-helpers/plan_reshard.h"
-#include "mount-helpers/target.h"
+#include "core/lib/plan.h"
+#include "core/lib/target.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
-#include "core/base/check.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -22,23 +22,14 @@
 
 extern const struct cmd cmd_plan;
 
-/* An unbroken stretch, from a source to the result. */
-struct stretch {
-	uint32_t chunk;
-	uint8_t kind, xform;
-	int err;
-	uint64_t off, len, dst;
-};
-
 struct plan {
 	struct ck_ckpt *ck;
 	const struct ck_catalog *img;
 	const struct ck_tensor *t;
-	struct target target;
+	struct ck_target target;
 	const char *name; /* as given */
-	uint64_t size, planned, lost; /* bytes: asked, found, of errors */
-	bool json, any, ok;
-	struct stretch last; /* not printed yet: the next may continue it */
+	struct ck_plan_sums sums;
+	bool ok;
 	struct ck_str out;
 	struct ck_err err;
 };
@@ -48,121 +39,11 @@ static void flush(struct plan *p)
 	p->ok = p->ok && text_flush(&p->out);
 }
 
-static void json_string(struct ck_str *s, const struct ck_catalog *img,
-			uint32_t ref)
-{
-	size_t len;
-	const char *text;
-
-	if (ref == CK_NONE) {
-		ck_str_puts(s, "null");
-		return;
-	}
-	text = ck_catalog_str(img, ref, &len);
-	ck_str_json(s, text, len);
-}
-
-static const char *why(const struct ck_catalog *img, const struct stretch *s)
-{
-	const struct ck_chunk *c = &img->chunks[s->chunk];
-
-	if (c->state == CK_MISSING || img->srcs[c->src].kind == CK_SRC_ABSENT)
-		return "missing";
-	if (c->state == CK_TORN)
-		return "torn";
-	return s->err ? strerror(s->err) : "not resolved";
-}
-
-static const char *xform_name(uint8_t xform)
-{
-	static const char *const names[] = { [CK_XF_CONJ] = "conj",
-					     [CK_XF_NEG] = "neg",
-					     [CK_XF_BYTESWAP] = "byteswap" };
-
-	return xform < CK_ARRAY_LEN(names) ? names[xform] : NULL;
-}
-
-/* Compressed items have no bytes of their own: offsets count decoded ones. */
-static void json_codec(struct ck_str *o, const struct ck_src *src)
-{
-	if (src->kind == CK_SRC_CODEC)
-		ck_str_fmt(o,
-			   ", \"codec\": \"zstd\", \"encoded\": [%" PRIu64
-			   ", %" PRIu64 "]",
-			   src->off, src->off + src->len);
-}
-
-static void json_stretch(struct plan *p, const struct stretch *s)
-{
-	const struct ck_chunk *c = &p->img->chunks[s->chunk];
-
-	ck_str_puts(&p->out, p->any ? ",\n  {\"file\": " : "\n  {\"file\": ");
-	p->any = true;
-	json_string(&p->out, p->img, text_file_of(p->img, c->src));
-	if (s->kind == CK_SEG_COPY)
-		ck_str_fmt(&p->out, ", \"offset\": %" PRIu64, s->off);
-	ck_str_fmt(&p->out, ", \"nbytes\": %" PRIu64 ", \"dst\": %" PRIu64,
-		   s->len, s->dst);
-	if (s->kind == CK_SEG_COPY)
-		json_codec(&p->out, &p->img->srcs[c->src]);
-	if (s->kind == CK_SEG_COPY && s->xform)
-		ck_str_fmt(&p->out, ", \"transform\": \"%s\"",
-			   xform_name(s->xform));
-	if (s->kind != CK_SEG_COPY)
-		ck_str_fmt(&p->out, ", \"error\": \"%s\"", why(p->img, s));
-	ck_str_puts(&p->out, "}");
-	flush(p);
-}
-
-/* Holds one back, for two chunks may touch in their file and in the tensor. */
-static void add_stretch(struct plan *p, const struct stretch *s)
-{
-	struct stretch *l = &p->last;
-	const struct ck_chunk *chunks = p->img->chunks;
-
-	if (l->len && l->kind == s->kind && l->xform == s->xform &&
-	    l->err == s->err && chunks[l->chunk].src == chunks[s->chunk].src &&
-	    l->dst + l->len == s->dst &&
-	    (s->kind != CK_SEG_COPY || l->off + l->len == s->off)) {
-		l->len += s->len;
-		return;
-	}
-	if (l->len)
-		json_stretch(p, l);
-	*l = *s;
-}
-
-static void json_seg(struct plan *p, const struct ck_seg *seg)
-{
-	uint64_t at[CK_SEG_AXES] = { 0 };
-	unsigned d;
-
-	do {
-		struct stretch s = { .chunk = seg->chunk,
-				     .kind = seg->kind,
-				     .xform = seg->xform,
-				     .err = seg->err,
-				     .off = seg->src_off,
-				     .len = seg->run,
-				     .dst = seg->dst };
-
-		for (d = 0; d < seg->nax; d++) {
-			s.off += at[d] * (uint64_t)seg->ax[d].src;
-			s.dst += at[d] * (uint64_t)seg->ax[d].dst;
-		}
-		add_stretch(p, &s);
-		for (d = seg->nax; d-- > 0; at[d] = 0)
-			if (++at[d] < seg->ax[d].n)
-				break;
-	} while (d < seg->nax && p->ok);
-}
-
 static void text_seg(struct plan *p, const struct ck_seg *seg)
 {
 	const struct ck_chunk *c = &p->img->chunks[seg->chunk];
 	const struct ck_src *src = &p->img->srcs[c->src];
-	const struct stretch s = { .chunk = seg->chunk, .err = seg->err };
-	uint32_t file = text_file_of(p->img, c->src);
+	uint32_t file = ck_catalog_file_of(p->img, c->src);
 	struct ck_str *o = &p->out;
 
 	if (seg->kind == CK_SEG_COPY)
@@ -182,108 +63,87 @@ static void text_seg(struct plan *p, const struct ck_seg *seg)
 			ck_str_fmt(o, " -> every %" PRId64, seg->ax[d].dst);
 	}
 	if (seg->kind != CK_SEG_COPY)
-		ck_str_fmt(o, "  ERROR: %s", why(p->img, &s));
+		ck_str_fmt(o, "  ERROR: %s",
+			   ck_plan_why(p->img, seg->chunk, seg->err));
 	else if (src->kind == CK_SRC_CODEC)
 		ck_str_fmt(o,
 			   "  (of what zstd makes of bytes %" PRIu64
 			   " to %" PRIu64 ")",
 			   src->off, src->off + src->len);
 	if (seg->kind == CK_SEG_COPY && seg->xform)
-		ck_str_fmt(o, "  (%s)", xform_name(seg->xform));
+		ck_str_fmt(o, "  (%s)", ck_plan_xform(seg->xform));
 	ck_str_puts(o, "\n");
 	flush(p);
 }
 
-static void head(struct plan *p)
+static void text_head(struct plan *p)
 {
-	const struct slice *s = &p->target.slice;
-	const char *dtype = ck_dtype_info(p->t->dtype)->name;
+	const struct ck_subscript *s = &p->target.slice;
 
-	if (p->json) {
-		ck_str_puts(&p->out, "{\"name\": ");
-		json_string(&p->out, p->img, p->t->name);
-		ck_str_fmt(&p->out, ", \"dtype\": \"%s\", \"shape\": ", dtype);
-		ck_str_json_u64(&p->out, s->shape, s->rank);
-		ck_str_fmt(&p->out, ", \"nbytes\": %" PRIu64 ", \"ranges\": [",
-			   p->size);
-	} else {
-		ck_str_plain(&p->out, p->name, strlen(p->name));
-		ck_str_fmt(&p->out, "  %s ", dtype);
-		text_dims(&p->out, s->shape, s->rank);
-		ck_str_fmt(&p->out, "  %" PRIu64 " bytes\n%14s %12s %14s  %s\n",
-			   p->size, "OFFSET", "BYTES", "TO", "FILE");
-	}
+	ck_str_plain(&p->out, p->name, strlen(p->name));
+	ck_str_fmt(&p->out, "  %s ", ck_dtype_info(p->t->dtype)->name);
+	text_dims(&p->out, s->shape, s->rank);
+	ck_str_fmt(&p->out, "  %" PRIu64 " bytes\n%14s %12s %14s  %s\n",
+		   p->sums.size, "OFFSET", "BYTES", "TO", "FILE");
 	flush(p);
 }
 
 static int finish(struct plan *p)
 {
-	uint64_t hole = p->size - p->planned;
-	int ret;
+	uint64_t hole = p->sums.size - p->sums.planned;
+	int ret = cmd_flush(&cmd_plan);
 
-	if (p->last.len)
-		json_stretch(p, &p->last);
-	if (p->json)
-		ck_str_fmt(&p->out, "\n], \"not_stored\": %" PRIu64 "}\n",
-			   hole);
-	flush(p);
-	ret = cmd_flush(&cmd_plan);
 	if (ret)
 		return ret;
 	if (!p->ok)
 		return cmd_fail(&cmd_plan, CMD_SYSTEM, "no memory");
-	if (p->lost || hole)
+	if (p->sums.lost || hole)
 		return cmd_fail(&cmd_plan, CMD_BAD_CKPT,
 				"%s: %" PRIu64 " of %" PRIu64
 				" bytes cannot be read, %" PRIu64
 				" were never stored",
-				p->name, p->lost, p->size, hole);
+				p->name, p->sums.lost, p->sums.size, hole);
 	return CMD_OK;
 }
 
-static int plan(struct plan *p)
+static int plan_text(struct plan *p)
 {
 	struct ck_cursor cur;
 	struct ck_seg seg;
-	uint32_t i = p->target.tensor;
 
-	p->t = &p->img->tensors[i];
-	p->size = ck_box_volume(&p->target.slice.box) *
-		  ck_dtype_info(p->t->dtype)->size;
 	p->ok = true;
-	/* What cannot be resolved is an error of its own bytes only. */
-	ck_ckpt_resolve(p->ck, i, &p->err);
-	head(p);
-	if (p->target.sliced)
-		ck_cursor_init_box(&cur, p->img, ck_ckpt_resolved(p->ck), p->t,
-				   &p->target.slice.box);
-	else
-		ck_cursor_init(&cur, p->img, ck_ckpt_resolved(p->ck), p->t, 0,
-			       p->t->size);
-	while (p->ok && ck_cursor_next(&cur, &seg)) {
-		p->planned += seg.nbytes;
-		if (seg.kind != CK_SEG_COPY)
-			p->lost += seg.nbytes;
-		if (p->json)
-			json_seg(p, &seg);
-		else
-			text_seg(p, &seg);
-	}
+	ck_plan_begin(p->ck, &p->target, &cur, &p->sums);
+	text_head(p);
+	while (p->ok && ck_plan_next(&cur, &seg, &p->sums))
+		text_seg(p, &seg);
 	return finish(p);
 }
 
-static int plan_one(struct plan *p, char **argv)
+static int put(void *ctx, const char *text, size_t len)
+{
+	(void)ctx;
+	return fwrite(text, 1, len, stdout) == len ? 0 : -EIO;
+}
+
+static int plan_json(struct plan *p)
+{
+	p->ok = !ck_plan_json(p->ck, &p->target, put, NULL, &p->sums, &p->err);
+	return finish(p);
+}
+
+static int plan_one(struct plan *p, char **argv, bool json)
 {
 	p->img = ck_ckpt_catalog(p->ck);
 	p->name = argv[2];
-	if (target_find(p->img, argv[2], &p->target, &p->err))
-		return target_err(&cmd_plan, &p->err);
+	if (ck_target_find(p->img, argv[2], &p->target, &p->err))
+		return cmd_target_err(&cmd_plan, &p->err);
 	if (p->target.tensor == CK_NONE)
 		return cmd_fail(&cmd_plan, CMD_USAGE,
 				"%s: expected a tensor, found an object (its "
 				"place is in unshard ls --json)",
 				argv[2]);
-	return plan(p);
+	p->t = &p->img->tensors[p->target.tensor];
+	return json ? plan_json(p) : plan_text(p);
 }
 
 static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts,
@@ -294,9 +154,8 @@ static int plan_open(struct plan *p, char **argv, const struct ck_opts *opts,
 	if (cmd_open_shown(&p->ck, (const char *const *)argv + 1, 1, false,
 			   opts, &p->err))
 		return cmd_err(&cmd_plan, &p->err);
-	p->json = ck_opts_get(opts, "json");
 	ret = mesh->nr ? plan_reshard(&cmd_plan, argv[1], p->ck, mesh, opts) :
-			 plan_one(p, argv);
+			 plan_one(p, argv, ck_opts_get(opts, "json"));
 	ck_str_free(&p->out);
 	ck_ckpt_close(p->ck);
 	return ret;
@@ -331,7 +190,7 @@ static int take_mesh(struct ck_opts *opts, struct ck_opts *mesh,
 			return ck_fail(err, EINVAL, "--reshard is given twice");
 		ret = need_file(o.value, err);
 		if (!ret)
-			ret = fs_opts_add_file(mesh, o.name, o.value, err);
+			ret = ck_options_add_file(mesh, o.name, o.value, err);
 		opts->nr--;
 		memmove(&opts->v[i], &opts->v[i + 1],
 			(opts->nr - i) * sizeof(o));

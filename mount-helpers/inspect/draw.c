@@ -5,7 +5,7 @@
  * The cuts along the two axes make a raster; a line is drawn between two
  * fields of it that belong to different pieces.
  */
-#include "mount-helpers/inspect/draw.h"
+#include "mount-helpers/inspect/inspect.h"
 
 #include "mount-helpers/text.h"
 

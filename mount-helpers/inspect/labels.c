@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* labels.c - what to call a file in a drawing */
-#include "mount-helpers/inspect/labels.h"
+#include "mount-helpers/inspect/inspect.h"
 
 #include "mount-helpers/text.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,15 +16,13 @@
 
 static bool digits_at(const char *name, size_t len, size_t at, uint64_t *out)
 {
-	size_t n = 0;
+	size_t n = ck_digits(name + at, len - at, out);
 
-	*out = 0;
-	for (; at + n < len && name[at + n] >= '0' && name[at + n] <= '9'; n++)
-		*out = *out * 10 + (uint64_t)(name[at + n] - '0');
 	return n > 0 && n < 10;
 }
 
-bool labels_rank(const char *name, size_t len, uint64_t *rank)
+/* The rank in "__3_0.distcp", "rank-00003.safetensors", ...; false: none. */
+static bool rank_in(const char *name, size_t len, uint64_t *rank)
 {
 	static const char distcp[] = ".distcp", word[] = "rank";
 	size_t end = sizeof(distcp) - 1;
@@ -74,11 +73,11 @@ static bool same_rank_before(const struct labels *l, uint32_t i)
 	size_t len;
 
 	name = ck_catalog_str(l->img, l->files[i], &len);
-	if (!labels_rank(name, len, &rank))
+	if (!rank_in(name, len, &rank))
 		return true;
 	while (i-- > 0) {
 		name = ck_catalog_str(l->img, l->files[i], &len);
-		if (!labels_rank(name, len, &other) || other == rank)
+		if (!rank_in(name, len, &other) || other == rank)
 			return true;
 	}
 	return false;
@@ -107,7 +106,7 @@ bool labels_init(struct labels *l, const struct ck_catalog *img,
 		return false;
 	for (uint32_t i = 0; i < t->nr_all; i++) {
 		const struct ck_chunk *c = &img->chunks[t->first + i];
-		uint32_t file = text_file_of(img, c->src);
+		uint32_t file = ck_catalog_file_of(img, c->src);
 
 		if (file == CK_NONE || find(l, file) < l->nr)
 			continue;
@@ -142,7 +141,7 @@ static void put_file(const struct labels *l, uint32_t i, struct ck_str *out)
 	if (l->kind == LABELS_KEY) {
 		put_key(out, i);
 	} else if (l->kind == LABELS_RANK) {
-		labels_rank(name, len, &rank);
+		rank_in(name, len, &rank);
 		ck_str_fmt(out, "rank %" PRIu64, rank);
 	} else {
 		ck_str_plain(out, name, len);
@@ -151,7 +150,7 @@ static void put_file(const struct labels *l, uint32_t i, struct ck_str *out)
 
 void labels_put(const struct labels *l, uint32_t src, struct ck_str *out)
 {
-	uint32_t file = text_file_of(l->img, src);
+	uint32_t file = ck_catalog_file_of(l->img, src);
 
 	if (file == CK_NONE)
 		ck_str_puts(out, "index");

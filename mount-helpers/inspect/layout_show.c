@@ -5,7 +5,7 @@
  * Each is a stretch of a raw file: where the bytes are is known by now,
  * whatever container they lie in.
  */
-#include "mount-helpers/inspect/layout_show.h"
+#include "mount-helpers/inspect/inspect.h"
 
 #include "mount-helpers/text.h"
 
@@ -141,7 +141,7 @@ static void put_piece(struct layout_show *s, const struct piece *p,
 static void one_piece(struct layout_show *s, const struct ck_tensor *t,
 		      uint32_t chunk, uint64_t *nr)
 {
-	uint32_t file = text_file_of(s->img, s->img->chunks[chunk].src);
+	uint32_t file = ck_catalog_file_of(s->img, s->img->chunks[chunk].src);
 	struct piece p;
 
 	if (!find_piece(s, t, chunk, &p) || !sayable(s->img, file)) {

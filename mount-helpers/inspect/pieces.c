@@ -4,7 +4,7 @@
  *
  * A cell, then its copies.  Nothing is kept but the widths of columns.
  */
-#include "mount-helpers/inspect/pieces.h"
+#include "mount-helpers/inspect/inspect.h"
 
 #include "mount-helpers/text.h"
 
@@ -108,7 +108,7 @@ static void put_place(struct pieces *p, uint32_t chunk)
 	const struct ck_chunk *c = &p->img->chunks[chunk];
 	const struct ck_layout *l = layout_of(p, chunk);
 	const struct ck_src *src = &p->img->srcs[c->src];
-	uint32_t file = text_file_of(p->img, c->src);
+	uint32_t file = ck_catalog_file_of(p->img, c->src);
 
 	text_ref(&p->out, p->img, file);
 	if (file == CK_NONE)

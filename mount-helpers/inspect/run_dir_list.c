@@ -5,7 +5,7 @@
  * Each is described by a short-lived process of its own, and forgotten before
  * the next.
  */
-#include "mount-helpers/inspect/run_dir_list.h"
+#include "mount-helpers/inspect/inspect.h"
 
 #include "mount-helpers/text.h"
 
@@ -140,8 +140,8 @@ static int look(const struct listing *l, const char *name, struct line *out,
 }
 
 static void add_line(struct line *out, const struct ck_run_dir *all,
-		     const struct ck_run_dir_entry *step, struct line *part,
-		     struct ck_str *names)
+		     const struct ck_run_dir_entry *step, bool files,
+		     struct line *part, struct ck_str *names)
 {
 	out->tensors += part->tensors;
 	out->bytes += part->bytes;
@@ -150,7 +150,8 @@ static void add_line(struct line *out, const struct ck_run_dir *all,
 		out->unused =
 			out->read ? out->unused & part->unused : part->unused;
 	out->read |= part->read;
-	if (ck_run_dir_is_part(all, step) && part->state > out->state)
+	if ((files || ck_run_dir_is_part(all, step)) &&
+	    part->state > out->state)
 		out->state = part->state;
 	ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ", step->name);
 	free(part->why);
@@ -179,18 +180,20 @@ static void add_pair(struct line *out, const struct pair *pair,
 	}
 }
 
-/* A group is as good as the worst folder in it. */
+/* A group is as good as the worst folder in it; of files alone, the worst file. */
 static void look_in(const struct listing *l, const char *group,
 		    struct line *out)
 {
 	ck_auto_str struct ck_str names = { 0 };
 	struct pair pair = { 0 };
 	struct ck_run_dir all;
-	bool any = false;
+	bool any = false, files = true;
 
 	if (strchr(group, '/') ||
 	    ck_run_dir_list_in(&all, l->root, group, NULL) || !all.nr)
 		return;
+	for (size_t i = 0; i < all.nr; i++)
+		files &= !ck_run_dir_is_part(&all, &all.v[i]);
 	free(out->why);
 	*out = (struct line){ 0 };
 	for (size_t i = 0; i < all.nr; i++) {
@@ -201,7 +204,7 @@ static void look_in(const struct listing *l, const char *group,
 		if (!name.failed)
 			any |= !look(l, name.v, &part,
 				     all.parts ? &pair : NULL);
-		add_line(out, &all, &all.v[i], &part, &names);
+		add_line(out, &all, &all.v[i], files, &part, &names);
 	}
 	pair_check(&pair);
 	add_pair(out, &pair, &names);

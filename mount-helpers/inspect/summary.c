@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* summary.c - counts: tensors by type and by cut, objects, files */
-#include "mount-helpers/inspect/summary.h"
+#include "mount-helpers/inspect/inspect.h"
 
 #include "mount-helpers/text.h"
 
@@ -9,7 +9,8 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
-#include "core/view/model_names.h"
+#include "core/view/extras.h"
+#include "core/view/translate/translate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -218,9 +219,36 @@ static void put_clashes(const struct ck_catalog *img,
 	}
 }
 
-void summary_model(const struct ck_catalog *img, const struct ck_opts *opts,
-		   struct ck_str *out)
+static void put_names(const struct ck_catalog *img,
+		      const struct ck_model_names *n, const json_t *config,
+		      const struct ck_opts *opts, struct ck_str *out)
 {
+	struct ck_translation t;
+
+	if (ck_translate(&t, img, n, config, opts, NULL)) {
+		out->failed = true;
+	} else if (t.why.len) {
+		ck_str_puts(out, "hf        warning: ");
+		ck_str_plain(out, t.why.v, t.why.len);
+		ck_str_puts(out, "\n");
+	} else if (t.rule.len) {
+		ck_str_fmt(out, "hf        %s\n", t.rule.v);
+	} else {
+		ck_str_fmt(out,
+			   "hf        %" PRIu32
+			   " tensors, taken off their names: ",
+			   n->nr);
+		ck_str_plain(out, n->rule.v, n->rule.len);
+		ck_str_puts(out, "\n");
+		put_clashes(img, n, out);
+	}
+	ck_translation_free(&t);
+}
+
+void summary_model(const struct ck_catalog *img, const struct ck_root *root,
+		   const struct ck_opts *opts, struct ck_str *out)
+{
+	ck_auto_json json_t *config = NULL;
 	struct ck_model_names n;
 	uint32_t nr = 0;
 
@@ -230,11 +258,7 @@ void summary_model(const struct ck_catalog *img, const struct ck_opts *opts,
 		out->failed = true;
 		return;
 	}
-	ck_str_fmt(
-		out,
-		"hf        %" PRIu32 " tensors, taken off their names: ", n.nr);
-	ck_str_plain(out, n.rule.v, n.rule.len);
-	ck_str_puts(out, "\n");
-	put_clashes(img, &n, out);
+	ck_model_config(&config, root, opts, NULL);
+	put_names(img, &n, config, opts, out);
 	ck_model_names_free(&n);
 }

@@ -3,6 +3,7 @@
 #include "mount-helpers/cmd.h"
 #include "mount-helpers/mount_helper.h"
 #include "mount-helpers/plan_reshard.h"
+#include "mount-helpers/mount/describe.h"
 #include "mount-helpers/mount/supervisor.h"
 
 #include "core/base/auto.h"
@@ -11,6 +12,8 @@
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
 #include "core/run/run_dir.h"
+#include "core/view/extras.h"
+#include "core/view/translate/translate.h"
 #include "fs/session.h"
 
 #include <errno.h>
@@ -27,6 +30,8 @@
 
 extern const struct cmd cmd_mount;
 
+#define MAX_ROOTS \
+	64 /* of joined directories: their config files are looked for */
 #define MAX_LOOKED_AT 4 /* of several, for unused options */
 
 struct job {
@@ -83,10 +88,25 @@ static int check_apart(const struct job *j)
 	return 0;
 }
 
+/*
+ * What the processes of a mount left that were killed, all of them: nobody can
+ * use it, and nobody else takes it away.
+ */
+static void end_dead(const struct job *j)
+{
+	struct statx st;
+
+	/* not what the kernel remembers */
+	if (statx(AT_FDCWD, j->mnt, AT_STATX_FORCE_SYNC, STATX_INO, &st) &&
+	    (errno == ENOTCONN || errno == ECONNABORTED))
+		fs_unmount(j->mnt, true, NULL);
+}
+
 static int check_place(struct job *j)
 {
 	struct stat st;
 
+	end_dead(j);
 	if (stat(j->mnt, &st) && errno == ENOENT)
 		return cmd_fail(&cmd_mount, CMD_SYSTEM,
 				"%s: no such "
@@ -331,6 +351,58 @@ static void report_unused_reshard(const struct job *j,
 		ck_child_call(&c, &err);
 }
 
+struct shown {
+	const struct job *j;
+	const struct ck_root *root;
+	const struct ck_catalog *img;
+};
+
+static int foreign_names(void *ctx, struct ck_err *err)
+{
+	const struct shown *v = ctx;
+	ck_auto_json json_t *config = NULL;
+	struct ck_model_names names;
+	struct ck_translation t;
+	uint32_t nr = 0;
+	int ret;
+
+	while (nr < v->img->nr_tensors && !v->img->tensors[nr].tree)
+		nr++;
+	ret = ck_model_names_make(&names, v->img, 0, nr, v->j->opts, err);
+	if (ret)
+		return ret;
+	ck_model_config(&config, v->root, v->j->opts, NULL);
+	ret = ck_translate(&t, v->img, &names, config, v->j->opts, err);
+	if (!ret && t.why.len)
+		cmd_fail(&cmd_mount, 0, "%s: warning: hf/: %s", v->j->src,
+			 t.why.v);
+	ck_translation_free(&t);
+	ck_model_names_free(&names);
+	return ret;
+}
+
+/* Who loads hf/ should not have to look for why it is not there. */
+static void report_foreign_names(const struct job *j,
+				 const struct ck_root *root,
+				 const struct ck_catalog *img)
+{
+	struct shown v = { j, root, img };
+	int keep[MAX_ROOTS];
+	unsigned nr = 0;
+	struct ck_child c = { .what = "names",
+			      .hint = "",
+			      .run = foreign_names,
+			      .ctx = &v,
+			      .keep = keep,
+			      .seconds = 30 };
+	struct ck_err err;
+
+	for (; root && nr < MAX_ROOTS; root = root->next)
+		keep[nr++] = root->fd;
+	c.nr_keep = nr;
+	ck_child_call(&c, &err);
+}
+
 /* An unused option is a mistake that nobody looks for in problems. */
 static void report_unused(const struct job *j)
 {
@@ -354,6 +426,7 @@ static void report_unused(const struct job *j)
 				 words[p->severity], line);
 	}
 	report_unused_reshard(j, &img);
+	report_foreign_names(j, &j->root, &img);
 	ck_catalog_unmap(&img);
 }
 
@@ -402,6 +475,30 @@ static void report_unused_of_many(const struct job *j)
 	ck_run_dir_free(&all);
 }
 
+/* Of several the newest, as the next save will be called the same. */
+static void report_names_of_newest(const struct job *j)
+{
+	const struct ck_run_dir_entry *newest;
+	ck_auto_fd int catalog = -1;
+	struct ck_catalog img;
+	struct ck_run_dir all;
+	struct ck_root root;
+
+	if (j->catalog_fd >= 0 || ck_run_dir_list(&all, &j->root, NULL))
+		return;
+	newest = ck_run_dir_newest(&all, 0);
+	if (newest &&
+	    !ck_run_dir_open(&root, &j->root, newest->name, j->opts, NULL)) {
+		if (!ck_ckpt_describe(&root, j->opts, &catalog, NULL) &&
+		    !ck_catalog_map(&img, catalog, NULL)) {
+			report_foreign_names(j, &root, &img);
+			ck_catalog_unmap(&img);
+		}
+		ck_root_close(&root);
+	}
+	ck_run_dir_free(&all);
+}
+
 static int mount_root(struct job *j)
 {
 	struct ck_err err;
@@ -421,11 +518,13 @@ static int mount_root(struct job *j)
 		ret = open_log(j);
 	if (ret)
 		return ret;
-	if (ck_ckpt_describe(&j->root, j->opts, &j->catalog_fd, &err) &&
+	if (mount_describe(&cmd_mount, &j->root, j->opts, &j->catalog_fd,
+			   &err) &&
 	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
 	report_unused(j);
 	report_unused_of_many(j);
+	report_names_of_newest(j);
 	if (j->catalog_fd < 0 && ck_opts_get(j->opts, "overlay"))
 		return cmd_fail(&cmd_mount, CMD_USAGE,
 				"-o overlay: is for one checkpoint, and %s "

@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/fds.h"
 #include "core/sandbox/child.h"
+#include "fs/ask/ask.h"
 #include "fs/mount_procs.h"
 #include "fs/mounts.h"
 
@@ -39,6 +40,9 @@ struct sup {
 	int lock_fd; /* in the foreground: see supervisor.h */
 	int answer_fd, worker_log_fd, signal_fd;
 	pid_t worker;
+	struct fs_askers askers; /* for other users */
+	int askers_fd; /* the worker's end; -1 */
+	int spool_fd; /* says that the folder is used, as the worker's does */
 	bool started, answers, ending;
 	int64_t deadline; /* when the worker is killed; 0: never */
 	struct ck_err err; /* why it ended, code 0: it was unmounted */
@@ -46,6 +50,18 @@ struct sup {
 };
 
 /* ---- starting ---- */
+
+/*
+ * UNSHARD_START_FAULT="NTH": tests kill this process at the NTH of these places.
+ */
+static void step(void)
+{
+	static int passed;
+	const char *at = getenv("UNSHARD_START_FAULT");
+
+	if (at && atoi(at) == ++passed)
+		raise(SIGKILL);
+}
 
 static int catch_signals(struct sup *s, struct ck_err *err)
 {
@@ -75,18 +91,27 @@ static int catch_signals(struct sup *s, struct ck_err *err)
 static int make_spool(struct sup *s, struct ck_err *err)
 {
 	const char *dir = ck_opts_get(s->in->opts, "spool");
+	int ret = spool_make(dir ? dir : "/var/tmp", s->spool, sizeof(s->spool),
+			     &s->spool_fd);
 
-	snprintf(s->spool, sizeof(s->spool), "%s/unshardfs-XXXXXX",
-		 dir ? dir : "/var/tmp");
-	if (!mkdtemp(s->spool)) {
-		s->spool[0] = '\0';
-		return dir ? ck_fail(err, errno, "-o spool=%s: %s", dir,
-				     strerror(errno)) :
+	if (ret)
+		return dir ? ck_fail(err, -ret, "-o spool=%s: %s", dir,
+				     strerror(-ret)) :
 			     0;
-	}
 	if (ck_opts_add(s->in->opts, "spool", s->spool))
 		return ck_no_memory(err);
 	return 0;
+}
+
+/* This process may change its user, the worker may not. */
+static int open_askers(struct sup *s, struct ck_err *err)
+{
+	const char *how = ck_opts_get(s->in->opts, "sandbox");
+
+	if (!ck_opts_get(s->in->opts, "allow-other"))
+		return 0;
+	return fs_askers_open(&s->askers, &s->askers_fd,
+			      !how || strcmp(how, "off"), err);
 }
 
 /* Its own pipes for the answer and the log; it is a copy of this process. */
@@ -97,6 +122,8 @@ static int start_worker(struct sup *s, struct ck_err *err)
 		.in = s->in,
 		.session = s->session,
 		.spool = s->spool[0] ? s->spool : NULL,
+		.askers_fd = s->askers_fd,
+		.spool_fd = s->spool_fd,
 	};
 
 	if (pipe2(answer, O_CLOEXEC))
@@ -125,24 +152,49 @@ static int start_worker(struct sup *s, struct ck_err *err)
 static void let_go(struct sup *s)
 {
 	fs_session_detach(s->session);
+	if (s->askers_fd >= 0)
+		close(s->askers_fd);
 	close(s->in->catalog_fd);
 	ck_root_close(s->in->root);
+}
+
+/*
+ * Not the caller's group and terminal any more, nor will be those of what is
+ * started from here on.  Not sooner: where the mount is made on demand, autofs
+ * holds whoever looks at its place until the mount is there, but for the group
+ * that makes it.
+ */
+static void own_group(const struct sup *s)
+{
+	if (s->result_fd >= 0)
+		setsid();
 }
 
 static int start(struct sup *s, struct ck_err *err)
 {
 	int ret = catch_signals(s, err);
 
+	step();
 	if (!ret)
 		ret = make_spool(s, err);
+	step();
 	if (!ret)
 		ret = fs_session_open(&s->session, s->in->src, s->in->mnt,
 				      s->in->opts, err);
+	step();
+	if (!ret)
+		own_group(s);
+	step();
+	if (!ret)
+		ret = open_askers(s, err);
+	step();
 	if (!ret)
 		ret = start_worker(s, err);
+	step();
 	if (ret)
 		return ret;
 	let_go(s);
+	step();
 	s->deadline = ck_now_s() + START_SECONDS;
 	return 0;
 }
@@ -157,14 +209,29 @@ static void end_mount(struct sup *s)
 	s->session = NULL;
 }
 
+static void begin_end(struct sup *s)
+{
+	s->ending = true;
+	s->deadline = ck_now_s() + END_SECONDS;
+	end_mount(s);
+}
+
 static void asked_to_end(struct sup *s, int sig)
 {
 	if (s->ending)
 		return;
 	suplog_line(&s->log, "signal %d: unmounting", sig);
-	s->ending = true;
-	s->deadline = ck_now_s() + END_SECONDS;
-	end_mount(s);
+	begin_end(s);
+}
+
+/* The worker asks for another when it needs one. */
+static void note_asker(struct sup *s, int status)
+{
+	if (WIFSIGNALED(status) && !s->ending)
+		suplog_line(&s->log,
+			    "a process that asks for other users ended by "
+			    "signal %d",
+			    WTERMSIG(status));
 }
 
 static void tell_caller(struct sup *s, const struct ck_err *err)
@@ -195,6 +262,7 @@ static void take_answer(struct sup *s)
 		if (s->lock_fd >= 0)
 			close(s->lock_fd);
 		s->lock_fd = -1;
+		step();
 		tell_caller(s, &err);
 		return;
 	}
@@ -221,6 +289,7 @@ static void take_signals(struct sup *s)
 {
 	struct signalfd_siginfo si;
 	int status;
+	pid_t pid;
 
 	while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
 		if (si.ssi_signo != SIGCHLD)
@@ -228,6 +297,8 @@ static void take_signals(struct sup *s)
 		else if (s->worker &&
 			 waitpid(s->worker, &status, WNOHANG) == s->worker)
 			worker_ended(s, status);
+		while (fs_askers_reap(&s->askers, &pid, &status))
+			note_asker(s, status);
 	}
 }
 
@@ -253,14 +324,19 @@ static void wait_for_end(struct sup *s)
 			{ .fd = s->signal_fd, .events = POLLIN },
 			{ .fd = s->answer_fd, .events = POLLIN },
 			{ .fd = s->worker_log_fd, .events = POLLIN },
+			{ .fd = s->askers.fd, .events = POLLIN },
 		};
 
-		poll(p, 3, s->deadline ? 200 : -1);
+		poll(p, 4, s->deadline ? 200 : -1);
 		if (p[1].revents)
 			take_answer(s);
 		if (p[2].revents && !suplog_take(&s->log, s->worker_log_fd)) {
 			close(s->worker_log_fd);
 			s->worker_log_fd = -1;
+		}
+		if (p[3].revents && !fs_askers_serve(&s->askers)) {
+			close(s->askers.fd);
+			s->askers.fd = -1;
 		}
 		take_signals(s);
 		check_deadline(s);
@@ -312,13 +388,15 @@ static int supervise(struct sup *s)
 {
 	int ret;
 
-	s->answer_fd = s->worker_log_fd = s->signal_fd = -1;
+	s->answer_fd = s->worker_log_fd = s->signal_fd = s->askers_fd = -1;
+	s->spool_fd = s->askers.fd = -1;
 	prctl(PR_SET_NAME, FS_SUPER_NAME);
 	ret = start(s, &s->err);
 	s->started = !ret;
 	if (!ret)
 		wait_for_end(s);
 	tidy_mount(s);
+	fs_askers_end(&s->askers);
 	if (s->err.code && s->answers)
 		suplog_line(&s->log, "%s", s->err.msg);
 	if (!s->err.code && !s->answers)
@@ -344,7 +422,7 @@ int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
 	return ret;
 }
 
-/* Nothing of the caller's: its terminal, folder, descriptors, group. */
+/* Nothing of the caller's: its terminal, folder, descriptors. */
 static void detach(const struct supervise_in *in, int *result_fd)
 {
 	const struct ck_root *root = in->root;
@@ -352,7 +430,6 @@ static void detach(const struct supervise_in *in, int *result_fd)
 	unsigned nr = ck_root_fds(root, NULL, 0), n = 0;
 	ck_auto_free int *keep = malloc((8 + nr) * sizeof(*keep));
 
-	setsid();
 	signal(SIGHUP, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
 	if (null < 0 || !keep || chdir("/"))
@@ -405,13 +482,48 @@ static int hear(int fd, struct ck_err *err)
 	return -answer.code;
 }
 
+/*
+ * It was killed, and cannot take away what it had begun: its processes, which
+ * are one group since it mounted and were left to us, and the mount, if it is one that was not
+ * there before.
+ */
+static void clear_up(const struct supervise_in *in, pid_t pid, const char *was)
+{
+	struct fs_mount_info info;
+
+	kill(-pid, SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+		;
+	if (!fs_mounts_find(in->mnt, &info) &&
+	    !strcmp(info.type, FS_MOUNT_TYPE) && strcmp(info.dev, was))
+		fs_mounts_end(in->mnt, true, NULL);
+}
+
+/* After a failure: until everything is tidied away. */
+static void await_end(const struct supervise_in *in, pid_t pid, const char *was)
+{
+	siginfo_t si = { .si_code = CLD_EXITED };
+
+	while (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT) &&
+	       errno == EINTR)
+		;
+	if (si.si_code == CLD_EXITED)
+		waitpid(pid, NULL, 0);
+	else
+		clear_up(in, pid, was);
+}
+
 int supervise_background(const struct supervise_in *in, struct ck_err *err)
 {
+	struct fs_mount_info below = { .dev = "" };
 	ck_auto_fd int from = -1;
-	int ends[2], status;
+	int ends[2];
 	pid_t pid;
 	int ret;
 
+	if (fs_mounts_find(in->mnt, &below))
+		below.dev[0] = '\0';
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	if (pipe2(ends, O_CLOEXEC))
 		return ck_fail(err, errno, "pipe: %s", strerror(errno));
 	from = ends[0];
@@ -422,9 +534,7 @@ int supervise_background(const struct supervise_in *in, struct ck_err *err)
 	if (pid < 0)
 		return ck_fail(err, EAGAIN, "fork: %s", strerror(errno));
 	ret = hear(from, err);
-	/* After a failure, wait until everything is tidied away. */
 	if (ret)
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
+		await_end(in, pid, below.dev);
 	return ret;
 }

@@ -30,13 +30,21 @@ void suplog_line(struct suplog *l, const char *fmt, ...)
 /* Takes what there is to read from @fd; false at its end. */
 bool suplog_take(struct suplog *l, int fd);
 
+/*
+ * spool.c: a folder of its own in @dir, and what says that it is used as long as
+ * any process has *fd open.  First those are removed that nobody uses any more.
+ */
+int spool_make(const char *dir, char *out, size_t size, int *fd);
+
 /* The worker's ends of its pipes, and what it serves. */
 struct worker_in {
 	const struct supervise_in *in;
 	struct fs_session *session;
 	int answer_fd; /* takes one struct ck_err: code 0, it answers */
 	int log_fd;
+	int askers_fd; /* -1: for its own user only */
 	const char *spool; /* a folder of its own; NULL: none could be made */
+	int spool_fd; /* kept open: it is used */
 };
 /* In the child: does not return. */
 void worker_run(const struct worker_in *w) __attribute__((noreturn));

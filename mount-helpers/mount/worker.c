@@ -10,8 +10,9 @@
 #include "core/base/auto.h"
 #include "core/base/fds.h"
 #include "core/sandbox/sandbox.h"
-#include "core/slices/claims.h"
+#include "core/root/journal.h"
 #include "core/run/run_dir.h"
+#include "core/view/extras.h"
 #include "fs/mount_procs.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define FIXED_FDS 8
+#define FIXED_FDS (7 + FS_SESSION_FDS)
 
 static void answer(int fd, const struct ck_err *err)
 {
@@ -69,7 +70,10 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	n += ck_root_fds(root, keep + n, nr);
 	keep[n++] = w->in->catalog_fd;
 	keep[n++] = w->answer_fd;
-	keep[n++] = fs_session_fd(w->session);
+	keep[n++] = w->askers_fd;
+	keep[n++] = w->spool_fd;
+	fs_session_fds(w->session, keep + n);
+	n += FS_SESSION_FDS;
 	ck_fds_close_others(keep, n);
 	return 0;
 }
@@ -95,20 +99,22 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		      struct ck_err *err)
 {
 	const char *how = ck_opts_get(w->in->opts, "sandbox");
+	ck_auto_free char *config = ck_extras_folder(w->in->root, w->in->opts);
 	struct ck_sandbox_in in = {
 		.role = CK_SANDBOX_WORKER,
 		.root = w->in->root,
 		.spool_dir = w->spool,
-		.config_dir = ck_opts_get(w->in->opts, "config"),
+		.config_dir = config,
 		.write_dir = ck_opts_get(w->in->opts, "overlay"),
 		.writes = ck_opts_get(w->in->opts, "rw") &&
 			  !ck_opts_get(w->in->opts, "overlay"),
 		.parses = may_parse(w),
+		.asks = w->askers_fd >= 0,
 	};
 
 	if (how && !strcmp(how, "off"))
 		return 0;
-	ck_claims_boot();
+	ck_journal_boot();
 	return ck_sandbox_enter(&in, got, err);
 }
 
@@ -127,6 +133,7 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 		.opts = w->in->opts,
 		.ready = it_answers,
 		.ctx = (void *)w,
+		.askers_fd = w->askers_fd,
 	};
 	int ret;
 

@@ -11,8 +11,8 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/io/checked.h"
+#include "core/manifest/corrupt_elements.h"
 #include "core/manifest/sealed.h"
-#include "core/seal/verify.h"
 #include "core/write/overlay.h"
 
 #include <errno.h>

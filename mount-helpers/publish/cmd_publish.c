@@ -4,7 +4,7 @@
 
 #include "core/base/str.h"
 #include "core/publish/commit.h"
-#include "core/manifest/manifest.h"
+#include "core/publish/recover.h"
 #include "mount-helpers/text.h"
 
 #include <errno.h>
@@ -45,9 +45,9 @@ static int published(const struct draft_place *p, const char *as, bool tree,
 		return 1;
 	return ck_fail(err, ENOENT,
 		       was == -ENOENT ?
-			       "%s: nothing is staged under that name, and %s "
+			       "%s: there is no draft of that name, and %s "
 			       "was not published from it" :
-			       "%s: nothing is staged under that name, and on "
+			       "%s: there is no draft of that name, and on "
 			       "this file system nothing says what %s was "
 			       "published from",
 		       p->name, as);
@@ -130,6 +130,8 @@ static int publish_path(const char *path, const struct ck_opts *opts,
 	if (ret)
 		return cmd_err(&cmd_publish, &err);
 	ret = publish(&p, &in, &err);
+	/* some can be removed once nothing of it is open (sshfs, bindfs) */
+	ck_recover_sweep(&p.root);
 	ck_root_close(&p.root);
 	if (ret < 0)
 		return exit_code(&err) ? cmd_fail(&cmd_publish, exit_code(&err),

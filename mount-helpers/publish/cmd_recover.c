@@ -9,7 +9,7 @@
 #include "mount-helpers/publish/draft_args.h"
 
 #include "core/base/auto.h"
-#include "core/io/writer_lock.h"
+#include "core/root/writer_lock.h"
 #include "core/redo/redo.h"
 
 #include <dirent.h>

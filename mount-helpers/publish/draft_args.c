@@ -2,12 +2,12 @@
 #include "mount-helpers/publish/draft_args.h"
 
 #include "core/base/auto.h"
+#include "core/base/number.h"
 #include "core/draft/draft.h"
 #include "mount-helpers/text.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
 
@@ -141,15 +141,15 @@ bool draft_number(const struct cmd *c, const struct ck_opts *opts,
 		  const char *flag, int64_t fallback, int64_t *out)
 {
 	const char *text = ck_opts_get(opts, flag);
-	char *end;
+	uint64_t n;
 
 	*out = fallback;
 	if (!text)
 		return true;
-	errno = 0;
-	*out = strtoll(text, &end, 10);
-	if (!errno && end != text && !*end && *out >= 0 && *out <= 1000000000)
+	if (ck_decimal(text, strlen(text), 1000000000, &n)) {
+		*out = (int64_t)n;
 		return true;
+	}
 	cmd_fail(c, CMD_USAGE, "--%s: expected a number, found \"%s\"", flag,
 		 text);
 	return false;

@@ -11,7 +11,7 @@
 #include "mount-helpers/subprocess.h"
 #include "mount-helpers/health.h"
 #include "mount-helpers/progress.h"
-#include "mount-helpers/target.h"
+#include "core/lib/target.h"
 #include "mount-helpers/text.h"
 #include "mount-helpers/seal/verify_show.h"
 
@@ -66,10 +66,10 @@ static int find_wanted(struct heal *x)
 	if (!x->wanted)
 		return cmd_fail(&cmd_heal, CMD_SYSTEM, "no memory");
 	for (int i = 0; i < x->nr_words; i++) {
-		struct target t;
+		struct ck_target t;
 
-		if (target_find(x->img, x->words[i], &t, &x->err))
-			return target_err(&cmd_heal, &x->err);
+		if (ck_target_find(x->img, x->words[i], &t, &x->err))
+			return cmd_target_err(&cmd_heal, &x->err);
 		if (t.tensor == CK_NONE || t.sliced)
 			return cmd_fail(&cmd_heal, CMD_USAGE,
 					"%s: expected a tensor, as a whole",

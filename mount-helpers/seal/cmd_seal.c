@@ -8,13 +8,13 @@
  */
 #include "mount-helpers/subprocess.h"
 #include "mount-helpers/health.h"
-#include "mount-helpers/one.h"
+#include "core/lib/only_ckpt.h"
 #include "mount-helpers/progress.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
 #include "core/base/whole.h"
-#include "core/io/writer_lock.h"
+#include "core/root/writer_lock.h"
 #include "core/seal/seal.h"
 #include "core/run/run_dir.h"
 
@@ -241,7 +241,8 @@ static int find_one(struct seal *s, struct ck_root *root)
 	one = all.nr == 1;
 	ck_run_dir_free(&all);
 	if (one)
-		ret = one_describe(root, s->opts, &catalog, &s->err);
+		ret = ck_only_ckpt_describe(NULL, root, s->opts, &catalog,
+					    &s->err);
 	if (root->path != given)
 		s->path = root->path;
 	return ret;

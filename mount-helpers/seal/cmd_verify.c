@@ -381,7 +381,7 @@ static const struct cmd_flag flags[] = {
 const struct cmd cmd_verify = {
 	.name = "verify",
 	.args = "CKPT",
-	.summary = "check all files, and say what damage spoils",
+	.summary = "check all files, and say which elements are damaged",
 	.help = "Compares every block of every file with what unshard seal, or "
 		"a publish,\nwrote down, and names the tensors and elements "
 		"that are hit.\n",

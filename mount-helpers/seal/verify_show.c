@@ -225,7 +225,7 @@ void verify_damage_end(struct verify_show *s, const struct ck_damage *d)
 
 static void put_src(struct verify_show *s, uint32_t src)
 {
-	uint32_t name = text_file_of(s->img, src);
+	uint32_t name = ck_catalog_file_of(s->img, src);
 
 	if (name == CK_NONE)
 		put_name(s, "(the index)", 11);

@@ -57,6 +57,17 @@ echo "result warm_mount_to_null $(ratio "$mount" "$null") ratio >=0.6"
 echo "result worker_resident $(resident) KiB"
 # two blocks ahead of 1 MiB each, a ring, and what malloc keeps for its threads
 echo "result worker_resident_growth $(($(resident) - before)) KiB <=6144"
+# Other users are asked for, at each open.
+if [ "$(id -u)" = 0 ]; then
+	mkdir asked
+	"$UNSHARD" mount "$PWD/ckpt" "$PWD/asked" -o allow_other
+	alone=$("$BENCH_DIR/openfile" "$tensor" 3000 0)
+	asked=$("$BENCH_DIR/openfile" "$PWD/asked/tensors/w" 3000 0)
+	"$UNSHARD" umount asked
+	echo "result open $alone us"
+	echo "result open_allow_other $asked us"
+	echo "result open_asked $(awk -v a="$asked" -v b="$alone" 'BEGIN { print a - b }') us <=50"
+fi
 echo "result warm_mmap $("$read_file" -m $block "$tensor") GB/s"
 
 forget=

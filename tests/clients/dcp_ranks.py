@@ -9,18 +9,18 @@ import json
 import logging
 import os
 import random
-import tempfile
 import warnings
 
 from kit import DATA, case, mounted, need
 
 need("torch", "torch.distributed.checkpoint", "torch.distributed.tensor")
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+import world
 
 warnings.filterwarnings("ignore")
 RANKS = 4
@@ -45,11 +45,8 @@ def parts(path, mesh, rng):
     return state
 
 
-def rank(nr, init, folders, at):
-    torch.set_num_threads(1)
+def rank(nr, folders, at):
     logging.disable(logging.WARNING)
-    dist.init_process_group("gloo", init_method=f"file://{init}", rank=nr,
-                            world_size=RANKS)
     files = {t["name"]: os.path.join(at, "tensors", t["file"]) for t in
              json.load(open(os.path.join(at, ".unshard/catalog.json")))["tensors"]}
     for seed, shape in enumerate(MESHES):
@@ -63,15 +60,11 @@ def rank(nr, init, folders, at):
                 if nr == 0:
                     with open(files[name], "rb") as f:
                         assert raw(whole) == f.read(), (folder, shape, name)
-    dist.destroy_process_group()
 
 
 def together(source, *folders, **options):
-    with tempfile.TemporaryDirectory() as tmp, mounted(source, **options) as at:
-        # forked: what torch imports is imported once
-        torch.multiprocessing.start_processes(
-            rank, (os.path.join(tmp, "init"), [str(at / f) for f in folders], str(at)),
-            RANKS, start_method="fork")
+    with mounted(source, **options) as at:
+        world.run(RANKS, rank, [str(at / f) for f in folders], str(at))
 
 
 case(together, "dcp-and-shards", DATA / "llama-tied-adamw/in", "dcp", "shards")

@@ -22,7 +22,7 @@ WRITER = """
 import os, sys
 path, value, base, whole, step = sys.argv[1], *map(int, sys.argv[2:])
 import struct
-fd = os.open(path, os.O_RDWR)
+fd = os.open(path, os.O_WRONLY)
 data = struct.pack("<f", value) * (step // 4)
 for turn in range(3):
     for at in range(0, whole, step):

@@ -7,7 +7,6 @@ from the mount, by names and by ids, and do the next step bit for bit as the two
 """
 import os
 import pathlib
-import socket
 import subprocess
 import tempfile
 
@@ -15,6 +14,13 @@ from kit import UNSHARD, case, mounted, need
 
 need("numpy", "torch")
 import torch
+
+import world
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    need("torch.distributed.fsdp.fully_shard")
 
 RANKS = 2
 WIDTH = 16
@@ -78,7 +84,6 @@ def save(name, to):
         get_model_state_dict,
         get_state_dict,
     )
-    from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(7)
     net = Net()
@@ -116,20 +121,10 @@ def save_stages(to):
     dcp.save(state, checkpoint_id=str(to))
 
 
-def rank(nr, port, to):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=nr, world_size=RANKS)
+def rank(nr, to):
     for name in OPTIMIZERS:
         save(name, pathlib.Path(to, name))
     save_stages(pathlib.Path(to, "stages"))
-    torch.distributed.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def goes_on(file, want, name, ids):
@@ -259,9 +254,8 @@ def without_order(tmp):
 
 
 def main():
-    torch.set_num_threads(1)  # as the ranks: sums in the same order
     with tempfile.TemporaryDirectory() as tmp:
-        torch.multiprocessing.spawn(rank, (free_port(), tmp), RANKS)
+        world.run(RANKS, rank, tmp)
         for name in OPTIMIZERS:
             case(by_mount, f"{name}/names", tmp, name, False)
             case(by_mount, f"{name}/ids", tmp, name, True)
@@ -276,9 +270,4 @@ def main():
         case(by_stages, "stages/flattened", tmp)
 
 
-if __name__ == "__main__":  # the ranks import this file
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError:
-        need("torch.distributed.fsdp.fully_shard")
-    main()
+main()

@@ -6,7 +6,6 @@ saved by DCP beside config and tokenizer: hf/ has the logits of the model.
 """
 import os
 import pathlib
-import socket
 import tempfile
 
 from kit import case, mounted, need
@@ -14,6 +13,13 @@ from kit import case, mounted, need
 need("numpy", "torch", "safetensors", "transformers", "tokenizers")
 import torch
 import transformers
+
+import world
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    need("torch.distributed.fsdp.fully_shard")
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -68,7 +74,6 @@ def save(name, to):
         get_model_state_dict,
         get_state_dict,
     )
-    from torch.distributed.fsdp import fully_shard
 
     kind, config = MODELS[name]()
     torch.manual_seed(11)
@@ -102,19 +107,9 @@ def tokenizer():
     return transformers.PreTrainedTokenizerFast(tokenizer_object=t, unk_token="w0")
 
 
-def rank(nr, port, to):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=nr, world_size=RANKS)
+def rank(nr, to):
     for name in MODELS:
         save(name, pathlib.Path(to, name))
-    torch.distributed.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def same_logits(tmp, name):
@@ -133,14 +128,9 @@ def same_logits(tmp, name):
 
 def main():
     with tempfile.TemporaryDirectory() as tmp:
-        torch.multiprocessing.spawn(rank, (free_port(), tmp), RANKS)
+        world.run(RANKS, rank, tmp)
         for name in MODELS:
             case(same_logits, name, tmp, name)
 
 
-if __name__ == "__main__":  # the ranks import this file
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError:
-        need("torch.distributed.fsdp.fully_shard")
-    main()
+main()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client tests share: mounts, the examples, and results.
+"""What tests/clients and tests/python share: mounts, the examples, and results.
 
-A test prints lines "pass NAME", "fail NAME WHY", "skip NAME WHY"; tests/run-clients
-counts them.
+A test prints lines "pass NAME", "fail NAME WHY", "skip NAME WHY"; tests/run-clients and
+tests/run-python count them.
 """
 import contextlib
 import gc
@@ -11,19 +11,25 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+sys.path.append(str(TOP / "tests/lib"))
 DATA = HERE / "data"
-UNSHARD = os.environ.get("UNSHARD", str(HERE.parents[1] / "build/unshard"))
-NAME = "clients/" + pathlib.Path(sys.argv[0]).stem
+EXAMPLES = TOP / "tests/formats"
+UNSHARD = os.environ.get("UNSHARD", str(TOP / "build/unshard"))
+_test = pathlib.Path(sys.argv[0]).resolve()
+NAME = f"{_test.parent.name}/{_test.stem}"
 
 
 def result(status, name, why=""):
-    print(status, f"{NAME}/{name}", " ".join(str(why).split()), flush=True)
+    print(status, f"{NAME}/{name}", " ".join(str(why).split())[-1000:], flush=True)
 
 
 def need(*modules):
@@ -37,8 +43,9 @@ def need(*modules):
             sys.exit(0)
 
 
-def case(function, name, *args):
-    """Runs it, and says what came of it."""
+def case(function, name=None, *args):
+    """Runs it, and says what came of it; what it returns is why it was skipped."""
+    name = name or function.__name__.replace("_", "-")
     try:
         why = function(*args)
     except Exception as e:
@@ -47,6 +54,19 @@ def case(function, name, *args):
     else:
         result("skip" if why else "pass", name, why or "")
     unmount_all()
+
+
+def refused(kind, call, *words):
+    """The exception of that kind that call() raises, whose line has these words."""
+    try:
+        call()
+    except kind as e:
+        line = str(e)
+        assert line and "\n" not in line, line
+        for word in words:
+            assert str(word) in line, f"no {word!r} in {line!r}"
+        return e
+    raise AssertionError(f"no {kind.__name__}")
 
 
 def checkpoints():
@@ -60,6 +80,13 @@ def expected(example):
 
 def sha256(data):
     return hashlib.sha256(data).hexdigest()
+
+
+def until(condition, what, seconds=60):
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end, what
+        time.sleep(0.05)
 
 
 mounts = []
@@ -93,3 +120,31 @@ def example(path, **options):
     if (path / "config").is_dir():
         options["config"] = path / "config"
     return mounted(path / "in", **options)
+
+
+@contextlib.contextmanager
+def copy_of(source):
+    """A copy that may be damaged."""
+    with tempfile.TemporaryDirectory() as tmp:
+        to = pathlib.Path(tmp) / "in"
+        shutil.copytree(source, to, symlinks=True)
+        yield to
+
+
+def options_of(example):
+    """Of an example below tests/formats, as arguments of unshard.open()."""
+    file = example / "opts"
+    if not file.exists():
+        return {}
+    out = {}
+    for line in file.read_text().split():
+        name, is_set, value = line.partition("=")
+        out[name.replace("-", "_")] = value if is_set else True
+    return out
+
+
+def python(code, *args, **env):
+    """(exit code, stdout, stderr) of a Python of its own."""
+    done = subprocess.run([sys.executable, "-c", code, *map(str, args)], text=True,
+                          capture_output=True, timeout=120, env={**os.environ, **env})
+    return done.returncode, done.stdout, done.stderr

@@ -4,9 +4,7 @@
 Compiled, whole and by layers; under DDP; behind a stateful object; with no
 wrapping key at all; with what trainers save beside it.
 """
-import os
 import pathlib
-import socket
 import tempfile
 
 from kit import case, mounted, need
@@ -15,9 +13,16 @@ need("numpy", "torch", "safetensors", "transformers")
 import torch
 import transformers
 
+import world
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    need("torch.distributed.fsdp.fully_shard")
+
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
-RANKS = int(os.environ.get("RANKS", 2))
+RANKS = 2
 
 
 def new():
@@ -30,8 +35,6 @@ def new():
 
 
 def sharded(model):
-    from torch.distributed.fsdp import fully_shard
-
     for layer in model.model.layers:
         fully_shard(layer)
     return fully_shard(model)
@@ -107,21 +110,11 @@ def recomputed():
 WAYS = [compiled, compiled_layers, ddp, stateful, flat, recomputed]
 
 
-def rank(nr, port, to):
+def rank(nr, to):
     import torch.distributed.checkpoint as dcp
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=nr, world_size=RANKS)
     for way in WAYS:
         dcp.save(way(), checkpoint_id=str(pathlib.Path(to, way.__name__)))
-    torch.distributed.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def same_model(source):
@@ -142,14 +135,9 @@ def same_model(source):
 
 def main():
     with tempfile.TemporaryDirectory() as tmp:
-        torch.multiprocessing.spawn(rank, (free_port(), tmp), RANKS)
+        world.run(RANKS, rank, tmp)
         for way in WAYS:
             case(same_model, way.__name__, pathlib.Path(tmp, way.__name__))
 
 
-if __name__ == "__main__":  # the ranks import this file
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError:
-        need("torch.distributed.fsdp.fully_shard")
-    main()
+main()

@@ -6,16 +6,20 @@ published, and the tensors in it are what was saved.
 """
 import os
 import subprocess
-import sys
 import tempfile
-import time
 
 import kit
+from kit import until
 
 kit.need("torch", "safetensors.torch", "numpy")
 import numpy as np  # noqa: E402
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
+import torch.distributed.checkpoint  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
+
+import world  # noqa: E402
 
 RANKS = 4
 
@@ -36,62 +40,39 @@ def check(step, tensors):
         assert np.array_equal(got, t.numpy().ravel()), name
 
 
-def until(condition, what, seconds=20):
-    end = time.time() + seconds
-    while not condition():
-        assert time.time() < end, what
-        time.sleep(0.05)
-
-
 # ---- torch.distributed.checkpoint, four processes of gloo
 
-RANK = """
-import os, sys
-import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import distribute_tensor, Shard, Replicate
-rank, where, store = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method="file://" + store, rank=rank,
-                        world_size=4)
-mesh = init_device_mesh("cpu", (4,))
-def value(name, shape):
-    g = torch.Generator().manual_seed(sum(name.encode()))
-    return torch.randn(shape, generator=g)
-state = {"w": distribute_tensor(value("w", (32, 24)), mesh, [Shard(0)]),
-         "b": distribute_tensor(value("b", (7, 5)), mesh, [Shard(1)]),
-         "r": distribute_tensor(value("r", (6,)), mesh, [Replicate()]),
-         "step": 3}
-dcp.save(state, checkpoint_id=where)
-dist.barrier()
-if len(sys.argv) > 4:
-    back = {"w": distribute_tensor(torch.zeros(32, 24), mesh, [Shard(0)])}
-    dcp.load(back, checkpoint_id=where)
+def state():
+    mesh = init_device_mesh("cpu", (RANKS,))
+    return mesh, {
+        "w": distribute_tensor(value("w", (32, 24)), mesh, [Shard(0)]),
+        "b": distribute_tensor(value("b", (7, 5)), mesh, [Shard(1)]),
+        "r": distribute_tensor(value("r", (6,)), mesh, [Replicate()]),
+        "step": 3,
+    }
+
+
+def save(rank, where):
+    torch.distributed.checkpoint.save(state()[1], checkpoint_id=where)
+
+
+def save_and_load(rank, where):
+    save(rank, where)
+    torch.distributed.barrier()
+    back = {"w": distribute_tensor(torch.zeros(32, 24), state()[0], [Shard(0)])}
+    torch.distributed.checkpoint.load(back, checkpoint_id=where)
     assert torch.equal(back["w"].full_tensor(), value("w", (32, 24)))
-dist.destroy_process_group()
-"""
 
 
-def run_ranks(work, where, *more):
-    script = os.path.join(work, "rank.py")
-    with open(script, "w") as f:
-        f.write(RANK)
-    store = tempfile.mktemp(dir=work)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, str(r), where, store, *more],
-            stderr=subprocess.PIPE,
-        )
-        for r in range(RANKS)
-    ]
-    for r in ranks:
-        err = r.communicate()[1]
-        assert r.returncode == 0, err.decode()[-400:]
+def save_own(rank, where):
+    own = state()[1]
+    torch.save({"w": own["w"], "b": own["b"]}, f"{where}/model_rank{rank}.pt")
 
 
 def dcp(work, src, mnt):
     step = f"{mnt}/step-1"
     os.mkdir(step)
-    run_ranks(work, f"{step}/shards", "load")
+    world.run(RANKS, save_and_load, f"{step}/shards")
     assert os.path.isdir(f"{src}/step-1"), "not published by its own rename"
     assert os.readlink(f"{mnt}/latest") == "step-1"
     check(step, {n: value(n, s) for n, s in
@@ -103,9 +84,9 @@ def dcp(work, src, mnt):
 def dcp_twice(work, src, mnt):
     """A step that is saved twice: the second is refused, the first stays."""
     try:
-        run_ranks(work, f"{mnt}/step-1/shards")
-    except AssertionError:
-        pass
+        world.run(RANKS, save, f"{mnt}/step-1/shards")
+    except torch.multiprocessing.ProcessRaisedException as e:
+        assert "PermissionError" in str(e), e
     else:
         raise AssertionError("wrote into a published checkpoint")
     check(f"{mnt}/step-1", {"w": value("w", (32, 24))})
@@ -131,17 +112,7 @@ def save_file(work, src, mnt):
 def save_ranks(work, src, mnt):
     """torch.save by each rank: DTensors say how many ranks there are."""
     os.mkdir(f"{mnt}/per-rank")
-    script = os.path.join(work, "save.py")
-    with open(script, "w") as f:
-        f.write(RANK.split("dcp.save")[0] +
-                "torch.save({'w': state['w'], 'b': state['b']}, "
-                "f'{where}/model_rank{rank}.pt')\n"
-                "dist.barrier(); dist.destroy_process_group()\n")
-    store = tempfile.mktemp(dir=work)
-    where = f"{mnt}/per-rank/shards"
-    ranks = [subprocess.Popen([sys.executable, script, str(r), where, store])
-             for r in range(RANKS)]
-    assert [r.wait() for r in ranks] == [0] * RANKS
+    world.run(RANKS, save_own, f"{mnt}/per-rank/shards")
     publish(src, "per-rank")
     check(f"{mnt}/per-rank", {"w": value("w", (32, 24)),
                               "b": value("b", (7, 5))})

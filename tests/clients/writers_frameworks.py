@@ -8,25 +8,22 @@ installed here is written by the calls that its source makes.
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 
 import kit
+from kit import until
 
 kit.need("torch", "numpy")
 import torch  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
+
+import world  # noqa: E402
 
 FORMATS = kit.HERE.parent / "formats"
-
-
-def port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
 
 
 def unshard(*words):
@@ -36,13 +33,6 @@ def unshard(*words):
 def publish(src, name, *flags):
     p = unshard("publish", *flags, f"{src}/{name}")
     assert p.returncode == 0, p.stderr
-
-
-def until(condition, what, seconds=20):
-    end = time.time() + seconds
-    while not condition():
-        assert time.time() < end, what
-        time.sleep(0.05)
 
 
 def another(src, mnt, name):
@@ -67,58 +57,40 @@ def same_files(a, b):
 
 # ---- accelerate: two folders of DCP, the model's .metadata long before the end
 
-ACCELERATE = """
-import os, sys
-rank, port, what = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
-                  LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
-                  MASTER_PORT=port)
-import torch, torch.distributed as dist
-from accelerate import Accelerator, FullyShardedDataParallelPlugin
-from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import DistributedType
-dist.init_process_group("gloo")
-plugin = FullyShardedDataParallelPlugin(
-    fsdp_version=2, auto_wrap_policy="no_wrap", cpu_ram_efficient_loading=False,
-    state_dict_type="SHARDED_STATE_DICT")
-acc = Accelerator(cpu=True)
-# it enables FSDP on accelerators only
-for state in (AcceleratorState._shared_state, PartialState._shared_state):
-    state["distributed_type"] = DistributedType.FSDP
-    state["device"] = torch.device("cpu")
-AcceleratorState._shared_state["fsdp_plugin"] = plugin
-torch.manual_seed(7)
-model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 4))
-opt = torch.optim.AdamW(model.parameters(), lr=.1)
-model, opt = acc.prepare(model, opt)
-model(torch.ones(2, 6)).sum().backward()
-opt.step()
-def full():
-    return [p.full_tensor().clone() for p in model.parameters()]
-before = full()
-if what == "save":
-    acc.save_state(sys.argv[4])
-for where in sys.argv[4:]:
-    with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
-    acc.load_state(where)
-    assert all(map(torch.equal, before, full())), where
-dist.barrier()
-dist.destroy_process_group()
-"""
+def accelerated(rank, save, *folders):
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
 
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="no_wrap", cpu_ram_efficient_loading=False,
+        state_dict_type="SHARDED_STATE_DICT")
+    acc = Accelerator(cpu=True)
+    # it enables FSDP on accelerators only
+    for state in (AcceleratorState._shared_state, PartialState._shared_state):
+        state["distributed_type"] = DistributedType.FSDP
+        state["device"] = torch.device("cpu")
+    AcceleratorState._shared_state["fsdp_plugin"] = plugin
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 4))
+    opt = torch.optim.AdamW(model.parameters(), lr=.1)
+    model, opt = acc.prepare(model, opt)
+    assert acc.num_processes == 2
+    model(torch.ones(2, 6)).sum().backward()
+    opt.step()
 
-def ranks_of(script, nr, *words):
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
-        f.write(script)
-        f.flush()
-        at = port()
-        ranks = [subprocess.Popen([sys.executable, f.name, str(r), at, *words],
-                                  stderr=subprocess.PIPE) for r in range(nr)]
-        for r in ranks:
-            err = r.communicate()[1]
-            assert r.returncode == 0, err.decode()[-600:]
+    def full():
+        return [p.full_tensor().clone() for p in model.parameters()]
+
+    before = full()
+    if save:
+        acc.save_state(folders[0])
+    for where in folders:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+        acc.load_state(where)
+        assert all(map(torch.equal, before, full())), where
 
 
 def accelerate(src, mnt):
@@ -128,7 +100,7 @@ def accelerate(src, mnt):
         return "no accelerate"
     os.mkdir(f"{mnt}/acc-1")
     at = f"{mnt}/acc-1/shards"
-    ranks_of(ACCELERATE, 2, "save", at)
+    world.run(2, accelerated, True, at)
     assert not os.path.exists(f"{src}/acc-1"), "published by a part's .metadata"
     assert os.path.exists(f"{at}/optimizer_0/.metadata"), os.listdir(at)
     assert unshard("status", src).stdout.count("complete: ") == 1
@@ -136,45 +108,41 @@ def accelerate(src, mnt):
     assert {"pytorch_model_fsdp_0", "optimizer_0", "shards"} <= set(
         os.listdir(f"{mnt}/acc-1"))
     assert os.readlink(f"{mnt}/latest") == "acc-1"
-    ranks_of(ACCELERATE, 2, "load", at, f"{src}/acc-1")
+    world.run(2, accelerated, False, at, f"{src}/acc-1")
 
 
 # ---- torch.distributed.checkpoint in the background
 
-ASYNC = """
-import os, sys, threading
-rank, port, what, where = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import distribute_tensor, Shard
-dist.init_process_group("gloo", rank=rank, world_size=2)
-mesh = init_device_mesh("cpu", (2,))
-def state(w):
-    return {"w": distribute_tensor(w, mesh, [Shard(0)]), "step": 3}
 class Stuck(dcp.DefaultSavePlanner):
     def resolve_data(self, item):
         threading.Event().wait()
-w = torch.arange(600.).reshape(30, -1)
-if what == "save":
-    stuck = Stuck() if rank == 1 and "stuck" in sys.argv else None
-    dcp.async_save(state(w), checkpoint_id=where, planner=stuck).result()
-else:
-    got = state(torch.zeros_like(w))
+
+
+def state(w):
+    return {"w": distribute_tensor(w, init_device_mesh("cpu", (2,)), [Shard(0)]), "step": 3}
+
+
+W = torch.arange(600.).reshape(30, -1)
+
+
+def save_async(rank, where, stuck=False):
+    planner = Stuck() if stuck and rank == 1 else None
+    dcp.async_save(state(W), checkpoint_id=where, planner=planner).result()
+
+
+def load(rank, where):
+    got = state(torch.zeros_like(W))
     dcp.load(got, checkpoint_id=where)
-    assert torch.equal(got["w"].full_tensor(), w) and got["step"] == 3
-dist.barrier()
-dist.destroy_process_group()
-"""
+    assert torch.equal(got["w"].full_tensor(), W) and got["step"] == 3
 
 
 def async_save(src, mnt):
     os.mkdir(f"{mnt}/async-1")
     at = f"{mnt}/async-1/shards"
-    ranks_of(ASYNC, 2, "save", at)
+    world.run(2, save_async, at)
     assert os.path.isdir(f"{src}/async-1"), "not published by its own rename"
     for where in at, f"{src}/async-1":
-        ranks_of(ASYNC, 2, "load", where)
+        world.run(2, load, where)
 
 
 def async_killed(src, mnt):
@@ -183,25 +151,23 @@ def async_killed(src, mnt):
     The other one has written: DCP would write .metadata as soon as both have."""
     os.mkdir(f"{mnt}/killed-1")
     at = f"{mnt}/killed-1/shards"
-    number = port()
-    jobs = [subprocess.Popen([sys.executable, "-c", ASYNC, str(rank), number, "save",
-                              at, "stuck"], stderr=subprocess.DEVNULL)
-            for rank in range(2)]
-    until(lambda: any(e.stat().st_size for e in os.scandir(at)), "nothing written", 120)
-    for job in jobs:
-        job.kill()
-    for job in jobs:
-        assert job.wait() == -9, "ended by itself"
+    with world.started(2, save_async, at, True) as jobs:
+        until(lambda: any(e.stat().st_size for e in os.scandir(at)), "nothing written", 120)
+        for job in jobs.processes:
+            job.kill()
+        for job in jobs.processes:
+            job.join()
+            assert job.exitcode == -9, "ended by itself"
     assert not os.path.exists(f"{src}/killed-1"), "published"
     assert ".metadata" not in os.listdir(at)
     p = unshard("publish", f"{src}/killed-1")
     assert p.returncode == 1 and not os.path.exists(f"{src}/killed-1"), p
     p = unshard("status", src)
     assert "killed-1" in p.stdout and ".metadata" in p.stdout, p
-    ranks_of(ASYNC, 2, "save", at)
+    world.run(2, save_async, at)
     assert os.path.isdir(f"{src}/killed-1"), "not published by its own rename"
     for where in at, f"{src}/killed-1":
-        ranks_of(ASYNC, 2, "load", where)
+        world.run(2, load, where)
 
 
 # ---- torch.save, and copies

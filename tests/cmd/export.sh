@@ -123,6 +123,8 @@ done
 before=$(find . | sort)
 expect 2 'm.safetensors: is there already' \
 	"$UNSHARD" export "$CKPT" m.safetensors
+expect 2 'never standard output' "$UNSHARD" export "$CKPT" -
+[ ! -e ./- ] || fail "a file called -"
 expect 2 'npy: is there already, and not empty' "$UNSHARD" export "$CKPT/npy" npy
 mkdir own
 cp gpt2.safetensors own/

@@ -7,7 +7,7 @@ LIMIT=180
 requires make scdoc
 
 D=$WORK/root
-unset B # that of the tree is the default
+unset B LIBDIR # those of the tree are the defaults
 run() {
 	make -s -C "$TOP" ${SAN:+SAN=$SAN} "$1" DESTDIR="$D" PREFIX=/usr \
 		>"$WORK/make" 2>&1 || fail "make $1: $(tail -n 5 "$WORK/make")"
@@ -16,7 +16,9 @@ run install
 "$D/usr/bin/unshard" --version >/dev/null || fail "the command does not run"
 [ "$(readlink "$D/sbin/mount.unshardfs")" = /usr/bin/unshard ] ||
 	fail "mount.unshardfs leads to $(readlink "$D/sbin/mount.unshardfs")"
-for f in share/man/man1/unshard.1 share/man/man8/mount.unshardfs.8 \
+for f in share/man/man1/unshard.1 share/man/man3/unshard.3 include/unshard.h \
+	lib/libunshard.so lib/libunshard.a lib/pkgconfig/unshard.pc \
+	libexec/unshardfs/unshard-parser share/man/man8/mount.unshardfs.8 \
 	share/doc/unshardfs/README.md share/doc/unshardfs/docs/errors.md \
 	share/unshardfs/megatron.rules \
 	share/doc/unshardfs/examples/fstab.example \
@@ -26,6 +28,12 @@ done
 for c in $("$UNSHARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
 	[ -s "$D/usr/share/man/man1/unshard-$c.1" ] || fail "no manual of $c"
 done
+# What the manual pages name is there, below where all of it was installed.
+grep -ohE '[a-z/]*share/[a-z]*/[a-z./]*[a-z]' "$TOP"/docs/man/*.scd | sort -u >"$WORK/named"
+grep -q docs/writing.md "$WORK/named" || fail "the pages name nothing"
+while read -r f; do
+	[ -e "$D/usr/$f" ] || fail "a manual page names $f"
+done <"$WORK/named"
 # Relative links of the README lead somewhere.
 grep -oE '\]\([a-z][^):]*\)' "$D/usr/share/doc/unshardfs/README.md" |
 	tr -d ']()' | while read -r f; do

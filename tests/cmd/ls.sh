@@ -256,6 +256,19 @@ rm -r "$WORK/devices/X/"*
 mkdir "$WORK/devices/X/device0"
 echo a >"$WORK/devices/X/device0/a.bin"
 expect 1 'no checkpoint found' "$UNSHARD" ls "$WORK/devices"
+# nor is a link what is wrong with a folder of anything
+mkdir "$WORK/any"
+echo a >"$WORK/any/a.conf"
+ln -s /etc/passwd "$WORK/any/link"
+expect 1 'no checkpoint found in .*/any: expected .metadata .*; .*link' \
+	"$UNSHARD" ls "$WORK/any"
+
+# What is no path, and one that is not there.
+for url in s3://bucket/ckpt gs://bucket hf-x://a:b; do
+	expect 1 "^unshard ls: $url: expected a path: " "$UNSHARD" ls "$url"
+done
+expect 1 '^unshard ls: .*/none: No such file or directory$' \
+	"$UNSHARD" ls "$WORK/none"
 
 # Two files a rank: what is not shown is named.
 for r in "$WORK"/output/checkpoint/rank_*; do

@@ -79,6 +79,17 @@ def moved(pickle):
 
 change(case("bad-slices", "zero1-round-robin") / ("bf16_" + RANK1), pkl=moved)
 
+# module and param_shapes of one file contradict each other: in a shape, and in a name
+def narrow(pickle):
+    """In module mid.0.weight is [5, 1], the first place where its [5, 5] stands."""
+    at = pickle.index(b"K\x05K\x05\x86", pickle.index(b"mid.0.weight"))
+    return pickle[:at + 3] + b"\x01" + pickle[at + 4:]
+
+
+change(case("bad-module-shape", "zero1-round-robin") / MODEL, pkl=narrow)
+change(case("bad-module-name", "zero1-round-robin") / MODEL,
+       pkl=lambda pickle: pickle.replace(b"mid.0.weight", b"mid.0.Weight", 1))
+
 # experts: a rank's file lost; an expert's weights and an empty optimizer file lost; two ranks' files, unnamed, swapped
 (case("bad-moe-rank-missing", "moe-zero2") / ("bf16_" + RANK1)).unlink()
 at = case("bad-moe-expert-missing", "moe-zero2")

@@ -160,10 +160,13 @@ def dcp():
     flat = {"w": tensor((2, 1, 24), [((0, 0, 0), (1, 1, 10)), ((0, 0, 10), (1, 1, 14)), ((1, 0, 0), (1, 1, 24))]),
             "odd": tensor((5, 7), [((0, 0), (5, 7))]), "crosses": tensor((2, 6), [((0, 0), (2, 6))])}
     for name, opts in (("megatron-flat", None), ("megatron-unflatten", "unflatten")):
-        put(name, metadata(flat, [(index(n, c.offsets), info("__0_0.distcp", 0, 64)) for n, t in flat.items() for c in t.chunks],
+        put(name, metadata(flat, [(index(n, c.offsets), info("__0_0.distcp", 64 * i, 64)) for n, t in flat.items() for i, c in enumerate(t.chunks)],
         cls=MCoreMetadata, mcore_data={"w": {"nd_reformulated_orig_global_shape": (12, 4)},
                                        "odd": {"nd_reformulated_orig_global_shape": (12,)},
-                                       "crosses": {"nd_reformulated_orig_global_shape": (12,)}, "none": {}}), opts=opts)
+                                       "crosses": {"nd_reformulated_orig_global_shape": (12,)}, "none": {}}), {"__0_0.distcp": 3 * ITEM}, opts=opts)
+    # two parts of a tensor cannot be in the same bytes; two tensors may
+    put("same-bytes", metadata({**one, "v": tensor((2, 2), [((0, 0), (2, 2))])},
+        [both[0], (index("w", (2, 0)), info("__0_0.distcp", 0, 64)), (index("v", (0, 0)), info("__0_0.distcp", 0, 64))]))
     # parts without elements, whose items are lost: 64 bytes of 1_0 are there, 2_0 is not
     put("empty-parts-lost", metadata({"w": tensor((4, 2), [((0, 0), (4, 2)), ((4, 0), (0, 2))]), "v": tensor((3,), [((0,), (3,)), ((3,), (0,))])},
         [(index("w", (0, 0)), info("__0_0.distcp", 0, 64)), (index("w", (4, 0)), info("__1_0.distcp", 32, 64)),
@@ -201,6 +204,8 @@ def safetensors():
     put("trailing", st(two, extra=b"more"))
     put("gap", st({"a": ("F32", [2, 2], 0, 16), "b": ("F32", [2], 24, 32)}, extra=bytes(32)))
     put("overlap", st({"a": ("F32", [2, 2], 0, 16), "b": ("F32", [2], 12, 20), "c": ("F32", [1], 20, 24), "same": ("F32", [1], 20, 24)}, extra=bytes(24)))
+    put("empty-tensors", st({"a": ("F32", [2, 2], 0, 16), "first": ("F32", [0], 0, 0), "inside": ("F32", [0], 8, 8), "last": ("F32", [0], 16, 16)}, extra=bytes(16)))
+    put("numbers-in-metadata", st(two, meta={"format": "pt", "epoch": 3}))
     put("wrong-sizes", st({"ok": ("F32", [1], 0, 4), "reversed": ("F32", [1], 8, 4), "short": ("F32", [2], 0, 4), "huge": ("F32", [2 ** 32, 2 ** 32], 0, 4),
                            "far": ("F32", [1], 2 ** 61, 2 ** 61 + 4), "odd": ("F33", [1], 0, 4), "half": ("F4", [3], 4, 6)}, extra=bytes(64)))
     names = ["", "a/b", "a.b", "../../etc/passwd", "new\nline", "n" * 300, "\u00fc\u4e2d", ".hidden", "per%cent"]

@@ -42,8 +42,8 @@ static int load(const struct memdir *m, const char *only, int fd,
 
 	if (!b)
 		abort();
-	ret = only ? ck_ca_optim_load_one(&m->dir, only, b, err) :
-		     ck_ca_optim_load(&m->dir, "i", b, err);
+	ret = only ? ck_colossalai_optim_load_one(&m->dir, only, b, err) :
+		     ck_colossalai_optim_load(&m->dir, "i", b, err);
 	if (!ret)
 		ret = ck_builder_finish(b, "colossalai", fd, err);
 	ck_builder_free(b);

@@ -6,7 +6,6 @@
  * where into one of the samples, so that the fuzzer gets past the head.
  */
 #include "core/base/le.h"
-#include "core/catalog/catalog_check.h"
 #include "core/catalog/catalog_priv.h"
 #include "tests/lib/imagewalk.h"
 

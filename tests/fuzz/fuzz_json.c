@@ -2,6 +2,7 @@
 /* fuzz_json.c - any bytes as the header of a safetensors file */
 #include "core/base/check.h"
 #include "core/parse/safetensors.h"
+#include "tests/lib/sameheader.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,5 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (ck_st_next(&h, &t))
 		check_tensor(&h, &t);
 	ck_st_header_free(&h);
+	if (same_header((const char *)data, size))
+		abort();
 	return 0;
 }

@@ -21,6 +21,7 @@ static void use(const struct ck_tp_rule *r)
 		"decoder.layers.0.mlp.linear_fc1.weight", "aaaaaaaaaaaaaaaab"
 	};
 	const uint64_t shape[] = { 12, 8 };
+	struct ck_placement p = { 0 };
 	struct ck_cut cut = { 0 };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
@@ -29,10 +30,13 @@ static void use(const struct ck_tp_rule *r)
 	if (r->axis >= CK_MAX_RANK || r->nr_parts > CK_TP_MAX_PARTS ||
 	    r->nr_of > CK_TP_MAX_PARTS || r->nr_conds > CK_TP_MAX_PARTS)
 		abort();
-	if (r->how == CK_TP_PARTS &&
-	    !ck_cut_parts(&cut, shape, 2, r->axis, r->parts, r->nr_parts, 1, 2,
-			  NULL) &&
-	    cut.pieces.nr != r->nr_parts)
+	if (r->how == CK_TP_SAME)
+		return;
+	ck_mesh_add_axis(&p.mesh, 2, 2);
+	if (!ck_tp_step(r, &p, 0))
+		abort();
+	if (!ck_cut_placed(&cut, &p, 1, shape, 2, NULL) &&
+	    r->how == CK_TP_PARTS && cut.pieces.nr != r->nr_parts)
 		abort();
 	ck_cut_free(&cut);
 }

@@ -5,6 +5,7 @@
  * Values may be shared endlessly or hold themselves: the walk has a budget.
  */
 #include "core/parse/pickle.h"
+#include "tests/lib/pickles.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		return 0;
 	}
-	if (used > size || ck_pickle_memory(p) > 8 * size + (1 << 20))
+	if (used > size || pickle_memory(p) > 8 * size + (1 << 20))
 		abort();
 	w = (struct walk){ .p = p };
 	later(&w, ck_pickle_root(p));

@@ -4,7 +4,7 @@
  *
  * Covers malloc and its kin as called by our own objects (the Makefile wraps
  * them when it links the unit tests), jansson's through json.c's; not what libc
- * and other libraries call inside.  One thread.
+ * and other libraries call inside.  Those of any thread count.
  */
 #ifndef TEST_FAILALLOC_H
 #define TEST_FAILALLOC_H

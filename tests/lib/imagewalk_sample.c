@@ -42,7 +42,7 @@ static void add_mesh(struct ck_builder *b, struct ck_part p)
 		const uint64_t start[2] = { i % 25 / 5 * 3, i % 5 * 2 };
 
 		p.item_len = i % 2 ? 0 : 77;
-		add(b, p, "mesh", start, len, i * 24);
+		add(b, p, "mesh", start, len, i * 80);
 	}
 }
 
@@ -81,8 +81,10 @@ static void add_rest(struct ck_builder *b, struct ck_part p, uint32_t file)
 					     { NULL, 0, 3 } };
 	const uint64_t shape[1] = { 4 };
 	struct ck_object_in o = { "step", 4, 0, file, CK_ENC_PICKLE, 9, 9 };
+	const struct stat st = { .st_mode = S_IFREG, .st_size = 3 };
 	struct ck_err err;
 
+	check(ck_builder_read(b, "an index", &st, &err), &err);
 	p.rank = 1;
 	p.shape = shape;
 	check(ck_builder_mem(b, "sixteen bytes...", 16, &p.src, &err), &err);

@@ -5,7 +5,7 @@
 #include "core/base/crc32.h"
 #include "core/ckpt/ckpt.h"
 #include "core/geom/dtype.h"
-#include "core/slices/claims.h"
+#include "core/root/journal.h"
 #include "core/publish/commit.h"
 
 #include <criterion/criterion.h>
@@ -32,7 +32,7 @@ void slicekit_setup(void)
 {
 	struct ck_err err = { 0 };
 
-	ck_claims_boot();
+	ck_journal_boot();
 	cr_assert(mkdtemp(slicekit_top));
 	cr_assert_eq(ck_root_open(&slicekit_root, slicekit_top, NULL, &err), 0,
 		     "%s", err.msg);

@@ -17,5 +17,13 @@ wait_for() {
 not() { ! "$@"; }
 # A zombie is gone: whoever reaps it may be slow.
 gone() { ! grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status"; }
+# stop PID...: kill -STOP, which returns while a thread may still answer somebody.
+stopped() { ! cat "/proc/$1"/task/*/status | grep '^State:' | grep -qv '[Tt] ('; }
+stop() {
+	local p
+	for p; do
+		kill -STOP "$p" && wait_for 10 stopped "$p" || return
+	done
+}
 # asleep PID: it waits for something.
 asleep() { grep -qs '^State:[[:space:]]*S' "/proc/$1/status"; }

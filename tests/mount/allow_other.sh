@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Other users: kept out, or let in where they could read the files themselves.
+# Other users: kept out, or let in where they may read the files themselves.
+# What of it holds for every view and mode: others.sh.
 . "$(dirname "$0")/lib/common.sh"
 requires setpriv
 [ "$(id -u)" = 0 ] || skip "needs root"
+export UNSHARD_KEEP=0
 
 make_safetensors "$WORK/ckpt/model.safetensors"
 mkdir "$WORK/ckpt/sub"
@@ -13,38 +15,86 @@ chmod 600 "$WORK/ckpt/secret"
 as_user cat "$WORK/ckpt/model.safetensors" >/dev/null ||
 	skip "$WORK is not open to others"
 
-# Without the option nobody else gets in.
+# Without the option nobody else gets in, and nobody is asked.
 mount_ckpt "$WORK/ckpt"
 as_user cat "$MNT/tensors/a" 2>/dev/null && fail "another user reads"
+[ -z "$(pids_of unshard-asker)" ] || fail "an asker that nobody needs"
 umount_ckpt
 
 mount_ckpt "$WORK/ckpt" allow-other
 as_user cmp "$MNT/tensors/a" "$WORK/a.bin" || fail "another user cannot read"
 as_user cat "$MNT/.unshard/stats" >/dev/null || fail "nor the stats"
 as_user cat "$MNT/shards/secret" 2>/dev/null && fail "a file of mode 0600 leaks"
+as_user "$UNSHARD" ls "$MNT/model.safetensors" >/dev/null ||
+	fail "a command of another user cannot read"
 grep "$MNT" /proc/self/mountinfo | grep -q default_permissions ||
 	fail "no default_permissions"
-umount_ckpt
 
-# It is refused where that would show what they cannot read.
-refused() {
-	"$UNSHARD" mount "$WORK/ckpt" "$MNT" \
-		-o "allow-other,log=$LOG$SAN_OPTS" 2>"$WORK/err" &&
-		fail "mounted although $1"
-	grep -q "$2" "$WORK/err" || fail "$1: $(cat "$WORK/err")"
-	[ "$(wc -l <"$WORK/err")" = 1 ] || fail "$1: $(cat "$WORK/err")"
-	mounted && fail "a mount is left although $1"
+# Modes and folders count as they are now; what is open stays so.
+denied() {
+	as_user cat "$MNT/tensors/a" >/dev/null 2>"$WORK/err" &&
+		fail "read although $1"
+	grep -q 'Permission denied' "$WORK/err" || fail "$1: $(cat "$WORK/err")"
+	as_user "$UNSHARD" ls "$MNT/model.safetensors" >/dev/null 2>&1 &&
+		fail "a command reads although $1"
 	true
 }
+coproc as_user sh -c "exec 5<'$MNT/tensors/a'; echo open
+	read x; cmp - '$WORK/a.bin' <&5"
+open=$COPROC_PID
+read -r said <&"${COPROC[0]}"
+[ "$said" = open ] || fail "not opened: $said"
 chmod 640 "$WORK/ckpt/model.safetensors"
-refused "the file is 0640" "model.safetensors has mode 0640"
+denied "the file is 0640"
+[ "$(stat -c %a "$MNT/tensors/a")" = 440 ] || fail "shown: $(stat -c %A "$MNT/tensors/a")"
+echo >&"${COPROC[1]}"
+wait "$open" || fail "an open descriptor does not stay"
 chmod 644 "$WORK/ckpt/model.safetensors"
 chmod 750 "$WORK/ckpt"
-refused "the folder is 0750" "ckpt has mode 0750"
+denied "the folder is 0750"
 chmod 755 "$WORK/ckpt"
-chmod 700 "$WORK"
-refused "a folder above is 0700" "has mode 0700"
-chmod 755 "$WORK"
-mount_ckpt "$WORK/ckpt" allow_other
 umount_ckpt
+mkdir -m 700 "$WORK/in" && mv "$WORK/ckpt" "$WORK/in"
+mount_ckpt "$WORK/in/ckpt" allow_other
+denied "a folder above is 0700"
+chmod 755 "$WORK/in"
+as_user cmp "$MNT/tensors/a" "$WORK/a.bin" || fail "not let in again"
+
+# Another folder at the same place is not what was mounted.
+chmod 600 "$WORK/in/ckpt/model.safetensors"
+mv "$WORK/in/ckpt" "$WORK/in/old"
+make_safetensors "$WORK/in/ckpt/model.safetensors"
+as_user cat "$MNT/tensors/a" >/dev/null 2>"$WORK/err" &&
+	fail "read although another file lies there"
+grep -q 'Stale file handle' "$WORK/err" || fail "another: $(cat "$WORK/err")"
+rm -r "$WORK/in/ckpt" && mv "$WORK/in/old" "$WORK/in/ckpt"
+chmod 644 "$WORK/in/ckpt/model.safetensors"
+
+# Who cannot be known, is not let in: here a process of another namespace.
+as_user cmp "$MNT/tensors/a" "$WORK/a.bin" || fail "not as before"
+if unshare -p -f true 2>/dev/null; then
+	unshare -p -f --kill-child setpriv --reuid=65534 --regid=65534 \
+		--clear-groups cmp "$MNT/tensors/a" "$WORK/a.bin" ||
+		fail "a namespace below ours is known"
+fi
+# ... nor when nobody asks, and nobody is there to start who would.
+kill -9 "$(supervisor_pid)" "$(pids_of unshard-asker)"
+denied "nobody asks"
+umount_ckpt
+nobody() { [ -z "$(pids_of "")" ]; }
+wait_for 10 nobody || fail "left: $(pids_of "")"
+
+# Supplementary groups count, and rights in another user namespace do not.
+mount_ckpt "$WORK/in/ckpt" allow-other
+chgrp 2000 "$WORK/in/ckpt/model.safetensors"
+chmod 640 "$WORK/in/ckpt/model.safetensors"
+denied "the file is 0640"
+setpriv --reuid=65534 --regid=65534 --groups=7,2000 \
+	cmp "$MNT/tensors/a" "$WORK/a.bin" || fail "a group is not known"
+if as_user unshare -Ur true 2>/dev/null; then
+	as_user unshare -Ur cat "$MNT/tensors/a" >/dev/null 2>&1 &&
+		fail "root of a namespace of its own reads"
+fi
+umount_ckpt
+[ ! -s "$LOG" ] || fail "a good mount logged: $(cat "$LOG")"
 done_ok

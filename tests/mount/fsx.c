@@ -11,12 +11,13 @@
  * it is compared.  The first difference ends it, with the last operations.
  *
  * views: OTHER has the same bytes from OFFSET on; a negative one counts from its
- * end, and 0 from there is the last of them.  All are mapped for good, and
- * stored into by turns; what one has stored and not synced, another does not
- * store into, but into the bytes beside it.
+ * end, and 0 from there is the last of them.  All are mapped for good, one of
+ * them for writing, by turns; and written to.  What is stored and not synced is
+ * not written to through another, but the bytes beside it.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,20 +171,24 @@ static void save(const char *name)
 
 static struct view {
 	const char *path;
-	int fd;
+	int fd, wfd;
 	size_t base, whole;
 	unsigned char *map;
 	size_t from, to; /* stored, and not synced */
 } view[MAX_VIEWS];
 static unsigned nr_views;
+static struct view *stored = view; /* the one that is mapped for writing */
 
 static void map_view(struct view *v)
 {
-	v->fd = open(v->path, O_RDWR);
-	if (v->fd < 0)
+	bool own = v == stored;
+
+	v->fd = open(v->path, own ? O_RDWR : O_RDONLY);
+	v->wfd = open(v->path, O_WRONLY);
+	if (v->fd < 0 || v->wfd < 0)
 		die(v->path);
-	v->map = mmap(NULL, v->whole, PROT_READ | PROT_WRITE, MAP_SHARED, v->fd,
-		      0);
+	v->map = mmap(NULL, v->whole, own ? PROT_READ | PROT_WRITE : PROT_READ,
+		      MAP_SHARED, v->fd, 0);
 	if (v->map == MAP_FAILED)
 		die("mmap");
 }
@@ -247,8 +252,11 @@ static void compare_view(struct view *v, enum op op, size_t off, size_t len)
 
 static void write_view(struct view *v, size_t off, size_t len)
 {
+	int to = v == stored && lot() & 1 ? v->fd : v->wfd;
+
+	sync_met(to == v->fd ? v : NULL, off, len);
 	fill(off, len);
-	if (pwrite(v->fd, model + off, len, (off_t)(v->base + off)) !=
+	if (pwrite(to, model + off, len, (off_t)(v->base + off)) !=
 	    (ssize_t)len)
 		die("write");
 }
@@ -266,12 +274,27 @@ static void compare_all(void)
 		}
 }
 
-static void reopen_view(struct view *v)
+static void close_view(struct view *v)
 {
-	if (munmap(v->map, v->whole) || close(v->fd))
+	if (munmap(v->map, v->whole) || close(v->fd) || close(v->wfd))
 		die("close");
 	v->from = v->to = 0;
+}
+
+/* From now on @v is the one that is stored into. */
+static void reopen_view(struct view *v)
+{
+	struct view *was = stored;
+
+	if (v != was && (open(v->path, O_RDWR) >= 0 || errno != EBUSY))
+		die("two of them at a time");
+	close_view(v);
+	if (v != was)
+		close_view(was);
+	stored = v;
 	map_view(v);
+	if (v != was)
+		map_view(was);
 }
 
 static enum op choose_view(void)
@@ -309,7 +332,7 @@ static void step_views(void)
 	nr_done++;
 	switch (op) {
 	case MAPWRITE:
-		store(v, off, len);
+		store(stored, off, len);
 		break;
 	case WRITE:
 		write_view(v, off, len);
@@ -344,6 +367,8 @@ static void run_views(unsigned long ops, char **name)
 	for (unsigned i = 0; i < nr_views; i++)
 		reopen_view(&view[i]);
 	compare_all();
+	for (unsigned i = 0; i < nr_views; i++)
+		close_view(&view[i]);
 }
 
 static enum op choose(const char *how)
@@ -416,8 +441,12 @@ int main(int argc, char **argv)
 	load(argv[2]);
 	open_it();
 	read_at(0, size);
-	if (argc > 6)
+	if (argc > 6) {
+		if (close(fd))
+			die("close");
 		run_views(ops, argv + 6);
+		open_it();
+	}
 	while (nr_done < ops)
 		step(argv[5]);
 	read_at(0, size);

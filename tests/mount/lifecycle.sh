@@ -25,18 +25,16 @@ super=$(supervisor_pid)
 umount "$MNT" 2>/dev/null || fusermount3 -u "$MNT" || fail "umount"
 wait_for 10 gone "$super" || fail "the supervisor outlives umount"
 
-# --- unshard umount waits for what comes after it
+# --- unshard umount waits for what comes after it, but not for who was stopped
 mount_ckpt "$CKPT"
 super=$(supervisor_pid) worker=$(worker_pid)
-kill -STOP "$super"
-"$UNSHARD" umount "$MNT" &
-pid=$!
-wait_for 10 not mounted || fail "a stopped supervisor keeps it mounted"
-wait_for 10 gone "$worker" || fail "a stopped supervisor keeps the worker"
-wait_for 10 asleep $pid || fail "umount does not wait for the supervisor"
+stop "$super"
+timeout 20 "$UNSHARD" umount "$MNT" || fail "a stopped supervisor: exit $?"
+mounted && fail "a stopped supervisor keeps it mounted"
+gone "$worker" || fail "a stopped supervisor keeps the worker"
+gone "$super" && fail "the supervisor was not stopped"
 kill -CONT "$super"
-wait $pid || fail "umount waited, and gave exit $?"
-gone "$super" || fail "the supervisor outlives umount"
+wait_for 10 gone "$super" || fail "the supervisor outlives the mount"
 
 # --- but not where the mount is seen from elsewhere, nor for one that hangs
 mount_ckpt "$CKPT"
@@ -52,7 +50,7 @@ else
 fi
 mount_ckpt "$CKPT"
 worker=$(worker_pid)
-kill -STOP "$worker"
+stop "$worker"
 timeout 20 "$UNSHARD" umount "$MNT" || fail "umount of one that hangs"
 mounted && fail "one that hangs is still mounted"
 kill -CONT "$worker"

@@ -33,4 +33,13 @@ grep -q 'Stale file handle' "$WORK/err" || fail "not ESTALE: $(cat "$WORK/err")"
 grep -q one.safetensors "$MNT/.unshard/problems" ||
 	fail "problems: $(cat "$MNT/.unshard/problems")"
 umount_ckpt
+
+# What is wrong with it is said with its name once.
+make_safetensors "$WORK/alone.safetensors"
+mount_ckpt "$WORK/alone.safetensors" direct=on
+rm "$WORK/alone.safetensors"
+cat "$MNT/tensors/a" >/dev/null 2>&1 && fail "read although it is gone"
+grep -q "$WORK/alone.safetensors: No such file" "$MNT/.unshard/problems" ||
+	fail "said: $(cat "$MNT/.unshard/problems")"
+umount_ckpt
 done_ok

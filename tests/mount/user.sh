@@ -76,4 +76,29 @@ if [ "$(id -u)" = 0 ]; then
 	as_user "$UNSHARD" umount "$MNT" || fail "umount"
 fi
 mounted && fail "something is still mounted"
+
+# --- a user's mount for others: what everybody may
+third() { setpriv --reuid=65533 --regid=65533 --clear-groups "$@"; }
+others_read() { third cmp "$MNT/tensors/a" "$WORK/a.bin" 2>/dev/null; }
+if [ "$(id -u)" = 0 ] && [ -e /etc/fuse.conf ]; then
+	echo user_allow_other >"$WORK/fuse.conf"
+	mount --bind "$WORK/fuse.conf" /etc/fuse.conf || done_ok
+	chmod 755 "$WORK" "$CKPT"
+	export UNSHARD_KEEP=0
+	user_mount allow_other
+	others_read || fail "another user cannot read what everybody may"
+	for mode in 600 640 604; do
+		chmod $mode "$CKPT/model.safetensors"
+		others_read && fail "another user reads a file of mode $mode"
+		chmod 644 "$CKPT/model.safetensors"
+	done
+	for mode in 700 750 705; do
+		chmod $mode "$CKPT"
+		others_read && fail "another user reads in a folder of mode $mode"
+		chmod 755 "$CKPT"
+	done
+	others_read || fail "another user cannot read any more"
+	as_user cmp "$MNT/tensors/a" "$WORK/a.bin" || fail "nor its own"
+	as_user "$UNSHARD" umount "$MNT" || fail "umount"
+fi
 done_ok

@@ -10,6 +10,7 @@
 #include "fs/tree/shards.h"
 #include "fs/tree/tree.h"
 #include "fs/tree/virt.h"
+#include "tests/lib/openckpt.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -172,7 +173,7 @@ int main(void)
 	put_all();
 	ck_opts_add(&opts, "sandbox", "off");
 	ck_opts_add(&opts, "engine", "plain");
-	must(!ck_ckpt_open(&ck, dir, &opts, &err), err.msg);
+	must(!open_ckpt(&ck, dir, &opts, &err), err.msg);
 	fs_kernel_setup(&kernel, &opts);
 	virt = new_virt();
 	shards = fs_shards_new(ck_ckpt_root(ck));

@@ -7,8 +7,8 @@
  * few descriptors; meanwhile a file of which there is a replica goes and comes
  * back, and reads are made to fail.  sk_read() aborts on a wrong byte.
  */
-#include "core/root/fault.h"
 #include "tests/lib/shardkit.h"
+#include "tests/lib/faults.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -46,13 +46,13 @@ static void trouble(struct shardkit *k)
 
 	while (running) {
 		rename(sk_path(k, "s1"), sk_path(k, "away"));
-		ck_fault_set(5, 2, EIO);
+		fault_set(5, 2, EIO);
 		nanosleep(&ts, NULL);
 		rename(sk_path(k, "away"), sk_path(k, "s1"));
-		ck_fault_set(3, 4, 0);
+		fault_set(3, 4, 0);
 		nanosleep(&ts, NULL);
 	}
-	ck_fault_set(0, 0, 0);
+	fault_set(0, 0, 0);
 }
 
 static void race(struct shardkit *k, const char *engine, bool troubled)

@@ -9,6 +9,7 @@
  */
 #include "core/base/str.h"
 #include "fs/ops.h"
+#include "tests/lib/mounteds.h"
 #include "tests/lib/stepkit.h"
 
 #include <errno.h>
@@ -148,7 +149,7 @@ int main(void)
 	must(good > THREADS, "next to nothing could be read");
 	must(fs_mounted_table_made(fs.table) <= FS_IDLE_MOUNTED,
 	     "too many are kept");
-	must(fs_mounted_table_nr(fs.table) == fs_mounted_table_made(fs.table),
+	must(mounteds_nr(fs.table) == fs_mounted_table_made(fs.table),
 	     "what nobody knows is kept, and sleeps");
 	fs_mounted_table_free(fs.table);
 	ck_root_close(&root);

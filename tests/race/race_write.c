@@ -14,6 +14,7 @@
 #include "fs/cache/ahead.h"
 #include "fs/kernel/buf.h"
 #include "tests/lib/manifests.h"
+#include "tests/lib/openckpt.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -100,7 +101,7 @@ static void seal(void)
 	int fd = open(dir, O_RDONLY | O_DIRECTORY);
 
 	ck_opts_add(&opts, "sandbox", "off");
-	must(!ck_ckpt_open(&ck, dir, &opts, &err), err.msg);
+	must(!open_ckpt(&ck, dir, &opts, &err), err.msg);
 	in = (struct ck_seal_in){ .ck = ck };
 	must(!ck_manifest_new(&n, 0, &err) && !ck_seal(&in, n, &err) &&
 		     !manifest_save(n, fd, CK_MANIFEST_NAME, &err),
@@ -108,6 +109,25 @@ static void seal(void)
 	ck_ckpt_close(ck);
 	close(fd);
 	ck_opts_free(&opts);
+}
+
+/* As the file system writes: past the page cache, and what pages of a map have. */
+static int planned(struct ck_edit *e, const void *buf, uint64_t off, bool page,
+		   struct ck_err *err)
+{
+	struct ck_wplan *p = calloc(1, sizeof(*p));
+	int ret;
+
+	must(p != NULL, "memory");
+	p->buf = buf;
+	p->page = page;
+	ret = ck_view_plan(view, w - view->first, p, SLOT, off, err);
+	if (!page && !ret)
+		ck_wplan_newer(p);
+	if (!ret)
+		ret = ck_wplan_run(p, e, err);
+	ck_wplan_free(p);
+	return ret;
 }
 
 static void writer(unsigned me)
@@ -124,8 +144,7 @@ static void writer(unsigned me)
 
 		lot = lot * 1103515245 + 12345;
 		off = (lot >> 8) % ((W - MIB) / SLOT) * SLOT;
-		must(!ck_ckpt_write(ck, e, w, buf, SLOT, off, NULL, &err),
-		     err.msg);
+		must(!planned(e, buf, off, i % 3 == 1, &err), err.msg);
 		if (i % 16 == me)
 			must(!ck_ckpt_sync(ck, e, &err), err.msg);
 	}
@@ -147,7 +166,7 @@ static void own(void)
 		fs_stream_next(s, W - 3 * MIB, MIB, W);
 		fs_stream_next(s, W - 2 * MIB, MIB, W);
 		memset(buf, (int)i, MIB);
-		must(!ck_ckpt_write(ck, e, w, buf, MIB, W - MIB, NULL, &err),
+		must(!ck_ckpt_write(ck, e, w, buf, MIB, W - MIB, &err),
 		     err.msg);
 		got = fs_stream_take(s, W - MIB, MIB);
 		must(!got || !memcmp(got, buf, MIB), "an old block");
@@ -186,15 +205,15 @@ static void anew(unsigned me)
 	must(e && buf, "memory");
 	for (unsigned i = 0; i < TURNS / 4; i++) {
 		struct ck_replace *r;
-		bool committed;
+		struct ck_wplan *done;
 
 		memset(buf, (int)(2 * i + me), V);
 		must(!ck_replace_new(&r, view, v - view->first, e, &err),
 		     err.msg);
 		must(!ck_replace_write(r, buf, V, 0, &err) &&
-			     !ck_replace_close(r, &committed, &err) &&
-			     committed,
+			     !ck_replace_close(r, &done, &err) && done,
 		     err.msg);
+		ck_wplan_free(done);
 		ck_replace_free(r);
 	}
 	ck_ckpt_edit_end(e);
@@ -238,7 +257,7 @@ static void race(const char *engine, const char *verify)
 	ck_opts_add(&opts, "rw", "");
 	if (verify)
 		ck_opts_add(&opts, "verify", "");
-	must(!ck_ckpt_open(&ck, dir, &opts, &err), err.msg);
+	must(!open_ckpt(&ck, dir, &opts, &err), err.msg);
 	while (strcmp((*ops)->name, "tensors") != 0)
 		ops++;
 	must(!ck_view_open(&view, *ops, ck, 0, &opts, &err) && view, err.msg);

@@ -27,12 +27,12 @@
  * The same files of accelerate and of transformers are a model with a
  * trainer's files beside it.
  */
-extern const struct ck_format_parts ck_ca_parts;
+extern const struct ck_format_parts ck_colossalai_parts;
 
 /* Whether a file of that name is the optimizer's. */
-bool ck_ca_part_is_optimizer(const char *name);
+bool ck_colossalai_part_is_optimizer(const char *name);
 /* Whether a folder holds parts of one save of which one is a file. */
-bool ck_ca_parts_are_files(ck_has_fn has, const void *ctx);
+bool ck_colossalai_parts_are_files(ck_has_fn has, const void *ctx);
 
 /* ---- distributed model files ----
  *
@@ -44,45 +44,47 @@ bool ck_ca_parts_are_files(ck_has_fn has, const void *ctx);
  */
 
 /* Whether a name is of such a file of records, or of weights. */
-bool ck_ca_is_meta(const char *name, uint64_t *dist);
-bool ck_ca_is_weights(const char *name, uint64_t *dist);
-int ck_ca_dist_load(const struct ck_dir *dir, const struct ck_dir_list *l,
-		    struct ck_builder *b, struct ck_err *err);
+bool ck_colossalai_is_meta(const char *name, uint64_t *dist);
+bool ck_colossalai_is_weights(const char *name, uint64_t *dist);
+int ck_colossalai_dist_load(const struct ck_dir *dir,
+			    const struct ck_dir_list *l, struct ck_builder *b,
+			    struct ck_err *err);
 /* The number of the weight file @name, made where it is new. */
-uint32_t ck_ca_file(struct ck_asm *a, const char *name);
+uint32_t ck_colossalai_file(struct ck_asm *a, const char *name);
 
 /* Reads all records.  -EINVAL where one file of them is damaged. */
-int ck_ca_read_meta(struct ck_asm *a, const struct ck_dir_list *l,
-		    struct ck_err *err);
+int ck_colossalai_read_meta(struct ck_asm *a, const struct ck_dir_list *l,
+			    struct ck_err *err);
 /*
  * Errors name the numbers that are missing between others, and in the last
  * stage; a warning says where the last stage may be missing as a whole.
  */
-int ck_ca_check_ranks(const struct ck_asm *a, struct ck_err *err);
+int ck_colossalai_check_ranks(const struct ck_asm *a, struct ck_err *err);
 
 /*
  * Layers that hold query, key and value in one weight: each rank has its share
  * of each of the three; records say one slab a rank, which is wrong.
  */
-#define CK_CA_MAX_FUSED 8
-struct ck_ca_fused {
+#define COLOSSALAI_MAX_FUSED 8
+struct colossalai_fused {
 	bool given;
 	unsigned nr; /* 0: the records are right */
 	bool equal; /* @nr parts of equal size */
-	uint64_t rows[CK_CA_MAX_FUSED];
+	uint64_t rows[COLOSSALAI_MAX_FUSED];
 };
 /* -o fused=3, -o fused=64+16+16, -o fused=no */
-int ck_ca_fused_get(struct ck_ca_fused *f, const struct ck_opts *opts,
-		    struct ck_err *err);
+int ck_colossalai_fused_get(struct colossalai_fused *f,
+			    const struct ck_opts *opts, struct ck_err *err);
 /* Whether a layer of that name is. */
-bool ck_ca_is_fused(const char *name, size_t len);
+bool ck_colossalai_is_fused(const char *name, size_t len);
 /*
  * What the rank has whose record says @len from @off of dimension @dim.
  * -EINVAL with a line where its shares do not divide.
  */
-int ck_ca_fused_shard(const struct ck_ca_fused *f, const uint64_t *shape,
-		      unsigned rank, unsigned dim, uint64_t off, uint64_t len,
-		      struct ck_shard *out, struct ck_err *err);
+int ck_colossalai_fused_shard(const struct colossalai_fused *f,
+			      const uint64_t *shape, unsigned rank,
+			      unsigned dim, uint64_t off, uint64_t len,
+			      struct ck_shard *out, struct ck_err *err);
 
 /* ---- optimizer states ----
  *
@@ -99,16 +101,16 @@ int ck_ca_fused_shard(const struct ck_ca_fused *f, const uint64_t *shape,
  */
 
 /* The indexes of optimizers, without prefix and .json, up to a NULL. */
-extern const char *const ck_ca_optim_indexes[];
+extern const char *const ck_colossalai_optim_indexes[];
 
 /* A folder with the index @index. */
-int ck_ca_optim_load(const struct ck_dir *dir, const char *index,
-		     struct ck_builder *b, struct ck_err *err);
+int ck_colossalai_optim_load(const struct ck_dir *dir, const char *index,
+			     struct ck_builder *b, struct ck_err *err);
 /* Whether a safetensors file is of an asynchronous save of states. */
-bool ck_ca_optim_is_flat(const struct ck_dir *dir, const char *name);
+bool ck_colossalai_optim_is_flat(const struct ck_dir *dir, const char *name);
 /* All states in the file @name, which may be of either kind. */
-int ck_ca_optim_load_one(const struct ck_dir *dir, const char *name,
-			 struct ck_builder *b, struct ck_err *err);
+int ck_colossalai_optim_load_one(const struct ck_dir *dir, const char *name,
+				 struct ck_builder *b, struct ck_err *err);
 
 /*
  * ColossalAI gathers the states of a layer that is query, key and value in one
@@ -118,24 +120,25 @@ int ck_ca_optim_load_one(const struct ck_dir *dir, const char *name,
  * neighbours (those of a gated layer are not), and the vector [3n] of the
  * parameter after it.
  */
-struct ck_ca_state {
+struct colossalai_state {
 	const char *name;
 	uint64_t id, length; /* of its longer side */
 	bool matrix;
 };
-struct ck_ca_joined {
+struct colossalai_joined {
 	struct ck_arena mem;
-	CK_VEC(struct ck_ca_state) seen;
+	CK_VEC(struct colossalai_state) seen;
 };
 /* The number in "7.exp_avg", and how many digits it has; 0: there is none. */
-size_t ck_ca_state_id(const char *name, size_t len, uint64_t *id);
+size_t ck_colossalai_state_id(const char *name, size_t len, uint64_t *id);
 /* Looks at a state of that name and shape.  -ENOMEM. */
-int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
-		     const uint64_t *shape, unsigned rank, struct ck_err *err);
+int ck_colossalai_joined_see(struct colossalai_joined *j, const char *name,
+			     size_t len, const uint64_t *shape, unsigned rank,
+			     struct ck_err *err);
 /* Notes each that may be one. */
-int ck_ca_joined_report(struct ck_ca_joined *j, struct ck_builder *b,
-			struct ck_err *err);
-void ck_ca_joined_free(struct ck_ca_joined *j);
+int ck_colossalai_joined_report(struct colossalai_joined *j,
+				struct ck_builder *b, struct ck_err *err);
+void ck_colossalai_joined_free(struct colossalai_joined *j);
 
 /*
  * A safetensors file of an asynchronous save:
@@ -151,9 +154,9 @@ void ck_ca_joined_free(struct ck_ca_joined *j);
  * all.  A file that is missing or damaged is a problem, *usable is false, and
  * 0.
  */
-int ck_ca_flat_load(const struct ck_dir *dir, const char *name,
-		    struct ck_index_map *index, uint32_t file, bool *usable,
-		    struct ck_ca_joined *joined, struct ck_builder *b,
-		    struct ck_err *err);
+int ck_colossalai_flat_load(const struct ck_dir *dir, const char *name,
+			    struct ck_index_map *index, uint32_t file,
+			    bool *usable, struct colossalai_joined *joined,
+			    struct ck_builder *b, struct ck_err *err);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "core/assemble/pattern.h"
 #include "core/base/check.h"
+#include "core/mesh/names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 
 struct dist {
 	struct ck_asm a;
-	struct ck_ca_fused fused;
+	struct colossalai_fused fused;
 	/* of the tensor at hand: the last piece with rows of padding; or NULL */
 	const struct ck_asm_piece *padded;
 };
@@ -33,7 +34,7 @@ static const struct ck_pattern weights[] = {
 	{ "*-dist-#.*.safetensors", 0 },
 };
 
-bool ck_ca_is_meta(const char *name, uint64_t *dist)
+bool ck_colossalai_is_meta(const char *name, uint64_t *dist)
 {
 	struct ck_pattern_found f;
 
@@ -48,7 +49,7 @@ static bool is_weights(const char *name, struct ck_pattern_found *f)
 	return ck_pattern_find(weights, CK_ARRAY_LEN(weights), name, f);
 }
 
-bool ck_ca_is_weights(const char *name, uint64_t *dist)
+bool ck_colossalai_is_weights(const char *name, uint64_t *dist)
 {
 	struct ck_pattern_found f;
 
@@ -58,11 +59,11 @@ bool ck_ca_is_weights(const char *name, uint64_t *dist)
 	return true;
 }
 
-uint32_t ck_ca_file(struct ck_asm *a, const char *name)
+uint32_t ck_colossalai_file(struct ck_asm *a, const char *name)
 {
 	uint64_t dist = CK_ASM_ANY;
 
-	ck_ca_is_weights(name, &dist);
+	ck_colossalai_is_weights(name, &dist);
 	return ck_asm_file(a, name, dist);
 }
 
@@ -114,8 +115,8 @@ static bool has_records(const struct ck_dir_list *l, uint64_t dist)
 	uint64_t of;
 
 	for (size_t i = 0; i < l->nr; i++)
-		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &of) &&
-		    of == dist)
+		if (!l->v[i].is_dir &&
+		    ck_colossalai_is_meta(l->v[i].name, &of) && of == dist)
 			return true;
 	return false;
 }
@@ -147,8 +148,9 @@ static int read_files(struct ck_asm *a, const struct ck_dir_list *l,
 	int ret = 0;
 
 	for (size_t i = 0; i < l->nr; i++)
-		if (!l->v[i].is_dir && ck_ca_is_weights(l->v[i].name, &dist) &&
-		    ck_ca_file(a, l->v[i].name) == CK_NONE)
+		if (!l->v[i].is_dir &&
+		    ck_colossalai_is_weights(l->v[i].name, &dist) &&
+		    ck_colossalai_file(a, l->v[i].name) == CK_NONE)
 			return ck_no_memory(err);
 	for (uint32_t i = 0; !ret && i < a->files.nr; i++) {
 		struct ck_asm_file *f = &a->files.v[i];
@@ -260,7 +262,8 @@ static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 	struct dist *s = j->a->ctx;
 	int ret = find_padding(j, &s->padded, why);
 
-	if (ret || !ck_ca_is_fused(j->t->name, j->t->len) || !is_split(j))
+	if (ret || !ck_colossalai_is_fused(j->t->name, j->t->len) ||
+	    !is_split(j))
 		return ret;
 	if (!s->fused.given)
 		return ck_fail(why, EINVAL,
@@ -278,42 +281,30 @@ static int place(struct ck_asm_join *j, const struct ck_asm_piece *p,
 		 unsigned n, struct ck_part *part, struct ck_err *why)
 {
 	const struct dist *s = j->a->ctx;
+	struct ck_box in = { .rank = j->rank };
 	struct ck_shard shares;
-	unsigned cut = j->rank;
+	unsigned cut = 0;
+	int ret;
 
 	if (!p->box)
 		return 0;
-	for (unsigned d = j->rank; d-- > 0;) {
-		j->start[d] = p->box->start[d];
-		j->len[d] =
-			CK_MIN(p->box->len[d],
-			       j->shape[d] - CK_MIN(j->shape[d], j->start[d]));
-		if (p->box->len[d] != j->shape[d])
-			cut = d;
-	}
-	part->start = j->start;
+	memcpy(in.start, p->box->start, j->rank * sizeof(*in.start));
+	memcpy(in.len, p->box->len, j->rank * sizeof(*in.len));
+	ck_box_clip(&in, j->shape);
+	memcpy(j->len, in.len, j->rank * sizeof(*in.len));
 	part->len = j->len;
+	while (cut < j->rank && p->box->len[cut] == j->shape[cut])
+		cut++;
 	if (!j->user || cut == j->rank || !p->stored)
 		return 0;
 	/* each rank has its share of every projection, one after the other */
-	return ck_ca_fused_shard(&s->fused, j->shape, j->rank, cut, p->box->start[cut], p->box->len[cut], &shares, why) ?:
-		       ck_asm_place_shard(j, &shares, &p->x, n, part);
+	ret = ck_colossalai_fused_shard(&s->fused, j->shape, j->rank, cut,
+					p->box->start[cut], p->box->len[cut],
+					&shares, why);
+	return ret ? ret : ck_asm_place_shard(j, &shares, &p->x, n, part);
 }
 
 /* ---- notes ---- */
-
-/* What ColossalAI pads: the embedding, and the layer that it is tied to. */
-static bool is_vocabulary(const struct ck_asm_tensor *t)
-{
-	static const char *const words[] = { "embed",  "wte",  "vocab",
-					     "head",   "word", "output_layer",
-					     "decoder" };
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(words); i++)
-		if (memmem(t->name, t->len, words[i], strlen(words[i])))
-			return true;
-	return false;
-}
 
 static int note(struct ck_asm_join *j, struct ck_err *err)
 {
@@ -330,7 +321,8 @@ static int note(struct ck_asm_join *j, struct ck_err *err)
 			"it");
 	if (!s->padded)
 		return 0;
-	if (!is_vocabulary(j->t))
+	/* it pads the embedding, and the layer that it is tied to */
+	if (!ck_name_has(j->t->name, j->t->len, ck_names_vocabulary))
 		at.severity = CK_WARNING;
 	return ck_builder_problem(
 		j->a->b, &at, err,
@@ -368,14 +360,15 @@ static const struct ck_asm_reader reader = {
 	.note = note,
 };
 
-int ck_ca_dist_load(const struct ck_dir *dir, const struct ck_dir_list *l,
-		    struct ck_builder *b, struct ck_err *err)
+int ck_colossalai_dist_load(const struct ck_dir *dir,
+			    const struct ck_dir_list *l, struct ck_builder *b,
+			    struct ck_err *err)
 {
 	struct dist s = { .a = { .dir = dir, .b = b, .how = &reader } };
 	int ret;
 
 	s.a.ctx = &s;
-	ret = ck_ca_read_meta(&s.a, l, err);
+	ret = ck_colossalai_read_meta(&s.a, l, err);
 	if (!ret && !s.a.tensors.nr)
 		ret = ck_fail(err, EINVAL,
 			      "%s: no record in its "
@@ -384,11 +377,11 @@ int ck_ca_dist_load(const struct ck_dir *dir, const struct ck_dir_list *l,
 	if (!ret)
 		ret = read_files(&s.a, l, err);
 	if (!ret)
-		ret = ck_ca_fused_get(&s.fused, dir->opts, err);
+		ret = ck_colossalai_fused_get(&s.fused, dir->opts, err);
 	if (!ret)
 		ret = adopt_boxes(&s.a, err);
 	if (!ret)
-		ret = ck_ca_check_ranks(&s.a, err);
+		ret = ck_colossalai_check_ranks(&s.a, err);
 	if (!ret)
 		ret = ck_asm_join(&s.a, err);
 	ck_asm_free(&s.a);

@@ -32,7 +32,7 @@ struct flat {
 	bool told; /* the file says which are */
 	struct ck_index_map *index;
 	uint32_t file;
-	struct ck_ca_joined *joined;
+	struct colossalai_joined *joined;
 	size_t guessed;
 	char *first_guess;
 };
@@ -129,7 +129,7 @@ static int add_path(const struct flat *l, const struct ck_st_entry *e,
 {
 	const struct ck_optim_groups g = { .b = l->b };
 	uint64_t id;
-	size_t at = ck_ca_state_id(e->name, e->name_len, &id) + 1;
+	size_t at = ck_colossalai_state_id(e->name, e->name_len, &id) + 1;
 
 	return at > 1 && at < e->name_len ?
 		       ck_optim_state_path(&g, e->name, e->name_len, id,
@@ -217,8 +217,9 @@ static int add_entry(struct flat *l, const struct ck_st_entry *e,
 	ret = e->name == as->name ? 0 : add_path(l, e, err);
 	if (ret || yes)
 		return ret ? ret : add_object(l, e, err);
-	ret = ck_ca_joined_see(l->joined, e->name, e->name_len,
-			       ck_st_file_shape(&l->f, e), e->rank, err);
+	ret = ck_colossalai_joined_see(l->joined, e->name, e->name_len,
+				       ck_st_file_shape(&l->f, e), e->rank,
+				       err);
 	return ret ? ret : ck_st_file_add(&l->f, e, NULL, NULL, l->b, err);
 }
 
@@ -280,10 +281,10 @@ static void flat_free(struct flat *l)
 	free(l->first_guess);
 }
 
-int ck_ca_flat_load(const struct ck_dir *dir, const char *name,
-		    struct ck_index_map *index, uint32_t file, bool *usable,
-		    struct ck_ca_joined *joined, struct ck_builder *b,
-		    struct ck_err *err)
+int ck_colossalai_flat_load(const struct ck_dir *dir, const char *name,
+			    struct ck_index_map *index, uint32_t file,
+			    bool *usable, struct colossalai_joined *joined,
+			    struct ck_builder *b, struct ck_err *err)
 {
 	__attribute__((cleanup(flat_free))) struct flat l = { .dir = dir,
 							      .b = b,
@@ -305,6 +306,6 @@ int ck_ca_flat_load(const struct ck_dir *dir, const char *name,
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	*usable = true;
-	ret = ck_st_file_say_tail(&l.f, b, err);
+	ret = ck_st_file_say_faults(&l.f, b, err);
 	return ret ? ret : take_all(&l, err);
 }

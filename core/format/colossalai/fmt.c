@@ -25,7 +25,8 @@ static bool has_meta(const struct ck_dir_list *l)
 	uint64_t dist;
 
 	for (size_t i = 0; i < l->nr; i++)
-		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
+		if (!l->v[i].is_dir &&
+		    ck_colossalai_is_meta(l->v[i].name, &dist))
 			return true;
 	return false;
 }
@@ -38,15 +39,16 @@ static bool has_name(const void *ctx, const char *name)
 /* A file of states by itself, and of no other framework. */
 static bool is_states(const struct ck_dir *dir)
 {
-	return ck_ca_optim_is_flat(dir, dir->only) ||
-	       (ck_ca_part_is_optimizer(dir->only) &&
-		ck_ca_parts_are_files(has_name, dir));
+	return ck_colossalai_optim_is_flat(dir, dir->only) ||
+	       (ck_colossalai_part_is_optimizer(dir->only) &&
+		ck_colossalai_parts_are_files(has_name, dir));
 }
 
 static bool has_optim_index(const struct ck_dir_list *l)
 {
 	for (size_t i = 0; i < l->nr; i++)
-		for (const char *const *b = ck_ca_optim_indexes; *b; b++)
+		for (const char *const *b = ck_colossalai_optim_indexes; *b;
+		     b++)
 			if (!l->v[i].is_dir && ck_index_is(l->v[i].name, *b))
 				return true;
 	return false;
@@ -76,7 +78,8 @@ static bool file_of_others(const struct ck_dir *dir)
 {
 	const char *want = ck_opts_get(dir->opts, "file");
 
-	for (const char *const *b = ck_ca_optim_indexes; want && *b; b++)
+	for (const char *const *b = ck_colossalai_optim_indexes; want && *b;
+	     b++)
 		if (ck_index_is(want, *b))
 			return false;
 	return want;
@@ -96,8 +99,8 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 		return CK_MATCH_INDEX;
 	if ((has_optim_index(&l) || lost_index(&l)) && !file_of_others(dir))
 		return CK_MATCH_INDEX;
-	return ck_ca_parts_are_files(has_name, dir) ? CK_MATCH_INDEX :
-						      CK_MATCH_NONE;
+	return ck_colossalai_parts_are_files(has_name, dir) ? CK_MATCH_INDEX :
+							      CK_MATCH_NONE;
 }
 
 static int load(const struct ck_dir *dir, struct ck_builder *b,
@@ -108,20 +111,21 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	int ret;
 
 	if (dir->only)
-		return ck_ca_optim_load_one(dir, dir->only, b, err);
+		return ck_colossalai_optim_load_one(dir, dir->only, b, err);
 	ret = ck_dir_list(dir, "", &l, err);
 	if (ret || has_meta(&l))
-		return ret ? ret : ck_ca_dist_load(dir, &l, b, err);
-	ret = ck_index_choose(dir, &l, ck_ca_optim_indexes, &index, err);
+		return ret ? ret : ck_colossalai_dist_load(dir, &l, b, err);
+	ret = ck_index_choose(dir, &l, ck_colossalai_optim_indexes, &index,
+			      err);
 	if (ret || index)
-		return ret ? ret : ck_ca_optim_load(dir, index, b, err);
+		return ret ? ret : ck_colossalai_optim_load(dir, index, b, err);
 	if (lost_index(&l))
 		return ck_fail(err, EINVAL,
 			       "%s: no index (pytorch_optim.bin.index.json, "
 			       "optimizer.safetensors.index.json) says which "
 			       "shards of the optimizer of %s there were",
 			       dir->path, lost_index(&l));
-	if (!ck_ca_parts_are_files(has_name, dir))
+	if (!ck_colossalai_parts_are_files(has_name, dir))
 		return ck_fail(
 			err, EINVAL,
 			"%s: expected pytorch_model-meta-dist-*.json, or "
@@ -143,8 +147,8 @@ static int check_one(const struct ck_dir *dir, struct ck_err *err)
 	int ret = ck_dir_list(dir, "", &l, err);
 
 	for (size_t i = 0; !ret && i < l.nr; i++)
-		seen |= ck_ca_parts.seen(l.v[i].name);
-	if (ret || seen != ck_ca_parts.all)
+		seen |= ck_colossalai_parts.seen(l.v[i].name);
+	if (ret || seen != ck_colossalai_parts.all)
 		return ret;
 	return ck_fail(err, ENODATA,
 		       "%s: a model and an optimizer in one folder: -o "
@@ -156,7 +160,7 @@ static bool is_piece(const char *name)
 {
 	uint64_t dist;
 
-	return ck_ca_is_weights(name, &dist);
+	return ck_colossalai_is_weights(name, &dist);
 }
 
 static const struct ck_option options[] = {
@@ -178,7 +182,7 @@ const struct ck_format ck_format_colossalai = {
 	.reads = "file",
 	.names_file = true,
 	.check_one = check_one,
-	.parts = &ck_ca_parts,
+	.parts = &ck_colossalai_parts,
 	.is_piece = is_piece,
 	.unfinished = "tmp_index_files",
 	.covers = "hf safetensors torch",

@@ -7,12 +7,12 @@
 #include "core/format/colossalai/colossalai.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/mesh/mesh.h"
+#include "core/mesh/names.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define OPTION "fused"
@@ -25,22 +25,21 @@ static int bad(const char *value, struct ck_err *err)
 		       value);
 }
 
-int ck_ca_fused_get(struct ck_ca_fused *f, const struct ck_opts *opts,
-		    struct ck_err *err)
+int ck_colossalai_fused_get(struct colossalai_fused *f,
+			    const struct ck_opts *opts, struct ck_err *err)
 {
-	const char *value = ck_opts_get(opts, OPTION), *at = value;
-	char *end;
+	const char *value = ck_opts_get(opts, OPTION), *at = value, *end;
 
-	*f = (struct ck_ca_fused){ .given = value != NULL };
+	*f = (struct colossalai_fused){ .given = value != NULL };
 	if (!value || !strcmp(value, "no"))
 		return 0;
 	for (;; at = end + 1) {
-		unsigned long long n;
+		uint64_t n;
 
-		if (f->nr == CK_CA_MAX_FUSED || !isdigit((unsigned char)*at))
+		if (f->nr == COLOSSALAI_MAX_FUSED)
 			return bad(value, err);
-		n = strtoull(at, &end, 10);
-		if (!n || n > CK_SIZE_MAX / CK_CA_MAX_FUSED ||
+		end = at + ck_digits(at, SIZE_MAX, &n);
+		if (!n || n > CK_SIZE_MAX / COLOSSALAI_MAX_FUSED ||
 		    (*end && *end != '+'))
 			return bad(value, err);
 		f->rows[f->nr++] = n;
@@ -51,36 +50,30 @@ int ck_ca_fused_get(struct ck_ca_fused *f, const struct ck_opts *opts,
 		return 0;
 	f->equal = true;
 	f->nr = (unsigned)CK_MIN(f->rows[0], (uint64_t)UINT32_MAX);
-	return f->nr <= CK_CA_MAX_FUSED ? 0 : bad(value, err);
+	return f->nr <= COLOSSALAI_MAX_FUSED ? 0 : bad(value, err);
 }
 
-bool ck_ca_is_fused(const char *name, size_t len)
+bool ck_colossalai_is_fused(const char *name, size_t len)
 {
-	static const char *const layers[] = { "c_attn",	  "qkv",
-					      "qkv_proj", "query_key_value",
-					      "Wqkv",	  "in_proj" };
 	static const char *const ends[] = { ".weight", ".bias" };
 
 	for (size_t e = 0; e < CK_ARRAY_LEN(ends); e++) {
-		size_t n = strlen(ends[e]), to;
+		size_t n = strlen(ends[e]), to, from;
 
 		if (len <= n || memcmp(name + len - n, ends[e], n) != 0)
 			continue;
-		to = len - n;
-		for (size_t i = 0; i < CK_ARRAY_LEN(layers); i++) {
-			size_t l = strlen(layers[i]);
-
-			if (to >= l && !memcmp(name + to - l, layers[i], l) &&
-			    (to == l || name[to - l - 1] == '.'))
-				return true;
-		}
+		to = from = len - n;
+		while (from && name[from - 1] != '.')
+			from--;
+		return ck_name_is(name + from, to - from, ck_names_fused);
 	}
 	return false;
 }
 
-int ck_ca_fused_shard(const struct ck_ca_fused *f, const uint64_t *shape,
-		      unsigned rank, unsigned dim, uint64_t off, uint64_t len,
-		      struct ck_shard *out, struct ck_err *err)
+int ck_colossalai_fused_shard(const struct colossalai_fused *f,
+			      const uint64_t *shape, unsigned rank,
+			      unsigned dim, uint64_t off, uint64_t len,
+			      struct ck_shard *out, struct ck_err *err)
 {
 	uint64_t all = shape[dim], sum = 0, ranks;
 	struct ck_placement p = { .nr = 0 };

@@ -6,22 +6,17 @@
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/number.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-size_t ck_ca_state_id(const char *name, size_t len, uint64_t *id)
+size_t ck_colossalai_state_id(const char *name, size_t len, uint64_t *id)
 {
-	size_t at = 0;
+	size_t at = ck_digits(name, len, id);
 
-	*id = 0;
-	for (; at < len && name[at] >= '0' && name[at] <= '9'; at++)
-		if (at == 18)
-			return 0;
-		else
-			*id = 10 * *id + (uint64_t)(name[at] - '0');
-	return at < len && name[at] == '.' ? at : 0;
+	return at <= 18 && at < len && name[at] == '.' ? at : 0;
 }
 
 static bool is_thrice(uint64_t a, uint64_t b)
@@ -29,20 +24,21 @@ static bool is_thrice(uint64_t a, uint64_t b)
 	return b && a / 3 == b && a % 3 == 0;
 }
 
-int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
-		     const uint64_t *shape, unsigned rank, struct ck_err *err)
+int ck_colossalai_joined_see(struct colossalai_joined *j, const char *name,
+			     size_t len, const uint64_t *shape, unsigned rank,
+			     struct ck_err *err)
 {
-	struct ck_ca_state *s;
+	struct colossalai_state *s;
 	uint64_t id;
 
-	if (rank < 1 || rank > 2 || !ck_ca_state_id(name, len, &id) ||
+	if (rank < 1 || rank > 2 || !ck_colossalai_state_id(name, len, &id) ||
 	    (rank == 2 && !is_thrice(shape[0], shape[1]) &&
 	     !is_thrice(shape[1], shape[0])))
 		return 0;
 	s = ck_vec_push(&j->seen);
 	if (!s)
 		return ck_no_memory(err);
-	*s = (struct ck_ca_state){
+	*s = (struct colossalai_state){
 		.name = ck_arena_copy(&j->mem, name, len),
 		.id = id,
 		.length = rank == 1 ? shape[0] : CK_MAX(shape[0], shape[1]),
@@ -53,14 +49,14 @@ int ck_ca_joined_see(struct ck_ca_joined *j, const char *name, size_t len,
 
 static int by_id(const void *pa, const void *pb)
 {
-	const struct ck_ca_state *a = pa, *b = pb;
+	const struct colossalai_state *a = pa, *b = pb;
 
 	if (a->id != b->id)
 		return a->id < b->id ? -1 : 1;
 	return strcmp(a->name, b->name);
 }
 
-static int say(const struct ck_ca_state *s, struct ck_builder *b,
+static int say(const struct colossalai_state *s, struct ck_builder *b,
 	       struct ck_err *err)
 {
 	const struct ck_problem_in note = { .severity = CK_NOTE,
@@ -75,7 +71,8 @@ static int say(const struct ck_ca_state *s, struct ck_builder *b,
 }
 
 /* Whether the parameter @id has a state of such a shape. */
-static bool has_matrix(const struct ck_ca_joined *j, size_t from, uint64_t id)
+static bool has_matrix(const struct colossalai_joined *j, size_t from,
+		       uint64_t id)
 {
 	for (size_t i = from; i < j->seen.nr && j->seen.v[i].id <= id; i++)
 		if (j->seen.v[i].id == id && j->seen.v[i].matrix)
@@ -83,8 +80,8 @@ static bool has_matrix(const struct ck_ca_joined *j, size_t from, uint64_t id)
 	return false;
 }
 
-int ck_ca_joined_report(struct ck_ca_joined *j, struct ck_builder *b,
-			struct ck_err *err)
+int ck_colossalai_joined_report(struct colossalai_joined *j,
+				struct ck_builder *b, struct ck_err *err)
 {
 	uint64_t matrix = UINT64_MAX,
 		 length = 0; /* the last parameter that is */
@@ -94,7 +91,7 @@ int ck_ca_joined_report(struct ck_ca_joined *j, struct ck_builder *b,
 	if (j->seen.nr)
 		qsort(j->seen.v, j->seen.nr, sizeof(*j->seen.v), by_id);
 	for (size_t i = 0; !ret && i < j->seen.nr; i++) {
-		const struct ck_ca_state *s = &j->seen.v[i];
+		const struct colossalai_state *s = &j->seen.v[i];
 
 		if (s->matrix && s->id != matrix) {
 			alone = (matrix == UINT64_MAX || matrix + 1 < s->id) &&
@@ -109,9 +106,9 @@ int ck_ca_joined_report(struct ck_ca_joined *j, struct ck_builder *b,
 	return ret;
 }
 
-void ck_ca_joined_free(struct ck_ca_joined *j)
+void ck_colossalai_joined_free(struct colossalai_joined *j)
 {
 	ck_arena_free(&j->mem);
 	free(j->seen.v);
-	*j = (struct ck_ca_joined){ 0 };
+	*j = (struct colossalai_joined){ 0 };
 }

@@ -70,7 +70,7 @@ static int find_file(struct ck_asm *a, const char *meta, const char *path,
 	if (!ck_dir_name_ok(name, strlen(name)))
 		return ck_fail(err, EINVAL, "%s: \"file\" is %.200s", meta,
 			       path);
-	*file = ck_ca_file(a, name);
+	*file = ck_colossalai_file(a, name);
 	if (*file == CK_NONE)
 		return ck_no_memory(err);
 	if (a->files.nr == before || !leads_out(path))
@@ -163,14 +163,15 @@ static int read_one(struct ck_asm *a, const char *name, struct ck_err *err)
 	return take_all(a, name, j, err);
 }
 
-int ck_ca_read_meta(struct ck_asm *a, const struct ck_dir_list *l,
-		    struct ck_err *err)
+int ck_colossalai_read_meta(struct ck_asm *a, const struct ck_dir_list *l,
+			    struct ck_err *err)
 {
 	uint64_t dist;
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < l->nr; i++)
-		if (!l->v[i].is_dir && ck_ca_is_meta(l->v[i].name, &dist))
+		if (!l->v[i].is_dir &&
+		    ck_colossalai_is_meta(l->v[i].name, &dist))
 			ret = read_one(a, l->v[i].name, err);
 	return ret;
 }

@@ -22,9 +22,9 @@
 #define GROUPS CK_OPTIM_GROUPS
 #define STATE CK_OPTIM_STATE
 
-const char *const ck_ca_optim_indexes[] = { "pytorch_optim.bin.index",
-					    "optimizer.safetensors.index",
-					    NULL };
+const char *const ck_colossalai_optim_indexes[] = {
+	"pytorch_optim.bin.index", "optimizer.safetensors.index", NULL
+};
 
 struct optim {
 	const struct ck_dir *dir;
@@ -36,7 +36,7 @@ struct optim {
 	struct ck_str name; /* of a leaf of them */
 	uint64_t nr_lost, nr_params;
 	char lost[32]; /* the first parameter without states */
-	struct ck_ca_joined joined;
+	struct colossalai_joined joined;
 };
 
 static bool is_key(const struct ck_torch_leaf *leaf, const char *key)
@@ -110,8 +110,8 @@ static int see(struct optim *o, const struct ck_pickle *p,
 	if (!ck_torch_is_rebuild(p, leaf->value) ||
 	    ck_torch_tensor_read(p, leaf->value, &t, NULL))
 		return 0; /* its reader says why */
-	return ck_ca_joined_see(&o->joined, leaf->name, leaf->name_len, t.shape,
-				t.rank, err);
+	return ck_colossalai_joined_see(&o->joined, leaf->name, leaf->name_len,
+					t.shape, t.rank, err);
 }
 
 static int pick(void *ctx, const struct ck_pickle *p,
@@ -145,8 +145,8 @@ static int load_file(struct optim *o, const char *name, bool *usable,
 	int ret;
 
 	if (ck_has_suffix(name, ".safetensors"))
-		return ck_ca_flat_load(o->dir, name, o->index, o->file, usable,
-				       &o->joined, o->b, err);
+		return ck_colossalai_flat_load(o->dir, name, o->index, o->file,
+					       usable, &o->joined, o->b, err);
 	ret = ck_torch_file_load(&o->ld, name, err);
 	*usable = o->ld.usable;
 	return ret;
@@ -234,7 +234,8 @@ static int note_aside(struct optim *o, const struct ck_dir_list *l,
 	}
 	return ret ? ret :
 		     ck_index_note_others(o->index->name, l,
-					  ck_ca_optim_indexes, o->b, err);
+					  ck_colossalai_optim_indexes, o->b,
+					  err);
 }
 
 static void init(struct optim *o, const struct ck_dir *dir,
@@ -250,11 +251,11 @@ static void optim_free(struct optim *o)
 {
 	ck_torch_load_free(&o->ld);
 	ck_str_free(&o->name);
-	ck_ca_joined_free(&o->joined);
+	ck_colossalai_joined_free(&o->joined);
 }
 
-int ck_ca_optim_load(const struct ck_dir *dir, const char *index,
-		     struct ck_builder *b, struct ck_err *err)
+int ck_colossalai_optim_load(const struct ck_dir *dir, const char *index,
+			     struct ck_builder *b, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	ck_auto_index struct ck_index_map m = { 0 };
@@ -273,12 +274,12 @@ int ck_ca_optim_load(const struct ck_dir *dir, const char *index,
 	if (!ret)
 		ret = load_groups(&o, err);
 	if (!ret)
-		ret = ck_ca_joined_report(&o.joined, b, err);
+		ret = ck_colossalai_joined_report(&o.joined, b, err);
 	return ret ? ret : note_aside(&o, &l, err);
 }
 
-int ck_ca_optim_load_one(const struct ck_dir *dir, const char *name,
-			 struct ck_builder *b, struct ck_err *err)
+int ck_colossalai_optim_load_one(const struct ck_dir *dir, const char *name,
+				 struct ck_builder *b, struct ck_err *err)
 {
 	__attribute__((cleanup(optim_free))) struct optim o;
 	bool usable;
@@ -289,10 +290,10 @@ int ck_ca_optim_load_one(const struct ck_dir *dir, const char *name,
 	ret = load_file(&o, name, &usable, err);
 	if (!ret && !usable)
 		ret = ck_fail(err, ENOENT, "%s: no such file", name);
-	return ret ? ret : ck_ca_joined_report(&o.joined, b, err);
+	return ret ? ret : ck_colossalai_joined_report(&o.joined, b, err);
 }
 
-bool ck_ca_optim_is_flat(const struct ck_dir *dir, const char *name)
+bool ck_colossalai_optim_is_flat(const struct ck_dir *dir, const char *name)
 {
 	ck_auto_source struct ck_source *s = NULL;
 	struct ck_st_file f = { 0 };

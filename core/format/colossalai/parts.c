@@ -24,7 +24,7 @@ static size_t stem(const char *name)
 	return len;
 }
 
-bool ck_ca_part_is_optimizer(const char *name)
+bool ck_colossalai_part_is_optimizer(const char *name)
 {
 	return stem(name) == strlen(OPTIMIZER) &&
 	       !strncmp(name, OPTIMIZER, strlen(OPTIMIZER));
@@ -76,7 +76,7 @@ static bool are_save(ck_has_fn has, const void *ctx)
 	       !has_others(has, ctx);
 }
 
-bool ck_ca_parts_are_files(ck_has_fn has, const void *ctx)
+bool ck_colossalai_parts_are_files(ck_has_fn has, const void *ctx)
 {
 	return (has_file(has, ctx, "model.bin", "model.safetensors") ||
 		has_file(has, ctx, "optimizer.bin", "optimizer.safetensors")) &&
@@ -135,7 +135,7 @@ static bool hides(const char *part, const char *name)
 	return is ? strcmp(is, part) != 0 : strcmp(part, MODEL) != 0;
 }
 
-const struct ck_format_parts ck_ca_parts = {
+const struct ck_format_parts ck_colossalai_parts = {
 	.names = names,
 	.file = SCHEDULER,
 	.are_save = are_save,

@@ -8,6 +8,7 @@
 #include "core/assemble/rank_set.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/mesh/names.h"
 #include "core/format/colossalai/colossalai.h"
 
 #include <errno.h>
@@ -94,21 +95,6 @@ static int check_last(const struct ranks *r, struct ck_err *err)
 				  list.v, nr > 1 ? "are" : "is", r->tp);
 }
 
-/* What kind of tensor a name tells of, in models that ColossalAI knows. */
-static const char *const embeddings[] = { "embed", "wte",    "wpe",
-					  "word_", "rotary", NULL };
-/* A norm after each layer, as BERT has: then none need come after the last. */
-static const char *const last_norms[] = { ".output.LayerNorm",
-					  "output_layer_norm", NULL };
-
-static bool has_word(const struct ck_asm_tensor *t, const char *const *words)
-{
-	for (; *words; words++)
-		if (memmem(t->name, t->len, *words, strlen(*words)))
-			return true;
-	return false;
-}
-
 /* "model.layers.7.mlp.weight"; a number in front is a plain sequence's. */
 static bool is_of_layer(const struct ck_asm_tensor *t)
 {
@@ -150,10 +136,10 @@ static bool ends_in_layers(const struct ranks *r)
 		const struct ck_asm_tensor *t = &r->a->tensors.v[i];
 
 		if (is_of_layer(t)) {
-			if (has_word(t, last_norms))
+			if (ck_name_has(t->name, t->len, ck_names_last_norm))
 				return false;
 			layers = true;
-		} else if (has_word(t, embeddings)) {
+		} else if (ck_name_has(t->name, t->len, ck_names_embedding)) {
 			embeds = true;
 		} else if (in_last(r, t)) {
 			return false;
@@ -183,7 +169,7 @@ static int check_end(const struct ranks *r, struct ck_err *err)
 				  r->max);
 }
 
-int ck_ca_check_ranks(const struct ck_asm *a, struct ck_err *err)
+int ck_colossalai_check_ranks(const struct ck_asm *a, struct ck_err *err)
 {
 	struct ranks r = { .a = a, .tp = find_tp(a) };
 	int ret = collect(&r, err);

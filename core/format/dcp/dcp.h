@@ -153,19 +153,6 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 		      struct ck_err *err);
 
 /*
- * The source and offset where an item's bytes begin, decoded.  @known false:
- * a transform that is not known, said in @why.
- */
-struct ck_dcp_where {
-	uint32_t src;
-	uint64_t off, len;
-	bool known, coded;
-	char why[160];
-};
-int ck_dcp_where(struct ck_dcp *d, const struct ck_dcp_item *it,
-		 struct ck_dcp_where *w, struct ck_err *err);
-
-/*
  * With -o unflatten: fills the true form where mcore_data has one; -EINVAL
  * with a reason.  Else counts it.
  */

@@ -11,12 +11,13 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
 #include "core/container/container.h"
 #include "core/format/dcp/dcp.h"
+#include "core/layout/write.h"
 #include "core/format/format.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,14 +30,13 @@
 /* __12.metadata; *len is that of "__12" */
 static bool is_rank_meta(const char *name, size_t *len)
 {
-	const char *at = name + 2;
+	uint64_t rank;
+	size_t n = strncmp(name, "__", 2) ?
+			   0 :
+			   ck_digits(name + 2, SIZE_MAX, &rank);
 
-	if (strncmp(name, "__", 2) || !isdigit((unsigned char)*at))
-		return false;
-	while (isdigit((unsigned char)*at))
-		at++;
-	*len = (size_t)(at - name);
-	return !strcmp(at, ROOT_META);
+	*len = 2 + n;
+	return n && !strcmp(name + *len, ROOT_META);
 }
 
 /* [hint]__<rank>_<n>.distcp */
@@ -152,13 +152,13 @@ static uint64_t ranks_of(const struct ck_dir_list *l)
 
 	for (size_t i = 0; i < l->nr; i++) {
 		const char *name = l->v[i].name;
-		char *end;
+		const char *end = name + 2;
 		uint64_t rank;
 
-		if (strncmp(name, "__", 2) ||
-		    !isdigit((unsigned char)name[2]) || l->v[i].is_dir)
+		if (strncmp(name, "__", 2) || l->v[i].is_dir ||
+		    !ck_digits(end, SIZE_MAX, &rank))
 			continue;
-		rank = strtoull(name + 2, &end, 10);
+		end += ck_digits(end, SIZE_MAX, &rank);
 		if (strcmp(end, ROOT_META) && (*end != '_' || !is_data(name)))
 			continue;
 		nr = rank < UINT32_MAX ? CK_MAX(nr, rank + 1) : nr;
@@ -277,6 +277,13 @@ static const struct ck_format_sign signs[] = {
 	{ NULL, 0 },
 };
 
+static const struct ck_layout_form form = {
+	.name = "dcp",
+	.path = "__{rank}_0.distcp",
+	.suffix = ".distcp",
+	.indexed = true,
+};
+
 const struct ck_format ck_format_dcp = {
 	.name = "dcp",
 	.summary = "PyTorch distributed checkpoint (.metadata and .distcp)",
@@ -285,6 +292,7 @@ const struct ck_format ck_format_dcp = {
 	.indexed = true,
 	.signs = signs,
 	.apart = true,
+	.form = &form,
 	.probe = probe,
 	.load = load,
 };

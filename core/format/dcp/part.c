@@ -85,7 +85,18 @@ static bool is_zstd(const char *s, size_t len)
 	return n >= 2 && slash[1] == '1' && (n == 2 || slash[2] == '.');
 }
 
-static void unknown_transform(struct ck_dcp_where *w, const char *s, size_t len)
+/*
+ * The source and offset where an item's bytes begin, decoded.  @known false:
+ * a transform that is not known, said in @why.
+ */
+struct where {
+	uint32_t src;
+	uint64_t off, len;
+	bool known, coded;
+	char why[160];
+};
+
+static void unknown_transform(struct where *w, const char *s, size_t len)
 {
 	w->known = false;
 	snprintf(w->why, sizeof(w->why), "transform \"%.*s\" is not known",
@@ -93,7 +104,7 @@ static void unknown_transform(struct ck_dcp_where *w, const char *s, size_t len)
 }
 
 static int apply_transforms(struct ck_dcp *d, const struct ck_dcp_item *it,
-			    struct ck_dcp_where *w, struct ck_err *err)
+			    struct where *w, struct ck_err *err)
 {
 	struct ck_piter at;
 	const char *s;
@@ -121,15 +132,15 @@ static int apply_transforms(struct ck_dcp *d, const struct ck_dcp_item *it,
 	return 0;
 }
 
-int ck_dcp_where(struct ck_dcp *d, const struct ck_dcp_item *it,
-		 struct ck_dcp_where *w, struct ck_err *err)
+static int find(struct ck_dcp *d, const struct ck_dcp_item *it, struct where *w,
+		struct ck_err *err)
 {
 	uint32_t file;
 	int ret = ck_dcp_file(d, it, &file, err);
 
 	if (ret)
 		return ret;
-	*w = (struct ck_dcp_where){
+	*w = (struct where){
 		.src = d->file.v[file].src,
 		.off = it->off,
 		.len = it->len,
@@ -139,7 +150,7 @@ int ck_dcp_where(struct ck_dcp *d, const struct ck_dcp_item *it,
 }
 
 static int add_item(struct ck_dcp *d, const struct ck_dcp_tensor *t,
-		    const struct ck_dcp_chunk *c, const struct ck_dcp_where *w,
+		    const struct ck_dcp_chunk *c, const struct where *w,
 		    struct ck_err *err)
 {
 	uint64_t start[CK_MAX_RANK], flat[2];
@@ -233,7 +244,7 @@ int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		     const struct ck_dcp_chunk *c, struct ck_err *err)
 {
 	struct ck_dcp_item *it = NULL;
-	struct ck_dcp_where w;
+	struct where w;
 	bool empty = false, done = false;
 	int ret;
 
@@ -252,7 +263,7 @@ int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
 	ret = ck_dcp_blob_add(d, t, c, it, &done, err);
 	if (ret || done)
 		return ret;
-	ret = ck_dcp_where(d, it, &w, err);
+	ret = find(d, it, &w, err);
 	if (ret)
 		return ret;
 	if (!w.known)
@@ -279,7 +290,7 @@ static char *object_name(struct ck_dcp *d, const char *name, size_t len)
 
 /* How long it is once decoded; where that cannot be told, as it is stored. */
 static int measure(struct ck_dcp *d, const struct ck_dcp_item *it,
-		   const struct ck_dcp_where *w, struct ck_object_in *o,
+		   const struct where *w, struct ck_object_in *o,
 		   struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
@@ -315,7 +326,7 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 	ck_auto_free char *shown = NULL;
 	struct ck_object_in o = { .enc = CK_ENC_TORCH_ZIP };
 	struct ck_dcp_item *it = NULL;
-	struct ck_dcp_where w;
+	struct where w;
 	int ret;
 
 	if (key != CK_STRMAP_NONE)
@@ -328,7 +339,7 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 	shown = object_name(d, name, len);
 	if (!shown)
 		return ck_no_memory(err);
-	ret = ck_dcp_where(d, it, &w, err);
+	ret = find(d, it, &w, err);
 	if (ret)
 		return ret;
 	o.name = shown;

@@ -40,12 +40,7 @@ struct deepspeed_file {
 	const char *name;
 	enum deepspeed_kind kind;
 	unsigned mp, dp; /* LAYER: the tensor-parallel rank, the layer */
-};
-
-/* Tensor "KIND.NAME", whose path has the two parts. */
-struct deepspeed_name {
-	const char *kind, *name;
-	size_t len; /* of @name */
+	unsigned layer, nr; /* EXPERT: @dp is it; @nr: numbers in the name */
 };
 
 /* All model-parallel ranks, while their parts are added. */
@@ -107,13 +102,11 @@ int ck_deepspeed_compare(struct deepspeed_load *ld, struct ck_torch_open *f,
 			 ck_pv from, struct ck_err *err);
 /* The same of one tensor, number @nr of file @unit. */
 int ck_deepspeed_compare_one(struct deepspeed_load *ld, const char *unit,
-			     uint32_t nr, const struct ck_torch_place *at,
+			     uint32_t nr, const struct ck_extent *x,
 			     struct ck_err *err);
 /* A file that is read for what another reader of it reports. */
 int ck_deepspeed_peek(const struct ck_dir *dir, const char *name,
 		      struct ck_torch_open *f);
-/* Whether its elements lie in row-major order without gaps; *len in bytes. */
-bool ck_deepspeed_is_run(const struct ck_torch_tensor *t, uint64_t *len);
 
 /* The tensors of a dict, by name. */
 struct deepspeed_tensors {
@@ -158,6 +151,8 @@ struct deepspeed_model {
 	CK_VEC(struct deepspeed_alias) aliases;
 	struct ck_strmap affine_names; /* without the pattern's marks */
 	CK_VEC(ck_pv) affine_values; /* same numbers: how it is split */
+	struct ck_strmap weights; /* names of tensors in @module */
+	CK_VEC(ck_pv) weight_values; /* same numbers */
 	ck_pv root, module, frozen_shapes, frozen_parts, buffers;
 	int64_t steps; /* global_steps; -1: not there */
 	int64_t skipped;
@@ -174,8 +169,17 @@ void ck_deepspeed_model_free(struct deepspeed_model *m);
 int ck_deepspeed_cut(const struct deepspeed_model *m, const char *name,
 		     size_t name_len, const uint64_t *shape, unsigned rank,
 		     struct ck_cut *cut, struct ck_err *why);
+/*
+ * Reports trained parameters that its module has in another shape than its
+ * param_shapes, or not at all.
+ */
+int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
+			      struct ck_err *err);
 bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 			    size_t len);
+/* What tensor @name of its module is; false: it has none. */
+bool ck_deepspeed_weight(const struct deepspeed_model *m, const char *name,
+			 size_t len, ck_pv *out);
 
 /* ---- rank.c ---- */
 
@@ -183,7 +187,7 @@ bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 struct deepspeed_flat {
 	uint32_t state; /* number in deepspeed_zero.states */
 	uint32_t group;
-	struct ck_cut_run run;
+	struct ck_asm_run run;
 };
 
 /* What of a parameter a rank has, as its slice table has it. */
@@ -202,7 +206,7 @@ struct deepspeed_group {
 
 /* What one optimizer file says. */
 struct deepspeed_rank {
-	const struct deepspeed_file *file; /* NULL: not there */
+	const char *name; /* of the file; NULL: there is none */
 	unsigned dp;
 	bool usable;
 	bool absent; /* there is no such file; @src is registered as missing */
@@ -247,7 +251,7 @@ struct deepspeed_placed {
 /* All optimizer files of one mp. */
 struct deepspeed_zero {
 	struct deepspeed_load *ld;
-	const struct deepspeed_model *m;
+	struct deepspeed_model *m;
 	struct ck_strmap states; /* 0: "fp32" */
 	CK_VEC(struct deepspeed_rank) ranks; /* as many as count, once joined */
 	uint64_t count;
@@ -285,16 +289,8 @@ int ck_deepspeed_states_each(const struct ck_pickle *p, ck_pv base,
 
 /* Elements from number @element on. */
 struct ck_audit_run ck_deepspeed_run(struct ck_source *s,
-				     const struct ck_torch_place *at,
+				     const struct ck_extent *x,
 				     uint64_t element);
-/*
- * Whether weight @v in model file @f and the master copy @full in @s differ, as
- * ck_audit_rounded(); or -EINVAL: their shapes do.
- */
-int ck_deepspeed_compare_whole(struct ck_torch_open *f, ck_pv v,
-			       struct ck_source *s,
-			       const struct ck_torch_place *full,
-			       struct ck_audit_budget *budget);
 /*
  * 1: the weights are not the master copy, rounded: they are of two saves; 0:
  * they are, or it cannot be told; or -ENOMEM.
@@ -323,51 +319,37 @@ int ck_deepspeed_zero_join(struct deepspeed_zero *z, struct ck_err *err);
 
 /* ---- zero.c ---- */
 
-int ck_deepspeed_check_rank3(const struct deepspeed_zero *z,
-			     const struct deepspeed_rank *r,
-			     struct ck_err *why);
 /* Master copies and states of all parameters. */
 int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err);
 /* Those of a parameter at @pos of a vector that can be used. */
-int ck_deepspeed_vec_add(struct deepspeed_load *ld,
-			 const struct deepspeed_vec *v,
-			 const struct deepspeed_name *name,
-			 const struct ck_cut *cut, uint32_t state, uint64_t pos,
-			 uint64_t numel, struct ck_err *err);
+int ck_deepspeed_vec_give(struct ck_asm *a, const struct deepspeed_vec *v,
+			  struct ck_asm_tensor *t, const struct ck_cut *cut,
+			  uint32_t state, uint64_t pos, uint64_t numel,
+			  struct ck_err *err);
 /* What the vector's states are of; 0: it has no such state. */
 enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
 				     uint32_t state);
-/* Where number @i of @nr goes when they are dealt to @ranks in turn. */
-uint64_t ck_deepspeed_round_robin(uint64_t i, uint64_t nr, uint64_t ranks);
-/*
- * Stages 1 and 2: elements [lo, hi) of a parameter at @pos of its group that
- * rank @r has, at *at of its partition of @size; false: it has none.
- */
-bool ck_deepspeed_piece12(uint64_t pos, uint64_t numel, uint64_t size,
-			  uint64_t r, uint64_t *lo, uint64_t *hi, uint64_t *at);
-
 /* ---- weights.c ---- */
 
-/* Declares it, of the shape that @cut has; @full is its whole name. */
-int ck_deepspeed_declare(struct deepspeed_load *ld,
-			 const struct deepspeed_name *name,
-			 const struct ck_cut *cut, enum ck_dtype dtype,
-			 struct ck_str *full, struct ck_err *err);
-int ck_deepspeed_refuse(struct deepspeed_load *ld,
-			const struct deepspeed_name *name, struct ck_err *err,
-			const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-/* All that is stored of it is at @at. */
-int ck_deepspeed_add(struct deepspeed_load *ld,
-		     const struct deepspeed_name *name,
-		     const struct ck_cut *cut, const struct ck_torch_place *at,
-		     struct ck_err *err);
-/* Likewise tensor @v of file @f, whole, or shared as @m says. */
-int ck_deepspeed_add_value(struct deepspeed_load *ld,
-			   const struct deepspeed_model *m,
-			   struct ck_torch_open *f,
-			   const struct deepspeed_name *name, ck_pv v,
-			   struct ck_err *err);
+/* For tensors "KIND.NAME", whose paths have the two parts. */
+struct ck_asm ck_deepspeed_asm(const struct deepspeed_load *ld);
+/* NULL: no memory. */
+struct ck_asm_tensor *ck_deepspeed_tensor(struct ck_asm *a, const char *kind,
+					  const char *name, size_t len);
+/* Tensor @v of file @f, whole, or shared as @m says if it is not NULL. */
+int ck_deepspeed_give(struct ck_asm *a, const struct deepspeed_model *m,
+		      struct ck_torch_open *f, const char *kind,
+		      const char *name, size_t len, ck_pv v,
+		      struct ck_err *err);
+/* The same that is at @at. */
+int ck_deepspeed_give_at(struct ck_asm *a, const struct deepspeed_model *m,
+			 const char *file, const char *kind, const char *name,
+			 size_t len, const struct ck_torch_place *at,
+			 struct ck_err *err);
+/* Why it cannot be had. */
+int ck_deepspeed_refuse(struct ck_asm *a, const char *kind, const char *name,
+			size_t len, struct ck_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 6, 7)));
 /* The weights, buffers and frozen parameters of one model file. */
 int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
 			   struct ck_err *err);
@@ -389,8 +371,7 @@ int ck_deepspeed_layers_add(struct deepspeed_load *ld, struct ck_err *err);
 /* ---- moe.c ---- */
 
 /* Where there are experts, in the place of ck_deepspeed_zero_add(). */
-int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct deepspeed_model *m,
-			 struct ck_err *err);
+int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct ck_err *err);
 
 /* ---- universal.c ---- */
 

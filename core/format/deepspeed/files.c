@@ -50,9 +50,13 @@ bool ck_deepspeed_is_name(const char *name, struct deepspeed_file *out)
 		if (f.n[i] >= DEEPSPEED_MAX_RANKS || f.to[i] - f.from[i] > 9)
 			return false;
 	/* the last is mp, and the one before it dp or the layer or expert */
-	out->kind = (enum deepspeed_kind)f.kind;
-	out->mp = (unsigned)f.n[f.nr - 1];
-	out->dp = f.nr > 1 ? (unsigned)f.n[f.nr - 2] : 0;
+	*out = (struct deepspeed_file){
+		.kind = (enum deepspeed_kind)f.kind,
+		.mp = (unsigned)f.n[f.nr - 1],
+		.dp = f.nr > 1 ? (unsigned)f.n[f.nr - 2] : 0,
+		.layer = f.nr > 2 ? (unsigned)f.n[0] : 0,
+		.nr = f.nr,
+	};
 	if (f.kind == DEEPSPEED_LAYER && f.nr == 1) {
 		out->dp = out->mp;
 		out->mp = 0;
@@ -161,27 +165,17 @@ int ck_deepspeed_lost(struct deepspeed_load *ld, const struct ck_torch_open *f,
 	return ck_torch_lost_report(&lost, err);
 }
 
-bool ck_deepspeed_is_run(const struct ck_torch_tensor *t, uint64_t *len)
-{
-	const struct ck_extent x = { .shape = t->shape,
-				     .stride = t->stride,
-				     .dtype = (uint8_t)t->dtype,
-				     .rank = (uint8_t)t->rank };
-
-	return ck_extent_is_dense(&x) && ck_extent_bytes(&x, len);
-}
-
 int ck_deepspeed_compare_one(struct deepspeed_load *ld, const char *unit,
-			     uint32_t nr, const struct ck_torch_place *at,
+			     uint32_t nr, const struct ck_extent *x,
 			     struct ck_err *err)
 {
 	struct ck_stretch s = { .unit = unit,
-				.src = at->src,
+				.src = x->src,
 				.nr = nr,
-				.off = at->off,
-				.elem = ck_dtype_info(at->t.dtype)->size };
+				.off = x->off,
+				.elem = ck_dtype_info(x->dtype)->size };
 
-	return ck_deepspeed_is_run(&at->t, &s.len) ?
+	return ck_extent_is_dense(x) && ck_extent_bytes(x, &s.len) ?
 		       ck_builder_stretch(ld->b, &s, err) :
 		       0;
 }
@@ -198,6 +192,7 @@ static int compare_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 {
 	struct comparing *c = ctx;
 	struct ck_torch_place at;
+	struct ck_extent x;
 	int ret;
 
 	if (!ck_torch_is_rebuild(c->f->ts.pickle, leaf->value))
@@ -205,7 +200,8 @@ static int compare_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	ret = ck_torch_place(c->f, leaf->value, &at, NULL);
 	if (ret)
 		return ret == -ENOMEM ? ck_no_memory(err) : 0;
-	ret = ck_deepspeed_compare_one(c->ld, c->f->s->name, c->nr++, &at, err);
+	x = ck_torch_place_extent(&at);
+	ret = ck_deepspeed_compare_one(c->ld, c->f->s->name, c->nr++, &x, err);
 	return ret ? ret : c->nr >= MOST;
 }
 

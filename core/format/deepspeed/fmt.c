@@ -291,7 +291,7 @@ static int add_stage(struct deepspeed_load *ld, struct stage *s,
 
 		if (!m->f.s)
 			continue;
-		ret = m->moe ? ck_deepspeed_moe_add(z, m, err) :
+		ret = m->moe ? ck_deepspeed_moe_add(z, err) :
 			       ck_deepspeed_zero_add(z, err);
 		if (!ret && i == 0)
 			ret = ck_deepspeed_order_read(z, err);

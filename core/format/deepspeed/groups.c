@@ -266,8 +266,7 @@ int ck_deepspeed_groups_read(struct deepspeed_groups *g,
 
 	if (!rd.r)
 		return unknown(&rd, "no optimizer file of a stage can be read");
-	ret = ck_torch_open(&f, z->ld->dir, z->ld->b, rd.r->file->name, &ok,
-			    err);
+	ret = ck_torch_open(&f, z->ld->dir, z->ld->b, rd.r->name, &ok, err);
 	if (ret || !ok)
 		return ret ? ret : unknown(&rd, "a file of it cannot be read");
 	rd.p = f.ts.pickle;

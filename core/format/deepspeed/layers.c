@@ -350,29 +350,29 @@ static int find_prefix(const struct deepspeed_load *ld,
 	return 0;
 }
 
-static int add_weight(struct deepspeed_load *ld, struct ck_torch_open *f,
-		      const char *text, size_t len, ck_pv v, struct ck_err *err)
+static int add_weight(struct deepspeed_load *ld, struct ck_asm *a,
+		      struct ck_torch_open *f, const char *name, size_t len,
+		      ck_pv v, struct ck_err *err)
 {
-	const struct deepspeed_name module = { "module", text, len };
-	const struct deepspeed_name fp32 = { "fp32", text, len };
-	uint32_t at = ck_strmap_get(&ld->trained, text, len);
+	uint32_t at = ck_strmap_get(&ld->trained, name, len);
 	int ret;
 
 	if (at != CK_STRMAP_NONE)
 		ld->found[at] = true;
-	ret = ck_deepspeed_add_value(ld, NULL, f, &module, v, err);
+	ret = ck_deepspeed_give(a, NULL, f, "module", name, len, v, err);
 	if (ret || !ld->zero || ld->universal || at != CK_STRMAP_NONE)
 		return ret;
 	if (ld->unnamed)
 		return ck_deepspeed_refuse(
-			ld, &fp32, err,
+			a, "fp32", name, len, err,
 			"whether it is trained, and has a copy in full precision, a model file says that is lost");
-	return ck_deepspeed_add_value(ld, NULL, f, &fp32, v, err);
+	return ck_deepspeed_give(a, NULL, f, "fp32", name, len, v, err);
 }
 
 static int add_layer(struct deepspeed_load *ld,
 		     const struct deepspeed_file *file, struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(ld);
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	ck_auto_str struct ck_str name = { 0 };
 	struct deepspeed_tensors t;
@@ -391,36 +391,36 @@ static int add_layer(struct deepspeed_load *ld,
 	while (!ret && ck_deepspeed_next(&t)) {
 		name.len = prefix;
 		ck_str_add(&name, t.name, t.len);
-		ret = name.failed ?
-			      ck_no_memory(err) :
-			      add_weight(ld, &f, name.v, name.len, t.v, err);
+		ret = name.failed ? ck_no_memory(err) :
+				    add_weight(ld, &a, &f, name.v, name.len,
+					       t.v, err);
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /* Trained parameters that no layer's file has. */
 static int report_lost(struct deepspeed_load *ld, struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(ld);
 	int ret = 0;
 
 	for (size_t i = 0; i < ld->trained.nr && !ret; i++) {
 		const struct ck_strmap_key *k = &ld->trained.v[i];
-		const struct deepspeed_name name = { "module", k->s, k->len };
 		size_t digits = strspn(k->s, "0123456789");
 
 		if (ld->found[i])
 			continue;
 		if (digits && digits <= 6 && k->s[digits] == '.')
 			ret = ck_deepspeed_refuse(
-				ld, &name, err,
+				&a, "module", k->s, k->len, err,
 				"layer_%02lu-model_states.pt, which should have it, is not there, or has it not",
 				strtoul(k->s, NULL, 10));
 		else if (!strncmp(k->s, tied, sizeof(tied) - 1))
 			ret = ck_deepspeed_refuse(
-				ld, &name, err,
+				&a, "module", k->s, k->len, err,
 				"the file of the tied layer, which should have it, is not there");
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 static int find_tie(struct deepspeed_load *ld, struct ck_err *err)

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/mesh/mesh.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,39 +22,15 @@
 #define MAX_PIECES (1u << 20)
 
 struct ck_audit_run ck_deepspeed_run(struct ck_source *s,
-				     const struct ck_torch_place *at,
+				     const struct ck_extent *x,
 				     uint64_t element)
 {
-	uint64_t size = ck_dtype_info(at->t.dtype)->size;
+	uint64_t size = ck_dtype_info(x->dtype)->size;
 
 	return (struct ck_audit_run){ .s = s,
-				      .off = at->off + element * size,
-				      .dtype = (uint8_t)at->t.dtype,
-				      .xform = at->xform };
-}
-
-int ck_deepspeed_compare_whole(struct ck_torch_open *f, ck_pv v,
-			       struct ck_source *s,
-			       const struct ck_torch_place *full,
-			       struct ck_audit_budget *budget)
-{
-	struct ck_audit_run weights, master = ck_deepspeed_run(s, full, 0);
-	struct ck_torch_place w;
-	uint64_t bytes, whole;
-	int ret = ck_torch_place(f, v, &w, NULL);
-
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	if (w.t.rank != full->t.rank ||
-	    memcmp(w.t.shape, full->t.shape, w.t.rank * sizeof(*w.t.shape)) !=
-		    0)
-		return -EINVAL;
-	weights = ck_deepspeed_run(f->s, &w, 0);
-	return ck_deepspeed_is_run(&full->t, &whole) &&
-			       ck_deepspeed_is_run(&w.t, &bytes) ?
-		       ck_audit_rounded(&master, &weights,
-					whole / sizeof(float), budget) :
-		       0;
+				      .off = x->off + element * size,
+				      .dtype = x->dtype,
+				      .xform = x->xform };
 }
 
 /* What a rank has of a parameter; of each group the two longest are compared. */
@@ -62,35 +39,35 @@ struct piece {
 	uint64_t lo, len, at; /* of the parameter; in the rank's vector */
 };
 
-/* 1: it has a weight of that name, a run of all its elements; 0 or -ENOMEM. */
-static int find_weight(struct ck_torch_open *f, const struct deepspeed_param *p,
-		       struct ck_torch_place *out)
+/*
+ * 1: it has a weight of that name, a run of all its elements; *out: from number
+ * @lo on; 0 or -ENOMEM.
+ */
+static int find_weight(struct deepspeed_model *m,
+		       const struct deepspeed_param *p, uint64_t lo,
+		       struct ck_audit_run *out)
 {
-	const struct ck_pickle *pk = f->ts.pickle;
-	struct deepspeed_tensors t;
+	struct ck_torch_place at;
+	struct ck_extent x;
 	uint64_t bytes;
-	ck_pv module;
+	ck_pv v;
 	int ret;
 
-	if (!ck_pq(pk, ck_pickle_root(pk), "module", &module))
+	if (!ck_deepspeed_weight(m, p->name, p->name_len, &v))
 		return 0;
-	ck_deepspeed_tensors(&t, pk, module);
-	while (ck_deepspeed_next(&t)) {
-		if (t.len != p->name_len || memcmp(t.name, p->name, t.len) != 0)
-			continue;
-		ret = ck_torch_place(f, t.v, out, NULL);
-		if (ret)
-			return ret == -ENOMEM ? ret : 0;
-		return ck_deepspeed_is_run(&out->t, &bytes) &&
-		       bytes / ck_dtype_info(out->t.dtype)->size == p->numel;
-	}
-	return 0;
+	ret = ck_torch_place(&m->f, v, &at, NULL);
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	x = ck_torch_place_extent(&at);
+	*out = ck_deepspeed_run(m->f.s, &x, lo);
+	return ck_extent_is_dense(&x) && ck_extent_bytes(&x, &bytes) &&
+	       bytes / ck_dtype_info(x.dtype)->size == p->numel;
 }
 
 /* Whether it differs; UNKNOWN, or -ENOMEM. */
 #define UNKNOWN (-ENODATA)
 
-static int compare_piece(struct ck_torch_open *f, const struct piece *pc,
+static int compare_piece(struct deepspeed_model *m, const struct piece *pc,
 			 struct ck_source *optim,
 			 const struct deepspeed_rank *r, uint64_t most)
 {
@@ -98,16 +75,14 @@ static int compare_piece(struct ck_torch_open *f, const struct piece *pc,
 	const struct deepspeed_flat *flat =
 		pc->p ? ck_deepspeed_flat(r, 0, pc->p->group) : NULL;
 	struct ck_audit_run master, weights;
-	struct ck_torch_place w;
 	int ret;
 
 	if (!flat || pc->at + pc->len > flat->run.len)
 		return UNKNOWN;
-	ret = find_weight(f, pc->p, &w);
+	ret = find_weight(m, pc->p, pc->lo, &weights);
 	if (ret <= 0)
 		return ret ? ret : UNKNOWN;
-	master = ck_deepspeed_run(optim, &flat->run.place, pc->at);
-	weights = ck_deepspeed_run(f->s, &w, pc->lo);
+	master = ck_deepspeed_run(optim, &flat->run.x, pc->at);
 	return ck_audit_can_round(&master, &weights) ?
 		       ck_audit_rounded(&master, &weights, pc->len, &budget) :
 		       UNKNOWN;
@@ -134,8 +109,7 @@ static void find_pieces(const struct deepspeed_zero *z, uint32_t group,
 
 		for (uint64_t r = z->pos[i] / size;
 		     p->group == group && r < z->count &&
-		     ck_deepspeed_piece12(z->pos[i], p->numel, size, r, &lo,
-					  &hi, &at);
+		     ck_split_meet(size, r, z->pos[i], p->numel, &lo, &hi, &at);
 		     r++)
 			keep(&best[2 * r],
 			     (struct piece){ p, lo, hi - lo, at });
@@ -147,12 +121,11 @@ struct verdict {
 	unsigned nr_differ, nr_agree;
 };
 
-static int judge_rank(const struct deepspeed_zero *z, struct ck_torch_open *f,
-		      const struct piece *best, const struct deepspeed_rank *r,
-		      struct verdict *v)
+static int judge_rank(const struct deepspeed_zero *z, const struct piece *best,
+		      const struct deepspeed_rank *r, struct verdict *v)
 {
 	ck_auto_source struct ck_source *optim = NULL;
-	int ret = ck_dir_open(z->ld->dir, r->file->name, &optim, NULL);
+	int ret = ck_dir_open(z->ld->dir, r->name, &optim, NULL);
 	uint64_t most = MAX_ALL / (2 * z->m->nr_groups * z->count + 1);
 
 	if (ret)
@@ -162,7 +135,7 @@ static int judge_rank(const struct deepspeed_zero *z, struct ck_torch_open *f,
 		const struct piece *pc =
 			&best[2 * (i / 2 * z->count + r->dp) + i % 2];
 
-		ret = compare_piece(f, pc, optim, r, most);
+		ret = compare_piece(z->m, pc, optim, r, most);
 		if (ret == -ENOMEM)
 			return ret;
 		if (ret > 0 && !v->nr_differ++)
@@ -172,20 +145,16 @@ static int judge_rank(const struct deepspeed_zero *z, struct ck_torch_open *f,
 	return 0;
 }
 
-/* The model file anew: nobody else's is changed by looking. */
 static int judge(const struct deepspeed_zero *z, struct piece *best,
 		 struct verdict *v)
 {
-	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	int ret = ck_deepspeed_peek(z->ld->dir, z->m->f.s->name, &f);
+	int ret = 0;
 
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
 	for (uint32_t g = 0; g < z->m->nr_groups; g++)
 		find_pieces(z, g, best + 2 * g * z->count);
 	for (size_t i = 0; i < z->ranks.nr && !ret; i++)
 		if (z->ranks.v[i].usable)
-			ret = judge_rank(z, &f, best, &z->ranks.v[i], &v[i]);
+			ret = judge_rank(z, best, &z->ranks.v[i], &v[i]);
 	return ret;
 }
 
@@ -199,7 +168,7 @@ static int report(struct deepspeed_zero *z, struct deepspeed_rank *r,
 		z->complete = false;
 	}
 	return deepspeed_problem(
-		z->ld, alone ? CK_ERROR : CK_WARNING, r->file->name, err,
+		z->ld, alone ? CK_ERROR : CK_WARNING, r->name, err,
 		"its master copy of %.*s is not what %s has, rounded: %s",
 		(int)CK_MIN(p->name_len, 200), p->name, z->m->f.s->name,
 		alone ? "that of other ranks is, so it is of another save and is not read" :
@@ -237,12 +206,9 @@ int ck_deepspeed_master_check(struct deepspeed_zero *z, struct ck_err *err)
 static int compare_first(const struct deepspeed_zero *z,
 			 const struct deepspeed_rank *r)
 {
-	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	ck_auto_source struct ck_source *optim = NULL;
-	int ret = ck_deepspeed_peek(z->ld->dir, z->m->f.s->name, &f);
+	int ret = ck_dir_open(z->ld->dir, r->name, &optim, NULL);
 
-	if (!ret)
-		ret = ck_dir_open(z->ld->dir, r->file->name, &optim, NULL);
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
 	for (size_t i = 0; i < z->m->params.nr && !ret; i++) {
@@ -254,7 +220,7 @@ static int compare_first(const struct deepspeed_zero *z,
 		if (p->pos || !flat)
 			continue;
 		pc.len = CK_MIN(p->numel, flat->run.len);
-		ret = compare_piece(&f, &pc, optim, r, MAX_COMPARED);
+		ret = compare_piece(z->m, &pc, optim, r, MAX_COMPARED);
 		ret = ret == UNKNOWN ? 0 : ret;
 	}
 	return ret;

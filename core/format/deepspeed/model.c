@@ -15,7 +15,6 @@
 #include "core/format/deepspeed/deepspeed.h"
 
 #include "core/base/check.h"
-#include "core/geom/range.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -188,50 +187,40 @@ static bool key_number(const struct ck_pickle *p, ck_pv dict, int64_t want,
 	return false;
 }
 
-/*
- * Where a piece with [offset, strides] begins in a row-major @shape; false
- * where it is no box of it.
- */
-static bool box_start(const struct ck_pickle *p, ck_pv v, const uint64_t *shape,
-		      const uint64_t *len, unsigned rank, uint64_t *start)
+/* [offset, strides] */
+static bool read_view(const struct ck_pickle *p, ck_pv v, unsigned rank,
+		      struct ck_cut_view *out)
 {
-	uint64_t stride[CK_MAX_RANK], step = 1, volume;
 	ck_pv offset, strides;
 	unsigned nr;
 	int64_t at;
 
 	if (!ck_pv_at(p, v, 0, &offset) || !ck_pv_at(p, v, 1, &strides) ||
 	    !ck_pv_int(p, offset, &at) || at < 0 ||
-	    !ck_torch_size(p, strides, stride, &nr) || nr != rank ||
-	    !ck_dims_volume(shape, rank, &volume) || (uint64_t)at >= volume)
+	    !ck_torch_size(p, strides, out->stride, &nr))
 		return false;
-	ck_dims_coords(shape, rank, (uint64_t)at, start);
-	for (unsigned d = rank; d-- > 0; step *= shape[d])
-		if ((len[d] > 1 && stride[d] != step) ||
-		    !ck_range_ok(start[d], len[d], shape[d]))
-			return false;
-	return true;
+	out->offset = (uint64_t)at;
+	return nr == rank;
 }
 
 static int add_piece(const struct ck_pickle *p, ck_pv v, struct ck_cut *cut,
 		     struct ck_err *why)
 {
-	struct ck_cut_piece *piece = ck_vec_push(&cut->pieces);
+	struct ck_cut_view whole, shard;
+	uint64_t len[CK_MAX_RANK];
 	ck_pv shape, source, dest;
 	unsigned rank;
+	int ret = -EINVAL;
 
-	if (!piece)
-		return ck_no_memory(why);
-	*piece = (struct ck_cut_piece){ 0 };
-	if (!ck_pq(p, v, "shape", &shape) || !ck_pq(p, v, "source", &source) ||
-	    !ck_pq(p, v, "dest", &dest) ||
-	    !ck_torch_size(p, shape, piece->len, &rank) || rank != cut->rank ||
-	    !box_start(p, source, cut->whole, piece->len, rank, piece->whole) ||
-	    !box_start(p, dest, cut->shard, piece->len, rank, piece->shard))
-		return ck_fail(
-			why, EINVAL,
-			"a piece of its affine_map is no box of the tensor and of the shard");
-	return 0;
+	if (ck_pq(p, v, "shape", &shape) && ck_pq(p, v, "source", &source) &&
+	    ck_pq(p, v, "dest", &dest) && ck_torch_size(p, shape, len, &rank) &&
+	    rank == cut->rank && read_view(p, source, rank, &whole) &&
+	    read_view(p, dest, rank, &shard))
+		ret = ck_cut_add_views(cut, len, &whole, &shard, why);
+	return ret != -EINVAL ?
+		       ret :
+		       ck_fail(why, EINVAL,
+			       "a piece of its affine_map is no box of the tensor and of the shard");
 }
 
 static int cut_affine(const struct ck_pickle *p, ck_pv record, unsigned tp,
@@ -304,6 +293,96 @@ bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 	return false;
 }
 
+static int read_weights(struct deepspeed_model *m, struct ck_err *err)
+{
+	struct deepspeed_tensors t;
+
+	ck_deepspeed_tensors(&t, m->f.ts.pickle, m->module);
+	while (ck_deepspeed_next(&t)) {
+		size_t nr = m->weights.nr;
+		uint32_t at =
+			ck_strmap_keep(&m->weights, &m->ld->mem, t.name, t.len);
+		ck_pv *to = at == nr ? ck_vec_push(&m->weight_values) : NULL;
+
+		if (at == CK_STRMAP_NONE || (at == nr && !to))
+			return ck_no_memory(err);
+		if (to)
+			*to = t.v;
+	}
+	return 0;
+}
+
+bool ck_deepspeed_weight(const struct deepspeed_model *m, const char *name,
+			 size_t len, ck_pv *out)
+{
+	uint32_t at = ck_strmap_get(&m->weights, name, len);
+
+	if (at != CK_STRMAP_NONE)
+		*out = m->weight_values.v[at];
+	return at != CK_STRMAP_NONE;
+}
+
+/* ---- the two against each other ---- */
+
+/* Whether @v, which is @module's, has another shape than param_shapes gives. */
+static int check_shape(const struct deepspeed_model *m,
+		       const struct deepspeed_param *is, ck_pv v,
+		       struct ck_err *err)
+{
+	const struct ck_pickle *p = m->f.ts.pickle;
+	ck_auto_str struct ck_str name = { 0 };
+	ck_auto_str struct ck_str both = { 0 };
+	struct ck_torch_tensor t;
+	uint64_t dims[CK_MAX_RANK];
+	unsigned rank;
+
+	if (ck_torch_tensor_read(p, v, &t, NULL) ||
+	    !ck_torch_size(p, is->shape, dims, &rank) ||
+	    (rank == t.rank && !memcmp(dims, t.shape, rank * sizeof(*dims))))
+		return 0; /* what is no tensor is said where it is added */
+	ck_str_json_u64(&both, t.shape, t.rank);
+	ck_str_puts(&both, " in module, and ");
+	ck_str_json_u64(&both, dims, rank);
+	ck_str_puts(&name, "module.");
+	ck_str_add(&name, is->name, is->name_len);
+	if (both.failed || name.failed)
+		return ck_no_memory(err);
+	return ck_builder_problem(
+		m->ld->b,
+		&(const struct ck_problem_in){ .severity = CK_ERROR,
+					       .tensor = name.v,
+					       .tensor_len = name.len,
+					       .file = m->f.s->name },
+		err,
+		"it is %s in param_shapes, by which the optimizers' states are found: one of the two is wrong",
+		both.v);
+}
+
+int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
+			      struct ck_err *err)
+{
+	const struct deepspeed_param *lost = NULL;
+	size_t nr_lost = 0;
+	int ret = 0;
+
+	/* Pipelines and experts have weights elsewhere, stage 3 has none. */
+	for (size_t i = 0; i < m->params.nr && !ret && !m->stage3; i++) {
+		const struct deepspeed_param *is = &m->params.v[i];
+		ck_pv v;
+
+		if (ck_deepspeed_weight(m, is->name, is->name_len, &v))
+			ret = check_shape(m, is, v, err);
+		else if (!nr_lost++)
+			lost = is;
+	}
+	if (ret || !nr_lost || m->moe || ck_pv_kind(m->module) == CK_P_NONE)
+		return ret;
+	return deepspeed_problem(
+		m->ld, CK_ERROR, m->f.s->name, err,
+		"trained parameters in param_shapes that are not in module: %zu, the first is %.*s; their weights are lost",
+		nr_lost, (int)CK_MIN(lost->name_len, 200), lost->name);
+}
+
 static int64_t number(const struct deepspeed_model *m, const char *path,
 		      int64_t otherwise, int64_t most)
 {
@@ -335,7 +414,8 @@ int ck_deepspeed_model_read(struct deepspeed_model *m, struct ck_err *err)
 	ck_pq(p, root, "buffer_names", &m->buffers);
 	m->moe = ck_pv_key(p, root, "num_experts", &v);
 	m->names = ck_pv_key(p, root, "param_shapes", &v);
-	if (m->names)
+	ret = read_weights(m, err);
+	if (!ret && m->names)
 		ret = read_params(m, v, err);
 	if (!ret && ck_pq(p, root, "shared_params", &v))
 		ret = read_aliases(m, v, err);
@@ -353,6 +433,8 @@ void ck_deepspeed_model_free(struct deepspeed_model *m)
 	free(m->params.v);
 	free(m->aliases.v);
 	free(m->affine_values.v);
+	free(m->weight_values.v);
+	ck_strmap_free(&m->weights);
 	ck_strmap_free(&m->by_name);
 	ck_strmap_free(&m->affine_names);
 	ck_torch_open_close(&m->f);

@@ -19,13 +19,14 @@
  */
 #include "core/format/deepspeed/deepspeed.h"
 
+#include "core/assemble/copies.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/range.h"
+#include "core/mesh/mesh.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,16 +55,15 @@ struct job {
 	struct deepspeed_load *ld;
 	struct deepspeed_zero *z;
 	CK_VEC(struct weight) weights;
-	struct ck_source *model, *optim; /* those compared last */
-	const char *model_name, *optim_name;
+	struct ck_copies models, optims; /* files that are compared */
 	uint64_t left; /* comparisons */
 };
 
 static void free_job(struct job *j)
 {
 	free(j->weights.v);
-	ck_source_close(j->model);
-	ck_source_close(j->optim);
+	ck_copies_free(&j->models);
+	ck_copies_free(&j->optims);
 }
 
 /* ---- who has which vector ---- */
@@ -94,7 +94,7 @@ static int add_member(struct deepspeed_zero *z, const struct deepspeed_rank *r,
 			       "%s: group %" PRIu32
 			       " is partitioned over %" PRIu64 " of %" PRIu64
 			       " ranks, which is no part of them",
-			       r->file->name, group, g->count, z->count);
+			       r->name, group, g->count, z->count);
 	v = find_vec(z, g, r->dp % nr_ep);
 	if (!v) {
 		v = ck_vec_push(&z->vecs);
@@ -159,18 +159,18 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
 	struct weight *to, new = { .file = file, .expert = expert, .of = of };
 	struct ck_audit_run run;
 	struct ck_torch_place at;
-	uint64_t bytes;
+	struct ck_extent x;
 	int ret = ck_torch_place(f, t->v, &at, NULL);
 
 	if (ret)
 		return ret == -ENOMEM ? ck_no_memory(err) : 0;
 	if (!ck_dims_volume(at.t.shape, at.t.rank, &new.numel))
 		return 0;
-	run = ck_deepspeed_run(NULL, &at, 0);
+	x = ck_torch_place_extent(&at);
+	run = ck_deepspeed_run(NULL, &x, 0);
 	new.off = run.off;
 	new.dtype = run.dtype;
-	new.plain = ck_audit_can_round(&master, &run) &&
-		    ck_deepspeed_is_run(&at.t, &bytes);
+	new.plain = ck_audit_can_round(&master, &run) && ck_extent_is_dense(&x);
 	new.rank = at.t.rank;
 	memcpy(new.shape, at.t.shape, new.rank * sizeof(*new.shape));
 	new.name = ck_arena_copy(&j->ld->mem, t->name, t->len);
@@ -185,37 +185,24 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
  * Those of an expert's file; or with @expert -1 of the model file those that a
  * slice table names: the others are frozen.
  */
-static int list_file(struct job *j, const char *file, int64_t expert,
-		     uint64_t of, struct ck_err *err)
+static int list_dict(struct job *j, struct ck_torch_open *f, ck_pv dict,
+		     const char *file, int64_t expert, uint64_t of,
+		     struct ck_err *err)
 {
-	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	struct deepspeed_tensors t;
-	ck_pv dict;
-	bool ok;
-	int ret = ck_deepspeed_open(j->ld, &f, file, &ok, err);
+	int ret = 0;
 
-	if (ret || !ok ||
-	    !ck_pq(f.ts.pickle, ck_pickle_root(f.ts.pickle),
-		   expert < 0 ? "module" : "", &dict))
-		return ret;
-	ck_deepspeed_tensors(&t, f.ts.pickle, dict);
+	ck_deepspeed_tensors(&t, f->ts.pickle, dict);
 	while (!ret && ck_deepspeed_next(&t))
 		if (expert >= 0 || ck_strmap_get(&j->z->trained, t.name,
 						 t.len) != CK_STRMAP_NONE)
-			ret = add_weight(j, &f, &t, file, expert, of, err);
+			ret = add_weight(j, f, &t, file, expert, of, err);
 	return ret;
 }
 
-/* In older files, which are of all layers, 0. */
-static unsigned layer_of(const char *file)
-{
-	unsigned layer;
-
-	return sscanf(file, "layer_%9u_", &layer) == 1 ? layer : 0;
-}
-
-/* How many experts the layer of @file has; 0: it cannot be told. */
-static uint64_t experts_of(const struct deepspeed_model *m, const char *file)
+/* How many experts its layer has; 0: it cannot be told. */
+static uint64_t experts_of(const struct deepspeed_model *m,
+			   const struct deepspeed_file *file)
 {
 	const struct ck_pickle *p = m->f.ts.pickle;
 	int64_t n = 0;
@@ -224,9 +211,22 @@ static uint64_t experts_of(const struct deepspeed_model *m, const char *file)
 	if (!ck_pq(p, m->root, "num_experts", &v))
 		return 0;
 	if (!ck_pv_int(p, v, &n) &&
-	    (!ck_pv_at(p, v, layer_of(file), &item) || !ck_pv_int(p, item, &n)))
+	    (!ck_pv_at(p, v, file->layer, &item) || !ck_pv_int(p, item, &n)))
 		return 0;
 	return n > 0 ? (uint64_t)n : 0;
+}
+
+static int list_expert(struct job *j, const struct deepspeed_file *file,
+		       struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	bool ok;
+	int ret = ck_deepspeed_open(j->ld, &f, file->name, &ok, err);
+
+	return ret || !ok ?
+		       ret :
+		       list_dict(j, &f, ck_pickle_root(f.ts.pickle), file->name,
+				 file->dp, experts_of(j->z->m, file), err);
 }
 
 /* By layer, and then by expert, as the model has them. */
@@ -236,16 +236,15 @@ static int model_order(const void *pa, const void *pb)
 		*(const struct deepspeed_file *const *)pa;
 	const struct deepspeed_file *b =
 		*(const struct deepspeed_file *const *)pb;
-	unsigned la = layer_of(a->name), lb = layer_of(b->name);
 
-	if (la != lb)
-		return la < lb ? -1 : 1;
+	if (a->layer != b->layer)
+		return a->layer < b->layer ? -1 : 1;
 	return a->dp < b->dp ? -1 : a->dp > b->dp;
 }
 
-static int list_weights(struct job *j, const struct deepspeed_model *m,
-			struct ck_err *err)
+static int list_weights(struct job *j, struct ck_err *err)
 {
+	struct deepspeed_model *m = j->z->m;
 	size_t nr;
 	const struct deepspeed_file *file =
 		ck_deepspeed_files_of(j->ld, DEEPSPEED_EXPERT, m->mp, &nr);
@@ -258,33 +257,14 @@ static int list_weights(struct job *j, const struct deepspeed_model *m,
 	for (size_t i = 0; i < nr; i++)
 		by[i] = &file[i];
 	qsort(by, nr, sizeof(*by), model_order);
-	ret = list_file(j, m->f.s->name, -1, 0, err);
+	ret = list_dict(j, &m->f, m->module, m->f.s->name, -1, 0, err);
 	for (size_t i = 0; i < nr && !ret; i++)
-		ret = list_file(j, by[i]->name, by[i]->dp,
-				experts_of(m, by[i]->name), err);
+		ret = list_expert(j, by[i], err);
 	j->left = j->weights.nr * MAX_TRIES + MAX_COMPARED;
 	return ret;
 }
 
 /* ---- which of them is where ---- */
-
-/* 0, and *s is the file; -ENOENT: it cannot be opened; or -ENOMEM. */
-static int use(const struct job *j, const char *name, struct ck_source **s,
-	       const char **name_of)
-{
-	int ret;
-
-	if (*name_of && !strcmp(*name_of, name))
-		return 0;
-	ck_source_close(*s);
-	*s = NULL;
-	*name_of = NULL;
-	ret = ck_dir_open(j->ld->dir, name, s, NULL);
-	if (ret)
-		return ret == -ENOMEM ? ret : -ENOENT;
-	*name_of = name;
-	return 0;
-}
 
 /* Whether elements [lo, lo + nr) of a weight are what member @k has at @at. */
 static int same(struct job *j, const struct weight *w,
@@ -298,16 +278,14 @@ static int same(struct job *j, const struct weight *w,
 
 	if (!f || !ck_range_ok(at, nr, f->run.len))
 		return 0;
-	master = ck_deepspeed_run(NULL, &f->run.place, at);
+	master = ck_deepspeed_run(NULL, &f->run.x, at);
 	if (!ck_audit_can_round(&master, &weights))
 		return 0;
-	ret = use(j, w->file, &j->model, &j->model_name);
-	if (!ret)
-		ret = use(j, k->r->file->name, &j->optim, &j->optim_name);
-	if (ret)
-		return ret == -ENOMEM ? ret : 0;
-	master.s = j->optim;
-	weights.s = j->model;
+	ret = ck_copies_open(&j->models, w->file, &weights.s, NULL);
+	if (!ret && weights.s)
+		ret = ck_copies_open(&j->optims, k->r->name, &master.s, NULL);
+	if (ret || !weights.s || !master.s)
+		return ret;
 	weights.off = w->off + lo * ck_dtype_info(w->dtype)->size;
 	ret = ck_audit_rounded(&master, &weights, nr, &budget);
 	return ret < 0 ? ret : !ret;
@@ -321,8 +299,8 @@ static int begins(struct job *j, const struct weight *w,
 	int ret = 1;
 
 	for (; ret > 0 && r < v->count &&
-	       ck_deepspeed_piece12(pos, CK_MIN(w->numel, most), v->size, r,
-				    &lo, &hi, &at);
+	       ck_split_meet(v->size, r, pos, CK_MIN(w->numel, most), &lo, &hi,
+			     &at);
 	     r++)
 		ret = same(j, w, &v->of[r], lo, hi - lo, at);
 	return ret;
@@ -441,50 +419,54 @@ static int place_vec(struct job *j, struct deepspeed_vec *v, struct ck_err *err)
 
 /* ---- parts ---- */
 
+/* One by one: two files may have one name. */
 static int add_states(struct job *j, const struct weight *w, struct ck_err *err)
 {
-	struct deepspeed_name name = { "fp32", w->name, strlen(w->name) };
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(j->ld);
 	ck_auto_cut struct ck_cut cut = { 0 };
-	int ret;
+	size_t len = strlen(w->name);
+	struct ck_asm_tensor *t;
+	int ret = 0;
 
 	if (!w->vec && !w->numel)
 		return 0;
 	if (!w->vec)
-		return ck_deepspeed_refuse(
-			j->ld, &name, err,
+		ret = ck_deepspeed_refuse(
+			&a, "fp32", w->name, len, err,
 			"no optimizer file that is there, with all others of its group, has what it is, rounded");
-	ret = ck_cut_whole(&cut, w->shape, w->rank, err);
-	for (uint32_t s = 0; s < j->z->states.nr && !ret; s++) {
-		name.kind = j->z->states.v[s].s;
-		if (ck_deepspeed_vec_dtype(w->vec, s))
-			ret = ck_deepspeed_vec_add(j->ld, w->vec, &name, &cut,
-						   s, w->pos, w->numel, err);
+	else
+		ret = ck_cut_whole(&cut, w->shape, w->rank, err);
+	for (uint32_t s = 0; w->vec && s < j->z->states.nr && !ret; s++) {
+		if (!ck_deepspeed_vec_dtype(w->vec, s))
+			continue;
+		t = ck_deepspeed_tensor(&a, j->z->states.v[s].s, w->name, len);
+		ret = t ? ck_deepspeed_vec_give(&a, w->vec, t, &cut, s, w->pos,
+						w->numel, err) :
+			  ck_no_memory(err);
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /*
  * Buffers and frozen parameters: what no rank trains, once all are there; where
  * param_shapes names what is trained, they are added with the weights.
  */
-static int add_untrained(struct job *j, struct deepspeed_model *m,
-			 struct ck_err *err)
+static int add_untrained(struct job *j, struct ck_err *err)
 {
+	struct deepspeed_model *m = j->z->m;
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(j->ld);
 	struct deepspeed_tensors t;
 	int ret = 0;
 
 	if (!j->z->complete || m->names)
 		return 0;
 	ck_deepspeed_tensors(&t, m->f.ts.pickle, m->module);
-	while (!ret && ck_deepspeed_next(&t)) {
-		const struct deepspeed_name name = { "fp32", t.name, t.len };
-
+	while (!ret && ck_deepspeed_next(&t))
 		if (ck_strmap_get(&j->z->trained, t.name, t.len) ==
 		    CK_STRMAP_NONE)
-			ret = ck_deepspeed_add_value(j->ld, m, &m->f, &name,
-						     t.v, err);
-	}
-	return ret;
+			ret = ck_deepspeed_give(&a, m, &m->f, "fp32", t.name,
+						t.len, t.v, err);
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /* ---- the order of all, for order.c ---- */
@@ -555,13 +537,13 @@ static int keep_order(struct job *j, struct ck_err *err)
 	return 0;
 }
 
-static int add_all(struct job *j, struct deepspeed_model *m, struct ck_err *err)
+static int add_all(struct job *j, struct ck_err *err)
 {
 	struct deepspeed_zero *z = j->z;
 	int ret = find_vecs(z, err);
 
 	if (!ret)
-		ret = list_weights(j, m, err);
+		ret = list_weights(j, err);
 	for (size_t i = 0; i < z->vecs.nr && !ret; i++) {
 		j->ld->nr_ep =
 			CK_MAX(j->ld->nr_ep, (unsigned)z->vecs.v[i].nr_ep);
@@ -571,27 +553,29 @@ static int add_all(struct job *j, struct deepspeed_model *m, struct ck_err *err)
 		ret = add_states(j, &j->weights.v[i], err);
 	if (!ret)
 		ret = keep_order(j, err);
-	return ret ? ret : add_untrained(j, m, err);
+	return ret ? ret : add_untrained(j, err);
 }
 
-int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct deepspeed_model *m,
-			 struct ck_err *err)
+int ck_deepspeed_moe_add(struct deepspeed_zero *z, struct ck_err *err)
 {
-	struct job j = { .ld = m->ld, .z = z };
+	struct deepspeed_load *ld = z->ld;
+	struct job j = {
+		.ld = ld, .z = z, .models.dir = ld->dir, .optims.dir = ld->dir
+	};
 	struct ck_err why = { 0 };
 	int ret;
 
 	if (!z->ranks.nr)
 		return 0;
-	if (m->ld->nr_mp > 1)
+	if (ld->nr_mp > 1)
 		return deepspeed_problem(
-			m->ld, CK_ERROR, NULL, err,
+			ld, CK_ERROR, NULL, err,
 			"%u model-parallel ranks share the experts: their optimizer states are not read",
-			m->ld->nr_mp);
-	ret = add_all(&j, m, &why);
+			ld->nr_mp);
+	ret = add_all(&j, &why);
 	free_job(&j);
 	if (ret == -EINVAL)
-		return deepspeed_problem(m->ld, CK_ERROR, NULL, err, "%s",
+		return deepspeed_problem(ld, CK_ERROR, NULL, err, "%s",
 					 why.msg);
 	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
 }

@@ -11,6 +11,7 @@
 
 #include "core/base/check.h"
 #include "core/emit/pickle_out.h"
+#include "core/mesh/mesh.h"
 #include "core/optim/groups.h"
 
 #include <errno.h>
@@ -49,56 +50,39 @@ static int asked_round_robin(const struct deepspeed_model *m)
 		       -1;
 }
 
-/* Whether groups have their parameters as the model has: 1, 0 or -ENOMEM. */
-static int in_model_order(const struct deepspeed_model *m)
+/* Whether groups have their parameters as the model has. */
+static bool in_model_order(const struct deepspeed_model *m)
 {
-	ck_auto_strmap struct ck_strmap names = { 0 };
-	const struct ck_pickle *p = m->f.ts.pickle;
 	uint32_t at = 0, before = 0;
-	struct ck_piter it;
-	const char *s;
-	size_t len;
-	ck_pv key, v;
 
-	ck_piter_init_pairs(&it, p, m->module);
-	while (ck_piter_next2(&it, &key, &v))
-		if (ck_pv_str(p, key, &s, &len) &&
-		    ck_strmap_put(&names, s, len) == CK_STRMAP_NONE)
-			return -ENOMEM;
 	for (size_t i = 0; i < m->params.nr; i++, before = at) {
 		const struct deepspeed_param *q = &m->params.v[i];
 
-		at = ck_strmap_get(&names, q->name, q->name_len);
+		at = ck_strmap_get(&m->weights, q->name, q->name_len);
 		if (at == CK_STRMAP_NONE ||
 		    (i && q[-1].group == q->group && at <= before))
-			return 0;
+			return false;
 	}
-	return 1;
+	return true;
 }
 
-/*
- * Whether param_shapes is in the order of ranks: 1, 0, or -ENOMEM.  *why: that
- * cannot be told.
- */
-static int is_dealt(const struct deepspeed_zero *z,
-		    const struct deepspeed_groups *g, const char **why)
+/* Whether param_shapes is in the order of ranks; *why: that cannot be told. */
+static bool is_dealt(const struct deepspeed_zero *z,
+		     const struct deepspeed_groups *g, const char **why)
 {
-	int asked, ret;
+	int asked;
 
 	if (z->m->stage3)
-		return 0;
+		return false;
 	asked = z->undone ? 1 : asked_round_robin(z->m);
-	if (!asked)
-		return 0;
+	if (!asked || (asked < 0 && in_model_order(z->m)))
+		return false;
 	if (asked > 0 && !z->ld->universal && g->zero_stage && z->count)
-		return 1;
-	ret = asked < 0 ? in_model_order(z->m) : 0;
-	if (ret)
-		return ret < 0 ? ret : 0;
+		return true;
 	*why = asked < 0 ?
 		       "no ds_config says whether param_shapes, which is not in the order of the model, is in that of round_robin_gradients" :
 		       "it is in an order of round_robin_gradients that no file says";
-	return 0;
+	return false;
 }
 
 static int add_trained(struct deepspeed_load *ld, struct deepspeed_stage *s,
@@ -150,10 +134,9 @@ static int list_params(struct deepspeed_stage *s,
 {
 	const struct deepspeed_param *p = z->m->params.v;
 	size_t nr = z->m->params.nr, end;
-	int dealt = is_dealt(z, g, &s->why), ret = 0;
+	bool dealt = is_dealt(z, g, &s->why);
+	int ret = 0;
 
-	if (dealt < 0)
-		return ck_no_memory(err);
 	for (size_t i = 0; i < nr && !z->m->stage3 && z->vecs.nr; i++)
 		if (!z->vecs.v[p[i].group].size)
 			s->why = "vectors of it contradict each other";
@@ -164,9 +147,9 @@ static int list_params(struct deepspeed_stage *s,
 		for (end = i; end < nr && p[end].group == p[i].group;)
 			end++;
 		for (size_t k = 0; k < end - i && !ret; k++) {
-			size_t at = dealt ? ck_deepspeed_round_robin(k, end - i,
-								     z->count) :
-					    k;
+			size_t at =
+				dealt ? ck_split_dealt(k, end - i, z->count) :
+					k;
 			const struct deepspeed_param *q = &p[i + at];
 
 			ret = add_trained(z->ld, s, q->name, q->name_len,

@@ -40,23 +40,26 @@ static int add_flat(struct reading *rd, uint32_t state, uint32_t group, ck_pv v,
 		    struct ck_err *err)
 {
 	struct deepspeed_flat *to, new = { .state = state, .group = group };
-	struct ck_torch_place *at = &new.run.place;
+	struct ck_torch_place at;
 	struct ck_err why = { 0 };
 	int ret;
 
 	if (!ck_torch_is_rebuild(rd->p, v))
 		return 0;
-	ret = ck_torch_place(rd->f, v, at, &why);
+	ret = ck_torch_place(rd->f, v, &at, &why);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
 	if (ret)
 		return problem(rd, err, why.msg);
-	if (at->t.rank != 1 || (at->t.shape[0] > 1 && at->t.stride[0] != 1))
-		return at->t.rank ?
+	if (at.t.rank != 1 || (at.t.shape[0] > 1 && at.t.stride[0] != 1))
+		return at.t.rank ?
 			       problem(rd, err,
 				       "an optimizer state is no flat vector: it is left out") :
 			       0;
-	new.run.len = at->t.shape[0];
+	new.run.len = at.t.shape[0];
+	new.run.x = ck_torch_place_extent(&at);
+	new.run.x.shape = NULL;
+	new.run.x.stride = NULL;
 	to = ck_vec_push(&rd->r->flats);
 	if (!to)
 		return ck_no_memory(err);
@@ -452,7 +455,7 @@ static int read_one(struct deepspeed_zero *z, const struct deepspeed_file *file,
 
 	if (!r)
 		return ck_no_memory(err);
-	*r = (struct deepspeed_rank){ .file = file, .dp = file->dp };
+	*r = (struct deepspeed_rank){ .name = file->name, .dp = file->dp };
 	ret = ck_deepspeed_open_all(z->ld, &f, file->name, &ok, err);
 	if (ret || !ok)
 		return ret;

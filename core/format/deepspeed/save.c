@@ -146,7 +146,7 @@ static int drop_strays(struct deepspeed_zero *z, const struct ck_audit *a,
 	for (size_t i = 0; i < a->nr; i++) {
 		struct deepspeed_rank *r = &z->ranks.v[i];
 
-		if (v && r->dp < z->count && !v[r->dp].file &&
+		if (v && r->dp < z->count && !v[r->dp].name &&
 		    (!r->usable || r->count == z->count)) {
 			v[r->dp] = *r;
 			continue;
@@ -184,7 +184,7 @@ static int drop_other_steps(struct deepspeed_zero *z, struct ck_err *err)
 	for (size_t i = 0; i < a.nr; i++) {
 		const struct deepspeed_rank *r = &z->ranks.v[i];
 
-		v[i].name = r->file ? r->file->name : NULL;
+		v[i].name = r->name;
 		v[i].counts = r->usable && r->has_step;
 		v[i].fact[0] = (int64_t)r->step;
 	}
@@ -261,19 +261,41 @@ static int add_absents(struct deepspeed_zero *z, const char *like,
 
 	for (size_t i = 0; i < z->ranks.nr && !ret; i++) {
 		struct deepspeed_rank *r = &z->ranks.v[i];
-		char *name;
 
-		if (r->file)
+		if (r->name)
 			continue;
 		r->dp = (unsigned)i;
 		r->absent = true;
-		name = ck_arena_fmt(&z->ld->mem, "%.*s%zu%s", (int)head, like,
-				    i, tail);
-		ret = name ? ck_dir_source(z->ld->dir, z->ld->b, name, &r->src,
-					   NULL, err) :
-			     ck_no_memory(err);
+		r->name = ck_arena_fmt(&z->ld->mem, "%.*s%zu%s", (int)head,
+				       like, i, tail);
+		ret = r->name ? ck_dir_source(z->ld->dir, z->ld->b, r->name,
+					      &r->src, NULL, err) :
+				ck_no_memory(err);
 	}
 	return ret;
+}
+
+/* Of stage 3: whether its vectors are what the parameters need. */
+static int check_rank3(const struct deepspeed_zero *z,
+		       const struct deepspeed_rank *r, struct ck_err *why)
+{
+	uint64_t want = 0, have = 0;
+
+	for (size_t i = 0; i < z->m->params.nr; i++)
+		if (!ck_add_ok(want,
+			       CK_DIV_UP(z->m->params.v[i].numel, z->count),
+			       &want))
+			return ck_fail(why, EINVAL, "param_shapes overflow");
+	for (size_t i = 0; i < r->flats.nr && !r->flats.v[i].state; i++)
+		have += r->flats.v[i].run.len;
+	if (want != have)
+		return ck_fail(
+			why, EINVAL,
+			"its vectors have %" PRIu64
+			" elements, where param_shapes in %s make %" PRIu64
+			" over %" PRIu64 " ranks: it is not read",
+			have, z->m->f.s->name, want, z->count);
+	return 0;
 }
 
 static int check_ranks(struct deepspeed_zero *z, struct ck_err *err)
@@ -287,11 +309,10 @@ static int check_ranks(struct deepspeed_zero *z, struct ck_err *err)
 		struct deepspeed_rank *r = &z->ranks.v[i];
 		struct ck_err why = { 0 };
 
-		if (r->usable && r->stage3 &&
-		    ck_deepspeed_check_rank3(z, r, &why)) {
+		if (r->usable && r->stage3 && check_rank3(z, r, &why)) {
 			r->usable = false;
-			ret = deepspeed_problem(z->ld, CK_ERROR, r->file->name,
-						err, "%s", why.msg);
+			ret = deepspeed_problem(z->ld, CK_ERROR, r->name, err,
+						"%s", why.msg);
 		}
 		z->complete &= r->usable;
 	}
@@ -301,7 +322,7 @@ static int check_ranks(struct deepspeed_zero *z, struct ck_err *err)
 static int drop_all(struct deepspeed_zero *z, const char *what,
 		    struct ck_err *err)
 {
-	const char *name = z->ranks.nr ? z->ranks.v[0].file->name : NULL;
+	const char *name = z->ranks.nr ? z->ranks.v[0].name : NULL;
 
 	for (size_t i = 0; i < z->ranks.nr; i++)
 		ck_deepspeed_rank_free(&z->ranks.v[i]);
@@ -329,7 +350,7 @@ static int find_count(struct deepspeed_zero *z, struct ck_err *err)
 			r->count = a.nr;
 		if (r->usable) /* if in doubt; pieces of others are so many */
 			z->count = r->count;
-		v[i].name = r->file->name;
+		v[i].name = r->name;
 		v[i].counts = r->usable;
 		v[i].rank = r->dp;
 		v[i].fact[0] = (int64_t)r->count;
@@ -361,7 +382,7 @@ int ck_deepspeed_zero_join(struct deepspeed_zero *z, struct ck_err *err)
 	if (ret || !z->ranks.nr)
 		return ret;
 	for (size_t i = 0; i < z->ranks.nr && !like; i++)
-		like = z->ranks.v[i].file ? z->ranks.v[i].file->name : NULL;
+		like = z->ranks.v[i].name;
 	ret = drop_other_steps(z, err);
 	for (size_t i = 0; i < z->ranks.nr && !ret && !r; i++)
 		if (z->ranks.v[i].usable && z->ranks.v[i].has_step)

@@ -23,21 +23,8 @@
 struct universal {
 	struct deepspeed_load *ld;
 	struct deepspeed_model *m; /* or NULL */
-	struct ck_strmap names; /* of m->module, where it has whole weights */
-	CK_VEC(ck_pv) weights; /* same numbers */
+	bool whole; /* no tensor-parallel ranks share the weights in @m */
 	struct ck_audit_budget budget;
-};
-
-/* What a folder holds of one parameter. */
-struct held {
-	char kind[64];
-	const char *path;
-	struct ck_torch_place at;
-};
-
-struct folder {
-	struct deepspeed_name name; /* of the parameter */
-	CK_VEC(struct held) v;
 };
 
 /* ---- kinds of states ---- */
@@ -181,22 +168,22 @@ static int find_kinds(struct deepspeed_load *ld,
 
 /* ---- one file ---- */
 
-static int refuse(struct universal *u, const struct folder *in,
-		  const struct held *h, const char *why, struct ck_err *err)
+static int refuse(struct universal *u, const char *path, const char *kind,
+		  const char *name, const char *why, struct ck_err *err)
 {
-	const struct deepspeed_name name = { h->kind, in->name.name,
-					     in->name.len };
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(u->ld);
+	int ret = ck_deepspeed_refuse(&a, kind, name, strlen(name), err,
+				      "%s: %s", path, why);
 
-	return ck_deepspeed_refuse(u->ld, &name, err, "%s: %s", h->path, why);
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /* A vector is a tensor whose shape the model file has. */
-static int make_shape(const struct deepspeed_model *m,
-		      const struct deepspeed_name *name,
+static int make_shape(const struct deepspeed_model *m, const char *name,
 		      struct ck_torch_place *at, struct ck_err *why)
 {
 	uint64_t shape[CK_MAX_RANK], numel, step = 1;
-	uint32_t i = m ? ck_strmap_get(&m->by_name, name->name, name->len) :
+	uint32_t i = m ? ck_strmap_get(&m->by_name, name, strlen(name)) :
 			 CK_STRMAP_NONE;
 	unsigned rank;
 
@@ -238,20 +225,46 @@ static bool is_another(const struct ck_torch_open *f,
 }
 
 /*
+ * Whether weight @v of the model file and the master copy @full in @f differ, as
+ * ck_audit_rounded(); or -EINVAL: their shapes do.
+ */
+static int compare(struct universal *u, ck_pv v, struct ck_torch_open *f,
+		   const struct ck_extent *full)
+{
+	struct ck_audit_run weights, master = ck_deepspeed_run(f->s, full, 0);
+	struct ck_torch_place at;
+	struct ck_extent w;
+	uint64_t whole;
+	int ret = ck_torch_place(&u->m->f, v, &at, NULL);
+
+	if (ret)
+		return ret == -ENOMEM ? ret : 0;
+	w = ck_torch_place_extent(&at);
+	if (w.rank != full->rank ||
+	    memcmp(w.shape, full->shape, w.rank * sizeof(*w.shape)) != 0)
+		return -EINVAL;
+	weights = ck_deepspeed_run(u->m->f.s, &w, 0);
+	return ck_extent_is_dense(full) && ck_extent_bytes(full, &whole) &&
+			       ck_extent_is_dense(&w) ?
+		       ck_audit_rounded(&master, &weights,
+					whole / sizeof(float), &u->budget) :
+		       0;
+}
+
+/*
  * What the model file beside has under the same name, in its own precision: no
  * other shape fits; other values are another save's, or another parameter's.
  */
 static int check_weight(struct universal *u, struct ck_torch_open *f,
-			const struct deepspeed_name *name,
-			const struct ck_torch_place *at, struct ck_err *why,
-			struct ck_err *err)
+			const char *name, const struct ck_torch_place *at,
+			struct ck_err *why, struct ck_err *err)
 {
-	uint32_t i = ck_strmap_get(&u->names, name->name, name->len);
-	int ret = i == CK_STRMAP_NONE ?
-			  0 :
-			  ck_deepspeed_compare_whole(&u->m->f, u->weights.v[i],
-						     f->s, at, &u->budget);
+	const struct ck_extent x = ck_torch_place_extent(at);
+	int ret = 0;
+	ck_pv v;
 
+	if (u->whole && ck_deepspeed_weight(u->m, name, strlen(name), &v))
+		ret = compare(u, v, f, &x);
 	if (ret == -EINVAL)
 		return ck_fail(why, EINVAL,
 			       "its shape is not that of the weights in %s: it "
@@ -267,7 +280,7 @@ static int check_weight(struct universal *u, struct ck_torch_open *f,
 
 /* What is a value of another sort is shown as it is: *object. */
 static int place_file(struct universal *u, struct ck_torch_open *f,
-		      const struct deepspeed_name *name,
+		      const char *kind, const char *name,
 		      struct ck_torch_place *at, bool *object,
 		      struct ck_err *why)
 {
@@ -283,34 +296,31 @@ static int place_file(struct universal *u, struct ck_torch_open *f,
 	}
 	if (ck_pv_key(p, v, "param", &param))
 		return ck_torch_place(f, param, at, why);
-	*object = !is_usual(name->kind) && ck_pv_kind(v) != CK_P_DICT;
+	*object = !is_usual(kind) && ck_pv_kind(v) != CK_P_DICT;
 	return *object ? 0 : ck_fail(why, EINVAL, "expected a tensor");
 }
 
-/* zero/NAME/@kind.pt */
-static int read_file(struct universal *u, const char *path, const char *kind,
-		     struct folder *in, struct ck_err *err)
+/* @path: zero/@name/@kind.pt */
+static int read_file(struct universal *u, struct ck_asm *a, const char *path,
+		     const char *kind, const char *name, struct ck_err *err)
 {
-	const struct deepspeed_name name = { kind, in->name.name,
-					     in->name.len };
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	struct deepspeed_load *ld = u->ld;
-	struct held new = { .path = path }, *to;
+	struct ck_torch_place at;
 	struct ck_err why = { 0 };
 	bool ok, object;
 	int ret = ck_torch_open(&f, ld->dir, ld->b, path, &ok, err);
 
-	strcpy(new.kind, kind);
 	if (ret || !ok)
 		return ret;
 	if (is_another(&f, ld, kind))
-		return refuse(u, in, &new,
+		return refuse(u, path, kind, name,
 			      "it says that it was saved under another name",
 			      err);
 	ret = ck_deepspeed_lost(ld, &f, err);
 	if (ret)
 		return ret;
-	ret = place_file(u, &f, &name, &new.at, &object, &why);
+	ret = place_file(u, &f, kind, name, &at, &object, &why);
 	if (object)
 		return ck_builder_object(
 			ld->b,
@@ -322,87 +332,79 @@ static int read_file(struct universal *u, const char *path, const char *kind,
 						.name_len = strlen(path) },
 			err);
 	if (!ret && !strcmp(kind, "fp32"))
-		ret = check_weight(u, &f, &name, &new.at, &why, err);
+		ret = check_weight(u, &f, name, &at, &why, err);
 	if (ret == -EINVAL)
-		return refuse(u, in, &new, why.msg, err);
-	to = ret ? NULL : ck_vec_push(&in->v);
-	if (!to)
-		return ck_no_memory(err);
-	*to = new;
-	return 0;
+		return refuse(u, path, kind, name, why.msg, err);
+	return ret ? ck_no_memory(err) :
+		     ck_deepspeed_give_at(a, NULL, path, kind, name,
+					  strlen(name), &at, err);
 }
 
 /* ---- one parameter ---- */
+
+static bool is_kind(const struct ck_asm_tensor *t, const char *kind)
+{
+	return t->user == strlen(kind) && !memcmp(t->name, kind, t->user);
+}
 
 /*
  * Why a state does not belong to the weights @w beside it: all but a step and
  * such numbers have their shape.  NULL: it does.
  */
-static const char *misfit(const struct held *h, const struct held *w)
+static const char *misfit(const struct ck_asm_tensor *t,
+			  const struct ck_asm_tensor *w)
 {
-	const struct ck_torch_tensor *t = &h->at.t;
 	bool one = true;
 
 	for (unsigned d = 0; d < t->rank; d++)
 		one &= t->shape[d] == 1;
-	if (!strcmp(h->kind, "step"))
+	if (is_kind(t, "step"))
 		return one ? NULL : "expected a step, which is one number";
 	return !w ||
-			       (t->rank == w->at.t.rank &&
-				!memcmp(t->shape, w->at.t.shape,
+			       (t->rank == w->rank &&
+				!memcmp(t->shape, w->shape,
 					t->rank * sizeof(*t->shape))) ||
-			       (!t->rank && strncmp(h->kind, "exp_avg", 7)) ?
+			       (!t->rank && strncmp(t->name, "exp_avg", 7)) ?
 		       NULL :
 		       "its shape is not that of fp32.pt beside it: one of them "
 		       "is another parameter's";
 }
 
-static int add_held(struct universal *u, const struct folder *in,
-		    const struct held *h, struct ck_err *err)
+/* What a folder has of one parameter: whether it goes together, and then it. */
+static int join(struct universal *u, struct ck_asm *a, struct ck_err *err)
 {
-	struct deepspeed_name name = { h->kind, in->name.name, in->name.len };
-	ck_auto_cut struct ck_cut cut = { 0 };
-	int ret = 0;
-
-	if (in->v.nr > 1 && strcmp(h->kind, "step") != 0)
-		ret = ck_deepspeed_compare_one(u->ld, h->path, 0, &h->at, err);
-	if (!ret)
-		ret = ck_cut_whole(&cut, h->at.t.shape, h->at.t.rank, err);
-	return ret ? ret : ck_deepspeed_add(u->ld, &name, &cut, &h->at, err);
-}
-
-static int add_all(struct universal *u, const struct folder *in,
-		   struct ck_err *err)
-{
-	const struct held *w = NULL;
+	const struct ck_asm_tensor *w = NULL;
 	const char *why = NULL;
 	int ret = 0;
 
-	for (size_t i = 0; i < in->v.nr; i++)
-		if (!strcmp(in->v.v[i].kind, "fp32"))
-			w = &in->v.v[i];
-	for (size_t i = 0; i < in->v.nr && w; i++)
-		if (strcmp(in->v.v[i].kind, "step") != 0 &&
-		    misfit(&in->v.v[i], w))
+	for (size_t i = 0; i < a->tensors.nr; i++)
+		if (is_kind(&a->tensors.v[i], "fp32"))
+			w = &a->tensors.v[i];
+	for (size_t i = 0; i < a->tensors.nr && w; i++)
+		if (!is_kind(&a->tensors.v[i], "step") &&
+		    misfit(&a->tensors.v[i], w))
 			why = "its shape is not that of the states beside it: "
 			      "one of them is another parameter's";
-	for (size_t i = 0; i < in->v.nr && !ret; i++) {
-		const struct held *h = &in->v.v[i];
-		const char *bad = h == w ? why : misfit(h, w);
+	for (size_t i = 0; i < a->tensors.nr && !ret; i++) {
+		struct ck_asm_tensor *t = &a->tensors.v[i];
+		const struct ck_asm_piece *p = &a->pieces.v[t->first];
+		const char *bad = t == w ? why : misfit(t, w);
 
-		ret = bad ? refuse(u, in, h, bad, err) :
-			    add_held(u, in, h, err);
+		if (bad)
+			ret = ck_asm_refuse(a, t, err, "%s: %s",
+					    ck_asm_who(a, p), bad);
+		else if (a->tensors.nr > 1 && !is_kind(t, "step"))
+			ret = ck_deepspeed_compare_one(u->ld, ck_asm_who(a, p),
+						       0, &p->x, err);
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(a, err);
 }
 
-static int refuse_lost(struct deepspeed_load *ld, const char *kind,
-		       const char *text, size_t len, struct ck_err *err)
+static int refuse_lost(struct ck_asm *a, const char *kind, const char *text,
+		       size_t len, struct ck_err *err)
 {
-	const struct deepspeed_name name = { kind, text, len };
-
 	return ck_deepspeed_refuse(
-		ld, &name, err,
+		a, kind, text, len, err,
 		"zero/%.*s/%s.pt, which should have it, is not there",
 		(int)CK_MIN(len, 200), text, kind);
 }
@@ -422,11 +424,13 @@ static bool has_kind(const struct ck_dir_list *l, const char *want)
  * states that others have.
  */
 static int check_kinds(struct universal *u, const struct ck_dir_list *l,
-		       const struct deepspeed_name *name, struct ck_err *err)
+		       const char *name, struct ck_err *err)
 {
 	struct deepspeed_load *ld = u->ld;
-	bool trained = u->m && ck_strmap_get(&u->m->by_name, name->name,
-					     name->len) != CK_STRMAP_NONE;
+	size_t len = strlen(name);
+	bool trained = u->m && ck_strmap_get(&u->m->by_name, name, len) !=
+				       CK_STRMAP_NONE;
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(ld);
 	int ret = 0;
 
 	for (size_t i = 0; i < ld->states.nr; i++)
@@ -436,27 +440,26 @@ static int check_kinds(struct universal *u, const struct ck_dir_list *l,
 		const char *kind = ld->states.v[i].s;
 
 		if ((trained || !strcmp(kind, "fp32")) && !has_kind(l, kind))
-			ret = refuse_lost(ld, kind, name->name, name->len, err);
+			ret = refuse_lost(&a, kind, name, len, err);
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 static int add_folder(struct universal *u, const char *folder,
 		      struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(u->ld);
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	const char *name = strrchr(folder, '/') + 1;
-	struct folder in = { .name = { NULL, name, strlen(name) } };
 	char kind[64];
 	int ret = ck_dir_list(u->ld->dir, folder, &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (kind_of(&l.v[i], kind))
-			ret = read_file(u, l.v[i].name, kind, &in, err);
+			ret = read_file(u, &a, l.v[i].name, kind, name, err);
 	if (!ret)
-		ret = add_all(u, &in, err);
-	free(in.v.v);
-	return ret ? ret : check_kinds(u, &l, &in.name, err);
+		ret = join(u, &a, err);
+	return ret ? ret : check_kinds(u, &l, name, err);
 }
 
 /* ---- what has no folder ---- */
@@ -471,7 +474,7 @@ static bool has_folder(const struct ck_strmap *folders, const char *name,
  * Frozen parameters, buffers and shared names: all have folders, or none.
  * *any: one has; @report: those that have none are lost.
  */
-static int check_others(const struct deepspeed_model *m,
+static int check_others(const struct deepspeed_model *m, struct ck_asm *a,
 			const struct ck_strmap *folders, bool report, bool *any,
 			struct ck_err *err)
 {
@@ -487,7 +490,7 @@ static int check_others(const struct deepspeed_model *m,
 		else if (has_folder(folders, t.name, t.len))
 			*any = true;
 		else if (report)
-			ret = refuse_lost(m->ld, "fp32", t.name, t.len, err);
+			ret = refuse_lost(a, "fp32", t.name, t.len, err);
 	return ret;
 }
 
@@ -495,6 +498,7 @@ int ck_deepspeed_universal_check(const struct deepspeed_model *m,
 				 struct ck_err *err)
 {
 	struct deepspeed_load *ld = m->ld;
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(ld);
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	ck_auto_strmap struct ck_strmap folders = { 0 };
 	bool any = false;
@@ -512,12 +516,14 @@ int ck_deepspeed_universal_check(const struct deepspeed_model *m,
 
 		for (size_t k = 0; k < ld->states.nr && !ret; k++)
 			if (!has_folder(&folders, p->name, p->name_len))
-				ret = refuse_lost(ld, ld->states.v[k].s,
+				ret = refuse_lost(&a, ld->states.v[k].s,
 						  p->name, p->name_len, err);
 	}
 	if (!ret)
-		ret = check_others(m, &folders, false, &any, err);
-	return ret || !any ? ret : check_others(m, &folders, true, &any, err);
+		ret = check_others(m, &a, &folders, false, &any, err);
+	if (!ret && any)
+		ret = check_others(m, &a, &folders, true, &any, err);
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /* ---- all of it ---- */
@@ -545,33 +551,12 @@ static int add_groups(struct deepspeed_load *ld, struct ck_err *err)
 	return ret ? ret : ck_deepspeed_order_universal(ld, &f, err);
 }
 
-/* Weights that tensor-parallel ranks share are whole in no model file. */
-static int list_weights(struct universal *u, struct ck_err *err)
-{
-	struct deepspeed_tensors t;
-
-	if (!u->m || u->m->stage3 || u->m->nr_tp > 1)
-		return 0;
-	ck_deepspeed_tensors(&t, u->m->f.ts.pickle, u->m->module);
-	while (ck_deepspeed_next(&t)) {
-		size_t nr = u->names.nr;
-		uint32_t at =
-			ck_strmap_keep(&u->names, &u->ld->mem, t.name, t.len);
-		ck_pv *to = at == nr ? ck_vec_push(&u->weights) : NULL;
-
-		if (at == CK_STRMAP_NONE || (at == nr && !to))
-			return ck_no_memory(err);
-		if (to)
-			*to = t.v;
-	}
-	return 0;
-}
-
 int ck_deepspeed_universal_add(struct deepspeed_load *ld,
 			       struct deepspeed_model *m, struct ck_err *err)
 {
 	struct universal u = { .ld = ld,
 			       .m = m,
+			       .whole = m && !m->stage3 && m->nr_tp == 1,
 			       .budget = { MAX_ONE, MAX_ALL } };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	int ret = ck_dir_list(ld->dir, "zero", &l, err);
@@ -582,14 +567,10 @@ int ck_deepspeed_universal_add(struct deepspeed_load *ld,
 			"no model file (mp_rank_00_model_states.pt) beside zero/: the weights in their own precision and what else it had are lost");
 	if (!ret)
 		ret = find_kinds(ld, &l, err);
-	if (!ret)
-		ret = list_weights(&u, err);
 	for (size_t i = 0; i < l.nr && !ret; i++)
 		if (l.v[i].is_dir)
 			ret = add_folder(&u, l.v[i].name, err);
 	if (!ret)
 		ret = add_groups(ld, err);
-	ck_strmap_free(&u.names);
-	free(u.weights.v);
 	return ret;
 }

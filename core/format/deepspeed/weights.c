@@ -27,92 +27,88 @@
 #define MAX_EXPERTS (1 << 16) /* of one layer */
 #define MAX_LAYERS (1 << 12)
 
-/* ---- adding a tensor ---- */
+/* ---- a tensor ---- */
 
-static int full_name(const struct deepspeed_name *name, struct ck_str *out,
-		     struct ck_err *err)
+static int add_path(struct ck_asm_join *j, struct ck_err *err)
 {
-	out->len = 0;
-	ck_str_fmt(out, "%s.", name->kind);
-	ck_str_add(out, name->name, name->len);
-	return out->failed ? ck_no_memory(err) : 0;
-}
-
-static int add_path(struct deepspeed_load *ld,
-		    const struct deepspeed_name *name,
-		    const struct ck_str *full, struct ck_err *err)
-{
+	const struct ck_asm_tensor *t = j->t;
+	size_t kind = (size_t)t->user;
 	const struct ck_path_part parts[] = {
-		{ name->kind, strlen(name->kind), -1 },
-		{ name->name, name->len, -1 },
+		{ t->name, kind, -1 },
+		{ t->name + kind + 1, t->len - kind - 1, -1 },
 	};
 
-	return ck_builder_path(ld->b, 0, full->v, full->len, parts, 2, err);
+	return ck_builder_path(j->a->b, 0, t->name, t->len, parts, 2, err);
 }
 
-int ck_deepspeed_declare(struct deepspeed_load *ld,
-			 const struct deepspeed_name *name,
-			 const struct ck_cut *cut, enum ck_dtype dtype,
-			 struct ck_str *full, struct ck_err *err)
+struct ck_asm ck_deepspeed_asm(const struct deepspeed_load *ld)
 {
-	const struct ck_cut_run none = { .place.t.dtype = dtype };
-	int ret = full_name(name, full, err);
+	static const struct ck_asm_reader reader = { .note = add_path };
 
-	if (!ret)
-		ret = ck_cut_add_run(cut, ld->b, full->v, full->len, 0, 0, 0,
-				     &none, err);
-	return ret ? ret : add_path(ld, name, full, err);
+	return (struct ck_asm){ .dir = ld->dir, .b = ld->b, .how = &reader };
 }
 
-int ck_deepspeed_refuse(struct deepspeed_load *ld,
-			const struct deepspeed_name *name, struct ck_err *err,
-			const char *fmt, ...)
+struct ck_asm_tensor *ck_deepspeed_tensor(struct ck_asm *a, const char *kind,
+					  const char *name, size_t len)
 {
 	ck_auto_str struct ck_str full = { 0 };
-	struct ck_err why = { 0 };
-	int ret = full_name(name, &full, err);
+	struct ck_asm_tensor *t;
+
+	ck_str_fmt(&full, "%s.", kind);
+	ck_str_add(&full, name, len);
+	t = full.failed ? NULL : ck_asm_tensor(a, 0, full.v, full.len);
+	if (t)
+		t->user = strlen(kind);
+	return t;
+}
+
+int ck_deepspeed_refuse(struct ck_asm *a, const char *kind, const char *name,
+			size_t len, struct ck_err *err, const char *fmt, ...)
+{
+	struct ck_asm_tensor *t = ck_deepspeed_tensor(a, kind, name, len);
+	char why[CK_ERR_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(why.msg, sizeof(why.msg), fmt, ap);
+	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	return ret ? ret :
-		     ck_builder_refuse(ld->b, 0, full.v, full.len, err, "%s",
-				       why.msg);
+	return t ? ck_asm_refuse(a, t, err, "%s", why) : ck_no_memory(err);
 }
 
-int ck_deepspeed_add(struct deepspeed_load *ld,
-		     const struct deepspeed_name *name,
-		     const struct ck_cut *cut, const struct ck_torch_place *at,
-		     struct ck_err *err)
+int ck_deepspeed_give_at(struct ck_asm *a, const struct deepspeed_model *m,
+			 const char *file, const char *kind, const char *name,
+			 size_t len, const struct ck_torch_place *at,
+			 struct ck_err *err)
 {
-	ck_auto_str struct ck_str full = { 0 };
-	int ret = full_name(name, &full, err);
-
-	if (!ret)
-		ret = ck_cut_add_tensor(cut, ld->b, full.v, full.len, at, err);
-	return ret ? ret : add_path(ld, name, &full, err);
-}
-
-int ck_deepspeed_add_value(struct deepspeed_load *ld,
-			   const struct deepspeed_model *m,
-			   struct ck_torch_open *f,
-			   const struct deepspeed_name *name, ck_pv v,
-			   struct ck_err *err)
-{
+	struct ck_asm_tensor *t = ck_deepspeed_tensor(a, kind, name, len);
+	uint32_t nr = ck_asm_file(a, file, CK_ASM_ANY);
+	const struct ck_extent x = ck_torch_place_extent(at);
 	ck_auto_cut struct ck_cut cut = { 0 };
+	struct ck_err why = { 0 };
+	int ret;
+
+	if (!t || nr == CK_NONE)
+		return ck_no_memory(err);
+	ret = m ? ck_deepspeed_cut(m, name, len, x.shape, x.rank, &cut, &why) :
+		  ck_cut_whole(&cut, x.shape, x.rank, &why);
+	return ret ? ck_asm_failed(a, t, ret, &why, err) :
+		     ck_cut_give(&cut, a, t, nr, &x, err);
+}
+
+int ck_deepspeed_give(struct ck_asm *a, const struct deepspeed_model *m,
+		      struct ck_torch_open *f, const char *kind,
+		      const char *name, size_t len, ck_pv v, struct ck_err *err)
+{
 	struct ck_torch_place at;
 	struct ck_err why = { 0 };
 	int ret = ck_torch_place(f, v, &at, &why);
 
-	if (!ret)
-		ret = m ? ck_deepspeed_cut(m, name->name, name->len, at.t.shape,
-					   at.t.rank, &cut, &why) :
-			  ck_cut_whole(&cut, at.t.shape, at.t.rank, &why);
 	if (ret == -EINVAL)
-		return ck_deepspeed_refuse(ld, name, err, "%s", why.msg);
+		return ck_deepspeed_refuse(a, kind, name, len, err, "%s",
+					   why.msg);
 	return ret ? ck_fail(err, -ret, "%s", why.msg) :
-		     ck_deepspeed_add(ld, name, &cut, &at, err);
+		     ck_deepspeed_give_at(a, m, f->s->name, kind, name, len,
+					  &at, err);
 }
 
 /* ---- weights ---- */
@@ -173,64 +169,63 @@ static bool is_empty_place(const struct deepspeed_model *m, const char *name,
 	       !ck_deepspeed_is_buffer(m, name, len);
 }
 
-static int add_weight(struct deepspeed_model *m,
+static int add_weight(struct deepspeed_model *m, struct ck_asm *a,
 		      const struct deepspeed_tensors *t, struct ck_err *err)
 {
-	const struct deepspeed_name module = { "module", t->name, t->len };
-	const struct deepspeed_name fp32 = { "fp32", t->name, t->len };
 	struct deepspeed_load *ld = m->ld;
 	int ret = 0;
 
 	if (!m->stage3)
-		ret = ck_deepspeed_add_value(ld, m, &m->f, &module, t->v, err);
+		ret = ck_deepspeed_give(a, m, &m->f, "module", t->name, t->len,
+					t->v, err);
 	if (ret || !ld->zero || ld->universal ||
 	    is_elsewhere(m, t->name, t->len))
 		return ret;
 	if (is_empty_place(m, t->name, t->len, t->v))
 		return ck_deepspeed_refuse(
-			ld, &fp32, err,
+			a, "fp32", t->name, t->len, err,
 			"an empty place for it is all there is; who has its weights the first rank's model file says");
-	return ck_deepspeed_add_value(ld, m, &m->f, &fp32, t->v, err);
+	return ck_deepspeed_give(a, m, &m->f, "fp32", t->name, t->len, t->v,
+				 err);
 }
 
 /* ---- what is frozen ---- */
 
-/* One rank's piece of a frozen parameter. */
-static int add_piece(struct deepspeed_load *ld, struct ck_torch_open *f,
-		     const struct deepspeed_name *name, ck_pv fragment,
-		     uint64_t dp, uint64_t nr_dp, const struct ck_cut *cut,
-		     uint64_t numel, struct ck_err *err)
+/* One rank's piece of a frozen parameter, @v in file @f of rank @dp. */
+static int add_piece(struct ck_asm *a, struct ck_torch_open *f,
+		     struct ck_asm_tensor *t, ck_pv v, uint64_t dp,
+		     uint64_t nr_dp, const struct ck_cut *cut, uint64_t numel,
+		     struct ck_err *err)
 {
-	ck_auto_str struct ck_str full = { 0 };
-	struct ck_cut_run run = { 0 };
-	struct ck_err why = { 0 };
 	const struct ck_split each = { .how = CK_SIZES_CEIL, .nr = nr_dp };
+	uint32_t file = ck_asm_file(a, f->s->name, dp);
+	struct ck_asm_run run = { 0 };
+	struct ck_torch_place at;
+	struct ck_err why = { 0 };
 	uint64_t lo, len;
-	int ret = ck_torch_place(f, fragment, &run.place, &why);
+	int ret = ck_torch_place(f, v, &at, &why);
 
-	if (ret == -ENOMEM)
-		return ck_fail(err, ENOMEM, "%s", why.msg);
-	if (ret || run.place.t.rank != 1 ||
-	    run.place.t.shape[0] != CK_DIV_UP(numel, nr_dp) ||
-	    (run.place.t.shape[0] > 1 && run.place.t.stride[0] != 1))
-		return ck_deepspeed_refuse(
-			ld, name, err, "%s",
-			ret ? why.msg :
+	if (!ret &&
+	    (at.t.rank != 1 || at.t.shape[0] != CK_DIV_UP(numel, nr_dp) ||
+	     (at.t.shape[0] > 1 && at.t.stride[0] != 1)))
+		ret = ck_fail(&why, EINVAL,
 			      "its frozen pieces are not of equal size");
-	run.len = run.place.t.shape[0];
-	ret = ck_split_part(&each, numel, dp, &lo, &len, err);
 	if (!ret)
-		ret = ck_deepspeed_declare(ld, name, cut, run.place.t.dtype,
-					   &full, err);
-	return ret ? ret :
-		     ck_cut_add_run(cut, ld->b, full.v, full.len, lo, lo + len,
-				    0, &run, err);
+		ret = ck_split_part(&each, numel, dp, &lo, &len, &why);
+	if (ret)
+		return ck_asm_failed(a, t, ret, &why, err);
+	run.len = at.t.shape[0];
+	run.x = ck_torch_place_extent(&at);
+	return file == CK_NONE ? ck_no_memory(err) :
+				 ck_cut_give_run(cut, a, t, file, lo, lo + len,
+						 0, &run, err);
 }
 
 /* The pieces that one rank's file has of all frozen parameters. */
 static int add_frozen(const struct deepspeed_model *m, struct ck_torch_open *f,
 		      uint64_t dp, uint64_t nr_dp, struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(m->ld);
 	const struct ck_pickle *p = f->ts.pickle;
 	ck_pv root = ck_pickle_root(p), shapes, parts, key, v, size;
 	struct ck_piter it;
@@ -241,32 +236,31 @@ static int add_frozen(const struct deepspeed_model *m, struct ck_torch_open *f,
 		return 0;
 	ck_piter_init_pairs(&it, p, parts);
 	while (!ret && ck_piter_next2(&it, &key, &v)) {
-		struct deepspeed_name name = { .kind = "fp32" };
 		ck_auto_cut struct ck_cut cut = { 0 };
 		uint64_t shape[CK_MAX_RANK], numel;
 		struct ck_err why = { 0 };
+		struct ck_asm_tensor *t;
+		const char *name;
 		unsigned rank;
+		size_t len;
 
-		if (!ck_pv_str(p, key, &name.name, &name.len))
+		if (!ck_pv_str(p, key, &name, &len))
 			continue;
-		if (!find_key(p, shapes, name.name, name.len, &size) ||
+		t = ck_deepspeed_tensor(&a, "fp32", name, len);
+		if (!t)
+			return ck_no_memory(err);
+		if (!find_key(p, shapes, name, len, &size) ||
 		    !ck_torch_size(p, size, shape, &rank) ||
 		    !ck_dims_volume(shape, rank, &numel))
 			ret = ck_fail(&why, EINVAL,
 				      "frozen_param_shapes has no shape of it");
 		else
-			ret = ck_deepspeed_cut(m, name.name, name.len, shape,
-					       rank, &cut, &why);
-		if (ret == -EINVAL)
-			ret = ck_deepspeed_refuse(m->ld, &name, err, "%s",
-						  why.msg);
-		else if (ret)
-			ret = ck_fail(err, -ret, "%s", why.msg);
-		else
-			ret = add_piece(m->ld, f, &name, v, dp, nr_dp, &cut,
-					numel, err);
+			ret = ck_deepspeed_cut(m, name, len, shape, rank, &cut,
+					       &why);
+		ret = ret ? ck_asm_failed(&a, t, ret, &why, err) :
+			    add_piece(&a, f, t, v, dp, nr_dp, &cut, numel, err);
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /* What the model file of another data-parallel rank has. */
@@ -316,15 +310,18 @@ static int add_others(const struct deepspeed_model *m, bool frozen,
 int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
 			   struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(m->ld);
 	const struct ck_pickle *p = m->f.ts.pickle;
 	struct deepspeed_tensors t;
 	struct ck_piter any;
 	ck_pv key, v;
-	int ret = 0;
+	int ret = ck_deepspeed_check_shapes(m, err);
 
 	ck_deepspeed_tensors(&t, p, m->module);
 	while (!ret && ck_deepspeed_next(&t))
-		ret = add_weight(m, &t, err);
+		ret = add_weight(m, &a, &t, err);
+	if (!ret)
+		ret = ck_asm_join(&a, err);
 	if (ret || !m->stage3)
 		return ret;
 	ck_piter_init_pairs(&any, p, m->frozen_parts);
@@ -338,6 +335,7 @@ int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
 static int add_expert(struct deepspeed_load *ld,
 		      const struct deepspeed_file *file, struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(ld);
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	struct deepspeed_tensors t;
 	bool ok;
@@ -347,11 +345,9 @@ static int add_expert(struct deepspeed_load *ld,
 		return ret;
 	ck_deepspeed_tensors(&t, f.ts.pickle, ck_pickle_root(f.ts.pickle));
 	while (!ret && ck_deepspeed_next(&t))
-		ret = ck_deepspeed_add_value(
-			ld, NULL, &f,
-			&(struct deepspeed_name){ "module", t.name, t.len },
-			t.v, err);
-	return ret;
+		ret = ck_deepspeed_give(&a, NULL, &f, "module", t.name, t.len,
+					t.v, err);
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 /* How many ranks have different experts, by "ep_size_4" in its groups. */
@@ -507,7 +503,8 @@ int ck_deepspeed_experts_check(const struct deepspeed_model *m,
 	by_layer = !is_count(p, v, &nr);
 	nr = by_layer ? 0 : nr;
 	for (size_t i = 0; i < ld->files.nr; i++)
-		by_layer &= strncmp(ld->files.v[i].name, "expert_", 7) != 0;
+		by_layer &= ld->files.v[i].kind != DEEPSPEED_EXPERT ||
+			    ld->files.v[i].nr > 2;
 	ck_piter_init(&it, p, v);
 	while (!ret && ck_piter_next(&it, &item) && layer < MAX_LAYERS) {
 		if (!is_count(p, item, &n))

@@ -31,50 +31,6 @@
 
 /* ---- where elements are ---- */
 
-bool ck_deepspeed_piece12(uint64_t pos, uint64_t numel, uint64_t size,
-			  uint64_t r, uint64_t *lo, uint64_t *hi, uint64_t *at)
-{
-	uint64_t first = CK_MAX(pos, r * size);
-	uint64_t end = CK_MIN(pos + numel, (r + 1) * size);
-
-	if (first >= end)
-		return false;
-	*lo = first - pos;
-	*hi = end - pos;
-	*at = first - r * size;
-	return true;
-}
-
-uint64_t ck_deepspeed_round_robin(uint64_t i, uint64_t nr, uint64_t ranks)
-{
-	uint64_t turn = i % ranks;
-
-	/* Of nr / ranks whole rounds each turn has one, and of the last some. */
-	return turn * (nr / ranks) + CK_MIN(turn, nr % ranks) + i / ranks;
-}
-
-int ck_deepspeed_check_rank3(const struct deepspeed_zero *z,
-			     const struct deepspeed_rank *r, struct ck_err *why)
-{
-	uint64_t want = 0, have = 0;
-
-	for (size_t i = 0; i < z->m->params.nr; i++)
-		if (!ck_add_ok(want,
-			       CK_DIV_UP(z->m->params.v[i].numel, z->count),
-			       &want))
-			return ck_fail(why, EINVAL, "param_shapes overflow");
-	for (size_t i = 0; i < r->flats.nr && !r->flats.v[i].state; i++)
-		have += r->flats.v[i].run.len;
-	if (want != have)
-		return ck_fail(
-			why, EINVAL,
-			"its vectors have %" PRIu64
-			" elements, where param_shapes in %s make %" PRIu64
-			" over %" PRIu64 " ranks: it is not read",
-			have, z->m->f.s->name, want, z->count);
-	return 0;
-}
-
 static const struct deepspeed_flat *flat_of(const struct deepspeed_vec *v,
 					    uint64_t k, uint32_t state)
 {
@@ -106,8 +62,7 @@ enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
 	for (uint64_t k = 0; k < v->count; k++)
 		for (size_t i = 0; i < nr_flats(v, k); i++)
 			if (flat_at(v, k, i, state))
-				return flat_at(v, k, i, state)
-					->run.place.t.dtype;
+				return flat_at(v, k, i, state)->run.x.dtype;
 	return 0;
 }
 
@@ -126,7 +81,7 @@ static int undo_round_robin(const struct deepspeed_zero *z, uint32_t group,
 	while (first + nr < z->m->params.nr && p[first + nr].group == group)
 		nr++;
 	for (size_t i = 0; i < nr; i++) {
-		size_t k = first + ck_deepspeed_round_robin(i, nr, z->count);
+		size_t k = first + ck_split_dealt(i, nr, z->count);
 
 		pos[k] = at;
 		if (!ck_add_ok(at, p[k].numel, &at))
@@ -153,8 +108,8 @@ static const struct deepspeed_rank *find_other(const struct deepspeed_zero *z,
 				continue;
 			*any = true;
 			if (r->bad_slices ||
-			    !ck_deepspeed_piece12(pos[s->param], p->numel, size,
-						  i, &lo, &hi, &at) ||
+			    !ck_split_meet(size, i, pos[s->param], p->numel,
+					   &lo, &hi, &at) ||
 			    at != s->start || hi - lo != s->numel)
 				return r;
 		}
@@ -184,7 +139,7 @@ static int check_slices(struct deepspeed_zero *z, uint32_t group, uint64_t size,
 			       "%s: param_slice_mappings of group %" PRIu32
 			       " is no partition of %" PRIu64
 			       " elements in the order of param_shapes",
-			       r->file->name, group, size);
+			       r->name, group, size);
 	z->undone = true;
 	return 0;
 }
@@ -252,8 +207,8 @@ static int check_size(const struct deepspeed_zero *z,
 					why, EINVAL,
 					"%s: a vector of %" PRIu64
 					" elements in group %u, where others have %" PRIu64,
-					z->ranks.v[r].file->name, f->run.len,
-					group, v->size);
+					z->ranks.v[r].name, f->run.len, group,
+					v->size);
 		}
 	if (!ck_mul_ok(v->size, z->count, &all) || all < need ||
 	    all - need > MAX_SLACK * z->count)
@@ -334,7 +289,7 @@ static bool piece_of(const struct deepspeed_vec *v, uint64_t k, uint64_t pos,
 	uint64_t len;
 
 	if (!v->each)
-		return ck_deepspeed_piece12(pos, numel, v->size, k, lo, hi, at);
+		return ck_split_meet(v->size, k, pos, numel, lo, hi, at);
 	*at = pos;
 	if (ck_split_part(&each, numel, k, lo, &len, NULL))
 		return false;
@@ -342,43 +297,52 @@ static bool piece_of(const struct deepspeed_vec *v, uint64_t k, uint64_t pos,
 	return len;
 }
 
-int ck_deepspeed_vec_add(struct deepspeed_load *ld,
-			 const struct deepspeed_vec *v,
-			 const struct deepspeed_name *name,
-			 const struct ck_cut *cut, uint32_t state, uint64_t pos,
-			 uint64_t numel, struct ck_err *err)
+/* What member @k has of it: elements [lo, hi), from @at on in its vectors. */
+static int give_member(struct ck_asm *a, const struct deepspeed_vec *v,
+		       uint64_t k, struct ck_asm_tensor *t,
+		       const struct ck_cut *cut, uint32_t state, uint64_t lo,
+		       uint64_t hi, uint64_t at, struct ck_err *err)
 {
-	enum ck_dtype dtype = ck_deepspeed_vec_dtype(v, state);
-	ck_auto_str struct ck_str full = { 0 };
-	uint64_t lo, hi, at;
-	int ret = ck_deepspeed_declare(ld, name, cut, dtype, &full, err);
+	const struct deepspeed_rank *r = v->of[k].r;
+	struct ck_asm_run gone = { at, hi - lo, { .dtype = t->dtype } };
+	uint32_t file = r ? ck_asm_file(a, r->name, r->dp) : 0;
+	int ret = file == CK_NONE ? ck_no_memory(err) : 0;
 
-	for (uint64_t k = v->each ? 0 : pos / v->size; k < v->count && !ret;
-	     k++) {
-		const struct deepspeed_rank *r = v->of[k].r;
-
-		if (!piece_of(v, k, pos, numel, &lo, &hi, &at))
-			break; /* nor have those after it */
-		if (r && r->absent) {
-			struct ck_cut_run gone = { .at = at, .len = hi - lo };
-
-			gone.place.src = r->src;
-			gone.place.t.dtype = dtype;
-			ret = ck_cut_add_run(cut, ld->b, full.v, full.len, lo,
-					     hi, at, &gone, err);
-		}
-		for (size_t i = 0; i < nr_flats(v, k) && !ret; i++)
-			if (flat_at(v, k, i, state))
-				ret = ck_cut_add_run(
-					cut, ld->b, full.v, full.len, lo, hi,
-					at, &flat_at(v, k, i, state)->run, err);
+	if (!ret && r && r->absent) {
+		gone.x.src = r->src;
+		return ck_cut_give_run(cut, a, t, file, lo, hi, at, &gone, err);
 	}
+	for (size_t i = 0; i < nr_flats(v, k) && !ret; i++)
+		if (flat_at(v, k, i, state))
+			ret = ck_cut_give_run(cut, a, t, file, lo, hi, at,
+					      &flat_at(v, k, i, state)->run,
+					      err);
+	return ret;
+}
+
+int ck_deepspeed_vec_give(struct ck_asm *a, const struct deepspeed_vec *v,
+			  struct ck_asm_tensor *t, const struct ck_cut *cut,
+			  uint32_t state, uint64_t pos, uint64_t numel,
+			  struct ck_err *err)
+{
+	uint64_t k = v->each ? 0 : pos / v->size, lo, hi, at;
+	int ret = 0;
+
+	if (ck_asm_declare(a, t, ck_deepspeed_vec_dtype(v, state), cut->whole,
+			   cut->rank))
+		return ck_no_memory(err);
+	/* who comes after one without has none either */
+	for (;
+	     !ret && k < v->count && piece_of(v, k, pos, numel, &lo, &hi, &at);
+	     k++)
+		ret = give_member(a, v, k, t, cut, state, lo, hi, at, err);
 	return ret;
 }
 
 /* Parameter @i under the name of its own, or an alias. */
-static int add_param(struct deepspeed_zero *z, size_t i, const char *text,
-		     size_t len, size_t nr_states, struct ck_err *err)
+static int add_param(struct deepspeed_zero *z, struct ck_asm *a, size_t i,
+		     const char *name, size_t len, size_t nr_states,
+		     struct ck_err *err)
 {
 	const struct deepspeed_param *p = &z->m->params.v[i];
 	const struct deepspeed_vec *v = &z->vecs.v[p->group];
@@ -394,40 +358,56 @@ static int add_param(struct deepspeed_zero *z, size_t i, const char *text,
 		return 0; /* model.c has seen it before */
 	bad = ck_deepspeed_cut(z->m, p->name, p->name_len, shape, rank, &cut,
 			       &why);
-	if (bad == -ENOMEM)
-		return ck_fail(err, ENOMEM, "%s", why.msg);
 	for (uint32_t s = 0; s < nr_states && !ret; s++) {
-		const struct deepspeed_name name = { z->states.v[s].s, text,
-						     len };
+		struct ck_asm_tensor *t;
 
 		if (!ck_deepspeed_vec_dtype(v, s))
 			continue;
-		ret = bad ? ck_deepspeed_refuse(z->ld, &name, err, "%s",
-						why.msg) :
-			    ck_deepspeed_vec_add(z->ld, v, &name, &cut, s,
-						 z->pos[i], p->numel, err);
+		t = ck_deepspeed_tensor(a, z->states.v[s].s, name, len);
+		ret = !t  ? ck_no_memory(err) :
+		      bad ? ck_asm_failed(a, t, bad, &why, err) :
+			    ck_deepspeed_vec_give(a, v, t, &cut, s, z->pos[i],
+						  p->numel, err);
 	}
 	return ret;
+}
+
+/* Those that no stage before this one has. */
+static int add_params(struct deepspeed_zero *z, struct ck_err *err)
+{
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(z->ld);
+	int ret = 0;
+
+	for (size_t i = 0; i < z->m->params.nr && !ret; i++) {
+		const struct deepspeed_param *p = &z->m->params.v[i];
+
+		if (ck_strmap_get(&z->ld->trained, p->name, p->name_len) ==
+		    CK_STRMAP_NONE)
+			ret = add_param(z, &a, i, p->name, p->name_len,
+					z->states.nr, err);
+	}
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 static int add_aliases(struct deepspeed_zero *z, struct ck_err *err)
 {
+	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(z->ld);
 	int ret = 0;
 
 	for (size_t i = 0; i < z->m->aliases.nr && !ret; i++) {
-		const struct deepspeed_alias *a = &z->m->aliases.v[i];
+		const struct deepspeed_alias *l = &z->m->aliases.v[i];
 		uint32_t at =
-			ck_strmap_get(&z->m->by_name, a->holder, a->holder_len);
+			ck_strmap_get(&z->m->by_name, l->holder, l->holder_len);
 
 		if (at != CK_STRMAP_NONE)
-			ret = add_param(z, at, a->name, a->name_len, 1, err);
+			ret = add_param(z, &a, at, l->name, l->name_len, 1,
+					err);
 	}
-	return ret;
+	return ret ? ret : ck_asm_join(&a, err);
 }
 
 int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err)
 {
-	struct deepspeed_load *ld = z->ld;
 	size_t nr = z->m->params.nr;
 	int ret = 0;
 
@@ -442,18 +422,12 @@ int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err)
 	/* whoever merges by that table, as DeepSpeed's converter does, mixes names up */
 	if (!ret && z->undone)
 		ret = deepspeed_problem(
-			ld, CK_NOTE, NULL, err,
+			z->ld, CK_NOTE, NULL, err,
 			"param_slice_mappings of model-parallel rank %u are in the order before round_robin_gradients, as some releases wrote them: the vectors are as param_shapes says",
 			z->m->mp);
 	if (!ret)
 		ret = ck_deepspeed_master_check(z, err);
-	for (size_t i = 0; i < nr && !ret; i++) {
-		const struct deepspeed_param *p = &z->m->params.v[i];
-
-		if (ck_strmap_get(&ld->trained, p->name, p->name_len) ==
-		    CK_STRMAP_NONE)
-			ret = add_param(z, i, p->name, p->name_len,
-					z->states.nr, err);
-	}
+	if (!ret)
+		ret = add_params(z, err);
 	return ret ? ret : add_aliases(z, err);
 }

@@ -42,12 +42,12 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 		};
 
 		if (s->files.index)
-			ret = ck_builder_problem(s->b, &note, err,
+			ret = ck_builder_problem(s->a.b, &note, err,
 						 "left aside: %s does not "
 						 "name it",
 						 s->files.index);
 		else
-			ret = ck_builder_problem(s->b, &note, err,
+			ret = ck_builder_problem(s->a.b, &note, err,
 						 "left aside: it is none of "
 						 "the shards beside it");
 	}
@@ -57,7 +57,7 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 			.file = "sharded",
 		};
 
-		ret = ck_builder_problem(s->b, &note, err,
+		ret = ck_builder_problem(s->a.b, &note, err,
 					 "left aside: the "
 					 "same tensors are beside it, "
 					 "consolidated");
@@ -76,7 +76,7 @@ static int add_metadata(struct ck_hf_set *s, struct ck_err *err)
 			continue;
 		if (asprintf(&name, "%s/__metadata__", s->files.name[i]) < 0)
 			return ck_no_memory(err);
-		ret = ck_st_file_add_metadata(&s->st[i], name, s->b, err);
+		ret = ck_st_file_add_metadata(&s->st[i], name, s->a.b, err);
 	}
 	return ret;
 }

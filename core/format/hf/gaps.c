@@ -44,7 +44,7 @@ static int list(struct shard *v, const struct ck_hf_set *s, unsigned *ranks,
 	for (size_t i = 0; i < s->files.nr; i++) {
 		struct ck_st_shard *is = &v[i].is;
 
-		v[i].unusable = s->unusable[i];
+		v[i].unusable = !s->a.files.v[i].usable;
 		if (!ck_st_is_shard(s->files.name[i], is) || !is->rank ||
 		    !is->file || is->file > is->of)
 			return ck_fail(err, EINVAL,
@@ -87,7 +87,7 @@ static struct ck_hf_gap first_gap(const struct shard *v, size_t nr,
 static int told(struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		struct ck_err *err)
 {
-	const char *value = ck_opts_use(s->dir->opts, OPTION);
+	const char *value = ck_opts_use(s->a.dir->opts, OPTION);
 	unsigned long nr;
 	char *end;
 
@@ -103,7 +103,7 @@ static int told(struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		return ck_fail(err, EINVAL,
 			       "%s: %zu shard files, and -o " OPTION
 			       "=%s says how many were saved",
-			       s->dir->path, s->files.nr, value);
+			       s->a.dir->path, s->files.nr, value);
 	g->told = true;
 	return 0;
 }
@@ -161,7 +161,7 @@ static int say_no_file(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 	while (k < g->nr && g->v[k].file == k + 1)
 		k++;
 	return ck_builder_problem(
-		s->b, &lost, err,
+		s->a.b, &lost, err,
 		"no shard-*-model-%05u-of-%05u.safetensors: "
 		"what tensors it had is in no other file; -o " OPTION
 		"=%zu says that nothing is missing",
@@ -176,7 +176,7 @@ int ck_hf_gaps_say(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 
 	if (!g->told)
 		ret = ck_builder_problem(
-			s->b, &implied, err,
+			s->a.b, &implied, err,
 			"sharded files without an index: shapes are what the "
 			"boxes span, and a last rank whose files are lost "
 			"would not be noticed; -o " OPTION
@@ -185,24 +185,24 @@ int ck_hf_gaps_say(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 }
 
 int ck_hf_gap_refuse(const struct ck_hf_gap *gap, const struct ck_hf_gaps *g,
-		     struct ck_hf_set *s, const struct ck_st_entry *e,
+		     struct ck_hf_set *s, struct ck_asm_tensor *t,
 		     struct ck_err *err)
 {
 	if (gap->what == CK_HF_DAMAGED)
-		return ck_builder_refuse(
-			s->b, 0, e->name, e->name_len, err,
-			SHARD " is damaged and may have had more of it: "
-			      "nothing else tells its shape",
-			gap->rank, gap->file, g->of);
+		return ck_asm_refuse(&s->a, t, err,
+				     SHARD
+				     " is damaged and may have had more of it: "
+				     "nothing else tells its shape",
+				     gap->rank, gap->file, g->of);
 	if (gap->what == CK_HF_ABSENT)
-		return ck_builder_refuse(
-			s->b, 0, e->name, e->name_len, err,
+		return ck_asm_refuse(
+			&s->a, t, err,
 			SHARD " is not there and may have had more of it: "
 			      "nothing else tells its shape; -o " OPTION
 			      "=%zu says that nothing is missing",
 			gap->rank, gap->file, g->of, s->files.nr);
-	return ck_builder_refuse(
-		s->b, 0, e->name, e->name_len, err,
+	return ck_asm_refuse(
+		&s->a, t, err,
 		"a shard-*-model-%05u-of-%05u.safetensors is missing, for "
 		"elements of %.*s are in none, and may have had more of it: "
 		"nothing else tells its shape; -o " OPTION

@@ -5,25 +5,26 @@
 #ifndef CK_HF_SET_H
 #define CK_HF_SET_H
 
+#include "core/assemble/assemble.h"
 #include "core/assemble/st_folder.h"
 #include "core/container/st_file.h"
-#include "core/base/strmap.h"
-
-/* Which file has a name: the one to take it from, and how many have it. */
-struct ck_hf_held {
-	uint32_t file, entry, nr;
-};
 
 struct ck_hf_set {
-	const struct ck_dir *dir;
-	struct ck_builder *b;
 	struct ck_st_folder files;
 	struct ck_st_file *st; /* files.nr */
-	bool *unusable; /* files.nr: missing, or its header is damaged */
-	bool *own; /* files.nr: has some of what the index says of it */
-	struct ck_strmap names;
-	CK_VEC(struct ck_hf_held) held; /* by number in names */
+	/*
+	 * Files by the same numbers, whose user is not 0 where they have some of
+	 * what the index says of them.  A piece's user is its entry.
+	 */
+	struct ck_asm a;
 };
+
+/* The entry of a piece. */
+static inline const struct ck_st_entry *ck_hf_entry(
+	const struct ck_hf_set *s, const struct ck_asm_piece *p)
+{
+	return &s->st[p->file].tensors.v[p->user];
+}
 
 /* Reads all headers; a file without a usable one becomes a problem. */
 int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,
@@ -53,6 +54,7 @@ struct ck_hf_gaps {
 int ck_hf_gaps_find(struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		    struct ck_err *err);
 void ck_hf_gaps_free(struct ck_hf_gaps *g);
+#define ck_auto_hf_gaps __attribute__((cleanup(ck_hf_gaps_free)))
 /* The entry of what the file of number @i is one of. */
 struct ck_hf_gap *ck_hf_gaps_of(const struct ck_hf_gaps *g,
 				const struct ck_hf_set *s, size_t i);
@@ -61,7 +63,7 @@ int ck_hf_gaps_say(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		   struct ck_err *err);
 /* Refuses a tensor because of @gap. */
 int ck_hf_gap_refuse(const struct ck_hf_gap *gap, const struct ck_hf_gaps *g,
-		     struct ck_hf_set *s, const struct ck_st_entry *e,
+		     struct ck_hf_set *s, struct ck_asm_tensor *t,
 		     struct ck_err *err);
 
 /* Whole tensors: each name from one file. */

@@ -15,219 +15,137 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct span {
-	uint64_t *shape; /* CK_MAX_RANK; NULL: refused */
-	uint64_t nr; /* elements in its boxes */
-	unsigned rank;
-};
-
-static int refuse(struct ck_hf_set *s, const struct ck_st_entry *e,
-		  struct span *sp, const char *file, const char *why,
-		  struct ck_err *err)
+static int refuse(struct ck_hf_set *s, struct ck_asm_tensor *t, uint32_t file,
+		  const char *why, struct ck_err *err)
 {
-	free(sp->shape);
-	sp->shape = NULL;
-	return ck_builder_refuse(s->b, 0, e->name, e->name_len, err, "%s: %s",
-				 file, why);
+	return ck_asm_refuse(&s->a, t, err, "%s: %s", s->files.name[file], why);
 }
 
-/* Widens the span of the entry's tensor by its box. */
-static int widen(struct ck_hf_set *s, const struct ck_st_file *f,
-		 const struct ck_st_entry *e, struct span *sp, bool first,
+/* Widens the shape by the piece's box; *nr: elements in all boxes. */
+static int widen(struct ck_hf_set *s, struct ck_asm_tensor *t,
+		 const struct ck_asm_piece *p, uint64_t *shape, uint64_t *nr,
 		 struct ck_err *err)
 {
-	uint64_t at[CK_MAX_RANK], end, nr = 1;
+	const struct ck_st_file *f = &s->st[p->file];
+	const struct ck_st_entry *e = ck_hf_entry(s, p);
 	const uint64_t *len = ck_st_file_shape(f, e);
+	uint64_t at[CK_MAX_RANK], end, own = 1;
 
-	if (!first && !sp->shape)
-		return 0;
-	if (first) {
-		sp->rank = e->rank;
-		sp->shape = calloc(e->rank + 1u, sizeof(*sp->shape));
-		if (!sp->shape)
-			return ck_no_memory(err);
-	}
 	if (e->why)
-		return refuse(s, e, sp, f->name, e->why, err);
-	if (e->rank != sp->rank)
-		return refuse(s, e, sp, f->name,
-			      "its number of dimensions "
-			      "differs between files",
+		return refuse(s, t, p->file, e->why, err);
+	if (e->rank != t->rank)
+		return refuse(s, t, p->file,
+			      "its number of dimensions differs between files",
 			      err);
 	if (!ck_st_file_placed(f, e))
-		return refuse(s, e, sp, f->name,
+		return refuse(s, t, p->file,
 			      "no saved_offsets say where its box begins", err);
 	if (!ck_st_file_corner(f, e, at))
-		return refuse(s, e, sp, f->name,
-			      "its saved_offsets are not "
-			      "one number a dimension",
-			      err);
+		return refuse(
+			s, t, p->file,
+			"its saved_offsets are not one number a dimension",
+			err);
 	for (unsigned d = 0; d < e->rank; d++) {
 		if (!ck_add_ok(at[d], len[d], &end) ||
-		    !ck_mul_ok(nr, len[d], &nr))
-			return refuse(s, e, sp, f->name,
-				      "its saved_offsets "
-				      "are larger than any tensor",
-				      err);
-		sp->shape[d] = CK_MAX(sp->shape[d], end);
+		    !ck_mul_ok(own, len[d], &own))
+			return refuse(
+				s, t, p->file,
+				"its saved_offsets are larger than any tensor",
+				err);
+		shape[d] = CK_MAX(shape[d], end);
 	}
-	if (!ck_add_ok(sp->nr, nr, &sp->nr))
-		sp->nr = UINT64_MAX;
+	if (!ck_add_ok(*nr, own, nr))
+		*nr = UINT64_MAX;
 	return 0;
 }
 
-/* Boxes that overlap are refused later; those that do not are counted. */
-static bool has_hole(const struct span *sp)
+/* t->user: there is a hole.  Boxes that overlap are refused later. */
+static int measure(struct ck_hf_set *s, struct ck_asm_tensor *t,
+		   struct ck_err *err)
 {
-	uint64_t nr = 1;
+	uint64_t shape[CK_MAX_RANK] = { 0 }, nr = 0, all = 1;
+	const struct ck_asm_piece *first = &s->a.pieces.v[t->first], *p;
+	const struct ck_st_entry *e = ck_hf_entry(s, first);
 
-	for (unsigned d = 0; d < sp->rank; d++)
-		if (!ck_mul_ok(nr, sp->shape[d], &nr))
-			return true;
-	return sp->nr < nr;
-}
+	t->rank = e->rank;
+	ck_asm_each_piece(p, &s->a, t)
+	{
+		int ret = t->fault ? 0 : widen(s, t, p, shape, &nr, err);
 
-static int measure(struct ck_hf_set *s, struct span *spans, struct ck_err *err)
-{
-	ck_auto_free bool *seen = calloc(s->held.nr + 1, sizeof(*seen));
-	int ret = seen ? 0 : ck_no_memory(err);
-
-	for (size_t i = 0; i < s->files.nr && !ret; i++) {
-		const struct ck_st_file *f = &s->st[i];
-
-		for (size_t k = 0; k < f->tensors.nr && !ret; k++) {
-			const struct ck_st_entry *e = &f->tensors.v[k];
-			uint32_t at =
-				ck_strmap_get(&s->names, e->name, e->name_len);
-
-			ret = widen(s, f, e, &spans[at], !seen[at], err);
-			seen[at] = true;
-		}
+		if (ret)
+			return ret;
 	}
-	return ret;
-}
-
-static int declare(struct ck_hf_set *s, const struct ck_st_entry *e,
-		   const struct span *sp, struct ck_err *err)
-{
-	const struct ck_part decl = {
-		.name = e->name,
-		.name_len = e->name_len,
-		.dtype = e->dtype,
-		.rank = sp->rank,
-		.shape = sp->shape,
-	};
-
-	return ck_builder_declare(s->b, &decl, err);
-}
-
-/* Ranks beyond the end of a tensor have boxes without elements. */
-static bool is_empty(const struct ck_st_entry *e)
-{
-	return e->begin == e->end;
-}
-
-static int add_boxes(struct ck_hf_set *s, const struct span *spans,
-		     struct ck_err *err)
-{
-	uint64_t at[CK_MAX_RANK];
-	int ret = 0;
-
-	for (size_t i = 0; i < s->files.nr && !ret; i++) {
-		const struct ck_st_file *f = &s->st[i];
-
-		for (size_t k = 0; k < f->tensors.nr && !ret; k++) {
-			const struct ck_st_entry *e = &f->tensors.v[k];
-			const struct span *sp = &spans[ck_strmap_get(
-				&s->names, e->name, e->name_len)];
-
-			if (!sp->shape)
-				continue;
-			ret = declare(s, e, sp, err);
-			if (ret || is_empty(e) || !ck_st_file_corner(f, e, at))
-				continue;
-			ret = ck_st_file_add(f, e, sp->shape, at, s->b, err);
-		}
-	}
-	return ret;
+	for (unsigned d = 0; d < t->rank && !t->user; d++)
+		t->user = !ck_mul_ok(all, shape[d], &all);
+	t->user |= nr < all;
+	return ck_asm_declare(&s->a, t, e->dtype, shape, t->rank) ?
+		       ck_no_memory(err) :
+		       0;
 }
 
 /* A tensor with a hole says that a file of its K is missing. */
-static void find_holes(const struct ck_hf_set *s, const struct span *spans,
-		       struct ck_hf_gaps *g)
+static void find_holes(const struct ck_hf_set *s, struct ck_hf_gaps *g)
 {
-	for (size_t i = 0; i < s->files.nr && !g->told; i++) {
-		struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, i);
-		const struct ck_st_file *f = &s->st[i];
+	const struct ck_asm_piece *p;
 
-		for (size_t k = 0; k < f->tensors.nr; k++) {
-			const struct ck_st_entry *e = &f->tensors.v[k];
-			const struct span *sp = &spans[ck_strmap_get(
-				&s->names, e->name, e->name_len)];
+	for (size_t i = 0; i < s->a.tensors.nr && !g->told; i++) {
+		const struct ck_asm_tensor *t = &s->a.tensors.v[i];
 
-			if (gap->what != CK_HF_WHOLE)
-				break;
-			if (!sp->shape || !has_hole(sp))
+		ck_asm_each_piece(p, &s->a, t)
+		{
+			struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, p->file);
+
+			if (t->fault || !t->user || gap->what != CK_HF_WHOLE)
 				continue;
 			gap->what = CK_HF_HOLE;
-			gap->name = e->name;
-			gap->name_len = e->name_len;
+			gap->name = t->name;
+			gap->name_len = t->len;
 		}
 	}
 }
 
-static int refuse_unknown(struct ck_hf_set *s, struct span *spans,
-			  const struct ck_hf_gaps *g, struct ck_err *err)
+/* Ranks beyond the end of a tensor have boxes without elements. */
+static int add_boxes(struct ck_hf_set *s, struct ck_asm_tensor *t,
+		     const struct ck_hf_gaps *g, struct ck_err *err)
 {
+	struct ck_asm_piece *p;
 	int ret = 0;
 
-	for (size_t i = 0; i < s->files.nr && !ret; i++) {
-		const struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, i);
-		const struct ck_st_file *f = &s->st[i];
+	ck_asm_each_piece(p, &s->a, t)
+	{
+		const struct ck_st_file *f = &s->st[p->file];
+		const struct ck_st_entry *e = ck_hf_entry(s, p);
+		const struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, p->file);
+		const struct ck_extent x = { .shape = ck_st_file_shape(f, e),
+					     .off = e->begin,
+					     .src = f->src,
+					     .dtype = e->dtype,
+					     .rank = e->rank };
+		uint64_t at[CK_MAX_RANK];
 
-		if (gap->what == CK_HF_WHOLE)
-			continue;
-		for (size_t k = 0; k < f->tensors.nr && !ret; k++) {
-			const struct ck_st_entry *e = &f->tensors.v[k];
-			struct span *sp = &spans[ck_strmap_get(
-				&s->names, e->name, e->name_len)];
-
-			if (!sp->shape)
-				continue;
-			free(sp->shape);
-			sp->shape = NULL;
-			ret = ck_hf_gap_refuse(gap, g, s, e, err);
-		}
+		if (!ret && !t->fault && gap->what != CK_HF_WHOLE)
+			ret = ck_hf_gap_refuse(gap, g, s, t, err);
+		if (ret || t->fault)
+			return ret;
+		if (!ck_st_file_corner(f, e, at) ||
+		    ck_asm_set_box(&s->a, p, at, x.shape, t->shape, t->rank) ||
+		    ck_asm_set_extent(&s->a, p, &x))
+			return ck_no_memory(err);
 	}
-	return ret;
-}
-
-static int add(struct ck_hf_set *s, struct span *spans, struct ck_hf_gaps *g,
-	       struct ck_err *err)
-{
-	int ret = ck_hf_gaps_find(g, s, err);
-
-	ret = ret ? ret : ck_hf_gaps_say(g, s, err);
-	ret = ret ? ret : measure(s, spans, err);
-	if (ret)
-		return ret;
-	find_holes(s, spans, g);
-	ret = refuse_unknown(s, spans, g, err);
-	return ret ? ret : add_boxes(s, spans, err);
+	return 0;
 }
 
 int ck_hf_set_add_sharded(struct ck_hf_set *s, struct ck_err *err)
 {
-	struct span *spans = calloc(s->held.nr + 1, sizeof(*spans));
-	struct ck_hf_gaps gaps = { 0 };
-	int ret;
+	ck_auto_hf_gaps struct ck_hf_gaps g = { 0 };
+	int ret = ck_hf_gaps_find(&g, s, err);
 
-	if (!spans)
-		return ck_no_memory(err);
-	ret = add(s, spans, &gaps, err);
-	for (size_t i = 0; i < s->held.nr; i++)
-		free(spans[i].shape);
-	free(spans);
-	ck_hf_gaps_free(&gaps);
-	return ret;
+	ret = ret ? ret : ck_hf_gaps_say(&g, s, err);
+	for (size_t i = 0; i < s->a.tensors.nr && !ret; i++)
+		ret = measure(s, &s->a.tensors.v[i], err);
+	if (!ret)
+		find_holes(s, &g);
+	for (size_t i = 0; i < s->a.tensors.nr && !ret; i++)
+		ret = add_boxes(s, &s->a.tensors.v[i], &g, err);
+	return ret ? ret : ck_asm_join(&s->a, err);
 }

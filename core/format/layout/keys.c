@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/container/container.h"
 
 #include <errno.h>
@@ -361,7 +362,6 @@ static int offset_of(const struct ck_layout_load *ld,
 		.rank = f->rank,
 	};
 	struct ck_err why;
-	char *end;
 	int ret;
 
 	*out = it->offset;
@@ -372,9 +372,7 @@ static int offset_of(const struct ck_layout_load *ld,
 		return ck_fail(err, -ret, "%s: %s: offset of %s: %s",
 			       ld->doc.name, f->path,
 			       it->key ? it->key : "the file", why.msg);
-	errno = 0;
-	*out = strtoull(text.v, &end, 10);
-	if (errno || *end || end == text.v || *out > CK_SIZE_MAX)
+	if (!ck_decimal(text.v, text.len, CK_SIZE_MAX, out))
 		return ck_fail(err, EINVAL,
 			       "%s: %s: offset of %s: expected a number, found "
 			       "\"%.80s\"",

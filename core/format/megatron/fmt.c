@@ -88,50 +88,6 @@ static int read_rules(struct megatron_load *ld, struct ck_err *err)
 	return ret;
 }
 
-static int read_rank(struct megatron_load *ld, uint32_t number,
-		     struct ck_err *err)
-{
-	struct megatron_file f = { .ld = ld,
-				   .rank = &ld->ranks.v[number],
-				   .number = number };
-	bool ok;
-	int ret = ck_torch_open(&f.f, ld->dir, ld->b, f.rank->file, &ok, err);
-
-	if (!ret && ok) {
-		const struct ck_pickle *p = f.f.ts.pickle;
-
-		if (!ck_pv_key(p, ck_pickle_root(p), "args", &f.args) ||
-		    !ld->args.there)
-			f.args = 0;
-		ret = ck_megatron_model(&f, err);
-		if (!ret)
-			ret = ck_megatron_rest(&f, false, err);
-	}
-	ck_torch_open_close(&f.f);
-	return ret;
-}
-
-/* Stages of which nothing can be read hold layers that nobody names. */
-static int report_gaps(struct megatron_load *ld, struct ck_err *err)
-{
-	const struct ck_problem_in p = { .severity = CK_ERROR };
-	int ret = 0;
-
-	for (unsigned pp = 0; pp < ld->pp && !ret; pp++) {
-		bool any = false;
-
-		for (size_t i = 0; i < ld->ranks.nr; i++)
-			any |= ld->ranks.v[i].pp == pp && ld->ranks.v[i].usable;
-		if (!any)
-			ret = ck_builder_problem(
-				ld->b, &p, err,
-				"no mp_rank_*_%03u/" MEGATRON_FILE
-				" can be read: what stage %u of the pipeline has is not shown",
-				pp, pp);
-	}
-	return ret;
-}
-
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
@@ -142,19 +98,18 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		ret = ck_megatron_ranks_read(&ld, err);
 	if (!ret)
 		ret = ck_megatron_offsets(&ld, err);
-	for (uint32_t i = 0; i < ld.ranks.nr && !ret; i++)
+	for (size_t i = 0; i < ld.ranks.nr && !ret; i++)
 		if (ld.ranks.v[i].usable)
-			ret = read_rank(&ld, i, err);
+			ret = ck_megatron_file_read(&ld, &ld.ranks.v[i], false,
+						    err);
 	if (!ret)
-		ret = report_gaps(&ld, err);
+		ret = ck_megatron_report_gaps(&ld, err);
 	if (!ret)
 		ret = ck_megatron_optim(&ld, err);
 	free(ld.ranks.v);
 	free(ld.optims.v);
 	ck_arena_free(&ld.mem);
 	ck_tp_rules_free(&ld.rules);
-	ck_strmap_free(&ld.copies);
-	free(ld.sums.v);
 	return ret;
 }
 
@@ -184,7 +139,6 @@ const struct ck_format ck_format_megatron = {
 		"one rank's of Megatron-LM: its tensors are that rank's slices; all ranks are read together from mp_rank_XX/" MEGATRON_FILE,
 	.signs = signs,
 	.marker = "latest_checkpointed_iteration.txt",
-	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -96,8 +96,8 @@ static bool by_args(const struct megatron_load *ld, unsigned pp, unsigned c,
 		    uint64_t *out)
 {
 	const struct megatron_args *a = &ld->args;
-	int64_t stages = ld->pp, chunks = ld->nr_chunks, middle = a->layers;
-	bool last = pp + 1 == ld->pp;
+	int64_t stages = ld->nr[PP], chunks = ld->nr_chunks, middle = a->layers;
+	bool last = pp + 1 == ld->nr[PP];
 
 	if (a->layers < 0 || a->custom)
 		return false;
@@ -142,7 +142,7 @@ static void count_all(struct counts *t)
 		const struct megatron_rank *r = &ld->ranks.v[i];
 
 		for (size_t c = 0; r->usable && c < r->nr_chunks; c++)
-			t->have[c * ld->pp + r->pp] =
+			t->have[c * ld->nr[PP] + r->n[PP]] =
 				r->layers + c * MEGATRON_STACKS;
 	}
 	t->stack = only_stack(t);
@@ -154,8 +154,8 @@ static void count_all(struct counts *t)
 		if (!t->have[k] || t->stack < 0)
 			continue;
 		t->known += t->have[k][t->stack];
-		t->trusted &= by_args(ld, (unsigned)(k % ld->pp),
-				      (unsigned)(k / ld->pp), &n) &&
+		t->trusted &= by_args(ld, (unsigned)(k % ld->nr[PP]),
+				      (unsigned)(k / ld->nr[PP]), &n) &&
 			      n == t->have[k][t->stack];
 	}
 }
@@ -167,15 +167,15 @@ static int guess(const struct counts *t, size_t k, uint64_t *out,
 	const struct megatron_load *ld = t->ld;
 	int64_t layers = ld->args.layers;
 
-	if (t->trusted && by_args(ld, (unsigned)(k % ld->pp),
-				  (unsigned)(k / ld->pp), &out[t->stack]))
+	if (t->trusted && by_args(ld, (unsigned)(k % ld->nr[PP]),
+				  (unsigned)(k / ld->nr[PP]), &out[t->stack]))
 		return 0;
 	if (t->stack < 0 || t->unknown != 1 || layers < 0 ||
 	    t->known > (uint64_t)layers)
 		return ck_fail(
 			err, EINVAL,
 			"%s: no file of stage %zu of the pipeline can be read, and how many layers it has follows from no other: those of the stages after it cannot be numbered",
-			ld->dir->path, k % ld->pp);
+			ld->dir->path, k % ld->nr[PP]);
 	out[t->stack] = (uint64_t)layers - t->known;
 	return 0;
 }
@@ -188,9 +188,9 @@ static int sum_up(struct megatron_load *ld, const struct counts *t,
 
 	for (size_t k = 0; k < t->nr && !ret; k++) {
 		uint64_t n[MEGATRON_STACKS] = { 0 };
-		uint64_t *to = ld->offset +
-			       ((k % ld->pp) * ld->nr_chunks + k / ld->pp) *
-				       MEGATRON_STACKS;
+		uint64_t *to = ld->offset + ((k % ld->nr[PP]) * ld->nr_chunks +
+					     k / ld->nr[PP]) *
+						    MEGATRON_STACKS;
 
 		if (t->have[k])
 			memcpy(n, t->have[k], sizeof(n));
@@ -211,7 +211,8 @@ static int sum_up(struct megatron_load *ld, const struct counts *t,
 
 int ck_megatron_offsets(struct megatron_load *ld, struct ck_err *err)
 {
-	struct counts t = { .ld = ld, .nr = (size_t)ld->pp * ld->nr_chunks };
+	struct counts t = { .ld = ld,
+			    .nr = (size_t)ld->nr[PP] * ld->nr_chunks };
 
 	t.have = ck_arena_alloc(&ld->mem, t.nr * sizeof(*t.have));
 	ld->offset = ck_arena_alloc(&ld->mem, t.nr * MEGATRON_STACKS *
@@ -225,8 +226,9 @@ int ck_megatron_offsets(struct megatron_load *ld, struct ck_err *err)
 /* Each rank has as many experts as any other. */
 static uint64_t experts_before(const struct megatron_load *ld, unsigned ep)
 {
-	return ld->args.experts > 0 ? (uint64_t)ld->args.experts / ld->ep * ep :
-				      0;
+	return ld->args.experts > 0 ?
+		       (uint64_t)ld->args.experts / ld->nr[EP] * ep :
+		       0;
 }
 
 /* Copies component @c; @expert: number of the first one of this rank. */

@@ -12,11 +12,11 @@
 #include "core/base/arena.h"
 #include "core/base/str.h"
 #include "core/base/vec.h"
-#include "core/assemble/cut.h"
+#include "core/assemble/assemble.h"
 #include "core/format/format.h"
 #include "core/mesh/tp_rules.h"
-#include "core/base/strmap.h"
 #include "core/container/torch_place.h"
+#include "core/container/torch_walk.h"
 
 #include <stdbool.h>
 
@@ -27,6 +27,9 @@
 #define MEGATRON_MAX_RANKS (1u << 20)
 #define MEGATRON_MAX_CHUNKS 4096
 #define MEGATRON_STACKS 3 /* decoder, encoder, transformer */
+
+/* A pipeline's stage, a rank of tensors, a rank of experts (or a replica). */
+enum megatron_axis { PP, TP, EP, AXES };
 
 /* What args say that matters here; -1: nothing. */
 struct megatron_args {
@@ -46,17 +49,11 @@ struct megatron_rank {
 	const char *file; /* the same with the file's name */
 	const char *optim; /* of the distributed optimizer; NULL: none */
 	unsigned at[3], nr_at; /* the numbers in its name */
-	unsigned tp, pp, ep;
+	unsigned n[AXES]; /* and what they are */
 	bool there, usable;
 	struct megatron_args args;
 	unsigned nr_chunks;
 	uint64_t *layers; /* nr_chunks x MEGATRON_STACKS: how many there are */
-};
-
-/* What a copy of a replicated piece was. */
-struct megatron_copy {
-	uint64_t sum;
-	uint32_t rank; /* number in ranks */
 };
 
 struct megatron_load {
@@ -65,29 +62,37 @@ struct megatron_load {
 	struct ck_arena mem; /* what is no CK_VEC and no map */
 	CK_VEC(struct megatron_rank) ranks; /* by pp, tp, ep */
 	CK_VEC(struct megatron_rank)
-	optims; /* MEGATRON_OPTIM_OLD; ep is the replica */
+	optims; /* MEGATRON_OPTIM_OLD; EP is the replica */
 	struct megatron_args args; /* that all ranks share */
-	unsigned tp, pp, ep,
-		etp; /* etp 0: experts are split in a way unknown */
+	unsigned nr[AXES];
+	unsigned etp; /* 0: experts are split in a way unknown */
 	unsigned nr_chunks;
 	uint64_t *offset; /* pp x nr_chunks x MEGATRON_STACKS: of layers */
 	struct ck_tp_rules rules;
 	const char *rules_name;
-	struct ck_strmap copies;
-	CK_VEC(struct megatron_copy) sums; /* same numbers */
-	uint64_t compared; /* bytes read to compare copies */
 	bool raw_optim; /* reported that optimizer states are shown as stored */
 	bool any_optim; /* some rank has a file of the distributed optimizer */
+};
+
+struct megatron_name {
+	struct ck_str full; /* with the numbers of the unsplit model */
+	bool expert; /* one of those that expert ranks share */
+	bool numbered; /* and says which */
+	uint64_t local; /* its number in its rank */
 };
 
 /* One rank while its parts are given. */
 struct megatron_file {
 	struct megatron_load *ld;
 	const struct megatron_rank *rank;
-	uint32_t number; /* of @rank */
 	struct ck_torch_open f;
 	ck_pv args;
 	signed char *conds; /* of each rule: 1, 0; -1: args are not there */
+	bool dense_gap, expert_gap; /* it stands in for ranks of its stage */
+	struct ck_asm a; /* its weights, and those of ranks like it */
+	/* the tensor at hand */
+	unsigned chunk;
+	struct megatron_name name;
 };
 
 /* "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_002". */
@@ -110,12 +115,6 @@ int ck_megatron_ranks_read(struct megatron_load *ld, struct ck_err *err);
 bool ck_megatron_chunk(const struct ck_pickle *p, unsigned i, ck_pv *out);
 int ck_megatron_offsets(struct megatron_load *ld, struct ck_err *err);
 
-struct megatron_name {
-	struct ck_str full; /* with the numbers of the unsplit model */
-	bool expert; /* one of those that expert ranks share */
-	bool numbered; /* and says which */
-	uint64_t local; /* its number in its rank */
-};
 /*
  * The name of the unsplit model.  @chunk CK_NONE: the layers are not counted.
  * -ENOMEM only.
@@ -127,18 +126,31 @@ int ck_megatron_name(const struct megatron_load *ld, unsigned pp, unsigned ep,
 int ck_megatron_layer(const char *name, size_t len, uint64_t *layer,
 		      size_t *from, size_t *to);
 
-/* The parts that one rank stores, and those of absent ranks like it. */
-int ck_megatron_model(struct megatron_file *f, struct ck_err *err);
+/* Before ck_megatron_weight() of a file. */
+int ck_megatron_file_begin(struct megatron_file *f, struct ck_err *err);
+/* A leaf of chunk @chunk: its part, and those of absent ranks like it. */
+int ck_megatron_weight(struct megatron_file *f, unsigned chunk,
+		       const struct ck_torch_leaf *leaf, struct ck_err *err);
+/* Stages of which nothing can be read hold layers that nobody names. */
+int ck_megatron_report_gaps(struct megatron_load *ld, struct ck_err *err);
 /*
- * All else; of a file beside the weights (@apart) everything, else that of the
- * distributed optimizer's file too.
+ * The weights and all else; of a file beside the weights (@apart) everything is
+ * else, of others the distributed optimizer's file is too.
  */
-int ck_megatron_rest(struct megatron_file *f, bool apart, struct ck_err *err);
+int ck_megatron_file_read(struct megatron_load *ld, struct megatron_rank *rank,
+			  bool apart, struct ck_err *err);
 /*
  * What old folders of optimizers hold, and which are missing; or whether the
  * distributed optimizer's file is there of all ranks, or of none.
  */
 int ck_megatron_optim(struct megatron_load *ld, struct ck_err *err);
-/* For qsort and bsearch of ranks: by stage, then tensor-parallel, then third. */
+/* For qsort and bsearch of ranks. */
 int ck_megatron_by_place(const void *pa, const void *pb);
+/*
+ * What the numbers in its name are, once the degrees are known; @third: one is
+ * an expert rank's or a replica's.  False: they are none of this run.
+ */
+bool ck_megatron_place(const struct megatron_load *ld, struct megatron_rank *r,
+		       bool third);
+
 #endif

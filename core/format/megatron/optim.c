@@ -23,18 +23,6 @@
 
 #define MAX_PAIRED 32 /* files of which all pairs are compared */
 
-/* Which replica of which rank a folder is of, once the degrees are known. */
-static bool place(const struct megatron_load *ld, struct megatron_rank *r)
-{
-	unsigned n = 1;
-
-	r->tp = r->at[0];
-	r->pp = ld->pp > 1 ? r->at[n++] : 0;
-	r->ep = r->at[CK_MIN(n, 2u)];
-	return ld->ep == 1 && r->nr_at == n + 1 && r->tp < ld->tp &&
-	       r->pp < ld->pp;
-}
-
 static int report_stray(const struct megatron_load *ld,
 			const struct megatron_rank *r, struct ck_err *err)
 {
@@ -44,25 +32,13 @@ static int report_stray(const struct megatron_load *ld,
 	return ck_builder_problem(
 		ld->b, &p, err,
 		"%s is no replica of %u tensor-parallel ranks and %u stages, which args say there are: it is of another save",
-		r->dir, ld->tp, ld->pp);
-}
-
-static int read_one(struct megatron_load *ld, struct megatron_rank *r,
-		    struct ck_err *err)
-{
-	struct megatron_file f = { .ld = ld, .rank = r };
-	int ret = ck_torch_open(&f.f, ld->dir, ld->b, r->file, &r->usable, err);
-
-	if (!ret && r->usable)
-		ret = ck_megatron_rest(&f, true, err);
-	ck_torch_open_close(&f.f);
-	return ret;
+		r->dir, ld->nr[TP], ld->nr[PP]);
 }
 
 static bool same_rank(const struct megatron_rank *a,
 		      const struct megatron_rank *b)
 {
-	return a->tp == b->tp && a->pp == b->pp;
+	return a->n[TP] == b->n[TP] && a->n[PP] == b->n[PP];
 }
 
 static const struct megatron_rank *find(const struct megatron_load *ld,
@@ -76,7 +52,7 @@ static const struct megatron_rank *find(const struct megatron_load *ld,
 static int report_lost(struct megatron_load *ld, const struct megatron_rank *r,
 		       struct ck_err *err)
 {
-	const char *dir = ck_megatron_dir_of(ld, r->tp, r->pp, r->ep);
+	const char *dir = ck_megatron_dir_of(ld, r->n[TP], r->n[PP], r->n[EP]);
 	const struct ck_problem_in p = {
 		.severity = CK_ERROR,
 		.file = ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM_OLD,
@@ -96,7 +72,7 @@ static unsigned replicas(const struct megatron_load *ld)
 	unsigned most = 0;
 
 	for (size_t i = 0; i < ld->optims.nr; i++)
-		most = CK_MAX(most, ld->optims.v[i].ep + 1);
+		most = CK_MAX(most, ld->optims.v[i].n[EP] + 1);
 	return ld->args.dp > 0 && (uint64_t)ld->args.dp <= MEGATRON_MAX_RANKS ?
 		       (unsigned)ld->args.dp :
 		       most;
@@ -108,15 +84,16 @@ static int report_gaps(struct megatron_load *ld, struct ck_err *err)
 	struct megatron_rank r = { 0 };
 	int ret = 0;
 
-	for (r.pp = 0; r.pp < ld->pp && !ret; r.pp++)
-		for (r.tp = 0; r.tp < ld->tp && !ret; r.tp++)
-			for (r.ep = 0; r.ep < nr && !ret && lost < 256; r.ep++)
+	for (r.n[PP] = 0; r.n[PP] < ld->nr[PP] && !ret; r.n[PP]++)
+		for (r.n[TP] = 0; r.n[TP] < ld->nr[TP] && !ret; r.n[TP]++)
+			for (r.n[EP] = 0; r.n[EP] < nr && !ret && lost < 256;
+			     r.n[EP]++)
 				if (!find(ld, &r)) {
 					ret = report_lost(ld, &r, err);
 					lost++;
 				}
 	for (size_t i = 0; i < ld->optims.nr && !ret; i++)
-		if (ld->optims.v[i].ep >= nr)
+		if (ld->optims.v[i].n[EP] >= nr)
 			ret = report_stray(ld, &ld->optims.v[i], err);
 	return ret;
 }
@@ -161,7 +138,7 @@ static int read_replicas(struct megatron_load *ld, struct ck_err *err)
 	for (size_t i = 0; i < ld->optims.nr && !ret; i++) {
 		struct megatron_rank r = ld->optims.v[i];
 
-		if (place(ld, &r)) {
+		if (ld->nr[EP] == 1 && ck_megatron_place(ld, &r, true)) {
 			ld->optims.v[i] = ld->optims.v[nr];
 			ld->optims.v[nr++] = r;
 		} else {
@@ -171,7 +148,7 @@ static int read_replicas(struct megatron_load *ld, struct ck_err *err)
 	ld->optims.nr = nr;
 	qsort(ld->optims.v, nr, sizeof(*ld->optims.v), ck_megatron_by_place);
 	for (size_t i = 0; i < nr && !ret; i++)
-		ret = read_one(ld, &ld->optims.v[i], err);
+		ret = ck_megatron_file_read(ld, &ld->optims.v[i], true, err);
 	if (!ret)
 		ret = report_gaps(ld, err);
 	return ret ? ret : report_copies(ld, ld->optims.v, nr, true, err);

@@ -13,12 +13,13 @@
  * rank: then only their contents tell copies.
  */
 #include "core/assemble/file_same.h"
+#include "core/assemble/pattern.h"
+#include "core/audit/audit.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/container/container.h"
 #include "core/format/megatron/megatron.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,34 +28,20 @@
 
 /* ---- names and args ---- */
 
-static bool digits(const char **s, unsigned least, unsigned *out)
-{
-	const char *from = *s;
-
-	*out = 0;
-	for (; isdigit((unsigned char)**s); ++*s)
-		if (*out >= MEGATRON_MAX_RANKS)
-			return false;
-		else
-			*out = 10 * *out + (unsigned)(**s - '0');
-	return (size_t)(*s - from) >= least;
-}
-
 bool ck_megatron_is_rank(const char *name, unsigned at[3], unsigned *nr)
 {
-	static const char begin[] = "mp_rank_";
+	static const struct ck_pattern names[] = { { "mp_rank_#", 0 },
+						   { "mp_rank_#_#", 0 },
+						   { "mp_rank_#_#_#", 0 } };
+	struct ck_pattern_found f;
+	bool ok = ck_pattern_find(names, CK_ARRAY_LEN(names), name, &f);
 
-	if (strncmp(name, begin, sizeof(begin) - 1) != 0)
-		return false;
-	name += sizeof(begin) - 1;
-	if (!digits(&name, 2, &at[0]))
-		return false;
-	for (*nr = 1; *name == '_' && *nr < 3; ++*nr) {
-		name++;
-		if (!digits(&name, 3, &at[*nr]))
-			return false;
+	for (*nr = 0; ok && *nr < f.nr; ++*nr) {
+		ok = f.to[*nr] - f.from[*nr] >= (*nr ? 3 : 2) &&
+		     f.n[*nr] < MEGATRON_MAX_RANKS;
+		at[*nr] = (unsigned)f.n[*nr];
 	}
-	return !*name;
+	return ok;
 }
 
 bool ck_megatron_arg(const struct ck_pickle *p, ck_pv args,
@@ -154,7 +141,7 @@ const char *ck_megatron_dir_of(struct megatron_load *ld, unsigned tp,
 {
 	char stage[16] = "", last[16] = "";
 
-	if (ld->pp > 1)
+	if (ld->nr[PP] > 1)
 		snprintf(stage, sizeof(stage), "_%03u", pp);
 	if (third >= 0)
 		snprintf(last, sizeof(last), "_%03u", (unsigned)third);
@@ -273,31 +260,49 @@ static int read_rank(struct megatron_load *ld, struct megatron_rank *r,
 }
 
 /* What must be one number in all files that belong together. */
-static int same_run(const struct megatron_load *ld,
-		    const struct megatron_rank *a,
-		    const struct megatron_rank *b, struct ck_err *err)
+static int check_run(const struct megatron_load *ld,
+		     const struct megatron_rank **one, struct ck_err *err)
 {
-	const struct {
-		const char *name;
-		int64_t a, b;
-	} t[] = {
-		{ "iteration", a->args.iteration, b->args.iteration },
-		{ "args.tensor_model_parallel_size", a->args.tp, b->args.tp },
-		{ "args.pipeline_model_parallel_size", a->args.pp, b->args.pp },
-		{ "args.expert_model_parallel_size", a->args.ep, b->args.ep },
-		{ "args.num_layers", a->args.layers, b->args.layers },
-		{ "args.num_experts", a->args.experts, b->args.experts },
+	static const struct ck_audit_words words = {
+		.fact = { "iteration", "args.tensor_model_parallel_size",
+			  "args.pipeline_model_parallel_size",
+			  "args.expert_model_parallel_size", "args.num_layers",
+			  "args.num_experts" },
 	};
+	ck_auto_free struct ck_audit_file *v =
+		calloc(ld->ranks.nr + 1, sizeof(*v));
+	const struct ck_audit a = {
+		.v = v, .nr = ld->ranks.nr, .facts = 6, .world = -1
+	};
+	ck_auto_str struct ck_str text = { 0 };
+	struct ck_audit_vote vote;
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(t); i++)
-		if (t[i].a != t[i].b)
-			return ck_fail(err, EINVAL,
-				       "%s: %s is %" PRId64
-				       " in %s and %" PRId64
-				       " in %s: they are of different saves",
-				       ld->dir->path, t[i].name, t[i].a,
-				       a->file, t[i].b, b->file);
-	return 0;
+	for (size_t i = 0; v && i < a.nr; i++) {
+		const struct megatron_rank *r = &ld->ranks.v[i];
+
+		v[i] = (struct ck_audit_file){
+			.name = r->file,
+			.counts = r->usable,
+			.fact = { r->args.iteration, r->args.tp, r->args.pp,
+				  r->args.ep, r->args.layers, r->args.experts },
+		};
+	}
+	if (!v)
+		return ck_no_memory(err);
+	ck_audit_vote(&a, &vote);
+	if (vote.first == CK_AUDIT_NONE)
+		return ck_fail(err, EINVAL,
+			       "%s: no mp_rank_*/" MEGATRON_FILE " can be read",
+			       ld->dir->path);
+	*one = &ld->ranks.v[vote.first];
+	if (vote.other == CK_AUDIT_NONE)
+		return 0;
+	ck_audit_text(&text, "{difference} is {meant} in {file} and {mine} in ",
+		      &a, vote.other, vote.first, &words);
+	return text.failed ? ck_no_memory(err) :
+			     ck_fail(err, EINVAL,
+				     "%s: %s%s: they are of different saves",
+				     ld->dir->path, text.v, v[vote.other].name);
 }
 
 static unsigned highest(const struct megatron_load *ld, unsigned field)
@@ -316,47 +321,57 @@ static int find_degrees(struct megatron_load *ld,
 	const struct megatron_args *a = &ld->args;
 	uint64_t all;
 
-	ld->tp = a->tp > 0 ? (unsigned)a->tp : highest(ld, 0) + 1;
-	ld->pp = a->pp > 0 ? (unsigned)a->pp : 1;
-	ld->ep = a->ep > 0 ? (unsigned)a->ep : 1;
+	ld->nr[TP] = a->tp > 0 ? (unsigned)a->tp : highest(ld, 0) + 1;
+	ld->nr[PP] = a->pp > 0 ? (unsigned)a->pp : 1;
+	ld->nr[EP] = a->ep > 0 ? (unsigned)a->ep : 1;
 	if (!a->there && one->nr_at == 2)
 		return ck_fail(
 			err, EINVAL,
 			"%s: it has no args, which say whether %s is a stage of the pipeline or an expert rank",
 			one->file, one->dir);
 	if (!a->there && one->nr_at == 3) {
-		ld->pp = highest(ld, 1) + 1;
-		ld->ep = highest(ld, 2) + 1;
+		ld->nr[PP] = highest(ld, 1) + 1;
+		ld->nr[EP] = highest(ld, 2) + 1;
 	}
-	ld->etp = a->etp <= 0 || (unsigned)a->etp == ld->tp ? ld->tp :
-		  a->etp == 1				    ? 1 :
-							      0;
-	if (!ck_mul_ok(ld->tp, ld->pp, &all) || !ck_mul_ok(all, ld->ep, &all) ||
-	    all > 64 * ld->ranks.nr + 64)
+	ld->etp = a->etp <= 0 || (unsigned)a->etp == ld->nr[TP] ? ld->nr[TP] :
+		  a->etp == 1					? 1 :
+								  0;
+	if (!ck_mul_ok(ld->nr[TP], ld->nr[PP], &all) ||
+	    !ck_mul_ok(all, ld->nr[EP], &all) || all > 64 * ld->ranks.nr + 64)
 		return ck_fail(err, EINVAL,
 			       "%s: %zu folders of ranks, where args say %u x "
 			       "%u x %u ranks",
-			       ld->dir->path, ld->ranks.nr, ld->tp, ld->pp,
-			       ld->ep);
+			       ld->dir->path, ld->ranks.nr, ld->nr[TP],
+			       ld->nr[PP], ld->nr[EP]);
 	return 0;
 }
 
-static int place_rank(const struct megatron_load *ld, struct megatron_rank *r,
-		      struct ck_err *err)
+bool ck_megatron_place(const struct megatron_load *ld, struct megatron_rank *r,
+		       bool third)
 {
-	unsigned n = 1;
+	unsigned n = 0;
 
-	r->tp = r->at[0];
-	if (ld->pp > 1)
-		r->pp = r->at[n++];
-	if (ld->ep > 1)
-		r->ep = r->at[CK_MIN(n, 2u)], n++;
-	if (r->nr_at != n || r->tp >= ld->tp || r->pp >= ld->pp ||
-	    r->ep >= ld->ep)
-		return ck_fail(
-			err, EINVAL,
-			"%s: %s is none of %u tensor-parallel ranks, %u stages and %u expert ranks, which args say there are",
-			ld->dir->path, r->dir, ld->tp, ld->pp, ld->ep);
+	r->n[TP] = r->at[n++];
+	r->n[PP] = ld->nr[PP] > 1 ? r->at[n++] : 0;
+	r->n[EP] = third ? r->at[n++] : 0;
+	return r->nr_at == n && r->n[TP] < ld->nr[TP] && r->n[PP] < ld->nr[PP];
+}
+
+static int place_all(struct megatron_load *ld, struct ck_err *err)
+{
+	for (size_t i = 0; i < ld->ranks.nr; i++) {
+		struct megatron_rank *r = &ld->ranks.v[i];
+
+		if (!ck_megatron_place(ld, r, ld->nr[EP] > 1) ||
+		    r->n[EP] >= ld->nr[EP])
+			return ck_fail(
+				err, EINVAL,
+				"%s: %s is none of %u tensor-parallel ranks, %u stages and %u expert ranks, which args say there are",
+				ld->dir->path, r->dir, ld->nr[TP], ld->nr[PP],
+				ld->nr[EP]);
+	}
+	qsort(ld->ranks.v, ld->ranks.nr, sizeof(*ld->ranks.v),
+	      ck_megatron_by_place);
 	return 0;
 }
 
@@ -368,46 +383,36 @@ static void drop_replicas(struct megatron_load *ld)
 	for (size_t i = 0; i < ld->ranks.nr; i++) {
 		const struct megatron_rank *r = &ld->ranks.v[i];
 
-		if (r->there || !ld->optims.nr || r->nr_at != 2 + (ld->pp > 1))
+		if (r->there || !ld->optims.nr ||
+		    r->nr_at != 2 + (ld->nr[PP] > 1))
 			ld->ranks.v[nr++] = *r;
 	}
 	ld->ranks.nr = nr;
 }
 
+/* The last number in @order varies fastest. */
+static int compare(const struct megatron_rank *a, const struct megatron_rank *b,
+		   const unsigned char *order)
+{
+	for (unsigned i = 0; i < AXES; i++)
+		if (a->n[order[i]] != b->n[order[i]])
+			return a->n[order[i]] < b->n[order[i]] ? -1 : 1;
+	return 0;
+}
+
 int ck_megatron_by_place(const void *pa, const void *pb)
 {
-	const struct megatron_rank *a = pa, *b = pb;
+	static const unsigned char order[AXES] = { PP, TP, EP };
 
-	if (a->pp != b->pp)
-		return a->pp < b->pp ? -1 : 1;
-	if (a->tp != b->tp)
-		return a->tp < b->tp ? -1 : 1;
-	return a->ep < b->ep ? -1 : a->ep > b->ep;
+	return compare(pa, pb, order);
 }
 
 /* ---- args.rank ---- */
 
-enum field { TP, PP, EP, NR_FIELDS };
-
-static unsigned number(const struct megatron_rank *r, unsigned field)
+static int by_order(const void *pa, const void *pb, void *order)
 {
-	return field == TP ? r->tp : field == PP ? r->pp : r->ep;
-}
-
-/* Those that differ in @last alone become neighbours. */
-static int by_last(const void *pa, const void *pb, void *last)
-{
-	const struct megatron_rank *a = *(struct megatron_rank *const *)pa;
-	const struct megatron_rank *b = *(struct megatron_rank *const *)pb;
-	unsigned field = *(const unsigned *)last;
-
-	for (unsigned i = 0; i < NR_FIELDS; i++) {
-		unsigned f = (field + 1 + i) % NR_FIELDS;
-
-		if (number(a, f) != number(b, f))
-			return number(a, f) < number(b, f) ? -1 : 1;
-	}
-	return 0;
+	return compare(*(struct megatron_rank *const *)pa,
+		       *(struct megatron_rank *const *)pb, order);
 }
 
 static int by_process(const void *pa, const void *pb)
@@ -418,15 +423,6 @@ static int by_process(const void *pa, const void *pb)
 	if (a->args.rank != b->args.rank)
 		return a->args.rank < b->args.rank ? -1 : 1;
 	return strcmp(a->dir, b->dir);
-}
-
-static bool differ_in_one(const struct megatron_rank *a,
-			  const struct megatron_rank *b, unsigned field)
-{
-	for (unsigned f = 0; f < NR_FIELDS; f++)
-		if ((number(a, f) != number(b, f)) != (f == field))
-			return false;
-	return true;
 }
 
 static int check_twice(const struct megatron_load *ld, struct megatron_rank **v,
@@ -455,8 +451,35 @@ static int check_twice(const struct megatron_load *ld, struct megatron_rank **v,
 	return one_process ? 1 : 0;
 }
 
+/* Those that differ in the last number alone are neighbours, and ascend. */
+static int check_ascending(const struct megatron_load *ld,
+			   struct megatron_rank **v, size_t nr,
+			   unsigned char *order, struct ck_err *err)
+{
+	qsort_r(v, nr, sizeof(*v), by_order, order);
+	for (size_t i = 1; i < nr; i++) {
+		const struct megatron_rank *a = v[i - 1], *b = v[i];
+
+		if (a->n[order[0]] == b->n[order[0]] &&
+		    a->n[order[1]] == b->n[order[1]] &&
+		    a->n[order[2]] != b->n[order[2]] &&
+		    a->args.rank > b->args.rank)
+			return ck_fail(
+				err, EINVAL,
+				"%s: args.rank is %" PRId64
+				" in %s, expected more than the %" PRId64
+				" in %s: their folders are swapped, or not of one run",
+				ld->dir->path, b->args.rank, b->file,
+				a->args.rank, a->file);
+	}
+	return 0;
+}
+
 static int check_order(const struct megatron_load *ld, struct ck_err *err)
 {
+	unsigned char orders[][AXES] = { { PP, EP, TP },
+					 { EP, TP, PP },
+					 { TP, PP, EP } };
 	ck_auto_free struct megatron_rank **v =
 		calloc(ld->ranks.nr + 1, sizeof(struct megatron_rank *));
 	size_t nr = 0;
@@ -471,21 +494,9 @@ static int check_order(const struct megatron_load *ld, struct ck_err *err)
 	/* expert ranks split in a way unknown may be in any order */
 	if (ret || !ld->etp)
 		return ret < 0 ? ret : 0;
-	for (unsigned field = 0; field < NR_FIELDS; field++) {
-		qsort_r(v, nr, sizeof(struct megatron_rank *), by_last, &field);
-		for (size_t i = 1; i < nr; i++)
-			if (differ_in_one(v[i - 1], v[i], field) &&
-			    v[i - 1]->args.rank > v[i]->args.rank)
-				return ck_fail(
-					err, EINVAL,
-					"%s: args.rank is %" PRId64
-					" in %s, expected more than the %" PRId64
-					" in %s: their folders are swapped, or not of one run",
-					ld->dir->path, v[i]->args.rank,
-					v[i]->file, v[i - 1]->args.rank,
-					v[i - 1]->file);
-	}
-	return 0;
+	for (unsigned i = 0; i < AXES && !ret; i++)
+		ret = check_ascending(ld, v, nr, orders[i], err);
+	return ret;
 }
 
 /* ---- all of them ---- */
@@ -500,26 +511,16 @@ int ck_megatron_ranks_read(struct megatron_load *ld, struct ck_err *err)
 
 		if (r->there)
 			ret = read_rank(ld, r, err);
-		if (!ret && r->usable && one)
-			ret = same_run(ld, one, r, err);
-		if (r->usable && !one)
-			one = r;
 		ld->nr_chunks = CK_MAX(ld->nr_chunks, r->nr_chunks);
 	}
+	if (!ret)
+		ret = check_run(ld, &one, err);
 	if (ret)
 		return ret;
-	if (!one)
-		return ck_fail(err, EINVAL,
-			       "%s: no mp_rank_*/" MEGATRON_FILE " can be read",
-			       ld->dir->path);
 	ld->args = one->args;
 	ret = find_degrees(ld, one, err);
 	drop_replicas(ld);
-	for (size_t i = 0; i < ld->ranks.nr && !ret; i++)
-		ret = place_rank(ld, &ld->ranks.v[i], err);
-	if (ret)
-		return ret;
-	qsort(ld->ranks.v, ld->ranks.nr, sizeof(*ld->ranks.v),
-	      ck_megatron_by_place);
-	return check_order(ld, err);
+	if (!ret)
+		ret = place_all(ld, err);
+	return ret ? ret : check_order(ld, err);
 }

@@ -12,6 +12,7 @@
 #include "core/container/torch_lost.h"
 #include "core/container/torch_walk.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -59,42 +60,6 @@ static void make_name(struct rest *r, const struct ck_torch_leaf *leaf)
 			 leaf->path[i].index);
 }
 
-static int add_tensor(struct rest *r, ck_pv v, struct ck_err *err)
-{
-	ck_auto_cut struct ck_cut cut = { 0 };
-	struct ck_torch_place at;
-	struct ck_err why = { 0 };
-	int ret = ck_torch_place(r->of, v, &at, &why);
-
-	if (!ret)
-		ret = ck_cut_whole(&cut, at.t.shape, at.t.rank, &why);
-	if (ret == -EINVAL)
-		return ck_builder_refuse(r->f->ld->b, 0, r->name.v, r->name.len,
-					 err, "%s", why.msg);
-	if (ret)
-		return ck_fail(err, -ret, "%s", why.msg);
-	ret = ck_cut_add_tensor(&cut, r->f->ld->b, r->name.v, r->name.len, &at,
-				err);
-	return ret ? ret :
-		     ck_builder_path(r->f->ld->b, 0, r->name.v, r->name.len,
-				     r->path, r->nr, err);
-}
-
-static bool is_weights(const struct ck_torch_leaf *leaf)
-{
-	static const char model[] = "model";
-	const struct ck_path_part *first = &leaf->path[0];
-	size_t at = sizeof(model) - 1;
-
-	if (!leaf->depth || first->index >= 0 || first->key_len < at ||
-	    memcmp(first->key, model, at) != 0)
-		return false;
-	while (at < first->key_len && first->key[at] >= '0' &&
-	       first->key[at] <= '9')
-		at++;
-	return at == first->key_len;
-}
-
 static int note_optim(struct rest *r, struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_NOTE,
@@ -109,32 +74,19 @@ static int note_optim(struct rest *r, struct ck_err *err)
 		"optimizer states do not say which weights they are of: they are shown as each rank stores them, under optimizer");
 }
 
-static int add_leaf(void *ctx, const struct ck_torch_leaf *leaf,
+static int add_leaf(struct rest *r, const struct ck_torch_leaf *leaf,
 		    struct ck_err *err)
 {
-	struct rest *r = ctx;
-	struct ck_object_in o = { .src = r->of->src,
-				  .enc = CK_ENC_PICKLE,
-				  .off = r->of->ts.pickle_off,
-				  .len = r->of->ts.pickle_len };
 	bool tensor = ck_torch_is_rebuild(r->of->ts.pickle, leaf->value);
+	int ret = 0;
 
-	if (!r->top && !r->apart && is_weights(leaf))
-		return 0;
 	make_name(r, leaf);
-	if (r->name.failed)
-		return ck_no_memory(err);
-	if (tensor) {
-		int ret = r->name.len > 10 &&
-					  !memcmp(r->name.v, "optimizer.", 10) ?
-				  note_optim(r, err) :
-				  0;
-
-		return ret ? ret : add_tensor(r, leaf->value, err);
-	}
-	o.name = r->name.v;
-	o.name_len = r->name.len;
-	return ck_builder_object(r->f->ld->b, &o, err);
+	if (tensor && r->name.len > 10 && !memcmp(r->name.v, "optimizer.", 10))
+		ret = note_optim(r, err);
+	return ret ? ret :
+		     ck_torch_leaf_add(r->of, r->f->ld->b, leaf->value,
+				       &r->name, r->path, tensor ? r->nr : 0,
+				       err);
 }
 
 /* What leads to a leaf in the file of the distributed optimizer. */
@@ -245,20 +197,81 @@ static int add_optim(struct megatron_file *f, struct ck_err *err)
 	return ret;
 }
 
-int ck_megatron_rest(struct megatron_file *f, bool apart, struct ck_err *err)
+/*
+ * Whether a leaf is of the weights, and which chunk's; CK_NONE: of none that
+ * counts.
+ */
+static bool is_weights(const struct megatron_file *f,
+		       const struct ck_torch_leaf *leaf, unsigned *chunk)
 {
-	struct rest r = { .f = f, .of = &f->f, .apart = apart };
-	const struct ck_torch_lost_in lost = {
-		.p = f->f.ts.pickle,
-		.from = ck_pickle_root(f->f.ts.pickle),
-		.b = f->ld->b,
-		.file = f->rank->file,
-		.any = true,
-	};
-	int ret = ck_torch_walk(lost.p, lost.from, add_leaf, &r, err);
+	static const char model[] = "model";
+	const struct ck_path_part *key = &leaf->path[0];
+	size_t at = sizeof(model) - 1;
+	ck_pv v;
 
+	if (!leaf->depth || key->index >= 0 || key->key_len < at ||
+	    memcmp(key->key, model, at) != 0)
+		return false;
+	*chunk = 0;
+	for (; at < key->key_len; at++) {
+		if (!isdigit((unsigned char)key->key[at]))
+			return false;
+		if (*chunk < MEGATRON_MAX_CHUNKS)
+			*chunk = 10 * *chunk + (unsigned)(key->key[at] - '0');
+	}
+	at = sizeof(model);
+	if (*chunk >= f->rank->nr_chunks ||
+	    (key->key_len > at && key->key[at - 1] == '0') ||
+	    (key->key_len == at && !*chunk &&
+	     ck_pv_key(f->f.ts.pickle, ck_pickle_root(f->f.ts.pickle), model,
+		       &v)))
+		*chunk = CK_NONE;
+	return true;
+}
+
+static int add_any(void *ctx, const struct ck_torch_leaf *leaf,
+		   struct ck_err *err)
+{
+	struct rest *r = ctx;
+	unsigned chunk;
+
+	if (r->apart || !is_weights(r->f, leaf, &chunk))
+		return add_leaf(r, leaf, err);
+	return chunk == CK_NONE ? 0 :
+				  ck_megatron_weight(r->f, chunk, leaf, err);
+}
+
+int ck_megatron_file_read(struct megatron_load *ld, struct megatron_rank *rank,
+			  bool apart, struct ck_err *err)
+{
+	struct megatron_file f = { .ld = ld, .rank = rank };
+	struct rest r = { .f = &f, .of = &f.f, .apart = apart };
+	int ret = ck_torch_open(&f.f, ld->dir, ld->b, rank->file, &rank->usable,
+				err);
+
+	if (!ret && rank->usable) {
+		const struct ck_torch_lost_in lost = {
+			.p = f.f.ts.pickle,
+			.from = ck_pickle_root(f.f.ts.pickle),
+			.b = ld->b,
+			.file = rank->file,
+			.any = true,
+		};
+
+		ret = apart ? 0 : ck_megatron_file_begin(&f, err);
+		if (!ret)
+			ret = ck_torch_walk(lost.p, lost.from, add_any, &r,
+					    err);
+		if (!ret && !apart)
+			ret = ck_asm_join(&f.a, err);
+		if (!ret)
+			ret = ck_torch_lost_report(&lost, err);
+		if (!ret && !apart)
+			ret = add_optim(&f, err);
+	}
 	ck_str_free(&r.name);
-	if (!ret)
-		ret = ck_torch_lost_report(&lost, err);
-	return ret || apart ? ret : add_optim(f, err);
+	ck_str_free(&f.name.full);
+	ck_asm_free(&f.a);
+	ck_torch_open_close(&f.f);
+	return ret;
 }

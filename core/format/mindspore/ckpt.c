@@ -35,7 +35,6 @@ struct one {
 };
 
 struct record {
-	uint64_t begin, end;
 	char name[CK_MAX_NAME + 1];
 	size_t name_len;
 	bool has_name, is_table;
@@ -58,7 +57,7 @@ struct pending {
 
 struct scan {
 	struct mindspore_set *s;
-	struct mindspore_source *file;
+	uint32_t file;
 	struct ck_source *in;
 	struct ck_pb pb;
 	struct record rec;
@@ -241,69 +240,72 @@ static int extend(struct scan *sc, struct ck_err *err)
 	return 0;
 }
 
-/* Reports in @t->fault where the bytes are not those of the shape. */
-static void check_size(struct mindspore_set *s, struct mindspore_tensor *t,
-		       const struct one *o)
+/* Sets @x->fault where the bytes are not those of the shape. */
+static void check_size(struct mindspore_set *s, struct ck_extent *x,
+		       struct mindspore_held *h, const char *file,
+		       const char *type)
 {
 	uint64_t nr = 1, want;
 	ck_auto_str struct ck_str shape = { 0 };
 
-	for (unsigned d = 0; d < o->rank; d++)
-		if (!ck_mul_ok(nr, o->dims[d], &nr))
+	for (unsigned d = 0; d < x->rank; d++)
+		if (!ck_mul_ok(nr, x->shape[d], &nr))
 			nr = CK_SIZE_MAX;
-	if (ck_mul_ok(nr, ck_dtype_info(t->dtype)->size, &want) &&
-	    want == t->bytes)
+	if (ck_mul_ok(nr, ck_dtype_info(x->dtype)->size, &want) &&
+	    want == h->bytes)
 		return;
-	if (t->dtype == CK_DT_BF16 && nr <= CK_SIZE_MAX / 4 &&
-	    t->bytes == 4 * nr) {
-		t->flags |= MINDSPORE_WIDE;
-		if (t->nr_runs > 1)
-			t->fault =
+	if (x->dtype == CK_DT_BF16 && nr <= CK_SIZE_MAX / 4 &&
+	    h->bytes == 4 * nr) {
+		h->flags |= MINDSPORE_WIDE;
+		if (h->nr_runs > 1)
+			x->fault =
 				"it is bfloat16 stored as float32, in pieces";
 		return;
 	}
-	ck_str_json_u64(&shape, o->dims, o->rank);
-	s->mem.failed |= shape.failed;
-	t->fault = ck_arena_fmt(
-		&s->mem,
+	ck_str_json_u64(&shape, x->shape, x->rank);
+	s->a.mem.failed |= shape.failed;
+	x->fault = ck_arena_fmt(
+		&s->a.mem,
 		"%s has %" PRIu64 " bytes of it, which are not those of %s %s",
-		t->file->name, t->bytes, o->type, shape.failed ? "" : shape.v);
+		file, h->bytes, type, shape.failed ? "" : shape.v);
 }
 
 static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 		     struct ck_err *err)
 {
 	struct mindspore_set *s = sc->s;
+	const struct ck_asm_file *file = &s->a.files.v[sc->file];
 	struct one *o = &sc->pend.v[i].last;
 	size_t nr = sc->pend.v[i].run.nr;
-	struct mindspore_tensor t = {
+	struct mindspore_held h = {
 		.bytes = sc->pend.v[i].bytes,
-		.file = sc->file,
-		.run = ck_arena_copy(&s->mem, sc->pend.v[i].run.v,
-				     nr * sizeof(*t.run)),
+		.run = ck_arena_copy(&s->a.mem, sc->pend.v[i].run.v,
+				     nr * sizeof(*h.run)),
 		.nr_runs = (uint32_t)nr,
-		.dtype = (uint8_t)ck_dtype_by_mindspore(o->type,
-							strlen(o->type)),
 	};
+	struct ck_extent x = { .shape = o->dims,
+			       .src = file->src,
+			       .dtype = (uint8_t)ck_dtype_by_mindspore(
+				       o->type, strlen(o->type)) };
 
 	if (sc->pend.is_table && o->rank)
 		o->dims[0] = sc->pend.v[i].rows;
 	/* 0-d is [0] with one element up to 2.2, and no dimension since 2.3 */
-	if (o->rank == 1 && !o->dims[0] && t.bytes)
+	if (o->rank == 1 && !o->dims[0] && h.bytes)
 		o->rank = 0;
+	x.rank = (uint8_t)o->rank;
 	if (!strcmp(o->type, "random_op")) {
-		t.flags = MINDSPORE_OPAQUE;
-	} else if (t.dtype == CK_DT_NONE) {
-		t.fault = ck_arena_fmt(&s->mem, "%s: its type %s is unknown",
-				       sc->file->name, o->type);
-	} else if (t.dtype == CK_DT_STR) {
-		o->rank = 1;
-		o->dims[0] = t.bytes;
+		h.flags = MINDSPORE_OPAQUE;
+	} else if (x.dtype == CK_DT_NONE) {
+		x.fault = ck_arena_fmt(&s->a.mem, "%s: its type %s is unknown",
+				       file->name, o->type);
+	} else if (x.dtype == CK_DT_STR) {
+		x.rank = 1;
+		o->dims[0] = h.bytes;
 	} else {
-		check_size(s, &t, o);
+		check_size(s, &x, &h, file->name, o->type);
 	}
-	t.rank = (uint8_t)o->rank;
-	return ck_mindspore_add(s, &t, name, len, o->dims, sc->in, err);
+	return ck_mindspore_add(s, sc->file, name, len, &x, &h, sc->in, err);
 }
 
 /* Rows of a cache are saved under the parameter's name and a key. */
@@ -410,7 +412,8 @@ static int check_crc(struct scan *sc, uint64_t size,
 		return ret;
 	if (sc->tables)
 		excuse = "the writer leaves hash tables out of it";
-	else if (ck_dir_is_written(sc->s->dir, sc->file->name))
+	else if (ck_dir_is_written(sc->s->a.dir,
+				   sc->s->a.files.v[sc->file].name))
 		excuse = "it is being written, or its mount ended while it was";
 	return ck_mindspore_sum_wrong(sc->s, sc->file, crc, want, excuse, err);
 }
@@ -449,9 +452,8 @@ static int scan_and_sum(struct scan *sc, struct ck_err *err)
 	return ret || !sum ? ret : check_crc(sc, size, trailer, err);
 }
 
-int ck_mindspore_read_ckpt(struct mindspore_set *s,
-			   struct mindspore_source *file, struct ck_source *in,
-			   struct ck_err *err)
+int ck_mindspore_read_ckpt(struct mindspore_set *s, uint32_t file,
+			   struct ck_source *in, struct ck_err *err)
 {
 	struct scan *sc = calloc(1, sizeof(*sc));
 	int ret;

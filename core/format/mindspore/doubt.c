@@ -15,6 +15,7 @@
  */
 #include "core/format/mindspore/mindspore.h"
 
+#include "core/audit/replicas.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/range.h"
@@ -24,24 +25,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define GRADIENTS "accu_grads."
-
-static const struct ck_strmap_key *name_of(const struct mindspore_set *s,
-					   const struct mindspore_tensor *t)
-{
-	return &s->names.v[t->name];
-}
 
 /* ---- how a layout was used ---- */
 
 static enum mindspore_how how_by_shape(const struct ck_strategy_layout *l,
-				       const struct mindspore_tensor *t,
+				       const struct ck_asm_piece *p,
 				       uint64_t slices, uint64_t shards)
 {
 	uint64_t have, want, cut, all;
 
-	if (!ck_dims_volume(t->dims, t->rank, &have) ||
+	if (!ck_dims_volume(p->x.shape, p->x.rank, &have) ||
 	    !ck_dims_volume(l->shape, l->shape_rank, &want) ||
 	    !ck_mul_ok(have, slices, &cut) || !ck_mul_ok(cut, shards, &all) ||
 	    all == want || l->nr_rows || l->field)
@@ -51,35 +47,46 @@ static enum mindspore_how how_by_shape(const struct ck_strategy_layout *l,
 	return have == want ? MINDSPORE_WHOLE : MINDSPORE_CUT;
 }
 
-/* Of the same rank: the parameter whose gradients these are. */
-static const struct mindspore_tensor *parameter_of(
-	const struct mindspore_set *s, const struct mindspore_tensor *t)
+static uint64_t rank_of(const struct mindspore_set *s,
+			const struct ck_asm_piece *p)
 {
-	const struct ck_strmap_key *k = name_of(s, t);
-	size_t skip = strlen(GRADIENTS);
-	uint32_t at = ck_strmap_get(&s->names, k->s + skip, k->len - skip);
-	const struct mindspore_tensor *p =
-		at == CK_STRMAP_NONE ? NULL : s->name.v[at].first;
+	return s->a.files.v[p->file].rank;
+}
 
-	while (p && p->file->rank != t->file->rank)
-		p = p->next;
-	return p;
+/* Of the same rank: the parameter whose gradients @p, of @t, are. */
+static const struct ck_asm_piece *parameter_of(const struct mindspore_set *s,
+					       const struct ck_asm_tensor *t,
+					       const struct ck_asm_piece *p)
+{
+	size_t skip = strlen(GRADIENTS);
+	uint32_t at = ck_strmap_get(&s->a.names, t->name + skip, t->len - skip);
+	const struct ck_asm_piece *of;
+
+	if (at == CK_STRMAP_NONE)
+		return NULL;
+	ck_asm_each_piece(of, &s->a, &s->a.tensors.v[at])
+	{
+		if (rank_of(s, of) == rank_of(s, p))
+			return of;
+	}
+	return NULL;
 }
 
 static int how_of_gradients(const struct mindspore_set *s,
-			    const struct mindspore_tensor *t, uint64_t shards,
+			    const struct ck_asm_tensor *t,
+			    const struct ck_asm_piece *p, uint64_t shards,
 			    enum mindspore_how *how, struct ck_err *why)
 {
-	const struct mindspore_tensor *p = parameter_of(s, t);
-	uint64_t rows = t->rank ? t->dims[0] : 0, whole;
+	const struct ck_asm_piece *of = parameter_of(s, t, p);
+	uint64_t rows = p->x.rank ? p->x.shape[0] : 0, whole;
 
-	if (!p || !p->rank || !ck_mul_ok(p->dims[0], shards, &whole))
+	if (!of || !of->x.rank || !ck_mul_ok(of->x.shape[0], shards, &whole))
 		return ck_fail(
 			why, EINVAL,
 			"the strategy says that it is sharded, which gradients seldom are, and its parameter is not there to compare with: the strategy file in JSON form has its shape");
 	if (rows == whole)
 		*how = MINDSPORE_UNSHARDED;
-	else if (rows != p->dims[0])
+	else if (rows != of->x.shape[0])
 		return ck_fail(
 			why, EINVAL,
 			"it has %" PRIu64
@@ -88,13 +95,18 @@ static int how_of_gradients(const struct mindspore_set *s,
 	return 0;
 }
 
-static int how_of(const struct mindspore_set *s,
-		  const struct mindspore_tensor *t, enum mindspore_how *how,
+static bool are_gradients(const struct ck_asm_tensor *t)
+{
+	size_t len = strlen(GRADIENTS);
+
+	return t->len > len && !memcmp(t->name, GRADIENTS, len);
+}
+
+static int how_of(const struct mindspore_set *s, const struct ck_asm_tensor *t,
+		  const struct ck_asm_piece *p, enum mindspore_how *how,
 		  struct ck_err *why)
 {
-	const struct ck_strategy_layout *l = &t->item->l;
-	const struct ck_strmap_key *k = name_of(s, t);
-	size_t len = strlen(GRADIENTS);
+	const struct ck_strategy_layout *l = &mindspore_held(s, p)->item->l;
 	uint64_t slices, shards;
 	int ret = ck_strategy_cuts(l, &slices, &shards, why);
 
@@ -102,125 +114,150 @@ static int how_of(const struct mindspore_set *s,
 	if (ret || s->integrated)
 		return ret;
 	if (l->has_shape)
-		*how = how_by_shape(l, t, slices, shards);
-	else if (shards > 1 && k->len > len && !memcmp(k->s, GRADIENTS, len))
-		return how_of_gradients(s, t, shards, how, why);
+		*how = how_by_shape(l, p, slices, shards);
+	else if (shards > 1 && are_gradients(t))
+		return how_of_gradients(s, t, p, shards, how, why);
 	return 0;
 }
 
+static int place_if(const struct mindspore_set *s, const struct ck_asm_piece *p,
+		    enum mindspore_how how, struct mindspore_place *out,
+		    struct ck_err *why)
+{
+	return ck_mindspore_place(&mindspore_held(s, p)->item->l, how,
+				  p->x.shape, p->x.rank, rank_of(s, p), out,
+				  why);
+}
+
 int ck_mindspore_place_of(const struct mindspore_set *s,
-			  const struct mindspore_tensor *t,
+			  const struct ck_asm_tensor *t,
+			  const struct ck_asm_piece *p,
 			  struct mindspore_place *out, struct ck_err *why)
 {
 	enum mindspore_how how;
-	int ret = how_of(s, t, &how, why);
+	int ret = how_of(s, t, p, &how, why);
 
-	return ret ? ret :
-		     ck_mindspore_place(&t->item->l, how, t->dims, t->rank,
-					t->file->rank, out, why);
+	return ret ? ret : place_if(s, p, how, out, why);
 }
 
 /* ---- what can be compared ---- */
 
-static bool is_laid_out(const struct mindspore_tensor *t)
+static bool is_laid_out(const struct mindspore_set *s,
+			const struct ck_asm_piece *p)
 {
-	return t->item && !t->item->why && !t->fault;
-}
+	const struct ck_strategy_item *item = mindspore_held(s, p)->item;
 
-static bool is_seen(const struct mindspore_tensor *t)
-{
-	return t->flags & (MINDSPORE_HASHED | MINDSPORE_SAMPLED);
+	return item && !item->why && !p->x.fault;
 }
 
 /* Whether its bytes tell anything: one value is the same wherever it is. */
-static bool tells(const struct mindspore_tensor *t)
+static bool tells(const struct mindspore_set *s, const struct ck_asm_piece *p)
 {
-	return !t->fault && is_seen(t) &&
-	       !(t->flags &
-		 (MINDSPORE_CONSTANT | MINDSPORE_OPAQUE | MINDSPORE_DAMAGED));
+	return !p->x.fault && p->like && !p->lost &&
+	       !(mindspore_held(s, p)->flags &
+		 (MINDSPORE_CONSTANT | MINDSPORE_OPAQUE));
 }
 
-static bool same_shape(const struct mindspore_tensor *a,
-		       const struct mindspore_tensor *b)
+static bool is_constant(const struct mindspore_set *s,
+			const struct ck_asm_piece *p)
 {
-	return a->rank == b->rank &&
-	       !memcmp(a->dims, b->dims, a->rank * sizeof(*a->dims));
+	return mindspore_held(s, p)->flags & MINDSPORE_CONSTANT;
+}
+
+static uint32_t stage_of(const struct mindspore_set *s,
+			 const struct ck_asm_piece *p)
+{
+	return mindspore_held(s, p)->item->l.stage;
+}
+
+static bool has_shape(const struct mindspore_set *s,
+		      const struct ck_asm_piece *p)
+{
+	return mindspore_held(s, p)->item->l.has_shape;
 }
 
 /* Its number among the slices, were its layout used so; false: it cannot be. */
-static bool slice_if(const struct mindspore_tensor *t, enum mindspore_how how,
+static bool slice_if(const struct mindspore_set *s,
+		     const struct ck_asm_piece *p, enum mindspore_how how,
 		     uint64_t *slice)
 {
-	struct mindspore_place p;
+	struct mindspore_place at;
 
-	if (ck_mindspore_place(&t->item->l, how, t->dims, t->rank,
-			       t->file->rank, &p, NULL))
+	if (place_if(s, p, how, &at, NULL))
 		return false;
-	*slice = p.slice;
+	*slice = at.slice;
 	return true;
 }
 
 /* Without the optimizer's shards, and with. */
-static bool shard_if(const struct mindspore_tensor *t, uint64_t *slice,
+static bool shard_if(const struct mindspore_set *s,
+		     const struct ck_asm_piece *p, uint64_t *slice,
 		     uint64_t *shard)
 {
-	return t->item->l.shards && slice_if(t, MINDSPORE_UNSHARDED, slice) &&
-	       slice_if(t, MINDSPORE_CUT, shard);
+	return mindspore_held(s, p)->item->l.shards &&
+	       slice_if(s, p, MINDSPORE_UNSHARDED, slice) &&
+	       slice_if(s, p, MINDSPORE_CUT, shard);
 }
 
-/* What should be copies of one slice, or shards of it. */
-struct group {
-	const struct mindspore_tensor *first;
-	uint64_t shard;
-	uint32_t nr, nr_same;
-};
+/* Whether a question is about @p; sets which part of which group it is. */
+typedef bool (*select_fn)(const struct mindspore_set *s,
+			  const struct ck_asm_tensor *t,
+			  const struct ck_asm_piece *p,
+			  struct ck_audit_piece *row);
 
-struct judge {
-	struct mindspore_set *s;
-	struct group *g; /* by slice */
-	size_t nr;
-};
+/* The pieces of @t that a question is about. */
+static int gather(const struct mindspore_set *s, const struct ck_asm_tensor *t,
+		  select_fn select, struct ck_audit_pieces *rows,
+		  struct ck_err *err)
+{
+	const struct ck_asm_piece *p;
+
+	ck_asm_each_piece(p, &s->a, t)
+	{
+		struct ck_audit_piece row = {
+			.part = p->file,
+			.like = p->like,
+			.form = XXH3_64bits(p->x.shape,
+					    p->x.rank * sizeof(*p->x.shape)),
+			.file = p->file,
+			.constant = is_constant(s, p),
+		};
+
+		if (select(s, t, p, &row) && !ck_audit_pieces_add(rows, &row))
+			return ck_no_memory(err);
+	}
+	return 0;
+}
 
 /* ---- whole tensors in spite of layouts ---- */
 
 static bool are_slices(const struct mindspore_set *s)
 {
-	return mindspore_integrated_is(s->dir, "no");
+	return mindspore_integrated_is(s->a.dir, "no");
 }
 
-struct evidence {
-	bool differ; /* two slices do: they are slices */
-	uint64_t same, constant; /* do not; or only for they are constant */
-	uint32_t name; /* a tensor of those that are constant */
-};
-
-static void compare_slices(const struct mindspore_set *s, uint32_t name,
-			   struct evidence *e)
+static bool is_slice(const struct mindspore_set *s,
+		     const struct ck_asm_tensor *t,
+		     const struct ck_asm_piece *p, struct ck_audit_piece *row)
 {
-	const struct mindspore_tensor *first = NULL;
-	uint64_t first_slice = 0, slice;
+	(void)t;
+	return is_laid_out(s, p) && !has_shape(s, p) &&
+	       slice_if(s, p, MINDSPORE_CUT, &row->part);
+}
 
-	for (const struct mindspore_tensor *t = s->name.v[name].first;
-	     t && !e->differ; t = t->next) {
-		if (!is_laid_out(t) || t->item->l.has_shape ||
-		    !slice_if(t, MINDSPORE_CUT, &slice))
-			continue;
-		if (!first) {
-			first = t;
-			first_slice = slice;
-		} else if (slice != first_slice) {
-			bool seen = is_seen(first) && is_seen(t);
+static int compare_slices(const struct mindspore_set *s,
+			  const struct ck_asm_tensor *t,
+			  struct ck_audit_parts *e, const char **name,
+			  struct ck_err *err)
+{
+	ck_auto_audit_pieces struct ck_audit_pieces rows = { 0 };
+	uint64_t before = e->constant;
+	int ret = gather(s, t, is_slice, &rows, err);
 
-			e->differ = !same_shape(first, t) ||
-				    (seen && first->hash != t->hash);
-			if (seen && !e->differ)
-				first->flags &MINDSPORE_CONSTANT ?
-					e->constant++ :
-					e->same++;
-		}
-		if (e->constant == 1)
-			e->name = name;
-	}
+	ck_audit_parts(&rows, e);
+	if (e->constant && before <= (rows.v.nr ? 1 : 0))
+		*name = t->name;
+	return ret;
 }
 
 /* Of two ranks one may as well be a copy of the other. */
@@ -230,7 +267,7 @@ static int note_integrated(struct mindspore_set *s, struct ck_err *err)
 
 	s->integrated = true;
 	return mindspore_report(
-		s->b, two ? CK_WARNING : CK_NOTE, NULL, err,
+		s->a.b, two ? CK_WARNING : CK_NOTE, NULL, err,
 		"every rank holds the same whole tensors (integrated_save), so the strategy's cuts are not applied; -o integrated=no would apply them%s",
 		two ? ", if one file is a copy of the other whose own is lost; -o integrated=yes ends this warning" :
 		      "");
@@ -240,235 +277,172 @@ static int note_integrated(struct mindspore_set *s, struct ck_err *err)
 static int decide_integrated(struct mindspore_set *s, bool *decided,
 			     struct ck_err *err)
 {
-	struct evidence e = { .differ = false };
+	struct ck_audit_parts e = { .differ = false };
+	const char *name = NULL; /* a tensor of those that are constant */
+	int ret = 0;
 
-	s->integrated = mindspore_integrated_is(s->dir, "yes");
+	s->integrated = mindspore_integrated_is(s->a.dir, "yes");
 	*decided = s->integrated || are_slices(s);
 	/* MindSpore does not gather over stages */
 	if (*decided || s->strategy.nr_stages != 1)
 		return 0;
-	for (uint32_t i = 0; i < s->name.nr && !e.differ; i++)
-		compare_slices(s, i, &e);
-	if (e.differ || (!e.same && !e.constant))
-		return 0;
+	for (size_t i = 0; i < s->a.tensors.nr && !e.differ && !ret; i++)
+		ret = compare_slices(s, &s->a.tensors.v[i], &e, &name, err);
+	if (ret || e.differ || (!e.same && !e.constant))
+		return ret;
 	*decided = true;
 	if (e.same)
 		return note_integrated(s, err);
 	return ck_fail(
 		err, EINVAL,
 		"%s: of the tensors that the strategy cuts, all that are here have one value in all ranks (such as %s), as what was not trained yet, so that nothing tells slices from whole tensors: say -o integrated=yes (whole) or -o integrated=no (slices), or give the strategy file in JSON form",
-		s->dir->path, s->names.v[e.name].s);
+		s->a.dir->path, name);
 }
 
 /* ---- the optimizer's shards ---- */
 
-struct alike {
-	bool differ; /* two shards do: they are shards */
-	bool shapes; /* a shape says so */
-	const char *name; /* a tensor of which two shards are the same */
-	const struct mindspore_source *a, *b; /* the files of these */
-};
-
-static void compare_shards(const struct judge *j, uint32_t name,
-			   struct alike *out)
+static bool is_shard(const struct mindspore_set *s,
+		     const struct ck_asm_tensor *t,
+		     const struct ck_asm_piece *p, struct ck_audit_piece *row)
 {
-	const struct mindspore_set *s = j->s;
-	uint64_t slice, shard;
-
-	memset(j->g, 0, j->nr * sizeof(*j->g));
-	for (const struct mindspore_tensor *t = s->name.v[name].first; t;
-	     t = t->next) {
-		struct group *g;
-
-		if (!is_laid_out(t) || !is_seen(t) ||
-		    t->flags & MINDSPORE_CONSTANT ||
-		    !shard_if(t, &slice, &shard) || slice >= j->nr)
-			continue;
-		out->shapes |= t->item->l.has_shape;
-		g = &j->g[slice];
-		if (!g->first) {
-			g->first = t;
-			g->shard = shard;
-		} else if (g->shard != shard && g->first->hash != t->hash) {
-			out->differ = true;
-		} else if (g->shard != shard && !out->name) {
-			out->name = name_of(s, t)->s;
-			out->a = g->first->file;
-			out->b = t->file;
-		}
-	}
+	(void)t;
+	return is_laid_out(s, p) && p->like && !is_constant(s, p) &&
+	       shard_if(s, p, &row->group, &row->part);
 }
 
-static int check_shards(const struct judge *j, struct ck_err *err)
+/* Whether the shape of a shard says that there are such. */
+static bool has_shapes(const struct mindspore_set *s,
+		       const struct ck_asm_tensor *t)
 {
-	const struct mindspore_set *s = j->s;
-	struct alike f = { .differ = false };
+	const struct ck_asm_piece *p;
+	struct ck_audit_piece row;
 
-	for (uint32_t i = 0; i < s->name.nr && j->nr; i++)
+	ck_asm_each_piece(p, &s->a, t)
+	{
+		if (is_shard(s, t, p, &row) && has_shape(s, p))
+			return true;
+	}
+	return false;
+}
+
+static int check_shards(const struct mindspore_set *s, struct ck_err *err)
+{
+	struct ck_audit_parts f = { .differ = false };
+	const struct ck_asm_tensor *of = NULL;
+	bool shapes = false;
+	int ret = 0;
+
+	for (size_t i = 0; i < s->a.tensors.nr && !ret; i++) {
+		ck_auto_audit_pieces struct ck_audit_pieces rows = { 0 };
+		const struct ck_asm_tensor *t = &s->a.tensors.v[i];
+
 		/* gradients are listed as sharded and stored whole */
-		if (strncmp(s->names.v[i].s, GRADIENTS, strlen(GRADIENTS)))
-			compare_shards(j, i, &f);
-	if (!f.name)
-		return 0;
-	if (f.differ || f.shapes)
+		if (are_gradients(t))
+			continue;
+		ret = gather(s, t, is_shard, &rows, err);
+		ck_audit_parts(&rows, &f);
+		shapes = shapes || has_shapes(s, t);
+		of = f.same && !of ? t : of;
+	}
+	if (ret || !of)
+		return ret;
+	if (f.differ || shapes)
 		return mindspore_report(
-			s->b, CK_WARNING, NULL, err,
+			s->a.b, CK_WARNING, NULL, err,
 			"%s: the strategy says that the optimizer's shards of it in %s and %s differ, and they are the same: it may be another run's strategy",
-			f.name, f.a->name, f.b->name);
+			of->name, s->a.files.v[f.a].name,
+			s->a.files.v[f.b].name);
 	return ck_fail(
 		err, EINVAL,
 		"%s: the strategy says that copies are cut further, for the optimizer, and all that should differ so hold the same (such as %s), as of a run without: give that run's strategy file with -o strategy=FILE, or say -o integrated=no if these are its parts",
-		s->dir->path, f.name);
+		s->a.dir->path, of->name);
 }
 
-struct shard {
-	uint64_t slice, shard, hash;
-	uint32_t stage;
-};
-
-static int by_value(const void *pa, const void *pb)
+/* A shape tells without them. */
+static bool is_shard_or_copy(const struct mindspore_set *s,
+			     const struct ck_asm_tensor *t,
+			     const struct ck_asm_piece *p,
+			     struct ck_audit_piece *row)
 {
-	const struct shard *a = pa, *b = pb;
-
-	if (a->stage != b->stage)
-		return a->stage < b->stage ? -1 : 1;
-	if (a->slice != b->slice)
-		return a->slice < b->slice ? -1 : 1;
-	if (a->hash != b->hash)
-		return a->hash < b->hash ? -1 : 1;
-	return (a->shard > b->shard) - (a->shard < b->shard);
-}
-
-/* Whether each of them is the same as another shard of its slice. */
-static bool are_all_twice(struct shard *v, size_t nr)
-{
-	size_t end;
-
-	qsort(v, nr, sizeof(*v), by_value);
-	for (size_t i = 0; i < nr; i = end) {
-		for (end = i + 1; end < nr && v[end].stage == v[i].stage &&
-				  v[end].slice == v[i].slice &&
-				  v[end].hash == v[i].hash;)
-			end++;
-		if (v[end - 1].shard == v[i].shard)
-			return false;
-	}
-	return nr;
-}
-
-int ck_mindspore_are_copies(const struct mindspore_set *s, uint32_t name,
-			    bool *are, struct ck_err *err)
-{
-	CK_VEC(struct shard) v = { 0 };
-	uint64_t slice, shard;
 	enum mindspore_how how;
 
-	*are = false;
-	if (s->integrated || are_slices(s))
-		return 0;
-	for (const struct mindspore_tensor *t = s->name.v[name].first; t;
-	     t = t->next) {
-		/* a shape tells without them */
-		if (!is_laid_out(t) || t->item->l.has_shape || !tells(t) ||
-		    how_of(s, t, &how, NULL) || how != MINDSPORE_CUT ||
-		    !shard_if(t, &slice, &shard))
-			continue;
-		if (!ck_vec_reserve(&v, 1)) {
-			free(v.v);
-			return ck_no_memory(err);
-		}
-		v.v[v.nr++] =
-			(struct shard){ slice, shard, t->hash, t->file->stage };
-	}
-	*are = v.nr && are_all_twice(v.v, v.nr);
-	free(v.v);
-	return 0;
+	if (!is_laid_out(s, p) || has_shape(s, p) || !tells(s, p) ||
+	    how_of(s, t, p, &how, NULL) || how != MINDSPORE_CUT ||
+	    !shard_if(s, p, &row->group, &row->part))
+		return false;
+	row->group |= (uint64_t)stage_of(s, p) << 32;
+	return true;
+}
+
+int ck_mindspore_are_copies(const struct mindspore_set *s,
+			    const struct ck_asm_tensor *t, bool *are,
+			    struct ck_err *err)
+{
+	ck_auto_audit_pieces struct ck_audit_pieces rows = { 0 };
+	bool decided = s->integrated || are_slices(s);
+	int ret = decided ? 0 : gather(s, t, is_shard_or_copy, &rows, err);
+
+	*are = ck_audit_all_twice(&rows);
+	return ret;
 }
 
 /* ---- another run's strategy ---- */
 
-/* No piece of @name is as its layout says; one that is has a damaged sibling.
- */
-static int contradicts(const struct mindspore_set *s, uint32_t name,
-		       struct ck_err *why)
+/* No piece of @t is as its layout says; one that is has a damaged sibling. */
+static int contradicts(const struct mindspore_set *s,
+		       const struct ck_asm_tensor *t, struct ck_err *why)
 {
-	struct mindspore_place p;
+	const struct ck_asm_piece *p;
+	struct mindspore_place at;
 	int ret = 0;
 
-	for (const struct mindspore_tensor *t = s->name.v[name].first; t;
-	     t = t->next) {
-		if (!is_laid_out(t) || t->flags & MINDSPORE_OPAQUE)
+	ck_asm_each_piece(p, &s->a, t)
+	{
+		if (!is_laid_out(s, p) ||
+		    mindspore_held(s, p)->flags & MINDSPORE_OPAQUE)
 			continue;
-		ret = ck_mindspore_place_of(s, t, &p, why);
+		ret = ck_mindspore_place_of(s, t, p, &at, why);
 		if (ret != -ERANGE)
 			return ret == -ENOMEM ? ret : 0;
 	}
 	return ret;
 }
 
-/*
- * One file that is damaged, or of another save, differs from its copies; it
- * does not make all of them differ.
- */
-static bool none_agree(const struct judge *j)
-{
-	size_t bad = 0;
-
-	for (size_t i = 0; i < j->nr; i++) {
-		if (j->g[i].nr > 1 && j->g[i].nr_same > 1)
-			return false;
-		bad += j->g[i].nr > 1 ? j->g[i].nr - 1 : 0;
-	}
-	return bad > 1;
-}
-
 /* Of a stage, what should be copies of one slice. */
-static bool do_copies_differ(const struct judge *j, uint32_t name)
+static bool is_copy(const struct mindspore_set *s,
+		    const struct ck_asm_tensor *t, const struct ck_asm_piece *p,
+		    struct ck_audit_piece *row)
 {
-	uint32_t stage = CK_STRATEGY_NONE;
-	struct mindspore_place p;
+	struct mindspore_place at;
 
-	memset(j->g, 0, j->nr * sizeof(*j->g));
-	for (const struct mindspore_tensor *t = j->s->name.v[name].first; t;
-	     t = t->next) {
-		struct group *g;
-
-		if (!is_laid_out(t) || !tells(t) ||
-		    ck_mindspore_place_of(j->s, t, &p, NULL) ||
-		    p.slice >= j->nr)
-			continue;
-		if (stage != t->item->l.stage) {
-			if (stage != CK_STRATEGY_NONE && none_agree(j))
-				return true;
-			memset(j->g, 0, j->nr * sizeof(*j->g));
-		}
-		stage = t->item->l.stage;
-		g = &j->g[p.slice];
-		g->first = g->nr ? g->first : t;
-		g->nr++;
-		g->nr_same +=
-			g->first->hash == t->hash && same_shape(g->first, t);
-	}
-	return none_agree(j);
+	if (!is_laid_out(s, p) || !tells(s, p) ||
+	    ck_mindspore_place_of(s, t, p, &at, NULL))
+		return false;
+	row->group = stage_of(s, p);
+	row->part = at.slice;
+	return true;
 }
 
 /* Parts of something, which the strategy does not know. */
-static bool is_unknown_cut(const struct mindspore_set *s, uint32_t name)
+static bool is_unknown(const struct mindspore_set *s,
+		       const struct ck_asm_tensor *t,
+		       const struct ck_asm_piece *p, struct ck_audit_piece *row)
 {
-	const struct mindspore_tensor *first = NULL;
+	const struct mindspore_held *h = mindspore_held(s, p);
 
-	for (const struct mindspore_tensor *t = s->name.v[name].first; t;
-	     t = t->next) {
-		/* programs save numbers of their own with each rank */
-		if (t->item || !tells(t) || !t->rank ||
-		    t->bytes <= ck_dtype_info(t->dtype)->size)
-			continue;
-		if (!first || first->file->stage != t->file->stage)
-			first = t;
-		else if (first->hash != t->hash || !same_shape(first, t))
-			return true;
-	}
-	return false;
+	(void)t;
+	row->group = s->a.files.v[p->file].user;
+	/* programs save numbers of their own with each rank */
+	return !h->item && tells(s, p) && p->x.rank &&
+	       h->bytes > ck_dtype_info(p->x.dtype)->size;
+}
+
+static bool are_cut(struct ck_audit_pieces *rows)
+{
+	struct ck_audit_parts found = { .differ = false };
+
+	ck_audit_parts(rows, &found);
+	return found.differ;
 }
 
 /* The parameter itself, or one that what is so called would be a state of. */
@@ -478,7 +452,7 @@ static bool is_saved(const struct mindspore_set *s, const char *name,
 	for (;;) {
 		const char *dot = memchr(name, '.', len);
 
-		if (ck_strmap_get(&s->names, name, len) != CK_STRMAP_NONE)
+		if (ck_strmap_get(&s->a.names, name, len) != CK_STRMAP_NONE)
 			return true;
 		if (!dot)
 			return false;
@@ -499,62 +473,73 @@ static const char *not_saved(const struct mindspore_set *s)
 	return NULL;
 }
 
-/* Where one tensor contradicts it, others that fit it do so by chance. */
-static int check_strategy(const struct judge *j, struct ck_err *err)
+/* The first tensor of whose pieces @is says so; NULL: there is none. */
+static int first_that(const struct mindspore_set *s, select_fn select,
+		      bool (*is)(struct ck_audit_pieces *rows),
+		      const char **name, struct ck_err *err)
 {
-	struct mindspore_set *s = j->s;
-	const char *other;
-	struct ck_err why;
-	uint32_t i;
 	int ret = 0;
 
-	for (i = 0; i < s->name.nr && !ret; i++)
-		ret = contradicts(s, i, &why);
+	*name = NULL;
+	for (size_t i = 0; i < s->a.tensors.nr && !*name && !ret; i++) {
+		ck_auto_audit_pieces struct ck_audit_pieces rows = { 0 };
+		const struct ck_asm_tensor *t = &s->a.tensors.v[i];
+
+		ret = gather(s, t, select, &rows, err);
+		*name = is(&rows) ? t->name : NULL;
+	}
+	return ret;
+}
+
+/* Where one tensor contradicts it, others that fit it do so by chance. */
+static int check_strategy(struct mindspore_set *s, struct ck_err *err)
+{
+	const char *name = NULL, *other;
+	struct ck_err why;
+	int ret = 0;
+
+	for (size_t i = 0; i < s->a.tensors.nr && !ret; i++) {
+		name = s->a.tensors.v[i].name;
+		ret = contradicts(s, &s->a.tensors.v[i], &why);
+	}
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
 	if (ret) {
 		snprintf(
 			s->against, sizeof(s->against),
 			"the strategy contradicts %.200s (%.300s), so its cuts are not those of this run: give that run's strategy file with -o strategy=FILE",
-			s->names.v[i - 1].s, why.msg);
+			name, why.msg);
 		return 0;
 	}
 	if (!s->strategy.devices)
 		return 0;
-	for (i = 0; i < s->name.nr && !do_copies_differ(j, i);)
-		i++;
-	if (i < s->name.nr) {
+	ret = first_that(s, is_copy, ck_audit_none_agree, &name, err);
+	if (ret || name) {
 		snprintf(
 			s->against, sizeof(s->against),
 			"of %.200s no copies that the strategy says there are agree: it is of another run, or the ranks' files are of several saves; give this run's strategy file with -o strategy=FILE",
-			s->names.v[i].s);
-		return 0;
+			name ? name : "");
+		return ret;
 	}
 	other = are_slices(s) ? NULL : not_saved(s);
-	for (i = 0; i < s->name.nr && other && !is_unknown_cut(s, i);)
-		i++;
-	if (other && i < s->name.nr)
+	if (other)
+		ret = first_that(s, is_unknown, are_cut, &name, err);
+	if (name)
 		snprintf(
 			s->against, sizeof(s->against),
 			"the strategy is of other parameters: it does not know %.200s, which was cut, and %.200s, which it does, was not saved; give this run's strategy file with -o strategy=FILE (-o integrated=no uses this one)",
-			s->names.v[i].s, other);
-	return 0;
+			name, other);
+	return ret;
 }
 
 int ck_mindspore_doubt(struct mindspore_set *s, struct ck_err *err)
 {
-	size_t nr = (size_t)CK_MIN(s->strategy.devices, UINT64_C(1) << 20);
-	ck_auto_free struct group *g = calloc(nr + 1, sizeof(*g));
-	const struct judge j = { s, g, nr };
 	bool decided;
-	int ret;
+	int ret = decide_integrated(s, &decided, err);
 
-	if (!g)
-		return ck_no_memory(err);
-	ret = decide_integrated(s, &decided, err);
 	if (!ret && !decided)
-		ret = check_shards(&j, err);
+		ret = check_shards(s, err);
 	if (!ret && !s->integrated && !s->smaller)
-		ret = check_strategy(&j, err);
+		ret = check_strategy(s, err);
 	return ret;
 }

@@ -20,40 +20,48 @@
 #define MAX_HASHED (UINT64_C(64) << 20) /* in all files together */
 #define MAX_SUMMED (UINT64_C(256) << 20) /* the same, for -o crc=auto */
 
-void ck_mindspore_set_free(struct mindspore_set *s)
+void ck_mindspore_begin(struct mindspore_set *s, const struct ck_dir *dir,
+			const struct mindspore_found *found,
+			struct ck_builder *b)
 {
-	free(s->name.v);
-	free(s->file.v);
-	ck_arena_free(&s->mem);
-	ck_strmap_free(&s->names);
+	*s = (struct mindspore_set){
+		.a = { .dir = dir, .b = b, .how = &ck_mindspore_reader },
+		.found = found,
+	};
+	s->a.ctx = s;
+}
+
+void ck_mindspore_end(struct mindspore_set *s)
+{
+	ck_asm_free(&s->a);
+	free(s->held.v);
 	ck_strategy_free(&s->strategy);
-	*s = (struct mindspore_set){ .dir = NULL };
 }
 
 int ck_mindspore_problem(struct mindspore_set *s, enum ck_severity severity,
-			 const struct mindspore_source *file, uint64_t off,
-			 uint64_t len, const char *reason, struct ck_err *err)
+			 uint32_t file, uint64_t off, uint64_t len,
+			 const char *reason, struct ck_err *err)
 {
 	const struct ck_problem_in p = {
 		.severity = severity,
-		.file = file->name,
+		.file = s->a.files.v[file].name,
 		.off = off,
 		.len = len,
 	};
 
 	s->missing |= severity == CK_ERROR;
-	return ck_builder_problem(s->b, &p, err, "%s", reason);
+	return ck_builder_problem(s->a.b, &p, err, "%s", reason);
 }
 
 /* ---- tensors ---- */
 
 /* Bytes [off, off + len) of the tensor, wherever its runs are. */
-static int read_bytes(const struct mindspore_tensor *t, struct ck_source *in,
+static int read_bytes(const struct mindspore_held *h, struct ck_source *in,
 		      unsigned char *buf, uint64_t off, uint64_t len,
 		      struct ck_err *err)
 {
-	for (uint32_t i = 0; i < t->nr_runs && len; i++) {
-		const struct mindspore_run *r = &t->run[i];
+	for (uint32_t i = 0; i < h->nr_runs && len; i++) {
+		const struct mindspore_run *r = &h->run[i];
 		uint64_t n;
 		int ret;
 
@@ -75,10 +83,11 @@ static int read_bytes(const struct mindspore_tensor *t, struct ck_source *in,
 }
 
 /* What is small is compared between ranks; of others, whether it differs. */
-static int hash_tensor(struct mindspore_set *s, struct mindspore_tensor *t,
-		       struct ck_source *in, struct ck_err *err)
+static int look_at(struct mindspore_set *s, struct ck_asm_piece *p,
+		   struct ck_source *in, struct ck_err *err)
 {
-	uint64_t elem = ck_dtype_info(t->dtype)->size, whole = t->bytes;
+	struct mindspore_held *h = mindspore_held(s, p);
+	uint64_t elem = ck_dtype_info(p->x.dtype)->size, whole = h->bytes;
 	bool small = whole <= SMALL;
 	uint64_t len = small ? whole : 3 * SAMPLE;
 	const uint64_t at[3] = { 0, whole / 2 / 16 * 16,
@@ -86,78 +95,65 @@ static int hash_tensor(struct mindspore_set *s, struct mindspore_tensor *t,
 	ck_auto_free unsigned char *buf = NULL;
 	int ret = 0;
 
-	if (!s->compares || t->fault || !whole || s->hashed + len > MAX_HASHED)
+	if (!s->compares || p->x.fault || !whole ||
+	    s->hashed + len > MAX_HASHED)
 		return 0;
 	buf = malloc(len);
 	if (!buf)
 		return ck_no_memory(err);
 	if (small)
-		ret = read_bytes(t, in, buf, 0, whole, err);
+		ret = read_bytes(h, in, buf, 0, whole, err);
 	for (int i = 0; i < 3 && !ret && !small; i++)
-		ret = read_bytes(t, in, buf + i * SAMPLE, at[i], SAMPLE, err);
+		ret = read_bytes(h, in, buf + i * SAMPLE, at[i], SAMPLE, err);
 	if (ret)
 		return ret == -EIO ? 0 : ret; /* who reads it will see */
 	s->hashed += len;
-	t->hash = XXH3_64bits(buf, len);
-	t->flags |= small ? MINDSPORE_HASHED : MINDSPORE_SAMPLED;
+	p->like = XXH3_64bits(buf, len);
+	p->like += !p->like;
 	if (elem && len >= elem && !memcmp(buf, buf + elem, len - elem))
-		t->flags |= MINDSPORE_CONSTANT;
+		h->flags |= MINDSPORE_CONSTANT;
 	return 0;
 }
 
-int ck_mindspore_add(struct mindspore_set *s,
-		     const struct mindspore_tensor *in_t, const char *name,
-		     size_t len, const uint64_t *dims, struct ck_source *in,
+int ck_mindspore_add(struct mindspore_set *s, uint32_t file, const char *name,
+		     size_t len, const struct ck_extent *x,
+		     const struct mindspore_held *h, struct ck_source *in,
 		     struct ck_err *err)
 {
-	struct mindspore_tensor *t =
-		ck_arena_copy(&s->mem, in_t, sizeof(*in_t));
-	struct mindspore_source *file = in_t->file;
-	struct mindspore_name *n;
-	uint32_t at;
-	int ret;
+	const struct ck_asm_file *f = &s->a.files.v[file];
+	struct ck_asm_tensor *t = ck_asm_tensor(&s->a, 0, name, len);
+	struct mindspore_held *to = ck_vec_push(&s->held);
+	struct ck_extent own = *x;
+	struct ck_asm_piece *p;
 
-	at = ck_vec_reserve(&s->name, 1) ?
-		     ck_strmap_keep(&s->names, &s->mem, name, len) :
-		     CK_STRMAP_NONE;
-	if (at == CK_STRMAP_NONE || !t)
+	if (!t || !to)
 		return ck_no_memory(err);
-	if (at == s->name.nr)
-		s->name.v[s->name.nr++] = (struct mindspore_name){ NULL, NULL };
-	n = &s->name.v[at];
-	if (s->nr_tensors++ >= CK_MAX_CHUNKS)
+	if (s->a.pieces.nr >= CK_MAX_CHUNKS)
 		return ck_fail(err, E2BIG, "more than %u pieces of tensors",
 			       CK_MAX_CHUNKS);
-	if (n->last && n->last->file == file && !t->fault)
-		t->fault =
-			ck_arena_fmt(&s->mem, "it is twice in %s", file->name);
-	t->name = at;
-	t->dims = ck_arena_copy(&s->mem, dims, t->rank * sizeof(*dims));
-	if (s->mem.failed)
-		return ck_no_memory(err);
-	ret = hash_tensor(s, t, in, err);
-	if (ret)
-		return ret;
+	*to = *h;
 	if (s->strategy.devices)
-		t->item = ck_strategy_find(&s->strategy, s->names.v[at].s,
-					   s->names.v[at].len, file->stage);
-	t->beside = file->tensors;
-	file->tensors = t;
-	if (n->last)
-		n->last->next = t;
-	else
-		n->first = t;
-	n->last = t;
-	return 0;
+		to->item = ck_strategy_find(&s->strategy, t->name, t->len,
+					    f->user);
+	if (to->item)
+		to->item->seen++;
+	if (!own.fault && t->last != CK_NONE &&
+	    s->a.pieces.v[t->last].file == file)
+		own.fault =
+			ck_arena_fmt(&s->a.mem, "it is twice in %s", f->name);
+	p = ck_asm_piece(&s->a, t, file);
+	if (!p || ck_asm_set_extent(&s->a, p, &own))
+		return ck_no_memory(err);
+	t->fault = t->fault ? t->fault : p->x.fault;
+	return look_at(s, p, in, err);
 }
 
 /* ---- checksums ---- */
 
-int ck_mindspore_wants_sum(struct mindspore_set *s,
-			   const struct mindspore_source *file, uint64_t size,
-			   struct ck_err *err)
+int ck_mindspore_wants_sum(struct mindspore_set *s, uint32_t file,
+			   uint64_t size, struct ck_err *err)
 {
-	const char *how = ck_opts_use(s->dir->opts, "crc");
+	const char *how = ck_opts_use(s->a.dir->opts, "crc");
 
 	if (how && !strcmp(how, "check"))
 		return 1;
@@ -191,22 +187,23 @@ int ck_mindspore_sum(struct ck_source *in, uint64_t off, uint64_t len,
 	return 0;
 }
 
-int ck_mindspore_sum_wrong(struct mindspore_set *s,
-			   const struct mindspore_source *file, uint64_t have,
-			   uint64_t want, const char *excuse,
+int ck_mindspore_sum_wrong(struct mindspore_set *s, uint32_t file,
+			   uint64_t have, uint64_t want, const char *excuse,
 			   struct ck_err *err)
 {
+	const char *name = s->a.files.v[file].name;
+
 	if (excuse)
-		return mindspore_report(s->b, CK_WARNING, file->name, err,
+		return mindspore_report(s->a.b, CK_WARNING, name, err,
 					"its CRC-32 is %08" PRIx64
 					", it says %08" PRIx64
 					"; that may be no damage: %s",
 					have, want, excuse);
 	s->missing = true;
-	for (struct mindspore_tensor *t = file->tensors; t; t = t->beside)
-		t->flags |= MINDSPORE_DAMAGED;
+	for (size_t i = 0; i < s->a.pieces.nr; i++)
+		s->a.pieces.v[i].lost |= s->a.pieces.v[i].file == file;
 	return mindspore_report(
-		s->b, CK_ERROR, file->name, err,
+		s->a.b, CK_ERROR, name, err,
 		"its CRC-32 is %08" PRIx64 ", it says %08" PRIx64
 		": it is damaged somewhere, so none of it is used (-o crc=ignore uses it)",
 		have, want);
@@ -241,49 +238,36 @@ int ck_mindspore_kind(const struct ck_dir *dir, const char *name,
 		       MINDSPORE_OTHER;
 }
 
-static struct mindspore_source *add_source(struct mindspore_set *s,
-					   const char *name, uint32_t rank)
-{
-	struct mindspore_source *f = ck_arena_alloc(&s->mem, sizeof(*f));
-	struct mindspore_source **slot = ck_vec_push(&s->file);
-
-	if (!f || !slot)
-		return NULL;
-	*slot = f;
-	f->name = ck_arena_copy(&s->mem, name, strlen(name));
-	f->rank = rank;
-	if (s->strategy.devices)
-		f->stage = (uint32_t)(rank / s->strategy.devices);
-	return f->name ? f : NULL;
-}
-
-int ck_mindspore_read(struct mindspore_set *s, const char *name, uint32_t rank,
-		      struct ck_err *err)
+int ck_mindspore_read(struct mindspore_set *s,
+		      const struct mindspore_file *which, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *in = NULL;
-	int kind = ck_mindspore_kind(s->dir, name, err), ret;
-	struct mindspore_source *file;
+	struct ck_asm_file *f;
+	uint32_t file;
+	int ret;
 
-	if (kind < 0)
-		return kind;
-	if (kind == MINDSPORE_ENCRYPTED)
+	if (which->kind == MINDSPORE_ENCRYPTED)
 		return ck_fail(
 			err, EINVAL,
 			"%s: it is encrypted (AES-GCM, AES-CBC or SM4-CBC, by MindSpore's enc_key): load it with the key and save it again without",
-			name);
-	file = add_source(s, name, rank);
-	if (!file)
+			which->name);
+	file = ck_asm_file(&s->a, which->name, which->rank);
+	if (file == CK_NONE)
 		return ck_no_memory(err);
-	ret = ck_dir_source(s->dir, s->b, name, &file->src, &in, err);
+	f = &s->a.files.v[file];
+	if (s->strategy.devices)
+		f->user = (uint32_t)(which->rank / s->strategy.devices);
+	ret = ck_dir_source(s->a.dir, s->a.b, f->name, &f->src, &in, err);
 	if (!ret && s->compares)
-		ret = ck_builder_unlabelled_rank(s->b, file->src, name, err);
+		ret = ck_builder_unlabelled_rank(s->a.b, f->src, f->name, err);
+	f->present = f->usable = in;
 	if (ret || !in) {
 		s->missing = true;
 		return ret;
 	}
-	if (kind == MINDSPORE_SAFETENSORS)
+	if (which->kind == MINDSPORE_SAFETENSORS)
 		return ck_mindspore_read_safetensors(s, file, in, err);
-	if (kind == MINDSPORE_CKPT)
+	if (which->kind == MINDSPORE_CKPT)
 		return ck_mindspore_read_ckpt(s, file, in, err);
 	return ck_mindspore_problem(
 		s, CK_ERROR, file, 0, (uint64_t)in->st.st_size,

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STRATEGY (UINT64_C(64) << 20)
-
 void ck_mindspore_found_free(struct mindspore_found *f)
 {
 	for (size_t i = 0; i < f->lists.nr; i++)
@@ -60,7 +58,10 @@ static int add_file(struct mindspore_found *f, const char *name, uint32_t rank,
 	file = ck_vec_push(&f->file);
 	if (!file)
 		return ck_no_memory(err);
-	*file = (struct mindspore_file){ name, base, rank, false };
+	*file = (struct mindspore_file){ .name = name,
+					 .base = base,
+					 .kind = (enum mindspore_kind)kind,
+					 .rank = rank };
 	return 1;
 }
 
@@ -308,7 +309,8 @@ static int strategy_kind(const struct ck_dir *dir, const char *name,
 		       called && !ret		 ? DUD :
 						   NO_STRATEGY;
 	}
-	ret = ck_dir_slurp(dir, name, MAX_STRATEGY, &bytes, &len, err);
+	ret = ck_dir_slurp(dir, name, MINDSPORE_MAX_STRATEGY, &bytes, &len,
+			   err);
 	if (ret)
 		return ret == -ENOMEM ? ret : NO_STRATEGY;
 	if (ck_strategy_is(name, bytes, len))

@@ -8,6 +8,7 @@
  *
  * Here: how many ranks a strategy is for, and which of them are there.
  */
+#include "core/assemble/rank_set.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_STRATEGY (UINT64_C(64) << 20)
 #define MAX_SHOWN 8
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
@@ -50,7 +50,8 @@ static int add_strategy(struct mindspore_set *s, const char *name,
 {
 	ck_auto_free char *bytes = NULL;
 	size_t len;
-	int ret = ck_dir_slurp(s->dir, name, MAX_STRATEGY, &bytes, &len, err);
+	int ret = ck_dir_slurp(s->a.dir, name, MINDSPORE_MAX_STRATEGY, &bytes,
+			       &len, err);
 
 	return ret ? ret : ck_strategy_add(&s->strategy, name, bytes, len, err);
 }
@@ -58,7 +59,7 @@ static int add_strategy(struct mindspore_set *s, const char *name,
 /* A name that is no file where the command ran is one of the checkpoint. */
 static int add_given(struct mindspore_set *s, struct ck_err *err)
 {
-	const struct ck_opts *opts = s->dir->opts;
+	const struct ck_opts *opts = s->a.dir->opts;
 	const char *name;
 	int ret = 0;
 
@@ -85,12 +86,12 @@ static int add_given(struct mindspore_set *s, struct ck_err *err)
 
 static bool is_given(const struct mindspore_set *s)
 {
-	return ck_opts_get(s->dir->opts, "strategy");
+	return ck_opts_get(s->a.dir->opts, "strategy");
 }
 
 static bool are_whole(const struct mindspore_set *s)
 {
-	return mindspore_integrated_is(s->dir, "yes");
+	return mindspore_integrated_is(s->a.dir, "yes");
 }
 
 /* As names have them; files of one folder are called so themselves. */
@@ -104,7 +105,7 @@ static int ask_for_strategy(const struct mindspore_set *s, struct ck_err *err)
 	return ck_fail(
 		err, EINVAL,
 		"%s: pieces of %zu rank%s, by their names (%.*s%s%.*s), and no strategy file beside them says how tensors were cut: give it with -o strategy=FILE; if each rank holds all of each tensor (data parallel), say -o integrated=yes; or mount one rank's file by itself",
-		s->dir->path, nr, nr > 1 ? "s" : "",
+		s->a.dir->path, nr, nr > 1 ? "s" : "",
 		(int)strcspn(first, f->flat ? "" : "/"), first,
 		nr > 1 ? " to " : "",
 		nr > 1 ? (int)strcspn(last, f->flat ? "" : "/") : 0, last);
@@ -114,7 +115,7 @@ static int report_dud(struct mindspore_set *s, const char *name,
 		      struct ck_err *err)
 {
 	return mindspore_report(
-		s->b, CK_WARNING, name, err,
+		s->a.b, CK_WARNING, name, err,
 		"it is called a strategy, and is none: empty or damaged; what it would say is not known");
 }
 
@@ -158,25 +159,26 @@ static int report_missing(struct mindspore_set *s, uint64_t world,
 			  struct ck_err *err)
 {
 	const struct mindspore_found *f = s->found;
+	ck_auto_rank_set struct ck_rank_set have = { 0 };
 	ck_auto_str struct ck_str list = { 0 };
 	uint64_t nr = 0;
-	size_t i = 0; /* the first chosen file of this rank, or a later one */
 
-	for (uint64_t r = 0; r < world; r++) {
-		while (i < f->file.nr &&
-		       (!f->file.v[i].chosen || f->file.v[i].rank < r))
-			i++;
-		if (i < f->file.nr && f->file.v[i].rank == r)
-			continue;
+	for (size_t i = 0; i < f->file.nr; i++)
+		if (f->file.v[i].chosen &&
+		    !ck_rank_set_add(&have, f->file.v[i].rank))
+			return ck_no_memory(err);
+	ck_rank_set_sort(&have, NULL);
+	for (uint64_t r = ck_rank_set_next(&have, 0, world);
+	     r < world && nr <= MAX_SHOWN;
+	     r = ck_rank_set_next(&have, r + 1, world))
 		if (++nr <= MAX_SHOWN)
 			ck_str_fmt(&list, "%s%" PRIu64, nr > 1 ? ", " : "", r);
-	}
 	if (!nr)
 		return 0;
 	if (list.failed)
 		return ck_no_memory(err);
 	s->missing = true;
-	return mindspore_report(s->b, CK_ERROR, NULL, err,
+	return mindspore_report(s->a.b, CK_ERROR, NULL, err,
 				"the strategy is for %" PRIu64
 				" ranks; those without a file of %s: %s%s",
 				world, f->save->name, list.v,
@@ -210,7 +212,7 @@ static int check_stages(const struct mindspore_set *s, struct ck_err *err)
 				"%s: no strategy file describes stage %u (ranks %" PRIu64
 				" to %" PRIu64
 				"), whose rank %u is there: give the files of all stages with -o strategy=FILE:FILE",
-				s->dir->path, stage, stage * devices,
+				s->a.dir->path, stage, stage * devices,
 				(stage + 1) * devices - 1, f->ranks.v[i]);
 		seen = stage;
 	}
@@ -233,7 +235,7 @@ static int note_stages(const struct mindspore_set *s, uint64_t world,
 	if (is_merged(&s->strategy))
 		return 0;
 	return mindspore_report(
-		s->b, CK_NOTE, NULL, err,
+		s->a.b, CK_NOTE, NULL, err,
 		"no file says how many stages there were: ranks from %" PRIu64
 		" on, without their strategy, would not be missed",
 		world);
@@ -254,7 +256,7 @@ static int check_rank_numbers(const struct mindspore_set *s, uint64_t world,
 		err, EINVAL,
 		"%s: the strategy is for %" PRIu64 " ranks (0 to %" PRIu64
 		"), and the numbers of %s to %s (%zu) are not these: where they are ranks, call folders rank_N",
-		s->dir->path, world, world - 1, first, last, nr);
+		s->a.dir->path, world, world - 1, first, last, nr);
 }
 
 static int check_world(struct mindspore_set *s, struct ck_err *err)
@@ -268,7 +270,7 @@ static int check_world(struct mindspore_set *s, struct ck_err *err)
 		return ck_fail(
 			err, EINVAL,
 			"%s: no layout of the strategy can be used, so nothing tells how many ranks a stage has",
-			s->dir->path);
+			s->a.dir->path);
 	world = devices * s->strategy.nr_stages;
 	have = (uint64_t)last + 1;
 	ret = check_rank_numbers(s, world, err);
@@ -280,7 +282,7 @@ static int check_world(struct mindspore_set *s, struct ck_err *err)
 			"%s: rank %u is there, and the strategy files describe %" PRIu64
 			" ranks (%u stages of %" PRIu64
 			"): give the files of all stages with -o strategy=FILE:FILE",
-			s->dir->path, last, world, s->strategy.nr_stages,
+			s->a.dir->path, last, world, s->strategy.nr_stages,
 			devices);
 	ret = check_stages(s, err);
 	if (ret)
@@ -290,7 +292,7 @@ static int check_world(struct mindspore_set *s, struct ck_err *err)
 		return ck_mindspore_other_world(s, f->ranks.nr, NULL, err);
 	if (world > UINT32_MAX)
 		return ck_fail(err, EINVAL, "%s: %" PRIu64 " ranks",
-			       s->dir->path, world);
+			       s->a.dir->path, world);
 	ret = report_missing(s, world, err);
 	return ret ? ret : note_stages(s, world, err);
 }
@@ -313,7 +315,7 @@ static int check_single(const struct mindspore_set *s, struct ck_err *err)
 		err, EINVAL,
 		"%s: -o strategy= is for %" PRIu64
 		" ranks, and no name says which of them %s%s of: expected a folder for each (rank_0/, node0/, device0/, 0/), or files whose names differ in the rank only (net_rank_0.ckpt, net-0.ckpt)",
-		s->dir->path, world, f->file.v[0].base,
+		s->a.dir->path, world, f->file.v[0].base,
 		f->file.nr > 1 ? " and others are" : " is");
 }
 
@@ -331,7 +333,7 @@ static int warn_single(struct mindspore_set *s, struct ck_err *err)
 	if (ret || world < 2 || are_whole(s))
 		return 0;
 	return mindspore_report(
-		s->b, CK_WARNING, f->strategy.v[0], err,
+		s->a.b, CK_WARNING, f->strategy.v[0], err,
 		"it is for %" PRIu64
 		" ranks, of which no others are here: tensors may be one rank's pieces (-o integrated=yes: they are whole)",
 		world);
@@ -343,8 +345,8 @@ static int read_strategies(struct mindspore_set *s, struct ck_err *err)
 	int ret;
 
 	if (f->mode == MINDSPORE_RANKS || f->strategy.nr || is_given(s))
-		ck_opts_use(s->dir->opts, "integrated");
-	ck_opts_use(s->dir->opts, "strategy");
+		ck_opts_use(s->a.dir->opts, "integrated");
+	ck_opts_use(s->a.dir->opts, "strategy");
 	if (f->mode != MINDSPORE_RANKS && !is_given(s))
 		return f->strategy.nr ? warn_single(s, err) : 0;
 	ret = add_strategies(s, err);
@@ -367,7 +369,7 @@ static int note_temporary(struct mindspore_set *s, struct ck_err *err)
 	return !f->nr_temporary ?
 		       0 :
 		       mindspore_report(
-			       s->b, CK_NOTE, f->temporary, err,
+			       s->a.b, CK_NOTE, f->temporary, err,
 			       "left aside%s: a temporary file of a save that was interrupted, or goes on",
 			       more);
 }
@@ -377,28 +379,27 @@ static int load_found(struct mindspore_set *s, struct mindspore_found *f,
 {
 	int ret = ck_mindspore_choose(f, err);
 
-	s->found = f;
 	s->compares = f->mode == MINDSPORE_RANKS;
 	if (!ret)
 		ret = read_strategies(s, err);
 	if (!ret)
-		ret = ck_mindspore_report_saves(f, s->b, err);
+		ret = ck_mindspore_report_saves(f, s->a.b, err);
 	if (!ret)
 		ret = note_temporary(s, err);
 	for (size_t i = 0; i < f->file.nr && !ret; i++)
 		if (f->file.v[i].chosen)
-			ret = ck_mindspore_read(s, f->file.v[i].name,
-						f->file.v[i].rank, err);
+			ret = ck_mindspore_read(s, &f->file.v[i], err);
 	return ret ? ret : ck_mindspore_merge(s, err);
 }
 
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct mindspore_set s = { .dir = dir, .b = b };
+	struct mindspore_set s;
 	struct mindspore_found f;
 	int ret = ck_mindspore_find(&f, dir, err);
 
+	ck_mindspore_begin(&s, dir, &f, b);
 	if (!ret && f.mode == MINDSPORE_NOTHING)
 		ret = ck_fail(
 			err, EINVAL,
@@ -413,7 +414,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	if (!ret && f.mode == MINDSPORE_UNIFIED)
 		ret = ck_mindspore_unified(dir, b, err);
 	ck_mindspore_found_free(&f);
-	ck_mindspore_set_free(&s);
+	ck_mindspore_end(&s);
 	return ret;
 }
 
@@ -441,9 +442,10 @@ static const struct ck_option options[] = {
 	{ .name = "strategy",
 	  .type = CK_OPTION_FILES,
 	  .value = "FILE",
-	  .fallback = "those beside the ranks",
+	  .fallback = "those beside the ranks, or in ../strategy",
 	  .open = true,
 	  .folder = true,
+	  .beside = "../strategy",
 	  .help = "MindSpore's strategy files, one or one a stage, or the "
 		  "folder of them; FILE may lie outside of the checkpoint",
 	  .place = 2 },
@@ -487,6 +489,7 @@ const struct ck_format ck_format_mindspore = {
 		   "file, unified safetensors",
 	.options = options,
 	.reads = "file",
+	.files = "MindSpore's files in each rank's folder",
 	.join = &join,
 	.aux_is = aux_is,
 	.aux = "strategy",
@@ -497,7 +500,6 @@ const struct ck_format ck_format_mindspore = {
 	.signs = signs,
 	.is_rank_dir = is_rank_dir,
 	.saves = &saves,
-	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -1,31 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge.c - pieces of the ranks' files to tensors, by their layouts */
+/* merge.c - where the pieces of the ranks' files belong, by their layouts */
 #include "core/format/mindspore/mindspore.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/geom/range.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_ABSENT 8
-
-struct merge {
-	struct mindspore_set *s;
-	const struct mindspore_tensor **slice; /* by number: the first of it */
-	size_t nr_slices;
-};
-
-static int refuse_tensor(struct merge *m, const struct mindspore_tensor *t,
-			 const char *why, struct ck_err *err)
-{
-	const struct ck_strmap_key *k = &m->s->names.v[t->name];
-
-	return ck_builder_refuse(m->s->b, 0, k->s, k->len, err, "%s", why);
-}
 
 int ck_mindspore_other_world(const struct mindspore_set *s, size_t ranks,
 			     const char *sign, struct ck_err *err)
@@ -34,148 +20,58 @@ int ck_mindspore_other_world(const struct mindspore_set *s, size_t ranks,
 		err, EINVAL,
 		"%s: the strategy is for %" PRIu64
 		" ranks, and there are %zu, as of a run on so many devices%s%s: give that run's strategy file with -o strategy=FILE",
-		s->dir->path, s->strategy.devices * s->strategy.nr_stages,
+		s->a.dir->path, s->strategy.devices * s->strategy.nr_stages,
 		ranks, sign ? "; " : "", sign ? sign : "");
 }
 
 /* The tensor cannot be had; or, in doubt about the strategy, nothing can. */
-static int give_up(struct merge *m, const struct mindspore_tensor *t,
-		   const char *why, struct ck_err *err)
+static int give_up(const struct ck_asm_join *j, const struct ck_err *why,
+		   struct ck_err *err)
 {
-	const struct mindspore_set *s = m->s;
+	const struct mindspore_set *s = j->a->ctx;
+	uint64_t last = j->a->files.v[j->a->files.nr - 1].rank;
 
-	return s->smaller ?
-		       ck_mindspore_other_world(
-			       s, (size_t)s->file.v[s->file.nr - 1]->rank + 1,
-			       why, err) :
-		       refuse_tensor(m, t, why, err);
-}
-
-/* ---- parts ---- */
-
-/* The upper half of each float32 is the bfloat16 that it was made from. */
-static int add_wide(struct merge *m, struct ck_part *part, struct ck_err *err)
-{
-	int64_t stride[CK_MAX_RANK + 2], step = 2;
-
-	for (unsigned d = part->grid ? part->grid_rank : part->rank; d-- > 0;) {
-		stride[d] = step;
-		/* all fit: bytes is 4 times it */
-		step *= (int64_t)part->len[d];
-	}
-	part->off += 2;
-	part->stride = stride;
-	return ck_builder_add(m->s->b, part, err);
-}
-
-static int add_runs(struct merge *m, const struct mindspore_tensor *t,
-		    struct ck_part *part, struct ck_err *err)
-{
-	uint64_t elem = ck_dtype_info(t->dtype)->size, flat[2] = { 0, 0 };
-	int ret = 0;
-
-	part->flat = flat;
-	for (uint32_t i = 0; i < t->nr_runs && !ret; i++) {
-		if (t->run[i].len % elem)
-			return refuse_tensor(
-				m, t,
-				"one of its records ends inside an element",
-				err);
-		flat[0] = flat[1];
-		flat[1] += t->run[i].len / elem;
-		part->off = t->run[i].off;
-		ret = ck_builder_add(m->s->b, part, err);
-	}
-	return ret;
-}
-
-static int add_part(struct merge *m, const struct mindspore_tensor *t,
-		    const struct mindspore_place *p, struct ck_err *err)
-{
-	const struct ck_strmap_key *k = &m->s->names.v[t->name];
-	struct ck_part part = {
-		.name = k->s,
-		.name_len = k->len,
-		.src = t->file->src,
-		.dtype = t->dtype,
-		.rank = p->rank,
-		.shape = p->shape,
-		.grid_rank = p->grid_rank,
-		.grid = p->grid_rank ? p->grid : NULL,
-		.start = p->start,
-		.len = p->len,
-		.overlap_ok = t->nr_runs == 1,
-	};
-
-	if (t->flags & MINDSPORE_DAMAGED || !t->nr_runs) {
-		part.overlap_ok = false;
-		return ck_builder_declare(m->s->b, &part, err);
-	}
-	part.off = t->run[0].off;
-	if (t->flags & MINDSPORE_WIDE)
-		return add_wide(m, &part, err);
-	return t->nr_runs > 1 ? add_runs(m, t, &part, err) :
-				ck_builder_add(m->s->b, &part, err);
-}
-
-static int add_object(struct merge *m, const struct mindspore_tensor *t,
-		      struct ck_err *err)
-{
-	struct mindspore_set *s = m->s;
-	const char *key = s->names.v[t->name].s;
-	struct ck_object_in o = { .src = t->file->src, .enc = CK_ENC_RAW };
-
-	if (t->nr_runs != 1)
-		return 0;
-	o.name = s->file.nr == 1 ? key :
-				   ck_arena_fmt(&s->mem, "rank_%u/%s",
-						t->file->rank, key);
-	if (!o.name)
-		return ck_no_memory(err);
-	o.name_len = strlen(o.name);
-	o.off = t->run[0].off;
-	o.len = t->bytes;
-	return ck_range_ok(o.off, o.len, UINT64_C(1) << 61) ?
-		       ck_builder_object(s->b, &o, err) :
+	return s->smaller && !j->t->fault ?
+		       ck_mindspore_other_world(s, (size_t)last + 1, why->msg,
+						err) :
 		       0;
 }
 
-/* ---- copies ---- */
+/* ---- objects ---- */
 
-/* They must agree, as far as their bytes were looked at. */
-static bool copies_agree(const struct mindspore_tensor *a,
-			 const struct mindspore_tensor *b)
+static int add_object(struct mindspore_set *s, const struct ck_asm_tensor *t,
+		      const struct ck_asm_piece *p, struct ck_err *err)
 {
-	return !(a->flags & b->flags &
-		 (MINDSPORE_HASHED | MINDSPORE_SAMPLED)) ||
-	       a->hash == b->hash || (a->flags | b->flags) & MINDSPORE_DAMAGED;
-}
+	const struct mindspore_held *h = mindspore_held(s, p);
+	struct ck_object_in o = { .name = t->name,
+				  .src = p->x.src,
+				  .enc = CK_ENC_RAW };
 
-/* *ok: it is the first of its slice, or as that. */
-static int check_copy(struct merge *m, const struct mindspore_tensor *t,
-		      uint64_t slice, bool *ok, struct ck_err *err)
-{
-	const struct mindspore_tensor *first =
-		slice < m->nr_slices ? m->slice[slice] : t;
-	bool are_copies = t->item || m->s->integrated;
-	char why[CK_ERR_MAX];
-
-	if (!first)
-		first = m->slice[slice] = t;
-	*ok = first == t || copies_agree(first, t) ||
-	      (are_copies && ck_dir_any_copy(m->s->dir));
-	if (*ok)
+	if (h->nr_runs != 1)
 		return 0;
-	snprintf(
-		why, sizeof(why),
-		are_copies ?
-			"%s and %s hold copies of it that differ (unshard heal)" :
-			"%s and %s hold different ones, and no layout of the strategy says that they are parts: -o strategy=FILE does, or -o integrated=yes that they are copies",
-		first->file->name, t->file->name);
-	return give_up(m, t, why, err);
+	if (s->a.files.nr != 1)
+		o.name = ck_arena_fmt(&s->a.mem, "rank_%" PRIu64 "/%s",
+				      s->a.files.v[p->file].rank, t->name);
+	if (!o.name)
+		return ck_no_memory(err);
+	o.name_len = strlen(o.name);
+	o.off = h->run[0].off;
+	o.len = h->bytes;
+	return ck_range_ok(o.off, o.len, UINT64_C(1) << 61) ?
+		       ck_builder_object(s->a.b, &o, err) :
+		       0;
 }
 
-/* ---- one name ---- */
+static int leave_objects(struct ck_asm_join *j, struct ck_asm_piece *p,
+			 struct ck_err *err)
+{
+	struct mindspore_set *s = j->a->ctx;
+
+	p->left_out = mindspore_held(s, p)->flags & MINDSPORE_OPAQUE;
+	return p->left_out ? add_object(s, j->t, p, err) : 0;
+}
+
+/* ---- where a piece is ---- */
 
 static bool is_cut(const struct ck_strategy_layout *l)
 {
@@ -185,84 +81,124 @@ static bool is_cut(const struct ck_strategy_layout *l)
 	       shards > 1;
 }
 
-static int place_tensor(struct merge *m, const struct mindspore_tensor *t,
-			struct mindspore_place *p, struct ck_err *why)
+static int find_place(const struct ck_asm_join *j, const struct ck_asm_piece *p,
+		      struct ck_err *why)
 {
 	static const struct ck_strategy_layout none = { .nr_dev = 1,
 							.dev = { 1 } };
-	const struct mindspore_set *s = m->s;
-	struct ck_strategy_item *it = t->item;
+	struct mindspore_set *s = j->a->ctx;
+	const struct ck_strategy_item *it = mindspore_held(s, p)->item;
 	int ret;
 
+	if (p == j->first)
+		s->at_stage = CK_STRATEGY_NONE;
 	if (!it)
-		return ck_mindspore_place(&none, MINDSPORE_WHOLE, t->dims,
-					  t->rank, 0, p, why);
-	it->seen++;
+		return ck_mindspore_place(&none, MINDSPORE_WHOLE, p->x.shape,
+					  p->x.rank, 0, &s->at, why);
+	s->at_stage = it->l.stage;
 	if (it->why)
 		return ck_fail(why, EINVAL, "%s: %s",
 			       s->strategy.files.v[it->file], it->why);
-	ret = ck_mindspore_place_of(s, t, p, why);
+	ret = ck_mindspore_place_of(s, j->t, p, &s->at, why);
 	if (!ret && *s->against && is_cut(&it->l))
 		return ck_fail(why, EINVAL, "%s", s->against);
-	return ret ? ck_wrap(why, ret, "%s", t->file->name) : 0;
+	return ret ? ck_wrap(why, ret == -ENOMEM ? ret : -EINVAL, "%s",
+			     ck_asm_who(j->a, p)) :
+		     0;
 }
 
-/* *go: it fits, as those before it. */
-static int add_tensor(struct merge *m, const struct mindspore_tensor *t,
-		      bool *go, struct ck_err *err)
+static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 {
-	struct mindspore_place p;
-	struct ck_err why;
-	int ret = place_tensor(m, t, &p, &why);
+	const struct mindspore_set *s = j->a->ctx;
+	bool copies;
+	int ret = ck_mindspore_are_copies(s, j->t, &copies, why);
 
-	*go = false;
-	if (ret == -ENOMEM)
-		return ck_fail(err, ENOMEM, "%s", why.msg);
+	if (!ret && copies)
+		return ck_fail(
+			why, EINVAL,
+			"the strategy says that the optimizer's shards of it differ, and each is the same as another, as copies are: it may be another run's strategy (-o integrated=no takes them as shards)");
+	if (!ret)
+		ret = find_place(j, j->first, why);
 	if (ret)
-		return give_up(m, t, why.msg, err);
-	ret = check_copy(m, t, p.slice, go, err);
-	return ret || !*go ? ret : add_part(m, t, &p, err);
+		return ret;
+	j->rank = s->at.rank;
+	memcpy(j->shape, s->at.shape, j->rank * sizeof(*j->shape));
+	return 0;
 }
 
-/* It was saved, whatever becomes of it. */
-static void see_all(const struct mindspore_tensor *t)
+/* ---- parts ---- */
+
+/* The upper half of each float32 is the bfloat16 that it was made from. */
+static void set_wide(struct ck_asm_join *j, struct ck_part *part)
 {
-	for (; t; t = t->next)
-		if (t->item)
-			t->item->seen++;
+	unsigned rank = part->grid ? part->grid_rank : part->rank;
+
+	ck_dims_strides(part->len, rank, j->stride);
+	for (unsigned d = 0; d < rank; d++)
+		j->stride[d] *= 2; /* all fit: bytes is 4 times it */
+	part->stride = j->stride;
+	part->off += 2;
 }
 
-static int add_name(struct merge *m, uint32_t name, struct ck_err *err)
+/* Run @n of several, one after the other. */
+static int set_run(struct ck_asm_join *j, const struct mindspore_run *run,
+		   unsigned n, struct ck_part *part, struct ck_err *why)
 {
-	const struct mindspore_set *s = m->s;
-	const struct mindspore_tensor *first = s->name.v[name].first, *t;
-	uint32_t stage = CK_STRATEGY_NONE;
-	bool go = true, copies;
-	int ret = 0;
+	uint64_t elem = ck_dtype_info(part->dtype)->size;
 
-	for (t = first; t; t = t->next)
-		if (t->fault) {
-			see_all(first);
-			return refuse_tensor(m, first, t->fault, err);
-		}
-	ret = ck_mindspore_are_copies(s, name, &copies, err);
-	if (!ret && copies) {
-		see_all(first);
-		return give_up(
-			m, first,
-			"the strategy says that the optimizer's shards of it differ, and each is the same as another, as copies are: it may be another run's strategy (-o integrated=no takes them as shards)",
-			err);
-	}
-	for (t = first; t && !ret && go; t = t->next) {
-		/* slices are counted by each layout for itself */
-		if (t->item ? t->item->l.stage != stage : t == first)
-			memset(m->slice, 0, m->nr_slices * sizeof(*m->slice));
-		stage = t->item ? t->item->l.stage : stage;
-		ret = t->flags & MINDSPORE_OPAQUE ? add_object(m, t, err) :
-						    add_tensor(m, t, &go, err);
-	}
-	return ret;
+	if (run->len % elem)
+		return ck_fail(why, EINVAL,
+			       "one of its records ends inside an element");
+	j->flat[0] = n ? j->flat[1] : 0;
+	j->flat[1] = j->flat[0] + run->len / elem;
+	part->flat = j->flat;
+	return 0;
 }
+
+static int place(struct ck_asm_join *j, const struct ck_asm_piece *p,
+		 unsigned n, struct ck_part *part, struct ck_err *why)
+{
+	struct mindspore_set *s = j->a->ctx;
+	const struct mindspore_held *h = mindspore_held(s, p);
+	int ret = n ? 0 : find_place(j, p, why);
+
+	if (ret)
+		return ret;
+	if (!h->nr_runs)
+		return CK_ASM_NONE;
+	j->placed = h->item || s->integrated;
+	/* slices are counted by each layout for itself */
+	j->replica = 1 + s->at.slice + ((uint64_t)(s->at_stage + 1) << 32);
+	part->rank = s->at.rank;
+	part->shape = s->at.shape;
+	part->grid_rank = s->at.grid_rank;
+	part->grid = s->at.grid_rank ? s->at.grid : NULL;
+	part->start = s->at.start;
+	part->len = s->at.len;
+	part->off = h->run[n].off;
+	part->overlap_ok = h->nr_runs == 1;
+	if (h->flags & MINDSPORE_WIDE)
+		set_wide(j, part);
+	if (h->nr_runs > 1)
+		ret = set_run(j, &h->run[n], n, part, why);
+	return ret ? ret : n + 1 < h->nr_runs;
+}
+
+const struct ck_asm_reader ck_mindspore_reader = {
+	.words = {
+		[CK_ASM_COPIES] = "{file} and {other} hold copies of it that "
+				  "differ (unshard heal)",
+		[CK_ASM_UNPLACED] = "{file} and {other} hold different ones, "
+				    "and no layout of the strategy says that "
+				    "they are parts: -o strategy=FILE does, or "
+				    "-o integrated=yes that they are copies",
+	},
+	.likes = true,
+	.piece = leave_objects,
+	.shape = find_shape,
+	.place = place,
+	.refused = give_up,
+};
 
 /* ---- what the strategy describes and no file has ---- */
 
@@ -272,7 +208,7 @@ static int report_few(struct mindspore_set *s, uint64_t absent, size_t first,
 {
 	const struct ck_strategy *st = &s->strategy;
 	return mindspore_report(
-		s->b, CK_WARNING, NULL, err,
+		s->a.b, CK_WARNING, NULL, err,
 		"the strategy describes %" PRIu64
 		" tensors, of which no file holds %" PRIu64
 		" (such as %s): a save of some of them only, as of an adapter, or files are lost",
@@ -305,7 +241,7 @@ static int report_absent(struct mindspore_set *s, struct ck_err *err)
 
 		if (!st->item.v[i].seen)
 			ret = ck_builder_problem(
-				s->b, &p, err,
+				s->a.b, &p, err,
 				"the strategy describes it, and no file of stage %u holds it",
 				st->item.v[i].l.stage);
 	}
@@ -314,17 +250,9 @@ static int report_absent(struct mindspore_set *s, struct ck_err *err)
 
 int ck_mindspore_merge(struct mindspore_set *s, struct ck_err *err)
 {
-	struct merge m = { .s = s };
-	int ret;
+	int ret = ck_mindspore_doubt(s, err);
 
-	m.nr_slices = (size_t)CK_MIN(CK_MAX(s->strategy.devices, UINT64_C(1)),
-				     UINT64_C(1) << 20);
-	m.slice = calloc(m.nr_slices, sizeof(*m.slice));
-	if (!m.slice)
-		return ck_no_memory(err);
-	ret = ck_mindspore_doubt(s, err);
-	for (uint32_t i = 0; i < s->name.nr && !ret; i++)
-		ret = add_name(&m, i, err);
-	free(m.slice);
+	if (!ret)
+		ret = ck_asm_join(&s->a, err);
 	return ret ? ret : report_absent(s, err);
 }

@@ -19,6 +19,7 @@
 #ifndef CK_MINDSPORE_H
 #define CK_MINDSPORE_H
 
+#include "core/assemble/assemble.h"
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/str.h"
@@ -32,6 +33,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#define MINDSPORE_MAX_STRATEGY (UINT64_C(64) << 20)
 
 /* Whether -o integrated= says @how, which is not auto. */
 static inline bool mindspore_integrated_is(const struct ck_dir *dir,
@@ -133,9 +136,22 @@ enum mindspore_mode {
 	MINDSPORE_UNIFIED,
 };
 
+/* What a file is, by its first bytes. */
+enum mindspore_kind {
+	MINDSPORE_OTHER,
+	MINDSPORE_STRATEGY,
+	MINDSPORE_CKPT,
+	MINDSPORE_ENCRYPTED,
+	MINDSPORE_SAFETENSORS,
+};
+/* Or -errno; files that cannot be opened are MINDSPORE_OTHER. */
+int ck_mindspore_kind(const struct ck_dir *dir, const char *name,
+		      struct ck_err *err);
+
 struct mindspore_file {
 	const char *name; /* from the root */
 	const char *base; /* its last part */
+	enum mindspore_kind kind; /* unless only names are looked at */
 	uint32_t rank;
 	bool chosen;
 };
@@ -221,46 +237,27 @@ struct mindspore_run {
 
 enum {
 	MINDSPORE_WIDE = 1, /* bfloat16 as the upper halves of float32 */
-	MINDSPORE_HASHED = 2, /* @hash is of all its bytes */
-	MINDSPORE_SAMPLED = 4, /* @hash is of some of its bytes */
-	MINDSPORE_CONSTANT = 8, /* all elements that were hashed are the same */
-	MINDSPORE_OPAQUE = 16, /* no tensor: an object */
-	MINDSPORE_DAMAGED = 32, /* its file's sum is wrong: it has no bytes */
+	MINDSPORE_CONSTANT = 2, /* all elements that were looked at are alike */
+	MINDSPORE_OPAQUE = 4, /* no tensor: an object */
 };
 
-/* As one file holds it; all that it points to lives as long as the set. */
-struct mindspore_tensor {
-	const char *fault; /* not NULL: unusable, and why */
-	const uint64_t *dims;
+/* What a piece is besides its extent. */
+struct mindspore_held {
 	const struct mindspore_run *run;
-	struct mindspore_source *file;
-	struct mindspore_tensor *next; /* of that name, in a later file */
-	struct mindspore_tensor *beside; /* in the same file */
 	struct ck_strategy_item *item; /* its layout in its stage; or NULL */
-	uint64_t bytes, hash;
-	uint32_t name, nr_runs;
-	uint8_t dtype, rank, flags;
-};
-
-struct mindspore_source {
-	const char *name;
-	uint32_t src, rank, stage;
-	struct mindspore_tensor *tensors; /* by @beside */
-};
-
-struct mindspore_name {
-	struct mindspore_tensor *first, *last;
+	uint64_t bytes;
+	uint32_t nr_runs;
+	uint8_t flags;
 };
 
 struct mindspore_set {
-	const struct ck_dir *dir;
+	/*
+	 * Of a piece with @like some of the bytes were looked at; files.v[].user
+	 * is a rank's stage.
+	 */
+	struct ck_asm a;
+	CK_VEC(struct mindspore_held) held; /* of each of a.pieces */
 	const struct mindspore_found *found; /* what is read; or NULL */
-	struct ck_builder *b;
-	struct ck_arena mem;
-	struct ck_strmap names;
-	CK_VEC(struct mindspore_name) name;
-	CK_VEC(struct mindspore_source *) file;
-	size_t nr_tensors;
 	struct ck_strategy strategy;
 	uint64_t hashed, summed; /* bytes read to compare, to check sums */
 	bool compares; /* files of several ranks: hash what is small */
@@ -268,36 +265,37 @@ struct mindspore_set {
 	bool smaller; /* as if of fewer ranks: anything that does not fit ends it */
 	bool integrated; /* layouts were not used: all is whole */
 	char against[CK_ERR_MAX]; /* why the strategy is another run's; or "" */
+	/* of the piece that is being placed; the stage, or that of the last */
+	struct mindspore_place at;
+	uint32_t at_stage;
 };
 
-/* What the file of @rank describes; damage is a problem. */
-int ck_mindspore_read(struct mindspore_set *s, const char *name, uint32_t rank,
-		      struct ck_err *err);
-void ck_mindspore_set_free(struct mindspore_set *s);
+static inline struct mindspore_held *mindspore_held(
+	const struct mindspore_set *s, const struct ck_asm_piece *p)
+{
+	return &s->held.v[p - s->a.pieces.v];
+}
 
-/* What a file is, by its first bytes. */
-enum mindspore_kind {
-	MINDSPORE_OTHER,
-	MINDSPORE_STRATEGY,
-	MINDSPORE_CKPT,
-	MINDSPORE_ENCRYPTED,
-	MINDSPORE_SAFETENSORS,
-};
-/* Or -errno; files that cannot be opened are MINDSPORE_OTHER. */
-int ck_mindspore_kind(const struct ck_dir *dir, const char *name,
-		      struct ck_err *err);
+/* @found NULL: to look at files only.  End it in any case. */
+void ck_mindspore_begin(struct mindspore_set *s, const struct ck_dir *dir,
+			const struct mindspore_found *found,
+			struct ck_builder *b);
+void ck_mindspore_end(struct mindspore_set *s);
+/* What the file describes; damage is a problem. */
+int ck_mindspore_read(struct mindspore_set *s,
+		      const struct mindspore_file *which, struct ck_err *err);
 
 int ck_mindspore_problem(struct mindspore_set *s, enum ck_severity severity,
-			 const struct mindspore_source *file, uint64_t off,
-			 uint64_t len, const char *reason, struct ck_err *err);
-/* Adds a copy of @t, whose name is not yet known; hashes it where wanted. */
-int ck_mindspore_add(struct mindspore_set *s, const struct mindspore_tensor *t,
-		     const char *name, size_t len, const uint64_t *dims,
-		     struct ck_source *in, struct ck_err *err);
+			 uint32_t file, uint64_t off, uint64_t len,
+			 const char *reason, struct ck_err *err);
+/* A piece of that name, which @in has; its bytes are looked at where wanted. */
+int ck_mindspore_add(struct mindspore_set *s, uint32_t file, const char *name,
+		     size_t len, const struct ck_extent *x,
+		     const struct mindspore_held *h, struct ck_source *in,
+		     struct ck_err *err);
 /* 1: a sum over @size bytes is to be checked; 0: it is not, which was noted. */
-int ck_mindspore_wants_sum(struct mindspore_set *s,
-			   const struct mindspore_source *file, uint64_t size,
-			   struct ck_err *err);
+int ck_mindspore_wants_sum(struct mindspore_set *s, uint32_t file,
+			   uint64_t size, struct ck_err *err);
 /* *crc goes on over bytes of @in. */
 int ck_mindspore_sum(struct ck_source *in, uint64_t off, uint64_t len,
 		     uint32_t *crc, struct ck_err *err);
@@ -305,20 +303,17 @@ int ck_mindspore_sum(struct ck_source *in, uint64_t off, uint64_t len,
  * The file's sum is wrong: none of its bytes are used, unless @excuse says why
  * that may be no damage.
  */
-int ck_mindspore_sum_wrong(struct mindspore_set *s,
-			   const struct mindspore_source *file, uint64_t have,
-			   uint64_t want, const char *excuse,
+int ck_mindspore_sum_wrong(struct mindspore_set *s, uint32_t file,
+			   uint64_t have, uint64_t want, const char *excuse,
 			   struct ck_err *err);
 
 /* ---- ckpt.c, st.c ---- */
 
 bool ck_mindspore_is_ckpt(struct ck_source *in);
 /* What @in, which is @file, describes goes to @s. */
-int ck_mindspore_read_ckpt(struct mindspore_set *s,
-			   struct mindspore_source *file, struct ck_source *in,
-			   struct ck_err *err);
-int ck_mindspore_read_safetensors(struct mindspore_set *s,
-				  struct mindspore_source *file,
+int ck_mindspore_read_ckpt(struct mindspore_set *s, uint32_t file,
+			   struct ck_source *in, struct ck_err *err);
+int ck_mindspore_read_safetensors(struct mindspore_set *s, uint32_t file,
 				  struct ck_source *in, struct ck_err *err);
 
 /* ---- doubt.c, merge.c ---- */
@@ -329,16 +324,19 @@ int ck_mindspore_read_safetensors(struct mindspore_set *s,
  * can be had.
  */
 int ck_mindspore_doubt(struct mindspore_set *s, struct ck_err *err);
-/* Whether what should be shards of @name are copies, and not of one value. */
-int ck_mindspore_are_copies(const struct mindspore_set *s, uint32_t name,
-			    bool *are, struct ck_err *err);
-/* Where @t is by its layout, as that was used. */
+/* Whether what should be shards of @t are copies, and not of one value. */
+int ck_mindspore_are_copies(const struct mindspore_set *s,
+			    const struct ck_asm_tensor *t, bool *are,
+			    struct ck_err *err);
+/* Where @p, of @t, is by its layout, as that was used. */
 int ck_mindspore_place_of(const struct mindspore_set *s,
-			  const struct mindspore_tensor *t,
+			  const struct ck_asm_tensor *t,
+			  const struct ck_asm_piece *p,
 			  struct mindspore_place *out, struct ck_err *why);
 /* The strategy is of a run on more ranks than there are; @sign may be NULL. */
 int ck_mindspore_other_world(const struct mindspore_set *s, size_t ranks,
 			     const char *sign, struct ck_err *err);
+extern const struct ck_asm_reader ck_mindspore_reader;
 /* Gives all tensors to the builder. */
 int ck_mindspore_merge(struct mindspore_set *s, struct ck_err *err);
 

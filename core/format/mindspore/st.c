@@ -28,25 +28,26 @@ struct sums {
 	bool vast;
 };
 
-static int add_entry(struct mindspore_set *s, struct mindspore_source *file,
+static int add_entry(struct mindspore_set *s, uint32_t file,
 		     const struct ck_st_file *f, const struct ck_st_entry *e,
 		     struct ck_source *in, struct ck_err *err)
 {
 	const struct mindspore_run run = { e->begin, e->end - e->begin };
-	struct mindspore_tensor t = {
+	const struct mindspore_held h = {
 		.bytes = run.len,
-		.file = file,
-		.run = ck_arena_copy(&s->mem, &run, sizeof(run)),
+		.run = ck_arena_copy(&s->a.mem, &run, sizeof(run)),
 		.nr_runs = 1,
-		.dtype = e->dtype,
-		.rank = e->rank,
 	};
+	struct ck_extent x = { .shape = ck_st_file_shape(f, e),
+			       .off = e->begin,
+			       .src = f->src,
+			       .dtype = e->dtype,
+			       .rank = e->rank };
 
 	if (e->why)
-		t.fault = ck_arena_fmt(&s->mem, "%s: %s (dtype %s)", f->name,
+		x.fault = ck_arena_fmt(&s->a.mem, "%s: %s (dtype %s)", f->name,
 				       e->why, e->dtype_name);
-	return ck_mindspore_add(s, &t, e->name, e->name_len,
-				ck_st_file_shape(f, e), in, err);
+	return ck_mindspore_add(s, file, e->name, e->name_len, &x, &h, in, err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -109,7 +110,7 @@ static int sum_all(const struct ck_st_file *f, struct ck_source *in,
 	return ret;
 }
 
-static int check_sum(struct mindspore_set *s, struct mindspore_source *file,
+static int check_sum(struct mindspore_set *s, uint32_t file,
 		     const struct ck_st_file *f, struct ck_source *in,
 		     struct ck_err *err)
 {
@@ -138,13 +139,13 @@ static int check_sum(struct mindspore_set *s, struct mindspore_source *file,
 		err);
 }
 
-int ck_mindspore_read_safetensors(struct mindspore_set *s,
-				  struct mindspore_source *file,
+int ck_mindspore_read_safetensors(struct mindspore_set *s, uint32_t file,
 				  struct ck_source *in, struct ck_err *err)
 {
+	const struct ck_asm_file *at = &s->a.files.v[file];
 	struct ck_st_file f;
 	struct ck_err why = { 0 };
-	int ret = ck_st_file_read(&f, file->name, file->src, in, 0, &why);
+	int ret = ck_st_file_read(&f, at->name, at->src, in, 0, &why);
 
 	if (ret)
 		ret = ret == -EINVAL ?
@@ -155,7 +156,7 @@ int ck_mindspore_read_safetensors(struct mindspore_set *s,
 		for (size_t i = 0; i < f.tensors.nr && !ret; i++)
 			ret = add_entry(s, file, &f, &f.tensors.v[i], in, err);
 	if (!ret && !why.code)
-		ret = ck_st_file_say_tail(&f, s->b, err);
+		ret = ck_st_file_say_faults(&f, s->a.b, err);
 	if (!ret && !why.code)
 		ret = check_sum(s, file, &f, in, err);
 	ck_st_file_free(&f);

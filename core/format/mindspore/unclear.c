@@ -149,27 +149,32 @@ static void builder_freep(struct ck_builder **b)
 }
 
 /* The first file that two folders have, in each; the first, if none. */
-static void find_common(const struct mindspore_found *f, const char *both[2])
+static void find_common(const struct mindspore_found *f,
+			const struct mindspore_file *both[2])
 {
-	both[0] = both[1] = f->file.v[0].name;
+	both[0] = both[1] = &f->file.v[0];
 	for (size_t i = 0; i < f->file.nr; i++)
 		for (size_t k = i + 1; k < f->file.nr; k++)
 			if (f->file.v[i].rank != f->file.v[k].rank &&
 			    !strcmp(f->file.v[i].base, f->file.v[k].base)) {
-				both[0] = f->file.v[i].name;
-				both[1] = f->file.v[k].name;
+				both[0] = &f->file.v[i];
+				both[1] = &f->file.v[k];
 				return;
 			}
 }
 
-static const struct mindspore_tensor *of_file(const struct mindspore_set *s,
-					      uint32_t name, uint32_t rank)
+static const struct ck_asm_piece *of_file(const struct mindspore_set *s,
+					  const struct ck_asm_tensor *t,
+					  uint32_t rank)
 {
-	const struct mindspore_tensor *t = s->name.v[name].first;
+	const struct ck_asm_piece *p;
 
-	while (t && t->file->rank != rank)
-		t = t->next;
-	return t;
+	ck_asm_each_piece(p, &s->a, t)
+	{
+		if (s->a.files.v[p->file].rank == rank)
+			return p;
+	}
+	return NULL;
 }
 
 struct signs {
@@ -183,17 +188,18 @@ static void compare_counts(const struct mindspore_set *s, struct signs *out)
 	static const char *const counts[] = { "global_step", "epoch_num",
 					      "step_num" };
 
-	out->same_names = s->name.nr;
-	for (uint32_t i = 0; i < s->name.nr; i++) {
-		const struct mindspore_tensor *a = of_file(s, i, 0);
-		const struct mindspore_tensor *b = of_file(s, i, 1);
+	out->same_names = s->a.tensors.nr;
+	for (size_t i = 0; i < s->a.tensors.nr; i++) {
+		const struct ck_asm_tensor *t = &s->a.tensors.v[i];
+		const struct ck_asm_piece *a = of_file(s, t, 0);
+		const struct ck_asm_piece *b = of_file(s, t, 1);
 
 		out->same_names = out->same_names && a && b;
 		for (size_t k = 0; a && b && k < CK_ARRAY_LEN(counts); k++) {
-			if (strcmp(s->names.v[i].s, counts[k]) != 0)
+			if (strcmp(t->name, counts[k]) != 0)
 				continue;
 			out->counted = true;
-			out->differ = out->differ || a->hash != b->hash;
+			out->differ = out->differ || a->like != b->like;
 		}
 	}
 }
@@ -203,16 +209,18 @@ static int read_both(const struct mindspore_found *f, struct signs *out,
 {
 	__attribute__((cleanup(builder_freep))) struct ck_builder *b =
 		ck_builder_new(err);
-	struct mindspore_set s = { .dir = f->dir, .b = b, .compares = true };
-	const char *both[2];
+	struct mindspore_set s;
+	const struct mindspore_file *both[2];
 	int ret = b ? 0 : -ENOMEM;
 
+	ck_mindspore_begin(&s, f->dir, NULL, b);
+	s.compares = true;
 	find_common(f, both);
-	for (uint32_t i = 0; i < 2 && !ret; i++)
-		ret = ck_mindspore_read(&s, both[i], i, err);
+	for (int i = 0; i < 2 && !ret; i++)
+		ret = ck_mindspore_read(&s, both[i], err);
 	if (!ret)
 		compare_counts(&s, out);
-	ck_mindspore_set_free(&s);
+	ck_mindspore_end(&s);
 	return ret;
 }
 

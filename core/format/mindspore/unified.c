@@ -12,7 +12,6 @@
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/container/container.h"
-#include "core/container/st_file.h"
 #include "core/parse/json.h"
 
 #include <errno.h>
@@ -94,32 +93,26 @@ static int add_entry(struct unified *u, const struct ck_st_file *f,
 /* Once, whoever names it. */
 static int read_file(struct unified *u, const char *name, struct ck_err *err)
 {
-	ck_auto_source struct ck_source *in = NULL;
-	bool rest = !strcmp(name, REST);
+	ck_auto_container struct ck_container c = { 0 };
+	bool rest = !strcmp(name, REST), ok;
 	size_t before = u->seen.nr;
-	struct ck_st_file f;
-	struct ck_err why = { 0 };
-	uint32_t src;
+	struct ck_err why;
 	int ret;
 
 	if (ck_strmap_put(&u->seen, name, strlen(name)) == CK_STRMAP_NONE)
 		return ck_no_memory(err);
 	if (u->seen.nr == before)
 		return 0;
-	ret = ck_dir_source(u->dir, u->b, name, &src, &in, err);
-	if (ret || !in)
+	ret = ck_container_open_as(&c, u->dir, u->b, name, true, &ok, &why,
+				   err);
+	if (ret || !c.t.s)
 		return ret;
-	ret = ck_st_file_read(&f, name, src, in, 0, &why);
-	if (ret)
-		ret = ret == -EINVAL ? mindspore_report(u->b, CK_ERROR, name,
-							err, "%s", why.msg) :
-				       ck_fail(err, -ret, "%s", why.msg);
-	for (size_t i = 0; i < f.tensors.nr && !ret && !why.code; i++)
-		ret = add_entry(u, &f, &f.tensors.v[i], rest, err);
-	if (!ret && !why.code)
-		ret = ck_st_file_say_tail(&f, u->b, err);
-	ck_st_file_free(&f);
-	return ret;
+	if (!ok)
+		return mindspore_report(u->b, CK_ERROR, name, err, "%s",
+					why.msg);
+	for (size_t i = 0; i < c.st.tensors.nr && !ret; i++)
+		ret = add_entry(u, &c.st, &c.st.tensors.v[i], rest, err);
+	return ret ? ret : ck_st_file_say_faults(&c.st, u->b, err);
 }
 
 /* Parameters of no dimension and the like; a net may have none. */

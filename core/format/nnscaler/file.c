@@ -9,10 +9,10 @@
 #include "core/format/nnscaler/nnscaler.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/geom/range.h"
 #include "core/parse/base64.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +28,10 @@ static int number_entries(struct nnscaler_file *f, struct ck_err *err)
 	memset(f->entry.v, 0xff, nr * sizeof(*f->entry.v));
 	for (size_t i = 0; i < nr; i++) {
 		const struct ck_st_entry *e = &f->c.st.tensors.v[i];
-		size_t n = 0, k = 0;
+		uint64_t n;
 
-		for (; k < CK_MIN(e->name_len, 9) && isdigit(e->name[k]); k++)
-			n = n * 10 + (size_t)(e->name[k] - '0');
-		if (k && k == e->name_len && n < nr)
+		if (e->name_len <= 9 && nr &&
+		    ck_decimal(e->name, e->name_len, nr - 1, &n))
 			f->entry.v[n] = (uint32_t)i;
 	}
 	return 0;
@@ -196,11 +195,11 @@ int ck_nnscaler_extent(struct nnscaler *n, struct nnscaler_file *f, ck_pv v,
 		return ret;
 	x->stride = ck_extent_is_dense(x) ?
 			    NULL :
-			    ck_arena_copy(&n->mem, x->stride,
+			    ck_arena_copy(&n->a.mem, x->stride,
 					  x->rank * sizeof(*x->stride));
 	x->shape =
-		ck_arena_copy(&n->mem, x->shape, x->rank * sizeof(*x->shape));
-	return n->mem.failed ? ck_no_memory(why) : 0;
+		ck_arena_copy(&n->a.mem, x->shape, x->rank * sizeof(*x->shape));
+	return n->a.mem.failed ? ck_no_memory(why) : 0;
 }
 
 uint64_t ck_nnscaler_volume(const struct ck_extent *x)

@@ -26,13 +26,13 @@ static void nnscaler_free(struct nnscaler *n)
 	free(n->ranks.v);
 	free(n->names.v);
 	free(n->files.v);
-	free(n->pieces.v);
+	free(n->shown.v);
 	free(n->plain.v);
 	ck_dir_list_free(&n->list);
 	ck_strmap_free(&n->map);
 	ck_strmap_free(&n->numbers);
 	ck_str_free(&n->text);
-	ck_arena_free(&n->mem);
+	ck_asm_free(&n->a);
 }
 #define auto_nnscaler __attribute__((cleanup(nnscaler_free)))
 
@@ -61,7 +61,7 @@ static int find_merged(const struct nnscaler *n, const char **name,
 		       struct ck_err *err)
 {
 	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
-	const char *found = n->dir->only;
+	const char *found = n->a.dir->only;
 	struct ck_err why;
 	size_t nr = found && may_be_merged(found);
 	bool ok;
@@ -75,7 +75,7 @@ static int find_merged(const struct nnscaler *n, const char **name,
 		}
 	if (nr != 1)
 		return 0;
-	ret = ck_nnscaler_open(&f, n->dir, NULL, found, &ok, &why, err);
+	ret = ck_nnscaler_open(&f, n->a.dir, NULL, found, &ok, &why, err);
 	if (!ret && ok && is_merged(&f))
 		*name = found;
 	return ret == -ENOMEM ? ret : 0;
@@ -93,11 +93,13 @@ static int read_merged(struct nnscaler *n, const char *name, struct ck_err *err)
 		return ck_no_memory(err);
 	*r = (struct nnscaler_rank){ .file = name, .ok = true };
 	n->merged = true;
-	ret = ck_nnscaler_open(&f, n->dir, n->b, name, &ok, &why, err);
+	ret = ck_nnscaler_open(&f, n->a.dir, n->a.b, name, &ok, &why, err);
 	if (!ret && !ok)
 		ret = ck_fail(err, EINVAL, "%s", why.msg);
+	if (!ret)
+		ret = ck_nnscaler_add_file(n, 0, name, f.c.t.src, true, err);
 	if (!ret && f.c.is_st)
-		ret = ck_st_file_say_tail(&f.c.st, n->b, err);
+		ret = ck_st_file_say_faults(&f.c.st, n->a.b, err);
 	if (!ret)
 		ret = ck_nnscaler_rank(n, 0, &f, err);
 	return ret ? ret : ck_nnscaler_rest(n, 0, &f, err);
@@ -117,7 +119,7 @@ static int report_side_file(const struct nnscaler *n, const char *name,
 
 		if (len && !strncmp(name, file, len) && name[len] == '.')
 			return ck_builder_problem(
-				n->b, &p, err,
+				n->a.b, &p, err,
 				"a serializer of the user's has put a part of %s into it, which is not read",
 				file);
 	}
@@ -131,9 +133,9 @@ static int report_other(const struct nnscaler *n, const char *name,
 	const struct ck_problem_in p = { .severity = CK_NOTE, .file = name };
 
 	if (!ck_has_suffix(name, ".safetensors") || ck_leftover_is_name(name) ||
-	    ck_builder_has_file(n->b, name))
+	    ck_builder_has_file(n->a.b, name))
 		return 0;
-	return ck_builder_problem(n->b, &p, err,
+	return ck_builder_problem(n->a.b, &p, err,
 				  "left aside: it is none of the ranks' files");
 }
 
@@ -152,8 +154,8 @@ static int report_beside(const struct nnscaler *n, struct ck_err *err)
 /* Marks the names that pieces have, and those that are tied with them. */
 static void mark_held(struct nnscaler *n)
 {
-	for (size_t i = 0; i < n->pieces.nr; i++)
-		n->names.v[n->pieces.v[i].name->nr]->held = true;
+	for (size_t i = 0; i < n->names.nr; i++)
+		n->names.v[i]->held = ck_nnscaler_is_held(n, n->names.v[i]);
 	/* a name may be in two lists */
 	for (int round = 0; round < 2; round++)
 		for (struct nnscaler_tie *t = n->ties; t; t = t->next) {
@@ -198,7 +200,7 @@ static int report_missing(struct nnscaler *n, struct ck_err *err)
 		if (name->held || (!name->listed && !name->mapped))
 			continue;
 		ret = ck_builder_problem(
-			n->b, &p, err, "%s",
+			n->a.b, &p, err, "%s",
 			by_design ?
 				"not saved by design: a buffer that is not persistent" :
 			lost ? "it is listed in " NNSCALER_EXTRA
@@ -212,7 +214,7 @@ static int report_missing(struct nnscaler *n, struct ck_err *err)
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
-	auto_nnscaler struct nnscaler n = { .dir = dir };
+	auto_nnscaler struct nnscaler n = { .a = { .dir = dir } };
 	const char *merged;
 	int ret = ck_nnscaler_find(&n, err);
 
@@ -226,7 +228,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	auto_nnscaler struct nnscaler n = { .dir = dir, .b = b };
+	auto_nnscaler struct nnscaler n = { .a = { .dir = dir, .b = b } };
 	const char *merged = NULL;
 	int ret = ck_nnscaler_find(&n, err);
 
@@ -245,7 +247,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		ret = report_beside(&n, err);
 	if (!ret)
 		ret = ck_nnscaler_optim(&n, err);
-	if (!ret && n.mem.failed)
+	if (!ret && n.a.mem.failed)
 		ret = ck_no_memory(err);
 	if (!ret && !merged)
 		ret = report_missing(&n, err);
@@ -301,12 +303,12 @@ const struct ck_format ck_format_nnscaler = {
 	.summary = "nnScaler: files of all ranks, ZeRO 1 and 3, merged ones",
 	.options = options,
 	.reads = "file",
+	.files = "nnScaler's files of two kinds",
 	.is_slice = is_slice,
 	.is_slice_by = is_slice_by,
 	.slice =
 		"one rank's of nnScaler: its tensors are that rank's slices; all ranks are read together where their names differ in a number only, such as 0.ckpt, 1.ckpt and so on",
 	.covers = "torch hf safetensors",
-	.compares = true,
 	.probe = probe,
 	.load = load,
 };

@@ -10,6 +10,8 @@
 #ifndef CK_NNSCALER_H
 #define CK_NNSCALER_H
 
+#include "core/assemble/assemble.h"
+#include "core/audit/replicas.h"
 #include "core/base/arena.h"
 #include "core/base/str.h"
 #include "core/base/strmap.h"
@@ -32,6 +34,7 @@ struct nnscaler_name {
 	bool mapped; /* a param_area_map has it */
 	bool listed; /* a list of the module's names has it */
 	bool held; /* some piece, or one of a name tied with it, is there */
+	uint32_t tensor; /* number + 1 in n->a.tensors; 0: it has no piece */
 	const struct nnscaler_tie *tie; /* the list of tied names it is in */
 	const struct nnscaler_attr *attr; /* the first that has it */
 };
@@ -69,8 +72,7 @@ enum {
 struct nnscaler_attr {
 	struct nnscaler_attr *next;
 	struct nnscaler_name *name; /* the full one */
-	const uint64_t *box; /* the tensor's shape, the box's start and len */
-	uint8_t rank;
+	const struct ck_asm_box *box;
 	bool is_param;
 	bool bad; /* which part it is, is not to be told */
 	bool has_opt, in_bucket;
@@ -101,15 +103,13 @@ struct nnscaler_module {
 struct nnscaler_state {
 	int64_t id;
 	const struct nnscaler_name *key;
-	struct ck_extent x;
-	bool is_number; /* its bytes are in the catalog */
-	uint64_t bits;
+	struct ck_extent x; /* of a number: in the catalog */
 };
 
 struct nnscaler_rank {
 	const char *file; /* NULL: there is none */
-	uint32_t src;
-	bool ok, absent;
+	uint32_t at; /* in n->a.files; CK_NONE: it was not looked for */
+	bool ok;
 	struct nnscaler_module *modules;
 	CK_VEC(struct nnscaler_state) states; /* by id */
 	bool known_optimizer; /* nnScaler itself would merge its states */
@@ -124,28 +124,30 @@ struct nnscaler_plain {
 	struct ck_extent x;
 };
 
-/* Elements [lo, hi) of a box of a tensor, or all of it. */
-struct nnscaler_piece {
-	const struct nnscaler_name *name;
+/* What is shown as a tensor. */
+struct nnscaler_shown {
 	const struct nnscaler_name *state; /* NULL: of the model */
-	const uint64_t *box; /* as an attribute's */
 	int64_t id; /* of a state in a merged file: its parameter's number */
-	uint32_t rank; /* whose file */
-	uint8_t dims;
 	bool raw; /* a state as it is stored, its parameter not known */
 	bool weight; /* a parameter of the model */
-	bool flat; /* @x is a vector of [lo, hi) */
+};
+
+/* Elements [lo, hi) of a box of a tensor, or all of it. */
+struct nnscaler_piece {
+	struct nnscaler_name *name;
+	struct nnscaler_shown shown;
+	const struct ck_asm_box *box; /* NULL: it is all of it */
+	uint32_t rank; /* whose file */
+	bool flat; /* @x is a vector, from element @lo on */
 	bool absent; /* its file is not there */
-	bool compared; /* @sum is that of its bytes */
 	uint64_t lo, hi;
 	struct ck_extent x;
-	uint64_t sum[2];
 };
 
 struct nnscaler {
-	const struct ck_dir *dir;
-	struct ck_builder *b;
-	struct ck_arena mem; /* all that follows, but for what is a CK_VEC */
+	struct ck_asm a; /* what the files hold; files.v[].rank: whose */
+	CK_VEC(struct nnscaler_shown) shown; /* by a.tensors.v[].user */
+	struct ck_audit_odd *odd; /* by rank */
 	struct ck_str text; /* a name that is being made */
 	struct ck_strmap map; /* of names */
 	CK_VEC(struct nnscaler_name *) names;
@@ -154,7 +156,6 @@ struct nnscaler {
 	CK_VEC(const char *) files; /* by rank; NULL: none */
 	const char *prefix, *suffix; /* of the files' names */
 	CK_VEC(struct nnscaler_rank) ranks; /* as many */
-	CK_VEC(struct nnscaler_piece) pieces;
 	struct nnscaler_tie *ties; /* all of them */
 	CK_VEC(struct nnscaler_plain) plain; /* of the first rank, in order */
 	bool listed; /* a module's lists were read */
@@ -171,7 +172,7 @@ struct nnscaler {
 
 /* A name that is being made, after @begin; memory is asked for at its end. */
 struct ck_str *ck_nnscaler_text(struct nnscaler *n, const char *begin);
-/* The name that was made; n->mem.failed says if there was no memory. */
+/* The name that was made; n->a.mem.failed says if there was no memory. */
 struct nnscaler_name *ck_nnscaler_name(struct nnscaler *n);
 
 /* ---- file.c ---- */
@@ -206,6 +207,9 @@ uint64_t ck_nnscaler_volume(const struct ck_extent *x);
 int ck_nnscaler_find(struct nnscaler *n, struct ck_err *err);
 /* What a module's extra state says: all facts but the steps and the model. */
 void ck_nnscaler_config(const struct ck_pickle *p, ck_pv extra, int64_t *fact);
+/* The file of a rank has source @src, and is there or not. */
+int ck_nnscaler_add_file(struct nnscaler *n, uint32_t rank, const char *name,
+			 uint32_t src, bool present, struct ck_err *err);
 /* Reads all ranks, and leaves those aside that are of another save. */
 int ck_nnscaler_ranks(struct nnscaler *n, struct ck_err *err);
 
@@ -245,12 +249,12 @@ void ck_nnscaler_state(struct nnscaler *n, uint32_t rank,
 
 /* ---- pieces.c ---- */
 
-/* The box that is all of a tensor; NULL: no memory, as n->mem.failed says. */
-const uint64_t *ck_nnscaler_whole(struct nnscaler *n, const uint64_t *shape,
-				  unsigned rank);
 void ck_nnscaler_piece(struct nnscaler *n, const struct nnscaler_piece *p);
 /* Drops all pieces of a rank. */
 void ck_nnscaler_forget(struct nnscaler *n, uint32_t rank);
+/* Whether some piece of it is there. */
+bool ck_nnscaler_is_held(const struct nnscaler *n,
+			 const struct nnscaler_name *name);
 /* Compares copies, and gives all pieces to the builder. */
 int ck_nnscaler_add_pieces(struct nnscaler *n, struct ck_err *err);
 

@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/search.h"
 #include "core/geom/range.h"
+#include "core/mesh/mesh.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,9 +29,9 @@ const struct nnscaler_state *ck_nnscaler_states_of(
 	return *nr ? r->states.v + at : NULL;
 }
 
-static const struct nnscaler_name *state_name(struct nnscaler *n,
-					      const struct nnscaler_name *model,
-					      const struct nnscaler_name *state)
+static struct nnscaler_name *state_name(struct nnscaler *n,
+					const struct nnscaler_name *model,
+					const struct nnscaler_name *state)
 {
 	struct ck_str *text = ck_nnscaler_text(n, "optimizer.");
 
@@ -45,15 +46,9 @@ void ck_nnscaler_state(struct nnscaler *n, uint32_t rank,
 		       const struct nnscaler_name *model)
 {
 	struct nnscaler_piece t = {
-		.state = st->key,
-		.id = st->id,
+		.shown = { .state = st->key, .id = st->id, .raw = !model },
 		.rank = rank,
-		.raw = !model,
-		.box = ck_nnscaler_whole(n, st->x.shape, st->x.rank),
-		.dims = st->x.rank,
 		.x = st->x,
-		.compared = st->is_number,
-		.sum = { st->bits, st->x.dtype },
 	};
 	struct ck_str *text;
 
@@ -85,22 +80,18 @@ static struct nnscaler_piece new_piece(const struct param *j, uint32_t rank,
 {
 	return (struct nnscaler_piece){
 		.name = state_name(j->n, j->a->name, st->key),
-		.state = st->key,
-		.box = j->a->box,
+		.shown.state = st->key,
+		.box = st->x.rank ? j->a->box : NULL,
 		.rank = rank,
-		.dims = st->x.rank ? j->a->rank : 0,
 		.x = st->x,
-		.compared = st->is_number,
-		.sum = { st->bits, st->x.dtype },
 	};
 }
 
 static bool is_of_slice(const struct ck_extent *x,
 			const struct nnscaler_attr *a)
 {
-	return x->rank == a->rank &&
-	       !memcmp(a->box + 2 * (size_t)a->rank, x->shape,
-		       x->rank * sizeof(*x->shape));
+	return x->rank == a->box->rank &&
+	       !memcmp(a->box->len, x->shape, x->rank * sizeof(*x->shape));
 }
 
 /* States that the rank keeps in the shape of the slice, or numbers. */
@@ -147,7 +138,8 @@ static void stretch_of(const struct param *j, const struct nnscaler_bucket *b,
 		       uint64_t k, struct stretch *t)
 {
 	const struct nnscaler_attr *a = j->a;
-	uint64_t part = b->size / b->nr;
+	const struct ck_split parts = { CK_SIZES_EVEN, b->nr, NULL };
+	uint64_t part = 0, first = 0;
 
 	if (j->m->fact[NNSCALER_ZERO] > 1) {
 		uint64_t per = a->end - a->pos;
@@ -158,14 +150,15 @@ static void stretch_of(const struct param *j, const struct nnscaler_bucket *b,
 		t->hi = CK_MIN(t->lo + per, j->volume);
 		return;
 	}
+	ck_split_part(&parts, b->size, k, &first, &part, NULL);
 	*t = (struct stretch){ .len = part };
-	t->lo = CK_MAX(a->pos, k * part);
-	t->hi = CK_MIN(a->end, (k + 1) * part);
+	t->lo = CK_MAX(a->pos, first);
+	t->hi = CK_MIN(a->end, first + part);
 	if (t->hi <= t->lo) {
 		t->hi = t->lo = 0;
 		return;
 	}
-	t->from = t->lo - k * part;
+	t->from = t->lo - first;
 	t->lo -= a->pos;
 	t->hi -= a->pos;
 }
@@ -175,8 +168,8 @@ static int refuse(const struct param *j, const struct nnscaler_name *key,
 {
 	const struct nnscaler_name *name = state_name(j->n, j->a->name, key);
 
-	return ck_builder_refuse(j->n->b, 0, name->s, name->len, err, "%s: %s",
-				 j->n->ranks.v[j->rank].file, why);
+	return ck_builder_refuse(j->n->a.b, 0, name->s, name->len, err,
+				 "%s: %s", j->n->ranks.v[j->rank].file, why);
 }
 
 /* What rank @nr has of state @like, or would have if its file were there. */
@@ -198,14 +191,12 @@ static int add_part(const struct param *j, const struct nnscaler_bucket *b,
 	for (size_t i = 0; i < nr_all; i++)
 		if (all[i].key == like->key)
 			st = &all[i];
-	if (!st && (m || !r || !r->absent || !like->x.rank))
+	if (!st && (m || !r || r->file || r->at == CK_NONE || !like->x.rank))
 		return 0; /* a hole; or a number, of which others have copies */
 	if (st && st->x.rank != like->x.rank)
 		return refuse(j, like->key, err,
 			      "ranks keep this state in different shapes");
 	t = new_piece(j, (uint32_t)nr, st ? st : like);
-	if (!st)
-		t.x.src = r->src;
 	if (!t.x.rank) {
 		ck_nnscaler_piece(j->n, &t);
 		return 0;
@@ -314,13 +305,11 @@ static int module_states(struct nnscaler *n, uint32_t rank,
 	int ret = 0;
 
 	for (const struct nnscaler_attr *a = m->attrs; a && !ret; a = a->next) {
-		struct param j = { n, rank, m, a, 1 };
+		struct param j = { n, rank, m, a, 0 };
 
 		if (!a->is_param)
 			continue;
-		if (a->rank)
-			ck_dims_volume(a->box + 2 * (size_t)a->rank, a->rank,
-				       &j.volume);
+		ck_dims_volume(a->box->len, a->box->rank, &j.volume);
 		ret = param_states(&j, i++, &b, odd, err);
 	}
 	return ret;
@@ -370,16 +359,16 @@ int ck_nnscaler_optim(struct nnscaler *n, struct ck_err *err)
 	}
 	if (!ret && any && !first->known_optimizer && first->class)
 		ret = ck_builder_problem(
-			n->b, &p, err,
+			n->a.b, &p, err,
 			"optimizer states of %s, which nnScaler does not merge: they are shown as stored, as rank_N.optimizer.state",
 			first->class->s);
 	if (!ret && odd)
 		ret = ck_builder_problem(
-			n->b, &p, err,
+			n->a.b, &p, err,
 			"some optimizer states are not of their parameters' shapes: they are shown as stored, as rank_N.optimizer.state");
 	if (!ret && unordered)
 		ret = ck_builder_problem(
-			n->b, &p, err,
+			n->a.b, &p, err,
 			"param_area_map and cube_param_names disagree on the order of parameters: optimizer states are shown as stored");
 	return ret ? ret : ck_nnscaler_plain_states(n, err);
 }

@@ -118,7 +118,7 @@ static int list_tensors(struct order *o, struct ck_err *err)
 		};
 		if (p->is_module)
 			continue;
-		if (ck_strmap_keep(&seen, &n->mem, (const char *)&at,
+		if (ck_strmap_keep(&seen, &n->a.mem, (const char *)&at,
 				   sizeof(at)) == CK_STRMAP_NONE)
 			return ck_no_memory(err);
 		t->tied = at.volume && seen.nr == before;
@@ -145,7 +145,9 @@ static int find_segment(struct order *o, size_t t, size_t t_end, size_t i,
 
 	if (i_end < i)
 		return 0;
-	ret = ck_optim_order(o->t.v + t, t_end - t, o->ids.v + i, i_end - i,
+	/* NULL where there are none */
+	ret = ck_optim_order(o->t.v ? o->t.v + t : NULL, t_end - t,
+			     o->ids.v ? o->ids.v + i : NULL, i_end - i,
 			     o->n->merged, err);
 	for (; i < i_end && !ret; i++)
 		if (o->ids.v[i].tensor != CK_OPTIM_NONE)
@@ -155,7 +157,7 @@ static int find_segment(struct order *o, size_t t, size_t t_end, size_t i,
 
 static int find_all(struct order *o, struct ck_err *err)
 {
-	const struct ck_opts *opts = o->n->dir->opts;
+	const struct ck_opts *opts = o->n->a.dir->opts;
 	size_t t = 0, i = 0, len;
 	const char *given = ck_opts_bytes(opts, "params", 0, &len);
 	int ret = 0;
@@ -226,12 +228,12 @@ static int report_doubts(struct order *o, struct ck_err *err)
 	}
 	if (unknown)
 		ret = ck_builder_problem(
-			o->n->b, &p, err,
+			o->n->a.b, &p, err,
 			"%zu entries of the optimizer could be of several parameters: they are shown by number, as optimizer.state.N; -o params=FILE, a name a line in the order of the model's parameters, says which they are",
 			unknown);
 	if (!ret && usual)
 		ret = ck_builder_problem(
-			o->n->b, &p, err,
+			o->n->a.b, &p, err,
 			"the names of %zu entries of the optimizer (the first: %.*s) follow from order and shape only if weight and bias of a module are parameters: -o params=FILE, a name a line in the order of the model's parameters, makes sure",
 			usual,
 			(int)CK_MIN(o->t.v[o->ids.v[first].tensor].name_len,

@@ -13,6 +13,7 @@
 
 #include "core/base/check.h"
 #include "core/geom/range.h"
+#include "core/mesh/mesh.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -96,19 +97,21 @@ static int read_box(struct reader *j, ck_pv rec, struct nnscaler_attr *a,
 		    struct ck_err *why)
 {
 	const struct ck_pickle *p = j->f->p;
-	uint64_t box[3 * CK_MAX_RANK], volume;
+	static const struct ck_asm_box nothing = { .rank = 0 };
+	uint64_t shape[CK_MAX_RANK], volume;
+	uint64_t start[CK_MAX_RANK], len[CK_MAX_RANK];
 	unsigned rank;
 	ck_pv v, item;
 
-	if (!ck_pq_dims(p, rec, "shape", box, &rank) ||
-	    !ck_dims_volume(box, rank, &volume))
+	a->box = &nothing;
+	if (!ck_pq_dims(p, rec, "shape", shape, &rank) ||
+	    !ck_dims_volume(shape, rank, &volume))
 		return ck_fail(why, EINVAL, "no shape in the param_area_map");
 	if (!ck_pq(p, rec, "slicers", &v))
 		return ck_fail(why, EINVAL, "no slicers in the param_area_map");
 	if (is_ellipsis(p, v)) {
-		a->rank = (uint8_t)rank;
-		a->box = ck_nnscaler_whole(j->n, box, rank);
-		return 0;
+		a->box = ck_asm_box(&j->n->a, NULL, shape, shape, rank);
+		return a->box ? 0 : ck_no_memory(why);
 	}
 	if (ck_pv_kind(v) != CK_P_TUPLE || ck_pv_len(p, v) != rank)
 		return ck_fail(
@@ -117,15 +120,13 @@ static int read_box(struct reader *j, ck_pv rec, struct nnscaler_attr *a,
 			rank);
 	for (unsigned d = 0; d < rank; d++)
 		if (!ck_pv_at(p, v, d, &item) ||
-		    !read_slice(p, item, box[d], &box[rank + d],
-				&box[2 * rank + d]))
+		    !read_slice(p, item, shape[d], &start[d], &len[d]))
 			return ck_fail(
 				why, EINVAL,
 				"slicer %u is no range in its dimension of %" PRIu64,
-				d, box[d]);
-	a->rank = (uint8_t)rank;
-	a->box = ck_arena_copy(&j->n->mem, box, 3 * rank * sizeof(*box));
-	return 0;
+				d, shape[d]);
+	a->box = ck_asm_box(&j->n->a, start, len, shape, rank);
+	return a->box ? 0 : ck_no_memory(why);
 }
 
 /*
@@ -138,11 +139,10 @@ static int read_stretch(struct reader *j, const char *attr,
 {
 	const struct ck_pickle *p = j->f->p;
 	const int64_t *fact = j->m->fact, plan = fact[NNSCALER_PLAN];
-	const uint64_t *lens = a->box + 2 * (size_t)a->rank;
-	uint64_t have = ck_nnscaler_volume(&t->x), volume = 0;
+	uint64_t have = ck_nnscaler_volume(&t->x), volume = 0, len = 0;
 	ck_pv rec;
 
-	ck_dims_volume(lens, a->rank, &volume);
+	ck_dims_volume(a->box->len, a->box->rank, &volume);
 	t->flat = j->zero3 && ck_pv_key(p, j->zero3, attr, &rec) &&
 		  ck_pv_kind(rec) != CK_P_NONE;
 	if (t->flat) {
@@ -157,8 +157,9 @@ static int read_stretch(struct reader *j, const char *attr,
 		t->hi = CK_MAX(CK_MIN((uint64_t)hi, volume), t->lo);
 	} else {
 		bool sharded = fact[NNSCALER_ZERO] > 1;
-		bool same = t->x.rank == a->rank &&
-			    !memcmp(t->x.shape, lens, a->rank * sizeof(*lens));
+		bool same = t->x.rank == a->box->rank &&
+			    !memcmp(t->x.shape, a->box->len,
+				    t->x.rank * sizeof(*t->x.shape));
 		int64_t parts = plan > 0 && fact[NNSCALER_GROUPS] > 0 ?
 					fact[NNSCALER_WORLD] / plan /
 						fact[NNSCALER_GROUPS] :
@@ -172,10 +173,11 @@ static int read_stretch(struct reader *j, const char *attr,
 				      ck_fail(why, EINVAL,
 					      "the stored tensor is not of the shape of its slicers");
 		t->flat = true;
-		t->lo = CK_MIN((uint64_t)((int64_t)j->rank / plan % parts) *
-				       have,
-			       volume);
-		t->hi = CK_MIN(t->lo + have, volume);
+		ck_split_part(&(struct ck_split){ CK_SIZES_CEIL,
+						  (uint64_t)parts, NULL },
+			      volume, (uint64_t)(j->rank / plan % parts),
+			      &t->lo, &len, NULL);
+		t->hi = t->lo + len;
 	}
 	if (t->x.rank != 1 || t->x.stride || t->hi - t->lo > have)
 		return ck_fail(why, EINVAL,
@@ -198,7 +200,7 @@ static bool find_stored(struct reader *j, const char *attr, size_t len,
 	ck_str_add(key, j->prefix, j->prefix_len);
 	ck_str_puts(key, j->prefix_len ? "." : "");
 	ck_str_add(key, attr, len);
-	j->n->mem.failed |= key->failed;
+	j->n->a.mem.failed |= key->failed;
 	if (key->failed || !j->keys)
 		return false;
 	at = ck_strmap_get(&j->keys->map, key->v, key->len);
@@ -214,7 +216,7 @@ static int read_part(struct reader *j, const char *key, size_t len, ck_pv rec,
 {
 	struct nnscaler_piece t = { .name = a->name,
 				    .rank = j->rank,
-				    .weight = a->is_param };
+				    .shown.weight = a->is_param };
 	struct ck_str *attr;
 	int ret = read_box(j, rec, a, why);
 	ck_pv v;
@@ -224,7 +226,7 @@ static int read_part(struct reader *j, const char *key, size_t len, ck_pv rec,
 			why, EINVAL,
 			"it is a sum over ranks (val_chunks), which nothing merges");
 	a->bad = ret;
-	if (ret || !find_stored(j, key, len, &v) || !a->box)
+	if (ret || !find_stored(j, key, len, &v))
 		return ret;
 	ret = ck_nnscaler_extent(j->n, j->f, v, &t.x, why);
 	if (ret)
@@ -234,7 +236,6 @@ static int read_part(struct reader *j, const char *key, size_t len, ck_pv rec,
 	if (attr->failed)
 		return ck_no_memory(why);
 	t.box = a->box;
-	t.dims = a->rank;
 	ret = read_stretch(j, attr->v, a, &t, why);
 	if (!ret)
 		ck_nnscaler_piece(j->n, &t);
@@ -246,7 +247,7 @@ static int read_attr(struct reader *j, ck_pv key, ck_pv rec,
 		     struct nnscaler_attr ***last, struct ck_err *err)
 {
 	const struct ck_pickle *p = j->f->p;
-	struct nnscaler_attr *a = ck_arena_alloc(&j->n->mem, sizeof(*a));
+	struct nnscaler_attr *a = ck_arena_alloc(&j->n->a.mem, sizeof(*a));
 	struct ck_err why = { 0 };
 	const char *s, *name;
 	size_t len, name_len;
@@ -267,7 +268,7 @@ static int read_attr(struct reader *j, ck_pv key, ck_pv rec,
 	*last = &a->next;
 	ret = read_part(j, s, len, rec, a, &why);
 	if (ret == -EINVAL)
-		return ck_builder_refuse(j->n->b, 0, a->name->s,
+		return ck_builder_refuse(j->n->a.b, 0, a->name->s,
 					 strlen(a->name->s), err, "%s: %s",
 					 j->f->c.name, why.msg);
 	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
@@ -313,7 +314,7 @@ static int read_module(struct reader *j, struct nnscaler_module **out,
 
 	while (*last)
 		last = &(*last)->next;
-	*out = j->m = *last = ck_arena_alloc(&n->mem, sizeof(*j->m));
+	*out = j->m = *last = ck_arena_alloc(&n->a.mem, sizeof(*j->m));
 	if (!j->m)
 		return ck_no_memory(err);
 	ck_str_add(ck_nnscaler_text(n, ""), j->prefix, j->prefix_len);
@@ -393,7 +394,7 @@ static int read_tie(struct reader *j, ck_pv list, struct ck_err *err)
 	int ret = 0;
 
 	tie = nr < SIZE_MAX / 16 ?
-		      ck_arena_alloc(&n->mem,
+		      ck_arena_alloc(&n->a.mem,
 				     sizeof(*tie) + nr * sizeof(*tie->names)) :
 		      NULL;
 	if (!tie)
@@ -484,7 +485,7 @@ static void add_plain(struct nnscaler *n, const struct nnscaler_name *name,
 {
 	struct nnscaler_plain *p = ck_vec_push(&n->plain);
 
-	n->mem.failed |= !p;
+	n->a.mem.failed |= !p;
 	if (p)
 		*p = (struct nnscaler_plain){
 			.name = name,
@@ -495,23 +496,20 @@ static void add_plain(struct nnscaler *n, const struct nnscaler_name *name,
 
 /* A tensor of an ordinary module, which every rank has whole. */
 static int read_tensor(struct nnscaler *n, uint32_t rank,
-		       struct nnscaler_file *f,
-		       const struct nnscaler_name *name, ck_pv v,
-		       struct ck_err *err)
+		       struct nnscaler_file *f, struct nnscaler_name *name,
+		       ck_pv v, struct ck_err *err)
 {
 	struct nnscaler_piece t = { .name = name,
 				    .rank = rank,
-				    .weight = true };
+				    .shown.weight = true };
 	struct ck_err why = { 0 };
 	int ret = ck_nnscaler_extent(n, f, v, &t.x, &why);
 
 	if (ret == -EINVAL)
-		return ck_builder_refuse(n->b, 0, name->s, strlen(name->s), err,
-					 "%s", why.msg);
+		return ck_builder_refuse(n->a.b, 0, name->s, strlen(name->s),
+					 err, "%s", why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	t.dims = t.x.rank;
-	t.box = ck_nnscaler_whole(n, t.x.shape, t.dims);
 	ck_nnscaler_piece(n, &t);
 	if (rank == n->first)
 		add_plain(n, name, &t.x);
@@ -562,7 +560,7 @@ int ck_nnscaler_rank(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 		ret = read_plain(n, rank, f, &keys, err);
 	if (!ret)
 		ret = ck_nnscaler_states(n, rank, f, optimizer, err);
-	if (!ret && n->mem.failed)
+	if (!ret && n->a.mem.failed)
 		ret = ck_no_memory(err);
 	return ret;
 }

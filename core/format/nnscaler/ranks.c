@@ -18,12 +18,12 @@
 #include "core/audit/audit.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -145,7 +145,7 @@ static int is_rank(const struct nnscaler *n, const char *name,
 	int64_t fact[NNSCALER_FACTS], rank;
 	struct ck_err why;
 	bool ok;
-	int ret = ck_nnscaler_open(&f, n->dir, NULL, name, &ok, &why, err);
+	int ret = ck_nnscaler_open(&f, n->a.dir, NULL, name, &ok, &why, err);
 
 	if (ret == -ENOMEM || (ret == -ELOOP && isdigit((unsigned char)*name)))
 		return ret;
@@ -162,15 +162,15 @@ static int list_kind(struct nnscaler *n, const struct ck_dir_list *l,
 	size_t at, end;
 
 	find_number(like, &at, &end);
-	n->prefix = ck_arena_copy(&n->mem, like, at);
-	n->suffix = ck_arena_fmt(&n->mem, "%s", like + end);
-	for (size_t i = 0; i < l->nr && !n->mem.failed; i++) {
+	n->prefix = ck_arena_copy(&n->a.mem, like, at);
+	n->suffix = ck_arena_fmt(&n->a.mem, "%s", like + end);
+	for (size_t i = 0; i < l->nr && !n->a.mem.failed; i++) {
 		const char *name = l->v[i].name;
 		uint64_t nr;
 
 		if (l->v[i].is_dir || !same_kind(like, name))
 			continue;
-		nr = strtoull(name + at, NULL, 10);
+		ck_digits(name + at, SIZE_MAX, &nr);
 		if (nr >= NNSCALER_MAX_RANKS)
 			continue;
 		if (!ck_vec_reserve(&n->files, nr + 1))
@@ -181,9 +181,9 @@ static int list_kind(struct nnscaler *n, const struct ck_dir_list *l,
 			return ck_fail(err, EINVAL,
 				       "%s and %s: two files of rank %" PRIu64,
 				       n->files.v[nr], name, nr);
-		n->files.v[nr] = ck_arena_fmt(&n->mem, "%s", name);
+		n->files.v[nr] = ck_arena_fmt(&n->a.mem, "%s", name);
 	}
-	return n->mem.failed ? ck_no_memory(err) : 0;
+	return n->a.mem.failed ? ck_no_memory(err) : 0;
 }
 
 /* Files that were opened to see what they are: few of each kind. */
@@ -255,12 +255,12 @@ int ck_nnscaler_find(struct nnscaler *n, struct ck_err *err)
 	struct tries tries = { 0 };
 	int ret;
 
-	if (n->dir->only)
+	if (n->a.dir->only)
 		return 0;
-	ret = ck_dir_list(n->dir, "", &n->list, err);
+	ret = ck_dir_list(n->a.dir, "", &n->list, err);
 	if (ret)
 		return ret;
-	want = find_wanted(n->dir, l);
+	want = find_wanted(n->a.dir, l);
 	ret = find_rank(n, l, want, NULL, &tries, &first, err);
 	if (!ret && first)
 		ret = list_kind(n, l, first, err);
@@ -271,7 +271,7 @@ int ck_nnscaler_find(struct nnscaler *n, struct ck_err *err)
 			      "%s: two saves in one folder, one of %s and one "
 			      "of %s: -o file=%s or -o file=%s says which is "
 			      "read",
-			      n->dir->path, first, second, first, second);
+			      n->a.dir->path, first, second, first, second);
 	return ret;
 }
 
@@ -296,7 +296,20 @@ static int report(struct nnscaler *n, uint32_t rank, const char *why,
 
 	if (!n->first_fault.code)
 		ck_fail(&n->first_fault, EINVAL, "%s: %s", p.file, why);
-	return ck_builder_problem(n->b, &p, err, "%s", why);
+	return ck_builder_problem(n->a.b, &p, err, "%s", why);
+}
+
+int ck_nnscaler_add_file(struct nnscaler *n, uint32_t rank, const char *name,
+			 uint32_t src, bool present, struct ck_err *err)
+{
+	uint32_t at = ck_asm_file(&n->a, name, rank);
+
+	n->ranks.v[rank].at = at;
+	if (at == CK_NONE)
+		return ck_no_memory(err);
+	n->a.files.v[at].src = src;
+	n->a.files.v[at].present = present;
+	return 0;
 }
 
 /* What the file says of itself, before anything of it is used. */
@@ -308,14 +321,16 @@ static int look(struct nnscaler *n, uint32_t i, struct ck_audit_file *says,
 	struct ck_err why;
 	int64_t inner = -1;
 	bool ok;
-	int ret = ck_nnscaler_open(&f, n->dir, n->b, r->file, &ok, &why, err);
+	int ret =
+		ck_nnscaler_open(&f, n->a.dir, n->a.b, r->file, &ok, &why, err);
 
+	if (!ret)
+		ret = ck_nnscaler_add_file(n, i, r->file, f.c.t.src, true, err);
 	if (ret)
 		return ret;
-	r->src = f.c.t.src;
 	if (!ok)
 		return report(n, i, why.msg, err);
-	ret = f.c.is_st ? ck_st_file_say_tail(&f.c.st, n->b, err) : 0;
+	ret = f.c.is_st ? ck_st_file_say_faults(&f.c.st, n->a.b, err) : 0;
 	if (ret)
 		return ret;
 	ret = read_facts(&f, says->fact, &inner);
@@ -347,7 +362,7 @@ static int choose_save(struct nnscaler *n, struct ck_audit *a,
 		return ck_fail(
 			err, EINVAL,
 			"%s: none of its files can be read as one of a rank of nnScaler; %s",
-			n->dir->path, n->first_fault.msg);
+			n->a.dir->path, n->first_fault.msg);
 	/* or a rank that there was not, by its own words */
 	for (size_t i = 0; i < CK_MIN(vote.other, a->nr); i++)
 		if (a->v[i].fact[NNSCALER_WORLD] && ck_audit_is_other(a, i, i))
@@ -358,14 +373,14 @@ static int choose_save(struct nnscaler *n, struct ck_audit *a,
 	chosen = vote.whole != CK_AUDIT_NONE ? vote.whole : vote.most;
 	if (chosen != CK_AUDIT_NONE) {
 		n->first = (uint32_t)chosen;
-		return ck_audit_report(a, chosen, &words, n->b, err);
+		return ck_audit_report(a, chosen, &words, n->a.b, err);
 	}
 	ck_audit_text(&text, "{difference}", a, vote.first, vote.other, &words);
 	return text.failed ?
 		       ck_no_memory(err) :
 		       ck_fail(err, EINVAL,
 			       "%s: %s and %s are of different saves (%s), and nothing says which is meant: take the files of one of them away",
-			       n->dir->path, a->v[vote.first].name,
+			       n->a.dir->path, a->v[vote.first].name,
 			       a->v[vote.other].name, text.v);
 }
 
@@ -378,13 +393,13 @@ static int look_at_all(struct nnscaler *n, int64_t *world, struct ck_err *err)
 			      .all = n->files.nr };
 	int ret = 0;
 
-	a.v = ck_arena_alloc(&n->mem, a.nr * sizeof(*a.v));
+	a.v = ck_arena_alloc(&n->a.mem, a.nr * sizeof(*a.v));
 	if (!a.v || !ck_vec_reserve(&n->ranks, a.nr + 1))
 		return ck_no_memory(err);
 	for (uint32_t i = 0; i < a.nr && !ret; i++) {
 		n->ranks.v[n->ranks.nr++] =
 			(struct nnscaler_rank){ .file = n->files.v[i],
-						.src = UINT32_MAX };
+						.at = CK_NONE };
 		a.v[i].name = n->files.v[i];
 		a.v[i].rank = i;
 		if (n->files.v[i])
@@ -413,20 +428,23 @@ static int complete(struct nnscaler *n, int64_t world, struct ck_err *err)
 
 		if (!r)
 			return ck_no_memory(err);
-		*r = (struct nnscaler_rank){ .src = UINT32_MAX };
+		*r = (struct nnscaler_rank){ .at = CK_NONE };
 	}
 	for (uint32_t i = 0; (int64_t)i < world && !ret; i++) {
 		struct nnscaler_rank *r = &n->ranks.v[i];
 		const char *name;
+		uint32_t src;
 
 		n->nr_missing += !r->ok;
 		if (r->file || n->nr_missing > MAX_NAMED)
 			continue;
-		name = ck_arena_fmt(&n->mem, "%s%u%s", n->prefix, i, n->suffix);
+		name = ck_arena_fmt(&n->a.mem, "%s%u%s", n->prefix, i,
+				    n->suffix);
 		if (!name)
 			return ck_no_memory(err);
-		r->absent = true;
-		ret = ck_dir_source(n->dir, n->b, name, &r->src, NULL, err);
+		ret = ck_dir_source(n->a.dir, n->a.b, name, &src, NULL, err);
+		if (!ret)
+			ret = ck_nnscaler_add_file(n, i, name, src, false, err);
 	}
 	return ret;
 }
@@ -437,7 +455,8 @@ static int read_one(struct nnscaler *n, uint32_t i, struct ck_err *err)
 	struct nnscaler_rank *r = &n->ranks.v[i];
 	struct ck_err why;
 	bool ok;
-	int ret = ck_nnscaler_open(&f, n->dir, n->b, r->file, &ok, &why, err);
+	int ret =
+		ck_nnscaler_open(&f, n->a.dir, n->a.b, r->file, &ok, &why, err);
 
 	if (ret)
 		return ret;

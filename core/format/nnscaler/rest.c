@@ -65,7 +65,7 @@ static int add_tensor(void *ctx, const struct ck_torch_leaf *leaf,
 		return ck_no_memory(err);
 	ret = ck_nnscaler_extent(r->n, r->f, leaf->value, &x, &why);
 	if (ret == -EINVAL)
-		return ck_builder_refuse(r->n->b, 0, r->name.v, r->name.len,
+		return ck_builder_refuse(r->n->a.b, 0, r->name.v, r->name.len,
 					 err, "%s", why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
@@ -78,7 +78,7 @@ static int add_tensor(void *ctx, const struct ck_torch_leaf *leaf,
 				 .shape = x.shape,
 				 .stride = x.stride,
 				 .off = x.off };
-	return ck_builder_add(r->n->b, &part, err);
+	return ck_builder_add(r->n->a.b, &part, err);
 }
 
 /* Into r->in, when it is first needed. */
@@ -96,7 +96,7 @@ static int find_pickle(struct rest *r, struct ck_err *err)
 	if (!f->c.is_st || f->len > MAX_MEM)
 		return 0;
 	r->in.len = f->len;
-	return ck_builder_mem(r->n->b, f->bytes, f->len, &r->in.src, err);
+	return ck_builder_mem(r->n->a.b, f->bytes, f->len, &r->in.src, err);
 }
 
 /* What is called r->name, where that can be found. */
@@ -109,7 +109,7 @@ static int add_object(struct rest *r, struct ck_err *err)
 	if (r->name.failed)
 		return ck_no_memory(err);
 	return ret || !r->in.len ? ret :
-				   ck_builder_object(r->n->b, &r->in, err);
+				   ck_builder_object(r->n->a.b, &r->in, err);
 }
 
 static int add_key(struct rest *r, uint32_t rank, const char *key, size_t len,
@@ -171,9 +171,9 @@ static bool count_names(struct nnscaler *n, const struct nnscaler_file *f,
 		ck_str_add(text, m->prefix->s, m->prefix->len);
 		ck_str_puts(text, m->prefix->len ? "." : "");
 		ck_str_add(text, s, len);
-		n->mem.failed |= text->failed;
-		at = ck_strmap_keep(&n->numbers, &n->mem, text->v, text->len);
-		n->mem.failed |= at == CK_STRMAP_NONE;
+		n->a.mem.failed |= text->failed;
+		at = ck_strmap_keep(&n->numbers, &n->a.mem, text->v, text->len);
+		n->a.mem.failed |= at == CK_STRMAP_NONE;
 		if (at != i) /* twice the same */
 			return false;
 	}
@@ -220,7 +220,7 @@ static int add_groups(struct rest *r, ck_pv optimizer, struct ck_err *err)
 {
 	struct nnscaler *n = r->n;
 	const struct ck_pickle *p = r->f->p;
-	struct group w = { .r = r, .g = { .b = n->b, .dict = OPTIMIZER } };
+	struct group w = { .r = r, .g = { .b = n->a.b, .dict = OPTIMIZER } };
 	ck_pv groups, group, own;
 	int ret;
 
@@ -233,7 +233,7 @@ static int add_groups(struct rest *r, ck_pv optimizer, struct ck_err *err)
 	n->numbered = r->in.len && ck_pv_key(p, r->f->root, OPTIMIZER, &own) &&
 		      ck_pv_key(p, own, CK_OPTIM_GROUPS, &groups) &&
 		      read_numbers(n, r->f, groups);
-	if (n->mem.failed)
+	if (n->a.mem.failed)
 		return ck_no_memory(err);
 	if (!n->numbered) {
 		r->name.len = 0;
@@ -259,7 +259,7 @@ static int report_lost(const struct rest *r, bool has_model, ck_pv model,
 {
 	struct ck_torch_lost_in lost = { .p = r->f->p,
 					 .from = r->f->root,
-					 .b = r->n->b,
+					 .b = r->n->a.b,
 					 .file = r->f->c.name,
 					 .any = true,
 					 .is_tensor = is_tensor,

@@ -88,7 +88,7 @@ static int read_bucket(struct nnscaler *n, const struct nnscaler_file *f,
 			       f->c.name);
 	nr = ck_pv_len(f->p, ranks);
 	b = nr < SIZE_MAX / 16 ?
-		    ck_arena_alloc(&n->mem,
+		    ck_arena_alloc(&n->a.mem,
 				   sizeof(*b) + nr * sizeof(*b->ranks)) :
 		    NULL;
 	if (!b)
@@ -146,7 +146,7 @@ int ck_nnscaler_tables(struct nnscaler *n, const struct nnscaler_file *f,
 
 /* A number that is a state, as the tensor that it would be; false: none. */
 static bool set_number(const struct ck_pickle *p, ck_pv v,
-		       struct nnscaler_state *st)
+		       struct nnscaler_state *st, uint64_t *bits)
 {
 	union {
 		uint64_t bits;
@@ -155,7 +155,6 @@ static bool set_number(const struct ck_pickle *p, ck_pv v,
 	} u = { 0 };
 	double f64;
 
-	st->is_number = true;
 	st->x.dtype = CK_DT_I64;
 	if (!ck_pv_int(p, v, &u.whole)) {
 		if (!ck_pv_float(p, v, &f64))
@@ -163,7 +162,7 @@ static bool set_number(const struct ck_pickle *p, ck_pv v,
 		u.f32 = (float)f64;
 		st->x.dtype = CK_DT_F32;
 	}
-	st->bits = u.bits;
+	*bits = u.bits;
 	return true;
 }
 
@@ -176,6 +175,7 @@ static int read_state(struct nnscaler *n, struct nnscaler_rank *r,
 					 .file = f->c.name };
 	const char *name;
 	struct ck_err why = { 0 };
+	uint64_t bits;
 	size_t len;
 	int ret = 0;
 
@@ -183,15 +183,15 @@ static int read_state(struct nnscaler *n, struct nnscaler_rank *r,
 		return 0;
 	if (ck_nnscaler_is_tensor(f, v))
 		ret = ck_nnscaler_extent(n, f, v, &st.x, &why);
-	else if (!set_number(f->p, v, &st))
+	else if (!set_number(f->p, v, &st, &bits))
 		return 0;
 	else
-		ret = ck_builder_mem(n->b, &st.bits,
+		ret = ck_builder_mem(n->a.b, &bits,
 				     ck_dtype_info(st.x.dtype)->size, &st.x.src,
 				     &why);
 	if (ret == -EINVAL)
 		return ck_builder_problem(
-			n->b, &p, err, "optimizer.state.%" PRId64 ".%.*s: %s",
+			n->a.b, &p, err, "optimizer.state.%" PRId64 ".%.*s: %s",
 			id, (int)CK_MIN(len, 100), name, why.msg);
 	to = ret ? NULL : ck_vec_push(&r->states);
 	if (!to)

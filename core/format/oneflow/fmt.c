@@ -8,6 +8,7 @@
  */
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
 #include "core/base/vec.h"
 #include "core/format/format.h"
@@ -45,12 +46,13 @@ static void saves_free(struct saves *f)
 static struct save save_called(const char *name)
 {
 	struct save s = { .name = name };
+	uint64_t rank;
 
 	if (!ck_last_number(name, strlen(name), &s.from, &s.to) ||
 	    s.to - s.from > MAX_NUMBER)
 		s.from = s.to = 0;
-	if (s.to)
-		s.rank = (uint32_t)strtoul(name + s.from, NULL, 10);
+	if (s.to && ck_decimal(name + s.from, s.to - s.from, UINT32_MAX, &rank))
+		s.rank = (uint32_t)rank;
 	return s;
 }
 
@@ -107,7 +109,7 @@ static int find(struct saves *f, const struct ck_dir *dir, struct ck_err *err)
 	for (size_t i = 0; !ret && i < f->l.nr; i++) {
 		struct save *to;
 
-		ret = ck_of_kind_of(dir, f->l.v[i].name, err);
+		ret = ck_oneflow_kind_of(dir, f->l.v[i].name, err);
 		if (ret <= 0)
 			continue;
 		to = ck_vec_push(&f->v);
@@ -129,22 +131,22 @@ static bool are_ranks(const struct saves *f)
 	return f->alike && f->v.v[f->v.nr - 1].rank < 2 * f->v.nr + 16;
 }
 
-/* What @rank's save is, enum ck_of_kind, or -errno; *@path to free(). */
-static int kind_at(const struct ck_dir *dir, const struct ck_of_sbp *sbp,
+/* What @rank's save is, enum oneflow_kind, or -errno; *@path to free(). */
+static int kind_at(const struct ck_dir *dir, const struct oneflow_sbp *sbp,
 		   uint32_t rank, char **path, struct ck_err *err)
 {
-	*path = ck_of_sbp_path(sbp, rank);
-	return *path ? ck_of_kind_of(dir, *path, err) : ck_no_memory(err);
+	*path = ck_oneflow_sbp_path(sbp, rank);
+	return *path ? ck_oneflow_kind_of(dir, *path, err) : ck_no_memory(err);
 }
 
 /* -o sbp= is given: whether there is what it speaks of. */
 static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 {
 	auto_saves struct saves f = { 0 };
-	struct ck_of_sbp sbp = { 0 };
+	struct oneflow_sbp sbp = { 0 };
 	struct ck_err why = { 0 };
 	bool given;
-	int ret = ck_of_sbp_get(&sbp, dir, &given, &why);
+	int ret = ck_oneflow_sbp_get(&sbp, dir, &given, &why);
 
 	if (ret == -ENOMEM)
 		ret = ck_fail(err, ENOMEM, "%s", why.msg);
@@ -155,7 +157,7 @@ static int probe_asked(const struct ck_dir *dir, struct ck_err *err)
 
 		ret = kind_at(dir, &sbp, i, &path, err);
 	}
-	ck_of_sbp_free(&sbp);
+	ck_oneflow_sbp_free(&sbp);
 	if (!ret)
 		ret = find(&f, dir, err);
 	if (!ret)
@@ -167,19 +169,19 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 {
 	auto_saves struct saves f = { 0 };
 	bool rules;
-	int ret, kind = ck_of_kind_of(dir, "", err);
+	int ret, kind = ck_oneflow_kind_of(dir, "", err);
 
 	if (kind < 0)
 		return kind;
-	if (kind == CK_OF_DIRECTORY)
+	if (kind == ONEFLOW_DIRECTORY)
 		return CK_MATCH_INDEX;
-	if (kind != CK_OF_NONE)
+	if (kind != ONEFLOW_NONE)
 		return CK_MATCH_FILE;
 	if (dir->only)
 		return CK_MATCH_NONE;
 	if (ck_opts_get(dir->opts, "sbp"))
 		return probe_asked(dir, err);
-	ret = ck_of_sbp_in_layout(dir, &rules, err);
+	ret = ck_oneflow_sbp_in_layout(dir, &rules, err);
 	if (ret || rules)
 		return ret ? ret : CK_MATCH_USER;
 	ret = find(&f, dir, err);
@@ -189,18 +191,19 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	return ret;
 }
 
-static int read_one(struct ck_of_load *ld, const char *path, struct ck_err *err)
+static int read_one(struct oneflow_load *ld, const char *path,
+		    struct ck_err *err)
 {
 	int ret;
 
 	ld->nr_saves = 1;
-	ret = ck_of_read(ld, 0, path, err);
-	return ret ? ret : ck_of_join(ld, err);
+	ret = ck_oneflow_read(ld, 0, path, err);
+	return ret ? ret : ck_oneflow_join(ld, err);
 }
 
 /* ---- -o sbp=FILE: where each rank's is ---- */
 
-static bool is_placed(const struct ck_of_sbp *sbp, uint32_t rank)
+static bool is_placed(const struct oneflow_sbp *sbp, uint32_t rank)
 {
 	uint32_t at;
 
@@ -215,16 +218,16 @@ static bool is_placed(const struct ck_of_sbp *sbp, uint32_t rank)
 }
 
 /* Ranks outside of every placement need not have saved. */
-static int read_rank(struct ck_of_load *ld, uint32_t rank, uint32_t *found,
+static int read_rank(struct oneflow_load *ld, uint32_t rank, uint32_t *found,
 		     struct ck_err *err)
 {
 	ck_auto_free char *path = NULL;
 	int kind = kind_at(ld->a.dir, ld->sbp, rank, &path, err);
 	const struct ck_problem_in p = { .severity = CK_ERROR, .file = path };
 
-	if (kind > CK_OF_NONE) {
+	if (kind > ONEFLOW_NONE) {
 		++*found;
-		return ck_of_read(ld, rank, path, err);
+		return ck_oneflow_read(ld, rank, path, err);
 	}
 	if (kind < 0 || !is_placed(ld->sbp, rank))
 		return kind;
@@ -235,28 +238,29 @@ static int read_rank(struct ck_of_load *ld, uint32_t rank, uint32_t *found,
 }
 
 /* Whether @name begins as a save that @sbp has no rank for. */
-static bool is_beyond(const struct ck_of_sbp *sbp, const char *name,
+static bool is_beyond(const struct oneflow_sbp *sbp, const char *name,
 		      uint32_t *rank)
 {
 	size_t len = (size_t)(strstr(sbp->path, "{rank}") - sbp->path), digits;
+	uint64_t nr;
 
 	if (strncmp(name, sbp->path, len))
 		return false;
 	name += len;
-	digits = strspn(name, "0123456789");
+	digits = ck_digits(name, SIZE_MAX, &nr);
 	if (!digits || digits > MAX_NUMBER || (*name == '0' && digits > 1))
 		return false;
-	*rank = (uint32_t)strtoul(name, NULL, 10);
+	*rank = (uint32_t)nr;
 	return *rank >= sbp->by.world;
 }
 
-static int refuse_beyond(const struct ck_of_load *ld, uint32_t rank,
+static int refuse_beyond(const struct oneflow_load *ld, uint32_t rank,
 			 struct ck_err *err)
 {
 	ck_auto_free char *path = NULL;
 	int kind = kind_at(ld->a.dir, ld->sbp, rank, &path, err);
 
-	return kind <= CK_OF_NONE ?
+	return kind <= ONEFLOW_NONE ?
 		       kind :
 		       ck_fail(err, EINVAL,
 			       "%s: %s is a save too, and -o sbp= is for ranks "
@@ -266,7 +270,7 @@ static int refuse_beyond(const struct ck_of_load *ld, uint32_t rank,
 }
 
 /* Parts of ranks past "world_size" would be missing without a word. */
-static int check_beyond(const struct ck_of_load *ld, struct ck_err *err)
+static int check_beyond(const struct oneflow_load *ld, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	const char *path = ld->sbp->path, *mark = strstr(path, "{rank}");
@@ -287,7 +291,7 @@ static int check_beyond(const struct ck_of_load *ld, struct ck_err *err)
 	return ret;
 }
 
-static int read_by_file(struct ck_of_load *ld, const struct ck_of_sbp *sbp,
+static int read_by_file(struct oneflow_load *ld, const struct oneflow_sbp *sbp,
 			struct ck_err *err)
 {
 	uint32_t found = 0;
@@ -305,20 +309,20 @@ static int read_by_file(struct ck_of_load *ld, const struct ck_of_sbp *sbp,
 			      ld->a.dir->path, sbp->path, sbp->by.world);
 	if (!ret)
 		ret = check_beyond(ld, err);
-	return ret ? ret : ck_of_join(ld, err);
+	return ret ? ret : ck_oneflow_join(ld, err);
 }
 
 /* ---- saves that were found ---- */
 
-static int read_all(struct ck_of_load *ld, const struct saves *f, bool ranks,
+static int read_all(struct oneflow_load *ld, const struct saves *f, bool ranks,
 		    struct ck_err *err)
 {
 	int ret = 0;
 
 	for (uint32_t i = 0; !ret && i < f->v.nr; i++)
-		ret = ck_of_read(ld, ranks ? f->v.v[i].rank : i, f->v.v[i].name,
-				 err);
-	return ret ? ret : ck_of_join(ld, err);
+		ret = ck_oneflow_read(ld, ranks ? f->v.v[i].rank : i,
+				      f->v.v[i].name, err);
+	return ret ? ret : ck_oneflow_join(ld, err);
 }
 
 static int check_found(const struct saves *f, const char *path,
@@ -353,19 +357,19 @@ static int check_found(const struct saves *f, const char *path,
 	return 0;
 }
 
-static int read_found(struct ck_of_load *ld, struct ck_of_sbp *sbp,
+static int read_found(struct oneflow_load *ld, struct oneflow_sbp *sbp,
 		      const struct saves *f, struct ck_err *err)
 {
 	int ret = check_found(f, ld->a.dir->path, err);
 
 	if (!ret)
-		ret = ck_of_sbp_spread(sbp, (uint32_t)f->v.nr, err);
+		ret = ck_oneflow_sbp_spread(sbp, (uint32_t)f->v.nr, err);
 	ld->sbp = sbp;
 	return ret ? ret : read_all(ld, f, true, err);
 }
 
 /* Every process pickled the same: global tensors are then stored whole. */
-static int read_copies(struct ck_of_load *ld, const struct saves *f,
+static int read_copies(struct oneflow_load *ld, const struct saves *f,
 		       struct ck_err *err)
 {
 	int ret = 0;
@@ -395,8 +399,8 @@ static int ask(const struct ck_dir *dir, const struct saves *f,
 		       dir->path, f->v.nr, f->v.v[0].name);
 }
 
-static int read_set(struct ck_of_load *ld, struct ck_of_sbp *sbp, bool given,
-		    struct ck_err *err)
+static int read_set(struct oneflow_load *ld, struct oneflow_sbp *sbp,
+		    bool given, struct ck_err *err)
 {
 	auto_saves struct saves f = { 0 };
 	int ret = 0;
@@ -404,7 +408,7 @@ static int read_set(struct ck_of_load *ld, struct ck_of_sbp *sbp, bool given,
 	if (given && sbp->path)
 		return read_by_file(ld, sbp, err);
 	if (!given)
-		ret = ck_of_kind_of(ld->a.dir, "", err);
+		ret = ck_oneflow_kind_of(ld->a.dir, "", err);
 	if (ret)
 		return ret < 0 ? ret : read_one(ld, "", err);
 	ret = find(&f, ld->a.dir, err);
@@ -418,18 +422,18 @@ static int read_set(struct ck_of_load *ld, struct ck_of_sbp *sbp, bool given,
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
-	struct ck_of_load ld;
-	struct ck_of_sbp sbp;
+	struct oneflow_load ld;
+	struct oneflow_sbp sbp;
 	bool given;
-	int ret = ck_of_sbp_get(&sbp, dir, &given, err);
+	int ret = ck_oneflow_sbp_get(&sbp, dir, &given, err);
 
-	ck_of_begin(&ld, dir, b);
+	ck_oneflow_begin(&ld, dir, b);
 	if (!ret && given)
 		ck_opts_use(dir->opts, "sbp");
 	if (!ret)
 		ret = read_set(&ld, &sbp, given, err);
-	ck_of_end(&ld);
-	ck_of_sbp_free(&sbp);
+	ck_oneflow_end(&ld);
+	ck_oneflow_sbp_free(&sbp);
 	return ret;
 }
 
@@ -475,7 +479,7 @@ const struct ck_format ck_format_oneflow = {
 	.summary = "OneFlow: folders and files by flow.save, one or one a rank",
 	.options = options,
 	.join = &join,
-	.is_layout = ck_of_sbp_in_layout,
+	.is_layout = ck_oneflow_sbp_in_layout,
 	.ranks = CK_TELLS_NOTHING,
 	.ranks_are_files = true,
 	.ends = ends,

@@ -120,9 +120,10 @@ static bool is_alone(const struct line *l)
 	       numbers(at, size, CK_MAX_RANK, &nr) && nr == 1 && size[0] == 1;
 }
 
-static int take(struct ck_of_graph *g, const struct line *l, struct ck_err *err)
+static int take(struct oneflow_graph *g, const struct line *l,
+		struct ck_err *err)
 {
-	struct ck_of_variable v = { .type = -1 }, *to;
+	struct oneflow_variable v = { .type = -1 }, *to;
 	struct line at;
 	size_t before = g->names.nr, len;
 	uint64_t type;
@@ -142,8 +143,8 @@ static int take(struct ck_of_graph *g, const struct line *l, struct ck_err *err)
 	return to || g->names.nr == before ? 0 : ck_no_memory(err);
 }
 
-int ck_of_graph_read(struct ck_of_graph *g, char *text, size_t len,
-		     struct ck_err *err)
+int ck_oneflow_graph_read(struct oneflow_graph *g, char *text, size_t len,
+			  struct ck_err *err)
 {
 	char *end = text + len, *next;
 	int ret = 0;
@@ -165,17 +166,17 @@ int ck_of_graph_read(struct ck_of_graph *g, char *text, size_t len,
 	return ret;
 }
 
-const struct ck_of_variable *ck_of_graph_find(const struct ck_of_graph *g,
-					      const char *name, size_t len)
+const struct oneflow_variable *ck_oneflow_graph_find(
+	const struct oneflow_graph *g, const char *name, size_t len)
 {
 	uint32_t at = ck_strmap_get(&g->names, name, len);
 
 	return at == CK_STRMAP_NONE ? NULL : &g->v.v[at];
 }
 
-void ck_of_graph_free(struct ck_of_graph *g)
+void ck_oneflow_graph_free(struct oneflow_graph *g)
 {
 	ck_strmap_free(&g->names);
 	free(g->v.v);
-	*g = (struct ck_of_graph){ 0 };
+	*g = (struct oneflow_graph){ 0 };
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* The tensor at hand: how it lies on the mesh, and what is there of it. */
-struct ck_of_place {
+struct oneflow_place {
 	struct ck_placement p;
 	const struct ck_asm_piece **at; /* of each place, or NULL */
 	uint32_t *first; /* by part: the first place that has it; or NONE */
@@ -23,7 +23,7 @@ struct ck_of_place {
 
 #define NONE UINT32_MAX
 
-static bool several(const struct ck_of_load *ld)
+static bool several(const struct oneflow_load *ld)
 {
 	return ld->sbp || ld->nr_saves > 1;
 }
@@ -31,7 +31,7 @@ static bool several(const struct ck_of_load *ld)
 /* ---- pieces ---- */
 
 /* It is refused for that; the first reason counts. */
-static int set_fault(struct ck_of_load *ld, struct ck_asm_tensor *t,
+static int set_fault(struct oneflow_load *ld, struct ck_asm_tensor *t,
 		     uint32_t file, const char *why, struct ck_err *err)
 {
 	if (t->fault)
@@ -42,7 +42,7 @@ static int set_fault(struct ck_of_load *ld, struct ck_asm_tensor *t,
 	return t->fault ? 0 : ck_no_memory(err);
 }
 
-static const char *fault_of(const struct ck_of_load *ld,
+static const char *fault_of(const struct oneflow_load *ld,
 			    const struct ck_asm_tensor *t, uint32_t file,
 			    const struct ck_extent *x)
 {
@@ -57,7 +57,7 @@ static const char *fault_of(const struct ck_of_load *ld,
 		       "it has not as many dimensions as in the ranks before";
 }
 
-static int add_path(struct ck_of_load *ld, const struct ck_of_leaf *leaf,
+static int add_path(struct oneflow_load *ld, const struct oneflow_leaf *leaf,
 		    struct ck_err *err)
 {
 	return leaf->path ?
@@ -66,8 +66,8 @@ static int add_path(struct ck_of_load *ld, const struct ck_of_leaf *leaf,
 		       0;
 }
 
-int ck_of_tensor(struct ck_of_load *ld, uint32_t file,
-		 const struct ck_of_leaf *leaf, struct ck_err *err)
+int ck_oneflow_tensor(struct oneflow_load *ld, uint32_t file,
+		      const struct oneflow_leaf *leaf, struct ck_err *err)
 {
 	struct ck_asm *a = &ld->a;
 	size_t before = a->tensors.nr;
@@ -95,8 +95,8 @@ int ck_of_tensor(struct ck_of_load *ld, uint32_t file,
 }
 
 /* Ranks need not agree on what is no tensor: the first one's is shown. */
-int ck_of_object(struct ck_of_load *ld, const struct ck_of_leaf *leaf,
-		 struct ck_err *err)
+int ck_oneflow_object(struct oneflow_load *ld, const struct oneflow_leaf *leaf,
+		      struct ck_err *err)
 {
 	const struct ck_object_in o = { .name = leaf->name,
 					.name_len = leaf->name_len,
@@ -125,8 +125,8 @@ int ck_of_object(struct ck_of_load *ld, const struct ck_of_leaf *leaf,
 	return ret ? ret : add_path(ld, leaf, err);
 }
 
-int ck_of_read(struct ck_of_load *ld, uint32_t rank, const char *path,
-	       struct ck_err *err)
+int ck_oneflow_read(struct oneflow_load *ld, uint32_t rank, const char *path,
+		    struct ck_err *err)
 {
 	const struct ck_problem_in p = { .severity = CK_ERROR, .file = path };
 	uint32_t file = ck_asm_file(&ld->a, path, rank);
@@ -137,7 +137,7 @@ int ck_of_read(struct ck_of_load *ld, uint32_t rank, const char *path,
 	if (file == CK_NONE || !who)
 		return ck_no_memory(err);
 	ld->a.files.v[file].who = who;
-	ret = ck_of_save_read(ld, file, path, &why);
+	ret = ck_oneflow_save_read(ld, file, path, &why);
 	if (ret == -EINVAL && several(ld))
 		return ck_builder_problem(ld->a.b, &p, err, "%s: %s", who,
 					  why.msg);
@@ -146,23 +146,23 @@ int ck_of_read(struct ck_of_load *ld, uint32_t rank, const char *path,
 
 /* ---- where they belong ---- */
 
-static const char *who_at(const struct ck_of_place *o, const struct ck_asm *a,
+static const char *who_at(const struct oneflow_place *o, const struct ck_asm *a,
 			  uint32_t at)
 {
 	return ck_asm_who(a, o->at[at]);
 }
 
-static void end_place(struct ck_of_place *o)
+static void end_place(struct oneflow_place *o)
 {
 	free(o->at);
 	free(o->first);
-	*o = (struct ck_of_place){ 0 };
+	*o = (struct oneflow_place){ 0 };
 }
 
-static int begin_place(struct ck_of_load *ld, const struct ck_asm_tensor *t,
+static int begin_place(struct oneflow_load *ld, const struct ck_asm_tensor *t,
 		       struct ck_err *why)
 {
-	struct ck_of_place *o = ld->place;
+	struct oneflow_place *o = ld->place;
 	const struct ck_sbp_rule *rule =
 		ld->sbp ? ck_sbp_rule(&ld->sbp->by, t->name, t->len) : NULL;
 
@@ -218,7 +218,7 @@ static int check_sbp(const struct ck_placement *p, unsigned rank,
 }
 
 /* For each part of @dim, or of the tensor: the first place that is there. */
-static uint32_t find_first(struct ck_of_place *o, int dim)
+static uint32_t find_first(struct oneflow_place *o, int dim)
 {
 	uint32_t nr = 1;
 
@@ -233,7 +233,8 @@ static uint32_t find_first(struct ck_of_place *o, int dim)
 }
 
 /* Whether every part is held by some rank. */
-static int check_held(struct ck_of_place *o, unsigned rank, struct ck_err *why)
+static int check_held(struct oneflow_place *o, unsigned rank,
+		      struct ck_err *why)
 {
 	uint32_t nr;
 	int ret = check_sbp(&o->p, rank, why);
@@ -250,8 +251,8 @@ static int check_held(struct ck_of_place *o, unsigned rank, struct ck_err *why)
 static int take_piece(struct ck_asm_join *j, struct ck_asm_piece *p,
 		      struct ck_err *why)
 {
-	struct ck_of_load *ld = j->a->ctx;
-	struct ck_of_place *o = ld->place;
+	struct oneflow_load *ld = j->a->ctx;
+	struct oneflow_place *o = ld->place;
 	uint32_t rank = (uint32_t)j->a->files.v[p->file].rank, at;
 	int ret = 0;
 
@@ -281,7 +282,7 @@ static int take_piece(struct ck_asm_join *j, struct ck_asm_piece *p,
 }
 
 /* The extent of @dim: that of its parts, one after the other. */
-static int find_extent(struct ck_asm_join *j, struct ck_of_place *o,
+static int find_extent(struct ck_asm_join *j, struct oneflow_place *o,
 		       unsigned dim, struct ck_err *why)
 {
 	uint32_t nr = find_first(o, (int)dim);
@@ -296,7 +297,7 @@ static int find_extent(struct ck_asm_join *j, struct ck_of_place *o,
 	return 0;
 }
 
-static int check_share(struct ck_asm_join *j, const struct ck_of_place *o,
+static int check_share(struct ck_asm_join *j, const struct oneflow_place *o,
 		       uint32_t at, struct ck_err *why)
 {
 	const uint64_t *have = o->at[at]->x.shape;
@@ -318,8 +319,8 @@ static int check_share(struct ck_asm_join *j, const struct ck_of_place *o,
 
 static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 {
-	const struct ck_of_load *ld = j->a->ctx;
-	struct ck_of_place *o = ld->place;
+	const struct oneflow_load *ld = j->a->ctx;
+	struct oneflow_place *o = ld->place;
 	int ret = check_held(o, j->rank, why);
 
 	j->placed = ld->sbp;
@@ -334,7 +335,7 @@ static int find_shape(struct ck_asm_join *j, struct ck_err *why)
 static int place_piece(struct ck_asm_join *j, const struct ck_asm_piece *p,
 		       unsigned n, struct ck_part *part, struct ck_err *why)
 {
-	const struct ck_of_load *ld = j->a->ctx;
+	const struct oneflow_load *ld = j->a->ctx;
 	struct ck_shard s;
 	bool zeros;
 	int ret = ck_placement_at(&ld->place->p, (uint32_t)p->user, j->shape,
@@ -359,23 +360,23 @@ static const struct ck_asm_reader reader = {
 	.place = place_piece,
 };
 
-void ck_of_begin(struct ck_of_load *ld, const struct ck_dir *dir,
-		 struct ck_builder *b)
+void ck_oneflow_begin(struct oneflow_load *ld, const struct ck_dir *dir,
+		      struct ck_builder *b)
 {
-	*ld = (struct ck_of_load){
+	*ld = (struct oneflow_load){
 		.a = { .dir = dir, .b = b, .how = &reader, .ctx = ld },
 	};
 }
 
-void ck_of_end(struct ck_of_load *ld)
+void ck_oneflow_end(struct oneflow_load *ld)
 {
 	ck_strmap_free(&ld->objects);
 	ck_asm_free(&ld->a);
 }
 
-int ck_of_join(struct ck_of_load *ld, struct ck_err *err)
+int ck_oneflow_join(struct oneflow_load *ld, struct ck_err *err)
 {
-	struct ck_of_place place = { 0 };
+	struct oneflow_place place = { 0 };
 	int ret;
 
 	ld->place = &place;

@@ -47,14 +47,14 @@ static const struct {
 	{ "kComplex128", CK_DT_C128 },
 };
 
-int ck_of_dtype(int type)
+int ck_oneflow_dtype(int type)
 {
 	return type >= 0 && type < (int)CK_ARRAY_LEN(types) ?
 		       types[type].dtype :
 		       CK_DT_NONE;
 }
 
-const char *ck_of_type_name(int type)
+const char *ck_oneflow_type_name(int type)
 {
 	return type >= 0 && type < (int)CK_ARRAY_LEN(types) ? types[type].name :
 							      "an unknown type";
@@ -133,7 +133,7 @@ static int number(struct text *t, uint64_t *out, struct ck_err *err)
 	return len ? 0 : unexpected(t, "a number", err);
 }
 
-static int add_dim(struct ck_of_meta *m, struct text *t, struct ck_err *err)
+static int add_dim(struct oneflow_meta *m, struct text *t, struct ck_err *err)
 {
 	if (m->rank == CK_MAX_RANK)
 		return ck_fail(err, EINVAL, "byte %zu: over %d dimensions",
@@ -142,7 +142,7 @@ static int add_dim(struct ck_of_meta *m, struct text *t, struct ck_err *err)
 }
 
 /* dim: 3, or dim: [3, 4] */
-static int dims(struct ck_of_meta *m, struct text *t, struct ck_err *err)
+static int dims(struct oneflow_meta *m, struct text *t, struct ck_err *err)
 {
 	const char *w;
 	size_t len = word(t, &w);
@@ -157,7 +157,7 @@ static int dims(struct ck_of_meta *m, struct text *t, struct ck_err *err)
 	return ret;
 }
 
-static int shape(struct ck_of_meta *m, struct text *t, struct ck_err *err)
+static int shape(struct oneflow_meta *m, struct text *t, struct ck_err *err)
 {
 	int ret = 0;
 
@@ -169,7 +169,7 @@ static int shape(struct ck_of_meta *m, struct text *t, struct ck_err *err)
 	return ret;
 }
 
-static int type(struct ck_of_meta *m, struct text *t, struct ck_err *err)
+static int type(struct oneflow_meta *m, struct text *t, struct ck_err *err)
 {
 	const char *w;
 	size_t len;
@@ -194,14 +194,14 @@ static int type(struct ck_of_meta *m, struct text *t, struct ck_err *err)
 	return 0;
 }
 
-int ck_of_meta_parse(struct ck_of_meta *out, const char *text, size_t len,
-		     struct ck_err *err)
+int ck_oneflow_meta_parse(struct oneflow_meta *out, const char *text,
+			  size_t len, struct ck_err *err)
 {
 	struct text t = { .s = text, .len = len };
 	bool have_shape = false, have_type = false;
 	int ret = 0;
 
-	*out = (struct ck_of_meta){ 0 };
+	*out = (struct oneflow_meta){ 0 };
 	for (skip_space(&t); !ret && t.at < t.len; skip_space(&t)) {
 		const char *w;
 		size_t n = word(&t, &w);

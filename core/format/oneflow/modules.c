@@ -102,8 +102,8 @@ static int walk_part(struct walk *w, ck_pv module, const char *key,
 		       0;
 }
 
-int ck_of_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
-	       void *ctx, struct ck_err *err)
+int ck_oneflow_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
+		    void *ctx, struct ck_err *err)
 {
 	static const char *const parts[] = { "_parameters", "_buffers",
 					     "_modules" };

@@ -59,7 +59,7 @@ static bool is_link(const struct ck_dir *dir, const char *path)
 static int has(const struct ck_dir *dir, const char *path, const char *name,
 	       struct ck_err *err)
 {
-	ck_auto_free char *full = ck_of_below(path, name, strlen(name));
+	ck_auto_free char *full = ck_oneflow_below(path, name, strlen(name));
 	ck_auto_source struct ck_source *s = NULL;
 	int ret = full ? ck_dir_open(dir, full, &s, NULL) : -ENOMEM;
 
@@ -73,16 +73,16 @@ static int has(const struct ck_dir *dir, const char *path, const char *name,
 static int says_tensor(const struct ck_dir *dir, const char *path,
 		       struct ck_err *err)
 {
-	ck_auto_free char *full = ck_of_below(path, "meta", 4);
+	ck_auto_free char *full = ck_oneflow_below(path, "meta", 4);
 	ck_auto_free char *text = NULL;
-	struct ck_of_meta meta;
+	struct oneflow_meta meta;
 	size_t len;
 	int ret = full ? ck_dir_slurp(dir, full, META_MAX, &text, &len, NULL) :
 			 -ENOMEM;
 
 	if (ret)
 		return no_or_no_memory(ret, err);
-	return !ck_of_meta_parse(&meta, text, len, NULL);
+	return !ck_oneflow_meta_parse(&meta, text, len, NULL);
 }
 
 /* One whose bytes are lost is known by its meta; @done: by where it lies. */
@@ -135,33 +135,33 @@ static int has_tensors(const struct ck_dir *dir, const char *path,
 	return yes;
 }
 
-int ck_of_kind_of(const struct ck_dir *dir, const char *path,
-		  struct ck_err *err)
+int ck_oneflow_kind_of(const struct ck_dir *dir, const char *path,
+		       struct ck_err *err)
 {
 	int ret;
 
 	if (!*path && dir->only) {
 		ret = is_single(dir, dir->only, err);
-		return ret > 0 ? CK_OF_SINGLE : ret;
+		return ret > 0 ? ONEFLOW_SINGLE : ret;
 	}
 	ret = has(dir, path, "pickled_data", err);
 	if (ret)
-		return ret > 0 ? CK_OF_DIRECTORY : ret;
+		return ret > 0 ? ONEFLOW_DIRECTORY : ret;
 	ret = *path ? is_single(dir, path, err) : 0;
 	if (ret)
-		return ret > 0 ? CK_OF_SINGLE : ret;
+		return ret > 0 ? ONEFLOW_SINGLE : ret;
 	ret = has_tensors(dir, path, err);
 	if (ret <= 0)
 		return ret;
 	ret = has(dir, path, MLIR, err);
-	return ret < 0 ? ret : ret ? CK_OF_GRAPH : CK_OF_LEGACY;
+	return ret < 0 ? ret : ret ? ONEFLOW_GRAPH : ONEFLOW_LEGACY;
 }
 
 /*
  * A leaf that is no tensor and calls what neither OneFlow nor Python's own
  * containers have.  Nothing is ever called, but a person wants to know.
  */
-static const char *foreign(struct ck_of_save *s, ck_pv v)
+static const char *foreign(struct oneflow_save *s, ck_pv v)
 {
 	static const char *const known[] = { "oneflow", "numpy", "collections",
 					     "builtins", "_codecs" };
@@ -182,14 +182,14 @@ static const char *foreign(struct ck_of_save *s, ck_pv v)
 }
 
 /* A tensor, or one that is refused where @ret is -EINVAL, for s->fault. */
-static int give(struct ck_of_save *s, struct ck_of_leaf *leaf, int ret,
+static int give(struct oneflow_save *s, struct oneflow_leaf *leaf, int ret,
 		struct ck_err *err)
 {
 	if (ret && ret != -EINVAL)
 		return ck_fail(err, -ret, "%s", s->fault.msg);
 	if (ret)
 		leaf->x.fault = s->fault.msg;
-	return ck_of_tensor(s->ld, s->file, leaf, err);
+	return ck_oneflow_tensor(s->ld, s->file, leaf, err);
 }
 
 /* ---- pickles ---- */
@@ -197,21 +197,22 @@ static int give(struct ck_of_save *s, struct ck_of_leaf *leaf, int ret,
 static int take_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		     struct ck_err *err)
 {
-	struct ck_of_save *s = ctx;
-	struct ck_of_leaf out = {
+	struct oneflow_save *s = ctx;
+	struct oneflow_leaf out = {
 		.name = leaf->name,
 		.name_len = leaf->name_len,
 		.path = leaf->depth ? leaf->path : NULL,
 		.depth = leaf->depth,
 	};
 
-	if (ck_of_is_tensor(s->p, leaf->value))
+	if (ck_oneflow_is_tensor(s->p, leaf->value))
 		return give(s, &out,
-			    ck_of_node(s, leaf->value, &out, &s->fault), err);
+			    ck_oneflow_node(s, leaf->value, &out, &s->fault),
+			    err);
 	out.x.src = s->src;
 	out.len = s->pickle_len;
 	out.foreign = foreign(s, leaf->value);
-	return ck_of_object(s->ld, &out, err);
+	return ck_oneflow_object(s->ld, &out, err);
 }
 
 /* What the user saved: under "data" of the envelope, else all of it. */
@@ -228,7 +229,7 @@ static ck_pv data_of(const struct ck_pickle *p)
 static bool is_node(const void *ctx, const struct ck_pickle *p, ck_pv v)
 {
 	(void)ctx;
-	return ck_of_is_tensor(p, v);
+	return ck_oneflow_is_tensor(p, v);
 }
 
 static int read_source(void *ctx, void *buf, size_t len, uint64_t off,
@@ -237,7 +238,7 @@ static int read_source(void *ctx, void *buf, size_t len, uint64_t off,
 	return ck_source_read(ctx, buf, len, off, err);
 }
 
-static int read_pickle(struct ck_of_save *s, const char *file,
+static int read_pickle(struct oneflow_save *s, const char *file,
 		       struct ck_err *err)
 {
 	struct ck_builder *b = s->ld->a.b;
@@ -256,7 +257,7 @@ static int read_pickle(struct ck_of_save *s, const char *file,
 	if (ret)
 		return ret;
 	s->p = p;
-	ret = ck_of_walk(p, data_of(p), take_leaf, s, err);
+	ret = ck_oneflow_walk(p, data_of(p), take_leaf, s, err);
 	return ret ? ret :
 		     ck_torch_lost_report(
 			     &(struct ck_torch_lost_in){ .p = p,
@@ -271,13 +272,13 @@ static int read_pickle(struct ck_of_save *s, const char *file,
 /* ---- folders ---- */
 
 /* Whether a graph's folder holds what model.mlir says of it. */
-static int check_listed(struct ck_of_save *s, const struct ck_of_leaf *leaf)
+static int check_listed(struct oneflow_save *s, const struct oneflow_leaf *leaf)
 {
 	const struct ck_problem_in extra = { .severity = CK_NOTE,
 					     .tensor = leaf->name,
 					     .tensor_len = leaf->name_len };
-	const struct ck_of_variable *v =
-		ck_of_graph_find(s->graph, leaf->name, leaf->name_len);
+	const struct oneflow_variable *v =
+		ck_oneflow_graph_find(s->graph, leaf->name, leaf->name_len);
 
 	if (!v && (!s->graph->whole || !s->graph->names.nr))
 		return 0; /* which is said for all */
@@ -289,19 +290,19 @@ static int check_listed(struct ck_of_save *s, const struct ck_of_leaf *leaf)
 	     memcmp(v->shape, s->shape, v->rank * sizeof(*v->shape)) != 0))
 		return ck_fail(&s->fault, EINVAL,
 			       "its meta has another shape than " MLIR);
-	if (v->type >= 0 && v->type != CK_OF_BFLOAT16 &&
-	    ck_of_dtype(v->type) != leaf->x.dtype)
+	if (v->type >= 0 && v->type != ONEFLOW_BFLOAT16 &&
+	    ck_oneflow_dtype(v->type) != leaf->x.dtype)
 		return ck_fail(&s->fault, EINVAL,
 			       "its meta has another type than %s in " MLIR,
-			       ck_of_type_name(v->type));
+			       ck_oneflow_type_name(v->type));
 	return 0;
 }
 
-static int take_folder(struct ck_of_save *s, const char *name,
+static int take_folder(struct oneflow_save *s, const char *name,
 		       struct ck_err *err)
 {
 	const struct ck_dir *dir = s->ld->a.dir;
-	struct ck_of_leaf leaf = { 0 };
+	struct oneflow_leaf leaf = { 0 };
 	size_t top = strlen(s->path);
 	int meta, ret, out = has(dir, name, "out", err);
 
@@ -313,8 +314,8 @@ static int take_folder(struct ck_of_save *s, const char *name,
 	leaf.name = name + top + (top ? 1 : 0);
 	leaf.name_len = strlen(leaf.name);
 	/* OneFlow passes over one without its bytes; here they are missing */
-	ret = meta ? ck_of_folder(s, leaf.name, leaf.name_len, &leaf,
-				  &s->fault) :
+	ret = meta ? ck_oneflow_folder(s, leaf.name, leaf.name_len, &leaf,
+				       &s->fault) :
 		     ck_fail(&s->fault, EINVAL,
 			     "there is no meta beside its out: releases "
 			     "before 0.3 did not store shape and type");
@@ -324,16 +325,17 @@ static int take_folder(struct ck_of_save *s, const char *name,
 }
 
 /* A variable of the graph that has no folder. */
-static int take_lost(struct ck_of_save *s, size_t i, struct ck_err *err)
+static int take_lost(struct oneflow_save *s, size_t i, struct ck_err *err)
 {
 	const struct ck_dir *dir = s->ld->a.dir;
 	const struct ck_strmap_key *name = &s->graph->names.v[i];
-	const struct ck_of_leaf leaf = {
+	const struct oneflow_leaf leaf = {
 		.name = name->s,
 		.name_len = name->len,
 		.x.fault = MLIR " lists it, and its folder is not there",
 	};
-	ck_auto_free char *folder = ck_of_below(s->path, name->s, name->len);
+	ck_auto_free char *folder =
+		ck_oneflow_below(s->path, name->s, name->len);
 	int ret = 0;
 
 	if (!folder)
@@ -345,14 +347,15 @@ static int take_lost(struct ck_of_save *s, size_t i, struct ck_err *err)
 		if (!ret)
 			ret = has(dir, folder, "out", err);
 	}
-	return ret ? CK_MIN(ret, 0) : ck_of_tensor(s->ld, s->file, &leaf, err);
+	return ret ? CK_MIN(ret, 0) :
+		     ck_oneflow_tensor(s->ld, s->file, &leaf, err);
 }
 
-static int report_graph(struct ck_of_save *s, struct ck_err *err)
+static int report_graph(struct oneflow_save *s, struct ck_err *err)
 {
 	const struct ck_problem_in odd = { .severity = CK_WARNING,
 					   .file = MLIR };
-	const struct ck_of_graph *g = s->graph;
+	const struct oneflow_graph *g = s->graph;
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < g->names.nr; i++)
@@ -377,7 +380,7 @@ static bool is_numbered(const char *path)
 }
 
 /* *@numbered: all are called as those of which pickled_data has the names. */
-static int read_folders(struct ck_of_save *s, bool *numbered,
+static int read_folders(struct oneflow_save *s, bool *numbered,
 			struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
@@ -393,7 +396,7 @@ static int read_folders(struct ck_of_save *s, bool *numbered,
 	return ret;
 }
 
-static int read_legacy(struct ck_of_save *s, struct ck_err *err)
+static int read_legacy(struct oneflow_save *s, struct ck_err *err)
 {
 	struct ck_problem_in p = { .severity = CK_WARNING };
 	bool numbered;
@@ -412,11 +415,11 @@ static int read_legacy(struct ck_of_save *s, struct ck_err *err)
 			"no snapshot_done: the save was not finished");
 }
 
-static int read_graph(struct ck_of_save *s, struct ck_err *err)
+static int read_graph(struct oneflow_save *s, struct ck_err *err)
 {
-	ck_auto_free char *path = ck_of_below(s->path, MLIR, strlen(MLIR));
+	ck_auto_free char *path = ck_oneflow_below(s->path, MLIR, strlen(MLIR));
 	ck_auto_free char *text = NULL;
-	ck_auto_of_graph struct ck_of_graph g = { 0 };
+	ck_auto_oneflow_graph struct oneflow_graph g = { 0 };
 	bool numbered;
 	size_t len;
 	int ret;
@@ -425,7 +428,7 @@ static int read_graph(struct ck_of_save *s, struct ck_err *err)
 		return ck_no_memory(err);
 	ret = ck_dir_slurp(s->ld->a.dir, path, MLIR_MAX, &text, &len, err);
 	if (!ret)
-		ret = ck_of_graph_read(&g, text, len, err);
+		ret = ck_oneflow_graph_read(&g, text, len, err);
 	if (ret)
 		return ret;
 	s->graph = &g;
@@ -433,25 +436,25 @@ static int read_graph(struct ck_of_save *s, struct ck_err *err)
 	return ret ? ret : report_graph(s, err);
 }
 
-int ck_of_save_read(struct ck_of_load *ld, uint32_t file, const char *path,
-		    struct ck_err *err)
+int ck_oneflow_save_read(struct oneflow_load *ld, uint32_t file,
+			 const char *path, struct ck_err *err)
 {
 	const struct ck_dir *dir = ld->a.dir;
-	struct ck_of_save s = { .ld = ld, .file = file, .path = path };
+	struct oneflow_save s = { .ld = ld, .file = file, .path = path };
 	ck_auto_free char *data = NULL;
-	int kind = ck_of_kind_of(dir, path, err);
+	int kind = ck_oneflow_kind_of(dir, path, err);
 
 	switch (kind) {
-	case CK_OF_SINGLE:
+	case ONEFLOW_SINGLE:
 		return read_pickle(&s, *path ? path : dir->only, err);
-	case CK_OF_DIRECTORY:
-		data = ck_of_below(path, "pickled_data", 12);
+	case ONEFLOW_DIRECTORY:
+		data = ck_oneflow_below(path, "pickled_data", 12);
 		return data ? read_pickle(&s, data, err) : ck_no_memory(err);
-	case CK_OF_LEGACY:
+	case ONEFLOW_LEGACY:
 		return read_legacy(&s, err);
-	case CK_OF_GRAPH:
+	case ONEFLOW_GRAPH:
 		return read_graph(&s, err);
-	case CK_OF_NONE:
+	case ONEFLOW_NONE:
 		return ck_fail(err, EINVAL, "%s: no save by OneFlow",
 			       *path ? path : dir->path);
 	default:

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/geom/dtype.h"
 #include "core/geom/catalog.h"
 
@@ -21,7 +22,7 @@
 
 #define MAX_META 65536 /* bytes of a folder's meta */
 
-char *ck_of_below(const char *path, const char *name, size_t len)
+char *ck_oneflow_below(const char *path, const char *name, size_t len)
 {
 	size_t n = strlen(path) + len + 2;
 	char *out = malloc(n);
@@ -32,14 +33,14 @@ char *ck_of_below(const char *path, const char *name, size_t len)
 	return out;
 }
 
-bool ck_of_is_tensor(const struct ck_pickle *p, ck_pv v)
+bool ck_oneflow_is_tensor(const struct ck_pickle *p, ck_pv v)
 {
 	return ck_pq_is(p, v, "oneflow", "Tensor") ||
 	       ck_pq_is(p, v, "oneflow", "Parameter");
 }
 
 /* Row-major, or column-major where @fortran; *nr is how many elements. */
-static int lay_out(struct ck_of_save *s, struct ck_extent *x, unsigned rank,
+static int lay_out(struct oneflow_save *s, struct ck_extent *x, unsigned rank,
 		   bool fortran, uint64_t *nr, struct ck_err *err)
 {
 	uint64_t step = 1;
@@ -68,28 +69,28 @@ static int lay_out(struct ck_of_save *s, struct ck_extent *x, unsigned rank,
 static int stored_type(int type, uint64_t nr, uint64_t len, struct ck_extent *x,
 		       struct ck_err *err)
 {
-	int dtype = ck_of_dtype(type);
+	int dtype = ck_oneflow_dtype(type);
 
 	if (dtype == CK_DT_NONE)
 		return ck_fail(err, EINVAL, "%s is not supported",
-			       ck_of_type_name(type));
-	if (type == CK_OF_BFLOAT16 && len != 2 * nr)
+			       ck_oneflow_type_name(type));
+	if (type == ONEFLOW_BFLOAT16 && len != 2 * nr)
 		dtype = CK_DT_F32;
 	x->dtype = (uint8_t)dtype;
 	return 0;
 }
 
 /* @file of the folder @name below the save's. */
-static char *file_in(const struct ck_of_save *s, const char *name, size_t len,
+static char *file_in(const struct oneflow_save *s, const char *name, size_t len,
 		     const char *file)
 {
-	ck_auto_free char *folder = ck_of_below(s->path, name, len);
+	ck_auto_free char *folder = ck_oneflow_below(s->path, name, len);
 
-	return folder ? ck_of_below(folder, file, strlen(file)) : NULL;
+	return folder ? ck_oneflow_below(folder, file, strlen(file)) : NULL;
 }
 
-static int read_meta(const struct ck_of_save *s, const char *name, size_t len,
-		     struct ck_of_meta *meta, struct ck_err *err)
+static int read_meta(const struct oneflow_save *s, const char *name, size_t len,
+		     struct oneflow_meta *meta, struct ck_err *err)
 {
 	ck_auto_free char *path = file_in(s, name, len, "meta");
 	ck_auto_free char *text = NULL;
@@ -107,11 +108,11 @@ static int read_meta(const struct ck_of_save *s, const char *name, size_t len,
 		return ret == -ENOMEM ?
 			       ret :
 			       ck_fail(err, EINVAL, "%s cannot be read", path);
-	ret = ck_of_meta_parse(meta, text, text_len, err);
+	ret = ck_oneflow_meta_parse(meta, text, text_len, err);
 	return ck_wrap(err, ret, "%s", path);
 }
 
-static int open_out(struct ck_of_save *s, const char *name, size_t len,
+static int open_out(struct oneflow_save *s, const char *name, size_t len,
 		    uint32_t *src, uint64_t *size, struct ck_err *err)
 {
 	ck_auto_free char *path = file_in(s, name, len, "out");
@@ -124,11 +125,11 @@ static int open_out(struct ck_of_save *s, const char *name, size_t len,
 	return ret;
 }
 
-int ck_of_folder(struct ck_of_save *s, const char *name, size_t len,
-		 struct ck_of_leaf *leaf, struct ck_err *err)
+int ck_oneflow_folder(struct oneflow_save *s, const char *name, size_t len,
+		      struct oneflow_leaf *leaf, struct ck_err *err)
 {
 	struct ck_extent *x = &leaf->x;
-	struct ck_of_meta meta;
+	struct oneflow_meta meta;
 	uint64_t nr, size = 0, want;
 	int ret = read_meta(s, name, len, &meta, err);
 
@@ -165,18 +166,16 @@ static bool read_dtype(const struct ck_pickle *p, ck_pv v, struct array *a)
 	const char *code, *order;
 	size_t code_len, order_len;
 	ck_pv arg, state;
+	uint64_t size;
 
 	if (!ck_pq_is(p, v, "numpy", NULL) ||
 	    !ck_pv_at(p, ck_pv_args(p, v), 0, &arg) ||
 	    !ck_pv_str(p, arg, &code, &code_len) || code_len < 2 ||
 	    code_len > 3)
 		return false;
-	a->size = 0;
-	for (size_t i = 1; i < code_len; i++) {
-		if (code[i] < '0' || code[i] > '9')
-			return false;
-		a->size = 10 * a->size + (unsigned)(code[i] - '0');
-	}
+	if (!ck_decimal(code + 1, code_len - 1, 99, &size))
+		return false;
+	a->size = (unsigned)size;
 	a->order = '<';
 	if (ck_pv_state(p, v, &state)) {
 		if (!ck_pv_at(p, state, 1, &arg) ||
@@ -219,7 +218,7 @@ static bool read_array(const struct ck_pickle *p, ck_pv v, struct array *a)
  * Protocol 2 has no opcode for bytes: _codecs.encode(text, "latin1"), whose
  * bytes the file does not hold one by one.
  */
-static int place_latin1(struct ck_of_save *s, ck_pv v, uint32_t *src,
+static int place_latin1(struct oneflow_save *s, ck_pv v, uint32_t *src,
 			uint64_t *len, struct ck_err *err)
 {
 	ck_auto_free unsigned char *bytes = NULL;
@@ -266,8 +265,9 @@ static bool type_of(const struct ck_pickle *p, ck_pv v, int *type)
 	return true;
 }
 
-static int inline_array(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
-			ck_pv data, struct ck_err *err)
+static int inline_array(struct oneflow_save *s, ck_pv v,
+			struct oneflow_leaf *leaf, ck_pv data,
+			struct ck_err *err)
 {
 	struct ck_extent *x = &leaf->x;
 	uint64_t nr, len, want;
@@ -297,7 +297,7 @@ static int inline_array(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
 		return ck_fail(err, EINVAL,
 			       "its array has %u bytes an element, where %s "
 			       "has %u",
-			       a.size, ck_of_type_name(type),
+			       a.size, ck_oneflow_type_name(type),
 			       ck_dtype_info((enum ck_dtype)x->dtype)->size);
 	if (!ck_mul_ok(nr, a.size, &want) || want != len)
 		return ck_fail(err, EINVAL,
@@ -307,8 +307,8 @@ static int inline_array(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
 	return 0;
 }
 
-int ck_of_node(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
-	       struct ck_err *err)
+int ck_oneflow_node(struct oneflow_save *s, ck_pv v, struct oneflow_leaf *leaf,
+		    struct ck_err *err)
 {
 	const char *path;
 	size_t len;
@@ -321,7 +321,7 @@ int ck_of_node(struct ck_of_save *s, ck_pv v, struct ck_of_leaf *leaf,
 				       "it is in %.*s, outside of the "
 				       "checkpoint",
 				       (int)CK_MIN(len, 200), path);
-		return ck_of_folder(s, path, len, leaf, err);
+		return ck_oneflow_folder(s, path, len, leaf, err);
 	}
 	if (ck_pv_attr(s->p, v, "data", &part))
 		return inline_array(s, v, leaf, part, err);

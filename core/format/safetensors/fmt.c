@@ -11,6 +11,7 @@
 #include "core/assemble/st_folder.h"
 #include "core/container/st_file.h"
 #include "core/format/slice.h"
+#include "core/layout/write.h"
 
 #include <errno.h>
 #include <string.h>
@@ -79,7 +80,7 @@ static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
 	for (size_t i = 0; i < f->tensors.nr && !ret; i++)
 		ret = ck_st_file_add(f, &f->tensors.v[i], NULL, NULL, b, err);
 	if (!ret)
-		ret = ck_st_file_say_tail(f, b, err);
+		ret = ck_st_file_say_faults(f, b, err);
 	return ret ? ret : ck_st_file_add_metadata(f, "__metadata__", b, err);
 }
 
@@ -129,6 +130,12 @@ static const struct ck_format_sign signs[] = {
 	{ NULL, 0 },
 };
 
+static const struct ck_layout_form form = {
+	.name = "safetensors",
+	.path = "rank-{rank:05}.safetensors",
+	.suffix = ".safetensors",
+};
+
 const struct ck_format ck_format_safetensors = {
 	.name = "safetensors",
 	.summary = "one safetensors file",
@@ -138,6 +145,7 @@ const struct ck_format ck_format_safetensors = {
 	.indexed = true,
 	.signs = signs,
 	.apart = true,
+	.form = &form,
 	.probe = probe,
 	.load = load,
 };

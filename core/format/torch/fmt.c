@@ -24,7 +24,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	int match = CK_MATCH_NONE, ret;
 
 	ret = ck_torch_set_find(&set, dir, err);
-	if (!ret && set.nr)
+	if (!ret && set.name.nr)
 		match = set.indexed ? CK_MATCH_INDEX : CK_MATCH_FILE;
 	ck_torch_set_free(&set);
 	if (ret == -EINVAL) /* there is an index; what is wrong, load() says */
@@ -34,8 +34,8 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 
 static bool is_in(const struct ck_torch_set *set, const char *name)
 {
-	for (size_t i = 0; i < set->nr; i++)
-		if (!strcmp(set->name[i], name))
+	for (size_t i = 0; i < set->name.nr; i++)
+		if (!strcmp(set->name.v[i], name))
 			return true;
 	return false;
 }
@@ -57,6 +57,8 @@ static int note_aside(const struct ck_dir *dir, const struct ck_torch_set *set,
 				b, &note, err,
 				"left aside: it does not belong to the others");
 	}
+	if (!ret && set->ranks)
+		ret = ck_torch_set_check_ranks(&l, b, err);
 	return ret ? ret : ck_torch_set_note_others(set, &l, b, err);
 }
 
@@ -112,11 +114,11 @@ static int load_set(struct ck_torch_load *ld, struct ck_torch_set *set,
 	int ret = 0;
 
 	ld->ranks = set->ranks;
-	ld->several = set->nr > 1;
+	ld->several = set->name.nr > 1;
 	if (set->indexed)
 		return load_indexed(ld, set, err);
-	for (size_t i = 0; i < set->nr && !ret; i++)
-		ret = ck_torch_file_load(ld, set->name[i], err);
+	for (size_t i = 0; i < set->name.nr && !ret; i++)
+		ret = ck_torch_file_load(ld, set->name.v[i], err);
 	return ret;
 }
 
@@ -129,7 +131,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	struct ck_torch_set set = { 0 };
 	int ret = ck_torch_set_find(&set, dir, err);
 
-	if (!ret && !set.nr)
+	if (!ret && !set.name.nr)
 		ret = ck_fail(
 			err, EINVAL,
 			"%s: expected one torch.save file, a set with an index, or one file a rank",
@@ -154,6 +156,7 @@ static const struct ck_format_sign signs[] = {
 	{ "custom_checkpoint_*.pkl", CK_SIGN_WEIGHTS },
 	{ "*.bin.index.json", CK_SIGN_STRONG },
 	{ "*.bin.index.*.json", CK_SIGN_STRONG },
+	{ "model_world_size_*_rank_*.pt", CK_SIGN_STRONG },
 	{ NULL, 0 },
 };
 

@@ -9,43 +9,38 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
 #include "core/format/format.h"
 #include "core/assemble/numbered.h"
 #include "core/container/torch_save.h"
 #include "core/parse/json.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define WORLD "_world_size_"
 
 static const char *const indexes[] = { "pytorch_model.bin.index", NULL };
 
 void ck_torch_set_free(struct ck_torch_set *set)
 {
-	for (size_t i = 0; i < set->nr; i++)
-		free(set->name[i]);
-	free(set->name);
+	free(set->name.v);
+	ck_arena_free(&set->mem);
 	ck_index_free(&set->index);
 	*set = (struct ck_torch_set){ 0 };
 }
 
 static int add(struct ck_torch_set *set, const char *name, struct ck_err *err)
 {
-	if (set->nr == set->room) {
-		size_t room = set->room ? 2 * set->room : 8;
-		char **grown = reallocarray(set->name, room, sizeof(*grown));
+	const char **to = ck_vec_push(&set->name);
 
-		if (!grown)
-			return ck_no_memory(err);
-		set->name = grown;
-		set->room = room;
-	}
-	set->name[set->nr] = strdup(name);
-	if (!set->name[set->nr])
+	name = ck_arena_copy(&set->mem, name, strlen(name));
+	if (!to || !name)
 		return ck_no_memory(err);
-	set->nr++;
+	*to = name;
 	return 0;
 }
 
@@ -83,33 +78,34 @@ static int from_index(struct ck_torch_set *set, const struct ck_dir *dir,
 		ret = add(set, set->index.files.v[i].s, err);
 	if (ret)
 		return ret;
-	if (set->nr)
-		qsort(set->name, set->nr, sizeof(*set->name), text_order);
+	if (set->name.nr)
+		qsort(set->name.v, set->name.nr, sizeof(*set->name.v),
+		      text_order);
 	set->indexed = true;
 	return 0;
 }
 
 /* Where "rank<digits>" stands in a name; false: nowhere. */
 static bool rank_in(const char *name, size_t *before, size_t *after,
-		    unsigned long *rank)
+		    uint64_t *rank)
 {
-	const char *at = strstr(name, "rank");
-	char *end;
+	for (const char *at = name; (at = strstr(at, "rank"));) {
+		const char *number = at + 4 + (at[4] == '_');
+		size_t digits = ck_digits(number, SIZE_MAX, rank);
 
-	while (at && !isdigit((unsigned char)at[4 + (at[4] == '_')]))
-		at = strstr(at + 4, "rank");
-	if (!at)
-		return false;
-	*before = (size_t)(at - name);
-	*rank = strtoul(at + 4 + (at[4] == '_'), &end, 10);
-	*after = (size_t)(end - name);
-	return true;
+		*before = (size_t)(at - name);
+		*after = (size_t)(number - name) + digits;
+		if (digits)
+			return true;
+		at += 4;
+	}
+	return false;
 }
 
 static int rank_order(const void *a, const void *b)
 {
 	size_t x, y;
-	unsigned long ra = 0, rb = 0;
+	uint64_t ra = 0, rb = 0;
 
 	rank_in(*(char *const *)a, &x, &y, &ra);
 	rank_in(*(char *const *)b, &x, &y, &rb);
@@ -120,14 +116,14 @@ static int rank_order(const void *a, const void *b)
 static bool one_a_rank(const struct ck_torch_set *set)
 {
 	size_t b0, a0, b, a;
-	unsigned long rank;
+	uint64_t rank;
 
-	if (set->nr < 2 || !rank_in(set->name[0], &b0, &a0, &rank))
+	if (set->name.nr < 2 || !rank_in(set->name.v[0], &b0, &a0, &rank))
 		return false;
-	for (size_t i = 1; i < set->nr; i++)
-		if (!rank_in(set->name[i], &b, &a, &rank) || b != b0 ||
-		    memcmp(set->name[0], set->name[i], b) != 0 ||
-		    strcmp(set->name[0] + a0, set->name[i] + a) != 0)
+	for (size_t i = 1; i < set->name.nr; i++)
+		if (!rank_in(set->name.v[i], &b, &a, &rank) || b != b0 ||
+		    memcmp(set->name.v[0], set->name.v[i], b) != 0 ||
+		    strcmp(set->name.v[0] + a0, set->name.v[i] + a) != 0)
 			return false;
 	return true;
 }
@@ -136,8 +132,11 @@ static bool one_a_rank(const struct ck_torch_set *set)
 static bool is_trainer_file(const char *name)
 {
 	static const char *const begin[] = {
-		"training_args", "optimizer", "scheduler", "rng_state",
-		"random_states", "scaler",    "sampler",   "custom_checkpoint",
+		"training_args",     "optimizer",
+		"scheduler",	     "rng_state",
+		"random_states",     "scaler",
+		"sampler",	     "custom_checkpoint",
+		"optim_world_size_", "extra_state_world_size_",
 		"common.pt", /* Megatron's, an object of its DCP */
 	};
 
@@ -175,10 +174,10 @@ static bool all_numbered(const struct ck_torch_set *set)
 {
 	struct ck_numbered n;
 
-	if (!set->nr || !ck_numbered_is(set->name[0], &n) || n.of == 1)
+	if (!set->name.nr || !ck_numbered_is(set->name.v[0], &n) || n.of == 1)
 		return false;
-	for (size_t i = 1; i < set->nr; i++)
-		if (!ck_numbered_same(set->name[0], set->name[i]))
+	for (size_t i = 1; i < set->name.nr; i++)
+		if (!ck_numbered_same(set->name.v[0], set->name.v[i]))
 			return false;
 	return true;
 }
@@ -205,9 +204,10 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 	if (ret)
 		return ret;
 	/* beside another form, several are for that one's reader to judge */
-	if ((set->nr < 2 || !has_other_files(l)) && !ck_format_unfinished(dir))
+	if ((set->name.nr < 2 || !has_other_files(l)) &&
+	    !ck_format_unfinished(dir))
 		set->numbered = all_numbered(set);
-	if (set->nr < 2 || set->numbered)
+	if (set->name.nr < 2 || set->numbered)
 		return 0;
 	set->ranks = one_a_rank(set);
 	if (!set->ranks) { /* the model's of each rank, beside the optimizer's */
@@ -218,28 +218,76 @@ static int from_names(struct ck_torch_set *set, const struct ck_dir *dir,
 		set->ranks = one_a_rank(set);
 	}
 	if (set->ranks)
-		qsort(set->name, set->nr, sizeof(*set->name), rank_order);
+		qsort(set->name.v, set->name.nr, sizeof(*set->name.v),
+		      rank_order);
 	else
 		ck_torch_set_free(set);
 	return 0;
 }
 
+/* KIND_world_size_N_rank_R: the length of KIND, and N; 0: it is called otherwise. */
+static size_t counted(const char *name, uint64_t *of)
+{
+	const char *at = strstr(name, WORLD), *number;
+	size_t digits;
+
+	if (!at)
+		return 0;
+	number = at + strlen(WORLD);
+	digits = ck_digits(number, SIZE_MAX, of);
+	return digits && !strncmp(number + digits, "_rank_", 6) ?
+		       (size_t)(at - name) :
+		       0;
+}
+
+/* Whether @a and @b are files of one kind, for as many ranks. */
+static bool same_kind(const char *a, const char *b)
+{
+	uint64_t x, y;
+	size_t kind = counted(a, &x);
+
+	return kind && counted(b, &y) == kind && x == y && !strncmp(a, b, kind);
+}
+
+int ck_torch_set_check_ranks(const struct ck_dir_list *l, struct ck_builder *b,
+			     struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0, nr; i < l->nr && !ret; i += nr) {
+		struct ck_problem_in p = { .severity = CK_ERROR,
+					   .file = l->v[i].name };
+		uint64_t of;
+
+		for (nr = 1; i + nr < l->nr &&
+			     same_kind(l->v[i].name, l->v[i + nr].name);)
+			nr++;
+		if (counted(l->v[i].name, &of) && nr < of)
+			ret = ck_builder_problem(
+				b, &p, err,
+				"of such files %zu are there, and by their "
+				"names there are %" PRIu64 " ranks",
+				nr, of);
+	}
+	return ret;
+}
+
 int ck_torch_set_check(const struct ck_torch_set *set, struct ck_err *err)
 {
-	const char *const *name = (const char *const *)set->name;
+	const char *const *name = set->name.v;
 	struct ck_numbered n;
 	int ret = 0;
 
-	for (size_t i = 0; set->numbered && i < set->nr && !ret; i++)
-		ret = ck_numbered_check(name, set->nr, i, ".bin.index.json",
-					err);
+	for (size_t i = 0; set->numbered && i < set->name.nr && !ret; i++)
+		ret = ck_numbered_check(name, set->name.nr, i,
+					".bin.index.json", err);
 	if (ret || !set->numbered || !ck_numbered_is(name[0], &n) || n.of)
 		return ret;
 	return ck_fail(err, EINVAL,
 		       "%s: %zu numbered files and no index "
 		       "(*.bin.index.json) says whether they are all; a file "
 		       "that is given alone is read by itself",
-		       name[0], set->nr);
+		       name[0], set->name.nr);
 }
 
 int ck_torch_set_find(struct ck_torch_set *set, const struct ck_dir *dir,

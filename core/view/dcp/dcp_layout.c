@@ -9,7 +9,6 @@
 #include "core/base/search.h"
 #include "core/base/utf8.h"
 #include "core/emit/torch_blob.h"
-#include "core/geom/dtype.h"
 #include "core/view/merged.h"
 #include "core/view/nest.h"
 #include "core/view/object_value.h"

@@ -15,11 +15,10 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/size.h"
+#include "core/base/number.h"
 #include "core/emit/torch_blob.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +159,7 @@ static uint32_t dcp_find(const struct ck_view *base, const char *name,
 			 size_t len)
 {
 	char text[32], label[CK_VIEW_NAME];
+	uint64_t n;
 	uint32_t nr = 0;
 	struct ck_vfile f;
 
@@ -167,8 +167,9 @@ static uint32_t dcp_find(const struct ck_view *base, const char *name,
 		return CK_NONE;
 	memcpy(text, name, len);
 	text[len] = '\0';
-	if (strcmp(text, META) && sscanf(text, "__%" SCNu32, &nr) == 1)
-		nr++;
+	if (strcmp(text, META) && !strncmp(text, "__", 2) &&
+	    ck_digits(text + 2, SIZE_MAX, &n) && n < UINT32_MAX)
+		nr = (uint32_t)n + 1;
 	if (nr == UINT32_MAX || !dcp_file(base, nr, &f))
 		return CK_NONE;
 	dcp_label(base, nr, label);

@@ -53,10 +53,10 @@ void ck_derivation_free(struct ck_derivation *d)
 }
 
 struct ck_derived *ck_derive_add(struct ck_derivation *d,
-				 const struct ck_view *v, uint32_t tensor,
+				 const struct ck_catalog *img, uint32_t tensor,
 				 const char *name)
 {
-	uint8_t dtype = v->img->tensors[tensor].dtype;
+	uint8_t dtype = img->tensors[tensor].dtype;
 	struct ck_derived *t = ck_vec_push(&d->v);
 
 	if (!t)
@@ -82,13 +82,13 @@ bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len)
 }
 
 /* What is stored is one matrix, or a stack of them. */
-static bool turn(struct ck_derived *t, const struct ck_view *v)
+static bool turn(struct ck_derived *t, const struct ck_catalog *img)
 {
-	const struct ck_tensor *from = &v->img->tensors[t->origin];
+	const struct ck_tensor *from = &img->tensors[t->origin];
 	uint64_t rows = t->shape[0];
 
 	if (t->rank != 2 || t->turned || from->rank < 2 || from->rank > 3 ||
-	    v->img->dims[from->shape + from->rank - 1] != t->shape[1])
+	    img->dims[from->shape + from->rank - 1] != t->shape[1])
 		return false;
 	t->shape[0] = t->shape[1];
 	t->shape[1] = rows;
@@ -96,9 +96,9 @@ static bool turn(struct ck_derived *t, const struct ck_view *v)
 	return true;
 }
 
-bool ck_derive_turn(struct ck_derivation *d, const struct ck_view *v)
+bool ck_derive_turn(struct ck_derivation *d, const struct ck_catalog *img)
 {
-	return turn(&d->v.v[d->v.nr - 1], v);
+	return turn(&d->v.v[d->v.nr - 1], img);
 }
 
 /* ---- the document ---- */
@@ -315,7 +315,7 @@ static int check_clashes(const struct derive *d)
 static int add_whole(struct derive *d, uint32_t tensor, const char *name)
 {
 	const struct ck_tensor *t = &d->v->img->tensors[tensor];
-	struct ck_derived *to = ck_derive_add(d->out, d->v, tensor, name);
+	struct ck_derived *to = ck_derive_add(d->out, d->v->img, tensor, name);
 
 	if (!to)
 		return ck_no_memory(d->err);
@@ -463,7 +463,7 @@ static int turn_one(struct derive *d, struct ck_derived *t)
 		t->turned = false;
 		return 0;
 	}
-	if (turn(t, d->v))
+	if (turn(t, d->v->img))
 		return 0;
 	return ck_fail(d->err, EINVAL,
 		       "transpose: %.200s is not a matrix of whole rows",

@@ -51,12 +51,12 @@ int ck_derive(struct ck_derivation *out, const struct ck_view *v,
 	      struct ck_err *err);
 void ck_derivation_free(struct ck_derivation *d);
 
-/* For presets: the next tensor that is shown; its ranges are added after. */
+/* For presets and rules: the next tensor that is shown; its ranges are added after. */
 struct ck_derived *ck_derive_add(struct ck_derivation *d,
-				 const struct ck_view *v, uint32_t tensor,
+				 const struct ck_catalog *img, uint32_t tensor,
 				 const char *name);
 /* Shows what is the last one, a matrix, transposed; false: it is none. */
-bool ck_derive_turn(struct ck_derivation *d, const struct ck_view *v);
+bool ck_derive_turn(struct ck_derivation *d, const struct ck_catalog *img);
 /* Bytes [at, at + len) of the last one's origin. */
 bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len);
 

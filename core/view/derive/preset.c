@@ -20,13 +20,12 @@
 #include "core/view/derive/derive.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/suffix.h"
-#include "core/geom/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FSDP "fsdp-llama"
@@ -191,7 +190,7 @@ static int show(struct work *w, const char *name, uint64_t rows)
 	struct ck_derived *t;
 
 	snprintf(full, sizeof(full), "%s%s", w->prefix, name);
-	t = ck_derive_add(w->d, w->v, w->tensor, full);
+	t = ck_derive_add(w->d, w->v->img, w->tensor, full);
 	if (!t)
 		return ck_no_memory(w->err);
 	t->rank = w->rank;
@@ -306,7 +305,7 @@ static int qkv(struct work *w, const char *kind)
 
 static int turn(const struct work *w)
 {
-	if (ck_derive_turn(w->d, w->v))
+	if (ck_derive_turn(w->d, w->v->img))
 		return 0;
 	return ck_fail(w->err, EINVAL,
 		       "%.200s: expected a matrix, to transpose it", w->name);
@@ -386,17 +385,16 @@ static int no_rule(const struct work *w)
 static int of_a_layer(struct work *w, const char *rest)
 {
 	const struct ck_tensor *t = &w->v->img->tensors[w->tensor];
-	uint64_t from = 0, nr = 1;
+	uint64_t from, nr = 1;
+	size_t digits = ck_digits(rest, SIZE_MAX, &from);
 	bool stacked = true;
 	const struct rule *r;
-	char *end;
 	int ret = 0;
 
-	if (*rest >= '0' && *rest <= '9') {
-		from = strtoull(rest, &end, 10);
-		if (*end != '.' || from > UINT32_MAX)
+	if (digits) {
+		if (rest[digits] != '.' || from > UINT32_MAX)
 			return no_rule(w);
-		rest = end + 1;
+		rest += digits + 1;
 		stacked = false;
 	}
 	r = find(w->family->of_layer, w->family->nr_layer, rest);

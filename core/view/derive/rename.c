@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 
 #include <errno.h>
 #include <regex.h>
@@ -58,7 +59,7 @@ static int check_cost(const char *from, size_t i, struct ck_err *err)
 		return ck_fail(err, EINVAL, "rename[%zu].from: over %d bytes",
 			       i, MAX_REGEX);
 	for (const char *p = from; *p; p++) {
-		unsigned long n = 0;
+		uint64_t n = 0, nr;
 
 		if (*p == '\\' && p[1] >= '1' && p[1] <= '9')
 			return ck_fail(err, EINVAL,
@@ -72,9 +73,9 @@ static int check_cost(const char *from, size_t i, struct ck_err *err)
 		if (*p != '{')
 			continue;
 		for (; *p && *p != '}'; p++)
-			if (*p >= '0' && *p <= '9')
-				n = CK_MAX(n, strtoul(p, NULL, 10));
-		times *= CK_MIN(CK_MAX(n, 1ul), (unsigned long)MAX_TIMES + 1);
+			if (ck_digits(p, SIZE_MAX, &nr))
+				n = CK_MAX(n, nr);
+		times *= CK_MIN(CK_MAX(n, 1), (uint64_t)MAX_TIMES + 1);
 		if (times > MAX_TIMES)
 			return ck_fail(err, EINVAL,
 				       "rename[%zu].from: {} repeat over %d "

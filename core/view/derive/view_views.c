@@ -7,18 +7,14 @@
  *
  * Each is worked out when somebody first looks at it.
  */
-#include "core/view/derive/derive.h"
+#include "core/view/derive/derived_file.h"
 #include "core/view/extras.h"
 #include "core/view/lazy.h"
-#include "core/view/merged.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/geom/dtype.h"
 
-#include <endian.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,130 +40,6 @@ struct views {
 	struct ck_extras extras;
 };
 
-/* ---- one file ---- */
-
-struct order {
-	uint32_t nr;
-	unsigned width; /* of its elements */
-};
-
-static uint64_t size_of(const struct ck_derived *t)
-{
-	uint64_t n = ck_dtype_info(t->dtype)->size;
-
-	for (unsigned d = 0; d < t->rank; d++)
-		n *= t->shape[d];
-	return n;
-}
-
-/* Wide elements first, so that all data is aligned; else as they came. */
-static int wide_first(const void *pa, const void *pb)
-{
-	const struct order *a = pa, *b = pb;
-
-	if (a->width != b->width)
-		return a->width > b->width ? -1 : 1;
-	return a->nr < b->nr ? -1 : a->nr > b->nr;
-}
-
-static struct order *order_of(const struct ck_derivation *d)
-{
-	struct order *o = calloc(d->v.nr + 1, sizeof(*o));
-
-	for (uint32_t i = 0; o && i < d->v.nr; i++)
-		o[i] = (struct order){ i,
-				       ck_dtype_info(d->v.v[i].dtype)->size };
-	if (o && d->v.nr)
-		qsort(o, d->v.nr, sizeof(*o), wide_first);
-	return o;
-}
-
-static void put_header(struct ck_str *json, const struct ck_derivation *d,
-		       const struct order *o)
-{
-	uint64_t at = 0;
-
-	ck_str_puts(json, "{\"__metadata__\":{\"format\":\"pt\"}");
-	for (size_t i = 0; i < d->v.nr; i++) {
-		const struct ck_derived *t = &d->v.v[o[i].nr];
-		struct ck_merged_tensor m = { .name = t->name,
-					      .name_len = strlen(t->name) };
-
-		ck_str_puts(json, ",");
-		ck_merged_entry(json, &m, t->dtype, t->shape, t->rank, at,
-				size_of(t));
-		at += size_of(t);
-	}
-	ck_str_puts(json, "}");
-	while (json->len % 8 && !json->failed)
-		ck_str_puts(json, " ");
-}
-
-static void saturate(struct ck_piece *p, const struct ck_derived *t)
-{
-	if (p)
-		p->saturate = t->saturate;
-}
-
-/* Its ranges are rows. */
-static void add_turned(struct ck_compose *out, const struct ck_catalog *img,
-		       const struct ck_derivation *d,
-		       const struct ck_derived *t)
-{
-	uint64_t row = t->shape[0] * ck_dtype_info(t->stored)->size;
-	struct ck_turn_run *run = calloc(t->nr + 1, sizeof(*run));
-	struct ck_turned turned = { .tensor = t->origin,
-				    .turn = { .rows = t->shape[1],
-					      .cols = t->shape[0],
-					      .run = run,
-					      .nr_runs = t->nr } };
-
-	out->failed = out->failed || !run;
-	for (uint32_t k = 0; run && row && k < t->nr; k++) {
-		const struct ck_derived_range *r = &d->range.v[t->first + k];
-
-		run[k] = (struct ck_turn_run){ r->at / row, r->len / row };
-	}
-	if (run)
-		saturate(ck_compose_turned(out, img, &turned, t->dtype), t);
-}
-
-static int compose(struct ck_compose *out, const struct ck_catalog *img,
-		   const struct ck_derivation *d, struct ck_err *err)
-{
-	ck_auto_str struct ck_str json = { 0 };
-	ck_auto_free struct order *o = order_of(d);
-	uint64_t len;
-
-	if (o)
-		put_header(&json, d, o);
-	if (!o || json.failed)
-		return ck_no_memory(err);
-	if (json.len > CK_MAX_HEADER)
-		return ck_fail(err, E2BIG,
-			       "the header would have %zu bytes, the format "
-			       "allows %" PRIu64,
-			       json.len, CK_MAX_HEADER);
-	len = htole64(json.len);
-	ck_compose_bytes(out, &len, sizeof(len));
-	ck_compose_bytes(out, json.v, json.len);
-	for (size_t i = 0; i < d->v.nr; i++) {
-		const struct ck_derived *t = &d->v.v[o[i].nr];
-
-		if (t->turned)
-			add_turned(out, img, d, t);
-		for (uint32_t k = 0; k < t->nr && !t->turned; k++) {
-			const struct ck_derived_range *r =
-				&d->range.v[t->first + k];
-
-			saturate(ck_compose_range(out, img, r->tensor, r->at,
-						  r->len, t->dtype),
-				 t);
-		}
-	}
-	return ck_compose_done(out, err);
-}
-
 static void report_unused(const struct folder *f, const char *which)
 {
 	ck_auto_str struct ck_str s = { 0 };
@@ -192,7 +64,10 @@ static int make(struct ck_compose *out, void *ctx, struct ck_err *err)
 	if (!ret && !d.v.nr)
 		ret = ck_fail(&why, EINVAL, "no tensor is left");
 	if (!ret)
-		ret = compose(out, v->base.img, &d, &why);
+		ret = ck_derived_sort(&d, v->base.img, &why);
+	if (!ret)
+		ret = ck_derived_file(out, v->base.img, &d, 0, d.v.nr, NULL,
+				      &why);
 	if (!ret && d.unused.len)
 		report_unused(f, d.unused.v);
 	ck_derivation_free(&d);

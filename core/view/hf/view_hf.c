@@ -10,15 +10,17 @@
  *
  * Only the model's tensors, under the model's own names: model_names.h.
  */
+#include "core/view/derive/derived_file.h"
 #include "core/view/extras.h"
 #include "core/view/model_names.h"
 #include "core/view/lazy.h"
 #include "core/view/metadata.h"
+#include "core/view/translate/translate.h"
 #include "core/view/view.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/size.h"
+#include "core/base/number.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,6 +32,7 @@
 struct hf_view {
 	struct ck_view base;
 	struct ck_model_names names;
+	struct ck_translation made; /* where it has a rule: in place of names */
 	uint64_t shard_size;
 	struct ck_extras extras;
 	/* made at first look: */
@@ -38,22 +41,64 @@ struct hf_view {
 	uint32_t nr_file, nr_shards;
 };
 
-/* How many of names.v[from..] go into one shard: at least one. */
+static bool is_made(const struct hf_view *v)
+{
+	return v->made.rule.len;
+}
+
+/* How many tensors it shows. */
+static uint32_t nr_shown(const struct hf_view *v)
+{
+	return is_made(v) ? (uint32_t)v->made.d.v.nr : v->names.nr;
+}
+
+/* The @i-th: its name, and its bytes. */
+static const char *shown(const struct hf_view *v, uint32_t i, size_t *len,
+			 uint64_t *size)
+{
+	const struct ck_merged_tensor *m = &v->names.v[i];
+
+	if (is_made(v)) {
+		const struct ck_derived *t = &v->made.d.v.v[i];
+
+		*len = strlen(t->name);
+		*size = ck_derived_size(t);
+		return t->name;
+	}
+	*len = m->name_len;
+	*size = v->base.img->tensors[m->tensor].size;
+	return m->name;
+}
+
+/* At most how many bytes of header it takes, generously. */
+static uint64_t header_of(const struct hf_view *v, uint32_t i)
+{
+	struct ck_merged_tensor m;
+
+	if (!is_made(v))
+		return ck_merged_entry_max(v->base.img, &v->names.v[i]);
+	m.tensor = v->made.d.v.v[i].origin;
+	m.name = v->made.d.v.v[i].name;
+	m.name_len = strlen(m.name);
+	return ck_merged_entry_max(v->base.img, &m);
+}
+
+/* How many of them from @from on go into one shard: at least one. */
 static uint32_t shard_end(const struct hf_view *v, uint32_t from)
 {
-	const struct ck_tensor *tensors = v->base.img->tensors;
 	uint64_t size = 0, header = 0;
 	uint32_t i = from;
 
-	for (; i < v->names.nr; i++) {
-		const struct ck_merged_tensor *m = &v->names.v[i];
+	for (; i < nr_shown(v); i++) {
+		uint64_t own;
+		size_t len;
 
-		header += ck_merged_entry_max(v->base.img, m);
+		shown(v, i, &len, &own);
+		header += header_of(v, i);
 		if (i > from &&
-		    (tensors[m->tensor].size > v->shard_size - size ||
-		     header > CK_MERGED_ROOM))
+		    (own > v->shard_size - size || header > CK_MERGED_ROOM))
 			break;
-		size = CK_MIN(size + tensors[m->tensor].size, v->shard_size);
+		size = CK_MIN(size + own, v->shard_size);
 	}
 	return i;
 }
@@ -67,6 +112,21 @@ static void shard_name(const struct hf_view *v, uint32_t i, char out[64])
 			 v->nr_shards);
 }
 
+static int make_shard(struct hf_view *v, struct ck_compose *out,
+		      const struct ck_str *metadata, uint32_t from, uint32_t nr,
+		      struct ck_err *err)
+{
+	struct ck_merged_in in = { .img = v->base.img,
+				   .metadata = metadata->v,
+				   .metadata_len = metadata->len,
+				   .v = v->names.v + from,
+				   .nr = nr };
+
+	return is_made(v) ? ck_derived_file(out, v->base.img, &v->made.d, from,
+					    nr, metadata, err) :
+			    ck_merged_make(out, &in, err);
+}
+
 static int make_shards(struct hf_view *v, struct ck_str *map, uint64_t *total,
 		       struct ck_err *err)
 {
@@ -75,22 +135,22 @@ static int make_shards(struct hf_view *v, struct ck_str *map, uint64_t *total,
 	uint32_t from = 0;
 
 	for (uint32_t i = 0; i < v->nr_shards && !ret; i++) {
-		struct ck_merged_in in = { .img = v->base.img,
-					   .metadata = metadata.v,
-					   .metadata_len = metadata.len,
-					   .v = v->names.v + from };
-		char name[64];
+		uint32_t end = shard_end(v, from);
+		char file[64];
 
-		in.nr = shard_end(v, from) - from;
-		ret = ck_merged_make(&v->file[i], &in, err);
-		shard_name(v, i, name);
-		for (uint32_t k = 0; k < in.nr; k++) {
+		ret = make_shard(v, &v->file[i], &metadata, from, end - from,
+				 err);
+		shard_name(v, i, file);
+		for (; from < end; from++) {
+			uint64_t size;
+			size_t len;
+			const char *name = shown(v, from, &len, &size);
+
 			ck_str_puts(map, map->len ? ",\n    " : "    ");
-			ck_str_json(map, in.v[k].name, in.v[k].name_len);
-			ck_str_fmt(map, ": \"%s\"", name);
-			*total += v->base.img->tensors[in.v[k].tensor].size;
+			ck_str_json(map, name, len);
+			ck_str_fmt(map, ": \"%s\"", file);
+			*total += size;
 		}
-		from += in.nr;
 	}
 	return ret;
 }
@@ -103,11 +163,16 @@ static int make_all(struct ck_compose *unused, void *ctx, struct ck_err *err)
 				    .v = v->names.v,
 				    .nr = v->names.nr };
 	uint64_t total = 0;
-	int ret;
+	int ret = 0;
 
 	(void)unused;
-	ck_merged_sort(&all);
-	for (uint32_t from = 0; from < v->names.nr; v->nr_shards++)
+	if (is_made(v))
+		ret = ck_derived_sort(&v->made.d, v->base.img, err);
+	else
+		ck_merged_sort(&all);
+	if (ret)
+		return ret;
+	for (uint32_t from = 0; from < nr_shown(v); v->nr_shards++)
 		from = shard_end(v, from);
 	v->nr_file = v->nr_shards + (v->nr_shards > 1);
 	v->file = calloc(v->nr_file, sizeof(*v->file));
@@ -147,6 +212,7 @@ static void hf_close(struct ck_view *base)
 	ck_extras_free(&v->extras);
 	ck_lazy_free(&v->lazy);
 	ck_model_names_free(&v->names);
+	ck_translation_free(&v->made);
 	free(v);
 }
 
@@ -187,9 +253,10 @@ static void leave_out_unholdable(struct hf_view *v)
 static void report_none(const struct hf_view *v)
 {
 	if (v->base.nr && !v->names.nr && !v->names.nr_clash)
-		ck_view_not_meant(&v->base, CK_NONE,
-				  "no tensor is the model's: by their keys and "
-				  "names all are optimizer or trainer state");
+		ck_view_not_meant(
+			&v->base, CK_NONE,
+			"none of its tensors is a model's: by their "
+			"keys and names all are optimizer or trainer state");
 }
 
 /* Options that change nothing are more likely mistakes than wishes. */
@@ -214,6 +281,25 @@ static void report_idle(const struct hf_view *v, const struct ck_opts *opts)
 	}
 }
 
+/* Names that are somebody else's load as noise: then there is no view. */
+static int translate(struct hf_view *v, const struct ck_opts *opts,
+		     struct ck_err *err)
+{
+	ck_auto_json json_t *config = ck_extras_config(&v->extras);
+	int ret = ck_translate(&v->made, v->base.img, &v->names, config, opts,
+			       err);
+
+	if (!ret && v->made.why.len) {
+		ck_view_warn(&v->base, v->made.why.v);
+		v->names.nr = 0;
+	} else if (!ret && v->made.unproven) {
+		ck_view_warn(&v->base, "names of its tensors are translated by "
+				       "rules that nobody has compared models "
+				       "of this architecture by");
+	}
+	return ret;
+}
+
 static int fill(struct hf_view *v, const struct ck_opts *opts,
 		struct ck_err *err)
 {
@@ -227,6 +313,8 @@ static int fill(struct hf_view *v, const struct ck_opts *opts,
 	leave_out_clashes(v);
 	leave_out_unholdable(v);
 	ret = ck_extras_take(&v->extras, ck_ckpt_root(v->base.ck), opts, err);
+	if (!ret)
+		ret = translate(v, opts, err);
 	report_idle(v, opts);
 	ck_extras_report(&v->extras, &v->base);
 	return ret;
@@ -243,7 +331,7 @@ static int hf_open(struct ck_view **out, const struct ck_view *base,
 	v->base = *base;
 	ck_lazy_init(&v->lazy, make_all, v);
 	ret = fill(v, opts, err);
-	if (ret || !v->names.nr) {
+	if (ret || !nr_shown(v)) {
 		hf_close(&v->base);
 		return ret;
 	}

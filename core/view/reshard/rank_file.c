@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/search.h"
+#include "core/emit/st_out.h"
 #include "core/geom/dtype.h"
 #include "core/emit/ckpt_records.h"
 
@@ -67,28 +68,25 @@ static int take_part(struct ck_rank_file *f, struct ck_str *json,
 	if (!ck_reshard_part(f->rs, f->rank, m->tensor, &part))
 		return 0;
 	bytes = bytes_of(img, m->tensor, &part);
-	if (json->len > 1)
-		ck_str_puts(json, ",");
-	ck_merged_entry(json, m, t->dtype, part.shard.box.len, t->rank, f->size,
-			bytes);
+	ck_st_out_entry(json, m->name, m->name_len, t->dtype,
+			part.shard.box.len, t->rank, f->size, bytes);
 	return bytes ? add_piece(f, &piece, bytes, err) : 0;
 }
 
 static int make_header(struct ck_rank_file *f, struct ck_str *json,
 		       const struct ck_merged_in *in, struct ck_err *err)
 {
+	uint64_t whole = CK_ST_OUT_ALL;
 	int ret = 0;
 
-	ck_str_puts(json, "{");
-	if (in->metadata) {
-		ck_str_puts(json, "\"__metadata__\":");
-		ck_str_add(json, in->metadata, in->metadata_len);
-	}
-	for (uint32_t i = 0; i < in->nr && !ret; i++)
+	ck_st_out_begin(json, in->metadata, in->metadata_len);
+	for (uint32_t i = 0; i < in->nr && !ret; i++) {
+		if (whole == CK_ST_OUT_ALL &&
+		    ck_merged_is_lost(in->img, in->v[i].tensor))
+			whole = f->size;
 		ret = take_part(f, json, in->img, &in->v[i], err);
-	ck_str_puts(json, "}");
-	while (json->len % 8 && !json->failed)
-		ck_str_puts(json, " ");
+	}
+	ck_st_out_end(json, whole);
 	return ret;
 }
 

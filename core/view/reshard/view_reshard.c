@@ -17,6 +17,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -358,7 +359,7 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 	const char *suffix =
 		ck_rank_suffix(((const struct reshard_view *)base)->form);
 	size_t n = len > strlen(suffix) ? len - strlen(suffix) : 0;
-	uint32_t rank = 0;
+	uint64_t rank;
 
 	if (len == strlen(CK_RANK_LAYOUT_NAME) &&
 	    !memcmp(name, CK_RANK_LAYOUT_NAME, len))
@@ -367,15 +368,10 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 	_Static_assert(CK_RESHARD_MAX_RANKS <= IN_FOLDER, "numbers fit");
 	/* "rank-" and five digits, which is enough for all ranks there are */
 	if (n != 10 || memcmp(name, "rank-", 5) ||
-	    memcmp(name + n, suffix, strlen(suffix)))
+	    memcmp(name + n, suffix, strlen(suffix)) ||
+	    ck_digits(name + 5, 5, &rank) != 5 || rank >= nr_files(base, d))
 		return CK_NONE;
-	for (size_t i = 5; i < n; i++) {
-		if (name[i] < '0' || name[i] > '9')
-			return CK_NONE;
-		rank = 10 * rank + (uint32_t)(name[i] - '0');
-	}
-	return rank < nr_files(base, d) ? d << CK_VIEW_FOLDER_SHIFT | rank :
-					  CK_NONE;
+	return d << CK_VIEW_FOLDER_SHIFT | (uint32_t)rank;
 }
 
 static const struct ck_view_folder_ops folder_ops = {

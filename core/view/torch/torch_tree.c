@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/base/vec.h"
 #include "core/emit/pickle_out.h"
 #include "core/emit/torch_blob.h"
@@ -212,15 +213,9 @@ static bool param_id(const struct tree *t, uint32_t i, unsigned level,
 	o = is_key(&above, STATE) ? find_optimizer(t, i, level - 1) : NULL;
 	if (!o)
 		return false;
-	if (o->numbers) {
-		*id = 0;
-		for (size_t k = 0; k < part->len; k++) {
-			if (part->key[k] < '0' || part->key[k] > '9' || k > 17)
-				return false;
-			*id = *id * 10 + (uint64_t)(part->key[k] - '0');
-		}
-		return part->len > 0;
-	}
+	if (o->numbers)
+		return part->len <= 18 &&
+		       ck_decimal(part->key, part->len, UINT64_MAX, id);
 	if (!t->in->ids || !o->param.nr)
 		return false;
 	found = bsearch(&key, o->param.v, o->param.nr, sizeof(key), by_name);

@@ -10,7 +10,6 @@
 #define CK_TORCH_VALUE_H
 
 #include "core/base/str.h"
-#include "core/ckpt/ckpt.h"
 
 #define CK_TORCH_VALUE_MAX ((size_t)1 << 20) /* bytes of one object */
 

@@ -379,14 +379,26 @@ static int make_pickle(const struct torch_view *v, struct ck_str *out,
 
 /* ---- the file ---- */
 
+static void put_storages(const struct torch_view *v, struct ck_zip_out *z)
+{
+	uint32_t next = 0;
+	char name[32];
+
+	for (uint32_t i = 0; i < v->nr_held; i++) {
+		if (v->storage[i] != next)
+			continue;
+		snprintf(name, sizeof(name), "archive/data/%u", next++);
+		ck_zip_out_tensor(z, name, v->one.base.img, v->held[i]);
+	}
+}
+
 static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 {
 	__attribute__((cleanup(
 		ck_zip_out_free))) struct ck_zip_out z = { .file = file };
 	ck_auto_str struct ck_str pickle = { 0 };
 	struct torch_view *v = ctx;
-	uint32_t nr_storages, next = 0;
-	char name[32];
+	uint32_t nr_storages;
 	int ret;
 
 	if (number_storages(v, &nr_storages))
@@ -396,12 +408,7 @@ static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 		return ret;
 	ck_zip_out_bytes(&z, "archive/data.pkl", pickle.v, pickle.len);
 	ck_zip_out_bytes(&z, "archive/byteorder", "little", 6);
-	for (uint32_t i = 0; i < v->nr_held; i++) {
-		if (v->storage[i] != next)
-			continue;
-		snprintf(name, sizeof(name), "archive/data/%u", next++);
-		ck_zip_out_tensor(&z, name, v->one.base.img, v->held[i]);
-	}
+	put_storages(v, &z);
 	ck_zip_out_bytes(&z, "archive/version", "3\n", 2);
 	return ck_zip_out_end(&z, err);
 }

@@ -44,7 +44,7 @@ for at in 1000 5000000 9437000; do
 	mkdir "$MNT/z$at"
 	zip "$MNT/z$at/shards/model.pt" $at
 	line='model.pt: bytes [0-9]+ to [0-9]+: their CRC-32 is .*, the file says'
-	said() { grep -qE "z$at: stays staged: .*$line" "$LOG"; }
+	said() { grep -qE "z$at: stays a draft: .*$line" "$LOG"; }
 	wait_for 20 said || fail "$at: $(cat "$LOG")"
 	[ ! -e "$SRC/z$at" ] || fail "$at: a damaged file was published"
 	"$UNSHARD" status "$SRC" "z$at" >"$WORK/out"

@@ -27,7 +27,7 @@ mount_ckpt "$SRC" rw,publish-after=1
 for how in mmap pwrite; do
 	killed "$how" $how
 	line="model.safetensors: bytes [0-9]+ to 1052672, of w, are a hole"
-	said() { grep -qE "$how: stays staged: .*$line" "$LOG"; }
+	said() { grep -qE "$how: stays a draft: .*$line" "$LOG"; }
 	wait_for 20 said || fail "$how: published, or not said: $(cat "$LOG")"
 	[ ! -e "$SRC/$how" ] || fail "$how: zeros were published"
 	"$UNSHARD" status "$SRC" >"$WORK/out"

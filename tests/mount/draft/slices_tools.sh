@@ -43,7 +43,8 @@ mount_ckpt "$SRC" rw,publish-after=1
 
 # ---- rsync: a temporary name, owner and mode, a rename; then the folder's times
 if command -v rsync >/dev/null; then
-	for how in -a "-r --no-whole-file" "-a --preallocate" "-a --inplace"; do
+	for how in -a "-r --no-whole-file" "-a --preallocate" "-a --inplace" \
+		"-a --partial-dir=.part"; do
 		s=rsync_$(echo $how | tr -dc a-z)
 		mkdir "$MNT/$s"
 		rsync -a "$WORK/layout.json" "$MNT/$s/unshard-layout.json" ||

@@ -152,7 +152,7 @@ mv "$MNT/step-11/shards/m" "$MNT/step-11/shards/.metadata" ||
 [ ! -e "$SRC/step-11" ] || fail "published without a shard"
 grep -q '__3_0' "$MNT/step-11/.unshard/status" ||
 	fail "status: $(cat "$MNT/step-11/.unshard/status")"
-grep -q 'step-11: stays staged: .*__3_0' "$LOG" || fail "log: $(cat "$LOG")"
+grep -q 'step-11: stays a draft: .*__3_0' "$LOG" || fail "log: $(cat "$LOG")"
 [ "$(readlink "$MNT/latest")" = step-10 ] || fail "latest moved"
 exec 7>"$MNT/step-11/shards/__3_0.distcp"
 cat "$CKPT/__3_0.distcp" >&7

@@ -5,18 +5,15 @@
 # another view of it that has its first byte at BASE, opened with FLAGS; two
 # write a word, and when that has returned store what was there before through a
 # map of their own.  Each looks at what it wrote at once, and later: no byte may
-# be lost.  Nor may it at the end, which is all that is looked at with CACHED+
-# before FLAGS: where the kernel keeps pages of WRITTEN, and MAPPED is another
-# view.
+# be lost, nor at the end.
 import mmap, os, pickle, random, sys, time
 
 mapped, written, how, seconds = sys.argv[1:]
 written, _, base = written.partition("@")
 base = int(base or 0)
 flags = 0
-for f in how.removeprefix("CACHED+").split("|"):
+for f in how.split("|"):
     flags |= getattr(os, "O_" + f)
-cached = how.startswith("CACHED+")
 PAGE, LEN = 8192, 8192  # the last of the first views' pages are not whole
 size = os.stat(mapped).st_size
 ready, go = os.pipe(), os.pipe()
@@ -81,12 +78,10 @@ def write(w):
     w.begin()
     while w.goes_on():
         at, word = w.turn()
-        if not cached:
-            w.check(at, os.pread(r, 8, base + at), "a write")
+        w.check(at, os.pread(r, 8, base + at), "a write")
         assert os.pwrite(fd, word, base + at) == 8
         w.has[at] = word
-        if not cached:
-            w.check(at, os.pread(r, 8, base + at), "what was just written")
+        w.check(at, os.pread(r, 8, base + at), "what was just written")
 
 
 # what it replaced is a store as every other, once the write has returned
@@ -125,8 +120,7 @@ def start(nr, nr_all, role):
     os._exit(0)
 
 
-roles = [store, store, write, write]
-roles += [write, write] if cached else [put_back, put_back]
+roles = [store, store, write, write, put_back, put_back]
 readers = [start(i, len(roles), r) for i, r in enumerate(roles)]
 for _ in roles:
     os.read(ready[0], 1)

@@ -5,6 +5,7 @@ Writes through each view of "w", by pwrite and through a map, and looks at all
 views, by pread and through maps, after each; then several at once, for a
 deadlock.
 """
+import errno
 import json
 import mmap
 import os
@@ -32,11 +33,22 @@ def views():
 
 
 class View:
+    """Read through maps, written past them; one at a time is mapped for writing."""
+
     def __init__(self, path, base):
         self.path, self.base = path, base
-        self.fd = os.open(path, os.O_RDWR)
+        self.wfd = os.open(path, os.O_WRONLY)
+        self.open(False)
+
+    def open(self, stored):
+        self.fd = os.open(self.path, os.O_RDWR if stored else os.O_RDONLY)
         whole = os.fstat(self.fd).st_size
-        self.map = mmap.mmap(self.fd, whole)
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if stored else 0)
+        self.map = mmap.mmap(self.fd, whole, prot=prot)
+
+    def close(self):
+        self.map.close()
+        os.close(self.fd)
 
     def pread(self, off, n):
         return os.pread(self.fd, n, self.base + off)
@@ -52,6 +64,9 @@ class View:
             return got
 
     def pwrite(self, off, data):
+        assert os.pwrite(self.wfd, data, self.base + off) == len(data)
+
+    def same(self, off, data):  # by the descriptor that is mapped
         assert os.pwrite(self.fd, data, self.base + off) == len(data)
 
     def poke(self, off, data):
@@ -65,13 +80,33 @@ class View:
         self.map[a : a + len(data)] = data
 
     def other(self, off, data):
-        with open(self.path, "r+b", 0) as f:  # as dd conv=notrunc
-            w = os.open(self.path, os.O_WRONLY)
-            os.pwrite(w, data, self.base + off)
-            os.close(w)
+        w = os.open(self.path, os.O_WRONLY)  # as dd conv=notrunc
+        os.pwrite(w, data, self.base + off)
+        os.close(w)
 
 
 all_views = {k: View(*v) for k, v in views().items()}
+stored = None
+
+
+def turn(name):
+    """The map of view @name is the one that is stored into."""
+    global stored
+    if stored == name:
+        return
+    if stored:
+        try:
+            os.open(all_views[name].path, os.O_RDWR)
+            sys.exit(f"{name} is open for reading and writing beside {stored}")
+        except OSError as e:
+            assert e.errno == errno.EBUSY, e
+        all_views[stored].close()
+        all_views[stored].open(False)
+    stored = name
+    all_views[name].close()
+    all_views[name].open(True)
+
+
 want = bytearray(open(mnt + "/tensors/w", "rb").read())
 for v in all_views.values():
     assert v.mapped(0, size) == want
@@ -79,7 +114,9 @@ end = time.monotonic() + seconds
 rounds = 0
 while time.monotonic() < end:
     name = rng.choice(list(all_views))
-    how = rng.choice(["pwrite", "poke", "other"])
+    how = rng.choice(["pwrite", "poke", "other", "same"])
+    if how in ("poke", "same"):
+        turn(name)
     off = rng.randrange(size)
     data = rng.randbytes(min(size - off, rng.choice([1, 100, 5000, 300000])))
     getattr(all_views[name], how)(off, data)
@@ -95,6 +132,7 @@ while time.monotonic() < end:
 # A page that a map has written is older than a write through another view.
 for _ in range(100):
     a, b = rng.sample(list(all_views), 2)
+    turn(a)
     off = rng.randrange(size - 200)
     for name, how, at in ((a, "store", off), (b, rng.choice(["pwrite", "other"]), off + 100)):
         data = rng.randbytes(100)
@@ -123,7 +161,8 @@ def churn(v, how, seed):
 threads = [
     threading.Thread(target=churn, args=(v, how, i), daemon=True)
     for i, (v, how) in enumerate(
-        [(v, h) for v in all_views.values() for h in ("pwrite", "poke", "other", "pwrite")]
+        [(v, h) for k, v in all_views.items() for h in
+         ("pwrite", "poke" if k == stored else "pwrite", "other", "pwrite")]
     )
 ]
 for t in threads:
@@ -133,8 +172,7 @@ for t in threads:
     if t.is_alive():
         print("a writer waits for ever", file=sys.stderr)
         os._exit(3)
-for v in all_views.values():
-    v.map.flush()
+all_views[stored].map.flush()
 got = {n: v.pread(0, size) for n, v in all_views.items()}
 maps = {n: v.mapped(0, size) for n, v in all_views.items()}
 first = next(iter(got.values()))

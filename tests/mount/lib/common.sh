@@ -59,6 +59,8 @@ LOG=$WORK/log
 mkdir "$MNT"
 chmod 755 "$WORK"
 export UNSHARD_TEST_WORK=$WORK
+# Nothing is kept for the next mount but where a test says so.
+export XDG_CACHE_HOME=$WORK/no-cache
 SAN_OPTS=
 # Sanitizers need what the sandbox forbids.
 [ -n "${SAN:-}" ] && SAN_OPTS=,sandbox=off

@@ -35,7 +35,7 @@ def fill(fd, how, base, tag):
 
 def writer(k, what):
     how, name = what.split(":", 1)
-    fd = os.open(f"{mnt}/{name}", os.O_RDWR)
+    fd = os.open(f"{mnt}/{name}", os.O_RDWR if how == "map" else os.O_WRONLY)
     base = where(name)
     threads = [threading.Thread(target=fill, args=(fd, how, base, 2 * k + i + 1))
                for i in range(2)]

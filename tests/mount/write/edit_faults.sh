@@ -83,7 +83,7 @@ for i in range(2):
         assert e.errno == errno.EIO, e
 END
 umount_ckpt
-grep -q 'could not be written to storage' "$LOG" || fail "log: $(say_log)"
+wait_for 5 grep -q 'could not be written to storage' "$LOG" || fail "log: $(say_log)"
 mount_ckpt "$C" "overlay=$WORK/o"
 case $(head -c 6 "$t") in before | after!) ;; *) fail "$(head -c 6 "$t" | xxd)" ;; esac
 umount_ckpt

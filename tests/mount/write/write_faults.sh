@@ -37,7 +37,7 @@ for e in uring plain; do
 	errnos write:0 sync:ENOSPC write:0 sync:ENOSPC
 	umount_ckpt
 done
-grep -q 'could not be written to storage' "$LOG" || fail "no line in the log"
+wait_for 5 grep -q 'could not be written to storage' "$LOG" || fail "no line in the log"
 
 # --- the same, seen from the kernel's side
 if command -v strace >/dev/null && [ -z "${SAN:-}" ]; then
@@ -97,7 +97,7 @@ fresh
 ln "$f" "$WORK/second name"
 mount_ckpt "$WORK/ckpt" rw
 errnos open:EROFS
-grep -q 'hard links' "$LOG" || fail "no line about hard links"
+wait_for 5 grep -q 'hard links' "$LOG" || fail "no line about hard links"
 umount_ckpt
 rm "$WORK/second name"
 mount_ckpt "$WORK/ckpt" rw
@@ -117,7 +117,7 @@ for what in "$one ${one%/*}" "${one%/*} $one"; do
 		[ "$ckpt" = "$one" ] || [ "${what% *}" = "$one" ] ||
 			{ errnos write:0 close:0; umount_ckpt; continue; }
 		errnos open:EROFS
-		grep -q 'sealed' "$LOG" || fail "no line about a seal"
+		wait_for 5 grep -q 'sealed' "$LOG" || fail "no line about a seal"
 		: >"$LOG"
 		dd if=/dev/zero of="$MNT/model.safetensors" bs=1 count=1 \
 			conv=notrunc 2>/dev/null && fail "all of it was written"
@@ -138,5 +138,5 @@ for t in "$MNT"/tensors/*; do
 	n=$((n + 1))
 done
 [ $n -gt 0 ] || fail "a compressed tensor was written"
-grep -q 'compressed, which cannot be written' "$LOG" || fail "no line: zstd"
+wait_for 5 grep -q 'compressed, which cannot be written' "$LOG" || fail "no line: zstd"
 done_ok

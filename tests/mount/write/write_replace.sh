@@ -111,7 +111,7 @@ numpy.fromfile(sys.argv[2], 'u1')[5:].tofile(sys.argv[1])" "$t" "$WORK/c"
 	# the worker ends a moment after its mount
 	wait_for 5 no_spool || fail "the spool keeps a file"
 done
-grep -q 'bytes were written anew; it stays as it was' "$LOG" ||
+wait_for 5 grep -q 'bytes were written anew; it stays as it was' "$LOG" ||
 	fail "no line in the log"
 same "$WORK/whole.rows" <("$UNSHARD" cat "$WORK/ckpt" cut.rows)
 done_ok

@@ -14,6 +14,7 @@
 static struct ck_err err;
 
 static const struct ck_asm_reader reader = {
+	.cuts_stretches = true,
 	.words = {
 		[CK_ASM_TWICE] = "twice in {file}",
 		[CK_ASM_BOXLESS] = "no box in {file}, one in {other}",
@@ -94,14 +95,16 @@ static struct ck_asm_piece *piece(struct kit *k, int i, uint64_t start,
 				     .dtype = CK_DT_U8,
 				     .rank = 1 };
 	struct ck_asm_tensor *t = ck_asm_tensor(&k->a, 0, "t", 1);
-	struct ck_asm_piece *p = ck_asm_piece(&k->a, t, k->file[i]);
 
-	cr_assert(p);
-	if (box)
+	if (box) {
+		struct ck_asm_piece *p = ck_asm_piece(&k->a, t, k->file[i]);
+
+		cr_assert(p);
 		cr_assert_eq(ck_asm_set_box(&k->a, p, &start, &len, &shape, 1),
 			     0);
-	cr_assert_eq(ck_asm_set_extent(&k->a, p, &x), 0);
-	return p;
+	}
+	cr_assert_eq(ck_asm_give(&k->a, t, k->file[i], &x, &err), 0);
+	return &k->a.pieces.v[k->a.pieces.nr - 1];
 }
 
 /* The first problem, or "" where the tensor is there. */
@@ -199,4 +202,162 @@ Test(assemble, pieces_must_go_together)
 	k.a.files.v[0].usable = false;
 	piece(&k, 0, 0, 0, true)->stored = false;
 	cr_joined(&k, "rank 0, which has it, is missing or damaged");
+}
+
+/* ---- readers that say more ---- */
+
+static int place_on_its_own(struct ck_asm_join *j, const struct ck_asm_piece *p,
+			    unsigned n, struct ck_part *part,
+			    struct ck_err *why)
+{
+	(void)n;
+	(void)why;
+	j->replica = p->user;
+	part->overlap_ok = true;
+	return 0;
+}
+
+static int end(const struct ck_asm_join *j, const struct ck_err *why,
+	       struct ck_err *e)
+{
+	return ck_fail(e, ERANGE, "%s: %s", j->t->name, why->msg);
+}
+
+/* Two that the reader says are alike where @a and @b are, and the rest. */
+static void setup_likes(struct kit *k, const struct ck_asm_reader *how,
+			uint64_t a, uint64_t b)
+{
+	setup(k);
+	k->a.how = how;
+	k->bytes[1][20] = 1; /* that is not looked at */
+	piece(k, 0, 0, 10, true)->like = a;
+	piece(k, 1, 0, 20, true)->like = b;
+	piece(k, 0, 4, 30, true);
+}
+
+Test(assemble, a_reader_says_what_is_alike)
+{
+	struct ck_asm_reader own = { .words = { [CK_ASM_COPIES] = "{byte}" },
+				     .likes = true,
+				     .place = place_on_its_own };
+	struct kit k;
+
+	setup_likes(&k, &own, 5, 5);
+	cr_joined(&k, "");
+	setup_likes(&k, &own, 5, 0);
+	cr_joined(&k, "");
+	setup_likes(&k, &own, 5, 6);
+	cr_joined(&k, "0");
+	setup_likes(&k, &own, 5, 6);
+	for (uint64_t i = 0; i < 3; i++)
+		k.a.pieces.v[i].user = i + 1;
+	cr_joined(&k, "");
+	own.refused = end;
+	setup_likes(&k, &own, 5, 6);
+	cr_expect_eq(ck_asm_join(&k.a, &err), -ERANGE);
+	cr_expect_str_eq(err.msg, "t: 0");
+	teardown(&k);
+}
+
+Test(assemble, what_is_lost_is_a_hole)
+{
+	struct kit k;
+
+	setup(&k);
+	piece(&k, 0, 0, 10, true);
+	piece(&k, 1, 4, 20, true);
+	cr_joined(&k, "");
+	setup(&k);
+	piece(&k, 0, 0, 10, true);
+	piece(&k, 1, 4, 20, true)->lost = true;
+	cr_joined(&k, "4 of 8 elements (4 bytes) are stored nowhere, the "
+		      "first are [4, 8)");
+}
+
+static size_t compared;
+
+static int count(struct ck_asm *a, const struct ck_asm_tensor *t,
+		 const uint32_t *p, size_t nr, struct ck_err *e)
+{
+	(void)a;
+	(void)t;
+	(void)p;
+	(void)e;
+	compared += nr;
+	return 0;
+}
+
+Test(assemble, replicas_are_compared_before_they_are_joined)
+{
+	struct ck_asm_reader own = {
+		.words = { [CK_ASM_COPIES] = "{file} {last}" }, .likes = true
+	};
+	struct kit k;
+
+	setup(&k);
+	k.a.how = &own;
+	k.bytes[0][30] = 9;
+	piece(&k, 0, 0, 10, true);
+	piece(&k, 1, 0, 20, true);
+	piece(&k, 0, 0, 30, true);
+	piece(&k, 1, 0, 62, true); /* past the end */
+	piece(&k, 1, 4, 30, true); /* without a copy */
+	cr_assert_eq(ck_asm_compare(&k.a, count, &err), 0);
+	cr_expect_eq(compared, 4);
+	cr_expect(k.a.pieces.v[0].like &&
+		  k.a.pieces.v[0].like == k.a.pieces.v[1].like);
+	cr_expect(k.a.pieces.v[2].like &&
+		  k.a.pieces.v[2].like != k.a.pieces.v[0].like);
+	cr_expect_eq(k.a.pieces.v[3].like, 0);
+	cr_expect_eq(k.a.pieces.v[4].like, 0);
+	cr_joined(&k, "rank 0 rank 1");
+}
+
+Test(assemble, stretches_are_cut_where_any_begins)
+{
+	static const uint64_t flat[3][2] = { { 0, 5 }, { 3, 8 }, { 0, 8 } };
+	struct kit k;
+
+	setup(&k);
+	for (int i = 0; i < 3; i++) {
+		const uint64_t zero = 0, eight = 8,
+			       len = flat[i][1] - flat[i][0];
+		const struct ck_extent x = { .shape = &len,
+					     .src = k.a.files.v[i % 2].src,
+					     .off = flat[i][0],
+					     .dtype = CK_DT_U8,
+					     .rank = 1 };
+		struct ck_asm_tensor *t = ck_asm_tensor(&k.a, 0, "t", 1);
+		struct ck_asm_piece *p = ck_asm_piece(&k.a, t, k.file[i % 2]);
+
+		cr_assert(p &&
+			  !ck_asm_set_box(&k.a, p, &zero, &eight, &eight, 1) &&
+			  !ck_asm_set_extent(&k.a, p, &x));
+		p->is_flat = i < 2;
+		memcpy(p->flat, flat[i], sizeof(p->flat));
+	}
+	cr_expect_str_eq(joined(&k), "");
+	cr_expect_eq(k.img.tensors[0].nr, 3, "%u", k.img.tensors[0].nr);
+	teardown(&k);
+}
+
+Test(assemble, pieces_are_sorted_and_names_are_tied)
+{
+	struct ck_asm_tensor *t;
+	struct kit k;
+	uint32_t first;
+
+	setup(&k);
+	piece(&k, 1, 4, 20, true);
+	piece(&k, 0, 4, 20, true);
+	piece(&k, 1, 0, 10, true);
+	cr_assert_eq(ck_asm_sort(&k.a), 0);
+	t = &k.a.tensors.v[0];
+	first = t->first;
+	cr_expect_eq(first, 2);
+	cr_expect_eq(k.a.pieces.v[first].next, 1);
+	cr_expect_eq(t->last, 0);
+	cr_assert_eq(ck_asm_add_alias(&k.a, t, "tied", 4), 0);
+	cr_assert_eq(ck_asm_join(&k.a, &err), 0);
+	teardown(&k);
 }

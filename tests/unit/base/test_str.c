@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/err.h"
 #include "core/base/str.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +19,14 @@ static const struct {
 	  "31m",
 	  "\\xc2\\x9b31m" },
 	{ "\xff\xfe", "\\xff\\xfe" },
+	/* what turns text round: U+061C, U+200F, U+202E, U+2066 */
+	{ "a\xd8\x9c", "a\\xd8\\x9c" },
+	{ "\xe2\x80\x8f", "\\xe2\\x80\\x8f" },
+	{ "w\xe2\x80\xae"
+	  "b",
+	  "w\\xe2\\x80\\xaeb" },
+	{ "\xe2\x81\xa6\xe2\x82\xac", "\\xe2\\x81\\xa6\xe2\x82\xac" },
+	{ "\xe2\x80\x8d", "\xe2\x80\x8d" },
 	{ "\xc3", "\\xc3" },
 };
 
@@ -28,6 +38,24 @@ Test(str, nothing_that_a_terminal_obeys)
 		ck_str_plain(&s, names[i].in, strlen(names[i].in));
 		cr_expect_str_eq(s.v, names[i].out);
 		ck_str_free(&s);
+	}
+}
+
+Test(str, messages_neither)
+{
+	struct ck_err err;
+	char name[2 * CK_ERR_MAX];
+
+	ck_fail(&err, EINVAL, "%s: no", "w\n\xe2\x80\xae\xc2\x9b\xff\xc3\xa9");
+	cr_expect_str_eq(err.msg,
+			 "w\\x0a\\xe2\\x80\\xae\\xc2\\x9b\xff\xc3\xa9: no");
+	/* cut where there is no more room, wherever that is */
+	for (size_t n = CK_ERR_MAX - 40; n < CK_ERR_MAX; n++) {
+		memset(name, 'x', n);
+		strcpy(name + n, "\xe2\x80\xae\xe2\x80\xae");
+		ck_fail(&err, EINVAL, "%s", name);
+		cr_assert_lt(strlen(err.msg), CK_ERR_MAX);
+		cr_assert_null(strstr(err.msg, "\xe2\x80\xae"));
 	}
 }
 

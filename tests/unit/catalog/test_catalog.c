@@ -2,7 +2,6 @@
 /* Catalogs that were damaged: refused, or harmless. */
 #include "tests/unit/catalog/kit.h"
 
-#include "core/catalog/catalog_check.h"
 #include "core/catalog/catalog_priv.h"
 #include "tests/lib/imagewalk.h"
 
@@ -98,13 +97,13 @@ Test(catalog, head)
 	head()->magic ^= 1;
 	refused("its first bytes");
 	head()->version++;
-	refused("of version 2, not 1");
+	refused("of version 3, not 2");
 	head()->size--;
 	refused("bytes that has");
 	head()->sec[CK_SEC_DIMS].off += 4;
-	refused("section 7 of the catalog is not inside it");
+	refused("section 8 of the catalog is not inside it");
 	head()->sec[CK_SEC_BLOB].nr = size;
-	refused("section 9 of the catalog is not inside it");
+	refused("section 10 of the catalog is not inside it");
 	head()->sec[CK_SEC_TENSORS].nr = UINT64_MAX / 8;
 	refused("section 0 of the catalog is not inside it");
 	head()->sec[CK_SEC_CHUNKS].elem = 8;
@@ -246,6 +245,10 @@ Test(catalog, sources_objects_problems)
 	refused("source");
 	gone->name = CK_NONE;
 	refused("source");
+	((struct ck_src *)record(CK_SEC_INDEXES, 0))->name = CK_NONE;
+	refused("index 0 of the catalog is wrong");
+	((struct ck_src *)record(CK_SEC_INDEXES, 0))->kind = CK_SRC_MEM;
+	refused("index 0 of the catalog is wrong");
 	((struct ck_object *)record(CK_SEC_OBJECTS, 0))->src = 99;
 	refused("object 0 of the catalog is wrong");
 	((struct ck_object *)record(CK_SEC_OBJECTS, 0))->enc = 9;

@@ -31,6 +31,7 @@ static void add_rows(uint32_t src, uint64_t lo, uint64_t hi, bool overlap_ok)
 
 	p.start = DIMS(lo, 0);
 	p.len = DIMS(hi - lo, 8);
+	p.off = lo * 32;
 	p.overlap_ok = overlap_ok;
 	kit_add(&k, &p);
 }
@@ -41,7 +42,7 @@ static void add_cols(uint32_t src, uint64_t lo, uint64_t hi, bool overlap_ok)
 
 	p.start = DIMS(0, lo);
 	p.len = DIMS(4, hi - lo);
-	p.off = 1000;
+	p.off = 1000 + lo * 16;
 	p.overlap_ok = overlap_ok;
 	kit_add(&k, &p);
 }
@@ -106,6 +107,7 @@ Test(catalog_cells, flat_replicas)
 	p.src = b;
 	kit_add(&k, &p);
 	p.flat = DIMS(13, 32);
+	p.off = 13 * 4;
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->nr, 2);
 	cr_expect_eq(kit_tensor(&k, "w")->nr_all, 3);
@@ -198,9 +200,11 @@ Test(catalog_cells, bounds_that_meet_are_no_overlap)
 	p.flat = NULL;
 	p.start = DIMS(1, 5);
 	p.len = DIMS(1, 3);
+	p.off = 13 * 4;
 	kit_add(&k, &p);
 	p.start = DIMS(2, 0);
 	p.len = DIMS(2, 8);
+	p.off = 16 * 4;
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->state, CK_OK);
 	cr_expect_eq(kit_tensor(&k, "w")->covered, 32);
@@ -226,10 +230,10 @@ Test(catalog_cells, rows_and_columns_cut_each_other)
 	cr_expect_str_eq(ring(t, 3), "ac");
 	/* the lower right quarter: in its rows, and in its columns */
 	x = &k.img.chunks[t->first + 3];
-	cr_expect_eq(x->off, 4 * 4);
+	cr_expect_eq(x->off, 2 * 32 + 4 * 4);
 	cr_expect_eq(k.img.dims[k.img.layouts[x->layout].stride], 8);
 	x = &k.img.chunks[x->next];
-	cr_expect_eq(x->off, 1000 + 2 * 4 * 4);
+	cr_expect_eq(x->off, 1000 + 4 * 16 + 2 * 4 * 4);
 	cr_expect_eq(k.img.dims[k.img.layouts[x->layout].stride], 4);
 	cr_expect_eq(k.img.nr_problems, 0);
 }
@@ -306,8 +310,10 @@ Test(catalog_cells, parts_that_do_not_overlap_stay_uncut)
 	p.start = DIMS(2, 0);
 	p.len = DIMS(2, 8);
 	p.flat = DIMS(0, 5);
+	p.off = 16 * 4;
 	kit_add(&k, &p);
 	p.flat = DIMS(5, 16);
+	p.off += 5 * 4;
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->covered, 32);
 	cr_expect_eq(kit_tensor(&k, "w")->nr, 4);
@@ -372,6 +378,7 @@ Test(catalog_cells, a_hole_of_a_flat_range)
 	p.flat = DIMS(0, 13);
 	kit_add(&k, &p);
 	p.flat = DIMS(14, 32);
+	p.off = 14 * 4;
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->state, CK_MISSING);
 	cr_expect_str_eq(kit_reason(&k, "w"),
@@ -429,4 +436,52 @@ Test(catalog_cells, newest_is_the_latest_of_all_sources)
 	p.src = new;
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->newest, new);
+}
+
+Test(catalog_cells, two_parts_in_the_same_bytes_are_refused)
+{
+	struct ck_part p = kit_part("w", a);
+
+	p.len = DIMS(2, 8);
+	kit_add(&k, &p);
+	p.start = DIMS(2, 0);
+	p.off = 60; /* the last element of the first is there too */
+	kit_add(&k, &p);
+	cr_expect_eq(kit_find(&k, "w"), CK_NONE);
+	cr_expect_str_eq(kit_reason(&k, "w"),
+			 "boxes [0:2, 0:8] and [2:4, 0:8] are both said to be "
+			 "at byte 60 of a.bin");
+}
+
+Test(catalog_cells, bytes_are_compared_in_whatever_order_they_come)
+{
+	add_rows(b, 2, 4, false);
+	add_rows(a, 1, 2, false);
+	add_rows(a, 0, 1, false);
+	cr_expect_eq(kit_tensor(&k, "w")->state, CK_OK);
+}
+
+Test(catalog_cells, rows_that_lie_between_each_other_are_not_the_same_bytes)
+{
+	struct ck_part p = kit_part("w", a);
+
+	p.len = DIMS(4, 4);
+	p.stride = STEPS(8, 1);
+	kit_add(&k, &p);
+	p.start = DIMS(0, 4);
+	p.off = 16;
+	kit_add(&k, &p);
+	cr_expect_eq(kit_tensor(&k, "w")->state, CK_OK);
+}
+
+Test(catalog_cells, two_tensors_may_share_bytes)
+{
+	struct ck_part p = kit_part("w", a);
+
+	kit_add(&k, &p);
+	p.name = "v";
+	p.name_len = 1;
+	kit_add(&k, &p);
+	cr_expect_eq(kit_tensor(&k, "w")->state, CK_OK);
+	cr_expect_eq(kit_tensor(&k, "v")->state, CK_OK);
 }

@@ -26,6 +26,7 @@ struct world {
 	unsigned char covered[MAX_ELEMS];
 	bool overlap;
 	bool overlap_ok;
+	uint64_t at; /* where the next part lies */
 };
 
 static void new_world(struct world *w)
@@ -85,6 +86,8 @@ static void add_random(struct world *w, uint32_t src, bool flats)
 	p.rank = w->rank;
 	p.shape = w->shape;
 	p.overlap_ok = w->overlap_ok;
+	p.off = w->at;
+	w->at += w->volume * 4;
 	if (flats) {
 		flat[0] = rnd(w->volume);
 		flat[1] = flat[0] + 1 + rnd(w->volume - flat[0]);
@@ -150,7 +153,7 @@ static void round_of(unsigned parts, bool overlap_ok, bool flats)
 
 	new_world(&w);
 	w.overlap_ok = overlap_ok;
-	src = kit_file(&w.k, "a", 1 << 20);
+	src = kit_file(&w.k, "a", 1 << 26);
 	for (unsigned i = 0; i < parts; i++)
 		add_random(&w, src, flats);
 	if (kit_find(&w.k, "w") == CK_NONE) {
@@ -247,7 +250,7 @@ Test(catalog_cells_many, mesh_with_an_overlap)
 Test(catalog_cells_many, hostile_interleaving_ends, .timeout = 60)
 {
 	struct kit k = kit_new();
-	uint32_t src = kit_file(&k, "a", 1 << 20);
+	uint32_t src = kit_file(&k, "a", 1 << 26);
 	const uint64_t n = 100000;
 	struct ck_part p = kit_part("w", src);
 	uint64_t start[2] = { 0, 0 }, len[2] = { 2, 0 }, flat[2];

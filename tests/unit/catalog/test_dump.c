@@ -102,11 +102,12 @@ Test(catalog_dump, replicas_name_their_cell)
 	for (uint64_t row = 0; row < 4; row += 2) {
 		p.start = DIMS(row, 0);
 		p.src = file;
-		p.off = 0;
+		p.off = row * 32;
 		kit_add(&k, &p);
 		p.src = b;
+		p.off = row ? 0 : 200;
 		kit_add(&k, &p);
-		p.off = 100;
+		p.off = row ? 100 : 300;
 		kit_add(&k, &p);
 	}
 	root = parsed(CK_DUMP_CATALOG);
@@ -129,6 +130,7 @@ Test(catalog_dump, replicas_of_the_last_cell_only)
 	p.len = DIMS(2, 8);
 	kit_add(&k, &p);
 	p.start = DIMS(2, 0);
+	p.off = 64;
 	kit_add(&k, &p);
 	p.off = 100;
 	kit_add(&k, &p);
@@ -157,6 +159,7 @@ Test(catalog_dump, deferred_grid_flat_strided_stored_torn)
 	p.flat = DIMS(0, 13);
 	kit_add(&k, &p);
 	p.flat = DIMS(13, 32);
+	p.off += 13 * 4;
 	kit_add(&k, &p);
 	p.name = "d";
 	p.flat = NULL;
@@ -177,7 +180,7 @@ Test(catalog_dump, deferred_grid_flat_strided_stored_torn)
 		    "{'file': 'a.bin', 'offset': 7, 'nbytes': 128, 'box': [[0, "
 		    "2], [0, 2], [0, 8]], 'grid': [2, 2, 8]}");
 	expect_json(source(root, 2, 1),
-		    "{'file': 'a.bin', 'offset': 7, 'nbytes': 76, 'box': [[0, "
+		    "{'file': 'a.bin', 'offset': 59, 'nbytes': 76, 'box': [[0, "
 		    "4], [0, 8]], 'flat': [13, 32]}");
 	expect_json(source(root, 3, 0),
 		    "{'file': 'a.bin', 'offset': 1000, 'nbytes': 128, 'box': "

@@ -53,6 +53,25 @@ Test(catalog_sources, a_file_is_described_once)
 	cr_expect_eq(s->id.mtime_ns, 2000000009);
 }
 
+Test(catalog_sources, what_was_read_and_is_no_source)
+{
+	struct stat st = { .st_mode = S_IFREG | 0600, .st_ino = 4 };
+	static const char *const read[] = { "m", "x", "index", "m", "index" };
+	uint32_t src;
+
+	for (size_t i = 0; i < 5; i++)
+		cr_assert_eq(ck_builder_read(k.b, read[i], &st, &k.err), 0);
+	cr_assert_eq(ck_builder_file(k.b, "x", &st, &src, &k.err), 0);
+	cr_assert_eq(ck_builder_file(k.b, "lost", NULL, &src, &k.err), 0);
+	kit_image(&k);
+	cr_assert_eq(k.img.nr_indexes, 2);
+	cr_expect_str_eq(ck_catalog_str(&k.img, k.img.indexes[0].name, NULL),
+			 "m");
+	cr_expect_str_eq(ck_catalog_str(&k.img, k.img.indexes[1].name, NULL),
+			 "index");
+	cr_expect_eq(k.img.indexes[1].id.ino, 4);
+}
+
 Test(catalog_sources, kept_bytes)
 {
 	struct ck_part p = kit_part("w", 0);

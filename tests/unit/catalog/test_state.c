@@ -78,6 +78,7 @@ Test(catalog_state, missing_file)
 	p.len = DIMS(2, 8);
 	kit_add(&k, &p);
 	p.start = DIMS(2, 0);
+	p.off = 64;
 	kit_add(&k, &p);
 	cr_expect_eq(kit_tensor(&k, "w")->state, CK_MISSING);
 	cr_expect_eq(kit_tensor(&k, "w")->covered, 32);
@@ -157,6 +158,7 @@ Test(catalog_state, a_flat_range_that_is_a_box_becomes_one)
 	p.flat = DIMS(0, 16);
 	kit_add(&k, &p);
 	p.flat = DIMS(16, 32);
+	p.off = 64;
 	kit_add(&k, &p);
 	cells = kit_cells(kit_image(&k), kit_tensor(&k, "w"));
 	cr_expect_str_eq(cells.v, "[0:2, 0:8] [2:4, 0:8]");

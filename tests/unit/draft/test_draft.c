@@ -8,9 +8,10 @@
 #include "core/publish/commit.h"
 #include "core/publish/sparse_check.h"
 #include "core/manifest/manifest.h"
-#include "core/root/fault_point.h"
 #include "core/publish/recover.h"
 #include "core/draft/draft.h"
+#include "tests/lib/faults.h"
+#include "tests/lib/openckpt.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -146,7 +147,7 @@ static bool holds(const char *step, const char *bytes)
 	bool ok;
 
 	snprintf(path, sizeof(path), "%s/%s", top, step);
-	if (ck_ckpt_open(&ck, path, &opts, &err))
+	if (open_ckpt(&ck, path, &opts, &err))
 		return false;
 	ok = ck_ckpt_catalog(ck)->nr_tensors == 2;
 	for (uint32_t i = 0; ok && i < 2; i++)
@@ -274,7 +275,7 @@ static bool dies_at(long nth, const char *name, const char *as, bool replace)
 	int status;
 
 	if (!pid) {
-		ck_fault_point_set(nth, 0);
+		fault_point_set(nth, 0);
 		_exit(publish(name, as, replace, &err) ? 2 : 0);
 	}
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
@@ -403,7 +404,7 @@ Test(draft, zeros_that_are_meant_are_so_after_a_crash)
 		draft_hole("step-1");
 		pid = fork();
 		if (!pid) {
-			ck_fault_point_set(nth, 0);
+			fault_point_set(nth, 0);
 			_exit(publish_hole("step-1", true, &err) ? 2 : 0);
 		}
 		cr_assert_eq(waitpid(pid, &status, 0), pid);
@@ -431,10 +432,10 @@ Test(draft, the_disk_fails_at_every_step)
 		bool seen;
 
 		tree("step-1", new);
-		ck_fault_point_set(++nth, EIO);
+		fault_point_set(++nth, EIO);
 		ret = publish("step-1", NULL, false, &err);
-		passed = ck_fault_point_passed();
-		ck_fault_point_set(0, 0);
+		passed = ck_fault_steps.passed;
+		fault_point_set(0, 0);
 		seen = there("step-1");
 		/* -EIO after the rename: seen, and it says so */
 		cr_expect(!ret || strstr(err.msg, "step-1") ||
@@ -463,10 +464,10 @@ Test(draft, a_failed_fsync_dooms_it)
 	struct ck_err err = { 0 };
 
 	tree("step-1", "0123456789abcdef");
-	ck_fault_point_set(1, EIO);
+	fault_point_set(1, EIO);
 	cr_expect_eq(publish("step-1", NULL, false, &err), -EIO);
 	cr_expect(strstr(err.msg, "fsync"), "%s", err.msg);
-	ck_fault_point_set(0, 0);
+	fault_point_set(0, 0);
 	cr_expect_eq(publish("step-1", NULL, false, &err), -EIO);
 	cr_expect(!there("step-1"));
 	cr_assert_eq(ck_draft_list(&l, &root, &opts, true, &err), 0);

@@ -6,6 +6,7 @@
 #include "core/emit/pickle_out.h"
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
+#include "tests/lib/openckpt.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -361,7 +362,7 @@ Test(dcp_out, our_reader_reads_it)
 		uint64_t objects = 0;
 
 		write_all();
-		cr_assert_eq(ck_ckpt_open(&ck, dir, &opts, &err), 0, "%s",
+		cr_assert_eq(open_ckpt(&ck, dir, &opts, &err), 0, "%s",
 			     err.msg);
 		for (uint64_t i = 0; i < nr_entries; i++)
 			if (entry[i].object)
@@ -435,6 +436,7 @@ Test(dcp_out, says_what_went_wrong)
 	entry[0].dtype = CK_DT_F32;
 	entry[0].nr_chunks = 1;
 	o.nr = 1;
+	o.planned = NULL; /* in the order of the entries */
 	o.chunk = refuse_chunk;
 	cr_expect_eq(ck_dcp_out_write(&o, count_bytes, &got, &err), -EIO);
 	cr_expect_str_eq(err.msg, "no chunk of 0");

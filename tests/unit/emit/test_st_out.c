@@ -24,9 +24,9 @@ Test(st_out, every_dtype_is_read_as_it_was)
 		if (ck_st_out_refuses((uint8_t)dt, 2, "w", 1))
 			continue;
 		nr++;
-		ck_str_puts(&json, "{");
+		ck_st_out_begin(&json, NULL, 0);
 		ck_st_out_entry(&json, "w", 1, (uint8_t)dt, shape, 2, 0, size);
-		ck_str_puts(&json, "}");
+		ck_st_out_end(&json, CK_ST_OUT_ALL);
 		cr_assert_eq(ck_st_header_parse(&h, json.v, json.len, &err), 0,
 			     "%s", err.msg);
 		cr_assert(ck_st_next(&h, &t));

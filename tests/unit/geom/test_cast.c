@@ -370,3 +370,59 @@ Test(cast, which_there_are)
 	cr_expect_not(ck_cast_has(CK_DT_F32, CK_DT_I8));
 	cr_expect_not(ck_cast_has(CK_DT_F32, CK_DT_C64));
 }
+
+/* The element of @to that is nearest to @x, by looking at all of them. */
+static uint32_t nearest_of_all(enum ck_dtype to, double x)
+{
+	uint32_t best = 0;
+	double off = INFINITY;
+
+	for (uint32_t i = 0; i < 256; i++) {
+		double v = ck_value(to, &i, 0);
+		double d = fabs(v - x);
+
+		if (!isfinite(v) || signbit(v) != signbit(x))
+			continue;
+		if (d < off || (d == off && !(i & 1)))
+			best = i;
+		off = d < off ? d : off;
+	}
+	return best;
+}
+
+/* float8_e5m2 has an infinity, from halfway behind its largest number on. */
+static uint32_t torchs(enum ck_dtype to, double x)
+{
+	if (to == CK_DT_F8_E5M2 && fabs(x) >= 61440)
+		return signbit(x) ? 0xfc : 0x7c;
+	if (to == CK_DT_F8_E4M3FN && fabs(x) > 448)
+		return signbit(x) ? 0xfe : 0x7e;
+	return nearest_of_all(to, x);
+}
+
+/* What Tensor.to() of PyTorch 2.15 does, for all of them. */
+Test(cast, all_16_bit_floats_as_torch_casts_them, .timeout = 60)
+{
+	static const enum ck_dtype from[] = { CK_DT_BF16, CK_DT_F16 };
+	static const enum ck_dtype to[] = { CK_DT_F8_E4M3FN, CK_DT_F8_E5M2 };
+	static unsigned char got[1 << 16];
+	static uint16_t in[1 << 16];
+
+	for (uint32_t i = 0; i < 1 << 16; i++)
+		in[i] = (uint16_t)i;
+	for (unsigned k = 0; k < 4; k++) {
+		enum ck_dtype a = from[k / 2], b = to[k % 2];
+
+		ck_cast_as_torch(a, in, b, got, 1 << 16);
+		for (uint32_t i = 0; i < 1 << 16; i++) {
+			double x = ck_value(a, &in[i], 0);
+			uint32_t is = got[i];
+
+			if (isnan(x))
+				cr_assert(isnan(ck_value(b, &is, 0)), "%x", i);
+			else
+				cr_assert_eq(is, torchs(b, x), "%s %x: %x",
+					     ck_dtype_info(b)->name, i, is);
+		}
+	}
+}

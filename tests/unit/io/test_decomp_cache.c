@@ -2,6 +2,8 @@
 /* Compressed items: decoded once, bounded, and refused by one line. */
 #include "tests/lib/shardkit.h"
 
+#include "core/base/limits.h"
+#include "core/base/helpers.h"
 #include "core/io/read_priv.h"
 
 #include <criterion/criterion.h>
@@ -181,8 +183,34 @@ Test(decomp_cache, bad_items)
 	refused(flip, "compressed item at byte 100");
 	refused(junk, "compressed item at byte 100");
 	refused(none, "lies outside");
-	refused(bomb, "needs more than");
+	refused(bomb, "unpacks to more than the tensor has");
 	refused(shorter, "but it has 5");
+}
+
+/* Little more than the elements, whatever a description may take, is written. */
+Test(decomp_cache, what_nobody_wants_is_not_unpacked)
+{
+	struct shardkit k;
+
+	items(&k, 1, bomb);
+	sk_open(&k, "plain");
+	cr_expect_eq(sk_read(&k, 1000, 0, NULL), -EIO);
+	cr_expect_leq(k.r->stats.spooled_bytes, ITEM + CK_MAX_ITEM_REST);
+	cr_expect_gt(k.r->stats.spooled_bytes, (uint64_t)ITEM);
+	sk_free(&k);
+}
+
+Test(decomp_cache, no_room_in_the_spool)
+{
+	struct shardkit k;
+	struct ck_err err = { 0 };
+
+	items(&k, 1, NULL);
+	k.in.spool_max = ITEM - 1;
+	sk_open(&k, "plain");
+	cr_expect_eq(sk_read(&k, 1000, 0, &err), -EIO);
+	cr_expect(strstr(err.msg, "needs more than"), "%s", err.msg);
+	sk_free(&k);
 }
 
 Test(decomp_cache, a_bad_item_is_decoded_once)
@@ -322,5 +350,84 @@ Test(decomp_cache, threads_wait_for_one_decoding)
 	for (unsigned i = 0; i < 8; i++)
 		pthread_join(t[i], NULL);
 	cr_expect_eq(k.r->stats.spooled_bytes, k.size);
+	sk_free(&k);
+}
+
+static bool after_some(void *left)
+{
+	return (*(int *)left)-- <= 0;
+}
+
+static void count_fault(void *nr, uint32_t tensor, uint32_t chunk,
+			const struct ck_err *err)
+{
+	(void)tensor, (void)chunk, (void)err;
+	(*(unsigned *)nr)++;
+}
+
+/* Whoever waits can stop: then nothing is wrong with the item. */
+Test(decomp_cache, unpacking_stops)
+{
+	struct shardkit k;
+	struct ck_err err = { 0 };
+	unsigned faults = 0;
+	int left = 1;
+
+	items(&k, 1, NULL);
+	k.in.fault = count_fault;
+	k.in.fault_ctx = &faults;
+	sk_open(&k, "plain");
+	ck_stop_after_ms = 0;
+	ck_stop_by(after_some, &left);
+	cr_expect_eq(sk_read(&k, 10, 0, &err), -EINTR);
+	cr_expect(strstr(err.msg, "interrupted"), "%s", err.msg);
+	cr_expect_lt(k.r->stats.spooled_bytes, (uint64_t)ITEM);
+	cr_expect_eq(faults, 0u);
+	ck_stop_by(NULL, NULL);
+	cr_expect_eq(sk_read(&k, 10, 0, NULL), 0);
+	sk_free(&k);
+}
+
+struct waiter {
+	struct shardkit *k;
+	int ret;
+};
+
+static void *waits(void *arg)
+{
+	struct waiter *w = arg;
+	int left = 0;
+
+	ck_stop_by(after_some, &left);
+	w->ret = sk_read(w->k, 10, 0, NULL);
+	ck_stop_by(NULL, NULL);
+	return NULL;
+}
+
+/* So can one who waits for another's unpacking, which goes on. */
+static bool another_waits(void *arg)
+{
+	struct waiter *w = arg;
+	pthread_t t;
+
+	if (!w->ret) {
+		pthread_create(&t, NULL, waits, w);
+		pthread_join(t, NULL);
+	}
+	return false;
+}
+
+Test(decomp_cache, waiting_for_another_stops)
+{
+	struct shardkit k;
+	struct waiter w = { .k = &k };
+
+	items(&k, 1, NULL);
+	sk_open(&k, "plain");
+	ck_stop_after_ms = 0;
+	ck_stop_by(another_waits, &w);
+	cr_expect_eq(sk_read(&k, 10, 0, NULL), 0);
+	ck_stop_by(NULL, NULL);
+	cr_expect_eq(w.ret, -EINTR);
 	sk_free(&k);
 }

@@ -6,8 +6,8 @@
  */
 #include "tests/lib/shardkit.h"
 
-#include "core/root/fault.h"
 #include "core/io/read_priv.h"
+#include "tests/lib/faults.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ static void on_fault(void *ctx, uint32_t tensor, uint32_t chunk,
 
 static void clear(void)
 {
-	ck_fault_set(0, 0, 0);
+	fault_set(0, 0, 0);
 }
 
 TestSuite(faults, .fini = clear, .timeout = 60);
@@ -182,23 +182,23 @@ static void all_faults(struct shardkit *k, bool replicas)
 			struct ck_err err = { 0 };
 			int ret;
 
-			ck_fault_set(nth, 1, 0);
+			fault_set(nth, 1, 0);
 			cr_expect_eq(sk_read(k, k->size, 0, &err), 0, "%s",
 				     err.msg);
-			ck_fault_set(nth, 1, EIO);
+			fault_set(nth, 1, EIO);
 			ret = sk_read(k, k->size, 0, &err);
-			if (ck_fault_left[CK_FAULT_READ] || replicas)
+			if (ck_faults[CK_FAULT_READ].left || replicas)
 				cr_expect_eq(ret, 0, "%ld: %s", nth, err.msg);
 			else
 				cr_expect(ret == 0 || ret == -EIO);
-			ck_fault_set(nth, 1000, ENOMEM);
+			fault_set(nth, 1000, ENOMEM);
 			ret = sk_read(k, k->size, 0, &err);
 			/* Else there are fewer than @nth of them. */
 			cr_expect(ret == -ENOMEM || (!ret && nth > 1), "%d",
 				  ret);
 			clear();
 		}
-		ck_fault_set(1, 100000, EIO);
+		fault_set(1, 100000, EIO);
 		cr_expect_eq(sk_read(k, k->size, 0, NULL), -EIO);
 		clear();
 		sk_close(k);

@@ -161,7 +161,7 @@ Test(tp_rules, say_whose_models_they_are_for)
 	cr_expect(!parse(&r, "default\n", NULL));
 	cr_expect(r.v.nr && r.names.nr, "of a file that says so");
 	ck_tp_rules_free(&r);
-	for (const struct ck_tp_builtin *b = ck_tp_builtins; b->name; b++) {
+	for (const struct ck_rules_builtin *b = ck_tp_builtins; b->name; b++) {
 		cr_expect(!parse(&r, b->text, NULL), "%s", b->name);
 		cr_expect_eq(ck_tp_builtin(b->name), b->text);
 		ck_tp_rules_free(&r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Headers whose entries are right, and entries that are wrong in each way. */
 #include "core/parse/safetensors.h"
+#include "tests/lib/sameheader.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -160,5 +161,74 @@ Test(safetensors, less_than_a_byte)
 	cr_assert_eq(parse(ENTRY("F6_E2M3", "[4]", "[0,3]")), 0);
 	cr_assert(ck_st_next(&h, &t));
 	cr_expect(!t.why && t.dtype == CK_DT_F6_E2M3, "%s", t.why);
+	ck_st_header_free(&h);
+}
+
+/* The form that writers use, and what is nearly of it: as the library reads it. */
+Test(safetensors, usual_form_as_the_library_reads_it)
+{
+#define PAIR "\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]"
+	static const char *const header[] = {
+		"{\"t\":{" PAIR "}}",
+		"{\"t\":{" PAIR "},\"u\":{" PAIR "}}   ",
+		"{\"t\":{" PAIR "},\"__metadata__\":{\"a\":\"}{\\\"\"}}",
+		"{ \"t\" :\t{ \"shape\" : [ ] , \"data_offsets\":[ 0 , 4 ],"
+		"\"dtype\": \"F32\" } }\n",
+		"{\"t\":{" PAIR ",\"extra\":1},\"u\":{" PAIR "}}",
+		"{\"t\":{" PAIR "},\"t\":{" PAIR "}}",
+		"{\"t\":{" PAIR ",\"dtype\":\"F32\"}}",
+		"{\"t\":{\"dtype\":\"F33\",\"shape\":[],\"data_offsets\":[0,0]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[02],\"data_offsets\":[0,8]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[2,],\"data_offsets\":[0,8]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[9999999999999999999],"
+		"\"data_offsets\":[0,8]}}",
+		"{\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}",
+		"{\"t\":{},\"u\":[],\"v\":null}",
+		"{\"t\\n\":{" PAIR "}}",
+		"{\"\xff\":{" PAIR "}}",
+		"{\"\xc3\xa9\":{" PAIR "}}",
+		"{\"t\":{" PAIR "}} x",
+		"{\"t\":{" PAIR "}",
+		"{\"t\":{" PAIR "},}",
+		"{}",
+		"{\"__metadata__\":3,\"t\":{" PAIR "}}",
+		"{\"__metadata__\":{\"a\":}},\"t\":{" PAIR "}}",
+	};
+	char text[512];
+
+	for (size_t i = 0; i < sizeof(header) / sizeof(*header); i++) {
+		size_t len = strlen(header[i]);
+
+		cr_expect_null(same_header(header[i], len), "%s", header[i]);
+		/* cut, in memory of just that size */
+		for (size_t n = 1; n < len; n++) {
+			char *cut = malloc(n);
+
+			memcpy(cut, header[i], n);
+			cr_expect_null(same_header(cut, n));
+			free(cut);
+		}
+		/* each byte exchanged for each that means something */
+		for (size_t at = 0; at < len; at++)
+			for (const char *c = "{}[]\",:\\ 09atu-.\x01\xc3"; *c;
+			     c++) {
+				memcpy(text, header[i], len);
+				text[at] = *c;
+				cr_expect_null(same_header(text, len), "%.*s",
+					       (int)len, text);
+			}
+	}
+}
+
+Test(safetensors, the_usual_form_costs_no_tree)
+{
+	cr_assert_eq(parse(ENTRY("F32", "[2]", "[0,8]")), 0);
+	cr_expect_null(h.json);
+	ck_st_header_free(&h);
+	cr_assert_eq(parse("{\"\\u0074\":0}"), 0);
+	cr_expect(h.json);
 	ck_st_header_free(&h);
 }

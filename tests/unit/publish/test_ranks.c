@@ -21,11 +21,16 @@ Test(ranks, by_names)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct ck_rank r;
-		bool is = ck_rank_of(cases[i].path, &r);
+		struct ck_dir_tree_file f = { .path = (char *)cases[i].path,
+					      .st.st_mode = S_IFREG };
+		const struct ck_dir_tree one = { .v = &f, .nr = 1 };
+		struct ck_ranks r;
+		struct ck_err err = { 0 };
 
-		cr_expect_eq(is ? (int)r.rank : -1, cases[i].rank, "%s",
+		cr_assert_eq(ck_ranks_find(&r, &one, CK_RANKS_WORDS, &err), 0);
+		cr_expect_eq(r.nr ? (int)r.v[0].rank : -1, cases[i].rank, "%s",
 			     cases[i].path);
+		ck_ranks_free(&r);
 	}
 }
 

@@ -156,6 +156,29 @@ Test(sandbox, only_the_root_can_be_opened)
 	cr_expect_eq(run(files), 0);
 }
 
+static int asks(void)
+{
+	const struct ck_sandbox_in in = { .role = CK_SANDBOX_ASKER };
+
+	CHECK(!ck_sandbox_enter(&in, &got, NULL));
+	if (has(CK_SANDBOX_LANDLOCK, "Landlock")) {
+		CHECK(open("/proc/self/status", O_RDONLY) >= 0);
+		CHECK(open_in(inside, O_RDONLY) == EACCES);
+		CHECK(open_in(inside, O_PATH) == 0);
+	}
+	if (!has(CK_SANDBOX_SECCOMP, "seccomp"))
+		return 0;
+	CHECK(code(socket(AF_UNIX, SOCK_STREAM, 0)) == EPERM);
+	CHECK(code(unlink("/tmp/no-such-file")) == EPERM);
+	CHECK(code(syscall(SYS_setgroups, 0, NULL)) == (getuid() ? EPERM : 0));
+	return 0;
+}
+
+Test(sandbox, who_asks_for_others_reads_proc_alone)
+{
+	cr_expect_eq(run(asks), 0);
+}
+
 static int uring_open(struct io_uring *ring, const char *path)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);

@@ -5,8 +5,9 @@
  */
 #include "tests/lib/slicekit.h"
 
-#include "core/root/fault.h"
 #include "core/publish/recover.h"
+#include "core/slices/claims.h"
+#include "tests/lib/faults.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -101,7 +102,7 @@ Test(slices, a_write_that_fails_leaves_nothing_claimed)
 
 	slicekit_open(&j, "step", plain);
 	slicekit_write_ranks(j.sl);
-	ck_fault_set_kind(CK_FAULT_WRITE, 1, 1, ENOSPC);
+	fault_set_kind(CK_FAULT_WRITE, 1, 1, ENOSPC);
 	cr_assert_eq(ck_slice_write(j.sl, of, &c, 1, 9, false, &err), -ENOSPC);
 	cr_assert_eq(ck_slice_read(j.sl, of, &c, 1, 8, false, &err), 0);
 	cr_assert_eq(ck_slice_read(j.sl, of, &c, 1, 9, false, &err), -EIO);
@@ -117,7 +118,7 @@ Test(slices, a_failed_fsync_dooms)
 
 	slicekit_open(&j, "step", plain);
 	slicekit_write_ranks(j.sl);
-	ck_fault_set_kind(CK_FAULT_SYNC, 1, 1, EIO);
+	fault_set_kind(CK_FAULT_SYNC, 1, 1, EIO);
 	cr_assert_eq(ck_slice_sync(j.sl, of, &err), -EIO);
 	slicekit_close(&j);
 	cr_assert_eq(slicekit_publish("step", &err), -EIO, "%s", err.msg);
@@ -302,6 +303,56 @@ Test(slices, begun_anew_is_not_what_it_was_after_a_loss_of_power)
 	forget_boot("step");
 	slicekit_open(&j, "step", NULL);
 	cr_assert_eq(ck_slice_read(j.sl, of, &c, 1, 0, false, &err), -EIO);
+	slicekit_close(&j);
+}
+
+static off_t log_size(const char *name)
+{
+	char pattern[128];
+	glob_t g = { 0 };
+	struct stat st = { 0 };
+
+	snprintf(pattern, sizeof(pattern), "%s/.staging-%s/slices/w-*",
+		 slicekit_top, name);
+	cr_assert_eq(glob(pattern, 0, NULL, &g), 0);
+	cr_assert_eq(g.gl_pathc, 1);
+	cr_assert_eq(stat(g.gl_pathv[0], &st), 0);
+	globfree(&g);
+	return st.st_size;
+}
+
+/* Written anew again and again, of which the last time counts. */
+Test(slices, a_journal_stays_short)
+{
+	const struct ck_slice of = { .nr = 0 }, other = { .nr = 1 };
+	struct ck_err err = { 0 };
+	struct slicekit j;
+	uint64_t whole, other_size;
+	char c;
+
+	ck_claims_slack = 4096;
+	slicekit_open(&j, "step", plain);
+	slicekit_write_piece(j.sl, 0, 1000);
+	cr_assert_eq(ck_slice_sync(j.sl, of, &err), 0);
+	for (int i = 0; i < 3000; i++) {
+		slicekit_write_piece(j.sl, 1, 1000);
+		cr_assert_eq(ck_slice_empty(j.sl, other, &err), 0, "%s",
+			     err.msg);
+	}
+	cr_expect_lt(log_size("step"), 20000);
+	whole = ck_slice_size(j.sl, of);
+	other_size = ck_slice_size(j.sl, other);
+	slicekit_close(&j);
+	slicekit_open(&j, "step", NULL);
+	cr_expect_eq(ck_slice_written(j.sl, of), whole);
+	cr_expect_eq(ck_slice_written(j.sl, other), 0);
+	slicekit_write_piece(j.sl, 1, 1000);
+	cr_expect_eq(ck_slice_written(j.sl, other), other_size);
+	slicekit_close(&j);
+	forget_boot("step");
+	slicekit_open(&j, "step", NULL);
+	cr_expect_eq(ck_slice_written(j.sl, of), whole);
+	cr_expect_eq(ck_slice_read(j.sl, other, &c, 1, 0, false, &err), -EIO);
 	slicekit_close(&j);
 }
 

@@ -20,6 +20,7 @@ static unsigned char *bytes;
 static uint64_t len;
 static struct ck_st_header h;
 static struct ck_err err;
+static bool odd; /* whole tensors before lost ones are */
 
 static void setup(void)
 {
@@ -35,6 +36,13 @@ static void teardown(void)
 }
 TestSuite(merged, .init = setup, .fini = teardown);
 
+static void parse(uint64_t n)
+{
+	ck_st_header_free(&h);
+	cr_assert_eq(ck_st_header_parse(&h, (char *)bytes + 8, n, &err), 0,
+		     "%s", err.msg);
+}
+
 static void open_view(void)
 {
 	uint64_t n;
@@ -43,9 +51,8 @@ static void open_view(void)
 	cr_assert(v);
 	bytes = vk_bytes(v, vk_file(v, "model.safetensors"), &len);
 	cr_assert_eq(ck_st_header_len(bytes, len, &n, &err), 0, "%s", err.msg);
-	cr_expect_eq(n % 8, 0);
-	cr_assert_eq(ck_st_header_parse(&h, (char *)bytes + 8, n, &err), 0,
-		     "%s", err.msg);
+	cr_expect(n % 8 == 0 || odd);
+	parse(n);
 }
 
 /* Every entry's bytes are its tensor's, none are left over: how many. */
@@ -215,4 +222,52 @@ Test(merged, lengths_are_bounded_and_counted_right)
 	cr_expect(ck_merged_header_len(&in) <= h.data_off - 8 + 2 &&
 			  ck_merged_header_len(&in) + 8 > h.data_off - 8,
 		  "%d %d", (int)ck_merged_header_len(&in), (int)h.data_off - 8);
+}
+
+/* Whole tensors and the header on pages without a lost byte, in any order. */
+static void lost_are_apart(unsigned nr_odd)
+{
+	uint64_t lost = UINT64_MAX, whole = 0;
+	struct ck_st_tensor t;
+	char name[32];
+
+	vk_tensor(&k, "a", CK_DT_F32, 1, DIMS(1500));
+	for (unsigned i = 0; i < nr_odd; i++) {
+		snprintf(name, sizeof(name), "odd%u", i);
+		vk_tensor(&k, name, CK_DT_U8, 1, DIMS(5));
+	}
+	vk_lose(&k);
+	vk_tensor(&k, "b lost", CK_DT_F64, 1, DIMS(7));
+	vk_tensor(&k, "c lost", CK_DT_U8, 1, DIMS(3));
+	open_view();
+	cr_expect_eq(check_entries(), 3 + nr_odd);
+	parse(h.data_off - 8);
+	while (ck_st_next(&h, &t)) {
+		if (memmem(t.name, t.name_len, "lost", 4))
+			lost = CK_MIN(lost, t.begin);
+		else
+			whole = CK_MAX(whole, t.end);
+	}
+	cr_expect_eq(lost % CK_LOST_PAGE, 0, "%d", (int)lost);
+	cr_expect_eq(whole, lost, "%d %d", (int)whole, (int)lost);
+}
+
+Test(merged, lost_tensors_are_apart)
+{
+	lost_are_apart(0);
+}
+
+Test(merged, lost_tensors_are_apart_from_odd_ones)
+{
+	odd = true;
+	lost_are_apart(3);
+}
+
+Test(merged, nothing_but_lost_tensors)
+{
+	vk_lose(&k);
+	vk_tensor(&k, "b", CK_DT_F64, 1, DIMS(7));
+	open_view();
+	cr_expect_eq(check_entries(), 1);
+	cr_expect_eq(h.data_off % CK_LOST_PAGE, 0);
 }

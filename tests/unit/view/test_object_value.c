@@ -6,6 +6,7 @@
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
 #include "core/parse/pickle.h"
+#include "tests/lib/openckpt.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ TestSuite(object_value, .init = setup, .fini = teardown);
 
 static void open_it(const char *path)
 {
-	cr_assert_eq(ck_ckpt_open(&ck, path, &opts, &err), 0, "%s", err.msg);
+	cr_assert_eq(open_ckpt(&ck, path, &opts, &err), 0, "%s", err.msg);
 	ck_object_values_init(&values, ck);
 }
 

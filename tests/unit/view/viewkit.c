@@ -51,6 +51,11 @@ void vk_tensor(struct viewkit *k, const char *name, enum ck_dtype dtype,
 	k->at += CK_DIV_UP(size_of(dtype, rank, shape) + 1, 64) * 64;
 }
 
+void vk_lose(struct viewkit *k)
+{
+	k->src = kit_missing(&k->kit, "gone");
+}
+
 void vk_twin(struct viewkit *k, const char *name, enum ck_dtype dtype,
 	     unsigned rank, const uint64_t *shape)
 {

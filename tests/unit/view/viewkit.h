@@ -22,6 +22,8 @@ void vk_init(struct viewkit *k);
 void vk_free(struct viewkit *k);
 void vk_tensor(struct viewkit *k, const char *name, enum ck_dtype dtype,
 	       unsigned rank, const uint64_t *shape);
+/* What follows lies in a file that is not there. */
+void vk_lose(struct viewkit *k);
 /* On the same bytes as the tensor before it. */
 void vk_twin(struct viewkit *k, const char *name, enum ck_dtype dtype,
 	     unsigned rank, const uint64_t *shape);

@@ -4,11 +4,11 @@
  * and copied; then each file is what the tensor's bytes make of it, with no
  * byte of a gap changed.
  */
-#include "core/root/fault.h"
 #include "core/write/writer.h"
 
 #include "core/base/auto.h"
 #include "tests/lib/shardkit.h"
+#include "tests/lib/faults.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -308,7 +308,7 @@ Test(scatter, failures_reach_the_caller, .timeout = 60)
 	sk_init(&t.k, CK_DT_U8, 2, V(60, 1000));
 	open_kit(&t, "plain", part, 2);
 	for (long nth = 1; nth <= 2; nth++) {
-		ck_fault_set_kind(CK_FAULT_WRITE, nth, 1, ENOSPC);
+		fault_set_kind(CK_FAULT_WRITE, nth, 1, ENOSPC);
 		cr_expect_eq(
 			ck_writer_write(t.w, t.e, 0, bytes, 60000, 0, &err),
 			-ENOSPC, "%ld", nth);
@@ -316,7 +316,7 @@ Test(scatter, failures_reach_the_caller, .timeout = 60)
 	write_at(&t, 0, 60000, 5);
 	check_files(&t);
 	/* one failed sync dooms its file, for every edit, and no other file */
-	ck_fault_set_kind(CK_FAULT_SYNC, 1, 1, EIO);
+	fault_set_kind(CK_FAULT_SYNC, 1, 1, EIO);
 	cr_expect_eq(ck_edit_sync(t.e, &err), -EIO);
 	cr_expect_eq(ck_edit_sync(t.e, &err), -EIO);
 	{

@@ -8,13 +8,13 @@
 
 static struct ck_err err;
 
-static int get(struct ck_ca_fused *f, const char *value)
+static int get(struct colossalai_fused *f, const char *value)
 {
 	struct ck_opts opts = { 0 };
 	int ret;
 
 	cr_assert_eq(ck_opts_add(&opts, "fused", value), 0);
-	ret = ck_ca_fused_get(f, &opts, &err);
+	ret = ck_colossalai_fused_get(f, &opts, &err);
 	ck_opts_free(&opts);
 	return ret;
 }
@@ -35,7 +35,7 @@ static uint64_t naive(const uint64_t *rows, unsigned nr, uint64_t ranks,
 static void check(const char *value, const uint64_t *rows, unsigned nr,
 		  uint64_t ranks)
 {
-	struct ck_ca_fused f;
+	struct colossalai_fused f;
 	uint64_t all = 0, len;
 
 	for (unsigned i = 0; i < nr; i++)
@@ -47,8 +47,8 @@ static void check(const char *value, const uint64_t *rows, unsigned nr,
 		struct ck_shard s;
 		struct ck_box box;
 
-		cr_assert_eq(ck_ca_fused_shard(&f, &all, 1, 0, rank * len, len,
-					       &s, &err),
+		cr_assert_eq(ck_colossalai_fused_shard(
+				     &f, &all, 1, 0, rank * len, len, &s, &err),
 			     0, "%s", err.msg);
 		for (unsigned i = 0; i < ck_shard_pieces(&s); i++) {
 			ck_shard_piece(&s, i, &box, &to);
@@ -70,17 +70,17 @@ Test(ca_fused, shares_are_those_of_rows_dealt_out)
 	check("4+12", (const uint64_t[]){ 4, 12 }, 2, 2);
 }
 
-static int divides(const struct ck_ca_fused *f, uint64_t all, uint64_t off,
+static int divides(const struct colossalai_fused *f, uint64_t all, uint64_t off,
 		   uint64_t len)
 {
 	struct ck_shard s;
 
-	return ck_ca_fused_shard(f, &all, 1, 0, off, len, &s, &err);
+	return ck_colossalai_fused_shard(f, &all, 1, 0, off, len, &s, &err);
 }
 
 Test(ca_fused, what_does_not_divide)
 {
-	struct ck_ca_fused f;
+	struct colossalai_fused f;
 	cr_assert_eq(get(&f, "3"), 0);
 	cr_expect_eq(divides(&f, 50, 0, 25), -EINVAL);
 	cr_expect_eq(divides(&f, 48, 0, 20), -EINVAL);
@@ -98,28 +98,33 @@ Test(ca_fused, what_does_not_divide)
 
 Test(ca_fused, names)
 {
-	cr_expect(ck_ca_is_fused("transformer.h.0.attn.c_attn.weight", 34));
-	cr_expect(ck_ca_is_fused("qkv.bias", 8));
-	cr_expect_not(ck_ca_is_fused("h.0.xqkv.bias", 13));
-	cr_expect_not(ck_ca_is_fused("h.0.q_proj.weight", 17));
-	cr_expect_not(ck_ca_is_fused("c_attn", 6));
+	cr_expect(ck_colossalai_is_fused("transformer.h.0.attn.c_attn.weight",
+					 34));
+	cr_expect(ck_colossalai_is_fused("qkv.bias", 8));
+	cr_expect_not(ck_colossalai_is_fused("h.0.xqkv.bias", 13));
+	cr_expect_not(ck_colossalai_is_fused("h.0.q_proj.weight", 17));
+	cr_expect_not(ck_colossalai_is_fused("c_attn", 6));
 }
 
 Test(ca_dist, names_of_files)
 {
 	uint64_t dist;
 
-	cr_expect(ck_ca_is_meta("pytorch_model-meta-dist-00000.index.json",
-				&dist));
-	cr_expect(ck_ca_is_meta("pytorch_model-meta-dist-00012.json", &dist));
-	cr_expect_not(ck_ca_is_meta("pytorch_model.bin.index.json", &dist));
-	cr_expect(ck_ca_is_weights("pytorch_model-dist-00003.bin", &dist) &&
+	cr_expect(ck_colossalai_is_meta(
+		"pytorch_model-meta-dist-00000.index.json", &dist));
+	cr_expect(ck_colossalai_is_meta("pytorch_model-meta-dist-00012.json",
+					&dist));
+	cr_expect_not(
+		ck_colossalai_is_meta("pytorch_model.bin.index.json", &dist));
+	cr_expect(ck_colossalai_is_weights("pytorch_model-dist-00003.bin",
+					   &dist) &&
 		  dist == 3);
-	cr_expect(ck_ca_is_weights(
+	cr_expect(ck_colossalai_is_weights(
 			  "model.a-dist-b-dist-00012-shard-00000.safetensors",
 			  &dist) &&
 		  dist == 12);
-	cr_expect_not(ck_ca_is_weights("model-00001.safetensors", &dist));
-	cr_expect_not(ck_ca_is_weights("model-dist-x.bin", &dist));
-	cr_expect_not(ck_ca_is_weights("model-dist-00001.json", &dist));
+	cr_expect_not(
+		ck_colossalai_is_weights("model-00001.safetensors", &dist));
+	cr_expect_not(ck_colossalai_is_weights("model-dist-x.bin", &dist));
+	cr_expect_not(ck_colossalai_is_weights("model-dist-00001.json", &dist));
 }

@@ -9,15 +9,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static struct ck_ca_joined joined;
+static struct colossalai_joined joined;
 static struct ck_err err;
 
 static void see(const char *name, uint64_t rows, uint64_t columns)
 {
 	const uint64_t shape[] = { rows, columns };
 
-	cr_assert_eq(ck_ca_joined_see(&joined, name, strlen(name), shape,
-				      columns ? 2 : 1, &err),
+	cr_assert_eq(ck_colossalai_joined_see(&joined, name, strlen(name),
+					      shape, columns ? 2 : 1, &err),
 		     0);
 }
 
@@ -30,7 +30,7 @@ static void expect(const char *want)
 	char got[256] = "";
 
 	cr_assert(b && fd >= 0);
-	cr_assert_eq(ck_ca_joined_report(&joined, b, &err), 0);
+	cr_assert_eq(ck_colossalai_joined_report(&joined, b, &err), 0);
 	cr_assert_eq(ck_builder_finish(b, "colossalai", fd, &err), 0, "%s",
 		     err.msg);
 	ck_builder_free(b);
@@ -42,7 +42,7 @@ static void expect(const char *want)
 	cr_expect_str_eq(got, want);
 	ck_catalog_unmap(&img);
 	close(fd);
-	ck_ca_joined_free(&joined);
+	ck_colossalai_joined_free(&joined);
 }
 
 Test(ca_joined, a_matrix_and_its_vector)

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct ck_of_graph g;
+static struct oneflow_graph g;
 static char *text;
 
 static void parse_len(const char *s, size_t len)
 {
-	ck_of_graph_free(&g);
+	ck_oneflow_graph_free(&g);
 	free(text);
 	text = malloc(len); /* no byte past the end: sanitizers watch */
 	memcpy(text, s, len);
-	cr_assert_eq(ck_of_graph_read(&g, text, len, NULL), 0);
+	cr_assert_eq(ck_oneflow_graph_read(&g, text, len, NULL), 0);
 }
 
 static void parse(const char *s)
@@ -23,14 +23,14 @@ static void parse(const char *s)
 	parse_len(s, strlen(s));
 }
 
-static const struct ck_of_variable *find(const char *name)
+static const struct oneflow_variable *find(const char *name)
 {
-	return ck_of_graph_find(&g, name, strlen(name));
+	return ck_oneflow_graph_find(&g, name, strlen(name));
 }
 
 static void done(void)
 {
-	ck_of_graph_free(&g);
+	ck_oneflow_graph_free(&g);
 	free(text);
 	text = NULL;
 }

@@ -9,11 +9,11 @@
 #include <string.h>
 
 static struct ck_err err;
-static struct ck_of_meta meta;
+static struct oneflow_meta meta;
 
 static int parse(const char *text)
 {
-	return ck_of_meta_parse(&meta, text, strlen(text), &err);
+	return ck_oneflow_meta_parse(&meta, text, strlen(text), &err);
 }
 
 Test(of_meta, as_oneflow_writes_it_and_as_protobuf_allows)
@@ -28,10 +28,10 @@ Test(of_meta, as_oneflow_writes_it_and_as_protobuf_allows)
 		cr_assert_eq(parse(same[i]), 0, "%s: %s", same[i], err.msg);
 		cr_expect(meta.rank == 2 && meta.shape[0] == 3 &&
 			  meta.shape[1] == 4);
-		cr_expect_eq(ck_of_dtype(meta.type), CK_DT_F32);
+		cr_expect_eq(ck_oneflow_dtype(meta.type), CK_DT_F32);
 	}
 	cr_assert_eq(parse("shape {\n}\ndata_type: kBFloat16\n"), 0);
-	cr_expect(meta.rank == 0 && meta.type == CK_OF_BFLOAT16);
+	cr_expect(meta.rank == 0 && meta.type == ONEFLOW_BFLOAT16);
 }
 
 Test(of_meta, what_is_refused)

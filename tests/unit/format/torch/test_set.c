@@ -42,8 +42,8 @@ static void expect(const char *want, bool ranks, bool indexed)
 
 	ck_torch_set_free(&set);
 	cr_assert_eq(ck_torch_set_find(&set, &m.dir, &err), 0, "%s", err.msg);
-	for (size_t i = 0; i < set.nr; i++)
-		strcat(strcat(got, i ? " " : ""), set.name[i]);
+	for (size_t i = 0; i < set.name.nr; i++)
+		strcat(strcat(got, i ? " " : ""), set.name.v[i]);
 	cr_expect_str_eq(got, want);
 	cr_expect_eq(set.ranks, ranks);
 	cr_expect_eq(set.indexed, indexed);

@@ -2,6 +2,7 @@
 /* The table of slots: who keeps what alive, what sleeps, what is gone. */
 #include "fs/tree/mounted.h"
 #include "fs/tree/tree.h"
+#include "tests/lib/mounteds.h"
 #include "tests/lib/stepkit.h"
 
 #include <criterion/criterion.h>
@@ -94,12 +95,12 @@ Test(mounted_table, what_nobody_knows_goes_with_its_last_pin)
 	stepkit_put(&kit, 1, "abcd");
 	slot = entry(1);
 	number = slot->nr;
-	cr_expect_eq(fs_mounted_table_nr(s), 1);
+	cr_expect_eq(mounteds_nr(s), 1);
 	fs_mounted_pin(s, slot);
 	fs_mounted_unpin(s, slot);
-	cr_expect_eq(fs_mounted_table_nr(s), 1);
+	cr_expect_eq(mounteds_nr(s), 1);
 	fs_mounted_unpin(s, slot);
-	cr_expect_eq(fs_mounted_table_nr(s), 0);
+	cr_expect_eq(mounteds_nr(s), 0);
 	cr_expect_null(fs_mounted_table_pin(s, number));
 	cr_expect_null(fs_mounted_table_pin(s, FS_MAX_MOUNTED));
 	cr_expect_null(entry(2));
@@ -141,7 +142,7 @@ Test(mounted_table, few_are_kept_and_the_others_wake)
 		number[i] = visit(i);
 	}
 	cr_expect_eq(fs_mounted_table_made(s), FS_IDLE_MOUNTED);
-	cr_expect_eq(fs_mounted_table_nr(s), NR);
+	cr_expect_eq(mounteds_nr(s), NR);
 	cr_expect_eq(fs_mounted_table_total(s, &files), 4 * NR);
 	cr_expect_eq(files, NR);
 	for (unsigned i = 0; i < NR; i++) {
@@ -154,7 +155,7 @@ Test(mounted_table, few_are_kept_and_the_others_wake)
 	cr_expect_eq(fs_mounted_table_made(s), FS_IDLE_MOUNTED);
 	for (unsigned i = 0; i < NR; i++)
 		forget(number[i], 1);
-	cr_expect_eq(fs_mounted_table_nr(s), FS_IDLE_MOUNTED, "who comes next");
+	cr_expect_eq(mounteds_nr(s), FS_IDLE_MOUNTED, "who comes next");
 }
 
 Test(mounted_table, who_is_in_use_does_not_sleep)
@@ -173,7 +174,7 @@ Test(mounted_table, who_is_in_use_does_not_sleep)
 	for (unsigned i = 0; i < NR; i++)
 		fs_mounted_unpin(s, slot[i]);
 	cr_expect_eq(fs_mounted_table_made(s), FS_IDLE_MOUNTED);
-	cr_expect_eq(fs_mounted_table_nr(s), FS_IDLE_MOUNTED);
+	cr_expect_eq(mounteds_nr(s), FS_IDLE_MOUNTED);
 }
 
 static void make_many(unsigned first)

@@ -2,6 +2,7 @@
 /* Any range of a document equals that range of it made in one go. */
 #include "core/catalog/dump.h"
 #include "fs/tree/virt.h"
+#include "tests/lib/openckpt.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -52,7 +53,7 @@ static void start(bool torn)
 	put_file(torn);
 	ck_opts_add(&opts, "sandbox", "off");
 	ck_opts_add(&opts, "engine", "plain");
-	cr_assert(!ck_ckpt_open(&ck, dir, &opts, &err), "%s", err.msg);
+	cr_assert(!open_ckpt(&ck, dir, &opts, &err), "%s", err.msg);
 	ck_opts_free(&opts);
 	fs_kernel_setup(&kernel, NULL);
 	v = fs_virt_new(&(struct fs_virt_in){

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mount-helpers/inspect/draw.h"
+#include "mount-helpers/inspect/inspect.h"
 #include "tests/lib/imagekit.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DIMS(...) ((const uint64_t[]){ __VA_ARGS__ })
@@ -175,6 +176,29 @@ Test(draw, not_more_rows_than_a_person_reads)
 	       NULL);
 }
 
+/* What the only file of a tensor is called, for free(). */
+static char *label_of(const char *file)
+{
+	struct imagekit k = { 0 };
+	struct ck_str out = { 0 };
+	struct labels l;
+	struct ck_catalog img;
+
+	add(&k, file,
+	    (struct ik_chunk){ .rank = 1, .start = DIMS(0), .len = DIMS(1) });
+	ik_tensor(&k, &(struct ik_tensor){ .dtype = CK_DT_U8,
+					   .rank = 1,
+					   .shape = DIMS(1),
+					   .nr = 1,
+					   .nr_all = 1 });
+	img = ik_image(&k);
+	cr_assert(labels_init(&l, &img, img.tensors));
+	labels_put(&l, 0, &out);
+	labels_free(&l);
+	ik_free(&k);
+	return out.v;
+}
+
 Test(labels, rank_in_a_name)
 {
 	static const struct {
@@ -192,18 +216,18 @@ Test(labels, rank_in_a_name)
 		{ "__x_0.distcp", -1 },
 		{ "rank99999999999999999999", -1 },
 		{ "rank7/plain.bin", -1 },
-		{ "", -1 },
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		uint64_t rank = 0;
-		bool found = labels_rank(names[i].name, strlen(names[i].name),
-					 &rank);
+		char *label = label_of(names[i].name), want[16];
 
-		cr_expect_eq(found, names[i].rank >= 0, "%s", names[i].name);
-		if (found)
-			cr_expect_eq((int)rank, names[i].rank, "%s",
-				     names[i].name);
+		snprintf(want, sizeof(want), "rank %d", names[i].rank);
+		if (names[i].rank >= 0)
+			cr_expect_str_eq(label, want, "%s", names[i].name);
+		else
+			cr_expect(strncmp(label, "rank ", 5), "%s",
+				  names[i].name);
+		free(label);
 	}
 }
 

@@ -152,6 +152,35 @@ Test(view_torch, nested_as_it_was_saved)
 	is_tensor(key(key(root(), "mixed"), "name"), "mixed.name");
 }
 
+/* A lost storage has its pages to itself; all that is read first is on others. */
+Test(view_torch, lost_tensors_are_apart)
+{
+	static const char *const lost[] = { "b", "c" };
+	uint64_t off;
+
+	vk_tensor(&k, "a", CK_DT_F32, 1, DIMS(1500));
+	vk_lose(&k);
+	vk_tensor(&k, "b", CK_DT_U8, 1, DIMS(5));
+	vk_tensor(&k, "c", CK_DT_F64, 1, DIMS(700));
+	open_view();
+	is_tensor(key(root(), "a"), "a");
+	for (unsigned i = 0; i < 2; i++) {
+		struct ck_torch_tensor got;
+
+		is_tensor(key(root(), lost[i]), lost[i]);
+		cr_assert_eq(ck_torch_tensor_read(ts.pickle,
+						  key(root(), lost[i]), &got,
+						  &err),
+			     0);
+		cr_assert_eq(ck_torch_save_place(&ts, &got, &off, &err), 0);
+		cr_expect_eq(off % CK_LOST_PAGE, 0, "%d", (int)off);
+		off = CK_DIV_UP(off + got.storage_len, CK_LOST_PAGE) *
+		      CK_LOST_PAGE;
+		for (uint64_t b = off - 8; b < off; b++)
+			cr_expect_eq(bytes[b], 0, "%d", (int)b);
+	}
+}
+
 Test(view_torch, list_at_the_top)
 {
 	vk_nested(&k, "#0/a");

@@ -6,6 +6,7 @@
 #include "core/parse/pickle.h"
 #include "core/view/view.h"
 #include "tests/lib/memsource.h"
+#include "tests/lib/openckpt.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void open_it(const char *example, const char *key)
 
 	close_it();
 	ck_str_fmt(&path, EXAMPLES "%s", example);
-	cr_assert_eq(ck_ckpt_open(&ck, path.v, &opts, &err), 0, "%s", err.msg);
+	cr_assert_eq(open_ckpt(&ck, path.v, &opts, &err), 0, "%s", err.msg);
 	cr_assert_eq(ck_view_open(&v, &ck_view_torch, ck, 0, &opts, &err), 0);
 	cr_assert(v->ops->file(v, 0, &file));
 	bytes = malloc(file.size);

@@ -80,9 +80,11 @@ static void put(const char *path, const char *opcodes, size_t len)
 
 static int by_path(const void *pa, const void *pb)
 {
-	const struct ck_tree_leaf *a = pa, *b = pb;
+	const struct ck_tree_leaf *la = pa, *lb = pb;
+	struct ck_nest_path a = ck_nest_path(tree.img, la->ref),
+			    b = ck_nest_path(tree.img, lb->ref);
 
-	return ck_nest_cmp(tree.img, a->ref, b->ref);
+	return ck_nest_paths_cmp(&a, &b);
 }
 
 static void add_object(uint32_t i)

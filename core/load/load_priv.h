@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load_priv.h - a load and its parts
+ *
+ *	pool.c     threads; who does what next; the calls of load.h
+ *	item.c     what was asked for, and what became of it; statistics
+ *	plan.c     items -> parts, a window of them sorted by place; stretches
+ *	stretch.c  the parts of a stretch of a source, read and handed out
+ *	uncached.c past the page cache, or what was read dropped from it
+ *	slow.c     items that are read through the reader instead
+ *	deliver.c  bytes to where they belong: copies, casts, fresh pages
+ *
+ * A load goes round: resolve what is deferred of some items (many threads), plan
+ * a window of parts (one), run its stretches (many).  What cannot be planned, or
+ * failed, is read by the reader, which knows replicas and says what is wrong.
+ */
+#ifndef CK_LOAD_PRIV_H
+#define CK_LOAD_PRIV_H
+
+#include "core/load/load.h"
+
+#include "core/geom/cursor.h"
+#include "core/io/plan.h"
+#include "core/io/read.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define CK_LOAD_STRETCH (UINT64_C(4) << 20) /* of a file, by one thread */
+#define CK_LOAD_SLOT (UINT64_C(1) << 20) /* what is copied goes through it */
+#define CK_LOAD_LINE 2048 /* elements that are cast together */
+#define CK_LOAD_PARTS 2048 /* of a stretch, together */
+#define CK_LOAD_ARENA (UINT64_C(20) << 20) /* bytes of parts of a window */
+#define CK_LOAD_CELLS (UINT32_C(256) << 10) /* of items resolved together */
+
+struct ck_load_wish {
+	struct ck_load_item in; /* start, len and stride: own copies */
+	uint8_t from, to; /* dtypes; the same: no cast */
+	uint8_t elem, to_size; /* bytes of their elements */
+	bool dense; /* row-major memory without gaps */
+	bool slow; /* is read by the reader; under the pool's lock */
+	_Atomic bool redo; /* a part could not be read */
+	_Atomic bool failed;
+	_Atomic uint64_t left; /* bytes, as stored, that are not settled */
+	uint64_t bytes; /* of it, as stored */
+	uint64_t slow_at; /* bytes given to threads; under the lock */
+	/* Whole huge pages of its memory; empty: not to be populated. */
+	uintptr_t huge, huge_end;
+	_Atomic bool advised;
+	int code; /* why it failed */
+	char *why; /* or NULL: no memory for the line */
+	const char *file; /* where, as struct ck_err has it */
+	uint64_t off;
+};
+
+/* A segment in the order of its source, in the arena. */
+struct ck_load_part {
+	uint64_t off, end; /* in the source */
+	uint64_t dst, run;
+	uint32_t item, src;
+	uint8_t nax, elem, xform, pad[5];
+	struct ck_seg_axis ax[];
+};
+
+enum ck_load_phase { CK_LOAD_RESOLVE, CK_LOAD_PLAN, CK_LOAD_RUN, CK_LOAD_END };
+
+/* Of stretches: what is left of a window; under the lock. */
+struct ck_load_sweep {
+	uint32_t next; /* part to be looked at */
+	uint32_t nr_active, turn; /* parts that reach past @lo; those given */
+	uint32_t src;
+	uint64_t lo, hi;
+};
+
+struct ck_load {
+	struct ck_load_pool *pool;
+	struct ck_load *next; /* of the pool; under the lock, as what follows */
+	enum ck_load_phase phase;
+	unsigned busy, running; /* jobs: of the phase; all */
+	size_t batch, batch_end, resolve_at; /* places in order */
+	uint32_t *done, *slow; /* items, in order */
+	size_t nr_done, nr_taken, nr_slow, slow_at;
+	size_t bad; /* the first failed one; SIZE_MAX */
+	int event; /* or -1 */
+	bool finished, told_end, in_progress;
+	int64_t told_ns;
+	pthread_cond_t changed;
+	struct ck_load_sweep sweep;
+
+	_Atomic bool cancel;
+	_Atomic uint64_t bytes_done, source_bytes, source_ops, slow_bytes, cast,
+		prefaulted, ns_plan, ns_read, ns_copy, left_to_reader, direct,
+		resident;
+	_Atomic(const char *) why; /* the first note; or NULL */
+	_Atomic uint8_t *drop; /* a source each; NULL: nothing is dropped */
+
+	/* Does not change: */
+	struct ck_reader *reader;
+	const struct ck_catalog *img;
+	int (*progress)(void *arg, uint64_t done, uint64_t total);
+	void *arg;
+	bool no_prefault;
+	bool is_direct;
+	bool deferred; /* something of the catalog is */
+	struct ck_load_wish *item;
+	size_t nr;
+	uint64_t *dims; /* of items */
+	uint32_t *order; /* of items, by where they begin */
+	uint64_t total;
+
+	/* Of who plans, and then of who runs: */
+	size_t plan_at; /* in order */
+	bool within; /* cur is in the middle of that item */
+	uint64_t got; /* bytes of it that are planned */
+	struct ck_cursor cur;
+	unsigned char *arena;
+	size_t arena_used, arena_room;
+	uint32_t *part; /* place in the arena / 8, sorted */
+	uint32_t *active;
+	uint32_t nr_parts, max_parts;
+};
+
+/* A run of bytes of a source, to one place. */
+struct ck_load_run {
+	uint64_t off, len;
+	unsigned char *dst;
+	unsigned part;
+};
+/* The same bytes once more. */
+struct ck_load_again {
+	unsigned char *dst;
+	const unsigned char *from;
+	uint64_t len;
+	unsigned part, of;
+};
+
+enum ck_load_what {
+	CK_LOAD_DO_RESOLVE,
+	CK_LOAD_DO_PLAN,
+	CK_LOAD_DO_STRETCH,
+	CK_LOAD_DO_SLOW
+};
+
+/* What a thread is at, and its buffers. */
+struct ck_load_job {
+	struct ck_load *load;
+	enum ck_load_what what;
+	size_t from, to; /* RESOLVE: in order; SLOW: from: the item */
+	uint64_t lo, hi; /* STRETCH: of the source; SLOW: of the item */
+	uint64_t ahead; /* STRETCH: what will be wanted next ends there */
+	uint32_t src;
+	unsigned nr; /* parts */
+	uint32_t part[CK_LOAD_PARTS]; /* as load->part */
+	bool bad[CK_LOAD_PARTS];
+	unsigned nr_run, nr_again;
+	struct ck_load_run run[CK_PLAN_RUNS];
+	struct ck_load_again again[CK_PLAN_RUNS];
+	struct ck_plan plan;
+	uint64_t slot_used;
+	unsigned char slot[CK_LOAD_SLOT + 64];
+	unsigned char line[2][CK_LOAD_LINE * 8]; /* of a cast */
+	unsigned char *direct; /* CK_DIRECT_ROOM bytes, once needed; or NULL */
+};
+
+/* item.c */
+/* Checks all of @in and copies it; -EINVAL with *bad. */
+int ck_load_items(struct ck_load *load, const struct ck_load_in *in,
+		  size_t *bad, struct ck_err *err);
+void ck_load_box(const struct ck_load *load, const struct ck_load_wish *w,
+		 struct ck_box *box);
+/* @n more bytes of item @i are settled; without the lock. */
+void ck_load_settle(struct ck_load *load, uint32_t i, uint64_t n, bool bad);
+/* Why item @i failed, the first time; without the lock. */
+void ck_load_item_fail(struct ck_load *load, uint32_t i,
+		       const struct ck_err *err);
+/* pool.c: all of item @i is settled. */
+void ck_load_item_done(struct ck_load *load, uint32_t i);
+
+/* plan.c */
+int ck_load_plan_new(struct ck_load *load, struct ck_err *err);
+void ck_load_resolve(struct ck_load_job *job);
+void ck_load_plan(struct ck_load *load);
+/* The next stretch of the window; under the lock.  False: no more. */
+bool ck_load_take_stretch(struct ck_load *load, struct ck_load_job *job);
+static inline const struct ck_load_part *ck_load_part(
+	const struct ck_load *load, uint32_t at)
+{
+	return (const void *)(load->arena + (size_t)at * 8);
+}
+
+/* uncached.c */
+struct ck_bytes;
+/* Reads the plan so; false: not one request of it was. */
+bool ck_load_direct(struct ck_load_job *job, const struct ck_bytes *b);
+/* Whether what is read of it is to be dropped; asked before it is read. */
+bool ck_load_drops(struct ck_load *load, const struct ck_bytes *b);
+void ck_load_drop(const struct ck_load_job *job, const struct ck_bytes *b);
+/* For the statistics: @why, which lasts. */
+static inline void ck_load_note(struct ck_load *load, const char *why)
+{
+	const char *none = NULL;
+
+	atomic_compare_exchange_strong(&load->why, &none, why);
+}
+
+/* stretch.c, slow.c */
+void ck_load_stretch(struct ck_load_job *job);
+void ck_load_slow(struct ck_load_job *job);
+
+/* deliver.c */
+/*
+ * Elements of item @w, along @nr axes (in bytes as stored) in runs of @run, from
+ * @src to @dst bytes as stored from its first element.
+ */
+void ck_load_deliver(struct ck_load_job *job, const struct ck_load_wish *w,
+		     const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+		     const unsigned char *src, uint64_t dst);
+/* Where in memory byte @dst, as stored, of @w is. */
+unsigned char *ck_load_place(const struct ck_load_wish *w, uint64_t dst);
+/* @seg is about to be written: fresh pages, as huge ones. */
+void ck_load_populate(struct ck_load *load, struct ck_load_wish *w,
+		      const struct ck_seg *seg);
+
+static inline void ck_load_add(_Atomic uint64_t *stat, uint64_t n)
+{
+	atomic_fetch_add_explicit(stat, n, memory_order_relaxed);
+}
+
+#endif

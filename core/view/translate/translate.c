@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* translate.c - whose names these are, and whether all of a model is there */
+#include "core/view/translate/translate.h"
+
+#include "core/base/check.h"
+#include "core/base/glob.h"
+#include "core/view/translate/apply.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct names {
+	struct ck_translation *out;
+	const struct ck_catalog *img;
+	const struct ck_model_names *all;
+	struct ck_name_rules rules;
+	uint32_t nr; /* names that somebody else's are */
+	const struct ck_merged_tensor *first; /* of them */
+	unsigned file; /* that says so */
+	struct ck_err *err;
+};
+
+#define AT_MOST(len) ((int)CK_MIN((size_t)(len), (size_t)160))
+
+static void find_whose(struct names *n)
+{
+	const struct ck_name_rules *r = &n->rules;
+
+	for (uint32_t i = 0; i < n->all->nr; i++) {
+		const struct ck_merged_tensor *m = &n->all->v[i];
+		size_t k = 0;
+
+		while (k < r->names.nr &&
+		       !ck_glob(r->names.v[k].text.s, r->names.v[k].text.len,
+				m->name, m->name_len))
+			k++;
+		if (k < r->names.nr && !n->nr++) {
+			n->first = m;
+			n->file = r->names.v[k].file;
+		}
+	}
+}
+
+static void put_whose(const struct names *n)
+{
+	struct ck_tp_word w = { "somebody else's", 15 };
+
+	if (n->file < CK_ARRAY_LEN(n->rules.source) &&
+	    n->rules.source[n->file].len)
+		w = n->rules.source[n->file];
+	ck_str_fmt(&n->out->why,
+		   "not shown: names of its tensors are %.*s (%.*s), not "
+		   "Hugging Face's, and loaders would take random weights",
+		   AT_MOST(w.len), w.s, AT_MOST(n->first->name_len),
+		   n->first->name);
+}
+
+static void put_choices(const struct names *n)
+{
+	ck_str_puts(&n->out->why, "; -o names=FILE has more rules, and -o "
+				  "names=asis shows these names");
+}
+
+/* ---- all that the model has ---- */
+
+static int by_name(const void *pa, const void *pb)
+{
+	return strcmp(((const struct ck_derived *)pa)->name,
+		      ((const struct ck_derived *)pb)->name);
+}
+
+/* Sorts what there is by name; says which one is there twice. */
+static void check_twice(struct names *n)
+{
+	struct ck_derivation *d = &n->out->d;
+
+	if (d->v.nr)
+		qsort(d->v.v, d->v.nr, sizeof(*d->v.v), by_name);
+	for (size_t i = 1; i < d->v.nr && !n->out->why.len; i++)
+		if (!strcmp(d->v.v[i - 1].name, d->v.v[i].name))
+			ck_str_fmt(&n->out->why,
+				   "not shown: two tensors would be %.200s",
+				   d->v.v[i].name);
+}
+
+static void check_whole(struct names *n)
+{
+	const struct ck_name_rules *r = &n->rules;
+	uint64_t missing = 0, want = 0;
+	size_t first = 0;
+
+	for (size_t i = r->has.nr; i-- > 0;) {
+		const struct ck_name_has *h = &r->has.v[i];
+
+		want += h->want;
+		if (h->nr >= h->want)
+			continue;
+		missing += h->want - h->nr;
+		first = i;
+	}
+	if (!missing)
+		return;
+	ck_str_fmt(&n->out->why,
+		   "not shown: %" PRIu64 " of %" PRIu64
+		   " tensors that %.*s has by config.json are not there, such "
+		   "as %.*s",
+		   missing, want, AT_MOST(r->model.len), r->model.s,
+		   AT_MOST(r->has.v[first].name.len), r->has.v[first].name.s);
+}
+
+static int translate(struct names *n)
+{
+	uint32_t unknown = 0, first = 0;
+	int ret = 1;
+
+	for (uint32_t i = 0; i < n->all->nr && ret >= 0; i++) {
+		ret = ck_name_apply(&n->out->d, &n->rules, n->img,
+				    &n->all->v[i], n->err);
+		if (!ret && !unknown++)
+			first = i;
+	}
+	if (ret == -EINVAL)
+		ck_str_fmt(&n->out->why, "not shown: %s", n->err->msg);
+	else if (ret < 0)
+		return ret;
+	if (!n->out->why.len && unknown)
+		ck_str_fmt(&n->out->why,
+			   "not shown: of %" PRIu32 " of its %" PRIu32
+			   " tensors no rule says what %.*s calls them, such "
+			   "as %.*s",
+			   unknown, n->all->nr, AT_MOST(n->rules.model.len),
+			   n->rules.model.s, AT_MOST(n->all->v[first].name_len),
+			   n->all->v[first].name);
+	if (!n->out->why.len)
+		check_whole(n);
+	check_twice(n);
+	if (n->out->why.len) {
+		put_choices(n);
+		return 0;
+	}
+	n->out->unproven = n->rules.unproven;
+	ck_str_fmt(&n->out->rule, "%zu tensors, translated for %.*s by rules",
+		   n->out->d.v.nr, AT_MOST(n->rules.model.len),
+		   n->rules.model.s);
+	return 0;
+}
+
+/* ---- names as they are ---- */
+
+/*
+ * The module behind "{l}." in @w, with the dots around it: ".self_attn.q_proj.".
+ * False: there is none.
+ */
+static bool module_of(struct ck_tp_word w, char out[128])
+{
+	const char *from = memmem(w.s, w.len, "{l}.", 4), *to;
+
+	if (!from)
+		return false;
+	from += 3;
+	to = memrchr(from, '.', w.len - (size_t)(from - w.s));
+	if (to <= from || to - from > 120 ||
+	    memchr(from, '{', w.len - (size_t)(from - w.s)))
+		return false;
+	snprintf(out, 128, "%.*s.", (int)(to - from), from);
+	return true;
+}
+
+/*
+ * With or without the first component, as loaders take them; or of such a
+ * module, for adapters and quantized weights are called after them.
+ */
+static bool is_hf_name(const struct ck_name_rules *r,
+		       const struct ck_merged_tensor *m)
+{
+	struct ck_name_vars vars;
+	char module[128];
+
+	for (size_t i = 0; i < r->own.nr; i++) {
+		struct ck_tp_word w = r->own.v[i].text;
+		const char *dot = memchr(w.s, '.', w.len);
+		size_t off = dot ? (size_t)(dot - w.s) + 1 : 0;
+
+		if (ck_name_fits(w, m->name, m->name_len, false, &vars) ||
+		    ck_name_fits((struct ck_tp_word){ w.s + off, w.len - off },
+				 m->name, m->name_len, false, &vars) ||
+		    (module_of(w, module) &&
+		     memmem(m->name, m->name_len, module, strlen(module))))
+			return true;
+	}
+	return false;
+}
+
+/* Not one of those that the model has: a loader would find nothing. */
+static void check_known(struct names *n)
+{
+	const struct ck_name_rules *r = &n->rules;
+
+	if (!r->model.len || !n->all->nr)
+		return;
+	for (uint32_t i = 0; i < n->all->nr; i++)
+		if (is_hf_name(r, &n->all->v[i]))
+			return;
+	ck_str_fmt(&n->out->why,
+		   "not shown: none of the names of its %" PRIu32
+		   " tensors, such as %.*s, is one of %.*s, which config.json "
+		   "asks for",
+		   n->all->nr, AT_MOST(n->all->v[0].name_len),
+		   n->all->v[0].name, AT_MOST(r->model.len), r->model.s);
+	put_choices(n);
+}
+
+static int decide(struct names *n, const json_t *config,
+		  const struct ck_opts *opts)
+{
+	bool asked = ck_opts_get(opts, "names");
+
+	if (!n->nr && !asked) {
+		check_known(n);
+		return 0;
+	}
+	if (n->rules.model.len)
+		return translate(n);
+	if (n->nr)
+		put_whose(n);
+	else
+		ck_str_puts(&n->out->why, "not shown: -o names= was given");
+	if (!config)
+		ck_str_puts(&n->out->why,
+			    "; with -o config=DIR, where the model's "
+			    "config.json is, they are translated");
+	else
+		ck_str_puts(&n->out->why, "; no rule is for the architectures "
+					  "that config.json names");
+	put_choices(n);
+	return 0;
+}
+
+int ck_translate(struct ck_translation *out, const struct ck_catalog *img,
+		 const struct ck_model_names *names, const json_t *config,
+		 const struct ck_opts *opts, struct ck_err *err)
+{
+	struct names n = { .out = out, .img = img, .all = names };
+	const char *how = ck_opts_get(opts, "names");
+	struct ck_err own = { 0 };
+	int ret;
+
+	*out = (struct ck_translation){ 0 };
+	n.err = err ? err : &own;
+	if (how && !strcmp(how, "asis"))
+		return 0;
+	ret = ck_name_rules_read(&n.rules, config, opts, n.err);
+	if (!ret) {
+		find_whose(&n);
+		ret = decide(&n, config, opts);
+	}
+	if (!ret && (out->why.failed || out->rule.failed))
+		ret = ck_no_memory(n.err);
+	ck_name_rules_free(&n.rules);
+	return ret;
+}
+
+void ck_translation_free(struct ck_translation *t)
+{
+	ck_derivation_free(&t->d);
+	ck_str_free(&t->why);
+	ck_str_free(&t->rule);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unshard.h - tensors of a sharded checkpoint into a process's memory
+ *
+ * No mount, no FUSE.  See unshard(3).
+ *
+ * Calls return 0 or a negative errno, and where @err is not NULL a line there
+ * that says what was wrong.  Nothing prints, exits, aborts, forks or installs a
+ * signal handler; two contexts share nothing.  Any thread may call anything; a
+ * request is waited for by one thread.  After a fork() the child gets -ECHILD
+ * of all that its parent made, and what frees does nothing there.
+ *
+ * A struct begins with its size, which the caller sets: what the library knows
+ * beyond it is 0, the default, so zero what you do not use.  Strings that are
+ * handed out live as long as the object that they are of.
+ */
+#ifndef UNSHARD_H
+#define UNSHARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who was built with N runs with every library of ABI N. */
+#define UNSHARD_ABI 1
+#define UNSHARD_API __attribute__((visibility("default")))
+#define UNSHARD_NONE UINT32_MAX
+#define UNSHARD_NOWHERE UINT64_MAX
+
+typedef struct unshard_ctx unshard_ctx; /* what a process asks for */
+typedef struct unshard_ckpt unshard_ckpt; /* a checkpoint; never changes */
+typedef struct unshard_mesh unshard_mesh; /* which rank holds what of it */
+typedef struct unshard_req unshard_req; /* a load under way */
+struct DLTensor; /* dlpack.h, which is not included */
+struct DLManagedTensorVersioned;
+
+/*
+ * @file and @name are those of the checkpoint, whatever bytes are in them; they
+ * are cut where they are longer, and "" where they are not known.
+ */
+typedef struct {
+	int code; /* errno */
+	uint32_t item; /* of an array of items; UNSHARD_NONE: of none */
+	uint64_t offset; /* of the byte in @file; UNSHARD_NOWHERE: not known */
+	char text[1008]; /* one line */
+	uint32_t tensor, pad; /* its number; UNSHARD_NONE: of none */
+	char name[1024]; /* of the tensor */
+	char file[1024]; /* where bytes are bad or missing */
+} unshard_error;
+
+typedef struct {
+	const char *p; /* any bytes; a NUL behind */
+	size_t len;
+} unshard_str;
+
+/*
+ * Takes @len bytes of text; not 0 ends what calls it, which returns that, and
+ * says so in its error: -errno as such, what is above 0 as ECANCELED.
+ */
+typedef int (*unshard_put)(void *arg, const char *text, size_t len);
+
+/* ---- the process ---- */
+
+typedef struct {
+	size_t size;
+	uint64_t ring; /* as the next two: 0; of devices, which are to come */
+	uint32_t chunk, depth;
+	uint32_t threads; /* that load; 0: as many as CPUs, up to 4 */
+	uint32_t local_ranks; /* processes like this one, which share threads */
+	const char *engine; /* auto, uring, plain; NULL: auto */
+	const char
+		*spool; /* a directory for decompressed items; NULL: /var/tmp */
+	/*
+	 * The program that parses.  NULL: $UNSHARD_PARSER, else unshard-parser
+	 * beside the library, else libexec/unshardfs/unshard-parser.
+	 */
+	const char *helper;
+	void *reserved[2]; /* NULL */
+} unshard_ctx_opts;
+
+UNSHARD_API unsigned unshard_version(
+	void); /* major << 16 | minor << 8 | patch */
+UNSHARD_API unsigned unshard_abi(void); /* UNSHARD_ABI of the library */
+/* @opts may be NULL. */
+UNSHARD_API int unshard_ctx_new(unshard_ctx **out, const unshard_ctx_opts *opts,
+				unshard_error *err);
+/* What was opened with it stays until it is let go itself. */
+UNSHARD_API void unshard_ctx_free(unshard_ctx *ctx);
+/*
+ * JSON: which engines there are, the parser, and "dtypes": the name of each, the
+ * bytes of an element, what safetensors calls it, DLPack's code and bits, and
+ * "cast" where it is cast to others that say so.  Its length, as snprintf().
+ */
+UNSHARD_API int unshard_ctx_caps(unshard_ctx *ctx, char *json, size_t room);
+
+/* ---- a checkpoint ---- */
+
+/* Where bytes that nobody vouches for are parsed. */
+enum {
+	UNSHARD_HELPER = 0, /* by a program of its own, in a sandbox */
+	UNSHARD_IN_PROCESS = 1
+};
+
+enum {
+	UNSHARD_RESOLVE = 1, /* where every byte lies is found out now */
+	UNSHARD_WHOLE = 2 /* -EIO unless every byte is there */
+};
+
+typedef struct {
+	size_t size;
+	const char *options; /* as after unshard ls -o: "verify,layout=F" */
+	/*
+	 * Of a directory of checkpoints, by name, or "latest".  NULL: the only
+	 * one; where there are several -ENODATA, and the line lists them.
+	 */
+	const char *step;
+	int isolation; /* UNSHARD_HELPER, UNSHARD_IN_PROCESS */
+	/*
+	 * Above 0: what unshard_image() gave for the same path, step and
+	 * options; nothing is parsed.  Stays the caller's.
+	 */
+	int image_fd;
+	uint32_t flags; /* UNSHARD_RESOLVE, UNSHARD_WHOLE */
+	/*
+	 * Above 0: an eventfd or a pipe, the caller's.  Once it is readable, which
+	 * a signal handler may bring about, what is under way ends within a
+	 * moment: -ECANCELED.
+	 */
+	int cancel_fd;
+} unshard_open_opts;
+
+/* @path may be CKPT/views/NAME, with views=FILE.  @opts may be NULL. */
+UNSHARD_API int unshard_open(unshard_ctx *ctx, const char *path,
+			     const unshard_open_opts *opts, unshard_ckpt **out,
+			     unshard_error *err);
+UNSHARD_API unshard_ckpt *unshard_ref(unshard_ckpt *ck);
+/* The last one closes it; loads and maps have one of their own. */
+UNSHARD_API void unshard_unref(unshard_ckpt *ck);
+/*
+ * A sealed memfd, the caller's to close, by which other processes of the node
+ * open the checkpoint; @digest (may be NULL) tells two apart.
+ */
+UNSHARD_API int unshard_image(unshard_ckpt *ck, int *fd, uint64_t digest[2],
+			      unshard_error *err);
+/*
+ * The checkpoints of a directory of them, as JSON:
+ * [{"name": "step-100", "state": "complete", "latest": true}, ...], or [] where
+ * @path is something else.  Each is described, and "unreadable" where it cannot
+ * be, "incomplete" where bytes are missing, "several" where it holds more.
+ */
+UNSHARD_API int unshard_steps(unshard_ctx *ctx, const char *path,
+			      const unshard_open_opts *opts, unshard_put put,
+			      void *arg, unshard_error *err);
+
+enum { UNSHARD_OK = 0, UNSHARD_TORN = 1, UNSHARD_MISSING = 2 };
+
+typedef struct {
+	unshard_str name;
+	unshard_str tree; /* of a source that holds several; mostly "" */
+	unshard_str dtype; /* NumPy's and ml_dtypes' name: "bfloat16" */
+	uint32_t rank, state; /* UNSHARD_OK: all of its bytes are there */
+	const uint64_t *shape; /* rank of them */
+	uint64_t nbytes;
+	uint32_t pieces, itemsize; /* itemsize 0: no whole bytes */
+} unshard_tensor;
+
+/* How many.  0 after a fork(): no number is one of the child's. */
+UNSHARD_API uint32_t unshard_tensors(const unshard_ckpt *ck);
+/* @size: sizeof(*out). */
+UNSHARD_API int unshard_tensor_at(const unshard_ckpt *ck, uint32_t i,
+				  unshard_tensor *out, size_t size);
+/*
+ * @tree NULL: any.  UNSHARD_NONE: there is none, or several trees have one, or it
+ * is after a fork().
+ */
+UNSHARD_API uint32_t unshard_find(const unshard_ckpt *ck, const char *tree,
+				  const char *name, size_t len);
+/*
+ * What was saved and is no tensor, as stored: step counters, RNG states.  *len
+ * is how much there is; -ENOSPC where that is more than @room, and nothing is
+ * read.
+ */
+UNSHARD_API int unshard_object(unshard_ckpt *ck, const char *name, void *buf,
+			       size_t room, size_t *len, unshard_error *err);
+/*
+ * @what: "catalog", tensors, objects and where their bytes lie; "problems",
+ * those found since it was opened too; "metadata", what __metadata__ of
+ * safetensors files says; "hf", what hf/ of a mount calls tensors,
+ * [{"name": "model.norm.weight", "tensor": 7}, ...]; "paths", where tensors and
+ * objects stood in what was saved, [{"name": "a.0", "path": ["a", 0]}, ...], or
+ * their names alone; "plan NAME[2:5, :]", which bytes of which files are
+ * behind that.
+ */
+UNSHARD_API int unshard_json(unshard_ckpt *ck, const char *what,
+			     unshard_put put, void *arg, unshard_error *err);
+
+/* ---- what to move ---- */
+
+enum { UNSHARD_OPTIONAL = 1 }; /* a missing byte fails the item alone */
+
+typedef struct {
+	size_t size; /* of an array: the distance of its items */
+	uint32_t tensor, flags;
+	const uint64_t *start, *len; /* a box of the shape; NULL: all of it */
+	uint64_t mem; /* address of the box's first element */
+	/* Elements between neighbours, any sign; NULL: row-major. */
+	const int64_t *stride;
+	const char *dtype; /* of the memory; NULL: as stored; floats are cast */
+	int32_t device, pad; /* -1 or 0: host memory */
+	void *tag; /* the caller's */
+} unshard_item;
+
+/* Fills mem, stride, dtype and device.  The strides stay the tensor's. */
+UNSHARD_API int unshard_item_dlpack(unshard_item *item,
+				    const struct DLTensor *from);
+/* One, now: the caller waits for it. */
+UNSHARD_API int unshard_read(unshard_ckpt *ck, const unshard_item *item,
+			     unshard_error *err);
+
+/* ---- which rank holds what ---- */
+
+/*
+ * @spec: a mesh in words, "tp=8", or with @file what that file of @len bytes is
+ * called: a placement file, a MindSpore strategy, OneFlow's SBP.
+ */
+UNSHARD_API int unshard_mesh_new(unshard_ckpt *ck, const char *spec,
+				 const void *file, size_t len,
+				 unshard_mesh **out, unshard_error *err);
+/* 0 after a fork(). */
+UNSHARD_API uint32_t unshard_mesh_ranks(const unshard_mesh *mesh);
+/*
+ * What @rank holds of @tensor, and its shape there (@shape, with room for the
+ * tensor's rank r; may be NULL): *nr boxes, of each 3 * r numbers: where it
+ * starts in the tensor, its lengths, where it starts in the rank's part.  *nr
+ * 0: nothing.  -ENOSPC where @room numbers are too few; *nr is set.
+ * @boxes NULL: only *nr and @shape.
+ */
+UNSHARD_API int unshard_mesh_boxes(const unshard_mesh *mesh, uint32_t rank,
+				   uint32_t tensor, uint64_t *boxes,
+				   size_t room, unsigned *nr, uint64_t *shape);
+UNSHARD_API void unshard_mesh_free(unshard_mesh *mesh);
+
+/* ---- many at once ---- */
+
+typedef struct {
+	size_t size;
+	/*
+	 * Ten times a second, from a thread of ours; not 0: cancels.  What waits
+	 * for a load, or frees one, is -EDEADLK in it.
+	 */
+	int (*progress)(void *arg, uint64_t done, uint64_t total);
+	void *arg;
+	void *reserved[2]; /* NULL */
+	/*
+	 * prefault=off: fresh memory is touched by the reads themselves.
+	 * cache=direct: past the page cache; cache=drop: what was not in it is
+	 * not left there; where either cannot be, unshard_stats.why says so.
+	 * cache=auto, and buffered: through it.  Several, as "cache=drop,...".
+	 */
+	const char *options;
+} unshard_load_opts;
+
+/* @items and what they point to is copied, but for the memory to be filled. */
+UNSHARD_API int unshard_load(unshard_ckpt *ck, const unshard_item *items,
+			     size_t n, const unshard_load_opts *opts,
+			     unshard_req **out, unshard_error *err);
+/*
+ * The next item that is done, each once: 0, *item is in its memory; 1: there
+ * are no more; -ETIMEDOUT; else *item failed, or, UNSHARD_NONE in err->item,
+ * the request.  @timeout_ms -1: waits.
+ */
+UNSHARD_API int unshard_next(unshard_req *req, int timeout_ms, size_t *item,
+			     unshard_error *err);
+/* All of them; the first failure.  -ETIMEDOUT: still under way. */
+UNSHARD_API int unshard_wait(unshard_req *req, int timeout_ms,
+			     unshard_error *err);
+UNSHARD_API int unshard_fd(unshard_req *req); /* readable: next has one */
+/* wait() then gives -ECANCELED, and no byte is written after it. */
+UNSHARD_API void unshard_cancel(unshard_req *req);
+
+typedef struct {
+	size_t size;
+	uint64_t wanted; /* bytes of the items, as stored */
+	uint64_t storage, storage_ops; /* bytes and reads of files */
+	uint64_t done; /* of wanted */
+	uint64_t prefaulted; /* bytes of memory */
+	uint64_t alone; /* of done, tensor by tensor: compressed, damaged */
+	uint64_t cast; /* elements */
+	uint64_t ns_plan, ns_read, ns_copy; /* of all threads together */
+	/*
+	 * Of storage: found in the page cache, where it was asked, which is for
+	 * reads of 64 KiB and more.
+	 */
+	uint64_t resident;
+	uint32_t reserved, fallbacks; /* items that were read alone */
+	char why[256]; /* why something is not as the options want it; or "" */
+	uint64_t direct; /* of storage, past the page cache */
+} unshard_stats;
+
+UNSHARD_API int unshard_req_stats(unshard_req *req, unshard_stats *out);
+/*
+ * Cancels and waits.  -EDEADLK, and nothing is freed: from a progress().
+ */
+UNSHARD_API int unshard_req_free(unshard_req *req);
+
+/*
+ * Read-only and without a copy, where the item's bytes lie so in one file, else
+ * -EXDEV.  A file that is cut while it is mapped is SIGBUS for who touches it:
+ * for files that stay.
+ */
+UNSHARD_API int unshard_map(unshard_ckpt *ck, const unshard_item *item,
+			    struct DLManagedTensorVersioned **out,
+			    unshard_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
