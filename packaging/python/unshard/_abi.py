@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""unshard.h in ctypes: the structs, the calls, and one context a process.
+
+The library is $UNSHARD_LIBRARY, else libunshard.so in this folder, else what the
+system's loader finds.  Another ABI than ours is an ImportError.
+"""
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+import threading
+from typing import Any, Dict, Optional, Union
+
+ABI = 1
+SONAME = "libunshard.so.0.1"
+NONE, NOWHERE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+OPTIONAL = 1
+RESOLVE, WHOLE = 1, 2
+STATES = ("ok", "torn", "missing")
+
+
+class error(c.Structure):
+    _fields_ = [("code", c.c_int), ("item", c.c_uint32), ("byte", c.c_uint64),
+                ("text", c.c_char * 1008), ("tensor", c.c_uint32), ("pad", c.c_uint32),
+                ("name", c.c_char * 1024), ("path", c.c_char * 1024)]
+
+    @property
+    def line(self) -> str:
+        return self.text.decode("utf-8", "replace")
+
+    @property
+    def file(self) -> Optional[str]:
+        return self.path.decode("utf-8", "surrogateescape") or None
+
+    @property
+    def offset(self) -> Optional[int]:
+        return self.byte if self.path and self.byte != NOWHERE else None
+
+
+class text(c.Structure):
+    _fields_ = [("p", c.c_void_p), ("len", c.c_size_t)]
+
+    @property
+    def str(self) -> str:
+        return c.string_at(self.p, self.len).decode("utf-8", "surrogateescape")
+
+
+class ctx_opts(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("ring", c.c_uint64), ("chunk", c.c_uint32),
+                ("depth", c.c_uint32), ("threads", c.c_uint32),
+                ("local_ranks", c.c_uint32), ("engine", c.c_char_p),
+                ("spool", c.c_char_p), ("helper", c.c_char_p),
+                ("reserved", c.c_void_p * 2)]
+
+
+class open_opts(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("options", c.c_char_p), ("step", c.c_char_p),
+                ("isolation", c.c_int), ("image_fd", c.c_int), ("flags", c.c_uint32),
+                ("cancel_fd", c.c_int)]
+
+
+class tensor(c.Structure):
+    _fields_ = [("name", text), ("tree", text), ("dtype", text),
+                ("rank", c.c_uint32), ("state", c.c_uint32),
+                ("shape", c.POINTER(c.c_uint64)), ("nbytes", c.c_uint64),
+                ("pieces", c.c_uint32), ("itemsize", c.c_uint32)]
+
+
+class item(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("tensor", c.c_uint32), ("flags", c.c_uint32),
+                ("start", c.c_void_p), ("len", c.c_void_p), ("mem", c.c_uint64),
+                ("stride", c.c_void_p), ("dtype", c.c_char_p),
+                ("device", c.c_int32), ("pad", c.c_int32), ("tag", c.c_void_p)]
+
+
+PROGRESS = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint64, c.c_uint64)
+PUT = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_size_t)
+
+
+class load_opts(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("progress", PROGRESS), ("arg", c.c_void_p),
+                ("reserved", c.c_void_p * 2), ("options", c.c_char_p)]
+
+
+class stats(c.Structure):
+    _fields_ = [("size", c.c_size_t)] + [
+        (n, c.c_uint64) for n in ("wanted", "storage", "storage_ops", "done", "prefaulted",
+                                  "alone", "cast", "ns_plan", "ns_read", "ns_copy",
+                                  "resident")
+    ] + [("reserved", c.c_uint32), ("fallbacks", c.c_uint32), ("why", c.c_char * 256),
+         ("direct", c.c_uint64)]
+
+
+_P, _PP, _E = c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(error)
+_CALLS = {
+    "version": (c.c_uint, []),
+    "abi": (c.c_uint, []),
+    "ctx_new": (c.c_int, [_PP, c.POINTER(ctx_opts), _E]),
+    "ctx_free": (None, [_P]),
+    "ctx_caps": (c.c_int, [_P, c.c_char_p, c.c_size_t]),
+    "open": (c.c_int, [_P, c.c_char_p, c.POINTER(open_opts), _PP, _E]),
+    "ref": (_P, [_P]),
+    "unref": (None, [_P]),
+    "image": (c.c_int, [_P, c.POINTER(c.c_int), c.POINTER(c.c_uint64), _E]),
+    "steps": (c.c_int, [_P, c.c_char_p, c.POINTER(open_opts), PUT, _P, _E]),
+    "tensors": (c.c_uint32, [_P]),
+    "tensor_at": (c.c_int, [_P, c.c_uint32, c.POINTER(tensor), c.c_size_t]),
+    "object": (c.c_int, [_P, c.c_char_p, _P, c.c_size_t, c.POINTER(c.c_size_t), _E]),
+    "json": (c.c_int, [_P, c.c_char_p, PUT, _P, _E]),
+    "read": (c.c_int, [_P, c.POINTER(item), _E]),
+    "map": (c.c_int, [_P, c.POINTER(item), _PP, _E]),
+    "mesh_new": (c.c_int, [_P, c.c_char_p, c.c_char_p, c.c_size_t, _PP, _E]),
+    "mesh_ranks": (c.c_uint32, [_P]),
+    "mesh_boxes": (c.c_int, [_P, c.c_uint32, c.c_uint32, c.POINTER(c.c_uint64),
+                             c.c_size_t, c.POINTER(c.c_uint), c.POINTER(c.c_uint64)]),
+    "mesh_free": (None, [_P]),
+    "load": (c.c_int, [_P, c.POINTER(item), c.c_size_t, c.POINTER(load_opts), _PP, _E]),
+    "next": (c.c_int, [_P, c.c_int, c.POINTER(c.c_size_t), _E]),
+    "wait": (c.c_int, [_P, c.c_int, _E]),
+    "fd": (c.c_int, [_P]),
+    "cancel": (None, [_P]),
+    "req_stats": (c.c_int, [_P, c.POINTER(stats)]),
+    "req_free": (None, [_P]),
+}
+
+
+def _library() -> c.CDLL:
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libunshard.so")
+    path = os.environ.get("UNSHARD_LIBRARY") or (here if os.path.exists(here) else SONAME)
+    try:
+        lib = c.CDLL(path)
+        found = lib.unshard_abi()
+    except (OSError, AttributeError) as e:
+        raise ImportError(f"unshard: the library cannot be loaded: {e}") from None
+    if found != ABI:
+        raise ImportError(f"unshard: {path} has ABI {found}, this package needs {ABI}")
+    for name, (result, args) in _CALLS.items():
+        call = getattr(lib, "unshard_" + name)
+        call.restype, call.argtypes = result, args
+    return lib
+
+
+lib = _library()
+
+
+def call(name: str):
+    return getattr(lib, "unshard_" + name)
+
+
+def cancellable(opts: open_opts, run) -> int:
+    """What run() returns, which opts are for.  In the main thread it is called by
+    another one: only so a signal's handler, as that of Ctrl-C, runs meanwhile; what it
+    raises ends run(), and is raised."""
+    if threading.current_thread() is not threading.main_thread():
+        return run()
+    result: list[int] = []
+    opts.cancel_fd, end = os.pipe()
+    thread = threading.Thread(target=lambda: result.append(run()), daemon=True)
+    try:
+        thread.start()
+        while thread.is_alive():
+            thread.join(1)
+    except RuntimeError:  # no thread can be had
+        if thread.ident is not None:
+            raise
+        result.append(run())
+    except BaseException:
+        os.write(end, b"x")
+        thread.join()
+        raise
+    finally:
+        os.close(opts.cancel_fd)
+        os.close(end)
+        opts.cancel_fd = 0
+    return result[0]
+
+
+class _Context:
+    """One a process, made when first used; a fork()ed child makes its own."""
+
+    def __init__(self) -> None:
+        self.lock, self.pid, self.handle = threading.Lock(), 0, c.c_void_p()
+        self.settings: Dict[str, Any] = {}
+
+    def configure(self, settings: Dict[str, Any]) -> None:
+        with self.lock:
+            if self.pid == os.getpid():  # what was opened with it stays
+                call("ctx_free")(self.handle)
+            self.settings, self.pid = settings, 0
+
+    def get(self) -> c.c_void_p:
+        with self.lock:
+            if self.pid != os.getpid():
+                handle, err, opts = c.c_void_p(), error(), ctx_opts()
+                opts.size = c.sizeof(opts)
+                opts.local_ranks = _local_ranks()
+                for name, value in self.settings.items():
+                    setattr(opts, name, value)
+                ret = call("ctx_new")(c.byref(handle), c.byref(opts), c.byref(err))
+                if ret:
+                    from ._errors import opening
+
+                    raise opening(-ret, err.line, "")
+                self.handle, self.pid = handle, os.getpid()
+            return self.handle
+
+
+def _local_ranks() -> int:
+    """Processes like this one on the node, as torchrun says; 0: not known."""
+    try:
+        return max(0, min(1024, int(os.environ.get("LOCAL_WORLD_SIZE", "0"))))
+    except ValueError:
+        return 0
+
+
+_context = _Context()
+os.register_at_fork(after_in_child=lambda: setattr(_context, "lock", threading.Lock()))
+
+
+def context() -> c.c_void_p:
+    return _context.get()
+
+
+def caps() -> Dict[str, Any]:
+    """What the library can do here: "version", "engines", "uring" (why there is none),
+    "parser", "parser_found", "dtypes"."""
+    room = call("ctx_caps")(context(), None, 0)
+    text = c.create_string_buffer(max(room, 0) + 1)
+    call("ctx_caps")(context(), text, len(text))
+    known: Dict[str, Any] = json.loads(text.value.decode("utf-8", "replace"))
+    return known
+
+
+def configure(*, threads: Optional[int] = None, engine: Optional[str] = None,
+              spool: Union[str, os.PathLike[str], None] = None) -> None:
+    """Of what is opened from now on; what is not given is as at the beginning.
+
+    threads: how many load, of this process: by default as many as CPUs, up to 4, and
+    divided by LOCAL_WORLD_SIZE where torchrun says that; engine: "auto", "uring" or
+    "plain"; spool: a directory for what has to be decompressed, else /var/tmp.
+    """
+    if threads is not None and not 1 <= threads <= 1024:
+        raise ValueError(f"threads {threads!r}: expected 1 to 1024")
+    if engine not in (None, "auto", "uring", "plain"):
+        raise ValueError(f"engine {engine!r}: expected 'auto', 'uring' or 'plain'")
+    given = {"threads": threads, "engine": encoded(engine),
+             "spool": None if spool is None else encoded(os.fsdecode(os.fspath(spool)))}
+    _context.configure({n: v for n, v in given.items() if v is not None})
+
+
+def collect(run) -> bytes:
+    """All that run(put) puts, as bytes."""
+    parts: list[bytes] = []
+
+    def put(_arg, at, size):
+        parts.append(c.string_at(at, size))
+        return 0
+
+    run(PUT(put))
+    return b"".join(parts)
+
+
+def parsed(run) -> Any:
+    return json.loads(collect(run).decode("utf-8", "surrogateescape"))
+
+
+def encoded(value: Optional[str]) -> Optional[bytes]:
+    """ValueError where there is a NUL in it, which would end it."""
+    if value is not None and "\0" in value:
+        raise ValueError(f"{value!r}: a NUL byte in it")
+    return None if value is None else os.fsencode(value)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is raised.  str() of each is the one line that the library says."""
+from __future__ import annotations
+
+import errno as _errno
+import os
+from typing import Optional
+
+
+class Error(Exception):
+    """Whatever has to do with a checkpoint."""
+
+
+class _System(Error, OSError):
+    """With .errno, and str() that is the line alone."""
+
+    def __init__(self, code: int, line: str) -> None:
+        super().__init__(code, line)
+
+    def __str__(self) -> str:
+        return str(self.args[-1]) if self.args else ""
+
+
+class OpenError(_System):
+    """The checkpoint cannot be opened: it is damaged, unfinished, none, or may not
+    be read."""
+
+
+class NotFound(OpenError, FileNotFoundError):
+    """There is nothing at that path, or no such step."""
+
+
+class MissingBytes(_System):
+    """Bytes of a tensor cannot be had: a shard is lost, cut, replaced or unreadable.
+
+    tensor: its name; file: of the checkpoint, where known; offset: the byte in it,
+    where known.  Memory that the read was for holds nothing that can be relied on.
+    """
+
+    def __init__(self, code: int, line: str, tensor: Optional[str] = None,
+                 file: Optional[str] = None, offset: Optional[int] = None) -> None:
+        super().__init__(code, line)
+        self.tensor, self.file, self.offset = tensor, file, offset
+
+    def __reduce__(self):
+        code, line = self.args
+        return type(self), (code, line, self.tensor, self.file, self.offset)
+
+
+class UnknownName(Error, KeyError):
+    """No tensor, or object, is called so; the line has the nearest name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Forked(Error):
+    """The checkpoint was opened before fork(): open it again in the child."""
+
+
+for _kind in (Error, OpenError, NotFound, MissingBytes, UnknownName, Forked):
+    _kind.__module__ = "unshard"
+
+
+def _line(code: int, text: str) -> str:
+    return text or os.strerror(code)
+
+
+def opening(code: int, text: str, path: str) -> Exception:
+    """The exception for what opening says."""
+    line = _line(code, text)
+    if code == _errno.ENOMEM:
+        return MemoryError(line)
+    if code == _errno.ECHILD:
+        return Forked(line)
+    if code in (_errno.ENOENT, _errno.ENOTDIR):
+        return NotFound(code, line)
+    return OpenError(code, line)
+
+
+def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
+            offset: Optional[int]):
+    """The exception for what a read says; tensor: of the item that failed; file,
+    offset: where its bytes are bad or missing, as the library found it."""
+    line = _line(code, text)
+    if code == _errno.ENOMEM:
+        return MemoryError(line)
+    if code == _errno.ECHILD:
+        return Forked("it was opened before fork(): open it again in the child"
+                      if not text else line)
+    if code == _errno.ECANCELED:
+        return Error(line)
+    if code == _errno.EINVAL:
+        return ValueError(line)
+    if tensor is not None and tensor not in line:
+        line = f"tensor {tensor}: {line}"
+    return MissingBytes(code, line, tensor, file, offset)

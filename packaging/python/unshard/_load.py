@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Items: boxes of tensors and where they go; one read, or many as one plan."""
+from __future__ import annotations
+
+import ctypes as c
+import errno
+import sys
+import time
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _abi, _errors
+
+Progress = Union[bool, Callable[[int, int], Any], None]
+
+
+class Item(NamedTuple):
+    """A box of tensor number `tensor` (None: all of it) and its memory.
+
+    stride: elements between neighbours of each of the tensor's dimensions, None:
+    row-major; dtype: of the memory, None: as stored; name: for messages.
+    """
+
+    tensor: int
+    name: str
+    start: Optional[Sequence[int]]
+    count: Optional[Sequence[int]]
+    address: int
+    stride: Optional[Sequence[int]]
+    dtype: Optional[str]
+    keep: Any = None
+
+
+def _array(items: Sequence[Item], flags: int):
+    """struct unshard_item of each, and what they point to."""
+    total = sum(2 * len(i.start) for i in items if i.start is not None)
+    boxes = (c.c_uint64 * max(total, 1))()
+    steps = (c.c_int64 * max(sum(len(i.stride) for i in items if i.stride), 1))()
+    out, at, to = (_abi.item * max(len(items), 1))(), 0, 0
+    names = {}
+    for one, item in zip(out, items):
+        one.size, one.tensor, one.flags = c.sizeof(_abi.item), item.tensor, flags
+        one.mem, one.device = item.address, -1
+        if item.start is not None:
+            rank = len(item.start)
+            boxes[at : at + rank] = item.start
+            boxes[at + rank : at + 2 * rank] = item.count
+            one.start = c.addressof(boxes) + 8 * at
+            one.len = one.start + 8 * rank
+            at += 2 * rank
+        if item.stride:
+            steps[to : to + len(item.stride)] = item.stride
+            one.stride = c.addressof(steps) + 8 * to
+            to += len(item.stride)
+        if item.dtype is not None:
+            one.dtype = names.setdefault(item.dtype, item.dtype.encode())
+    return out, (boxes, steps, names)
+
+
+def _failure(code: int, err: _abi.error, items: Sequence[Item], nr: int) -> Exception:
+    name = items[nr].name if nr < len(items) else None
+    return _errors.reading(-code, err.line, name, err.file, err.offset)
+
+
+def _raise(code: int, err: _abi.error, items: Sequence[Item], nr: Optional[int] = None):
+    raise _failure(code, err, items, err.item if nr is None else nr)
+
+
+def read(handle, items: Sequence[Item]) -> None:
+    """Each in turn, by this thread."""
+    structs, keep = _array(items, 0)
+    err = _abi.error()
+    for nr in range(len(items)):
+        ret = _abi.call("read")(handle, c.byref(structs[nr]), c.byref(err))
+        if ret:
+            _raise(ret, err, items, nr)
+    del keep
+
+
+def mapped(handle, item: Item) -> int:
+    """A DLManagedTensorVersioned of the file's own bytes; 0: they do not lie so."""
+    structs, keep = _array([item], 0)
+    err, out = _abi.error(), c.c_void_p()
+    ret = _abi.call("map")(handle, c.byref(structs[0]), c.byref(out), c.byref(err))
+    del keep
+    if ret == -errno.EXDEV:
+        return 0
+    if ret:
+        _raise(ret, err, [item], 0)
+    return out.value
+
+
+class Request:
+    """A load under way.  Freeing it cancels; no byte is written after that."""
+
+    def __init__(self, handle, items: Sequence[Item], progress: Progress = None,
+                 optional: bool = False) -> None:
+        """optional: what cannot be had fails its item alone."""
+        self._items, self._req, self._bar = items, c.c_void_p(), _bar(progress)
+        structs, keep = _array(items, _abi.OPTIONAL if optional else 0)
+        opts, err = _abi.load_opts(), _abi.error()
+        opts.size = c.sizeof(opts)
+        self._failed: Optional[BaseException] = None
+        self._callback = opts.progress = (
+            _abi.PROGRESS(self._progress) if self._bar else _abi.PROGRESS())
+        ret = _abi.call("load")(handle, structs, len(items), c.byref(opts),
+                                c.byref(self._req), c.byref(err))
+        del keep
+        if ret:
+            _raise(ret, err, items)
+
+    def _progress(self, _arg, done: int, total: int) -> int:
+        try:
+            self._bar(done, total)
+        except BaseException as e:  # handed to who waits
+            self._failed = self._failed or e
+            return 1
+        return 0
+
+    def wait(self) -> None:
+        """Until all are there; raises the first failure.  Ctrl-C cancels."""
+        err = _abi.error()
+        while True:
+            ret = _abi.call("wait")(self._req, 200, c.byref(err))
+            if ret == -errno.ETIMEDOUT:
+                continue
+            if self._failed:
+                raise self._failed
+            if ret:
+                _raise(ret, err, self._items)
+            return
+
+    def each(self) -> Iterator[Tuple[int, Optional[Exception]]]:
+        """Numbers of items as they land, and why one failed; raises where all do."""
+        err, nr = _abi.error(), c.c_size_t()
+        while True:
+            ret = _abi.call("next")(self._req, 200, c.byref(nr), c.byref(err))
+            if ret == -errno.ETIMEDOUT:
+                continue
+            if self._failed:
+                raise self._failed
+            if ret == 1:
+                return
+            if ret and err.item >= len(self._items):
+                _raise(ret, err, self._items)
+            at = err.item if ret else nr.value
+            yield at, _failure(ret, err, self._items, at) if ret else None
+
+    def stats(self) -> dict:
+        """What was read, in bytes and nanoseconds; see unshard(3)."""
+        out = _abi.stats()
+        out.size = c.sizeof(out)
+        _abi.call("req_stats")(self._req, c.byref(out))
+        named = {n: getattr(out, n) for n, _ in out._fields_[1:] if "reserved" not in n}
+        named["why"] = out.why.decode("utf-8", "replace")
+        return named
+
+    def free(self) -> None:
+        if self._req:
+            _abi.call("req_free")(self._req)
+            self._req = c.c_void_p()
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        self.free()
+
+    __del__ = free
+
+
+def _bar(progress: Progress) -> Optional[Callable[[int, int], Any]]:
+    if not progress:
+        return None
+    return progress if callable(progress) else _Bar()
+
+
+class _Bar:
+    """A line on stderr, while it is a terminal; else one a second at most."""
+
+    def __init__(self) -> None:
+        self.start = self.last = time.monotonic()
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        now, end = time.monotonic(), done >= total
+        if not (self.live or end or now - self.last >= 1):
+            return
+        self.last = now
+        rate = done / max(now - self.start, 1e-9) / 1e9
+        share = 100 * done // total if total else 100
+        line = f"unshard: {share:3d}% of {total / 1e9:.2f} GB, {rate:.2f} GB/s"
+        print(("\r" if self.live else "") + line, file=sys.stderr, flush=True,
+              end="" if self.live and not end else "\n")

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor, or a slice of one, of which nothing has been read."""
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
+
+from . import _dtypes, _load, _memory
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+    from ._checkpoint import Checkpoint
+
+# From here on a read goes through the pipeline, by several threads.
+_PIPELINE = 8 << 20
+
+
+class Tensor:
+    """A tensor of a checkpoint, or a box of one: t[2:5, :] is a Tensor too.
+
+    name: of the whole tensor; shape: a tuple of its lengths; dtype: the name of its
+    elements' type, as "bfloat16"; nbytes: of the box, as stored; state: "ok", "torn"
+    or "missing", of the whole; pieces: in how many it was saved.  Nothing is read before .numpy(), .torch(),
+    tobytes(), read_into() or DLPack ask for it, and then no more than the box.
+    Each raises MissingBytes where bytes of the box cannot be had.
+    """
+
+    __slots__ = ("_ck", "_nr", "name", "dtype", "state", "pieces", "_whole", "_size", "_nbytes",
+                 "_ranges", "_dropped")
+
+    def __init__(self, ck: Checkpoint, nr: int, name: str, dtype: str, state: str,
+                 shape: tuple[int, ...], itemsize: int, nbytes: int, pieces: int) -> None:
+        self._ck, self._nr, self.name, self.dtype = ck, nr, name, dtype
+        self.state, self._whole, self._size, self._nbytes = state, shape, itemsize, nbytes
+        self.pieces = pieces
+        self._ranges = tuple(range(n) for n in shape)
+        self._dropped: frozenset[int] = frozenset()
+
+    # ---- what it is --------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(r) for i, r in enumerate(self._ranges) if i not in self._dropped)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._ranges) - len(self._dropped)
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element; 0 where elements are no whole bytes."""
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes if self._is_all() else self.size * self._size
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a tensor without dimensions has no len()")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<unshard.Tensor {self.name} {self.dtype} {list(self.shape)}>"
+
+    def plan(self) -> Dict[str, Any]:
+        """As Checkpoint.plan(), of this box.  ValueError: it has steps."""
+        return self._ck.plan(self.name + self._subscript())
+
+    def _subscript(self) -> str:
+        if self._is_all() or not self._whole:
+            return ""
+        if not self._is_box():
+            raise ValueError("a slice with steps has no plan of its own")
+        words = (str(r.start) if i in self._dropped else f"{r.start}:{r.stop}"
+                 for i, r in enumerate(self._ranges))
+        return "[" + ",".join(words) + "]"
+
+    def _is_all(self) -> bool:
+        return not self._dropped and all(
+            r.step == 1 and len(r) == n for r, n in zip(self._ranges, self._whole))
+
+    def _is_box(self) -> bool:
+        return all(r.step == 1 or len(r) < 2 for r in self._ranges)
+
+    # ---- slices ------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """A box of it: whole numbers, slices with steps above 0, and `...`.
+
+        IndexError: outside of the shape; ValueError: a step below 1; TypeError:
+        another index.  Nothing is read.
+        """
+        if not self._size and not (key is Ellipsis or key == ()):
+            raise TypeError(f"{self.name}: elements of {self.dtype} are no whole bytes: "
+                            "only all of it can be had")
+        axes = [i for i in range(len(self._ranges)) if i not in self._dropped]
+        keys = _spread(key if isinstance(key, tuple) else (key,), len(axes))
+        ranges, dropped = list(self._ranges), set(self._dropped)
+        for axis, one in zip(axes, keys):
+            have = ranges[axis]
+            if isinstance(one, slice):
+                if one.step is not None and operator.index(one.step) < 1:
+                    raise ValueError("a step must be greater than zero")
+                ranges[axis] = have[one]
+                continue
+            at = _index(one)
+            if not -len(have) <= at < len(have):
+                raise IndexError(f"{self.name}: index {at} is out of bounds for dimension "
+                                 f"{axis} with size {len(have)}")
+            ranges[axis] = range(have[at], have[at] + 1)
+            dropped.add(axis)
+        return self._with(ranges, dropped)
+
+    def _with(self, ranges: Sequence[range], dropped) -> Tensor:
+        new = object.__new__(Tensor)
+        for name in Tensor.__slots__:
+            setattr(new, name, getattr(self, name))
+        new._ranges, new._dropped = tuple(ranges), frozenset(dropped)
+        return new
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    # ---- reading -----------------------------------------------------------
+
+    def _item(self, address: int, stride: Optional[Sequence[int]] = None,
+              dtype: Optional[str] = None, keep: Any = None) -> _load.Item:
+        """Of a box.  stride: of the dimensions that are left."""
+        start = count = None
+        if not self._is_all():
+            start = [r.start if len(r) else 0 for r in self._ranges]
+            count = [len(r) for r in self._ranges]
+        if stride is not None and self._dropped:
+            left = iter(stride)
+            stride = [1 if i in self._dropped else next(left)
+                      for i in range(len(self._ranges))]
+        dtype = None if dtype == self.dtype else dtype
+        return _load.Item(self._nr, self.name, start, count, address, stride, dtype, keep)
+
+    def _read(self, address: int, stride: Optional[Sequence[int]] = None,
+              dtype: Optional[str] = None) -> None:
+        if not self._is_box():
+            self._read_steps(address, stride, dtype)
+            return
+        handle = self._ck._open_handle()
+        item = self._item(address, stride, dtype)
+        if self.nbytes < _PIPELINE:
+            _load.read(handle, [item])
+        else:
+            with _load.Request(handle, [item]) as request:
+                request.wait()
+
+    def tobytes(self) -> bytes:
+        """Its bytes, row-major, as stored: little endian."""
+        return _memory.new_bytes(self.nbytes, self._read)
+
+    def _read_steps(self, address: int, stride: Optional[Sequence[int]],
+                    dtype: Optional[str]) -> None:
+        """The box around it, and of that what the steps leave."""
+        import numpy
+
+        if not self.size:
+            return
+        box = self._with([range(r.start, r[-1] + 1) for r in self._ranges], ())
+        size = _dtypes.size(dtype) if dtype else self._size
+        around = numpy.empty(box.shape, f"V{size}")
+        box._read(around.ctypes.data, None, dtype)
+        steps = tuple(0 if i in self._dropped else slice(None, None, r.step)
+                      for i, r in enumerate(self._ranges))
+        _memory.array_at(address, self.shape, size, stride)[...] = around[steps]
+
+    def numpy(self, dtype: Any = None) -> numpy.ndarray[Any, Any]:
+        """A new NumPy array of .shape.  dtype: floats are cast on the way.
+
+        bfloat16 and the like are ml_dtypes' types; TypeError where it is not
+        installed, ValueError where the cast is none of floats.
+        """
+        import numpy
+
+        name = self.dtype if dtype is None else _dtypes.name_of(dtype)
+        if name != self.dtype:
+            _dtypes.check_cast(self.name, self.dtype, name)
+        out = numpy.empty(self.shape, _dtypes.numpy_dtype(name))
+        if out.size:
+            self._read(out.ctypes.data, None, name)
+        return out
+
+    def __array__(self, dtype: Any = None,
+                  copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("an array of it is always a copy")
+        out = self.numpy()
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+    def torch(self, dtype: Any = None, device: Any = None) -> torch.Tensor:
+        """A new torch tensor of .shape, on the host unless a device is named.
+
+        dtype: floats are cast on the way.  TypeError: torch has no such dtype.
+        """
+        import torch
+
+        name = self.dtype if dtype is None else _dtypes.name_of(dtype)
+        if name != self.dtype:
+            _dtypes.check_cast(self.name, self.dtype, name)
+        out = torch.empty(self.shape, dtype=_dtypes.torch_dtype(name))
+        if out.numel():
+            self._read(out.data_ptr(), None, name)
+        return out if device is None else out.to(device)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None,
+                   dl_device: Any = None, copy: Optional[bool] = None) -> Any:
+        """DLPack: new memory of the host, which the taker owns.
+
+        BufferError: it has no such type, or another device is asked for.
+        """
+        if _dtypes.dlpack(self.dtype) is None:
+            raise BufferError(f"{self.name}: DLPack has no {self.dtype}")
+        if copy is False or dl_device not in (None, (1, 0)):
+            raise BufferError("it is always a copy, and on the host")
+        memory = _memory.new_array(self.shape, self._size)
+        if self.size:
+            self._read(memory.ctypes.data)
+        return _memory.capsule(memory, self.dtype, max_version)
+
+    def map(self) -> Mapped:
+        """The bytes of the file themselves, without a copy, for numpy.from_dlpack():
+        read-only, and for files that stay: where one is cut, touching what is gone
+        ends the process (SIGBUS), as with any map.
+
+        BufferError, when it is taken: they do not lie in one stretch of one file, as
+        they are.
+        """
+        return Mapped(self)
+
+    def read_into(self, target: Any) -> int:
+        """Fills memory that is there; how many bytes of it were written.
+
+        target: a torch tensor or NumPy array, with any strides, a DLPack tensor, of
+        the same shape and dtype (floats are cast); or a buffer of bytes (bytearray,
+        uint8 array of one dimension) of at least .nbytes, which gets them as
+        tobytes() has them.  ValueError, and nothing is read, where shape, dtype or
+        strides do not fit, it is read-only, too small, or on a device.
+        """
+        to = _memory.place(target)
+        if to.dtype is None or (to.dtype == "uint8" and len(to.shape) == 1
+                                and (self.dtype, self.shape) != ("uint8", to.shape)):
+            return self._into_bytes(to)
+        if to.shape != self.shape:
+            raise ValueError(f"{self.name}: shape {list(self.shape)} does not go into "
+                             f"{list(to.shape)}")
+        _dtypes.check_cast(self.name, self.dtype, to.dtype)
+        if not self.size:
+            return 0
+        self._read(to.address, to.stride, to.dtype)
+        return to.nbytes
+
+    def _into_bytes(self, to: _memory.Place) -> int:
+        if len(to.shape) != 1 or (to.stride and to.shape[0] > 1 and to.stride[0] != 1):
+            raise ValueError(f"{self.name}: shape {list(self.shape)} does not go into "
+                             f"{list(to.shape)}")
+        if to.nbytes < self.nbytes:
+            raise ValueError(f"{self.name}: {self.nbytes} bytes do not go into a buffer "
+                             f"of {to.nbytes}")
+        if self.nbytes:
+            self._read(to.address)
+        return self.nbytes
+
+
+class Mapped:
+    """What Tensor.map() gives: a source of read-only DLPack tensors."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None,
+                   dl_device: Any = None, copy: Optional[bool] = None) -> Any:
+        t = self._tensor
+        if max_version is None or max_version[0] < 1:
+            raise BufferError("who takes it knows no read-only tensors (DLPack 1.0)")
+        if copy or dl_device not in (None, (1, 0)) or not t._is_box():
+            raise BufferError("it is never a copy, on the host, and without steps")
+        managed = _load.mapped(t._ck._open_handle(), t._item(0))
+        if not managed:
+            raise BufferError(f"{t.name}: its bytes do not lie so in one file")
+        return _memory.capsule(_memory.mapped_array(managed, t.shape, t._size), t.dtype,
+                               max_version)
+
+
+def _index(one: Any) -> int:
+    if isinstance(one, bool):
+        raise TypeError("True and False are no indices")
+    try:
+        return operator.index(one)
+    except TypeError:
+        raise TypeError(f"indices are whole numbers, slices and ..., not "
+                        f"{type(one).__name__}") from None
+
+
+def _spread(keys: tuple, rank: int) -> list:
+    """One key a dimension: `...`, or the end, stands for those not named."""
+    dots = [i for i, k in enumerate(keys) if k is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if len(keys) - len(dots) > rank:
+        raise IndexError(f"too many indices for tensor of dimension {rank}")
+    at = dots[0] if dots else len(keys)
+    fill = [slice(None)] * (rank - len(keys) + len(dots))
+    return list(keys[:at]) + fill + list(keys[at + 1 :])

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch: dcp.load() of any checkpoint onto any mesh, and models filled in place.
+
+    dcp.load(sd, storage_reader=unshard.torch.DCPReader("runs/step-300"))
+    unshard.torch.load_into(model, "runs/step-300")
+
+Each rank reads the bytes of its own shards and no others.
+"""
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import uuid
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+
+import torch
+from torch.distributed.checkpoint import StorageReader
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.futures import Future
+
+from . import _dtypes, _errors, _load, _memory, _share
+from ._checkpoint import Checkpoint, Object
+
+# Memory beside the targets, for those that bytes cannot be read into directly.
+_BESIDE = 256 << 20
+
+
+class DCPReader(StorageReader):
+    """A reader for torch.distributed.checkpoint.load of any format that unshard reads.
+
+    path: as unshard.open(), or an open Checkpoint; step, options: likewise.  Names
+    of the state dict, flattened as DCP does, are those of ck.keys().  Targets may
+    be plain tensors, DTensors and ShardedTensors, on any mesh and any device;
+    floats of another dtype are cast, as copy_() does.
+
+    Objects that are no tensors are given to the planner only where
+    torch.load(weights_only=True) can read them, so that nothing of a checkpoint is
+    executed; allow_pickle=True gives it whatever is stored.
+
+    Raises what unshard.open() raises, at once; MissingBytes while loading.
+    """
+
+    def __init__(self, path: Any, step: Optional[str] = None, *,
+                 allow_pickle: bool = False, progress: _load.Progress = None,
+                 **options: Any) -> None:
+        super().__init__()
+        self.allow_pickle, self.progress = allow_pickle, progress
+        self._step, self._options = step, options
+        self._ck = _share.opened(path, step, **options)
+        self.path, self.load_id = self._ck.path, str(uuid.uuid4())
+        self._given, self._used = isinstance(path, Checkpoint), False
+        self.stats: Dict[str, Any] = {}
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+        """Of the next load, at another path if one is given."""
+        if checkpoint_id and os.fspath(checkpoint_id) != self.path:
+            self._ck = _share.opened(checkpoint_id, self._step, **self._options)
+            self.path, self._given, self._used = self._ck.path, False, False
+        self.load_id = str(uuid.uuid4())
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+        return os.path.exists(checkpoint_id)
+
+    def read_metadata(self) -> Metadata:
+        """Of the catalog: one chunk a tensor, however it was saved, and where in the
+        saved dicts it stood."""
+        if self._used and not self._given:  # what lies there by now
+            self._ck = _share.opened(self.path, self._step, **self._options)
+        self._used = True
+        known: Dict[str, Any] = {}
+        for name, t in self._ck.items():
+            kind = getattr(torch, t.dtype, None)
+            if isinstance(kind, torch.dtype):
+                size = torch.Size(t.shape)
+                chunk = ChunkStorageMetadata(torch.Size([0] * t.ndim), size)
+                known[name] = TensorStorageMetadata(TensorProperties(dtype=kind), size, [chunk])
+        for name in self._ck.objects:
+            known.setdefault(name, BytesStorageMetadata())
+        meta = StorageMeta(checkpoint_id=self.path, load_id=self.load_id)
+        nested = {e["name"]: tuple(e["path"]) for e in self._ck._json("paths")
+                  if e["name"] in known}  # what DCP calls planner_data
+        return Metadata(known, planner_data=nested, storage_data={}, storage_meta=meta)
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any,
+                              **kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: List[LoadPlan]) -> List[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """One plan of all that is asked for; .stats is what it read."""
+        straight, beside, objects = [], [], self._ck.objects
+        for asked in plan.items:
+            if asked.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(asked, self._stored(objects[asked.storage_index.fqn]))
+                continue
+            target = planner.resolve_tensor(asked).detach()
+            item = self._item(asked, target)
+            (beside if item is None else straight).append((asked, target, item))
+        self._read([item for _, _, item in straight if item.count.count(0) == 0])
+        for asked, target, _ in straight:
+            planner.commit_tensor(asked, target)
+        self._beside(beside, planner)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _read(self, items: List[_load.Item]) -> None:
+        if not items:
+            return
+        with _load.Request(self._ck._open_handle(), items, self.progress) as request:
+            request.wait()
+            self.stats = request.stats()
+
+    def _item(self, asked, target: torch.Tensor) -> Optional[_load.Item]:
+        """None: it cannot be read into target directly."""
+        t, count = self._ck[asked.storage_index.fqn], list(asked.lengths)
+        if list(target.shape) != count:
+            raise ValueError(f"tensor {t.name}: {count} does not go into {list(target.shape)}")
+        try:
+            to = _memory.place(target)
+        except ValueError:
+            return None
+        if to.dtype is None or not _dtypes.castable(t.dtype, to.dtype):
+            return None
+        return _load.Item(t._nr, t.name, list(asked.storage_offsets), count, to.address,
+                          list(to.stride or ()) or None,
+                          None if to.dtype == t.dtype else to.dtype, to.keep)
+
+    def _beside(self, asked_for, planner: LoadPlanner) -> None:
+        """By way of memory of the host, as much as _BESIDE at a time."""
+        while asked_for:
+            items, copies, room = [], [], _BESIDE
+            while asked_for and (room > 0 or not items):
+                asked, target, _ = asked_for.pop()
+                t = self._ck[asked.storage_index.fqn]
+                host = torch.empty(tuple(asked.lengths), dtype=_dtypes.torch_dtype(t.dtype))
+                room -= host.numel() * host.element_size()
+                copies.append((asked, target, host))
+                if host.numel():
+                    items.append(_load.Item(t._nr, t.name, list(asked.storage_offsets),
+                                            list(asked.lengths), host.data_ptr(), None, None,
+                                            host))
+            self._read(items)
+            for asked, target, host in copies:
+                target.copy_(host)
+                planner.commit_tensor(asked, target)
+
+    def _stored(self, what: Object) -> io.BytesIO:
+        """As torch.save wrote it; anew where it is read without running anything."""
+        data = what.tobytes()
+        if self.allow_pickle and what.encoding in ("torch", "raw"):
+            return io.BytesIO(data)
+        if what.encoding == "json":
+            value = json.loads(data)
+        elif self.allow_pickle:
+            import pickle
+
+            value = pickle.loads(data)
+        else:
+            try:
+                value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            except Exception as e:
+                named = re.search(r"GLOBAL (\S+)", str(e))
+                why = f"its pickle names {named[1]}" if named else "not of plain values"
+                raise _errors.Error(f"object {what.name}: {why}: it would have to be unpickled, "
+                                    "as DCPReader(allow_pickle=True) lets DCP do") from None
+        out = io.BytesIO()
+        torch.save(value, out)
+        out.seek(0)
+        return out
+
+
+def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any, *,
+              strict: bool = True, names: Optional[Callable[[str], str]] = None,
+              progress: _load.Progress = None, **options: Any) -> Tuple[List[str], List[str]]:
+    """Fills the tensors of a model, or of a state dict, in place: (missing, unexpected).
+
+    checkpoint: a path, with options as unshard.open(), or an open Checkpoint.
+    Parameters may be DTensors, of which each rank reads its part.  Names are those of
+    the checkpoint, else those of ck.model(), else what names(name) gives.  missing:
+    of the model, not in the checkpoint, and tied to nothing that is; unexpected: of
+    ck.model(), and not in the model.
+
+    strict: UnknownName where any is missing.  ValueError, and nothing is read, where
+    a shape differs.  MissingBytes: bytes of a tensor cannot be had.
+    """
+    ck = _share.opened(checkpoint, **options)
+    state = model.state_dict() if isinstance(model, torch.nn.Module) else model
+    wanted = {n: v for n, v in state.items() if isinstance(v, torch.Tensor)}
+    called, unexpected = _called(ck, list(wanted), names)
+    loaded = {called[n]: v for n, v in wanted.items() if n in called}
+    ties = {_storage(v) for v in loaded.values()}
+    missing = [n for n, v in wanted.items() if n not in called and _storage(v) not in ties]
+    if strict and missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        try:
+            ck[missing[0]]
+        except _errors.UnknownName as e:
+            raise _errors.UnknownName(f"{e}{more}") from None
+    reader = DCPReader(ck, progress=progress)
+    planner = DefaultLoadPlanner(flatten_state_dict=False)
+    with torch.no_grad():
+        planner.set_up_planner(loaded, reader.read_metadata(), True)
+        reader.read_data(planner.create_local_plan(), planner)
+    return missing, unexpected
+
+
+def _called(ck: Checkpoint, wanted: List[str], names) -> Tuple[Dict[str, str], List[str]]:
+    """Name in the model -> name in the checkpoint; and the model's that nobody wants."""
+    own = {n: t.name for n, t in ck.model().items()}
+    if names is not None:
+        called = {n: names(n) for n in wanted if names(n) in ck}
+    else:
+        called = {n: n if n in ck else own[n] for n in wanted if n in ck or n in own}
+    used = set(called.values())
+    return called, [n for n, stored in own.items() if stored not in used]
+
+
+def _storage(t: torch.Tensor) -> Tuple[int, int]:
+    local = t.to_local() if hasattr(t, "to_local") else t
+    return (local.untyped_storage().data_ptr() or id(t), local.storage_offset())

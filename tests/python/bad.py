@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong arguments, damaged checkpoints, and ones that change while they are read: an
+exception each time, that says what; never other bytes, never a signal."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from kit import DATA, EXAMPLES, case, copy_of, need, python, refused
+
+need("numpy")
+import numpy as np
+import unshard
+
+LLAMA = DATA / "llama-fsdp2/in"
+MATRIX = "model.lm_head.weight"
+
+
+def wrong_targets():
+    with unshard.open(LLAMA) as ck:
+        t, size = ck[MATRIX], 149 * 18 * 4
+        into = lambda target: lambda: t.read_into(target)
+        before = os.stat(LLAMA).st_atime_ns
+        frozen = np.zeros((149, 18), np.float32)
+        frozen.flags.writeable = False
+        odd = np.zeros(149 * 18 * 5 + 5, np.uint8)[: 149 * 18 * 5]
+        odd = np.ndarray((149, 18), np.float32, odd, strides=(18 * 5, 5))
+        for target in (frozen, bytes(size), np.zeros((18, 149), np.float32),
+                       np.zeros((149, 18), np.int32), np.zeros((149, 18), ">f4"),
+                       bytearray(size - 1), memoryview(bytearray(size))[::2], odd,
+                       np.zeros((149, 18), object), np.zeros(size + 8, np.uint8)[::2],
+                       np.broadcast_to(np.zeros(18, np.float32), (149, 18))):
+            refused(ValueError, into(target))
+        for target in (3, None, "x", [0.0] * 10):
+            refused(TypeError, into(target))
+        refused(ValueError, lambda: t.numpy("int32"))
+        refused(ValueError, lambda: t.numpy("float17"))
+        refused(ValueError, lambda: ck.load(framework="numpy", dtype="float8_e8m0fnu"))
+        assert os.stat(LLAMA).st_atime_ns == before
+
+
+def no_checkpoints():
+    with tempfile.TemporaryDirectory() as tmp:
+        refused(unshard.NotFound, lambda: unshard.open(tmp + "/x"), tmp + "/x")
+        e = refused(unshard.OpenError, lambda: unshard.open(tmp), tmp)
+        assert isinstance(e, OSError) and isinstance(e, unshard.Error)
+        refused(unshard.OpenError, lambda: unshard.open(__file__))
+        refused(unshard.Error, lambda: unshard.open(LLAMA, nonsense="x"), "nonsense")
+        refused(unshard.Error, lambda: unshard.open(LLAMA, format="nonsense"), "nonsense")
+        refused(unshard.NotFound, lambda: unshard.steps(tmp + "/x"))
+        refused(ValueError, lambda: unshard.open(tmp + "/\0"))
+
+
+def a_torn_shard():
+    with copy_of(LLAMA) as at:
+        victim = sorted(at.glob("*.distcp"))[-1]
+        os.truncate(victim, 20000)
+        with unshard.open(LLAMA) as whole, unshard.open(at) as ck:
+            good = bad = 0
+            for name, t in ck.items():
+                try:
+                    assert t.tobytes() == whole[name].tobytes(), name
+                    good += 1
+                except unshard.MissingBytes as e:
+                    bad += 1
+                    assert (e.tensor, e.file) == (name, victim.name), (e.tensor, e.file, str(e))
+                    assert e.offset is not None and e.errno, vars(e)
+                    assert name in str(e) and victim.name in str(e), str(e)
+                    refused(unshard.MissingBytes, lambda: ck.load([name], framework="numpy"))
+            assert good and bad and ck.problems()
+            refused(unshard.MissingBytes, lambda: ck.load(framework="numpy"), victim.name)
+            for how in (ck.load, lambda **k: dict(ck.stream(window="1K", **k))):
+                errors = {}
+                got = how(framework="numpy", errors=errors)
+                assert len(got) == good and len(errors) == bad, (len(got), len(errors))
+                assert not got.keys() & errors.keys()
+                for name, value in got.items():
+                    assert value.tobytes() == whole[name].tobytes(), name
+                for name, e in errors.items():
+                    assert isinstance(e, unshard.MissingBytes) and e.tensor == name, e
+            rows = ck[MATRIX]
+            assert rows[:5].tobytes() == whole[MATRIX][:5].tobytes()
+
+
+def deleted_and_replaced():
+    for change in (lambda f: f.unlink(), lambda f: os.truncate(f, 100),
+                   lambda f: (f.rename(f"{f}.old"), shutil.copy(f"{f}.old", f))):
+        with copy_of(LLAMA) as at, unshard.open(at) as ck, unshard.open(LLAMA) as whole:
+            assert ck[MATRIX][:1].tobytes() == whole[MATRIX][:1].tobytes()
+            for file in sorted(at.glob("*.distcp")):
+                change(file)
+            for name, t in ck.items():
+                try:
+                    assert t.tobytes() == whole[name].tobytes(), name
+                except unshard.MissingBytes as e:
+                    assert e.tensor == name and name in str(e)
+
+
+def cut_while_loading():
+    """Whatever the moment: each tensor is whole or an exception."""
+    with tempfile.TemporaryDirectory() as tmp:
+        header = b'{"a":{"dtype":"F32","shape":[4194304],"data_offsets":[0,16777216]}}'
+        file = os.path.join(tmp, "model.safetensors")
+        values = np.arange(1 << 22, dtype=np.float32)
+        for delay in (0, 0.001, 0.003):
+            with open(file, "wb") as f:
+                f.write(len(header).to_bytes(8, "little") + header + values.tobytes())
+            with unshard.open(file) as ck:
+                def cut():
+                    time.sleep(delay)
+                    os.truncate(file, 1 << 20)
+
+                other = threading.Thread(target=cut)
+                other.start()
+                try:
+                    got = ck.load(framework="numpy")
+                    assert np.array_equal(got["a"], values)
+                except unshard.MissingBytes as e:
+                    assert e.tensor == "a", e.tensor
+                other.join()
+                refused(unshard.MissingBytes, ck["a"].tobytes, "model.safetensors")
+            os.unlink(file)
+
+
+def hostile_pickles():
+    made = os.path.join(tempfile.gettempdir(), "unshard-never-made")
+    for name in ("dcp/bad-runs-code", "dcp/bad-other-class"):
+        refused(unshard.OpenError, lambda: unshard.open(EXAMPLES / name / "in"), ".metadata")
+    with tempfile.TemporaryDirectory() as tmp:
+        open(tmp + "/__0_0.distcp", "w").close()
+        with open(tmp + "/.metadata", "wb") as f:
+            f.write(b"cos\nsystem\n(S'touch " + made.encode() + b"'\ntR.")
+        refused(unshard.OpenError, lambda: unshard.open(tmp), "os.system")
+    assert not os.path.exists(made)
+
+
+def a_parser_that_dies():
+    """One that fails, that hangs up, that never ends: an error, and the process is whole."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for body in ("exit 1", "kill -9 $$", "echo garbage", "exec cat /dev/zero >&3",
+                     "exec cat /dev/urandom >&3", "exec sleep 100 3>&-"):
+            path = os.path.join(tmp, "unshard-parser")
+            with open(path, "w") as f:
+                f.write(f"#!/bin/sh\n{body}\n")
+            os.chmod(path, 0o755)
+            status, out, err = python(
+                "import sys, unshard\n"
+                "try: unshard.open(sys.argv[1])\n"
+                "except unshard.Error as e: print(type(e).__name__, e)", LLAMA,
+                UNSHARD_PARSER=path)
+            assert status == 0 and out.startswith("OpenError "), (body, status, out, err)
+
+
+def after_fork():
+    """A child that reads what its parent opened: an exception, not a hang."""
+    code = """
+import os, sys, unshard
+ck = unshard.open(sys.argv[1]); t = ck[sys.argv[2]]; t.tobytes()
+pid = os.fork()
+if not pid:
+    for call in (t.tobytes, lambda: list(ck.stream(framework="numpy")), ck.problems,
+                 lambda: t.read_into(bytearray(t.nbytes))):
+        try:
+            call(); os._exit(1)
+        except unshard.Forked as e:
+            assert "fork" in str(e)
+    ck.close()
+    with unshard.open(sys.argv[1]) as again:
+        os._exit(0 if len(again[sys.argv[2]].tobytes()) == t.nbytes else 2)
+assert os.waitpid(pid, 0)[1] == 0
+assert len(t.tobytes()) == t.nbytes
+"""
+    status, _, err = python(code, LLAMA, MATRIX)
+    assert status == 0, err
+
+
+def data_loader():
+    try:
+        import torch.utils.data
+    except ImportError:
+        return "no torch"
+
+    class Rows(torch.utils.data.Dataset):
+        def __init__(self, ck, again):
+            self.ck, self.again = ck, again
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            if self.again:
+                with unshard.open(self.ck.path) as ck:
+                    return ck[MATRIX][i].torch()
+            return self.ck[MATRIX][i].torch()
+
+    with unshard.open(LLAMA) as ck:
+        want = ck[MATRIX].torch()
+        load = lambda again: torch.cat(list(torch.utils.data.DataLoader(
+            Rows(ck, again), batch_size=2, num_workers=1, multiprocessing_context="fork")))
+        try:
+            load(False)
+        except Exception as e:
+            assert "fork" in str(e), e
+        else:
+            raise AssertionError("no exception")
+        assert torch.equal(load(True), want[:4])
+
+
+def no_memory():
+    """An allocation that cannot be had: MemoryError, and the next read works."""
+    code = """
+import resource, sys, unshard
+ck = unshard.open(sys.argv[1]); t = ck[sys.argv[2]]; want = t.tobytes()
+limit = resource.getrlimit(resource.RLIMIT_AS)
+big = unshard.open(sys.argv[3])
+name = max(big, key=lambda n: big[n].nbytes)
+try:
+    big[name].tobytes()
+except (MemoryError, unshard.MissingBytes):
+    pass
+assert t.tobytes() == want
+"""
+    status, _, err = python(code, LLAMA, MATRIX, EXAMPLES / "dcp/big-offsets/in")
+    assert status == 0, err
+
+
+def interrupted():
+    """Ctrl-C while much is loaded ends it, and Python goes on."""
+    with tempfile.TemporaryDirectory() as tmp:
+        file = os.path.join(tmp, "model.safetensors")
+        size = 1 << 28
+        header = b'{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)
+        with open(file, "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header)
+            f.truncate(8 + len(header) + size)
+        code = ("import sys, unshard\nck = unshard.open(sys.argv[1])\n"
+                "try:\n print('on', flush=True)\n while True: ck['a'].tobytes()\n"
+                "except KeyboardInterrupt: print(len(ck['a'][:5].tobytes()))")
+        run = subprocess.Popen([sys.executable, "-c", code, file], stdout=subprocess.PIPE,
+                               text=True)
+        assert run.stdout.readline() == "on\n"
+        run.send_signal(signal.SIGINT)
+        out, _ = run.communicate(timeout=60)
+        assert (run.returncode, out) == (0, "5\n"), (run.returncode, out)
+
+
+def interrupted_while_opening():
+    """Ctrl-C while a parser hangs."""
+    with tempfile.TemporaryDirectory() as tmp:
+        parser, on = os.path.join(tmp, "unshard-parser"), os.path.join(tmp, "on")
+        os.mkfifo(on)
+        with open(parser, "w") as f:
+            f.write(f"#!/bin/sh\necho >{on}\nexec sleep 1000\n")
+        os.chmod(parser, 0o755)
+        for call in "open", "steps":
+            code = (f"import sys, unshard\ntry: unshard.{call}(sys.argv[1])\n"
+                    "except KeyboardInterrupt: print('ended')")
+            run = subprocess.Popen([sys.executable, "-c", code, LLAMA], text=True,
+                                   stdout=subprocess.PIPE,
+                                   env={**os.environ, "UNSHARD_PARSER": parser})
+            with open(on):
+                begun = time.monotonic()
+            run.send_signal(signal.SIGINT)
+            out, _ = run.communicate(timeout=60)
+            assert (run.returncode, out) == (0, "ended\n"), (run.returncode, out)
+            assert time.monotonic() - begun < 5, time.monotonic() - begun
+
+
+def closed_while_others_read():
+    """Reads of other threads end well or with ValueError; never a signal."""
+    code = """
+import sys, threading, unshard
+def read(what):
+    on.wait()
+    try:
+        while True:
+            what()
+    except ValueError as e:
+        left.append(str(e))
+for _ in range(20):
+    ck = unshard.open(sys.argv[1])
+    t, on, left = ck[sys.argv[2]], threading.Barrier(5), []
+    reads = [lambda: t.tobytes(), lambda: t[:3].numpy(), lambda: t[1:5, ::2].tobytes(),
+             lambda: ck.plan(t.name)]
+    threads = [threading.Thread(target=read, args=(r,)) for r in reads]
+    [x.start() for x in threads]
+    on.wait()
+    ck.close()
+    [x.join() for x in threads]
+    assert len(left) == 4 and all("closed" in x for x in left), left
+"""
+    status, _, err = python(code, LLAMA, MATRIX)
+    assert status == 0, (status, err)
+
+
+def images_that_are_none():
+    for fd in -1, 0, 1 << 32:
+        try:
+            unshard.open(LLAMA, image=fd)
+        except ValueError:
+            continue
+        raise AssertionError(f"image={fd} was taken")
+
+
+def names_of_others():
+    """What hf/ of a mount would not show is no model's, nor what it translates."""
+    at = EXAMPLES / "megatron/before-core/in"
+    with unshard.open(at) as ck:
+        refused(ValueError, ck.model, "Megatron's")
+    with unshard.open(at, names="asis") as ck:
+        assert set(ck.model()) <= set(ck), set(ck.model())
+
+
+for one in (names_of_others, wrong_targets, closed_while_others_read, images_that_are_none, no_checkpoints,
+            a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted,
+            interrupted_while_opening):
+    case(one)
