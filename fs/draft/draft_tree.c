@@ -30,6 +30,7 @@ struct fs_draft_tree *fs_draft_tree_new(struct ck_draft *draft)
 		return NULL;
 	s->draft = draft;
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->released, NULL);
 	pthread_mutex_init(&s->opening, NULL);
 	return s;
 }
@@ -55,6 +56,7 @@ void fs_draft_tree_free(struct fs_draft_tree *s)
 	if (atomic_load(&s->slices))
 		ck_slices_close(atomic_load(&s->slices));
 	ck_draft_close(s->draft);
+	pthread_cond_destroy(&s->released);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->opening);
 	if (s->beside)
@@ -571,6 +573,7 @@ void fs_draft_tree_detach(struct fs_draft_tree *s, struct fs_draft_tree_file *f)
 			*at = f->next;
 			break;
 		}
+	pthread_cond_broadcast(&s->released);
 	pthread_mutex_unlock(&s->lock);
 }
 

@@ -123,7 +123,7 @@ int fs_draft_tree_sibling(struct fs_draft_tree *s, const char *key, bool make,
 			  uint64_t *dir);
 /*
  * Whether nobody has @ino open for writing any more; then nobody can open it
- * so, until fs_draft_tree_let_open().
+ * so, until fs_draft_tree_let_open().  Waits for a close that is on its way.
  */
 bool fs_draft_tree_close_off(struct fs_draft_tree *s, uint64_t ino);
 void fs_draft_tree_let_open(struct fs_draft_tree *s, uint64_t ino);
@@ -141,10 +141,14 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
  * Whether @f, which was opened with @flags, goes past the kernel's pages: 0 or 1.
  * What may be mapped, to be stored into, does not, nor does what is written
  * beside it, for the kernel writes whole pages back.  @direct: others may.
- * -EBUSY: it has to and another may be mapped, or the other way round.
+ * -EBUSY: it has to and another may be mapped, or the other way round; files that
+ * were closed are waited for, two seconds at most.
  */
 int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
 			int flags, bool direct, struct ck_err *err);
+/* It is to be released soon, but for copies of the descriptor, and maps. */
+void fs_draft_tree_closed(struct fs_draft_tree *s,
+			  struct fs_draft_tree_file *f);
 void fs_draft_tree_release(struct fs_draft_tree *s,
 			   struct fs_draft_tree_file *f);
 /* As far as the file goes. */

@@ -18,7 +18,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define CLOSING 2 /* seconds: the kernel tells of a close a moment later */
 
 /* ---- attributes ---- */
 
@@ -272,25 +275,64 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 	return ret;
 }
 
+struct timespec fs_draft_tree_closing(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_sec += CLOSING;
+	return t;
+}
+
+void fs_draft_tree_closed(struct fs_draft_tree *s, struct fs_draft_tree_file *f)
+{
+	pthread_mutex_lock(&s->lock);
+	f->closed = true;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Of the other files that are open: how many are mapped, or passed by. */
+struct others {
+	unsigned mapped, passed;
+	bool open; /* one of these was not closed */
+};
+
+static struct others others_of(struct fs_draft_tree *s,
+			       const struct fs_draft_tree_file *f)
+{
+	struct fs_draft_tree_name *n = fs_draft_tree_node_of(s, f->ino);
+	struct others o = { 0 };
+
+	for (const struct fs_draft_tree_file *g = n ? n->open : NULL; g;
+	     g = g->next)
+		if (g != f && (g->maps || g->past)) {
+			o.mapped += g->maps;
+			o.passed += g->past;
+			o.open |= !g->closed;
+		}
+	return o;
+}
+
 int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
 			int flags, bool direct, struct ck_err *err)
 {
-	bool mapped = false, passed = false, must = flags & O_DIRECT;
-	const struct fs_draft_tree_file *other;
-	struct fs_draft_tree_name *n;
+	bool must = flags & O_DIRECT, maps, clash;
+	struct timespec until = fs_draft_tree_closing();
+	struct others o;
 
 	if (!f->writes)
 		return direct;
+	maps = !must && (flags & O_ACCMODE) == O_RDWR;
 	pthread_mutex_lock(&s->lock);
-	n = fs_draft_tree_node_of(s, f->ino);
-	for (other = n ? n->open : NULL; other; other = other->next) {
-		mapped |= other != f && other->maps;
-		passed |= other != f && other->past;
-	}
-	f->maps = !must && (flags & O_ACCMODE) == O_RDWR && !passed;
-	f->past = must ? !mapped : direct && !f->maps && !mapped;
+	do {
+		o = others_of(s, f);
+		clash = must ? o.mapped : maps && o.passed;
+	} while (clash && !o.open &&
+		 !pthread_cond_timedwait(&s->released, &s->lock, &until));
+	f->maps = maps && !clash;
+	f->past = must ? !clash : direct && !maps && !o.mapped;
 	pthread_mutex_unlock(&s->lock);
-	if (must ? mapped : passed && (flags & O_ACCMODE) == O_RDWR)
+	if (clash)
 		return fail(s, f,
 			    "it is open where it may be mapped, and would be "
 			    "where its pages are passed by, or the other way "

@@ -17,6 +17,7 @@ struct fs_draft_tree_file {
 	int fd;
 	bool writes; /* holds the draft until it is closed */
 	bool maps, past; /* fs_draft_tree_share() */
+	bool closed; /* but for copies of the descriptor, and maps */
 	_Atomic bool sets_id; /* it had such a bit when it was opened */
 };
 
@@ -38,6 +39,7 @@ struct fs_draft_tree_name {
 struct fs_draft_tree {
 	struct ck_draft *draft;
 	pthread_mutex_t lock; /* the table; never held over a system call */
+	pthread_cond_t released; /* a file was */
 	struct fs_draft_tree_name *by_ino[FS_DRAFT_TREE_BUCKETS];
 	struct fs_draft_tree_name *by_name[FS_DRAFT_TREE_BUCKETS];
 	uint64_t last; /* number given out */
@@ -52,6 +54,8 @@ struct fs_draft_tree {
 	bool failed; /* it was logged */
 };
 
+/* Until when a close that is on its way is waited for. */
+struct timespec fs_draft_tree_closing(void);
 /*
  * The directory that @ino is in, to be closed unless it is files_fd, and its
  * name there.  -ESTALE: it has no name any more.

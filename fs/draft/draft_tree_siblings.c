@@ -109,12 +109,16 @@ static bool is_written(const struct fs_draft_tree_name *n)
 
 bool fs_draft_tree_close_off(struct fs_draft_tree *s, uint64_t ino)
 {
+	struct timespec until = fs_draft_tree_closing();
 	struct fs_draft_tree_name *n;
 	bool alone;
 
 	pthread_mutex_lock(&s->lock);
-	n = fs_draft_tree_node_of(s, ino);
-	alone = n && !n->closed_off && !is_written(n);
+	do {
+		n = fs_draft_tree_node_of(s, ino);
+		alone = n && !n->closed_off && !is_written(n);
+	} while (n && !n->closed_off && !alone &&
+		 !pthread_cond_timedwait(&s->released, &s->lock, &until));
 	if (alone)
 		n->closed_off = true;
 	pthread_mutex_unlock(&s->lock);

@@ -269,15 +269,16 @@ void fs_draft_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 void fs_draft_op_flush(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
+	bool layout = (ino & FS_INO_MASK) == FS_DRAFT_LAYOUT;
 	struct ck_err err = { 0 };
 	fs_auto_draft_ref r = { 0 };
-	int ret = 0;
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
 
-	if ((ino & FS_INO_MASK) == FS_DRAFT_LAYOUT)
-		ret = fs_draft_ref_find(fs_of(req), ino, &r);
-	if (r.s && !ret)
+	if (!ret && draft_tree_of(fi))
+		fs_draft_tree_closed(r.s->files, draft_tree_of(fi));
+	if (!ret && layout)
 		ret = fs_slices_flush(&r, fs_open_of(fi), &err);
-	fs_draft_ref_reply(req, ret, &err);
+	fs_draft_ref_reply(req, layout ? ret : 0, &err);
 }
 
 void fs_draft_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,

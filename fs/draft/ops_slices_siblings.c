@@ -25,7 +25,6 @@
 
 #define LAYOUT "unshard-layout.json"
 #define LAYOUT_MAX (64 << 20)
-#define CLOSE_MS 2000 /* the kernel tells of a close a moment later */
 
 /* References of the kernel's kind, for the time of one call. */
 struct held {
@@ -192,16 +191,10 @@ static int to_layout(const struct waiting *w, struct ck_err *err)
 	return ret ? ret : fs_draft_cut(w->r->drafts, w->r->s, text, len, err);
 }
 
-/* Its writer's close may be on its way still. */
 static int close_off(const struct waiting *w, struct ck_err *err)
 {
-	const struct timespec ms = { .tv_nsec = 1000000 };
-
-	for (int i = 0; i < CLOSE_MS; i++) {
-		if (fs_draft_tree_close_off(w->files, w->node.ino))
-			return 0;
-		nanosleep(&ms, NULL);
-	}
+	if (fs_draft_tree_close_off(w->files, w->node.ino))
+		return 0;
 	return ck_fail(err, EBUSY,
 		       "%s: %s is open for writing: it is to be closed before "
 		       "it becomes a slice",
