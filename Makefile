@@ -78,12 +78,13 @@ LIBTESTS := $(patsubst tests/libunshard/%.c,%,$(wildcard tests/libunshard/*.c))
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/*.c))
 HELPERS := $(patsubst tests/mount/%.c,%,$(wildcard tests/mount/*.c))
 MAN := $(patsubst docs/man/%.scd,%,$(wildcard docs/man/*.scd))
+UNITS := $(patsubst packaging/%,$(B)/%,$(wildcard packaging/systemd/*/*.service))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 CORE := $(B)/libunshard-core.a
 TESTLIB := $(if $(TESTLIB_SRC),$(B)/libtest.a)
 
 PROGRAMS := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so \
-	$(B)/libunshard.a $(B)/unshard.pc $(B)/60-unshardfs.rules
+	$(B)/libunshard.a $(B)/unshard.pc $(B)/60-unshardfs.rules $(UNITS)
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -130,6 +131,9 @@ $(B)/unshard.pc: packaging/unshard.pc.in FORCE
 		-e 's|@VERSION@|$(VERSION)|' -e 's|@CORE_PKGS@|$(CORE_PKGS)|' $< >$@.new; \
 		$(update)
 
+$(B)/systemd/%: packaging/systemd/% FORCE
+	@mkdir -p $(@D)
+	@sed 's|@BIN@|$(PREFIX)/bin|' $< >$@.new; $(update)
 $(B)/60-unshardfs.rules: packaging/udev/60-unshardfs.rules FORCE
 	@mkdir -p $(@D)
 	@sed 's|@LIBEXEC@|$(PREFIX)/libexec/unshardfs|' $< >$@.new; $(update)

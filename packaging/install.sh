@@ -32,6 +32,10 @@ list() {
 	done
 	echo "755 packaging/udev/read-ahead $PREFIX/libexec/unshardfs/read-ahead"
 	echo "644 $B/60-unshardfs.rules $PREFIX/lib/udev/rules.d/60-unshardfs.rules"
+	for unit in system user; do
+		echo "644 $B/systemd/$unit/unshardfs@.service" \
+			"$PREFIX/lib/systemd/$unit/unshardfs@.service"
+	done
 	echo "644 packaging/completion/unshard.bash $completion/unshard"
 	for file in core/*/*.rules core/*/*/*.rules; do
 		[ "$file" = core/mesh/names.rules ] || # for the build only
@@ -40,10 +44,7 @@ list() {
 	for file in README.md LICENSE docs/*.md docs/*.json docs/formats/*.md; do
 		echo "644 $file $doc/$file"
 	done
-	for file in mount-helpers/*.service mount-helpers/*.mount \
-			mount-helpers/*fstab*; do
-		[ ! -e "$file" ] || echo "644 $file $doc/examples/${file##*/}"
-	done
+	echo "644 mount-helpers/fstab.example $doc/examples/fstab.example"
 }
 
 list | while read -r mode from to; do

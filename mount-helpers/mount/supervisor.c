@@ -213,6 +213,7 @@ static void begin_end(struct sup *s)
 {
 	s->ending = true;
 	s->deadline = ck_now_s() + END_SECONDS;
+	notify_line("STOPPING=1\nSTATUS=unmounting");
 	end_mount(s);
 }
 
@@ -263,6 +264,8 @@ static void take_answer(struct sup *s)
 			close(s->lock_fd);
 		s->lock_fd = -1;
 		step();
+		notify_line("READY=1\nSTATUS=serving %s at %s", s->in->src,
+			    s->in->mnt);
 		tell_caller(s, &err);
 		return;
 	}
@@ -401,10 +404,19 @@ static int supervise(struct sup *s)
 		suplog_line(&s->log, "%s", s->err.msg);
 	if (!s->err.code && !s->answers)
 		ck_fail(&s->err, EINTR, "ended before the mount answered");
+	notify_line("STOPPING=1\nSTATUS=%s\nERRNO=%d",
+		    s->err.code ? s->err.msg : "unmounted", s->err.code);
 	tell_caller(s, &s->err);
 	if (s->spool[0])
 		rmdir(s->spool);
 	return -s->err.code;
+}
+
+static bool log_is_json(const struct supervise_in *in)
+{
+	const char *form = ck_opts_get(in->opts, "log-format");
+
+	return form && !strcmp(form, "json");
 }
 
 int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
@@ -412,6 +424,7 @@ int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
 	struct sup s = {
 		.in = in,
 		.log = { .fd = in->log_fd >= 0 ? in->log_fd : 2,
+			 .json = log_is_json(in),
 			 .mnt = in->mnt },
 		.result_fd = -1,
 		.lock_fd = in->lock_fd,
@@ -422,7 +435,7 @@ int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
 	return ret;
 }
 
-/* Nothing of the caller's: its terminal, folder, descriptors. */
+/* Nothing of the caller's: its terminal, folder, descriptors, who starts it. */
 static void detach(const struct supervise_in *in, int *result_fd)
 {
 	const struct ck_root *root = in->root;
@@ -432,6 +445,7 @@ static void detach(const struct supervise_in *in, int *result_fd)
 
 	signal(SIGHUP, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
+	unsetenv("NOTIFY_SOCKET");
 	if (null < 0 || !keep || chdir("/"))
 		_exit(EXIT_FAILURE);
 	for (int fd = 0; fd < 3; fd++) {
@@ -449,7 +463,9 @@ static void in_background(const struct supervise_in *in, int result_fd)
 {
 	struct sup s = {
 		.in = in,
-		.log = { .fd = in->log_fd, .mnt = in->mnt },
+		.log = { .fd = in->log_fd,
+			 .json = log_is_json(in),
+			 .mnt = in->mnt },
 		.result_fd = result_fd,
 		.lock_fd = -1, /* the caller has it */
 	};

@@ -20,6 +20,7 @@
 /* Where the lines of the supervisor and its worker go. */
 struct suplog {
 	int fd; /* -1: syslog */
+	bool json; /* an object a line */
 	const char *mnt;
 	char part
 		[1024]; /* of the worker's stderr: a line that has no end yet */
@@ -29,6 +30,12 @@ void suplog_line(struct suplog *l, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Takes what there is to read from @fd; false at its end. */
 bool suplog_take(struct suplog *l, int fd);
+
+/*
+ * notify.c: lines NAME=VALUE for the service manager that started this process,
+ * if one did.
+ */
+void notify_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
  * spool.c: a folder of its own in @dir, and what says that it is used as long as

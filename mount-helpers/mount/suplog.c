@@ -2,7 +2,8 @@
 /* suplog.c - lines with time and mount point, to a file or to syslog */
 #include "mount-helpers/mount/supervisor_priv.h"
 
-#include "core/base/check.h"
+#include "core/base/auto.h"
+#include "core/base/str.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -12,27 +13,44 @@
 #include <time.h>
 #include <unistd.h>
 
+static void add_text(const struct suplog *l, const char *stamp,
+		     const char *line, struct ck_str *out)
+{
+	if (l->fd >= 0)
+		ck_str_fmt(out, "%s unshard[%d] ", stamp, (int)getpid());
+	ck_str_fmt(out, "%s: %s", l->mnt, line);
+}
+
+static void add_json(const struct suplog *l, const char *stamp,
+		     const char *line, struct ck_str *out)
+{
+	ck_str_fmt(out, "{\"time\": \"%s\", \"pid\": %d, \"mount\": ", stamp,
+		   (int)getpid());
+	ck_str_json(out, l->mnt, strlen(l->mnt));
+	ck_str_puts(out, ", \"message\": ");
+	ck_str_json(out, line, strlen(line));
+	ck_str_puts(out, "}");
+}
+
 static void write_line(const struct suplog *l, const char *line)
 {
-	char stamp[32] = "", text[2048];
+	ck_auto_str struct ck_str text = { 0 };
 	time_t now = time(NULL);
+	char stamp[32] = "";
 	struct tm tm;
-	int n;
 
-	if (l->fd < 0) {
-		syslog(LOG_WARNING, "%s: %s", l->mnt, line);
-		return;
-	}
 	if (gmtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), "%FT%TZ", &tm);
-	n = snprintf(text, sizeof(text), "%s unshard[%d] %s: %s\n", stamp,
-		     (int)getpid(), l->mnt, line);
-	if (n >= (int)sizeof(text)) {
-		n = sizeof(text) - 1;
-		text[n - 1] = '\n';
-	}
+	(l->json ? add_json : add_text)(l, stamp, line, &text);
+	if (l->fd >= 0)
+		ck_str_puts(&text, "\n");
+	if (text.failed)
+		return;
+	if (l->fd < 0)
+		syslog(LOG_WARNING, "%s", text.v);
 	/* One write: lines of several mounts may share the file. */
-	while (write(l->fd, text, (size_t)n) < 0 && errno == EINTR)
+	while (l->fd >= 0 && write(l->fd, text.v, text.len) < 0 &&
+	       errno == EINTR)
 		;
 }
 

@@ -21,6 +21,7 @@ for f in share/man/man1/unshard.1 share/man/man3/unshard.3 include/unshard.h \
 	libexec/unshardfs/unshard-parser share/man/man8/mount.unshardfs.8 \
 	share/doc/unshardfs/README.md share/doc/unshardfs/docs/errors.md \
 	share/unshardfs/megatron.rules \
+	lib/systemd/system/unshardfs@.service lib/systemd/user/unshardfs@.service \
 	share/doc/unshardfs/examples/fstab.example \
 	share/doc/unshardfs/docs/layout.schema.json; do
 	[ -s "$D/usr/$f" ] || fail "no /usr/$f"
@@ -28,6 +29,7 @@ done
 for c in $("$UNSHARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
 	[ -s "$D/usr/share/man/man1/unshard-$c.1" ] || fail "no manual of $c"
 done
+! grep -r '@[A-Z]*@' "$D/usr/lib/systemd" || fail "a unit is not finished"
 # What the manual pages name is there, below where all of it was installed.
 grep -ohE '[a-z/]*share/[a-z]*/[a-z./]*[a-z]' "$TOP"/docs/man/*.scd | sort -u >"$WORK/named"
 grep -q docs/writing.md "$WORK/named" || fail "the pages name nothing"
