@@ -113,3 +113,4 @@ if [ "${SAN-}" != 1 ]; then
 		esac
 	done
 fi
+done_ok

@@ -112,4 +112,4 @@ EOS
 expect 0 '' "$UNSHARD" verify --replicas "$WORK/large"
 grep -q '^warning: .*holds the same bytes as' "$WORK/out" || fail "large: $(cat "$WORK/out")"
 grep -q 'all bytes of all' "$WORK/out" && fail "large: $(cat "$WORK/out")"
-true
+done_ok

@@ -114,4 +114,4 @@ differ 0 ' 0 differ' p q
 differ 1 ' 1 differ' --read-all p q
 touch q/*.safetensors
 differ 1 ' 1 differ' p q
-exit 0
+done_ok

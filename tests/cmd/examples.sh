@@ -41,3 +41,4 @@ while read -r name at; do
 done < <(sed -n 's/^| `\([a-z]*\)`.*`\(tests\/formats\/[^`]*\)` |$/\1 \2/p' "$PAGE")
 [ "$rows" = "$(grep -c '^| `' "$PAGE")" ] || fail "only $rows rows have one"
 [ "$nr" -ge 12 ] || fail "only $nr examples were found in $PAGE"
+done_ok

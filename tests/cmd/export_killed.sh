@@ -157,4 +157,4 @@ let_go &
 expect 3 'another export has written it meanwhile' next
 wait
 [ "$(ls -A o)" = mine ] || fail "after another: $(ls -A o)"
-exit 0
+done_ok

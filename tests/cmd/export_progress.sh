@@ -35,4 +35,4 @@ grep -qE 'writing \[#+\.+\] [0-9.]+ MiB of 64.0 MiB, [0-9.]+ [KMG]iB/s, 0:[0-9]{
 	shown.txt || fail "writing: $(cat -v shown.txt)"
 grep -q 'reading back \[' shown.txt || fail "reading back: $(cat -v shown.txt)"
 cmp log shown || fail "other bytes"
-exit 0
+done_ok

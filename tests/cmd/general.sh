@@ -61,4 +61,4 @@ start=$(date +%s)
 	fail "300 MB of pops are a checkpoint"
 [ $(($(date +%s) - start)) -le 6 ] || fail "parse-time=1 took too long"
 [ "$(wc -l <"$WORK/err")" = 1 ] || fail "parse-time: $(cat "$WORK/err")"
-exit 0
+done_ok

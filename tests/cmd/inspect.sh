@@ -93,3 +93,4 @@ expect 2 'no tensor' "$UNSHARD" inspect "$CKPT" nothing
 expect 2 'takes slices' "$UNSHARD" inspect "$CKPT" "$down[1]"
 expect 2 'expected CKPT' "$UNSHARD" inspect
 expect 1 '.' "$UNSHARD" inspect "$WORK/none"
+done_ok

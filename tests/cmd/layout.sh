@@ -247,3 +247,4 @@ expect 0 '' "$UNSHARD" layout check "$WORK/small.json" "$WORK/small"
 	            {"tensors": [{"name": "w", "boxes": [{"start": [0]}]}]}):
 	    assert not v.is_valid({**good, **bad}), bad
 EOS
+done_ok

@@ -41,4 +41,4 @@ if [ -z "$san" ]; then
 	UNSHARD_PARSER=$D/usr/libexec/unshardfs/unshard-parser \
 		./static "$case" st | cmp - want || fail "the static one"
 fi
-exit 0
+done_ok

@@ -60,3 +60,4 @@ ok name
 expect 1 'name' "$UNSHARD" ls "$WORK/longer-name.safetensors"
 ok header
 expect 1 '100000000' "$UNSHARD" ls "$WORK/longer-header.safetensors"
+done_ok

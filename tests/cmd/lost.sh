@@ -59,3 +59,4 @@ for IN in "$TOP"/tests/formats/*/*/in; do
 done
 ((bad == 0)) || fail "$bad of $nr losses were not noticed"
 ((nr > 300)) || fail "only $nr losses were tried"
+done_ok

@@ -352,3 +352,4 @@ rm -f "$WORK/parts/part2.safetensors"
 "$UNSHARD" ls "$WORK/parts" >"$WORK/out" 2>"$WORK/err"
 grep -q 'warning: part.*no index (param_name_map.json)' "$WORK/err" ||
 	fail "$(cat "$WORK/err")"
+done_ok

@@ -31,4 +31,4 @@ for seed in $(seq ${MESHES_SEED:-1} $((${MESHES_SEED:-1} + rounds - 1))); do
 		rm -rf "$at"
 	done
 done
-exit 0
+done_ok

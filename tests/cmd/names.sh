@@ -63,3 +63,4 @@ for what in 'ls --json' 'inspect --json' 'verify --json' 'layout show' \
 			fail "$what $f: no JSON: $(cat -v out err)"
 	done
 done
+done_ok

@@ -45,3 +45,4 @@ for f in bom utf16 empty white null list text object cut; do
 done
 expect 2 'bom.json: line 1: found a byte order mark' \
 	"$UNSHARD" plan -o rules=bom.json --reshard tp=2 "$ms"
+done_ok

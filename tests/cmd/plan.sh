@@ -130,3 +130,4 @@ grep -q ' reads for ' "$WORK/out" || fail "nothing left of the mesh"
 
 expect 2 'no tensor' "$UNSHARD" plan "$CKPT" nothing
 expect 2 'expected CKPT NAME' "$UNSHARD" plan "$CKPT"
+done_ok

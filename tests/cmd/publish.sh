@@ -193,4 +193,4 @@ u gc --age 0 "$SRC" step-9 | grep -q . && fail "gc of another"
 u gc --json --age=0 "$SRC" ms | grep -q '"removed": true' || fail gc
 [ ! -e "$SRC/.staging-ms" ] || fail "gc left it"
 [ -d "$SRC/step-1" ] || fail "gc took a checkpoint"
-exit 0
+done_ok

@@ -117,4 +117,4 @@ published --ranks 1
 stage
 ranks 4 4 1 frank2.pt
 published
-exit 0
+done_ok

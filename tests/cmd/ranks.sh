@@ -234,3 +234,4 @@ expect 0 '' "$UNSHARD" ls mf -o strategy=strategy_train.ckpt
 grep -q log "$WORK/out" && fail "logs: $(cat "$WORK/out")"
 rm mf/checkpoint/rank_*/a.ckpt
 expect 1 '' "$UNSHARD" ls mf -o strategy=strategy_train.ckpt
+done_ok

@@ -84,3 +84,4 @@ done
 rm verl_fsdp/project/exp/global_step_10/actor/model_world_size_2_rank_1.pt
 expect 1 'incomplete: 2 of its 2 checkpoints' "$UNSHARD" ls verl_fsdp
 if grep -q latest "$WORK/out"; then fail "a latest: $(cat "$WORK/out")"; fi
+done_ok

@@ -128,4 +128,4 @@ done <<'EOS'
 4,4 2,2 16
 4,1 2,2 8
 EOS
-exit 0
+done_ok

@@ -40,4 +40,4 @@ expect 0 '' "$UNSHARD" cat -o rules="$WORK/rules" "$M/bad-no-rule/in" \
 [ "$(wc -c <"$WORK/out")" = 128 ] || fail "adapter.weight: other bytes"
 expect 1 'no such file' "$UNSHARD" ls -o rules="$WORK/none" \
 	"$M/bad-no-rule/in"
-exit 0
+done_ok

@@ -188,4 +188,4 @@ if [ "$(id -u)" != 0 ]; then
 	expect 3 'cannot write' "$UNSHARD" seal --force "$WORK/demo"
 	chmod 755 "$WORK/demo"
 fi
-exit 0
+done_ok

@@ -190,4 +190,4 @@ expect 0 '' "$UNSHARD" export -o views=t.json t.safetensors/views/t/tensors t.ou
 EOS
 rm -r t.json t.safetensors t.out
 [ ! -e x ] || fail "x was made"
-exit 0
+done_ok

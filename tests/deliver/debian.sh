@@ -16,6 +16,7 @@ DOWN=model.model.layers.0.mlp.down_proj.weight
 say() { echo "$(basename "$0"): $*" >&2; }
 fail() { say "FAILED: $*"; exit 1; }
 skip() { say "skipped: $*"; exit 77; }
+. "$TOP/tests/lib/ended.sh"
 
 [ "$(id -u)" = 0 ] || skip "needs root"
 PATH=$PATH:/usr/sbin:/sbin
@@ -132,3 +133,4 @@ base
 clone
 packages
 wheel
+done_ok

@@ -49,3 +49,4 @@ echo '{"architectures": ["Own"]}' >"$WORK/run/step_7/actor/model/dist_ckpt/confi
 echo "$config" >"$WORK/run/step_7/actor/huggingface/config.json"
 mount_ckpt "$WORK/run/step_7/actor/model/dist_ckpt"
 grep -q Own "$MNT/hf/config.json" || fail "not its own: $(cat "$MNT/hf/config.json")"
+done_ok

@@ -38,3 +38,4 @@ mount_ckpt "$WORK/run/iter_0000010" names=asis
 [ "$(ls "$MNT/hf" | tr '\n' ' ')" = "config.json model.safetensors " ] ||
 	fail "names=asis: $(ls "$MNT/hf")"
 if grep hf: "$MNT/.unshard/problems"; then fail "a problem"; fi
+done_ok

@@ -101,3 +101,4 @@ mkdir "$XDG_CACHE_HOME"
 mount_ckpt "$CKPT" && umount_ckpt
 [ -z "$(find "$XDG_CACHE_HOME" -type f)" ] ||
 	fail "kept: $(find "$XDG_CACHE_HOME" -type f)"
+done_ok

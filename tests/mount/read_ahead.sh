@@ -61,3 +61,4 @@ device=$(setting) device=${device%/*}
 [ "$(as_user awk '$1 == "read_ahead_kib" { print $2 }' "$MNT/.unshard/stats")" = 4096 ] ||
 	fail "stats do not follow"
 as_user "$UNSHARD" umount "$MNT" || fail "umount"
+done_ok

@@ -4,6 +4,7 @@
 #	. "$(dirname "$0")/lib/common.sh"
 #	expect 0 '' "$UNSHARD" ls "$CKPT"
 #	grep -q lm_head "$WORK/out" || fail "no head"
+#	done_ok
 #
 # Nothing is mounted here.  $WORK is the test's own folder, gone afterwards,
 # $TOP the source tree, $UNSHARD the command under test.  Exit 0: passed, 77:
@@ -33,6 +34,7 @@ chmod 755 "$WORK"
 trap 'rm -rf --one-file-system "$WORK"' EXIT
 
 . "$TOP/tests/lib/wait.sh"
+. "$TOP/tests/lib/ended.sh"
 
 same() { cmp "$1" "$2" || fail "$1 differs from $2"; }
 
