@@ -46,7 +46,7 @@ static int ask(void *ctx, struct ck_err *err)
 }
 
 /* A worker that hangs would hang who asks: another process does. */
-static pid_t worker_of(const char *path)
+static pid_t worker_of(const char *path, bool *hangs)
 {
 	pid_t *pid = mmap(NULL, sizeof(*pid), PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -60,10 +60,13 @@ static pid_t worker_of(const char *path)
 	};
 	struct ck_err err;
 	pid_t found;
+	int ret;
 
 	if (pid == MAP_FAILED)
 		return 0;
-	found = ck_child_call(&c, &err) ? 0 : *pid;
+	ret = ck_child_call(&c, &err);
+	*hangs = ret == -ETIMEDOUT;
+	found = ret ? 0 : *pid;
 	munmap(pid, sizeof(*pid));
 	return found > 0 ? found : 0;
 }
@@ -130,9 +133,8 @@ static int hold(pid_t pid, const char *name)
 
 void fs_mount_procs_look(struct fs_mount_procs *e, const char *path)
 {
-	e->super = -1;
-	e->super_pid = 0;
-	e->pid = worker_of(path);
+	*e = (struct fs_mount_procs){ .super = -1 };
+	e->pid = worker_of(path, &e->hangs);
 	e->worker = hold(e->pid, FS_WORKER_NAME);
 	if (e->worker >= 0)
 		e->super_pid = parent_of(e->pid);
@@ -151,21 +153,24 @@ int fs_mount_procs_wait(struct fs_mount_procs *e, const char *path,
 			unsigned seconds, struct ck_err *err)
 {
 	int64_t start = ck_now_ms(), end = start + (int64_t)seconds * 1000;
+	bool stopped = false;
 
-	while (!ended(e->worker, LOOK_MS))
-		if (has_name(e->pid, FS_FLUSH_NAME))
-			break;
-		else if (ck_now_ms() > start + BEGIN_MS)
+	while (!ended(e->worker, LOOK_MS) && !stopped && ck_now_ms() < end) {
+		stopped = is_stopped(e->pid);
+		if (!has_name(e->pid, FS_FLUSH_NAME) &&
+		    ck_now_ms() > start + BEGIN_MS)
 			return 0;
-	if (ended(e->worker, end - ck_now_ms()))
+	}
+	if (ended(e->worker, 0))
 		while (ck_now_ms() < end)
 			if (ended(e->super, LOOK_MS) ||
 			    is_stopped(e->super_pid))
 				return 0;
 	return ck_fail(err, ETIMEDOUT,
-		       "%s: it is unmounted; its worker (process %d) is still "
-		       "writing",
-		       path, (int)e->pid);
+		       "%s: it is unmounted; its worker (process %d) %s", path,
+		       (int)e->pid,
+		       stopped ? "was stopped before it had ended" :
+				 "is still writing");
 }
 
 void fs_mount_procs_free(struct fs_mount_procs *e)

@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define FS_PID_XATTR "user.unshard.pid" /* of the root; in decimal */
@@ -22,6 +23,7 @@ struct fs_mount_procs {
 	pid_t pid; /* of the worker; 0: not known */
 	pid_t super_pid;
 	int worker, super; /* descriptors of the processes; -1 */
+	bool hangs; /* the mount did not answer */
 };
 
 /*
@@ -31,9 +33,8 @@ struct fs_mount_procs {
 void fs_mount_procs_look(struct fs_mount_procs *e, const char *path);
 /*
  * After it was unmounted: waits until both processes ended, up to @seconds;
- * not at all where the worker serves on, for another namespace, nor for a
- * supervisor that was stopped, which has nothing to put down.  -ETIMEDOUT with
- * a line.
+ * not at all where the worker serves on, for another namespace, nor for one that
+ * was stopped.  -ETIMEDOUT with a line where the worker has not ended.
  */
 int fs_mount_procs_wait(struct fs_mount_procs *e, const char *path,
 			unsigned seconds, struct ck_err *err);

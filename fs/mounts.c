@@ -186,7 +186,13 @@ int fs_unmount_wait(const char *mnt, unsigned seconds, struct ck_err *err)
 		return ret;
 	fs_mount_procs_look(&e, path);
 	ret = fs_mounts_end(path, false, err);
-	if (!ret)
+	if (ret == -EBUSY && e.hangs)
+		ck_fail(err, EBUSY,
+			"%s does not answer, and is busy: somebody waits for "
+			"its answer; -l unmounts it when they end, or was its "
+			"worker stopped?",
+			mnt);
+	else if (!ret)
 		ret = fs_mount_procs_wait(&e, mnt, seconds, err);
 	fs_mount_procs_free(&e);
 	return ret;

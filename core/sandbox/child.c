@@ -103,6 +103,7 @@ static void child(const struct ck_child *c, int to, pid_t parent)
 }
 
 #define ENDS_WITHIN 1000 /* ms, who has closed its end */
+#define DIES_WITHIN 5000 /* ms, who was killed */
 #define BY_PIDFD ((idtype_t)3)
 
 /* As waitpid() says it; 0: the program waits for all its children. */
@@ -140,13 +141,25 @@ void ck_child_kill(const struct ck_child_id *id)
 		kill(id->pid, SIGKILL);
 }
 
+/* Whether it ends within @ms. */
+static bool ends(const struct ck_child_id *id, int ms)
+{
+	struct pollfd p = { .fd = id->fd, .events = POLLIN };
+
+	return id->fd >= 0 && poll(&p, 1, ms) > 0;
+}
+
 int ck_child_end(struct ck_child_id *id, bool kill_it)
 {
 	int status;
 
 	if (kill_it)
 		ck_child_kill(id);
-	status = reap(id);
+	/* One that the kernel does not let go, as it waits for a disk, is left. */
+	if (kill_it && id->fd >= 0 && !ends(id, DIES_WITHIN))
+		status = SIGKILL;
+	else
+		status = reap(id);
 	if (id->fd >= 0)
 		close(id->fd);
 	id->fd = -1;
@@ -176,14 +189,6 @@ static int died(const struct ck_child *c, int status, struct ck_err *err)
 			       sig, strsignal(sig));
 	return ck_fail(err, EINVAL, "%s ended without an answer (exit %d)",
 		       c->what, WEXITSTATUS(status));
-}
-
-/* Whether it ends by itself within @ms. */
-static bool ends(const struct ck_child_id *id, int ms)
-{
-	struct pollfd p = { .fd = id->fd, .events = POLLIN };
-
-	return id->fd >= 0 && poll(&p, 1, ms) > 0;
 }
 
 int ck_child_await(const struct ck_child *c, struct ck_child_id *id, int from,

@@ -67,7 +67,10 @@ int ck_child_await(const struct ck_child *c, struct ck_child_id *id, int from,
 		   bool stays, struct ck_err *err);
 /* For who waits for its end himself. */
 void ck_child_kill(const struct ck_child_id *id);
-/* Kills it, waits for its end and closes @id; returns how it ended. */
+/*
+ * Kills it, waits for its end, of one that was killed a few seconds at most, and
+ * closes @id; returns how it ended.
+ */
 int ck_child_end(struct ck_child_id *id, bool kill_it);
 
 #endif
