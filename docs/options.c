@@ -11,25 +11,34 @@
 #include "core/base/auto.h"
 #include "core/format/format.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+/* @ctx: the group of the last. */
 static void put_option(const struct ck_option *o, void *ctx)
 {
 	ck_auto_str struct ck_str text = { 0 };
+	unsigned *group = ctx;
 
-	(void)ctx;
+	if (*group != o->group)
+		printf("## %s\n\n", ck_option_groups[o->group]);
+	*group = o->group;
 	printf("*%s*", o->name);
 	if (o->value)
 		printf("=_%s_", o->value);
 	ck_option_help(o, &text);
 	if (text.len)
-		printf("\n\t%c%s.", toupper((unsigned char)*text.v),
-		       text.v + 1);
+		printf("\n\t%s", text.v);
 	if (o->fallback)
 		printf(" Default: %s.", o->fallback);
 	printf("\n\n");
+}
+
+static void put_options(enum ck_options_who who)
+{
+	unsigned group = CK_OPTION_GROUPS;
+
+	ck_options_each(who, put_option, &group);
 }
 
 static int formats(void)
@@ -45,9 +54,9 @@ int main(void)
 
 	while (fgets(line, sizeof(line), stdin)) {
 		if (!strcmp(line, "@options mount@\n"))
-			ck_options_each(CK_OPTIONS_MOUNT, put_option, NULL);
+			put_options(CK_OPTIONS_MOUNT);
 		else if (!strcmp(line, "@options open@\n"))
-			ck_options_each(CK_OPTIONS_OPEN, put_option, NULL);
+			put_options(CK_OPTIONS_OPEN);
 		else if (!strcmp(line, "@formats@\n"))
 			formats();
 		else

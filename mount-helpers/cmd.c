@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd.c - what subcommands share: arguments, error lines, exit codes */
 #include "mount-helpers/cmd.h"
+#include "mount-helpers/help.h"
 
 #include "core/lib/only_ckpt.h"
 #include "core/lib/view_path.h"
@@ -21,11 +22,11 @@
 
 static const struct cmd_flag common_flags[] = {
 	{ 0, "json", "JSON instead of text for people" },
-	{ 'h', "help", "this text" },
+	{ 'h', "help", "this text; --help=all: with every option" },
 	{ 0, NULL, NULL },
 };
 
-static const struct cmd_flag *common(const struct cmd *c)
+const struct cmd_flag *cmd_common_flags(const struct cmd *c)
 {
 	return common_flags + (c->plain ? 1 : 0);
 }
@@ -82,60 +83,9 @@ int cmd_target_err(const struct cmd *c, const struct ck_err *err)
 			"%s", err->msg);
 }
 
-static void help_flags(const struct cmd_flag *flags)
-{
-	for (; flags && flags->name; flags++) {
-		char word[32];
-
-		snprintf(word, sizeof(word), "%c%c%s--%s",
-			 flags->letter ? '-' : ' ',
-			 flags->letter ? flags->letter : ' ',
-			 flags->letter ? ", " : "  ", flags->name);
-		printf("  %-18s %s\n", word, flags->help);
-	}
-}
-
-static void help_valued(const struct cmd_valued *v)
-{
-	for (; v && v->name; v++) {
-		char word[48];
-
-		snprintf(word, sizeof(word), "--%s %s", v->name, v->value);
-		printf("      %-14s %s\n", word, v->help);
-	}
-}
-
-static enum ck_options_who who(const struct cmd *c)
+enum ck_options_who cmd_options_who(const struct cmd *c)
 {
 	return c->mounts ? CK_OPTIONS_MOUNT : CK_OPTIONS_OPEN;
-}
-
-static void help_option(const struct ck_option *o, void *ctx)
-{
-	ck_auto_str struct ck_str word = { 0 }, text = { 0 };
-
-	(void)ctx;
-	ck_str_fmt(&word, "%s%s%s", o->name, o->value ? "=" : "",
-		   o->value ? o->value : "");
-	ck_option_help(o, &text);
-	printf("  %-18s %s", word.v ? word.v : "", text.v ? text.v : "");
-	if (o->fallback)
-		printf(" [%s]", o->fallback);
-	printf("\n");
-}
-
-static void help(const struct cmd *c)
-{
-	printf("usage: unshard %s %s\n\n%s.\n\n", c->name, c->args, c->summary);
-	if (*c->help)
-		printf("%s\n", c->help);
-	help_flags(c->flags);
-	help_valued(c->valued);
-	help_flags(common(c));
-	if (c->plain && !c->mounts)
-		return;
-	printf("\n-o NAME[=VALUE],...\n");
-	ck_options_each(who(c), help_option, NULL);
 }
 
 /* One flag by letter or name; false: nobody's. */
@@ -152,7 +102,28 @@ static bool take_any(const struct cmd *c, const char *name, char letter,
 		     struct ck_opts *opts)
 {
 	return take_flag(c->flags, name, letter, opts) ||
-	       take_flag(common(c), name, letter, opts);
+	       take_flag(cmd_common_flags(c), name, letter, opts);
+}
+
+static void offer_flags(struct ck_nearest *n, const struct cmd_flag *flags)
+{
+	for (; flags && flags->name; flags++)
+		ck_nearest_offer(n, flags->name, strlen(flags->name));
+}
+
+/* @arg: "--NAME", perhaps with "=VALUE". */
+static int unknown(const struct cmd *c, const char *arg)
+{
+	struct ck_nearest n;
+	char meant[64];
+
+	ck_nearest_begin(&n, arg + 2, strcspn(arg + 2, "="));
+	offer_flags(&n, c->flags);
+	offer_flags(&n, cmd_common_flags(c));
+	for (const struct cmd_valued *v = c->valued; v && v->name; v++)
+		ck_nearest_offer(&n, v->name, strlen(v->name));
+	return cmd_fail(c, -1, "unknown option %s (%s--help lists them)", arg,
+			help_meant(&n, "--", meant));
 }
 
 /* "--ranks 8" and "--ranks=8"; 0: it is no such flag. */
@@ -187,7 +158,7 @@ static int take_opts(const struct cmd *c, const char *text,
 
 	if (!text)
 		return cmd_fail(c, -1, "-o: expected NAME[=VALUE],...");
-	if (ck_options_parse(opts, who(c), text, &err))
+	if (ck_options_parse(opts, cmd_options_who(c), text, &err))
 		return cmd_fail(c, -1, "%s", err.msg);
 	return 0;
 }
@@ -209,12 +180,10 @@ static int take_dash(const struct cmd *c, int argc, char **argv, int *at,
 		*at += 1;
 		return take_opts(c, *at < argc ? argv[*at] : NULL, opts);
 	}
+	if (!strcmp(arg, "--help=all"))
+		return ck_opts_add(opts, "help", "all");
 	if (!strncmp(arg, "--", 2))
-		return take_any(c, arg + 2, 0, opts) ?
-			       0 :
-			       cmd_fail(c, -1,
-					"unknown option %s (--help lists them)",
-					arg);
+		return take_any(c, arg + 2, 0, opts) ? 0 : unknown(c, arg);
 	for (const char *p = arg + 1; *p; p++)
 		if (!take_any(c, NULL, *p, opts))
 			return cmd_fail(c, -1,
@@ -239,7 +208,7 @@ int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts)
 			return -1;
 	}
 	if (ck_opts_get(opts, "help")) {
-		help(c);
+		help_cmd(c, *ck_opts_get(opts, "help"));
 		exit(cmd_flush(c));
 	}
 	if ((unsigned)nr < c->min_words ||

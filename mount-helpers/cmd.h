@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/ckpt/ckpt.h"
+#include "core/options/options.h"
 
 #include <stdbool.h>
 
@@ -43,8 +44,12 @@ struct cmd_valued {
 	const char *help; /* one line */
 };
 
+/* Where it stands in unshard --help. */
+enum cmd_group { CMD_MOUNT, CMD_LOOK, CMD_KEEP, CMD_WRITE, CMD_GROUPS };
+
 struct cmd {
 	const char *name;
+	enum cmd_group group;
 	const char *args; /* "CKPT [NAME]", for the usage line */
 	const char *summary; /* one line */
 	const char *help; /* more for --help, whole lines; "" if none */
@@ -57,6 +62,11 @@ struct cmd {
 	/* argv[0] is the subcommand's name. */
 	int (*run)(int argc, char **argv);
 };
+
+/* --json and --help, as far as it takes them; up to a NULL name. */
+const struct cmd_flag *cmd_common_flags(const struct cmd *c);
+/* Which -o options it takes, if any. */
+enum ck_options_who cmd_options_who(const struct cmd *c);
 
 /* All subcommands, by name, up to a NULL; generated from the cmd_*.c. */
 extern const struct cmd *const cmds[];
@@ -72,7 +82,8 @@ int cmd_target_err(const struct cmd *c, const struct ck_err *err);
  * Takes -o NAME[=VALUE],... --json and the command's flags from argv, which
  * may stand before and after words ("--" ends them), into @opts (the caller
  * frees it, also after a failure); moves the words to argv[1] on.  Returns
- * the number of words, or -1 after a line on stderr.  --help prints and exits.
+ * the number of words, or -1 after a line on stderr.  --help prints and exits;
+ * --help=all prints every option.
  */
 int cmd_parse(const struct cmd *c, int argc, char **argv, struct ck_opts *opts);
 /*

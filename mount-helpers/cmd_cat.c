@@ -229,6 +229,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_cat = {
 	.name = "cat",
+	.group = CMD_LOOK,
 	.args = "CKPT NAME",
 	.summary = "write a tensor, or a slice of one, to standard output",
 	.help = "NAME is the name of a tensor or an object, of a tensor with "

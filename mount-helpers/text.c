@@ -4,9 +4,14 @@
 
 #include "core/base/check.h"
 
+#include "core/base/number.h"
+
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 void text_ref(struct ck_str *out, const struct ck_catalog *img, uint32_t ref)
 {
@@ -94,6 +99,41 @@ const char *text_enc(uint8_t enc)
 	default:
 		return "raw";
 	}
+}
+
+unsigned text_columns(unsigned otherwise)
+{
+	const char *text = getenv("COLUMNS");
+	struct winsize w = { 0 };
+	uint64_t n = 0;
+
+	if (text)
+		ck_digits(text, SIZE_MAX, &n);
+	if (n >= 20 && n <= 1000)
+		return (unsigned)n;
+	if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 20)
+		return w.ws_col;
+	return otherwise;
+}
+
+void text_wrap(struct ck_str *out, const char *text, unsigned at,
+	       unsigned indent, unsigned columns)
+{
+	for (const char *sep = ""; *text; sep = " ") {
+		size_t len = strcspn(text, " ");
+
+		if (*sep && at + 1 + len > columns) {
+			ck_str_fmt(out, "\n%*s", (int)indent, "");
+			at = indent;
+			sep = "";
+		}
+		ck_str_puts(out, sep);
+		ck_str_add(out, text, len);
+		at += (unsigned)(strlen(sep) + len);
+		text += len;
+		text += strspn(text, " ");
+	}
+	ck_str_puts(out, "\n");
 }
 
 bool text_flush(struct ck_str *s)

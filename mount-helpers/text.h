@@ -33,6 +33,15 @@ void text_pad(struct ck_str *out, size_t from, size_t width);
 const char *text_state(uint8_t state); /* "ok", "torn", "missing" */
 const char *text_enc(uint8_t enc); /* of an object: "torch", "raw" */
 
+/* Columns of the terminal, or $COLUMNS; else @otherwise. */
+unsigned text_columns(unsigned otherwise);
+/*
+ * Adds @text, which begins at column @at, a line after the other of at most
+ * @columns; those that follow begin at column @indent.
+ */
+void text_wrap(struct ck_str *out, const char *text, unsigned at,
+	       unsigned indent, unsigned columns);
+
 /* Writes @s to stdout and empties it; false: no memory, or it did not take. */
 bool text_flush(struct ck_str *s);
 

@@ -6,6 +6,7 @@
  * fuse.unshardfs), it is `unshard mount` with mount(8)'s way of calling.
  */
 #include "mount-helpers/cmd.h"
+#include "mount-helpers/help.h"
 #include "mount-helpers/mount_helper.h"
 
 #include "core/format/format.h"
@@ -22,15 +23,7 @@
 
 static int usage(FILE *to)
 {
-	fprintf(to, "usage: unshard COMMAND [ARGUMENTS]\n\n"
-		    "Shows the tensors of a sharded checkpoint as plain "
-		    "files.\n\n");
-	for (const struct cmd *const *c = cmds; *c; c++)
-		fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->summary);
-	fprintf(to, "\n  --formats  what can be read\n"
-		    "  --version\n\n"
-		    "unshard COMMAND --help says more, as do the manual pages "
-		    "unshard(1), unshard-COMMAND(1).\n");
+	help_unshard(to);
 	return to == stdout ? CMD_OK : CMD_USAGE;
 }
 
@@ -51,6 +44,9 @@ static const struct cmd *find(const char *name)
 
 static int general(const char *arg)
 {
+	struct ck_nearest n;
+	char meant[64];
+
 	if (!strcmp(arg, "--help") || !strcmp(arg, "-h") ||
 	    !strcmp(arg, "help"))
 		return usage(stdout);
@@ -58,10 +54,12 @@ static int general(const char *arg)
 		return formats();
 	if (!strcmp(arg, "--version"))
 		return printf("unshard %s\n", UNSHARD_VERSION) < 0;
+	ck_nearest_begin(&n, arg, strlen(arg));
+	for (const struct cmd *const *c = cmds; *c; c++)
+		ck_nearest_offer(&n, (*c)->name, strlen((*c)->name));
 	fprintf(stderr,
-		"unshard: no command \"%s\" (unshard --help lists "
-		"them)\n",
-		arg);
+		"unshard: no command \"%s\" (%sunshard --help lists them)\n",
+		arg, help_meant(&n, "", meant));
 	return CMD_USAGE;
 }
 

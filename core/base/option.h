@@ -23,9 +23,21 @@ enum ck_option_type {
 	CK_OPTION_FILES, /* the same, of files that are read at once */
 };
 
+/* What it is about, in --help and the manual. */
+enum ck_option_group {
+	CK_OPTION_READ, /* what is read, and how it is joined */
+	CK_OPTION_SHOW,
+	CK_OPTION_WRITE,
+	CK_OPTION_GUARD, /* who may, and what is checked */
+	CK_OPTION_TUNE,
+	CK_OPTION_GROUPS,
+};
+
 struct ck_option {
 	const char *name;
 	enum ck_option_type type;
+	enum ck_option_group group;
+	bool common; /* in the short --help too */
 	const char *choices;
 	uint64_t max;
 	const char *value; /* what the value stands for, in --help */
@@ -43,11 +55,7 @@ struct ck_option {
 	/* Of those that only some formats read. */
 	const char *also; /* what else reads it; NULL: nothing */
 	bool in_views; /* it chooses what views show: the reader leaves it */
-	/*
-	 * Its place in lists: behind the general option @after (NULL: behind
-	 * those that say what is read), the lowest @place first, 0 last.
-	 */
-	const char *after;
+	/* Its place behind the general ones of its group, the lowest first, 0 last. */
 	unsigned place;
 };
 

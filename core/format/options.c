@@ -5,6 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/str.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -76,14 +77,17 @@ static void add_files(struct ck_str *out)
 void ck_option_help(const struct ck_option *o, struct ck_str *out)
 {
 	const char *at = strstr(o->help, FILES);
+	size_t from = out->len;
 
-	if (!at) {
-		ck_str_puts(out, o->help);
-		return;
+	ck_str_add(out, o->help, at ? (size_t)(at - o->help) : strlen(o->help));
+	if (at) {
+		add_files(out);
+		ck_str_puts(out, at + strlen(FILES));
 	}
-	ck_str_add(out, o->help, (size_t)(at - o->help));
-	add_files(out);
-	ck_str_puts(out, at + strlen(FILES));
+	ck_str_puts(out, ".");
+	/* "hf/ shows ...": a path stays as it is */
+	if (!out->failed && out->v[from + strcspn(out->v + from, " /")] == ' ')
+		out->v[from] = (char)toupper((unsigned char)out->v[from]);
 }
 
 static bool has_word(const char *words, const char *word)

@@ -2,6 +2,7 @@
 /* target.c - finds the tensor or the object that a word names */
 #include "core/lib/target.h"
 
+#include "core/base/match.h"
 #include "core/catalog/catalog.h"
 
 #include <errno.h>
@@ -119,6 +120,36 @@ static int take(const struct search *s, const char *slice, size_t len,
 	return 0;
 }
 
+static void offer_all(struct ck_nearest *n, const struct ck_catalog *img)
+{
+	const char *name;
+	size_t len;
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		name = ck_catalog_str(img, img->tensors[i].name, &len);
+		ck_nearest_offer(n, name, len);
+	}
+	for (uint32_t i = 0; i < img->nr_objects; i++) {
+		name = ck_catalog_str(img, img->objects[i].name, &len);
+		ck_nearest_offer(n, name, len);
+	}
+}
+
+static int none(const struct ck_catalog *img, const char *text, size_t len,
+		struct ck_err *err)
+{
+	struct ck_nearest n;
+
+	ck_nearest_begin(&n, text, len);
+	offer_all(&n, img);
+	return ck_fail(err, ENOENT,
+		       "no tensor or object is called \"%.*s\" "
+		       "(%s%.*s%sunshard ls lists them)",
+		       (int)len, text, n.name ? "did you mean " : "",
+		       n.name ? (int)n.name_len : 0, n.name ? n.name : "",
+		       n.name ? "? " : "");
+}
+
 int ck_target_find(const struct ck_catalog *img, const char *text,
 		   struct ck_target *out, struct ck_err *err)
 {
@@ -138,8 +169,5 @@ int ck_target_find(const struct ck_catalog *img, const char *text,
 	}
 	if (ret)
 		return ret;
-	return ck_fail(err, ENOENT,
-		       "no tensor or object is called \"%.*s\" (unshard ls "
-		       "lists them)",
-		       (int)name_len, text);
+	return none(img, text, name_len, err);
 }

@@ -3,7 +3,7 @@
 #include "core/mesh/sbp.h"
 
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 
 #include <ctype.h>

@@ -7,7 +7,7 @@
 #include "core/mesh/tp_rules.h"
 
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/base/limits.h"
 
 #include <errno.h>

@@ -8,6 +8,7 @@
 #include "core/options/options.h"
 
 #include "core/base/auto.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 #include "core/format/format.h"
 
@@ -387,16 +388,27 @@ static int take(struct ck_opts *out, const struct ck_option *o,
 	return ret ? ret : add(out, o->name, value ? value : "", err);
 }
 
+static void offer(const struct ck_option *o, void *ctx)
+{
+	ck_nearest_offer(ctx, o->name, strlen(o->name));
+}
+
 static int unknown(enum ck_options_who who, const char *name,
 		   struct ck_err *err)
 {
+	struct ck_nearest near;
+
 	if (!strcmp(name, "remount"))
 		return ck_fail(err, EINVAL,
 			       "option remount: a mount cannot be changed");
+	ck_nearest_begin(&near, name, strlen(name));
+	ck_options_each(who, offer, &near);
 	return ck_fail(err, EINVAL,
-		       "unknown option \"%s\" (unshard %s --help "
+		       "unknown option \"%s\" (%s%s%sunshard %s --help=all "
 		       "lists them)",
-		       name, who == CK_OPTIONS_OPEN ? "ls" : "mount");
+		       name, near.name ? "did you mean " : "",
+		       near.name ? near.name : "", near.name ? "? " : "",
+		       who == CK_OPTIONS_OPEN ? "ls" : "mount");
 }
 
 /* @word is "NAME" or "NAME=VALUE", and is changed. */
@@ -495,7 +507,7 @@ bool ck_options_is_how(const char *name)
 	return o && o->how;
 }
 
-/* Whether @a stands before @b in lists, of two behind the same option. */
+/* Whether @a stands before @b in lists, of two of one group. */
 static bool precedes(const struct ck_option *a, const struct ck_option *b)
 {
 	unsigned x = a->place - 1, y = b->place - 1; /* 0: the last */
@@ -503,15 +515,14 @@ static bool precedes(const struct ck_option *a, const struct ck_option *b)
 	return x != y ? x < y : strcmp(a->name, b->name) < 0;
 }
 
-/* The formats' option that stands next behind the general one @after. */
-static const struct ck_option *next_behind(const char *after,
+/* The formats' option of group @g that stands next behind @last. */
+static const struct ck_option *next_behind(unsigned g,
 					   const struct ck_option *last)
 {
 	const struct ck_option *best = NULL, *o;
 
 	for (size_t i = 0; (o = ck_format_option(i)); i++)
-		if (!strcmp(o->after ? o->after : CK_OPTIONS_READ, after) &&
-		    (!last || precedes(last, o)) &&
+		if (o->group == g && (!last || precedes(last, o)) &&
 		    (!best || precedes(o, best)))
 			best = o;
 	return best;
@@ -521,12 +532,13 @@ void ck_options_each(enum ck_options_who who,
 		     void (*fn)(const struct ck_option *o, void *ctx),
 		     void *ctx)
 {
-	for (const struct ck_option *o = ck_options; o->name; o++) {
+	for (unsigned g = 0; g < CK_OPTION_GROUPS; g++) {
 		const struct ck_option *own = NULL;
 
-		if (takes(who, o))
-			fn(o, ctx);
-		while ((own = next_behind(o->name, own)))
+		for (const struct ck_option *o = ck_options; o->name; o++)
+			if (o->group == g && takes(who, o))
+				fn(o, ctx);
+		while ((own = next_behind(g, own)))
 			if (takes(who, own))
 				fn(own, ctx);
 	}

@@ -17,7 +17,7 @@
 
 /* Those that are for every format; the others are the formats' own. */
 extern const struct ck_option ck_options[]; /* up to a NULL name */
-#define CK_OPTIONS_READ "follow" /* the last of those that say what is read */
+extern const char *const ck_option_groups[CK_OPTION_GROUPS]; /* in words */
 
 enum ck_options_who {
 	CK_OPTIONS_MOUNT, /* unshard mount */
@@ -49,7 +49,7 @@ int ck_options_beside(struct ck_opts *opts, const char *path,
 int ck_options_absolute(struct ck_opts *opts, const char *name,
 			struct ck_err *err);
 bool ck_options_is_how(const char *name);
-/* Calls @fn for those that @who takes, in the order of lists. */
+/* Calls @fn for those that @who takes, group by group. */
 void ck_options_each(enum ck_options_who who,
 		     void (*fn)(const struct ck_option *o, void *ctx),
 		     void *ctx);

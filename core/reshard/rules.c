@@ -11,7 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -13,7 +13,7 @@
 #include "core/reshard/spec.h"
 
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 
 #include <errno.h>
 #include <inttypes.h>

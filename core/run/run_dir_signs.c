@@ -8,7 +8,7 @@
 #include "core/run/run_dir_priv.h"
 
 #include "core/base/auto.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/base/suffix.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/io/checked.h"
 #include "core/root/fault_point.h"
 

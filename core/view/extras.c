@@ -4,7 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/root/root.h"
 
 #include <dirent.h>

@@ -304,6 +304,7 @@ static const struct cmd_flag flags[] = {
 
 const struct cmd cmd_diff = {
 	.name = "diff",
+	.group = CMD_LOOK,
 	.args = "A B [GLOB]",
 	.summary = "say what is different between two checkpoints",
 	.help = "A line for each tensor that is not the same: - only in A, "

@@ -530,6 +530,7 @@ static const struct cmd_valued valued[] = {
 
 const struct cmd cmd_export = {
 	.name = "export",
+	.group = CMD_KEEP,
 	.args = "CKPT[/VIEW[/FILE]] OUT",
 	.summary = "write a view of a checkpoint as ordinary files",
 	.help = "OUT appears when all of it is written and was read back.  The "

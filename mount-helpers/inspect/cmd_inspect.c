@@ -13,7 +13,6 @@
 #include "fs/sharding.h"
 
 #include "core/base/auto.h"
-#include "core/base/number.h"
 #include "core/catalog/dump.h"
 #include "core/geom/dtype.h"
 #include "core/view/view.h"
@@ -21,7 +20,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 extern const struct cmd cmd_inspect;
 
@@ -38,22 +36,6 @@ struct inspect {
 static void flush(struct inspect *in)
 {
 	in->ok = in->ok && text_flush(&in->out);
-}
-
-/* Columns of the terminal, or of a printed page. */
-static unsigned columns(void)
-{
-	const char *text = getenv("COLUMNS");
-	struct winsize w = { 0 };
-	uint64_t n = 0;
-
-	if (text)
-		ck_digits(text, SIZE_MAX, &n);
-	if (n >= 20 && n <= 1000)
-		return (unsigned)n;
-	if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 20)
-		return w.ws_col;
-	return 100;
 }
 
 /* ---- problems ---- */
@@ -97,7 +79,7 @@ static void problems(struct inspect *in, const struct ck_tensor *t)
 
 static void draw(struct inspect *in, const struct ck_tensor *t)
 {
-	unsigned width = columns();
+	unsigned width = text_columns(100);
 	struct labels labels;
 	bool drawn = false;
 
@@ -289,6 +271,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_inspect = {
 	.name = "inspect",
+	.group = CMD_LOOK,
 	.args = "CKPT [NAME]",
 	.summary = "draw how tensors are cut, and say what is wrong",
 	.help = "With NAME: that tensor, drawn, and where each piece of it "

@@ -170,6 +170,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_layout = {
 	.name = "layout",
+	.group = CMD_WRITE,
 	.args = "check FILE CKPT | show CKPT",
 	.summary = "check, or write, a description of how shards were cut",
 	.help = "check: every place where FILE, an unshard-layout.json, and the "

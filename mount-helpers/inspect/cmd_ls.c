@@ -197,6 +197,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_ls = {
 	.name = "ls",
+	.group = CMD_LOOK,
 	.args = "CKPT",
 	.summary = "list the tensors, and what else was saved",
 	.help = "A line each: element type, shape, bytes, state, name.\n"

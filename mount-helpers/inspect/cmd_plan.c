@@ -231,6 +231,7 @@ static const struct cmd_valued valued[] = {
 
 const struct cmd cmd_plan = {
 	.name = "plan",
+	.group = CMD_LOOK,
 	.args = "CKPT NAME | CKPT --reshard SPEC",
 	.summary = "say which bytes of which files are behind a tensor",
 	.help = "NAME is the name of a tensor, with a slice if wanted: "

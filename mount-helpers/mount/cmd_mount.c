@@ -4,6 +4,7 @@
 #include "mount-helpers/mount_helper.h"
 #include "mount-helpers/plan_reshard.h"
 #include "mount-helpers/mount/describe.h"
+#include "mount-helpers/mount/mount_point.h"
 #include "mount-helpers/mount/supervisor.h"
 
 #include "core/base/auto.h"
@@ -21,11 +22,8 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 
-#define LOCK_SECONDS 30
 #define ANSWER_SECONDS 20 /* for the first stat of the new mount */
 
 extern const struct cmd cmd_mount;
@@ -35,120 +33,16 @@ extern const struct cmd cmd_mount;
 #define MAX_LOOKED_AT 4 /* of several, for unused options */
 
 struct job {
-	const char *src, *mnt; /* as given */
+	const char *src; /* as given */
+	struct mount_point at;
 	struct ck_opts *opts;
 	struct ck_root root;
-	char real[PATH_MAX]; /* of the mount point */
-	dev_t under; /* the device of what lies there now */
-	int catalog_fd, log_fd, lock_fd;
+	int catalog_fd, log_fd;
 };
 
 static int failed(int code, const struct ck_err *err)
 {
 	return cmd_fail(&cmd_mount, code, "%s", err->msg);
-}
-
-/* ---- the place ---- */
-
-static int check_empty(const struct job *j)
-{
-	ck_auto_dir DIR *dir = opendir(j->real);
-	const struct dirent *d;
-
-	/* Where it cannot be listed, the kernel decides. */
-	while (dir && (d = readdir(dir)))
-		if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
-			return cmd_fail(&cmd_mount, CMD_SYSTEM,
-					"%s: expected an empty directory to "
-					"mount on, found \"%s\" in it",
-					j->mnt, d->d_name);
-	return 0;
-}
-
-/* Below the checkpoint, whoever lists it would wait for the mount itself. */
-static int check_apart(const struct job *j)
-{
-	ck_auto_free char *src = realpath(j->src, NULL);
-	size_t len = src ? strlen(src) : 0;
-
-	if (!len || j->root.only || strncmp(j->real, src, len))
-		return 0;
-	if (!j->real[len])
-		return cmd_fail(&cmd_mount, CMD_SYSTEM,
-				"%s: it is the "
-				"checkpoint itself; mount on a directory of "
-				"its own",
-				j->mnt);
-	if (j->real[len] == '/' || !strcmp(src, "/"))
-		return cmd_fail(&cmd_mount, CMD_SYSTEM,
-				"%s: it lies in the "
-				"checkpoint; mount on a directory outside of "
-				"it",
-				j->mnt);
-	return 0;
-}
-
-/*
- * What the processes of a mount left that were killed, all of them: nobody can
- * use it, and nobody else takes it away.
- */
-static void end_dead(const struct job *j)
-{
-	struct statx st;
-
-	/* not what the kernel remembers */
-	if (statx(AT_FDCWD, j->mnt, AT_STATX_FORCE_SYNC, STATX_INO, &st) &&
-	    (errno == ENOTCONN || errno == ECONNABORTED))
-		fs_unmount(j->mnt, true, NULL);
-}
-
-static int check_place(struct job *j)
-{
-	struct stat st;
-
-	end_dead(j);
-	if (stat(j->mnt, &st) && errno == ENOENT)
-		return cmd_fail(&cmd_mount, CMD_SYSTEM,
-				"%s: no such "
-				"directory; make the mount point first",
-				j->mnt);
-	if (stat(j->mnt, &st) && errno == ENOTCONN)
-		return cmd_fail(&cmd_mount, CMD_SYSTEM,
-				"%s: a dead mount lies "
-				"there; end it with: unshard umount %s",
-				j->mnt, j->mnt);
-	if (stat(j->mnt, &st) || !realpath(j->mnt, j->real))
-		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", j->mnt,
-				strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return cmd_fail(&cmd_mount, CMD_SYSTEM,
-				"%s: expected a "
-				"directory to mount on, found a file",
-				j->mnt);
-	j->under = st.st_dev;
-	return 0;
-}
-
-/*
- * One caller at a time: of several, each would find the place empty.  The lock
- * is on what lies below the mount, and ends with the descriptor.
- */
-static int lock_place(struct job *j)
-{
-	const struct timespec pause = { .tv_nsec = 20000000 };
-
-	j->lock_fd = open(j->real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	for (int n = 0; j->lock_fd >= 0 && n < LOCK_SECONDS * 50; n++) {
-		if (!flock(j->lock_fd, LOCK_EX | LOCK_NB) ||
-		    errno != EWOULDBLOCK)
-			return 0;
-		nanosleep(&pause, NULL);
-	}
-	if (j->lock_fd < 0)
-		return 0; /* not for this user to open: the kernel decides */
-	return cmd_fail(&cmd_mount, CMD_SYSTEM,
-			"%s: somebody else has been mounting there for %d s",
-			j->mnt, LOCK_SECONDS);
 }
 
 static int check_device(void)
@@ -194,14 +88,14 @@ static int asks(void *ctx, struct ck_err *err)
 	const struct job *j = ctx;
 	struct stat st;
 
-	if (stat(j->real, &st))
-		return ck_fail(err, errno, "%s: mounted, but: %s", j->mnt,
+	if (stat(j->at.real, &st))
+		return ck_fail(err, errno, "%s: mounted, but: %s", j->at.path,
 			       strerror(errno));
-	if (st.st_dev == j->under)
+	if (st.st_dev == j->at.under)
 		return ck_fail(err, EIO,
 			       "%s: the mount is not to be seen "
 			       "here",
-			       j->mnt);
+			       j->at.path);
 	return 0;
 }
 
@@ -218,7 +112,7 @@ static int check_answers(struct job *j, struct ck_err *err)
 	int ret = ck_child_call(&c, err);
 
 	if (ret)
-		fs_unmount(j->real, true, NULL);
+		fs_unmount(j->at.real, true, NULL);
 	return ret;
 }
 
@@ -232,12 +126,12 @@ static int supervise(struct job *j)
 {
 	const struct supervise_in in = {
 		.src = j->src,
-		.mnt = j->real,
+		.mnt = j->at.real,
 		.root = &j->root,
 		.catalog_fd = j->catalog_fd,
 		.opts = j->opts,
 		.log_fd = j->log_fd,
-		.lock_fd = j->lock_fd,
+		.lock_fd = j->at.lock_fd,
 	};
 	struct ck_err err = { 0 };
 	int ret;
@@ -502,14 +396,9 @@ static void report_names_of_newest(const struct job *j)
 static int mount_root(struct job *j)
 {
 	struct ck_err err;
-	int ret = check_place(j);
+	int ret = mount_point_take(&cmd_mount, &j->at,
+				   j->root.only ? NULL : j->src);
 
-	if (!ret)
-		ret = check_apart(j);
-	if (!ret)
-		ret = lock_place(j);
-	if (!ret)
-		ret = check_empty(j);
 	if (!ret)
 		ret = check_device();
 	if (!ret)
@@ -537,11 +426,10 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 {
 	struct job j = {
 		.src = src,
-		.mnt = mnt,
+		.at = { .path = mnt, .lock_fd = -1 },
 		.opts = opts,
 		.catalog_fd = -1,
 		.log_fd = -1,
-		.lock_fd = -1,
 	};
 	struct ck_err err;
 	int ret;
@@ -554,6 +442,8 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 	if (ck_root_open(&j.root, src, opts, &err))
 		return cmd_err(&cmd_mount, &err);
 	ret = mount_root(&j);
+	if (ret)
+		mount_point_unmake(&j.at);
 	ck_root_close(&j.root);
 	return ret;
 }
@@ -575,9 +465,11 @@ static const struct cmd_flag flags[] = {
 
 const struct cmd cmd_mount = {
 	.name = "mount",
+	.group = CMD_MOUNT,
 	.args = "CKPT MNT",
 	.summary = "show the tensors of a checkpoint as files",
-	.help = "",
+	.help = "  unshard mount run/step-1000 mnt\n"
+		"  unshard umount mnt\n",
 	.flags = flags,
 	.min_words = 2,
 	.max_words = 2,

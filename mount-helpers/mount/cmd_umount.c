@@ -43,6 +43,7 @@ static const struct cmd_flag flags[] = {
 
 const struct cmd cmd_umount = {
 	.name = "umount",
+	.group = CMD_MOUNT,
 	.args = "MNT",
 	.summary = "end a mount",
 	.help = "",

@@ -77,6 +77,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_overlay = {
 	.name = "overlay",
+	.group = CMD_WRITE,
 	.args = "status|diff|apply|discard ...",
 	.summary = "look at, publish or drop the edits of mount -o overlay=DIR",
 	.help = "  status CKPT DIR      how much of which file is edited\n"

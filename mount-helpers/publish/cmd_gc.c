@@ -75,6 +75,7 @@ static const struct cmd_valued valued[] = {
 
 const struct cmd cmd_gc = {
 	.name = "gc",
+	.group = CMD_WRITE,
 	.args = "DIR [NAME]...",
 	.summary = "throw away new checkpoints that nobody will finish",
 	.help = "",

@@ -170,6 +170,7 @@ static const struct cmd_valued valued[] = {
 
 const struct cmd cmd_publish = {
 	.name = "publish",
+	.group = CMD_WRITE,
 	.args = "STEP",
 	.summary = "show a new checkpoint to everybody, if it is complete",
 	.help = "",

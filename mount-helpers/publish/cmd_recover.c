@@ -139,6 +139,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_recover = {
 	.name = "recover",
+	.group = CMD_WRITE,
 	.args = "DIR [NAME]...",
 	.summary = "end publishes and replacements that broke off",
 	.help = "",

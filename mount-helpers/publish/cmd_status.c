@@ -153,6 +153,7 @@ static int run(int argc, char **argv)
 
 const struct cmd cmd_status = {
 	.name = "status",
+	.group = CMD_WRITE,
 	.args = "DIR [NAME]...",
 	.summary = "list new checkpoints that are not published, and why not",
 	.help = "",

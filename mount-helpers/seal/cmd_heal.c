@@ -475,6 +475,7 @@ static const struct cmd_valued valued[] = {
 
 const struct cmd cmd_heal = {
 	.name = "heal",
+	.group = CMD_KEEP,
 	.args = "CKPT [TENSOR]...",
 	.summary = "make copies of the same part alike that differ",
 	.help = "Says which copies differ, and where. With --from or --sealed "

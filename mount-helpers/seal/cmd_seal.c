@@ -277,6 +277,7 @@ static const struct cmd_flag flags[] = {
 
 const struct cmd cmd_seal = {
 	.name = "seal",
+	.group = CMD_KEEP,
 	.args = "CKPT",
 	.summary = "write down what the files hold, for unshard verify",
 	.help = "Reads every file and every tensor, and leaves one file, "

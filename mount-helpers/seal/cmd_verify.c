@@ -380,6 +380,7 @@ static const struct cmd_flag flags[] = {
 
 const struct cmd cmd_verify = {
 	.name = "verify",
+	.group = CMD_KEEP,
 	.args = "CKPT",
 	.summary = "check all files, and say which elements are damaged",
 	.help = "Compares every block of every file with what unshard seal, or "

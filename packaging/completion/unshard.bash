@@ -14,7 +14,7 @@ _unshard_flags() { # COMMAND
 # After -o: NAME or NAME=, of what follows the last comma.
 _unshard_options() { # COMMAND WORD
 	local done=${2%"${2##*,}"}
-	unshard "$1" --help 2>/dev/null |
+	unshard "$1" --help=all 2>/dev/null |
 		sed -n "/^-o NAME/,\$s|^  \([a-z][a-z-]*=\{0,1\}\).*|$done\1|p"
 }
 

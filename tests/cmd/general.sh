@@ -22,6 +22,11 @@ for c in $commands; do
 	head -n 1 "$WORK/out" | grep -q "^usage: unshard $c " ||
 		fail "$c --help begins with $(head -n 1 "$WORK/out")"
 	expect 2 "unknown option --colour" "$UNSHARD" "$c" --colour
+	for level in --help --help=all; do
+		"$UNSHARD" "$c" "$level" >"$WORK/out" || fail "$c $level"
+		awk 'length > 80' "$WORK/out" | grep . &&
+			fail "$c $level: lines of more than 80 columns"
+	done
 	expect 2 "unknown option -Q" "$UNSHARD" "$c" -Q
 done
 expect 2 'takes? no|unknown option --json' "$UNSHARD" umount --json /
@@ -30,7 +35,19 @@ expect 2 'takes? no|unknown option --json' "$UNSHARD" umount --json /
 "$UNSHARD" >"$WORK/out" 2>"$WORK/err"
 [ $? = 2 ] || fail "no command: expected 2"
 [ ! -s "$WORK/out" ] || fail "no command: words on standard output"
-expect 2 'no command "lss"' "$UNSHARD" lss
+expect 2 'no command "lss" .did you mean ls[?]' "$UNSHARD" lss
+expect 2 'no command "frobnicate" .unshard --help' "$UNSHARD" frobnicate
+
+# --- two levels of help: a screen, and everything
+"$UNSHARD" mount --help >"$WORK/out"
+[ "$(wc -l <"$WORK/out")" -lt 30 ] || fail "mount --help: $(wc -l <"$WORK/out") lines"
+grep -q '^  config=DIR  *hf/ shows' "$WORK/out" || fail "$(cat "$WORK/out")"
+! grep -q 'parse-time' "$WORK/out" || fail "parse-time is not for a first look"
+"$UNSHARD" mount --help=all >"$WORK/out"
+grep -q '^  parse-time=N  *Seconds .*' "$WORK/out" || fail "$(cat "$WORK/out")"
+grep -q '^Speed and memory$' "$WORK/out" || fail "no groups: $(cat "$WORK/out")"
+COLUMNS=60 "$UNSHARD" mount --help=all | awk 'length > 60' | grep . &&
+	fail "wider than the terminal"
 
 # --- options stand anywhere; "--" ends them
 ckpt=$TOP/tests/demo/checkpoint
@@ -40,6 +57,13 @@ expect 0 '' "$UNSHARD" ls -o format=dcp -o max-files=9 -- "$ckpt"
 expect 2 'for unshard mount' "$UNSHARD" ls -o direct=on "$ckpt"
 expect 2 'expected one of.*dcp' "$UNSHARD" ls -o format=none "$ckpt"
 expect 1 '/no/such' "$UNSHARD" ls -- /no/such
+
+# --- what was meant
+expect 2 'unknown option --jsn .did you mean --json[?]' "$UNSHARD" ls --jsn "$ckpt"
+expect 2 'unknown option "fomat" .did you mean format[?]' \
+	"$UNSHARD" ls -o fomat=dcp "$ckpt"
+expect 2 'called "lm_head.weight" .did you mean model.lm_head.weight[?]' \
+	"$UNSHARD" cat "$ckpt" lm_head.weight
 
 # --- a full standard output is an error
 if [ -c /dev/full ]; then

@@ -5,7 +5,7 @@
  * What is read is matched with a few names, and cut with every shape it takes.
  */
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/assemble/cut.h"
 #include "core/mesh/tp_rules.h"
 

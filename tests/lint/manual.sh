@@ -29,7 +29,7 @@ commands=$("$B/unshard" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p')
 for c in $commands; do
 	man=docs/man/unshard-$c.1.scd
 	[ -e "$man" ] || { no "$man: missing"; continue; }
-	help=$("$B/unshard" "$c" --help)
+	help=$("$B/unshard" "$c" --help=all)
 	full=$(cat "$B/man/unshard-$c.1.scd")
 	compare "$c flags" "$(echo "$help" | flags)" "$(echo "$full" | flags)"
 	compare "$c options" "$(echo "$help" | help_options)" \

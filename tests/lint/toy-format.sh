@@ -30,7 +30,7 @@ cmp -s "$b/unshard" "$top/$b/unshard" && no "it was not built anew"
 u() { "$b/unshard" "$@" 2>&1; }
 in=tests/formats/toy/plain/in
 u --formats | grep -q '^toy  *toys' || no "not in --formats"
-u mount --help | grep -q '^  toy-name=NAME  *what the toy' || no "not in --help"
+u mount --help=all | grep -q '^  toy-name=NAME  *What the toy' || no "not in --help"
 grep -q 'toys, a tensor' "$b/man/unshard.1" || no "not in the manual"
 grep -q 'toy\\*-name' "$b/man/unshard-mount.1" || no "no option in the manual"
 u ls "$in" | grep -q '^uint8  \[6\]  6  ok  weights$' || no "not found by looking"

@@ -22,7 +22,19 @@ expect 2 'expected MNT' "$UNSHARD" umount
 expect 2 'no command "munt"' "$UNSHARD" munt
 
 # --- the mount point
-expect 3 'no such directory' m "$CKPT" "$WORK/none"
+expect 3 'no such directory, and none can be made' m "$CKPT" "$WORK/none/deeper/"
+expect 3 'lies in the checkpoint' m "$CKPT" "$CKPT/new"
+[ ! -e "$CKPT/new" ] || fail "the checkpoint was written to"
+# one that is not there is made, stays, and goes where nothing was mounted
+expect 1 'none: ' m "$WORK/none" "$WORK/new"
+expect 1 'expected' m /dev/null "$WORK/new/"
+[ ! -e "$WORK/new" ] || fail "a mount point is left of a mount that failed"
+expect 0 '' m "$CKPT" "$WORK/new/"
+[ -d "$WORK/new/tensors" ] || fail "nothing is mounted at what was made"
+"$UNSHARD" umount "$WORK/new" || fail "umount"
+rmdir "$WORK/new" || fail "what was made is gone"
+ln -s nowhere "$WORK/dangling"
+expect 3 'none can be made' m "$CKPT" "$WORK/dangling"
 touch "$WORK/file"
 expect 3 'expected a directory' m "$CKPT" "$WORK/file"
 mkdir "$WORK/full" && touch "$WORK/full/x"

@@ -449,8 +449,7 @@ static const struct ck_option options[] = {
 	  .open = true,
 	  .help = "layer N of a DeepSpeed pipeline without ZeRO is the tied "
 		  "one called NAME; several: N:NAME+N:NAME",
-	  .after = "views",
-	  .place = 1 },
+	  .place = 10 },
 	{ .name = "weights",
 	  .type = CK_OPTION_CHOICE,
 	  .value = "WHICH",
@@ -459,7 +458,7 @@ static const struct ck_option options[] = {
 	  .open = true,
 	  .help = "hf/ and model.safetensors show this copy of DeepSpeed's "
 		  "weights",
-	  .after = "config",
+	  .group = CK_OPTION_SHOW,
 	  .in_views = true },
 	{ .name = NULL },
 };

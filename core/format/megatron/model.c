@@ -8,7 +8,7 @@
 #include "core/assemble/cut.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/container/container.h"
 #include "core/format/megatron/megatron.h"
 

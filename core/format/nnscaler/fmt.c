@@ -293,8 +293,7 @@ static const struct ck_option options[] = {
 	  .open = true,
 	  .help = "FILE has the names of a model's parameters, a name a line, "
 		  "for nnScaler's optimizers that number them",
-	  .after = "views",
-	  .place = 2 },
+	  .place = 11 },
 	{ .name = NULL },
 };
 

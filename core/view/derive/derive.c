@@ -9,7 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/geom/cast.h"
 #include "core/view/model_names.h"
 #include "core/view/derive/rename.h"

@@ -3,7 +3,7 @@
 #include "core/view/translate/apply.h"
 
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 
 #include <errno.h>
 #include <inttypes.h>

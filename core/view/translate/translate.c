@@ -3,7 +3,7 @@
 #include "core/view/translate/translate.h"
 
 #include "core/base/check.h"
-#include "core/base/glob.h"
+#include "core/base/match.h"
 #include "core/view/translate/apply.h"
 
 #include <errno.h>

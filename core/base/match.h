@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match.h - names that a pattern chooses, and those that were meant */
+#ifndef CK_MATCH_H
+#define CK_MATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * A pattern with a * for any run of characters.  In time of the product of both
+ * lengths at most.
+ */
+bool ck_glob(const char *pattern, size_t pattern_len, const char *name,
+	     size_t len);
+
+/*
+ * "Did you mean": the names are offered one after the other, and the best is
+ * kept.  Up to a third of the letters may differ, three at most; a name that is
+ * most of the other, up to a dot or slash or from one on ("lm_head.weight" of
+ * "model.lm_head.weight"), counts as one letter.
+ */
+struct ck_nearest {
+	const char *text;
+	size_t len;
+	const char *name; /* the best; NULL: none is near.  Not copied */
+	size_t name_len;
+	unsigned distance;
+};
+
+void ck_nearest_begin(struct ck_nearest *n, const char *text, size_t len);
+void ck_nearest_offer(struct ck_nearest *n, const char *name, size_t len);
+
+#endif
