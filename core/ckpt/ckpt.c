@@ -72,6 +72,8 @@ static void fault(void *ctx, uint32_t tensor, uint32_t chunk,
 	c = &ck->img.chunks[chunk];
 	if (c->state != CK_OK)
 		return; /* a problem of the catalog says so */
+	if (err->code == EFAULT)
+		return; /* of the memory that it is read into */
 	p.off = c->off;
 	p.len = chunk_bytes(&ck->img, tensor, chunk);
 	ck_runtime_problems_add(&ck->problems_found, &p);

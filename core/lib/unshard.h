@@ -216,7 +216,10 @@ typedef struct {
 /* Fills mem, stride, dtype and device.  The strides stay the tensor's. */
 UNSHARD_API int unshard_item_dlpack(unshard_item *item,
 				    const struct DLTensor *from);
-/* One, now: the caller waits for it. */
+/*
+ * One, now: the caller waits for it, and nothing ends it before it is done; what
+ * may have to be given up is a load of one.
+ */
 UNSHARD_API int unshard_read(unshard_ckpt *ck, const unshard_item *item,
 			     unshard_error *err);
 

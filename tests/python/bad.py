@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong arguments, damaged checkpoints, and ones that change while they are read: an
 exception each time, that says what; never other bytes, never a signal."""
+import mmap
 import os
 import shutil
 import signal
@@ -41,6 +42,38 @@ def wrong_targets():
         refused(ValueError, lambda: t.numpy("float17"))
         refused(ValueError, lambda: ck.load(framework="numpy", dtype="float8_e8m0fnu"))
         assert os.stat(LLAMA).st_atime_ns == before
+
+
+def memory_that_is_not_there():
+    """Storage that was let go, values, pages that are gone: never another's memory."""
+    with tempfile.TemporaryDirectory() as tmp, unshard.open(LLAMA) as ck:
+        t = ck[MATRIX]
+        refused(TypeError, lambda: t[0, 0].read_into(np.float32(0)))
+        for shape, steps in ((149, 18), (1, 1)), ((149, 18), (18, 0)):
+            room = np.lib.stride_tricks.as_strided(np.zeros(149 * 18, np.float32), shape,
+                                                   [4 * s for s in steps])
+            refused(ValueError, lambda: t.read_into(room), "one place")
+            refused(ValueError, lambda: t[::2].read_into(room[:75]), "one place")
+        with open(tmp + "/f", "w+b") as f:
+            f.truncate(t.nbytes)
+            gone = mmap.mmap(f.fileno(), t.nbytes)
+            f.truncate(0)
+            refused(ValueError, lambda: t.read_into(gone), "cannot be written")
+        assert not ck.problems() and len(t.tobytes()) == t.nbytes
+        e = refused(unshard.Error, lambda: ck.load(framework="numpy", progress=lambda *_:
+                                                   t.tobytes()), "progress()")
+        assert not isinstance(e, unshard.MissingBytes), e
+        try:
+            import torch
+        except ImportError:
+            return
+        for size in 0, 8, t.nbytes - 4:
+            for at in 0, 100:
+                room = torch.zeros(149 + at, 18)[at:]
+                rows = room[1:]
+                room.untyped_storage().resize_(size + (at * 18 * 4 if size else 0))
+                refused(ValueError, lambda: t.read_into(room), "of its storage")
+                refused(ValueError, lambda: t[1:].read_into(rows), "of its storage")
 
 
 def no_checkpoints():
@@ -315,7 +348,7 @@ def names_of_others():
         assert set(ck.model()) <= set(ck), set(ck.model())
 
 
-for one in (names_of_others, wrong_targets, closed_while_others_read, images_that_are_none, no_checkpoints,
+for one in (names_of_others, wrong_targets, memory_that_is_not_there, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted,
             interrupted_while_opening):
     case(one)

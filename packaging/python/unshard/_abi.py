@@ -108,7 +108,6 @@ _CALLS = {
     "tensor_at": (c.c_int, [_P, c.c_uint32, c.POINTER(tensor), c.c_size_t]),
     "object": (c.c_int, [_P, c.c_char_p, _P, c.c_size_t, c.POINTER(c.c_size_t), _E]),
     "json": (c.c_int, [_P, c.c_char_p, PUT, _P, _E]),
-    "read": (c.c_int, [_P, c.POINTER(item), _E]),
     "map": (c.c_int, [_P, c.POINTER(item), _PP, _E]),
     "mesh_new": (c.c_int, [_P, c.c_char_p, c.c_char_p, c.c_size_t, _PP, _E]),
     "mesh_ranks": (c.c_uint32, [_P]),

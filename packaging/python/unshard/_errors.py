@@ -88,10 +88,12 @@ def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
     if code == _errno.ECHILD:
         return Forked("it was opened before fork(): open it again in the child"
                       if not text else line)
-    if code == _errno.ECANCELED:
+    if code in (_errno.ECANCELED, _errno.EDEADLK):
         return Error(line)
     if code == _errno.EINVAL:
         return ValueError(line)
+    if code == _errno.EFAULT:  # the bytes are there
+        return ValueError(f"{tensor}: the memory that it is read into cannot be written")
     if tensor is not None and tensor not in line:
         line = f"tensor {tensor}: {line}"
     return MissingBytes(code, line, tensor, file, offset)

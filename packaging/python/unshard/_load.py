@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Items: boxes of tensors and where they go; one read, or many as one plan."""
+"""Items: boxes of tensors and where they go, read as one plan."""
 from __future__ import annotations
 
 import ctypes as c
@@ -63,17 +63,6 @@ def _failure(code: int, err: _abi.error, items: Sequence[Item], nr: int) -> Exce
 
 def _raise(code: int, err: _abi.error, items: Sequence[Item], nr: Optional[int] = None):
     raise _failure(code, err, items, err.item if nr is None else nr)
-
-
-def read(handle, items: Sequence[Item]) -> None:
-    """Each in turn, by this thread."""
-    structs, keep = _array(items, 0)
-    err = _abi.error()
-    for nr in range(len(items)):
-        ret = _abi.call("read")(handle, c.byref(structs[nr]), c.byref(err))
-        if ret:
-            _raise(ret, err, items, nr)
-    del keep
 
 
 def mapped(handle, item: Item) -> int:

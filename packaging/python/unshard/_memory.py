@@ -10,6 +10,10 @@ from typing import Any, NamedTuple, Optional, Sequence
 from . import _dtypes
 
 
+class Elsewhere(ValueError):
+    """A tensor whose elements do not simply lie in memory of the host."""
+
+
 class Place(NamedTuple):
     """Memory that is read into.
 
@@ -149,13 +153,16 @@ def new_bytes(nbytes: int, fill) -> bytes:
 def place(target: Any) -> Place:
     """The memory of a torch tensor, a NumPy array, a buffer or a DLPack tensor.
 
-    TypeError: it is none of them; ValueError: it is read-only or not on the host.
+    TypeError: it is none of them; ValueError: it is read-only, or lies so that it cannot
+    be filled; Elsewhere: it is not on the host, or not dense.
     """
-    torch = sys.modules.get("torch")
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(target, torch.Tensor):
         return _of_torch(torch, target)
-    if hasattr(target, "__array_interface__"):
-        return _of_array(target)
+    if numpy is not None and isinstance(target, numpy.generic):
+        raise TypeError(f"{type(target).__name__} is a value, no memory to read into")
+    if numpy is not None and hasattr(target, "__array_interface__"):
+        return _of_array(numpy.asarray(target))
     try:
         return _of_buffer(memoryview(target))
     except TypeError:
@@ -165,17 +172,31 @@ def place(target: Any) -> Place:
     raise TypeError(f"{type(target).__name__} is no tensor, array or buffer to read into")
 
 
+def _apart(shape: Sequence[int], stride: Sequence[int]) -> None:
+    """ValueError where two elements lie in one place."""
+    span = 0
+    for step, n in sorted((abs(s), n) for s, n in zip(stride, shape) if n > 1):
+        if step <= span:
+            raise ValueError(f"strides {list(stride)}: several elements lie in one place")
+        span += step * (n - 1)
+
+
 def _of_torch(torch, t) -> Place:
     if type(t) is not torch.Tensor and hasattr(t, "to_local"):
         raise ValueError("a DTensor: use unshard.torch.load_into() or DCPReader")
     if t.device.type != "cpu" or t.layout is not torch.strided:
-        raise ValueError(f"memory of a {t.layout} tensor on {t.device}: only dense tensors "
+        raise Elsewhere(f"memory of a {t.layout} tensor on {t.device}: only dense tensors "
                          "of the host are read into")
     if t.is_conj() or t.is_neg():
-        raise ValueError("a conjugated or negated view is no memory to read into")
+        raise Elsewhere("a conjugated or negated view is no memory to read into")
     t = t.detach()
-    if t.numel() and any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride())):
-        raise ValueError("an expanded tensor has several elements in one place")
+    if t.numel():
+        _apart(t.shape, t.stride())
+        end = t.storage_offset() + 1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))
+        has = t.untyped_storage().nbytes()
+        if end * t.element_size() > has:  # as that of a parameter that FSDP let go
+            raise ValueError(f"the tensor ends at byte {end * t.element_size()} of its storage, "
+                             f"which has {has}")
     dtype = str(t.dtype).removeprefix("torch.")
     return Place(t.data_ptr(), dtype, tuple(t.shape), tuple(t.stride()),
                  t.numel() * t.element_size(), t)
@@ -190,9 +211,11 @@ def _of_array(a) -> Place:
     if dtype.hasobject or dtype.byteorder == ">" or dtype.names:
         raise ValueError(f"dtype {dtype}: elements are numbers of this machine")
     shape = tuple(face["shape"])
-    if a.size and any(n > 1 and (s == 0 or s % size) for n, s in zip(shape, a.strides)):
+    if a.size and any(n > 1 and s % size for n, s in zip(shape, a.strides)):
         raise ValueError(f"strides {a.strides}: elements of {size} bytes do not lie so")
     stride = tuple(s // size for s in a.strides)
+    if a.size:
+        _apart(shape, stride)
     return Place(address, dtype.name, shape, stride, math.prod(shape) * size, a)
 
 
@@ -207,12 +230,12 @@ def _of_buffer(view: memoryview) -> Place:
         raise ValueError("the buffer is not contiguous")
     form = view.format.lstrip("@=<")
     dtype = _BUFFER.get(form)
-    if not dtype and form in "hHiIlLqQ":
+    if not dtype and form in tuple("hHiIlLqQ"):
         dtype = ("int" if form.islower() else "uint") + str(8 * view.itemsize)
     if not dtype and form != "c":
         raise ValueError(f"a buffer of format {view.format!r}: expected bytes or numbers")
     raw = (c.c_char * view.nbytes).from_buffer(view.cast("B") if view.nbytes else bytearray())
-    return Place(c.addressof(raw) if view.nbytes else 0, None if form in "Bc" else dtype,
+    return Place(c.addressof(raw) if view.nbytes else 0, None if form in ("B", "c") else dtype,
                  tuple(view.shape), None, view.nbytes, raw)
 
 
@@ -234,9 +257,8 @@ def _of_dlpack(target) -> Place:
         raise ValueError(f"DLPack type {t.code} of {t.bits} bits is not known")
     shape = tuple(t.shape[i] for i in range(t.ndim))
     stride = tuple(t.strides[i] for i in range(t.ndim)) if t.strides else None
-    if stride and 0 not in shape and any(
-            n > 1 and s == 0 for n, s in zip(shape, stride)):
-        raise ValueError("several elements lie in one place")
+    if stride and 0 not in shape:
+        _apart(shape, stride)
     size = _dtypes.size(dtype)
     return Place((t.data or 0) + t.byte_offset, dtype, shape, stride,
                  math.prod(shape) * size, (capsule, target))

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from ._checkpoint import Checkpoint
 
-# From here on a read goes through the pipeline, by several threads.
-_PIPELINE = 8 << 20
-
 
 class Tensor:
     """A tensor of a checkpoint, or a box of one: t[2:5, :] is a Tensor too.
@@ -151,13 +148,9 @@ class Tensor:
         if not self._is_box():
             self._read_steps(address, stride, dtype)
             return
-        handle = self._ck._open_handle()
         item = self._item(address, stride, dtype)
-        if self.nbytes < _PIPELINE:
-            _load.read(handle, [item])
-        else:
-            with _load.Request(handle, [item]) as request:
-                request.wait()
+        with _load.Request(self._ck._open_handle(), [item]) as request:
+            request.wait()
 
     def tobytes(self) -> bytes:
         """Its bytes, row-major, as stored: little endian."""

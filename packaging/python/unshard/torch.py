@@ -139,8 +139,10 @@ class DCPReader(StorageReader):
             raise ValueError(f"tensor {t.name}: {count} does not go into {list(target.shape)}")
         try:
             to = _memory.place(target)
-        except ValueError:
+        except _memory.Elsewhere:
             return None
+        except ValueError as e:
+            raise ValueError(f"tensor {t.name}: {e}") from None
         if to.dtype is None or not _dtypes.castable(t.dtype, to.dtype):
             return None
         return _load.Item(t._nr, t.name, list(asked.storage_offsets), count, to.address,
