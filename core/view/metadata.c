@@ -64,8 +64,8 @@ static bool is_metadata(const struct ck_catalog *img, const struct ck_object *o)
 	       (len == want || name[len - want - 1] == '/');
 }
 
-int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
-		     struct ck_err *err)
+int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, bool format,
+		     struct ck_str *out, struct ck_err *err)
 {
 	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	ck_auto_json json_t *all = json_object();
@@ -78,7 +78,7 @@ int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
 			ret = merge_object(ck, i, all, err);
 	if (ret)
 		return ret;
-	if (all && !json_object_get(all, "format"))
+	if (all && format && !json_object_get(all, "format"))
 		json_object_set_new(all, "format", json_string("pt"));
 	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
 	if (!text)

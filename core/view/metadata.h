@@ -11,10 +11,11 @@
 
 /*
  * Appends a JSON object: what the sources' own __metadata__ say, but for what
- * described how they were cut, and "format": "pt" where they name no format
- * (loaders refuse a file without it).  The first source to name a key wins.
+ * described how they were cut, and if @format "format": "pt" where they name no
+ * format (loaders refuse a file without it).  The first source to name a key
+ * wins.
  */
-int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
-		     struct ck_err *err);
+int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, bool format,
+		     struct ck_str *out, struct ck_err *err);
 
 #endif

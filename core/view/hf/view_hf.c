@@ -131,7 +131,8 @@ static int make_shards(struct hf_view *v, struct ck_str *map, uint64_t *total,
 		       struct ck_err *err)
 {
 	ck_auto_str struct ck_str metadata = { 0 };
-	int ret = ck_metadata_make(v->base.ck, v->base.tree, &metadata, err);
+	int ret = ck_metadata_make(v->base.ck, v->base.tree, true, &metadata,
+				   err);
 	uint32_t from = 0;
 
 	for (uint32_t i = 0; i < v->nr_shards && !ret; i++) {

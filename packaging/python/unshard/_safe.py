@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Union
 
 from . import _dtypes
 from ._checkpoint import Checkpoint
@@ -45,7 +45,8 @@ class safe_open:
 
     filename: a file, or a directory that unshard.open() takes; framework: "pt" or
     "np"; device: of torch; backend: taken, and without effect: files are read by
-    pread(2) or io_uring, never mapped.  Errors are those of unshard.open().
+    pread(2) or io_uring, never mapped.  Errors are those of unshard.open().  What
+    get_slice() gave can be read after it is closed, too.
     """
 
     def __init__(self, filename: Union[str, "os.PathLike[str]"], framework: str,
@@ -54,25 +55,30 @@ class safe_open:
         self._device = _device(self._framework, device)
         if backend not in ("mmap", "pread"):
             raise ValueError(f"backend {backend!r}: expected 'mmap' or 'pread'")
-        self._ck = Checkpoint(filename)
+        self._open: Optional[Checkpoint] = Checkpoint(filename)
+
+    @property
+    def _ck(self) -> Checkpoint:
+        if self._open is None:
+            raise ValueError("it was closed")
+        return self._open
 
     def __enter__(self) -> safe_open:
         return self
 
     def __exit__(self, *_exc: Any) -> None:
-        self._ck.close()
+        self._open = None  # slices hold what they need
 
     def keys(self) -> List[str]:
-        self._ck._open_handle()
         return sorted(self._ck)
 
     def offset_keys(self) -> List[str]:
-        """The names in the order of the catalog."""
-        self._ck._open_handle()
-        return list(self._ck)
+        """The names in the order of where their bytes lie, as far as that is known."""
+        return self._ck._by_place()
 
-    def metadata(self) -> Dict[str, str]:
-        return self._ck.metadata
+    def metadata(self) -> Optional[Dict[str, str]]:
+        """None: the files say nothing of themselves."""
+        return self._ck.metadata or None
 
     def get_tensor(self, name: str):
         return _made(self._ck[name], self._framework, self._device)
