@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/fds.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,4 +47,17 @@ void ck_fds_close_others(int *keep, unsigned nr)
 		next = (unsigned)keep[i] + 1;
 	}
 	close_from_to(next, UINT_MAX);
+}
+
+int ck_fds_null(void)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0 || errno != ENOENT)
+		return fd;
+	fd = memfd_create("null", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd >= 0)
+		fcntl(fd, F_ADD_SEALS,
+		      F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL);
+	return fd;
 }

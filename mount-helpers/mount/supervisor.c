@@ -439,7 +439,7 @@ int supervise_foreground(const struct supervise_in *in, struct ck_err *err)
 static void detach(const struct supervise_in *in, int *result_fd)
 {
 	const struct ck_root *root = in->root;
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int null = ck_fds_null();
 	unsigned nr = ck_root_fds(root, NULL, 0), n = 0;
 	ck_auto_free int *keep = malloc((8 + nr) * sizeof(*keep));
 

@@ -56,7 +56,7 @@ static void own_signals(void)
 static int own_fds(const struct worker_in *w, struct ck_err *err)
 {
 	const struct ck_root *root = w->in->root;
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int null = ck_fds_null();
 	unsigned nr = ck_root_fds(root, NULL, 0), n = 0;
 	ck_auto_free int *keep = malloc((FIXED_FDS + nr) * sizeof(*keep));
 
