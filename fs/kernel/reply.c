@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <time.h>
 
+#ifndef FOPEN_PARALLEL_DIRECT_WRITES
+#define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6) /* Linux 6.2 */
+#endif
+
 #define LOG_BURST 20
 
 static struct {
