@@ -344,11 +344,25 @@ demo: need-build+run+demo ## mount a small real checkpoint and read it
 	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/unshard
 	@tests/demo/demo.sh
 
-# ---- the wheel: what pip installs ----------------------------------------
+# ---- one file that runs anywhere; the wheel: what pip installs ------------
 
-# What its programs need is in them, but for the library the C library, whose
-# stdin libjansson.a, which is not for shared objects, asks for in one place.
 STATIC_LIBS := -l:liburing.a -l:libxxhash.a -l:libzstd.a -l:libseccomp.a
+# libfuse3.a says dlopen, for modules of its high-level interface, which is not used.
+$(B)/static/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -Wl,-z,relro,-z,now -o $@ $^ \
+		$(STATIC_LIBS) -l:libjansson.a -l:libfuse3.a -pthread
+
+.PHONY: static static-arm64
+static: need-build ## the command as one file that needs no other, at build/static/
+	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/static/unshard
+static-arm64: need-arm64 ## the same for arm64, by Debian's cross compiler and :arm64 packages
+	@PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig \
+		$(MAKE) --no-print-directory static B=build-arm64 \
+		CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar
+
+# The library needs the C library only, whose stdin libjansson.a, which is not for
+# shared objects, asks for in one place.
 $(B)/wheel/jansson.a:
 	@rm -rf $(B)/wheel/jansson && mkdir -p $(B)/wheel/jansson
 	$(Q)cd $(B)/wheel/jansson && \
@@ -366,10 +380,9 @@ $(B)/wheel/unshard-parser: $(call obj,$(PARSER_SRC)) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -o $@ $^ $(STATIC_LIBS) \
 		-l:libjansson.a -pthread
-$(B)/wheel/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
+$(B)/wheel/unshard: $(B)/static/unshard
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -o $@ $^ $(STATIC_LIBS) \
-		-l:libjansson.a -l:libfuse3.a -pthread
+	$(Q)cp $< $@
 $(B)/wheel/made: $(addprefix $(B)/wheel/,libunshard.so unshard-parser unshard) \
 		$(wildcard packaging/python/*.py packaging/python/unshard/*) docs/python.md
 	$(Q)packaging/python/wheel.py $(VERSION) $(@D) $(@D) >$@.new && mv $@.new $@
@@ -409,11 +422,11 @@ deb: need-build+man+run+check+deb ## Debian packages, below build/deb/
 		dpkg-buildpackage -b -us -uc
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s%s\n", $$1, $$2 }' \
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s%s\n", $$1, $$2 }' \
 		$(firstword $(MAKEFILE_LIST))
 
 clean: ## remove everything that was built
-	rm -rf build build-san build-thread build-fuzz
+	rm -rf build build-san build-thread build-fuzz build-arm64
 
 FORCE:
 Q = $(if $(V),,@echo "  $(@:$(B)/%=%)";)

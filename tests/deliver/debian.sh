@@ -4,55 +4,11 @@
 # serve a program that is built from the manual, and leave nothing when they are
 # purged; its wheel loads checkpoints where no compiler is and no library.
 #
-# The first root is kept in build/deliver/bookworm.tar.  DELIVER_CHECK=1: all of
-# "make check" too, in the root of the clone.
+# DELIVER_CHECK=1: all of "make check" too, in the root of the clone.
 LIMIT=5400
-set -eu
-TOP=$(cd "$(dirname "$0")/../.." && pwd)
-BASE=${B:-$TOP/build}/deliver/bookworm.tar
+. "$(dirname "$0")/lib/roots.sh"
 EXAMPLES="tests/demo tests/formats/mindspore/2.10-row4 tests/formats/deepspeed/zero3-five-ranks"
 DOWN=model.model.layers.0.mlp.down_proj.weight
-
-say() { echo "$(basename "$0"): $*" >&2; }
-fail() { say "FAILED: $*"; exit 1; }
-skip() { say "skipped: $*"; exit 77; }
-. "$TOP/tests/lib/ended.sh"
-
-[ "$(id -u)" = 0 ] || skip "needs root"
-PATH=$PATH:/usr/sbin:/sbin
-command -v debootstrap >/dev/null || skip "needs debootstrap"
-# What is mounted into the roots is seen here alone, and ends with this.
-if [ -z "${INSIDE-}" ]; then
-	unshare -m true 2>/dev/null || skip "needs mount namespaces"
-	INSIDE=1 exec unshare -m --propagation private bash "$0"
-fi
-WORK=$(mktemp -d)
-
-base() {
-	[ ! -e "$BASE" ] || return 0
-	mkdir -p "${BASE%/*}"
-	debootstrap --variant=minbase bookworm "$WORK/base" >"$WORK/log" 2>&1 ||
-		skip "debootstrap: $(tail -n 1 "$WORK/log")"
-	tar --numeric-owner -C "$WORK/base" -cf "$BASE.new" .
-	mv "$BASE.new" "$BASE"
-}
-
-bare() { # NAME: another root
-	mkdir "$WORK/$1"
-	tar --numeric-owner -C "$WORK/$1" -xf "$BASE"
-	mount -t proc proc "$WORK/$1/proc"
-	mount --rbind /dev "$WORK/$1/dev"
-	within "$1" "apt-get -q update && apt-get -q -y upgrade"
-}
-
-within() { # NAME COMMANDS
-	say "$1: $2"
-	chroot "$WORK/$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-		LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive TMPDIR=/tmp \
-		http_proxy="${http_proxy-}" sh -ec "cd /root; $2" ||
-		fail "$1: $2"
-}
-INSTALL="apt-get -q -y install --no-install-recommends"
 
 # The README's own commands on "a fresh Debian 12 with git and make".
 clone() {
@@ -129,7 +85,7 @@ wheel() {
 		! find v -name '*unshard*' | grep ."
 }
 
-base
+base bookworm || skip "no root of Debian 12"
 clone
 packages
 wheel
