@@ -20,7 +20,8 @@ if not child:
         for at in range(100, size, 4096 * 16):
             m[at] = k % 256
         rounds[:] = struct.pack("Q", k + 1)
-fd = os.open(written, os.O_RDWR | os.O_DIRECT)
+# What another file maps for writing is opened for writing alone.
+fd = os.open(written, (os.O_RDWR if written == mapped else os.O_WRONLY) | os.O_DIRECT)
 new = mmap.mmap(-1, size)
 for k in range(4):
     new[:] = os.urandom(1 << 20) * 16
