@@ -27,6 +27,7 @@
 
 #define MAGIC "unshard-index-1"
 #define PIECE ((size_t)1 << 20)
+#define KEY_DIGITS 32
 #define SLOW_MS 100 /* a parse of less is not worth a file */
 #define FILES_MAX 64 /* then the one that was used least lately goes */
 #define BYTES_MAX (INT64_C(2) << 30)
@@ -335,7 +336,24 @@ static int by_use(const void *a, const void *b)
 	return (x->used < y->used) - (x->used > y->used);
 }
 
-/* The longest unused go, and what who died left half. */
+/* A file of this cache, whole or left half: its key, and perhaps a process. */
+static bool is_kept(int dir_fd, const char *name, struct stat *st)
+{
+	size_t key = strspn(name, "0123456789abcdef");
+	const char *rest = name + key;
+
+	if (key != KEY_DIGITS ||
+	    (*rest && (*rest++ != '.' || !*rest ||
+		       rest[strspn(rest, "0123456789")])))
+		return false;
+	return !fstatat(dir_fd, name, st, AT_SYMLINK_NOFOLLOW) &&
+	       S_ISREG(st->st_mode) && st->st_uid == geteuid();
+}
+
+/*
+ * The longest unused go, and what who died left half; anything else in the folder
+ * is somebody's.
+ */
 static void trim(int dir_fd)
 {
 	CK_VEC(struct kept) all = { 0 };
@@ -349,9 +367,8 @@ static void trim(int dir_fd)
 		size_t len = strlen(e->d_name);
 		struct kept *k;
 
-		if (*e->d_name == '.' || len >= sizeof(k->name) ||
-		    fstatat(dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
-		    !S_ISREG(st.st_mode))
+		if (len >= sizeof(k->name) ||
+		    !is_kept(dir_fd, e->d_name, &st))
 			continue;
 		k = ck_vec_push(&all);
 		if (!k)

@@ -31,7 +31,7 @@ struct ck_index_cache {
 };
 
 /*
- * For @root, to be parsed with @opts.  @dir NULL: nothing is kept.  Never fails:
+ * For @root, to be parsed with @opts.  @in NULL: nothing is kept.  Never fails:
  * see above.
  */
 void ck_index_cache_open(struct ck_index_cache *c, const struct ck_root *root,

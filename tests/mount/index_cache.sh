@@ -71,6 +71,24 @@ anew "another checkpoint's"
 through threads=3
 [ "$(ls "$KEPT" | wc -l)" = 2 ] || fail "another option has no file of its own"
 
+# --- what is not the cache's stays; of its own the least used go
+rm -r "$KEPT"
+through
+(cd "$KEPT" && touch -d 2000-01-01 notes.txt .hidden deadbeef "${file}x" \
+	"$file.bak" {1..80}.txt && ln -s notes.txt "${file:1}0" && mkdir "${file:1}1" &&
+	for i in {100..180}; do touch -d 2001-01-01 "${file:3}$i"; done &&
+	touch -d 2001-01-01 "$file.77")
+others() { (cd "$KEPT" && ls -Ad * .hidden | grep -vxE '[0-9a-f]{32}(\.[0-9]+)?'
+	find . ! -type f | sort); }
+others >"$WORK/others"
+rm "$KEPT/$file"
+half=$KEPT/$file.77
+through
+others | cmp - "$WORK/others" || fail "removed what is not its own"
+[ "$(find "$KEPT" -type f | grep -cE '/[0-9a-f]{32}$')" = 64 ] ||
+	fail "kept $(find "$KEPT" -type f | grep -cE '/[0-9a-f]{32}$') files"
+[ ! -e "$half" ] || fail "half a file stays"
+
 # --- folders that cannot be used
 rm -r "$KEPT"
 mkdir -m 770 "$WORK/shared" && chmod 770 "$WORK/shared"
