@@ -330,7 +330,14 @@ static int warn_single(struct mindspore_set *s, struct ck_err *err)
 	ck_strategy_free(&s->strategy);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
-	if (ret || world < 2 || are_whole(s))
+	if (are_whole(s))
+		return 0;
+	if (ret)
+		return mindspore_report(
+			s->a.b, CK_WARNING, NULL, err,
+			"%s; for how many ranks it is, is not known: tensors may be one rank's pieces (-o integrated=yes: they are whole)",
+			why.msg);
+	if (world < 2)
 		return 0;
 	return mindspore_report(
 		s->a.b, CK_WARNING, f->strategy.v[0], err,
