@@ -169,7 +169,8 @@ void fs_draft_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		o ? create(req, parent, name, mode, fi, o, &r, &node) : -ENOMEM;
 
 	if (ret) {
-		free(o);
+		if (o)
+			end_open(&r, o);
 		fs_reply_errno(req, -ret);
 		return;
 	}
