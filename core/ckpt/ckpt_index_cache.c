@@ -342,9 +342,8 @@ static bool is_kept(int dir_fd, const char *name, struct stat *st)
 	size_t key = strspn(name, "0123456789abcdef");
 	const char *rest = name + key;
 
-	if (key != KEY_DIGITS ||
-	    (*rest && (*rest++ != '.' || !*rest ||
-		       rest[strspn(rest, "0123456789")])))
+	if (key != KEY_DIGITS || (*rest && (*rest++ != '.' || !*rest ||
+					    rest[strspn(rest, "0123456789")])))
 		return false;
 	return !fstatat(dir_fd, name, st, AT_SYMLINK_NOFOLLOW) &&
 	       S_ISREG(st->st_mode) && st->st_uid == geteuid();
@@ -367,8 +366,7 @@ static void trim(int dir_fd)
 		size_t len = strlen(e->d_name);
 		struct kept *k;
 
-		if (len >= sizeof(k->name) ||
-		    !is_kept(dir_fd, e->d_name, &st))
+		if (len >= sizeof(k->name) || !is_kept(dir_fd, e->d_name, &st))
 			continue;
 		k = ck_vec_push(&all);
 		if (!k)

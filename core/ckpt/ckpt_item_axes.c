@@ -36,11 +36,12 @@ static bool join(const struct ck_torch_item *item, struct axis *a,
 {
 	while (need % a->n == 0 && need != a->n) {
 		struct axis outer = *a;
+		int64_t step;
 		uint64_t n;
 
 		if (!next_axis(item, &outer) ||
-		    outer.stride != a->stride * (int64_t)a->n ||
-		    !ck_mul_ok(a->n, outer.n, &n))
+		    __builtin_mul_overflow(a->stride, a->n, &step) ||
+		    outer.stride != step || !ck_mul_ok(a->n, outer.n, &n))
 			return false;
 		a->left = outer.left;
 		a->n = n;
@@ -65,7 +66,8 @@ bool ck_item_match_axes(const struct ck_torch_item *item, const uint64_t *lens,
 			return false;
 		stride[d] = a.stride;
 		a.n /= lens[d];
-		a.stride *= (int64_t)lens[d];
+		if (__builtin_mul_overflow(a.stride, lens[d], &a.stride))
+			return false; /* of no elements: nobody looked at it */
 	}
 	return a.n == 1 && !next_axis(item, &a);
 }

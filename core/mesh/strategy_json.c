@@ -10,9 +10,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/limits.h"
 #include "core/parse/json.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *read_map(struct ck_strategy_layout *l, const json_t *map)
@@ -88,20 +90,24 @@ static int read_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 
 	if (!nr || said->why)
 		return 0;
-	copy = ck_strategy_keep(f->s, NULL, 0);
-	if (copy) {
-		copy = calloc(nr, sizeof(*copy));
-		free(f->s->kept.v[f->s->kept.nr - 1]);
-		f->s->kept.v[f->s->kept.nr - 1] = copy;
-	}
+	if (nr > CK_STRATEGY_ROWS)
+		return ck_fail(
+			err, EINVAL,
+			"param_split_shape of %zu numbers, expected at most %d",
+			nr, CK_STRATEGY_ROWS);
+	copy = malloc(nr * sizeof(*copy));
 	if (!copy)
 		return ck_no_memory(err);
 	for (size_t i = 0; i < nr; i++)
-		if (!ck_json_u64(json_array_get(rows, i), &copy[i]))
+		if (!ck_json_u64(json_array_get(rows, i), &copy[i]) ||
+		    copy[i] >= CK_SIZE_MAX) {
+			copy[i] = 0;
 			said->why = "its param_split_shape is none";
-	said->l.rows = copy;
+		}
+	said->l.rows = ck_strategy_keep(f->s, copy, nr * sizeof(*copy));
 	said->l.nr_rows = (uint32_t)nr;
-	return nr > UINT32_MAX ? ck_fail(err, EINVAL, "too long a list") : 0;
+	free(copy);
+	return said->l.rows ? 0 : ck_no_memory(err);
 }
 
 static int read_stage(struct ck_strategy_file *f, const json_t *operators,

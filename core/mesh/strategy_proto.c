@@ -17,8 +17,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define MAX_ROWS 65536
-
 struct list {
 	CK_VEC(uint64_t) v;
 };
@@ -43,11 +41,11 @@ static int read_list(struct ck_pb *pb, const struct ck_pb_field *f,
 		for (value = at.value;
 		     !ret &&
 		     (!packed || (ret = ck_pb_packed(pb, &value, err)) > 0);) {
-			if (l->v.nr == MAX_ROWS)
+			if (l->v.nr == CK_STRATEGY_ROWS)
 				return ck_fail(err, EINVAL,
 					       "byte %" PRIu64
 					       ": a list of more than %d",
-					       at.off, MAX_ROWS);
+					       at.off, CK_STRATEGY_ROWS);
 			if (!ck_vec_reserve(&l->v, 1))
 				return ck_no_memory(err);
 			l->v.v[l->v.nr++] = value;
