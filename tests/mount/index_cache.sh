@@ -77,7 +77,7 @@ through
 (cd "$KEPT" && touch -d 2000-01-01 notes.txt .hidden deadbeef "${file}x" \
 	"$file.bak" {1..80}.txt && ln -s notes.txt "${file:1}0" && mkdir "${file:1}1" &&
 	for i in {100..180}; do touch -d 2001-01-01 "${file:3}$i"; done &&
-	touch -d 2001-01-01 "$file.77")
+	touch -d 2000-06-01 "$file.77")
 others() { (cd "$KEPT" && ls -Ad * .hidden | grep -vxE '[0-9a-f]{32}(\.[0-9]+)?'
 	find . ! -type f | sort); }
 others >"$WORK/others"
