@@ -342,36 +342,26 @@ int cmd_open_itself(struct ck_ckpt **out, const char *path,
 	return open_several(out, &path, 1, NULL, opts, ck_only_ckpt_name, err);
 }
 
-/* What was opened becomes the views that were asked for. */
-static int enter_views(struct ck_ckpt **ck, const char *const *name,
-		       unsigned nr, const struct ck_opts *opts,
-		       struct ck_err *err)
-{
-	int ret = 0;
-
-	for (unsigned i = 0; i < nr && !ret; i++)
-		if (name[i])
-			ret = ck_view_path_enter(&ck[i], name[i], opts, err);
-	for (unsigned i = 0; i < nr && ret; i++)
-		ck_ckpt_close(ck[i]);
-	return ret;
-}
-
 int cmd_open_shown(struct ck_ckpt **out, const char *const *path, unsigned nr,
 		   bool itself, const struct ck_opts *opts, struct ck_err *err)
 {
-	char base[CMD_OPEN_MAX][PATH_MAX], text[CMD_OPEN_MAX][NAME_MAX + 1];
-	const char *name[CMD_OPEN_MAX], *from[CMD_OPEN_MAX];
+	struct ck_view_path p[CMD_OPEN_MAX];
+	const char *from[CMD_OPEN_MAX];
 	int ret;
 
 	for (unsigned i = 0; i < nr; i++) {
-		name[i] = ck_view_path_name(path[i], base[i], text[i]) ?
-				  text[i] :
-				  NULL;
-		from[i] = name[i] ? base[i] : path[i];
+		ck_view_path_parse(&p[i], path[i]);
+		from[i] = p[i].ckpt;
+		itself &= !ck_view_path_is_view(&p[i]);
 	}
 	ret = open_several(out, from, nr, NULL, opts,
 			   itself ? ck_only_ckpt_name : ck_only_ckpt_describe,
 			   err);
-	return ret ? ret : enter_views(out, name, nr, opts, err);
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < nr && !ret; i++)
+		ret = ck_view_path_enter(&out[i], &p[i], opts, err);
+	for (unsigned i = 0; i < nr && ret; i++)
+		ck_ckpt_close(out[i]);
+	return ret;
 }

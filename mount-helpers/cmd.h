@@ -109,7 +109,7 @@ int cmd_open_several(struct ck_ckpt **out, const char *const *path, unsigned nr,
 		     struct ck_err *err);
 /*
  * cmd_open_several() or, @itself, cmd_open_itself(), for what only reads: a
- * path may be CKPT/views/NAME, what -o views= shows (view_path.h).
+ * path may be that of a view, such as CKPT/hf (view_path.h).
  */
 int cmd_open_shown(struct ck_ckpt **out, const char *const *path, unsigned nr,
 		   bool itself, const struct ck_opts *opts, struct ck_err *err);

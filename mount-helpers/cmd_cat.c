@@ -7,12 +7,14 @@
  */
 #include "mount-helpers/cmd.h"
 #include "core/lib/target.h"
+#include "core/lib/view_path.h"
 #include "mount-helpers/values.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/whole.h"
 #include "core/geom/dtype.h"
+#include "core/view/as_ckpt.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -212,17 +214,83 @@ static int cat_open(struct cat *cat, char **argv, const struct ck_opts *opts)
 	return ret;
 }
 
+static int cat_view_file(struct cat *cat, const struct ck_view *v,
+			 uint32_t file)
+{
+	ck_auto_free char *buf = NULL;
+	struct ck_vfile f;
+	int ret = CMD_OK;
+
+	if (!v->ops->file(v, file, &f))
+		return cmd_fail(&cmd_cat, CMD_BAD_CKPT, "%s: has no such file",
+				v->ops->name);
+	if (posix_memalign((void **)&buf, 4096, PIECE))
+		return cmd_fail(&cmd_cat, CMD_SYSTEM, "no memory");
+	for (uint64_t at = 0, n; at < f.size && !ret; at += n) {
+		n = CK_MIN(PIECE, f.size - at);
+		if (ck_view_read(v, file, buf, n, at, &cat->err))
+			return cmd_err(&cmd_cat, &cat->err);
+		ret = put(cat, buf, n);
+	}
+	return cat->closed ? CMD_OK : ret;
+}
+
+static int cat_in_view(struct cat *cat, const struct ck_view_path *p,
+		       const struct ck_opts *opts)
+{
+	struct ck_view *v = NULL;
+	uint32_t file;
+	int ret = ck_view_path_enter_through(&cat->ck, p, opts, &cat->err);
+
+	if (!ret)
+		ret = ck_view_open(&v, p->ops, cat->ck, 0, opts, &cat->err);
+	if (!ret && !v)
+		ret = ck_view_path_absent(cat->ck, p->ops, &cat->err);
+	if (ret)
+		return cmd_err(&cmd_cat, &cat->err);
+	file = ck_view_file_called(v, p->file, &cat->err);
+	ret = file == CK_NONE ? cmd_fail(&cmd_cat, CMD_USAGE, "%s: %s", p->ckpt,
+					 cat->err.msg) :
+				cat_view_file(cat, v, file);
+	ck_view_close(v);
+	return ret;
+}
+
+/* CKPT/VIEW/FILE, or CKPT/model.safetensors. */
+static int cat_path(struct cat *cat, const char *path,
+		    const struct ck_opts *opts)
+{
+	struct ck_view_path p;
+	const char *ckpt = p.ckpt;
+	int ret;
+
+	ck_view_path_parse(&p, path);
+	if (!p.ops)
+		return cmd_fail(&cmd_cat, CMD_USAGE,
+				"%s: expected CKPT NAME, or the file of a view "
+				"of CKPT, such as CKPT/model.safetensors",
+				path);
+	if (ck_opts_get(opts, "json"))
+		return cmd_fail(&cmd_cat, CMD_USAGE,
+				"--json: expected CKPT NAME, found a file");
+	if (cmd_open_several(&cat->ck, &ckpt, 1, NULL, opts, &cat->err))
+		return cmd_err(&cmd_cat, &cat->err);
+	ret = cat_in_view(cat, &p, opts);
+	ck_ckpt_close(cat->ck);
+	return ret;
+}
+
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
 	struct cat cat = { 0 };
-	int ret = CMD_USAGE;
+	int nr, ret = CMD_USAGE;
 
 	signal(SIGPIPE, SIG_IGN);
-	if (cmd_parse(&cmd_cat, argc, argv, &opts) < 0)
-		ret = CMD_USAGE;
-	else
-		ret = cat_open(&cat, argv, &opts);
+	nr = cmd_parse(&cmd_cat, argc, argv, &opts);
+	if (nr >= 0)
+		ret = nr > 1 ? cat_open(&cat, argv, &opts) :
+			       cat_path(&cat, argv[1], &opts);
 	ck_opts_free(&opts);
 	return ret;
 }
@@ -230,11 +298,13 @@ static int run(int argc, char **argv)
 const struct cmd cmd_cat = {
 	.name = "cat",
 	.group = CMD_LOOK,
-	.args = "CKPT NAME",
-	.summary = "write a tensor, or a slice of one, to standard output",
+	.args = "CKPT NAME | CKPT/VIEW[/FILE]",
+	.summary = "write a tensor, a slice or a file to standard output",
 	.help = "NAME is the name of a tensor or an object, of a tensor with "
-		"a slice if\nwanted: 'NAME[2:5, :, -1]', as NumPy reads it.\n",
-	.min_words = 2,
+		"a slice if\nwanted: 'NAME[2:5, :, -1]', as NumPy reads it.\n"
+		"CKPT/model.safetensors, CKPT/hf/config.json: that file, as a "
+		"mount shows it.\n",
+	.min_words = 1,
 	.max_words = 2,
 	.run = run,
 };

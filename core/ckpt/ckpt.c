@@ -197,8 +197,9 @@ void ck_ckpt_close(struct ck_ckpt *ck)
 		ck_root_close(&ck->root);
 	ck_runtime_problems_free(&ck->problems_found);
 	free(ck->spool);
+	free(ck->below_file);
 	if (ck->below.free)
-		ck->below.free(ck->below.made.ctx);
+		ck->below.free(ck->below.ctx);
 	free(ck);
 }
 

@@ -100,17 +100,25 @@ struct ck_ckpt_apart {
 };
 int ck_ckpt_run_apart(struct ck_ckpt_apart *a, struct ck_err *err);
 /*
- * A checkpoint of the tensors of a safetensors file that is made of another
- * checkpoint, @ck, whose root and engine it uses; it is only read.  Closing it
- * calls free(), where there is one, last.
+ * A checkpoint whose files are made of another checkpoint, @ck, whose root and
+ * engine it uses; it is only read.  Closing it calls free(), where there is
+ * one, last.
  */
-struct ck_ckpt_derivation {
-	const char *what; /* for messages, as the next: both last */
-	const char *name; /* of the file */
+struct ck_derived_file {
+	const char *name;
 	uint64_t size;
 	const struct ck_src *like; /* whose owner and time it has, or NULL */
+};
+
+struct ck_ckpt_derivation {
+	const char *what; /* for messages; it and the files last */
+	const struct ck_derived_file *file;
+	uint32_t nr;
 	struct ck_ckpt *ck;
-	struct ck_made made; /* its bytes; any thread */
+	/* Bytes of file number @file, as ck_made has them; any thread. */
+	int (*read)(void *ctx, uint32_t file, void *buf, uint64_t len,
+		    uint64_t off, struct ck_err *err);
+	void *ctx;
 	void (*free)(void *ctx);
 };
 int ck_ckpt_derive(struct ck_ckpt **out, const struct ck_ckpt_derivation *below,

@@ -117,6 +117,8 @@ struct ck_ckpt {
 	struct ck_root root;
 	bool over; /* its file is below's; root and engine are borrowed */
 	struct ck_ckpt_derivation below;
+	struct ck_made made; /* its files, for the reader */
+	uint32_t *below_file; /* which of them each source is */
 	struct ck_catalog img;
 	struct ck_resolved *resolved;
 	struct ck_reader *reader;

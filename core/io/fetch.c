@@ -37,7 +37,7 @@ static void fetch_made(const struct ck_made *m, struct ck_io *io,
 	io->res = 0;
 	ck_scratch_deeper(true);
 	for (unsigned i = 0; i < io->nr_iov && !io->res; i++) {
-		io->res = m->read(m->ctx, io->iov[i].iov_base,
+		io->res = m->read(m->ctx, io->src, io->iov[i].iov_base,
 				  io->iov[i].iov_len, io->off, why);
 		io->off += io->iov[i].iov_len;
 	}

@@ -59,13 +59,13 @@ struct ck_file_layer {
 };
 
 /*
- * What computes the bytes of FILE sources, which are then one: all @len bytes,
- * which lie inside, or -errno with @err set.  It may read by another reader.
+ * What computes the bytes of FILE sources: all @len bytes of @src, which lie
+ * inside, or -errno with @err set.  It may read by another reader.
  */
 struct ck_made {
 	void *ctx;
-	int (*read)(void *ctx, void *buf, uint64_t len, uint64_t off,
-		    struct ck_err *err);
+	int (*read)(void *ctx, uint32_t src, void *buf, uint64_t len,
+		    uint64_t off, struct ck_err *err);
 };
 
 struct ck_checked;

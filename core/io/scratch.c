@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.c - the working memory of a thread: one for its reads, and one for
- * those that a read of what is made of another checkpoint takes
+ * scratch.c - the working memory of a thread: one for its reads, and others for
+ * those that a read of what is made of another checkpoint takes: of a view of
+ * CKPT/views/NAME
  */
 #include "core/io/read_priv.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-#define DEPTH 2
+#define DEPTH 3
 
 static _Thread_local struct ck_scratch *mine[DEPTH];
 static _Thread_local unsigned depth;

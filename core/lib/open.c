@@ -281,22 +281,20 @@ static int resolve_all(unshard_ckpt *u)
 	return 0;
 }
 
-static int enter_view(unshard_ckpt *u, const char *name, struct ck_err *err)
+static int enter_view(unshard_ckpt *u, const struct ck_view_path *p,
+		      struct ck_err *err)
 {
-	struct ck_ckpt *ck = u->base;
-	int ret = ck_view_path_enter(&ck, name, &u->opts, err);
-
 	/* From now on the view owns what is below it. */
-	u->ck = ret ? NULL : ck;
-	return ret;
+	u->ck = u->base;
+	return ck_view_path_enter(&u->ck, p, &u->opts, err);
 }
 
-static int open_at(unshard_ckpt *u, const char *path, const char *view,
+static int open_at(unshard_ckpt *u, const struct ck_view_path *p,
 		   const unshard_open_opts *opts, struct ck_lib_describer *d,
 		   struct ck_err *err)
 {
 	const struct ck_describer by = ck_lib_describer(d);
-	const char *step = CK_LIB_GET(opts, step);
+	const char *step = CK_LIB_GET(opts, step), *path = p->ckpt;
 	struct ck_root root;
 	int ret = step ? ck_lib_open_root(&root, path, &u->opts, err) :
 			 ck_root_open(&root, path, &u->opts, err);
@@ -328,11 +326,7 @@ static int open_at(unshard_ckpt *u, const char *path, const char *view,
 		resolve_all(u);
 	if (!ret && (CK_LIB_GET(opts, flags) & UNSHARD_WHOLE))
 		ret = check_whole(u->base, err);
-	if (!ret && view)
-		ret = enter_view(u, view, err);
-	else if (!ret)
-		u->ck = u->base;
-	return ret;
+	return ret ? ret : enter_view(u, p, err);
 }
 
 static void destroy(unshard_ckpt *u)
@@ -356,12 +350,12 @@ static int open_path(unshard_ckpt *u, const char *path,
 			.stays = &stays },
 		.in_process = CK_LIB_GET(opts, isolation) == UNSHARD_IN_PROCESS,
 	};
-	char base[PATH_MAX], view[NAME_MAX + 1];
-	bool through = ck_view_path_name(path, base, view);
+	struct ck_view_path p;
 	int image_fd = CK_LIB_GET(opts, image_fd);
 	int ret = check_opts(opts, err);
 	struct ck_shared_catalog image;
 
+	ck_view_path_parse(&p, path);
 	if (!ret && image_fd > 0) {
 		ret = ck_shared_catalog_open(&image, image_fd, err);
 		d.image = &image;
@@ -369,8 +363,7 @@ static int open_path(unshard_ckpt *u, const char *path,
 	if (!ret)
 		ret = ck_lib_opts(&u->opts, u->ctx, opts, err);
 	if (!ret)
-		ret = open_at(u, through ? base : path, through ? view : NULL,
-			      opts, &d, err);
+		ret = open_at(u, &p, opts, &d, err);
 	ck_parser_proc_free(stays);
 	ck_parser_opened(u->items);
 	/* Of several that could not be described none is wrong then. */

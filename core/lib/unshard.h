@@ -132,7 +132,7 @@ typedef struct {
 	int cancel_fd;
 } unshard_open_opts;
 
-/* @path may be CKPT/views/NAME, with views=FILE.  @opts may be NULL. */
+/* @path may be that of a view, such as CKPT/hf.  @opts may be NULL. */
 UNSHARD_API int unshard_open(unshard_ctx *ctx, const char *path,
 			     const unshard_open_opts *opts, unshard_ckpt **out,
 			     unshard_error *err);

@@ -123,6 +123,8 @@ struct ck_view_folder_ops {
 	/* The number of file @name of folder @d, or CK_NONE. */
 	uint32_t (*find_file)(const struct ck_view *v, uint32_t d,
 			      const char *name, size_t len);
+	/* A file that a folder may have beside those, to be a checkpoint; or NULL. */
+	const char *unlisted;
 };
 
 struct ck_view {

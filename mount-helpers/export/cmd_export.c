@@ -42,10 +42,8 @@ struct result {
 };
 
 struct job {
-	char ckpt[PATH_MAX];
-	char through[NAME_MAX + 1]; /* of its view of that name; "": itself */
-	const struct ck_view_ops *ops;
-	char file[2 * NAME_MAX + 2]; /* of the view, or its folder; "": all */
+	struct ck_view_path what;
+	bool streams; /* to standard output */
 	struct ck_opts *opts;
 	struct export_place place;
 	struct progress bar;
@@ -56,17 +54,19 @@ struct job {
 /* The last part of the file's name, or the view's. */
 static const char *own_name(const struct job *j)
 {
-	const char *slash = strrchr(j->file, '/');
+	const char *slash = strrchr(j->what.file, '/');
 
-	return slash ? slash + 1 : *j->file ? j->file : j->ops->name;
+	return slash	     ? slash + 1 :
+	       *j->what.file ? j->what.file :
+			       j->what.ops->name;
 }
 
 /* One file, which gets the name that OUT says; else a folder of them. */
 static bool is_one(const struct job *j)
 {
-	return !j->ops->is_dir ||
-	       (j->ops->folders ? strchr(j->file, '/') != NULL :
-				  *j->file != '\0');
+	return !j->what.ops->is_dir ||
+	       (j->what.ops->folders ? strchr(j->what.file, '/') != NULL :
+				       *j->what.file != '\0');
 }
 
 /* It would be one of the checkpoint's files from then on. */
@@ -75,7 +75,7 @@ static int check_apart(const struct job *j)
 	struct ck_root root;
 	bool inside = false;
 
-	if (!j->place.one || ck_root_open(&root, j->ckpt, j->opts, NULL))
+	if (!j->place.one || ck_root_open(&root, j->what.ckpt, j->opts, NULL))
 		return CMD_OK;
 	for (const struct ck_root *r = &root; r && !inside; r = r->next)
 		inside = !r->only && ck_root_is_at(r, j->place.parent_fd);
@@ -89,85 +89,39 @@ static int check_apart(const struct job *j)
 
 /* ---- what ---- */
 
-/* The view called @text, or the view and the file of it. */
-static bool find_view(struct job *j, const char *text)
-{
-	for (size_t i = 0; ck_views[i]; i++) {
-		const char *name = ck_views[i]->name;
-		size_t len = strlen(name);
-
-		if (strncmp(text, name, len))
-			continue;
-		if (text[len] && (text[len] != '/' || !ck_views[i]->is_dir ||
-				  strlen(text + len + 1) >= sizeof(j->file)))
-			continue;
-		j->ops = ck_views[i];
-		strcpy(j->file, text[len] ? text + len + 1 : "");
-		return true;
-	}
-	return false;
-}
-
 /* --to safetensors is the view model.safetensors, --to npy the view npy. */
 static bool find_form(struct job *j, const char *form)
 {
 	char name[NAME_MAX + 1];
 
 	snprintf(name, sizeof(name), "model.%s", form);
-	return !strchr(form, '/') && (find_view(j, form) || find_view(j, name));
+	return !strchr(form, '/') && (ck_view_path_find(&j->what, form) ||
+				      ck_view_path_find(&j->what, name));
 }
 
-/*
- * views/NAME/dcp is the view dcp of what views/NAME shows, and so is
- * views/NAME with --to dcp; but a folder of its own files first.  A mount has
- * one level of them (fs/tree/nested.c), and so has this.
- */
-static const char *go_through(struct job *j, const char *to)
-{
-	size_t len = strcspn(j->file, "/");
-	char own[sizeof(j->file)];
-	const struct ck_view_ops *ops = j->ops;
-
-	if (!ops->nests || !len || len > NAME_MAX || (!j->file[len] && !to))
-		return to;
-	strcpy(own, j->file);
-	if (own[len] && (!strcmp(own + len + 1, "model.safetensors") ||
-			 !find_view(j, own + len + 1) || j->ops->nests)) {
-		j->ops = ops;
-		strcpy(j->file, own);
-		return to;
-	}
-	snprintf(j->through, sizeof(j->through), "%.*s", (int)len, own);
-	if (!own[len] && !find_form(j, to)) {
-		j->ops = NULL;
-		return to;
-	}
-	return own[len] ? to : NULL;
-}
-
+/* views/NAME alone is all that it shows, as one file. */
 static int what(struct job *j, const char *path)
 {
-	const char *to = ck_opts_get(j->opts, "to"), *view;
+	const char *to = ck_opts_get(j->opts, "to");
 
-	if (strlen(path) >= sizeof(j->ckpt))
-		return cmd_fail(&cmd_export, CMD_USAGE, "%s: is too long",
-				path);
-	view = ck_view_path_split(path, j->ckpt);
-	if (view && !find_view(j, view))
+	if (!ck_view_path_parse(&j->what, path))
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"%s: there is no file, and no view, of that "
 				"name",
 				path);
-	if (view)
-		to = go_through(j, to);
-	if (view && to && j->ops)
+	if (to && j->what.ops)
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"%s: names a view, and --to another", path);
 	if (to && !find_form(j, to))
 		return cmd_fail(&cmd_export, CMD_USAGE,
 				"--to %s: there is no such view", to);
-	if (!view && !to)
+	if (!to && !j->what.ops && *j->what.through) {
+		ck_view_path_find(&j->what, ck_view_path_view());
+		strcpy(j->what.file, j->what.through);
+		*j->what.through = '\0';
+	} else if (!to && !j->what.ops) {
 		find_form(j, "safetensors");
+	}
 	return CMD_OK;
 }
 
@@ -184,7 +138,7 @@ static int whole(struct job *j, const struct export *x)
 	const struct ck_catalog *img = x->view->img;
 	struct ck_vfile f = { .tensor = CK_NONE };
 
-	if (*j->file && x->file.nr)
+	if (*j->what.file && x->file.nr)
 		x->view->ops->file(x->view, x->file.v[0].nr, &f);
 	for (uint32_t i = 0; i < x->view->nr; i++) {
 		uint32_t t = x->view->first + i;
@@ -196,14 +150,15 @@ static int whole(struct job *j, const struct export *x)
 				&cmd_export, CMD_BAD_CKPT,
 				"%s: incomplete: tensor %s is %s "
 				"(unshard inspect says more)",
-				j->ckpt,
+				j->what.ckpt,
 				ck_catalog_str(img, img->tensors[t].file, NULL),
 				img->tensors[t].state == CK_TORN ?
 					"torn" :
 					"missing, whole or in part");
 	}
-	return f.tensor == CK_NONE ? health_refused(&cmd_export, j->ckpt, img) :
-				     CMD_OK;
+	return f.tensor == CK_NONE ?
+		       health_refused(&cmd_export, j->what.ckpt, img) :
+		       CMD_OK;
 }
 
 static int room(struct job *j, const struct export *x)
@@ -267,21 +222,23 @@ static int tell_of(struct job *j, struct ck_ckpt *ck, const char *view)
 
 	ck_ckpt_left_out(ck, view, &left);
 	if (left.other.len)
-		cmd_fail(&cmd_export, 0, "%s: note: %s", j->ckpt, left.other.v);
+		cmd_fail(&cmd_export, 0, "%s: note: %s", j->what.ckpt,
+			 left.other.v);
 	if (left.nr)
-		ret = cmd_fail(
-			&cmd_export, CMD_BAD_CKPT,
-			"%s: %s cannot hold %s%" PRIu64
-			" tensor%s, which %s left out: %s%s: %s%s%s%s",
-			j->ckpt, view, left.more ? "at least " : "", left.nr,
-			left.nr == 1 ? "" : "s", left.nr == 1 ? "is" : "are",
-			left.nr == 1 ? "" : "the first is ",
-			ck_catalog_str(img, img->tensors[left.first].name,
-				       NULL),
-			left.why.v ? left.why.v : "",
-			left.others.len ? "; then " : "",
-			left.others.len ? left.others.v : "",
-			left.nr > 101 ? " and more" : "");
+		ret = cmd_fail(&cmd_export, CMD_BAD_CKPT,
+			       "%s: %s cannot hold %s%" PRIu64
+			       " tensor%s, which %s left out: %s%s: %s%s%s%s",
+			       j->what.ckpt, view, left.more ? "at least " : "",
+			       left.nr, left.nr == 1 ? "" : "s",
+			       left.nr == 1 ? "is" : "are",
+			       left.nr == 1 ? "" : "the first is ",
+			       ck_catalog_str(img,
+					      img->tensors[left.first].name,
+					      NULL),
+			       left.why.v ? left.why.v : "",
+			       left.others.len ? "; then " : "",
+			       left.others.len ? left.others.v : "",
+			       left.nr > 101 ? " and more" : "");
 	j->result->left_out += left.nr;
 	ck_left_out_free(&left);
 	return ret;
@@ -312,7 +269,7 @@ static int holds_any(const struct job *j, const struct export *x)
 		ret = cmd_fail(&cmd_export, CMD_BAD_CKPT,
 			       "%s: %s can hold none of its %" PRIu32
 			       " tensors: %s",
-			       j->ckpt, v->ops->name, v->nr,
+			       j->what.ckpt, v->ops->name, v->nr,
 			       left.why.v   ? left.why.v :
 			       left.other.v ? left.other.v :
 					      "unshard inspect says why");
@@ -320,71 +277,81 @@ static int holds_any(const struct job *j, const struct export *x)
 	return ret;
 }
 
+static int to_place(struct job *j, struct export *x)
+{
+	int ret;
+
+	if (export_state_load(x, &j->err))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"%s: %s; remove it to begin anew",
+				j->place.path, j->err.msg);
+	ret = room(j, x);
+	if (ret)
+		return ret;
+	j->result->files = x->file.nr;
+	j->result->bytes = x->bytes;
+	j->result->kept = x->kept;
+	return write_files(j, x);
+}
+
+static int stream(struct job *j, struct export *x)
+{
+	int ret;
+
+	x->tick = tick;
+	x->ctx = &j->bar;
+	progress_begin(&j->bar, "writing");
+	ret = export_stream(x, is_one(j), &j->err);
+	progress_end(&j->bar);
+	return ret ? cmd_err(&cmd_export, &j->err) : CMD_OK;
+}
+
 static int with_view(struct job *j, const struct ck_view *v)
 {
 	struct export x;
 	int ret =
-		export_plan(&x, v, *j->file ? j->file : NULL,
+		export_plan(&x, v, *j->what.file ? j->what.file : NULL,
 			    is_one(j) ? j->place.name : NULL, j->opts, &j->err);
 
 	if (ret == -ENOENT)
-		ret = cmd_fail(&cmd_export, CMD_USAGE, "%s: %s", j->ckpt,
+		ret = cmd_fail(&cmd_export, CMD_USAGE, "%s: %s", j->what.ckpt,
 			       j->err.msg);
 	else if (ret)
 		ret = cmd_err(&cmd_export, &j->err);
 	else
 		ret = whole(j, &x) ?: holds_any(j, &x);
-	x.dir = j->place.temp_fd;
-	if (!ret && export_state_load(&x, &j->err))
-		ret = cmd_fail(&cmd_export, CMD_USAGE,
-			       "%s: %s; remove it to begin anew", j->place.path,
-			       j->err.msg);
-	if (!ret)
-		ret = room(j, &x);
-	if (!ret) {
-		j->result->files = x.file.nr;
-		j->result->bytes = x.bytes;
-		j->result->kept = x.kept;
-		ret = write_files(j, &x);
+	if (!ret && j->streams) {
+		ret = stream(j, &x);
+	} else if (!ret) {
+		x.dir = j->place.temp_fd;
+		ret = to_place(j, &x);
 	}
 	if (!ret && x.no_layout)
 		cmd_fail(&cmd_export, 0, "%s: note: " EXPORT_NO_LAYOUT,
-			 j->ckpt);
+			 j->what.ckpt);
 	if (!ret && !is_of_tensor(&x))
 		j->result->partial = tell_left_out(j, v);
 	export_free(&x);
 	return ret;
 }
 
-static int no_view(const struct job *j, struct ck_ckpt *ck)
-{
-	struct ck_left_out left;
-	int ret;
-
-	ck_ckpt_left_out(ck, j->ops->name, &left);
-	ret = cmd_fail(&cmd_export, CMD_BAD_CKPT, "%s: has no view %s%s%s",
-		       j->ckpt, j->ops->name, left.other.len ? ": " : "",
-		       left.other.len ? left.other.v : "");
-	ck_left_out_free(&left);
-	return ret;
-}
-
 static int child(struct job *j)
 {
-	const char *path = j->ckpt;
+	const char *path = j->what.ckpt;
 	struct ck_ckpt *ck;
 	struct ck_view *v = NULL;
 	int ret;
 
-	if (cmd_open_several(&ck, &path, 1, j->place.path, j->opts, &j->err))
+	if (cmd_open_several(&ck, &path, 1, j->streams ? NULL : j->place.path,
+			     j->opts, &j->err))
 		return cmd_err(&cmd_export, &j->err);
-	if (*j->through &&
-	    ck_view_path_enter(&ck, j->through, j->opts, &j->err))
+	if (ck_view_path_enter_through(&ck, &j->what, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
-	else if (ck_view_open(&v, j->ops, ck, 0, j->opts, &j->err))
+	else if (ck_view_open(&v, j->what.ops, ck, 0, j->opts, &j->err))
 		ret = cmd_err(&cmd_export, &j->err);
 	else if (!v)
-		ret = no_view(j, ck);
+		ret = ck_view_path_absent(ck, j->what.ops, &j->err),
+		ret = cmd_err(&cmd_export, &j->err);
 	else
 		ret = with_view(j, v);
 	if (v)
@@ -472,16 +439,29 @@ static int run_child(struct job *j)
 	return WEXITSTATUS(status);
 }
 
+static int to_stdout(struct job *j)
+{
+	int ret;
+
+	if (ck_opts_get(j->opts, "json"))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"--json: standard output is the files");
+	if (isatty(STDOUT_FILENO))
+		return cmd_fail(&cmd_export, CMD_USAGE,
+				"-: standard output is a terminal");
+	signal(SIGPIPE, SIG_IGN);
+	ret = run_child(j);
+	return ret ? ret : j->result->partial;
+}
+
 static int export(struct job *j, char **argv)
 {
 	int ret;
 
-	if (!strcmp(argv[2], "-"))
-		return cmd_fail(&cmd_export, CMD_USAGE,
-				"-: OUT is a file or a folder, which is read "
-				"back, never standard output; \"./-\" is a "
-				"name");
+	j->streams = !strcmp(argv[2], "-");
 	ret = what(j, argv[1]);
+	if (!ret && j->streams)
+		return to_stdout(j);
 	if (!ret)
 		ret = export_place_open(&cmd_export, &j->place, argv[2],
 					is_one(j) ? own_name(j) : NULL);
@@ -534,7 +514,10 @@ const struct cmd cmd_export = {
 	.args = "CKPT[/VIEW[/FILE]] OUT",
 	.summary = "write a view of a checkpoint as ordinary files",
 	.help = "OUT appears when all of it is written and was read back.  The "
-		"same\ncommand again goes on where one was interrupted.\n",
+		"same\ncommand again goes on where one was interrupted.  OUT "
+		"is -: to standard\noutput, one file as it is, a folder as a "
+		"tar:\n\n  unshard export run/step-1000/hf - | tar -x -C "
+		"hf\n",
 	.flags = flags,
 	.valued = valued,
 	.min_words = 2,

@@ -13,8 +13,8 @@
 #include "core/base/search.h"
 #include "core/base/whole.h"
 #include "core/base/pool.h"
-#include "core/view/reshard/rank_layout.h"
 #include "core/options/options.h"
+#include "core/view/as_ckpt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,38 +136,21 @@ static int add_all(struct export *x, uint32_t d, struct ck_err *err)
 		ret = add_one(x, base + i, NULL, err);
 	if (ret)
 		return ret;
-	i = ops->find_file(x->view, d, CK_RANK_LAYOUT_NAME,
-			   strlen(CK_RANK_LAYOUT_NAME));
-	x->no_layout = i == CK_NONE && !strcmp(x->view->ops->name, "reshard");
+	if (!ops->unlisted)
+		return 0;
+	i = ops->find_file(x->view, d, ops->unlisted, strlen(ops->unlisted));
+	x->no_layout = i == CK_NONE;
 	return i == CK_NONE || i - base < nr ? 0 : add_one(x, i, NULL, err);
 }
 
-/* FOLDER or FOLDER/FILE of a view whose files are in folders. */
-static int add_folder(struct export *x, const char *only, const char *as,
-		      struct ck_err *err)
+/* A folder of a view whose files are in folders. */
+static int add_folder(struct export *x, const char *name, struct ck_err *err)
 {
-	const struct ck_view_folder_ops *ops = x->view->ops->folders;
-	char name[256];
-	size_t len = strcspn(only, "/");
-	const char *file = only[len] ? only + len + 1 : NULL;
-	uint32_t d, i;
+	uint32_t d;
 	int ret;
 
-	snprintf(name, sizeof(name), "%.*s", (int)len, only);
-	err->msg[0] = '\0';
-	ret = ops->find(x->view, name, &d, err);
-	if (ret == -ENOENT && !err->msg[0])
-		return ck_fail(err, ENOENT, "%s: has no folder \"%s\"",
-			       x->view->ops->name, name);
-	if (ret)
-		return ck_wrap(err, ret, "%s", x->view->ops->name);
-	if (!file)
-		return add_all(x, d, err);
-	i = ops->find_file(x->view, d, file, strlen(file));
-	if (i == CK_NONE)
-		return ck_fail(err, ENOENT, "%s/%s: has no file \"%s\"",
-			       x->view->ops->name, name, file);
-	return add_one(x, i, as, err);
+	ret = ck_view_folder_called(x->view, name, &d, err);
+	return ret ? ret : add_all(x, d, err);
 }
 
 static int add_files(struct export *x, const char *only, const char *as,
@@ -177,9 +160,9 @@ static int add_files(struct export *x, const char *only, const char *as,
 	uint32_t i;
 	int ret = 0;
 
-	if (v->ops->folders && only)
-		return add_folder(x, only, as, err);
-	if (v->ops->folders)
+	if (v->ops->folders && only && !strchr(only, '/'))
+		return add_folder(x, only, err);
+	if (v->ops->folders && !only)
 		return ck_fail(err, ENOENT, "%s: expected a folder of it",
 			       v->ops->name);
 	if (!only) {
@@ -187,11 +170,8 @@ static int add_files(struct export *x, const char *only, const char *as,
 			ret = add_one(x, i, as, err);
 		return ret;
 	}
-	i = v->ops->find(v, only, strlen(only));
-	if (i == CK_NONE)
-		return ck_fail(err, ENOENT, "%s: has no file \"%s\"",
-			       v->ops->name, only);
-	return add_one(x, i, as, err);
+	i = ck_view_file_called(v, only, err);
+	return i == CK_NONE ? -err->code : add_one(x, i, as, err);
 }
 
 int export_plan(struct export *x, const struct ck_view *view, const char *only,

@@ -84,6 +84,11 @@ struct export
  */
 int export_plan(struct export *x, const struct ck_view *view, const char *only,
 		const char *as, const struct ck_opts *opts, struct ck_err *err);
+/*
+ * All of it to standard output instead, and nothing read back: as it is where
+ * it is @one file, else as a tar.
+ */
+int export_stream(struct export *x, bool one, struct ck_err *err);
 void export_free(struct export *x);
 
 /*

@@ -382,6 +382,7 @@ static const struct ck_view_folder_ops folder_ops = {
 	.find = find_folder,
 	.nr_files = nr_files,
 	.find_file = find_file,
+	.unlisted = CK_RANK_LAYOUT_NAME,
 };
 
 /* ---- files ---- */

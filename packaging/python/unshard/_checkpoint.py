@@ -86,7 +86,7 @@ def open(path: Path, step: Optional[str] = None, *, image: Optional[int] = None,
          whole: bool = False, **options: Any) -> Checkpoint:
     """Opens a checkpoint of any format.
 
-    path: a directory, a file, or CKPT/views/NAME with views=FILE; step: of a run
+    path: a directory, a file, or a view's, such as CKPT/hf; step: of a run
     directory, one of steps(), or "latest"; image: what Checkpoint.image() gave to
     another process of the node, of the same path, step and options; whole: OpenError
     unless every byte of every tensor is there; options: those of -o, with _ for -.
