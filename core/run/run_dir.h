@@ -107,6 +107,13 @@ bool (*ck_run_dir_hides(const char *save))(const char *save, const char *name);
  * of them that @root has.  NULL: it is not so.  To free().
  */
 char *ck_run_dir_of_run(const struct ck_root *root);
+/*
+ * Whether names in the folder @name ("": @root) say that it may be a checkpoint,
+ * or that folders of ranks in it are one.
+ */
+bool ck_run_dir_may_be_one(const struct ck_root *root, const char *name);
+/* Whether what is called @name is a sign of a checkpoint, or a rank's folder. */
+bool ck_run_dir_is_sign(const char *name);
 /* Whether shards/ shows @path: not the files of other saves beside @root's. */
 bool ck_run_dir_shows(const struct ck_root *root, const char *path);
 /* Whether every tensor is there, and nothing was refused. */

@@ -75,7 +75,7 @@ static bool is_aux_in(const struct ck_root *root, const char *name,
 {
 	ck_auto_str struct ck_str path = { 0 };
 
-	ck_str_fmt(&path, "%s/%s", name, base);
+	ck_str_fmt(&path, "%s%s%s", name, *name ? "/" : "", base);
 	return !path.failed && is_aux(root, path.v, ck_run_dir_base_of(name));
 }
 
@@ -95,7 +95,7 @@ static bool is_log_in(const struct ck_root *root, const char *name,
 
 	if (is_log(base))
 		return true;
-	ck_str_fmt(&path, "%s/%s", name, base);
+	ck_str_fmt(&path, "%s%s%s", name, *name ? "/" : "", base);
 	d = path.failed ? NULL : open_in(root, path.v);
 	while (d && (e = readdir(d))) {
 		if (*e->d_name == '.')
@@ -177,4 +177,28 @@ bool ck_run_dir_has_sign(const struct ck_root *root, const char *name)
 			return true;
 	inner = ck_run_dir_inner(root, name);
 	return inner;
+}
+
+static bool is_rank_dir(const char *name)
+{
+	return sign_of("", name) & CK_SIGN_RANK;
+}
+
+bool ck_run_dir_is_sign(const char *name)
+{
+	return is_sign(name, 0) || is_rank_dir(name);
+}
+
+bool ck_run_dir_may_be_one(const struct ck_root *root, const char *name)
+{
+	ck_auto_dir DIR *d = NULL;
+	const struct dirent *e;
+
+	if (ck_run_dir_has_in(root, name, 0))
+		return true;
+	d = open_in(root, name);
+	while (d && (e = readdir(d)))
+		if (e->d_type == DT_DIR && is_rank_dir(e->d_name))
+			return true;
+	return false;
 }
