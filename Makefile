@@ -177,6 +177,11 @@ $(B)/libtest/%: $(B)/tests/libunshard/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $^ \
 		$(LIBS)
+# Stand-ins for libraries of vendors, which programs under test load by name.
+$(B)/fakes/libcuda.so.1: $(B)/tests/fakes/cuda.o $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -o $@ -Wl,-soname,$(@F) $^ \
+		$(CORE_LIBS)
 $(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -250,7 +255,8 @@ PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS)) \
 	$(B)/crash/at_call.so
 PROGRAMS_crash := $(PROGRAMS_mount)
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
-PROGRAMS_lib := $(patsubst %,$(B)/libtest/%,$(LIBTESTS)) \
+FAKES := $(B)/fakes/libcuda.so.1
+PROGRAMS_lib := $(patsubst %,$(B)/libtest/%,$(LIBTESTS)) $(FAKES) \
 	$(B)/libunshard.so $(B)/unshard-parser
 PROGRAMS_mutations := $(B)/mutations/answer
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
@@ -267,6 +273,7 @@ PROGRAMS_bench := $(B)/unshard $(B)/unshard-parser $(patsubst %,$(B)/bench/%,$(B
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
 PROGRAMS_abi := $(PROGRAMS)
+PROGRAMS_cuda-abi :=
 PROGRAMS_valgrind := $(B)/unit $(B)/unshard-parser
 STAGES := unit lib abi cmd fuzz mutations mount lint
 export B SAN CC VERSION PKGS CORE_PKGS PREFIX LIBDIR SBINDIR DESTDIR SONAME
@@ -278,7 +285,7 @@ stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
 
 export MUTATIONS SEED CRASH
-.PHONY: check check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
+.PHONY: check check-cuda-abi check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
 .PHONY: check-race check-clients-mindspore check-clients-torch_xla
 .PHONY: check-clients-oneflow check-posix check-python check-python-vllm check-deliver
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
@@ -290,6 +297,8 @@ check-lib: need-build+run ## loads, and programs that use the library; SAN=threa
 	$(call stages,lib)
 check-abi: need-build ## what libunshard exports is what is recorded; an old program runs
 	$(call stages,abi)
+check-cuda-abi: ## our declarations of CUDA against cuda.h of 12 and 13; fetches 6 MB
+	$(call stages,cuda-abi)
 check-cmd: need-build+check ## the commands that need no mount
 	$(call stages,cmd)
 check-fuzz: need-build ## the fuzz corpora, replayed

@@ -113,6 +113,7 @@ static int check_engine(const char *name, unshard_error *err)
 
 static void ctx_destroy(unshard_ctx *ctx)
 {
+	ck_lib_devices_free(ctx->devices);
 	ck_load_pool_free(ctx->pool);
 	pthread_mutex_destroy(&ctx->lock);
 	free(ctx->engine);
@@ -137,6 +138,9 @@ int unshard_ctx_new(unshard_ctx **out, const unshard_ctx_opts *opts,
 	ctx->pid = getpid();
 	ctx->threads = CK_LIB_GET(opts, threads);
 	ctx->local_ranks = CK_LIB_GET(opts, local_ranks);
+	ctx->ring = CK_LIB_GET(opts, ring);
+	ctx->chunk = CK_LIB_GET(opts, chunk);
+	ctx->depth = CK_LIB_GET(opts, depth);
 	ctx->parser = ck_parser_path(CK_LIB_GET(opts, helper));
 	if (!ctx->parser ||
 	    !copy_text(&ctx->engine, CK_LIB_GET(opts, engine)) ||
@@ -178,8 +182,9 @@ int unshard_ctx_caps(unshard_ctx *ctx, char *json, size_t room)
 	}
 	ck_str_puts(&out, ", \"parser\": ");
 	ck_str_json(&out, ctx->parser, strlen(ctx->parser));
-	ck_str_fmt(&out, ", \"parser_found\": %s, \"devices\": [\"host\"]",
+	ck_str_fmt(&out, ", \"parser_found\": %s, ",
 		   access(ctx->parser, X_OK) ? "false" : "true");
+	ck_lib_devices_json(&out);
 	ck_str_puts(&out, ", \"dtypes\": ");
 	ck_lib_dtypes(&out);
 	ck_str_puts(&out, "}");

@@ -20,6 +20,9 @@ struct unshard_ctx {
 	char *parser;
 	pthread_mutex_t lock; /* of making the pool */
 	struct ck_load_pool *pool; /* or NULL */
+	uint64_t ring, chunk; /* bytes; 0: not said */
+	uint32_t depth;
+	struct ck_lib_devices *devices; /* or NULL; under the lock */
 };
 
 struct unshard_ckpt {
@@ -48,7 +51,18 @@ int ck_lib_failed(unshard_error *err, int ret, const struct ck_err *why);
 int ck_lib_failed_of(unshard_error *err, int ret, const struct ck_err *why,
 		     const struct ck_catalog *img, uint32_t tensor);
 
+/* The pool, made when it is first asked for. */
+int ck_lib_pool(unshard_ctx *ctx, struct ck_err *err);
+struct ck_ring;
+/* Of device @nr; NULL where that is the host. */
+int ck_lib_ring(unshard_ctx *ctx, int32_t nr, struct ck_ring **out,
+		struct ck_err *err);
+/* None is left; what nobody asks for any more. */
+void ck_lib_devices_free(struct ck_lib_devices *all);
 struct ck_str;
+/* JSON: "devices", and why another is not there. */
+void ck_lib_devices_json(struct ck_str *out);
+
 /* JSON: what every element type is called, and who else has it. */
 void ck_lib_dtypes(struct ck_str *out);
 

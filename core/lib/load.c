@@ -35,7 +35,7 @@ static unsigned threads_of(const unshard_ctx *ctx)
 	return CK_MAX(all, 1u);
 }
 
-static int need_pool(unshard_ctx *ctx, struct ck_err *err)
+int ck_lib_pool(unshard_ctx *ctx, struct ck_err *err)
 {
 	int ret = 0;
 
@@ -52,7 +52,6 @@ int ck_lib_item(const unshard_item *item, struct ck_load_item *out,
 		struct ck_err *err)
 {
 	const char *dtype = CK_LIB_GET(item, dtype);
-	int32_t device = CK_LIB_GET(item, device);
 
 	if (item->size < offsetof(unshard_item, mem) + sizeof(item->mem))
 		return ck_fail(err, EINVAL,
@@ -63,10 +62,6 @@ int ck_lib_item(const unshard_item *item, struct ck_load_item *out,
 			       "item flags 0x%x: only 0x%x, UNSHARD_OPTIONAL, "
 			       "is known",
 			       item->flags, UNSHARD_OPTIONAL);
-	if (device != 0 && device != -1)
-		return ck_fail(err, ENODEV,
-			       "device %d: there is none but the host, -1",
-			       device);
 	*out = (struct ck_load_item){
 		.tensor = item->tensor,
 		.start = item->start,
@@ -129,6 +124,9 @@ static int read_options(const char *text, struct ck_load_in *in,
 int unshard_read(unshard_ckpt *ck, const unshard_item *item, unshard_error *err)
 {
 	struct ck_load_item one;
+	struct ck_load_in in = { .reader = ck_ckpt_reader(ck->ck),
+				 .item = &one,
+				 .nr = 1 };
 	struct ck_err why = { 0 };
 	int ret = ck_lib_alive(ck->ctx, err);
 
@@ -136,10 +134,12 @@ int unshard_read(unshard_ckpt *ck, const unshard_item *item, unshard_error *err)
 		return ret;
 	ret = ck_lib_item(item, &one, &why);
 	if (!ret)
-		ret = need_pool(ck->ctx, &why);
+		ret = ck_lib_pool(ck->ctx, &why);
 	if (!ret)
-		ret = ck_load_read(ck->ctx->pool, ck_ckpt_reader(ck->ck), &one,
-				   &why);
+		ret = ck_lib_ring(ck->ctx, CK_LIB_GET(item, device), &in.ring,
+				  &why);
+	if (!ret)
+		ret = ck_load_read(ck->ctx->pool, &in, &why);
 	return ret ? ck_lib_failed_of(err, ret, &why, ck_ckpt_catalog(ck->ck),
 				      item->tensor) :
 		     0;
@@ -152,6 +152,27 @@ static const unshard_item *item_at(const unshard_item *items, size_t i)
 	const char *at = (const char *)items + i * items->size;
 
 	return (const unshard_item *)(const void *)at;
+}
+
+/* The ring of the one device that all items are for. */
+static int need_ring(unshard_ctx *ctx, const unshard_item *items, size_t n,
+		     size_t *bad, struct ck_ring **out, struct ck_err *err)
+{
+	int32_t first = n ? CK_LIB_GET(items, device) : 0;
+
+	for (size_t i = 1; i < n; i++) {
+		int32_t device = CK_LIB_GET(item_at(items, i), device);
+
+		if (CK_MAX(device, 0) == CK_MAX(first, 0))
+			continue;
+		*bad = i;
+		return ck_fail(err, EINVAL,
+			       "an item for device %d among those for device "
+			       "%d: of one load all are for one",
+			       device, first);
+	}
+	*bad = n ? 0 : SIZE_MAX;
+	return ck_lib_ring(ctx, first, out, err);
 }
 
 static int start(unshard_req *req, const unshard_item *items, size_t n,
@@ -172,7 +193,9 @@ static int start(unshard_req *req, const unshard_item *items, size_t n,
 		*bad = ret ? i : SIZE_MAX;
 	}
 	if (!ret)
-		ret = need_pool(req->ck->ctx, err);
+		ret = ck_lib_pool(req->ck->ctx, err);
+	if (!ret)
+		ret = need_ring(req->ck->ctx, items, n, bad, &in.ring, err);
 	return ret ? ret :
 		     ck_load_start(&req->load, req->ck->ctx->pool, &in, bad,
 				   err);
@@ -280,6 +303,7 @@ int unshard_req_stats(unshard_req *req, unshard_stats *out)
 		.ns_copy = s.ns_copy,
 		.resident = s.resident,
 		.direct = s.direct,
+		.ring = s.ring,
 		.fallbacks = (uint32_t)CK_MIN(s.left_to_reader,
 					      (uint64_t)UINT32_MAX),
 	};

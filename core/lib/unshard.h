@@ -66,8 +66,14 @@ typedef int (*unshard_put)(void *arg, const char *text, size_t len);
 
 typedef struct {
 	size_t size;
-	uint64_t ring; /* as the next two: 0; of devices, which are to come */
-	uint32_t chunk, depth;
+	/*
+	 * Bytes of host memory between storage and a device, pinned and kept; 0:
+	 * 128 MiB, or a 16th of what the process's cgroup leaves, divided by
+	 * local_ranks.
+	 */
+	uint64_t ring;
+	uint32_t chunk; /* of which a buffer has so many; 0: 8 MiB */
+	uint32_t depth; /* at most so many buffers; 0: ring / chunk */
 	uint32_t threads; /* that load; 0: as many as CPUs, up to 4 */
 	uint32_t local_ranks; /* processes like this one, which share threads */
 	const char *engine; /* auto, uring, plain; NULL: auto */
@@ -92,9 +98,31 @@ UNSHARD_API void unshard_ctx_free(unshard_ctx *ctx);
 /*
  * JSON: which engines there are, the parser, and "dtypes": the name of each, the
  * bytes of an element, what safetensors calls it, DLPack's code and bits, and
- * "cast" where it is cast to others that say so.  Its length, as snprintf().
+ * "cast" where it is cast to others that say so.  "devices": kinds that may be
+ * here, and by its name why another is not; none is started to find that out.
+ * Its length, as snprintf().
  */
 UNSHARD_API int unshard_ctx_caps(unshard_ctx *ctx, char *json, size_t room);
+
+/* ---- memory of devices ---- */
+
+/*
+ * A device, whose number *nr stays that of its name as long as the context:
+ * "cuda:0", looked for when it is first named; "host"; or for tests "simulated",
+ * see unshard(3).  -ENODEV: why there is none.
+ */
+UNSHARD_API int unshard_device_open(unshard_ctx *ctx, const char *name,
+				    int32_t *nr, unshard_error *err);
+/* -ENOMEM: it has no room.  What is left is let go with the context. */
+UNSHARD_API int unshard_device_alloc(unshard_ctx *ctx, int32_t nr, uint64_t len,
+				     uint64_t *mem, unshard_error *err);
+UNSHARD_API int unshard_device_free(unshard_ctx *ctx, int32_t nr, uint64_t mem,
+				    unshard_error *err);
+enum { UNSHARD_TO_DEVICE = 0, UNSHARD_FROM_DEVICE = 1 };
+/* @len bytes between the device's memory and the host's; the caller waits. */
+UNSHARD_API int unshard_device_copy(unshard_ctx *ctx, int32_t nr, int way,
+				    uint64_t mem, void *host, uint64_t len,
+				    unshard_error *err);
 
 /* ---- a checkpoint ---- */
 
@@ -209,7 +237,8 @@ typedef struct {
 	/* Elements between neighbours, any sign; NULL: row-major. */
 	const int64_t *stride;
 	const char *dtype; /* of the memory; NULL: as stored; floats are cast */
-	int32_t device, pad; /* -1 or 0: host memory */
+	/* -1 or 0: host memory; all items of a load have the same. */
+	int32_t device, pad;
 	void *tag; /* the caller's */
 } unshard_item;
 
@@ -298,7 +327,8 @@ typedef struct {
 	 * reads of 64 KiB and more.
 	 */
 	uint64_t resident;
-	uint32_t reserved, fallbacks; /* items that were read alone */
+	uint32_t ring; /* buffers between storage and the device; 0: host */
+	uint32_t fallbacks; /* items that were read alone */
 	char why[256]; /* why something is not as the options want it; or "" */
 	uint64_t direct; /* of storage, past the page cache */
 } unshard_stats;

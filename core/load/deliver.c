@@ -135,13 +135,24 @@ void ck_load_deliver(struct ck_load_job *job, const struct ck_load_wish *w,
 		     const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
 		     const unsigned char *src, uint64_t dst)
 {
+	if (job->ring_slot)
+		ck_load_put(job, w, ax, nr, run, src, dst);
+	else
+		ck_load_deliver_to(job, w, ax, nr, run, src,
+				   ck_load_place(w, dst));
+}
+
+void ck_load_deliver_to(struct ck_load_job *job, const struct ck_load_wish *w,
+			const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+			const unsigned char *src, unsigned char *to)
+{
 	uint64_t elems = run / w->elem;
 
 	if (w->from == w->to) {
-		ck_copy_axes(ax, nr, run, ck_load_place(w, dst), src);
+		ck_copy_axes(ax, nr, run, to, src);
 		return;
 	}
-	cast_axes(job, w, ax, nr, run, src, ck_load_place(w, dst));
+	cast_axes(job, w, ax, nr, run, src, to);
 	for (unsigned i = 0; i < nr; i++)
 		elems *= ax[i].n;
 	ck_load_add(&job->load->cast, elems);

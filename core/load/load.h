@@ -13,6 +13,9 @@
  * the pool's threads, each stored byte once.  Long runs go straight to where they
  * belong, others by way of buffers of the pool's.
  *
+ * Memory of a device is filled by way of a ring of buffers (core/device/ring.h):
+ * while some are copied from, others are read into.
+ *
  * Memory: at most 8 MiB a thread, 24 MiB for parts, and about 200 bytes an item;
  * nothing else, however many pieces the tensors are stored in.
  *
@@ -31,15 +34,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ck_device;
 struct ck_load;
 struct ck_load_pool;
 struct ck_reader;
+struct ck_ring;
 
 /* Threads that load, and their buffers.  @threads 0: as many as CPUs, up to 4. */
 int ck_load_pool_new(struct ck_load_pool **out, unsigned threads,
 		     struct ck_err *err);
-/* No load of it may be left.  NULL: nothing. */
+/* No load of it, nor a ring, may be left.  NULL: nothing. */
 void ck_load_pool_free(struct ck_load_pool *pool);
+
+#define CK_LOAD_CHUNK_MIN (UINT64_C(256) << 10)
+/*
+ * Buffers between the pool's threads and @dev, of @chunk bytes, whole pages.  Let
+ * go with ck_ring_free(), when no load of it is left.
+ */
+int ck_load_ring_new(struct ck_ring **out, struct ck_load_pool *pool,
+		     struct ck_device *dev, unsigned slots, uint64_t chunk,
+		     struct ck_err *err);
 
 struct ck_load_item {
 	uint32_t tensor; /* of the catalog */
@@ -50,7 +64,10 @@ struct ck_load_item {
 	 * NULL: to the end.
 	 */
 	const uint64_t *start, *len;
-	/* Where the first element of the box goes; the caller's until the end. */
+	/*
+	 * Where the first element of the box goes, an address of the load's
+	 * device; the caller's until the end.
+	 */
 	void *mem;
 	/*
 	 * Elements (of the memory's dtype) from one to its neighbour along each
@@ -62,6 +79,7 @@ struct ck_load_item {
 
 struct ck_load_in {
 	struct ck_reader *reader; /* stays until the load was freed */
+	struct ck_ring *ring; /* to the memory's device; NULL: the host's */
 	const struct ck_load_item *item; /* copied, as what it points to */
 	size_t nr;
 	/*
@@ -128,13 +146,14 @@ struct ck_load_stats {
 	uint64_t direct; /* of source_bytes, past the page cache */
 	/* Of source_bytes, of reads that were asked of: was in the page cache. */
 	uint64_t resident;
+	uint32_t ring; /* its slots; 0: memory of the host */
 	char why[256]; /* why something is not as it was asked for; or "" */
 };
 /* At any time; any thread. */
 void ck_load_stats(const struct ck_load *load, struct ck_load_stats *out);
 
-/* One item, now: as start, wait and free. */
-int ck_load_read(struct ck_load_pool *pool, struct ck_reader *reader,
-		 const struct ck_load_item *item, struct ck_err *err);
+/* Now: as start, wait and free. */
+int ck_load_read(struct ck_load_pool *pool, const struct ck_load_in *in,
+		 struct ck_err *err);
 
 #endif

@@ -3,12 +3,14 @@
  * load_priv.h - a load and its parts
  *
  *	pool.c     threads; who does what next; the calls of load.h
+ *	new.c      what a load has of its own
  *	item.c     what was asked for, and what became of it; statistics
  *	plan.c     items -> parts, a window of them sorted by place; stretches
  *	stretch.c  the parts of a stretch of a source, read and handed out
  *	uncached.c past the page cache, or what was read dropped from it
  *	slow.c     items that are read through the reader instead
  *	deliver.c  bytes to where they belong: copies, casts, fresh pages
+ *	device.c   the same where that is memory of a device
  *
  * A load goes round: resolve what is deferred of some items (many threads), plan
  * a window of parts (one), run its stretches (many).  What cannot be planned, or
@@ -19,6 +21,7 @@
 
 #include "core/load/load.h"
 
+#include "core/device/ring.h"
 #include "core/geom/cursor.h"
 #include "core/io/plan.h"
 #include "core/io/read.h"
@@ -28,6 +31,7 @@
 
 #define CK_LOAD_STRETCH (UINT64_C(4) << 20) /* of a file, by one thread */
 #define CK_LOAD_SLOT (UINT64_C(1) << 20) /* what is copied goes through it */
+#define CK_LOAD_COPIES 256 /* that are queued together */
 #define CK_LOAD_LINE 2048 /* elements that are cast together */
 #define CK_LOAD_PARTS 2048 /* of a stretch, together */
 #define CK_LOAD_ARENA (UINT64_C(20) << 20) /* bytes of parts of a window */
@@ -94,7 +98,11 @@ struct ck_load {
 	_Atomic(const char *) why; /* the first note; or NULL */
 	_Atomic uint8_t *drop; /* a source each; NULL: nothing is dropped */
 
+	struct ck_err broken; /* the device; of the ring's thread */
+
 	/* Does not change: */
+	struct ck_ring *ring; /* NULL: memory of the host */
+	uint64_t stretch; /* bytes of a file, by one thread */
 	struct ck_reader *reader;
 	const struct ck_catalog *img;
 	int (*progress)(void *arg, uint64_t done, uint64_t total);
@@ -160,7 +168,19 @@ struct ck_load_job {
 	unsigned char slot[CK_LOAD_SLOT + 64];
 	unsigned char line[2][CK_LOAD_LINE * 8]; /* of a cast */
 	unsigned char *direct; /* CK_DIRECT_ROOM bytes, once needed; or NULL */
+	struct ck_ring_slot *ring_slot; /* NULL: it has none */
+	uint64_t ring_used; /* bytes of it */
+	unsigned nr_copies;
+	struct ck_device_copy copies[CK_LOAD_COPIES]; /* to be queued */
 };
+
+/* new.c */
+struct ck_load *ck_load_new(struct ck_load_pool *pool,
+			    const struct ck_load_in *in);
+/* Checks what is asked for, and has all memory that the load needs. */
+int ck_load_prepare(struct ck_load *load, const struct ck_load_in *in,
+		    size_t *bad, struct ck_err *err);
+void ck_load_delete(struct ck_load *load);
 
 /* item.c */
 /* Checks all of @in and copies it; -EINVAL with *bad. */
@@ -175,6 +195,11 @@ void ck_load_item_fail(struct ck_load *load, uint32_t i,
 		       const struct ck_err *err);
 /* pool.c: all of item @i is settled. */
 void ck_load_item_done(struct ck_load *load, uint32_t i);
+/* A slot was submitted; it landed, and what it held is settled. */
+void ck_load_in_flight(struct ck_load *load);
+void ck_load_landed(struct ck_load *load);
+/* There may be work: a slot is free.  @pool: struct ck_load_pool. */
+void ck_load_pool_wake(void *pool);
 
 /* plan.c */
 int ck_load_plan_new(struct ck_load *load, struct ck_err *err);
@@ -215,11 +240,46 @@ void ck_load_slow(struct ck_load_job *job);
 void ck_load_deliver(struct ck_load_job *job, const struct ck_load_wish *w,
 		     const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
 		     const unsigned char *src, uint64_t dst);
+/* The same to @to, in memory of the host. */
+void ck_load_deliver_to(struct ck_load_job *job, const struct ck_load_wish *w,
+			const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+			const unsigned char *src, unsigned char *to);
 /* Where in memory byte @dst, as stored, of @w is. */
 unsigned char *ck_load_place(const struct ck_load_wish *w, uint64_t dst);
 /* @seg is about to be written: fresh pages, as huge ones. */
 void ck_load_populate(struct ck_load *load, struct ck_load_wish *w,
 		      const struct ck_seg *seg);
+
+/* device.c; all but the last three do nothing for memory of the host */
+/* A slot for the job; false: none is free. */
+bool ck_load_slot_try(struct ck_load *load, struct ck_load_job *job);
+void ck_load_slot_leave(struct ck_load_job *job);
+void ck_load_slot_begin(struct ck_load_job *job);
+void ck_load_slot_end(struct ck_load_job *job);
+/* Another slot; false: nothing is in this one yet. */
+bool ck_load_slot_next(struct ck_load_job *job);
+/* ck_load_settle() when the slot has landed; of the host, at once. */
+void ck_load_settle_late(struct ck_load_job *job, uint32_t item, uint64_t n,
+			 bool bad);
+/* Where a piece of an item lies in the slot. */
+struct ck_load_packed {
+	unsigned char *mem; /* all of it, in the order of the device's memory */
+	unsigned char *to; /* its first element along its axes */
+	uint64_t first; /* bytes as stored between them */
+	struct ck_seg_axis ax[CK_COPY_AXES]; /* with steps in the slot */
+};
+/* Elements along axes as in deliver(); false: the slot has not as much room. */
+bool ck_load_pack(struct ck_load_job *job, const struct ck_load_wish *w,
+		  const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+		  struct ck_load_packed *out);
+/* Queues copies of them from there to @dst bytes as stored from the first. */
+void ck_load_send(struct ck_load_job *job, const struct ck_load_wish *w,
+		  const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+		  uint64_t dst, const struct ck_load_packed *packed);
+/* deliver(), by way of the slot; not more than an eighth of it. */
+void ck_load_put(struct ck_load_job *job, const struct ck_load_wish *w,
+		 const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
+		 const unsigned char *src, uint64_t dst);
 
 static inline void ck_load_add(_Atomic uint64_t *stat, uint64_t n)
 {

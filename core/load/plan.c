@@ -257,7 +257,7 @@ static bool next_stretch(struct ck_load *load)
 		s->src = p->src;
 		s->lo = p->off;
 	}
-	s->hi = (s->lo / CK_LOAD_STRETCH + 1) * CK_LOAD_STRETCH;
+	s->hi = (s->lo / load->stretch + 1) * load->stretch;
 	for (; s->next < load->nr_parts; s->next++) {
 		p = ck_load_part(load, load->part[s->next]);
 		if (p->src != s->src || p->off >= s->hi)

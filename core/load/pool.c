@@ -73,9 +73,13 @@ static bool take_phase(struct ck_load *load, struct ck_load_job *job)
 	while (load->phase != CK_LOAD_END) {
 		if (load->phase == CK_LOAD_RESOLVE && take_resolve(load, job))
 			return true;
-		if (load->phase == CK_LOAD_RUN &&
-		    ck_load_take_stretch(load, job))
-			return true;
+		if (load->phase == CK_LOAD_RUN) {
+			if (!ck_load_slot_try(load, job))
+				return false;
+			if (ck_load_take_stretch(load, job))
+				return true;
+			ck_load_slot_leave(job);
+		}
 		if (load->busy)
 			return false;
 		if (load->phase == CK_LOAD_RESOLVE) {
@@ -100,7 +104,7 @@ static bool take_slow(struct ck_load *load, struct ck_load_job *job)
 {
 	struct ck_load_wish *w;
 
-	if (load->slow_at == load->nr_slow)
+	if (load->slow_at == load->nr_slow || !ck_load_slot_try(load, job))
 		return false;
 	job->what = CK_LOAD_DO_SLOW;
 	job->from = load->slow[load->slow_at];
@@ -197,18 +201,23 @@ static void finish(struct ck_load *load)
 	wake(load);
 }
 
-static void did(struct ck_load_pool *pool, const struct ck_load_job *job)
+static void end_one(struct ck_load_pool *pool, struct ck_load *load)
 {
-	struct ck_load *load = job->load;
-
 	load->running--;
-	if (job->what != CK_LOAD_DO_SLOW && !--load->busy)
-		pthread_cond_broadcast(&pool->work);
 	do
 		tell(load, pool);
 	while (load->progress && load->nr_done == load->nr && !load->told_end &&
 	       !load->in_progress && !load->cancel);
 	finish(load);
+}
+
+static void did(struct ck_load_pool *pool, const struct ck_load_job *job)
+{
+	struct ck_load *load = job->load;
+
+	if (job->what != CK_LOAD_DO_SLOW && !--load->busy)
+		pthread_cond_broadcast(&pool->work);
+	end_one(pool, load);
 }
 
 /* Whether the calling thread is one of a pool's, which must not wait for it. */
@@ -271,6 +280,33 @@ void ck_load_item_done(struct ck_load *load, uint32_t i)
 	pthread_mutex_unlock(&pool->lock);
 }
 
+void ck_load_in_flight(struct ck_load *load)
+{
+	pthread_mutex_lock(&load->pool->lock);
+	load->running++;
+	pthread_mutex_unlock(&load->pool->lock);
+}
+
+/* By the ring's thread, in which progress() may be called then. */
+void ck_load_landed(struct ck_load *load)
+{
+	struct ck_load_pool *pool = load->pool;
+
+	in_pool = true;
+	pthread_mutex_lock(&pool->lock);
+	end_one(pool, load);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void ck_load_pool_wake(void *arg)
+{
+	struct ck_load_pool *pool = arg;
+
+	pthread_mutex_lock(&pool->lock);
+	pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+}
+
 /* ---- the pool ---- */
 
 /* Signals of the process are not for these threads. */
@@ -286,8 +322,10 @@ static int start(struct ck_load_pool *pool, unsigned threads)
 
 		w->pool = pool;
 		w->job = malloc(sizeof(*w->job));
-		if (w->job)
+		if (w->job) {
 			w->job->direct = NULL;
+			w->job->ring_slot = NULL;
+		}
 		ret = w->job ? pthread_create(&w->thread, NULL, work, w) :
 			       ENOMEM;
 		if (ret)
@@ -341,84 +379,19 @@ void ck_load_pool_free(struct ck_load_pool *pool)
 
 /* ---- a load ---- */
 
-static void free_load(struct ck_load *load)
-{
-	for (size_t i = 0; load->item && i < load->nr; i++)
-		free(load->item[i].why);
-	if (load->event >= 0)
-		close(load->event);
-	pthread_cond_destroy(&load->changed);
-	free(load->item);
-	free(load->dims);
-	free(load->order);
-	free(load->done);
-	free(load->slow);
-	free(load->arena);
-	free(load->part);
-	free(load->active);
-	free((void *)load->drop);
-	free(load);
-}
-
-static struct ck_load *new_load(struct ck_load_pool *pool,
-				const struct ck_load_in *in)
-{
-	struct ck_load *load = calloc(1, sizeof(*load));
-	pthread_condattr_t attr;
-
-	if (!load)
-		return NULL;
-	load->pool = pool;
-	load->reader = in->reader;
-	load->img = ck_reader_settings(in->reader)->img;
-	load->progress = in->progress;
-	load->arg = in->arg;
-	load->no_prefault = in->no_prefault;
-	load->is_direct = in->cache == CK_LOAD_DIRECT;
-	load->bad = SIZE_MAX;
-	load->event = -1;
-	load->told_ns = ck_now_ns();
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&load->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	return load;
-}
-
-static int prepare(struct ck_load *load, const struct ck_load_in *in,
-		   size_t *bad, struct ck_err *err)
-{
-	int ret;
-
-	if (in->nr >= UINT32_MAX)
-		return ck_fail(err, EINVAL, "%zu items", in->nr);
-	ret = ck_load_items(load, in, bad, err);
-	if (ret)
-		return ret;
-	load->done = malloc((in->nr + 1) * sizeof(*load->done));
-	load->slow = malloc((in->nr + 1) * sizeof(*load->slow));
-	if (in->cache == CK_LOAD_DROPPED)
-		load->drop =
-			calloc(load->img->nr_srcs + 1, sizeof(*load->drop));
-	if (!load->done || !load->slow ||
-	    (in->cache == CK_LOAD_DROPPED && !load->drop))
-		return ck_no_memory(err);
-	return ck_load_plan_new(load, err);
-}
-
 int ck_load_start(struct ck_load **out, struct ck_load_pool *pool,
 		  const struct ck_load_in *in, size_t *bad, struct ck_err *err)
 {
-	struct ck_load *load = new_load(pool, in);
+	struct ck_load *load = ck_load_new(pool, in);
 	int ret;
 
 	if (!load)
 		return ck_no_memory(err);
 	if (bad)
 		*bad = SIZE_MAX;
-	ret = prepare(load, in, bad, err);
+	ret = ck_load_prepare(load, in, bad, err);
 	if (ret) {
-		free_load(load);
+		ck_load_delete(load);
 		return ret;
 	}
 	pthread_mutex_lock(&pool->lock);
@@ -563,21 +536,16 @@ int ck_load_free(struct ck_load *load)
 		;
 	*at = load->next;
 	pthread_mutex_unlock(&pool->lock);
-	free_load(load);
+	ck_load_delete(load);
 	return 0;
 }
 
-int ck_load_read(struct ck_load_pool *pool, struct ck_reader *reader,
-		 const struct ck_load_item *item, struct ck_err *err)
+int ck_load_read(struct ck_load_pool *pool, const struct ck_load_in *in,
+		 struct ck_err *err)
 {
-	const struct ck_load_in in = {
-		.reader = reader,
-		.item = item,
-		.nr = 1,
-	};
 	struct ck_load *load;
 	int ret = in_pool ? deadlock(err) :
-			    ck_load_start(&load, pool, &in, NULL, err);
+			    ck_load_start(&load, pool, in, NULL, err);
 
 	if (ret)
 		return ret;

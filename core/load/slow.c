@@ -65,7 +65,7 @@ static int read_part(struct ck_load_job *job, const struct ck_load_wish *w,
 		     uint64_t off, uint64_t n, struct ck_err *err)
 {
 	struct ck_load *load = job->load;
-	bool straight = w->dense && w->from == w->to;
+	bool straight = w->dense && w->from == w->to && !load->ring;
 	struct ck_box box;
 	int ret;
 
@@ -83,10 +83,14 @@ void ck_load_slow(struct ck_load_job *job)
 {
 	struct ck_load *load = job->load;
 	struct ck_load_wish *w = &load->item[job->from];
-	uint64_t most = CK_LOAD_SLOT / w->elem * w->elem;
+	uint64_t most = CK_LOAD_SLOT;
 	const char *name = ck_catalog_str(
 		load->img, load->img->tensors[w->in.tensor].name, NULL);
 
+	if (load->ring) /* a cast makes eight bytes of one */
+		most = CK_MIN(most, ck_ring_chunk(load->ring) / 8);
+	most = most / w->elem * w->elem;
+	ck_load_slot_begin(job);
 	for (uint64_t n, at = job->lo; at < job->hi && !load->cancel; at += n) {
 		struct ck_err err = { 0 };
 		int ret = 0;
@@ -99,6 +103,7 @@ void ck_load_slow(struct ck_load_job *job)
 			ck_load_item_fail(load, (uint32_t)job->from, &err);
 		}
 		ck_load_add(&load->slow_bytes, n);
-		ck_load_settle(load, (uint32_t)job->from, n, false);
+		ck_load_settle_late(job, (uint32_t)job->from, n, false);
 	}
+	ck_load_slot_end(job);
 }

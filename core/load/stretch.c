@@ -4,7 +4,7 @@
  *
  * Long runs go straight to memory.  Short ones, and what is cast or transformed,
  * go through the slot, with the bytes between them as far as these cost less
- * than another request.  Runs that overlap are read once and copied.  What is
+ * than another request.  For a device the slot of its ring is that memory.  Runs that overlap are read once and copied.  What is
  * too much for the slot, or a plan, is done in smaller stretches.
  */
 #include "core/load/load_priv.h"
@@ -89,14 +89,24 @@ static bool add_run(struct ck_load_job *job, const struct ck_load_run *run)
 static bool add_straight(struct ck_load_job *job, const struct ck_load_wish *w,
 			 const struct ck_seg *seg, unsigned part)
 {
+	struct ck_load_packed packed;
+	struct ck_seg to = *seg;
 	struct ck_runs it;
 
 	if (seg->nbytes / seg->run > CK_PLAN_RUNS - job->nr_run)
 		return false;
-	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it))
-		add_run(job, &(struct ck_load_run){ it.src, seg->run,
-						    ck_load_place(w, it.dst),
-						    part });
+	if (job->ring_slot) {
+		if (!ck_load_pack(job, w, seg->ax, seg->nax, seg->run, &packed))
+			return false;
+		memcpy(to.ax, packed.ax, seg->nax * sizeof(to.ax[0]));
+		to.dst = packed.first;
+	}
+	for (ck_runs_init(&it, &to); !it.done; ck_runs_step(&it))
+		add_run(job, &(struct ck_load_run){
+				     it.src, seg->run,
+				     job->ring_slot ? packed.mem + it.dst :
+						      ck_load_place(w, it.dst),
+				     part });
 	return true;
 }
 
@@ -149,8 +159,13 @@ static bool each_piece(struct ck_load_job *job, uint64_t lo, uint64_t hi,
 static bool add_piece(struct ck_load_job *job, struct ck_load_wish *w,
 		      const struct ck_seg *seg, unsigned part)
 {
+	struct ck_load_packed packed;
+
 	if (is_straight(w, seg))
 		return add_straight(job, w, seg, part);
+	if (job->ring_slot &&
+	    !ck_load_pack(job, w, seg->ax, seg->nax, seg->run, &packed))
+		return false;
 	return add_blocks(job, seg, part);
 }
 
@@ -323,16 +338,32 @@ static void transform(struct ck_load_job *job, const struct ck_load_wish *w,
 	ck_seg_transform(&here, w->from, job->slot + job->slot_used);
 }
 
+/* What was read to where it belongs, or into a slot from where it is sent. */
+static bool send_straight(struct ck_load_job *job, const struct ck_load_wish *w,
+			  const struct ck_seg *seg, unsigned part)
+{
+	struct ck_load_packed packed;
+
+	if (!job->ring_slot)
+		return true;
+	ck_load_pack(job, w, seg->ax, seg->nax, seg->run, &packed);
+	if (!job->bad[part])
+		ck_load_send(job, w, seg->ax, seg->nax, seg->run, seg->dst,
+			     &packed);
+	return true;
+}
+
 /* From the slot to where it belongs, in the order of add_piece(). */
 static bool hand_out(struct ck_load_job *job, struct ck_load_wish *w,
 		     const struct ck_seg *seg, unsigned part)
 {
 	struct ck_seg_axis ax[CK_SEG_AXES];
+	struct ck_load_packed packed;
 	struct blocks b;
 	uint64_t step;
 
 	if (is_straight(w, seg))
-		return true;
+		return send_straight(job, w, seg, part);
 	blocks_of(seg, &b);
 	step = b.step;
 	memcpy(ax, seg->ax, seg->nax * sizeof(ax[0]));
@@ -344,6 +375,8 @@ static bool hand_out(struct ck_load_job *job, struct ck_load_wish *w,
 		transform(job, w, seg, &b);
 		ck_load_deliver(job, w, ax, seg->nax, seg->run,
 				job->slot + job->slot_used, seg->dst);
+	} else if (job->ring_slot) {
+		ck_load_pack(job, w, ax, seg->nax, seg->run, &packed);
 	}
 	job->slot_used += b.nr * b.step;
 	return true;
@@ -352,8 +385,8 @@ static bool hand_out(struct ck_load_job *job, struct ck_load_wish *w,
 static bool settle(struct ck_load_job *job, struct ck_load_wish *w,
 		   const struct ck_seg *seg, unsigned part)
 {
-	ck_load_settle(job->load, (uint32_t)(w - job->load->item), seg->nbytes,
-		       job->bad[part]);
+	ck_load_settle_late(job, (uint32_t)(w - job->load->item), seg->nbytes,
+			    job->bad[part]);
 	return true;
 }
 
@@ -370,14 +403,18 @@ static bool run_stretch(struct ck_load_job *job, const struct ck_bytes *b,
 			uint64_t lo, uint64_t hi)
 {
 	struct ck_load *load = job->load;
+	uint64_t used = job->ring_used;
 	int64_t t0, t1;
 
 	job->nr_run = 0;
 	job->slot_used = 0;
-	if (!each_piece(job, lo, hi, add_piece))
+	if (!each_piece(job, lo, hi, add_piece)) {
+		job->ring_used = used;
 		return false;
+	}
 	t0 = ck_now_ns();
-	each_piece(job, lo, hi, populate);
+	if (!load->ring)
+		each_piece(job, lo, hi, populate);
 	drop_outside(job, b->len);
 	share_runs(job);
 	if (b->mem)
@@ -388,6 +425,7 @@ static bool run_stretch(struct ck_load_job *job, const struct ck_bytes *b,
 	ck_load_add(&load->ns_read, (uint64_t)(t1 - t0));
 	copy_again(job);
 	job->slot_used = 0;
+	job->ring_used = used;
 	each_piece(job, lo, hi, hand_out);
 	ck_load_add(&load->ns_copy, (uint64_t)(ck_now_ns() - t1));
 	return true;
@@ -402,7 +440,7 @@ static void run_all(struct ck_load_job *job, const struct ck_bytes *b)
 
 		if (run_stretch(job, b, at, at + n))
 			at += n;
-		else
+		else if (!ck_load_slot_next(job))
 			step = n / 2 + (n == 1);
 	}
 }
@@ -414,6 +452,7 @@ void ck_load_stretch(struct ck_load_job *job)
 	bool good = false, drops;
 
 	memset(job->bad, 0, job->nr * sizeof(job->bad[0]));
+	ck_load_slot_begin(job);
 	if (!ck_bytes_get(load->reader, job->src, &b, NULL)) {
 		drops = ck_load_drops(load, &b);
 		run_all(job, &b);
@@ -426,4 +465,5 @@ void ck_load_stretch(struct ck_load_job *job)
 		memset(job->bad, 1, job->nr * sizeof(job->bad[0]));
 	if (!load->cancel) /* else not all of it was read */
 		each_piece(job, job->lo, job->hi, settle);
+	ck_load_slot_end(job);
 }

@@ -3,10 +3,12 @@
  * load_examples - each tensor of the examples of all formats, as one load
  *
  * Whole, and a slice of it into memory of other strides, cast where it is a
- * float; against what the reader says of the same box, its errors too.
+ * float; against what the reader says of the same box, its errors too.  All of it
+ * twice: into memory of the host, and of the simulated device.
  */
 #include "core/base/check.h"
 #include "core/ckpt/ckpt.h"
+#include "core/device/ring.h"
 #include "core/geom/cast.h"
 #include "tests/lib/loadkit.h"
 #include "tests/lib/openckpt.h"
@@ -28,7 +30,11 @@ struct tried {
 	int64_t stride[CK_MAX_RANK];
 	unsigned char *mem;
 	uint64_t bytes, first;
+	uint64_t there; /* on the device; 0: it is not */
 };
+
+static struct ck_device *dev;
+static struct ck_ring *ring;
 
 static uint64_t seed = 1;
 static unsigned nr_ckpts, nr_items, nr_failed;
@@ -84,6 +90,26 @@ static void make(struct tried *it, const struct ck_catalog *img, uint32_t t,
 	it->in.mem = it->mem + it->first * ck_dtype_info(to)->size;
 }
 
+static void move_in(struct tried *it)
+{
+	uint64_t room = it->bytes + 16;
+
+	LK_CHECK(!ck_device_alloc(dev, room, &it->there, NULL));
+	it->in.mem =
+		(void *)(uintptr_t)(it->there +
+				    (uint64_t)((unsigned char *)it->in.mem -
+					       it->mem));
+}
+
+/* What is there by now. */
+static void look_at(struct tried *it)
+{
+	if (!it->there)
+		return;
+	LK_CHECK(!ck_device_get(dev, it->mem, it->there, it->bytes + 16, NULL));
+	LK_CHECK(!ck_device_free(dev, it->there, NULL));
+}
+
 /* Element @i of the box, which is @v, is where it should be. */
 static void check_elem(const struct tried *it, const struct ck_tensor *t,
 		       uint64_t i, const unsigned char *v)
@@ -132,13 +158,16 @@ static void check(struct ck_ckpt *ck, const struct tried *it, int ret,
 	free(ref);
 }
 
-static void try_all(struct ck_ckpt *ck, struct ck_load_pool *pool)
+static void try_all(struct ck_ckpt *ck, struct ck_load_pool *pool,
+		    bool on_device)
 {
 	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	struct tried *v = calloc(2 * img->nr_tensors + 1, sizeof(*v));
 	struct ck_load_item *item =
 		calloc(2 * img->nr_tensors + 1, sizeof(*item));
-	struct ck_load_in in = { .reader = ck_ckpt_reader(ck), .item = item };
+	struct ck_load_in in = { .reader = ck_ckpt_reader(ck),
+				 .ring = on_device ? ring : NULL,
+				 .item = item };
 	struct ck_err err = { 0 };
 	struct ck_load *load;
 	size_t at;
@@ -151,6 +180,8 @@ static void try_all(struct ck_ckpt *ck, struct ck_load_pool *pool)
 		     ck_dtype_info(img->tensors[t].dtype)->size;
 		     k++) {
 			make(&v[in.nr], img, t, !k);
+			if (on_device)
+				move_in(&v[in.nr]);
 			item[in.nr] = v[in.nr].in;
 			in.nr++;
 		}
@@ -158,8 +189,10 @@ static void try_all(struct ck_ckpt *ck, struct ck_load_pool *pool)
 	if (ret)
 		fprintf(stderr, "item %zu: %s\n", at, err.msg);
 	LK_CHECK(!ret);
-	while ((ret = ck_load_next(load, -1, &at, &err)) <= 0)
+	while ((ret = ck_load_next(load, -1, &at, &err)) <= 0) {
+		look_at(&v[at]);
 		check(ck, &v[at], ret, &err);
+	}
 	ck_load_free(load);
 	for (size_t i = 0; i < in.nr; i++)
 		free(v[i].mem);
@@ -199,7 +232,8 @@ static void try_example(const char *at, struct ck_load_pool *pool)
 	snprintf(path, sizeof(path), "%s/in%s%s", at, only ? "/" : "",
 		 only ? only : "");
 	if (!access(path, F_OK) && !open_ckpt(&ck, path, &opts, &err)) {
-		try_all(ck, pool);
+		try_all(ck, pool, false);
+		try_all(ck, pool, true);
 		ck_ckpt_close(ck);
 		nr_ckpts++;
 	}
@@ -233,6 +267,9 @@ int main(void)
 	char path[300];
 
 	LK_CHECK(dir && !ck_load_pool_new(&pool, 2, &err));
+	LK_CHECK(!ck_device_open(&dev, "simulated:late=20", &err));
+	LK_CHECK(!ck_load_ring_new(&ring, pool, dev, 3, CK_LOAD_CHUNK_MIN,
+				   &err));
 	while ((e = readdir(dir))) {
 		if (e->d_name[0] == '.' || strchr(e->d_name, '.'))
 			continue;
@@ -240,6 +277,8 @@ int main(void)
 		try_format(path, pool);
 	}
 	closedir(dir);
+	ck_ring_free(ring);
+	ck_device_close(dev);
 	ck_load_pool_free(pool);
 	printf("%u checkpoints, %u items, %u of them refused\n", nr_ckpts,
 	       nr_items, nr_failed);
