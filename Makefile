@@ -30,7 +30,7 @@ ifeq ($(SAN),fuzz)
 CC := clang
 endif
 
-PKGS := fuse3 liburing libxxhash jansson libzstd libseccomp
+PKGS := fuse3 liburing libxxhash jansson libzstd libdeflate libseccomp
 # What core may be linked with: all but libfuse.
 CORE_PKGS := $(filter-out fuse3,$(PKGS))
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
@@ -355,7 +355,7 @@ demo: need-build+run+demo ## mount a small real checkpoint and read it
 
 # ---- one file that runs anywhere; the wheel: what pip installs ------------
 
-STATIC_LIBS := -l:liburing.a -l:libxxhash.a -l:libzstd.a -l:libseccomp.a
+STATIC_LIBS := -l:liburing.a -l:libxxhash.a -l:libzstd.a -l:libdeflate.a -l:libseccomp.a
 # libfuse3.a says dlopen, for modules of its high-level interface, which is not used.
 $(B)/static/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
 	@mkdir -p $(@D)

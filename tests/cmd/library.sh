@@ -37,7 +37,7 @@ unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_PATH
 if [ -z "$san" ]; then
 	${CC:-gcc} -std=c11 $flags example.c -o static "$D/usr/lib/libunshard.a" \
 		$(pkg-config --libs ${CORE_PKGS:-liburing libxxhash jansson \
-		libzstd libseccomp}) -pthread || fail "no static program"
+		libzstd libdeflate libseccomp}) -pthread || fail "no static program"
 	UNSHARD_PARSER=$D/usr/libexec/unshardfs/unshard-parser \
 		./static "$case" st | cmp - want || fail "the static one"
 fi

@@ -10,7 +10,7 @@ SUITES="bullseye bookworm trixie"
 FORMATS="dcp/2.14-zstd dcp/2.14-dtypes dcp/2.15-flattened deepspeed/zero3-five-ranks
 	colossalai/dist-bert colossalai/optim-two megatron/by-processes
 	mindspore/2.10-row4 torch/protocol-5-zip hf/llama"
-LIBS="libfuse3-dev liburing-dev libxxhash-dev libjansson-dev libzstd-dev libseccomp-dev"
+LIBS="libfuse3-dev liburing-dev libxxhash-dev libjansson-dev libzstd-dev libdeflate-dev libseccomp-dev"
 
 build() {
 	bare build
