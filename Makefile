@@ -439,4 +439,5 @@ clean: ## remove everything that was built
 
 FORCE:
 Q = $(if $(V),,@echo "  $(@:$(B)/%=%)";)
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -path $(B)/deb -prune -o -path $(B)/release -prune -o \
+	-name '*.d' -type f -print 2>/dev/null)

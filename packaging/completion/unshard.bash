@@ -11,27 +11,47 @@ _unshard_flags() { # COMMAND
 	echo -o
 }
 
-# After -o: NAME or NAME=, of what follows the last comma.
+# After -o: NAME, NAME= or NAME=VALUE, of what follows the last comma.
 _unshard_options() { # COMMAND WORD
 	local done=${2%"${2##*,}"}
+	case ${2##*,} in
+	format=*)
+		unshard --formats 2>/dev/null | sed "s| .*||; s|^|${done}format=|"
+		return ;;
+	engine=*)
+		printf '%s\n' "${done}engine="{auto,plain,uring}
+		return ;;
+	*=*)
+		compgen -P "${2%"${2##*=}"}" -f -- "${2##*=}"
+		return ;;
+	esac
 	unshard "$1" --help=all 2>/dev/null |
 		sed -n "/^-o NAME/,\$s|^  \([a-z][a-z-]*=\{0,1\}\).*|$done\1|p"
 }
 
 _unshard() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+	local cur=${COMP_WORDS[COMP_CWORD]} at=$COMP_CWORD before= word=
 	local command=${COMP_WORDS[1]} ckpt=
 	COMPREPLY=()
+
+	# bash cuts words at each "=", and completes what follows the last.
+	while [[ $at -gt 2 && (${COMP_WORDS[at]} == = || ${COMP_WORDS[at - 1]} == =) ]]; do
+		at=$((at - 1))
+		before=${COMP_WORDS[at]}$before
+	done
+	word=$before$cur
+	[ "$cur" != = ] || before=$word cur=
 
 	if [ "$COMP_CWORD" = 1 ]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(_unshard_commands) \
 			--help --version --formats" -- "$cur")
 		return
 	fi
-	if [ "$prev" = -o ]; then
+	if [ "${COMP_WORDS[at - 1]}" = -o ]; then
 		compopt -o nospace
 		mapfile -t COMPREPLY < <(compgen -W \
-			"$(_unshard_options "$command" "$cur")" -- "$cur")
+			"$(_unshard_options "$command" "$word")" -- "$word")
+		COMPREPLY=("${COMPREPLY[@]#"$before"}")
 		return
 	fi
 	if [[ $cur == -* ]]; then

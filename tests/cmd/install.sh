@@ -18,7 +18,7 @@ run install
 	fail "mount.unshardfs leads to $(readlink "$D/sbin/mount.unshardfs")"
 for f in share/man/man1/unshard.1 share/man/man3/unshard.3 include/unshard.h \
 	lib/libunshard.so lib/libunshard.a lib/pkgconfig/unshard.pc \
-	libexec/unshardfs/unshard-parser share/man/man8/mount.unshardfs.8 \
+	libexec/unshardfs/unshard-parser share/man/man8/mount.unshardfs.8 share/man/man5/unshard-views.5 \
 	share/doc/unshardfs/README.md share/doc/unshardfs/docs/errors.md \
 	share/unshardfs/megatron.rules \
 	lib/systemd/system/unshardfs@.service lib/systemd/user/unshardfs@.service \
@@ -62,8 +62,29 @@ completes inspect unshard in
 completes --json unshard ls --j
 completes format= unshard mount -o for
 completes ro,engine= unshard mount -o ro,en
+completes plain unshard mount -o ro,engine = pl
+completes dcp unshard mount -o format =
 [ -n "${SAN:-}" ] || completes model.lm_head.weight \
 	unshard cat "$TOP/tests/demo/checkpoint" model.lm
+
+# The same by fish, for the word that the cursor is in; and zsh can read its own.
+offers() { # WORD LINE
+	PATH=$D/usr/bin:$PATH fish -Nc \
+		"source $D/usr/share/fish/vendor_completions.d/unshard.fish; complete -C'$2'" |
+		cut -f 1 >"$WORK/offered"
+	grep -qxF -e "$1" "$WORK/offered" || fail "fish: $2: no $1"
+}
+if command -v fish >/dev/null; then
+	export XDG_CONFIG_HOME=$WORK XDG_DATA_HOME=$WORK
+	offers inspect "unshard in"
+	offers --json "unshard ls --j"
+	offers ro,engine= "unshard mount -o ro,en"
+	offers ro,engine=plain "unshard mount -o ro,engine=pl"
+	[ -n "${SAN:-}" ] || offers model.lm_head.weight \
+		"unshard cat $TOP/tests/demo/checkpoint model.lm"
+fi
+! command -v zsh >/dev/null || zsh -n "$D/usr/share/zsh/site-functions/_unshard" ||
+	fail "_unshard: zsh cannot read it"
 
 run uninstall
 left=$(find "$D" ! -type d)
