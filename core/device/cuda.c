@@ -14,6 +14,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,11 +97,29 @@ static int find_calls(void *lib, struct ck_err *err)
 	return 0;
 }
 
+/* Of the first object, which is the program: that it asks for an interpreter. */
+static int is_dynamic(struct dl_phdr_info *info, size_t size, void *out)
+{
+	bool *dynamic = out;
+
+	(void)size;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		*dynamic |= info->dlpi_phdr[i].p_type == PT_INTERP;
+	return 1;
+}
+
 static int load(struct ck_err *err)
 {
-	void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	bool dynamic = false;
+	void *lib;
 	int ret;
 
+	dl_iterate_phdr(is_dynamic, &dynamic);
+	if (!dynamic)
+		return ck_fail(err, ENODEV,
+			       "this program is linked statically and can load "
+			       "no " LIBRARY);
+	lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
 		return ck_fail(err, ENODEV, "%s", dlerror());
 	ret = find_calls(lib, err);

@@ -36,6 +36,7 @@ serve() {
 	mkdir -p "$root/mnt"
 	cp "$STATIC" "$root/unshard"
 	cp -r "$TOP/tests/demo/checkpoint" "$root/ckpt"
+	run_in "$root" devices | grep -q '^cuda .*linked statically' || fail "devices"
 	[ "$(run_in "$root" ls ckpt | wc -l)" = "$(wc -l <"$sums")" ] || fail "ls"
 	run_in "$root" inspect ckpt | grep -q '^problems  none' || fail "inspect"
 	run_in "$root" seal ckpt
