@@ -43,13 +43,21 @@ static void unescape(char *s)
 static bool parse(char *line, char **path, struct fs_mount_info *out)
 {
 	char *rest = strstr(line, " - ");
-	char *save = NULL, *dev;
+	char *save = NULL, *dev, *source;
 
 	if (!rest)
 		return false;
 	*rest = '\0';
 	if (sscanf(rest + 3, "%63s", out->type) != 1)
 		return false;
+	strtok_r(rest + 3, " \n", &save);
+	source = strtok_r(NULL, " \n", &save);
+	out->source = source ? source : "";
+	out->super = strtok_r(NULL, " \n", &save);
+	if (!out->super)
+		out->super = "";
+	if (source)
+		unescape(source);
 	strtok_r(line, " ", &save);
 	strtok_r(NULL, " ", &save);
 	dev = strtok_r(NULL, " ", &save);
@@ -77,9 +85,29 @@ int fs_mounts_find(const char *path, struct fs_mount_info *out)
 		if (!parse(line, &at, &info) || strcmp(at, path))
 			continue;
 		*out = info; /* a later line lies on top */
+		out->source = out->super = NULL;
 		ret = 0;
 	}
 	return ret;
+}
+
+int fs_mounts_each(void (*fn)(void *ctx, const char *path,
+			      const struct fs_mount_info *info),
+		   void *ctx)
+{
+	ck_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
+	ck_auto_free char *line = NULL;
+	struct fs_mount_info info;
+	size_t room = 0;
+	char *at;
+
+	if (!f)
+		return -errno;
+	while (getline(&line, &room, f) > 0)
+		if (parse(line, &at, &info) &&
+		    !strcmp(info.type, FS_MOUNT_TYPE))
+			fn(ctx, at, &info);
+	return 0;
 }
 
 static int busy(const char *path, struct ck_err *err)

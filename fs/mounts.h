@@ -16,9 +16,15 @@
 struct fs_mount_info {
 	char dev[32]; /* "0:57", unique among mounts */
 	char type[64];
+	const char *source, *super; /* what is mounted, its own options */
 };
 
+/* Calls @fn for each of ours, lowest first.  0 or -errno. */
+int fs_mounts_each(void (*fn)(void *ctx, const char *path,
+			      const struct fs_mount_info *info),
+		   void *ctx);
 /* The topmost mount at @path (absolute, no links): 0, -ENOENT or -errno. */
+/* Without source and options. */
 int fs_mounts_find(const char *path, struct fs_mount_info *out);
 /*
  * Unmounts what is at @path, which is absolute, as root or by fusermount3.
