@@ -101,6 +101,18 @@ const char *text_enc(uint8_t enc)
 	}
 }
 
+const char *text_colour(const char *colour)
+{
+	static const char *const on[] = { "\033[0m", "\033[31m", "\033[32m",
+					  "\033[33m" };
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	if ((no && *no) || !term || !strcmp(term, "dumb") ||
+	    !isatty(STDOUT_FILENO))
+		return "";
+	return on[*colour == '0' ? 0 : colour[1] - '0'];
+}
+
 unsigned text_columns(unsigned otherwise)
 {
 	const char *text = getenv("COLUMNS");

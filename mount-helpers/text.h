@@ -33,6 +33,12 @@ void text_pad(struct ck_str *out, size_t from, size_t width);
 const char *text_state(uint8_t state); /* "ok", "torn", "missing" */
 const char *text_enc(uint8_t enc); /* of an object: "torch", "raw" */
 
+/* What turns the colour on, and off; "" where standard output is to have none. */
+#define TEXT_RED "31"
+#define TEXT_GREEN "32"
+#define TEXT_YELLOW "33"
+#define TEXT_PLAIN "0"
+const char *text_colour(const char *colour);
 /* Columns of the terminal, or $COLUMNS; else @otherwise. */
 unsigned text_columns(unsigned otherwise);
 /*

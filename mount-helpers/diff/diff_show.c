@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* diff_show.c - what is different, as lines and as JSON, and the exit code */
 #include "mount-helpers/diff/diff.h"
+#include "mount-helpers/choose.h"
 #include "mount-helpers/text.h"
 #include "mount-helpers/values.h"
 
 #include "core/base/auto.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
 bool diff_chosen(const struct diff *d, const struct ck_catalog *img,
 		 uint32_t name)
 {
-	return !d->glob ||
-	       !fnmatch(d->glob, ck_catalog_str(img, name, NULL), 0);
+	return !d->glob || choose_matches(img, name, d->glob);
 }
 
 void diff_put_refusal(struct ck_str *out, const struct side *s,

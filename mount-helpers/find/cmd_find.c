@@ -88,7 +88,10 @@ static void put_save(struct ck_str *out, const struct find_save *s, int64_t now)
 {
 	ck_auto_str struct ck_str step = { 0 }, age = { 0 };
 
-	ck_str_fmt(out, "%-10s  ", states[s->state]);
+	ck_str_fmt(
+		out, "%s%-10s%s  ",
+		text_colour(s->state == FIND_COMPLETE ? TEXT_GREEN : TEXT_RED),
+		states[s->state], text_colour(TEXT_PLAIN));
 	put_formats(out, s);
 	if (s->numbered)
 		ck_str_fmt(&step, "%" PRIu64, s->step);

@@ -5,6 +5,7 @@
  * Resolves the items inside the files, which mounting leaves for later, so
  * what is wrong with them is found here.
  */
+#include "mount-helpers/choose.h"
 #include "mount-helpers/inspect/inspect.h"
 #include "mount-helpers/health.h"
 #include "core/lib/target.h"
@@ -17,6 +18,7 @@
 #include "core/geom/dtype.h"
 #include "core/view/view.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +129,13 @@ static void tensor_head(struct inspect *in, const struct ck_tensor *t)
 	flush(in);
 }
 
+static int cannot_be_read(const struct inspect *in)
+{
+	return cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
+			"%s: some of the tensor's bytes cannot be read",
+			in->path);
+}
+
 static int one_tensor(struct inspect *in, uint32_t i)
 {
 	const struct ck_tensor *t = &in->img->tensors[i];
@@ -138,9 +147,7 @@ static int one_tensor(struct inspect *in, uint32_t i)
 	if (health_tensor(in->img, t) && !ck_ckpt_runtime_errors(in->ck))
 		return CMD_OK;
 	cmd_flush(&cmd_inspect);
-	return cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
-			"%s: some of the tensor's bytes cannot be read",
-			in->path);
+	return cannot_be_read(in);
 }
 
 static int one_object(struct inspect *in, uint32_t i)
@@ -157,22 +164,28 @@ static int one_object(struct inspect *in, uint32_t i)
 	return CMD_OK;
 }
 
-/* ---- JSON: the catalog, of all or of one ---- */
+/* ---- JSON: the catalog, of all or of some ---- */
 
-static void json(struct inspect *in, const struct ck_target *one)
+/* Only which are listed differs; chunks are found by their index. */
+static void json(struct inspect *in, const struct choice *only)
 {
 	struct ck_catalog img = *in->img;
+	uint32_t nr = only ? only->nr_tensors : 0;
+	uint32_t nr_objects = only ? only->nr_objects : 0;
+	ck_auto_free struct ck_tensor *t = calloc(nr + 1u, sizeof(*t));
+	ck_auto_free struct ck_object *o = calloc(nr_objects + 1u, sizeof(*o));
 	struct ck_dump_pos pos = { 0 };
 
-	/* Only which are listed differs; chunks are found by their index. */
-	if (one && one->tensor == CK_NONE) {
-		img.nr_tensors = 0;
-		img.objects += one->object;
-		img.nr_objects = 1;
-	} else if (one) {
-		img.tensors += one->tensor;
-		img.nr_tensors = 1;
-		img.nr_objects = 0;
+	in->ok = in->ok && t && o;
+	for (uint32_t i = 0; i < nr && in->ok; i++)
+		t[i] = img.tensors[only->tensor[i]];
+	for (uint32_t i = 0; i < nr_objects && in->ok; i++)
+		o[i] = img.objects[only->object[i]];
+	if (only) {
+		img.tensors = t;
+		img.nr_tensors = nr;
+		img.objects = o;
+		img.nr_objects = nr_objects;
 	}
 	while (in->ok && ck_dump_next_resolved(&img, ck_ckpt_resolved(in->ck),
 					       1, &pos, &in->out))
@@ -200,33 +213,55 @@ static int whole(struct inspect *in, bool as_json)
 			     ck_ckpt_runtime_errors(in->ck));
 }
 
-static int part(struct inspect *in, const char *name, bool as_json)
+/* All that was chosen; an exit code. */
+static int show(struct inspect *in, const struct choice *c, bool as_json)
+{
+	int ret = CMD_OK, one;
+
+	for (uint32_t i = 0; i < c->nr_tensors; i++)
+		ck_ckpt_resolve(in->ck, c->tensor[i], &in->err);
+	if (as_json)
+		json(in, c);
+	for (uint32_t i = 0; i < c->nr_tensors && in->ok; i++) {
+		const struct ck_tensor *t = &in->img->tensors[c->tensor[i]];
+
+		one = !as_json			? one_tensor(in, c->tensor[i]) :
+		      health_tensor(in->img, t) ? CMD_OK :
+						  cannot_be_read(in);
+		ret = ret ? ret : one;
+	}
+	for (uint32_t i = 0; i < c->nr_objects && in->ok && !as_json; i++)
+		one_object(in, c->object[i]);
+	return ret;
+}
+
+static int part(struct inspect *in, char *name, bool as_json)
 {
 	struct ck_target target;
+	struct choice c;
+	int ret;
 
-	if (ck_target_find(in->img, name, &target, &in->err))
+	if (!ck_target_find(in->img, name, &target, &in->err)) {
+		if (target.sliced)
+			return cmd_fail(&cmd_inspect, CMD_USAGE,
+					"%s: expected a whole tensor (unshard "
+					"plan takes slices)",
+					name);
+		c = (struct choice){ &target.tensor, &target.object,
+				     target.tensor != CK_NONE,
+				     target.tensor == CK_NONE };
+		return show(in, &c, as_json);
+	}
+	if (in->err.code == EBADMSG || !strpbrk(name, "*?["))
 		return cmd_target_err(&cmd_inspect, &in->err);
-	if (target.sliced)
-		return cmd_fail(&cmd_inspect, CMD_USAGE,
-				"%s: expected a whole tensor (unshard plan "
-				"takes slices)",
-				name);
-	if (target.tensor != CK_NONE)
-		ck_ckpt_resolve(in->ck, target.tensor, &in->err);
-	if (as_json)
-		json(in, &target);
-	else if (target.tensor == CK_NONE)
-		return one_object(in, target.object);
-	else
-		return one_tensor(in, target.tensor);
-	return target.tensor == CK_NONE ||
-			       health_tensor(in->img,
-					     &in->img->tensors[target.tensor]) ?
-		       CMD_OK :
-		       cmd_fail(&cmd_inspect, CMD_BAD_CKPT,
-				"%s: some of the tensor's bytes cannot be "
-				"read",
-				in->path);
+	if (!choose(&c, in->img, &name, 1))
+		return cmd_fail(&cmd_inspect, CMD_SYSTEM, "no memory");
+	ret = c.nr_tensors || c.nr_objects ?
+		      show(in, &c, as_json) :
+		      cmd_fail(&cmd_inspect, CMD_USAGE,
+			       "%s: no tensor or object has such a name", name);
+	choice_free(&c);
+	return ret;
 }
 
 static int inspect(struct inspect *in, int nr, char **argv,
@@ -272,10 +307,10 @@ static int run(int argc, char **argv)
 const struct cmd cmd_inspect = {
 	.name = "inspect",
 	.group = CMD_LOOK,
-	.args = "CKPT [NAME]",
+	.args = "CKPT [NAME | GLOB]",
 	.summary = "draw how tensors are cut, and say what is wrong",
 	.help = "With NAME: that tensor, drawn, and where each piece of it "
-		"is.\n",
+		"is; with GLOB\n('*.q_proj.*') all that it chooses.\n",
 	.min_words = 1,
 	.max_words = 2,
 	.run = run,

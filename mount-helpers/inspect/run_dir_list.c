@@ -232,8 +232,10 @@ static void put_line(const struct listing *l, size_t i, struct ck_str *out)
 	const struct ck_run_dir_entry *s = &l->steps.v[i];
 	const struct line *line = &l->v[i];
 
-	ck_str_fmt(out, "%-10s  %7" PRIu32 "  %15" PRIu64 "  ",
-		   state_text[line->state], line->tensors, line->bytes);
+	ck_str_fmt(out, "%s%-10s%s  %7" PRIu32 "  %15" PRIu64 "  ",
+		   text_colour(line->state == COMPLETE ? TEXT_GREEN : TEXT_RED),
+		   state_text[line->state], text_colour(TEXT_PLAIN),
+		   line->tensors, line->bytes);
 	ck_str_plain(out, s->name, strlen(s->name));
 	if (s == l->latest)
 		ck_str_puts(out, "  (latest)");
