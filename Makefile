@@ -264,7 +264,7 @@ PROGRAMS_clients := $(B)/unshard
 PROGRAMS_clients-mindspore := $(B)/unshard
 PROGRAMS_clients-torch_xla := $(B)/unshard
 PROGRAMS_clients-oneflow := $(B)/unshard
-PROGRAMS_python := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so \
+PROGRAMS_python := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so $(FAKES) \
 	$(if $(SAN),,$(B)/wheel/made)
 PROGRAMS_python-vllm := $(PROGRAMS_python)
 PROGRAMS_posix := $(B)/unshard

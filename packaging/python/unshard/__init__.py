@@ -12,12 +12,13 @@ and unshard.vllm when imported.  Nothing of a checkpoint is ever executed.
 from . import _abi
 from ._abi import caps, configure
 from ._checkpoint import Checkpoint, Object, open, steps
-from ._errors import Error, Forked, MissingBytes, NotFound, OpenError, UnknownName
+from ._device import DeviceTensor
+from ._errors import DeviceError, Error, Forked, MissingBytes, NotFound, OpenError, UnknownName
 from ._safe import load_file, safe_open
 from ._tensor import Tensor
 
 _version = _abi.call("version")()
 __version__ = f"{_version >> 16}.{_version >> 8 & 255}.{_version & 255}"
 
-__all__ = ["Checkpoint", "Error", "Forked", "MissingBytes", "NotFound", "Object",
+__all__ = ["Checkpoint", "DeviceError", "DeviceTensor", "Error", "Forked", "MissingBytes", "NotFound", "Object",
            "OpenError", "Tensor", "UnknownName", "caps", "configure", "load_file", "open", "safe_open", "steps"]

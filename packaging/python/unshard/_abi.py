@@ -88,7 +88,7 @@ class stats(c.Structure):
         (n, c.c_uint64) for n in ("wanted", "storage", "storage_ops", "done", "prefaulted",
                                   "alone", "cast", "ns_plan", "ns_read", "ns_copy",
                                   "resident")
-    ] + [("reserved", c.c_uint32), ("fallbacks", c.c_uint32), ("why", c.c_char * 256),
+    ] + [("ring", c.c_uint32), ("fallbacks", c.c_uint32), ("why", c.c_char * 256),
          ("direct", c.c_uint64)]
 
 
@@ -99,6 +99,10 @@ _CALLS = {
     "ctx_new": (c.c_int, [_PP, c.POINTER(ctx_opts), _E]),
     "ctx_free": (None, [_P]),
     "ctx_caps": (c.c_int, [_P, c.c_char_p, c.c_size_t]),
+    "device_open": (c.c_int, [_P, c.c_char_p, c.POINTER(c.c_int32), _E]),
+    "device_alloc": (c.c_int, [_P, c.c_int32, c.c_uint64, c.POINTER(c.c_uint64), _E]),
+    "device_free": (c.c_int, [_P, c.c_int32, c.c_uint64, _E]),
+    "device_copy": (c.c_int, [_P, c.c_int32, c.c_int, c.c_uint64, _P, c.c_uint64, _E]),
     "open": (c.c_int, [_P, c.c_char_p, c.POINTER(open_opts), _PP, _E]),
     "ref": (_P, [_P]),
     "unref": (None, [_P]),
@@ -223,7 +227,7 @@ def context() -> c.c_void_p:
 
 def caps() -> Dict[str, Any]:
     """What the library can do here: "version", "engines", "uring" (why there is none),
-    "parser", "parser_found", "dtypes"."""
+    "parser", "parser_found", "dtypes", "devices", "cuda" (why there is none)."""
     room = call("ctx_caps")(context(), None, 0)
     text = c.create_string_buffer(max(room, 0) + 1)
     call("ctx_caps")(context(), text, len(text))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-from . import _abi, _dtypes, _errors, _load
+from . import _abi, _device, _dtypes, _errors, _load
 from ._tensor import Tensor
 
 Path = Union[str, bytes, "os.PathLike[str]"]
@@ -184,7 +184,8 @@ class Checkpoint(Mapping[str, Tensor]):
         self._pid, self._handle = os.getpid(), c.c_void_p()
         err, opts, handle = _abi.error(), _settings(step, options, image), c.c_void_p()
         opts.flags = _abi.RESOLVE | _abi.WHOLE if whole else 0
-        where, context = _abi.encoded(self.path), _abi.context()
+        where = _abi.encoded(self.path)
+        self._context = context = _abi.context()
         try:
             ret = _abi.cancellable(opts, lambda: _abi.call("open")(
                 context, where, c.byref(opts), c.byref(handle), c.byref(err)))
@@ -368,13 +369,17 @@ class Checkpoint(Mapping[str, Tensor]):
         mesh, rank: only what that rank of a mesh holds ("tp=8", or a file: a
         placement, a MindSpore strategy, OneFlow's SBP); tensors that it holds
         nothing of are not in the result.  dtype: floats are cast to it, others
-        stay.  framework: "torch" or "numpy", None: torch where it is installed.
-        device: of torch, to which each is moved.  progress: True for a line on
+        stay.  framework: "torch" or "numpy", None: torch where it is installed; or
+        "dlpack": DeviceTensors.  device: of torch; CUDA's is filled directly, without a
+        copy of the whole on the host, to another kind each is moved; with "dlpack" a
+        device's name, "cuda:0".  DeviceError: there is no such device; MemoryError: it
+        has no room, and nothing was read.  progress: True for a line on
         stderr, or called with (bytes done, bytes in all); what it raises ends
         the load.  errors: a dict that gets the MissingBytes of each tensor that could
         not be had, which the result then lacks; without it the first is raised.
         """
-        make, want = _maker(framework, device), None if dtype is None else _dtypes.name_of(dtype)
+        make = _device.maker(self, framework, device)
+        want = None if dtype is None else _dtypes.name_of(dtype)
         chosen = self._chosen(names)
         parts = self._parts(chosen, mesh, rank) if mesh is not None else None
         out, items = {}, []
@@ -384,6 +389,7 @@ class Checkpoint(Mapping[str, Tensor]):
             self._prepare(name, parts and parts[name], want, make, out, items, errors)
         if items:
             handle, optional = self._open_handle(), errors is not None
+            make.begin()
             with _load.Request(handle, items, progress, optional) as request:
                 if errors is None:
                     request.wait()
@@ -402,7 +408,8 @@ class Checkpoint(Mapping[str, Tensor]):
         one tensor that is larger is had alone.  The rest as load().
         """
         room = max(_size(window) // 2, 1)
-        make, want = _maker(framework, device), None if dtype is None else _dtypes.name_of(dtype)
+        make = _device.maker(self, framework, device)
+        want = None if dtype is None else _dtypes.name_of(dtype)
         chosen = self._chosen(names)
         return self._windows(chosen, room, want, make, progress, errors)
 
@@ -434,6 +441,7 @@ class Checkpoint(Mapping[str, Tensor]):
             self._prepare(name, None, want, make, out, items, errors)
             owners += [name] * (len(items) - len(owners))
         sizes = {n: self[n].nbytes for n in group}
+        make.begin()
         return _load.Request(handle, items, None, errors is not None), out, owners, sizes
 
     def _prepare(self, name, part, want, make, out, items, errors) -> None:
@@ -455,7 +463,7 @@ class Checkpoint(Mapping[str, Tensor]):
         out[name] = value
         if boxes is None:
             if t.nbytes:
-                items.append(t._item(address, None, dtype, value))
+                items.append(t._item(address, None, dtype, value, make.nr))
             return
         size = _dtypes.size(dtype)
         stride = [1] * len(shape)
@@ -464,7 +472,7 @@ class Checkpoint(Mapping[str, Tensor]):
         for start, count, to in boxes:
             at = address + size * sum(a * s for a, s in zip(to, stride))
             items.append(_load.Item(t._nr, name, start, count, at, stride,
-                                    None if dtype == t.dtype else dtype, value))
+                                    None if dtype == t.dtype else dtype, value, make.nr))
 
     def _parts(self, chosen, mesh, rank) -> dict:
         """name -> (shape, [(start, count, to)]) of what the rank holds."""
@@ -562,39 +570,3 @@ def _room(make, t: Tensor, shape, dtype: str):
     except (MemoryError, RuntimeError, ValueError, OverflowError):
         # What they say of numbers that are too large differs.
         raise MemoryError(f"tensor {t.name}: no memory for {dtype} {list(shape)}") from None
-
-
-class _Torch:
-    def __init__(self, device: Any) -> None:
-        import torch
-
-        self.torch, self.device = torch, device
-
-    def empty(self, shape, dtype: str):
-        value = self.torch.empty(tuple(shape), dtype=_dtypes.torch_dtype(dtype))
-        return value, value.data_ptr()
-
-    def done(self, value):
-        return value if self.device is None else value.to(self.device)
-
-
-class _Numpy:
-    def __init__(self) -> None:
-        import numpy
-
-        self.numpy = numpy
-
-    def empty(self, shape, dtype: str):
-        value = self.numpy.empty(tuple(shape), _dtypes.numpy_dtype(dtype))
-        return value, value.ctypes.data
-
-    def done(self, value):
-        return value
-
-
-def _maker(framework: Optional[str], device: Any):
-    if _dtypes.framework(framework) == "torch":
-        return _Torch(device)
-    if device not in (None, "cpu"):
-        raise ValueError(f"device {device!r}: NumPy has memory of the host only")
-    return _Numpy()

@@ -101,7 +101,7 @@ def framework(wanted: Optional[str]) -> str:
     if wanted in ("numpy", "np"):
         return "numpy"
     if wanted is not None:
-        raise ValueError(f"framework {wanted!r}: expected 'torch' or 'numpy'")
+        raise ValueError(f"framework {wanted!r}: expected 'torch', 'numpy' or 'dlpack'")
     for name in ("torch", "numpy"):
         if name in sys.modules or importlib.util.find_spec(name):
             return name

@@ -47,6 +47,10 @@ class MissingBytes(_System):
         return type(self), (code, line, self.tensor, self.file, self.offset)
 
 
+class DeviceError(_System):
+    """There is no such device, or it fails."""
+
+
 class UnknownName(Error, KeyError):
     """No tensor, or object, is called so; the line has the nearest name."""
 
@@ -58,7 +62,7 @@ class Forked(Error):
     """The checkpoint was opened before fork(): open it again in the child."""
 
 
-for _kind in (Error, OpenError, NotFound, MissingBytes, UnknownName, Forked):
+for _kind in (Error, OpenError, NotFound, MissingBytes, DeviceError, UnknownName, Forked):
     _kind.__module__ = "unshard"
 
 
@@ -78,6 +82,17 @@ def opening(code: int, text: str, path: str) -> Exception:
     return OpenError(code, line)
 
 
+def device(code: int, line: str) -> Exception:
+    """The exception for what a device says."""
+    if code == _errno.ENOMEM:
+        return MemoryError(line)
+    if code == _errno.ECHILD:
+        return Forked(line)
+    if code == _errno.EINVAL:
+        return ValueError(line)
+    return DeviceError(code, line)
+
+
 def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
             offset: Optional[int]):
     """The exception for what a read says; tensor: of the item that failed; file,
@@ -94,6 +109,8 @@ def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
         return ValueError(line)
     if code == _errno.EFAULT:  # the bytes are there
         return ValueError(f"{tensor}: the memory that it is read into cannot be written")
+    if code in (_errno.EREMOTEIO, _errno.ENODEV):
+        return DeviceError(code, line)
     if tensor is not None and tensor not in line:
         line = f"tensor {tensor}: {line}"
     return MissingBytes(code, line, tensor, file, offset)

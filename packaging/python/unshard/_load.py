@@ -17,7 +17,8 @@ class Item(NamedTuple):
     """A box of tensor number `tensor` (None: all of it) and its memory.
 
     stride: elements between neighbours of each of the tensor's dimensions, None:
-    row-major; dtype: of the memory, None: as stored; name: for messages.
+    row-major; dtype: of the memory, None: as stored; name: for messages; device: whose
+    address it is, by the number that Device has, 0: the host's.
     """
 
     tensor: int
@@ -28,6 +29,7 @@ class Item(NamedTuple):
     stride: Optional[Sequence[int]]
     dtype: Optional[str]
     keep: Any = None
+    device: int = 0
 
 
 def _array(items: Sequence[Item], flags: int):
@@ -39,7 +41,7 @@ def _array(items: Sequence[Item], flags: int):
     names = {}
     for one, item in zip(out, items):
         one.size, one.tensor, one.flags = c.sizeof(_abi.item), item.tensor, flags
-        one.mem, one.device = item.address, -1
+        one.mem, one.device = item.address, item.device or -1
         if item.start is not None:
             rank = len(item.start)
             boxes[at : at + rank] = item.start

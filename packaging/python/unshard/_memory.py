@@ -18,7 +18,8 @@ class Place(NamedTuple):
     """Memory that is read into.
 
     dtype: its elements' name, or None for plain bytes, of which there are nbytes;
-    shape, stride: in elements; keep: what keeps it alive.
+    shape, stride: in elements; keep: what keeps it alive; device: whose address it
+    is, by its name, None: the host's.
     """
 
     address: int
@@ -27,6 +28,7 @@ class Place(NamedTuple):
     stride: Optional[tuple[int, ...]]
     nbytes: int
     keep: Any
+    device: Optional[str] = None
 
 
 # ---- DLPack's structs ------------------------------------------------------
@@ -125,8 +127,9 @@ def mapped_array(managed: int, shape: Sequence[int], size: int):
     return array_at((t.data or 0) + t.byte_offset, shape, size, None, True, keep)
 
 
-def capsule(array, dtype: str, max_version: Any):
-    """A DLPack capsule of an array of bytes, which says that they are of dtype."""
+def capsule(array, dtype: str, max_version: Any, device: Optional[tuple[int, int]] = None):
+    """A DLPack capsule of an array of bytes, which says that they are of dtype, and of a
+    device of that kind and number."""
     code, bits = _dtypes.dlpack(dtype)
     # NumPy gives numbers only, of as many bytes; what they are is said afterwards.
     array = array.view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[array.dtype.itemsize])
@@ -136,6 +139,8 @@ def capsule(array, dtype: str, max_version: Any):
         made = array.__dlpack__()
     inside = _inside(made)
     inside.tensor.code, inside.tensor.bits = code, bits
+    if device is not None:
+        inside.tensor.device, inside.tensor.device_id = device
     return made
 
 
@@ -150,12 +155,21 @@ def new_bytes(nbytes: int, fill) -> bytes:
 # ---- whose memory it is ----------------------------------------------------
 
 
+def _device():
+    from . import _device
+
+    return _device
+
+
 def place(target: Any) -> Place:
     """The memory of a torch tensor, a NumPy array, a buffer or a DLPack tensor.
 
     TypeError: it is none of them; ValueError: it is read-only, or lies so that it cannot
-    be filled; Elsewhere: it is not on the host, or not dense.
+    be filled; Elsewhere: it is on a device that is not filled directly, or not dense.
     """
+    if isinstance(target, _device().DeviceTensor):
+        return Place(target.address, target.dtype, target.shape, None, target.nbytes, target,
+                     target.device)
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(target, torch.Tensor):
         return _of_torch(torch, target)
@@ -184,9 +198,9 @@ def _apart(shape: Sequence[int], stride: Sequence[int]) -> None:
 def _of_torch(torch, t) -> Place:
     if type(t) is not torch.Tensor and hasattr(t, "to_local"):
         raise ValueError("a DTensor: use unshard.torch.load_into() or DCPReader")
-    if t.device.type != "cpu" or t.layout is not torch.strided:
+    if t.device.type not in ("cpu", "cuda") or t.layout is not torch.strided:
         raise Elsewhere(f"memory of a {t.layout} tensor on {t.device}: only dense tensors "
-                         "of the host are read into")
+                        "of the host, or of CUDA, are read into")
     if t.is_conj() or t.is_neg():
         raise Elsewhere("a conjugated or negated view is no memory to read into")
     t = t.detach()
@@ -197,9 +211,13 @@ def _of_torch(torch, t) -> Place:
         if end * t.element_size() > has:  # as that of a parameter that FSDP let go
             raise ValueError(f"the tensor ends at byte {end * t.element_size()} of its storage, "
                              f"which has {has}")
-    dtype = str(t.dtype).removeprefix("torch.")
+    dtype, device = str(t.dtype).removeprefix("torch."), None
+    if t.device.type == "cuda":
+        device = f"cuda:{t.device.index}"
+        # What its stream has still to do with it comes first.
+        torch.cuda.current_stream(t.device).synchronize()
     return Place(t.data_ptr(), dtype, tuple(t.shape), tuple(t.stride()),
-                 t.numel() * t.element_size(), t)
+                 t.numel() * t.element_size(), t, device)
 
 
 def _of_array(a) -> Place:

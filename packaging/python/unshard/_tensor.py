@@ -6,13 +6,14 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
 
-from . import _dtypes, _load, _memory
+from . import _device, _dtypes, _load, _memory
 
 if TYPE_CHECKING:
     import numpy
     import torch
 
     from ._checkpoint import Checkpoint
+    from ._device import DeviceTensor
 
 
 class Tensor:
@@ -130,7 +131,7 @@ class Tensor:
     # ---- reading -----------------------------------------------------------
 
     def _item(self, address: int, stride: Optional[Sequence[int]] = None,
-              dtype: Optional[str] = None, keep: Any = None) -> _load.Item:
+              dtype: Optional[str] = None, keep: Any = None, device: int = 0) -> _load.Item:
         """Of a box.  stride: of the dimensions that are left."""
         start = count = None
         if not self._is_all():
@@ -141,14 +142,18 @@ class Tensor:
             stride = [1 if i in self._dropped else next(left)
                       for i in range(len(self._ranges))]
         dtype = None if dtype == self.dtype else dtype
-        return _load.Item(self._nr, self.name, start, count, address, stride, dtype, keep)
+        return _load.Item(self._nr, self.name, start, count, address, stride, dtype, keep,
+                          device)
 
     def _read(self, address: int, stride: Optional[Sequence[int]] = None,
-              dtype: Optional[str] = None) -> None:
+              dtype: Optional[str] = None, device: int = 0) -> None:
         if not self._is_box():
+            if device:
+                raise ValueError(f"{self.name}: a slice with steps is not read into memory of "
+                                 "a device: take it from .numpy() or .torch()")
             self._read_steps(address, stride, dtype)
             return
-        item = self._item(address, stride, dtype)
+        item = self._item(address, stride, dtype, None, device)
         with _load.Request(self._ck._open_handle(), [item]) as request:
             request.wait()
 
@@ -195,33 +200,55 @@ class Tensor:
         return out if dtype is None else out.astype(dtype, copy=False)
 
     def torch(self, dtype: Any = None, device: Any = None) -> torch.Tensor:
-        """A new torch tensor of .shape, on the host unless a device is named.
+        """A new torch tensor of .shape, on the host unless a device is named; CUDA's is
+        filled directly.
 
-        dtype: floats are cast on the way.  TypeError: torch has no such dtype.
+        dtype: floats are cast on the way.  TypeError: torch has no such dtype;
+        DeviceError: no such device.
         """
-        import torch
-
         name = self.dtype if dtype is None else _dtypes.name_of(dtype)
         if name != self.dtype:
             _dtypes.check_cast(self.name, self.dtype, name)
-        out = torch.empty(self.shape, dtype=_dtypes.torch_dtype(name))
+        if not self._is_box() and device is not None:
+            return self.torch(dtype).to(device)
+        make = _device.maker(self._ck, "torch", device)
+        out, address = make.empty(self.shape, name)
         if out.numel():
-            self._read(out.data_ptr(), None, name)
-        return out if device is None else out.to(device)
+            make.begin()
+            self._read(address, None, name, make.nr)
+        return make.done(out)
+
+    def on_device(self, device: str, dtype: Any = None) -> DeviceTensor:
+        """It in new memory of a device, "cuda:0", for from_dlpack() of any framework.
+
+        dtype: floats are cast on the way.  DeviceError: no such device; MemoryError.
+        """
+        name = self.dtype if dtype is None else _dtypes.name_of(dtype)
+        if name != self.dtype:
+            _dtypes.check_cast(self.name, self.dtype, name)
+        make = _device.maker(self._ck, "dlpack", device)
+        out, address = make.empty(self.shape, name)
+        if out.nbytes:
+            self._read(address, None, name, make.nr)
+        return out
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None,
                    dl_device: Any = None, copy: Optional[bool] = None) -> Any:
-        """DLPack: new memory of the host, which the taker owns.
+        """DLPack: new memory, which the taker owns, of the host or a CUDA device.
 
         BufferError: it has no such type, or another device is asked for.
         """
         if _dtypes.dlpack(self.dtype) is None:
             raise BufferError(f"{self.name}: DLPack has no {self.dtype}")
-        if copy is False or dl_device not in (None, (1, 0)):
-            raise BufferError("it is always a copy, and on the host")
+        if copy is False or dl_device is not None and (
+                dl_device != (1, 0) and int(dl_device[0]) != 2):
+            raise BufferError("it is always a copy, on the host or a CUDA device")
+        if dl_device is not None and int(dl_device[0]) == 2:
+            on = self.on_device(f"cuda:{int(dl_device[1])}")
+            return on.__dlpack__(stream=stream, max_version=max_version)
         memory = _memory.new_array(self.shape, self._size)
         if self.size:
             self._read(memory.ctypes.data)
@@ -244,7 +271,8 @@ class Tensor:
         the same shape and dtype (floats are cast); or a buffer of bytes (bytearray,
         uint8 array of one dimension) of at least .nbytes, which gets them as
         tobytes() has them.  ValueError, and nothing is read, where shape, dtype or
-        strides do not fit, it is read-only, too small, or on a device.
+        strides do not fit, it is read-only or too small.  Tensors of CUDA devices, and
+        DeviceTensors, are filled directly; memory of other devices is a ValueError.
         """
         to = _memory.place(target)
         if to.dtype is None or (to.dtype == "uint8" and len(to.shape) == 1
@@ -256,7 +284,8 @@ class Tensor:
         _dtypes.check_cast(self.name, self.dtype, to.dtype)
         if not self.size:
             return 0
-        self._read(to.address, to.stride, to.dtype)
+        nr = _device.Device(self._ck, to.device).nr if to.device else 0
+        self._read(to.address, to.stride, to.dtype, nr)
         return to.nbytes
 
     def _into_bytes(self, to: _memory.Place) -> int:
@@ -267,7 +296,8 @@ class Tensor:
             raise ValueError(f"{self.name}: {self.nbytes} bytes do not go into a buffer "
                              f"of {to.nbytes}")
         if self.nbytes:
-            self._read(to.address)
+            nr = _device.Device(self._ck, to.device).nr if to.device else 0
+            self._read(to.address, None, None, nr)
         return self.nbytes
 
 

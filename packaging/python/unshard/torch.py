@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
 from torch.futures import Future
 
-from . import _dtypes, _errors, _load, _memory, _share
+from . import _device, _dtypes, _errors, _load, _memory, _share
 from ._checkpoint import Checkpoint, Object
 
 # Memory beside the targets, for those that bytes cannot be read into directly.
@@ -117,7 +117,9 @@ class DCPReader(StorageReader):
             target = planner.resolve_tensor(asked).detach()
             item = self._item(asked, target)
             (beside if item is None else straight).append((asked, target, item))
-        self._read([item for _, _, item in straight if item.count.count(0) == 0])
+        wanted = [item for _, _, item in straight if item.count.count(0) == 0]
+        for device in sorted({item.device for item in wanted}):  # of a load all are of one
+            self._read([item for item in wanted if item.device == device])
         for asked, target, _ in straight:
             planner.commit_tensor(asked, target)
         self._beside(beside, planner)
@@ -147,7 +149,8 @@ class DCPReader(StorageReader):
             return None
         return _load.Item(t._nr, t.name, list(asked.storage_offsets), count, to.address,
                           list(to.stride or ()) or None,
-                          None if to.dtype == t.dtype else to.dtype, to.keep)
+                          None if to.dtype == t.dtype else to.dtype, to.keep,
+                          _device.Device(self._ck, to.device).nr if to.device else 0)
 
     def _beside(self, asked_for, planner: LoadPlanner) -> None:
         """By way of memory of the host, as much as _BESIDE at a time."""
