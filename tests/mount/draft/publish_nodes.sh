@@ -18,9 +18,6 @@ on() {
 	"${alone[@]}" "$UNSHARD" mount "$SRC" "$1" -o "rw,log=$WORK/log${2:+,$2}$SAN_OPTS" ||
 		fail "mount at $1"
 }
-# worker_of MNT: the process that answers for it.  Workers come in the order
-# in which they were started.
-workers() { pids_of unshard-worker | sort -n; }
 put() { cp "$CKPT/$2" "$1/" || fail "cp $2"; }
 index() {
 	cp "$CKPT/.metadata" "$1/.metadata.tmp" &&

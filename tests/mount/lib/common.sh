@@ -91,7 +91,17 @@ pids_of() {
 	done
 }
 supervisor_pid() { pids_of unshard-super | head -n 1; }
-worker_pid() { pids_of unshard-worker | head -n 1; }
+# workers: those that answer for mounts, in the order in which they were started;
+# a parser is a fork of one, and has its name until it takes its own.
+workers() {
+	local p supers
+	supers=$(pids_of unshard-super)
+	for p in $(pids_of unshard-worker | sort -n); do
+		grep -qxF "$(awk '$1 == "PPid:" { print $2 }' "/proc/$p/status")" \
+			<<<"$supers" && echo "$p"
+	done 2>/dev/null
+}
+worker_pid() { workers | head -n 1; }
 trap cleanup EXIT
 
 # mount_ckpt SRC [OPTION,...]: mounts at $MNT or fails the test.

@@ -30,7 +30,7 @@ denied() {
 # the worker that serves a mount
 pid_at() {
 	local p
-	for p in $(pids_of unshard-worker); do
+	for p in $(workers); do
 		tr '\0' '\n' <"/proc/$p/cmdline" | grep -qx "$1" && echo "$p"
 	done
 }
