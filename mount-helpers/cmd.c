@@ -88,13 +88,23 @@ enum ck_options_who cmd_options_who(const struct cmd *c)
 	return c->mounts ? CK_OPTIONS_MOUNT : CK_OPTIONS_OPEN;
 }
 
+/* --verify is not -o verify: it is kept as "--verify". */
+static int keep_flag(const char *name, struct ck_opts *opts)
+{
+	char word[48];
+
+	snprintf(word, sizeof(word), "%s%s",
+		 ck_options_is_how(name) ? "--" : "", name);
+	return ck_opts_add(opts, word, "");
+}
+
 /* One flag by letter or name; false: nobody's. */
 static bool take_flag(const struct cmd_flag *flags, const char *name,
 		      char letter, struct ck_opts *opts)
 {
 	for (; flags && flags->name; flags++)
 		if (name ? !strcmp(flags->name, name) : flags->letter == letter)
-			return !ck_opts_add(opts, flags->name, "");
+			return !keep_flag(flags->name, opts);
 	return false;
 }
 

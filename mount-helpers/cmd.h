@@ -34,7 +34,8 @@ enum {
 /* A flag without a value; all have --help, and most --json. */
 struct cmd_flag {
 	char letter; /* -l; 0: none */
-	const char *name; /* --lazy, and the name in the options */
+	const char *
+		name; /* --lazy, and the name in the options, see keep_flag() */
 	const char *help; /* one line */
 };
 

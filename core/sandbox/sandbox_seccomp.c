@@ -14,6 +14,7 @@
 #include <seccomp.h>
 #include <stddef.h>
 #include <string.h>
+#include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -164,7 +165,6 @@ static const int writes[] = {
 	S(fchown),
 	S(utimensat),
 	S(utimensat_time64),
-	S(copy_file_range),
 };
 
 /*
@@ -262,14 +262,18 @@ static int allow_threads(scmp_filter_ctx f)
 		     ALLOW_IF(f, prctl, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME, 0));
 }
 
-/* Of the fuse device, and what isatty() and columns need. */
-static int allow_ioctls(scmp_filter_ctx f)
+/*
+ * Of the fuse device, and what isatty() and columns need; who writes may have
+ * blocks shared.
+ */
+static int allow_ioctls(scmp_filter_ctx f, bool shares)
 {
 	static const unsigned requests[] = { FUSE_DEV_IOC_CLONE_, TCGETS,
-					     TIOCGWINSZ };
+					     TIOCGWINSZ, FICLONERANGE };
+	size_t nr = CK_ARRAY_LEN(requests) - !shares;
 	int ret = 0;
 
-	for (size_t i = 0; !ret && i < CK_ARRAY_LEN(requests); i++)
+	for (size_t i = 0; !ret && i < nr; i++)
 		ret = ALLOW_IF(
 			f, ioctl,
 			SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, requests[i]));
@@ -301,7 +305,7 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 	ret = allow_all(f, worker, CK_ARRAY_LEN(worker));
 	if (!ret)
 		ret = allow_threads(f);
-	return ret ? ret : allow_ioctls(f);
+	return ret ? ret : allow_ioctls(f, in->writes || in->write_dir);
 }
 
 int ck_sandbox_seccomp(const struct ck_sandbox_in *in, struct ck_err *err)

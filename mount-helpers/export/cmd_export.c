@@ -192,7 +192,8 @@ static int write_files(struct job *j, struct export *x)
 	j->result->shared = x->shared;
 	if (ret)
 		return cmd_err(&cmd_export, &j->err);
-	if (ck_opts_get(j->opts, "no-verify"))
+	x->check_all = ck_opts_get(j->opts, "--verify");
+	if (!x->check_all && !x->kept)
 		return CMD_OK;
 	progress_begin(&j->bar, "reading back");
 	ret = export_check(x, &j->err);
@@ -378,8 +379,7 @@ static int say(const struct job *j)
 			   ", \"seconds\": %.3f, \"verified\": %s}\n",
 			   r->files, r->bytes, r->kept, r->damaged, r->shared,
 			   r->left_out, r->seconds,
-			   ck_opts_get(j->opts, "no-verify") ? "false" :
-							       "true");
+			   ck_opts_get(j->opts, "--verify") ? "true" : "false");
 	} else {
 		ck_str_fmt(&s, "%s/%s: %" PRIu64 " file%s, ", j->place.parent,
 			   j->place.name, r->files, r->files == 1 ? "" : "s");
@@ -403,9 +403,9 @@ static int say(const struct job *j)
 		ck_str_fmt(&s, ", %.1f s, %.2f GB/s%s\n", r->seconds,
 			   r->seconds > 0 ? (double)moved / r->seconds / 1e9 :
 					    0,
-			   ck_opts_get(j->opts, "no-verify") ?
-				   "" :
-				   ", read back and compared");
+			   ck_opts_get(j->opts, "--verify") ?
+				   ", read back and compared" :
+				   "");
 	}
 	if (!text_flush(&s))
 		return cmd_fail(&cmd_export, CMD_SYSTEM, "no memory");
@@ -498,7 +498,7 @@ static int run(int argc, char **argv)
 }
 
 static const struct cmd_flag flags[] = {
-	{ .name = "no-verify", .help = "do not read back what was written" },
+	{ .name = "verify", .help = "read back and compare what was written" },
 	{ 0 },
 };
 
@@ -513,7 +513,7 @@ const struct cmd cmd_export = {
 	.group = CMD_KEEP,
 	.args = "CKPT[/VIEW[/FILE]] OUT",
 	.summary = "write a view of a checkpoint as ordinary files",
-	.help = "OUT appears when all of it is written and was read back.  The "
+	.help = "OUT appears when all of it is written and on disk.  The "
 		"same\ncommand again goes on where one was interrupted.  OUT "
 		"is -: to standard\noutput, one file as it is, a folder as a "
 		"tar:\n\n  unshard export run/step-1000/hf - | tar -x -C "

@@ -2,8 +2,8 @@
 /*
  * export.c - pieces of the files of a view, read and written by several threads
  *
- * Each thread takes the next piece of the next file, so one big file is
- * written by all of them and many small ones too.
+ * Each thread takes the next pieces, of whatever file, so one big file is
+ * written by all of them and many small ones too; while one writes, others read.
  */
 #include "mount-helpers/export/export.h"
 
@@ -13,6 +13,7 @@
 #include "core/base/search.h"
 #include "core/base/whole.h"
 #include "core/base/pool.h"
+#include "core/load/load.h"
 #include "core/options/options.h"
 #include "core/view/as_ckpt.h"
 
@@ -25,10 +26,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#define JOBS 4 /* threads: one reads while others write, and storage waits */
+#define OPEN_FILES 64 /* that stay open; more are opened for each piece */
+
 /*
  * What a kill costs.  All has to go to disk once anyway, so a record costs
- * little more than its two waits; but syncfs() takes along what others have
- * written to that filesystem, hence never as much time as went by without.
+ * little more than its two waits; but of many files syncfs() takes along what
+ * others have written to that filesystem, hence never as much time as went by
+ * without.
  */
 #define RECORD_NS INT64_C(1000000000)
 #define RECORD_BYTES (UINT64_C(256) << 20)
@@ -48,7 +53,9 @@ static int add_file(struct export *x, uint32_t nr, const struct ck_vfile *f,
 	*to = (struct export_file){ .name = strdup(as),
 				    .nr = nr,
 				    .size = f->size,
-				    .first = x->pieces };
+				    .first = x->pieces,
+				    .fd = -1,
+				    .writing = PTHREAD_MUTEX_INITIALIZER };
 	x->bytes += f->size;
 	x->pieces += nr_pieces(f->size);
 	return to->name ? 0 : ck_no_memory(err);
@@ -66,7 +73,7 @@ static void add_opts(XXH3_state_t *s, const struct ck_opts *opts)
 		const struct ck_opt *o = &opts->v[i];
 
 		if (!strcmp(o->name, "to") || !strcmp(o->name, "json") ||
-		    !strcmp(o->name, "no-verify") ||
+		    !strcmp(o->name, "--verify") ||
 		    (ck_options_is_how(o->name) && strcmp(o->name, "verify")))
 			continue;
 		add_text(s, o->name);
@@ -192,16 +199,22 @@ int export_plan(struct export *x, const struct ck_view *view, const char *only,
 	x->done = calloc(x->pieces + 1, 1);
 	x->now.digest = calloc(x->pieces + 1, sizeof(*x->digest));
 	x->now.done = calloc(x->pieces + 1, 1);
-	return x->digest && x->done && x->now.digest && x->now.done ?
-		       export_sums_plan(x, err) :
-		       ck_no_memory(err);
+	if (!x->digest || !x->done || !x->now.digest || !x->now.done)
+		return ck_no_memory(err);
+	ret = export_sums_plan(x, err);
+	return ret ? ret : export_order(x, err);
 }
 
 void export_free(struct export *x)
 {
-	for (size_t i = 0; i < x->file.nr; i++)
+	for (size_t i = 0; i < x->file.nr; i++) {
 		free(x->file.v[i].name);
+		if (x->file.v[i].fd >= 0)
+			close(x->file.v[i].fd);
+	}
 	free(x->file.v);
+	ck_load_pool_free(x->pool);
+	free(x->order);
 	free(x->digest);
 	free(x->done);
 	free(x->now.digest);
@@ -213,13 +226,8 @@ void export_free(struct export *x)
 
 /* ---- one piece ---- */
 
-struct piece {
-	const struct export_file *file;
-	uint64_t nr, off, len;
-	uint64_t shared; /* when it is written */
-};
-
-static void locate(const struct export *x, uint64_t nr, struct piece *out)
+static void locate(const struct export *x, uint64_t nr,
+		   struct export_piece *out)
 {
 	out->file =
 		&x->file.v[CK_LAST(i, 0, x->file.nr, x->file.v[i].first <= nr)];
@@ -229,40 +237,64 @@ static void locate(const struct export *x, uint64_t nr, struct piece *out)
 	out->shared = 0;
 }
 
-/* Writing: what is not done; checking: all; what was written again: that. */
+/* Writing: what is not done; checking: what was before, or all; what was
+ * written again: that. */
 static bool is_due(const struct export *x, uint64_t piece)
 {
 	if (!x->check)
 		return x->done[piece] == EXPORT_NOT;
-	return x->mark != EXPORT_AGAIN || x->done[piece] == EXPORT_AGAIN;
+	if (x->mark == EXPORT_AGAIN)
+		return x->done[piece] == EXPORT_AGAIN;
+	return x->check_all || x->done[piece] == EXPORT_KEPT;
 }
 
-/* Under the lock. */
-static bool take(struct export *x, struct piece *out)
+/* Several, if they are small, with their places in @buf; under the lock. */
+static size_t take(struct export *x, struct export_piece *p, unsigned char *buf)
 {
-	while (x->next < x->pieces && !is_due(x, x->next))
-		x->next++;
-	if (x->ret || x->next >= x->pieces)
-		return false;
-	locate(x, x->next++, out);
-	return true;
+	unsigned char *end = buf + EXPORT_ROOM;
+	size_t nr = 0;
+
+	for (; x->next < x->pieces && nr < EXPORT_BATCH && !x->ret; x->next++) {
+		if (!is_due(x, x->order[x->next]))
+			continue;
+		locate(x, x->order[x->next], &p[nr]);
+		if (p[nr].len > (uint64_t)(end - buf))
+			break;
+		p[nr].buf = buf;
+		buf += CK_DIV_UP(p[nr].len, 4096u) * 4096;
+		nr++;
+	}
+	return nr;
 }
 
-static int write_piece(struct export *x, struct piece *p, char *buf,
+/* The file, whose it is to close where *own becomes it. */
+static int open_file(struct export *x, struct export_file *f, int *own)
+{
+	int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, fd;
+
+	if (x->file.nr > OPEN_FILES) {
+		*own = openat(x->dir, f->name, flags, 0666);
+		return *own < 0 ? -errno : *own;
+	}
+	pthread_mutex_lock(&x->lock);
+	if (f->fd < 0)
+		f->fd = openat(x->dir, f->name, flags, 0666);
+	fd = f->fd < 0 ? -errno : f->fd;
+	pthread_mutex_unlock(&x->lock);
+	return fd;
+}
+
+static int write_piece(struct export *x, struct export_piece *p,
 		       struct ck_err *err)
 {
-	ck_auto_fd int fd = -1;
-	int ret = p->len ? ck_view_read(x->view, p->file->nr, buf, p->len,
-					p->off, err) :
-			   0;
+	ck_auto_fd int own = -1;
+	int fd = open_file(x, p->file, &own), ret = fd < 0 ? fd : 0;
 
-	if (ret)
-		return ret;
-	fd = openat(x->dir, p->file->name,
-		    O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-	ret = fd < 0 ? -errno :
-		       export_put(x, p->file->nr, fd, buf, p->len, p->off,
-				  &p->shared);
+	pthread_mutex_lock(&p->file->writing);
+	if (!ret)
+		ret = export_put(x, p->file->nr, fd, p->buf, p->len, p->off,
+				 &p->shared);
+	pthread_mutex_unlock(&p->file->writing);
 	/* what an older, longer one left behind */
 	if (!ret && p->off + p->len == p->file->size &&
 	    ftruncate(fd, (off_t)p->file->size))
@@ -270,12 +302,15 @@ static int write_piece(struct export *x, struct piece *p, char *buf,
 	if (ret)
 		return ck_fail(err, -ret, "%s: %s", p->file->name,
 			       strerror(-ret));
-	x->digest[p->nr] = XXH3_64bits(buf, p->len);
-	export_sums_take(x, p->nr, p->off, buf, p->len);
+	/* storage writes while the next is read; what fails, a record says */
+	sync_file_range(fd, (off_t)p->off, (off_t)p->len,
+			SYNC_FILE_RANGE_WRITE);
+	x->digest[p->nr] = XXH3_64bits(p->buf, p->len);
+	export_sums_take(x, p->nr, p->off, p->buf, p->len);
 	return 0;
 }
 
-static int check_piece(struct export *x, const struct piece *p, char *buf,
+static int check_piece(struct export *x, const struct export_piece *p,
 		       struct ck_err *err)
 {
 	ck_auto_fd int fd = openat(x->dir, p->file->name,
@@ -286,14 +321,14 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 		/* from the disk, not from what was just written */
 		posix_fadvise(fd, (off_t)p->off, (off_t)p->len,
 			      POSIX_FADV_DONTNEED);
-		n = ck_pread_most(fd, buf, p->len, p->off);
+		n = ck_pread_most(fd, p->buf, p->len, p->off);
 	}
 	if (n < 0)
 		return ck_fail(err, (int)-n, "%s: %s", p->file->name,
 			       strerror((int)-n));
-	export_sums_hide(x, buf, (uint64_t)n, p->off);
+	export_sums_hide(x, p->buf, (uint64_t)n, p->off);
 	if ((uint64_t)n == p->len &&
-	    XXH3_64bits(buf, p->len) == x->digest[p->nr])
+	    XXH3_64bits(p->buf, p->len) == x->digest[p->nr])
 		return 0;
 	return ck_fail(err, EIO,
 		       "%s: bytes [%" PRIu64 ", %" PRIu64
@@ -302,7 +337,7 @@ static int check_piece(struct export *x, const struct piece *p, char *buf,
 }
 
 /* Under the lock: of one that went well, or can be had again. */
-static void settle(struct export *x, const struct piece *p, bool damaged)
+static void settle(struct export *x, const struct export_piece *p, bool damaged)
 {
 	x->moved += p->len;
 	x->shared += p->shared;
@@ -311,30 +346,44 @@ static void settle(struct export *x, const struct piece *p, bool damaged)
 		x->damaged += p->len;
 	} else if (!x->check) {
 		x->done[p->nr] = x->mark;
+		p->file->dirty = true;
 	}
+}
+
+/* One that was taken; with the lock, which is given up meanwhile. */
+static int do_piece(struct export *x, struct export_piece *p,
+		    struct ck_err *err)
+{
+	bool damaged;
+	int ret;
+
+	pthread_mutex_unlock(&x->lock);
+	ret = x->check ? check_piece(x, p, err) : write_piece(x, p, err);
+	pthread_mutex_lock(&x->lock);
+	damaged = ret && x->check && x->done[p->nr] == EXPORT_KEPT;
+	if (!ret || damaged)
+		settle(x, p, damaged);
+	return damaged ? 0 : ret;
 }
 
 static void work(void *arg)
 {
 	struct export *x = arg;
-	ck_auto_free char *buf = aligned_alloc(4096, EXPORT_PIECE);
+	ck_auto_free unsigned char *buf = aligned_alloc(4096, EXPORT_ROOM);
+	struct export_piece p[EXPORT_BATCH];
 	struct ck_err err = { 0 };
-	struct piece p;
 	int ret = buf ? 0 : ck_no_memory(&err);
+	size_t nr;
 
 	pthread_mutex_lock(&x->lock);
-	while (!ret && take(x, &p)) {
-		bool damaged;
-
-		pthread_mutex_unlock(&x->lock);
-		ret = x->check ? check_piece(x, &p, buf, &err) :
-				 write_piece(x, &p, buf, &err);
-		pthread_mutex_lock(&x->lock);
-		damaged = ret && x->check && x->done[p.nr] == EXPORT_KEPT;
-		if (damaged)
-			ret = 0;
-		if (!ret)
-			settle(x, &p, damaged);
+	while (!ret && (nr = take(x, p, buf))) {
+		if (!x->check) {
+			pthread_mutex_unlock(&x->lock);
+			ret = export_read(x, p, nr, &err);
+			pthread_mutex_lock(&x->lock);
+		}
+		for (size_t i = 0; i < nr && !ret; i++)
+			ret = do_piece(x, &p[i], &err);
 	}
 	if (ret && !x->ret) {
 		x->ret = ret;
@@ -349,10 +398,14 @@ static void work(void *arg)
 static uint64_t snapshot(struct export *x)
 {
 	uint64_t bytes = 0;
-	struct piece p;
+	struct export_piece p;
 
 	pthread_mutex_lock(&x->lock);
 	x->recorded = x->moved;
+	for (size_t i = 0; i < x->file.nr; i++) {
+		x->file.v[i].sync |= x->file.v[i].dirty;
+		x->file.v[i].dirty = false;
+	}
 	for (uint64_t i = 0; i < x->pieces; i++) {
 		x->now.done[i] = x->done[i] != EXPORT_NOT;
 		x->now.digest[i] = x->now.done[i] ? x->digest[i] : 0;
@@ -365,16 +418,33 @@ static uint64_t snapshot(struct export *x)
 	return bytes;
 }
 
+/* What snapshot() found written; others' files are left alone, if ours are few. */
+static int sync_files(struct export *x, struct ck_err *err)
+{
+	int failed = 0;
+
+	if (x->file.nr > OPEN_FILES)
+		failed = syncfs(x->dir) ? errno : 0;
+	for (size_t i = 0; i < x->file.nr && x->file.nr <= OPEN_FILES; i++) {
+		if (x->file.v[i].sync && fdatasync(x->file.v[i].fd) && !failed)
+			failed = errno;
+		x->file.v[i].sync = false;
+	}
+	if (!failed && fsync(x->dir))
+		failed = errno;
+	return failed ? ck_fail(err, failed, "writing to disk: %s",
+				strerror(failed)) :
+			0;
+}
+
 /* Puts on disk, and then on record, what is written. */
 static int record(struct export *x, struct ck_err *err)
 {
 	int64_t begin = ck_now_ns();
-	int ret = 0;
+	int ret;
 
 	snapshot(x);
-	if (syncfs(x->dir))
-		ret = ck_fail(err, errno, "writing to disk: %s",
-			      strerror(errno));
+	ret = sync_files(x, err);
 	if (!ret)
 		ret = export_state_save(x, err);
 	x->recorded_ns = ck_now_ns();
@@ -402,7 +472,7 @@ static void tick(void *arg)
 	moved = x->moved;
 	pthread_mutex_unlock(&x->lock);
 	if (x->tick)
-		x->tick(x->ctx, x->kept + moved, x->bytes);
+		x->tick(x->ctx, x->kept + moved, x->kept + x->total);
 	if (x->stop && x->stop())
 		ret = ck_fail(&err, EINTR, "stopped");
 	else if (record_is_due(x, moved))
@@ -417,10 +487,20 @@ static void tick(void *arg)
 
 static int run(struct export *x, struct ck_err *err)
 {
-	struct ck_pool_in pool = { .ctx = x, .work = work, .tick = tick };
-	int ret;
+	struct ck_pool_in pool = {
+		.jobs = JOBS, .ctx = x, .work = work, .tick = tick
+	};
+	int ret = x->pool ? 0 : ck_load_pool_new(&x->pool, 0, err);
 
-	x->next = x->moved = 0;
+	if (ret)
+		return ret;
+	x->next = x->moved = x->total = 0;
+	for (uint64_t i = 0; i < x->pieces; i++) {
+		struct export_piece p;
+
+		locate(x, i, &p);
+		x->total += is_due(x, i) ? p.len : 0;
+	}
 	x->ret = 0;
 	x->recorded = 0;
 	x->recorded_ns = ck_now_ns();
@@ -491,6 +571,6 @@ int export_check(struct export *x, struct ck_err *err)
 			       " of %" PRIu64
 			       " bytes were read back, the same command "
 			       "reads it again",
-			       x->moved, x->bytes);
+			       x->moved, x->total);
 	return ret || !x->damaged ? ret : write_again(x, err);
 }

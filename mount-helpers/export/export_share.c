@@ -3,10 +3,9 @@
  * export_share.c - bytes that the filesystem copies by itself, if it can
  *
  * Where a file of a view shows what lies in a source as it is, and both at the
- * same place of a block, copy_file_range() shares the blocks (XFS, Btrfs) or
- * has a server copy them.  What was read of them is compared with the file
- * afterwards as ever, so that it need not be believed.  All else, and all of
- * it elsewhere, is written.
+ * same place of a block, FICLONERANGE shares the blocks (XFS, Btrfs, some NFS).
+ * Their digests are of what was read of them, as ever.  All else, and all of
+ * it elsewhere, is written: copy_file_range() would be a second copy there.
  */
 #include "mount-helpers/export/export.h"
 
@@ -16,8 +15,9 @@
 #include "core/root/root.h"
 
 #include <errno.h>
+#include <linux/fs.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/ioctl.h>
 
 #define BLOCK UINT64_C(4096)
 #define LEAST (UINT64_C(64) << 10) /* less is not worth opening its source */
@@ -38,30 +38,29 @@ static bool is_as_it_was(const struct ck_src *src, int fd)
 		       src->id.mtime_ns;
 }
 
-/* As much of @r as the filesystem takes; the rest is for the caller. */
+/* All of @r, or none of it where the filesystem does not. */
 static void share(struct export *x, const struct ck_raw_extent *from, int fd,
 		  struct range *r)
 {
 	const struct ck_catalog *img = x->view->img;
 	const struct ck_src *src = &img->srcs[from->src];
 	ck_auto_fd int source = -1;
-	off_t in = (off_t)from->off, out = (off_t)r->begin;
-	uint64_t left = r->end - r->begin;
+	struct file_clone_range range = { .src_offset = from->off,
+					  .src_length = r->end - r->begin,
+					  .dest_offset = r->begin };
 	struct stat st;
-	ssize_t n = -1;
 
 	if (!ck_root_open_file(ck_ckpt_root(x->view->ck),
 			       ck_catalog_str(img, src->name, NULL), &source,
 			       &st, NULL) &&
-	    is_as_it_was(src, source))
-		while (left && (n = copy_file_range(source, &in, fd, &out, left,
-						    0)) > 0)
-			left -= (uint64_t)n;
-	if (left == r->end - r->begin) /* it cannot: not asked again */
-		x->no_share = true;
-	r->end -= left;
-	if (r->end > r->begin && !is_as_it_was(src, source))
-		r->end = r->begin;
+	    is_as_it_was(src, source)) {
+		range.src_fd = source;
+		if (!ioctl(fd, FICLONERANGE, &range) &&
+		    is_as_it_was(src, source))
+			return;
+	}
+	x->no_share = true; /* it cannot: not asked again */
+	r->end = r->begin;
 }
 
 /*
@@ -88,13 +87,15 @@ static struct range find(struct export *x, uint32_t nr, uint64_t off,
 	return r;
 }
 
-int export_put(struct export *x, uint32_t nr, int fd, const char *buf,
+int export_put(struct export *x, uint32_t nr, int fd, const unsigned char *buf,
 	       uint64_t len, uint64_t off, uint64_t *shared)
 {
 	uint64_t end = off + len, at = off, n;
 	int ret = 0;
 
 	*shared = 0;
+	if (x->no_share)
+		return ck_pwrite_whole(fd, buf, len, off);
 	for (; at < end && !ret; at += n) {
 		struct ck_raw_extent from;
 		struct range r;

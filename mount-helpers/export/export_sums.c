@@ -118,7 +118,7 @@ static size_t member_at(const struct export *x, uint64_t off)
  * the sum of both numbers is a number of its own.
  */
 void export_sums_take(struct export *x, uint64_t piece, uint64_t off,
-		      const char *buf, uint64_t len)
+		      const unsigned char *buf, uint64_t len)
 {
 	for (size_t m = member_at(x, off);
 	     m < x->sum.nr && x->sum.v[m].off < off + len; m++) {
@@ -135,7 +135,7 @@ void export_sums_take(struct export *x, uint64_t piece, uint64_t off,
 /* What was written by an export before. */
 static int take_kept(struct export *x, int fd, struct ck_err *err)
 {
-	ck_auto_free char *buf = malloc(EXPORT_PIECE);
+	ck_auto_free unsigned char *buf = malloc(EXPORT_PIECE);
 
 	if (!buf)
 		return ck_no_memory(err);
@@ -204,7 +204,7 @@ int export_sums_put(struct export *x, struct ck_err *err)
 }
 
 /* Zeros for bytes of a sum that are as they should be, and nowhere else. */
-static void hide(const struct export_sum *s, unsigned field, char *buf,
+static void hide(const struct export_sum *s, unsigned field, unsigned char *buf,
 		 uint64_t len, uint64_t off)
 {
 	uint32_t crc = htole32(s->crc);
@@ -213,12 +213,12 @@ static void hide(const struct export_sum *s, unsigned field, char *buf,
 		uint64_t at = s->field[field] + i;
 
 		if (at >= off && at - off < len)
-			buf[at - off] =
-				buf[at - off] != ((const char *)&crc)[i];
+			buf[at - off] = buf[at - off] !=
+					((const unsigned char *)&crc)[i];
 	}
 }
 
-void export_sums_hide(const struct export *x, char *buf, uint64_t len,
+void export_sums_hide(const struct export *x, unsigned char *buf, uint64_t len,
 		      uint64_t off)
 {
 	/* the directory has all; of local headers those near this piece */

@@ -237,7 +237,7 @@ FORMS = {"safetensors": "model.safetensors", "pt": "model.pt", "npy": "npy", "dc
 
 
 def export(tmp, source, options, inside, to):
-    command = [UNSHARD, "export", "--no-verify"]
+    command = [UNSHARD, "export"]
     for k, v in options.items():
         command += ["-o", f"{k}={v}"]
     done = subprocess.run(command + [f"{source}/{inside}", str(to)], capture_output=True, text=True)

@@ -55,19 +55,19 @@ try() { # FORM CALL WHEN
 	rm -rf o .o.unshard-part
 }
 for call in mkdirat flock fork,clone,vfork pwrite64 ftruncate renameat unlinkat \
-	syncfs fsync wait4,waitid; do
+	fdatasync fsync wait4,waitid; do
 	try tensors $call 1
 done
 for call in pwrite64 renameat unlinkat fsync; do
 	try tensors $call 2
 	try safetensors $call 1
 done
-try pt syncfs 2 # recorded once
+try pt fdatasync 2 # recorded once
 try pt pwrite64 9 # among the sums
 [ $nr -ge 14 ] || fail "killed $nr times only"
 
 # What one killed before its first record left does not go with another.
-killed tensors syncfs 1 || fail "not killed"
+killed tensors fdatasync 1 || fail "not killed"
 [ -e .o.unshard-part/a ] || fail "nothing was written"
 expect 0 '' "$UNSHARD" export --to npy m.safetensors o
 [ "$(ls -A o | xargs)" = 'a.npy b.npy c.npy' ] || fail "of another: $(ls -A o)"

@@ -16,9 +16,9 @@ reads() {
 cut() { # CKPT MESH OUT
 	rm -rf "$3"
 	case $2 in
-	*.json) expect 0 '' "$UNSHARD" export --no-verify -o "reshard=$2" \
+	*.json) expect 0 '' "$UNSHARD" export -o "reshard=$2" \
 		"$1/reshard/${2%.json}" "$3" ;;
-	*) expect 0 '' "$UNSHARD" export --no-verify "$1/reshard/$2" "$3" ;;
+	*) expect 0 '' "$UNSHARD" export "$1/reshard/$2" "$3" ;;
 	esac
 }
 

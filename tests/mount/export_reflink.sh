@@ -34,7 +34,7 @@ try() { # KIND
 	make_aligned "$at/m.safetensors"
 	sync -f "$at"
 	before=$(used)
-	"$UNSHARD" export --json --to tensors "$at/m.safetensors" "$at/out" \
+	"$UNSHARD" export --json --to tensors --verify "$at/m.safetensors" "$at/out" \
 		>"$WORK/said" || fail "$1: export"
 	sync -f "$at"
 	grep -q "\"shared_nbytes\": $(((24 << 20) + 4096 * 40)), .*\"verified\": true" \

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# unshard export of model.safetensors against cp of a merged file of that size, both
+# ended by fsync, the source in memory and not; then cp -r, rsync and tar of hf/ against
+# the same of a merged folder.  Both sides take turns; the medians count.
+. "$TOP/tests/bench/lib/load_data.sh"
+: "${BENCH_ROUNDS:=5}"
+shards=("$data"/dcp/*.distcp) merged=$data/merged.safetensors
+mkdir -p "$data/hf"
+ln -f "$merged" "$data/hf/model.safetensors"
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+spread() { sort -n | awk '{ v[NR] = $1 } END { print v[1] "-" v[NR] }'; }
+seconds() { # COMMAND...
+	local from
+	from=$(date +%s%N)
+	"$@" >/dev/null || exit 1
+	awk -v ns=$(($(date +%s%N) - from)) 'BEGIN { printf "%.3f\n", ns / 1e9 }'
+}
+# Warm: in memory.  Cold: not there, but read a moment ago, as a host's cache may have it.
+prepare() { # KIND FILE...
+	local kind=$1 f
+	shift
+	rm -rf out out2
+	cat "$@" >/dev/null
+	sync
+	[ "$kind" = warm ] || for f in "$@"; do
+		dd of="$f" oflag=nocache conv=notrunc,fdatasync count=0 status=none
+	done
+}
+plain() { cp --reflink=never "$merged" out && sync out; }
+ours() { "$UNSHARD" export "$data/dcp" out; }
+say() { # NAME PLAIN OURS LIMIT: ratio of the medians
+	echo "result ${1}_plain $(median <"$2") s"
+	echo "result ${1}_ours $(median <"$3") s"
+	echo "spread $1: plain $(spread <"$2"), ours $(spread <"$3") s"
+	awk -v n="$1" -v a="$(median <"$2")" -v b="$(median <"$3")" -v l="$4" \
+		'BEGIN { printf "result %s_ratio %.3f ratio %s\n", n, a / b, l }'
+}
+
+for kind in warm cold; do
+	for _ in $(seq "$BENCH_ROUNDS"); do
+		prepare $kind "$merged"
+		seconds plain >>$kind.plain
+		prepare $kind "${shards[@]}"
+		seconds ours >>$kind.ours
+	done
+	say export_$kind $kind.plain $kind.ours '>=0.9'
+done
+rm -rf out
+"$torch" - "$UNSHARD" export "$data/dcp" out <<'END'
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print("result export_memory", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, "KiB")
+END
+rm -rf out
+
+"$UNSHARD" mount "$data/dcp" "$PWD/mnt"
+trap '"$UNSHARD" umount mnt' EXIT
+cp_r() { cp -r --reflink=never "$1" out && sync -f out; }
+rsync_r() { rsync -r "$1/" out2 && sync -f out2; }
+tar_r() { tar -C "$1" -cf out . && sync out; }
+for tool in cp rsync tar; do
+	command -v $tool >/dev/null || { echo "no $tool here"; continue; }
+	for _ in $(seq "$BENCH_ROUNDS"); do
+		prepare warm "$merged"
+		seconds ${tool}_r "$data/hf" >>$tool.plain
+		prepare warm "${shards[@]}"
+		seconds ${tool}_r mnt/hf >>$tool.ours
+	done
+	say $tool $tool.plain $tool.ours '>=0.8'
+done
+rm -rf out out2
