@@ -15,6 +15,8 @@ now() { date +%s%N; }
 # GB/s of a command, cold or warm.
 rate() {
 	local from
+	# read a moment ago, as a host's cache may have it
+	cat ckpt/.metadata ckpt/* >/dev/null
 	[ "$1" = warm ] ||
 		for f in ckpt/* ckpt/.metadata; do
 			dd of="$f" oflag=nocache conv=notrunc,fdatasync count=0 status=none
@@ -38,7 +40,7 @@ for kind in cold warm; do
 	echo "result ${kind}_cat $cat GB/s"
 	echo "result ${kind}_verify $verify GB/s"
 	case $kind in
-	cold) echo "result cold_verify_to_cat $(ratio "$verify" "$cat") ratio >=0.9" ;;
+	cold) echo "result cold_verify_to_cat $(ratio "$verify" "$cat") ratio >=0.95" ;;
 	warm) echo "result warm_verify_to_cat $(ratio "$verify" "$cat") ratio" ;;
 	esac
 done
