@@ -359,7 +359,8 @@ STATIC_LIBS := -l:liburing.a -l:libxxhash.a -l:libzstd.a -l:libdeflate.a -l:libs
 # libfuse3.a says dlopen, for modules of its high-level interface, which is not used.
 $(B)/static/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -Wl,-z,relro,-z,now -o $@ $^ \
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -Wl,-z,relro,-z,now \
+		-Wl,-Map=$@.map -o $@ $^ \
 		$(STATIC_LIBS) -l:libjansson.a -l:libfuse3.a -pthread
 
 .PHONY: static static-arm64
@@ -402,7 +403,7 @@ wheel: need-build+wheel ## the Python package for pip, at build/wheel/
 
 # ---- manual, install, release -------------------------------------------
 
-.PHONY: man install uninstall dist deb wheel help clean FORCE
+.PHONY: man install uninstall dist deb rpm release wheel help clean FORCE
 man: need-build+man $(patsubst %,$(B)/man/%,$(MAN)) ## the manual pages, at build/man/
 # docs/options.c: lines "@options mount@", "@options open@" and "@formats@" of
 # a page stand for tables that the sources hold.
@@ -429,6 +430,18 @@ deb: need-build+man+run+check+deb ## Debian packages, below build/deb/
 	cp -r packaging/debian build/deb/unshardfs-$(VERSION)/debian
 	cd build/deb/unshardfs-$(VERSION) && env -u MAKEFLAGS -u MAKELEVEL \
 		dpkg-buildpackage -b -us -uc
+
+rpm: need-build+man+rpm ## the command as a package for rpm, below build/rpm/
+	@$(MAKE) --no-print-directory PREFIX=/usr static man $(UNITS) \
+		$(B)/60-unshardfs.rules
+	@rm -rf $(B)/rpm && mkdir -p $(B)/rpm
+	$(Q)rpmbuild -bb --quiet --define "_topdir $(CURDIR)/$(B)/rpm/top" \
+		--define "_rpmdir $(CURDIR)/$(B)/rpm" --define "upstream $(VERSION)" \
+		--define "_rpmfilename %{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}.rpm" \
+		--define "top $(CURDIR)" packaging/unshardfs.spec
+
+release: need-build+man+run+check+deb+wheel+rpm+release ## all packages, SBOM and checksums, at build/release/
+	@packaging/release.sh
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s%s\n", $$1, $$2 }' \

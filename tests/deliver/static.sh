@@ -10,11 +10,10 @@ SUITES="bullseye bookworm trixie"
 FORMATS="dcp/2.14-zstd dcp/2.14-dtypes dcp/2.15-flattened deepspeed/zero3-five-ranks
 	colossalai/dist-bert colossalai/optim-two megatron/by-processes
 	mindspore/2.10-row4 torch/protocol-5-zip hf/llama"
-LIBS="libfuse3-dev liburing-dev libxxhash-dev libjansson-dev libzstd-dev libdeflate-dev libseccomp-dev"
 
 build() {
 	bare build
-	within build "$INSTALL git make gcc libc6-dev pkg-config binutils $LIBS"
+	within build "$INSTALL git make binutils $(deps build)"
 	git clone -q "$TOP" "$WORK/build/root/unshardfs"
 	within build "cd unshardfs; make static
 		! readelf -lW build/static/unshard | grep INTERP
@@ -75,10 +74,8 @@ suites() {
 }
 
 arm64() {
-	local dev=
-	for lib in $LIBS libc6-dev; do dev="$dev $lib:arm64"; done
 	within build "dpkg --add-architecture arm64; apt-get -q update
-		$INSTALL crossbuild-essential-arm64 qemu-user-static $dev
+		$INSTALL qemu-user-static $(deps arm64)
 		cd unshardfs; make static-arm64
 		readelf -hW build-arm64/static/unshard | grep AArch64"
 	cp "$TOP/tests/deliver/lib/says.sh" "$WORK/build/root"

@@ -52,3 +52,8 @@ within() { # NAME COMMANDS
 		fail "$1: $2"
 }
 INSTALL="apt-get -q -y install --no-install-recommends"
+
+deps() { # GROUP...: their packages
+	awk -v groups=" $* " 'index(groups, " " $1 " ") && $3 != "mtab" { print $3 }' \
+		"$TOP/packaging/deps.list" | sort -u | xargs
+}
