@@ -81,6 +81,7 @@ MAN := $(patsubst docs/man/%.scd,%,$(wildcard docs/man/*.scd))
 UNITS := $(patsubst packaging/%,$(B)/%,$(wildcard packaging/systemd/*/*.service))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 CORE := $(B)/libunshard-core.a
+CMD_GEN := $(B)/gen/cmds.o $(B)/gen/page.o
 TESTLIB := $(if $(TESTLIB_SRC),$(B)/libtest.a)
 
 PROGRAMS := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so \
@@ -107,7 +108,7 @@ need-%:
 
 # ---- programs ----------------------------------------------------------
 
-$(B)/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
+$(B)/unshard: $(call obj,$(CMD_SRC)) $(CMD_GEN) $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(B)/unshard-parser: $(call obj,$(PARSER_SRC)) $(CORE)
@@ -147,7 +148,7 @@ $(B)/libtest.a: $(call obj,$(TESTLIB_SRC))
 
 # All of fs/ and mount-helpers/ but the one main(), for unit tests of them.
 $(B)/libcmd.a: $(filter-out %/main.o %/unshard.o,$(call obj,$(CMD_SRC))) \
-		$(B)/gen/cmds.o
+		$(CMD_GEN)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 # Allocations go through tests/lib/failalloc.c, which can make one fail.
 WRAPPED := malloc calloc realloc reallocarray strdup strndup
@@ -221,6 +222,19 @@ $(B)/gen/views.c: FORCE
 $(B)/gen/cmds.c: FORCE
 	$(call table,mount-helpers/cmd.h,cmd,cmd,$(CMDS))
 
+# inspect --html: the page, which names its script by its digest, and that.
+PAGE := mount-helpers/inspect/page
+$(B)/gen/page.c: $(PAGE).html $(PAGE).js FORCE
+	@mkdir -p $(@D)
+	@digest=$$(sha256sum <$(PAGE).js | cut -c 1-64 | tr a-f A-F | \
+		basenc -d --base16 | base64); \
+	 { printf 'extern const char page_html[], page_js[];\n'; \
+	   printf 'const char page_html[] =\n'; sed "s|@SHA256@|$$digest|; \
+		s/[\\\\\"]/\\\\&/g; s/.*/\"&\\\\n\"/" $(PAGE).html; \
+	   printf ';\nconst char page_js[] =\n'; \
+	   sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $(PAGE).js; printf ';\n'; \
+	 } >$@.new; $(update)
+
 # Files of rules, which are installed as files too: the name and the text of each
 # of $(2), by name, in an array $(1).
 rules_table = printf 'const struct ck_rules_builtin $(1)[] = {\n'; \
@@ -269,6 +283,7 @@ PROGRAMS_python := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so $(FAKES) 
 PROGRAMS_python-vllm := $(PROGRAMS_python)
 PROGRAMS_posix := $(B)/unshard
 PROGRAMS_deliver :=
+PROGRAMS_browser := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(B)/unshard-parser $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
@@ -287,7 +302,7 @@ stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 export MUTATIONS SEED CRASH
 .PHONY: check check-cuda-abi check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
 .PHONY: check-race check-clients-mindspore check-clients-torch_xla
-.PHONY: check-clients-oneflow check-posix check-python check-python-vllm check-deliver
+.PHONY: check-clients-oneflow check-posix check-python check-python-vllm check-deliver check-browser
 .PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
 check: need-build+man+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
@@ -323,6 +338,8 @@ check-posix: need-build+run+check ## pjdfstest and xfstests' fsx: PJDFSTEST=DIR 
 	$(call stages,posix)
 check-deliver: ## clone, packages and wheel in bare Debian roots; as root, with debootstrap
 	$(call stages,deliver)
+check-browser: need-build+check ## inspect --html in chromium, if it is installed
+	$(call stages,browser)
 check-valgrind: need-build+check+valgrind ## unit tests under valgrind
 	$(call stages,valgrind)
 check-crash: need-build+run+check ## faults at each step of each way of writing; CRASH=RUNS or CRASH=all
@@ -357,7 +374,7 @@ demo: need-build+run+demo ## mount a small real checkpoint and read it
 
 STATIC_LIBS := -l:liburing.a -l:libxxhash.a -l:libzstd.a -l:libdeflate.a -l:libseccomp.a
 # libfuse3.a says dlopen, for modules of its high-level interface, which is not used.
-$(B)/static/unshard: $(call obj,$(CMD_SRC)) $(B)/gen/cmds.o $(CORE)
+$(B)/static/unshard: $(call obj,$(CMD_SRC)) $(CMD_GEN) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -static-pie -Wl,-z,relro,-z,now \
 		-Wl,-Map=$@.map -o $@ $^ \

@@ -8,6 +8,7 @@
 #include "mount-helpers/choose.h"
 #include "mount-helpers/inspect/inspect.h"
 #include "mount-helpers/health.h"
+#include "mount-helpers/subprocess.h"
 #include "core/lib/target.h"
 #include "mount-helpers/text.h"
 
@@ -19,9 +20,12 @@
 #include "core/view/view.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 extern const struct cmd cmd_inspect;
 
@@ -31,6 +35,8 @@ struct inspect {
 	const char *path;
 	const struct ck_opts *opts;
 	bool ok;
+	const char *html; /* the page to write, or NULL */
+	int html_fd;
 	struct ck_str out;
 	struct ck_err err;
 };
@@ -199,7 +205,10 @@ static int whole(struct inspect *in, bool as_json)
 	/* A failure is a problem by now, or concerns what is torn anyway. */
 	for (uint32_t i = 0; i < in->img->nr_tensors; i++)
 		ck_ckpt_resolve(in->ck, i, &in->err);
-	if (as_json) {
+	if (in->html) {
+		in->ok = in->ok &&
+			 html_put(in->img, ck_ckpt_resolved(in->ck), in->path);
+	} else if (as_json) {
 		json(in, NULL);
 	} else {
 		summary_put(in->img, in->path, &in->out);
@@ -273,11 +282,11 @@ static int inspect(struct inspect *in, int nr, char **argv,
 	in->path = argv[1];
 	in->ok = true;
 	in->opts = opts;
-	if (cmd_open_shown(&in->ck, (const char *const *)argv + 1, 1, nr <= 1,
-			   opts, &in->err))
-		return nr > 1 ? cmd_err(&cmd_inspect, &in->err) :
-				run_dir_list(&cmd_inspect, argv[1], opts,
-					     &in->err);
+	if (cmd_open_shown(&in->ck, (const char *const *)argv + 1, 1,
+			   nr <= 1 && !in->html, opts, &in->err))
+		return nr > 1 || in->html ? cmd_err(&cmd_inspect, &in->err) :
+					    run_dir_list(&cmd_inspect, argv[1],
+							 opts, &in->err);
 	in->img = ck_ckpt_catalog(in->ck);
 	if (ck_views_find_problems(in->ck, opts, &in->err)) {
 		ck_ckpt_close(in->ck);
@@ -293,16 +302,68 @@ static int inspect(struct inspect *in, int nr, char **argv,
 	return ret;
 }
 
+struct call {
+	struct inspect in;
+	int nr;
+	char **argv;
+	const struct ck_opts *opts;
+};
+
+/* The page is what standard output would be. */
+static int to_page(void *ctx)
+{
+	struct call *c = ctx;
+
+	if (dup2(c->in.html_fd, STDOUT_FILENO) < 0)
+		return cmd_fail(&cmd_inspect, CMD_SYSTEM, "%s: %s", c->in.html,
+				strerror(errno));
+	return inspect(&c->in, c->nr, c->argv, c->opts);
+}
+
+static int html(struct call *c)
+{
+	ck_auto_str struct ck_str what = { 0 };
+	struct stat st;
+	int ret;
+
+	if (c->nr > 1 || ck_opts_get(c->opts, "json"))
+		return cmd_fail(&cmd_inspect, CMD_USAGE,
+				"--html: expected a checkpoint alone");
+	c->in.html_fd =
+		open(c->in.html, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (c->in.html_fd < 0)
+		return cmd_fail(
+			&cmd_inspect, errno == EEXIST ? CMD_USAGE : CMD_SYSTEM,
+			"%s: %s", c->in.html,
+			errno == EEXIST ? "is there already" : strerror(errno));
+	ck_str_fmt(&what, "%s: what wrote it", c->in.html);
+	fflush(stdout);
+	ret = cmd_subprocess(&cmd_inspect, what.v ? what.v : "", to_page, c);
+	if (ret > CMD_BAD_CKPT || fstat(c->in.html_fd, &st) || !st.st_size)
+		unlink(c->in.html);
+	close(c->in.html_fd);
+	return ret;
+}
+
 static int run(int argc, char **argv)
 {
 	struct ck_opts opts = { 0 };
-	struct inspect in = { 0 };
-	int nr = cmd_parse(&cmd_inspect, argc, argv, &opts);
-	int ret = nr < 0 ? CMD_USAGE : inspect(&in, nr, argv, &opts);
+	struct call c = { .nr = cmd_parse(&cmd_inspect, argc, argv, &opts),
+			  .argv = argv,
+			  .opts = &opts };
+	int ret = CMD_USAGE;
 
+	c.in.html = ck_opts_get(&opts, "html");
+	if (c.nr >= 0)
+		ret = c.in.html ? html(&c) : inspect(&c.in, c.nr, argv, &opts);
 	ck_opts_free(&opts);
 	return ret;
 }
+
+static const struct cmd_valued valued[] = {
+	{ "html", "FILE", "write a page for a browser instead, with drawings" },
+	{ 0 },
+};
 
 const struct cmd cmd_inspect = {
 	.name = "inspect",
@@ -311,6 +372,7 @@ const struct cmd cmd_inspect = {
 	.summary = "draw how tensors are cut, and say what is wrong",
 	.help = "With NAME: that tensor, drawn, and where each piece of it "
 		"is; with GLOB\n('*.q_proj.*') all that it chooses.\n",
+	.valued = valued,
 	.min_words = 1,
 	.max_words = 2,
 	.run = run,

@@ -78,6 +78,12 @@ bool draw_tensor(const struct ck_catalog *img, const struct ck_tensor *t,
 		 const struct labels *labels, unsigned width,
 		 struct ck_str *out);
 
+/* ---- html.c: one page that shows all of it, to stdout ---- */
+
+/* False: it did not take it, or no memory. */
+bool html_put(const struct ck_catalog *img, const struct ck_resolved *resolved,
+	      const char *path);
+
 /* ---- pieces.c: a line for each stored piece of a tensor ---- */
 
 /* Prints to stdout; false: it did not take it, or no memory. */
