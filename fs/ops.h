@@ -29,6 +29,7 @@ struct fs {
 	double keep; /* how long the kernel may keep what the catalog says */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
+	const char *mnt; /* where it is mounted */
 };
 
 /* What an inode number of the kernel's stands for; fs_auto_ref ends it. */

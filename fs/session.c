@@ -238,6 +238,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		.kernel = &fs->kernel,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
+		.mnt = fs->mnt,
 	};
 
 	fs->keep = FS_KEEP_FIXED;
@@ -297,6 +298,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	struct fs_dentry_trim trim = { 0 };
 	int ret = keep_from_env(err);
 
+	s->fs.mnt = s->path;
 	if (!ret)
 		ret = start_state(&s->fs, in, err);
 	fuse_set_log_func(log_libfuse);

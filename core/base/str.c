@@ -113,6 +113,22 @@ static size_t plain_len(const unsigned char *p, size_t len)
 	return n;
 }
 
+void ck_str_label(struct ck_str *s, const char *name, const char *value)
+{
+	struct ck_str plain = { 0 };
+
+	ck_str_plain(&plain, value, strlen(value));
+	ck_str_fmt(s, "%s=\"", name);
+	for (size_t i = 0; i < plain.len; i++) {
+		if (plain.v[i] == '\\' || plain.v[i] == '"')
+			ck_str_puts(s, "\\");
+		ck_str_add(s, &plain.v[i], 1);
+	}
+	ck_str_puts(s, "\"");
+	s->failed |= plain.failed;
+	ck_str_free(&plain);
+}
+
 void ck_str_json(struct ck_str *s, const char *bytes, size_t len)
 {
 	const unsigned char *p = (const unsigned char *)bytes;

@@ -35,6 +35,8 @@ void ck_str_plain(struct ck_str *s, const char *bytes, size_t len);
  */
 void ck_str_json(struct ck_str *s, const char *bytes, size_t len);
 /* A JSON list of integers. */
+/* NAME="VALUE", as Prometheus' text has it; VALUE as of ck_str_plain(). */
+void ck_str_label(struct ck_str *s, const char *name, const char *value);
 void ck_str_json_u64(struct ck_str *s, const uint64_t *v, size_t nr);
 
 #define ck_auto_str __attribute__((cleanup(ck_str_free)))

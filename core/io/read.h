@@ -96,10 +96,16 @@ struct ck_reader_in {
 	void *fault_ctx;
 };
 
+#define CK_TOOK_NR 12
+extern const uint32_t ck_took_us[CK_TOOK_NR - 1];
+
 struct ck_read_stats {
 	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
 		failed, tile_hits, tile_misses, spooled_bytes, writes, written,
 		source_writes, span_walks; /* the last: of what is written */
+	_Atomic uint64_t read_ns; /* of all reads together */
+	/* Reads of up to ck_took_us[i] that were not faster yet; last the others. */
+	_Atomic uint64_t took[CK_TOOK_NR];
 };
 
 int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,

@@ -4,6 +4,7 @@
 #include "core/io/read_priv.h"
 
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -162,8 +163,20 @@ static int read_piece(struct ck_reader *r, uint32_t t, unsigned char *buf,
 	return walk_bytes(&w, off, err);
 }
 
-static int count(struct ck_reader *r, uint64_t len, int ret)
+const uint32_t ck_took_us[CK_TOOK_NR - 1] = {
+	30,    100,    300,    1000,	3000,	 10000,
+	30000, 100000, 300000, 1000000, 3000000,
+};
+
+static int count(struct ck_reader *r, uint64_t len, int64_t began, int ret)
 {
+	uint64_t took = (uint64_t)(ck_now_ns() - began);
+	unsigned i = 0;
+
+	while (i < CK_TOOK_NR - 1 && took > ck_took_us[i] * UINT64_C(1000))
+		i++;
+	ck_stat_add(&r->stats.took[i], 1);
+	ck_stat_add(&r->stats.read_ns, took);
 	ck_stat_add(&r->stats.reads, 1);
 	ck_stat_add(ret ? &r->stats.failed : &r->stats.bytes, ret ? 1 : len);
 	return ret;
@@ -172,6 +185,7 @@ static int count(struct ck_reader *r, uint64_t len, int ret)
 int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 		   uint64_t off, struct ck_err *err)
 {
+	int64_t began = ck_now_ns();
 	int ret = 0;
 
 	if (!ck_range_ok(off, len, r->in.img->tensors[t].size))
@@ -179,7 +193,7 @@ int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 	for (uint64_t at = 0; !ret && at < len; at += PIECE)
 		ret = read_piece(r, t, (unsigned char *)buf + at,
 				 CK_MIN(PIECE, len - at), off + at, err);
-	return count(r, len, ret);
+	return count(r, len, began, ret);
 }
 
 /* Bytes of the elements of @box; false: it does not lie in the tensor. */
@@ -222,6 +236,7 @@ int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
 {
 	const struct ck_catalog *img = r->in.img;
 	const struct ck_tensor *ten = &img->tensors[t];
+	int64_t began = ck_now_ns();
 	uint64_t all;
 	int ret = 0;
 
@@ -231,7 +246,7 @@ int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
 	for (uint64_t at = 0; !ret && at < len; at += PIECE)
 		ret = read_box_piece(r, t, box, (unsigned char *)buf + at,
 				     CK_MIN(PIECE, len - at), off + at, err);
-	return count(r, len, ret);
+	return count(r, len, began, ret);
 }
 
 int ck_reader_read_box(struct ck_reader *r, uint32_t t,

@@ -243,10 +243,13 @@ static int learn(struct fs_mounted *mounted, const struct ck_root *root,
 		mounted->whole = ck_run_dir_whole(mounted->img);
 		mounted->files = mounted->img->nr_tensors;
 		mounted->total = total_of(mounted->img);
-		mounted->warnings = 0;
-		for (uint32_t i = 0; i < mounted->img->nr_problems; i++)
-			if (mounted->img->problems[i].severity == CK_WARNING)
-				mounted->warnings++;
+		mounted->warnings = mounted->errors = 0;
+		for (uint32_t i = 0; i < mounted->img->nr_problems; i++) {
+			uint8_t is = mounted->img->problems[i].severity;
+
+			mounted->warnings += is == CK_WARNING;
+			mounted->errors += is == CK_ERROR;
+		}
 	}
 	if (fstat(root->fd, &mounted->dir))
 		return ck_fail(err, errno, "%s: %s", root->path,

@@ -32,6 +32,7 @@
 #include "core/view/view.h"
 #include "fs/tree/nested.h"
 #include "fs/tree/shards.h"
+#include "fs/tree/stats.h"
 #include "fs/tree/virt.h"
 
 #include <stdatomic.h>
@@ -64,12 +65,14 @@ struct fs_mounted {
 	bool told; /* the kernel was asked to forget it */
 	uint32_t pair; /* the other part that it was compared with; 0: none */
 	char *unfit; /* of a part that does not fit that one: why */
+	struct fs_counts past; /* what was counted before it slept */
 
 	/* facts, valid once it was made; ASLEEP, too */
 	struct stat dir; /* owner, mode and time of its directories */
 	uint64_t total; /* bytes of all tensors */
 	uint32_t files; /* number of them */
 	uint32_t warnings; /* number of problems that are one */
+	uint32_t errors; /* the same */
 	struct ck_err why; /* FAILED: the line that says so */
 	bool failed; /* it was made, and that is what it became */
 	bool whole; /* every tensor is there, and nothing was refused */
@@ -103,6 +106,7 @@ struct fs_mounted_table_in {
 	const struct fs_kernel *kernel; /* borrowed, as the next */
 	const struct ck_opts *opts;
 	unsigned sandbox; /* CK_SANDBOX_* in force */
+	const char *mnt; /* where it is mounted, for .unshard/metrics */
 };
 
 /* A mount of one checkpoint; borrows @ck. */

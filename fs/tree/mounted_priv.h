@@ -48,6 +48,9 @@ void fs_mounted_sleep(struct fs_mounted *mounted, struct fs_mounted *evicted);
 void fs_mounted_end(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /* Also what the documents of a directory or of a FAILED entry say. */
 void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out);
+/* All counters of @of and of what is in it, as Prometheus' text. */
+void fs_mounted_metrics(struct fs_mounted_table *s, const struct fs_mounted *of,
+			struct ck_str *out);
 void fs_mounted_free(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /*
  * Whether @now is the same folder or file, and nothing came or went in it; what

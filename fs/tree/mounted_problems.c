@@ -188,6 +188,10 @@ void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out)
 	struct fs_mounted *mounted = in->ctx;
 	bool json = id == FS_VIRT_PROBLEMS_JSON;
 
+	if (id == FS_VIRT_METRICS) {
+		fs_mounted_metrics(in->owner, mounted, out);
+		return;
+	}
 	if (id == FS_VIRT_STATS) {
 		stats_of_steps(in->owner, out);
 		return;

@@ -238,6 +238,9 @@ static bool put_to_sleep(struct fs_mounted_table *s)
 		mounted = longest_idle(s);
 	if (mounted) {
 		wrote = mounted->ck && ck_ckpt_last_wrote_ns(mounted->ck);
+		if (mounted->ck)
+			fs_counts_add(&mounted->past,
+				      ck_ckpt_stats(mounted->ck));
 		fs_mounted_sleep(mounted, &evicted);
 		atomic_store(&mounted->state, FS_MOUNTED_ASLEEP);
 		s->made--;

@@ -6,7 +6,7 @@
  *
  *	[0, cut) of the catalog's document | late text | the document's rest
  *
- * catalog.json has only the first, stats only the second; problems.json is
+ * catalog.json has only the first, stats and metrics only the second; problems.json is
  * the catalog's list with the late ones put in before its closing bracket.
  */
 #include "fs/tree/virt.h"
@@ -62,6 +62,7 @@ static const struct {
 	[FS_VIRT_PROBLEMS_JSON] = { "problems.json", CK_DUMP_PROBLEMS },
 	[FS_VIRT_PROBLEMS] = { "problems", CK_DUMP_PROBLEMS_TEXT },
 	[FS_VIRT_STATS] = { "stats", 0 },
+	[FS_VIRT_METRICS] = { "metrics", 0 },
 };
 
 const char *fs_virt_name(unsigned id)
@@ -168,7 +169,7 @@ static void add_runtime(struct fs_virt *v, unsigned id,
 {
 	bool json = id == FS_VIRT_PROBLEMS_JSON;
 
-	if (!v->in.ck) {
+	if (!v->in.ck || id == FS_VIRT_METRICS) {
 		struct fs_virt_text_in in = { v->in.owner, v->in.ctx };
 
 		v->in.text(&in, id, problems_found);

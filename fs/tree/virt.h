@@ -23,6 +23,7 @@ enum fs_virt_id {
 	FS_VIRT_PROBLEMS_JSON,
 	FS_VIRT_PROBLEMS,
 	FS_VIRT_STATS,
+	FS_VIRT_METRICS,
 	FS_VIRT_NR
 };
 
@@ -45,7 +46,7 @@ struct fs_virt_text_in {
 };
 
 struct fs_virt_in {
-	struct ck_ckpt *ck; /* NULL: text() says everything */
+	struct ck_ckpt *ck; /* NULL: text() says everything; else metrics */
 	const struct fs_kernel *kernel;
 	unsigned sandbox;
 	uint64_t generation;

@@ -99,3 +99,12 @@ Test(str, integers_and_names_as_json)
 	cr_expect_str_eq(s.v, "\"\"");
 	ck_str_free(&s);
 }
+
+Test(str, labels_of_metrics)
+{
+	struct ck_str s = { 0 };
+
+	ck_str_label(&s, "mount", "/a\"b\\c\n\xff");
+	cr_expect_str_eq(s.v, "mount=\"/a\\\"b\\\\c\\\\x0a\\\\xff\"");
+	ck_str_free(&s);
+}
