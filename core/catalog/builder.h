@@ -150,6 +150,10 @@ int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
 int ck_builder_order(struct ck_builder *b, uint32_t tree, const char *name,
 		     size_t name_len, uint32_t order, struct ck_err *err);
 
+/* What the writer called this save, to tell it from others. */
+int ck_builder_save_id(struct ck_builder *b, const char *id, size_t len,
+		       struct ck_err *err);
+
 struct ck_problem_in {
 	enum ck_severity severity;
 	const char *tensor;

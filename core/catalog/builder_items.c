@@ -226,6 +226,12 @@ int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
 			      err);
 }
 
+int ck_builder_save_id(struct ck_builder *b, const char *id, size_t len,
+		       struct ck_err *err)
+{
+	return ck_intern_str(&b->in, id, len, &b->save, err);
+}
+
 int ck_builder_order(struct ck_builder *b, uint32_t tree, const char *name,
 		     size_t name_len, uint32_t order, struct ck_err *err)
 {

@@ -101,6 +101,7 @@ static void place_sections(struct ck_catalog *img,
 	img->strs_len = s[CK_SEC_STRS].nr;
 	img->blob_len = s[CK_SEC_BLOB].nr;
 	img->format = h->format;
+	img->save = h->save;
 }
 
 static bool is_path(const struct ck_catalog *img, uint32_t ref)
@@ -209,6 +210,10 @@ static int check_small(const struct ck_catalog *img, struct ck_err *err)
 {
 	if (!is_str(img, img->format))
 		return ck_fail(err, EINVAL, "the catalog names no format");
+	if (!is_str(img, img->save))
+		return ck_fail(err, EINVAL,
+			       "the catalog says which save it is of by no "
+			       "text");
 	for (uint32_t i = 0; i < img->nr_trees; i++)
 		if (!is_str(img, img->trees[i]))
 			return ck_fail(err, EINVAL,

@@ -13,7 +13,7 @@
 #include "core/geom/catalog.h"
 
 #define CK_CATALOG_MAGIC UINT64_C(0x0a0d67696d696b63) /* "ckimig\r\n" */
-#define CK_CATALOG_VERSION 2
+#define CK_CATALOG_VERSION 3
 
 enum {
 	CK_SEC_TENSORS,
@@ -39,6 +39,7 @@ struct ck_catalog_head {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t format; /* string: the reader's name */
+	uint32_t save, pad; /* string, as in struct ck_catalog */
 	uint64_t size; /* bytes of the whole catalog */
 	struct ck_catalog_sec sec[CK_SEC_NR];
 };

@@ -179,6 +179,22 @@ static int paths(struct ck_ckpt *ck, struct sink *to)
 	return put_str(to, &out);
 }
 
+static int save(struct ck_ckpt *ck, struct sink *to)
+{
+	const struct ck_catalog *img = ck_ckpt_catalog(ck);
+	ck_auto_str struct ck_str out = { 0 };
+	size_t len;
+	const char *id = ck_catalog_str(img, img->save, &len);
+
+	ck_str_puts(&out, "{\"id\": ");
+	if (len)
+		ck_str_json(&out, id, len);
+	else
+		ck_str_puts(&out, "null");
+	ck_str_puts(&out, "}\n");
+	return put_str(to, &out);
+}
+
 static int plan(struct ck_ckpt *ck, const char *name, struct sink *to,
 		struct ck_err *err)
 {
@@ -211,12 +227,14 @@ int unshard_json(unshard_ckpt *ck, const char *what, unshard_put put, void *arg,
 		ret = hf(ck, &to, &why);
 	else if (!strcmp(what, "paths"))
 		ret = paths(ck->ck, &to);
+	else if (!strcmp(what, "save"))
+		ret = save(ck->base, &to);
 	else if (!strncmp(what, "plan ", 5))
 		ret = plan(ck->ck, what + 5, &to, &why);
 	else
 		ret = ck_fail(&why, EINVAL,
 			      "expected catalog, problems, metadata, hf, "
-			      "paths or plan NAME, found \"%s\"",
+			      "paths, save or plan NAME, found \"%s\"",
 			      what);
 	if (to.ended)
 		return ck_lib_put_ended(err, to.ended);

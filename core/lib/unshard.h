@@ -219,7 +219,8 @@ UNSHARD_API int unshard_object(unshard_ckpt *ck, const char *name, void *buf,
  * safetensors files says; "hf", what hf/ of a mount calls tensors,
  * [{"name": "model.norm.weight", "tensor": 7}, ...]; "paths", where tensors and
  * objects stood in what was saved, [{"name": "a.0", "path": ["a", 0]}, ...], or
- * their names alone; "plan NAME[2:5, :]", which bytes of which files are
+ * their names alone; "save", what its writer called this save, {"id": null} where
+ * it said nothing; "plan NAME[2:5, :]", which bytes of which files are
  * behind that.
  */
 UNSHARD_API int unshard_json(unshard_ckpt *ck, const char *what,

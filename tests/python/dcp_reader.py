@@ -135,6 +135,20 @@ def nested():
         assert torch.equal(state["groups"][0]["lr"], torch.tensor(0.5)), state
 
 
+def of_which_save():
+    """storage_meta as FileSystemReader gives it: ids of the save and of the load."""
+    with tempfile.TemporaryDirectory() as tmp:
+        writer = dcp.FileSystemWriter(tmp)
+        dcp.save({"w": torch.ones(3)}, storage_writer=writer, no_dist=True)
+        readers = unshard.torch.DCPReader(tmp), dcp.FileSystemReader(tmp)
+        for reader in readers:
+            meta = reader.read_metadata().storage_meta
+            assert (str(meta.checkpoint_id), meta.save_id) == (tmp, writer.save_id), meta
+            assert meta.load_id == reader.load_id
+    reader = unshard.torch.DCPReader(EXAMPLES / "mindspore/2.10-slices/in")
+    assert reader.read_metadata().storage_meta.save_id is None
+
+
 class Touch:
     """A pickle of it makes a file."""
 
@@ -205,6 +219,7 @@ def into_a_model():
 case(as_torch_reads_it)
 case(objects)
 case(nested)
+case(of_which_save)
 case(executes_nothing)
 case(bad_input)
 case(into_a_model)

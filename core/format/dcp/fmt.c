@@ -209,6 +209,20 @@ static int add_common(struct ck_dcp *d, struct ck_err *err)
 	return ck_builder_object(d->b, &o, err);
 }
 
+/* Of torch from 2.4 on. */
+static int add_save_id(struct ck_dcp *d, struct ck_err *err)
+{
+	const struct ck_pickle *p = d->meta[0].p;
+	const char *id;
+	size_t len;
+
+	return ck_pq_str(p, ck_pickle_root(p), "storage_meta/save_id", &id,
+			 &len) &&
+			       len <= CK_MAX_NAME ?
+		       ck_builder_save_id(d->b, id, len, err) :
+		       0;
+}
+
 static int load_all(struct ck_dcp *d, struct ck_err *err)
 {
 	const struct ck_problem_in local = { .severity = CK_NOTE };
@@ -220,6 +234,8 @@ static int load_all(struct ck_dcp *d, struct ck_err *err)
 					 "tensors are joined from %zu "
 					 "__RANK.metadata files",
 					 d->nr_meta);
+	else
+		ret = add_save_id(d, err);
 	for (size_t i = 0; i < d->nr_meta && !ret; i++) {
 		d->m = &d->meta[i];
 		ret = ck_dcp_load_meta(d, err);

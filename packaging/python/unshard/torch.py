@@ -92,7 +92,8 @@ class DCPReader(StorageReader):
                 known[name] = TensorStorageMetadata(TensorProperties(dtype=kind), size, [chunk])
         for name in self._ck.objects:
             known.setdefault(name, BytesStorageMetadata())
-        meta = StorageMeta(checkpoint_id=self.path, load_id=self.load_id)
+        meta = StorageMeta(checkpoint_id=self.path, load_id=self.load_id,
+                           save_id=self._ck._json("save")["id"])
         nested = {e["name"]: tuple(e["path"]) for e in self._ck._json("paths")
                   if e["name"] in known}  # what DCP calls planner_data
         return Metadata(known, planner_data=nested, storage_data={}, storage_meta=meta)

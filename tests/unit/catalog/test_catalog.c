@@ -97,7 +97,7 @@ Test(catalog, head)
 	head()->magic ^= 1;
 	refused("its first bytes");
 	head()->version++;
-	refused("of version 3, not 2");
+	refused("of version 4, not 3");
 	head()->size--;
 	refused("bytes that has");
 	head()->sec[CK_SEC_DIMS].off += 4;
@@ -110,6 +110,8 @@ Test(catalog, head)
 	refused("section 1 of the catalog is not inside it");
 	head()->format = UINT32_MAX - 3;
 	refused("names no format");
+	head()->save = UINT32_MAX - 3;
+	refused("says which save it is of by no text");
 }
 
 Test(catalog, tensors)
