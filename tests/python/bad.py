@@ -303,6 +303,28 @@ def interrupted_while_opening():
             assert time.monotonic() - begun < 5, time.monotonic() - begun
 
 
+def interrupted_while_places_are_found():
+    """Ctrl-C while the parser that finds items stands still."""
+    code = """
+import os, signal, sys, time, unshard
+ck = unshard.open(sys.argv[1]); t = ck[sys.argv[2]]
+parser, = [int(p) for task in os.listdir("/proc/self/task")
+           for p in open(f"/proc/self/task/{task}/children").read().split()]
+os.kill(parser, signal.SIGSTOP)
+begun = time.monotonic()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    t[:1].tobytes()
+except KeyboardInterrupt:
+    print("ended", time.monotonic() - begun < 5)
+os.kill(parser, signal.SIGCONT) if os.path.exists(f"/proc/{parser}") else None
+assert len(t.tobytes()) == t.nbytes
+"""
+    status, out, err = python(code, LLAMA, MATRIX)
+    assert (status, out) == (0, "ended True\n"), (status, out, err)
+
+
 def closed_while_others_read():
     """Reads of other threads end well or with ValueError; never a signal."""
     code = """
@@ -350,5 +372,5 @@ def names_of_others():
 
 for one in (names_of_others, wrong_targets, memory_that_is_not_there, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted,
-            interrupted_while_opening):
+            interrupted_while_opening, interrupted_while_places_are_found):
     case(one)

@@ -211,6 +211,8 @@ def into_a_model():
         assert unshard.torch.load_into(state, str(LLAMA)) == ([], [])
         assert all(torch.equal(v, ck.model()[n].torch()) for n, v in state.items())
         refused(KeyError, lambda: unshard.torch.load_into({"a": torch.zeros(1)}, ck), "'a'")
+        refused(TypeError, lambda: unshard.torch.load_into({"a": {"b": [torch.zeros(1)]}}, ck), "a:")
+        assert unshard.torch.load_into({"n": {"lr": 1}}, ck)[0] == []
         assert unshard.torch.load_into({"a": torch.zeros(1)}, ck, strict=False)[0] == ["a"]
         name = next(iter(ck))
         refused(ValueError, lambda: unshard.torch.load_into({name: torch.zeros(1)}, ck), name)

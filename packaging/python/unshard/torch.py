@@ -209,10 +209,14 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
     ck.model(), and not in the model.
 
     strict: UnknownName where any is missing.  ValueError, and nothing is read, where
-    a shape differs.  MissingBytes: bytes of a tensor cannot be had.
+    a shape differs; TypeError where tensors stand in a dict or list inside of it.  MissingBytes: bytes of a tensor cannot be had.
     """
     ck = _share.opened(checkpoint, **options)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
+    for name, value in () if state is not model else state.items():
+        if not isinstance(value, torch.Tensor) and _holds_tensors(value):
+            raise TypeError(f"{name}: a {type(value).__name__} with tensors in it; dcp.load() with "
+                            "DCPReader fills dicts in dicts")
     wanted = {n: v for n, v in state.items() if isinstance(v, torch.Tensor)}
     called, unexpected = _called(ck, list(wanted), names)
     loaded = {called[n]: v for n, v in wanted.items() if n in called}
@@ -241,6 +245,13 @@ def _called(ck: Checkpoint, wanted: List[str], names) -> Tuple[Dict[str, str], L
         called = {n: n if n in ck else own[n] for n in wanted if n in ck or n in own}
     used = set(called.values())
     return called, [n for n, stored in own.items() if stored not in used]
+
+
+def _holds_tensors(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return isinstance(value, torch.Tensor) or (
+        isinstance(value, (list, tuple)) and any(map(_holds_tensors, value)))
 
 
 def _storage(t: torch.Tensor) -> Tuple[int, int]:
