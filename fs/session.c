@@ -7,6 +7,7 @@
  * worker has it, and the worker's death, however it comes, ends all requests
  * with ENOTCONN instead of letting them hang.
  */
+#include "fs/map_options.h"
 #include "fs/session.h"
 
 #include "core/base/auto.h"
@@ -234,13 +235,16 @@ static bool has_lost(const struct ck_catalog *img)
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
-	const struct fs_mounted_table_in table = {
+	struct fs_mounted_table_in table = {
 		.kernel = &fs->kernel,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
 		.mnt = fs->mnt,
 	};
 
+	fs->map = fs_map_options(in->opts,
+				 in->steps ? in->steps : ck_ckpt_root(in->ck));
+	table.map = fs->map;
 	fs->keep = FS_KEEP_FIXED;
 	fs->ready = in->ready;
 	fs->ready_ctx = in->ctx;
@@ -275,6 +279,8 @@ static void end_state(struct fs *fs)
 	fs_ahead_free(fs->ahead);
 	fs->ahead = NULL;
 	fs_mounted_table_free(fs->table);
+	free(fs->map);
+	fs->map = NULL;
 	fs->table = NULL;
 	fs_asker_free(fs->asker);
 	fs->asker = NULL;

@@ -10,8 +10,10 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/str.h"
 #include "core/catalog/catalog.h"
-#include "core/lib/shared_catalog.h"
+#include "core/ckpt/shared_catalog.h"
+#include "core/lib/from_mount.h"
 #include "core/lib/only_ckpt.h"
 #include "core/lib/view_path.h"
 #include "core/options/options.h"
@@ -319,7 +321,8 @@ static int open_at(unshard_ckpt *u, const struct ck_view_path *p,
 	}
 	u->depth = d->depth;
 	if (d->image)
-		ret = ck_ckpt_same_files(u->base, IMAGE_FILES, err);
+		ret = ck_ckpt_same_files(
+			u->base, d->every_file ? UINT32_MAX : IMAGE_FILES, err);
 	if (!ret && !d->in_process)
 		ret = start_items(u, &d->by, err);
 	if (!ret && (CK_LIB_GET(opts, flags) & UNSHARD_RESOLVE))
@@ -340,8 +343,9 @@ static void destroy(unshard_ckpt *u)
 	free(u);
 }
 
-static int open_path(unshard_ckpt *u, const char *path,
-		     const unshard_open_opts *opts, struct ck_err *err)
+static int open_known(unshard_ckpt *u, const char *path, int image_fd,
+		      bool every_file, const unshard_open_opts *opts,
+		      struct ck_err *err)
 {
 	struct ck_parser_proc *stays = NULL;
 	struct ck_lib_describer d = {
@@ -349,14 +353,14 @@ static int open_path(unshard_ckpt *u, const char *path,
 			.cancel_fd = CK_LIB_GET(opts, cancel_fd),
 			.stays = &stays },
 		.in_process = CK_LIB_GET(opts, isolation) == UNSHARD_IN_PROCESS,
+		.every_file = every_file,
 	};
 	struct ck_view_path p;
-	int image_fd = CK_LIB_GET(opts, image_fd);
-	int ret = check_opts(opts, err);
+	int ret = 0;
 	struct ck_shared_catalog image;
 
 	ck_view_path_parse(&p, path);
-	if (!ret && image_fd > 0) {
+	if (image_fd > 0) {
 		ret = ck_shared_catalog_open(&image, image_fd, err);
 		d.image = &image;
 	}
@@ -370,6 +374,51 @@ static int open_path(unshard_ckpt *u, const char *path,
 	return ck_parser_is_cancelled(d.by.cancel_fd) ?
 		       ck_fail(err, ECANCELED, "%s: cancelled", path) :
 		       ret;
+}
+
+/* What a mount shows of a checkpoint is read from the checkpoint itself. */
+static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
+			const unshard_open_opts *opts, struct ck_err *err)
+{
+	unshard_open_opts there = { .size = sizeof(there),
+				    .isolation = CK_LIB_GET(opts, isolation),
+				    .flags = CK_LIB_GET(opts, flags),
+				    .cancel_fd = CK_LIB_GET(opts, cancel_fd),
+				    .step = CK_LIB_GET(opts, step) };
+	const char *own = CK_LIB_GET(opts, options);
+	ck_auto_str struct ck_str text = { 0 };
+
+	ck_str_puts(&text, m->map.options);
+	ck_str_puts(&text, text.len && own && *own ? "," : "");
+	ck_str_puts(&text, own ? own : "");
+	if (text.failed)
+		return ck_no_memory(err);
+	there.options = text.len ? text.v : NULL;
+	if (m->took_step)
+		there.step = NULL;
+	if (CK_LIB_GET(opts, image_fd) > 0)
+		return open_known(u, m->path, opts->image_fd, false, &there,
+				  err);
+	return open_known(u, m->path, m->map.image_fd, true, &there, err);
+}
+
+static int open_path(unshard_ckpt *u, const char *path,
+		     const unshard_open_opts *opts, struct ck_err *err)
+{
+	struct ck_from_mount m;
+	int ret = check_opts(opts, err);
+
+	if (!ret)
+		ret = ck_from_mount(&m, path, CK_LIB_GET(opts, step), err);
+	if (ret < 0)
+		return ret;
+	if (!ret)
+		return open_known(u, path, CK_LIB_GET(opts, image_fd), false,
+				  opts, err);
+	ret = ck_wrap(err, open_mounted(u, &m, opts, err), "%s is a mount",
+		      path);
+	ck_map_free(&m.map);
+	return ret;
 }
 
 int unshard_open(unshard_ctx *ctx, const char *path,

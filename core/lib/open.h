@@ -15,6 +15,7 @@ struct ck_lib_describer {
 	bool in_process; /* instead of by it */
 	const struct ck_shared_catalog
 		*image; /* or somebody did already; or NULL */
+	bool every_file; /* is compared with the image, not some of them */
 	unsigned depth; /* how often it was none: a directory of them */
 };
 struct ck_describer ck_lib_describer(struct ck_lib_describer *d);

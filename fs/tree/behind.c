@@ -405,7 +405,9 @@ int fs_behind_ask(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 		return ask_file(s, mounted, ino, node, mask, q, err);
 	if (is_top(ino, node)) {
 		ask_root(root, node->kind == FS_VIRT ? mask | X_OK : mask, q);
-		return node->kind == FS_VIRT && node->nr < FS_VIRT_STATS &&
+		return node->kind == FS_VIRT &&
+				       (node->nr < FS_VIRT_STATS ||
+					node->nr == FS_VIRT_MAP) &&
 				       mounted->img ?
 			       ask_all(mounted, q, err) :
 			       0;

@@ -280,6 +280,7 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 		.settle = settle,
 		.ctx = mounted,
 		.owner = s,
+		.map = s->in.map,
 	};
 	int ret = 0;
 

@@ -107,6 +107,8 @@ struct fs_mounted_table_in {
 	const struct ck_opts *opts;
 	unsigned sandbox; /* CK_SANDBOX_* in force */
 	const char *mnt; /* where it is mounted, for .unshard/metrics */
+	/* Options by which others read the checkpoint as it is shown; or NULL. */
+	const char *map;
 };
 
 /* A mount of one checkpoint; borrows @ck. */

@@ -6,6 +6,8 @@
  *
  *	[0, cut) of the catalog's document | late text | the document's rest
  *
+ * (map has the catalog itself between two of its own).
+ *
  * catalog.json has only the first, stats and metrics only the second; problems.json is
  * the catalog's list with the late ones put in before its closing bracket.
  */
@@ -17,6 +19,7 @@
 #include "core/base/str.h"
 #include "core/base/vec.h"
 #include "core/catalog/dump.h"
+#include "core/ckpt/map_file.h"
 #include "fs/tree/stats.h"
 
 #include <errno.h>
@@ -44,12 +47,15 @@ struct fs_virt {
 	struct fs_stats_in stats;
 	pthread_mutex_t lock; /* while a document is measured */
 	struct doc docs[FS_VIRT_STATS];
+	bool has_map;
+	struct ck_map_parts map;
 };
 
 struct fs_virt_file {
 	const struct ck_catalog *img;
 	uint64_t generation;
 	const struct doc *doc; /* NULL: none */
+	const struct ck_map_parts *map; /* NULL: it is not the map */
 	uint64_t cut, size;
 	struct ck_str problems_found;
 };
@@ -63,6 +69,7 @@ static const struct {
 	[FS_VIRT_PROBLEMS] = { "problems", CK_DUMP_PROBLEMS_TEXT },
 	[FS_VIRT_STATS] = { "stats", 0 },
 	[FS_VIRT_METRICS] = { "metrics", 0 },
+	[FS_VIRT_MAP] = { "map", 0 },
 };
 
 const char *fs_virt_name(unsigned id)
@@ -72,11 +79,13 @@ const char *fs_virt_name(unsigned id)
 
 bool fs_virt_fixed(unsigned id)
 {
-	return id == FS_VIRT_CATALOG;
+	return id == FS_VIRT_CATALOG || id == FS_VIRT_MAP;
 }
 
 bool fs_virt_has(const struct fs_virt *v, unsigned id)
 {
+	if (id == FS_VIRT_MAP)
+		return v->has_map;
 	return v->in.ck || id != FS_VIRT_CATALOG;
 }
 
@@ -93,6 +102,9 @@ struct fs_virt *fs_virt_new(const struct fs_virt_in *in)
 	pthread_mutex_init(&v->lock, NULL);
 	for (unsigned i = 0; i < CK_ARRAY_LEN(v->docs); i++)
 		v->docs[i].what = files[i].doc;
+	v->has_map =
+		in->ck && in->map &&
+		ck_map_make(&v->map, v->img, ck_ckpt_root(in->ck), in->map);
 	return v;
 }
 
@@ -102,6 +114,7 @@ void fs_virt_free(struct fs_virt *v)
 		return;
 	for (unsigned i = 0; i < CK_ARRAY_LEN(v->docs); i++)
 		free(v->docs[i].marks.v);
+	ck_map_parts_free(&v->map);
 	pthread_mutex_destroy(&v->lock);
 	free(v);
 }
@@ -196,6 +209,12 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 
 	if (ret)
 		return ret;
+	if (id == FS_VIRT_MAP) {
+		f->map = &v->map;
+		f->img = v->img;
+		f->size = v->map.head.len + v->img->size + v->map.end.len;
+		return 0;
+	}
 	add_runtime(v, id, &f->problems_found);
 	if (f->problems_found.failed)
 		return ck_no_memory(err);
@@ -282,6 +301,16 @@ static int read_doc(const struct fs_virt_file *f, char *buf, size_t len,
 	return 0;
 }
 
+static void read_map(const struct fs_virt_file *f, char *buf, size_t len,
+		     uint64_t off)
+{
+	const struct ck_str *head = &f->map->head, *end = &f->map->end;
+
+	copy_part(buf, len, off, 0, head->v, head->len);
+	copy_part(buf, len, off, head->len, f->img->base, f->img->size);
+	copy_part(buf, len, off, head->len + f->img->size, end->v, end->len);
+}
+
 int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
 		 uint64_t off, size_t *got, struct ck_err *err)
 {
@@ -293,6 +322,11 @@ int fs_virt_read(const struct fs_virt_file *f, void *buf, size_t len,
 	if (off >= f->size)
 		return 0;
 	end = off + CK_MIN(len, f->size - off);
+	if (f->map) {
+		read_map(f, to, end - off, off);
+		*got = end - off;
+		return 0;
+	}
 	if (off < f->cut) {
 		n = CK_MIN(end, f->cut) - off;
 		ret = read_doc(f, to, n, off);

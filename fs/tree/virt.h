@@ -24,6 +24,7 @@ enum fs_virt_id {
 	FS_VIRT_PROBLEMS,
 	FS_VIRT_STATS,
 	FS_VIRT_METRICS,
+	FS_VIRT_MAP,
 	FS_VIRT_NR
 };
 
@@ -56,6 +57,8 @@ struct fs_virt_in {
 	void (*settle)(void *ctx);
 	struct fs_mounted *ctx;
 	struct fs_mounted_table *owner;
+	/* For who reads the files himself, what is to be asked for; NULL: no map. */
+	const char *map;
 };
 
 /* Borrows all for its life; NULL: no memory. */

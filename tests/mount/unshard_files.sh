@@ -8,9 +8,9 @@ make_split "$WORK/ckpt" 4000 500 4
 # Direct: the kernel would answer from its cache what was read before.
 mount_ckpt "$WORK/ckpt" direct=on
 meta=$MNT/.unshard
-[ "$(ls "$meta" | tr '\n' ' ')" = "catalog.json metrics problems problems.json stats " ] ||
+[ "$(ls "$meta" | tr '\n' ' ')" = "catalog.json map metrics problems problems.json stats " ] ||
 	fail "$(ls "$meta")"
-for f in catalog.json problems problems.json stats; do
+for f in catalog.json map problems problems.json stats; do
 	[ "$(stat -c %s "$meta/$f")" = "$(wc -c <"$meta/$f")" ] || [ ! -s "$meta/$f" ] ||
 		fail "size of $f"
 	[ "$(stat -c %s "$meta/$f")" = "$(cat "$meta/$f" | wc -c)" ] ||

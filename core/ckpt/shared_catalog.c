@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shared_catalog.c - writes, reads and checks what its header says */
-#include "core/lib/shared_catalog.h"
+#include "core/ckpt/shared_catalog.h"
 
 #include "core/base/auto.h"
 #include "core/base/whole.h"
@@ -17,10 +17,6 @@
 #define MAGIC UINT64_C(0x32676d4964726873) /* "shrdImg2" */
 #define DEPTH_MAX 16
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
-
-struct tail {
-	uint64_t magic, size, depth, where;
-};
 
 /* Of directories the number of their inode: names lead elsewhere in a while. */
 static uint64_t place_of(const struct ck_root *root)
@@ -47,17 +43,26 @@ bool ck_shared_catalog_is_of(const struct ck_shared_catalog *image,
 	return place_of(root) == image->where;
 }
 
+void ck_shared_catalog_tail(const struct ck_catalog *img,
+			    const struct ck_root *root, unsigned depth,
+			    struct ck_shared_catalog_tail *out)
+{
+	*out = (struct ck_shared_catalog_tail){ MAGIC, img->size, depth,
+						place_of(root) };
+}
+
 int ck_shared_catalog_make(const struct ck_catalog *img,
 			   const struct ck_root *root, unsigned depth, int *fd,
 			   uint64_t digest[2], struct ck_err *err)
 {
-	const struct tail tail = { MAGIC, img->size, depth, place_of(root) };
+	struct ck_shared_catalog_tail tail;
 	ck_auto_fd int to = -1;
 	XXH128_hash_t sum;
 	int ret = ck_catalog_file(&to, err);
 
 	if (ret)
 		return ret;
+	ck_shared_catalog_tail(img, root, depth, &tail);
 	ret = ck_write_whole(to, img->base, img->size);
 	if (!ret)
 		ret = ck_write_whole(to, &tail, sizeof(tail));
@@ -78,7 +83,7 @@ int ck_shared_catalog_make(const struct ck_catalog *img,
 int ck_shared_catalog_open(struct ck_shared_catalog *out, int fd,
 			   struct ck_err *err)
 {
-	struct tail tail;
+	struct ck_shared_catalog_tail tail;
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 

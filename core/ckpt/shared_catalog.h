@@ -21,6 +21,13 @@ struct ck_shared_catalog {
 int ck_shared_catalog_make(const struct ck_catalog *img,
 			   const struct ck_root *root, unsigned depth, int *fd,
 			   uint64_t digest[2], struct ck_err *err);
+/* What stands behind the catalog in it, where it is put together elsewhere. */
+struct ck_shared_catalog_tail {
+	uint64_t magic, size, depth, where;
+};
+void ck_shared_catalog_tail(const struct ck_catalog *img,
+			    const struct ck_root *root, unsigned depth,
+			    struct ck_shared_catalog_tail *out);
 /* Whether it was made of what is at @root: the same directories, or file. */
 bool ck_shared_catalog_is_of(const struct ck_shared_catalog *image,
 			     const struct ck_root *root);

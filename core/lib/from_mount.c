@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/lib/from_mount.h"
+
+#include "core/base/auto.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define FUSE_MAGIC 0x65735546
+#define MAP "/.unshard/map"
+
+/*
+ * "36 35 98:0 / /mnt rw - fuse.unshardfs SOURCE rw,user_id=0,group_id=0": whether
+ * the line is that of such a mount, of device @dev, and made by whom may be asked.
+ */
+static bool is_line_of(const char *line, dev_t dev)
+{
+	const char *kind = strstr(line, " - fuse.unshardfs "), *user;
+	unsigned major, minor, uid;
+
+	if (!kind || sscanf(line, "%*u %*u %u:%u", &major, &minor) != 2 ||
+	    makedev(major, minor) != dev)
+		return false;
+	user = strstr(kind, "user_id=");
+	return user && sscanf(user, "user_id=%u", &uid) == 1 &&
+	       (!uid || uid == geteuid());
+}
+
+static bool is_ours(dev_t dev)
+{
+	ck_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
+	ck_auto_free char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+
+	while (f && !found && getline(&line, &room, f) > 0)
+		found = is_line_of(line, dev);
+	return found;
+}
+
+/* Opens the map of folder @dir; -1: it has none, of this device. */
+static int open_map(const char *dir, dev_t dev)
+{
+	ck_auto_free char *path = NULL;
+	ck_auto_fd int fd = -1;
+	struct stat st;
+
+	if (asprintf(&path, "%s" MAP, dir) < 0) {
+		path = NULL;
+		return -1;
+	}
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) ||
+	    st.st_dev != dev)
+		return -1;
+	return ck_steal_fd(fd);
+}
+
+/* Cuts @dir down to the folder that has a map, which is opened; -1: none has. */
+static int find_map(char *dir, dev_t dev)
+{
+	struct stat st;
+
+	for (;;) {
+		int fd = open_map(dir, dev);
+		char *end = strrchr(dir, '/');
+
+		if (fd >= 0)
+			return fd;
+		if (!end || end == dir)
+			return -1;
+		*end = '\0';
+		if (stat(dir, &st) || st.st_dev != dev)
+			return -1;
+	}
+}
+
+/* The longest beginning of @path that exists, without links; NULL: none. */
+static char *existing(const char *path, const char **rest)
+{
+	ck_auto_free char *at = strdup(path);
+	char *real;
+
+	for (size_t n = at ? strlen(at) : 0; n; n--) {
+		if (path[n] && path[n] != '/')
+			continue;
+		at[n] = '\0';
+		real = realpath(at, NULL);
+		if (real) {
+			*rest = path + n;
+			return real;
+		}
+	}
+	return NULL;
+}
+
+static int look_at(struct ck_from_mount *out, const char *path,
+		   struct ck_err *err)
+{
+	const char *gone = "";
+	ck_auto_free char *real = existing(path, &gone);
+	ck_auto_free char *dir = real ? strdup(real) : NULL;
+	ck_auto_fd int fd = -1;
+	struct statfs fs;
+	struct stat st;
+	int n, ret;
+
+	if (!dir || statfs(dir, &fs) || (uint32_t)fs.f_type != FUSE_MAGIC ||
+	    stat(dir, &st) || !is_ours(st.st_dev))
+		return 0;
+	fd = find_map(dir, st.st_dev);
+	if (fd < 0)
+		return 0;
+	ret = ck_wrap(err, ck_map_read(&out->map, fd, err), "%s" MAP, dir);
+	if (ret)
+		return ret;
+	n = snprintf(out->path, sizeof(out->path), "%s%s%s", out->map.path,
+		     real + strlen(dir), gone);
+	if (n > 0 && (size_t)n < sizeof(out->path))
+		return 1;
+	ck_map_free(&out->map);
+	return ck_fail(err, ENAMETOOLONG, "%s: its path is too long", path);
+}
+
+int ck_from_mount(struct ck_from_mount *out, const char *path, const char *step,
+		  struct ck_err *err)
+{
+	ck_auto_free char *in = NULL;
+	int ret;
+
+	out->took_step = false;
+	if (!step)
+		return look_at(out, path, err);
+	if (asprintf(&in, "%s/%s", path, step) < 0) {
+		in = NULL;
+		return ck_no_memory(err);
+	}
+	if (access(in, F_OK))
+		return 0;
+	ret = look_at(out, in, err);
+	out->took_step = ret > 0;
+	return ret;
+}
