@@ -303,7 +303,8 @@ export MUTATIONS SEED CRASH
 .PHONY: check check-cuda-abi check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
 .PHONY: check-race check-clients-mindspore check-clients-torch_xla
 .PHONY: check-clients-oneflow check-posix check-python check-python-vllm check-deliver check-browser
-.PHONY: check-fuzz unit fuzz bench lint format demo nothing run-race run-libfuzzer
+export OUT DEVICE MIB
+.PHONY: check-fuzz unit fuzz bench bench-gpu lint format demo nothing run-race run-libfuzzer
 check: need-build+man+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
 check-unit: need-build+check ## unit and format tests
@@ -362,6 +363,10 @@ run-libfuzzer: $(PROGRAMS_fuzz)
 
 bench: need-build+run+check ## figures, to build/bench/results.json
 	$(call stages,bench)
+
+bench-gpu: need-build ## a device, CUDA's or the simulated: OUT=DIR [DEVICE=cuda]; at most 9 minutes
+	@$(MAKE) --no-print-directory $(JOBS_FLAG) $(B)/bench/gpu
+	@tests/bench-gpu
 
 format: ## rewrite the sources as .clang-format says
 	clang-format-14 -i $$(git ls-files '*.c' '*.h')
