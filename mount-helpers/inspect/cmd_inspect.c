@@ -59,20 +59,20 @@ static bool is_about(const struct ck_catalog *img, const struct ck_problem *p,
 /* Those about @t, or all; @t NULL says too that there are none. */
 static void problems(struct inspect *in, const struct ck_tensor *t)
 {
-	struct ck_dump_pos pos = { 0 };
-	bool any = false;
+	ck_auto_free uint32_t *which =
+		calloc(in->img->nr_problems + 1u, sizeof(*which));
+	uint32_t nr = 0;
+	bool any;
 
-	for (uint32_t i = 0; i < in->img->nr_problems && in->ok; i++) {
-		if (!is_about(in->img, &in->img->problems[i], t))
-			continue;
-		if (!any)
-			ck_str_puts(&in->out, "problems\n");
-		any = true;
-		pos.item = i;
-		ck_str_puts(&in->out, "  ");
-		ck_dump_next(in->img, CK_DUMP_PROBLEMS_TEXT, 1, &pos, &in->out);
-		flush(in);
-	}
+	in->ok = in->ok && which;
+	for (uint32_t i = 0; i < in->img->nr_problems && in->ok; i++)
+		if (is_about(in->img, &in->img->problems[i], t))
+			which[nr++] = i;
+	any = nr;
+	ck_str_puts(&in->out, nr ? "problems\n" : "");
+	flush(in);
+	in->ok = in->ok &&
+		 problems_put(in->img, which, nr, ck_opts_get(in->opts, "all"));
 	if (ck_ckpt_runtime_problems_seq(in->ck)) {
 		ck_str_puts(&in->out, "problems of files and views\n");
 		ck_ckpt_runtime_problems(in->ck, false, &in->out);
@@ -148,7 +148,8 @@ static int one_tensor(struct inspect *in, uint32_t i)
 
 	tensor_head(in, t);
 	draw(in, t);
-	in->ok = in->ok && pieces_print(in->img, ck_ckpt_resolved(in->ck), t);
+	in->ok = in->ok && pieces_print(in->img, ck_ckpt_resolved(in->ck), t,
+					ck_opts_get(in->opts, "all"));
 	problems(in, t);
 	if (health_tensor(in->img, t) && !ck_ckpt_runtime_errors(in->ck))
 		return CMD_OK;
@@ -360,6 +361,11 @@ static int run(int argc, char **argv)
 	return ret;
 }
 
+static const struct cmd_flag flags[] = {
+	{ 'a', "all", "each problem and each piece, however many there are" },
+	{ 0 },
+};
+
 static const struct cmd_valued valued[] = {
 	{ "html", "FILE", "write a page for a browser instead, with drawings" },
 	{ 0 },
@@ -372,6 +378,7 @@ const struct cmd cmd_inspect = {
 	.summary = "draw how tensors are cut, and say what is wrong",
 	.help = "With NAME: that tensor, drawn, and where each piece of it "
 		"is; with GLOB\n('*.q_proj.*') all that it chooses.\n",
+	.flags = flags,
 	.valued = valued,
 	.min_words = 1,
 	.max_words = 2,

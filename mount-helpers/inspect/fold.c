@@ -22,12 +22,12 @@ struct group {
 	size_t first, nr, at; /* at: where its first name was */
 };
 
-/* Length of the number at @s, which has no leading zero; 0: none is there. */
+/* Length of the number at @s; 0: none, or a longer one, is there. */
 static size_t number_at(const char *s, uint64_t *out)
 {
 	size_t n = isdigit((unsigned char)*s) ? ck_digits(s, 10, out) : 0;
 
-	return n && n < 10 && (n == 1 || *s != '0') ? n : 0;
+	return n < 10 ? n : 0;
 }
 
 /* Moves *s over what is no number; and then @out is the number there. */
@@ -85,6 +85,8 @@ static int by_at(const void *pa, const void *pb)
 
 struct numbers {
 	uint64_t v[MAX_NUMBERS];
+	size_t len[MAX_NUMBERS]; /* digits */
+	bool padded[MAX_NUMBERS]; /* zeros lead it */
 	unsigned nr; /* the rest of the name has none that counts */
 };
 
@@ -96,7 +98,19 @@ static void numbers_of(const char *name, struct numbers *out)
 		n = next_number(&name, &out->v[out->nr]);
 		if (!n)
 			return;
+		out->len[out->nr] = n;
+		out->padded[out->nr] = n > 1 && *name == '0';
 	}
+}
+
+/* Of as many digits all, if the first of them has leading zeros; else of none. */
+static bool is_written_as(const struct numbers *a, const struct numbers *first)
+{
+	for (unsigned i = 0; i < first->nr; i++)
+		if (first->padded[i] ? a->len[i] != first->len[i] :
+				       a->padded[i])
+			return false;
+	return true;
 }
 
 /* Whether the names are all numbers from the first's to the last's, in order. */
@@ -116,7 +130,8 @@ static bool is_product(const struct fold_name *v, size_t nr,
 		return false;
 	for (size_t k = 0; k < nr; k++) {
 		numbers_of(v[k].name, &is);
-		if (memcmp(is.v, want.v, lo->nr * sizeof(*is.v)))
+		if (memcmp(is.v, want.v, lo->nr * sizeof(*is.v)) ||
+		    !is_written_as(&is, lo))
 			return false;
 		for (unsigned i = lo->nr; i-- > 0;) {
 			if (want.v[i]++ < hi->v[i])
@@ -136,11 +151,13 @@ static void put_text(struct ck_str *out, const char *name,
 		size_t n = next_number(&name, &ignored);
 
 		ck_str_plain(out, from, (size_t)(name - from));
+		int width = lo->padded[i] ? (int)lo->len[i] : 1;
+
 		if (lo->v[i] == hi->v[i])
-			ck_str_fmt(out, "%" PRIu64, lo->v[i]);
+			ck_str_fmt(out, "%0*" PRIu64, width, lo->v[i]);
 		else
-			ck_str_fmt(out, "{%" PRIu64 "..%" PRIu64 "}", lo->v[i],
-				   hi->v[i]);
+			ck_str_fmt(out, "{%0*" PRIu64 "..%0*" PRIu64 "}", width,
+				   lo->v[i], width, hi->v[i]);
 		name += n;
 	}
 	ck_str_plain(out, name, strlen(name));

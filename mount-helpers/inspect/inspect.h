@@ -38,12 +38,12 @@ int run_dir_list(const struct cmd *c, const char *path,
 /*
  * ---- labels.c: short words for the files behind one tensor ----
  *
- * "rank 3" where the names of all of them tell the rank that wrote them and no
- * two the same, else the name without its folders, or A, B, ... where those
- * are long.
+ * The first of these that no two have alike: "rank 3" where the names of all of
+ * them tell the rank that wrote them, the name without its folders, that of the
+ * folder; A, B, ... where those are long.
  */
 
-enum labels_kind { LABELS_RANK, LABELS_NAME, LABELS_KEY };
+enum labels_kind { LABELS_RANK, LABELS_NAME, LABELS_FOLDER, LABELS_KEY };
 
 struct labels {
 	const struct ck_catalog *img;
@@ -78,6 +78,15 @@ bool draw_tensor(const struct ck_catalog *img, const struct ck_tensor *t,
 		 const struct labels *labels, unsigned width,
 		 struct ck_str *out);
 
+/* ---- problems.c: problems to stdout ---- */
+
+/*
+ * Those numbers of problems of @img, a line each; of many, unless @all, those of
+ * tensors a line a file.  False: it did not take it, or no memory.
+ */
+bool problems_put(const struct ck_catalog *img, const uint32_t *which,
+		  uint32_t nr, bool all);
+
 /* ---- html.c: one page that shows all of it, to stdout ---- */
 
 /* False: it did not take it, or no memory. */
@@ -86,10 +95,13 @@ bool html_put(const struct ck_catalog *img, const struct ck_resolved *resolved,
 
 /* ---- pieces.c: a line for each stored piece of a tensor ---- */
 
-/* Prints to stdout; false: it did not take it, or no memory. */
+/*
+ * Prints to stdout: of many, unless @all, those of the same size in files that are
+ * called alike in one line.  False: it did not take it, or no memory.
+ */
 bool pieces_print(const struct ck_catalog *img,
-		  const struct ck_resolved *resolved,
-		  const struct ck_tensor *t);
+		  const struct ck_resolved *resolved, const struct ck_tensor *t,
+		  bool all);
 
 /* ---- layout_show.c: a checkpoint of any format as a layout ---- */
 

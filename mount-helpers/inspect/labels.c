@@ -4,6 +4,7 @@
 
 #include "mount-helpers/text.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/number.h"
 
@@ -21,17 +22,13 @@ static bool digits_at(const char *name, size_t len, size_t at, uint64_t *out)
 	return n > 0 && n < 10;
 }
 
-/* The rank in "__3_0.distcp", "rank-00003.safetensors", ...; false: none. */
+/* The rank in the last part of a path, "__3_0.distcp", "rank-00003.pt"; false: none. */
 static bool rank_in(const char *name, size_t len, uint64_t *rank)
 {
 	static const char distcp[] = ".distcp", word[] = "rank";
 	size_t end = sizeof(distcp) - 1;
-	const char *slash = memrchr(name, '/', len), *at;
+	const char *at;
 
-	if (slash) {
-		len -= (size_t)(slash + 1 - name);
-		name = slash + 1;
-	}
 	if (len > end && !memcmp(name + len - end, distcp, end) &&
 	    !memcmp(name, "__", 2))
 		return digits_at(name, len, 2, rank);
@@ -57,6 +54,20 @@ static const char *base_name(const struct ck_catalog *img, uint32_t file,
 	return name;
 }
 
+/* The folder that the file lies in; of none, no bytes. */
+static const char *folder_name(const struct ck_catalog *img, uint32_t file,
+			       size_t *len)
+{
+	const char *name = ck_catalog_str(img, file, len);
+	const char *end = memrchr(name, '/', *len);
+	const char *from =
+		end ? memrchr(name, '/', (size_t)(end - name)) : NULL;
+
+	from = from ? from + 1 : name;
+	*len = end ? (size_t)(end - from) : 0;
+	return from;
+}
+
 static uint32_t find(const struct labels *l, uint32_t file)
 {
 	uint32_t i = 0;
@@ -66,35 +77,76 @@ static uint32_t find(const struct labels *l, uint32_t file)
 	return i;
 }
 
-static bool same_rank_before(const struct labels *l, uint32_t i)
+/* A .. Z, AA .. */
+static void put_key(struct ck_str *out, uint32_t i)
 {
-	uint64_t rank = 0, other;
+	if (i >= 26)
+		put_key(out, i / 26 - 1);
+	ck_str_fmt(out, "%c", (char)('A' + i % 26));
+}
+
+/* How file @i would be called; false: it has no such name. */
+static bool name_of(const struct labels *l, enum labels_kind kind, uint32_t i,
+		    struct ck_str *out)
+{
 	const char *name;
+	uint64_t rank;
 	size_t len;
 
-	name = ck_catalog_str(l->img, l->files[i], &len);
-	if (!rank_in(name, len, &rank))
+	switch (kind) {
+	case LABELS_RANK:
+		name = base_name(l->img, l->files[i], &len);
+		if (!rank_in(name, len, &rank))
+			return false;
+		ck_str_fmt(out, "rank %" PRIu64, rank);
 		return true;
+	case LABELS_NAME:
+	case LABELS_FOLDER:
+		name = kind == LABELS_NAME ?
+			       base_name(l->img, l->files[i], &len) :
+			       folder_name(l->img, l->files[i], &len);
+		ck_str_plain(out, name, len);
+		return len && len <= MAX_NAME;
+	default:
+		put_key(out, i);
+		return true;
+	}
+}
+
+static bool is_before(const struct labels *l, enum labels_kind kind, uint32_t i,
+		      const char *name)
+{
+	ck_auto_str struct ck_str other = { 0 };
+
 	while (i-- > 0) {
-		name = ck_catalog_str(l->img, l->files[i], &len);
-		if (!rank_in(name, len, &other) || other == rank)
+		other.len = 0;
+		name_of(l, kind, i, &other);
+		if (other.v && !strcmp(other.v, name))
 			return true;
 	}
 	return false;
 }
 
+/* Whether all of them have a name of that kind, and no two the same. */
+static bool tells(const struct labels *l, enum labels_kind kind)
+{
+	for (uint32_t i = 0; i < l->nr; i++) {
+		ck_auto_str struct ck_str name = { 0 };
+
+		if (!name_of(l, kind, i, &name) || name.failed ||
+		    is_before(l, kind, i, name.v))
+			return false;
+	}
+	return true;
+}
+
 static enum labels_kind choose(const struct labels *l)
 {
-	bool ranks = true, names = true;
+	enum labels_kind kind = LABELS_RANK;
 
-	for (uint32_t i = 0; i < l->nr; i++) {
-		size_t len;
-
-		base_name(l->img, l->files[i], &len);
-		names = names && len <= MAX_NAME;
-		ranks = ranks && !same_rank_before(l, i);
-	}
-	return ranks ? LABELS_RANK : names ? LABELS_NAME : LABELS_KEY;
+	while (kind != LABELS_KEY && !tells(l, kind))
+		kind++;
+	return kind;
 }
 
 bool labels_init(struct labels *l, const struct ck_catalog *img,
@@ -123,31 +175,6 @@ void labels_free(struct labels *l)
 	free(l->files);
 }
 
-/* A .. Z, AA .. */
-static void put_key(struct ck_str *out, uint32_t i)
-{
-	if (i >= 26)
-		put_key(out, i / 26 - 1);
-	ck_str_fmt(out, "%c", (char)('A' + i % 26));
-}
-
-static void put_file(const struct labels *l, uint32_t i, struct ck_str *out)
-{
-	const char *name;
-	uint64_t rank = 0;
-	size_t len;
-
-	name = base_name(l->img, l->files[i], &len);
-	if (l->kind == LABELS_KEY) {
-		put_key(out, i);
-	} else if (l->kind == LABELS_RANK) {
-		rank_in(name, len, &rank);
-		ck_str_fmt(out, "rank %" PRIu64, rank);
-	} else {
-		ck_str_plain(out, name, len);
-	}
-}
-
 void labels_put(const struct labels *l, uint32_t src, struct ck_str *out)
 {
 	uint32_t file = ck_catalog_file_of(l->img, src);
@@ -155,7 +182,7 @@ void labels_put(const struct labels *l, uint32_t src, struct ck_str *out)
 	if (file == CK_NONE)
 		ck_str_puts(out, "index");
 	else
-		put_file(l, find(l, file), out);
+		name_of(l, l->kind, find(l, file), out);
 }
 
 void labels_legend(const struct labels *l, struct ck_str *out)
@@ -164,7 +191,7 @@ void labels_legend(const struct labels *l, struct ck_str *out)
 		size_t from = out->len;
 
 		ck_str_puts(out, "  ");
-		put_file(l, i, out);
+		name_of(l, l->kind, i, out);
 		text_pad(out, from, 12);
 		ck_str_puts(out, " ");
 		text_ref(out, l->img, l->files[i]);

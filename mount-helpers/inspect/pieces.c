@@ -6,15 +6,19 @@
  */
 #include "mount-helpers/inspect/inspect.h"
 
+#include "mount-helpers/inspect/fold.h"
 #include "mount-helpers/text.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
 #include "core/geom/range.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define MANY 48 /* beyond it pieces are folded */
 #define BOX_MAX 40 /* width that one long box does not pass */
 
 struct pieces {
@@ -160,13 +164,85 @@ static void measure(struct pieces *p)
 	p->out.len = 0;
 }
 
+/* ---- of many: folded by the names of their files ---- */
+
+static uint64_t key_of(const struct pieces *p, uint32_t chunk, bool copy)
+{
+	const struct ck_layout *l = layout_of(p, chunk);
+	uint64_t h = bytes_of(p, chunk) * 2 + copy;
+
+	h = h * 4 + p->img->chunks[chunk].state;
+	for (unsigned d = 0; d < p->t->grid_rank; d++)
+		h = (h ^ p->img->dims[l->len + d]) *
+		    UINT64_C(0x9e3779b97f4a7c15);
+	return h ^ l->dtype;
+}
+
+/* "[0:4, 0:8] to [4092:4096, 0:8]  rank_{0..1023}.pt, 128 bytes each, 1024 of them" */
+static bool put_fold(void *ctx, const struct ck_str *text,
+		     const struct fold_name *v, size_t nr)
+{
+	struct pieces *p = ctx;
+	uint32_t chunk = (uint32_t)(v->index >> 1);
+	bool copy = v->index & 1;
+
+	if (nr == 1) {
+		put_piece(p, chunk, copy);
+		return p->ok;
+	}
+	ck_str_puts(&p->out, copy ? "  = " : "  ");
+	put_box(p, chunk);
+	ck_str_puts(&p->out, " to ");
+	put_box(p, (uint32_t)(v[nr - 1].index >> 1));
+	ck_str_fmt(&p->out, "  %s, %" PRIu64 " bytes each, %zu of them%s\n",
+		   text->v ? text->v : "", bytes_of(p, chunk), nr,
+		   p->img->chunks[chunk].state == CK_OK	  ? "" :
+		   p->img->chunks[chunk].state == CK_TORN ? ", TORN" :
+							    ", MISSING");
+	return text_flush(&p->out);
+}
+
+static void add_fold(struct pieces *p, struct fold_name *to, uint32_t chunk,
+		     bool copy)
+{
+	uint32_t file = ck_catalog_file_of(p->img, p->img->chunks[chunk].src);
+
+	to->name = file == CK_NONE ? "(in the index)" :
+				     ck_catalog_str(p->img, file, NULL);
+	to->class = (size_t)key_of(p, chunk, copy);
+	to->index = (size_t)chunk << 1 | copy;
+}
+
+static bool print_folded(struct pieces *p)
+{
+	ck_auto_free struct fold_name *v =
+		calloc(p->t->nr_all + 1u, sizeof(*v));
+	size_t nr = 0;
+
+	for (uint32_t i = 0; v && i < p->t->nr; i++) {
+		uint32_t first = p->t->first + i, at = first;
+
+		add_fold(p, &v[nr++], first, false);
+		while ((at = p->img->chunks[at].next) != CK_NONE &&
+		       at != first && nr < p->t->nr_all)
+			add_fold(p, &v[nr++], at, true);
+	}
+	return v && fold_names(v, nr, put_fold, p);
+}
+
 bool pieces_print(const struct ck_catalog *img,
-		  const struct ck_resolved *resolved, const struct ck_tensor *t)
+		  const struct ck_resolved *resolved, const struct ck_tensor *t,
+		  bool all)
 {
 	struct pieces p = {
 		.img = img, .resolved = resolved, .t = t, .ok = true
 	};
 
+	if (!all && t->nr_all > MANY) {
+		p.ok = print_folded(&p);
+		ck_str_free(&p.out);
+		return p.ok;
+	}
 	measure(&p);
 	for (uint32_t i = 0; i < t->nr && p.ok; i++) {
 		uint32_t first = t->first + i, at = first;

@@ -3,7 +3,7 @@
 # ls and inspect as people type them: natural order, patterns, folds that stand for
 # exactly their names, sizes, sums, colours on a terminal
 . "$(dirname "$0")/lib/common.sh"
-requires "${PYTHON:=python3}"
+requires "${PYTHON:=python3}" tar
 cd "$WORK" || exit 1
 
 make() { # FILE, and on standard input NAME DTYPE SHAPE lines
@@ -84,7 +84,7 @@ random.seed(20)
 names = set()
 for _ in range(600):
     a, b, c = (random.randrange(n) for n in (7, 5, 3))
-    names.add(random.choice([f"l.{a}.e{b}.w{c}", f"l.{a}.x", f"{a}{b}", f"l.0{a}.z",
+    names.add(random.choice([f"l.{a}.e{b}.w{c}", f"l.{a}.x", f"{a}{b}", f"l.0{a}.z", f"p{a * 3:03}.x", f"q{a:02}.{b:03}",
                              f"l.{a}.{b}.{10 ** c}", f"n{a}.99999999{b}{c}{a}"]))
 for n in sorted(names, key=lambda _: random.random()):
     print(n, random.choice(["F32", "F32", "BF16"]), "2")
@@ -98,7 +98,9 @@ found, folds = {}, 0
 for line in open("folded"):
     dtype, _, _, _, text, *times = line.split()
     parts = re.split(r"\{(\d+)\.\.(\d+)\}", text)
-    ranges = [range(int(a), int(b) + 1) for a, b in zip(parts[1::3], parts[2::3])]
+    ranges = [[str(n).zfill(len(a) if a[0] == "0" else 1)
+               for n in range(int(a), int(b) + 1)]
+              for a, b in zip(parts[1::3], parts[2::3])]
     nr = 0
     for numbers in itertools.product(*ranges):
         name = parts[0] + "".join(f"{n}{p}" for n, p in zip(numbers, parts[3::3]))
@@ -110,6 +112,35 @@ for line in open("folded"):
 assert found == names
 assert folds > 10, folds
 EOS
+
+# --- a thousand ranks are a few lines, in the pieces and in the problems
+{
+	echo 'w F32 1024,4'
+	for i in {0..30}; do echo "layers.$i.v F32 2048"; done
+} | make w.safetensors
+mkdir ranks
+"$UNSHARD" export w.safetensors/reshard/dim0=1024 - | tar -x -C ranks || fail "ranks"
+expect 0 '' "$UNSHARD" inspect ranks w
+grep -q '^  \[0:1, 0:4\] to \[1023:1024, 0:4\]  rank-{00000..01023}.safetensors, 16 bytes each, 1024 of them$' \
+	"$WORK/out" || fail "$(tail -n 3 "$WORK/out")"
+[ "$(wc -l <"$WORK/out")" -lt 10 ] || fail "$(wc -l <"$WORK/out") lines"
+expect 0 '' "$UNSHARD" inspect --all ranks w
+[ "$(grep -c ' offset ' "$WORK/out")" = 1024 ] || fail "--all is not all"
+for i in {100..139} 700; do truncate -s -40 ranks/rank-00$i.safetensors; done
+expect 1 'incomplete: ' "$UNSHARD" inspect ranks
+sed -n '/^problems/,$p' "$WORK/out" >problems
+[ "$(wc -l <problems)" = 3 ] || fail "$(wc -l <problems) lines of problems: $(cat problems)"
+grep -q 'error: files rank-{00100..00139}.safetensors, 40 of them: 5 tensors each, the first is layers' \
+	problems || fail "$(cat problems)"
+grep -q 'error: file rank-00700.safetensors: 5 tensors, the first is layers' problems ||
+	fail "$(cat problems)"
+expect 1 'incomplete: ' "$UNSHARD" inspect -a ranks
+[ "$(grep -c '^  error: tensor' "$WORK/out")" = 205 ] || fail "-a is not all"
+
+# --- ranks whose files are called alike have the names of their folders
+expect 0 '' "$UNSHARD" inspect "$TOP/tests/formats/megatron/experts-tp2-pp2-ep2/in" \
+	decoder.layers.0.mlp.experts.linear_fc1.weight0
+grep -q '| mp_rank_01_000_000 |$' "$WORK/out" || fail "$(cat "$WORK/out")"
 
 # --- sizes and sums; -h is help, as everywhere
 "$UNSHARD" ls -Ht m.safetensors head >out
