@@ -182,6 +182,19 @@ static bool has_config(const struct ck_root *root, const char *folder)
 	return !fstatat(root->fd, path, &st, 0) && S_ISREG(st.st_mode);
 }
 
+/*
+ * The folder above the one that it lies in is the run's: torchtitan keeps all
+ * steps in checkpoint/, transformers' trainer what it saves in checkpoint-100/.
+ */
+static bool is_in_run(const struct ck_root *root)
+{
+	const char *last = strrchr(root->real, '/'), *name = last;
+
+	while (name && name > root->real && name[-1] != '/')
+		name--;
+	return name && name < last && !strncmp(name, "checkpoint", 10);
+}
+
 char *ck_extras_folder(const struct ck_root *root, const struct ck_opts *opts)
 {
 	/* where one is found first: trainers of reinforcement learning, NeMo */
@@ -192,14 +205,16 @@ char *ck_extras_folder(const struct ck_root *root, const struct ck_opts *opts)
 					      "../huggingface",
 					      "../context",
 					      "../../huggingface",
-					      ".." };
+					      "..",
+					      "../.." };
 	const char *config = ck_opts_get(opts, "config");
 	char *path = NULL;
 
 	if (config || !root || root->only || root->next || has_config(root, ""))
 		return config ? strdup(config) : NULL;
 	for (size_t i = 0; i < CK_ARRAY_LEN(beside); i++)
-		if (has_config(root, beside[i]))
+		if (has_config(root, beside[i]) &&
+		    (strcmp(beside[i], "../..") || is_in_run(root)))
 			return asprintf(&path, "%s/%s", root->real, beside[i]) <
 					       0 ?
 				       NULL :

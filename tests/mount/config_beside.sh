@@ -40,6 +40,18 @@ mount_ckpt "$WORK/runs"
 [ -e "$MNT/step_7/hf/config.json" ] || fail "a step: $(ls "$MNT" "$MNT/step_7")"
 "$UNSHARD" umount "$MNT"
 
+# in the folder of a run that keeps its steps in checkpoint/, or parts of each in
+# checkpoint-10/, and in no other above
+for at in checkpoint/step- checkpoint-10/pytorch_model_fsdp_ others/step-; do
+	rm -rf "$WORK/titan"
+	write "$WORK/titan/${at}0"
+	echo "$config" >"$WORK/titan/config.json"
+	mount_ckpt "$WORK/titan/${at}0"
+	[ -e "$MNT/hf/config.json" ] && found=check || found=other
+	[ $found = ${at:0:5} ] || fail "$at: $(shown "$MNT/hf")"
+	"$UNSHARD" umount "$MNT"
+done
+
 # what is no model's config is left alone, and so is any where the folder has one
 echo '{"other": 1}' >"$WORK/run/step_7/actor/huggingface/config.json"
 mount_ckpt "$WORK/run/step_7/actor/model/dist_ckpt"
