@@ -55,10 +55,13 @@ program() {
 		[ "$file" = core/mesh/names.rules ] || # for the build only
 		echo "644 $file $share/${file##*/}"
 	done
-	for file in *.md LICENSE docs/*.md docs/*.json docs/formats/*.md; do
+	for file in *.md LICENSE docs/*.md docs/*.svg docs/*.json docs/formats/*.md; do
 		echo "644 $file $doc/$file"
 	done
 	echo "644 mount-helpers/fstab.example $doc/examples/fstab.example"
+	for file in packaging/slurm/* packaging/kubernetes/*; do
+		echo "644 $file $doc/examples/${file#packaging/}"
+	done
 }
 
 list() {
@@ -75,6 +78,6 @@ list | while read -r mode from to; do
 	*) echo "usage: install.sh install|uninstall" >&2; exit 2 ;;
 	esac
 done
-[ "$1" = install ] || rmdir "$DESTDIR$doc"/docs/formats "$DESTDIR$doc"/* \
+[ "$1" = install ] || rmdir "$DESTDIR$doc"/docs/formats "$DESTDIR$doc"/examples/* "$DESTDIR$doc"/* \
 	"$DESTDIR$doc" "$DESTDIR$share" "$DESTDIR$PREFIX/libexec/unshardfs" \
 	2>/dev/null || :

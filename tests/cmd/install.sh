@@ -23,6 +23,8 @@ for f in share/man/man1/unshard.1 share/man/man3/unshard.3 include/unshard.h \
 	share/unshardfs/megatron.rules \
 	lib/systemd/system/unshardfs@.service lib/systemd/user/unshardfs@.service \
 	share/doc/unshardfs/examples/fstab.example \
+	share/doc/unshardfs/examples/slurm/prolog.sh \
+	share/doc/unshardfs/examples/kubernetes/sidecar.yaml \
 	share/doc/unshardfs/docs/layout.schema.json; do
 	[ -s "$D/usr/$f" ] || fail "no /usr/$f"
 done

@@ -2,6 +2,8 @@
 """Runs the transcripts of a manual: what follows a command is what it prints.
 
 usage: transcript.py PAGE [--python]     in an empty folder
+       transcript.py PAGE --section NAME  below that heading only, and what it works
+                                         on is there
 
 Lines of four blanks and "$ " are commands, with --python those with ">>> " too;
 the others up to the next are their output, in which "…" is any number of lines
@@ -23,6 +25,16 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 UNSHARD = os.environ.get("UNSHARD", str(TOP / "build/unshard"))
 DEMO = TOP / "tests/demo/checkpoint"
 LLAMA = TOP / "tests/clients/data/llama-fsdp2/in"
+
+
+def section(text, name):
+    """With the numbers that its lines have."""
+    within, kept = False, []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            within = line.lstrip("# ") == name
+        kept.append(line if within else "")
+    return "\n".join(kept)
 
 
 def parse(text):
@@ -170,9 +182,9 @@ def matches(want, got):
     return re.fullmatch(pattern, got)
 
 
-def run(page, with_python):
+def run(page, with_python, text=None):
     faults, ran = [], 0
-    for nr, command, want in parse(page.read_text()):
+    for nr, command, want in parse(text or page.read_text()):
         if command.startswith(">>>") and not with_python:
             continue
         if command.startswith("$ unshard mount") or command in BEFORE:
@@ -208,7 +220,11 @@ def check(page, with_python):
 
 
 def main():
-    ran, faults = check(pathlib.Path(sys.argv[1]), "--python" in sys.argv)
+    page = pathlib.Path(sys.argv[1])
+    if sys.argv[2:3] == ["--section"]:
+        ran, faults = run(page, False, section(page.read_text(), sys.argv[3]))
+    else:
+        ran, faults = check(page, "--python" in sys.argv)
     sys.exit("\n".join(faults) if faults or not ran else print(ran, "commands"))
 
 
