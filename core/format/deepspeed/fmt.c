@@ -464,8 +464,10 @@ static const struct ck_option options[] = {
 };
 
 static const struct ck_format_sign signs[] = {
+	{ "mp_rank_*_model_states.pt", CK_SIGN_STRONG },
+	{ "zero_pp_rank_*", CK_SIGN_STRONG },
+	{ "bf16_zero_pp_rank_*", CK_SIGN_STRONG },
 	{ "mp_rank_*", 0 },
-	{ "zero_pp_rank_*", 0 },
 	{ NULL, 0 },
 };
 

@@ -3,7 +3,7 @@
 
 dcp=$formats/dcp/2.14-fsdp2-adamw/in
 ranks=$formats/torch/dtensor-ranks/in
-frameworks="hf_trainer torchtitan lightning olmo_core composer nemo2 automodel
+frameworks="hf_trainer hf_deepspeed torchtitan lightning olmo_core composer nemo2 automodel
 	megatron verl_fsdp verl_megatron nemo_rl prime_rl"
 
 copy() { mkdir -p "$1" && cp -r "$2"/. "$1"; }
@@ -11,6 +11,8 @@ make() { # FRAMEWORK STEP FOLDER: one step of it
 	case $1 in
 	hf_trainer) copy "$3/checkpoint-$2/pytorch_model_fsdp_0" "$dcp"
 		copy "$3/checkpoint-$2/optimizer_0" "$dcp"
+		echo '{}' >"$3/checkpoint-$2/trainer_state.json" ;;
+	hf_deepspeed) copy "$3/checkpoint-$2/global_step$2" "$formats/deepspeed/zero3-five-ranks/in"
 		echo '{}' >"$3/checkpoint-$2/trainer_state.json" ;;
 	torchtitan) copy "$3/checkpoint/step-$2" "$dcp"
 		mkdir -p "$3/tb" "$3/profile_trace"
