@@ -138,6 +138,10 @@ static int stretch_of(struct mapped *m, const unshard_item *item,
 
 	if (ret)
 		return ret;
+	if (CK_LIB_GET(item, device) > 0)
+		return ck_fail(err, ENODEV,
+			       "a map is memory of the host, not of device %d",
+			       CK_LIB_GET(item, device));
 	if (as.stride || (as.dtype != CK_DT_NONE && as.dtype != t->dtype))
 		return ck_fail(
 			err, EINVAL,
