@@ -38,7 +38,7 @@ int ck_dir_list(const struct ck_dir *d, const char *sub,
 	ret = d->ops->list(d, sub, out, err);
 	if (ret) {
 		ck_dir_list_free(out);
-		return ret;
+		return ret == -ENOMEM ? ck_no_memory(err) : ret;
 	}
 	if (d->hides)
 		drop_hidden(d, out);

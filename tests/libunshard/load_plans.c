@@ -146,6 +146,19 @@ static void make_big(struct shardkit *k, struct lk_load *l, const char *engine)
 	lk_make(l, k, &state, 6, false);
 }
 
+static void load_as(struct ck_load_pool *pool, struct lk_load *l,
+		    enum ck_load_cache cache, struct ck_load_stats *stats)
+{
+	struct ck_load *load;
+
+	lk_reset(l);
+	l->in.cache = cache;
+	load = start_load(pool, l);
+	take_all(load, l, 0);
+	ck_load_stats(load, stats);
+	ck_load_free(load);
+}
+
 /* Cancelled when @at reads were made, or before. */
 static void cancel(struct ck_load_pool *pool, struct lk_load *l, uint64_t at)
 {
@@ -177,11 +190,13 @@ static void cancel(struct ck_load_pool *pool, struct lk_load *l, uint64_t at)
 static void cancels(unsigned nr)
 {
 	struct ck_load_pool *pool = pool_of(3);
+	struct ck_load_stats stats;
 	struct shardkit k;
 	struct lk_load l;
 
 	make_big(&k, &l, "plain");
-	for (unsigned at = 0; at < nr; at++)
+	load_as(pool, &l, CK_LOAD_CACHED, &stats);
+	for (uint64_t at = 0; at <= stats.source_ops; at++)
 		cancel(pool, &l, at);
 	/* freed while under way, and the pool at once */
 	for (unsigned at = 0; at < nr; at++) {
@@ -314,19 +329,6 @@ static bool evict(const char *path)
 	LK_CHECK(fd >= 0 && !fsync(fd));
 	LK_CHECK(!posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) && !close(fd));
 	return !cached(path);
-}
-
-static void load_as(struct ck_load_pool *pool, struct lk_load *l,
-		    enum ck_load_cache cache, struct ck_load_stats *stats)
-{
-	struct ck_load *load;
-
-	lk_reset(l);
-	l->in.cache = cache;
-	load = start_load(pool, l);
-	take_all(load, l, 0);
-	ck_load_stats(load, stats);
-	ck_load_free(load);
 }
 
 /* The page cache afterwards is as it was. */

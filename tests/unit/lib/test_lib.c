@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_lib.c - opening, looking up, handing on, meshes, and the edges of each */
 #include "core/base/check.h"
-#include "tests/lib/failalloc.h"
 #include "tests/unit/lib/kit.h"
 
 #include <errno.h>
@@ -443,83 +442,6 @@ Test(lib, let_go_while_others_read, .timeout = 60)
 	for (unsigned i = 0; i < 4; i++) {
 		pthread_join(t[i], NULL);
 		cr_expect_eq(r[i].failed, 0);
-	}
-}
-
-static int load_and_wait(unshard_ckpt *ck, const unshard_item *item,
-			 unshard_error *err)
-{
-	unshard_load_opts lo = { .size = sizeof(lo), .options = "cache=drop" };
-	unshard_req *req;
-	int ret = unshard_load(ck, item, 1, &lo, &req, err);
-
-	if (ret)
-		return ret;
-	ret = unshard_wait(req, -1, err);
-	unshard_req_free(req);
-	return ret;
-}
-
-/* One life of a checkpoint; 0, or the first error. */
-static int live(unshard_error *err)
-{
-	unshard_open_opts oo = { .size = sizeof(oo),
-				 .options =
-					 KIT_OPTIONS "max-files=9,engine=plain",
-				 .flags = UNSHARD_RESOLVE };
-	struct ck_str text = { 0 };
-	unshard_ckpt *ck;
-	unshard_ctx *ctx;
-	unshard_mesh *mesh;
-	char buf[128];
-	int ret = unshard_ctx_new(&ctx, NULL, err), fd;
-
-	if (ret)
-		return ret;
-	ret = unshard_open(ctx, KIT_DCP, &oo, &ck, err);
-	if (!ret) {
-		unshard_item item = { .size = sizeof(item),
-				      .tensor = 2,
-				      .mem = (uintptr_t)buf };
-
-		ret = unshard_read(ck, &item, err);
-		if (!ret)
-			ret = load_and_wait(ck, &item, err);
-		if (!ret)
-			ret = unshard_steps(ctx, KIT_DCP, &oo, kit_put, &text,
-					    err);
-		if (!ret)
-			ret = unshard_json(ck, "plan st", kit_put, &text, err);
-		if (!ret)
-			ret = unshard_image(ck, &fd, NULL, err);
-		if (!ret) {
-			close(fd);
-			ret = unshard_mesh_new(ck, "dim0=2", NULL, 0, &mesh,
-					       err);
-		}
-		if (!ret)
-			unshard_mesh_free(mesh);
-		unshard_unref(ck);
-	}
-	unshard_ctx_free(ctx);
-	ck_str_free(&text);
-	return ret;
-}
-
-Test(lib, every_allocation_may_fail, .timeout = 120)
-{
-	bool more = true;
-
-	for (unsigned long n = 1; more; n++) {
-		unshard_error err = { 0 };
-		int ret;
-
-		failalloc_arm(n);
-		ret = live(&err);
-		more = failalloc_happened();
-		cr_expect(!ret || more, "allocation %lu: %s", n, err.text);
-		cr_expect(!ret || (err.text[0] && err.code == -ret),
-			  "allocation %lu: %d: no line", n, ret);
 	}
 }
 
