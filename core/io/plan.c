@@ -11,6 +11,7 @@ void ck_plan_reset(struct ck_plan *p)
 {
 	p->nr_run = p->nr_io = p->nr_iov = p->nr_piece = 0;
 	p->op = CK_IO_READ;
+	p->all_gaps = false;
 }
 
 /* False: full. */
@@ -102,15 +103,16 @@ static void add_run(struct ck_plan *p, struct ck_io *io,
 }
 
 /* Whether @run can go on @io, of whose bytes @wanted are wanted. */
-static bool joins(const struct ck_io *io, uint64_t wanted,
-		  const struct ck_plan_run *run)
+static bool joins(const struct ck_plan *p, const struct ck_io *io,
+		  uint64_t wanted, const struct ck_plan_run *run)
 {
 	uint64_t end = io->off + io->len;
 
 	if (io->op == CK_IO_WRITE)
 		return run->off == end;
 	return run->off >= end && run->off - end <= CK_PLAN_GAP &&
-	       run->off + run->len - io->off <= 4 * (wanted + run->len);
+	       (p->all_gaps ||
+		run->off + run->len - io->off <= 4 * (wanted + run->len));
 }
 
 void ck_plan_make(struct ck_plan *p, const int *fd)
@@ -122,7 +124,8 @@ void ck_plan_make(struct ck_plan *p, const int *fd)
 	for (unsigned i = 0; i < p->nr_run; i++) {
 		const struct ck_plan_run *run = &p->run[i];
 
-		if (!io || run->src != run[-1].src || !joins(io, wanted, run)) {
+		if (!io || run->src != run[-1].src ||
+		    !joins(p, io, wanted, run)) {
 			io = &p->io[p->nr_io++];
 			*io = (struct ck_io){ .op = (uint8_t)p->op,
 					      .fd = fd[run->src],

@@ -3,9 +3,9 @@
  * plan.h - runs of bytes, in any order, as few vectored reads or writes
  *
  * Runs are sorted by source and offset; neighbours become one read, also
- * across a gap while at most 4x the bytes wanted are read; a write has no
- * gaps.  A plan is filled, made, run by an engine, and asked which segments a
- * failed read belongs to.
+ * across a gap of up to a page, if all_gaps or at most 4x the bytes wanted are
+ * read; a write has no gaps.  A plan is filled, made, run by an engine, and
+ * asked which segments a failed read belongs to.
  *
  * One thread; no allocation.
  */
@@ -32,6 +32,8 @@ struct ck_plan {
 	unsigned nr_run, nr_io, nr_iov;
 	unsigned nr_piece; /* of all runs: at most CK_PLAN_RUNS */
 	enum ck_io_op op; /* READ after a reset */
+	/* All gaps of up to CK_PLAN_GAP are read through; false after a reset. */
+	bool all_gaps;
 	struct ck_plan_run run[CK_PLAN_RUNS];
 	struct ck_plan_run sorted[CK_PLAN_RUNS]; /* while they are sorted */
 	struct ck_io io[CK_PLAN_RUNS];

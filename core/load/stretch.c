@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 
 #define SHORT_RUN 512 /* shorter ones are copied */
-#define GAP 3072 /* bytes that are read through sooner than asked for again */
+#define GAP CK_PLAN_GAP /* is read through sooner than asked for again */
 #define ALIGN 64 /* of what lies in the slot */
 #define AHEAD (UINT64_C(8) << 20) /* bytes asked of storage early */
 
@@ -260,6 +260,8 @@ static void read_file(struct ck_load_job *job, const struct ck_bytes *b)
 	uint64_t bytes;
 
 	ck_plan_reset(p);
+	/* Each page of them holds bytes that are wanted, or the next one does. */
+	p->all_gaps = true;
 	for (unsigned i = 0; i < job->nr_run; i++) {
 		const struct ck_load_run *run = &job->run[i];
 
