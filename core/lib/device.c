@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/base/vec.h"
 #include "core/device/ring.h"
 #include "core/lib/room.h"
 #include "core/load/load.h"
@@ -26,14 +27,25 @@ struct ck_lib_devices {
 	unsigned nr;
 	struct ck_device *dev[MAX_DEVICES];
 	struct ck_ring *ring[MAX_DEVICES]; /* or NULL */
+	/* Memory of theirs that was given out. */
+	CK_VEC(struct given {
+		struct ck_device *dev;
+		uint64_t mem;
+	})
+	given;
 };
 
 void ck_lib_devices_free(struct ck_lib_devices *all)
 {
 	for (unsigned i = 0; all && i < all->nr; i++) {
 		ck_ring_free(all->ring[i]);
-		ck_device_close(all->dev[i]);
 	}
+	for (size_t i = 0; all && i < all->given.nr; i++)
+		ck_device_free(all->given.v[i].dev, all->given.v[i].mem, NULL);
+	for (unsigned i = 0; all && i < all->nr; i++)
+		ck_device_close(all->dev[i]);
+	if (all)
+		free(all->given.v);
 	free(all);
 }
 
@@ -156,6 +168,47 @@ int ck_lib_ring(unshard_ctx *ctx, int32_t nr, struct ck_ring **out,
 	return ret;
 }
 
+static int give(unshard_ctx *ctx, struct ck_device *dev, uint64_t len,
+		uint64_t *mem, struct ck_err *err)
+{
+	struct given *g;
+	int ret = ck_device_alloc(dev, len, mem, err);
+
+	if (ret)
+		return ret;
+	pthread_mutex_lock(&ctx->lock);
+	g = ck_vec_push(&ctx->devices->given);
+	if (g)
+		*g = (struct given){ dev, *mem };
+	pthread_mutex_unlock(&ctx->lock);
+	if (g)
+		return 0;
+	ck_device_free(dev, *mem, NULL);
+	return ck_no_memory(err);
+}
+
+static int take_back(unshard_ctx *ctx, struct ck_device *dev, uint64_t mem,
+		     struct ck_err *err)
+{
+	struct ck_lib_devices *all = ctx->devices;
+	size_t i;
+
+	pthread_mutex_lock(&ctx->lock);
+	for (i = all->given.nr; i > 0; i--)
+		if (all->given.v[i - 1].dev == dev &&
+		    all->given.v[i - 1].mem == mem)
+			break;
+	if (i)
+		all->given.v[i - 1] = all->given.v[--all->given.nr];
+	pthread_mutex_unlock(&ctx->lock);
+	if (!i)
+		return ck_fail(err, EINVAL,
+			       "device %s: 0x%llx is no memory that "
+			       "unshard_device_alloc() gave",
+			       dev->name, (unsigned long long)mem);
+	return ck_device_free(dev, mem, err);
+}
+
 int unshard_device_alloc(unshard_ctx *ctx, int32_t nr, uint64_t len,
 			 uint64_t *mem, unshard_error *err)
 {
@@ -167,7 +220,7 @@ int unshard_device_alloc(unshard_ctx *ctx, int32_t nr, uint64_t len,
 		return ret;
 	ret = device_of(ctx, nr, &dev, &why);
 	if (!ret)
-		ret = ck_device_alloc(dev, len, mem, &why);
+		ret = give(ctx, dev, len, mem, &why);
 	return ret ? ck_lib_failed(err, ret, &why) : 0;
 }
 
@@ -182,7 +235,7 @@ int unshard_device_free(unshard_ctx *ctx, int32_t nr, uint64_t mem,
 		return ret;
 	ret = device_of(ctx, nr, &dev, &why);
 	if (!ret)
-		ret = ck_device_free(dev, mem, &why);
+		ret = take_back(ctx, dev, mem, &why);
 	return ret ? ck_lib_failed(err, ret, &why) : 0;
 }
 

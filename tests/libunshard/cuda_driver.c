@@ -67,7 +67,7 @@ static void is_absent(const void *arg)
 	if (a->script)
 		use_fake(a->script);
 	LK_CHECK(!unshard_ctx_new(&ctx, NULL, &err));
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 20; i++) {
 		begun = ck_now_ns();
 		LK_CHECK(unshard_device_open(ctx, a->device, &nr, &err) ==
 			 -ENODEV);

@@ -126,6 +126,8 @@ static void refused(unshard_ctx *ctx)
 	ok(unshard_device_alloc(ctx, nr, 4000, &mem, &err));
 	LK_CHECK(unshard_device_alloc(ctx, nr, 97, &mem, &err) == -ENOMEM);
 	ok(unshard_device_free(ctx, nr, mem, &err));
+	LK_CHECK(unshard_device_free(ctx, nr, mem, &err) == -EINVAL);
+	LK_CHECK(strstr(err.text, "is no memory that"));
 	ok(unshard_device_alloc(ctx, nr, 97, &mem, &err));
 	LK_CHECK(unshard_device_copy(ctx, nr, 7, mem, &nr, 4, &err) == -EINVAL);
 	/* a load past its end: an error, and no more than that */
