@@ -234,8 +234,7 @@ static int run(int argc, char **argv)
 }
 
 static const struct cmd_valued valued[] = {
-	{ "sort", "KEY",
-	  "by path, size (largest first) or age (newest first)" },
+	{ "sort", "KEY", "which first: path, size or age" },
 	{ 0 },
 };
 

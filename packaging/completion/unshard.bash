@@ -29,6 +29,12 @@ _unshard_options() { # COMMAND WORD
 		sed -n "/^-o NAME/,\$s|^  \([a-z][a-z-]*=\{0,1\}\).*|$done\1|p"
 }
 
+# What --FLAG takes: the words that its help lists after a colon, if it does.
+_unshard_values() { # COMMAND --FLAG
+	COLUMNS=100 unshard "$1" --help 2>/dev/null |
+		sed -n "s/^  *$2 [A-Z]*  .*: \([a-z, ]*\)\.\$/\1/p" | sed 's/,\| or / /g'
+}
+
 _unshard() {
 	local cur=${COMP_WORDS[COMP_CWORD]} at=$COMP_CWORD before= word=
 	local command=${COMP_WORDS[1]} ckpt=
@@ -54,15 +60,20 @@ _unshard() {
 		COMPREPLY=("${COMPREPLY[@]#"$before"}")
 		return
 	fi
+	if [[ ${COMP_WORDS[at - 1]} == --* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W \
+			"$(_unshard_values "$command" "${COMP_WORDS[at - 1]}")" -- "$cur")
+		[ ${#COMPREPLY[@]} = 0 ] || return
+	fi
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W \
 			"$(_unshard_flags "$command")" -- "$cur")
 		return
 	fi
-	# The word after a checkpoint is a tensor for these four.
+	# The word after a checkpoint is a tensor for these.
 	[ "$COMP_CWORD" -gt 2 ] && ckpt=${COMP_WORDS[COMP_CWORD - 1]}
 	case $command in
-	inspect | plan | cat | heal)
+	ls | inspect | plan | cat | heal)
 		if [ -e "$ckpt" ]; then
 			mapfile -t COMPREPLY < <(unshard ls --json "$ckpt" \
 				2>/dev/null | grep -oE '"name": ?"[^"\\]+"' |

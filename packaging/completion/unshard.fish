@@ -35,6 +35,15 @@ function __unshard_options
 	end
 end
 
+# What the --FLAG before takes: the words that its help lists after a colon.
+function __unshard_values
+	set -l said (commandline -opc)
+	string match -q -- '--*' $said[-1]; or return 1
+	COLUMNS=100 unshard $said[2] --help 2>/dev/null |
+		string replace -rf -- "^ *$said[-1] [A-Z]+  .*: ([a-z, ]*)\\.\$" '$1' |
+		string replace -ra ',| or ' ' ' | string split -n ' '
+end
+
 # The checkpoint before a tensor's name.
 function __unshard_checkpoint
 	set -l said (commandline -opc)
@@ -52,4 +61,5 @@ complete -c unshard -n __fish_use_subcommand -l version
 complete -c unshard -n __fish_use_subcommand -l formats
 complete -c unshard -n 'not __fish_use_subcommand' -s o -xa '(__unshard_options)'
 complete -c unshard -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -xa '(__unshard_flags)'
-complete -c unshard -n '__fish_seen_subcommand_from inspect plan cat heal; and __unshard_checkpoint >/dev/null' -xa '(__unshard_tensors)'
+complete -c unshard -n '__fish_seen_subcommand_from ls inspect plan cat heal; and __unshard_checkpoint >/dev/null' -xa '(__unshard_tensors)'
+complete -c unshard -n 'not __fish_use_subcommand; and __unshard_values >/dev/null' -xa '(__unshard_values)'

@@ -66,6 +66,9 @@ completes format= unshard mount -o for
 completes ro,engine= unshard mount -o ro,en
 completes plain unshard mount -o ro,engine = pl
 completes dcp unshard mount -o format =
+completes tensors unshard export --to te
+completes age unshard find --sort a
+completes mounts unshard mo
 [ -n "${SAN:-}" ] || completes model.lm_head.weight \
 	unshard cat "$TOP/tests/demo/checkpoint" model.lm
 
