@@ -162,10 +162,9 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 static int compare(const struct ck_src *src, const char *name,
 		   const struct stat *st, struct ck_err *err)
 {
-	if (src->id.size == (uint64_t)st->st_size &&
-	    src->id.ino == st->st_ino &&
-	    src->id.mtime_ns == (int64_t)st->st_mtim.tv_sec * 1000000000 +
-					st->st_mtim.tv_nsec)
+	const struct ck_id now = ck_id_of(st);
+
+	if (ck_id_compare(&src->id, &now) == CK_ID_SAME)
 		return 0;
 	return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 			  "%s: was changed meanwhile", name);
