@@ -99,9 +99,9 @@ Test(options, help_of_what_several_read)
 		if (!strcmp(o->name, "file"))
 			ck_option_help(o, &help);
 	cr_expect_str_eq(help.v,
-			 "of several indexes, of MindSpore's files in each "
+			 "Of several indexes, of MindSpore's files in each "
 			 "rank's folder, or of nnScaler's files of two kinds, "
-			 "the one that is called NAME");
+			 "the one that is called NAME.");
 	ck_str_free(&help);
 }
 
