@@ -159,12 +159,14 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 
 /* ---- for who reads all of it, and wants it to be of one moment ---- */
 
+/* @most: what it may be at most. */
 static int compare(const struct ck_src *src, const char *name,
-		   const struct stat *st, struct ck_err *err)
+		   const struct stat *st, enum ck_id_now most,
+		   struct ck_err *err)
 {
 	const struct ck_id now = ck_id_of(st);
 
-	if (ck_id_compare(&src->id, &now) == CK_ID_SAME)
+	if (ck_id_compare(&src->id, &now) <= most)
 		return 0;
 	return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 			  "%s: was changed meanwhile", name);
@@ -184,7 +186,7 @@ static int file_at_rest(struct ck_ckpt *ck, const struct ck_src *src,
 	ret = ck_writer_lock_file_look(fd, name, err);
 	if (ret)
 		return ret;
-	return compare(src, name, &st, err);
+	return compare(src, name, &st, CK_ID_SAME, err);
 }
 
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
@@ -201,7 +203,8 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
 		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING ||
 		    ck_root_open_file(&ck->root, name, &fd, &st, NULL))
 			continue;
-		ret = compare(src, name, &st, err);
+		/* whoever reads one that was touched finds that himself */
+		ret = compare(src, name, &st, CK_ID_TOUCHED, err);
 		if (ret)
 			return ck_wrap(err, ret, "%s", ck->root.path);
 	}
