@@ -275,6 +275,7 @@ PROGRAMS_lib := $(patsubst %,$(B)/libtest/%,$(LIBTESTS)) $(FAKES) \
 PROGRAMS_mutations := $(B)/mutations/answer
 PROGRAMS_race := $(patsubst %,$(B)/race/%,$(RACE))
 PROGRAMS_clients := $(B)/unshard
+PROGRAMS_deliver := $(B)/unshard
 PROGRAMS_clients-mindspore := $(B)/unshard
 PROGRAMS_clients-torch_xla := $(B)/unshard
 PROGRAMS_clients-oneflow := $(B)/unshard
@@ -337,7 +338,7 @@ check-python-vllm: need-build+wheel ## vLLM on the CPU by --load-format unshard;
 	$(call stages,python-vllm)
 check-posix: need-build+run+check ## pjdfstest and xfstests' fsx: PJDFSTEST=DIR FSX=PROGRAM
 	$(call stages,posix)
-check-deliver: ## clone, packages and wheel in bare Debian roots; as root, with debootstrap
+check-deliver: need-build+run ## clone, packages and wheel in bare Debian roots; as root, with debootstrap
 	$(call stages,deliver)
 check-browser: need-build+check ## inspect --html in chromium, if it is installed
 	$(call stages,browser)
