@@ -367,25 +367,41 @@ static int do_piece(struct export *x, struct export_piece *p,
 	return damaged ? 0 : ret;
 }
 
+/* How many of the first could be read: what cannot be costs no other piece. */
+static size_t read_pieces(struct export *x, struct export_piece *p, size_t nr,
+			  int *ret, struct ck_err *err)
+{
+	size_t good = 0;
+
+	*ret = export_read(x, p, nr, err);
+	if (!*ret)
+		return nr;
+	while (nr > 1 && good < nr &&
+	       !(*ret = export_read(x, &p[good], 1, err)))
+		good++;
+	return good;
+}
+
 static void work(void *arg)
 {
 	struct export *x = arg;
 	ck_auto_free unsigned char *buf = aligned_alloc(4096, EXPORT_ROOM);
 	struct export_piece p[EXPORT_BATCH];
 	struct ck_err err = { 0 };
-	int ret = buf ? 0 : ck_no_memory(&err);
+	int ret = buf ? 0 : ck_no_memory(&err), done = 0;
 	size_t nr;
 
 	pthread_mutex_lock(&x->lock);
-	while (!ret && (nr = take(x, p, buf))) {
+	while (!ret && !done && (nr = take(x, p, buf))) {
 		if (!x->check) {
 			pthread_mutex_unlock(&x->lock);
-			ret = export_read(x, p, nr, &err);
+			nr = read_pieces(x, p, nr, &ret, &err);
 			pthread_mutex_lock(&x->lock);
 		}
-		for (size_t i = 0; i < nr && !ret; i++)
-			ret = do_piece(x, &p[i], &err);
+		for (size_t i = 0; i < nr && !done; i++)
+			done = do_piece(x, &p[i], ret ? NULL : &err);
 	}
+	ret = ret ? ret : done;
 	if (ret && !x->ret) {
 		x->ret = ret;
 		x->err = err;
