@@ -283,7 +283,6 @@ PROGRAMS_python := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so $(FAKES) 
 	$(if $(SAN),,$(B)/wheel/made)
 PROGRAMS_python-vllm := $(PROGRAMS_python)
 PROGRAMS_posix := $(B)/unshard
-PROGRAMS_deliver :=
 PROGRAMS_browser := $(B)/unshard
 PROGRAMS_bench := $(B)/unshard $(B)/unshard-parser $(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
