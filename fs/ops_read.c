@@ -142,7 +142,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		f->edit = ck_ckpt_edit(r->mounted->ck);
 	if (writes(fi) && !f->edit)
 		ret = ck_no_memory(err);
-	if (!ret)
+	if (!ret && fs->inval)
 		ret = fs_inval_open(fs->inval, &f->shown, ino, r->node.view,
 				    r->node.nr, f->mappable, f->edit, err);
 	if (ret) {
@@ -151,10 +151,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	}
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = f->direct;
-	fi->keep_cache = !f->direct && !fs->rw &&
-			 ck_view_untouched(r->node.view, r->node.nr);
-	if (fi->keep_cache) /* there may be some */
-		fs_inval_paged(f->shown);
+	fi->keep_cache = !f->direct && !fs->rw;
 	if (fs->replace && writes(fi))
 		fs_truncating_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
@@ -247,7 +244,7 @@ static bool waits(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
 	const struct fs_file *f;
 	struct later *l;
 
-	if (!writes(fi))
+	if (!writes(fi) || !fs_of(req)->inval)
 		return false;
 	f = fs_file_of(fi);
 	l = f->mappable ? malloc(sizeof(*l)) : NULL;
@@ -348,7 +345,8 @@ static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 /* The page cache asks for it: of a direct file, for a map. */
 static void from_cache(struct fs *fs, const struct fs_file *f)
 {
-	fs_inval_paged(f->shown);
+	if (fs->inval)
+		fs_inval_paged(f->shown);
 	if (f->direct)
 		fs_read_ahead_mapped(&fs->kernel.read_ahead);
 }

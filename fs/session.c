@@ -232,11 +232,6 @@ static bool has_lost(const struct ck_catalog *img)
 	return false;
 }
 
-static void file_touched(void *ctx, const struct ck_ckpt *ck)
-{
-	fs_inval_touched(((struct fs *)ctx)->inval, ck);
-}
-
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
@@ -245,7 +240,6 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
 		.mnt = fs->mnt,
-		.touched = { file_touched, fs },
 	};
 
 	fs->map = fs_map_options(in->opts,
@@ -318,7 +312,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		ret = let_others(&s->fs, in->askers_fd, err);
 	if (!ret && in->steps)
 		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
-	if (!ret) {
+	if (!ret && s->fs.rw) {
 		s->fs.inval = fs_inval_new(s->se);
 		if (!s->fs.inval)
 			ret = ck_no_memory(err);

@@ -285,20 +285,6 @@ int ck_ckpt_redo(struct ck_ckpt *ck, struct ck_redo **redo, int *fd,
  */
 int ck_ckpt_redo_lock(struct ck_ckpt *ck, struct ck_err *err);
 void ck_ckpt_redo_unlock(struct ck_ckpt *ck);
-/*
- * Who is told that a file was found to be touched (geom/file_id.h), by whoever found
- * it: what was read of @ck before counts no more.
- */
-struct ck_ckpt_touched {
-	void (*call)(void *ctx, const struct ck_ckpt *ck);
-	void *ctx;
-};
-/*
- * Whether the files of @tensor, CK_NONE: all, have been what was described ever
- * since; looks at them, or says no where they are many.
- */
-bool ck_ckpt_untouched(struct ck_ckpt *ck, uint32_t tensor);
-void ck_ckpt_on_touch(struct ck_ckpt *ck, const struct ck_ckpt_touched *call);
 /* Bytes [at, at+len) of the file are those of @tensor from @off on. */
 int ck_ckpt_redo_add(struct ck_ckpt *ck, struct ck_redo *redo, uint32_t tensor,
 		     uint64_t at, uint64_t len, uint64_t off,
@@ -319,7 +305,7 @@ void ck_ckpt_redo_free(struct ck_redo *redo);
 int ck_ckpt_flush_checksums(struct ck_ckpt *ck, struct ck_edit *e,
 			    struct ck_err *err);
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
-/* Moves on with every write, and where a file was touched. */
+/* Moves on with every write; 0 where nothing is written. */
 uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck);
 /* When we wrote tensor @tensor last, ns since 1970; 0: never. */
 int64_t ck_ckpt_wrote_ns(const struct ck_ckpt *ck, uint32_t tensor);

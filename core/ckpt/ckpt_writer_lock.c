@@ -159,14 +159,13 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 
 /* ---- for who reads all of it, and wants it to be of one moment ---- */
 
-/* @most: what it may be at most. */
 static int compare(const struct ck_src *src, const char *name,
-		   const struct stat *st, enum ck_id_now most,
-		   struct ck_err *err)
+		   const struct stat *st, struct ck_err *err)
 {
-	const struct ck_id now = ck_id_of(st);
-
-	if (ck_id_compare(&src->id, &now) <= most)
+	if (src->id.size == (uint64_t)st->st_size &&
+	    src->id.ino == st->st_ino &&
+	    src->id.mtime_ns == (int64_t)st->st_mtim.tv_sec * 1000000000 +
+					st->st_mtim.tv_nsec)
 		return 0;
 	return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 			  "%s: was changed meanwhile", name);
@@ -186,7 +185,7 @@ static int file_at_rest(struct ck_ckpt *ck, const struct ck_src *src,
 	ret = ck_writer_lock_file_look(fd, name, err);
 	if (ret)
 		return ret;
-	return compare(src, name, &st, CK_ID_SAME, err);
+	return compare(src, name, &st, err);
 }
 
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
@@ -203,8 +202,7 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
 		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING ||
 		    ck_root_open_file(&ck->root, name, &fd, &st, NULL))
 			continue;
-		/* whoever reads one that was touched finds that himself */
-		ret = compare(src, name, &st, CK_ID_TOUCHED, err);
+		ret = compare(src, name, &st, err);
 		if (ret)
 			return ck_wrap(err, ret, "%s", ck->root.path);
 	}

@@ -22,8 +22,6 @@
 #ifndef CK_CATALOG_H
 #define CK_CATALOG_H
 
-#include "core/geom/file_id.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +43,12 @@ enum ck_src_kind {
 
 enum ck_codec { CK_CODEC_NONE, CK_CODEC_ZSTD };
 
+/* Which file it was when it was described; any change is ESTALE or EIO. */
+struct ck_id {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns;
+};
+
 struct ck_src {
 	uint8_t kind, codec, state, pad;
 	uint32_t name; /* string: path relative to the checkpoint's root */
@@ -56,7 +60,7 @@ struct ck_src {
 	 */
 	uint32_t unit, pad2;
 	uint64_t off, len; /* FILE: len is the size found when described */
-	struct ck_id id; /* FILE: when it was described */
+	struct ck_id id;
 };
 
 /* What thousands of chunks share; interned. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resolved.c - one word a chunk, from unknown to known
+ * resolved.c - one word a chunk, from unknown to known once and for ever
  *
  * A word is 0 (unknown), or has its kind in the two low bits: the common
  * answer (row-major, as is) is the offset itself, others point to a record.
@@ -138,11 +138,4 @@ int ck_resolved_put_bad(struct ck_resolved *resolved, uint32_t chunk, int err)
 {
 	settle(resolved, chunk, (uint64_t)(unsigned)err << 2 | W_BAD);
 	return 0;
-}
-
-void ck_resolved_forget(struct ck_resolved *resolved, uint32_t chunk)
-{
-	/* most are unknown, and their pages not there */
-	if (atomic_load(&resolved->words[chunk]))
-		atomic_store(&resolved->words[chunk], 0);
 }

@@ -3,8 +3,7 @@
  * resolved.h - what was learnt of deferred items after the catalog was made
  *
  * One 64-bit word a chunk, written once by compare-and-swap, so readers take
- * no lock.  The first resolver wins; resolving twice gives the same answer, until
- * it is forgotten.
+ * no lock.  The first resolver wins; resolving twice gives the same answer.
  * Threads: any, at any time.
  */
 #ifndef CK_RESOLVED_H
@@ -36,7 +35,5 @@ enum ck_resolved_state ck_resolved_get(const struct ck_resolved *resolved,
 int ck_resolved_put(struct ck_resolved *resolved, uint32_t chunk,
 		    const struct ck_place *place, unsigned rank);
 int ck_resolved_put_bad(struct ck_resolved *resolved, uint32_t chunk, int err);
-/* Nothing is known of @chunk; who has its strides may use them still. */
-void ck_resolved_forget(struct ck_resolved *resolved, uint32_t chunk);
 
 #endif

@@ -145,31 +145,35 @@ static const char *name_of(const struct ck_files *f, uint32_t src)
 	return ck_catalog_str(f->img, f->img->srcs[src].name, NULL);
 }
 
-/*
- * Whether @st is the file that the catalog describes; what it is then.  Of a file
- * that we are writing, the times are not looked at.
- */
-static int compare(const struct ck_files *f, uint32_t src,
-		   const struct stat *st, enum ck_id_now *is,
-		   struct ck_err *err)
+/* Of a file that we are writing, the time is not looked at. */
+static bool same_time(const struct ck_files *f, uint32_t src,
+		      const struct stat *st)
 {
-	const struct ck_id id = ck_self_writes_id(f->in.self_writes, src);
-	const struct ck_id now = ck_id_of(st);
+	int64_t mtime =
+		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+
+	if (!f->in.self_writes)
+		return mtime == f->img->srcs[src].id.mtime_ns;
+	return mtime == ck_self_writes_mtime(f->in.self_writes, src) ||
+	       ck_self_writes_busy(f->in.self_writes, src);
+}
+
+/* Whether @st is the file that the catalog describes. */
+static int compare(const struct ck_files *f, uint32_t src,
+		   const struct stat *st, struct ck_err *err)
+{
+	const struct ck_id *id = &f->img->srcs[src].id;
 	const char *name = name_of(f, src);
 
-	*is = ck_id_compare(&id, &now);
-	if (now.size < id.size)
-		return ck_fail_at(err, EIO, name, now.size,
+	if ((uint64_t)st->st_size < id->size)
+		return ck_fail_at(err, EIO, name, (uint64_t)st->st_size,
 				  "%s: expected %llu bytes, found %llu", name,
-				  (unsigned long long)id.size,
-				  (unsigned long long)now.size);
-	if (*is == CK_ID_ANOTHER)
+				  (unsigned long long)id->size,
+				  (unsigned long long)st->st_size);
+	if (st->st_ino != id->ino)
 		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 				  "%s: was replaced by another file", name);
-	if (*is != CK_ID_SAME && now.size == id.size &&
-	    ck_self_writes_busy(f->in.self_writes, src))
-		*is = CK_ID_SAME;
-	if (*is == CK_ID_CHANGED)
+	if ((uint64_t)st->st_size != id->size || !same_time(f, src, st))
 		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 				  "%s: was changed since it was described",
 				  name);
@@ -183,23 +187,20 @@ static int check_fd(const struct ck_files *f, uint32_t src, int fd,
 		    struct ck_err *err)
 {
 	struct ck_self_writes *self_writes = f->in.self_writes;
-	enum ck_id_now is;
 	struct stat st;
 	uint64_t since;
 	int ret;
 
 	/* A write of ours may end between the look and the comparison. */
 	do {
-		since = ck_self_writes_clock(self_writes);
+		since = self_writes ? ck_self_writes_clock(self_writes) : 0;
 		if (fstat(fd, &st))
 			return ck_fail_at(err, errno, name_of(f, src),
 					  CK_NOWHERE, "%s: %s", name_of(f, src),
 					  strerror(errno));
-		ret = compare(f, src, &st, &is, err);
-	} while (ret == -ESTALE &&
+		ret = compare(f, src, &st, err);
+	} while (ret == -ESTALE && self_writes &&
 		 !ck_self_writes_still(self_writes, src, since));
-	if (!ret && is == CK_ID_TOUCHED)
-		ck_self_writes_touch(self_writes, src, fd);
 	return ret;
 }
 
@@ -207,7 +208,6 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 		    struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
-	enum ck_id_now is;
 	struct stat st;
 	int ret;
 
@@ -230,12 +230,13 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 	/* A sandbox of one file lets nobody open the file that replaced it. */
 	if (ret == -EACCES && !fstatat(f->in.root->fd, name_of(f, src), &st,
 				       AT_SYMLINK_NOFOLLOW)) {
-		int replaced = compare(f, src, &st, &is, err);
+		int replaced = compare(f, src, &st, err);
 
 		return replaced ? replaced : ret;
 	}
 	if (!ret) /* our own writes change what is right: look again */
-		ret = check_fd(f, src, fd, err);
+		ret = f->in.self_writes ? check_fd(f, src, fd, err) :
+					  compare(f, src, &st, err);
 	if (ret)
 		return ret;
 	*out = ck_steal_fd(fd);

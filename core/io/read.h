@@ -90,9 +90,6 @@ struct ck_reader_in {
 	bool write; /* its files may be written too, core/write/ */
 	bool sums; /* they hold checksums of their format's own */
 	bool unaided; /* one thread writes a request, never two (write_helper.h) */
-	/* @src was touched: nothing that was read of it counts; or NULL. */
-	void (*touched)(void *ctx, uint32_t src);
-	void *touched_ctx;
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,
 		      const struct ck_err *err);
@@ -105,8 +102,7 @@ extern const uint32_t ck_took_us[CK_TOOK_NR - 1];
 struct ck_read_stats {
 	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
 		failed, tile_hits, tile_misses, spooled_bytes, writes, written,
-		source_writes, span_walks, /* of what is written */
-		touched; /* files, found so */
+		source_writes, span_walks; /* the last: of what is written */
 	_Atomic uint64_t read_ns; /* of all reads together */
 	/* Reads of up to ck_took_us[i] that were not faster yet; last the others. */
 	_Atomic uint64_t took[CK_TOOK_NR];
@@ -116,13 +112,6 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		  struct ck_err *err);
 void ck_reader_free(struct ck_reader *r);
 
-/* How often files were found to be touched (geom/file_id.h). */
-uint64_t ck_reader_touches(const struct ck_reader *r);
-/*
- * Forgets what was kept of files that were found to be touched; how many were.  Who
- * has read and finds another number then reads once more.
- */
-uint64_t ck_reader_forget_touched(struct ck_reader *r);
 /* What it was made with. */
 const struct ck_reader_in *ck_reader_settings(const struct ck_reader *r);
 /* Where deferred @chunk is, as in->resolve() finds it; -EIO: nobody does. */
@@ -144,8 +133,6 @@ int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
  */
 int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
 		     uint64_t off, struct ck_err *err);
-/* Whether FILE source @src is there and may be read: 0 or -errno. */
-int ck_reader_look(struct ck_reader *r, uint32_t src);
 /* Size of a source; CODEC: of the decoded bytes (decodes). */
 int ck_reader_source_size(struct ck_reader *r, uint32_t src, uint64_t *size,
 			  struct ck_err *err);

@@ -10,7 +10,6 @@
 #define CK_HASH_H
 
 #include "core/base/err.h"
-#include "core/geom/file_id.h"
 #include "core/root/root.h"
 #include "core/manifest/manifest.h"
 
@@ -19,7 +18,8 @@
 struct ck_hash_file {
 	char *name; /* relative to the root */
 	uint64_t size; /* bytes that are read */
-	struct ck_id id;
+	int64_t mtime_ns;
+	uint64_t ino;
 };
 
 /* Regular files, and links that lead to some; sorted by name. */

@@ -534,8 +534,6 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e,
 		.w = w, .e = e, .s = ck_scratch_mine(), .bad = CK_NONE
 	};
 	ck_auto_free struct looked *l = calloc(nr + 1, sizeof(*l));
-	unsigned tries = 0;
-	uint64_t touches;
 	int ret;
 
 	*done = 0;
@@ -543,12 +541,7 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e,
 		return ck_no_memory(err);
 	ck_plan_reset(&sc.s->plan);
 	sc.s->plan.op = CK_IO_WRITE;
-	do { /* where items lie is read anew of a file that was touched */
-		touches = ck_reader_forget_touched(w->r);
-		unpin_all(&sc);
-		sc.kept.nr = sc.looked = 0;
-		ret = look_at_all(&sc, v, nr, l, err);
-	} while (touches != ck_reader_touches(w->r) && tries++ < MAX_REDO);
+	ret = look_at_all(&sc, v, nr, l, err);
 	if (!ret)
 		ret = write_all(&sc, v, nr, l, done, err);
 	ck_plan_reset(&sc.s->plan);

@@ -49,7 +49,6 @@ static const struct counter {
 	ROW(source_writes, "source_writes_total",
 	    "Requests that wrote to the files of the checkpoint."),
 	ROW(span_walks, "write_plans_total", "Writes that were planned."),
-	ROW(touched, NULL, NULL),
 	ROW(read_ns, NULL, NULL),
 };
 
