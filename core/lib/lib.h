@@ -51,8 +51,6 @@ int ck_lib_failed(unshard_error *err, int ret, const struct ck_err *why);
 int ck_lib_failed_of(unshard_error *err, int ret, const struct ck_err *why,
 		     const struct ck_catalog *img, uint32_t tensor);
 
-/* The pool, made when it is first asked for. */
-int ck_lib_pool(unshard_ctx *ctx, struct ck_err *err);
 struct ck_ring;
 /* Of device @nr; NULL where that is the host. */
 int ck_lib_ring(unshard_ctx *ctx, int32_t nr, struct ck_ring **out,

@@ -35,7 +35,7 @@ static unsigned threads_of(const unshard_ctx *ctx)
 	return CK_MAX(all, 1u);
 }
 
-int ck_lib_pool(unshard_ctx *ctx, struct ck_err *err)
+static int make_pool(unshard_ctx *ctx, struct ck_err *err)
 {
 	int ret = 0;
 
@@ -134,7 +134,7 @@ int unshard_read(unshard_ckpt *ck, const unshard_item *item, unshard_error *err)
 		return ret;
 	ret = ck_lib_item(item, &one, &why);
 	if (!ret)
-		ret = ck_lib_pool(ck->ctx, &why);
+		ret = make_pool(ck->ctx, &why);
 	if (!ret)
 		ret = ck_lib_ring(ck->ctx, CK_LIB_GET(item, device), &in.ring,
 				  &why);
@@ -193,7 +193,7 @@ static int start(unshard_req *req, const unshard_item *items, size_t n,
 		*bad = ret ? i : SIZE_MAX;
 	}
 	if (!ret)
-		ret = ck_lib_pool(req->ck->ctx, err);
+		ret = make_pool(req->ck->ctx, err);
 	if (!ret)
 		ret = need_ring(req->ck->ctx, items, n, bad, &in.ring, err);
 	return ret ? ret :
