@@ -143,6 +143,16 @@ static void describe_file(struct ck_src *s, const struct stat *st)
 				   (uint64_t)st->st_mtim.tv_nsec);
 }
 
+static int name_file(struct ck_builder *b, const char *name, struct ck_src *s,
+		     struct ck_err *err)
+{
+	size_t len = strlen(name);
+
+	if (len > CK_MAX_NAME)
+		return ck_fail(err, EINVAL, "a file's name has %zu bytes", len);
+	return ck_intern_str(&b->in, name, len, &s->name, err);
+}
+
 /* @st NULL: it is lost, for the reason @why. */
 static int add_file(struct ck_builder *b, const char *name,
 		    const struct stat *st, const char *why, uint32_t *src,
@@ -155,12 +165,8 @@ static int add_file(struct ck_builder *b, const char *name,
 				   .tensor = CK_NONE,
 				   .view = CK_NONE };
 	bool is_new;
-	int ret;
+	int ret = name_file(b, name, &s, err);
 
-	if (strlen(name) > CK_MAX_NAME)
-		return ck_fail(err, EINVAL, "a file's name has %zu bytes",
-			       strlen(name));
-	ret = ck_intern_str(&b->in, name, strlen(name), &s.name, err);
 	if (ret)
 		return ret;
 	if (st)
@@ -191,12 +197,8 @@ int ck_builder_read(struct ck_builder *b, const char *name,
 		    const struct stat *st, struct ck_err *err)
 {
 	struct ck_src s = { .parent = CK_NONE };
-	int ret;
+	int ret = name_file(b, name, &s, err);
 
-	if (strlen(name) > CK_MAX_NAME)
-		return ck_fail(err, EINVAL, "a file's name has %zu bytes",
-			       strlen(name));
-	ret = ck_intern_str(&b->in, name, strlen(name), &s.name, err);
 	if (ret)
 		return ret;
 	if (b->indexes.nr && b->indexes.v[b->indexes.nr - 1].name == s.name)
