@@ -112,10 +112,7 @@ bool ck_stop_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
 
 	if (ck_stopped())
 		return false;
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += LOOK_NS;
-	t.tv_sec += t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
+	t = ck_deadline(CLOCK_REALTIME, LOOK_NS);
 	pthread_cond_timedwait(cond, lock, &t);
 	return true;
 }

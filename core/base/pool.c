@@ -3,12 +3,12 @@
 #include "core/base/pool.h"
 
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/cpus.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_JOBS 64
 #define TICK_NS 100000000
@@ -40,12 +40,8 @@ static void *work(void *arg)
 
 static void wait_a_bit(struct pool *p)
 {
-	struct timespec at;
+	struct timespec at = ck_deadline(CLOCK_REALTIME, TICK_NS);
 
-	clock_gettime(CLOCK_REALTIME, &at);
-	at.tv_nsec += TICK_NS;
-	at.tv_sec += at.tv_nsec / 1000000000;
-	at.tv_nsec %= 1000000000;
 	pthread_cond_timedwait(&p->ended, &p->lock, &at);
 }
 

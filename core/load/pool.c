@@ -405,20 +405,6 @@ int ck_load_start(struct ck_load **out, struct ck_load_pool *pool,
 	return 0;
 }
 
-static struct timespec deadline(int timeout_ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += timeout_ms / 1000;
-	t.tv_nsec += timeout_ms % 1000 * 1000000L;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
-}
-
 /* Waits for a change; false: no longer. */
 static bool wait_on(struct ck_load *load, int timeout_ms,
 		    const struct timespec *until)
@@ -442,7 +428,8 @@ static int item_result(const struct ck_load *load, size_t i, struct ck_err *err)
 int ck_load_next(struct ck_load *load, int timeout_ms, size_t *item,
 		 struct ck_err *err)
 {
-	struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
+	struct timespec until = ck_deadline(
+		CLOCK_MONOTONIC, CK_MAX(timeout_ms, 0) * INT64_C(1000000));
 	uint64_t drop;
 	bool more;
 	int ret = 1;
@@ -472,7 +459,8 @@ int ck_load_next(struct ck_load *load, int timeout_ms, size_t *item,
 int ck_load_wait(struct ck_load *load, int timeout_ms, size_t *item,
 		 struct ck_err *err)
 {
-	struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
+	struct timespec until = ck_deadline(
+		CLOCK_MONOTONIC, CK_MAX(timeout_ms, 0) * INT64_C(1000000));
 	int ret = 0;
 
 	if (item)

@@ -26,7 +26,6 @@
 #define BUSY_MS 20 /* then another asker is started */
 #define FILES_PER_MS 0.1 /* so many at least */
 #define MAX_MS 120000
-#define SECOND INT64_C(1000000000)
 
 struct seat {
 	int fd; /* -1: no asker */
@@ -187,8 +186,7 @@ static struct seat *free_seat(struct fs_asker *a, bool more)
 
 static void wait_ms(struct fs_asker *a, int64_t ms)
 {
-	int64_t end = ck_now_ns() + ms * 1000000;
-	struct timespec t = { .tv_sec = end / SECOND, .tv_nsec = end % SECOND };
+	struct timespec t = ck_deadline(CLOCK_MONOTONIC, ms * 1000000);
 
 	pthread_cond_timedwait(&a->freed, &a->lock, &t);
 }

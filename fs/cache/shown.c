@@ -12,10 +12,11 @@
  */
 #include "fs/cache/inval_priv.h"
 
-#include <stdlib.h>
-#include <time.h>
+#include "core/base/clock.h"
 
-#define CLOSING 1 /* seconds that an open waits for files that were closed */
+#include <stdlib.h>
+
+#define CLOSING INT64_C(1000000000) /* ns that an open waits for closed files */
 
 struct fs_shown **fs_shown_list(struct fs_inval *iv, const struct ck_ckpt *ck,
 				uint32_t key)
@@ -184,12 +185,10 @@ static int refuse(const struct fs_shown *s, const struct clash *c,
 static int wait_for_others(struct fs_inval *iv, struct fs_shown *s, bool dirty,
 			   struct ck_err *err)
 {
-	struct timespec until;
+	struct timespec until = ck_deadline(CLOCK_REALTIME, CLOSING);
 	struct clash c;
 	bool late = false;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += CLOSING;
 	while (find_clash(iv, s, dirty, &c)) {
 		if (late || !may_be_closed(s, &c))
 			return refuse(s, &c, err);

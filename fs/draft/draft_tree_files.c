@@ -10,6 +10,7 @@
 #include "fs/draft/draft_tree_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/clock.h"
 #include "core/base/whole.h"
 #include "core/root/fault.h"
 #include "fs/tree/tree.h"
@@ -18,10 +19,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-#define CLOSING 2 /* seconds: the kernel tells of a close a moment later */
 
 /* ---- attributes ---- */
 
@@ -275,15 +273,6 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 	return ret;
 }
 
-struct timespec fs_draft_tree_closing(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_sec += CLOSING;
-	return t;
-}
-
 void fs_draft_tree_closed(struct fs_draft_tree *s, struct fs_draft_tree_file *f)
 {
 	pthread_mutex_lock(&s->lock);
@@ -317,7 +306,7 @@ int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
 			int flags, bool direct, struct ck_err *err)
 {
 	bool must = flags & O_DIRECT, maps, clash;
-	struct timespec until = fs_draft_tree_closing();
+	struct timespec until = ck_deadline(CLOCK_REALTIME, FS_DRAFT_CLOSING);
 	struct others o;
 
 	if (!f->writes)

@@ -54,8 +54,9 @@ struct fs_draft_tree {
 	bool failed; /* it was logged */
 };
 
-/* Until when a close that is on its way is waited for. */
-struct timespec fs_draft_tree_closing(void);
+/* ns that a close is waited for: the kernel tells of it a moment later */
+#define FS_DRAFT_CLOSING INT64_C(2000000000)
+
 /*
  * The directory that @ino is in, to be closed unless it is files_fd, and its
  * name there.  -ESTALE: it has no name any more.

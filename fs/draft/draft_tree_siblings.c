@@ -10,6 +10,7 @@
 #include "fs/draft/draft_tree_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/clock.h"
 #include "core/root/openat_beneath.h"
 #include "core/slices/slices.h"
 #include "fs/tree/tree.h"
@@ -109,7 +110,7 @@ static bool is_written(const struct fs_draft_tree_name *n)
 
 bool fs_draft_tree_close_off(struct fs_draft_tree *s, uint64_t ino)
 {
-	struct timespec until = fs_draft_tree_closing();
+	struct timespec until = ck_deadline(CLOCK_REALTIME, FS_DRAFT_CLOSING);
 	struct fs_draft_tree_name *n;
 	bool alone;
 

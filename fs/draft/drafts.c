@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #define COPIED_SECONDS 10 /* between two files of a copy */
-#define LOOK_SECONDS 1
+#define LOOK_NS INT64_C(1000000000)
 #define CLOSE_MS 2000 /* the kernel tells of a close a moment later */
 
 struct fs_drafts {
@@ -522,10 +522,8 @@ static void recover_all(struct fs_drafts *t)
 /* false: the end. */
 static bool pause_(struct fs_drafts *t)
 {
-	struct timespec until;
+	struct timespec until = ck_deadline(CLOCK_MONOTONIC, LOOK_NS);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += LOOK_SECONDS;
 	pthread_mutex_lock(&t->lock);
 	while (!t->ending &&
 	       !pthread_cond_timedwait(&t->wake, &t->lock, &until))
