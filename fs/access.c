@@ -101,11 +101,6 @@ static bool refused(fuse_req_t req, uint64_t ino, int mask)
 	return ret;
 }
 
-static bool changes_refused(fuse_req_t req, uint64_t dir)
-{
-	return refused(req, dir, W_OK | X_OK);
-}
-
 int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd)
 {
 	struct fs_question q = { 0 };
@@ -262,50 +257,10 @@ void fs_access_end(void)
 
 /* ---- the operations ---- */
 
-static void open_now(struct call *c)
+static bool may_open(const struct call *c)
 {
-	if (asks_itself(fs_of(c->req), c->ino) ||
-	    !refused(c->req, c->ino, mask_of(c->fi->flags)))
-		next.open(c->req, c->ino, c->fi);
-}
-
-static void open_asked(fuse_req_t req, fuse_ino_t ino,
-		       struct fuse_file_info *fi)
-{
-	struct call c = { .req = req, .run = open_now, .ino = ino, .fi = fi };
-
-	take(&c);
-}
-
-static void opendir_now(struct call *c)
-{
-	if (!refused(c->req, c->ino, R_OK))
-		next.opendir(c->req, c->ino, c->fi);
-}
-
-static void opendir_asked(fuse_req_t req, fuse_ino_t ino,
-			  struct fuse_file_info *fi)
-{
-	struct call c = {
-		.req = req, .run = opendir_now, .ino = ino, .fi = fi
-	};
-
-	take(&c);
-}
-
-static void lookup_now(struct call *c)
-{
-	if (!refused(c->req, c->ino, X_OK))
-		next.lookup(c->req, c->ino, c->name);
-}
-
-static void lookup_asked(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct call c = {
-		.req = req, .run = lookup_now, .ino = parent, .name = name
-	};
-
-	take(&c);
+	return asks_itself(fs_of(c->req), c->ino) ||
+	       !refused(c->req, c->ino, mask_of(c->fi->flags));
 }
 
 /*
@@ -313,172 +268,93 @@ static void lookup_asked(fuse_req_t req, fuse_ino_t parent, const char *name)
  * writing; an open with O_TRUNC comes as an open and a setattr without one.
  * Owners are the kernel's to check.
  */
-static void setattr_now(struct call *c)
+static bool may_set(const struct call *c)
 {
-	if (c->fi || !(c->to_set & FUSE_SET_ATTR_SIZE) ||
-	    !refused(c->req, c->ino, W_OK))
-		next.setattr(c->req, c->ino, &c->attr, c->to_set, c->fi);
+	return c->fi || !(c->to_set & FUSE_SET_ATTR_SIZE) ||
+	       !refused(c->req, c->ino, W_OK);
 }
 
-static void setattr_asked(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
-			  int to_set, struct fuse_file_info *fi)
+/* Others than user.* there are not, which the kernel is to hear. */
+static bool may_get(const struct call *c)
 {
-	struct call c = { .req = req,
-			  .run = setattr_now,
-			  .ino = ino,
-			  .attr = *attr,
-			  .to_set = to_set,
-			  .fi = fi };
-
-	take(&c);
+	return strncmp(c->name, "user.", 5) || !refused(c->req, c->ino, R_OK);
 }
 
-static void getxattr_now(struct call *c)
+static bool may_list(const struct call *c)
 {
-	if (/* others there are not, which the kernel is to hear */ strncmp(
-		    c->name, "user.", 5) ||
-	    !refused(c->req, c->ino, R_OK))
-		next.getxattr(c->req, c->ino, c->name, c->size);
+	return !refused(c->req, c->ino, R_OK);
 }
 
-static void getxattr_asked(fuse_req_t req, fuse_ino_t ino, const char *name,
-			   size_t size)
+static bool may_search(const struct call *c)
 {
-	struct call c = { .req = req,
-			  .run = getxattr_now,
-			  .ino = ino,
-			  .name = name,
-			  .size = size };
-
-	take(&c);
+	return !refused(c->req, c->ino, X_OK);
 }
 
-static void create_now(struct call *c)
+static bool may_change(const struct call *c)
 {
-	if (!changes_refused(c->req, c->ino))
-		next.create(c->req, c->ino, c->name, c->mode, c->fi);
+	return !refused(c->req, c->ino, W_OK | X_OK);
 }
 
-static void create_asked(fuse_req_t req, fuse_ino_t parent, const char *name,
-			 mode_t mode, struct fuse_file_info *fi)
+static bool may_rename(const struct call *c)
 {
-	struct call c = { .req = req,
-			  .run = create_now,
-			  .ino = parent,
-			  .name = name,
-			  .mode = mode,
-			  .fi = fi };
-
-	take(&c);
+	return may_change(c) && (c->to_dir == c->ino ||
+				 !refused(c->req, c->to_dir, W_OK | X_OK));
 }
 
-static void mknod_now(struct call *c)
-{
-	if (!changes_refused(c->req, c->ino))
-		next.mknod(c->req, c->ino, c->name, c->mode, c->rdev);
-}
+/* The rest is what of a call is which argument. */
+#define ASKED(op, may, use, decl, ...)                                        \
+	static void op##_now(struct call *c)                                  \
+	{                                                                     \
+		if (may(c))                                                   \
+			next.op use;                                          \
+	}                                                                     \
+	static void op##_asked decl                                           \
+	{                                                                     \
+		struct call c = { .req = req, .run = op##_now, __VA_ARGS__ }; \
+                                                                              \
+		take(&c);                                                     \
+	}
 
-static void mknod_asked(fuse_req_t req, fuse_ino_t parent, const char *name,
-			mode_t mode, dev_t rdev)
-{
-	struct call c = { .req = req,
-			  .run = mknod_now,
-			  .ino = parent,
-			  .name = name,
-			  .mode = mode,
-			  .rdev = rdev };
-
-	take(&c);
-}
-
-static void mkdir_now(struct call *c)
-{
-	if (!changes_refused(c->req, c->ino))
-		next.mkdir(c->req, c->ino, c->name, c->mode);
-}
-
-static void mkdir_asked(fuse_req_t req, fuse_ino_t parent, const char *name,
-			mode_t mode)
-{
-	struct call c = { .req = req,
-			  .run = mkdir_now,
-			  .ino = parent,
-			  .name = name,
-			  .mode = mode };
-
-	take(&c);
-}
-
-static void symlink_now(struct call *c)
-{
-	if (!changes_refused(c->req, c->ino))
-		next.symlink(c->req, c->to, c->ino, c->name);
-}
-
-static void symlink_asked(fuse_req_t req, const char *to, fuse_ino_t parent,
-			  const char *name)
-{
-	struct call c = { .req = req,
-			  .run = symlink_now,
-			  .ino = parent,
-			  .name = name,
-			  .to = to };
-
-	take(&c);
-}
-
-static void unlink_now(struct call *c)
-{
-	if (!changes_refused(c->req, c->ino))
-		next.unlink(c->req, c->ino, c->name);
-}
-
-static void unlink_asked(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct call c = {
-		.req = req, .run = unlink_now, .ino = parent, .name = name
-	};
-
-	take(&c);
-}
-
-static void rmdir_now(struct call *c)
-{
-	if (!changes_refused(c->req, c->ino))
-		next.rmdir(c->req, c->ino, c->name);
-}
-
-static void rmdir_asked(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct call c = {
-		.req = req, .run = rmdir_now, .ino = parent, .name = name
-	};
-
-	take(&c);
-}
-
-static void rename_now(struct call *c)
-{
-	if (!changes_refused(c->req, c->ino) &&
-	    (c->to_dir == c->ino || !changes_refused(c->req, c->to_dir)))
-		next.rename(c->req, c->ino, c->name, c->to_dir, c->to,
-			    c->flags);
-}
-
-static void rename_asked(fuse_req_t req, fuse_ino_t parent, const char *name,
-			 fuse_ino_t new_parent, const char *new_name,
-			 unsigned flags)
-{
-	struct call c = { .req = req,
-			  .run = rename_now,
-			  .ino = parent,
-			  .name = name,
-			  .to_dir = new_parent,
-			  .to = new_name,
-			  .flags = flags };
-
-	take(&c);
-}
+ASKED(open, may_open, (c->req, c->ino, c->fi),
+      (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), .ino = ino,
+      .fi = fi)
+ASKED(opendir, may_list, (c->req, c->ino, c->fi),
+      (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi), .ino = ino,
+      .fi = fi)
+ASKED(lookup, may_search, (c->req, c->ino, c->name),
+      (fuse_req_t req, fuse_ino_t dir, const char *name), .ino = dir,
+      .name = name)
+ASKED(setattr, may_set, (c->req, c->ino, &c->attr, c->to_set, c->fi),
+      (fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+       struct fuse_file_info *fi),
+      .ino = ino, .attr = *attr, .to_set = to_set, .fi = fi)
+ASKED(getxattr, may_get, (c->req, c->ino, c->name, c->size),
+      (fuse_req_t req, fuse_ino_t ino, const char *name, size_t size),
+      .ino = ino, .name = name, .size = size)
+ASKED(create, may_change, (c->req, c->ino, c->name, c->mode, c->fi),
+      (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
+       struct fuse_file_info *fi),
+      .ino = dir, .name = name, .mode = mode, .fi = fi)
+ASKED(mknod, may_change, (c->req, c->ino, c->name, c->mode, c->rdev),
+      (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
+       dev_t rdev),
+      .ino = dir, .name = name, .mode = mode, .rdev = rdev)
+ASKED(mkdir, may_change, (c->req, c->ino, c->name, c->mode),
+      (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode),
+      .ino = dir, .name = name, .mode = mode)
+ASKED(symlink, may_change, (c->req, c->to, c->ino, c->name),
+      (fuse_req_t req, const char *to, fuse_ino_t dir, const char *name),
+      .ino = dir, .name = name, .to = to)
+ASKED(unlink, may_change, (c->req, c->ino, c->name),
+      (fuse_req_t req, fuse_ino_t dir, const char *name), .ino = dir,
+      .name = name)
+ASKED(rmdir, may_change, (c->req, c->ino, c->name),
+      (fuse_req_t req, fuse_ino_t dir, const char *name), .ino = dir,
+      .name = name)
+ASKED(rename, may_rename, (c->req, c->ino, c->name, c->to_dir, c->to, c->flags),
+      (fuse_req_t req, fuse_ino_t dir, const char *name, fuse_ino_t to_dir,
+       const char *to, unsigned flags),
+      .ino = dir, .name = name, .to_dir = to_dir, .to = to, .flags = flags)
 
 void fs_access_add(struct fuse_lowlevel_ops *ops)
 {

@@ -107,7 +107,13 @@ struct fs_shard_file {
 	uint64_t size; /* when it was opened */
 };
 
-extern const struct fuse_lowlevel_ops fs_ops; /* session.c */
+/* Each file of operations, ops_NAME.c, adds its own to those of libfuse. */
+void fs_ops_meta(struct fuse_lowlevel_ops *ops);
+void fs_ops_dir(struct fuse_lowlevel_ops *ops);
+void fs_ops_read(struct fuse_lowlevel_ops *ops);
+void fs_ops_write(struct fuse_lowlevel_ops *ops);
+void fs_ops_change(struct fuse_lowlevel_ops *ops); /* names come and go */
+void fs_ops_xattr(struct fuse_lowlevel_ops *ops);
 
 /*
  * What @ino is; an entry of a directory of checkpoints is parsed if it has not
@@ -125,13 +131,6 @@ static inline void fs_ref_end(struct fs_ref *r)
 #define fs_auto_ref __attribute__((cleanup(fs_ref_end))) struct fs_ref
 
 /* ops_meta.c */
-void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
-void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup);
-void fs_op_forget_multi(fuse_req_t req, size_t count,
-			struct fuse_forget_data *forgets);
-void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_op_readlink(fuse_req_t req, fuse_ino_t ino);
-void fs_op_statfs(fuse_req_t req, fuse_ino_t ino);
 /* The attributes of @ino; *keep: how long they hold. */
 int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	    struct ck_err *err);
@@ -141,17 +140,11 @@ int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
  */
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	      struct fuse_entry_param *e, struct ck_err *err);
+/* Answers a look-up with what fs_lookup() said. */
+void fs_reply_lookup(fuse_req_t req, int ret, const struct fuse_entry_param *e,
+		     const struct ck_err *err);
 /* Gives back what a look-up of @ino counted. */
 void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr);
-
-/* ops_dir.c */
-void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		   struct fuse_file_info *fi);
-void fs_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		       struct fuse_file_info *fi);
-void fs_op_releasedir(fuse_req_t req, fuse_ino_t ino,
-		      struct fuse_file_info *fi);
 
 /*
  * access.c: other users.  Each operation for which a plain file or folder would
@@ -162,47 +155,5 @@ void fs_access_add(struct fuse_lowlevel_ops *ops);
 void fs_access_end(void);
 /* The same of a file of shards/ that is open: 0, -EACCES, -ESTALE. */
 int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd);
-
-/* ops_read.c */
-void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		struct fuse_file_info *fi);
-void fs_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
-		 struct fuse_file_info *fi);
-
-/* ops_write.c */
-void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
-		 off_t off, struct fuse_file_info *fi);
-void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
-		 struct fuse_file_info *fi);
-void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
-		    struct fuse_file_info *fi);
-void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
-		   int to_set, struct fuse_file_info *fi);
-void fs_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
-		     off_t len, struct fuse_file_info *fi);
-
-/* ops_change.c: names that come and go */
-void fs_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  mode_t mode, struct fuse_file_info *fi);
-void fs_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
-		 mode_t mode, dev_t rdev);
-void fs_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
-		 mode_t mode);
-void fs_op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
-		   const char *name);
-void fs_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
-		const char *name);
-void fs_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
-void fs_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
-void fs_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  fuse_ino_t new_parent, const char *new_name, unsigned flags);
-
-/* ops_xattr.c */
-void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
-		    size_t size);
-void fs_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 
 #endif

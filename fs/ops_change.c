@@ -11,8 +11,8 @@
 
 #include <errno.h>
 
-void fs_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  mode_t mode, struct fuse_file_info *fi)
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		      mode_t mode, struct fuse_file_info *fi)
 {
 	(void)parent;
 	(void)name;
@@ -21,8 +21,8 @@ void fs_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	fs_reply_errno(req, EPERM);
 }
 
-void fs_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
-		 mode_t mode, dev_t rdev)
+static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		     mode_t mode, dev_t rdev)
 {
 	(void)parent;
 	(void)name;
@@ -31,8 +31,8 @@ void fs_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	fs_reply_errno(req, EPERM);
 }
 
-void fs_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
-		 mode_t mode)
+static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		     mode_t mode)
 {
 	(void)parent;
 	(void)name;
@@ -40,8 +40,8 @@ void fs_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	fs_reply_errno(req, EPERM);
 }
 
-void fs_op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
-		   const char *name)
+static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
+		       const char *name)
 {
 	(void)to;
 	(void)parent;
@@ -49,8 +49,8 @@ void fs_op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 	fs_reply_errno(req, EPERM);
 }
 
-void fs_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
-		const char *name)
+static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
+		    const char *name)
 {
 	(void)ino;
 	(void)parent;
@@ -58,14 +58,14 @@ void fs_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
 	fs_reply_errno(req, EPERM);
 }
 
-void fs_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	(void)parent;
 	(void)name;
 	fs_reply_errno(req, EPERM);
 }
 
-void fs_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	(void)parent;
 	(void)name;
@@ -84,11 +84,24 @@ static int rename_code(struct fs *fs, uint64_t from, uint64_t to)
 									EXDEV;
 }
 
-void fs_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  fuse_ino_t new_parent, const char *new_name, unsigned flags)
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		      fuse_ino_t new_parent, const char *new_name,
+		      unsigned flags)
 {
 	(void)name;
 	(void)new_name;
 	(void)flags;
 	fs_reply_errno(req, rename_code(fs_of(req), parent, new_parent));
+}
+
+void fs_ops_change(struct fuse_lowlevel_ops *ops)
+{
+	ops->create = op_create;
+	ops->mknod = op_mknod;
+	ops->mkdir = op_mkdir;
+	ops->symlink = op_symlink;
+	ops->link = op_link;
+	ops->unlink = op_unlink;
+	ops->rmdir = op_rmdir;
+	ops->rename = op_rename;
 }

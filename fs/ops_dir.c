@@ -83,7 +83,8 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 	return ret;
 }
 
-void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_opendir(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
@@ -104,7 +105,8 @@ void fs_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		free_taken(t);
 }
 
-void fs_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_releasedir(fuse_req_t req, fuse_ino_t ino,
+			  struct fuse_file_info *fi)
 {
 	(void)ino;
 	free_taken(taken_of(fi));
@@ -256,14 +258,22 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 	fs_reply_buf(req, buf, used);
 }
 
-void fs_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		   struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	read_dir(req, ino, size, off, fi, false);
 }
 
-void fs_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		       struct fuse_file_info *fi)
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size,
+			   off_t off, struct fuse_file_info *fi)
 {
 	read_dir(req, ino, size, off, fi, true);
+}
+
+void fs_ops_dir(struct fuse_lowlevel_ops *ops)
+{
+	ops->opendir = op_opendir;
+	ops->releasedir = op_releasedir;
+	ops->readdir = op_readdir;
+	ops->readdirplus = op_readdirplus;
 }

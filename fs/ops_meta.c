@@ -372,18 +372,24 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	return ret;
 }
 
-void fs_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+void fs_reply_lookup(fuse_req_t req, int ret, const struct fuse_entry_param *e,
+		     const struct ck_err *err)
+{
+	if (ret == -ENOENT || ret == -ENAMETOOLONG || ret == -EACCES)
+		fs_reply_errno(req, -ret);
+	else if (ret)
+		fs_reply_fail(req, ret, err);
+	else if (fs_reply_entry(req, e) && e->ino)
+		fs_forget(fs_of(req), e->ino, 1);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param e;
 	struct ck_err err = { 0 };
 	int ret = fs_lookup(fs_of(req), parent, name, &e, &err);
 
-	if (ret == -ENOENT || ret == -ENAMETOOLONG || ret == -EACCES)
-		fs_reply_errno(req, -ret);
-	else if (ret)
-		fs_reply_fail(req, ret, &err);
-	else if (fs_reply_entry(req, &e) && e.ino)
-		fs_forget(fs_of(req), e.ino, 1);
+	fs_reply_lookup(req, ret, &e, &err);
 }
 
 void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
@@ -399,21 +405,22 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 	fs_mounted_unpin(fs->table, mounted);
 }
 
-void fs_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
 	fs_forget(fs_of(req), ino, nlookup);
 	fs_reply_none(req);
 }
 
-void fs_op_forget_multi(fuse_req_t req, size_t count,
-			struct fuse_forget_data *forgets)
+static void op_forget_multi(fuse_req_t req, size_t count,
+			    struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
 		fs_forget(fs_of(req), forgets[i].ino, forgets[i].nlookup);
 	fs_reply_none(req);
 }
 
-void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_getattr(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	struct stat st;
@@ -431,7 +438,7 @@ void fs_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fs_reply_attr(req, &st, keep);
 }
 
-void fs_op_readlink(fuse_req_t req, fuse_ino_t ino)
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fs_of(req);
 	ck_auto_free char *latest = NULL;
@@ -486,7 +493,7 @@ static void add_room(struct fs *fs, struct statvfs *st)
 	st->f_files += st->f_ffree;
 }
 
-void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	uint64_t files,
 		total = fs_mounted_table_total(fs_of(req)->table, &files);
@@ -502,4 +509,14 @@ void fs_op_statfs(fuse_req_t req, fuse_ino_t ino)
 	if (fs_of(req)->rw)
 		add_room(fs_of(req), &st);
 	fs_reply_statfs(req, &st);
+}
+
+void fs_ops_meta(struct fuse_lowlevel_ops *ops)
+{
+	ops->lookup = op_lookup;
+	ops->forget = op_forget;
+	ops->forget_multi = op_forget_multi;
+	ops->getattr = op_getattr;
+	ops->readlink = op_readlink;
+	ops->statfs = op_statfs;
 }

@@ -257,7 +257,7 @@ static bool waits(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
 	return false;
 }
 
-void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	int ret = open_node(req, ino, fi, &err);
@@ -273,7 +273,8 @@ void fs_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_open(req, ino, fi);
 }
 
-void fs_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_release(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
 {
 	release_node(fs_of(req), ino, fi);
 	fs_reply_errno(req, 0);
@@ -382,8 +383,8 @@ static int read_node(struct fs *fs, uint64_t ino,
 	}
 }
 
-void fs_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	void *buf = fs_buf_get();
@@ -436,8 +437,8 @@ static off_t seek(struct fs *fs, uint64_t ino, off_t off, int whence,
 }
 
 /* Sparse shards are shown as such; a tensor has no holes to find. */
-void fs_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
-		 struct fuse_file_info *fi)
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		     struct fuse_file_info *fi)
 {
 	off_t at = seek(fs_of(req), ino, off, whence, fi);
 
@@ -445,4 +446,12 @@ void fs_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		fs_reply_errno(req, (int)-at);
 	else
 		fs_reply_lseek(req, at);
+}
+
+void fs_ops_read(struct fuse_lowlevel_ops *ops)
+{
+	ops->open = op_open;
+	ops->release = op_release;
+	ops->read = op_read;
+	ops->lseek = op_lseek;
 }

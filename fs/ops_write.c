@@ -104,8 +104,8 @@ static int put(fuse_req_t req, const struct fs_ref *r, const char *buf,
 	return ret;
 }
 
-void fs_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
-		 off_t off, struct fuse_file_info *fi)
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
+		     size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	fs_auto_ref r = { 0 };
@@ -163,7 +163,7 @@ static void finish(fuse_req_t req, uint64_t ino,
 	settle(req, ret, &err);
 }
 
-void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs_file *f = fs_file_of(fi);
 
@@ -172,15 +172,15 @@ void fs_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	finish(req, ino, fi, ck_ckpt_flush_checksums);
 }
 
-void fs_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
-		 struct fuse_file_info *fi)
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		     struct fuse_file_info *fi)
 {
 	(void)datasync;
 	finish(req, ino, fi, ck_ckpt_sync);
 }
 
-void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
-		    struct fuse_file_info *fi)
+static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+			struct fuse_file_info *fi)
 {
 	(void)ino;
 	(void)datasync;
@@ -188,8 +188,8 @@ void fs_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	fs_reply_errno(req, 0);
 }
 
-void fs_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
-		     off_t len, struct fuse_file_info *fi)
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+			 off_t len, struct fuse_file_info *fi)
 {
 	(void)ino;
 	(void)mode;
@@ -249,8 +249,8 @@ static int set(fuse_req_t req, const struct fs_ref *r, const struct stat *now,
 				  begin_replace, &b);
 }
 
-void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
-		   int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		       int to_set, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
@@ -267,4 +267,14 @@ void fs_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		reply(req, ret, &err);
 	else
 		fs_reply_attr(req, &st, keep);
+}
+
+void fs_ops_write(struct fuse_lowlevel_ops *ops)
+{
+	ops->write = op_write;
+	ops->flush = op_flush;
+	ops->fsync = op_fsync;
+	ops->fsyncdir = op_fsyncdir;
+	ops->fallocate = op_fallocate;
+	ops->setattr = op_setattr;
 }

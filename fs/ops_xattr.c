@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define PREFIX "user.unshard."
+#define SOURCE PREFIX "source" /* a directory of checkpoints */
 
 static void get_dtype(const struct ck_catalog *img, const struct ck_tensor *t,
 		      struct ck_str *out)
@@ -102,13 +103,15 @@ static bool get_digest(const struct fs_ref *r, const struct ck_tensor *t,
 	return true;
 }
 
-/* Not listed: who copies attributes does not want it. */
-static bool get_pid(uint64_t ino, const char *name, struct ck_str *out)
+/* Of the mount.  Not listed: who copies attributes does not want it. */
+static bool get_of_mount(const struct fs *fs, uint64_t ino, const char *name,
+			 struct ck_str *out)
 {
-	if (ino != FUSE_ROOT_ID || strcmp(name, FS_PID_XATTR) != 0)
-		return false;
-	ck_str_fmt(out, "%d", (int)getpid());
-	return true;
+	if (ino == FUSE_ROOT_ID && !strcmp(name, FS_PID_XATTR))
+		ck_str_fmt(out, "%d", (int)getpid());
+	else if (ino == FUSE_ROOT_ID && fs->src && !strcmp(name, SOURCE))
+		ck_str_puts(out, fs->src);
+	return out->len;
 }
 
 /* False: @t has no such attribute. */
@@ -127,12 +130,12 @@ static bool get(const struct fs_ref *r, const struct ck_tensor *t,
 	return true;
 }
 
-void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
-		    size_t size)
+static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+			size_t size)
 {
 	fs_auto_ref r = { 0 };
 	ck_auto_str struct ck_str out = { 0 };
-	const struct ck_tensor *t = get_pid(ino, name, &out) ?
+	const struct ck_tensor *t = get_of_mount(fs_of(req), ino, name, &out) ?
 					    NULL :
 					    tensor_of(fs_of(req), ino, &r);
 
@@ -147,7 +150,7 @@ void fs_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		fs_reply_xattr(req, out.v, out.len, size);
 }
 
-void fs_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	fs_auto_ref r = { 0 };
 	const struct ck_tensor *t = tensor_of(fs_of(req), ino, &r);
@@ -161,4 +164,10 @@ void fs_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		fs_reply_errno(req, ENOMEM);
 	else
 		fs_reply_xattr(req, out.v, out.len, size);
+}
+
+void fs_ops_xattr(struct fuse_lowlevel_ops *ops)
+{
+	ops->getxattr = op_getxattr;
+	ops->listxattr = op_listxattr;
 }

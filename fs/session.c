@@ -45,40 +45,6 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 		fs->ready(fs->ready_ctx);
 }
 
-const struct fuse_lowlevel_ops fs_ops = {
-	.init = op_init,
-	.lookup = fs_op_lookup,
-	.forget = fs_op_forget,
-	.forget_multi = fs_op_forget_multi,
-	.getattr = fs_op_getattr,
-	.readlink = fs_op_readlink,
-	.statfs = fs_op_statfs,
-	.opendir = fs_op_opendir,
-	.readdir = fs_op_readdir,
-	.readdirplus = fs_op_readdirplus,
-	.releasedir = fs_op_releasedir,
-	.open = fs_op_open,
-	.read = fs_op_read,
-	.release = fs_op_release,
-	.lseek = fs_op_lseek,
-	.write = fs_op_write,
-	.flush = fs_op_flush,
-	.fsync = fs_op_fsync,
-	.fsyncdir = fs_op_fsyncdir,
-	.setattr = fs_op_setattr,
-	.fallocate = fs_op_fallocate,
-	.create = fs_op_create,
-	.mknod = fs_op_mknod,
-	.mkdir = fs_op_mkdir,
-	.symlink = fs_op_symlink,
-	.link = fs_op_link,
-	.unlink = fs_op_unlink,
-	.rmdir = fs_op_rmdir,
-	.rename = fs_op_rename,
-	.getxattr = fs_op_getxattr,
-	.listxattr = fs_op_listxattr,
-};
-
 static char *mount_options(const struct fs_session *s, const char *src)
 {
 	ck_auto_free char *name = NULL;
@@ -103,12 +69,18 @@ static int make_session(struct fs_session *s, const char *src,
 			struct ck_err *err)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	struct fuse_lowlevel_ops ops = fs_ops;
+	struct fuse_lowlevel_ops ops = { .init = op_init };
 	ck_auto_free char *o = mount_options(s, src);
 
 	if (!o || fuse_opt_add_arg(&args, "unshard") ||
 	    fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, o))
 		return ck_no_memory(err);
+	fs_ops_meta(&ops);
+	fs_ops_dir(&ops);
+	fs_ops_read(&ops);
+	fs_ops_write(&ops);
+	fs_ops_change(&ops);
+	fs_ops_xattr(&ops);
 	fs_draft_ops.add(&ops);
 	if (s->allow_other)
 		fs_access_add(&ops);

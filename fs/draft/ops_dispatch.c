@@ -6,136 +6,175 @@
 
 #include "fs/kernel/reply.h"
 
-#include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
-#define SOURCE "user.unshard.source"
-#define STATE "user.unshard.state"
+/* What they are for an inode of a draft, and for any other. */
+static struct fuse_lowlevel_ops draft, plain;
 
-/* ---- attributes by name ---- */
-
-static void any_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
-			 size_t size)
+static const struct fuse_lowlevel_ops *of_ino(fuse_ino_t ino)
 {
-	const struct fs *fs = fs_of(req);
-	const char *value = NULL;
-
-	if (fs_ino_is_draft(ino))
-		value = strcmp(name, STATE) ? NULL : "staged";
-	else if (ino == FUSE_ROOT_ID && fs->src && !strcmp(name, SOURCE))
-		value = fs->src;
-	if (value)
-		fs_reply_xattr(req, value, strlen(value), size);
-	else if (fs_ino_is_draft(ino))
-		fs_reply_errno(req, strncmp(name, "user.", 5) ? EOPNOTSUPP :
-								ENODATA);
-	else
-		fs_op_getxattr(req, ino, name, size);
+	return fs_ino_is_draft(ino) ? &draft : &plain;
 }
 
-static void any_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+/* In the root of a directory of checkpoints too a name may mean a draft. */
+static bool may_name(fuse_req_t req, fuse_ino_t dir)
 {
-	if (fs_ino_is_draft(ino))
-		fs_reply_xattr(req, "", 0, size);
-	else
-		fs_op_listxattr(req, ino, size);
+	return fs_ino_is_draft(dir) ||
+	       (dir == FUSE_ROOT_ID && fs_of(req)->drafts);
 }
 
-/* ---- the rest, by the inode alone ---- */
+static const struct fuse_lowlevel_ops *of_dir(fuse_req_t req, fuse_ino_t dir)
+{
+	return may_name(req, dir) ? &draft : &plain;
+}
 
-#define EITHER(op, decl, use)                 \
-	static void any_##op decl             \
-	{                                     \
-		if (fs_ino_is_draft(ino))     \
-			fs_draft_op_##op use; \
-		else                          \
-			fs_op_##op use;       \
+/* ---- those that are one or the other's ---- */
+
+#define EITHER(op, which, decl, use) \
+	static void any_##op decl    \
+	{                            \
+		which->op use;       \
 	}
+#define BY_FILE(op)                                                          \
+	EITHER(op, of_ino(ino),                                              \
+	       (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi), \
+	       (req, ino, fi))
+#define BY_READ(op)                                                     \
+	EITHER(op, of_ino(ino),                                         \
+	       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, \
+		struct fuse_file_info * fi),                            \
+	       (req, ino, size, off, fi))
+#define BY_SYNC(op)                                       \
+	EITHER(op, of_ino(ino),                           \
+	       (fuse_req_t req, fuse_ino_t ino, int data, \
+		struct fuse_file_info *fi),               \
+	       (req, ino, data, fi))
+#define BY_NAME(op)                                                \
+	EITHER(op, of_dir(req, dir),                               \
+	       (fuse_req_t req, fuse_ino_t dir, const char *name), \
+	       (req, dir, name))
 
-EITHER(getattr, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
-       (req, ino, fi))
-EITHER(setattr,
+BY_FILE(getattr)
+BY_FILE(opendir)
+BY_FILE(releasedir)
+BY_FILE(open)
+BY_FILE(release)
+BY_FILE(flush)
+BY_READ(read)
+BY_READ(readdir)
+BY_READ(readdirplus)
+BY_SYNC(fsync)
+BY_SYNC(fsyncdir)
+BY_NAME(lookup)
+BY_NAME(rmdir)
+EITHER(unlink, of_ino(dir), (fuse_req_t req, fuse_ino_t dir, const char *name),
+       (req, dir, name))
+EITHER(readlink, of_ino(ino), (fuse_req_t req, fuse_ino_t ino), (req, ino))
+EITHER(statfs, of_ino(ino), (fuse_req_t req, fuse_ino_t ino), (req, ino))
+EITHER(getxattr, of_ino(ino),
+       (fuse_req_t req, fuse_ino_t ino, const char *name, size_t size),
+       (req, ino, name, size))
+EITHER(listxattr, of_ino(ino), (fuse_req_t req, fuse_ino_t ino, size_t size),
+       (req, ino, size))
+EITHER(setattr, of_ino(ino),
        (fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	struct fuse_file_info *fi),
        (req, ino, attr, to_set, fi))
-EITHER(opendir, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
-       (req, ino, fi))
-EITHER(readdir,
-       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-	struct fuse_file_info *fi),
-       (req, ino, size, off, fi))
-EITHER(readdirplus,
-       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-	struct fuse_file_info *fi),
-       (req, ino, size, off, fi))
-EITHER(releasedir, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
-       (req, ino, fi))
-EITHER(open, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
-       (req, ino, fi))
-EITHER(read,
-       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-	struct fuse_file_info *fi),
-       (req, ino, size, off, fi))
-EITHER(release, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
-       (req, ino, fi))
-EITHER(lseek,
+EITHER(lseek, of_ino(ino),
        (fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 	struct fuse_file_info *fi),
        (req, ino, off, whence, fi))
-EITHER(write,
+EITHER(write, of_ino(ino),
        (fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 	struct fuse_file_info *fi),
        (req, ino, buf, size, off, fi))
-EITHER(flush, (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi),
-       (req, ino, fi))
-EITHER(fsync,
-       (fuse_req_t req, fuse_ino_t ino, int data, struct fuse_file_info *fi),
-       (req, ino, data, fi))
-EITHER(fsyncdir,
-       (fuse_req_t req, fuse_ino_t ino, int data, struct fuse_file_info *fi),
-       (req, ino, data, fi))
-EITHER(fallocate,
+EITHER(fallocate, of_ino(ino),
        (fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
 	struct fuse_file_info *fi),
        (req, ino, mode, off, len, fi))
-EITHER(create,
-       (fuse_req_t req, fuse_ino_t ino, const char *name, mode_t mode,
+EITHER(create, of_ino(dir),
+       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
 	struct fuse_file_info *fi),
-       (req, ino, name, mode, fi))
+       (req, dir, name, mode, fi))
+EITHER(mknod, of_ino(dir),
+       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
+	dev_t rdev),
+       (req, dir, name, mode, rdev))
+EITHER(mkdir, of_dir(req, dir),
+       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode),
+       (req, dir, name, mode))
+EITHER(symlink, of_ino(dir),
+       (fuse_req_t req, const char *to, fuse_ino_t dir, const char *name),
+       (req, to, dir, name))
+
+/* ---- the others ---- */
+
+static void any_rename(fuse_req_t req, fuse_ino_t dir, const char *name,
+		       fuse_ino_t to, const char *new_name, unsigned flags)
+{
+	bool drafts = fs_ino_is_draft(dir) || fs_ino_is_draft(to) ||
+		      (may_name(req, dir) && may_name(req, to));
+
+	(drafts ? &draft : &plain)->rename(req, dir, name, to, new_name, flags);
+}
+
+static void forget(struct fs *fs, uint64_t ino, uint64_t nr)
+{
+	if (fs_ino_is_draft(ino))
+		fs_draft_ref_forget(fs->drafts, ino, nr);
+	else
+		fs_forget(fs, ino, nr);
+}
+
+static void any_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr)
+{
+	forget(fs_of(req), ino, nr);
+	fs_reply_none(req);
+}
+
+static void any_forget_multi(fuse_req_t req, size_t count,
+			     struct fuse_forget_data *v)
+{
+	for (size_t i = 0; i < count; i++)
+		forget(fs_of(req), v[i].ino, v[i].nlookup);
+	fs_reply_none(req);
+}
 
 static void add(struct fuse_lowlevel_ops *ops)
 {
-	ops->lookup = fs_any_lookup;
-	ops->forget = fs_any_forget;
-	ops->forget_multi = fs_any_forget_multi;
+	plain = *ops;
+	fs_draft_ops_names(&draft);
+	fs_draft_ops_files(&draft);
+	fs_draft_ops_dir(&draft);
 	ops->getattr = any_getattr;
-	ops->setattr = any_setattr;
-	ops->readlink = fs_any_readlink;
-	ops->statfs = fs_any_statfs;
 	ops->opendir = any_opendir;
-	ops->readdir = any_readdir;
-	ops->readdirplus = any_readdirplus;
 	ops->releasedir = any_releasedir;
 	ops->open = any_open;
-	ops->read = any_read;
 	ops->release = any_release;
-	ops->lseek = any_lseek;
-	ops->write = any_write;
 	ops->flush = any_flush;
+	ops->read = any_read;
+	ops->readdir = any_readdir;
+	ops->readdirplus = any_readdirplus;
 	ops->fsync = any_fsync;
 	ops->fsyncdir = any_fsyncdir;
-	ops->fallocate = any_fallocate;
-	ops->create = any_create;
-	ops->mknod = fs_any_mknod;
-	ops->mkdir = fs_any_mkdir;
-	ops->symlink = fs_any_symlink;
-	ops->link = fs_any_link;
-	ops->unlink = fs_any_unlink;
-	ops->rmdir = fs_any_rmdir;
-	ops->rename = fs_any_rename;
+	ops->lookup = any_lookup;
+	ops->rmdir = any_rmdir;
+	ops->unlink = any_unlink;
+	ops->readlink = any_readlink;
+	ops->statfs = any_statfs;
 	ops->getxattr = any_getxattr;
 	ops->listxattr = any_listxattr;
+	ops->setattr = any_setattr;
+	ops->lseek = any_lseek;
+	ops->write = any_write;
+	ops->fallocate = any_fallocate;
+	ops->create = any_create;
+	ops->mknod = any_mknod;
+	ops->mkdir = any_mkdir;
+	ops->symlink = any_symlink;
+	ops->rename = any_rename;
+	ops->forget = any_forget;
+	ops->forget_multi = any_forget_multi;
 }
 
 /*

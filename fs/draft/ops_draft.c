@@ -131,32 +131,23 @@ static void reply_draft(fuse_req_t req, struct fs_drafts *t, struct fs_draft *s)
 	fs_draft_unpin(t, s);
 }
 
-/* Whether @ino is the root of a directory of checkpoints, for writing. */
-static bool is_top(const struct fs *fs, uint64_t ino)
-{
-	return fs->drafts && ino == FUSE_ROOT_ID;
-}
-
 /* ---- look-ups ---- */
 
 static void lookup_in_top(fuse_req_t req, const char *name)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param e = { 0 };
+	struct ck_err err = { 0 };
 	struct fs_draft *s;
-	int ret = fs_lookup(fs, FUSE_ROOT_ID, name, &e, NULL);
+	int ret = fs_lookup(fs, FUSE_ROOT_ID, name, &e, &err);
 
 	/* what is published has the name */
-	if (!ret && e.ino) {
-		if (fs_reply_entry(req, &e))
-			fs_forget(fs, e.ino, 1);
-	} else if (ret && ret != -ENOENT) {
-		fs_op_lookup(req, FUSE_ROOT_ID, name);
-	} else if (fs_drafts_lookup(fs->drafts, name, &s)) {
+	if (ret ? ret != -ENOENT : e.ino)
+		fs_reply_lookup(req, ret, &e, &err);
+	else if (fs_drafts_lookup(fs->drafts, name, &s))
 		fs_reply_errno(req, ENOENT);
-	} else {
+	else
 		reply_draft(req, fs->drafts, s);
-	}
 }
 
 static uint64_t fixed_name(uint64_t dir, const char *name)
@@ -189,7 +180,7 @@ static int lookup(struct fs_draft_ref *r, const char *name,
 	return out->ino ? fs_draft_ref_attr(r, NULL, &out->st) : -ENOENT;
 }
 
-static void draft_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void lookup_in(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs_draft_tree_node node = { 0 };
 	fs_auto_draft_ref r = { 0 };
@@ -203,49 +194,20 @@ static void draft_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_entry(req, &r, node.ino, &node.st);
 }
 
-void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	if (is_top(fs_of(req), parent))
+	if (fs_ino_is_draft(parent))
+		lookup_in(req, parent, name);
+	else
 		lookup_in_top(req, name);
-	else if (fs_ino_is_draft(parent))
-		draft_op_lookup(req, parent, name);
-	else
-		fs_op_lookup(req, parent, name);
 }
 
-static void forget_any(struct fs *fs, uint64_t ino, uint64_t nr)
-{
-	if (fs_ino_is_draft(ino))
-		fs_draft_ref_forget(fs->drafts, ino, nr);
-	else
-		fs_forget(fs, ino, nr);
-}
-
-void fs_any_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr)
-{
-	forget_any(fs_of(req), ino, nr);
-	fs_reply_none(req);
-}
-
-void fs_any_forget_multi(fuse_req_t req, size_t count,
-			 struct fuse_forget_data *v)
-{
-	for (size_t i = 0; i < count; i++)
-		forget_any(fs_of(req), v[i].ino, v[i].nlookup);
-	fs_reply_none(req);
-}
-
-void fs_any_readlink(fuse_req_t req, fuse_ino_t ino)
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	fs_auto_draft_ref r = { 0 };
 	char to[PATH_MAX];
-	int ret;
+	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
 
-	if (!fs_ino_is_draft(ino)) {
-		fs_op_readlink(req, ino);
-		return;
-	}
-	ret = fs_draft_ref_find(fs_of(req), ino, &r);
 	if (!ret)
 		ret = fs_draft_tree_readlink(r.s->files, r.ino, to);
 	if (ret)
@@ -255,14 +217,12 @@ void fs_any_readlink(fuse_req_t req, fuse_ino_t ino)
 }
 
 /* Where something is written, what is free is that of SRC. */
-void fs_any_statfs(fuse_req_t req, fuse_ino_t ino)
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	fs_auto_draft_ref r = { 0 };
 	struct statvfs st;
 
-	if (!fs_ino_is_draft(ino)) {
-		fs_op_statfs(req, ino);
-	} else if (fs_draft_ref_find(fs_of(req), ino, &r)) {
+	if (fs_draft_ref_find(fs_of(req), ino, &r)) {
 		fs_reply_errno(req, ESTALE);
 	} else if (fstatvfs(fs_draft_tree_draft(r.s->files)->files_fd, &st)) {
 		fs_reply_errno(req, errno);
@@ -301,8 +261,8 @@ static int make_dir(struct fs *fs, uint64_t parent, const char *name,
 	return fs_draft_ref_attr(r, NULL, &node->st);
 }
 
-void fs_any_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  mode_t mode)
+static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		     mode_t mode)
 {
 	const struct fs_draft_tree_who by = who(req);
 	struct fs_draft_tree_node node;
@@ -312,16 +272,12 @@ void fs_any_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct fs_draft *s;
 	int ret;
 
-	if (is_top(fs, parent)) {
+	if (!fs_ino_is_draft(parent)) {
 		ret = fs_drafts_mkdir(fs->drafts, name, mode, &by, &s, &err);
 		if (ret)
 			fs_draft_ref_reply(req, ret, &err);
 		else
 			reply_draft(req, fs->drafts, s);
-		return;
-	}
-	if (!fs_ino_is_draft(parent)) {
-		fs_op_mkdir(req, parent, name, mode);
 		return;
 	}
 	ret = make_dir(fs, parent, name, mode, &by, &r, &node);
@@ -331,18 +287,13 @@ void fs_any_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		reply_entry(req, &r, node.ino, &node.st);
 }
 
-void fs_any_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
-		    const char *name)
+static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
+		       const char *name)
 {
 	struct fs_draft_tree_node node;
 	fs_auto_draft_ref r = { 0 };
-	int ret;
+	int ret = find_dir(fs_of(req), parent, &r);
 
-	if (!fs_ino_is_draft(parent)) {
-		fs_op_symlink(req, to, parent, name);
-		return;
-	}
-	ret = find_dir(fs_of(req), parent, &r);
 	if (!ret)
 		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to, &node);
 	if (ret)
@@ -351,20 +302,16 @@ void fs_any_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 		reply_entry(req, &r, node.ino, &node.st);
 }
 
-void fs_any_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  mode_t mode, dev_t rdev)
+static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		     mode_t mode, dev_t rdev)
 {
 	const struct fs_draft_tree_who by = who(req);
 	struct fs_draft_tree_file *f;
 	struct fs_draft_tree_node node;
 	fs_auto_draft_ref r = { 0 };
-	int ret;
+	int ret = find_dir(fs_of(req), parent, &r);
 
-	if (!fs_ino_is_draft(parent)) {
-		fs_op_mknod(req, parent, name, mode, rdev);
-		return;
-	}
-	ret = find_dir(fs_of(req), parent, &r);
+	(void)rdev;
 	if (!ret && !S_ISREG(mode))
 		ret = -EPERM;
 	if (!ret)
@@ -376,12 +323,6 @@ void fs_any_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	}
 	fs_draft_tree_release(r.s->files, f);
 	reply_entry(req, &r, node.ino, &node.st);
-}
-
-void fs_any_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
-		 const char *name)
-{
-	fs_op_link(req, ino, parent, name);
 }
 
 /* rm -r removes what is in the step before it; it goes with the step. */
@@ -415,28 +356,21 @@ static void remove_in(fuse_req_t req, fuse_ino_t parent, const char *name,
 	fs_reply_errno(req, -ret);
 }
 
-void fs_any_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	if (fs_ino_is_draft(parent))
-		remove_in(req, parent, name, false);
-	else
-		fs_op_unlink(req, parent, name);
+	remove_in(req, parent, name, false);
 }
 
-void fs_any_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fs *fs = fs_of(req);
 	int ret;
 
 	if (fs_ino_is_draft(parent)) {
 		remove_in(req, parent, name, true);
 		return;
 	}
-	ret = is_top(fs, parent) ? fs_drafts_rmdir(fs->drafts, name) : -ENOENT;
-	if (ret == -ENOENT)
-		fs_op_rmdir(req, parent, name);
-	else
-		fs_reply_errno(req, -ret);
+	ret = fs_drafts_rmdir(fs_of(req)->drafts, name);
+	fs_reply_errno(req, ret == -ENOENT ? EPERM : -ret);
 }
 
 static bool is_of_shards(uint64_t ino)
@@ -497,23 +431,31 @@ static int rename_step(struct fs *fs, const char *name, const char *new_name,
 	return fs_drafts_rename(fs->drafts, name, new_name, err);
 }
 
-void fs_any_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
-		   fuse_ino_t new_parent, const char *new_name, unsigned flags)
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		      fuse_ino_t new_parent, const char *new_name,
+		      unsigned flags)
 {
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
+	int ret = -EXDEV;
 
-	if (is_top(fs, parent) && is_top(fs, new_parent))
-		fs_draft_ref_reply(req,
-				   rename_step(fs, name, new_name, flags, &err),
-				   &err);
+	if (!fs_ino_is_draft(parent) && !fs_ino_is_draft(new_parent))
+		ret = rename_step(fs, name, new_name, flags, &err);
 	else if (fs_ino_is_draft(parent) && fs_ino_is_draft(new_parent))
-		fs_draft_ref_reply(req,
-				   rename_in(fs, parent, name, new_parent,
-					     new_name, flags, &err),
-				   &err);
-	else if (fs_ino_is_draft(parent) || fs_ino_is_draft(new_parent))
-		fs_reply_errno(req, EXDEV);
-	else
-		fs_op_rename(req, parent, name, new_parent, new_name, flags);
+		ret = rename_in(fs, parent, name, new_parent, new_name, flags,
+				&err);
+	fs_draft_ref_reply(req, ret, &err);
+}
+
+void fs_draft_ops_names(struct fuse_lowlevel_ops *ops)
+{
+	ops->lookup = op_lookup;
+	ops->readlink = op_readlink;
+	ops->statfs = op_statfs;
+	ops->mkdir = op_mkdir;
+	ops->symlink = op_symlink;
+	ops->mknod = op_mknod;
+	ops->unlink = op_unlink;
+	ops->rmdir = op_rmdir;
+	ops->rename = op_rename;
 }

@@ -128,60 +128,12 @@ int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
 		       uint64_t to, const char *new_name, unsigned flags,
 		       struct ck_err *err);
 
-/* ops_draft.c: in a draft or not */
-void fs_any_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
-void fs_any_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr);
-void fs_any_forget_multi(fuse_req_t req, size_t count,
-			 struct fuse_forget_data *v);
-void fs_any_readlink(fuse_req_t req, fuse_ino_t ino);
-void fs_any_statfs(fuse_req_t req, fuse_ino_t ino);
-void fs_any_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  mode_t mode);
-void fs_any_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
-		    const char *name);
-void fs_any_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
-		  mode_t mode, dev_t rdev);
-void fs_any_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent,
-		 const char *name);
-void fs_any_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
-void fs_any_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
-void fs_any_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
-		   fuse_ino_t new_parent, const char *new_name, unsigned flags);
-
-/* ops_draft_files.c */
-void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino,
-		      struct fuse_file_info *fi);
-void fs_draft_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		      struct fuse_file_info *fi);
-void fs_draft_op_release(fuse_req_t req, fuse_ino_t ino,
-			 struct fuse_file_info *fi);
-void fs_draft_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
-		       struct fuse_file_info *fi);
-void fs_draft_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
-		       size_t size, off_t off, struct fuse_file_info *fi);
-void fs_draft_op_flush(fuse_req_t req, fuse_ino_t ino,
-		       struct fuse_file_info *fi);
-void fs_draft_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
-		       struct fuse_file_info *fi);
-void fs_draft_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
-			  struct fuse_file_info *fi);
-void fs_draft_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
-			   off_t len, struct fuse_file_info *fi);
-void fs_draft_op_getattr(fuse_req_t req, fuse_ino_t ino,
-			 struct fuse_file_info *fi);
-void fs_draft_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
-			 int to_set, struct fuse_file_info *fi);
-void fs_draft_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
-			mode_t mode, struct fuse_file_info *fi);
-
-/* ops_draft_dir.c */
-void fs_draft_op_opendir(fuse_req_t req, fuse_ino_t ino,
-			 struct fuse_file_info *fi);
-void fs_draft_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-			 struct fuse_file_info *fi);
-void fs_draft_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size,
-			     off_t off, struct fuse_file_info *fi);
-void fs_draft_op_releasedir(fuse_req_t req, fuse_ino_t ino,
-			    struct fuse_file_info *fi);
+/*
+ * Operations on inodes of drafts; of names also in the root of a directory of
+ * checkpoints, as far as they may mean a draft.
+ */
+void fs_draft_ops_names(struct fuse_lowlevel_ops *ops); /* ops_draft.c */
+void fs_draft_ops_files(struct fuse_lowlevel_ops *ops);
+void fs_draft_ops_dir(struct fuse_lowlevel_ops *ops);
 
 #endif

@@ -60,8 +60,8 @@ static int take(const struct fs_draft_ref *r, struct open_dir *d)
 	return 0;
 }
 
-void fs_draft_op_opendir(fuse_req_t req, fuse_ino_t ino,
-			 struct fuse_file_info *fi)
+static void op_opendir(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
 {
 	struct open_dir *d = calloc(1, sizeof(*d));
 
@@ -73,8 +73,8 @@ void fs_draft_op_opendir(fuse_req_t req, fuse_ino_t ino,
 		free(d);
 }
 
-void fs_draft_op_releasedir(fuse_req_t req, fuse_ino_t ino,
-			    struct fuse_file_info *fi)
+static void op_releasedir(fuse_req_t req, fuse_ino_t ino,
+			  struct fuse_file_info *fi)
 {
 	(void)ino;
 	fs_shards_list_free(dir_of(fi)->list);
@@ -163,14 +163,22 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 	fs_reply_buf(req, buf, used);
 }
 
-void fs_draft_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-			 struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	read_dir(req, ino, size, off, fi, false);
 }
 
-void fs_draft_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size,
-			     off_t off, struct fuse_file_info *fi)
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size,
+			   off_t off, struct fuse_file_info *fi)
 {
 	read_dir(req, ino, size, off, fi, true);
+}
+
+void fs_draft_ops_dir(struct fuse_lowlevel_ops *ops)
+{
+	ops->opendir = op_opendir;
+	ops->releasedir = op_releasedir;
+	ops->readdir = op_readdir;
+	ops->readdirplus = op_readdirplus;
 }

@@ -94,7 +94,7 @@ static int keep_open(struct fs *fs, struct fs_draft_ref *r, struct fs_open *o,
 	return CK_MIN(ret, 0);
 }
 
-void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs_open *o = calloc(1, sizeof(*o));
 	fs_auto_draft_ref r = { 0 };
@@ -118,8 +118,8 @@ void fs_draft_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 }
 
-void fs_draft_op_release(fuse_req_t req, fuse_ino_t ino,
-			 struct fuse_file_info *fi)
+static void op_release(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
 {
 	fs_auto_draft_ref r = { 0 };
 
@@ -158,8 +158,8 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 				    &by, node, &o->f);
 }
 
-void fs_draft_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
-			mode_t mode, struct fuse_file_info *fi)
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		      mode_t mode, struct fuse_file_info *fi)
 {
 	struct fs_open *o = calloc(1, sizeof(*o));
 	struct fs_draft_tree_node node = { 0 };
@@ -212,8 +212,8 @@ static int read_any(const struct fs_draft_ref *r, const struct fs_open *o,
 	return 0;
 }
 
-void fs_draft_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		      struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	void *buf = fs_buf_get();
@@ -245,8 +245,8 @@ static int write_any(const struct fs_draft_ref *r, struct fs_open *o,
 	return fs_slices_write(r, o, buf, size, off, cached, err);
 }
 
-void fs_draft_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
-		       size_t size, off_t off, struct fuse_file_info *fi)
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
+		     size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	fs_auto_draft_ref r = { 0 };
@@ -267,8 +267,7 @@ void fs_draft_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 }
 
 /* Every write was answered for by itself; but a layout is complete now. */
-void fs_draft_op_flush(fuse_req_t req, fuse_ino_t ino,
-		       struct fuse_file_info *fi)
+static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	bool layout = (ino & FS_INO_MASK) == FS_DRAFT_LAYOUT;
 	struct ck_err err = { 0 };
@@ -282,8 +281,8 @@ void fs_draft_op_flush(fuse_req_t req, fuse_ino_t ino,
 	fs_draft_ref_reply(req, layout ? ret : 0, &err);
 }
 
-void fs_draft_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
-		       struct fuse_file_info *fi)
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		     struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	fs_auto_draft_ref r = { 0 };
@@ -297,8 +296,8 @@ void fs_draft_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	fs_draft_ref_reply(req, ret, &err);
 }
 
-void fs_draft_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
-			  struct fuse_file_info *fi)
+static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+			struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
 	fs_auto_draft_ref r = { 0 };
@@ -311,8 +310,8 @@ void fs_draft_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	fs_draft_ref_reply(req, ret, &err);
 }
 
-void fs_draft_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
-			   off_t len, struct fuse_file_info *fi)
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
+			 off_t len, struct fuse_file_info *fi)
 {
 	fs_auto_draft_ref r = { 0 };
 	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
@@ -329,8 +328,8 @@ void fs_draft_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
 	fs_reply_errno(req, -ret);
 }
 
-void fs_draft_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
-		       struct fuse_file_info *fi)
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		     struct fuse_file_info *fi)
 {
 	off_t at = draft_tree_of(fi) ?
 			   fs_draft_tree_seek(draft_tree_of(fi), off, whence) :
@@ -345,8 +344,8 @@ void fs_draft_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 
 /* ---- attributes ---- */
 
-void fs_draft_op_getattr(fuse_req_t req, fuse_ino_t ino,
-			 struct fuse_file_info *fi)
+static void op_getattr(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
 {
 	fs_auto_draft_ref r = { 0 };
 	struct stat st;
@@ -411,8 +410,8 @@ static int set(const struct fs_draft_ref *r, uid_t by,
 		       -EPERM;
 }
 
-void fs_draft_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
-			 int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		       int to_set, struct fuse_file_info *fi)
 {
 	fs_auto_draft_ref r = { 0 };
 	struct stat st;
@@ -427,4 +426,39 @@ void fs_draft_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		fs_reply_errno(req, -ret);
 	else
 		fs_reply_attr(req, &st, fs_keep_src);
+}
+
+static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+			size_t size)
+{
+	(void)ino;
+	if (!strcmp(name, "user.unshard.state"))
+		fs_reply_xattr(req, "staged", strlen("staged"), size);
+	else
+		fs_reply_errno(req, strncmp(name, "user.", 5) ? EOPNOTSUPP :
+								ENODATA);
+}
+
+static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	(void)ino;
+	fs_reply_xattr(req, "", 0, size);
+}
+
+void fs_draft_ops_files(struct fuse_lowlevel_ops *ops)
+{
+	ops->getxattr = op_getxattr;
+	ops->listxattr = op_listxattr;
+	ops->open = op_open;
+	ops->release = op_release;
+	ops->create = op_create;
+	ops->read = op_read;
+	ops->write = op_write;
+	ops->flush = op_flush;
+	ops->fsync = op_fsync;
+	ops->fsyncdir = op_fsyncdir;
+	ops->fallocate = op_fallocate;
+	ops->lseek = op_lseek;
+	ops->getattr = op_getattr;
+	ops->setattr = op_setattr;
 }
