@@ -313,7 +313,7 @@ check-lib: need-build+run ## loads, and programs that use the library; SAN=threa
 	$(call stages,lib)
 check-abi: need-build ## what libunshard exports is what is recorded; an old program runs
 	$(call stages,abi)
-check-cuda-abi: ## our declarations of CUDA against cuda.h of 12 and 13; fetches 6 MB
+check-cuda-abi: ## our declarations against cuda.h and cufile.h of CUDA 12 and 13; fetches 9 MB
 	$(call stages,cuda-abi)
 check-cmd: need-build+check ## the commands that need no mount
 	$(call stages,cmd)
