@@ -22,6 +22,7 @@ struct fs {
 	char *map; /* of fs_map_options(); or NULL */
 	struct fs_mounted_table *table;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
+	struct fs_copies *copies; /* NULL: no -o cache */
 	bool rw, replace; /* -o rw, replace */
 	struct fs_inval *inval; /* NULL where not rw */
 	struct fs_drafts *drafts; /* NULL: none can be made here */
@@ -82,6 +83,7 @@ static inline struct fs *fs_of(fuse_req_t req)
 struct fs_file {
 	struct fs_truncating fresh; /* first: see fs_truncating_call() */
 	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
+	struct fs_copy *copy; /* NULL: it is read from the shards alone */
 	struct ck_edit *edit; /* NULL: opened for reading */
 	struct fs_shown *shown; /* on a mount for writing */
 	/* Made by a truncation to 0, which is what O_TRUNC becomes. */

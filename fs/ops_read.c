@@ -109,12 +109,32 @@ static void close_file(struct fs *fs, struct fs_file *f)
 {
 	fs_truncating_drop(&f->fresh);
 	fs_stream_close(f->stream);
+	fs_copy_close(f->copy);
 	end_replace(fs, f);
 	end_edit(f->edit);
 	if (f->shown)
 		fs_inval_close(fs->inval, f->shown, f->mappable, f->edit,
 			       f->flushed);
 	free(f);
+}
+
+/* *whole: pages of it may be kept, and what is missing comes from the copy. */
+static int open_copy(struct fs *fs, const struct fs_ref *r, struct fs_file *f,
+		     bool *whole, struct ck_err *err)
+{
+	const struct fs_copy_of of = {
+		.serial = r->mounted->serial,
+		.ino = r->ino,
+		.v = r->node.view,
+		.nr = r->node.nr,
+	};
+	enum fs_copy_how how;
+	int ret = fs_copies_open(fs->copies, &of, &f->copy, &how, err);
+
+	*whole = how == FS_COPY_WHOLE;
+	if (ret == -ESTALE)
+		fs_mounted_outdate(fs->table, r->mounted);
+	return ret;
 }
 
 /*
@@ -127,6 +147,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 {
 	struct fs *fs = fs_of(req);
 	struct fs_file *f;
+	bool whole = false;
 	int ret = writes(fi) ?
 			  ck_view_may_write(r->node.view, r->node.nr, err) :
 			  0;
@@ -150,12 +171,20 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		return ret;
 	}
 	fi->fh = (uintptr_t)f;
+	if (!writes(fi) && fs->copies)
+		ret = open_copy(fs, r, f, &whole, err);
+	if (ret) {
+		close_file(fs, f);
+		return ret;
+	}
+	f->direct = f->direct && !whole;
 	fi->direct_io = f->direct;
-	fi->keep_cache = !f->direct && !fs->rw;
+	fi->keep_cache = fs->copies ? whole : !f->direct && !fs->rw;
 	if (fs->replace && writes(fi))
 		fs_truncating_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
-		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr);
+		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr,
+					   f->copy);
 	return 0;
 }
 
@@ -330,7 +359,8 @@ static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 		fs_buf_put(*buf);
 		*buf = ready;
 	} else {
-		ret = ck_view_read(v, r->node.nr, *buf, *got, off, err);
+		ret = fs_copy_read(fs_file_of(fi)->copy, v, r->node.nr, *buf,
+				   *got, off, err);
 	}
 	if (ret == -EIO && fs_is_past_cache(fi)) {
 		size_t good = ck_view_read_good(v, r->node.nr, *buf, *got, off);

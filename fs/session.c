@@ -12,6 +12,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "fs/kernel/buf.h"
 #include "fs/mount_procs.h"
 #include "fs/mounts.h"
@@ -241,6 +242,21 @@ static int let_others(struct fs *fs, int askers_fd, struct ck_err *err)
 	return fs_asker_new(&fs->asker, askers_fd, fs_keep_src, err);
 }
 
+/* A folder that could not be had was said by the supervisor. */
+static int start_cache(struct fs *fs, const struct fs_serve_in *in,
+		       struct ck_err *err)
+{
+	bool memory = !strcmp(ck_opts_get(in->opts, "cache"), "memory");
+
+	if (!memory && in->cache_fd < 0)
+		return 0;
+	fs->kernel.cache.where = memory ? "memory" : "folder";
+	fs->copies = fs_copies_new(in->cache_fd,
+				   ck_opts_size(in->opts, "cache-size", 0),
+				   &fs->kernel.cache);
+	return fs->copies ? 0 : ck_no_memory(err);
+}
+
 static void end_state(struct fs *fs)
 {
 	fs_access_end();
@@ -250,6 +266,8 @@ static void end_state(struct fs *fs)
 	fs->drafts = NULL;
 	fs_ahead_free(fs->ahead);
 	fs->ahead = NULL;
+	fs_copies_free(fs->copies);
+	fs->copies = NULL;
 	fs_mounted_table_free(fs->table);
 	free(fs->map);
 	fs->map = NULL;
@@ -282,6 +300,8 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
 		ret = let_others(&s->fs, in->askers_fd, err);
+	if (!ret && ck_opts_get(in->opts, "cache"))
+		ret = start_cache(&s->fs, in, err);
 	if (!ret && in->steps)
 		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
 	if (!ret && s->fs.rw) {

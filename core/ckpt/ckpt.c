@@ -223,6 +223,12 @@ const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck)
 	return ck_reader_stats(ck->reader);
 }
 
+void ck_ckpt_count_cache(struct ck_ckpt *ck, uint64_t opens, uint64_t bytes,
+			 uint64_t filled)
+{
+	ck_reader_count_cache(ck->reader, opens, bytes, filled);
+}
+
 const char *ck_ckpt_engine(const struct ck_ckpt *ck)
 {
 	return ck->engine->name;

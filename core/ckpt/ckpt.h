@@ -129,6 +129,9 @@ const struct ck_catalog *ck_ckpt_catalog(const struct ck_ckpt *ck);
 const struct ck_root *ck_ckpt_root(const struct ck_ckpt *ck);
 const struct ck_resolved *ck_ckpt_resolved(const struct ck_ckpt *ck);
 const struct ck_read_stats *ck_ckpt_stats(const struct ck_ckpt *ck);
+/* Who keeps files made of it counts what is read of them: see io/read.h. */
+void ck_ckpt_count_cache(struct ck_ckpt *ck, uint64_t opens, uint64_t bytes,
+			 uint64_t filled);
 const char *ck_ckpt_engine(const struct ck_ckpt *ck);
 struct ck_reader *ck_ckpt_reader(struct ck_ckpt *ck); /* for core/load */
 
@@ -233,6 +236,11 @@ int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
  * of them are looked at, here and there: 0, -ESTALE with a line.
  */
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err);
+/*
+ * Whether all files are there as they were described, those of the checkpoint
+ * that it is derived from where it is: 0, -errno with a line.
+ */
+int ck_ckpt_unchanged(struct ck_ckpt *ck, struct ck_err *err);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
 bool ck_ckpt_is_derived(const struct ck_ckpt *ck); /* by ck_ckpt_derive() */
 struct ck_ckpt *ck_ckpt_derived_from(const struct ck_ckpt *ck); /* or NULL */

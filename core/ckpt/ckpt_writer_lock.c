@@ -209,6 +209,27 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
 	return 0;
 }
 
+int ck_ckpt_unchanged(struct ck_ckpt *ck, struct ck_err *err)
+{
+	int ret = 0;
+
+	while (ck_ckpt_derived_from(ck))
+		ck = ck_ckpt_derived_from(ck);
+	for (uint32_t i = 0; !ret && i < ck->img.nr_srcs; i++) {
+		const struct ck_src *src = &ck->img.srcs[i];
+		const char *name = ck_catalog_str(&ck->img, src->name, NULL);
+		ck_auto_fd int fd = -1;
+		struct stat st;
+
+		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING)
+			continue;
+		ret = ck_root_open_file(&ck->root, name, &fd, &st, err);
+		if (!ret)
+			ret = compare(src, name, &st, err);
+	}
+	return ret;
+}
+
 int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err)
 {
 	int ret = held ? 0 : ck_writer_lock_look(&ck->root, err);

@@ -103,6 +103,8 @@ struct ck_read_stats {
 	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
 		failed, tile_hits, tile_misses, spooled_bytes, writes, written,
 		source_writes, span_walks; /* the last: of what is written */
+	/* Of files that a mount keeps: opens, bytes read of them, and put there. */
+	_Atomic uint64_t cache_opens, cache_bytes, cache_filled;
 	_Atomic uint64_t read_ns; /* of all reads together */
 	/* Reads of up to ck_took_us[i] that were not faster yet; last the others. */
 	_Atomic uint64_t took[CK_TOOK_NR];
@@ -167,5 +169,7 @@ int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
 /* An empty file without a name in the spool, the caller's to close. */
 int ck_reader_nameless_file(struct ck_reader *r, int *fd, struct ck_err *err);
 const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r);
+void ck_reader_count_cache(struct ck_reader *r, uint64_t opens, uint64_t bytes,
+			   uint64_t filled);
 
 #endif

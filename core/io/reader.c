@@ -88,6 +88,14 @@ const struct ck_read_stats *ck_reader_stats(const struct ck_reader *r)
 	return &r->stats;
 }
 
+void ck_reader_count_cache(struct ck_reader *r, uint64_t opens, uint64_t bytes,
+			   uint64_t filled)
+{
+	atomic_fetch_add(&r->stats.cache_opens, opens);
+	atomic_fetch_add(&r->stats.cache_bytes, bytes);
+	atomic_fetch_add(&r->stats.cache_filled, filled);
+}
+
 const struct ck_reader_in *ck_reader_settings(const struct ck_reader *r)
 {
 	return &r->in;

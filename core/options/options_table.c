@@ -241,6 +241,13 @@ const struct ck_option ck_options[] = {
 	  .open = true,
 	  .how = true,
 	  .help = "memory for tiles of transposed tensors" },
+	{ .name = "cache",
+	  .type = CK_OPTION_PATH,
+	  .group = CK_OPTION_TUNE,
+	  .value = "DIR[:SIZE]|memory:SIZE",
+	  .fallback = "nothing is kept; of DIR half of what is free there",
+	  .help = "files that were read whole are kept for who reads them "
+		  "again, up to SIZE bytes" },
 	{ .name = "spool",
 	  .type = CK_OPTION_PATH,
 	  .group = CK_OPTION_TUNE,

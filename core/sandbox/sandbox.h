@@ -38,6 +38,8 @@ struct ck_sandbox_in {
 	const char *config_dir; /* worker: may read this one too; NULL */
 	bool writes; /* worker: may change all that is below @root */
 	const char *write_dir; /* worker: and all below this one; NULL */
+	const char *cache_dir; /* worker: makes unlinked files here too; NULL */
+	bool caches; /* worker: keeps copies of files */
 	bool parses; /* worker: forks parsers, for checkpoints that appear */
 	bool asks; /* worker: takes descriptors from who started it */
 	uint64_t mem_max; /* RLIMIT_AS in bytes; 0: none */

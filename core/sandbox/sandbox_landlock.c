@@ -43,6 +43,9 @@ enum {
 #define WRITE_RIGHTS                                                    \
 	(FS_WRITE_FILE | FS_TRUNCATE | FS_REMOVE_DIR | FS_REMOVE_FILE | \
 	 FS_MAKE_DIR | FS_MAKE_REG | FS_MAKE_SYM | FS_REFER)
+#define NAMELESS_RIGHTS                                             \
+	(FS_READ_DIR | FS_READ_FILE | FS_WRITE_FILE | FS_MAKE_REG | \
+	 FS_REMOVE_FILE | FS_TRUNCATE)
 #define NET_TCP 3 /* bind, connect */
 #define SCOPE_ALL 3 /* abstract sockets, signals */
 #define CREATE_VERSION 1
@@ -167,12 +170,9 @@ static int allow_worker(const struct rules *r, const struct ck_sandbox_in *in,
 	if (!ret && in->write_dir)
 		ret = allow_path(r, in->write_dir, READ_RIGHTS | WRITE_RIGHTS,
 				 err);
-	if (ret)
-		return ret;
-	return allow_path(r, spool,
-			  FS_READ_DIR | FS_READ_FILE | FS_WRITE_FILE |
-				  FS_MAKE_REG | FS_REMOVE_FILE | FS_TRUNCATE,
-			  err);
+	if (!ret && in->cache_dir)
+		ret = allow_path(r, in->cache_dir, NAMELESS_RIGHTS, err);
+	return ret ? ret : allow_path(r, spool, NAMELESS_RIGHTS, err);
 }
 
 int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)

@@ -49,6 +49,7 @@ struct fs_stream {
 	struct fs_ahead *a;
 	const struct ck_view *v;
 	uint32_t nr;
+	struct fs_copy *copy; /* NULL: of the shards alone */
 	struct fs_stream *after, **at; /* among all that are open */
 	uint64_t expect; /* where the last request ended; at first 0 */
 	struct block block[DEPTH];
@@ -141,8 +142,8 @@ static void fetch_piece(struct fs_ahead *a, struct block *b)
 	if (b->given == b->len)
 		unqueue(a, b);
 	pthread_mutex_unlock(&a->threads.lock);
-	bad = ck_view_read(b->of->v, b->of->nr, b->buf + at, len, b->off + at,
-			   NULL);
+	bad = fs_copy_read(b->of->copy, b->of->v, b->of->nr, b->buf + at, len,
+			   b->off + at, NULL);
 	pthread_mutex_lock(&a->threads.lock);
 	b->busy--;
 	if (bad && !b->bad && b->given < b->len)
@@ -222,7 +223,7 @@ void fs_ahead_free(struct fs_ahead *a)
 }
 
 struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
-				 uint32_t nr)
+				 uint32_t nr, struct fs_copy *copy)
 {
 	struct fs_stream *s = a ? calloc(1, sizeof(*s)) : NULL;
 
@@ -230,6 +231,7 @@ struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
 		s->a = a;
 		s->v = v;
 		s->nr = nr;
+		s->copy = copy;
 		for (unsigned i = 0; i < DEPTH; i++)
 			s->block[i].of = s;
 		pthread_mutex_lock(&a->threads.lock);

@@ -18,6 +18,7 @@
 #define FS_AHEAD_H
 
 #include "core/view/view.h"
+#include "fs/cache/copies.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,9 +37,12 @@ struct fs_ahead *fs_ahead_new(unsigned threads);
 /* All streams are closed before. */
 void fs_ahead_free(struct fs_ahead *a);
 
-/* For file @nr of @v, which outlives it.  NULL where @a is, or no memory. */
+/*
+ * For file @nr of @v, read by way of @copy, which may be NULL; both outlive it.
+ * NULL where @a is, or no memory.
+ */
 struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
-				 uint32_t nr);
+				 uint32_t nr, struct fs_copy *copy);
 void fs_stream_close(struct fs_stream *s);
 
 /*

@@ -41,7 +41,9 @@ void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts)
 	uint64_t threads = ck_opts_size(opts, "threads", 0);
 	unsigned cpus = ck_cpus();
 
-	*k = (struct fs_kernel){ .want = FS_DIRECT_AUTO, .read_ahead.fd = -1 };
+	*k = (struct fs_kernel){ .want = FS_DIRECT_AUTO,
+				 .read_ahead.fd = -1,
+				 .cache.where = "off" };
 	if (direct && !strcmp(direct, "on"))
 		k->want = FS_DIRECT_ON;
 	else if (direct && !strcmp(direct, "off"))

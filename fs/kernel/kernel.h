@@ -24,6 +24,13 @@
 
 enum fs_direct { FS_DIRECT_AUTO, FS_DIRECT_ON, FS_DIRECT_OFF };
 
+/* What .unshard/stats says of -o cache. */
+struct fs_cache_said {
+	const char *where; /* "off", "folder", "memory" */
+	_Atomic uint64_t held; /* bytes of files that are kept */
+	_Atomic uint64_t whole; /* of which further opens are served */
+};
+
 struct fs_kernel {
 	enum fs_direct want; /* -o direct= */
 	unsigned threads; /* most workers */
@@ -36,6 +43,7 @@ struct fs_kernel {
 	bool direct, direct_mmap;
 	unsigned proto_minor;
 	struct fs_read_ahead read_ahead;
+	struct fs_cache_said cache;
 	/* private to kernel.c */
 	bool offered;
 	atomic_bool pending;

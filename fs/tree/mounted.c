@@ -284,6 +284,7 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 	};
 	int ret = 0;
 
+	mounted->serial = ++s->serial;
 	mounted->img = mounted->ck ? ck_ckpt_catalog(mounted->ck) : NULL;
 	if (atomic_load(&mounted->state) == FS_MOUNTED_NEW)
 		ret = learn(mounted, root, err);

@@ -83,6 +83,7 @@ struct fs_mounted {
 	struct ck_run_dir beside; /* entries in it, a mounted checkpoint each */
 
 	/* READY or FAILED only */
+	uint64_t serial; /* no other mounted checkpoint's, ever */
 	struct ck_ckpt *ck; /* NULL where FAILED */
 	const struct ck_catalog *img;
 	struct ck_view

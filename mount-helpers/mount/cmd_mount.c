@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
@@ -215,6 +216,33 @@ static int make_overlay(struct job *j)
 	return cmd_absolute(&cmd_mount, j->opts, "overlay");
 }
 
+/* "DIR", "DIR:SIZE" or "memory:SIZE" becomes cache= and cache-size=. */
+static int take_cache(struct job *j)
+{
+	const char *given = ck_opts_get(j->opts, "cache");
+	const char *colon = given ? strrchr(given, ':') : NULL;
+	ck_auto_free char *where = NULL;
+	uint64_t size = 0;
+
+	if (!given)
+		return CMD_OK;
+	if (ck_opts_get(j->opts, "rw"))
+		return cmd_fail(&cmd_mount, CMD_USAGE,
+				"-o cache: is for mounts that are only read");
+	if (colon && !ck_size_parse(colon + 1, &size))
+		colon = NULL;
+	where = strndup(given, colon ? (size_t)(colon - given) : SIZE_MAX);
+	if (!where || ck_opts_add(j->opts, "cache", where) ||
+	    (colon && ck_opts_add(j->opts, "cache-size", colon + 1)))
+		return cmd_fail(&cmd_mount, CMD_SYSTEM, "no memory");
+	if (strcmp(where, "memory"))
+		return cmd_absolute(&cmd_mount, j->opts, "cache");
+	if (!size)
+		return cmd_fail(&cmd_mount, CMD_USAGE,
+				"-o cache=%s: expected memory:SIZE", given);
+	return CMD_OK;
+}
+
 struct unused {
 	const struct job *j;
 	const struct ck_catalog *img;
@@ -403,6 +431,8 @@ static int mount_root(struct job *j)
 		ret = check_device();
 	if (!ret)
 		ret = make_overlay(j);
+	if (!ret)
+		ret = take_cache(j);
 	if (!ret)
 		ret = open_log(j);
 	if (ret)

@@ -47,6 +47,8 @@ struct sup {
 	int64_t deadline; /* when the worker is killed; 0: never */
 	struct ck_err err; /* why it ended, code 0: it was unmounted */
 	char spool[4096];
+	int cache_fd; /* the same of -o cache=DIR */
+	char cache[4096];
 };
 
 /* ---- starting ---- */
@@ -103,6 +105,20 @@ static int make_spool(struct sup *s, struct ck_err *err)
 	return 0;
 }
 
+/* One that cannot be used costs speed, and no more. */
+static void make_cache(struct sup *s)
+{
+	const char *dir = ck_opts_get(s->in->opts, "cache");
+	int ret;
+
+	if (!dir || !strcmp(dir, "memory"))
+		return;
+	ret = spool_make(dir, s->cache, sizeof(s->cache), &s->cache_fd);
+	if (ret)
+		suplog_line(&s->log, "-o cache=%s: %s: nothing is kept", dir,
+			    strerror(-ret));
+}
+
 /* This process may change its user, the worker may not. */
 static int open_askers(struct sup *s, struct ck_err *err)
 {
@@ -124,6 +140,8 @@ static int start_worker(struct sup *s, struct ck_err *err)
 		.spool = s->spool[0] ? s->spool : NULL,
 		.askers_fd = s->askers_fd,
 		.spool_fd = s->spool_fd,
+		.cache = s->cache[0] ? s->cache : NULL,
+		.cache_fd = s->cache_fd,
 	};
 
 	if (pipe2(answer, O_CLOEXEC))
@@ -177,6 +195,8 @@ static int start(struct sup *s, struct ck_err *err)
 	step();
 	if (!ret)
 		ret = make_spool(s, err);
+	if (!ret)
+		make_cache(s);
 	step();
 	if (!ret)
 		ret = fs_session_open(&s->session, s->in->src, s->in->mnt,
@@ -392,7 +412,7 @@ static int supervise(struct sup *s)
 	int ret;
 
 	s->answer_fd = s->worker_log_fd = s->signal_fd = s->askers_fd = -1;
-	s->spool_fd = s->askers.fd = -1;
+	s->spool_fd = s->cache_fd = s->askers.fd = -1;
 	prctl(PR_SET_NAME, FS_SUPER_NAME);
 	ret = start(s, &s->err);
 	s->started = !ret;
@@ -409,6 +429,8 @@ static int supervise(struct sup *s)
 	tell_caller(s, &s->err);
 	if (s->spool[0])
 		rmdir(s->spool);
+	if (s->cache[0])
+		rmdir(s->cache);
 	return -s->err.code;
 }
 

@@ -52,6 +52,8 @@ struct worker_in {
 	int askers_fd; /* -1: for its own user only */
 	const char *spool; /* a folder of its own; NULL: none could be made */
 	int spool_fd; /* kept open: it is used */
+	const char *cache; /* the same for -o cache=DIR */
+	int cache_fd;
 };
 /* In the child: does not return. */
 void worker_run(const struct worker_in *w) __attribute__((noreturn));

@@ -24,7 +24,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define FIXED_FDS (7 + FS_SESSION_FDS)
+#define FIXED_FDS (8 + FS_SESSION_FDS)
 
 static void answer(int fd, const struct ck_err *err)
 {
@@ -72,6 +72,7 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	keep[n++] = w->answer_fd;
 	keep[n++] = w->askers_fd;
 	keep[n++] = w->spool_fd;
+	keep[n++] = w->cache_fd;
 	fs_session_fds(w->session, keep + n);
 	n += FS_SESSION_FDS;
 	ck_fds_close_others(keep, n);
@@ -108,6 +109,8 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.write_dir = ck_opts_get(w->in->opts, "overlay"),
 		.writes = ck_opts_get(w->in->opts, "rw") &&
 			  !ck_opts_get(w->in->opts, "overlay"),
+		.cache_dir = w->cache,
+		.caches = ck_opts_get(w->in->opts, "cache"),
 		.parses = may_parse(w),
 		.asks = w->askers_fd >= 0,
 	};
@@ -134,6 +137,7 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 		.ready = it_answers,
 		.ctx = (void *)w,
 		.askers_fd = w->askers_fd,
+		.cache_fd = w->cache_fd,
 	};
 	int ret;
 

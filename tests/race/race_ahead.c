@@ -76,7 +76,7 @@ static void *reader(void *ctx)
 		struct fs_stream *s = me < 2 ? shared : NULL;
 
 		if (!s)
-			s = fs_stream_open(a, &view, me == 2);
+			s = fs_stream_open(a, &view, me == 2, NULL);
 		for (uint64_t off = 0; off < SIZE; off += BLOCK)
 			one_block(s, (off >> 20) % 9 == 8 ? 0 : off, &hits);
 		if (me >= 2)
@@ -96,7 +96,7 @@ int main(void)
 
 	fs_ahead_fresh_ns = INT64_MAX;
 	a = fs_ahead_new(0);
-	shared = fs_stream_open(a, &view, 0);
+	shared = fs_stream_open(a, &view, 0, NULL);
 	for (unsigned i = 0; i < READERS; i++) {
 		me[i] = i;
 		if (pthread_create(&thread[i], NULL, reader, &me[i]))

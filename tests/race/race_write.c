@@ -156,7 +156,8 @@ static void writer(unsigned me)
 /* Its own bytes are never older than its own write. */
 static void own(void)
 {
-	struct fs_stream *s = fs_stream_open(ahead, view, w - view->first);
+	struct fs_stream *s =
+		fs_stream_open(ahead, view, w - view->first, NULL);
 	struct ck_edit *e = ck_ckpt_edit(ck);
 	unsigned char *buf = malloc(MIB), *got;
 	struct ck_err err = { 0 };
@@ -181,7 +182,7 @@ static void reader(void)
 {
 	for (unsigned turn = 0; turn < TURNS / 8; turn++) {
 		struct fs_stream *s =
-			fs_stream_open(ahead, view, w - view->first);
+			fs_stream_open(ahead, view, w - view->first, NULL);
 
 		for (uint64_t off = 0; off < W; off += MIB) {
 			unsigned char *got = fs_stream_take(s, off, MIB);

@@ -60,7 +60,7 @@ static void start_with(unsigned threads)
 {
 	a = fs_ahead_new(threads);
 	cr_assert(a);
-	s = fs_stream_open(a, &view, 0);
+	s = fs_stream_open(a, &view, 0, NULL);
 	cr_assert(s);
 }
 
@@ -152,7 +152,7 @@ Test(ahead, one_block_of_each_where_many_are_read)
 	struct fs_stream *of[12];
 
 	for (unsigned i = 0; i < 12; i++) {
-		of[i] = fs_stream_open(a, &view, 0);
+		of[i] = fs_stream_open(a, &view, 0, NULL);
 		row(of[i], BLOCK);
 	}
 	let_go();
@@ -196,7 +196,7 @@ static void *taken_meanwhile(void)
 static void start_over(void)
 {
 	fs_stream_close(s);
-	s = fs_stream_open(a, &view, 0);
+	s = fs_stream_open(a, &view, 0, NULL);
 	while (!sem_trywait(&at_work))
 		;
 	while (!sem_trywait(&go_on))
@@ -339,7 +339,7 @@ Test(ahead, the_last_block_is_as_long_as_the_file)
 
 Test(ahead, closed_while_the_block_is_being_fetched)
 {
-	struct fs_stream *other = fs_stream_open(a, &view, 0);
+	struct fs_stream *other = fs_stream_open(a, &view, 0, NULL);
 
 	begin_row();
 	row(other, BLOCK);
@@ -369,7 +369,7 @@ Test(ahead, several_threads)
 
 Test(ahead, without_a_thread_there_are_no_streams)
 {
-	cr_expect_null(fs_stream_open(NULL, &view, 0));
+	cr_expect_null(fs_stream_open(NULL, &view, 0, NULL));
 	cr_expect_null(fs_stream_take(NULL, 0, BLOCK));
 	fs_stream_next(NULL, 0, BLOCK, SIZE);
 	fs_stream_close(NULL);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copies.h - whole files, kept for who reads them again (-o cache)
+ *
+ * What is read of a file is written to a copy, a nameless file, MiB by MiB, and
+ * each MiB is read from the shards once, however many readers ask.  Once all is
+ * there, and in a folder on storage, further opens are served from the copy.
+ * Copies stay within a size; of those that nobody has open the one that was
+ * opened the longest ago goes first.
+ *
+ * At each open the shards are looked at.  Once one has changed the copy is
+ * given to nobody any more; who has it open reads on, and until he has closed it
+ * the file cannot be opened: the kernel knows one content of a file.
+ *
+ * A copy that cannot be written, or of which bytes are lost, is not kept, and
+ * reads go to the shards.
+ *
+ * Threads: any.
+ */
+#ifndef FS_COPIES_H
+#define FS_COPIES_H
+
+#include "core/view/view.h"
+#include "fs/kernel/kernel.h"
+
+struct fs_copies; /* of a mount */
+struct fs_copy; /* of a file */
+
+/*
+ * In directory @dir, borrowed, up to @max bytes, 0: half of what is free there;
+ * -1: the page cache alone, which @max does not bound.  @said: what .unshard/stats says.  NULL: no memory.
+ */
+struct fs_copies *fs_copies_new(int dir, uint64_t max,
+				struct fs_cache_said *said);
+void fs_copies_free(struct fs_copies *cs);
+
+/* Where a file that is opened is read from. */
+enum fs_copy_how {
+	FS_COPY_NONE, /* as without a cache */
+	FS_COPY_PART, /* fs_copy_read(): more of it is there each time */
+	FS_COPY_WHOLE, /* the page cache, which keeps what it has, the same way */
+};
+
+struct fs_copy_of {
+	uint64_t serial; /* of the mounted checkpoint */
+	uint64_t ino; /* in it */
+	const struct ck_view *v;
+	uint32_t nr;
+};
+
+/*
+ * *out, for fs_copy_close(), may be NULL whatever @how.  -ESTALE with a line: the
+ * shards changed, and somebody has the old content open.
+ */
+int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
+		   struct fs_copy **out, enum fs_copy_how *how,
+		   struct ck_err *err);
+/* May wait until a copy is on storage. */
+void fs_copy_close(struct fs_copy *c);
+/* As ck_view_read() of the file that it is a copy of; @c NULL: it is. */
+int fs_copy_read(struct fs_copy *c, const struct ck_view *v, uint32_t nr,
+		 void *buf, uint64_t len, uint64_t off, struct ck_err *err);
+
+#endif
