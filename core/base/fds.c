@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,4 +62,66 @@ int ck_fds_null(void)
 		fcntl(fd, F_ADD_SEALS,
 		      F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL);
 	return fd;
+}
+
+/* What goes beside the bytes of a message. */
+union rights {
+	struct cmsghdr head;
+	char room[CMSG_SPACE(sizeof(int) * CK_FDS_MAX)];
+};
+
+ssize_t ck_fds_send(int sock, const void *buf, size_t len, const int *fds,
+		    unsigned nr, int flags)
+{
+	union rights u = { 0 };
+	struct iovec iov = { (void *)buf, len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	if (nr) {
+		msg.msg_control = &u;
+		msg.msg_controllen = CMSG_SPACE(sizeof(int) * nr);
+		u.head.cmsg_level = SOL_SOCKET;
+		u.head.cmsg_type = SCM_RIGHTS;
+		u.head.cmsg_len = CMSG_LEN(sizeof(int) * nr);
+		memcpy(CMSG_DATA(&u.head), fds, sizeof(int) * nr);
+	}
+	do
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL | flags);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+ssize_t ck_fds_receive(int sock, void *buf, size_t len, int *fds, unsigned *nr,
+		       int flags)
+{
+	union rights u;
+	struct iovec iov = { buf, len };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &u,
+			      .msg_controllen = CMSG_SPACE(sizeof(int) * *nr) };
+	const struct cmsghdr *c;
+	unsigned room = *nr, got = 0;
+	ssize_t n;
+
+	*nr = 0;
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | flags);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		got = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+	for (unsigned i = 0; i < got; i++) {
+		int fd;
+
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+		if (i < room)
+			fds[(*nr)++] = fd;
+		else
+			close(fd); /* room is rounded up */
+	}
+	return n;
 }

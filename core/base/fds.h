@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fds.h - which descriptors a new process has */
+/* fds.h - which descriptors a new process has, and passing them on */
 #ifndef CK_FDS_H
 #define CK_FDS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define CK_FDS_MAX 253 /* in one message: the kernel's limit */
 
 /*
  * Closes every descriptor but those in @keep (any order; negative ones are
@@ -15,5 +20,18 @@ void ck_fds_close_others(int *keep, unsigned nr);
  * no write changes (they fail).  -1 with errno.
  */
 int ck_fds_null(void);
+
+/*
+ * One message over a socket: @len bytes, at least one, and @nr descriptors with
+ * them, at most CK_FDS_MAX.  @flags: MSG_DONTWAIT or 0.  Bytes, or -errno.
+ */
+ssize_t ck_fds_send(int sock, const void *buf, size_t len, const int *fds,
+		    unsigned nr, int flags);
+/*
+ * The same, received: *nr, the most that @fds has room for, becomes how many came.
+ * They are the caller's, and closed on exec; what there is no room for is closed.
+ */
+ssize_t ck_fds_receive(int sock, void *buf, size_t len, int *fds, unsigned *nr,
+		       int flags);
 
 #endif

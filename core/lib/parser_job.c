@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/str.h"
 #include "core/base/whole.h"
 #include "core/run/run_dir.h"
@@ -97,37 +98,10 @@ static void put_job(struct out *o, const struct ck_parser_job *job)
 		put_root(o, r);
 }
 
-static int send_fds(int to, const int *fds, unsigned nr, struct ck_err *err)
-{
-	char one = 0;
-	struct iovec iov = { &one, 1 };
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int) * (CK_PARSER_FDS_MAX + 1))];
-	} u = { 0 };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &u,
-		.msg_controllen = CMSG_SPACE(sizeof(int) * nr),
-	};
-	ssize_t n;
-
-	u.head.cmsg_level = SOL_SOCKET;
-	u.head.cmsg_type = SCM_RIGHTS;
-	u.head.cmsg_len = CMSG_LEN(sizeof(int) * nr);
-	memcpy(CMSG_DATA(&u.head), fds, sizeof(int) * nr);
-	do
-		n = sendmsg(to, &msg, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n == 1 ? 0 :
-			ck_fail(err, errno, "a message to the parser: %s",
-				strerror(errno));
-}
-
 static int send_out(int to, struct out *o, struct ck_err *err)
 {
-	int fds[CK_PARSER_FDS_MAX + 1], ret;
+	int fds[CK_FDS_MAX], ret;
+	ssize_t n;
 	ck_auto_fd int fd =
 		memfd_create("unshard-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -138,7 +112,10 @@ static int send_out(int to, struct out *o, struct ck_err *err)
 		return ck_fail(err, -ret, "memfd: %s", strerror(-ret));
 	fds[0] = fd;
 	memcpy(fds + 1, o->fds, o->nr_fds * sizeof(*fds));
-	return send_fds(to, fds, o->nr_fds + 1, err);
+	n = ck_fds_send(to, "", 1, fds, o->nr_fds + 1, 0);
+	return n == 1 ? 0 :
+			ck_fail(err, (int)-n, "a message to the parser: %s",
+				strerror((int)-n));
 }
 
 int ck_parser_job_send(int to, const struct ck_parser_job *job,
@@ -165,7 +142,7 @@ int ck_parser_job_send(int to, const struct ck_parser_job *job,
 struct in {
 	const char *at;
 	size_t left;
-	int fds[CK_PARSER_FDS_MAX + 1];
+	int fds[CK_FDS_MAX];
 	unsigned nr_fds;
 	bool bad;
 };
@@ -309,28 +286,12 @@ static bool get_job(struct in *in, struct ck_parser_job_in *out)
 static int receive_fds(int from, struct in *in)
 {
 	char one;
-	struct iovec iov = { &one, 1 };
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int) * (CK_PARSER_FDS_MAX + 1))];
-	} u;
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &u,
-			      .msg_controllen = sizeof(u) };
-	struct cmsghdr *c;
-	ssize_t n;
 
-	do
-		n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	c = n == 1 ? CMSG_FIRSTHDR(&msg) : NULL;
-	if (!c || c->cmsg_type != SCM_RIGHTS ||
-	    c->cmsg_len < CMSG_LEN(sizeof(int)))
-		return -1;
-	in->nr_fds = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-	memcpy(in->fds, CMSG_DATA(c), in->nr_fds * sizeof(int));
-	return 0;
+	in->nr_fds = CK_FDS_MAX;
+	return ck_fds_receive(from, &one, 1, in->fds, &in->nr_fds, 0) == 1 &&
+			       in->nr_fds ?
+		       0 :
+		       -1;
 }
 
 int ck_parser_job_receive(int from, struct ck_parser_job_in *out,

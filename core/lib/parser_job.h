@@ -23,7 +23,7 @@
 #include "core/root/root.h"
 
 #define CK_PARSER_FD 3
-#define CK_PARSER_FDS_MAX 250 /* the kernel's limit is 253 */
+#define CK_PARSER_FDS_MAX 250 /* of CK_FDS_MAX */
 #define CK_PARSER_CHUNKS 256 /* in one question */
 #define CK_PARSER_VERSION 1
 

@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/fds.h"
 #include "core/sandbox/exchange.h"
 #include "fs/kernel/reply.h"
 
@@ -93,26 +94,16 @@ static bool put_more(struct fs_asker *a, const struct fs_ask_order *order)
 static int receive(int from, struct seat *out)
 {
 	struct fs_ask_started said = { 0 };
-	struct iovec iov = { &said, sizeof(said) };
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} u;
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = &u,
-			      .msg_controllen = sizeof(u) };
-	struct cmsghdr *c;
-	ssize_t n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	unsigned nr = 1;
+	ssize_t n = ck_fds_receive(from, &said, sizeof(said), &out->fd, &nr,
+				   MSG_DONTWAIT);
 
 	if (n < 0)
-		return -errno;
+		return (int)n;
 	if (n != sizeof(said))
 		return -EPIPE;
-	c = CMSG_FIRSTHDR(&msg);
-	if (!c || c->cmsg_type != SCM_RIGHTS)
+	if (!nr)
 		return said.pid < 0 ? said.pid : -EPROTO;
-	memcpy(&out->fd, CMSG_DATA(c), sizeof(out->fd));
 	out->pid = said.pid;
 	return 0;
 }

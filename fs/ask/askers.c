@@ -5,6 +5,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/fds.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -41,22 +42,8 @@ static void end_one(const struct fs_askers *s, pid_t pid)
 static void answer(const struct fs_askers *s, int32_t pid, int fd)
 {
 	struct fs_ask_started said = { pid };
-	struct iovec iov = { &said, sizeof(said) };
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} u = { 0 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	if (fd >= 0) {
-		msg.msg_control = &u;
-		msg.msg_controllen = sizeof(u);
-		u.head.cmsg_level = SOL_SOCKET;
-		u.head.cmsg_type = SCM_RIGHTS;
-		u.head.cmsg_len = CMSG_LEN(sizeof(fd));
-		memcpy(CMSG_DATA(&u.head), &fd, sizeof(fd));
-	}
-	sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ck_fds_send(s->fd, &said, sizeof(said), &fd, fd >= 0, MSG_DONTWAIT);
 }
 
 static void start_one(struct fs_askers *s)

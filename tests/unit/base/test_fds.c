@@ -2,7 +2,10 @@
 #include "core/base/fds.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,4 +41,47 @@ Test(fds, only_those_kept_stay_open)
 		_exit(child());
 	cr_assert(waitpid(pid, &status, 0) == pid);
 	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 42, "%x", status);
+}
+
+static unsigned nr_open(void)
+{
+	unsigned nr = 0;
+
+	for (int fd = 0; fd < 200; fd++)
+		nr += (unsigned)is_open(fd);
+	return nr;
+}
+
+Test(fds, a_message_brings_them)
+{
+	int s[2], out[3], in[3];
+	unsigned nr = 3, before;
+	char said[8];
+
+	cr_assert(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, s));
+	for (unsigned i = 0; i < 3; i++)
+		out[i] = open_null();
+	cr_assert_eq(
+		ck_fds_receive(s[1], said, sizeof(said), in, &nr, MSG_DONTWAIT),
+		-EAGAIN);
+	cr_assert_eq(nr, 0);
+	for (unsigned room = 0; room <= 3; room++) {
+		cr_assert_eq(ck_fds_send(s[0], "abc", 3, out, 3, 0), 3);
+		before = nr_open();
+		nr = room;
+		cr_assert_eq(
+			ck_fds_receive(s[1], said, sizeof(said), in, &nr, 0),
+			3);
+		cr_assert(!memcmp(said, "abc", 3));
+		cr_assert_eq(nr, room);
+		cr_assert_eq(nr_open(), before + room, "room for %u", room);
+		for (unsigned i = 0; i < nr; i++)
+			cr_assert(fcntl(in[i], F_GETFD) == FD_CLOEXEC);
+	}
+	nr = 1;
+	cr_assert_eq(ck_fds_send(s[0], "x", 1, NULL, 0, 0), 1);
+	cr_assert_eq(ck_fds_receive(s[1], said, 1, in, &nr, 0), 1);
+	cr_assert_eq(nr, 0);
+	close(s[1]);
+	cr_assert_eq(ck_fds_send(s[0], "x", 1, NULL, 0, 0), -EPIPE);
 }
