@@ -125,6 +125,13 @@ static int device_of(unshard_ctx *ctx, int32_t nr, struct ck_device **out,
 			      nr);
 }
 
+int ck_lib_device(unshard_ctx *ctx, int32_t nr, struct ck_device **out,
+		  struct ck_err *err)
+{
+	*out = NULL;
+	return nr == 0 || nr == -1 ? 0 : device_of(ctx, nr, out, err);
+}
+
 /* How much of each kind; what was said is taken as it is. */
 static void ring_size(const unshard_ctx *ctx, unsigned *slots, uint64_t *chunk)
 {

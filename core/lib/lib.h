@@ -51,6 +51,10 @@ int ck_lib_failed(unshard_error *err, int ret, const struct ck_err *why);
 int ck_lib_failed_of(unshard_error *err, int ret, const struct ck_err *why,
 		     const struct ck_catalog *img, uint32_t tensor);
 
+struct ck_device;
+/* Device @nr; NULL where that is the host. */
+int ck_lib_device(unshard_ctx *ctx, int32_t nr, struct ck_device **out,
+		  struct ck_err *err);
 struct ck_ring;
 /* Of device @nr; NULL where that is the host. */
 int ck_lib_ring(unshard_ctx *ctx, int32_t nr, struct ck_ring **out,

@@ -10,10 +10,8 @@
 #include "core/load/load.h"
 #include "core/sandbox/child.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,55 +24,9 @@
 #include <unistd.h>
 
 #define NAME "unshard-parser"
-#define INSTALLED "/libexec/unshardfs/" NAME
 #define WHAT "the parser"
 #define WATCH_STACK (64 << 10)
 #define BY_PIDFD ((idtype_t)3)
-
-/* ---- where it is ---- */
-
-/* The folder of the file that this code was loaded from, into @dir. */
-static size_t own_folder(char dir[PATH_MAX])
-{
-	Dl_info info;
-	ck_auto_free char *real = NULL;
-	char *slash;
-
-	if (!dladdr(&own_folder, &info) || !info.dli_fname)
-		return 0;
-	real = realpath(info.dli_fname, NULL);
-	if (!real) /* linked into a program, whose name is as it was called */
-		real = realpath("/proc/self/exe", NULL);
-	slash = real ? strrchr(real, '/') : NULL;
-	if (!slash || (size_t)(slash - real) >= PATH_MAX)
-		return 0;
-	*slash = '\0';
-	strcpy(dir, real);
-	return strlen(dir);
-}
-
-char *ck_parser_path(const char *given)
-{
-	/* beside it; of PREFIX/lib, and of PREFIX/lib/x86_64-linux-gnu */
-	static const char *const below[] = {
-		"/" NAME,
-		"/../libexec/unshardfs/" NAME,
-		"/../../libexec/unshardfs/" NAME,
-	};
-	const char *env = given ? NULL : secure_getenv("UNSHARD_PARSER");
-	char dir[PATH_MAX], path[PATH_MAX + 64];
-
-	if (given || env)
-		return strdup(given ? given : env);
-	for (size_t i = 0; own_folder(dir) && i < CK_ARRAY_LEN(below); i++) {
-		snprintf(path, sizeof(path), "%s%s", dir, below[i]);
-		if (!access(path, X_OK))
-			return strdup(path);
-	}
-	if (!access("/usr/local" INSTALLED, X_OK))
-		return strdup("/usr/local" INSTALLED);
-	return strdup("/usr" INSTALLED);
-}
 
 /* ---- starting it ---- */
 
@@ -297,6 +249,48 @@ int ck_parser_describe(const struct ck_parser_by *by,
 	ck_parser_proc_free(*by->stays);
 	*by->stays = proc;
 	return 0;
+}
+
+/* ---- publishing ---- */
+
+#define PUBLISH_SECONDS (7 * 24 * 3600) /* it takes what it takes */
+
+static int publish_opts(struct ck_opts *out, const struct ck_opts *from,
+			const char *name, const char *as)
+{
+	int ret = ck_opts_add(out, CK_PARSER_DRAFT, name);
+
+	if (!ret && as)
+		ret = ck_opts_add(out, CK_PARSER_AS, as);
+	if (!ret && as)
+		ret = ck_opts_add(out, CK_PARSER_REPLACE, "");
+	for (size_t i = 0; i < from->nr && !ret; i++)
+		ret = ck_opts_add(out, from->v[i].name, from->v[i].value);
+	return ret;
+}
+
+int ck_parser_publish(const struct ck_parser_by *by, const struct ck_root *root,
+		      const struct ck_opts *from, const char *name,
+		      const char *as, struct ck_err *err)
+{
+	struct ck_opts opts = { 0 };
+	struct ck_parser_job job = {
+		.kind = CK_PARSER_PUBLISH,
+		.opts = &opts,
+		.limits.patience = PUBLISH_SECONDS,
+		.root = root,
+		.catalog_fd = -1,
+	};
+	struct ck_parser_proc *proc;
+	int ret = publish_opts(&opts, from, name, as), cancel_fd = 0;
+
+	ret = ret ? ck_no_memory(err) : start(by->program, &job, &proc, err);
+	ck_opts_free(&opts);
+	if (!ret)
+		ret = await(proc, &job.limits, &cancel_fd, err);
+	if (!ret)
+		ck_parser_proc_free(proc);
+	return ret;
 }
 
 /* ---- finding items ---- */

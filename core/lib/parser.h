@@ -42,6 +42,14 @@ int ck_parser_describe(const struct ck_parser_by *by,
 		       const struct ck_root *root, const struct ck_opts *opts,
 		       int *catalog_fd, struct ck_err *err);
 
+/*
+ * Publishes draft @name of @root, as @as, which replaces what is called so, or
+ * (NULL) by its own name.
+ */
+int ck_parser_publish(const struct ck_parser_by *by, const struct ck_root *root,
+		      const struct ck_opts *opts, const char *name,
+		      const char *as, struct ck_err *err);
+
 /* Finds items of one checkpoint: any thread. */
 struct ck_parser;
 /*

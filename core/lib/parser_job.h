@@ -12,6 +12,8 @@
  * catalog.
  * CK_PARSER_ITEMS: the catalog was given.  Then, until the end of the stream:
  * a count and so many numbers of chunks, and of each a struct ck_found_item.
+ * CK_PARSER_PUBLISH: there is no catalog; a draft of the directory is published,
+ * and that is all.  It is not confined: what it starts to parse is.
  * All of that by core/sandbox/exchange.h.
  */
 #ifndef CK_PARSER_JOB_H
@@ -27,7 +29,17 @@
 #define CK_PARSER_CHUNKS 256 /* in one question */
 #define CK_PARSER_VERSION 1
 
-enum ck_parser_kind { CK_PARSER_DESCRIBE, CK_PARSER_BOTH, CK_PARSER_ITEMS };
+enum ck_parser_kind {
+	CK_PARSER_DESCRIBE,
+	CK_PARSER_BOTH,
+	CK_PARSER_ITEMS,
+	CK_PARSER_PUBLISH
+};
+
+/* Of CK_PARSER_PUBLISH, among its options. */
+#define CK_PARSER_DRAFT "draft"
+#define CK_PARSER_AS "as"
+#define CK_PARSER_REPLACE "replace"
 
 struct ck_parser_job {
 	enum ck_parser_kind kind;

@@ -10,6 +10,8 @@
 #include "core/lib/parser_job.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/publish/step.h"
 #include "core/sandbox/child.h"
 #include "core/sandbox/exchange.h"
 #include "core/sandbox/child.h"
@@ -131,6 +133,32 @@ static int answer_all(struct ck_parser_job_in *in, struct ck_err *err)
 	return 0;
 }
 
+/* As the command does it. */
+static int publish(const struct ck_parser_job_in *in, struct ck_err *err)
+{
+	const struct ck_commit_in how = {
+		.opts = &in->opts,
+		.as = ck_opts_get(&in->opts, CK_PARSER_AS),
+		.replace = ck_opts_get(&in->opts, CK_PARSER_REPLACE),
+	};
+	const char *name = ck_opts_get(&in->opts, CK_PARSER_DRAFT);
+	int ret = ck_publish_step(&in->root, name, &how, err);
+
+	return CK_MIN(ret, 0);
+}
+
+static int do_job(struct ck_parser_job_in *in, struct ck_err *err)
+{
+	switch (in->job.kind) {
+	case CK_PARSER_BOTH:
+		return describe_first(in, err);
+	case CK_PARSER_PUBLISH:
+		return publish(in, err);
+	default:
+		return describe(&in->job, err);
+	}
+}
+
 int main(void)
 {
 	struct ck_parser_job_in in;
@@ -144,9 +172,7 @@ int main(void)
 	if (!ret && in.job.kind == CK_PARSER_ITEMS)
 		return answer_all(&in, &err);
 	if (!ret)
-		ret = in.job.kind == CK_PARSER_BOTH ?
-			      describe_first(&in, &err) :
-			      describe(&in.job, &err);
+		ret = do_job(&in, &err);
 	if (answer(&err, ret))
 		return 1;
 	if (in.job.kind == CK_PARSER_BOTH &&

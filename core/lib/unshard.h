@@ -349,6 +349,87 @@ UNSHARD_API int unshard_map(unshard_ckpt *ck, const unshard_item *item,
 			    struct DLManagedTensorVersioned **out,
 			    unshard_error *err);
 
+/* ---- a new checkpoint ---- */
+
+typedef struct unshard_save unshard_save; /* one that is written */
+
+enum {
+	UNSHARD_ANEW = 1, /* what an earlier try left is thrown away */
+	UNSHARD_REPLACE = 2 /* a checkpoint that has the name is, at the end */
+};
+
+typedef struct {
+	size_t size;
+	const char *format; /* "dcp", or NULL; "safetensors" */
+	/*
+	 * How many processes save it together, each with the same directory, step
+	 * and flags, and which of them this is.  0, 0: one alone.
+	 */
+	uint32_t ranks, rank;
+	/* Seconds that the others have to declare what they write; 0: 600. */
+	uint32_t timeout;
+	/*
+	 * UNSHARD_ANEW: of one rank, before another has called
+	 * unshard_save_new().
+	 */
+	uint32_t flags;
+	const char *options; /* of who publishes, as after unshard ls -o */
+} unshard_save_opts;
+
+/* A box of a tensor, which this rank holds; or an object. */
+typedef struct {
+	size_t size; /* of an array: the distance of its items */
+	const char *name; /* UTF-8 */
+	const char *dtype; /* NULL: an object, without shape and box */
+	uint32_t rank, pad; /* dimensions */
+	const uint64_t *shape; /* of the whole tensor */
+	const uint64_t *start, *len; /* NULL: all of it */
+	/*
+	 * Where it stood in what is saved, as JSON: ["optimizer", 0, "lr"];
+	 * NULL: its name.
+	 */
+	const char *path;
+} unshard_slice;
+
+/*
+ * Checkpoint @step of the directory @dir, which nobody sees until it is
+ * published.  @opts may be NULL.  -EEXIST: there is one of that name.
+ */
+UNSHARD_API int unshard_save_new(unshard_ctx *ctx, const char *dir,
+				 const char *step,
+				 const unshard_save_opts *opts,
+				 unshard_save **out, unshard_error *err);
+/*
+ * Before anything is written; numbered from 0 on, over all calls.  Ranks that
+ * declare the same box hold copies, and one of them writes it.
+ */
+UNSHARD_API int unshard_save_declare(unshard_save *save,
+				     const unshard_slice *slices, size_t n,
+				     unshard_error *err);
+/*
+ * Of slice number @items[i].tensor the box start, len of the tensor's shape, or
+ * all of it, from mem; dtype NULL, or the slice's.  Waits for the other ranks to
+ * declare (-ETIMEDOUT names who did not), and until it is written.  -EBADMSG:
+ * other bytes of it were written before; the line has tensor, range and rank.
+ */
+UNSHARD_API int unshard_save_write(unshard_save *save,
+				   const unshard_item *items, size_t n,
+				   unshard_error *err);
+UNSHARD_API int unshard_save_object(unshard_save *save, const char *name,
+				    const void *bytes, size_t len,
+				    unshard_error *err);
+/* What this rank wrote is durable, and other nodes know of it. */
+UNSHARD_API int unshard_save_sync(unshard_save *save, unshard_error *err);
+/*
+ * One rank, once all have called unshard_save_sync(): all of the checkpoint is
+ * there, and durable, or nothing of it.  0 too where it was published before.
+ * -ENODATA: which range of which tensor, of which ranks, was not written; after
+ * that, and after -ENOSPC, it can be tried again.
+ */
+UNSHARD_API int unshard_save_publish(unshard_save *save, unshard_error *err);
+/* What was not published stays, for another try or unshard gc. */
+UNSHARD_API void unshard_save_free(unshard_save *save);
+
 #ifdef __cplusplus
 }
 #endif

@@ -58,8 +58,8 @@ static int plan_in_child(void *ctx, struct ck_err *err)
 }
 
 /* All of a file, from malloc(). */
-static int slurp(int fd, uint64_t max, char **bytes, size_t *len,
-		 struct ck_err *err)
+int ck_slices_slurp(int fd, uint64_t max, char **bytes, size_t *len,
+		    struct ck_err *err)
 {
 	struct stat st;
 	ssize_t n;
@@ -113,7 +113,8 @@ static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
 	keep[nr] = fd;
 	ret = ck_child_call(&c, err);
 	return ret ? ret :
-		     slurp(fd, CK_SLICE_PLAN_MAX_BYTES, plan, plan_len, err);
+		     ck_slices_slurp(fd, CK_SLICE_PLAN_MAX_BYTES, plan,
+				     plan_len, err);
 }
 
 /* What a builder makes of it has to be whole; else it is of no use. */
@@ -148,20 +149,29 @@ static int write_file(int dir, const char *name, const char *bytes, size_t len)
 	return ret ? ret : fsync(fd) ? -errno : 0;
 }
 
-static int write_all(int dir, const char *layout, size_t len, const char *plan,
-		     size_t plan_len)
+/* What a draft of slices is made of. */
+struct made {
+	const char *layout, *extras; /* NULL: nothing is */
+	char *plan;
+	size_t layout_len, extras_len, plan_len;
+};
+
+static int write_all(int dir, const struct made *m)
 {
-	int ret = write_file(dir, GIVEN, layout, len);
+	int ret = write_file(dir, GIVEN, m->layout, m->layout_len);
 
 	if (!ret)
-		ret = write_file(dir, PLAN, plan, plan_len);
+		ret = write_file(dir, PLAN, m->plan, m->plan_len);
+	if (!ret && m->extras)
+		ret = write_file(dir, CK_SLICES_EXTRAS, m->extras,
+				 m->extras_len);
 	if (!ret && mkdirat(dir, FILES, 0777))
 		ret = -errno;
 	return ret ? ret : fsync(dir) ? -errno : 0;
 }
 
-static int put_in_place(struct ck_draft *s, const char *layout, size_t len,
-			const char *plan, size_t plan_len, struct ck_err *err)
+static int put_in_place(struct ck_draft *s, const struct made *m,
+			struct ck_err *err)
 {
 	char name[40];
 	uint64_t r = 0;
@@ -176,8 +186,7 @@ static int put_in_place(struct ck_draft *s, const char *layout, size_t len,
 	dir = ret ? -1 :
 		    openat(s->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (!ret)
-		ret = dir < 0 ? -errno :
-				write_all(dir, layout, len, plan, plan_len);
+		ret = dir < 0 ? -errno : write_all(dir, m);
 	if (!ret && renameat(s->fd, name, s->fd, CK_SLICES_DIR))
 		ret = -errno;
 	if (!ret && fsync(s->fd))
@@ -203,7 +212,7 @@ static int read_given(int dir, char **bytes, size_t *len, struct ck_err *err)
 	if (fd < 0)
 		return ck_fail(err, errno, "slices/" GIVEN ": %s",
 			       strerror(errno));
-	return slurp(fd, CK_LAYOUT_MAX_BYTES, bytes, len, err);
+	return ck_slices_slurp(fd, CK_LAYOUT_MAX_BYTES, bytes, len, err);
 }
 
 static int compare(struct ck_draft *s, const char *layout, size_t len,
@@ -224,33 +233,69 @@ static int compare(struct ck_draft *s, const char *layout, size_t len,
 		       s->name);
 }
 
-int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
-		   const struct ck_opts *opts, const char *layout, size_t len,
-		   struct ck_err *err)
+static int check_layout(struct ck_draft *s, const char *layout, size_t len,
+			struct ck_err *err)
 {
-	ck_auto_free char *plan = NULL;
-	size_t plan_len = 0;
-	int ret;
-
 	if (ck_slices_look(s))
 		return compare(s, layout, len, err);
-	if (len > CK_LAYOUT_MAX_BYTES)
-		return ck_fail(err, EFBIG, CK_LAYOUT_FILE ": too large");
-	ret = make_plan(root, opts, layout, len, &plan, &plan_len, err);
-	if (!ret)
-		ret = check_plan(plan, plan_len, err);
+	return len > CK_LAYOUT_MAX_BYTES ?
+		       ck_fail(err, EFBIG, CK_LAYOUT_FILE ": too large") :
+		       1;
+}
+
+/* Into the draft, of which somebody else may be quicker. */
+static int give(struct ck_draft *s, const struct made *m, struct ck_err *err)
+{
+	int ret = check_plan(m->plan, m->plan_len, err);
+
 	if (ret == -EINVAL && err)
 		ck_draft_reject_layout(s, err->msg);
 	if (!ret)
 		ret = ck_draft_begin(s, err);
 	if (ret)
 		return ret;
-	ret = put_in_place(s, layout, len, plan, plan_len, err);
+	ret = put_in_place(s, m, err);
 	ck_draft_end(s);
-	/* somebody was quicker */
 	return ret == -ENOTEMPTY || ret == -EEXIST ?
-		       compare(s, layout, len, err) :
+		       compare(s, m->layout, m->layout_len, err) :
 		       ret;
+}
+
+int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
+		   const struct ck_opts *opts, const char *layout, size_t len,
+		   struct ck_err *err)
+{
+	struct made m = { .layout = layout, .layout_len = len };
+	int ret = check_layout(s, layout, len, err);
+
+	if (ret <= 0)
+		return ret;
+	ret = make_plan(root, opts, layout, len, &m.plan, &m.plan_len, err);
+	if (ret == -EINVAL && err)
+		ck_draft_reject_layout(s, err->msg);
+	if (!ret)
+		ret = give(s, &m, err);
+	free(m.plan);
+	return ret;
+}
+
+int ck_slices_make_here(struct ck_draft *s, const char *layout, size_t len,
+			const char *extras, size_t extras_len,
+			struct ck_err *err)
+{
+	struct made m = { .layout = layout,
+			  .layout_len = len,
+			  .extras = extras,
+			  .extras_len = extras_len };
+	ck_auto_str struct ck_str plan = { 0 };
+	int ret = check_layout(s, layout, len, err);
+
+	if (ret <= 0)
+		return ret;
+	ret = ck_slice_plan_make(&plan, CK_LAYOUT_FILE, layout, len, NULL, err);
+	m.plan = plan.v;
+	m.plan_len = plan.len;
+	return ret ? ret : give(s, &m, err);
 }
 
 const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len)
@@ -291,7 +336,7 @@ static int open_plan(struct ck_slices *sl, struct ck_err *err)
 	if (fd < 0)
 		return ck_fail(err, errno, "slices/" PLAN ": %s",
 			       strerror(errno));
-	ret = slurp(fd, CK_SLICE_PLAN_MAX_BYTES, &bytes, &len, err);
+	ret = ck_slices_slurp(fd, CK_SLICE_PLAN_MAX_BYTES, &bytes, &len, err);
 	return ret ? ret : ck_slice_plan_take(&sl->plan, bytes, len, err);
 }
 
@@ -354,7 +399,9 @@ int ck_slices_open(struct ck_slices **out, struct ck_draft *s,
 	sl->dir = sl->files = -1;
 	for (size_t i = 0; i < CK_SLICES_FDS; i++)
 		sl->fds[i].fd = -1;
+	sl->same.fd = -1;
 	pthread_mutex_init(&sl->lock, NULL);
+	pthread_mutex_init(&sl->same_lock, NULL);
 	ret = open_all(sl, err);
 	if (!ret) {
 		*out = sl;
@@ -369,6 +416,10 @@ void ck_slices_close(struct ck_slices *sl)
 	for (size_t i = 0; i < CK_SLICES_FDS; i++)
 		if (sl->fds[i].fd >= 0)
 			close(sl->fds[i].fd);
+	if (sl->extras)
+		ck_slices_extras_free(sl->extras);
+	free(sl->extras);
+	ck_journal_close(&sl->same);
 	if (sl->claims)
 		ck_claims_close(sl->claims);
 	if (sl->has_catalog)
@@ -381,6 +432,7 @@ void ck_slices_close(struct ck_slices *sl)
 		close(sl->dir);
 	if (sl->files >= 0)
 		close(sl->files);
+	pthread_mutex_destroy(&sl->same_lock);
 	pthread_mutex_destroy(&sl->lock);
 	free(sl);
 }

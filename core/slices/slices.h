@@ -6,6 +6,9 @@
  *	  slices/
  *	    plan	slices_plan.h
  *	    given	the layout as it was given
+ *	    extras	objects that are no tensors, and paths; or none
+ *	    objects/	the bytes of those, by number
+ *	    same-R.log	digests of what rank R has and another one writes
  *	    files/	shards to be; they move to the draft's files/ when all
  *			of them are whole
  *	    w-*		claims.h
@@ -47,6 +50,15 @@ struct ck_catalog;
 int ck_slices_make(struct ck_draft *s, const struct ck_root *root,
 		   const struct ck_opts *opts, const char *layout, size_t len,
 		   struct ck_err *err);
+/*
+ * The same of a layout that the caller made himself, in this process.  @extras:
+ * JSON, of what the checkpoint has beside its tensors, or NULL:
+ * {"objects": ["a", ...], "paths": {"b.0": ["b", 0], ...}}, where each stood in
+ * what was saved.
+ */
+int ck_slices_make_here(struct ck_draft *s, const char *layout, size_t len,
+			const char *extras, size_t extras_len,
+			struct ck_err *err);
 /* What -o layout= gives for new checkpoints; NULL: nothing of the kind. */
 const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len);
 /* Whether there is such a thing, without opening it. */
@@ -86,6 +98,31 @@ int ck_slice_read(struct ck_slices *sl, struct ck_slice of, void *buf,
 /* @mapped: of pages that were read so; elements of that value are left out. */
 int ck_slice_write(struct ck_slices *sl, struct ck_slice of, const void *buf,
 		   uint64_t len, uint64_t off, bool mapped, struct ck_err *err);
+/* Elements of piece @piece of the plan, which is of that tensor. */
+struct ck_box;
+struct ck_slice_part {
+	uint32_t tensor; /* of the catalog */
+	uint32_t piece;
+	const struct ck_box
+		*box; /* of the tensor's shape, inside of the piece */
+};
+/*
+ * @buf has them in row-major order.  Bytes that were written already stay, and
+ * have to be the same: -EBADMSG with tensor, range and ranks.
+ */
+int ck_slice_write_once(struct ck_slices *sl, const struct ck_slice_part *of,
+			const void *buf, struct ck_err *err);
+/*
+ * Rank @rank has them too, and another one writes them: a publish compares.
+ */
+int ck_slice_same(struct ck_slices *sl, const struct ck_slice_part *of,
+		  uint64_t rank, const void *buf, struct ck_err *err);
+/*
+ * An object that was declared; else -ENOENT.  -EBADMSG: other bytes of it were
+ * written before.  Durable.
+ */
+int ck_slices_put_object(struct ck_slices *sl, const char *name,
+			 const void *bytes, size_t len, struct ck_err *err);
 /* Its bytes are to be written anew. */
 int ck_slice_empty(struct ck_slices *sl, struct ck_slice of,
 		   struct ck_err *err);

@@ -17,6 +17,7 @@
 
 struct index {
 	const struct ck_slice_plan *plan;
+	const struct ck_slices_extras *extras;
 	uint32_t *v; /* pieces with elements, by tensor */
 	uint32_t *first; /* of tensor t in v; one more at the end */
 	int fd;
@@ -52,6 +53,15 @@ static int make_index(const struct ck_slices *sl, struct index *x,
 	return 0;
 }
 
+/* Tensors, and then objects. */
+static const char *name_of(const struct index *x, uint64_t i)
+{
+	uint32_t nr = x->plan->nr_tensors;
+
+	return i < nr ? ck_slice_plan_str(x->plan, x->plan->tensors[i].name) :
+			x->extras->v[i - nr].name;
+}
+
 static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 		      struct ck_err *err)
 {
@@ -59,21 +69,42 @@ static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 	const struct ck_slice_plan_tensor *t = &x->plan->tensors[i];
 
 	(void)err;
-	*out = (struct ck_dcp_out_entry){
-		.name = ck_slice_plan_str(x->plan, t->name),
-		.dtype = t->dtype,
-		.rank = t->rank,
-		.shape = x->plan->dims + t->shape,
-		.nr_chunks = x->first[i + 1] - x->first[i],
-	};
+	*out = (struct ck_dcp_out_entry){ .name = name_of(x, i) };
+	if (i >= x->plan->nr_tensors) {
+		out->object = true;
+	} else {
+		out->dtype = t->dtype;
+		out->rank = t->rank;
+		out->shape = x->plan->dims + t->shape;
+		out->nr_chunks = x->first[i + 1] - x->first[i];
+	}
 	out->len = strlen(out->name);
+	out->depth = ck_slices_path_depth(x->extras, out->name);
 	return 0;
 }
 
-static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
-		      struct ck_dcp_out_chunk *out, struct ck_err *err)
+static void tell_part(void *ctx, uint64_t i, unsigned level,
+		      struct ck_dcp_out_part *out)
 {
 	const struct index *x = ctx;
+
+	ck_slices_path_part(x->extras, name_of(x, i), level, out);
+}
+
+static int tell_object(const struct index *x, uint64_t i,
+		       struct ck_dcp_out_chunk *out)
+{
+	const struct ck_slices_object *o = &x->extras->v[i];
+
+	out->file = CK_SLICES_OBJECTS;
+	out->off = o->off;
+	out->size = o->len;
+	return 0;
+}
+
+static int tell_piece(const struct index *x, uint64_t i, uint64_t k,
+		      struct ck_dcp_out_chunk *out, struct ck_err *err)
+{
 	const struct ck_slice_plan *p = x->plan;
 	const struct ck_slice_plan_piece *piece =
 		&p->pieces[x->v[x->first[i] + k]];
@@ -96,6 +127,16 @@ static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
 	return ret;
 }
 
+static int tell_chunk(void *ctx, uint64_t i, uint64_t k,
+		      struct ck_dcp_out_chunk *out, struct ck_err *err)
+{
+	const struct index *x = ctx;
+	uint32_t nr = x->plan->nr_tensors;
+
+	return i < nr ? tell_piece(x, i, k, out, err) :
+			tell_object(x, i - nr, out);
+}
+
 static int put(void *ctx, const void *bytes, size_t len, struct ck_err *err)
 {
 	struct index *x = ctx;
@@ -105,14 +146,17 @@ static int put(void *ctx, const void *bytes, size_t len, struct ck_err *err)
 	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }
 
-int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err)
+int ck_slices_metadata(const struct ck_slices *sl,
+		       const struct ck_slices_extras *extras, int fd,
+		       struct ck_err *err)
 {
-	struct index x = { .fd = fd };
+	struct index x = { .fd = fd, .extras = extras };
 	const struct ck_dcp_out out = {
 		.ctx = &x,
-		.nr = sl->plan.nr_tensors,
+		.nr = sl->plan.nr_tensors + extras->nr,
 		.entry = tell_entry,
 		.chunk = tell_chunk,
+		.part = tell_part,
 	};
 	int ret = make_index(sl, &x, err);
 

@@ -229,7 +229,8 @@ static int finish_shard(struct ck_slices *sl, uint32_t file,
 }
 
 /* Last of all, as it is what makes a checkpoint of them. */
-static int put_index(struct ck_slices *sl, struct ck_err *err)
+static int put_index(struct ck_slices *sl, const struct ck_slices_extras *x,
+		     struct ck_err *err)
 {
 	const char *name = index_of(sl);
 	const char *text = sl->plan.layout;
@@ -240,23 +241,59 @@ static int put_index(struct ck_slices *sl, struct ck_err *err)
 		return 0;
 	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
 	ret = fd < 0	   ? ck_fail(err, -fd, "%s", strerror(-fd)) :
-	      sl->plan.dcp ? ck_slices_metadata(sl, fd, err) :
+	      sl->plan.dcp ? ck_slices_metadata(sl, x, fd, err) :
 			     put_bytes(&fd, 0, text, strlen(text), err);
 	if (ret)
 		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
 	return move(sl, name, err);
 }
 
-static int gather(struct ck_slices *sl, struct ck_err *err)
+static int put_objects(struct ck_slices *sl, const struct ck_slices_extras *x,
+		       struct ck_err *err)
+{
+	const char *name = CK_SLICES_OBJECTS;
+	ck_auto_fd int fd = -1;
+	int ret;
+
+	if (!x->nr ||
+	    (is_there(sl->draft->files_fd, name) && !is_there(sl->files, name)))
+		return 0;
+	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
+	ret = fd < 0 ? ck_fail(err, -fd, "%s", strerror(-fd)) :
+		       ck_slices_objects_write(sl, x, fd, err);
+	if (ret)
+		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
+	return move(sl, name, err);
+}
+
+static int gather_all(struct ck_slices *sl, struct ck_slices_extras *x,
+		      struct ck_err *err)
 {
 	ck_auto_free uint32_t *crc = NULL;
 	int ret = ck_slices_check(sl, err);
 
+	if (!ret)
+		ret = ck_slices_objects_place(sl, x, err);
+	if (!ret)
+		ret = ck_slices_check_same(sl, err);
 	if (!ret && sl->plan.dcp)
 		ret = ck_slices_crcs(sl, &crc, err);
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		ret = finish_shard(sl, i, crc, err);
-	return ret ? ret : put_index(sl, err);
+	if (!ret)
+		ret = put_objects(sl, x, err);
+	return ret ? ret : put_index(sl, x, err);
+}
+
+static int gather(struct ck_slices *sl, struct ck_err *err)
+{
+	struct ck_slices_extras x;
+	int ret = ck_slices_extras_read(sl, &x, err);
+
+	if (!ret)
+		ret = gather_all(sl, &x, err);
+	ck_slices_extras_free(&x);
+	return ret;
 }
 
 int ck_slices_gather(struct ck_draft *s, struct ck_err *err)

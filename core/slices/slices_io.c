@@ -257,6 +257,30 @@ int ck_slice_write(struct ck_slices *sl, struct ck_slice of, const void *buf,
 	return ret;
 }
 
+static int at(struct move *m, uint32_t file, uint64_t off, void *buf,
+	      uint64_t len)
+{
+	int ret = len ? move(m, file, buf, len, off) : 0;
+
+	return ret || !len ? ret : flush(m);
+}
+
+int ck_slices_write_at(struct ck_slices *sl, uint32_t file, uint64_t off,
+		       const void *buf, uint64_t len, struct ck_err *err)
+{
+	struct move m = { .sl = sl, .err = err, .writes = true };
+
+	return at(&m, file, off, (void *)buf, len);
+}
+
+int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
+		      void *buf, uint64_t len, struct ck_err *err)
+{
+	struct move m = { .sl = sl, .err = err };
+
+	return at(&m, file, off, buf, len);
+}
+
 /* ---- about whole slices ---- */
 
 uint64_t ck_slice_size(const struct ck_slices *sl, struct ck_slice of)

@@ -140,19 +140,20 @@ static void report_holders(const struct ck_slices *sl, uint32_t piece, char *to,
 		snprintf(to + n, room - n, " and %zu more", said - RANKS_SAID);
 }
 
-static int say(const struct ck_slices *sl, uint32_t piece, const struct lack *l,
-	       struct ck_err *err)
+int ck_slices_refuse(const struct ck_slices *sl, uint32_t piece, uint64_t from,
+		     uint64_t to, int code, const char *what,
+		     struct ck_err *err)
 {
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	char ranks[300];
 
 	report_holders(sl, piece, ranks, sizeof(ranks));
 	return ck_fail(
-		err, ENODATA,
+		err, code,
 		"%.300s: bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
-		" were not written (slice of rank%s %s)",
+		" %s (slice of rank%s %s)",
 		ck_slice_plan_str(&sl->plan, sl->plan.tensors[p->tensor].name),
-		l->from, l->to, p->len, strchr(ranks, ',') ? "s" : "", ranks);
+		from, to, p->len, what, strchr(ranks, ',') ? "s" : "", ranks);
 }
 
 int ck_slices_no_others(const struct ck_draft *s, struct ck_err *err)
@@ -189,7 +190,9 @@ int ck_slices_check(struct ck_slices *sl, struct ck_err *err)
 		uint32_t piece = sl->by_tensor[i];
 
 		if (v[piece].bytes)
-			ret = say(sl, piece, &v[piece], err);
+			ret = ck_slices_refuse(sl, piece, v[piece].from,
+					       v[piece].to, ENODATA,
+					       "were not written", err);
 	}
 	return ret ? ret : ck_slices_no_others(sl->draft, err);
 }

@@ -4,6 +4,7 @@
 #define CK_SLICES_PRIV_H
 
 #include "core/catalog/catalog.h"
+#include "core/root/journal.h"
 #include "core/slices/claims.h"
 #include "core/slices/slices.h"
 
@@ -32,7 +33,14 @@ struct ck_slices {
 	pthread_mutex_t lock; /* of fds */
 	struct ck_slices_fd fds[CK_SLICES_FDS];
 	uint64_t clock;
+	pthread_mutex_t same_lock; /* of what follows */
+	struct ck_slices_extras *extras; /* or NULL: not read yet */
+	struct ck_journal same; /* slices_once.c; fd -1: not open */
 };
+
+/* slices.c: all of a file, from malloc(), with a NUL behind. */
+int ck_slices_slurp(int fd, uint64_t max, char **bytes, size_t *len,
+		    struct ck_err *err);
 
 /* slices_catalog.c: the plan as a catalog, checked as any reader's would be. */
 int ck_slice_plan_catalog(const struct ck_slice_plan *p, struct ck_catalog *out,
@@ -47,6 +55,50 @@ int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
 void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd);
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 		    struct ck_err *err);
+
+/* slices_io.c: bytes of a shard, and their claim. */
+int ck_slices_write_at(struct ck_slices *sl, uint32_t file, uint64_t off,
+		       const void *buf, uint64_t len, struct ck_err *err);
+/* -EIO where they were not written. */
+int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
+		      void *buf, uint64_t len, struct ck_err *err);
+
+/* slices_missing.c: "TENSOR: bytes F to T of N @what (slice of ranks ...)". */
+int ck_slices_refuse(const struct ck_slices *sl, uint32_t piece, uint64_t from,
+		     uint64_t to, int code, const char *what,
+		     struct ck_err *err);
+
+/* slices_once.c: whether who has the same as another has the same bytes. */
+int ck_slices_check_same(struct ck_slices *sl, struct ck_err *err);
+
+/* slices_extras.c: what a checkpoint has beside its tensors. */
+#define CK_SLICES_EXTRAS "extras"
+#define CK_SLICES_OBJECTS "__0_1.distcp" /* which has the objects */
+struct ck_slices_extras {
+	struct ck_slices_object {
+		const char *name;
+		uint64_t off, len; /* in the file of them */
+	} * v; /* by name */
+	size_t nr;
+	void *json; /* private */
+};
+/* Of a draft without any all is 0. */
+int ck_slices_extras_read(const struct ck_slices *sl,
+			  struct ck_slices_extras *out, struct ck_err *err);
+void ck_slices_extras_free(struct ck_slices_extras *x);
+/* -ENODATA with the first that was not written; then where they will be. */
+int ck_slices_objects_place(const struct ck_slices *sl,
+			    struct ck_slices_extras *x, struct ck_err *err);
+/* All of them, one after the other. */
+int ck_slices_objects_write(const struct ck_slices *sl,
+			    const struct ck_slices_extras *x, int fd,
+			    struct ck_err *err);
+/* Parts of the path of tensor or object @name; 0: its name is its path. */
+unsigned ck_slices_path_depth(const struct ck_slices_extras *x,
+			      const char *name);
+struct ck_dcp_out_part;
+void ck_slices_path_part(const struct ck_slices_extras *x, const char *name,
+			 unsigned level, struct ck_dcp_out_part *out);
 
 /*
  * slices_unset.c: what bytes look like in a map that were not written; NULL:
@@ -68,6 +120,8 @@ bool ck_unset_next(const struct ck_unset *u, const void *buf, size_t len,
 int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err);
 
 /* slices_dcp.c: the .metadata of the shards. */
-int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err);
+int ck_slices_metadata(const struct ck_slices *sl,
+		       const struct ck_slices_extras *extras, int fd,
+		       struct ck_err *err);
 
 #endif

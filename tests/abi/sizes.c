@@ -8,6 +8,19 @@
 #define AT(type, member) \
 	printf("%s.%s %zu\n", #type, #member, offsetof(type, member));
 
+static void saves(void)
+{
+	SIZE(unshard_save_opts)
+	AT(unshard_save_opts, ranks)
+	AT(unshard_save_opts, timeout)
+	AT(unshard_save_opts, flags)
+	AT(unshard_save_opts, options)
+	SIZE(unshard_slice)
+	AT(unshard_slice, dtype)
+	AT(unshard_slice, shape)
+	AT(unshard_slice, path)
+}
+
 int main(void)
 {
 	printf("abi %d\n", UNSHARD_ABI);
@@ -60,5 +73,6 @@ int main(void)
 	AT(unshard_stats, ns_plan)
 	AT(unshard_stats, fallbacks)
 	AT(unshard_stats, why)
+	saves();
 	return 0;
 }

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slices_extras.c - what a checkpoint has beside its tensors
+ *
+ * Which objects there will be, and where tensors and objects stood in what was
+ * saved, was said when the draft was made.  Each object waits in a file of its
+ * own, slices/objects/NUMBER; a publish puts them into one.
+ */
+#include "core/slices/slices_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/search.h"
+#include "core/base/whole.h"
+#include "core/emit/dcp_out.h"
+#include "core/parse/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MAX_BYTES (UINT64_C(256) << 20)
+#define DIR_NAME "objects"
+
+static int bad(struct ck_err *err, const char *what)
+{
+	return ck_fail(err, EINVAL, "slices/" CK_SLICES_EXTRAS ": expected %s",
+		       what);
+}
+
+static int take_objects(struct ck_slices_extras *x, struct ck_err *err)
+{
+	const json_t *list = json_object_get(x->json, "objects");
+
+	x->v = calloc(json_array_size(list) + 1, sizeof(*x->v));
+	if (!x->v)
+		return ck_no_memory(err);
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		x->v[i].name = ck_json_text(json_array_get(list, i));
+		if (!x->v[i].name ||
+		    (i && strcmp(x->v[i - 1].name, x->v[i].name) >= 0))
+			return bad(err, "names of objects in their order");
+		x->nr++;
+	}
+	return 0;
+}
+
+static int check_paths(const struct ck_slices_extras *x, struct ck_err *err)
+{
+	json_t *all = json_object_get(x->json, "paths"), *path;
+	const char *name;
+	bool ok = !all || json_is_object(all);
+
+	json_object_foreach(all, name, path)
+	{
+		uint64_t n;
+
+		ok &= json_is_array(path) && json_array_size(path) < UINT16_MAX;
+		for (size_t i = 0; i < json_array_size(path); i++) {
+			const json_t *part = json_array_get(path, i);
+
+			ok &= ck_json_text(part) || ck_json_u64(part, &n);
+		}
+	}
+	return ok ? 0 : bad(err, "\"paths\" of keys and numbers");
+}
+
+int ck_slices_extras_read(const struct ck_slices *sl,
+			  struct ck_slices_extras *out, struct ck_err *err)
+{
+	ck_auto_fd int fd =
+		openat(sl->dir, CK_SLICES_EXTRAS,
+		       O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	ck_auto_free char *bytes = NULL;
+	json_t *json = NULL;
+	size_t len;
+	int ret;
+
+	*out = (struct ck_slices_extras){ 0 };
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0)
+		return ck_fail(err, errno, "slices/" CK_SLICES_EXTRAS ": %s",
+			       strerror(errno));
+	ret = ck_slices_slurp(fd, MAX_BYTES, &bytes, &len, err);
+	if (!ret)
+		ret = ck_json_parse(&json, bytes, len, err);
+	out->json = json;
+	if (!ret)
+		ret = take_objects(out, err);
+	return ret ? ret : check_paths(out, err);
+}
+
+void ck_slices_extras_free(struct ck_slices_extras *x)
+{
+	json_decref(x->json);
+	free(x->v);
+	*x = (struct ck_slices_extras){ 0 };
+}
+
+/* ---- paths ---- */
+
+static const json_t *path_of(const struct ck_slices_extras *x, const char *name)
+{
+	return x->json ? json_object_get(json_object_get(x->json, "paths"),
+					 name) :
+			 NULL;
+}
+
+unsigned ck_slices_path_depth(const struct ck_slices_extras *x,
+			      const char *name)
+{
+	return (unsigned)json_array_size(path_of(x, name));
+}
+
+void ck_slices_path_part(const struct ck_slices_extras *x, const char *name,
+			 unsigned level, struct ck_dcp_out_part *out)
+{
+	const json_t *part = json_array_get(path_of(x, name), level);
+
+	*out = (struct ck_dcp_out_part){ .key = ck_json_text(part) };
+	if (out->key)
+		out->len = strlen(out->key);
+	else
+		ck_json_u64(part, &out->index);
+}
+
+/* ---- objects ---- */
+
+static void file_of(size_t i, char out[40])
+{
+	snprintf(out, 40, DIR_NAME "/%zu", i);
+}
+
+static int open_object(const struct ck_slices *sl, size_t i, struct stat *st)
+{
+	char name[40];
+	int fd;
+
+	file_of(i, name);
+	fd = openat(sl->dir, name,
+		    O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0 && !fstat(fd, st) && S_ISREG(st->st_mode))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 ? -EIO : -errno;
+}
+
+/* Another file first, which becomes it as a whole. */
+static int write_object(const struct ck_slices *sl, size_t i, const void *bytes,
+			size_t len)
+{
+	char name[40], temp[80];
+	ck_auto_fd int fd = -1, dir = -1;
+	int ret;
+
+	file_of(i, name);
+	snprintf(temp, sizeof(temp), "%s.%d-%p", name, (int)getpid(),
+		 (void *)temp);
+	if (mkdirat(sl->dir, DIR_NAME, 0777) && errno != EEXIST)
+		return -errno;
+	fd = openat(sl->dir, temp,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    0666);
+	ret = fd < 0 ? -errno : ck_pwrite_whole(fd, bytes, len, 0);
+	if (!ret && fsync(fd))
+		ret = -errno;
+	if (!ret && renameat(sl->dir, temp, sl->dir, name))
+		ret = -errno;
+	if (ret) {
+		unlinkat(sl->dir, temp, 0);
+		return ret;
+	}
+	dir = openat(sl->dir, DIR_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return dir < 0 || fsync(dir) ? -errno : 0;
+}
+
+/* 1: it is not there yet. */
+static int compare(const struct ck_slices *sl, size_t i, const void *bytes,
+		   size_t len, const char *name, struct ck_err *err)
+{
+	ck_auto_free char *old = NULL;
+	struct stat st;
+	ck_auto_fd int fd = open_object(sl, i, &st);
+
+	if (fd == -ENOENT)
+		return 1;
+	if (fd < 0)
+		return ck_fail(err, -fd, "object %.300s: %s", name,
+			       strerror(-fd));
+	old = malloc(len + 1);
+	if (!old)
+		return ck_no_memory(err);
+	if ((uint64_t)st.st_size == len &&
+	    ck_pread_most(fd, old, len, 0) == (ssize_t)len &&
+	    !memcmp(old, bytes, len))
+		return 0;
+	return ck_fail(err, EBADMSG,
+		       "object %.300s: its bytes 0 to %zu differ from those "
+		       "that were written before",
+		       name, len);
+}
+
+static int put_object(const struct ck_slices *sl,
+		      const struct ck_slices_extras *x, const char *name,
+		      const void *bytes, size_t len, struct ck_err *err)
+{
+	size_t i = CK_FIRST(k, 0, x->nr, strcmp(x->v[k].name, name) >= 0);
+	int ret;
+
+	if (i == x->nr || strcmp(x->v[i].name, name) != 0)
+		return ck_fail(err, ENOENT, "object %.300s: was not declared",
+			       name);
+	ret = compare(sl, i, bytes, len, name, err);
+	if (ret <= 0)
+		return ret;
+	ret = write_object(sl, i, bytes, len);
+	return ret ? ck_fail(err, -ret, "object %.300s: %s", name,
+			     strerror(-ret)) :
+		     0;
+}
+
+static int read_once(struct ck_slices *sl, struct ck_err *err)
+{
+	struct ck_slices_extras *x = calloc(1, sizeof(*x));
+	int ret = x ? ck_slices_extras_read(sl, x, err) : ck_no_memory(err);
+
+	if (ret && x)
+		ck_slices_extras_free(x);
+	if (ret)
+		free(x);
+	else
+		sl->extras = x;
+	return ret;
+}
+
+int ck_slices_put_object(struct ck_slices *sl, const char *name,
+			 const void *bytes, size_t len, struct ck_err *err)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&sl->same_lock);
+	if (!sl->extras)
+		ret = read_once(sl, err);
+	if (!ret)
+		ret = put_object(sl, sl->extras, name, bytes, len, err);
+	pthread_mutex_unlock(&sl->same_lock);
+	return ret;
+}
+
+int ck_slices_objects_place(const struct ck_slices *sl,
+			    struct ck_slices_extras *x, struct ck_err *err)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < x->nr; i++) {
+		struct stat st;
+		ck_auto_fd int fd = open_object(sl, i, &st);
+
+		if (fd < 0)
+			return ck_fail(err, fd == -ENOENT ? ENODATA : -fd,
+				       "object %.300s: %s", x->v[i].name,
+				       fd == -ENOENT ? "was not written" :
+						       strerror(-fd));
+		x->v[i].off = at;
+		x->v[i].len = (uint64_t)st.st_size;
+		at += x->v[i].len;
+	}
+	return 0;
+}
+
+static int append(const struct ck_slices *sl, const struct ck_slices_extras *x,
+		  size_t i, int to)
+{
+	const struct ck_slices_object *o = &x->v[i];
+	struct stat st;
+	ck_auto_fd int fd = open_object(sl, i, &st);
+	ck_auto_free char *bytes = malloc(o->len + 1);
+
+	if (fd < 0 || !bytes)
+		return fd < 0 ? fd : -ENOMEM;
+	if (ck_pread_most(fd, bytes, o->len, 0) != (ssize_t)o->len)
+		return -EIO;
+	return ck_pwrite_whole(to, bytes, o->len, o->off);
+}
+
+int ck_slices_objects_write(const struct ck_slices *sl,
+			    const struct ck_slices_extras *x, int fd,
+			    struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < x->nr && !ret; i++)
+		ret = append(sl, x, i, fd);
+	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
+}
