@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package's calls on good checkpoints, by what NumPy makes of the same slices."""
+import copy
+import difflib
+import json
 import os
 import pathlib
 import pickle
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import unittest.mock
 import warnings
 
 from kit import DATA, EXAMPLES, case, copy_of, need, python, refused
@@ -414,7 +418,84 @@ def threads_and_pickles():
             assert again[MATRIX].tobytes() == want[MATRIX]
 
 
-for one in (imports_nothing, wrong_abi, mapping, objects, settings, whole_or_not_at_all,
+def written(file, names, dtype="F32"):
+    """Of safetensors: a tensor of one float each, that is its place in names + 1."""
+    head = {n: {"dtype": dtype, "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+            for i, n in enumerate(names)}
+    text = json.dumps(head).encode()
+    with open(file, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        f.write(np.arange(1, len(names) + 1, dtype=np.float32).tobytes())
+
+
+def lazy_tensors_elsewhere():
+    """Unpickled they are found by name, whatever else is there by then; a copy is itself."""
+    with tempfile.TemporaryDirectory() as tmp, unshard.open(LLAMA) as ck:
+        part = ck[MATRIX][3:9, 2]
+        assert copy.copy(part) is copy.deepcopy(part) is part
+        again = pickle.loads(pickle.dumps(part))
+        assert again.shape == (6,) and again.tobytes() == part.tobytes()
+        file = tmp + "/model.safetensors"
+        written(file, ["b", "c"])
+        with unshard.open(file) as two:
+            kept = pickle.dumps(two["b"])
+        os.unlink(file)
+        written(file, ["a", "b", "c"])
+        assert pickle.loads(kept).numpy() == [2]
+        os.unlink(file)
+        written(file, ["a", "c"])
+        refused(unshard.UnknownName, lambda: pickle.loads(kept), "'b'")
+        os.unlink(file)
+        written(file, ["b", "c"], "I32")
+        refused(unshard.OpenError, lambda: pickle.loads(kept), "b was float32 [1]", "int32 [1]")
+
+
+class Rows:
+    """A dataset for the workers of a DataLoader that are spawned."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return self.tensor[i].torch()
+
+
+def spawned_workers():
+    try:
+        import torch
+        import torch.utils.data
+    except ImportError:
+        return "no torch"
+    with unshard.open(LLAMA) as ck:
+        rows = torch.utils.data.DataLoader(Rows(ck[MATRIX]), batch_size=3, num_workers=2,
+                                           multiprocessing_context="spawn")
+        assert torch.equal(torch.cat(list(rows)), ck[MATRIX][:6].torch())
+
+
+def missed_names():
+    """get() of what is not there looks for nothing near."""
+    with tempfile.TemporaryDirectory() as tmp:
+        file = tmp + "/model.safetensors"
+        names = [f"model.layers.{i}.mlp.experts.{j}.w" for i in range(40) for j in range(40)]
+        written(file, names)
+        with unshard.open(file) as ck, unittest.mock.patch("difflib.SequenceMatcher") as match:
+            assert ck.get("x") is None and ck.get("x", 3) == 3 and ck.get(names[7]).shape == (1,)
+            assert not match.called
+        with unshard.open(file) as ck:
+            for name in random.Random(1).sample(names, 5):
+                for wrong in (name[:-1] + "v", name.replace("experts", "expert"), name + ".bias"):
+                    near = difflib.get_close_matches(wrong, names, 1, 0.0)[0]
+                    ratio = difflib.SequenceMatcher(None, near, wrong).ratio()
+                    got = str(refused(KeyError, lambda: ck[wrong])).split("'")[-2]
+                    assert difflib.SequenceMatcher(None, got, wrong).ratio() == ratio, (got, near)
+
+
+# Nothing for a worker that was spawned.
+for one in () if __name__ != "__main__" else (imports_nothing, wrong_abi, mapping, objects, settings, whole_or_not_at_all,
             run_directories, slices, places, steps_into_any_memory, maps, many,
-           no_such_memory,            images, meshes, torch_and_dlpack, capsules_that_nobody_takes, ml_dtypes_arrays, threads_and_pickles):
+            no_such_memory, images, meshes, torch_and_dlpack, capsules_that_nobody_takes, ml_dtypes_arrays, threads_and_pickles,
+            lazy_tensors_elsewhere, spawned_workers, missed_names):
     case(one)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong arguments, damaged checkpoints, and ones that change while they are read: an
 exception each time, that says what; never other bytes, never a signal."""
+import json
 import mmap
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 from kit import DATA, EXAMPLES, case, copy_of, need, python, refused
 
@@ -370,7 +373,104 @@ def names_of_others():
         assert set(ck.model()) <= set(ck), set(ck.model())
 
 
-for one in (names_of_others, wrong_targets, memory_that_is_not_there, closed_while_others_read, images_that_are_none, no_checkpoints,
+def names_that_break_lines():
+    """What a hostile name would have a terminal do is escaped, wherever it is said."""
+    evil = "w\n\x1b[31mred\udcff"
+    with tempfile.TemporaryDirectory() as tmp:
+        file = tmp + "/model.safetensors"
+        name = json.dumps(evil[:-1]).encode()
+        header = b'{%s:{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}' % name
+        with open(file, "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header + bytes(16))
+        with unshard.open(file) as ck:
+            t = ck[evil[:-1]]
+            shown = r"w\x0a\x1b[31mred"
+            assert shown in repr(t) and "\n" not in repr(t), repr(t)
+            for kind, call in ((ValueError, lambda: t.read_into(np.zeros(3, np.float32))),
+                               (ValueError, lambda: t.read_into(bytearray(3))),
+                               (ValueError, lambda: t.numpy("int8")),
+                               (IndexError, lambda: t[4]),
+                               (BufferError, lambda: t.map().__dlpack__())):
+                line = str(refused(kind, call))
+                assert "\x1b" not in line and (shown in line or kind is BufferError), line
+            os.truncate(file, 8 + len(header) + 15)
+            e = refused(unshard.MissingBytes, t.numpy, shown)
+            assert e.tensor == t.name and "\x1b" not in str(e), e
+            refused(KeyError, lambda: ck["w\n"], r"w\n\x1b[31mred")
+    assert unshard._errors.shown(evil) == shown + r"\xff"
+
+
+def ranks_of_no_mesh():
+    with unshard.open(LLAMA) as ck:
+        refused(ValueError, lambda: ck.load(framework="numpy", rank=3), "mesh=")
+        for rank in 0.5, "1", None:
+            refused(TypeError, lambda: ck.load(framework="numpy", mesh="dim0=2", rank=rank))
+        for rank in -1, 2, 1 << 40:
+            refused(ValueError, lambda: ck.load(framework="numpy", mesh="dim0=2", rank=rank))
+
+
+def interrupted_while_it_is_told():
+    """Ctrl-C while the library hands over its text: raised, and not dropped."""
+    with unshard.open(LLAMA) as ck:
+        for stop in KeyboardInterrupt, MemoryError:
+            with unittest.mock.patch("ctypes.string_at", side_effect=stop):
+                try:
+                    raise AssertionError(ck._json("catalog"))
+                except stop:
+                    pass
+        assert ck.problems() == []
+
+
+def configured_while_another_opens():
+    """What is under way goes on with the settings that it began with."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for step in "step-1", "step-2":
+            shutil.copytree(LLAMA, f"{tmp}/runs/{step}")
+        parser, on, go = (os.path.join(tmp, n) for n in ("parser", "on", "go"))
+        os.mkfifo(on), os.mkfifo(go)
+        real = unshard.caps()["parser"]
+        with open(parser, "w") as f:
+            f.write(f"#!/bin/sh\nif mkdir {tmp}/once 2>&-; then echo >{on}; read x <{go}; fi\n"
+                    f"exec {real}\n")
+        os.chmod(parser, 0o755)
+        code = """
+import sys, threading, unshard
+found = []
+other = threading.Thread(target=lambda: found.append(unshard.steps(sys.argv[1])))
+other.start()
+open(sys.argv[2]).close()
+unshard.configure(threads=1)
+others = [unshard.caps() for _ in range(20)]
+open(sys.argv[3], "w").close()
+other.join()
+print(found)
+"""
+        status, out, err = python(code, tmp + "/runs", on, go, UNSHARD_PARSER=parser)
+        assert (status, out) == (0, "[['step-1', 'step-2', 'latest']]\n"), (status, out, err)
+
+
+def no_descriptors():
+    """Whichever of them is the one too many: a line, and nothing is lost."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    rings = lambda one: one.endswith("[io_uring]")  # a thread of the library keeps its own
+    open_now = lambda: sum(not rings(os.readlink(f"/proc/self/fd/{n}"))
+                           for n in os.listdir("/proc/self/fd")
+                           if os.path.lexists(f"/proc/self/fd/{n}"))
+    begun = open_now()
+    for limit in range(3, 40):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            with unshard.open(LLAMA) as ck:
+                ck[MATRIX][:1].tobytes()
+        except (unshard.OpenError, unshard.MissingBytes) as e:
+            assert "oo many open files" in str(e), e
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert open_now() == begun
+
+
+for one in (names_that_break_lines, ranks_of_no_mesh, interrupted_while_it_is_told,
+            configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted,
             interrupted_while_opening, interrupted_while_places_are_found):
     case(one)

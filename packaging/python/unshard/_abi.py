@@ -6,6 +6,7 @@ system's loader finds.  Another ABI than ours is an ImportError.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import json
 import os
@@ -158,7 +159,10 @@ def cancellable(opts: open_opts, run) -> int:
     if threading.current_thread() is not threading.main_thread():
         return run()
     result: list[int] = []
-    opts.cancel_fd, end = os.pipe()
+    try:
+        opts.cancel_fd, end = os.pipe()
+    except OSError:  # the library then says what it lacks
+        return run()
     thread = threading.Thread(target=lambda: result.append(run()), daemon=True)
     try:
         thread.start()
@@ -170,7 +174,9 @@ def cancellable(opts: open_opts, run) -> int:
         result.append(run())
     except BaseException:
         os.write(end, b"x")
-        thread.join()
+        while thread.is_alive():  # a moment, in which both ends are its
+            with contextlib.suppress(KeyboardInterrupt):
+                thread.join()
         raise
     finally:
         os.close(opts.cancel_fd)
@@ -179,23 +185,29 @@ def cancellable(opts: open_opts, run) -> int:
     return result[0]
 
 
+class _Made(c.c_void_p):
+    """A context, let go when nobody calls anything with it any more."""
+
+    def __del__(self) -> None:
+        if self:
+            call("ctx_free")(self)
+
+
 class _Context:
     """One a process, made when first used; a fork()ed child makes its own."""
 
     def __init__(self) -> None:
-        self.lock, self.pid, self.handle = threading.Lock(), 0, c.c_void_p()
+        self.lock, self.pid, self.handle = threading.Lock(), 0, _Made()
         self.settings: Dict[str, Any] = {}
 
     def configure(self, settings: Dict[str, Any]) -> None:
-        with self.lock:
-            if self.pid == os.getpid():  # what was opened with it stays
-                call("ctx_free")(self.handle)
-            self.settings, self.pid = settings, 0
+        with self.lock:  # what was opened with the one before stays
+            self.settings, self.pid, self.handle = settings, 0, _Made()
 
     def get(self) -> c.c_void_p:
         with self.lock:
             if self.pid != os.getpid():
-                handle, err, opts = c.c_void_p(), error(), ctx_opts()
+                handle, err, opts = _Made(), error(), ctx_opts()
                 opts.size = c.sizeof(opts)
                 opts.local_ranks = _local_ranks()
                 for name, value in self.settings.items():
@@ -255,12 +267,22 @@ def configure(*, threads: Optional[int] = None, engine: Optional[str] = None,
 def collect(run) -> bytes:
     """All that run(put) puts, as bytes."""
     parts: list[bytes] = []
+    failed: list[BaseException] = []
 
     def put(_arg, at, size):
-        parts.append(c.string_at(at, size))
-        return 0
+        try:
+            parts.append(c.string_at(at, size))
+        except BaseException as e:  # Ctrl-C, or no memory: ctypes would drop it
+            failed.append(e)
+        return len(failed)
 
-    run(PUT(put))
+    try:
+        run(PUT(put))
+    except Exception:
+        if not failed:
+            raise
+    if failed:
+        raise failed[0]
     return b"".join(parts)
 
 

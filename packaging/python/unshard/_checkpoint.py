@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import ctypes as c
 import difflib
+import operator
 import os
 import re
 import threading
@@ -131,7 +132,7 @@ class Object:
         return bytes(data[: size.value])
 
     def __repr__(self) -> str:
-        return f"<unshard.Object {self.name} {self.encoding} {self.nbytes} bytes>"
+        return f"<unshard.Object {_errors.shown(self.name)} {self.encoding} {self.nbytes} bytes>"
 
 
 class _Objects(Mapping[str, Object]):
@@ -161,11 +162,18 @@ def _nearest(what: str, name: object, names: Sequence[str]) -> str:
     line = f"no {what} {name!r}"
     if not names:
         return line + ": there is none"
-    if len(names) > _LOOK_AT and isinstance(name, str):
-        tail = name.rpartition(".")[2]
+    tail = str(name).rpartition(".")[2]
+    if len(names) > _LOOK_AT:
         names = [n for n in names if n.endswith(tail)][:_LOOK_AT] or names[:_LOOK_AT]
-    near = difflib.get_close_matches(str(name), names, 1, 0.0)
-    return line + (f"; the nearest is {near[0]!r}" if near else "")
+    match, near, best = difflib.SequenceMatcher(), None, -1.0
+    match.set_seq2(str(name))
+    # Those that are likely first: of what cannot be nearer no more is computed.
+    for one in sorted(names, key=lambda n: not n.endswith(tail)):
+        match.set_seq1(one)
+        if match.real_quick_ratio() > best and match.quick_ratio() > best:
+            ratio = match.ratio()
+            near, best = (one, ratio) if ratio > best else (near, best)
+    return f"{line}; the nearest is {near!r}"
 
 
 class Checkpoint(Mapping[str, Tensor]):
@@ -263,6 +271,9 @@ class Checkpoint(Mapping[str, Tensor]):
             return Tensor(self, *self._known[name])
         except KeyError:
             raise _errors.UnknownName(_nearest("tensor", name, self._names)) from None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self._known else default
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -381,7 +392,9 @@ class Checkpoint(Mapping[str, Tensor]):
         make = _device.maker(self, framework, device)
         want = None if dtype is None else _dtypes.name_of(dtype)
         chosen = self._chosen(names)
-        parts = self._parts(chosen, mesh, rank) if mesh is not None else None
+        if mesh is None and rank:
+            raise ValueError(f"rank {rank!r}: of which mesh? mesh= is not given")
+        parts = self._parts(chosen, mesh, operator.index(rank)) if mesh is not None else None
         out, items = {}, []
         for name in chosen:
             if parts is not None and name not in parts:
@@ -514,7 +527,7 @@ def _boxes(made, rank: int, t: Tensor):
     if not ret and nr.value:
         ret = call(made, rank, t._nr, flat, room, c.byref(nr), shape)
     if ret:
-        raise ValueError(f"tensor {t.name}: {os.strerror(-ret)}")
+        raise ValueError(f"tensor {t._called}: {os.strerror(-ret)}")
     if not nr.value:
         return None
     cut = [(list(flat[i : i + r]), list(flat[i + r : i + 2 * r]),
@@ -566,7 +579,7 @@ def _room(make, t: Tensor, shape, dtype: str):
     try:
         return make.empty(shape, dtype)
     except TypeError as e:
-        raise TypeError(f"tensor {t.name}: {e}") from None
+        raise TypeError(f"tensor {t._called}: {e}") from None
     except (MemoryError, RuntimeError, ValueError, OverflowError):
         # What they say of numbers that are too large differs.
-        raise MemoryError(f"tensor {t.name}: no memory for {dtype} {list(shape)}") from None
+        raise MemoryError(f"tensor {t._called}: no memory for {dtype} {list(shape)}") from None

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from typing import Any, Dict, Optional, Tuple
 
-from . import _abi
+from . import _abi, _errors
 
 
 @functools.lru_cache(maxsize=None)
@@ -60,7 +60,8 @@ def castable(stored: str, wanted: str) -> bool:
 
 def check_cast(what: str, stored: str, wanted: str) -> None:
     if not castable(stored, wanted):
-        raise ValueError(f"{what}: {stored} is not read as {wanted}: floats alone are cast")
+        raise ValueError(f"{_errors.shown(what)}: {stored} is not read as {wanted}: floats "
+                         "alone are cast")
 
 
 def numpy_dtype(name: str):

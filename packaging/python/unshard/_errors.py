@@ -66,6 +66,12 @@ for _kind in (Error, OpenError, NotFound, MissingBytes, DeviceError, UnknownName
     _kind.__module__ = "unshard"
 
 
+def shown(name: str) -> str:
+    """As the library's own lines have it: what a terminal obeys is \\x0a."""
+    return "".join(c if c.isprintable() else "".join(
+        f"\\x{b:02x}" for b in c.encode("utf-8", "surrogateescape")) for c in name)
+
+
 def _line(code: int, text: str) -> str:
     return text or os.strerror(code)
 
@@ -108,9 +114,10 @@ def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
     if code == _errno.EINVAL:
         return ValueError(line)
     if code == _errno.EFAULT:  # the bytes are there
-        return ValueError(f"{tensor}: the memory that it is read into cannot be written")
+        return ValueError(f"{shown(tensor or '')}: the memory that it is read into cannot be "
+                          "written")
     if code in (_errno.EREMOTEIO, _errno.ENODEV):
         return DeviceError(code, line)
-    if tensor is not None and tensor not in line:
-        line = f"tensor {tensor}: {line}"
+    if tensor is not None and shown(tensor) not in line:
+        line = f"tensor {shown(tensor)}: {line}"
     return MissingBytes(code, line, tensor, file, offset)

@@ -2,11 +2,12 @@
 """A tensor, or a slice of one, of which nothing has been read."""
 from __future__ import annotations
 
+import errno
 import math
 import operator
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
 
-from . import _device, _dtypes, _load, _memory
+from . import _device, _dtypes, _errors, _load, _memory
 
 if TYPE_CHECKING:
     import numpy
@@ -66,8 +67,13 @@ class Tensor:
             raise TypeError("a tensor without dimensions has no len()")
         return self.shape[0]
 
+    @property
+    def _called(self) -> str:
+        """Its name, for a line."""
+        return _errors.shown(self.name)
+
     def __repr__(self) -> str:
-        return f"<unshard.Tensor {self.name} {self.dtype} {list(self.shape)}>"
+        return f"<unshard.Tensor {self._called} {self.dtype} {list(self.shape)}>"
 
     def plan(self) -> Dict[str, Any]:
         """As Checkpoint.plan(), of this box.  ValueError: it has steps."""
@@ -98,7 +104,7 @@ class Tensor:
         another index.  Nothing is read.
         """
         if not self._size and not (key is Ellipsis or key == ()):
-            raise TypeError(f"{self.name}: elements of {self.dtype} are no whole bytes: "
+            raise TypeError(f"{self._called}: elements of {self.dtype} are no whole bytes: "
                             "only all of it can be had")
         axes = [i for i in range(len(self._ranges)) if i not in self._dropped]
         keys = _spread(key if isinstance(key, tuple) else (key,), len(axes))
@@ -112,7 +118,7 @@ class Tensor:
                 continue
             at = _index(one)
             if not -len(have) <= at < len(have):
-                raise IndexError(f"{self.name}: index {at} is out of bounds for dimension "
+                raise IndexError(f"{self._called}: index {at} is out of bounds for dimension "
                                  f"{axis} with size {len(have)}")
             ranges[axis] = range(have[at], have[at] + 1)
             dropped.add(axis)
@@ -124,6 +130,19 @@ class Tensor:
             setattr(new, name, getattr(self, name))
         new._ranges, new._dropped = tuple(ranges), frozenset(dropped)
         return new
+
+    # ---- elsewhere ---------------------------------------------------------
+
+    def __copy__(self) -> Tensor:
+        return self  # it never changes
+
+    def __deepcopy__(self, _memo: Any) -> Tensor:
+        return self
+
+    def __reduce__(self):
+        """Where it is unpickled the checkpoint is opened again, by its path."""
+        return _again, (self._ck, self.name, self.dtype, self._whole, self._ranges,
+                        self._dropped)
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
@@ -149,7 +168,7 @@ class Tensor:
               dtype: Optional[str] = None, device: int = 0) -> None:
         if not self._is_box():
             if device:
-                raise ValueError(f"{self.name}: a slice with steps is not read into memory of "
+                raise ValueError(f"{self._called}: a slice with steps is not read into memory of "
                                  "a device: take it from .numpy() or .torch()")
             self._read_steps(address, stride, dtype)
             return
@@ -242,7 +261,7 @@ class Tensor:
         BufferError: it has no such type, or another device is asked for.
         """
         if _dtypes.dlpack(self.dtype) is None:
-            raise BufferError(f"{self.name}: DLPack has no {self.dtype}")
+            raise BufferError(f"{self._called}: DLPack has no {self.dtype}")
         if copy is False or dl_device is not None and (
                 dl_device != (1, 0) and int(dl_device[0]) != 2):
             raise BufferError("it is always a copy, on the host or a CUDA device")
@@ -279,7 +298,7 @@ class Tensor:
                                 and (self.dtype, self.shape) != ("uint8", to.shape)):
             return self._into_bytes(to)
         if to.shape != self.shape:
-            raise ValueError(f"{self.name}: shape {list(self.shape)} does not go into "
+            raise ValueError(f"{self._called}: shape {list(self.shape)} does not go into "
                              f"{list(to.shape)}")
         _dtypes.check_cast(self.name, self.dtype, to.dtype)
         if not self.size:
@@ -290,15 +309,24 @@ class Tensor:
 
     def _into_bytes(self, to: _memory.Place) -> int:
         if len(to.shape) != 1 or (to.stride and to.shape[0] > 1 and to.stride[0] != 1):
-            raise ValueError(f"{self.name}: shape {list(self.shape)} does not go into "
+            raise ValueError(f"{self._called}: shape {list(self.shape)} does not go into "
                              f"{list(to.shape)}")
         if to.nbytes < self.nbytes:
-            raise ValueError(f"{self.name}: {self.nbytes} bytes do not go into a buffer "
+            raise ValueError(f"{self._called}: {self.nbytes} bytes do not go into a buffer "
                              f"of {to.nbytes}")
         if self.nbytes:
             nr = _device.Device(self._ck, to.device).nr if to.device else 0
             self._read(to.address, None, None, nr)
         return self.nbytes
+
+
+def _again(ck: Checkpoint, name: str, dtype: str, shape: tuple[int, ...],
+           ranges: Sequence[range], dropped: Any) -> Tensor:
+    t = ck[name]
+    if (t.dtype, t.shape) != (dtype, shape):
+        raise _errors.OpenError(errno.ESTALE, f"{ck.path}: {t._called} was {dtype} {list(shape)} "
+                                f"when it was pickled, and is {t.dtype} {list(t.shape)}")
+    return t._with(ranges, dropped)
 
 
 class Mapped:
@@ -319,7 +347,7 @@ class Mapped:
             raise BufferError("it is never a copy, on the host, and without steps")
         managed = _load.mapped(t._ck._open_handle(), t._item(0))
         if not managed:
-            raise BufferError(f"{t.name}: its bytes do not lie so in one file")
+            raise BufferError(f"{t._called}: its bytes do not lie so in one file")
         return _memory.capsule(_memory.mapped_array(managed, t.shape, t._size), t.dtype,
                                max_version)
 
