@@ -214,10 +214,35 @@ def into_a_model():
         refused(TypeError, lambda: unshard.torch.load_into({"a": {"b": [torch.zeros(1)]}}, ck), "a:")
         assert unshard.torch.load_into({"n": {"lr": 1}}, ck)[0] == []
         assert unshard.torch.load_into({"a": torch.zeros(1)}, ck, strict=False)[0] == ["a"]
+        refused(TypeError, lambda: unshard.torch.load_into({"n": torch.ones(1).numpy()}, ck), "n:")
         name = next(iter(ck))
+        refused(ValueError, lambda: unshard.torch.load_into(
+            {name: torch.empty(ck[name].shape, device="meta")}, ck), name, "meta")
         refused(ValueError, lambda: unshard.torch.load_into({name: torch.zeros(1)}, ck), name)
 
 
+def ties():
+    """Two of a model that share memory, or are one of the checkpoint."""
+    with tempfile.TemporaryDirectory() as tmp:
+        side = 1000
+        dcp.save({"x": torch.ones(side, side), "y": torch.full((side, side), 2.0)},
+                 checkpoint_id=tmp, no_dist=True)
+        one = {"a": torch.zeros(side, side), "b": torch.zeros(side, side, dtype=torch.float16)}
+        got = unshard.torch.load_into(one, tmp, names=lambda _: "x")
+        assert got == ([], ["y"]) and all((t == 1).all() for t in one.values()), one
+        for _ in range(3):
+            shared = torch.zeros(side, side)
+            both = {"x": shared, "y": shared}
+            assert unshard.torch.load_into(both, tmp) == ([], [])
+            assert (shared == 2).all(), shared.unique()
+            dcp.load(both, storage_reader=unshard.torch.DCPReader(tmp), no_dist=True)
+            assert len(shared.unique()) == 1, shared.unique()
+        shared = torch.zeros(side, side)
+        assert unshard.torch.load_into({"x": shared, "tied": shared}, tmp) == ([], ["y"])
+        assert (shared == 1).all()
+
+
+case(ties)
 case(as_torch_reads_it)
 case(objects)
 case(nested)

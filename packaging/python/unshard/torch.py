@@ -118,7 +118,9 @@ class DCPReader(StorageReader):
             target = planner.resolve_tensor(asked).detach()
             item = self._item(asked, target)
             (beside if item is None else straight).append((asked, target, item))
-        wanted = [item for _, _, item in straight if item.count.count(0) == 0]
+        # Of two for the same memory, tied weights, one writes it: the last one.
+        wanted = list({(item.address, tuple(item.stride or ()), tuple(item.count)): item
+                       for _, _, item in straight if item.count.count(0) == 0}.values())
         for device in sorted({item.device for item in wanted}):  # of a load all are of one
             self._read([item for item in wanted if item.device == device])
         for asked, target, _ in straight:
@@ -139,13 +141,13 @@ class DCPReader(StorageReader):
         """None: it cannot be read into target directly."""
         t, count = self._ck[asked.storage_index.fqn], list(asked.lengths)
         if list(target.shape) != count:
-            raise ValueError(f"tensor {t.name}: {count} does not go into {list(target.shape)}")
+            raise ValueError(f"tensor {t._called}: {count} does not go into {list(target.shape)}")
         try:
             to = _memory.place(target)
         except _memory.Elsewhere:
             return None
         except ValueError as e:
-            raise ValueError(f"tensor {t.name}: {e}") from None
+            raise ValueError(f"tensor {t._called}: {e}") from None
         if to.dtype is None or not _dtypes.castable(t.dtype, to.dtype):
             return None
         return _load.Item(t._nr, t.name, list(asked.storage_offsets), count, to.address,
@@ -189,8 +191,9 @@ class DCPReader(StorageReader):
             except Exception as e:
                 named = re.search(r"GLOBAL (\S+)", str(e))
                 why = f"its pickle names {named[1]}" if named else "not of plain values"
-                raise _errors.Error(f"object {what.name}: {why}: it would have to be unpickled, "
-                                    "as DCPReader(allow_pickle=True) lets DCP do") from None
+                raise _errors.Error(f"object {_errors.shown(what.name)}: {why}: it would have to "
+                                    "be unpickled, as DCPReader(allow_pickle=True) lets DCP "
+                                    "do") from None
         out = io.BytesIO()
         torch.save(value, out)
         out.seek(0)
@@ -206,10 +209,12 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
     Parameters may be DTensors, of which each rank reads its part.  Names are those of
     the checkpoint, else those of ck.model(), else what names(name) gives.  missing:
     of the model, not in the checkpoint, and tied to nothing that is; unexpected: of
-    ck.model(), and not in the model.
+    ck.model(), and not in the model.  Of tied ones that the checkpoint has both, the last
+    of the model is read.
 
-    strict: UnknownName where any is missing.  ValueError, and nothing is read, where
-    a shape differs; TypeError where tensors stand in a dict or list inside of it.  MissingBytes: bytes of a tensor cannot be had.
+    strict: UnknownName where any is missing.  ValueError, and nothing is read, where a
+    shape differs, or one is on the meta device; TypeError where tensors stand in a dict or
+    list inside of it, or are NumPy's.  MissingBytes: bytes of a tensor cannot be had.
     """
     ck = _share.opened(checkpoint, **options)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
@@ -217,9 +222,16 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
         if not isinstance(value, torch.Tensor) and _holds_tensors(value):
             raise TypeError(f"{name}: a {type(value).__name__} with tensors in it; dcp.load() with "
                             "DCPReader fills dicts in dicts")
+        if hasattr(value, "__array_interface__"):
+            raise TypeError(f"{name}: a {type(value).__name__}, not torch's: "
+                            "Tensor.read_into() fills one")
     wanted = {n: v for n, v in state.items() if isinstance(v, torch.Tensor)}
     called, unexpected = _called(ck, list(wanted), names)
-    loaded = {called[n]: v for n, v in wanted.items() if n in called}
+    loaded = {n: v for n, v in wanted.items() if n in called}
+    for name, value in loaded.items():
+        if value.device.type == "meta":
+            raise ValueError(f"{name}: on the meta device there is no memory to read into: "
+                             "to_empty(device=) gives it some")
     ties = {_storage(v) for v in loaded.values()}
     missing = [n for n, v in wanted.items() if n not in called and _storage(v) not in ties]
     if strict and missing:
@@ -228,11 +240,21 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
             ck[missing[0]]
         except _errors.UnknownName as e:
             raise _errors.UnknownName(f"{e}{more}") from None
-    reader = DCPReader(ck, progress=progress)
-    planner = DefaultLoadPlanner(flatten_state_dict=False)
+    rounds: List[Dict[str, torch.Tensor]] = []  # by the checkpoint's names, each once
+    for name, value in loaded.items():
+        one = next((r for r in rounds if called[name] not in r), None)
+        if one is None:
+            rounds.append(one := {})
+        one[called[name]] = value
+    reader, plans = DCPReader(ck, progress=progress), []
+    known = reader.read_metadata()
+    for one in rounds:
+        planner = DefaultLoadPlanner(flatten_state_dict=False)
+        planner.set_up_planner(one, known, True)
+        plans.append((planner.create_local_plan(), planner))
     with torch.no_grad():
-        planner.set_up_planner(loaded, reader.read_metadata(), True)
-        reader.read_data(planner.create_local_plan(), planner)
+        for plan, planner in plans:
+            reader.read_data(plan, planner)
     return missing, unexpected
 
 
