@@ -183,6 +183,8 @@ $(B)/fakes/libcuda.so.1: $(B)/tests/fakes/cuda.o $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -o $@ -Wl,-soname,$(@F) $^ \
 		$(CORE_LIBS)
+$(B)/fakes/libcufile.so.0: $(B)/tests/fakes/cufile.o $(B)/fakes/libcuda.so.1
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -o $@ -Wl,-soname,$(@F) $^
 $(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -269,7 +271,7 @@ PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS)) \
 	$(B)/crash/at_call.so
 PROGRAMS_crash := $(PROGRAMS_mount)
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
-FAKES := $(B)/fakes/libcuda.so.1
+FAKES := $(B)/fakes/libcuda.so.1 $(B)/fakes/libcufile.so.0
 PROGRAMS_lib := $(patsubst %,$(B)/libtest/%,$(LIBTESTS)) $(FAKES) \
 	$(B)/libunshard.so $(B)/unshard-parser
 PROGRAMS_mutations := $(B)/mutations/answer

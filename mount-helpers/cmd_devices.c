@@ -47,12 +47,19 @@ static void engine(struct listing *l, const char *name, const char *what)
 	say(l, name, what, ck_engine_choose(name, &err) ? NULL : err.msg);
 }
 
-static void device(struct listing *l, const char *name, const char *what)
+/* CUDA, and whether it reads files itself. */
+static void cuda(struct listing *l)
 {
 	struct ck_device *dev = NULL;
 	struct ck_err err = { 0 };
+	int ret = ck_device_open(&dev, "cuda", &err);
 
-	say(l, name, what, ck_device_open(&dev, name, &err) ? err.msg : NULL);
+	say(l, "cuda", "memory of GPUs, by NVIDIA's driver",
+	    ret ? err.msg : NULL);
+	if (!ret)
+		ret = dev->ops->files(dev->dev, &err);
+	say(l, "cufile", "files into memory of GPUs, by GPUDirect Storage",
+	    ret ? err.msg : NULL);
 	ck_device_close(dev);
 }
 
@@ -65,9 +72,7 @@ static int list(bool json)
 		ck_str_puts(&l.text, "{\"devices\": [");
 	engine(&l, "plain", "files, by preadv");
 	engine(&l, "uring", "files, by io_uring");
-	device(&l, "cuda", "memory of GPUs, by NVIDIA's driver");
-	say(&l, "cufile", "files into memory of GPUs, by GPUDirect Storage",
-	    NOT_HERE);
+	cuda(&l);
 	say(&l, "nccl", "between GPUs of several ranks", NOT_HERE);
 	if (json)
 		ck_str_puts(&l.text, "\n]}\n");

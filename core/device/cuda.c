@@ -7,6 +7,7 @@
  * calling thread only while a call lasts.
  */
 #include "core/device/cuda_abi.h"
+#include "core/device/cufile.h"
 #include "core/device/device.h"
 
 #include "core/base/check.h"
@@ -444,6 +445,78 @@ static int node(void *dev)
 	return id;
 }
 
+/* ---- files, by cuFile ---- */
+
+#define ROOM_STEP (UINT64_C(2) << 20) /* such memory begins at a block */
+
+/* @ret of what was done since enter(). */
+static int out(int ret)
+{
+	leave(0, "", NULL);
+	return ret;
+}
+
+static int files(void *dev, struct ck_err *err)
+{
+	int ret = enter(dev, err);
+
+	return ret ? ret : out(ck_cufile_start(err));
+}
+
+static int file_open(void *dev, int fd, void **file, struct ck_err *err)
+{
+	int ret = enter(dev, err);
+
+	return ret ? ret : out(ck_cufile_open(fd, file, err));
+}
+
+static void file_close(void *dev, void *file)
+{
+	if (enter(dev, NULL))
+		return;
+	ck_cufile_close(file);
+	out(0);
+}
+
+static int file_room(void *dev, size_t len, uint64_t *mem, struct ck_err *err)
+{
+	int ret;
+
+	len = (len + ROOM_STEP - 1) / ROOM_STEP * ROOM_STEP;
+	ret = cuda_alloc(dev, len, mem, err);
+	if (ret)
+		return ret;
+	ret = *mem % 4096 ? ck_fail(err, EINVAL, "memory at no block") :
+			    enter(dev, err);
+	if (!ret)
+		ret = out(ck_cufile_register(*mem, len, err));
+	if (ret)
+		cuda_free(dev, *mem, NULL);
+	return ret;
+}
+
+static void file_room_free(void *dev, uint64_t mem)
+{
+	if (!enter(dev, NULL)) {
+		ck_cufile_unregister(mem);
+		out(0);
+	}
+	cuda_free(dev, mem, NULL);
+}
+
+static int64_t file_read(void *dev, void *file, uint64_t mem, uint64_t at,
+			 size_t len, uint64_t off, struct ck_err *err)
+{
+	int ret = enter(dev, err);
+	int64_t n;
+
+	if (ret)
+		return ret;
+	n = ck_cufile_read(file, mem, at, len, off, err);
+	out(0);
+	return n;
+}
+
 const struct ck_device_ops ck_device_cuda = {
 	.name = "cuda",
 	.probe = probe,
@@ -461,5 +534,11 @@ const struct ck_device_ops ck_device_cuda = {
 	.after = after,
 	.event_free = event_free,
 	.node = node,
+	.files = files,
+	.file_open = file_open,
+	.file_close = file_close,
+	.file_room = file_room,
+	.file_room_free = file_room_free,
+	.file_read = file_read,
 	.dlpack = 2, /* kDLCUDA */
 };

@@ -64,6 +64,20 @@ struct ck_device_ops {
 	int (*after)(void *dev, void *stream, void *event, struct ck_err *err);
 	void (*event_free)(void *dev, void *event);
 	int (*node)(void *dev); /* NUMA node; -1: not known */
+	/*
+	 * Files that it reads itself.  NULL: no such kind does; files() says why
+	 * this one does not.  The descriptor stays open until file_close().
+	 */
+	int (*files)(void *dev, struct ck_err *err);
+	int (*file_open)(void *dev, int fd, void **file, struct ck_err *err);
+	void (*file_close)(void *dev, void *file);
+	/* Memory that files are read into, at a block. */
+	int (*file_room)(void *dev, size_t len, uint64_t *mem,
+			 struct ck_err *err);
+	void (*file_room_free)(void *dev, uint64_t mem);
+	/* How much was read to @at bytes behind @mem; whole blocks. */
+	int64_t (*file_read)(void *dev, void *file, uint64_t mem, uint64_t at,
+			     size_t len, uint64_t off, struct ck_err *err);
 	uint8_t dlpack; /* DLPack's number of such memory */
 };
 

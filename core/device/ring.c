@@ -9,6 +9,7 @@
 #include "core/device/ring.h"
 
 #include "core/base/check.h"
+#include "core/device/dstore.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -25,6 +26,7 @@
 
 struct ck_ring {
 	struct ck_ring_in in;
+	struct ck_dstore *dstore; /* or NULL */
 	unsigned char *mem;
 	unsigned char *notes;
 	struct ck_ring_slot *slot;
@@ -230,6 +232,7 @@ int ck_ring_new(struct ck_ring **out, const struct ck_ring_in *in,
 		drop_memory(ring);
 		return ret;
 	}
+	ring->dstore = ck_dstore_new(in->dev, in->chunk);
 	*out = ring;
 	return 0;
 }
@@ -245,6 +248,7 @@ void ck_ring_free(struct ck_ring *ring)
 	pthread_join(ring->thread, NULL);
 	if (!ring->is_dead)
 		ops_of(ring)->stream_free(ring->in.dev->dev, ring->stream);
+	ck_dstore_free(ring->dstore);
 	drop_memory(ring);
 }
 
@@ -256,6 +260,11 @@ uint64_t ck_ring_chunk(const struct ck_ring *ring)
 unsigned ck_ring_slots(const struct ck_ring *ring)
 {
 	return ring->in.slots;
+}
+
+struct ck_dstore *ck_ring_dstore(const struct ck_ring *ring)
+{
+	return ring->dstore;
 }
 
 const char *ck_ring_why(const struct ck_ring *ring)
@@ -329,25 +338,26 @@ void ck_ring_prepare(struct ck_ring_slot *slot)
 }
 
 static void queue_copies(struct ck_ring *ring, struct ck_ring_slot *slot,
+			 enum ck_device_way way,
 			 const struct ck_device_copy *copy, size_t nr)
 {
 	if (ring->is_dead)
 		ck_fail_as(&slot->why, &ring->why_dead);
-	else if (ops_of(ring)->copy(ring->in.dev->dev, copy, nr, CK_DEVICE_IN,
+	else if (ops_of(ring)->copy(ring->in.dev->dev, copy, nr, way,
 				    ring->stream, &slot->why) &&
 		 !slot->why.code)
 		ck_fail(&slot->why, EIO, "a copy fails");
 }
 
-void ck_ring_copy(struct ck_ring_slot *slot, const struct ck_device_copy *copy,
-		  size_t nr)
+void ck_ring_copy(struct ck_ring_slot *slot, enum ck_device_way way,
+		  const struct ck_device_copy *copy, size_t nr)
 {
 	struct ck_ring *ring = slot->ring;
 
 	if (!nr || slot->why.code)
 		return;
 	pthread_mutex_lock(&ring->queue);
-	queue_copies(ring, slot, copy, nr);
+	queue_copies(ring, slot, way, copy, nr);
 	pthread_mutex_unlock(&ring->queue);
 }
 

@@ -54,6 +54,10 @@ unsigned ck_ring_slots(const struct ck_ring *ring);
 /* Why its memory is not pinned; "": it is, as far as it was used. */
 const char *ck_ring_why(const struct ck_ring *ring);
 
+/* How its device reads files itself; NULL: it does not. */
+struct ck_dstore;
+struct ck_dstore *ck_ring_dstore(const struct ck_ring *ring);
+
 /* A free slot; NULL: none is. */
 struct ck_ring_slot *ck_ring_try(struct ck_ring *ring);
 /* Waits for one; who waits holds none. */
@@ -62,9 +66,12 @@ struct ck_ring_slot *ck_ring_take(struct ck_ring *ring);
 void ck_ring_prepare(struct ck_ring_slot *slot);
 /* Nothing was copied from it. */
 void ck_ring_give_back(struct ck_ring_slot *slot);
-/* Queues copies from it; where that fails it lands as failed. */
-void ck_ring_copy(struct ck_ring_slot *slot, const struct ck_device_copy *copy,
-		  size_t nr);
+/*
+ * Queues copies from it, or inside the device's memory; where that fails it lands
+ * as failed.
+ */
+void ck_ring_copy(struct ck_ring_slot *slot, enum ck_device_way way,
+		  const struct ck_device_copy *copy, size_t nr);
 void ck_ring_submit(struct ck_ring_slot *slot);
 
 #endif

@@ -184,7 +184,7 @@ int unshard_ctx_caps(unshard_ctx *ctx, char *json, size_t room)
 	ck_str_json(&out, ctx->parser, strlen(ctx->parser));
 	ck_str_fmt(&out, ", \"parser_found\": %s, ",
 		   access(ctx->parser, X_OK) ? "false" : "true");
-	ck_lib_devices_json(&out);
+	ck_lib_devices_json(ctx, &out);
 	ck_str_puts(&out, ", \"dtypes\": ");
 	ck_lib_dtypes(&out);
 	ck_str_puts(&out, "}");

@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/base/vec.h"
+#include "core/device/dstore.h"
 #include "core/device/ring.h"
 #include "core/lib/room.h"
 #include "core/load/load.h"
@@ -49,7 +50,34 @@ void ck_lib_devices_free(struct ck_lib_devices *all)
 	free(all);
 }
 
-void ck_lib_devices_json(struct ck_str *out)
+/* Of the first device that may read files itself. */
+static void files_json(unshard_ctx *ctx, struct ck_str *out)
+{
+	struct ck_err why = { 0 };
+	unsigned i = 0;
+
+	pthread_mutex_lock(&ctx->lock);
+	while (ctx->devices && i < ctx->devices->nr &&
+	       !ctx->devices->dev[i]->ops->files)
+		i++;
+	if (ctx->devices && i < ctx->devices->nr) {
+		struct ck_device *dev = ctx->devices->dev[i];
+		struct ck_ring *ring = ctx->devices->ring[i];
+
+		if (!dev->ops->files(dev->dev, &why) && ring &&
+		    ck_ring_dstore(ring))
+			ck_dstore_why(ck_ring_dstore(ring), why.msg,
+				      sizeof(why.msg));
+		ck_str_puts(out, ", \"cufile\": ");
+		if (*why.msg)
+			ck_str_json(out, why.msg, strlen(why.msg));
+		else
+			ck_str_puts(out, "true");
+	}
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+void ck_lib_devices_json(unshard_ctx *ctx, struct ck_str *out)
 {
 	struct ck_err why[8] = { 0 };
 	bool first = true;
@@ -69,6 +97,7 @@ void ck_lib_devices_json(struct ck_str *out)
 		ck_str_fmt(out, ", \"%s\": ", ck_devices[i]->name);
 		ck_str_json(out, why[i].msg, strlen(why[i].msg));
 	}
+	files_json(ctx, out);
 }
 
 /* Under the lock. */

@@ -63,7 +63,7 @@ int ck_lib_ring(unshard_ctx *ctx, int32_t nr, struct ck_ring **out,
 void ck_lib_devices_free(struct ck_lib_devices *all);
 struct ck_str;
 /* JSON: "devices", and why another is not there. */
-void ck_lib_devices_json(struct ck_str *out);
+void ck_lib_devices_json(unshard_ctx *ctx, struct ck_str *out);
 
 /* JSON: what every element type is called, and who else has it. */
 void ck_lib_dtypes(struct ck_str *out);

@@ -89,6 +89,10 @@ static bool read_option(const char *text, size_t len, struct ck_load_in *in)
 		in->no_prefault = true;
 	else if (is_word(text, len, "prefault=auto"))
 		in->no_prefault = false;
+	else if (is_word(text, len, "cufile=auto"))
+		in->no_dstore = false;
+	else if (is_word(text, len, "cufile=off"))
+		in->no_dstore = true;
 	else if (is_word(text, len, "cache=auto") ||
 		 is_word(text, len, "cache=buffered"))
 		in->cache = CK_LOAD_CACHED;
@@ -112,7 +116,8 @@ static int read_options(const char *text, struct ck_load_in *in,
 				       "load option \"%.*s\": expected "
 				       "prefault=auto, prefault=off, "
 				       "cache=auto, cache=buffered, "
-				       "cache=direct or cache=drop",
+				       "cache=direct, cache=drop, "
+				       "cufile=auto or cufile=off",
 				       (int)CK_MIN(len, (size_t)100), text);
 		text += len + (text[len] == ',');
 	}
@@ -303,6 +308,7 @@ int unshard_req_stats(unshard_req *req, unshard_stats *out)
 		.ns_copy = s.ns_copy,
 		.resident = s.resident,
 		.direct = s.direct,
+		.by_device = s.by_device,
 		.ring = s.ring,
 		.fallbacks = (uint32_t)CK_MIN(s.left_to_reader,
 					      (uint64_t)UINT32_MAX),

@@ -100,6 +100,7 @@ UNSHARD_API void unshard_ctx_free(unshard_ctx *ctx);
  * bytes of an element, what safetensors calls it, DLPack's code and bits, and
  * "cast" where it is cast to others that say so.  "devices": kinds that may be
  * here, and by its name why another is not; none is started to find that out.
+ * "cufile", once a CUDA device was opened: true, or why not all files are read so.
  * Its length, as snprintf().
  */
 UNSHARD_API int unshard_ctx_caps(unshard_ctx *ctx, char *json, size_t room);
@@ -291,7 +292,9 @@ typedef struct {
 	 * prefault=off: fresh memory is touched by the reads themselves.
 	 * cache=direct: past the page cache; cache=drop: what was not in it is
 	 * not left there; where either cannot be, unshard_stats.why says so.
-	 * cache=auto, and buffered: through it.  Several, as "cache=drop,...".
+	 * cache=auto, and buffered: through it.  cufile=off: files come to a GPU
+	 * by way of the host, even where cuFile is the faster.  Several, as
+	 * "cache=drop,...".
 	 */
 	const char *options;
 } unshard_load_opts;
@@ -332,6 +335,7 @@ typedef struct {
 	uint32_t fallbacks; /* items that were read alone */
 	char why[256]; /* why something is not as the options want it; or "" */
 	uint64_t direct; /* of storage, past the page cache */
+	uint64_t by_device; /* of storage, by the device itself: cuFile */
 } unshard_stats;
 
 UNSHARD_API int unshard_req_stats(unshard_req *req, unshard_stats *out);

@@ -11,6 +11,7 @@
 #include "core/load/load_priv.h"
 
 #include "core/base/check.h"
+#include "core/device/dstore.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 struct landing {
 	struct ck_load *load;
 	unsigned nr;
+	uint64_t room; /* of the device, for its reads; or 0 */
 	struct {
 		uint64_t bytes;
 		uint32_t item;
@@ -34,6 +36,8 @@ static void landed(void *note, const struct ck_err *why)
 	struct landing *l = note;
 	struct ck_load *load = l->load;
 
+	if (l->room)
+		ck_dstore_give_back(ck_ring_dstore(load->ring), l->room);
 	/* Slots of a load land in their order, by one thread. */
 	if (why && !load->broken.code)
 		load->broken = *why;
@@ -93,6 +97,8 @@ void ck_load_slot_begin(struct ck_load_job *job)
 	l = job->ring_slot->note;
 	l->load = job->load;
 	l->nr = 0;
+	l->room = 0;
+	job->way = CK_DEVICE_IN;
 	job->ring_used = 0;
 	job->nr_copies = 0;
 	ck_ring_prepare(job->ring_slot);
@@ -102,7 +108,7 @@ void ck_load_slot_begin(struct ck_load_job *job)
 
 static void flush(struct ck_load_job *job)
 {
-	ck_ring_copy(job->ring_slot, job->copies, job->nr_copies);
+	ck_ring_copy(job->ring_slot, job->way, job->copies, job->nr_copies);
 	job->nr_copies = 0;
 }
 
@@ -114,6 +120,14 @@ void ck_load_slot_end(struct ck_load_job *job)
 	ck_load_in_flight(job->load);
 	ck_ring_submit(job->ring_slot);
 	job->ring_slot = NULL;
+}
+
+void ck_load_slot_room(struct ck_load_job *job, uint64_t room)
+{
+	struct landing *l = job->ring_slot->note;
+
+	l->room = room;
+	job->way = CK_DEVICE_INSIDE;
 }
 
 bool ck_load_slot_next(struct ck_load_job *job)
@@ -212,7 +226,7 @@ static void add_copy(struct ck_load_job *job, const struct ck_device_copy *copy)
 	job->copies[job->nr_copies++] = *copy;
 }
 
-/* Axes [2, nr) one by one; [0, 2) are the copy's. */
+/* Axes from those of the copy on, one by one. */
 static void add_copies(struct ck_load_job *job, struct ck_device_copy *copy,
 		       const struct ck_seg_axis *ax, unsigned nr)
 {
@@ -221,7 +235,7 @@ static void add_copies(struct ck_load_job *job, struct ck_device_copy *copy,
 
 	do {
 		add_copy(job, copy);
-		for (i = 2; i < nr; i++) {
+		for (i = copy->nax; i < nr; i++) {
 			copy->dst += (uint64_t)ax[i].dst;
 			copy->src += (uint64_t)ax[i].src;
 			if (++at[i] < ax[i].n)
@@ -268,6 +282,34 @@ void ck_load_send(struct ck_load_job *job, const struct ck_load_wish *w,
 		copy.ax[copy.nax - 1 - i].src = (uint64_t)out[i].src;
 	}
 	add_copies(job, &copy, out, to);
+}
+
+void ck_load_send_from(struct ck_load_job *job, const struct ck_load_wish *w,
+		       const struct ck_seg *seg, uint64_t src)
+{
+	struct ck_device_copy copy = { .dst = (uintptr_t)ck_load_place(
+					       w, seg->dst),
+				       .src = src,
+				       .run = seg->run };
+	struct ck_seg_axis ax[CK_SEG_AXES];
+	uint64_t from = seg->run, to = seg->run;
+
+	for (unsigned i = 0; i < seg->nax; i++)
+		ax[i] = seg->ax[seg->nax - 1 - i];
+	/* Two steps at most, where each is over all that is inside of it. */
+	for (unsigned i = 0; i < CK_MIN(seg->nax, 2u); i++) {
+		if ((uint64_t)ax[i].src < from || (uint64_t)ax[i].dst < to)
+			break;
+		from += (ax[i].n - 1) * (uint64_t)ax[i].src;
+		to += (ax[i].n - 1) * (uint64_t)ax[i].dst;
+		copy.nax++;
+	}
+	for (unsigned i = 0; i < copy.nax; i++) {
+		copy.ax[copy.nax - 1 - i].n = ax[i].n;
+		copy.ax[copy.nax - 1 - i].src = (uint64_t)ax[i].src;
+		copy.ax[copy.nax - 1 - i].dst = (uint64_t)ax[i].dst;
+	}
+	add_copies(job, &copy, ax, seg->nax);
 }
 
 void ck_load_put(struct ck_load_job *job, const struct ck_load_wish *w,

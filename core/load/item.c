@@ -273,6 +273,7 @@ void ck_load_stats(const struct ck_load *load, struct ck_load_stats *out)
 		.left_to_reader = load->left_to_reader,
 		.direct = load->direct,
 		.resident = load->resident,
+		.by_device = load->by_device,
 		.ring = load->ring ? ck_ring_slots(load->ring) : 0,
 	};
 	snprintf(out->why, sizeof(out->why), "%s", why ? why : "");

@@ -94,6 +94,7 @@ struct ck_load_in {
 		CK_LOAD_DIRECT, /* past the page cache, where that can be */
 		CK_LOAD_DROPPED /* of files that were not in it: not kept */
 	} cache;
+	bool no_dstore; /* the device reads no file itself */
 };
 
 /*
@@ -144,6 +145,7 @@ struct ck_load_stats {
 	uint64_t ns_plan, ns_read, ns_copy; /* of all threads together */
 	uint64_t left_to_reader; /* items */
 	uint64_t direct; /* of source_bytes, past the page cache */
+	uint64_t by_device; /* of source_bytes, by the device itself */
 	/* Of source_bytes, of reads that were asked of: was in the page cache. */
 	uint64_t resident;
 	uint32_t ring; /* its slots; 0: memory of the host */

@@ -8,6 +8,7 @@
  *	plan.c     items -> parts, a window of them sorted by place; stretches
  *	stretch.c  the parts of a stretch of a source, read and handed out
  *	uncached.c past the page cache, or what was read dropped from it
+ *	by_device.c  stretches that the device reads itself
  *	slow.c     items that are read through the reader instead
  *	deliver.c  bytes to where they belong: copies, casts, fresh pages
  *	device.c   the same where that is memory of a device
@@ -94,7 +95,7 @@ struct ck_load {
 	_Atomic bool cancel;
 	_Atomic uint64_t bytes_done, source_bytes, source_ops, slow_bytes, cast,
 		prefaulted, ns_plan, ns_read, ns_copy, left_to_reader, direct,
-		resident;
+		resident, by_device;
 	_Atomic(const char *) why; /* the first note; or NULL */
 	_Atomic uint8_t *drop; /* a source each; NULL: nothing is dropped */
 
@@ -109,6 +110,7 @@ struct ck_load {
 	void *arg;
 	bool no_prefault;
 	bool is_direct;
+	bool no_dstore;
 	bool deferred; /* something of the catalog is */
 	struct ck_load_wish *item;
 	size_t nr;
@@ -149,6 +151,12 @@ enum ck_load_what {
 	CK_LOAD_DO_SLOW
 };
 
+/* Of a source, what a stretch wants of it; read into a room of the device. */
+struct ck_load_span {
+	uint64_t lo, hi, wanted, copies;
+	uint64_t room;
+};
+
 /* What a thread is at, and its buffers. */
 struct ck_load_job {
 	struct ck_load *load;
@@ -170,6 +178,8 @@ struct ck_load_job {
 	unsigned char *direct; /* CK_DIRECT_ROOM bytes, once needed; or NULL */
 	struct ck_ring_slot *ring_slot; /* NULL: it has none */
 	uint64_t ring_used; /* bytes of it */
+	struct ck_load_span span;
+	enum ck_device_way way; /* of copies */
 	unsigned nr_copies;
 	struct ck_device_copy copies[CK_LOAD_COPIES]; /* to be queued */
 };
@@ -228,7 +238,20 @@ static inline void ck_load_note(struct ck_load *load, const char *why)
 	atomic_compare_exchange_strong(&load->why, &none, why);
 }
 
+/* by_device.c */
+/* All of the stretch was, and is copied; false: nothing of it. */
+bool ck_load_by_device(struct ck_load_job *job, const struct ck_bytes *b);
+
 /* stretch.c, slow.c */
+/* It is copied as it is stored, in long runs. */
+bool ck_load_is_straight(const struct ck_load_wish *w,
+			 const struct ck_seg *seg);
+typedef bool (*ck_load_piece_fn)(struct ck_load_job *job,
+				 struct ck_load_wish *w,
+				 const struct ck_seg *seg, unsigned part);
+/* Calls @each with what of each part begins in [lo, hi); false: one said so. */
+bool ck_load_each_piece(struct ck_load_job *job, uint64_t lo, uint64_t hi,
+			ck_load_piece_fn each);
 void ck_load_stretch(struct ck_load_job *job);
 void ck_load_slow(struct ck_load_job *job);
 
@@ -276,6 +299,11 @@ bool ck_load_pack(struct ck_load_job *job, const struct ck_load_wish *w,
 void ck_load_send(struct ck_load_job *job, const struct ck_load_wish *w,
 		  const struct ck_seg_axis *ax, unsigned nr, uint64_t run,
 		  uint64_t dst, const struct ck_load_packed *packed);
+/* The same of @seg from @src in the device's memory. */
+void ck_load_send_from(struct ck_load_job *job, const struct ck_load_wish *w,
+		       const struct ck_seg *seg, uint64_t src);
+/* A room of the device, which is let go once the slot has landed. */
+void ck_load_slot_room(struct ck_load_job *job, uint64_t room);
 /* deliver(), by way of the slot; not more than an eighth of it. */
 void ck_load_put(struct ck_load_job *job, const struct ck_load_wish *w,
 		 const struct ck_seg_axis *ax, unsigned nr, uint64_t run,

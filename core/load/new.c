@@ -46,6 +46,7 @@ struct ck_load *ck_load_new(struct ck_load_pool *pool,
 		in->ring ? ck_ring_chunk(in->ring) / 8 * 7 : CK_LOAD_STRETCH;
 	load->no_prefault = in->no_prefault || in->ring;
 	load->is_direct = in->cache == CK_LOAD_DIRECT;
+	load->no_dstore = in->no_dstore;
 	load->bad = SIZE_MAX;
 	load->event = -1;
 	load->told_ns = ck_now_ns();

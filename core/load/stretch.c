@@ -69,7 +69,7 @@ static void blocks_of(const struct ck_seg *seg, struct blocks *b)
 	b->step = (b->extent + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
 }
 
-static bool is_straight(const struct ck_load_wish *w, const struct ck_seg *seg)
+bool ck_load_is_straight(const struct ck_load_wish *w, const struct ck_seg *seg)
 {
 	if (seg->xform != CK_XF_NONE || w->from != w->to)
 		return false;
@@ -131,12 +131,8 @@ static bool add_blocks(struct ck_load_job *job, const struct ck_seg *seg,
 	return true;
 }
 
-typedef bool (*piece_fn)(struct ck_load_job *job, struct ck_load_wish *w,
-			 const struct ck_seg *seg, unsigned part);
-
-/* Calls @each with what of each part begins in [lo, hi); false: one said so. */
-static bool each_piece(struct ck_load_job *job, uint64_t lo, uint64_t hi,
-		       piece_fn each)
+bool ck_load_each_piece(struct ck_load_job *job, uint64_t lo, uint64_t hi,
+			ck_load_piece_fn each)
 {
 	for (unsigned i = 0; i < job->nr; i++) {
 		const struct ck_load_part *p =
@@ -161,7 +157,7 @@ static bool add_piece(struct ck_load_job *job, struct ck_load_wish *w,
 {
 	struct ck_load_packed packed;
 
-	if (is_straight(w, seg))
+	if (ck_load_is_straight(w, seg))
 		return add_straight(job, w, seg, part);
 	if (job->ring_slot &&
 	    !ck_load_pack(job, w, seg->ax, seg->nax, seg->run, &packed))
@@ -364,7 +360,7 @@ static bool hand_out(struct ck_load_job *job, struct ck_load_wish *w,
 	struct blocks b;
 	uint64_t step;
 
-	if (is_straight(w, seg))
+	if (ck_load_is_straight(w, seg))
 		return send_straight(job, w, seg, part);
 	blocks_of(seg, &b);
 	step = b.step;
@@ -410,13 +406,13 @@ static bool run_stretch(struct ck_load_job *job, const struct ck_bytes *b,
 
 	job->nr_run = 0;
 	job->slot_used = 0;
-	if (!each_piece(job, lo, hi, add_piece)) {
+	if (!ck_load_each_piece(job, lo, hi, add_piece)) {
 		job->ring_used = used;
 		return false;
 	}
 	t0 = ck_now_ns();
 	if (!load->ring)
-		each_piece(job, lo, hi, populate);
+		ck_load_each_piece(job, lo, hi, populate);
 	drop_outside(job, b->len);
 	share_runs(job);
 	if (b->mem)
@@ -428,7 +424,7 @@ static bool run_stretch(struct ck_load_job *job, const struct ck_bytes *b,
 	copy_again(job);
 	job->slot_used = 0;
 	job->ring_used = used;
-	each_piece(job, lo, hi, hand_out);
+	ck_load_each_piece(job, lo, hi, hand_out);
 	ck_load_add(&load->ns_copy, (uint64_t)(ck_now_ns() - t1));
 	return true;
 }
@@ -437,6 +433,8 @@ static void run_all(struct ck_load_job *job, const struct ck_bytes *b)
 {
 	uint64_t step = job->hi - job->lo, at = job->lo;
 
+	if (ck_load_by_device(job, b))
+		return;
 	while (at < job->hi && !job->load->cancel) {
 		uint64_t n = CK_MIN(step, job->hi - at);
 
@@ -466,6 +464,6 @@ void ck_load_stretch(struct ck_load_job *job)
 	if (!good)
 		memset(job->bad, 1, job->nr * sizeof(job->bad[0]));
 	if (!load->cancel) /* else not all of it was read */
-		each_piece(job, job->lo, job->hi, settle);
+		ck_load_each_piece(job, job->lo, job->hi, settle);
 	ck_load_slot_end(job);
 }

@@ -251,7 +251,7 @@ static void ring_alone(void)
 						    .run = BLOCK };
 
 			ck_ring_prepare(slot);
-			ck_ring_copy(slot, &c, 1);
+			ck_ring_copy(slot, CK_DEVICE_IN, &c, 1);
 			ck_ring_submit(slot);
 		}
 		drain(ring);

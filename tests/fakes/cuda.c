@@ -9,6 +9,7 @@
  */
 #include "core/device/cuda_abi.h"
 #include "core/device/device.h"
+#include "core/device/simulated_priv.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -345,4 +346,16 @@ unsigned cuEventDestroy_v2(struct CUevent_st *event)
 		sim->event_free(current(), event->event);
 	free(event);
 	return 0;
+}
+
+/* For the fake cuFile: bytes to memory of the current context, now. */
+API int fake_cuda_put(uint64_t mem, const void *from, size_t len);
+int fake_cuda_put(uint64_t mem, const void *from, size_t len)
+{
+	unsigned char *to =
+		current() ? ck_sim_bytes(current(), mem, len) : NULL;
+
+	if (to)
+		memcpy(to, from, len);
+	return to ? 0 : -EINVAL;
 }

@@ -346,7 +346,7 @@ static void ring_order(void)
 
 		ck_ring_prepare(slot);
 		memset(slot->mem, (int)i, 65536);
-		ck_ring_copy(slot, &copy, 1);
+		ck_ring_copy(slot, CK_DEVICE_IN, &copy, 1);
 		ck_ring_submit(slot);
 	}
 	ck_ring_free(ring);

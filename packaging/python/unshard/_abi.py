@@ -90,7 +90,7 @@ class stats(c.Structure):
                                   "alone", "cast", "ns_plan", "ns_read", "ns_copy",
                                   "resident")
     ] + [("ring", c.c_uint32), ("fallbacks", c.c_uint32), ("why", c.c_char * 256),
-         ("direct", c.c_uint64)]
+         ("direct", c.c_uint64), ("by_device", c.c_uint64)]
 
 
 _P, _PP, _E = c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(error)
