@@ -130,7 +130,7 @@ static void plan_boxes(struct plan *p, const struct dest *d,
 		uint64_t to[CK_MAX_RANK];
 		struct ck_box cell, meet;
 
-		ck_chunk_box(p->img, d->t, c, &cell);
+		ck_chunk_box(p->img, d->t->grid_rank, c, &cell);
 		if (!ck_box_meet(&cell, want, &meet))
 			continue;
 		for (unsigned k = 0; k < d->t->rank; k++)

@@ -41,15 +41,6 @@ static bool is_plain(const struct ck_cells *c, const struct ck_chunk *x)
 	       !(c->img.layouts[x->layout].flags & CK_LAYOUT_DEFERRED);
 }
 
-static bool is_row_major(const struct ck_cells *c, const struct ck_layout *l)
-{
-	int64_t stride[CK_MAX_RANK];
-
-	return ck_dims_strides(c->img.dims + l->len, c->rank, stride) &&
-	       (!c->rank || !memcmp(stride, c->img.dims + l->stride,
-				    c->rank * sizeof(*stride)));
-}
-
 /* Over all that lies between the first and the last; false: too far apart. */
 static bool stretch(struct spread *s)
 {
@@ -67,21 +58,21 @@ static bool find_spread(const struct ring *r, const struct ck_chunk *x,
 			struct spread *s)
 {
 	const struct ck_cells *c = r->c;
-	const struct ck_layout *l = &c->img.layouts[x->layout];
+	struct ck_chunk_at at;
 
+	ck_chunk_at(&c->img, NULL, c->rank, x, &at);
 	*s = (struct spread){ .src = x->src,
 			      .rank = c->rank,
 			      .elem = c->elem,
-			      .len = c->img.dims + l->len,
-			      .stride = (const int64_t *)(c->img.dims +
-							  l->stride),
-			      .volume = ck_chunk_volume(&c->img, x, c->rank),
+			      .len = at.len,
+			      .stride = at.stride,
+			      .volume = at.hi - at.lo,
 			      .off = x->off,
+			      .span = at.bytes,
 			      .dense = true };
 	if (!s->volume || (!r->some && s->volume > MAX_ONE / c->elem))
 		return false;
-	s->span = s->volume * c->elem;
-	if ((l->flags & CK_LAYOUT_FLAT) || is_row_major(c, l))
+	if (!at.stride)
 		return true;
 	s->dense = false;
 	if (!stretch(s))

@@ -86,7 +86,7 @@ static int keep(struct ck_builder *b, const struct ck_cells *c, uint32_t cell,
 	struct ck_duplicate_piece *slot;
 
 	if (!src->unit || src->kind != CK_SRC_FILE || x->state != CK_OK ||
-	    !ck_duplicate_extent(&c->img, x, c->rank, c->elem, &p.off, &p.len))
+	    !ck_duplicate_extent(&c->img, x, c->rank, &p.off, &p.len))
 		return 0;
 	slot = ck_vec_push(&b->duplicates.v);
 	if (!slot)

@@ -276,25 +276,18 @@ static struct stretch stretch_of(const struct ck_cells *c, uint32_t part,
 				 uint32_t cell)
 {
 	const struct ck_chunk *x = &c->part.v[part];
-	const struct ck_layout *l = &c->img.layouts[x->layout];
-	uint64_t bytes = ck_chunk_volume(&c->img, x, c->rank) * c->elem;
 	struct stretch s = { .off = x->off,
 			     .end = x->off,
 			     .src = x->src,
 			     .cell = cell,
 			     .part = part };
-	int64_t lo, hi;
+	struct ck_chunk_at at;
+	uint64_t from, to;
 
-	if (l->flags & CK_LAYOUT_DEFERRED)
-		s.end += c->img.dims[x->corner + c->rank +
-				     (l->flags & CK_LAYOUT_FLAT ? 2 : 0)];
-	else if (l->flags & CK_LAYOUT_FLAT)
-		s.end += bytes;
-	else if (ck_stride_extent(c->img.dims + l->len,
-				  (const int64_t *)(c->img.dims + l->stride),
-				  c->rank, c->elem, &lo, &hi) &&
-		 !lo && (uint64_t)hi == bytes)
-		s.end += bytes;
+	ck_chunk_at(&c->img, NULL, c->rank, x, &at);
+	if (ck_chunk_extent(&at, &from, &to) && from == x->off &&
+	    to - from == (at.placed ? at.bytes : at.item))
+		s.end = to;
 	return s;
 }
 

@@ -14,7 +14,6 @@
  *	builder_duplicates.c  ranks that hold the same where they should differ
  *	builder_hole.c   the first element that no cell covers
  *	catalog_write.c    sections to a file
- *	stride_extent.c          arithmetic that catalog_map.c needs too
  */
 #ifndef CK_BUILDER_PRIV_H
 #define CK_BUILDER_PRIV_H
@@ -27,7 +26,7 @@
 #include "core/catalog/catalog_priv.h"
 #include "core/catalog/intern.h"
 #include "core/catalog/duplicate_ranks.h"
-#include "core/geom/range.h"
+#include "core/geom/chunk.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -102,38 +101,12 @@ const char *ck_builder_src_name(const struct ck_builder *b, uint32_t src);
 /* The builder's sections as a catalog that is not yet written. */
 struct ck_catalog ck_builder_view(const struct ck_builder *b);
 
-/* "[0:4, 2:8]" */
-void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
-		 unsigned rank);
-
 /*
  * What is true of a chunk of a catalog is what the gate checks: shared with
  * catalog_map.c.
  */
-/*
- * Bytes that the box of @len at @stride elements reaches, relative to element
- * 0; false: further than CK_SIZE_MAX.
- */
-bool ck_stride_extent(const uint64_t *len, const int64_t *stride, unsigned rank,
-		      uint8_t elem, int64_t *lo, int64_t *hi);
 /* Size of what offsets of parts count in; UINT64_MAX where it is not known. */
 uint64_t ck_src_size(const struct ck_src *src);
-
-/* The at most 2*rank+1 boxes of the grid that a chunk covers. */
-struct ck_chunk_walk {
-	const uint64_t *corner, *len;
-	unsigned rank;
-	bool flat, done;
-	struct ck_range range;
-};
-void ck_chunk_walk_init(struct ck_chunk_walk *w, const struct ck_catalog *img,
-			const struct ck_chunk *chunk, unsigned rank);
-bool ck_chunk_walk_next(struct ck_chunk_walk *w, struct ck_box *box);
-/* The smallest box around it: start[rank], end[rank]. */
-void ck_chunk_bounds(const struct ck_catalog *img, const struct ck_chunk *chunk,
-		     unsigned rank, uint64_t *start, uint64_t *end);
-uint64_t ck_chunk_volume(const struct ck_catalog *img,
-			 const struct ck_chunk *chunk, unsigned rank);
 
 /*
  * One tensor on its way into the catalog; its memory serves the next one too.

@@ -307,33 +307,17 @@ static int check_shape(struct tensor_check *k)
 }
 
 /* Where a chunk says it is in its source. */
-static bool reach_ok(const struct tensor_check *k, const struct ck_chunk *x,
-		     const struct ck_layout *l)
+static bool reach_ok(const struct tensor_check *k, const struct ck_chunk *x)
 {
-	const uint64_t *corner = k->img->dims + x->corner;
 	const struct ck_src *s = &k->img->srcs[x->src];
-	unsigned r = k->t->grid_rank;
-	bool flat = l->flags & CK_LAYOUT_FLAT;
-	int64_t lo = 0, hi = 0;
-	uint64_t len, end;
+	struct ck_chunk_at at;
+	uint64_t from, to;
 
-	if (l->flags & CK_LAYOUT_DEFERRED) {
-		len = corner[r + (flat ? 2 : 0)];
-		if (!len)
-			return false;
-	} else if (flat) {
-		len = (corner[r + 1] - corner[r]) * k->elem;
-	} else {
-		if (!ck_stride_extent(k->img->dims + l->len,
-				      (const int64_t *)k->img->dims + l->stride,
-				      r, k->elem, &lo, &hi) ||
-		    (uint64_t)-lo > x->off)
-			return false;
-		len = (uint64_t)hi;
-	}
-	if (!ck_add_ok(x->off, len, &end) || x->state < s->state)
+	ck_chunk_at(k->img, NULL, k->t->grid_rank, x, &at);
+	if (!ck_chunk_extent(&at, &from, &to) || to <= from ||
+	    x->state < s->state)
 		return false;
-	return x->state != CK_OK || end <= ck_src_size(s);
+	return x->state != CK_OK || to <= ck_src_size(s);
 }
 
 static bool box_ok(const struct tensor_check *k, const struct ck_chunk *x,
@@ -372,7 +356,7 @@ static bool chunk_ok(const struct tensor_check *k, const struct ck_chunk *x)
 	       (l->flags & CK_LAYOUT_DEFERRED ? 1 : 0);
 	return has_dims(img, l->len, r) && has_dims(img, l->stride, r) &&
 	       has_dims(img, x->corner, r + more) && box_ok(k, x, l) &&
-	       reach_ok(k, x, l);
+	       reach_ok(k, x);
 }
 
 static int check_chunks(struct tensor_check *k)

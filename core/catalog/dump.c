@@ -53,18 +53,10 @@ static void put_box(struct ck_str *out, const uint64_t *start,
 	ck_str_puts(out, "]");
 }
 
-/* Strides are said where "nbytes" from "offset" on is not what is read. */
+/* Said where "nbytes" from "offset" on is not what is read. */
 static void put_strides(struct ck_str *out, const int64_t *stride,
-			const uint64_t *len, unsigned rank)
+			unsigned rank)
 {
-	uint64_t dense = 1;
-	bool is_dense = true;
-
-	for (unsigned d = rank; d-- > 0; dense *= len[d])
-		if (len[d] > 1 && stride[d] != (int64_t)dense)
-			is_dense = false;
-	if (is_dense)
-		return;
 	ck_str_puts(out, ", \"stride\": [");
 	for (unsigned d = 0; d < rank; d++)
 		ck_str_fmt(out, "%s%" PRId64, d ? ", " : "", stride[d]);
@@ -85,73 +77,33 @@ static void put_place(struct ck_str *out, const struct ck_catalog *img,
 		ck_str_puts(out, ", \"codec\": \"zstd\"");
 }
 
-/* Where a chunk's bytes are; an item that nobody resolved: where the item is. */
-struct where {
-	uint64_t off, nbytes;
-	const int64_t *stride; /* NULL: row-major, or not known */
-	bool deferred; /* still */
-	int err;
-};
-
-static struct where where_is(const struct ck_catalog *img,
-			     const struct ck_resolved *resolved,
-			     const struct ck_tensor *t, uint32_t chunk)
-{
-	const struct ck_chunk *x = &img->chunks[chunk];
-	const struct ck_layout *l = &img->layouts[x->layout];
-	bool flat = l->flags & CK_LAYOUT_FLAT;
-	struct where w = { .off = x->off };
-	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
-	struct ck_place place;
-
-	w.nbytes = ck_chunk_volume(img, x, t->grid_rank) *
-		   ck_dtype_info(l->dtype)->size;
-	if (l->flags & CK_LAYOUT_DEFERRED) {
-		if (resolved)
-			state = ck_resolved_get(resolved, chunk, &place);
-		w.deferred = state != CK_RESOLVED_PLACED;
-		w.err = state == CK_RESOLVED_BAD ? place.err : 0;
-		w.off = w.deferred ? x->off : place.off;
-		w.stride = w.deferred ? NULL : place.stride;
-		if (w.deferred)
-			w.nbytes = img->dims[x->corner + t->grid_rank +
-					     (flat ? 2 : 0)];
-	} else if (!flat) {
-		w.stride = (const int64_t *)img->dims + l->stride;
-	}
-	return w;
-}
-
 static void put_source(struct ck_str *out, const struct ck_catalog *img,
 		       const struct ck_tensor *t, const struct ck_chunk *x,
-		       const struct where *w)
+		       const struct ck_chunk_at *at)
 {
-	const struct ck_layout *l = &img->layouts[x->layout];
-	const uint64_t *corner = img->dims + x->corner;
-	const uint64_t *len = img->dims + l->len;
 	unsigned r = t->grid_rank;
 
-	put_place(out, img, x->src, w->off, w->nbytes);
-	if (w->deferred)
+	put_place(out, img, x->src, at->off, at->placed ? at->bytes : at->item);
+	if (!at->placed)
 		ck_str_puts(out, ", \"deferred\": true");
-	put_box(out, corner, len, r);
+	put_box(out, at->corner, at->len, r);
 	if (t->grid != t->shape || t->grid_rank != t->rank) {
 		ck_str_puts(out, ", \"grid\": ");
 		ck_str_json_u64(out, img->dims + t->grid, r);
 	}
-	if (l->flags & CK_LAYOUT_FLAT)
+	if (at->flat)
 		ck_str_fmt(out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
-			   corner[r], corner[r + 1]);
-	else if (w->stride)
-		put_strides(out, w->stride, len, r);
-	if (l->dtype != t->dtype)
+			   at->lo, at->hi);
+	else if (at->stride)
+		put_strides(out, at->stride, r);
+	if (at->layout->dtype != t->dtype)
 		ck_str_fmt(out, ", \"stored\": \"%s\"",
-			   ck_dtype_info(l->dtype)->name);
+			   ck_dtype_info(at->layout->dtype)->name);
 	if (x->state != CK_OK)
 		ck_str_fmt(out, ", \"state\": \"%s\"", state_names[x->state]);
-	if (w->err) {
+	if (at->err) {
 		ck_str_puts(out, ", \"error\": ");
-		ck_str_json(out, strerror(w->err), strlen(strerror(w->err)));
+		ck_str_json(out, strerror(at->err), strlen(strerror(at->err)));
 	}
 }
 
@@ -168,7 +120,7 @@ static void put_sources(struct ck_str *out, const struct ck_catalog *img,
 			const struct ck_resolved *resolved,
 			const struct ck_tensor *t, struct ck_dump_pos *pos)
 {
-	struct where w;
+	struct ck_chunk_at where;
 	uint32_t end = CK_MIN(t->nr_all, pos->chunk + SOURCES);
 	uint32_t cell = CK_NONE;
 
@@ -180,9 +132,10 @@ static void put_sources(struct ck_str *out, const struct ck_catalog *img,
 		    (cell == CK_NONE || img->chunks[at - 1].next != at))
 			cell = cell_of(img, t, at);
 		ck_str_puts(out, i ? ",\n  " : "\n  ");
-		w = where_is(img, resolved, t, at);
+		ck_chunk_at(img, resolved, t->grid_rank, &img->chunks[at],
+			    &where);
 		ck_str_puts(out, "{");
-		put_source(out, img, t, &img->chunks[at], &w);
+		put_source(out, img, t, &img->chunks[at], &where);
 		if (i >= t->nr)
 			put_u64(out, "replica_of", cell);
 		ck_str_puts(out, "}");

@@ -32,25 +32,15 @@ struct finder {
 };
 
 bool ck_duplicate_extent(const struct ck_catalog *img, const struct ck_chunk *x,
-			 unsigned rank, uint8_t elem, uint64_t *off,
-			 uint64_t *len)
+			 unsigned rank, uint64_t *off, uint64_t *len)
 {
-	const struct ck_layout *l = &img->layouts[x->layout];
-	uint64_t volume = ck_chunk_volume(img, x, rank);
-	int64_t lo, hi;
+	struct ck_chunk_at at;
+	uint64_t end;
 
-	if (!volume || !elem || (l->flags & CK_LAYOUT_DEFERRED))
+	ck_chunk_at(img, NULL, rank, x, &at);
+	if (!at.bytes || !at.placed || !ck_chunk_extent(&at, off, &end))
 		return false;
-	*off = x->off;
-	*len = volume * elem;
-	if (l->flags & CK_LAYOUT_FLAT)
-		return true;
-	if (!ck_stride_extent(img->dims + l->len,
-			      (const int64_t *)(img->dims + l->stride), rank,
-			      elem, &lo, &hi))
-		return false;
-	*off += (uint64_t)lo;
-	*len = (uint64_t)(hi - lo);
+	*len = end - *off;
 	return true;
 }
 

@@ -46,8 +46,7 @@ struct ck_duplicate_ranks_in {
 struct ck_catalog;
 struct ck_chunk;
 bool ck_duplicate_extent(const struct ck_catalog *img, const struct ck_chunk *x,
-			 unsigned rank, uint8_t elem, uint64_t *off,
-			 uint64_t *len);
+			 unsigned rank, uint64_t *off, uint64_t *len);
 /* Calls @each in a fixed order; sorts @t.  0 or -errno. */
 int ck_duplicate_ranks_find(struct ck_duplicate_ranks *t,
 			    const struct ck_duplicate_ranks_in *in,

@@ -9,7 +9,7 @@
 #include "core/base/number.h"
 #include "core/catalog/catalog.h"
 #include "core/format/format.h"
-#include "core/geom/dtype.h"
+#include "core/geom/chunk.h"
 #include "core/root/writer_lock.h"
 #include "core/write/overlay.h"
 
@@ -41,19 +41,11 @@ static int check_order(const struct ck_catalog *img, struct ck_err *err)
 static uint64_t chunk_bytes(const struct ck_catalog *img, uint32_t tensor,
 			    uint32_t chunk)
 {
-	const struct ck_chunk *c = &img->chunks[chunk];
-	const struct ck_layout *l = &img->layouts[c->layout];
-	unsigned rank = img->tensors[tensor].grid_rank;
-	uint64_t nr = 1, item = ck_ckpt_item_len(img, chunk);
+	struct ck_chunk_at at;
 
-	if (item)
-		return item;
-	if (l->flags & CK_LAYOUT_FLAT)
-		nr = img->dims[c->corner + rank + 1] -
-		     img->dims[c->corner + rank];
-	else if (!ck_dims_volume(img->dims + l->len, rank, &nr))
-		return 0;
-	return nr * ck_dtype_info(l->dtype)->size;
+	ck_chunk_at(img, NULL, img->tensors[tensor].grid_rank,
+		    &img->chunks[chunk], &at);
+	return at.item ? at.item : at.bytes;
 }
 
 static void fault(void *ctx, uint32_t tensor, uint32_t chunk,

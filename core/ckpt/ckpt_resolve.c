@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/search.h"
 #include "core/container/torch_item.h"
+#include "core/geom/chunk.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -57,15 +58,10 @@ uint32_t ck_ckpt_tensor_of(const struct ck_catalog *img, uint32_t chunk)
 
 uint64_t ck_ckpt_item_len(const struct ck_catalog *img, uint32_t chunk)
 {
-	const struct ck_chunk *c = &img->chunks[chunk];
-	const struct ck_layout *l = &img->layouts[c->layout];
 	const struct ck_tensor *t =
 		&img->tensors[ck_ckpt_tensor_of(img, chunk)];
 
-	if (!(l->flags & CK_LAYOUT_DEFERRED))
-		return 0;
-	return img->dims[c->corner + t->grid_rank +
-			 (l->flags & CK_LAYOUT_FLAT ? 2 : 0)];
+	return ck_chunk_item(img, t->grid_rank, &img->chunks[chunk]);
 }
 
 /* What the index says of a chunk, as far as its item must agree. */

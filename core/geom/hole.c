@@ -15,24 +15,14 @@ static uint64_t covered_of_cell(const struct ck_catalog *img,
 				const struct ck_chunk *c,
 				const struct ck_box *want)
 {
-	const struct ck_layout *l = &img->layouts[c->layout];
-	const uint64_t *corner = img->dims + c->corner;
+	struct ck_chunk_walk walk;
 	uint64_t sum = 0;
-	struct ck_range r;
 	struct ck_box box;
 
-	if (!(l->flags & CK_LAYOUT_FLAT)) {
-		ck_chunk_box(img, t, c, &box);
-		return ck_box_meet(&box, want, &box) ? ck_box_volume(&box) : 0;
-	}
-	ck_range_init(&r, img->dims + l->len, t->grid_rank,
-		      corner[t->grid_rank], corner[t->grid_rank + 1]);
-	while (ck_range_next(&r, &box)) {
-		for (unsigned d = 0; d < box.rank; d++)
-			box.start[d] += corner[d];
+	ck_chunk_walk_init(&walk, img, c, t->grid_rank);
+	while (ck_chunk_walk_next(&walk, &box))
 		if (ck_box_meet(&box, want, &box))
 			sum += ck_box_volume(&box);
-	}
 	return sum;
 }
 

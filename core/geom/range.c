@@ -159,3 +159,14 @@ bool ck_range_next(struct ck_range *r, struct ck_box *box)
 	r->lo += inner;
 	return true;
 }
+
+void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
+		 unsigned rank)
+{
+	ck_str_puts(s, "[");
+	for (unsigned d = 0; d < rank; d++)
+		ck_str_fmt(s, "%s%llu:%llu", d ? ", " : "",
+			   (unsigned long long)start[d],
+			   (unsigned long long)end[d]);
+	ck_str_puts(s, "]");
+}

@@ -6,6 +6,7 @@
 #define CK_RANGE_H
 
 #include "core/base/limits.h"
+#include "core/base/str.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +22,9 @@ bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out);
 /* Strides of row-major order over @dims; false: overflow. */
 bool ck_dims_strides(const uint64_t *dims, unsigned rank, int64_t *stride);
 uint64_t ck_box_volume(const struct ck_box *box);
+/* "[0:4, 2:8]" */
+void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
+		 unsigned rank);
 /* The common part; false if it is empty, and then *out means nothing. */
 bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
 		 struct ck_box *out);

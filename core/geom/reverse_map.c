@@ -9,7 +9,7 @@
 #include "core/geom/reverse_map.h"
 
 #include "core/base/check.h"
-#include "core/geom/dtype.h"
+#include "core/geom/chunk.h"
 
 struct meet {
 	const struct ck_reverse_map *sp;
@@ -139,55 +139,20 @@ static bool meets(const struct ck_reverse_map *sp, uint64_t lo, uint64_t hi)
 	return CK_MAX(lo, sp->lo) < CK_MIN(hi, sp->hi);
 }
 
-/* Bytes [*lo, *hi) that the elements of deferred chunk @c lie in. */
-static bool payload(const struct ck_reverse_map *sp, const struct ck_tensor *t,
-		    uint32_t c, uint64_t *lo, uint64_t *hi)
-{
-	const struct ck_catalog *img = sp->img;
-	const struct ck_layout *l = &img->layouts[img->chunks[c].layout];
-	const uint64_t *len = img->dims + l->len;
-	const uint64_t *corner = img->dims + img->chunks[c].corner;
-	uint64_t elem = ck_dtype_info(l->dtype)->size, volume;
-	struct ck_place at;
-
-	if (!sp->resolved ||
-	    ck_resolved_get(sp->resolved, c, &at) != CK_RESOLVED_PLACED)
-		return false;
-	*lo = *hi = at.off;
-	if (l->flags & CK_LAYOUT_FLAT) {
-		*hi += (corner[t->grid_rank + 1] - corner[t->grid_rank]) * elem;
-		return true;
-	}
-	if (!ck_dims_volume(len, t->grid_rank, &volume) || !volume)
-		return true;
-	if (!at.stride) {
-		*hi += volume * elem;
-		return true;
-	}
-	for (unsigned d = 0; d < t->grid_rank; d++) {
-		int64_t far =
-			(int64_t)(len[d] - 1) * at.stride[d] * (int64_t)elem;
-
-		*(far < 0 ? lo : hi) += (uint64_t)far;
-	}
-	*hi += elem;
-	return true;
-}
-
 /* Whether the range touches the item of @c, and not only its payload. */
 static bool frame_hit(const struct ck_reverse_map *sp,
 		      const struct ck_tensor *t, uint32_t c)
 {
 	const struct ck_catalog *img = sp->img;
 	const struct ck_chunk *chunk = &img->chunks[c];
-	const struct ck_layout *l = &img->layouts[chunk->layout];
+	struct ck_chunk_at at;
 	uint64_t end, lo, hi;
 
-	if (!(l->flags & CK_LAYOUT_DEFERRED))
+	ck_chunk_at(img, sp->resolved, t->grid_rank, chunk, &at);
+	if (!at.item)
 		return false;
-	end = chunk->off + img->dims[chunk->corner + t->grid_rank +
-				     (l->flags & CK_LAYOUT_FLAT ? 2 : 0)];
-	if (!payload(sp, t, c, &lo, &hi))
+	end = chunk->off + at.item;
+	if (!at.placed || !ck_chunk_extent(&at, &lo, &hi))
 		return meets(sp, chunk->off, end);
 	if (sp->elements)
 		return false;

@@ -14,42 +14,6 @@
 #define FANOUT_BITS 4
 _Static_assert(CK_FANOUT == 1 << FANOUT_BITS, "fan-out is a power of two");
 
-/* Positions [lo, hi) of the box's order -> the box around them. */
-static void bound_flat(struct ck_box *box, uint64_t lo, uint64_t hi)
-{
-	uint64_t first[CK_MAX_RANK], last[CK_MAX_RANK];
-	unsigned d = 0;
-
-	if (lo >= hi) {
-		memset(box->len, 0, box->rank * sizeof(box->len[0]));
-		return;
-	}
-	ck_dims_coords(box->len, box->rank, lo, first);
-	ck_dims_coords(box->len, box->rank, hi - 1, last);
-	while (d < box->rank && first[d] == last[d]) {
-		box->start[d] += first[d];
-		box->len[d++] = 1;
-	}
-	if (d < box->rank) {
-		box->start[d] += first[d];
-		box->len[d] = last[d] - first[d] + 1;
-	}
-}
-
-void ck_chunk_box(const struct ck_catalog *img, const struct ck_tensor *t,
-		  const struct ck_chunk *c, struct ck_box *box)
-{
-	const struct ck_layout *l = &img->layouts[c->layout];
-	const uint64_t *corner = img->dims + c->corner;
-	size_t bytes = t->grid_rank * sizeof(box->start[0]);
-
-	box->rank = t->grid_rank;
-	memcpy(box->start, corner, bytes);
-	memcpy(box->len, img->dims + l->len, bytes);
-	if (l->flags & CK_LAYOUT_FLAT)
-		bound_flat(box, corner[box->rank], corner[box->rank + 1]);
-}
-
 unsigned ck_tiling_levels(uint32_t nr, uint32_t level_nr[CK_MAX_LEVELS])
 {
 	unsigned levels = 0;

@@ -12,14 +12,10 @@
 #define CK_TILING_H
 
 #include "core/geom/catalog.h"
-#include "core/geom/range.h"
+#include "core/geom/chunk.h"
 
 #define CK_FANOUT 16
 #define CK_MAX_LEVELS 8
-
-/* Box of a chunk in its tensor's grid.  FLAT: the box that bounds [lo, hi). */
-void ck_chunk_box(const struct ck_catalog *img, const struct ck_tensor *t,
-		  const struct ck_chunk *c, struct ck_box *box);
 
 /* Nodes of each level for @nr cells; returns the number of levels (0: none). */
 unsigned ck_tiling_levels(uint32_t nr, uint32_t level_nr[CK_MAX_LEVELS]);

@@ -12,7 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/limits.h"
 #include "core/base/helpers.h"
-#include "core/geom/dtype.h"
+#include "core/geom/chunk.h"
 #include "core/geom/range.h"
 
 #include <errno.h>
@@ -32,28 +32,13 @@
 static uint64_t end_of(const struct ck_catalog *img, const struct ck_chunk *c,
 		       unsigned rank)
 {
-	const struct ck_layout *l = &img->layouts[c->layout];
-	const uint64_t *len = img->dims + l->len;
-	const uint64_t *flat = img->dims + c->corner + rank;
-	unsigned elem = ck_dtype_info(l->dtype)->size;
-	__int128 end = 1;
+	struct ck_chunk_at at;
+	uint64_t from, to;
 
-	if (l->flags & CK_LAYOUT_FLAT) {
-		end = flat[1] - flat[0];
-	} else if (l->flags & CK_LAYOUT_DEFERRED || l->stride == CK_NONE) {
-		for (unsigned d = 0; d < rank; d++)
-			end *= len[d]; /* checked: no more than CK_SIZE_MAX */
-	} else {
-		for (unsigned d = 0; d < rank; d++) {
-			int64_t step = (int64_t)img->dims[l->stride + d];
-
-			end += step > 0 && len[d] ?
-				       (__int128)(len[d] - 1) * step :
-				       0;
-		}
-	}
-	end = end * elem + (l->flags & CK_LAYOUT_DEFERRED ? 0 : c->off);
-	return end > (__int128)CK_SIZE_MAX ? CK_SIZE_MAX : (uint64_t)end;
+	ck_chunk_at(img, NULL, rank, c, &at);
+	if (!at.placed)
+		return at.bytes;
+	return ck_chunk_extent(&at, &from, &to) ? to : CK_SIZE_MAX;
 }
 
 uint64_t *ck_decomp_cache_wanted(const struct ck_catalog *img)

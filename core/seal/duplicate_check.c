@@ -45,8 +45,7 @@ static int add_chunk(struct check *c, uint32_t t, uint32_t cell, uint32_t chunk,
 	struct ck_duplicate_piece *slot;
 
 	if (!src->unit || src->kind != CK_SRC_FILE || x->state != CK_OK ||
-	    !ck_duplicate_extent(c->img, x, ten->grid_rank, p.elem, &p.off,
-				 &p.len))
+	    !ck_duplicate_extent(c->img, x, ten->grid_rank, &p.off, &p.len))
 		return 0;
 	slot = ck_vec_push(&c->all.v);
 	if (!slot)

@@ -9,7 +9,7 @@
 #include "core/write/shared_storage.h"
 
 #include "core/base/check.h"
-#include "core/geom/dtype.h"
+#include "core/geom/chunk.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,40 +23,6 @@ struct ck_shared_storage {
 	uint32_t nr;
 	uint32_t group[]; /* by tensor: one of its group, or CK_NONE */
 };
-
-static struct stretch stretch_of(const struct ck_catalog *img, uint32_t tensor,
-				 uint32_t chunk)
-{
-	const struct ck_tensor *t = &img->tensors[tensor];
-	const struct ck_chunk *c = &img->chunks[chunk];
-	const struct ck_layout *l = &img->layouts[c->layout];
-	struct stretch s = { c->off, c->off, c->src, tensor };
-	uint64_t elem = ck_dtype_info(t->dtype)->size, row = 1, volume = 1;
-
-	if (l->flags & CK_LAYOUT_FLAT) {
-		const uint64_t *flat = img->dims + c->corner + t->grid_rank;
-
-		s.to += (flat[1] - flat[0]) * elem;
-		return s;
-	}
-	for (unsigned d = t->grid_rank; d-- > 0;) {
-		uint64_t len = img->dims[l->len + d];
-		int64_t stride = l->stride == CK_NONE ?
-					 (int64_t)row :
-					 (int64_t)img->dims[l->stride + d];
-
-		row *= len;
-		volume *= len;
-		if (len < 2)
-			continue;
-		if (stride < 0)
-			s.from -= (len - 1) * (0 - (uint64_t)stride) * elem;
-		else
-			s.to += (len - 1) * (uint64_t)stride * elem;
-	}
-	s.to += volume ? elem : 0;
-	return s;
-}
 
 static int by_place(const void *a, const void *b)
 {
@@ -76,12 +42,14 @@ static size_t gather(const struct ck_catalog *img, struct stretch *v)
 
 		for (uint32_t i = 0; i < ten->nr_all; i++) {
 			const struct ck_chunk *c = &img->chunks[ten->first + i];
+			struct stretch s = { .src = c->src, .tensor = t };
+			struct ck_chunk_at at;
 
-			if (img->layouts[c->layout].flags &
-				    CK_LAYOUT_DEFERRED ||
-			    img->srcs[c->src].kind != CK_SRC_FILE)
-				continue;
-			v[nr++] = stretch_of(img, t, ten->first + i);
+			ck_chunk_at(img, NULL, ten->grid_rank, c, &at);
+			if (at.placed &&
+			    img->srcs[c->src].kind == CK_SRC_FILE &&
+			    ck_chunk_extent(&at, &s.from, &s.to))
+				v[nr++] = s;
 		}
 	}
 	return nr;

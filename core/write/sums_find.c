@@ -225,14 +225,9 @@ void ck_chunk_archive(const struct ck_catalog *img, const struct ck_tensor *t,
 		      uint32_t chunk, uint64_t *off, uint64_t *len)
 {
 	const struct ck_chunk *c = &img->chunks[chunk];
-	uint8_t flags = img->layouts[c->layout].flags;
 
-	*off = *len = 0;
-	if (!(flags & CK_LAYOUT_DEFERRED))
-		return;
-	*off = c->off;
-	*len = img->dims[c->corner + t->grid_rank +
-			 (flags & CK_LAYOUT_FLAT ? 2 : 0)];
+	*len = ck_chunk_item(img, t->grid_rank, c);
+	*off = *len ? c->off : 0;
 }
 
 int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,

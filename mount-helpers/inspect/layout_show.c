@@ -10,6 +10,7 @@
 #include "mount-helpers/text.h"
 
 #include "core/base/utf8.h"
+#include "core/geom/chunk.h"
 #include "core/geom/dtype.h"
 
 #include <inttypes.h>
@@ -18,12 +19,8 @@
 /* What the catalog and the item together say of a piece. */
 struct piece {
 	const struct ck_tensor *t;
-	const struct ck_chunk *c;
-	const struct ck_layout *l;
 	const struct ck_src *src;
-	uint64_t off;
-	const int64_t *stride; /* NULL: row-major */
-	uint8_t xform;
+	struct ck_chunk_at at;
 };
 
 static bool is_utf8(const char *s, size_t len)
@@ -60,36 +57,12 @@ static void put_ref(struct layout_show *s, uint32_t ref)
 static bool find_piece(const struct layout_show *s, const struct ck_tensor *t,
 		       uint32_t chunk, struct piece *p)
 {
-	struct ck_place place;
+	const struct ck_chunk *c = &s->img->chunks[chunk];
 
 	p->t = t;
-	p->c = &s->img->chunks[chunk];
-	p->l = &s->img->layouts[p->c->layout];
-	p->src = &s->img->srcs[p->c->src];
-	p->off = p->c->off;
-	p->xform = p->l->xform;
-	p->stride = (const int64_t *)s->img->dims + p->l->stride;
-	if (p->l->flags & CK_LAYOUT_FLAT)
-		p->stride = NULL;
-	if (!(p->l->flags & CK_LAYOUT_DEFERRED))
-		return p->src->kind != CK_SRC_MEM;
-	/* What @off says is where the item is, not where its elements are. */
-	if (ck_resolved_get(s->resolved, chunk, &place) != CK_RESOLVED_PLACED)
-		return false;
-	p->off = place.off;
-	p->stride = place.stride;
-	p->xform = place.xform;
-	return true;
-}
-
-static bool is_dense(const struct piece *p, const uint64_t *len, unsigned rank)
-{
-	uint64_t dense = 1;
-
-	for (unsigned d = rank; d-- > 0; dense *= len[d])
-		if (len[d] > 1 && p->stride[d] != (int64_t)dense)
-			return false;
-	return true;
+	p->src = &s->img->srcs[c->src];
+	ck_chunk_at(s->img, s->resolved, t->grid_rank, c, &p->at);
+	return p->at.item ? p->at.placed : p->src->kind != CK_SRC_MEM;
 }
 
 static void put_order(struct layout_show *s, const struct piece *p)
@@ -97,39 +70,36 @@ static void put_order(struct layout_show *s, const struct piece *p)
 	static const char *const xforms[] = { [CK_XF_CONJ] = "conj",
 					      [CK_XF_NEG] = "neg",
 					      [CK_XF_BYTESWAP] = "byteswap" };
-	const uint64_t *corner = s->img->dims + p->c->corner;
-	const uint64_t *len = s->img->dims + p->l->len;
-	unsigned rank = p->t->grid_rank;
+	const struct ck_chunk_at *at = &p->at;
 
-	if (p->l->flags & CK_LAYOUT_FLAT)
+	if (at->flat)
 		ck_str_fmt(&s->out, ", \"flat\": [%" PRIu64 ", %" PRIu64 "]",
-			   corner[rank], corner[rank + 1]);
-	if (p->stride && !is_dense(p, len, rank)) {
+			   at->lo, at->hi);
+	if (at->stride) {
 		ck_str_puts(&s->out, ", \"stride\": [");
-		for (unsigned d = 0; d < rank; d++)
+		for (unsigned d = 0; d < at->rank; d++)
 			ck_str_fmt(&s->out, "%s%" PRId64, d ? ", " : "",
-				   p->stride[d]);
+				   at->stride[d]);
 		ck_str_puts(&s->out, "]");
 	}
-	if (p->xform)
+	if (at->xform)
 		ck_str_fmt(&s->out, ", \"transform\": \"%s\"",
-			   xforms[p->xform]);
-	if (p->l->dtype != p->t->dtype)
+			   xforms[at->xform]);
+	if (at->layout->dtype != p->t->dtype)
 		ck_str_fmt(&s->out, ", \"stored_dtype\": \"%s\"",
-			   ck_dtype_info(p->l->dtype)->name);
+			   ck_dtype_info(at->layout->dtype)->name);
 }
 
 static void put_piece(struct layout_show *s, const struct piece *p,
 		      uint32_t file, bool first)
 {
-	unsigned rank = p->t->grid_rank;
-
 	ck_str_puts(&s->out, first ? "\n   {\"file\": " : ",\n   {\"file\": ");
 	put_ref(s, file);
-	ck_str_fmt(&s->out, ", \"offset\": %" PRIu64 ", \"start\": ", p->off);
-	ck_str_json_u64(&s->out, s->img->dims + p->c->corner, rank);
+	ck_str_fmt(&s->out,
+		   ", \"offset\": %" PRIu64 ", \"start\": ", p->at.off);
+	ck_str_json_u64(&s->out, p->at.corner, p->at.rank);
 	ck_str_puts(&s->out, ", \"size\": ");
-	ck_str_json_u64(&s->out, s->img->dims + p->l->len, rank);
+	ck_str_json_u64(&s->out, p->at.len, p->at.rank);
 	put_order(s, p);
 	if (p->src->kind == CK_SRC_CODEC)
 		ck_str_fmt(&s->out, ", \"zstd\": [%" PRIu64 ", %" PRIu64 "]",

@@ -11,8 +11,8 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/geom/chunk.h"
 #include "core/geom/dtype.h"
-#include "core/geom/range.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,101 +30,48 @@ struct pieces {
 	bool ok;
 };
 
-static const uint64_t *corner_of(const struct pieces *p, uint32_t chunk)
+static struct ck_chunk_at place_of(const struct pieces *p, uint32_t chunk)
 {
-	return p->img->dims + p->img->chunks[chunk].corner;
-}
+	struct ck_chunk_at at;
 
-static const struct ck_layout *layout_of(const struct pieces *p, uint32_t chunk)
-{
-	return &p->img->layouts[p->img->chunks[chunk].layout];
+	ck_chunk_at(p->img, p->resolved, p->t->grid_rank,
+		    &p->img->chunks[chunk], &at);
+	return at;
 }
 
 static void put_box(struct pieces *p, uint32_t chunk)
 {
-	const uint64_t *corner = corner_of(p, chunk);
-	const struct ck_layout *l = layout_of(p, chunk);
-	unsigned rank = p->t->grid_rank;
+	struct ck_chunk_at at = place_of(p, chunk);
 
-	text_box(&p->out, corner, p->img->dims + l->len, rank);
-	if (l->flags & CK_LAYOUT_FLAT)
-		ck_str_fmt(&p->out, " flat %" PRIu64 ":%" PRIu64, corner[rank],
-			   corner[rank + 1]);
+	text_box(&p->out, at.corner, at.len, at.rank);
+	if (at.flat)
+		ck_str_fmt(&p->out, " flat %" PRIu64 ":%" PRIu64, at.lo, at.hi);
 }
 
-/* Bytes of the piece: what it covers, at one element each. */
-static uint64_t bytes_of(const struct pieces *p, uint32_t chunk)
+static void put_strides(struct pieces *p, const struct ck_chunk_at *at)
 {
-	const struct ck_layout *l = layout_of(p, chunk);
-	const uint64_t *corner = corner_of(p, chunk);
-	uint64_t volume = 0, elem = ck_dtype_info(l->dtype)->size;
-	unsigned rank = p->t->grid_rank;
-
-	if (l->flags & CK_LAYOUT_FLAT)
-		return (corner[rank + 1] - corner[rank]) * elem;
-	ck_dims_volume(p->img->dims + l->len, rank, &volume);
-	return volume * elem;
-}
-
-static bool is_dense(const int64_t *stride, const uint64_t *len, unsigned rank)
-{
-	uint64_t dense = 1;
-
-	for (unsigned d = rank; d-- > 0; dense *= len[d])
-		if (len[d] > 1 && stride[d] != (int64_t)dense)
-			return false;
-	return true;
-}
-
-static void put_strides(struct pieces *p, uint32_t chunk, const int64_t *stride)
-{
-	const uint64_t *len = p->img->dims + layout_of(p, chunk)->len;
-
-	if (!stride || is_dense(stride, len, p->t->grid_rank))
-		return;
 	ck_str_puts(&p->out, ", strides [");
-	for (unsigned d = 0; d < p->t->grid_rank; d++)
-		ck_str_fmt(&p->out, "%s%" PRId64, d ? ", " : "", stride[d]);
+	for (unsigned d = 0; d < at->rank; d++)
+		ck_str_fmt(&p->out, "%s%" PRId64, d ? ", " : "", at->stride[d]);
 	ck_str_puts(&p->out, "]");
 }
 
-static void put_item(struct pieces *p, uint32_t chunk)
+static void put_place(struct pieces *p, const struct ck_chunk *c,
+		      const struct ck_chunk_at *at)
 {
-	const struct ck_layout *l = layout_of(p, chunk);
-	struct ck_place place = { 0 };
-	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
-
-	if (p->resolved)
-		state = ck_resolved_get(p->resolved, chunk, &place);
-	if (state == CK_RESOLVED_PLACED) {
-		ck_str_fmt(&p->out, " offset %" PRIu64, place.off);
-		if (!(l->flags & CK_LAYOUT_FLAT))
-			put_strides(p, chunk, place.stride);
-		return;
-	}
-	ck_str_fmt(&p->out, " item at %" PRIu64, p->img->chunks[chunk].off);
-	if (state == CK_RESOLVED_BAD)
-		ck_str_fmt(&p->out, ", BAD: %s", strerror(place.err));
-}
-
-static void put_place(struct pieces *p, uint32_t chunk)
-{
-	const struct ck_chunk *c = &p->img->chunks[chunk];
-	const struct ck_layout *l = layout_of(p, chunk);
 	const struct ck_src *src = &p->img->srcs[c->src];
 	uint32_t file = ck_catalog_file_of(p->img, c->src);
 
 	text_ref(&p->out, p->img, file);
 	if (file == CK_NONE)
 		ck_str_puts(&p->out, "(in the index)");
-	if (l->flags & CK_LAYOUT_DEFERRED) {
-		put_item(p, chunk);
-	} else {
-		ck_str_fmt(&p->out, " offset %" PRIu64, c->off);
-		if (!(l->flags & CK_LAYOUT_FLAT) && l->stride != CK_NONE)
-			put_strides(p, chunk,
-				    (const int64_t *)p->img->dims + l->stride);
-	}
+	ck_str_fmt(&p->out,
+		   at->placed ? " offset %" PRIu64 : " item at %" PRIu64,
+		   at->off);
+	if (at->err)
+		ck_str_fmt(&p->out, ", BAD: %s", strerror(at->err));
+	if (at->stride)
+		put_strides(p, at);
 	if (src->kind == CK_SRC_CODEC)
 		ck_str_fmt(&p->out,
 			   " of what zstd makes of bytes %" PRIu64
@@ -135,17 +82,18 @@ static void put_place(struct pieces *p, uint32_t chunk)
 static void put_piece(struct pieces *p, uint32_t chunk, bool copy)
 {
 	const struct ck_chunk *c = &p->img->chunks[chunk];
+	struct ck_chunk_at at = place_of(p, chunk);
 	size_t from = p->out.len;
 
 	ck_str_puts(&p->out, copy ? "  = " : "  ");
 	if (!copy)
 		put_box(p, chunk);
 	text_pad(&p->out, from, p->box_width + 4);
-	put_place(p, chunk);
-	ck_str_fmt(&p->out, ", %" PRIu64 " bytes", bytes_of(p, chunk));
-	if (layout_of(p, chunk)->dtype != p->t->dtype)
+	put_place(p, c, &at);
+	ck_str_fmt(&p->out, ", %" PRIu64 " bytes", at.bytes);
+	if (at.layout->dtype != p->t->dtype)
 		ck_str_fmt(&p->out, " of %s",
-			   ck_dtype_info(layout_of(p, chunk)->dtype)->name);
+			   ck_dtype_info(at.layout->dtype)->name);
 	if (c->state != CK_OK)
 		ck_str_fmt(&p->out, ", %s",
 			   c->state == CK_TORN ? "TORN" : "MISSING");
@@ -168,14 +116,13 @@ static void measure(struct pieces *p)
 
 static uint64_t key_of(const struct pieces *p, uint32_t chunk, bool copy)
 {
-	const struct ck_layout *l = layout_of(p, chunk);
-	uint64_t h = bytes_of(p, chunk) * 2 + copy;
+	struct ck_chunk_at at = place_of(p, chunk);
+	uint64_t h = at.bytes * 2 + copy;
 
 	h = h * 4 + p->img->chunks[chunk].state;
 	for (unsigned d = 0; d < p->t->grid_rank; d++)
-		h = (h ^ p->img->dims[l->len + d]) *
-		    UINT64_C(0x9e3779b97f4a7c15);
-	return h ^ l->dtype;
+		h = (h ^ at.len[d]) * UINT64_C(0x9e3779b97f4a7c15);
+	return h ^ at.layout->dtype;
 }
 
 /* "[0:4, 0:8] to [4092:4096, 0:8]  rank_{0..1023}.pt, 128 bytes each, 1024 of them" */
@@ -195,7 +142,7 @@ static bool put_fold(void *ctx, const struct ck_str *text,
 	ck_str_puts(&p->out, " to ");
 	put_box(p, (uint32_t)(v[nr - 1].index >> 1));
 	ck_str_fmt(&p->out, "  %s, %" PRIu64 " bytes each, %zu of them%s\n",
-		   text->v ? text->v : "", bytes_of(p, chunk), nr,
+		   text->v ? text->v : "", place_of(p, chunk).bytes, nr,
 		   p->img->chunks[chunk].state == CK_OK	  ? "" :
 		   p->img->chunks[chunk].state == CK_TORN ? ", TORN" :
 							    ", MISSING");

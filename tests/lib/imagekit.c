@@ -133,6 +133,8 @@ uint32_t ik_tensor(struct imagekit *k, const struct ik_tensor *in)
 		t.grid = ik_dims(k, in->grid, in->grid_rank);
 		t.grid_rank = (uint8_t)in->grid_rank;
 	}
+	for (uint32_t i = t.first; i < t.first + t.nr_all; i++)
+		k->layouts.v[k->chunks.v[i].layout].dtype = t.dtype;
 	*(struct ck_tensor *)must(ck_vec_push(&k->tensors)) = t;
 	return (uint32_t)k->tensors.nr - 1;
 }
@@ -178,7 +180,8 @@ void ik_index(struct imagekit *k, uint32_t tensor)
 	for (uint32_t i = 0; i < t->nr; i++) {
 		struct ck_box box;
 
-		ck_chunk_box(&img, t, &img.chunks[t->first + i], &box);
+		ck_chunk_box(&img, t->grid_rank, &img.chunks[t->first + i],
+			     &box);
 		for (unsigned d = 0; d < rank; d++) {
 			start[i * rank + d] = box.start[d];
 			end[i * rank + d] = box.start[d] + box.len[d];

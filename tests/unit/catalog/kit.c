@@ -124,7 +124,7 @@ struct ck_str kit_cells(const struct ck_catalog *img, const struct ck_tensor *t)
 
 	ck_str_puts(&out, "");
 	for (uint32_t i = t->first; i < t->first + t->nr; i++) {
-		ck_chunk_box(img, t, &img->chunks[i], &box);
+		ck_chunk_box(img, t->grid_rank, &img->chunks[i], &box);
 		ck_str_puts(&out, out.len ? " [" : "[");
 		for (unsigned d = 0; d < box.rank; d++)
 			ck_str_fmt(&out, "%s%llu:%llu", d ? ", " : "",

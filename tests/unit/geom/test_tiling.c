@@ -44,7 +44,7 @@ static bool touches(const struct ck_catalog *img, const struct ck_tensor *t,
 {
 	struct ck_box box;
 
-	ck_chunk_box(img, t, &img->chunks[cell], &box);
+	ck_chunk_box(img, t->grid_rank, &img->chunks[cell], &box);
 	return ck_box_volume(&box) && ck_box_meet(&box, want, &box);
 }
 
@@ -127,7 +127,8 @@ Test(tiling, chunk_box_of_flat)
 	for (size_t i = 0; i < CK_ARRAY_LEN(cases); i++) {
 		struct ck_box box;
 
-		ck_chunk_box(&img, img.tensors, &img.chunks[i], &box);
+		ck_chunk_box(&img, img.tensors->grid_rank, &img.chunks[i],
+			     &box);
 		cr_expect(box_equal(&box, &cases[i].box), "case %zu", i);
 	}
 	ik_free(&k);
