@@ -425,8 +425,8 @@ UNSHARD_API int unshard_save_object(unshard_save *save, const char *name,
 /* What this rank wrote is durable, and other nodes know of it. */
 UNSHARD_API int unshard_save_sync(unshard_save *save, unshard_error *err);
 /*
- * One rank, once all have called unshard_save_sync(): all of the checkpoint is
- * there, and durable, or nothing of it.  0 too where it was published before.
+ * One process, once all ranks have called unshard_save_sync(); it need not have
+ * declared anything.  All of the checkpoint is there, and durable, or nothing.  0 too where it was published before.
  * -ENODATA: which range of which tensor, of which ranks, was not written; after
  * that, and after -ENOSPC, it can be tried again.
  */

@@ -399,7 +399,10 @@ int ck_save_sync(struct ck_save *s, struct ck_err *err)
 
 int ck_save_publishable(struct ck_save *s, struct ck_err *err)
 {
-	return ck_draft_is_current(s->draft) ? ck_save_sync(s, err) : 0;
+	bool wrote = s->declared.nr || s->slices;
+
+	return wrote && ck_draft_is_current(s->draft) ? ck_save_sync(s, err) :
+							0;
 }
 
 const char *ck_save_name(const struct ck_save *s, uint32_t slice)

@@ -79,8 +79,8 @@ int ck_save_object(struct ck_save *s, const char *name, const void *bytes,
 const char *ck_save_name(const struct ck_save *s, uint32_t slice);
 bool ck_save_is_dtype(const struct ck_save *s, uint32_t slice, uint8_t dtype);
 /*
- * What a publish in another process finds: all ranks have declared, or it was
- * published before.
+ * What a publish in another process finds: what this one wrote, if it did, is
+ * durable; or it was published before.
  */
 int ck_save_publishable(struct ck_save *s, struct ck_err *err);
 /* What was written is durable, and other nodes know of it. */

@@ -93,6 +93,18 @@ class stats(c.Structure):
          ("direct", c.c_uint64), ("by_device", c.c_uint64)]
 
 
+class save_opts(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("format", c.c_char_p), ("ranks", c.c_uint32),
+                ("rank", c.c_uint32), ("timeout", c.c_uint32), ("flags", c.c_uint32),
+                ("options", c.c_char_p)]
+
+
+class slice(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("dtype", c.c_char_p),
+                ("rank", c.c_uint32), ("pad", c.c_uint32), ("shape", c.c_void_p),
+                ("start", c.c_void_p), ("len", c.c_void_p), ("path", c.c_char_p)]
+
+
 _P, _PP, _E = c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(error)
 _CALLS = {
     "version": (c.c_uint, []),
@@ -126,6 +138,13 @@ _CALLS = {
     "cancel": (None, [_P]),
     "req_stats": (c.c_int, [_P, c.POINTER(stats)]),
     "req_free": (None, [_P]),
+    "save_new": (c.c_int, [_P, c.c_char_p, c.c_char_p, c.POINTER(save_opts), _PP, _E]),
+    "save_declare": (c.c_int, [_P, c.POINTER(slice), c.c_size_t, _E]),
+    "save_write": (c.c_int, [_P, c.POINTER(item), c.c_size_t, _E]),
+    "save_object": (c.c_int, [_P, c.c_char_p, c.c_char_p, c.c_size_t, _E]),
+    "save_sync": (c.c_int, [_P, _E]),
+    "save_publish": (c.c_int, [_P, _E]),
+    "save_free": (None, [_P]),
 }
 
 

@@ -51,6 +51,11 @@ class DeviceError(_System):
     """There is no such device, or it fails."""
 
 
+class SaveError(_System):
+    """A new checkpoint is not complete, does not fit together, or cannot be written:
+    nothing of it is seen, and what was there is as it was."""
+
+
 class UnknownName(Error, KeyError):
     """No tensor, or object, is called so; the line has the nearest name."""
 
@@ -62,7 +67,8 @@ class Forked(Error):
     """The checkpoint was opened before fork(): open it again in the child."""
 
 
-for _kind in (Error, OpenError, NotFound, MissingBytes, DeviceError, UnknownName, Forked):
+for _kind in (Error, OpenError, NotFound, MissingBytes, DeviceError, SaveError,
+              UnknownName, Forked):
     _kind.__module__ = "unshard"
 
 

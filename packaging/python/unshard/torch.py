@@ -2,12 +2,14 @@
 """torch: dcp.load() of any checkpoint onto any mesh, and models filled in place.
 
     dcp.load(sd, storage_reader=unshard.torch.DCPReader("runs/step-300"))
+    dcp.save(sd, storage_writer=unshard.torch.DCPWriter("runs/step-400"))
     unshard.torch.load_into(model, "runs/step-300")
 
-Each rank reads the bytes of its own shards and no others.
+Each rank reads, and writes, the bytes of its own shards and no others.
 """
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -16,7 +18,7 @@ import uuid
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
-from torch.distributed.checkpoint import StorageReader
+from torch.distributed.checkpoint import StorageReader, StorageWriter
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -26,10 +28,12 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, LoadPlanner, SavePlan,
+                                                  SavePlanner, WriteItemType)
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from . import _device, _dtypes, _errors, _load, _memory, _share
+from . import _checkpoint, _device, _dtypes, _errors, _load, _memory, _save, _share
 from ._checkpoint import Checkpoint, Object
 
 # Memory beside the targets, for those that bytes cannot be read into directly.
@@ -198,6 +202,104 @@ class DCPReader(StorageReader):
         torch.save(value, out)
         out.seek(0)
         return out
+
+
+class DCPWriter(StorageWriter):
+    """A writer for torch.distributed.checkpoint.save and async_save.
+
+    path: of the checkpoint that it will be, in a directory that all ranks have in
+    common.  Nobody sees it until all ranks have written their parts; then all of it is
+    there, durable, with a manifest for `unshard verify`, and dcp.load() of torch reads it
+    onto any mesh.  A save that fails leaves nothing but a draft, which the next one to the
+    same path throws away.
+
+    replace: a checkpoint that is there is thrown away at that moment; else it is a
+    SaveError with EEXIST.  timeout: seconds that each rank waits for the others to say
+    what they write.
+
+    Raises SaveError, whose line has the tensor, the range and the rank.
+    """
+
+    def __init__(self, path: Union[str, os.PathLike], *, replace: bool = False,
+                 timeout: int = 600, **options: Any) -> None:
+        super().__init__()
+        self.path, self._how = os.fspath(path), {
+            "replace": replace, "timeout": timeout, "options": _checkpoint._options(options)}
+        self.save_id = str(uuid.uuid4())
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+        """Of the next save, to another path if one is given."""
+        if checkpoint_id:
+            self.path = os.fspath(checkpoint_id)
+        self.save_id = str(uuid.uuid4())
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+        return os.path.isdir(os.path.dirname(os.path.abspath(os.fspath(checkpoint_id))))
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta(checkpoint_id=self.path, save_id=self.save_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Of one rank before all others begin: what an earlier try left is gone."""
+        if not kwargs.get("use_collectives", True):
+            raise NotImplementedError("DCPWriter: use_collectives=False has each rank write a "
+                                      "checkpoint of its own")
+        if is_coordinator:
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+            _save.Save(self.path, anew=True, **self._how).close()
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+        return [dataclasses.replace(p, storage_data=(i, len(plans))) for i, p in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[List[WriteResult]]:
+        rank, ranks = plan.storage_data
+        paths = plan.planner_data if isinstance(plan.planner_data, dict) else {}
+        with _save.Save(self.path, rank, ranks, **self._how) as save:
+            save.declare([_slice(item, paths.get(item.index.fqn)) for item in plan.items])
+            save.sync()  # so that no other rank waits for one that fails
+            results = self._write(save, plan, planner)
+            save.sync()
+        done: Future[List[WriteResult]] = Future()
+        done.set_result(results)
+        return done
+
+    @staticmethod
+    def _write(save: _save.Save, plan: SavePlan, planner: SavePlanner) -> List[WriteResult]:
+        tensors, results = [], []
+        for nr, item in enumerate(plan.items):
+            data = planner.resolve_data(item)
+            if item.type == WriteItemType.BYTE_IO:
+                content = data.getvalue()
+                save.object(item.index.fqn, content)
+                results.append(WriteResult(item.index, len(content), None))
+                continue
+            tensors.append((nr, _save.source(data, item.index.fqn)))
+            results.append(WriteResult(item.index, data.numel() * data.element_size(), None))
+        save.write(tensors)
+        return results
+
+    def finish(self, metadata: Metadata, results: List[List[WriteResult]]) -> None:
+        """By the coordinator, once all ranks have written: it is there."""
+        with _save.Save(self.path, **self._how) as save:
+            save.publish()
+
+
+def _slice(item, path) -> _save.Slice:
+    """What of an item the others have to know."""
+    where = None if path is None else list(path)
+    if item.type == WriteItemType.BYTE_IO:
+        return _save.Slice(item.index.fqn, None, path=where)
+    data = item.tensor_data
+    return _save.Slice(item.index.fqn, _dtypes.name_of(data.properties.dtype), list(data.size),
+                       list(data.chunk.offsets), list(data.chunk.sizes), where)
 
 
 def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any, *,
