@@ -23,13 +23,19 @@ static void add(struct ck_str *out, const char *name, const char *value)
 	ck_str_puts(out, value);
 }
 
-char *fs_map_options(const struct ck_opts *opts, const struct ck_root *root)
+bool fs_map_wanted(const struct ck_opts *opts)
 {
 	const char *how = ck_opts_get(opts, "map");
+
+	return !(how && !strcmp(how, "off")) && !ck_opts_get(opts, "rw");
+}
+
+char *fs_map_options(const struct ck_opts *opts, const struct ck_root *root)
+{
 	struct ck_str out = { 0 };
 	const char *value;
 
-	if ((how && !strcmp(how, "off")) || ck_opts_get(opts, "rw"))
+	if (!fs_map_wanted(opts))
 		return NULL;
 	for (unsigned i = 0; words[i]; i++) {
 		value = ck_opts_get(opts, words[i]);

@@ -13,4 +13,7 @@
  */
 char *fs_map_options(const struct ck_opts *opts, const struct ck_root *root);
 
+/* Whether those say that it has one. */
+bool fs_map_wanted(const struct ck_opts *opts);
+
 #endif

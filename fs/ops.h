@@ -12,6 +12,7 @@
 #include "fs/cache/ahead.h"
 #include "fs/cache/truncating_opens.h"
 #include "fs/cache/inval.h"
+#include "fs/handover.h"
 #include "fs/tree/mounted.h"
 #include "fs/tree/tree.h"
 
@@ -20,6 +21,7 @@
 struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
 	char *map; /* of fs_map_options(); or NULL */
+	struct fs_handover *handover; /* NULL: no descriptors are handed over */
 	struct fs_mounted_table *table;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
 	struct fs_copies *copies; /* NULL: no -o cache */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops_read.c - open, read, release, lseek
+ * ops_read.c - open, read, release, lseek, ioctl
  *
  * Threads: up to -o threads= of libfuse's workers, each with a device
  * descriptor of its own where one can be cloned.  A worker takes one request,
@@ -478,8 +478,56 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		fs_reply_lseek(req, at);
 }
 
+/*
+ * A descriptor of the shard itself, for who has it open here: another than ours,
+ * whose flags are his to change, and of that file, not of one put in its place.
+ */
+static int hand_over(struct fs *fs, fuse_ino_t ino,
+		     const struct fuse_file_info *fi, struct ck_map_token *out)
+{
+	struct ck_err err = { 0 };
+	fs_auto_ref r = { 0 };
+	struct stat open, now;
+	int fd, ret;
+
+	if (!fs->handover)
+		return -ENOTTY;
+	ret = fs_find(fs, ino, false, &r, &err);
+	if (!ret && r.node.kind != FS_SHARD)
+		ret = -ENOTTY;
+	if (!ret)
+		ret = fs_shards_open(r.mounted->shards, r.ino, &fd, &now, &err);
+	if (ret)
+		return ret;
+	if (!fstat(shard_of(fi)->fd, &open) && open.st_dev == now.st_dev &&
+	    open.st_ino == now.st_ino)
+		return fs_handover_add(fs->handover, fd, out);
+	close(fd);
+	return -ESTALE;
+}
+
+static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+		     struct fuse_file_info *fi, unsigned flags, const void *in,
+		     size_t in_len, size_t out_len)
+{
+	struct ck_map_token token;
+	int ret = -ENOTTY;
+
+	(void)arg;
+	(void)in;
+	(void)in_len;
+	if (cmd == CK_MAP_ASK_TOKEN && out_len == sizeof(token) &&
+	    !(flags & FUSE_IOCTL_DIR))
+		ret = hand_over(fs_of(req), ino, fi, &token);
+	if (ret)
+		fs_reply_errno(req, -ret);
+	else
+		fuse_reply_ioctl(req, 0, &token, sizeof(token));
+}
+
 void fs_ops_read(struct fuse_lowlevel_ops *ops)
 {
+	ops->ioctl = op_ioctl;
 	ops->open = op_open;
 	ops->release = op_release;
 	ops->read = op_read;

@@ -167,6 +167,8 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		ret = make_session(s, src, err);
 	if (!ret)
 		ret = mount_there(s, mnt, err);
+	if (!ret && fs_map_wanted(opts))
+		s->fs.handover = fs_handover_open();
 	if (!ret)
 		fs_read_ahead_open(&s->fs.kernel.read_ahead, s->dev,
 				   ahead(opts));
@@ -181,6 +183,12 @@ void fs_session_fds(const struct fs_session *s, int fds[FS_SESSION_FDS])
 {
 	fds[0] = s->detached ? -1 : fuse_session_fd(s->se);
 	fds[1] = s->fs.kernel.read_ahead.fd;
+	fds[2] = fs_handover_fd(s->fs.handover);
+}
+
+bool fs_session_hands_over(const struct fs_session *s)
+{
+	return s->fs.handover;
 }
 
 static int keep_from_env(struct ck_err *err)
@@ -260,6 +268,8 @@ static int start_cache(struct fs *fs, const struct fs_serve_in *in,
 static void end_state(struct fs *fs)
 {
 	fs_access_end();
+	fs_handover_close(fs->handover);
+	fs->handover = NULL;
 	fs_inval_free(fs->inval);
 	fs->inval = NULL;
 	fs_draft_ops.free(fs->drafts);
@@ -312,6 +322,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	if (!ret && s->fs.drafts)
 		ret = fs_draft_ops.start(s->fs.drafts, err);
 	if (!ret) {
+		fs_handover_start(s->fs.handover);
 		if (ahead(in->opts))
 			s->fs.ahead = fs_ahead_new(0);
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
@@ -339,6 +350,8 @@ void fs_session_detach(struct fs_session *s)
 	dup3(p[1], fd, O_CLOEXEC);
 	close(p[1]);
 	fs_read_ahead_close(&s->fs.kernel.read_ahead);
+	fs_handover_close(s->fs.handover);
+	s->fs.handover = NULL;
 	s->detached = true;
 }
 

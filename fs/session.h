@@ -32,8 +32,10 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		    const struct ck_opts *opts, struct ck_err *err);
 
 /* What the worker must keep open; -1: none. */
-#define FS_SESSION_FDS 2
+#define FS_SESSION_FDS 3
 void fs_session_fds(const struct fs_session *s, int fds[FS_SESSION_FDS]);
+/* Whether the worker hands descriptors over (fs/handover.h). */
+bool fs_session_hands_over(const struct fs_session *s);
 
 struct fs_serve_in {
 	/* One of the two, borrowed until the call returns. */

@@ -159,11 +159,11 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 
 /* ---- for who reads all of it, and wants it to be of one moment ---- */
 
-static int compare(const struct ck_src *src, const char *name,
-		   const struct stat *st, struct ck_err *err)
+static int compare(const struct ck_root *root, const struct ck_src *src,
+		   const char *name, const struct stat *st, struct ck_err *err)
 {
 	if (src->id.size == (uint64_t)st->st_size &&
-	    src->id.ino == st->st_ino &&
+	    (src->id.ino == st->st_ino || root->served) &&
 	    src->id.mtime_ns == (int64_t)st->st_mtim.tv_sec * 1000000000 +
 					st->st_mtim.tv_nsec)
 		return 0;
@@ -185,7 +185,7 @@ static int file_at_rest(struct ck_ckpt *ck, const struct ck_src *src,
 	ret = ck_writer_lock_file_look(fd, name, err);
 	if (ret)
 		return ret;
-	return compare(src, name, &st, err);
+	return compare(&ck->root, src, name, &st, err);
 }
 
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
@@ -202,7 +202,7 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
 		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING ||
 		    ck_root_open_file(&ck->root, name, &fd, &st, NULL))
 			continue;
-		ret = compare(src, name, &st, err);
+		ret = compare(&ck->root, src, name, &st, err);
 		if (ret)
 			return ck_wrap(err, ret, "%s", ck->root.path);
 	}
@@ -225,7 +225,7 @@ int ck_ckpt_unchanged(struct ck_ckpt *ck, struct ck_err *err)
 			continue;
 		ret = ck_root_open_file(&ck->root, name, &fd, &st, err);
 		if (!ret)
-			ret = compare(src, name, &st, err);
+			ret = compare(&ck->root, src, name, &st, err);
 	}
 	return ret;
 }

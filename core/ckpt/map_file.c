@@ -16,12 +16,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC "unshardfs map 1\n" /* 16 bytes; no NUL */
+#define MAGIC "unshardfs map 2\n" /* 16 bytes; no NUL */
 #define PIECE (64 << 10)
 
 struct head {
 	char magic[16];
 	uint64_t path, options, image; /* bytes of each, which follow */
+	uint64_t only; /* of the path's, those of the name of a file; or 0 */
 };
 
 bool ck_map_make(struct ck_map_parts *out, const struct ck_catalog *img,
@@ -42,6 +43,7 @@ bool ck_map_make(struct ck_map_parts *out, const struct ck_catalog *img,
 	ck_shared_catalog_tail(img, root, 0, &tail);
 	memcpy(head.magic, MAGIC, sizeof(head.magic));
 	head.path = strlen(root->real) + (*only ? 1 : 0) + strlen(only);
+	head.only = strlen(only);
 	head.options = strlen(options);
 	head.image = img->size + sizeof(tail);
 	ck_str_add(&out->head, &head, sizeof(head));
@@ -109,7 +111,8 @@ static bool is_well_formed(const struct head *head, uint64_t size)
 	uint64_t all;
 
 	return !memcmp(head->magic, MAGIC, sizeof(head->magic)) && head->path &&
-	       head->path < PATH_MAX && head->options < CK_MAX_NAME &&
+	       head->path < PATH_MAX && head->only < head->path &&
+	       head->options < CK_MAX_NAME &&
 	       ck_add_ok(head->path, head->options, &all) &&
 	       ck_add_ok(all, head->image, &all) &&
 	       ck_add_ok(all, sizeof(*head) + sizeof(uint64_t), &all) &&
@@ -131,6 +134,8 @@ static int read_all(struct ck_map *out, int fd, int to, XXH3_state_t *hash)
 		return -EBADMSG;
 	XXH3_64bits_update(hash, &head, sizeof(head));
 	ret = read_text(fd, head.path, &at, &out->path, hash);
+	if (!ret && head.only)
+		out->only = out->path + (head.path - head.only);
 	if (!ret)
 		ret = read_text(fd, head.options, &at, &out->options, hash);
 	if (!ret)

@@ -110,7 +110,7 @@ static int look_at(struct ck_from_mount *out, const char *path,
 	ck_auto_fd int fd = -1;
 	struct statfs fs;
 	struct stat st;
-	int n, ret;
+	int n, k, ret;
 
 	if (!dir || statfs(dir, &fs) || (uint32_t)fs.f_type != FUSE_MAGIC ||
 	    stat(dir, &st) || !is_ours(st.st_dev))
@@ -123,7 +123,12 @@ static int look_at(struct ck_from_mount *out, const char *path,
 		return ret;
 	n = snprintf(out->path, sizeof(out->path), "%s%s%s", out->map.path,
 		     real + strlen(dir), gone);
-	if (n > 0 && (size_t)n < sizeof(out->path))
+	k = snprintf(out->served, sizeof(out->served), "%s/shards%s%s%s%s", dir,
+		     out->map.only ? "/" : "",
+		     out->map.only ? out->map.only : "", real + strlen(dir),
+		     gone);
+	if (n > 0 && (size_t)n < sizeof(out->path) && k > 0 &&
+	    (size_t)k < sizeof(out->served))
 		return 1;
 	ck_map_free(&out->map);
 	return ck_fail(err, ENAMETOOLONG, "%s: its path is too long", path);

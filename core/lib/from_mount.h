@@ -12,6 +12,7 @@
 struct ck_from_mount {
 	struct ck_map map;
 	char path[PATH_MAX]; /* the same in the checkpoint itself */
+	char served[PATH_MAX]; /* the same in shards/ of the mount */
 	bool took_step; /* it is that of the step, too */
 };
 

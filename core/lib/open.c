@@ -14,6 +14,7 @@
 #include "core/catalog/catalog.h"
 #include "core/ckpt/shared_catalog.h"
 #include "core/lib/from_mount.h"
+#include "core/lib/handed.h"
 #include "core/lib/only_ckpt.h"
 #include "core/lib/view_path.h"
 #include "core/options/options.h"
@@ -57,7 +58,7 @@ static int describe(void *ctx, const struct ck_root *root,
 	int ret;
 
 	if (d->image) {
-		if (ck_shared_catalog_is_of(d->image, root))
+		if (d->served || ck_shared_catalog_is_of(d->image, root))
 			return ck_shared_catalog_alone(d->image, catalog_fd,
 						       err);
 		if (d->depth++ < d->image->depth)
@@ -291,6 +292,24 @@ static int enter_view(unshard_ckpt *u, const struct ck_view_path *p,
 	return ck_view_path_enter(&u->ck, p, &u->opts, err);
 }
 
+/* What a mount serves has no links that lead elsewhere. */
+static int open_served(struct ck_root *root, const char *path,
+		       const struct ck_opts *opts, struct ck_err *err)
+{
+	struct ck_opts few;
+	int ret = ck_opts_without(&few, opts, "follow");
+
+	if (ret)
+		return ck_no_memory(err);
+	ret = ck_root_open(root, path, &few, err);
+	ck_opts_let_go(&few);
+	if (!ret) {
+		root->served = true;
+		root->own = ck_handed;
+	}
+	return ret;
+}
+
 static int open_at(unshard_ckpt *u, const struct ck_view_path *p,
 		   const unshard_open_opts *opts, struct ck_lib_describer *d,
 		   struct ck_err *err)
@@ -298,9 +317,14 @@ static int open_at(unshard_ckpt *u, const struct ck_view_path *p,
 	const struct ck_describer by = ck_lib_describer(d);
 	const char *step = CK_LIB_GET(opts, step), *path = p->ckpt;
 	struct ck_root root;
-	int ret = step ? ck_lib_open_root(&root, path, &u->opts, err) :
-			 ck_root_open(&root, path, &u->opts, err);
+	int ret;
 
+	if (d->served)
+		ret = open_served(&root, path, &u->opts, err);
+	else if (step)
+		ret = ck_lib_open_root(&root, path, &u->opts, err);
+	else
+		ret = ck_root_open(&root, path, &u->opts, err);
 	if (ret)
 		return ret;
 	if (step)
@@ -343,8 +367,14 @@ static void destroy(unshard_ckpt *u)
 	free(u);
 }
 
-static int open_known(unshard_ckpt *u, const char *path, int image_fd,
-		      bool every_file, const unshard_open_opts *opts,
+/* An image that came from a mount, or 0; else that of @opts. */
+struct known {
+	int image_fd;
+	bool served; /* @path is in the mount */
+};
+
+static int open_known(unshard_ckpt *u, const char *path,
+		      const struct known *known, const unshard_open_opts *opts,
 		      struct ck_err *err)
 {
 	struct ck_parser_proc *stays = NULL;
@@ -353,9 +383,12 @@ static int open_known(unshard_ckpt *u, const char *path, int image_fd,
 			.cancel_fd = CK_LIB_GET(opts, cancel_fd),
 			.stays = &stays },
 		.in_process = CK_LIB_GET(opts, isolation) == UNSHARD_IN_PROCESS,
-		.every_file = every_file,
+		.every_file = known->image_fd > 0,
+		.served = known->served,
 	};
 	struct ck_view_path p;
+	int image_fd = known->image_fd > 0 ? known->image_fd :
+					     CK_LIB_GET(opts, image_fd);
 	int ret = 0;
 	struct ck_shared_catalog image;
 
@@ -376,7 +409,26 @@ static int open_known(unshard_ckpt *u, const char *path, int image_fd,
 		       ret;
 }
 
-/* What a mount shows of a checkpoint is read from the checkpoint itself. */
+/* Whether the checkpoint is where the mount's worker has it. */
+static bool is_visible(const struct ck_map *map)
+{
+	static const struct ck_opts none;
+	struct ck_shared_catalog image;
+	struct ck_root root;
+	bool is;
+
+	if (ck_shared_catalog_open(&image, map->image_fd, NULL) ||
+	    ck_root_open(&root, map->path, &none, NULL))
+		return false;
+	is = ck_shared_catalog_is_of(&image, &root);
+	ck_root_close(&root);
+	return is;
+}
+
+/*
+ * What a mount shows of a checkpoint is read from the checkpoint itself; where that
+ * is not to be seen, from shards/, whose descriptors the mount exchanges.
+ */
 static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 			const unshard_open_opts *opts, struct ck_err *err)
 {
@@ -387,6 +439,7 @@ static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 				    .step = CK_LIB_GET(opts, step) };
 	const char *own = CK_LIB_GET(opts, options);
 	ck_auto_str struct ck_str text = { 0 };
+	struct known known = { .served = !is_visible(&m->map) };
 
 	ck_str_puts(&text, m->map.options);
 	ck_str_puts(&text, text.len && own && *own ? "," : "");
@@ -396,10 +449,12 @@ static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 	there.options = text.len ? text.v : NULL;
 	if (m->took_step)
 		there.step = NULL;
-	if (CK_LIB_GET(opts, image_fd) > 0)
-		return open_known(u, m->path, opts->image_fd, false, &there,
-				  err);
-	return open_known(u, m->path, m->map.image_fd, true, &there, err);
+	if (CK_LIB_GET(opts, image_fd) > 0 && !known.served)
+		there.image_fd = opts->image_fd;
+	else
+		known.image_fd = m->map.image_fd;
+	return open_known(u, known.served ? m->served : m->path, &known, &there,
+			  err);
 }
 
 static int open_path(unshard_ckpt *u, const char *path,
@@ -413,8 +468,7 @@ static int open_path(unshard_ckpt *u, const char *path,
 	if (ret < 0)
 		return ret;
 	if (!ret)
-		return open_known(u, path, CK_LIB_GET(opts, image_fd), false,
-				  opts, err);
+		return open_known(u, path, &(struct known){ 0 }, opts, err);
 	ret = ck_wrap(err, open_mounted(u, &m, opts, err), "%s is a mount",
 		      path);
 	ck_map_free(&m.map);

@@ -16,6 +16,7 @@ struct ck_lib_describer {
 	const struct ck_shared_catalog
 		*image; /* or somebody did already; or NULL */
 	bool every_file; /* is compared with the image, not some of them */
+	bool served; /* by a mount, of which the image is */
 	unsigned depth; /* how often it was none: a directory of them */
 };
 struct ck_describer ck_lib_describer(struct ck_lib_describer *d);

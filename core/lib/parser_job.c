@@ -71,6 +71,7 @@ static void put_root(struct out *o, const struct ck_root *r)
 	put_text(o, r->only);
 	put_text(o, r->save);
 	put_u64(o, r->entry);
+	put_u64(o, r->served);
 	put_fd(o, r->blobs_fd);
 	put_u64(o, r->blobs_up);
 	put_u64(o, r->nr_follow);
@@ -233,6 +234,7 @@ static bool get_roots(struct in *in, struct ck_root *r)
 		r->save = get_text(in);
 		r->hides = ck_run_dir_hides(r->save);
 		r->entry = get_u64(in);
+		r->served = get_u64(in);
 		r->blobs_fd = get_fd(in);
 		r->blobs_up = (unsigned)get_u64(in);
 		if (!get_follows(in, r) || !r->path)

@@ -27,7 +27,7 @@
 #define CK_PARSER_FD 3
 #define CK_PARSER_FDS_MAX 250 /* of CK_FDS_MAX */
 #define CK_PARSER_CHUNKS 256 /* in one question */
-#define CK_PARSER_VERSION 1
+#define CK_PARSER_VERSION 2
 
 enum ck_parser_kind {
 	CK_PARSER_DESCRIBE,

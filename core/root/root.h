@@ -46,6 +46,9 @@ struct ck_root {
 	/* Readers see no files of which this is true; or NULL. */
 	bool (*hides)(const char *save, const char *name);
 	bool entry; /* one of several checkpoints in a folder */
+	bool served; /* shards/ of a mount: inode numbers are that mount's */
+	/* Takes a file of it, opened for reading, and gives what is read; or NULL. */
+	int (*own)(int fd);
 	int blobs_fd; /* hub cache: the repository's blobs/; else -1 */
 	unsigned blobs_up; /* steps from the directory to that repository */
 	int *follow_fd; /* -o follow= directories, O_PATH */

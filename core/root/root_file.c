@@ -285,6 +285,14 @@ int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 	const struct ck_root *has = root;
 	int ret = open_first(&has, name, O_RDONLY, fd, st, err);
 
+	if (!ret && has->own) {
+		*fd = has->own(*fd);
+		if (fstat(*fd, st)) {
+			ret = ck_fail(err, errno, "%s%s%s: %s", has->path,
+				      AT(has, name), strerror(errno));
+			close(*fd);
+		}
+	}
 	for (const struct ck_root *r = has->next; !ret && r; r = r->next) {
 		ret = check_same_file(
 			&(struct ck_root_same_file){ has, *fd, st }, r, name,

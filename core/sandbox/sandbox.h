@@ -42,6 +42,7 @@ struct ck_sandbox_in {
 	bool caches; /* worker: keeps copies of files */
 	bool parses; /* worker: forks parsers, for checkpoints that appear */
 	bool asks; /* worker: takes descriptors from who started it */
+	bool hands_over; /* worker: gives some to who comes to a socket of it */
 	uint64_t mem_max; /* RLIMIT_AS in bytes; 0: none */
 	unsigned cpu_seconds; /* RLIMIT_CPU; 0: none */
 };

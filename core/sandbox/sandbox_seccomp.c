@@ -196,6 +196,14 @@ static const int takes[] = {
 	S(recvmsg),
 };
 
+/* By one that was there before, too. */
+static const int hands_over[] = {
+	S(accept4),
+	S(recvfrom),
+	S(recv),
+	S(sendmsg),
+};
+
 /* To judge files as another user; what it opens, Landlock holds to /proc. */
 static const int asks[] = {
 	S(setfsuid),  S(setfsuid32),  S(setfsgid), S(setfsgid32),
@@ -305,6 +313,8 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 		ret = allow_all(f, caches, CK_ARRAY_LEN(caches));
 	if (!ret && in->asks)
 		ret = allow_all(f, takes, CK_ARRAY_LEN(takes));
+	if (!ret && in->hands_over)
+		ret = allow_all(f, hands_over, CK_ARRAY_LEN(hands_over));
 	if (!ret && (in->writes || in->write_dir))
 		ret = allow_all(f, writes, CK_ARRAY_LEN(writes));
 	if (ret)

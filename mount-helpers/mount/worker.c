@@ -113,6 +113,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.caches = ck_opts_get(w->in->opts, "cache"),
 		.parses = may_parse(w),
 		.asks = w->askers_fd >= 0,
+		.hands_over = fs_session_hands_over(w->session),
 	};
 
 	if (how && !strcmp(how, "off"))

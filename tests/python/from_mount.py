@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """unshard.open() of what is in a mount reads the shards themselves, by .unshard/map."""
+import contextlib
 import errno
+import fcntl
+import hashlib
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
 
 from kit import DATA, copy_of, case, mounted, need, refused
@@ -92,15 +98,158 @@ def replaced():
         assert e.errno == errno.ESTALE, e
 
 
-def gone():
-    """The shards are not to be seen under the path that the map says."""
+@contextlib.contextmanager
+def away(path):
+    """Meanwhile nothing is at that path; the mount goes on."""
+    os.rename(path, f"{path}.away")
+    try:
+        yield
+    finally:
+        os.rename(f"{path}.away", path)
+
+
+def opened(folder):
+    """Shards in it that this process has open."""
+    links = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
+    paths = [os.readlink(at) for at in links if os.path.exists(at)]
+    return [at for at in paths if at.startswith(str(folder)) and at.endswith(".distcp")]
+
+
+def out_of_sight():
+    """Where the shards cannot be seen, the mount hands their descriptors over."""
+    with copy_of(LLAMA) as at, mounted(at) as mnt, unshard.open(LLAMA) as plain:
+        with away(at):
+            for what in ("", "hf", "model.safetensors"):
+                with unshard.open(mnt / what) as ck:
+                    same(ck, plain.model() if what == "hf" else plain)
+                    assert len(opened(f"{at}.away")) == 4
+            assert reads(mnt) == 0
+        shard = at / "__1_0.distcp"
+        data = shard.read_bytes()
+        shard.unlink()
+        shard.write_bytes(data)
+        with away(at):
+            e = refused(unshard.OpenError, lambda: unshard.open(mnt), "shards", "__1_0.distcp")
+            assert e.errno == errno.ESTALE, e
+
+
+def one_file():
+    with copy_of(DATA / "llama-tied-f32/in") as at:
+        one = at / "model-00001-of-00002.safetensors"
+        with unshard.open(one) as plain, mounted(one) as mnt, away(at):
+            same(unshard.open(mnt), plain)
+            assert reads(mnt) == 0
+
+
+def apart(mnt, hidden, *how):
+    """What child() prints, in a namespace where a folder is hidden."""
+    script = f"mount -t tmpfs none {hidden} && exec {sys.executable} {__file__} child {mnt}"
+    return subprocess.run(["unshare", "--propagation", "private", "-m", *how, "sh", "-c", script],
+                          check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+
+
+def child(mnt):
+    with unshard.open(mnt) as ck:
+        print(hashlib.sha256(b"".join(t.tobytes() for t in ck.values())).hexdigest(),
+              len(opened("/")) - len(opened(mnt)))
+
+
+def namespaces():
+    if os.geteuid():
+        print("skip python/from_mount/namespaces needs root", flush=True)
+        return
+    with tempfile.TemporaryDirectory() as tmp, unshard.open(LLAMA) as plain:
+        want = hashlib.sha256(b"".join(t.tobytes() for t in plain.values())).hexdigest()
+        shutil.copytree(LLAMA, f"{tmp}/ckpt")
+        with mounted(f"{tmp}/ckpt") as mnt:
+            assert apart(mnt, tmp) == [want, "4"]
+            assert reads(mnt) == 0
+            # Nobody is reached from another network: the mount is read.
+            assert apart(mnt, tmp, "-n") == [want, "0"]
+
+
+def others():
+    """Who may not read a shard gets no descriptor of it."""
+    if os.geteuid():
+        print("skip python/from_mount/others needs root", flush=True)
+        return
     with copy_of(LLAMA) as at:
-        with mounted(at) as mnt:
-            os.rename(at, f"{at}.away")
-            try:
-                refused(unshard.NotFound, lambda: unshard.open(mnt), "is a mount", str(at))
-            finally:
-                os.rename(f"{at}.away", at)
+        os.chmod(at.parent, 0o755)
+        (at / "__2_0.distcp").chmod(0o600)
+        with mounted(at, allow_other=True) as mnt:
+            pid = os.fork()
+            if not pid:
+                try:
+                    as_nobody(mnt)
+                finally:
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 7 << 8
+
+
+def as_nobody(mnt):
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    with open(mnt / "shards/__1_0.distcp") as f:
+        assert token(f.fileno())
+    try:
+        open(mnt / "shards/__2_0.distcp")
+    except PermissionError:
+        os._exit(7)
+
+
+ASK = 2 << 30 | 64 << 16 | ord("u") << 8 | 0x75  # CK_MAP_ASK_TOKEN
+
+
+def token(fd):
+    """The socket and the token; None: there is none of such a file."""
+    try:
+        got = fcntl.ioctl(fd, ASK, bytes(64))
+    except OSError as e:
+        assert e.errno == errno.ENOTTY, e
+        return None
+    return b"\0" + got[:48].rstrip(b"\0"), got[48:]
+
+
+def call(at, *said):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.connect(at)
+    for one in said:
+        s.send(one)
+    return s
+
+
+def sockets():
+    """A token is good once, no other bytes are, and nobody keeps others waiting."""
+    with copy_of(LLAMA) as at, mounted(at) as mnt, away(at):
+        with open(mnt / "shards/__0_0.distcp", "rb") as f:
+            name, good = token(f.fileno())
+            silent = [call(name) for _ in range(40)]
+            with call(name, bytes(16)) as s:
+                assert socket.recv_fds(s, 1, 1)[:2] == (b"", [])
+            with call(name, good[:15]) as s:
+                assert socket.recv_fds(s, 1, 1)[:2] == (b"", [])
+            with call(name, good) as s:
+                [fd] = socket.recv_fds(s, 1, 1)[1]
+            assert os.pread(fd, 1 << 20, 0) == f.read()
+            assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+            os.close(fd)
+            with call(name, good) as s:
+                assert socket.recv_fds(s, 1, 1)[:2] == (b"", [])
+            many = [token(f.fileno())[1] for _ in range(300)]
+            with call(name, many[0]) as s:
+                assert socket.recv_fds(s, 1, 1)[:2] == (b"", [])
+            with call(name, many[-1]) as s:
+                os.close(socket.recv_fds(s, 1, 1)[1][0])
+            assert len(unshard.open(mnt)) == 12
+            for s in silent:
+                s.close()
+        for other in (mnt / "tensors" / NORM, mnt / "shards", mnt / ".unshard/stats"):
+            fd = os.open(other, os.O_RDONLY)
+            assert token(fd) is None, other
+            os.close(fd)
+    with mounted(LLAMA, map="off") as mnt, open(mnt / "shards/__0_0.distcp", "rb") as f:
+        assert token(f.fileno()) is None
 
 
 def without():
@@ -125,5 +274,9 @@ def planted():
             same(unshard.open(at), plain)
 
 
-for test in (views, runs, options, replaced, gone, without, planted):
-    case(test)
+if sys.argv[1:2] == ["child"]:
+    child(sys.argv[2])
+else:
+    for test in (views, runs, options, replaced, out_of_sight, one_file, namespaces, others,
+                 sockets, without, planted):
+        case(test)

@@ -62,6 +62,7 @@ Test(map_file, says_what_is_mounted)
 
 	cr_assert_eq(read_back(&map, file.len), 0, "%s", err.msg);
 	cr_assert_str_eq(map.path, ck_ckpt_root(ck)->real);
+	cr_assert(!map.only);
 	cr_assert_str_eq(map.options, "verify,follow=/x");
 	cr_assert_eq(ck_shared_catalog_open(&image, map.image_fd, &err), 0);
 	cr_assert(ck_shared_catalog_is_of(&image, ck_ckpt_root(ck)));
