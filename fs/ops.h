@@ -85,7 +85,7 @@ static inline struct fs *fs_of(fuse_req_t req)
 struct fs_file {
 	struct fs_truncating fresh; /* first: see fs_truncating_call() */
 	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
-	struct fs_copy *copy; /* NULL: it is read from the shards alone */
+	struct fs_copy_open kept; /* what it is read from, with -o cache */
 	struct ck_edit *edit; /* NULL: opened for reading */
 	struct fs_shown *shown; /* on a mount for writing */
 	/* Made by a truncation to 0, which is what O_TRUNC becomes. */

@@ -109,7 +109,7 @@ static void close_file(struct fs *fs, struct fs_file *f)
 {
 	fs_truncating_drop(&f->fresh);
 	fs_stream_close(f->stream);
-	fs_copy_close(f->copy);
+	fs_copy_close(&f->kept);
 	end_replace(fs, f);
 	end_edit(f->edit);
 	if (f->shown)
@@ -128,10 +128,9 @@ static int open_copy(struct fs *fs, const struct fs_ref *r, struct fs_file *f,
 		.v = r->node.view,
 		.nr = r->node.nr,
 	};
-	enum fs_copy_how how;
-	int ret = fs_copies_open(fs->copies, &of, &f->copy, &how, err);
+	int ret = fs_copies_open(fs->copies, &of, &f->kept, err);
 
-	*whole = how == FS_COPY_WHOLE;
+	*whole = f->kept.how >= FS_COPY_WHOLE;
 	if (ret == -ESTALE)
 		fs_mounted_outdate(fs->table, r->mounted);
 	return ret;
@@ -143,7 +142,7 @@ static int open_copy(struct fs *fs, const struct fs_ref *r, struct fs_file *f,
  * not go through the page cache.
  */
 static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
-		     struct fuse_file_info *fi, struct ck_err *err)
+		     struct fuse_file_info *fi, int *passed, struct ck_err *err)
 {
 	struct fs *fs = fs_of(req);
 	struct fs_file *f;
@@ -177,6 +176,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		close_file(fs, f);
 		return ret;
 	}
+	*passed = f->kept.how == FS_COPY_PASSED ? f->kept.id : 0;
 	f->direct = f->direct && !whole;
 	fi->direct_io = f->direct;
 	fi->keep_cache = fs->copies ? whole : !f->direct && !fs->rw;
@@ -184,16 +184,16 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		fs_truncating_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
 		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr,
-					   f->copy);
+					   f->kept.copy);
 	return 0;
 }
 
 static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
-		    struct fuse_file_info *fi, struct ck_err *err)
+		    struct fuse_file_info *fi, int *passed, struct ck_err *err)
 {
 	switch (r->node.kind) {
 	case FS_FILE:
-		return open_file(req, ino, r, fi, err);
+		return open_file(req, ino, r, fi, passed, err);
 	case FS_VIRT:
 		return open_virt(r->mounted, r->node.nr, fi, err);
 	case FS_SHARD:
@@ -203,9 +203,12 @@ static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	}
 }
 
-/* An open file keeps its checkpoint, whatever happens to the entry. */
+/*
+ * An open file keeps its checkpoint, whatever happens to the entry.  *passed: the
+ * number of the file that the kernel reads by itself; 0: none.
+ */
 static int open_node(fuse_req_t req, uint64_t ino, struct fuse_file_info *fi,
-		     struct ck_err *err)
+		     int *passed, struct ck_err *err)
 {
 	struct fs *fs = fs_of(req);
 	fs_auto_ref r = { 0 };
@@ -218,7 +221,7 @@ static int open_node(fuse_req_t req, uint64_t ino, struct fuse_file_info *fi,
 	if (!ret && writes(fi) && r.node.kind != FS_FILE)
 		return -EPERM;
 	if (!ret)
-		ret = open_ref(req, ino, &r, fi, err);
+		ret = open_ref(req, ino, &r, fi, passed, err);
 	if (!ret)
 		fs_mounted_pin(fs->table, r.mounted);
 	return ret;
@@ -243,9 +246,13 @@ static void release_node(struct fs *fs, uint64_t ino,
 }
 
 static void reply_open(fuse_req_t req, uint64_t ino,
-		       const struct fuse_file_info *fi)
+		       const struct fuse_file_info *fi, int passed)
 {
-	if (fs_reply_open_write(req, fi, writes(fi) && fi->direct_io))
+	int ret = passed ? fs_reply_open_passed(req, fi, passed) :
+			   fs_reply_open_write(req, fi,
+					       writes(fi) && fi->direct_io);
+
+	if (ret)
 		release_node(fs_of(req), ino, fi);
 }
 
@@ -260,7 +267,7 @@ static void open_later(void *ctx)
 {
 	struct later *l = ctx;
 
-	reply_open(l->req, l->ino, &l->fi);
+	reply_open(l->req, l->ino, &l->fi, 0);
 	free(l);
 }
 
@@ -289,7 +296,8 @@ static bool waits(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ck_err err = { 0 };
-	int ret = open_node(req, ino, fi, &err);
+	int passed = 0;
+	int ret = open_node(req, ino, fi, &passed, &err);
 
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
 	fi->noflush = !writes(fi);
@@ -299,7 +307,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else if (!waits(req, ino, fi))
-		reply_open(req, ino, fi);
+		reply_open(req, ino, fi, passed);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino,
@@ -359,8 +367,8 @@ static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 		fs_buf_put(*buf);
 		*buf = ready;
 	} else {
-		ret = fs_copy_read(fs_file_of(fi)->copy, v, r->node.nr, *buf,
-				   *got, off, err);
+		ret = fs_copy_read(fs_file_of(fi)->kept.copy, v, r->node.nr,
+				   *buf, *got, off, err);
 	}
 	if (ret == -EIO && fs_is_past_cache(fi)) {
 		size_t good = ck_view_read_good(v, r->node.nr, *buf, *got, off);

@@ -251,18 +251,24 @@ static int let_others(struct fs *fs, int askers_fd, struct ck_err *err)
 }
 
 /* A folder that could not be had was said by the supervisor. */
-static int start_cache(struct fs *fs, const struct fs_serve_in *in,
+static int start_cache(struct fs_session *s, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
 	bool memory = !strcmp(ck_opts_get(in->opts, "cache"), "memory");
+	const struct fs_copies_in copies = {
+		.dir = in->cache_fd,
+		.max = ck_opts_size(in->opts, "cache-size", 0),
+		.passthrough = in->passthrough_fd,
+		.dev = fuse_session_fd(s->se),
+		.kernel = &s->fs.kernel,
+	};
 
 	if (!memory && in->cache_fd < 0)
 		return 0;
-	fs->kernel.cache.where = memory ? "memory" : "folder";
-	fs->copies = fs_copies_new(in->cache_fd,
-				   ck_opts_size(in->opts, "cache-size", 0),
-				   &fs->kernel.cache);
-	return fs->copies ? 0 : ck_no_memory(err);
+	s->fs.kernel.cache.where = memory ? "memory" : "folder";
+	s->fs.kernel.passthrough = in->passthrough_fd >= 0;
+	s->fs.copies = fs_copies_new(&copies);
+	return s->fs.copies ? 0 : ck_no_memory(err);
 }
 
 static void end_state(struct fs *fs)
@@ -311,7 +317,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	if (!ret && s->allow_other)
 		ret = let_others(&s->fs, in->askers_fd, err);
 	if (!ret && ck_opts_get(in->opts, "cache"))
-		ret = start_cache(&s->fs, in, err);
+		ret = start_cache(s, in, err);
 	if (!ret && in->steps)
 		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
 	if (!ret && s->fs.rw) {

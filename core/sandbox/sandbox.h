@@ -39,7 +39,7 @@ struct ck_sandbox_in {
 	bool writes; /* worker: may change all that is below @root */
 	const char *write_dir; /* worker: and all below this one; NULL */
 	const char *cache_dir; /* worker: makes unlinked files here too; NULL */
-	bool caches; /* worker: keeps copies of files */
+	bool caches; /* worker: keeps copies of files, and sends them */
 	bool parses; /* worker: forks parsers, for checkpoints that appear */
 	bool asks; /* worker: takes descriptors from who started it */
 	bool hands_over; /* worker: gives some to who comes to a socket of it */

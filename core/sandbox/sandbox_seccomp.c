@@ -210,9 +210,15 @@ static const int asks[] = {
 	S(setgroups), S(setgroups32), S(getxattr),
 };
 
-/* What is kept has to be on storage before it is trusted. */
+/*
+ * What is kept has to be on storage before it is trusted, and is sent to who
+ * started the worker.
+ */
 static const int caches[] = {
 	S(fdatasync),
+	S(sendmsg),
+	S(recvfrom),
+	S(recv),
 };
 
 static int allow_all(scmp_filter_ctx f, const int *calls, size_t nr)

@@ -15,6 +15,7 @@
 #include "core/base/helpers.h"
 #include "core/base/whole.h"
 #include "fs/kernel/buf.h"
+#include "fs/kernel/passthrough.h"
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -37,7 +39,9 @@ struct fs_copy {
 	struct fs_copies *of;
 	struct fs_copy *next; /* the one that was opened before this */
 	uint64_t serial, ino, size;
-	unsigned opens; /* those that were answered */
+	unsigned opens; /* those that were answered; */
+	unsigned passed; /* the kernel reads for these, */
+	int id; /* by this number; 0: it was not asked yet */
 	unsigned users; /* these, and those that are being answered */
 	bool stale; /* the shards are others by now */
 	bool bad; /* nothing more is written to it */
@@ -51,11 +55,12 @@ struct fs_copy {
 struct fs_copies {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
-	int dir;
-	uint64_t max, held;
+	struct fs_copies_in in;
+	uint64_t held;
 	unsigned nr, most;
 	struct fs_copy *first;
 	struct fs_cache_said *said;
+	bool asked, stores; /* whether there are copies, or pages alone */
 	bool told; /* that it cannot be written */
 };
 
@@ -76,8 +81,7 @@ static uint64_t half_of_free(int dir)
 	return fstatvfs(dir, &st) ? 0 : st.f_bavail * st.f_frsize / 2;
 }
 
-struct fs_copies *fs_copies_new(int dir, uint64_t max,
-				struct fs_cache_said *said)
+struct fs_copies *fs_copies_new(const struct fs_copies_in *in)
 {
 	struct fs_copies *cs = calloc(1, sizeof(*cs));
 
@@ -85,10 +89,11 @@ struct fs_copies *fs_copies_new(int dir, uint64_t max,
 		return NULL;
 	pthread_mutex_init(&cs->lock, NULL);
 	pthread_cond_init(&cs->filled, NULL);
-	cs->dir = dir;
-	cs->max = max ? max : half_of_free(dir);
+	cs->in = *in;
+	if (!cs->in.max)
+		cs->in.max = half_of_free(in->dir);
 	cs->most = most_files();
-	cs->said = said;
+	cs->said = &in->kernel->cache;
 	return cs;
 }
 
@@ -110,12 +115,28 @@ void fs_copies_free(struct fs_copies *cs)
 		cs->first = c->next;
 		free_copy(c);
 	}
+	if (cs->in.passthrough >= 0)
+		close(cs->in.passthrough);
 	pthread_cond_destroy(&cs->filled);
 	pthread_mutex_destroy(&cs->lock);
 	free(cs);
 }
 
+static void end_passing(struct fs_copies *cs)
+{
+	close(cs->in.passthrough);
+	cs->in.passthrough = -1;
+	atomic_store(&cs->said->passthrough, 0);
+}
+
 /* ---- the list; all under the lock ---- */
+
+static void drop_passed(struct fs_copies *cs, int id)
+{
+	if (cs->in.passthrough >= 0 &&
+	    fs_passthrough_drop(cs->in.passthrough, cs->in.dev, id) == -EPIPE)
+		end_passing(cs);
+}
 
 static void say(struct fs_copies *cs)
 {
@@ -141,6 +162,8 @@ static void drop(struct fs_copies *cs, struct fs_copy *c)
 	unlink_copy(cs, c);
 	cs->nr--;
 	cs->held -= c->held;
+	if (c->id)
+		drop_passed(cs, c->id);
 	free_copy(c);
 	say(cs);
 }
@@ -196,24 +219,71 @@ static void unuse(struct fs_copy *c)
 		drop(c->of, c);
 }
 
+/* ---- passing through; all under the lock ---- */
+
+/* Whatever says no once is not asked again. */
+static int add_passed(struct fs_copies *cs, int fd)
+{
+	int id = -EPERM;
+
+	if (cs->in.passthrough < 0)
+		return 0;
+	if (cs->in.kernel->passthrough && fd >= 0)
+		id = fs_passthrough_add(cs->in.passthrough, cs->in.dev, fd);
+	if (id > 0)
+		atomic_store(&cs->said->passthrough, 1);
+	else
+		end_passing(cs);
+	return CK_MAX(id, 0);
+}
+
+static bool stores(struct fs_copies *cs)
+{
+	ck_auto_fd int fd = -1;
+	int id;
+
+	if (cs->asked)
+		return cs->stores;
+	cs->asked = true;
+	fd = memfd_create("unshard-cache", MFD_CLOEXEC);
+	id = add_passed(cs, fd);
+	if (id)
+		drop_passed(cs, id);
+	cs->stores = id || cs->in.dir >= 0;
+	return cs->stores;
+}
+
+/* One who has it open otherwise could map it no more. */
+static bool passes(struct fs_copy *c)
+{
+	if (c->passed || c->opens)
+		return c->passed;
+	if (!c->id)
+		c->id = add_passed(c->of, c->fd);
+	return c->id;
+}
+
 /* ---- opening and closing ---- */
 
 /* Whose bytes are tensors', all of them, and many. */
-static bool is_worth(const struct fs_copies *cs, const struct fs_copy_of *of,
-		     uint64_t *size)
+static bool is_worth(struct fs_copies *cs, const struct fs_copy_of *of,
+		     uint64_t *size, bool *store)
 {
 	struct ck_vfile file;
 
 	if (!of->v->ops->file(of->v, of->nr, &file) || file.like)
 		return false;
 	*size = file.size;
-	return cs->dir < 0 || (*size >= BLOCK && *size <= cs->max &&
-			       *size / BLOCK < UINT32_MAX);
+	pthread_mutex_lock(&cs->lock);
+	*store = stores(cs);
+	pthread_mutex_unlock(&cs->lock);
+	return !*store || (*size >= BLOCK && *size <= cs->in.max &&
+			   *size / BLOCK < UINT32_MAX);
 }
 
 /* Under the lock: the copy is in use, and the shards were looked at. */
-static int give(struct fs_copy *c, bool changed, struct fs_copy **out,
-		enum fs_copy_how *how, struct ck_err *err)
+static int give(struct fs_copy *c, bool changed, struct fs_copy_open *out,
+		struct ck_err *err)
 {
 	struct fs_copies *cs = c->of;
 
@@ -228,14 +298,18 @@ static int give(struct fs_copy *c, bool changed, struct fs_copy **out,
 				      "a file made of them is open") :
 			      0;
 	}
+	out->copy = c;
+	out->how = !c->safe  ? FS_COPY_PART :
+		   passes(c) ? FS_COPY_PASSED :
+			       FS_COPY_WHOLE;
+	out->id = c->id;
+	c->passed += out->how == FS_COPY_PASSED;
 	c->opens++;
 	if (cs->first != c) {
 		unlink_copy(cs, c);
 		c->next = cs->first;
 		cs->first = c;
 	}
-	*out = c;
-	*how = c->safe ? FS_COPY_WHOLE : FS_COPY_PART;
 	return 0;
 }
 
@@ -249,20 +323,18 @@ static enum fs_copy_how by_pages(const struct fs_copy_of *of)
 }
 
 int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
-		   struct fs_copy **out, enum fs_copy_how *how,
-		   struct ck_err *err)
+		   struct fs_copy_open *out, struct ck_err *err)
 {
-	bool changed = false;
+	bool changed = false, store;
 	struct fs_copy *c;
 	uint64_t size;
 	int ret = 0;
 
-	*out = NULL;
-	*how = FS_COPY_NONE;
-	if (!cs || !is_worth(cs, of, &size))
+	*out = (struct fs_copy_open){ .how = FS_COPY_NONE };
+	if (!is_worth(cs, of, &size, &store))
 		return 0;
-	if (cs->dir < 0) {
-		*how = by_pages(of);
+	if (!store) {
+		out->how = by_pages(of);
 		return 0;
 	}
 	pthread_mutex_lock(&cs->lock);
@@ -274,10 +346,10 @@ int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
 		pthread_mutex_unlock(&cs->lock);
 		changed = ck_ckpt_unchanged(of->v->ck, NULL);
 		pthread_mutex_lock(&cs->lock);
-		ret = give(c, changed, out, how, err);
+		ret = give(c, changed, out, err);
 	}
 	pthread_mutex_unlock(&cs->lock);
-	if (*how == FS_COPY_WHOLE)
+	if (out->how >= FS_COPY_WHOLE)
 		ck_ckpt_count_cache(of->v->ck, 1, 0, 0);
 	return ret;
 }
@@ -298,14 +370,15 @@ static void tell(struct fs_copies *cs, int code)
  */
 static bool is_stored(const struct fs_copy *c)
 {
-	if (!fdatasync(c->fd))
+	if (c->of->in.dir < 0 || !fdatasync(c->fd))
 		return true;
 	tell(c->of, errno);
 	return false;
 }
 
-void fs_copy_close(struct fs_copy *c)
+void fs_copy_close(const struct fs_copy_open *o)
 {
+	struct fs_copy *c = o->copy;
 	struct fs_copies *cs = c ? c->of : NULL;
 	bool stored;
 
@@ -313,6 +386,7 @@ void fs_copy_close(struct fs_copy *c)
 		return;
 	pthread_mutex_lock(&cs->lock);
 	c->opens--;
+	c->passed -= o->how == FS_COPY_PASSED;
 	if (c->users == 1 && !c->left && !c->bad && !c->safe && !c->stale) {
 		pthread_mutex_unlock(&cs->lock);
 		stored = is_stored(c);
@@ -337,8 +411,11 @@ static int make_file(int dir)
 {
 	char name[40];
 	uint64_t lot;
-	int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int fd;
 
+	if (dir < 0)
+		return memfd_create("unshard-cache", MFD_CLOEXEC);
+	fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd >= 0 ||
 	    (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
 		return fd;
@@ -357,11 +434,11 @@ static int make_room(struct fs_copy *c, uint64_t len)
 {
 	struct fs_copies *cs = c->of;
 
-	while (cs->held + len > cs->max)
+	while (cs->held + len > cs->in.max)
 		if (!drop_oldest(cs))
 			return -EDQUOT;
 	if (c->fd < 0)
-		c->fd = make_file(cs->dir);
+		c->fd = make_file(cs->in.dir);
 	return c->fd < 0 ? -errno : 0;
 }
 

@@ -8,6 +8,10 @@
  * Copies stay within a size; of those that nobody has open the one that was
  * opened the longest ago goes first.
  *
+ * A copy in memory, or on a file system that is not stacked, is read by the
+ * kernel itself where it can (passthrough.h).  It does so for all who have the
+ * file open or for none, so that this begins when nobody has.
+ *
  * At each open the shards are looked at.  Once one has changed the copy is
  * given to nobody any more; who has it open reads on, and until he has closed it
  * the file cannot be opened: the kernel knows one content of a file.
@@ -26,12 +30,16 @@
 struct fs_copies; /* of a mount */
 struct fs_copy; /* of a file */
 
-/*
- * In directory @dir, borrowed, up to @max bytes, 0: half of what is free there;
- * -1: the page cache alone, which @max does not bound.  @said: what .unshard/stats says.  NULL: no memory.
- */
-struct fs_copies *fs_copies_new(int dir, uint64_t max,
-				struct fs_cache_said *said);
+struct fs_copies_in {
+	int dir; /* borrowed; -1: in memory, where the kernel passes through, */
+	/* else the page cache alone, which @max does not bound */
+	uint64_t max; /* bytes; 0: half of what is free in @dir */
+	int passthrough; /* passthrough.h; taken */
+	int dev; /* the mount's */
+	struct fs_kernel *kernel; /* borrowed */
+};
+/* NULL: no memory. */
+struct fs_copies *fs_copies_new(const struct fs_copies_in *in);
 void fs_copies_free(struct fs_copies *cs);
 
 /* Where a file that is opened is read from. */
@@ -39,6 +47,13 @@ enum fs_copy_how {
 	FS_COPY_NONE, /* as without a cache */
 	FS_COPY_PART, /* fs_copy_read(): more of it is there each time */
 	FS_COPY_WHOLE, /* the page cache, which keeps what it has, the same way */
+	FS_COPY_PASSED, /* by the kernel itself */
+};
+
+struct fs_copy_open {
+	struct fs_copy *copy; /* may be NULL, whatever @how */
+	enum fs_copy_how how;
+	int id; /* FS_COPY_PASSED: what the open is answered with */
 };
 
 struct fs_copy_of {
@@ -49,14 +64,13 @@ struct fs_copy_of {
 };
 
 /*
- * *out, for fs_copy_close(), may be NULL whatever @how.  -ESTALE with a line: the
- * shards changed, and somebody has the old content open.
+ * *out is for fs_copy_close().  -ESTALE with a line: the shards changed, and
+ * somebody has the old content open.
  */
 int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
-		   struct fs_copy **out, enum fs_copy_how *how,
-		   struct ck_err *err);
+		   struct fs_copy_open *out, struct ck_err *err);
 /* May wait until a copy is on storage. */
-void fs_copy_close(struct fs_copy *c);
+void fs_copy_close(const struct fs_copy_open *o);
 /* As ck_view_read() of the file that it is a copy of; @c NULL: it is. */
 int fs_copy_read(struct fs_copy *c, const struct ck_view *v, uint32_t nr,
 		 void *buf, uint64_t len, uint64_t off, struct ck_err *err);

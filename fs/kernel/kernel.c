@@ -11,7 +11,8 @@
  *	request  [in_header 40][major minor max_readahead flags flags2 ...]
  *	reply    [out_header 16] [... flags +12 ... flags2 +32 ...]
  *
- * Before 3.13: cached.
+ * Before 3.13: cached.  The same of PASSTHROUGH (Linux 6.9), which libfuse has
+ * from 3.17, too.
  */
 #include "fs/kernel/kernel.h"
 
@@ -58,6 +59,8 @@ void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts)
 #include <linux/fuse.h>
 
 #define ALLOW_MMAP_FLAGS2 (UINT32_C(1) << (36 - 32))
+#define PASSTHROUGH_FLAGS2 (UINT32_C(1) << (37 - 32))
+#define STACK_DEPTH_AT (offsetof(struct fuse_init_out, flags2) + 4)
 
 static ssize_t hook_read(int fd, void *buf, size_t len, void *userdata)
 {
@@ -69,11 +72,19 @@ static ssize_t hook_read(int fd, void *buf, size_t len, void *userdata)
 	if (n < (ssize_t)(sizeof(*in) + sizeof(*arg)) ||
 	    in->opcode != FUSE_INIT)
 		return n;
-	k->offered = (arg->flags & FUSE_INIT_EXT) &&
-		     (arg->flags2 & ALLOW_MMAP_FLAGS2);
+	k->offered = arg->flags & FUSE_INIT_EXT ? arg->flags2 : 0;
 	k->unique = in->unique;
 	atomic_store(&k->pending, true);
 	return n;
+}
+
+/* The header may be older than the field; copies are of no stacked file system. */
+static void pass_through(struct fuse_init_out *arg)
+{
+	const uint32_t depth = 1;
+
+	arg->flags2 |= PASSTHROUGH_FLAGS2;
+	memcpy((char *)arg + STACK_DEPTH_AT, &depth, sizeof(depth));
 }
 
 static void complete_init(struct fs_kernel *k, const struct iovec *iov,
@@ -85,16 +96,19 @@ static void complete_init(struct fs_kernel *k, const struct iovec *iov,
 	if (out->unique != k->unique)
 		return;
 	atomic_store(&k->pending, false);
-	if (!k->direct_mmap)
+	if (!k->direct_mmap && !k->passthrough)
 		return;
 	if (out->error || count < 2 || iov[1].iov_len < sizeof(*arg)) {
-		k->direct_mmap = false;
+		k->direct_mmap = k->passthrough = false;
 		k->direct = k->want == FS_DIRECT_ON;
 		return;
 	}
 	arg = iov[1].iov_base;
 	arg->flags |= FUSE_INIT_EXT;
-	arg->flags2 |= ALLOW_MMAP_FLAGS2;
+	if (k->direct_mmap)
+		arg->flags2 |= ALLOW_MMAP_FLAGS2;
+	if (k->passthrough)
+		pass_through(arg);
 }
 
 static ssize_t hook_writev(int fd, struct iovec *iov, int count, void *userdata)
@@ -135,7 +149,20 @@ static bool agree_on_mmap(struct fs_kernel *k, struct fuse_conn_info *conn)
 	return fuse_set_feature_flag(conn, FUSE_CAP_DIRECT_IO_ALLOW_MMAP);
 #else
 	(void)conn;
-	return k->offered;
+	return k->offered & ALLOW_MMAP_FLAGS2;
+#endif
+}
+
+static bool agree_on_passthrough(const struct fs_kernel *k,
+				 struct fuse_conn_info *conn)
+{
+#if LIBFUSE_KNOWS_MMAP
+	(void)k;
+	conn->max_backing_stack_depth = 1;
+	return fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
+#else
+	(void)conn;
+	return k->offered & PASSTHROUGH_FLAGS2;
 #endif
 }
 
@@ -185,6 +212,7 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 	k->proto_minor = conn->proto_minor;
 	k->direct_mmap = k->want != FS_DIRECT_OFF && agree_on_mmap(k, conn);
 	k->direct = k->direct_mmap || k->want == FS_DIRECT_ON;
+	k->passthrough = k->passthrough && agree_on_passthrough(k, conn);
 	if (k->writes || k->lost)
 		set_caps(conn, 0, FUSE_CAP_ASYNC_DIO);
 	if (k->writes && !k->direct)

@@ -29,6 +29,7 @@ struct fs_cache_said {
 	const char *where; /* "off", "folder", "memory" */
 	_Atomic uint64_t held; /* bytes of files that are kept */
 	_Atomic uint64_t whole; /* of which further opens are served */
+	_Atomic uint64_t passthrough; /* 1: by the kernel alone */
 };
 
 struct fs_kernel {
@@ -41,11 +42,13 @@ struct fs_kernel {
 	 * are opened FOPEN_DIRECT_IO; @direct_mmap: and can be mapped shared.
 	 */
 	bool direct, direct_mmap;
+	/* see passthrough.h; asked for before the loop, then whether it is there */
+	bool passthrough;
 	unsigned proto_minor;
 	struct fs_read_ahead read_ahead;
 	struct fs_cache_said cache;
 	/* private to kernel.c */
-	bool offered;
+	uint32_t offered; /* 64-bit flags that it has, the upper half */
 	atomic_bool pending;
 	uint64_t unique;
 };

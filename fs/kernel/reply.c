@@ -14,6 +14,14 @@
 #define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6) /* Linux 6.2 */
 #endif
 
+#ifndef FOPEN_NOFLUSH
+#define FOPEN_NOFLUSH (1 << 5) /* Linux 5.16 */
+#endif
+
+#ifndef FOPEN_PASSTHROUGH
+#define FOPEN_PASSTHROUGH (1 << 7) /* Linux 6.9 */
+#endif
+
 #define LOG_BURST 20
 
 static struct {
@@ -112,6 +120,20 @@ int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
 	if (!parallel)
 		return fuse_reply_open(req, fi);
 	out.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
+}
+
+int fs_reply_open_passed(fuse_req_t req, const struct fuse_file_info *fi,
+			 int id)
+{
+	struct {
+		uint64_t fh;
+		uint32_t open_flags;
+		int32_t backing_id; /* padding, before 6.9 */
+	} out = { fi->fh, FOPEN_PASSTHROUGH | FOPEN_NOFLUSH, id };
+
+	_Static_assert(sizeof(out) == sizeof(struct fuse_open_out),
+		       "as the kernel has it");
 	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
 }
 

@@ -30,6 +30,9 @@ void fs_reply_written(fuse_req_t req, size_t len);
 /* 0, or not 0: there will be no release. */
 int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 		    const struct fuse_file_info *fi);
+/* The same where the kernel reads from file @id: see passthrough.h. */
+int fs_reply_open_passed(fuse_req_t req, const struct fuse_file_info *fi,
+			 int id);
 int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi);
 void fs_reply_readlink(fuse_req_t req, const char *to);
 void fs_reply_buf(fuse_req_t req, const void *buf, size_t len);

@@ -52,7 +52,7 @@ static const struct counter {
 	ROW(cache_opens, "cache_opens_total",
 	    "Opens of files that were served from the cache."),
 	ROW(cache_bytes, "cache_read_bytes_total",
-	    "Bytes that reads got from files in the cache."),
+	    "Bytes that the mount read from files in the cache."),
 	ROW(cache_filled, "cache_filled_bytes_total",
 	    "Bytes that were put into the cache."),
 	ROW(read_ns, NULL, NULL),
@@ -96,6 +96,7 @@ static void delivery(const struct fs_kernel *k, struct ck_str *out)
 	number(out, "read_ahead_kib", fs_read_ahead_kib(&k->read_ahead));
 	word(out, "cache", k->cache.where);
 	number(out, "cache_held", atomic_load(&k->cache.held));
+	number(out, "cache_passthrough", atomic_load(&k->cache.passthrough));
 	number(out, "cache_whole_files", atomic_load(&k->cache.whole));
 	word(out, "libfuse", fuse_pkgversion());
 	ck_str_fmt(out, "fuse_protocol 7.%u\n", k->proto_minor);

@@ -12,6 +12,7 @@
 #include "core/base/fds.h"
 #include "core/sandbox/child.h"
 #include "fs/ask/ask.h"
+#include "fs/kernel/passthrough.h"
 #include "fs/mount_procs.h"
 #include "fs/mounts.h"
 
@@ -49,6 +50,8 @@ struct sup {
 	char spool[4096];
 	int cache_fd; /* the same of -o cache=DIR */
 	char cache[4096];
+	int passthrough; /* where the worker sends what is kept; -1 */
+	int passthrough_fd; /* the worker's end; -1 */
 };
 
 /* ---- starting ---- */
@@ -111,7 +114,10 @@ static void make_cache(struct sup *s)
 	const char *dir = ck_opts_get(s->in->opts, "cache");
 	int ret;
 
-	if (!dir || !strcmp(dir, "memory"))
+	if (!dir)
+		return;
+	fs_passthrough_pair(&s->passthrough, &s->passthrough_fd, NULL);
+	if (!strcmp(dir, "memory"))
 		return;
 	ret = spool_make(dir, s->cache, sizeof(s->cache), &s->cache_fd);
 	if (ret)
@@ -142,6 +148,7 @@ static int start_worker(struct sup *s, struct ck_err *err)
 		.spool_fd = s->spool_fd,
 		.cache = s->cache[0] ? s->cache : NULL,
 		.cache_fd = s->cache_fd,
+		.passthrough_fd = s->passthrough_fd,
 	};
 
 	if (pipe2(answer, O_CLOEXEC))
@@ -172,6 +179,8 @@ static void let_go(struct sup *s)
 	fs_session_detach(s->session);
 	if (s->askers_fd >= 0)
 		close(s->askers_fd);
+	if (s->passthrough_fd >= 0)
+		close(s->passthrough_fd);
 	close(s->in->catalog_fd);
 	ck_root_close(s->in->root);
 }
@@ -348,9 +357,10 @@ static void wait_for_end(struct sup *s)
 			{ .fd = s->answer_fd, .events = POLLIN },
 			{ .fd = s->worker_log_fd, .events = POLLIN },
 			{ .fd = s->askers.fd, .events = POLLIN },
+			{ .fd = s->passthrough, .events = POLLIN },
 		};
 
-		poll(p, 4, s->deadline ? 200 : -1);
+		poll(p, 5, s->deadline ? 200 : -1);
 		if (p[1].revents)
 			take_answer(s);
 		if (p[2].revents && !suplog_take(&s->log, s->worker_log_fd)) {
@@ -360,6 +370,10 @@ static void wait_for_end(struct sup *s)
 		if (p[3].revents && !fs_askers_serve(&s->askers)) {
 			close(s->askers.fd);
 			s->askers.fd = -1;
+		}
+		if (p[4].revents && !fs_passthrough_serve(s->passthrough)) {
+			close(s->passthrough);
+			s->passthrough = -1;
 		}
 		take_signals(s);
 		check_deadline(s);
@@ -413,6 +427,7 @@ static int supervise(struct sup *s)
 
 	s->answer_fd = s->worker_log_fd = s->signal_fd = s->askers_fd = -1;
 	s->spool_fd = s->cache_fd = s->askers.fd = -1;
+	s->passthrough = s->passthrough_fd = -1;
 	prctl(PR_SET_NAME, FS_SUPER_NAME);
 	ret = start(s, &s->err);
 	s->started = !ret;

@@ -54,6 +54,7 @@ struct worker_in {
 	int spool_fd; /* kept open: it is used */
 	const char *cache; /* the same for -o cache=DIR */
 	int cache_fd;
+	int passthrough_fd; /* -1: nobody registers what is kept */
 };
 /* In the child: does not return. */
 void worker_run(const struct worker_in *w) __attribute__((noreturn));

@@ -24,7 +24,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define FIXED_FDS (8 + FS_SESSION_FDS)
+#define FIXED_FDS (9 + FS_SESSION_FDS)
 
 static void answer(int fd, const struct ck_err *err)
 {
@@ -73,6 +73,7 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	keep[n++] = w->askers_fd;
 	keep[n++] = w->spool_fd;
 	keep[n++] = w->cache_fd;
+	keep[n++] = w->passthrough_fd;
 	fs_session_fds(w->session, keep + n);
 	n += FS_SESSION_FDS;
 	ck_fds_close_others(keep, n);
@@ -139,6 +140,7 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 		.ctx = (void *)w,
 		.askers_fd = w->askers_fd,
 		.cache_fd = w->cache_fd,
+		.passthrough_fd = w->passthrough_fd,
 	};
 	int ret;
 
