@@ -22,6 +22,7 @@
 
 #define LIBRARY "libcuda.so.1"
 #define OLDEST 11000 /* 1000 * major + 10 * minor */
+#define BATCH 64 /* copies of one call */
 #define MAX_PITCH (UINT64_C(1) << 31)
 
 #define FIELD(name, args) unsigned(*name) args;
@@ -31,6 +32,9 @@ static struct {
 	pthread_mutex_t lock;
 	bool ready;
 	CK_CU_CALLS(FIELD)
+	/* Or NULL: */
+	CK_CU_BATCH_12(FIELD)
+	CK_CU_BATCH_13(FIELD)
 } cu = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 struct cuda {
@@ -95,6 +99,9 @@ static int find_calls(void *lib, struct ck_err *err)
 					       "old",
 				       names[i]);
 	}
+	*(void **)&cu.cuMemcpyBatchAsync = dlsym(lib, "cuMemcpyBatchAsync");
+	*(void **)&cu.cuMemcpyBatchAsync_v2 =
+		dlsym(lib, "cuMemcpyBatchAsync_v2");
 	return 0;
 }
 
@@ -422,16 +429,54 @@ static unsigned copy_one(const struct ck_device_copy *c, enum ck_device_way way,
 	return code;
 }
 
+/* How many of the first copies are one run each, up to @most. */
+static size_t runs_of(const struct ck_device_copy *copy, size_t nr, size_t most)
+{
+	size_t n = 0;
+
+	while (n < CK_MIN(nr, most) && !copy[n].nax)
+		n++;
+	return n;
+}
+
+/* In one call; of one that is refused, any may have been queued. */
+static unsigned copy_batch(const struct ck_device_copy *copy, size_t nr,
+			   void *stream)
+{
+	struct ck_cu_attributes how = { .order = CK_CU_SRC_ORDER_STREAM };
+	unsigned long long dst[BATCH], src[BATCH];
+	size_t len[BATCH], first = 0, failed_at;
+
+	for (size_t i = 0; i < nr; i++) {
+		dst[i] = copy[i].dst;
+		src[i] = copy[i].src;
+		len[i] = copy[i].run;
+	}
+	if (cu.cuMemcpyBatchAsync_v2)
+		return cu.cuMemcpyBatchAsync_v2(dst, src, len, nr, &how, &first,
+						1, stream);
+	return cu.cuMemcpyBatchAsync(dst, src, len, nr, &how, &first, 1,
+				     &failed_at, stream);
+}
+
 static int copy(void *dev, const struct ck_device_copy *copy, size_t nr,
 		enum ck_device_way way, void *stream, struct ck_err *err)
 {
+	bool batches = cu.cuMemcpyBatchAsync_v2 || cu.cuMemcpyBatchAsync;
 	unsigned code = 0;
 	int ret = enter(dev, err);
+	size_t n;
 
 	if (ret)
 		return ret;
-	for (size_t i = 0; i < nr && !code; i++)
+	for (size_t i = 0; i < nr && !code; i += n) {
+		n = batches ? runs_of(copy + i, nr - i, BATCH) : 0;
+		if (n > 1 && !copy_batch(copy + i, n, stream))
+			continue;
+		batches = batches && n < 2; /* once refused, one by one */
+		n = 1;
 		code = copy_one(&copy[i], way, stream);
+	}
 	return leave(code, "a copy", err);
 }
 

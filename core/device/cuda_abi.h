@@ -22,6 +22,7 @@ enum { CK_CU_HOST_NUMA_ID = 134 }; /* of a device; from CUDA 12.2 on */
 enum { CK_CU_STREAM_NON_BLOCKING = 1 };
 enum { CK_CU_EVENT_BLOCKING_SYNC = 1, CK_CU_EVENT_DISABLE_TIMING = 2 };
 enum { CK_CU_HOST_REGISTER_PORTABLE = 1 };
+enum { CK_CU_SRC_ORDER_STREAM = 1 }; /* of a copy of a batch */
 
 #ifndef CK_CU_TYPES /* who compares has CUDA's own */
 struct CUctx_st;
@@ -53,6 +54,17 @@ struct ck_cu_3d {
 	struct ck_cu_side_3d src, dst;
 	size_t width, height, depth;
 };
+
+struct ck_cu_location {
+	unsigned type;
+	int id;
+};
+struct ck_cu_attributes {
+	unsigned order;
+	struct ck_cu_location src, dst;
+	unsigned flags;
+};
+#define CK_CU_ATTRIBUTES struct ck_cu_attributes
 #define CK_CU_2D struct ck_cu_2d
 #define CK_CU_3D struct ck_cu_3d
 #endif
@@ -96,5 +108,16 @@ struct ck_cu_3d {
 	  (struct CUevent_st * event, struct CUstream_st * stream))       \
 	F(cuEventSynchronize, (struct CUevent_st * event))                \
 	F(cuEventDestroy_v2, (struct CUevent_st * event))
+/* Many copies of one run: CUDA 12.8's, and that of 13, which says of none that failed. */
+#define CK_CU_BATCH_12(F)                                                 \
+	F(cuMemcpyBatchAsync,                                             \
+	  (unsigned long long *dst, unsigned long long *src, size_t *len, \
+	   size_t nr, CK_CU_ATTRIBUTES *attributes, size_t *first,        \
+	   size_t nr_attributes, size_t *failed, struct CUstream_st *stream))
+#define CK_CU_BATCH_13(F)                                                 \
+	F(cuMemcpyBatchAsync_v2,                                          \
+	  (unsigned long long *dst, unsigned long long *src, size_t *len, \
+	   size_t nr, CK_CU_ATTRIBUTES *attributes, size_t *first,        \
+	   size_t nr_attributes, struct CUstream_st *stream))
 
 #endif

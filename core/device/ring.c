@@ -262,6 +262,34 @@ unsigned ck_ring_slots(const struct ck_ring *ring)
 	return ring->in.slots;
 }
 
+/* Under the queue's lock. */
+static int come_behind(struct ck_ring *ring, void *stream, struct ck_err *err)
+{
+	const struct ck_device_ops *ops = ops_of(ring);
+	void *dev = ring->in.dev->dev, *event;
+	int ret;
+
+	if (ring->is_dead)
+		return ck_fail_as(err, &ring->why_dead);
+	ret = ops->event(dev, stream, &event, err);
+	if (ret)
+		return ret;
+	ret = ops->after(dev, ring->stream, event, err);
+	ops->event_free(dev, event);
+	return ret;
+}
+
+int ck_ring_behind(struct ck_ring *ring, void *stream, struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&ring->queue);
+	ret = come_behind(ring, stream, err);
+	pthread_mutex_unlock(&ring->queue);
+	return ck_wrap(err, ret, "device %s: the caller's stream",
+		       ring->in.dev->name);
+}
+
 struct ck_dstore *ck_ring_dstore(const struct ck_ring *ring)
 {
 	return ring->dstore;

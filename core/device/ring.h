@@ -58,6 +58,12 @@ const char *ck_ring_why(const struct ck_ring *ring);
 struct ck_dstore;
 struct ck_dstore *ck_ring_dstore(const struct ck_ring *ring);
 
+/*
+ * What is copied from now on comes behind what is in @stream of the device, the
+ * caller's, by now; nobody waits for that here.
+ */
+int ck_ring_behind(struct ck_ring *ring, void *stream, struct ck_err *err);
+
 /* A free slot; NULL: none is. */
 struct ck_ring_slot *ck_ring_try(struct ck_ring *ring);
 /* Waits for one; who waits holds none. */

@@ -188,7 +188,8 @@ static int start(unshard_req *req, const unshard_item *items, size_t n,
 				 .item = all,
 				 .nr = n,
 				 .progress = CK_LIB_GET(opts, progress),
-				 .arg = CK_LIB_GET(opts, arg) };
+				 .arg = CK_LIB_GET(opts, arg),
+				 .stream = CK_LIB_GET(opts, stream) };
 	int ret = read_options(CK_LIB_GET(opts, options), &in, err);
 
 	if (!all)

@@ -297,6 +297,13 @@ typedef struct {
 	 * "cache=drop,...".
 	 */
 	const char *options;
+	/*
+	 * Of the items' device, the caller's (CUDA's CUstream; its default one is
+	 * (void *)1): no memory is written before what is in it by now is done, and
+	 * the caller does not wait for that.  NULL: memory may be written at once.
+	 * An item that is done is there for all streams.
+	 */
+	void *stream;
 } unshard_load_opts;
 
 /* @items and what they point to is copied, but for the memory to be filled. */

@@ -95,6 +95,11 @@ struct ck_load_in {
 		CK_LOAD_DROPPED /* of files that were not in it: not kept */
 	} cache;
 	bool no_dstore; /* the device reads no file itself */
+	/*
+	 * Of the ring's device, the caller's: the memory is not written before
+	 * what is in it by now is done.  NULL: none.
+	 */
+	void *stream;
 };
 
 /*

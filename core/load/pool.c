@@ -390,6 +390,8 @@ int ck_load_start(struct ck_load **out, struct ck_load_pool *pool,
 	if (bad)
 		*bad = SIZE_MAX;
 	ret = ck_load_prepare(load, in, bad, err);
+	if (!ret && in->ring && in->stream)
+		ret = ck_ring_behind(in->ring, in->stream, err);
 	if (ret) {
 		ck_load_delete(load);
 		return ret;

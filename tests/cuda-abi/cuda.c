@@ -9,6 +9,7 @@
 #define CK_CU_TYPES
 #define CK_CU_2D CUDA_MEMCPY2D
 #define CK_CU_3D CUDA_MEMCPY3D
+#define CK_CU_ATTRIBUTES CUmemcpyAttributes
 #endif
 #include "core/device/cuda_abi.h"
 
@@ -20,6 +21,13 @@
 #define AGAIN(name, args) CUresult name args;
 CK_CU_CALLS(THERE)
 CK_CU_CALLS(AGAIN)
+#if CUDA_VERSION >= 13000
+CK_CU_BATCH_13(THERE)
+CK_CU_BATCH_13(AGAIN)
+#else
+CK_CU_BATCH_12(THERE)
+CK_CU_BATCH_12(AGAIN)
+#endif
 _Static_assert(sizeof(CUresult) == sizeof(unsigned), "CUresult");
 _Static_assert((CUresult)-1 > 0, "CUresult is unsigned");
 
@@ -35,6 +43,7 @@ IS(CK_CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 IS(CK_CU_EVENT_BLOCKING_SYNC, CU_EVENT_BLOCKING_SYNC);
 IS(CK_CU_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
 IS(CK_CU_HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
+IS(CK_CU_SRC_ORDER_STREAM, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
 #else
 #define SIZE(ours, theirs) IS(sizeof(ours), sizeof(theirs))
 #define AT(ours, a, theirs, b)                      \
@@ -45,6 +54,13 @@ IS(CK_CU_HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
 
 SIZE(CUdeviceptr, unsigned long long);
 SIZE(CUdevice, int);
+SIZE(struct ck_cu_attributes, CUmemcpyAttributes);
+AT(struct ck_cu_attributes, order, CUmemcpyAttributes, srcAccessOrder);
+AT(struct ck_cu_attributes, src, CUmemcpyAttributes, srcLocHint);
+AT(struct ck_cu_attributes, dst, CUmemcpyAttributes, dstLocHint);
+AT(struct ck_cu_attributes, flags, CUmemcpyAttributes, flags);
+AT(struct ck_cu_location, type, CUmemLocation, type);
+AT(struct ck_cu_location, id, CUmemLocation, id);
 SIZE(struct ck_cu_2d, CUDA_MEMCPY2D);
 SIZE(struct ck_cu_3d, CUDA_MEMCPY3D);
 AT_2D(src.x, srcXInBytes);

@@ -3,6 +3,7 @@
  * cuda.c - a libcuda.so.1 of the simulated device, whose faults are scripted
  *
  * FAKE_CUDA="version=12080,stub=1,init=100,count=2,device=rate=1G+fail=copy:3",
+ * "batch=1": batches of copies are refused;
  * where what follows "device=" is the simulated device's, with "+" for ",".
  * Addresses of one device are good in its context alone, and
  * calls without a current context fail, as CUDA has it.
@@ -25,6 +26,7 @@
 /* Its declarations are checked against ours, as ours are against CUDA's. */
 #define DECLARE(name, args) API unsigned name args;
 CK_CU_CALLS(DECLARE)
+CK_CU_BATCH_12(DECLARE)
 
 static struct {
 	void *dev[MAX];
@@ -233,6 +235,45 @@ unsigned cuMemcpyDtoDAsync_v2(unsigned long long dst, unsigned long long src,
 	return queue(
 		&(struct ck_device_copy){ .dst = dst, .src = src, .run = len },
 		CK_DEVICE_INSIDE, stream);
+}
+
+/* For tests: how many were queued so. */
+API long fake_cuda_batched(void);
+static _Atomic long batched;
+
+long fake_cuda_batched(void)
+{
+	return batched;
+}
+
+/* What belongs to the host is not the device's: the way of each. */
+unsigned cuMemcpyBatchAsync(unsigned long long *dst, unsigned long long *src,
+			    size_t *len, size_t nr,
+			    struct ck_cu_attributes *attributes, size_t *first,
+			    size_t nr_attributes, size_t *failed,
+			    struct CUstream_st *stream)
+{
+	unsigned code = (unsigned)told("batch", 0);
+
+	if (nr_attributes != 1 || *first || !stream ||
+	    attributes->order != CK_CU_SRC_ORDER_STREAM || attributes->flags)
+		code = 1;
+	*failed = SIZE_MAX;
+	for (size_t i = 0; i < nr && !code; i++) {
+		const struct ck_device_copy copy = { .dst = dst[i],
+						     .src = src[i],
+						     .run = len[i] };
+		bool to = ck_sim_bytes(current(), dst[i], 1);
+		bool from = ck_sim_bytes(current(), src[i], 1);
+
+		code = queue(&copy,
+			     !from ? CK_DEVICE_IN :
+			     to	   ? CK_DEVICE_INSIDE :
+				     CK_DEVICE_OUT,
+			     stream);
+		batched += !code;
+	}
+	return code;
 }
 
 static enum ck_device_way way_of(unsigned src, unsigned dst)

@@ -157,21 +157,37 @@ static void load_once(struct ck_load_pool *pool, struct ck_device *dev,
 	sk_free(&k);
 }
 
+struct many {
+	unsigned nr;
+	const char *script;
+	bool batched;
+};
+
+static long batched(void)
+{
+	long (*get)(void);
+
+	*(void **)&get = dlsym(RTLD_DEFAULT, "fake_cuda_batched");
+	return get();
+}
+
 static void loads(const void *arg)
 {
-	const unsigned *nr = arg;
+	const struct many *many = arg;
+	const unsigned *nr = &many->nr;
 	struct ck_load_pool *pool;
 	struct ck_device *dev;
 	struct ck_ring *ring;
 	struct ck_err err = { 0 };
 
-	use_fake("count=2,device=late=0");
+	use_fake(many->script);
 	LK_CHECK(!ck_load_pool_new(&pool, 2, &err));
 	LK_CHECK(!ck_device_open(&dev, "cuda:1", &err) && dev->ordinal == 1);
 	LK_CHECK(!ck_load_ring_new(&ring, pool, dev, 3, CK_LOAD_CHUNK_MIN,
 				   &err));
 	for (unsigned seed = 1; seed <= *nr; seed++)
 		load_once(pool, dev, ring, seed);
+	LK_CHECK(!!batched() == many->batched);
 	ck_ring_free(ring);
 	ck_device_close(dev);
 	ck_load_pool_free(pool);
@@ -200,7 +216,10 @@ int main(int argc, char **argv)
 	unsigned nr = (argc > 1 ? (unsigned)atoi(argv[1]) : 200) / 4;
 
 	absences();
-	in_child(loads, &nr);
+	in_child(loads, &(struct many){ nr, "count=2,device=late=0", true });
+	in_child(loads,
+		 &(struct many){ nr / 2 + 1, "batch=1,count=2,device=late=0",
+				 false });
 	in_child(is_full, NULL);
 	return 0;
 }

@@ -95,6 +95,8 @@ def failing():
                 "expected cuda")
         refused(ValueError, lambda: ck.load(device="simulated", framework="numpy"), "dlpack")
         refused(ValueError, lambda: ck.load(device="cuda", framework="numpy"), "host only")
+        refused(ValueError, lambda: ck.load(framework="numpy", stream=1), "only CUDA's")
+        refused(ValueError, lambda: ck.load(device="simulated", stream=1), "only CUDA's")
 
 
 def forked():
@@ -122,6 +124,18 @@ def cuda():
         for name, t in on.items():
             assert t.__dlpack_device__() == (2, 1)
             assert t.numpy().tobytes() == ck[name].tobytes(), name
+        class Stream:
+            ptr = None
+        driver, ctx, s = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p(), ctypes.c_void_p()
+        assert not driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 1)
+        assert not driver.cuCtxPushCurrent_v2(ctx)
+        assert not driver.cuStreamCreate(ctypes.byref(s), 1)
+        Stream.ptr = s.value
+        for stream in (Stream, s.value):
+            on = ck.load(device="cuda:1", framework="dlpack", stream=stream)
+            for name, t in on.items():
+                assert t.numpy().tobytes() == ck[name].tobytes(), name
+        driver.cuStreamDestroy_v2(s)
         t = ck[sys.argv[3]]
         assert t.__dlpack__(dl_device=(2, 0), max_version=(1, 0))
         try:

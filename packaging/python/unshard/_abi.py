@@ -81,7 +81,8 @@ PUT = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_size_t)
 
 class load_opts(c.Structure):
     _fields_ = [("size", c.c_size_t), ("progress", PROGRESS), ("arg", c.c_void_p),
-                ("reserved", c.c_void_p * 2), ("options", c.c_char_p)]
+                ("reserved", c.c_void_p * 2), ("options", c.c_char_p),
+                ("stream", c.c_void_p)]
 
 
 class stats(c.Structure):

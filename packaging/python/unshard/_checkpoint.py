@@ -372,8 +372,8 @@ class Checkpoint(Mapping[str, Tensor]):
         return chosen
 
     def load(self, names: Optional[Iterable[str]] = None, *, mesh: Any = None, rank: int = 0,
-             dtype: Any = None, device: Any = None, framework: Optional[str] = None,
-             progress: _load.Progress = None,
+             dtype: Any = None, device: Any = None, stream: Any = None,
+             framework: Optional[str] = None, progress: _load.Progress = None,
              errors: Optional[Dict[str, Exception]] = None) -> Dict[str, Any]:
         """Tensors by name, all of them or those named, read as one plan.
 
@@ -384,7 +384,9 @@ class Checkpoint(Mapping[str, Tensor]):
         "dlpack": DeviceTensors.  device: of torch; CUDA's is filled directly, without a
         copy of the whole on the host, to another kind each is moved; with "dlpack" a
         device's name, "cuda:0".  DeviceError: there is no such device; MemoryError: it
-        has no room, and nothing was read.  progress: True for a line on
+        has no room, and nothing was read.  stream: of the device, by its object or
+        number; what it has still to do comes before memory is written, None: torch's
+        current one, of memory that torch gives.  progress: True for a line on
         stderr, or called with (bytes done, bytes in all); what it raises ends
         the load.  errors: a dict that gets the MissingBytes of each tensor that could
         not be had, which the result then lacks; without it the first is raised.
@@ -402,8 +404,8 @@ class Checkpoint(Mapping[str, Tensor]):
             self._prepare(name, parts and parts[name], want, make, out, items, errors)
         if items:
             handle, optional = self._open_handle(), errors is not None
-            make.begin()
-            with _load.Request(handle, items, progress, optional) as request:
+            at = make.begin(stream)
+            with _load.Request(handle, items, progress, optional, at) as request:
                 if errors is None:
                     request.wait()
                 for nr, failed in request.each() if optional else ():
@@ -454,8 +456,9 @@ class Checkpoint(Mapping[str, Tensor]):
             self._prepare(name, None, want, make, out, items, errors)
             owners += [name] * (len(items) - len(owners))
         sizes = {n: self[n].nbytes for n in group}
-        make.begin()
-        return _load.Request(handle, items, None, errors is not None), out, owners, sizes
+        at = make.begin(None)
+        return (_load.Request(handle, items, None, errors is not None, at), out, owners,
+                sizes)
 
     def _prepare(self, name, part, want, make, out, items, errors) -> None:
         """Memory for a tensor, or for a rank's part of it, and what fills it; into

@@ -128,6 +128,22 @@ class DeviceTensor:
 # ---- who makes memory to load into ------------------------------------------
 
 
+# CUDA's default stream, of which torch and others say 0.
+_DEFAULT = 1
+
+
+def stream_number(stream: Any) -> int:
+    """A stream as a number, or as the object that torch, cupy or others have of it."""
+    for of in ("cuda_stream", "ptr", "__cuda_stream__"):
+        value = getattr(stream, of, None)
+        if value is not None:
+            stream = value()[1] if callable(value) else value
+            break
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
+        raise TypeError(f"stream {stream!r}: expected a CUDA stream, or its number")
+    return stream or _DEFAULT
+
+
 class _Torch:
     """device: of torch.  CUDA's is loaded into directly; to another kind it is moved."""
 
@@ -150,13 +166,22 @@ class _Torch:
                                  device=self.device if self.cuda else None)
         return value, value.data_ptr()
 
-    def begin(self) -> None:
+    def begin(self, stream: Any) -> int:
         """Memory that torch gives may be in use by what its stream has still to do."""
-        if self.cuda:
-            self.torch.cuda.current_stream(self.device).synchronize()
+        if not self.cuda:
+            return _none(stream)
+        if stream is None:
+            stream = self.torch.cuda.current_stream(self.device)
+        return stream_number(stream)
 
     def done(self, value):
         return value if self.device is None or self.cuda else value.to(self.device)
+
+
+def _none(stream: Any) -> int:
+    if stream is not None:
+        raise ValueError("stream: only CUDA's devices have them")
+    return 0
 
 
 class _Numpy:
@@ -171,8 +196,8 @@ class _Numpy:
         value = self.numpy.empty(tuple(shape), _dtypes.numpy_dtype(dtype))
         return value, value.ctypes.data
 
-    def begin(self) -> None:
-        pass
+    def begin(self, stream: Any) -> int:
+        return _none(stream)
 
     def done(self, value):
         return value
@@ -187,8 +212,10 @@ class _Dlpack:
         value = DeviceTensor(self.on, shape, dtype)
         return value, value.address
 
-    def begin(self) -> None:
-        pass
+    def begin(self, stream: Any) -> int:
+        if stream is not None and self.on.dlpack[0] != _KINDS["cuda"]:
+            return _none(stream)
+        return 0 if stream is None else stream_number(stream)
 
     def done(self, value):
         return value

@@ -165,7 +165,7 @@ class Tensor:
                           device)
 
     def _read(self, address: int, stride: Optional[Sequence[int]] = None,
-              dtype: Optional[str] = None, device: int = 0) -> None:
+              dtype: Optional[str] = None, device: int = 0, stream: int = 0) -> None:
         if not self._is_box():
             if device:
                 raise ValueError(f"{self._called}: a slice with steps is not read into memory of "
@@ -173,7 +173,7 @@ class Tensor:
             self._read_steps(address, stride, dtype)
             return
         item = self._item(address, stride, dtype, None, device)
-        with _load.Request(self._ck._open_handle(), [item]) as request:
+        with _load.Request(self._ck._open_handle(), [item], stream=stream) as request:
             request.wait()
 
     def tobytes(self) -> bytes:
@@ -233,8 +233,7 @@ class Tensor:
         make = _device.maker(self._ck, "torch", device)
         out, address = make.empty(self.shape, name)
         if out.numel():
-            make.begin()
-            self._read(address, None, name, make.nr)
+            self._read(address, None, name, make.nr, make.begin(None))
         return make.done(out)
 
     def on_device(self, device: str, dtype: Any = None) -> DeviceTensor:
