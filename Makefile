@@ -305,7 +305,7 @@ export MUTATIONS SEED CRASH
 .PHONY: check check-cuda-abi check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
 .PHONY: check-race check-clients-mindspore check-clients-torch_xla
 .PHONY: check-clients-oneflow check-posix check-python check-python-vllm check-deliver check-browser
-export OUT DEVICE MIB
+export OUT DEVICE MIB WHEELS PYTHON
 .PHONY: check-fuzz unit fuzz bench bench-gpu lint format demo nothing run-race run-libfuzzer
 check: need-build+man+run+check ## every test but the long ones; SAN=1: ASan, UBSan
 	$(call stages,$(STAGES))
