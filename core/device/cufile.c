@@ -8,9 +8,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LIBRARY "libcufile.so.0"
+#define DRIVER "/proc/driver/nvidia-fs"
+#define SETTINGS "/etc/cufile.json"
+#define SETTINGS_AT "CUFILE_ENV_PATH_JSON"
 
 #define FIELD(ret, name, args) ret(*name) args;
 
@@ -69,6 +74,21 @@ static int find_calls(void *lib, struct ck_err *err)
 	return 0;
 }
 
+/*
+ * To start it where it cannot read directly takes time, and leaves a log in the
+ * folder where the process is: not without what it needs.
+ */
+static int check_needs(struct ck_err *err)
+{
+	if (!access(DRIVER, F_OK) || !access(SETTINGS, F_OK) ||
+	    getenv(SETTINGS_AT))
+		return 0;
+	return ck_fail(err, ENODEV,
+		       LIBRARY ": the driver nvidia-fs is not loaded, and "
+			       "neither " SETTINGS " nor " SETTINGS_AT
+			       " has it do without");
+}
+
 /* Whoever opened it before, and with whatever settings: what counts is how it is. */
 static int start_driver(struct ck_err *err)
 {
@@ -101,6 +121,8 @@ static int load(struct ck_err *err)
 	if (!lib)
 		return ck_fail(err, ENODEV, "%s", dlerror());
 	ret = find_calls(lib, err);
+	if (!ret)
+		ret = check_needs(err);
 	return ret ? ret : start_driver(err);
 }
 

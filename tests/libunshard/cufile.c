@@ -191,6 +191,8 @@ static void one_case(const void *arg)
 	char caps[16384];
 
 	use_fake("libcuda.so.1");
+	if (t->script && !strncmp(t->script, "unset", 5))
+		LK_CHECK(!unsetenv("CUFILE_ENV_PATH_JSON"));
 	if (t->script) {
 		LK_CHECK(!setenv("FAKE_CUFILE", t->script, 1));
 		use_fake("libcufile.so.0");
@@ -236,6 +238,8 @@ static void cases(void)
 	static const struct tried all[] = {
 		{ NULL, "cache=direct", NONE, 0,
 		  "\"cufile\": \"libcufile.so.0: cannot open", NULL },
+		{ "unset=1", "cache=direct", NONE, 0,
+		  "the driver nvidia-fs is not loaded, and neither", NULL },
 		{ "driver=5001", "cache=direct", NONE, 0,
 		  "cuFileDriverOpen: the driver nvidia-fs is not loaded (5001)",
 		  NULL },
@@ -260,9 +264,11 @@ static void cases(void)
 		  "cuFileRead: internal error (5030)", FAILED },
 	};
 	void *there = dlopen("libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
+	bool is_set = !access("/proc/driver/nvidia-fs", F_OK) ||
+		      !access("/etc/cufile.json", F_OK);
 
 	for (unsigned i = 0; i < CK_ARRAY_LEN(all); i++)
-		if (all[i].script || !there)
+		if (i > 1 || (i && !is_set) || (!i && !there))
 			in_child(one_case, &all[i]);
 }
 
@@ -297,6 +303,7 @@ int main(void)
 	snprintf(path, sizeof(path), "%s/cufile-%d.safetensors", getenv("B"),
 		 getpid());
 	write_file();
+	LK_CHECK(!setenv("CUFILE_ENV_PATH_JSON", "/dev/null", 1));
 	/* Copies from the host are slow, so that cuFile is the faster. */
 	LK_CHECK(!setenv("FAKE_CUDA", "device=late=0+rate=32M", 1));
 	cases();
