@@ -265,7 +265,8 @@ static int read_on(struct ck_journal *j, unsigned char *buf,
 			return fail(j, (int)-n, err);
 		ret = take(j, buf, (size_t)n, &used, fn, ctx, err);
 	} while (!ret && used);
-	j->torn = n;
+	j->unseen = ret;
+	j->torn = !ret && n;
 	return ret;
 }
 
@@ -306,8 +307,8 @@ int ck_journal_append(struct ck_journal *j, uint32_t type, const void *body,
 			    .known = j->known };
 	int ret;
 
-	if (len > CK_JOURNAL_BODY)
-		return fail(j, EMSGSIZE, err);
+	if (len > CK_JOURNAL_BODY || j->unseen)
+		return fail(j, j->unseen ? ESTALE : EMSGSIZE, err);
 	if (j->torn && ftruncate(j->fd, (off_t)j->end))
 		return fail(j, errno, err);
 	j->torn = false;
@@ -328,7 +329,7 @@ int ck_journal_append(struct ck_journal *j, uint32_t type, const void *body,
 
 int ck_journal_reserve(struct ck_journal *j, struct ck_err *err)
 {
-	if (j->end + CK_JOURNAL_BODY <= j->room)
+	if (j->end + room_of(CK_JOURNAL_BODY) <= j->room)
 		return 0;
 	if (fallocate(j->fd, FALLOC_FL_KEEP_SIZE, (off_t)j->end, CHUNK) &&
 	    (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))

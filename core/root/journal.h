@@ -32,6 +32,7 @@ struct ck_journal {
 	bool same_boot; /* as when it was made: power was not lost since */
 	/* private */
 	bool torn; /* there are bytes behind @end */
+	bool unseen; /* and these may be records: a replay was ended */
 	uint64_t id, end, number, known, room;
 	char what[300]; /* for lines */
 };
@@ -66,7 +67,7 @@ int ck_journal_replay(struct ck_journal *j,
 		      int (*fn)(void *ctx, const struct ck_journal_record *r,
 				struct ck_err *err),
 		      void *ctx, struct ck_err *err);
-/* After all were seen: by one call, in full or not at all. */
+/* After all were seen, else -ESTALE: by one call, in full or not at all. */
 int ck_journal_append(struct ck_journal *j, uint32_t type, const void *body,
 		      uint32_t len, struct ck_err *err);
 /*

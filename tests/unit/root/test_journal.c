@@ -308,3 +308,51 @@ Test(journal, a_disk_that_takes_no_more)
 	cr_assert_eq(replay(&s, &err), 0, "%s", err.msg);
 	cr_expect_eq(s.nr, i);
 }
+
+/* Room that was promised is enough for the largest record. */
+Test(journal, reserve)
+{
+	const uint32_t head = 40; /* so each end is tried */
+	struct ck_journal j;
+	struct ck_err err = { 0 };
+	int ret = ck_journal_make(&j, dir, "j", KIND, ID, "", &err);
+
+	for (unsigned i = 0; !ret && i < 1700; i++) {
+		ret = ck_journal_reserve(&j, &err);
+		cr_assert(j.room >= j.end + head + CK_JOURNAL_BODY,
+			  "at byte %llu", (unsigned long long)j.end);
+		if (!ret)
+			ret = ck_journal_append(&j, 1, NULL, 0, &err);
+	}
+	cr_expect_eq(ret, 0, "%s", err.msg);
+	ck_journal_close(&j);
+}
+
+/* Ended by who is called: no record is cut off that he has not seen. */
+static int see_three(void *ctx, const struct ck_journal_record *r,
+		     struct ck_err *err)
+{
+	int ret = see(ctx, r, err);
+
+	return r->number == 3 ? ck_fail(err, EBUSY, "the third") : ret;
+}
+
+Test(journal, ended)
+{
+	struct ck_err err = { 0 };
+	struct seen s = { 0 };
+	struct ck_journal j;
+	off_t end[RECORDS + 1];
+
+	fill(end, 0);
+	cr_assert_eq(open_it(&j, &err), 0);
+	cr_expect_eq(ck_journal_replay(&j, see_three, &s, &err), -EBUSY);
+	cr_expect_eq(append(&j, RECORDS + 1, &err), -ESTALE);
+	cr_expect_eq(ck_journal_replay(&j, see, &s, &err), 0, "%s", err.msg);
+	cr_expect_eq(s.nr, RECORDS);
+	cr_expect_eq(append(&j, RECORDS + 1, &err), 0, "%s", err.msg);
+	ck_journal_close(&j);
+	cr_expect_eq(replay(&s, &err), 0, "%s", err.msg);
+	cr_expect_eq(s.nr, RECORDS + 1);
+	cr_expect(!s.bad);
+}
