@@ -106,6 +106,7 @@ struct ck_view_ops {
 
 /* 65,536 ranks and their layout; 32,000 views still have inode numbers */
 #define CK_VIEW_FOLDER_SHIFT 17
+#define CK_VIEW_FOLDERS 256 /* at most */
 
 struct ck_view_folder_ops {
 	uint32_t (*nr)(const struct ck_view *v); /* listed ones come first */

@@ -228,9 +228,11 @@ static int open_views(struct fs_mounted_table *s, struct fs_mounted *mounted,
 	/* what is written would have to be forgotten of these too */
 	for (unsigned i = 0; !ret && i < FS_MAX_VIEWS; i++)
 		if (mounted->view[i] && mounted->view[i]->ops->nests &&
-		    !ck_ckpt_is_rw(mounted->ck))
+		    !ck_ckpt_is_rw(mounted->ck)) {
 			mounted->nested =
 				fs_nested_new(mounted->view[i], s->in.opts);
+			ret = mounted->nested ? 0 : ck_no_memory(err);
+		}
 	return ret;
 }
 

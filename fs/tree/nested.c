@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FOLDERS 256
-
 struct below {
 	struct ck_ckpt *ck;
 	struct ck_view *view[FS_MAX_VIEWS]; /* as in a mounted checkpoint */
@@ -19,7 +17,7 @@ struct fs_nested {
 	struct ck_view *v;
 	const struct ck_opts *opts;
 	pthread_mutex_t lock; /* making */
-	struct below *_Atomic folder[MAX_FOLDERS]; /* NULL: not made */
+	struct below *_Atomic folder[CK_VIEW_FOLDERS]; /* NULL: not made */
 };
 
 struct fs_nested *fs_nested_new(struct ck_view *v, const struct ck_opts *opts)
@@ -47,7 +45,7 @@ void fs_nested_free(struct fs_nested *n)
 {
 	if (!n)
 		return;
-	for (unsigned d = 0; d < MAX_FOLDERS; d++)
+	for (unsigned d = 0; d < CK_VIEW_FOLDERS; d++)
 		free_below(n->folder[d]);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
@@ -78,7 +76,7 @@ static struct below *need(struct fs_nested *n, uint64_t d)
 	struct below *b;
 	char name[256];
 
-	if (d >= n->v->ops->folders->nr_listed(n->v) || d >= MAX_FOLDERS)
+	if (d >= n->v->ops->folders->nr_listed(n->v) || d >= CK_VIEW_FOLDERS)
 		return NULL;
 	b = atomic_load_explicit(&n->folder[d], memory_order_acquire);
 	if (b || !n->v->ops->folders->name(n->v, (uint32_t)d, name))
@@ -120,7 +118,7 @@ uint64_t fs_nested_find(struct fs_nested *n, uint32_t d, const char *name)
 
 bool fs_nested_asked(struct fs_nested *n)
 {
-	for (unsigned d = 0; n && d < MAX_FOLDERS; d++) {
+	for (unsigned d = 0; n && d < CK_VIEW_FOLDERS; d++) {
 		const struct below *b = atomic_load(&n->folder[d]);
 
 		for (unsigned i = 0; b && i < FS_MAX_VIEWS; i++) {

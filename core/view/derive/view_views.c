@@ -20,7 +20,6 @@
 
 #define NAME "views"
 #define FILE_NAME "model.safetensors"
-#define MAX_FOLDERS 256
 
 struct folder {
 	const struct views *view;
@@ -34,9 +33,9 @@ struct folder {
 struct views {
 	struct ck_view base;
 	const struct ck_opts *opts;
-	json_t *doc[MAX_FOLDERS];
+	json_t *doc[CK_VIEW_FOLDERS];
 	uint32_t nr_docs, nr;
-	struct folder folder[MAX_FOLDERS];
+	struct folder folder[CK_VIEW_FOLDERS];
 	struct ck_extras extras;
 };
 
@@ -248,9 +247,9 @@ static int add_folder(struct views *v, const char *path, void *it,
 			return ck_fail(err, EINVAL,
 				       "%s: views: \"%.60s\" is there twice",
 				       path, name);
-	if (v->nr == MAX_FOLDERS)
+	if (v->nr == CK_VIEW_FOLDERS)
 		return ck_fail(err, EINVAL, "%s: views: more than %d", path,
-			       MAX_FOLDERS);
+			       CK_VIEW_FOLDERS);
 	f->view = v;
 	memcpy(f->name, name, len + 1);
 	f->spec = json_object_iter_value(it);
@@ -274,9 +273,9 @@ static int take_doc(struct views *v, size_t i, const char *path,
 	if (!bytes)
 		return ck_fail(err, ENOENT, "-o " NAME "=%s: no such file",
 			       path);
-	if (v->nr_docs == MAX_FOLDERS)
+	if (v->nr_docs == CK_VIEW_FOLDERS)
 		return ck_fail(err, EINVAL, "-o " NAME "=: more than %d",
-			       MAX_FOLDERS);
+			       CK_VIEW_FOLDERS);
 	ret = ck_json_parse(&v->doc[v->nr_docs], bytes, len, err);
 	if (ret)
 		return ck_wrap(err, ret, "%s", path);

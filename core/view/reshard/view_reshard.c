@@ -30,7 +30,6 @@
 #define NAME "reshard"
 #define OPTION CK_RESHARD_OPTION
 #define CONTAINER "reshard-container"
-#define MAX_FOLDERS 256
 #define LAYOUT \
 	CK_RESHARD_MAX_RANKS /* the number in a folder of the layout's file */
 #define IN_FOLDER ((1u << CK_VIEW_FOLDER_SHIFT) - 1)
@@ -51,7 +50,7 @@ struct reshard_view {
 	struct ck_view base;
 	const struct ck_opts *opts;
 	pthread_mutex_t lock; /* making folders */
-	struct folder *folder[MAX_FOLDERS];
+	struct folder *folder[CK_VIEW_FOLDERS];
 	_Atomic uint32_t nr;
 	uint32_t nr_options;
 	uint64_t weight;
@@ -252,7 +251,7 @@ static int keep(struct reshard_view *v, struct folder *f, uint32_t *d,
 	uint64_t weight = weight_of(v, f);
 
 	*d = atomic_load(&v->nr);
-	if (*d == MAX_FOLDERS ||
+	if (*d == CK_VIEW_FOLDERS ||
 	    (*d > v->nr_options && v->weight + weight > MAX_WEIGHT))
 		return ck_fail(err, ENOSPC,
 			       NAME "/ has %" PRIu32
@@ -528,11 +527,11 @@ static int take_option(struct reshard_view *v, size_t i, const char *path,
 	size_t stem_len;
 	const char *stem = ck_reshard_stem(path, &stem_len);
 
-	if (!stem_len || i == MAX_FOLDERS / 2)
+	if (!stem_len || i == CK_VIEW_FOLDERS / 2)
 		return ck_fail(err, EINVAL,
 			       "-o " OPTION "=%s: not a name for a folder, or "
 			       "over %d of them",
-			       path, MAX_FOLDERS / 2);
+			       path, CK_VIEW_FOLDERS / 2);
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return ck_no_memory(err);
