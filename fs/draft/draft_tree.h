@@ -114,6 +114,19 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 			 const char *new_name, unsigned flags);
 
 /*
+ * A rename of a file within @dir that replaces another, of which the other can
+ * come back: @old waits beside files/ until fs_draft_tree_replaced().  False:
+ * nothing was done, for there is none, or the file system knows no exchange.
+ */
+bool fs_draft_tree_replace(struct fs_draft_tree *s, uint64_t dir,
+			   const char *name, const char *new_name,
+			   struct stat *old);
+/* It is gone; or @back, and the rename undone. */
+void fs_draft_tree_replaced(struct fs_draft_tree *s, uint64_t dir,
+			    const char *name, const char *new_name,
+			    const struct stat *old, bool back);
+
+/*
  * draft_tree_siblings.c: a folder for files that wait to become something else,
  * not below shards/ and not published; *dir is as a directory's inode above,
  * and the caller's to fs_draft_tree_forget().  -ENOENT: it is not there, and

@@ -414,3 +414,48 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 	fs_draft_tree_end(s);
 	return ret;
 }
+
+/* Beside files/, so that it is nowhere to be seen, and goes with the draft. */
+static void aside(char to[32], const struct stat *st)
+{
+	snprintf(to, 32, "replaced-%llu", (unsigned long long)st->st_ino);
+}
+
+bool fs_draft_tree_replace(struct fs_draft_tree *s, uint64_t dir,
+			   const char *name, const char *new_name,
+			   struct stat *old)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	struct stat st;
+	char as[32];
+
+	if (fs_draft_tree_dir(s, dir, &at) ||
+	    fstatat(at.dir, name, &st, AT_SYMLINK_NOFOLLOW) ||
+	    fstatat(at.dir, new_name, old, AT_SYMLINK_NOFOLLOW) ||
+	    !S_ISREG(st.st_mode) || !S_ISREG(old->st_mode) ||
+	    st.st_ino == old->st_ino ||
+	    fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE))
+		return false;
+	aside(as, old);
+	if (renameat(at.dir, name, s->draft->fd, as)) {
+		fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE);
+		return false;
+	}
+	fs_draft_tree_drop(s, dir, name);
+	return true;
+}
+
+void fs_draft_tree_replaced(struct fs_draft_tree *s, uint64_t dir,
+			    const char *name, const char *new_name,
+			    const struct stat *old, bool back)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	char as[32];
+
+	aside(as, old);
+	if (back && !fs_draft_tree_dir(s, dir, &at) &&
+	    !renameat(s->draft->fd, as, at.dir, name))
+		fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE);
+	else
+		unlinkat(s->draft->fd, as, 0);
+}

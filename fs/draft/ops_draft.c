@@ -378,7 +378,32 @@ static bool is_of_shards(uint64_t ino)
 	return ino == FS_INO_SHARDS || ino & FS_INO_SHARD;
 }
 
-/* Within one step's shards/; the root index last of all. */
+/* Of the root index, which comes last: a rename that fails was not done. */
+static int rename_index(struct fs *fs, const struct fs_draft_ref *r,
+			const char *name, const char *new_name, unsigned flags,
+			struct ck_err *err)
+{
+	struct fs_draft_tree *files = r->s->files;
+	struct stat old;
+	bool other = !flags && fs_draft_tree_replace(files, FS_INO_SHARDS, name,
+						     new_name, &old);
+	int ret = other ? 0 :
+			  fs_draft_tree_rename(files, FS_INO_SHARDS, name,
+					       FS_INO_SHARDS, new_name, flags);
+
+	if (ret)
+		return ret;
+	ret = fs_draft_trigger(fs->drafts, r->s, err);
+	if (other)
+		fs_draft_tree_replaced(files, FS_INO_SHARDS, name, new_name,
+				       &old, ret);
+	else if (ret)
+		fs_draft_tree_rename(files, FS_INO_SHARDS, new_name,
+				     FS_INO_SHARDS, name, flags);
+	return ret;
+}
+
+/* Within one step's shards/. */
 static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 		     uint64_t new_parent, const char *new_name, unsigned flags,
 		     struct ck_err *err)
@@ -386,29 +411,25 @@ static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 	fs_auto_draft_ref r = { 0 };
 	int ret = fs_draft_ref_find(fs, parent, &r);
 	uint64_t to = new_parent & FS_INO_MASK;
-	enum fs_draft_index index =
-		fs_draft_index_of(name, parent == new_parent, new_name);
+	enum fs_draft_index index = FS_DRAFT_NO_INDEX;
 
 	if (fs_ino_mounted(parent) != fs_ino_mounted(new_parent))
 		return -EXDEV;
 	if (!ret && is_of_shards(to) != is_of_shards(r.ino))
 		ret = fs_slices_has(to) || fs_slices_has(r.ino) ? -EXDEV :
 								  -EPERM;
-	if (!ret && !is_of_shards(to))
-		return fs_siblings_rename(&r, name, to, new_name, flags, err);
-	if (!ret)
-		ret = fs_draft_tree_rename(r.s->files, r.ino, name, to,
-					   new_name, flags);
-	if (ret || to != FS_INO_SHARDS || index == FS_DRAFT_NO_INDEX ||
-	    !fs_drafts_by_rename(fs->drafts))
+	if (ret)
 		return ret;
-	if (index == FS_DRAFT_COPIED) {
+	if (!is_of_shards(to))
+		return fs_siblings_rename(&r, name, to, new_name, flags, err);
+	if (to == FS_INO_SHARDS && fs_drafts_by_rename(fs->drafts))
+		index = fs_draft_index_of(name, parent == new_parent, new_name);
+	if (index == FS_DRAFT_LAST)
+		return rename_index(fs, &r, name, new_name, flags, err);
+	ret = fs_draft_tree_rename(r.s->files, r.ino, name, to, new_name,
+				   flags);
+	if (!ret && index == FS_DRAFT_COPIED)
 		ck_draft_publish_when_quiet(fs_draft_tree_draft(r.s->files));
-		return 0;
-	}
-	ret = fs_draft_trigger(fs->drafts, r.s, err);
-	if (ret) /* a rename that is said to have failed has not been done */
-		fs_draft_tree_rename(r.s->files, to, new_name, r.ino, name, 0);
 	return ret;
 }
 

@@ -139,7 +139,11 @@ umount_ckpt
 # The same in the publish itself: the rename of the index says it.
 UNSHARD_PUBLISH_FAULT=2:5 mount_ckpt "$SRC" rw
 fill e
+echo old >"$MNT/e/shards/.metadata"
 index e 2>"$WORK/err" && fail "EIO in a publish is not told"
+[ "$(cat "$MNT/e/shards/.metadata")" = old ] && cmp "$CKPT/.metadata" \
+	"$MNT/e/shards/m" || fail "a rename that failed was done"
+[ -z "$(find "$SRC/.staging-e" -name "replaced-*")" ] || fail "left over"
 grep -qi 'input/output' "$WORK/err" || fail "$(cat "$WORK/err")"
 [ ! -e "$SRC/e" ] || fail "shown though its publish failed"
 expect 1 'can only be thrown away' "$UNSHARD" publish "$MNT/e"

@@ -128,6 +128,7 @@ rm -r "$MNT/step-1" || fail "rm -r of a step"
 mkdir "$MNT/step-10"
 cp "$CKPT"/__*.distcp "$MNT/step-10/shards" || fail cp
 cp "$CKPT/.metadata" "$MNT/step-10/shards/.metadata.tmp"
+echo old >"$MNT/step-10/shards/.metadata" # which it replaces
 [ ! -e "$SRC/step-10" ] && [ ! -e "$MNT/latest" ] || fail "shown too early"
 mv "$MNT/step-10/shards/.metadata.tmp" "$MNT/step-10/shards/.metadata" ||
 	fail "the rename of the index"
