@@ -4,6 +4,7 @@ exception each time, that says what; never other bytes, never a signal."""
 import json
 import mmap
 import os
+import random
 import resource
 import shutil
 import signal
@@ -419,6 +420,20 @@ def interrupted_while_it_is_told():
                 except stop:
                     pass
         assert ck.problems() == []
+        rng, size = random.Random(1), len(ck._json("catalog"))
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            for _ in range(300):
+                # Again and again, for what a __del__() is told nobody hears.
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 3e-3), 0.2)
+                try:
+                    while True:
+                        assert len(ck._json("catalog")) == size
+                except KeyboardInterrupt:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
 
 def configured_while_another_opens():

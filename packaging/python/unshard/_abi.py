@@ -208,9 +208,9 @@ def cancellable(opts: open_opts, run) -> int:
 class _Made(c.c_void_p):
     """A context, let go when nobody calls anything with it any more."""
 
-    def __del__(self) -> None:
+    def __del__(self, free=call("ctx_free")) -> None:
         if self:
-            call("ctx_free")(self)
+            free(self)
 
 
 class _Context:
@@ -284,30 +284,48 @@ def configure(*, threads: Optional[int] = None, engine: Optional[str] = None,
     _context.configure({n: v for n, v in given.items() if v is not None})
 
 
-def collect(run) -> bytes:
-    """All that run(put) puts, as bytes."""
+def _aside(run) -> None:
+    """run(), which raises nothing, by another thread where this is the main one: what a
+    signal's handler raises is not lost in a callback, and run() goes on for nobody."""
+    thread = threading.Thread(target=run, daemon=True)
+    if threading.current_thread() is threading.main_thread():
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be had
+            pass
+        else:
+            while thread.is_alive():
+                thread.join(1)
+            return
+    run()
+
+
+def collect(run, by=_aside) -> bytes:
+    """All that run(put) puts, as bytes.  by: who runs it."""
     parts: list[bytes] = []
     failed: list[BaseException] = []
 
     def put(_arg, at, size):
         try:
             parts.append(c.string_at(at, size))
-        except BaseException as e:  # Ctrl-C, or no memory: ctypes would drop it
+        except BaseException as e:  # ctypes would drop it
             failed.append(e)
         return len(failed)
 
-    try:
-        run(PUT(put))
-    except Exception:
-        if not failed:
-            raise
+    def whole():
+        try:
+            run(PUT(put))
+        except BaseException as e:
+            failed.append(e)
+
+    by(whole)
     if failed:
         raise failed[0]
     return b"".join(parts)
 
 
-def parsed(run) -> Any:
-    return json.loads(collect(run).decode("utf-8", "surrogateescape"))
+def parsed(run, by=_aside) -> Any:
+    return json.loads(collect(run, by).decode("utf-8", "surrogateescape"))
 
 
 def encoded(value: Optional[str]) -> Optional[bytes]:
