@@ -79,6 +79,7 @@ static int each_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	const struct walk *w = ctx;
 	struct ck_found f = { .name = leaf->name,
 			      .len = leaf->name_len,
+			      .torch = &w->c->t,
 			      .leaf = leaf };
 	struct ck_torch_tensor t;
 	struct ck_err why;

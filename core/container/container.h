@@ -51,7 +51,8 @@ void ck_container_close(struct ck_container *c);
 struct ck_found {
 	const char *name;
 	size_t len;
-	const struct ck_torch_leaf *leaf; /* NULL: of safetensors */
+	struct ck_torch_open *torch; /* NULL: of safetensors */
+	const struct ck_torch_leaf *leaf; /* the same */
 	const struct ck_st_entry *entry; /* NULL: of torch.save */
 	bool is_tensor; /* else an object of torch.save's */
 	struct ck_extent x; /* is_tensor */

@@ -19,20 +19,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MAX_MESH 16 /* dimensions of a device mesh */
-
-enum how { REPLICATE, SHARD, STRIDED };
-
-struct mesh {
-	unsigned rank;
-	uint64_t size[MAX_MESH], at[MAX_MESH];
-	struct {
-		enum how how;
-		uint64_t dim;
-		int64_t factor; /* STRIDED: pieces that it cuts each of */
-	} place[MAX_MESH];
-};
-
 /* A tuple, list, torch.Size or int of non-negative integers. */
 static bool read_ints(const struct ck_pickle *p, ck_pv v, uint64_t *out,
 		      unsigned max, unsigned *nr)
@@ -91,12 +77,12 @@ static bool state_key(const struct ck_pickle *p, ck_pv state, const char *key,
 /* One axis of a mesh may itself be a product: ((2, 2), 4). */
 static bool axis_size(const struct ck_pickle *p, ck_pv axis, uint64_t *out)
 {
-	uint64_t n[MAX_MESH];
+	uint64_t n[CK_TORCH_MESH];
 	unsigned nr;
 	ck_pv shape;
 
 	if (!ck_pv_attr(p, axis, "shape", &shape) ||
-	    !read_ints(p, shape, n, MAX_MESH, &nr))
+	    !read_ints(p, shape, n, CK_TORCH_MESH, &nr))
 		return false;
 	*out = 1;
 	for (unsigned i = 0; i < nr; i++)
@@ -106,7 +92,8 @@ static bool axis_size(const struct ck_pickle *p, ck_pv axis, uint64_t *out)
 }
 
 /* Since 2.10 or so: _layout.axes; before: the shape of an int tensor. */
-static bool mesh_sizes(const struct ck_pickle *p, ck_pv mesh, struct mesh *m)
+static bool mesh_sizes(const struct ck_pickle *p, ck_pv mesh,
+		       struct ck_torch_mesh *m)
 {
 	struct ck_piter it;
 	ck_pv v, axes;
@@ -116,41 +103,42 @@ static bool mesh_sizes(const struct ck_pickle *p, ck_pv mesh, struct mesh *m)
 	    ck_pv_attr(p, v, "axes", &axes)) {
 		ck_piter_init(&it, p, axes);
 		while (ck_piter_next(&it, &v))
-			if (m->rank == MAX_MESH ||
+			if (m->rank == CK_TORCH_MESH ||
 			    !axis_size(p, v, &m->size[m->rank++]))
 				return false;
 		return true;
 	}
 	return ck_pv_attr(p, mesh, "mesh", &v) &&
 	       ck_pv_at(p, ck_pv_args(p, v), 2, &v) &&
-	       read_ints(p, v, m->size, MAX_MESH, &m->rank);
+	       read_ints(p, v, m->size, CK_TORCH_MESH, &m->rank);
 }
 
-static bool placement(const struct ck_pickle *p, ck_pv v, struct mesh *m,
-		      unsigned i)
+static bool placement(const struct ck_pickle *p, ck_pv v,
+		      struct ck_torch_mesh *m, unsigned i)
 {
 	ck_pv class = ck_pv_callee(p, v), dim, factor;
 	int64_t n;
 
 	if (ck_pv_is_global(p, class, NULL, "Replicate")) {
-		m->place[i].how = REPLICATE;
+		m->place[i].how = CK_TORCH_REPLICATE;
 		return true;
 	}
 	if (ck_pv_is_global(p, class, NULL, "_StridedShard"))
-		m->place[i].how = STRIDED;
+		m->place[i].how = CK_TORCH_STRIDED;
 	else if (ck_pv_is_global(p, class, NULL, "Shard"))
-		m->place[i].how = SHARD;
+		m->place[i].how = CK_TORCH_SHARD;
 	else
 		return false; /* Partial: no rank holds the value */
 	if (!ck_pv_attr(p, v, "dim", &dim) || !ck_pv_int(p, dim, &n) || n < 0)
 		return false;
 	m->place[i].dim = (uint64_t)n;
-	return m->place[i].how != STRIDED ||
+	return m->place[i].how != CK_TORCH_STRIDED ||
 	       (ck_pv_attr(p, v, "split_factor", &factor) &&
 		ck_pv_int(p, factor, &m->place[i].factor));
 }
 
-static bool read_spec(const struct ck_pickle *p, ck_pv spec, struct mesh *m)
+static bool read_spec(const struct ck_pickle *p, ck_pv spec,
+		      struct ck_torch_mesh *m)
 {
 	ck_pv mesh, at, places, v;
 	struct ck_piter it;
@@ -158,7 +146,7 @@ static bool read_spec(const struct ck_pickle *p, ck_pv spec, struct mesh *m)
 
 	if (!ck_pv_attr(p, spec, "mesh", &mesh) || !mesh_sizes(p, mesh, m) ||
 	    !ck_pv_attr(p, mesh, "_coordinate_on_dim", &at) ||
-	    !read_ints(p, at, m->at, MAX_MESH, &nr) || nr != m->rank ||
+	    !read_ints(p, at, m->at, CK_TORCH_MESH, &nr) || nr != m->rank ||
 	    !ck_pv_attr(p, spec, "placements", &places))
 		return false;
 	ck_piter_init(&it, p, places);
@@ -172,12 +160,12 @@ static bool read_spec(const struct ck_pickle *p, ck_pv spec, struct mesh *m)
 }
 
 /* Into how many pieces the axes right of @i cut its dimension. */
-static bool is_factor(const struct mesh *m, unsigned i)
+static bool is_factor(const struct ck_torch_mesh *m, unsigned i)
 {
 	uint64_t pieces = 1;
 
 	for (unsigned k = i + 1; k < m->rank; k++)
-		if (m->place[k].how != REPLICATE &&
+		if (m->place[k].how != CK_TORCH_REPLICATE &&
 		    m->place[k].dim == m->place[i].dim &&
 		    !ck_mul_ok(pieces, m->size[k], &pieces))
 			return false;
@@ -185,7 +173,7 @@ static bool is_factor(const struct mesh *m, unsigned i)
 }
 
 /* Adds axis @i, by torch.chunk's rule. */
-static void add_step(const struct mesh *m, unsigned i,
+static void add_step(const struct ck_torch_mesh *m, unsigned i,
 		     struct ck_mesh_step *steps, unsigned *nr)
 {
 	steps[(*nr)++] = (struct ck_mesh_step){
@@ -200,22 +188,23 @@ static void add_step(const struct mesh *m, unsigned i,
  * Mesh axes cut from left to right, but a strided shard cuts what all the axes
  * to its right have left; a split factor says so, and no other is known.
  */
-static bool apply(const struct mesh *m, struct ck_torch_piece *out)
+bool ck_torch_mesh_box(const struct ck_torch_mesh *m,
+		       struct ck_torch_piece *out)
 {
-	struct ck_mesh_step steps[MAX_MESH];
+	struct ck_mesh_step steps[CK_TORCH_MESH];
 	struct ck_placed placed;
 	unsigned nr = 0;
 
 	for (unsigned i = 0; i < m->rank; i++) {
-		if (m->place[i].how == REPLICATE)
+		if (m->place[i].how == CK_TORCH_REPLICATE)
 			continue;
 		if (m->place[i].dim >= out->rank)
 			return false;
-		if (m->place[i].how == SHARD)
+		if (m->place[i].how == CK_TORCH_SHARD)
 			add_step(m, i, steps, &nr);
 	}
 	for (unsigned i = m->rank; i-- > 0;) {
-		if (m->place[i].how != STRIDED)
+		if (m->place[i].how != CK_TORCH_STRIDED)
 			continue;
 		if (!is_factor(m, i))
 			return false;
@@ -238,7 +227,7 @@ static bool full_size(const struct ck_pickle *p, ck_pv size,
 int ck_torch_dtensor(const struct ck_pickle *p, ck_pv v,
 		     struct ck_torch_piece *out, struct ck_err *err)
 {
-	struct mesh m = { 0 };
+	struct ck_torch_mesh m = { 0 };
 	ck_pv size, state, spec;
 
 	if (!open_wrapper(p, v, "DTensor", &size, &state))
@@ -247,7 +236,7 @@ int ck_torch_dtensor(const struct ck_pickle *p, ck_pv v,
 	    !state_key(p, state, "_local_tensor", &out->local) ||
 	    !state_key(p, state, "_spec", &spec))
 		return ck_fail(err, EINVAL, "a malformed DTensor");
-	if (!read_spec(p, spec, &m) || !apply(&m, out))
+	if (!read_spec(p, spec, &m) || !ck_torch_mesh_box(&m, out))
 		return ck_fail(
 			err, EINVAL,
 			"a DTensor whose mesh or placements are not known");

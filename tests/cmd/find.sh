@@ -26,9 +26,9 @@ for framework in $frameworks; do
 done
 [ "$(grep -c '^complete .* runs/mindformers/output/checkpoint/CKP' "$WORK/out")" = 2 ] ||
 	fail "mindformers: $(grep mindformers "$WORK/out")"
-grep -q '^28 checkpoints, .* of models, .* of optimizers$' "$WORK/out" ||
+grep -q '^30 checkpoints, .* of models, .* of optimizers$' "$WORK/out" ||
 	fail "$(tail -n 1 "$WORK/out")"
-[ "$(wc -l <"$WORK/out")" = 30 ] || fail "other lines: $(cat "$WORK/out")"
+[ "$(wc -l <"$WORK/out")" = 32 ] || fail "other lines: $(cat "$WORK/out")"
 
 # figures, parts and options as JSON
 expect 0 '' "$UNSHARD" find --json --sort age runs
@@ -45,7 +45,7 @@ size = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(c["path"]
            for f in fs if f.endswith(".distcp"))
 assert c["stored_nbytes"] == size, (c, size)
 assert c["model_nbytes"] + c["optimizer_nbytes"] <= size, c
-assert len(found) == 28
+assert len(found) == 30
 assert [c["mtime"] for c in found] == sorted((c["mtime"] for c in found), reverse=True)
 EOS
 expect 2 '--sort: expected path, size or age, found "name"' "$UNSHARD" find --sort name .

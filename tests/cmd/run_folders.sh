@@ -27,7 +27,8 @@ expect 0 '' "$UNSHARD" ls mindformers/output/checkpoint
 rm "$(find torchtitan/checkpoint/step-20 -name '*.distcp' | head -n 1)"
 rm verl_fsdp/project/exp/global_step_20/actor/optim_world_size_2_rank_1.pt
 rm "$(find nemo_rl/results/step_20/policy/weights -name '*.distcp' | head -n 1)"
-for framework in torchtitan verl_fsdp nemo_rl; do
+rm torch_checkpointing/checkpoint/step-20/optimizer_1.pt
+for framework in torchtitan verl_fsdp nemo_rl torch_checkpointing; do
 	expect 1 'incomplete: 1 of its 2 checkpoints' "$UNSHARD" ls $framework
 	grep -q '10.*(latest)' "$WORK/out" && grep -q '^incomplete .*20' "$WORK/out" ||
 		fail "$framework: $(cat "$WORK/out")"

@@ -4,7 +4,7 @@
 dcp=$formats/dcp/2.14-fsdp2-adamw/in
 ranks=$formats/torch/dtensor-ranks/in
 frameworks="hf_trainer hf_deepspeed torchtitan lightning olmo_core composer nemo2 automodel
-	megatron verl_fsdp verl_megatron nemo_rl prime_rl"
+	megatron verl_fsdp verl_megatron nemo_rl prime_rl torch_checkpointing"
 
 copy() { mkdir -p "$1" && cp -r "$2"/. "$1"; }
 make() { # FRAMEWORK STEP FOLDER: one step of it
@@ -50,6 +50,8 @@ make() { # FRAMEWORK STEP FOLDER: one step of it
 	prime_rl) copy "$3/checkpoints/step_$2/trainer" "$dcp"
 		mkdir -p "$3/logs"
 		echo x >"$3/logs/rank_0.log" ;;
+	torch_checkpointing) copy "$3/checkpoint/step-$2" \
+			"$formats/torch_checkpointing/fsdp2/in" ;;
 	esac
 }
 
