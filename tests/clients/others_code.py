@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversions that others wrote, without what they import to train: the way from
-Hugging Face's names to Megatron-Core's is mbridge's, that to torchtitan's its own."""
+Hugging Face's names to Megatron-Core's is mbridge's or Megatron-Bridge's, that to
+torchtitan's its own."""
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -13,7 +14,11 @@ REAL = {
     "torchtitan": ("protocols.state_dict_adapter", "models.utils",
                    "models.llama3.state_dict_adapter", "models.qwen3.state_dict_adapter",
                    "models.deepseek_v3.state_dict_adapter"),
-    "megatron": (),
+    "megatron": ("bridge.models.conversion.param_mapping", "bridge.models.deepseek.common",
+                 "bridge.models.deepseek.deepseek_v2_bridge",
+                 "bridge.models.gemma.gemma_bridge", "bridge.models.gemma.gemma2_bridge",
+                 "bridge.models.gemma.gemma3_bridge",
+                 "bridge.models.mistral.mistral_bridge"),
 }
 # Models of pictures, which import the trainer's by *.
 MADE_UP = tuple("mbridge.models." + x for x in (
@@ -106,6 +111,73 @@ def to_megatron(hf, config, padded):
                 name, [hf[x] for x in of]).contiguous()
             left -= set(of)
     assert not left, sorted(left)[:9]
+    return out
+
+
+class _Bridge:
+    """What a model's bridge is derived from: of that all that counts is its table."""
+
+    @staticmethod
+    def register_bridge(**_):
+        return lambda bridge: bridge
+
+
+def bridge_of(config):
+    """The table of names and conversions that Megatron-Bridge has for the model."""
+    import importlib
+
+    models = "megatron.bridge.models."
+    importlib.import_module(models + "conversion.model_bridge").MegatronModelBridge = _Bridge
+    importlib.import_module(
+        models + "conversion.mapping_registry").MegatronMappingRegistry = lambda *m: m
+    conversion = importlib.import_module(models + "conversion.param_mapping")
+    conversion.get_pg_size, conversion.get_pg_rank = lambda group: 1, lambda group: 0
+    folder, file, name = {
+        "deepseek_v2": ("deepseek", "deepseek_v2", "DeepSeekV2Bridge"),
+        "gemma": ("gemma", "gemma", "GemmaBridge"),
+        "gemma2": ("gemma", "gemma2", "Gemma2Bridge"),
+        "gemma3_text": ("gemma", "gemma3", "Gemma3ModelBridge"),
+        "mistral": ("mistral", "mistral", "MistralBridge"),
+    }[config.model_type]
+    return getattr(importlib.import_module(f"{models}{folder}.{file}_bridge"),
+                   name)().mapping_registry()
+
+
+def _converted(mapping, hf, config):
+    """What one rank would hold of it: all."""
+    if isinstance(mapping.hf_param, str):
+        return hf[mapping.hf_param]
+    mapping._get_config = lambda module: types.SimpleNamespace(
+        num_attention_heads=config.num_attention_heads,
+        num_query_groups=config.num_key_value_heads, hidden_size=config.hidden_size,
+        kv_channels=getattr(config, "head_dim", None), attention_output_gate=False)
+    mapping._tp_mapping = types.SimpleNamespace(hf_to_megatron=lambda t, module: t)
+    return mapping.hf_to_megatron(
+        {k: hf[v] for k, v in mapping.hf_param.items()}, None)
+
+
+def to_megatron_by_bridge(hf, config, padded):
+    """Megatron-Core's state dict of @hf, every weight by Megatron-Bridge."""
+    import torch
+
+    left, out = set(hf), {}
+    experts = getattr(config, "n_routed_experts", None) or 0
+    for row in bridge_of(config):
+        numbers = [()]
+        for size in (config.num_hidden_layers, experts)[:row.megatron_param.count("*")]:
+            numbers = [(*before, str(n)) for before in numbers for n in range(size)]
+        for of in numbers:
+            mapping = row.resolve(of) if of else row
+            names = mapping.hf_param
+            names = {names} if isinstance(names, str) else set(names.values())
+            if names <= set(hf) and names & left:
+                out[mapping.megatron_param] = _converted(mapping, hf, config).contiguous()
+                left -= names
+    assert not left, sorted(left)[:9]
+    for name in ("embedding.word_embeddings.weight", "output_layer.weight"):
+        if name in out:  # rows that pad the vocabulary, which nobody asks for
+            more = torch.ones(padded - config.vocab_size, config.hidden_size)
+            out[name] = torch.cat([out[name], more])
     return out
 
 

@@ -2,6 +2,7 @@
 """hf/ of models under Megatron-Core's and torchtitan's names, with nothing but their
 config.json beside them: from_pretrained gives the logits of the model itself.  The
 way there is by others' code (others_code.py)."""
+import json
 import pathlib
 import re
 import tempfile
@@ -9,7 +10,8 @@ import tempfile
 import others_code  # first: what it makes up, the others import
 from kit import case, mounted, need
 
-need("numpy", "torch", "safetensors", "transformers", "mbridge", "torchtitan")
+need("numpy", "torch", "safetensors", "transformers", "mbridge",
+     "megatron.bridge.models.conversion.param_mapping", "torchtitan")
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -37,11 +39,28 @@ MODELS = {
         n_group=1, topk_group=1, first_k_dense_replace=1, kv_lora_rank=8, q_lora_rank=10,
         qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5)),
 }
+GEMMA = dict(DENSE, head_dim=10, tie_word_embeddings=True)
+BRIDGED = {
+    "mistral": ("Mistral", dict(DENSE, head_dim=10)),
+    "gemma": ("Gemma", GEMMA),
+    "gemma2": ("Gemma2", dict(GEMMA, query_pre_attn_scalar=10, sliding_window=4)),
+    "gemma3": ("Gemma3Text", dict(GEMMA, query_pre_attn_scalar=10, sliding_window=4,
+                              layer_types=["sliding_attention", "full_attention"])),
+    "deepseek-v2": ("DeepseekV2", dict(
+        EXPERTS, num_key_value_heads=6, n_routed_experts=4, n_shared_experts=1,
+        n_group=1, topk_group=1, first_k_dense_replace=1, kv_lora_rank=8, q_lora_rank=10,
+        qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5, head_dim=4)),
+    "deepseek-v2-lite": ("DeepseekV2", dict(
+        EXPERTS, num_key_value_heads=6, n_routed_experts=4, n_shared_experts=2,
+        n_group=1, topk_group=1, first_k_dense_replace=1, kv_lora_rank=8,
+        q_lora_rank=None, qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5,
+        head_dim=4)),
+}
 
 
 def model_of(which):
     torch.manual_seed(7)
-    family, sizes = MODELS[which]
+    family, sizes = {**MODELS, **BRIDGED}[which]
     config = getattr(transformers, family + "Config")(**sizes)
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():  # biases and norms are all alike in a new one
@@ -83,8 +102,30 @@ def translated(which, convert):
             assert torch.equal(logits(at / "hf"), want)
 
 
+def warned():
+    """A family that nobody's code was found to compare with, under these names."""
+    model = model_of("llama")
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = pathlib.Path(tmp)
+        model.save_pretrained(tmp / "hf")
+        (tmp / "run").mkdir()
+        save_file(others_code.to_titan(load_file(tmp / "hf/model.safetensors"),
+                                       model.config), tmp / "run/model.safetensors")
+        config = json.loads((tmp / "hf/config.json").read_text())
+        config["architectures"] = ["MistralForCausalLM"]
+        (tmp / "run/config.json").write_text(json.dumps(config))
+        with mounted(tmp / "run") as at:
+            problems = (at / ".unshard/problems").read_text()
+            assert "that nobody has compared models" in problems, problems
+            assert len(load_file(at / "hf/model.safetensors")) == 21
+
+
 def by_mbridge(hf, config):
     return others_code.to_megatron(hf, config, PADDED)
+
+
+def by_bridge(hf, config):
+    return others_code.to_megatron_by_bridge(hf, config, PADDED)
 
 
 def stacked(hf, config):
@@ -129,6 +170,8 @@ def of_old(hf, config):
 
 for which in MODELS:
     case(translated, f"megatron/{which}", which, by_mbridge)
+for which in BRIDGED:
+    case(translated, f"megatron-bridge/{which}", which, by_bridge)
 for which in ("llama", "qwen3-moe"):
     case(translated, f"megatron-stacked/{which}", which, stacked)
 case(translated, "megatron-one-by-one/mixtral", "mixtral", one_by_one)
@@ -136,3 +179,4 @@ for which in ("llama", "llama-tied", "qwen3", "qwen3-moe", "deepseek-v3"):
     case(translated, f"titan/{which}", which, others_code.to_titan)
 for which in ("llama", "qwen3-moe"):
     case(translated, f"titan-before/{which}", which, of_old)
+case(warned)

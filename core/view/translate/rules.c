@@ -262,6 +262,23 @@ static int add_words(struct reading *d, const struct ck_rules_line *l,
 	return 0;
 }
 
+static int add_unproven(struct reading *d, const struct ck_rules_line *l,
+			struct ck_err *err)
+{
+	unsigned i = 1;
+
+	do {
+		struct ck_name_words *to = ck_vec_push(&d->r->unproven);
+
+		if (!to)
+			return ck_no_memory(err);
+		*to = (struct ck_name_words){ .file = d->file };
+		if (i < l->nr_words)
+			to->text = l->word[i];
+	} while (++i < l->nr_words);
+	return 0;
+}
+
 /* ---- take ---- */
 
 /* The first of @names that the model has. */
@@ -414,10 +431,8 @@ static int take_word(struct reading *d, const struct ck_rules_line *l,
 		return take_number(d, l, err);
 	if (ck_word_is(w, "has") || ck_word_is(w, "may"))
 		return take_has(d, l, err);
-	if (ck_word_is(w, "unproven")) {
-		d->r->unproven = true;
-		return 0;
-	}
+	if (ck_word_is(w, "unproven"))
+		return add_unproven(d, l, err);
 	if (ck_word_is(w, "names") || ck_word_is(w, "off") ||
 	    ck_word_is(w, "skip"))
 		return add_words(d, l, err);
@@ -486,6 +501,7 @@ void ck_name_rules_free(struct ck_name_rules *r)
 	free(r->off.v);
 	free(r->skip.v);
 	free(r->own.v);
+	free(r->unproven.v);
 	*r = (struct ck_name_rules){ 0 };
 }
 

@@ -9,7 +9,8 @@
  *	number NAME EXPR[|EXPR ...]  the first whose members config.json has
  *	has NAME SHAPE [if NUMBER]   it has a tensor called so, EXPR,EXPR in shape
  *	may NAME SHAPE [if NUMBER]   it may have it
- *	unproven                     nobody has compared what such a model answers
+ *	unproven [SOURCE ...]        nobody has compared what such a model answers,
+ *	                             under names whose source line begins so
  *
  * and those about one framework that trains them:
  *
@@ -81,11 +82,11 @@ struct ck_name_rules {
 		unsigned file;
 		struct ck_tp_word text;
 	})
-	names, off, skip, own; /* own: that "has" and "may" lines name */
+	names, off, skip, own, /* own: that "has" and "may" lines name */
+		unproven; /* words of sources; an empty one is any */
 	struct ck_tp_word
 		source[8]; /* words of the last source line, by file */
 	struct ck_tp_word model; /* the architecture; none is known: len 0 */
-	bool unproven;
 };
 
 /*

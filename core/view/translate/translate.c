@@ -57,6 +57,23 @@ static void put_whose(const struct names *n)
 		   n->first->name);
 }
 
+static bool is_unproven(const struct names *n)
+{
+	const struct ck_name_rules *r = &n->rules;
+	struct ck_tp_word source = { "", 0 };
+
+	if (n->file < CK_ARRAY_LEN(r->source))
+		source = r->source[n->file];
+	for (size_t i = 0; i < r->unproven.nr; i++) {
+		struct ck_tp_word w = r->unproven.v[i].text;
+
+		if (!w.len ||
+		    (w.len <= source.len && !memcmp(w.s, source.s, w.len)))
+			return true;
+	}
+	return false;
+}
+
 static void put_choices(const struct names *n)
 {
 	ck_str_puts(&n->out->why, "; -o names=FILE has more rules, and -o "
@@ -140,7 +157,7 @@ static int translate(struct names *n)
 		put_choices(n);
 		return 0;
 	}
-	n->out->unproven = n->rules.unproven;
+	n->out->unproven = is_unproven(n);
 	ck_str_fmt(&n->out->rule, "%zu tensors, translated for %.*s by rules",
 		   n->out->d.v.nr, AT_MOST(n->rules.model.len),
 		   n->rules.model.s);

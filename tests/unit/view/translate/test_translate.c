@@ -245,6 +245,30 @@ Test(translate, reads_a_file_first)
 			  "word_embeddings.weight, and by config.json it is");
 }
 
+/* The names that add_megatron() has are Megatron's. */
+Test(translate, says_what_nobody_has_compared)
+{
+	const struct {
+		const char *rules;
+		bool unproven;
+	} cases[] = {
+		{ "model LlamaForCausalLM\nunproven\n", true },
+		{ "model LlamaForCausalLM\nunproven x Megatron's\n", true },
+		{ "model LlamaForCausalLM\nunproven torchtitan's\n", false },
+		{ "model Phi3ForCausalLM\nunproven\n", false }
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		add_megatron(8);
+		give(cases[i].rules);
+		cr_assert_eq(make(LLAMA), 0, "%s", err.msg);
+		cr_expect_eq(t.unproven, cases[i].unproven, "%s",
+			     cases[i].rules);
+		teardown();
+		setup();
+	}
+}
+
 static void is_bad(const char *rules, const char *why)
 {
 	add_megatron(8);
