@@ -72,6 +72,8 @@ if [ -c /dev/full ]; then
 	[ "$(wc -l <"$WORK/err")" = 1 ] || fail "/dev/full: $(cat "$WORK/err")"
 	"$UNSHARD" --help >/dev/full 2>"$WORK/err"
 	[ $? = 3 ] || fail "--help to /dev/full: expected 3"
+	"$UNSHARD" --version >/dev/full 2>"$WORK/err"
+	[ $? = 3 ] || fail "--version to /dev/full: expected 3"
 fi
 
 # --- the index may take no longer than it is allowed to
