@@ -246,11 +246,16 @@ static bool next_catalog(const struct ck_catalog *img,
 
 /* ---- what is wrong ---- */
 
-static const char *const severity_names[] = {
-	[CK_NOTE] = "note",
-	[CK_WARNING] = "warning",
-	[CK_ERROR] = "error",
-};
+const char *ck_dump_severity(unsigned severity)
+{
+	static const char *const names[] = {
+		[CK_NOTE] = "note",
+		[CK_WARNING] = "warning",
+		[CK_ERROR] = "error",
+	};
+
+	return names[severity];
+}
 
 static void put_optional(struct ck_str *out, const char *key,
 			 const struct ck_catalog *img, uint32_t ref)
@@ -264,7 +269,7 @@ static void put_optional(struct ck_str *out, const char *key,
 static void put_problem(struct ck_str *out, const struct ck_catalog *img,
 			const struct ck_problem *p)
 {
-	ck_str_fmt(out, "{\"severity\": \"%s\"", severity_names[p->severity]);
+	ck_str_fmt(out, "{\"severity\": \"%s\"", ck_dump_severity(p->severity));
 	put_optional(out, "tensor", img, p->tensor);
 	put_optional(out, "view", img, p->view);
 	put_optional(out, "file", img, p->file);
@@ -319,7 +324,7 @@ static bool next_line(const struct ck_catalog *img, struct ck_dump_pos *pos,
 
 	if (pos->item >= img->nr_problems)
 		return false;
-	ck_str_fmt(out, "%s: ", severity_names[p->severity]);
+	ck_str_fmt(out, "%s: ", ck_dump_severity(p->severity));
 	put_named(out, "tensor", img, p->tensor);
 	put_named(out, "view", img, p->view);
 	put_named(out, "file", img, p->file);

@@ -20,6 +20,9 @@ enum ck_dump_doc {
 	CK_DUMP_PROBLEMS_TEXT, /* one line each, for people */
 };
 
+/* "note", "warning", "error". */
+const char *ck_dump_severity(unsigned severity);
+
 /* A position in a document; all zero is the beginning. */
 struct ck_dump_pos {
 	uint32_t section, item, chunk;

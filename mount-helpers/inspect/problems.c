@@ -84,17 +84,15 @@ static bool group_them(struct problems *p, uint32_t *v, uint32_t nr)
 static bool put_group(void *ctx, const struct ck_str *text,
 		      const struct fold_name *v, size_t nr)
 {
-	static const char *const words[] = { [CK_ERROR] = "error",
-					     [CK_WARNING] = "warning",
-					     [CK_NOTE] = "note" };
 	struct problems *p = ctx;
 	const struct group *g = &p->group.v[v->index];
 	const struct ck_problem *first = &p->img->problems[g->first];
 
 	if (nr == 1 && g->nr == 1)
 		return put_line(p, g->first);
-	ck_str_fmt(&p->out, "  %s: file%s %s", words[first->severity],
-		   nr > 1 ? "s" : "", text->v ? text->v : "");
+	ck_str_fmt(&p->out, "  %s: file%s %s",
+		   ck_dump_severity(first->severity), nr > 1 ? "s" : "",
+		   text->v ? text->v : "");
 	if (nr > 1)
 		ck_str_fmt(&p->out, ", %zu of them", nr);
 	ck_str_fmt(&p->out, ": %" PRIu32 " tensor%s%s, %s ", g->nr,

@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/number.h"
 #include "core/catalog/catalog.h"
+#include "core/catalog/dump.h"
 #include "core/sandbox/child.h"
 #include "core/ckpt/ckpt.h"
 #include "core/run/run_dir.h"
@@ -328,9 +329,6 @@ static void report_foreign_names(const struct job *j,
 /* An unused option is a mistake that nobody looks for in problems. */
 static void report_unused(const struct job *j)
 {
-	static const char *const words[] = { [CK_ERROR] = "error",
-					     [CK_WARNING] = "warning",
-					     [CK_NOTE] = "note" };
 	struct ck_catalog img = { 0 };
 
 	if (j->catalog_fd < 0 || ck_catalog_map(&img, j->catalog_fd, NULL))
@@ -342,10 +340,9 @@ static void report_unused(const struct job *j)
 				"" :
 				ck_catalog_str(&img, p->reason, NULL);
 
-		if (!strncmp(line, "-o ", 3) &&
-		    p->severity < CK_ARRAY_LEN(words))
+		if (!strncmp(line, "-o ", 3))
 			cmd_fail(&cmd_mount, 0, "%s: %s: %s", j->src,
-				 words[p->severity], line);
+				 ck_dump_severity(p->severity), line);
 	}
 	report_unused_reshard(j, &img);
 	report_foreign_names(j, &j->root, &img);
