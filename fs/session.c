@@ -257,6 +257,7 @@ static int start_cache(struct fs_session *s, const struct fs_serve_in *in,
 	bool memory = !strcmp(ck_opts_get(in->opts, "cache"), "memory");
 	const struct fs_copies_in copies = {
 		.dir = in->cache_fd,
+		.memory = memory,
 		.max = ck_opts_size(in->opts, "cache-size", 0),
 		.passthrough = in->passthrough_fd,
 		.dev = fuse_session_fd(s->se),

@@ -44,7 +44,7 @@ struct fs_serve_in {
 	const struct ck_opts *opts; /* of views, and of entries of @steps */
 	unsigned sandbox; /* CK_SANDBOX_* in force, for .unshard/stats */
 	int askers_fd; /* of fs_askers_open(), with allow-other; taken */
-	int cache_fd; /* the folder of -o cache; -1: memory; borrowed */
+	int cache_fd; /* the folder of -o cache; -1; borrowed */
 	int passthrough_fd; /* fs/kernel/passthrough.h; -1; taken */
 	/* Called once, by any thread, when the mount answers; may be NULL. */
 	void (*ready)(void *ctx);

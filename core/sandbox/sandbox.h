@@ -38,7 +38,7 @@ struct ck_sandbox_in {
 	const char *config_dir; /* worker: may read this one too; NULL */
 	bool writes; /* worker: may change all that is below @root */
 	const char *write_dir; /* worker: and all below this one; NULL */
-	const char *cache_dir; /* worker: makes unlinked files here too; NULL */
+	int cache_fd; /* with @caches: makes unlinked files here too; -1 */
 	bool caches; /* worker: keeps copies of files, and sends them */
 	bool parses; /* worker: forks parsers, for checkpoints that appear */
 	bool asks; /* worker: takes descriptors from who started it */

@@ -170,8 +170,8 @@ static int allow_worker(const struct rules *r, const struct ck_sandbox_in *in,
 	if (!ret && in->write_dir)
 		ret = allow_path(r, in->write_dir, READ_RIGHTS | WRITE_RIGHTS,
 				 err);
-	if (!ret && in->cache_dir)
-		ret = allow_path(r, in->cache_dir, NAMELESS_RIGHTS, err);
+	if (!ret && in->caches && in->cache_fd >= 0)
+		ret = allow(r, in->cache_fd, NAMELESS_RIGHTS, "-o cache", err);
 	return ret ? ret : allow_path(r, spool, NAMELESS_RIGHTS, err);
 }
 

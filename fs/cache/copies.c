@@ -249,7 +249,7 @@ static bool stores(struct fs_copies *cs)
 	id = add_passed(cs, fd);
 	if (id)
 		drop_passed(cs, id);
-	cs->stores = id || cs->in.dir >= 0;
+	cs->stores = id || !cs->in.memory;
 	return cs->stores;
 }
 
@@ -370,7 +370,7 @@ static void tell(struct fs_copies *cs, int code)
  */
 static bool is_stored(const struct fs_copy *c)
 {
-	if (c->of->in.dir < 0 || !fdatasync(c->fd))
+	if (c->of->in.memory || !fdatasync(c->fd))
 		return true;
 	tell(c->of, errno);
 	return false;

@@ -31,8 +31,12 @@ struct fs_copies; /* of a mount */
 struct fs_copy; /* of a file */
 
 struct fs_copies_in {
-	int dir; /* borrowed; -1: in memory, where the kernel passes through, */
-	/* else the page cache alone, which @max does not bound */
+	int dir; /* borrowed; -1: none, and @memory */
+	/*
+	 * Copies are for the kernel, to be passed through; where it does not, the
+	 * page cache is what keeps files, and @max does not bound it.
+	 */
+	bool memory;
 	uint64_t max; /* bytes; 0: half of what is free in @dir */
 	int passthrough; /* passthrough.h; taken */
 	int dev; /* the mount's */

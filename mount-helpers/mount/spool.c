@@ -18,9 +18,24 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define PREFIX "unshardfs-spool-"
 #define ITEM ".unshard-spool-"
+#ifndef SYS_fsopen
+#define SYS_fsopen 430 /* one number on all machines */
+#define SYS_fsconfig 431
+#define SYS_fsmount 432
+#endif
+/* As linux/mount.h has them, beside which sys/mount.h cannot be included. */
+#define FSOPEN_CLOEXEC 1
+#define FSMOUNT_CLOEXEC 1
+#define FSCONFIG_SET_STRING 1
+#define FSCONFIG_CMD_CREATE 6
+#define MOUNT_ATTR_NOSUID_ 2
+#define MOUNT_ATTR_NOEXEC_ 8
+
 #define TRIES 10 /* at a folder that nobody takes for left */
 
 static bool begins(const char *name, const char *prefix)
@@ -70,6 +85,25 @@ static bool is_ours(int fd, const char *path)
 	return !flock(fd, LOCK_SH | LOCK_NB) && !fstat(fd, &own) &&
 	       !stat(path, &there) && own.st_ino == there.st_ino &&
 	       own.st_dev == there.st_dev;
+}
+
+/*
+ * Pages of a file system of its own can be large ones, and are read three times as
+ * fast then; those of a memfd are as the machine's settings say.
+ */
+int spool_in_memory(void)
+{
+	ck_auto_fd int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
+
+	if (fs < 0)
+		return -1;
+	syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "mode", "0700", 0);
+	syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "size", "0", 0);
+	syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "huge", "always", 0);
+	if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		return -1;
+	return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+			    MOUNT_ATTR_NOEXEC_ | MOUNT_ATTR_NOSUID_);
 }
 
 int spool_make(const char *dir, char *out, size_t size, int *fd)

@@ -48,7 +48,7 @@ struct sup {
 	int64_t deadline; /* when the worker is killed; 0: never */
 	struct ck_err err; /* why it ended, code 0: it was unmounted */
 	char spool[4096];
-	int cache_fd; /* the same of -o cache=DIR */
+	int cache_fd; /* the same of -o cache=DIR; or in memory */
 	char cache[4096];
 	int passthrough; /* where the worker sends what is kept; -1 */
 	int passthrough_fd; /* the worker's end; -1 */
@@ -117,8 +117,10 @@ static void make_cache(struct sup *s)
 	if (!dir)
 		return;
 	fs_passthrough_pair(&s->passthrough, &s->passthrough_fd, NULL);
-	if (!strcmp(dir, "memory"))
+	if (!strcmp(dir, "memory")) {
+		s->cache_fd = spool_in_memory();
 		return;
+	}
 	ret = spool_make(dir, s->cache, sizeof(s->cache), &s->cache_fd);
 	if (ret)
 		suplog_line(&s->log, "-o cache=%s: %s: nothing is kept", dir,
@@ -146,7 +148,6 @@ static int start_worker(struct sup *s, struct ck_err *err)
 		.spool = s->spool[0] ? s->spool : NULL,
 		.askers_fd = s->askers_fd,
 		.spool_fd = s->spool_fd,
-		.cache = s->cache[0] ? s->cache : NULL,
 		.cache_fd = s->cache_fd,
 		.passthrough_fd = s->passthrough_fd,
 	};

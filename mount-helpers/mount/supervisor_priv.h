@@ -42,6 +42,8 @@ void notify_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * any process has *fd open.  First those are removed that nobody uses any more.
  */
 int spool_make(const char *dir, char *out, size_t size, int *fd);
+/* A folder in memory that is nowhere mounted; -1: that takes more rights. */
+int spool_in_memory(void);
 
 /* The worker's ends of its pipes, and what it serves. */
 struct worker_in {
@@ -52,8 +54,7 @@ struct worker_in {
 	int askers_fd; /* -1: for its own user only */
 	const char *spool; /* a folder of its own; NULL: none could be made */
 	int spool_fd; /* kept open: it is used */
-	const char *cache; /* the same for -o cache=DIR */
-	int cache_fd;
+	int cache_fd; /* the folder of -o cache; -1 */
 	int passthrough_fd; /* -1: nobody registers what is kept */
 };
 /* In the child: does not return. */

@@ -110,7 +110,7 @@ static int own_rights(const struct worker_in *w, unsigned *got,
 		.write_dir = ck_opts_get(w->in->opts, "overlay"),
 		.writes = ck_opts_get(w->in->opts, "rw") &&
 			  !ck_opts_get(w->in->opts, "overlay"),
-		.cache_dir = w->cache,
+		.cache_fd = w->cache_fd,
 		.caches = ck_opts_get(w->in->opts, "cache"),
 		.parses = may_parse(w),
 		.asks = w->askers_fd >= 0,
