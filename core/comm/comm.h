@@ -87,4 +87,13 @@ void ck_comm_leave(struct ck_comm *c);
 /* NULL: nothing. */
 void ck_comm_free(struct ck_comm *c);
 
+/*
+ * For tests: the @left-th moment from now, of which each swap() has two, before it
+ * and in its middle; there signal @how is raised, or it fails with -@how.
+ */
+extern struct ck_comm_fault {
+	_Atomic long left, passed;
+	_Atomic int how;
+} ck_comm_fault;
+
 #endif

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,6 +247,20 @@ static int turn(struct swap *s, int64_t until, struct ck_err *err)
 	return ret;
 }
 
+struct ck_comm_fault ck_comm_fault;
+
+static int moment(struct ck_err *err)
+{
+	struct ck_comm_fault *f = &ck_comm_fault;
+
+	f->passed++;
+	if (!f->left || --f->left)
+		return 0;
+	if (f->how > 0)
+		raise(f->how);
+	return f->how >= 0 ? 0 : ck_fail(err, -f->how, "a fault");
+}
+
 int ck_comm_swap(struct ck_comm *c, struct ck_comm_bytes *send,
 		 struct ck_comm_bytes *recv, struct ck_err *err)
 {
@@ -253,13 +268,12 @@ int ck_comm_swap(struct ck_comm *c, struct ck_comm_bytes *send,
 	ck_auto_free struct pollfd *fds = calloc(c->ranks + 1, sizeof(*fds));
 	struct swap s = { .c = c, .in = flows, .fds = fds, .blamed = c->rank };
 	int64_t until = ck_now_ms() + c->timeout_ms;
-	int ret = 0;
+	int ret;
 
 	if (!c->connected || c->ended)
 		return ck_fail(err, ENOTCONN, "the communicator %s",
 			       c->ended ? "has ended" : "is not connected");
-	if (!flows || !fds)
-		ret = ck_no_memory(err);
+	ret = !flows || !fds ? ck_no_memory(err) : moment(err);
 	s.out = flows + c->ranks;
 	for (unsigned i = 0; i < c->ranks && !ret; i++) {
 		if (i == c->rank)
@@ -269,6 +283,8 @@ int ck_comm_swap(struct ck_comm *c, struct ck_comm_bytes *send,
 		if (s.out[i].total)
 			ret = push(&s, i, err);
 	}
+	if (!ret)
+		ret = moment(err);
 	while (!ret && s.left)
 		ret = turn(&s, until, err);
 	c->seq++;

@@ -76,6 +76,13 @@ struct ck_load_item;
 int ck_lib_item(const unshard_item *item, struct ck_load_item *out,
 		struct ck_err *err);
 
+struct ck_load_in;
+/* Puts it and what all have to agree on into @in; held until part(). */
+void ck_lib_join(unshard_comm *comm, const unshard_ckpt *ck,
+		 struct ck_load_in *in);
+/* NULL: nothing. */
+void ck_lib_part(unshard_comm *comm);
+
 /*
  * The field @field of a struct that a caller filled, whose size comes first;
  * 0 where he knows of none.  @p may be NULL.

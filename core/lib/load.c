@@ -20,6 +20,7 @@
 
 struct unshard_req {
 	unshard_ckpt *ck;
+	unshard_comm *comm; /* or NULL */
 	struct ck_load *load;
 };
 
@@ -100,6 +101,10 @@ static bool read_option(const char *text, size_t len, struct ck_load_in *in)
 		in->cache = CK_LOAD_DIRECT;
 	else if (is_word(text, len, "cache=drop"))
 		in->cache = CK_LOAD_DROPPED;
+	else if (is_word(text, len, "alone=auto"))
+		in->never_alone = false;
+	else if (is_word(text, len, "alone=never"))
+		in->never_alone = true;
 	else
 		return false;
 	return true;
@@ -117,7 +122,8 @@ static int read_options(const char *text, struct ck_load_in *in,
 				       "prefault=auto, prefault=off, "
 				       "cache=auto, cache=buffered, "
 				       "cache=direct, cache=drop, "
-				       "cufile=auto or cufile=off",
+				       "cufile=auto, cufile=off, alone=auto or "
+				       "alone=never",
 				       (int)CK_MIN(len, (size_t)100), text);
 		text += len + (text[len] == ',');
 	}
@@ -202,6 +208,9 @@ static int start(unshard_req *req, const unshard_item *items, size_t n,
 		ret = make_pool(req->ck->ctx, err);
 	if (!ret)
 		ret = need_ring(req->ck->ctx, items, n, bad, &in.ring, err);
+	req->comm = CK_LIB_GET(opts, comm);
+	if (req->comm)
+		ck_lib_join(req->comm, req->ck, &in);
 	return ret ? ret :
 		     ck_load_start(&req->load, req->ck->ctx->pool, &in, bad,
 				   err);
@@ -310,6 +319,9 @@ int unshard_req_stats(unshard_req *req, unshard_stats *out)
 		.resident = s.resident,
 		.direct = s.direct,
 		.by_device = s.by_device,
+		.received = s.received,
+		.sent = s.sent,
+		.ns_comm = s.ns_comm,
 		.ring = s.ring,
 		.fallbacks = (uint32_t)CK_MIN(s.left_to_reader,
 					      (uint64_t)UINT32_MAX),
@@ -330,6 +342,7 @@ int unshard_req_free(unshard_req *req)
 	ret = ck_load_free(req->load);
 	if (ret)
 		return ret;
+	ck_lib_part(req->comm);
 	unshard_unref(req->ck);
 	free(req);
 	return 0;

@@ -34,6 +34,7 @@ typedef struct unshard_ctx unshard_ctx; /* what a process asks for */
 typedef struct unshard_ckpt unshard_ckpt; /* a checkpoint; never changes */
 typedef struct unshard_mesh unshard_mesh; /* which rank holds what of it */
 typedef struct unshard_req unshard_req; /* a load under way */
+typedef struct unshard_comm unshard_comm; /* ranks that load together */
 struct DLTensor; /* dlpack.h, which is not included */
 struct DLManagedTensorVersioned;
 
@@ -293,8 +294,8 @@ typedef struct {
 	 * cache=direct: past the page cache; cache=drop: what was not in it is
 	 * not left there; where either cannot be, unshard_stats.why says so.
 	 * cache=auto, and buffered: through it.  cufile=off: files come to a GPU
-	 * by way of the host, even where cuFile is the faster.  Several, as
-	 * "cache=drop,...".
+	 * by way of the host, even where cuFile is the faster.  alone=never: with
+	 * a communicator, where a rank is gone.  Several, as "cache=drop,...".
 	 */
 	const char *options;
 	/*
@@ -304,6 +305,7 @@ typedef struct {
 	 * An item that is done is there for all streams.
 	 */
 	void *stream;
+	unshard_comm *comm; /* see below; NULL: this process alone */
 } unshard_load_opts;
 
 /* @items and what they point to is copied, but for the memory to be filled. */
@@ -343,6 +345,10 @@ typedef struct {
 	char why[256]; /* why something is not as the options want it; or "" */
 	uint64_t direct; /* of storage, past the page cache */
 	uint64_t by_device; /* of storage, by the device itself: cuFile */
+	/* With a communicator: bytes that another rank has read for this one. */
+	uint64_t received;
+	uint64_t sent; /* bytes to others; 0 where memory is shared */
+	uint64_t ns_comm; /* until they were there */
 } unshard_stats;
 
 UNSHARD_API int unshard_req_stats(unshard_req *req, unshard_stats *out);
@@ -440,6 +446,48 @@ UNSHARD_API int unshard_save_sync(unshard_save *save, unshard_error *err);
 UNSHARD_API int unshard_save_publish(unshard_save *save, unshard_error *err);
 /* What was not published stays, for another try or unshard gc. */
 UNSHARD_API void unshard_save_free(unshard_save *save);
+
+/* ---- ranks that load together ---- */
+
+/*
+ * Processes of which each loads what it wants of one checkpoint, at one time, and
+ * each byte is read from storage by one of them.  Nothing of what a trainer talks
+ * by is used, but for the addresses, which the caller hands around.
+ */
+typedef struct {
+	size_t size;
+	const char *kind; /* "shm": of one user on a node; "tcp" */
+	const char *host; /* of tcp: this node's number, as 10.0.0.1 or ::1 */
+	uint32_t rank, ranks;
+	/*
+	 * How long one answer may take, and who is not there by then is done
+	 * without; 0: a minute.
+	 */
+	uint32_t timeout_ms;
+	uint32_t pad;
+} unshard_comm_opts;
+
+UNSHARD_API int unshard_comm_new(unshard_ctx *ctx,
+				 const unshard_comm_opts *opts,
+				 unshard_comm **out, unshard_error *err);
+/*
+ * Text for the other ranks: who has all of them may connect, for there is a number
+ * at random in each.
+ */
+UNSHARD_API const char *unshard_comm_address(const unshard_comm *comm);
+/* Waits for all.  @addresses: by rank; -ETIMEDOUT names who did not come. */
+UNSHARD_API int unshard_comm_connect(unshard_comm *comm,
+				     const char *const *addresses,
+				     unshard_error *err);
+/*
+ * Then every rank calls unshard_load() with it, one load at a time (-EBUSY), in the
+ * same order, with no items where it wants nothing.  Of another checkpoint: -ESTALE,
+ * the same line for all.  A rank that never loads: -ETIMEDOUT.  One that goes, or
+ * does not answer later: the others read on alone, as by every load with that
+ * communicator from then on; with alone=never -ECONNRESET.  unshard_req_free()
+ * waits for ranks that need bytes from this one.
+ */
+UNSHARD_API void unshard_comm_free(unshard_comm *comm);
 
 #ifdef __cplusplus
 }

@@ -257,8 +257,13 @@ uint32_t ck_load_tensor(const struct ck_load *load, size_t i)
 
 void ck_load_stats(const struct ck_load *load, struct ck_load_stats *out)
 {
+	struct ck_share_stats shared = { 0 };
 	const char *why = load->why;
 
+	if (load->share)
+		ck_share_stats(load->share, &shared);
+	if (shared.why)
+		why = shared.why;
 	*out = (struct ck_load_stats){
 		.wanted = load->total,
 		.done = CK_MIN(load->bytes_done, load->total),
@@ -275,6 +280,9 @@ void ck_load_stats(const struct ck_load *load, struct ck_load_stats *out)
 		.resident = load->resident,
 		.by_device = load->by_device,
 		.ring = load->ring ? ck_ring_slots(load->ring) : 0,
+		.received = shared.received,
+		.sent = shared.sent,
+		.ns_comm = shared.ns,
 	};
 	snprintf(out->why, sizeof(out->why), "%s", why ? why : "");
 }

@@ -16,6 +16,9 @@
  * Memory of a device is filled by way of a ring of buffers (core/device/ring.h):
  * while some are copied from, others are read into.
  *
+ * Ranks that load of the same checkpoint at once, by a communicator
+ * (core/comm/comm.h), read each byte once between them.
+ *
  * Memory: at most 8 MiB a thread, 24 MiB for parts, and about 200 bytes an item;
  * nothing else, however many pieces the tensors are stored in.
  *
@@ -34,6 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ck_comm;
 struct ck_device;
 struct ck_load;
 struct ck_load_pool;
@@ -100,6 +104,14 @@ struct ck_load_in {
 	 * what is in it by now is done.  NULL: none.
 	 */
 	void *stream;
+	/*
+	 * Every rank of it loads now, whatever it wants; stays until the load was
+	 * freed.  NULL: nobody else.  Who is gone is done without.
+	 */
+	struct ck_comm *comm;
+	uint64_t digest
+		[2]; /* of the catalog; of another one: -ESTALE, for all */
+	bool never_alone; /* -ECONNRESET where a rank is gone */
 };
 
 /*
@@ -112,7 +124,8 @@ int ck_load_start(struct ck_load **out, struct ck_load_pool *pool,
 /*
  * The next item that is finished, each once: 0: *item is whole; -errno with a
  * line and its number in *item: that item failed, and its memory holds anything;
- * 1: there are no more; -ETIMEDOUT.  After a cancel, 1.  @timeout_ms -1: for ever;
+ * 1: there are no more; -ETIMEDOUT.  After a cancel, 1; -errno without a number:
+ * ranks do not agree.  @timeout_ms -1: for ever;
  * 0: do not wait.
  */
 int ck_load_next(struct ck_load *load, int timeout_ms, size_t *item,
@@ -154,6 +167,9 @@ struct ck_load_stats {
 	/* Of source_bytes, of reads that were asked of: was in the page cache. */
 	uint64_t resident;
 	uint32_t ring; /* its slots; 0: memory of the host */
+	uint64_t received; /* bytes that another rank has read */
+	uint64_t sent; /* bytes to others, by sockets */
+	uint64_t ns_comm; /* until they were there */
 	char why[256]; /* why something is not as it was asked for; or "" */
 };
 /* At any time; any thread. */

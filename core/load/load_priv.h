@@ -9,6 +9,7 @@
  *	stretch.c  the parts of a stretch of a source, read and handed out
  *	uncached.c past the page cache, or what was read dropped from it
  *	by_device.c  stretches that the device reads itself
+ *	together.c the bytes that another rank has read
  *	slow.c     items that are read through the reader instead
  *	deliver.c  bytes to where they belong: copies, casts, fresh pages
  *	device.c   the same where that is memory of a device
@@ -22,6 +23,7 @@
 
 #include "core/load/load.h"
 
+#include "core/comm/share.h"
 #include "core/device/ring.h"
 #include "core/geom/cursor.h"
 #include "core/io/plan.h"
@@ -34,6 +36,7 @@
 #define CK_LOAD_SLOT (UINT64_C(1) << 20) /* what is copied goes through it */
 #define CK_LOAD_COPIES 256 /* that are queued together */
 #define CK_LOAD_LINE 2048 /* elements that are cast together */
+#define CK_LOAD_THREADS 64 /* of a pool, at most */
 #define CK_LOAD_PARTS 2048 /* of a stretch, together */
 #define CK_LOAD_ARENA (UINT64_C(20) << 20) /* bytes of parts of a window */
 #define CK_LOAD_CELLS (UINT32_C(256) << 10) /* of items resolved together */
@@ -87,10 +90,13 @@ struct ck_load {
 	size_t nr_done, nr_taken, nr_slow, slow_at;
 	size_t bad; /* the first failed one; SIZE_MAX */
 	int event; /* or -1 */
-	bool finished, told_end, in_progress;
+	bool started, finished, told_end, in_progress;
 	int64_t told_ns;
 	pthread_cond_t changed;
 	struct ck_load_sweep sweep;
+	const struct ck_load_job *at[CK_LOAD_THREADS]; /* at stretches */
+	unsigned nr_at;
+	struct ck_err refusal; /* of all of it: nothing is done for it */
 
 	_Atomic bool cancel;
 	_Atomic uint64_t bytes_done, source_bytes, source_ops, slow_bytes, cast,
@@ -102,6 +108,7 @@ struct ck_load {
 	struct ck_err broken; /* the device; of the ring's thread */
 
 	/* Does not change: */
+	struct ck_share *share; /* NULL: nobody else reads for it */
 	struct ck_ring *ring; /* NULL: memory of the host */
 	uint64_t stretch; /* bytes of a file, by one thread */
 	struct ck_reader *reader;
@@ -215,7 +222,9 @@ void ck_load_pool_wake(void *pool);
 int ck_load_plan_new(struct ck_load *load, struct ck_err *err);
 void ck_load_resolve(struct ck_load_job *job);
 void ck_load_plan(struct ck_load *load);
-/* The next stretch of the window; under the lock.  False: no more. */
+/* Where the next stretch of the window begins; under the lock.  False: no more. */
+bool ck_load_next_at(const struct ck_load *load, uint32_t *src, uint64_t *lo);
+/* That stretch; under the lock.  False: no more. */
 bool ck_load_take_stretch(struct ck_load *load, struct ck_load_job *job);
 static inline const struct ck_load_part *ck_load_part(
 	const struct ck_load *load, uint32_t at)
@@ -225,6 +234,8 @@ static inline const struct ck_load_part *ck_load_part(
 
 /* uncached.c */
 struct ck_bytes;
+/* The file past the page cache; -1, with a note: it cannot be had so. */
+int ck_load_direct_fd(struct ck_load *load, const struct ck_bytes *b);
 /* Reads the plan so; false: not one request of it was. */
 bool ck_load_direct(struct ck_load_job *job, const struct ck_bytes *b);
 /* Whether what is read of it is to be dropped; asked before it is read. */
@@ -242,6 +253,23 @@ static inline void ck_load_note(struct ck_load *load, const char *why)
 /* All of the stretch was, and is copied; false: nothing of it. */
 bool ck_load_by_device(struct ck_load_job *job, const struct ck_bytes *b);
 
+/* together.c; where nothing is shared they do nothing */
+int ck_load_together(struct ck_load *load, const struct ck_load_in *in,
+		     struct ck_err *err);
+/* The window's parts are wanted. */
+void ck_load_post(struct ck_load *load);
+/* Whether the next stretch may be taken, if there is one; under the lock. */
+bool ck_load_arrived(struct ck_load *load);
+/* Who is at a stretch, and is not; then what lies before all; under the lock. */
+void ck_load_enter(struct ck_load *load, const struct ck_load_job *job);
+void ck_load_leave(struct ck_load *load, const struct ck_load_job *job);
+void ck_load_passed(struct ck_load *load);
+/* False: the runs of the job are to be read. */
+bool ck_load_copy_shared(struct ck_load_job *job, const struct ck_bytes *b);
+/* pool.c; @load: struct ck_load */
+void ck_load_changed(void *load);
+void ck_load_refused(void *load, const struct ck_err *why);
+
 /* stretch.c, slow.c */
 /* It is copied as it is stored, in long runs. */
 bool ck_load_is_straight(const struct ck_load_wish *w,
@@ -252,6 +280,12 @@ typedef bool (*ck_load_piece_fn)(struct ck_load_job *job,
 /* Calls @each with what of each part begins in [lo, hi); false: one said so. */
 bool ck_load_each_piece(struct ck_load_job *job, uint64_t lo, uint64_t hi,
 			ck_load_piece_fn each);
+/*
+ * Asks storage for bytes that are about to be read, and @more behind them, if they
+ * are not in memory.
+ */
+void ck_load_ask(struct ck_load *load, int fd, uint64_t off, uint64_t len,
+		 uint64_t more);
 void ck_load_stretch(struct ck_load_job *job);
 void ck_load_slow(struct ck_load_job *job);
 

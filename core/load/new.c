@@ -10,6 +10,7 @@
 
 void ck_load_delete(struct ck_load *load)
 {
+	ck_share_free(load->share);
 	for (size_t i = 0; load->item && i < load->nr; i++)
 		free(load->item[i].why);
 	if (load->event >= 0)
@@ -75,5 +76,7 @@ int ck_load_prepare(struct ck_load *load, const struct ck_load_in *in,
 	if (!load->done || !load->slow ||
 	    (in->cache == CK_LOAD_DROPPED && !load->drop))
 		return ck_no_memory(err);
-	return ck_load_plan_new(load, err);
+	ret = ck_load_plan_new(load, err);
+	/* Its threads begin: nothing fails behind it. */
+	return ret ? ret : ck_load_together(load, in, err);
 }

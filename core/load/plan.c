@@ -239,6 +239,7 @@ void ck_load_plan(struct ck_load *load)
 	qsort_r(load->part, load->nr_parts, sizeof(*load->part), by_source,
 		load);
 	load->sweep = (struct ck_load_sweep){ 0 };
+	ck_load_post(load);
 	ck_load_add(&load->ns_plan, (uint64_t)(ck_now_ns() - begun));
 }
 
@@ -283,6 +284,24 @@ static void end_stretch(struct ck_load *load)
 	s->nr_active = nr;
 	s->turn = 0;
 	s->lo = s->hi;
+}
+
+bool ck_load_next_at(const struct ck_load *load, uint32_t *src, uint64_t *lo)
+{
+	const struct ck_load_sweep *s = &load->sweep;
+	const struct ck_load_part *p;
+
+	if (s->turn || s->nr_active) {
+		*src = s->src;
+		*lo = s->lo;
+		return true;
+	}
+	if (s->next == load->nr_parts)
+		return false;
+	p = ck_load_part(load, load->part[s->next]);
+	*src = p->src;
+	*lo = p->off;
+	return true;
 }
 
 bool ck_load_take_stretch(struct ck_load *load, struct ck_load_job *job)

@@ -19,7 +19,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define MAX_THREADS 64
 #define RESOLVE_ITEMS 8
 #define SLOW_BYTES (UINT64_C(8) << 20) /* of an item, by one thread */
 #define TELL_NS INT64_C(100000000)
@@ -34,7 +33,7 @@ struct ck_load_pool {
 		pthread_t thread;
 		struct ck_load_pool *pool;
 		struct ck_load_job *job;
-	} v[MAX_THREADS];
+	} v[CK_LOAD_THREADS];
 };
 
 /* ---- what is to be done; under the lock ---- */
@@ -65,6 +64,8 @@ static void begin_batch(struct ck_load *load)
 	if (!load->deferred)
 		load->resolve_at = at;
 	load->phase = load->batch < at ? CK_LOAD_RESOLVE : CK_LOAD_END;
+	if (load->phase == CK_LOAD_END && load->share)
+		ck_share_end(load->share);
 }
 
 /* A job of the phase; or, once all of the phase are done, of the next. */
@@ -74,10 +75,13 @@ static bool take_phase(struct ck_load *load, struct ck_load_job *job)
 		if (load->phase == CK_LOAD_RESOLVE && take_resolve(load, job))
 			return true;
 		if (load->phase == CK_LOAD_RUN) {
-			if (!ck_load_slot_try(load, job))
+			if (!ck_load_arrived(load) ||
+			    !ck_load_slot_try(load, job))
 				return false;
-			if (ck_load_take_stretch(load, job))
+			if (ck_load_take_stretch(load, job)) {
+				ck_load_enter(load, job);
 				return true;
+			}
 			ck_load_slot_leave(job);
 		}
 		if (load->busy)
@@ -195,6 +199,14 @@ static void finish(struct ck_load *load)
 {
 	bool all = load->nr_done == load->nr;
 
+	if (load->share && all)
+		ck_share_end(load->share);
+	else if (load->share && load->cancel)
+		ck_share_abort(load->share);
+	/* Who wants nothing learns whether the others were refused. */
+	if (load->share && !load->nr && !load->cancel &&
+	    !ck_share_is_over(load->share))
+		return;
 	if (load->running || load->finished || (!all && !load->cancel))
 		return;
 	load->finished = true;
@@ -215,6 +227,10 @@ static void did(struct ck_load_pool *pool, const struct ck_load_job *job)
 {
 	struct ck_load *load = job->load;
 
+	if (job->what == CK_LOAD_DO_STRETCH)
+		ck_load_leave(load, job);
+	if (job->what == CK_LOAD_DO_STRETCH || job->what == CK_LOAD_DO_PLAN)
+		ck_load_passed(load);
 	if (job->what != CK_LOAD_DO_SLOW && !--load->busy)
 		pthread_cond_broadcast(&pool->work);
 	end_one(pool, load);
@@ -307,6 +323,28 @@ void ck_load_pool_wake(void *arg)
 	pthread_mutex_unlock(&pool->lock);
 }
 
+void ck_load_changed(void *arg)
+{
+	struct ck_load *load = arg;
+	struct ck_load_pool *pool = load->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	if (load->started)
+		finish(load);
+	pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void ck_load_refused(void *arg, const struct ck_err *why)
+{
+	struct ck_load *load = arg;
+
+	pthread_mutex_lock(&load->pool->lock);
+	load->refusal = *why;
+	load->cancel = true;
+	pthread_mutex_unlock(&load->pool->lock);
+}
+
 /* ---- the pool ---- */
 
 /* Signals of the process are not for these threads. */
@@ -349,7 +387,7 @@ int ck_load_pool_new(struct ck_load_pool **out, unsigned threads,
 	pthread_cond_init(&pool->work, NULL);
 	if (!threads)
 		threads = CK_MIN(ck_cpus(), 4u);
-	ret = start(pool, CK_MIN(threads, (unsigned)MAX_THREADS));
+	ret = start(pool, CK_MIN(threads, (unsigned)CK_LOAD_THREADS));
 	if (ret) {
 		ck_load_pool_free(pool);
 		return ck_fail(err, ret, "threads to load with: %s",
@@ -398,7 +436,8 @@ int ck_load_start(struct ck_load **out, struct ck_load_pool *pool,
 	}
 	pthread_mutex_lock(&pool->lock);
 	begin_batch(load);
-	load->finished = !load->nr;
+	load->started = true;
+	finish(load);
 	load->next = pool->loads;
 	pool->loads = load;
 	pthread_cond_broadcast(&pool->work);
@@ -449,7 +488,7 @@ int ck_load_next(struct ck_load *load, int timeout_ms, size_t *item,
 		*item = load->done[load->nr_taken++];
 		ret = item_result(load, *item, err);
 	} else {
-		ret = 1;
+		ret = load->refusal.code ? ck_fail_as(err, &load->refusal) : 1;
 	}
 	if (load->event >= 0 && load->nr_taken == load->nr_done &&
 	    !load->finished && read(load->event, &drop, sizeof(drop)) < 0)
@@ -474,7 +513,9 @@ int ck_load_wait(struct ck_load *load, int timeout_ms, size_t *item,
 		if (!wait_on(load, timeout_ms, &until) && !load->finished)
 			ret = -ETIMEDOUT;
 	if (!ret && load->nr_done < load->nr)
-		ret = ck_fail(err, ECANCELED, "the load was cancelled");
+		ret = load->refusal.code ?
+			      ck_fail_as(err, &load->refusal) :
+			      ck_fail(err, ECANCELED, "the load was cancelled");
 	else if (!ret && load->bad != SIZE_MAX) {
 		ret = item_result(load, load->bad, err);
 		if (item)

@@ -213,28 +213,30 @@ static void share_runs(struct ck_load_job *job)
 	job->nr_run = nr;
 }
 
-/* Asks storage for what is about to be read, if it is not in memory. */
-static void ask_ahead(const struct ck_load_job *job, int fd)
+void ck_load_ask(struct ck_load *load, int fd, uint64_t off, uint64_t len,
+		 uint64_t more)
 {
 	unsigned char byte;
 	struct iovec one = { &byte, 1 };
 
+	if (len < (64 << 10))
+		return;
+	if (preadv2(fd, &one, 1, (off_t)off, RWF_NOWAIT) >= 0)
+		ck_load_add(&load->resident, len);
+	else if (errno == EAGAIN)
+		posix_fadvise(fd, (off_t)off, (off_t)(len + more),
+			      POSIX_FADV_WILLNEED);
+}
+
+static void ask_ahead(const struct ck_load_job *job, int fd)
+{
 	for (unsigned i = 0; i < job->plan.nr_io; i++) {
 		const struct ck_io *io = &job->plan.io[i];
-		uint64_t len = io->len;
+		uint64_t end = io->off + io->len, more = 0;
 
-		if (len < (64 << 10))
-			continue;
-		if (preadv2(fd, &one, 1, (off_t)io->off, RWF_NOWAIT) >= 0) {
-			ck_load_add(&job->load->resident, len);
-			continue;
-		}
-		if (errno != EAGAIN)
-			continue;
-		if (i + 1 == job->plan.nr_io && io->off + len == job->hi)
-			len = CK_MIN(job->ahead - io->off, len + AHEAD);
-		posix_fadvise(fd, (off_t)io->off, (off_t)len,
-			      POSIX_FADV_WILLNEED);
+		if (i + 1 == job->plan.nr_io && end == job->hi)
+			more = CK_MIN(job->ahead - end, AHEAD);
+		ck_load_ask(job->load, fd, io->off, io->len, more);
 	}
 }
 
@@ -417,7 +419,7 @@ static bool run_stretch(struct ck_load_job *job, const struct ck_bytes *b,
 	share_runs(job);
 	if (b->mem)
 		read_mem(job, b);
-	else
+	else if (!ck_load_copy_shared(job, b))
 		read_file(job, b);
 	t1 = ck_now_ns();
 	ck_load_add(&load->ns_read, (uint64_t)(t1 - t0));

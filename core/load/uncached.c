@@ -27,27 +27,34 @@
 
 /* ---- direct ---- */
 
-bool ck_load_direct(struct ck_load_job *job, const struct ck_bytes *b)
+int ck_load_direct_fd(struct ck_load *load, const struct ck_bytes *b)
 {
-	const struct ck_reader_in *in = ck_reader_settings(job->load->reader);
-	struct ck_plan *p = &job->plan;
-	ck_auto_fd int fd = -1;
-	unsigned i = 0;
+	const struct ck_reader_in *in = ck_reader_settings(load->reader);
+	int fd;
 
 	if (b->fd < 0 || b->spooled || in->checked || in->over || in->made) {
-		ck_load_note(job->load, "cache=direct: not with verify, an "
-					"overlay, a view or compressed items");
-		return false;
+		ck_load_note(load, "cache=direct: not with verify, an "
+				   "overlay, a view or compressed items");
+		return -1;
 	}
 	fd = ck_direct_open(b->fd);
+	if (fd < 0)
+		ck_load_note(load, "cache=direct: a file has none");
+	return fd;
+}
+
+bool ck_load_direct(struct ck_load_job *job, const struct ck_bytes *b)
+{
+	ck_auto_fd int fd = ck_load_direct_fd(job->load, b);
+	struct ck_plan *p = &job->plan;
+	unsigned i = 0;
+
 	if (fd >= 0 && !job->direct)
 		job->direct = aligned_alloc(CK_DIRECT_BLOCK, CK_DIRECT_ROOM);
-	if (fd < 0 || !job->direct) {
-		ck_load_note(job->load,
-			     fd < 0 ? "cache=direct: a file has none" :
-				      "cache=direct: no memory");
+	if (fd >= 0 && !job->direct)
+		ck_load_note(job->load, "cache=direct: no memory");
+	if (fd < 0 || !job->direct)
 		return false;
-	}
 	for (; i < p->nr_io; i++) {
 		p->io[i].res = ck_direct_read(fd, job->direct, &p->io[i]);
 		if (p->io[i].res == -EINVAL && !i)
