@@ -14,8 +14,8 @@ from . import _abi
 from ._abi import caps, configure
 from ._checkpoint import Checkpoint, Object, open, steps
 from ._device import DeviceTensor
-from ._errors import (DeviceError, Error, Forked, MissingBytes, NotFound, OpenError, SaveError,
-                      UnknownName)
+from ._errors import (DeviceError, Error, Forked, MissingBytes, NotFound, OpenError, RankError,
+                      SaveError, UnknownName)
 from ._safe import load_file, safe_open
 from ._save import save
 from ._tensor import Tensor
@@ -24,5 +24,5 @@ _version = _abi.call("version")()
 __version__ = f"{_version >> 16}.{_version >> 8 & 255}.{_version & 255}"
 
 __all__ = ["Checkpoint", "DeviceError", "DeviceTensor", "Error", "Forked", "MissingBytes", "NotFound", "Object",
-           "OpenError", "SaveError", "Tensor", "UnknownName", "caps", "configure", "load_file", "open", "safe_open",
-           "save", "steps"]
+           "OpenError", "RankError", "SaveError", "Tensor", "UnknownName", "caps", "configure", "load_file", "open",
+           "safe_open", "save", "steps"]

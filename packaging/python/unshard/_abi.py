@@ -82,7 +82,13 @@ PUT = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_size_t)
 class load_opts(c.Structure):
     _fields_ = [("size", c.c_size_t), ("progress", PROGRESS), ("arg", c.c_void_p),
                 ("reserved", c.c_void_p * 2), ("options", c.c_char_p),
-                ("stream", c.c_void_p)]
+                ("stream", c.c_void_p), ("comm", c.c_void_p)]
+
+
+class comm_opts(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("kind", c.c_char_p), ("host", c.c_char_p),
+                ("rank", c.c_uint32), ("ranks", c.c_uint32), ("timeout_ms", c.c_uint32),
+                ("pad", c.c_uint32)]
 
 
 class stats(c.Structure):
@@ -91,7 +97,8 @@ class stats(c.Structure):
                                   "alone", "cast", "ns_plan", "ns_read", "ns_copy",
                                   "resident")
     ] + [("ring", c.c_uint32), ("fallbacks", c.c_uint32), ("why", c.c_char * 256),
-         ("direct", c.c_uint64), ("by_device", c.c_uint64)]
+         ("direct", c.c_uint64), ("by_device", c.c_uint64), ("received", c.c_uint64),
+         ("sent", c.c_uint64), ("ns_comm", c.c_uint64)]
 
 
 class save_opts(c.Structure):
@@ -146,6 +153,10 @@ _CALLS = {
     "save_sync": (c.c_int, [_P, _E]),
     "save_publish": (c.c_int, [_P, _E]),
     "save_free": (None, [_P]),
+    "comm_new": (c.c_int, [_P, c.POINTER(comm_opts), _PP, _E]),
+    "comm_address": (c.c_char_p, [_P]),
+    "comm_connect": (c.c_int, [_P, c.POINTER(c.c_char_p), _E]),
+    "comm_free": (None, [_P]),
 }
 
 

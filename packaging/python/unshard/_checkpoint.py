@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes as c
 import difflib
 import operator
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-from . import _abi, _device, _dtypes, _errors, _load
+from . import _abi, _comm, _device, _dtypes, _errors, _load
 from ._tensor import Tensor
 
 Path = Union[str, bytes, "os.PathLike[str]"]
@@ -375,7 +376,8 @@ class Checkpoint(Mapping[str, Tensor]):
     def load(self, names: Optional[Iterable[str]] = None, *, mesh: Any = None, rank: int = 0,
              dtype: Any = None, device: Any = None, stream: Any = None,
              framework: Optional[str] = None, progress: _load.Progress = None,
-             errors: Optional[Dict[str, Exception]] = None) -> Dict[str, Any]:
+             errors: Optional[Dict[str, Exception]] = None,
+             group: Any = None) -> Dict[str, Any]:
         """Tensors by name, all of them or those named, read as one plan.
 
         mesh, rank: only what that rank of a mesh holds ("tp=8", or a file: a
@@ -391,6 +393,9 @@ class Checkpoint(Mapping[str, Tensor]):
         stderr, or called with (bytes done, bytes in all); what it raises ends
         the load.  errors: a dict that gets the MissingBytes of each tensor that could
         not be had, which the result then lacks; without it the first is raised.
+        group: a process group of torch, all of whose ranks load of this checkpoint now,
+        whatever each wants: every byte is read from storage by one of them.  RankError:
+        they do not agree, or one does not come.
         """
         make = _device.maker(self, framework, device)
         want = None if dtype is None else _dtypes.name_of(dtype)
@@ -403,10 +408,12 @@ class Checkpoint(Mapping[str, Tensor]):
             if parts is not None and name not in parts:
                 continue
             self._prepare(name, parts and parts[name], want, make, out, items, errors)
-        if items:
+        comm = _comm.of_group(group) if group is not None else None
+        if items or comm:
             handle, optional = self._open_handle(), errors is not None
             at = make.begin(stream)
-            with _load.Request(handle, items, progress, optional, at) as request:
+            with comm or contextlib.nullcontext(), _load.Request(
+                    handle, items, progress, optional, at, comm) as request:
                 if errors is None:
                     request.wait()
                 for nr, failed in request.each() if optional else ():

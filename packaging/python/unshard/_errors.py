@@ -47,6 +47,10 @@ class MissingBytes(_System):
         return type(self), (code, line, self.tensor, self.file, self.offset)
 
 
+class RankError(_System):
+    """Ranks that load together do not agree, or one of them did not come."""
+
+
 class DeviceError(_System):
     """There is no such device, or it fails."""
 
@@ -67,7 +71,7 @@ class Forked(Error):
     """The checkpoint was opened before fork(): open it again in the child."""
 
 
-for _kind in (Error, OpenError, NotFound, MissingBytes, DeviceError, SaveError,
+for _kind in (Error, OpenError, NotFound, MissingBytes, RankError, DeviceError, SaveError,
               UnknownName, Forked):
     _kind.__module__ = "unshard"
 
@@ -105,6 +109,15 @@ def device(code: int, line: str) -> Exception:
     return DeviceError(code, line)
 
 
+def talking(code: int, line: str) -> Exception:
+    """The exception for what a communicator says."""
+    if code == _errno.ENOMEM:
+        return MemoryError(line)
+    if code == _errno.ECHILD:
+        return Forked(line)
+    return ValueError(line) if code == _errno.EINVAL else RankError(code, line)
+
+
 def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
             offset: Optional[int]):
     """The exception for what a read says; tensor: of the item that failed; file,
@@ -122,6 +135,9 @@ def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
     if code == _errno.EFAULT:  # the bytes are there
         return ValueError(f"{shown(tensor or '')}: the memory that it is read into cannot be "
                           "written")
+    if tensor is None and code in (_errno.ESTALE, _errno.ETIMEDOUT, _errno.ECONNRESET,
+                                   _errno.EBUSY):
+        return RankError(code, line)
     if code in (_errno.EREMOTEIO, _errno.ENODEV):
         return DeviceError(code, line)
     if tensor is not None and shown(tensor) not in line:

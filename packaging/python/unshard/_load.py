@@ -84,13 +84,14 @@ class Request:
     """A load under way.  Freeing it cancels; no byte is written after that."""
 
     def __init__(self, handle, items: Sequence[Item], progress: Progress = None,
-                 optional: bool = False, stream: int = 0) -> None:
+                 optional: bool = False, stream: int = 0, comm: Any = None) -> None:
         """optional: what cannot be had fails its item alone.  stream: of the device; what
-        is in it by now comes before anything is written."""
+        is in it by now comes before anything is written; comm: of ranks that load now too."""
         self._items, self._req, self._bar = items, c.c_void_p(), _bar(progress)
         structs, keep = _array(items, _abi.OPTIONAL if optional else 0)
         opts, err = _abi.load_opts(), _abi.error()
         opts.size, opts.stream = c.sizeof(opts), stream or None
+        opts.comm = comm.handle if comm else None
         self._failed: Optional[BaseException] = None
         self._callback = opts.progress = (
             _abi.PROGRESS(self._progress) if self._bar else _abi.PROGRESS())

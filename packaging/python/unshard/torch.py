@@ -9,6 +9,7 @@ Each rank reads, and writes, the bytes of its own shards and no others.
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -33,7 +34,7 @@ from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, LoadPl
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from . import _checkpoint, _device, _dtypes, _errors, _load, _memory, _save, _share
+from . import _checkpoint, _comm, _device, _dtypes, _errors, _load, _memory, _save, _share
 from ._checkpoint import Checkpoint, Object
 
 # Memory beside the targets, for those that bytes cannot be read into directly.
@@ -52,13 +53,17 @@ class DCPReader(StorageReader):
     torch.load(weights_only=True) can read them, so that nothing of a checkpoint is
     executed; allow_pickle=True gives it whatever is stored.
 
+    group: a process group, all of whose ranks load at once: each byte is read from storage
+    by one of them.  RankError: they load different checkpoints, or one does not come.
+
     Raises what unshard.open() raises, at once; MissingBytes while loading.
     """
 
     def __init__(self, path: Any, step: Optional[str] = None, *,
                  allow_pickle: bool = False, progress: _load.Progress = None,
-                 **options: Any) -> None:
+                 group: Any = None, **options: Any) -> None:
         super().__init__()
+        self.group = group
         self.allow_pickle, self.progress = allow_pickle, progress
         self._step, self._options = step, options
         self._ck = _share.opened(path, step, **options)
@@ -125,8 +130,7 @@ class DCPReader(StorageReader):
         # Of two for the same memory, tied weights, one writes it: the last one.
         wanted = list({(item.address, tuple(item.stride or ()), tuple(item.count)): item
                        for _, _, item in straight if item.count.count(0) == 0}.values())
-        for device in sorted({item.device for item in wanted}):  # of a load all are of one
-            self._read([item for item in wanted if item.device == device])
+        self._straight(wanted)
         for asked, target, _ in straight:
             planner.commit_tensor(asked, target)
         self._beside(beside, planner)
@@ -134,10 +138,20 @@ class DCPReader(StorageReader):
         done.set_result(None)
         return done
 
-    def _read(self, items: List[_load.Item]) -> None:
-        if not items:
+    def _straight(self, items: List[_load.Item]) -> None:
+        """A load a device: of one load all are of one."""
+        comm = _comm.of_group(self.group) if self.group is not None else None
+        devices = sorted({item.device for item in items})
+        with comm or contextlib.nullcontext():
+            for device in devices or [0] * bool(comm):  # who wants nothing reads for others
+                self._read([item for item in items if item.device == device], comm)
+                comm = None  # one load with the others, by all of them
+
+    def _read(self, items: List[_load.Item], comm: Optional[_comm.Comm] = None) -> None:
+        if not items and not comm:
             return
-        with _load.Request(self._ck._open_handle(), items, self.progress) as request:
+        with _load.Request(self._ck._open_handle(), items, self.progress,
+                           comm=comm) as request:
             request.wait()
             self.stats = request.stats()
 
@@ -304,15 +318,16 @@ def _slice(item, path) -> _save.Slice:
 
 def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any, *,
               strict: bool = True, names: Optional[Callable[[str], str]] = None,
-              progress: _load.Progress = None, **options: Any) -> Tuple[List[str], List[str]]:
+              progress: _load.Progress = None, group: Any = None,
+              **options: Any) -> Tuple[List[str], List[str]]:
     """Fills the tensors of a model, or of a state dict, in place: (missing, unexpected).
 
     checkpoint: a path, with options as unshard.open(), or an open Checkpoint.
-    Parameters may be DTensors, of which each rank reads its part.  Names are those of
-    the checkpoint, else those of ck.model(), else what names(name) gives.  missing:
-    of the model, not in the checkpoint, and tied to nothing that is; unexpected: of
-    ck.model(), and not in the model.  Of tied ones that the checkpoint has both, the last
-    of the model is read.
+    Parameters may be DTensors, of which each rank reads its part; group: as of
+    DCPReader.  Names are those of the checkpoint, else those of ck.model(), else what
+    names(name) gives.  missing: of the model, not in the checkpoint, and tied to
+    nothing that is; unexpected: of ck.model(), and not in the model.  Of tied ones that
+    the checkpoint has both, the last of the model is read.
 
     strict: UnknownName where any is missing.  ValueError, and nothing is read, where a
     shape differs, or one is on the meta device; TypeError where tensors stand in a dict or
@@ -348,15 +363,16 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
         if one is None:
             rounds.append(one := {})
         one[called[name]] = value
-    reader, plans = DCPReader(ck, progress=progress), []
+    reader, plans = DCPReader(ck, progress=progress, group=group), []
     known = reader.read_metadata()
-    for one in rounds:
+    for one in rounds or [{}]:
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         planner.set_up_planner(one, known, True)
         plans.append((planner.create_local_plan(), planner))
     with torch.no_grad():
         for plan, planner in plans:
             reader.read_data(plan, planner)
+            reader.group = None  # one of them with the others, by all
     return missing, unexpected
 
 
