@@ -179,6 +179,21 @@ def of_a_view(source):
                 assert torch.equal(got[name], want[name].to(torch.bfloat16)), name
 
 
+def without_tensors(saved):
+    """Counters and the like, in a folder of their own; and nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        dcp.save(saved, checkpoint_id=folder, no_dist=True)
+        with mounted(folder) as at:
+            assert everything(at / "dcp") == everything(pathlib.Path(folder)) == saved
+            got = {name: None for name in saved}
+            dcp.load(got, checkpoint_id=str(at / "dcp"), no_dist=True)
+            assert got == saved
+        with tempfile.TemporaryDirectory() as out:
+            subprocess.run([UNSHARD, "export", "--to", "dcp", folder, f"{out}/dcp"],
+                           check=True, stdout=subprocess.DEVNULL)
+            assert everything(pathlib.Path(out, "dcp")) == saved
+
+
 SOURCES = [
     "colossalai/optim-async", "colossalai/padded-vocab", "dcp/2.14-shardings",
     "dcp/2.14-strided-shard", "dcp/2.14-zstd", "dcp/2.14-quantized", "deepspeed/pipeline",
@@ -199,3 +214,5 @@ case(large, "large")
 case(exported, "exported", DATA / "llama-fsdp2/in")
 case(stateful, "stateful", DATA / "llama-tied-adamw/in")
 case(of_a_view, "of-a-view", DATA / "llama-tied-f32/in")
+case(without_tensors, "objects-alone", {"step": 7, "s": "x"})
+case(without_tensors, "of-nothing", {})

@@ -169,6 +169,29 @@ mount_ckpt "$CKPT" hf-shard-size=8K
 	assert files == set(index["weight_map"].values()) and len(files) > 2
 PY
 umount_ckpt
+# of one file too, where the source has one: some loaders look into it first
+mkdir "$WORK/indexed"
+"$PYTHON" - "$WORK/indexed" <<-'PY' || fail "a file with an index"
+	import json, pathlib, struct, sys
+	to = pathlib.Path(sys.argv[1])
+	head = json.dumps({"w": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}}).encode()
+	(to / "model-00001-of-00001.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + b"abc")
+	(to / "model.safetensors.index.json").write_text(json.dumps(
+	    {"metadata": {"total_size": 3}, "weight_map": {"w": "model-00001-of-00001.safetensors"}}))
+PY
+mount_ckpt "$WORK/indexed"
+[ "$(ls "$MNT/hf" | xargs)" = "model.safetensors model.safetensors.index.json" ] ||
+	fail "hf/ has $(ls "$MNT/hf" | xargs)"
+"$PYTHON" - "$MNT/hf" <<-'PY' || fail "the index of one file"
+	import json, sys
+	index = json.load(open(sys.argv[1] + "/model.safetensors.index.json"))
+	want = {"metadata": {"total_size": 3}, "weight_map": {"w": "model.safetensors"}}
+	assert index == want, index
+PY
+umount_ckpt
+mount_ckpt "$CKPT"
+[ ! -e "$MNT/hf/model.safetensors.index.json" ] || fail "an index that nobody had"
+umount_ckpt
 mount_ckpt "$CKPT" strip-prefix=model.model.
 "$PYTHON" - "$MNT/hf/model.safetensors" <<-'PY' || fail "strip-prefix"
 	import json, struct, sys

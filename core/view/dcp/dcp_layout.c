@@ -63,7 +63,7 @@ bool ck_dcp_layout_any(const struct ck_view *v)
 	for (uint32_t t = v->first; t < v->first + v->nr; t++)
 		if (!refuses(v->img, t))
 			return true;
-	return false;
+	return !v->img->nr_tensors; /* of objects alone, or of nothing */
 }
 
 void ck_dcp_layout_free(struct ck_dcp_layout *l)

@@ -58,7 +58,7 @@ struct ck_dcp_layout {
 int ck_dcp_layout_make(struct ck_dcp_layout *l, const struct ck_view *v,
 		       uint64_t file_size, struct ck_err *err);
 void ck_dcp_layout_free(struct ck_dcp_layout *l);
-/* Whether any tensor of the view's can be held. */
+/* Whether any tensor of the view's can be held, or its checkpoint has none. */
 bool ck_dcp_layout_any(const struct ck_view *v);
 
 /* The last item of @file that begins at or before @off. */

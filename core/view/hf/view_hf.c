@@ -4,7 +4,8 @@
  *
  *   model.safetensors                        where one file holds it all, else
  *   model-00001-of-0000N.safetensors ...     at most -o hf-shard-size= each
- *   model.safetensors.index.json             which name is in which file
+ *   model.safetensors.index.json             which name is in which file; of one
+ *                                            file where the source has one too
  *   config.json, tokenizer.json, ...         as found beside the checkpoint, or
  *                                            in -o config=DIR
  *
@@ -28,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INDEX "model.safetensors.index.json"
 #define SHARD_SIZE UINT64_C(5000000000) /* what huggingface_hub writes */
 struct hf_view {
 	struct ck_view base;
@@ -37,7 +39,7 @@ struct hf_view {
 	struct ck_extras extras;
 	/* made at first look: */
 	struct ck_lazy lazy;
-	struct ck_compose *file; /* shards, then the index if there are two */
+	struct ck_compose *file; /* shards, then the index */
 	uint32_t nr_file, nr_shards;
 };
 
@@ -156,6 +158,20 @@ static int make_shards(struct hf_view *v, struct ck_str *map, uint64_t *total,
 	return ret;
 }
 
+/* Some loaders of one file, as torch's of quantized weights, look into it first. */
+static bool source_has_index(const struct ck_catalog *img)
+{
+	for (uint32_t i = 0; i < img->nr_indexes; i++) {
+		const char *name =
+			ck_catalog_str(img, img->indexes[i].name, NULL);
+		const char *slash = strrchr(name, '/');
+
+		if (!strcmp(slash ? slash + 1 : name, INDEX))
+			return true;
+	}
+	return false;
+}
+
 static int make_all(struct ck_compose *unused, void *ctx, struct ck_err *err)
 {
 	ck_auto_str struct ck_str map = { 0 }, index = { 0 };
@@ -175,14 +191,15 @@ static int make_all(struct ck_compose *unused, void *ctx, struct ck_err *err)
 		return ret;
 	for (uint32_t from = 0; from < nr_shown(v); v->nr_shards++)
 		from = shard_end(v, from);
-	v->nr_file = v->nr_shards + (v->nr_shards > 1);
+	v->nr_file = v->nr_shards +
+		     (v->nr_shards > 1 || source_has_index(v->base.img));
 	v->file = calloc(v->nr_file, sizeof(*v->file));
 	if (!v->file)
 		return ck_no_memory(err);
 	for (uint32_t i = 0; i < v->nr_file; i++)
 		v->file[i] = (struct ck_compose)CK_COMPOSE_INIT;
 	ret = make_shards(v, &map, &total, err);
-	if (ret || v->nr_shards == 1)
+	if (ret || v->nr_file == v->nr_shards)
 		return ret;
 	ck_str_fmt(&index,
 		   "{\n  \"metadata\": {\"total_size\": %" PRIu64
@@ -365,8 +382,7 @@ static void hf_label(const struct ck_view *base, uint32_t i,
 		shard_name(v, i, name);
 	else
 		snprintf(name, CK_VIEW_NAME, "%s",
-			 i < nr ? "model.safetensors.index.json" :
-				  v->extras.v[i - nr].name);
+			 i < nr ? INDEX : v->extras.v[i - nr].name);
 }
 
 static uint32_t hf_find(const struct ck_view *v, const char *name, size_t len)
