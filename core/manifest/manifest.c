@@ -261,6 +261,20 @@ bool ck_manifest_find_file(const struct ck_manifest *m, const char *name,
 	return true;
 }
 
+bool ck_manifest_block_of(const struct ck_manifest *m, unsigned shift,
+			  const char *name, uint64_t size, uint64_t k,
+			  uint64_t *digest)
+{
+	struct ck_manifest_file f;
+
+	if (m->shift != shift ||
+	    !ck_manifest_find_file(m, name, strlen(name), &f) ||
+	    f.size != size || k >= f.nr)
+		return false;
+	*digest = ck_manifest_block(m, f.first + k);
+	return true;
+}
+
 static int number_cmp(const struct ck_manifest *m, uint64_t i, const char *tree,
 		      size_t tree_len, const char *name, size_t len)
 {

@@ -93,6 +93,10 @@ uint64_t ck_manifest_number(const struct ck_manifest *m, const char *name,
 			    size_t len);
 bool ck_manifest_find_file(const struct ck_manifest *m, const char *name,
 			   size_t len, struct ck_manifest_file *out);
+/* Of block @k of file @name; false: it is not there, or not of such blocks. */
+bool ck_manifest_block_of(const struct ck_manifest *m, unsigned shift,
+			  const char *name, uint64_t size, uint64_t k,
+			  uint64_t *digest);
 bool ck_manifest_find_tensor(const struct ck_manifest *m, const char *tree,
 			     size_t tree_len, const char *name, size_t len,
 			     struct ck_manifest_tensor *out);

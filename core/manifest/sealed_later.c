@@ -70,22 +70,6 @@ bool ck_sealed_is_at(const struct ck_sealed *s, uint32_t t)
 	return false;
 }
 
-static bool find(struct ck_sealed *s, const char *name, uint64_t k,
-		 uint64_t size, uint64_t *digest)
-{
-	const struct ck_manifest *m = ck_sealed_newest(s);
-	uint64_t i = ck_manifest_number(m, name, strlen(name));
-	struct ck_manifest_file f;
-
-	if (m->shift != s->m.shift || i == CK_NO_FILE)
-		return false;
-	ck_manifest_file(m, i, &f);
-	if (f.size != size || k >= f.nr)
-		return false;
-	*digest = ck_manifest_block(m, f.first + k);
-	return true;
-}
-
 int ck_sealed_block_later(struct ck_sealed *s, const char *name, uint64_t size,
 			  uint64_t block, uint64_t *digest)
 {
@@ -94,7 +78,8 @@ int ck_sealed_block_later(struct ck_sealed *s, const char *name, uint64_t size,
 	bool found;
 
 	pthread_mutex_lock(&s->lock);
-	found = find(s, name, block, size, digest);
+	found = ck_manifest_block_of(ck_sealed_newest(s), s->m.shift, name,
+				     size, block, digest);
 	pthread_mutex_unlock(&s->lock);
 	if (found && *digest != was)
 		return 1;

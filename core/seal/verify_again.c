@@ -9,7 +9,9 @@
  */
 #include "core/seal/verify_priv.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/io/checked.h"
 #include "core/manifest/manifest_priv.h"
 #include "core/manifest/sealed.h"
 #include "core/manifest/sealed_priv.h"
@@ -21,62 +23,19 @@
 
 struct again {
 	const struct ck_root *root;
-	struct ck_hash_file file;
-	uint64_t k, digest;
-	bool read;
+	const char *name;
+	uint64_t size, k, digest;
 };
-
-static bool want(void *ctx, size_t i, uint64_t k)
-{
-	const struct again *a = ctx;
-
-	(void)i;
-	return k == a->k;
-}
-
-static int keep(void *ctx, size_t i, uint64_t k, uint64_t digest,
-		const struct ck_err *err)
-{
-	struct again *a = ctx;
-
-	(void)i;
-	a->read = k == a->k && !err;
-	a->digest = digest;
-	return 0;
-}
 
 static bool hash(struct again *a, unsigned shift)
 {
-	struct ck_hash_in in = {
-		.root = a->root,
-		.file = &a->file,
-		.nr = 1,
-		.shift = shift,
-		.jobs = 1,
-		.ctx = a,
-		.want = want,
-		.block = keep,
-	};
-	struct ck_err err;
+	uint64_t off = a->k << shift;
+	uint64_t end = CK_MIN(off + (UINT64_C(1) << shift), a->size);
+	ck_auto_fd int fd = -1;
+	struct stat st;
 
-	a->read = false;
-	return !ck_hash_run(&in, &err) && a->read;
-}
-
-/* What @m says.  False: it is not of the same blocks. */
-static bool sealed_as(const struct ck_manifest *m, const struct again *a,
-		      unsigned shift, uint64_t *digest)
-{
-	uint64_t i = ck_manifest_number(m, a->file.name, strlen(a->file.name));
-	struct ck_manifest_file f;
-
-	if (i == CK_NO_FILE || m->shift != shift)
-		return false;
-	ck_manifest_file(m, i, &f);
-	if (f.size != a->file.size || a->k >= f.nr)
-		return false;
-	*digest = ck_manifest_block(m, f.first + a->k);
-	return true;
+	return !ck_root_open_file(a->root, a->name, &fd, &st, NULL) &&
+	       !ck_checked_hash(&ck_engine_plain, fd, off, end, &a->digest);
 }
 
 static bool sealed_now(const struct again *a, unsigned shift, uint64_t *digest)
@@ -87,7 +46,7 @@ static bool sealed_now(const struct again *a, unsigned shift, uint64_t *digest)
 
 	if (ck_manifest_load(&m, a->root, &err))
 		return false;
-	ok = sealed_as(&m, a, shift, digest);
+	ok = ck_manifest_block_of(&m, shift, a->name, a->size, a->k, digest);
 	ck_manifest_free(&m);
 	return ok;
 }
@@ -99,7 +58,7 @@ static bool is_damaged(struct again *a, unsigned shift, uint64_t was,
 	uint64_t now;
 
 	for (int i = 0; i < TRIES; i++) {
-		if (ck_sealed_was_edited(a->root, a->file.name))
+		if (ck_sealed_was_edited(a->root, a->name))
 			break;
 		if (!sealed_now(a, shift, &now) || now == was)
 			return true;
@@ -117,16 +76,17 @@ static bool stays(const struct ck_verify *v, const struct ck_manifest *then,
 {
 	uint64_t i = ck_manifest_number(v->m, d->file, strlen(d->file));
 	struct ck_manifest_file f;
-	struct again a = { .root = v->root, .k = d->block };
+	struct again a = { .root = v->root, .name = d->file, .k = d->block };
 	uint64_t was, now;
 
 	if (d->kind != CK_DAMAGE_CHANGED || i == CK_NO_FILE)
 		return true;
 	ck_manifest_file(v->m, i, &f);
-	a.file.name = (char *)f.name;
-	a.file.size = f.size;
+	a.size = f.size;
 	was = ck_manifest_block(v->m, f.first + d->block);
-	if (!sealed_as(then, &a, v->m->shift, &now) || now == was)
+	if (!ck_manifest_block_of(then, v->m->shift, a.name, a.size, a.k,
+				  &now) ||
+	    now == was)
 		return true;
 	return is_damaged(&a, v->m->shift, was, d);
 }
