@@ -103,6 +103,7 @@ assert len(tasks() - before) == int(sys.argv[2]), (tasks(), before)
         assert status == 0, err
     for wrong in ({"threads": 0}, {"engine": "fast"}, {"spool": "a\0b"}):
         refused(ValueError, lambda: unshard.configure(**wrong))
+    refused(TypeError, lambda: unshard.configure(threads=2.5))
 
 
 def whole_or_not_at_all():

@@ -25,6 +25,17 @@ LLAMA = DATA / "llama-fsdp2/in"
 MATRIX = "model.lm_head.weight"
 
 
+class Copied:
+    """Whose memory DLPack's taker has for himself."""
+
+    def __dlpack__(self, **how):
+        return np.zeros((149, 18), np.float32).__dlpack__(**how, copy=True)
+
+    @classmethod
+    def can(cls):
+        return np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
 def wrong_targets():
     with unshard.open(LLAMA) as ck:
         t, size = ck[MATRIX], 149 * 18 * 4
@@ -40,8 +51,10 @@ def wrong_targets():
                        np.zeros((149, 18), object), np.zeros(size + 8, np.uint8)[::2],
                        np.broadcast_to(np.zeros(18, np.float32), (149, 18))):
             refused(ValueError, into(target))
-        for target in (3, None, "x", [0.0] * 10):
+        for target in (3, None, "x", [0.0] * 10, t, ck):
             refused(TypeError, into(target))
+        if Copied.can():
+            refused(ValueError, into(Copied()), "copy")
         refused(ValueError, lambda: t.numpy("int32"))
         refused(ValueError, lambda: t.numpy("float17"))
         refused(ValueError, lambda: ck.load(framework="numpy", dtype="float8_e8m0fnu"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes as c
 import json
+import operator
 import os
 import threading
 from typing import Any, Dict, Optional, Union
@@ -286,7 +287,7 @@ def configure(*, threads: Optional[int] = None, engine: Optional[str] = None,
     divided by LOCAL_WORLD_SIZE where torchrun says that; engine: "auto", "uring" or
     "plain"; spool: a directory for what has to be decompressed, else /var/tmp.
     """
-    if threads is not None and not 1 <= threads <= 1024:
+    if threads is not None and not 1 <= operator.index(threads) <= 1024:
         raise ValueError(f"threads {threads!r}: expected 1 to 1024")
     if engine not in (None, "auto", "uring", "plain"):
         raise ValueError(f"engine {engine!r}: expected 'auto', 'uring' or 'plain'")

@@ -34,7 +34,7 @@ class Place(NamedTuple):
 # ---- DLPack's structs ------------------------------------------------------
 
 _CPU, _CUDA_HOST = 1, 3
-_READ_ONLY = 1
+_READ_ONLY, _COPIED = 1, 2
 
 
 class _Tensor(c.Structure):
@@ -267,6 +267,8 @@ def _of_dlpack(target) -> Place:
         raise TypeError("its __dlpack__() gives no DLPack capsule")
     if isinstance(managed, _Versioned) and managed.flags & _READ_ONLY:
         raise ValueError("the tensor is read-only")
+    if isinstance(managed, _Versioned) and managed.flags & _COPIED:
+        raise ValueError("its __dlpack__() gives a copy, which nobody would see filled")
     t = managed.tensor
     if t.device not in (_CPU, _CUDA_HOST):
         raise ValueError("memory of a device: only memory of the host is read into")

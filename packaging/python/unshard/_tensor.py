@@ -292,6 +292,8 @@ class Tensor:
         strides do not fit, it is read-only or too small.  Tensors of CUDA devices, and
         DeviceTensors, are filled directly; memory of other devices is a ValueError.
         """
+        if isinstance(target, Tensor):
+            raise TypeError("an unshard.Tensor is no memory to read into: it is read itself")
         to = _memory.place(target)
         if to.dtype is None or (to.dtype == "uint8" and len(to.shape) == 1
                                 and (self.dtype, self.shape) != ("uint8", to.shape)):
