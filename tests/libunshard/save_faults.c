@@ -29,11 +29,12 @@
 static void declare(unshard_save *s, int *ret, unshard_error *err)
 {
 	char name[SLICES][8];
+	const uint64_t row = ROW;
 	unshard_slice v[SLICES + 1];
 
 	for (unsigned i = 0; i < SLICES; i++) {
 		snprintf(name[i], sizeof(name[i]), "w%u", i);
-		v[i] = sv_slice(name[i], "uint8", 1, DIMS(ROW), NULL, NULL);
+		v[i] = sv_slice(name[i], "uint8", 1, &row, NULL, NULL);
 	}
 	v[SLICES] = sv_slice("o", NULL, 0, NULL, NULL, NULL);
 	*ret = unshard_save_declare(s, v, SLICES + 1, err);
