@@ -162,7 +162,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 		f->edit = ck_ckpt_edit(r->mounted->ck);
 	if (writes(fi) && !f->edit)
 		ret = ck_no_memory(err);
-	if (!ret && fs->inval)
+	if (!ret)
 		ret = fs_inval_open(fs->inval, &f->shown, ino, r->node.view,
 				    r->node.nr, f->mappable, f->edit, err);
 	if (ret) {
@@ -179,7 +179,12 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	*passed = f->kept.how == FS_COPY_PASSED ? f->kept.id : 0;
 	f->direct = f->direct && !whole;
 	fi->direct_io = f->direct;
-	fi->keep_cache = fs->copies ? whole : !f->direct && !fs->rw;
+	fi->keep_cache = fs->copies ? whole :
+				      !f->direct && !fs->rw &&
+					      ck_view_untouched(r->node.view,
+								r->node.nr);
+	if (fi->keep_cache) /* there may be some */
+		fs_inval_paged(f->shown);
 	if (fs->replace && writes(fi))
 		fs_truncating_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
@@ -280,7 +285,7 @@ static bool waits(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
 	const struct fs_file *f;
 	struct later *l;
 
-	if (!writes(fi) || !fs_of(req)->inval)
+	if (!writes(fi))
 		return false;
 	f = fs_file_of(fi);
 	l = f->mappable ? malloc(sizeof(*l)) : NULL;
@@ -384,8 +389,7 @@ static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 /* The page cache asks for it: of a direct file, for a map. */
 static void from_cache(struct fs *fs, const struct fs_file *f)
 {
-	if (fs->inval)
-		fs_inval_paged(f->shown);
+	fs_inval_paged(f->shown);
 	if (f->direct)
 		fs_read_ahead_mapped(&fs->kernel.read_ahead);
 }

@@ -213,6 +213,14 @@ static bool has_lost(const struct ck_catalog *img)
 	return false;
 }
 
+static void file_touched(void *ctx, const struct ck_ckpt *ck)
+{
+	struct fs *fs = ctx;
+
+	if (fs->inval) /* the kernel may know pages of it */
+		fs_inval_touched(fs->inval, ck);
+}
+
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
@@ -221,6 +229,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
 		.mnt = fs->mnt,
+		.touched = { file_touched, fs },
 	};
 
 	fs->map = fs_map_options(in->opts,
@@ -277,12 +286,12 @@ static void end_state(struct fs *fs)
 	fs_access_end();
 	fs_handover_close(fs->handover);
 	fs->handover = NULL;
+	fs_ahead_free(fs->ahead); /* it reads */
+	fs->ahead = NULL;
 	fs_inval_free(fs->inval);
 	fs->inval = NULL;
 	fs_draft_ops.free(fs->drafts);
 	fs->drafts = NULL;
-	fs_ahead_free(fs->ahead);
-	fs->ahead = NULL;
 	fs_copies_free(fs->copies);
 	fs->copies = NULL;
 	fs_mounted_table_free(fs->table);
@@ -321,7 +330,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		ret = start_cache(s, in, err);
 	if (!ret && in->steps)
 		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
-	if (!ret && s->fs.rw) {
+	if (!ret) {
 		s->fs.inval = fs_inval_new(s->se);
 		if (!s->fs.inval)
 			ret = ck_no_memory(err);

@@ -136,11 +136,8 @@ static void describe_file(struct ck_src *s, const struct stat *st)
 	s->uid = st->st_uid;
 	s->gid = st->st_gid;
 	s->len = CK_MIN(size, CK_SIZE_MAX);
-	s->id.dev = st->st_dev;
-	s->id.ino = st->st_ino;
+	s->id = ck_id_of(st);
 	s->id.size = s->len;
-	s->id.mtime_ns = (int64_t)((uint64_t)st->st_mtim.tv_sec * 1000000000u +
-				   (uint64_t)st->st_mtim.tv_nsec);
 }
 
 static int name_file(struct ck_builder *b, const char *name, struct ck_src *s,

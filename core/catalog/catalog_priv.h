@@ -13,7 +13,7 @@
 #include "core/geom/catalog.h"
 
 #define CK_CATALOG_MAGIC UINT64_C(0x0a0d67696d696b63) /* "ckimig\r\n" */
-#define CK_CATALOG_VERSION 3
+#define CK_CATALOG_VERSION 4
 
 enum {
 	CK_SEC_TENSORS,

@@ -84,6 +84,8 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 		.resolved = ck->resolved,
 		.resolve = ck_ckpt_resolve_chunk,
 		.resolve_ctx = ck,
+		.touched = ck_ckpt_file_touched,
+		.touched_ctx = ck,
 		.fault = fault,
 		.fault_ctx = ck,
 		.cache_mem = ck_opts_size(opts, "cache-mem", 0),
@@ -290,15 +292,11 @@ int ck_ckpt_resolve(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 
 	for (uint32_t c = t->first; c < t->first + t->nr_all; c++) {
 		struct ck_err local;
-		int ret;
 
 		if (!ck_ckpt_item_len(&ck->img, c) ||
 		    ck->img.chunks[c].state != CK_OK ||
-		    ck_resolved_get(ck->resolved, c, &place) !=
+		    ck_resolved_find(ck->resolved, c, &place, &local) !=
 			    CK_RESOLVED_UNKNOWN)
-			continue;
-		ret = ck_ckpt_resolve_chunk(ck, c, &local);
-		if (!ret)
 			continue;
 		fault(ck, tensor, c, &local);
 		if (!first_bad)

@@ -156,7 +156,7 @@ struct ck_raw_extent {
 };
 bool ck_ckpt_raw_extent(const struct ck_ckpt *ck, uint32_t tensor, uint64_t off,
 			uint64_t len, struct ck_raw_extent *out);
-/* See io/read.h; items must be resolved. */
+/* See io/read.h. */
 int ck_ckpt_replicas(struct ck_ckpt *ck, uint32_t tensor, ck_differ_fn differ,
 		     void *ctx, struct ck_err *err);
 int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
@@ -237,10 +237,11 @@ int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
  */
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err);
 /*
- * Whether all files are there as they were described, those of the checkpoint
- * that it is derived from where it is: 0, -errno with a line.
+ * Whether all files are there as they were described, or touched, those of the
+ * checkpoint that it is derived from where it is: 0, -errno with a line.  Another
+ * *@touch than before: one was touched since.
  */
-int ck_ckpt_unchanged(struct ck_ckpt *ck, struct ck_err *err);
+int ck_ckpt_unchanged(struct ck_ckpt *ck, uint64_t *touch, struct ck_err *err);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
 bool ck_ckpt_is_derived(const struct ck_ckpt *ck); /* by ck_ckpt_derive() */
 struct ck_ckpt *ck_ckpt_derived_from(const struct ck_ckpt *ck); /* or NULL */
@@ -293,6 +294,20 @@ int ck_ckpt_redo(struct ck_ckpt *ck, struct ck_redo **redo, int *fd,
  */
 int ck_ckpt_redo_lock(struct ck_ckpt *ck, struct ck_err *err);
 void ck_ckpt_redo_unlock(struct ck_ckpt *ck);
+/*
+ * Who is told that a file was found to be touched (geom/file_id.h), by whoever found
+ * it: what was read of @ck before counts no more.
+ */
+struct ck_ckpt_touched {
+	void (*call)(void *ctx, const struct ck_ckpt *ck);
+	void *ctx;
+};
+/*
+ * Whether the files of @tensor, CK_NONE: all, have been what was described ever
+ * since; looks at them, or says no where they are many.
+ */
+bool ck_ckpt_untouched(struct ck_ckpt *ck, uint32_t tensor);
+void ck_ckpt_on_touch(struct ck_ckpt *ck, const struct ck_ckpt_touched *call);
 /* Bytes [at, at+len) of the file are those of @tensor from @off on. */
 int ck_ckpt_redo_add(struct ck_ckpt *ck, struct ck_redo *redo, uint32_t tensor,
 		     uint64_t at, uint64_t len, uint64_t off,
@@ -313,7 +328,7 @@ void ck_ckpt_redo_free(struct ck_redo *redo);
 int ck_ckpt_flush_checksums(struct ck_ckpt *ck, struct ck_edit *e,
 			    struct ck_err *err);
 int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err);
-/* Moves on with every write; 0 where nothing is written. */
+/* Moves on with every write, and where a file was touched. */
 uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck);
 /* When we wrote tensor @tensor last, ns since 1970; 0: never. */
 int64_t ck_ckpt_wrote_ns(const struct ck_ckpt *ck, uint32_t tensor);

@@ -144,6 +144,7 @@ struct ck_ckpt {
 		*writer_lock; /* since the first open for writing; or NULL */
 	_Atomic bool held;
 	bool serves; /* what earlier mounts have left was looked at */
+	struct ck_ckpt_touched touched; /* call NULL: nobody asks */
 	struct ck_item_finder finder; /* find NULL: this process reads items */
 };
 
@@ -203,6 +204,8 @@ void ck_ckpt_update_manifest(struct ck_ckpt *ck, bool last);
 
 /* Bytes of the chunk's item, as the index says; 0: not deferred. */
 uint64_t ck_ckpt_item_len(const struct ck_catalog *img, uint32_t chunk);
+/* As in->touched() of the reader; @ctx is the struct ck_ckpt. */
+void ck_ckpt_file_touched(void *ctx, uint32_t src);
 /* ck_resolve_fn; @ctx is the struct ck_ckpt. */
 int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err);
 

@@ -14,6 +14,7 @@ bool ck_ckpt_raw_extent(const struct ck_ckpt *ck, uint32_t tensor, uint64_t off,
 
 	ck_cursor_init(&cur, img, ck->resolved, &img->tensors[tensor], off,
 		       len);
+	ck_cursor_resolve(&cur, NULL);
 	if (ck->overlay || ck->over || !ck_cursor_next(&cur, &seg) ||
 	    seg.kind != CK_SEG_COPY || seg.nax || seg.dst ||
 	    seg.xform != CK_XF_NONE || seg.op != CK_OP_SET)

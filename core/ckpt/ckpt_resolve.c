@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_LOOKS 256 /* files */
+
 /* A source of the reader, as item parsers see it. */
 struct reader_source {
 	struct ck_source base;
@@ -249,12 +251,69 @@ static int resolve_here(struct ck_ckpt *ck, uint32_t chunk, struct ck_err *err)
 int ck_ckpt_resolve_chunk(void *ctx, uint32_t chunk, struct ck_err *err)
 {
 	struct ck_ckpt *ck = ctx;
+	uint64_t touches = ck_reader_touches(ck->reader);
 	struct ck_err local;
+	int ret;
 
 	err = err ? err : &local;
-	if (ck->finder.find)
-		return ck->finder.find(ck->finder.ctx, chunk, err);
-	return resolve_here(ck, chunk, err);
+	ret = ck->finder.find ? ck->finder.find(ck->finder.ctx, chunk, err) :
+				resolve_here(ck, chunk, err);
+	/* what was read of it may be old; whoever asked tries again */
+	if (touches != ck_reader_touches(ck->reader))
+		ck_resolved_forget(ck->resolved, chunk);
+	return ret;
+}
+
+static bool is_as_described(struct ck_ckpt *ck, uint32_t src)
+{
+	const struct ck_src *s = &ck->img.srcs[src];
+
+	if (s->kind == CK_SRC_CODEC)
+		src = s->parent;
+	else if (s->kind != CK_SRC_FILE || s->state != CK_OK)
+		return true;
+	return !ck_reader_look(ck->reader, src);
+}
+
+bool ck_ckpt_untouched(struct ck_ckpt *ck, uint32_t tensor)
+{
+	const struct ck_catalog *img = &ck->img;
+	uint32_t first = 0, nr = img->nr_srcs;
+	bool all = tensor == CK_NONE;
+
+	if (ck->over)
+		return ck_ckpt_untouched(ck->below.ck, CK_NONE);
+	if (!all) {
+		first = img->tensors[tensor].first;
+		nr = img->tensors[tensor].nr_all;
+	}
+	if (nr > MAX_LOOKS)
+		return false;
+	for (uint32_t i = 0; i < nr; i++)
+		if (!is_as_described(ck, all ? i : img->chunks[first + i].src))
+			return false;
+	return !ck_reader_forget_touched(ck->reader);
+}
+
+void ck_ckpt_on_touch(struct ck_ckpt *ck, const struct ck_ckpt_touched *call)
+{
+	ck->touched = *call;
+}
+
+void ck_ckpt_file_touched(void *ctx, uint32_t src)
+{
+	struct ck_ckpt *ck = ctx;
+	const struct ck_catalog *img = &ck->img;
+
+	for (uint32_t i = 0; i < img->nr_chunks; i++) {
+		const struct ck_src *s = &img->srcs[img->chunks[i].src];
+
+		if (img->chunks[i].src == src ||
+		    (s->kind == CK_SRC_CODEC && s->parent == src))
+			ck_resolved_forget(ck->resolved, i);
+	}
+	if (ck->touched.call)
+		ck->touched.call(ck->touched.ctx, ck);
 }
 
 /* ---- items that another process finds ---- */
@@ -270,6 +329,7 @@ void ck_ckpt_find_item(struct ck_ckpt *ck, uint32_t chunk,
 {
 	const struct ck_catalog *img = &ck->img;
 	struct ck_err err = { 0 };
+	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
 	struct ck_place place;
 	unsigned rank;
 
@@ -278,8 +338,11 @@ void ck_ckpt_find_item(struct ck_ckpt *ck, uint32_t chunk,
 		return;
 	rank = img->tensors[ck_ckpt_tensor_of(img, chunk)].grid_rank;
 	out->ret = ck_ckpt_resolve_chunk(ck, chunk, &err);
-	out->bad =
-		ck_resolved_get(ck->resolved, chunk, &place) == CK_RESOLVED_BAD;
+	if (!out->ret)
+		state = ck_resolved_find(ck->resolved, chunk, &place, &err);
+	if (!out->ret && state == CK_RESOLVED_UNKNOWN)
+		out->ret = -err.code;
+	out->bad = state == CK_RESOLVED_BAD;
 	snprintf(out->why, sizeof(out->why), "%s", err.msg);
 	out->off = err.file ? err.off : CK_NOWHERE;
 	if (out->ret || out->bad)

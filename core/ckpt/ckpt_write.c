@@ -101,8 +101,10 @@ uint32_t ck_ckpt_bytes_key(const struct ck_ckpt *ck, uint32_t tensor)
 {
 	uint32_t copy = ck_ckpt_written_too(ck, tensor);
 	uint32_t of = copy == CK_NONE ? tensor : copy;
-	uint32_t group = ck_ckpt_shared_storage(ck, of);
+	uint32_t group = CK_NONE;
 
+	if (ck->writer)
+		group = ck_ckpt_shared_storage(ck, of);
 	return group == CK_NONE ? of : group;
 }
 
@@ -143,7 +145,11 @@ int ck_ckpt_sync(struct ck_ckpt *ck, struct ck_edit *e, struct ck_err *err)
 
 uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck)
 {
-	return ck && ck->writer ? ck_writer_seq(ck->writer) : 0;
+	if (ck && ck->over)
+		ck = ck->below.ck;
+	return !ck ? 0 :
+		     ck_reader_touches(ck->reader) +
+			       (ck->writer ? ck_writer_seq(ck->writer) : 0);
 }
 
 int64_t ck_ckpt_last_wrote_ns(const struct ck_ckpt *ck)

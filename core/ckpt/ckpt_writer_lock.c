@@ -159,13 +159,16 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 
 /* ---- for who reads all of it, and wants it to be of one moment ---- */
 
+/* @most: what it may be at most. */
 static int compare(const struct ck_root *root, const struct ck_src *src,
-		   const char *name, const struct stat *st, struct ck_err *err)
+		   const char *name, const struct stat *st, enum ck_id_now most,
+		   struct ck_err *err)
 {
-	if (src->id.size == (uint64_t)st->st_size &&
-	    (src->id.ino == st->st_ino || root->served) &&
-	    src->id.mtime_ns == (int64_t)st->st_mtim.tv_sec * 1000000000 +
-					st->st_mtim.tv_nsec)
+	struct ck_id now = ck_id_of(st);
+
+	if (root->served)
+		ck_id_as(&now, &src->id);
+	if (ck_id_compare(&src->id, &now) <= most)
 		return 0;
 	return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 			  "%s: was changed meanwhile", name);
@@ -185,7 +188,7 @@ static int file_at_rest(struct ck_ckpt *ck, const struct ck_src *src,
 	ret = ck_writer_lock_file_look(fd, name, err);
 	if (ret)
 		return ret;
-	return compare(&ck->root, src, name, &st, err);
+	return compare(&ck->root, src, name, &st, CK_ID_SAME, err);
 }
 
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
@@ -202,17 +205,19 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
 		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING ||
 		    ck_root_open_file(&ck->root, name, &fd, &st, NULL))
 			continue;
-		ret = compare(&ck->root, src, name, &st, err);
+		/* whoever reads one that was touched finds that himself */
+		ret = compare(&ck->root, src, name, &st, CK_ID_TOUCHED, err);
 		if (ret)
 			return ck_wrap(err, ret, "%s", ck->root.path);
 	}
 	return 0;
 }
 
-int ck_ckpt_unchanged(struct ck_ckpt *ck, struct ck_err *err)
+int ck_ckpt_unchanged(struct ck_ckpt *ck, uint64_t *touch, struct ck_err *err)
 {
 	int ret = 0;
 
+	*touch = 0;
 	while (ck_ckpt_derived_from(ck))
 		ck = ck_ckpt_derived_from(ck);
 	for (uint32_t i = 0; !ret && i < ck->img.nr_srcs; i++) {
@@ -225,7 +230,10 @@ int ck_ckpt_unchanged(struct ck_ckpt *ck, struct ck_err *err)
 			continue;
 		ret = ck_root_open_file(&ck->root, name, &fd, &st, err);
 		if (!ret)
-			ret = compare(&ck->root, src, name, &st, err);
+			ret = compare(&ck->root, src, name, &st, CK_ID_TOUCHED,
+				      err);
+		if (!ret)
+			*touch = *touch * 31 + (uint64_t)ck_ns(st.st_ctim);
 	}
 	return ret;
 }

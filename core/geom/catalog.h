@@ -22,6 +22,8 @@
 #ifndef CK_CATALOG_H
 #define CK_CATALOG_H
 
+#include "core/geom/file_id.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,12 +45,6 @@ enum ck_src_kind {
 
 enum ck_codec { CK_CODEC_NONE, CK_CODEC_ZSTD };
 
-/* Which file it was when it was described; any change is ESTALE or EIO. */
-struct ck_id {
-	uint64_t dev, ino, size;
-	int64_t mtime_ns;
-};
-
 struct ck_src {
 	uint8_t kind, codec, state, pad;
 	uint32_t name; /* string: path relative to the checkpoint's root */
@@ -60,7 +56,7 @@ struct ck_src {
 	 */
 	uint32_t unit, pad2;
 	uint64_t off, len; /* FILE: len is the size found when described */
-	struct ck_id id;
+	struct ck_id id; /* FILE: when it was described */
 };
 
 /* What thousands of chunks share; interned. */

@@ -32,6 +32,8 @@ static void begin(struct ck_cursor *cur, const struct ck_catalog *img,
 	cur->elem = ck_dtype_info(t->dtype)->size;
 	cur->rank = t->grid_rank;
 	cur->grouped = false;
+	cur->resolves = false;
+	cur->why = NULL;
 	cur->sole = CK_NONE;
 	cur->only = CK_NONE;
 	cur->pos = 0;
@@ -429,6 +431,19 @@ static bool next_seg(struct ck_cursor *cur, struct ck_seg *seg)
 	return true;
 }
 
+void ck_cursor_resolve(struct ck_cursor *cur, struct ck_err *why)
+{
+	cur->resolves = true;
+	cur->why = why;
+}
+
+/* What is looked at ahead may say why of another segment. */
+static bool may_look_ahead(const struct ck_cursor *cur,
+			   const struct ck_seg *seg)
+{
+	return seg->nax == 0 && (!cur->resolves || seg->kind == CK_SEG_COPY);
+}
+
 bool ck_cursor_next(struct ck_cursor *cur, struct ck_seg *seg)
 {
 	if (cur->holding)
@@ -436,7 +451,7 @@ bool ck_cursor_next(struct ck_cursor *cur, struct ck_seg *seg)
 	else if (!next_seg(cur, seg))
 		return false;
 	cur->holding = false;
-	while (seg->nax == 0 && next_seg(cur, &cur->held)) {
+	while (may_look_ahead(cur, seg) && next_seg(cur, &cur->held)) {
 		if (ck_segment_join(seg, &cur->held))
 			continue;
 		cur->holding = true;

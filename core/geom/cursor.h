@@ -3,7 +3,7 @@
  * cursor.h - from a byte range, or a box, of a tensor to copies
  *
  * THE place where offsets are computed.  Pure: no I/O, no allocation, no
- * lock.  A segment is one n-dimensional copy between a source and the
+ * lock, but for what ck_cursor_resolve() has found.  A segment is one n-dimensional copy between a source and the
  * request's buffer, not one run.
  */
 #ifndef CK_CURSOR_H
@@ -18,7 +18,7 @@
 
 enum ck_seg_kind {
 	CK_SEG_COPY, /* bytes of source chunk->src, from src_off */
-	CK_SEG_UNRESOLVED, /* chunk is deferred and unknown: resolve, redo */
+	CK_SEG_UNRESOLVED, /* chunk is deferred and unknown */
 	CK_SEG_ERROR, /* -> err: torn, missing or bad part */
 };
 
@@ -69,6 +69,8 @@ struct ck_cursor {
 	uint8_t group[CK_MAX_RANK + 1]; /* first grid axis of a request axis */
 	uint8_t elem, rank; /* rank: of dims */
 	bool grouped; /* dims are axes of the shape, not of the grid */
+	bool resolves;
+	struct ck_err *why;
 	uint32_t sole; /* this cell alone; or CK_NONE */
 	uint32_t only; /* this chunk, not the best one; or CK_NONE */
 	uint64_t pos, end,
@@ -130,12 +132,17 @@ void ck_cursor_init_box_bytes(struct ck_cursor *cur,
 /*
  * The elements of @seg, which @from gave, once more, to the same places in
  * the buffer: from chunk @chunk of the ring where that is not CK_NONE (a
- * replica failed), else from the first good one (it was UNRESOLVED and is no
- * longer).  May take several segments.  @from may be at its end, and need not
+ * replica failed), else from the first good one (it was UNRESOLVED).  May take several segments.  @from may be at its end, and need not
  * outlive this call.
  */
 void ck_cursor_init_alt(struct ck_cursor *cur, const struct ck_cursor *from,
 			const struct ck_seg *seg, uint32_t chunk);
+/*
+ * What is deferred and unknown is resolved on the way (ck_resolved_find()), before
+ * the segment is given.  UNRESOLVED then: that failed, and @why, or NULL, says why; as
+ * it does of an ERROR that was found just now.
+ */
+void ck_cursor_resolve(struct ck_cursor *cur, struct ck_err *why);
 /*
  * The next segment; false at the end.  No two overlap in the buffer.  The
  * nbytes of all segments add up to the request unless the tensor has a hole,

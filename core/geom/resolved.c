@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resolved.c - one word a chunk, from unknown to known once and for ever
+ * resolved.c - one word a chunk, from unknown to known
  *
  * A word is 0 (unknown), or has its kind in the two low bits: the common
  * answer (row-major, as is) is the offset itself, others point to a record.
@@ -27,7 +27,11 @@ struct record {
 	int64_t stride[];
 };
 
+#define MAX_TRIES 64 /* of one chunk, forgotten as soon as it is known */
+
 struct ck_resolved {
+	ck_resolve_fn resolve; /* NULL: nobody knows */
+	void *ctx;
 	_Atomic(struct record *) records; /* all, for ck_resolved_free() */
 	_Atomic uint64_t *words;
 };
@@ -87,6 +91,39 @@ enum ck_resolved_state ck_resolved_get(const struct ck_resolved *resolved,
 	}
 }
 
+void ck_resolved_by(struct ck_resolved *resolved, ck_resolve_fn fn, void *ctx)
+{
+	resolved->resolve = fn;
+	resolved->ctx = ctx;
+}
+
+enum ck_resolved_state ck_resolved_find(const struct ck_resolved *resolved,
+					uint32_t chunk, struct ck_place *out,
+					struct ck_err *why)
+{
+	enum ck_resolved_state state;
+	unsigned tries = 0;
+	int ret;
+
+	for (;;) {
+		state = ck_resolved_get(resolved, chunk, out);
+		if (state != CK_RESOLVED_UNKNOWN)
+			break;
+		if (!resolved->resolve || tries++ == MAX_TRIES) {
+			ck_fail(why, EIO,
+				"chunk %u: where its bytes are is not known",
+				chunk);
+			break;
+		}
+		ret = resolved->resolve(resolved->ctx, chunk, why);
+		if (ret && why)
+			why->code = -ret;
+		if (ret)
+			break;
+	}
+	return state;
+}
+
 /* False: somebody else was first. */
 static bool settle(struct ck_resolved *resolved, uint32_t chunk, uint64_t word)
 {
@@ -138,4 +175,11 @@ int ck_resolved_put_bad(struct ck_resolved *resolved, uint32_t chunk, int err)
 {
 	settle(resolved, chunk, (uint64_t)(unsigned)err << 2 | W_BAD);
 	return 0;
+}
+
+void ck_resolved_forget(struct ck_resolved *resolved, uint32_t chunk)
+{
+	/* most are unknown, and their pages not there */
+	if (atomic_load(&resolved->words[chunk]))
+		atomic_store(&resolved->words[chunk], 0);
 }

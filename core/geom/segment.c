@@ -32,7 +32,10 @@ static void place_deferred(const struct ck_cursor *cur, struct ck_seg *seg,
 	struct ck_place known = { 0 };
 	enum ck_resolved_state state = CK_RESOLVED_UNKNOWN;
 
-	if (cur->resolved)
+	if (cur->resolved && cur->resolves)
+		state = ck_resolved_find(cur->resolved, seg->chunk, &known,
+					 cur->why);
+	else if (cur->resolved)
 		state = ck_resolved_get(cur->resolved, seg->chunk, &known);
 	if (state == CK_RESOLVED_UNKNOWN)
 		seg->kind = CK_SEG_UNRESOLVED;

@@ -17,7 +17,9 @@
 struct file {
 	uint64_t size, nr; /* blocks */
 	uint64_t *digest;
-	_Atomic uint64_t *good; /* a bit a block */
+	_Atomic uint64_t *good,
+		*ours; /* a bit a block: compared; written by us */
+	_Atomic uint64_t forgot; /* how often */
 	bool known;
 	bool other_size; /* when it was sealed: size; and none is known */
 };
@@ -45,6 +47,7 @@ void ck_checked_free(struct ck_checked *s)
 	for (uint32_t i = 0; s && i < s->nr; i++) {
 		free(s->file[i].digest);
 		free((void *)s->file[i].good);
+		free((void *)s->file[i].ours);
 	}
 	free(s);
 }
@@ -58,7 +61,8 @@ int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
 
 	f->digest = calloc(nr + 1, sizeof(*f->digest));
 	f->good = calloc(nr / 64 + 1, sizeof(*f->good));
-	if (!f->digest || !f->good)
+	f->ours = calloc(nr / 64 + 1, sizeof(*f->ours));
+	if (!f->digest || !f->good || !f->ours)
 		return ck_no_memory(err);
 	if (nr)
 		memcpy(f->digest, digest, nr * sizeof(*digest));
@@ -74,16 +78,40 @@ void ck_checked_other_size(struct ck_checked *s, uint32_t src, uint64_t was)
 	s->file[src].other_size = true;
 }
 
-static bool is_good(struct file *f, uint64_t k)
+static bool is_set(_Atomic uint64_t *bits, uint64_t k)
 {
-	return atomic_load_explicit(&f->good[k / 64], memory_order_acquire) >>
+	return atomic_load_explicit(&bits[k / 64], memory_order_acquire) >>
 		       (k % 64) &
 	       1;
 }
 
-static void set_good(struct file *f, uint64_t k)
+static void set(_Atomic uint64_t *bits, uint64_t k)
 {
-	atomic_fetch_or(&f->good[k / 64], UINT64_C(1) << (k % 64));
+	atomic_fetch_or(&bits[k / 64], UINT64_C(1) << (k % 64));
+}
+
+static bool is_good(struct file *f, uint64_t k)
+{
+	return is_set(f->good, k) || is_set(f->ours, k);
+}
+
+/* Unless what was compared is to be forgotten since @forgot was read. */
+static void set_good(struct file *f, uint64_t k, uint64_t forgot)
+{
+	set(f->good, k);
+	if (atomic_load(&f->forgot) != forgot)
+		atomic_fetch_and(&f->good[k / 64], ~(UINT64_C(1) << (k % 64)));
+}
+
+void ck_checked_forget(struct ck_checked *s, uint32_t src)
+{
+	struct file *f = &s->file[src];
+
+	if (!f->known)
+		return;
+	atomic_fetch_add(&f->forgot, 1);
+	for (uint64_t i = 0; i <= f->nr / 64; i++)
+		atomic_store(&f->good[i], 0);
 }
 
 void ck_checked_ask(struct ck_checked *s, const struct ck_checked_later *later)
@@ -100,7 +128,7 @@ void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
 		return;
 	for (uint64_t k = off >> s->shift; k <= (off + len - 1) >> s->shift;
 	     k++)
-		set_good(f, k);
+		set(f->ours, k);
 }
 
 /* One that a file gives in full, or the engine's error. */
@@ -175,10 +203,11 @@ static int check_block(struct ck_checked *s, const struct ck_engine_ops *engine,
 	struct file *f = &s->file[src];
 	uint64_t off = k << s->shift;
 	uint64_t end = CK_MIN(off + (UINT64_C(1) << s->shift), f->size);
+	uint64_t forgot = atomic_load(&f->forgot);
 	int ret = is_good(f, k) ? GOOD : compare(s, engine, src, fd, k);
 
 	if (ret == GOOD)
-		set_good(f, k);
+		set_good(f, k, forgot);
 	if (ret <= 0)
 		return ret ? ck_fail_at(err, -ret, name, off,
 					"%s: block %llu: %s", name,

@@ -46,6 +46,8 @@ void ck_checked_ask(struct ck_checked *s, const struct ck_checked_later *later);
 /* We write these bytes: what they are is not compared any more. */
 void ck_checked_ours(struct ck_checked *s, uint32_t src, uint64_t off,
 		     uint64_t len);
+/* What @src has may be other bytes now: all is compared again. */
+void ck_checked_forget(struct ck_checked *s, uint32_t src);
 
 /*
  * Whether bytes [off, off + len) of @src, open as @fd and called @name, may be

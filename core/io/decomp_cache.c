@@ -194,7 +194,7 @@ static struct ck_decomp_item *find(struct ck_decomp_cache *sp, uint32_t src)
 {
 	struct ck_decomp_item *i = sp->list.prev;
 
-	while (i != &sp->list && i->src != src)
+	while (i != &sp->list && (i->src != src || i->old))
 		i = i->prev;
 	return i == &sp->list ? NULL : i;
 }
@@ -297,6 +297,26 @@ void ck_decomp_cache_put(struct ck_decomp_cache *sp,
 {
 	pthread_mutex_lock(&sp->lock);
 	item->users--;
+	if (item->old && !item->users)
+		drop(sp, item);
+	pthread_mutex_unlock(&sp->lock);
+}
+
+void ck_decomp_cache_forget(struct ck_decomp_cache *sp, uint32_t src)
+{
+	const struct ck_src *srcs = sp->r->in.img->srcs;
+	struct ck_decomp_item *i, *next;
+
+	pthread_mutex_lock(&sp->lock);
+	for (i = sp->list.next; i != &sp->list; i = next) {
+		next = i->next;
+		if (srcs[i->src].parent != src)
+			continue;
+		i->old = true;
+		if (!i->users)
+			drop(sp, i);
+	}
+	pthread_cond_broadcast(&sp->changed);
 	pthread_mutex_unlock(&sp->lock);
 }
 

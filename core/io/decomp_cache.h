@@ -33,5 +33,7 @@ int ck_decomp_cache_get(struct ck_decomp_cache *sp, uint32_t src,
 			struct ck_bytes *b, struct ck_err *err);
 void ck_decomp_cache_put(struct ck_decomp_cache *sp,
 			 struct ck_decomp_item *item);
+/* What was decoded of file @src is not given to anybody any more. */
+void ck_decomp_cache_forget(struct ck_decomp_cache *sp, uint32_t src);
 
 #endif

@@ -12,6 +12,7 @@ struct ck_decomp_item {
 	uint32_t src;
 	unsigned users;
 	bool decoding;
+	bool old; /* its file was touched since; nobody gets it any more */
 	int fd;
 	uint64_t len; /* bytes; while decoding: that room was made for */
 	char *bad; /* the line to refuse it with, or NULL */

@@ -72,13 +72,32 @@ struct ck_files *ck_files_new(const struct ck_files_in *in)
 	return f;
 }
 
+/*
+ * The attribute that says who holds it comes and goes; that is ours, as a write is.
+ */
+static int hold_file(const struct ck_files *f, uint32_t src, int fd,
+		     const char *name, struct ck_err *err)
+{
+	struct ck_self_writes *w = f->in.self_writes;
+	bool ours = !ck_self_writes_begin(w, src, fd, 0, NULL);
+	int ret = 0;
+
+	if (name)
+		ret = ck_writer_lock_file(fd, name, err);
+	else
+		ck_writer_lock_file_end(fd);
+	if (ours)
+		ck_self_writes_end(w, src, fd);
+	return ret;
+}
+
 /* None: nothing. */
-static void shut(const struct ck_files *f, int fd)
+static void shut(const struct ck_files *f, uint32_t src, int fd)
 {
 	if (fd < 0)
 		return;
 	if (f->in.write)
-		ck_writer_lock_file_end(fd);
+		hold_file(f, src, fd, NULL, NULL);
 	close(fd);
 }
 
@@ -87,7 +106,7 @@ void ck_files_free(struct ck_files *f)
 	if (!f)
 		return;
 	for (size_t i = 0; i < f->entries.nr; i++)
-		shut(f, f->entries.v[i].fd);
+		shut(f, f->entries.v[i].src, f->entries.v[i].fd);
 	pthread_mutex_destroy(&f->lock);
 	free(f->entries.v);
 	free(f->entry_of);
@@ -112,12 +131,13 @@ static void list_last(struct ck_files *f, uint32_t i)
 	f->idle_tail = i;
 }
 
-/* Takes an idle entry out of use; its descriptor is the caller's to close. */
-static int drop(struct ck_files *f, uint32_t i)
+/* Takes an idle entry out of use; its descriptor is the caller's to shut. */
+static int drop(struct ck_files *f, uint32_t i, uint32_t *src)
 {
 	struct entry *s = &f->entries.v[i];
 	int fd = s->fd;
 
+	*src = s->src;
 	unlist(f, s);
 	f->entry_of[s->src] = CK_NONE;
 	s->fd = -1;
@@ -130,13 +150,14 @@ static int drop(struct ck_files *f, uint32_t i)
 /* Closes the longest unused file; false: all are in use. */
 static bool close_one(struct ck_files *f)
 {
+	uint32_t src = CK_NONE;
 	int fd = -1;
 
 	pthread_mutex_lock(&f->lock);
 	if (f->idle_head != CK_NONE)
-		fd = drop(f, f->idle_head);
+		fd = drop(f, f->idle_head, &src);
 	pthread_mutex_unlock(&f->lock);
-	shut(f, fd);
+	shut(f, src, fd);
 	return fd >= 0;
 }
 
@@ -145,35 +166,33 @@ static const char *name_of(const struct ck_files *f, uint32_t src)
 	return ck_catalog_str(f->img, f->img->srcs[src].name, NULL);
 }
 
-/* Of a file that we are writing, the time is not looked at. */
-static bool same_time(const struct ck_files *f, uint32_t src,
-		      const struct stat *st)
-{
-	int64_t mtime =
-		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-
-	if (!f->in.self_writes)
-		return mtime == f->img->srcs[src].id.mtime_ns;
-	return mtime == ck_self_writes_mtime(f->in.self_writes, src) ||
-	       ck_self_writes_busy(f->in.self_writes, src);
-}
-
-/* Whether @st is the file that the catalog describes. */
+/*
+ * Whether @st is the file that the catalog describes; what it is then.  Of a file
+ * that we are writing, the times are not looked at.
+ */
 static int compare(const struct ck_files *f, uint32_t src,
-		   const struct stat *st, struct ck_err *err)
+		   const struct stat *st, enum ck_id_now *is,
+		   struct ck_err *err)
 {
-	const struct ck_id *id = &f->img->srcs[src].id;
+	const struct ck_id id = ck_self_writes_id(f->in.self_writes, src);
+	struct ck_id now = ck_id_of(st);
 	const char *name = name_of(f, src);
 
-	if ((uint64_t)st->st_size < id->size)
-		return ck_fail_at(err, EIO, name, (uint64_t)st->st_size,
+	if (f->in.root->served)
+		ck_id_as(&now, &id);
+	*is = ck_id_compare(&id, &now);
+	if (now.size < id.size)
+		return ck_fail_at(err, EIO, name, now.size,
 				  "%s: expected %llu bytes, found %llu", name,
-				  (unsigned long long)id->size,
-				  (unsigned long long)st->st_size);
-	if (st->st_ino != id->ino && !f->in.root->served)
+				  (unsigned long long)id.size,
+				  (unsigned long long)now.size);
+	if (*is == CK_ID_ANOTHER)
 		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 				  "%s: was replaced by another file", name);
-	if ((uint64_t)st->st_size != id->size || !same_time(f, src, st))
+	if (*is != CK_ID_SAME && now.size == id.size &&
+	    ck_self_writes_busy(f->in.self_writes, src))
+		*is = CK_ID_SAME;
+	if (*is == CK_ID_CHANGED)
 		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 				  "%s: was changed since it was described",
 				  name);
@@ -187,20 +206,23 @@ static int check_fd(const struct ck_files *f, uint32_t src, int fd,
 		    struct ck_err *err)
 {
 	struct ck_self_writes *self_writes = f->in.self_writes;
+	enum ck_id_now is;
 	struct stat st;
 	uint64_t since;
 	int ret;
 
 	/* A write of ours may end between the look and the comparison. */
 	do {
-		since = self_writes ? ck_self_writes_clock(self_writes) : 0;
+		since = ck_self_writes_clock(self_writes);
 		if (fstat(fd, &st))
 			return ck_fail_at(err, errno, name_of(f, src),
 					  CK_NOWHERE, "%s: %s", name_of(f, src),
 					  strerror(errno));
-		ret = compare(f, src, &st, err);
-	} while (ret == -ESTALE && self_writes &&
+		ret = compare(f, src, &st, &is, err);
+	} while (ret == -ESTALE &&
 		 !ck_self_writes_still(self_writes, src, since));
+	if (!ret && is == CK_ID_TOUCHED)
+		ck_self_writes_touch(self_writes, src, fd);
 	return ret;
 }
 
@@ -208,6 +230,7 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 		    struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
+	enum ck_id_now is;
 	struct stat st;
 	int ret;
 
@@ -230,13 +253,12 @@ static int open_src(struct ck_files *f, uint32_t src, int *out,
 	/* A sandbox of one file lets nobody open the file that replaced it. */
 	if (ret == -EACCES && !fstatat(f->in.root->fd, name_of(f, src), &st,
 				       AT_SYMLINK_NOFOLLOW)) {
-		int replaced = compare(f, src, &st, err);
+		int replaced = compare(f, src, &st, &is, err);
 
 		return replaced ? replaced : ret;
 	}
 	if (!ret) /* our own writes change what is right: look again */
-		ret = f->in.self_writes ? check_fd(f, src, fd, err) :
-					  compare(f, src, &st, err);
+		ret = check_fd(f, src, fd, err);
 	if (ret)
 		return ret;
 	*out = ck_steal_fd(fd);
@@ -306,10 +328,10 @@ static void put_changed(struct ck_files *f, uint32_t src)
 	s = &f->entries.v[f->entry_of[src]];
 	if (!--s->pins) {
 		list_last(f, f->entry_of[src]);
-		fd = drop(f, f->entry_of[src]);
+		fd = drop(f, f->entry_of[src], &src);
 	}
 	pthread_mutex_unlock(&f->lock);
-	shut(f, fd);
+	shut(f, src, fd);
 }
 
 /*
@@ -325,7 +347,7 @@ static int hold(struct ck_files *f, uint32_t src, int *fd, bool *pinned,
 	for (int i = 0; f->in.write && i < HOLD_TRIES; i++) {
 		if (i)
 			nanosleep(&moment, NULL);
-		ret = ck_writer_lock_file(*fd, name_of(f, src), err);
+		ret = hold_file(f, src, *fd, name_of(f, src), err);
 		if (ret != -EBUSY)
 			break;
 		pthread_mutex_lock(&f->lock);
@@ -382,10 +404,10 @@ void ck_files_put(struct ck_files *f, uint32_t src)
 	if (!--f->entries.v[i].pins) {
 		list_last(f, i);
 		if (f->nr_open > f->max)
-			fd = drop(f, f->idle_head);
+			fd = drop(f, f->idle_head, &src);
 	}
 	pthread_mutex_unlock(&f->lock);
-	shut(f, fd);
+	shut(f, src, fd);
 }
 
 int ck_files_recheck(const struct ck_files *f, uint32_t src, int fd,

@@ -5,7 +5,8 @@
  * At most a part of RLIMIT_NOFILE is open at once; least recently used ones
  * are closed.  A file that is no longer the one described is never read: gone
  * -> EIO, shorter than described -> EIO, other inode, size or mtime -> ESTALE.
- * What our own writes (self_writes.h) did to it counts as described.
+ * What our own writes (self_writes.h) did to it counts as described; of one that
+ * was touched, self_writes.h is told.
  *
  * Threads: any; one short lock around the table.
  */
@@ -23,7 +24,7 @@ struct ck_files_in {
 	const struct ck_root *root; /* borrowed, as all of these */
 	const struct ck_catalog *img;
 	unsigned max; /* 0: a quarter of RLIMIT_NOFILE */
-	struct ck_self_writes *self_writes; /* NULL: nothing is written */
+	struct ck_self_writes *self_writes;
 	bool write; /* open for reading and writing */
 };
 struct ck_files *ck_files_new(const struct ck_files_in *in);

@@ -26,6 +26,7 @@ struct mend {
 	struct ck_cursor cur;
 	unsigned char *mask;
 	uint64_t pos; /* of the piece in the tensor */
+	struct ck_err why; /* of the segment, where it is not known */
 	uint32_t has_a, has_b; /* whose bytes of the segment are there */
 };
 
@@ -144,7 +145,11 @@ static int mend_seg(struct mend *m, const struct ck_seg *seg,
 	bool any = false;
 	int ret;
 
-	if (seg->kind != CK_SEG_COPY || c == CK_NONE || c == seg->chunk)
+	if (c == CK_NONE || c == seg->chunk)
+		return 0;
+	if (seg->kind == CK_SEG_UNRESOLVED)
+		return ck_fail_as(err, &m->why);
+	if (seg->kind != CK_SEG_COPY)
 		return 0;
 	m->has_a = m->has_b = CK_NONE;
 	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it))
@@ -187,6 +192,7 @@ int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
 		m.a.len = m.b.len = CK_MIN(room, ten->size - m.pos);
 		ck_cursor_init(&m.cur, r->in.img, r->in.resolved, ten, m.pos,
 			       m.a.len);
+		ck_cursor_resolve(&m.cur, &m.why);
 		while (!ret && ck_cursor_next(&m.cur, &seg))
 			ret = mend_seg(&m, &seg, err);
 	}

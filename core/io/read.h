@@ -24,12 +24,6 @@
 
 struct ck_reader;
 
-/*
- * Resolves deferred chunk @chunk into the side table (ck_resolved_put or _bad).
- * 0 when the table has an answer, good or bad; -errno: try again later.
- */
-typedef int (*ck_resolve_fn)(void *ctx, uint32_t chunk, struct ck_err *err);
-
 /* Told of what core/write changes in FILE sources. */
 struct ck_watch {
 	void *ctx;
@@ -75,7 +69,7 @@ struct ck_reader_in {
 	const struct ck_root *root;
 	struct ck_resolved *resolved;
 	const struct ck_engine_ops *engine;
-	ck_resolve_fn resolve;
+	ck_resolve_fn resolve; /* who @resolved asks; or NULL */
 	void *resolve_ctx;
 	uint64_t cache_mem; /* bytes of tiles; 0: 64 MiB */
 	const char *spool_dir; /* for decoded items; NULL: /var/tmp */
@@ -90,6 +84,9 @@ struct ck_reader_in {
 	bool write; /* its files may be written too, core/write/ */
 	bool sums; /* they hold checksums of their format's own */
 	bool unaided; /* one thread writes a request, never two (write_helper.h) */
+	/* @src was touched: nothing that was read of it counts; or NULL. */
+	void (*touched)(void *ctx, uint32_t src);
+	void *touched_ctx;
 	/* Told of every part that could not be read, once a chunk; may be NULL. */
 	void (*fault)(void *ctx, uint32_t tensor, uint32_t chunk,
 		      const struct ck_err *err);
@@ -102,7 +99,8 @@ extern const uint32_t ck_took_us[CK_TOOK_NR - 1];
 struct ck_read_stats {
 	_Atomic uint64_t reads, bytes, source_reads, source_bytes, resolved,
 		failed, tile_hits, tile_misses, spooled_bytes, writes, written,
-		source_writes, span_walks; /* the last: of what is written */
+		source_writes, span_walks, /* of what is written */
+		touched; /* files, found so */
 	/* Of files that a mount keeps: opens, bytes read of them, and put there. */
 	_Atomic uint64_t cache_opens, cache_bytes, cache_filled;
 	_Atomic uint64_t read_ns; /* of all reads together */
@@ -114,10 +112,15 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		  struct ck_err *err);
 void ck_reader_free(struct ck_reader *r);
 
+/* How often files were found to be touched (geom/file_id.h). */
+uint64_t ck_reader_touches(const struct ck_reader *r);
+/*
+ * Forgets what was kept of files that were found to be touched; how many were.  Who
+ * has read and finds another number then reads once more.
+ */
+uint64_t ck_reader_forget_touched(struct ck_reader *r);
 /* What it was made with. */
 const struct ck_reader_in *ck_reader_settings(const struct ck_reader *r);
-/* Where deferred @chunk is, as in->resolve() finds it; -EIO: nobody does. */
-int ck_reader_resolve(struct ck_reader *r, uint32_t chunk, struct ck_err *err);
 /* Bytes [off, off+len) of tensor number @t (index into img->tensors). */
 int ck_reader_read(struct ck_reader *r, uint32_t t, void *buf, uint64_t len,
 		   uint64_t off, struct ck_err *err);
@@ -135,6 +138,8 @@ int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
  */
 int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
 		     uint64_t off, struct ck_err *err);
+/* Whether FILE source @src is there and may be read: 0 or -errno. */
+int ck_reader_look(struct ck_reader *r, uint32_t src);
 /* Size of a source; CODEC: of the decoded bytes (decodes). */
 int ck_reader_source_size(struct ck_reader *r, uint32_t src, uint64_t *size,
 			  struct ck_err *err);

@@ -21,6 +21,8 @@
 #include "core/io/decomp_cache.h"
 #include "core/io/tiles.h"
 
+#include <pthread.h>
+
 #define CK_BOUNCE_SIZE \
 	(UINT64_C(512) << 10) /* bytes of the bounce buffer of a thread */
 #define CK_SHORT_RUN 512 /* shorter runs are copied, not given to readv */
@@ -31,7 +33,9 @@ struct ck_reader {
 	struct ck_read_stats stats;
 	struct ck_files *files;
 	struct ck_files *wfiles; /* the same, for writing; NULL: read-only */
-	struct ck_self_writes *self_writes; /* NULL: read-only */
+	struct ck_self_writes *self_writes;
+	pthread_mutex_t touch_lock; /* of forgetting */
+	_Atomic uint64_t forgotten; /* touches after which it was done */
 	struct ck_write_helper *helper; /* NULL: read-only */
 	struct ck_decomp_cache *spool;
 	struct ck_tiles *tiles;

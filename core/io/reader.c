@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reader.c - the public calls of read.h */
 #include "core/root/fault.h"
+#include "core/io/checked.h"
 #include "core/io/read_priv.h"
 
 #include "core/base/check.h"
@@ -12,6 +13,7 @@
 
 #define DEFAULT_CACHE (UINT64_C(64) << 20)
 #define PIECE (UINT64_C(4) << 20) /* bytes of a request walked at once */
+#define MAX_TRIES 32 /* of a read whose files are touched meanwhile */
 
 static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
 {
@@ -21,18 +23,30 @@ static bool open_files(struct ck_reader *r, const struct ck_reader_in *in)
 		.max = in->max_files,
 	};
 
+	files.self_writes = r->self_writes = ck_self_writes_new(in->img);
+	if (!r->self_writes)
+		return false;
 	if (in->write) {
-		files.self_writes = r->self_writes =
-			ck_self_writes_new(in->img);
 		files.write = !in->over;
 		r->wfiles = ck_files_new(&files);
 		r->helper = ck_write_helper_new(!in->unaided);
-		if (!r->self_writes || !r->wfiles || !r->helper)
+		if (!r->wfiles || !r->helper)
 			return false;
 	}
 	files.write = false;
 	r->files = ck_files_new(&files);
 	return r->files;
+}
+
+/* ck_resolve_fn; @ctx is the struct ck_reader. */
+static int resolve(void *ctx, uint32_t chunk, struct ck_err *err)
+{
+	struct ck_reader *r = ctx;
+	int ret = r->in.resolve(r->in.resolve_ctx, chunk, err);
+
+	if (!ret)
+		ck_stat_add(&r->stats.resolved, 1);
+	return ret;
 }
 
 int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
@@ -46,6 +60,7 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		return ret;
 	}
 	r->in = *in;
+	pthread_mutex_init(&r->touch_lock, NULL);
 	r->tiles =
 		ck_tiles_new(r, in->cache_mem ? in->cache_mem : DEFAULT_CACHE);
 	r->told = calloc(in->img->nr_chunks / 64 + 1, sizeof(*r->told));
@@ -60,6 +75,8 @@ int ck_reader_new(struct ck_reader **out, const struct ck_reader_in *in,
 		ck_reader_free(r);
 		return ret;
 	}
+	if (in->resolve)
+		ck_resolved_by(in->resolved, resolve, r);
 	*out = r;
 	return 0;
 }
@@ -74,6 +91,7 @@ void ck_reader_free(struct ck_reader *r)
 	ck_files_free(r->wfiles);
 	ck_self_writes_free(r->self_writes);
 	ck_write_helper_free(r->helper);
+	pthread_mutex_destroy(&r->touch_lock);
 	free((void *)r->told);
 	free(r);
 }
@@ -99,21 +117,6 @@ void ck_reader_count_cache(struct ck_reader *r, uint64_t opens, uint64_t bytes,
 const struct ck_reader_in *ck_reader_settings(const struct ck_reader *r)
 {
 	return &r->in;
-}
-
-int ck_reader_resolve(struct ck_reader *r, uint32_t chunk, struct ck_err *err)
-{
-	int ret;
-
-	if (!r->in.resolve)
-		return ck_fail(err, EIO,
-			       "chunk %u: where its bytes are is "
-			       "not known",
-			       chunk);
-	ret = r->in.resolve(r->in.resolve_ctx, chunk, err);
-	if (!ret)
-		ck_stat_add(&r->stats.resolved, 1);
-	return ret;
 }
 
 static int out_of_range(const struct ck_reader *r, uint32_t t, uint64_t len,
@@ -155,8 +158,61 @@ int ck_reader_fill(struct ck_reader *r, uint32_t t, unsigned char *buf,
 	return walk_bytes(&w, off, err);
 }
 
-static int read_piece(struct ck_reader *r, uint32_t t, unsigned char *buf,
-		      uint64_t len, uint64_t off, struct ck_err *err)
+uint64_t ck_reader_touches(const struct ck_reader *r)
+{
+	return ck_self_writes_touches(r->self_writes);
+}
+
+static void forget(struct ck_reader *r, uint32_t src)
+{
+	if (r->in.checked)
+		ck_checked_forget(r->in.checked, src);
+	ck_decomp_cache_forget(r->spool, src);
+	if (r->in.touched)
+		r->in.touched(r->in.touched_ctx, src);
+	ck_stat_add(&r->stats.touched, 1);
+}
+
+uint64_t ck_reader_forget_touched(struct ck_reader *r)
+{
+	uint64_t nr = ck_reader_touches(r);
+
+	if (nr == atomic_load(&r->forgotten))
+		return nr;
+	pthread_mutex_lock(&r->touch_lock);
+	nr = ck_reader_touches(r);
+	for (uint32_t i = 0; i < r->in.img->nr_srcs; i++)
+		if (ck_self_writes_take_touch(r->self_writes, i))
+			forget(r, i);
+	atomic_store(&r->forgotten, nr);
+	pthread_mutex_unlock(&r->touch_lock);
+	return nr;
+}
+
+/*
+ * Around a read: true until none of its files was found to be touched meanwhile,
+ * for it may have bytes of before and of after; or -ESTALE, in the end.
+ */
+struct attempt {
+	unsigned nr;
+	uint64_t touches;
+};
+static bool try(struct ck_reader *r, struct attempt *a, int *ret,
+		struct ck_err *err)
+{
+	if (a->nr && a->touches == ck_reader_touches(r))
+		return false;
+	if (a->nr++ == MAX_TRIES) {
+		*ret = ck_fail(err, ESTALE,
+			       "what is read changes faster than it is read");
+		return false;
+	}
+	a->touches = ck_reader_forget_touched(r);
+	return true;
+}
+
+static int read_once(struct ck_reader *r, uint32_t t, unsigned char *buf,
+		     uint64_t len, uint64_t off, struct ck_err *err)
 {
 	struct ck_walk w = {
 		.r = r, .t = t, .buf = buf, .len = len, .may_tile = true
@@ -169,6 +225,17 @@ static int read_piece(struct ck_reader *r, uint32_t t, unsigned char *buf,
 		return 0;
 	w.may_tile = false;
 	return walk_bytes(&w, off, err);
+}
+
+static int read_piece(struct ck_reader *r, uint32_t t, unsigned char *buf,
+		      uint64_t len, uint64_t off, struct ck_err *err)
+{
+	struct attempt a = { 0 };
+	int ret = 0;
+
+	while (try(r, &a, &ret, err))
+		ret = read_once(r, t, buf, len, off, err);
+	return ret;
 }
 
 const uint32_t ck_took_us[CK_TOOK_NR - 1] = {
@@ -223,6 +290,7 @@ static int read_box_piece(struct ck_reader *r, uint32_t t,
 			  uint64_t len, uint64_t off, struct ck_err *err)
 {
 	const struct ck_catalog *img = r->in.img;
+	struct attempt a = { 0 };
 	struct ck_cursor cur;
 	struct ck_walk w = { .r = r,
 			     .s = ck_scratch_mine(),
@@ -230,12 +298,16 @@ static int read_box_piece(struct ck_reader *r, uint32_t t,
 			     .cur = &cur,
 			     .buf = buf,
 			     .len = len };
+	int ret = 0;
 
 	if (!w.s)
 		return ck_no_memory(err);
-	ck_cursor_init_box_bytes(&cur, img, r->in.resolved, &img->tensors[t],
-				 box, off, len);
-	return ck_walk_run(&w, err);
+	while (try(r, &a, &ret, err)) {
+		ck_cursor_init_box_bytes(&cur, img, r->in.resolved,
+					 &img->tensors[t], box, off, len);
+		ret = ck_walk_run(&w, err);
+	}
+	return ret;
 }
 
 int ck_reader_read_box_bytes(struct ck_reader *r, uint32_t t,
@@ -274,13 +346,27 @@ int ck_reader_read_box(struct ck_reader *r, uint32_t t,
 int ck_reader_source(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
 		     uint64_t off, struct ck_err *err)
 {
+	struct attempt a = { 0 };
 	struct ck_bytes b;
-	int ret = ck_bytes_get(r, src, &b, err);
+	int ret = 0;
 
-	if (ret)
-		return ret;
-	ret = ck_bytes_read(r, &b, buf, len, off, err);
-	ck_bytes_put(r, &b);
+	while (try(r, &a, &ret, err)) {
+		ret = ck_bytes_get(r, src, &b, err);
+		if (ret)
+			continue;
+		ret = ck_bytes_read(r, &b, buf, len, off, err);
+		ck_bytes_put(r, &b);
+	}
+	return ret;
+}
+
+int ck_reader_look(struct ck_reader *r, uint32_t src)
+{
+	struct ck_bytes b;
+	int ret = ck_bytes_get(r, src, &b, NULL);
+
+	if (!ret)
+		ck_bytes_put(r, &b);
 	return ret;
 }
 

@@ -22,6 +22,7 @@ struct pair {
 	struct ck_walk a, b;
 	struct ck_cursor cur;
 	uint64_t pos; /* of the piece in the tensor */
+	struct ck_err why; /* of the segment, where it is not known */
 	ck_differ_fn differ;
 	void *ctx;
 };
@@ -66,7 +67,11 @@ static void compare(struct pair *p, const struct ck_seg *seg)
 	uint32_t c = chunks[seg->chunk].next;
 	struct ck_err why = { 0 };
 
-	if (seg->kind != CK_SEG_COPY || c == CK_NONE || c == seg->chunk)
+	if (c == CK_NONE || c == seg->chunk)
+		return;
+	if (seg->kind == CK_SEG_UNRESOLVED)
+		each_run(p, seg, seg->chunk, &p->why);
+	if (seg->kind != CK_SEG_COPY)
 		return;
 	if (ck_walk_alt(&p->a, seg, seg->chunk, &why)) {
 		each_run(p, seg, seg->chunk, &why);
@@ -104,6 +109,7 @@ int ck_reader_replicas(struct ck_reader *r, uint32_t t, ck_differ_fn differ,
 		p.a.len = p.b.len = CK_MIN(room, ten->size - p.pos);
 		ck_cursor_init(&p.cur, r->in.img, r->in.resolved, ten, p.pos,
 			       p.a.len);
+		ck_cursor_resolve(&p.cur, &p.why);
 		while (ck_cursor_next(&p.cur, &seg))
 			compare(&p, &seg);
 	}

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * self_writes.h - which changes of source files are our own writes
+ * self_writes.h - which changes of source files do not make them others
  *
  * A source that changed since it was described is not read any more (files.h),
  * unless the change is a write of ours.  Who writes says so before and after;
- * in between the time of the last change means nothing, and when the last of
- * several writers is done, the time that the file then has is the one to be
+ * in between the times of the last change mean nothing, and when the last of
+ * several writers is done, the times that the file then has are those to be
  * expected.  What somebody else changed before the first of them is found.
+ *
+ * One that was touched (geom/file_id.h) is read on, but what was read of it before
+ * counts no more: who keeps any of it, or is just reading, compares the number of
+ * touches, which moves on as the clock does.
  *
  * Threads: any; a short lock for who writes, none for who looks.
  */
@@ -32,9 +36,17 @@ int ck_self_writes_begin(struct ck_self_writes *self_writes, uint32_t src,
 void ck_self_writes_end(struct ck_self_writes *self_writes, uint32_t src,
 			int fd);
 
-/* When @src was last changed, as far as we know. */
-int64_t ck_self_writes_mtime(const struct ck_self_writes *self_writes,
-			     uint32_t src);
+/* What @src is to be, its times those of the last change that we know of. */
+struct ck_id ck_self_writes_id(const struct ck_self_writes *self_writes,
+			       uint32_t src);
+/* @src, open as @fd, seems to have been touched. */
+void ck_self_writes_touch(struct ck_self_writes *self_writes, uint32_t src,
+			  int fd);
+/* How often that was found, of any. */
+uint64_t ck_self_writes_touches(const struct ck_self_writes *self_writes);
+/* Whether it was found of @src since this was asked last. */
+bool ck_self_writes_take_touch(struct ck_self_writes *self_writes,
+			       uint32_t src);
 /*
  * A clock that every begin and end moves on.  What was read of @src since
  * @since is what it holds now if nothing was written later.

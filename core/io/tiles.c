@@ -241,8 +241,7 @@ static void fill_tile(struct ck_tiles *c, struct tile *tile)
 {
 	int ret;
 
-	tile->since =
-		c->r->self_writes ? ck_self_writes_clock(c->r->self_writes) : 0;
+	tile->since = ck_self_writes_clock(c->r->self_writes);
 	ret = ck_reader_fill(c->r, tile->t, tile->bytes, tile->len, tile->off,
 			     &tile->srcs, NULL);
 
@@ -267,13 +266,13 @@ static bool holds(struct ck_tiles *c, const struct tile *tile)
 	for (unsigned i = 0; i < tile->srcs.nr; i++) {
 		struct ck_bytes b;
 
-		if (c->r->self_writes &&
-		    !ck_self_writes_still(c->r->self_writes, tile->srcs.v[i],
-					  tile->since))
-			return false;
 		if (ck_bytes_get(c->r, tile->srcs.v[i], &b, NULL))
 			return false;
 		ck_bytes_put(c->r, &b);
+		/* then: a look at the file may find that it was touched */
+		if (!ck_self_writes_still(c->r->self_writes, tile->srcs.v[i],
+					  tile->since))
+			return false;
 	}
 	return true;
 }

@@ -17,8 +17,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAX_REDO 64 /* resolves of one segment: members of a ring */
-
 static void srcset_add(struct ck_srcset *set, uint32_t src)
 {
 	unsigned nr = CK_MIN(set->nr, (unsigned)CK_SRCSET);
@@ -233,39 +231,28 @@ static int read_alone(struct ck_walk *w, const struct ck_seg *seg,
 int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 		struct ck_err *err)
 {
-	struct ck_err why = { 0 }; /* also of what resolving found bad */
+	struct ck_err why = { 0 }; /* of what resolving found */
 	struct ck_cursor alt;
 	struct ck_seg part;
-	unsigned redo = 0;
-	int ret;
+	int ret = 0;
 
 	ck_cursor_init_alt(&alt, w->cur, seg, chunk);
-	while (ck_cursor_next(&alt, &part)) {
-		if (part.kind == CK_SEG_UNRESOLVED) {
-			if (redo++ == MAX_REDO)
-				return ck_fail(err, EIO,
-					       "chunk %u: no answer where "
-					       "its bytes are",
-					       part.chunk);
-			ret = ck_reader_resolve(w->r, part.chunk, &why);
-			ck_cursor_init_alt(&alt, w->cur, seg, chunk);
-			if (ret)
-				*err = why;
-		} else if (part.kind == CK_SEG_ERROR && *why.msg) {
-			*err = why;
-			err->code = part.err;
-			ret = -part.err;
-		} else if (part.kind == CK_SEG_ERROR) {
+	ck_cursor_resolve(&alt, &why);
+	while (!ret && ck_cursor_next(&alt, &part)) {
+		if (part.kind == CK_SEG_COPY) {
+			ret = read_alone(w, &part, err);
+		} else if (part.kind == CK_SEG_UNRESOLVED) {
+			ret = ck_fail_as(err, &why);
+		} else if (*why.msg) {
+			why.code = part.err;
+			ret = ck_fail_as(err, &why);
+		} else {
 			ret = ck_fail(err, part.err,
 				      "%s: this part is torn, missing or bad",
 				      ck_bytes_name(w->r, src_of(w, &part)));
-		} else {
-			ret = read_alone(w, &part, err);
 		}
-		if (ret)
-			return ret;
 	}
-	return 0;
+	return ret;
 }
 
 /* Where the bytes of @seg that could not be had begin, unless @err knows. */

@@ -165,14 +165,6 @@ static int stretch_of(struct mapped *m, const unshard_item *item,
 			       ck_dtype_info(t->dtype)->name);
 }
 
-static bool is_same(const struct ck_id *id, const struct stat *st)
-{
-	return id->dev == st->st_dev && id->ino == st->st_ino &&
-	       id->size == (uint64_t)st->st_size &&
-	       id->mtime_ns == st->st_mtim.tv_sec * INT64_C(1000000000) +
-				       st->st_mtim.tv_nsec;
-}
-
 /* Bytes [off, off + m->size) of the file. */
 static int map_file(struct mapped *m, const struct ck_raw_extent *at,
 		    struct ck_err *err)
@@ -183,13 +175,15 @@ static int map_file(struct mapped *m, const struct ck_raw_extent *at,
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t skip = at->off % page, end = 0;
 	ck_auto_fd int fd = -1;
+	struct ck_id now;
 	struct stat st;
 	int ret =
 		ck_root_open_file(ck_ckpt_root(m->ck->ck), name, &fd, &st, err);
 
 	if (ret)
 		return ret;
-	if (!is_same(&src->id, &st))
+	now = ck_id_of(&st);
+	if (ck_id_compare(&src->id, &now) > CK_ID_TOUCHED)
 		return ck_fail_at(err, ESTALE, name, CK_NOWHERE,
 				  "%s: it was changed", name);
 	if (!ck_add_ok(at->off, m->size, &end) || end > src->id.size)

@@ -186,6 +186,7 @@ void ck_plan_begin(struct ck_ckpt *ck, const struct ck_target *target,
 				   &target->slice.box);
 	else
 		ck_cursor_init(cur, img, ck_ckpt_resolved(ck), t, 0, t->size);
+	ck_cursor_resolve(cur, NULL);
 }
 
 bool ck_plan_next(struct ck_cursor *cur, struct ck_seg *seg,

@@ -92,6 +92,7 @@ struct ck_load {
 	int event; /* or -1 */
 	bool started, finished, told_end, in_progress;
 	int64_t told_ns;
+	uint64_t touches; /* of files, before the first was read */
 	pthread_cond_t changed;
 	struct ck_load_sweep sweep;
 	const struct ck_load_job *at[CK_LOAD_THREADS]; /* at stretches */

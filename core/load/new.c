@@ -38,6 +38,7 @@ struct ck_load *ck_load_new(struct ck_load_pool *pool,
 		return NULL;
 	load->pool = pool;
 	load->reader = in->reader;
+	load->touches = ck_reader_forget_touched(in->reader);
 	load->img = ck_reader_settings(in->reader)->img;
 	load->progress = in->progress;
 	load->arg = in->arg;

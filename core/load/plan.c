@@ -74,7 +74,7 @@ int ck_load_plan_new(struct ck_load *load, struct ck_err *err)
 	return 0;
 }
 
-/* Whatever it is asked for again; what cannot be resolved is found by plan. */
+/* What cannot be resolved is found by plan. */
 static void resolve_item(struct ck_load *load, uint32_t item)
 {
 	const struct ck_load_wish *w = &load->item[item];
@@ -86,16 +86,9 @@ static void resolve_item(struct ck_load *load, uint32_t item)
 	ck_load_box(load, w, &box);
 	ck_cursor_init_box(&cur, load->img, in->resolved,
 			   &load->img->tensors[w->in.tensor], &box);
-	while (!load->cancel && ck_cursor_next(&cur, &seg)) {
-		uint32_t chunk = seg.chunk;
-		struct ck_place known;
-
-		if (seg.kind != CK_SEG_UNRESOLVED || !in->resolved)
-			continue;
-		if (ck_resolved_get(in->resolved, chunk, &known) ==
-		    CK_RESOLVED_UNKNOWN)
-			ck_reader_resolve(load->reader, chunk, NULL);
-	}
+	ck_cursor_resolve(&cur, NULL);
+	while (!load->cancel && ck_cursor_next(&cur, &seg))
+		;
 }
 
 void ck_load_resolve(struct ck_load_job *job)

@@ -460,7 +460,8 @@ void ck_load_stretch(struct ck_load_job *job)
 		run_all(job, &b);
 		if (drops)
 			ck_load_drop(job, &b);
-		good = !ck_bytes_recheck(load->reader, &b, NULL);
+		good = !ck_bytes_recheck(load->reader, &b, NULL) &&
+		       load->touches == ck_reader_touches(load->reader);
 		ck_bytes_put(load->reader, &b);
 	}
 	if (!good)

@@ -10,6 +10,7 @@
 #define CK_HASH_H
 
 #include "core/base/err.h"
+#include "core/geom/file_id.h"
 #include "core/root/root.h"
 #include "core/manifest/manifest.h"
 
@@ -18,8 +19,7 @@
 struct ck_hash_file {
 	char *name; /* relative to the root */
 	uint64_t size; /* bytes that are read */
-	int64_t mtime_ns;
-	uint64_t ino;
+	struct ck_id id;
 };
 
 /* Regular files, and links that lead to some; sorted by name. */

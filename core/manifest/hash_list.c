@@ -34,9 +34,7 @@ static int add(struct ck_hash_list *l, const char *name, const struct stat *st)
 	if (!f->name)
 		return -ENOMEM;
 	f->size = (uint64_t)st->st_size;
-	f->mtime_ns =
-		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-	f->ino = st->st_ino;
+	f->id = ck_id_of(st);
 	l->nr++;
 	return 0;
 }

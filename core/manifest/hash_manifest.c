@@ -82,7 +82,7 @@ static int unchanged(const struct ck_hash_list *was, const struct ck_root *root,
 		const struct ck_hash_file *b = i < now.nr ? &now.v[i] : NULL;
 
 		if (!b || strcmp(a->name, b->name) || a->size != b->size ||
-		    a->mtime_ns != b->mtime_ns || a->ino != b->ino)
+		    ck_id_compare(&a->id, &b->id) != CK_ID_SAME)
 			return ck_fail(err, EBUSY,
 				       "%s: changed while it was read",
 				       a->name);

@@ -81,12 +81,14 @@ static void forget(struct ck_sealed *s)
 
 int ck_sealed_load(struct ck_sealed *s, struct ck_err *err)
 {
+	struct stat st;
 	int ret;
 
 	pthread_mutex_lock(&s->lock);
 	forget(s);
-	if (ck_manifest_stat(s->root, &s->seen))
-		s->seen = (struct stat){ 0 };
+	s->seen = (struct ck_id){ 0 };
+	if (!ck_manifest_stat(s->root, &st))
+		s->seen = ck_id_of(&st);
 	ret = ck_manifest_load(&s->m, s->root, err);
 	if (!ret)
 		ret = match(s, err);

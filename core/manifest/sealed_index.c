@@ -34,7 +34,7 @@ struct ck_sealed_index {
 	struct ck_dir_wrap wrap;
 	XXH3_state_t *state;
 	unsigned char *buf; /* BUFFER */
-	struct stat *seen; /* of each file of the manifest, when compared */
+	struct ck_id *seen; /* of each file of the manifest, when compared */
 	uint64_t *good; /* a bit a block of the manifest */
 	struct ck_err bad; /* the first */
 	CK_VEC(struct end) ends;
@@ -186,16 +186,6 @@ static void close_watched(struct ck_source *s)
 
 static const struct ck_source_ops ops = { read_watched, close_watched };
 
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
-	       a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
-	       a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
 static struct ck_source *wrap(void *ctx, struct ck_source *below)
 {
 	struct ck_sealed_index *x = ctx;
@@ -203,6 +193,7 @@ static struct ck_source *wrap(void *ctx, struct ck_source *below)
 	uint64_t number =
 		ck_manifest_number(m, below->name, strlen(below->name));
 	struct watched *w;
+	struct ck_id id;
 
 	if (number == CK_NO_FILE)
 		return below;
@@ -216,10 +207,11 @@ static struct ck_source *wrap(void *ctx, struct ck_source *below)
 			       .x = x,
 			       .number = number };
 	ck_manifest_file(m, number, &w->file);
-	if (!is_same(&x->seen[number], &below->st))
+	id = ck_id_of(&below->st);
+	if (ck_id_compare(&x->seen[number], &id) != CK_ID_SAME)
 		for (uint64_t k = 0; k < w->file.nr; k++)
 			set_good(x, w->file.first + k, false);
-	x->seen[number] = below->st;
+	x->seen[number] = id;
 	return &w->base;
 }
 

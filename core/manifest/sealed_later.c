@@ -14,28 +14,24 @@
 #include <errno.h>
 #include <string.h>
 
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
 const struct ck_manifest *ck_sealed_newest(struct ck_sealed *s)
 {
 	struct ck_manifest m;
 	struct ck_err err;
 	struct stat st;
+	struct ck_id now;
 
 	if (s->held)
 		return &s->m;
-	if (!ck_manifest_stat(s->root, &st) && !is_same(&st, &s->seen) &&
+	if (ck_manifest_stat(s->root, &st))
+		return s->has_later ? &s->later : &s->m;
+	now = ck_id_of(&st);
+	if (ck_id_compare(&now, &s->seen) != CK_ID_SAME &&
 	    !ck_manifest_load(&m, s->root, &err)) {
 		ck_manifest_free(&s->later);
 		s->later = m;
 		s->has_later = true;
-		s->seen = st;
+		s->seen = now;
 	}
 	return s->has_later ? &s->later : &s->m;
 }

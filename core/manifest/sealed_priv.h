@@ -44,7 +44,7 @@ struct ck_sealed {
 	pthread_cond_t compared; /* with the lock */
 	struct ck_sealed_said said;
 	bool held; /* nobody else edits it: @m is true */
-	struct stat seen; /* the manifest's file when it was read last */
+	struct ck_id seen; /* the manifest's file when it was read last */
 	struct ck_manifest later; /* what that had then, if it is not @m */
 	bool has_later;
 	unsigned char *marked; /* by file: EDITED has its name */

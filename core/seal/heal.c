@@ -162,6 +162,7 @@ static bool find(const struct ck_heal *h, uint32_t t, uint32_t chunk,
 	ck_cursor_init(&cur, h->img, resolved, &h->img->tensors[t], off, len);
 	while (ck_cursor_next(&cur, &seg)) {
 		ck_cursor_init_alt(&alt, &cur, &seg, chunk);
+		ck_cursor_resolve(&alt, NULL);
 		while (ck_cursor_next(&alt, &part)) {
 			if (part.kind != CK_SEG_COPY)
 				return false;

@@ -195,6 +195,11 @@ uint64_t ck_view_read_good(const struct ck_view *v, uint32_t i, void *buf,
  */
 int ck_view_plan(const struct ck_view *v, uint32_t i, struct ck_wplan *p,
 		 uint64_t len, uint64_t off, struct ck_err *err);
+/*
+ * Whether what was read of file @i earlier is what it shows now, as far as a look at
+ * its files tells; false where they are too many to look at.
+ */
+bool ck_view_untouched(const struct ck_view *v, uint32_t i);
 /* Whether file @i can be written, as far as that can be told in advance. */
 int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err);
 

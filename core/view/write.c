@@ -151,3 +151,11 @@ int ck_view_may_write(const struct ck_view *v, uint32_t i, struct ck_err *err)
 		return ck_ckpt_lock_writer(v->ck, err);
 	return ck_ckpt_may_write(v->ck, file.tensor, err);
 }
+
+bool ck_view_untouched(const struct ck_view *v, uint32_t i)
+{
+	struct ck_vfile file;
+
+	return v->ops->file(v, i, &file) &&
+	       ck_ckpt_untouched(v->ck, file.tensor);
+}

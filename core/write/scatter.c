@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define MAX_IO 64 /* requests at once; bounce.c gives no more either */
-#define MAX_REDO 64 /* resolves of one segment: members of a ring */
+#define MAX_LOOKS 64 /* at files that are touched meanwhile */
 #define MAX_KEPT 8192 /* segments; what comes after them is found again */
 
 /* A file that is being written. */
@@ -351,20 +351,6 @@ static int write_seg(struct scatter *sc, const struct ck_seg *seg,
 
 /* ---- all segments ---- */
 
-static int resolve(struct scatter *sc, uint32_t chunk, struct ck_err *err)
-{
-	const struct ck_reader_in *in = &sc->w->r->in;
-	struct ck_err why = { 0 };
-	int ret = -EIO;
-
-	if (in->resolve)
-		ret = in->resolve(in->resolve_ctx, chunk, &why);
-	if (!ret && !*why.msg)
-		return 0;
-	return ck_fail(err, ret ? -ret : EIO, "%s",
-		       *why.msg ? why.msg : "where its bytes are is not known");
-}
-
 /* Looks at @seg, or writes it where it was looked at and not kept. */
 static int one_seg(struct scatter *sc, const struct ck_seg *seg,
 		   struct ck_err *err)
@@ -378,26 +364,25 @@ static int one_seg(struct scatter *sc, const struct ck_seg *seg,
 static int take_member(struct scatter *sc, const struct ck_seg *seg,
 		       uint32_t chunk, struct ck_err *err)
 {
+	struct ck_err why = { 0 };
 	struct ck_cursor alt;
 	struct ck_seg part;
-	unsigned redo = 0;
 	int ret = 0;
 
 	ck_cursor_init_alt(&alt, &sc->cur, seg, chunk);
+	ck_cursor_resolve(&alt, &why);
 	while (!ret && ck_cursor_next(&alt, &part)) {
-		if (part.kind == CK_SEG_UNRESOLVED && redo++ < MAX_REDO) {
-			ret = resolve(sc, part.chunk, err);
-			ck_cursor_init_alt(&alt, &sc->cur, seg, chunk);
-		} else if (part.kind != CK_SEG_COPY) {
+		if (part.kind == CK_SEG_COPY)
+			ret = one_seg(sc, &part, err);
+		else if (*why.msg)
+			ret = ck_fail_as(err, &why);
+		else
 			ret = ck_fail(
 				err, EIO,
 				"%s: holds a copy of it that is torn, "
 				"missing or bad, and could not be "
 				"written",
 				name_of(sc, sc->w->img->chunks[chunk].src));
-		} else {
-			ret = one_seg(sc, &part, err);
-		}
 	}
 	return ret;
 }
@@ -534,6 +519,8 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e,
 		.w = w, .e = e, .s = ck_scratch_mine(), .bad = CK_NONE
 	};
 	ck_auto_free struct looked *l = calloc(nr + 1, sizeof(*l));
+	unsigned tries = 0;
+	uint64_t touches;
 	int ret;
 
 	*done = 0;
@@ -541,7 +528,12 @@ int ck_scatter(struct ck_writer *w, struct ck_edit *e,
 		return ck_no_memory(err);
 	ck_plan_reset(&sc.s->plan);
 	sc.s->plan.op = CK_IO_WRITE;
-	ret = look_at_all(&sc, v, nr, l, err);
+	do { /* where items lie is read anew of a file that was touched */
+		touches = ck_reader_forget_touched(w->r);
+		unpin_all(&sc);
+		sc.kept.nr = sc.looked = 0;
+		ret = look_at_all(&sc, v, nr, l, err);
+	} while (touches != ck_reader_touches(w->r) && tries++ < MAX_LOOKS);
 	if (!ret)
 		ret = write_all(&sc, v, nr, l, done, err);
 	ck_plan_reset(&sc.s->plan);

@@ -35,19 +35,12 @@ static void compose(const struct ck_sums *s, struct ck_str *out)
 	}
 }
 
-/* Under the lock: makes the attribute say it, durably if it says more. */
-static int put(struct ck_sums *s, bool more)
+/* Under the lock: makes the attribute of @fd say it, durably if it says more. */
+static int put_attr(const struct ck_sums *s, int fd, bool more)
 {
 	ck_auto_str struct ck_str text = { 0 };
-	ck_auto_fd int fd = -1;
 	int ret = 0;
 
-	/* An overlay: the files are not being written, and stay unmarked. */
-	if (s->r->in.over)
-		return 0;
-	fd = ck_root_open_marked(s->r->in.root);
-	if (fd < 0)
-		return -errno;
 	if (!s->marked.nr && !s->many)
 		return fremovexattr(fd, CK_ROOT_MARK) ? -errno : 0;
 	compose(s, &text);
@@ -57,6 +50,28 @@ static int put(struct ck_sums *s, bool more)
 		ret = -errno;
 	if (!ret && more && fsync(fd))
 		ret = -errno;
+	return ret;
+}
+
+/* Under the lock; of @src.  Where that is all there is, it has the attribute itself. */
+static int put(const struct ck_sums *s, uint32_t src, bool more)
+{
+	struct ck_self_writes *w = s->r->self_writes;
+	ck_auto_fd int fd = -1;
+	bool ours;
+	int ret;
+
+	/* An overlay: the files are not being written, and stay unmarked. */
+	if (s->r->in.over)
+		return 0;
+	fd = ck_root_open_marked(s->r->in.root);
+	if (fd < 0)
+		return -errno;
+	ours = s->r->in.root->only &&
+	       !ck_self_writes_begin(w, src, fd, 0, NULL);
+	ret = put_attr(s, fd, more);
+	if (ours)
+		ck_self_writes_end(w, src, fd);
 	return ret;
 }
 
@@ -71,7 +86,7 @@ int ck_sum_mark(struct ck_sums *s, struct ck_sum_file *f, struct ck_err *err)
 	if (src) {
 		*src = f->src;
 		s->many |= s->marked.nr > CK_ROOT_MARK_MAX / 2;
-		ret = put(s, true);
+		ret = put(s, f->src, true);
 		if (ret == -EOPNOTSUPP || ret == -EPERM || ret == -EACCES) {
 			s->unmarkable = true;
 			ret = 0;
@@ -95,7 +110,7 @@ void ck_sum_unmark(struct ck_sums *s, struct ck_sum_file *f)
 		}
 	s->many &= s->marked.nr != 0;
 	if (!s->unmarkable)
-		put(s, false);
+		put(s, f->src, false);
 	f->marked = false;
 	pthread_mutex_unlock(&s->lock);
 }

@@ -122,7 +122,7 @@ bool ck_writer_wrote(const struct ck_writer *w, const char *name,
 	for (uint32_t i = 0; atomic_load(&w->last_ns) && i < w->img->nr_srcs;
 	     i++) {
 		const struct ck_src *src = &w->img->srcs[i];
-		int64_t last = ck_self_writes_mtime(self_writes, i);
+		int64_t last = ck_self_writes_id(self_writes, i).mtime_ns;
 
 		/* few differ, and names are looked at for those only */
 		if (src->kind != CK_SRC_FILE ||

@@ -43,7 +43,10 @@ struct fs_copy {
 	unsigned passed; /* the kernel reads for these, */
 	int id; /* by this number; 0: it was not asked yet */
 	unsigned users; /* these, and those that are being answered */
-	bool stale; /* the shards are others by now */
+	uint64_t touch; /* of the shards, see ck_ckpt_unchanged() */
+	bool looked; /* that is known */
+	bool changed; /* the shards are others by now */
+	bool stale; /* the same, or they were touched */
 	bool bad; /* nothing more is written to it */
 	bool safe; /* it is whole, and on storage */
 	int fd; /* -1: nothing was written yet */
@@ -282,21 +285,26 @@ static bool is_worth(struct fs_copies *cs, const struct fs_copy_of *of,
 }
 
 /* Under the lock: the copy is in use, and the shards were looked at. */
-static int give(struct fs_copy *c, bool changed, struct fs_copy_open *out,
-		struct ck_err *err)
+static int give(struct fs_copy *c, bool changed, uint64_t touch,
+		struct fs_copy_open *out, struct ck_err *err)
 {
 	struct fs_copies *cs = c->of;
 
-	c->stale |= changed;
+	if (!c->looked)
+		c->touch = touch;
+	c->looked = true;
+	c->changed |= changed;
+	c->stale |= changed || touch != c->touch;
 	if (c->stale) {
-		bool open = c->opens;
+		bool refused = c->opens && (c->changed || c->passed);
 
 		unuse(c);
 		say(cs);
-		return open ? ck_fail(err, ESTALE,
-				      "files of the checkpoint changed while "
-				      "a file made of them is open") :
-			      0;
+		return refused ?
+			       ck_fail(err, ESTALE,
+				       "files of the checkpoint changed while "
+				       "a file made of them is open") :
+			       0;
 	}
 	out->copy = c;
 	out->how = !c->safe  ? FS_COPY_PART :
@@ -316,7 +324,10 @@ static int give(struct fs_copy *c, bool changed, struct fs_copy_open *out,
 /* Where there are none, the page cache may keep what it has. */
 static enum fs_copy_how by_pages(const struct fs_copy_of *of)
 {
-	if (ck_ckpt_unchanged(of->v->ck, NULL))
+	uint64_t touch;
+
+	if (ck_ckpt_unchanged(of->v->ck, &touch, NULL) ||
+	    !ck_view_untouched(of->v, of->nr))
 		return FS_COPY_NONE;
 	ck_ckpt_count_cache(of->v->ck, 1, 0, 0);
 	return FS_COPY_WHOLE;
@@ -325,9 +336,9 @@ static enum fs_copy_how by_pages(const struct fs_copy_of *of)
 int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
 		   struct fs_copy_open *out, struct ck_err *err)
 {
-	bool changed = false, store;
+	bool changed = false, stale = false, store;
+	uint64_t size, touch;
 	struct fs_copy *c;
-	uint64_t size;
 	int ret = 0;
 
 	*out = (struct fs_copy_open){ .how = FS_COPY_NONE };
@@ -344,11 +355,14 @@ int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
 	if (c) {
 		c->users++;
 		pthread_mutex_unlock(&cs->lock);
-		changed = ck_ckpt_unchanged(of->v->ck, NULL);
+		changed = ck_ckpt_unchanged(of->v->ck, &touch, NULL);
 		pthread_mutex_lock(&cs->lock);
-		ret = give(c, changed, out, err);
+		ret = give(c, changed, touch, out, err);
+		stale = !out->copy;
 	}
 	pthread_mutex_unlock(&cs->lock);
+	if (stale && !changed) /* whoever has pages of it is told */
+		ck_ckpt_untouched(of->v->ck, CK_NONE);
 	if (out->how >= FS_COPY_WHOLE)
 		ck_ckpt_count_cache(of->v->ck, 1, 0, 0);
 	return ret;
@@ -496,7 +510,8 @@ static int begin(struct fs_copy *c, uint32_t b, uint64_t len, bool *fill)
 		len >= CK_MIN(LEAST, block_len(c, b));
 	if (!ret && *fill)
 		c->block[b] = FILLING;
-	if (!ret && !*fill && c->block[b] == ABSENT)
+	if (!ret && !*fill &&
+	    (c->block[b] == ABSENT || (c->stale && !c->changed)))
 		ret = -ENODATA;
 	pthread_mutex_unlock(&c->of->lock);
 	return ret;

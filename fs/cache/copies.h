@@ -14,7 +14,8 @@
  *
  * At each open the shards are looked at.  Once one has changed the copy is
  * given to nobody any more; who has it open reads on, and until he has closed it
- * the file cannot be opened: the kernel knows one content of a file.
+ * the file cannot be opened: the kernel knows one content of a file.  Once one was
+ * touched (core/geom/file_id.h), all that have it open read the shards.
  *
  * A copy that cannot be written, or of which bytes are lost, is not kept, and
  * reads go to the shards.

@@ -306,13 +306,39 @@ bool fs_inval_after(struct fs_inval *iv, const struct fs_shown *file,
 	return queued;
 }
 
-void fs_inval_all(struct fs_inval *iv, struct fs_shown *file)
+/* Under the lock. */
+static void queue_all(struct fs_inval *iv, struct fs_shown *file)
 {
 	const struct item like = { .req = NULL };
 	const struct range all = { file, 0, 0 };
 
-	pthread_mutex_lock(&iv->thread.lock);
 	if (queue(iv, &like, &all, 1))
 		file->pending++;
+}
+
+static bool shows(const struct fs_shown *s, const struct ck_ckpt *ck)
+{
+	return s->opens && atomic_load(&s->paged) &&
+	       (s->ck == ck || ck_ckpt_derived_from(s->ck) == ck);
+}
+
+void fs_inval_touched(struct fs_inval *iv, const struct ck_ckpt *ck)
+{
+	pthread_mutex_lock(&iv->thread.lock);
+	for (unsigned i = 0; i <= FS_SHOWN_BUCKETS; i++) {
+		struct fs_shown *s =
+			i < FS_SHOWN_BUCKETS ? iv->bucket[i] : iv->several;
+
+		for (; s; s = s->next)
+			if (shows(s, ck))
+				queue_all(iv, s);
+	}
+	pthread_mutex_unlock(&iv->thread.lock);
+}
+
+void fs_inval_all(struct fs_inval *iv, struct fs_shown *file)
+{
+	pthread_mutex_lock(&iv->thread.lock);
+	queue_all(iv, file);
 	pthread_mutex_unlock(&iv->thread.lock);
 }

@@ -29,7 +29,7 @@
 #include "core/view/view.h"
 #include "fs/kernel/kernel.h"
 
-struct fs_inval; /* of a mount for writing */
+struct fs_inval; /* of a mount */
 struct fs_shown; /* a view's file that is open, however often */
 
 struct fs_inval *fs_inval_new(struct fuse_session *se); /* NULL: no memory */
@@ -76,6 +76,11 @@ void fs_inval_reply_after(struct fs_inval *iv, fuse_req_t req, int code);
  */
 bool fs_inval_after(struct fs_inval *iv, const struct fs_shown *file,
 		    void (*then)(void *ctx), void *ctx);
+/*
+ * A file of @ck was touched (core/geom/file_id.h): all pages of all files of it are
+ * forgotten, some time soon.
+ */
+void fs_inval_touched(struct fs_inval *iv, const struct ck_ckpt *ck);
 /* Has all pages of @file forgotten, some time soon. */
 void fs_inval_all(struct fs_inval *iv, struct fs_shown *file);
 

@@ -288,6 +288,8 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 
 	mounted->serial = ++s->serial;
 	mounted->img = mounted->ck ? ck_ckpt_catalog(mounted->ck) : NULL;
+	if (mounted->ck)
+		ck_ckpt_on_touch(mounted->ck, &s->in.touched);
 	if (atomic_load(&mounted->state) == FS_MOUNTED_NEW)
 		ret = learn(mounted, root, err);
 	if (!ret && mounted->ck)

@@ -110,6 +110,7 @@ struct fs_mounted_table_in {
 	const char *mnt; /* where it is mounted, for .unshard/metrics */
 	/* Options by which others read the checkpoint as it is shown; or NULL. */
 	const char *map;
+	struct ck_ckpt_touched touched; /* of each checkpoint */
 };
 
 /* A mount of one checkpoint; borrows @ck. */

@@ -55,6 +55,7 @@ static const struct counter {
 	    "Bytes that the mount read from files in the cache."),
 	ROW(cache_filled, "cache_filled_bytes_total",
 	    "Bytes that were put into the cache."),
+	ROW(touched, NULL, NULL),
 	ROW(read_ns, NULL, NULL),
 };
 

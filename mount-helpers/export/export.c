@@ -108,6 +108,7 @@ static int identify(struct export *x, const char *only,
 			add_text(s, ck_catalog_str(img, src->name, NULL));
 		XXH3_128bits_update(s, &src->id.size, 8);
 		XXH3_128bits_update(s, &src->id.mtime_ns, 8);
+		XXH3_128bits_update(s, &src->id.ctime_ns, 8);
 	}
 	h = XXH3_128bits_digest(s);
 	XXH3_freeState(s);

@@ -29,13 +29,13 @@ struct range {
 
 static bool is_as_it_was(const struct ck_src *src, int fd)
 {
+	struct ck_id now;
 	struct stat st;
 
-	return !fstat(fd, &st) && st.st_dev == src->id.dev &&
-	       st.st_ino == src->id.ino &&
-	       (uint64_t)st.st_size == src->id.size &&
-	       st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec ==
-		       src->id.mtime_ns;
+	if (fstat(fd, &st))
+		return false;
+	now = ck_id_of(&st);
+	return ck_id_compare(&src->id, &now) <= CK_ID_TOUCHED;
 }
 
 /* All of @r, or none of it where the filesystem does not. */

@@ -114,10 +114,7 @@ uint32_t sk_src(struct shardkit *k, const char *file)
 		no(file);
 	src = ik_src(&k->ik, CK_SRC_FILE, file, (uint64_t)st.st_size);
 	s = &k->ik.srcs.v[src];
-	s->id.dev = st.st_dev;
-	s->id.ino = st.st_ino;
-	s->id.mtime_ns =
-		(int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	s->id = ck_id_of(&st);
 	return src;
 }
 

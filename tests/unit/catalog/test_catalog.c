@@ -97,7 +97,7 @@ Test(catalog, head)
 	head()->magic ^= 1;
 	refused("its first bytes");
 	head()->version++;
-	refused("of version 4, not 3");
+	refused("of version 5, not 4");
 	head()->size--;
 	refused("bytes that has");
 	head()->sec[CK_SEC_DIMS].off += 4;

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -51,6 +52,55 @@ Test(resolved, the_first_answer_stays)
 	cr_expect_eq(got.off, 1);
 	cr_expect_null(got.stride);
 	ck_resolved_free(resolved);
+}
+
+struct forgetful {
+	struct ck_resolved *resolved;
+	unsigned asked, forgets; /* so often */
+	int ret;
+};
+
+static int ask(void *ctx, uint32_t chunk, struct ck_err *err)
+{
+	const struct ck_place place = { .off = 5 };
+	struct forgetful *f = ctx;
+
+	if (f->ret)
+		return ck_fail(err, -f->ret, "not now");
+	ck_resolved_put(f->resolved, chunk, &place, 1);
+	if (f->asked++ < f->forgets)
+		ck_resolved_forget(f->resolved, chunk);
+	return 0;
+}
+
+Test(resolved, who_is_asked)
+{
+	struct forgetful f = { .resolved = ck_resolved_new(2) };
+	struct ck_err why = { 0 };
+	struct ck_place got;
+
+	cr_expect_eq(ck_resolved_find(f.resolved, 1, &got, &why),
+		     CK_RESOLVED_UNKNOWN);
+	cr_expect_eq(why.code, EIO);
+	ck_resolved_by(f.resolved, ask, &f);
+	f.ret = -EINTR;
+	cr_expect_eq(ck_resolved_find(f.resolved, 1, &got, &why),
+		     CK_RESOLVED_UNKNOWN);
+	cr_expect_eq(why.code, EINTR);
+	f.ret = 0;
+	f.forgets = 3;
+	cr_expect_eq(ck_resolved_find(f.resolved, 1, &got, &why),
+		     CK_RESOLVED_PLACED);
+	cr_expect_eq(got.off, 5u);
+	cr_expect_eq(f.asked, 4u);
+	cr_expect_eq(ck_resolved_find(f.resolved, 1, &got, NULL),
+		     CK_RESOLVED_PLACED);
+	cr_expect_eq(f.asked, 4u, "it is known");
+	ck_resolved_forget(f.resolved, 1);
+	f.forgets = UINT_MAX;
+	cr_expect_eq(ck_resolved_find(f.resolved, 1, &got, NULL),
+		     CK_RESOLVED_UNKNOWN);
+	ck_resolved_free(f.resolved);
 }
 
 Test(resolved, a_table_of_none)

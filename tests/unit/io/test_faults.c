@@ -344,6 +344,7 @@ Test(faults, places_outside_of_the_file)
 static struct ck_resolved *resolved;
 static unsigned asked;
 static int answer; /* 0: placed; < 0: later; > 0: bad with it */
+static bool spoils; /* the replica */
 
 static int resolve(void *ctx, uint32_t chunk, struct ck_err *err)
 {
@@ -377,6 +378,13 @@ static void deferred(struct shardkit *k, bool twice)
 		p.replica = true;
 		p.file = "c";
 		ik_ring(&k->ik, (uint32_t[]){ 1, sk_part(k, &p) }, 2);
+	}
+	if (spoils) {
+		struct stat st;
+
+		sk_spoil(k, "c", 40);
+		cr_assert_eq(stat(sk_path(k, "c"), &st), 0);
+		k->ik.srcs.v[k->ik.chunks.v[2].src].id = ck_id_of(&st);
 	}
 	resolved = ck_resolved_new(3);
 	asked = 0;
@@ -429,6 +437,68 @@ Test(faults, a_replica_answers_for_a_bad_item)
 	cr_expect_eq(sk_read(&k, 8000, 8000, NULL), 0);
 	cr_expect_eq(sk_read(&k, 8000, 8000, NULL), 0);
 	cr_expect_eq(asked, 1u);
+	sk_free(&k);
+	ck_resolved_free(resolved);
+}
+
+static void differ(void *ctx, uint32_t a, uint32_t b, uint64_t off,
+		   uint64_t len, const struct ck_err *why)
+{
+	uint64_t *got = ctx;
+
+	cr_expect_eq(a, 1u);
+	cr_expect_eq(b, why ? 1u : 2u);
+	cr_expect(why || (off >= 8040 && off + len <= 8046));
+	got[0] += !why;
+	got[1] += why && !strcmp(why->msg, "not now");
+}
+
+static bool counts(void *ctx, uint32_t t, uint32_t chunk, uint64_t off,
+		   uint64_t len)
+{
+	(void)ctx, (void)t, (void)off, (void)len;
+	return chunk == 1;
+}
+
+static int put(void *ctx, uint32_t t, const void *buf, uint64_t len,
+	       uint64_t off, struct ck_err *err)
+{
+	const struct shardkit *k = ctx;
+
+	(void)t, (void)err;
+	answer++;
+	cr_expect_arr_eq(buf, k->want + off, len);
+	return 0;
+}
+
+/* Whatever was resolved before: a file that was touched makes it unknown again. */
+Test(faults, replicas_of_an_item_that_is_not_known)
+{
+	struct shardkit k;
+	const struct ck_mend mend = { .ctx = &k, .counts = counts, .put = put };
+	uint64_t got[2] = { 0 };
+	struct ck_err err = { 0 };
+
+	spoils = true;
+	answer = 0;
+	deferred(&k, true);
+	for (unsigned i = 1; i < 3; i++, ck_resolved_forget(resolved, 1)) {
+		uint64_t was = got[0];
+
+		cr_expect_eq(ck_reader_replicas(k.r, 0, differ, got, &err), 0);
+		cr_expect(got[0] > was, "that they differ is not seen");
+		cr_expect_eq(asked, 2 * i); /* the other part's is known */
+		ck_resolved_forget(resolved, 1);
+		answer = 0;
+		cr_expect_eq(ck_reader_mend(k.r, 0, &mend, &err), 0);
+		cr_expect_eq(answer, 1, "that they differ is not mended");
+		answer = 0;
+	}
+	answer = -EAGAIN;
+	cr_expect_eq(ck_reader_replicas(k.r, 0, differ, got, &err), 0);
+	cr_expect_eq(got[1], 1u);
+	cr_expect_eq(ck_reader_mend(k.r, 0, &mend, &err), -EAGAIN);
+	cr_expect_str_eq(err.msg, "not now");
 	sk_free(&k);
 	ck_resolved_free(resolved);
 }
