@@ -16,18 +16,6 @@
 
 #define MAX_KINDS 66 /* that differ, among the replicas of one part */
 
-/* All that is stored of it. */
-static struct ck_part as_stored(const struct ck_asm_piece *p)
-{
-	return (struct ck_part){ .src = p->x.src,
-				 .dtype = p->x.dtype,
-				 .xform = p->x.xform,
-				 .rank = p->x.rank,
-				 .shape = p->x.shape,
-				 .stride = p->x.stride,
-				 .off = p->x.off };
-}
-
 static bool is_known(const struct ck_asm_piece *p)
 {
 	return p->like && !p->lost;
@@ -65,7 +53,8 @@ static int same(const struct ck_asm_join *j, const struct ck_asm_piece *x,
 		const struct ck_asm_piece *y, uint64_t *differ,
 		struct ck_err *err)
 {
-	const struct ck_part a = as_stored(x), b = as_stored(y);
+	const struct ck_part a = ck_extent_part(&x->x, NULL, 0);
+	const struct ck_part b = ck_extent_part(&y->x, NULL, 0);
 
 	if (!j->a->how->likes)
 		return ck_builder_same(j->a->b, &a, &b, differ, err);
@@ -123,8 +112,8 @@ struct kinds {
 static int same_bytes(struct ck_asm *a, uint32_t x, uint32_t y, bool *alike,
 		      struct ck_err *err)
 {
-	struct ck_part part[2] = { as_stored(&a->pieces.v[x]),
-				   as_stored(&a->pieces.v[y]) };
+	struct ck_part part[2] = { ck_extent_part(&a->pieces.v[x].x, NULL, 0),
+				   ck_extent_part(&a->pieces.v[y].x, NULL, 0) };
 	uint64_t bytes[2], differ;
 	int ret;
 

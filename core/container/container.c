@@ -81,14 +81,15 @@ static int each_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 			      .len = leaf->name_len,
 			      .torch = &w->c->t,
 			      .leaf = leaf };
-	struct ck_torch_tensor t;
+	struct ck_torch_place at;
 	struct ck_err why;
 	int ret = 0;
 
 	f.is_tensor = ck_torch_is_rebuild(w->c->t.ts.pickle, leaf->value);
-	if (f.is_tensor)
-		ret = ck_torch_extent(&w->c->t, leaf->value, &t, &f.x, &why,
-				      err);
+	if (f.is_tensor) {
+		ret = ck_torch_extent(&w->c->t, leaf->value, &at, &why, err);
+		f.x = at.x;
+	}
 	return ret ? ret : w->fn(w->ctx, &f, err);
 }
 

@@ -5,6 +5,20 @@
 #include "core/base/check.h"
 #include "core/geom/dtype.h"
 
+struct ck_part ck_extent_part(const struct ck_extent *x, const char *name,
+			      size_t len)
+{
+	return (struct ck_part){ .name = name,
+				 .name_len = len,
+				 .src = x->src,
+				 .dtype = x->dtype,
+				 .xform = x->xform,
+				 .rank = x->rank,
+				 .shape = x->shape,
+				 .stride = x->stride,
+				 .off = x->off };
+}
+
 bool ck_extent_is_dense(const struct ck_extent *x)
 {
 	uint64_t step = 1; /* wraps only where there are no elements */

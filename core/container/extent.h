@@ -7,6 +7,8 @@
 #ifndef CK_EXTENT_H
 #define CK_EXTENT_H
 
+#include "core/catalog/builder.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +23,9 @@ struct ck_extent {
 	uint8_t rank;
 };
 
+/* All of it as the tensor of that name. */
+struct ck_part ck_extent_part(const struct ck_extent *x, const char *name,
+			      size_t len);
 /* Whether its elements lie in row-major order without gaps. */
 bool ck_extent_is_dense(const struct ck_extent *x);
 /* Bytes of all its elements; false: 2^62 or more. */

@@ -58,31 +58,25 @@ static int refuse(struct file *f, const struct ck_torch_leaf *leaf,
 static int add_box(struct file *f, const struct ck_torch_leaf *leaf, ck_pv v,
 		   const struct ck_torch_piece *piece, struct ck_err *err)
 {
-	struct ck_torch_tensor t;
-	struct ck_extent x;
+	struct ck_torch_place at;
+	const struct ck_extent *x = &at.x;
 	struct ck_err why = { 0 };
-	int ret = ck_torch_extent(&f->open, v, &t, &x, &why, err);
-	const struct ck_part part = {
-		.name = leaf->name,
-		.name_len = leaf->name_len,
-		.src = x.src,
-		.dtype = x.dtype,
-		.xform = x.xform,
-		.rank = x.rank,
-		.shape = piece ? piece->shape : x.shape,
-		.start = piece ? piece->start : NULL,
-		.len = piece ? x.shape : NULL,
-		.stride = x.stride,
-		.off = x.off,
-		.unlabelled = f->ld->ranks && !piece,
-	};
+	int ret = ck_torch_extent(&f->open, v, &at, &why, err);
+	struct ck_part part = ck_extent_part(x, leaf->name, leaf->name_len);
 
+	part.unlabelled = f->ld->ranks && !piece;
+	if (piece) {
+		part.shape = piece->shape;
+		part.start = piece->start;
+		part.len = x->shape;
+	}
 	if (ret)
 		return ret;
-	if (x.fault)
-		return refuse(f, leaf, x.fault, err);
-	if (piece && (x.rank != piece->rank ||
-		      memcmp(x.shape, piece->len, x.rank * sizeof(*x.shape))))
+	if (x->fault)
+		return refuse(f, leaf, x->fault, err);
+	if (piece &&
+	    (x->rank != piece->rank ||
+	     memcmp(x->shape, piece->len, x->rank * sizeof(*x->shape))))
 		return refuse(
 			f, leaf,
 			"the local tensor is not of the size that its placement gives",

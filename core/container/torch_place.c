@@ -43,17 +43,17 @@ void ck_torch_open_close(struct ck_torch_open *f)
 }
 
 /* All but the tensor's shape: its storage was found. */
-static int place(const struct ck_torch_open *f, const struct ck_torch_tensor *t,
-		 struct ck_extent *x, struct ck_err *why)
+static int place(const struct ck_torch_open *f, struct ck_torch_place *at,
+		 struct ck_err *why)
 {
+	const struct ck_torch_tensor *t = &at->t;
+	struct ck_extent *x = &at->x;
 	uint64_t skip;
 
-	*x = (struct ck_extent){ .shape = t->shape,
-				 .stride = t->stride,
-				 .storage = x->storage,
-				 .src = f->src,
-				 .dtype = (uint8_t)t->dtype,
-				 .rank = (uint8_t)t->rank };
+	x->shape = t->shape;
+	x->stride = t->stride;
+	x->dtype = (uint8_t)t->dtype;
+	x->rank = (uint8_t)t->rank;
 	if (!ck_mul_ok(t->storage_offset, ck_dtype_info(t->dtype)->size,
 		       &skip) ||
 	    !ck_add_ok(x->storage, skip, &x->off))
@@ -64,18 +64,20 @@ static int place(const struct ck_torch_open *f, const struct ck_torch_tensor *t,
 	return 0;
 }
 
-int ck_torch_extent(struct ck_torch_open *f, ck_pv v, struct ck_torch_tensor *t,
-		    struct ck_extent *x, struct ck_err *why, struct ck_err *err)
+int ck_torch_extent(struct ck_torch_open *f, ck_pv v,
+		    struct ck_torch_place *out, struct ck_err *why,
+		    struct ck_err *err)
 {
-	int ret = ck_torch_tensor_read(f->ts.pickle, v, t, why);
+	int ret = ck_torch_tensor_read(f->ts.pickle, v, &out->t, why);
 
-	*x = (struct ck_extent){ .src = f->src };
+	out->x = (struct ck_extent){ .src = f->src };
 	if (!ret)
-		ret = ck_torch_save_place(&f->ts, t, &x->storage, why);
+		ret = ck_torch_save_place(&f->ts, &out->t, &out->x.storage,
+					  why);
 	if (!ret)
-		ret = place(f, t, x, why);
+		ret = place(f, out, why);
 	if (ret == -EINVAL)
-		x->fault = why->msg;
+		out->x.fault = why->msg;
 	else if (ret)
 		return ck_fail(err, -ret, "%s", why->msg);
 	return 0;
@@ -84,31 +86,14 @@ int ck_torch_extent(struct ck_torch_open *f, ck_pv v, struct ck_torch_tensor *t,
 int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 		   struct ck_err *why)
 {
-	struct ck_extent x = { 0 };
 	int ret;
 
-	*out = (struct ck_torch_place){ .src = f->src };
+	*out = (struct ck_torch_place){ .x.src = f->src };
 	ret = ck_torch_tensor_read(f->ts.pickle, v, &out->t, why);
 	if (ret)
 		return ck_wrap(why, ret, "%s", f->s->name);
-	ret = ck_torch_save_place(&f->ts, &out->t, &x.storage, why);
-	if (ret)
-		return ret;
-	ret = place(f, &out->t, &x, why);
-	out->off = x.off;
-	out->xform = x.xform;
-	return ck_wrap(why, ret, "%s", f->s->name);
-}
-
-struct ck_extent ck_torch_place_extent(const struct ck_torch_place *at)
-{
-	return (struct ck_extent){ .shape = at->t.shape,
-				   .stride = at->t.stride,
-				   .off = at->off,
-				   .src = at->src,
-				   .dtype = (uint8_t)at->t.dtype,
-				   .xform = at->xform,
-				   .rank = (uint8_t)at->t.rank };
+	ret = ck_torch_save_place(&f->ts, &out->t, &out->x.storage, why);
+	return ret ? ret : ck_wrap(why, place(f, out, why), "%s", f->s->name);
 }
 
 static bool number_at(struct ck_torch_open *f, const struct ck_torch_place *at,
@@ -123,8 +108,8 @@ static bool number_at(struct ck_torch_open *f, const struct ck_torch_place *at,
 	} u;
 	size_t size = ck_dtype_info(at->t.dtype)->size;
 
-	if (at->t.rank || at->xform != CK_XF_NONE || size > sizeof(u) ||
-	    ck_source_read(f->s, &u, size, at->off, NULL))
+	if (at->t.rank || at->x.xform != CK_XF_NONE || size > sizeof(u) ||
+	    ck_source_read(f->s, &u, size, at->x.off, NULL))
 		return false;
 	if (!strcmp(dtype, "float32"))
 		*out = (double)u.f32;
@@ -187,17 +172,7 @@ static int leaf_tensor(struct ck_torch_open *f, struct ck_builder *b, ck_pv v,
 	struct ck_torch_place at;
 	struct ck_err why = { 0 };
 	int ret = ck_torch_place(f, v, &at, &why);
-	const struct ck_part part = {
-		.name = name->v,
-		.name_len = name->len,
-		.src = at.src,
-		.dtype = (uint8_t)at.t.dtype,
-		.xform = at.xform,
-		.rank = at.t.rank,
-		.shape = at.t.shape,
-		.stride = at.t.stride,
-		.off = at.off,
-	};
+	const struct ck_part part = ck_extent_part(&at.x, name->v, name->len);
 
 	if (ret == -EINVAL)
 		return ck_builder_refuse(b, 0, name->v, name->len, err, "%s",

@@ -15,9 +15,7 @@
 
 struct ck_torch_place {
 	struct ck_torch_tensor t;
-	uint32_t src; /* the builder's number for the file */
-	uint64_t off; /* bytes; of element 0 of the tensor */
-	uint8_t xform; /* enum ck_xform */
+	struct ck_extent x; /* whose shape and strides are those of @t */
 };
 
 /* A file that is open for its pickle; close it when the names are used up. */
@@ -40,15 +38,13 @@ void ck_torch_open_close(struct ck_torch_open *f);
 /* -EINVAL with a line in @why where it is no tensor with plain bytes. */
 int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 		   struct ck_err *why);
-/* The same in other words; shape and strides stay in @at. */
-struct ck_extent ck_torch_place_extent(const struct ck_torch_place *at);
 /*
- * The same as an extent, whose shape and strides are in @t.  0 also where its
- * bytes cannot be had: @x->fault is then the line in @why.  -errno is for what
- * ends the load.
+ * The same where it says what is wrong with it: 0 also where its bytes cannot
+ * be had: out->x.fault is then the line in @why.  -errno is for what ends the
+ * load.
  */
-int ck_torch_extent(struct ck_torch_open *f, ck_pv v, struct ck_torch_tensor *t,
-		    struct ck_extent *x, struct ck_err *why,
+int ck_torch_extent(struct ck_torch_open *f, ck_pv v,
+		    struct ck_torch_place *out, struct ck_err *why,
 		    struct ck_err *err);
 /* The number in a 0-d tensor, or a plain one: 1; it is none: 0; or -ENOMEM. */
 int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out);

@@ -192,7 +192,6 @@ static int compare_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 {
 	struct comparing *c = ctx;
 	struct ck_torch_place at;
-	struct ck_extent x;
 	int ret;
 
 	if (!ck_torch_is_rebuild(c->f->ts.pickle, leaf->value))
@@ -200,8 +199,8 @@ static int compare_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	ret = ck_torch_place(c->f, leaf->value, &at, NULL);
 	if (ret)
 		return ret == -ENOMEM ? ck_no_memory(err) : 0;
-	x = ck_torch_place_extent(&at);
-	ret = ck_deepspeed_compare_one(c->ld, c->f->s->name, c->nr++, &x, err);
+	ret = ck_deepspeed_compare_one(c->ld, c->f->s->name, c->nr++, &at.x,
+				       err);
 	return ret ? ret : c->nr >= MOST;
 }
 

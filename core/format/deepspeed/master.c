@@ -48,7 +48,6 @@ static int find_weight(struct deepspeed_model *m,
 		       struct ck_audit_run *out)
 {
 	struct ck_torch_place at;
-	struct ck_extent x;
 	uint64_t bytes;
 	ck_pv v;
 	int ret;
@@ -58,10 +57,9 @@ static int find_weight(struct deepspeed_model *m,
 	ret = ck_torch_place(&m->f, v, &at, NULL);
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
-	x = ck_torch_place_extent(&at);
-	*out = ck_deepspeed_run(m->f.s, &x, lo);
-	return ck_extent_is_dense(&x) && ck_extent_bytes(&x, &bytes) &&
-	       bytes / ck_dtype_info(x.dtype)->size == p->numel;
+	*out = ck_deepspeed_run(m->f.s, &at.x, lo);
+	return ck_extent_is_dense(&at.x) && ck_extent_bytes(&at.x, &bytes) &&
+	       bytes / ck_dtype_info(at.x.dtype)->size == p->numel;
 }
 
 /* Whether it differs; UNKNOWN, or -ENOMEM. */

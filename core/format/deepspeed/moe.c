@@ -159,18 +159,17 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
 	struct weight *to, new = { .file = file, .expert = expert, .of = of };
 	struct ck_audit_run run;
 	struct ck_torch_place at;
-	struct ck_extent x;
 	int ret = ck_torch_place(f, t->v, &at, NULL);
 
 	if (ret)
 		return ret == -ENOMEM ? ck_no_memory(err) : 0;
 	if (!ck_dims_volume(at.t.shape, at.t.rank, &new.numel))
 		return 0;
-	x = ck_torch_place_extent(&at);
-	run = ck_deepspeed_run(NULL, &x, 0);
+	run = ck_deepspeed_run(NULL, &at.x, 0);
 	new.off = run.off;
 	new.dtype = run.dtype;
-	new.plain = ck_audit_can_round(&master, &run) && ck_extent_is_dense(&x);
+	new.plain =
+		ck_audit_can_round(&master, &run) && ck_extent_is_dense(&at.x);
 	new.rank = at.t.rank;
 	memcpy(new.shape, at.t.shape, new.rank * sizeof(*new.shape));
 	new.name = ck_arena_copy(&j->ld->mem, t->name, t->len);

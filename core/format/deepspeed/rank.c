@@ -57,7 +57,7 @@ static int add_flat(struct reading *rd, uint32_t state, uint32_t group, ck_pv v,
 				       "an optimizer state is no flat vector: it is left out") :
 			       0;
 	new.run.len = at.t.shape[0];
-	new.run.x = ck_torch_place_extent(&at);
+	new.run.x = at.x;
 	new.run.x.shape = NULL;
 	new.run.x.stride = NULL;
 	to = ck_vec_push(&rd->r->flats);

@@ -201,6 +201,7 @@ static int make_shape(const struct deepspeed_model *m, const char *name,
 			why, EINVAL,
 			"its file has as many elements as its shape in param_shapes has not");
 	at->t.rank = rank;
+	at->x.rank = (uint8_t)rank;
 	for (unsigned d = rank; d-- > 0;) {
 		at->t.shape[d] = shape[d];
 		at->t.stride[d] = (int64_t)step;
@@ -233,19 +234,18 @@ static int compare(struct universal *u, ck_pv v, struct ck_torch_open *f,
 {
 	struct ck_audit_run weights, master = ck_deepspeed_run(f->s, full, 0);
 	struct ck_torch_place at;
-	struct ck_extent w;
+	const struct ck_extent *w = &at.x;
 	uint64_t whole;
 	int ret = ck_torch_place(&u->m->f, v, &at, NULL);
 
 	if (ret)
 		return ret == -ENOMEM ? ret : 0;
-	w = ck_torch_place_extent(&at);
-	if (w.rank != full->rank ||
-	    memcmp(w.shape, full->shape, w.rank * sizeof(*w.shape)) != 0)
+	if (w->rank != full->rank ||
+	    memcmp(w->shape, full->shape, w->rank * sizeof(*w->shape)) != 0)
 		return -EINVAL;
-	weights = ck_deepspeed_run(u->m->f.s, &w, 0);
+	weights = ck_deepspeed_run(u->m->f.s, w, 0);
 	return ck_extent_is_dense(full) && ck_extent_bytes(full, &whole) &&
-			       ck_extent_is_dense(&w) ?
+			       ck_extent_is_dense(w) ?
 		       ck_audit_rounded(&master, &weights,
 					whole / sizeof(float), &u->budget) :
 		       0;
@@ -259,12 +259,11 @@ static int check_weight(struct universal *u, struct ck_torch_open *f,
 			const char *name, const struct ck_torch_place *at,
 			struct ck_err *why, struct ck_err *err)
 {
-	const struct ck_extent x = ck_torch_place_extent(at);
 	int ret = 0;
 	ck_pv v;
 
 	if (u->whole && ck_deepspeed_weight(u->m, name, strlen(name), &v))
-		ret = compare(u, v, f, &x);
+		ret = compare(u, v, f, &at->x);
 	if (ret == -EINVAL)
 		return ck_fail(why, EINVAL,
 			       "its shape is not that of the weights in %s: it "

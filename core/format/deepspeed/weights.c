@@ -82,17 +82,18 @@ int ck_deepspeed_give_at(struct ck_asm *a, const struct deepspeed_model *m,
 {
 	struct ck_asm_tensor *t = ck_deepspeed_tensor(a, kind, name, len);
 	uint32_t nr = ck_asm_file(a, file, CK_ASM_ANY);
-	const struct ck_extent x = ck_torch_place_extent(at);
+	const struct ck_extent *x = &at->x;
 	ck_auto_cut struct ck_cut cut = { 0 };
 	struct ck_err why = { 0 };
 	int ret;
 
 	if (!t || nr == CK_NONE)
 		return ck_no_memory(err);
-	ret = m ? ck_deepspeed_cut(m, name, len, x.shape, x.rank, &cut, &why) :
-		  ck_cut_whole(&cut, x.shape, x.rank, &why);
+	ret = m ? ck_deepspeed_cut(m, name, len, x->shape, x->rank, &cut,
+				   &why) :
+		  ck_cut_whole(&cut, x->shape, x->rank, &why);
 	return ret ? ck_asm_failed(a, t, ret, &why, err) :
-		     ck_cut_give(&cut, a, t, nr, &x, err);
+		     ck_cut_give(&cut, a, t, nr, x, err);
 }
 
 int ck_deepspeed_give(struct ck_asm *a, const struct deepspeed_model *m,
@@ -215,7 +216,7 @@ static int add_piece(struct ck_asm *a, struct ck_torch_open *f,
 	if (ret)
 		return ck_asm_failed(a, t, ret, &why, err);
 	run.len = at.t.shape[0];
-	run.x = ck_torch_place_extent(&at);
+	run.x = at.x;
 	return file == CK_NONE ? ck_no_memory(err) :
 				 ck_cut_give_run(cut, a, t, file, lo, lo + len,
 						 0, &run, err);

@@ -344,7 +344,6 @@ int ck_megatron_weight(struct megatron_file *f, unsigned chunk,
 	struct ck_torch_place at;
 	struct ck_asm_tensor *t;
 	struct ck_err why = { 0 };
-	struct ck_extent x;
 	int ret;
 
 	if (is_extra(name, len) ||
@@ -359,10 +358,9 @@ int ck_megatron_weight(struct megatron_file *f, unsigned chunk,
 		return t ? ck_asm_failed(&f->a, t, ret, &why, err) :
 			   ck_no_memory(err);
 	}
-	x = ck_torch_place_extent(&at);
-	ret = add_piece(f, f->rank->n[TP], file, &x, err);
+	ret = add_piece(f, f->rank->n[TP], file, &at.x, err);
 	if (!ret && (f->name.expert ? f->expert_gap : f->dense_gap))
-		ret = add_all_absent(f, name, len, &x, err);
+		ret = add_all_absent(f, name, len, &at.x, err);
 	return ret;
 }
 

@@ -183,13 +183,7 @@ int ck_nnscaler_extent(struct nnscaler *n, struct nnscaler_file *f, ck_pv v,
 		ret = entry_extent(f, v, x, why);
 	} else {
 		ret = ck_torch_place(&f->c.t, v, &at, why);
-		*x = (struct ck_extent){ .shape = at.t.shape,
-					 .stride = at.t.stride,
-					 .off = at.off,
-					 .src = at.src,
-					 .dtype = (uint8_t)at.t.dtype,
-					 .xform = at.xform,
-					 .rank = (uint8_t)at.t.rank };
+		*x = at.x;
 	}
 	if (ret)
 		return ret;

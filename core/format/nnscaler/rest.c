@@ -69,15 +69,7 @@ static int add_tensor(void *ctx, const struct ck_torch_leaf *leaf,
 					 err, "%s", why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
-	part = (struct ck_part){ .name = r->name.v,
-				 .name_len = r->name.len,
-				 .src = x.src,
-				 .dtype = x.dtype,
-				 .xform = x.xform,
-				 .rank = x.rank,
-				 .shape = x.shape,
-				 .stride = x.stride,
-				 .off = x.off };
+	part = ck_extent_part(&x, r->name.v, r->name.len);
 	return ck_builder_add(r->n->a.b, &part, err);
 }
 

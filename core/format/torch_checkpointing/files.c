@@ -151,17 +151,19 @@ static int give(struct tc *s, struct ck_asm_tensor *t, uint32_t file,
 	return ret;
 }
 
-/* Where the bytes of a DTensor are, which wraps a tensor. */
-static int unwrap(const struct ck_found *f, struct ck_torch_tensor *local,
+/* Where the bytes of a DTensor are, which wraps a tensor; @at has its shape. */
+static int unwrap(const struct ck_found *f, struct ck_torch_place *at,
 		  struct ck_extent *x, struct ck_err *why, struct ck_err *err)
 {
 	struct ck_torch_piece piece;
 	int ret = ck_torch_dtensor(f->torch->ts.pickle, f->leaf->value, &piece,
 				   why);
 
-	if (ret > 0)
-		return ck_torch_extent(f->torch, piece.local, local, x, why,
-				       err);
+	if (ret > 0) {
+		ret = ck_torch_extent(f->torch, piece.local, at, why, err);
+		*x = at->x;
+		return ret;
+	}
 	if (ret == -EINVAL)
 		x->fault = why->msg;
 	return ret && ret != -EINVAL ? ck_fail(err, -ret, "%s", why->msg) : 0;
@@ -173,7 +175,7 @@ int ck_tc_key(struct ck_asm *a, uint32_t file, const struct ck_found *f,
 	struct tc *s = a->ctx;
 	uint32_t item = a->files.v[file].user;
 	struct ck_extent x = f->x;
-	struct ck_torch_tensor local;
+	struct ck_torch_place local;
 	struct ck_asm_tensor *t;
 	struct ck_err why = { 0 };
 	int ret;

@@ -160,7 +160,7 @@ static void is_tensor(int64_t id, const char *key, const char *name)
 		     0, "%s", name);
 	had = malloc(want->size + 1);
 	cr_assert_eq(ck_ckpt_read(ck, t, had, want->size, 0, &err), 0);
-	cr_expect_eq(memcmp(had, bytes + place.off, want->size), 0,
+	cr_expect_eq(memcmp(had, bytes + place.x.off, want->size), 0,
 		     "%d.%s is not %s", (int)id, key, name);
 	free(had);
 }
