@@ -38,7 +38,7 @@ while read -r name at; do
 	"$UNSHARD" inspect "$at" >"$WORK/got" 2>&1 || fail "$at: $(cat "$WORK/got")"
 	grep -q "^format *$name\$" "$WORK/got" || fail "$at is not read as $name"
 	rows=$((rows + 1))
-done < <(sed -n 's/^| `\([a-z]*\)`.*`\(tests\/formats\/[^`]*\)` |$/\1 \2/p' "$PAGE")
+done < <(sed -n 's/^| `\([a-z_]*\)`.*`\(tests\/formats\/[^`]*\)` |$/\1 \2/p' "$PAGE")
 [ "$rows" = "$(grep -c '^| `' "$PAGE")" ] || fail "only $rows rows have one"
 [ "$nr" -ge 12 ] || fail "only $nr examples were found in $PAGE"
 done_ok
