@@ -12,8 +12,9 @@
  * in one draft.  Nothing else is shared.  Byte 0 of the lock is held (shared)
  * by whoever has the draft open, so that gc leaves it; byte 1 is held (shared)
  * while something is being written, and by a publisher alone; byte 2 by who
- * appends to the journal.  Locks of open file descriptions: they end with the process, and work over NFS.  Where a
- * file system knows no locks, publishing is for its user to time.
+ * appends to the journal.  Locks of open file descriptions: they end with the
+ * process, and work over NFS.  Where a file system knows no locks, publishing is
+ * for its user to time.
  *
  * Threads: any, on one draft.
  */

@@ -3,8 +3,8 @@
  * cursor.h - from a byte range, or a box, of a tensor to copies
  *
  * THE place where offsets are computed.  Pure: no I/O, no allocation, no
- * lock, but for what ck_cursor_resolve() has found.  A segment is one n-dimensional copy between a source and the
- * request's buffer, not one run.
+ * lock, but for what ck_cursor_resolve() has found.  A segment is one
+ * n-dimensional copy between a source and the request's buffer, not one run.
  */
 #ifndef CK_CURSOR_H
 #define CK_CURSOR_H
@@ -132,8 +132,8 @@ void ck_cursor_init_box_bytes(struct ck_cursor *cur,
 /*
  * The elements of @seg, which @from gave, once more, to the same places in
  * the buffer: from chunk @chunk of the ring where that is not CK_NONE (a
- * replica failed), else from the first good one (it was UNRESOLVED).  May take several segments.  @from may be at its end, and need not
- * outlive this call.
+ * replica failed), else from the first good one (it was UNRESOLVED).  May take
+ * several segments.  @from may be at its end, and need not outlive this call.
  */
 void ck_cursor_init_alt(struct ck_cursor *cur, const struct ck_cursor *from,
 			const struct ck_seg *seg, uint32_t chunk);
