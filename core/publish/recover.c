@@ -287,7 +287,8 @@ static int old_enough(const struct ck_draft *s, int64_t age, struct ck_err *err)
 	int64_t since;
 	int ret = measure(s, &now, err);
 
-	since = (int64_t)time(NULL) - now.changed;
+	/* The clock of who wrote may be ahead of ours, if by a tick only. */
+	since = CK_MAX((int64_t)time(NULL) - now.changed, 0);
 	if (ret || since >= age)
 		return ret;
 	return ck_fail(err, EAGAIN, "%s: changed %" PRId64 " s ago", s->name,
