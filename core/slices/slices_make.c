@@ -180,12 +180,12 @@ static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 			return ret;
 	}
 	v[group].holders++;
-	room = m->held.nr < CK_SLICE_PLAN_MAX_ENTRIES ? ck_vec_push(&m->held) :
-							NULL;
-	if (!room)
-		return ck_fail(err, E2BIG,
-			       "more than %u slices, or no memory for them",
+	if (m->held.nr >= CK_SLICE_PLAN_MAX_ENTRIES)
+		return ck_fail(err, E2BIG, "more than %u slices",
 			       CK_SLICE_PLAN_MAX_ENTRIES);
+	room = ck_vec_push(&m->held);
+	if (!room)
+		return ck_slice_plan_no_mem(err);
 	*room = (struct ck_slice_plan_held){ .pos = pos,
 					     .piece = v[group].piece };
 	return 0;
