@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/clock.h"
+#include "core/base/fds.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,47 +91,22 @@ static int make(struct ck_comm *c, int *out, struct ck_err *err)
 	return 0;
 }
 
-union room {
-	struct cmsghdr head;
-	char bytes[CMSG_SPACE(sizeof(int))];
-};
-
 static int give(int to, int fd)
 {
-	char byte = 0;
-	struct iovec iov = { &byte, 1 };
-	union room room = { .bytes = { 0 } };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = room.bytes,
-			      .msg_controllen = sizeof(room.bytes) };
+	ssize_t n = ck_fds_send(to, "", 1, &fd, 1, 0);
 
-	room.head.cmsg_level = SOL_SOCKET;
-	room.head.cmsg_type = SCM_RIGHTS;
-	room.head.cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(&room.head), &fd, sizeof(fd));
-	return sendmsg(to, &msg, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+	return n == 1 ? 0 : (int)n;
 }
 
 /* -1 with errno, which is 0 where its end was there. */
 static int take(int from)
 {
-	char byte;
-	struct iovec iov = { &byte, 1 };
-	union room room;
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = room.bytes,
-			      .msg_controllen = sizeof(room.bytes) };
-	ssize_t n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+	unsigned nr = 1;
 	int fd = -1;
+	char byte;
+	ssize_t n = ck_fds_receive(from, &byte, 1, &fd, &nr, 0);
 
-	if (n >= 0)
-		errno = 0;
-	if (head && head->cmsg_type == SCM_RIGHTS &&
-	    head->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(head), sizeof(fd));
+	errno = n < 0 ? (int)-n : 0;
 	return fd;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/kernel/passthrough.h"
 
-#include "core/base/check.h"
+#include "core/base/fds.h"
 
 #include <errno.h>
 #include <string.h>
@@ -31,11 +31,6 @@ struct order {
 
 #define MOST_FDS 2
 
-union room {
-	struct cmsghdr head;
-	char bytes[CMSG_SPACE(MOST_FDS * sizeof(int))];
-};
-
 /* ---- in the process that started the worker ---- */
 
 int fs_passthrough_pair(int *own, int *worker, struct ck_err *err)
@@ -51,17 +46,6 @@ int fs_passthrough_pair(int *own, int *worker, struct ck_err *err)
 	*own = ends[0];
 	*worker = ends[1];
 	return 0;
-}
-
-/* What came with @msg: @fd, of which those that did not come stay -1. */
-static void take_fds(struct msghdr *msg, int fd[MOST_FDS])
-{
-	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
-
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(c),
-		       CK_MIN(c->cmsg_len - CMSG_LEN(0),
-			      MOST_FDS * sizeof(int)));
 }
 
 static bool is_device(int fd)
@@ -94,21 +78,13 @@ static int32_t obey(const struct order *o, const int fd[MOST_FDS])
 bool fs_passthrough_serve(int own)
 {
 	struct order o;
-	union room room;
 	int fd[MOST_FDS] = { -1, -1 };
-	struct iovec iov = { &o, sizeof(o) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &room,
-		.msg_controllen = sizeof(room),
-	};
-	ssize_t n = recvmsg(own, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	unsigned nr = MOST_FDS;
+	ssize_t n = ck_fds_receive(own, &o, sizeof(o), fd, &nr, MSG_DONTWAIT);
 	int32_t said;
 
 	if (n < 0)
-		return errno == EINTR || errno == EAGAIN;
-	take_fds(&msg, fd);
+		return n == -EAGAIN;
 	if (n == sizeof(o)) {
 		said = obey(&o, fd);
 		send(own, &said, sizeof(said), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -124,22 +100,10 @@ bool fs_passthrough_serve(int own)
 static int order(int worker, uint32_t drop, const int *fd, unsigned nr)
 {
 	struct order o = { drop };
-	union room room = { .bytes = { 0 } };
-	struct iovec iov = { &o, sizeof(o) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &room,
-		.msg_controllen = CMSG_SPACE(nr * sizeof(int)),
-	};
 	int32_t said;
 	ssize_t n;
 
-	room.head.cmsg_level = SOL_SOCKET;
-	room.head.cmsg_type = SCM_RIGHTS;
-	room.head.cmsg_len = CMSG_LEN(nr * sizeof(int));
-	memcpy(CMSG_DATA(&room.head), fd, nr * sizeof(int));
-	if (sendmsg(worker, &msg, MSG_NOSIGNAL) != sizeof(o))
+	if (ck_fds_send(worker, &o, sizeof(o), fd, nr, 0) != sizeof(o))
 		return -EPIPE;
 	do
 		n = recv(worker, &said, sizeof(said), 0);
