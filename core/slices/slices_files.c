@@ -215,6 +215,19 @@ static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 	return 0;
 }
 
+/*
+ * Under its name there it is taken as it is by the next publish, so all of it is on
+ * storage before: a loss of power may keep the rename and not the bytes.
+ */
+static int move_whole(struct ck_slices *sl, const char *name, int fd,
+		      struct ck_err *err)
+{
+	if (fsync(fd))
+		return ck_fail(err, errno, "%s: %s: %s", sl->draft->name, name,
+			       strerror(errno));
+	return move(sl, name, err);
+}
+
 /* Also of ranks that hold nothing; and what a crash left without a header. */
 static int finish_shard(struct ck_slices *sl, uint32_t file,
 			const uint32_t *crc, struct ck_err *err)
@@ -245,7 +258,7 @@ static int put_index(struct ck_slices *sl, const struct ck_slices_extras *x,
 			     put_bytes(&fd, 0, text, strlen(text), err);
 	if (ret)
 		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
-	return move(sl, name, err);
+	return move_whole(sl, name, fd, err);
 }
 
 static int put_objects(struct ck_slices *sl, const struct ck_slices_extras *x,
@@ -263,7 +276,7 @@ static int put_objects(struct ck_slices *sl, const struct ck_slices_extras *x,
 		       ck_slices_objects_write(sl, x, fd, err);
 	if (ret)
 		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
-	return move(sl, name, err);
+	return move_whole(sl, name, fd, err);
 }
 
 static int gather_all(struct ck_slices *sl, struct ck_slices_extras *x,

@@ -17,6 +17,7 @@ import sys
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mount", "lib")
 DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "demo", "checkpoint")
 ROWS, COLUMNS, PIECES = 40, 1001, 3
+NOTHING = -1  # had been answered for by then
 
 
 class Bad(Exception):
@@ -373,7 +374,7 @@ class PublishFiles(Work):
         self.again(run, run.src, self.options(run))
         events = run.apart(lambda do: self.fill(run, do, "t" if run.replaces else "s"))
         run.umount()
-        if not self.look(run, None, "the same again"):
+        if not self.look(run, NOTHING, "the same again"):
             raise Bad(f"the same again is not published: {[e for e in events if e['error']]}")
 
 
@@ -504,7 +505,7 @@ class PublishSlices(Work):
 
         events = run.apart(again)
         run.umount()
-        if not self.look(run, None, f"{len(told)} pieces told, the others written again"):
+        if not self.look(run, NOTHING, f"{len(told)} pieces told, the others written again"):
             raise lost(f"not published with {len(told)} pieces told: "
                        f"{[e for e in events if e['error']]}; status: {status}")
 

@@ -134,5 +134,16 @@ for kind in files slices; do
 	[ $n -gt 3 ] && [ $n -lt 20 ] && [ $lost -gt 0 ] || fail "$kind: $n fsyncs"
 	say "$kind: $((n - 1)) fsyncs failed one by one"
 done
+
+# ---- the index of slices is on storage before it has the name by which the next
+# publish takes it as it is
+begin s5 slices
+cp "$WORK/w" "$MNT/s5/ranks/0/w" || fail cp
+strace -f -y -qq -o "$WORK/trace" -e trace=fsync,fdatasync,renameat,renameat2,rename \
+	"$UNSHARD" publish "$MNT/s5" >"$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
+awk '/sync\(.*unshard-layout\.json>/ { synced = 1 }
+	/rename.*"unshard-layout\.json"/ { moved = 1; if (!synced) exit }
+	END { exit !(synced && moved) }' "$WORK/trace" ||
+	fail "the index is moved before it is synced: $(cat "$WORK/trace")"
 umount_ckpt
 done_ok
