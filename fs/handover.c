@@ -142,8 +142,6 @@ static void *run(void *ctx)
 {
 	struct fs_handover *h = ctx;
 
-	h->poll[STOP].fd = h->stop_fd;
-	h->poll[LISTEN].fd = h->listen_fd;
 	for (;;) {
 		if (poll(h->poll, FIRST_CALLER + MAX_CALLERS, -1) < 0) {
 			if (errno != EINTR)
@@ -166,6 +164,8 @@ void fs_handover_start(struct fs_handover *h)
 	if (!h)
 		return;
 	h->stop_fd = eventfd(0, EFD_CLOEXEC);
+	h->poll[STOP].fd = h->stop_fd;
+	h->poll[LISTEN].fd = h->listen_fd;
 	h->started =
 		h->stop_fd >= 0 && !pthread_create(&h->thread, NULL, run, h);
 }

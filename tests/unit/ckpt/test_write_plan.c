@@ -105,7 +105,7 @@ static void are(uint32_t t, uint64_t from, uint64_t to, unsigned char v)
 
 Test(write_plan, pages_leave_what_is_newer)
 {
-	unsigned char ones[A], old[A];
+	unsigned char ones[A] = { 0 }, old[A] = { 0 };
 	struct ck_wplan *one = plan(ones, false), *two = plan(ones, false);
 	struct ck_wplan *page = plan(old, true);
 
@@ -140,7 +140,7 @@ Test(write_plan, pages_leave_what_is_newer)
 
 Test(write_plan, a_write_is_not_a_page)
 {
-	unsigned char ones[A];
+	unsigned char ones[A] = { 0 };
 	struct ck_wplan *one = plan(ones, false);
 
 	memset(ones, 1, A);
@@ -176,7 +176,7 @@ Test(write_plan, several_tensors)
 /* More than are locked one by one, and more than are kept: all of it. */
 Test(write_plan, many_parts)
 {
-	unsigned char ones[A];
+	unsigned char ones[A] = { 0 };
 	struct ck_wplan *p = plan(ones, false);
 
 	memset(ones, 1, A);
@@ -194,7 +194,7 @@ Test(write_plan, many_parts)
 /* What is refused is refused as a whole. */
 Test(write_plan, nothing_of_what_is_refused)
 {
-	unsigned char ones[A];
+	unsigned char ones[A] = { 0 };
 	struct ck_wplan *p = plan(ones, false);
 
 	memset(ones, 1, A);
