@@ -59,7 +59,7 @@ uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len)
 	k = ck_vec_push(m);
 	if (!k)
 		return CK_STRMAP_NONE;
-	*k = (struct ck_strmap_key){ s, len, hash };
+	*k = (struct ck_strmap_key){ .s = s, .len = len, .hash = hash };
 	*slot = (uint32_t)m->nr;
 	return *slot - 1;
 }

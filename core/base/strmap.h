@@ -14,6 +14,7 @@ struct ck_strmap_key {
 	const char *s;
 	size_t len;
 	uint64_t hash;
+	uint64_t user; /* the owner's; 0 at first */
 };
 
 struct ck_strmap {

@@ -4,10 +4,13 @@
  *
  *	CK_VEC(struct ck_chunk) chunks = { 0 };
  *	struct ck_chunk *c = ck_vec_push(&chunks);   (NULL: no memory)
+ *	ret = ck_vec_put(&chunks, err, chunk);       (0 or -ENOMEM)
  *	free(chunks.v);
  */
 #ifndef CK_VEC_H
 #define CK_VEC_H
+
+#include "core/base/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +47,9 @@ static inline bool ck_vec_reserve_(void **v, size_t nr, size_t *room,
 			sizeof(*(vec)->v))
 #define ck_vec_push(vec) \
 	(ck_vec_reserve((vec), 1) ? &(vec)->v[(vec)->nr++] : NULL)
+#define ck_vec_put(vec, err, ...)                             \
+	(ck_vec_reserve((vec), 1) ?                           \
+		 ((vec)->v[(vec)->nr++] = (__VA_ARGS__), 0) : \
+		 ck_no_memory(err))
 
 #endif

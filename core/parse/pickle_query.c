@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_query.c - one step of a way after another */
+/* pickle_query.c - one step of a path after another */
 #include "core/parse/pickle_query.h"
 
 #include "core/base/check.h"
 #include "core/base/limits.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #define MAX_STEP 128
 
@@ -38,23 +39,101 @@ static bool follow(const struct ck_pickle *p, ck_pv v, const char *step,
 	}
 }
 
-bool ck_pq(const struct ck_pickle *p, ck_pv v, const char *path, ck_pv *out)
+/* Up to the first {} or [], or the end, of *@path; false: it leads nowhere. */
+static bool walk(const struct ck_pickle *p, ck_pv *v, const char **path)
 {
 	char step[MAX_STEP];
 
-	while (*path && v) {
-		size_t len = strcspn(path, "/");
+	while (**path && *v && **path != '{' && **path != '[') {
+		size_t len = strcspn(*path, "/");
 
 		if (len >= sizeof(step))
 			return false;
-		memcpy(step, path, len);
+		memcpy(step, *path, len);
 		step[len] = '\0';
-		if (!follow(p, v, step, &v))
+		if (!follow(p, *v, step, v))
 			return false;
-		path += len + (path[len] == '/');
+		*path += len + ((*path)[len] == '/');
 	}
+	return *v != 0;
+}
+
+bool ck_pq(const struct ck_pickle *p, ck_pv v, const char *path, ck_pv *out)
+{
+	if (!walk(p, &v, &path) || *path)
+		return false;
 	*out = v;
-	return v != 0;
+	return true;
+}
+
+/* Where "{}/rest" or "[]/rest" begins to be gone through. */
+static void open_level(struct ck_pq_each *e, ck_pv v, const char *path)
+{
+	unsigned d = e->depth++;
+
+	e->level[d].pairs = *path == '{';
+	e->level[d].rest = path + 2 + (path[2] == '/');
+	e->at[d] = UINT32_MAX;
+	if (e->level[d].pairs)
+		ck_piter_init_pairs(&e->level[d].it, e->p, v);
+	else
+		ck_piter_init(&e->level[d].it, e->p, v);
+}
+
+struct ck_pq_each ck_pq_begin(const struct ck_pickle *p, ck_pv v,
+			      const char *path)
+{
+	struct ck_pq_each e = { .p = p };
+
+	if (walk(p, &v, &path) && *path)
+		open_level(&e, v, path);
+	return e;
+}
+
+bool ck_pq_next(struct ck_pq_each *e)
+{
+	while (e->depth) {
+		unsigned d = e->depth - 1;
+		const char *path = e->level[d].rest;
+		ck_pv v;
+
+		e->key[d] = 0;
+		if ((e->level[d].pairs &&
+		     !ck_piter_next(&e->level[d].it, &e->key[d])) ||
+		    !ck_piter_next(&e->level[d].it, &v)) {
+			e->depth--;
+			continue;
+		}
+		e->at[d]++;
+		if (!walk(e->p, &v, &path))
+			continue;
+		if (*path && e->depth < CK_PQ_LEVELS) {
+			open_level(e, v, path);
+			continue;
+		}
+		e->v = v;
+		if (!ck_pv_str(e->p, e->level[d].pairs ? e->key[d] : v,
+			       &e->name, &e->len))
+			e->name = NULL;
+		return true;
+	}
+	return false;
+}
+
+int ck_pq_index(struct ck_strmap *map, const struct ck_pickle *p, ck_pv v,
+		const char *path, struct ck_err *err)
+{
+	for (struct ck_pq_each e = ck_pq_begin(p, v, path); ck_pq_next(&e);) {
+		uint32_t at;
+
+		if (!e.name)
+			continue;
+		at = ck_strmap_put(map, e.name, e.len);
+		if (at == CK_STRMAP_NONE)
+			return ck_no_memory(err);
+		map->v[at].user = e.v;
+	}
+	return 0;
 }
 
 bool ck_pq_int(const struct ck_pickle *p, ck_pv v, const char *path,
@@ -149,4 +228,33 @@ void ck_pq_fields(struct ck_pq_fields *f, const struct ck_pickle *p,
 	ck_piter_init_pairs(&it, p, state);
 	while (ck_piter_next2(&it, &key, &value))
 		match(f, p, key, value, out);
+}
+
+static bool hash_one(const struct ck_pickle *p, ck_pv v, uint64_t *sum)
+{
+	enum ck_pkind kind = ck_pv_kind(v);
+	union {
+		int64_t whole;
+		double real;
+	} n = { 0 };
+	const char *s = (const char *)&n;
+	size_t len = sizeof(n);
+
+	if (!ck_pv_int(p, v, &n.whole) && !ck_pv_float(p, v, &n.real) &&
+	    !ck_pv_str(p, v, &s, &len) && kind != CK_P_NONE)
+		return false;
+	*sum = XXH3_64bits_withSeed(s, len, *sum + kind);
+	return true;
+}
+
+bool ck_pq_hash(const struct ck_pickle *p, ck_pv v, uint64_t *sum)
+{
+	bool plain = true;
+
+	if (ck_pv_kind(v) != CK_P_TUPLE && ck_pv_kind(v) != CK_P_LIST)
+		return hash_one(p, v, sum);
+	*sum += ck_pv_len(p, v);
+	for (struct ck_pq_each e = ck_pq_begin(p, v, "[]"); ck_pq_next(&e);)
+		plain &= hash_one(p, e.v, sum);
+	return plain;
 }

@@ -25,8 +25,6 @@
 #define DEEPSPEED_MAX_STATES 32
 #define DEEPSPEED_GROUPS "zero/optimizer_state.pt" /* of the universal form */
 
-struct deepspeed_order;
-
 enum deepspeed_kind {
 	DEEPSPEED_MODEL, /* mp_rank_MM_model_states.pt */
 	DEEPSPEED_MODEL3, /* zero_pp_rank_D_mp_rank_MM_model_states.pt */
@@ -41,6 +39,66 @@ struct deepspeed_file {
 	enum deepspeed_kind kind;
 	unsigned mp, dp; /* LAYER: the tensor-parallel rank, the layer */
 	unsigned layer, nr; /* EXPERT: @dp is it; @nr: numbers in the name */
+};
+
+/*
+ * DeepSpeed's optimizers in the form of torch.optim.  ZeRO's number vectors,
+ * each of all parameters of a group or, in stage 3, of some.  An optimizer of
+ * the module before it was sharded numbers parameters.
+ */
+struct deepspeed_group_key {
+	uint32_t group;
+	const char *key;
+	size_t len;
+};
+
+/* A state of a vector that is one number, for all of its parameters. */
+struct deepspeed_number {
+	uint32_t vector;
+	enum { DEEPSPEED_NONE, DEEPSPEED_WHOLE, DEEPSPEED_REAL } kind;
+	const char *key;
+	size_t len;
+	int64_t whole;
+	double real;
+	uint32_t src; /* of a pickle of it, once nr_bytes is not 0 */
+	size_t nr_bytes;
+};
+
+struct deepspeed_groups {
+	bool read; /* all below is known */
+	const char *why; /* or not; NULL: nothing was said of it */
+	uint32_t nr;
+	CK_VEC(uint32_t) vectors; /* whose group each is of */
+	CK_VEC(struct deepspeed_group_key) key; /* their values' */
+	CK_VEC(struct deepspeed_number) number;
+	uint64_t sum; /* of their values, to compare */
+	bool odd; /* which some cannot be */
+	bool zero_stage; /* not of BF16_Optimizer, which has no round robin */
+	struct ck_object_in in; /* where they are, by names that begin with: */
+	const char *prefix; /* or NULL: see optim/groups.h */
+};
+
+/* A parameter as one stage has it. */
+struct deepspeed_trained {
+	const char *name;
+	uint32_t vector, group;
+	bool tied; /* to be had in other stages, too */
+};
+
+/* What one stage of the pipeline trains, in the order of its groups. */
+struct deepspeed_stage {
+	struct deepspeed_groups groups; /* empty in the universal form */
+	const char *why; /* its order is not known */
+	bool seen; /* a model file names its parameters */
+	CK_VEC(struct deepspeed_trained) param;
+	size_t next; /* of them: not numbered yet */
+};
+
+struct deepspeed_order {
+	struct deepspeed_stage *stage; /* one for each */
+	unsigned nr;
+	struct deepspeed_groups universal;
+	struct ck_strmap states; /* kinds of them */
 };
 
 /* All model-parallel ranks, while their parts are added. */
@@ -59,10 +117,10 @@ struct deepspeed_load {
 	bool unnamed; /* a model file, which names what is trained, is lost */
 	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
 	unsigned tie;
-	struct ck_strmap trained; /* names that stages have */
-	bool *found; /* same numbers as trained: a layer's file has it */
+	/* Names that stages have; user: a layer's file has it. */
+	struct ck_strmap trained;
 	struct ck_strmap states; /* the universal form's, "fp32" too */
-	struct deepspeed_order *order; /* order.c */
+	struct deepspeed_order order;
 };
 
 #define deepspeed_problem(ld_, severity_, file_, err_, ...)                    \
@@ -132,11 +190,6 @@ struct deepspeed_param {
 	uint64_t pos; /* in the group's vector, before it is partitioned */
 };
 
-struct deepspeed_alias {
-	const char *name, *holder;
-	size_t name_len, holder_len;
-};
-
 /* The model file of one mp. */
 struct deepspeed_model {
 	struct deepspeed_load *ld;
@@ -148,12 +201,12 @@ struct deepspeed_model {
 	CK_VEC(struct deepspeed_param) params;
 	uint64_t nr_groups;
 	struct ck_strmap by_name; /* of params: same numbers */
-	CK_VEC(struct deepspeed_alias) aliases;
-	struct ck_strmap affine_names; /* without the pattern's marks */
-	CK_VEC(ck_pv) affine_values; /* same numbers: how it is split */
-	struct ck_strmap weights; /* names of tensors in @module */
-	CK_VEC(ck_pv) weight_values; /* same numbers */
-	ck_pv root, module, frozen_shapes, frozen_parts, buffers;
+	/* Names of it, whose user is a value in the pickle: */
+	struct ck_strmap weights; /* tensors in @module */
+	struct ck_strmap affine; /* how each is split */
+	struct ck_strmap aliases; /* the name of which it is another */
+	struct ck_strmap buffers, frozen; /* the shapes of these */
+	ck_pv root, module, shapes;
 	int64_t steps; /* global_steps; -1: not there */
 	int64_t skipped;
 	unsigned pp_degree, tp_degree; /* 0: not there */
@@ -177,6 +230,12 @@ int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
 			      struct ck_err *err);
 bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 			    size_t len);
+/*
+ * Which parameter alias number @alias is another name of; CK_STRMAP_NONE: one
+ * that is not trained.  False: it is no alias.
+ */
+bool ck_deepspeed_holder(const struct deepspeed_model *m, uint32_t alias,
+			 uint32_t *param);
 /* What tensor @name of its module is; false: it has none. */
 bool ck_deepspeed_weight(const struct deepspeed_model *m, const char *name,
 			 size_t len, ck_pv *out);
@@ -385,7 +444,11 @@ int ck_deepspeed_is_universal(const struct ck_dir *dir);
 
 /* ---- order.c, groups.c ---- */
 
-int ck_deepspeed_order_new(struct deepspeed_load *ld, struct ck_err *err);
+/* From the first optimizer file of one stage of the pipeline that is usable. */
+int ck_deepspeed_groups_read(struct deepspeed_groups *g,
+			     const struct deepspeed_zero *z,
+			     struct ck_err *err);
+void ck_deepspeed_groups_free(struct deepspeed_groups *g);
 void ck_deepspeed_order_free(struct deepspeed_order *o);
 /* Once what a stage has is added; @z has the model file that names it. */
 int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err);

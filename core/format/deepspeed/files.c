@@ -83,15 +83,13 @@ int ck_deepspeed_files_list(struct deepspeed_load *ld, struct ck_err *err)
 	int ret = ck_dir_list(ld->dir, "", &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++) {
-		struct deepspeed_file f = { 0 }, *to;
+		struct deepspeed_file f = { 0 };
 
 		if (l.v[i].is_dir || !ck_deepspeed_is_name(l.v[i].name, &f))
 			continue;
 		f.name = ck_arena_fmt(&ld->mem, "%s", l.v[i].name);
-		to = ck_vec_push(&ld->files);
-		if (!f.name || !to)
-			return ck_no_memory(err);
-		*to = f;
+		ret = f.name ? ck_vec_put(&ld->files, err, f) :
+			       ck_no_memory(err);
 	}
 	if (!ret && ld->files.nr)
 		qsort(ld->files.v, ld->files.nr, sizeof(*ld->files.v), by_rank);

@@ -377,11 +377,9 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 {
 	struct deepspeed_load ld = { .dir = dir, .b = b };
 	int universal = ck_deepspeed_is_universal(dir);
-	int ret = ck_deepspeed_order_new(&ld, err);
+	int ret = ck_deepspeed_files_list(&ld, err);
 
 	ld.universal = universal > 0;
-	if (!ret)
-		ret = ck_deepspeed_files_list(&ld, err);
 	if (!ret && universal < 0)
 		ret = ck_no_memory(err);
 	if (!ret && !ld.files.nr && !ld.universal)
@@ -390,7 +388,7 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 			      dir->path);
 	if (!ret)
 		ret = add_all(&ld, err);
-	ck_deepspeed_order_free(ld.order);
+	ck_deepspeed_order_free(&ld.order);
 	ck_strmap_free(&ld.trained);
 	ck_strmap_free(&ld.states);
 	free(ld.files.v);

@@ -8,15 +8,15 @@
  * Vector N is entry N of param_shapes; of stage 3 a group may have several.
  * What a state has beside vectors is of each of their parameters.
  */
-#include "core/format/deepspeed/order.h"
+#include "core/format/deepspeed/deepspeed.h"
 
 #include "core/base/check.h"
 #include "core/optim/groups.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 struct reading {
 	struct deepspeed_groups *g;
@@ -32,7 +32,6 @@ void ck_deepspeed_groups_free(struct deepspeed_groups *g)
 	free(g->key.v);
 	free(g->number.v);
 	free(g->vectors.v);
-	ck_str_free(&g->values);
 }
 
 /* Nothing is read then. */
@@ -50,62 +49,21 @@ static bool is_key(const char *key, size_t len, const char *word)
 	return len == strlen(word) && !memcmp(key, word, len);
 }
 
-/* As text that differs where values do; false: it is no plain one. */
-static bool put_scalar(struct reading *rd, ck_pv v)
-{
-	struct ck_str *s = &rd->g->values;
-	const char *text;
-	double d;
-	int64_t n;
-	size_t len;
-
-	ck_str_fmt(s, "%d:", (int)ck_pv_kind(v));
-	if (ck_pv_kind(v) == CK_P_NONE)
-		return true;
-	if (ck_pv_int(rd->p, v, &n))
-		ck_str_fmt(s, "%" PRIi64, n);
-	else if (ck_pv_float(rd->p, v, &d))
-		ck_str_fmt(s, "%.17g", d);
-	else if (ck_pv_str(rd->p, v, &text, &len))
-		ck_str_add(s, text, len);
-	else
-		return false;
-	return true;
-}
-
-static bool put_value(struct reading *rd, ck_pv v)
-{
-	struct ck_piter it;
-	bool plain = true;
-	ck_pv item;
-
-	if (ck_pv_kind(v) != CK_P_TUPLE && ck_pv_kind(v) != CK_P_LIST)
-		return put_scalar(rd, v);
-	ck_piter_init(&it, rd->p, v);
-	for (; plain && ck_piter_next(&it, &item);
-	     ck_str_puts(&rd->g->values, ","))
-		plain = put_scalar(rd, item);
-	return plain;
-}
-
 static int add_value(void *ctx, const char *key, size_t len, ck_pv v,
 		     struct ck_err *err)
 {
 	struct reading *rd = ctx;
-	struct deepspeed_group_key *to = ck_vec_push(&rd->g->key);
 	const char *copy = ck_arena_copy(rd->mem, key, len);
+	int ret = copy ? ck_vec_put(&rd->g->key, err,
+				    (struct deepspeed_group_key){ rd->group,
+								  copy, len }) :
+			 ck_no_memory(err);
 
-	if (!to || !copy)
-		return ck_no_memory(err);
-	*to = (struct deepspeed_group_key){ rd->group, copy, len };
-	if (is_key(key, len, CK_OPTIM_PARAMS))
-		return 0;
-	ck_str_fmt(&rd->g->values, "%" PRIu32 ".", rd->group);
-	ck_str_add(&rd->g->values, key, len);
-	ck_str_puts(&rd->g->values, "=");
-	rd->g->odd |= !put_value(rd, v);
-	ck_str_puts(&rd->g->values, ";");
-	return rd->g->values.failed ? ck_no_memory(err) : 0;
+	if (ret || is_key(key, len, CK_OPTIM_PARAMS))
+		return ret;
+	rd->g->sum = XXH3_64bits_withSeed(key, len, rd->g->sum + rd->group);
+	rd->g->odd |= !ck_pq_hash(rd->p, v, &rd->g->sum);
+	return 0;
 }
 
 /* ---- numbers beside vectors ---- */
@@ -113,7 +71,7 @@ static int add_value(void *ctx, const char *key, size_t len, ck_pv v,
 static int add_number(struct reading *rd, uint32_t vector, const char *key,
 		      size_t len, ck_pv v, struct ck_err *err)
 {
-	struct deepspeed_number n = { .vector = vector, .len = len }, *to;
+	struct deepspeed_number n = { .vector = vector, .len = len };
 	int ret = 1;
 
 	if (ck_pv_int(rd->p, v, &n.whole)) {
@@ -126,11 +84,9 @@ static int add_number(struct reading *rd, uint32_t vector, const char *key,
 		return unknown(rd, "it has states that are neither vectors "
 				   "of the parameters nor numbers");
 	n.key = ck_arena_copy(rd->mem, key, len);
-	to = ck_vec_push(&rd->g->number);
-	if (ret < 0 || !n.key || !to)
+	if (ret < 0 || !n.key)
 		return ck_no_memory(err);
-	*to = n;
-	return 0;
+	return ck_vec_put(&rd->g->number, err, n);
 }
 
 static int add_state(void *ctx, uint32_t vector, ck_pv key, ck_pv v,
@@ -166,60 +122,38 @@ static bool has_step(const struct deepspeed_groups *g, uint32_t vector)
 	return false;
 }
 
-/* Fused optimizers count in the group, where torch.optim does in each state. */
-static int add_step(struct reading *rd, ck_pv group, struct ck_err *err)
-{
-	int ret = 0;
-	ck_pv step;
-
-	if (!ck_pv_key(rd->p, group, "step", &step))
-		return 0;
-	for (uint32_t i = 0; i < rd->g->vectors.nr && !ret; i++)
-		if (rd->g->vectors.v[i] == rd->group && !has_step(rd->g, i))
-			ret = add_number(rd, i, "step", 4, step, err);
-	return ret;
-}
-
 /* ---- groups ---- */
 
 /* Vectors are numbered through all groups. */
 static int add_group(struct reading *rd, ck_pv group, struct ck_err *err)
 {
-	struct ck_piter it;
-	ck_pv params, item;
-	uint32_t *to;
 	int64_t n;
+	int ret = 0;
 
-	if (!ck_pv_key(rd->p, group, CK_OPTIM_PARAMS, &params))
-		return 0; /* ck_optim_groups_ok() has seen them */
-	ck_piter_init(&it, rd->p, params);
-	while (ck_piter_next(&it, &item)) {
-		if (!ck_pv_int(rd->p, item, &n) ||
+	for (struct ck_pq_each e =
+		     ck_pq_begin(rd->p, group, CK_OPTIM_PARAMS "/[]");
+	     !ret && ck_pq_next(&e);) {
+		if (!ck_pv_int(rd->p, e.v, &n) ||
 		    n != (int64_t)rd->g->vectors.nr)
 			return unknown(rd, "its param_groups do not number "
 					   "the vectors one after another");
-		to = ck_vec_push(&rd->g->vectors);
-		if (!to)
-			return ck_no_memory(err);
-		*to = rd->group;
+		ret = ck_vec_put(&rd->g->vectors, err, rd->group);
 	}
-	return ck_optim_group_each(rd->p, group, add_value, rd, err);
+	return ret ? ret :
+		     ck_optim_group_each(rd->p, group, add_value, rd, err);
 }
 
-static int each_group(struct reading *rd, ck_pv groups,
-		      int (*fn)(struct reading *rd, ck_pv group,
-				struct ck_err *err),
-		      struct ck_err *err)
+/* Fused optimizers count in the group, where torch.optim does in each state. */
+static int add_steps(struct reading *rd, ck_pv groups, struct ck_err *err)
 {
-	struct ck_piter it;
-	ck_pv group;
+	const struct deepspeed_groups *g = rd->g;
 	int ret = 0;
 
-	ck_piter_init(&it, rd->p, groups);
-	for (rd->group = 0; !ret && !rd->g->why && ck_piter_next(&it, &group);
-	     rd->group++)
-		ret = fn(rd, group, err);
-	rd->g->nr = rd->group;
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, groups, "[]/step");
+	     !ret && !g->why && ck_pq_next(&e);)
+		for (uint32_t i = 0; i < g->vectors.nr && !ret; i++)
+			if (g->vectors.v[i] == e.at[0] && !has_step(g, i))
+				ret = add_number(rd, i, "step", 4, e.v, err);
 	return ret;
 }
 
@@ -229,7 +163,7 @@ static int read_all(struct reading *rd, ck_pv base, ck_pv beside, bool steps,
 {
 	struct deepspeed_groups *g = rd->g;
 	ck_pv groups;
-	int ret;
+	int ret = 0;
 
 	g->in = (struct ck_object_in){ .src = rd->f->src,
 				       .enc = CK_ENC_PICKLE,
@@ -241,12 +175,16 @@ static int read_all(struct reading *rd, ck_pv base, ck_pv beside, bool steps,
 	if (!ck_optim_groups_ok(rd->p, groups))
 		return unknown(rd, "its param_groups have something else than "
 				   "plain values");
-	ret = each_group(rd, groups, add_group, err);
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, groups, "[]");
+	     !ret && !g->why && ck_pq_next(&e); g->nr++) {
+		rd->group = e.at[0];
+		ret = add_group(rd, e.v, err);
+	}
 	if (!ret && !g->why && steps)
 		ret = ck_deepspeed_states_each(rd->p, beside, add_state, rd,
 					       err);
 	if (!ret && !g->why && steps)
-		ret = each_group(rd, groups, add_step, err);
+		ret = add_steps(rd, groups, err);
 	g->read = !ret && !g->why;
 	return ret;
 }
@@ -283,7 +221,7 @@ int ck_deepspeed_groups_read(struct deepspeed_groups *g,
 int ck_deepspeed_order_universal(struct deepspeed_load *ld,
 				 struct ck_torch_open *f, struct ck_err *err)
 {
-	struct reading rd = { .g = &ld->order->universal,
+	struct reading rd = { .g = &ld->order.universal,
 			      .mem = &ld->mem,
 			      .f = f,
 			      .p = f->ts.pickle };
@@ -296,13 +234,4 @@ int ck_deepspeed_order_universal(struct deepspeed_load *ld,
 	return read_all(&rd, root, beside,
 			ck_strmap_get(&ld->states, "step", 4) == CK_STRMAP_NONE,
 			err);
-}
-
-bool ck_deepspeed_groups_same(const struct deepspeed_groups *a,
-			      const struct deepspeed_groups *b)
-{
-	return !a->odd && !b->odd && a->nr == b->nr &&
-	       a->values.len == b->values.len &&
-	       (!a->values.len ||
-		!memcmp(a->values.v, b->values.v, a->values.len));
 }

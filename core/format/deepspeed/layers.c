@@ -27,63 +27,53 @@ static const char tied[] = "tied_modules.";
 
 /* ---- which layer is tied ---- */
 
-struct shape {
-	unsigned layer, rank;
-	uint64_t dim[CK_MAX_RANK];
+struct tensor {
+	unsigned layer;
+	uint32_t shape; /* number in shapes */
 };
 
 /* What says which layer is tied, where no file does. */
 struct ties {
 	struct deepspeed_load *ld;
-	CK_VEC(struct shape) layers, states;
+	/* Their user: how many more states than layers' tensors are so. */
+	struct ck_strmap shapes;
+	size_t nr_states;
+	CK_VEC(struct tensor) tensors; /* of all layers */
 	struct ck_strmap buffers; /* names */
 	bool unknown;
 };
 
-static int by_shape(const void *a, const void *b)
+/* *at: the number of its shape; CK_STRMAP_NONE: it cannot be read. */
+static int find_shape(struct ties *t, const struct ck_pickle *p, ck_pv v,
+		      uint32_t *at)
 {
-	const struct shape *x = a, *y = b;
+	struct ck_torch_tensor is;
+	int ret = ck_torch_tensor_read(p, v, &is, NULL);
 
-	if (x->rank != y->rank)
-		return x->rank < y->rank ? -1 : 1;
-	for (unsigned d = 0; d < x->rank; d++)
-		if (x->dim[d] != y->dim[d])
-			return x->dim[d] < y->dim[d] ? -1 : 1;
-	return 0;
-}
-
-/* 1: it is a tensor of that shape; 0: none can be read; or -ENOMEM. */
-static int read_shape(const struct ck_pickle *p, ck_pv v, struct shape *out)
-{
-	struct ck_torch_tensor t;
-	int ret = ck_torch_tensor_read(p, v, &t, NULL);
-
-	*out = (struct shape){ 0 };
+	*at = CK_STRMAP_NONE;
 	if (ret)
 		return ret == -EINVAL ? 0 : ret;
-	out->rank = t.rank;
-	memcpy(out->dim, t.shape, t.rank * sizeof(*t.shape));
-	return 1;
+	*at = ck_strmap_keep(&t->shapes, &t->ld->mem, (const char *)is.shape,
+			     is.rank * sizeof(*is.shape));
+	return *at == CK_STRMAP_NONE ? -ENOMEM : 0;
 }
 
 /* A parameter has the shape of its states but the counters, which have none. */
 static int read_state(struct ties *t, const struct ck_pickle *p, ck_pv state)
 {
 	struct deepspeed_tensors it;
-	struct shape s, *to;
-	int ret;
+	uint32_t at;
 
 	ck_deepspeed_tensors(&it, p, state);
 	while (ck_deepspeed_next(&it)) {
-		ret = read_shape(p, it.v, &s);
-		if (ret < 0)
+		int ret = find_shape(t, p, it.v, &at);
+
+		if (ret)
 			return ret;
-		if (!s.rank)
+		if (at == CK_STRMAP_NONE || !t->shapes.v[at].len)
 			continue;
-		to = ck_vec_push(&t->states);
-		if (!to)
-			return -ENOMEM;
-		*to = s;
+		t->shapes.v[at].user++;
+		t->nr_states++;
 		return 0;
 	}
 	t->unknown = true;
@@ -92,40 +82,33 @@ static int read_state(struct ties *t, const struct ck_pickle *p, ck_pv state)
 
 static int read_model(struct ties *t, const struct ck_pickle *p)
 {
-	ck_pv root = ck_pickle_root(p), states, names, key, v;
-	struct ck_piter it;
-	const char *s;
-	size_t len;
+	ck_pv root = ck_pickle_root(p), v;
 	int ret = 0;
 
-	if (!ck_pq(p, root, "optimizer/state", &states)) {
+	if (!ck_pq(p, root, "optimizer/state", &v)) {
 		t->unknown = true;
 		return 0;
 	}
-	ck_piter_init_pairs(&it, p, states);
-	while (!ret && ck_piter_next2(&it, &key, &v))
-		ret = read_state(t, p, v);
-	if (ret || !ck_pq(p, root, "buffer_names", &names))
-		return ret;
-	ck_piter_init(&it, p, names);
-	while (ck_piter_next(&it, &v))
-		if (ck_pv_str(p, v, &s, &len) &&
-		    ck_strmap_keep(&t->buffers, &t->ld->mem, s, len) ==
-			    CK_STRMAP_NONE)
-			return -ENOMEM;
-	return 0;
+	for (struct ck_pq_each e = ck_pq_begin(p, v, "{}");
+	     !ret && ck_pq_next(&e);)
+		ret = read_state(t, p, e.v);
+	for (struct ck_pq_each e = ck_pq_begin(p, root, "buffer_names/[]");
+	     !ret && ck_pq_next(&e);)
+		if (e.name && ck_strmap_keep(&t->buffers, &t->ld->mem, e.name,
+					     e.len) == CK_STRMAP_NONE)
+			ret = -ENOMEM;
+	return ret;
 }
 
 static int read_layer(struct ties *t, const struct ck_pickle *p, unsigned layer)
 {
 	ck_auto_str struct ck_str name = { 0 };
 	struct deepspeed_tensors it;
-	struct shape sh, *to;
+	uint32_t at;
+	int ret;
 
 	ck_deepspeed_tensors(&it, p, ck_pickle_root(p));
 	while (ck_deepspeed_next(&it)) {
-		int ret;
-
 		name.len = 0;
 		ck_str_fmt(&name, "%u.", layer);
 		ck_str_add(&name, it.name, it.len);
@@ -134,15 +117,15 @@ static int read_layer(struct ties *t, const struct ck_pickle *p, unsigned layer)
 		if (ck_strmap_get(&t->buffers, name.v, name.len) !=
 		    CK_STRMAP_NONE)
 			continue;
-		ret = read_shape(p, it.v, &sh);
-		t->unknown |= !ret;
-		if (!ret)
-			continue;
-		sh.layer = layer;
-		to = ret > 0 ? ck_vec_push(&t->layers) : NULL;
-		if (!to)
-			return -ENOMEM;
-		*to = sh;
+		ret = find_shape(t, p, it.v, &at);
+		if (!ret && at != CK_STRMAP_NONE) {
+			t->shapes.v[at].user--;
+			ret = ck_vec_put(&t->tensors, NULL,
+					 (struct tensor){ layer, at });
+		}
+		if (ret)
+			return ret;
+		t->unknown |= at == CK_STRMAP_NONE;
 	}
 	return 0;
 }
@@ -179,60 +162,34 @@ static int read_all(struct ties *t)
 	return ret;
 }
 
-/* Leaves in states those that no layer has; false: a layer has others. */
-static bool subtract(struct ties *t)
+static void subtract(struct ties *t, unsigned layer, uint64_t times)
 {
-	size_t from = 0, left = 0;
-
-	for (size_t i = 0; i < t->states.nr; i++)
-		if (from < t->layers.nr &&
-		    !by_shape(&t->states.v[i], &t->layers.v[from]))
-			from++;
-		else
-			t->states.v[left++] = t->states.v[i];
-	t->states.nr = left;
-	return from == t->layers.nr;
+	for (size_t i = 0; i < t->tensors.nr; i++)
+		if (t->tensors.v[i].layer == layer)
+			t->shapes.v[t->tensors.v[i].shape].user -= times;
 }
 
-/* Whether what is left is that of @layer, some times over. */
-static bool accounts(const struct ties *t, unsigned layer)
+/* Whether the @left states are those of @layer, some times over. */
+static bool accounts(struct ties *t, unsigned layer, size_t left)
 {
-	size_t nr = 0, times, at = 0;
+	bool all = true;
+	size_t nr = 0;
 
-	for (size_t i = 0; i < t->layers.nr; i++)
-		nr += t->layers.v[i].layer == layer;
-	if (!nr || t->states.nr % nr)
+	for (size_t i = 0; i < t->tensors.nr; i++)
+		nr += t->tensors.v[i].layer == layer;
+	if (!nr || left % nr)
 		return false;
-	times = t->states.nr / nr;
-	for (size_t i = 0; i < t->layers.nr; i++) {
-		if (t->layers.v[i].layer != layer)
-			continue;
-		for (size_t n = 0; n < times; n++)
-			if (by_shape(&t->layers.v[i], &t->states.v[at++]))
-				return false;
-	}
-	return true;
-}
-
-static bool find_layer(const struct ties *t, unsigned *layer)
-{
-	unsigned nr = 0;
-
-	for (size_t i = 0; i < t->ld->files.nr && nr < 2; i++) {
-		const struct deepspeed_file *f = &t->ld->files.v[i];
-
-		if (f->kind != DEEPSPEED_LAYER || !accounts(t, f->dp))
-			continue;
-		*layer = f->dp;
-		nr++;
-	}
-	return nr == 1;
+	subtract(t, layer, left / nr);
+	for (size_t i = 0; i < t->shapes.nr; i++)
+		all &= !t->shapes.v[i].user;
+	subtract(t, layer, -(left / nr));
+	return all;
 }
 
 static void ties_free(struct ties *t)
 {
-	free(t->layers.v);
-	free(t->states.v);
+	free(t->tensors.v);
+	ck_strmap_free(&t->shapes);
 	ck_strmap_free(&t->buffers);
 }
 
@@ -244,17 +201,25 @@ static void ties_free(struct ties *t)
 static int find_tied(struct deepspeed_load *ld, unsigned *layer, size_t *left)
 {
 	__attribute__((cleanup(ties_free))) struct ties t = { .ld = ld };
+	unsigned nr = 0;
 	int ret = read_all(&t);
 
 	*left = 0;
-	if (ret || t.unknown || !t.layers.nr || !t.states.nr)
+	if (ret || t.unknown || !t.tensors.nr || !t.nr_states)
 		return ret;
-	qsort(t.layers.v, t.layers.nr, sizeof(*t.layers.v), by_shape);
-	qsort(t.states.v, t.states.nr, sizeof(*t.states.v), by_shape);
-	if (!subtract(&t))
-		return 0;
-	*left = t.states.nr;
-	return t.states.nr && find_layer(&t, layer);
+	for (size_t i = 0; i < t.shapes.nr; i++)
+		if ((int64_t)t.shapes.v[i].user < 0)
+			return 0;
+	*left = t.nr_states - t.tensors.nr;
+	for (size_t i = 0; i < ld->files.nr && *left && nr < 2; i++) {
+		const struct deepspeed_file *f = &ld->files.v[i];
+
+		if (f->kind != DEEPSPEED_LAYER || !accounts(&t, f->dp, *left))
+			continue;
+		*layer = f->dp;
+		nr++;
+	}
+	return nr == 1;
 }
 
 /* ---- the files ---- */
@@ -310,10 +275,7 @@ static int find_prefix(const struct deepspeed_load *ld,
 		       struct ck_str *prefix)
 {
 	const struct ck_strmap_key *found = NULL;
-	size_t found_len = 0, tie_len, len;
-	struct ck_piter it;
-	const char *s;
-	ck_pv key, v;
+	size_t found_len = 0, tie_len;
 
 	if (given_tie(ld, number, prefix) > 0)
 		return 0;
@@ -322,18 +284,16 @@ static int find_prefix(const struct deepspeed_load *ld,
 		return 0;
 	}
 	ck_str_fmt(prefix, "%u.", number);
-	ck_piter_init_pairs(&it, p, ck_pickle_root(p));
-	while (!prefix->failed && ck_piter_next2(&it, &key, &v)) {
-		if (!ck_pv_str(p, key, &s, &len))
-			continue;
-		for (size_t i = 0; i < ld->trained.nr; i++) {
+	for (struct ck_pq_each e = ck_pq_begin(p, ck_pickle_root(p), "{}");
+	     !prefix->failed && ck_pq_next(&e);) {
+		for (size_t i = 0; e.name && i < ld->trained.nr; i++) {
 			const struct ck_strmap_key *k = &ld->trained.v[i];
 
-			if (k->len == prefix->len + len &&
+			if (k->len == prefix->len + e.len &&
 			    !memcmp(k->s, prefix->v, prefix->len) &&
-			    !memcmp(k->s + prefix->len, s, len))
+			    !memcmp(k->s + prefix->len, e.name, e.len))
 				return 0;
-			if (!is_tie_of(k, s, len, &tie_len))
+			if (!is_tie_of(k, e.name, e.len, &tie_len))
 				continue;
 			if (found && (tie_len != found_len ||
 				      memcmp(found->s, k->s, tie_len) != 0))
@@ -358,7 +318,7 @@ static int add_weight(struct deepspeed_load *ld, struct ck_asm *a,
 	int ret;
 
 	if (at != CK_STRMAP_NONE)
-		ld->found[at] = true;
+		ld->trained.v[at].user = true;
 	ret = ck_deepspeed_give(a, NULL, f, "module", name, len, v, err);
 	if (ret || !ld->zero || ld->universal || at != CK_STRMAP_NONE)
 		return ret;
@@ -408,7 +368,7 @@ static int report_lost(struct deepspeed_load *ld, struct ck_err *err)
 		const struct ck_strmap_key *k = &ld->trained.v[i];
 		size_t digits = strspn(k->s, "0123456789");
 
-		if (ld->found[i])
+		if (k->user)
 			continue;
 		if (digits && digits <= 6 && k->s[digits] == '.')
 			ret = ck_deepspeed_refuse(
@@ -477,10 +437,6 @@ int ck_deepspeed_layers_add(struct deepspeed_load *ld, struct ck_err *err)
 			       "-o ties=%s: expected N:NAME, or N:NAME+N:NAME",
 			       ck_opts_get(ld->dir->opts, "ties"));
 	ret = find_tie(ld, err);
-	ld->found = ck_arena_alloc(&ld->mem,
-				   (ld->trained.nr + 1) * sizeof(*ld->found));
-	if (!ret && !ld->found)
-		return ck_no_memory(err);
 	for (size_t i = 0; i < ld->files.nr && !ret; i++) {
 		const struct deepspeed_file *f = &ld->files.v[i];
 

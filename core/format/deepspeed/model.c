@@ -24,91 +24,56 @@
 
 /* ---- what is trained ---- */
 
-static int add_param(struct deepspeed_model *m, ck_pv key, ck_pv shape,
-		     uint64_t *pos, struct ck_err *err)
+static int add_param(struct deepspeed_model *m, const struct ck_pq_each *e,
+		     unsigned group, uint64_t *pos, struct ck_err *err)
 {
-	const struct ck_pickle *p = m->f.ts.pickle;
-	struct deepspeed_param *to, new = { .shape = shape,
-					    .group = (unsigned)m->nr_groups,
-					    .pos = *pos };
+	struct deepspeed_param new = { .name = e->name,
+				       .name_len = e->len,
+				       .shape = e->v,
+				       .group = group,
+				       .pos = *pos };
 	uint64_t dims[CK_MAX_RANK];
 	unsigned rank;
 
-	if (!ck_pv_str(p, key, &new.name, &new.name_len))
+	if (!e->name)
 		return ck_fail(err, EINVAL,
 			       "%s: param_shapes: expected names as keys",
 			       m->f.s->name);
-	if (!ck_torch_size(p, shape, dims, &rank) ||
+	if (!ck_torch_size(m->f.ts.pickle, e->v, dims, &rank) ||
 	    !ck_dims_volume(dims, rank, &new.numel) ||
 	    !ck_add_ok(*pos, new.numel, pos))
-		return ck_fail(
-			err, EINVAL, "%s: param_shapes: no shape for %.*s",
-			m->f.s->name, (int)CK_MIN(new.name_len, 200), new.name);
-	if (ck_strmap_get(&m->by_name, new.name, new.name_len) !=
-	    CK_STRMAP_NONE)
+		return ck_fail(err, EINVAL,
+			       "%s: param_shapes: no shape for %.*s",
+			       m->f.s->name, (int)CK_MIN(e->len, 200), e->name);
+	if (ck_strmap_get(&m->by_name, e->name, e->len) != CK_STRMAP_NONE)
 		return ck_fail(err, EINVAL, "%s: param_shapes has %.*s twice",
-			       m->f.s->name, (int)CK_MIN(new.name_len, 200),
-			       new.name);
-	to = ck_vec_push(&m->params);
-	if (!to || ck_strmap_put(&m->by_name, new.name, new.name_len) ==
-			   CK_STRMAP_NONE)
+			       m->f.s->name, (int)CK_MIN(e->len, 200), e->name);
+	if (ck_strmap_put(&m->by_name, e->name, e->len) == CK_STRMAP_NONE)
 		return ck_no_memory(err);
-	*to = new;
-	return 0;
-}
-
-static int add_group(struct deepspeed_model *m, ck_pv group, struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv key, shape;
-	uint64_t pos = 0;
-	int ret = 0;
-
-	ck_piter_init_pairs(&it, m->f.ts.pickle, group);
-	while (!ret && ck_piter_next2(&it, &key, &shape))
-		ret = add_param(m, key, shape, &pos, err);
-	m->nr_groups++;
-	return ret;
+	return ck_vec_put(&m->params, err, new);
 }
 
 /* A list of groups; one dict in files of 2021. */
-static int read_params(struct deepspeed_model *m, ck_pv shapes,
-		       struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv group;
-	int ret = 0;
-
-	if (ck_pv_kind(shapes) != CK_P_LIST)
-		return ck_pv_kind(shapes) == CK_P_NONE ?
-			       0 :
-			       add_group(m, shapes, err);
-	ck_piter_init(&it, m->f.ts.pickle, shapes);
-	while (!ret && ck_piter_next(&it, &group))
-		ret = add_group(m, group, err);
-	return ret;
-}
-
-static int read_aliases(struct deepspeed_model *m, ck_pv shared,
-			struct ck_err *err)
+static int read_params(struct deepspeed_model *m, struct ck_err *err)
 {
 	const struct ck_pickle *p = m->f.ts.pickle;
-	struct ck_piter it;
-	ck_pv key, value;
+	bool list = ck_pv_kind(m->shapes) == CK_P_LIST;
+	uint64_t pos = 0;
+	int ret = 0;
 
-	ck_piter_init_pairs(&it, p, shared);
-	while (ck_piter_next2(&it, &key, &value)) {
-		struct deepspeed_alias a, *to;
+	m->nr_groups = list ? ck_pv_len(p, m->shapes) :
+			      ck_pv_kind(m->shapes) != CK_P_NONE;
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, m->shapes, list ? "[]/{}" : "{}");
+	     !ret && ck_pq_next(&e);) {
+		unsigned group = list ? e.at[0] : 0;
 
-		if (!ck_pv_str(p, key, &a.name, &a.name_len) ||
-		    !ck_pv_str(p, value, &a.holder, &a.holder_len))
-			continue;
-		to = ck_vec_push(&m->aliases);
-		if (!to)
-			return ck_no_memory(err);
-		*to = a;
+		if (!m->params.nr ||
+		    m->params.v[m->params.nr - 1].group != group)
+			pos = 0;
+		ret = add_param(m, &e, group, &pos, err);
 	}
-	return 0;
+	return ret;
 }
 
 /* ---- how ranks share a tensor ---- */
@@ -133,7 +98,7 @@ static int add_affine(struct deepspeed_model *m, const char *s, size_t len,
 		      ck_pv value, struct ck_err *err)
 {
 	char *name;
-	ck_pv *to;
+	uint32_t at;
 
 	if (len < 2 || s[0] != '^' || s[len - 1] != '$')
 		return 0;
@@ -141,49 +106,43 @@ static int add_affine(struct deepspeed_model *m, const char *s, size_t len,
 	if (!name)
 		return ck_no_memory(err);
 	if (!unescape(s + 1, len - 2, name) ||
-	    ck_strmap_get(&m->affine_names, name, strlen(name)) !=
-		    CK_STRMAP_NONE)
+	    ck_strmap_get(&m->affine, name, strlen(name)) != CK_STRMAP_NONE)
 		return 0;
-	to = ck_vec_push(&m->affine_values);
-	if (!to || ck_strmap_put(&m->affine_names, name, strlen(name)) ==
-			   CK_STRMAP_NONE)
+	at = ck_strmap_put(&m->affine, name, strlen(name));
+	if (at == CK_STRMAP_NONE)
 		return ck_no_memory(err);
-	*to = value;
+	m->affine.v[at].user = value;
 	return 0;
 }
 
-static int read_affine(struct deepspeed_model *m, ck_pv info,
-		       struct ck_err *err)
+static int read_affine(struct deepspeed_model *m, struct ck_err *err)
 {
 	const struct ck_pickle *p = m->f.ts.pickle;
-	ck_pv params, key, value;
-	struct ck_piter it;
-	const char *s;
-	size_t len;
+	ck_pv map;
 	int ret = 0;
 
-	if (ck_pq_int_or(p, info, "affine_map/version", 0) != 1 ||
-	    !ck_pq(p, info, "affine_map/params", &params))
+	if (!ck_pq(p, m->root, "universal_checkpoint_info/affine_map", &map) ||
+	    ck_pq_int_or(p, map, "version", 0) != 1)
 		return 0;
-	ck_piter_init_pairs(&it, p, params);
-	while (!ret && ck_piter_next2(&it, &key, &value))
-		if (ck_pv_str(p, key, &s, &len))
-			ret = add_affine(m, s, len, value, err);
+	for (struct ck_pq_each e = ck_pq_begin(p, map, "params/{}");
+	     !ret && ck_pq_next(&e);)
+		if (e.name)
+			ret = add_affine(m, e.name, e.len, e.v, err);
 	return ret;
 }
 
-/* The value under a number; dicts are small: one key a rank. */
-static bool key_number(const struct ck_pickle *p, ck_pv dict, int64_t want,
-		       ck_pv *out)
+/* What the record says of a rank; dicts are small: one key a rank. */
+static bool find_rank(const struct ck_pickle *p, ck_pv record, int64_t want,
+		      ck_pv *out)
 {
-	struct ck_piter it;
-	ck_pv key;
 	int64_t n;
 
-	ck_piter_init_pairs(&it, p, dict);
-	while (ck_piter_next2(&it, &key, out))
-		if (ck_pv_int(p, key, &n) && n == want)
+	for (struct ck_pq_each e = ck_pq_begin(p, record, "ranks/{}");
+	     ck_pq_next(&e);)
+		if (ck_pv_int(p, e.key[0], &n) && n == want) {
+			*out = e.v;
 			return true;
+		}
 	return false;
 }
 
@@ -227,16 +186,14 @@ static int cut_affine(const struct ck_pickle *p, ck_pv record, unsigned tp,
 		      const uint64_t *shape, unsigned rank, struct ck_cut *cut,
 		      struct ck_err *why)
 {
-	ck_pv logical, ranks, mine, shard, pieces, item;
-	struct ck_piter it;
+	ck_pv logical, mine, shard, pieces;
 	unsigned whole_rank, shard_rank;
 	uint64_t volume;
 	int ret = 0;
 
 	*cut = (struct ck_cut){ .rank = rank };
 	if (!ck_pq(p, record, "logical_shape", &logical) ||
-	    !ck_pq(p, record, "ranks", &ranks) ||
-	    !key_number(p, ranks, tp, &mine) ||
+	    !find_rank(p, record, tp, &mine) ||
 	    !ck_pq(p, mine, "shard_shape", &shard) ||
 	    !ck_pv_key(p, mine, "pieces", &pieces) ||
 	    !ck_torch_size(p, logical, cut->whole, &whole_rank) ||
@@ -250,9 +207,9 @@ static int cut_affine(const struct ck_pickle *p, ck_pv record, unsigned tp,
 		return ck_fail(
 			why, EINVAL,
 			"its affine_map is of another shape than what is stored");
-	ck_piter_init(&it, p, pieces);
-	while (!ret && ck_piter_next(&it, &item))
-		ret = add_piece(p, item, cut, why);
+	for (struct ck_pq_each e = ck_pq_begin(p, pieces, "[]");
+	     !ret && ck_pq_next(&e);)
+		ret = add_piece(p, e.v, cut, why);
 	return ret;
 }
 
@@ -260,12 +217,12 @@ int ck_deepspeed_cut(const struct deepspeed_model *m, const char *name,
 		     size_t name_len, const uint64_t *shape, unsigned rank,
 		     struct ck_cut *cut, struct ck_err *why)
 {
-	uint32_t at = ck_strmap_get(&m->affine_names, name, name_len);
+	uint32_t at = ck_strmap_get(&m->affine, name, name_len);
 
 	if (m->nr_tp == 1)
 		return ck_cut_whole(cut, shape, rank, why);
 	if (at != CK_STRMAP_NONE)
-		return cut_affine(m->f.ts.pickle, m->affine_values.v[at], m->tp,
+		return cut_affine(m->f.ts.pickle, m->affine.v[at].user, m->tp,
 				  shape, rank, cut, why);
 	if (ck_deepspeed_is_buffer(m, name, name_len))
 		return ck_cut_whole(cut, shape, rank, why);
@@ -280,17 +237,7 @@ int ck_deepspeed_cut(const struct deepspeed_model *m, const char *name,
 bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 			    size_t len)
 {
-	struct ck_piter it;
-	const char *s;
-	size_t s_len;
-	ck_pv item;
-
-	ck_piter_init(&it, m->f.ts.pickle, m->buffers);
-	while (ck_piter_next(&it, &item))
-		if (ck_pv_str(m->f.ts.pickle, item, &s, &s_len) &&
-		    s_len == len && !memcmp(s, name, len))
-			return true;
-	return false;
+	return ck_strmap_get(&m->buffers, name, len) != CK_STRMAP_NONE;
 }
 
 static int read_weights(struct deepspeed_model *m, struct ck_err *err)
@@ -302,12 +249,11 @@ static int read_weights(struct deepspeed_model *m, struct ck_err *err)
 		size_t nr = m->weights.nr;
 		uint32_t at =
 			ck_strmap_keep(&m->weights, &m->ld->mem, t.name, t.len);
-		ck_pv *to = at == nr ? ck_vec_push(&m->weight_values) : NULL;
 
-		if (at == CK_STRMAP_NONE || (at == nr && !to))
+		if (at == CK_STRMAP_NONE)
 			return ck_no_memory(err);
-		if (to)
-			*to = t.v;
+		if (at == nr) /* the first of that name */
+			m->weights.v[at].user = t.v;
 	}
 	return 0;
 }
@@ -318,8 +264,20 @@ bool ck_deepspeed_weight(const struct deepspeed_model *m, const char *name,
 	uint32_t at = ck_strmap_get(&m->weights, name, len);
 
 	if (at != CK_STRMAP_NONE)
-		*out = m->weight_values.v[at];
+		*out = m->weights.v[at].user;
 	return at != CK_STRMAP_NONE;
+}
+
+bool ck_deepspeed_holder(const struct deepspeed_model *m, uint32_t alias,
+			 uint32_t *param)
+{
+	const char *s;
+	size_t len;
+
+	if (!ck_pv_str(m->f.ts.pickle, m->aliases.v[alias].user, &s, &len))
+		return false;
+	*param = ck_strmap_get(&m->by_name, s, len);
+	return true;
 }
 
 /* ---- the two against each other ---- */
@@ -395,7 +353,7 @@ int ck_deepspeed_model_read(struct deepspeed_model *m, struct ck_err *err)
 {
 	const struct ck_pickle *p = m->f.ts.pickle;
 	ck_pv root = ck_pickle_root(p), v;
-	int ret = 0;
+	int ret;
 
 	m->root = root;
 	m->steps = number(m, "global_steps", -1, INT64_MAX);
@@ -409,19 +367,20 @@ int ck_deepspeed_model_read(struct deepspeed_model *m, struct ck_err *err)
 	if (!ck_pv_key(p, root, "module", &m->module)) /* pipelines: None */
 		return ck_fail(err, EINVAL,
 			       "it has no module: it is no model file");
-	ck_pq(p, root, "frozen_param_shapes", &m->frozen_shapes);
-	ck_pq(p, root, "frozen_param_fragments", &m->frozen_parts);
-	ck_pq(p, root, "buffer_names", &m->buffers);
 	m->moe = ck_pv_key(p, root, "num_experts", &v);
-	m->names = ck_pv_key(p, root, "param_shapes", &v);
+	m->names = ck_pv_key(p, root, "param_shapes", &m->shapes);
 	ret = read_weights(m, err);
 	if (!ret && m->names)
-		ret = read_params(m, v, err);
-	if (!ret && ck_pq(p, root, "shared_params", &v))
-		ret = read_aliases(m, v, err);
-	if (!ret && ck_pq(p, root, "universal_checkpoint_info", &v))
-		ret = read_affine(m, v, err);
-	return ret;
+		ret = read_params(m, err);
+	if (!ret)
+		ret = ck_pq_index(&m->buffers, p, root, "buffer_names/[]", err);
+	if (!ret)
+		ret = ck_pq_index(&m->aliases, p, root, "shared_params/{}",
+				  err);
+	if (!ret)
+		ret = ck_pq_index(&m->frozen, p, root, "frozen_param_shapes/{}",
+				  err);
+	return ret ? ret : read_affine(m, err);
 }
 
 void ck_deepspeed_model_free(struct deepspeed_model *m)
@@ -429,14 +388,12 @@ void ck_deepspeed_model_free(struct deepspeed_model *m)
 	const struct deepspeed_model rank = {
 		.ld = m->ld, .mp = m->mp, .tp = m->tp, .nr_tp = m->nr_tp
 	};
+	struct ck_strmap *maps[] = { &m->weights, &m->by_name, &m->affine,
+				     &m->buffers, &m->aliases, &m->frozen };
 
+	for (size_t i = 0; i < CK_ARRAY_LEN(maps); i++)
+		ck_strmap_free(maps[i]);
 	free(m->params.v);
-	free(m->aliases.v);
-	free(m->affine_values.v);
-	free(m->weight_values.v);
-	ck_strmap_free(&m->weights);
-	ck_strmap_free(&m->by_name);
-	ck_strmap_free(&m->affine_names);
 	ck_torch_open_close(&m->f);
 	*m = rank;
 }

@@ -97,10 +97,7 @@ static int add_member(struct deepspeed_zero *z, const struct deepspeed_rank *r,
 			       r->name, group, g->count, z->count);
 	v = find_vec(z, g, r->dp % nr_ep);
 	if (!v) {
-		v = ck_vec_push(&z->vecs);
-		if (!v)
-			return ck_no_memory(err);
-		*v = (struct deepspeed_vec){
+		const struct deepspeed_vec new = {
 			.name = g->name,
 			.nth = g->nth,
 			.moe = g->moe,
@@ -110,8 +107,10 @@ static int add_member(struct deepspeed_zero *z, const struct deepspeed_rank *r,
 			.of = ck_arena_alloc(&z->ld->mem,
 					     g->count * sizeof(*v->of)),
 		};
-		if (!v->of)
+
+		if (!new.of || ck_vec_put(&z->vecs, err, new))
 			return ck_no_memory(err);
+		v = &z->vecs.v[z->vecs.nr - 1];
 	}
 	v->of[r->dp / nr_ep] = (struct deepspeed_member){ r, group };
 	return 0;
@@ -156,7 +155,7 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
 		      int64_t expert, uint64_t of, struct ck_err *err)
 {
 	static const struct ck_audit_run master = { .dtype = CK_DT_F32 };
-	struct weight *to, new = { .file = file, .expert = expert, .of = of };
+	struct weight new = { .file = file, .expert = expert, .of = of };
 	struct ck_audit_run run;
 	struct ck_torch_place at;
 	int ret = ck_torch_place(f, t->v, &at, NULL);
@@ -173,11 +172,7 @@ static int add_weight(struct job *j, struct ck_torch_open *f,
 	new.rank = at.t.rank;
 	memcpy(new.shape, at.t.shape, new.rank * sizeof(*new.shape));
 	new.name = ck_arena_copy(&j->ld->mem, t->name, t->len);
-	to = ck_vec_push(&j->weights);
-	if (!to || !new.name)
-		return ck_no_memory(err);
-	*to = new;
-	return 0;
+	return new.name ? ck_vec_put(&j->weights, err, new) : ck_no_memory(err);
 }
 
 /*
@@ -205,12 +200,11 @@ static uint64_t experts_of(const struct deepspeed_model *m,
 {
 	const struct ck_pickle *p = m->f.ts.pickle;
 	int64_t n = 0;
-	ck_pv v, item;
+	ck_pv v;
 
-	if (!ck_pq(p, m->root, "num_experts", &v))
-		return 0;
-	if (!ck_pv_int(p, v, &n) &&
-	    (!ck_pv_at(p, v, file->layer, &item) || !ck_pv_int(p, item, &n)))
+	if (!ck_pq(p, m->root, "num_experts", &v) ||
+	    (!ck_pv_int(p, v, &n) &&
+	     (!ck_pv_at(p, v, file->layer, &v) || !ck_pv_int(p, v, &n))))
 		return 0;
 	return n > 0 ? (uint64_t)n : 0;
 }
@@ -525,13 +519,12 @@ static int keep_order(struct job *j, struct ck_err *err)
 
 	z->unplaced = no_order(j);
 	for (size_t i = 0; i < j->weights.nr && !z->unplaced; i++) {
-		struct deepspeed_placed *to = ck_vec_push(&z->placed);
+		struct deepspeed_placed new = { .name = j->weights.v[i].name };
 
-		if (!to)
-			return ck_no_memory(err);
-		*to = (struct deepspeed_placed){ .name = j->weights.v[i].name };
-		if (!vector_of(z, j->weights.v[i].vec, first, &to->vector))
+		if (!vector_of(z, j->weights.v[i].vec, first, &new.vector))
 			z->unplaced = "a group of it is not in the first file";
+		if (ck_vec_put(&z->placed, err, new))
+			return -ENOMEM;
 	}
 	return 0;
 }

@@ -7,7 +7,7 @@
  * stage of a pipeline, whose module has what is tied first of all.  Without
  * such an order states stay as they were, and a note says why.
  */
-#include "core/format/deepspeed/order.h"
+#include "core/format/deepspeed/deepspeed.h"
 
 #include "core/base/check.h"
 #include "core/emit/pickle_out.h"
@@ -24,8 +24,6 @@
 
 void ck_deepspeed_order_free(struct deepspeed_order *o)
 {
-	if (!o)
-		return;
 	for (unsigned i = 0; i < o->nr; i++) {
 		free(o->stage[i].param.v);
 		ck_deepspeed_groups_free(&o->stage[i].groups);
@@ -33,7 +31,6 @@ void ck_deepspeed_order_free(struct deepspeed_order *o)
 	free(o->stage);
 	ck_deepspeed_groups_free(&o->universal);
 	ck_strmap_free(&o->states);
-	free(o);
 }
 
 /* ---- what a stage trains ---- */
@@ -89,18 +86,14 @@ static int add_trained(struct deepspeed_load *ld, struct deepspeed_stage *s,
 		       const char *name, size_t len, uint32_t vector,
 		       uint32_t group, struct ck_err *err)
 {
-	struct deepspeed_trained *to = ck_vec_push(&s->param);
-	const char *copy = ck_arena_copy(&ld->mem, name, len);
-
-	if (!to || !copy)
-		return ck_no_memory(err);
-	*to = (struct deepspeed_trained){
-		.name = copy,
+	const struct deepspeed_trained new = {
+		.name = ck_arena_copy(&ld->mem, name, len),
 		.vector = vector,
 		.group = group,
 		.tied = len > strlen(TIED) && !memcmp(name, TIED, strlen(TIED)),
 	};
-	return 0;
+
+	return new.name ? ck_vec_put(&s->param, err, new) : ck_no_memory(err);
 }
 
 /* Where there are experts: their vectors are of several files. */
@@ -176,22 +169,16 @@ static int keep_states(struct deepspeed_load *ld, const struct ck_strmap *kinds,
 {
 	for (size_t i = 0; i < kinds->nr; i++)
 		if (strcmp(kinds->v[i].s, "fp32") != 0 &&
-		    ck_strmap_keep(&ld->order->states, &ld->mem, kinds->v[i].s,
+		    ck_strmap_keep(&ld->order.states, &ld->mem, kinds->v[i].s,
 				   kinds->v[i].len) == CK_STRMAP_NONE)
 			return ck_no_memory(err);
 	return 0;
 }
 
-int ck_deepspeed_order_new(struct deepspeed_load *ld, struct ck_err *err)
-{
-	ld->order = calloc(1, sizeof(*ld->order));
-	return ld->order ? 0 : ck_no_memory(err);
-}
-
 int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err)
 {
 	struct deepspeed_load *ld = z->ld;
-	struct deepspeed_order *o = ld->order;
+	struct deepspeed_order *o = &ld->order;
 	const struct deepspeed_groups *g;
 	struct deepspeed_stage *s;
 	int ret;
@@ -234,6 +221,8 @@ static struct deepspeed_groups *groups_of(const struct numbering *s, unsigned i)
 
 static const char *find_why(const struct numbering *s)
 {
+	const struct deepspeed_groups *first = groups_of(s, 0);
+
 	for (unsigned i = 0; i < s->o->nr; i++) {
 		const struct deepspeed_stage *st = &s->o->stage[i];
 		const struct deepspeed_groups *g = groups_of(s, i);
@@ -242,8 +231,8 @@ static const char *find_why(const struct numbering *s)
 			return st->why ? st->why : g->why;
 		if (!st->seen || !g->read)
 			return "no file that can be read has all of it";
-		if (i && g != groups_of(s, 0) &&
-		    !ck_deepspeed_groups_same(g, groups_of(s, 0)))
+		if (g != first && (g->odd || first->odd || g->nr != first->nr ||
+				   g->sum != first->sum))
 			return "stages of the pipeline have other groups each";
 	}
 	return NULL;
@@ -374,7 +363,7 @@ static int number_group(struct numbering *s, uint32_t group, struct ck_err *err)
 
 int ck_deepspeed_order_add(struct deepspeed_load *ld, struct ck_err *err)
 {
-	struct deepspeed_order *o = ld->order;
+	struct deepspeed_order *o = &ld->order;
 	struct numbering s = { .ld = ld,
 			       .o = o,
 			       .g = { .b = ld->b, .dict = OPTIMIZER } };

@@ -39,7 +39,7 @@ static int problem(struct reading *rd, struct ck_err *err, const char *what)
 static int add_flat(struct reading *rd, uint32_t state, uint32_t group, ck_pv v,
 		    struct ck_err *err)
 {
-	struct deepspeed_flat *to, new = { .state = state, .group = group };
+	struct deepspeed_flat new = { .state = state, .group = group };
 	struct ck_torch_place at;
 	struct ck_err why = { 0 };
 	int ret;
@@ -60,63 +60,26 @@ static int add_flat(struct reading *rd, uint32_t state, uint32_t group, ck_pv v,
 	new.run.x = at.x;
 	new.run.x.shape = NULL;
 	new.run.x.stride = NULL;
-	to = ck_vec_push(&rd->r->flats);
-	if (!to)
-		return ck_no_memory(err);
-	*to = new;
-	return 0;
-}
-
-/* A list of one vector a group. */
-static int read_weights(struct reading *rd, ck_pv list, struct ck_err *err)
-{
-	struct ck_piter it;
-	uint32_t group = 0;
-	ck_pv v;
-	int ret = 0;
-
-	ck_piter_init(&it, rd->p, list);
-	while (!ret && ck_piter_next(&it, &v))
-		ret = add_flat(rd, 0, group++, v, err);
-	return ret;
-}
-
-/* {exp_avg: vector, exp_avg_sq: vector, step: number, ...} */
-static int state_each(const struct ck_pickle *p, uint32_t vector, ck_pv dict,
-		      deepspeed_state_fn fn, void *ctx, struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv key, v;
-	int ret = 0;
-
-	ck_piter_init_pairs(&it, p, dict);
-	while (!ret && ck_piter_next2(&it, &key, &v))
-		ret = fn(ctx, vector, key, v, err);
-	return ret;
+	return ck_vec_put(&rd->r->flats, err, new);
 }
 
 int ck_deepspeed_states_each(const struct ck_pickle *p, ck_pv base,
 			     deepspeed_state_fn fn, void *ctx,
 			     struct ck_err *err)
 {
-	uint32_t vector = 0;
-	struct ck_piter it;
-	ck_pv states, key, v;
-	int64_t n;
+	/* elastic_checkpoint has a list */
+	bool list = ck_pv_kind(base) == CK_P_LIST;
 	int ret = 0;
 
-	if (ck_pv_kind(base) == CK_P_LIST) { /* elastic_checkpoint */
-		ck_piter_init(&it, p, base);
-		while (!ret && ck_piter_next(&it, &v))
-			ret = state_each(p, vector++, v, fn, ctx, err);
-		return ret;
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, base, list ? "[]/{}" : "state/{}/{}");
+	     !ret && ck_pq_next(&e);) {
+		int64_t n = e.at[0];
+
+		if (list ||
+		    (ck_pv_int(p, e.key[0], &n) && n >= 0 && n < UINT32_MAX))
+			ret = fn(ctx, (uint32_t)n, e.key[1], e.v, err);
 	}
-	if (!ck_pq(p, base, "state", &states))
-		return 0;
-	ck_piter_init_pairs(&it, p, states);
-	while (!ret && ck_piter_next2(&it, &key, &v))
-		if (ck_pv_int(p, key, &n) && n >= 0 && n < UINT32_MAX)
-			ret = state_each(p, (uint32_t)n, v, fn, ctx, err);
 	return ret;
 }
 
@@ -203,17 +166,15 @@ static int join_groups(struct reading *rd, struct ck_err *err)
 /* A number, or a list with one for each group, which must be equal. */
 static int read_count(struct reading *rd, ck_pv v, struct ck_err *err)
 {
-	struct ck_piter it;
-	ck_pv item;
 	int64_t n;
 
 	if (ck_pv_int(rd->p, v, &n)) {
 		rd->r->count = n > 0 ? (uint64_t)n : 0;
 		return 0;
 	}
-	ck_piter_init(&it, rd->p, v);
-	while (ck_piter_next(&it, &item)) {
-		if (!ck_pv_int(rd->p, item, &n) || n <= 0)
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, v, "[]");
+	     ck_pq_next(&e);) {
+		if (!ck_pv_int(rd->p, e.v, &n) || n <= 0)
 			return ck_fail(err, EINVAL,
 				       "%s: partition_count is no number",
 				       rd->f->s->name);
@@ -230,36 +191,28 @@ static int read_count(struct reading *rd, ck_pv v, struct ck_err *err)
 }
 
 /* Unused elements after each parameter, in the order of param_shapes. */
-static int read_paddings(struct reading *rd, ck_pv lists, struct ck_err *err)
+static int read_paddings(struct reading *rd, ck_pv inner, struct ck_err *err)
 {
-	struct ck_piter groups, it;
-	ck_pv group, item;
 	int64_t n;
+	int ret = 0;
 
-	ck_piter_init(&groups, rd->p, lists);
-	while (ck_piter_next(&groups, &group)) {
-		ck_piter_init(&it, rd->p, group);
-		while (ck_piter_next(&it, &item)) {
-			uint64_t *to = ck_vec_push(&rd->r->paddings);
-
-			if (!to)
-				return ck_no_memory(err);
-			if (!ck_pv_int(rd->p, item, &n) || n < 0)
-				return ck_fail(
-					err, EINVAL,
-					"%s: param_alignment_paddings: expected counts",
-					rd->f->s->name);
-			*to = (uint64_t)n;
-		}
+	for (struct ck_pq_each e = ck_pq_begin(
+		     rd->p, inner, "param_alignment_paddings/[]/[]");
+	     !ret && ck_pq_next(&e);) {
+		if (!ck_pv_int(rd->p, e.v, &n) || n < 0)
+			return ck_fail(
+				err, EINVAL,
+				"%s: param_alignment_paddings: expected counts",
+				rd->f->s->name);
+		ret = ck_vec_put(&rd->r->paddings, err, (uint64_t)n);
 	}
-	return 0;
+	return ret;
 }
 
 static int add_slice(struct reading *rd, uint32_t group, const char *name,
 		     size_t len, ck_pv v, struct ck_err *err)
 {
 	const struct deepspeed_model *m = rd->z->m;
-	struct deepspeed_slice *to;
 	int64_t start, numel;
 	uint32_t param = ck_strmap_get(&m->by_name, name, len);
 
@@ -270,39 +223,30 @@ static int add_slice(struct reading *rd, uint32_t group, const char *name,
 		rd->r->bad_slices = true;
 		return 0;
 	}
-	to = ck_vec_push(&rd->r->slices);
-	if (!to)
-		return ck_no_memory(err);
-	*to = (struct deepspeed_slice){ param, (uint64_t)start,
-					(uint64_t)numel };
-	return 0;
+	return ck_vec_put(&rd->r->slices, err,
+			  (struct deepspeed_slice){ param, (uint64_t)start,
+						    (uint64_t)numel });
 }
 
 /*
  * The slices; of experts, whose fragments are counted wrong before DeepSpeed
  * 0.15, only the names.
  */
-static int read_slices(struct reading *rd, ck_pv lists, struct ck_err *err)
+static int read_slices(struct reading *rd, ck_pv inner, struct ck_err *err)
 {
-	struct ck_piter groups, it;
-	ck_pv group, key, v;
-	const char *name;
-	size_t len;
+	struct deepspeed_zero *z = rd->z;
 	int ret = 0;
 
-	ck_piter_init(&groups, rd->p, lists);
-	for (uint32_t g = 0; !ret && ck_piter_next(&groups, &group); g++) {
-		ck_piter_init_pairs(&it, rd->p, group);
-		while (!ret && ck_piter_next2(&it, &key, &v)) {
-			if (!ck_pv_str(rd->p, key, &name, &len))
-				continue;
-			if (!rd->z->m->moe)
-				ret = add_slice(rd, g, name, len, v, err);
-			else if (ck_strmap_keep(&rd->z->trained,
-						&rd->z->ld->mem, name,
-						len) == CK_STRMAP_NONE)
-				ret = ck_no_memory(err);
-		}
+	for (struct ck_pq_each e =
+		     ck_pq_begin(rd->p, inner, "param_slice_mappings/[]/{}");
+	     !ret && ck_pq_next(&e);) {
+		if (!e.name)
+			continue;
+		if (!z->m->moe)
+			ret = add_slice(rd, e.at[0], e.name, e.len, e.v, err);
+		else if (ck_strmap_keep(&z->trained, &z->ld->mem, e.name,
+					e.len) == CK_STRMAP_NONE)
+			ret = ck_no_memory(err);
 	}
 	return ret;
 }
@@ -312,38 +256,33 @@ static int read_slices(struct reading *rd, ck_pv lists, struct ck_err *err)
 static int add_group(struct reading *rd, ck_pv v, struct ck_err *err)
 {
 	struct deepspeed_rank *r = rd->r;
-	struct deepspeed_group *to = ck_vec_push(&r->groups);
+	struct deepspeed_group new = {
+		.moe = ck_pq_int_or(rd->p, v, "moe", 0),
+	};
 	const char *s = "";
 	size_t len = 0;
 
-	if (!to)
-		return ck_no_memory(err);
 	ck_pq_str(rd->p, v, "name", &s, &len);
-	*to = (struct deepspeed_group){
-		.name = ck_arena_copy(&rd->z->ld->mem, s, len),
-		.moe = ck_pq_int_or(rd->p, v, "moe", 0),
-	};
-	if (!to->name)
+	new.name = ck_arena_copy(&rd->z->ld->mem, s, len);
+	if (!new.name)
 		return ck_no_memory(err);
-	for (size_t i = 0; i + 1 < r->groups.nr; i++)
-		to->nth += !strcmp(r->groups.v[i].name, to->name);
-	return 0;
+	for (size_t i = 0; i < r->groups.nr; i++)
+		new.nth += !strcmp(r->groups.v[i].name, new.name);
+	return ck_vec_put(&r->groups, err, new);
 }
 
 /* The counts of all groups; that of those without experts is of all ranks. */
 static int read_counts(struct reading *rd, ck_pv list, struct ck_err *err)
 {
 	struct deepspeed_rank *r = rd->r;
-	struct ck_piter it;
-	size_t i = 0;
-	ck_pv item;
+	size_t nr = 0;
 	int64_t n;
 
-	ck_piter_init(&it, rd->p, list);
-	for (; ck_piter_next(&it, &item) && i < r->groups.nr; i++) {
-		struct deepspeed_group *g = &r->groups.v[i];
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, list, "[]");
+	     ck_pq_next(&e) && nr < r->groups.nr; nr++) {
+		struct deepspeed_group *g = &r->groups.v[nr];
 
-		if (!ck_pv_int(rd->p, item, &n) || n <= 0 ||
+		if (!ck_pv_int(rd->p, e.v, &n) || n <= 0 ||
 		    n > DEEPSPEED_MAX_RANKS)
 			return ck_fail(err, EINVAL,
 				       "%s: partition_count is no number",
@@ -359,7 +298,7 @@ static int read_counts(struct reading *rd, ck_pv list, struct ck_err *err)
 				rd->f->s->name, r->count, g->count);
 		r->count = g->count;
 	}
-	return i == r->groups.nr && r->count ?
+	return nr == r->groups.nr && r->count ?
 		       0 :
 		       ck_fail(err, EINVAL,
 			       "%s: partition_count and param_groups differ, or all groups are of experts, which is not read",
@@ -368,8 +307,7 @@ static int read_counts(struct reading *rd, ck_pv list, struct ck_err *err)
 
 static int read_groups(struct reading *rd, ck_pv inner, struct ck_err *err)
 {
-	ck_pv groups, counts, group;
-	struct ck_piter it;
+	ck_pv groups, counts;
 	int ret = 0;
 
 	if (!ck_pq(rd->p, inner, "base_optimizer_state/param_groups",
@@ -379,9 +317,9 @@ static int read_groups(struct reading *rd, ck_pv inner, struct ck_err *err)
 			err, EINVAL,
 			"%s: no param_groups or partition_count, which say who has which experts",
 			rd->f->s->name);
-	ck_piter_init(&it, rd->p, groups);
-	while (!ret && ck_piter_next(&it, &group))
-		ret = add_group(rd, group, err);
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, groups, "[]");
+	     !ret && ck_pq_next(&e);)
+		ret = add_group(rd, e.v, err);
 	return ret ? ret : read_counts(rd, counts, err);
 }
 
@@ -396,22 +334,25 @@ static int read_inner(struct reading *rd, ck_pv inner, struct ck_err *err)
 	int ret = 0;
 
 	r->stage3 = ck_pq(p, inner, "fp32_flat_groups", &v);
-	if (r->stage3 || ck_pq(p, inner, "single_partition_of_fp32_groups", &v))
-		ret = read_weights(rd, v, err);
+	for (struct ck_pq_each e = ck_pq_begin(
+		     p, inner,
+		     r->stage3 ? "fp32_flat_groups/[]" :
+				 "single_partition_of_fp32_groups/[]");
+	     !ret && ck_pq_next(&e);)
+		ret = add_flat(rd, 0, e.at[0], e.v, err);
 	if (!ret && moe)
 		ret = read_groups(rd, inner, err);
 	else if (!ret && ck_pq(p, inner, "partition_count", &v))
 		ret = read_count(rd, v, err);
-	if (!ret && (moe || !r->stage3) &&
-	    ck_pq(p, inner, "param_slice_mappings", &v))
-		ret = read_slices(rd, v, err);
+	if (!ret && (moe || !r->stage3))
+		ret = read_slices(rd, inner, err);
 	if (!ret &&
 	    ck_pq(p, inner,
 		  r->stage3 ? "optimizer_state_dict" : "base_optimizer_state",
 		  &v))
 		ret = ck_deepspeed_states_each(p, v, add_state, rd, err);
-	if (!ret && ck_pq(p, inner, "param_alignment_paddings", &v))
-		ret = read_paddings(rd, v, err);
+	if (!ret)
+		ret = read_paddings(rd, inner, err);
 	if (!ret && r->flats.nr)
 		qsort(r->flats.v, r->flats.nr, sizeof(*r->flats.v), flat_order);
 	return !ret && r->stage3 ? join_groups(rd, err) : ret;
@@ -449,16 +390,17 @@ static int read_one(struct deepspeed_zero *z, const struct deepspeed_file *file,
 		    struct ck_err *err)
 {
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
-	struct deepspeed_rank *r = ck_vec_push(&z->ranks);
-	bool ok;
-	int ret;
+	struct deepspeed_rank *r;
+	bool ok = false;
+	int ret = ck_vec_put(
+		&z->ranks, err,
+		(struct deepspeed_rank){ .name = file->name, .dp = file->dp });
 
-	if (!r)
-		return ck_no_memory(err);
-	*r = (struct deepspeed_rank){ .name = file->name, .dp = file->dp };
-	ret = ck_deepspeed_open_all(z->ld, &f, file->name, &ok, err);
+	if (!ret)
+		ret = ck_deepspeed_open_all(z->ld, &f, file->name, &ok, err);
 	if (ret || !ok)
 		return ret;
+	r = &z->ranks.v[z->ranks.nr - 1];
 	r->src = f.src;
 	return read_rank(z, r, &f, err);
 }

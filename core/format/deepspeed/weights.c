@@ -114,25 +114,6 @@ int ck_deepspeed_give(struct ck_asm *a, const struct deepspeed_model *m,
 
 /* ---- weights ---- */
 
-static bool find_key(const struct ck_pickle *p, ck_pv dict, const char *name,
-		     size_t len, ck_pv *out)
-{
-	bool found = false;
-	struct ck_piter it;
-	ck_pv key, v;
-	const char *s;
-	size_t s_len;
-
-	ck_piter_init_pairs(&it, p, dict);
-	while (ck_piter_next2(&it, &key, &v))
-		if (ck_pv_str(p, key, &s, &s_len) && s_len == len &&
-		    !memcmp(s, name, len)) {
-			*out = v;
-			found = true;
-		}
-	return found;
-}
-
 /*
  * Whether the optimizer files, or frozen pieces, have it in full precision; so
  * may they where nothing names what is trained (experts, files of 2020).
@@ -140,22 +121,16 @@ static bool find_key(const struct ck_pickle *p, ck_pv dict, const char *name,
 static bool is_elsewhere(const struct deepspeed_model *m, const char *name,
 			 size_t len)
 {
-	ck_pv v;
+	uint32_t alias = ck_strmap_get(&m->aliases, name, len), holder;
 
 	if (!m->names && !ck_deepspeed_is_buffer(m, name, len))
 		return true;
 	if (ck_strmap_get(&m->by_name, name, len) != CK_STRMAP_NONE)
 		return true;
-	for (size_t i = 0; i < m->aliases.nr; i++) {
-		const struct deepspeed_alias *a = &m->aliases.v[i];
-
-		if (a->name_len == len && !memcmp(a->name, name, len))
-			return m->stage3 ||
-			       ck_strmap_get(&m->by_name, a->holder,
-					     a->holder_len) != CK_STRMAP_NONE;
-	}
+	if (alias != CK_STRMAP_NONE && ck_deepspeed_holder(m, alias, &holder))
+		return m->stage3 || holder != CK_STRMAP_NONE;
 	return m->stage3 &&
-	       find_key(m->f.ts.pickle, m->frozen_shapes, name, len, &v);
+	       ck_strmap_get(&m->frozen, name, len) != CK_STRMAP_NONE;
 }
 
 /* Where stage 3 leaves a place for a weight, and no file says its name. */
@@ -227,39 +202,40 @@ static int add_frozen(const struct deepspeed_model *m, struct ck_torch_open *f,
 		      uint64_t dp, uint64_t nr_dp, struct ck_err *err)
 {
 	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(m->ld);
+	ck_auto_strmap struct ck_strmap shapes = { 0 };
 	const struct ck_pickle *p = f->ts.pickle;
-	ck_pv root = ck_pickle_root(p), shapes, parts, key, v, size;
-	struct ck_piter it;
-	int ret = 0;
+	ck_pv root = ck_pickle_root(p), v;
+	int ret = ck_pq_index(&shapes, p, root, "frozen_param_shapes/{}", err);
 
-	if (!ck_pq(p, root, "frozen_param_shapes", &shapes) ||
-	    !ck_pq(p, root, "frozen_param_fragments", &parts))
+	if (!ck_pv_key(p, root, "frozen_param_shapes", &v))
 		return 0;
-	ck_piter_init_pairs(&it, p, parts);
-	while (!ret && ck_piter_next2(&it, &key, &v)) {
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, root, "frozen_param_fragments/{}");
+	     !ret && ck_pq_next(&e);) {
 		ck_auto_cut struct ck_cut cut = { 0 };
 		uint64_t shape[CK_MAX_RANK], numel;
 		struct ck_err why = { 0 };
 		struct ck_asm_tensor *t;
-		const char *name;
+		uint32_t at;
 		unsigned rank;
-		size_t len;
 
-		if (!ck_pv_str(p, key, &name, &len))
+		if (!e.name)
 			continue;
-		t = ck_deepspeed_tensor(&a, "fp32", name, len);
+		t = ck_deepspeed_tensor(&a, "fp32", e.name, e.len);
 		if (!t)
 			return ck_no_memory(err);
-		if (!find_key(p, shapes, name, len, &size) ||
-		    !ck_torch_size(p, size, shape, &rank) ||
+		at = ck_strmap_get(&shapes, e.name, e.len);
+		if (at == CK_STRMAP_NONE ||
+		    !ck_torch_size(p, shapes.v[at].user, shape, &rank) ||
 		    !ck_dims_volume(shape, rank, &numel))
 			ret = ck_fail(&why, EINVAL,
 				      "frozen_param_shapes has no shape of it");
 		else
-			ret = ck_deepspeed_cut(m, name, len, shape, rank, &cut,
-					       &why);
+			ret = ck_deepspeed_cut(m, e.name, e.len, shape, rank,
+					       &cut, &why);
 		ret = ret ? ck_asm_failed(&a, t, ret, &why, err) :
-			    add_piece(&a, f, t, v, dp, nr_dp, &cut, numel, err);
+			    add_piece(&a, f, t, e.v, dp, nr_dp, &cut, numel,
+				      err);
 	}
 	return ret ? ret : ck_asm_join(&a, err);
 }
@@ -314,8 +290,8 @@ int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
 	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(m->ld);
 	const struct ck_pickle *p = m->f.ts.pickle;
 	struct deepspeed_tensors t;
-	struct ck_piter any;
-	ck_pv key, v;
+	struct ck_pq_each any =
+		ck_pq_begin(p, m->root, "frozen_param_fragments/{}");
 	int ret = ck_deepspeed_check_shapes(m, err);
 
 	ck_deepspeed_tensors(&t, p, m->module);
@@ -325,10 +301,8 @@ int ck_deepspeed_model_add(struct deepspeed_model *m, uint64_t nr_dp,
 		ret = ck_asm_join(&a, err);
 	if (ret || !m->stage3)
 		return ret;
-	ck_piter_init_pairs(&any, p, m->frozen_parts);
-	return add_others(
-		m, nr_dp && !m->ld->universal && ck_piter_next2(&any, &key, &v),
-		nr_dp, err);
+	return add_others(m, nr_dp && !m->ld->universal && ck_pq_next(&any),
+			  nr_dp, err);
 }
 
 /* ---- experts ---- */
@@ -354,19 +328,16 @@ static int add_expert(struct deepspeed_load *ld,
 /* How many ranks have different experts, by "ep_size_4" in its groups. */
 static unsigned ranks_of(const struct ck_pickle *p, ck_pv optimizer)
 {
-	struct ck_piter it;
 	unsigned most = 0, nr;
-	ck_pv groups, group;
-	const char *s;
-	size_t len;
 
-	if (!ck_pq(p, optimizer, "param_groups", &groups))
-		return 0;
-	ck_piter_init(&it, p, groups);
-	while (ck_piter_next(&it, &group)) {
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, optimizer, "param_groups/[]/name");
+	     ck_pq_next(&e);) {
 		char text[16] = "";
+		const char *s;
+		size_t len;
 
-		if (!ck_pq_str(p, group, "name", &s, &len))
+		if (!ck_pv_str(p, e.v, &s, &len))
 			continue;
 		memcpy(text, s, CK_MIN(len, sizeof(text) - 1));
 		if (sscanf(text, "ep_size_%4u", &nr) == 1)
@@ -495,8 +466,7 @@ int ck_deepspeed_experts_check(const struct deepspeed_model *m,
 	int64_t layer = 0, nr = 0, n;
 	uint64_t nr_lost = 0;
 	bool by_layer; /* older ones have a file for all layers of an expert */
-	struct ck_piter it;
-	ck_pv v, item;
+	ck_pv v;
 	int ret = 0;
 
 	if (ld->universal || !ck_pq(p, m->root, "num_experts", &v))
@@ -506,9 +476,9 @@ int ck_deepspeed_experts_check(const struct deepspeed_model *m,
 	for (size_t i = 0; i < ld->files.nr; i++)
 		by_layer &= ld->files.v[i].kind != DEEPSPEED_EXPERT ||
 			    ld->files.v[i].nr > 2;
-	ck_piter_init(&it, p, v);
-	while (!ret && ck_piter_next(&it, &item) && layer < MAX_LAYERS) {
-		if (!is_count(p, item, &n))
+	for (struct ck_pq_each e = ck_pq_begin(p, v, "[]");
+	     !ret && layer < MAX_LAYERS && ck_pq_next(&e);) {
+		if (!is_count(p, e.v, &n))
 			continue;
 		if (by_layer)
 			ret = want_experts(m, layer, (uint64_t)n, &nr_lost,

@@ -394,14 +394,12 @@ static int add_aliases(struct deepspeed_zero *z, struct ck_err *err)
 	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(z->ld);
 	int ret = 0;
 
-	for (size_t i = 0; i < z->m->aliases.nr && !ret; i++) {
-		const struct deepspeed_alias *l = &z->m->aliases.v[i];
-		uint32_t at =
-			ck_strmap_get(&z->m->by_name, l->holder, l->holder_len);
+	for (uint32_t i = 0; i < z->m->aliases.nr && !ret; i++) {
+		const struct ck_strmap_key *l = &z->m->aliases.v[i];
+		uint32_t at;
 
-		if (at != CK_STRMAP_NONE)
-			ret = add_param(z, &a, at, l->name, l->name_len, 1,
-					err);
+		if (ck_deepspeed_holder(z->m, i, &at) && at != CK_STRMAP_NONE)
+			ret = add_param(z, &a, at, l->s, l->len, 1, err);
 	}
 	return ret ? ret : ck_asm_join(&a, err);
 }

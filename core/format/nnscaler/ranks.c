@@ -61,19 +61,12 @@ static int hash_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 		     struct ck_err *err)
 {
 	struct hash *h = ctx;
-	const char *s;
-	size_t len;
-	int64_t n;
-	double f;
 
 	(void)err;
 	h->sum = XXH3_64bits_withSeed(leaf->name, leaf->name_len, h->sum);
-	if (ck_pv_str(h->p, leaf->value, &s, &len))
-		h->sum = XXH3_64bits_withSeed(s, len, h->sum);
-	else if (ck_pv_int(h->p, leaf->value, &n))
-		h->sum = XXH3_64bits_withSeed(&n, sizeof(n), h->sum);
-	else if (ck_pv_float(h->p, leaf->value, &f))
-		h->sum = XXH3_64bits_withSeed(&f, sizeof(f), h->sum);
+	if (ck_pv_kind(leaf->value) != CK_P_LIST &&
+	    ck_pv_kind(leaf->value) != CK_P_TUPLE)
+		ck_pq_hash(h->p, leaf->value, &h->sum);
 	return 0;
 }
 

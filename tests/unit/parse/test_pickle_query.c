@@ -4,6 +4,7 @@
 #include "core/parse/pickle_query.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct ck_err err;
@@ -49,6 +50,47 @@ Test(pickle_query, follows_keys_and_positions)
 	cr_expect_not(ck_pq(p, 0, "", &v));
 	cr_expect_eq(ck_pq_int_or(p, root, "n", 7), -1);
 	cr_expect_eq(ck_pq_int_or(p, root, "m", 7), 7);
+}
+
+/* [{"p": [1, 2], "q": 5}, {"q": 6}, {"p": (3,), 7: 8}] */
+#define GROUPS                                                  \
+	"](}(X\1\0\0\0p](K\1K\2eX\1\0\0\0qK\5u}(X\1\0\0\0qK\6u" \
+	"}(X\1\0\0\0pK\3\x85K\7K\x8ue."
+
+/* "LEVELS=VALUE ..." of all that @path leads to in @v. */
+static const char *each(const struct ck_pickle *p, ck_pv v, const char *path)
+{
+	static char text[256];
+	size_t at = 0;
+	int64_t n;
+
+	text[0] = '\0';
+	for (struct ck_pq_each e = ck_pq_begin(p, v, path); ck_pq_next(&e);) {
+		if (!ck_pv_int(p, e.v, &n))
+			n = -1;
+		at += (size_t)snprintf(text + at, sizeof(text) - at,
+				       "%u.%u%.*s=%d ", e.at[0], e.at[1],
+				       e.name ? (int)e.len : 0, e.name, (int)n);
+	}
+	return text;
+}
+
+Test(pickle_query, goes_through_lists_and_dicts)
+{
+	ck_auto_pickle struct ck_pickle *p = PARSE(GROUPS);
+	ck_auto_pickle struct ck_pickle *of = PARSE(OBJECT);
+	ck_pv root = ck_pickle_root(p);
+
+	cr_expect_str_eq(each(p, root, "[]/p/[]"), "0.0=1 0.1=2 2.0=3 ");
+	cr_expect_str_eq(each(p, root, "[]/{}"),
+			 "0.0p=-1 0.1q=5 1.0q=6 2.0p=-1 2.1=8 ");
+	cr_expect_str_eq(each(p, root, "1/{}"), "0.0q=6 ");
+	cr_expect_str_eq(each(p, root, "[]/q"), "0.0=5 1.0=6 ");
+	cr_expect_str_eq(each(p, root, "{}"), "");
+	cr_expect_str_eq(each(p, root, "[]/x/[]"), "");
+	cr_expect_str_eq(each(p, root, "0/x/{}"), "");
+	cr_expect_str_eq(each(p, 0, "[]"), "");
+	cr_expect_str_eq(each(of, ck_pickle_root(of), "y/{}"), "0.0z=2 ");
 }
 
 Test(pickle_query, follows_attributes)
