@@ -44,7 +44,9 @@ static bool grow_slots(struct ck_strmap *m)
 	return true;
 }
 
-uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len)
+/* @mem NULL: what is new is borrowed. */
+static uint32_t put(struct ck_strmap *m, struct ck_arena *mem, const char *s,
+		    size_t len)
 {
 	uint64_t hash = XXH3_64bits(s, len);
 	struct ck_strmap_key *k;
@@ -56,7 +58,9 @@ uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len)
 	slot = find_slot(m, s, len, hash);
 	if (*slot)
 		return *slot - 1;
-	k = ck_vec_push(m);
+	if (mem)
+		s = ck_arena_copy(mem, s, len);
+	k = s || !mem ? ck_vec_push(m) : NULL;
 	if (!k)
 		return CK_STRMAP_NONE;
 	*k = (struct ck_strmap_key){ .s = s, .len = len, .hash = hash };
@@ -64,16 +68,15 @@ uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len)
 	return *slot - 1;
 }
 
+uint32_t ck_strmap_put(struct ck_strmap *m, const char *s, size_t len)
+{
+	return put(m, NULL, s, len);
+}
+
 uint32_t ck_strmap_keep(struct ck_strmap *m, struct ck_arena *mem,
 			const char *s, size_t len)
 {
-	uint32_t at = ck_strmap_get(m, s, len);
-	const char *copy;
-
-	if (at != CK_STRMAP_NONE)
-		return at;
-	copy = ck_arena_copy(mem, s, len);
-	return copy ? ck_strmap_put(m, copy, len) : CK_STRMAP_NONE;
+	return put(m, mem, s, len);
 }
 
 uint32_t ck_strmap_get(const struct ck_strmap *m, const char *s, size_t len)
