@@ -78,12 +78,11 @@ static int need_blob(struct ck_dcp *d, uint32_t file, uint64_t off,
 
 	*out = NULL;
 	if (!f->blob) {
-		struct ck_dcp_blob *blob = ck_vec_push(&d->blobs);
-
-		if (!blob)
-			return ck_no_memory(err);
-		*blob = (struct ck_dcp_blob){ .off = off };
-		ret = read_blob(d, f, blob, err);
+		ret = ck_vec_put(&d->blobs, err,
+				 (struct ck_dcp_blob){ .off = off });
+		if (!ret)
+			ret = read_blob(d, f, &d->blobs.v[d->blobs.nr - 1],
+					err);
 		if (ret)
 			return ret;
 		f->blob = (uint32_t)d->blobs.nr;

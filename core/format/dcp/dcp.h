@@ -15,6 +15,7 @@
 #ifndef CK_DCP_DCP_H
 #define CK_DCP_DCP_H
 
+#include "core/base/arena.h"
 #include "core/base/limits.h"
 #include "core/base/vec.h"
 #include "core/catalog/builder.h"
@@ -22,8 +23,6 @@
 #include "core/container/st_file.h"
 #include "core/base/strmap.h"
 #include "core/parse/pickle_query.h"
-
-#define CK_DCP_NONE UINT32_MAX
 
 /* One .metadata.  Its strings live as long as it does. */
 struct ck_dcp_meta {
@@ -41,28 +40,24 @@ struct ck_dcp_meta {
 struct ck_dcp_item {
 	uint64_t off, len;
 	uint32_t name, file; /* numbers in the items' maps */
-	uint32_t at; /* index into dims */
-	uint8_t rank; /* of at; CK_DCP_NO_OFFSET: the entry has none */
 	bool used;
 	ck_pv transforms; /* 0: none */
 };
 #define CK_DCP_NO_OFFSET UINT8_MAX
 
 struct ck_dcp_items {
-	struct ck_strmap names, files;
+	struct ck_strmap names;
+	struct ck_strmap files; /* user: one more than that in dcp->files */
+	struct ck_strmap places; /* of @v, by name and offset: same numbers */
 	CK_VEC(struct ck_dcp_item) v;
-	CK_VEC(uint64_t) dims;
-	/* Half of the hash << 32 | number + 1; 0: free. */
-	uint64_t *slots;
-	size_t nr_slots;
-	uint32_t *dcp_file; /* by number in files: that in dcp->files */
+	struct ck_arena mem; /* of places */
 	uint64_t twice; /* entries left out: same name, same offset */
 	uint64_t odd, first_odd; /* how many are no entries, and which */
 };
 
 /* A data file that parts refer to. */
 struct ck_dcp_file {
-	char *path;
+	const char *path;
 	uint32_t src;
 	uint32_t blob; /* number + 1 in blobs; 0: not looked for */
 	uint64_t size;
@@ -81,6 +76,7 @@ struct ck_dcp_blob {
 struct ck_dcp {
 	const struct ck_dir *dir;
 	struct ck_builder *b;
+	struct ck_arena mem;
 	struct ck_dcp_meta *meta; /* nr_meta: one, or one a rank */
 	size_t nr_meta;
 	const struct ck_dcp_meta *m; /* the one being loaded */
@@ -88,8 +84,7 @@ struct ck_dcp {
 	struct ck_strmap files; /* over all of them */
 	CK_VEC(struct ck_dcp_file) file;
 	CK_VEC(struct ck_dcp_blob) blobs;
-	struct ck_strmap mcore; /* names in mcore_data ... */
-	CK_VEC(ck_pv) mcore_at; /* ... and what it says */
+	struct ck_strmap mcore; /* names in mcore_data; user: what it says */
 	struct ck_strmap stored; /* names with an entry, over all */
 	struct ck_strmap objects; /* those that are objects */
 	uint64_t budget; /* chunks that so many bytes can describe */

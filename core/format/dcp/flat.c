@@ -24,28 +24,19 @@
 int ck_dcp_flat_index(struct ck_dcp *d, struct ck_err *err)
 {
 	const struct ck_pickle *p = d->m->p;
-	struct ck_piter it;
-	ck_pv key, value, shape;
-	const char *name;
-	size_t len;
 
 	ck_strmap_free(&d->mcore);
-	d->mcore_at.nr = 0;
-	if (!d->m->mcore)
-		return 0;
-	ck_piter_init_pairs(&it, p, d->m->mcore);
-	while (ck_piter_next2(&it, &key, &value)) {
-		uint32_t at;
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, d->m->mcore, "{}/" TRUE_SHAPE_KEY);
+	     ck_pq_next(&e);) {
+		uint32_t at = CK_STRMAP_NONE;
 
-		if (!ck_pv_str(p, key, &name, &len) ||
-		    !ck_pv_key(p, value, TRUE_SHAPE_KEY, &shape))
+		if (!e.name)
 			continue;
-		at = ck_strmap_put(&d->mcore, name, len);
-		if (at == CK_STRMAP_NONE || !ck_vec_reserve(&d->mcore_at, 1))
+		at = ck_strmap_put(&d->mcore, e.name, e.len);
+		if (at == CK_STRMAP_NONE)
 			return ck_no_memory(err);
-		d->mcore_at.v[at] = shape;
-		if (at == d->mcore_at.nr)
-			d->mcore_at.nr++;
+		d->mcore.v[at].user = e.v;
 	}
 	return 0;
 }
@@ -77,7 +68,7 @@ int ck_dcp_flat_shape(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		d->nr_flat++;
 		return 0;
 	}
-	if (!ck_pq_dims(d->m->p, d->mcore_at.v[at], "", t->true_shape,
+	if (!ck_pq_dims(d->m->p, d->mcore.v[at].user, "", t->true_shape,
 			&t->true_rank))
 		return ck_fail(why, EINVAL,
 			       "mcore_data: " TRUE_SHAPE_KEY

@@ -124,7 +124,8 @@ static int read_metas(struct ck_dcp *d, const struct ck_dir_list *l,
 {
 	int ret = 0;
 
-	d->meta = calloc(s->meta ? 1 : s->rank_metas, sizeof(*d->meta));
+	d->meta = ck_arena_alloc(&d->mem, (s->meta ? 1 : s->rank_metas) *
+						  sizeof(*d->meta));
 	if (!d->meta)
 		return ck_no_memory(err);
 	if (s->meta) {

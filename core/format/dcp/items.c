@@ -7,51 +7,19 @@
 #include "core/format/dcp/dcp.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-static uint64_t hash_of(uint32_t name, const uint64_t *at, unsigned rank)
+/* What tells an entry from others, as bytes; returns how many. */
+static size_t place_of(uint64_t out[1 + CK_MAX_RANK], uint32_t name,
+		       const uint64_t *at, unsigned rank)
 {
-	uint64_t seed = (uint64_t)name << 8 | rank;
+	unsigned nr = rank == CK_DCP_NO_OFFSET ? 0 : rank;
 
-	if (rank == CK_DCP_NO_OFFSET)
-		rank = 0;
-	return XXH3_64bits_withSeed(at, rank * sizeof(*at), seed);
-}
-
-/*
- * The slot of that entry, or the free one where it would go.  Half of the
- * hash is in the slot, so that other entries are hardly ever looked at.
- */
-static uint64_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
-			   const uint64_t *at, unsigned rank, uint64_t hash)
-{
-	size_t i = hash & (t->nr_slots - 1);
-	size_t nr = rank == CK_DCP_NO_OFFSET ? 0 : rank;
-
-	for (;; i = (i + 1) & (t->nr_slots - 1)) {
-		const struct ck_dcp_item *it;
-
-		if (!t->slots[i])
-			return &t->slots[i];
-		if ((t->slots[i] ^ hash) >> 32)
-			continue;
-		it = &t->v.v[(uint32_t)t->slots[i] - 1];
-		if (it->name == name && it->rank == rank &&
-		    (!nr || !memcmp(t->dims.v + it->at, at, nr * sizeof(*at))))
-			return &t->slots[i];
-	}
-}
-
-static bool make_slots(struct ck_dcp_items *t, uint64_t nr)
-{
-	t->nr_slots = 64;
-	while (t->nr_slots < 2 * nr)
-		t->nr_slots *= 2;
-	t->slots = calloc(t->nr_slots, sizeof(*t->slots));
-	return t->slots;
+	out[0] = (uint64_t)name << 8 | rank;
+	if (nr)
+		memcpy(out + 1, at, nr * sizeof(*at));
+	return (1 + nr) * sizeof(*out);
 }
 
 struct entry_attrs {
@@ -99,52 +67,34 @@ static int parse_info(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	return it->file == CK_STRMAP_NONE ? -ENOMEM : 0;
 }
 
-static int put(struct ck_dcp_items *t, struct ck_dcp_item *it,
-	       const uint64_t *at)
-{
-	uint64_t hash = hash_of(it->name, at, it->rank);
-	uint64_t *slot = find_slot(t, it->name, at, it->rank, hash);
-	size_t nr = it->rank == CK_DCP_NO_OFFSET ? 0 : it->rank;
-	struct ck_dcp_item *fresh;
-
-	if (*slot) {
-		t->twice++;
-		return 0;
-	}
-	fresh = ck_vec_push(&t->v);
-	if (!fresh || !ck_vec_reserve(&t->dims, nr + 1) ||
-	    t->dims.nr + nr > UINT32_MAX)
-		return -ENOMEM;
-	it->at = (uint32_t)t->dims.nr;
-	if (nr)
-		memcpy(t->dims.v + it->at, at, nr * sizeof(*at));
-	t->dims.nr += nr;
-	*fresh = *it;
-	*slot = hash >> 32 << 32 | t->v.nr;
-	return 0;
-}
-
 static int read_entry(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 		      struct entry_attrs *a, ck_pv key, ck_pv info, uint64_t nr,
 		      struct ck_err *err)
 {
 	struct ck_dcp_item it = { 0 };
-	uint64_t at[CK_MAX_RANK];
+	uint64_t at[CK_MAX_RANK], place[1 + CK_MAX_RANK];
 	const char *name;
 	unsigned rank;
+	uint32_t number;
 	size_t len;
 	int ret;
 
 	if (parse_key(m, a, key, &name, &len, at, &rank))
 		return leave_entry(t, nr);
-	it.rank = (uint8_t)rank;
 	ret = parse_info(t, m, a, info, &it);
 	if (ret == -EINVAL)
 		return leave_entry(t, nr);
 	it.name = ck_strmap_put(&t->names, name, len);
-	if (!ret && it.name != CK_STRMAP_NONE)
-		ret = put(t, &it, at);
-	return ret || it.name == CK_STRMAP_NONE ? ck_no_memory(err) : 0;
+	if (ret || it.name == CK_STRMAP_NONE)
+		return ck_no_memory(err);
+	len = place_of(place, it.name, at, rank);
+	number = ck_strmap_keep(&t->places, &t->mem, (char *)place, len);
+	if (number == CK_STRMAP_NONE)
+		return ck_no_memory(err);
+	if (number == t->v.nr)
+		return ck_vec_put(&t->v, err, it);
+	t->twice++;
+	return 0;
 }
 
 int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
@@ -167,36 +117,32 @@ int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 	if (nr > CK_MAX_CHUNKS)
 		return ck_fail(err, E2BIG, "%s: more than %u items", m->file,
 			       CK_MAX_CHUNKS);
-	/* real keys have two dimensions, mostly; what grows is copied */
-	if (!make_slots(t, nr) || !ck_vec_reserve(&t->v, nr + 1) ||
-	    !ck_vec_reserve(&t->dims, 2 * nr + 1))
+	/* what grows is copied */
+	if (!ck_vec_reserve(&t->v, nr + 1) ||
+	    !ck_vec_reserve(&t->places, nr + 1))
 		return ck_no_memory(err);
 	ck_piter_init_pairs(&it, m->p, m->storage);
 	for (nr = 0; !ret && ck_piter_next2(&it, &key, &info); nr++)
 		ret = read_entry(t, m, &attrs, key, info, nr, err);
-	t->dcp_file = ret ? NULL : malloc((t->files.nr + 1) * sizeof(uint32_t));
-	if (!ret && !t->dcp_file)
-		return ck_no_memory(err);
-	for (size_t i = 0; !ret && i < t->files.nr; i++)
-		t->dcp_file[i] = CK_DCP_NONE;
 	return ret;
 }
 
 struct ck_dcp_item *ck_dcp_items_find(struct ck_dcp_items *t, uint32_t name,
 				      const uint64_t *at, unsigned rank)
 {
-	uint64_t *slot = find_slot(t, name, at, rank, hash_of(name, at, rank));
+	uint64_t place[1 + CK_MAX_RANK];
+	size_t len = place_of(place, name, at, rank);
+	uint32_t nr = ck_strmap_get(&t->places, (char *)place, len);
 
-	return *slot ? &t->v.v[(uint32_t)*slot - 1] : NULL;
+	return nr == CK_STRMAP_NONE ? NULL : &t->v.v[nr];
 }
 
 void ck_dcp_items_free(struct ck_dcp_items *t)
 {
 	ck_strmap_free(&t->names);
 	ck_strmap_free(&t->files);
+	ck_strmap_free(&t->places);
+	ck_arena_free(&t->mem);
 	free(t->v.v);
-	free(t->dims.v);
-	free(t->slots);
-	free(t->dcp_file);
 	*t = (struct ck_dcp_items){ 0 };
 }

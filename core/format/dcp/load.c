@@ -70,18 +70,17 @@ static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
 		       struct ck_err *err)
 {
 	const struct ck_pickle *p = d->m->p;
-	ck_pv got[CK_PQ_FIELDS], one;
+	ck_pv got[CK_PQ_FIELDS];
 	struct ck_dcp_chunk c;
-	struct ck_piter it;
 	unsigned at_rank, len_rank;
 	int ret = 0;
 
-	ck_piter_init(&it, p, chunks);
-	while (!ret && ck_piter_next(&it, &one)) {
+	for (struct ck_pq_each e = ck_pq_begin(p, chunks, "[]");
+	     !ret && ck_pq_next(&e);) {
 		ret = spend(d, err);
 		if (ret)
 			return ret;
-		ck_pq_fields(&a->chunk, p, one, got);
+		ck_pq_fields(&a->chunk, p, e.v, got);
 		if (!ck_pq_dims(p, got[0], "", c.at, &at_rank) ||
 		    !ck_pq_dims(p, got[1], "", c.len, &len_rank) ||
 		    at_rank != t->rank || len_rank != t->rank)
@@ -163,24 +162,24 @@ static bool is_bytes(const struct ck_pickle *p, ck_pv v)
 	       !memcmp(class, name, len);
 }
 
-static int load_entry(struct ck_dcp *d, struct load_attrs *a, ck_pv key,
-		      ck_pv value, struct ck_err *err)
+static int load_entry(struct ck_dcp *d, struct load_attrs *a,
+		      const struct ck_pq_each *e, struct ck_err *err)
 {
 	const struct ck_pickle *p = d->m->p;
-	struct ck_dcp_tensor t = { 0 };
+	struct ck_dcp_tensor t = { .name = e->name, .name_len = e->len };
 	ck_pv got[CK_PQ_FIELDS];
 
-	if (!ck_pv_str(p, key, &t.name, &t.name_len))
+	if (!t.name)
 		return ck_fail(err, EINVAL,
 			       "%s: a key of state_dict_metadata "
 			       "is no string",
 			       d->m->file);
 	if (ck_strmap_put(&d->stored, t.name, t.name_len) == CK_STRMAP_NONE)
 		return ck_no_memory(err);
-	if (is_bytes(p, value))
+	if (is_bytes(p, e->v))
 		return ck_dcp_add_object(d, t.name, t.name_len, err);
 	t.item_name = ck_strmap_get(&d->items.names, t.name, t.name_len);
-	ck_pq_fields(&a->tensor, p, value, got);
+	ck_pq_fields(&a->tensor, p, e->v, got);
 	if (!got[0] || !got[1] || !got[2])
 		return refuse(d, &t,
 			      "expected a TensorStorageMetadata with "
@@ -196,8 +195,6 @@ int ck_dcp_load_meta(struct ck_dcp *d, struct ck_err *err)
 		.chunk = { .names = { "offsets", "sizes" } },
 		.props = { .names = { "dtype" } },
 	};
-	struct ck_piter it;
-	ck_pv key, value;
 	int ret;
 
 	d->budget = d->m->len;
@@ -205,9 +202,9 @@ int ck_dcp_load_meta(struct ck_dcp *d, struct ck_err *err)
 	ret = ck_dcp_items_read(&d->items, d->m, err);
 	if (!ret)
 		ret = ck_dcp_flat_index(d, err);
-	ck_piter_init_pairs(&it, d->m->p, d->m->tensors);
-	while (!ret && ck_piter_next2(&it, &key, &value))
-		ret = load_entry(d, &attrs, key, value, err);
+	for (struct ck_pq_each e = ck_pq_begin(d->m->p, d->m->tensors, "{}");
+	     !ret && ck_pq_next(&e);)
+		ret = load_entry(d, &attrs, &e, err);
 	if (!ret)
 		ret = ck_dcp_add_paths(d, err);
 	return ret ? ret : ck_dcp_report_unused(d, err);
@@ -219,17 +216,14 @@ void ck_dcp_free(struct ck_dcp *d)
 		ck_st_file_free(&d->blobs.v[i].st);
 		ck_strmap_free(&d->blobs.v[i].names);
 	}
-	for (size_t i = 0; i < d->file.nr; i++)
-		free(d->file.v[i].path);
 	for (size_t i = 0; i < d->nr_meta; i++)
 		ck_dcp_meta_free(&d->meta[i]);
-	free(d->meta);
 	free(d->blobs.v);
 	free(d->file.v);
-	free(d->mcore_at.v);
 	ck_strmap_free(&d->files);
 	ck_strmap_free(&d->mcore);
 	ck_strmap_free(&d->stored);
 	ck_strmap_free(&d->objects);
 	ck_dcp_items_free(&d->items);
+	ck_arena_free(&d->mem);
 }

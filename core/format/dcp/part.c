@@ -10,7 +10,6 @@
 #include "core/container/container.h"
 #include "core/container/zstd_len.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 
 #include <errno.h>
@@ -28,7 +27,7 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 	int ret;
 
 	if (!f->path)
-		f->path = strndup(path->s, path->len);
+		f->path = ck_arena_copy(&d->mem, path->s, path->len);
 	if (!f->path)
 		return ck_no_memory(err);
 	if (!ck_dir_name_ok(path->s, path->len))
@@ -50,21 +49,20 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 int ck_dcp_file(struct ck_dcp *d, const struct ck_dcp_item *it, uint32_t *file,
 		struct ck_err *err)
 {
-	const struct ck_strmap_key *path = &d->items.files.v[it->file];
+	struct ck_strmap_key *path = &d->items.files.v[it->file];
 	int ret = 0;
 
-	*file = d->items.dcp_file[it->file];
-	if (*file != CK_DCP_NONE)
+	*file = (uint32_t)path->user - 1;
+	if (path->user)
 		return 0;
 	*file = ck_strmap_put(&d->files, path->s, path->len);
-	if (*file == CK_STRMAP_NONE || !ck_vec_reserve(&d->file, 1))
+	if (*file == CK_STRMAP_NONE)
 		return ck_no_memory(err);
 	if (*file == d->file.nr)
-		d->file.v[d->file.nr++] = (struct ck_dcp_file){ 0 };
-	if (!d->file.v[*file].known)
+		ret = ck_vec_put(&d->file, err, (struct ck_dcp_file){ 0 });
+	if (!ret && !d->file.v[*file].known)
 		ret = open_file(d, it, *file, err);
-	if (!ret)
-		d->items.dcp_file[it->file] = *file;
+	path->user = ret ? 0 : *file + 1;
 	return ret;
 }
 
@@ -106,30 +104,22 @@ static void unknown_transform(struct where *w, const char *s, size_t len)
 static int apply_transforms(struct ck_dcp *d, const struct ck_dcp_item *it,
 			    struct where *w, struct ck_err *err)
 {
-	struct ck_piter at;
-	const char *s;
-	size_t len;
-	ck_pv one;
-	int ret;
+	int ret = 0;
 
-	ck_piter_init(&at, d->m->p, it->transforms);
-	while (ck_piter_next(&at, &one)) {
-		if (!ck_pv_str(d->m->p, one, &s, &len)) {
-			unknown_transform(w, "?", 1);
-			return 0;
-		}
-		if (!is_zstd(s, len) || w->coded || !it->len) {
-			unknown_transform(w, s, len);
+	for (struct ck_pq_each e = ck_pq_begin(d->m->p, it->transforms, "[]");
+	     !ret && ck_pq_next(&e);) {
+		if (!e.name || !is_zstd(e.name, e.len) || w->coded ||
+		    !it->len) {
+			unknown_transform(w, e.name ? e.name : "?",
+					  e.name ? e.len : 1);
 			return 0;
 		}
 		ret = ck_builder_codec(d->b, w->src, CK_CODEC_ZSTD, it->off,
 				       it->len, &w->src, err);
-		if (ret)
-			return ret;
 		w->coded = true;
 		w->off = 0;
 	}
-	return 0;
+	return ret;
 }
 
 static int find(struct ck_dcp *d, const struct ck_dcp_item *it, struct where *w,
@@ -273,19 +263,17 @@ int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
 }
 
 /* Rank-local files have an object each, which need not agree. */
-static char *object_name(struct ck_dcp *d, const char *name, size_t len)
+static int object_name(struct ck_dcp *d, const char *name, size_t len,
+		       struct ck_str *out, struct ck_err *err)
 {
 	size_t before = d->objects.nr;
-	char *text = NULL;
 
 	if (ck_strmap_put(&d->objects, name, len) == CK_STRMAP_NONE)
-		return NULL;
-	if (d->objects.nr > before || !d->m->rank)
-		return strndup(name, len);
-	return asprintf(&text, "%.*s@%.*s", (int)len, name, (int)d->m->rank_len,
-			d->m->rank) < 0 ?
-		       NULL :
-		       text;
+		return ck_no_memory(err);
+	ck_str_add(out, name, len);
+	if (d->objects.nr == before && d->m->rank)
+		ck_str_fmt(out, "@%.*s", (int)d->m->rank_len, d->m->rank);
+	return out->failed ? ck_no_memory(err) : 0;
 }
 
 /* How long it is once decoded; where that cannot be told, as it is stored. */
@@ -323,7 +311,7 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 		.tensor_len = len,
 		.file = d->m->file,
 	};
-	ck_auto_free char *shown = NULL;
+	ck_auto_str struct ck_str shown = { 0 };
 	struct ck_object_in o = { .enc = CK_ENC_TORCH_ZIP };
 	struct ck_dcp_item *it = NULL;
 	struct where w;
@@ -336,14 +324,13 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 					  "an object without "
 					  "an entry in storage_data");
 	it->used = true;
-	shown = object_name(d, name, len);
-	if (!shown)
-		return ck_no_memory(err);
-	ret = find(d, it, &w, err);
+	ret = object_name(d, name, len, &shown, err);
+	if (!ret)
+		ret = find(d, it, &w, err);
 	if (ret)
 		return ret;
-	o.name = shown;
-	o.name_len = memchr(name, '\0', len) ? len : strlen(shown);
+	o.name = shown.v ? shown.v : "";
+	o.name_len = shown.len;
 	o.src = w.src;
 	o.off = w.off;
 	o.len = w.len;

@@ -12,25 +12,18 @@
 static unsigned path_parts(const struct ck_pickle *p, ck_pv v,
 			   struct ck_path_part *parts)
 {
-	struct ck_piter it;
 	unsigned nr = 0;
-	ck_pv one;
 
 	if (ck_pv_kind(v) != CK_P_TUPLE && ck_pv_kind(v) != CK_P_LIST)
 		return 0;
-	ck_piter_init(&it, p, v);
-	while (ck_piter_next(&it, &one)) {
+	for (struct ck_pq_each e = ck_pq_begin(p, v, "[]"); ck_pq_next(&e);) {
 		struct ck_path_part *at = &parts[nr];
 
 		if (nr++ >= CK_MAX_JSON_DEPTH)
 			return 0;
-		*at = (struct ck_path_part){ .index = -1 };
-		if (ck_pv_str(p, one, &at->key, &at->key_len)) {
-			if (at->key_len > CK_MAX_NAME)
-				return 0;
-			continue;
-		}
-		if (!ck_pv_int(p, one, &at->index) || at->index < 0)
+		*at = (struct ck_path_part){ e.name, e.name ? e.len : 0, -1 };
+		if (e.name ? e.len > CK_MAX_NAME :
+			     !ck_pv_int(p, e.v, &at->index) || at->index < 0)
 			return 0;
 	}
 	return nr;
@@ -59,27 +52,19 @@ int ck_dcp_add_paths(struct ck_dcp *d, struct ck_err *err)
 {
 	struct ck_path_part parts[CK_MAX_JSON_DEPTH];
 	const struct ck_pickle *p = d->m->p;
-	struct ck_piter it;
-	ck_pv key, value;
-	uint32_t order = 0;
 	int ret = 0;
 
-	if (!d->m->planner)
-		return 0;
-	ck_piter_init_pairs(&it, p, d->m->planner);
-	while (!ret && ck_piter_next2(&it, &key, &value)) {
-		const char *name;
-		size_t len;
+	for (struct ck_pq_each e = ck_pq_begin(p, d->m->planner, "{}");
+	     !ret && ck_pq_next(&e);) {
 		unsigned nr;
 
-		order++;
-		if (!ck_pv_str(p, key, &name, &len) ||
-		    ck_strmap_get(&d->stored, name, len) == CK_STRMAP_NONE)
+		if (!e.name ||
+		    ck_strmap_get(&d->stored, e.name, e.len) == CK_STRMAP_NONE)
 			continue;
-		ret = add_order(d, name, len, order, err);
-		nr = path_parts(p, value, parts);
-		if (!ret && nr && !is_plain(parts, nr, name, len))
-			ret = ck_builder_path(d->b, 0, name, len, parts, nr,
+		ret = add_order(d, e.name, e.len, e.at[0] + 1, err);
+		nr = path_parts(p, e.v, parts);
+		if (!ret && nr && !is_plain(parts, nr, e.name, e.len))
+			ret = ck_builder_path(d->b, 0, e.name, e.len, parts, nr,
 					      err);
 	}
 	return ret;
@@ -127,32 +112,34 @@ int ck_dcp_report_unused(struct ck_dcp *d, struct ck_err *err)
 				  name->s);
 }
 
-int ck_dcp_report_lost(struct ck_dcp *d, struct ck_err *err)
+static int report_lost(struct ck_dcp *d, const struct ck_dcp_meta *m,
+		       struct ck_err *err)
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < d->nr_meta && !ret; i++) {
-		const struct ck_dcp_meta *m = &d->meta[i];
-		struct ck_problem_in lost = { .severity = CK_ERROR,
-					      .file = m->file };
-		struct ck_piter it;
-		ck_pv key, value;
+	for (struct ck_pq_each e = ck_pq_begin(m->p, m->planner, "{}");
+	     !ret && ck_pq_next(&e);) {
+		const struct ck_problem_in lost = { .severity = CK_ERROR,
+						    .file = m->file,
+						    .tensor = e.name,
+						    .tensor_len = e.len };
 
-		if (!m->planner)
-			continue;
-		ck_piter_init_pairs(&it, m->p, m->planner);
-		while (!ret && ck_piter_next2(&it, &key, &value)) {
-			if (!ck_pv_str(m->p, key, &lost.tensor,
-				       &lost.tensor_len) ||
-			    ck_strmap_get(&d->stored, lost.tensor,
-					  lost.tensor_len) != CK_STRMAP_NONE)
-				continue;
+		if (e.name &&
+		    ck_strmap_get(&d->stored, e.name, e.len) == CK_STRMAP_NONE)
 			ret = ck_builder_problem(
 				d->b, &lost, err,
 				"listed but not stored: "
 				"planner_data names it, and neither its shape "
 				"nor any bytes were saved");
-		}
 	}
+	return ret;
+}
+
+int ck_dcp_report_lost(struct ck_dcp *d, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < d->nr_meta && !ret; i++)
+		ret = report_lost(d, &d->meta[i], err);
 	return ret;
 }
