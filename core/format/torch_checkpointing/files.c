@@ -30,9 +30,8 @@ int ck_tc_set_path(struct tc *s, struct ck_asm_tensor *t, uint32_t item,
 {
 	struct ck_path_part *v =
 		ck_arena_alloc(&s->a.mem, (nr + 1) * sizeof(*v));
-	struct tc_path *path = ck_vec_push(&s->paths);
 
-	if (!v || !path)
+	if (!v)
 		return ck_no_memory(err);
 	v[0] = (struct ck_path_part){ .key = s->items.v[item].s,
 				      .key_len = s->items.v[item].len,
@@ -43,9 +42,10 @@ int ck_tc_set_path(struct tc *s, struct ck_asm_tensor *t, uint32_t item,
 			v[i + 1].key = ck_arena_copy(&s->a.mem, rest[i].key,
 						     rest[i].key_len);
 	}
-	*path = (struct tc_path){ v, nr + 1 };
-	t->user = s->paths.nr;
-	return s->a.mem.failed ? ck_no_memory(err) : 0;
+	t->user = s->paths.nr + 1;
+	return s->a.mem.failed ? ck_no_memory(err) :
+				 ck_vec_put(&s->paths, err,
+					    (struct tc_path){ v, nr + 1 });
 }
 
 /* One that the metadata does not know has the path of its file. */
@@ -82,18 +82,12 @@ static int add_object(struct tc *s, uint32_t file, const struct ck_found *f,
 				  .enc = CK_ENC_PICKLE,
 				  .off = f->torch->ts.pickle_off,
 				  .len = f->torch->ts.pickle_len };
+	uint64_t *shown = &s->items.v[item].user;
 	int ret;
 
-	while (s->shown.nr <= item) {
-		uint32_t *none = ck_vec_push(&s->shown);
-
-		if (!none)
-			return ck_no_memory(err);
-		*none = 0;
-	}
-	if (!s->shown.v[item])
-		s->shown.v[item] = file + 1;
-	if (s->shown.v[item] != file + 1)
+	if (!*shown)
+		*shown = file + 1;
+	if (*shown != file + 1)
 		return 0;
 	if (!ck_tc_name(s, item, f->name, f->len))
 		return ck_no_memory(err);

@@ -184,7 +184,6 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 	ck_strmap_free(&s.items);
 	free(s.paths.v);
 	free(s.locals.v);
-	free(s.shown.v);
 	ck_str_free(&s.name);
 	return ret;
 }

@@ -75,52 +75,58 @@ static int by_rank(const void *a, const void *b)
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static int add_file(struct reading *r, int64_t rank, ck_pv layout,
+/* A rank, in the value of a key or of a list; false: there is none such. */
+static bool read_rank(const struct reading *r, ck_pv v, uint64_t *rank)
+{
+	int64_t n;
+
+	if (!ck_pv_int(r->p, v, &n) || n < 0 || (uint64_t)n >= r->s->world)
+		return false;
+	*rank = (uint64_t)n;
+	return true;
+}
+
+static int add_file(struct reading *r, uint64_t rank, ck_pv layout,
 		    struct ck_err *err)
 {
 	struct tc *s = r->s;
-	struct rank_file *f = ck_vec_push(&r->files);
+	struct rank_file f = { .rank = rank };
 	const char *path;
 	char *name;
 	size_t len;
 
 	if (ck_pv_kind(layout) == CK_P_NONE)
-		name = ck_arena_fmt(&s->a.mem, "%s_%" PRId64 ".pt",
+		name = ck_arena_fmt(&s->a.mem, "%s_%" PRIu64 ".pt",
 				    s->items.v[r->item].s, rank);
 	else if (ck_pq_str(r->p, layout, "file_path", &path, &len))
 		name = ck_arena_copy(&s->a.mem, path, len);
 	else
 		return malformed(r, "a file_path", err);
-	if (!f || !name)
+	if (!name)
 		return ck_no_memory(err);
 	if (!ck_dir_name_ok(name, strlen(name)))
 		return ck_fail(err, EINVAL,
 			       "%s: file_path is %.200s, which leads out of "
 			       "the checkpoint",
 			       TC_METADATA, name);
-	*f = (struct rank_file){ (uint64_t)rank,
-				 ck_asm_file(&s->a, name, (uint64_t)rank) };
-	if (f->file == CK_NONE)
+	f.file = ck_asm_file(&s->a, name, rank);
+	if (f.file == CK_NONE)
 		return ck_no_memory(err);
-	s->a.files.v[f->file].user = r->item;
-	return 0;
+	s->a.files.v[f.file].user = r->item;
+	return ck_vec_put(&r->files, err, f);
 }
 
 static int read_files(struct reading *r, ck_pv layouts, struct ck_err *err)
 {
-	struct ck_piter it;
-	ck_pv key, layout;
-	int64_t rank;
+	uint64_t rank;
 	int ret = 0;
 
 	r->files.nr = 0;
-	ck_piter_init_pairs(&it, r->p, layouts);
-	while (!ret && ck_piter_next2(&it, &key, &layout)) {
-		if (!ck_pv_int(r->p, key, &rank) || rank < 0 ||
-		    (uint64_t)rank >= r->s->world)
-			return malformed(r, "ranks below world_size", err);
-		ret = add_file(r, rank, layout, err);
-	}
+	for (struct ck_pq_each e = ck_pq_begin(r->p, layouts, "{}");
+	     !ret && ck_pq_next(&e);)
+		ret = read_rank(r, e.key[0], &rank) ?
+			      add_file(r, rank, e.v, err) :
+			      malformed(r, "ranks below world_size", err);
 	if (r->files.nr)
 		qsort(r->files.v, r->files.nr, sizeof(*r->files.v), by_rank);
 	for (size_t i = 1; !ret && i < r->files.nr; i++)
@@ -143,10 +149,9 @@ static int place_order(const void *a, const void *b)
 /* UNKNOWN: it is no mesh. */
 static int read_places(struct reading *r, ck_pv spec, struct ck_err *err)
 {
-	struct ck_piter it;
 	uint32_t at = 0;
-	int64_t rank;
-	ck_pv data, v;
+	uint64_t rank;
+	ck_pv data;
 
 	if (!ck_pq(r->p, spec, "mesh_data", &data) ||
 	    ck_pv_len(r->p, data) != r->mesh.ranks)
@@ -155,10 +160,9 @@ static int read_places(struct reading *r, ck_pv spec, struct ck_err *err)
 	r->place = calloc(r->mesh.ranks, sizeof(*r->place));
 	if (!r->place)
 		return ck_no_memory(err);
-	ck_piter_init(&it, r->p, data);
-	for (; at < r->mesh.ranks && ck_piter_next(&it, &v); at++) {
-		if (!ck_pv_int(r->p, v, &rank) || rank < 0 ||
-		    (uint64_t)rank >= r->s->world)
+	for (struct ck_pq_each e = ck_pq_begin(r->p, data, "[]");
+	     at < r->mesh.ranks && ck_pq_next(&e); at++) {
+		if (!read_rank(r, e.v, &rank))
 			return UNKNOWN;
 		r->place[at] = (struct ck_mesh_place){ (uint32_t)rank, at };
 	}
@@ -218,8 +222,7 @@ static bool read_placement(const struct reading *r, ck_pv v,
 static int read_placements(struct reading *r, ck_pv data,
 			   struct ck_torch_mesh *m, struct ck_err *err)
 {
-	ck_pv spec, places, v;
-	struct ck_piter it;
+	ck_pv spec, places;
 	unsigned nr = 0;
 	int ret;
 
@@ -232,9 +235,9 @@ static int read_placements(struct reading *r, ck_pv data,
 	m->rank = r->mesh.nr;
 	for (unsigned i = 0; i < m->rank; i++)
 		m->size[i] = r->mesh.size[i];
-	ck_piter_init(&it, r->p, places);
-	while (ck_piter_next(&it, &v))
-		if (nr == m->rank || !read_placement(r, v, m, nr++))
+	for (struct ck_pq_each e = ck_pq_begin(r->p, places, "[]");
+	     ck_pq_next(&e);)
+		if (nr == m->rank || !read_placement(r, e.v, m, nr++))
 			return UNKNOWN;
 	return nr == m->rank ? 0 : UNKNOWN;
 }
@@ -267,18 +270,13 @@ static int each_rank(struct record *x,
 				struct ck_err *err),
 		     void *ctx, struct ck_err *err)
 {
-	struct ck_piter it;
-	int64_t rank;
-	ck_pv v;
+	uint64_t rank;
 	int ret = 0;
 
-	ck_piter_init(&it, x->r->p, x->ranks);
-	while (!ret && ck_piter_next(&it, &v)) {
-		if (!ck_pv_int(x->r->p, v, &rank) || rank < 0 ||
-		    (uint64_t)rank >= x->r->s->world)
-			return UNKNOWN;
-		ret = add(x, (uint64_t)rank, ctx, err);
-	}
+	for (struct ck_pq_each e = ck_pq_begin(x->r->p, x->ranks, "[]");
+	     !ret && ck_pq_next(&e);)
+		ret = read_rank(x->r, e.v, &rank) ? add(x, rank, ctx, err) :
+						    UNKNOWN;
 	return ret;
 }
 
@@ -310,34 +308,36 @@ static int add_boxes(struct record *x, uint64_t rank, void *ctx,
 {
 	struct tc *s = x->r->s;
 	const struct ck_pickle *p = x->r->p;
-	ck_pv starts, locals, sizes, start, at, size;
 	uint64_t local[CK_MAX_RANK];
-	unsigned a, b, c;
+	ck_pv locals, sizes;
+	int ret = 0;
 
 	(void)ctx;
-	if (!ck_pv_key(p, x->data, "global_offsets", &starts) ||
-	    !ck_pv_key(p, x->data, "local_offsets", &locals) ||
+	if (!ck_pv_key(p, x->data, "local_offsets", &locals) ||
 	    !ck_pv_key(p, x->data, "local_sizes", &sizes))
 		return UNKNOWN;
-	for (uint64_t i = 0; ck_pv_at(p, starts, i, &start); i++) {
+	for (struct ck_pq_each e = ck_pq_begin(p, x->data, "global_offsets/[]");
+	     !ret && ck_pq_next(&e);) {
 		struct ck_asm_piece *piece;
-		const uint64_t **to;
+		unsigned a, b, c;
+		ck_pv at, size;
 
-		if (!ck_pv_at(p, locals, i, &at) ||
-		    !ck_pv_at(p, sizes, i, &size) ||
-		    !ck_pq_dims(p, start, "", x->box.start, &a) ||
+		if (!ck_pv_at(p, locals, e.at[0], &at) ||
+		    !ck_pv_at(p, sizes, e.at[0], &size) ||
+		    !ck_pq_dims(p, e.v, "", x->box.start, &a) ||
 		    !ck_pq_dims(p, at, "", local, &b) ||
 		    !ck_pq_dims(p, size, "", x->box.len, &c) ||
 		    a != x->box.rank || b != a || c != a)
 			return UNKNOWN;
 		piece = add_piece(x, rank);
-		to = ck_vec_push(&s->locals);
-		if (!piece || !to)
-			return ck_no_memory(err);
-		*to = ck_arena_copy(&s->a.mem, local, a * sizeof(*local));
-		piece->user = s->locals.nr;
+		ret = piece ? ck_vec_put(&s->locals, err,
+					 ck_arena_copy(&s->a.mem, local,
+						       a * sizeof(*local))) :
+			      ck_no_memory(err);
+		if (!ret)
+			piece->user = s->locals.nr;
 	}
-	return s->a.mem.failed ? ck_no_memory(err) : 0;
+	return s->a.mem.failed ? ck_no_memory(err) : ret;
 }
 
 /* One group of ranks that have the tensor alike. */
@@ -415,25 +415,20 @@ static int name_tensor(struct reading *r, const char *text, size_t len,
 		      ck_no_memory(err);
 }
 
-static int add_tensor(struct reading *r, ck_pv path, ck_pv groups,
+/* @e: the groups of ranks, below the path. */
+static int add_tensor(struct reading *r, const struct ck_pq_each *e,
 		      struct ck_err *err)
 {
 	struct ck_asm_tensor *t = NULL;
-	struct ck_piter it;
-	const char *text;
-	size_t len;
-	ck_pv group;
-	int ret = UNKNOWN;
+	int ret = e->name ? name_tensor(r, e->name, e->len, &t, err) : UNKNOWN;
 
-	if (ck_pv_str(r->p, path, &text, &len))
-		ret = name_tensor(r, text, len, &t, err);
 	if (ret)
 		return ret < 0 ? ret :
 				 malformed(r, "JSON lists that lead to tensors",
 					   err);
-	ck_piter_init(&it, r->p, groups);
-	while (!ret && ck_piter_next(&it, &group))
-		ret = add_group(r, t, group, err);
+	for (struct ck_pq_each g = ck_pq_begin(r->p, e->v, "[]");
+	     !ret && ck_pq_next(&g);)
+		ret = add_group(r, t, g.v, err);
 	return ret == UNKNOWN ?
 		       ck_asm_refuse(&r->s->a, t, err,
 				     "%s does not say where its parts belong "
@@ -442,38 +437,35 @@ static int add_tensor(struct reading *r, ck_pv path, ck_pv groups,
 		       ret;
 }
 
-static int add_item(struct reading *r, ck_pv key, ck_pv item,
+static int add_item(struct reading *r, const struct ck_pq_each *item,
 		    struct ck_err *err)
 {
-	ck_pv tensors, layouts, path, groups;
-	struct ck_piter it;
-	const char *name;
-	size_t len;
+	ck_pv tensors, layouts;
 	int ret;
 
-	if (!ck_pv_str(r->p, key, &name, &len) || !len || memchr(name, 0, len))
+	if (!item->name || !item->len || memchr(item->name, 0, item->len))
 		return ck_fail(err, EINVAL, "%s: expected names of items",
 			       TC_METADATA);
-	r->item = ck_strmap_keep(&r->s->items, &r->s->a.mem, name, len);
+	r->item = ck_strmap_keep(&r->s->items, &r->s->a.mem, item->name,
+				 item->len);
 	if (r->item == CK_STRMAP_NONE)
 		return ck_no_memory(err);
-	if (!ck_pv_key(r->p, item, "nested_path_to_metadata", &tensors) ||
-	    !ck_pv_key(r->p, item, "rank_to_layout_info", &layouts))
+	if (!ck_pv_key(r->p, item->v, "nested_path_to_metadata", &tensors) ||
+	    !ck_pv_key(r->p, item->v, "rank_to_layout_info", &layouts))
 		return malformed(r,
 				 "nested_path_to_metadata and "
 				 "rank_to_layout_info",
 				 err);
 	ret = read_files(r, layouts, err);
-	ck_piter_init_pairs(&it, r->p, tensors);
-	while (!ret && ck_piter_next2(&it, &path, &groups))
-		ret = add_tensor(r, path, groups, err);
+	for (struct ck_pq_each e = ck_pq_begin(r->p, tensors, "{}");
+	     !ret && ck_pq_next(&e);)
+		ret = add_tensor(r, &e, err);
 	return ret;
 }
 
 static int read_all(struct reading *r, struct ck_err *err)
 {
-	ck_pv root = ck_pickle_root(r->p), items, key, item, version;
-	struct ck_piter it;
+	ck_pv root = ck_pickle_root(r->p), items, version;
 	int64_t world;
 	int ret = 0;
 
@@ -487,9 +479,9 @@ static int read_all(struct reading *r, struct ck_err *err)
 			       "%s: expected \"world_size\" and \"metadata\"",
 			       TC_METADATA);
 	r->s->world = (uint64_t)world;
-	ck_piter_init_pairs(&it, r->p, items);
-	while (!ret && ck_piter_next2(&it, &key, &item))
-		ret = add_item(r, key, item, err);
+	for (struct ck_pq_each e = ck_pq_begin(r->p, items, "{}");
+	     !ret && ck_pq_next(&e);)
+		ret = add_item(r, &e, err);
 	return ret;
 }
 

@@ -26,6 +26,7 @@ struct tc_path {
 
 struct tc {
 	struct ck_asm a; /* files: @user is the number of the item */
+	/* User: one more than the file whose objects are shown, the first. */
 	struct ck_strmap items;
 	uint64_t world; /* ranks that wrote it */
 	/* Of tensors, whose @user is one more than their number here. */
@@ -36,8 +37,6 @@ struct tc {
 	 * element, and they are all of it.
 	 */
 	CK_VEC(const uint64_t *) locals;
-	/* Of items: one more than the file whose objects are shown, the first. */
-	CK_VEC(uint32_t) shown;
 	struct ck_str name; /* of ck_tc_name() */
 };
 
