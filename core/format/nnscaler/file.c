@@ -113,16 +113,13 @@ bool ck_nnscaler_is_extra(const char *key, size_t len, size_t *prefix_len)
 
 bool ck_nnscaler_extra(const struct ck_pickle *p, ck_pv model, ck_pv *extra)
 {
-	struct ck_piter it;
-	const char *s;
-	size_t len, prefix;
-	ck_pv key;
+	size_t prefix;
 
-	ck_piter_init_pairs(&it, p, model);
-	while (ck_piter_next2(&it, &key, extra))
-		if (ck_pv_str(p, key, &s, &len) &&
-		    ck_nnscaler_is_extra(s, len, &prefix))
+	for (struct ck_pq_each e = ck_pq_begin(p, model, "{}"); ck_pq_next(&e);)
+		if (e.name && ck_nnscaler_is_extra(e.name, e.len, &prefix)) {
+			*extra = e.v;
 			return true;
+		}
 	return false;
 }
 

@@ -84,16 +84,15 @@ static int find_merged(const struct nnscaler *n, const char **name,
 static int read_merged(struct nnscaler *n, const char *name, struct ck_err *err)
 {
 	ck_auto_nnscaler_file struct nnscaler_file f = { 0 };
-	struct nnscaler_rank *r = ck_vec_push(&n->ranks);
+	const struct nnscaler_rank r = { .file = name, .ok = true };
 	struct ck_err why;
-	bool ok;
-	int ret;
+	bool ok = false;
+	int ret = ck_vec_put(&n->ranks, err, r);
 
-	if (!r)
-		return ck_no_memory(err);
-	*r = (struct nnscaler_rank){ .file = name, .ok = true };
 	n->merged = true;
-	ret = ck_nnscaler_open(&f, n->a.dir, n->a.b, name, &ok, &why, err);
+	if (!ret)
+		ret = ck_nnscaler_open(&f, n->a.dir, n->a.b, name, &ok, &why,
+				       err);
 	if (!ret && !ok)
 		ret = ck_fail(err, EINVAL, "%s", why.msg);
 	if (!ret)

@@ -67,19 +67,19 @@ static const struct nnscaler_state *shaped(const struct nnscaler_rank *r,
 static int list_ids(struct order *o, struct ck_err *err)
 {
 	int64_t id = -1;
+	int ret = 0;
 
-	while (next_id(o->r, &id)) {
+	while (!ret && next_id(o->r, &id)) {
 		const struct nnscaler_state *st = shaped(o->r, id);
-		struct ck_optim_id *to = ck_vec_push(&o->ids);
 
-		if (!to)
-			return ck_no_memory(err);
-		*to = (struct ck_optim_id){ .number = id,
-					    .shape = st ? st->x.shape : NULL,
-					    .rank = st ? st->x.rank : 0,
-					    .tensor = CK_OPTIM_NONE };
+		ret = ck_vec_put(
+			&o->ids, err,
+			(struct ck_optim_id){ .number = id,
+					      .shape = st ? st->x.shape : NULL,
+					      .rank = st ? st->x.rank : 0,
+					      .tensor = CK_OPTIM_NONE });
 	}
-	return 0;
+	return ret;
 }
 
 struct bytes {

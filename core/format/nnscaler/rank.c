@@ -20,29 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The keys of a state dict, with their values. */
-struct value {
-	ck_pv v;
-	bool used; /* by a module */
-};
-struct keys {
-	struct ck_strmap map;
-	CK_VEC(struct value) values; /* same numbers */
-};
-
-static void keys_free(struct keys *k)
-{
-	ck_strmap_free(&k->map);
-	free(k->values.v);
-}
-#define auto_keys __attribute__((cleanup(keys_free)))
-
 /* One module of a rank while it is read. */
 struct reader {
 	struct nnscaler *n;
 	struct nnscaler_file *f;
 	struct nnscaler_module *m;
-	struct keys *keys; /* NULL: none of its tensors is in them */
+	/* The state dict, and of it what modules have; NULL: none of its tensors. */
+	struct ck_strmap *keys, *used;
 	ck_pv extra, zero3; /* zero3 0: there is none */
 	const char *prefix;
 	size_t prefix_len;
@@ -203,11 +187,12 @@ static bool find_stored(struct reader *j, const char *attr, size_t len,
 	j->n->a.mem.failed |= key->failed;
 	if (key->failed || !j->keys)
 		return false;
-	at = ck_strmap_get(&j->keys->map, key->v, key->len);
+	at = ck_strmap_get(j->keys, key->v, key->len);
 	if (at == CK_STRMAP_NONE)
 		return false;
-	j->keys->values.v[at].used = true;
-	*v = j->keys->values.v[at].v;
+	*v = j->keys->v[at].user;
+	j->n->a.mem.failed |= ck_strmap_put(j->used, j->keys->v[at].s,
+					    key->len) == CK_STRMAP_NONE;
 	return true;
 }
 
@@ -243,30 +228,29 @@ static int read_part(struct reader *j, const char *key, size_t len, ck_pv rec,
 }
 
 /* Refused ones are kept too: parameters are numbered by their place. */
-static int read_attr(struct reader *j, ck_pv key, ck_pv rec,
+static int read_attr(struct reader *j, const struct ck_pq_each *e,
 		     struct nnscaler_attr ***last, struct ck_err *err)
 {
 	const struct ck_pickle *p = j->f->p;
 	struct nnscaler_attr *a = ck_arena_alloc(&j->n->a.mem, sizeof(*a));
 	struct ck_err why = { 0 };
-	const char *s, *name;
-	size_t len, name_len;
+	const char *name;
+	size_t name_len;
 	int ret;
 
 	if (!a)
 		return ck_no_memory(err);
-	if (!ck_pv_str(p, key, &s, &len) ||
-	    !ck_pq_str(p, rec, "orig_name", &name, &name_len))
+	if (!e->name || !ck_pq_str(p, e->v, "orig_name", &name, &name_len))
 		return ck_fail(
 			err, EINVAL,
 			"%s: a record without orig_name in the param_area_map",
 			j->f->c.name);
 	a->name = full_name(j, name, name_len);
 	a->name->mapped = true;
-	a->is_param = ck_pq_int_or(p, rec, "is_param", 0);
+	a->is_param = ck_pq_int_or(p, e->v, "is_param", 0);
 	**last = a;
 	*last = &a->next;
-	ret = read_part(j, s, len, rec, a, &why);
+	ret = read_part(j, e->name, e->len, e->v, a, &why);
 	if (ret == -EINVAL)
 		return ck_builder_refuse(j->n->a.b, 0, a->name->s,
 					 strlen(a->name->s), err, "%s: %s",
@@ -278,26 +262,20 @@ static int read_attr(struct reader *j, ck_pv key, ck_pv rec,
 static bool in_order(const struct reader *j, ck_pv map)
 {
 	const struct ck_pickle *p = j->f->p;
-	struct ck_piter it, want;
-	ck_pv list, key, rec, name;
-	const char *a, *b;
-	size_t a_len, b_len;
+	struct ck_pq_each want;
+	ck_pv list;
 
 	if (!ck_pq(p, j->extra, "cube_param_names", &list) ||
 	    ck_pv_kind(list) == CK_P_NONE)
 		return true;
-	ck_piter_init(&want, p, list);
-	ck_piter_init_pairs(&it, p, map);
-	while (ck_piter_next2(&it, &key, &rec)) {
-		if (!ck_pq_int_or(p, rec, "is_param", 0))
-			continue;
-		if (!ck_piter_next(&want, &name) ||
-		    !ck_pv_str(p, name, &a, &a_len) ||
-		    !ck_pv_str(p, key, &b, &b_len) || a_len != b_len ||
-		    memcmp(a, b, a_len) != 0)
+	want = ck_pq_begin(p, list, "[]");
+	for (struct ck_pq_each e = ck_pq_begin(p, map, "{}"); ck_pq_next(&e);)
+		if (ck_pq_int_or(p, e.v, "is_param", 0) &&
+		    (!ck_pq_next(&want) || !want.name || !e.name ||
+		     want.len != e.len ||
+		     memcmp(want.name, e.name, e.len) != 0))
 			return false;
-	}
-	return !ck_piter_next(&want, &name);
+	return !ck_pq_next(&want);
 }
 
 static int read_module(struct reader *j, struct nnscaler_module **out,
@@ -308,8 +286,7 @@ static int read_module(struct reader *j, struct nnscaler_module **out,
 	struct nnscaler_rank *r = &n->ranks.v[j->rank];
 	struct nnscaler_module **last = &r->modules;
 	struct nnscaler_attr **last_attr;
-	struct ck_piter it;
-	ck_pv map, key, rec;
+	ck_pv map;
 	int ret = 0;
 
 	while (*last)
@@ -328,9 +305,9 @@ static int read_module(struct reader *j, struct nnscaler_module **out,
 		j->zero3 = 0;
 	j->m->ordered = in_order(j, map);
 	last_attr = &j->m->attrs;
-	ck_piter_init_pairs(&it, p, map);
-	while (!ret && ck_piter_next2(&it, &key, &rec))
-		ret = read_attr(j, key, rec, &last_attr, err);
+	for (struct ck_pq_each e = ck_pq_begin(p, map, "{}");
+	     !ret && ck_pq_next(&e);)
+		ret = read_attr(j, &e, &last_attr, err);
 	return ret ? ret : ck_nnscaler_tables(n, j->f, j->m, j->extra, err);
 }
 
@@ -350,38 +327,17 @@ int ck_nnscaler_virtual_module(struct nnscaler *n, uint32_t rank,
 
 /* ---- the lists of a module ---- */
 
-static int item_name(struct reader *j, ck_pv item, struct nnscaler_name **name,
-		     struct ck_err *err)
+/* NULL: it is none, as was said. */
+static struct nnscaler_name *item_name(struct reader *j,
+				       const struct ck_pq_each *e,
+				       struct ck_err *err)
 {
-	const char *s;
-	size_t len;
-
-	if (!ck_pv_str(j->f->p, item, &s, &len))
-		return ck_fail(
-			err, EINVAL,
-			"%s: expected names in the lists of its " NNSCALER_EXTRA,
-			j->f->c.name);
-	*name = full_name(j, s, len);
-	return 0;
-}
-
-/* Names that the state dict of the original module has. */
-static int read_listed(struct reader *j, struct ck_err *err)
-{
-	struct nnscaler_name *name;
-	struct ck_piter it;
-	ck_pv list, item;
-	int ret = 0;
-
-	if (!ck_pq(j->f->p, j->extra, "origin_state_dict_names", &list))
-		return 0;
-	ck_piter_init(&it, j->f->p, list);
-	while (!ret && ck_piter_next(&it, &item)) {
-		ret = item_name(j, item, &name, err);
-		if (!ret)
-			name->listed = true;
-	}
-	return ret;
+	if (e->name)
+		return full_name(j, e->name, e->len);
+	ck_fail(err, EINVAL,
+		"%s: expected names in the lists of its " NNSCALER_EXTRA,
+		j->f->c.name);
+	return NULL;
 }
 
 static int read_tie(struct reader *j, ck_pv list, struct ck_err *err)
@@ -389,9 +345,6 @@ static int read_tie(struct reader *j, ck_pv list, struct ck_err *err)
 	struct nnscaler *n = j->n;
 	size_t nr = ck_pv_len(j->f->p, list);
 	struct nnscaler_tie **last = &n->ties, *tie;
-	struct ck_piter it;
-	ck_pv item;
-	int ret = 0;
 
 	tie = nr < SIZE_MAX / 16 ?
 		      ck_arena_alloc(&n->a.mem,
@@ -399,78 +352,69 @@ static int read_tie(struct reader *j, ck_pv list, struct ck_err *err)
 		      NULL;
 	if (!tie)
 		return ck_no_memory(err);
-	ck_piter_init(&it, j->f->p, list);
-	while (!ret && tie->nr < nr && ck_piter_next(&it, &item)) {
-		ret = item_name(j, item, &tie->names[tie->nr], err);
-		if (!ret)
-			tie->names[tie->nr++]->tie = tie;
+	for (struct ck_pq_each e = ck_pq_begin(j->f->p, list, "[]");
+	     tie->nr < nr && ck_pq_next(&e);) {
+		struct nnscaler_name *name = item_name(j, &e, err);
+
+		if (!name)
+			return -EINVAL;
+		name->tie = tie;
+		tie->names[tie->nr++] = name;
 	}
 	while (*last)
 		last = &(*last)->next;
 	*last = tie;
-	return ret;
+	return 0;
 }
 
-/* All ranks have the same lists. */
+/*
+ * Names that the state dict of the original module has, and those of one
+ * tensor.  All ranks have the same lists.
+ */
 static int read_lists(struct reader *j, struct ck_err *err)
 {
-	struct ck_piter lists;
-	ck_pv all, list;
-	int ret = j->n->listed ? 0 : read_listed(j, err);
+	const struct ck_pickle *p = j->f->p;
+	int ret = 0;
 
-	if (ret || j->n->listed ||
-	    !ck_pq(j->f->p, j->extra, "origin_shared_param_names", &all))
-		return ret;
-	ck_piter_init(&lists, j->f->p, all);
-	while (!ret && ck_piter_next(&lists, &list))
-		ret = read_tie(j, list, err);
+	if (j->n->listed)
+		return 0;
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, j->extra, "origin_state_dict_names/[]");
+	     ck_pq_next(&e);) {
+		struct nnscaler_name *name = item_name(j, &e, err);
+
+		if (!name)
+			return -EINVAL;
+		name->listed = true;
+	}
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, j->extra, "origin_shared_param_names/[]");
+	     !ret && ck_pq_next(&e);)
+		ret = read_tie(j, e.v, err);
 	return ret;
 }
 
 /* ---- the state dict ---- */
 
-static int read_keys(struct keys *k, const struct ck_pickle *p, ck_pv model,
-		     struct ck_err *err)
-{
-	struct ck_piter it;
-	ck_pv key, v;
-
-	ck_piter_init_pairs(&it, p, model);
-	while (ck_piter_next2(&it, &key, &v)) {
-		const char *s;
-		size_t len;
-		uint32_t at;
-
-		if (!ck_pv_str(p, key, &s, &len))
-			continue;
-		at = ck_strmap_put(&k->map, s, len);
-		if (at == CK_STRMAP_NONE || !ck_vec_reserve(&k->values, 1))
-			return ck_no_memory(err);
-		k->values.nr += at == k->values.nr; /* again: the last */
-		k->values.v[at] = (struct value){ .v = v };
-	}
-	return 0;
-}
-
 static int read_modules(struct nnscaler *n, uint32_t rank,
-			struct nnscaler_file *f, struct keys *keys,
-			struct ck_err *err)
+			struct nnscaler_file *f, struct ck_strmap *keys,
+			struct ck_strmap *used, struct ck_err *err)
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < keys->map.nr && !ret; i++) {
-		const struct ck_strmap_key *key = &keys->map.v[i];
+	for (size_t i = 0; i < keys->nr && !ret; i++) {
+		const struct ck_strmap_key *key = &keys->v[i];
 		struct nnscaler_module *m;
 		struct reader j = { .n = n,
 				    .f = f,
 				    .keys = keys,
-				    .extra = keys->values.v[i].v,
+				    .used = used,
+				    .extra = key->user,
 				    .prefix = key->s,
 				    .rank = rank };
 
 		if (!ck_nnscaler_is_extra(key->s, key->len, &j.prefix_len))
 			continue;
-		keys->values.v[i].used = true;
 		ret = read_module(&j, &m, err);
 		if (!ret)
 			ret = read_lists(&j, err);
@@ -483,15 +427,12 @@ static int read_modules(struct nnscaler *n, uint32_t rank,
 static void add_plain(struct nnscaler *n, const struct nnscaler_name *name,
 		      const struct ck_extent *x)
 {
-	struct nnscaler_plain *p = ck_vec_push(&n->plain);
+	const struct nnscaler_plain p = { .name = name,
+					  .is_module = !x,
+					  .x = x ? *x :
+						   (struct ck_extent){ 0 } };
 
-	n->a.mem.failed |= !p;
-	if (p)
-		*p = (struct nnscaler_plain){
-			.name = name,
-			.is_module = !x,
-			.x = x ? *x : (struct ck_extent){ 0 }
-		};
+	n->a.mem.failed |= ck_vec_put(&n->plain, NULL, p) != 0;
 }
 
 /* A tensor of an ordinary module, which every rank has whole. */
@@ -518,26 +459,25 @@ static int read_tensor(struct nnscaler *n, uint32_t rank,
 
 /* Ordinary tensors; where modules stand among them decides their numbers. */
 static int read_plain(struct nnscaler *n, uint32_t rank,
-		      struct nnscaler_file *f, const struct keys *keys,
-		      struct ck_err *err)
+		      struct nnscaler_file *f, const struct ck_strmap *keys,
+		      const struct ck_strmap *used, struct ck_err *err)
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < keys->map.nr && !ret; i++) {
-		const struct ck_strmap_key *key = &keys->map.v[i];
-		const struct value *value = &keys->values.v[i];
-		bool is_module;
+	for (size_t i = 0; i < keys->nr && !ret; i++) {
+		const struct ck_strmap_key *key = &keys->v[i];
 		size_t len = key->len;
+		bool is_module = ck_nnscaler_is_extra(key->s, key->len, &len);
 
-		is_module = ck_nnscaler_is_extra(key->s, key->len, &len);
 		if (!is_module &&
-		    (value->used || !ck_nnscaler_is_tensor(f, value->v)))
+		    (!ck_nnscaler_is_tensor(f, key->user) ||
+		     ck_strmap_get(used, key->s, len) != CK_STRMAP_NONE))
 			continue;
 		ck_str_add(ck_nnscaler_text(n, is_module ? "" : "model."),
 			   key->s, len);
 		if (!is_module)
 			ret = read_tensor(n, rank, f, ck_nnscaler_name(n),
-					  value->v, err);
+					  key->user, err);
 		else if (rank == n->first)
 			add_plain(n, ck_nnscaler_name(n), NULL);
 	}
@@ -547,17 +487,18 @@ static int read_plain(struct nnscaler *n, uint32_t rank,
 int ck_nnscaler_rank(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 		     struct ck_err *err)
 {
-	auto_keys struct keys keys = { 0 };
+	ck_auto_strmap struct ck_strmap keys = { 0 };
+	ck_auto_strmap struct ck_strmap used = { 0 };
 	ck_pv model, optimizer;
 	int ret;
 
 	if (!ck_nnscaler_parts(f, &model, &optimizer))
 		return ck_fail(err, EINVAL, "%s: it has no model", f->c.name);
-	ret = read_keys(&keys, f->p, model, err);
+	ret = ck_pq_index(&keys, f->p, model, "{}", err);
 	if (!ret)
-		ret = read_modules(n, rank, f, &keys, err);
+		ret = read_modules(n, rank, f, &keys, &used, err);
 	if (!ret)
-		ret = read_plain(n, rank, f, &keys, err);
+		ret = read_plain(n, rank, f, &keys, &used, err);
 	if (!ret)
 		ret = ck_nnscaler_states(n, rank, f, optimizer, err);
 	if (!ret && n->a.mem.failed)

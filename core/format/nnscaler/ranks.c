@@ -416,13 +416,9 @@ static int complete(struct nnscaler *n, int64_t world, struct ck_err *err)
 			       "%s: it says that it is one of %" PRId64
 			       " ranks, and there are files of %zu",
 			       n->ranks.v[n->first].file, world, n->ranks.nr);
-	while ((int64_t)n->ranks.nr < world) {
-		struct nnscaler_rank *r = ck_vec_push(&n->ranks);
-
-		if (!r)
-			return ck_no_memory(err);
-		*r = (struct nnscaler_rank){ .at = CK_NONE };
-	}
+	while (!ret && (int64_t)n->ranks.nr < world)
+		ret = ck_vec_put(&n->ranks, err,
+				 (struct nnscaler_rank){ .at = CK_NONE });
 	for (uint32_t i = 0; (int64_t)i < world && !ret; i++) {
 		struct nnscaler_rank *r = &n->ranks.v[i];
 		const char *name;

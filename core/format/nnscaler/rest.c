@@ -148,25 +148,20 @@ static const struct nnscaler_module *only_module(const struct nnscaler_rank *r)
 static bool count_names(struct nnscaler *n, const struct nnscaler_file *f,
 			const struct nnscaler_module *m, ck_pv names)
 {
-	struct ck_piter it;
-	const char *s;
-	size_t len;
-	ck_pv v;
-
-	ck_piter_init(&it, f->p, names);
-	for (uint32_t i = 0; ck_piter_next(&it, &v); i++) {
+	for (struct ck_pq_each e = ck_pq_begin(f->p, names, "[]");
+	     ck_pq_next(&e);) {
 		struct ck_str *text = ck_nnscaler_text(n, "");
 		uint32_t at;
 
-		if (!ck_pv_str(f->p, v, &s, &len))
+		if (!e.name)
 			return false;
 		ck_str_add(text, m->prefix->s, m->prefix->len);
 		ck_str_puts(text, m->prefix->len ? "." : "");
-		ck_str_add(text, s, len);
+		ck_str_add(text, e.name, e.len);
 		n->a.mem.failed |= text->failed;
 		at = ck_strmap_keep(&n->numbers, &n->a.mem, text->v, text->len);
 		n->a.mem.failed |= at == CK_STRMAP_NONE;
-		if (at != i) /* twice the same */
+		if (at != e.at[0]) /* twice the same */
 			return false;
 	}
 	return n->numbers.nr > 0;
@@ -269,17 +264,14 @@ int ck_nnscaler_rest(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 		     struct ck_err *err)
 {
 	struct rest r = { .n = n, .f = f };
-	ck_pv key, v, model, optimizer;
+	ck_pv model, optimizer;
 	bool has_model = ck_nnscaler_parts(f, &model, &optimizer);
-	struct ck_piter it;
-	const char *text;
-	size_t len;
 	int ret = 0;
 
-	ck_piter_init_pairs(&it, f->p, f->root);
-	while (!ret && ck_piter_next2(&it, &key, &v))
-		if (ck_pv_str(f->p, key, &text, &len))
-			ret = add_key(&r, rank, text, len, v, err);
+	for (struct ck_pq_each e = ck_pq_begin(f->p, f->root, "{}");
+	     !ret && ck_pq_next(&e);)
+		if (e.name)
+			ret = add_key(&r, rank, e.name, e.len, e.v, err);
 	if (!ret && has_model && rank == n->first)
 		ret = add_groups(&r, optimizer, err);
 	if (!ret)

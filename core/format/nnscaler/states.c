@@ -43,11 +43,9 @@ static bool set_place(const struct ck_pickle *p, struct nnscaler_attr *a,
 }
 
 static int read_places(const struct nnscaler_file *f, struct nnscaler_module *m,
-		       ck_pv table, struct ck_err *err)
+		       ck_pv extra, struct ck_err *err)
 {
 	ck_auto_free struct nnscaler_attr **params = NULL;
-	struct ck_piter it;
-	ck_pv key, v;
 	size_t nr = 0;
 	int64_t i;
 
@@ -60,10 +58,11 @@ static int read_places(const struct nnscaler_file *f, struct nnscaler_module *m,
 	for (struct nnscaler_attr *a = m->attrs; a; a = a->next)
 		if (a->is_param)
 			params[nr++] = a;
-	ck_piter_init_pairs(&it, f->p, table);
-	while (ck_piter_next2(&it, &key, &v))
-		if (!ck_pv_int(f->p, key, &i) || i < 0 || (uint64_t)i >= nr ||
-		    !set_place(f->p, params[i], v))
+	for (struct ck_pq_each e =
+		     ck_pq_begin(f->p, extra, "model_idx2opt_idx/{}");
+	     ck_pq_next(&e);)
+		if (!ck_pv_int(f->p, e.key[0], &i) || i < 0 ||
+		    (uint64_t)i >= nr || !set_place(f->p, params[i], e.v))
 			return ck_fail(
 				err, EINVAL,
 				"%s: model_idx2opt_idx: expected parameter: state, or parameter: (bucket, from, to, shape)",
@@ -76,8 +75,7 @@ static int read_bucket(struct nnscaler *n, const struct nnscaler_file *f,
 		       struct ck_err *err)
 {
 	struct nnscaler_bucket *b;
-	struct ck_piter it;
-	ck_pv ranks, item;
+	ck_pv ranks;
 	int64_t size;
 	uint64_t nr;
 
@@ -96,11 +94,11 @@ static int read_bucket(struct nnscaler *n, const struct nnscaler_file *f,
 	*out = b;
 	b->opt = opt;
 	b->size = (uint64_t)size;
-	ck_piter_init(&it, f->p, ranks);
-	while (b->nr < nr && ck_piter_next(&it, &item)) {
+	for (struct ck_pq_each e = ck_pq_begin(f->p, ranks, "[]");
+	     b->nr < nr && ck_pq_next(&e);) {
 		int64_t *rank = &b->ranks[b->nr++];
 
-		if (!ck_pv_int(f->p, item, rank) || *rank < 0 ||
+		if (!ck_pv_int(f->p, e.v, rank) || *rank < 0 ||
 		    *rank >= NNSCALER_MAX_RANKS)
 			return ck_fail(err, EINVAL,
 				       "%s: opt_idx2ranks: expected ranks",
@@ -117,25 +115,19 @@ int ck_nnscaler_tables(struct nnscaler *n, const struct nnscaler_file *f,
 		       struct ck_err *err)
 {
 	struct nnscaler_bucket **last = &m->buckets;
-	struct ck_piter it;
-	ck_pv table, key, v;
 	int64_t opt;
-	int ret = 0;
+	int ret = read_places(f, m, extra, err);
 
-	if (ck_pq(f->p, extra, "model_idx2opt_idx", &table))
-		ret = read_places(f, m, table, err);
-	if (ret || !ck_pq(f->p, extra, "opt_idx2ranks", &table))
-		return ret;
-	ck_piter_init_pairs(&it, f->p, table);
-	while (!ret && ck_piter_next2(&it, &key, &v)) {
-		if (ck_pv_kind(v) == CK_P_NONE)
+	for (struct ck_pq_each e = ck_pq_begin(f->p, extra, "opt_idx2ranks/{}");
+	     !ret && ck_pq_next(&e);) {
+		if (ck_pv_kind(e.v) == CK_P_NONE)
 			continue;
-		if (!ck_pv_int(f->p, key, &opt))
+		if (!ck_pv_int(f->p, e.key[0], &opt))
 			return ck_fail(
 				err, EINVAL,
 				"%s: opt_idx2ranks: expected numbers as keys",
 				f->c.name);
-		ret = read_bucket(n, f, opt, v, last, err);
+		ret = read_bucket(n, f, opt, e.v, last, err);
 		if (!ret)
 			last = &(*last)->next;
 	}
@@ -167,23 +159,19 @@ static bool set_number(const struct ck_pickle *p, ck_pv v,
 }
 
 static int read_state(struct nnscaler *n, struct nnscaler_rank *r,
-		      struct nnscaler_file *f, int64_t id, ck_pv key, ck_pv v,
-		      struct ck_err *err)
+		      struct nnscaler_file *f, int64_t id,
+		      const struct ck_pq_each *e, struct ck_err *err)
 {
-	struct nnscaler_state st = { .id = id }, *to;
+	struct nnscaler_state st = { .id = id };
 	const struct ck_problem_in p = { .severity = CK_ERROR,
 					 .file = f->c.name };
-	const char *name;
 	struct ck_err why = { 0 };
 	uint64_t bits;
-	size_t len;
 	int ret = 0;
 
-	if (!ck_pv_str(f->p, key, &name, &len))
-		return 0;
-	if (ck_nnscaler_is_tensor(f, v))
-		ret = ck_nnscaler_extent(n, f, v, &st.x, &why);
-	else if (!set_number(f->p, v, &st, &bits))
+	if (ck_nnscaler_is_tensor(f, e->v))
+		ret = ck_nnscaler_extent(n, f, e->v, &st.x, &why);
+	else if (!set_number(f->p, e->v, &st, &bits))
 		return 0;
 	else
 		ret = ck_builder_mem(n->a.b, &bits,
@@ -192,15 +180,12 @@ static int read_state(struct nnscaler *n, struct nnscaler_rank *r,
 	if (ret == -EINVAL)
 		return ck_builder_problem(
 			n->a.b, &p, err, "optimizer.state.%" PRId64 ".%.*s: %s",
-			id, (int)CK_MIN(len, 100), name, why.msg);
-	to = ret ? NULL : ck_vec_push(&r->states);
-	if (!to)
-		return ck_fail(err, ret ? -ret : ENOMEM, "%s",
-			       ret ? why.msg : "no memory");
-	ck_str_add(ck_nnscaler_text(n, ""), name, len);
+			id, (int)CK_MIN(e->len, 100), e->name, why.msg);
+	if (ret)
+		return ck_fail(err, -ret, "%s", why.msg);
+	ck_str_add(ck_nnscaler_text(n, ""), e->name, e->len);
 	st.key = ck_nnscaler_name(n);
-	*to = st;
-	return 0;
+	return ck_vec_put(&r->states, err, st);
 }
 
 static int by_id(const void *pa, const void *pb)
@@ -216,21 +201,13 @@ static int read_states(struct nnscaler *n, struct nnscaler_rank *r,
 		       struct nnscaler_file *f, ck_pv optimizer,
 		       struct ck_err *err)
 {
-	struct ck_piter it, inner;
-	ck_pv all, id, state, key, v;
-	int64_t number;
+	int64_t id;
 	int ret = 0;
 
-	if (!ck_pv_key(f->p, optimizer, "state", &all))
-		return 0;
-	ck_piter_init_pairs(&it, f->p, all);
-	while (!ret && ck_piter_next2(&it, &id, &state)) {
-		if (!ck_pv_int(f->p, id, &number) || number < 0)
-			continue;
-		ck_piter_init_pairs(&inner, f->p, state);
-		while (!ret && ck_piter_next2(&inner, &key, &v))
-			ret = read_state(n, r, f, number, key, v, err);
-	}
+	for (struct ck_pq_each e = ck_pq_begin(f->p, optimizer, "state/{}/{}");
+	     !ret && ck_pq_next(&e);)
+		if (e.name && ck_pv_int(f->p, e.key[0], &id) && id >= 0)
+			ret = read_state(n, r, f, id, &e, err);
 	if (r->states.nr)
 		qsort(r->states.v, r->states.nr, sizeof(*r->states.v), by_id);
 	return ret;
@@ -242,23 +219,19 @@ static int read_locs(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 		     ck_pv extra, struct ck_err *err)
 {
 	const struct ck_pickle *p = f->p;
-	struct ck_piter it;
-	ck_pv locs, key, loc, other;
+	ck_pv other;
 	int ret = 0;
 
-	if (!ck_pq(p, extra, "parallel_module_locs", &locs))
-		return 0;
-	ck_piter_init_pairs(&it, p, locs);
-	while (!ret && ck_piter_next2(&it, &key, &loc)) {
+	for (struct ck_pq_each e =
+		     ck_pq_begin(p, extra, "parallel_module_locs/{}");
+	     !ret && ck_pq_next(&e);) {
 		struct nnscaler_module *m = n->ranks.v[rank].modules;
-		const char *s;
-		size_t len;
 
-		if (!ck_pv_str(p, key, &s, &len))
+		if (!e.name)
 			continue;
-		if (!ck_pv_is_str(p, key, VIRTUAL))
-			while (m && (m->is_virtual || m->prefix->len != len ||
-				     memcmp(m->prefix->s, s, len) != 0))
+		if (!ck_pv_is_str(p, e.key[0], VIRTUAL))
+			while (m && (m->is_virtual || m->prefix->len != e.len ||
+				     memcmp(m->prefix->s, e.name, e.len) != 0))
 				m = m->next;
 		else if (ck_pq(p, extra, "non_parallel_extra_state", &other))
 			ret = ck_nnscaler_virtual_module(n, rank, f, other, &m,
@@ -271,8 +244,8 @@ static int read_locs(struct nnscaler *n, uint32_t rank, struct nnscaler_file *f,
 		if (ret || !m)
 			continue;
 		m->has_states = true;
-		m->offset = ck_pq_int_or(p, loc, "offset", -1);
-		m->count = ck_pq_int_or(p, loc, "count", -1);
+		m->offset = ck_pq_int_or(p, e.v, "offset", -1);
+		m->count = ck_pq_int_or(p, e.v, "count", -1);
 		if (m->offset < 0 || m->count < 0 || m->offset > INT32_MAX ||
 		    m->count > INT32_MAX)
 			return ck_fail(
@@ -292,15 +265,14 @@ static bool is_known(const char *class)
 
 static int64_t count_ids(const struct ck_pickle *p, ck_pv optimizer)
 {
-	struct ck_piter it;
-	ck_pv groups, group, params;
+	ck_pv groups, params;
 	int64_t nr = 0;
 
 	if (!ck_pv_key(p, optimizer, "param_groups", &groups))
 		return -1;
-	ck_piter_init(&it, p, groups);
-	while (ck_piter_next(&it, &group)) {
-		if (!ck_pv_key(p, group, "params", &params) ||
+	for (struct ck_pq_each e = ck_pq_begin(p, groups, "[]");
+	     ck_pq_next(&e);) {
+		if (!ck_pv_key(p, e.v, "params", &params) ||
 		    ck_pv_len(p, params) > INT32_MAX)
 			return -1;
 		nr += (int64_t)ck_pv_len(p, params);
