@@ -7,6 +7,7 @@
 #ifndef CK_STRMAP_H
 #define CK_STRMAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,11 @@ uint32_t ck_strmap_keep(struct ck_strmap *m, struct ck_arena *mem,
 			const char *s, size_t len);
 /* CK_STRMAP_NONE: not in it, or, of put, no memory. */
 uint32_t ck_strmap_get(const struct ck_strmap *m, const char *s, size_t len);
+static inline bool ck_strmap_has(const struct ck_strmap *m, const char *s,
+				 size_t len)
+{
+	return ck_strmap_get(m, s, len) != CK_STRMAP_NONE;
+}
 void ck_strmap_free(struct ck_strmap *m);
 #define ck_auto_strmap __attribute__((cleanup(ck_strmap_free)))
 

@@ -26,60 +26,28 @@ static struct ck_path_part part(const char *key, size_t len)
 
 static bool is_group(const struct ck_pickle *p, ck_pv group)
 {
-	struct ck_piter it;
-	const char *text;
-	size_t len;
-	ck_pv key, v;
+	ck_pv v;
 
 	if (ck_pv_kind(group) != CK_P_DICT || ck_pv_len(p, group) > MAX_KEYS ||
 	    !ck_pv_key(p, group, CK_OPTIM_PARAMS, &v))
 		return false;
-	ck_piter_init_pairs(&it, p, group);
-	while (ck_piter_next2(&it, &key, &v))
-		if (!ck_pv_str(p, key, &text, &len) || !len || len > MAX_KEY ||
-		    memchr(text, 0, len) || ck_torch_is_rebuild(p, v))
+	for (struct ck_pq_each e = ck_pq_begin(p, group, "{}"); ck_pq_next(&e);)
+		if (!e.name || !e.len || e.len > MAX_KEY ||
+		    memchr(e.name, 0, e.len) || ck_torch_is_rebuild(p, e.v))
 			return false;
 	return true;
 }
 
 bool ck_optim_groups_ok(const struct ck_pickle *p, ck_pv groups)
 {
-	struct ck_piter it;
-	ck_pv group;
-
 	if (ck_pv_kind(groups) != CK_P_LIST || !ck_pv_len(p, groups) ||
 	    ck_pv_len(p, groups) > MAX_GROUPS)
 		return false;
-	ck_piter_init(&it, p, groups);
-	while (ck_piter_next(&it, &group))
-		if (!is_group(p, group))
+	for (struct ck_pq_each e = ck_pq_begin(p, groups, "[]");
+	     ck_pq_next(&e);)
+		if (!is_group(p, e.v))
 			return false;
 	return true;
-}
-
-int ck_optim_group_each(const struct ck_pickle *p, ck_pv group,
-			ck_optim_value_fn fn, void *ctx, struct ck_err *err)
-{
-	ck_auto_strmap struct ck_strmap seen = { 0 };
-	ck_pv last[MAX_KEYS] = { 0 }, key, v;
-	struct ck_piter it;
-	const char *text;
-	size_t len;
-	int ret = 0;
-
-	ck_piter_init_pairs(&it, p, group);
-	while (ck_piter_next2(&it, &key, &v)) {
-		uint32_t at;
-
-		ck_pv_str(p, key, &text, &len);
-		at = ck_strmap_put(&seen, text, len);
-		if (at == CK_STRMAP_NONE)
-			return ck_no_memory(err);
-		last[at] = v;
-	}
-	for (size_t i = 0; i < seen.nr && !ret; i++)
-		ret = fn(ctx, seen.v[i].s, seen.v[i].len, last[i], err);
-	return ret;
 }
 
 /* ---- objects ---- */
@@ -141,33 +109,34 @@ int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
 					 strlen(CK_OPTIM_PARAMS), &o, err);
 }
 
-struct saying {
-	const struct ck_optim_groups *g;
-	const struct ck_object_in *in;
-	int64_t nr;
-};
-
-static int value_say(void *ctx, const char *key, size_t len, ck_pv value,
-		     struct ck_err *err)
+bool ck_optim_is_params(const char *key, size_t len)
 {
-	const struct saying *s = ctx;
-
-	(void)value;
-	return ck_optim_groups_add(s->g, s->nr, key, len, s->in, err);
+	return len == strlen(CK_OPTIM_PARAMS) &&
+	       !memcmp(key, CK_OPTIM_PARAMS, len);
 }
 
 int ck_optim_groups_report(const struct ck_optim_groups *g,
 			   const struct ck_pickle *p, ck_pv groups,
-			   const struct ck_object_in *in, struct ck_err *err)
+			   const struct ck_object_in *in, const uint64_t *count,
+			   struct ck_err *err)
 {
-	struct saying s = { .g = g, .in = in };
-	struct ck_piter it;
-	ck_pv group;
 	int ret = 0;
 
-	ck_piter_init(&it, p, groups);
-	for (; !ret && ck_piter_next(&it, &group); s.nr++)
-		ret = ck_optim_group_each(p, group, value_say, &s, err);
+	for (struct ck_pq_each e = ck_pq_begin(p, groups, "[]");
+	     !ret && ck_pq_next(&e);) {
+		ck_auto_strmap struct ck_strmap keys = { 0 };
+
+		ret = ck_pq_index(&keys, p, e.v, "{}", err);
+		for (size_t i = 0; i < keys.nr && !ret; i++) {
+			const struct ck_strmap_key *k = &keys.v[i];
+
+			ret = count && ck_optim_is_params(k->s, k->len) ?
+				      ck_optim_groups_params(g, e.at[0], 0,
+							     *count, err) :
+				      ck_optim_groups_add(g, e.at[0], k->s,
+							  k->len, in, err);
+		}
+	}
 	return ret;
 }
 

@@ -12,7 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/catalog/builder.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle_query.h"
 
 #include <stdbool.h>
 
@@ -26,11 +26,8 @@
  */
 bool ck_optim_groups_ok(const struct ck_pickle *p, ck_pv groups);
 
-/* Each key of a group once: the last that is there twice counts. */
-typedef int (*ck_optim_value_fn)(void *ctx, const char *key, size_t len,
-				 ck_pv value, struct ck_err *err);
-int ck_optim_group_each(const struct ck_pickle *p, ck_pv group,
-			ck_optim_value_fn fn, void *ctx, struct ck_err *err);
+/* Whether a key of a group is that of its list of parameters. */
+bool ck_optim_is_params(const char *key, size_t len);
 
 /* Where values are said: below the key @dict of the checkpoint, or NULL. */
 struct ck_optim_groups {
@@ -46,10 +43,14 @@ int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
 /* The parameters of group @nr: numbers [first, first + count). */
 int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
 			   uint64_t first, uint64_t count, struct ck_err *err);
-/* All values of @groups, as they are in @in, a pickle of that list. */
+/*
+ * All values of @groups, as they are in @in, a pickle of that list; with @count
+ * the parameters of each are numbers [0, *count) instead.
+ */
 int ck_optim_groups_report(const struct ck_optim_groups *g,
 			   const struct ck_pickle *p, ck_pv groups,
-			   const struct ck_object_in *in, struct ck_err *err);
+			   const struct ck_object_in *in, const uint64_t *count,
+			   struct ck_err *err);
 /* The path of @name, a state of parameter number @id. */
 int ck_optim_state_path(const struct ck_optim_groups *g, const char *name,
 			size_t len, uint64_t id, const char *state,

@@ -185,7 +185,7 @@ static int add_groups(const struct flat *l, const struct ck_st_entry *e,
 	if (ret || !one.p || !ck_optim_groups_ok(one.p, ck_pickle_root(one.p)))
 		return ret;
 	ret = ck_optim_groups_report(&g, one.p, ck_pickle_root(one.p), &in,
-				     err);
+				     NULL, err);
 	return ret ? ret : 1;
 }
 

@@ -58,8 +58,7 @@ int ck_dcp_add_paths(struct ck_dcp *d, struct ck_err *err)
 	     !ret && ck_pq_next(&e);) {
 		unsigned nr;
 
-		if (!e.name ||
-		    ck_strmap_get(&d->stored, e.name, e.len) == CK_STRMAP_NONE)
+		if (!e.name || !ck_strmap_has(&d->stored, e.name, e.len))
 			continue;
 		ret = add_order(d, e.name, e.len, e.at[0] + 1, err);
 		nr = path_parts(p, e.v, parts);
@@ -124,8 +123,7 @@ static int report_lost(struct ck_dcp *d, const struct ck_dcp_meta *m,
 						    .tensor = e.name,
 						    .tensor_len = e.len };
 
-		if (e.name &&
-		    ck_strmap_get(&d->stored, e.name, e.len) == CK_STRMAP_NONE)
+		if (e.name && !ck_strmap_has(&d->stored, e.name, e.len))
 			ret = ck_builder_problem(
 				d->b, &lost, err,
 				"listed but not stored: "

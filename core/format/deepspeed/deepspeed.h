@@ -380,14 +380,18 @@ int ck_deepspeed_zero_join(struct deepspeed_zero *z, struct ck_err *err);
 
 /* Master copies and states of all parameters. */
 int ck_deepspeed_zero_add(struct deepspeed_zero *z, struct ck_err *err);
-/* Those of a parameter at @pos of a vector that can be used. */
-int ck_deepspeed_vec_give(struct ck_asm *a, const struct deepspeed_vec *v,
-			  struct ck_asm_tensor *t, const struct ck_cut *cut,
-			  uint32_t state, uint64_t pos, uint64_t numel,
-			  struct ck_err *err);
-/* What the vector's states are of; 0: it has no such state. */
-enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
-				     uint32_t state);
+/* The first @nr states of a parameter, which is at @pos of a vector. */
+struct deepspeed_states {
+	const struct deepspeed_vec *vec; /* that can be used */
+	const char *name; /* under which they are shown */
+	size_t len, nr;
+	uint64_t pos, numel;
+	struct ck_err why; /* its code is not 0: they cannot be had */
+};
+int ck_deepspeed_states_give(struct ck_asm *a, const struct deepspeed_zero *z,
+			     const struct deepspeed_states *of,
+			     const struct ck_cut *cut, struct ck_err *err);
+
 /* ---- weights.c ---- */
 
 /* For tensors "KIND.NAME", whose paths have the two parts. */

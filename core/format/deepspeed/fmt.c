@@ -23,20 +23,21 @@
 
 /* The ranks of one stage: as many as are tensor-parallel. */
 struct stage {
+	struct stage_rank {
+		struct deepspeed_model m;
+		struct deepspeed_zero z;
+	} * rank;
 	unsigned nr;
-	struct deepspeed_model *models;
-	struct deepspeed_zero *zeros;
 	bool complete;
 };
 
 static void free_stage(struct stage *s)
 {
-	for (unsigned i = 0; i < s->nr && s->models && s->zeros; i++) {
-		ck_deepspeed_zero_free(&s->zeros[i]);
-		ck_deepspeed_model_free(&s->models[i]);
+	for (unsigned i = 0; i < s->nr; i++) {
+		ck_deepspeed_zero_free(&s->rank[i].z);
+		ck_deepspeed_model_free(&s->rank[i].m);
 	}
-	free(s->models);
-	free(s->zeros);
+	free(s->rank);
 	*s = (struct stage){ 0 };
 }
 
@@ -210,14 +211,13 @@ static int read_stage(struct deepspeed_load *ld, unsigned pp, struct stage *s,
 	int ret = 0;
 
 	s->complete = true;
-	s->models = calloc(ld->tp, sizeof(*s->models));
-	s->zeros = calloc(ld->tp, sizeof(*s->zeros));
-	if (!s->models || !s->zeros)
+	s->rank = calloc(ld->tp, sizeof(*s->rank));
+	if (!s->rank)
 		return ck_no_memory(err);
 	s->nr = ld->tp;
 	for (unsigned i = 0; i < s->nr && !ret; i++) {
-		struct deepspeed_model *m = &s->models[i];
-		struct deepspeed_zero *z = &s->zeros[i];
+		struct deepspeed_model *m = &s->rank[i].m;
+		struct deepspeed_zero *z = &s->rank[i].z;
 
 		*m = (struct deepspeed_model){ .ld = ld,
 					       .mp = pp * ld->tp + i,
@@ -286,8 +286,8 @@ static int add_stage(struct deepspeed_load *ld, struct stage *s,
 	int ret = 0;
 
 	for (unsigned i = 0; i < s->nr && !ret; i++) {
-		struct deepspeed_model *m = &s->models[i];
-		struct deepspeed_zero *z = &s->zeros[i];
+		struct deepspeed_model *m = &s->rank[i].m;
+		struct deepspeed_zero *z = &s->rank[i].z;
 
 		if (!m->f.s)
 			continue;
@@ -306,9 +306,9 @@ static int add_stage(struct deepspeed_load *ld, struct stage *s,
 	}
 	/* what a stage has is the other stages' too where it is tied */
 	for (unsigned i = 0; i < s->nr && !ret; i++)
-		for (size_t k = 0; k < s->models[i].params.nr; k++) {
+		for (size_t k = 0; k < s->rank[i].m.params.nr; k++) {
 			const struct deepspeed_param *p =
-				&s->models[i].params.v[k];
+				&s->rank[i].m.params.v[k];
 
 			if (ck_strmap_keep(&ld->trained, &ld->mem, p->name,
 					   p->name_len) == CK_STRMAP_NONE)
@@ -331,7 +331,7 @@ static int add_stages(struct deepspeed_load *ld, struct ck_err *err)
 		ret = read_stage(ld, pp, s, err);
 		if (!ret && pp == 0 && ld->universal)
 			ret = ck_deepspeed_universal_add(
-				ld, s->models[0].f.s ? &s->models[0] : NULL,
+				ld, s->rank[0].m.f.s ? &s->rank[0].m : NULL,
 				err);
 		if (!ret && s->complete) {
 			ret = add_stage(ld, s, err);

@@ -44,26 +44,22 @@ static int unknown(struct reading *rd, const char *why)
 
 /* ---- values ---- */
 
-static bool is_key(const char *key, size_t len, const char *word)
-{
-	return len == strlen(word) && !memcmp(key, word, len);
-}
-
-static int add_value(void *ctx, const char *key, size_t len, ck_pv v,
+/* A key of the group at hand, whose user is the value. */
+static int add_value(struct reading *rd, const struct ck_strmap_key *k,
 		     struct ck_err *err)
 {
-	struct reading *rd = ctx;
-	const char *copy = ck_arena_copy(rd->mem, key, len);
-	int ret = copy ? ck_vec_put(&rd->g->key, err,
-				    (struct deepspeed_group_key){ rd->group,
-								  copy, len }) :
-			 ck_no_memory(err);
+	struct deepspeed_groups *g = rd->g;
+	const struct deepspeed_group_key key = {
+		rd->group, ck_arena_copy(rd->mem, k->s, k->len), k->len
+	};
 
-	if (ret || is_key(key, len, CK_OPTIM_PARAMS))
-		return ret;
-	rd->g->sum = XXH3_64bits_withSeed(key, len, rd->g->sum + rd->group);
-	rd->g->odd |= !ck_pq_hash(rd->p, v, &rd->g->sum);
-	return 0;
+	if (!key.key)
+		return ck_no_memory(err);
+	if (!ck_optim_is_params(k->s, k->len)) {
+		g->sum = XXH3_64bits_withSeed(k->s, k->len, g->sum + rd->group);
+		g->odd |= !ck_pq_hash(rd->p, k->user, &g->sum);
+	}
+	return ck_vec_put(&g->key, err, key);
 }
 
 /* ---- numbers beside vectors ---- */
@@ -117,7 +113,7 @@ static bool has_step(const struct deepspeed_groups *g, uint32_t vector)
 {
 	for (size_t i = 0; i < g->number.nr; i++)
 		if (g->number.v[i].vector == vector &&
-		    is_key(g->number.v[i].key, g->number.v[i].len, "step"))
+		    !strcmp(g->number.v[i].key, "step"))
 			return true;
 	return false;
 }
@@ -127,6 +123,7 @@ static bool has_step(const struct deepspeed_groups *g, uint32_t vector)
 /* Vectors are numbered through all groups. */
 static int add_group(struct reading *rd, ck_pv group, struct ck_err *err)
 {
+	ck_auto_strmap struct ck_strmap keys = { 0 };
 	int64_t n;
 	int ret = 0;
 
@@ -139,8 +136,11 @@ static int add_group(struct reading *rd, ck_pv group, struct ck_err *err)
 					   "the vectors one after another");
 		ret = ck_vec_put(&rd->g->vectors, err, rd->group);
 	}
-	return ret ? ret :
-		     ck_optim_group_each(rd->p, group, add_value, rd, err);
+	if (!ret)
+		ret = ck_pq_index(&keys, rd->p, group, "{}", err);
+	for (size_t i = 0; i < keys.nr && !ret; i++)
+		ret = add_value(rd, &keys.v[i], err);
+	return ret;
 }
 
 /* Fused optimizers count in the group, where torch.optim does in each state. */
@@ -232,6 +232,5 @@ int ck_deepspeed_order_universal(struct deepspeed_load *ld,
 		beside = root; /* made of stages 1 and 2 */
 	/* steps where parameters have none of their own */
 	return read_all(&rd, root, beside,
-			ck_strmap_get(&ld->states, "step", 4) == CK_STRMAP_NONE,
-			err);
+			!ck_strmap_has(&ld->states, "step", 4), err);
 }

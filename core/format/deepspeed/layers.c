@@ -114,8 +114,7 @@ static int read_layer(struct ties *t, const struct ck_pickle *p, unsigned layer)
 		ck_str_add(&name, it.name, it.len);
 		if (name.failed)
 			return -ENOMEM;
-		if (ck_strmap_get(&t->buffers, name.v, name.len) !=
-		    CK_STRMAP_NONE)
+		if (ck_strmap_has(&t->buffers, name.v, name.len))
 			continue;
 		ret = find_shape(t, p, it.v, &at);
 		if (!ret && at != CK_STRMAP_NONE) {

@@ -45,7 +45,7 @@ static int add_param(struct deepspeed_model *m, const struct ck_pq_each *e,
 		return ck_fail(err, EINVAL,
 			       "%s: param_shapes: no shape for %.*s",
 			       m->f.s->name, (int)CK_MIN(e->len, 200), e->name);
-	if (ck_strmap_get(&m->by_name, e->name, e->len) != CK_STRMAP_NONE)
+	if (ck_strmap_has(&m->by_name, e->name, e->len))
 		return ck_fail(err, EINVAL, "%s: param_shapes has %.*s twice",
 			       m->f.s->name, (int)CK_MIN(e->len, 200), e->name);
 	if (ck_strmap_put(&m->by_name, e->name, e->len) == CK_STRMAP_NONE)
@@ -106,7 +106,7 @@ static int add_affine(struct deepspeed_model *m, const char *s, size_t len,
 	if (!name)
 		return ck_no_memory(err);
 	if (!unescape(s + 1, len - 2, name) ||
-	    ck_strmap_get(&m->affine, name, strlen(name)) != CK_STRMAP_NONE)
+	    ck_strmap_has(&m->affine, name, strlen(name)))
 		return 0;
 	at = ck_strmap_put(&m->affine, name, strlen(name));
 	if (at == CK_STRMAP_NONE)
@@ -237,7 +237,7 @@ int ck_deepspeed_cut(const struct deepspeed_model *m, const char *name,
 bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 			    size_t len)
 {
-	return ck_strmap_get(&m->buffers, name, len) != CK_STRMAP_NONE;
+	return ck_strmap_has(&m->buffers, name, len);
 }
 
 static int read_weights(struct deepspeed_model *m, struct ck_err *err)

@@ -188,8 +188,7 @@ static int list_dict(struct job *j, struct ck_torch_open *f, ck_pv dict,
 
 	ck_deepspeed_tensors(&t, f->ts.pickle, dict);
 	while (!ret && ck_deepspeed_next(&t))
-		if (expert >= 0 || ck_strmap_get(&j->z->trained, t.name,
-						 t.len) != CK_STRMAP_NONE)
+		if (expert >= 0 || ck_strmap_has(&j->z->trained, t.name, t.len))
 			ret = add_weight(j, f, &t, file, expert, of, err);
 	return ret;
 }
@@ -415,28 +414,26 @@ static int place_vec(struct job *j, struct deepspeed_vec *v, struct ck_err *err)
 /* One by one: two files may have one name. */
 static int add_states(struct job *j, const struct weight *w, struct ck_err *err)
 {
+	const struct deepspeed_states of = { .vec = w->vec,
+					     .name = w->name,
+					     .len = strlen(w->name),
+					     .nr = j->z->states.nr,
+					     .pos = w->pos,
+					     .numel = w->numel };
 	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(j->ld);
 	ck_auto_cut struct ck_cut cut = { 0 };
-	size_t len = strlen(w->name);
-	struct ck_asm_tensor *t;
-	int ret = 0;
+	int ret;
 
 	if (!w->vec && !w->numel)
 		return 0;
 	if (!w->vec)
 		ret = ck_deepspeed_refuse(
-			&a, "fp32", w->name, len, err,
+			&a, "fp32", w->name, of.len, err,
 			"no optimizer file that is there, with all others of its group, has what it is, rounded");
 	else
 		ret = ck_cut_whole(&cut, w->shape, w->rank, err);
-	for (uint32_t s = 0; w->vec && s < j->z->states.nr && !ret; s++) {
-		if (!ck_deepspeed_vec_dtype(w->vec, s))
-			continue;
-		t = ck_deepspeed_tensor(&a, j->z->states.v[s].s, w->name, len);
-		ret = t ? ck_deepspeed_vec_give(&a, w->vec, t, &cut, s, w->pos,
-						w->numel, err) :
-			  ck_no_memory(err);
-	}
+	if (!ret && w->vec)
+		ret = ck_deepspeed_states_give(&a, j->z, &of, &cut, err);
 	return ret ? ret : ck_asm_join(&a, err);
 }
 
@@ -455,8 +452,7 @@ static int add_untrained(struct job *j, struct ck_err *err)
 		return 0;
 	ck_deepspeed_tensors(&t, m->f.ts.pickle, m->module);
 	while (!ret && ck_deepspeed_next(&t))
-		if (ck_strmap_get(&j->z->trained, t.name, t.len) ==
-		    CK_STRMAP_NONE)
+		if (!ck_strmap_has(&j->z->trained, t.name, t.len))
 			ret = ck_deepspeed_give(&a, m, &m->f, "fp32", t.name,
 						t.len, t.v, err);
 	return ret ? ret : ck_asm_join(&a, err);

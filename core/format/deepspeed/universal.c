@@ -31,7 +31,7 @@ struct universal {
 
 static bool is_found(const struct deepspeed_load *ld, const char *kind)
 {
-	return ck_strmap_get(&ld->states, kind, strlen(kind)) != CK_STRMAP_NONE;
+	return ck_strmap_has(&ld->states, kind, strlen(kind));
 }
 
 static int add_kind(struct deepspeed_load *ld, const char *kind,
@@ -427,8 +427,7 @@ static int check_kinds(struct universal *u, const struct ck_dir_list *l,
 {
 	struct deepspeed_load *ld = u->ld;
 	size_t len = strlen(name);
-	bool trained = u->m && ck_strmap_get(&u->m->by_name, name, len) !=
-				       CK_STRMAP_NONE;
+	bool trained = u->m && ck_strmap_has(&u->m->by_name, name, len);
 	ck_auto_asm struct ck_asm a = ck_deepspeed_asm(ld);
 	int ret = 0;
 
@@ -463,12 +462,6 @@ static int add_folder(struct universal *u, const char *folder,
 
 /* ---- what has no folder ---- */
 
-static bool has_folder(const struct ck_strmap *folders, const char *name,
-		       size_t len)
-{
-	return ck_strmap_get(folders, name, len) != CK_STRMAP_NONE;
-}
-
 /*
  * Frozen parameters, buffers and shared names: all have folders, or none.
  * *any: one has; @report: those that have none are lost.
@@ -484,9 +477,9 @@ static int check_others(const struct deepspeed_model *m, struct ck_asm *a,
 		return 0;
 	ck_deepspeed_tensors(&t, m->f.ts.pickle, m->module);
 	while (!ret && ck_deepspeed_next(&t))
-		if (ck_strmap_get(&m->by_name, t.name, t.len) != CK_STRMAP_NONE)
+		if (ck_strmap_has(&m->by_name, t.name, t.len))
 			continue;
-		else if (has_folder(folders, t.name, t.len))
+		else if (ck_strmap_has(folders, t.name, t.len))
 			*any = true;
 		else if (report)
 			ret = refuse_lost(a, "fp32", t.name, t.len, err);
@@ -514,7 +507,7 @@ int ck_deepspeed_universal_check(const struct deepspeed_model *m,
 		const struct deepspeed_param *p = &m->params.v[i];
 
 		for (size_t k = 0; k < ld->states.nr && !ret; k++)
-			if (!has_folder(&folders, p->name, p->name_len))
+			if (!ck_strmap_has(&folders, p->name, p->name_len))
 				ret = refuse_lost(&a, ld->states.v[k].s,
 						  p->name, p->name_len, err);
 	}

@@ -125,12 +125,11 @@ static bool is_elsewhere(const struct deepspeed_model *m, const char *name,
 
 	if (!m->names && !ck_deepspeed_is_buffer(m, name, len))
 		return true;
-	if (ck_strmap_get(&m->by_name, name, len) != CK_STRMAP_NONE)
+	if (ck_strmap_has(&m->by_name, name, len))
 		return true;
 	if (alias != CK_STRMAP_NONE && ck_deepspeed_holder(m, alias, &holder))
 		return m->stage3 || holder != CK_STRMAP_NONE;
-	return m->stage3 &&
-	       ck_strmap_get(&m->frozen, name, len) != CK_STRMAP_NONE;
+	return m->stage3 && ck_strmap_has(&m->frozen, name, len);
 }
 
 /* Where stage 3 leaves a place for a weight, and no file says its name. */

@@ -56,8 +56,8 @@ static size_t nr_flats(const struct deepspeed_vec *v, uint64_t k)
 	return r && r->usable ? r->flats.nr : 0;
 }
 
-enum ck_dtype ck_deepspeed_vec_dtype(const struct deepspeed_vec *v,
-				     uint32_t state)
+/* What the vector's states are of; 0: it has no such state. */
+static enum ck_dtype dtype_of(const struct deepspeed_vec *v, uint32_t state)
 {
 	for (uint64_t k = 0; k < v->count; k++)
 		for (size_t i = 0; i < nr_flats(v, k); i++)
@@ -320,16 +320,15 @@ static int give_member(struct ck_asm *a, const struct deepspeed_vec *v,
 	return ret;
 }
 
-int ck_deepspeed_vec_give(struct ck_asm *a, const struct deepspeed_vec *v,
-			  struct ck_asm_tensor *t, const struct ck_cut *cut,
-			  uint32_t state, uint64_t pos, uint64_t numel,
-			  struct ck_err *err)
+static int give_state(struct ck_asm *a, const struct deepspeed_vec *v,
+		      struct ck_asm_tensor *t, const struct ck_cut *cut,
+		      uint32_t state, uint64_t pos, uint64_t numel,
+		      struct ck_err *err)
 {
 	uint64_t k = v->each ? 0 : pos / v->size, lo, hi, at;
 	int ret = 0;
 
-	if (ck_asm_declare(a, t, ck_deepspeed_vec_dtype(v, state), cut->whole,
-			   cut->rank))
+	if (ck_asm_declare(a, t, dtype_of(v, state), cut->whole, cut->rank))
 		return ck_no_memory(err);
 	/* who comes after one without has none either */
 	for (;
@@ -339,37 +338,50 @@ int ck_deepspeed_vec_give(struct ck_asm *a, const struct deepspeed_vec *v,
 	return ret;
 }
 
+int ck_deepspeed_states_give(struct ck_asm *a, const struct deepspeed_zero *z,
+			     const struct deepspeed_states *of,
+			     const struct ck_cut *cut, struct ck_err *err)
+{
+	int ret = 0;
+
+	for (uint32_t s = 0; s < of->nr && !ret; s++) {
+		struct ck_asm_tensor *t;
+
+		if (!dtype_of(of->vec, s))
+			continue;
+		t = ck_deepspeed_tensor(a, z->states.v[s].s, of->name, of->len);
+		ret = !t ? ck_no_memory(err) :
+		      of->why.code ?
+			   ck_asm_failed(a, t, -of->why.code, &of->why, err) :
+			   give_state(a, of->vec, t, cut, s, of->pos, of->numel,
+				      err);
+	}
+	return ret;
+}
+
 /* Parameter @i under the name of its own, or an alias. */
 static int add_param(struct deepspeed_zero *z, struct ck_asm *a, size_t i,
 		     const char *name, size_t len, size_t nr_states,
 		     struct ck_err *err)
 {
 	const struct deepspeed_param *p = &z->m->params.v[i];
-	const struct deepspeed_vec *v = &z->vecs.v[p->group];
+	struct deepspeed_states of = { .vec = &z->vecs.v[p->group],
+				       .name = name,
+				       .len = len,
+				       .nr = nr_states,
+				       .pos = z->pos[i],
+				       .numel = p->numel };
 	ck_auto_cut struct ck_cut cut = { 0 };
-	struct ck_err why = { 0 };
 	uint64_t shape[CK_MAX_RANK];
 	unsigned rank;
-	int ret = 0, bad;
 
-	if (!v->each && !v->size)
+	if (!of.vec->each && !of.vec->size)
 		return 0;
 	if (!ck_torch_size(z->m->f.ts.pickle, p->shape, shape, &rank))
 		return 0; /* model.c has seen it before */
-	bad = ck_deepspeed_cut(z->m, p->name, p->name_len, shape, rank, &cut,
-			       &why);
-	for (uint32_t s = 0; s < nr_states && !ret; s++) {
-		struct ck_asm_tensor *t;
-
-		if (!ck_deepspeed_vec_dtype(v, s))
-			continue;
-		t = ck_deepspeed_tensor(a, z->states.v[s].s, name, len);
-		ret = !t  ? ck_no_memory(err) :
-		      bad ? ck_asm_failed(a, t, bad, &why, err) :
-			    ck_deepspeed_vec_give(a, v, t, &cut, s, z->pos[i],
-						  p->numel, err);
-	}
-	return ret;
+	ck_deepspeed_cut(z->m, p->name, p->name_len, shape, rank, &cut,
+			 &of.why);
+	return ck_deepspeed_states_give(a, z, &of, &cut, err);
 }
 
 /* Those that no stage before this one has. */
@@ -381,8 +393,7 @@ static int add_params(struct deepspeed_zero *z, struct ck_err *err)
 	for (size_t i = 0; i < z->m->params.nr && !ret; i++) {
 		const struct deepspeed_param *p = &z->m->params.v[i];
 
-		if (ck_strmap_get(&z->ld->trained, p->name, p->name_len) ==
-		    CK_STRMAP_NONE)
+		if (!ck_strmap_has(&z->ld->trained, p->name, p->name_len))
 			ret = add_param(z, &a, i, p->name, p->name_len,
 					z->states.nr, err);
 	}

@@ -469,9 +469,8 @@ static int read_plain(struct nnscaler *n, uint32_t rank,
 		size_t len = key->len;
 		bool is_module = ck_nnscaler_is_extra(key->s, key->len, &len);
 
-		if (!is_module &&
-		    (!ck_nnscaler_is_tensor(f, key->user) ||
-		     ck_strmap_get(used, key->s, len) != CK_STRMAP_NONE))
+		if (!is_module && (!ck_nnscaler_is_tensor(f, key->user) ||
+				   ck_strmap_has(used, key->s, len)))
 			continue;
 		ck_str_add(ck_nnscaler_text(n, is_module ? "" : "model."),
 			   key->s, len);

@@ -183,32 +183,14 @@ static bool read_numbers(struct nnscaler *n, const struct nnscaler_file *f,
 	       count_names(n, f, m, names);
 }
 
-struct group {
-	struct rest *r;
-	struct ck_optim_groups g;
-};
-
-/* Of ranks the only group, which lists what each of them calls by numbers. */
-static int add_value(void *ctx, const char *key, size_t len, ck_pv value,
-		     struct ck_err *err)
-{
-	const struct group *w = ctx;
-
-	(void)value;
-	return len == strlen(CK_OPTIM_PARAMS) &&
-			       !memcmp(key, CK_OPTIM_PARAMS, len) ?
-		       ck_optim_groups_params(&w->g, 0, 0, w->r->n->numbers.nr,
-					      err) :
-		       ck_optim_groups_add(&w->g, 0, key, len, &w->r->in, err);
-}
-
 /* All but the states of the optimizer, of the first file. */
 static int add_groups(struct rest *r, ck_pv optimizer, struct ck_err *err)
 {
 	struct nnscaler *n = r->n;
 	const struct ck_pickle *p = r->f->p;
-	struct group w = { .r = r, .g = { .b = n->a.b, .dict = OPTIMIZER } };
-	ck_pv groups, group, own;
+	const struct ck_optim_groups g = { .b = n->a.b, .dict = OPTIMIZER };
+	uint64_t count;
+	ck_pv groups, own;
 	int ret;
 
 	if (!ck_pv_key(p, optimizer, CK_OPTIM_GROUPS, &groups))
@@ -227,11 +209,10 @@ static int add_groups(struct rest *r, ck_pv optimizer, struct ck_err *err)
 		ck_str_puts(&r->name, OPTIMIZER "." CK_OPTIM_GROUPS);
 		return add_object(r, err);
 	}
-	if (n->merged)
-		return ck_optim_groups_report(&w.g, p, groups, &r->in, err);
-	return ck_pv_at(p, groups, 0, &group) ?
-		       ck_optim_group_each(p, group, add_value, &w, err) :
-		       0;
+	/* of ranks the only group, which each of them numbers by itself */
+	count = n->numbers.nr;
+	return ck_optim_groups_report(&g, p, groups, &r->in,
+				      n->merged ? NULL : &count, err);
 }
 
 static bool is_tensor(const void *ctx, const struct ck_pickle *p, ck_pv v)

@@ -146,8 +146,7 @@ static int load_plain(struct plain *x, const struct ck_dir_list *l,
 			   strncmp(x->item, name, x->len) != 0;
 		x->item = name;
 		x->len = f.from[0] - 1;
-		if (x->len &&
-		    ck_strmap_get(&x->s->items, name, x->len) == CK_STRMAP_NONE)
+		if (x->len && !ck_strmap_has(&x->s->items, name, x->len))
 			ret = ck_torch_file_load(&ld, name, err);
 	}
 	ck_torch_load_free(&ld);
