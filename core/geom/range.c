@@ -4,6 +4,8 @@
 
 #include "core/base/check.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out)
@@ -45,6 +47,19 @@ uint64_t ck_box_volume(const struct ck_box *box)
 }
 
 /* @out may be @a or @b: an axis is read before it is written. */
+int ck_box_check(const uint64_t *start, const uint64_t *len,
+		 const uint64_t *shape, unsigned rank, struct ck_err *err)
+{
+	for (unsigned d = 0; d < rank; d++)
+		if (!ck_range_ok(start[d], len[d], shape[d]))
+			return ck_fail(err, EINVAL,
+				       "dimension %u: elements %" PRIu64
+				       " to %" PRIu64 " of %" PRIu64,
+				       d, start[d], start[d] + len[d],
+				       shape[d]);
+	return 0;
+}
+
 bool ck_box_meet(const struct ck_box *a, const struct ck_box *b,
 		 struct ck_box *out)
 {

@@ -5,6 +5,7 @@
 #ifndef CK_RANGE_H
 #define CK_RANGE_H
 
+#include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/str.h"
 
@@ -22,6 +23,12 @@ bool ck_dims_volume(const uint64_t *dims, unsigned rank, uint64_t *out);
 /* Strides of row-major order over @dims; false: overflow. */
 bool ck_dims_strides(const uint64_t *dims, unsigned rank, int64_t *stride);
 uint64_t ck_box_volume(const struct ck_box *box);
+/*
+ * -EINVAL unless [start, start + len) lies within @shape along each axis, with a
+ * line that says along which one it does not.
+ */
+int ck_box_check(const uint64_t *start, const uint64_t *len,
+		 const uint64_t *shape, unsigned rank, struct ck_err *err);
 /* "[0:4, 2:8]" */
 void ck_box_text(struct ck_str *s, const uint64_t *start, const uint64_t *end,
 		 unsigned rank);

@@ -22,15 +22,9 @@ static int check_box(const struct ck_save_slice *v, struct ck_err *err)
 	    !ck_dims_volume(v->shape, v->rank, &nr) ||
 	    !ck_mul_ok(nr, ck_dtype_info(v->dtype)->size, &bytes))
 		return ck_fail(err, EINVAL, "%.300s: is too large", v->name);
-	for (unsigned d = 0; d < v->rank; d++)
-		if (v->start[d] > v->shape[d] ||
-		    v->len[d] > v->shape[d] - v->start[d])
-			return ck_fail(err, EINVAL,
-				       "%.300s: dimension %u: elements %" PRIu64
-				       " to %" PRIu64 " of %" PRIu64,
-				       v->name, d, v->start[d],
-				       v->start[d] + v->len[d], v->shape[d]);
-	return 0;
+	return ck_wrap(err,
+		       ck_box_check(v->start, v->len, v->shape, v->rank, err),
+		       "%.300s", v->name);
 }
 
 static int check_path(const char *path, const char *name, struct ck_err *err)

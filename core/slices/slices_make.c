@@ -138,7 +138,12 @@ static int add_piece(struct ck_slice_plan_making *m, uint32_t t,
 	unsigned rank = m->tensors.v[t].grid_rank;
 	struct ck_slice_plan_piece p = { .tensor = t, .file = CK_NONE };
 	uint64_t nr = place->stored;
+	int ret = ck_box_check(place->start, place->len,
+			       m->dims.v + m->tensors.v[t].grid, rank, err);
 
+	if (ret)
+		return ck_wrap(err, ret, "write: %.200s",
+			       ck_slice_plan_target(m, t)->name);
 	if (place->hi < place->lo ||
 	    (!place->flat && !ck_dims_volume(place->full, rank, &nr)) ||
 	    !ck_mul_ok(nr, ck_dtype_info(m->tensors.v[t].dtype)->size, &p.len))

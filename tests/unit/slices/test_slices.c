@@ -555,6 +555,13 @@ Test(slices, boxes_that_do_not_make_sense)
 	refused(DOC(TWO,
 		    TENSOR("w", "float32", "[4]",
 			   ",\"boxes\":[{\"at\":{\"rank\":0},\"start\":[0],"
+			   "\"size\":[4]},{\"at\":{\"rank\":1},"
+			   "\"start\":[4],\"size\":[2]}]"),
+		    ""),
+		"write: w: dimension 0: elements 4 to 6 of 4");
+	refused(DOC(TWO,
+		    TENSOR("w", "float32", "[4]",
+			   ",\"boxes\":[{\"at\":{\"rank\":0},\"start\":[0],"
 			   "\"size\":[3]}]"),
 		    ""),
 		"1 of 4 elements (4 bytes) are stored nowhere");
