@@ -76,15 +76,14 @@ int ck_index_note_others(const char *name, const struct ck_dir_list *l,
 
 	for (size_t i = 0; !ret && i < l->nr; i++) {
 		const char *one = l->v[i].name;
-		const struct ck_problem_in note = { .severity = CK_NOTE,
-						    .file = one };
 
 		if (!l->v[i].is_dir && is_one(one, bases, &plain) &&
 		    strcmp(one, name) != 0)
-			ret = ck_builder_problem(b, &note, err,
-						 "left aside: another index; "
-						 "-o file=%s reads it",
-						 one);
+			ret = ck_builder_report_file(
+				b, CK_NOTE, one, err,
+				"left aside: another index; "
+				"-o file=%s reads it",
+				one);
 	}
 	return ret;
 }
@@ -253,21 +252,21 @@ static int report_file(const struct ck_index_map *m, uint32_t nr,
 		       struct ck_err *err)
 {
 	const struct ck_index_file *f = &m->file.v[nr];
-	const struct ck_problem_in odd = { .severity = CK_WARNING,
-					   .file = m->files.v[nr].s };
 	int ret = 0;
 
 	if (f->nr_extra)
-		ret = ck_builder_problem(b, &odd, err,
-					 "%s does not list all that it has: "
-					 "%s %s is the first of %" PRIu32,
-					 m->name, what, f->extra, f->nr_extra);
+		ret = ck_builder_report_file(
+			b, CK_WARNING, m->files.v[nr].s, err,
+			"%s does not list all that it has: "
+			"%s %s is the first of %" PRIu32,
+			m->name, what, f->extra, f->nr_extra);
 	if (!ret && f->nr_other)
-		ret = ck_builder_problem(b, &odd, err,
-					 "%s puts into another file what it "
-					 "has too: %s %s is the first of "
-					 "%" PRIu32,
-					 m->name, what, f->other, f->nr_other);
+		ret = ck_builder_report_file(
+			b, CK_WARNING, m->files.v[nr].s, err,
+			"%s puts into another file what it "
+			"has too: %s %s is the first of "
+			"%" PRIu32,
+			m->name, what, f->other, f->nr_other);
 	return ret;
 }
 
@@ -284,12 +283,6 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 	const struct ck_strmap_key *k = &m->keys.v[nr];
 	const char *file = m->files.v[m->key.v[nr].file].s;
 	bool lacks = f->may_lack && m->key.v[nr].other == CK_STRMAP_NONE;
-	const struct ck_problem_in odd = {
-		.severity = lacks ? CK_NOTE : CK_WARNING,
-		.tensor = k->s,
-		.tensor_len = k->len,
-		.file = m->name,
-	};
 
 	if (!f->usable)
 		return ck_builder_refuse(b, 0, k->s, k->len, err,
@@ -297,8 +290,9 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 					 "else tells shape and bytes",
 					 file);
 	if (is_only_here(m, &m->key.v[nr], m->key.v[nr].other))
-		return ck_builder_problem(
-			b, &odd, err, "the index says %s, it is in %s", file,
+		return ck_builder_report_tensor(
+			b, lacks ? CK_NOTE : CK_WARNING, k->s, k->len, m->name,
+			err, "the index says %s, it is in %s", file,
 			m->files.v[m->key.v[nr].other].s);
 	if (is_another(f))
 		return ck_builder_refuse(b, 0, k->s, k->len, err,
@@ -310,9 +304,9 @@ static int report_key(const struct ck_index_map *m, uint32_t nr,
 					 "the index says %s, which does not "
 					 "hold it",
 					 file);
-	return ck_builder_problem(b, &odd, err,
-				  "the index says %s, which does not hold it",
-				  file);
+	return ck_builder_report_tensor(
+		b, lacks ? CK_NOTE : CK_WARNING, k->s, k->len, m->name, err,
+		"the index says %s, which does not hold it", file);
 }
 
 int ck_index_load(struct ck_index_map *m, ck_index_load_fn load, void *ctx,

@@ -316,10 +316,9 @@ static int take(void *ctx, const struct ck_found *f, struct ck_err *err)
 static int damaged(struct ck_asm *a, uint32_t file, const struct ck_err *why,
 		   struct ck_err *err)
 {
-	const struct ck_problem_in bad = { .severity = CK_ERROR,
-					   .file = a->files.v[file].name };
 
-	return ck_builder_problem(a->b, &bad, err, "%s", why->msg);
+	return ck_builder_report_file(a->b, CK_ERROR, a->files.v[file].name,
+				      err, "%s", why->msg);
 }
 
 int ck_asm_read(struct ck_asm *a, uint32_t file, struct ck_err *err)

@@ -345,8 +345,8 @@ int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
 	return 0;
 }
 
-int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
-		       struct ck_err *err, const char *fmt, ...)
+static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
+		       struct ck_err *err, const char *fmt, va_list ap)
 {
 	struct ck_problem at = { .severity = (uint8_t)p->severity,
 				 .off = p->off,
@@ -355,7 +355,6 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 				 .view = CK_NONE,
 				 .file = CK_NONE };
 	char reason[CK_ERR_MAX];
-	va_list ap;
 	int ret = 0;
 
 	if (p->tensor)
@@ -366,12 +365,51 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 		ret = ck_intern_str(&b->in, p->file,
 				    CK_MIN(strlen(p->file), CK_MAX_NAME),
 				    &at.file, err);
-	if (ret)
-		return ret;
-	va_start(ap, fmt);
 	vsnprintf(reason, sizeof(reason), fmt, ap);
+	return ret ? ret : ck_builder_report(b, &at, reason, err);
+}
+
+int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
+		       struct ck_err *err, const char *fmt, ...)
+{
+	va_list ap;
+	int ret;
+
+	va_start(ap, fmt);
+	ret = add_problem(b, p, err, fmt, ap);
 	va_end(ap);
-	return ck_builder_report(b, &at, reason, err);
+	return ret;
+}
+
+int ck_builder_report_file(struct ck_builder *b, enum ck_severity severity,
+			   const char *file, struct ck_err *err,
+			   const char *fmt, ...)
+{
+	const struct ck_problem_in p = { .severity = severity, .file = file };
+	va_list ap;
+	int ret;
+
+	va_start(ap, fmt);
+	ret = add_problem(b, &p, err, fmt, ap);
+	va_end(ap);
+	return ret;
+}
+
+int ck_builder_report_tensor(struct ck_builder *b, enum ck_severity severity,
+			     const char *name, size_t len, const char *file,
+			     struct ck_err *err, const char *fmt, ...)
+{
+	const struct ck_problem_in p = { .severity = severity,
+					 .tensor = name,
+					 .tensor_len = len,
+					 .file = file };
+	va_list ap;
+	int ret;
+
+	va_start(ap, fmt);
+	ret = add_problem(b, &p, err, fmt, ap);
+	va_end(ap);
+	return ret;
 }
 
 struct ck_catalog ck_builder_view(const struct ck_builder *b)

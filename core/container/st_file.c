@@ -267,17 +267,16 @@ int ck_st_file_add_metadata(const struct ck_st_file *f, const char *name,
 static int say_metadata(const struct ck_st_file *f, struct ck_builder *b,
 			struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR,
-					 .file = f->name };
 	const char *key;
 	json_t *value;
 
 	json_object_foreach(f->h.metadata, key, value) if (
 		!json_is_string(
-			value)) return ck_builder_problem(b, &p, err,
-							  "__metadata__: \"%.80s\" is no string, and the "
-							  "safetensors library refuses the file",
-							  key);
+			value)) return ck_builder_report_file(b, CK_ERROR,
+							      f->name, err,
+							      "__metadata__: \"%.80s\" is no string, and the "
+							      "safetensors library refuses the file",
+							      key);
 	return 0;
 }
 

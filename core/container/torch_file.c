@@ -167,9 +167,9 @@ static int pick_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 static int report_damaged(struct ck_torch_load *ld, const char *name,
 			  const struct ck_err *why, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
 
-	return ck_builder_problem(ld->b, &p, err, "%s", why->msg);
+	return ck_builder_report_file(ld->b, CK_ERROR, name, err, "%s",
+				      why->msg);
 }
 
 static int walk(struct file *f, const char *name, struct ck_err *err)

@@ -160,8 +160,6 @@ static int say_key(void *ctx, const struct ck_torch_leaf *leaf, ck_pv key,
 		   struct ck_err *err)
 {
 	struct lost *l = ctx;
-	const struct ck_problem_in at = { .severity = CK_ERROR,
-					  .file = l->in->file };
 	char where[256], what[256];
 	uint64_t nr = is_tensor(l, leaf->value);
 	int ret = nr ? 0 : count(l, leaf->value, &nr, err);
@@ -171,8 +169,8 @@ static int say_key(void *ctx, const struct ck_torch_leaf *leaf, ck_pv key,
 	l->below += nr;
 	if (ret || !nr || ++l->keys > MAX_SAID)
 		return ret;
-	return ck_builder_problem(
-		l->in->b, &at, err,
+	return ck_builder_report_file(
+		l->in->b, CK_ERROR, l->in->file, err,
 		"%s: expected keys that are texts%s, found %s; left out: tensors below it, %" PRIu64
 		" (%" PRIu64 " in all so far)",
 		place(leaf, where, sizeof(where)),
@@ -184,9 +182,6 @@ static int report_object(void *ctx, const struct ck_torch_leaf *leaf,
 			 struct ck_err *err)
 {
 	struct lost *l = ctx;
-	const struct ck_problem_in at = { .severity = l->in->any ? CK_WARNING :
-								   CK_ERROR,
-					  .file = l->in->file };
 	char where[256], what[256];
 	uint64_t nr = 0;
 	int ret;
@@ -196,27 +191,26 @@ static int report_object(void *ctx, const struct ck_torch_leaf *leaf,
 	ret = count(l, leaf->value, &nr, err);
 	if (ret || !nr || ++l->objects > MAX_SAID)
 		return ret;
-	return ck_builder_problem(l->in->b, &at, err,
-				  "%s: %s; tensors inside, not shown: %" PRIu64
-				  "; torch.load it and save its state_dict",
-				  place(leaf, where, sizeof(where)),
-				  describe(l, leaf->value, what, sizeof(what)),
-				  nr);
+	return ck_builder_report_file(
+		l->in->b, l->in->any ? CK_WARNING : CK_ERROR, l->in->file, err,
+		"%s: %s; tensors inside, not shown: %" PRIu64
+		"; torch.load it and save its state_dict",
+		place(leaf, where, sizeof(where)),
+		describe(l, leaf->value, what, sizeof(what)), nr);
 }
 
 static int report_more(struct lost *l, uint64_t found,
 		       enum ck_severity severity, const char *what,
 		       struct ck_err *err)
 {
-	const struct ck_problem_in at = { .severity = severity,
-					  .file = l->in->file };
 
 	if (found <= MAX_SAID)
 		return 0;
-	return ck_builder_problem(l->in->b, &at, err,
-				  "%" PRIu64 " more %s hold tensors that are "
-				  "not shown",
-				  found - MAX_SAID, what);
+	return ck_builder_report_file(l->in->b, severity, l->in->file, err,
+				      "%" PRIu64
+				      " more %s hold tensors that are "
+				      "not shown",
+				      found - MAX_SAID, what);
 }
 
 static int report_integers(struct lost *l, struct ck_err *err)

@@ -17,7 +17,6 @@ int ck_torch_open(struct ck_torch_open *f, const struct ck_dir *dir,
 		  struct ck_builder *b, const char *name, bool *ok,
 		  struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = name };
 	struct ck_err why = { 0 };
 	int ret;
 
@@ -28,7 +27,8 @@ int ck_torch_open(struct ck_torch_open *f, const struct ck_dir *dir,
 		return ret;
 	ret = ck_torch_save_open(&f->ts, f->s, &why);
 	if (ret == -EINVAL || ret == -EIO)
-		return ck_builder_problem(b, &p, err, "%s", why.msg);
+		return ck_builder_report_file(b, CK_ERROR, name, err, "%s",
+					      why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	*ok = true;

@@ -164,7 +164,6 @@ static int load_apart(const struct ck_format *fmt, const struct ck_dir *dir,
 static int say_aside(const struct ck_dir *dir, struct ck_builder *b,
 		     const struct ck_format *other, struct ck_err *err)
 {
-	const struct ck_problem_in kind = { .severity = CK_NOTE };
 	ck_auto_fd int fd = -1;
 	struct ck_err why = { 0 };
 	bool any;
@@ -175,12 +174,13 @@ static int say_aside(const struct ck_dir *dir, struct ck_builder *b,
 	ret = load_apart(other, dir, &fd, &why);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
-	return ret ? ck_builder_problem(b, &kind, err,
-					"there are files of %s too, left "
-					"aside, which do not read as that: %s",
-					other->name, why.msg) :
-		     ck_builder_problem(b, &kind, err, aside, other->name,
-					other->name);
+	return ret ? ck_builder_report_file(
+			     b, CK_NOTE, NULL, err,
+			     "there are files of %s too, left "
+			     "aside, which do not read as that: %s",
+			     other->name, why.msg) :
+		     ck_builder_report_file(b, CK_NOTE, NULL, err, aside,
+					    other->name, other->name);
 }
 
 /* The catalog is made of what is read from here on. */
@@ -218,7 +218,6 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		const char *note, const struct ck_format *other,
 		struct ck_err *err)
 {
-	const struct ck_problem_in kind = { .severity = CK_NOTE };
 	auto_builder struct ck_builder *b = ck_builder_new(err);
 	struct ck_copies copies = { .dir = dir };
 	struct noted noted;
@@ -237,8 +236,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		note = NULL;
 	}
 	if (!ret && note)
-		ret = ck_builder_problem(b, &kind, err, note, other->name,
-					 other->name);
+		ret = ck_builder_report_file(b, CK_NOTE, NULL, err, note,
+					     other->name, other->name);
 	if (!ret && !fmt->reports_aside)
 		ret = ck_explain_leftovers(dir, b, err);
 	if (!ret && fmt->flat)

@@ -235,7 +235,6 @@ static void drop_used(const struct ck_builder *b, struct ck_dir_list *l)
 int ck_explain_leftovers(const struct ck_dir *dir, struct ck_builder *b,
 			 struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	ck_auto_str struct ck_str some = { 0 };
 	int ret;
@@ -247,10 +246,10 @@ int ck_explain_leftovers(const struct ck_dir *dir, struct ck_builder *b,
 		drop_used(b, &l);
 	if (ret || !name_some(dir, &l, is_torch_beside, &some))
 		return ret;
-	return ck_builder_problem(b, &note, err,
-				  "left aside: torch.save files "
-				  "beside it (%s)",
-				  some.v ? some.v : "");
+	return ck_builder_report_file(b, CK_NOTE, NULL, err,
+				      "left aside: torch.save files "
+				      "beside it (%s)",
+				      some.v ? some.v : "");
 }
 
 /* An index is read by who knows it; here only its name matters. */
@@ -266,7 +265,6 @@ static bool has_index(const struct ck_dir_list *l)
 int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
 			struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	struct ck_numbered n;
 	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
@@ -280,8 +278,8 @@ int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
 		    !ck_ends_in(name, ".safetensors") ||
 		    !ck_builder_has_file(b, name))
 			continue;
-		return ck_builder_problem(
-			b, &p, err,
+		return ck_builder_report_file(
+			b, CK_WARNING, NULL, err,
 			"%.*s%s*%s: no index (%s) says "
 			"whether these numbered files are all",
 			(int)n.stem, name, n.part ? "" : "-", n.suffix,
@@ -300,28 +298,28 @@ static bool is_temporary(const struct ck_dir *dir, const struct ck_dir_entry *e)
 int ck_explain_temporary(const struct ck_dir *dir, struct ck_builder *b,
 			 struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	ck_auto_str struct ck_str some = { 0 };
 	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
 
 	if (ret || !name_some(dir, &l, is_temporary, &some))
 		return ret;
-	return ck_builder_problem(b, &note, err,
-				  "left aside: temporary files of a save that "
-				  "was interrupted, or goes on (%s)",
-				  some.v ? some.v : "");
+	return ck_builder_report_file(
+		b, CK_NOTE, NULL, err,
+		"left aside: temporary files of a save that "
+		"was interrupted, or goes on (%s)",
+		some.v ? some.v : "");
 }
 
 int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
 			  struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .file = ck_format_unfinished(dir) };
+	const char *file = dir->only ? NULL : ck_format_unfinished(dir);
 
-	if (dir->only || !p.file)
+	if (!file)
 		return 0;
-	return ck_builder_problem(b, &p, err,
-				  "parts of an index: a save into this folder "
-				  "has not ended");
+	return ck_builder_report_file(
+		b, CK_WARNING, file, err,
+		"parts of an index: a save into this folder "
+		"has not ended");
 }

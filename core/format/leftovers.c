@@ -130,24 +130,25 @@ bool ck_leftover_is_name(const char *name)
 static int say(const struct ck_dir *dir, struct ck_builder *b, const char *name,
 	       check_fn check, struct ck_err *err)
 {
-	const struct ck_problem_in bad = { .severity = CK_ERROR, .file = name };
 	ck_auto_source struct ck_source *s = NULL;
 	struct ck_err why = { 0 };
 	int ret = ck_dir_open(dir, name, &s, &why);
 
 	if (!ret && !s->st.st_size)
-		return ck_builder_problem(b, &bad, err,
-					  "torn: it is empty; the weights are "
-					  "not touched by that");
+		return ck_builder_report_file(
+			b, CK_ERROR, name, err,
+			"torn: it is empty; the weights are "
+			"not touched by that");
 	ret = ret ? ret : check(s, &why);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
 	if (!ret)
 		return 0;
-	return ck_builder_problem(b, &bad, err,
-				  "torn: %s; the weights are not touched by "
-				  "that",
-				  why.msg);
+	return ck_builder_report_file(
+		b, CK_ERROR, name, err,
+		"torn: %s; the weights are not touched by "
+		"that",
+		why.msg);
 }
 
 /* It only describes the weights, and goes into views as it is. */
@@ -155,7 +156,6 @@ static int check_config(const struct ck_dir *dir, struct ck_builder *b,
 			struct ck_err *err)
 {
 	static const char name[] = "config.json";
-	const struct ck_problem_in note = { .severity = CK_NOTE, .file = name };
 	ck_auto_source struct ck_source *s = NULL;
 	struct ck_err why = { 0 };
 	int ret = ck_dir_open(dir, name, &s, &why);
@@ -163,10 +163,11 @@ static int check_config(const struct ck_dir *dir, struct ck_builder *b,
 	ret = ret ? ret : check_json(s, &why);
 	if (ret == -ENOMEM)
 		return ck_fail(err, ENOMEM, "%s", why.msg);
-	return ret ? ck_builder_problem(b, &note, err,
-					"no JSON, so that nothing loads the "
-					"model by it: %s",
-					why.msg) :
+	return ret ? ck_builder_report_file(
+			     b, CK_NOTE, name, err,
+			     "no JSON, so that nothing loads the "
+			     "model by it: %s",
+			     why.msg) :
 		     0;
 }
 

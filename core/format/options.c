@@ -185,24 +185,23 @@ static int report(const struct ck_option *o, const struct ck_dir *dir,
 		  const struct ck_format *f, struct ck_builder *b,
 		  struct ck_err *err)
 {
-	struct ck_problem_in p = { .severity = CK_WARNING };
 	ck_auto_str struct ck_str line = { 0 };
 	bool others;
 	int ret = may_be_others(dir, f, &others, err);
 
 	if (ret)
 		return ret;
-	if (o->also || others)
-		p.severity = CK_NOTE;
 	put_line(o, dir->opts, f, &line);
-	return line.failed ? ck_no_memory(err) :
-			     ck_builder_problem(b, &p, err, "%s", line.v);
+	return line.failed ?
+		       ck_no_memory(err) :
+		       ck_builder_report_file(
+			       b, o->also || others ? CK_NOTE : CK_WARNING,
+			       NULL, err, "%s", line.v);
 }
 
 static int report_no_file(const struct ck_dir *dir, const struct ck_format *f,
 			  struct ck_builder *b, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING };
 	const char *name = ck_opts_get(dir->opts, "file");
 
 	if (name && ck_builder_has_file(b, name))
@@ -211,8 +210,9 @@ static int report_no_file(const struct ck_dir *dir, const struct ck_format *f,
 	    (ck_dir_name_ok(name, strlen(name)) && ck_dir_siblings(dir, name)))
 		return 0;
 	ck_opts_use(dir->opts, "file"); /* one line is enough */
-	return ck_builder_problem(
-		b, &p, err, "-o file=%.200s: there is no such file", name);
+	return ck_builder_report_file(b, CK_WARNING, NULL, err,
+				      "-o file=%.200s: there is no such file",
+				      name);
 }
 
 int ck_options_report(const struct ck_dir *dir, const struct ck_format *f,

@@ -52,7 +52,6 @@ static bool is_checkpoint(const struct ck_dir *dir, const struct ck_builder *b,
 static int note_folders(const struct ck_dir *dir, struct ck_builder *b,
 			const struct ck_dir_list *l, struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE };
 	ck_auto_str struct ck_str some = { 0 };
 	size_t nr = 0;
 
@@ -68,11 +67,12 @@ static int note_folders(const struct ck_dir *dir, struct ck_builder *b,
 	if (some.failed)
 		return ck_no_memory(err);
 	return !nr ? 0 :
-		     ck_builder_problem(b, &note, err,
-					"left aside: folders beside it that "
-					"are checkpoints of their own (%s): "
-					"give one of them, or mount all",
-					some.v);
+		     ck_builder_report_file(
+			     b, CK_NOTE, NULL, err,
+			     "left aside: folders beside it that "
+			     "are checkpoints of their own (%s): "
+			     "give one of them, or mount all",
+			     some.v);
 }
 
 int ck_explain_siblings(const struct ck_dir *dir, struct ck_builder *b,

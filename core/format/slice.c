@@ -10,12 +10,9 @@ static int report(const struct ck_dir *dir, struct ck_builder *b,
 		  struct ck_err *err)
 {
 	bool asked = dir->only && !dir->entry;
-	const struct ck_problem_in in = {
-		.severity = asked || !sure ? CK_WARNING : CK_ERROR,
-		.file = file,
-	};
 
-	return ck_builder_problem(b, &in, err, "%s", f->slice);
+	return ck_builder_report_file(b, asked || !sure ? CK_WARNING : CK_ERROR,
+				      file, err, "%s", f->slice);
 }
 
 int ck_slice_report(const struct ck_dir *dir, struct ck_builder *b,

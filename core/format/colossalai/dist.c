@@ -309,23 +309,22 @@ static int place(struct ck_asm_join *j, const struct ck_asm_piece *p,
 static int note(struct ck_asm_join *j, struct ck_err *err)
 {
 	const struct dist *s = j->a->ctx;
-	struct ck_problem_in at = { .severity = CK_NOTE,
-				    .tensor = j->t->name,
-				    .tensor_len = j->t->len };
+	const struct ck_asm_tensor *t = j->t;
+	bool pads;
 
 	if (!j->placed)
-		return ck_builder_problem(
-			j->a->b, &at, err,
+		return ck_builder_report_tensor(
+			j->a->b, CK_NOTE, t->name, t->len, NULL, err,
 			"it has no record of its place: taken as "
 			"whole, and the same in each file that has "
 			"it");
 	if (!s->padded)
 		return 0;
 	/* it pads the embedding, and the layer that it is tied to */
-	if (!ck_name_has(j->t->name, j->t->len, ck_names_vocabulary))
-		at.severity = CK_WARNING;
-	return ck_builder_problem(
-		j->a->b, &at, err,
+	pads = ck_name_has(t->name, t->len, ck_names_vocabulary);
+	return ck_builder_report_tensor(
+		j->a->b, pads ? CK_NOTE : CK_WARNING, t->name, t->len, NULL,
+		err,
 		"rows past the %" PRIu64
 		" of its global shape, as %s has them, are padding and left out",
 		j->shape[0], ck_asm_who(j->a, s->padded));

@@ -39,10 +39,9 @@ struct flat {
 
 static int warn(const struct flat *l, struct ck_err *err, const char *what)
 {
-	const struct ck_problem_in odd = { .severity = CK_WARNING,
-					   .file = l->f.name };
 
-	return ck_builder_problem(l->b, &odd, err, "%s", what);
+	return ck_builder_report_file(l->b, CK_WARNING, l->f.name, err, "%s",
+				      what);
 }
 
 /* A list in JSON, in a string. */
@@ -193,10 +192,6 @@ static int add_groups(const struct flat *l, const struct ck_st_entry *e,
 static int add_entry(struct flat *l, const struct ck_st_entry *e,
 		     const struct ck_st_entry *as, struct ck_err *err)
 {
-	const struct ck_problem_in odd = { .severity = CK_WARNING,
-					   .tensor = e->name,
-					   .tensor_len = e->name_len,
-					   .file = l->f.name };
 	bool listed = ck_strmap_get(&l->pickled, as->name, as->name_len) !=
 		      CK_STRMAP_NONE;
 	bool yes = false;
@@ -207,9 +202,10 @@ static int add_entry(struct flat *l, const struct ck_st_entry *e,
 	else if (!l->told && as->dtype == CK_DT_U8)
 		ret = guess(l, e, &yes, err);
 	if (!ret && listed && !yes)
-		ret = ck_builder_problem(l->b, &odd, err,
-					 KEYS " lists it, but it is no pickle: "
-					      "shown as its bytes are");
+		ret = ck_builder_report_tensor(
+			l->b, CK_WARNING, e->name, e->name_len, l->f.name, err,
+			KEYS " lists it, but it is no pickle: "
+			     "shown as its bytes are");
 	if (!ret && yes)
 		ret = add_groups(l, as, err);
 	if (ret)
@@ -256,16 +252,14 @@ static int take(struct flat *l, const struct ck_st_entry *e, struct ck_err *err)
 
 static int take_all(struct flat *l, struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE,
-					    .file = l->f.name };
 	int ret = read_keys(l, err);
 
 	for (size_t i = 0; !ret && i < l->f.tensors.nr; i++)
 		ret = take(l, &l->f.tensors.v[i], err);
 	if (ret || !l->guessed)
 		return ret;
-	return ck_builder_problem(
-		l->b, &note, err,
+	return ck_builder_report_file(
+		l->b, CK_NOTE, l->f.name, err,
 		"it does not say what is no tensor (0.4.7 did "
 		"not): %s is taken for a pickle, as its bytes "
 		"are one, %zu in all",
@@ -292,7 +286,6 @@ int ck_colossalai_flat_load(const struct ck_dir *dir, const char *name,
 							      .file = file,
 							      .joined =
 								      joined };
-	const struct ck_problem_in bad = { .severity = CK_ERROR, .file = name };
 	struct ck_err why = { 0 };
 	uint32_t src;
 	int ret = ck_dir_source(dir, b, name, &src, &l.s, err);
@@ -302,7 +295,8 @@ int ck_colossalai_flat_load(const struct ck_dir *dir, const char *name,
 		return ret;
 	ret = ck_st_file_read(&l.f, name, src, l.s, 0, &why);
 	if (ret == -EINVAL && index)
-		return ck_builder_problem(b, &bad, err, "%s", why.msg);
+		return ck_builder_report_file(b, CK_ERROR, name, err, "%s",
+					      why.msg);
 	if (ret)
 		return ck_fail(err, -ret, "%s", why.msg);
 	*usable = true;

@@ -59,15 +59,13 @@ static int by_id(const void *pa, const void *pb)
 static int say(const struct colossalai_state *s, struct ck_builder *b,
 	       struct ck_err *err)
 {
-	const struct ck_problem_in note = { .severity = CK_NOTE,
-					    .tensor = s->name,
-					    .tensor_len = strlen(s->name) };
 
-	return ck_builder_problem(b, &note, err,
-				  "shown as stored: if it is of query, key and "
-				  "value in one, and was saved with tensor "
-				  "parallelism, ColossalAI has put its parts "
-				  "in the order of ranks");
+	return ck_builder_report_tensor(
+		b, CK_NOTE, s->name, strlen(s->name), NULL, err,
+		"shown as stored: if it is of query, key and "
+		"value in one, and was saved with tensor "
+		"parallelism, ColossalAI has put its parts "
+		"in the order of ranks");
 }
 
 /* Whether the parameter @id has a state of such a shape. */

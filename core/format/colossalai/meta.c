@@ -62,8 +62,6 @@ static const char *base_name(const char *path)
 static int find_file(struct ck_asm *a, const char *meta, const char *path,
 		     uint32_t *file, struct ck_err *err)
 {
-	const struct ck_problem_in out = { .severity = CK_WARNING,
-					   .file = meta };
 	const char *name = base_name(path);
 	size_t before = a->files.nr;
 
@@ -75,10 +73,11 @@ static int find_file(struct ck_asm *a, const char *meta, const char *path,
 		return ck_no_memory(err);
 	if (a->files.nr == before || !leads_out(path))
 		return 0;
-	return ck_builder_problem(a->b, &out, err,
-				  "\"file\" is %.200s, which leads out of the "
-				  "checkpoint: %s in it is read",
-				  path, name);
+	return ck_builder_report_file(
+		a->b, CK_WARNING, meta, err,
+		"\"file\" is %.200s, which leads out of the "
+		"checkpoint: %s in it is read",
+		path, name);
 }
 
 static bool dims(const json_t *record, const char *key, uint64_t *out,
@@ -138,8 +137,6 @@ static int take_all(struct ck_asm *a, const char *meta, json_t *j,
 
 static int read_one(struct ck_asm *a, const char *name, struct ck_err *err)
 {
-	const struct ck_problem_in more = { .severity = CK_WARNING,
-					    .file = name };
 	ck_auto_free char *text = NULL;
 	ck_auto_json json_t *j = NULL;
 	size_t len, end;
@@ -152,11 +149,12 @@ static int read_one(struct ck_asm *a, const char *name, struct ck_err *err)
 	if (ret)
 		return ck_wrap(err, ret, "%s", name);
 	if (!is_blank(text + end, len - end)) {
-		ret = ck_builder_problem(a->b, &more, err,
-					 "%zu bytes follow its end at byte "
-					 "%zu: two processes may have written "
-					 "it at once",
-					 len - end, end);
+		ret = ck_builder_report_file(
+			a->b, CK_WARNING, name, err,
+			"%zu bytes follow its end at byte "
+			"%zu: two processes may have written "
+			"it at once",
+			len - end, end);
 		if (ret)
 			return ret;
 	}

@@ -170,47 +170,41 @@ static int load_files(struct optim *o, struct ck_err *err)
 	return ret ? ret : ck_index_report(o->index, "parameter", o->b, err);
 }
 
-static int say_no_groups(struct optim *o, const char *name, struct ck_err *err)
-{
-	const struct ck_problem_in bad = { .severity = CK_ERROR, .file = name };
-
-	return ck_builder_problem(o->b, &bad, err,
-				  "expected a list of groups with their "
-				  "parameters: another file is in its place");
-}
-
 static int load_groups(struct optim *o, struct ck_err *err)
 {
-	struct ck_problem_in odd = { .severity = CK_WARNING,
-				     .file = o->index->name };
+	const char *index = o->index->name;
 	const json_t *file = json_object_get(
 		json_object_get(o->index->json, "metadata"), GROUPS);
 	const char *name = json_string_value(file);
 	int ret;
 
 	if (!name)
-		return ck_builder_problem(o->b, &odd, err,
-					  "it names no file of the parameters' "
-					  "groups");
+		return ck_builder_report_file(
+			o->b, CK_WARNING, index, err,
+			"it names no file of the parameters' "
+			"groups");
 	if (strlen(name) != json_string_length(file) ||
 	    !ck_dir_name_ok(name, strlen(name)))
 		return ck_fail(err, EINVAL,
 			       "%s: \"" GROUPS "\": expected the name of a "
 			       "file in the folder",
-			       o->index->name);
+			       index);
 	o->groups = true;
 	ret = ck_torch_file_load(&o->ld, name, err);
 	if (!ret && o->ld.usable && !o->nr_params)
-		return say_no_groups(o, name, err);
+		return ck_builder_report_file(
+			o->b, CK_ERROR, name, err,
+			"expected a list of groups with their parameters: "
+			"another file is in its place");
 	if (ret || !o->nr_lost)
 		return ret;
-	if (o->nr_lost == o->nr_params) /* plain SGD keeps none */
-		odd.severity = CK_NOTE;
-	return ck_builder_problem(o->b, &odd, err,
-				  "of the %" PRIu64
-				  " parameters in %s, %" PRIu64
-				  " have no states in it: %s is the first",
-				  o->nr_params, name, o->nr_lost, o->lost);
+	/* plain SGD keeps none */
+	return ck_builder_report_file(
+		o->b, o->nr_lost == o->nr_params ? CK_NOTE : CK_WARNING, index,
+		err,
+		"of the %" PRIu64 " parameters in %s, %" PRIu64
+		" have no states in it: %s is the first",
+		o->nr_params, name, o->nr_lost, o->lost);
 }
 
 /* Shards of another save that was here before. */
@@ -221,16 +215,15 @@ static int note_aside(struct optim *o, const struct ck_dir_list *l,
 
 	for (size_t i = 0; !ret && i < l->nr; i++) {
 		const char *name = l->v[i].name;
-		const struct ck_problem_in note = { .severity = CK_NOTE,
-						    .file = name };
 
 		if (ck_has_suffix(name, ".safetensors") && !l->v[i].is_dir &&
 		    ck_strmap_get(&o->index->files, name, strlen(name)) ==
 			    CK_STRMAP_NONE)
-			ret = ck_builder_problem(o->b, &note, err,
-						 "left aside: %s does not name "
-						 "it",
-						 o->index->name);
+			ret = ck_builder_report_file(
+				o->b, CK_NOTE, name, err,
+				"left aside: %s does not name "
+				"it",
+				o->index->name);
 	}
 	return ret ? ret :
 		     ck_index_note_others(o->index->name, l,

@@ -61,24 +61,23 @@ static uint64_t find_tp(const struct ck_asm *a)
 
 static int check_gaps(const struct ranks *r, struct ck_err *err)
 {
-	const struct ck_problem_in gap = { .severity = CK_ERROR };
 	ck_auto_str struct ck_str list = { 0 };
 	uint64_t nr = ck_rank_set_lack(&r->there, 0, r->max, NAME, WIDTH,
 				       MAX_NAMED, &list);
 
 	if (list.failed)
 		return ck_no_memory(err);
-	return nr ? ck_builder_problem(r->a->b, &gap, err,
-				       "%s %s missing, though there is "
-				       "dist-%05" PRIu64,
-				       list.v, nr > 1 ? "are" : "is", r->max) :
+	return nr ? ck_builder_report_file(r->a->b, CK_ERROR, NULL, err,
+					   "%s %s missing, though there is "
+					   "dist-%05" PRIu64,
+					   list.v, nr > 1 ? "are" : "is",
+					   r->max) :
 		    0;
 }
 
 /* Each stage has as many ranks as its tensors are split over. */
 static int check_last(const struct ranks *r, struct ck_err *err)
 {
-	const struct ck_problem_in gap = { .severity = CK_ERROR };
 	ck_auto_str struct ck_str list = { 0 };
 	uint64_t have = r->max + 1, end, nr;
 
@@ -89,10 +88,10 @@ static int check_last(const struct ranks *r, struct ck_err *err)
 			      &list);
 	if (list.failed)
 		return ck_no_memory(err);
-	return ck_builder_problem(r->a->b, &gap, err,
-				  "%s %s missing: tensors are split over "
-				  "%" PRIu64 " ranks",
-				  list.v, nr > 1 ? "are" : "is", r->tp);
+	return ck_builder_report_file(r->a->b, CK_ERROR, NULL, err,
+				      "%s %s missing: tensors are split over "
+				      "%" PRIu64 " ranks",
+				      list.v, nr > 1 ? "are" : "is", r->tp);
 }
 
 /* "model.layers.7.mlp.weight"; a number in front is a plain sequence's. */
@@ -150,23 +149,21 @@ static bool ends_in_layers(const struct ranks *r)
 
 static int check_end(const struct ranks *r, struct ck_err *err)
 {
-	const struct ck_problem_in odd = { .severity = CK_WARNING };
-	const struct ck_problem_in note = { .severity = CK_NOTE };
 
 	if (ends_in_layers(r))
-		return ck_builder_problem(
-			r->a->b, &odd, err,
+		return ck_builder_report_file(
+			r->a->b, CK_WARNING, NULL, err,
 			"dist-%05" PRIu64
 			" is the last, and holds layers with no norm "
 			"or head after them: the files of later "
 			"stages, whose tensors nothing else names, "
 			"may be missing",
 			r->max);
-	return ck_builder_problem(r->a->b, &note, err,
-				  "no file says how many stages there were: "
-				  "files after dist-%05" PRIu64
-				  " would not be missed",
-				  r->max);
+	return ck_builder_report_file(
+		r->a->b, CK_NOTE, NULL, err,
+		"no file says how many stages there were: "
+		"files after dist-%05" PRIu64 " would not be missed",
+		r->max);
 }
 
 int ck_colossalai_check_ranks(const struct ck_asm *a, struct ck_err *err)

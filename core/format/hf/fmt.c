@@ -36,31 +36,25 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 	int ret = 0;
 
 	for (size_t i = 0; i < s->files.nr_aside && !ret; i++) {
-		const struct ck_problem_in note = {
-			.severity = CK_NOTE,
-			.file = s->files.aside[i],
-		};
+		const char *name = s->files.aside[i];
 
 		if (s->files.index)
-			ret = ck_builder_problem(s->a.b, &note, err,
-						 "left aside: %s does not "
-						 "name it",
-						 s->files.index);
+			ret = ck_builder_report_file(s->a.b, CK_NOTE, name, err,
+						     "left aside: %s does not "
+						     "name it",
+						     s->files.index);
 		else
-			ret = ck_builder_problem(s->a.b, &note, err,
-						 "left aside: it is none of "
-						 "the shards beside it");
+			ret = ck_builder_report_file(
+				s->a.b, CK_NOTE, name, err,
+				"left aside: it is none of "
+				"the shards beside it");
 	}
 	if (s->files.beside_sharded && !ret) {
-		const struct ck_problem_in note = {
-			.severity = CK_NOTE,
-			.file = "sharded",
-		};
 
-		ret = ck_builder_problem(s->a.b, &note, err,
-					 "left aside: the "
-					 "same tensors are beside it, "
-					 "consolidated");
+		ret = ck_builder_report_file(s->a.b, CK_NOTE, "sharded", err,
+					     "left aside: the "
+					     "same tensors are beside it, "
+					     "consolidated");
 	}
 	return ret;
 }

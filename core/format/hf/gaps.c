@@ -153,15 +153,14 @@ struct ck_hf_gap *ck_hf_gaps_of(const struct ck_hf_gaps *g,
 static int say_no_file(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		       struct ck_err *err)
 {
-	const struct ck_problem_in lost = { .severity = CK_ERROR };
 	unsigned k = 0;
 
 	if (g->told || g->nr == g->of)
 		return 0;
 	while (k < g->nr && g->v[k].file == k + 1)
 		k++;
-	return ck_builder_problem(
-		s->a.b, &lost, err,
+	return ck_builder_report_file(
+		s->a.b, CK_ERROR, NULL, err,
 		"no shard-*-model-%05u-of-%05u.safetensors: "
 		"what tensors it had is in no other file; -o " OPTION
 		"=%zu says that nothing is missing",
@@ -171,12 +170,11 @@ static int say_no_file(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 int ck_hf_gaps_say(const struct ck_hf_gaps *g, const struct ck_hf_set *s,
 		   struct ck_err *err)
 {
-	const struct ck_problem_in implied = { .severity = CK_WARNING };
 	int ret = 0;
 
 	if (!g->told)
-		ret = ck_builder_problem(
-			s->a.b, &implied, err,
+		ret = ck_builder_report_file(
+			s->a.b, CK_WARNING, NULL, err,
 			"sharded files without an index: shapes are what the "
 			"boxes span, and a last rank whose files are lost "
 			"would not be noticed; -o " OPTION

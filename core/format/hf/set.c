@@ -131,29 +131,26 @@ static int compare_index(struct ck_hf_set *s, const struct ck_asm_tensor *t,
 			 struct ck_err *err)
 {
 	const char *file = ck_asm_who(&s->a, one), *says = file_by_index(s, t);
-	const struct ck_problem_in odd = {
-		.severity = CK_WARNING,
-		.tensor = t->name,
-		.tensor_len = t->len,
-		.file = s->files.index,
-	};
 
 	if (!says)
-		return ck_builder_problem(s->a.b, &odd, err,
-					  "the index does "
-					  "not list it, %s has it",
-					  file);
+		return ck_builder_report_tensor(s->a.b, CK_WARNING, t->name,
+						t->len, s->files.index, err,
+						"the index does "
+						"not list it, %s has it",
+						file);
 	if (strcmp(says, file))
-		return ck_builder_problem(s->a.b, &odd, err,
-					  "the index says "
-					  "%s, it is in %s",
-					  says, file);
+		return ck_builder_report_tensor(s->a.b, CK_WARNING, t->name,
+						t->len, s->files.index, err,
+						"the index says "
+						"%s, it is in %s",
+						says, file);
 	s->a.files.v[one->file].user = 1;
 	if (nr > 1)
-		return ck_builder_problem(s->a.b, &odd, err,
-					  "in %u files; the "
-					  "index says %s",
-					  nr, file);
+		return ck_builder_report_tensor(s->a.b, CK_WARNING, t->name,
+						t->len, s->files.index, err,
+						"in %u files; the "
+						"index says %s",
+						nr, file);
 	return 0;
 }
 

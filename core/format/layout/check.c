@@ -56,10 +56,6 @@ int ck_layout_refuse(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 		     const struct ck_layout_file *file, struct ck_err *err,
 		     const char *fmt, ...)
 {
-	const struct ck_problem_in at = { .severity = CK_ERROR,
-					  .tensor = t->name.s,
-					  .tensor_len = t->name.len,
-					  .file = file ? file->path : NULL };
 	char text[CK_ERR_MAX / 2];
 	uint32_t tree;
 	va_list ap;
@@ -69,7 +65,9 @@ int ck_layout_refuse(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (t->refused)
-		return ck_builder_problem(ld->b, &at, err, "%s", text);
+		return ck_builder_report_tensor(
+			ld->b, CK_ERROR, t->name.s, t->name.len,
+			file ? file->path : NULL, err, "%s", text);
 	t->refused = true;
 	ret = ck_layout_tree(ld, t->rule, &tree, err);
 	if (ret)

@@ -191,9 +191,9 @@ static int look_up(struct ck_layout_load *ld, uint32_t number,
 	}
 	if (ret || found)
 		return ret;
-	return ck_layout_problem(ld, NULL, err,
-				 "files[%u].path: no file is called %s",
-				 like.entry, like.path);
+	return ck_builder_report_file(ld->b, CK_ERROR, NULL, err,
+				      "files[%u].path: no file is called %s",
+				      like.entry, like.path);
 }
 
 /* What was a pattern stays in the list, but is no file. */
@@ -283,7 +283,6 @@ static int look_past(struct ck_layout_load *ld, uint32_t entry, unsigned axis,
 	const struct ck_layout_files *f = &ld->doc.files[entry];
 	const struct ck_layout_mesh *mesh = &ld->doc.mesh;
 	ck_auto_str struct ck_str path = { 0 };
-	struct ck_problem_in what = { .severity = CK_WARNING };
 	uint64_t at[CK_LAYOUT_AXES];
 	const struct ck_layout_vars v = { .mesh = mesh,
 					  .at = at,
@@ -303,9 +302,8 @@ static int look_past(struct ck_layout_load *ld, uint32_t entry, unsigned axis,
 	if (ret <= 0)
 		return ret;
 	*found = true; /* of several axes one is said, for {rank} is of all */
-	what.file = path.v;
-	return ck_builder_problem(
-		ld->b, &what, err,
+	return ck_builder_report_file(
+		ld->b, CK_WARNING, path.v, err,
 		"files[%u].path would name it were the mesh larger (%s has "
 		"%" PRIu64 "): what is in it is not read",
 		entry, mesh->axis[axis].name, mesh->axis[axis].size);

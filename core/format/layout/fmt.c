@@ -13,22 +13,7 @@
 #include "core/layout/write.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-int ck_layout_problem(struct ck_layout_load *ld, const char *file,
-		      struct ck_err *err, const char *fmt, ...)
-{
-	const struct ck_problem_in at = { .severity = CK_ERROR, .file = file };
-	char text[CK_ERR_MAX / 2];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return ck_builder_problem(ld->b, &at, err, "%s", text);
-}
 
 /* The last file that -o layout= names, read when it was given; or NULL. */
 static const char *given(const struct ck_dir *dir, size_t *len)

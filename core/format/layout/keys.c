@@ -141,8 +141,7 @@ static int find_coords(struct ck_layout_load *ld, const struct found *f,
 			return ck_no_memory(err);
 		if (ret || n >= ld->doc.mesh.axis[axis].size ||
 		    (at[axis] != CK_LAYOUT_FREE && at[axis] != n))
-			return ck_layout_problem(
-				       ld, f->file->path, err,
+			return ck_builder_report_file(ld->b, CK_ERROR, f->file->path, err,
 				       "%.*s: tensors[%u].at.%s: %s",
 				       (int)CK_MIN(f->key.len, 300), f->key.s,
 				       rule, ld->doc.mesh.axis[axis].name,
@@ -171,17 +170,16 @@ static int add_by_rule(struct ck_layout_load *ld, const struct found *f,
 	if (ret == -ENOMEM)
 		return ck_no_memory(err);
 	if (ret)
-		return ck_layout_problem(
-			ld, f->file->path, err, "%.*s: tensors[%u].name: %s",
-			(int)CK_MIN(f->key.len, 300), f->key.s, rule, why.msg);
+		return ck_builder_report_file(ld->b, CK_ERROR, f->file->path,
+					      err, "%.*s: tensors[%u].name: %s",
+					      (int)CK_MIN(f->key.len, 300),
+					      f->key.s, rule, why.msg);
 	return add_by_name(ld, f, rule, at, name.v, name.len, err);
 }
 
 static int by_rules(struct ck_layout_load *ld, const struct found *f,
 		    struct ck_err *err)
 {
-	const struct ck_problem_in unmatched = { .severity = CK_WARNING,
-						 .file = f->file->path };
 	uint64_t at[CK_LAYOUT_AXES];
 	struct ck_layout_vars v = { .mesh = &ld->doc.mesh,
 				    .at = at,
@@ -194,8 +192,8 @@ static int by_rules(struct ck_layout_load *ld, const struct found *f,
 	if (ck_layout_index_find(&ld->index, f->key, &v, at, &rule))
 		return ck_no_memory(err);
 	if (rule == CK_NONE)
-		return ck_builder_problem(
-			ld->b, &unmatched, err,
+		return ck_builder_report_file(
+			ld->b, CK_WARNING, f->file->path, err,
 			"%.*s: no member of \"tensors\" matches it "
 			"({\"name\": ..., \"ignore\": true} leaves it out)",
 			(int)CK_MIN(f->key.len, 300), f->key.s);
@@ -317,12 +315,14 @@ static int add_found(void *ctx, const struct ck_found *k, struct ck_err *err)
 	if (!k->is_tensor)
 		return 0; /* a number, a text */
 	if (k->x.fault && k->entry)
-		return ck_layout_problem(w->ld, w->file->path, err,
-					 "%.*s: %s (dtype %s)", shown, k->name,
-					 k->x.fault, k->entry->dtype_name);
+		return ck_builder_report_file(w->ld->b, CK_ERROR, w->file->path,
+					      err, "%.*s: %s (dtype %s)", shown,
+					      k->name, k->x.fault,
+					      k->entry->dtype_name);
 	if (k->x.fault)
-		return ck_layout_problem(w->ld, w->file->path, err, "%.*s: %s",
-					 shown, k->name, k->x.fault);
+		return ck_builder_report_file(w->ld->b, CK_ERROR, w->file->path,
+					      err, "%.*s: %s", shown, k->name,
+					      k->x.fault);
 	return add_key(w->ld, &f, err);
 }
 
@@ -344,7 +344,8 @@ static int read_container(struct ck_layout_load *ld, struct ck_layout_file *f,
 	f->size = c.t.s ? (uint64_t)c.t.s->st.st_size : 0;
 	f->bad = !ok && !f->missing;
 	if (f->bad)
-		return ck_layout_problem(ld, f->path, err, "%s", why.msg);
+		return ck_builder_report_file(ld->b, CK_ERROR, f->path, err,
+					      "%s", why.msg);
 	return ok ? ck_container_each(&c, ld->b, add_found, &w, err) : 0;
 }
 
@@ -441,9 +442,9 @@ static int add_unseen_box(struct ck_layout_load *ld, struct ck_layout_box *b,
 	b->rule->hits++; /* said here, or of the file as a whole */
 	if (file->bad)
 		return 0;
-	return ck_layout_problem(ld, b->file, err,
-				 "%s: expected in it, not found",
-				 b->key ? b->key : name);
+	return ck_builder_report_file(ld->b, CK_ERROR, b->file, err,
+				      "%s: expected in it, not found",
+				      b->key ? b->key : name);
 }
 
 int ck_layout_read_keys(struct ck_layout_load *ld, struct ck_err *err)

@@ -66,10 +66,6 @@ struct ck_layout_load {
 	CK_VEC(const struct ck_layout_file *) lost; /* may have held copies */
 };
 
-/* An error of a file, and maybe of a key of it. */
-int ck_layout_problem(struct ck_layout_load *ld, const char *file,
-		      struct ck_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
 /* What is wrong with one piece, or (@file NULL) with the tensor. */
 int ck_layout_refuse(struct ck_layout_load *ld, struct ck_layout_tensor *t,
 		     const struct ck_layout_file *file, struct ck_err *err,

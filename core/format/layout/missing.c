@@ -103,9 +103,6 @@ static bool find_place(const struct wanted *w, struct ck_placed *place)
 /* A part that no piece is. */
 static int add_lacking(struct wanted *w, uint64_t part, struct ck_err *err)
 {
-	struct ck_problem_in in = { .severity = CK_ERROR,
-				    .tensor = w->t->name.s,
-				    .tensor_len = w->t->name.len };
 	const struct ck_layout_file *f;
 	struct ck_placed place;
 	char text[256];
@@ -118,11 +115,11 @@ static int add_lacking(struct wanted *w, uint64_t part, struct ck_err *err)
 		return add_lost(w, &place, f, err);
 	if (f && f->bad)
 		return 0;
-	in.file = f ? f->path : NULL;
 	ck_layout_part_text(w->r, -1, w->at, false, text);
-	return ck_builder_problem(w->ld->b, &in, err,
-				  "expected its part of %s %s, not found", text,
-				  f ? "in it" : "in some file");
+	return ck_builder_report_tensor(w->ld->b, CK_ERROR, w->t->name.s,
+					w->t->name.len, f ? f->path : NULL, err,
+					"expected its part of %s %s, not found",
+					text, f ? "in it" : "in some file");
 }
 
 /* ---- lost copies ---- */
@@ -254,24 +251,21 @@ static int report_unused(struct ck_layout_load *ld, uint32_t rule,
 			 struct ck_err *err)
 {
 	const struct ck_layout_rule *r = &ld->doc.rules[rule];
-	struct ck_problem_in at = { .severity = CK_WARNING };
 
 	if (r->ignore)
 		return 0; /* what is not there is left out, too */
 	if (r->match != CK_LAYOUT_EXACT)
-		return ck_builder_problem(ld->b, &at, err,
-					  "tensors[%u]: \"%s\" matches nothing",
-					  rule, r->pattern);
+		return ck_builder_report_file(
+			ld->b, CK_WARNING, NULL, err,
+			"tensors[%u]: \"%s\" matches nothing", rule,
+			r->pattern);
 	if (r->boxed && (!r->nr_boxes || r->box[0].file))
 		return 0; /* it has no elements; or said of each box */
-	at.severity = CK_ERROR;
-	at.tensor = r->pattern;
-	at.tensor_len = strlen(r->pattern);
-	return ck_builder_problem(ld->b, &at, err,
-				  "tensors[%u]: expected in a file%s%s, found "
-				  "in none",
-				  rule, r->key ? " as " : "",
-				  r->key ? r->key : "");
+	return ck_builder_report_tensor(
+		ld->b, CK_ERROR, r->pattern, strlen(r->pattern), NULL, err,
+		"tensors[%u]: expected in a file%s%s, found "
+		"in none",
+		rule, r->key ? " as " : "", r->key ? r->key : "");
 }
 
 int ck_layout_unused_rules(struct ck_layout_load *ld, struct ck_err *err)

@@ -381,13 +381,12 @@ int ck_megatron_file_begin(struct megatron_file *f, struct ck_err *err)
 
 int ck_megatron_report_gaps(struct megatron_load *ld, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR };
 	int ret = 0;
 
 	for (unsigned pp = 0; pp < ld->nr[PP] && !ret; pp++)
 		if (!rank_at(ld, pp, -1, -1, true))
-			ret = ck_builder_problem(
-				ld->b, &p, err,
+			ret = ck_builder_report_file(
+				ld->b, CK_ERROR, NULL, err,
 				"no mp_rank_*_%03u/" MEGATRON_FILE
 				" can be read: what stage %u of the pipeline has is not shown",
 				pp, pp);

@@ -26,11 +26,9 @@
 static int report_stray(const struct megatron_load *ld,
 			const struct megatron_rank *r, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR,
-					 .file = r->file };
 
-	return ck_builder_problem(
-		ld->b, &p, err,
+	return ck_builder_report_file(
+		ld->b, CK_ERROR, r->file, err,
 		"%s is no replica of %u tensor-parallel ranks and %u stages, which args say there are: it is of another save",
 		r->dir, ld->nr[TP], ld->nr[PP]);
 }
@@ -53,16 +51,14 @@ static int report_lost(struct megatron_load *ld, const struct megatron_rank *r,
 		       struct ck_err *err)
 {
 	const char *dir = ck_megatron_dir_of(ld, r->n[TP], r->n[PP], r->n[EP]);
-	const struct ck_problem_in p = {
-		.severity = CK_ERROR,
-		.file = ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM_OLD,
-				     dir ? dir : ""),
-	};
+
+	const char *file = ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM_OLD,
+					dir ? dir : "");
 
 	if (ld->mem.failed)
 		return ck_no_memory(err);
-	return ck_builder_problem(
-		ld->b, &p, err,
+	return ck_builder_report_file(
+		ld->b, CK_ERROR, file, err,
 		"missing: this replica's part of the optimizer's states is lost");
 }
 
@@ -112,16 +108,14 @@ static int report_copies(const struct megatron_load *ld,
 		for (size_t b = a + 1;
 		     b < nr && (nr <= MAX_PAIRED || b == a + 1) && !ret; b++) {
 			const struct megatron_rank *x = &v[a], *y = &v[b];
-			const struct ck_problem_in p = { .severity = CK_WARNING,
-							 .file = y->optim };
 
 			if (!x->usable || !y->usable || !x->optim ||
 			    !y->optim || (replicas && !same_rank(x, y)))
 				continue;
 			ret = ck_dir_same(ld->dir, x->optim, y->optim, err);
 			if (ret > 0)
-				ret = ck_builder_problem(
-					ld->b, &p, err,
+				ret = ck_builder_report_file(
+					ld->b, CK_WARNING, y->optim, err,
 					"it is the same as that of %s: one of them is a copy in the wrong folder",
 					x->dir);
 			else if (ret != -ENOMEM)
@@ -168,13 +162,12 @@ static bool is_old(const struct megatron_load *ld)
 /* The groups of a distributed optimizer are there, and none of its files. */
 static int report_no_optim(struct megatron_load *ld, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_WARNING };
 	bool old = is_old(ld);
 
 	if (ld->any_optim || !(old ? ld->args.apart : ld->args.distributed))
 		return 0;
-	return ck_builder_problem(
-		ld->b, &p, err,
+	return ck_builder_report_file(
+		ld->b, CK_WARNING, NULL, err,
 		"args.use_distributed_optimizer is set, and no rank has %s: the optimizer's states and its copies of the weights in full precision are lost",
 		old ? "an " MEGATRON_OPTIM_OLD : "a " MEGATRON_OPTIM);
 }
@@ -186,16 +179,15 @@ static int report_lacking(struct megatron_load *ld, struct ck_err *err)
 
 	for (size_t i = 0; i < ld->ranks.nr && ld->any_optim && !ret; i++) {
 		const struct megatron_rank *r = &ld->ranks.v[i];
-		struct ck_problem_in lost = { .severity = CK_ERROR };
+		const char *lost;
 
 		if (!r->usable || r->optim)
 			continue;
-		lost.file =
-			ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM, r->dir);
-		if (!lost.file)
+		lost = ck_arena_fmt(&ld->mem, "%s/" MEGATRON_OPTIM, r->dir);
+		if (!lost)
 			return ck_no_memory(err);
-		ret = ck_builder_problem(
-			ld->b, &lost, err,
+		ret = ck_builder_report_file(
+			ld->b, CK_ERROR, lost, err,
 			"missing: other ranks have one, so this rank's optimizer states are lost");
 	}
 	return ret || !ld->any_optim ?

@@ -243,8 +243,6 @@ static int count_layers(struct megatron_load *ld, struct megatron_rank *r,
 static int read_rank(struct megatron_load *ld, struct megatron_rank *r,
 		     struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR,
-					 .file = r->file };
 	ck_auto_torch_open struct ck_torch_open f = { 0 };
 	int ret = ck_torch_open(&f, ld->dir, ld->b, r->file, &r->usable, err);
 
@@ -256,7 +254,8 @@ static int read_rank(struct megatron_load *ld, struct megatron_rank *r,
 	if (ret || r->nr_chunks)
 		return ret;
 	r->usable = false;
-	return ck_builder_problem(ld->b, &p, err, "it has no model");
+	return ck_builder_report_file(ld->b, CK_ERROR, r->file, err,
+				      "it has no model");
 }
 
 /* What must be one number in all files that belong together. */

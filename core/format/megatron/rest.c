@@ -62,15 +62,13 @@ static void make_name(struct rest *r, const struct ck_torch_leaf *leaf)
 
 static int note_optim(struct rest *r, struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_NOTE,
-					 .file = r->of->s->name };
 	struct megatron_load *ld = r->f->ld;
 
 	if (ld->raw_optim)
 		return 0;
 	ld->raw_optim = true;
-	return ck_builder_problem(
-		ld->b, &p, err,
+	return ck_builder_report_file(
+		ld->b, CK_NOTE, r->of->s->name, err,
 		"optimizer states do not say which weights they are of: they are shown as each rank stores them, under optimizer");
 }
 
@@ -169,25 +167,25 @@ static int add_optim(struct megatron_file *f, struct ck_err *err)
 {
 	ck_auto_torch_open struct ck_torch_open of = { 0 };
 	struct rest r = { .f = f, .of = &of, .top = "optimizer" };
-	const struct ck_problem_in p = { .severity = CK_ERROR,
-					 .file = f->rank->optim };
+	const char *file = f->rank->optim;
 	struct ck_piter it;
 	ck_pv root, key, v;
 	int64_t n;
 	bool ok;
 	int ret;
 
-	if (!p.file)
+	if (!file)
 		return 0;
 	f->ld->any_optim = true;
-	ret = ck_torch_open(&of, f->ld->dir, f->ld->b, p.file, &ok, err);
+	ret = ck_torch_open(&of, f->ld->dir, f->ld->b, file, &ok, err);
 	if (ret || !ok)
 		return ret;
 	root = ck_pickle_root(of.ts.pickle);
 	if (!has_buffers(of.ts.pickle, root))
-		return ck_builder_problem(f->ld->b, &p, err,
-					  "it has no buffers of a distributed "
-					  "optimizer: it is not read");
+		return ck_builder_report_file(
+			f->ld->b, CK_ERROR, file, err,
+			"it has no buffers of a distributed "
+			"optimizer: it is not read");
 	ck_piter_init_pairs(&it, of.ts.pickle, root);
 	while (!ret && ck_piter_next2(&it, &key, &v))
 		ret = ck_pv_int(of.ts.pickle, key, &n) && n >= 0 ?

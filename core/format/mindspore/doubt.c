@@ -266,7 +266,7 @@ static int note_integrated(struct mindspore_set *s, struct ck_err *err)
 	bool two = s->strategy.devices == 2;
 
 	s->integrated = true;
-	return mindspore_report(
+	return ck_builder_report_file(
 		s->a.b, two ? CK_WARNING : CK_NOTE, NULL, err,
 		"every rank holds the same whole tensors (integrated_save), so the strategy's cuts are not applied; -o integrated=no would apply them%s",
 		two ? ", if one file is a copy of the other whose own is lost; -o integrated=yes ends this warning" :
@@ -347,7 +347,7 @@ static int check_shards(const struct mindspore_set *s, struct ck_err *err)
 	if (ret || !of)
 		return ret;
 	if (f.differ || shapes)
-		return mindspore_report(
+		return ck_builder_report_file(
 			s->a.b, CK_WARNING, NULL, err,
 			"%s: the strategy says that the optimizer's shards of it in %s and %s differ, and they are the same: it may be another run's strategy",
 			of->name, s->a.files.v[f.a].name,

@@ -194,15 +194,15 @@ int ck_mindspore_sum_wrong(struct mindspore_set *s, uint32_t file,
 	const char *name = s->a.files.v[file].name;
 
 	if (excuse)
-		return mindspore_report(s->a.b, CK_WARNING, name, err,
-					"its CRC-32 is %08" PRIx64
-					", it says %08" PRIx64
-					"; that may be no damage: %s",
-					have, want, excuse);
+		return ck_builder_report_file(s->a.b, CK_WARNING, name, err,
+					      "its CRC-32 is %08" PRIx64
+					      ", it says %08" PRIx64
+					      "; that may be no damage: %s",
+					      have, want, excuse);
 	s->missing = true;
 	for (size_t i = 0; i < s->a.pieces.nr; i++)
 		s->a.pieces.v[i].lost |= s->a.pieces.v[i].file == file;
-	return mindspore_report(
+	return ck_builder_report_file(
 		s->a.b, CK_ERROR, name, err,
 		"its CRC-32 is %08" PRIx64 ", it says %08" PRIx64
 		": it is damaged somewhere, so none of it is used (-o crc=ignore uses it)",

@@ -114,7 +114,7 @@ static int ask_for_strategy(const struct mindspore_set *s, struct ck_err *err)
 static int report_dud(struct mindspore_set *s, const char *name,
 		      struct ck_err *err)
 {
-	return mindspore_report(
+	return ck_builder_report_file(
 		s->a.b, CK_WARNING, name, err,
 		"it is called a strategy, and is none: empty or damaged; what it would say is not known");
 }
@@ -178,11 +178,12 @@ static int report_missing(struct mindspore_set *s, uint64_t world,
 	if (list.failed)
 		return ck_no_memory(err);
 	s->missing = true;
-	return mindspore_report(s->a.b, CK_ERROR, NULL, err,
-				"the strategy is for %" PRIu64
-				" ranks; those without a file of %s: %s%s",
-				world, f->save->name, list.v,
-				nr > MAX_SHOWN ? " and more" : "");
+	return ck_builder_report_file(
+		s->a.b, CK_ERROR, NULL, err,
+		"the strategy is for %" PRIu64
+		" ranks; those without a file of %s: %s%s",
+		world, f->save->name, list.v,
+		nr > MAX_SHOWN ? " and more" : "");
 }
 
 static bool has_layouts(const struct ck_strategy *st, uint32_t stage)
@@ -234,7 +235,7 @@ static int note_stages(const struct mindspore_set *s, uint64_t world,
 {
 	if (is_merged(&s->strategy))
 		return 0;
-	return mindspore_report(
+	return ck_builder_report_file(
 		s->a.b, CK_NOTE, NULL, err,
 		"no file says how many stages there were: ranks from %" PRIu64
 		" on, without their strategy, would not be missed",
@@ -333,13 +334,13 @@ static int warn_single(struct mindspore_set *s, struct ck_err *err)
 	if (are_whole(s))
 		return 0;
 	if (ret)
-		return mindspore_report(
+		return ck_builder_report_file(
 			s->a.b, CK_WARNING, NULL, err,
 			"%s; for how many ranks it is, is not known: tensors may be one rank's pieces (-o integrated=yes: they are whole)",
 			why.msg);
 	if (world < 2)
 		return 0;
-	return mindspore_report(
+	return ck_builder_report_file(
 		s->a.b, CK_WARNING, f->strategy.v[0], err,
 		"it is for %" PRIu64
 		" ranks, of which no others are here: tensors may be one rank's pieces (-o integrated=yes: they are whole)",
@@ -375,7 +376,7 @@ static int note_temporary(struct mindspore_set *s, struct ck_err *err)
 			 f->nr_temporary - 1);
 	return !f->nr_temporary ?
 		       0 :
-		       mindspore_report(
+		       ck_builder_report_file(
 			       s->a.b, CK_NOTE, f->temporary, err,
 			       "left aside%s: a temporary file of a save that was interrupted, or goes on",
 			       more);

@@ -207,7 +207,7 @@ static int report_few(struct mindspore_set *s, uint64_t absent, size_t first,
 		      struct ck_err *err)
 {
 	const struct ck_strategy *st = &s->strategy;
-	return mindspore_report(
+	return ck_builder_report_file(
 		s->a.b, CK_WARNING, NULL, err,
 		"the strategy describes %" PRIu64
 		" tensors, of which no file holds %" PRIu64
@@ -233,15 +233,11 @@ static int report_absent(struct mindspore_set *s, struct ck_err *err)
 	for (size_t i = 0; i < st->item.nr && !ret; i++) {
 		const struct ck_strmap_key *k =
 			&st->names.v[st->item.v[i].name];
-		const struct ck_problem_in p = {
-			.severity = s->missing ? CK_ERROR : CK_WARNING,
-			.tensor = k->s,
-			.tensor_len = k->len,
-		};
 
 		if (!st->item.v[i].seen)
-			ret = ck_builder_problem(
-				s->a.b, &p, err,
+			ret = ck_builder_report_tensor(
+				s->a.b, s->missing ? CK_ERROR : CK_WARNING,
+				k->s, k->len, NULL, err,
 				"the strategy describes it, and no file of stage %u holds it",
 				st->item.v[i].l.stage);
 	}

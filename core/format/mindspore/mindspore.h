@@ -45,13 +45,6 @@ static inline bool mindspore_integrated_is(const struct ck_dir *dir,
 	return said && !strcmp(said, how);
 }
 
-/* A problem; @name: of that file, or NULL. */
-#define mindspore_report(b, how, name, err, ...)                             \
-	ck_builder_problem(b,                                                \
-			   &(const struct ck_problem_in){ .severity = (how), \
-							  .file = (name) },  \
-			   err, __VA_ARGS__)
-
 /* ---- names.c: ranks and saves in names ---- */
 
 /* How sure it is that a number is a rank's. */

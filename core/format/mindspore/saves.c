@@ -332,7 +332,7 @@ static int report_partial(const struct mindspore_found *f, struct ck_builder *b,
 
 	if (!part)
 		return 0;
-	return mindspore_report(
+	return ck_builder_report_file(
 		b, 2 * part->nr_ranks < f->ranks.nr ? CK_WARNING : CK_ERROR,
 		NULL, err,
 		"rank %u has no %s, and %zu of %zu ranks have; %s is shown "
@@ -351,7 +351,7 @@ int ck_mindspore_report_saves(const struct mindspore_found *f,
 	int ret = chosen ? 0 : report_partial(f, b, err);
 
 	if (!ret && later)
-		ret = mindspore_report(
+		ret = ck_builder_report_file(
 			b, CK_WARNING, NULL, err,
 			"%s is newer than %s, but rank %u has none; -o file=%s shows what there is of it",
 			later->name, f->save->name,
@@ -360,7 +360,7 @@ int ck_mindspore_report_saves(const struct mindspore_found *f,
 	if (!ret && others.failed)
 		ret = ck_no_memory(err);
 	if (!ret && nr) /* who chose none may miss what the others hold */
-		ret = mindspore_report(
+		ret = ck_builder_report_file(
 			b, chosen ? CK_NOTE : CK_WARNING, NULL, err,
 			"%s is shown%s; there %s %s too (-o file=NAME shows one)",
 			f->save->name, chosen ? "" : ", the last by name",

@@ -64,20 +64,17 @@ static int add_entry(struct unified *u, const struct ck_st_file *f,
 {
 	const char *says = json_string_value(
 		json_object_getn(u->map, e->name, e->name_len));
-	const struct ck_problem_in odd = { .severity = CK_WARNING,
-					   .tensor = e->name,
-					   .tensor_len = e->name_len,
-					   .file = f->name };
 	ck_auto_json json_t *mark = json_true();
 	int ret;
 
 	if (says && strcmp(says, f->name))
-		return ck_builder_problem(
-			u->b, &odd, err,
+		return ck_builder_report_tensor(
+			u->b, CK_WARNING, e->name, e->name_len, f->name, err,
 			"left aside: " MAP " says that it is in %s", says);
 	if (!says && !rest) {
-		ret = ck_builder_problem(u->b, &odd, err,
-					 MAP " does not name it");
+		ret = ck_builder_report_tensor(u->b, CK_WARNING, e->name,
+					       e->name_len, f->name, err,
+					       MAP " does not name it");
 		if (ret)
 			return ret;
 	}
@@ -108,8 +105,8 @@ static int read_file(struct unified *u, const char *name, struct ck_err *err)
 	if (ret || !c.t.s)
 		return ret;
 	if (!ok)
-		return mindspore_report(u->b, CK_ERROR, name, err, "%s",
-					why.msg);
+		return ck_builder_report_file(u->b, CK_ERROR, name, err, "%s",
+					      why.msg);
 	for (size_t i = 0; i < c.st.tensors.nr && !ret; i++)
 		ret = add_entry(u, &c.st, &c.st.tensors.v[i], rest, err);
 	return ret ? ret : ck_st_file_say_faults(&c.st, u->b, err);
@@ -130,10 +127,10 @@ static int read_all(struct unified *u, struct ck_err *err)
 	}
 	if (ck_dir_has(u->dir, REST))
 		return read_file(u, REST, err);
-	return mindspore_report(u->b, CK_NOTE, NULL, err,
-				"no " REST " is beside " MAP
-				", which does not name what is in it: if "
-				"there was one, it is lost");
+	return ck_builder_report_file(u->b, CK_NOTE, NULL, err,
+				      "no " REST " is beside " MAP
+				      ", which does not name what is in it: if "
+				      "there was one, it is lost");
 }
 
 static int report_lost(struct unified *u, struct ck_err *err)

@@ -223,7 +223,6 @@ static int read_rank(struct oneflow_load *ld, uint32_t rank, uint32_t *found,
 {
 	ck_auto_free char *path = NULL;
 	int kind = kind_at(ld->a.dir, ld->sbp, rank, &path, err);
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = path };
 
 	if (kind > ONEFLOW_NONE) {
 		++*found;
@@ -231,10 +230,10 @@ static int read_rank(struct oneflow_load *ld, uint32_t rank, uint32_t *found,
 	}
 	if (kind < 0 || !is_placed(ld->sbp, rank))
 		return kind;
-	return ck_builder_problem(ld->a.b, &p, err,
-				  "rank %" PRIu32 " is missing: no save by "
-				  "OneFlow at %s",
-				  rank, path);
+	return ck_builder_report_file(ld->a.b, CK_ERROR, path, err,
+				      "rank %" PRIu32 " is missing: no save by "
+				      "OneFlow at %s",
+				      rank, path);
 }
 
 /* Whether @name begins as a save that @sbp has no rank for. */
@@ -376,12 +375,11 @@ static int read_copies(struct oneflow_load *ld, const struct saves *f,
 
 	ld->nr_saves = (uint32_t)f->v.nr;
 	for (size_t i = 0; !ret && i < f->odd.nr; i++) {
-		const struct ck_problem_in bad = { .severity = CK_ERROR,
-						   .file = f->odd.v[i] };
 
-		ret = ck_builder_problem(ld->a.b, &bad, err,
-					 "it is called as the others are, and "
-					 "is no pickle of OneFlow's tensors");
+		ret = ck_builder_report_file(
+			ld->a.b, CK_ERROR, f->odd.v[i], err,
+			"it is called as the others are, and "
+			"is no pickle of OneFlow's tensors");
 	}
 	return ret ? ret : read_all(ld, f, false, err);
 }

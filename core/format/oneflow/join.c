@@ -103,17 +103,15 @@ int ck_oneflow_object(struct oneflow_load *ld, const struct oneflow_leaf *leaf,
 					.src = leaf->x.src,
 					.enc = CK_ENC_PICKLE,
 					.len = leaf->len };
-	const struct ck_problem_in p = { .severity = CK_WARNING,
-					 .tensor = leaf->name,
-					 .tensor_len = leaf->name_len };
 	size_t before = ld->objects.nr;
 	int ret = 0;
 
 	if (leaf->foreign)
-		ret = ck_builder_problem(ld->a.b, &p, err,
-					 "it calls %s, which is not run; "
-					 "shown as stored",
-					 leaf->foreign);
+		ret = ck_builder_report_tensor(ld->a.b, CK_WARNING, leaf->name,
+					       leaf->name_len, NULL, err,
+					       "it calls %s, which is not run; "
+					       "shown as stored",
+					       leaf->foreign);
 	if (ret)
 		return ret;
 	if (ck_strmap_keep(&ld->objects, &ld->a.mem, leaf->name,
@@ -128,7 +126,6 @@ int ck_oneflow_object(struct oneflow_load *ld, const struct oneflow_leaf *leaf,
 int ck_oneflow_read(struct oneflow_load *ld, uint32_t rank, const char *path,
 		    struct ck_err *err)
 {
-	const struct ck_problem_in p = { .severity = CK_ERROR, .file = path };
 	uint32_t file = ck_asm_file(&ld->a, path, rank);
 	struct ck_err why = { 0 };
 	const char *who = ck_arena_fmt(&ld->a.mem, "rank %" PRIu32, rank);
@@ -139,8 +136,8 @@ int ck_oneflow_read(struct oneflow_load *ld, uint32_t rank, const char *path,
 	ld->a.files.v[file].who = who;
 	ret = ck_oneflow_save_read(ld, file, path, &why);
 	if (ret == -EINVAL && several(ld))
-		return ck_builder_problem(ld->a.b, &p, err, "%s: %s", who,
-					  why.msg);
+		return ck_builder_report_file(ld->a.b, CK_ERROR, path, err,
+					      "%s: %s", who, why.msg);
 	return ret ? ck_fail(err, -ret, "%s", why.msg) : 0;
 }
 

@@ -274,17 +274,15 @@ static int read_pickle(struct oneflow_save *s, const char *file,
 /* Whether a graph's folder holds what model.mlir says of it. */
 static int check_listed(struct oneflow_save *s, const struct oneflow_leaf *leaf)
 {
-	const struct ck_problem_in extra = { .severity = CK_NOTE,
-					     .tensor = leaf->name,
-					     .tensor_len = leaf->name_len };
 	const struct oneflow_variable *v =
 		ck_oneflow_graph_find(s->graph, leaf->name, leaf->name_len);
 
 	if (!v && (!s->graph->whole || !s->graph->names.nr))
 		return 0; /* which is said for all */
 	if (!v)
-		return ck_builder_problem(s->ld->a.b, &extra, &s->fault,
-					  MLIR " does not list it");
+		return ck_builder_report_tensor(s->ld->a.b, CK_NOTE, leaf->name,
+						leaf->name_len, NULL, &s->fault,
+						MLIR " does not list it");
 	if (v->shaped &&
 	    (v->rank != leaf->x.rank ||
 	     memcmp(v->shape, s->shape, v->rank * sizeof(*v->shape)) != 0))
@@ -353,8 +351,6 @@ static int take_lost(struct oneflow_save *s, size_t i, struct ck_err *err)
 
 static int report_graph(struct oneflow_save *s, struct ck_err *err)
 {
-	const struct ck_problem_in odd = { .severity = CK_WARNING,
-					   .file = MLIR };
 	const struct oneflow_graph *g = s->graph;
 	int ret = 0;
 
@@ -362,11 +358,11 @@ static int report_graph(struct oneflow_save *s, struct ck_err *err)
 		ret = take_lost(s, i, err);
 	if (ret || (g->whole && g->names.nr))
 		return ret;
-	return ck_builder_problem(s->ld->a.b, &odd, err,
-				  "%s: whether a tensor is missing cannot be "
-				  "told",
-				  g->whole ? "it lists no variable" :
-					     "it ends in the middle");
+	return ck_builder_report_file(
+		s->ld->a.b, CK_WARNING, MLIR, err,
+		"%s: whether a tensor is missing cannot be "
+		"told",
+		g->whole ? "it lists no variable" : "it ends in the middle");
 }
 
 /* "tensor_12": as flow.save() calls the folders that pickled_data names. */
@@ -398,7 +394,6 @@ static int read_folders(struct oneflow_save *s, bool *numbered,
 
 static int read_legacy(struct oneflow_save *s, struct ck_err *err)
 {
-	struct ck_problem_in p = { .severity = CK_WARNING };
 	bool numbered;
 	int ret = read_folders(s, &numbered, err);
 
@@ -406,10 +401,9 @@ static int read_legacy(struct oneflow_save *s, struct ck_err *err)
 		ret = has(s->ld->a.dir, s->path, "snapshot_done", err);
 	if (ret)
 		return CK_MIN(ret, 0);
-	if (numbered)
-		p.severity = CK_ERROR;
-	return ck_builder_problem(
-		s->ld->a.b, &p, err, "%s%s%s", s->path, *s->path ? ": " : "",
+	return ck_builder_report_file(
+		s->ld->a.b, numbered ? CK_ERROR : CK_WARNING, NULL, err,
+		"%s%s%s", s->path, *s->path ? ": " : "",
 		numbered ?
 			"no pickled_data, which has the tensors' names: they are shown by the names of their folders" :
 			"no snapshot_done: the save was not finished");

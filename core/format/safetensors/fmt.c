@@ -63,17 +63,14 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 static int add_all(const struct ck_st_file *f, const struct ck_dir *dir,
 		   struct ck_builder *b, struct ck_err *err)
 {
-	const struct ck_problem_in slice = {
-		.severity = CK_WARNING,
-		.file = f->name,
-	};
 	int ret = 0;
 
 	if (f->moved || ck_st_is_shard(f->name, NULL))
-		ret = ck_builder_problem(b, &slice, err,
-					 "one file of a "
-					 "sharded save: its tensors are shown "
-					 "as they lie in it, not whole");
+		ret = ck_builder_report_file(
+			b, CK_WARNING, f->name, err,
+			"one file of a "
+			"sharded save: its tensors are shown "
+			"as they lie in it, not whole");
 	if (!ret)
 		ret = ck_slice_report_metadata(dir, b, f->name, f->h.metadata,
 					       err);

@@ -48,13 +48,11 @@ static int note_aside(const struct ck_dir *dir, const struct ck_torch_set *set,
 	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
 
 	for (size_t i = 0; i < l.nr && !ret; i++) {
-		const struct ck_problem_in note = { .severity = CK_NOTE,
-						    .file = l.v[i].name };
 
 		if (!l.v[i].is_dir && ck_torch_save_is_name(l.v[i].name) &&
 		    !is_in(set, l.v[i].name))
-			ret = ck_builder_problem(
-				b, &note, err,
+			ret = ck_builder_report_file(
+				b, CK_NOTE, l.v[i].name, err,
 				"left aside: it does not belong to the others");
 	}
 	if (!ret && set->ranks)

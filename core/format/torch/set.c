@@ -255,16 +255,14 @@ int ck_torch_set_check_ranks(const struct ck_dir_list *l, struct ck_builder *b,
 	int ret = 0;
 
 	for (size_t i = 0, nr; i < l->nr && !ret; i += nr) {
-		struct ck_problem_in p = { .severity = CK_ERROR,
-					   .file = l->v[i].name };
 		uint64_t of;
 
 		for (nr = 1; i + nr < l->nr &&
 			     same_kind(l->v[i].name, l->v[i + nr].name);)
 			nr++;
 		if (counted(l->v[i].name, &of) && nr < of)
-			ret = ck_builder_problem(
-				b, &p, err,
+			ret = ck_builder_report_file(
+				b, CK_ERROR, l->v[i].name, err,
 				"of such files %zu are there, and by their "
 				"names there are %" PRIu64 " ranks",
 				nr, of);
