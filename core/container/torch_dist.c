@@ -14,31 +14,20 @@
 
 #include "core/base/check.h"
 #include "core/mesh/mesh.h"
+#include "core/parse/pickle_query.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* A tuple, list, torch.Size or int of non-negative integers. */
 static bool read_ints(const struct ck_pickle *p, ck_pv v, uint64_t *out,
 		      unsigned max, unsigned *nr)
 {
-	struct ck_piter it;
-	int64_t n;
+	uint64_t n[CK_MAX_RANK];
 
-	*nr = 0;
-	if (ck_pv_is_global(p, ck_pv_callee(p, v), "torch", "Size") &&
-	    !ck_pv_at(p, ck_pv_args(p, v), 0, &v))
+	if (!ck_pq_dims(p, v, "", n, nr) || *nr > max)
 		return false;
-	if (ck_pv_kind(v) != CK_P_TUPLE && ck_pv_kind(v) != CK_P_LIST)
-		return false;
-	ck_piter_init(&it, p, v);
-	while (ck_piter_next(&it, &v)) {
-		if (*nr == max || !ck_pv_int(p, v, &n) || n < 0 ||
-		    (uint64_t)n >= CK_SIZE_MAX)
-			return false;
-		out[(*nr)++] = (uint64_t)n;
-	}
+	memcpy(out, n, *nr * sizeof(*n));
 	return true;
 }
 

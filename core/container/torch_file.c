@@ -18,7 +18,7 @@
 
 struct file {
 	struct ck_torch_load *ld;
-	struct ck_torch_open open;
+	struct ck_torch_open *open;
 	bool any; /* a tensor was met */
 };
 
@@ -48,7 +48,7 @@ static int refuse(struct file *f, const struct ck_torch_leaf *leaf,
 		  const char *why, struct ck_err *err)
 {
 	return ck_builder_refuse(f->ld->b, 0, leaf->name, leaf->name_len, err,
-				 "%s: %s", f->open.s->name, why);
+				 "%s: %s", f->open->s->name, why);
 }
 
 /*
@@ -61,7 +61,7 @@ static int add_box(struct file *f, const struct ck_torch_leaf *leaf, ck_pv v,
 	struct ck_torch_place at;
 	const struct ck_extent *x = &at.x;
 	struct ck_err why = { 0 };
-	int ret = ck_torch_extent(&f->open, v, &at, &why, err);
+	int ret = ck_torch_extent(f->open, v, &at, &why, err);
 	struct ck_part part = ck_extent_part(x, leaf->name, leaf->name_len);
 
 	part.unlabelled = f->ld->ranks && !piece;
@@ -91,7 +91,7 @@ static int add_box(struct file *f, const struct ck_torch_leaf *leaf, ck_pv v,
 static int add_distributed(struct file *f, const struct ck_torch_leaf *leaf,
 			   struct ck_err *err)
 {
-	const struct ck_pickle *p = f->open.ts.pickle;
+	const struct ck_pickle *p = f->open->ts.pickle;
 	struct ck_torch_piece piece;
 	struct ck_err why = { 0 };
 	uint64_t nr = 0;
@@ -117,10 +117,10 @@ static int add_object(struct file *f, const struct ck_torch_leaf *leaf,
 	const struct ck_object_in o = {
 		.name = leaf->name,
 		.name_len = leaf->name_len,
-		.src = f->open.src,
+		.src = f->open->src,
 		.enc = CK_ENC_PICKLE,
-		.off = f->open.ts.pickle_off,
-		.len = f->open.ts.pickle_len,
+		.off = f->open->ts.pickle_off,
+		.len = f->open->ts.pickle_len,
 	};
 	int ret = ck_builder_object(f->ld->b, &o, err);
 
@@ -135,7 +135,7 @@ static int take_leaf(struct file *f, const struct ck_torch_leaf *leaf,
 	bool repeat = false;
 	int ret;
 
-	if (!ck_torch_is_rebuild(f->open.ts.pickle, leaf->value))
+	if (!ck_torch_is_rebuild(f->open->ts.pickle, leaf->value))
 		return add_object(f, leaf, err);
 	ret = add_distributed(f, leaf, err);
 	if (ret)
@@ -157,59 +157,46 @@ static int pick_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 	bool take = true;
 	int ret;
 
-	f->any |= ck_torch_is_rebuild(f->open.ts.pickle, leaf->value);
-	ret = f->ld->pick ? f->ld->pick(f->ld->ctx, f->open.ts.pickle, &picked,
+	f->any |= ck_torch_is_rebuild(f->open->ts.pickle, leaf->value);
+	ret = f->ld->pick ? f->ld->pick(f->ld->ctx, f->open->ts.pickle, &picked,
 					&take, err) :
 			    0;
 	return ret || !take ? ret : take_leaf(f, &picked, err);
 }
 
-static int report_damaged(struct ck_torch_load *ld, const char *name,
-			  const struct ck_err *why, struct ck_err *err)
+static int walk(struct ck_torch_load *ld, struct ck_torch_open *open,
+		struct ck_err *err)
 {
-
-	return ck_builder_report_file(ld->b, CK_ERROR, name, err, "%s",
-				      why->msg);
-}
-
-static int walk(struct file *f, const char *name, struct ck_err *err)
-{
-	const struct ck_pickle *p = f->open.ts.pickle;
-	int ret = ck_torch_walk(p, ck_pickle_root(p), pick_leaf, f, err);
+	const struct ck_pickle *p = open->ts.pickle;
+	const char *name = open->s->name;
+	struct file f = { .ld = ld, .open = open };
+	int ret = ck_torch_walk(p, ck_pickle_root(p), pick_leaf, &f, err);
 	const struct ck_torch_lost_in lost = { .p = p,
 					       .from = ck_pickle_root(p),
-					       .b = f->ld->b,
+					       .b = ld->b,
 					       .file = name,
-					       .any = f->any };
+					       .any = f.any };
 
 	if (!ret)
-		ret = f->ld->check(f->ld->dir, f->ld->b, name, p, err);
+		ret = ld->check(ld->dir, ld->b, name, p, err);
 	return ret ? ret : ck_torch_lost_report(&lost, err);
 }
 
 int ck_torch_file_load(struct ck_torch_load *ld, const char *name,
 		       struct ck_err *err)
 {
-	struct file f = { .ld = ld };
-	struct ck_torch_open *o = &f.open;
-	struct ck_err why = { 0 };
-	int ret = ck_dir_source(ld->dir, ld->b, name, &o->src, &o->s, err);
+	ck_auto_container struct ck_container c;
+	struct ck_err why;
+	int ret = ck_container_open_as(&c, ld->dir, ld->b, name, false,
+				       &ld->usable, &why, err);
 
-	ld->usable = false;
-	if (ret || (!o->s && !ld->dir->only))
-		return ret;
-	if (!o->s) /* there is nothing else: why it is lost */
-		ret = ck_dir_open(ld->dir, name, &o->s, err);
-	if (ret)
-		return ret;
-	ret = ck_torch_save_open(&o->ts, o->s, &why);
-	ld->usable = !ret;
-	if (ret == -EINVAL && ld->several)
-		ret = report_damaged(ld, name, &why, err);
-	else if (ret)
-		ret = ck_fail(err, -ret, "%s", why.msg);
-	else
-		ret = walk(&f, name, err);
-	ck_torch_open_close(o);
-	return ret;
+	if (ret || ld->usable)
+		return ret ? ret : walk(ld, &c.t, err);
+	if (!c.t.s) /* if there is nothing else: why it is lost */
+		return ld->dir->only ? ck_dir_open(ld->dir, name, &c.t.s, err) :
+				       0;
+	if (why.code == EINVAL && ld->several)
+		return ck_builder_report_file(ld->b, CK_ERROR, name, err, "%s",
+					      why.msg);
+	return ck_fail(err, why.code, "%s", why.msg);
 }

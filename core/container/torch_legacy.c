@@ -15,13 +15,13 @@
 #include "core/base/check.h"
 #include "core/base/le.h"
 #include "core/base/limits.h"
+#include "core/container/torch_walk.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #define FIRST_READ (UINT64_C(1) << 20)
-#define MAX_VISITS (UINT64_C(1) << 26)
 
 /* The five pickles in the first @len bytes; *used: where storages begin. */
 static int parse_five(struct ck_torch_save *ts, size_t len,
@@ -124,74 +124,22 @@ static int take_id(struct ck_torch_save *ts, ck_pv id, struct ck_err *err)
 	return 0;
 }
 
-struct stack {
-	CK_VEC(ck_pv) todo;
-	uint64_t visits;
-};
-
-static bool push(struct stack *s, ck_pv v)
-{
-	ck_pv *slot;
-
-	switch (ck_pv_kind(v)) {
-	case CK_P_TUPLE:
-	case CK_P_LIST:
-	case CK_P_DICT:
-	case CK_P_SET:
-	case CK_P_CALL:
-	case CK_P_PERSID:
-		slot = ck_vec_push(&s->todo);
-		if (slot)
-			*slot = v;
-		return slot != NULL;
-	default:
-		return true;
-	}
-}
-
-/* All that @v refers to. */
-static bool push_parts(struct stack *s, const struct ck_pickle *p, ck_pv v)
-{
-	bool call = ck_pv_kind(v) == CK_P_CALL;
-	struct ck_piter it;
-	ck_pv key, value;
-	bool ok = true;
-
-	ck_piter_init_pairs(&it, p, v);
-	while (ok && ck_piter_next2(&it, &key, &value))
-		ok = push(s, key) && push(s, value);
-	if (ck_pv_kind(v) != CK_P_DICT) {
-		ck_piter_init(&it, p, v);
-		while (ok && ck_piter_next(&it, &value))
-			ok = push(s, value);
-	}
-	if (ok && call)
-		ok = push(s, ck_pv_args(p, v));
-	if (ok && call && ck_pv_state(p, v, &value))
-		ok = push(s, value);
-	return ok;
-}
-
-/* Every persistent id below the root; shared parts may be seen again. */
+/* Every persistent id below the root. */
 static int collect_ids(struct ck_torch_save *ts, struct ck_err *err)
 {
-	struct stack s = { 0 };
+	ck_auto_torch_below struct ck_torch_below w = { .p = ts->pickle };
+	ck_pv v;
 	int ret = 0;
-	bool ok = push(&s, ck_pickle_root(ts->pickle));
 
-	while (ok && !ret && s.todo.nr) {
-		ck_pv v = s.todo.v[--s.todo.nr];
-
-		if (++s.visits > MAX_VISITS)
-			ret = ck_fail(err, E2BIG,
-				      "an object of over 2^26 shared parts");
-		else if (ck_pv_kind(v) == CK_P_PERSID)
+	if (ck_torch_below_add(&w, ck_pickle_root(ts->pickle)))
+		return ck_no_memory(err);
+	while (!ret && ck_torch_below_next(&w, &v)) {
+		if (ck_torch_below_enter(&w, v))
+			return ck_no_memory(err);
+		if (ck_pv_kind(v) == CK_P_PERSID)
 			ret = take_id(ts, ck_pv_persid(ts->pickle, v), err);
-		else
-			ok = push_parts(&s, ts->pickle, v);
 	}
-	free(s.todo.v);
-	return ok ? ret : ck_no_memory(err);
+	return ret;
 }
 
 /* The same storage is named once a tensor that uses it. */

@@ -4,9 +4,6 @@
  */
 #include "core/container/torch_lost.h"
 
-#include "core/base/arena.h"
-#include "core/base/strmap.h"
-#include "core/base/vec.h"
 #include "core/container/torch_walk.h"
 
 #include <errno.h>
@@ -19,10 +16,7 @@
 struct lost {
 	const struct ck_torch_lost_in *in;
 	const struct ck_pickle *p;
-	/* containers that were looked into: they may contain themselves */
-	struct ck_strmap seen;
-	struct ck_arena mem;
-	CK_VEC(ck_pv) todo;
+	struct ck_torch_below inside; /* what was looked into */
 	uint64_t keys, objects; /* found so far */
 	uint64_t below; /* tensors below those keys */
 };
@@ -33,63 +27,16 @@ static bool is_tensor(const struct lost *l, ck_pv v)
 				  ck_torch_is_rebuild(l->p, v);
 }
 
-static int push(struct lost *l, ck_pv v)
-{
-	enum ck_pkind kind = ck_pv_kind(v);
-	size_t before = l->seen.nr;
-	ck_pv *to;
-
-	if (kind != CK_P_TUPLE && kind != CK_P_LIST && kind != CK_P_SET &&
-	    kind != CK_P_DICT && kind != CK_P_CALL)
-		return 0;
-	if (ck_strmap_keep(&l->seen, &l->mem, (const char *)&v, sizeof(v)) ==
-	    CK_STRMAP_NONE)
-		return -ENOMEM;
-	if (l->seen.nr == before)
-		return 0;
-	to = ck_vec_push(&l->todo);
-	if (!to)
-		return -ENOMEM;
-	*to = v;
-	return 0;
-}
-
-static int push_inside(struct lost *l, ck_pv v)
-{
-	struct ck_piter it;
-	ck_pv key, item;
-	int ret = 0;
-
-	ck_piter_init_pairs(&it, l->p, v);
-	while (!ret && ck_piter_next2(&it, &key, &item))
-		ret = push(l, key) ?: push(l, item);
-	if (ck_pv_kind(v) == CK_P_DICT)
-		return ret;
-	ck_piter_init(&it, l->p, v);
-	while (!ret && ck_piter_next(&it, &item))
-		ret = push(l, item);
-	if (ret || ck_pv_kind(v) != CK_P_CALL)
-		return ret;
-	ret = push(l, ck_pv_callee(l->p, v)) ?: push(l, ck_pv_args(l->p, v));
-	if (!ret && ck_pv_state(l->p, v, &item))
-		ret = push(l, item);
-	if (!ret && ck_pv_kwargs(l->p, v, &item))
-		ret = push(l, item);
-	return ret;
-}
-
 /* How many tensors are in @v that were not counted before. */
 static int count(struct lost *l, ck_pv v, uint64_t *nr, struct ck_err *err)
 {
-	int ret = push(l, v);
+	int ret = ck_torch_below_add(&l->inside, v);
 
-	while (!ret && l->todo.nr) {
-		v = l->todo.v[--l->todo.nr];
+	while (!ret && ck_torch_below_next(&l->inside, &v))
 		if (is_tensor(l, v))
 			++*nr;
 		else
-			ret = push_inside(l, v);
-	}
+			ret = ck_torch_below_enter(&l->inside, v);
 	return ret ? ck_fail(err, -ret, "no memory to look for tensors") : 0;
 }
 
@@ -230,7 +177,7 @@ static int report_integers(struct lost *l, struct ck_err *err)
 
 int ck_torch_lost_report(const struct ck_torch_lost_in *in, struct ck_err *err)
 {
-	struct lost l = { .in = in, .p = in->p };
+	struct lost l = { .in = in, .p = in->p, .inside = { .p = in->p } };
 	int ret = in->integers ?
 			  report_integers(&l, err) :
 			  ck_torch_walk_keys(in->p, in->from, report_object,
@@ -242,8 +189,6 @@ int ck_torch_lost_report(const struct ck_torch_lost_in *in, struct ck_err *err)
 		ret = report_more(&l, l.objects,
 				  in->any ? CK_WARNING : CK_ERROR, "objects",
 				  err);
-	ck_strmap_free(&l.seen);
-	ck_arena_free(&l.mem);
-	free(l.todo.v);
+	ck_torch_below_free(&l.inside);
 	return ret;
 }

@@ -17,22 +17,14 @@ int ck_torch_open(struct ck_torch_open *f, const struct ck_dir *dir,
 		  struct ck_builder *b, const char *name, bool *ok,
 		  struct ck_err *err)
 {
-	struct ck_err why = { 0 };
-	int ret;
+	struct ck_container c;
+	struct ck_err why;
+	int ret = ck_container_open_as(&c, dir, b, name, false, ok, &why, err);
 
-	*f = (struct ck_torch_open){ 0 };
-	*ok = false;
-	ret = ck_dir_source(dir, b, name, &f->src, &f->s, err);
-	if (ret || !f->s)
-		return ret;
-	ret = ck_torch_save_open(&f->ts, f->s, &why);
-	if (ret == -EINVAL || ret == -EIO)
-		return ck_builder_report_file(b, CK_ERROR, name, err, "%s",
-					      why.msg);
-	if (ret)
-		return ck_fail(err, -ret, "%s", why.msg);
-	*ok = true;
-	return 0;
+	*f = c.t;
+	return ret || *ok || !f->s ? ret :
+				     ck_builder_report_file(b, CK_ERROR, name,
+							    err, "%s", why.msg);
 }
 
 void ck_torch_open_close(struct ck_torch_open *f)
@@ -42,14 +34,19 @@ void ck_torch_open_close(struct ck_torch_open *f)
 	*f = (struct ck_torch_open){ 0 };
 }
 
-/* All but the tensor's shape: its storage was found. */
-static int place(const struct ck_torch_open *f, struct ck_torch_place *at,
+static int place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *at,
 		 struct ck_err *why)
 {
 	const struct ck_torch_tensor *t = &at->t;
 	struct ck_extent *x = &at->x;
 	uint64_t skip;
+	int ret = ck_torch_tensor_read(f->ts.pickle, v, &at->t, why);
 
+	*x = (struct ck_extent){ .src = f->src };
+	if (!ret)
+		ret = ck_torch_save_place(&f->ts, t, &x->storage, why);
+	if (ret)
+		return ret;
 	x->shape = t->shape;
 	x->stride = t->stride;
 	x->dtype = (uint8_t)t->dtype;
@@ -68,32 +65,18 @@ int ck_torch_extent(struct ck_torch_open *f, ck_pv v,
 		    struct ck_torch_place *out, struct ck_err *why,
 		    struct ck_err *err)
 {
-	int ret = ck_torch_tensor_read(f->ts.pickle, v, &out->t, why);
+	int ret = place(f, v, out, why);
 
-	out->x = (struct ck_extent){ .src = f->src };
-	if (!ret)
-		ret = ck_torch_save_place(&f->ts, &out->t, &out->x.storage,
-					  why);
-	if (!ret)
-		ret = place(f, out, why);
-	if (ret == -EINVAL)
-		out->x.fault = why->msg;
-	else if (ret)
+	if (ret && ret != -EINVAL)
 		return ck_fail(err, -ret, "%s", why->msg);
+	out->x.fault = ret ? why->msg : NULL;
 	return 0;
 }
 
 int ck_torch_place(struct ck_torch_open *f, ck_pv v, struct ck_torch_place *out,
 		   struct ck_err *why)
 {
-	int ret;
-
-	*out = (struct ck_torch_place){ .x.src = f->src };
-	ret = ck_torch_tensor_read(f->ts.pickle, v, &out->t, why);
-	if (ret)
-		return ck_wrap(why, ret, "%s", f->s->name);
-	ret = ck_torch_save_place(&f->ts, &out->t, &out->x.storage, why);
-	return ret ? ret : ck_wrap(why, place(f, out, why), "%s", f->s->name);
+	return ck_wrap(why, place(f, v, out, why), "%s", f->s->name);
 }
 
 static bool number_at(struct ck_torch_open *f, const struct ck_torch_place *at,
@@ -141,29 +124,6 @@ int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out)
 		return 1;
 	}
 	return ck_pv_float(f->ts.pickle, v, out);
-}
-
-bool ck_torch_size(const struct ck_pickle *p, ck_pv v, uint64_t *shape,
-		   unsigned *rank)
-{
-	struct ck_piter it;
-	ck_pv item;
-	int64_t n;
-
-	if (ck_pv_kind(v) == CK_P_CALL &&
-	    (!ck_pv_is_global(p, ck_pv_callee(p, v), "torch", "Size") ||
-	     !ck_pv_at(p, ck_pv_args(p, v), 0, &v)))
-		return false;
-	if (ck_pv_kind(v) != CK_P_TUPLE && ck_pv_kind(v) != CK_P_LIST)
-		return false;
-	*rank = 0;
-	ck_piter_init(&it, p, v);
-	while (ck_piter_next(&it, &item)) {
-		if (*rank == CK_MAX_RANK || !ck_pv_int(p, item, &n) || n < 0)
-			return false;
-		shape[(*rank)++] = (uint64_t)n;
-	}
-	return true;
 }
 
 static int leaf_tensor(struct ck_torch_open *f, struct ck_builder *b, ck_pv v,

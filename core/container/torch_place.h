@@ -9,6 +9,7 @@
 #include "core/catalog/builder.h"
 #include "core/container/extent.h"
 #include "core/container/torch_save.h"
+#include "core/parse/pickle_query.h"
 #include "core/root/dir.h"
 
 #include <stdbool.h>
@@ -50,8 +51,11 @@ int ck_torch_extent(struct ck_torch_open *f, ck_pv v,
 int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out);
 
 /* A torch.Size, list or tuple of whole numbers; false: it is none. */
-bool ck_torch_size(const struct ck_pickle *p, ck_pv v, uint64_t *shape,
-		   unsigned *rank);
+static inline bool ck_torch_size(const struct ck_pickle *p, ck_pv v,
+				 uint64_t *shape, unsigned *rank)
+{
+	return ck_pq_dims(p, v, "", shape, rank);
+}
 /*
  * Leaf @v, as it is: a tensor, or an object.  @path leads to it in the saved
  * structure; @nr 0: nobody says so.

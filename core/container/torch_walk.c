@@ -192,6 +192,64 @@ int ck_torch_walk(const struct ck_pickle *p, ck_pv root, ck_torch_leaf_fn fn,
 	return ck_torch_walk_keys(p, root, fn, NULL, ctx, err);
 }
 
+int ck_torch_below_add(struct ck_torch_below *w, ck_pv v)
+{
+	enum ck_pkind kind = ck_pv_kind(v);
+	size_t before = w->seen.nr;
+	ck_pv *to;
+
+	if (kind != CK_P_TUPLE && kind != CK_P_LIST && kind != CK_P_SET &&
+	    kind != CK_P_DICT && kind != CK_P_CALL && kind != CK_P_PERSID)
+		return 0;
+	if (ck_strmap_keep(&w->seen, &w->mem, (const char *)&v, sizeof(v)) ==
+	    CK_STRMAP_NONE)
+		return -ENOMEM;
+	to = w->seen.nr > before ? ck_vec_push(&w->todo) : NULL;
+	if (to)
+		*to = v;
+	return to || w->seen.nr == before ? 0 : -ENOMEM;
+}
+
+bool ck_torch_below_next(struct ck_torch_below *w, ck_pv *v)
+{
+	if (!w->todo.nr)
+		return false;
+	*v = w->todo.v[--w->todo.nr];
+	return true;
+}
+
+int ck_torch_below_enter(struct ck_torch_below *w, ck_pv v)
+{
+	struct ck_piter it;
+	ck_pv key, item;
+	int ret = 0;
+
+	ck_piter_init_pairs(&it, w->p, v);
+	while (!ret && ck_piter_next2(&it, &key, &item))
+		ret = ck_torch_below_add(w, key) ?: ck_torch_below_add(w, item);
+	if (ck_pv_kind(v) == CK_P_DICT)
+		return ret;
+	ck_piter_init(&it, w->p, v);
+	while (!ret && ck_piter_next(&it, &item))
+		ret = ck_torch_below_add(w, item);
+	if (ret || ck_pv_kind(v) != CK_P_CALL)
+		return ret;
+	ret = ck_torch_below_add(w, ck_pv_callee(w->p, v)) ?:
+		      ck_torch_below_add(w, ck_pv_args(w->p, v));
+	if (!ret && ck_pv_state(w->p, v, &item))
+		ret = ck_torch_below_add(w, item);
+	if (!ret && ck_pv_kwargs(w->p, v, &item))
+		ret = ck_torch_below_add(w, item);
+	return ret;
+}
+
+void ck_torch_below_free(struct ck_torch_below *w)
+{
+	ck_strmap_free(&w->seen);
+	ck_arena_free(&w->mem);
+	free(w->todo.v);
+}
+
 bool ck_torch_is_rebuild(const struct ck_pickle *p, ck_pv v)
 {
 	const char *module, *name;
