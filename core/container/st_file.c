@@ -8,7 +8,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/container/st_find.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -161,13 +160,13 @@ static int read_json(struct ck_st_file *f, struct ck_source *s,
 
 static void place_metadata(struct ck_st_file *f)
 {
-	size_t off, len;
+	size_t from, to;
 
 	if (!json_object_size(f->h.metadata) ||
-	    !ck_st_find(f->bytes, f->len, "__metadata__", &off, &len))
+	    !ck_json_value(f->bytes, f->len, "__metadata__", &from, &to))
 		return;
-	f->meta_off = f->base + 8 + off;
-	f->meta_len = len;
+	f->meta_off = f->base + 8 + from;
+	f->meta_len = to - from;
 }
 
 int ck_st_file_read(struct ck_st_file *f, const char *name, uint32_t src,

@@ -49,5 +49,10 @@ const char *ck_json_what(const json_t *j, char buf[CK_JSON_WHAT]);
  */
 size_t ck_json_where(const char *bytes, size_t len, const char *outer,
 		     const char *key);
+/* The same of its value, as a member of the whole; false: nowhere. */
+bool ck_json_value(const char *bytes, size_t len, const char *key, size_t *from,
+		   size_t *to);
+/* Where the value ends that begins at @at, or behind the blanks there. */
+size_t ck_json_end(const char *bytes, size_t len, size_t at);
 
 #endif

@@ -51,3 +51,44 @@ size_t ck_json_where(const char *bytes, size_t len, const char *outer,
 	}
 	return SIZE_MAX;
 }
+
+static size_t skip_blank(const char *s, size_t len, size_t i)
+{
+	while (i < len && memchr(" \t\r\n", s[i], 4))
+		i++;
+	return i;
+}
+
+size_t ck_json_end(const char *bytes, size_t len, size_t at)
+{
+	size_t depth = 0, i = skip_blank(bytes, len, at);
+
+	for (; i < len; i++) {
+		char c = bytes[i];
+
+		if (c == '"')
+			i = string_end(bytes, len, i);
+		else if (c == '{' || c == '[')
+			depth++;
+		else if (!depth && memchr(",}] \t\r\n", c, 7))
+			return i;
+		else if (c == '}' || c == ']')
+			depth--;
+		if (!depth && memchr("\"}]", c, 3))
+			return i < len ? i + 1 : len;
+	}
+	return len;
+}
+
+bool ck_json_value(const char *bytes, size_t len, const char *key, size_t *from,
+		   size_t *to)
+{
+	size_t at = ck_json_where(bytes, len, NULL, key);
+
+	if (at == SIZE_MAX)
+		return false;
+	at = skip_blank(bytes, len, string_end(bytes, len, at) + 1);
+	*from = skip_blank(bytes, len, at + 1); /* past the colon */
+	*to = ck_json_end(bytes, len, *from);
+	return true;
+}

@@ -15,29 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the first JSON value ends: two writers may have raced. */
-static size_t first_value(const char *text, size_t len)
-{
-	bool in_string = false;
-	size_t depth = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
-
-		if (in_string) {
-			i += c == '\\';
-			in_string = c != '"';
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '{' || c == '[') {
-			depth++;
-		} else if ((c == '}' || c == ']') && (!depth || !--depth)) {
-			return i + 1;
-		}
-	}
-	return len;
-}
-
 static bool is_blank(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -144,7 +121,7 @@ static int read_one(struct ck_asm *a, const char *name, struct ck_err *err)
 
 	if (ret)
 		return ret;
-	end = first_value(text, len);
+	end = ck_json_end(text, len, 0); /* two writers may have raced */
 	ret = ck_json_parse(&j, text, end, err);
 	if (ret)
 		return ck_wrap(err, ret, "%s", name);
