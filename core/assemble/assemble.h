@@ -121,6 +121,7 @@ struct ck_asm_join {
 /* -EINVAL of a hook with @why refuses the tensor; all may be NULL. */
 struct ck_asm_reader {
 	const char *words[CK_ASM_NR_WRONG];
+	bool is_st; /* files are safetensors, whatever they are called */
 	bool likes; /* pieces have @like; else replicas are compared here */
 	/* Stretches of one box may be replicas in part; else they overlap. */
 	bool cuts_stretches;

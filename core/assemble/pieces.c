@@ -4,6 +4,8 @@
  */
 #include "core/assemble/assemble.h"
 
+#include "core/base/suffix.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -313,22 +315,15 @@ static int take(void *ctx, const struct ck_found *f, struct ck_err *err)
 		   ck_no_memory(err);
 }
 
-static int damaged(struct ck_asm *a, uint32_t file, const struct ck_err *why,
-		   struct ck_err *err)
-{
-
-	return ck_builder_report_file(a->b, CK_ERROR, a->files.v[file].name,
-				      err, "%s", why->msg);
-}
-
 int ck_asm_read(struct ck_asm *a, uint32_t file, struct ck_err *err)
 {
 	struct reading r = { .a = a, .file = file };
 	struct ck_asm_file *f = &a->files.v[file];
 	ck_auto_container struct ck_container c;
 	struct ck_err why;
-	int ret = ck_container_open(&c, a->dir, a->b, f->name, &f->usable, &why,
-				    err);
+	bool is_st = a->how->is_st || ck_has_suffix(f->name, ".safetensors");
+	int ret = ck_container_open_as(&c, a->dir, a->b, f->name, is_st,
+				       &f->usable, &why, err);
 
 	f->present = c.t.s;
 	f->src = c.t.src;
@@ -340,6 +335,7 @@ int ck_asm_read(struct ck_asm *a, uint32_t file, struct ck_err *err)
 		f->usable = !ret;
 	}
 	if (!f->usable && why.code && (!ret || ret == -EINVAL))
-		return damaged(a, file, &why, err);
+		return ck_builder_report_file(a->b, CK_ERROR, f->name, err,
+					      "%s", why.msg);
 	return ret ? ret : ck_container_each(&c, a->b, take, &r, err);
 }

@@ -15,6 +15,7 @@
 #include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/limits.h"
+#include "core/base/strmap.h"
 #include "core/base/vec.h"
 #include "core/assemble/index_map.h"
 #include "core/assemble/numbered.h"
@@ -172,7 +173,7 @@ static int read_index(struct ck_st_folder *f, const struct ck_dir *dir,
 /* The files that the index names, each once, and which others there are. */
 static int take_indexed(struct ck_st_folder *f, struct ck_err *err)
 {
-	struct ck_strmap *seen = &f->numbers;
+	ck_auto_strmap struct ck_strmap seen = { 0 };
 	const char *tensor;
 	json_t *file;
 	int ret = 0;
@@ -180,16 +181,16 @@ static int take_indexed(struct ck_st_folder *f, struct ck_err *err)
 	json_object_foreach((json_t *)f->weight_map, tensor, file)
 	{
 		const char *name = json_string_value(file);
-		size_t before = seen->nr;
+		size_t before = seen.nr;
 
 		if (!name || !*name || strlen(name) != json_string_length(file))
 			return ck_fail(err, EINVAL,
 				       "%s: weight_map: %s: "
 				       "expected a file's name",
 				       f->index, tensor);
-		if (ck_strmap_put(seen, name, strlen(name)) == CK_STRMAP_NONE)
+		if (ck_strmap_put(&seen, name, strlen(name)) == CK_STRMAP_NONE)
 			return ck_no_memory(err);
-		if (seen->nr > before && !ret)
+		if (seen.nr > before && !ret)
 			ret = use(f, name);
 	}
 	for (size_t i = 0; i < f->root.nr && !ret; i++) {
@@ -197,7 +198,7 @@ static int take_indexed(struct ck_st_folder *f, struct ck_err *err)
 
 		if (ck_has_suffix(name, ".safetensors") &&
 		    !f->root.v[i].is_dir &&
-		    ck_strmap_get(seen, name, strlen(name)) == CK_STRMAP_NONE)
+		    ck_strmap_get(&seen, name, strlen(name)) == CK_STRMAP_NONE)
 			ret = leave(f, name);
 	}
 	return ret ? ck_no_memory(err) : 0;
@@ -245,7 +246,6 @@ int ck_st_folder_choose(struct ck_st_folder *f, const struct ck_dir *dir,
 void ck_st_folder_free(struct ck_st_folder *f)
 {
 	json_decref(f->json);
-	ck_strmap_free(&f->numbers);
 	free(f->name);
 	free(f->aside);
 	ck_dir_list_free(&f->root);

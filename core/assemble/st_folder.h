@@ -7,7 +7,6 @@
 
 #include "core/base/err.h"
 #include "core/root/dir.h"
-#include "core/base/strmap.h"
 #include "core/parse/json.h"
 
 #include <stdbool.h>
@@ -31,7 +30,6 @@ struct ck_st_folder {
 	const char *index; /* INDEXED: its name */
 	json_t *json;
 	const json_t *weight_map; /* tensor -> file */
-	struct ck_strmap numbers; /* INDEXED: of name[] */
 };
 
 /*

@@ -7,6 +7,7 @@
 #include "core/container/torch_lost.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 int ck_dir_source(const struct ck_dir *d, struct ck_builder *b,
@@ -96,6 +97,7 @@ static int each_leaf(void *ctx, const struct ck_torch_leaf *leaf,
 static int each_entry(const struct walk *w, struct ck_err *err)
 {
 	const struct ck_st_file *st = &w->c->st;
+	char fault[CK_ERR_MAX / 2];
 	int ret = 0;
 
 	for (size_t i = 0; i < st->tensors.nr && !ret; i++) {
@@ -106,13 +108,16 @@ static int each_entry(const struct walk *w, struct ck_err *err)
 			.entry = e,
 			.is_tensor = true,
 			.x = { .shape = ck_st_file_shape(st, e),
-			       .fault = e->why,
+			       .fault = e->why ? fault : NULL,
 			       .off = e->begin,
 			       .src = w->c->t.src,
 			       .dtype = e->dtype,
 			       .rank = e->rank },
 		};
 
+		if (e->why)
+			snprintf(fault, sizeof(fault), "%s (dtype %s)", e->why,
+				 e->dtype_name);
 		ret = w->fn(w->ctx, &f, err);
 	}
 	return ret;

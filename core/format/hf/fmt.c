@@ -10,8 +10,6 @@
 #include "core/format/hf/set.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int probe(const struct ck_dir *dir, struct ck_err *err)
@@ -59,22 +57,6 @@ static int note_aside(struct ck_hf_set *s, struct ck_err *err)
 	return ret;
 }
 
-static int add_metadata(struct ck_hf_set *s, struct ck_err *err)
-{
-	int ret = 0;
-
-	for (size_t i = 0; i < s->files.nr && !ret; i++) {
-		ck_auto_free char *name = NULL;
-
-		if (!s->st[i].meta_len)
-			continue;
-		if (asprintf(&name, "%s/__metadata__", s->files.name[i]) < 0)
-			return ck_no_memory(err);
-		ret = ck_st_file_add_metadata(&s->st[i], name, s->a.b, err);
-	}
-	return ret;
-}
-
 static int load(const struct ck_dir *dir, struct ck_builder *b,
 		struct ck_err *err)
 {
@@ -88,8 +70,6 @@ static int load(const struct ck_dir *dir, struct ck_builder *b,
 		ret = s.files.mode == CK_ST_SHARDED ?
 			      ck_hf_set_add_sharded(&s, err) :
 			      ck_hf_set_add_whole(&s, err);
-	if (!ret)
-		ret = add_metadata(&s, err);
 	ck_hf_set_free(&s);
 	return ret;
 }

@@ -9,7 +9,6 @@
 #include "core/container/container.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *file_by_index(const struct ck_hf_set *s,
@@ -19,86 +18,80 @@ static const char *file_by_index(const struct ck_hf_set *s,
 		json_object_getn(s->files.weight_map, t->name, t->len));
 }
 
-static int add_pieces(struct ck_hf_set *s, uint32_t file, struct ck_err *err)
+/* Pieces of a sharded save have boxes, of a shape that is known once all are. */
+static int set_box(struct ck_hf_set *s, struct ck_asm_piece *p,
+		   const struct ck_st_entry *e, struct ck_extent *x)
 {
-	const struct ck_st_file *f = &s->st[file];
+	uint64_t at[CK_MAX_RANK];
 
-	for (size_t k = 0; k < f->tensors.nr; k++) {
-		const struct ck_st_entry *e = &f->tensors.v[k];
-		struct ck_asm_tensor *t =
-			ck_asm_tensor(&s->a, 0, e->name, e->name_len);
-		struct ck_asm_piece *p =
-			t ? ck_asm_piece(&s->a, t, file) : NULL;
-
-		if (!p)
-			return ck_no_memory(err);
-		p->user = k;
-	}
-	return 0;
+	if (x->fault)
+		return 0;
+	if (!ck_st_file_placed(s->st, e))
+		x->fault = "no saved_offsets say where its box begins";
+	else if (!ck_st_file_corner(s->st, e, at))
+		x->fault = "its saved_offsets are not one number a dimension";
+	return x->fault ? 0 :
+			  ck_asm_set_box(&s->a, p, at, x->shape, x->shape,
+					 x->rank);
 }
 
-static int read_one(struct ck_hf_set *s, uint32_t i, struct ck_err *err)
+static int add_piece(struct ck_asm *a, uint32_t file, const struct ck_found *f,
+		     struct ck_err *err)
 {
-	ck_auto_source struct ck_source *in = NULL;
-	struct ck_st_file *f = &s->st[i];
-	const struct ck_problem_in bad = {
-		.severity = CK_ERROR,
-		.file = s->files.name[i],
-	};
-	struct ck_err why = { 0 };
-	uint32_t src, file = ck_asm_file(&s->a, bad.file, CK_ASM_ANY);
-	int ret;
+	struct ck_hf_set *s = a->ctx;
+	struct ck_asm_tensor *t = ck_asm_tensor(a, 0, f->name, f->len);
+	struct ck_asm_piece *p = t ? ck_asm_piece(a, t, file) : NULL;
+	struct ck_extent x = f->x;
+	bool boxed = s->files.mode == CK_ST_SHARDED;
 
-	if (file != i)
-		return ck_no_memory(err);
-	ret = ck_dir_source(s->a.dir, s->a.b, bad.file, &src, &in, err);
-	s->a.files.v[i].usable = in;
-	if (ret || !in)
-		return ret;
-	ret = ck_st_file_read(f, bad.file, src, in, 0, &why);
-	if (ret == -EINVAL) {
-		s->a.files.v[i].usable = false;
-		ck_st_file_free(f);
-		f->name = bad.file;
-		return ck_builder_problem(s->a.b, &bad, err, "%s", why.msg);
-	}
-	if (ret) {
-		if (err)
-			*err = why;
-		return ret;
-	}
-	ret = add_pieces(s, i, err);
-	return ret ? ret : ck_st_file_say_faults(f, s->a.b, err);
+	return !p || (boxed && set_box(s, p, f->entry, &x)) ||
+			       ck_asm_set_extent(a, p, &x) ?
+		       ck_no_memory(err) :
+		       0;
 }
+
+static int opened(struct ck_asm *a, uint32_t file, const struct ck_container *c,
+		  struct ck_err *why, struct ck_err *err)
+{
+	struct ck_hf_set *s = a->ctx;
+	ck_auto_str struct ck_str name = { 0 };
+
+	(void)why;
+	s->st = &c->st;
+	ck_str_fmt(&name, "%s/__metadata__", a->files.v[file].name);
+	return name.failed ? ck_no_memory(err) :
+			     ck_st_file_add_metadata(&c->st, name.v, a->b, err);
+}
+
+static const struct ck_asm_reader reader = {
+	.is_st = true,
+	.opened = opened,
+	.key = add_piece,
+};
 
 int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,
 		   struct ck_builder *b, struct ck_err *err)
 {
-	static const struct ck_asm_reader plain;
 	int ret;
 
-	*s = (struct ck_hf_set){ .a = { .dir = dir, .b = b, .how = &plain } };
+	*s = (struct ck_hf_set){
+		.a = { .dir = dir, .b = b, .how = &reader, .ctx = s },
+	};
 	ret = ck_st_folder_list(&s->files, dir, err);
 	if (!ret && s->files.mode == CK_ST_NONE)
 		ret = ck_fail(err, EINVAL, "%s: expected .safetensors files",
 			      dir->path);
 	if (!ret)
 		ret = ck_st_folder_choose(&s->files, dir, err);
-	if (ret)
-		return ret;
-	s->st = calloc(s->files.nr + 1, sizeof(*s->st));
-	if (!s->st)
-		return ck_no_memory(err);
 	for (uint32_t i = 0; i < s->files.nr && !ret; i++)
-		ret = read_one(s, i, err);
+		ret = ck_asm_file(&s->a, s->files.name[i], CK_ASM_ANY) == i ?
+			      ck_asm_read(&s->a, i, err) :
+			      ck_no_memory(err);
 	return ret;
 }
 
 void ck_hf_set_free(struct ck_hf_set *s)
 {
-	for (size_t i = 0; s->st && i < s->files.nr; i++)
-		ck_st_file_free(&s->st[i]);
-	free(s->st);
 	ck_asm_free(&s->a);
 	ck_st_folder_free(&s->files);
 }
@@ -158,15 +151,15 @@ static int compare_index(struct ck_hf_set *s, const struct ck_asm_tensor *t,
 static int report_absent(struct ck_hf_set *s, const char *name, size_t len,
 			 const char *file, struct ck_err *err)
 {
-	uint32_t i = ck_strmap_get(&s->files.numbers, file, strlen(file));
+	const struct ck_asm_file *f =
+		&s->a.files.v[ck_strmap_get(&s->a.paths, file, strlen(file))];
 
-	if (!s->a.files.v[i].usable)
+	if (!f->usable)
 		return ck_builder_refuse(
 			s->a.b, 0, name, len, err,
 			"%s is %s: nothing else tells shape and bytes", file,
-			s->st[i].name ? "damaged" : "missing");
-	if (!s->a.files.v[i]
-		     .user) /* another file in its place, not a stale name */
+			f->present ? "damaged" : "missing");
+	if (!f->user) /* another file in its place, not a stale name */
 		return ck_builder_refuse(s->a.b, 0, name, len, err,
 					 "the index says %s, which holds "
 					 "nothing of what the index says of it",
@@ -201,6 +194,7 @@ static int add_one(struct ck_hf_set *s, const struct ck_asm_tensor *t,
 {
 	const char *says = file_by_index(s, t);
 	const struct ck_asm_piece *p, *one = NULL;
+	struct ck_part part;
 	unsigned nr = 0;
 	int ret = 0;
 
@@ -214,9 +208,12 @@ static int add_one(struct ck_hf_set *s, const struct ck_asm_tensor *t,
 		ret = compare_index(s, t, one, nr, err);
 	else if (nr > 1)
 		ret = refuse_twice(s, t, one, err);
-	return ret ? ret :
-		     ck_st_file_add(&s->st[one->file], ck_hf_entry(s, one),
-				    NULL, NULL, s->a.b, err);
+	part = ck_extent_part(&one->x, t->name, t->len);
+	if (!ret && one->x.fault)
+		return ck_builder_refuse(s->a.b, 0, t->name, t->len, err,
+					 "%s: %s", ck_asm_who(&s->a, one),
+					 one->x.fault);
+	return ret ? ret : ck_builder_add(s->a.b, &part, err);
 }
 
 int ck_hf_set_add_whole(struct ck_hf_set *s, struct ck_err *err)

@@ -7,24 +7,16 @@
 
 #include "core/assemble/assemble.h"
 #include "core/assemble/st_folder.h"
-#include "core/container/st_file.h"
 
 struct ck_hf_set {
 	struct ck_st_folder files;
-	struct ck_st_file *st; /* files.nr */
 	/*
 	 * Files by the same numbers, whose user is not 0 where they have some of
-	 * what the index says of them.  A piece's user is its entry.
+	 * what the index says of them.
 	 */
 	struct ck_asm a;
+	const struct ck_st_file *st; /* of the file that is being read */
 };
-
-/* The entry of a piece. */
-static inline const struct ck_st_entry *ck_hf_entry(
-	const struct ck_hf_set *s, const struct ck_asm_piece *p)
-{
-	return &s->st[p->file].tensors.v[p->user];
-}
 
 /* Reads all headers; a file without a usable one becomes a problem. */
 int ck_hf_set_read(struct ck_hf_set *s, const struct ck_dir *dir,

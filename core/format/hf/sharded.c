@@ -15,10 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(struct ck_hf_set *s, struct ck_asm_tensor *t, uint32_t file,
-		  const char *why, struct ck_err *err)
+static int refuse(struct ck_hf_set *s, struct ck_asm_tensor *t,
+		  const struct ck_asm_piece *p, const char *why,
+		  struct ck_err *err)
 {
-	return ck_asm_refuse(&s->a, t, err, "%s: %s", s->files.name[file], why);
+	return ck_asm_refuse(&s->a, t, err, "%s: %s", ck_asm_who(&s->a, p),
+			     why);
 }
 
 /* Widens the shape by the piece's box; *nr: elements in all boxes. */
@@ -26,30 +28,20 @@ static int widen(struct ck_hf_set *s, struct ck_asm_tensor *t,
 		 const struct ck_asm_piece *p, uint64_t *shape, uint64_t *nr,
 		 struct ck_err *err)
 {
-	const struct ck_st_file *f = &s->st[p->file];
-	const struct ck_st_entry *e = ck_hf_entry(s, p);
-	const uint64_t *len = ck_st_file_shape(f, e);
-	uint64_t at[CK_MAX_RANK], end, own = 1;
+	const struct ck_asm_box *b = p->box;
+	uint64_t end, own = 1;
 
-	if (e->why)
-		return refuse(s, t, p->file, e->why, err);
-	if (e->rank != t->rank)
-		return refuse(s, t, p->file,
+	if (p->x.fault)
+		return refuse(s, t, p, p->x.fault, err);
+	if (p->x.rank != t->rank)
+		return refuse(s, t, p,
 			      "its number of dimensions differs between files",
 			      err);
-	if (!ck_st_file_placed(f, e))
-		return refuse(s, t, p->file,
-			      "no saved_offsets say where its box begins", err);
-	if (!ck_st_file_corner(f, e, at))
-		return refuse(
-			s, t, p->file,
-			"its saved_offsets are not one number a dimension",
-			err);
-	for (unsigned d = 0; d < e->rank; d++) {
-		if (!ck_add_ok(at[d], len[d], &end) ||
-		    !ck_mul_ok(own, len[d], &own))
+	for (unsigned d = 0; d < t->rank; d++) {
+		if (!ck_add_ok(b->start[d], b->len[d], &end) ||
+		    !ck_mul_ok(own, b->len[d], &own))
 			return refuse(
-				s, t, p->file,
+				s, t, p,
 				"its saved_offsets are larger than any tensor",
 				err);
 		shape[d] = CK_MAX(shape[d], end);
@@ -64,10 +56,10 @@ static int measure(struct ck_hf_set *s, struct ck_asm_tensor *t,
 		   struct ck_err *err)
 {
 	uint64_t shape[CK_MAX_RANK] = { 0 }, nr = 0, all = 1;
-	const struct ck_asm_piece *first = &s->a.pieces.v[t->first], *p;
-	const struct ck_st_entry *e = ck_hf_entry(s, first);
+	const struct ck_extent *first = &s->a.pieces.v[t->first].x;
+	const struct ck_asm_piece *p;
 
-	t->rank = e->rank;
+	t->rank = first->rank;
 	ck_asm_each_piece(p, &s->a, t)
 	{
 		int ret = t->fault ? 0 : widen(s, t, p, shape, &nr, err);
@@ -78,7 +70,7 @@ static int measure(struct ck_hf_set *s, struct ck_asm_tensor *t,
 	for (unsigned d = 0; d < t->rank && !t->user; d++)
 		t->user = !ck_mul_ok(all, shape[d], &all);
 	t->user |= nr < all;
-	return ck_asm_declare(&s->a, t, e->dtype, shape, t->rank) ?
+	return ck_asm_declare(&s->a, t, first->dtype, shape, t->rank) ?
 		       ck_no_memory(err) :
 		       0;
 }
@@ -113,23 +105,14 @@ static int add_boxes(struct ck_hf_set *s, struct ck_asm_tensor *t,
 
 	ck_asm_each_piece(p, &s->a, t)
 	{
-		const struct ck_st_file *f = &s->st[p->file];
-		const struct ck_st_entry *e = ck_hf_entry(s, p);
 		const struct ck_hf_gap *gap = ck_hf_gaps_of(g, s, p->file);
-		const struct ck_extent x = { .shape = ck_st_file_shape(f, e),
-					     .off = e->begin,
-					     .src = f->src,
-					     .dtype = e->dtype,
-					     .rank = e->rank };
-		uint64_t at[CK_MAX_RANK];
 
 		if (!ret && !t->fault && gap->what != CK_HF_WHOLE)
 			ret = ck_hf_gap_refuse(gap, g, s, t, err);
 		if (ret || t->fault)
 			return ret;
-		if (!ck_st_file_corner(f, e, at) ||
-		    ck_asm_set_box(&s->a, p, at, x.shape, t->shape, t->rank) ||
-		    ck_asm_set_extent(&s->a, p, &x))
+		if (ck_asm_set_box(&s->a, p, p->box->start, p->box->len,
+				   t->shape, t->rank))
 			return ck_no_memory(err);
 	}
 	return 0;

@@ -314,11 +314,6 @@ static int add_found(void *ctx, const struct ck_found *k, struct ck_err *err)
 
 	if (!k->is_tensor)
 		return 0; /* a number, a text */
-	if (k->x.fault && k->entry)
-		return ck_builder_report_file(w->ld->b, CK_ERROR, w->file->path,
-					      err, "%.*s: %s (dtype %s)", shown,
-					      k->name, k->x.fault,
-					      k->entry->dtype_name);
 	if (k->x.fault)
 		return ck_builder_report_file(w->ld->b, CK_ERROR, w->file->path,
 					      err, "%.*s: %s", shown, k->name,
