@@ -8,10 +8,10 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/catalog/builder.h"
+#include "core/catalog/catalog.h"
 #include "core/assemble/copies.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
-#include "core/assemble/same.h"
 #include "core/format/options.h"
 
 #include <errno.h>
@@ -238,18 +238,8 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 	if (!ret && note)
 		ret = ck_builder_report_file(b, CK_NOTE, NULL, err, note,
 					     other->name, other->name);
-	if (!ret && !fmt->reports_aside)
-		ret = ck_explain_leftovers(dir, b, err);
-	if (!ret && fmt->flat)
-		ret = ck_explain_siblings(dir, b, err);
-	if (!ret && fmt->flat)
-		ret = ck_explain_numbered(dir, b, err);
 	if (!ret)
-		ret = ck_leftover_check(dir, b, err);
-	if (!ret)
-		ret = ck_explain_unfinished(dir, b, err);
-	if (!ret)
-		ret = ck_explain_temporary(dir, b, err);
+		ret = ck_explain_beside(dir, fmt, b, err);
 	if (!ret)
 		ret = ck_options_report(dir, fmt, b, err);
 	if (!ret)
@@ -282,6 +272,48 @@ static int fail_tie(const struct ck_dir *dir, const struct ck_format *a,
 		       dir->path, a->name, b->name, how, a->name, b->name);
 }
 
+static bool same_tensor(const struct ck_catalog *a, const struct ck_tensor *x,
+			const struct ck_catalog *b, const struct ck_tensor *y)
+{
+	size_t x_len, y_len;
+	const char *x_name = ck_catalog_str(a, x->name, &x_len);
+	const char *y_name = ck_catalog_str(b, y->name, &y_len);
+
+	return x_len == y_len && !memcmp(x_name, y_name, x_len) &&
+	       x->dtype == y->dtype && x->rank == y->rank &&
+	       !memcmp(a->dims + x->shape, b->dims + y->shape,
+		       x->rank * sizeof(*a->dims));
+}
+
+/* Names, shapes and dtypes; tensors of a catalog are sorted by name. */
+static bool same_catalogs(const struct ck_catalog *a,
+			  const struct ck_catalog *b)
+{
+	if (a->nr_tensors != b->nr_tensors)
+		return false;
+	for (uint32_t i = 0; i < a->nr_tensors; i++)
+		if (!same_tensor(a, &a->tensors[i], b, &b->tensors[i]))
+			return false;
+	return true;
+}
+
+static int same_tensors(int a_fd, int b_fd, bool *same, struct ck_err *err)
+{
+	struct ck_catalog a, b;
+	int ret;
+
+	ret = ck_catalog_map(&a, a_fd, err);
+	if (ret)
+		return ret;
+	ret = ck_catalog_map(&b, b_fd, err);
+	if (!ret) {
+		*same = same_catalogs(&a, &b);
+		ck_catalog_unmap(&b);
+	}
+	ck_catalog_unmap(&a);
+	return ret;
+}
+
 /* Two describe the folder: no choice is needed where they say the same. */
 static int settle(const struct ck_dir *dir, const struct ck_format *a,
 		  const struct ck_format *b, int fd, struct ck_err *err)
@@ -301,7 +333,7 @@ static int settle(const struct ck_dir *dir, const struct ck_format *a,
 		return fail_tie(dir, a, b, ", and not both are whole", err);
 	if (ret)
 		return ret;
-	ret = ck_same_tensors(a_fd, b_fd, &same, err);
+	ret = same_tensors(a_fd, b_fd, &same, err);
 	if (ret)
 		return ret;
 	if (!same)

@@ -33,16 +33,19 @@ static bool is_torch_save(const char *name)
 	return false;
 }
 
+/* Of what was read @b knows, where something was. */
+typedef bool (*wanted_fn)(const struct ck_dir *dir, const struct ck_builder *b,
+			  const struct ck_dir_entry *e);
+
 /* "a, b, c and 4 more" of what @wanted says yes to; returns how many. */
-static size_t name_some(const struct ck_dir *dir, const struct ck_dir_list *l,
-			bool (*wanted)(const struct ck_dir *dir,
-				       const struct ck_dir_entry *e),
+static size_t name_some(const struct ck_dir *dir, const struct ck_builder *b,
+			const struct ck_dir_list *l, wanted_fn wanted,
 			struct ck_str *out)
 {
 	size_t nr = 0;
 
 	for (size_t i = 0; i < l->nr; i++) {
-		if (!wanted(dir, &l->v[i]))
+		if (!wanted(dir, b, &l->v[i]))
 			continue;
 		if (nr++ < MAX_NAMED)
 			ck_str_fmt(out, "%s%s", nr > 1 ? ", " : "",
@@ -54,10 +57,12 @@ static size_t name_some(const struct ck_dir *dir, const struct ck_dir_list *l,
 }
 
 static bool is_checkpoint_dir(const struct ck_dir *dir,
+			      const struct ck_builder *b,
 			      const struct ck_dir_entry *e)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
 
+	(void)b;
 	if (!e->is_dir || ck_dir_list(dir, e->name, &l, NULL))
 		return false;
 	for (size_t i = 0; i < l.nr; i++)
@@ -68,22 +73,14 @@ static bool is_checkpoint_dir(const struct ck_dir *dir,
 	return false;
 }
 
-static bool is_torch_file(const struct ck_dir *dir,
+static bool is_torch_file(const struct ck_dir *dir, const struct ck_builder *b,
 			  const struct ck_dir_entry *e)
 {
 	ck_auto_source struct ck_source *s = NULL;
 
+	(void)b;
 	return !e->is_dir && is_torch_save(e->name) &&
 	       !ck_dir_open(dir, e->name, &s, NULL) && ck_torch_save_is(s);
-}
-
-static bool is_torch_beside(const struct ck_dir *dir,
-			    const struct ck_dir_entry *e)
-{
-	for (size_t i = 0; ck_formats[i]; i++)
-		if (ck_formats[i]->is_piece && ck_formats[i]->is_piece(e->name))
-			return false;
-	return is_torch_file(dir, e);
 }
 
 static int explain_file(const struct ck_dir *dir, struct ck_err *err)
@@ -200,13 +197,13 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			       "%s: a save that has not ended: its index is "
 			       "still in parts, in %s",
 			       dir->path, ck_format_unfinished(dir));
-	if (name_some(dir, &l, is_checkpoint_dir, &some))
+	if (name_some(dir, NULL, &l, is_checkpoint_dir, &some))
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: "
 			       "it holds folders of checkpoints (%s), give one "
 			       "of them",
 			       dir->path, some.v ? some.v : "");
-	if (name_some(dir, &l, is_torch_file, &some))
+	if (name_some(dir, NULL, &l, is_torch_file, &some))
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: its "
 			       "torch.save files (%s) do not belong together, "
@@ -218,38 +215,75 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 			     "no checkpoint found in %s: " EXPECTED, dir->path);
 }
 
-/* Files that the reader used are not beside it. */
-static void drop_used(const struct ck_builder *b, struct ck_dir_list *l)
-{
-	size_t kept = 0;
+/* ---- beside what was read ---- */
 
-	for (size_t i = 0; i < l->nr; i++)
-		if (is_torch_save(l->v[i].name) &&
-		    ck_builder_has_file(b, l->v[i].name))
-			free(l->v[i].name);
-		else
-			l->v[kept++] = l->v[i];
-	l->nr = kept;
+/* Files that the reader used are not beside it, nor are pieces of its kind. */
+static bool is_torch_beside(const struct ck_dir *dir,
+			    const struct ck_builder *b,
+			    const struct ck_dir_entry *e)
+{
+	for (size_t i = 0; ck_formats[i]; i++)
+		if (ck_formats[i]->is_piece && ck_formats[i]->is_piece(e->name))
+			return false;
+	return is_torch_save(e->name) && !ck_builder_has_file(b, e->name) &&
+	       is_torch_file(dir, b, e);
 }
 
-int ck_explain_leftovers(const struct ck_dir *dir, struct ck_builder *b,
-			 struct ck_err *err)
+static bool is_temporary(const struct ck_dir *dir, const struct ck_builder *b,
+			 const struct ck_dir_entry *e)
+{
+	(void)dir;
+	(void)b;
+	return !e->is_dir && ck_is_temporary(e->name);
+}
+
+static bool is_sign(const char *base)
+{
+	return ck_ends_in(base, ".metadata") || ck_ends_in(base, ".distcp") ||
+	       ck_has_suffix(base, ".safetensors") ||
+	       ck_torch_save_is_name(base);
+}
+
+/*
+ * By names alone.  A mount shows each as a tree of its own; who reads one
+ * checkpoint is told that it is not in it.  Of an inner one its own reader
+ * tells.
+ *
+ *	latest, global_step500/		DeepSpeed's part of the same save
+ *	checkpoint-500/			saves of before
+ */
+static bool is_checkpoint(const struct ck_dir *dir, const struct ck_builder *b,
+			  const struct ck_dir_entry *e)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	ck_auto_str struct ck_str some = { 0 };
-	int ret;
+	bool sign = false;
 
-	if (dir->only)
+	if (!e->is_dir || *e->name == '.' || ck_format_is_inner(e->name) ||
+	    ck_dir_list(dir, e->name, &l, NULL))
+		return false;
+	for (size_t i = 0; i < l.nr; i++) {
+		if (ck_builder_has_file(b, l.v[i].name))
+			return false;
+		sign |= !l.v[i].is_dir &&
+			is_sign(strrchr(l.v[i].name, '/') + 1);
+	}
+	return sign;
+}
+
+/* A note of those that @wanted says yes to: @what (a, b), @then. */
+static int note_some(const struct ck_dir *dir, struct ck_builder *b,
+		     const struct ck_dir_list *l, wanted_fn wanted,
+		     const char *what, const char *then, struct ck_err *err)
+{
+	ck_auto_str struct ck_str some = { 0 };
+
+	if (!name_some(dir, b, l, wanted, &some))
 		return 0;
-	ret = ck_dir_list(dir, "", &l, err);
-	if (!ret)
-		drop_used(b, &l);
-	if (ret || !name_some(dir, &l, is_torch_beside, &some))
-		return ret;
+	if (some.failed)
+		return ck_no_memory(err);
 	return ck_builder_report_file(b, CK_NOTE, NULL, err,
-				      "left aside: torch.save files "
-				      "beside it (%s)",
-				      some.v ? some.v : "");
+				      "left aside: %s (%s)%s", what, some.v,
+				      then);
 }
 
 /* An index is read by who knows it; here only its name matters. */
@@ -262,17 +296,14 @@ static bool has_index(const struct ck_dir_list *l)
 	return false;
 }
 
-int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
-			struct ck_err *err)
+/* Names say that files are of a set, and nothing says how many there were. */
+static int report_numbered(const struct ck_dir_list *l, struct ck_builder *b,
+			   struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
 	struct ck_numbered n;
-	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
 
-	if (ret || has_index(&l))
-		return ret;
-	for (size_t i = 0; i < l.nr; i++) {
-		const char *name = l.v[i].name;
+	for (size_t i = 0; i < l->nr && !has_index(l); i++) {
+		const char *name = l->v[i].name;
 
 		if (!ck_numbered_is(name, &n) || n.of ||
 		    !ck_ends_in(name, ".safetensors") ||
@@ -289,37 +320,48 @@ int ck_explain_numbered(const struct ck_dir *dir, struct ck_builder *b,
 	return 0;
 }
 
-static bool is_temporary(const struct ck_dir *dir, const struct ck_dir_entry *e)
+/* Beside the files of a format that are all in the folder itself. */
+static int report_flat(const struct ck_dir *dir, const struct ck_dir_list *l,
+		       struct ck_builder *b, struct ck_err *err)
 {
-	(void)dir;
-	return !e->is_dir && ck_is_temporary(e->name);
+	int ret = dir->save ?
+			  0 :
+			  note_some(dir, b, l, is_checkpoint,
+				    "folders beside it that are "
+				    "checkpoints of their own",
+				    ": give one of them, or mount all", err);
+
+	for (size_t i = 0; ck_formats[i] && !ret && !dir->save; i++)
+		if (ck_formats[i]->check_beside)
+			ret = ck_formats[i]->check_beside(dir, l, b, err);
+	return ret ? ret : report_numbered(l, b, err);
 }
 
-int ck_explain_temporary(const struct ck_dir *dir, struct ck_builder *b,
-			 struct ck_err *err)
+int ck_explain_beside(const struct ck_dir *dir, const struct ck_format *f,
+		      struct ck_builder *b, struct ck_err *err)
 {
 	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	ck_auto_str struct ck_str some = { 0 };
+	const char *unfinished;
 	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
 
-	if (ret || !name_some(dir, &l, is_temporary, &some))
+	if (ret || dir->only)
 		return ret;
-	return ck_builder_report_file(
-		b, CK_NOTE, NULL, err,
-		"left aside: temporary files of a save that "
-		"was interrupted, or goes on (%s)",
-		some.v ? some.v : "");
-}
-
-int ck_explain_unfinished(const struct ck_dir *dir, struct ck_builder *b,
-			  struct ck_err *err)
-{
-	const char *file = dir->only ? NULL : ck_format_unfinished(dir);
-
-	if (!file)
-		return 0;
-	return ck_builder_report_file(
-		b, CK_WARNING, file, err,
-		"parts of an index: a save into this folder "
-		"has not ended");
+	if (!f->reports_aside)
+		ret = note_some(dir, b, &l, is_torch_beside,
+				"torch.save files beside it", "", err);
+	if (!ret && f->flat)
+		ret = report_flat(dir, &l, b, err);
+	if (!ret)
+		ret = ck_leftover_check(dir, &l, b, err);
+	unfinished = ck_format_unfinished(dir);
+	if (!ret && unfinished)
+		ret = ck_builder_report_file(
+			b, CK_WARNING, unfinished, err,
+			"parts of an index: a save into this folder "
+			"has not ended");
+	return ret ? ret :
+		     note_some(dir, b, &l, is_temporary,
+			       "temporary files of a save that was "
+			       "interrupted, or goes on",
+			       "", err);
 }

@@ -171,19 +171,18 @@ static int check_config(const struct ck_dir *dir, struct ck_builder *b,
 		     0;
 }
 
-int ck_leftover_check(const struct ck_dir *dir, struct ck_builder *b,
-		      struct ck_err *err)
+int ck_leftover_check(const struct ck_dir *dir, const struct ck_dir_list *l,
+		      struct ck_builder *b, struct ck_err *err)
 {
-	ck_auto_dir_list struct ck_dir_list l = { 0 };
-	int ret = dir->only ? 0 : ck_dir_list(dir, "", &l, err);
+	int ret = 0;
 
-	for (size_t i = 0; !ret && i < l.nr; i++) {
-		check_fn check = l.v[i].is_dir ? NULL : check_of(l.v[i].name);
+	for (size_t i = 0; !ret && i < l->nr; i++) {
+		check_fn check = l->v[i].is_dir ? NULL : check_of(l->v[i].name);
 
-		if (!l.v[i].is_dir && !strcmp(l.v[i].name, "config.json"))
+		if (!l->v[i].is_dir && !strcmp(l->v[i].name, "config.json"))
 			ret = check_config(dir, b, err);
-		else if (check && !ck_builder_has_file(b, l.v[i].name))
-			ret = say(dir, b, l.v[i].name, check, err);
+		else if (check && !ck_builder_has_file(b, l->v[i].name))
+			ret = say(dir, b, l->v[i].name, check, err);
 	}
 	return ret;
 }

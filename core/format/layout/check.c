@@ -277,17 +277,6 @@ static int place_by_steps(const struct whole *w,
 
 /* ---- what is stored there ---- */
 
-static bool is_dense(const struct ck_extent *x)
-{
-	uint64_t dense = 1;
-
-	for (unsigned d = x->rank; x->stride && d-- > 0 && dense;
-	     dense *= x->shape[d])
-		if (x->shape[d] > 1 && x->stride[d] != (int64_t)dense)
-			return false;
-	return true;
-}
-
 static int bad_shape(const struct whole *w, const struct ck_layout_piece *p,
 		     const uint64_t *want, struct ck_err *why)
 {
@@ -320,7 +309,7 @@ static int check_shape(const struct whole *w, const struct ck_layout_piece *p,
 	}
 	if (!f->place.flat && !w->r->view.v && !stretch)
 		return bad_shape(w, p, f->place.full, why);
-	if (!is_dense(&p->x))
+	if (!ck_extent_is_dense(&p->x))
 		return ck_fail(why, EINVAL,
 			       "%s: expected elements one after another, found "
 			       "strides",
