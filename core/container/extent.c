@@ -21,10 +21,10 @@ struct ck_part ck_extent_part(const struct ck_extent *x, const char *name,
 
 bool ck_extent_is_dense(const struct ck_extent *x)
 {
-	uint64_t step = 1; /* wraps only where there are no elements */
+	uint64_t step = 1; /* 0: there are no elements */
 
-	for (unsigned d = x->rank; x->stride && d-- > 0;) {
-		if (x->shape[d] != 1 && (uint64_t)x->stride[d] != step)
+	for (unsigned d = x->rank; x->stride && step && d-- > 0;) {
+		if (x->shape[d] > 1 && (uint64_t)x->stride[d] != step)
 			return false;
 		step *= x->shape[d];
 	}
