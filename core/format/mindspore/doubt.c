@@ -29,15 +29,40 @@
 
 #define GRADIENTS "accu_grads."
 
+/* A piece that is looked at. */
+struct look {
+	const struct mindspore_set *s;
+	const struct ck_asm_tensor *t;
+	const struct ck_asm_piece *p;
+	const struct mindspore_held *h;
+	const struct ck_strategy_layout *l; /* NULL: none that can be used */
+	uint64_t rank;
+};
+
+static struct look look_at(const struct mindspore_set *s,
+			   const struct ck_asm_tensor *t,
+			   const struct ck_asm_piece *p)
+{
+	const struct mindspore_held *h = mindspore_held(s, p);
+	bool usable = h->item && !h->item->why;
+
+	return (struct look){ s,
+			      t,
+			      p,
+			      h,
+			      usable ? &h->item->l : NULL,
+			      s->a.files.v[p->file].rank };
+}
+
 /* ---- how a layout was used ---- */
 
-static enum mindspore_how how_by_shape(const struct ck_strategy_layout *l,
-				       const struct ck_asm_piece *p,
-				       uint64_t slices, uint64_t shards)
+static enum mindspore_how how_by_shape(const struct look *x, uint64_t slices,
+				       uint64_t shards)
 {
+	const struct ck_strategy_layout *l = x->l;
 	uint64_t have, want, cut, all;
 
-	if (!ck_dims_volume(p->x.shape, p->x.rank, &have) ||
+	if (!ck_dims_volume(x->p->x.shape, x->p->x.rank, &have) ||
 	    !ck_dims_volume(l->shape, l->shape_rank, &want) ||
 	    !ck_mul_ok(have, slices, &cut) || !ck_mul_ok(cut, shards, &all) ||
 	    all == want || l->nr_rows || l->field)
@@ -47,38 +72,37 @@ static enum mindspore_how how_by_shape(const struct ck_strategy_layout *l,
 	return have == want ? MINDSPORE_WHOLE : MINDSPORE_CUT;
 }
 
-static uint64_t rank_of(const struct mindspore_set *s,
-			const struct ck_asm_piece *p)
+static bool are_gradients(const struct ck_asm_tensor *t)
 {
-	return s->a.files.v[p->file].rank;
+	size_t len = strlen(GRADIENTS);
+
+	return t->len > len && !memcmp(t->name, GRADIENTS, len);
 }
 
-/* Of the same rank: the parameter whose gradients @p, of @t, are. */
-static const struct ck_asm_piece *parameter_of(const struct mindspore_set *s,
-					       const struct ck_asm_tensor *t,
-					       const struct ck_asm_piece *p)
+/* Of the same rank: the parameter whose gradients they are. */
+static const struct ck_asm_piece *parameter_of(const struct look *x)
 {
+	const struct ck_asm *a = &x->s->a;
 	size_t skip = strlen(GRADIENTS);
-	uint32_t at = ck_strmap_get(&s->a.names, t->name + skip, t->len - skip);
+	uint32_t at =
+		ck_strmap_get(&a->names, x->t->name + skip, x->t->len - skip);
 	const struct ck_asm_piece *of;
 
 	if (at == CK_STRMAP_NONE)
 		return NULL;
-	ck_asm_each_piece(of, &s->a, &s->a.tensors.v[at])
+	ck_asm_each_piece(of, a, &a->tensors.v[at])
 	{
-		if (rank_of(s, of) == rank_of(s, p))
+		if (a->files.v[of->file].rank == x->rank)
 			return of;
 	}
 	return NULL;
 }
 
-static int how_of_gradients(const struct mindspore_set *s,
-			    const struct ck_asm_tensor *t,
-			    const struct ck_asm_piece *p, uint64_t shards,
+static int how_of_gradients(const struct look *x, uint64_t shards,
 			    enum mindspore_how *how, struct ck_err *why)
 {
-	const struct ck_asm_piece *of = parameter_of(s, t, p);
-	uint64_t rows = p->x.rank ? p->x.shape[0] : 0, whole;
+	const struct ck_asm_piece *of = parameter_of(x);
+	uint64_t rows = x->p->x.rank ? x->p->x.shape[0] : 0, whole;
 
 	if (!of || !of->x.rank || !ck_mul_ok(of->x.shape[0], shards, &whole))
 		return ck_fail(
@@ -95,38 +119,37 @@ static int how_of_gradients(const struct mindspore_set *s,
 	return 0;
 }
 
-static bool are_gradients(const struct ck_asm_tensor *t)
-{
-	size_t len = strlen(GRADIENTS);
-
-	return t->len > len && !memcmp(t->name, GRADIENTS, len);
-}
-
-static int how_of(const struct mindspore_set *s, const struct ck_asm_tensor *t,
-		  const struct ck_asm_piece *p, enum mindspore_how *how,
+static int how_of(const struct look *x, enum mindspore_how *how,
 		  struct ck_err *why)
 {
-	const struct ck_strategy_layout *l = &mindspore_held(s, p)->item->l;
+	bool integrated = x->s->integrated;
 	uint64_t slices, shards;
-	int ret = ck_strategy_cuts(l, &slices, &shards, why);
+	int ret = ck_strategy_cuts(x->l, &slices, &shards, why);
 
-	*how = s->integrated ? MINDSPORE_WHOLE : MINDSPORE_CUT;
-	if (ret || s->integrated)
+	*how = integrated ? MINDSPORE_WHOLE : MINDSPORE_CUT;
+	if (ret || integrated)
 		return ret;
-	if (l->has_shape)
-		*how = how_by_shape(l, p, slices, shards);
-	else if (shards > 1 && are_gradients(t))
-		return how_of_gradients(s, t, p, shards, how, why);
+	if (x->l->has_shape)
+		*how = how_by_shape(x, slices, shards);
+	else if (shards > 1 && are_gradients(x->t))
+		return how_of_gradients(x, shards, how, why);
 	return 0;
 }
 
-static int place_if(const struct mindspore_set *s, const struct ck_asm_piece *p,
-		    enum mindspore_how how, struct mindspore_place *out,
-		    struct ck_err *why)
+static int place_if(const struct look *x, enum mindspore_how how,
+		    struct mindspore_place *out, struct ck_err *why)
 {
-	return ck_mindspore_place(&mindspore_held(s, p)->item->l, how,
-				  p->x.shape, p->x.rank, rank_of(s, p), out,
-				  why);
+	return ck_mindspore_place(x->l, how, x->p->x.shape, x->p->x.rank,
+				  x->rank, out, why);
+}
+
+static int place(const struct look *x, struct mindspore_place *out,
+		 struct ck_err *why)
+{
+	enum mindspore_how how;
+	int ret = how_of(x, &how, why);
+
+	return ret ? ret : place_if(x, how, out, why);
 }
 
 int ck_mindspore_place_of(const struct mindspore_set *s,
@@ -134,76 +157,51 @@ int ck_mindspore_place_of(const struct mindspore_set *s,
 			  const struct ck_asm_piece *p,
 			  struct mindspore_place *out, struct ck_err *why)
 {
-	enum mindspore_how how;
-	int ret = how_of(s, t, p, &how, why);
+	const struct look x = look_at(s, t, p);
 
-	return ret ? ret : place_if(s, p, how, out, why);
+	return place(&x, out, why);
 }
 
 /* ---- what can be compared ---- */
 
-static bool is_laid_out(const struct mindspore_set *s,
-			const struct ck_asm_piece *p)
+static bool is_laid_out(const struct look *x)
 {
-	const struct ck_strategy_item *item = mindspore_held(s, p)->item;
+	return x->l && !x->p->x.fault;
+}
 
-	return item && !item->why && !p->x.fault;
+static bool is_constant(const struct look *x)
+{
+	return x->h->flags & MINDSPORE_CONSTANT;
 }
 
 /* Whether its bytes tell anything: one value is the same wherever it is. */
-static bool tells(const struct mindspore_set *s, const struct ck_asm_piece *p)
+static bool tells(const struct look *x)
 {
-	return !p->x.fault && p->like && !p->lost &&
-	       !(mindspore_held(s, p)->flags &
-		 (MINDSPORE_CONSTANT | MINDSPORE_OPAQUE));
-}
-
-static bool is_constant(const struct mindspore_set *s,
-			const struct ck_asm_piece *p)
-{
-	return mindspore_held(s, p)->flags & MINDSPORE_CONSTANT;
-}
-
-static uint32_t stage_of(const struct mindspore_set *s,
-			 const struct ck_asm_piece *p)
-{
-	return mindspore_held(s, p)->item->l.stage;
-}
-
-static bool has_shape(const struct mindspore_set *s,
-		      const struct ck_asm_piece *p)
-{
-	return mindspore_held(s, p)->item->l.has_shape;
+	return !x->p->x.fault && x->p->like && !x->p->lost &&
+	       !(x->h->flags & (MINDSPORE_CONSTANT | MINDSPORE_OPAQUE));
 }
 
 /* Its number among the slices, were its layout used so; false: it cannot be. */
-static bool slice_if(const struct mindspore_set *s,
-		     const struct ck_asm_piece *p, enum mindspore_how how,
+static bool slice_if(const struct look *x, enum mindspore_how how,
 		     uint64_t *slice)
 {
 	struct mindspore_place at;
 
-	if (place_if(s, p, how, &at, NULL))
+	if (place_if(x, how, &at, NULL))
 		return false;
 	*slice = at.slice;
 	return true;
 }
 
 /* Without the optimizer's shards, and with. */
-static bool shard_if(const struct mindspore_set *s,
-		     const struct ck_asm_piece *p, uint64_t *slice,
-		     uint64_t *shard)
+static bool shard_if(const struct look *x, uint64_t *slice, uint64_t *shard)
 {
-	return mindspore_held(s, p)->item->l.shards &&
-	       slice_if(s, p, MINDSPORE_UNSHARDED, slice) &&
-	       slice_if(s, p, MINDSPORE_CUT, shard);
+	return x->l->shards && slice_if(x, MINDSPORE_UNSHARDED, slice) &&
+	       slice_if(x, MINDSPORE_CUT, shard);
 }
 
-/* Whether a question is about @p; sets which part of which group it is. */
-typedef bool (*select_fn)(const struct mindspore_set *s,
-			  const struct ck_asm_tensor *t,
-			  const struct ck_asm_piece *p,
-			  struct ck_audit_piece *row);
+/* Whether a question is about it; sets which part of which group it is. */
+typedef bool (*select_fn)(const struct look *x, struct ck_audit_piece *row);
 
 /* The pieces of @t that a question is about. */
 static int gather(const struct mindspore_set *s, const struct ck_asm_tensor *t,
@@ -214,16 +212,17 @@ static int gather(const struct mindspore_set *s, const struct ck_asm_tensor *t,
 
 	ck_asm_each_piece(p, &s->a, t)
 	{
+		const struct look x = look_at(s, t, p);
 		struct ck_audit_piece row = {
 			.part = p->file,
 			.like = p->like,
 			.form = XXH3_64bits(p->x.shape,
 					    p->x.rank * sizeof(*p->x.shape)),
 			.file = p->file,
-			.constant = is_constant(s, p),
+			.constant = is_constant(&x),
 		};
 
-		if (select(s, t, p, &row) && !ck_audit_pieces_add(rows, &row))
+		if (select(&x, &row) && !ck_audit_pieces_add(rows, &row))
 			return ck_no_memory(err);
 	}
 	return 0;
@@ -236,13 +235,10 @@ static bool are_slices(const struct mindspore_set *s)
 	return mindspore_integrated_is(s->a.dir, "no");
 }
 
-static bool is_slice(const struct mindspore_set *s,
-		     const struct ck_asm_tensor *t,
-		     const struct ck_asm_piece *p, struct ck_audit_piece *row)
+static bool is_slice(const struct look *x, struct ck_audit_piece *row)
 {
-	(void)t;
-	return is_laid_out(s, p) && !has_shape(s, p) &&
-	       slice_if(s, p, MINDSPORE_CUT, &row->part);
+	return is_laid_out(x) && !x->l->has_shape &&
+	       slice_if(x, MINDSPORE_CUT, &row->part);
 }
 
 static int compare_slices(const struct mindspore_set *s,
@@ -301,28 +297,16 @@ static int decide_integrated(struct mindspore_set *s, bool *decided,
 
 /* ---- the optimizer's shards ---- */
 
-static bool is_shard(const struct mindspore_set *s,
-		     const struct ck_asm_tensor *t,
-		     const struct ck_asm_piece *p, struct ck_audit_piece *row)
+static bool is_shard(const struct look *x, struct ck_audit_piece *row)
 {
-	(void)t;
-	return is_laid_out(s, p) && p->like && !is_constant(s, p) &&
-	       shard_if(s, p, &row->group, &row->part);
+	return is_laid_out(x) && x->p->like && !is_constant(x) &&
+	       shard_if(x, &row->group, &row->part);
 }
 
-/* Whether the shape of a shard says that there are such. */
-static bool has_shapes(const struct mindspore_set *s,
-		       const struct ck_asm_tensor *t)
+/* The same, and a shape says that there are such. */
+static bool is_shaped_shard(const struct look *x, struct ck_audit_piece *row)
 {
-	const struct ck_asm_piece *p;
-	struct ck_audit_piece row;
-
-	ck_asm_each_piece(p, &s->a, t)
-	{
-		if (is_shard(s, t, p, &row) && has_shape(s, p))
-			return true;
-	}
-	return false;
+	return is_shard(x, row) && x->l->has_shape;
 }
 
 static int check_shards(const struct mindspore_set *s, struct ck_err *err)
@@ -334,14 +318,17 @@ static int check_shards(const struct mindspore_set *s, struct ck_err *err)
 
 	for (size_t i = 0; i < s->a.tensors.nr && !ret; i++) {
 		ck_auto_audit_pieces struct ck_audit_pieces rows = { 0 };
+		ck_auto_audit_pieces struct ck_audit_pieces shaped = { 0 };
 		const struct ck_asm_tensor *t = &s->a.tensors.v[i];
 
 		/* gradients are listed as sharded and stored whole */
 		if (are_gradients(t))
 			continue;
 		ret = gather(s, t, is_shard, &rows, err);
+		if (!ret && !shapes)
+			ret = gather(s, t, is_shaped_shard, &shaped, err);
 		ck_audit_parts(&rows, &f);
-		shapes = shapes || has_shapes(s, t);
+		shapes = shapes || shaped.v.nr;
 		of = f.same && !of ? t : of;
 	}
 	if (ret || !of)
@@ -359,18 +346,15 @@ static int check_shards(const struct mindspore_set *s, struct ck_err *err)
 }
 
 /* A shape tells without them. */
-static bool is_shard_or_copy(const struct mindspore_set *s,
-			     const struct ck_asm_tensor *t,
-			     const struct ck_asm_piece *p,
-			     struct ck_audit_piece *row)
+static bool is_shard_or_copy(const struct look *x, struct ck_audit_piece *row)
 {
 	enum mindspore_how how;
 
-	if (!is_laid_out(s, p) || has_shape(s, p) || !tells(s, p) ||
-	    how_of(s, t, p, &how, NULL) || how != MINDSPORE_CUT ||
-	    !shard_if(s, p, &row->group, &row->part))
+	if (!is_laid_out(x) || x->l->has_shape || !tells(x) ||
+	    how_of(x, &how, NULL) || how != MINDSPORE_CUT ||
+	    !shard_if(x, &row->group, &row->part))
 		return false;
-	row->group |= (uint64_t)stage_of(s, p) << 32;
+	row->group |= (uint64_t)x->l->stage << 32;
 	return true;
 }
 
@@ -398,10 +382,11 @@ static int contradicts(const struct mindspore_set *s,
 
 	ck_asm_each_piece(p, &s->a, t)
 	{
-		if (!is_laid_out(s, p) ||
-		    mindspore_held(s, p)->flags & MINDSPORE_OPAQUE)
+		const struct look x = look_at(s, t, p);
+
+		if (!is_laid_out(&x) || x.h->flags & MINDSPORE_OPAQUE)
 			continue;
-		ret = ck_mindspore_place_of(s, t, p, &at, why);
+		ret = place(&x, &at, why);
 		if (ret != -ERANGE)
 			return ret == -ENOMEM ? ret : 0;
 	}
@@ -409,32 +394,24 @@ static int contradicts(const struct mindspore_set *s,
 }
 
 /* Of a stage, what should be copies of one slice. */
-static bool is_copy(const struct mindspore_set *s,
-		    const struct ck_asm_tensor *t, const struct ck_asm_piece *p,
-		    struct ck_audit_piece *row)
+static bool is_copy(const struct look *x, struct ck_audit_piece *row)
 {
 	struct mindspore_place at;
 
-	if (!is_laid_out(s, p) || !tells(s, p) ||
-	    ck_mindspore_place_of(s, t, p, &at, NULL))
+	if (!is_laid_out(x) || !tells(x) || place(x, &at, NULL))
 		return false;
-	row->group = stage_of(s, p);
+	row->group = x->l->stage;
 	row->part = at.slice;
 	return true;
 }
 
 /* Parts of something, which the strategy does not know. */
-static bool is_unknown(const struct mindspore_set *s,
-		       const struct ck_asm_tensor *t,
-		       const struct ck_asm_piece *p, struct ck_audit_piece *row)
+static bool is_unknown(const struct look *x, struct ck_audit_piece *row)
 {
-	const struct mindspore_held *h = mindspore_held(s, p);
-
-	(void)t;
-	row->group = s->a.files.v[p->file].user;
+	row->group = x->s->a.files.v[x->p->file].user;
 	/* programs save numbers of their own with each rank */
-	return !h->item && tells(s, p) && p->x.rank &&
-	       h->bytes > ck_dtype_info(p->x.dtype)->size;
+	return !x->h->item && tells(x) && x->p->x.rank &&
+	       x->h->bytes > ck_dtype_info(x->p->x.dtype)->size;
 }
 
 static bool are_cut(struct ck_audit_pieces *rows)
