@@ -305,7 +305,7 @@ static int flush_one(struct scan *sc, unsigned i, const char *name, size_t len,
 	} else {
 		check_size(s, &x, &h, file->name, o->type);
 	}
-	return ck_mindspore_add(s, sc->file, name, len, &x, &h, sc->in, err);
+	return ck_mindspore_add(s, sc->file, name, len, &x, &h, err);
 }
 
 /* Rows of a cache are saved under the parameter's name and a key. */
@@ -378,8 +378,8 @@ static int scan_all(struct scan *sc, struct ck_err *err)
 		at = sc->pb.pos;
 	}
 	if (ret == -EINVAL)
-		ret = ck_mindspore_problem(
-			sc->s, CK_ERROR, sc->file, at,
+		ret = ck_mindspore_damaged(
+			sc->s, sc->file, at,
 			at < sc->pb.in.size ? sc->pb.in.size - at : 0, why.msg,
 			err);
 	else if (ret && err)

@@ -38,27 +38,26 @@ void ck_mindspore_end(struct mindspore_set *s)
 	ck_strategy_free(&s->strategy);
 }
 
-int ck_mindspore_problem(struct mindspore_set *s, enum ck_severity severity,
-			 uint32_t file, uint64_t off, uint64_t len,
-			 const char *reason, struct ck_err *err)
+int ck_mindspore_damaged(struct mindspore_set *s, uint32_t file, uint64_t off,
+			 uint64_t len, const char *reason, struct ck_err *err)
 {
 	const struct ck_problem_in p = {
-		.severity = severity,
+		.severity = CK_ERROR,
 		.file = s->a.files.v[file].name,
 		.off = off,
 		.len = len,
 	};
 
-	s->missing |= severity == CK_ERROR;
+	s->missing = true;
 	return ck_builder_problem(s->a.b, &p, err, "%s", reason);
 }
 
 /* ---- tensors ---- */
 
 /* Bytes [off, off + len) of the tensor, wherever its runs are. */
-static int read_bytes(const struct mindspore_held *h, struct ck_source *in,
-		      unsigned char *buf, uint64_t off, uint64_t len,
-		      struct ck_err *err)
+static int read_bytes(const struct mindspore_set *s,
+		      const struct mindspore_held *h, unsigned char *buf,
+		      uint64_t off, uint64_t len, struct ck_err *err)
 {
 	for (uint32_t i = 0; i < h->nr_runs && len; i++) {
 		const struct mindspore_run *r = &h->run[i];
@@ -70,9 +69,9 @@ static int read_bytes(const struct mindspore_held *h, struct ck_source *in,
 			continue;
 		}
 		n = CK_MIN(len, r->len - off);
-		if (!ck_range_ok(r->off + off, n, (uint64_t)in->st.st_size))
+		if (!ck_range_ok(r->off + off, n, (uint64_t)s->in->st.st_size))
 			return -EIO; /* torn: the builder says so */
-		ret = ck_source_read(in, buf, n, r->off + off, err);
+		ret = ck_source_read(s->in, buf, n, r->off + off, err);
 		if (ret)
 			return ret;
 		buf += n;
@@ -84,7 +83,7 @@ static int read_bytes(const struct mindspore_held *h, struct ck_source *in,
 
 /* What is small is compared between ranks; of others, whether it differs. */
 static int look_at(struct mindspore_set *s, struct ck_asm_piece *p,
-		   struct ck_source *in, struct ck_err *err)
+		   struct ck_err *err)
 {
 	struct mindspore_held *h = mindspore_held(s, p);
 	uint64_t elem = ck_dtype_info(p->x.dtype)->size, whole = h->bytes;
@@ -102,9 +101,9 @@ static int look_at(struct mindspore_set *s, struct ck_asm_piece *p,
 	if (!buf)
 		return ck_no_memory(err);
 	if (small)
-		ret = read_bytes(h, in, buf, 0, whole, err);
+		ret = read_bytes(s, h, buf, 0, whole, err);
 	for (int i = 0; i < 3 && !ret && !small; i++)
-		ret = read_bytes(h, in, buf + i * SAMPLE, at[i], SAMPLE, err);
+		ret = read_bytes(s, h, buf + i * SAMPLE, at[i], SAMPLE, err);
 	if (ret)
 		return ret == -EIO ? 0 : ret; /* who reads it will see */
 	s->hashed += len;
@@ -117,8 +116,7 @@ static int look_at(struct mindspore_set *s, struct ck_asm_piece *p,
 
 int ck_mindspore_add(struct mindspore_set *s, uint32_t file, const char *name,
 		     size_t len, const struct ck_extent *x,
-		     const struct mindspore_held *h, struct ck_source *in,
-		     struct ck_err *err)
+		     const struct mindspore_held *h, struct ck_err *err)
 {
 	const struct ck_asm_file *f = &s->a.files.v[file];
 	struct ck_asm_tensor *t = ck_asm_tensor(&s->a, 0, name, len);
@@ -145,7 +143,8 @@ int ck_mindspore_add(struct mindspore_set *s, uint32_t file, const char *name,
 	if (!p || ck_asm_set_extent(&s->a, p, &own))
 		return ck_no_memory(err);
 	t->fault = t->fault ? t->fault : p->x.fault;
-	return look_at(s, p, in, err);
+	p->lost = s->lost;
+	return look_at(s, p, err);
 }
 
 /* ---- checksums ---- */
@@ -161,10 +160,9 @@ int ck_mindspore_wants_sum(struct mindspore_set *s, uint32_t file,
 		s->summed += size;
 		return 1;
 	}
-	return ck_mindspore_problem(
-		s, CK_NOTE, file, 0, 0,
-		"its CRC-32 was not checked (-o crc=check reads all of it)",
-		err);
+	return ck_builder_report_file(
+		s->a.b, CK_NOTE, s->a.files.v[file].name, err,
+		"its CRC-32 was not checked (-o crc=check reads all of it)");
 }
 
 int ck_mindspore_sum(struct ck_source *in, uint64_t off, uint64_t len,
@@ -199,7 +197,7 @@ int ck_mindspore_sum_wrong(struct mindspore_set *s, uint32_t file,
 					      ", it says %08" PRIx64
 					      "; that may be no damage: %s",
 					      have, want, excuse);
-	s->missing = true;
+	s->missing = s->lost = true;
 	for (size_t i = 0; i < s->a.pieces.nr; i++)
 		s->a.pieces.v[i].lost |= s->a.pieces.v[i].file == file;
 	return ck_builder_report_file(
@@ -257,20 +255,25 @@ int ck_mindspore_read(struct mindspore_set *s,
 	f = &s->a.files.v[file];
 	if (s->strategy.devices)
 		f->user = (uint32_t)(which->rank / s->strategy.devices);
+	s->lost = false;
+	if (which->kind == MINDSPORE_SAFETENSORS) {
+		ret = ck_asm_read(&s->a, file, err);
+		s->missing |= !s->a.files.v[file].usable;
+		return ret;
+	}
 	ret = ck_dir_source(s->a.dir, s->a.b, f->name, &f->src, &in, err);
 	if (!ret && s->compares)
 		ret = ck_builder_unlabelled_rank(s->a.b, f->src, f->name, err);
 	f->present = f->usable = in;
+	s->in = in;
 	if (ret || !in) {
 		s->missing = true;
 		return ret;
 	}
-	if (which->kind == MINDSPORE_SAFETENSORS)
-		return ck_mindspore_read_safetensors(s, file, in, err);
 	if (which->kind == MINDSPORE_CKPT)
 		return ck_mindspore_read_ckpt(s, file, in, err);
-	return ck_mindspore_problem(
-		s, CK_ERROR, file, 0, (uint64_t)in->st.st_size,
+	return ck_mindspore_damaged(
+		s, file, 0, (uint64_t)in->st.st_size,
 		"expected a checkpoint of MindSpore, which begins with a record",
 		err);
 }

@@ -194,6 +194,8 @@ const struct ck_asm_reader ck_mindspore_reader = {
 				    "-o integrated=yes that they are copies",
 	},
 	.likes = true,
+	.opened = ck_mindspore_st_opened,
+	.key = ck_mindspore_st_key,
 	.piece = leave_objects,
 	.shape = find_shape,
 	.place = place,

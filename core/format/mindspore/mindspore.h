@@ -253,6 +253,8 @@ struct mindspore_set {
 	const struct mindspore_found *found; /* what is read; or NULL */
 	struct ck_strategy strategy;
 	uint64_t hashed, summed; /* bytes read to compare, to check sums */
+	struct ck_source *in; /* the file that is being read */
+	bool lost; /* and its sum is wrong: none of its bytes are used */
 	bool compares; /* files of several ranks: hash what is small */
 	bool missing; /* a rank has no file, or a damaged one */
 	bool smaller; /* as if of fewer ranks: anything that does not fit ends it */
@@ -278,14 +280,13 @@ void ck_mindspore_end(struct mindspore_set *s);
 int ck_mindspore_read(struct mindspore_set *s,
 		      const struct mindspore_file *which, struct ck_err *err);
 
-int ck_mindspore_problem(struct mindspore_set *s, enum ck_severity severity,
-			 uint32_t file, uint64_t off, uint64_t len,
-			 const char *reason, struct ck_err *err);
-/* A piece of that name, which @in has; its bytes are looked at where wanted. */
+/* An error of bytes of that file. */
+int ck_mindspore_damaged(struct mindspore_set *s, uint32_t file, uint64_t off,
+			 uint64_t len, const char *reason, struct ck_err *err);
+/* A piece of that name in the file that is being read, looked at if wanted. */
 int ck_mindspore_add(struct mindspore_set *s, uint32_t file, const char *name,
 		     size_t len, const struct ck_extent *x,
-		     const struct mindspore_held *h, struct ck_source *in,
-		     struct ck_err *err);
+		     const struct mindspore_held *h, struct ck_err *err);
 /* 1: a sum over @size bytes is to be checked; 0: it is not, which was noted. */
 int ck_mindspore_wants_sum(struct mindspore_set *s, uint32_t file,
 			   uint64_t size, struct ck_err *err);
@@ -306,8 +307,12 @@ bool ck_mindspore_is_ckpt(struct ck_source *in);
 /* What @in, which is @file, describes goes to @s. */
 int ck_mindspore_read_ckpt(struct mindspore_set *s, uint32_t file,
 			   struct ck_source *in, struct ck_err *err);
-int ck_mindspore_read_safetensors(struct mindspore_set *s, uint32_t file,
-				  struct ck_source *in, struct ck_err *err);
+/* As struct ck_asm_reader has them, of safetensors. */
+int ck_mindspore_st_opened(struct ck_asm *a, uint32_t file,
+			   const struct ck_container *c, struct ck_err *why,
+			   struct ck_err *err);
+int ck_mindspore_st_key(struct ck_asm *a, uint32_t file,
+			const struct ck_found *f, struct ck_err *err);
 
 /* ---- doubt.c, merge.c ---- */
 

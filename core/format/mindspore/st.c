@@ -11,7 +11,6 @@
 #include "core/base/check.h"
 #include "core/base/crc32.h"
 #include "core/base/le.h"
-#include "core/container/st_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,26 +27,22 @@ struct sums {
 	bool vast;
 };
 
-static int add_entry(struct mindspore_set *s, uint32_t file,
-		     const struct ck_st_file *f, const struct ck_st_entry *e,
-		     struct ck_source *in, struct ck_err *err)
+int ck_mindspore_st_key(struct ck_asm *a, uint32_t file,
+			const struct ck_found *f, struct ck_err *err)
 {
+	const struct ck_st_entry *e = f->entry;
 	const struct mindspore_run run = { e->begin, e->end - e->begin };
 	const struct mindspore_held h = {
 		.bytes = run.len,
-		.run = ck_arena_copy(&s->a.mem, &run, sizeof(run)),
+		.run = ck_arena_copy(&a->mem, &run, sizeof(run)),
 		.nr_runs = 1,
 	};
-	struct ck_extent x = { .shape = ck_st_file_shape(f, e),
-			       .off = e->begin,
-			       .src = f->src,
-			       .dtype = e->dtype,
-			       .rank = e->rank };
+	struct ck_extent x = f->x;
 
-	if (e->why)
-		x.fault = ck_arena_fmt(&s->a.mem, "%s: %s (dtype %s)", f->name,
-				       e->why, e->dtype_name);
-	return ck_mindspore_add(s, file, e->name, e->name_len, &x, &h, in, err);
+	if (x.fault)
+		x.fault = ck_arena_fmt(&a->mem, "%s: %s", a->files.v[file].name,
+				       x.fault);
+	return ck_mindspore_add(a->ctx, file, f->name, f->len, &x, &h, err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -125,8 +120,8 @@ static int check_sum(struct mindspore_set *s, uint32_t file,
 		return 0;
 	want = strtoull(said, &end, 10);
 	if (end == said || *end)
-		return ck_mindspore_problem(s, CK_WARNING, file, 0, 0,
-					    "its crc_num is no number", err);
+		return ck_builder_report_file(s->a.b, CK_WARNING, f->name, err,
+					      "its crc_num is no number");
 	ret = ck_mindspore_wants_sum(s, file, f->size, err);
 	if (ret <= 0)
 		return ret;
@@ -139,26 +134,17 @@ static int check_sum(struct mindspore_set *s, uint32_t file,
 		err);
 }
 
-int ck_mindspore_read_safetensors(struct mindspore_set *s, uint32_t file,
-				  struct ck_source *in, struct ck_err *err)
+int ck_mindspore_st_opened(struct ck_asm *a, uint32_t file,
+			   const struct ck_container *c, struct ck_err *why,
+			   struct ck_err *err)
 {
-	const struct ck_asm_file *at = &s->a.files.v[file];
-	struct ck_st_file f;
-	struct ck_err why = { 0 };
-	int ret = ck_st_file_read(&f, at->name, at->src, in, 0, &why);
+	struct mindspore_set *s = a->ctx;
+	const struct ck_asm_file *f = &a->files.v[file];
+	int ret = s->compares ? ck_builder_unlabelled_rank(a->b, f->src,
+							   f->name, err) :
+				0;
 
-	if (ret)
-		ret = ret == -EINVAL ?
-			      ck_mindspore_problem(s, CK_ERROR, file, 0, 0,
-						   why.msg, err) :
-			      ck_fail(err, -ret, "%s", why.msg);
-	else
-		for (size_t i = 0; i < f.tensors.nr && !ret; i++)
-			ret = add_entry(s, file, &f, &f.tensors.v[i], in, err);
-	if (!ret && !why.code)
-		ret = ck_st_file_say_faults(&f, s->a.b, err);
-	if (!ret && !why.code)
-		ret = check_sum(s, file, &f, in, err);
-	ck_st_file_free(&f);
-	return ret;
+	(void)why;
+	s->in = c->t.s;
+	return ret ? ret : check_sum(s, file, &c->st, c->t.s, err);
 }
