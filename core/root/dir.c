@@ -2,6 +2,7 @@
 /* dir.c - what readers ask of any folder, whoever keeps its files */
 #include "core/root/dir.h"
 
+#include "core/base/arena.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 
@@ -170,4 +171,27 @@ bool ck_dir_any_copy(const struct ck_dir *dir)
 {
 	return ck_opts_get(dir->opts, CK_ANY_COPY) ||
 	       ck_opts_get(dir->opts, "verify");
+}
+
+int ck_dir_option(const struct ck_dir *d, const char *option, size_t i,
+		  uint64_t max, struct ck_arena *mem, const char **bytes,
+		  size_t *len, struct ck_err *err)
+{
+	const char *name = ck_opts_nth(d->opts, option, i);
+	ck_auto_free char *text = NULL;
+	int ret;
+
+	*bytes = ck_opts_bytes(d->opts, option, i, len);
+	if (*bytes)
+		return 0;
+	ret = ck_dir_name_ok(name, strlen(name)) ?
+		      ck_dir_slurp(d, name, max, &text, len, err) :
+		      -ENOENT;
+	if (ret == -ENOENT)
+		return ck_fail(
+			err, EINVAL,
+			"-o %s=%s: there is no such file, neither here nor in the checkpoint",
+			option, name);
+	*bytes = ret ? NULL : ck_arena_copy(mem, text, *len);
+	return ret || *bytes ? ret : ck_no_memory(err);
 }

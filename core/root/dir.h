@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct ck_arena;
 struct ck_root;
 
 struct ck_dir_entry {
@@ -96,6 +97,14 @@ bool ck_dir_siblings(const struct ck_dir *d, const char *name);
  */
 int ck_dir_slurp(const struct ck_dir *d, const char *name, uint64_t max,
 		 char **bytes, size_t *len, struct ck_err *err);
+/*
+ * What value @i of -o @option= names, at most @max bytes, in @mem: a file where
+ * the command ran, read when it was given, or one of the checkpoint.  -EINVAL
+ * with a line where there is neither.
+ */
+int ck_dir_option(const struct ck_dir *d, const char *option, size_t i,
+		  uint64_t max, struct ck_arena *mem, const char **bytes,
+		  size_t *len, struct ck_err *err);
 /* Borrows both for the life of @d; nothing to release. */
 void ck_dir_root_init(struct ck_dir *d, const struct ck_root *root,
 		      const struct ck_opts *opts);

@@ -46,36 +46,11 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	return CK_MATCH_NONE;
 }
 
-/* A name that is no file where the command ran is one of the checkpoint. */
-static int add_rules(struct megatron_load *ld, size_t i, const char *name,
-		     struct ck_err *err)
-{
-	size_t len;
-	const char *bytes = ck_opts_bytes(ld->dir->opts, "rules", i, &len);
-	ck_auto_free char *text = NULL;
-	int ret;
-
-	if (bytes)
-		return ck_tp_rules_parse(&ld->rules, name, bytes, len, err);
-	ret = ck_dir_name_ok(name, strlen(name)) ?
-		      ck_dir_slurp(ld->dir, name, MAX_RULES, &text, &len, err) :
-		      -ENOENT;
-	if (ret == -ENOENT)
-		return ck_fail(
-			err, EINVAL,
-			"-o rules=%s: there is no such file, neither here nor in the checkpoint",
-			name);
-	if (ret)
-		return ret;
-	bytes = ck_arena_copy(&ld->mem, text, len);
-	return bytes ? ck_tp_rules_parse(&ld->rules, name, bytes, len, err) :
-		       ck_no_memory(err);
-}
-
 static int read_rules(struct megatron_load *ld, struct ck_err *err)
 {
-	const char *name = ck_opts_use(ld->dir->opts, "rules");
+	const char *name = ck_opts_use(ld->dir->opts, "rules"), *bytes;
 	const char *own = ck_tp_builtin("megatron");
+	size_t len;
 	int ret = 0;
 
 	ld->rules_name = name ? name : "the built-in rules";
@@ -83,8 +58,13 @@ static int read_rules(struct megatron_load *ld, struct ck_err *err)
 		return ck_tp_rules_parse(&ld->rules, ld->rules_name, own,
 					 strlen(own), err);
 	for (size_t i = 0;
-	     !ret && (name = ck_opts_nth(ld->dir->opts, "rules", i)); i++)
-		ret = add_rules(ld, i, name, err);
+	     !ret && (name = ck_opts_nth(ld->dir->opts, "rules", i)); i++) {
+		ret = ck_dir_option(ld->dir, "rules", i, MAX_RULES, &ld->mem,
+				    &bytes, &len, err);
+		if (!ret)
+			ret = ck_tp_rules_parse(&ld->rules, name, bytes, len,
+						err);
+	}
 	return ret;
 }
 

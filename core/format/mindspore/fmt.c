@@ -56,30 +56,20 @@ static int add_strategy(struct mindspore_set *s, const char *name,
 	return ret ? ret : ck_strategy_add(&s->strategy, name, bytes, len, err);
 }
 
-/* A name that is no file where the command ran is one of the checkpoint. */
 static int add_given(struct mindspore_set *s, struct ck_err *err)
 {
-	const struct ck_opts *opts = s->a.dir->opts;
-	const char *name;
+	const char *name, *bytes;
+	size_t len;
 	int ret = 0;
 
-	for (size_t i = 0; !ret && (name = ck_opts_nth(opts, "strategy", i));
-	     i++) {
-		size_t len;
-		const char *bytes = ck_opts_bytes(opts, "strategy", i, &len);
-
-		if (bytes)
+	for (size_t i = 0;
+	     !ret && (name = ck_opts_nth(s->a.dir->opts, "strategy", i)); i++) {
+		ret = ck_dir_option(s->a.dir, "strategy", i,
+				    MINDSPORE_MAX_STRATEGY, &s->a.mem, &bytes,
+				    &len, err);
+		if (!ret)
 			ret = ck_strategy_add(&s->strategy, name, bytes, len,
 					      err);
-		else if (ck_dir_name_ok(name, strlen(name)))
-			ret = add_strategy(s, name, err);
-		else
-			ret = -ENOENT;
-		if (ret == -ENOENT)
-			ret = ck_fail(
-				err, EINVAL,
-				"-o strategy=%s: there is no such file, neither here nor in the checkpoint",
-				name);
 	}
 	return ret;
 }
@@ -161,29 +151,21 @@ static int report_missing(struct mindspore_set *s, uint64_t world,
 	const struct mindspore_found *f = s->found;
 	ck_auto_rank_set struct ck_rank_set have = { 0 };
 	ck_auto_str struct ck_str list = { 0 };
-	uint64_t nr = 0;
 
 	for (size_t i = 0; i < f->file.nr; i++)
 		if (f->file.v[i].chosen &&
 		    !ck_rank_set_add(&have, f->file.v[i].rank))
 			return ck_no_memory(err);
 	ck_rank_set_sort(&have, NULL);
-	for (uint64_t r = ck_rank_set_next(&have, 0, world);
-	     r < world && nr <= MAX_SHOWN;
-	     r = ck_rank_set_next(&have, r + 1, world))
-		if (++nr <= MAX_SHOWN)
-			ck_str_fmt(&list, "%s%" PRIu64, nr > 1 ? ", " : "", r);
-	if (!nr)
+	if (!ck_rank_set_lack(&have, 0, world, "", 0, MAX_SHOWN, &list))
 		return 0;
 	if (list.failed)
 		return ck_no_memory(err);
 	s->missing = true;
-	return ck_builder_report_file(
-		s->a.b, CK_ERROR, NULL, err,
-		"the strategy is for %" PRIu64
-		" ranks; those without a file of %s: %s%s",
-		world, f->save->name, list.v,
-		nr > MAX_SHOWN ? " and more" : "");
+	return ck_builder_report_file(s->a.b, CK_ERROR, NULL, err,
+				      "the strategy is for %" PRIu64
+				      " ranks; those without a file of %s: %s",
+				      world, f->save->name, list.v);
 }
 
 static bool has_layouts(const struct ck_strategy *st, uint32_t stage)
