@@ -2,6 +2,7 @@
 /* find.c - folders of ranks, their files, and strategy files beside them */
 #include "core/format/mindspore/mindspore.h"
 
+#include "core/assemble/rank_set.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
@@ -165,72 +166,63 @@ static bool is_bare(const char *name)
 	return *name && name[strspn(name, "0123456789")] == '\0';
 }
 
-static int by_entry(const void *key, const void *entry)
+/*
+ * How many folders are called as @first; @counted: whose numbers count on from
+ * 0.
+ */
+static int count_folders(const struct mindspore_found *f, const char *first,
+			 bool counted, size_t *nr, struct ck_err *err)
 {
-	return strcmp(key, ((const struct ck_dir_entry *)entry)->name);
-}
+	ck_auto_rank_set struct ck_rank_set numbers = { 0 };
+	struct mindspore_number n;
 
-/* How many folders count on from @first, whose number is 0. */
-static size_t count_from(const struct mindspore_found *f, const char *first,
-			 const struct mindspore_number *n)
-{
-	for (size_t nr = 1;; nr++) {
-		ck_auto_str struct ck_str next = { 0 };
-		const struct ck_dir_entry *e;
+	for (size_t i = 0; i < f->root.nr; i++) {
+		const char *name = f->root.v[i].name;
 
-		ck_str_fmt(&next, "%.*s%0*zu%s", (int)n->from, first,
-			   (int)(n->to - n->from), nr, first + n->to);
-		if (next.failed)
-			return nr;
-		e = bsearch(next.v, f->root.v, f->root.nr, sizeof(*f->root.v),
-			    by_entry);
-		if (!e || !e->is_dir)
-			return nr;
+		if (!f->root.v[i].is_dir ||
+		    !ck_mindspore_same_kind(first, name))
+			continue;
+		ck_mindspore_number_in(name, &n);
+		if (!ck_rank_set_add(&numbers, n.rank))
+			return ck_no_memory(err);
 	}
-}
-
-/* How many folders are called as the one at @first, and come after it. */
-static size_t count_alike(const struct mindspore_found *f, size_t first)
-{
-	const char *name = f->root.v[first].name;
-	size_t nr = 0;
-
-	for (size_t i = first; i < f->root.nr; i++)
-		nr += f->root.v[i].is_dir &&
-		      ck_mindspore_same_kind(name, f->root.v[i].name);
-	return nr;
+	ck_rank_set_sort(&numbers, NULL);
+	*nr = counted ? ck_rank_set_next(&numbers, 0, UINT64_MAX) :
+			numbers.v.nr;
+	return 0;
 }
 
 /*
  * The first of the most folders that differ in a number of @word alone; such
  * that no word says more of must count from 0, and plain numbers come first.
- * *most: how many.
+ * *best NULL: there are none; *most: how many.
  */
-static const char *main_folders(const struct mindspore_found *f,
-				enum mindspore_word word, size_t *most)
+static int main_folders(const struct mindspore_found *f,
+			enum mindspore_word word, const char **best,
+			size_t *most, struct ck_err *err)
 {
 	bool counted = word == MINDSPORE_NUMBER;
-	const char *best = NULL;
 	struct mindspore_number n;
+	int ret = 0;
 
+	*best = NULL;
 	*most = counted;
-	for (size_t i = 0; i < f->root.nr; i++) {
+	for (size_t i = 0; i < f->root.nr && !ret; i++) {
 		const char *name = f->root.v[i].name;
-		size_t nr;
+		size_t nr = 0;
 
-		/* in order of names, so that each kind begins but once */
 		if (!f->root.v[i].is_dir || !ck_mindspore_number_in(name, &n) ||
 		    n.word != word || (counted && n.rank) ||
-		    (!counted && best && ck_mindspore_same_kind(best, name)))
+		    (*best && ck_mindspore_same_kind(*best, name)))
 			continue;
-		nr = counted ? count_from(f, name, &n) : count_alike(f, i);
-		if (nr > *most ||
-		    (counted && nr == *most && best && is_bare(name))) {
+		ret = count_folders(f, name, counted, &nr, err);
+		if (!ret && (nr > *most || (counted && nr == *most && *best &&
+					    is_bare(name)))) {
 			*most = nr;
-			best = name;
+			*best = name;
 		}
 	}
-	return best;
+	return ret;
 }
 
 static bool is_ckpt(const struct mindspore_file *file)
@@ -272,10 +264,12 @@ static void drop_files(struct mindspore_found *f)
 static int find_words(struct mindspore_found *f, enum mindspore_word word,
 		      struct ck_err *err)
 {
+	const char *kind;
 	size_t nr;
-	const char *kind = main_folders(f, word, &nr);
-	int ret = kind ? add_folders(f, kind, SIZE_MAX, err) : 0;
+	int ret = main_folders(f, word, &kind, &nr, err);
 
+	if (!ret && kind)
+		ret = add_folders(f, kind, SIZE_MAX, err);
 	if (ret)
 		return ret;
 	if (word == MINDSPORE_DEVICE && !f->asked && !are_devices(f))
@@ -373,15 +367,15 @@ static int find_strategies(struct mindspore_found *f, struct ck_err *err)
  */
 static int find_numbers(struct mindspore_found *f, struct ck_err *err)
 {
-	const char *kind = main_folders(f, MINDSPORE_NUMBER, &f->alike);
+	const char *kind;
 	size_t before = f->nr_temporary;
-	int ret;
+	int ret = main_folders(f, MINDSPORE_NUMBER, &kind, &f->alike, err);
 
 	for (size_t i = 0; i < f->root.nr && !kind && f->asked; i++)
 		if (f->root.v[i].is_dir && is_bare(f->root.v[i].name))
 			kind = f->root.v[i].name;
-	if (!kind)
-		return 0;
+	if (ret || !kind)
+		return ret;
 	f->weak = !f->asked || !is_bare(kind);
 	ret = add_folders(f, kind, f->asked ? SIZE_MAX : 2, err);
 	if (ret || f->asked) {
