@@ -123,11 +123,7 @@ bool ck_sbp_word(const char *text, size_t len, int32_t *out)
 
 void ck_sbp_free(struct ck_sbp *s)
 {
-	for (size_t i = 0; i < s->nr; i++) {
-		free(s->rules[i].key);
-		free(s->rules[i].place);
-	}
-	free(s->rules);
+	ck_arena_free(&s->mem);
 	*s = (struct ck_sbp){ 0 };
 }
 
@@ -283,8 +279,8 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* OneFlow sorts the ranks and keeps the shape: their order means nothing. */
-static int placement(const struct ck_sbp *s, struct ck_sbp_rule *r,
-		     const json_t *j, struct ck_err *err)
+static int placement(struct ck_sbp *s, struct ck_sbp_rule *r, const json_t *j,
+		     struct ck_err *err)
 {
 	const json_t *ranks =
 		json_is_object(j) ? json_object_get(j, "ranks") : j;
@@ -294,7 +290,7 @@ static int placement(const struct ck_sbp *s, struct ck_sbp_rule *r,
 		ret = hierarchy(ranks, r, err);
 	if (ret)
 		return ret;
-	r->place = calloc(r->nr, sizeof(*r->place));
+	r->place = ck_arena_alloc(&s->mem, r->nr * sizeof(*r->place));
 	if (!r->place)
 		return ck_no_memory(err);
 	for (uint32_t i = 0; !ret && i < r->nr; i++)
@@ -350,8 +346,8 @@ static int take_rule(struct ck_sbp *s, const json_t *j, struct ck_err *err)
 
 	if (!key)
 		return ck_fail(err, EINVAL, "rule %zu has no \"key\"", s->nr);
-	r->key = strdup(key);
 	r->key_len = strlen(key);
+	r->key = ck_arena_copy(&s->mem, key, r->key_len);
 	if (!r->key)
 		return ck_no_memory(err);
 	ret = check_rule(j, err);
@@ -369,7 +365,7 @@ static int take_rules(struct ck_sbp *s, const json_t *rules, struct ck_err *err)
 
 	if (!nr)
 		return ck_fail(err, EINVAL, "expected a list \"rules\"");
-	s->rules = calloc(nr, sizeof(*s->rules));
+	s->rules = ck_arena_alloc(&s->mem, nr * sizeof(*s->rules));
 	if (!s->rules)
 		return ck_no_memory(err);
 	for (size_t i = 0; !ret && i < nr; i++)

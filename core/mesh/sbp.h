@@ -13,6 +13,7 @@
 #ifndef CK_SBP_H
 #define CK_SBP_H
 
+#include "core/base/arena.h"
 #include "core/mesh/mesh.h"
 #include "core/parse/json.h"
 
@@ -26,7 +27,7 @@
 #define CK_SBP_PARTIAL (-2)
 
 struct ck_sbp_rule {
-	char *key;
+	const char *key;
 	size_t key_len;
 	struct ck_mesh_place *place; /* @nr, by rank, as OneFlow has them */
 	uint32_t nr;
@@ -36,6 +37,7 @@ struct ck_sbp_rule {
 };
 
 struct ck_sbp {
+	struct ck_arena mem; /* has the rules */
 	uint32_t world; /* how many ranks */
 	bool any_rank; /* whatever @world is, rules may name any */
 	struct ck_sbp_rule *rules;

@@ -2,7 +2,6 @@
 /* strategy.c - layouts of several files as one table */
 #include "core/mesh/strategy.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/number.h"
 #include "core/mesh/strategy_priv.h"
@@ -15,25 +14,9 @@
 
 #define MAX_STAGES 65536
 
-void *ck_strategy_keep(struct ck_strategy *s, const void *bytes, size_t len)
-{
-	ck_auto_free char *copy = malloc(len + 1);
-	void **slot = copy ? ck_vec_push(&s->kept) : NULL;
-
-	if (!slot)
-		return NULL;
-	if (len)
-		memcpy(copy, bytes, len);
-	copy[len] = '\0';
-	*slot = copy;
-	return ck_steal(copy);
-}
-
 void ck_strategy_free(struct ck_strategy *s)
 {
-	for (size_t i = 0; i < s->kept.nr; i++)
-		free(s->kept.v[i]);
-	free(s->kept.v);
+	ck_arena_free(&s->mem);
 	free(s->files.v);
 	free(s->first.v);
 	free(s->item.v);
@@ -222,7 +205,7 @@ int ck_strategy_add(struct ck_strategy *s, const char *name, const void *bytes,
 	char **slot;
 	int ret;
 
-	f.name = ck_strategy_keep(s, name, strlen(name));
+	f.name = ck_arena_copy(&s->mem, name, strlen(name));
 	slot = f.name ? ck_vec_push(&s->files) : NULL;
 	if (!slot)
 		return ck_no_memory(err);

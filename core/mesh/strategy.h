@@ -12,6 +12,7 @@
 #ifndef CK_STRATEGY_H
 #define CK_STRATEGY_H
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/strmap.h"
 #include "core/base/vec.h"
@@ -60,7 +61,7 @@ struct ck_strategy {
 	CK_VEC(uint32_t) first; /* by number in names: the first item */
 	CK_VEC(struct ck_strategy_item) item;
 	CK_VEC(char *) files;
-	CK_VEC(void *) kept; /* what the others point to */
+	struct ck_arena mem; /* what the others point to */
 	uint32_t nr_stages;
 	uint64_t devices; /* of each stage; 0: no layouts */
 };

@@ -95,7 +95,7 @@ static int read_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 			err, EINVAL,
 			"param_split_shape of %zu numbers, expected at most %d",
 			nr, CK_STRATEGY_ROWS);
-	copy = malloc(nr * sizeof(*copy));
+	copy = ck_arena_alloc(&f->s->mem, nr * sizeof(*copy));
 	if (!copy)
 		return ck_no_memory(err);
 	for (size_t i = 0; i < nr; i++)
@@ -104,10 +104,9 @@ static int read_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 			copy[i] = 0;
 			said->why = "its param_split_shape is none";
 		}
-	said->l.rows = ck_strategy_keep(f->s, copy, nr * sizeof(*copy));
+	said->l.rows = copy;
 	said->l.nr_rows = (uint32_t)nr;
-	free(copy);
-	return said->l.rows ? 0 : ck_no_memory(err);
+	return 0;
 }
 
 static int read_stage(struct ck_strategy_file *f, const json_t *operators,
@@ -161,7 +160,7 @@ int ck_strategy_json(struct ck_strategy_file *f, const void *bytes, size_t len,
 		if (!said)
 			return ck_no_memory(err);
 		*said = (struct ck_strategy_said){ .len = strlen(name) };
-		said->name = ck_strategy_keep(f->s, name, said->len);
+		said->name = ck_arena_copy(&f->s->mem, name, said->len);
 		if (!said->name)
 			return ck_no_memory(err);
 		said->why = read_layout(&said->l, item);

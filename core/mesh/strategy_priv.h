@@ -23,8 +23,6 @@ struct ck_strategy_file {
 
 #define CK_STRATEGY_ROWS 65536 /* numbers of param_split_shape, at most */
 
-/* Room that lives as long as the strategy; NULL: no memory. */
-void *ck_strategy_keep(struct ck_strategy *s, const void *bytes, size_t len);
 int ck_strategy_proto(struct ck_strategy_file *f, const void *bytes, size_t len,
 		      struct ck_err *err);
 int ck_strategy_json(struct ck_strategy_file *f, const void *bytes, size_t len,

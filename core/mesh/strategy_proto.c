@@ -115,7 +115,7 @@ static int set_rows(struct ck_strategy_file *f, struct ck_strategy_said *said,
 	if (!l->v.nr)
 		return 0;
 	said->l.rows =
-		ck_strategy_keep(f->s, l->v.v, l->v.nr * sizeof(uint64_t));
+		ck_arena_copy(&f->s->mem, l->v.v, l->v.nr * sizeof(uint64_t));
 	said->l.nr_rows = (uint32_t)l->v.nr;
 	return said->l.rows ? 0 : ck_no_memory(err);
 }
@@ -180,8 +180,9 @@ static int read_item(struct ck_strategy_file *f, struct ck_pb *pb,
 					       ": a name of %" PRIu64 " bytes",
 					       at.off, at.len);
 			said->len = at.len;
-			said->name = ck_strategy_keep(
-				f->s, (char *)pb->in.ctx + at.off, at.len);
+			said->name = ck_arena_copy(&f->s->mem,
+						   (char *)pb->in.ctx + at.off,
+						   at.len);
 			if (!said->name)
 				return ck_no_memory(err);
 		} else if (at.number == 2 && at.wire == CK_PB_LEN) {

@@ -20,7 +20,6 @@
 void ck_oneflow_sbp_free(struct oneflow_sbp *s)
 {
 	ck_sbp_free(&s->by);
-	free(s->path);
 	s->path = NULL;
 }
 
@@ -38,7 +37,7 @@ static int take_path(struct oneflow_sbp *s, const json_t *j, struct ck_err *err)
 			       "\"path\" is %.200s for each of %" PRIu32
 			       " ranks: expected " RANK " in it",
 			       path, s->by.world);
-	s->path = strdup(path);
+	s->path = ck_arena_copy(&s->by.mem, path, strlen(path));
 	return s->path ? 0 : ck_no_memory(err);
 }
 
@@ -63,15 +62,15 @@ static int parse(struct oneflow_sbp *out, const char *text, size_t len,
 
 static int from_word(struct oneflow_sbp *out, int32_t sbp, struct ck_err *err)
 {
-	struct ck_sbp_rule *r = calloc(1, sizeof(*r));
+	struct ck_sbp_rule *r = ck_arena_alloc(&out->by.mem, sizeof(*r));
 
-	out->by.rules = r;
-	out->by.nr = r != NULL;
-	if (!r || !(r->key = strdup("*")))
+	if (!r)
 		return ck_no_memory(err);
-	r->key_len = 1;
-	r->axes = 1;
-	r->sbp[0] = sbp;
+	*r = (struct ck_sbp_rule){
+		.key = "*", .key_len = 1, .axes = 1, .sbp = { sbp }
+	};
+	out->by.rules = r;
+	out->by.nr = 1;
 	return 0;
 }
 
@@ -80,7 +79,7 @@ int ck_oneflow_sbp_spread(struct oneflow_sbp *s, uint32_t nr,
 {
 	struct ck_sbp_rule *r = s->by.rules;
 
-	r->place = calloc(nr, sizeof(*r->place));
+	r->place = ck_arena_alloc(&s->by.mem, nr * sizeof(*r->place));
 	if (!r->place)
 		return ck_no_memory(err);
 	for (uint32_t i = 0; i < nr; i++)
