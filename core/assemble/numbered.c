@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/number.h"
+#include "core/base/suffix.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -30,13 +31,6 @@ static const char *eat(const char *s, const char *word)
 	size_t len = strlen(word);
 
 	return s && !strncmp(s, word, len) ? s + len : NULL;
-}
-
-static const char *base_of(const char *name)
-{
-	const char *slash = strrchr(name, '/');
-
-	return slash ? slash + 1 : name;
 }
 
 /* STEM00001-of-00002.SUFFIX, where the stem mostly ends with a "-". */
@@ -123,7 +117,7 @@ static bool is_part(const char *name, const char *base, struct ck_numbered *out)
 
 bool ck_numbered_is(const char *name, struct ck_numbered *out)
 {
-	const char *base = base_of(name), *at;
+	const char *base = ck_base_name(name), *at;
 
 	*out = (struct ck_numbered){ 0 };
 	if (with_total(name, base, out))
@@ -173,7 +167,7 @@ static void count(const char *const *name, size_t nr, size_t i,
 
 	*have = 0;
 	for (size_t k = 0; k < nr; k++) {
-		if (one->part && !strcmp(base_of(name[k]), PARTS_REST))
+		if (one->part && !strcmp(ck_base_name(name[k]), PARTS_REST))
 			least = 0;
 		if (!ck_numbered_is(name[k], &n) ||
 		    !same(name[i], one, name[k], &n) || n.stage != one->stage)

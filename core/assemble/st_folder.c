@@ -257,10 +257,9 @@ bool ck_st_is_shard(const char *name, struct ck_st_shard *out)
 {
 	static const struct ck_pattern p = { "shard-#-model-#-of-#.safetensors",
 					     0 };
-	const char *slash = strrchr(name, '/');
 	struct ck_pattern_found f;
 
-	if (!ck_pattern_find(&p, 1, slash ? slash + 1 : name, &f))
+	if (!ck_pattern_find(&p, 1, ck_base_name(name), &f))
 		return false;
 	/* five digits or more, of what somebody may count to */
 	for (unsigned i = 0; i < f.nr; i++)

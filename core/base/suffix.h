@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suffix.h - how a file's name ends, and the number in it
+ * suffix.h - a file's name without its folder, how it ends, and its number
  */
 #ifndef CK_SUFFIX_H
 #define CK_SUFFIX_H
@@ -20,6 +20,14 @@ static inline bool ck_ends_in(const char *name, const char *suffix)
 static inline bool ck_has_suffix(const char *name, const char *suffix)
 {
 	return strlen(name) > strlen(suffix) && ck_ends_in(name, suffix);
+}
+
+/* What follows the last slash. */
+static inline const char *ck_base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
 }
 
 /* The last digits in the first @len bytes of @name: [*from, *to). */

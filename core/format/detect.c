@@ -7,9 +7,11 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/base/suffix.h"
 #include "core/catalog/builder.h"
 #include "core/catalog/catalog.h"
 #include "core/assemble/copies.h"
+#include "core/container/torch_save.h"
 #include "core/format/explain.h"
 #include "core/format/format.h"
 #include "core/format/options.h"
@@ -132,15 +134,8 @@ static int probe_all(const struct ck_dir *dir, struct found *f,
 
 static bool is_weights(const char *name)
 {
-	static const char *const ends[] = { ".safetensors", ".pt", ".pth",
-					    ".bin", ".ckpt" };
-	size_t len = strlen(name);
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
-		if (len > strlen(ends[i]) &&
-		    !strcmp(name + len - strlen(ends[i]), ends[i]))
-			return true;
-	return false;
+	return ck_has_suffix(name, ".safetensors") ||
+	       ck_torch_save_is_name(name);
 }
 
 /* Whether a file that another reader may have meant was not read. */

@@ -24,13 +24,7 @@
 
 static bool is_torch_save(const char *name)
 {
-	static const char *const suffix[] = { ".pt", ".pth", ".bin", ".ckpt",
-					      ".pkl" };
-
-	for (size_t i = 0; i < sizeof(suffix) / sizeof(*suffix); i++)
-		if (ck_has_suffix(name, suffix[i]))
-			return true;
-	return false;
+	return ck_torch_save_is_name(name) || ck_has_suffix(name, ".pkl");
 }
 
 /* Of what was read @b knows, where something was. */
@@ -264,8 +258,7 @@ static bool is_checkpoint(const struct ck_dir *dir, const struct ck_builder *b,
 	for (size_t i = 0; i < l.nr; i++) {
 		if (ck_builder_has_file(b, l.v[i].name))
 			return false;
-		sign |= !l.v[i].is_dir &&
-			is_sign(strrchr(l.v[i].name, '/') + 1);
+		sign |= !l.v[i].is_dir && is_sign(ck_base_name(l.v[i].name));
 	}
 	return sign;
 }

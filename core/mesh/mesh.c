@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int part_given(const struct ck_split *s, uint64_t extent, uint64_t i,
@@ -110,6 +111,25 @@ uint32_t ck_mesh_rank_at(const struct ck_mesh *m, uint32_t at)
 		if (m->place[i].at == at)
 			return m->place[i].rank;
 	return 0;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	uint32_t ra = ((const struct ck_mesh_place *)a)->rank;
+	uint32_t rb = ((const struct ck_mesh_place *)b)->rank;
+
+	return (ra > rb) - (ra < rb);
+}
+
+bool ck_mesh_sort(struct ck_mesh_place *place, uint32_t nr, uint32_t *twice)
+{
+	qsort(place, nr, sizeof(*place), by_rank);
+	for (uint32_t i = 1; i < nr; i++)
+		if (place[i].rank == place[i - 1].rank) {
+			*twice = place[i].rank;
+			return false;
+		}
+	return true;
 }
 
 bool ck_mesh_find(const struct ck_mesh *m, uint32_t rank, uint32_t *at)

@@ -76,6 +76,8 @@ unsigned ck_mesh_add_axis(struct ck_mesh *m, uint32_t size, uint32_t max);
 /* Row-major coordinates of place @at < ranks. */
 void ck_mesh_coords(const struct ck_mesh *m, uint32_t at, uint64_t *coord);
 uint32_t ck_mesh_rank_at(const struct ck_mesh *m, uint32_t at);
+/* Sorts places by rank; false: *@twice is the rank of two. */
+bool ck_mesh_sort(struct ck_mesh_place *place, uint32_t nr, uint32_t *twice);
 /* The place of @rank; false: it is not in the mesh. */
 bool ck_mesh_find(const struct ck_mesh *m, uint32_t rank, uint32_t *at);
 

@@ -270,20 +270,13 @@ static int check_placement(const json_t *j, struct ck_err *err)
 	return ck_wrap(err, check_members(j, known, err), "\"placement\"");
 }
 
-static int by_rank(const void *a, const void *b)
-{
-	uint32_t ra = ((const struct ck_mesh_place *)a)->rank;
-	uint32_t rb = ((const struct ck_mesh_place *)b)->rank;
-
-	return (ra > rb) - (ra < rb);
-}
-
 /* OneFlow sorts the ranks and keeps the shape: their order means nothing. */
 static int placement(struct ck_sbp *s, struct ck_sbp_rule *r, const json_t *j,
 		     struct ck_err *err)
 {
 	const json_t *ranks =
 		json_is_object(j) ? json_object_get(j, "ranks") : j;
+	uint32_t twice;
 	int ret = check_placement(j, err);
 
 	if (!ret)
@@ -297,15 +290,12 @@ static int placement(struct ck_sbp *s, struct ck_sbp_rule *r, const json_t *j,
 		ret = take_rank(s, r, ranks, i, err);
 	if (ret)
 		return ret;
-	qsort(r->place, r->nr, sizeof(*r->place), by_rank);
-	for (uint32_t i = 0; i < r->nr; i++) {
+	if (!ck_mesh_sort(r->place, r->nr, &twice))
+		return ck_fail(err, EINVAL,
+			       "the placement names rank %" PRIu32 " twice",
+			       twice);
+	for (uint32_t i = 0; i < r->nr; i++)
 		r->place[i].at = i;
-		if (i && r->place[i].rank == r->place[i - 1].rank)
-			return ck_fail(err, EINVAL,
-				       "the placement names rank %" PRIu32
-				       " twice",
-				       r->place[i].rank);
-	}
 	return 0;
 }
 

@@ -9,21 +9,17 @@
 #include "core/base/check.h"
 #include "core/base/match.h"
 #include "core/base/limits.h"
+#include "core/base/number.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_RULES 4096
+
 static bool number(struct ck_tp_word w, uint64_t *out)
 {
-	*out = 0;
-	for (size_t i = 0; i < w.len; i++)
-		if (w.s[i] < '0' || w.s[i] > '9' || *out > CK_SIZE_MAX / 16)
-			return false;
-		else
-			*out = 10 * *out + (uint64_t)(w.s[i] - '0');
-	return w.len > 0;
+	return ck_decimal(w.s, w.len, CK_SIZE_MAX, out);
 }
 
 /* A, A|B, A|B|C: false where there are none, or too many. */

@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/base/suffix.h"
 #include "core/base/vec.h"
 #include "core/mesh/strategy.h"
 #include "core/base/strmap.h"
@@ -342,8 +343,7 @@ uint32_t ck_reshard_first(const struct ck_reshard *r, uint32_t tensor)
 
 const char *ck_reshard_stem(const char *path, size_t *len)
 {
-	const char *slash = strrchr(path, '/');
-	const char *stem = slash ? slash + 1 : path;
+	const char *stem = ck_base_name(path);
 	const char *dot = strrchr(stem, '.');
 
 	*len = dot && dot > stem ? (size_t)(dot - stem) : strlen(stem);

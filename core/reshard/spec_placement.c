@@ -37,18 +37,10 @@ struct placement {
 
 /* ---- the mesh ---- */
 
-static int by_rank(const void *a, const void *b)
-{
-	uint32_t ra = ((const struct ck_mesh_place *)a)->rank;
-	uint32_t rb = ((const struct ck_mesh_place *)b)->rank;
-
-	return (ra > rb) - (ra < rb);
-}
-
 static int take_devices(struct placement *p, const json_t *ids,
 			struct ck_err *err)
 {
-	uint32_t nr = p->mesh.ranks;
+	uint32_t nr = p->mesh.ranks, twice;
 
 	p->base.ranks = nr;
 	if (!ids || json_is_null(ids))
@@ -72,13 +64,10 @@ static int take_devices(struct placement *p, const json_t *ids,
 				       CK_RESHARD_MAX_RANKS - 1);
 		p->place[i] = (struct ck_mesh_place){ (uint32_t)id, i };
 	}
-	qsort(p->place, nr, sizeof(*p->place), by_rank);
-	for (uint32_t i = 1; i < nr; i++)
-		if (p->place[i].rank == p->place[i - 1].rank)
-			return ck_fail(err, EINVAL,
-				       "mesh.device_ids: %" PRIu32 " is there "
-				       "twice",
-				       p->place[i].rank);
+	if (!ck_mesh_sort(p->place, nr, &twice))
+		return ck_fail(err, EINVAL,
+			       "mesh.device_ids: %" PRIu32 " is there twice",
+			       twice);
 	p->base.ranks = p->place[nr - 1].rank + 1;
 	p->mesh.place = p->place;
 	return 0;

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,18 +29,11 @@ static bool leads_out(const char *path)
 	return *path != '/' && !ck_dir_name_ok(path, strlen(path));
 }
 
-/* Unsharded saves record where the file was on the saving machine. */
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 static int find_file(struct ck_asm *a, const char *meta, const char *path,
 		     uint32_t *file, struct ck_err *err)
 {
-	const char *name = base_name(path);
+	/* unsharded saves record where it was on the saving machine */
+	const char *name = ck_base_name(path);
 	size_t before = a->files.nr;
 
 	if (!ck_dir_name_ok(name, strlen(name)))

@@ -9,6 +9,7 @@
 #include "core/format/layout/load.h"
 
 #include "core/base/auto.h"
+#include "core/base/suffix.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -112,10 +113,9 @@ struct pattern {
 static bool matches(const struct pattern *p, const char *name,
 		    struct ck_layout_slice *key)
 {
-	const char *slash = strrchr(name, '/');
 	size_t before, after, len;
 
-	name = slash ? slash + 1 : name;
+	name = ck_base_name(name);
 	if (!p->mark)
 		return !fnmatch(p->base, name, FNM_PERIOD);
 	before = (size_t)(p->mark - p->base);
@@ -133,12 +133,10 @@ static bool matches(const struct pattern *p, const char *name,
 static char *split_pattern(struct pattern *p, const struct ck_layout_load *ld,
 			   const char *path, uint32_t entry)
 {
-	const char *slash = strrchr(path, '/');
-
-	p->base = slash ? slash + 1 : path;
+	p->base = ck_base_name(path);
 	p->mark = ld->doc.files[entry].has_key ? strchr(p->base, KEY_MARK[0]) :
 						 NULL;
-	return strndup(path, slash ? (size_t)(slash - path) : 0);
+	return strndup(path, p->base > path ? (size_t)(p->base - 1 - path) : 0);
 }
 
 static int add_match(struct ck_layout_load *ld,

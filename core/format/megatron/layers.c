@@ -7,10 +7,10 @@
  * uneven stages come out right; of a stage without a file args say it.
  */
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/format/megatron/megatron.h"
 #include "core/geom/catalog.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,13 +43,7 @@ static bool is(const struct component *c, const char *text)
 
 static bool digits(const char *s, size_t len, uint64_t *out)
 {
-	*out = 0;
-	for (size_t i = 0; i < len; i++) {
-		if (!isdigit((unsigned char)s[i]) || *out >= MAX_LAYERS)
-			return false;
-		*out = 10 * *out + (uint64_t)(s[i] - '0');
-	}
-	return len && *out < MAX_LAYERS;
+	return ck_decimal(s, len, MAX_LAYERS - 1, out);
 }
 
 int ck_megatron_layer(const char *name, size_t len, uint64_t *layer,

@@ -42,7 +42,7 @@ static void count_temporary(struct mindspore_found *f, const char *name)
 static int add_file(struct mindspore_found *f, const char *name, uint32_t rank,
 		    struct ck_err *err)
 {
-	const char *base = ck_mindspore_base(name);
+	const char *base = ck_base_name(name);
 	struct mindspore_file *file;
 	int kind = MINDSPORE_CKPT;
 

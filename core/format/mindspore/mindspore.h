@@ -65,8 +65,6 @@ struct mindspore_number {
 bool ck_mindspore_number_in(const char *name, struct mindspore_number *out);
 /* Whether @name is of a rank for sure, or of one if it is MindSpore's. */
 bool ck_mindspore_folder_rank(const char *name, uint32_t *rank);
-/* The last part. */
-const char *ck_mindspore_base(const char *name);
 
 /* Two whose numbers mean the same, called the same but for them. */
 bool ck_mindspore_same_kind(const char *a, const char *b);

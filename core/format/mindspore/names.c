@@ -43,13 +43,6 @@ static bool is_digit(char c)
 	return isdigit((unsigned char)c);
 }
 
-const char *ck_mindspore_base(const char *name)
-{
-	const char *slash = strrchr(name, '/');
-
-	return slash ? slash + 1 : name;
-}
-
 /* ---- the number of a rank ---- */
 
 /* "-4_32": the epoch and the step of a save, which "rank-4_32" may end in. */
@@ -102,7 +95,7 @@ static const char *last_number(const char *base)
 
 bool ck_mindspore_number_in(const char *name, struct mindspore_number *out)
 {
-	const char *base = ck_mindspore_base(name), *digits = NULL;
+	const char *base = ck_base_name(name), *digits = NULL;
 	unsigned long long number;
 	char *end;
 
@@ -143,8 +136,8 @@ bool ck_mindspore_same_kind(const char *a, const char *b)
 	if (!ck_mindspore_number_in(a, &x) || !ck_mindspore_number_in(b, &y) ||
 	    x.word != y.word || x.from != y.from)
 		return false;
-	a = ck_mindspore_base(a);
-	b = ck_mindspore_base(b);
+	a = ck_base_name(a);
+	b = ck_base_name(b);
 	return !memcmp(a, b, x.from) && !strcmp(a + x.to, b + y.to);
 }
 
@@ -340,5 +333,5 @@ bool ck_mindspore_save_hides(const char *key, const char *path)
 	uint32_t rank;
 
 	return is_file_of_rank(path) && rank_of_path(path, &rank) &&
-	       !ck_mindspore_key_has(key, ck_mindspore_base(path), rank);
+	       !ck_mindspore_key_has(key, ck_base_name(path), rank);
 }

@@ -16,6 +16,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/str.h"
+#include "core/base/suffix.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -53,7 +54,7 @@ static int check_folder(const struct mindspore_found *f, const char *folder,
 			return kind;
 		if (kind == MINDSPORE_OTHER || kind == MINDSPORE_STRATEGY)
 			continue;
-		other = file_of(f, rank, ck_mindspore_base(name));
+		other = file_of(f, rank, ck_base_name(name));
 		if (other)
 			same = ck_dir_same(f->dir, other->name, name, err);
 		if (same < 0)

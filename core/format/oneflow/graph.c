@@ -4,7 +4,7 @@
  */
 #include "core/format/oneflow/oneflow.h"
 
-#include "core/base/check.h"
+#include "core/base/number.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -81,14 +81,10 @@ static bool text(struct line l, char **out, size_t *len)
 
 static bool number(struct line *l, uint64_t *out)
 {
-	*out = 0;
-	if (l->at == l->end || !isdigit((unsigned char)*l->at))
-		return false;
-	for (; l->at < l->end && isdigit((unsigned char)*l->at); l->at++)
-		if (!ck_mul_ok(*out, 10, out) ||
-		    !ck_add_ok(*out, (uint64_t)(*l->at - '0'), out))
-			return false;
-	return true;
+	size_t n = ck_digits(l->at, (size_t)(l->end - l->at), out);
+
+	l->at += n;
+	return n && *out < UINT64_MAX;
 }
 
 /* "[4 : si64, 6 : si64]": the numbers; their types are passed over. */

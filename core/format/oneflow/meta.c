@@ -11,6 +11,7 @@
 #include "core/format/oneflow/oneflow.h"
 
 #include "core/base/check.h"
+#include "core/base/number.h"
 #include "core/geom/dtype.h"
 
 #include <ctype.h>
@@ -121,16 +122,9 @@ static int number(struct text *t, uint64_t *out, struct ck_err *err)
 	const char *w;
 	size_t len = word(t, &w);
 
-	*out = 0;
-	for (size_t i = 0; i < len; i++) {
-		uint64_t tens;
-
-		if (!isdigit((unsigned char)w[i]) ||
-		    !ck_mul_ok(*out, 10, &tens) ||
-		    !ck_add_ok(tens, (uint64_t)(w[i] - '0'), out))
-			return unexpected(t, "a number", err);
-	}
-	return len ? 0 : unexpected(t, "a number", err);
+	return ck_decimal(w, len, UINT64_MAX - 1, out) ?
+		       0 :
+		       unexpected(t, "a number", err);
 }
 
 static int add_dim(struct oneflow_meta *m, struct text *t, struct ck_err *err)

@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/suffix.h"
 #include "core/container/torch_lost.h"
 #include "core/container/torch_save.h"
 #include "core/geom/catalog.h"
@@ -368,8 +369,7 @@ static int report_graph(struct oneflow_save *s, struct ck_err *err)
 /* "tensor_12": as flow.save() calls the folders that pickled_data names. */
 static bool is_numbered(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	const char *name = slash ? slash + 1 : path;
+	const char *name = ck_base_name(path);
 
 	return !strncmp(name, "tensor_", 7) && name[7] &&
 	       !name[7 + strspn(name + 7, "0123456789")];
