@@ -46,7 +46,8 @@ static uint64_t blocks_of(const struct run *r, size_t i)
 
 static bool wanted(const struct run *r, size_t i, uint64_t k)
 {
-	return !r->in->want || r->in->want(r->in->ctx, i, k);
+	return !r->in->file[i].known &&
+	       (!r->in->want || r->in->want(r->in->ctx, i, k));
 }
 
 /* With the lock held: to the next block that is wanted; false: no more. */

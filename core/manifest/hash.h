@@ -9,6 +9,7 @@
 #ifndef CK_HASH_H
 #define CK_HASH_H
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/geom/file_id.h"
 #include "core/root/root.h"
@@ -20,6 +21,7 @@ struct ck_hash_file {
 	char *name; /* relative to the root */
 	uint64_t size; /* bytes that are read */
 	struct ck_id id;
+	bool known; /* its digests are: nothing of it is read */
 };
 
 /* Regular files, and links that lead to some; sorted by name. */
@@ -72,6 +74,26 @@ void ck_hasher_free(struct ck_hasher *h);
 /* Blocks [first, end) of file @i.  What block() stopped with, or 0. */
 int ck_hasher_run(struct ck_hasher *h, size_t i, uint64_t first, uint64_t end);
 
+/*
+ * What was known of files when they were so, and of tensors that are all the bytes
+ * of a chunk of one: both by name, as strcmp() sorts.  Of a file that is another by
+ * now nothing counts.
+ */
+struct ck_hash_known {
+	struct ck_hash_known_file {
+		const char *name;
+		struct ck_id id; /* its dev is not compared: of any node */
+		const uint64_t *block; /* of the usual size */
+	} * file;
+	struct ck_hash_known_tensor {
+		const char *name, *file;
+		uint64_t size;
+		struct ck_digest digest;
+	} * tensor;
+	size_t nr_files, nr_tensors;
+	struct ck_arena mem; /* all of it is there */
+};
+
 /* What the next consists of: all files, where their digests go, the rest. */
 struct ck_hash_all {
 	struct ck_hash_list list;
@@ -82,8 +104,10 @@ struct ck_hash_all {
 	pthread_mutex_t lock;
 	struct ck_err why;
 };
+/* @known: may be NULL. */
 int ck_hash_all_begin(struct ck_hash_all *a, const struct ck_root *root,
-		      unsigned shift, struct ck_err *err);
+		      unsigned shift, const struct ck_hash_known *known,
+		      struct ck_err *err);
 /* @ret: of the run.  All files into @n, if they are still what they were. */
 int ck_hash_all_end(struct ck_hash_all *a, int ret, struct ck_manifest_new *n,
 		    struct ck_err *err);
@@ -94,7 +118,7 @@ void ck_hash_all_free(struct ck_hash_all *a);
  * file that changes meanwhile is -EBUSY.  @tick as above, @total in bytes.
  */
 int ck_hash_manifest(struct ck_manifest_new *n, const struct ck_root *root,
-		     unsigned jobs,
+		     const struct ck_hash_known *known, unsigned jobs,
 		     void (*tick)(void *ctx, uint64_t bytes, uint64_t total),
 		     void *ctx, struct ck_err *err);
 

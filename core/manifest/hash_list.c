@@ -30,13 +30,11 @@ static int add(struct ck_hash_list *l, const char *name, const struct stat *st)
 		l->room = room;
 	}
 	f = &l->v[l->nr];
-	f->name = strdup(name);
-	if (!f->name)
-		return -ENOMEM;
-	f->size = (uint64_t)st->st_size;
-	f->id = ck_id_of(st);
-	l->nr++;
-	return 0;
+	*f = (struct ck_hash_file){ .name = strdup(name),
+				    .size = (uint64_t)st->st_size,
+				    .id = ck_id_of(st) };
+	l->nr += f->name != NULL;
+	return f->name ? 0 : -ENOMEM;
 }
 
 /* What is no file, gone again, or a link elsewhere is no file of it. */

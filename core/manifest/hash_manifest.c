@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int keep(void *ctx, size_t i, uint64_t k, uint64_t digest,
 		const struct ck_err *err)
@@ -24,7 +25,33 @@ static int keep(void *ctx, size_t i, uint64_t k, uint64_t digest,
 	return -err->code;
 }
 
-static int prepare(struct ck_hash_all *a, unsigned shift, struct ck_err *err)
+static int by_name(const void *name, const void *file)
+{
+	return strcmp(name, ((const struct ck_hash_known_file *)file)->name);
+}
+
+static void take_known(struct ck_hash_file *f, uint64_t *block, unsigned shift,
+		       const struct ck_hash_known *known)
+{
+	const struct ck_hash_known_file *k =
+		known && known->nr_files && shift == CK_MANIFEST_SHIFT ?
+			bsearch(f->name, known->file, known->nr_files,
+				sizeof(*k), by_name) :
+			NULL;
+	struct ck_id was;
+
+	if (!k)
+		return;
+	was = k->id;
+	was.dev = f->id.dev;
+	f->known = ck_id_compare(&was, &f->id) == CK_ID_SAME;
+	if (f->known)
+		memcpy(block, k->block,
+		       ck_mf_nr_blocks(f->size, shift) * sizeof(*block));
+}
+
+static int prepare(struct ck_hash_all *a, unsigned shift,
+		   const struct ck_hash_known *known, struct ck_err *err)
 {
 	const struct ck_hash_list *l = &a->list;
 	uint64_t nr = 0;
@@ -35,14 +62,20 @@ static int prepare(struct ck_hash_all *a, unsigned shift, struct ck_err *err)
 	for (size_t i = 0; i < l->nr; i++) {
 		a->first[i] = nr;
 		nr += ck_mf_nr_blocks(l->v[i].size, shift);
-		a->total += l->v[i].size;
 	}
 	a->block = calloc(nr + 1, sizeof(*a->block));
-	return a->block ? 0 : ck_no_memory(err);
+	if (!a->block)
+		return ck_no_memory(err);
+	for (size_t i = 0; i < l->nr; i++) {
+		take_known(&l->v[i], a->block + a->first[i], shift, known);
+		a->total += l->v[i].known ? 0 : l->v[i].size;
+	}
+	return 0;
 }
 
 int ck_hash_all_begin(struct ck_hash_all *a, const struct ck_root *root,
-		      unsigned shift, struct ck_err *err)
+		      unsigned shift, const struct ck_hash_known *known,
+		      struct ck_err *err)
 {
 	int ret;
 
@@ -50,7 +83,7 @@ int ck_hash_all_begin(struct ck_hash_all *a, const struct ck_root *root,
 	pthread_mutex_init(&a->lock, NULL);
 	ret = ck_hash_list(&a->list, root, err);
 	if (!ret)
-		ret = prepare(a, shift, err);
+		ret = prepare(a, shift, known, err);
 	a->in = (struct ck_hash_in){
 		.root = root,
 		.file = a->list.v,
@@ -128,13 +161,13 @@ static void tick(void *ctx, uint64_t bytes)
 }
 
 int ck_hash_manifest(struct ck_manifest_new *n, const struct ck_root *root,
-		     unsigned jobs,
+		     const struct ck_hash_known *known, unsigned jobs,
 		     void (*tick_)(void *ctx, uint64_t bytes, uint64_t total),
 		     void *ctx, struct ck_err *err)
 {
 	struct job j = { .tick = tick_, .ctx = ctx };
-	int ret =
-		ck_hash_all_begin(&j.all, root, ck_manifest_new_shift(n), err);
+	int ret = ck_hash_all_begin(&j.all, root, ck_manifest_new_shift(n),
+				    known, err);
 	struct ck_hash_in in = j.all.in;
 
 	in.jobs = jobs;

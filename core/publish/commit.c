@@ -39,6 +39,7 @@ struct job {
 	const char *as;
 	struct ck_draft_said said;
 	struct ck_dir_tree files;
+	struct ck_hash_known known; /* by who wrote them */
 	int old_fd; /* of what is replaced; or -1 */
 	struct ck_writer_lock *old;
 };
@@ -186,7 +187,7 @@ static int check(struct job *j, struct ck_err *err)
 	if (!ret)
 		ret = check_name(j, err);
 	if (!ret)
-		ret = ck_slices_gather(j->s, err);
+		ret = ck_slices_gather(j->s, &j->known, err);
 	if (!ret)
 		ret = check_what_is_there(j, err);
 	return not_complete(j, ret, err);
@@ -230,18 +231,19 @@ static int sync_all(struct job *j, struct ck_err *err)
 }
 
 /* What no reader makes one checkpoint of has no tensors. */
-static int make_manifest(struct ck_root *root, const struct ck_opts *opts,
+static int make_manifest(const struct job *j, struct ck_root *root,
 			 void **bytes, size_t *len, struct ck_err *err)
 {
 	struct ck_manifest_new *n;
-	int ret = ck_seal_subprocess(root, opts, bytes, len, err);
+	int ret =
+		ck_seal_subprocess(root, &j->opts, &j->known, bytes, len, err);
 
 	if (!ret || ret == -EBUSY || ret == -EBADMSG)
 		return ret;
 	ret = ck_manifest_new(&n, 0, err);
 	if (ret)
 		return ret;
-	ret = ck_hash_manifest(n, root, 0, NULL, NULL, err);
+	ret = ck_hash_manifest(n, root, &j->known, 0, NULL, NULL, err);
 	if (!ret)
 		ret = ck_manifest_bytes(n, bytes, len, err);
 	ck_manifest_drop(n);
@@ -265,7 +267,7 @@ static int write_manifest(const struct job *j, struct ck_err *err)
 
 	if (ret)
 		return ret;
-	ret = make_manifest(&root, &j->opts, &bytes, &len, err);
+	ret = make_manifest(j, &root, &bytes, &len, err);
 	if (!ret)
 		ret = ck_imported_manifest_check(j->s, &root, bytes, len, err);
 	ck_root_close(&root);
@@ -469,6 +471,7 @@ int ck_commit(struct ck_draft *s, const struct ck_commit_in *in,
 	if (!ret)
 		ret = publish(&j, err);
 	let_old_go(&j);
+	ck_arena_free(&j.known.mem);
 	ck_dir_tree_free(&j.files);
 	ck_opts_let_go(&j.opts);
 	ck_draft_unlock(s);
@@ -484,6 +487,7 @@ int ck_commit_check(struct ck_draft *s, const struct ck_commit_in *in,
 	if (!ret)
 		ret = ck_slices_look(s) ? check_slices(&j, err) :
 					  check(&j, err);
+	ck_arena_free(&j.known.mem);
 	ck_dir_tree_free(&j.files);
 	ck_opts_let_go(&j.opts);
 	return ret;

@@ -392,7 +392,7 @@ int ck_save_sync(struct ck_save *s, struct ck_err *err)
 		ret = ck_draft_begin(s->draft, err);
 	if (ret)
 		return ret;
-	ret = ck_slices_sync(s->slices, err);
+	ret = ck_slices_finish(s->slices, s->threads, err);
 	ck_draft_end(s->draft);
 	return ret;
 }

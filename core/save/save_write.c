@@ -4,7 +4,8 @@
  *
  * Boxes are cut along their first dimensions into stretches, each one write; what
  * does not lie in row-major order, or not in the host's memory, is gathered
- * first.
+ * first.  When all are written, and on their way to storage, digests are made of
+ * the memory that still has them.
  */
 #include "core/save/save_priv.h"
 
@@ -20,7 +21,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define STRETCH (UINT64_C(16) << 20)
+#define STRETCH (UINT64_C(4) << 20) /* which the processor's cache still has */
 #define ALONE (UINT64_C(4) << 20) /* less than this takes no thread */
 
 /* What is given out next: boxes of item @item, from @at on. */
@@ -82,10 +83,29 @@ static int check(const struct ck_save *s, const struct ck_save_item *item,
 
 /* ---- one stretch after the other ---- */
 
-static void begin_item(struct feed *f, const struct ck_save_slice *is)
+/* Whether the whole slice lies in memory as it will in its shard. */
+static bool is_plain(const struct ck_save_item *item,
+		     const struct ck_save_slice *is)
+{
+	uint64_t step = 1;
+
+	for (unsigned d = is->rank; d-- > 0; step *= is->len[d])
+		if ((item->start && item->len[d] != is->len[d]) ||
+		    (item->stride && is->len[d] != 1 &&
+		     item->stride[d] != (int64_t)step))
+			return false;
+	return !item->dev;
+}
+
+static void begin_item(struct feed *f, const struct ck_save_declared *of)
 {
 	const struct ck_save_item *item = &f->v[f->item];
-	uint64_t inner = elem_of(is);
+	const struct ck_save_slice *is = &of->is;
+	uint64_t inner = elem_of(is), most = STRETCH;
+
+	/* so that it has one digest, as it has where it is written */
+	if (!of->ours && is_plain(item, is))
+		most = UINT64_MAX / 2;
 
 	f->box.rank = is->rank;
 	for (unsigned d = 0; d < is->rank; d++) {
@@ -94,7 +114,7 @@ static void begin_item(struct feed *f, const struct ck_save_slice *is)
 		f->at[d] = 0;
 	}
 	for (f->dim = is->rank; f->dim > 0; f->dim--) {
-		if (inner * CK_MAX(f->box.len[f->dim - 1], 1) > STRETCH)
+		if (inner * CK_MAX(f->box.len[f->dim - 1], 1) > most)
 			break;
 		inner *= CK_MAX(f->box.len[f->dim - 1], 1);
 	}
@@ -138,7 +158,7 @@ static bool next(struct job *j, struct ck_box *out, size_t *item)
 
 	for (; f->item < f->nr; f->item++, f->begun = false) {
 		if (!f->begun)
-			begin_item(f, &slice_of(j->s, &f->v[f->item])->is);
+			begin_item(f, slice_of(j->s, &f->v[f->item]));
 		else if (!step_on(f))
 			continue;
 		*item = f->item;
@@ -229,6 +249,37 @@ static int write_box(struct job *j, const struct feed *whole, size_t nr,
 			 ck_slice_same(j->s->slices, &of, j->s->rank, mem, err);
 }
 
+/* ---- digests ---- */
+
+static int by_piece(const void *a, const void *b)
+{
+	const struct ck_slice_mem *x = a, *y = b;
+
+	return (x->piece > y->piece) - (x->piece < y->piece);
+}
+
+static int sum(const struct job *j, struct ck_err *err)
+{
+	const struct feed *f = &j->feed;
+	ck_auto_free struct ck_slice_mem *mem = calloc(f->nr + 1, sizeof(*mem));
+	size_t nr = 0;
+
+	if (!mem)
+		return ck_no_memory(err);
+	for (size_t i = 0; i < f->nr; i++) {
+		const struct ck_save_declared *d = slice_of(j->s, &f->v[i]);
+
+		if (d->ours && d->piece != CK_NONE &&
+		    is_plain(&f->v[i], &d->is))
+			mem[nr++] = (struct ck_slice_mem){
+				d->piece, (const void *)(uintptr_t)f->v[i].mem
+			};
+	}
+	if (nr)
+		qsort(mem, nr, sizeof(*mem), by_piece);
+	return ck_slices_sum(j->s->slices, mem, nr, j->s->threads, err);
+}
+
 static void failed(struct job *j, int ret, size_t item,
 		   const struct ck_err *why)
 {
@@ -295,7 +346,7 @@ static int run(struct job *j, struct ck_err *err)
 		ret = ck_pool_run(&pool, err);
 	if (!ret && j->stop)
 		ret = ck_fail_as(err, &j->why);
-	return ret;
+	return ret ? ret : sum(j, err);
 }
 
 int ck_save_write(struct ck_save *s, const struct ck_save_item *v, size_t nr,

@@ -32,8 +32,8 @@ static int add(void *ctx, uint32_t src, uint64_t off, uint64_t len,
 		bsearch(name, l->v, l->nr, sizeof(*l->v), by_name);
 	struct ck_crc *at;
 
-	/* a file of another directory of the chain, or one that changed */
-	if (!file || !len || !ck_range_ok(off, len, file->size))
+	/* one of another directory of the chain, that changed, or is not read */
+	if (!file || file->known || !len || !ck_range_ok(off, len, file->size))
 		return 0;
 	at = ck_vec_push(f->c);
 	if (!at)

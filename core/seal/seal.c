@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/seal/crcs.h"
 #include "core/manifest/hash.h"
 #include "core/base/pool.h"
@@ -77,6 +78,8 @@ static size_t add_file(struct item *item, const struct ck_hash_in *in, size_t i)
 	uint64_t most = CK_MAX(STRETCH >> in->shift, 1);
 	size_t n = 0;
 
+	if (in->file[i].known)
+		return 0;
 	for (uint64_t k = 0; k < nr; k += most, n++) {
 		uint64_t last = CK_MIN(nr, k + most);
 
@@ -104,12 +107,53 @@ static int make_items(struct job *j, struct ck_err *err)
 	for (size_t i = 0; i < in->nr; i++)
 		j->nr_items += add_file(j->item + j->nr_items, in, i);
 	for (uint32_t i = 0; i < img->nr_tensors; i++)
-		j->item[j->nr_items++] =
-			(struct item){ .end = end_of(img, &img->tensors[i]),
-				       .nr = i };
+		if (!j->known[i])
+			j->item[j->nr_items++] = (struct item){
+				.end = end_of(img, &img->tensors[i]), .nr = i
+			};
 	if (j->nr_items)
 		qsort(j->item, j->nr_items, sizeof(*j->item), by_end);
 	return 0;
+}
+
+/* ---- of what need not be read ---- */
+
+static int by_name(const void *name, const void *tensor)
+{
+	return strcmp(name,
+		      ((const struct ck_hash_known_tensor *)tensor)->name);
+}
+
+static bool is_known_file(const struct job *j, const char *name)
+{
+	size_t at = CK_FIRST(i, 0, j->all.list.nr,
+			     strcmp(j->all.list.v[i].name, name) >= 0);
+
+	return at < j->all.list.nr && j->all.list.v[at].known &&
+	       !strcmp(j->all.list.v[at].name, name);
+}
+
+/* Where all of it is one chunk of a file that is as it was. */
+static bool know(struct job *j, uint32_t i)
+{
+	const struct ck_catalog *img = ck_ckpt_catalog(j->in->ck);
+	const struct ck_hash_known *known = j->in->known;
+	const struct ck_tensor *t = &img->tensors[i];
+	const struct ck_hash_known_tensor *k = NULL;
+	size_t len;
+
+	ck_catalog_str(img, img->trees[t->tree], &len);
+	if (known && known->nr_tensors && !len && t->nr_all == 1)
+		k = bsearch(ck_catalog_str(img, t->name, NULL), known->tensor,
+			    known->nr_tensors, sizeof(*k), by_name);
+	if (!k || k->size != t->size || !is_known_file(j, k->file) ||
+	    strcmp(k->file,
+		   ck_catalog_str(img,
+				  img->srcs[img->chunks[t->first].src].name,
+				  NULL)) != 0)
+		return false;
+	j->digest[i] = k->digest;
+	return true;
 }
 
 /* ---- in threads ---- */
@@ -189,12 +233,14 @@ static int prepare(struct job *j, struct ck_err *err)
 	const struct ck_catalog *img = ck_ckpt_catalog(j->in->ck);
 
 	j->total = j->all.total;
-	for (uint32_t i = 0; i < img->nr_tensors; i++)
-		j->total += img->tensors[i].size;
 	j->digest = calloc(img->nr_tensors + 1, sizeof(*j->digest));
 	j->known = calloc(img->nr_tensors + 1, 1);
 	if (!j->digest || !j->known)
 		return ck_no_memory(err);
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		j->known[i] = know(j, i);
+		j->total += j->known[i] ? 0 : img->tensors[i].size;
+	}
 	return make_items(j, err);
 }
 
@@ -206,7 +252,7 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
 		.jobs = in->jobs, .ctx = &j, .work = work, .tick = tick
 	};
 	int ret = ck_hash_all_begin(&j.all, ck_ckpt_root(in->ck),
-				    ck_manifest_new_shift(n), err);
+				    ck_manifest_new_shift(n), in->known, err);
 
 	in->unknown = 0;
 	if (!ret)

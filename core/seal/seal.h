@@ -6,6 +6,7 @@
 #define CK_SEAL_H
 
 #include "core/ckpt/ckpt.h"
+#include "core/manifest/hash.h"
 #include "core/manifest/manifest.h"
 
 #include <stdatomic.h>
@@ -14,6 +15,7 @@ struct ck_seal_in {
 	struct ck_ckpt *ck;
 	unsigned jobs; /* threads; 0: as many as this machine suggests */
 	bool crcs; /* what the containers say of their bytes must be true */
+	const struct ck_hash_known *known; /* and is not read; or NULL */
 	void *ctx;
 	/* From the caller's thread, now and then; may be NULL. */
 	void (*tick)(void *ctx, uint64_t bytes, uint64_t total);
@@ -34,6 +36,7 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
  * that process's.
  */
 int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,
-		       void **bytes, size_t *len, struct ck_err *err);
+		       const struct ck_hash_known *known, void **bytes,
+		       size_t *len, struct ck_err *err);
 
 #endif

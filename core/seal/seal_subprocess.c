@@ -22,12 +22,16 @@
 
 struct job {
 	bool crcs;
+	const struct ck_hash_known *known;
 	int out;
 };
 
-static int seal_into(struct ck_ckpt *ck, bool crcs, int out, struct ck_err *err)
+static int seal_into(struct ck_ckpt *ck, const struct job *job,
+		     struct ck_err *err)
 {
-	struct ck_seal_in in = { .ck = ck, .crcs = crcs };
+	struct ck_seal_in in = { .ck = ck,
+				 .crcs = job->crcs,
+				 .known = job->known };
 	ck_auto_free void *bytes = NULL;
 	struct ck_manifest_new *n = NULL;
 	size_t len;
@@ -38,15 +42,14 @@ static int seal_into(struct ck_ckpt *ck, bool crcs, int out, struct ck_err *err)
 	if (!ret)
 		ret = ck_manifest_bytes(n, &bytes, &len, err);
 	if (!ret)
-		ret = ck_write_whole(out, bytes, len);
+		ret = ck_write_whole(job->out, bytes, len);
 	return ret;
 }
 
 /* In the child, which ends afterwards. */
 static int run(struct ck_ckpt *ck, void *ctx, struct ck_err *err)
 {
-	const struct job *job = ctx;
-	int ret = seal_into(ck, job->crcs, job->out, err);
+	int ret = seal_into(ck, ctx, err);
 
 	if (ret && !err->code)
 		ck_fail(err, -ret, "%s", strerror(-ret));
@@ -77,11 +80,13 @@ static int take(int from, void **bytes, size_t *len, struct ck_err *err)
 }
 
 int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,
-		       void **bytes, size_t *len, struct ck_err *err)
+		       const struct ck_hash_known *known, void **bytes,
+		       size_t *len, struct ck_err *err)
 {
 	ck_auto_fd int catalog = -1, out = -1;
 	const char *crc = ck_opts_get(opts, "crc");
-	struct job job = { .crcs = !crc || strcmp(crc, "ignore") };
+	struct job job = { .crcs = !crc || strcmp(crc, "ignore"),
+			   .known = known };
 	struct ck_ckpt_apart apart = { .root = root,
 				       .opts = opts,
 				       .seconds = SECONDS,

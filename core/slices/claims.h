@@ -12,12 +12,19 @@
  * Bytes come before their claim, so that no claim is of bytes that are not
  * there.  A journal whose mount has ended is taken over by the next that writes.
  *
+ * Who wrote all of a file may say of it, last, what it holds, in digests, and
+ * what file it was then.  That counts while nobody else claims bytes of it, and
+ * goes with a journal that is taken over or written anew.
+ *
  * Threads: any.
  */
 #ifndef CK_CLAIMS_H
 #define CK_CLAIMS_H
 
 #include "core/base/err.h"
+#include "core/base/vec.h"
+#include "core/geom/file_id.h"
+#include "core/manifest/manifest.h"
 #include "core/slices/slices_plan.h"
 
 #include <stdbool.h>
@@ -62,5 +69,39 @@ void ck_claims_gap(struct ck_claims *c, uint32_t file, uint64_t pos,
 /* How many of [pos, end) were written. */
 uint64_t ck_claims_bytes(struct ck_claims *c, uint32_t file, uint64_t pos,
 			 uint64_t end);
+
+/* ---- claims_sums.c: digests ---- */
+
+struct ck_claims_digest {
+	uint32_t piece, zero;
+	uint64_t hi, lo; /* XXH3-128 of its bytes */
+};
+
+/* Of one file. */
+struct ck_claims_sums {
+	struct ck_id id;
+	uint64_t *block; /* XXH3-64 of each, as a manifest has them */
+	CK_VEC(struct ck_claims_digest) digest; /* of some pieces, by number */
+	bool good;
+	/* private */
+	uint64_t nr; /* blocks that were read */
+	uint32_t by; /* number of the journal; 0: none */
+};
+static inline uint64_t ck_claims_blocks(const struct ck_slice_plan_file *f)
+{
+	return (f->size + (1u << CK_MANIFEST_SHIFT) - 1) >> CK_MANIFEST_SHIFT;
+}
+/*
+ * Says that @file, which is @fd, holds that, if nothing that is written to it
+ * from now on could have the time that it has.  Else, and where nothing was
+ * claimed here, nothing is said.
+ */
+int ck_claims_tell(struct ck_claims *c, uint32_t file, int fd,
+		   struct ck_claims_sums *s, struct ck_err *err);
+/* What others said, for each file of the plan; of who writes nothing himself. */
+int ck_claims_told(struct ck_claims *c, struct ck_claims_sums **out,
+		   struct ck_err *err);
+void ck_claims_told_free(const struct ck_slice_plan *plan,
+			 struct ck_claims_sums *told);
 
 #endif

@@ -51,35 +51,49 @@ void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s)
 
 /* ---- journals, read ---- */
 
-struct body {
-	uint64_t off, len;
-	uint32_t file, zero;
-};
-
 struct reading {
 	const struct ck_slice_plan *plan;
 	struct ck_claims_sets *to;
 	bool all; /* else what is durable */
 };
 
+int ck_claims_bad_record(const struct ck_journal_record *r, struct ck_err *err)
+{
+	return ck_fail(err, EINVAL,
+		       "record %" PRIu64
+		       ": expected bytes of a file of the plan",
+		       r->number);
+}
+
+int ck_claims_body(const struct ck_slice_plan *plan,
+		   const struct ck_journal_record *r,
+		   struct ck_claims_body *out, struct ck_err *err)
+{
+	if (r->len != sizeof(*out) || r->type < CK_CLAIMS_WRITTEN ||
+	    r->type > CK_CLAIMS_CUT)
+		return ck_claims_bad_record(r, err);
+	memcpy(out, r->body, sizeof(*out));
+	return out->file < plan->nr_files &&
+			       ck_range_ok(out->off, out->len,
+					   plan->files[out->file].size) ?
+		       0 :
+		       ck_claims_bad_record(r, err);
+}
+
 static int take(void *ctx, const struct ck_journal_record *r,
 		struct ck_err *err)
 {
 	const struct reading *in = ctx;
 	struct ck_intervals *written, *safe;
-	struct body b;
+	struct ck_claims_body b;
 	uint64_t end;
 	int ret = 0;
 
-	if (r->len == sizeof(b))
-		memcpy(&b, r->body, sizeof(b));
-	if (r->len != sizeof(b) || r->type < CK_CLAIMS_WRITTEN ||
-	    r->type > CK_CLAIMS_CUT || b.file >= in->plan->nr_files ||
-	    !ck_range_ok(b.off, b.len, in->plan->files[b.file].size))
-		return ck_fail(err, EINVAL,
-			       "record %" PRIu64
-			       ": expected bytes of a file of the plan",
-			       r->number);
+	if (r->type > CK_CLAIMS_CUT && r->type <= CK_CLAIMS_ALL)
+		return 0;
+	ret = ck_claims_body(in->plan, r, &b, err);
+	if (ret)
+		return ret;
 	written = &in->to->written[b.file];
 	safe = &in->to->safe[b.file];
 	end = b.off + b.len;
@@ -106,8 +120,8 @@ static int read_journal(const struct ck_claims *c, struct ck_journal *j,
 	return ck_journal_replay(j, take, &in, err);
 }
 
-static int open_journal(const struct ck_claims *c, const char *name, bool write,
-			struct ck_journal *j, struct ck_err *err)
+int ck_claims_open_log(const struct ck_claims *c, const char *name, bool write,
+		       struct ck_journal *j, struct ck_err *err)
 {
 	int ret = ck_journal_open(j, c->dir, name, write, KIND, c->plan->id,
 				  "slices/", err);
@@ -124,11 +138,10 @@ static bool is_log(const char *name)
 	       !strcmp(name + 18, ".log");
 }
 
-/* @call gets the name of each journal but our own. */
-static int each_log(struct ck_claims *c,
-		    int (*call)(struct ck_claims *c, const char *name,
-				struct ck_err *err),
-		    struct ck_err *err)
+int ck_claims_each_log(struct ck_claims *c,
+		       int (*call)(struct ck_claims *c, const char *name,
+				   void *ctx, struct ck_err *err),
+		       void *ctx, struct ck_err *err)
 {
 	ck_auto_dir DIR *d = NULL;
 	const struct dirent *e;
@@ -138,15 +151,17 @@ static int each_log(struct ck_claims *c,
 		return ck_fail(err, -ret, "slices: %s", strerror(-ret));
 	while (!ret && (e = readdir(d)))
 		if (is_log(e->d_name) && strcmp(e->d_name, c->name) != 0)
-			ret = call(c, e->d_name, err);
+			ret = call(c, e->d_name, ctx, err);
 	return ret;
 }
 
-static int read_other(struct ck_claims *c, const char *name, struct ck_err *err)
+static int read_other(struct ck_claims *c, const char *name, void *ctx,
+		      struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	int ret = open_journal(c, name, false, &j, err);
+	int ret = ck_claims_open_log(c, name, false, &j, err);
 
+	(void)ctx;
 	return ret ? ret == -ENOENT ? 0 : ret :
 		     read_journal(c, &j, &c->others, err);
 }
@@ -154,7 +169,7 @@ static int read_other(struct ck_claims *c, const char *name, struct ck_err *err)
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 {
 	empty(c, &c->others);
-	return each_log(c, read_other, err);
+	return ck_claims_each_log(c, read_other, NULL, err);
 }
 
 /* ---- our own ---- */
@@ -185,7 +200,9 @@ static int make_log(const struct ck_claims *c, struct ck_journal *j,
 int ck_claims_put(struct ck_journal *j, uint32_t type, uint32_t file,
 		  uint64_t off, uint64_t end, struct ck_err *err)
 {
-	const struct body b = { .off = off, .len = end - off, .file = file };
+	const struct ck_claims_body b = { .off = off,
+					  .len = end - off,
+					  .file = file };
 
 	return ck_journal_append(j, type, &b, sizeof(b), err);
 }
@@ -300,13 +317,15 @@ static int move_all(struct ck_claims *c, struct ck_journal *from,
 }
 
 /* One whose mount has ended; where there are no locks nobody can tell. */
-static int take_over(struct ck_claims *c, const char *name, struct ck_err *err)
+static int take_over(struct ck_claims *c, const char *name, void *ctx,
+		     struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
 	struct ck_claims_sets s = { 0 };
 	struct stat st;
-	int ret = open_journal(c, name, true, &j, err);
+	int ret = ck_claims_open_log(c, name, true, &j, err);
 
+	(void)ctx;
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
 	if (lock_log(j.fd) || fstat(j.fd, &st) || !st.st_nlink)
@@ -330,6 +349,6 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 	if (ret)
 		c->name[0] = '\0';
 	else
-		ret = each_log(c, take_over, err);
+		ret = ck_claims_each_log(c, take_over, NULL, err);
 	return ret ? ret : ck_claims_read_others(c, err);
 }

@@ -10,7 +10,24 @@
 #include <pthread.h>
 
 /* Types of records; on the disk. */
-enum { CK_CLAIMS_WRITTEN = 1, CK_CLAIMS_SAFE = 2, CK_CLAIMS_CUT = 3 };
+enum {
+	CK_CLAIMS_WRITTEN = 1,
+	CK_CLAIMS_SAFE,
+	CK_CLAIMS_CUT,
+	CK_CLAIMS_BLOCKS, /* these three: claims_sums.c */
+	CK_CLAIMS_DIGESTS,
+	CK_CLAIMS_ALL
+};
+/* What the first three have,. */
+struct ck_claims_body {
+	uint64_t off, len;
+	uint32_t file, zero;
+};
+/* -EINVAL with a line: not so. */
+int ck_claims_body(const struct ck_slice_plan *plan,
+		   const struct ck_journal_record *r,
+		   struct ck_claims_body *out, struct ck_err *err);
+int ck_claims_bad_record(const struct ck_journal_record *r, struct ck_err *err);
 
 /* Of each file of the plan: what was written, and what of it is durable. */
 struct ck_claims_sets {
@@ -37,6 +54,13 @@ void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err);
 /* Makes ours, and takes over those whose mounts are gone. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
+/* @call gets the name of each journal but our own. */
+int ck_claims_each_log(struct ck_claims *c,
+		       int (*call)(struct ck_claims *c, const char *name,
+				   void *ctx, struct ck_err *err),
+		       void *ctx, struct ck_err *err);
+int ck_claims_open_log(const struct ck_claims *c, const char *name, bool write,
+		       struct ck_journal *j, struct ck_err *err);
 int ck_claims_put(struct ck_journal *j, uint32_t type, uint32_t file,
 		  uint64_t off, uint64_t end, struct ck_err *err);
 int ck_claims_put_all(struct ck_journal *j, uint32_t type, uint32_t file,

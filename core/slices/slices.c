@@ -420,6 +420,8 @@ void ck_slices_close(struct ck_slices *sl)
 		ck_slices_extras_free(sl->extras);
 	free(sl->extras);
 	ck_journal_close(&sl->same);
+	ck_claims_told_free(&sl->plan, sl->told);
+	ck_slices_sums_free(sl);
 	if (sl->claims)
 		ck_claims_close(sl->claims);
 	if (sl->has_catalog)

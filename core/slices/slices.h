@@ -153,11 +153,34 @@ int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_missing **out,
  */
 int ck_slices_check(struct ck_slices *sl, struct ck_err *err);
 
+/* ---- slices_sums.c: digests, by who has the bytes at hand ---- */
+
+/* All bytes of a piece, as they will be in its shard. */
+struct ck_slice_mem {
+	uint32_t piece;
+	const void *bytes;
+};
+/*
+ * Digests of what ck_slice_write_once() wrote, as far as it is whole.  @mem: where
+ * it need not be read again, by piece.  What fails here is left to a publish.
+ */
+int ck_slices_sum(struct ck_slices *sl, const struct ck_slice_mem *mem,
+		  size_t nr, unsigned threads, struct ck_err *err);
+/*
+ * ck_slices_sync(); and shards that were all written through here move to files/,
+ * and what their digests are is said, so that a publish need not read them.
+ */
+int ck_slices_finish(struct ck_slices *sl, unsigned threads,
+		     struct ck_err *err);
+
+struct ck_hash_known;
 /*
  * Of a publisher, who has the draft alone: if all is there, the shards move
  * to files/, with a layout beside them.  0 too where there are no slices.
+ * *known: what was said of them, to be freed.
  */
-int ck_slices_gather(struct ck_draft *s, struct ck_err *err);
+int ck_slices_gather(struct ck_draft *s, struct ck_hash_known *known,
+		     struct ck_err *err);
 /*
  * Whether a publisher could: -EEXIST where a file is in the way.  *gathered:
  * one did already, and broke off behind that.

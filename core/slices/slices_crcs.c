@@ -2,8 +2,8 @@
 /*
  * slices_crcs.c - what the archives of DCP say of their bytes
  *
- * Slices are written in any order and anew, so that no sum could follow; what
- * was written is read once more, by several threads, a file each.
+ * Slices may be written in any order and anew, and by several; then no sum can
+ * follow, and what was written is read once more, by several threads, a file each.
  */
 #include "core/slices/slices_priv.h"
 
@@ -17,8 +17,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define BUFFER (UINT64_C(256) << 10)
-
 struct job {
 	struct ck_slices *sl;
 	uint32_t *crc;
@@ -28,13 +26,14 @@ struct job {
 	struct ck_err why;
 };
 
-static int sum(const struct ck_slice_plan_piece *p, int fd, void *buf,
-	       uint32_t *crc)
+int ck_slices_crc(const struct ck_slice_plan_piece *p, int fd, void *buf,
+		  uint32_t *crc)
 {
+	*crc = 0;
 	for (uint64_t at = 0, len; at < p->len; at += len) {
 		ssize_t n;
 
-		len = CK_MIN(BUFFER, p->len - at);
+		len = CK_MIN(CK_SLICES_BUFFER, p->len - at);
 		n = ck_pread_most(fd, buf, len, p->off + at);
 		if (n < 0 || (uint64_t)n < len)
 			return n < 0 ? (int)n : -EIO;
@@ -50,13 +49,13 @@ static int sum_file(struct job *j, uint32_t file, void *buf, struct ck_err *err)
 	ck_auto_fd int fd = -1;
 	int ret = 0;
 
-	if (!f->nr)
+	if (!f->nr || j->sl->told[file].good)
 		return 0;
 	fd = ck_slices_shard(j->sl, file, true, err);
 	if (fd < 0)
 		return fd;
 	for (uint32_t i = f->first; i < f->first + f->nr && !ret; i++)
-		ret = sum(&p->pieces[i], fd, buf, &j->crc[i]);
+		ret = ck_slices_crc(&p->pieces[i], fd, buf, &j->crc[i]);
 	return ret ? ck_fail(err, -ret, "%s: %s: %s", j->sl->draft->name,
 			     ck_slice_plan_str(p, f->name), strerror(-ret)) :
 		     0;
@@ -65,7 +64,7 @@ static int sum_file(struct job *j, uint32_t file, void *buf, struct ck_err *err)
 static void work(void *ctx)
 {
 	struct job *j = ctx;
-	ck_auto_free void *buf = malloc(BUFFER);
+	ck_auto_free void *buf = malloc(CK_SLICES_BUFFER);
 	struct ck_err err = { 0 };
 	uint32_t i;
 

@@ -50,13 +50,23 @@ static int put_bytes(void *ctx, uint64_t off, const void *bytes, size_t len,
 	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }
 
-static int write_frame(const struct ck_slices *sl, uint32_t file,
-		       const uint32_t *crc, int fd, struct ck_err *err)
+int ck_slices_frames(const struct ck_slices *sl, uint32_t file,
+		     const uint32_t *crc, int fd, struct ck_err *err)
 {
 	int ret =
 		ck_slice_plan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
 
 	return ck_wrap(err, ret, "%s: %s", sl->draft->name, name_of(sl, file));
+}
+
+int ck_slices_frame(const struct ck_slices *sl, uint32_t piece, uint32_t crc,
+		    int fd, struct ck_err *err)
+{
+	int ret = ck_slice_plan_frame_of(&sl->plan, piece, crc, put_bytes, &fd,
+					 err);
+
+	return ck_wrap(err, ret, "%s: %s", sl->draft->name,
+		       name_of(sl, sl->plan.pieces[piece].file));
 }
 
 /* Its size, its header, and its room: all may have been done before. */
@@ -79,7 +89,7 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 		return fail(sl, file, errno, err);
 	if (ftruncate(fd, (off_t)size))
 		return fail(sl, file, errno, err);
-	return write_frame(sl, file, NULL, fd, err);
+	return ck_slices_frames(sl, file, NULL, fd, err);
 }
 
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
@@ -88,10 +98,14 @@ int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 	const char *name = name_of(sl, file);
 	int how = writes ? O_RDWR : O_RDONLY, fd, ret;
 
-	/* a publish that broke off has moved it already */
+	/* whoever had all of it, or a publish that broke off, has moved it */
 	fd = open_at(sl->draft->files_fd, name, how);
 	if (fd == -ENOENT)
-		fd = open_at(sl->files, name, writes ? how | O_CREAT : how);
+		fd = open_at(sl->files, name, how);
+	if (fd == -ENOENT) /* just now: or nobody made it yet */
+		fd = open_at(sl->draft->files_fd, name, how);
+	if (fd == -ENOENT && writes)
+		fd = open_at(sl->files, name, how | O_CREAT);
 	if (fd == -ENOENT)
 		return fd;
 	if (fd < 0)
@@ -228,6 +242,11 @@ static int move_whole(struct ck_slices *sl, const char *name, int fd,
 	return move(sl, name, err);
 }
 
+int ck_slices_move(struct ck_slices *sl, uint32_t file, struct ck_err *err)
+{
+	return move(sl, name_of(sl, file), err);
+}
+
 /* Also of ranks that hold nothing; and what a crash left without a header. */
 static int finish_shard(struct ck_slices *sl, uint32_t file,
 			const uint32_t *crc, struct ck_err *err)
@@ -237,7 +256,8 @@ static int finish_shard(struct ck_slices *sl, uint32_t file,
 
 	if (fd < 0)
 		return fd;
-	ret = write_frame(sl, file, crc, fd, err);
+	ret = sl->told[file].good ? 0 :
+				    ck_slices_frames(sl, file, crc, fd, err);
 	return ret ? ret : move(sl, name_of(sl, file), err);
 }
 
@@ -286,6 +306,8 @@ static int gather_all(struct ck_slices *sl, struct ck_slices_extras *x,
 	int ret = ck_slices_check(sl, err);
 
 	if (!ret)
+		ret = ck_slices_told(sl, err);
+	if (!ret)
 		ret = ck_slices_objects_place(sl, x, err);
 	if (!ret)
 		ret = ck_slices_check_same(sl, err);
@@ -309,7 +331,8 @@ static int gather(struct ck_slices *sl, struct ck_err *err)
 	return ret;
 }
 
-int ck_slices_gather(struct ck_draft *s, struct ck_err *err)
+int ck_slices_gather(struct ck_draft *s, struct ck_hash_known *known,
+		     struct ck_err *err)
 {
 	struct ck_slices *sl;
 	int ret = ck_slices_open(&sl, s, err);
@@ -317,6 +340,8 @@ int ck_slices_gather(struct ck_draft *s, struct ck_err *err)
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
 	ret = gather(sl, err);
+	if (!ret)
+		ret = ck_slices_know(sl, known, err);
 	ck_slices_close(sl);
 	return ret;
 }

@@ -103,12 +103,14 @@ int ck_slice_plan_blob(const struct ck_slice_plan *p,
 	return make_blob(p, x, 0, out, err);
 }
 
-static int put_blob(const struct ck_slice_plan *p,
-		    const struct ck_slice_plan_piece *x, uint32_t crc,
-		    int (*put)(void *ctx, uint64_t off, const void *bytes,
-			       size_t len, struct ck_err *err),
-		    void *ctx, struct ck_err *err)
+int ck_slice_plan_frame_of(const struct ck_slice_plan *p, uint32_t piece,
+			   uint32_t crc,
+			   int (*put)(void *ctx, uint64_t off,
+				      const void *bytes, size_t len,
+				      struct ck_err *err),
+			   void *ctx, struct ck_err *err)
 {
+	const struct ck_slice_plan_piece *x = &p->pieces[piece];
 	struct ck_torch_blob b;
 	int ret = make_blob(p, x, crc, &b, err);
 
@@ -138,7 +140,7 @@ int ck_slice_plan_frame(const struct ck_slice_plan *p, uint32_t f,
 		return ret ? ret : put(ctx, 0, head.v, head.len, err);
 	}
 	for (uint32_t i = file->first; i < file->first + file->nr && !ret; i++)
-		ret = put_blob(p, &p->pieces[i], crc ? crc[i] : 0, put, ctx,
-			       err);
+		ret = ck_slice_plan_frame_of(p, i, crc ? crc[i] : 0, put, ctx,
+					     err);
 	return ret;
 }

@@ -14,6 +14,7 @@
 #include "core/io/plan.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -281,6 +282,17 @@ int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 	return at(&m, file, off, buf, len);
 }
 
+void ck_slices_flush(struct ck_slices *sl, uint32_t file, uint64_t off,
+		     uint64_t len)
+{
+	struct ck_slices_fd *fd;
+
+	if (ck_slices_get(sl, file, true, &fd, NULL))
+		return;
+	sync_file_range(fd->fd, (off_t)off, (off_t)len, SYNC_FILE_RANGE_WRITE);
+	ck_slices_put(sl, fd);
+}
+
 /* ---- about whole slices ---- */
 
 uint64_t ck_slice_size(const struct ck_slices *sl, struct ck_slice of)
@@ -321,6 +333,14 @@ static uint64_t piece_written(struct ck_slices *sl, uint32_t piece, bool whole)
 	return sum;
 }
 
+bool ck_slices_is_whole(struct ck_slices *sl, uint32_t piece)
+{
+	struct ck_slice_plan_runs runs;
+
+	ck_slice_plan_runs(&sl->plan, piece, &runs);
+	return piece_written(sl, piece, true) == runs.nr * runs.len;
+}
+
 uint64_t ck_slice_written(struct ck_slices *sl, struct ck_slice of)
 {
 	uint32_t nr;
@@ -356,7 +376,7 @@ int ck_slice_empty(struct ck_slices *sl, struct ck_slice of, struct ck_err *err)
 	return ret;
 }
 
-static int sync_file(struct ck_slices *sl, uint32_t file, struct ck_err *err)
+int ck_slices_sync_file(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 {
 	struct ck_slices_fd *fd;
 	int ret = ck_slices_get(sl, file, true, &fd, err);
@@ -382,7 +402,7 @@ int ck_slice_sync(struct ck_slices *sl, struct ck_slice of, struct ck_err *err)
 		uint32_t file = sl->plan.pieces[v[i]].file;
 
 		if (file != last && ck_claims_unsafe(sl->claims, file))
-			ret = sync_file(sl, file, err);
+			ret = ck_slices_sync_file(sl, file, err);
 		last = file;
 	}
 	return ret;
@@ -394,6 +414,6 @@ int ck_slices_sync(struct ck_slices *sl, struct ck_err *err)
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		if (ck_claims_unsafe(sl->claims, i))
-			ret = sync_file(sl, i, err);
+			ret = ck_slices_sync_file(sl, i, err);
 	return ret;
 }

@@ -22,8 +22,15 @@
 #include <xxhash.h>
 
 #define KIND 3
-#define BUFFER (UINT64_C(256) << 10)
+#define FLUSHED (UINT64_C(1) << 20) /* bytes at once */
 #define OTHERS "differ from those that were written before"
+
+static uint64_t bytes_of(const struct ck_slices *sl,
+			 const struct ck_slice_part *of)
+{
+	return ck_box_volume(of->box) *
+	       ck_dtype_info(sl->img.tensors[of->tensor].dtype)->size;
+}
 
 struct walk {
 	struct ck_slices *sl;
@@ -31,7 +38,7 @@ struct walk {
 	char *buf; /* of the box */
 	int (*run)(struct walk *w, uint32_t file, uint64_t off, char *buf,
 		   uint64_t len);
-	char *beside; /* BUFFER bytes, or NULL */
+	char *beside; /* CK_SLICES_BUFFER bytes, or NULL */
 	struct ck_err *err;
 };
 
@@ -74,11 +81,11 @@ static int compare(struct walk *w, uint32_t file, uint64_t off, const char *buf,
 	int ret = 0;
 
 	if (!w->beside)
-		w->beside = malloc(BUFFER);
+		w->beside = malloc(CK_SLICES_BUFFER);
 	if (!w->beside)
 		return ck_no_memory(w->err);
 	for (uint64_t at = 0, n; at < len && !ret; at += n) {
-		n = CK_MIN(BUFFER, len - at);
+		n = CK_MIN(CK_SLICES_BUFFER, len - at);
 		ret = ck_slices_read_at(w->sl, file, off + at, w->beside, n,
 					w->err);
 		if (!ret && memcmp(w->beside, buf + at, n) != 0)
@@ -94,11 +101,14 @@ static int compare(struct walk *w, uint32_t file, uint64_t off, const char *buf,
 static int write_run(struct walk *w, uint32_t file, uint64_t off, char *buf,
 		     uint64_t len)
 {
-	uint64_t end = off + len, from, to;
+	const struct ck_slice_plan_piece *p = &w->sl->plan.pieces[w->of->piece];
+	uint64_t begin = off, end = off + len, from, to;
+	bool first = len == bytes_of(w->sl, w->of);
 	int ret = 0;
 
 	while (off < end && !ret) {
 		ck_claims_gap(w->sl->claims, file, off, end, &from, &to);
+		first &= from == begin && to == end;
 		ret = compare(w, file, off, buf, from - off);
 		if (!ret)
 			ret = ck_slices_write_at(w->sl, file, from,
@@ -107,7 +117,11 @@ static int write_run(struct walk *w, uint32_t file, uint64_t off, char *buf,
 		buf += to - off;
 		off = to;
 	}
-	return ret;
+	if (!ret && len >= FLUSHED)
+		ck_slices_flush(w->sl, file, begin, len);
+	return ret ? ret :
+		     ck_slices_sum_add(w->sl, w->of->piece, begin - p->off,
+				       first ? buf - len : NULL, len, w->err);
 }
 
 int ck_slice_write_once(struct ck_slices *sl, const struct ck_slice_part *of,
@@ -131,13 +145,6 @@ struct body {
 	uint32_t piece, tensor; /* of the plan, and of the catalog */
 	uint64_t start[CK_MAX_RANK], len[CK_MAX_RANK];
 };
-
-static uint64_t bytes_of(const struct ck_slices *sl,
-			 const struct ck_slice_part *of)
-{
-	return ck_box_volume(of->box) *
-	       ck_dtype_info(sl->img.tensors[of->tensor].dtype)->size;
-}
 
 static int nothing(void *ctx, const struct ck_journal_record *r,
 		   struct ck_err *err)
@@ -222,6 +229,7 @@ static int check_record(void *ctx, const struct ck_journal_record *r,
 			struct ck_err *err)
 {
 	struct ck_slices *sl = ctx;
+	const struct ck_claims_digest *known;
 	struct ck_slice_part of;
 	struct walk w = { .sl = sl, .of = &of, .run = read_run, .err = err };
 	struct ck_box box;
@@ -238,6 +246,10 @@ static int check_record(void *ctx, const struct ck_journal_record *r,
 			       ": expected elements of a piece of the plan",
 			       r->number);
 	of = (struct ck_slice_part){ b.tensor, b.piece, &box };
+	known = ck_slices_told_digest(sl, b.piece);
+	if (known && known->hi == b.hi && known->lo == b.lo &&
+	    bytes_of(sl, &of) == sl->plan.pieces[b.piece].len)
+		return 0;
 	w.buf = malloc(bytes_of(sl, &of) + 1);
 	if (!w.buf)
 		return ck_no_memory(err);

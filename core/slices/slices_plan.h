@@ -90,6 +90,13 @@ int ck_slice_plan_frame(const struct ck_slice_plan *p, uint32_t f,
 			int (*put)(void *ctx, uint64_t off, const void *bytes,
 				   size_t len, struct ck_err *err),
 			void *ctx, struct ck_err *err);
+/* The same of one piece, in an archive. */
+int ck_slice_plan_frame_of(const struct ck_slice_plan *p, uint32_t piece,
+			   uint32_t crc,
+			   int (*put)(void *ctx, uint64_t off,
+				      const void *bytes, size_t len,
+				      struct ck_err *err),
+			   void *ctx, struct ck_err *err);
 /* The header of a file of safetensors, up to its data. */
 int ck_slice_plan_header(const struct ck_slice_plan *p, uint32_t f,
 			 struct ck_str *out, struct ck_err *err);

@@ -33,7 +33,10 @@ struct ck_slices {
 	pthread_mutex_t lock; /* of fds */
 	struct ck_slices_fd fds[CK_SLICES_FDS];
 	uint64_t clock;
+	struct ck_claims_sums *told; /* of a publisher, by file; else NULL */
 	pthread_mutex_t same_lock; /* of what follows */
+	struct ck_slices_sums **sums; /* slices_sums.c; by file, or NULL */
+	CK_VEC(uint32_t) summed; /* pieces whose bytes have all been */
 	struct ck_slices_extras *extras; /* or NULL: not read yet */
 	struct ck_journal same; /* slices_once.c; fd -1: not open */
 };
@@ -56,12 +59,26 @@ void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd);
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 		    struct ck_err *err);
 
+/* What is around one piece, or all of a file; @crc NULL: not known. */
+int ck_slices_frame(const struct ck_slices *sl, uint32_t piece, uint32_t crc,
+		    int fd, struct ck_err *err);
+int ck_slices_frames(const struct ck_slices *sl, uint32_t file,
+		     const uint32_t *crc, int fd, struct ck_err *err);
+int ck_slices_move(struct ck_slices *sl, uint32_t file, struct ck_err *err);
+
 /* slices_io.c: bytes of a shard, and their claim. */
 int ck_slices_write_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 		       const void *buf, uint64_t len, struct ck_err *err);
 /* -EIO where they were not written. */
 int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 		      void *buf, uint64_t len, struct ck_err *err);
+/* They may go to storage, so that a sync does not begin with all of them. */
+void ck_slices_flush(struct ck_slices *sl, uint32_t file, uint64_t off,
+		     uint64_t len);
+/* All that is not durable of a file. */
+int ck_slices_sync_file(struct ck_slices *sl, uint32_t file,
+			struct ck_err *err);
+bool ck_slices_is_whole(struct ck_slices *sl, uint32_t piece);
 
 /* slices_missing.c: "TENSOR: bytes F to T of N @what (slice of ranks ...)". */
 int ck_slices_refuse(const struct ck_slices *sl, uint32_t piece, uint64_t from,
@@ -114,8 +131,27 @@ bool ck_unset_next(const struct ck_unset *u, const void *buf, size_t len,
 		   uint64_t phase, size_t *at, size_t *nr);
 
 /*
- * slices_crcs.c: the CRC-32 of each piece's bytes, which were all written; from
- * malloc().
+ * slices_sums.c: bytes [off, off + len) of @piece have just been written, for the
+ * first time; NULL: something else was, and its CRC-32 is to be read.
+ */
+int ck_slices_sum_add(struct ck_slices *sl, uint32_t piece, uint64_t off,
+		      const void *bytes, uint64_t len, struct ck_err *err);
+void ck_slices_sums_free(struct ck_slices *sl);
+/* slices_told.c: what was said of files that are still so: sl->told. */
+int ck_slices_told(struct ck_slices *sl, struct ck_err *err);
+/* The digest of a piece's bytes, if it was said. */
+const struct ck_claims_digest *ck_slices_told_digest(const struct ck_slices *sl,
+						     uint32_t piece);
+int ck_slices_know(const struct ck_slices *sl, struct ck_hash_known *known,
+		   struct ck_err *err);
+
+/* slices_crcs.c: of one piece's bytes, through @buf of CK_SLICES_BUFFER. */
+#define CK_SLICES_BUFFER ((uint64_t)256 << 10)
+int ck_slices_crc(const struct ck_slice_plan_piece *p, int fd, void *buf,
+		  uint32_t *crc);
+/*
+ * The CRC-32 of each piece's bytes, which were all written, but of files that are
+ * told of; from malloc().
  */
 int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err);
 

@@ -247,8 +247,8 @@ static void seal_here(unsigned shift)
 
 	cr_assert_eq(ck_root_open(&root, top, NULL, &err), 0, "%s", err.msg);
 	cr_assert_eq(ck_manifest_new(&n, shift, &err), 0);
-	cr_assert_eq(ck_hash_manifest(n, &root, 3, NULL, NULL, &err), 0, "%s",
-		     err.msg);
+	cr_assert_eq(ck_hash_manifest(n, &root, NULL, 3, NULL, NULL, &err), 0,
+		     "%s", err.msg);
 	cr_assert_eq(manifest_save(n, root.fd, CK_MANIFEST_NAME, &err), 0, "%s",
 		     err.msg);
 	ck_manifest_drop(n);
@@ -323,7 +323,7 @@ Test(manifest, of_one_file, .init = enter, .fini = leave)
 	cr_assert(ck_root_manifest(&root, name, sizeof(name)));
 	cr_assert_str_eq(name, ".unshard-a.manifest");
 	cr_assert_eq(ck_manifest_new(&n, 12, &err), 0);
-	cr_assert_eq(ck_hash_manifest(n, &root, 1, NULL, NULL, &err), 0);
+	cr_assert_eq(ck_hash_manifest(n, &root, NULL, 1, NULL, NULL, &err), 0);
 	cr_assert_eq(manifest_save(n, root.fd, name, &err), 0, "%s", err.msg);
 	ck_manifest_drop(n);
 	cr_assert_eq(ck_manifest_load(&m, &root, &err), 0, "%s", err.msg);

@@ -39,7 +39,7 @@ static void seal(void)
 	struct ck_manifest_new *n;
 
 	cr_assert(!ck_manifest_new(&n, SHIFT, &err));
-	cr_assert(!ck_hash_manifest(n, &root, 1, NULL, NULL, &err), "%s",
+	cr_assert(!ck_hash_manifest(n, &root, NULL, 1, NULL, NULL, &err), "%s",
 		  err.msg);
 	cr_assert(!manifest_save(n, root.fd, CK_MANIFEST_NAME, &err), "%s",
 		  err.msg);

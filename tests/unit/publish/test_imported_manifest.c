@@ -54,8 +54,8 @@ static void manifest(unsigned shift, void **bytes, size_t *len)
 	struct ck_err err;
 
 	cr_assert_eq(ck_manifest_new(&n, shift, &err), 0);
-	cr_assert_eq(ck_hash_manifest(n, &root, 1, NULL, NULL, &err), 0, "%s",
-		     err.msg);
+	cr_assert_eq(ck_hash_manifest(n, &root, NULL, 1, NULL, NULL, &err), 0,
+		     "%s", err.msg);
 	cr_assert_eq(ck_manifest_bytes(n, bytes, len, &err), 0);
 	ck_manifest_drop(n);
 }
