@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""save_turns.py FOLDER MIB: a state of so many MiB is saved in three ways, in turns;
+"""save_turns.py FOLDER MIB: a state of so many MiB is saved in four ways, in turns;
 prints the medians and their ratios.  What was saved is read by torch and compared."""
 import logging
+import mmap
 import os
 import shutil
 import statistics
@@ -38,10 +39,10 @@ saved = state()
 target = f"{folder}/step"
 
 
-def pwrite():
+def pwrite(flags=0):
     """The same bytes, each tensor at a multiple of 4 KiB of one file."""
     os.mkdir(target)
-    fd = os.open(f"{target}/x", os.O_WRONLY | os.O_CREAT)
+    fd = os.open(f"{target}/x", os.O_WRONLY | os.O_CREAT | flags)
     work, at = [], 0
     for t in saved.values():
         memory = memoryview(t.view(torch.uint8).numpy().reshape(-1))
@@ -50,11 +51,15 @@ def pwrite():
         at += (len(memory) + 4095) & -4096
 
     def run():
+        aligned = memoryview(mmap.mmap(-1, STRETCH)) if flags else None
         while work:
             try:
                 memory, at = work.pop(0)
             except IndexError:
                 return
+            if flags:  # whole pages from where pages begin
+                aligned[: len(memory)] = memory
+                memory = aligned[: (len(memory) + 4095) & -4096]
             while memory:
                 n = os.pwrite(fd, memory, at)
                 memory, at = memory[n:], at + n
@@ -66,6 +71,11 @@ def pwrite():
         t.join()
     os.fsync(fd)
     os.close(fd)
+
+
+def direct():
+    """That past the page cache."""
+    pwrite(os.O_DIRECT)
 
 
 def by_unshard():
@@ -84,7 +94,7 @@ def compare():
                for n, t in saved.items())
 
 
-sides = {"pwrite": pwrite, "unshard": by_unshard, "dcp": by_torch}
+sides = {"pwrite": pwrite, "direct": direct, "unshard": by_unshard, "dcp": by_torch}
 took = {name: [] for name in sides}
 for turn in range(ROUNDS + 1):
     for name, save in list(sides.items())[:: -1 if turn % 2 else 1]:
@@ -92,7 +102,7 @@ for turn in range(ROUNDS + 1):
         save()
         if turn:
             took[name].append(time.perf_counter() - begun)
-        if name != "pwrite" and turn < 1:
+        if name in ("unshard", "dcp") and turn < 1:
             compare()
         shutil.rmtree(target)
 median = {name: statistics.median(v) for name, v in took.items()}

@@ -55,6 +55,8 @@ static int write_all(unshard_save *s, int told, unshard_error *err)
 	}
 	if (!ret)
 		ret = unshard_save_object(s, "o", sv_big, 100, err);
+	if (!ret && told >= 0)
+		LK_CHECK(write(told, "", 1) == 1);
 	if (!ret)
 		ret = unshard_save_sync(s, err);
 	return ret;
@@ -241,9 +243,9 @@ static void kill_writer(unsigned nth)
 		_exit(write_all(s, told[1], &err) != 0);
 	}
 	close(told[1]);
-	for (unsigned i = 0; i <= nth % SLICES; i++)
+	for (unsigned i = 0; i <= nth % (SLICES + 1); i++)
 		LK_CHECK(read(told[0], &byte, 1) == 1);
-	usleep(nth / SLICES * 150);
+	usleep(nth / (SLICES + 1) * 300);
 	kill(pid, SIGKILL);
 	LK_CHECK(waitpid(pid, &status, 0) == pid);
 	LK_CHECK(WIFSIGNALED(status) || !WEXITSTATUS(status));
