@@ -88,7 +88,8 @@ static void publish(unshard_ctx *ctx, const char *step, uint32_t flags)
 
 /* ---- memory ---- */
 
-static bool try_without_memory(unshard_ctx *ctx, unsigned long nth)
+static bool try_without_memory(unshard_ctx *ctx, const char *step,
+			       unsigned long nth)
 {
 	const unshard_save_opts opts = sv_opts_of(0, 0);
 	unshard_save *s = NULL;
@@ -97,7 +98,7 @@ static bool try_without_memory(unshard_ctx *ctx, unsigned long nth)
 	int ret;
 
 	failalloc_arm(nth);
-	ret = unshard_save_new(ctx, sv_dir, "memory", &opts, &s, &err);
+	ret = unshard_save_new(ctx, sv_dir, step, &opts, &s, &err);
 	if (!ret)
 		ret = write_all(s, -1, &err);
 	if (ret && ret != -ENOMEM)
@@ -117,13 +118,34 @@ static void without_memory(unshard_ctx *ctx)
 	unshard_save *s;
 
 	opts.flags = UNSHARD_ANEW;
-	for (; try_without_memory(ctx, nth); nth++)
+	for (; try_without_memory(ctx, "memory", nth); nth++)
 		if (nth % 2) { /* else it goes on with what is there */
 			s = sv_begin(ctx, "memory", &opts);
 			unshard_save_free(s);
 		}
 	publish(ctx, "memory", 0);
 	printf("%lu allocations failed\n", nth - 1);
+}
+
+/* Behind the plan, which is there: of who opens it, writes and ends. */
+static void without_memory_later(unshard_ctx *ctx)
+{
+	unshard_save_opts opts = sv_opts_of(0, 0);
+	unsigned long nth = 0;
+	unshard_save *s;
+	unshard_error err;
+	int ret;
+
+	opts.flags = UNSHARD_ANEW;
+	do {
+		s = sv_begin(ctx, "memory-later", &opts);
+		declare(s, &ret, &err);
+		sv_ok(ret, &err);
+		sv_ok(unshard_save_sync(s, &err), &err);
+		unshard_save_free(s);
+	} while (try_without_memory(ctx, "memory-later", ++nth));
+	publish(ctx, "memory-later", 0);
+	printf("%lu later ones failed\n", nth - 1);
 }
 
 /* ---- the disk ---- */
@@ -375,6 +397,7 @@ int main(int argc, char **argv)
 	ctx = sv_new_ctx();
 	publish(ctx, "old", 0);
 	without_memory(ctx);
+	without_memory_later(ctx);
 	failing_writes(ctx);
 	failing_sync(ctx);
 	killed_writers(ctx);
