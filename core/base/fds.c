@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -61,6 +64,25 @@ int ck_fds_null(void)
 	if (fd >= 0)
 		fcntl(fd, F_ADD_SEALS,
 		      F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL);
+	return fd;
+}
+
+int ck_fds_nameless(int dir)
+{
+	char name[40];
+	uint64_t lot;
+	int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd >= 0 ||
+	    (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+		return fd;
+	if (getrandom(&lot, sizeof(lot), 0) != (ssize_t)sizeof(lot))
+		return -1;
+	snprintf(name, sizeof(name), ".unshard-spool-%016llx",
+		 (unsigned long long)lot);
+	fd = openat(dir, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		unlinkat(dir, name, 0);
 	return fd;
 }
 

@@ -22,6 +22,12 @@ void ck_fds_close_others(int *keep, unsigned nr);
 int ck_fds_null(void);
 
 /*
+ * A file without a name in the folder @dir, for reading and writing; where the
+ * file system has none, its name is gone at once.  -1 with errno.
+ */
+int ck_fds_nameless(int dir);
+
+/*
  * One message over a socket: @len bytes, at least one, and @nr descriptors with
  * them, at most CK_FDS_MAX.  @flags: MSG_DONTWAIT or 0.  Bytes, or -errno.
  */

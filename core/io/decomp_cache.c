@@ -8,6 +8,7 @@
  */
 #include "core/io/decomp_cache_priv.h"
 
+#include "core/base/fds.h"
 #include "core/base/helpers.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -127,27 +127,6 @@ static bool drop_one(struct ck_decomp_cache *sp)
 	return true;
 }
 
-/* A file without a name. */
-static int nameless(const struct ck_decomp_cache *sp)
-{
-	char name[40];
-	uint64_t lot;
-	int fd = openat(sp->dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	if (fd >= 0 ||
-	    (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-		return fd;
-	if (getrandom(&lot, sizeof(lot), 0) != (ssize_t)sizeof(lot))
-		return -1;
-	snprintf(name, sizeof(name), ".unshard-spool-%016llx",
-		 (unsigned long long)lot);
-	fd = openat(sp->dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC,
-		    0600);
-	if (fd >= 0)
-		unlinkat(sp->dirfd, name, 0);
-	return fd;
-}
-
 int ck_decomp_cache_nameless(struct ck_decomp_cache *sp, int *fd,
 			     struct ck_err *err)
 {
@@ -155,7 +134,7 @@ int ck_decomp_cache_nameless(struct ck_decomp_cache *sp, int *fd,
 
 	*fd = -1;
 	if (sp->dirfd >= 0) {
-		*fd = nameless(sp);
+		*fd = ck_fds_nameless(sp->dirfd);
 		code = errno;
 	}
 	return *fd >= 0 ? 0 :
@@ -179,7 +158,7 @@ static int make(struct ck_decomp_cache *sp, struct ck_decomp_item *item,
 	while (sp->nr_fds >= sp->max_fds && drop_one(sp))
 		;
 	do
-		item->fd = nameless(sp);
+		item->fd = ck_fds_nameless(sp->dirfd);
 	while (item->fd < 0 && (errno == EMFILE || errno == ENFILE) &&
 	       drop_one(sp));
 	sp->nr_fds += item->fd >= 0;
