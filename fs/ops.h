@@ -25,6 +25,8 @@ struct fs {
 	struct fs_mounted_table *table;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */
 	struct fs_copies *copies; /* NULL: no -o cache */
+	struct fs_passed *passed; /* likewise */
+	bool pass_stored; /* stored files, too: nobody has to check their bytes */
 	bool rw, replace; /* -o rw, replace */
 	struct fs_inval *inval; /* NULL where not rw */
 	struct fs_drafts *drafts; /* NULL: none can be made here */
@@ -108,6 +110,7 @@ static inline bool fs_is_past_cache(const struct fuse_file_info *fi)
 /* What a shards/ file that is open is reading. */
 struct fs_shard_file {
 	int fd;
+	int id; /* of passed.h */
 	uint64_t size; /* when it was opened */
 };
 
@@ -135,6 +138,8 @@ static inline void fs_ref_end(struct fs_ref *r)
 #define fs_auto_ref __attribute__((cleanup(fs_ref_end))) struct fs_ref
 
 /* ops_meta.c */
+/* The number by which the kernel is to know the file @ino; see passed.h. */
+uint64_t fs_ino_known(const struct fs *fs, uint64_t ino);
 /* The attributes of @ino; *keep: how long they hold. */
 int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	    struct ck_err *err);

@@ -198,7 +198,7 @@ static int fill_plus(struct fs *fs, const struct fs_ref *dir,
 
 	if (dir->node.kind != FS_DIR || e->beside)
 		return fs_lookup(fs, ino, e->name, p, NULL);
-	p->ino = fs_ino(dir->mounted->nr, e->ino);
+	p->ino = fs_ino_known(fs, fs_ino(dir->mounted->nr, e->ino));
 	p->entry_timeout = fs->keep;
 	ret = fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
 	if (!ret)

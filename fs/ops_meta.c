@@ -179,7 +179,7 @@ int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 {
 	out->table = fs->table;
 	out->mounted = fs_mounted_table_pin(fs->table, fs_ino_mounted(ino));
-	out->ino = ino & FS_INO_MASK;
+	out->ino = fs_ino_inner(ino);
 	if (!out->mounted)
 		return ck_fail(err, ESTALE, "the checkpoint is gone");
 	if (!shallow || out->ino != FS_INO_ROOT) {
@@ -246,7 +246,7 @@ int fs_attr(struct fs *fs, uint64_t ino, struct stat *st, double *keep,
 	*st = (struct stat){ 0 };
 	if (!ret)
 		ret = ref_attr(fs, &r, st, keep, err);
-	st->st_ino = ino;
+	st->st_ino = fs_ino(fs_ino_mounted(ino), fs_ino_inner(ino));
 	return ret;
 }
 
@@ -339,6 +339,13 @@ static int lookup_step(struct fs *fs, struct fs_mounted *in, const char *name,
 	return lookup_entry(fs, in, name, e, err);
 }
 
+uint64_t fs_ino_known(const struct fs *fs, uint64_t ino)
+{
+	bool file = (ino & FS_INO_MASK) >= FS_INO_FILE;
+
+	return fs->passed && file ? fs_passed_ino(fs->passed, ino) : ino;
+}
+
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	      struct fuse_entry_param *e, struct ck_err *err)
 {
@@ -363,8 +370,8 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	if (ret ||
 	    !e->ino) /* not there, and will not be: the kernel keeps it */
 		return ret;
-	e->ino = fs_ino(dir.mounted->nr, e->ino);
-	e->attr.st_ino = e->ino;
+	e->attr.st_ino = fs_ino(dir.mounted->nr, e->ino);
+	e->ino = fs_ino_known(fs, e->attr.st_ino);
 	if (dir.node.kind != FS_SHARD)
 		ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	if (!ret)
@@ -400,7 +407,7 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 	if (!mounted)
 		return;
 	if ((ino & FS_INO_SHARD) && mounted->shards)
-		fs_shards_forget(mounted->shards, ino & FS_INO_MASK, nr);
+		fs_shards_forget(mounted->shards, fs_ino_inner(ino), nr);
 	fs_mounted_forget(fs->table, mounted, nr);
 	fs_mounted_unpin(fs->table, mounted);
 }

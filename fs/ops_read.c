@@ -22,6 +22,7 @@
 #include "core/base/whole.h"
 #include "fs/kernel/buf.h"
 #include "fs/kernel/reply.h"
+#include "fs/tree/behind.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,8 +44,28 @@ static struct fs_virt_file *virt_of(const struct fuse_file_info *fi)
 	return (struct fs_virt_file *)(uintptr_t)fi->fh;
 }
 
-static int open_shard(fuse_req_t req, const struct fs_ref *r,
-		      struct fuse_file_info *fi, struct ck_err *err)
+/* *passed: as of open_node().  -ESTALE: see passed.h. */
+static int pass_shard(struct fs *fs, uint64_t ino, struct fs_shard_file *f,
+		      int *passed)
+{
+	if (!fs->passed || !fs->pass_stored)
+		return 0;
+	f->id = fs_passed_open(fs->passed, ino, f->fd);
+	*passed = f->id > 0 ? f->id : 0;
+	return f->id < 0 ? f->id : 0;
+}
+
+static void close_shard(struct fs *fs, uint64_t ino, struct fs_shard_file *f)
+{
+	if (fs->passed)
+		fs_passed_close(fs->passed, ino, f->id);
+	close(f->fd);
+	free(f);
+}
+
+static int open_shard(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
+		      struct fuse_file_info *fi, int *passed,
+		      struct ck_err *err)
 {
 	struct fs_shard_file *f = malloc(sizeof(*f));
 	struct stat st;
@@ -53,13 +74,17 @@ static int open_shard(fuse_req_t req, const struct fs_ref *r,
 	if (!f)
 		return ck_no_memory(err);
 	ret = fs_shards_open(r->mounted->shards, r->ino, &f->fd, &st, err);
-	if (!ret) {
-		ret = fs_access_open(req, r, f->fd);
-		if (ret)
-			close(f->fd);
-	}
 	if (ret) {
 		free(f);
+		return ret;
+	}
+	f->id = FS_NOT_PASSED;
+	ret = fs_access_open(req, r, f->fd);
+	if (!ret)
+		ret = pass_shard(fs_of(req), ino, f, passed);
+	if (ret) {
+		f->id = FS_NOT_PASSED;
+		close_shard(fs_of(req), ino, f);
 		return ret;
 	}
 	f->size = (uint64_t)st.st_size;
@@ -109,7 +134,7 @@ static void close_file(struct fs *fs, struct fs_file *f)
 {
 	fs_truncating_drop(&f->fresh);
 	fs_stream_close(f->stream);
-	fs_copy_close(&f->kept);
+	fs_copy_close(fs->copies, &f->kept);
 	end_replace(fs, f);
 	end_edit(f->edit);
 	if (f->shown)
@@ -119,17 +144,23 @@ static void close_file(struct fs *fs, struct fs_file *f)
 }
 
 /* *whole: pages of it may be kept, and what is missing comes from the copy. */
-static int open_copy(struct fs *fs, const struct fs_ref *r, struct fs_file *f,
-		     bool *whole, struct ck_err *err)
+static int open_copy(struct fs *fs, uint64_t ino, const struct fs_ref *r,
+		     struct fs_file *f, bool *whole, struct ck_err *err)
 {
-	const struct fs_copy_of of = {
+	ck_auto_free unsigned char *srcs = NULL;
+	struct fs_copy_of of = {
 		.serial = r->mounted->serial,
 		.ino = r->ino,
+		.kernel = ino,
 		.v = r->node.view,
 		.nr = r->node.nr,
 	};
-	int ret = fs_copies_open(fs->copies, &of, &f->kept, err);
+	int ret = fs_behind_srcs(r->mounted, r->ino, &r->node, &of.ck, &srcs,
+				 err);
 
+	of.srcs = srcs;
+	if (!ret)
+		ret = fs_copies_open(fs->copies, &of, &f->kept);
 	*whole = f->kept.how >= FS_COPY_WHOLE;
 	if (ret == -ESTALE)
 		fs_mounted_outdate(fs->table, r->mounted);
@@ -156,6 +187,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return ck_no_memory(err);
+	f->kept = (struct fs_copy_open)FS_COPY_OPEN_NONE;
 	f->mappable = (fi->flags & O_ACCMODE) != O_WRONLY;
 	f->direct = fs->kernel.direct || !f->mappable;
 	if (writes(fi))
@@ -171,7 +203,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	}
 	fi->fh = (uintptr_t)f;
 	if (!writes(fi) && fs->copies)
-		ret = open_copy(fs, r, f, &whole, err);
+		ret = open_copy(fs, ino, r, f, &whole, err);
 	if (ret) {
 		close_file(fs, f);
 		return ret;
@@ -202,7 +234,7 @@ static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	case FS_VIRT:
 		return open_virt(r->mounted, r->node.nr, fi, err);
 	case FS_SHARD:
-		return open_shard(req, r, fi, err);
+		return open_shard(req, ino, r, fi, passed, err);
 	default:
 		return ck_fail(err, ESTALE, "unknown inode");
 	}
@@ -244,8 +276,7 @@ static void release_node(struct fs *fs, uint64_t ino,
 	} else if (r.node.kind == FS_VIRT) {
 		fs_virt_close(virt_of(fi));
 	} else if (r.node.kind == FS_SHARD) {
-		close(shard_of(fi)->fd);
-		free(shard_of(fi));
+		close_shard(fs, ino, shard_of(fi));
 	}
 	fs_mounted_unpin(fs->table, r.mounted); /* the pin of the open file */
 }

@@ -264,20 +264,27 @@ static int start_cache(struct fs_session *s, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
 	bool memory = !strcmp(ck_opts_get(in->opts, "cache"), "memory");
-	const struct fs_copies_in copies = {
-		.dir = in->cache_fd,
-		.memory = memory,
-		.max = ck_opts_size(in->opts, "cache-size", 0),
-		.passthrough = in->passthrough_fd,
+	const struct fs_passed_in passed = {
+		.worker = in->passthrough_fd,
 		.dev = fuse_session_fd(s->se),
 		.kernel = &s->fs.kernel,
 	};
+	struct fs_copies_in copies = {
+		.dir = in->cache_fd,
+		.memory = memory,
+		.max = ck_opts_size(in->opts, "cache-size", 0),
+		.stored = !ck_opts_get(in->opts, "verify"),
+		.said = &s->fs.kernel.cache,
+	};
 
-	if (!memory && in->cache_fd < 0)
-		return 0;
-	s->fs.kernel.cache.where = memory ? "memory" : "folder";
+	if (memory || in->cache_fd >= 0)
+		s->fs.kernel.cache.where = memory ? "memory" : "folder";
+	else
+		copies.max = 0;
 	s->fs.kernel.passthrough = in->passthrough_fd >= 0;
-	s->fs.copies = fs_copies_new(&copies);
+	s->fs.pass_stored = copies.stored;
+	copies.passed = s->fs.passed = fs_passed_new(&passed);
+	s->fs.copies = copies.passed ? fs_copies_new(&copies) : NULL;
 	return s->fs.copies ? 0 : ck_no_memory(err);
 }
 
@@ -294,6 +301,8 @@ static void end_state(struct fs *fs)
 	fs->drafts = NULL;
 	fs_copies_free(fs->copies);
 	fs->copies = NULL;
+	fs_passed_free(fs->passed);
+	fs->passed = NULL;
 	fs_mounted_table_free(fs->table);
 	free(fs->map);
 	fs->map = NULL;

@@ -237,11 +237,14 @@ int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
  */
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err);
 /*
- * Whether all files are there as they were described, or touched, those of the
- * checkpoint that it is derived from where it is: 0, -errno with a line.  Another
- * *@touch than before: one was touched since.
+ * Whether the FILE sources of which @srcs has the bit are there as they were
+ * described, or touched: 0, -errno with a line.  Another *@touch than before: one
+ * was touched since.
  */
-int ck_ckpt_unchanged(struct ck_ckpt *ck, uint64_t *touch, struct ck_err *err);
+int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
+		      uint64_t *touch, struct ck_err *err);
+/* FILE source @src, not touched since it was described; *fd is the caller's. */
+int ck_ckpt_open_src(struct ck_ckpt *ck, uint32_t src, int *fd);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);
 bool ck_ckpt_is_derived(const struct ck_ckpt *ck); /* by ck_ckpt_derive() */
 struct ck_ckpt *ck_ckpt_derived_from(const struct ck_ckpt *ck); /* or NULL */

@@ -213,20 +213,19 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err)
 	return 0;
 }
 
-int ck_ckpt_unchanged(struct ck_ckpt *ck, uint64_t *touch, struct ck_err *err)
+int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
+		      uint64_t *touch, struct ck_err *err)
 {
 	int ret = 0;
 
 	*touch = 0;
-	while (ck_ckpt_derived_from(ck))
-		ck = ck_ckpt_derived_from(ck);
 	for (uint32_t i = 0; !ret && i < ck->img.nr_srcs; i++) {
 		const struct ck_src *src = &ck->img.srcs[i];
 		const char *name = ck_catalog_str(&ck->img, src->name, NULL);
 		ck_auto_fd int fd = -1;
 		struct stat st;
 
-		if (src->kind != CK_SRC_FILE || src->state == CK_MISSING)
+		if (!(srcs[i / 8] & 1u << i % 8) || src->kind != CK_SRC_FILE)
 			continue;
 		ret = ck_root_open_file(&ck->root, name, &fd, &st, err);
 		if (!ret)
@@ -235,6 +234,21 @@ int ck_ckpt_unchanged(struct ck_ckpt *ck, uint64_t *touch, struct ck_err *err)
 		if (!ret)
 			*touch = *touch * 31 + (uint64_t)ck_ns(st.st_ctim);
 	}
+	return ret;
+}
+
+int ck_ckpt_open_src(struct ck_ckpt *ck, uint32_t src, int *fd)
+{
+	const struct ck_src *s = &ck->img.srcs[src];
+	const char *name = ck_catalog_str(&ck->img, s->name, NULL);
+	ck_auto_fd int own = -1;
+	struct stat st;
+	int ret = ck_root_open_file(&ck->root, name, &own, &st, NULL);
+
+	if (!ret)
+		ret = compare(&ck->root, s, name, &st, CK_ID_SAME, NULL);
+	if (!ret)
+		*fd = ck_steal_fd(own);
 	return ret;
 }
 

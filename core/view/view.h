@@ -196,6 +196,11 @@ uint64_t ck_view_read_good(const struct ck_view *v, uint32_t i, void *buf,
 int ck_view_plan(const struct ck_view *v, uint32_t i, struct ck_wplan *p,
 		 uint64_t len, uint64_t off, struct ck_err *err);
 /*
+ * The FILE source that file @i is the same as, byte for byte, and in which no
+ * part lies elsewhere; CK_NONE: there is none.  It holds while that is not touched.
+ */
+uint32_t ck_view_stored(const struct ck_view *v, uint32_t i);
+/*
  * Whether what was read of file @i earlier is what it shows now, as far as a look at
  * its files tells; false where they are too many to look at.
  */

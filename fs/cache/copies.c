@@ -6,25 +6,24 @@
  *      ^------------a failure-----------+
  *
  * A read of a few bytes of a block that is not there does not fill it: faults of
- * a map at random would read a hundred times what they need.
+ * a map at random would read a hundred times what they need.  Such reads do when
+ * they have gone on in a row, or were of as many bytes as the block has.
  */
 #include "fs/cache/copies.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/helpers.h"
 #include "core/base/whole.h"
 #include "fs/kernel/buf.h"
-#include "fs/kernel/passthrough.h"
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -35,14 +34,20 @@
 
 enum state { ABSENT, FILLING, THERE };
 
+struct block {
+	uint32_t missed; /* bytes that were read of it, */
+	uint32_t end; /* the last ones up to here, while it was not there */
+	uint8_t state;
+};
+
+#define NOT_ASKED (CK_NONE - 1) /* no source, but not yet known to be none */
+
 struct fs_copy {
 	struct fs_copies *of;
 	struct fs_copy *next; /* the one that was opened before this */
 	uint64_t serial, ino, size;
-	unsigned opens; /* those that were answered; */
-	unsigned passed; /* the kernel reads for these, */
-	int id; /* by this number; 0: it was not asked yet */
-	unsigned users; /* these, and those that are being answered */
+	unsigned users; /* opens, and those that are being answered */
+	_Atomic uint32_t stored; /* the source that is the same; CK_NONE */
 	uint64_t touch; /* of the shards, see ck_ckpt_unchanged() */
 	bool looked; /* that is known */
 	bool changed; /* the shards are others by now */
@@ -52,7 +57,7 @@ struct fs_copy {
 	int fd; /* -1: nothing was written yet */
 	uint64_t held; /* bytes */
 	uint32_t left; /* blocks that are not there */
-	uint8_t block[];
+	struct block block[];
 };
 
 struct fs_copies {
@@ -62,7 +67,6 @@ struct fs_copies {
 	uint64_t held;
 	unsigned nr, most;
 	struct fs_copy *first;
-	struct fs_cache_said *said;
 	bool asked, stores; /* whether there are copies, or pages alone */
 	bool told; /* that it cannot be written */
 };
@@ -77,26 +81,19 @@ static unsigned most_files(void)
 	return (unsigned)CK_MIN((uint64_t)MOST, (uint64_t)r.rlim_cur / 8);
 }
 
-static uint64_t half_of_free(int dir)
-{
-	struct statvfs st;
-
-	return fstatvfs(dir, &st) ? 0 : st.f_bavail * st.f_frsize / 2;
-}
-
 struct fs_copies *fs_copies_new(const struct fs_copies_in *in)
 {
 	struct fs_copies *cs = calloc(1, sizeof(*cs));
+	struct statvfs st;
 
 	if (!cs)
 		return NULL;
 	pthread_mutex_init(&cs->lock, NULL);
 	pthread_cond_init(&cs->filled, NULL);
 	cs->in = *in;
-	if (!cs->in.max)
-		cs->in.max = half_of_free(in->dir);
+	if (!cs->in.max && !fstatvfs(in->dir, &st))
+		cs->in.max = st.f_bavail * st.f_frsize / 2;
 	cs->most = most_files();
-	cs->said = &in->kernel->cache;
 	return cs;
 }
 
@@ -118,28 +115,12 @@ void fs_copies_free(struct fs_copies *cs)
 		cs->first = c->next;
 		free_copy(c);
 	}
-	if (cs->in.passthrough >= 0)
-		close(cs->in.passthrough);
 	pthread_cond_destroy(&cs->filled);
 	pthread_mutex_destroy(&cs->lock);
 	free(cs);
 }
 
-static void end_passing(struct fs_copies *cs)
-{
-	close(cs->in.passthrough);
-	cs->in.passthrough = -1;
-	atomic_store(&cs->said->passthrough, 0);
-}
-
 /* ---- the list; all under the lock ---- */
-
-static void drop_passed(struct fs_copies *cs, int id)
-{
-	if (cs->in.passthrough >= 0 &&
-	    fs_passthrough_drop(cs->in.passthrough, cs->in.dev, id) == -EPIPE)
-		end_passing(cs);
-}
 
 static void say(struct fs_copies *cs)
 {
@@ -147,8 +128,8 @@ static void say(struct fs_copies *cs)
 
 	for (const struct fs_copy *c = cs->first; c; c = c->next)
 		whole += c->safe && !c->stale;
-	atomic_store(&cs->said->whole, whole);
-	atomic_store(&cs->said->held, cs->held);
+	atomic_store(&cs->in.said->whole, whole);
+	atomic_store(&cs->in.said->held, cs->held);
 }
 
 static void unlink_copy(struct fs_copies *cs, struct fs_copy *c)
@@ -165,8 +146,6 @@ static void drop(struct fs_copies *cs, struct fs_copy *c)
 	unlink_copy(cs, c);
 	cs->nr--;
 	cs->held -= c->held;
-	if (c->id)
-		drop_passed(cs, c->id);
 	free_copy(c);
 	say(cs);
 }
@@ -184,24 +163,30 @@ static bool drop_oldest(struct fs_copies *cs)
 	return oldest;
 }
 
+/* Who has an old one open keeps that. */
 static struct fs_copy *find(struct fs_copies *cs, const struct fs_copy_of *of)
 {
 	for (struct fs_copy *c = cs->first; c; c = c->next)
-		if (c->ino == of->ino && c->serial == of->serial)
+		if (c->ino == of->ino && c->serial == of->serial && !c->stale)
 			return c;
 	return NULL;
+}
+
+static bool fits(const struct fs_copies *cs, uint64_t size)
+{
+	return size <= cs->in.max && size / BLOCK < UINT32_MAX;
 }
 
 static struct fs_copy *add(struct fs_copies *cs, const struct fs_copy_of *of,
 			   uint64_t size)
 {
-	uint64_t nr = (size - 1) / BLOCK + 1;
+	uint64_t nr = fits(cs, size) ? (size - 1) / BLOCK + 1 : 0;
 	struct fs_copy *c;
 
 	while (cs->nr >= cs->most)
 		if (!drop_oldest(cs))
 			return NULL;
-	c = calloc(1, sizeof(*c) + nr);
+	c = calloc(1, sizeof(*c) + nr * sizeof(*c->block));
 	if (!c)
 		return NULL;
 	c->of = cs;
@@ -209,6 +194,8 @@ static struct fs_copy *add(struct fs_copies *cs, const struct fs_copy_of *of,
 	c->ino = of->ino;
 	c->size = size;
 	c->left = (uint32_t)nr;
+	c->bad = !nr;
+	c->stored = cs->in.stored ? NOT_ASKED : CK_NONE;
 	c->fd = -1;
 	c->next = cs->first;
 	cs->first = c;
@@ -216,54 +203,40 @@ static struct fs_copy *add(struct fs_copies *cs, const struct fs_copy_of *of,
 	return c;
 }
 
+static bool is_needed(const struct fs_copy *c)
+{
+	return !c->stale && (c->stored < NOT_ASKED || (c->held && !c->bad));
+}
+
 static void unuse(struct fs_copy *c)
 {
-	if (!--c->users && (c->bad || c->stale || !c->held))
+	if (!--c->users && !is_needed(c))
 		drop(c->of, c);
 }
 
-/* ---- passing through; all under the lock ---- */
-
-/* Whatever says no once is not asked again. */
-static int add_passed(struct fs_copies *cs, int fd)
+static void use(struct fs_copy *c)
 {
-	int id = -EPERM;
+	struct fs_copies *cs = c->of;
 
-	if (cs->in.passthrough < 0)
-		return 0;
-	if (cs->in.kernel->passthrough && fd >= 0)
-		id = fs_passthrough_add(cs->in.passthrough, cs->in.dev, fd);
-	if (id > 0)
-		atomic_store(&cs->said->passthrough, 1);
-	else
-		end_passing(cs);
-	return CK_MAX(id, 0);
+	c->users++;
+	if (cs->first == c)
+		return;
+	unlink_copy(cs, c);
+	c->next = cs->first;
+	cs->first = c;
 }
 
+/* Copies for the kernel, to be passed through, are none where it does not. */
 static bool stores(struct fs_copies *cs)
 {
 	ck_auto_fd int fd = -1;
-	int id;
 
-	if (cs->asked)
-		return cs->stores;
+	if (!cs->asked && cs->in.memory) {
+		fd = memfd_create("unshard-cache", MFD_CLOEXEC);
+		cs->stores = fs_passed_can(cs->in.passed, fd);
+	}
 	cs->asked = true;
-	fd = memfd_create("unshard-cache", MFD_CLOEXEC);
-	id = add_passed(cs, fd);
-	if (id)
-		drop_passed(cs, id);
-	cs->stores = id || !cs->in.memory;
-	return cs->stores;
-}
-
-/* One who has it open otherwise could map it no more. */
-static bool passes(struct fs_copy *c)
-{
-	if (c->passed || c->opens)
-		return c->passed;
-	if (!c->id)
-		c->id = add_passed(c->of, c->fd);
-	return c->id;
+	return cs->stores || !cs->in.memory;
 }
 
 /* ---- opening and closing ---- */
@@ -280,45 +253,7 @@ static bool is_worth(struct fs_copies *cs, const struct fs_copy_of *of,
 	pthread_mutex_lock(&cs->lock);
 	*store = stores(cs);
 	pthread_mutex_unlock(&cs->lock);
-	return !*store || (*size >= BLOCK && *size <= cs->in.max &&
-			   *size / BLOCK < UINT32_MAX);
-}
-
-/* Under the lock: the copy is in use, and the shards were looked at. */
-static int give(struct fs_copy *c, bool changed, uint64_t touch,
-		struct fs_copy_open *out, struct ck_err *err)
-{
-	struct fs_copies *cs = c->of;
-
-	if (!c->looked)
-		c->touch = touch;
-	c->looked = true;
-	c->changed |= changed;
-	c->stale |= changed || touch != c->touch;
-	if (c->stale) {
-		bool refused = c->opens && (c->changed || c->passed);
-
-		unuse(c);
-		say(cs);
-		return refused ?
-			       ck_fail(err, ESTALE,
-				       "files of the checkpoint changed while "
-				       "a file made of them is open") :
-			       0;
-	}
-	out->copy = c;
-	out->how = !c->safe  ? FS_COPY_PART :
-		   passes(c) ? FS_COPY_PASSED :
-			       FS_COPY_WHOLE;
-	out->id = c->id;
-	c->passed += out->how == FS_COPY_PASSED;
-	c->opens++;
-	if (cs->first != c) {
-		unlink_copy(cs, c);
-		c->next = cs->first;
-		cs->first = c;
-	}
-	return 0;
+	return !*store || *size >= BLOCK;
 }
 
 /* Where there are none, the page cache may keep what it has. */
@@ -326,46 +261,119 @@ static enum fs_copy_how by_pages(const struct fs_copy_of *of)
 {
 	uint64_t touch;
 
-	if (ck_ckpt_unchanged(of->v->ck, &touch, NULL) ||
+	if (ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL) ||
 	    !ck_view_untouched(of->v, of->nr))
 		return FS_COPY_NONE;
 	ck_ckpt_count_cache(of->v->ck, 1, 0, 0);
 	return FS_COPY_WHOLE;
 }
 
-int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
-		   struct fs_copy_open *out, struct ck_err *err)
+/* In use.  NULL: there is no room for one more. */
+static struct fs_copy *take(struct fs_copies *cs, const struct fs_copy_of *of,
+			    uint64_t size)
 {
-	bool changed = false, stale = false, store;
-	uint64_t size, touch;
 	struct fs_copy *c;
-	int ret = 0;
 
-	*out = (struct fs_copy_open){ .how = FS_COPY_NONE };
+	pthread_mutex_lock(&cs->lock);
+	c = find(cs, of);
+	if (!c)
+		c = add(cs, of, size);
+	if (c)
+		use(c);
+	pthread_mutex_unlock(&cs->lock);
+	return c;
+}
+
+/* Looks at the shards; false: it is of what they were. */
+static bool look(struct fs_copy *c, const struct fs_copy_of *of)
+{
+	struct fs_copies *cs = c->of;
+	uint64_t touch;
+	bool changed = ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL);
+	bool stale, shared;
+
+	pthread_mutex_lock(&cs->lock);
+	if (!c->looked)
+		c->touch = touch;
+	c->looked = true;
+	shared = !c->stale && c->users > 1;
+	c->changed |= changed;
+	stale = c->stale |= changed || touch != c->touch;
+	if (stale)
+		say(cs);
+	pthread_mutex_unlock(&cs->lock);
+	if (stale && shared)
+		fs_passed_leave(cs->in.passed, of->kernel);
+	if (stale && !changed) /* whoever has pages of it is told */
+		ck_ckpt_untouched(of->v->ck, CK_NONE);
+	return !stale;
+}
+
+/* The stored file that is the same, and can be passed; -1: there is none. */
+static int stored_file(struct fs_copy *c, const struct fs_copy_of *of)
+{
+	bool asked = c->stored != NOT_ASKED;
+	uint32_t src = asked ? c->stored : ck_view_stored(of->v, of->nr);
+	ck_auto_fd int fd = -1;
+
+	if (src == CK_NONE || ck_ckpt_open_src(of->v->ck, src, &fd) ||
+	    (!asked && !fs_passed_can(c->of->in.passed, fd)))
+		src = asked ? src : CK_NONE;
+	c->stored = src;
+	return src == CK_NONE ? -1 : ck_steal_fd(fd);
+}
+
+/* By the kernel, from what is there; else by the worker. */
+static int open_passed(struct fs_copy *c, const struct fs_copy_of *of,
+		       struct fs_copy_open *out)
+{
+	ck_auto_fd int stored = stored_file(c, of);
+	int fd = stored, ret;
+
+	pthread_mutex_lock(&c->of->lock);
+	out->how = c->safe ? FS_COPY_WHOLE :
+		   c->bad  ? FS_COPY_NONE :
+			     FS_COPY_PART;
+	if (stored < 0 && c->safe)
+		fd = c->fd;
+	pthread_mutex_unlock(&c->of->lock);
+	ret = fs_passed_open(c->of->in.passed, of->kernel, fd);
+	out->how = ret > 0 ? FS_COPY_PASSED : out->how;
+	return ret;
+}
+
+int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
+		   struct fs_copy_open *out)
+{
+	struct fs_copy *c;
+	uint64_t size;
+	bool store;
+	int ret;
+
+	*out = (struct fs_copy_open)FS_COPY_OPEN_NONE;
 	if (!is_worth(cs, of, &size, &store))
 		return 0;
 	if (!store) {
 		out->how = by_pages(of);
 		return 0;
 	}
+	c = take(cs, of, size);
+	ret = c && look(c, of) ? open_passed(c, of, out) :
+				 fs_passed_open(cs->in.passed, of->kernel, -1);
 	pthread_mutex_lock(&cs->lock);
-	c = find(cs, of);
-	if (!c)
-		c = add(cs, of, size);
-	if (c) {
-		c->users++;
-		pthread_mutex_unlock(&cs->lock);
-		changed = ck_ckpt_unchanged(of->v->ck, &touch, NULL);
-		pthread_mutex_lock(&cs->lock);
-		ret = give(c, changed, touch, out, err);
-		stale = !out->copy;
+	if (c && (ret < 0 || out->how == FS_COPY_NONE)) {
+		unuse(c);
+		c = NULL;
 	}
 	pthread_mutex_unlock(&cs->lock);
-	if (stale && !changed) /* whoever has pages of it is told */
-		ck_ckpt_untouched(of->v->ck, CK_NONE);
+	if (ret < 0)
+		return ret;
+	out->copy = c;
+	out->ino = of->kernel;
+	out->id = ret;
 	if (out->how >= FS_COPY_WHOLE)
 		ck_ckpt_count_cache(of->v->ck, 1, 0, 0);
-	return ret;
+	return 0;
 }
 
 static void tell(struct fs_copies *cs, int code)
@@ -390,17 +398,17 @@ static bool is_stored(const struct fs_copy *c)
 	return false;
 }
 
-void fs_copy_close(const struct fs_copy_open *o)
+void fs_copy_close(struct fs_copies *cs, const struct fs_copy_open *o)
 {
 	struct fs_copy *c = o->copy;
-	struct fs_copies *cs = c ? c->of : NULL;
 	bool stored;
 
+	if (!cs)
+		return;
+	fs_passed_close(cs->in.passed, o->ino, o->id);
 	if (!c)
 		return;
 	pthread_mutex_lock(&cs->lock);
-	c->opens--;
-	c->passed -= o->how == FS_COPY_PASSED;
 	if (c->users == 1 && !c->left && !c->bad && !c->safe && !c->stale) {
 		pthread_mutex_unlock(&cs->lock);
 		stored = is_stored(c);
@@ -420,29 +428,6 @@ static uint64_t block_len(const struct fs_copy *c, uint32_t b)
 	return CK_MIN(BLOCK, c->size - b * BLOCK);
 }
 
-/* Where the file system has no nameless files, the name is gone at once. */
-static int make_file(int dir)
-{
-	char name[40];
-	uint64_t lot;
-	int fd;
-
-	if (dir < 0)
-		return memfd_create("unshard-cache", MFD_CLOEXEC);
-	fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (fd >= 0 ||
-	    (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-		return fd;
-	if (getrandom(&lot, sizeof(lot), 0) != (ssize_t)sizeof(lot))
-		return -1;
-	snprintf(name, sizeof(name), ".unshard-spool-%016llx",
-		 (unsigned long long)lot);
-	fd = openat(dir, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		unlinkat(dir, name, 0);
-	return fd;
-}
-
 /* Under the lock: -EDQUOT where all that is kept is open, and too much. */
 static int make_room(struct fs_copy *c, uint64_t len)
 {
@@ -452,7 +437,9 @@ static int make_room(struct fs_copy *c, uint64_t len)
 		if (!drop_oldest(cs))
 			return -EDQUOT;
 	if (c->fd < 0)
-		c->fd = make_file(cs->in.dir);
+		c->fd = cs->in.dir < 0 ?
+				memfd_create("unshard-cache", MFD_CLOEXEC) :
+				ck_fds_nameless(cs->in.dir);
 	return c->fd < 0 ? -errno : 0;
 }
 
@@ -461,7 +448,7 @@ static void count(struct fs_copy *c, uint64_t held)
 {
 	c->of->held += held - c->held;
 	c->held = held;
-	atomic_store(&c->of->said->held, c->of->held);
+	atomic_store(&c->of->in.said->held, c->of->held);
 }
 
 /* Writes block @b, which is @buf. */
@@ -493,25 +480,38 @@ static bool put(struct fs_copy *c, uint32_t b, const char *buf)
 /* Under the lock: until nobody fills block @b.  -EINTR: nobody wants it. */
 static int await(struct fs_copy *c, uint32_t b)
 {
-	while (c->block[b] == FILLING)
+	while (c->block[b].state == FILLING)
 		if (!ck_stop_wait(&c->of->filled, &c->of->lock))
 			return -EINTR;
 	return 0;
 }
 
-/* Whether block @b is there, or else is to be filled, which begins. */
-static int begin(struct fs_copy *c, uint32_t b, uint64_t len, bool *fill)
+/* Under the lock: whether bytes [at, at + len) of it are worth reading all. */
+static bool is_wanted(struct block *k, uint64_t at, uint64_t len, uint64_t all)
 {
+	bool on = k->end == at;
+
+	if (len >= CK_MIN(LEAST, all))
+		return true;
+	k->missed += (uint32_t)len;
+	k->end = (uint32_t)(at + len);
+	return k->missed >= (on ? LEAST : all);
+}
+
+/* Whether block @b is there, or else is to be filled, which begins. */
+static int begin(struct fs_copy *c, uint32_t b, uint64_t at, uint64_t len,
+		 bool *fill)
+{
+	struct block *k = &c->block[b];
 	int ret;
 
 	pthread_mutex_lock(&c->of->lock);
 	ret = await(c, b);
-	*fill = c->block[b] == ABSENT && !c->bad && !c->stale &&
-		len >= CK_MIN(LEAST, block_len(c, b));
-	if (!ret && *fill)
-		c->block[b] = FILLING;
-	if (!ret && !*fill &&
-	    (c->block[b] == ABSENT || (c->stale && !c->changed)))
+	*fill = !ret && k->state == ABSENT && !c->bad && !c->stale &&
+		is_wanted(k, at, len, block_len(c, b));
+	if (*fill)
+		k->state = FILLING;
+	else if (!ret && (k->state == ABSENT || (c->stale && !c->changed)))
 		ret = -ENODATA;
 	pthread_mutex_unlock(&c->of->lock);
 	return ret;
@@ -520,7 +520,7 @@ static int begin(struct fs_copy *c, uint32_t b, uint64_t len, bool *fill)
 static void end(struct fs_copy *c, uint32_t b, bool kept, bool interrupted)
 {
 	pthread_mutex_lock(&c->of->lock);
-	c->block[b] = kept ? THERE : ABSENT;
+	c->block[b].state = kept ? THERE : ABSENT;
 	c->left -= kept;
 	c->bad |= !kept && !interrupted;
 	pthread_cond_broadcast(&c->of->filled);
@@ -564,7 +564,7 @@ static int read_part(struct fs_copy *c, const struct part *p,
 {
 	uint64_t off = p->b * BLOCK + p->at;
 	bool wanted;
-	int ret = begin(c, p->b, p->len, &wanted);
+	int ret = begin(c, p->b, p->at, p->len, &wanted);
 
 	if (ret == -EINTR)
 		return ret;

@@ -9,13 +9,13 @@
  * opened the longest ago goes first.
  *
  * A copy in memory, or on a file system that is not stacked, is read by the
- * kernel itself where it can (passthrough.h).  It does so for all who have the
- * file open or for none, so that this begins when nobody has.
+ * kernel itself where it can (passed.h).  A file that is a stored one, byte for
+ * byte, is not copied there: the kernel reads that.
  *
- * At each open the shards are looked at.  Once one has changed the copy is
- * given to nobody any more; who has it open reads on, and until he has closed it
- * the file cannot be opened: the kernel knows one content of a file.  Once one was
- * touched (core/geom/file_id.h), all that have it open read the shards.
+ * At each open the shards behind the file are looked at.  Once one has changed,
+ * or was touched (core/geom/file_id.h), the copy is given to nobody any more.
+ * Where it changed, who has the copy open reads on; where it was touched, he
+ * reads the shards, but for what the kernel reads by itself.
  *
  * A copy that cannot be written, or of which bytes are lost, is not kept, and
  * reads go to the shards.
@@ -26,7 +26,7 @@
 #define FS_COPIES_H
 
 #include "core/view/view.h"
-#include "fs/kernel/kernel.h"
+#include "fs/cache/passed.h"
 
 struct fs_copies; /* of a mount */
 struct fs_copy; /* of a file */
@@ -39,9 +39,9 @@ struct fs_copies_in {
 	 */
 	bool memory;
 	uint64_t max; /* bytes; 0: half of what is free in @dir */
-	int passthrough; /* passthrough.h; taken */
-	int dev; /* the mount's */
-	struct fs_kernel *kernel; /* borrowed */
+	bool stored; /* stored files stand for those that are the same */
+	struct fs_passed *passed; /* borrowed */
+	struct fs_cache_said *said; /* likewise */
 };
 /* NULL: no memory. */
 struct fs_copies *fs_copies_new(const struct fs_copies_in *in);
@@ -58,24 +58,29 @@ enum fs_copy_how {
 struct fs_copy_open {
 	struct fs_copy *copy; /* may be NULL, whatever @how */
 	enum fs_copy_how how;
-	int id; /* FS_COPY_PASSED: what the open is answered with */
+	uint64_t ino; /* the kernel's */
+	int id; /* of passed.h; FS_COPY_PASSED: what the open is answered with */
 };
+#define FS_COPY_OPEN_NONE           \
+	{                           \
+		.id = FS_NOT_PASSED \
+	}
 
 struct fs_copy_of {
 	uint64_t serial; /* of the mounted checkpoint */
-	uint64_t ino; /* in it */
+	uint64_t ino; /* in it; */
+	uint64_t kernel; /* and as the kernel has it */
 	const struct ck_view *v;
 	uint32_t nr;
+	struct ck_ckpt *ck; /* whose files are behind it: */
+	const unsigned char *srcs; /* a bit each */
 };
 
-/*
- * *out is for fs_copy_close().  -ESTALE with a line: the shards changed, and
- * somebody has the old content open.
- */
+/* *out is for fs_copy_close().  -ESTALE without a line: see passed.h. */
 int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
-		   struct fs_copy_open *out, struct ck_err *err);
+		   struct fs_copy_open *out);
 /* May wait until a copy is on storage. */
-void fs_copy_close(const struct fs_copy_open *o);
+void fs_copy_close(struct fs_copies *cs, const struct fs_copy_open *o);
 /* As ck_view_read() of the file that it is a copy of; @c NULL: it is. */
 int fs_copy_read(struct fs_copy *c, const struct ck_view *v, uint32_t nr,
 		 void *buf, uint64_t len, uint64_t off, struct ck_err *err);

@@ -55,11 +55,11 @@ static bool is_device(int fd)
 	return !fstat(fd, &st) && S_ISCHR(st.st_mode) && st.st_rdev == DEVICE;
 }
 
-static bool is_nameless(int fd)
+static bool is_plain(int fd)
 {
 	struct stat st;
 
-	return !fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_nlink;
+	return !fstat(fd, &st) && S_ISREG(st.st_mode);
 }
 
 static int32_t obey(const struct order *o, const int fd[MOST_FDS])
@@ -68,7 +68,7 @@ static int32_t obey(const struct order *o, const int fd[MOST_FDS])
 	uint32_t id = o->drop;
 	int ret;
 
-	if (!is_device(fd[0]) || (!id && !is_nameless(fd[1])))
+	if (!is_device(fd[0]) || (!id && !is_plain(fd[1])))
 		return -EINVAL;
 	ret = id ? ioctl(fd[0], BACKING_CLOSE, &id) :
 		   ioctl(fd[0], BACKING_OPEN, &map);

@@ -5,7 +5,9 @@
  * An open is answered with the number of a file that was registered before, and
  * no read of it comes here (Linux 6.9).  Registering takes CAP_SYS_ADMIN, which
  * the worker has not: it sends the file, and its device, to the process that
- * started it, which keeps neither.  That one takes files without a name alone.
+ * started it, which keeps neither.  The kernel opens the file once more for each
+ * open of ours, by that process's rights and in the mode that was asked for: so
+ * this is for mounts that are only read.
  */
 #ifndef FS_PASSTHROUGH_H
 #define FS_PASSTHROUGH_H
@@ -14,6 +16,18 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/*
+ * The kernel knows one content of an inode.  What a file has beside one that is
+ * still open is shown under a number in which these bits say so.
+ */
+#define FS_INO_TURNS 16
+#define FS_INO_TURN (UINT64_C(15) << 28)
+
+static inline uint64_t fs_ino_turn(uint64_t ino, unsigned turn)
+{
+	return (ino & ~FS_INO_TURN) | (uint64_t)turn << 28;
+}
 
 /* ---- in the process that started the worker ---- */
 

@@ -327,6 +327,28 @@ static int find_srcs(struct fs_mounted *mounted, const struct ck_view *v,
 	return ret;
 }
 
+int fs_behind_srcs(struct fs_mounted *mounted, uint64_t ino,
+		   const struct fs_node *node, struct ck_ckpt **ck,
+		   unsigned char **out, struct ck_err *err)
+{
+	ck_auto_free unsigned char *bits = NULL;
+	const struct ck_view *v;
+	struct ck_vfile file;
+	uint32_t nr;
+	int ret = lower(mounted, ino, node, &v, &nr, &file, err);
+
+	if (ret)
+		return ret;
+	bits = calloc(1, bytes_of(v->img));
+	ret = bits ? find_srcs(mounted, v, nr, &file, false, bits) : -ENOMEM;
+	if (ret)
+		return ck_no_memory(err);
+	*ck = v->ck;
+	*out = bits;
+	bits = NULL;
+	return 0;
+}
+
 static bool writes_copies(const struct fs_mounted_table *s)
 {
 	const char *master = ck_opts_get(s->in.opts, "master");

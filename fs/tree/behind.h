@@ -11,7 +11,7 @@
  * checkpoint's own; so are .unshard/ and its statistics, while what the index
  * says is behind all files.
  *
- * Only for mounts that other users may use.  Threads: any.
+ * Asked for mounts that other users may use, and with -o cache.  Threads: any.
  */
 #ifndef FS_BEHIND_H
 #define FS_BEHIND_H
@@ -41,6 +41,14 @@ int fs_behind_ask_open(struct fs_mounted *mounted, uint64_t ino, int fd,
 int fs_behind_mode(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 		   uint64_t ino, const struct fs_node *node, double keep,
 		   struct stat *st, struct ck_err *err);
+
+/*
+ * The sources behind a view's file, a bit each, to free(), and the checkpoint that
+ * has them.
+ */
+int fs_behind_srcs(struct fs_mounted *mounted, uint64_t ino,
+		   const struct fs_node *node, struct ck_ckpt **ck,
+		   unsigned char **out, struct ck_err *err);
 
 /* The directory of @mounted as it is now, the same way. */
 int fs_behind_dir(const struct fs_mounted_table *s,

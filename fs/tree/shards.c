@@ -99,7 +99,7 @@ uint64_t fs_shards_path_ino(const struct fs_shards *s, const char *path)
 		return FS_INO_SHARDS;
 	return FS_INO_SHARD |
 	       (XXH3_64bits_withSeed(path, strlen(path), s->seed) &
-		(FS_INO_SHARD - 1));
+		(FS_INO_SHARD - 1) & ~FS_INO_TURN);
 }
 
 static struct node **slot_of(const struct fs_shards *s, uint64_t ino)
@@ -145,7 +145,8 @@ static struct node *take_node(struct fs_shards *s, const char *path)
 	struct node *n;
 
 	while (*at && strcmp((*at)->path, path)) /* two paths, one hash */
-		at = slot_of(s, ino = FS_INO_SHARD | (ino + 1));
+		at = slot_of(s,
+			     ino = (FS_INO_SHARD | (ino + 1)) & ~FS_INO_TURN);
 	if (*at) {
 		(*at)->refs++;
 		return *at;

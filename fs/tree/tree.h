@@ -15,12 +15,14 @@
  *	  latest		5		(a directory of checkpoints only)
  *	  NAME/			1 of another mounted checkpoint	(beside the views)
  *
- * Nothing is kept per tensor: numbers are computed both ways.
+ * Nothing is kept per tensor: numbers are computed both ways.  FS_INO_TURN is
+ * in none of a file.
  */
 #ifndef FS_TREE_H
 #define FS_TREE_H
 
 #include "core/view/view.h"
+#include "fs/kernel/passthrough.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,6 +46,13 @@ enum {
 static inline uint32_t fs_ino_mounted(uint64_t ino)
 {
 	return (uint32_t)(ino >> FS_INO_MOUNTED_SHIFT);
+}
+
+/* Of a file whatever the kernel knows of it; see FS_INO_TURN. */
+static inline uint64_t fs_ino_inner(uint64_t ino)
+{
+	ino &= FS_INO_MASK;
+	return ino < FS_INO_FILE ? ino : fs_ino_turn(ino, 0);
 }
 
 static inline uint64_t fs_ino(uint32_t mounted, uint64_t inner)
