@@ -297,9 +297,11 @@ export B SAN CC VERSION PKGS CORE_PKGS PREFIX LIBDIR SBINDIR DESTDIR SONAME
 export PJDFSTEST FSX PASSTHROUGH OPS
 
 JOBS_FLAG = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
-# $(call stages,LIST): build their programs, run them, count.
+# $(call stages,LIST): build their programs, run them, count; with -n only says so.
+DRY = $(findstring n,$(firstword -$(MAKEFLAGS)))
 stages = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
-	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && tests/run $(1)
+	$(JOBS_FLAG) nothing $(sort $(foreach s,$(1),$(PROGRAMS_$(s)))) && \
+	$(if $(DRY),echo) tests/run $(1)
 
 export MUTATIONS SEED CRASH
 .PHONY: check check-cuda-abi check-unit check-mutations check-crash check-lib check-abi check-cmd check-mount check-clients check-valgrind
