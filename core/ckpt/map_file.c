@@ -25,6 +25,11 @@ struct head {
 	uint64_t only; /* of the path's, those of the name of a file; or 0 */
 };
 
+bool ck_map_is_of(const struct ck_root *root)
+{
+	return !root->next && !root->save && root->real;
+}
+
 bool ck_map_make(struct ck_map_parts *out, const struct ck_catalog *img,
 		 const struct ck_root *root, const char *options)
 {
@@ -35,7 +40,7 @@ bool ck_map_make(struct ck_map_parts *out, const struct ck_catalog *img,
 	uint64_t sum;
 
 	memset(out, 0, sizeof(*out));
-	if (root->next || root->save || !root->real)
+	if (!ck_map_is_of(root))
 		return false;
 	hash = XXH3_createState();
 	if (!hash)

@@ -19,7 +19,9 @@
 struct ck_map_parts {
 	struct ck_str head, end;
 };
-/* False: there is none of such a checkpoint, or no memory. */
+/* Whether such a checkpoint has one. */
+bool ck_map_is_of(const struct ck_root *root);
+/* False: it has none, or no memory.  Goes over all of the catalog. */
 bool ck_map_make(struct ck_map_parts *out, const struct ck_catalog *img,
 		 const struct ck_root *root, const char *options);
 void ck_map_parts_free(struct ck_map_parts *parts);

@@ -45,9 +45,10 @@ struct fs_virt {
 	struct fs_virt_in in;
 	const struct ck_catalog *img;
 	struct fs_stats_in stats;
-	pthread_mutex_t lock; /* while a document is measured */
+	pthread_mutex_t
+		lock; /* while a document is measured, or the map made */
 	struct doc docs[FS_VIRT_STATS];
-	bool has_map;
+	bool has_map, made_map;
 	struct ck_map_parts map;
 };
 
@@ -102,9 +103,7 @@ struct fs_virt *fs_virt_new(const struct fs_virt_in *in)
 	pthread_mutex_init(&v->lock, NULL);
 	for (unsigned i = 0; i < CK_ARRAY_LEN(v->docs); i++)
 		v->docs[i].what = files[i].doc;
-	v->has_map =
-		in->ck && in->map &&
-		ck_map_make(&v->map, v->img, ck_ckpt_root(in->ck), in->map);
+	v->has_map = in->ck && in->map && ck_map_is_of(ck_ckpt_root(in->ck));
 	return v;
 }
 
@@ -176,6 +175,22 @@ static int need_doc(struct fs_virt *v, struct doc *d, struct ck_err *err)
 	return ret ? ck_fail(err, -ret, "no memory to list the catalog") : 0;
 }
 
+/* When it is wanted, for that takes a pass over the whole catalog. */
+static int need_map(struct fs_virt *v, struct ck_err *err)
+{
+	bool made;
+
+	pthread_mutex_lock(&v->lock);
+	if (!v->made_map)
+		v->made_map = ck_map_make(&v->map, v->img,
+					  ck_ckpt_root(v->in.ck), v->in.map);
+	if (!v->made_map)
+		ck_map_parts_free(&v->map);
+	made = v->made_map;
+	pthread_mutex_unlock(&v->lock);
+	return made ? 0 : ck_no_memory(err);
+}
+
 /* The text that is not the catalog's; a list of JSON objects, or lines. */
 static void add_runtime(struct fs_virt *v, unsigned id,
 			struct ck_str *problems_found)
@@ -207,6 +222,8 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 		v->in.ck && id < CK_ARRAY_LEN(v->docs) ? &v->docs[id] : NULL;
 	int ret = d ? need_doc(v, d, err) : 0;
 
+	if (!ret && id == FS_VIRT_MAP)
+		ret = need_map(v, err);
 	if (ret)
 		return ret;
 	if (id == FS_VIRT_MAP) {

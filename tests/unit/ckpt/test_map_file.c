@@ -90,7 +90,9 @@ Test(map_file, none_of_joined_directories)
 	struct ck_root root = *ck_ckpt_root(ck);
 	struct ck_map_parts parts;
 
+	cr_assert(ck_map_is_of(&root));
 	root.next = &root;
+	cr_assert(!ck_map_is_of(&root));
 	cr_assert(!ck_map_make(&parts, ck_ckpt_catalog(ck), &root, ""));
 	ck_map_parts_free(&parts);
 }
