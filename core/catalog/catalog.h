@@ -15,6 +15,11 @@
  * crash later.  Takes nothing: @fd may be closed afterwards.
  */
 int ck_catalog_map(struct ck_catalog *img, int fd, struct ck_err *err);
+/* The same of @size bytes that @fill puts into memory: 0, or -errno with a line. */
+typedef int (*ck_catalog_fill_fn)(void *ctx, void *to, size_t size,
+				  struct ck_err *err);
+int ck_catalog_fill(struct ck_catalog *img, uint64_t size,
+		    ck_catalog_fill_fn fill, void *ctx, struct ck_err *err);
 /* A memfd to write a catalog to, of the caller; then nobody can change it. */
 int ck_catalog_file(int *fd, struct ck_err *err);
 int ck_catalog_seal(int fd, struct ck_err *err);

@@ -7,7 +7,8 @@
  */
 #include "core/catalog/catalog.h"
 
-#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/whole.h"
 #include "core/catalog/catalog_priv.h"
 
 #include <errno.h>
@@ -31,70 +32,85 @@ static bool is_sealed(int fd)
 	return seals >= 0 && (seals & SEALS) == SEALS;
 }
 
-static int read_all(int fd, unsigned char *to, size_t len, struct ck_err *err)
+/* The bytes of @fd, to @to. */
+static int read_all(void *ctx, void *to, size_t len, struct ck_err *err)
 {
-	size_t done = 0;
+	const int *fd = ctx;
+	ssize_t n = ck_pread_most(*fd, to, len, 0);
 
-	while (done < len) {
-		ssize_t n = pread(fd, to + done, len - done, (off_t)done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return ck_fail(err, n ? errno : EIO,
-				       "cannot read the catalog: %s",
-				       n ? strerror(errno) : "it ends early");
-		done += (size_t)n;
-	}
-	return 0;
+	if (n == (ssize_t)len)
+		return 0;
+	return ck_fail(err, n < 0 ? (int)-n : EIO,
+		       "cannot read the catalog: %s",
+		       n < 0 ? strerror((int)-n) : "it ends early");
 }
 
-static int bring_in(void **base, int fd, size_t size, struct ck_err *err)
+static int check(struct ck_catalog *img, void *base, size_t size,
+		 struct ck_err *err)
 {
-	bool sealed = is_sealed(fd);
-	int ret = 0;
+	int ret = ck_catalog_check(img, base, size, err);
 
-	*base = mmap(NULL, size, PROT_READ | (sealed ? 0 : PROT_WRITE),
-		     MAP_PRIVATE | (sealed ? 0 : MAP_ANONYMOUS),
-		     sealed ? fd : -1, 0);
-	if (*base == MAP_FAILED)
-		return ck_fail(err, errno, "cannot map the catalog: %s",
-			       strerror(errno));
-	if (!sealed)
-		ret = read_all(fd, *base, size, err);
-	if (!ret && !sealed)
-		mprotect(*base, size, PROT_READ);
-	if (ret)
-		munmap(*base, size);
+	if (!ret)
+		return 0;
+	munmap(base, size);
+	*img = (struct ck_catalog){ 0 };
 	return ret;
+}
+
+static int check_size(uint64_t size, struct ck_err *err)
+{
+	if (size >= sizeof(struct ck_catalog_head) && size <= CK_SIZE_MAX)
+		return 0;
+	return ck_fail(err, EINVAL,
+		       "the catalog has %llu bytes, too few for its head",
+		       (unsigned long long)size);
+}
+
+int ck_catalog_fill(struct ck_catalog *img, uint64_t size,
+		    ck_catalog_fill_fn fill, void *ctx, struct ck_err *err)
+{
+	int ret = check_size(size, err);
+	void *base;
+
+	*img = (struct ck_catalog){ 0 };
+	if (ret)
+		return ret;
+	base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (base == MAP_FAILED)
+		return ck_fail(err, errno, "no memory for the catalog: %s",
+			       strerror(errno));
+	madvise(base, size, MADV_HUGEPAGE);
+	ret = fill(ctx, base, size, err);
+	if (ret) {
+		munmap(base, size);
+		return ret;
+	}
+	mprotect(base, size, PROT_READ);
+	return check(img, base, size, err);
 }
 
 int ck_catalog_map(struct ck_catalog *img, int fd, struct ck_err *err)
 {
 	struct stat st;
 	void *base;
-	size_t size;
 	int ret;
 
 	*img = (struct ck_catalog){ 0 };
 	if (fstat(fd, &st))
 		return ck_fail(err, errno, "cannot stat the catalog: %s",
 			       strerror(errno));
-	if (st.st_size < (off_t)sizeof(struct ck_catalog_head))
-		return ck_fail(
-			err, EINVAL,
-			"the catalog has %lld bytes, too few for its head",
-			(long long)st.st_size);
-	size = (size_t)st.st_size;
-	ret = bring_in(&base, fd, size, err);
+	if (!is_sealed(fd))
+		return ck_catalog_fill(img, (uint64_t)st.st_size, read_all, &fd,
+				       err);
+	ret = check_size((uint64_t)st.st_size, err);
 	if (ret)
 		return ret;
-	ret = ck_catalog_check(img, base, size, err);
-	if (ret) {
-		munmap(base, size);
-		*img = (struct ck_catalog){ 0 };
-	}
-	return ret;
+	base = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (base == MAP_FAILED)
+		return ck_fail(err, errno, "cannot map the catalog: %s",
+			       strerror(errno));
+	return check(img, base, (size_t)st.st_size, err);
 }
 
 int ck_catalog_file(int *fd, struct ck_err *err)

@@ -114,13 +114,11 @@ static int start_reader(struct ck_ckpt *ck, const struct ck_opts *opts,
 	return ret ? ret : ck_ckpt_start_writer(ck, opts, err);
 }
 
-static int start(struct ck_ckpt *ck, const struct ck_opts *opts, int catalog_fd,
+static int start(struct ck_ckpt *ck, const struct ck_opts *opts,
 		 struct ck_err *err)
 {
-	int ret = ck_catalog_map(&ck->img, catalog_fd, err);
+	int ret = check_order(&ck->img, err);
 
-	if (!ret)
-		ret = check_order(&ck->img, err);
 	if (ret)
 		return ret;
 	ck->resolved = ck_resolved_new(ck->img.nr_chunks);
@@ -144,9 +142,9 @@ struct ck_ckpt *ck_ckpt_new(void)
 	return ck;
 }
 
-int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
-		  const struct ck_opts *opts, int catalog_fd,
-		  struct ck_err *err)
+int ck_ckpt_serve_mapped(struct ck_ckpt **out, struct ck_root *root,
+			 const struct ck_opts *opts, struct ck_catalog *img,
+			 struct ck_err *err)
 {
 	struct ck_ckpt *ck = ck_ckpt_new();
 	struct ck_root none = { .fd = -1, .blobs_fd = -1 };
@@ -156,15 +154,31 @@ int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 	if (!ck)
 		return ck_no_memory(err);
 	ck->root = *root;
-	ret = start(ck, opts, catalog_fd, err ? err : &local);
-	if (ret) {
-		ck->root = none; /* still the caller's */
+	ck->img = *img;
+	ret = start(ck, opts, err ? err : &local);
+	if (ret) { /* both are still the caller's */
+		ck->root = none;
+		ck->img = (struct ck_catalog){ 0 };
 		ck_ckpt_close(ck);
 		return ret;
 	}
 	*root = none;
+	*img = (struct ck_catalog){ 0 };
 	*out = ck;
 	return 0;
+}
+
+int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
+		  const struct ck_opts *opts, int catalog_fd,
+		  struct ck_err *err)
+{
+	struct ck_catalog img;
+	int ret = ck_catalog_map(&img, catalog_fd, err);
+
+	if (!ret)
+		ret = ck_ckpt_serve_mapped(out, root, opts, &img, err);
+	ck_catalog_unmap(&img);
+	return ret;
 }
 
 void ck_ckpt_close(struct ck_ckpt *ck)

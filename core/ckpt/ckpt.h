@@ -40,9 +40,9 @@ struct ck_edit;
 int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
 		     int *catalog_fd, struct ck_err *err);
 /*
- * The same; a catalog that was made before and is kept in @in->dir is taken
- * where the parser would make it again, and else put there.  What is wrong
- * with that folder is no error: it is put into @in->why.
+ * The same, and maps it: @out is the caller's.  A catalog that was made before and
+ * is kept in @in->dir is taken where the parser would make it again, and else put
+ * there.  What is wrong with that folder is no error: it is put into @in->why.
  */
 struct ck_index_cache_in {
 	const char *dir; /* made where it is not there */
@@ -51,7 +51,7 @@ struct ck_index_cache_in {
 };
 int ck_ckpt_describe_kept(const struct ck_root *root,
 			  const struct ck_opts *opts,
-			  struct ck_index_cache_in *in, int *catalog_fd,
+			  struct ck_index_cache_in *in, struct ck_catalog *out,
 			  struct ck_err *err);
 /*
  * How much time and memory the index of a checkpoint may take: what the names
@@ -84,6 +84,10 @@ int ck_ckpt_parse(const struct ck_root *root, const struct ck_opts *opts,
 int ck_ckpt_serve(struct ck_ckpt **out, struct ck_root *root,
 		  const struct ck_opts *opts, int catalog_fd,
 		  struct ck_err *err);
+/* The same of what is mapped already; takes @img, too. */
+int ck_ckpt_serve_mapped(struct ck_ckpt **out, struct ck_root *root,
+			 const struct ck_opts *opts, struct ck_catalog *img,
+			 struct ck_err *err);
 
 /*
  * Opens it in a child process, confined as a worker is, that calls @run and

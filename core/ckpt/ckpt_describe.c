@@ -30,6 +30,7 @@ struct job {
 	const struct ck_parser_limits *limits; /* NULL: none */
 	int catalog_fd;
 	const struct ck_index_cache *cache; /* NULL: none */
+	struct ck_catalog *kept; /* the one of it */
 };
 
 static bool is_apart(const struct ck_catalog *img)
@@ -128,12 +129,21 @@ static int load_recorded(struct ck_dir *dir, const struct job *job,
 	return ret;
 }
 
+/* Nothing is written where what was kept is what would be. */
 static int load_cached(struct ck_dir *dir, const struct job *job,
 		       struct ck_err *err)
 {
-	int ret = ck_index_cache_take(job->cache, dir, job->catalog_fd, err);
+	return ck_index_cache_holds(job->cache, dir) ?
+		       0 :
+		       load_recorded(dir, job, err);
+}
 
-	return ret ? CK_MIN(ret, 0) : load_recorded(dir, job, err);
+/* While the parser asks. */
+static void bring_kept(void *ctx)
+{
+	const struct job *job = ctx;
+
+	ck_index_cache_map(job->cache, job->kept);
 }
 
 static int parse(void *ctx, struct ck_err *err)
@@ -160,7 +170,10 @@ int ck_ckpt_parse(const struct ck_root *root, const struct ck_opts *opts,
 		  const struct ck_parser_limits *limits, int catalog_fd,
 		  struct ck_err *err)
 {
-	struct job job = { root, opts, limits, catalog_fd, NULL };
+	struct job job = { .root = root,
+			   .opts = opts,
+			   .limits = limits,
+			   .catalog_fd = catalog_fd };
 
 	return parse(&job, err);
 }
@@ -175,6 +188,7 @@ static int run_job(const struct job *job, struct ck_err *err)
 		.what = "the parser",
 		.hint = "(-o parse-time=N allows more)",
 		.run = parse,
+		.meanwhile = job->cache ? bring_kept : NULL,
 		.ctx = (void *)(uintptr_t)job,
 		.keep = keep,
 		.nr_keep = nr + 3,
@@ -187,51 +201,84 @@ static int run_job(const struct job *job, struct ck_err *err)
 		return ck_no_memory(err);
 	ck_root_fds(root, keep, nr);
 	keep[nr] = job->catalog_fd;
-	keep[nr + 1] = job->cache->file_fd;
-	keep[nr + 2] = job->cache->record_fd;
+	keep[nr + 1] = job->cache ? job->cache->file_fd : -1;
+	keep[nr + 2] = job->cache ? job->cache->record_fd : -1;
 	ret = ck_child_call(&c, err);
 	if (ret == -ETIMEDOUT || (ret && strstr(err->msg, c.what) == err->msg))
 		return ck_wrap(err, ret, "%s", root->path);
 	return ret;
 }
 
-static int describe(const struct job *job, struct ck_err *err)
+int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
+		     int *catalog_fd, struct ck_err *err)
 {
-	struct ck_err local;
-	int ret = run_job(job, err ? err : &local);
-
-	if (!ret)
-		ret = ck_catalog_seal(job->catalog_fd, err);
-	if (!ret)
-		ck_index_cache_keep(job->cache, job->catalog_fd);
-	return ret;
-}
-
-int ck_ckpt_describe_kept(const struct ck_root *root,
-			  const struct ck_opts *opts,
-			  struct ck_index_cache_in *in, int *catalog_fd,
-			  struct ck_err *err)
-{
-	ck_auto_fd int fd = -1;
 	struct ck_parser_limits limits;
-	struct ck_index_cache cache;
-	struct job job = { root, opts, &limits, -1, &cache };
+	struct job job = { .root = root, .opts = opts, .limits = &limits };
+	ck_auto_fd int fd = -1;
+	struct ck_err local;
 	int ret = ck_catalog_file(&fd, err);
 
 	if (ret)
 		return ret;
 	job.catalog_fd = fd;
 	ck_parser_limits_guess(root, opts, &limits);
-	ck_index_cache_open(&cache, root, opts, in);
-	ret = describe(&job, err);
-	ck_index_cache_close(&cache);
+	ret = run_job(&job, err ? err : &local);
+	if (!ret)
+		ret = ck_catalog_seal(fd, err);
 	if (!ret)
 		*catalog_fd = ck_steal_fd(fd);
 	return ret;
 }
 
-int ck_ckpt_describe(const struct ck_root *root, const struct ck_opts *opts,
-		     int *catalog_fd, struct ck_err *err)
+static bool is_empty(int fd)
 {
-	return ck_ckpt_describe_kept(root, opts, NULL, catalog_fd, err);
+	struct stat st;
+
+	return !fstat(fd, &st) && !st.st_size;
+}
+
+/* What was kept counts where the parser says so, and all of it is right. */
+static int describe(const struct job *job, struct ck_index_cache *cache,
+		    struct ck_catalog *out, struct ck_err *err)
+{
+	int ret = run_job(job, err);
+	bool holds = !ret && is_empty(job->catalog_fd);
+
+	if (holds && !job->kept->base) {
+		ck_index_cache_forget(cache);
+		ret = run_job(job, err);
+	} else if (holds) {
+		*out = *job->kept;
+		*job->kept = (struct ck_catalog){ 0 };
+	}
+	if (!ret && !out->base)
+		ret = ck_catalog_seal(job->catalog_fd, err);
+	if (!ret)
+		ck_index_cache_keep(cache, job->catalog_fd);
+	return ret || out->base ? ret :
+				  ck_catalog_map(out, job->catalog_fd, err);
+}
+
+int ck_ckpt_describe_kept(const struct ck_root *root,
+			  const struct ck_opts *opts,
+			  struct ck_index_cache_in *in, struct ck_catalog *out,
+			  struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+	struct ck_parser_limits limits;
+	struct ck_index_cache cache;
+	struct ck_catalog kept = { 0 };
+	struct job job = { root, opts, &limits, -1, &cache, &kept };
+	int ret = ck_catalog_file(&fd, err);
+
+	*out = (struct ck_catalog){ 0 };
+	if (ret)
+		return ret;
+	job.catalog_fd = fd;
+	ck_parser_limits_guess(root, opts, &limits);
+	ck_index_cache_open(&cache, root, opts, in);
+	ret = describe(&job, &cache, out, err);
+	ck_catalog_unmap(&kept);
+	ck_index_cache_close(&cache);
+	return ret;
 }

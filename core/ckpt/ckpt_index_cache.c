@@ -26,7 +26,7 @@
 #include <xxhash.h>
 
 #define MAGIC "unshard-index-1"
-#define PIECE ((size_t)1 << 20)
+#define PIECE ((size_t)256 << 10)
 #define KEY_DIGITS 32
 #define SLOW_MS 100 /* a parse of less is not worth a file */
 #define FILES_MAX 64 /* then the one that was used least lately goes */
@@ -156,6 +156,86 @@ static int open_dir(struct ck_index_cache_in *in)
 	return fd;
 }
 
+/* ---- what was kept ---- */
+
+static bool read_head(const struct ck_index_cache *c, struct head *h)
+{
+	struct stat st;
+
+	return !fstat(c->file_fd, &st) && S_ISREG(st.st_mode) &&
+	       ck_pread_most(c->file_fd, h, sizeof(*h), 0) ==
+		       (ssize_t)sizeof(*h) &&
+	       !memcmp(h->magic, MAGIC, sizeof(h->magic)) &&
+	       !memcmp(h->key, c->key, sizeof(h->key)) &&
+	       h->record_len <= RECORD_MAX &&
+	       h->catalog_len <= (uint64_t)st.st_size &&
+	       h->record_len + h->catalog_len + sizeof(*h) ==
+		       (uint64_t)st.st_size;
+}
+
+/* Once, for what is compared in one process goes into the digest of another. */
+static void read_record(struct ck_index_cache *c)
+{
+	ck_auto_free char *record = NULL;
+	struct head h;
+
+	if (!read_head(c, &h))
+		return;
+	record = malloc(h.record_len + 1);
+	if (!record || ck_pread_most(c->file_fd, record, h.record_len,
+				     sizeof(h)) != (ssize_t)h.record_len)
+		return;
+	c->record = record;
+	record = NULL;
+	c->record_len = h.record_len;
+	c->catalog_len = h.catalog_len;
+	memcpy(c->digest, h.digest, sizeof(c->digest));
+}
+
+/* The digest goes on over each piece while it is in the processor's cache. */
+static int bring(void *ctx, void *to, size_t size, struct ck_err *err)
+{
+	const struct ck_index_cache *c = ctx;
+	uint64_t off = sizeof(struct head) + c->record_len;
+	XXH3_state_t *s = XXH3_createState();
+	bool good = s && XXH3_128bits_reset(s) == XXH_OK;
+	XXH128_hash_t is = { 0 };
+
+	if (good)
+		XXH3_128bits_update(s, c->record, c->record_len);
+	for (size_t at = 0, n; good && at < size; at += n) {
+		n = CK_MIN(size - at, PIECE);
+		good = ck_pread_most(c->file_fd, (char *)to + at, n,
+				     off + at) == (ssize_t)n;
+		if (good)
+			XXH3_128bits_update(s, (char *)to + at, n);
+	}
+	if (good)
+		is = XXH3_128bits_digest(s);
+	XXH3_freeState(s);
+	if (good && is.high64 == c->digest[0] && is.low64 == c->digest[1])
+		return 0;
+	return ck_fail(err, EBADMSG, "-o index-cache: %s is damaged", c->name);
+}
+
+bool ck_index_cache_map(const struct ck_index_cache *c, struct ck_catalog *out)
+{
+	return c->record && !ck_catalog_fill(out, c->catalog_len, bring,
+					     (void *)(uintptr_t)c, NULL);
+}
+
+bool ck_index_cache_holds(const struct ck_index_cache *c,
+			  const struct ck_dir *dir)
+{
+	return c->record && ck_dir_record_holds(dir, c->record, c->record_len);
+}
+
+void ck_index_cache_forget(struct ck_index_cache *c)
+{
+	free(c->record);
+	c->record = NULL;
+}
+
 void ck_index_cache_open(struct ck_index_cache *c, const struct ck_root *root,
 			 const struct ck_opts *opts,
 			 struct ck_index_cache_in *in)
@@ -174,6 +254,8 @@ void ck_index_cache_open(struct ck_index_cache *c, const struct ck_root *root,
 	if (c->dir_fd >= 0)
 		c->file_fd =
 			open_ours(c->dir_fd, c->name, O_NOFOLLOW | O_NONBLOCK);
+	if (c->file_fd >= 0)
+		read_record(c);
 }
 
 void ck_index_cache_close(struct ck_index_cache *c)
@@ -185,87 +267,10 @@ void ck_index_cache_close(struct ck_index_cache *c)
 			close(*all[i]);
 		*all[i] = -1;
 	}
+	ck_index_cache_forget(c);
 }
 
-/* ---- in the parser ---- */
-
-static bool read_head(const struct ck_index_cache *c, struct head *h)
-{
-	struct stat st;
-
-	return !fstat(c->file_fd, &st) && S_ISREG(st.st_mode) &&
-	       ck_pread_most(c->file_fd, h, sizeof(*h), 0) ==
-		       (ssize_t)sizeof(*h) &&
-	       !memcmp(h->magic, MAGIC, sizeof(h->magic)) &&
-	       !memcmp(h->key, c->key, sizeof(h->key)) &&
-	       h->record_len <= RECORD_MAX &&
-	       h->catalog_len <= (uint64_t)st.st_size &&
-	       h->record_len + h->catalog_len + sizeof(*h) ==
-		       (uint64_t)st.st_size;
-}
-
-/* A stretch of @from goes into @s, and to the end of @to unless that is -1. */
-static bool copy(int from, uint64_t off, uint64_t len, int to, char *buf,
-		 XXH3_state_t *s)
-{
-	while (len) {
-		size_t n = (size_t)CK_MIN(len, PIECE);
-
-		if (ck_pread_most(from, buf, n, off) != (ssize_t)n)
-			return false;
-		XXH3_128bits_update(s, buf, n);
-		if (to >= 0 && ck_write_whole(to, buf, n))
-			return false;
-		off += n;
-		len -= n;
-	}
-	return true;
-}
-
-static bool is_digest(const struct head *h, const XXH3_state_t *s)
-{
-	XXH128_hash_t is = XXH3_128bits_digest(s);
-
-	return is.high64 == h->digest[0] && is.low64 == h->digest[1];
-}
-
-static bool take(const struct ck_index_cache *c, const struct ck_dir *dir,
-		 const struct head *h, int catalog_fd, XXH3_state_t *s)
-{
-	ck_auto_free char *record = malloc(h->record_len + 1);
-	ck_auto_free char *buf = malloc(PIECE);
-
-	if (!record || !buf ||
-	    ck_pread_most(c->file_fd, record, h->record_len, sizeof(*h)) !=
-		    (ssize_t)h->record_len)
-		return false;
-	XXH3_128bits_update(s, record, h->record_len);
-	return copy(c->file_fd, sizeof(*h) + h->record_len, h->catalog_len,
-		    catalog_fd, buf, s) &&
-	       is_digest(h, s) &&
-	       ck_dir_record_holds(dir, record, h->record_len);
-}
-
-int ck_index_cache_take(const struct ck_index_cache *c,
-			const struct ck_dir *dir, int catalog_fd,
-			struct ck_err *err)
-{
-	XXH3_state_t *s;
-	struct head h;
-	bool taken;
-
-	if (c->file_fd < 0 || !read_head(c, &h))
-		return 0;
-	s = XXH3_createState();
-	taken = s && XXH3_128bits_reset(s) == XXH_OK &&
-		take(c, dir, &h, catalog_fd, s);
-	XXH3_freeState(s);
-	if (!taken &&
-	    (ftruncate(catalog_fd, 0) || lseek(catalog_fd, 0, SEEK_SET)))
-		return ck_fail(err, errno, "-o index-cache: %s",
-			       strerror(errno));
-	return taken;
-}
+/* ---- what is made anew ---- */
 
 /* Half of a record would hold where the whole does not. */
 int ck_index_cache_tell(const struct ck_index_cache *c, const char *text,
@@ -279,6 +284,20 @@ int ck_index_cache_tell(const struct ck_index_cache *c, const char *text,
 }
 
 /* ---- after it ---- */
+
+/* A file goes into @s, and to the end of @to. */
+static bool copy(int from, uint64_t len, int to, char *buf, XXH3_state_t *s)
+{
+	for (uint64_t off = 0, n; off < len; off += n) {
+		n = CK_MIN(len - off, (uint64_t)PIECE);
+		if (ck_pread_most(from, buf, n, off) != (ssize_t)n)
+			return false;
+		XXH3_128bits_update(s, buf, n);
+		if (ck_write_whole(to, buf, n))
+			return false;
+	}
+	return true;
+}
 
 static uint64_t size_of(int fd)
 {
@@ -300,8 +319,8 @@ static bool write_all(const struct ck_index_cache *c, int catalog_fd, int fd,
 	XXH128_hash_t is;
 
 	if (lseek(fd, sizeof(h), SEEK_SET) < 0 ||
-	    !copy(c->record_fd, 0, h.record_len, fd, buf, s) ||
-	    !copy(catalog_fd, 0, h.catalog_len, fd, buf, s))
+	    !copy(c->record_fd, h.record_len, fd, buf, s) ||
+	    !copy(catalog_fd, h.catalog_len, fd, buf, s))
 		return false;
 	is = XXH3_128bits_digest(s);
 	h.digest[0] = is.high64;

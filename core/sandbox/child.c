@@ -248,5 +248,7 @@ int ck_child_call(const struct ck_child *c, struct ck_err *err)
 	if (pid < 0)
 		return ck_fail(err, EAGAIN, "fork: %s", strerror(errno));
 	id = ck_child_id(pid);
+	if (c->meanwhile)
+		c->meanwhile(c->ctx);
 	return ck_child_await(c, &id, from, false, err);
 }

@@ -30,6 +30,7 @@ struct ck_child {
 	const char *what; /* "the parser", for messages */
 	const char *hint; /* "(-o parse-time=N allows more)", or "" */
 	int (*run)(void *ctx, struct ck_err *err);
+	void (*meanwhile)(void *ctx); /* here, while it runs; NULL: nothing */
 	void *ctx;
 	const int *keep; /* negative ones are ignored */
 	unsigned nr_keep;

@@ -39,7 +39,8 @@ struct job {
 	struct mount_point at;
 	struct ck_opts *opts;
 	struct ck_root root;
-	int catalog_fd, log_fd;
+	struct ck_catalog img; /* of no bytes: there are many */
+	int log_fd;
 };
 
 static int failed(int code, const struct ck_err *err)
@@ -130,7 +131,7 @@ static int supervise(struct job *j)
 		.src = j->src,
 		.mnt = j->at.real,
 		.root = &j->root,
-		.catalog_fd = j->catalog_fd,
+		.img = &j->img,
 		.opts = j->opts,
 		.log_fd = j->log_fd,
 		.lock_fd = j->at.lock_fd,
@@ -329,24 +330,22 @@ static void report_foreign_names(const struct job *j,
 /* An unused option is a mistake that nobody looks for in problems. */
 static void report_unused(const struct job *j)
 {
-	struct ck_catalog img = { 0 };
+	const struct ck_catalog *img = &j->img;
 
-	if (j->catalog_fd < 0 || ck_catalog_map(&img, j->catalog_fd, NULL))
+	if (!img->base)
 		return;
-	for (uint32_t i = 0; i < img.nr_problems; i++) {
-		const struct ck_problem *p = &img.problems[i];
-		const char *line =
-			p->reason == CK_NONE ?
-				"" :
-				ck_catalog_str(&img, p->reason, NULL);
+	for (uint32_t i = 0; i < img->nr_problems; i++) {
+		const struct ck_problem *p = &img->problems[i];
+		const char *line = p->reason == CK_NONE ?
+					   "" :
+					   ck_catalog_str(img, p->reason, NULL);
 
 		if (!strncmp(line, "-o ", 3))
 			cmd_fail(&cmd_mount, 0, "%s: %s: %s", j->src,
 				 ck_dump_severity(p->severity), line);
 	}
-	report_unused_reshard(j, &img);
-	report_foreign_names(j, &j->root, &img);
-	ck_catalog_unmap(&img);
+	report_unused_reshard(j, img);
+	report_foreign_names(j, &j->root, img);
 }
 
 static bool unused_in(const struct job *j, const char *name, uint32_t *bits)
@@ -376,7 +375,7 @@ static void report_unused_of_many(const struct job *j)
 	struct ck_run_dir all;
 	size_t nr = 0;
 
-	if (j->catalog_fd >= 0 || !ck_run_dir_may_be_unused(j->opts) ||
+	if (j->img.base || !ck_run_dir_may_be_unused(j->opts) ||
 	    ck_run_dir_list(&all, &j->root, NULL))
 		return;
 	while (bits && nr < all.nr && nr < MAX_LOOKED_AT &&
@@ -403,7 +402,7 @@ static void report_names_of_newest(const struct job *j)
 	struct ck_run_dir all;
 	struct ck_root root;
 
-	if (j->catalog_fd >= 0 || ck_run_dir_list(&all, &j->root, NULL))
+	if (j->img.base || ck_run_dir_list(&all, &j->root, NULL))
 		return;
 	newest = ck_run_dir_newest(&all, 0);
 	if (newest &&
@@ -434,14 +433,13 @@ static int mount_root(struct job *j)
 		ret = open_log(j);
 	if (ret)
 		return ret;
-	if (mount_describe(&cmd_mount, &j->root, j->opts, &j->catalog_fd,
-			   &err) &&
+	if (mount_describe(&cmd_mount, &j->root, j->opts, &j->img, &err) &&
 	    !is_of_many(j, &err))
 		return cmd_err(&cmd_mount, &err);
 	report_unused(j);
 	report_unused_of_many(j);
 	report_names_of_newest(j);
-	if (j->catalog_fd < 0 && ck_opts_get(j->opts, "overlay"))
+	if (!j->img.base && ck_opts_get(j->opts, "overlay"))
 		return cmd_fail(&cmd_mount, CMD_USAGE,
 				"-o overlay: is for one checkpoint, and %s "
 				"holds several",
@@ -455,7 +453,6 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 		.src = src,
 		.at = { .path = mnt, .lock_fd = -1 },
 		.opts = opts,
-		.catalog_fd = -1,
 		.log_fd = -1,
 	};
 	struct ck_err err;
@@ -471,6 +468,7 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 	ret = mount_root(&j);
 	if (ret)
 		mount_point_unmake(&j.at);
+	ck_catalog_unmap(&j.img);
 	ck_root_close(&j.root);
 	return ret;
 }

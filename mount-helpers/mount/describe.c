@@ -29,7 +29,7 @@ static char *usual_cache(void)
 }
 
 int mount_describe(const struct cmd *cmd, const struct ck_root *root,
-		   const struct ck_opts *opts, int *catalog_fd,
+		   const struct ck_opts *opts, struct ck_catalog *out,
 		   struct ck_err *err)
 {
 	const char *given = ck_opts_get(opts, "index-cache");
@@ -37,8 +37,8 @@ int mount_describe(const struct cmd *cmd, const struct ck_root *root,
 	struct ck_index_cache_in in = { .dir = given ? given : usual,
 					.slow_only = !given };
 	bool none = !in.dir || !strcmp(in.dir, "off");
-	int ret = ck_ckpt_describe_kept(root, opts, none ? NULL : &in,
-					catalog_fd, err);
+	int ret =
+		ck_ckpt_describe_kept(root, opts, none ? NULL : &in, out, err);
 
 	if (given && *in.why)
 		cmd_fail(cmd, 0, "warning: -o index-cache=%s: %s", given,

@@ -10,6 +10,7 @@
 #include "core/base/auto.h"
 #include "core/base/clock.h"
 #include "core/base/fds.h"
+#include "core/catalog/catalog.h"
 #include "core/sandbox/child.h"
 #include "fs/ask/ask.h"
 #include "fs/kernel/passthrough.h"
@@ -182,7 +183,7 @@ static void let_go(struct sup *s)
 		close(s->askers_fd);
 	if (s->passthrough_fd >= 0)
 		close(s->passthrough_fd);
-	close(s->in->catalog_fd);
+	ck_catalog_unmap(s->in->img);
 	ck_root_close(s->in->root);
 }
 
@@ -491,7 +492,6 @@ static void detach(const struct supervise_in *in, int *result_fd)
 		keep[n++] = fd;
 	}
 	n += ck_root_fds(root, keep + n, nr);
-	keep[n++] = in->catalog_fd;
 	keep[n++] = in->log_fd;
 	keep[n++] = *result_fd;
 	ck_fds_close_others(keep, n);

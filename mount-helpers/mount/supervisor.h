@@ -16,6 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
+#include "core/geom/catalog.h"
 #include "core/root/root.h"
 
 #include <stdbool.h>
@@ -24,7 +25,7 @@ struct supervise_in {
 	const char *src; /* what df shows */
 	const char *mnt; /* absolute, without links */
 	struct ck_root *root; /* closed where it is not needed any more */
-	int catalog_fd; /* from ck_ckpt_describe(); closed.  -1: many of them */
+	struct ck_catalog *img; /* moved; of no bytes: many of them */
 	struct ck_opts *opts; /* spool= is added */
 	int lock_fd; /* closed when the mount answers; or -1 */
 	int log_fd; /* -1: syslog, or stderr in the foreground */

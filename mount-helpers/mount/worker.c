@@ -24,7 +24,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define FIXED_FDS (9 + FS_SESSION_FDS)
+#define FIXED_FDS (8 + FS_SESSION_FDS)
 
 static void answer(int fd, const struct ck_err *err)
 {
@@ -68,7 +68,6 @@ static int own_fds(const struct worker_in *w, struct ck_err *err)
 	for (int fd = 0; fd < 3; fd++)
 		keep[n++] = fd;
 	n += ck_root_fds(root, keep + n, nr);
-	keep[n++] = w->in->catalog_fd;
 	keep[n++] = w->answer_fd;
 	keep[n++] = w->askers_fd;
 	keep[n++] = w->spool_fd;
@@ -87,7 +86,7 @@ static bool may_parse(const struct worker_in *w)
 	struct ck_run_dir beside;
 	bool any;
 
-	if (w->in->catalog_fd < 0)
+	if (!w->in->img->base)
 		return true;
 	if (root->only || root->save ||
 	    ck_run_dir_list_siblings(&beside, root, "", NULL, NULL))
@@ -148,14 +147,13 @@ static int serve(const struct worker_in *w, struct ck_err *err)
 	ret = own_fds(w, err);
 	if (!ret)
 		ret = own_rights(w, &in.sandbox, err);
-	if (!ret && w->in->catalog_fd < 0)
+	if (!ret && !w->in->img->base)
 		in.steps = w->in->root;
 	else if (!ret)
-		ret = ck_ckpt_serve(&in.ck, w->in->root, w->in->opts,
-				    w->in->catalog_fd, err);
+		ret = ck_ckpt_serve_mapped(&in.ck, w->in->root, w->in->opts,
+					   w->in->img, err);
 	if (ret)
 		return ret;
-	close(w->in->catalog_fd);
 	ret = fs_session_serve(w->session, &in, err);
 	if (in.ck)
 		end(in.ck);

@@ -48,6 +48,40 @@ Test(child, works_on_kept_descriptors)
 	cr_expect_str_eq(got, "image");
 }
 
+/* Two ends of pipes: it ends when it has read what the other process writes. */
+static int reads(void *ctx, struct ck_err *e)
+{
+	int *ends = ctx;
+	char byte;
+
+	return read(ends[0], &byte, 1) == 1 ? 0 : ck_fail(e, EIO, "read");
+}
+
+static void writes_meanwhile(void *ctx)
+{
+	int *ends = ctx;
+
+	cr_assert(write(ends[1], "x", 1) == 1);
+}
+
+Test(child, caller_works_meanwhile)
+{
+	int ends[2];
+	struct ck_child c = {
+		.what = "the parser",
+		.hint = "",
+		.run = reads,
+		.meanwhile = writes_meanwhile,
+		.ctx = ends,
+		.keep = ends,
+		.nr_keep = 1,
+		.seconds = 20,
+	};
+
+	cr_assert(!pipe(ends));
+	cr_assert(!ck_child_call(&c, &err), "%s", err.msg);
+}
+
 static int is_closed(void *ctx, struct ck_err *e)
 {
 	int *fd = ctx;
