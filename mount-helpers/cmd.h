@@ -36,7 +36,7 @@ struct cmd_flag {
 	char letter; /* -l; 0: none */
 	const char *
 		name; /* --lazy, and the name in the options, see keep_flag() */
-	const char *help; /* one line */
+	const char *help; /* one line; NULL: taken, and not listed */
 };
 
 /* --NAME VALUE or --NAME=VALUE */

@@ -46,15 +46,28 @@ static void put_sentence(struct ck_str *out, const char *word, const char *help)
 		put(out, word, FLAG_INDENT, text.v);
 }
 
-static void put_flags(struct ck_str *out, const struct cmd_flag *flags)
+static bool has_letter(const struct cmd_flag *flags, char letter)
+{
+	for (; flags && flags->name; flags++)
+		if (flags->letter == letter)
+			return true;
+	return false;
+}
+
+/* Without the letters that flags of @before took. */
+static void put_flags(struct ck_str *out, const struct cmd_flag *flags,
+		      const struct cmd_flag *before)
 {
 	for (; flags && flags->name; flags++) {
+		char letter =
+			has_letter(before, flags->letter) ? 0 : flags->letter;
 		char word[32];
 
-		snprintf(word, sizeof(word), "%c%c%s--%s",
-			 flags->letter ? '-' : ' ',
-			 flags->letter ? flags->letter : ' ',
-			 flags->letter ? ", " : "  ", flags->name);
+		if (!flags->help)
+			continue;
+		snprintf(word, sizeof(word), "%c%c%s--%s", letter ? '-' : ' ',
+			 letter ? letter : ' ', letter ? ", " : "  ",
+			 flags->name);
 		put_sentence(out, word, flags->help);
 	}
 }
@@ -127,9 +140,9 @@ void help_cmd(const struct cmd *c, bool all)
 	if (*c->help)
 		ck_str_fmt(&out, "\n%s", c->help);
 	ck_str_puts(&out, "\n");
-	put_flags(&out, c->flags);
+	put_flags(&out, c->flags, NULL);
 	put_valued(&out, c->valued);
-	put_flags(&out, cmd_common_flags(c));
+	put_flags(&out, cmd_common_flags(c), c->flags);
 	if (opens)
 		put_options(&out, c, all);
 	text_flush(&out);

@@ -206,6 +206,8 @@ static int find(int nr, char **argv, const struct ck_opts *opts)
 				"--sort: expected path, size or age, found "
 				"\"%s\"",
 				sort);
+	if (!nr)
+		ret = find_walk(&f, ".");
 	for (int i = 1; i <= nr && !ret; i++)
 		ret = find_walk(&f, argv[i]);
 	if (!ret)
@@ -233,6 +235,11 @@ static int run(int argc, char **argv)
 	return ret;
 }
 
+static const struct cmd_flag flags[] = {
+	{ 'h', "human", NULL }, /* as du -h is typed; sizes are always so */
+	{ 0 },
+};
+
 static const struct cmd_valued valued[] = {
 	{ "sort", "KEY", "which first: path, size or age" },
 	{ 0 },
@@ -241,12 +248,12 @@ static const struct cmd_valued valued[] = {
 const struct cmd cmd_find = {
 	.name = "find",
 	.group = CMD_LOOK,
-	.args = "DIR...",
+	.args = "[DIR]...",
 	.summary = "find every checkpoint below a folder",
 	.help = "A line each: state, format, step, age, bytes of model and "
 		"optimizer, path.\n",
+	.flags = flags,
 	.valued = valued,
-	.min_words = 1,
 	.max_words = 1000,
 	.run = run,
 };

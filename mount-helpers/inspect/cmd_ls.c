@@ -307,21 +307,22 @@ static int show(const struct ck_catalog *img, char *const *pattern, unsigned nr,
 
 static int ls(int nr, char **argv, const struct ck_opts *opts)
 {
-	const char *path = argv[1];
+	const char *path = nr ? argv[1] : ".";
+	unsigned nr_globs = nr ? (unsigned)nr - 1 : 0;
 	struct ck_ckpt *ck;
 	struct ck_err err = { 0 };
 	const struct ck_catalog *img;
 	int ret;
 
-	if (cmd_open_shown(&ck, &path, 1, nr == 1, opts, &err))
-		return nr > 1 ? cmd_err(&cmd_ls, &err) :
-				run_dir_list(&cmd_ls, path, opts, &err);
+	if (cmd_open_shown(&ck, &path, 1, !nr_globs, opts, &err))
+		return nr_globs ? cmd_err(&cmd_ls, &err) :
+				  run_dir_list(&cmd_ls, path, opts, &err);
 	img = ck_ckpt_catalog(ck);
 	if (ck_views_find_problems(ck, opts, &err)) {
 		ck_ckpt_close(ck);
 		return cmd_err(&cmd_ls, &err);
 	}
-	ret = show(img, argv + 2, (unsigned)nr - 1, opts);
+	ret = show(img, argv + 2, nr_globs, opts);
 	if (!ret)
 		health_errors(&cmd_ls, img);
 	if (!ret)
@@ -348,7 +349,9 @@ static int run(int argc, char **argv)
 
 static const struct cmd_flag flags[] = {
 	{ 'f', "fold", "names that differ by numbers alone in one line" },
-	{ 'H', "human", "bytes in KiB, MiB and so on" },
+	{ 'h', "human", "bytes in KiB, MiB and so on" },
+	{ 'H', "human", NULL },
+	{ 'l', "long", NULL }, /* as ls -lh is typed; a line is never short */
 	{ 't', "total", "a last line with the sums, as on a terminal" },
 	{ 0 },
 };
@@ -356,13 +359,12 @@ static const struct cmd_flag flags[] = {
 const struct cmd cmd_ls = {
 	.name = "ls",
 	.group = CMD_LOOK,
-	.args = "CKPT [GLOB]...",
+	.args = "[CKPT [GLOB]...]",
 	.summary = "list the tensors, and what else was saved",
 	.help = "A line each: element type, shape, bytes, state, name.\n"
 		"Of a directory of checkpoints: state, tensors, bytes, name.\n"
 		"GLOB chooses by name: '*.weight'.\n",
 	.flags = flags,
-	.min_words = 1,
 	.max_words = 1000,
 	.run = run,
 };

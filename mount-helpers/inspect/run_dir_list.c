@@ -231,11 +231,16 @@ static void put_line(const struct listing *l, size_t i, struct ck_str *out)
 {
 	const struct ck_run_dir_entry *s = &l->steps.v[i];
 	const struct line *line = &l->v[i];
+	ck_auto_str struct ck_str bytes = { 0 };
 
-	ck_str_fmt(out, "%s%-10s%s  %7" PRIu32 "  %15" PRIu64 "  ",
+	if (ck_opts_get(l->opts, "human"))
+		text_size(&bytes, line->bytes);
+	else
+		ck_str_u64(&bytes, line->bytes);
+	ck_str_fmt(out, "%s%-10s%s  %7" PRIu32 "  %15s  ",
 		   text_colour(line->state == COMPLETE ? TEXT_GREEN : TEXT_RED),
 		   state_text[line->state], text_colour(TEXT_PLAIN),
-		   line->tensors, line->bytes);
+		   line->tensors, bytes.v ? bytes.v : "");
 	ck_str_plain(out, s->name, strlen(s->name));
 	if (s == l->latest)
 		ck_str_puts(out, "  (latest)");

@@ -143,11 +143,22 @@ expect 0 '' "$UNSHARD" inspect "$TOP/tests/formats/megatron/experts-tp2-pp2-ep2/
 grep -q '| mp_rank_01_000_000 |$' "$WORK/out" || fail "$(cat "$WORK/out")"
 
 # --- sizes and sums; -h is help, as everywhere
-"$UNSHARD" ls -Ht m.safetensors head >out
-grep -q '^float32  \[16, 16\]  1.0 KiB  ok  head$' out || fail "$(cat out)"
-grep -qx '1 tensor, 1.0 KiB' out || fail "$(cat out)"
-expect 0 '' "$UNSHARD" ls -h
+for how in -h -lh -H --human; do
+	"$UNSHARD" ls $how -t m.safetensors head >out
+	grep -q '^float32  \[16, 16\]  1.0 KiB  ok  head$' out || fail "$how: $(cat out)"
+	grep -qx '1 tensor, 1.0 KiB' out || fail "$how: $(cat out)"
+done
+mkdir -p run/step-1 run/step-2
+cp m.safetensors run/step-1/model.safetensors
+cp m.safetensors run/step-2/model.safetensors
+expect 0 '' "$UNSHARD" ls -lh run
+grep -q '^complete  *68  *82.7 KiB  step-2 ' "$WORK/out" || fail "$(cat "$WORK/out")"
+# -h is help where there are no sizes, and --help everywhere
+expect 0 '' "$UNSHARD" inspect -h
 grep -q '^usage: ' "$WORK/out" || fail "-h is no help"
+expect 0 '' "$UNSHARD" ls --help
+grep -q '^  -h, --human ' "$WORK/out" && grep -q '^      --help ' "$WORK/out" ||
+	fail "ls --help: $(cat "$WORK/out")"
 
 # --- on a terminal: colours and a sum; none where NO_COLOR says so
 tty() { # VARIABLE... -- ARGUMENTS
