@@ -18,6 +18,8 @@ void ck_turn_begin(struct ck_turn_walk *w, const struct ck_turn *t,
 				    .pos = first,
 				    .begin = first,
 				    .end = first + nr,
+				    .left = nr,
+				    .run = t->nr_runs,
 				    .max = CK_MAX(max, UINT64_C(1)) };
 }
 
@@ -29,7 +31,7 @@ static void next_band(struct ck_turn_walk *w)
 	w->at = w->pos % rows;
 	w->dst = w->pos - w->begin - w->at;
 	w->run = 0;
-	w->run_at = 0;
+	w->row = 0;
 	if (w->at || left < rows) {
 		w->nr_cols = 1;
 		w->at_end = CK_MIN(rows, w->at + left);
@@ -41,29 +43,39 @@ static void next_band(struct ck_turn_walk *w)
 	}
 }
 
+/* The first row of @run whose place is not before @at. */
+static uint64_t row_from(const struct ck_turn_run *run, uint64_t at)
+{
+	return run->at >= at ? 0 : CK_DIV_UP(at - run->at, run->step);
+}
+
 bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out)
 {
 	const struct ck_turn_run *run;
+	uint64_t end;
 
-	if (w->at == w->at_end) {
-		if (w->pos == w->end)
-			return false;
-		next_band(w);
+	for (;; w->run++, w->row = 0) {
+		if (w->run == w->t->nr_runs) {
+			if (w->pos == w->end)
+				return false;
+			next_band(w);
+		}
+		run = &w->t->run[w->run];
+		end = CK_MIN(run->nr, row_from(run, w->at_end));
+		w->row = CK_MAX(w->row, row_from(run, w->at));
+		if (w->row < end)
+			break;
 	}
-	while (w->at - w->run_at >= w->t->run[w->run].nr) {
-		if (w->run + 1 >= w->t->nr_runs)
-			return false;
-		w->run_at += w->t->run[w->run++].nr;
-	}
-	run = &w->t->run[w->run];
-	out->nr_rows = CK_MIN(w->run_at + run->nr, w->at_end) - w->at;
 	out->nr_rows =
-		CK_MIN(out->nr_rows, CK_MAX(w->max / w->nr_cols, UINT64_C(1)));
-	out->row = run->first + (w->at - w->run_at);
+		CK_MIN(end - w->row, CK_MAX(w->max / w->nr_cols, UINT64_C(1)));
+	out->ref = run->ref;
+	out->row = run->first + w->row;
 	out->col = w->col;
 	out->nr_cols = w->nr_cols;
-	out->dst = w->dst + w->at;
-	w->at += out->nr_rows;
+	out->dst = w->dst + run->at + w->row * run->step;
+	out->step = run->step;
+	w->row += out->nr_rows;
+	w->left -= out->nr_rows * out->nr_cols;
 	return true;
 }
 
@@ -73,7 +85,7 @@ bool ck_turn_next(struct ck_turn_walk *w, struct ck_turn_tile *out)
  */
 static inline __attribute__((always_inline)) void turn(
 	const struct ck_turn *t, const struct ck_turn_tile *tile, size_t size,
-	const char *from, char *to)
+	uint64_t step, const char *from, char *to)
 {
 	uint64_t nr_rows = tile->nr_rows, nr_cols = tile->nr_cols;
 
@@ -83,7 +95,7 @@ static inline __attribute__((always_inline)) void turn(
 
 		for (uint64_t c = 0; c < nr_cols; c++)
 			for (uint64_t i = r; i < end; i++)
-				memcpy(to + (c * t->rows + i) * size,
+				memcpy(to + (c * t->rows + i * step) * size,
 				       from + (i * nr_cols + c) * size, size);
 	}
 }
@@ -91,20 +103,20 @@ static inline __attribute__((always_inline)) void turn(
 void ck_turn_copy(const struct ck_turn *t, const struct ck_turn_tile *tile,
 		  unsigned size, const void *in, void *out)
 {
-	switch (size) {
+	switch (tile->step == 1 ? size : 0) {
 	case 1:
-		turn(t, tile, 1, in, out);
+		turn(t, tile, 1, 1, in, out);
 		return;
 	case 2:
-		turn(t, tile, 2, in, out);
+		turn(t, tile, 2, 1, in, out);
 		return;
 	case 4:
-		turn(t, tile, 4, in, out);
+		turn(t, tile, 4, 1, in, out);
 		return;
 	case 8:
-		turn(t, tile, 8, in, out);
+		turn(t, tile, 8, 1, in, out);
 		return;
 	default:
-		turn(t, tile, size, in, out);
+		turn(t, tile, size, tile->step, in, out);
 	}
 }

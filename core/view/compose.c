@@ -134,7 +134,9 @@ struct ck_piece *ck_compose_turned(struct ck_compose *c,
 		free((void *)turned->turn.run);
 	if (t)
 		t->bands = c->bands;
-	take_newest(c, img, img->tensors[turned->tensor].newest);
+	for (uint32_t i = 0; i < turned->turn.nr_runs && !c->failed; i++)
+		take_newest(c, img,
+			    img->tensors[turned->turn.run[i].ref].newest);
 	if (len && !c->failed)
 		p = push(c, len);
 	if (!p)
@@ -179,7 +181,7 @@ void ck_compose_at(const struct ck_compose *c, uint64_t off,
 		    p->tensor == CK_NONE ? CK_SPAN_MADE :
 		    p->dtype		 ? CK_SPAN_CAST :
 					   CK_SPAN_TENSOR;
-	out->ref = p->turned ? out->turned->tensor : p->tensor;
+	out->ref = p->turned ? out->turned->turn.run->ref : p->tensor;
 	out->dtype = p->dtype;
 	out->saturate = p->saturate;
 	out->off = p->at + (off - p->off);

@@ -49,24 +49,24 @@ struct reading {
 	char *tile;
 };
 
-/* A run of rows lies within one of the matrices that a tensor stacks. */
+/* Rows of a tile lie within one of the matrices that a tensor stacks. */
 static void box_of(const struct reading *r, const struct ck_turn_tile *tile,
 		   struct ck_box *box)
 {
-	const struct ck_tensor *t = &r->v->img->tensors[r->turned->tensor];
+	const struct ck_tensor *t = &r->v->img->tensors[tile->ref];
 	const uint64_t *shape = r->v->img->dims + t->shape;
-	unsigned d = t->rank - 2;
+	uint64_t at = tile->row, nr = tile->nr_rows;
+	unsigned d = t->rank;
 
 	*box = (struct ck_box){ .rank = t->rank };
-	box->start[d] = tile->row;
-	box->len[d] = tile->nr_rows;
-	box->start[d + 1] = tile->col;
-	box->len[d + 1] = tile->nr_cols;
-	if (!d)
-		return;
-	box->start[0] = tile->row / shape[1];
-	box->len[0] = 1;
-	box->start[1] = tile->row % shape[1];
+	if (d && shape[d - 1] == r->turned->turn.cols) {
+		box->start[--d] = tile->col;
+		box->len[d] = tile->nr_cols;
+	}
+	for (; d--; at /= shape[d], nr = 1) {
+		box->start[d] = at % shape[d];
+		box->len[d] = nr;
+	}
 }
 
 static int read_elements(const struct reading *r, uint64_t first, uint64_t nr,
@@ -83,8 +83,8 @@ static int read_elements(const struct reading *r, uint64_t first, uint64_t nr,
 		uint64_t bytes = tile.nr_rows * tile.nr_cols * r->size;
 
 		box_of(r, &tile, &box);
-		ret = ck_ckpt_read_box(r->v->ck, r->turned->tensor, &box,
-				       r->tile, bytes, err);
+		ret = ck_ckpt_read_box(r->v->ck, tile.ref, &box, r->tile, bytes,
+				       err);
 		if (!ret)
 			ck_turn_copy(t, &tile, r->size, r->tile, out);
 	}
@@ -261,7 +261,7 @@ static int read_shown(const struct reading *r, const struct ck_span *as,
 int ck_turned_read(const struct ck_view *v, const struct ck_span *span,
 		   void *buf, uint64_t len, struct ck_err *err)
 {
-	uint8_t from = v->img->tensors[span->turned->tensor].dtype;
+	uint8_t from = v->img->tensors[span->turned->turn.run->ref].dtype;
 	ck_auto_free char *tile = malloc(TILE_BYTES);
 	uint64_t to = ck_dtype_info(span->dtype)->size, n;
 	unsigned size = ck_dtype_info(from)->size;

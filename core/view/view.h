@@ -37,10 +37,12 @@ enum ck_span_kind {
 	CK_SPAN_TURNED, /* of matrix @turned, as elements of @dtype, from @off */
 };
 
-/* Rows of a tensor, its first dimensions taken as one, shown as columns. */
+/*
+ * Rows of tensors (@ref of a run), their first dimensions taken as one, or their
+ * elements where there is one column, shown as columns.
+ */
 struct ck_turned {
-	uint32_t tensor;
-	struct ck_turn turn;
+	struct ck_turn turn; /* of one run at least */
 	struct ck_bands *bands; /* see turned.h; borrowed */
 };
 

@@ -143,17 +143,34 @@ static void add_all(const struct ck_catalog *img, unsigned char *bits)
 	add_indexes(img, bits);
 }
 
-static uint32_t tensor_of(const struct ck_span *span)
+/* The tensors of a span, one after the other; CK_NONE: there are no more. */
+static uint32_t tensor_of(const struct ck_span *span, uint32_t nr)
 {
 	switch (span->kind) {
 	case CK_SPAN_MADE:
 	case CK_SPAN_ZEROS:
 		return CK_NONE;
 	case CK_SPAN_TURNED:
-		return span->turned->tensor;
+		return nr < span->turned->turn.nr_runs ?
+			       span->turned->turn.run[nr].ref :
+			       CK_NONE;
 	default:
-		return span->ref;
+		return nr ? CK_NONE : span->ref;
 	}
+}
+
+static bool add_span(const struct ck_view *v, const struct ck_span *span,
+		     bool too, unsigned char *bits)
+{
+	uint32_t nr = 0, t;
+
+	for (; (t = tensor_of(span, nr)) != CK_NONE; nr++) {
+		if (too)
+			t = ck_ckpt_written_too(v->ck, t);
+		if (t != CK_NONE)
+			add_tensor(v->img, t, bits);
+	}
+	return nr;
 }
 
 /*
@@ -167,15 +184,9 @@ static bool walk(const struct ck_view *v, uint32_t nr, uint64_t size, bool too,
 
 	for (uint64_t off = 0; off < size;) {
 		struct ck_span span = { 0 };
-		uint32_t t;
 
 		v->ops->at(v, nr, off, &span);
-		t = tensor_of(&span);
-		any |= t != CK_NONE;
-		if (t != CK_NONE && too)
-			t = ck_ckpt_written_too(v->ck, t);
-		if (t != CK_NONE)
-			add_tensor(v->img, t, bits);
+		any |= add_span(v, &span, too, bits);
 		if (!span.len)
 			break;
 		off += span.len;

@@ -62,8 +62,9 @@ static void find_place(const struct export *x, const struct export_file *f,
 		if (span.kind == CK_SPAN_MADE || span.kind == CK_SPAN_ZEROS)
 			continue;
 		place_of(x->view,
-			 span.kind == CK_SPAN_TURNED ? span.turned->tensor :
-						       span.ref,
+			 span.kind == CK_SPAN_TURNED ?
+				 span.turned->turn.run->ref :
+				 span.ref,
 			 key);
 		return;
 	}

@@ -89,6 +89,18 @@ def until(condition, what, seconds=60):
         time.sleep(0.05)
 
 
+def logits(folder):
+    """Of a causal model that transformers loads from there, and nothing missing."""
+    import torch
+    import transformers
+
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, dtype=torch.float32)
+    assert not info["unexpected_keys"] and not info["missing_keys"], info
+    with torch.no_grad():
+        return model.eval()(torch.arange(1, 15).reshape(2, 7)).logits
+
+
 mounts = []
 
 

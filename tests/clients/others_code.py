@@ -5,19 +5,30 @@ torchtitan's its own."""
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
+import itertools
+import pathlib
 import sys
 import types
 from unittest import mock
+
+SOURCES = pathlib.Path(sys.prefix) / "sources"
+sys.path.append(str(SOURCES))
 
 # Modules that are taken as they are; all else below these packages is made up.
 REAL = {
     "torchtitan": ("protocols.state_dict_adapter", "models.utils",
                    "models.llama3.state_dict_adapter", "models.qwen3.state_dict_adapter",
-                   "models.deepseek_v3.state_dict_adapter"),
+                   "models.deepseek_v3.state_dict_adapter",
+                   "models.gpt_oss.state_dict_adapter"),
+    "nemo": ("lightning.io.state", "collections.llm.gpt.model.llama",
+             "collections.llm.gpt.model.phi3mini"),
+    "torchtitan_before": (),  # of SOURCES
     "megatron": ("bridge.models.conversion.param_mapping", "bridge.models.deepseek.common",
                  "bridge.models.deepseek.deepseek_v2_bridge",
                  "bridge.models.gemma.gemma_bridge", "bridge.models.gemma.gemma2_bridge",
-                 "bridge.models.gemma.gemma3_bridge",
+                 "bridge.models.gemma.gemma3_bridge", "bridge.utils.common_utils",
+                 "bridge.models.gpt_oss.gpt_oss_bridge",
                  "bridge.models.mistral.mistral_bridge"),
 }
 # Models of pictures, which import the trainer's by *.
@@ -36,6 +47,9 @@ def _made_up(owner, name):
 
 class _Type(type):
     __getattr__ = _made_up
+
+    def __getitem__(cls, of):
+        return cls
 
 
 class _MadeUp(types.ModuleType):
@@ -137,16 +151,18 @@ def bridge_of(config):
         "gemma": ("gemma", "gemma", "GemmaBridge"),
         "gemma2": ("gemma", "gemma2", "Gemma2Bridge"),
         "gemma3_text": ("gemma", "gemma3", "Gemma3ModelBridge"),
+        "gpt_oss": ("gpt_oss", "gpt_oss", "GPTOSSBridge"),
         "mistral": ("mistral", "mistral", "MistralBridge"),
     }[config.model_type]
-    return getattr(importlib.import_module(f"{models}{folder}.{file}_bridge"),
-                   name)().mapping_registry()
+    return getattr(importlib.import_module(f"{models}{folder}.{file}_bridge"), name)()
 
 
-def _converted(mapping, hf, config):
+def _converted(bridge, mapping, hf, config):
     """What one rank would hold of it: all."""
     if isinstance(mapping.hf_param, str):
-        return hf[mapping.hf_param]
+        load = getattr(bridge, "maybe_modify_loaded_hf_weight", lambda name, of: of[name])
+        mapping._mapping = types.SimpleNamespace(hf_to_megatron=lambda t, module: t)
+        return mapping.hf_to_megatron(load(mapping.hf_param, hf), None)
     mapping._get_config = lambda module: types.SimpleNamespace(
         num_attention_heads=config.num_attention_heads,
         num_query_groups=config.num_key_value_heads, hidden_size=config.hidden_size,
@@ -161,24 +177,148 @@ def to_megatron_by_bridge(hf, config, padded):
     import torch
 
     left, out = set(hf), {}
-    experts = getattr(config, "n_routed_experts", None) or 0
-    for row in bridge_of(config):
-        numbers = [()]
-        for size in (config.num_hidden_layers, experts)[:row.megatron_param.count("*")]:
-            numbers = [(*before, str(n)) for before in numbers for n in range(size)]
-        for of in numbers:
+    bridge = bridge_of(config)
+    experts = next((getattr(config, n) for n in ("n_routed_experts", "num_local_experts")
+                    if getattr(config, n, 0)), 0)
+    for row in bridge.mapping_registry():
+        before = set(left)  # several rows may be for one weight: the first is taken
+        for of in _numbers(row.megatron_param, config.num_hidden_layers, experts):
             mapping = row.resolve(of) if of else row
             names = mapping.hf_param
             names = {names} if isinstance(names, str) else set(names.values())
-            if names <= set(hf) and names & left:
-                out[mapping.megatron_param] = _converted(mapping, hf, config).contiguous()
+            if names <= before:
+                out[mapping.megatron_param] = _converted(
+                    bridge, mapping, hf, config).contiguous()
                 left -= names
     assert not left, sorted(left)[:9]
+    return _padded(out, config, padded)
+
+
+def _numbers(name, *sizes):
+    """What stands for each * of it."""
+    return itertools.product(*([str(n) for n in range(size)]
+                               for size in sizes[:name.count("*")]))
+
+
+def _padded(out, config, padded):
+    """With rows that pad the vocabulary, which nobody asks for."""
+    import torch
+
     for name in ("embedding.word_embeddings.weight", "output_layer.weight"):
-        if name in out:  # rows that pad the vocabulary, which nobody asks for
+        if name in out:
             more = torch.ones(padded - config.vocab_size, config.hidden_size)
             out[name] = torch.cat([out[name], more])
     return out
+
+
+class _Connector:
+    """What NeMo's importers are derived from; of these the table counts."""
+
+    def __class_getitem__(cls, of):
+        return cls
+
+
+def nemo_of(config):
+    """(state, names, conversions) that NeMo's importer of the model gives for its own
+    of @hf: a function of it."""
+    state = importlib.import_module("nemo.lightning.io.state")
+    importlib.import_module("nemo.lightning").io = types.SimpleNamespace(
+        **{**vars(state), "apply_transforms": lambda source, target, mapping, transforms: (
+            source.state_dict(), mapping, transforms)},
+        ModelConnector=_Connector, model_importer=lambda *_: lambda c: c,
+        model_exporter=lambda *_: lambda c: c)
+    file, name = {"llama4_text": ("llama", "HFLlamaImporter"),
+                  "phi3": ("phi3mini", "HFPhi3Importer")}[config.model_type]
+    module = importlib.import_module("nemo.collections.llm.gpt.model." + file)
+    layers = range(config.num_hidden_layers)
+    moe = getattr(config, "moe_layers", None) or []
+    importer = type("Importer", (getattr(module, name),), {"config": types.SimpleNamespace(
+        num_layers=len(layers), moe_layer_freq=[n in moe for n in layers])})()
+    return lambda hf: importer.convert_state(
+        types.SimpleNamespace(config=config, state_dict=lambda: dict(hf)), None)
+
+
+def to_megatron_by_nemo(hf, config, padded):
+    """Megatron-Core's state dict of @hf, every weight by NeMo."""
+    state, mapping, transforms = nemo_of(config)(hf)
+    target = types.SimpleNamespace(config=types.SimpleNamespace(
+        num_attention_heads=config.num_attention_heads, hidden_size=config.hidden_size,
+        num_query_groups=config.num_key_value_heads,
+        kv_channels=getattr(config, "head_dim", None)
+        or config.hidden_size // config.num_attention_heads))
+    rows = [((a,), b, lambda t: t) for a, b in mapping.items()]
+    for t in transforms:  # after the names, in whose place they are
+        of = (t.source_key,) if isinstance(t.source_key, str) else t.source_key
+        rows.append((of, t.target_key, t.transform))
+    left, out = set(state), {}
+    for sources, name, function in rows:
+        context = [types.SimpleNamespace(target=target)] * (
+            "ctx" in inspect.signature(function).parameters)
+        for of in _numbers(name, config.num_hidden_layers,
+                           getattr(config, "num_local_experts", 0)):
+            names = [x.replace("*", "{}").format(*of) for x in sources]
+            if set(names) <= set(state):
+                out[name.replace("*", "{}").format(*of)] = function(
+                    *context, *(state[x] for x in names)).contiguous()
+                left -= set(names)
+    assert not left, sorted(left)[:9]
+    return _padded(out, config, padded)
+
+
+def _file(name, path):
+    """Module @name of a file of SOURCES."""
+    spec = importlib.util.spec_from_file_location(name, SOURCES / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def gpt2_of_megatron(state, config):
+    """transformers' state dict of @state, Megatron-LM's of version 3, by its own script."""
+    model = {"embedding": {}, "encoder": {}}
+    for name, t in state.items():
+        _, part, rest = name.split(".", 2)
+        if part == "embedding":
+            model[part][rest.split(".")[0]] = {"weight": t}
+        else:
+            model[part][rest] = t
+    script = _file("gpt2_of_megatron",
+                   "transformers/models/megatron_gpt2/convert_megatron_gpt2_checkpoint.py")
+    return script.convert_megatron_checkpoint(
+        None, {"checkpoint_version": 3.0, "model": {"language_model": model}}, config)
+
+
+def to_titan_before(hf, config):
+    """torchtitan's state dict of a Llama 4, by its adapter of 0.2.2; it knows the
+    language model as a part of one that sees."""
+    import importlib
+
+    importlib.import_module("torchtitan_before.models.llama4.model")
+    path = "models/llama4/model/state_dict_adapter"
+    adapter = _file("torchtitan_before." + path.replace("/", "."),
+                    f"torchtitan/{path}.py").Llama4StateDictAdapter(None, None)
+    out = adapter.from_hf({"language_model." + k: v for k, v in hf.items()})
+    assert len(out) == len(hf) + sum(k.endswith("gate_up_proj") for k in hf), set(out)
+    return {k: v.contiguous().clone() for k, v in out.items()}
+
+
+def to_titan_by_mxfp4(published, config):
+    """torchtitan's state dict of a GPT-OSS as it is published, in four bits: named by
+    its adapter, which leaves shapes as they are, and unpacked by Megatron-Bridge, as it
+    is stored (torch's own reader, 2.15, unpacks the first group of each row alone)."""
+    import torch
+
+    bridge_of(config)
+    unpack = importlib.import_module(
+        "megatron.bridge.models.gpt_oss.gpt_oss_bridge")._dequantize_mxfp4
+    module = importlib.import_module("torchtitan.models.gpt_oss.state_dict_adapter")
+    adapter = module.GptOssStateDictAdapter(types.SimpleNamespace(
+        layers=[types.SimpleNamespace(attention=types.SimpleNamespace(
+            rope=module.CosSinRoPE.Config()))] * config.num_hidden_layers), None)
+    state = {k: unpack(v, published[k[:-6] + "scales"], dtype=torch.float32)
+             if k.endswith("_blocks") else v
+             for k, v in published.items() if not k.endswith("_scales")}
+    return {k: v.contiguous().clone() for k, v in adapter.from_hf(state).items()}
 
 
 def to_titan(hf, config):

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 
 import others_code  # first: what it makes up, the others import
-from kit import case, mounted, need
+from kit import case, logits, mounted, need
 
 need("numpy", "torch", "safetensors", "transformers", "mbridge", "torchtitan")
 import torch
@@ -27,14 +27,6 @@ FORMATS = pathlib.Path(__file__).resolve().parent.parent / "formats"
 SIZES = dict(vocab_size=67, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
              num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=32,
              tie_word_embeddings=False)
-
-
-def logits(folder):
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, output_loading_info=True, dtype=torch.float32)
-    assert not info["unexpected_keys"] and not info["missing_keys"], info
-    with torch.no_grad():
-        return model.eval()(torch.arange(1, 15).reshape(2, 7)).logits
 
 
 def noise(folder):

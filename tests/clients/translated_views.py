@@ -8,10 +8,11 @@ import re
 import tempfile
 
 import others_code  # first: what it makes up, the others import
-from kit import case, mounted, need
+from kit import case, logits, mounted, need
 
 need("numpy", "torch", "safetensors", "transformers", "mbridge",
-     "megatron.bridge.models.conversion.param_mapping", "torchtitan")
+     "megatron.bridge.models.conversion.param_mapping", "torchtitan",
+     "nemo.lightning.io.state")
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -55,12 +56,25 @@ BRIDGED = {
         n_group=1, topk_group=1, first_k_dense_replace=1, kv_lora_rank=8,
         q_lora_rank=None, qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5,
         head_dim=4)),
+    "gpt-oss": ("GptOss", dict(DENSE, hidden_size=32, intermediate_size=64, head_dim=4,
+                               num_local_experts=3, num_experts_per_tok=2)),
+}
+LLAMA4 = dict(DENSE, intermediate_size=20, intermediate_size_mlp=40, head_dim=4,
+              num_local_experts=3, num_experts_per_tok=1, pad_token_id=0)
+IMPORTED = {
+    "phi3": ("Phi3", dict(DENSE, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "llama4": ("Llama4Text", dict(LLAMA4, interleave_moe_layer_step=2)),
+    "llama4-experts": ("Llama4Text", LLAMA4),
+}
+OTHERS = {
+    "gpt2": ("GPT2", dict(vocab_size=67, n_embd=24, n_layer=2, n_head=6, n_positions=32,
+                          bos_token_id=1, eos_token_id=2)),
 }
 
 
 def model_of(which):
     torch.manual_seed(7)
-    family, sizes = {**MODELS, **BRIDGED}[which]
+    family, sizes = {**MODELS, **BRIDGED, **IMPORTED, **OTHERS}[which]
     config = getattr(transformers, family + "Config")(**sizes)
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():  # biases and norms are all alike in a new one
@@ -71,16 +85,12 @@ def model_of(which):
     return model
 
 
-def logits(folder):
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, output_loading_info=True, dtype=torch.float32)
-    assert not info["unexpected_keys"] and not info["missing_keys"], info
-    with torch.no_grad():
-        return model.eval()(torch.arange(1, 15).reshape(2, 7)).logits
-
-
 def translated(which, convert):
-    model = model_of(which)
+    """@convert gives what is stored of the model's tensors."""
+    shown(model_of(which), convert)
+
+
+def shown(model, convert):
     with tempfile.TemporaryDirectory() as tmp:
         tmp = pathlib.Path(tmp)
         model.save_pretrained(tmp / "hf")
@@ -100,6 +110,62 @@ def translated(which, convert):
             for name in hf:
                 assert torch.equal(got[name], hf[name]), name
             assert torch.equal(logits(at / "hf"), want)
+            assert not torch.allclose(noise(at / "hf"), want)
+
+
+def noise(folder):
+    """Nothing that was loaded: what a model of the same config has at random."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        return model(torch.arange(1, 15).reshape(2, 7)).logits
+
+
+def gpt2(old):
+    """The other way round: what the script makes of Megatron-LM's is what is wanted."""
+    model = model_of("gpt2")
+    config = model.config
+    layer = {"input_layernorm": (24,), "post_attention_layernorm": (24,),
+             "self_attention.query_key_value": (72, 24), "self_attention.dense": (24, 24),
+             "mlp.dense_h_to_4h": (96, 24), "mlp.dense_4h_to_h": (24, 96)}
+    shapes = {"embedding.word_embeddings.weight": (PADDED, 24),
+              "embedding.position_embeddings.weight": (32, 24)}
+    for n in range(config.n_layer):
+        for name, shape in layer.items():
+            name = name.replace("self_attention", "attention") if old else name
+            shapes[f"encoder.layers.{n}.{name}.weight"] = shape
+            shapes[f"encoder.layers.{n}.{name}.bias"] = shape[:1]
+    shapes["encoder.final_layernorm.weight"] = shapes["encoder.final_layernorm.bias"] = (24,)
+    state = {"language_model." + k: torch.randn(v) / 4 for k, v in shapes.items()}
+    hf = others_code.gpt2_of_megatron(state, config)
+    missing, unexpected = model.load_state_dict(hf, strict=False)
+    assert not missing and all("attn." in x for x in unexpected), (missing, unexpected)
+    shown(model, lambda *_: state)
+
+
+def published(rename):
+    """A GPT-OSS as it is published, in four bits: what transformers makes of these, and
+    what torchtitan calls them."""
+    from transformers.integrations import mxfp4
+
+    model = model_of("gpt-oss")
+    config, packed = model.config, {}
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if not re.search(r"experts\.(gate_up|down)_proj$", name):
+                continue
+            experts, rows, columns = p.transpose(1, 2).shape
+            of = torch.randint(0, 256, (experts, rows, columns // 32, 16),
+                               dtype=torch.uint8)
+            scales = torch.randint(120, 125, of.shape[:-1], dtype=torch.uint8)
+            packed[name + "_blocks"], packed[name + "_scales"] = of, scales
+            p.copy_(mxfp4.convert_moe_packed_tensors(of, scales, dtype=torch.float32))
+
+    def convert(hf, config):
+        rest = {k: v for k, v in hf.items() if k + "_blocks" not in packed}
+        return {rename(k): v for k, v in
+                others_code.to_titan_by_mxfp4({**rest, **packed}, config).items()}
+    shown(model, convert)
 
 
 def warned():
@@ -128,17 +194,21 @@ def by_bridge(hf, config):
     return others_code.to_megatron_by_bridge(hf, config, PADDED)
 
 
-def stacked(hf, config):
+def by_nemo(hf, config):
+    return others_code.to_megatron_by_nemo(hf, config, PADDED)
+
+
+def stacked(hf, config, by=by_mbridge):
     """As dist checkpoints have them: layers, and experts of a layer, in one tensor."""
     out, parts = {}, {}
-    for name, t in by_mbridge(hf, config).items():
-        fit = re.fullmatch(r"decoder\.layers\.(\d+)\.(.*?)(?:weight(\d+))?", name)
+    for name, t in by(hf, config).items():
+        fit = re.fullmatch(r"decoder\.layers\.(\d+)\.(.*?)(?:(weight|bias)(\d+))?", name)
         if not fit:
             out[name] = t
             continue
-        layer, rest, expert = fit.groups()
+        layer, rest, kind, expert = fit.groups()
         if expert:
-            rest = rest.replace("experts.", "experts.experts.") + "weight"
+            rest = rest.replace("experts.", "experts.experts.") + kind
         parts.setdefault(rest, {})[int(layer), int(expert or 0)] = t
     for rest, of in parts.items():
         whole = torch.stack([of[key] for key in sorted(of)])
@@ -148,11 +218,11 @@ def stacked(hf, config):
     return out
 
 
-def one_by_one(hf, config):
+def one_by_one(hf, config, by=by_mbridge):
     """Experts that are not grouped."""
-    return {re.sub(r"experts\.(linear_fc\d)\.weight(\d+)$",
-                   r"experts.local_experts.\2.\1.weight", name): t
-            for name, t in by_mbridge(hf, config).items()}
+    return {re.sub(r"experts\.(linear_fc\d)\.(weight|bias)(\d+)$",
+                   r"experts.local_experts.\3.\1.\2", name): t
+            for name, t in by(hf, config).items()}
 
 
 def of_old(hf, config):
@@ -174,9 +244,24 @@ for which in BRIDGED:
     case(translated, f"megatron-bridge/{which}", which, by_bridge)
 for which in ("llama", "qwen3-moe"):
     case(translated, f"megatron-stacked/{which}", which, stacked)
+for which in IMPORTED:
+    case(translated, f"nemo/{which}", which, by_nemo)
+for old in False, True:
+    case(gpt2, "megatron-lm/gpt2" + "-old" * old, old)
 case(translated, "megatron-one-by-one/mixtral", "mixtral", one_by_one)
+for form in stacked, one_by_one:
+    name = "megatron-" + form.__name__.replace("_", "-")
+    case(translated, name + "/gpt-oss", "gpt-oss", lambda *a: form(*a, by=by_bridge))
+    case(translated, name + "/llama4", "llama4-experts", lambda *a: form(*a, by=by_nemo))
 for which in ("llama", "llama-tied", "qwen3", "qwen3-moe", "deepseek-v3"):
     case(translated, f"titan/{which}", which, others_code.to_titan)
 for which in ("llama", "qwen3-moe"):
     case(translated, f"titan-before/{which}", which, of_old)
 case(warned)
+case(translated, "titan-before/llama4", "llama4-experts", others_code.to_titan_before)
+case(published, "titan/gpt-oss", lambda name: re.sub(
+    r"(mlp1_weight|mlp1_bias|mlp2_weight|mlp2_bias)$",
+    lambda m: m[1] + {"mlp1_weight": "_EGD", "mlp1_bias": "_EG", "mlp2_weight": "_EDF",
+                      "mlp2_bias": "_ED"}[m[1]], name))
+case(published, "titan-before/gpt-oss", lambda name: name.replace(
+    "routed_experts.inner_experts", "experts").replace("qkv_linear.", ""))

@@ -76,7 +76,7 @@ bool ck_derive_range(struct ck_derivation *d, uint64_t at, uint64_t len)
 
 	if (!r)
 		return false;
-	*r = (struct ck_derived_range){ t->origin, at, len };
+	*r = (struct ck_derived_range){ t->origin, at, len, 0, 0 };
 	t->nr++;
 	return true;
 }
@@ -87,12 +87,11 @@ static bool turn(struct ck_derived *t, const struct ck_catalog *img)
 	const struct ck_tensor *from = &img->tensors[t->origin];
 	uint64_t rows = t->shape[0];
 
-	if (t->rank != 2 || t->turned || from->rank < 2 || from->rank > 3 ||
+	if (t->rank != 2 || t->turned || from->rank < 2 ||
 	    img->dims[from->shape + from->rank - 1] != t->shape[1])
 		return false;
-	t->shape[0] = t->shape[1];
+	t->turned = t->shape[0] = t->shape[1];
 	t->shape[1] = rows;
-	t->turned = true;
 	return true;
 }
 
@@ -460,7 +459,7 @@ static int turn_one(struct derive *d, struct ck_derived *t)
 
 		t->shape[1] = t->shape[0];
 		t->shape[0] = rows;
-		t->turned = false;
+		t->turned = 0;
 		return 0;
 	}
 	if (turn(t, d->v->img))

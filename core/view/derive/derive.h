@@ -15,10 +15,14 @@
 #include "core/view/extras.h"
 #include "core/view/view.h"
 
-/* Bytes [at, at + len) of a tensor: whole elements. */
+/*
+ * Bytes [at, at + len) of a tensor: whole elements.  Where they are turned and @step
+ * is not 0, its rows are columns to, to + step and so on of their matrix; else those
+ * behind the range before.
+ */
 struct ck_derived_range {
 	uint32_t tensor;
-	uint64_t at, len;
+	uint64_t at, len, to, step;
 };
 
 struct ck_derived {
@@ -29,7 +33,16 @@ struct ck_derived {
 	uint64_t shape[CK_MAX_RANK];
 	uint32_t first, nr; /* ranges */
 	bool saturate; /* what is too large for @dtype, see cast.h */
-	bool turned; /* the ranges are rows of shape[0] elements, shown as columns */
+	/*
+	 * Not 0: the ranges are rows of so many elements, shown as columns, the
+	 * last dimension of them a matrix, and matrix after matrix.
+	 */
+	uint64_t turned;
+	/*
+	 * Not 0: all of it is that many of these, @each of them a slice along its
+	 * first dimension, and this is number @part.
+	 */
+	uint64_t parts, each, part;
 };
 
 struct ck_derivation {

@@ -96,27 +96,53 @@ static void saturate(struct ck_piece *p, const struct ck_derived *t)
 		p->saturate = t->saturate;
 }
 
-/* Its ranges are rows. */
+/* A matrix: @nr ranges from @from on are its rows. */
+static void add_matrix(struct ck_compose *out, const struct ck_catalog *img,
+		       const struct ck_derived *t,
+		       const struct ck_derived_range *from, uint32_t nr)
+{
+	uint64_t row = t->turned * ck_dtype_info(t->stored)->size, at = 0;
+	struct ck_turn_run *run = calloc(nr, sizeof(*run));
+	struct ck_turned turned = { .turn = { .rows = t->shape[t->rank - 1],
+					      .cols = t->turned,
+					      .run = run,
+					      .nr_runs = nr } };
+
+	out->failed = out->failed || !run;
+	for (uint32_t k = 0; run && k < nr; k++) {
+		const struct ck_derived_range *r = &from[k];
+
+		run[k] = (struct ck_turn_run){
+			.ref = r->tensor,
+			.first = r->at / row,
+			.nr = r->len / row,
+			.at = r->step ? r->to : at,
+			.step = r->step ?: 1,
+		};
+		at += run[k].nr;
+	}
+	if (run)
+		saturate(ck_compose_turned(out, img, &turned, t->dtype), t);
+}
+
+/* Its ranges are rows, of as many matrices as they fill. */
 static void add_turned(struct ck_compose *out, const struct ck_catalog *img,
 		       const struct ck_derivation *d,
 		       const struct ck_derived *t)
 {
-	uint64_t row = t->shape[0] * ck_dtype_info(t->stored)->size;
-	struct ck_turn_run *run = calloc(t->nr + 1, sizeof(*run));
-	struct ck_turned turned = { .tensor = t->origin,
-				    .turn = { .rows = t->shape[1],
-					      .cols = t->shape[0],
-					      .run = run,
-					      .nr_runs = t->nr } };
+	uint64_t size = t->turned * ck_dtype_info(t->stored)->size *
+			t->shape[t->rank - 1];
+	uint32_t nr = 0;
+	uint64_t sum = 0;
 
-	out->failed = out->failed || !run;
-	for (uint32_t k = 0; run && row && k < t->nr; k++) {
-		const struct ck_derived_range *r = &d->range.v[t->first + k];
-
-		run[k] = (struct ck_turn_run){ r->at / row, r->len / row };
+	for (uint32_t k = 0; size && k < t->nr; k++) {
+		nr++;
+		sum += d->range.v[t->first + k].len;
+		if (sum < size)
+			continue;
+		add_matrix(out, img, t, &d->range.v[t->first + k + 1 - nr], nr);
+		sum = nr = 0;
 	}
-	if (run)
-		saturate(ck_compose_turned(out, img, &turned, t->dtype), t);
 }
 
 static void add_ranges(struct ck_compose *out, const struct ck_catalog *img,

@@ -23,6 +23,7 @@ struct work {
 	uint64_t shape[CK_MAX_RANK];
 	uint64_t run, run_len; /* rows that are not said yet */
 	uint64_t nr; /* rows said, with these */
+	bool apart; /* some of them are shown apart */
 	struct ck_err *err;
 };
 
@@ -51,32 +52,76 @@ static bool add_rows(struct work *w, uint64_t from, uint64_t nr)
 	return true;
 }
 
-/* Every row of the box in the order of the line, one piece of it. */
-static bool add_piece(struct work *w, const struct ck_name_at *at)
+/* Of a box: how far apart, how many of them, and how far apart when shown. */
+struct axis {
+	uint64_t stride, from, len, out;
+};
+
+static void measure(const struct ck_name_take *t, const struct ck_name_at *at,
+		    struct axis axis[CK_RULE_AXES])
 {
-	const struct ck_name_take *t = w->take;
-	uint64_t stride[CK_RULE_AXES], from[CK_RULE_AXES], len[CK_RULE_AXES];
-	uint64_t i[CK_RULE_AXES] = { 0 }, step = 1, total = 1;
+	uint64_t step = 1;
 
 	for (unsigned a = t->nr_rows; a-- > 0; step *= t->rows[a]) {
 		bool cut = at && at->axis == a;
 
-		stride[a] = step;
-		from[a] = cut ? at->from : 0;
-		len[a] = cut ? at->len : t->rows[a];
-		total *= len[a];
+		axis[a] = (struct axis){ .stride = step,
+					 .from = cut ? at->from : 0,
+					 .len = cut ? at->len : t->rows[a] };
 	}
-	for (uint64_t n = 0; n < total; n++) {
-		uint64_t row = 0;
+	step = 1;
+	for (unsigned k = t->nr_rows; k-- > 0; step *= axis[t->order[k]].len)
+		axis[t->order[k]].out = step;
+}
 
-		for (unsigned a = 0; a < t->nr_rows; a++)
-			row += (from[a] + i[a]) * stride[a];
-		if (!add_rows(w, row, 1))
+/* Rows that are shown @step apart: columns, from @to on. */
+static bool add_apart(struct work *w, uint64_t from, uint64_t nr, uint64_t to,
+		      uint64_t step)
+{
+	struct ck_derived_range *r;
+
+	if (!flush(w) ||
+	    !ck_derive_range(w->d, w->at + from * w->row, nr * w->row))
+		return false;
+	r = &w->d->range.v[w->d->range.nr - 1];
+	r->to = to;
+	r->step = step;
+	w->nr += nr;
+	return true;
+}
+
+/* Every row of the box in the order of the line, one piece of it. */
+static bool add_piece(struct work *w, const struct ck_name_at *at)
+{
+	const struct ck_name_take *t = w->take;
+	unsigned last = t->nr_rows - 1;
+	uint64_t i[CK_RULE_AXES] = { 0 }, base = w->nr, run = 1, total = 1;
+	struct axis axis[CK_RULE_AXES];
+
+	measure(t, at, axis);
+	for (unsigned a = 0; a <= last; a++)
+		total *= axis[a].len;
+	/* as runs of the rows that are stored one after the other */
+	if (axis[last].out > 1 && (t->turned || w->rank == 1)) {
+		run = axis[last].len;
+		w->apart = true;
+	}
+	for (uint64_t n = 0; n < total; n += run) {
+		uint64_t row = 0, to = base;
+
+		for (unsigned a = 0; a <= last; a++) {
+			row += (axis[a].from + i[a]) * axis[a].stride;
+			to += i[a] * axis[a].out;
+		}
+		if (!(w->apart ? add_apart(w, row, run, to, axis[last].out) :
+				 add_rows(w, row, 1)))
 			return false;
 		for (unsigned k = t->nr_rows; k-- > 0;) {
 			unsigned a = t->order[k];
 
-			if (++i[a] < len[a])
+			if (run > 1 && a == last)
+				continue;
+			if (++i[a] < axis[a].len)
 				break;
 			i[a] = 0;
 		}
@@ -129,21 +174,52 @@ static void put_shape(char *out, size_t room, const uint64_t *shape,
 		snprintf(out + at, room - at, "]");
 }
 
+/* Of a part: as one that is alone, but along the dimension that parts share. */
 static int check_shape(const struct work *w, const struct ck_derived *t,
 		       const struct ck_name_has *has)
 {
+	const struct ck_name_take *take = w->take;
+	unsigned rank = has->rank - take->stack, joint = CK_MAX_RANK;
+	const uint64_t *shape = has->shape + take->stack;
 	char here[120], there[120];
+	bool ok = t->rank == rank;
 
-	if (t->rank == has->rank &&
-	    !memcmp(t->shape, has->shape, t->rank * sizeof(*t->shape)))
+	if (take->parts > 1 && rank)
+		joint = take->turned ? rank - 1 : 0;
+	for (unsigned d = 0; ok && d < rank; d++)
+		ok = d == joint ? t->shape[d] <= shape[d] :
+				  t->shape[d] == shape[d];
+	if (ok)
 		return 0;
 	put_shape(here, sizeof(here), t->shape, t->rank);
-	put_shape(there, sizeof(there), has->shape, has->rank);
+	put_shape(there, sizeof(there), shape, rank);
 	return ck_fail(w->err, EINVAL,
-		       "%.200s would be %s, from %.*s, and by config.json it "
-		       "is %s",
-		       t->name, here, (int)CK_MIN(w->m->name_len, (size_t)200),
-		       w->m->name, there);
+		       "%s%.200s would be %s, from %.*s, and by config.json "
+		       "it is %s",
+		       t->parts > 1 ? "a part of " : "", t->name, here,
+		       (int)CK_MIN(w->m->name_len, (size_t)200), w->m->name,
+		       there);
+}
+
+/* Which of how many parts of one tensor it is; -EINVAL: of more than it has. */
+static int place(const struct work *w, struct ck_derived *t,
+		 const struct ck_name_has *has)
+{
+	uint64_t expert = w->take->stack ? w->vars.v[1] : 0;
+	uint64_t experts = w->take->stack ? has->shape[0] : 1;
+
+	if (expert >= experts)
+		return ck_fail(w->err, EINVAL,
+			       "%.*s is of expert %" PRIu64
+			       ", and by config.json there are %" PRIu64,
+			       (int)CK_MIN(w->m->name_len, (size_t)200),
+			       w->m->name, expert, experts);
+	if (!w->take->stack && w->take->parts == 1)
+		return 0;
+	t->part = expert * w->take->parts + w->take->part;
+	t->parts = experts * w->take->parts;
+	t->each = w->take->parts;
+	return 0;
 }
 
 /* @has->name with its numbers; false: it is too long. */
@@ -172,6 +248,29 @@ static bool put_name(const struct work *w, struct ck_tp_word p, char *out,
 	return true;
 }
 
+/* The rows, and the shape that they have. */
+static int put_rows(struct work *w, struct ck_derived *t)
+{
+	int ret;
+
+	t->rank = w->rank;
+	memcpy(t->shape, w->shape, w->rank * sizeof(*t->shape));
+	w->nr = w->run_len = 0;
+	w->apart = false;
+	ret = w->take->nr_rows ? add_box(w) : add_all(w);
+	if (ret)
+		return ret;
+	if (t->rank)
+		t->shape[0] = w->nr;
+	if (w->take->turned && !ck_derive_turn(w->d, w->img))
+		return ck_fail(w->err, EINVAL, "%.*s: expected a matrix",
+			       (int)CK_MIN(w->m->name_len, (size_t)200),
+			       w->m->name);
+	if (w->apart && !t->turned)
+		t->turned = 1;
+	return 0;
+}
+
 static int show(struct work *w)
 {
 	struct ck_name_has *has = &w->r->has.v[w->take->has];
@@ -188,20 +287,17 @@ static int show(struct work *w)
 	t = ck_derive_add(w->d, w->img, w->m->tensor, name);
 	if (!t)
 		return ck_no_memory(w->err);
-	t->rank = w->rank;
-	memcpy(t->shape, w->shape, w->rank * sizeof(*t->shape));
-	w->nr = w->run_len = 0;
-	ret = w->take->nr_rows ? add_box(w) : add_all(w);
+	ret = place(w, t, has);
+	if (!ret)
+		ret = put_rows(w, t);
+	if (!ret)
+		ret = check_shape(w, t, has);
 	if (ret)
 		return ret;
-	if (t->rank)
-		t->shape[0] = w->nr;
-	if (w->take->turned && !ck_derive_turn(w->d, w->img))
-		return ck_fail(w->err, EINVAL, "%.*s: expected a matrix",
-			       (int)CK_MIN(w->m->name_len, (size_t)200),
-			       w->m->name);
-	has->nr++;
-	return check_shape(w, t, has);
+	has->nr += !t->part;
+	t->rank = has->rank;
+	memcpy(t->shape, has->shape, t->rank * sizeof(*t->shape));
+	return 0;
 }
 
 /* Slice @nr of @of that its first @skip dimensions are. */
@@ -223,8 +319,9 @@ static int follow(struct work *w)
 	const struct ck_tensor *t = &w->img->tensors[w->m->tensor];
 	const uint64_t *shape = w->img->dims + t->shape;
 	struct ck_name_vars vars = w->vars;
-	unsigned bits = ck_name_bits(w->r->has.v[w->take->has].name), skip = 0;
-	unsigned var[CK_RULE_VARS];
+	unsigned bits = ck_name_bits(w->r->has.v[w->take->has].name) |
+			(w->take->stack ? 1u << 1 : 0);
+	unsigned skip = 0, var[CK_RULE_VARS];
 	uint64_t nr = 1;
 	int ret = 0;
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_PARTS 64
 #define MAX_LINES 65536 /* of each kind, in the user's file too */
 
 struct reading {
@@ -339,17 +340,32 @@ static int read_order(const struct reading *d, struct ck_tp_word w,
 	return 1;
 }
 
+/* "K:OF" */
+static int read_part(const struct reading *d, struct ck_tp_word w,
+		     struct ck_name_take *t)
+{
+	if (!value(d, next(&w, ':'), &t->part) || !value(d, w, &t->parts))
+		return 0;
+	return t->part < t->parts && t->parts <= MAX_PARTS ? 1 : -EINVAL;
+}
+
+/* A word that has none of its own behind it. */
+static bool read_alone(struct ck_tp_word w, struct ck_name_take *t)
+{
+	bool turned = ck_word_is(w, "turned"), stack = ck_word_is(w, "stack");
+
+	t->turned |= turned;
+	t->stack |= stack;
+	return turned || stack;
+}
+
 /* Word @i and the one behind it. */
 static int read_how(const struct reading *d, const struct ck_rules_line *l,
 		    unsigned i, unsigned nr, struct ck_name_take *t)
 {
-	struct ck_tp_word w = l->word[i];
+	struct ck_tp_word w;
 	int ret;
 
-	if (ck_word_is(w, "turned")) {
-		t->turned = true;
-		return 1;
-	}
 	if (i + 1 == nr)
 		return -EINVAL;
 	w = l->word[i + 1];
@@ -361,6 +377,8 @@ static int read_how(const struct reading *d, const struct ck_rules_line *l,
 		return read_at(d, w, t);
 	if (ck_word_is(l->word[i], "order"))
 		return read_order(d, w, t);
+	if (ck_word_is(l->word[i], "part"))
+		return read_part(d, w, t);
 	if (!ck_word_is(l->word[i], "rows"))
 		return -EINVAL;
 	ret = values(d, w, t->rows, CK_RULE_AXES, &t->nr_rows);
@@ -372,7 +390,7 @@ static int read_how(const struct reading *d, const struct ck_rules_line *l,
 static int take_take(struct reading *d, const struct ck_rules_line *l,
 		     struct ck_err *err)
 {
-	struct ck_name_take t = { .file = d->file }, *to;
+	struct ck_name_take t = { .file = d->file, .parts = 1 }, *to;
 	bool ok;
 	unsigned nr = condition(d, l, &ok);
 	int ret = 1;
@@ -380,15 +398,15 @@ static int take_take(struct reading *d, const struct ck_rules_line *l,
 	if (nr < 3)
 		return ck_rules_bad(l, "expected take NAME NAME ...", err);
 	t.source = l->word[1];
-	for (unsigned i = 3; i < nr && ret > 0;
-	     i += ck_word_is(l->word[i], "turned") ? 1 : 2)
-		ret = read_how(d, l, i, nr, &t);
+	for (unsigned i = 3; i < nr && ret > 0; i++)
+		if (!read_alone(l->word[i], &t))
+			ret = read_how(d, l, i++, nr, &t);
 	if (ret < 0)
 		return ck_rules_bad(
 			l,
 			"expected rows A,B ..., at AXIS:FROM:LENGTH "
 			"inside of them, order AXIS,AXIS ..., cut N, "
-			"turned, if N or unless N",
+			"turned, part K:OF, stack, if N or unless N",
 			err);
 	if (!ret || !ok || !becomes(d->r, l->word[2], &t.has))
 		return 0;

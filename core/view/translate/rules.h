@@ -19,7 +19,8 @@
  *	off TEXT ...                 taken off the front of names, in any order
  *	skip PATTERN ...             no weight, and left out
  *	take NAME HF[|HF ...] [rows EXPR,EXPR ...] [at AXIS:FROM:LENGTH ...]
- *	     [order AXIS,AXIS ...] [cut EXPR] [turned] [if NUMBER | unless NUMBER]
+ *	     [order AXIS,AXIS ...] [cut EXPR] [turned] [part K:OF] [stack]
+ *	     [if NUMBER | unless NUMBER]
  *
  * In names {l} is a number, of the layer, and {e} that of the expert.  Where a
  * number that HF has is not in NAME ("{l}." may be left out), it counts along
@@ -31,6 +32,9 @@
  *	at       of which those are taken along an axis, one after the other,
  *	order    and which axis of it comes first
  *	turned   rows and columns exchanged
+ *	part     of OF tensors this is number K, from 0, along the dimension that
+ *	         its rows are in HF
+ *	stack    of one expert, and HF has them all, along its first dimension
  *
  * EXPR is numbers, members of config.json and what "number" lines have named,
  * joined by * and /, and these by + and -; true is 1.  A line with a number that
@@ -52,7 +56,7 @@ struct ck_name_has {
 	struct ck_tp_word name;
 	unsigned rank;
 	uint64_t shape[CK_MAX_RANK];
-	uint64_t nr, want; /* found; to be found, if it has to be there */
+	uint64_t nr, want; /* begun; to be found, if it has to be there */
 };
 
 struct ck_name_take {
@@ -66,8 +70,9 @@ struct ck_name_take {
 		uint64_t from, len;
 	} at[CK_RULE_AXES];
 	unsigned order[CK_RULE_AXES];
-	bool turned, cut;
+	bool turned, cut, stack;
 	uint64_t cut_to;
+	uint64_t part, parts; /* parts: at least 1 */
 };
 
 struct ck_name_rules {

@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/match.h"
+#include "core/geom/dtype.h"
 #include "core/view/translate/apply.h"
 
 #include <errno.h>
@@ -84,22 +85,105 @@ static void put_choices(const struct names *n)
 
 static int by_name(const void *pa, const void *pb)
 {
-	return strcmp(((const struct ck_derived *)pa)->name,
-		      ((const struct ck_derived *)pb)->name);
+	const struct ck_derived *a = pa, *b = pb;
+	int order = strcmp(a->name, b->name);
+
+	return order ? order : (a->part > b->part) - (a->part < b->part);
 }
 
-/* Sorts what there is by name; says which one is there twice. */
-static void check_twice(struct names *n)
+/* Adds the ranges of @part, behind @before bytes of a slice of @slice; 0 or -errno. */
+static int append(struct ck_derivation *d, const struct ck_derived *part,
+		  uint64_t slice, uint64_t *before)
+{
+	uint64_t row = part->turned * ck_dtype_info(part->stored)->size;
+	uint64_t base = row ? *before / row : 0;
+
+	for (uint32_t i = 0; i < part->nr; i++) {
+		struct ck_derived_range r = d->range.v[part->first + i], *to;
+
+		if (r.len > slice - *before)
+			return -EINVAL;
+		*before += r.len;
+		r.to += base;
+		to = ck_vec_push(&d->range);
+		if (!to)
+			return -ENOMEM;
+		*to = r;
+	}
+	return 0;
+}
+
+/* Makes the first of @nr parts all that they are; -EINVAL: they do not fit. */
+static int join(struct ck_derivation *d, struct ck_derived *t, size_t nr)
+{
+	uint64_t size = ck_dtype_info(t->stored)->size, before = 0, slice;
+	struct ck_derived all = *t;
+	int ret = 0;
+
+	if (t->parts != nr)
+		return -EINVAL;
+	for (unsigned i = 0; i < t->rank; i++)
+		size *= t->shape[i];
+	all.first = (uint32_t)d->range.nr;
+	slice = size / (nr / t->each);
+	for (size_t i = 0; i < nr && !ret; i++) {
+		if (t[i].part != i || t[i].each != t->each ||
+		    t[i].stored != t->stored || t[i].turned != t->turned)
+			return -EINVAL;
+		ret = append(d, &t[i], slice, &before);
+		if ((i + 1) % t->each || ret)
+			continue;
+		if (before != slice)
+			return -EINVAL;
+		before = 0;
+	}
+	if (ret)
+		return ret;
+	all.nr = (uint32_t)d->range.nr - all.first;
+	all.parts = 0;
+	for (size_t i = 1; i < nr; i++)
+		free(t[i].name);
+	*t = all;
+	return 0;
+}
+
+/* How many from @t on, of @left, have its name. */
+static size_t of_one_name(const struct ck_derived *t, size_t left)
+{
+	size_t nr = 1;
+
+	while (nr < left && !strcmp(t->name, t[nr].name))
+		nr++;
+	return nr;
+}
+
+/* Sorts what there is by name, and joins parts; says which is there twice. */
+static int join_all(struct names *n)
 {
 	struct ck_derivation *d = &n->out->d;
+	size_t kept = 0, left = d->v.nr, nr;
+	struct ck_derived *t = d->v.v;
+	int ret = 0;
 
-	if (d->v.nr)
-		qsort(d->v.v, d->v.nr, sizeof(*d->v.v), by_name);
-	for (size_t i = 1; i < d->v.nr && !n->out->why.len; i++)
-		if (!strcmp(d->v.v[i - 1].name, d->v.v[i].name))
-			ck_str_fmt(&n->out->why,
-				   "not shown: two tensors would be %.200s",
-				   d->v.v[i].name);
+	if (left)
+		qsort(t, left, sizeof(*t), by_name);
+	for (; left; left -= nr, t += nr) {
+		nr = of_one_name(t, left);
+		ret = t->parts ? join(d, t, nr) : nr > 1 ? -EINVAL : 0;
+		if (ret)
+			break;
+		d->v.v[kept++] = *t;
+	}
+	if (ret == -EINVAL)
+		ck_str_fmt(&n->out->why,
+			   t->parts ? "not shown: the %zu parts of %.200s that "
+				      "are there are not all of it" :
+				      "not shown: %zu tensors would be %.200s",
+			   nr, t->name);
+	if (left)
+		memmove(d->v.v + kept, t, left * sizeof(*t));
+	d->v.nr = kept + left;
+	return ret == -EINVAL ? 0 : ret;
 }
 
 static void check_whole(struct names *n)
@@ -152,7 +236,9 @@ static int translate(struct names *n)
 			   n->all->v[first].name);
 	if (!n->out->why.len)
 		check_whole(n);
-	check_twice(n);
+	ret = n->out->why.len ? 0 : join_all(n);
+	if (ret)
+		return ck_no_memory(n->err);
 	if (n->out->why.len) {
 		put_choices(n);
 		return 0;

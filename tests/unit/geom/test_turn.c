@@ -27,6 +27,23 @@ static unsigned char room[MAX_ROWS * MAX_COLS * MAX_SIZE + 1];
 static unsigned char *const got = room + 1;
 static struct ck_turn_run run[MAX_ROWS];
 
+/* As one run, or where it fits as some whose rows are shown by turns. */
+static void add_runs(struct ck_turn *t, uint64_t first, uint64_t nr,
+		     uint64_t ways)
+{
+	if (nr % ways || t->nr_runs + ways + 2 > MAX_ROWS)
+		ways = 1;
+	for (uint64_t i = 0; i < ways; i++)
+		run[t->nr_runs++] = (struct ck_turn_run){
+			.first = first + i * (nr / ways),
+			.nr = nr / ways,
+			.at = t->rows + i,
+			.step = ways,
+			.ref = 7,
+		};
+	t->rows += nr;
+}
+
 /* Runs of a stored matrix of @rows rows, in any order, none empty at the end. */
 static void random_turn(struct ck_turn *t, uint64_t rows, uint64_t cols)
 {
@@ -36,9 +53,7 @@ static void random_turn(struct ck_turn *t, uint64_t rows, uint64_t cols)
 
 		if (t->nr_runs + 2 == MAX_ROWS)
 			nr = left;
-		run[t->nr_runs++] =
-			(struct ck_turn_run){ below(rows - nr + 1), nr };
-		t->rows += nr;
+		add_runs(t, below(rows - nr + 1), nr, 1 + below(3));
 		left -= nr;
 	}
 }
@@ -48,9 +63,10 @@ static uint64_t row_of(const struct ck_turn *t, uint64_t at)
 {
 	uint32_t i = 0;
 
-	while (at >= t->run[i].nr)
-		at -= t->run[i++].nr;
-	return t->run[i].first + at;
+	while (at < t->run[i].at || (at - t->run[i].at) % t->run[i].step ||
+	       (at - t->run[i].at) / t->run[i].step >= t->run[i].nr)
+		i++;
+	return t->run[i].first + (at - t->run[i].at) / t->run[i].step;
 }
 
 static void read_tile(const struct ck_turn *t, const struct ck_turn_tile *tile,
@@ -75,11 +91,13 @@ static void check(const struct ck_turn *t, unsigned size, uint64_t rows,
 	ck_turn_begin(&w, t, first, nr, max);
 	while (ck_turn_next(&w, &tile)) {
 		cr_assert_leq(tile.nr_rows * tile.nr_cols, CK_MAX(max, 1u));
+		cr_assert_eq(tile.ref, 7);
 		sum += tile.nr_rows * tile.nr_cols;
 		read_tile(t, &tile, size, rows);
 		ck_turn_copy(t, &tile, size, tile_bytes, got);
 	}
 	cr_assert_eq(sum, nr);
+	cr_assert(ck_turn_ended(&w));
 	for (uint64_t e = 0; e < nr; e++) {
 		uint64_t row = row_of(t, (first + e) % t->rows);
 		uint64_t col = (first + e) / t->rows;

@@ -6,6 +6,8 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,6 +233,118 @@ Test(translate, leaves_adapters_and_quantized_weights)
 	cr_assert_eq(t.why.len + t.rule.len, 0, "%s", t.why.v);
 }
 
+/* ---- tensors that are made of many ---- */
+
+#define OSS                                                    \
+	"{\"architectures\": [\"Oss\"], \"hidden_size\": 2, "  \
+	"\"num_hidden_layers\": 1, \"intermediate_size\": 3, " \
+	"\"num_experts\": 2}"
+#define OSS_HAS "model Oss\nhas l.{l}.up 2,2,6\nhas l.{l}.bias 2,6\nsource my\n"
+#define OSS_TAKES                                                     \
+	OSS_HAS "take x.{l}.{e}.w l.{l}.up stack rows 2,3 order 1,0 " \
+		"turned\ntake x.{l}.{e}.b l.{l}.bias stack rows 2,3 order 1,0\n"
+
+static void give(const char *rules);
+
+static void add_expert(const char *name, uint64_t rows)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "x.0.%s.w", name);
+	add(text, rows, 2);
+	snprintf(text, sizeof(text), "x.0.%s.b", name);
+	add(text, rows, 0);
+}
+
+/* Range @i of @d: rows of @row bytes from @first on, columns @to, @to + 2, ... */
+static void is_apart(const struct ck_derived *d, uint32_t i, uint64_t row,
+		     uint64_t first, uint64_t to)
+{
+	const struct ck_derived_range *r = &t.d.range.v[d->first + i];
+
+	cr_expect_eq(r->at, first * row, "%u: at %" PRIu64, i, r->at);
+	cr_expect_eq(r->len, 3 * row, "%u: %" PRIu64 " bytes", i, r->len);
+	cr_expect_eq(r->to, to, "%u: to %" PRIu64, i, r->to);
+	cr_expect_eq(r->step, 2, "%u: step %" PRIu64, i, r->step);
+}
+
+Test(translate, stacks_experts_whose_rows_go_by_turns)
+{
+	const struct ck_derived *d;
+
+	add_expert("1", 6);
+	add_expert("0", 6);
+	give(OSS_TAKES);
+	cr_assert_eq(make(OSS), 0, "%s", err.msg);
+	cr_assert_eq(t.why.len, 0, "%s", t.why.v);
+	cr_assert_eq(t.d.v.nr, 2);
+	d = find("l.0.up");
+	cr_assert_eq(d->rank, 3);
+	cr_assert_eq(d->turned, 2);
+	cr_assert_eq(d->nr, 4);
+	for (uint32_t i = 0; i < 4; i++) {
+		is_apart(d, i, 8, i % 2 * 3, i % 2);
+		cr_expect_eq(t.d.range.v[d->first + i].tensor, i < 2 ? 1 : 3);
+	}
+	d = find("l.0.bias");
+	cr_assert_eq(d->rank, 2);
+	cr_assert_eq(d->turned, 1);
+	cr_assert_eq(d->nr, 4);
+	is_apart(d, 3, 4, 3, 1);
+}
+
+Test(translate, wants_every_part)
+{
+	add_expert("0", 6);
+	give(OSS_TAKES);
+	is_refused(OSS, "the 1 parts of l.0.bias that are there are not all");
+}
+
+Test(translate, wants_no_expert_more)
+{
+	add_expert("2", 6);
+	give(OSS_TAKES);
+	is_refused(OSS, "of expert 2, and by config.json there are 2");
+}
+
+#define HALVES                                                          \
+	"model Oss\nhas up 2,6\nsource my\ntake a up turned part 0:2\n" \
+	"take b up turned part 1:2\n"
+
+static void halves(uint64_t first, uint64_t second)
+{
+	add("a", first, 2);
+	add("b", second, 2);
+	give(HALVES);
+}
+
+Test(translate, joins_what_is_turned)
+{
+	const struct ck_derived *d;
+
+	halves(4, 2);
+	cr_assert_eq(make(OSS), 0, "%s", err.msg);
+	cr_assert_eq(t.why.len, 0, "%s", t.why.v);
+	d = find("up");
+	cr_assert_eq(d->nr, 2);
+	cr_assert_eq(t.d.range.v[d->first].tensor, 0);
+	cr_assert_eq(t.d.range.v[d->first + 1].tensor, 1);
+}
+
+Test(translate, wants_parts_that_fill_it)
+{
+	halves(4, 1);
+	is_refused(OSS, "the 2 parts of up that are there are not all");
+	teardown();
+	setup();
+	halves(4, 3);
+	is_refused(OSS, "the 2 parts of up that are there are not all");
+	teardown();
+	setup();
+	halves(7, 2);
+	is_refused(OSS, "a part of up would be [2, 7], from a");
+}
+
 static void give(const char *rules)
 {
 	ck_opts_add(&opts, "names", "my.rules");
@@ -288,6 +402,9 @@ Test(translate, says_which_line_is_wrong)
 	is_bad("take x y rows 2,2 order 0,0\n",
 	       "my.rules: line 1: expected rows");
 	is_bad("take x y rows 1,1,1,1,1\n", "my.rules: line 1: expected rows");
+	is_bad("take x y part 2:2\n", "my.rules: line 1: expected rows");
+	is_bad("take x y part 0:65\n", "my.rules: line 1: expected rows");
+	is_bad("take x y part\n", "my.rules: line 1: expected rows");
 	is_bad("has x 1,1,1,1,1\n", "my.rules: line 1: over 4 dimensions");
 	is_bad("number x\n", "my.rules: line 1: expected number NAME");
 }
