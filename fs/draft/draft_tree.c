@@ -385,12 +385,13 @@ int fs_draft_tree_depth(struct fs_draft_tree *s, uint64_t ino)
 /* ---- paths ---- */
 
 /*
- * Of @n below *base, which is shards/ or what is beside the slices, "a/b";
- * false: some part has no name, or too long.
+ * Of @n below *base, which is shards/ or what is beside the slices, "a/b".
+ * -ESTALE: some part has no name; -ENAMETOOLONG: no call takes such a path, though
+ * somebody who is in a folder on the way can name what is there.
  */
-static bool path_of(const struct fs_draft_tree *s,
-		    const struct fs_draft_tree_name *n, int *base,
-		    char out[PATH_MAX])
+static int path_of(const struct fs_draft_tree *s,
+		   const struct fs_draft_tree_name *n, int *base,
+		   char out[PATH_MAX])
 {
 	char text[PATH_MAX];
 	size_t at = sizeof(text) - 1;
@@ -399,8 +400,10 @@ static bool path_of(const struct fs_draft_tree *s,
 	for (; n && n != s->beside; n = n->parent) {
 		size_t len = n->name ? strlen(n->name) : 0;
 
-		if (!len || at < len + 1)
-			return false;
+		if (!len)
+			return -ESTALE;
+		if (at < len + !!text[at])
+			return -ENAMETOOLONG;
 		if (text[at])
 			text[--at] = '/';
 		at -= len;
@@ -408,7 +411,7 @@ static bool path_of(const struct fs_draft_tree *s,
 	}
 	memcpy(out, text + at, sizeof(text) - at);
 	*base = n ? s->beside_fd : s->draft->files_fd;
-	return true;
+	return 0;
 }
 
 bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
@@ -420,7 +423,7 @@ bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
 
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	named = n && path_of(s, n, &base, out);
+	named = n && !path_of(s, n, &base, out);
 	pthread_mutex_unlock(&s->lock);
 	return named;
 }
@@ -445,21 +448,23 @@ int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
 	const struct fs_draft_tree_name *n = NULL;
 	int base = s->draft->files_fd;
 	struct stat st, file = { 0 };
-	bool named = true;
+	int ret = 0;
 
 	if (!ck_draft_is_current(s->draft))
 		return -ESTALE; /* published, or gone: it has another path */
 	pthread_mutex_lock(&s->lock);
 	if (ino != FS_INO_SHARDS) {
 		n = fs_draft_tree_node_of(s, ino);
-		named = n && path_of(s, n, &base, path);
+		ret = n ? path_of(s, n, &base, path) : -ESTALE;
 		if (n) {
 			file.st_dev = n->dev;
 			file.st_ino = n->id;
 		}
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (!named || !base_path(s, base, dir) || fstat(base, &st))
+	if (ret)
+		return ret;
+	if (!base_path(s, base, dir) || fstat(base, &st))
 		return -ESTALE;
 	fs_question_dir(q, dir, &st);
 	fs_question_file(q, path, mask, file.st_dev, file.st_ino);
@@ -494,9 +499,8 @@ int fs_draft_tree_place(struct fs_draft_tree *s, uint64_t ino,
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	if (!n || !n->name || !path_of(s, n->parent, &base, path)) {
-		ret = -ESTALE;
-	} else {
+	ret = n && n->name ? path_of(s, n->parent, &base, path) : -ESTALE;
+	if (!ret) {
 		out->dev = n->dev;
 		out->id = n->id;
 		memcpy(out->name, n->name, strlen(n->name) + 1);
@@ -529,9 +533,8 @@ int fs_draft_tree_dir(struct fs_draft_tree *s, uint64_t ino,
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	if (!n || !path_of(s, n, &base, path))
-		ret = -ESTALE;
-	else
+	ret = n ? path_of(s, n, &base, path) : -ESTALE;
+	if (!ret)
 		dev = n->dev, id = n->id;
 	pthread_mutex_unlock(&s->lock);
 	if (!ret)
