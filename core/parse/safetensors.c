@@ -408,7 +408,7 @@ static const char *read_entry(const struct ck_st_header *h, const json_t *j,
 					   json_string_length(dtype));
 	if (!ck_json_dims(json_object_get(j, "shape"), t->shape, CK_MAX_RANK,
 			  &t->rank))
-		return "its shape is no list of at most 64 sizes";
+		return "its shape is no list of at most 64 sizes below 2^62";
 	if (!ck_json_dims(json_object_get(j, "data_offsets"), off, 2, &nr) ||
 	    nr != 2)
 		return "its data_offsets are no pair of offsets";
