@@ -150,9 +150,9 @@ int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
 int ck_builder_order(struct ck_builder *b, uint32_t tree, const char *name,
 		     size_t name_len, uint32_t order, struct ck_err *err);
 
-/* What the writer called this save, to tell it from others. */
-int ck_builder_save_id(struct ck_builder *b, const char *id, size_t len,
-		       struct ck_err *err);
+/* What the writer called this save, to tell it from others, and where it went. */
+int ck_builder_save(struct ck_builder *b, const char *id, size_t len,
+		    const char *to, size_t to_len, struct ck_err *err);
 
 struct ck_problem_in {
 	enum ck_severity severity;

@@ -362,7 +362,11 @@ static int do_rest(struct finish *f, uint32_t format)
 		ret = ck_catalog_out_section(&f->out, rest[i].sec,
 					     rest[i].records, rest[i].nr,
 					     f->err);
-	return ret ? ret : ck_catalog_out_end(&f->out, format, b->save, f->err);
+	if (ret)
+		return ret;
+	f->out.head.save = b->save;
+	f->out.head.saved_to = b->saved_to;
+	return ck_catalog_out_end(&f->out, format, f->err);
 }
 
 int ck_builder_finish(struct ck_builder *b, const char *format, int fd,

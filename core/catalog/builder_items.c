@@ -226,10 +226,12 @@ int ck_builder_path(struct ck_builder *b, uint32_t tree, const char *name,
 			      err);
 }
 
-int ck_builder_save_id(struct ck_builder *b, const char *id, size_t len,
-		       struct ck_err *err)
+int ck_builder_save(struct ck_builder *b, const char *id, size_t len,
+		    const char *to, size_t to_len, struct ck_err *err)
 {
-	return ck_intern_str(&b->in, id, len, &b->save, err);
+	int ret = ck_intern_str(&b->in, id, len, &b->save, err);
+
+	return ret ? ret : ck_intern_str(&b->in, to, to_len, &b->saved_to, err);
 }
 
 int ck_builder_order(struct ck_builder *b, uint32_t tree, const char *name,

@@ -75,7 +75,7 @@ struct ck_builder {
 	struct ck_last_copy last_copy;
 	struct ck_duplicate_ranks
 		duplicates; /* pieces of sources that nothing tells apart */
-	uint32_t save; /* string; 0 is "" */
+	uint32_t save, saved_to; /* strings; 0 is "" */
 	uint32_t nr_units, last_unit;
 	uint32_t last_entry; /* of the last part: the next is likely its too */
 	uint64_t more_problems;
@@ -167,7 +167,7 @@ int ck_catalog_out_section(struct ck_catalog_out *o, unsigned sec,
 			   const void *records, size_t nr, struct ck_err *err);
 int ck_catalog_out_put(struct ck_catalog_out *o, const void *bytes, size_t len,
 		       struct ck_err *err);
-int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format, uint32_t save,
+int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format,
 		       struct ck_err *err);
 void ck_catalog_out_free(struct ck_catalog_out *o);
 

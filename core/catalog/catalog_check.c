@@ -102,6 +102,7 @@ static void place_sections(struct ck_catalog *img,
 	img->blob_len = s[CK_SEC_BLOB].nr;
 	img->format = h->format;
 	img->save = h->save;
+	img->saved_to = h->saved_to;
 }
 
 static bool is_path(const struct ck_catalog *img, uint32_t ref)
@@ -210,7 +211,7 @@ static int check_small(const struct ck_catalog *img, struct ck_err *err)
 {
 	if (!is_str(img, img->format))
 		return ck_fail(err, EINVAL, "the catalog names no format");
-	if (!is_str(img, img->save))
+	if (!is_str(img, img->save) || !is_str(img, img->saved_to))
 		return ck_fail(err, EINVAL,
 			       "the catalog says which save it is of by no "
 			       "text");

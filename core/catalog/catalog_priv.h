@@ -39,7 +39,7 @@ struct ck_catalog_head {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t format; /* string: the reader's name */
-	uint32_t save, pad; /* string, as in struct ck_catalog */
+	uint32_t save, saved_to; /* strings, as in struct ck_catalog */
 	uint64_t size; /* bytes of the whole catalog */
 	struct ck_catalog_sec sec[CK_SEC_NR];
 };

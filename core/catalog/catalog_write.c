@@ -86,7 +86,7 @@ int ck_catalog_out_section(struct ck_catalog_out *o, unsigned sec,
 	return ck_catalog_out_put(o, records, nr * ck_catalog_elem(sec), err);
 }
 
-int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format, uint32_t save,
+int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format,
 		       struct ck_err *err)
 {
 	int ret = align(o, err);
@@ -101,7 +101,6 @@ int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format, uint32_t save,
 	o->head.magic = CK_CATALOG_MAGIC;
 	o->head.version = CK_CATALOG_VERSION;
 	o->head.format = format;
-	o->head.save = save;
 	o->head.size = o->off;
 	return write_all(o, &o->head, sizeof(o->head), 0, err);
 }

@@ -299,6 +299,34 @@ static int put_entry(const struct ck_dcp_out *o, unsigned dict, uint64_t i,
 			   put_storage(o, i, &e, s, err);
 }
 
+static void attribute(struct ck_str *s, const char *name, const char *text)
+{
+	str(s, name);
+	if (*text)
+		str(s, text);
+	else
+		ck_po_op(s, CK_PO_NONE);
+	ck_po_op(s, CK_PO_SETITEM);
+}
+
+/* One more attribute of Metadata. */
+static void put_save(const struct ck_dcp_out *o, struct ck_str *s)
+{
+	str(s, "storage_meta");
+	ck_po_global(s, META, "StorageMeta");
+	ck_po_op(s, CK_PO_EMPTY_TUPLE);
+	ck_po_op(s, CK_PO_NEWOBJ);
+	ck_po_op(s, CK_PO_EMPTY_DICT);
+	attribute(s, "checkpoint_id", o->saved_to);
+	attribute(s, "save_id", o->save_id);
+	attribute(s, "load_id", "");
+	str(s, "modules");
+	ck_po_op(s, CK_PO_EMPTY_LIST);
+	ck_po_op(s, CK_PO_SETITEM);
+	ck_po_op(s, CK_PO_BUILD);
+	ck_po_op(s, CK_PO_SETITEM);
+}
+
 int ck_dcp_out_piece(const struct ck_dcp_out *o, uint64_t p, struct ck_str *s,
 		     struct ck_err *err)
 {
@@ -316,6 +344,8 @@ int ck_dcp_out_piece(const struct ck_dcp_out *o, uint64_t p, struct ck_str *s,
 	else if (!i && dict == 2)
 		begin_dict(s, "storage_data");
 	if (!i && dict == 3) {
+		if (o->save_id)
+			put_save(o, s);
 		ck_po_op(s, CK_PO_BUILD);
 		ck_po_end(s);
 	}

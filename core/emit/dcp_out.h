@@ -63,6 +63,11 @@ struct ck_dcp_out {
 	/* Part @level < depth of entry @i's path; NULL where no depth is set. */
 	void (*part)(void *ctx, uint64_t i, unsigned level,
 		     struct ck_dcp_out_part *out);
+	/*
+	 * storage_meta: what the save was called, and where it went (or ""), in
+	 * UTF-8; torch from 2.4 on loads it.  NULL: there is none.
+	 */
+	const char *save_id, *saved_to;
 };
 
 /* How many pieces the file consists of. */

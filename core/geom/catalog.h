@@ -156,7 +156,8 @@ struct ck_catalog {
 		nr_objects, nr_problems, nr_trees;
 	uint64_t nr_dims, strs_len, blob_len;
 	uint32_t format; /* string: the reader's name */
-	uint32_t save; /* string: what its writer called this save; mostly "" */
+	/* strings: what its writer called this save, and where it went; mostly "" */
+	uint32_t save, saved_to;
 };
 
 /* The bytes of string @ref; *len may be NULL.  NUL-terminated. */

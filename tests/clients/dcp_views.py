@@ -122,6 +122,21 @@ def objects(name):
         assert want.planner_data == got.planner_data
 
 
+def of_which_save():
+    """storage_meta: what the save was called, and where it went."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for to in (tmp, f"{tmp}/pa\u00fcth"):
+            writer = dcp.FileSystemWriter(to)
+            dcp.save({"w": torch.ones(3)}, storage_writer=writer, no_dist=True)
+            with mounted(to) as at:
+                reader = dcp.FileSystemReader(str(at / "dcp"))
+                meta = reader.read_metadata().storage_meta
+                assert (str(meta.checkpoint_id), meta.save_id) == (to, writer.save_id), meta
+                assert (meta.load_id, meta.modules) == (reader.load_id, []), meta
+    with mounted(FORMATS / "mindspore/2.10-grid/in") as at:
+        assert metadata(at / "dcp").storage_meta.save_id is None
+
+
 def stateful(source):
     """What was saved by torch loads from dcp/ as from itself."""
     with mounted(source) as at:
@@ -210,6 +225,7 @@ for name in sorted(p.name for p in DATA.iterdir() if (p / "in").is_dir()):
     case(by_name, f"by-name-{name}", DATA / name / "in")
 case(nested, "nested")
 case(objects, "objects", "2.14-nested")
+case(of_which_save, "of-which-save")
 case(large, "large")
 case(exported, "exported", DATA / "llama-fsdp2/in")
 case(stateful, "stateful", DATA / "llama-tied-adamw/in")

@@ -210,18 +210,48 @@ static int add_common(struct ck_dcp *d, struct ck_err *err)
 	return ck_builder_object(d->b, &o, err);
 }
 
-/* Of torch from 2.4 on. */
-static int add_save_id(struct ck_dcp *d, struct ck_err *err)
+/* A text, or a Path, which is pickled as a call of one with its parts. */
+static void add_path(const struct ck_pickle *p, ck_pv v, struct ck_str *out)
 {
-	const struct ck_pickle *p = d->meta[0].p;
-	const char *id;
+	const char *part;
+	struct ck_piter it;
+	ck_pv one;
 	size_t len;
 
-	return ck_pq_str(p, ck_pickle_root(p), "storage_meta/save_id", &id,
-			 &len) &&
-			       len <= CK_MAX_NAME ?
-		       ck_builder_save_id(d->b, id, len, err) :
-		       0;
+	if (ck_pv_str(p, v, &part, &len)) {
+		ck_str_add(out, part, len);
+		return;
+	}
+	if (!ck_pq_is(p, v, "pathlib", NULL))
+		return;
+	ck_piter_init(&it, p, ck_pv_args(p, v));
+	while (out->len <= CK_MAX_NAME && ck_piter_next(&it, &one)) {
+		if (out->len && out->v[out->len - 1] != '/')
+			ck_str_puts(out, "/");
+		if (ck_pv_str(p, one, &part, &len))
+			ck_str_add(out, part, len);
+	}
+}
+
+/* Of torch from 2.4 on. */
+static int add_save(struct ck_dcp *d, struct ck_err *err)
+{
+	const struct ck_pickle *p = d->meta[0].p;
+	ck_auto_str struct ck_str to = { 0 };
+	const char *id;
+	size_t len;
+	ck_pv v;
+
+	if (!ck_pq_str(p, ck_pickle_root(p), "storage_meta/save_id", &id,
+		       &len) ||
+	    len > CK_MAX_NAME)
+		return 0;
+	if (ck_pq(p, ck_pickle_root(p), "storage_meta/checkpoint_id", &v))
+		add_path(p, v, &to);
+	if (to.failed)
+		return ck_no_memory(err);
+	return ck_builder_save(d->b, id, len, to.v ? to.v : "",
+			       to.len <= CK_MAX_NAME ? to.len : 0, err);
 }
 
 static int load_all(struct ck_dcp *d, struct ck_err *err)
@@ -236,7 +266,7 @@ static int load_all(struct ck_dcp *d, struct ck_err *err)
 					 "__RANK.metadata files",
 					 d->nr_meta);
 	else
-		ret = add_save_id(d, err);
+		ret = add_save(d, err);
 	for (size_t i = 0; i < d->nr_meta && !ret; i++) {
 		d->m = &d->meta[i];
 		ret = ck_dcp_load_meta(d, err);

@@ -493,10 +493,17 @@ static void tell_part(void *ctx, uint64_t i, unsigned level,
 
 void ck_dcp_layout_out(const struct ck_dcp_layout *l, struct ck_dcp_out *out)
 {
-	*out = (struct ck_dcp_out){ .ctx = (void *)l,
-				    .nr = l->entry.nr,
-				    .entry = tell_entry,
-				    .chunk = tell_chunk,
-				    .planned = tell_planned,
-				    .part = tell_part };
+	const struct ck_catalog *img = l->view->img;
+	const char *id = ck_catalog_str(img, img->save, NULL);
+
+	*out = (struct ck_dcp_out){
+		.ctx = (void *)l,
+		.nr = l->entry.nr,
+		.entry = tell_entry,
+		.chunk = tell_chunk,
+		.planned = tell_planned,
+		.part = tell_part,
+		.save_id = *id ? id : NULL,
+		.saved_to = ck_catalog_str(img, img->saved_to, NULL),
+	};
 }
