@@ -6,6 +6,7 @@ where it did not: then what a process was told is on storage of this machine at 
 in memory, and has to be there.
 """
 import functools
+import io
 import json
 import os
 import random
@@ -13,6 +14,8 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
+import zipfile
 
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mount", "lib")
 DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "demo", "checkpoint")
@@ -72,6 +75,29 @@ def split_whole(files):
         body = data[8 + size + lo : 8 + size + hi]
         parts.append([body[i * width : (i + 1) * width] for i in range(t["shape"][0])])
     return b"".join(b"".join(row) for row in zip(*parts))
+
+
+def zip_of(data):
+    """A file of torch.save, of one tensor w of these bytes."""
+    n = struct.pack("<i", len(data))
+    pickle = (b"\x80\x02}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n(("
+              b"X\x07\x00\x00\x00storagectorch\nByteStorage\nX\x01\x00\x00\x000"
+              b"X\x03\x00\x00\x00cpuJ" + n + b"tQK\x00J" + n + b"\x85K\x01\x85\x89"
+              b"ccollections\nOrderedDict\n)RtRs.")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        z.writestr("m/data.pkl", pickle)
+        z.writestr("m/data/0", data)
+        z.writestr("m/version", b"3\n")
+    return out.getvalue()
+
+
+def zip_whole(files):
+    """Its tensor, whatever its sum is."""
+    data = files["model.pt"]
+    i = zipfile.ZipFile(io.BytesIO(data)).getinfo("m/data/0")
+    name, extra = struct.unpack_from("<HH", data, i.header_offset + 26)
+    return data[i.header_offset + 30 + name + extra :][: i.file_size]
 
 
 # ---- what may be in a file that was written ----
@@ -191,10 +217,17 @@ class Work:
 
 class Edit(Work):
     name = "edit"
+    whole = staticmethod(split_whole)
+
+    def contents(self):
+        return made("split.py", ROWS, COLUMNS, PIECES)
+
+    def settled(self, run):
+        """Mounted again: what it mends by itself is mended."""
 
     def make(self, run):
-        self.files = made("split.py", ROWS, COLUMNS, PIECES)
-        run.old = split_whole(self.files)
+        self.files = self.contents()
+        run.old = self.whole(self.files)
         run.ckpt = os.path.join(run.src, "c")
         os.makedirs(run.src, exist_ok=True)
         write_folder(run.ckpt, self.files)
@@ -210,7 +243,7 @@ class Edit(Work):
         c = run.ckpt
         if not os.path.exists(os.path.join(c, ".unshard-edited")):
             self.verified(run, c, "at once, and no mark is there")
-        compare(run.old, split_whole(read_folder(c)), run.events, at, "at once")
+        compare(run.old, self.whole(read_folder(c)), run.events, at, "at once")
         # the next mount for writing puts right what was begun
         self.again(run, c, "rw")
 
@@ -221,9 +254,33 @@ class Edit(Work):
             os.close(fd)
 
         self.well(run, lambda do: do(one_byte, op="write"))
+        self.settled(run)
         run.umount()
         self.verified(run, c, "after a mount for writing")
-        compare(run.old, split_whole(read_folder(c)), run.events, at, "afterwards")
+        compare(run.old, self.whole(read_folder(c)), run.events, at, "afterwards")
+
+
+class EditSums(Edit):
+    """Of a container with checksums, which follow at a sync."""
+
+    name = "edit-sums"
+    whole = staticmethod(zip_whole)
+
+    def contents(self):
+        return {"model.pt": zip_of(random.Random(5).randbytes(ROWS * COLUMNS))}
+
+    def settled(self, run):
+        end = time.monotonic() + 60
+        while "user.unshard.writing" in os.listxattr(run.ckpt):
+            if time.monotonic() > end:
+                raise Bad("its sums are never said to be right")
+            time.sleep(0.005)
+
+    def check(self, run, at=None):
+        super().check(run, at)
+        with zipfile.ZipFile(os.path.join(run.ckpt, "model.pt")) as z:
+            if z.testzip():
+                raise torn("a sum is not that of the bytes")
 
 
 class Replace(Edit):
@@ -585,4 +642,4 @@ class Heal(Command):
         self.verified(run, run.ckpt, "again")
 
 
-WORKS = [Edit, Replace, Overlay, PublishFiles, PublishSlices, Seal, Heal]
+WORKS = [Edit, EditSums, Replace, Overlay, PublishFiles, PublishSlices, Seal, Heal]
