@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What --help says is in the manual, and the other way round: subcommands,
-# their flags, the -o options, formats.
+# their flags, the -o options, formats; and what is promised names its tests.
 
 status=0
 no() {
@@ -45,4 +45,22 @@ done
 for f in $("$B/unshard" --formats | awk '{ print $1 }'); do
 	cat "$B"/man/*.scd | grep -q "\*$f\*" || no "format $f: not in the manual"
 done
+
+# Each row of the tables of guarantees names its tests, and these exist.
+rows() { # PAGE SECTION: the last cell of each row
+	sed -n "/^## $2/,/^## /s/^| .*| \([^|]*\) |\$/\1/p" "$1" | tail -n +2
+}
+guarantees() { # PAGE SECTION WHERE .SUFFIX
+	local cell name nr=0
+	while read -r cell; do
+		nr=$((nr + 1))
+		case $cell in "the same") continue ;; *'`'*) ;; *) no "$1: a row without a test: $cell" ;; esac
+		for name in $(grep -oE '`[^`]+`' <<<"$cell" | tr -d '`'); do
+			[ "$name" = crash ] || [ -e "$3/$name$4" ] || no "$1: $name: there is no such test"
+		done
+	done < <(rows "$1" "$2")
+	[ $nr -gt 5 ] || no "$1: a table of $nr guarantees"
+}
+guarantees docs/writing.md "What is promised" tests/mount/write .sh
+guarantees docs/publishing.md Guarantees tests ""
 exit $status
