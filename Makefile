@@ -185,6 +185,12 @@ $(B)/fakes/libcuda.so.1: $(B)/tests/fakes/cuda.o $(CORE)
 		$(CORE_LIBS)
 $(B)/fakes/libcufile.so.0: $(B)/tests/fakes/cufile.o $(B)/fakes/libcuda.so.1
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -o $@ -Wl,-soname,$(@F) $^
+$(B)/fakes/libnccl.so.2: $(B)/tests/fakes/nccl.o $(B)/fakes/libcuda.so.1
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -o $@ -Wl,-soname,$(@F) $^
+$(B)/fakes/old/libnccl.so.2: tests/fakes/nccl.c $(B)/fakes/libcuda.so.1
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -DOLD $(LDFLAGS) -shared -o $@ \
+		-Wl,-soname,$(@F) $^
 $(B)/bench/%: $(B)/tests/bench/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -271,7 +277,8 @@ PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS)) \
 	$(B)/crash/at_call.so
 PROGRAMS_crash := $(PROGRAMS_mount)
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
-FAKES := $(B)/fakes/libcuda.so.1 $(B)/fakes/libcufile.so.0
+FAKES := $(addprefix $(B)/fakes/,libcuda.so.1 libcufile.so.0 \
+		libnccl.so.2 old/libnccl.so.2)
 PROGRAMS_lib := $(patsubst %,$(B)/libtest/%,$(LIBTESTS)) $(FAKES) \
 	$(B)/libunshard.so $(B)/unshard-parser
 PROGRAMS_mutations := $(B)/mutations/answer

@@ -4,13 +4,12 @@
 
 #include "core/base/auto.h"
 #include "core/base/str.h"
+#include "core/comm/comm.h"
 #include "core/device/device.h"
 #include "core/io/engine.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define NOT_HERE "this build has nothing that uses it"
 
 extern const struct cmd cmd_devices;
 
@@ -47,7 +46,7 @@ static void engine(struct listing *l, const char *name, const char *what)
 	say(l, name, what, ck_engine_choose(name, &err) ? NULL : err.msg);
 }
 
-/* CUDA, and whether it reads files itself. */
+/* CUDA, whether it reads files itself, and what moves between its devices. */
 static void cuda(struct listing *l)
 {
 	struct ck_device *dev = NULL;
@@ -60,6 +59,10 @@ static void cuda(struct listing *l)
 		ret = dev->ops->files(dev->dev, &err);
 	say(l, "cufile", "files into memory of GPUs, by GPUDirect Storage",
 	    ret ? err.msg : NULL);
+	if (dev)
+		ret = ck_comm_nccl_version(&err);
+	say(l, "nccl", "between GPUs of several ranks",
+	    ret < 0 ? err.msg : NULL);
 	ck_device_close(dev);
 }
 
@@ -73,7 +76,6 @@ static int list(bool json)
 	engine(&l, "plain", "files, by preadv");
 	engine(&l, "uring", "files, by io_uring");
 	cuda(&l);
-	say(&l, "nccl", "between GPUs of several ranks", NOT_HERE);
 	if (json)
 		ck_str_puts(&l.text, "\n]}\n");
 	failed = l.text.failed;

@@ -17,7 +17,8 @@
 #define MINUTE_MS 60000
 #define MEMORY (UINT64_C(64) << 20) /* of slots, by a process */
 
-static const struct ck_comm_ops *const kinds[] = { &ck_comm_shm, &ck_comm_tcp };
+static const struct ck_comm_ops *const kinds[] = { &ck_comm_shm, &ck_comm_tcp,
+						   &ck_comm_nccl };
 
 static const struct ck_comm_ops *find(const char *kind, size_t len)
 {
@@ -43,8 +44,8 @@ static int check(const struct ck_comm_in *in, struct ck_err *err)
 {
 	if (!in->kind || !find(in->kind, strlen(in->kind)))
 		return ck_fail(err, EINVAL,
-			       "a communicator of kind \"%s\": expected shm or "
-			       "tcp",
+			       "a communicator of kind \"%s\": expected shm, "
+			       "tcp or nccl",
 			       in->kind ? in->kind : "");
 	if (!in->ranks || in->ranks > CK_COMM_RANKS || in->rank >= in->ranks)
 		return ck_fail(err, EINVAL,
@@ -75,7 +76,9 @@ static int open_comm(struct ck_comm *c, const struct ck_comm_in *in,
 		return ck_fail(err, errno, "eventfd: %s", strerror(errno));
 	if (getrandom(c->key, sizeof(c->key), 0) != sizeof(c->key))
 		return ck_fail(err, EIO, "getrandom: %s", strerror(errno));
-	ret = c->ops->listen(c, in->host, err);
+	ret = c->ops->open ? c->ops->open(c, in, err) : 0;
+	if (!ret)
+		ret = c->ops->listen(c, in->host, err);
 	if (ret)
 		return ret;
 	len = strlen(c->address);
@@ -217,6 +220,18 @@ unsigned char *ck_comm_slot(const struct ck_comm *c, unsigned rank, unsigned nr)
 	return c->peer[rank].slots + nr * c->block;
 }
 
+int ck_comm_put(struct ck_comm *c, unsigned nr, uint64_t len,
+		struct ck_err *err)
+{
+	return c->ops->put ? c->ops->put(c, nr, len, err) : 0;
+}
+
+int ck_comm_get(struct ck_comm *c, void *to, uint64_t from, uint64_t len,
+		struct ck_err *err)
+{
+	return c->ops->get ? c->ops->get(c, to, from, len, err) : 0;
+}
+
 bool ck_comm_is_shared(const struct ck_comm *c)
 {
 	return c->ops->shared;
@@ -245,6 +260,8 @@ void ck_comm_free(struct ck_comm *c)
 {
 	if (!c)
 		return;
+	if (c->far)
+		c->ops->close(c);
 	for (unsigned i = 0; c->peer && i < c->ranks; i++) {
 		if (c->peer[i].fd >= 0)
 			close(c->peer[i].fd);

@@ -10,10 +10,11 @@
  *
  * Each rank has a socket to each other one, so that a death is seen at once, and
  * some slots of memory: what lies in those of another is seen where memory is
- * shared (shm), and else has to be sent (tcp).  What goes wrong once ends the
+ * shared (shm), and else has to be moved: by the sockets (tcp), or, where slots lie
+ * in memory of devices, between these (nccl).  What goes wrong once ends the
  * communicator for all of its ranks.
  *
- * Threads: connect() and swap() one at a time; abort() any.
+ * Threads: connect(), swap() and move() one at a time; abort(), put() and get() any.
  */
 #ifndef CK_COMM_H
 #define CK_COMM_H
@@ -31,10 +32,15 @@
 #define CK_COMM_BLOCK_MAX (UINT64_C(8) << 20)
 
 struct ck_comm;
+struct ck_device;
 
 struct ck_comm_in {
-	const char *kind; /* "shm": processes of one node; "tcp" */
-	const char *host; /* tcp: the number of this node: 127.0.0.1, ::1 */
+	/* "shm": processes of one node; "tcp"; "nccl": and a device each */
+	const char *kind;
+	const char *host; /* not shm: the number of this node: 127.0.0.1, ::1 */
+	const char *device; /* nccl: "cuda:0" */
+	/* nccl: ncclUniqueId, 128 bytes, the same for all; NULL: rank 0 makes one. */
+	const void *id;
 	unsigned rank, ranks;
 	/* How long any one answer may take; 0: a minute. */
 	int timeout_ms;
@@ -57,9 +63,18 @@ int ck_comm_connect(struct ck_comm *c, const char *const *addresses,
 unsigned ck_comm_rank(const struct ck_comm *c);
 unsigned ck_comm_ranks(const struct ck_comm *c);
 uint64_t ck_comm_block(const struct ck_comm *c);
-/* Slot @nr of @rank; of another one it is only read, or received into. */
+/*
+ * Slot @nr of @rank in memory of the host; of another one it is only read, or
+ * received into.  Of nccl this rank's alone are there.
+ */
 unsigned char *ck_comm_slot(const struct ck_comm *c, unsigned rank,
 			    unsigned nr);
+/* In memory of which bytes are moved; NULL: the host's. */
+const struct ck_device *ck_comm_device(const struct ck_comm *c);
+/* Where the slot is in that memory. */
+uint64_t ck_comm_place(const struct ck_comm *c, unsigned rank, unsigned nr);
+/* NCCL's version, as it counts; -errno with why there is none. */
+int ck_comm_nccl_version(struct ck_err *err);
 /* Whether what a rank puts into its slot lies in that of the others too. */
 bool ck_comm_is_shared(const struct ck_comm *c);
 
@@ -76,6 +91,20 @@ struct ck_comm_bytes {
  */
 int ck_comm_swap(struct ck_comm *c, struct ck_comm_bytes *send,
 		 struct ck_comm_bytes *recv, struct ck_err *err);
+/*
+ * The same of bytes in slots, at their places there.  @whole: everybody wants all of
+ * the slots @nr of all, which may be moved so.
+ */
+int ck_comm_move(struct ck_comm *c, unsigned nr, struct ck_comm_bytes *send,
+		 struct ck_comm_bytes *recv, bool whole, struct ck_err *err);
+/*
+ * This rank's slot @nr holds @len bytes that move() is to find; and bytes of a slot
+ * to memory of the host, now.  Where slots lie there both do nothing.
+ */
+int ck_comm_put(struct ck_comm *c, unsigned nr, uint64_t len,
+		struct ck_err *err);
+int ck_comm_get(struct ck_comm *c, void *to, uint64_t from, uint64_t len,
+		struct ck_err *err);
 /* @each bytes of every rank, in their order, into @out. */
 int ck_comm_gather(struct ck_comm *c, const void *mine, void *out, size_t each,
 		   struct ck_err *err);
@@ -88,8 +117,8 @@ void ck_comm_leave(struct ck_comm *c);
 void ck_comm_free(struct ck_comm *c);
 
 /*
- * For tests: the @left-th moment from now, of which each swap() has two, before it
- * and in its middle; there signal @how is raised, or it fails with -@how.
+ * For tests: the @left-th moment from now, of which each swap() and move() has two,
+ * before it and in its middle; there signal @how is raised, or it fails with -@how.
  */
 extern struct ck_comm_fault {
 	_Atomic long left, passed;

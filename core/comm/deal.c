@@ -95,7 +95,9 @@ static bool add_round(struct cutting *c)
 	return true;
 }
 
-static bool add_piece(struct cutting *c, uint32_t src, uint64_t lo, uint64_t hi)
+/* @most: bytes that there are, of the last page too. */
+static bool add_piece(struct cutting *c, uint32_t src, uint64_t lo, uint64_t hi,
+		      uint64_t most)
 {
 	unsigned reader = least(c);
 	uint64_t len = hi - lo;
@@ -113,7 +115,7 @@ static bool add_piece(struct cutting *c, uint32_t src, uint64_t lo, uint64_t hi)
 				     .at = (uint32_t)c->full[reader],
 				     .reader = (uint16_t)reader };
 	c->full[reader] += len;
-	c->used[reader] += len;
+	c->used[reader] += CK_MIN(len, most - lo);
 	return true;
 }
 
@@ -129,7 +131,7 @@ static int add_range(struct cutting *c, const struct ck_deal_range *r,
 	while (lo < hi) {
 		uint64_t end = CK_MIN((lo / c->block + 1) * c->block, hi);
 
-		if (!add_piece(c, r->src, lo, end))
+		if (!add_piece(c, r->src, lo, end, r->hi))
 			return -ENOMEM;
 		lo = end;
 	}

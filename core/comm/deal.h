@@ -49,7 +49,8 @@ size_t ck_deal_tidy(struct ck_deal_range *v, size_t nr, size_t most);
 bool ck_deal_is_tidy(const struct ck_deal_range *v, size_t nr,
 		     uint32_t nr_srcs);
 /*
- * Of tidy ranges.  @used: bytes of each reader so far, which this adds to.
+ * Of tidy ranges.  @used: bytes of each reader so far, which this adds to; of the last
+ * page of a range those that are in it, for a file may end there.
  * @block: a power of two, whole pages.
  */
 int ck_deal_make(struct ck_deal *out, const struct ck_deal_range *v, size_t nr,

@@ -68,36 +68,86 @@ bool ck_share_is_ready(struct ck_share *s, uint32_t src, uint64_t end)
 	return ready;
 }
 
-bool ck_share_copy(struct ck_share *s, uint32_t src, uint64_t off, uint64_t len,
-		   void *dst)
+/* The piece that byte @off is in, and its round; NULL: it is not there. */
+static const struct ck_deal_piece *piece_at(struct ck_share *s, uint32_t src,
+					    uint64_t off, uint32_t *round)
 {
 	const struct ck_deal *d = &s->deal;
-	unsigned char *to = dst;
 	uint32_t ready;
+	size_t i;
 
 	pthread_mutex_lock(&s->lock);
 	ready = s->fresh ? 0 : s->nr_ready;
 	pthread_mutex_unlock(&s->lock);
-	for (size_t i = ready ? ck_deal_find(d, src, off) : 0; len; i++) {
-		const struct ck_deal_piece *p = &d->v[i];
-		uint32_t round = ready ? ck_deal_round(d, i) : 0;
-		uint64_t n;
+	if (!ready)
+		return NULL;
+	i = ck_deal_find(d, src, off);
+	*round = ck_deal_round(d, i);
+	if (*round >= ready || d->v[i].src != src || d->v[i].lo > off ||
+	    d->v[i].bad)
+		return NULL;
+	return &d->v[i];
+}
 
-		if (round >= ready || p->src != src || p->lo > off || p->bad)
+static void count(struct ck_share *s, const struct ck_deal_piece *p, uint64_t n)
+{
+	if (p->reader != s->rank)
+		atomic_fetch_add_explicit(&s->received, n,
+					  memory_order_relaxed);
+}
+
+bool ck_share_copy(struct ck_share *s, uint32_t src, uint64_t off, uint64_t len,
+		   void *dst)
+{
+	unsigned char *to = dst;
+
+	while (len) {
+		uint32_t round;
+		const struct ck_deal_piece *p = piece_at(s, src, off, &round);
+		unsigned slot;
+		uint64_t n, at;
+
+		if (!p)
 			return false;
+		slot = round % CK_COMM_SLOTS;
+		at = p->at + (off - p->lo);
 		n = CK_MIN(len, p->lo + p->len - off);
-		memcpy(to,
-		       ck_comm_slot(s->comm, p->reader, round % CK_COMM_SLOTS) +
-			       p->at + (off - p->lo),
-		       n);
-		if (p->reader != s->rank)
-			atomic_fetch_add_explicit(&s->received, n,
-						  memory_order_relaxed);
+		if (p->reader == s->rank || !ck_comm_device(s->comm))
+			memcpy(to, ck_comm_slot(s->comm, p->reader, slot) + at,
+			       n);
+		else if (ck_comm_get(s->comm, to,
+				     ck_comm_place(s->comm, p->reader, slot) +
+					     at,
+				     n, NULL))
+			return false;
+		count(s, p, n);
 		to += n;
 		off += n;
 		len -= n;
 	}
-	return !len;
+	return true;
+}
+
+uint64_t ck_share_place(struct ck_share *s, uint32_t src, uint64_t off,
+			uint64_t *len)
+{
+	uint32_t round;
+	const struct ck_deal_piece *p = piece_at(s, src, off, &round);
+
+	if (!p || !ck_comm_device(s->comm))
+		return 0;
+	*len = CK_MIN(*len, p->lo + p->len - off);
+	return ck_comm_place(s->comm, p->reader, round % CK_COMM_SLOTS) +
+	       p->at + (off - p->lo);
+}
+
+void ck_share_took(struct ck_share *s, uint32_t src, uint64_t off, uint64_t len)
+{
+	uint32_t round;
+	const struct ck_deal_piece *p = piece_at(s, src, off, &round);
+
+	if (p)
+		count(s, p, len);
 }
 
 void ck_share_at(struct ck_share *s, uint32_t src, uint64_t off)
@@ -130,6 +180,18 @@ static bool wait_to_read(struct ck_share *s, uint32_t *round)
 	return may;
 }
 
+/* Into the slot, and from there to where others get it from. */
+static void read_round(struct ck_share *s, struct ck_deal_piece *v, unsigned nr,
+		       unsigned slot)
+{
+	if (!nr)
+		return;
+	s->in.read(s->in.arg, v, nr, ck_comm_slot(s->comm, s->rank, slot));
+	if (ck_comm_put(s->comm, slot, v[nr - 1].at + v[nr - 1].len, NULL))
+		for (unsigned i = 0; i < nr; i++)
+			v[i].bad = true;
+}
+
 static void *fetch(void *arg)
 {
 	struct ck_share *s = arg;
@@ -147,10 +209,7 @@ static void *fetch(void *arg)
 		for (uint32_t i = d->first[round]; i < d->first[round + 1]; i++)
 			if (d->v[i].reader == s->rank)
 				mine[nr++] = d->v[i];
-		if (nr)
-			s->in.read(s->in.arg, mine, nr,
-				   ck_comm_slot(s->comm, s->rank,
-						round % CK_COMM_SLOTS));
+		read_round(s, mine, nr, round % CK_COMM_SLOTS);
 		*w = (struct ck_share_round){ .round = round };
 		for (unsigned k = 0; k < nr; k++)
 			w->bad[k / 8] |= (uint8_t)(mine[k].bad << k % 8);

@@ -57,6 +57,14 @@ bool ck_share_is_ready(struct ck_share *s, uint32_t src, uint64_t end);
 /* False: not all of it is there. */
 bool ck_share_copy(struct ck_share *s, uint32_t src, uint64_t off, uint64_t len,
 		   void *dst);
+/*
+ * Where such bytes are in memory of the communicator's device, and *@len of them in
+ * one stretch; 0: they are not.  took(): so many were copied from there.
+ */
+uint64_t ck_share_place(struct ck_share *s, uint32_t src, uint64_t off,
+			uint64_t *len);
+void ck_share_took(struct ck_share *s, uint32_t src, uint64_t off,
+		   uint64_t len);
 /* What lies before that, of what was posted, is copied. */
 void ck_share_at(struct ck_share *s, uint32_t src, uint64_t off);
 /* Nobody waits for this rank; the others read alone. */
@@ -66,7 +74,7 @@ bool ck_share_is_over(struct ck_share *s);
 
 struct ck_share_stats {
 	uint64_t received; /* bytes copied that another rank has read */
-	uint64_t sent; /* bytes, by sockets */
+	uint64_t sent; /* bytes, where memory is not shared */
 	uint64_t ns; /* in which there was talk */
 	const char *why; /* it ended early; lasts; or NULL */
 };

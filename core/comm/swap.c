@@ -57,6 +57,8 @@ void ck_comm_end(struct ck_comm *c, unsigned whom)
 			shutdown(fd, SHUT_RDWR);
 		close(fd);
 	}
+	if (c->ops->end)
+		c->ops->end(c);
 }
 
 static void begin(struct swap *s, struct flow *f, struct ck_comm_bytes *b)
@@ -295,6 +297,65 @@ int ck_comm_swap(struct ck_comm *c, struct ck_comm_bytes *send,
 	if (ret)
 		ck_comm_end(c, s.blamed);
 	return ret;
+}
+
+int ck_comm_move(struct ck_comm *c, unsigned nr, struct ck_comm_bytes *send,
+		 struct ck_comm_bytes *recv, bool whole, struct ck_err *err)
+{
+	int ret;
+
+	if (!c->ops->move)
+		return ck_comm_swap(c, send, recv, err);
+	if (!c->connected || c->ended)
+		return ck_fail(err, ENOTCONN, "the communicator has ended");
+	c->blamed = c->rank;
+	ret = moment(err);
+	if (!ret)
+		ret = c->ops->move(c, nr, send, recv, whole, err);
+	if (!ret)
+		ret = moment(err);
+	if (ret)
+		ck_comm_end(c, c->blamed);
+	return ret;
+}
+
+/* Its connection was closed; what it said last may tell why. */
+static int hung_up(struct ck_comm *c, unsigned rank, struct ck_err *err)
+{
+	struct head last;
+
+	c->blamed = rank;
+	if (recv(c->peer[rank].fd, &last, sizeof(last),
+		 MSG_PEEK | MSG_DONTWAIT) == sizeof(last) &&
+	    last.seq == LAST && last.len < c->ranks && last.len != rank) {
+		c->blamed = (unsigned)last.len;
+		return ck_fail(err, ECONNRESET,
+			       "rank %u of %u is gone: rank %u says so",
+			       c->blamed, c->ranks, rank);
+	}
+	return ck_fail(err, ECONNRESET,
+		       "rank %u of %u is gone: its connection was closed", rank,
+		       c->ranks);
+}
+
+int ck_comm_watch(struct ck_comm *c, int64_t ns, struct ck_err *err)
+{
+	ck_auto_free struct pollfd *fds = calloc(c->ranks + 1, sizeof(*fds));
+	const struct timespec time = { ns / 1000000000, ns % 1000000000 };
+
+	if (!fds)
+		return ck_no_memory(err);
+	for (unsigned i = 0; i < c->ranks; i++)
+		fds[i] = (struct pollfd){ c->peer[i].fd, POLLRDHUP, 0 };
+	fds[c->ranks] = (struct pollfd){ c->event, POLLIN, 0 };
+	if (ppoll(fds, c->ranks + 1, &time, NULL) < 0 && errno != EINTR)
+		return ck_fail(err, errno, "poll: %s", strerror(errno));
+	if (c->aborted)
+		return ck_fail(err, ECANCELED, "the communicator was ended");
+	for (unsigned i = 0; i < c->ranks; i++)
+		if (fds[i].revents)
+			return hung_up(c, i, err);
+	return 0;
 }
 
 int ck_comm_gather(struct ck_comm *c, const void *mine, void *out, size_t each,

@@ -268,7 +268,8 @@ static bool add_parts(struct parts *to, const struct ck_deal_piece *p,
 static bool add_piece(struct ck_share *s, struct parts *parts,
 		      const struct ck_deal_piece *p, unsigned slot)
 {
-	unsigned char *at = ck_comm_slot(s->comm, p->reader, slot);
+	unsigned char *at =
+		(void *)(uintptr_t)ck_comm_place(s->comm, p->reader, slot);
 
 	if (p->bad)
 		return true;
@@ -279,6 +280,33 @@ static bool add_piece(struct ck_share *s, struct parts *parts,
 		if (i != s->rank && !add_parts(&parts[i], p, &s->list[i], at))
 			return false;
 	return true;
+}
+
+/*
+ * Whether every rank wants all that this round has, but for the rest of a page, of
+ * slots that are nearly full.
+ */
+static bool is_whole(const struct ck_share *s, uint32_t round)
+{
+	const struct ck_deal *d = &s->deal;
+	uint64_t all = 0, room = s->ranks * ck_comm_block(s->comm);
+
+	for (uint32_t i = d->first[round]; i < d->first[round + 1]; i++) {
+		const struct ck_deal_piece *p = &d->v[i];
+
+		for (unsigned k = 0; k < s->ranks; k++) {
+			const struct ck_share_list *l = &s->list[k];
+			size_t at = ck_deal_find_range(l->v, l->nr, p->src,
+						       p->lo + p->len / 2);
+
+			if (at == l->nr || l->v[at].src != p->src ||
+			    l->v[at].lo >= p->lo + CK_DEAL_PAGE ||
+			    l->v[at].hi + CK_DEAL_PAGE <= p->lo + p->len)
+				return false;
+		}
+		all += p->len;
+	}
+	return all >= room / 4 * 3;
 }
 
 static int move(struct ck_share *s, uint32_t round, struct ck_err *err)
@@ -299,7 +327,8 @@ static int move(struct ck_share *s, uint32_t round, struct ck_err *err)
 		s->sent += i < s->ranks ? parts[i].len : 0;
 	}
 	if (!ret)
-		ret = ck_comm_swap(s->comm, all, all + s->ranks, err);
+		ret = ck_comm_move(s->comm, round % CK_COMM_SLOTS, all,
+				   all + s->ranks, is_whole(s, round), err);
 	for (unsigned i = 0; parts && i < 2 * s->ranks; i++)
 		free(parts[i].v.v);
 	free(parts);

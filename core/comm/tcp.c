@@ -36,7 +36,7 @@ static bool set_host(struct ck_comm_place *p, const char *host, unsigned port)
 }
 
 /* HOST!PORT: no colon, which IPv6 has. */
-static bool parse(const char *text, size_t len, struct ck_comm_place *out)
+bool ck_comm_tcp_parse(const char *text, size_t len, struct ck_comm_place *out)
 {
 	const char *mark = memchr(text, '!', len);
 	char host[INET6_ADDRSTRLEN];
@@ -52,7 +52,7 @@ static bool parse(const char *text, size_t len, struct ck_comm_place *out)
 	       set_host(out, host, (unsigned)port);
 }
 
-static int listen_at(struct ck_comm *c, const char *host, struct ck_err *err)
+int ck_comm_tcp_listen(struct ck_comm *c, const char *host, struct ck_err *err)
 {
 	struct ck_comm_place me = { .len = 0 };
 	socklen_t len = sizeof(me.addr);
@@ -75,11 +75,12 @@ static int listen_at(struct ck_comm *c, const char *host, struct ck_err *err)
 		port = ntohs(((struct sockaddr_in *)&me.addr)->sin_port);
 	else
 		port = ntohs(((struct sockaddr_in6 *)&me.addr)->sin6_port);
-	snprintf(c->address, sizeof(c->address), "tcp:%s!%u", host, port);
+	snprintf(c->address, sizeof(c->address), "%s:%s!%u", c->ops->kind, host,
+		 port);
 	return 0;
 }
 
-static int greet(int fd)
+int ck_comm_tcp_greet(int fd)
 {
 	int one = 1;
 
@@ -99,8 +100,8 @@ static int slots(struct ck_comm *c, struct ck_err *err)
 
 const struct ck_comm_ops ck_comm_tcp = {
 	.kind = "tcp",
-	.listen = listen_at,
-	.parse = parse,
-	.greet = greet,
+	.listen = ck_comm_tcp_listen,
+	.parse = ck_comm_tcp_parse,
+	.greet = ck_comm_tcp_greet,
 	.slots = slots,
 };

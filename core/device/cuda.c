@@ -6,9 +6,8 @@
  * primary one, which is PyTorch's and the runtime's, too; it is current in the
  * calling thread only while a call lasts.
  */
-#include "core/device/cuda_abi.h"
+#include "core/device/cuda_priv.h"
 #include "core/device/cufile.h"
-#include "core/device/device.h"
 
 #include "core/base/check.h"
 #include "core/base/number.h"
@@ -22,20 +21,12 @@
 
 #define LIBRARY "libcuda.so.1"
 #define OLDEST 11000 /* 1000 * major + 10 * minor */
-#define BATCH 64 /* copies of one call */
-#define MAX_PITCH (UINT64_C(1) << 31)
 
-#define FIELD(name, args) unsigned(*name) args;
 #define NAME(name, args) #name,
 
-static struct {
-	pthread_mutex_t lock;
-	bool ready;
-	CK_CU_CALLS(FIELD)
-	/* Or NULL: */
-	CK_CU_BATCH_12(FIELD)
-	CK_CU_BATCH_13(FIELD)
-} cu = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool ready;
+struct ck_cuda_calls ck_cu;
 
 struct cuda {
 	int device;
@@ -53,8 +44,8 @@ static int failed(unsigned code, const char *call, struct ck_err *err)
 		as = ENOMEM;
 	if (code == CK_CU_NO_DEVICE || code == CK_CU_INVALID_DEVICE)
 		as = ENODEV;
-	cu.cuGetErrorName(code, &name);
-	cu.cuGetErrorString(code, &text);
+	ck_cu.cuGetErrorName(code, &name);
+	ck_cu.cuGetErrorString(code, &text);
 	return ck_fail(err, as, "%s: %s (%s, %u)", call,
 		       text ? text : "it fails", name ? name : "unknown", code);
 }
@@ -63,7 +54,7 @@ static int failed(unsigned code, const char *call, struct ck_err *err)
 static int check_version(struct ck_err *err)
 {
 	int version = 0;
-	unsigned code = cu.cuDriverGetVersion(&version);
+	unsigned code = ck_cu.cuDriverGetVersion(&version);
 
 	if (code == CK_CU_STUB_LIBRARY)
 		return ck_fail(err, ENODEV,
@@ -87,7 +78,7 @@ static int find_calls(void *lib, struct ck_err *err)
 {
 	static const char *const names[] = { CK_CU_CALLS(NAME) };
 	void **to[] = {
-#define PLACE(name, args) (void **)&cu.name,
+#define PLACE(name, args) (void **)&ck_cu.name,
 		CK_CU_CALLS(PLACE)
 	};
 
@@ -99,8 +90,8 @@ static int find_calls(void *lib, struct ck_err *err)
 					       "old",
 				       names[i]);
 	}
-	*(void **)&cu.cuMemcpyBatchAsync = dlsym(lib, "cuMemcpyBatchAsync");
-	*(void **)&cu.cuMemcpyBatchAsync_v2 =
+	*(void **)&ck_cu.cuMemcpyBatchAsync = dlsym(lib, "cuMemcpyBatchAsync");
+	*(void **)&ck_cu.cuMemcpyBatchAsync_v2 =
 		dlsym(lib, "cuMemcpyBatchAsync_v2");
 	return 0;
 }
@@ -138,19 +129,20 @@ static int probe(struct ck_err *err)
 {
 	int ret = 0;
 
-	pthread_mutex_lock(&cu.lock);
-	if (!cu.ready)
+	pthread_mutex_lock(&lock);
+	if (!ready)
 		ret = load(err);
-	cu.ready = !ret;
-	pthread_mutex_unlock(&cu.lock);
+	ready = !ret;
+	pthread_mutex_unlock(&lock);
 	return ret;
 }
 
 /* ---- a device ---- */
 
-static int enter(const struct cuda *c, struct ck_err *err)
+static int enter(void *dev, struct ck_err *err)
 {
-	unsigned code = cu.cuCtxPushCurrent_v2(c->ctx);
+	const struct cuda *c = dev;
+	unsigned code = ck_cu.cuCtxPushCurrent_v2(c->ctx);
 
 	return code ? failed(code, "cuCtxPushCurrent", err) : 0;
 }
@@ -160,13 +152,13 @@ static int leave(unsigned code, const char *call, struct ck_err *err)
 {
 	struct CUctx_st *was;
 
-	cu.cuCtxPopCurrent_v2(&was);
+	ck_cu.cuCtxPopCurrent_v2(&was);
 	return code ? failed(code, call, err) : 0;
 }
 
 static int find_device(int ordinal, int *dev, struct ck_err *err)
 {
-	unsigned code = cu.cuInit(0);
+	unsigned code = ck_cu.cuInit(0);
 	int nr = 0;
 
 	if (code == CK_CU_STUB_LIBRARY)
@@ -175,7 +167,7 @@ static int find_device(int ordinal, int *dev, struct ck_err *err)
 				       "with, not a driver");
 	if (code)
 		return failed(code, "cuInit", err);
-	code = cu.cuDeviceGetCount(&nr);
+	code = ck_cu.cuDeviceGetCount(&nr);
 	if (code)
 		return failed(code, "cuDeviceGetCount", err);
 	if (ordinal >= nr)
@@ -185,7 +177,7 @@ static int find_device(int ordinal, int *dev, struct ck_err *err)
 			"the number is that of this machine, or of "
 			"CUDA_VISIBLE_DEVICES, not a rank's",
 			nr == 1 ? "is" : "are", nr, nr == 1 ? "" : "s");
-	code = cu.cuDeviceGet(dev, ordinal);
+	code = ck_cu.cuDeviceGet(dev, ordinal);
 	return code ? failed(code, "cuDeviceGet", err) : 0;
 }
 
@@ -207,7 +199,7 @@ static int cuda_open(const char *args, void **out, struct ck_err *err)
 		return ck_no_memory(err);
 	ret = find_device((int)ordinal, &c->device, err);
 	if (!ret) {
-		code = cu.cuDevicePrimaryCtxRetain(&c->ctx, c->device);
+		code = ck_cu.cuDevicePrimaryCtxRetain(&c->ctx, c->device);
 		if (code)
 			ret = failed(code, "cuDevicePrimaryCtxRetain", err);
 	}
@@ -223,7 +215,7 @@ static void cuda_close(void *dev)
 {
 	struct cuda *c = dev;
 
-	cu.cuDevicePrimaryCtxRelease_v2(c->device);
+	ck_cu.cuDevicePrimaryCtxRelease_v2(c->device);
 	free(c);
 }
 
@@ -232,7 +224,7 @@ static int pin(void *dev, void *mem, size_t len, struct ck_err *err)
 	int ret = enter(dev, err);
 
 	return ret ? ret :
-		     leave(cu.cuMemHostRegister_v2(
+		     leave(ck_cu.cuMemHostRegister_v2(
 				   mem, len, CK_CU_HOST_REGISTER_PORTABLE),
 			   "cuMemHostRegister", err);
 }
@@ -240,7 +232,7 @@ static int pin(void *dev, void *mem, size_t len, struct ck_err *err)
 static void unpin(void *dev, void *mem)
 {
 	if (!enter(dev, NULL))
-		leave(cu.cuMemHostUnregister(mem), "", NULL);
+		leave(ck_cu.cuMemHostUnregister(mem), "", NULL);
 }
 
 static int cuda_alloc(void *dev, size_t len, uint64_t *mem, struct ck_err *err)
@@ -252,9 +244,9 @@ static int cuda_alloc(void *dev, size_t len, uint64_t *mem, struct ck_err *err)
 
 	if (ret)
 		return ret;
-	code = cu.cuMemAlloc_v2(&at, len ? len : 1);
+	code = ck_cu.cuMemAlloc_v2(&at, len ? len : 1);
 	if (code == CK_CU_OUT_OF_MEMORY)
-		cu.cuMemGetInfo_v2(&left, &total);
+		ck_cu.cuMemGetInfo_v2(&left, &total);
 	ret = leave(code, "cuMemAlloc", err);
 	*mem = at;
 	if (!total)
@@ -268,7 +260,7 @@ static int cuda_free(void *dev, uint64_t mem, struct ck_err *err)
 {
 	int ret = enter(dev, err);
 
-	return ret ? ret : leave(cu.cuMemFree_v2(mem), "cuMemFree", err);
+	return ret ? ret : leave(ck_cu.cuMemFree_v2(mem), "cuMemFree", err);
 }
 
 /* ---- streams and events ---- */
@@ -279,7 +271,7 @@ static int stream(void *dev, void **out, struct ck_err *err)
 	int ret = enter(dev, err);
 
 	if (!ret)
-		ret = leave(cu.cuStreamCreate(&s, CK_CU_STREAM_NON_BLOCKING),
+		ret = leave(ck_cu.cuStreamCreate(&s, CK_CU_STREAM_NON_BLOCKING),
 			    "cuStreamCreate", err);
 	*out = s;
 	return ret;
@@ -289,8 +281,8 @@ static void stream_free(void *dev, void *stream)
 {
 	if (enter(dev, NULL))
 		return;
-	cu.cuStreamSynchronize(stream);
-	leave(cu.cuStreamDestroy_v2(stream), "", NULL);
+	ck_cu.cuStreamSynchronize(stream);
+	leave(ck_cu.cuStreamDestroy_v2(stream), "", NULL);
 }
 
 static int event(void *dev, void *stream, void **out, struct ck_err *err)
@@ -301,13 +293,13 @@ static int event(void *dev, void *stream, void **out, struct ck_err *err)
 
 	if (ret)
 		return ret;
-	code = cu.cuEventCreate(&e, CK_CU_EVENT_BLOCKING_SYNC |
-					    CK_CU_EVENT_DISABLE_TIMING);
+	code = ck_cu.cuEventCreate(&e, CK_CU_EVENT_BLOCKING_SYNC |
+					       CK_CU_EVENT_DISABLE_TIMING);
 	if (code)
 		return leave(code, "cuEventCreate", err);
-	code = cu.cuEventRecord(e, stream);
+	code = ck_cu.cuEventRecord(e, stream);
 	if (code)
-		cu.cuEventDestroy_v2(e);
+		ck_cu.cuEventDestroy_v2(e);
 	*out = e;
 	return leave(code, "cuEventRecord", err);
 }
@@ -317,8 +309,20 @@ static int wait_for(void *dev, void *event, struct ck_err *err)
 	int ret = enter(dev, err);
 
 	return ret ? ret :
-		     leave(cu.cuEventSynchronize(event), "cuEventSynchronize",
-			   err);
+		     leave(ck_cu.cuEventSynchronize(event),
+			   "cuEventSynchronize", err);
+}
+
+static int is_done(void *dev, void *event, struct ck_err *err)
+{
+	int ret = enter(dev, err);
+	unsigned code;
+
+	if (ret)
+		return ret;
+	code = ck_cu.cuEventQuery(event);
+	ret = leave(code == CK_CU_NOT_READY ? 0 : code, "cuEventQuery", err);
+	return ret ? ret : code != CK_CU_NOT_READY;
 }
 
 static int after(void *dev, void *stream, void *event, struct ck_err *err)
@@ -326,158 +330,23 @@ static int after(void *dev, void *stream, void *event, struct ck_err *err)
 	int ret = enter(dev, err);
 
 	return ret ? ret :
-		     leave(cu.cuStreamWaitEvent(stream, event, 0),
+		     leave(ck_cu.cuStreamWaitEvent(stream, event, 0),
 			   "cuStreamWaitEvent", err);
 }
 
 static void event_free(void *dev, void *event)
 {
 	if (!enter(dev, NULL))
-		leave(cu.cuEventDestroy_v2(event), "", NULL);
-}
-
-/* ---- copies ---- */
-
-static unsigned copy_run(uint64_t dst, uint64_t src, uint64_t len,
-			 enum ck_device_way way, void *stream)
-{
-	switch (way) {
-	case CK_DEVICE_IN:
-		return cu.cuMemcpyHtoDAsync_v2(
-			dst, (const void *)(uintptr_t)src, len, stream);
-	case CK_DEVICE_OUT:
-		return cu.cuMemcpyDtoHAsync_v2((void *)(uintptr_t)dst, src, len,
-					       stream);
-	default:
-		return cu.cuMemcpyDtoDAsync_v2(dst, src, len, stream);
-	}
-}
-
-static struct ck_cu_side side(uint64_t at, uint64_t pitch, bool host)
-{
-	struct ck_cu_side s = { .type = host ? CK_CU_MEMORY_HOST :
-					       CK_CU_MEMORY_DEVICE,
-				.pitch = pitch };
-
-	if (host)
-		s.host = (void *)(uintptr_t)at;
-	else
-		s.device = at;
-	return s;
-}
-
-/* Along the inner axis of @c, from other places. */
-static unsigned copy_2d(const struct ck_device_copy *c, uint64_t dst,
-			uint64_t src, enum ck_device_way way, void *stream)
-{
-	unsigned in = c->nax - 1;
-	const struct ck_cu_2d copy = {
-		.src = side(src, c->ax[in].src, way == CK_DEVICE_IN),
-		.dst = side(dst, c->ax[in].dst, way == CK_DEVICE_OUT),
-		.width = c->run,
-		.height = c->ax[in].n,
-	};
-
-	return cu.cuMemcpy2DAsync_v2(&copy, stream);
-}
-
-static struct ck_cu_side_3d side_3d(struct ck_cu_side s, uint64_t slice)
-{
-	return (struct ck_cu_side_3d){ .type = s.type,
-				       .host = s.host,
-				       .device = s.device,
-				       .pitch = s.pitch,
-				       .height = slice / s.pitch };
-}
-
-static unsigned copy_3d(const struct ck_device_copy *c, enum ck_device_way way,
-			void *stream)
-{
-	const struct ck_cu_3d copy = {
-		.src = side_3d(side(c->src, c->ax[1].src, way == CK_DEVICE_IN),
-			       c->ax[0].src),
-		.dst = side_3d(side(c->dst, c->ax[1].dst, way == CK_DEVICE_OUT),
-			       c->ax[0].dst),
-		.width = c->run,
-		.height = c->ax[1].n,
-		.depth = c->ax[0].n,
-	};
-
-	return cu.cuMemcpy3DAsync_v2(&copy, stream);
-}
-
-static unsigned copy_one(const struct ck_device_copy *c, enum ck_device_way way,
-			 void *stream)
-{
-	struct ck_device_runs it = { c, 0, 0 };
-	unsigned in = c->nax - 1, code = 0;
-	uint64_t dst, src;
-
-	if (c->nax && c->ax[in].dst < MAX_PITCH && c->ax[in].src < MAX_PITCH) {
-		if (c->nax == 1)
-			return copy_2d(c, c->dst, c->src, way, stream);
-		if (!(c->ax[0].dst % c->ax[1].dst) &&
-		    !(c->ax[0].src % c->ax[1].src))
-			return copy_3d(c, way, stream);
-		for (uint64_t i = 0; i < c->ax[0].n && !code; i++)
-			code = copy_2d(c, c->dst + i * c->ax[0].dst,
-				       c->src + i * c->ax[0].src, way, stream);
-		return code;
-	}
-	while (!code && ck_device_run(&it, &dst, &src))
-		code = copy_run(dst, src, c->run, way, stream);
-	return code;
-}
-
-/* How many of the first copies are one run each, up to @most. */
-static size_t runs_of(const struct ck_device_copy *copy, size_t nr, size_t most)
-{
-	size_t n = 0;
-
-	while (n < CK_MIN(nr, most) && !copy[n].nax)
-		n++;
-	return n;
-}
-
-/* In one call; of one that is refused, any may have been queued. */
-static unsigned copy_batch(const struct ck_device_copy *copy, size_t nr,
-			   void *stream)
-{
-	struct ck_cu_attributes how = { .order = CK_CU_SRC_ORDER_STREAM };
-	unsigned long long dst[BATCH], src[BATCH];
-	size_t len[BATCH], first = 0, failed_at;
-
-	for (size_t i = 0; i < nr; i++) {
-		dst[i] = copy[i].dst;
-		src[i] = copy[i].src;
-		len[i] = copy[i].run;
-	}
-	if (cu.cuMemcpyBatchAsync_v2)
-		return cu.cuMemcpyBatchAsync_v2(dst, src, len, nr, &how, &first,
-						1, stream);
-	return cu.cuMemcpyBatchAsync(dst, src, len, nr, &how, &first, 1,
-				     &failed_at, stream);
+		leave(ck_cu.cuEventDestroy_v2(event), "", NULL);
 }
 
 static int copy(void *dev, const struct ck_device_copy *copy, size_t nr,
 		enum ck_device_way way, void *stream, struct ck_err *err)
 {
-	bool batches = cu.cuMemcpyBatchAsync_v2 || cu.cuMemcpyBatchAsync;
-	unsigned code = 0;
 	int ret = enter(dev, err);
-	size_t n;
 
-	if (ret)
-		return ret;
-	for (size_t i = 0; i < nr && !code; i += n) {
-		n = batches ? runs_of(copy + i, nr - i, BATCH) : 0;
-		if (n > 1 && !copy_batch(copy + i, n, stream))
-			continue;
-		batches = batches && n < 2; /* once refused, one by one */
-		n = 1;
-		code = copy_one(&copy[i], way, stream);
-	}
-	return leave(code, "a copy", err);
+	return ret ? ret :
+		     leave(ck_cuda_copy(copy, nr, way, stream), "a copy", err);
 }
 
 static int node(void *dev)
@@ -485,7 +354,7 @@ static int node(void *dev)
 	const struct cuda *c = dev;
 	int id = -1;
 
-	if (cu.cuDeviceGetAttribute(&id, CK_CU_HOST_NUMA_ID, c->device))
+	if (ck_cu.cuDeviceGetAttribute(&id, CK_CU_HOST_NUMA_ID, c->device))
 		return -1;
 	return id;
 }
@@ -562,6 +431,12 @@ static int64_t file_read(void *dev, void *file, uint64_t mem, uint64_t at,
 	return n;
 }
 
+static void cuda_leave(void *dev)
+{
+	(void)dev;
+	out(0);
+}
+
 const struct ck_device_ops ck_device_cuda = {
 	.name = "cuda",
 	.probe = probe,
@@ -576,6 +451,7 @@ const struct ck_device_ops ck_device_cuda = {
 	.copy = copy,
 	.event = event,
 	.wait = wait_for,
+	.is_done = is_done,
 	.after = after,
 	.event_free = event_free,
 	.node = node,
@@ -585,5 +461,7 @@ const struct ck_device_ops ck_device_cuda = {
 	.file_room = file_room,
 	.file_room_free = file_room_free,
 	.file_read = file_read,
+	.enter = enter,
+	.leave = cuda_leave,
 	.dlpack = 2, /* kDLCUDA */
 };

@@ -15,7 +15,8 @@ enum {
 	CK_CU_OUT_OF_MEMORY = 2,
 	CK_CU_STUB_LIBRARY = 34,
 	CK_CU_NO_DEVICE = 100,
-	CK_CU_INVALID_DEVICE = 101
+	CK_CU_INVALID_DEVICE = 101,
+	CK_CU_NOT_READY = 600
 };
 enum { CK_CU_MEMORY_HOST = 1, CK_CU_MEMORY_DEVICE = 2 };
 enum { CK_CU_HOST_NUMA_ID = 134 }; /* of a device; from CUDA 12.2 on */
@@ -106,6 +107,7 @@ struct ck_cu_attributes {
 	F(cuEventCreate, (struct CUevent_st * *event, unsigned flags))    \
 	F(cuEventRecord,                                                  \
 	  (struct CUevent_st * event, struct CUstream_st * stream))       \
+	F(cuEventQuery, (struct CUevent_st * event))                      \
 	F(cuEventSynchronize, (struct CUevent_st * event))                \
 	F(cuEventDestroy_v2, (struct CUevent_st * event))
 /* Many copies of one run: CUDA 12.8's, and that of 13, which says of none that failed. */

@@ -60,6 +60,8 @@ struct ck_device_ops {
 	/* Of what is in the stream by now. */
 	int (*event)(void *dev, void *stream, void **event, struct ck_err *err);
 	int (*wait)(void *dev, void *event, struct ck_err *err);
+	/* 1: it was; 0: not yet. */
+	int (*is_done)(void *dev, void *event, struct ck_err *err);
 	/* The stream goes on when the event was. */
 	int (*after)(void *dev, void *stream, void *event, struct ck_err *err);
 	void (*event_free)(void *dev, void *event);
@@ -78,6 +80,12 @@ struct ck_device_ops {
 	/* How much was read to @at bytes behind @mem; whole blocks. */
 	int64_t (*file_read)(void *dev, void *file, uint64_t mem, uint64_t at,
 			     size_t len, uint64_t off, struct ck_err *err);
+	/*
+	 * For libraries of its vendor: the device is the calling thread's current
+	 * one, until leave().  NULL: there are none.
+	 */
+	int (*enter)(void *dev, struct ck_err *err);
+	void (*leave)(void *dev);
 	uint8_t dlpack; /* DLPack's number of such memory */
 };
 
@@ -98,6 +106,9 @@ int ck_device_open(struct ck_device **out, const char *name,
 		   struct ck_err *err);
 /* NULL: nothing. */
 void ck_device_close(struct ck_device *dev);
+
+/* Whether both are one: the memory of either is the other's too. */
+bool ck_device_is_same(const struct ck_device *a, const struct ck_device *b);
 
 int ck_device_alloc(struct ck_device *dev, size_t len, uint64_t *mem,
 		    struct ck_err *err);

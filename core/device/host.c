@@ -99,6 +99,12 @@ static int wait_for(void *dev, void *ev, struct ck_err *err)
 	return 0;
 }
 
+static int is_done(void *dev, void *ev, struct ck_err *err)
+{
+	(void)dev, (void)ev, (void)err;
+	return 1;
+}
+
 static int after(void *dev, void *of, void *ev, struct ck_err *err)
 {
 	(void)dev, (void)of, (void)ev, (void)err;
@@ -125,6 +131,7 @@ const struct ck_device_ops ck_device_host = {
 	.copy = copy,
 	.event = event,
 	.wait = wait_for,
+	.is_done = is_done,
 	.after = after,
 	.event_free = free_nothing,
 	.node = node,

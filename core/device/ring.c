@@ -252,6 +252,11 @@ void ck_ring_free(struct ck_ring *ring)
 	drop_memory(ring);
 }
 
+const struct ck_device *ck_ring_device(const struct ck_ring *ring)
+{
+	return ring->in.dev;
+}
+
 uint64_t ck_ring_chunk(const struct ck_ring *ring)
 {
 	return ring->in.chunk;
@@ -387,6 +392,25 @@ void ck_ring_copy(struct ck_ring_slot *slot, enum ck_device_way way,
 	pthread_mutex_lock(&ring->queue);
 	queue_copies(ring, slot, way, copy, nr);
 	pthread_mutex_unlock(&ring->queue);
+}
+
+void ck_ring_wait(struct ck_ring_slot *slot)
+{
+	struct ck_ring *ring = slot->ring;
+	const struct ck_device_ops *ops = ops_of(ring);
+	void *dev = ring->in.dev->dev, *event = NULL;
+	int ret = 0;
+
+	pthread_mutex_lock(&ring->queue);
+	if (!slot->why.code && !ring->is_dead)
+		ret = ops->event(dev, ring->stream, &event, &slot->why);
+	pthread_mutex_unlock(&ring->queue);
+	if (event) {
+		ret = ops->wait(dev, event, &slot->why);
+		ops->event_free(dev, event);
+	}
+	if (ret && !slot->why.code)
+		ck_fail(&slot->why, EIO, "it fails");
 }
 
 void ck_ring_submit(struct ck_ring_slot *slot)

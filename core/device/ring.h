@@ -49,6 +49,7 @@ int ck_ring_new(struct ck_ring **out, const struct ck_ring_in *in,
 /* Waits for what is under way.  NULL: nothing. */
 void ck_ring_free(struct ck_ring *ring);
 
+const struct ck_device *ck_ring_device(const struct ck_ring *ring);
 uint64_t ck_ring_chunk(const struct ck_ring *ring);
 unsigned ck_ring_slots(const struct ck_ring *ring);
 /* Why its memory is not pinned; "": it is, as far as it was used. */
@@ -78,6 +79,8 @@ void ck_ring_give_back(struct ck_ring_slot *slot);
  */
 void ck_ring_copy(struct ck_ring_slot *slot, enum ck_device_way way,
 		  const struct ck_device_copy *copy, size_t nr);
+/* Until what was queued of it is done; where that fails it lands as failed. */
+void ck_ring_wait(struct ck_ring_slot *slot);
 void ck_ring_submit(struct ck_ring_slot *slot);
 
 #endif

@@ -281,6 +281,7 @@ const struct ck_device_ops ck_device_simulated = {
 	.copy = ck_sim_copy,
 	.event = ck_sim_event,
 	.wait = ck_sim_wait,
+	.is_done = ck_sim_is_done,
 	.after = ck_sim_after,
 	.event_free = ck_sim_event_free,
 	.node = node,

@@ -57,6 +57,9 @@ int ck_sim_copy(void *dev, const struct ck_device_copy *copy, size_t nr,
 		enum ck_device_way way, void *stream, struct ck_err *err);
 int ck_sim_event(void *dev, void *stream, void **out, struct ck_err *err);
 int ck_sim_wait(void *dev, void *event, struct ck_err *err);
+int ck_sim_is_done(void *dev, void *event, struct ck_err *err);
+/* Not of devices: @call, for tests, when the stream has come there. */
+int ck_sim_call_in(void *stream, void (*call)(void *arg), void *arg);
 int ck_sim_after(void *dev, void *stream, void *event, struct ck_err *err);
 void ck_sim_event_free(void *dev, void *event);
 

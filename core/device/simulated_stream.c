@@ -19,12 +19,14 @@ struct event {
 
 struct job {
 	struct job *next;
-	enum { DO_COPY, DO_EVENT, DO_AFTER } what;
+	enum { DO_COPY, DO_EVENT, DO_AFTER, DO_CALL } what;
 	enum ck_device_way way;
 	int64_t queued;
 	struct ck_device_copy copy;
 	uint64_t hash; /* of the host's bytes */
 	struct event *event;
+	void (*call)(void *arg);
+	void *arg;
 };
 
 struct stream {
@@ -149,6 +151,9 @@ static void do_job(struct sim *sim, struct job *job)
 	case DO_AFTER:
 		wait_fired(job->event);
 		unref(job->event);
+		break;
+	case DO_CALL:
+		job->call(job->arg);
 		break;
 	}
 }
@@ -298,6 +303,26 @@ int ck_sim_wait(void *dev, void *event, struct ck_err *err)
 {
 	wait_fired(event);
 	return ck_sim_call(dev, SIM_WAIT, err);
+}
+
+int ck_sim_is_done(void *dev, void *event, struct ck_err *err)
+{
+	struct event *e = event;
+	bool fired;
+	int ret;
+
+	pthread_mutex_lock(&e->lock);
+	fired = e->fired;
+	pthread_mutex_unlock(&e->lock);
+	ret = fired ? ck_sim_call(dev, SIM_WAIT, err) : 0;
+	return ret ? ret : fired;
+}
+
+int ck_sim_call_in(void *stream, void (*call)(void *arg), void *arg)
+{
+	return queue(stream,
+		     &(struct job){ .what = DO_CALL, .call = call, .arg = arg },
+		     NULL);
 }
 
 int ck_sim_after(void *dev, void *stream, void *event, struct ck_err *err)

@@ -32,6 +32,8 @@ int unshard_comm_new(unshard_ctx *ctx, const unshard_comm_opts *opts,
 	const struct ck_comm_in in = {
 		.kind = CK_LIB_GET(opts, kind),
 		.host = CK_LIB_GET(opts, host),
+		.device = CK_LIB_GET(opts, device),
+		.id = CK_LIB_GET(opts, nccl_id),
 		.rank = CK_LIB_GET(opts, rank),
 		.ranks = CK_LIB_GET(opts, ranks),
 		.timeout_ms = timeout > INT32_MAX ? INT32_MAX : (int)timeout,

@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/str.h"
 #include "core/base/vec.h"
+#include "core/comm/comm.h"
 #include "core/device/dstore.h"
 #include "core/device/ring.h"
 #include "core/lib/room.h"
@@ -77,6 +78,22 @@ static void files_json(unshard_ctx *ctx, struct ck_str *out)
 	pthread_mutex_unlock(&ctx->lock);
 }
 
+/* Where there is CUDA at all. */
+static void nccl_json(struct ck_str *out)
+{
+	struct ck_err why = { 0 };
+	int version;
+
+	if (ck_device_cuda.probe(&why))
+		return;
+	version = ck_comm_nccl_version(&why);
+	ck_str_puts(out, ", \"nccl\": ");
+	if (version > 0)
+		ck_str_fmt(out, "%d", version);
+	else
+		ck_str_json(out, why.msg, strlen(why.msg));
+}
+
 void ck_lib_devices_json(unshard_ctx *ctx, struct ck_str *out)
 {
 	struct ck_err why[8] = { 0 };
@@ -98,6 +115,7 @@ void ck_lib_devices_json(unshard_ctx *ctx, struct ck_str *out)
 		ck_str_json(out, why[i].msg, strlen(why[i].msg));
 	}
 	files_json(ctx, out);
+	nccl_json(out);
 }
 
 /* Under the lock. */

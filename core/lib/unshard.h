@@ -456,8 +456,13 @@ UNSHARD_API void unshard_save_free(unshard_save *save);
  */
 typedef struct {
 	size_t size;
-	const char *kind; /* "shm": of one user on a node; "tcp" */
-	const char *host; /* of tcp: this node's number, as 10.0.0.1 or ::1 */
+	/*
+	 * "shm": of one user on a node; "tcp"; "nccl": what is read goes from
+	 * GPU to GPU by NVIDIA's library, the rest as by tcp.
+	 */
+	const char *kind;
+	const char
+		*host; /* not of shm: this node's number, as 10.0.0.1 or ::1 */
 	uint32_t rank, ranks;
 	/*
 	 * How long one answer may take, and who is not there by then is done
@@ -465,6 +470,10 @@ typedef struct {
 	 */
 	uint32_t timeout_ms;
 	uint32_t pad;
+	/* Of nccl: the GPU of this rank, as "cuda:0"; no two ranks share one. */
+	const char *device;
+	/* An ncclUniqueId, the same for all ranks; NULL: rank 0 makes it. */
+	const void *nccl_id;
 } unshard_comm_opts;
 
 UNSHARD_API int unshard_comm_new(unshard_ctx *ctx,

@@ -18,13 +18,14 @@
 #include <sys/uio.h>
 
 #define LEAST (UINT64_C(256) << 10)
-#define COPIES 4096 /* of a stretch */
 
-static uint64_t span_of(const struct ck_seg *seg, uint64_t *copies)
+uint64_t ck_load_span_of(const struct ck_seg *seg, uint64_t *copies)
 {
 	uint64_t span = seg->run, nr = 1;
 
 	for (unsigned i = 0; i < seg->nax; i++) {
+		if (seg->ax[i].src <= 0 || seg->ax[i].dst <= 0)
+			return 0;
 		span += (seg->ax[i].n - 1) * (uint64_t)seg->ax[i].src;
 		if (i + 1 < seg->nax)
 			nr *= seg->ax[i].n;
@@ -42,10 +43,9 @@ static bool measure(struct ck_load_job *job, struct ck_load_wish *w,
 	(void)part;
 	if (!ck_load_is_straight(w, seg))
 		return false;
-	for (unsigned i = 0; i < seg->nax; i++)
-		if (seg->ax[i].src <= 0 || seg->ax[i].dst <= 0)
-			return false;
-	len = span_of(seg, &s->copies);
+	len = ck_load_span_of(seg, &s->copies);
+	if (!len)
+		return false;
 	s->lo = CK_MIN(s->lo, seg->src_off);
 	s->hi = CK_MAX(s->hi, seg->src_off + len);
 	s->wanted += seg->nbytes;
@@ -71,7 +71,7 @@ static bool is_for_it(struct ck_load_job *job, const struct ck_bytes *b,
 		return false;
 	*s = (struct ck_load_span){ .lo = UINT64_MAX };
 	if (!ck_load_each_piece(job, job->lo, job->hi, measure) ||
-	    s->copies > COPIES || s->hi > b->len)
+	    s->copies > CK_LOAD_INSIDE || s->hi > b->len)
 		return false;
 	len = s->hi - s->lo;
 	if (len < CK_MIN(LEAST, room / 2) || s->wanted < len / 2)

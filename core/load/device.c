@@ -122,6 +122,18 @@ void ck_load_slot_end(struct ck_load_job *job)
 	job->ring_slot = NULL;
 }
 
+void ck_load_slot_inside(struct ck_load_job *job)
+{
+	flush(job);
+	job->way = CK_DEVICE_INSIDE;
+}
+
+void ck_load_slot_wait(struct ck_load_job *job)
+{
+	flush(job);
+	ck_ring_wait(job->ring_slot);
+}
+
 void ck_load_slot_room(struct ck_load_job *job, uint64_t room)
 {
 	struct landing *l = job->ring_slot->note;

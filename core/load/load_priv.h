@@ -35,6 +35,7 @@
 #define CK_LOAD_STRETCH (UINT64_C(4) << 20) /* of a file, by one thread */
 #define CK_LOAD_SLOT (UINT64_C(1) << 20) /* what is copied goes through it */
 #define CK_LOAD_COPIES 256 /* that are queued together */
+#define CK_LOAD_INSIDE 4096 /* of a stretch, in the device's memory */
 #define CK_LOAD_LINE 2048 /* elements that are cast together */
 #define CK_LOAD_THREADS 64 /* of a pool, at most */
 #define CK_LOAD_PARTS 2048 /* of a stretch, together */
@@ -110,6 +111,7 @@ struct ck_load {
 
 	/* Does not change: */
 	struct ck_share *share; /* NULL: nobody else reads for it */
+	bool is_near; /* what is shared lies in the ring's device's memory */
 	struct ck_ring *ring; /* NULL: memory of the host */
 	uint64_t stretch; /* bytes of a file, by one thread */
 	struct ck_reader *reader;
@@ -252,6 +254,11 @@ static inline void ck_load_note(struct ck_load *load, const char *why)
 
 /* by_device.c */
 /* All of the stretch was, and is copied; false: nothing of it. */
+/*
+ * Bytes of the source from its first to its last; 0: it does not go forward in both.
+ * Adds how many copies with steps it is.
+ */
+uint64_t ck_load_span_of(const struct ck_seg *seg, uint64_t *copies);
 bool ck_load_by_device(struct ck_load_job *job, const struct ck_bytes *b);
 
 /* together.c; where nothing is shared they do nothing */
@@ -267,6 +274,8 @@ void ck_load_leave(struct ck_load *load, const struct ck_load_job *job);
 void ck_load_passed(struct ck_load *load);
 /* False: the runs of the job are to be read. */
 bool ck_load_copy_shared(struct ck_load_job *job, const struct ck_bytes *b);
+/* All of the stretch lay in the device's memory, and is copied; false: nothing of it. */
+bool ck_load_from_shared(struct ck_load_job *job, const struct ck_bytes *b);
 /* pool.c; @load: struct ck_load */
 void ck_load_changed(void *load);
 void ck_load_refused(void *load, const struct ck_err *why);
@@ -337,6 +346,10 @@ void ck_load_send(struct ck_load_job *job, const struct ck_load_wish *w,
 /* The same of @seg from @src in the device's memory. */
 void ck_load_send_from(struct ck_load_job *job, const struct ck_load_wish *w,
 		       const struct ck_seg *seg, uint64_t src);
+/* What is sent from now on comes from the device's memory. */
+void ck_load_slot_inside(struct ck_load_job *job);
+/* Until what was sent is there. */
+void ck_load_slot_wait(struct ck_load_job *job);
 /* A room of the device, which is let go once the slot has landed. */
 void ck_load_slot_room(struct ck_load_job *job, uint64_t room);
 /* deliver(), by way of the slot; not more than an eighth of it. */

@@ -34,9 +34,14 @@ struct wanted {
 	bool failed;
 };
 
-static void add(struct wanted *all, uint32_t src, uint64_t lo, uint64_t hi)
+/* As it is read: in pages, of which the last one of a file may be shorter. */
+static void add(struct wanted *all, const struct ck_load *load, uint32_t src,
+		uint64_t lo, uint64_t hi)
 {
+	uint64_t end = CK_DIV_UP(hi, CK_DEAL_PAGE) * CK_DEAL_PAGE;
 	struct ck_deal_range *r;
+
+	hi = CK_MAX(hi, CK_MIN(end, load->img->srcs[src].len));
 
 	if (all->v.nr >= TIDY)
 		all->v.nr = ck_deal_tidy(all->v.v, all->v.nr, FEW);
@@ -46,7 +51,8 @@ static void add(struct wanted *all, uint32_t src, uint64_t lo, uint64_t hi)
 	all->failed |= !r;
 }
 
-static void add_part(struct wanted *all, const struct ck_load_part *p)
+static void add_part(struct wanted *all, const struct ck_load *load,
+		     const struct ck_load_part *p)
 {
 	struct ck_seg seg = { .src_off = p->off, .run = p->run };
 	uint64_t extent = p->run, nr = 1;
@@ -66,11 +72,11 @@ static void add_part(struct wanted *all, const struct ck_load_part *p)
 		seg.ax[seg.nax++] = p->ax[i];
 	}
 	if (nr > SPLITS) {
-		add(all, p->src, p->off, p->end);
+		add(all, load, p->src, p->off, p->end);
 		return;
 	}
 	for (ck_runs_init(&it, &seg); !it.done; ck_runs_step(&it))
-		add(all, p->src, it.src, it.src + extent);
+		add(all, load, p->src, it.src, it.src + extent);
 }
 
 void ck_load_post(struct ck_load *load)
@@ -84,7 +90,7 @@ void ck_load_post(struct ck_load *load)
 			ck_load_part(load, load->part[i]);
 
 		if (load->img->srcs[p->src].kind == CK_SRC_FILE)
-			add_part(&all, p);
+			add_part(&all, load, p);
 	}
 	if (all.failed)
 		ck_share_abort(load->share);
@@ -155,6 +161,85 @@ bool ck_load_copy_shared(struct ck_load_job *job, const struct ck_bytes *b)
 				   run->dst))
 			return false;
 	}
+	return true;
+}
+
+/* Where all of @seg, with what is between its runs, is in one stretch; 0: nowhere. */
+static uint64_t find_whole(struct ck_load_job *job, const struct ck_seg *seg,
+			   uint64_t *copies)
+{
+	uint64_t span = ck_load_span_of(seg, copies), len = span;
+	uint64_t at = span ? ck_share_place(job->load->share, job->src,
+					    seg->src_off, &len) :
+			     0;
+
+	return len == span ? at : 0;
+}
+
+/* Counts the copies that @seg takes; false: not all of it is there. */
+static bool find_shared(struct ck_load_job *job, struct ck_load_wish *w,
+			const struct ck_seg *seg, unsigned part)
+{
+	uint64_t *copies = &job->span.copies;
+	struct ck_runs it;
+
+	(void)part;
+	if (!ck_load_is_straight(w, seg))
+		return false;
+	if (find_whole(job, seg, copies))
+		return *copies <= CK_LOAD_INSIDE;
+	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it))
+		for (uint64_t at = 0, n; at < seg->run; at += n) {
+			n = seg->run - at;
+			if (!ck_share_place(job->load->share, job->src,
+					    it.src + at, &n) ||
+			    ++*copies > CK_LOAD_INSIDE)
+				return false;
+		}
+	return true;
+}
+
+static bool send_shared(struct ck_load_job *job, struct ck_load_wish *w,
+			const struct ck_seg *seg, unsigned part)
+{
+	struct ck_seg one = { .kind = CK_SEG_COPY };
+	uint64_t copies = 0, from = find_whole(job, seg, &copies);
+	struct ck_runs it;
+
+	(void)part;
+	if (from) {
+		ck_load_send_from(job, w, seg, from);
+		ck_share_took(job->load->share, job->src, seg->src_off,
+			      seg->nbytes);
+		return true;
+	}
+	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it))
+		for (uint64_t at = 0; at < seg->run; at += one.run) {
+			one.run = seg->run - at;
+			from = ck_share_place(job->load->share, job->src,
+					      it.src + at, &one.run);
+			one.nbytes = one.run;
+			one.dst = it.dst + at;
+			ck_load_send_from(job, w, &one, from);
+			ck_share_took(job->load->share, job->src, it.src + at,
+				      one.run);
+		}
+	return true;
+}
+
+bool ck_load_from_shared(struct ck_load_job *job, const struct ck_bytes *b)
+{
+	struct ck_load *load = job->load;
+
+	if (!load->is_near || load->img->srcs[b->src].kind != CK_SRC_FILE)
+		return false;
+	job->span.copies = 0;
+	if (!ck_load_each_piece(job, job->lo, job->hi, find_shared))
+		return false;
+	ck_load_slot_inside(job);
+	ck_load_each_piece(job, job->lo, job->hi, send_shared);
+	/* What it lies in may be received into when this stretch has passed. */
+	ck_load_slot_wait(job);
 	return true;
 }
 
@@ -298,9 +383,13 @@ int ck_load_together(struct ck_load *load, const struct ck_load_in *in,
 		.arg = load,
 	};
 	uint64_t stretch = CK_LOAD_STRETCH;
+	const struct ck_device *near;
 
 	if (!in->comm || ck_comm_ranks(in->comm) == 1)
 		return 0;
+	near = ck_comm_device(in->comm);
+	load->is_near = near && in->ring &&
+			ck_device_is_same(near, ck_ring_device(in->ring));
 	while (stretch > CK_MIN(load->stretch, ck_comm_block(in->comm)))
 		stretch /= 2;
 	load->stretch = stretch; /* it lies within a block */

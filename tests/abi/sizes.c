@@ -21,6 +21,17 @@ static void saves(void)
 	AT(unshard_slice, path)
 }
 
+static void comms(void)
+{
+	SIZE(unshard_comm_opts)
+	AT(unshard_comm_opts, kind)
+	AT(unshard_comm_opts, rank)
+	AT(unshard_comm_opts, ranks)
+	AT(unshard_comm_opts, timeout_ms)
+	AT(unshard_comm_opts, device)
+	AT(unshard_comm_opts, nccl_id)
+}
+
 int main(void)
 {
 	printf("abi %d\n", UNSHARD_ABI);
@@ -69,11 +80,7 @@ int main(void)
 	AT(unshard_load_opts, arg)
 	AT(unshard_load_opts, options)
 	AT(unshard_load_opts, comm)
-	SIZE(unshard_comm_opts)
-	AT(unshard_comm_opts, kind)
-	AT(unshard_comm_opts, rank)
-	AT(unshard_comm_opts, ranks)
-	AT(unshard_comm_opts, timeout_ms)
+	comms();
 	SIZE(unshard_stats)
 	AT(unshard_stats, done)
 	AT(unshard_stats, ns_plan)

@@ -220,9 +220,19 @@ unsigned cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src,
 		     CK_DEVICE_IN, stream);
 }
 
+/* For tests: how many were queued so. */
+API long fake_cuda_fetched(void);
+static _Atomic long fetched;
+
+long fake_cuda_fetched(void)
+{
+	return fetched;
+}
+
 unsigned cuMemcpyDtoHAsync_v2(void *dst, unsigned long long src, size_t len,
 			      struct CUstream_st *stream)
 {
+	fetched++;
 	return queue(&(struct ck_device_copy){ .dst = (uintptr_t)dst,
 					       .src = src,
 					       .run = len },
@@ -368,6 +378,13 @@ unsigned cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
 			   INVALID_CONTEXT;
 }
 
+unsigned cuEventQuery(struct CUevent_st *event)
+{
+	int ret = sim->is_done(current(), event->event, NULL);
+
+	return ret == 1 ? 0 : ret ? code_of(ret) : CK_CU_NOT_READY;
+}
+
 unsigned cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event,
 			   unsigned flags)
 {
@@ -399,4 +416,24 @@ int fake_cuda_put(uint64_t mem, const void *from, size_t len)
 	if (to)
 		memcpy(to, from, len);
 	return to ? 0 : -EINVAL;
+}
+
+/*
+ * For the fake NCCL: where bytes of the current context are, of none where there is
+ * a context; and a call when the stream has come there.
+ */
+API unsigned char *fake_cuda_bytes(uint64_t mem, size_t len);
+unsigned char *fake_cuda_bytes(uint64_t mem, size_t len)
+{
+	static unsigned char none;
+
+	if (!current() || !len)
+		return current() ? &none : NULL;
+	return ck_sim_bytes(current(), mem, len);
+}
+
+API int fake_cuda_call_in(void *stream, void (*call)(void *arg), void *arg);
+int fake_cuda_call_in(void *stream, void (*call)(void *arg), void *arg)
+{
+	return ck_sim_call_in(stream, call, arg);
 }

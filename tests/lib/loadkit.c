@@ -2,6 +2,7 @@
 #include "tests/lib/loadkit.h"
 
 #include "core/base/check.h"
+#include "core/device/device.h"
 #include "core/geom/cast.h"
 
 #include <stdio.h>
@@ -251,6 +252,26 @@ void lk_reset(struct lk_load *l)
 {
 	for (unsigned i = 0; i < l->nr; i++)
 		memset(l->v[i].mem, FILL, l->v[i].bytes);
+}
+
+void lk_move_in(struct lk_load *l, struct ck_device *dev, uint64_t *mem)
+{
+	for (unsigned i = 0; i < l->nr; i++) {
+		const struct lk_item *it = &l->v[i];
+		uint64_t first =
+			(uint64_t)((unsigned char *)it->in.mem - it->mem);
+
+		LK_CHECK(!ck_device_alloc(dev, it->bytes, &mem[i], NULL));
+		LK_CHECK(!ck_device_put(dev, mem[i], it->mem, it->bytes, NULL));
+		l->item[i].mem = (void *)(uintptr_t)(mem[i] + first);
+	}
+}
+
+bool lk_move_back(const struct lk_load *l, struct ck_device *dev,
+		  const uint64_t *mem, unsigned item)
+{
+	return !ck_device_get(dev, l->v[item].mem, mem[item], l->v[item].bytes,
+			      NULL);
 }
 
 bool lk_whole(const struct lk_load *l, unsigned item)

@@ -38,6 +38,14 @@ void lk_make(struct lk_load *l, struct shardkit *k, uint64_t *seed, unsigned nr,
 void lk_free(struct lk_load *l);
 /* The memory as it was before. */
 void lk_reset(struct lk_load *l);
+/*
+ * Items' memory is the device's from now on, which is as theirs was; @mem: LK_MAX.
+ * Back: that of one, as it is there now; false: the device does not give it.
+ */
+struct ck_device;
+void lk_move_in(struct lk_load *l, struct ck_device *dev, uint64_t *mem);
+bool lk_move_back(const struct lk_load *l, struct ck_device *dev,
+		  const uint64_t *mem, unsigned item);
 /* Whether it holds what it should. */
 bool lk_whole(const struct lk_load *l, unsigned item);
 

@@ -48,32 +48,18 @@ static void tear_down(struct setup *s)
 /* Items' memory is the device's, which is as theirs was. */
 static void move_in(struct setup *s, struct lk_load *l, uint64_t *mem)
 {
-	struct ck_err err = { 0 };
-
 	l->in.ring = s->ring;
-	for (unsigned i = 0; i < l->nr; i++) {
-		uint64_t first = (uint64_t)((unsigned char *)l->v[i].in.mem -
-					    l->v[i].mem);
-
-		LK_CHECK(
-			!ck_device_alloc(s->dev, l->v[i].bytes, &mem[i], &err));
-		LK_CHECK(!ck_device_put(s->dev, mem[i], l->v[i].mem,
-					l->v[i].bytes, &err));
-		l->item[i].mem = (void *)(uintptr_t)(mem[i] + first);
-	}
+	lk_move_in(l, s->dev, mem);
 }
 
 /* False: the device, as it was told to, gives its memory to nobody. */
 static bool move_out(struct setup *s, struct lk_load *l, const uint64_t *mem)
 {
-	struct ck_err err = { 0 };
 	bool all = true;
 
 	for (unsigned i = 0; i < l->nr; i++) {
-		all = !ck_device_get(s->dev, l->v[i].mem, mem[i], l->v[i].bytes,
-				     &err) &&
-		      all;
-		ck_device_free(s->dev, mem[i], &err);
+		all = lk_move_back(l, s->dev, mem, i) && all;
+		ck_device_free(s->dev, mem[i], NULL);
 	}
 	return all;
 }

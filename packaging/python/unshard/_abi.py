@@ -89,7 +89,7 @@ class load_opts(c.Structure):
 class comm_opts(c.Structure):
     _fields_ = [("size", c.c_size_t), ("kind", c.c_char_p), ("host", c.c_char_p),
                 ("rank", c.c_uint32), ("ranks", c.c_uint32), ("timeout_ms", c.c_uint32),
-                ("pad", c.c_uint32)]
+                ("pad", c.c_uint32), ("device", c.c_char_p), ("nccl_id", c.c_void_p)]
 
 
 class stats(c.Structure):
@@ -271,7 +271,8 @@ def context() -> c.c_void_p:
 
 def caps() -> Dict[str, Any]:
     """What the library can do here: "version", "engines", "uring" (why there is none),
-    "parser", "parser_found", "dtypes", "devices", "cuda" (why there is none)."""
+    "parser", "parser_found", "dtypes", "devices", "cuda" (why there is none), "nccl" (its
+    version, or why there is none)."""
     room = call("ctx_caps")(context(), None, 0)
     text = c.create_string_buffer(max(room, 0) + 1)
     call("ctx_caps")(context(), text, len(text))

@@ -408,7 +408,8 @@ class Checkpoint(Mapping[str, Tensor]):
             if parts is not None and name not in parts:
                 continue
             self._prepare(name, parts and parts[name], want, make, out, items, errors)
-        comm = _comm.of_group(group) if group is not None else None
+        on = make.name if items else None
+        comm = _comm.of_group(group, device=on) if group is not None else None
         if items or comm:
             handle, optional = self._open_handle(), errors is not None
             at = make.begin(stream)

@@ -26,17 +26,23 @@ class Comm:
     """A communicator: all ranks make one at a time, and free() it.
 
     told(text): the texts that all ranks gave it, in their order.
+    device: into whose memory this one loads, "cuda:1"; bytes go from GPU to GPU, by NCCL,
+    where each rank says one, of its own, and has the same NCCL.
     """
 
     def __init__(self, rank: int, ranks: int, told: Callable[[str], List[str]], *,
-                 host: str = "", timeout: float = TIMEOUT) -> None:
+                 host: str = "", timeout: float = TIMEOUT, device: str = "") -> None:
         self.handle = c.c_void_p()
-        kinds = told(f"{_node()} {host or _host()}")
-        here = {text.rsplit(" ", 1)[0] for text in kinds}
+        said = [text.rsplit(" ", 3) for text in told(
+            f"{_node()} {host or _host()} {_gpu(device) or '-'} {_nccl(device) or '-'}")]
+        nodes, _hosts, gpus, versions = zip(*said)
         opts, err = _abi.comm_opts(), _abi.error()
         opts.size, opts.rank, opts.ranks = c.sizeof(opts), rank, ranks
-        opts.kind = b"tcp" if len(here) > 1 or host else b"shm"
-        opts.host = kinds[rank].rsplit(" ", 1)[1].encode()
+        opts.kind = b"tcp" if len(set(nodes)) > 1 or host else b"shm"
+        if len(set(zip(nodes, gpus))) == ranks and len(set(versions)) == 1 and versions[0] != "-":
+            opts.kind, opts.device = b"nccl", device.encode()
+        opts.host = said[rank][1].encode()
+        self.kind: str = opts.kind.decode()
         opts.timeout_ms = int(timeout * 1000)
         ret = _abi.call("comm_new")(_abi.context(), c.byref(opts), c.byref(self.handle),
                                     c.byref(err))
@@ -65,9 +71,10 @@ class Comm:
         self.free()
 
 
-def of_group(group: Any, *, host: str = "", timeout: float = TIMEOUT) -> Optional[Comm]:
+def of_group(group: Any, *, host: str = "", timeout: float = TIMEOUT,
+             device: Optional[str] = "") -> Optional[Comm]:
     """Of a torch process group; None: it has one rank.  ValueError: this process is not
-    in it."""
+    in it.  device: what this rank loads to, "cuda:1"; "": the host; None: nothing."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -88,7 +95,8 @@ def of_group(group: Any, *, host: str = "", timeout: float = TIMEOUT) -> Optiona
         store.set(keys[rank], text)
         return [_asked(store, key, i, ranks, timeout, until) for i, key in enumerate(keys)]
 
-    return Comm(rank, ranks, told, host=host, timeout=timeout)
+    return Comm(rank, ranks, told, host=host, timeout=timeout,
+                device=_current() if device is None else device)
 
 
 def _asked(store: Any, key: str, rank: int, ranks: int, timeout: float, until: float) -> str:
@@ -101,6 +109,29 @@ def _asked(store: Any, key: str, rank: int, ranks: int, timeout: float, until: f
         raise _errors.talking(errno.ETIMEDOUT, f"rank {rank} of {ranks} did not come within "
                               f"{timeout:g} s") from e
     return str(store.get(key).decode())
+
+
+def _current() -> str:
+    """Of a rank that wants nothing, and reads for others."""
+    import torch
+
+    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else ""
+
+
+def _nccl(device: str) -> str:
+    """Its version; "": there is none, or no use for it."""
+    version = _abi.caps().get("nccl") if device.startswith("cuda") else None
+    return str(version) if isinstance(version, int) else ""
+
+
+def _gpu(device: str) -> str:
+    """Unlike that of another process of the node, where it is another GPU: NCCL has no two
+    ranks on one."""
+    number = device.partition(":")[2] or "0"
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if number.isdigit() and int(number) < len(seen) and seen[int(number)].strip():
+        return seen[int(number)].strip()
+    return number if device.startswith("cuda") else ""
 
 
 def _node() -> str:

@@ -147,7 +147,7 @@ def stream_number(stream: Any) -> int:
 class _Torch:
     """device: of torch.  CUDA's is loaded into directly; to another kind it is moved."""
 
-    nr = 0
+    nr, name = 0, ""
 
     def __init__(self, ck: Checkpoint, device: Any) -> None:
         import torch
@@ -159,7 +159,8 @@ class _Torch:
             if index is None:
                 index = torch.cuda.current_device() if torch.cuda.is_available() else 0
             self.device = torch.device("cuda", index)
-            self.nr = Device(ck, f"cuda:{index}").nr
+            self.name = f"cuda:{index}"
+            self.nr = Device(ck, self.name).nr
 
     def empty(self, shape, dtype: str):
         value = self.torch.empty(tuple(shape), dtype=_dtypes.torch_dtype(dtype),
@@ -185,7 +186,7 @@ def _none(stream: Any) -> int:
 
 
 class _Numpy:
-    nr = 0
+    nr, name = 0, ""
 
     def __init__(self) -> None:
         import numpy
@@ -206,7 +207,7 @@ class _Numpy:
 class _Dlpack:
     def __init__(self, ck: Checkpoint, name: str) -> None:
         self.on = Device(ck, name)
-        self.nr = self.on.nr
+        self.nr, self.name = self.on.nr, name
 
     def empty(self, shape, dtype: str):
         value = DeviceTensor(self.on, shape, dtype)

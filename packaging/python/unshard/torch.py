@@ -70,6 +70,7 @@ class DCPReader(StorageReader):
         self.path, self.load_id = self._ck.path, str(uuid.uuid4())
         self._given, self._used = isinstance(path, Checkpoint), False
         self.stats: Dict[str, Any] = {}
+        self._named: Dict[int, str] = {}  # devices, by their numbers
 
     def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
         """Of the next load, at another path if one is given."""
@@ -140,8 +141,9 @@ class DCPReader(StorageReader):
 
     def _straight(self, items: List[_load.Item]) -> None:
         """A load a device: of one load all are of one."""
-        comm = _comm.of_group(self.group) if self.group is not None else None
         devices = sorted({item.device for item in items})
+        on = self._named.get(devices[0], "") if devices else None
+        comm = _comm.of_group(self.group, device=on) if self.group is not None else None
         with comm or contextlib.nullcontext():
             for device in devices or [0] * bool(comm):  # who wants nothing reads for others
                 self._read([item for item in items if item.device == device], comm)
@@ -168,10 +170,11 @@ class DCPReader(StorageReader):
             raise ValueError(f"tensor {t._called}: {e}") from None
         if to.dtype is None or not _dtypes.castable(t.dtype, to.dtype):
             return None
+        nr = _device.Device(self._ck, to.device).nr if to.device else 0
+        self._named[nr] = to.device or ""
         return _load.Item(t._nr, t.name, list(asked.storage_offsets), count, to.address,
                           list(to.stride or ()) or None,
-                          None if to.dtype == t.dtype else to.dtype, to.keep,
-                          _device.Device(self._ck, to.device).nr if to.device else 0)
+                          None if to.dtype == t.dtype else to.dtype, to.keep, nr)
 
     def _beside(self, asked_for, planner: LoadPlanner) -> None:
         """By way of memory of the host, as much as _BESIDE at a time."""
