@@ -65,7 +65,10 @@ static void path_of(const char *step, const char *file, char out[4096])
 	snprintf(out, 4096, "%s/%s/%s", sv_dir, step, file);
 }
 
-/* The manifest there is the one of what the files hold, but for when. */
+/*
+ * The manifest there is the one of what the files hold, but for when.  Who reads
+ * them has threads behind a fork, which ThreadSanitizer cannot watch.
+ */
 static void is_sealed(const char *step)
 {
 	struct ck_root root, *of = &root;
@@ -76,12 +79,17 @@ static void is_sealed(const char *step)
 	size_t len, at;
 	void *fresh;
 
+#ifdef __SANITIZE_THREAD__
+	return;
+#endif
 	path_of(step, "", path);
 	LK_CHECK(!ck_opts_add(&opts, "sandbox", "off"));
 	LK_CHECK(!ck_root_open(of, path, &opts, &err));
 	LK_CHECK(!ck_manifest_load(&was, of, &err));
-	if (ck_seal_subprocess(of, &opts, NULL, &fresh, &len, &err))
+	if (ck_seal_subprocess(of, &opts, NULL, &fresh, &len, &err)) {
 		fprintf(stderr, "%s\n", err.msg);
+		abort();
+	}
 	LK_CHECK(!ck_manifest_parse(&now, fresh, len, &err));
 	LK_CHECK(was.len == now.len && was.nr_tensors == now.nr_tensors);
 	/* the head ends with when it was made, the whole with its own sum */
@@ -327,6 +335,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (unsigned char)(i * 2654435761u >> 13);
 	ctx = sv_new_ctx();
+	several(ctx); /* before there are threads, for it forks */
 	for (unsigned i = 0; i < 2; i++) {
 		all_at_once(ctx, format[i]);
 		one_by_one(ctx, format[i]);
@@ -334,7 +343,6 @@ int main(int argc, char **argv)
 	}
 	behind_its_back(ctx);
 	by_another(ctx);
-	several(ctx);
 	unshard_ctx_free(ctx);
 	sv_tear_down();
 	return 0;
