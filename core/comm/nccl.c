@@ -362,11 +362,15 @@ static int make_slots(struct ck_comm *c, struct ck_err *err)
 
 static int slots(struct ck_comm *c, struct ck_err *err)
 {
-	int ret = agree(c, err);
+	ck_auto_free char *all = calloc(c->ranks, 1);
+	int ret = all ? agree(c, err) : ck_no_memory(err);
 
 	if (!ret)
 		ret = make_slots(c, err);
-	return ret ? ret : start(c, err);
+	if (!ret)
+		ret = start(c, err);
+	/* Who is done goes on, and may end, when all are. */
+	return ret ? ret : ck_comm_gather(c, "", all, 1, err);
 }
 
 /* ---- bytes ---- */

@@ -32,6 +32,32 @@ static void hand_out(struct ck_io *io, const unsigned char *from, uint64_t len)
 	}
 }
 
+int ck_direct_blocks(int fd, unsigned char *mem, uint64_t off, uint64_t len)
+{
+	struct ck_io io = { .op = CK_IO_READ, .fd = fd, .off = off };
+	uint64_t got = 0;
+
+	while (got < len) {
+		uint64_t at = got / CK_DIRECT_BLOCK * CK_DIRECT_BLOCK;
+		uint64_t n =
+			CK_DIV_UP(len - at, CK_DIRECT_BLOCK) * CK_DIRECT_BLOCK;
+		ssize_t ret = pread(fd, mem + at, n, (off_t)(off + at));
+
+		io.off = off + at;
+		io.len = n;
+		ret = ck_io_fault(&io, ret < 0 ? -errno : (int)ret);
+		if (ret == -EINTR)
+			continue;
+		if (ret < 0)
+			return (int)ret;
+		/* It ends, or goes on in the middle of a block. */
+		if (at + (uint64_t)ret <= got)
+			return -EIO;
+		got = at + (uint64_t)ret;
+	}
+	return 0;
+}
+
 int ck_direct_read(int fd, unsigned char *buf, struct ck_io *io)
 {
 	while (io->len) {

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * by_device.c - stretches of a file that the device reads itself
+ * by_device.c - stretches of a file that the device reads itself, or that go to it as
+ * they lie in the file
  *
  * The whole blocks around what is wanted are read into a room of the device's
  * memory, and copied from there by its stream; the slot of the ring that the job
  * has is only where it lands.  That is for large stretches, of which most is wanted
- * as it is stored, and which are not in the page cache.  All else, and what fails
- * here, goes by way of the slot.
+ * as it is stored, and which are not in the page cache.  Such stretches with long runs
+ * are read past the page cache straight into the slot, too, where that is asked for.
+ * All else, and what fails here, is packed into the slot.
  */
 #include "core/load/load_priv.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/device/dstore.h"
 #include "core/io/bytes.h"
 #include "core/io/direct.h"
@@ -18,6 +22,8 @@
 #include <sys/uio.h>
 
 #define LEAST (UINT64_C(256) << 10)
+#define LONG_RUN \
+	(UINT64_C(64) << 10) /* is copied by the device as fast as more */
 
 uint64_t ck_load_span_of(const struct ck_seg *seg, uint64_t *copies)
 {
@@ -49,6 +55,7 @@ static bool measure(struct ck_load_job *job, struct ck_load_wish *w,
 	s->lo = CK_MIN(s->lo, seg->src_off);
 	s->hi = CK_MAX(s->hi, seg->src_off + len);
 	s->wanted += seg->nbytes;
+	s->shortest = CK_MIN(s->shortest, seg->run);
 	return true;
 }
 
@@ -69,7 +76,7 @@ static bool is_for_it(struct ck_load_job *job, const struct ck_bytes *b,
 
 	if (b->fd < 0 || b->spooled || in->checked || in->over || in->made)
 		return false;
-	*s = (struct ck_load_span){ .lo = UINT64_MAX };
+	*s = (struct ck_load_span){ .lo = UINT64_MAX, .shortest = UINT64_MAX };
 	if (!ck_load_each_piece(job, job->lo, job->hi, measure) ||
 	    s->copies > CK_LOAD_INSIDE || s->hi > b->len)
 		return false;
@@ -136,6 +143,33 @@ bool ck_load_by_device(struct ck_load_job *job, const struct ck_bytes *b)
 	ck_load_add(&load->direct, len);
 	ck_load_add(&load->by_device, len);
 	ck_load_slot_room(job, job->span.room);
+	ck_load_each_piece(job, job->lo, job->hi, send);
+	return true;
+}
+
+bool ck_load_by_slot(struct ck_load_job *job, const struct ck_bytes *b)
+{
+	struct ck_load *load = job->load;
+	ck_auto_fd int fd = -1;
+	struct ck_load_span *s = &job->span;
+	int64_t begun = ck_now_ns();
+	uint64_t len;
+
+	if (!load->ring || !load->is_direct || load->share ||
+	    !is_for_it(job, b, ck_ring_chunk(load->ring)) ||
+	    s->shortest < LONG_RUN)
+		return false;
+	fd = ck_load_direct_fd(load, b);
+	len = s->hi - s->lo;
+	/* What it fails with is said by the reads that come then. */
+	if (fd < 0 || ck_direct_blocks(fd, job->ring_slot->mem, s->lo, len))
+		return false;
+	ck_load_add(&load->source_ops, 1);
+	ck_load_add(&load->source_bytes, len);
+	ck_load_add(&load->direct, len);
+	ck_load_add(&load->ns_read, (uint64_t)(ck_now_ns() - begun));
+	job->ring_used = ck_ring_chunk(load->ring);
+	s->room = (uintptr_t)job->ring_slot->mem;
 	ck_load_each_piece(job, job->lo, job->hi, send);
 	return true;
 }

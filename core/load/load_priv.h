@@ -163,7 +163,7 @@ enum ck_load_what {
 
 /* Of a source, what a stretch wants of it; read into a room of the device. */
 struct ck_load_span {
-	uint64_t lo, hi, wanted, copies;
+	uint64_t lo, hi, wanted, copies, shortest; /* run */
 	uint64_t room;
 };
 
@@ -260,6 +260,8 @@ static inline void ck_load_note(struct ck_load *load, const char *why)
  */
 uint64_t ck_load_span_of(const struct ck_seg *seg, uint64_t *copies);
 bool ck_load_by_device(struct ck_load_job *job, const struct ck_bytes *b);
+/* The same by direct reads into the slot of the ring, from where it is copied. */
+bool ck_load_by_slot(struct ck_load_job *job, const struct ck_bytes *b);
 
 /* together.c; where nothing is shared they do nothing */
 int ck_load_together(struct ck_load *load, const struct ck_load_in *in,

@@ -435,7 +435,8 @@ static void run_all(struct ck_load_job *job, const struct ck_bytes *b)
 {
 	uint64_t step = job->hi - job->lo, at = job->lo;
 
-	if (ck_load_from_shared(job, b) || ck_load_by_device(job, b))
+	if (ck_load_from_shared(job, b) || ck_load_by_device(job, b) ||
+	    ck_load_by_slot(job, b))
 		return;
 	while (at < job->hi && !job->load->cancel) {
 		uint64_t n = CK_MIN(step, job->hi - at);

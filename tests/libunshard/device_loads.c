@@ -187,6 +187,42 @@ static void failures(unsigned nr)
 	sk_free(&k);
 }
 
+/* Long runs past the page cache, into slots: well, and where each read fails once. */
+static void into_slots(unsigned nr)
+{
+	uint64_t state = 5;
+	struct shardkit k;
+	struct lk_load l;
+
+	sk_init(&k, CK_DT_BF16, 2, (uint64_t[]){ 1500, 2048 });
+	sk_cut(&k, 0, 2);
+	sk_open(&k, "auto");
+	lk_make(&l, &k, &state, 2, true);
+	l.in.cache = CK_LOAD_DIRECT;
+	for (unsigned at = 0; at <= nr; at++) {
+		uint64_t mem[LK_MAX];
+		struct ck_load_stats stats;
+		struct ck_load *load;
+		struct setup s;
+
+		lk_reset(&l);
+		set_up(&s, "simulated:late=0", 2, 3, UINT64_C(4) << 20);
+		move_in(&s, &l, mem);
+		fault_set(at, 1, at % 2 ? EIO : 512);
+		load = start_load(&s, &l);
+		LK_CHECK(!ck_load_wait(load, -1, NULL, NULL));
+		fault_set(0, 0, 0);
+		ck_load_stats(load, &stats);
+		LK_CHECK(stats.direct || *stats.why);
+		ck_load_free(load);
+		LK_CHECK(move_out(&s, &l, mem));
+		LK_CHECK(lk_whole(&l, 0) && lk_whole(&l, 1));
+		tear_down(&s);
+	}
+	lk_free(&l);
+	sk_free(&k);
+}
+
 static void cancels(unsigned nr)
 {
 	struct shardkit k;
@@ -391,6 +427,7 @@ int main(int argc, char **argv)
 	ring_order();
 	plans(nr);
 	failures(nr / 2);
+	into_slots(8);
 	cancels(nr / 4);
 	allocations();
 	return 0;

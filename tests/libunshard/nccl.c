@@ -27,9 +27,9 @@ static void scripted(unsigned nr)
 		{ "async=1", "unhandled system error (2)", false, true },
 		{ "async=3", "unhandled system error (2)", false, true },
 		{ "group=2", "unhandled system error (2)", false, true },
-		{ "hang=1", "within 0.300 s", false, true },
-		{ "hang=2", "within 0.300 s", true, true },
-		{ "hang=2,abort=1", "within 0.300 s", true, true },
+		{ "hang=1", "within 2.000 s", false, true },
+		{ "hang=2", "within 2.000 s", true, true },
+		{ "hang=2,abort=1", "within 2.000 s", true, true },
 		{ "version=22808",
 		  "rank 1 of 3 has NCCL 22808, rank 0 has 22809", false,
 		  false },
@@ -49,11 +49,13 @@ static void scripted(unsigned nr)
 				     .same = true,
 				     .whom = v[f].all ? WK_NOBODY : 1,
 				     .script = v[f].script,
-				     .timeout_ms = 300 };
+				     .timeout_ms = 60000 };
 		bool said = false;
 
 		if (!strncmp(p.script, "never", 5))
 			p.meet_ms = 300;
+		if (!strncmp(p.script, "hang", 4))
+			p.timeout_ms = 2000;
 		wk_run(&p, NULL);
 		if (v[f].begins)
 			wk_all_whole(&p, WK_NOBODY);
