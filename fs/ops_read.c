@@ -50,7 +50,7 @@ static int pass_shard(struct fs *fs, uint64_t ino, struct fs_shard_file *f,
 {
 	if (!fs->passed || !fs->pass_stored)
 		return 0;
-	f->id = fs_passed_open(fs->passed, ino, f->fd);
+	f->id = fs_passed_open(fs->passed, ino, f->fd, false);
 	*passed = f->id > 0 ? f->id : 0;
 	return f->id < 0 ? f->id : 0;
 }
@@ -143,9 +143,13 @@ static void close_file(struct fs *fs, struct fs_file *f)
 	free(f);
 }
 
-/* *whole: pages of it may be kept, and what is missing comes from the copy. */
+/*
+ * *paged: by the page cache, and what is missing comes from the copy.  So also while
+ * others have it open: each map of a direct file would drop the pages that these
+ * have.
+ */
 static int open_copy(struct fs *fs, uint64_t ino, const struct fs_ref *r,
-		     struct fs_file *f, bool *whole, struct ck_err *err)
+		     struct fs_file *f, bool *paged, struct ck_err *err)
 {
 	ck_auto_free unsigned char *srcs = NULL;
 	struct fs_copy_of of = {
@@ -161,7 +165,7 @@ static int open_copy(struct fs *fs, uint64_t ino, const struct fs_ref *r,
 	of.srcs = srcs;
 	if (!ret)
 		ret = fs_copies_open(fs->copies, &of, &f->kept);
-	*whole = f->kept.how >= FS_COPY_WHOLE;
+	*paged = f->kept.how >= FS_COPY_PAGES;
 	if (ret == -ESTALE)
 		fs_mounted_outdate(fs->table, r->mounted);
 	return ret;
@@ -177,7 +181,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 {
 	struct fs *fs = fs_of(req);
 	struct fs_file *f;
-	bool whole = false;
+	bool paged = false;
 	int ret = writes(fi) ?
 			  ck_view_may_write(r->node.view, r->node.nr, err) :
 			  0;
@@ -203,15 +207,15 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	}
 	fi->fh = (uintptr_t)f;
 	if (!writes(fi) && fs->copies)
-		ret = open_copy(fs, ino, r, f, &whole, err);
+		ret = open_copy(fs, ino, r, f, &paged, err);
 	if (ret) {
 		close_file(fs, f);
 		return ret;
 	}
 	*passed = f->kept.how == FS_COPY_PASSED ? f->kept.id : 0;
-	f->direct = f->direct && !whole;
+	f->direct = f->direct && !paged;
 	fi->direct_io = f->direct;
-	fi->keep_cache = fs->copies ? whole :
+	fi->keep_cache = fs->copies ? f->kept.keep :
 				      !f->direct && !fs->rw &&
 					      ck_view_untouched(r->node.view,
 								r->node.nr);

@@ -242,8 +242,8 @@ int ck_ckpt_at_rest(struct ck_ckpt *ck, bool held, struct ck_err *err);
 int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err);
 /*
  * Whether the FILE sources of which @srcs has the bit are there as they were
- * described, or touched: 0, -errno with a line.  Another *@touch than before: one
- * was touched since.
+ * described, or touched: 0, -errno with a line.  *@touch 0: none was touched; another
+ * than before: one was since.
  */
 int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
 		      uint64_t *touch, struct ck_err *err);

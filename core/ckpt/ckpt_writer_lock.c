@@ -222,17 +222,16 @@ int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
 	for (uint32_t i = 0; !ret && i < ck->img.nr_srcs; i++) {
 		const struct ck_src *src = &ck->img.srcs[i];
 		const char *name = ck_catalog_str(&ck->img, src->name, NULL);
-		ck_auto_fd int fd = -1;
 		struct stat st;
 
 		if (!(srcs[i / 8] & 1u << i % 8) || src->kind != CK_SRC_FILE)
 			continue;
-		ret = ck_root_open_file(&ck->root, name, &fd, &st, err);
-		if (!ret)
-			ret = compare(&ck->root, src, name, &st, CK_ID_TOUCHED,
-				      err);
-		if (!ret)
-			*touch = *touch * 31 + (uint64_t)ck_ns(st.st_ctim);
+		ret = ck_root_stat_file(&ck->root, name, &st, err);
+		if (ret ||
+		    !compare(&ck->root, src, name, &st, CK_ID_SAME, NULL))
+			continue;
+		ret = compare(&ck->root, src, name, &st, CK_ID_TOUCHED, err);
+		*touch = *touch * 31 + (uint64_t)ck_ns(st.st_ctim);
 	}
 	return ret;
 }

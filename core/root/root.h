@@ -75,6 +75,9 @@ int ck_root_allow(struct ck_root *root, const struct ck_root *whole,
  */
 int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 		      struct stat *st, struct ck_err *err);
+/* The same of who wants to know @st alone; it may be one that cannot be read. */
+int ck_root_stat_file(const struct ck_root *root, const char *name,
+		      struct stat *st, struct ck_err *err);
 /*
  * The same for reading and writing.  -EROFS with a line where more than the
  * checkpoint would change, or less: a file with several hard links, one in a

@@ -179,11 +179,13 @@ static int open_kind(const struct ck_root *root, const char *name, mode_t kind,
 		return explain(root, name, &s, -probe, err);
 	if (fstat(probe, st))
 		return explain(root, name, &s, errno, err);
-	if (access != O_RDONLY && s.fd == root->blobs_fd)
+	if (access == O_RDWR && s.fd == root->blobs_fd)
 		return ck_fail(err, EROFS,
 			       "%s%s%s: a link into a hub cache's blobs, which "
 			       "are named by their bytes and not written",
 			       root->path, AT(root, name));
+	if (access == O_PATH && (st->st_mode & S_IFMT) == kind)
+		return ck_steal_fd(probe);
 	fd = (st->st_mode & S_IFMT) == kind ?
 		     ck_beneath_open(s.fd, s.rel, flags) :
 		     -EINVAL;
@@ -213,7 +215,8 @@ static int open_file_in(const struct ck_root *root, const char *name,
 	if (got < 0)
 		return got;
 	/* io_uring would take it as a wish for EAGAIN. */
-	fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK);
+	if (access != O_PATH)
+		fcntl(got, F_SETFL, fcntl(got, F_GETFL) & ~O_NONBLOCK);
 	*fd = got;
 	return 0;
 }
@@ -301,6 +304,16 @@ int ck_root_open_file(const struct ck_root *root, const char *name, int *fd,
 			close(*fd);
 	}
 	return ret;
+}
+
+int ck_root_stat_file(const struct ck_root *root, const char *name,
+		      struct stat *st, struct ck_err *err)
+{
+	ck_auto_fd int fd = -1;
+
+	return root->own || root->next ?
+		       ck_root_open_file(root, name, &fd, st, err) :
+		       open_file_in(root, name, O_PATH, &fd, st, err);
 }
 
 int ck_root_find_dir(const struct ck_root *root, const char *name, int *fd,

@@ -45,10 +45,12 @@ struct block {
 struct fs_copy {
 	struct fs_copies *of;
 	struct fs_copy *next; /* the one that was opened before this */
-	uint64_t serial, ino, size;
+	uint64_t serial, ino, kernel, size;
 	unsigned users; /* opens, and those that are being answered */
 	_Atomic uint32_t stored; /* the source that is the same; CK_NONE */
-	uint64_t touch; /* of the shards, see ck_ckpt_unchanged() */
+	uint64_t
+		touch; /* of the shards, see ck_ckpt_unchanged(); 0, or @begun to be */
+	bool begun; /* read: the kernel has no pages of other bytes */
 	bool looked; /* that is known */
 	bool changed; /* the shards are others by now */
 	bool stale; /* the same, or they were touched */
@@ -99,6 +101,7 @@ struct fs_copies *fs_copies_new(const struct fs_copies_in *in)
 
 static void free_copy(struct fs_copy *c)
 {
+	fs_passed_forget(c->of->in.passed, c->kernel);
 	if (c->fd >= 0)
 		close(c->fd);
 	free(c);
@@ -172,15 +175,10 @@ static struct fs_copy *find(struct fs_copies *cs, const struct fs_copy_of *of)
 	return NULL;
 }
 
-static bool fits(const struct fs_copies *cs, uint64_t size)
-{
-	return size <= cs->in.max && size / BLOCK < UINT32_MAX;
-}
-
 static struct fs_copy *add(struct fs_copies *cs, const struct fs_copy_of *of,
 			   uint64_t size)
 {
-	uint64_t nr = fits(cs, size) ? (size - 1) / BLOCK + 1 : 0;
+	uint64_t nr = size > cs->in.max ? 0 : (size - 1) / BLOCK + 1;
 	struct fs_copy *c;
 
 	while (cs->nr >= cs->most)
@@ -192,6 +190,7 @@ static struct fs_copy *add(struct fs_copies *cs, const struct fs_copy_of *of,
 	c->of = cs;
 	c->serial = of->serial;
 	c->ino = of->ino;
+	c->kernel = of->kernel;
 	c->size = size;
 	c->left = (uint32_t)nr;
 	c->bad = !nr;
@@ -203,14 +202,11 @@ static struct fs_copy *add(struct fs_copies *cs, const struct fs_copy_of *of,
 	return c;
 }
 
-static bool is_needed(const struct fs_copy *c)
-{
-	return !c->stale && (c->stored < NOT_ASKED || (c->held && !c->bad));
-}
-
 static void unuse(struct fs_copy *c)
 {
-	if (!--c->users && !is_needed(c))
+	bool kept = c->stored < NOT_ASKED || (c->held && !c->bad);
+
+	if (!--c->users && (!kept || c->stale))
 		drop(c->of, c);
 }
 
@@ -218,12 +214,10 @@ static void use(struct fs_copy *c)
 {
 	struct fs_copies *cs = c->of;
 
-	c->users++;
-	if (cs->first == c)
-		return;
 	unlink_copy(cs, c);
 	c->next = cs->first;
 	cs->first = c;
+	c->users++;
 }
 
 /* Copies for the kernel, to be passed through, are none where it does not. */
@@ -331,13 +325,15 @@ static int open_passed(struct fs_copy *c, const struct fs_copy_of *of,
 	int fd = stored, ret;
 
 	pthread_mutex_lock(&c->of->lock);
-	out->how = c->safe ? FS_COPY_WHOLE :
-		   c->bad  ? FS_COPY_NONE :
-			     FS_COPY_PART;
+	out->how = c->safe	 ? FS_COPY_WHOLE :
+		   c->bad	 ? FS_COPY_NONE :
+		   c->users == 1 ? FS_COPY_PART :
+				   FS_COPY_PAGES;
+	out->keep = out->how >= FS_COPY_PAGES && (!c->touch || c->begun);
 	if (stored < 0 && c->safe)
 		fd = c->fd;
 	pthread_mutex_unlock(&c->of->lock);
-	ret = fs_passed_open(c->of->in.passed, of->kernel, fd);
+	ret = fs_passed_open(c->of->in.passed, of->kernel, fd, stored < 0);
 	out->how = ret > 0 ? FS_COPY_PASSED : out->how;
 	return ret;
 }
@@ -355,11 +351,13 @@ int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
 		return 0;
 	if (!store) {
 		out->how = by_pages(of);
+		out->keep = out->how == FS_COPY_WHOLE;
 		return 0;
 	}
 	c = take(cs, of, size);
-	ret = c && look(c, of) ? open_passed(c, of, out) :
-				 fs_passed_open(cs->in.passed, of->kernel, -1);
+	ret = c && look(c, of) ?
+		      open_passed(c, of, out) :
+		      fs_passed_open(cs->in.passed, of->kernel, -1, false);
 	pthread_mutex_lock(&cs->lock);
 	if (c && (ret < 0 || out->how == FS_COPY_NONE)) {
 		unuse(c);
@@ -506,6 +504,7 @@ static int begin(struct fs_copy *c, uint32_t b, uint64_t at, uint64_t len,
 	int ret;
 
 	pthread_mutex_lock(&c->of->lock);
+	c->begun = true;
 	ret = await(c, b);
 	*fill = !ret && k->state == ABSENT && !c->bad && !c->stale &&
 		is_wanted(k, at, len, block_len(c, b));

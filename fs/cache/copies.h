@@ -51,13 +51,15 @@ void fs_copies_free(struct fs_copies *cs);
 enum fs_copy_how {
 	FS_COPY_NONE, /* as without a cache */
 	FS_COPY_PART, /* fs_copy_read(): more of it is there each time */
-	FS_COPY_WHOLE, /* the page cache, which keeps what it has, the same way */
+	FS_COPY_PAGES, /* the same by the page cache, as others have it open, too */
+	FS_COPY_WHOLE, /* the same of all of it */
 	FS_COPY_PASSED, /* by the kernel itself */
 };
 
 struct fs_copy_open {
 	struct fs_copy *copy; /* may be NULL, whatever @how */
 	enum fs_copy_how how;
+	bool keep; /* pages that the kernel has of it */
 	uint64_t ino; /* the kernel's */
 	int id; /* of passed.h; FS_COPY_PASSED: what the open is answered with */
 };

@@ -22,6 +22,7 @@ struct inode {
 	dev_t dev;
 	ino_t file;
 	bool left; /* see fs_passed_leave() */
+	bool rests; /* @id is kept while nobody has it open */
 };
 
 struct fs_passed {
@@ -132,7 +133,7 @@ static void put(struct fs_passed *p, struct inode **at)
 {
 	struct inode *n = *at;
 
-	if (n->opens || n->passed)
+	if (n->opens || n->passed || (n->rests && !n->left))
 		return;
 	if (n->id)
 		drop(p, n->id);
@@ -161,19 +162,22 @@ static int open_passed(struct fs_passed *p, struct inode *n, int fd)
 }
 
 /* The first who has it open. */
-static int open_first(struct fs_passed *p, struct inode *n, int fd)
+static int open_first(struct fs_passed *p, struct inode *n, int fd, bool rests)
 {
-	struct stat st;
+	struct stat st = { 0 };
+	bool any = fd >= 0 && !fstat(fd, &st);
 
-	if (fd >= 0 && !fstat(fd, &st))
-		n->id = add(p, fd);
-	if (!n->id) {
-		n->opens++;
-		return 0;
+	if (n->id && (!any || st.st_dev != n->dev || st.st_ino != n->file)) {
+		drop(p, n->id);
+		n->id = 0;
 	}
+	if (any && !n->id)
+		n->id = add(p, fd);
+	n->rests = rests && n->id;
 	n->dev = st.st_dev;
 	n->file = st.st_ino;
-	n->passed++;
+	n->passed += n->id > 0;
+	n->opens += !n->id;
 	return n->id;
 }
 
@@ -185,7 +189,7 @@ static int open_more(struct inode *n)
 	return 0;
 }
 
-int fs_passed_open(struct fs_passed *p, uint64_t ino, int fd)
+int fs_passed_open(struct fs_passed *p, uint64_t ino, int fd, bool rests)
 {
 	struct inode *n;
 	int ret = -ENOMEM;
@@ -195,7 +199,7 @@ int fs_passed_open(struct fs_passed *p, uint64_t ino, int fd)
 	if (n)
 		ret = n->passed ? open_passed(p, n, fd) :
 		      n->opens	? open_more(n) :
-				  open_first(p, n, fd);
+				  open_first(p, n, fd, rests);
 	pthread_mutex_unlock(&p->lock);
 	return ret;
 }
@@ -211,6 +215,20 @@ void fs_passed_close(struct fs_passed *p, uint64_t ino, int id)
 	(*at)->passed -= id > 0;
 	(*at)->opens -= !id;
 	put(p, at);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void fs_passed_forget(struct fs_passed *p, uint64_t ino)
+{
+	pthread_mutex_lock(&p->lock);
+	for (unsigned i = 0; i < FS_INO_TURNS; i++) {
+		struct inode **at = slot_of(p, fs_ino_turn(ino, i));
+
+		if (!*at)
+			continue;
+		(*at)->rests = false;
+		put(p, at);
+	}
 	pthread_mutex_unlock(&p->lock);
 }
 

@@ -34,11 +34,13 @@ bool fs_passed_can(struct fs_passed *p, int fd);
 /*
  * An open of @ino, in place of which the kernel could read @fd; -1: the worker has
  * to.  Above 0: what the open is answered with; 0: the worker reads.  Either is
- * for fs_passed_close().  -ESTALE: as above; -ENOMEM.
+ * for fs_passed_close().  -ESTALE: as above; -ENOMEM.  @rests: when all have closed
+ * it, the kernel keeps @fd for the next, until fs_passed_forget().
  */
-int fs_passed_open(struct fs_passed *p, uint64_t ino, int fd);
+int fs_passed_open(struct fs_passed *p, uint64_t ino, int fd, bool rests);
 void fs_passed_close(struct fs_passed *p, uint64_t ino, int id);
 #define FS_NOT_PASSED (-1) /* no open was counted: nothing to close */
+void fs_passed_forget(struct fs_passed *p, uint64_t ino);
 /* Who has the file open keeps it, by whichever number: nobody else opens that. */
 void fs_passed_leave(struct fs_passed *p, uint64_t ino);
 /* The number by which who looks @ino up is to know it. */

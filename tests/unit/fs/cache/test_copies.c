@@ -149,6 +149,32 @@ Test(copies, a_few_bytes_cost_a_few)
 	cr_assert_eq(held(), 0);
 }
 
+/* A map of a direct file drops the pages that others have of it. */
+Test(copies, a_second_opener_shares_pages)
+{
+	struct fs_copy_open other;
+
+	cr_assert(!copykit_open(&k, 0, 0, &o));
+	cr_assert_eq(o.how, FS_COPY_PART);
+	cr_assert(!o.keep);
+	cr_assert(!copykit_open(&k, 0, 0, &other));
+	cr_assert_eq(other.how, FS_COPY_PAGES);
+	cr_assert(other.keep, "there are none of other bytes");
+	copykit_close(&k, &other);
+	copykit_close(&k, &o);
+	copykit_write(&k, 0, true);
+	cr_assert(!copykit_open(&k, 0, 0, &o));
+	cr_assert(!copykit_open(&k, 0, 0, &other));
+	cr_assert_eq(other.how, FS_COPY_PAGES);
+	cr_assert(!other.keep, "there may be some from before it was touched");
+	copykit_close(&k, &other);
+	cr_assert(!copykit_read(&k, 0, &o, MIB, 0, 1, &right) && right);
+	cr_assert(!copykit_open(&k, 0, 0, &other));
+	cr_assert(other.keep);
+	copykit_close(&k, &other);
+	copykit_close(&k, &o);
+}
+
 /* Of those that nobody has open the one that was opened the longest ago. */
 Test(copies, makes_room)
 {

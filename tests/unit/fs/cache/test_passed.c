@@ -76,27 +76,48 @@ TestSuite(passed, .init = start, .fini = stop);
 
 Test(passed, one_number_for_all_that_have_it_open)
 {
-	cr_assert_eq(fs_passed_open(p, INO, a), 1);
-	cr_assert_eq(fs_passed_open(p, INO, a), 1);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 1);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 1);
 	cr_assert_eq(kernel.cache.passthrough, 1);
 	fs_passed_close(p, INO, 1);
 	cr_assert_eq(dropped, 0);
 	fs_passed_close(p, INO, 1);
 	cr_assert_eq(dropped, 1, "nobody has it open");
-	cr_assert_eq(fs_passed_open(p, INO, b), 2, "another file then");
+	cr_assert_eq(fs_passed_open(p, INO, b, false), 2, "another file then");
 	fs_passed_close(p, INO, 2);
+}
+
+/* A kept copy: until it is dropped, or another stands for it. */
+Test(passed, rests)
+{
+	cr_assert_eq(fs_passed_open(p, INO, a, true), 1);
+	fs_passed_close(p, INO, 1);
+	cr_assert_eq(fs_passed_open(p, INO, a, true), 1);
+	fs_passed_close(p, INO, 1);
+	cr_assert_eq(dropped, 0);
+	cr_assert_eq(fs_passed_open(p, INO, b, true), 2);
+	cr_assert_eq(dropped, 1);
+	fs_passed_forget(p, INO);
+	fs_passed_close(p, INO, 2);
+	cr_assert_eq(dropped, 2, "forgotten while it was open");
+	cr_assert_eq(fs_passed_open(p, fs_ino_turn(INO, 3), b, true), 3);
+	fs_passed_close(p, fs_ino_turn(INO, 3), 3);
+	fs_passed_forget(p, INO);
+	cr_assert_eq(dropped, 3);
+	cr_assert_eq(fs_passed_open(p, INO, -1, false), 0);
+	fs_passed_close(p, INO, 0);
 }
 
 Test(passed, not_beside_who_reads_otherwise)
 {
-	cr_assert_eq(fs_passed_open(p, INO, -1), 0);
-	cr_assert_eq(fs_passed_open(p, INO, a), 0);
+	cr_assert_eq(fs_passed_open(p, INO, -1, false), 0);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 0);
 	fs_passed_close(p, INO, 0);
-	cr_assert_eq(fs_passed_open(p, INO, a), 0);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 0);
 	fs_passed_close(p, INO, 0);
 	fs_passed_close(p, INO, 0);
 	cr_assert_eq(added, 0);
-	cr_assert_eq(fs_passed_open(p, INO, a), 1);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 1);
 	fs_passed_close(p, INO, 1);
 }
 
@@ -106,14 +127,14 @@ Test(passed, another_file_is_another_inode)
 	uint64_t second;
 
 	cr_assert_eq(fs_passed_ino(p, INO), INO);
-	cr_assert_eq(fs_passed_open(p, INO, a), 1);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 1);
 	cr_assert_eq(fs_passed_ino(p, INO), INO);
-	cr_assert_eq(fs_passed_open(p, INO, b), -ESTALE);
+	cr_assert_eq(fs_passed_open(p, INO, b, false), -ESTALE);
 	second = fs_passed_ino(p, INO);
 	cr_assert_eq(second, fs_ino_turn(INO, 1));
-	cr_assert_eq(fs_passed_open(p, second, b), 2);
-	cr_assert_eq(fs_passed_open(p, INO, a), -ESTALE, "it is left");
-	cr_assert_eq(fs_passed_open(p, second, -1), -ESTALE);
+	cr_assert_eq(fs_passed_open(p, second, b, false), 2);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), -ESTALE, "it is left");
+	cr_assert_eq(fs_passed_open(p, second, -1, false), -ESTALE);
 	cr_assert_eq(fs_passed_ino(p, second), fs_ino_turn(INO, 2));
 	fs_passed_close(p, INO, 1);
 	cr_assert_eq(fs_passed_ino(p, INO), INO);
@@ -123,12 +144,12 @@ Test(passed, another_file_is_another_inode)
 
 Test(passed, left_by_who_knows_better)
 {
-	cr_assert_eq(fs_passed_open(p, INO, -1), 0);
+	cr_assert_eq(fs_passed_open(p, INO, -1, false), 0);
 	fs_passed_leave(p, INO);
-	cr_assert_eq(fs_passed_open(p, INO, -1), -ESTALE);
+	cr_assert_eq(fs_passed_open(p, INO, -1, false), -ESTALE);
 	cr_assert_eq(fs_passed_ino(p, INO), fs_ino_turn(INO, 1));
 	fs_passed_close(p, INO, 0);
-	cr_assert_eq(fs_passed_open(p, INO, -1), 0);
+	cr_assert_eq(fs_passed_open(p, INO, -1, false), 0);
 	fs_passed_close(p, INO, 0);
 }
 
@@ -139,10 +160,11 @@ Test(passed, more_contents_than_numbers)
 	for (unsigned i = 0; i < FS_INO_TURNS; i++) {
 		ino = fs_passed_ino(p, INO);
 		cr_assert_eq(ino, fs_ino_turn(INO, i));
-		cr_assert_eq(fs_passed_open(p, ino, -1), 0);
+		cr_assert_eq(fs_passed_open(p, ino, -1, false), 0);
 		fs_passed_leave(p, INO);
 	}
-	cr_assert_eq(fs_passed_open(p, fs_passed_ino(p, INO), -1), -ESTALE);
+	cr_assert_eq(fs_passed_open(p, fs_passed_ino(p, INO), -1, false),
+		     -ESTALE);
 	fs_passed_close(p, fs_ino_turn(INO, 5), 0);
 	cr_assert_eq(fs_passed_ino(p, INO), fs_ino_turn(INO, 5));
 	for (unsigned i = 0; i < FS_INO_TURNS; i++)
@@ -155,9 +177,9 @@ Test(passed, a_file_that_cannot_be)
 {
 	refusal = -ELOOP;
 	cr_assert_not(fs_passed_can(p, a));
-	cr_assert_eq(fs_passed_open(p, INO, a), 0);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 0);
 	refusal = 0;
-	cr_assert_eq(fs_passed_open(p, INO + 1, b), 1);
+	cr_assert_eq(fs_passed_open(p, INO + 1, b, false), 1);
 	fs_passed_close(p, INO + 1, 1);
 	fs_passed_close(p, INO, 0);
 }
@@ -167,22 +189,24 @@ Test(passed, nobody_may)
 	refusal = -EPERM;
 	cr_assert_not(fs_passed_can(p, a));
 	refusal = 0;
-	cr_assert_eq(fs_passed_open(p, INO, a), 0, "it is not asked again");
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 0,
+		     "it is not asked again");
 	cr_assert_eq(added, 0);
 	fs_passed_close(p, INO, 0);
 }
 
 Test(passed, the_other_process_ends)
 {
-	cr_assert_eq(fs_passed_open(p, INO, a), 1);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 1);
 	shutdown(own, SHUT_RDWR);
-	cr_assert_eq(fs_passed_open(p, INO, a), 1, "as long as it is open");
-	cr_assert_eq(fs_passed_open(p, INO + 1, b), 0);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 1,
+		     "as long as it is open");
+	cr_assert_eq(fs_passed_open(p, INO + 1, b, false), 0);
 	cr_assert_eq(kernel.cache.passthrough, 0);
 	fs_passed_close(p, INO, 1);
 	fs_passed_close(p, INO, 1);
 	fs_passed_close(p, INO + 1, 0);
-	cr_assert_eq(fs_passed_open(p, INO, a), 0);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 0);
 	fs_passed_close(p, INO, 0);
 }
 
@@ -190,6 +214,6 @@ Test(passed, not_agreed_on)
 {
 	kernel.passthrough = false;
 	cr_assert_not(fs_passed_can(p, a));
-	cr_assert_eq(fs_passed_open(p, INO, a), 0);
+	cr_assert_eq(fs_passed_open(p, INO, a, false), 0);
 	fs_passed_close(p, INO, 0);
 }
