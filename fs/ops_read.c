@@ -145,7 +145,7 @@ static void close_file(struct fs *fs, struct fs_file *f)
 
 /*
  * *paged: by the page cache, and what is missing comes from the copy.  So also while
- * others have it open: each map of a direct file would drop the pages that these
+ * others have it mapped: each map of a direct file would drop the pages that these
  * have.
  */
 static int open_copy(struct fs *fs, uint64_t ino, const struct fs_ref *r,
@@ -425,6 +425,8 @@ static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 static void from_cache(struct fs *fs, const struct fs_file *f)
 {
 	fs_inval_paged(f->shown);
+	if (f->kept.copy)
+		fs_copy_mapped(f->kept.copy);
 	if (f->direct)
 		fs_read_ahead_mapped(&fs->kernel.read_ahead);
 }

@@ -50,6 +50,7 @@ struct fs_copy {
 	_Atomic uint32_t stored; /* the source that is the same; CK_NONE */
 	uint64_t
 		touch; /* of the shards, see ck_ckpt_unchanged(); 0, or @begun to be */
+	_Atomic bool mapped; /* the page cache asked for it */
 	bool begun; /* read: the kernel has no pages of other bytes */
 	bool looked; /* that is known */
 	bool changed; /* the shards are others by now */
@@ -78,9 +79,9 @@ static unsigned most_files(void)
 {
 	struct rlimit r;
 
-	if (getrlimit(RLIMIT_NOFILE, &r))
-		return 1;
-	return (unsigned)CK_MIN((uint64_t)MOST, (uint64_t)r.rlim_cur / 8);
+	return getrlimit(RLIMIT_NOFILE, &r) ?
+		       1 :
+		       (unsigned)CK_MIN((uint64_t)MOST, r.rlim_cur / 8);
 }
 
 struct fs_copies *fs_copies_new(const struct fs_copies_in *in)
@@ -251,15 +252,14 @@ static bool is_worth(struct fs_copies *cs, const struct fs_copy_of *of,
 }
 
 /* Where there are none, the page cache may keep what it has. */
-static enum fs_copy_how by_pages(const struct fs_copy_of *of)
+static void by_pages(const struct fs_copy_of *of, struct fs_copy_open *out)
 {
 	uint64_t touch;
 
-	if (ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL) ||
-	    !ck_view_untouched(of->v, of->nr))
-		return FS_COPY_NONE;
-	ck_ckpt_count_cache(of->v->ck, 1, 0, 0);
-	return FS_COPY_WHOLE;
+	out->keep = !ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL) &&
+		    ck_view_untouched(of->v, of->nr);
+	out->how = out->keep ? FS_COPY_WHOLE : FS_COPY_NONE;
+	ck_ckpt_count_cache(of->v->ck, out->keep, 0, 0);
 }
 
 /* In use.  NULL: there is no room for one more. */
@@ -283,8 +283,8 @@ static bool look(struct fs_copy *c, const struct fs_copy_of *of)
 {
 	struct fs_copies *cs = c->of;
 	uint64_t touch;
-	bool changed = ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL);
 	bool stale, shared;
+	bool changed = ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL);
 
 	pthread_mutex_lock(&cs->lock);
 	if (!c->looked)
@@ -293,8 +293,7 @@ static bool look(struct fs_copy *c, const struct fs_copy_of *of)
 	shared = !c->stale && c->users > 1;
 	c->changed |= changed;
 	stale = c->stale |= changed || touch != c->touch;
-	if (stale)
-		say(cs);
+	say(cs);
 	pthread_mutex_unlock(&cs->lock);
 	if (stale && shared)
 		fs_passed_leave(cs->in.passed, of->kernel);
@@ -325,10 +324,10 @@ static int open_passed(struct fs_copy *c, const struct fs_copy_of *of,
 	int fd = stored, ret;
 
 	pthread_mutex_lock(&c->of->lock);
-	out->how = c->safe	 ? FS_COPY_WHOLE :
-		   c->bad	 ? FS_COPY_NONE :
-		   c->users == 1 ? FS_COPY_PART :
-				   FS_COPY_PAGES;
+	out->how = c->safe		     ? FS_COPY_WHOLE :
+		   c->bad		     ? FS_COPY_NONE :
+		   c->users > 1 && c->mapped ? FS_COPY_PAGES :
+					       FS_COPY_PART;
 	out->keep = out->how >= FS_COPY_PAGES && (!c->touch || c->begun);
 	if (stored < 0 && c->safe)
 		fd = c->fd;
@@ -350,8 +349,7 @@ int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
 	if (!is_worth(cs, of, &size, &store))
 		return 0;
 	if (!store) {
-		out->how = by_pages(of);
-		out->keep = out->how == FS_COPY_WHOLE;
+		by_pages(of, out);
 		return 0;
 	}
 	c = take(cs, of, size);
@@ -441,7 +439,6 @@ static int make_room(struct fs_copy *c, uint64_t len)
 	return c->fd < 0 ? -errno : 0;
 }
 
-/* Under the lock. */
 static void count(struct fs_copy *c, uint64_t held)
 {
 	c->of->held += held - c->held;
@@ -575,6 +572,11 @@ static int read_part(struct fs_copy *c, const struct part *p,
 		return 0;
 	}
 	return ck_view_read(p->v, p->nr, p->buf, p->len, off, err);
+}
+
+void fs_copy_mapped(struct fs_copy *c)
+{
+	c->mapped = true;
 }
 
 int fs_copy_read(struct fs_copy *c, const struct ck_view *v, uint32_t nr,

@@ -83,6 +83,8 @@ int fs_copies_open(struct fs_copies *cs, const struct fs_copy_of *of,
 		   struct fs_copy_open *out);
 /* May wait until a copy is on storage. */
 void fs_copy_close(struct fs_copies *cs, const struct fs_copy_open *o);
+/* It is read by the page cache: who opens it beside is to share that. */
+void fs_copy_mapped(struct fs_copy *c);
 /* As ck_view_read() of the file that it is a copy of; @c NULL: it is. */
 int fs_copy_read(struct fs_copy *c, const struct ck_view *v, uint32_t nr,
 		 void *buf, uint64_t len, uint64_t off, struct ck_err *err);

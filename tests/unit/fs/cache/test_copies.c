@@ -159,12 +159,17 @@ Test(copies, a_second_opener_shares_pages)
 	cr_assert_eq(o.how, FS_COPY_PART);
 	cr_assert(!o.keep);
 	cr_assert(!copykit_open(&k, 0, 0, &other));
+	cr_assert_eq(other.how, FS_COPY_PART, "nobody has it mapped");
+	copykit_close(&k, &other);
+	fs_copy_mapped(o.copy);
+	cr_assert(!copykit_open(&k, 0, 0, &other));
 	cr_assert_eq(other.how, FS_COPY_PAGES);
 	cr_assert(other.keep, "there are none of other bytes");
 	copykit_close(&k, &other);
 	copykit_close(&k, &o);
 	copykit_write(&k, 0, true);
 	cr_assert(!copykit_open(&k, 0, 0, &o));
+	fs_copy_mapped(o.copy);
 	cr_assert(!copykit_open(&k, 0, 0, &other));
 	cr_assert_eq(other.how, FS_COPY_PAGES);
 	cr_assert(!other.keep, "there may be some from before it was touched");
