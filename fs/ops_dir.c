@@ -6,6 +6,9 @@
  * continued anywhere without having been kept.  shards/ and a directory of
  * checkpoints may change while they are read: what they held is taken down
  * when they are opened.
+ *
+ * The kernel keeps no listing either: of one that it had it would ask for the
+ * attributes by a look-up for each name, and not by readdirplus.
  */
 #include "fs/ops.h"
 
@@ -94,8 +97,6 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino,
 
 	if (!ret && dir.node.kind != FS_DIR)
 		ret = take(fs, &dir, &t, &err);
-	else if (!ret && !dir.mounted->name && !fs->asker)
-		fi->cache_readdir = fi->keep_cache = 1;
 	fi->fh = (uintptr_t)t;
 	if (ret == -ENOENT || ret == -EACCES)
 		fs_reply_errno(req, -ret);

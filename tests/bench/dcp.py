@@ -230,14 +230,15 @@ def truncate(out, ends):
             f.truncate(end)
 
 
-def many(out, chunks):
-    """1,000 chunks a tensor, of 64 x 64 float32, from 64 ranks."""
+def many(out, chunks, each=1000, ranks=64):
+    """Chunks of 64 x 64 float32, so many a tensor, from so many ranks."""
     out, left, item_len = pathlib.Path(out), int(chunks), 17664
+    each, ranks = int(each), int(ranks)
     tensors, ends = {}, collections.Counter()
     while left > 0:
-        nr, parts = min(left, 1000), []
+        nr, parts = min(left, each), []
         for i in range(nr):
-            file = f"__{i % 64}_0.distcp"
+            file = f"__{(left + i) % ranks}_0.distcp"
             parts.append((((64 * i, 0), (64, 64)), (file, ends[file], item_len)))
             ends[file] += item_len
         tensors[f"model.layers.{len(tensors)}.mlp.weight"] = ("float32", (64 * nr, 64), parts)

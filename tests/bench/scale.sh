@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # How long a mount of a large checkpoint takes, and how much memory it keeps:
 # the .metadata of Llama 3.1 405B with its optimizer (54,576 chunks), and one
-# of 1,000,000 chunks; the shards are sparse files.
+# of 1,000,000 chunks; the shards are sparse files.  Then folders: of 100,000 tensors,
+# and a run of 1,000 checkpoints.
 
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 
@@ -55,8 +56,44 @@ for _ in 1 2 3 4; do
 		-o "index-cache=$PWD/kept" >>again.cost
 	"$UNSHARD" umount mnt
 done
-echo "result million_again $(tail -n 3 again.cost | sort -n | awk 'NR == 2 { print $1 }') s <=0.2"
+echo "result million_again $(tail -n 3 again.cost | sort -n | awk 'NR == 2 { print $1 }') s <=0.05"
 "$UNSHARD" mount "$PWD/million" "$PWD/mnt"
 awk -v m="$resident" 'BEGIN {
 	printf "result million_bytes_a_chunk %.0f B <=150\n", m * 1048576 / 1e6 }'
 "$UNSHARD" umount mnt
+
+median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+# `ls -l` of 100,000 tensors, of which the names were listed a moment ago, against as many
+# files of this file system.
+mkdir names plain
+"$PYTHON" "$TOP/tests/bench/dcp.py" many names 100000 1
+for _ in 1 2 3 4 5; do
+	"$UNSHARD" mount "$PWD/names" "$PWD/mnt"
+	[ -n "$(ls -U plain)" ] || (cd plain && ls -U ../mnt/tensors | xargs touch)
+	[ "$(ls -U mnt/tensors | wc -l)" = 100000 ] || exit 1
+	for dir in plain mnt/tensors; do
+		"$BENCH_DIR/cost" ls -l $dir >>"${dir##*/}.ls"
+	done
+	"$UNSHARD" umount mnt
+done
+echo "result ls_100000 $(median tensors.ls) s"
+echo "result ls_100000_to_plain $(awk -v a="$(median plain.ls)" -v b="$(median tensors.ls)" \
+	'BEGIN { printf "%.3f", a / b }') ratio >=0.5"
+rm -rf names plain
+
+# Only the newest of 1,000 has an index that can be parsed: no other one is looked into
+# before somebody does.
+mkdir run
+for n in $(seq 999); do
+	mkdir "run/step-$n"
+	printf '\200\002cut' >"run/step-$n/.metadata"
+	: >"run/step-$n/__0_0.distcp"
+done
+mkdir run/step-1000
+"$PYTHON" "$TOP/tests/bench/dcp.py" many run/step-1000 10 1
+for _ in 1 2 3 4 5; do
+	"$BENCH_DIR/cost" "$UNSHARD" mount "$PWD/run" "$PWD/mnt" >>run.cost
+	[ "$(ls mnt/latest/tensors | wc -l)" = 10 ] && [ "$(ls mnt | wc -l)" = 1001 ] || exit 1
+	"$UNSHARD" umount mnt
+done
+echo "result run_of_1000_mount $(median run.cost) s <=0.5"
