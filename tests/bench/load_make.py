@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""load_make.py FOLDER MIB: a model of so many MiB as DCP of four ranks, dcp/,
-each tensor cut along dimension 0, and merged in one file, merged.safetensors."""
+"""load_make.py FOLDER MIB [rows|tp|mesh]: a model of so many MiB as DCP of four ranks,
+dcp/, and merged in one file, merged.safetensors.  Each tensor is cut along dimension 0,
+or half of the matrices along dimension 1, as tp=4 saves, or all on a mesh of 2 x 2."""
 import pathlib
 import sys
 
@@ -31,13 +32,21 @@ def state(mib):
     return out
 
 
-def save(rank, folder, mib):
-    mesh = init_device_mesh("cpu", (RANKS,))
+def placements(how, name, tensor):
+    if how == "mesh":
+        return [Shard(0), Shard(tensor.dim() - 1)]
+    by_columns = name.endswith(("o_proj.weight", "down_proj.weight", "gate_proj.weight"))
+    return [Shard(1 if how == "tp" and by_columns else 0)]
+
+
+def save(rank, folder, mib, how):
+    mesh = init_device_mesh("cpu", (2, 2) if how == "mesh" else (RANKS,))
     whole = state(mib)
     if rank == 0:
         safetensors.torch.save_file(whole, str(folder / "merged.safetensors"))
-    cut = {k: distribute_tensor(v, mesh, [Shard(0)], src_data_rank=None) for k, v in whole.items()}
+    cut = {k: distribute_tensor(v, mesh, placements(how, k, v), src_data_rank=None)
+           for k, v in whole.items()}
     dcp.save(cut, checkpoint_id=str(folder / "dcp"))
 
 
-world.run(RANKS, save, pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+world.run(RANKS, save, pathlib.Path(sys.argv[1]), int(sys.argv[2]), (sys.argv[3:] or ["rows"])[0])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced: $torch, a Python with torch and safetensors; $data, a folder with dcp/ and
 # merged.safetensors, warm.  BENCH_DATA=FOLDER keeps them from one run to the next.
+# $cut: how it is cut (load_make.py); rows where it is not set.
 
 : "${BENCH_MIB:=2048}" "${BENCH_THREADS:=2}" "${BENCH_DATA:=$PWD/data}"
 export UNSHARD_PARSER=$B/unshard-parser
@@ -11,6 +12,6 @@ torch=${torch:-${PYTHON:-python3}}
 	{ echo "needs Python with torch and safetensors: CLIENTS_VENV=FOLDER"; exit 77; }
 mkdir -p "$data"
 [ -e "$data/dcp/.metadata" ] ||
-	"$torch" "$TOP/tests/bench/load_make.py" "$data" "$BENCH_MIB" 2>/dev/null
+	"$torch" "$TOP/tests/bench/load_make.py" "$data" "$BENCH_MIB" "${cut:-rows}" 2>/dev/null
 cat "$data"/dcp/*.distcp "$data/merged.safetensors" >/dev/null
 echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
