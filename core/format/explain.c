@@ -81,7 +81,8 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
 	unsigned char head[8] = { 0 };
-	const char *what = "of no known kind", *aux;
+	static const char unknown[] = "of no known kind";
+	const char *what = unknown, *aux;
 	int ret = ck_dir_open(dir, dir->only, &s, err);
 
 	if (ret)
@@ -100,7 +101,7 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		what = "empty";
 	else if ((aux = ck_format_aux(dir, dir->only)))
 		what = aux;
-	return ck_fail(err, EINVAL,
+	return ck_fail(err, what == unknown ? ENODATA : EINVAL,
 		       "no checkpoint in %s: it is %s; expected a "
 		       ".safetensors file, or a directory",
 		       dir->path, what);

@@ -108,6 +108,14 @@ grep -q '"path": "many/7/143/step-3", "state": "complete", "step": 3,' "$WORK/ou
 grep -q '"folders": 527}' "$WORK/out" || fail "$(tail -n 1 "$WORK/out")"
 [ $(($(date +%s) - start)) -le 20 ] || fail "10,000 files took too long"
 
+# any bytes are no checkpoint that cannot be read
+mkdir -p bytes/x
+head -c 300 /dev/zero >bytes/weights.bin
+cp bytes/weights.bin bytes/x/data.pt
+expect 0 '' "$UNSHARD" find bytes
+[ "$(tail -n 1 "$WORK/out")" = "0 checkpoints, 0 bytes of models, 0 bytes of optimizers" ] ||
+	fail "$(cat "$WORK/out")"
+
 expect 1 'none: No such file' "$UNSHARD" find none
 expect 1 'expected a folder' "$UNSHARD" find mix/config.json
 "$UNSHARD" find mix | awk '{ $4 = ""; print }' >"$WORK/there" # without ages
