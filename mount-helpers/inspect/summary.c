@@ -2,6 +2,8 @@
 /* summary.c - counts: tensors by type and by cut, objects, files */
 #include "mount-helpers/inspect/inspect.h"
 
+#include "mount-helpers/inspect/fold.h"
+
 #include "mount-helpers/text.h"
 
 #include "fs/sharding.h"
@@ -137,11 +139,80 @@ static void put_file(const struct ck_catalog *img, uint32_t src,
 		   pieces == 1 ? "" : "s", s->state == CK_TORN ? ", TORN" : "");
 }
 
+struct files {
+	const struct ck_catalog *img;
+	const uint64_t *pieces; /* by source */
+	struct ck_str *out;
+	uint64_t shown, left;
+};
+
+/* "rank_{0..1023}.pt   10.0 KiB    1 piece each, 1024 files" */
+static bool put_fold(void *ctx, const struct ck_str *text,
+		     const struct fold_name *v, size_t nr)
+{
+	const struct ck_src *s;
+	struct files *f = ctx;
+	size_t from = f->out->len;
+
+	if (f->shown++ >= MAX_FILES) {
+		f->left += nr;
+		return true;
+	}
+	if (nr == 1) {
+		put_file(f->img, (uint32_t)v->index, f->pieces[v->index],
+			 f->out);
+		return true;
+	}
+	s = &f->img->srcs[v->index];
+	ck_str_puts(f->out, "          ");
+	ck_str_plain(f->out, text->v, text->len);
+	text_pad(f->out, from, 44);
+	ck_str_puts(f->out, " ");
+	from = f->out->len;
+	text_size(f->out, s->len);
+	text_pad(f->out, from, 12);
+	ck_str_fmt(f->out, "%" PRIu64 " piece%s each, %zu files%s\n",
+		   f->pieces[v->index], f->pieces[v->index] == 1 ? "" : "s", nr,
+		   s->state == CK_TORN ? ", TORN" : "");
+	return true;
+}
+
+/* Those of one class are said to be alike: in length, pieces and state. */
+static size_t class_of(const struct files *f, uint32_t src)
+{
+	const struct ck_src *s = &f->img->srcs[src];
+	uint64_t h = s->len;
+
+	if (s->kind == CK_SRC_ABSENT)
+		return (size_t)src << 1 | 1; /* each is said */
+	h = (h ^ f->pieces[src]) * UINT64_C(0x9e3779b97f4a7c15);
+	return (size_t)((h ^ s->state) << 1);
+}
+
+/* Of many files those that are alike are one line. */
+static void put_folded(struct files *f, uint64_t nr)
+{
+	const struct ck_catalog *img = f->img;
+	ck_auto_free struct fold_name *v = calloc(nr + 1, sizeof(*v));
+	size_t n = 0;
+
+	for (uint32_t i = 0; v && i < img->nr_srcs; i++)
+		if (file_src(img, i) == i)
+			v[n++] = (struct fold_name){
+				ck_catalog_str(img, img->srcs[i].name, NULL),
+				class_of(f, i), i
+			};
+	f->out->failed |= !v || !fold_names(v, n, put_fold, f);
+	if (f->left)
+		ck_str_fmt(f->out, "          and %" PRIu64 " more\n", f->left);
+}
+
 static void put_files(const struct ck_catalog *img, struct ck_str *out)
 {
 	ck_auto_free uint64_t *pieces =
 		calloc(img->nr_srcs + 1u, sizeof(*pieces));
-	uint64_t nr = 0, missing = 0, bytes = 0, shown = 0;
+	struct files all = { .img = img, .pieces = pieces, .out = out };
+	uint64_t nr = 0, missing = 0, bytes = 0;
 
 	if (!pieces) {
 		out->failed = true;
@@ -166,14 +237,13 @@ static void put_files(const struct ck_catalog *img, struct ck_str *out)
 	if (missing)
 		ck_str_fmt(out, ", and %" PRIu64 " of them missing", missing);
 	ck_str_puts(out, "\n");
-	for (uint32_t i = 0; i < img->nr_srcs && shown < MAX_FILES; i++) {
-		if (file_src(img, i) != i)
-			continue;
-		put_file(img, i, pieces[i], out);
-		shown++;
+	if (nr > MAX_FILES) {
+		put_folded(&all, nr);
+		return;
 	}
-	if (nr > shown)
-		ck_str_fmt(out, "          and %" PRIu64 " more\n", nr - shown);
+	for (uint32_t i = 0; i < img->nr_srcs; i++)
+		if (file_src(img, i) == i)
+			put_file(img, i, pieces[i], out);
 }
 
 static void put_pieces(const struct ck_catalog *img, struct ck_str *out)

@@ -126,6 +126,11 @@ grep -q '^  \[0:1, 0:4\] to \[1023:1024, 0:4\]  rank-{00000..01023}.safetensors,
 [ "$(wc -l <"$WORK/out")" -lt 10 ] || fail "$(wc -l <"$WORK/out") lines"
 expect 0 '' "$UNSHARD" inspect --all ranks w
 [ "$(grep -c ' offset ' "$WORK/out")" = 1024 ] || fail "--all is not all"
+# and their files too, as a few lines
+expect 0 '' "$UNSHARD" inspect ranks
+grep -q '^  *rank-{00000..01023}.safetensors  *2.4 KiB  *32 pieces each, 1024 files$' \
+	"$WORK/out" || fail "$(cat "$WORK/out")"
+[ "$(wc -l <"$WORK/out")" -le 12 ] || fail "many lines: $(cat "$WORK/out")"
 for i in {100..139} 700; do truncate -s -40 ranks/rank-00$i.safetensors; done
 expect 1 'incomplete: ' "$UNSHARD" inspect ranks
 sed -n '/^problems/,$p' "$WORK/out" >problems
