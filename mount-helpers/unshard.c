@@ -52,7 +52,8 @@ static int general(const char *arg)
 		return usage(stdout);
 	if (!strcmp(arg, "--formats"))
 		return formats();
-	if (!strcmp(arg, "--version"))
+	if (!strcmp(arg, "--version") || !strcmp(arg, "-V") ||
+	    !strcmp(arg, "version"))
 		return printf("unshard %s\n", UNSHARD_VERSION) < 0;
 	ck_nearest_begin(&n, arg, strlen(arg));
 	for (const struct cmd *const *c = cmds; *c; c++)

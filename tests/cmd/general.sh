@@ -4,6 +4,9 @@
 . "$(dirname "$0")/lib/common.sh"
 
 expect 0 '' "$UNSHARD" --version
+for how in -V version; do
+	"$UNSHARD" $how | cmp - "$WORK/out" || fail "$how is not --version"
+done
 grep -qE '^unshard [0-9]+\.[0-9]+' "$WORK/out" || fail "$(cat "$WORK/out")"
 expect 0 '' "$UNSHARD" --formats
 for f in dcp hf safetensors; do
