@@ -15,6 +15,10 @@ src=$out/source
 name=unshardfs-$VERSION
 run() { make -s JOBS="${JOBS:-$(nproc)}" "$@" >>"$out/log" 2>&1 || { tail -n 20 "$out/log" >&2; exit 1; }; }
 
+grep -q "^## $VERSION " CHANGELOG.md && grep -q "^unshardfs ($VERSION) " packaging/debian/changelog || {
+	echo "release: CHANGELOG.md and packaging/debian/changelog: expected $VERSION, as in the Makefile" >&2
+	exit 1
+}
 rm -rf "$out" && mkdir -p "$src"
 git archive HEAD | tar -x -C "$src"
 run dist
@@ -42,3 +46,4 @@ cd "$out"
 rm -rf source log
 sha256sum -- * >SHA256SUMS
 cat SHA256SUMS
+echo "release: the maintainer's to add: tag v$VERSION, its signature, and an address in packaging/debian/control" >&2
