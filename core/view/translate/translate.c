@@ -123,7 +123,8 @@ static int join(struct ck_derivation *d, struct ck_derived *t, size_t nr)
 	if (t->parts != nr)
 		return -EINVAL;
 	for (unsigned i = 0; i < t->rank; i++)
-		size *= t->shape[i];
+		if (!ck_mul_ok(size, t->shape[i], &size))
+			return -EINVAL;
 	all.first = (uint32_t)d->range.nr;
 	slice = size / (nr / t->each);
 	for (size_t i = 0; i < nr && !ret; i++) {

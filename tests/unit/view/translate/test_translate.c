@@ -341,6 +341,13 @@ Test(translate, wants_parts_that_fill_it)
 	is_refused(OSS, "the 2 parts of up that are there are not all");
 	teardown();
 	setup();
+	add("a", 2, 2); /* 2^64 bytes and as many as are there */
+	add("b", 1, 2);
+	give("model Oss\nhas up 2,32768*32768*32768*65536+3\nsource my\n"
+	     "take a up turned part 0:2\ntake b up turned part 1:2\n");
+	is_refused(OSS, "the 2 parts of up that are there are not all");
+	teardown();
+	setup();
 	halves(7, 2);
 	is_refused(OSS, "a part of up would be [2, 7], from a");
 }
