@@ -382,6 +382,9 @@ int ck_overlay_replay(struct ck_overlay *o, struct ck_err *err)
 	if (fstat(o->log_fd, &st))
 		return ck_fail(err, errno, "overlay: %s: %s", CK_OVERLAY_LOG,
 			       strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return ck_fail(err, EINVAL, "overlay: %s: expected a file",
+			       CK_OVERLAY_LOG);
 	r.size = (uint64_t)st.st_size;
 	ret = walk(&r);
 	if (ret)

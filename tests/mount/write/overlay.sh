@@ -162,6 +162,11 @@ untouched "after kill -9"
 "$UNSHARD" overlay status "$C" "$O" >"$WORK/out"
 grep -q damaged "$WORK/out" && fail "a crash passes for damage: $(cat "$WORK/out")"
 
+# A log that is no file takes no edits.
+mkdir "$WORK/pipe" && mkfifo "$WORK/pipe/overlay.log"
+expect 3 'overlay.log: expected a file' "$UNSHARD" mount "$WORK/ckpt" "$MNT" \
+	-o "overlay=$WORK/pipe$SAN_OPTS"
+
 # The last commit damaged: said, by status and by each mount, and kept.
 cp -r "$O" "$WORK/flipped"
 size=$(stat -c %s "$WORK/flipped/overlay.log")
