@@ -71,11 +71,8 @@ int ck_builder_tree(struct ck_builder *b, const char *name, size_t name_len,
 			return 0;
 		}
 	}
-	if (!ck_vec_reserve(&b->trees, 1))
-		return ck_no_memory(err);
 	*tree = (uint32_t)b->trees.nr;
-	b->trees.v[b->trees.nr++] = ref;
-	return 0;
+	return ck_vec_put(&b->trees, err, ref);
 }
 
 /* What makes two sources one. */
@@ -118,12 +115,10 @@ static int add_src(struct ck_builder *b, const struct ck_src *s, uint32_t *src,
 	if (b->srcs.nr >= CK_MAX_CHUNKS)
 		return ck_fail(err, E2BIG, "more than %u sources",
 			       CK_MAX_CHUNKS);
-	if (!ck_vec_reserve(&b->srcs, 1) ||
-	    !ck_table_put(&b->src_tab, hash, *src))
-		return ck_no_memory(err);
-	b->srcs.v[b->srcs.nr++] = *s;
 	*is_new = true;
-	return 0;
+	return ck_table_put(&b->src_tab, hash, *src) ?
+		       ck_vec_put(&b->srcs, err, *s) :
+		       ck_no_memory(err);
 }
 
 static void describe_file(struct ck_src *s, const struct stat *st)
@@ -150,7 +145,7 @@ static int name_file(struct ck_builder *b, const char *name, struct ck_src *s,
 	return ck_intern_str(&b->in, name, len, &s->name, err);
 }
 
-/* @st NULL: it is lost, for the reason @why. */
+/* @st NULL: it is lost, for the reason @why, or because there is none. */
 static int add_file(struct ck_builder *b, const char *name,
 		    const struct stat *st, const char *why, uint32_t *src,
 		    struct ck_err *err)
@@ -172,22 +167,22 @@ static int add_file(struct ck_builder *b, const char *name,
 	if (ret || !is_new || st)
 		return ret;
 	lost.file = s.name;
-	return ck_builder_report(b, &lost, why, err);
+	return ck_builder_report(b, &lost, err, "%s%s",
+				 why ? "the file cannot be read: " :
+				       "the file does not exist",
+				 why ? why : "");
 }
 
 int ck_builder_file(struct ck_builder *b, const char *name,
 		    const struct stat *st, uint32_t *src, struct ck_err *err)
 {
-	return add_file(b, name, st, "the file does not exist", src, err);
+	return add_file(b, name, st, NULL, src, err);
 }
 
 int ck_builder_file_lost(struct ck_builder *b, const char *name,
 			 const char *why, uint32_t *src, struct ck_err *err)
 {
-	char reason[128];
-
-	snprintf(reason, sizeof(reason), "the file cannot be read: %s", why);
-	return add_file(b, name, NULL, reason, src, err);
+	return add_file(b, name, NULL, why, src, err);
 }
 
 int ck_builder_read(struct ck_builder *b, const char *name,
@@ -200,11 +195,8 @@ int ck_builder_read(struct ck_builder *b, const char *name,
 		return ret;
 	if (b->indexes.nr && b->indexes.v[b->indexes.nr - 1].name == s.name)
 		return 0;
-	if (!ck_vec_reserve(&b->indexes, 1))
-		return ck_no_memory(err);
 	describe_file(&s, st);
-	b->indexes.v[b->indexes.nr++] = s;
-	return 0;
+	return ck_vec_put(&b->indexes, err, s);
 }
 
 bool ck_builder_has_file(const struct ck_builder *b, const char *name)
@@ -257,7 +249,7 @@ static int report_torn(struct ck_builder *b, const struct ck_src *s,
 	};
 
 	return ck_builder_report(
-		b, &at, "a compressed item ends past the end of the file", err);
+		b, &at, err, "a compressed item ends past the end of the file");
 }
 
 int ck_builder_codec(struct ck_builder *b, uint32_t parent, uint8_t codec,
@@ -322,10 +314,11 @@ int ck_builder_mem(struct ck_builder *b, const void *bytes, size_t len,
 	return 0;
 }
 
-int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
-		      const char *reason, struct ck_err *err)
+static int vreport(struct ck_builder *b, const struct ck_problem *at,
+		   struct ck_err *err, const char *fmt, va_list ap)
 {
 	struct ck_problem p = *at;
+	char reason[CK_ERR_MAX];
 	int ret;
 
 	if (b->problems.nr >= CK_MAX_PROBLEMS) {
@@ -333,16 +326,26 @@ int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
 		b->worst_more = CK_MAX(b->worst_more, at->severity);
 		return 0;
 	}
+	vsnprintf(reason, sizeof(reason), fmt, ap);
 	ret = ck_intern_str(&b->in, reason, strlen(reason), &p.reason, err);
 	if (ret)
 		return ret;
 	if (b->problems.nr &&
 	    !memcmp(&b->problems.v[b->problems.nr - 1], &p, sizeof(p)))
 		return 0;
-	if (!ck_vec_reserve(&b->problems, 1))
-		return ck_no_memory(err);
-	b->problems.v[b->problems.nr++] = p;
-	return 0;
+	return ck_vec_put(&b->problems, err, p);
+}
+
+int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
+		      struct ck_err *err, const char *fmt, ...)
+{
+	va_list ap;
+	int ret;
+
+	va_start(ap, fmt);
+	ret = vreport(b, at, err, fmt, ap);
+	va_end(ap);
+	return ret;
 }
 
 static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
@@ -354,7 +357,6 @@ static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
 				 .tensor = CK_NONE,
 				 .view = CK_NONE,
 				 .file = CK_NONE };
-	char reason[CK_ERR_MAX];
 	int ret = 0;
 
 	if (p->tensor)
@@ -365,8 +367,7 @@ static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
 		ret = ck_intern_str(&b->in, p->file,
 				    CK_MIN(strlen(p->file), CK_MAX_NAME),
 				    &at.file, err);
-	vsnprintf(reason, sizeof(reason), fmt, ap);
-	return ret ? ret : ck_builder_report(b, &at, reason, err);
+	return ret ? ret : vreport(b, &at, err, fmt, ap);
 }
 
 int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,

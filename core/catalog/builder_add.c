@@ -381,18 +381,17 @@ static int set_state(struct ck_builder *b, const struct ck_part *p,
 				 .len = pc->byte_hi - pc->byte_lo,
 				 .tensor = e->name,
 				 .view = CK_NONE };
-	char reason[128];
 
 	pc->state = s->state;
 	if (s->state != CK_OK || pc->byte_hi <= size)
 		return 0;
 	pc->state = CK_TORN;
 	at.file = ck_srcs_file(b->srcs.v, p->src);
-	snprintf(reason, sizeof(reason),
-		 "%" PRIu64
-		 " bytes are past the end of the file, which has %" PRIu64,
-		 pc->byte_hi - CK_MAX(size, pc->byte_lo), size);
-	return ck_builder_report(b, &at, reason, err);
+	return ck_builder_report(
+		b, &at, err,
+		"%" PRIu64
+		" bytes are past the end of the file, which has %" PRIu64,
+		pc->byte_hi - CK_MAX(size, pc->byte_lo), size);
 }
 
 static int add_layout(struct ck_builder *b, const struct ck_part *p,
@@ -452,17 +451,14 @@ static int stage(struct ck_builder *b, struct ck_entry *e,
 	if (b->parts.nr >= CK_MAX_CHUNKS)
 		return ck_fail(err, E2BIG, "more than %u parts of tensors",
 			       CK_MAX_CHUNKS);
-	if (!ck_vec_reserve(&b->parts, 1))
-		return ck_no_memory(err);
 	c.pad[0] = (p->overlap_ok ? CK_PART_OVERLAP_OK : 0) |
 		   (p->unlabelled ? CK_PART_UNLABELLED : 0);
-	b->parts.v[b->parts.nr++] = c;
 	if (e->nr++)
 		b->parts.v[e->last].next = at;
 	else
 		e->first = at;
 	e->last = at;
-	return 0;
+	return ck_vec_put(&b->parts, err, c);
 }
 
 int ck_builder_add(struct ck_builder *b, const struct ck_part *part,

@@ -39,13 +39,8 @@ static void cut_free(struct cut *k)
 
 static int add_cover(struct cut *k, uint32_t cell, uint32_t next, uint32_t *at)
 {
-	struct cover *cover = ck_vec_push(&k->covers);
-
-	if (!cover)
-		return ck_no_memory(k->why);
-	*cover = (struct cover){ cell, next };
-	*at = (uint32_t)k->covers.nr - 1;
-	return 0;
+	*at = (uint32_t)k->covers.nr;
+	return ck_vec_put(&k->covers, k->why, (struct cover){ cell, next });
 }
 
 static int add_frag(struct cut *k, const uint64_t *box, uint32_t list)

@@ -41,7 +41,6 @@ int ck_builder_stretch(struct ck_builder *b, const struct ck_stretch *s,
 					.src = s->src,
 					.tensor = s->nr | STRETCH,
 					.elem = s->elem };
-	struct ck_duplicate_piece *slot;
 	int ret;
 
 	if (s->src >= b->srcs.nr)
@@ -52,11 +51,7 @@ int ck_builder_stretch(struct ck_builder *b, const struct ck_stretch *s,
 	if (ret)
 		return ret;
 	p.cell = p.unit; /* all lie in different places */
-	slot = ck_vec_push(&b->duplicates.v);
-	if (!slot)
-		return ck_no_memory(err);
-	*slot = p;
-	return 0;
+	return ck_vec_put(&b->duplicates.v, err, p);
 }
 
 /* About so many of all tensors are looked at. */
@@ -83,16 +78,11 @@ static int keep(struct ck_builder *b, const struct ck_cells *c, uint32_t cell,
 						(uint32_t)(c->e - b->entries.v),
 					.cell = cell,
 					.elem = c->elem };
-	struct ck_duplicate_piece *slot;
 
 	if (!src->unit || src->kind != CK_SRC_FILE || x->state != CK_OK ||
 	    !ck_duplicate_extent(&c->img, x, c->rank, &p.off, &p.len))
 		return 0;
-	slot = ck_vec_push(&b->duplicates.v);
-	if (!slot)
-		return ck_no_memory(err);
-	*slot = p;
-	return 0;
+	return ck_vec_put(&b->duplicates.v, err, p);
 }
 
 int ck_cells_duplicates(const struct ck_cells *c, struct ck_err *err)
@@ -133,12 +123,11 @@ static int say(void *ctx, uint32_t unit_a, uint32_t unit_b, uint64_t pieces,
 				 .tensor = CK_NONE,
 				 .view = CK_NONE,
 				 .file = unit_b };
-	ck_auto_str struct ck_str text = { 0 };
 
 	if (s->nr++ >= MAX_SAID)
 		return 0;
-	ck_str_fmt(
-		&text,
+	return ck_builder_report(
+		s->b, &at, err,
 		"holds the same bytes as %s where %s should differ, in all %" PRIu64
 		" pieces looked at: one may be a copy of the other, whose own is lost%s",
 		ck_intern_text(&s->b->in, unit_a, NULL),
@@ -146,8 +135,6 @@ static int say(void *ctx, uint32_t unit_a, uint32_t unit_b, uint64_t pieces,
 		s->b->nr_units ?
 			" (unshard verify --replicas compares all of them)" :
 			"");
-	return text.failed ? ck_no_memory(err) :
-			     ck_builder_report(s->b, &at, text.v, err);
 }
 
 int ck_builder_duplicates(struct ck_builder *b, struct ck_err *err)

@@ -97,17 +97,15 @@ static int report_hole(struct finish *f)
 				 .tensor = c->e->name,
 				 .view = CK_NONE,
 				 .file = CK_NONE };
-	char reason[256];
 	int ret = ck_cells_hole(c, &lo, &hi, f->err);
 
-	if (ret)
-		return ret;
-	snprintf(reason, sizeof(reason),
-		 "%" PRIu64 " of %" PRIu64 " elements (%" PRIu64
-		 " bytes) are stored nowhere, the first are [%" PRIu64
-		 ", %" PRIu64 ")",
-		 missing, c->e->volume, missing * c->elem, lo, hi);
-	return ck_builder_report(f->b, &at, reason, f->err);
+	return ret ? ret :
+		     ck_builder_report(
+			     f->b, &at, f->err,
+			     "%" PRIu64 " of %" PRIu64 " elements (%" PRIu64
+			     " bytes) are stored nowhere, the first are [%" PRIu64
+			     ", %" PRIu64 ")",
+			     missing, c->e->volume, missing * c->elem, lo, hi);
 }
 
 /* Bytes of the tensor that files hold which are not there, file by file. */
@@ -117,7 +115,6 @@ static int say_lost(struct finish *f)
 	struct ck_problem at = { .severity = CK_ERROR,
 				 .tensor = c->e->name,
 				 .view = CK_NONE };
-	char reason[128];
 	int ret = 0;
 
 	for (uint32_t i = 0, next; i < c->part.nr && !ret; i = next) {
@@ -133,11 +130,11 @@ static int say_lost(struct finish *f)
 		if (x->state != CK_MISSING)
 			continue;
 		at.file = ck_srcs_file(f->b->srcs.v, x->src);
-		snprintf(reason, sizeof(reason),
-			 "%" PRIu64 " of its %" PRIu64
-			 " bytes are in this file, which cannot be read",
-			 lost * c->elem, c->e->volume * c->elem);
-		ret = ck_builder_report(f->b, &at, reason, f->err);
+		ret = ck_builder_report(
+			f->b, &at, f->err,
+			"%" PRIu64 " of its %" PRIu64
+			" bytes are in this file, which cannot be read",
+			lost * c->elem, c->e->volume * c->elem);
 	}
 	return ret;
 }
@@ -186,13 +183,8 @@ static int put_tensor(struct finish *f)
 		ret = say_lost(f);
 	if (!ret)
 		ret = put_chunks(f);
-	if (!ret && !ck_vec_reserve(&f->tensors, 1))
-		ret = ck_no_memory(f->err);
-	if (ret)
-		return ret;
-	f->tensors.v[f->tensors.nr++] = t;
 	f->nr_chunks += c->part.nr;
-	return 0;
+	return ret ? ret : ck_vec_put(&f->tensors, f->err, t);
 }
 
 static int do_tensor(struct finish *f, uint32_t entry)
@@ -291,14 +283,13 @@ static int do_problems(struct finish *f)
 				       "%" PRIu64 " more are not listed",
 				       b->more_problems);
 		ret = ck_intern_str(&b->in, reason, len, &more.reason, f->err);
-		if (!ret && !ck_vec_reserve(&b->problems, 1))
-			ret = ck_no_memory(f->err);
-		if (ret)
-			return ret;
-		b->problems.v[b->problems.nr++] = more;
+		if (!ret)
+			ret = ck_vec_put(&b->problems, f->err, more);
 	}
-	return ck_catalog_out_section(&f->out, CK_SEC_PROBLEMS, b->problems.v,
-				      b->problems.nr, f->err);
+	return ret ? ret :
+		     ck_catalog_out_section(&f->out, CK_SEC_PROBLEMS,
+					    b->problems.v, b->problems.nr,
+					    f->err);
 }
 
 static int by_file(const void *a, const void *b)

@@ -46,26 +46,6 @@ static int take_boxes(const struct ck_cells *c, struct boxes *out,
 	return 0;
 }
 
-static int by_start(const void *pa, const void *pb, void *ctx)
-{
-	const struct sweep *s = ctx;
-	size_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-	uint64_t x = s->box[a * 2 * s->rank + s->axis];
-	uint64_t y = s->box[b * 2 * s->rank + s->axis];
-
-	return x < y ? -1 : x > y;
-}
-
-static int by_end(const void *pa, const void *pb, void *ctx)
-{
-	const struct sweep *s = ctx;
-	size_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-	uint64_t x = s->box[a * 2 * s->rank + s->rank + s->axis];
-	uint64_t y = s->box[b * 2 * s->rank + s->rank + s->axis];
-
-	return x < y ? -1 : x > y;
-}
-
 static uint64_t start_at(const struct sweep *s, uint32_t i)
 {
 	return s->box[(size_t)i * 2 * s->rank + s->axis];
@@ -74,6 +54,22 @@ static uint64_t start_at(const struct sweep *s, uint32_t i)
 static uint64_t end_at(const struct sweep *s, uint32_t i)
 {
 	return s->box[(size_t)i * 2 * s->rank + s->rank + s->axis];
+}
+
+static int by_start(const void *a, const void *b, void *s)
+{
+	uint64_t x = start_at(s, *(const uint32_t *)a);
+	uint64_t y = start_at(s, *(const uint32_t *)b);
+
+	return x < y ? -1 : x > y;
+}
+
+static int by_end(const void *a, const void *b, void *s)
+{
+	uint64_t x = end_at(s, *(const uint32_t *)a);
+	uint64_t y = end_at(s, *(const uint32_t *)b);
+
+	return x < y ? -1 : x > y;
 }
 
 static uint64_t cross(const struct sweep *s, uint32_t i)

@@ -62,11 +62,9 @@ static int add_entry(struct ck_builder *b, const struct entry_key *k,
 	if (ret)
 		return ret;
 	*index = (uint32_t)b->entries.nr;
-	if (!ck_vec_reserve(&b->entries, 1) ||
-	    !ck_table_put(&b->entry_tab, hash, *index))
-		return ck_no_memory(err);
-	b->entries.v[b->entries.nr++] = e;
-	return 0;
+	return ck_table_put(&b->entry_tab, hash, *index) ?
+		       ck_vec_put(&b->entries, err, e) :
+		       ck_no_memory(err);
 }
 
 int ck_builder_entry(struct ck_builder *b, uint32_t tree, const char *name,
@@ -91,7 +89,7 @@ int ck_entry_refuse(struct ck_builder *b, struct ck_entry *e,
 	if (e->flags & CK_ENTRY_REFUSED)
 		return 0;
 	e->flags |= CK_ENTRY_REFUSED;
-	return ck_builder_report(b, &at, reason, err);
+	return ck_builder_report(b, &at, err, "%s", reason);
 }
 
 int ck_builder_refuse(struct ck_builder *b, uint32_t tree, const char *name,
@@ -151,7 +149,7 @@ static int report_of_object(struct ck_builder *b, const struct ck_object_in *o,
 
 	if (o->src < b->srcs.nr)
 		at.file = ck_srcs_file(b->srcs.v, o->src);
-	return ret ? ret : ck_builder_report(b, &at, reason, err);
+	return ret ? ret : ck_builder_report(b, &at, err, "%s", reason);
 }
 
 int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,
@@ -172,16 +170,13 @@ int ck_builder_object(struct ck_builder *b, const struct ck_object_in *o,
 		return ck_fail(err, E2BIG, "more than %u objects",
 			       CK_MAX_TENSORS);
 	ret = ck_intern_str(&b->in, o->name, o->name_len, &out.name, err);
-	if (ret)
-		return ret;
-	if (!ck_vec_reserve(&b->objects, 1))
-		return ck_no_memory(err);
-	b->objects.v[b->objects.nr++] = out;
-	if (b->srcs.v[o->src].kind == CK_SRC_FILE &&
+	if (!ret)
+		ret = ck_vec_put(&b->objects, err, out);
+	if (!ret && b->srcs.v[o->src].kind == CK_SRC_FILE &&
 	    o->off + o->len > b->srcs.v[o->src].len)
 		return report_of_object(
 			b, o, "it ends past the end of the file", err);
-	return 0;
+	return ret;
 }
 
 static int intern_part(struct ck_builder *b, const struct ck_path_part *p,

@@ -93,7 +93,8 @@ uint32_t ck_builder_lookup(const struct ck_builder *b, uint32_t tree,
 int ck_entry_refuse(struct ck_builder *b, struct ck_entry *e,
 		    const char *reason, struct ck_err *err);
 int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
-		      const char *reason, struct ck_err *err);
+		      struct ck_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 /* The file whose bytes source @src is made of, as a string; CK_NONE: none. */
 uint32_t ck_srcs_file(const struct ck_src *srcs, uint32_t src);
 /* For messages; never NULL. */
