@@ -9,7 +9,6 @@
  *	part.c    one chunk to a part
  *	flat.c    Megatron's flattened optimizer tensors
  *	blob.c    items in a safetensors blob
- *	rest.c    nesting, leftovers, what is listed but not stored
  *	fmt.c     the folder
  */
 #ifndef CK_DCP_DCP_H
@@ -169,10 +168,6 @@ int ck_dcp_blob_add(struct ck_dcp *d, struct ck_dcp_tensor *t,
 		    const struct ck_dcp_chunk *c, const struct ck_dcp_item *it,
 		    bool *done, struct ck_err *err);
 
-/* Nesting as planner_data says. */
-int ck_dcp_add_paths(struct ck_dcp *d, struct ck_err *err);
-/* Entries that belong to nothing. */
-int ck_dcp_report_unused(struct ck_dcp *d, struct ck_err *err);
 /* Names that planner_data has and state_dict_metadata has not, over all. */
 int ck_dcp_report_lost(struct ck_dcp *d, struct ck_err *err);
 
