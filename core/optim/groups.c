@@ -156,3 +156,24 @@ int ck_optim_state_path(const struct ck_optim_groups *g, const char *name,
 	parts[depth++] = part(state, state_len);
 	return ck_builder_path(g->b, 0, name, len, parts, depth, err);
 }
+
+int ck_optim_state_add(const struct ck_optim_groups *g, uint64_t id,
+		       const char *state, size_t len,
+		       const struct ck_object_in *in, struct ck_err *err)
+{
+	ck_auto_str struct ck_str name = { 0 };
+	struct ck_object_in o = *in;
+	int ret;
+
+	put_prefix(g, &name);
+	ck_str_fmt(&name, CK_OPTIM_STATE ".%" PRIu64 ".", id);
+	ck_str_add(&name, state, len);
+	if (name.failed)
+		return ck_no_memory(err);
+	o.name = name.v;
+	o.name_len = name.len;
+	ret = ck_builder_object(g->b, &o, err);
+	return ret ? ret :
+		     ck_optim_state_path(g, name.v, name.len, id, state, len,
+					 err);
+}

@@ -56,4 +56,9 @@ int ck_optim_state_path(const struct ck_optim_groups *g, const char *name,
 			size_t len, uint64_t id, const char *state,
 			size_t state_len, struct ck_err *err);
 
+/* A state of parameter number @id that is an object, found in @in by its name. */
+int ck_optim_state_add(const struct ck_optim_groups *g, uint64_t id,
+		       const char *state, size_t len,
+		       const struct ck_object_in *in, struct ck_err *err);
+
 #endif

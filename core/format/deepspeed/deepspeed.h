@@ -55,13 +55,10 @@ struct deepspeed_group_key {
 /* A state of a vector that is one number, for all of its parameters. */
 struct deepspeed_number {
 	uint32_t vector;
-	enum { DEEPSPEED_NONE, DEEPSPEED_WHOLE, DEEPSPEED_REAL } kind;
-	const char *key;
-	size_t len;
-	int64_t whole;
-	double real;
-	uint32_t src; /* of a pickle of it, once nr_bytes is not 0 */
-	size_t nr_bytes;
+	const char *key, *bytes; /* bytes: a pickle of it */
+	size_t len, nr_bytes;
+	uint32_t src; /* of these in the catalog, once it is shown */
+	bool shown;
 };
 
 struct deepspeed_groups {
@@ -446,13 +443,8 @@ int ck_deepspeed_universal_check(const struct deepspeed_model *m,
 /* 1, 0 or -ENOMEM. */
 int ck_deepspeed_is_universal(const struct ck_dir *dir);
 
-/* ---- order.c, groups.c ---- */
+/* ---- order.c ---- */
 
-/* From the first optimizer file of one stage of the pipeline that is usable. */
-int ck_deepspeed_groups_read(struct deepspeed_groups *g,
-			     const struct deepspeed_zero *z,
-			     struct ck_err *err);
-void ck_deepspeed_groups_free(struct deepspeed_groups *g);
 void ck_deepspeed_order_free(struct deepspeed_order *o);
 /* Once what a stage has is added; @z has the model file that names it. */
 int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err);

@@ -6,6 +6,12 @@
  * param_shapes, before round_robin_gradients dealt them to ranks, stage after
  * stage of a pipeline, whose module has what is tied first of all.  Without
  * such an order states stay as they were, and a note says why.
+ *
+ *   param_groups  [{'lr': 0.1, ..., 'params': [0]}]    numbers of vectors
+ *   state         {0: {'step': 3., 'exp_avg': vector}} of each vector
+ *
+ * Vector N is entry N of param_shapes; of stage 3 a group may have several.
+ * What a state has beside vectors is of each of their parameters.
  */
 #include "core/format/deepspeed/deepspeed.h"
 
@@ -18,18 +24,263 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define OPTIMIZER "optimizer"
 #define TIED "tied_modules."
+
+/* ---- what an optimizer file says of the groups ---- */
+
+struct reading {
+	struct deepspeed_groups *g;
+	struct ck_arena *mem;
+	struct ck_torch_open *f;
+	const struct ck_pickle *p;
+	const struct deepspeed_rank *r; /* NULL: of the universal form */
+	uint32_t group; /* at hand */
+};
+
+/* Nothing is read then. */
+static int unknown(struct reading *rd, const char *why)
+{
+	if (!rd->g->why)
+		rd->g->why = why;
+	return 0;
+}
+
+/* ---- values ---- */
+
+/* A key of the group at hand, whose user is the value. */
+static int add_value(struct reading *rd, const struct ck_strmap_key *k,
+		     struct ck_err *err)
+{
+	struct deepspeed_groups *g = rd->g;
+	const struct deepspeed_group_key key = {
+		rd->group, ck_arena_copy(rd->mem, k->s, k->len), k->len
+	};
+
+	if (!key.key)
+		return ck_no_memory(err);
+	if (!ck_optim_is_params(k->s, k->len)) {
+		g->sum = XXH3_64bits_withSeed(k->s, k->len, g->sum + rd->group);
+		g->odd |= !ck_pq_hash(rd->p, k->user, &g->sum);
+	}
+	return ck_vec_put(&g->key, err, key);
+}
+
+/* ---- numbers beside vectors ---- */
+
+/* {KEY: number} as a pickle; 1, or as ck_torch_number(). */
+static int put_number(struct reading *rd, const char *key, size_t len, ck_pv v,
+		      struct ck_str *out)
+{
+	int64_t whole;
+	double real;
+	int ret = 1;
+
+	ck_po_begin(out);
+	ck_po_op(out, CK_PO_EMPTY_DICT);
+	ck_po_str(out, key, len);
+	if (ck_pv_int(rd->p, v, &whole)) {
+		ck_str_fmt(out, "L%" PRIi64 "L\n", whole);
+	} else if (ck_pv_kind(v) == CK_P_NONE) {
+		ck_po_op(out, CK_PO_NONE);
+	} else {
+		ret = ck_torch_number(rd->f, v, &real);
+		if (ret > 0)
+			ck_po_float(out, real);
+	}
+	ck_po_op(out, CK_PO_SETITEM);
+	ck_po_end(out);
+	return ret;
+}
+
+static int add_number(struct reading *rd, uint32_t vector, const char *key,
+		      size_t len, ck_pv v, struct ck_err *err)
+{
+	ck_auto_str struct ck_str bytes = { 0 };
+	int ret = put_number(rd, key, len, v, &bytes);
+	const struct deepspeed_number n = {
+		.vector = vector,
+		.key = ck_arena_copy(rd->mem, key, len),
+		.len = len,
+		.bytes = ck_arena_copy(rd->mem, bytes.v, bytes.len),
+		.nr_bytes = bytes.len,
+	};
+
+	if (!ret)
+		return unknown(rd, "it has states that are neither vectors "
+				   "of the parameters nor numbers");
+	if (ret < 0 || bytes.failed || !n.key || !n.bytes)
+		return ck_no_memory(err);
+	return ck_vec_put(&rd->g->number, err, n);
+}
+
+static int add_state(void *ctx, uint32_t vector, ck_pv key, ck_pv v,
+		     struct ck_err *err)
+{
+	struct reading *rd = ctx;
+	const struct deepspeed_flat *w = ck_deepspeed_flat(rd->r, 0, vector);
+	struct ck_torch_tensor t = { 0 };
+	const char *text;
+	size_t len;
+
+	if (vector >= rd->g->vectors.nr || rd->g->why)
+		return 0;
+	if (!ck_pv_str(rd->p, key, &text, &len) || !len || memchr(text, 0, len))
+		return unknown(rd, "a state of it has no name");
+	if (ck_torch_is_rebuild(rd->p, v) &&
+	    ck_torch_tensor_read(rd->p, v, &t, NULL))
+		return unknown(rd, "a state of it cannot be read");
+	if (!t.rank)
+		return add_number(rd, vector, text, len, v, err);
+	return w && t.shape[0] < w->run.len ?
+		       unknown(rd, "it has states of another size than the "
+				   "parameters") :
+		       0;
+}
+
+static bool has_step(const struct deepspeed_groups *g, uint32_t vector)
+{
+	for (size_t i = 0; i < g->number.nr; i++)
+		if (g->number.v[i].vector == vector &&
+		    !strcmp(g->number.v[i].key, "step"))
+			return true;
+	return false;
+}
+
+/* ---- groups ---- */
+
+/* Vectors are numbered through all groups. */
+static int add_group(struct reading *rd, ck_pv group, struct ck_err *err)
+{
+	ck_auto_strmap struct ck_strmap keys = { 0 };
+	int64_t n;
+	int ret = 0;
+
+	for (struct ck_pq_each e =
+		     ck_pq_begin(rd->p, group, CK_OPTIM_PARAMS "/[]");
+	     !ret && ck_pq_next(&e);) {
+		if (!ck_pv_int(rd->p, e.v, &n) ||
+		    n != (int64_t)rd->g->vectors.nr)
+			return unknown(rd, "its param_groups do not number "
+					   "the vectors one after another");
+		ret = ck_vec_put(&rd->g->vectors, err, rd->group);
+	}
+	if (!ret)
+		ret = ck_pq_index(&keys, rd->p, group, "{}", err);
+	for (size_t i = 0; i < keys.nr && !ret; i++)
+		ret = add_value(rd, &keys.v[i], err);
+	return ret;
+}
+
+/* Fused optimizers count in the group, where torch.optim does in each state. */
+static int add_steps(struct reading *rd, ck_pv groups, struct ck_err *err)
+{
+	const struct deepspeed_groups *g = rd->g;
+	int ret = 0;
+
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, groups, "[]/step");
+	     !ret && !g->why && ck_pq_next(&e);)
+		for (uint32_t i = 0; i < g->vectors.nr && !ret; i++)
+			if (g->vectors.v[i] == e.at[0] && !has_step(g, i))
+				ret = add_number(rd, i, "step", 4, e.v, err);
+	return ret;
+}
+
+/* @base has the groups, and @beside states. */
+static int read_all(struct reading *rd, ck_pv base, ck_pv beside, bool steps,
+		    struct ck_err *err)
+{
+	struct deepspeed_groups *g = rd->g;
+	ck_pv groups;
+	int ret = 0;
+
+	g->in = (struct ck_object_in){ .src = rd->f->src,
+				       .enc = CK_ENC_PICKLE,
+				       .off = rd->f->ts.pickle_off,
+				       .len = rd->f->ts.pickle_len };
+	if (!ck_pv_key(rd->p, base, CK_OPTIM_GROUPS, &groups))
+		return unknown(rd, "no param_groups were saved "
+				   "(elastic_checkpoint)");
+	if (!ck_optim_groups_ok(rd->p, groups))
+		return unknown(rd, "its param_groups have something else than "
+				   "plain values");
+	for (struct ck_pq_each e = ck_pq_begin(rd->p, groups, "[]");
+	     !ret && !g->why && ck_pq_next(&e); g->nr++) {
+		rd->group = e.at[0];
+		ret = add_group(rd, e.v, err);
+	}
+	if (!ret && !g->why && steps)
+		ret = ck_deepspeed_states_each(rd->p, beside, add_state, rd,
+					       err);
+	if (!ret && !g->why && steps)
+		ret = add_steps(rd, groups, err);
+	g->read = !ret && !g->why;
+	return ret;
+}
+
+static int groups_read(struct deepspeed_groups *g,
+		       const struct deepspeed_zero *z, struct ck_err *err)
+{
+	const char *dict =
+		z->stage3 ? "optimizer_state_dict" : "base_optimizer_state";
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	struct reading rd = {
+		.g = g, .mem = &z->ld->mem, .f = &f, .r = ck_deepspeed_first(z)
+	};
+	ck_pv inner, base, v;
+	bool ok;
+	int ret;
+
+	if (!rd.r)
+		return unknown(&rd, "no optimizer file of a stage can be read");
+	ret = ck_torch_open(&f, z->ld->dir, z->ld->b, rd.r->name, &ok, err);
+	if (ret || !ok)
+		return ret ? ret : unknown(&rd, "a file of it cannot be read");
+	rd.p = f.ts.pickle;
+	g->prefix = z->stage3 ? "optimizer_state_dict.optimizer_state_dict." :
+				"optimizer_state_dict.base_optimizer_state.";
+	if (!ck_pq(rd.p, ck_pickle_root(rd.p), "optimizer_state_dict",
+		   &inner) ||
+	    !ck_pq(rd.p, inner, dict, &base))
+		return unknown(&rd, "it is not in its files");
+	g->zero_stage = ck_pv_key(rd.p, inner, "zero_stage", &v);
+	return read_all(&rd, base, base, z->states.nr > 1, err);
+}
+
+int ck_deepspeed_order_universal(struct deepspeed_load *ld,
+				 struct ck_torch_open *f, struct ck_err *err)
+{
+	struct reading rd = { .g = &ld->order.universal,
+			      .mem = &ld->mem,
+			      .f = f,
+			      .p = f->ts.pickle };
+	ck_pv root = ck_pickle_root(rd.p), beside;
+
+	rd.g->zero_stage = true;
+	if (!ck_pv_key(rd.p, root, "optimizer_state_dict", &beside))
+		beside = root; /* made of stages 1 and 2 */
+	/* steps where parameters have none of their own */
+	return read_all(&rd, root, beside,
+			!ck_strmap_has(&ld->states, "step", 4), err);
+}
+
+static void groups_free(struct deepspeed_groups *g)
+{
+	free(g->key.v);
+	free(g->number.v);
+	free(g->vectors.v);
+}
 
 void ck_deepspeed_order_free(struct deepspeed_order *o)
 {
 	for (unsigned i = 0; i < o->nr; i++) {
 		free(o->stage[i].param.v);
-		ck_deepspeed_groups_free(&o->stage[i].groups);
+		groups_free(&o->stage[i].groups);
 	}
 	free(o->stage);
-	ck_deepspeed_groups_free(&o->universal);
+	groups_free(&o->universal);
 	ck_strmap_free(&o->states);
 }
 
@@ -196,7 +447,7 @@ int ck_deepspeed_order_read(const struct deepspeed_zero *z, struct ck_err *err)
 	g = ld->universal ? &o->universal : &s->groups;
 	ret = keep_states(ld, &z->states, err);
 	if (!ret && !ld->universal)
-		ret = ck_deepspeed_groups_read(&s->groups, z, err);
+		ret = groups_read(&s->groups, z, err);
 	if (!ret && g->read)
 		ret = z->m->moe && !ld->universal ? list_placed(s, z, g, err) :
 						    list_params(s, z, g, err);
@@ -238,57 +489,19 @@ static const char *find_why(const struct numbering *s)
 	return NULL;
 }
 
-/* {KEY: number} as a pickle */
-static void put_number(struct ck_str *s, const struct deepspeed_number *n)
-{
-	ck_po_begin(s);
-	ck_po_op(s, CK_PO_EMPTY_DICT);
-	ck_po_str(s, n->key, n->len);
-	if (n->kind == DEEPSPEED_NONE)
-		ck_po_op(s, CK_PO_NONE);
-	else if (n->kind == DEEPSPEED_REAL)
-		ck_po_float(s, n->real);
-	else
-		ck_str_fmt(s, "L%" PRIi64 "L\n", n->whole);
-	ck_po_op(s, CK_PO_SETITEM);
-	ck_po_end(s);
-}
-
 /* All parameters of a vector share one pickle. */
-static int make_number(struct numbering *s, struct deepspeed_number *n,
-		       struct ck_err *err)
+static int show_number(struct numbering *s, struct deepspeed_number *n,
+		       uint64_t id, struct ck_err *err)
 {
-	ck_auto_str struct ck_str bytes = { 0 };
+	struct ck_object_in in = { .enc = CK_ENC_PICKLE, .len = n->nr_bytes };
+	int ret = n->shown ? 0 :
+			     ck_builder_mem(s->ld->b, n->bytes, n->nr_bytes,
+					    &n->src, err);
 
-	if (n->nr_bytes)
-		return 0;
-	put_number(&bytes, n);
-	if (bytes.failed)
-		return ck_no_memory(err);
-	n->nr_bytes = bytes.len;
-	return ck_builder_mem(s->ld->b, bytes.v, bytes.len, &n->src, err);
-}
-
-static int add_number(struct numbering *s, struct deepspeed_number *n,
-		      uint64_t id, struct ck_err *err)
-{
-	struct ck_object_in o = { .enc = CK_ENC_PICKLE };
-	ck_auto_str struct ck_str name = { 0 };
-	int ret = make_number(s, n, err);
-
-	ck_str_fmt(&name, OPTIMIZER "." CK_OPTIM_STATE ".%" PRIu64 ".", id);
-	ck_str_add(&name, n->key, n->len);
-	if (name.failed)
-		return ck_no_memory(err);
-	o.src = n->src;
-	o.len = n->nr_bytes;
-	o.name = name.v;
-	o.name_len = name.len;
-	if (!ret)
-		ret = ck_builder_object(s->ld->b, &o, err);
+	n->shown = true;
+	in.src = n->src;
 	return ret ? ret :
-		     ck_optim_state_path(&s->g, name.v, name.len, id, n->key,
-					 n->len, err);
+		     ck_optim_state_add(&s->g, id, n->key, n->len, &in, err);
 }
 
 static int number_param(struct numbering *s, struct deepspeed_groups *g,
@@ -315,7 +528,7 @@ static int number_param(struct numbering *s, struct deepspeed_groups *g,
 	}
 	for (size_t i = 0; i < g->number.nr && !ret; i++)
 		if (g->number.v[i].vector == p->vector)
-			ret = add_number(s, &g->number.v[i], id, err);
+			ret = show_number(s, &g->number.v[i], id, err);
 	return ret;
 }
 

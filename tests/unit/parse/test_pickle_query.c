@@ -93,6 +93,52 @@ Test(pickle_query, goes_through_lists_and_dicts)
 	cr_expect_str_eq(each(of, ck_pickle_root(of), "y/{}"), "0.0z=2 ");
 }
 
+Test(pickle_query, puts_names_into_a_map)
+{
+	/* {"a": 1, "b": 2, 5: 6, "a": 3} and ["x", 1, "y"] */
+	ck_auto_pickle struct ck_pickle *p =
+		PARSE("}(X\1\0\0\0aK\1X\1\0\0\0bK\2K\5K\6X\1\0\0\0aK\3u.");
+	ck_auto_pickle struct ck_pickle *list =
+		PARSE("](X\1\0\0\0xK\1X\1\0\0\0ye.");
+	ck_auto_strmap struct ck_strmap map = { 0 };
+	int64_t n;
+
+	cr_assert_eq(ck_pq_index(&map, p, ck_pickle_root(p), "{}", &err), 0);
+	cr_expect_eq(map.nr, 2);
+	cr_expect_eq(ck_strmap_get(&map, "a", 1), 0);
+	cr_expect(ck_pv_int(p, map.v[0].user, &n) && n == 3);
+	cr_expect(ck_pv_int(p, map.v[1].user, &n) && n == 2);
+	cr_assert_eq(ck_pq_index(&map, list, ck_pickle_root(list), "[]", &err),
+		     0);
+	cr_expect_eq(map.nr, 4);
+	cr_expect(ck_strmap_has(&map, "y", 1));
+	cr_expect_not(ck_strmap_has(&map, "z", 1));
+}
+
+static uint64_t hash(const char *bytes, size_t len, bool plain)
+{
+	ck_auto_pickle struct ck_pickle *p = parse(bytes, len);
+	uint64_t sum = 1;
+
+	cr_expect_eq(ck_pq_hash(p, ck_pickle_root(p), &sum), plain);
+	return sum;
+}
+#define HASH(literal, plain) hash(literal, sizeof(literal) - 1, plain)
+
+Test(pickle_query, tells_plain_values_apart)
+{
+	cr_expect_eq(HASH("K\1.", true), HASH("I1\n.", true));
+	cr_expect_neq(HASH("K\1.", true), HASH("K\2.", true));
+	cr_expect_neq(HASH("K\1.", true), HASH("\x88.", true)); /* True */
+	cr_expect_neq(HASH("K\1.", true), HASH("F1\n.", true));
+	cr_expect_neq(HASH("N.", true), HASH("K\0.", true));
+	cr_expect_eq(HASH("(K\1K\2t.", true), HASH("](K\1K\2e.", true));
+	cr_expect_neq(HASH("(K\1K\2t.", true), HASH("(K\2K\1t.", true));
+	cr_expect_neq(HASH("X\1\0\0\0a.", true), HASH("X\1\0\0\0b.", true));
+	HASH("}.", false);
+	HASH("(K\1}t.", false);
+}
+
 Test(pickle_query, follows_attributes)
 {
 	ck_auto_pickle struct ck_pickle *p = PARSE(OBJECT);
