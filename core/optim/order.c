@@ -181,9 +181,13 @@ static uint32_t only_one(struct grid *g, size_t j)
 	return found;
 }
 
-/* As many tensors as numbers, each with a state: there is one way. */
+/*
+ * As many tensors as numbers, each with a state: there is one way.  If one does
+ * not fit, none does.
+ */
 static bool one_each(const struct grid *g, struct ck_optim_id *id)
 {
+	bool fit = true;
 	size_t j = 0;
 
 	for (size_t t = 0; t < g->nr; t++)
@@ -194,18 +198,13 @@ static bool one_each(const struct grid *g, struct ck_optim_id *id)
 		if (g->gaps && !id[j].shape)
 			return false;
 	j = 0;
-	for (size_t t = 0; t < g->nr && j < g->nr_ids; t++) {
+	for (size_t t = 0; t < g->nr; t++) {
 		if (g->t[t].tied || g->must[t] == 2)
 			continue;
-		if (!fits(g, t, j))
-			break;
+		fit = fit && fits(g, t, j);
 		id[j++].tensor = (uint32_t)t;
 	}
-	while (j < g->nr_ids && id[j].tensor == CK_OPTIM_NONE)
-		j++;
-	if (j == g->nr_ids && (!j || id[j - 1].tensor != CK_OPTIM_NONE))
-		return true;
-	for (j = 0; j < g->nr_ids; j++) /* one that does not fit: none does */
+	for (j = 0; !fit && j < g->nr_ids; j++)
 		id[j].tensor = CK_OPTIM_NONE;
 	return true;
 }

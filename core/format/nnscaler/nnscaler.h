@@ -172,6 +172,10 @@ struct nnscaler {
 
 /* A name that is being made, after @begin; memory is asked for at its end. */
 struct ck_str *ck_nnscaler_text(struct nnscaler *n, const char *begin);
+/* The same, of what @name of a module is called. */
+struct ck_str *ck_nnscaler_below(struct nnscaler *n, const char *begin,
+				 const char *prefix, size_t prefix_len,
+				 const char *name, size_t len);
 /* The name that was made; n->a.mem.failed says if there was no memory. */
 struct nnscaler_name *ck_nnscaler_name(struct nnscaler *n);
 

@@ -27,6 +27,18 @@ struct ck_str *ck_nnscaler_text(struct nnscaler *n, const char *begin)
 	return &n->text;
 }
 
+struct ck_str *ck_nnscaler_below(struct nnscaler *n, const char *begin,
+				 const char *prefix, size_t prefix_len,
+				 const char *name, size_t len)
+{
+	struct ck_str *text = ck_nnscaler_text(n, begin);
+
+	ck_str_add(text, prefix, prefix_len);
+	ck_str_puts(text, prefix_len ? "." : "");
+	ck_str_add(text, name, len);
+	return text;
+}
+
 struct nnscaler_name *ck_nnscaler_name(struct nnscaler *n)
 {
 	struct nnscaler_name *name, **to;
@@ -48,8 +60,6 @@ struct nnscaler_name *ck_nnscaler_name(struct nnscaler *n)
 	name->nr = at;
 	return *to = name;
 }
-
-/* ---- pieces ---- */
 
 /* ---- pieces ---- */
 

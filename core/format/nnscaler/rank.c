@@ -37,11 +37,7 @@ struct reader {
 static struct nnscaler_name *full_name(struct reader *j, const char *name,
 				       size_t len)
 {
-	struct ck_str *text = ck_nnscaler_text(j->n, "model.");
-
-	ck_str_add(text, j->prefix, j->prefix_len);
-	ck_str_puts(text, j->prefix_len ? "." : "");
-	ck_str_add(text, name, len);
+	ck_nnscaler_below(j->n, "model.", j->prefix, j->prefix_len, name, len);
 	return ck_nnscaler_name(j->n);
 }
 
@@ -178,12 +174,10 @@ static int read_stretch(struct reader *j, const char *attr,
 static bool find_stored(struct reader *j, const char *attr, size_t len,
 			ck_pv *v)
 {
-	struct ck_str *key = ck_nnscaler_text(j->n, "");
+	struct ck_str *key = ck_nnscaler_below(j->n, "", j->prefix,
+					       j->prefix_len, attr, len);
 	uint32_t at;
 
-	ck_str_add(key, j->prefix, j->prefix_len);
-	ck_str_puts(key, j->prefix_len ? "." : "");
-	ck_str_add(key, attr, len);
 	j->n->a.mem.failed |= key->failed;
 	if (key->failed || !j->keys)
 		return false;

@@ -150,14 +150,13 @@ static bool count_names(struct nnscaler *n, const struct nnscaler_file *f,
 {
 	for (struct ck_pq_each e = ck_pq_begin(f->p, names, "[]");
 	     ck_pq_next(&e);) {
-		struct ck_str *text = ck_nnscaler_text(n, "");
+		struct ck_str *text;
 		uint32_t at;
 
 		if (!e.name)
 			return false;
-		ck_str_add(text, m->prefix->s, m->prefix->len);
-		ck_str_puts(text, m->prefix->len ? "." : "");
-		ck_str_add(text, e.name, e.len);
+		text = ck_nnscaler_below(n, "", m->prefix->s, m->prefix->len,
+					 e.name, e.len);
 		n->a.mem.failed |= text->failed;
 		at = ck_strmap_keep(&n->numbers, &n->a.mem, text->v, text->len);
 		n->a.mem.failed |= at == CK_STRMAP_NONE;
