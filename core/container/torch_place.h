@@ -50,12 +50,6 @@ int ck_torch_extent(struct ck_torch_open *f, ck_pv v,
 /* The number in a 0-d tensor, or a plain one: 1; it is none: 0; or -ENOMEM. */
 int ck_torch_number(struct ck_torch_open *f, ck_pv v, double *out);
 
-/* A torch.Size, list or tuple of whole numbers; false: it is none. */
-static inline bool ck_torch_size(const struct ck_pickle *p, ck_pv v,
-				 uint64_t *shape, unsigned *rank)
-{
-	return ck_pq_dims(p, v, "", shape, rank);
-}
 /*
  * Leaf @v, as it is: a tensor, or an object.  @path leads to it in the saved
  * structure; @nr 0: nobody says so.

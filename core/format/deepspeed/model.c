@@ -39,7 +39,7 @@ static int add_param(struct deepspeed_model *m, const struct ck_pq_each *e,
 		return ck_fail(err, EINVAL,
 			       "%s: param_shapes: expected names as keys",
 			       m->f.s->name);
-	if (!ck_torch_size(m->f.ts.pickle, e->v, dims, &rank) ||
+	if (!ck_pq_dims(m->f.ts.pickle, e->v, "", dims, &rank) ||
 	    !ck_dims_volume(dims, rank, &new.numel) ||
 	    !ck_add_ok(*pos, new.numel, pos))
 		return ck_fail(err, EINVAL,
@@ -147,18 +147,17 @@ static bool find_rank(const struct ck_pickle *p, ck_pv record, int64_t want,
 }
 
 /* [offset, strides] */
-static bool read_view(const struct ck_pickle *p, ck_pv v, unsigned rank,
-		      struct ck_cut_view *out)
+static bool read_view(const struct ck_pickle *p, ck_pv piece, const char *at,
+		      unsigned rank, struct ck_cut_view *out)
 {
-	ck_pv offset, strides;
+	int64_t offset;
 	unsigned nr;
-	int64_t at;
+	ck_pv v;
 
-	if (!ck_pv_at(p, v, 0, &offset) || !ck_pv_at(p, v, 1, &strides) ||
-	    !ck_pv_int(p, offset, &at) || at < 0 ||
-	    !ck_torch_size(p, strides, out->stride, &nr))
+	if (!ck_pq(p, piece, at, &v) || !ck_pq_int(p, v, "0", &offset) ||
+	    offset < 0 || !ck_pq_dims(p, v, "1", out->stride, &nr))
 		return false;
-	out->offset = (uint64_t)at;
+	out->offset = (uint64_t)offset;
 	return nr == rank;
 }
 
@@ -167,14 +166,12 @@ static int add_piece(const struct ck_pickle *p, ck_pv v, struct ck_cut *cut,
 {
 	struct ck_cut_view whole, shard;
 	uint64_t len[CK_MAX_RANK];
-	ck_pv shape, source, dest;
 	unsigned rank;
 	int ret = -EINVAL;
 
-	if (ck_pq(p, v, "shape", &shape) && ck_pq(p, v, "source", &source) &&
-	    ck_pq(p, v, "dest", &dest) && ck_torch_size(p, shape, len, &rank) &&
-	    rank == cut->rank && read_view(p, source, rank, &whole) &&
-	    read_view(p, dest, rank, &shard))
+	if (ck_pq_dims(p, v, "shape", len, &rank) && rank == cut->rank &&
+	    read_view(p, v, "source", rank, &whole) &&
+	    read_view(p, v, "dest", rank, &shard))
 		ret = ck_cut_add_views(cut, len, &whole, &shard, why);
 	return ret != -EINVAL ?
 		       ret :
@@ -186,18 +183,16 @@ static int cut_affine(const struct ck_pickle *p, ck_pv record, unsigned tp,
 		      const uint64_t *shape, unsigned rank, struct ck_cut *cut,
 		      struct ck_err *why)
 {
-	ck_pv logical, mine, shard, pieces;
+	ck_pv mine, pieces;
 	unsigned whole_rank, shard_rank;
 	uint64_t volume;
 	int ret = 0;
 
 	*cut = (struct ck_cut){ .rank = rank };
-	if (!ck_pq(p, record, "logical_shape", &logical) ||
+	if (!ck_pq_dims(p, record, "logical_shape", cut->whole, &whole_rank) ||
 	    !find_rank(p, record, tp, &mine) ||
-	    !ck_pq(p, mine, "shard_shape", &shard) ||
+	    !ck_pq_dims(p, mine, "shard_shape", cut->shard, &shard_rank) ||
 	    !ck_pv_key(p, mine, "pieces", &pieces) ||
-	    !ck_torch_size(p, logical, cut->whole, &whole_rank) ||
-	    !ck_torch_size(p, shard, cut->shard, &shard_rank) ||
 	    !ck_dims_volume(cut->whole, whole_rank, &volume) ||
 	    !ck_dims_volume(cut->shard, shard_rank, &volume))
 		return ck_fail(why, EINVAL,
@@ -295,7 +290,7 @@ static int check_shape(const struct deepspeed_model *m,
 	unsigned rank;
 
 	if (ck_torch_tensor_read(p, v, &t, NULL) ||
-	    !ck_torch_size(p, is->shape, dims, &rank) ||
+	    !ck_pq_dims(p, is->shape, "", dims, &rank) ||
 	    (rank == t.rank && !memcmp(dims, t.shape, rank * sizeof(*dims))))
 		return 0; /* what is no tensor is said where it is added */
 	ck_str_json_u64(&both, t.shape, t.rank);

@@ -193,8 +193,8 @@ static int make_shape(const struct deepspeed_model *m, const char *name,
 		return ck_fail(
 			why, EINVAL,
 			"its file has a bare vector, and param_shapes of no model file has its shape");
-	if (!ck_torch_size(m->f.ts.pickle, m->params.v[i].shape, shape,
-			   &rank) ||
+	if (!ck_pq_dims(m->f.ts.pickle, m->params.v[i].shape, "", shape,
+			&rank) ||
 	    !ck_dims_volume(shape, rank, &numel) || numel != at->t.shape[0] ||
 	    (numel > 1 && at->t.stride[0] != 1))
 		return ck_fail(

@@ -225,7 +225,7 @@ static int add_frozen(const struct deepspeed_model *m, struct ck_torch_open *f,
 			return ck_no_memory(err);
 		at = ck_strmap_get(&shapes, e.name, e.len);
 		if (at == CK_STRMAP_NONE ||
-		    !ck_torch_size(p, shapes.v[at].user, shape, &rank) ||
+		    !ck_pq_dims(p, shapes.v[at].user, "", shape, &rank) ||
 		    !ck_dims_volume(shape, rank, &numel))
 			ret = ck_fail(&why, EINVAL,
 				      "frozen_param_shapes has no shape of it");

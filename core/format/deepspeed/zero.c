@@ -377,7 +377,7 @@ static int add_param(struct deepspeed_zero *z, struct ck_asm *a, size_t i,
 
 	if (!of.vec->each && !of.vec->size)
 		return 0;
-	if (!ck_torch_size(z->m->f.ts.pickle, p->shape, shape, &rank))
+	if (!ck_pq_dims(z->m->f.ts.pickle, p->shape, "", shape, &rank))
 		return 0; /* model.c has seen it before */
 	ck_deepspeed_cut(z->m, p->name, p->name_len, shape, rank, &cut,
 			 &of.why);
