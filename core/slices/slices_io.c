@@ -376,7 +376,8 @@ int ck_slice_empty(struct ck_slices *sl, struct ck_slice of, struct ck_err *err)
 	return ret;
 }
 
-int ck_slices_sync_file(struct ck_slices *sl, uint32_t file, struct ck_err *err)
+/* All that is not durable of a file. */
+static int sync_file(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 {
 	struct ck_slices_fd *fd;
 	int ret = ck_slices_get(sl, file, true, &fd, err);
@@ -402,7 +403,7 @@ int ck_slice_sync(struct ck_slices *sl, struct ck_slice of, struct ck_err *err)
 		uint32_t file = sl->plan.pieces[v[i]].file;
 
 		if (file != last && ck_claims_unsafe(sl->claims, file))
-			ret = ck_slices_sync_file(sl, file, err);
+			ret = sync_file(sl, file, err);
 		last = file;
 	}
 	return ret;
@@ -414,6 +415,6 @@ int ck_slices_sync(struct ck_slices *sl, struct ck_err *err)
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		if (ck_claims_unsafe(sl->claims, i))
-			ret = ck_slices_sync_file(sl, i, err);
+			ret = sync_file(sl, i, err);
 	return ret;
 }

@@ -75,9 +75,6 @@ int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 /* They may go to storage, so that a sync does not begin with all of them. */
 void ck_slices_flush(struct ck_slices *sl, uint32_t file, uint64_t off,
 		     uint64_t len);
-/* All that is not durable of a file. */
-int ck_slices_sync_file(struct ck_slices *sl, uint32_t file,
-			struct ck_err *err);
 bool ck_slices_is_whole(struct ck_slices *sl, uint32_t piece);
 
 /* slices_missing.c: "TENSOR: bytes F to T of N @what (slice of ranks ...)". */
