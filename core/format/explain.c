@@ -18,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECTED "expected .metadata with .distcp files, or .safetensors files"
+#define EXPECTED                                                                \
+	"expected .metadata with .distcp files, .safetensors files or another " \
+	"of the formats that unshard --formats lists"
 #define MAX_NAMED 3
 #define MAX_REF 256
 
@@ -103,14 +105,15 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		what = aux;
 	return ck_fail(err, what == unknown ? ENODATA : EINVAL,
 		       "no checkpoint in %s: it is %s; expected a "
-		       ".safetensors file, or a directory",
+		       ".safetensors or torch.save file, or a directory",
 		       dir->path, what);
 }
 
+/* NULL: of any name. */
 static bool has_dir(const struct ck_dir_list *l, const char *name)
 {
 	for (size_t i = 0; i < l->nr; i++)
-		if (l->v[i].is_dir && !strcmp(l->v[i].name, name))
+		if (l->v[i].is_dir && (!name || !strcmp(l->v[i].name, name)))
 			return true;
 	return false;
 }
@@ -151,7 +154,27 @@ static int explain_hub(const struct ck_dir *dir, struct ck_err *err)
 		       dir->path, dir->path, rev.v ? rev.v : "");
 }
 
-/* The line of the first link that is not followed; 0: there is none. */
+/* A file that is called as those of checkpoints are. */
+static bool is_sign(const char *base)
+{
+	return ck_ends_in(base, ".metadata") || ck_ends_in(base, ".distcp") ||
+	       ck_has_suffix(base, ".safetensors") ||
+	       ck_torch_save_is_name(base);
+}
+
+/* "rank_0", "metadata.pkl": not each link of a folder like /etc. */
+static bool is_of_checkpoint(const char *name)
+{
+	size_t len = strlen(name);
+
+	return is_sign(name) || is_torch_save(name) ||
+	       (len && name[len - 1] >= '0' && name[len - 1] <= '9');
+}
+
+/*
+ * The line of the first link that is not followed to what may be of a
+ * checkpoint; 0: there is none.
+ */
 static int explain_link(const struct ck_dir *dir, const struct ck_dir_list *l,
 			struct ck_err *err)
 {
@@ -159,7 +182,7 @@ static int explain_link(const struct ck_dir *dir, const struct ck_dir_list *l,
 		ck_auto_source struct ck_source *s = NULL;
 		struct ck_err why = { 0 };
 
-		if (l->v[i].is_dir ||
+		if (l->v[i].is_dir || !is_of_checkpoint(l->v[i].name) ||
 		    ck_dir_open(dir, l->v[i].name, &s, &why) != -ELOOP)
 			continue;
 		return ck_fail(err, ENODATA,
@@ -207,7 +230,11 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 	ret = explain_link(dir, &l, err);
 	return ret ? ret :
 		     ck_fail(err, ENODATA,
-			     "no checkpoint found in %s: " EXPECTED, dir->path);
+			     "no checkpoint found in %s: " EXPECTED "%s",
+			     dir->path,
+			     has_dir(&l, NULL) ?
+				     "; unshard find looks below it" :
+				     "");
 }
 
 /* ---- beside what was read ---- */
@@ -230,13 +257,6 @@ static bool is_temporary(const struct ck_dir *dir, const struct ck_builder *b,
 	(void)dir;
 	(void)b;
 	return !e->is_dir && ck_is_temporary(e->name);
-}
-
-static bool is_sign(const char *base)
-{
-	return ck_ends_in(base, ".metadata") || ck_ends_in(base, ".distcp") ||
-	       ck_has_suffix(base, ".safetensors") ||
-	       ck_torch_save_is_name(base);
 }
 
 /*

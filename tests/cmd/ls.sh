@@ -261,7 +261,16 @@ expect 1 'no checkpoint found' "$UNSHARD" ls "$WORK/devices"
 mkdir "$WORK/any"
 echo a >"$WORK/any/a.conf"
 ln -s /etc/passwd "$WORK/any/link"
+expect 1 'no checkpoint found in .*/any: expected .metadata .* lists$' \
+	"$UNSHARD" ls "$WORK/any"
+# but where one may be of a checkpoint
+ln -s /etc "$WORK/any/rank_0"
 expect 1 'no checkpoint found in .*/any: expected .metadata .*; .*link' \
+	"$UNSHARD" verify "$WORK/any"
+rm "$WORK/any/rank_0"
+# what is further down is found by another command
+mkdir -p "$WORK/any/a/b/c/d/e/f"
+expect 1 'no checkpoint found in .*/any: .*; unshard find looks below it$' \
 	"$UNSHARD" ls "$WORK/any"
 
 # What is no path, and one that is not there.
