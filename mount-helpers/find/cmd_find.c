@@ -11,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 
+#define FORMATS 19 /* letters of the longest name of one */
+
 static const char *const states[] = { "complete", "incomplete", "unreadable" };
 
 static void put_age(struct ck_str *out, int64_t seconds)
@@ -55,7 +57,7 @@ static void put_formats(struct ck_str *out, const struct find_save *s)
 		if (*name && (!all.v || !strstr(all.v, name)))
 			ck_str_fmt(&all, "%s%s", all.len ? "+" : "", name);
 	}
-	ck_str_fmt(out, "%-11s  ", all.len ? all.v : "-");
+	ck_str_fmt(out, "%-*s  ", FORMATS, all.len ? all.v : "-");
 }
 
 static void put_why(struct ck_str *out, const struct find_save *s)
@@ -113,8 +115,8 @@ static bool put_text(const struct find *f, bool header)
 	int64_t now = time(NULL);
 
 	if (header)
-		ck_str_fmt(&out, "%-10s  %-11s  %7s  %4s  %10s  %10s  %s\n",
-			   "STATE", "FORMAT", "STEP", "AGE", "MODEL",
+		ck_str_fmt(&out, "%-10s  %-*s  %7s  %4s  %10s  %10s  %s\n",
+			   "STATE", FORMATS, "FORMAT", "STEP", "AGE", "MODEL",
 			   "OPTIMIZER", "PATH");
 	for (size_t i = 0; i < f->save.nr; i++) {
 		put_save(&out, &f->save.v[i], now);

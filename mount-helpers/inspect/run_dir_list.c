@@ -23,6 +23,8 @@
 
 #define MAX_NAMED 3
 
+#define MAX_HELD 8 /* that a line names */
+
 enum state { COMPLETE, INCOMPLETE, UNREADABLE };
 
 static const char *const state_text[] = { "complete", "incomplete",
@@ -153,7 +155,11 @@ static void add_line(struct line *out, const struct ck_run_dir *all,
 	if ((files || ck_run_dir_is_part(all, step)) &&
 	    part->state > out->state)
 		out->state = part->state;
-	ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ", step->name);
+	if (step - all->v < MAX_HELD)
+		ck_str_fmt(names, "%s%s", names->len ? ", " : "holds ",
+			   step->name);
+	else if (step == &all->v[all->nr - 1])
+		ck_str_fmt(names, " and %zu more", all->nr - MAX_HELD);
 	free(part->why);
 }
 

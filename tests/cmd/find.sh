@@ -30,6 +30,10 @@ grep -q '^30 checkpoints, .* of models, .* of optimizers$' "$WORK/out" ||
 	fail "$(tail -n 1 "$WORK/out")"
 [ "$(wc -l <"$WORK/out")" = 32 ] || fail "other lines: $(cat "$WORK/out")"
 
+# the paths are one column, whatever a format is called
+[ "$(awk '{ print /^STATE/ ? index($0, "PATH") : index($0, "runs/") }' <(head -n 31 "$WORK/out") |
+	sort -u | wc -l)" = 1 ] || fail "columns: $(cat "$WORK/out")"
+
 # figures, parts and options as JSON
 expect 0 '' "$UNSHARD" find --json --sort age runs
 "$PYTHON" - "$WORK/out" <<'EOS' || fail "--json"

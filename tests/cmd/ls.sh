@@ -273,6 +273,17 @@ mkdir -p "$WORK/any/a/b/c/d/e/f"
 expect 1 'no checkpoint found in .*/any: .*; unshard find looks below it$' \
 	"$UNSHARD" ls "$WORK/any"
 
+# A folder of many is not a page of names.
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	mkdir -p "$WORK/many/all/save_$i"
+	cp "$TOP"/tests/demo/checkpoint/.metadata "$TOP"/tests/demo/checkpoint/* \
+		"$WORK/many/all/save_$i"
+done
+mkdir "$WORK/many/other" # or the steps would be those of all/
+cp -r "$WORK/many/all/save_1" "$WORK/many/other"
+expect 0 '' "$UNSHARD" ls "$WORK/many"
+grep -q 'holds save_.*, save_[0-9]* and 2 more$' "$WORK/out" || fail "$(cat "$WORK/out")"
+
 # What is no path, and one that is not there.
 for url in s3://bucket/ckpt gs://bucket hf-x://a:b; do
 	expect 1 "^unshard ls: $url: expected a path: " "$UNSHARD" ls "$url"
