@@ -4,7 +4,7 @@
 #define MOUNT_DESCRIBE_H
 
 #include "core/base/opts.h"
-#include "core/geom/catalog.h"
+#include "core/catalog/catalog.h"
 #include "core/root/root.h"
 #include "mount-helpers/cmd.h"
 

@@ -16,7 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
-#include "core/geom/catalog.h"
+#include "core/catalog/catalog.h"
 #include "core/root/root.h"
 
 #include <stdbool.h>
