@@ -586,6 +586,7 @@ class Command(Work):
 
 class Seal(Command):
     name = "seal"
+    contents = Edit.contents
 
     def make(self, run):
         Edit.make(self, run)
