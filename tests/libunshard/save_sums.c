@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,6 +264,30 @@ static void by_another(unshard_ctx *ctx)
 	end(ctx, s, "dcp");
 }
 
+/* ---- at the same time ---- */
+
+static void *write_beside(void *arg)
+{
+	write_all(arg);
+	return NULL;
+}
+
+/* A sync says nothing of what a write has only begun to make digests of. */
+static void while_it_syncs(unshard_ctx *ctx)
+{
+	for (unsigned turn = 0; turn < 8; turn++) {
+		unshard_save *s = begin(ctx, "dcp");
+		unshard_error err;
+		pthread_t writer;
+
+		LK_CHECK(!pthread_create(&writer, NULL, write_beside, s));
+		while (pthread_tryjoin_np(writer, NULL))
+			sv_ok(unshard_save_sync(s, &err), &err);
+		publish(s);
+		end(ctx, s, "dcp");
+	}
+}
+
 /* ---- several ---- */
 
 /* Rows of w each, all of r, and one tensor that nobody else has. */
@@ -343,6 +368,7 @@ int main(int argc, char **argv)
 	}
 	behind_its_back(ctx);
 	by_another(ctx);
+	while_it_syncs(ctx);
 	unshard_ctx_free(ctx);
 	sv_tear_down();
 	return 0;
