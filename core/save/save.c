@@ -290,7 +290,9 @@ static bool same_box(const struct ck_slice_plan *p, uint32_t piece,
 	       t->grid_rank == is->rank && !x->flat &&
 	       !memcmp(p->dims + t->shape, is->shape, bytes) &&
 	       !memcmp(start, is->start, bytes) &&
-	       !memcmp(start + is->rank, is->len, bytes);
+	       !memcmp(start + is->rank, is->len, bytes) &&
+	       /* not padded: its bytes are those of the memory, and no more */
+	       !memcmp(start + 2 * (size_t)is->rank, is->len, bytes);
 }
 
 static int find_piece(struct ck_save *s, struct ck_save_declared *d,
