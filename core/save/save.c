@@ -394,7 +394,8 @@ int ck_save_sync(struct ck_save *s, struct ck_err *err)
 		ret = ck_draft_begin(s->draft, err);
 	if (ret)
 		return ret;
-	pthread_mutex_lock(&s->lock); /* of what a write hashes at the same time */
+	/* what a write hashes at the same time is not to be said before */
+	pthread_mutex_lock(&s->lock);
 	ret = ck_slices_finish(s->slices, s->threads, err);
 	pthread_mutex_unlock(&s->lock);
 	ck_draft_end(s->draft);
