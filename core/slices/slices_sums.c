@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #define BLOCK (UINT64_C(1) << CK_MANIFEST_SHIFT)
@@ -462,7 +463,14 @@ static int tell(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 	if (!ret)
 		ret = ck_slices_get(sl, file, true, &fd, err);
 	if (!ret) {
-		ret = ck_claims_tell(sl->claims, file, fd->fd, &said, err);
+		/* frames too, of a file whose claims were safe before them */
+		if (fdatasync(fd->fd))
+			ret = ck_fail(err, errno, "%s: fsync: %s",
+				      ck_slice_plan_str(&sl->plan, f->name),
+				      strerror(errno));
+		if (!ret)
+			ret = ck_claims_tell(sl->claims, file, fd->fd, &said,
+					     err);
 		ck_slices_put(sl, fd);
 	}
 	s->told = !ret;
