@@ -587,6 +587,7 @@ class Command(Work):
 class Seal(Command):
     name = "seal"
     contents = Edit.contents
+    whole = staticmethod(split_whole)
 
     def make(self, run):
         Edit.make(self, run)
