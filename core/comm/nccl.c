@@ -17,8 +17,8 @@
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/device/device.h"
+#include "core/device/vendor.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -56,31 +56,14 @@ struct ck_comm_far {
 
 /* ---- the library ---- */
 
-static int find_calls(void *lib, struct ck_err *err)
+static int load(struct ck_err *err)
 {
 #define NAME(ret, name, args) #name,
 #define PLACE(ret, name, args) (void **)&nc.name,
-	static const char *const names[] = { CK_NCCL_CALLS(NAME) };
-	void **to[] = { CK_NCCL_CALLS(PLACE) };
+	static const char *const names[] = { CK_NCCL_CALLS(NAME) NULL };
+	void **const to[] = { CK_NCCL_CALLS(PLACE) };
+	int ret = ck_vendor_open(LIBRARY, names, to, NULL, err);
 
-	for (unsigned i = 0; i < CK_ARRAY_LEN(names); i++) {
-		*to[i] = dlsym(lib, names[i]);
-		if (!*to[i])
-			return ck_fail(err, ENODEV,
-				       LIBRARY ": has no %s: it is too old",
-				       names[i]);
-	}
-	return 0;
-}
-
-static int load(struct ck_err *err)
-{
-	void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	int ret;
-
-	if (!lib)
-		return ck_fail(err, ENODEV, "%s", dlerror());
-	ret = find_calls(lib, err);
 	if (ret)
 		return ret;
 	if (nc.ncclGetVersion(&nc.version))

@@ -8,8 +8,8 @@
  */
 #include "core/device/cuda_priv.h"
 #include "core/device/cufile.h"
+#include "core/device/vendor.h"
 
-#include "core/base/check.h"
 #include "core/base/number.h"
 
 #include <dlfcn.h>
@@ -74,22 +74,18 @@ static int check_version(struct ck_err *err)
 	return 0;
 }
 
-static int find_calls(void *lib, struct ck_err *err)
+static int find_calls(struct ck_err *err)
 {
-	static const char *const names[] = { CK_CU_CALLS(NAME) };
-	void **to[] = {
+	static const char *const names[] = { CK_CU_CALLS(NAME) NULL };
+	void **const to[] = {
 #define PLACE(name, args) (void **)&ck_cu.name,
 		CK_CU_CALLS(PLACE)
 	};
+	void *lib;
+	int ret = ck_vendor_open(LIBRARY, names, to, &lib, err);
 
-	for (unsigned i = 0; i < CK_ARRAY_LEN(names); i++) {
-		*to[i] = dlsym(lib, names[i]);
-		if (!*to[i])
-			return ck_fail(err, ENODEV,
-				       LIBRARY ": has no %s: the driver is too "
-					       "old",
-				       names[i]);
-	}
+	if (ret)
+		return ret;
 	*(void **)&ck_cu.cuMemcpyBatchAsync = dlsym(lib, "cuMemcpyBatchAsync");
 	*(void **)&ck_cu.cuMemcpyBatchAsync_v2 =
 		dlsym(lib, "cuMemcpyBatchAsync_v2");
@@ -110,7 +106,6 @@ static int is_dynamic(struct dl_phdr_info *info, size_t size, void *out)
 static int load(struct ck_err *err)
 {
 	bool dynamic = false;
-	void *lib;
 	int ret;
 
 	dl_iterate_phdr(is_dynamic, &dynamic);
@@ -118,10 +113,7 @@ static int load(struct ck_err *err)
 		return ck_fail(err, ENODEV,
 			       "this program is linked statically and can load "
 			       "no " LIBRARY);
-	lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	if (!lib)
-		return ck_fail(err, ENODEV, "%s", dlerror());
-	ret = find_calls(lib, err);
+	ret = find_calls(err);
 	return ret ? ret : check_version(err);
 }
 

@@ -2,8 +2,7 @@
 #include "core/device/cufile.h"
 
 #include "core/device/cufile_abi.h"
-
-#include "core/base/check.h"
+#include "core/device/vendor.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -55,23 +54,19 @@ static int failed(struct ck_cufile_error e, const char *call,
 		       e.err);
 }
 
-static int find_calls(void *lib, struct ck_err *err)
+static int find_calls(struct ck_err *err)
 {
 #define NAME(ret, name, args) #name,
 #define PLACE(ret, name, args) (void **)&cf.name,
-	static const char *const names[] = { CK_CUFILE_CALLS(NAME) };
-	void **to[] = { CK_CUFILE_CALLS(PLACE) };
+	static const char *const names[] = { CK_CUFILE_CALLS(NAME) NULL };
+	void **const to[] = { CK_CUFILE_CALLS(PLACE) };
+	void *lib;
+	int ret = ck_vendor_open(LIBRARY, names, to, &lib, err);
 
-	for (unsigned i = 0; i < CK_ARRAY_LEN(names); i++) {
-		*to[i] = dlsym(lib, names[i]);
-		if (!*to[i])
-			return ck_fail(err, ENODEV,
-				       LIBRARY ": has no %s: it is too old",
-				       names[i]);
-	}
-	*(void **)&cf.cuFileSetParameterBool =
-		dlsym(lib, "cuFileSetParameterBool");
-	return 0;
+	if (!ret)
+		*(void **)&cf.cuFileSetParameterBool =
+			dlsym(lib, "cuFileSetParameterBool");
+	return ret;
 }
 
 /*
@@ -115,12 +110,8 @@ static int start_driver(struct ck_err *err)
 
 static int load(struct ck_err *err)
 {
-	void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	int ret;
+	int ret = find_calls(err);
 
-	if (!lib)
-		return ck_fail(err, ENODEV, "%s", dlerror());
-	ret = find_calls(lib, err);
 	if (!ret)
 		ret = check_needs(err);
 	return ret ? ret : start_driver(err);
