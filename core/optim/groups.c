@@ -52,31 +52,42 @@ bool ck_optim_groups_ok(const struct ck_pickle *p, ck_pv groups)
 
 /* ---- objects ---- */
 
-static void put_prefix(const struct ck_optim_groups *g, struct ck_str *name)
+/* The path to @key of what is at @at of @list; returns how deep it is. */
+static unsigned path_to(const struct ck_optim_groups *g, const char *list,
+			struct ck_path_part at, const char *key, size_t len,
+			struct ck_path_part parts[4])
 {
-	if (g->prefix)
-		ck_str_puts(name, g->prefix);
-	else if (g->dict)
-		ck_str_fmt(name, "%s.", g->dict);
+	unsigned depth = 0;
+
+	if (g->dict)
+		parts[depth++] = part(g->dict, strlen(g->dict));
+	parts[depth++] = part(list, strlen(list));
+	parts[depth++] = at;
+	parts[depth++] = part(key, len);
+	return depth;
 }
 
-int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
-			const char *key, size_t len,
-			const struct ck_object_in *in, struct ck_err *err)
+/* An object of that path, whose name is the path behind the prefix. */
+static int add(const struct ck_optim_groups *g, const char *list,
+	       struct ck_path_part at, const char *key, size_t len,
+	       const struct ck_object_in *in, struct ck_err *err)
 {
 	ck_auto_str struct ck_str name = { 0 };
 	struct ck_object_in o = *in;
 	struct ck_path_part parts[4];
-	unsigned depth = 0;
+	unsigned depth = path_to(g, list, at, key, len, parts);
 	int ret;
 
-	if (g->dict)
-		parts[depth++] = part(g->dict, strlen(g->dict));
-	parts[depth++] = part(CK_OPTIM_GROUPS, strlen(CK_OPTIM_GROUPS));
-	parts[depth++] = (struct ck_path_part){ .index = nr };
-	parts[depth++] = part(key, len);
-	put_prefix(g, &name);
-	ck_str_fmt(&name, CK_OPTIM_GROUPS ".%" PRId64 ".", nr);
+	if (g->prefix)
+		ck_str_puts(&name, g->prefix);
+	else if (g->dict)
+		ck_str_fmt(&name, "%s.", g->dict);
+	ck_str_fmt(&name, "%s.", list);
+	if (at.key)
+		ck_str_add(&name, at.key, at.key_len);
+	else
+		ck_str_fmt(&name, "%" PRId64, at.index);
+	ck_str_puts(&name, ".");
 	ck_str_add(&name, key, len);
 	if (name.failed)
 		return ck_no_memory(err);
@@ -86,6 +97,14 @@ int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
 	return ret ? ret :
 		     ck_builder_path(g->b, 0, name.v, name.len, parts, depth,
 				     err);
+}
+
+int ck_optim_groups_add(const struct ck_optim_groups *g, int64_t nr,
+			const char *key, size_t len,
+			const struct ck_object_in *in, struct ck_err *err)
+{
+	return add(g, CK_OPTIM_GROUPS, (struct ck_path_part){ .index = nr },
+		   key, len, in, err);
 }
 
 int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
@@ -140,20 +159,21 @@ int ck_optim_groups_report(const struct ck_optim_groups *g,
 	return ret;
 }
 
+/* In states, parameters are named by their numbers. */
+static struct ck_path_part number(uint64_t id, char text[24])
+{
+	return part(text, (size_t)snprintf(text, 24, "%" PRIu64, id));
+}
+
 int ck_optim_state_path(const struct ck_optim_groups *g, const char *name,
 			size_t len, uint64_t id, const char *state,
 			size_t state_len, struct ck_err *err)
 {
 	struct ck_path_part parts[4];
-	unsigned depth = 0;
-	char number[24];
+	char n[24];
+	unsigned depth = path_to(g, CK_OPTIM_STATE, number(id, n), state,
+				 state_len, parts);
 
-	snprintf(number, sizeof(number), "%" PRIu64, id);
-	if (g->dict)
-		parts[depth++] = part(g->dict, strlen(g->dict));
-	parts[depth++] = part(CK_OPTIM_STATE, strlen(CK_OPTIM_STATE));
-	parts[depth++] = part(number, strlen(number));
-	parts[depth++] = part(state, state_len);
 	return ck_builder_path(g->b, 0, name, len, parts, depth, err);
 }
 
@@ -161,19 +181,7 @@ int ck_optim_state_add(const struct ck_optim_groups *g, uint64_t id,
 		       const char *state, size_t len,
 		       const struct ck_object_in *in, struct ck_err *err)
 {
-	ck_auto_str struct ck_str name = { 0 };
-	struct ck_object_in o = *in;
-	int ret;
+	char n[24];
 
-	put_prefix(g, &name);
-	ck_str_fmt(&name, CK_OPTIM_STATE ".%" PRIu64 ".", id);
-	ck_str_add(&name, state, len);
-	if (name.failed)
-		return ck_no_memory(err);
-	o.name = name.v;
-	o.name_len = name.len;
-	ret = ck_builder_object(g->b, &o, err);
-	return ret ? ret :
-		     ck_optim_state_path(g, name.v, name.len, id, state, len,
-					 err);
+	return add(g, CK_OPTIM_STATE, number(id, n), state, len, in, err);
 }
