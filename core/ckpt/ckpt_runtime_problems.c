@@ -133,6 +133,15 @@ static void add_json(const struct ck_runtime_problem *p,
 	ck_str_puts(out, "}");
 }
 
+/* @reason without the name of its file, which stands before it in the line. */
+static const char *said_of(const char *reason, const char *file, size_t len)
+{
+	bool named = file && !strncmp(reason, file, len) &&
+		     !strncmp(reason + len, ": ", 2);
+
+	return named ? reason + len + 2 : reason;
+}
+
 static void add_line(const struct ck_runtime_problem *p,
 		     const struct ck_catalog *img, struct ck_str *out)
 {
@@ -148,7 +157,7 @@ static void add_line(const struct ck_runtime_problem *p,
 		text = file_of(img, p->chunk, &len);
 		ck_str_puts(out, text ? "warning: file " : "warning");
 		ck_str_plain(out, text ? text : "", text ? len : 0);
-		ck_str_fmt(out, ": %s\n", p->reason);
+		ck_str_fmt(out, ": %s\n", said_of(p->reason, text, len));
 		return;
 	}
 	ck_str_puts(out, p->view ? "note: tensor " : "error: tensor ");
@@ -163,7 +172,8 @@ static void add_line(const struct ck_runtime_problem *p,
 		ck_str_fmt(out, ": left out of %s: %s\n", p->view, p->reason);
 	else
 		ck_str_fmt(out, ": bytes [%" PRIu64 ", %" PRIu64 "): %s\n",
-			   p->off, p->off + p->len, p->reason);
+			   p->off, p->off + p->len,
+			   said_of(p->reason, text, len));
 }
 
 void ck_runtime_problems_dump(struct ck_runtime_problems *l,

@@ -206,6 +206,7 @@ Test(ckpt, an_item_that_disagrees_is_bad_and_named)
 	cr_expect(strstr(lines.v,
 			 "error: tensor " NAME ": file __1_0.distcp: bytes ["),
 		  "%s", lines.v);
+	cr_expect(count(lines.v, "__1_0.distcp: ") == seq, "%s", lines.v);
 	ck_str_free(&json);
 	ck_str_free(&lines);
 }
