@@ -82,7 +82,7 @@ example() {
 	chmod -R u+w "$WORK/ckpt"
 }
 
-all="tensors npy model.safetensors model.pt hf dcp"
+all="tensors npy model.safetensors model.pt model.ckpt hf dcp"
 make_split "$WORK/ckpt" 300 4097 4
 for o in rw,direct=auto rw,direct=off "overlay=$WORK/over"; do
 	walks "$o" $all
