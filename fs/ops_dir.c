@@ -29,6 +29,7 @@ struct taken {
 	bool shards_too; /* one that holds no checkpoint of that name */
 	uint64_t marker; /* the inode of FS_MARKER; 0: there was none */
 	bool latest; /* there was a newest one, and none is called so */
+	bool hf; /* the same of a model */
 };
 
 static struct taken *taken_of(const struct fuse_file_info *fi)
@@ -70,12 +71,15 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 		ck_auto_free char *latest =
 			dir->mounted->name ? NULL :
 					     fs_mounted_table_latest(fs->table);
+		ck_auto_free char *hf =
+			fs_mounted_table_hf(fs->table, dir->mounted);
 
 		t->group = dir->mounted->name;
 		t->marker = t->group ? 0 : marker_of(fs);
 		ret = fs_mounted_table_list(fs->table, dir->mounted, &t->steps,
 					    err);
 		t->latest = latest && !ck_run_dir_find(&t->steps, "latest");
+		t->hf = hf && !ck_run_dir_find(&t->steps, "hf");
 		t->shards_too =
 			t->group && !ck_run_dir_find(&t->steps, "shards");
 	}
@@ -127,7 +131,7 @@ static enum fs_at shard_at(const struct fs_shard_list *l, uint64_t pos,
 }
 
 /*
- * ".", "..", .unshard, latest, a group's shards, a marker, then the
+ * ".", "..", .unshard, latest, hf, a group's shards, a marker, then the
  * checkpoints, whose inodes vary.
  */
 static enum fs_at step_at(const struct taken *t, uint64_t pos,
@@ -136,19 +140,24 @@ static enum fs_at step_at(const struct taken *t, uint64_t pos,
 	static const struct {
 		const char *name;
 		uint64_t ino;
-	} first[] = { { ".", FS_INO_ROOT },	   { "..", FS_INO_ROOT },
-		      { ".unshard", FS_INO_META }, { "latest", FS_INO_LATEST },
-		      { "shards", FS_INO_SHARDS }, { FS_MARKER, 0 } };
+	} first[] = { { ".", FS_INO_ROOT },
+		      { "..", FS_INO_ROOT },
+		      { ".unshard", FS_INO_META },
+		      { "latest", FS_INO_LATEST },
+		      { "hf", FS_INO_HF },
+		      { "shards", FS_INO_SHARDS },
+		      { FS_MARKER, 0 } };
 	const size_t nr = CK_ARRAY_LEN(first);
 
-	e->is_dir = pos != 3 && pos != 5;
-	e->is_link = pos == 3;
-	if ((pos == 3 && !t->latest) || (pos == 2 && t->group) ||
-	    (pos == 4 && !t->shards_too) || (pos == 5 && !t->marker))
+	e->is_link = pos == 3 || pos == 4;
+	e->is_dir = !e->is_link && pos != 6;
+	if ((pos == 2 && t->group) || (pos == 3 && !t->latest) ||
+	    (pos == 4 && !t->hf) || (pos == 5 && !t->shards_too) ||
+	    (pos == 6 && !t->marker))
 		return FS_AT_NOTHING;
 	if (pos < nr) {
 		strcpy(e->name, first[pos].name);
-		e->ino = pos == 5 ? t->marker : first[pos].ino;
+		e->ino = pos == 6 ? t->marker : first[pos].ino;
 		return FS_AT_ENTRY;
 	}
 	if (pos - nr >= t->steps.nr)

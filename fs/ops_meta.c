@@ -193,15 +193,23 @@ int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	return 0;
 }
 
-static int latest_attr(struct fs *fs, const struct fs_mounted *mounted,
-		       struct stat *st, double *keep)
+/* To free(); NULL: it leads nowhere now, so it is not there. */
+static char *link_target(struct fs *fs, const struct fs_ref *r)
 {
-	ck_auto_free char *to = fs_mounted_table_latest(fs->table);
+	return r->ino == FS_INO_HF ?
+		       fs_mounted_table_hf(fs->table, r->mounted) :
+		       fs_mounted_table_latest(fs->table);
+}
+
+static int moving_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
+		       double *keep)
+{
+	ck_auto_free char *to = link_target(fs, r);
 
 	*keep = FS_KEEP_NONE;
 	if (!to)
 		return -ENOENT;
-	link_attr(fs, mounted, to, st);
+	link_attr(fs, r->mounted, to, st);
 	return 0;
 }
 
@@ -216,8 +224,8 @@ static int ref_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,
 		return file_attr(fs, r, st, err);
 	case FS_VIRT:
 		return virt_attr(fs, r, st, keep, err);
-	case FS_LATEST:
-		return latest_attr(fs, r->mounted, st, keep);
+	case FS_LINK:
+		return moving_attr(fs, r, st, keep);
 	case FS_SHARD:
 		if (r->ino != FS_INO_SHARDS) {
 			*keep = fs_keep_src;
@@ -264,13 +272,13 @@ static int lookup_shard(const struct fs *fs, const struct fs_ref *dir,
 	return ret;
 }
 
-/* What a group's folder holds as it is stored, as of any checkpoint. */
-static int own_shards(struct fs *fs, struct fs_mounted *in,
+/* What @in has beside the checkpoints in it. */
+static int lookup_own(struct fs *fs, struct fs_mounted *in, uint64_t ino,
 		      struct fuse_entry_param *e, struct ck_err *err)
 {
 	int ret;
 
-	e->ino = fs_ino(in->nr, FS_INO_SHARDS);
+	e->ino = fs_ino(in->nr, ino);
 	ret = fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	if (!ret)
 		fs_mounted_know(fs->table, in);
@@ -311,7 +319,9 @@ static int lookup_entry(struct fs *fs, struct fs_mounted *in, const char *name,
 		return ck_no_memory(err);
 	ret = fs_mounted_table_entry(fs->table, full.v, &mounted);
 	if (ret == -ENOENT && in->steps && in->name && !strcmp(name, "shards"))
-		return own_shards(fs, in, e, err);
+		return lookup_own(fs, in, FS_INO_SHARDS, e, err);
+	if (ret == -ENOENT && in->steps && !strcmp(name, "hf"))
+		return lookup_own(fs, in, FS_INO_HF, e, err);
 	if (ret)
 		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
 	e->ino = fs_ino(mounted->nr, FS_INO_ROOT);
@@ -448,23 +458,23 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fs_of(req);
-	ck_auto_free char *latest = NULL;
+	ck_auto_free char *moving = NULL;
 	fs_auto_ref r = { 0 };
 	char to[PATH_MAX];
 	int ret = fs_find(fs, ino, true, &r, NULL);
 
 	if (!ret && r.node.kind == FS_SHARD) {
 		ret = fs_shards_readlink(r.mounted->shards, r.ino, to);
-	} else if (!ret && r.node.kind == FS_LATEST) {
-		latest = fs_mounted_table_latest(fs->table);
-		ret = latest ? 0 : -ENOENT;
+	} else if (!ret && r.node.kind == FS_LINK) {
+		moving = link_target(fs, &r);
+		ret = moving ? 0 : -ENOENT;
 	} else if (!ret) {
 		ret = -EINVAL;
 	}
 	if (ret)
 		fs_reply_errno(req, -ret);
 	else
-		fs_reply_readlink(req, latest ? latest : to);
+		fs_reply_readlink(req, moving ? moving : to);
 }
 
 /* Of what is beneath a mount for writing. */

@@ -178,6 +178,12 @@ bool fs_mounted_table_fit(struct fs_mounted_table *s, const char *group);
  */
 char *fs_mounted_table_latest(struct fs_mounted_table *s);
 /*
+ * Where in @in, one with @steps, the only hf/ of a model is: of the latest, or
+ * of parts of one save; to free().  NULL: there is none, or there are several.
+ */
+char *fs_mounted_table_hf(struct fs_mounted_table *s,
+			  const struct fs_mounted *in);
+/*
  * Whether more than FS_KNOWN_MOUNTED are known: @name is then the one used the
  * longest ago, which the kernel may forget unless a program is in it; each is
  * named once until it is looked up again.  fs_mounted_table_wait() waits for

@@ -74,8 +74,9 @@ struct fs_node fs_tree_node(const struct fs_mounted *mounted, uint64_t ino)
 		node.kind = FS_DIR;
 	else if (ino == FS_INO_SHARDS)
 		node.kind = FS_SHARD;
-	else if (ino == FS_INO_LATEST && mounted->steps && !mounted->name)
-		node.kind = FS_LATEST;
+	else if (mounted->steps &&
+		 (ino == FS_INO_HF || (ino == FS_INO_LATEST && !mounted->name)))
+		node.kind = FS_LINK;
 	return node;
 }
 

@@ -13,6 +13,7 @@
  *	  shards/		3		...	SHARD | hash, see shards.c
  *	  .unshard/		4		NAME	VIRT + enum fs_virt_id
  *	  latest		5		(a directory of checkpoints only)
+ *	  hf			6		(the same, and a group: a link)
  *	  NAME/			1 of another mounted checkpoint	(beside the views)
  *
  * Nothing is kept per tensor: numbers are computed both ways.  FS_INO_TURN is
@@ -34,6 +35,7 @@ enum {
 	FS_INO_SHARDS = 3,
 	FS_INO_META,
 	FS_INO_LATEST,
+	FS_INO_HF,
 	FS_INO_VIRT = 16,
 	FS_INO_VIEW = 64,
 	FS_INO_FOLDER = 1 << 24,
@@ -67,7 +69,7 @@ enum fs_kind {
 	FS_VIRT, /* nr: enum fs_virt_id */
 	FS_SHARD, /* shards/ and what is below it */
 	FS_STEPS, /* the root of a directory of checkpoints, or of a group */
-	FS_LATEST,
+	FS_LINK, /* FS_INO_LATEST, or FS_INO_HF */
 };
 
 struct fs_node {

@@ -48,7 +48,7 @@ make_ckpt plan=2 steps=4
 mv "$WORK/nn/ck" "$RUN/checkpoints/0000-0004"
 ln -s ../0000-0004/0.ckpt ../0000-0004/1.ckpt "$RUN/checkpoints/last"
 mount_ckpt "$RUN"
-[ "$(ls "$MNT" | tr '\n' ' ')" = "0000-0002 0000-0004 last latest " ] ||
+[ "$(ls "$MNT" | tr '\n' ' ')" = "0000-0002 0000-0004 hf last latest " ] ||
 	fail "a run shows $(ls "$MNT")"
 [ "$(readlink "$MNT/latest")" = 0000-0004 ] || fail "latest"
 diff -rq "$WORK/nn/want" "$MNT/last/tensors" || fail "last is another"

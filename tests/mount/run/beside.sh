@@ -37,7 +37,7 @@ mkdir "$WORK/run"
 cp -r "$IN" "$WORK/run/checkpoint-2"
 cp -r "$IN" "$WORK/run/checkpoint-4"
 mount_ckpt "$WORK/run"
-[ "$(names "$MNT")" = "checkpoint-2 checkpoint-4 latest " ] ||
+[ "$(names "$MNT")" = "checkpoint-2 checkpoint-4 hf latest " ] ||
 	fail "$(names "$MNT")"
 is_all "$MNT/checkpoint-2"
 is_all "$MNT/latest"

@@ -24,7 +24,7 @@ mount_ckpt "$RUN"
 [ "$(ls -A "$MNT" | tr '\n' ' ')" = \
 	".unshard checkpoint-10 checkpoint-9 latest " ] || fail "$(ls -A "$MNT")"
 [ "$(ls -A "$MNT/checkpoint-9" | tr '\n' ' ')" = \
-	"optimizer_0 pytorch_model_fsdp_0 scheduler.bin shards " ] ||
+	"hf optimizer_0 pytorch_model_fsdp_0 scheduler.bin shards " ] ||
 	fail "$(ls -A "$MNT/checkpoint-9")"
 diff -r "$MNT/checkpoint-9/shards" "$RUN/checkpoint-9" ||
 	fail "shards of a folder of several"
@@ -58,5 +58,31 @@ grep -q 'error: checkpoint-10/model: ' "$MNT/.unshard/problems" ||
 	fail "nothing said: $(cat "$MNT/.unshard/problems")"
 save checkpoint-11 model
 wait_for 5 test -e "$MNT/checkpoint-11/model/$T" || fail "a new one"
+umount_ckpt
+
+# hf is that of the only part that has one: not of an actor and a critic, nor where
+# a checkpoint is called so.
+leads() { [ "$(readlink "$MNT/$1")" = "$2" ]; }
+rm -r "$RUN"
+mkdir "$RUN"
+save global_step_1 actor
+save global_step_2 actor optimizer
+for step in 1 2; do rm -r "$RUN/global_step_$step/scheduler.bin"; done
+mount_ckpt "$RUN"
+leads hf global_step_2/hf && leads latest/hf actor/hf &&
+	leads global_step_1/hf actor/hf || fail "hf: $(ls -l "$MNT" "$MNT/latest/")"
+same "$MNT/hf/model.safetensors" "$MNT/global_step_2/actor/hf/model.safetensors"
+cp -r "$CKPT" "$RUN/global_step_2/critic"
+gone() { [ ! -e "$MNT/$1" ] && [ ! -L "$MNT/$1" ]; }
+wait_for 5 gone latest/hf && gone hf || fail "hf of two: $(ls -l "$MNT/latest/")"
+leads global_step_1/hf actor/hf || fail "hf of the other"
+rm -r "$RUN/global_step_2/critic"
+wait_for 5 leads latest/hf actor/hf && leads hf global_step_2/hf || fail "hf again"
+cp -r "$CKPT" "$RUN/global_step_2/hf"
+own() { [ -d "$MNT/latest/hf/tensors" ] && [ ! -L "$MNT/latest/hf" ]; }
+wait_for 5 own || fail "a part called hf: $(ls -l "$MNT/latest/")"
+umount_ckpt
+mount_ckpt "$RUN/global_step_1"
+leads hf actor/hf || fail "hf of one step: $(ls -l "$MNT")"
 umount_ckpt
 done_ok

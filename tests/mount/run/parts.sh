@@ -8,7 +8,7 @@ requires cmp
 IN=$here/tests/formats/colossalai/parts/in
 names() { ls "$1" | tr '\n' ' '; }
 mount_ckpt "$IN"
-[ "$(names "$MNT")" = "lr_scheduler model optimizer " ] || fail "$(names "$MNT")"
+[ "$(names "$MNT")" = "hf lr_scheduler model optimizer " ] || fail "$(names "$MNT")"
 [ -e "$MNT/model/tensors/a.weight" ] || fail "$(names "$MNT/model/tensors")"
 [ -e "$MNT/optimizer/tensors/0.exp_avg" ] ||
 	fail "$(names "$MNT/optimizer/tensors")"
@@ -61,9 +61,9 @@ cp "$IN"/* "$WORK/run/step-1"
 cp "$IN/model.bin" "$WORK/run/step-2/model"
 cp "$IN/optimizer.bin" "$IN/lr_scheduler" "$WORK/run/step-2"
 mount_ckpt "$WORK/run"
-[ "$(names "$MNT")" = "latest step-1 step-2 " ] || fail "$(names "$MNT")"
+[ "$(names "$MNT")" = "hf latest step-1 step-2 " ] || fail "$(names "$MNT")"
 for step in step-1 step-2; do
-	[ "$(names "$MNT/$step")" = "lr_scheduler model optimizer shards " ] ||
+	[ "$(names "$MNT/$step")" = "hf lr_scheduler model optimizer shards " ] ||
 		fail "$step: $(names "$MNT/$step")"
 	cmp "$MNT/$step/optimizer/tensors/1.exp_avg" "$WORK/exp_avg" ||
 		fail "$step"

@@ -25,7 +25,7 @@ grep -q "holds 2 saves ($OLD, $NEW).*-o file=$NEW" "$WORK/err" ||
 cmp -s "$WORK/old" "$WORK/new" && fail "the two are the same"
 
 mount_ckpt "$ALL"
-[ "$(names "$MNT")" = "$NEW $OLD latest " ] || fail "$(names "$MNT")"
+[ "$(names "$MNT")" = "$NEW $OLD hf latest " ] || fail "$(names "$MNT")"
 [ "$(readlink "$MNT/latest")" = $NEW ] || fail "$(readlink "$MNT/latest")"
 same "$MNT/latest/tensors/weight" "$WORK/new"
 same "$MNT/$OLD/tensors/weight" "$WORK/old"
@@ -62,7 +62,7 @@ mkdir "$WORK/a" "$WORK/b" "$WORK/runs"
 cp -r "$ALL"/node[01] "$ALL"/strategy* "$WORK/a"
 cp -r "$ALL"/node[23] "$WORK/b"
 mount_ckpt "$WORK/a:$WORK/b"
-[ "$(names "$MNT")" = "$NEW $OLD latest " ] || fail "joined: $(names "$MNT")"
+[ "$(names "$MNT")" = "$NEW $OLD hf latest " ] || fail "joined: $(names "$MNT")"
 same "$MNT/latest/tensors/weight" "$WORK/new"
 umount_ckpt
 cp -r "$ALL" "$WORK/runs/run1"

@@ -19,7 +19,7 @@ mount_ckpt "$ALL"
 problems() { cat "$MNT/.unshard/problems"; }
 
 [ "$(ls "$MNT" | sort | tr '\n' ' ')" = \
-	"a.pt b.pt latest step-10 step-9 " ] || fail "$(ls "$MNT")"
+	"a.pt b.pt hf latest step-10 step-9 " ] || fail "$(ls "$MNT")"
 [ "$(readlink "$MNT/latest")" = step-10 ] || fail "latest"
 (cd "$MNT/step-9/tensors" && sha256sum --quiet -c \
 	"$here/tests/demo/expected.sha256") || fail "step-9"

@@ -21,7 +21,7 @@ problems | grep -q latest && fail "said of the link: $(problems)"
 mv "$WORK/own" "$ALL/latest"
 shown() { [ -d "$MNT/latest" ] && [ ! -L "$MNT/latest" ]; }
 wait_for 5 shown || fail "not the folder: $(ls -l "$MNT")"
-[ "$(names)" = "latest step-1 step-2 " ] || fail "$(names)"
+[ "$(names)" = "hf latest step-1 step-2 " ] || fail "$(names)"
 [ -f "$MNT/latest/tensors/own" ] || fail "$(ls "$MNT/latest/tensors")"
 same "$MNT/latest/tensors/a" "$WORK/a.bin"
 ls -lR "$MNT" >/dev/null || fail "ls -lR"
@@ -31,12 +31,12 @@ grep -q '"file": "latest"' "$MNT/.unshard/problems.json" || fail json
 rm -rf "$ALL/latest"
 linked() { [ "$(readlink "$MNT/latest")" = step-2 ]; }
 wait_for 5 linked || fail "no link again: $(ls -l "$MNT")"
-[ "$(names)" = "latest step-1 step-2 " ] || fail "$(names)"
+[ "$(names)" = "hf latest step-1 step-2 " ] || fail "$(names)"
 problems | grep -q latest && fail "still said: $(problems)"
 
 # A link in the source is no checkpoint: ours is shown.
 ln -s step-1 "$ALL/latest"
 linked || fail "a link of the source: $(ls -l "$MNT")"
-[ "$(names)" = "latest step-1 step-2 " ] || fail "$(names)"
+[ "$(names)" = "hf latest step-1 step-2 " ] || fail "$(names)"
 umount_ckpt
 done_ok
