@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef UNSHARD_VERSION
 #define UNSHARD_VERSION "0.1.0"
@@ -42,8 +43,19 @@ static const struct cmd *find(const char *name)
 	return NULL;
 }
 
-static int general(const char *arg)
+/* unshard CKPT MNT */
+static int meant_mount(char **arg)
 {
+	fprintf(stderr,
+		"unshard: no command \"%s\", but there is such a path: unshard "
+		"mount %s %s\n",
+		arg[0], arg[0], arg[1] ? arg[1] : "MNT");
+	return CMD_USAGE;
+}
+
+static int general(char **argv)
+{
+	const char *arg = argv[0];
 	struct ck_nearest n;
 	char meant[64];
 
@@ -55,6 +67,8 @@ static int general(const char *arg)
 	if (!strcmp(arg, "--version") || !strcmp(arg, "-V") ||
 	    !strcmp(arg, "version"))
 		return printf("unshard %s\n", UNSHARD_VERSION) < 0;
+	if (!access(arg, F_OK))
+		return meant_mount(argv);
 	ck_nearest_begin(&n, arg, strlen(arg));
 	for (const struct cmd *const *c = cmds; *c; c++)
 		ck_nearest_offer(&n, (*c)->name, strlen((*c)->name));
@@ -98,7 +112,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return usage(stderr);
 	c = find(argv[1]);
-	ret = c ? c->run(argc - 1, argv + 1) : general(argv[1]);
+	ret = c ? c->run(argc - 1, argv + 1) : general(argv + 1);
 	if (fflush(stdout) && ret == CMD_OK) {
 		fprintf(stderr, "unshard: standard output: %m\n");
 		ret = CMD_SYSTEM;

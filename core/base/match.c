@@ -71,28 +71,48 @@ static unsigned distance(const char *a, size_t a_len, const char *b,
 	return least < FAR ? at[b_len] : FAR;
 }
 
-/* Whether @part is most of @whole, up to a dot or slash or from one on. */
-static bool is_part(const char *whole, size_t len, const char *part, size_t n)
+/* FAR of what is too long to be looked at, or of another length. */
+static unsigned letters(const char *a, size_t a_len, const char *b,
+			size_t b_len)
 {
-	const char *rest = whole + len - n;
+	if (a_len == b_len && !memcmp(a, b, a_len))
+		return 0;
+	if (CK_MAX(a_len, b_len) > LONGEST ||
+	    CK_MAX(a_len, b_len) - CK_MIN(a_len, b_len) >= FAR)
+		return FAR;
+	return distance(a, a_len, b, b_len);
+}
 
-	if (2 * n < len || len <= n)
-		return false;
-	if (!memcmp(rest, part, n) && (rest[-1] == '.' || rest[-1] == '/'))
-		return true;
-	return !memcmp(whole, part, n) && (whole[n] == '.' || whole[n] == '/');
+/*
+ * The letters of @part against most of @whole: up to a dot or slash of it, or
+ * from one on.
+ */
+static unsigned of_part(const char *whole, size_t len, const char *part,
+			size_t n)
+{
+	unsigned least = FAR;
+
+	for (size_t i = 1; i + 1 < len; i++) {
+		if (whole[i] != '.' && whole[i] != '/')
+			continue;
+		if (2 * (len - i - 1) >= len)
+			least = CK_MIN(least, letters(whole + i + 1,
+						      len - i - 1, part, n));
+		if (2 * i >= len)
+			least = CK_MIN(least, letters(whole, i, part, n));
+	}
+	return least;
 }
 
 void ck_nearest_offer(struct ck_nearest *n, const char *name, size_t len)
 {
-	unsigned d = FAR;
+	unsigned d = letters(n->text, n->len, name, len);
 
-	if (is_part(name, len, n->text, n->len) ||
-	    is_part(n->text, n->len, name, len))
-		d = 1;
-	else if (n->len <= LONGEST && len <= LONGEST &&
-		 CK_MAX(len, n->len) - CK_MIN(len, n->len) < FAR)
-		d = distance(n->text, n->len, name, len);
+	/* the part that is missing counts as a letter */
+	if (d > 1)
+		d = CK_MIN(d, of_part(name, len, n->text, n->len) + 1);
+	if (d > 1)
+		d = CK_MIN(d, of_part(n->text, n->len, name, len) + 1);
 	if (d >= n->distance)
 		return;
 	n->distance = d;

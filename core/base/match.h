@@ -15,9 +15,9 @@ bool ck_glob(const char *pattern, size_t pattern_len, const char *name,
 
 /*
  * "Did you mean": the names are offered one after the other, and the best is
- * kept.  Up to a third of the letters may differ, three at most; a name that is
- * most of the other, up to a dot or slash or from one on ("lm_head.weight" of
- * "model.lm_head.weight"), counts as one letter.
+ * kept.  Up to a third of the letters may differ, three at most; what a name lacks
+ * of the other up to a dot or slash, or from one on, counts as one letter where it
+ * has most of it ("lm_haed.weight" of "model.lm_head.weight" is two away).
  */
 struct ck_nearest {
 	const char *text;

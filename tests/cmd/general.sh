@@ -35,11 +35,14 @@ done
 expect 2 'takes? no|unknown option --json' "$UNSHARD" umount --json /
 
 # --- no words
+ckpt=$TOP/tests/demo/checkpoint
 "$UNSHARD" >"$WORK/out" 2>"$WORK/err"
 [ $? = 2 ] || fail "no command: expected 2"
 [ ! -s "$WORK/out" ] || fail "no command: words on standard output"
 expect 2 'no command "lss" .did you mean ls[?]' "$UNSHARD" lss
 expect 2 'no command "frobnicate" .unshard --help' "$UNSHARD" frobnicate
+expect 2 "there is such a path: unshard mount $ckpt MNT\$" "$UNSHARD" "$ckpt"
+expect 2 "there is such a path: unshard mount $ckpt $WORK/mnt\$" "$UNSHARD" "$ckpt" "$WORK/mnt"
 
 # --- two levels of help: a screen, and everything
 "$UNSHARD" mount --help >"$WORK/out"
@@ -53,7 +56,6 @@ COLUMNS=60 "$UNSHARD" mount --help=all | awk 'length > 60' | grep . &&
 	fail "wider than the terminal"
 
 # --- options stand anywhere; "--" ends them
-ckpt=$TOP/tests/demo/checkpoint
 expect 0 '' "$UNSHARD" ls "$ckpt" -o engine=plain --json
 expect 0 '' "$UNSHARD" ls --json -oengine=plain "$ckpt"
 expect 0 '' "$UNSHARD" ls -o format=dcp -o max-files=9 -- "$ckpt"
@@ -65,6 +67,8 @@ expect 1 '/no/such' "$UNSHARD" ls -- /no/such
 expect 2 'unknown option --jsn .did you mean --json[?]' "$UNSHARD" ls --jsn "$ckpt"
 expect 2 'unknown option "fomat" .did you mean format[?]' \
 	"$UNSHARD" ls -o fomat=dcp "$ckpt"
+expect 2 'called "lm_hed.weigth" .did you mean model.lm_head.weight[?]' \
+	"$UNSHARD" cat "$ckpt" lm_hed.weigth
 expect 2 'called "lm_head.weight" .did you mean model.lm_head.weight[?]' \
 	"$UNSHARD" cat "$ckpt" lm_head.weight
 

@@ -53,6 +53,10 @@ Test(match, nearest_by_whole_words)
 	memset(longest, 'a', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';
 	cr_expect_str_eq(near(longest + 1, both), "", "longer than is looked");
+	cr_expect_str_eq(near("lm_hed.weight", names), "model.lm_head.weight");
+	cr_expect_str_eq(near("module.model.nrom.weigth", names),
+			 "model.norm.weight");
+	cr_expect_str_eq(near("lm_hed.wieghts.", names), "", "four letters");
 	longest[256] = '\0';
 	cr_expect_str_eq(near(longest + 2, both), longest);
 }
