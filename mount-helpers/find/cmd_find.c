@@ -95,6 +95,8 @@ static void put_save(struct ck_str *out, const struct find_save *s, int64_t now)
 		text_colour(s->state == FIND_COMPLETE ? TEXT_GREEN : TEXT_RED),
 		states[s->state], text_colour(TEXT_PLAIN));
 	put_formats(out, s);
+	if (s->has_epoch)
+		ck_str_fmt(&step, "%" PRIu64 "_", s->epoch);
 	if (s->numbered)
 		ck_str_fmt(&step, "%" PRIu64, s->step);
 	put_cell(out, &step, 7);
@@ -163,6 +165,8 @@ static void json_save(struct ck_str *out, const struct find_save *s)
 	ck_str_puts(out, "  {\"path\": ");
 	ck_str_json(out, s->path, strlen(s->path));
 	ck_str_fmt(out, ", \"state\": \"%s\"", states[s->state]);
+	if (s->has_epoch)
+		ck_str_fmt(out, ", \"epoch\": %" PRIu64, s->epoch);
 	if (s->numbered)
 		ck_str_fmt(out, ", \"step\": %" PRIu64, s->step);
 	ck_str_fmt(out,

@@ -30,8 +30,8 @@ struct find_save {
 	const char *path;
 	const struct find_part *first;
 	size_t nr;
-	bool numbered;
-	uint64_t step;
+	bool numbered, has_epoch;
+	uint64_t epoch, step; /* a step of that epoch */
 	enum find_state state;
 	uint32_t tensors;
 	uint64_t model, optimizer, stored;

@@ -80,6 +80,20 @@ static bool step_of(const char *name, size_t len, uint64_t *out)
 	return false;
 }
 
+/* "CKP-4_32.ckpt" is step 32 of epoch 4, and CKP-5_32.ckpt comes after it. */
+static bool epoch_of(const char *name, size_t len, uint64_t *out)
+{
+	size_t from, to;
+
+	if (!ck_last_number(name, len, &from, &to) || !from ||
+	    name[from - 1] != '_')
+		return false;
+	len = from - 1;
+	return ck_last_number(name, len, &from, &to) && to == len && from &&
+	       name[from - 1] == '-' &&
+	       ck_decimal(name + from, to - from, UINT64_MAX, out);
+}
+
 /* The last component of the first @len bytes. */
 static const char *base_of(const char *path, size_t len, size_t *base_len)
 {
@@ -152,6 +166,8 @@ static int gather(struct find *f)
 			*s = (struct find_save){ .path = p->save, .first = p };
 			base = base_of(s->path, strlen(s->path), &n);
 			s->numbered = step_of(base, n, &s->step);
+			s->has_epoch =
+				s->numbered && epoch_of(base, n, &s->epoch);
 		}
 		s->nr++;
 		s->state = CK_MAX(s->state, p->state);

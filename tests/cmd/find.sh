@@ -24,8 +24,10 @@ for framework in $frameworks; do
 	[ "$(grep -c "^complete .* [12]0 .* runs/$framework/" lines)" = 2 ] ||
 		fail "$framework: expected two steps: $(grep $framework "$WORK/out")"
 done
-[ "$(grep -c '^complete .* runs/mindformers/output/checkpoint/CKP' "$WORK/out")" = 2 ] ||
-	fail "mindformers: $(grep mindformers "$WORK/out")"
+for epoch in 4 10; do # the step is that of the epoch
+	grep -q "^complete .*  ${epoch}_32 .* runs/mindformers/.*/CKP_1-${epoch}_32.ckpt" \
+		"$WORK/out" || fail "mindformers: $(grep mindformers "$WORK/out")"
+done
 grep -q '^30 checkpoints, .* of models, .* of optimizers$' "$WORK/out" ||
 	fail "$(tail -n 1 "$WORK/out")"
 [ "$(wc -l <"$WORK/out")" = 32 ] || fail "other lines: $(cat "$WORK/out")"
@@ -49,6 +51,8 @@ size = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(c["path"]
            for f in fs if f.endswith(".distcp"))
 assert c["stored_nbytes"] == size, (c, size)
 assert c["model_nbytes"] + c["optimizer_nbytes"] <= size, c
+assert sorted((c["epoch"], c["step"]) for c in found if "epoch" in c) == \
+    [(4, 32), (10, 32)], found
 assert len(found) == 30
 assert [c["mtime"] for c in found] == sorted((c["mtime"] for c in found), reverse=True)
 EOS
