@@ -105,6 +105,23 @@ static void count(struct ck_str *s, uint64_t n, const char *what)
 		ck_str_fmt(s, "%s%" PRIu64 " %s", s->len ? ", " : "", n, what);
 }
 
+char *health_counts(const struct ck_catalog *img)
+{
+	uint64_t torn = 0, missing = 0, errors = 0;
+	ck_auto_str struct ck_str what = { 0 };
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+		missing += img->tensors[i].state == CK_MISSING;
+		torn += img->tensors[i].state == CK_TORN;
+	}
+	for (uint32_t i = 0; i < img->nr_problems; i++)
+		errors += img->problems[i].severity == CK_ERROR;
+	count(&what, missing, "missing");
+	count(&what, torn, "torn");
+	count(&what, errors, errors == 1 ? "error" : "errors");
+	return what.failed ? NULL : ck_steal(what.v);
+}
+
 int health_report(const struct cmd *c, const char *path,
 		  const struct ck_catalog *img, uint64_t problems_found)
 {

@@ -14,6 +14,8 @@ uint64_t health_left_out(const struct ck_catalog *img);
  * there is no memory.
  */
 uint32_t health_refusals(const struct ck_catalog *img, uint32_t **out);
+/* "1 missing, 2 torn, 1 error", without what there is none of; to free(). */
+char *health_counts(const struct ck_catalog *img);
 /* The first errors, a line each on stderr. */
 void health_errors(const struct cmd *c, const struct ck_catalog *img);
 /*

@@ -324,10 +324,12 @@ static int print(struct plan *p, const struct cmd *c, uint32_t nr)
 		p->ok = p->ok && text_flush(&p->list);
 		ck_str_puts(&p->out, "\n]}\n");
 	} else {
-		ck_str_fmt(&p->out,
-			   "%" PRIu64 " reads for %" PRIu64
-			   " shards of %" PRIu32 " ranks\n",
-			   p->reads, p->shards, ck_reshard_ranks(p->rs));
+		text_count(&p->out, p->reads, "read");
+		ck_str_puts(&p->out, " for ");
+		text_count(&p->out, p->shards, "shard");
+		ck_str_puts(&p->out, " of ");
+		text_count(&p->out, ck_reshard_ranks(p->rs), "rank");
+		ck_str_puts(&p->out, "\n");
 	}
 	flush(p);
 	ret = cmd_flush(c);

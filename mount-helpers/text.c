@@ -24,6 +24,11 @@ void text_ref(struct ck_str *out, const struct ck_catalog *img, uint32_t ref)
 	ck_str_plain(out, s, len);
 }
 
+void text_count(struct ck_str *out, uint64_t n, const char *one)
+{
+	ck_str_fmt(out, "%" PRIu64 " %s%s", n, one, n == 1 ? "" : "s");
+}
+
 int text_compare(const struct ck_catalog *a, uint32_t a_ref,
 		 const struct ck_catalog *b, uint32_t b_ref)
 {

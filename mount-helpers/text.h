@@ -28,6 +28,8 @@ void text_box(struct ck_str *out, const uint64_t *start, const uint64_t *len,
 	      unsigned rank);
 /* "112.0 MiB" */
 void text_size(struct ck_str *out, uint64_t bytes);
+/* "1 file", "2 files" */
+void text_count(struct ck_str *out, uint64_t n, const char *one);
 /* Adds blanks until @out is @width longer than it was at @from. */
 void text_pad(struct ck_str *out, size_t from, size_t width);
 const char *text_state(uint8_t state); /* "ok", "torn", "missing" */

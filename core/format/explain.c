@@ -219,7 +219,7 @@ int ck_explain_none(const struct ck_dir *dir, struct ck_err *err)
 		return ck_fail(err, ENODATA,
 			       "no checkpoint found in %s itself: "
 			       "it holds folders of checkpoints (%s), give one "
-			       "of them",
+			       "of them; unshard find lists them",
 			       dir->path, some.v ? some.v : "");
 	if (name_some(dir, NULL, &l, is_torch_file, &some))
 		return ck_fail(err, ENODATA,

@@ -8,6 +8,7 @@
  * of is not looked into again.
  */
 #include "mount-helpers/find/find.h"
+#include "mount-helpers/health.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -50,7 +51,6 @@ static void count(struct find_part *p, const struct ck_catalog *img)
 {
 	const char *slash = strrchr(p->path, '/');
 	const char *base = slash ? slash + 1 : p->path;
-	uint32_t missing = 0, torn = 0, errors = 0;
 
 	snprintf(p->format, sizeof(p->format), "%s",
 		 ck_catalog_str(img, img->format, NULL));
@@ -60,8 +60,6 @@ static void count(struct find_part *p, const struct ck_catalog *img)
 
 		*(is_optimizer(img, t, base) ? &p->optimizer : &p->model) +=
 			t->size;
-		missing += t->state == CK_MISSING;
-		torn += t->state == CK_TORN;
 	}
 	for (uint32_t i = 0; i < img->nr_srcs; i++) {
 		const struct ck_src *s = &img->srcs[i];
@@ -72,14 +70,10 @@ static void count(struct find_part *p, const struct ck_catalog *img)
 		p->stored += s->id.size;
 		p->mtime = CK_MAX(p->mtime, s->id.mtime_ns / 1000000000);
 	}
-	for (uint32_t i = 0; i < img->nr_problems; i++)
-		errors += img->problems[i].severity == CK_ERROR;
 	if (ck_run_dir_whole(img))
 		return;
 	p->state = FIND_INCOMPLETE;
-	if (asprintf(&p->why, "%u missing, %u torn, %u errors", missing, torn,
-		     errors) < 0)
-		p->why = NULL;
+	p->why = health_counts(img);
 }
 
 /* @used: "a/b/", folders that the files of what was described lie in. */

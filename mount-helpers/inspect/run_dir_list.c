@@ -7,6 +7,7 @@
  */
 #include "mount-helpers/inspect/inspect.h"
 
+#include "mount-helpers/health.h"
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
@@ -36,6 +37,7 @@ struct line {
 	uint64_t bytes, warnings;
 	uint32_t unused; /* see ck_run_dir_unused() */
 	bool read; /* @unused is known */
+	size_t steps; /* of a group, if its folders are no parts of one */
 	char *why; /* not complete, or what a group holds */
 };
 
@@ -56,27 +58,16 @@ struct listing {
 
 static void count(struct line *l, const struct ck_catalog *img)
 {
-	uint32_t missing = 0, torn = 0, refused = 0;
-
 	l->unused = ck_run_dir_unused(img);
 	l->read = true;
 	l->tensors = img->nr_tensors;
 	l->state = ck_run_dir_whole(img) ? COMPLETE : INCOMPLETE;
-	for (uint32_t i = 0; i < img->nr_tensors; i++) {
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
 		l->bytes += img->tensors[i].size;
-		missing += img->tensors[i].state == CK_MISSING;
-		torn += img->tensors[i].state == CK_TORN;
-	}
 	for (uint32_t i = 0; i < img->nr_problems; i++)
-		if (img->problems[i].severity == CK_ERROR)
-			refused++;
-		else if (img->problems[i].severity == CK_WARNING)
-			l->warnings++;
-	if (l->state == INCOMPLETE && asprintf(&l->why,
-					       "%" PRIu32 " missing, %" PRIu32
-					       " torn, %" PRIu32 " errors",
-					       missing, torn, refused) < 0)
-		l->why = NULL;
+		l->warnings += img->problems[i].severity == CK_WARNING;
+	if (l->state == INCOMPLETE)
+		l->why = health_counts(img);
 }
 
 static int describe(const struct listing *l, const char *name, int *catalog,
@@ -186,6 +177,16 @@ static void add_pair(struct line *out, const struct pair *pair,
 	}
 }
 
+static size_t steps_in(const struct ck_run_dir *all)
+{
+	const struct ck_run_dir_entry *s;
+	size_t nr = 0;
+
+	while ((s = ck_run_dir_newest(all, nr)) && s->numbered)
+		nr++;
+	return nr;
+}
+
 /* A group is as good as the worst folder in it; of files alone, the worst file. */
 static void look_in(const struct listing *l, const char *group,
 		    struct line *out)
@@ -201,7 +202,7 @@ static void look_in(const struct listing *l, const char *group,
 	for (size_t i = 0; i < all.nr; i++)
 		files &= !ck_run_dir_is_part(&all, &all.v[i]);
 	free(out->why);
-	*out = (struct line){ 0 };
+	*out = (struct line){ .steps = steps_in(&all) };
 	for (size_t i = 0; i < all.nr; i++) {
 		ck_auto_str struct ck_str name = { 0 };
 		struct line part = { 0 };
@@ -313,6 +314,9 @@ static int judge(const struct cmd *c, const char *path, const struct listing *l)
 		bad += l->v[i].state != COMPLETE;
 		nr++;
 	}
+	if (bad && nr == 1)
+		return cmd_fail(c, CMD_BAD_CKPT, "%s: incomplete: its only %s",
+				path, parts ? "part" : "checkpoint");
 	return !bad ? CMD_OK :
 		      cmd_fail(c, CMD_BAD_CKPT,
 			       "%s: incomplete: %zu of its %zu %s", path, bad,
@@ -385,6 +389,22 @@ static void warn_of_marker(const struct cmd *c, const char *path,
 		cmd_fail(c, CMD_OK, "%s: %s", path, text.v);
 }
 
+/* Of several runs each is one line here. */
+static void hint_at_runs(const struct cmd *c, const char *path,
+			 const struct listing *l)
+{
+	size_t runs = 0;
+
+	/* but checkpoint-100 and pytorch_model_fsdp_0 in it are one */
+	for (size_t i = 0; i < l->steps.nr; i++)
+		runs += l->v[i].steps > (l->steps.v[i].numbered ? 1 : 0);
+	if (runs > 1)
+		cmd_fail(c, CMD_OK,
+			 "%s: %zu runs (unshard find lists the checkpoints of "
+			 "each)",
+			 path, runs);
+}
+
 static void look_at_all(struct listing *l)
 {
 	struct pair pair = { 0 };
@@ -418,6 +438,7 @@ static int list(const struct cmd *c, const char *path, struct listing *l)
 		warn_of_members(c, path, l);
 		warn_of_unused(c, path, l);
 		warn_of_marker(c, path, l);
+		hint_at_runs(c, path, l);
 		ret = judge(c, path, l);
 	}
 	for (size_t i = 0; l->v && i < l->steps.nr; i++)

@@ -171,8 +171,8 @@ static bool put_fold(void *ctx, const struct ck_str *text,
 	from = f->out->len;
 	text_size(f->out, s->len);
 	text_pad(f->out, from, 12);
-	ck_str_fmt(f->out, "%" PRIu64 " piece%s each, %zu files%s\n",
-		   f->pieces[v->index], f->pieces[v->index] == 1 ? "" : "s", nr,
+	text_count(f->out, f->pieces[v->index], "piece");
+	ck_str_fmt(f->out, " each, %zu files%s\n", nr,
 		   s->state == CK_TORN ? ", TORN" : "");
 	return true;
 }

@@ -148,15 +148,18 @@ static void say(const struct seal *s, const struct ck_manifest *m,
 		return;
 	}
 	ck_str_plain(out, s->path, strlen(s->path));
-	ck_str_fmt(out, ": %" PRIu64 " files, ", m->nr_files);
+	ck_str_puts(out, ": ");
+	text_count(out, m->nr_files, "file");
+	ck_str_puts(out, ", ");
 	text_size(out, bytes);
-	ck_str_fmt(out, ", %" PRIu64 " tensors sealed in %s\n", m->nr_tensors,
-		   name);
-	if (unknown)
-		ck_str_fmt(out,
-			   "%" PRIu64 " tensors cannot be read and have no "
-			   "digest\n",
-			   unknown);
+	ck_str_puts(out, ", ");
+	text_count(out, m->nr_tensors, "tensor");
+	ck_str_fmt(out, " sealed in %s\n", name);
+	if (!unknown)
+		return;
+	ck_str_puts(out, "without a digest: ");
+	text_count(out, unknown, "tensor");
+	ck_str_puts(out, " that cannot be read\n");
 }
 
 static int keep(struct seal *s, const struct ck_root *root, int from,

@@ -263,7 +263,9 @@ static void sum_up(struct verify *v)
 				     "be is not known (unshard seal)\n");
 		return;
 	}
-	ck_str_fmt(&v->out, ": %" PRIu64 " files, ", v->m.nr_files);
+	ck_str_puts(&v->out, ": ");
+	text_count(&v->out, v->m.nr_files, "file");
+	ck_str_puts(&v->out, ", ");
 	text_size(&v->out, v->bytes);
 	ck_str_puts(&v->out, " read, ");
 	text_size(&v->out, rate);

@@ -62,6 +62,34 @@ grep -q latest "$WORK/out" && fail "an optimizer is the newest"
 truncate -s -30 "$WORK/alone/optimizer/a.pt"
 expect 1 'incomplete: 1 of its 2 parts' "$UNSHARD" ls "$WORK/alone"
 
+# Several runs are a line each, and what lists their checkpoints is named; the parts of
+# one checkpoint are no run.
+for run in a b; do
+	mkdir -p "$WORK/runs/$run"
+	cp -r "$CKPT" "$WORK/runs/$run/step-1"
+done
+expect 0 '' "$UNSHARD" ls "$WORK/runs/a"
+[ ! -s "$WORK/err" ] || fail "of one run: $(cat "$WORK/err")"
+expect 0 '' "$UNSHARD" ls "$WORK/runs"
+grep -q "runs: 2 runs .unshard find lists the checkpoints of each" "$WORK/err" ||
+	fail "of two runs: $(cat "$WORK/err")"
+for step in 1 2; do
+	mkdir -p "$WORK/one/global_step_$step" "$WORK/one/checkpoint-$step"
+	cp -r "$CKPT" "$WORK/one/global_step_$step/actor"
+	cp -r "$CKPT" "$WORK/one/global_step_$step/critic"
+	cp -r "$CKPT" "$WORK/one/checkpoint-$step/pytorch_model_fsdp_0"
+done
+expect 0 '' "$UNSHARD" ls "$WORK/one"
+[ ! -s "$WORK/err" ] || fail "of checkpoints of parts: $(cat "$WORK/err")"
+
+# Counts say what there is, in words that agree.
+mkdir "$WORK/few" && cp -r "$WORK/beside" "$WORK/few/step-1"
+: >"$WORK/few/step-1/rng_state_0.pth"
+expect 1 'few: incomplete: its only checkpoint$' "$UNSHARD" ls "$WORK/few"
+grep -qE '^incomplete .* step-1  1 error$' "$WORK/out" || fail "$(cat "$WORK/out")"
+expect 0 '' "$UNSHARD" find "$WORK/few"
+grep -qE '^incomplete .*/step-1  1 error$' "$WORK/out" || fail "$(cat "$WORK/out")"
+
 # A part of which the index alone is left is still a part.
 cp "$T" "$WORK/alone/optimizer/a.pt"
 for kind in model.safetensors pytorch_model.bin; do
@@ -177,7 +205,7 @@ same "$WORK/ls.in" "$WORK/ls.iter_0000001"
 for dir in "$WORK/mg/iter_0000001"/mp_*; do
 	mv "$dir/model_rng.pt" "$dir/mine.pt"
 done
-expect 1 'incomplete: 1 of its 1 checkpoints' "$UNSHARD" ls "$WORK/mg"
+expect 1 'incomplete: its only checkpoint' "$UNSHARD" ls "$WORK/mg"
 for dir in "$WORK/mg/iter_0000001"/mp_*; do
 	mv "$dir/mine.pt" "$dir.pt" && rmdir "$dir"
 done
@@ -251,7 +279,7 @@ for r in "$WORK"/output/checkpoint/rank_*; do
 done
 expect 0 '' "$UNSHARD" ls "$WORK/devices" -o "strategy=$WORK/output/strategy"
 grep -q '^complete .* X ' "$WORK/out" || fail "$(cat "$WORK/out")"
-expect 1 'incomplete: 1 of its 1' "$UNSHARD" ls "$WORK/devices"
+expect 1 'incomplete: its only checkpoint' "$UNSHARD" ls "$WORK/devices"
 # but a log by that name is no sign
 rm -r "$WORK/devices/X/"*
 mkdir "$WORK/devices/X/device0"
