@@ -7,7 +7,7 @@ _unshard_commands() {
 }
 
 _unshard_flags() { # COMMAND
-	unshard "$1" --help 2>/dev/null | grep -oE -e '--[a-z][a-z-]+' | sort -u
+	unshard "$1" --help 2>/dev/null | grep -oE '^ +(-[a-z], )?--[a-z-]+' | tr -d ,
 	echo -o
 }
 

@@ -12,7 +12,7 @@ end
 
 function __unshard_flags
 	unshard (__unshard_command) --help 2>/dev/null |
-		string replace -rf '^ .*(--[a-z][a-z-]*).*' '$1'
+		string replace -rf '^ +(?:(-[a-z]), )?(--[a-z-]+).*' '$1 $2' | string split -n ' '
 end
 
 # After -o: NAME, NAME= or NAME=VALUE, of what follows the last comma.

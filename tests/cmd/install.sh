@@ -62,6 +62,10 @@ completes() {
 }
 completes inspect unshard in
 completes --json unshard ls --j
+completes -t unshard ls -
+completes -f unshard ls -f
+completes -l unshard umount -
+completes -o unshard ls -
 completes format= unshard mount -o for
 completes ro,engine= unshard mount -o ro,en
 completes plain unshard mount -o ro,engine = pl
@@ -83,6 +87,8 @@ if command -v fish >/dev/null; then
 	export XDG_CONFIG_HOME=$WORK XDG_DATA_HOME=$WORK
 	offers inspect "unshard in"
 	offers --json "unshard ls --j"
+	offers -t "unshard ls -"
+	offers -l "unshard umount -"
 	offers ro,engine= "unshard mount -o ro,en"
 	offers ro,engine=plain "unshard mount -o ro,engine=pl"
 	[ -n "${SAN:-}" ] || offers model.lm_head.weight \
