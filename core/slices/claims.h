@@ -13,8 +13,8 @@
  * there.  A journal whose mount has ended is taken over by the next that writes.
  *
  * Who wrote all of a file may say of it, last, what it holds, in digests, and
- * what file it was then.  That counts while nobody else claims bytes of it, and
- * goes with a journal that is taken over or written anew.
+ * what file it was then.  That counts while nobody else claims bytes of it, also
+ * when its journal is taken over, and goes with one that is written anew.
  *
  * Threads: any.
  */

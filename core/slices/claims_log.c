@@ -321,15 +321,18 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 		     struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
+	struct ck_claims_sums **told = ctx;
 	struct ck_claims_sets s = { 0 };
 	struct stat st;
 	int ret = ck_claims_open_log(c, name, true, &j, err);
 
-	(void)ctx;
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
 	if (lock_log(j.fd) || fstat(j.fd, &st) || !st.st_nlink)
 		return 0;
+	/* before the first of them goes; without, a publish reads more */
+	if (!*told)
+		ck_claims_read_told(c, told, NULL);
 	ret = ck_claims_new_sets(c, &s) ? move_all(c, &j, &s, err) :
 					  ck_no_memory(err);
 	ck_claims_free_sets(c, &s);
@@ -341,6 +344,7 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 /* Under the lock. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 {
+	struct ck_claims_sums *told = NULL;
 	int ret;
 
 	if (c->log.fd >= 0)
@@ -349,6 +353,11 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 	if (ret)
 		c->name[0] = '\0';
 	else
-		ret = ck_claims_each_log(c, take_over, NULL, err);
-	return ret ? ret : ck_claims_read_others(c, err);
+		ret = ck_claims_each_log(c, take_over, &told, err);
+	if (!ret)
+		ret = ck_claims_read_others(c, err);
+	if (!ret)
+		ret = ck_claims_tell_again(c, told, err);
+	ck_claims_told_free(c->plan, told);
+	return ret;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* claims_priv.h - between claims.c and claims_log.c, which has the journals */
+/* claims_priv.h - between claims*.c; claims_log.c has the journals */
 #ifndef CK_CLAIMS_PRIV_H
 #define CK_CLAIMS_PRIV_H
 
@@ -18,7 +18,7 @@ enum {
 	CK_CLAIMS_DIGESTS,
 	CK_CLAIMS_ALL
 };
-/* What the first three have,. */
+/* What the first three have. */
 struct ck_claims_body {
 	uint64_t off, len;
 	uint32_t file, zero;
@@ -69,5 +69,11 @@ int ck_claims_log_sync(const struct ck_claims *c, struct ck_journal *j,
 		       struct ck_err *err);
 /* Where most of it does not count any more. */
 void ck_claims_log_shorten(struct ck_claims *c);
+/* As ck_claims_told(). */
+int ck_claims_read_told(struct ck_claims *c, struct ck_claims_sums **out,
+			struct ck_err *err);
+/* Of what @told has, in our journal, what only our journal claims by now. */
+int ck_claims_tell_again(struct ck_claims *c, const struct ck_claims_sums *told,
+			 struct ck_err *err);
 
 #endif

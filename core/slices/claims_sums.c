@@ -101,26 +101,46 @@ static bool is_past(int fd, int journal, struct ck_id *id)
 	return false;
 }
 
+static int put_all(struct ck_claims *c, uint32_t file,
+		   const struct ck_claims_sums *s, const struct ck_id *id,
+		   struct ck_err *err)
+{
+	const struct all all = { .file = file, .id = *id };
+	int ret = put_blocks(&c->log, file,
+			     ck_claims_blocks(&c->plan->files[file]), s->block,
+			     err);
+
+	if (!ret)
+		ret = put_digests(&c->log, file, s, err);
+	if (!ret)
+		ret = ck_journal_append(&c->log, CK_CLAIMS_ALL, &all,
+					sizeof(all), err);
+	/* who publishes on another node is to see it */
+	return ret ? ret : ck_journal_sync(&c->log, err);
+}
+
 int ck_claims_tell(struct ck_claims *c, uint32_t file, int fd,
 		   struct ck_claims_sums *s, struct ck_err *err)
 {
-	uint64_t nr = ck_claims_blocks(&c->plan->files[file]);
-	struct all all = { .file = file };
+	struct ck_id id;
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
-	if (c->log.fd >= 0 && is_past(fd, c->log.fd, &all.id)) {
-		ret = put_blocks(&c->log, file, nr, s->block, err);
-		if (!ret)
-			ret = put_digests(&c->log, file, s, err);
-		if (!ret)
-			ret = ck_journal_append(&c->log, CK_CLAIMS_ALL, &all,
-						sizeof(all), err);
-		/* who publishes on another node is to see it */
-		if (!ret)
-			ret = ck_journal_sync(&c->log, err);
-	}
+	if (c->log.fd >= 0 && is_past(fd, c->log.fd, &id))
+		ret = put_all(c, file, s, &id, err);
 	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+int ck_claims_tell_again(struct ck_claims *c, const struct ck_claims_sums *told,
+			 struct ck_err *err)
+{
+	int ret = 0;
+
+	for (uint32_t i = 0; told && i < c->plan->nr_files && !ret; i++)
+		if (told[i].good && c->own.written[i].total &&
+		    !c->others.written[i].total)
+			ret = put_all(c, i, &told[i], &told[i].id, err);
 	return ret;
 }
 
@@ -246,8 +266,8 @@ static int read_one(struct ck_claims *c, const char *name, void *ctx,
 	return ck_journal_replay(&j, take, in, err);
 }
 
-int ck_claims_told(struct ck_claims *c, struct ck_claims_sums **out,
-		   struct ck_err *err)
+int ck_claims_read_told(struct ck_claims *c, struct ck_claims_sums **out,
+			struct ck_err *err)
 {
 	struct reading in = { .plan = c->plan };
 	int ret;
@@ -255,13 +275,22 @@ int ck_claims_told(struct ck_claims *c, struct ck_claims_sums **out,
 	in.to = calloc(c->plan->nr_files + 1u, sizeof(*in.to));
 	if (!in.to)
 		return ck_no_memory(err);
-	pthread_mutex_lock(&c->lock);
 	ret = ck_claims_each_log(c, read_one, &in, err);
-	pthread_mutex_unlock(&c->lock);
 	if (ret)
 		ck_claims_told_free(c->plan, in.to);
 	else
 		*out = in.to;
+	return ret;
+}
+
+int ck_claims_told(struct ck_claims *c, struct ck_claims_sums **out,
+		   struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&c->lock);
+	ret = ck_claims_read_told(c, out, err);
+	pthread_mutex_unlock(&c->lock);
 	return ret;
 }
 

@@ -238,28 +238,43 @@ static void behind_its_back(unshard_ctx *ctx)
 }
 
 /* Another claims bytes of it, of which nobody knows when they were written. */
-static void by_another(unshard_ctx *ctx)
+struct another {
+	struct ck_root root;
+	struct ck_draft *d;
+	struct ck_slices *sl;
+};
+
+static void claim(struct another *a, const char *step)
 {
 	const struct ck_slice whole = { .nr = 0 };
-	unshard_save *s = begin(ctx, "dcp");
 	struct ck_err err = { 0 };
 	struct ck_opts opts = { 0 };
-	struct ck_slices *sl;
-	struct ck_draft *d;
-	struct ck_root root;
 	unsigned char had[2];
+
+	LK_CHECK(!ck_root_open(&a->root, sv_dir, &opts, &err));
+	LK_CHECK(!ck_draft_open(&a->d, &a->root, step, &err));
+	LK_CHECK(!ck_slices_open(&a->sl, a->d, &err));
+	LK_CHECK(!ck_slice_read(a->sl, whole, had, 2, 0, false, &err));
+	LK_CHECK(!ck_slice_write(a->sl, whole, had, 2, 0, false, &err));
+}
+
+static void go(struct another *a)
+{
+	ck_slices_close(a->sl);
+	ck_draft_close(a->d);
+	ck_root_close(&a->root);
+}
+
+static void by_another(unshard_ctx *ctx)
+{
+	unshard_save *s = begin(ctx, "dcp");
+	struct another a;
 	unshard_error why;
 
 	write_all(s);
-	LK_CHECK(!ck_root_open(&root, sv_dir, &opts, &err));
-	LK_CHECK(!ck_draft_open(&d, &root, "dcp", &err));
-	LK_CHECK(!ck_slices_open(&sl, d, &err));
-	LK_CHECK(!ck_slice_read(sl, whole, had, 2, 0, false, &err));
-	LK_CHECK(!ck_slice_write(sl, whole, had, 2, 0, false, &err));
+	claim(&a, "dcp");
 	sv_ok(unshard_save_sync(s, &why), &why);
-	ck_slices_close(sl);
-	ck_draft_close(d);
-	ck_root_close(&root);
+	go(&a);
 	LK_CHECK(publish(s) > ALL);
 	end(ctx, s, "dcp");
 }
@@ -305,7 +320,8 @@ static void declare_part(unshard_save *s, uint32_t rank)
 	sv_ok(unshard_save_declare(s, v, 3, &err), &err);
 }
 
-static void save_part(uint32_t rank)
+/* @after: what is read to its end before anything is written; -1: nothing. */
+static void save_part(uint32_t rank, int after)
 {
 	const unshard_save_opts opts = sv_opts_of(2, rank);
 	unshard_ctx *ctx = sv_new_ctx();
@@ -316,8 +332,13 @@ static void save_part(uint32_t rank)
 		sv_item(2, bytes + 4 * MIB + rank),
 	};
 	unshard_error err;
+	char byte;
 
 	declare_part(s, rank);
+	if (after >= 0) {
+		sv_ok(unshard_save_write(s, v, 0, &err), &err);
+		LK_CHECK(!read(after, &byte, 1));
+	}
 	sv_ok(unshard_save_write(s, v, 3, &err), &err);
 	sv_ok(unshard_save_sync(s, &err), &err);
 	unshard_save_free(s);
@@ -325,29 +346,53 @@ static void save_part(uint32_t rank)
 	_exit(0);
 }
 
-static void several(unshard_ctx *ctx)
+static void wait_for(pid_t pid)
 {
-	const unshard_save_opts opts = sv_opts_of(2, 0);
-	unshard_save *s;
-	pid_t pid[2];
 	int status;
 
+	LK_CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
+/*
+ * Rank @last writes when the other one has ended, whose journal it takes over;
+ * 2: at the same time.  @beside: after another has claimed bytes of it.
+ */
+static void several(unshard_ctx *ctx, uint32_t last, bool beside)
+{
+	const unshard_save_opts opts = sv_opts_of(2, 0);
+	struct another a;
+	unshard_save *s;
+	uint64_t nr;
+	pid_t pid[2];
+	int go_on[2];
+
+	LK_CHECK(!pipe2(go_on, O_CLOEXEC));
 	for (uint32_t r = 0; r < 2; r++) {
 		fflush(NULL);
 		pid[r] = fork();
-		if (!pid[r])
-			save_part(r);
+		if (pid[r])
+			continue;
+		close(go_on[1]);
+		save_part(r, r == last ? go_on[0] : -1);
 	}
-	for (uint32_t r = 0; r < 2; r++)
-		LK_CHECK(waitpid(pid[r], &status, 0) == pid[r] && !status);
+	close(go_on[0]);
+	wait_for(pid[last == 0]);
+	if (beside) {
+		claim(&a, "ranks");
+		go(&a);
+	}
+	close(go_on[1]);
+	wait_for(pid[last != 0]);
 	s = sv_begin(ctx, "ranks", &opts);
+	nr = publish(s);
 	/* of w nobody had all, so that it is read; nothing else is */
-	LK_CHECK(publish(s) < 2 * MIB + LITTLE);
+	LK_CHECK(beside ? nr > 7 * MIB : nr < 2 * MIB + LITTLE);
 	unshard_save_free(s);
 	is_sealed("ranks");
 	sv_holds(ctx, "ranks", "w", bytes, 2 * MIB);
 	sv_holds(ctx, "ranks", "r", bytes + 3, 6 * MIB);
 	sv_holds(ctx, "ranks", "own.1", bytes + 4 * MIB + 1, 5 * MIB);
+	remove_step("ranks");
 }
 
 int main(int argc, char **argv)
@@ -360,7 +405,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (unsigned char)(i * 2654435761u >> 13);
 	ctx = sv_new_ctx();
-	several(ctx); /* before there are threads, for it forks */
+	/* before there are threads, for it forks */
+	for (uint32_t last = 0; last <= 2; last++)
+		several(ctx, last, false);
+	several(ctx, 1, true);
 	for (unsigned i = 0; i < 2; i++) {
 		all_at_once(ctx, format[i]);
 		one_by_one(ctx, format[i]);
