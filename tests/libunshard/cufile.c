@@ -22,6 +22,8 @@
 #define COLS 3001 /* no row begins where a block does */
 #define TENSORS 4
 #define ONE ((uint64_t)ROWS * COLS * 4)
+#define BUSY 75 /* how a case ends that is to be tried once more */
+#define TURNS 20
 
 static char path[300];
 static unshard_error err;
@@ -183,6 +185,24 @@ static unshard_ctx *context(void)
 	return ctx;
 }
 
+/* It was measured which is the faster. */
+static const char timed[] = "KiB take it ";
+
+/*
+ * Which it is to be is set by what the device's copies take; where it came out
+ * otherwise, the machine had other things to do meanwhile.
+ */
+static void end_if_busy(unshard_ctx *ctx, bool slower)
+{
+	char caps[16384];
+
+	LK_CHECK(unshard_ctx_caps(ctx, caps, sizeof(caps)) > 0);
+	if (!strstr(caps, timed) == !slower)
+		return;
+	unshard_ctx_free(ctx);
+	exit(BUSY);
+}
+
 static void one_case(const void *arg)
 {
 	const struct tried *t = arg;
@@ -198,6 +218,7 @@ static void one_case(const void *arg)
 		use_fake("libcufile.so.0");
 	}
 	load(ctx, &whole, t->options, &s);
+	end_if_busy(ctx, !strcmp(t->caps, timed));
 	if (t->by_device == ALL) /* now that it is known to be the faster */
 		load(ctx, &whole, t->options, &s);
 	LK_CHECK(unshard_ctx_caps(ctx, caps, sizeof(caps)) > 0);
@@ -223,14 +244,18 @@ static void one_case(const void *arg)
 
 static void in_child(void (*run)(const void *), const void *arg)
 {
-	pid_t pid = fork();
-	int status;
+	int status = BUSY << 8;
 
-	if (!pid) {
-		run(arg);
-		exit(0); /* a sanitizer looks for leaks */
+	for (unsigned turn = 0; turn < TURNS && status == BUSY << 8; turn++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			run(arg);
+			exit(0); /* a sanitizer looks for leaks */
+		}
+		LK_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
 	}
-	LK_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+	LK_CHECK(!status);
 }
 
 static void cases(void)
@@ -250,8 +275,7 @@ static void cases(void)
 		  NULL },
 		{ "", "cache=direct,cufile=off", NONE, 0, "\"cufile\": true",
 		  NULL },
-		{ "slow=400000", "cache=direct", NONE, 2, "KiB take it ",
-		  NULL },
+		{ "slow=400000", "cache=direct", NONE, 2, timed, NULL },
 		{ "register=5008", "cache=direct", NONE, 0,
 		  "cuFileHandleRegister: not on this file, or its file system "
 		  "(5008)",
@@ -290,6 +314,7 @@ static void shapes(const void *arg)
 	use_fake("libcufile.so.0");
 	for (unsigned i = 0; i < CK_ARRAY_LEN(all); i++) {
 		load(ctx, &all[i], "cache=direct", &s);
+		end_if_busy(ctx, false);
 		LK_CHECK(!!s.by_device == (i < 3));
 	}
 	load(ctx, &whole, "cache=auto", &s); /* the page cache is warm by now */
