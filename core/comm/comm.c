@@ -16,6 +16,7 @@
 
 #define MINUTE_MS 60000
 #define MEMORY (UINT64_C(64) << 20) /* of slots, by a process */
+#define SENT (UINT64_C(2) << 20) /* which the processor's cache still has */
 
 static const struct ck_comm_ops *const kinds[] = { &ck_comm_shm, &ck_comm_tcp,
 						   &ck_comm_nccl };
@@ -35,6 +36,8 @@ static uint64_t block_of(const struct ck_comm *c)
 
 	if (!c->ops->shared)
 		each *= c->ranks;
+	if (!c->ops->shared && !c->ops->move)
+		block = SENT;
 	while (block > CK_COMM_BLOCK_MIN && block * each > MEMORY)
 		block /= 2;
 	return block;

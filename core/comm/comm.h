@@ -44,7 +44,10 @@ struct ck_comm_in {
 	unsigned rank, ranks;
 	/* How long any one answer may take; 0: a minute. */
 	int timeout_ms;
-	/* Bytes of a slot, a power of two; 0: what keeps all within 64 MiB. */
+	/*
+	 * Bytes of a slot, a power of two; 0: what keeps all within 64 MiB, and of tcp
+	 * no more than 2 MiB.
+	 */
 	uint64_t block;
 };
 

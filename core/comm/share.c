@@ -2,7 +2,7 @@
 /*
  * share.c - what a rank asks for, and reads for all
  *
- * One thread reads this rank's pieces, as far as slots are free.
+ * Two threads read this rank's pieces, a round each, as far as slots are free.
  */
 #include "core/comm/share_priv.h"
 
@@ -168,7 +168,7 @@ static bool wait_to_read(struct ck_share *s, uint32_t *round)
 
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
-		*round = s->nr_read;
+		*round = s->nr_begun;
 		may = s->dealt && *round < s->deal.nr_rounds &&
 		      *round < s->may_read;
 		if (may || s->quit || s->over)
@@ -176,6 +176,7 @@ static bool wait_to_read(struct ck_share *s, uint32_t *round)
 		pthread_cond_wait(&s->cond, &s->lock);
 	}
 	may = may && !s->quit && !s->over;
+	s->nr_begun += may;
 	pthread_mutex_unlock(&s->lock);
 	return may;
 }
@@ -190,6 +191,21 @@ static void read_round(struct ck_share *s, struct ck_deal_piece *v, unsigned nr,
 	if (ck_comm_put(s->comm, slot, v[nr - 1].at + v[nr - 1].len, NULL))
 		for (unsigned i = 0; i < nr; i++)
 			v[i].bad = true;
+}
+
+/* Rounds are said in their order. */
+static void was_read(struct ck_share *s, uint32_t round)
+{
+	bool *next;
+
+	pthread_mutex_lock(&s->lock);
+	s->is_read[round % CK_COMM_SLOTS] = true;
+	while (*(next = &s->is_read[s->nr_read % CK_COMM_SLOTS])) {
+		*next = false;
+		s->nr_read++;
+	}
+	pthread_cond_broadcast(&s->cond);
+	pthread_mutex_unlock(&s->lock);
 }
 
 static void *fetch(void *arg)
@@ -213,10 +229,7 @@ static void *fetch(void *arg)
 		*w = (struct ck_share_round){ .round = round };
 		for (unsigned k = 0; k < nr; k++)
 			w->bad[k / 8] |= (uint8_t)(mine[k].bad << k % 8);
-		pthread_mutex_lock(&s->lock);
-		s->nr_read = round + 1;
-		pthread_cond_broadcast(&s->cond);
-		pthread_mutex_unlock(&s->lock);
+		was_read(s, round);
 	}
 	return NULL;
 }
@@ -269,19 +282,22 @@ static void let_go(struct ck_share *s)
 /* Signals of the process are not for these threads. */
 static int start(struct ck_share *s)
 {
+	unsigned nr = 0;
 	sigset_t all, was;
-	int ret;
+	int ret = 0;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
-	ret = pthread_create(&s->fetcher, NULL, fetch, s);
-	if (!ret) {
-		ret = pthread_create(&s->talker, NULL, ck_share_talk, s);
-		if (ret) {
-			ck_share_abort(s);
-			pthread_join(s->fetcher, NULL);
-		}
+	while (!ret && nr < CK_SHARE_FETCHERS) {
+		ret = pthread_create(&s->fetcher[nr], NULL, fetch, s);
+		nr += !ret;
 	}
+	if (!ret)
+		ret = pthread_create(&s->talker, NULL, ck_share_talk, s);
+	if (ret)
+		ck_share_abort(s);
+	while (ret && nr)
+		pthread_join(s->fetcher[--nr], NULL);
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	return ret;
 }
@@ -327,6 +343,7 @@ void ck_share_free(struct ck_share *s)
 	if (!s)
 		return;
 	pthread_join(s->talker, NULL);
-	pthread_join(s->fetcher, NULL);
+	for (unsigned i = 0; i < CK_SHARE_FETCHERS; i++)
+		pthread_join(s->fetcher[i], NULL);
 	let_go(s);
 }

@@ -17,8 +17,8 @@
  * Where a rank is gone, or does not answer, all is ready, and what was not shared
  * by then is not copied: each has to read that alone.
  *
- * Threads: two of its own; is_ready(), copy() and at() any, the others one at a
- * time.  It calls read() and changed() without a lock.
+ * Threads: three of its own; is_ready(), copy() and at() any, the others one at a
+ * time.  It calls read(), two at a time, and changed() without a lock.
  */
 #ifndef CK_SHARE_H
 #define CK_SHARE_H

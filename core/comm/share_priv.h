@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_priv.h - what a share's two threads have in common
+ * share_priv.h - what a share's threads have in common
  *
  *	share.c  the calls of share.h; this rank's pieces, read
  *	talk.c   windows and rounds, agreed on with the others
@@ -15,6 +15,8 @@
 
 #define CK_SHARE_RANGES ((size_t)16 << 10) /* that a rank says at a time */
 #define CK_SHARE_PIECES (CK_COMM_BLOCK_MAX / CK_DEAL_PAGE) /* of a slot */
+#define CK_SHARE_FETCHERS \
+	2 /* so that storage has the next read before it asks */
 
 struct ck_share_round {
 	uint64_t round;
@@ -31,7 +33,7 @@ struct ck_share {
 	struct ck_share_in in;
 	struct ck_comm *comm;
 	unsigned rank, ranks;
-	pthread_t talker, fetcher;
+	pthread_t talker, fetcher[CK_SHARE_FETCHERS];
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* Under the lock: */
@@ -44,6 +46,8 @@ struct ck_share {
 	uint32_t at_src;
 	uint64_t at_off;
 	uint32_t nr_read, may_read; /* rounds */
+	uint32_t nr_begun; /* to be read */
+	bool is_read[CK_COMM_SLOTS]; /* of those behind nr_read */
 	struct ck_share_round word[CK_COMM_SLOTS];
 	struct ck_err why;
 

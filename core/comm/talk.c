@@ -152,7 +152,7 @@ static int deal(struct ck_share *s, struct ck_err *err)
 	pthread_mutex_lock(&s->lock);
 	ck_deal_free(&s->deal);
 	s->deal = next;
-	s->nr_read = 0;
+	s->nr_read = s->nr_begun = 0;
 	s->nr_ready = 0;
 	s->may_read = CK_COMM_SLOTS;
 	s->dealt = true;
