@@ -6,12 +6,14 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#define BUFFER ((uint64_t)256 << 10)
+/* Stays in the processor's cache, and on the heap: from 128 KiB on malloc() maps. */
+#define BUFFER ((uint64_t)64 << 10)
 #define TRIES 8
 
 struct file {
@@ -19,6 +21,7 @@ struct file {
 	uint64_t *digest;
 	_Atomic uint64_t *good,
 		*ours; /* a bit a block: compared; written by us */
+	_Atomic uint64_t *taken; /* under the lock: being compared */
 	_Atomic uint64_t forgot; /* how often */
 	bool known;
 	bool other_size; /* when it was sealed: size; and none is known */
@@ -28,6 +31,8 @@ struct ck_checked {
 	uint32_t nr;
 	unsigned shift;
 	struct ck_checked_later later;
+	pthread_mutex_t lock;
+	pthread_cond_t given_back;
 	struct file file[];
 };
 
@@ -38,17 +43,24 @@ struct ck_checked *ck_checked_new(uint32_t nr, unsigned shift)
 	if (s) {
 		s->nr = nr;
 		s->shift = shift;
+		pthread_mutex_init(&s->lock, NULL);
+		pthread_cond_init(&s->given_back, NULL);
 	}
 	return s;
 }
 
 void ck_checked_free(struct ck_checked *s)
 {
-	for (uint32_t i = 0; s && i < s->nr; i++) {
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < s->nr; i++) {
 		free(s->file[i].digest);
 		free((void *)s->file[i].good);
 		free((void *)s->file[i].ours);
+		free((void *)s->file[i].taken);
 	}
+	pthread_cond_destroy(&s->given_back);
+	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
@@ -62,7 +74,8 @@ int ck_checked_add(struct ck_checked *s, uint32_t src, uint64_t size,
 	f->digest = calloc(nr + 1, sizeof(*f->digest));
 	f->good = calloc(nr / 64 + 1, sizeof(*f->good));
 	f->ours = calloc(nr / 64 + 1, sizeof(*f->ours));
-	if (!f->digest || !f->good || !f->ours)
+	f->taken = calloc(nr / 64 + 1, sizeof(*f->taken));
+	if (!f->digest || !f->good || !f->ours || !f->taken)
 		return ck_no_memory(err);
 	if (nr)
 		memcpy(f->digest, digest, nr * sizeof(*digest));
@@ -95,12 +108,42 @@ static bool is_good(struct file *f, uint64_t k)
 	return is_set(f->good, k) || is_set(f->ours, k);
 }
 
+static void unset(_Atomic uint64_t *bits, uint64_t k)
+{
+	atomic_fetch_and(&bits[k / 64], ~(UINT64_C(1) << (k % 64)));
+}
+
 /* Unless what was compared is to be forgotten since @forgot was read. */
 static void set_good(struct file *f, uint64_t k, uint64_t forgot)
 {
 	set(f->good, k);
 	if (atomic_load(&f->forgot) != forgot)
-		atomic_fetch_and(&f->good[k / 64], ~(UINT64_C(1) << (k % 64)));
+		unset(f->good, k);
+}
+
+/*
+ * Whether this thread is to compare the block, and then gives it back; false: another
+ * one did meanwhile, and it is good.
+ */
+static bool take(struct ck_checked *s, struct file *f, uint64_t k)
+{
+	bool good;
+
+	pthread_mutex_lock(&s->lock);
+	while (!(good = is_good(f, k)) && is_set(f->taken, k))
+		pthread_cond_wait(&s->given_back, &s->lock);
+	if (!good)
+		set(f->taken, k);
+	pthread_mutex_unlock(&s->lock);
+	return !good;
+}
+
+static void give_back(struct ck_checked *s, struct file *f, uint64_t k)
+{
+	pthread_mutex_lock(&s->lock);
+	unset(f->taken, k);
+	pthread_cond_broadcast(&s->given_back);
+	pthread_mutex_unlock(&s->lock);
 }
 
 void ck_checked_forget(struct ck_checked *s, uint32_t src)
@@ -203,11 +246,16 @@ static int check_block(struct ck_checked *s, const struct ck_engine_ops *engine,
 	struct file *f = &s->file[src];
 	uint64_t off = k << s->shift;
 	uint64_t end = CK_MIN(off + (UINT64_C(1) << s->shift), f->size);
-	uint64_t forgot = atomic_load(&f->forgot);
-	int ret = is_good(f, k) ? GOOD : compare(s, engine, src, fd, k);
+	uint64_t forgot;
+	int ret;
 
+	if (is_good(f, k) || !take(s, f, k))
+		return 0;
+	forgot = atomic_load(&f->forgot);
+	ret = compare(s, engine, src, fd, k);
 	if (ret == GOOD)
 		set_good(f, k, forgot);
+	give_back(s, f, k);
 	if (ret <= 0)
 		return ret ? ck_fail_at(err, -ret, name, off,
 					"%s: block %llu: %s", name,

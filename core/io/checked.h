@@ -8,8 +8,8 @@
  * where most formats say what the file is; all that the parser reads was
  * compared by it (manifest/sealed_index.h).
  *
- * Threads: any.  Two that need the same block at the same time may both read
- * it.
+ * Threads: any.  Of those that need the same block at the same time one reads it,
+ * and the others wait for what it finds.
  */
 #ifndef CK_CHECKED_H
 #define CK_CHECKED_H
