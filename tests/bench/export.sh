@@ -2,8 +2,9 @@
 # unshard export of model.safetensors against cp of a merged file of that size, both
 # ended by fsync, the source in memory and not; then cp -r, rsync and tar of hf/ against
 # the same of a merged folder.  Both sides take turns; the medians count.
+: "${BENCH_MIB:=1024}"
 . "$TOP/tests/bench/lib/load_data.sh"
-: "${BENCH_ROUNDS:=5}"
+: "${BENCH_ROUNDS:=3}"
 shards=("$data"/dcp/*.distcp) merged=$data/merged.safetensors
 mkdir -p "$data/hf"
 ln -f "$merged" "$data/hf/model.safetensors"

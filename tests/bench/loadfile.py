@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 DATA, MNT, CUT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 UNSHARD = os.environ["UNSHARD"]
-ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 MERGED, SHARDS, OUT = DATA / "merged.safetensors", DATA / "dcp", DATA / "out.pt"
 
 

@@ -61,7 +61,7 @@ save()
 ckpt, mnt = WORK / "ckpt", WORK / "mnt"
 mnt.mkdir()
 result("size", sum(p.stat().st_size for p in ckpt.iterdir()) >> 20, "MiB")
-for turn in range(2):
+for turn in range(int(os.environ.get("BENCH_ROUNDS", "1"))):
     torch_pt, ours = WORK / "torch.pt", WORK / "ours.pt"
     for p in torch_pt, ours:
         p.unlink(missing_ok=True)
