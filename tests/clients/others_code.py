@@ -290,8 +290,10 @@ def gpt2_of_megatron(state, config):
 
 def to_titan_before(hf, config):
     """torchtitan's state dict of a Llama 4, by its adapter of 0.2.2; it knows the
-    language model as a part of one that sees."""
+    language model as a part of one that sees, and leaves out what balances experts."""
     import importlib
+
+    import torch
 
     importlib.import_module("torchtitan_before.models.llama4.model")
     path = "models/llama4/model/state_dict_adapter"
@@ -299,6 +301,10 @@ def to_titan_before(hf, config):
                     f"torchtitan/{path}.py").Llama4StateDictAdapter(None, None)
     out = adapter.from_hf({"language_model." + k: v for k, v in hf.items()})
     assert len(out) == len(hf) + sum(k.endswith("gate_up_proj") for k in hf), set(out)
+    for n in range(config.num_hidden_layers):
+        out[f"layers.{n}.moe.expert_bias"] = torch.randn(config.num_local_experts)
+    back = adapter.to_hf(out)
+    assert set(back) == {"language_model." + k for k in hf}, set(back)
     return {k: v.contiguous().clone() for k, v in out.items()}
 
 
