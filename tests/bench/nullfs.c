@@ -17,8 +17,6 @@
 #include "fs/kernel/receive.h"
 #include "fs/kernel/reply.h"
 
-#include "core/base/whole.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #define FILE_INO 2
 #define ROW 4096u
@@ -96,14 +95,14 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		     size_t size, off_t off, struct fuse_file_info *fi)
 {
-	int ret = fs.to < 0 ? 0 :
-			      ck_pwrite_whole(fs.to, fs_receive_payload(buf),
-					      size, (uint64_t)off);
+	ssize_t n = fs.to < 0 ?
+			    (ssize_t)size :
+			    pwrite(fs.to, fs_receive_payload(buf), size, off);
 
 	(void)ino;
 	(void)fi;
-	if (ret)
-		fs_reply_errno(req, -ret);
+	if (n != (ssize_t)size)
+		fs_reply_errno(req, n < 0 ? errno : EIO);
 	else
 		fs_reply_written(req, size);
 }
