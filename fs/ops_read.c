@@ -388,9 +388,10 @@ static int read_shard(const struct fs_shard_file *f, char *buf, size_t len,
  * after them is asked for before they are answered.
  */
 static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
-		     void **buf, size_t len, uint64_t off, size_t *got,
-		     struct ck_err *err)
+		     void **buf, const void **at, size_t len, uint64_t off,
+		     size_t *got, struct ck_err *err)
 {
+	struct fs_copy *copy = fs_file_of(fi)->kept.copy;
 	struct fs_stream *stream = stream_of(fi);
 	const struct ck_view *v = r->node.view;
 	struct ck_vfile file;
@@ -407,9 +408,10 @@ static int read_file(const struct fs_ref *r, const struct fuse_file_info *fi,
 		fs_buf_put(*buf);
 		*buf = ready;
 	} else {
-		ret = fs_copy_read(fs_file_of(fi)->kept.copy, v, r->node.nr,
-				   *buf, *got, off, err);
+		*at = fs_copy_at(copy, v, *got, off);
 	}
+	if (!ready && !*at)
+		ret = fs_copy_read(copy, v, r->node.nr, *buf, *got, off, err);
 	if (ret == -EIO && fs_is_past_cache(fi)) {
 		size_t good = ck_view_read_good(v, r->node.nr, *buf, *got, off);
 
@@ -432,8 +434,9 @@ static void from_cache(struct fs *fs, const struct fs_file *f)
 }
 
 static int read_node(struct fs *fs, uint64_t ino,
-		     const struct fuse_file_info *fi, void **buf, size_t len,
-		     uint64_t off, size_t *got, struct ck_err *err)
+		     const struct fuse_file_info *fi, void **buf,
+		     const void **at, size_t len, uint64_t off, size_t *got,
+		     struct ck_err *err)
 {
 	fs_auto_ref r = { 0 };
 	int ret = fs_find(fs, ino, false, &r, err);
@@ -444,7 +447,7 @@ static int read_node(struct fs *fs, uint64_t ino,
 	case FS_FILE:
 		if (!fs_is_past_cache(fi))
 			from_cache(fs, fs_file_of(fi));
-		ret = read_file(&r, fi, buf, len, off, got, err);
+		ret = read_file(&r, fi, buf, at, len, off, got, err);
 		/* written in place: its folder does not show that */
 		if (ret == -ESTALE)
 			fs_mounted_outdate(fs->table, r.mounted);
@@ -467,6 +470,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	struct ck_err err = { 0 };
 	void *buf = fs_buf_get();
+	const void *at = NULL;
 	size_t got = 0;
 	int ret;
 
@@ -476,15 +480,15 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		return;
 	}
 	ck_stop_by(fs_req_stopped, req);
-	ret = read_node(fs_of(req), ino, fi, &buf, size, (uint64_t)off, &got,
-			&err);
+	ret = read_node(fs_of(req), ino, fi, &buf, &at, size, (uint64_t)off,
+			&got, &err);
 	ck_stop_by(NULL, NULL);
 	if (ret == -EINTR)
 		fs_reply_errno(req, EINTR);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else
-		fs_reply_buf(req, buf, got);
+		fs_reply_buf(req, at ? at : buf, got);
 	fs_buf_put(buf);
 }
 

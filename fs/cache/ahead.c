@@ -9,6 +9,8 @@
  * A block is fetched in pieces, each by whoever comes for it: a request that
  * needs the block while it is FILLING fetches pieces of it too.  Each takes
  * half of what is left, so that one that is alone has few and all end together.
+ * Of a file that is kept a block is one piece, for its copy fills up by whole ones;
+ * and none that the copy has is fetched.
  */
 #include "fs/cache/ahead.h"
 
@@ -100,9 +102,19 @@ static void forget(struct fs_ahead *a, struct block *b)
 	b->bad = true;
 }
 
+static bool is_kept(const struct fs_stream *s, uint64_t off, size_t len)
+{
+	return s->copy && fs_copy_has(s->copy, len, off);
+}
+
 /* Under the lock: a queued block is begun, or dropped. */
 static bool begin(struct fs_ahead *a, struct block *b)
 {
+	if (is_kept(b->of, b->off, b->len)) {
+		unqueue(a, b);
+		be_idle(b);
+		return false;
+	}
 	b->seq = ck_ckpt_write_seq(b->of->v->ck);
 	b->given = 0;
 	b->busy = 0;
@@ -134,7 +146,7 @@ static void finish(struct fs_ahead *a, struct block *b)
 static void fetch_piece(struct fs_ahead *a, struct block *b)
 {
 	size_t at = b->given, left = b->len - at;
-	size_t len = CK_MIN(left, CK_MAX(PIECE, left / 2));
+	size_t len = b->of->copy ? left : CK_MIN(left, CK_MAX(PIECE, left / 2));
 	bool bad;
 
 	b->given += len;
@@ -381,7 +393,7 @@ static void want(struct fs_stream *s, uint64_t off, size_t len)
 
 	while (i < DEPTH && s->block[i].state != IDLE)
 		i++;
-	if (i == DEPTH || find(s, off))
+	if (i == DEPTH || find(s, off) || is_kept(s, off, len))
 		return;
 	s->block[i] = (struct block){
 		.of = s, .state = QUEUED, .off = off, .len = len

@@ -88,5 +88,14 @@ void fs_copy_mapped(struct fs_copy *c);
 /* As ck_view_read() of the file that it is a copy of; @c NULL: it is. */
 int fs_copy_read(struct fs_copy *c, const struct ck_view *v, uint32_t nr,
 		 void *buf, uint64_t len, uint64_t off, struct ck_err *err);
+/*
+ * The same bytes where they lie in the copy, until it is closed, for the kernel to
+ * take them from there: who looks at bytes that are lost by then gets a signal.
+ * NULL: not all of them are there, when those that are being filled are.
+ */
+const void *fs_copy_at(struct fs_copy *c, const struct ck_view *v, uint64_t len,
+		       uint64_t off);
+/* Whether all of them are there, or are being filled. */
+bool fs_copy_has(struct fs_copy *c, uint64_t len, uint64_t off);
 
 #endif

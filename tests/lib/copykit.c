@@ -198,6 +198,7 @@ int copykit_read(struct copykit *k, unsigned t, const struct fs_copy_open *o,
 {
 	const char name[] = { (char)('a' + t), 0 };
 	unsigned char *buf = malloc(len);
+	const unsigned char *at = fs_copy_at(o->copy, k->v, len, off);
 	int ret;
 
 	must(buf, "malloc");
@@ -205,7 +206,8 @@ int copykit_read(struct copykit *k, unsigned t, const struct fs_copy_open *o,
 			   len, off, NULL);
 	*right = !ret;
 	for (uint64_t i = 0; *right && i < len; i++)
-		*right = buf[i] == byte_at(t, version, off + i);
+		*right = buf[i] == byte_at(t, version, off + i) &&
+			 (!at || at[i] == buf[i]);
 	free(buf);
 	return ret;
 }

@@ -41,7 +41,7 @@ void copykit_touch(struct copykit *k, unsigned t);
 int copykit_open(struct copykit *k, unsigned t, unsigned turn,
 		 struct fs_copy_open *o);
 void copykit_close(struct copykit *k, struct fs_copy_open *o);
-/* Bytes of it: 0, -errno.  *right: they are those of @version. */
+/* Bytes of it: 0, -errno.  *right: they are those of @version, in the copy, too. */
 int copykit_read(struct copykit *k, unsigned t, const struct fs_copy_open *o,
 		 uint64_t len, uint64_t off, unsigned version, bool *right);
 /* The whole, by reads of @step. */

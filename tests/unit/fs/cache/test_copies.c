@@ -70,6 +70,26 @@ Test(copies, keeps_what_was_read_whole)
 	copykit_close(&k, &o);
 }
 
+/* Where it lies is said of what is there, and of nothing that is not. */
+Test(copies, says_where_it_lies)
+{
+	cr_assert(!copykit_open(&k, 0, 0, &o));
+	cr_assert_null(fs_copy_at(o.copy, k.v, PAGE, 0));
+	cr_assert(!fs_copy_has(o.copy, PAGE, 0));
+	cr_assert(!copykit_read(&k, 0, &o, MIB, MIB, 0, &right) && right);
+	cr_assert_not_null(fs_copy_at(o.copy, k.v, MIB, MIB));
+	cr_assert_not_null(fs_copy_at(o.copy, k.v, 10, MIB + 4091));
+	cr_assert(fs_copy_has(o.copy, MIB, MIB));
+	cr_assert_null(fs_copy_at(o.copy, k.v, PAGE, MIB - 1));
+	cr_assert_null(fs_copy_at(o.copy, k.v, MIB + 1, MIB));
+	cr_assert(!fs_copy_has(o.copy, MIB + 1, MIB));
+	cr_assert(!copykit_read_all(&k, 0, &o, MIB, 0, &right) && right);
+	cr_assert_not_null(fs_copy_at(o.copy, k.v, SIZE, 0));
+	cr_assert(!copykit_read_all(&k, 0, &o, MIB, 0, &right) && right);
+	copykit_close(&k, &o);
+	cr_assert_null(fs_copy_at(NULL, k.v, PAGE, 0));
+}
+
 static void *reads_all(void *arg)
 {
 	uint64_t step = (uint64_t)(uintptr_t)arg;
@@ -252,6 +272,7 @@ Test(copies, changed_while_it_is_open)
 	cr_assert_eq(other.how, FS_COPY_NONE);
 	cr_assert_eq(copykit_read(&k, 0, &other, MIB, 0, 1, &right), -ESTALE);
 	copykit_close(&k, &other);
+	cr_assert_not_null(fs_copy_at(o.copy, k.v, MIB, 0));
 	cr_assert(!copykit_read_all(&k, 0, &o, MIB, 0, &right) && right);
 	copykit_close(&k, &o);
 	cr_assert_eq(held(), 0);
@@ -272,6 +293,8 @@ Test(copies, touched_while_it_is_open)
 	cr_assert(!copykit_read_all(&k, 0, &other, MIB, 1, &right) && right);
 	copykit_close(&k, &other);
 	cr_assert_eq(whole(), 1, "kept anew, beside the old one");
+	cr_assert_null(fs_copy_at(o.copy, k.v, MIB, 0));
+	cr_assert(!fs_copy_has(o.copy, MIB, 0));
 	cr_assert(!copykit_read_all(&k, 0, &o, MIB, 1, &right) && right);
 	copykit_close(&k, &o);
 	cr_assert_eq(fs_passed_ino(k.passed, 1000), 1000);
@@ -418,6 +441,20 @@ Test(copies, cut_by_somebody)
 static int close_it(int fd)
 {
 	return dup2(STDIN_FILENO, fd) < 0;
+}
+
+/* The page that it ends in has zeros behind that, but nothing is said to lie there. */
+Test(copies, cut_while_it_is_open)
+{
+	cr_assert(!copykit_open(&k, 0, 0, &o));
+	cr_assert(!copykit_read_all(&k, 0, &o, MIB, 0, &right) && right);
+	cr_assert_not_null(fs_copy_at(o.copy, k.v, 10, MIB));
+	cr_assert_eq(each_nameless(cut), 1);
+	cr_assert_not_null(fs_copy_at(o.copy, k.v, 5, MIB));
+	cr_assert_null(fs_copy_at(o.copy, k.v, 6, MIB));
+	cr_assert_null(fs_copy_at(o.copy, k.v, MIB, 2 * MIB));
+	cr_assert(!copykit_read_all(&k, 0, &o, MIB, 0, &right) && right);
+	copykit_close(&k, &o);
 }
 
 /* As after an error of the storage. */
