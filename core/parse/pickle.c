@@ -80,12 +80,15 @@ static void release_memo(struct ck_pickle *p)
 	p->map_len = CK_MIN(p->map_len, keep);
 }
 
+/* *again: objects were folded, and it failed: it may be because of that. */
 static int run(struct ck_pickle *p, const struct ck_pickle_opts *opts,
-	       size_t *used, struct ck_err *err)
+	       size_t *used, bool *again, struct ck_err *err)
 {
 	struct pickle_vm vm = { .p = p, .opts = opts, .err = err };
 	ck_auto_free ck_pv *stack = NULL;
 	int ret;
+
+	vm.may_fold = opts && opts->fold && !*again;
 
 	/* An opcode, so a byte of input, pushes one value at most. */
 	vm.room = (uint32_t)CK_MIN(p->in_len + 1, CK_MAX_PICKLE_STACK);
@@ -93,35 +96,47 @@ static int run(struct ck_pickle *p, const struct ck_pickle_opts *opts,
 	if (!stack)
 		return ck_no_memory(err);
 	ret = ck_pickle_run(&vm);
+	*again = ret && vm.nr_folded;
 	if (!ret && used)
 		*used = vm.at;
 	return ret;
 }
 
-int ck_pickle_parse(struct ck_pickle **out, const void *bytes, size_t len,
-		    const struct ck_pickle_opts *opts, size_t *used,
-		    struct ck_err *err)
+static int parse(struct ck_pickle **out, const void *bytes, size_t len,
+		 const struct ck_pickle_opts *opts, size_t *used, bool *again,
+		 struct ck_err *err)
 {
 	ck_auto_pickle struct ck_pickle *p = calloc(1, sizeof(*p));
 	int ret;
 
 	if (!p)
 		return ck_no_memory(err);
-	if (len > PICKLE_MAX_INPUT)
-		return ck_fail(
-			err, EINVAL,
-			"byte 0: a pickle of %zu bytes; the limit is %llu", len,
-			(unsigned long long)PICKLE_MAX_INPUT);
 	p->in = bytes;
 	p->in_len = len;
 	ret = reserve(p, mem_limit(len, opts), err);
 	if (!ret)
-		ret = run(p, opts, used, err);
+		ret = run(p, opts, used, again, err);
 	if (ret)
 		return ret;
 	release_memo(p);
 	*out = ck_steal(p);
 	return 0;
+}
+
+int ck_pickle_parse(struct ck_pickle **out, const void *bytes, size_t len,
+		    const struct ck_pickle_opts *opts, size_t *used,
+		    struct ck_err *err)
+{
+	bool again = false;
+	int ret;
+
+	if (len > PICKLE_MAX_INPUT)
+		return ck_fail(
+			err, EINVAL,
+			"byte 0: a pickle of %zu bytes; the limit is %llu", len,
+			(unsigned long long)PICKLE_MAX_INPUT);
+	ret = parse(out, bytes, len, opts, used, &again, err);
+	return again ? parse(out, bytes, len, opts, used, &again, err) : ret;
 }
 
 void ck_pickle_free(struct ck_pickle *p)

@@ -46,6 +46,7 @@ enum ck_pkind {
 	CK_P_GLOBAL,
 	CK_P_CALL, /* REDUCE, NEWOBJ, NEWOBJ_EX, with BUILD state and items */
 	CK_P_PERSID,
+	CK_P_FOLDED, /* a number instead of an object: ck_pickle_opts.fold */
 };
 
 struct ck_pickle; /* owns the arena */
@@ -58,6 +59,16 @@ struct ck_pickle_opts {
 	 */
 	bool (*allow)(void *ctx, const char *module, size_t module_len,
 		      const char *name, size_t name_len);
+	/*
+	 * Asked of an object that NEWOBJ made and that has just got its state.  Not
+	 * CK_PICKLE_KEEP: a number, of which CK_PICKLE_KEEP is the lowest that is
+	 * too large, stands for the object from now on, and most of its memory is
+	 * used again: nothing that lies in it may be kept, but texts of the input.
+	 * Where the pickle needs the object after all, it is parsed once more, and
+	 * this is not asked.
+	 */
+	uint64_t (*fold)(void *ctx, const struct ck_pickle *p, ck_pv object);
+#define CK_PICKLE_KEEP (UINT64_C(1) << 56)
 	void *ctx;
 	uint64_t mem_max; /* bytes, if fewer than the rule above; 0: the rule */
 };
@@ -97,6 +108,7 @@ static inline void ck_pickle_freep(struct ck_pickle **p)
 ck_pv ck_pickle_root(const struct ck_pickle *p);
 
 enum ck_pkind ck_pv_kind(ck_pv v);
+bool ck_pv_folded(ck_pv v, uint64_t *number); /* false: of another kind */
 /* False where @v is of another kind; BOOL counts as an integer. */
 bool ck_pv_int(const struct ck_pickle *p, ck_pv v, int64_t *out);
 bool ck_pv_float(const struct ck_pickle *p, ck_pv v, double *out);

@@ -179,6 +179,8 @@ int ck_pickle_memo_put(struct pickle_vm *vm, uint64_t i, ck_pv v)
 			       "memo entry %" PRIu64
 			       " where at most %zu can have been stored",
 			       i, vm->at);
+	if (i != vm->nr_memo)
+		ck_pickle_no_fold(vm);
 	if (i >= p->memo) {
 		if (i >= p->room - p->used)
 			return over_memory(vm);
@@ -195,8 +197,9 @@ int ck_pickle_memo_get(struct pickle_vm *vm, uint64_t i, ck_pv *out)
 	const struct ck_pickle *p = vm->p;
 
 	*out = i < p->memo ? p->words[p->room - 1 - i] : 0;
-	if (!*out)
+	if (!*out || *out == PV_GONE)
 		return vm_fail(vm, "memo entry %" PRIu64 " was never stored",
 			       i);
+	pv_is_used(vm, *out);
 	return 0;
 }

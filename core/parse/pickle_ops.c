@@ -86,6 +86,7 @@ static int op_dup(struct pickle_vm *vm)
 {
 	int ret = need(vm, 1);
 
+	ck_pickle_no_fold(vm);
 	return ret ? ret : push(vm, *top(vm));
 }
 
@@ -253,6 +254,7 @@ static int add_to(struct pickle_vm *vm, uint32_t from, uint32_t to)
 		return vm_fail(vm, "adds %s to something that holds none",
 			       pairs ? "pairs" : "elements");
 	}
+	pv_changes(vm, target);
 	return ret ? ret : ck_pickle_add(vm, at, vm->stack + from, to - from);
 }
 
@@ -306,16 +308,19 @@ static int op_stack_global(struct pickle_vm *vm)
 	return push(vm, v);
 }
 
-/* REDUCE and NEWOBJ: callable, arguments -> a call. */
+/* REDUCE, and NEWOBJ (vm->arg): callable, arguments -> a call. */
 static int op_call(struct pickle_vm *vm)
 {
 	int ret = need(vm, 2);
 
 	if (!ret)
 		ret = ck_pickle_call(vm, top(vm)[-1], *top(vm), top(vm) - 1);
-	if (!ret)
-		vm->sp--;
-	return ret;
+	if (ret)
+		return ret;
+	vm->sp--;
+	if (vm->arg)
+		ck_pickle_fold_begin(vm, *top(vm));
+	return 0;
 }
 
 static int op_newobj_ex(struct pickle_vm *vm)
@@ -389,6 +394,8 @@ static int op_build(struct pickle_vm *vm)
 		more = &vm->p->words[pv_at(*more) + EXT_STATE];
 	*more = *top(vm);
 	vm->sp--;
+	pv_changes(vm, call);
+	ck_pickle_fold_end(vm);
 	return 0;
 }
 
@@ -510,7 +517,7 @@ const struct pickle_op ck_pickle_ops_table[256] = {
 	['C'] = { .run = op_here, 1, COUNTED, .arg = CK_P_BYTES },
 	['G'] = { .run = op_here, 8, .arg = CK_P_FLOAT },
 	[0x80] = { .run = op_proto, 1 },
-	[0x81] = { .run = op_call },
+	[0x81] = { .run = op_call, .arg = true },
 	[0x82] = { .run = op_ext, 1 },
 	[0x83] = { .run = op_ext, 2 },
 	[0x84] = { .run = op_ext, 4 },

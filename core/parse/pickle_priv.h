@@ -19,6 +19,7 @@
  *            state, or an EXT
  *   EXT      words: state or 0, list of items, list of pairs, kwargs or 0
  *   PERSID   word: what it names
+ *   FOLDED   the number itself
  */
 #ifndef CK_PICKLE_PRIV_H
 #define CK_PICKLE_PRIV_H
@@ -27,6 +28,8 @@
 #include "core/parse/pickle.h"
 
 #define K_EXT 15
+/* In the memo: what was used again; no other value of that kind is there. */
+#define PV_GONE ((ck_pv)K_EXT)
 
 /* Two addresses of words and a kind fit into one word: see CALL. */
 #define PICKLE_MAX_WORDS (UINT64_C(1) << 31)
@@ -125,6 +128,11 @@ struct pickle_vm {
 	uint32_t marks[CK_MAX_PICKLE_DEPTH];
 	unsigned nr_marks;
 	uint64_t nr_memo;
+	/* pickle_fold.c */
+	bool may_fold;
+	uint64_t fold_from; /* the call that may be folded; 0: none */
+	uint64_t fold_memo; /* entries before it */
+	uint64_t nr_folded;
 	/* The opcode being run: its variant, its operand. */
 	unsigned arg;
 	uint64_t n;
@@ -166,6 +174,37 @@ int ck_pickle_call(struct pickle_vm *vm, ck_pv callee, ck_pv args, ck_pv *out);
 int ck_pickle_ext(struct pickle_vm *vm, ck_pv call, uint64_t *at);
 int ck_pickle_memo_put(struct pickle_vm *vm, uint64_t i, ck_pv v);
 int ck_pickle_memo_get(struct pickle_vm *vm, uint64_t i, ck_pv *out);
+
+/* pickle_fold.c: objects that are replaced by numbers. */
+/* @call was made, by NEWOBJ. */
+void ck_pickle_fold_begin(struct pickle_vm *vm, ck_pv call);
+/* The object on top of the stack got its state. */
+void ck_pickle_fold_end(struct pickle_vm *vm);
+/* Nothing from here on. */
+static inline void ck_pickle_no_fold(struct pickle_vm *vm)
+{
+	vm->may_fold = false;
+	vm->fold_from = 0;
+}
+/* What is made of words: their number is that of the first. */
+static inline bool pv_has_words(ck_pv v)
+{
+	unsigned kind = pv_kind(v);
+
+	return pv_in_arena(v) || (kind >= CK_P_TUPLE && kind <= CK_P_PERSID);
+}
+/* @v is used once more: if it is of the object that may be folded, it may not. */
+static inline void pv_is_used(struct pickle_vm *vm, ck_pv v)
+{
+	if (vm->fold_from && pv_has_words(v) && pv_at(v) >= vm->fold_from)
+		vm->fold_from = 0;
+}
+/* @v changes: what was there before may refer to what is there since. */
+static inline void pv_changes(struct pickle_vm *vm, ck_pv v)
+{
+	if (pv_at(v) < vm->fold_from)
+		vm->fold_from = 0;
+}
 
 /* pickle_text.c: the operands of protocol 0, vm->s[0, vm->len). */
 int ck_pickle_text_int(struct pickle_vm *vm, ck_pv *out);

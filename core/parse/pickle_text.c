@@ -123,6 +123,9 @@ static int start_string(struct pickle_vm *vm, size_t max, uint64_t *at,
 {
 	int ret = ck_pickle_alloc(vm, 1 + CK_DIV_UP(max, sizeof(uint64_t)), at);
 
+	/* who folds may keep texts, and this is none of the input */
+	ck_pickle_no_fold(vm);
+
 	if (!ret)
 		*bytes = (char *)(vm->p->words + *at + 1);
 	return ret;

@@ -4,6 +4,7 @@
  *
  *	allow.c   which classes a .metadata may name
  *	meta.c    one .metadata: bytes, pickle, its dictionaries
+ *	fold.c    the objects of which a .metadata has one a chunk
  *	items.c   storage_data as a table
  *	load.c    tensors, objects and names of one .metadata to the builder
  *	part.c    one chunk to a part
@@ -28,6 +29,7 @@ struct ck_dcp_meta {
 	const char *file; /* its name; borrowed */
 	const char *rank; /* rank-local: "__3", to tell objects apart */
 	size_t rank_len;
+	struct ck_dcp_items *items; /* until they are loaded */
 	char *bytes;
 	size_t len;
 	struct ck_pickle *p;
@@ -39,17 +41,36 @@ struct ck_dcp_meta {
 struct ck_dcp_item {
 	uint64_t off, len;
 	uint32_t name, file; /* numbers in the items' maps */
+	uint32_t at; /* of its offset: 1 + its number in dims; 0: it has none */
 	bool used;
 	ck_pv transforms; /* 0: none */
 };
-#define CK_DCP_NO_OFFSET UINT8_MAX
+
+/* What the objects say of which there is one a chunk; numbers as above. */
+struct ck_dcp_box {
+	uint32_t at, len;
+};
+struct ck_dcp_key {
+	uint32_t name, at;
+};
+struct ck_dcp_info {
+	uint64_t off, len;
+	uint32_t file;
+	ck_pv transforms;
+};
 
 struct ck_dcp_items {
 	struct ck_strmap names;
 	struct ck_strmap files; /* user: one more than that in dcp->files */
-	struct ck_strmap places; /* of @v, by name and offset: same numbers */
+	struct ck_strmap dims; /* lists of numbers, as bytes */
+	struct ck_arena mem; /* of dims */
+	struct ck_pq_fields box_fields, key_fields, info_fields;
+	CK_VEC(struct ck_dcp_box) boxes; /* folded: see fold.c */
+	CK_VEC(struct ck_dcp_key) keys;
+	CK_VEC(struct ck_dcp_info) infos;
 	CK_VEC(struct ck_dcp_item) v;
-	struct ck_arena mem; /* of places */
+	uint32_t *slot; /* of @v, by name and offset: number + 1; 0: free */
+	size_t nr_slots; /* a power of two */
 	uint64_t twice; /* entries left out: same name, same offset */
 	uint64_t odd, first_odd; /* how many are no entries, and which */
 };
@@ -78,8 +99,8 @@ struct ck_dcp {
 	struct ck_arena mem;
 	struct ck_dcp_meta *meta; /* nr_meta: one, or one a rank */
 	size_t nr_meta;
-	const struct ck_dcp_meta *m; /* the one being loaded */
-	struct ck_dcp_items items; /* its storage_data */
+	struct ck_dcp_meta *m; /* the one being loaded */
+	struct ck_dcp_items *items; /* its storage_data */
 	struct ck_strmap files; /* over all of them */
 	CK_VEC(struct ck_dcp_file) file;
 	CK_VEC(struct ck_dcp_blob) blobs;
@@ -109,6 +130,7 @@ struct ck_dcp_tensor {
 
 struct ck_dcp_chunk {
 	uint64_t at[CK_MAX_RANK], len[CK_MAX_RANK];
+	uint32_t number; /* of @at: as an item's */
 };
 
 /* For ck_pickle_opts.allow. */
@@ -125,11 +147,25 @@ bool ck_dcp_class(const struct ck_pickle *p, ck_pv v, const char **name,
 /* A non-negative integer below CK_SIZE_MAX. */
 bool ck_dcp_size(const struct ck_pickle *p, ck_pv v, uint64_t *out);
 
+/* For ck_pickle_opts.fold; @ctx: struct ck_dcp_items. */
+uint64_t ck_dcp_fold(void *ctx, const struct ck_pickle *p, ck_pv object);
+/* What such an object says, folded or not: 0, -EINVAL where it does not, -ENOMEM. */
+int ck_dcp_box(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
+	       struct ck_dcp_box *out);
+int ck_dcp_key(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
+	       struct ck_dcp_key *out);
+int ck_dcp_info(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
+		struct ck_dcp_info *out);
+/* The list of numbers @at; returns how many. */
+unsigned ck_dcp_dims(const struct ck_dcp_items *t, uint32_t at,
+		     uint64_t out[CK_MAX_RANK]);
+
+struct ck_dcp_items *ck_dcp_items_new(struct ck_err *err);
 int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 		      struct ck_err *err);
-/* @rank CK_DCP_NO_OFFSET: the entry of an object.  NULL: there is none. */
+/* @at 0: the entry of an object.  NULL: there is none. */
 struct ck_dcp_item *ck_dcp_items_find(struct ck_dcp_items *t, uint32_t name,
-				      const uint64_t *at, unsigned rank);
+				      uint32_t at);
 void ck_dcp_items_free(struct ck_dcp_items *t);
 
 /* The data file of an item, opened once.  -EINVAL for a path that leaves. */

@@ -9,22 +9,31 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
-/* What tells an entry from others, as bytes; returns how many. */
-static size_t place_of(uint64_t out[1 + CK_MAX_RANK], uint32_t name,
-		       const uint64_t *at, unsigned rank)
+#define NEAR 16 /* slots in a line of the processor's cache */
+
+/*
+ * The item of that name and offset, or the free slot where it would go.  Boxes of a
+ * tensor mostly have numbers that follow each other: they are near each other.
+ */
+static uint32_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
+			   uint32_t at)
 {
-	unsigned nr = rank == CK_DCP_NO_OFFSET ? 0 : rank;
+	uint64_t group = (uint64_t)name << 32 | at / NEAR;
+	size_t i = XXH3_64bits(&group, sizeof(group)) * NEAR + at % NEAR;
 
-	out[0] = (uint64_t)name << 8 | rank;
-	if (nr)
-		memcpy(out + 1, at, nr * sizeof(*at));
-	return (1 + nr) * sizeof(*out);
+	for (;; i++) {
+		uint32_t *slot = &t->slot[i & (t->nr_slots - 1)];
+		const struct ck_dcp_item *it;
+
+		if (!*slot)
+			return slot;
+		it = &t->v.v[*slot - 1];
+		if (it->name == name && it->at == at)
+			return slot;
+	}
 }
-
-struct entry_attrs {
-	struct ck_pq_fields key, info;
-};
 
 /* One that cannot be read costs only the part that it is of. */
 static int leave_entry(struct ck_dcp_items *t, uint64_t nr)
@@ -34,115 +43,106 @@ static int leave_entry(struct ck_dcp_items *t, uint64_t nr)
 	return 0;
 }
 
-static int parse_key(const struct ck_dcp_meta *m, struct entry_attrs *a,
-		     ck_pv key, const char **name, size_t *len, uint64_t *at,
-		     unsigned *rank)
-{
-	ck_pv got[CK_PQ_FIELDS];
-
-	*rank = CK_DCP_NO_OFFSET;
-	ck_pq_fields(&a->key, m->p, key, got);
-	if (!got[0] || !ck_pv_str(m->p, got[0], name, len))
-		return -EINVAL;
-	if (!got[1] || ck_pv_kind(got[1]) == CK_P_NONE)
-		return 0;
-	return ck_pq_dims(m->p, got[1], "", at, rank) ? 0 : -EINVAL;
-}
-
-static int parse_info(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
-		      struct entry_attrs *a, ck_pv info, struct ck_dcp_item *it)
-{
-	ck_pv got[CK_PQ_FIELDS];
-	const char *path;
-	size_t len;
-
-	ck_pq_fields(&a->info, m->p, info, got);
-	if (!got[0] || !ck_pv_str(m->p, got[0], &path, &len) ||
-	    !ck_dcp_size(m->p, got[1], &it->off) ||
-	    !ck_dcp_size(m->p, got[2], &it->len))
-		return -EINVAL;
-	if (got[3] && ck_pv_kind(got[3]) != CK_P_NONE)
-		it->transforms = got[3];
-	it->file = ck_strmap_put(&t->files, path, len);
-	return it->file == CK_STRMAP_NONE ? -ENOMEM : 0;
-}
-
 static int read_entry(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
-		      struct entry_attrs *a, ck_pv key, ck_pv info, uint64_t nr,
-		      struct ck_err *err)
+		      ck_pv key, ck_pv info, uint64_t nr, struct ck_err *err)
 {
-	struct ck_dcp_item it = { 0 };
-	uint64_t at[CK_MAX_RANK], place[1 + CK_MAX_RANK];
-	const char *name;
-	unsigned rank;
-	uint32_t number;
-	size_t len;
-	int ret;
+	struct ck_dcp_key k;
+	struct ck_dcp_info in;
+	uint32_t *slot;
+	int ret = ck_dcp_key(t, m->p, key, &k);
 
-	if (parse_key(m, a, key, &name, &len, at, &rank))
-		return leave_entry(t, nr);
-	ret = parse_info(t, m, a, info, &it);
-	if (ret == -EINVAL)
-		return leave_entry(t, nr);
-	it.name = ck_strmap_put(&t->names, name, len);
-	if (ret || it.name == CK_STRMAP_NONE)
-		return ck_no_memory(err);
-	len = place_of(place, it.name, at, rank);
-	number = ck_strmap_keep(&t->places, &t->mem, (char *)place, len);
-	if (number == CK_STRMAP_NONE)
-		return ck_no_memory(err);
-	if (number == t->v.nr)
-		return ck_vec_put(&t->v, err, it);
-	t->twice++;
-	return 0;
+	if (!ret)
+		ret = ck_dcp_info(t, m->p, info, &in);
+	if (ret)
+		return ret == -EINVAL ? leave_entry(t, nr) : ck_no_memory(err);
+	slot = find_slot(t, k.name, k.at);
+	if (*slot) {
+		t->twice++;
+		return 0;
+	}
+	ret = ck_vec_put(&t->v, err,
+			 (struct ck_dcp_item){ .off = in.off,
+					       .len = in.len,
+					       .name = k.name,
+					       .file = in.file,
+					       .at = k.at,
+					       .transforms = in.transforms });
+	*slot = (uint32_t)t->v.nr;
+	return ret;
+}
+
+static int make_room(struct ck_dcp_items *t, size_t nr, struct ck_err *err)
+{
+	t->nr_slots = NEAR;
+	while (t->nr_slots < 2 * nr + NEAR)
+		t->nr_slots *= 2;
+	t->slot = calloc(t->nr_slots, sizeof(*t->slot));
+	/* what grows is copied */
+	return t->slot && ck_vec_reserve(&t->v, nr + 1) ? 0 : ck_no_memory(err);
 }
 
 int ck_dcp_items_read(struct ck_dcp_items *t, const struct ck_dcp_meta *m,
 		      struct ck_err *err)
 {
-	struct entry_attrs attrs = {
-		.key = { .names = { "fqn", "offset" } },
-		.info = { .names = { "relative_path", "offset", "length",
-				     "transform_descriptors" } },
-	};
 	struct ck_piter it;
 	ck_pv key, info;
 	uint64_t nr = 0;
-	int ret = 0;
+	int ret;
 
-	*t = (struct ck_dcp_items){ 0 };
 	ck_piter_init_pairs(&it, m->p, m->storage);
 	while (ck_piter_next2(&it, &key, &info))
 		nr++;
 	if (nr > CK_MAX_CHUNKS)
 		return ck_fail(err, E2BIG, "%s: more than %u items", m->file,
 			       CK_MAX_CHUNKS);
-	/* what grows is copied */
-	if (!ck_vec_reserve(&t->v, nr + 1) ||
-	    !ck_vec_reserve(&t->places, nr + 1))
-		return ck_no_memory(err);
+	ret = make_room(t, nr, err);
 	ck_piter_init_pairs(&it, m->p, m->storage);
 	for (nr = 0; !ret && ck_piter_next2(&it, &key, &info); nr++)
-		ret = read_entry(t, m, &attrs, key, info, nr, err);
+		ret = read_entry(t, m, key, info, nr, err);
+	free(t->keys.v);
+	free(t->infos.v);
+	memset(&t->keys, 0, sizeof(t->keys));
+	memset(&t->infos, 0, sizeof(t->infos));
 	return ret;
 }
 
 struct ck_dcp_item *ck_dcp_items_find(struct ck_dcp_items *t, uint32_t name,
-				      const uint64_t *at, unsigned rank)
+				      uint32_t at)
 {
-	uint64_t place[1 + CK_MAX_RANK];
-	size_t len = place_of(place, name, at, rank);
-	uint32_t nr = ck_strmap_get(&t->places, (char *)place, len);
+	uint32_t nr = *find_slot(t, name, at);
 
-	return nr == CK_STRMAP_NONE ? NULL : &t->v.v[nr];
+	return nr ? &t->v.v[nr - 1] : NULL;
+}
+
+struct ck_dcp_items *ck_dcp_items_new(struct ck_err *err)
+{
+	struct ck_dcp_items *t = calloc(1, sizeof(*t));
+
+	if (!t) {
+		ck_no_memory(err);
+		return NULL;
+	}
+	t->box_fields = (struct ck_pq_fields){ { "offsets", "sizes" }, { 0 } };
+	t->key_fields = (struct ck_pq_fields){ { "fqn", "offset" }, { 0 } };
+	t->info_fields =
+		(struct ck_pq_fields){ { "relative_path", "offset", "length",
+					 "transform_descriptors" },
+				       { 0 } };
+	return t;
 }
 
 void ck_dcp_items_free(struct ck_dcp_items *t)
 {
+	if (!t)
+		return;
 	ck_strmap_free(&t->names);
 	ck_strmap_free(&t->files);
-	ck_strmap_free(&t->places);
+	ck_strmap_free(&t->dims);
 	ck_arena_free(&t->mem);
+	free(t->boxes.v);
+	free(t->keys.v);
+	free(t->infos.v);
 	free(t->v.v);
-	*t = (struct ck_dcp_items){ 0 };
+	free(t->slot);
+	free(t);
 }

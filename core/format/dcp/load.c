@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct load_attrs {
-	struct ck_pq_fields tensor, chunk, props;
+	struct ck_pq_fields tensor, props;
 };
 
 static enum ck_dtype dtype_of(const struct ck_pickle *p, ck_pv v,
@@ -66,14 +66,12 @@ static int spend(struct ck_dcp *d, struct ck_err *err)
 		       d->m->file, d->m->len);
 }
 
-static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
-		       struct ck_dcp_tensor *t, ck_pv chunks,
+static int load_chunks(struct ck_dcp *d, struct ck_dcp_tensor *t, ck_pv chunks,
 		       struct ck_err *err)
 {
 	const struct ck_pickle *p = d->m->p;
-	ck_pv got[CK_PQ_FIELDS];
 	struct ck_dcp_chunk c;
-	unsigned at_rank, len_rank;
+	struct ck_dcp_box box;
 	int ret = 0;
 
 	for (struct ck_pq_each e = ck_pq_begin(p, chunks, "[]");
@@ -81,14 +79,16 @@ static int load_chunks(struct ck_dcp *d, struct load_attrs *a,
 		ret = spend(d, err);
 		if (ret)
 			return ret;
-		ck_pq_fields(&a->chunk, p, e.v, got);
-		if (!ck_pq_dims(p, got[0], "", c.at, &at_rank) ||
-		    !ck_pq_dims(p, got[1], "", c.len, &len_rank) ||
-		    at_rank != t->rank || len_rank != t->rank)
+		ret = ck_dcp_box(d->items, p, e.v, &box);
+		if (ret == -ENOMEM)
+			return ck_no_memory(err);
+		if (ret || ck_dcp_dims(d->items, box.at, c.at) != t->rank ||
+		    ck_dcp_dims(d->items, box.len, c.len) != t->rank)
 			return refuse(d, t,
 				      "one of its chunks has no offsets "
 				      "and sizes of its rank",
 				      err);
+		c.number = box.at;
 		ret = ck_dcp_add_chunk(d, t, &c, err);
 	}
 	return ret;
@@ -149,7 +149,7 @@ static int load_tensor(struct ck_dcp *d, struct load_attrs *a,
 		return refuse(d, t, why.msg, err);
 	ret = declare(d, t, err);
 	if (!ret)
-		ret = load_chunks(d, a, t, got[2], err);
+		ret = load_chunks(d, t, got[2], err);
 	return ret ? ret : report_lost(d, t, err);
 }
 
@@ -179,7 +179,7 @@ static int load_entry(struct ck_dcp *d, struct load_attrs *a,
 		return ck_no_memory(err);
 	if (is_bytes(p, e->v))
 		return ck_dcp_add_object(d, t.name, t.name_len, err);
-	t.item_name = ck_strmap_get(&d->items.names, t.name, t.name_len);
+	t.item_name = ck_strmap_get(&d->items->names, t.name, t.name_len);
 	ck_pq_fields(&a->tensor, p, e->v, got);
 	if (!got[0] || !got[1] || !got[2])
 		return refuse(d, &t,
@@ -263,29 +263,29 @@ static int report_unused(struct ck_dcp *d, struct ck_err *err)
 	uint64_t nr = 0;
 	int ret = 0;
 
-	for (size_t i = 0; i < d->items.v.nr; i++) {
-		if (d->items.v.v[i].used)
+	for (size_t i = 0; i < d->items->v.nr; i++) {
+		if (d->items->v.v[i].used)
 			continue;
-		first = nr++ ? first : &d->items.v.v[i];
+		first = nr++ ? first : &d->items->v.v[i];
 	}
-	if (d->items.odd)
+	if (d->items->odd)
 		ret = ck_builder_problem(d->b, &extra, err,
 					 "%" PRIu64
 					 " entries of storage_data are no "
 					 "MetadataIndex and _StorageInfo as "
 					 "they should be, the first is number "
 					 "%" PRIu64,
-					 d->items.odd, d->items.first_odd);
-	if (!ret && d->items.twice)
+					 d->items->odd, d->items->first_odd);
+	if (!ret && d->items->twice)
 		ret = ck_builder_problem(d->b, &extra, err,
 					 "%" PRIu64
 					 " entries of storage_data repeat the "
 					 "name and offset of another; the "
 					 "first counts",
-					 d->items.twice);
+					 d->items->twice);
 	if (ret || !nr)
 		return ret;
-	name = &d->items.names.v[first->name];
+	name = &d->items->names.v[first->name];
 	return ck_builder_problem(d->b, &extra, err,
 				  "%" PRIu64 " entries of "
 				  "storage_data belong to no part of a tensor, "
@@ -300,14 +300,13 @@ int ck_dcp_load_meta(struct ck_dcp *d, struct ck_err *err)
 {
 	struct load_attrs attrs = {
 		.tensor = { .names = { "properties", "size", "chunks" } },
-		.chunk = { .names = { "offsets", "sizes" } },
 		.props = { .names = { "dtype" } },
 	};
 	int ret;
 
 	d->budget = d->m->len;
-	ck_dcp_items_free(&d->items);
-	ret = ck_dcp_items_read(&d->items, d->m, err);
+	d->items = d->m->items;
+	ret = ck_dcp_items_read(d->items, d->m, err);
 	if (!ret)
 		ret = ck_dcp_flat_index(d, err);
 	for (struct ck_pq_each e = ck_pq_begin(d->m->p, d->m->tensors, "{}");
@@ -315,7 +314,11 @@ int ck_dcp_load_meta(struct ck_dcp *d, struct ck_err *err)
 		ret = load_entry(d, &attrs, &e, err);
 	if (!ret)
 		ret = add_paths(d, err);
-	return ret ? ret : report_unused(d, err);
+	if (!ret)
+		ret = report_unused(d, err);
+	ck_dcp_items_free(d->items);
+	d->items = d->m->items = NULL;
+	return ret;
 }
 
 static int report_lost_of(struct ck_dcp *d, const struct ck_dcp_meta *m,
@@ -363,6 +366,5 @@ void ck_dcp_free(struct ck_dcp *d)
 	ck_strmap_free(&d->mcore);
 	ck_strmap_free(&d->stored);
 	ck_strmap_free(&d->objects);
-	ck_dcp_items_free(&d->items);
 	ck_arena_free(&d->mem);
 }

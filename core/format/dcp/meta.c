@@ -91,10 +91,14 @@ static int find_dicts(struct ck_dcp_meta *m, struct ck_err *err)
 int ck_dcp_meta_read(struct ck_dcp_meta *m, const struct ck_dir *dir,
 		     const char *file, struct ck_err *err)
 {
-	const struct ck_pickle_opts opts = { .allow = ck_dcp_allow };
+	struct ck_pickle_opts opts = { .allow = ck_dcp_allow,
+				       .fold = ck_dcp_fold };
 	int ret;
 
 	*m = (struct ck_dcp_meta){ .file = file };
+	opts.ctx = m->items = ck_dcp_items_new(err);
+	if (!m->items)
+		return -ENOMEM;
 	ret = ck_dir_slurp(dir, file, CK_MAX_INDEX, &m->bytes, &m->len, err);
 	if (ret)
 		return ret;
@@ -106,6 +110,7 @@ int ck_dcp_meta_read(struct ck_dcp_meta *m, const struct ck_dir *dir,
 
 void ck_dcp_meta_free(struct ck_dcp_meta *m)
 {
+	ck_dcp_items_free(m->items);
 	ck_pickle_free(m->p);
 	free(m->bytes);
 	*m = (struct ck_dcp_meta){ 0 };

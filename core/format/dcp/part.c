@@ -21,7 +21,7 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 		     uint32_t file, struct ck_err *err)
 {
 	const struct ck_strmap_key *path = &d->files.v[file];
-	const struct ck_strmap_key *name = &d->items.names.v[it->name];
+	const struct ck_strmap_key *name = &d->items->names.v[it->name];
 	ck_auto_source struct ck_source *s = NULL;
 	struct ck_dcp_file *f = &d->file.v[file];
 	int ret;
@@ -49,7 +49,7 @@ static int open_file(struct ck_dcp *d, const struct ck_dcp_item *it,
 int ck_dcp_file(struct ck_dcp *d, const struct ck_dcp_item *it, uint32_t *file,
 		struct ck_err *err)
 {
-	struct ck_strmap_key *path = &d->items.files.v[it->file];
+	struct ck_strmap_key *path = &d->items->files.v[it->file];
 	int ret = 0;
 
 	*file = (uint32_t)path->user - 1;
@@ -239,7 +239,7 @@ int ck_dcp_add_chunk(struct ck_dcp *d, struct ck_dcp_tensor *t,
 	int ret;
 
 	if (t->item_name != CK_STRMAP_NONE)
-		it = ck_dcp_items_find(&d->items, t->item_name, c->at, t->rank);
+		it = ck_dcp_items_find(d->items, t->item_name, c->number);
 	if (it)
 		it->used = true;
 	for (unsigned i = 0; i < t->rank; i++)
@@ -304,7 +304,7 @@ static int measure(struct ck_dcp *d, const struct ck_dcp_item *it,
 int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 		      struct ck_err *err)
 {
-	uint32_t key = ck_strmap_get(&d->items.names, name, len);
+	uint32_t key = ck_strmap_get(&d->items->names, name, len);
 	const struct ck_problem_in lost = {
 		.severity = CK_ERROR,
 		.tensor = name,
@@ -318,7 +318,7 @@ int ck_dcp_add_object(struct ck_dcp *d, const char *name, size_t len,
 	int ret;
 
 	if (key != CK_STRMAP_NONE)
-		it = ck_dcp_items_find(&d->items, key, NULL, CK_DCP_NO_OFFSET);
+		it = ck_dcp_items_find(d->items, key, 0);
 	if (!it)
 		return ck_builder_problem(d->b, &lost, err,
 					  "an object without "
