@@ -166,9 +166,12 @@ static void end(struct ck_comm *c)
 		ck_deadline(CLOCK_REALTIME, c->timeout_ms * INT64_C(1000000));
 	sigset_t all, was;
 	pthread_t thread;
-	bool made;
+	bool made, over;
 
-	if (!f->nccl || f->aborted || f->lost)
+	pthread_mutex_lock(&f->lock); /* a thread that was left may end now */
+	over = !f->nccl || f->aborted || f->lost;
+	pthread_mutex_unlock(&f->lock);
+	if (over)
 		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
