@@ -250,6 +250,10 @@ static void full_disk(void)
 /* Of the writer, @nth of 60 moments: before a call, and somewhat into it. */
 static void kill_writer(unsigned nth)
 {
+	/* no more threads, behind a fork, for ThreadSanitizer */
+	const unshard_ctx_opts alone = { .size = sizeof(alone),
+					 .threads = 1,
+					 .helper = sv_parser };
 	int told[2], status;
 	char byte;
 	pid_t pid;
@@ -257,11 +261,13 @@ static void kill_writer(unsigned nth)
 	LK_CHECK(!pipe(told));
 	pid = fork();
 	if (!pid) {
-		unshard_ctx *ctx = sv_new_ctx();
 		const unshard_save_opts opts = sv_opts_of(0, 0);
-		unshard_save *s = sv_begin(ctx, "killed", &opts);
+		unshard_ctx *ctx;
+		unshard_save *s;
 		unshard_error err;
 
+		sv_ok(unshard_ctx_new(&ctx, &alone, &err), &err);
+		s = sv_begin(ctx, "killed", &opts);
 		_exit(write_all(s, told[1], &err) != 0);
 	}
 	close(told[1]);

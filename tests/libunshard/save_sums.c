@@ -357,9 +357,10 @@ static void wait_for(pid_t pid)
  * Rank @last writes when the other one has ended, whose journal it takes over;
  * 2: at the same time.  @beside: after another has claimed bytes of it.
  */
-static void several(unshard_ctx *ctx, uint32_t last, bool beside)
+static void several(uint32_t last, bool beside)
 {
 	const unshard_save_opts opts = sv_opts_of(2, 0);
+	unshard_ctx *ctx;
 	struct another a;
 	unshard_save *s;
 	uint64_t nr;
@@ -383,6 +384,7 @@ static void several(unshard_ctx *ctx, uint32_t last, bool beside)
 	}
 	close(go_on[1]);
 	wait_for(pid[last != 0]);
+	ctx = sv_new_ctx();
 	s = sv_begin(ctx, "ranks", &opts);
 	nr = publish(s);
 	/* of w nobody had all, so that it is read; nothing else is */
@@ -393,6 +395,22 @@ static void several(unshard_ctx *ctx, uint32_t last, bool beside)
 	sv_holds(ctx, "ranks", "r", bytes + 3, 6 * MIB);
 	sv_holds(ctx, "ranks", "own.1", bytes + 4 * MIB + 1, 5 * MIB);
 	remove_step("ranks");
+	unshard_ctx_free(ctx);
+}
+
+/* By a process that has no threads, for it forks. */
+static void several_apart(uint32_t last, bool beside)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid) {
+		wait_for(pid);
+		return;
+	}
+	several(last, beside);
+	_exit(0);
 }
 
 int main(int argc, char **argv)
@@ -404,11 +422,10 @@ int main(int argc, char **argv)
 	sv_set_up(argv[0]);
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (unsigned char)(i * 2654435761u >> 13);
-	ctx = sv_new_ctx();
-	/* before there are threads, for it forks */
 	for (uint32_t last = 0; last <= 2; last++)
-		several(ctx, last, false);
-	several(ctx, 1, true);
+		several_apart(last, false);
+	several_apart(1, true);
+	ctx = sv_new_ctx();
 	for (unsigned i = 0; i < 2; i++) {
 		all_at_once(ctx, format[i]);
 		one_by_one(ctx, format[i]);
