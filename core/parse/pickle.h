@@ -109,6 +109,8 @@ ck_pv ck_pickle_root(const struct ck_pickle *p);
 
 enum ck_pkind ck_pv_kind(ck_pv v);
 bool ck_pv_folded(ck_pv v, uint64_t *number); /* false: of another kind */
+/* In fold(): whether @v was there before @object was, so that it stays. */
+bool ck_pv_stays(ck_pv v, ck_pv object);
 /* False where @v is of another kind; BOOL counts as an integer. */
 bool ck_pv_int(const struct ck_pickle *p, ck_pv v, int64_t *out);
 bool ck_pv_float(const struct ck_pickle *p, ck_pv v, double *out);

@@ -95,3 +95,8 @@ bool ck_pv_folded(ck_pv v, uint64_t *number)
 	*number = pv_at(v);
 	return pv_kind(v) == CK_P_FOLDED;
 }
+
+bool ck_pv_stays(ck_pv v, ck_pv object)
+{
+	return !pv_has_words(v) || pv_at(v) < pv_at(object);
+}

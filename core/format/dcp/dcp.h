@@ -59,11 +59,21 @@ struct ck_dcp_info {
 	ck_pv transforms;
 };
 
+/* What was numbered before, by its value; see fold.c. */
+struct ck_dcp_seen {
+	ck_pv v;
+	uint32_t number;
+};
+#define CK_DCP_SEEN 1024
+
 struct ck_dcp_items {
 	struct ck_strmap names;
 	struct ck_strmap files; /* user: one more than that in dcp->files */
 	struct ck_strmap dims; /* lists of numbers, as bytes */
 	struct ck_arena mem; /* of dims */
+	ck_pv folding; /* the object that is; 0: none, and nothing is looked up: */
+	struct ck_dcp_seen seen_name, seen_file[CK_DCP_SEEN],
+		seen_dims[CK_DCP_SEEN];
 	struct ck_pq_fields box_fields, key_fields, info_fields;
 	CK_VEC(struct ck_dcp_box) boxes; /* folded: see fold.c */
 	CK_VEC(struct ck_dcp_key) keys;

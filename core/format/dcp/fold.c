@@ -33,18 +33,53 @@ static bool folded(ck_pv v, unsigned kind, uint64_t *i)
 	return true;
 }
 
+static struct ck_dcp_seen *seen(struct ck_dcp_seen *all, ck_pv v)
+{
+	return &all[(v * UINT64_C(0x9e3779b97f4a7c15) >> 32) % CK_DCP_SEEN];
+}
+
+/* The number of a text; CK_STRMAP_NONE: no memory. */
+static uint32_t read_text(const struct ck_dcp_items *t, struct ck_strmap *map,
+			  struct ck_dcp_seen *before, ck_pv v, const char *s,
+			  size_t len)
+{
+	if (!t->folding || before->v != v) {
+		before->v = v;
+		before->number = ck_strmap_put(map, s, len);
+	}
+	return before->number;
+}
+
+/* Whether @v says the same as long as it is there. */
+static bool is_fixed(const struct ck_pickle *p, ck_pv v)
+{
+	return ck_pv_kind(v) == CK_P_TUPLE ||
+	       (ck_pv_at(p, ck_pv_args(p, v), 0, &v) &&
+		ck_pv_kind(v) == CK_P_TUPLE);
+}
+
 /* 1 + the number of the list of numbers @v. */
 static int read_dims(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
 		     uint32_t *out)
 {
+	struct ck_dcp_seen *before = seen(t->seen_dims, v);
+	bool stays = t->folding && ck_pv_stays(v, t->folding);
 	uint64_t dims[CK_MAX_RANK];
 	unsigned rank;
 
+	if (stays && before->v == v) {
+		*out = before->number;
+		return 0;
+	}
 	if (!ck_pq_dims(p, v, "", dims, &rank))
 		return -EINVAL;
 	*out = ck_strmap_keep(&t->dims, &t->mem, (char *)dims,
 			      rank * sizeof(*dims));
-	return *out == CK_STRMAP_NONE ? -ENOMEM : ((*out)++, 0);
+	if ((*out)++ == CK_STRMAP_NONE)
+		return -ENOMEM;
+	if (stays && is_fixed(p, v))
+		*before = (struct ck_dcp_seen){ v, *out };
+	return 0;
 }
 
 unsigned ck_dcp_dims(const struct ck_dcp_items *t, uint32_t at,
@@ -87,7 +122,7 @@ int ck_dcp_key(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
 	ck_pq_fields(&t->key_fields, p, v, got);
 	if (!got[0] || !ck_pv_str(p, got[0], &name, &len))
 		return -EINVAL;
-	out->name = ck_strmap_put(&t->names, name, len);
+	out->name = read_text(t, &t->names, &t->seen_name, got[0], name, len);
 	out->at = 0;
 	if (out->name == CK_STRMAP_NONE)
 		return -ENOMEM;
@@ -116,37 +151,73 @@ int ck_dcp_info(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
 		return -EINVAL;
 	if (got[3] && ck_pv_kind(got[3]) != CK_P_NONE)
 		out->transforms = got[3];
-	out->file = ck_strmap_put(&t->files, path, len);
+	out->file = read_text(t, &t->files, seen(t->seen_file, got[0]), got[0],
+			      path, len);
 	return out->file == CK_STRMAP_NONE ? -ENOMEM : 0;
 }
 
-static bool is_class(const char *name, size_t len, const char *class)
+/* Which kind it is to be, by its class; KINDS: it stays. */
+static unsigned kind_of(const struct ck_pickle *p, ck_pv object)
 {
-	return len == strlen(class) && !memcmp(name, class, len);
+#define CLASS(text)                    \
+	{                              \
+		text, sizeof(text) - 1 \
+	}
+	static const struct {
+		const char *name;
+		size_t len;
+	} class[] = { [BOX] = CLASS("ChunkStorageMetadata"),
+		      [KEY] = CLASS("MetadataIndex"),
+		      [INFO] = CLASS("_StorageInfo") };
+#undef CLASS
+	const char *name;
+	size_t len;
+
+	if (!ck_dcp_class(p, object, &name, &len))
+		return KINDS;
+	for (unsigned i = 0; i < KINDS; i++)
+		if (len == class[i].len && !memcmp(name, class[i].name, len))
+			return i;
+	return KINDS;
+}
+
+static int fold(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv object,
+		unsigned kind, uint64_t *i)
+{
+	struct ck_dcp_box box;
+	struct ck_dcp_key key;
+	struct ck_dcp_info info;
+	int ret;
+
+	if (kind == BOX) {
+		ret = ck_dcp_box(t, p, object, &box);
+		*i = t->boxes.nr;
+		return ret ? ret : ck_vec_put(&t->boxes, NULL, box);
+	}
+	if (kind == KEY) {
+		ret = ck_dcp_key(t, p, object, &key);
+		*i = t->keys.nr;
+		return ret ? ret : ck_vec_put(&t->keys, NULL, key);
+	}
+	ret = ck_dcp_info(t, p, object, &info);
+	*i = t->infos.nr;
+	/* the list of transforms would have to stay */
+	if (!ret && info.transforms)
+		ret = -EINVAL;
+	return ret ? ret : ck_vec_put(&t->infos, NULL, info);
 }
 
 uint64_t ck_dcp_fold(void *ctx, const struct ck_pickle *p, ck_pv object)
 {
 	struct ck_dcp_items *t = ctx;
-	struct ck_dcp_box box;
-	struct ck_dcp_key key;
-	struct ck_dcp_info info;
-	const char *name;
-	size_t len;
+	unsigned kind = kind_of(p, object);
+	uint64_t i = 0;
+	int ret;
 
-	if (!ck_dcp_class(p, object, &name, &len))
+	if (kind == KINDS)
 		return CK_PICKLE_KEEP;
-	if (is_class(name, len, "ChunkStorageMetadata") &&
-	    !ck_dcp_box(t, p, object, &box) &&
-	    !ck_vec_put(&t->boxes, NULL, box))
-		return fold_to(BOX, t->boxes.nr - 1);
-	if (is_class(name, len, "MetadataIndex") &&
-	    !ck_dcp_key(t, p, object, &key) && !ck_vec_put(&t->keys, NULL, key))
-		return fold_to(KEY, t->keys.nr - 1);
-	/* the list of transforms would have to stay */
-	if (is_class(name, len, "_StorageInfo") &&
-	    !ck_dcp_info(t, p, object, &info) && !info.transforms &&
-	    !ck_vec_put(&t->infos, NULL, info))
-		return fold_to(INFO, t->infos.nr - 1);
-	return CK_PICKLE_KEEP;
+	t->folding = object;
+	ret = fold(t, p, object, kind, &i);
+	t->folding = 0;
+	return ret ? CK_PICKLE_KEEP : fold_to(kind, i);
 }
