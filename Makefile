@@ -152,6 +152,9 @@ $(B)/libcmd.a: $(filter-out %/main.o %/unshard.o,$(call obj,$(CMD_SRC))) \
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 # Allocations go through tests/lib/failalloc.c, which can make one fail.
 WRAPPED := malloc calloc realloc reallocarray strdup strndup
+# Loads and saves through tests/lib/ondevice.c, which can make them a device's.
+ON_DEVICE := ck_load_start ck_load_next ck_load_wait ck_load_free ck_load_read \
+	ck_save_write
 $(B)/unit: $(call obj,$(UNIT_SRC)) $(TESTLIB) $(B)/libcmd.a $(CORE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $^ \
 		$(LIBS) -lcriterion
@@ -174,10 +177,11 @@ $(B)/race/%: $(B)/tests/race/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
 $(B)/mutations/%: $(B)/tests/mutations/%.o $(TESTLIB) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
-$(B)/libtest/%: $(B)/tests/libunshard/%.o $(TESTLIB) $(B)/libcmd.a $(CORE)
+$(B)/libtest/%: $(B)/tests/libunshard/%.o $(B)/tests/lib/ondevice.o $(TESTLIB) \
+		$(B)/libcmd.a $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $^ \
-		$(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) \
+		$(ON_DEVICE:%=-Wl,--wrap=%) -o $@ $^ $(LIBS)
 # Stand-ins for libraries of vendors, which programs under test load by name.
 $(B)/fakes/libcuda.so.1: $(B)/tests/fakes/cuda.o $(CORE)
 	@mkdir -p $(@D)

@@ -27,9 +27,11 @@ const char *__lsan_default_options(void)
 }
 #endif
 
+_Thread_local bool failalloc_apart;
+
 static bool fails(void)
 {
-	if (!armed || atomic_fetch_sub(&left, 1) != 1)
+	if (failalloc_apart || !armed || atomic_fetch_sub(&left, 1) != 1)
 		return false;
 	armed = false;
 	happened = true;

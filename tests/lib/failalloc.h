@@ -16,4 +16,7 @@ void failalloc_arm(unsigned long nth);
 /* Whether it did; disarms. */
 bool failalloc_happened(void);
 
+/* Of this thread none fails meanwhile, nor counts. */
+extern _Thread_local bool failalloc_apart;
+
 #endif
