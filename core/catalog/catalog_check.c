@@ -238,6 +238,9 @@ struct tensor_check {
 	const uint64_t *shape, *grid;
 	uint64_t volume; /* elements */
 	uint64_t covered;
+	/* Of the last part, if it is deferred and no flat range; or CK_NONE. */
+	uint32_t layout;
+	uint64_t box; /* elements of it */
 	uint8_t elem;
 	struct ck_err *err;
 };
@@ -360,6 +363,35 @@ static bool chunk_ok(const struct tensor_check *k, const struct ck_chunk *x)
 	       reach_ok(k, x);
 }
 
+/* One whose layout is that of the one before: what the layout says was checked. */
+static bool like_last_ok(const struct tensor_check *k, const struct ck_chunk *x)
+{
+	const struct ck_catalog *img = k->img;
+	unsigned r = k->t->grid_rank;
+	const struct ck_src *s = &img->srcs[x->src];
+	uint64_t to;
+
+	return x->src < img->nr_srcs && x->sum == CK_NONE &&
+	       x->op == CK_OP_SET && x->state <= CK_MISSING &&
+	       x->state >= s->state && has_dims(img, x->corner, r + 1) &&
+	       box_ok(k, x, &img->layouts[x->layout]) &&
+	       ck_add_ok(x->off, img->dims[x->corner + r], &to) &&
+	       to > x->off && (x->state != CK_OK || to <= ck_src_size(s));
+}
+
+static bool next_ok(struct tensor_check *k, const struct ck_chunk *x)
+{
+	if (x->layout == k->layout && k->layout != CK_NONE)
+		return like_last_ok(k, x);
+	if (!chunk_ok(k, x))
+		return false;
+	k->layout = CK_NONE;
+	k->box = ck_chunk_volume(k->img, x, k->t->grid_rank);
+	if (k->img->layouts[x->layout].flags == CK_LAYOUT_DEFERRED)
+		k->layout = x->layout;
+	return true;
+}
+
 static int check_chunks(struct tensor_check *k)
 {
 	const struct ck_catalog *img = k->img;
@@ -370,11 +402,11 @@ static int check_chunks(struct tensor_check *k)
 	for (uint32_t i = 0; i < t->nr_all; i++) {
 		const struct ck_chunk *x = &img->chunks[t->first + i];
 
-		if (!chunk_ok(k, x))
+		if (!next_ok(k, x))
 			return wrong(k, "one of its parts");
 		if (i >= t->nr)
 			continue;
-		k->covered += ck_chunk_volume(img, x, t->grid_rank);
+		k->covered += k->box;
 		if (k->covered > k->volume)
 			return wrong(k, "its cells cover more than all of it");
 	}
@@ -506,6 +538,7 @@ static int check_tensors(const struct ck_catalog *img, struct ck_err *err)
 	for (uint32_t i = 0; i < img->nr_tensors; i++) {
 		struct tensor_check k = { .img = img,
 					  .t = &img->tensors[i],
+					  .layout = CK_NONE,
 					  .err = err };
 		int ret;
 

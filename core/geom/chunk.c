@@ -165,12 +165,19 @@ void ck_chunk_box(const struct ck_catalog *img, unsigned rank,
 void ck_chunk_bounds(const struct ck_catalog *img, const struct ck_chunk *chunk,
 		     unsigned rank, uint64_t *start, uint64_t *end)
 {
+	const struct ck_layout *l = &img->layouts[chunk->layout];
+	const uint64_t *corner = img->dims + chunk->corner;
+	const uint64_t *len = img->dims + l->len;
 	struct ck_box box;
 
-	ck_chunk_box(img, rank, chunk, &box);
+	if (l->flags & CK_LAYOUT_FLAT) {
+		ck_chunk_box(img, rank, chunk, &box);
+		corner = box.start;
+		len = box.len;
+	}
 	for (unsigned d = 0; d < rank; d++) {
-		start[d] = box.start[d];
-		end[d] = box.start[d] + box.len[d];
+		start[d] = corner[d];
+		end[d] = corner[d] + len[d];
 	}
 }
 

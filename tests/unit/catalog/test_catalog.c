@@ -190,6 +190,60 @@ Test(catalog, chunks)
 	refused(why);
 }
 
+/* Instead of the sample: four parts of one layout, as a large index has them. */
+static void of_one_layout(void)
+{
+	struct kit k = kit_new();
+	uint32_t src = kit_file(&k, "f", 4096);
+	const struct ck_catalog *img;
+
+	for (uint64_t i = 0; i < 4; i++) {
+		struct ck_part p = kit_part("items", src);
+
+		p.start = DIMS(i, 0);
+		p.len = DIMS(1, 8);
+		p.off = i * 100;
+		p.item_len = 77;
+		kit_add(&k, &p);
+	}
+	img = kit_image(&k);
+	tear_down();
+	size = img->size;
+	sample = malloc(size);
+	bytes = malloc(size);
+	memcpy(sample, img->base, size);
+	memcpy(bytes, img->base, size);
+	kit_free(&k);
+}
+
+/* Each of them is looked at. */
+Test(catalog, chunks_of_one_layout)
+{
+	const char *why = "one of its parts";
+
+	of_one_layout();
+	chunk("items", 2)->src = 99;
+	refused(why);
+	chunk("items", 2)->corner = (uint32_t)head()->sec[CK_SEC_DIMS].nr - 2;
+	refused(why);
+	chunk("items", 2)->state = 3;
+	refused(why);
+	chunk("items", 2)->op = CK_OP_ADD;
+	refused(why);
+	chunk("items", 2)->sum = 0;
+	refused(why);
+	chunk("items", 2)->off = UINT64_MAX;
+	refused(why);
+	*dims(chunk("items", 2)->corner) = 15;
+	refused(why);
+	*dims(chunk("items", 2)->corner + 2) = 0;
+	refused(why);
+	*dims(chunk("items", 2)->corner + 2) = UINT64_C(1) << 40;
+	refused(why);
+	chunk("items", 0)->layout = CK_NONE;
+	refused(why);
+}
+
 Test(catalog, rings_and_trees)
 {
 	struct ck_tensor *t = tensor("mesh");
