@@ -17,6 +17,8 @@ build() {
 	for where in one another/of-another-length; do
 		mkdir -p "$WORK/build/root/$where"
 		git clone -q "$TOP" "$WORK/build/root/$where/unshardfs"
+	done # both now: a commit that comes meanwhile would be a difference
+	for where in one another/of-another-length; do
 		within build "cd $where/unshardfs; make -s release"
 	done
 	R=$WORK/build/root/one/unshardfs/build/release
