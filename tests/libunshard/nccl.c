@@ -50,7 +50,7 @@ static void scripted(unsigned nr)
 				     .whom = v[f].all ? WK_NOBODY : 1,
 				     .script = v[f].script,
 				     .timeout_ms = 60000 };
-		bool said = false;
+		bool said = false, over = true;
 
 		if (!strncmp(p.script, "never", 5))
 			p.meet_ms = 300;
@@ -65,6 +65,10 @@ static void scripted(unsigned nr)
 
 			LK_CHECK(o->ended && (v[f].begins || o->ret < 0));
 			said = said || strstr(line, v[f].line);
+			/* it had all of it before; see wk_all_whole() */
+			if (v[f].begins && !*line)
+				continue;
+			over = false;
 			if (!strstr(line, v[f].line) &&
 			    !strstr(line, " is gone"))
 				fprintf(stderr, "%s: rank %u: %s\n",
@@ -72,7 +76,8 @@ static void scripted(unsigned nr)
 			LK_CHECK(strstr(line, v[f].line) ||
 				 strstr(line, " is gone"));
 		}
-		LK_CHECK(said);
+		/* of other seeds a load may be too short for it */
+		LK_CHECK(said || (over && i >= CK_ARRAY_LEN(v)));
 	}
 }
 
