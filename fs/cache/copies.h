@@ -5,6 +5,7 @@
  * What is read of a file is written to a copy, a nameless file, MiB by MiB, and
  * each MiB is read from the shards once, however many readers ask.  Once all is
  * there, and in a folder on storage, further opens are served from the copy.
+ * Until then, who has it open is answered from where the bytes lie in the copy.
  * Copies stay within a size; of those that nobody has open the one that was
  * opened the longest ago goes first.
  *
