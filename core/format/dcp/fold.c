@@ -67,6 +67,8 @@ static int read_dims(struct ck_dcp_items *t, const struct ck_pickle *p, ck_pv v,
 	uint64_t dims[CK_MAX_RANK];
 	unsigned rank;
 
+	if (!v) /* there is no such attribute */
+		return -EINVAL;
 	if (stays && before->v == v) {
 		*out = before->number;
 		return 0;
