@@ -2,8 +2,17 @@
 /* whole.c - calls that are repeated until all bytes went */
 #include "core/base/whole.h"
 
+#include "core/base/check.h"
+
 #include <errno.h>
 #include <unistd.h>
+
+/*
+ * The page cache takes what a call writes into folios as large as that, and large ones
+ * are memory that was free for long, which is slow to write to where a host has taken
+ * it back: 1 MiB a call took five times as long (docs/performance.md).
+ */
+#define WRITE_MOST ((uint64_t)128 << 10)
 
 int ck_write_whole(int fd, const void *buf, uint64_t len)
 {
@@ -27,7 +36,7 @@ int ck_pwrite_whole(int fd, const void *buf, uint64_t len, uint64_t off)
 	const char *at = buf;
 
 	while (len) {
-		ssize_t n = pwrite(fd, at, len, (off_t)off);
+		ssize_t n = pwrite(fd, at, CK_MIN(len, WRITE_MOST), (off_t)off);
 
 		if (n < 0 && errno == EINTR)
 			continue;

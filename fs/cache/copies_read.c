@@ -25,12 +25,6 @@
 
 #define PAGE UINT64_C(4096)
 #define LEAST (32u << 10) /* what is worth a block */
-/*
- * The page cache takes what a call writes into folios as large as that, and large ones
- * are memory that was free for long, which is slow to write to where a host has taken
- * it back: 1 MiB a call took five times as long (docs/performance.md).
- */
-#define WRITE_MOST ((uint64_t)128 << 10)
 
 static uint64_t block_len(const struct fs_copy *c, uint32_t b)
 {
@@ -59,16 +53,6 @@ static void count(struct fs_copy *c, uint64_t held)
 	atomic_store(&c->of->in.said->held, c->of->held);
 }
 
-static int write_block(int fd, const char *buf, uint64_t len, uint64_t off)
-{
-	int ret = 0;
-
-	for (uint64_t at = 0; !ret && at < len; at += WRITE_MOST)
-		ret = ck_pwrite_whole(fd, buf + at,
-				      CK_MIN(len - at, WRITE_MOST), off + at);
-	return ret;
-}
-
 /* Writes block @b, which is @buf. */
 static bool put(struct fs_copy *c, uint32_t b, const char *buf)
 {
@@ -84,7 +68,7 @@ static bool put(struct fs_copy *c, uint32_t b, const char *buf)
 	if (ret == -EDQUOT)
 		return false;
 	if (!ret) {
-		ret = write_block(c->fd, buf, len, b * BLOCK);
+		ret = ck_pwrite_whole(c->fd, buf, len, b * BLOCK);
 		if (!ret)
 			return true;
 		pthread_mutex_lock(&cs->lock);

@@ -75,7 +75,7 @@ rm -r o
 
 # Slow enough to be recorded: what was is not written again.
 strace -f -o trace -e trace=pwrite64,fsync \
-	-e inject=pwrite64:delay_enter=800000 \
+	-e inject=pwrite64:delay_enter=100000 \
 	-e inject=fsync:delay_enter=1500000 \
 	"$UNSHARD" export -o parse-time=60 --to tensors m.safetensors o >out 2>err &
 tracer=$!
@@ -96,7 +96,7 @@ rm -r o
 for how in TERM INT timeout; do
 	sig=${how/timeout/TERM}
 	strace -f -o trace -e trace=pwrite64,openat \
-		-e inject=pwrite64:delay_exit=400000 \
+		-e inject=pwrite64:delay_exit=50000 \
 		env --default-signal=INT "$UNSHARD" export --to tensors \
 		-o parse-time=60 m.safetensors o >out 2>err &
 	tracer=$!
