@@ -3,6 +3,7 @@
 
 #include "core/base/auto.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -101,12 +102,57 @@ static char *existing(const char *path, const char **rest)
 	return NULL;
 }
 
+static bool is_there(const char *dir, const char *name)
+{
+	ck_auto_free char *path = NULL;
+
+	if (asprintf(&path, "%s/%s", dir, name) < 0)
+		path = NULL;
+	return path && !access(path, F_OK);
+}
+
+/*
+ * The only checkpoint in @dir, a directory of them: its folder; to free().  NULL: @dir
+ * is a checkpoint itself, or holds several.
+ */
+static char *only_step(const char *dir)
+{
+	ck_auto_free char *step = NULL;
+	ck_auto_dir DIR *d = is_there(dir, "tensors") ? NULL : opendir(dir);
+	unsigned nr = 0;
+
+	for (struct dirent *e; d && (e = readdir(d));) {
+		ck_auto_free char *path = NULL;
+
+		if (*e->d_name == '.' || e->d_type == DT_LNK)
+			continue;
+		if (asprintf(&path, "%s/%s", dir, e->d_name) < 0)
+			path = NULL;
+		if (!path || !is_there(path, ".unshard") || nr++)
+			continue;
+		step = ck_steal(path);
+	}
+	return nr == 1 ? ck_steal(step) : NULL;
+}
+
+/*
+ * A checkpoint without a map is every one of its views: the one that has all of it
+ * is read, like any folder.
+ */
+static int take_view(struct ck_from_mount *out, const char *dir)
+{
+	if (is_there(dir, ".unshard") && is_there(dir, "dcp/.metadata"))
+		snprintf(out->path, sizeof(out->path), "%s/dcp", dir);
+	return 0;
+}
+
 static int look_at(struct ck_from_mount *out, const char *path,
 		   struct ck_err *err)
 {
 	const char *gone = "";
 	ck_auto_free char *real = existing(path, &gone);
 	ck_auto_free char *dir = real ? strdup(real) : NULL;
+	ck_auto_free char *step = NULL;
 	ck_auto_fd int fd = -1;
 	struct statfs fs;
 	struct stat st;
@@ -116,8 +162,12 @@ static int look_at(struct ck_from_mount *out, const char *path,
 	    stat(dir, &st) || !is_ours(st.st_dev))
 		return 0;
 	fd = find_map(dir, st.st_dev);
-	if (fd < 0)
-		return 0;
+	if (fd < 0) {
+		step = *gone ? NULL : only_step(real);
+		return step  ? look_at(out, step, err) :
+		       *gone ? 0 :
+			       take_view(out, real);
+	}
 	ret = ck_wrap(err, ck_map_read(&out->map, fd, err), "%s" MAP, dir);
 	if (ret)
 		return ret;
@@ -141,6 +191,7 @@ int ck_from_mount(struct ck_from_mount *out, const char *path, const char *step,
 	int ret;
 
 	out->took_step = false;
+	out->path[0] = '\0';
 	if (!step)
 		return look_at(out, path, err);
 	if (asprintf(&in, "%s/%s", path, step) < 0) {
@@ -150,6 +201,6 @@ int ck_from_mount(struct ck_from_mount *out, const char *path, const char *step,
 	if (access(in, F_OK))
 		return 0;
 	ret = look_at(out, in, err);
-	out->took_step = ret > 0;
+	out->took_step = ret > 0 || (!ret && *out->path);
 	return ret;
 }

@@ -11,15 +11,16 @@
 
 struct ck_from_mount {
 	struct ck_map map;
-	char path[PATH_MAX]; /* the same in the checkpoint itself */
+	/* The same in the checkpoint itself; "", or a view to read, without a map. */
+	char path[PATH_MAX];
 	char served[PATH_MAX]; /* the same in shards/ of the mount */
 	bool took_step; /* it is that of the step, too */
 };
 
 /*
- * 1: @path, or checkpoint @step (or NULL) in it, is in a mount that has a map, and
- * @out, which is to be freed by ck_map_free(&out->map), says of what; 0: it is
- * not; -errno.  A map counts only where it is served by a mount of unshardfs
+ * 1: @path, or checkpoint @step (or NULL) in it, or the only one, is in a mount that
+ * has a map, and @out, which is to be freed by ck_map_free(&out->map), says of what;
+ * 0: it is not; -errno.  A map counts only where it is served by a mount of unshardfs
  * that the caller, or root, has made: no file of a checkpoint is taken for one.
  */
 int ck_from_mount(struct ck_from_mount *out, const char *path, const char *step,

@@ -425,6 +425,20 @@ static bool is_visible(const struct ck_map *map)
 	return is;
 }
 
+/* As the caller's, but for a step that was taken. */
+static unshard_open_opts opts_there(const struct ck_from_mount *m,
+				    const unshard_open_opts *opts)
+{
+	return (unshard_open_opts){
+		.size = sizeof(unshard_open_opts),
+		.options = CK_LIB_GET(opts, options),
+		.isolation = CK_LIB_GET(opts, isolation),
+		.flags = CK_LIB_GET(opts, flags),
+		.cancel_fd = CK_LIB_GET(opts, cancel_fd),
+		.step = m->took_step ? NULL : CK_LIB_GET(opts, step),
+	};
+}
+
 /*
  * What a mount shows of a checkpoint is read from the checkpoint itself; where that
  * is not to be seen, from shards/, whose descriptors the mount exchanges.
@@ -432,11 +446,7 @@ static bool is_visible(const struct ck_map *map)
 static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 			const unshard_open_opts *opts, struct ck_err *err)
 {
-	unshard_open_opts there = { .size = sizeof(there),
-				    .isolation = CK_LIB_GET(opts, isolation),
-				    .flags = CK_LIB_GET(opts, flags),
-				    .cancel_fd = CK_LIB_GET(opts, cancel_fd),
-				    .step = CK_LIB_GET(opts, step) };
+	unshard_open_opts there = opts_there(m, opts);
 	const char *own = CK_LIB_GET(opts, options);
 	ck_auto_str struct ck_str text = { 0 };
 	struct known known = { .served = !is_visible(&m->map) };
@@ -447,8 +457,6 @@ static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 	if (text.failed)
 		return ck_no_memory(err);
 	there.options = text.len ? text.v : NULL;
-	if (m->took_step)
-		there.step = NULL;
 	if (CK_LIB_GET(opts, image_fd) > 0 && !known.served)
 		there.image_fd = opts->image_fd;
 	else
@@ -460,6 +468,8 @@ static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 static int open_path(unshard_ckpt *u, const char *path,
 		     const unshard_open_opts *opts, struct ck_err *err)
 {
+	const struct known none = { 0 };
+	unshard_open_opts there;
 	struct ck_from_mount m;
 	int ret = check_opts(opts, err);
 
@@ -467,8 +477,12 @@ static int open_path(unshard_ckpt *u, const char *path,
 		ret = ck_from_mount(&m, path, CK_LIB_GET(opts, step), err);
 	if (ret < 0)
 		return ret;
-	if (!ret)
-		return open_known(u, path, &(struct known){ 0 }, opts, err);
+	if (!ret && !*m.path)
+		return open_known(u, path, &none, opts, err);
+	if (!ret) {
+		there = opts_there(&m, opts);
+		return open_known(u, m.path, &none, &there, err);
+	}
 	ret = ck_wrap(err, open_mounted(u, &m, opts, err), "%s is a mount",
 		      path);
 	ck_map_free(&m.map);

@@ -72,6 +72,11 @@ def runs():
             same(unshard.open(at, step="step-200"), plain)
             same(unshard.open(at, step="latest"), plain)
             assert reads(at / "step-200") == reads(at / "step-300") == 0
+            refused(unshard.OpenError, lambda: unshard.open(at), "2 checkpoints", "name one")
+        shutil.rmtree(f"{tmp}/runs/step-200")
+        with mounted(f"{tmp}/runs") as at:  # its only one
+            same(unshard.open(at), plain)
+            assert reads(at / "step-300") == 0
 
 
 def options():
@@ -257,10 +262,18 @@ def without():
     with unshard.open(LLAMA) as plain:
         with mounted(LLAMA, map="off") as at:
             assert not (at / ".unshard/map").exists()
-            same(unshard.open(at / "model.safetensors"), plain)
+            for what in ("model.safetensors", "dcp", ""):
+                same(unshard.open(at / what), plain)
             assert reads(at) > 0
         with copy_of(LLAMA) as to, mounted(to, rw=True) as at:
             assert not (at / ".unshard/map").exists()
+            same(unshard.open(at), plain)
+        with tempfile.TemporaryDirectory() as tmp:
+            shutil.copytree(LLAMA, f"{tmp}/step-1")
+            with mounted(tmp, map="off") as at:
+                same(unshard.open(at), plain)
+                same(unshard.open(at / "step-1"), plain)
+                same(unshard.open(at, step="step-1"), plain)
 
 
 def planted():
