@@ -30,7 +30,8 @@ struct hello {
 
 struct guest {
 	int fd; /* -1: none */
-	bool came; /* to the listener; else it is connected to rank */
+	uint64_t
+		came; /* to the listener, as which; 0: it is connected to rank */
 	bool said; /* its hello was sent */
 	unsigned rank;
 	size_t got;
@@ -41,6 +42,7 @@ struct meeting {
 	struct ck_comm *c;
 	const struct ck_comm_place *places;
 	unsigned nr, left; /* guests; ranks that are not there yet */
+	uint64_t nr_came;
 	struct guest *v;
 };
 
@@ -105,19 +107,36 @@ static int hear(struct meeting *m, struct guest *g, struct ck_err *err)
 	return 0;
 }
 
+/* For one more; where all are taken, that of who is silent the longest. */
+static struct guest *make_place(struct meeting *m)
+{
+	struct guest *first = NULL;
+
+	for (unsigned i = 0; i < m->nr; i++) {
+		struct guest *g = &m->v[i];
+
+		if (g->fd < 0)
+			return g;
+		if (g->came && (!first || g->came < first->came))
+			first = g;
+	}
+	if (first)
+		let_go(first);
+	return first;
+}
+
 static void let_in(struct meeting *m)
 {
 	int fd = accept4(m->c->listener, NULL, NULL,
 			 SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct guest *g = NULL;
 
-	if (fd < 0)
-		return;
-	for (unsigned i = 0; i < m->nr && !m->c->ops->greet(fd); i++)
-		if (m->v[i].fd < 0) {
-			m->v[i] = (struct guest){ .fd = fd, .came = true };
-			return;
-		}
-	close(fd);
+	if (fd >= 0 && !m->c->ops->greet(fd))
+		g = make_place(m);
+	if (g)
+		*g = (struct guest){ .fd = fd, .came = ++m->nr_came };
+	else if (fd >= 0)
+		close(fd);
 }
 
 static int gone(const struct meeting *m, unsigned rank, int code,
