@@ -8,7 +8,7 @@ strace -o /dev/null true 2>/dev/null || skip "strace may not trace here"
 cd "$WORK" || exit 1
 "$PYTHON" "$TOP/tests/cmd/lib/safetensors.py" m.safetensors a U8 64,1048576
 slow=(strace -f -o trace -e trace=pwrite64
-	-e inject=pwrite64:delay_enter=300000 "$UNSHARD" export --verify
+	-e inject=pwrite64:delay_enter=15000 "$UNSHARD" export --verify
 	-o parse-time=60 m.safetensors)
 
 "${slow[@]}" log >out 2>err || fail "$(cat err)"
