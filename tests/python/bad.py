@@ -437,9 +437,9 @@ def interrupted_while_it_is_told():
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             for _ in range(300):
-                # Again and again, for what a __del__() is told nobody hears.
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 3e-3), 0.2)
                 try:
+                    # Again and again, for what a __del__() is told nobody hears.
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 3e-3), 0.2)
                     while True:
                         assert len(ck._json("catalog")) == size
                 except KeyboardInterrupt:
