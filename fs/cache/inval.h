@@ -39,7 +39,7 @@ void fs_inval_free(struct fs_inval *iv);
 /*
  * File @nr of @v is opened as @ino; @mappable: not only for writing; @edit: for
  * writing.  -EBUSY with a line where another file has the same bytes that may be
- * mapped for writing too; files that were closed are waited for, a second at
+ * mapped for writing too; files that were closed are waited for, 5 s at
  * most.
  */
 int fs_inval_open(struct fs_inval *iv, struct fs_shown **out, uint64_t ino,

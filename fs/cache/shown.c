@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-#define CLOSING INT64_C(1000000000) /* ns that an open waits for closed files */
+#define CLOSING INT64_C(5000000000) /* ns that an open waits for closed files */
 
 struct fs_shown **fs_shown_list(struct fs_inval *iv, const struct ck_ckpt *ck,
 				uint32_t key)
