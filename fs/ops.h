@@ -123,6 +123,11 @@ void fs_ops_change(struct fuse_lowlevel_ops *ops); /* names come and go */
 void fs_ops_xattr(struct fuse_lowlevel_ops *ops);
 
 /*
+ * Where the link hf in @in leads, to free(); NULL: there is none.  In a directory
+ * to which checkpoints may be written none is, for one may be called so.
+ */
+char *fs_hf_target(struct fs *fs, const struct fs_mounted *in);
+/*
  * What @ino is; an entry of a directory of checkpoints is parsed if it has not
  * been, unless @ino is its root and only @shallow is asked.  -ESTALE.
  */

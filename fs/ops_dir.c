@@ -71,8 +71,7 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 		ck_auto_free char *latest =
 			dir->mounted->name ? NULL :
 					     fs_mounted_table_latest(fs->table);
-		ck_auto_free char *hf =
-			fs_mounted_table_hf(fs->table, dir->mounted);
+		ck_auto_free char *hf = fs_hf_target(fs, dir->mounted);
 
 		t->group = dir->mounted->name;
 		t->marker = t->group ? 0 : marker_of(fs);

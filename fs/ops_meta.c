@@ -193,12 +193,17 @@ int fs_find(struct fs *fs, uint64_t ino, bool shallow, struct fs_ref *out,
 	return 0;
 }
 
+char *fs_hf_target(struct fs *fs, const struct fs_mounted *in)
+{
+	return fs->drafts && !in->name ? NULL :
+					 fs_mounted_table_hf(fs->table, in);
+}
+
 /* To free(); NULL: it leads nowhere now, so it is not there. */
 static char *link_target(struct fs *fs, const struct fs_ref *r)
 {
-	return r->ino == FS_INO_HF ?
-		       fs_mounted_table_hf(fs->table, r->mounted) :
-		       fs_mounted_table_latest(fs->table);
+	return r->ino == FS_INO_HF ? fs_hf_target(fs, r->mounted) :
+				     fs_mounted_table_latest(fs->table);
 }
 
 static int moving_attr(struct fs *fs, const struct fs_ref *r, struct stat *st,

@@ -134,7 +134,7 @@ mv "$MNT/step-10/shards/.metadata.tmp" "$MNT/step-10/shards/.metadata" ||
 	fail "the rename of the index"
 [ -d "$SRC/step-10" ] || fail "not published: $(cat "$LOG")"
 [ -s "$SRC/step-10/.unshard-manifest" ] || fail "no manifest"
-[ "$(ls "$MNT")" = "$(printf 'hf\nlatest\nstep-10')" ] || fail "lists $(ls "$MNT")"
+[ "$(ls "$MNT")" = "$(printf 'latest\nstep-10')" ] || fail "lists $(ls "$MNT")"
 [ "$(readlink "$MNT/latest")" = step-10 ] || fail latest
 same "$MNT/step-10/shards/__0_0.distcp" "$CKPT/__0_0.distcp"
 (cd "$MNT/latest/tensors" && sha256sum --quiet -c \
