@@ -9,6 +9,7 @@
  */
 #include "core/base/check.h"
 #include "core/device/ring.h"
+#include "core/geom/cast.h"
 #include "core/geom/catalog.h"
 #include "core/io/read.h"
 #include "core/save/save_priv.h"
@@ -243,6 +244,7 @@ static struct load *copy_of(const struct ck_load_in *in)
 		if (good && dtype == CK_DT_NONE)
 			dtype = t->dtype;
 		good = good &&
+		       (dtype == t->dtype || ck_cast_has(t->dtype, dtype)) &&
 		       span_of(img->dims + t->shape, t->rank, it->start,
 			       it->len, it->stride, ck_dtype_info(dtype)->size,
 			       it->mem, &l->room[i]);
