@@ -91,12 +91,21 @@ static bool has_hf(struct fs_mounted_table *s, const char *name, bool *group)
 	return has;
 }
 
-/* Checkpoints of steps, of which the newest is meant, and not parts of one. */
-static bool are_steps(const struct ck_run_dir *all)
+/*
+ * Checkpoints of steps, of which the newest is meant, and not parts of one.  In a
+ * @group a single one is a part.
+ */
+static bool are_steps(const struct ck_run_dir *all, bool group)
 {
 	const struct ck_run_dir_entry *newest = ck_run_dir_newest(all, 0);
 
-	return all->nr > 1 && newest && newest->numbered;
+	return (all->nr > 1 || !group) && newest && newest->numbered;
+}
+
+static bool is_optimizer(const char *part)
+{
+	return !strcmp(part, "optim") || !strncmp(part, "optim_", 6) ||
+	       !strncmp(part, "optimizer", 9);
 }
 
 /* Of the parts of @group the only one with hf/; to free(). */
@@ -108,11 +117,11 @@ static char *part_with_hf(struct fs_mounted_table *s, const char *group)
 
 	if (ck_run_dir_list_in(&all, s->root, group, NULL))
 		return NULL;
-	one = !are_steps(&all);
+	one = !are_steps(&all, *group);
 	for (size_t i = 0; i < all.nr && one; i++) {
 		ck_auto_str struct ck_str name = { 0 };
 
-		if (!strncmp(all.v[i].name, "optim", 5) ||
+		if (is_optimizer(all.v[i].name) ||
 		    (all.v[i].is_file && !all.parts))
 			continue;
 		ck_str_fmt(&name, "%s%s%s", group, *group ? "/" : "",
@@ -130,12 +139,21 @@ static char *part_with_hf(struct fs_mounted_table *s, const char *group)
 /* Whether the entry has hf/, by itself or as the link of a group. */
 static bool leads_to_hf(struct fs_mounted_table *s, const char *name)
 {
+	ck_auto_str struct ck_str own = { 0 };
 	ck_auto_free char *part = NULL;
+	struct fs_mounted *mounted;
 	bool group;
 
 	if (has_hf(s, name, &group))
 		return true;
-	part = group ? part_with_hf(s, name) : NULL;
+	ck_str_fmt(&own, "%s/hf", name);
+	if (!group || own.failed)
+		return false;
+	if (!fs_mounted_table_entry(s, own.v, &mounted)) {
+		fs_mounted_unpin(s, mounted); /* a part is called so */
+		return false;
+	}
+	part = part_with_hf(s, name);
 	return part;
 }
 

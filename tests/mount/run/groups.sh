@@ -81,8 +81,25 @@ wait_for 5 leads latest/hf actor/hf && leads hf global_step_2/hf || fail "hf aga
 cp -r "$CKPT" "$RUN/global_step_2/hf"
 own() { [ -d "$MNT/latest/hf/tensors" ] && [ ! -L "$MNT/latest/hf" ]; }
 wait_for 5 own || fail "a part called hf: $(ls -l "$MNT/latest/")"
+gone hf || fail "a part called hf is no model's folder: $(ls -l "$MNT")"
 umount_ckpt
 mount_ckpt "$RUN/global_step_1"
 leads hf actor/hf || fail "hf of one step: $(ls -l "$MNT")"
+umount_ckpt
+
+# Nor is a part an optimizer by how its name begins, nor a step the latest that is not whole.
+rm -r "$RUN"
+mkdir "$RUN"
+save global_step_1 optimized
+cp -r "$CKPT" "$RUN/global_step_1/ema"
+mount_ckpt "$RUN"
+gone hf && gone latest/hf || fail "hf of two: $(ls -l "$MNT" "$MNT/latest/")"
+umount_ckpt
+rm -r "$RUN"
+mkdir "$RUN"
+cp -r "$CKPT" "$RUN/step-1"
+rm "$RUN/step-1/__1_0.distcp"
+mount_ckpt "$RUN"
+gone latest && gone hf || fail "hf of what is not whole: $(ls -l "$MNT")"
 umount_ckpt
 done_ok
