@@ -16,6 +16,7 @@
 
 #define FUSE_MAGIC 0x65735546
 #define MAP "/.unshard/map"
+#define MAX_DEPTH 3 /* run/step-1/model */
 
 /*
  * "36 35 98:0 / /mnt rw - fuse.unshardfs SOURCE rw,user_id=0,group_id=0": whether
@@ -111,28 +112,40 @@ static bool is_there(const char *dir, const char *name)
 	return path && !access(path, F_OK);
 }
 
+/* The only folder in @dir that is a checkpoint or holds some; to free(). */
+static char *only_entry(const char *dir)
+{
+	ck_auto_free char *found = NULL;
+	ck_auto_dir DIR *d = opendir(dir);
+	unsigned nr = 0;
+
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (*e->d_name != '.' && e->d_type == DT_DIR &&
+		    strcmp(e->d_name, "shards") && !nr++ &&
+		    asprintf(&found, "%s/%s", dir, e->d_name) < 0)
+			found = NULL;
+	return nr == 1 ? ck_steal(found) : NULL;
+}
+
 /*
- * The only checkpoint in @dir, a directory of them: its folder; to free().  NULL: @dir
- * is a checkpoint itself, or holds several.
+ * The only checkpoint in @dir, where a directory of them is mounted; to free().
+ * NULL: it is another folder, or there are several.
  */
 static char *only_step(const char *dir)
 {
-	ck_auto_free char *step = NULL;
-	ck_auto_dir DIR *d = is_there(dir, "tensors") ? NULL : opendir(dir);
-	unsigned nr = 0;
+	ck_auto_free char *at = NULL;
 
-	for (struct dirent *e; d && (e = readdir(d));) {
-		ck_auto_free char *path = NULL;
+	if (!is_there(dir, ".unshard") || is_there(dir, "tensors"))
+		return NULL;
+	at = only_entry(dir);
+	for (unsigned i = 0; i < MAX_DEPTH && at && !is_there(at, ".unshard");
+	     i++) {
+		char *in = only_entry(at);
 
-		if (*e->d_name == '.' || e->d_type == DT_LNK)
-			continue;
-		if (asprintf(&path, "%s/%s", dir, e->d_name) < 0)
-			path = NULL;
-		if (!path || !is_there(path, ".unshard") || nr++)
-			continue;
-		step = ck_steal(path);
+		free(at);
+		at = in;
 	}
-	return nr == 1 ? ck_steal(step) : NULL;
+	return at && is_there(at, ".unshard") ? ck_steal(at) : NULL;
 }
 
 /*

@@ -481,6 +481,7 @@ static int open_path(unshard_ckpt *u, const char *path,
 		return open_known(u, path, &none, opts, err);
 	if (!ret) {
 		there = opts_there(&m, opts);
+		there.image_fd = CK_LIB_GET(opts, image_fd);
 		return open_known(u, m.path, &none, &there, err);
 	}
 	ret = ck_wrap(err, open_mounted(u, &m, opts, err), "%s is a mount",

@@ -77,6 +77,14 @@ def runs():
         with mounted(f"{tmp}/runs") as at:  # its only one
             same(unshard.open(at), plain)
             assert reads(at / "step-300") == 0
+        for part in "actor", "critic":  # nor is a step of parts none
+            shutil.copytree(LLAMA, f"{tmp}/runs/step-400/{part}")
+        with mounted(f"{tmp}/runs") as at:
+            refused(unshard.OpenError, lambda: unshard.open(at), "2 checkpoints", "name one")
+        shutil.rmtree(f"{tmp}/runs/step-300")
+        shutil.rmtree(f"{tmp}/runs/step-400/critic")
+        with mounted(f"{tmp}/runs") as at:
+            same(unshard.open(at), plain)
 
 
 def options():
