@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/helpers.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -122,20 +123,23 @@ static void set_good(struct file *f, uint64_t k, uint64_t forgot)
 }
 
 /*
- * Whether this thread is to compare the block, and then gives it back; false: another
- * one did meanwhile, and it is good.
+ * 1: this thread is to compare the block, and then gives it back; 0: another one did
+ * meanwhile, and it is good; -EINTR: nobody wants it any more.
  */
-static bool take(struct ck_checked *s, struct file *f, uint64_t k)
+static int take(struct ck_checked *s, struct file *f, uint64_t k)
 {
-	bool good;
+	int ret = 0;
 
 	pthread_mutex_lock(&s->lock);
-	while (!(good = is_good(f, k)) && is_set(f->taken, k))
-		pthread_cond_wait(&s->given_back, &s->lock);
-	if (!good)
+	while (!is_good(f, k) && is_set(f->taken, k) && !ret)
+		if (!ck_stop_wait(&s->given_back, &s->lock))
+			ret = -EINTR;
+	if (!ret && !is_good(f, k)) {
 		set(f->taken, k);
+		ret = 1;
+	}
 	pthread_mutex_unlock(&s->lock);
-	return !good;
+	return ret;
 }
 
 static void give_back(struct ck_checked *s, struct file *f, uint64_t k)
@@ -249,13 +253,16 @@ static int check_block(struct ck_checked *s, const struct ck_engine_ops *engine,
 	uint64_t forgot;
 	int ret;
 
-	if (is_good(f, k) || !take(s, f, k))
+	ret = is_good(f, k) ? 0 : take(s, f, k);
+	if (!ret)
 		return 0;
-	forgot = atomic_load(&f->forgot);
-	ret = compare(s, engine, src, fd, k);
-	if (ret == GOOD)
-		set_good(f, k, forgot);
-	give_back(s, f, k);
+	if (ret > 0) {
+		forgot = atomic_load(&f->forgot);
+		ret = compare(s, engine, src, fd, k);
+		if (ret == GOOD)
+			set_good(f, k, forgot);
+		give_back(s, f, k);
+	}
 	if (ret <= 0)
 		return ret ? ck_fail_at(err, -ret, name, off,
 					"%s: block %llu: %s", name,

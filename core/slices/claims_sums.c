@@ -112,11 +112,9 @@ static int put_all(struct ck_claims *c, uint32_t file,
 
 	if (!ret)
 		ret = put_digests(&c->log, file, s, err);
-	if (!ret)
-		ret = ck_journal_append(&c->log, CK_CLAIMS_ALL, &all,
-					sizeof(all), err);
-	/* who publishes on another node is to see it */
-	return ret ? ret : ck_journal_sync(&c->log, err);
+	return ret ? ret :
+		     ck_journal_append(&c->log, CK_CLAIMS_ALL, &all,
+				       sizeof(all), err);
 }
 
 int ck_claims_tell(struct ck_claims *c, uint32_t file, int fd,
@@ -126,8 +124,12 @@ int ck_claims_tell(struct ck_claims *c, uint32_t file, int fd,
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
-	if (c->log.fd >= 0 && is_past(fd, c->log.fd, &id))
+	if (c->log.fd >= 0 && is_past(fd, c->log.fd, &id)) {
 		ret = put_all(c, file, s, &id, err);
+		/* who publishes on another node is to see it */
+		if (!ret)
+			ret = ck_journal_sync(&c->log, err);
+	}
 	pthread_mutex_unlock(&c->lock);
 	return ret;
 }
@@ -135,13 +137,16 @@ int ck_claims_tell(struct ck_claims *c, uint32_t file, int fd,
 int ck_claims_tell_again(struct ck_claims *c, const struct ck_claims_sums *told,
 			 struct ck_err *err)
 {
+	bool any = false;
 	int ret = 0;
 
 	for (uint32_t i = 0; told && i < c->plan->nr_files && !ret; i++)
 		if (told[i].good && c->own.written[i].total &&
-		    !c->others.written[i].total)
+		    !c->others.written[i].total) {
 			ret = put_all(c, i, &told[i], &told[i].id, err);
-	return ret;
+			any = true;
+		}
+	return any && !ret ? ck_journal_sync(&c->log, err) : ret;
 }
 
 /* ---- read ---- */

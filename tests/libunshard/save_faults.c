@@ -250,10 +250,13 @@ static void full_disk(void)
 /* Of the writer, @nth of 60 moments: before a call, and somewhat into it. */
 static void kill_writer(unsigned nth)
 {
-	/* no more threads, behind a fork, for ThreadSanitizer */
-	const unshard_ctx_opts alone = { .size = sizeof(alone),
-					 .threads = 1,
-					 .helper = sv_parser };
+	const unshard_ctx_opts alone = {
+		.size = sizeof(alone),
+#ifdef __SANITIZE_THREAD__
+		.threads = 1, /* more, behind a fork, it refuses */
+#endif
+		.helper = sv_parser
+	};
 	int told[2], status;
 	char byte;
 	pid_t pid;
