@@ -81,6 +81,7 @@ struct ck_dcp_items {
 	CK_VEC(struct ck_dcp_item) v;
 	uint32_t *slot; /* of @v, by name and offset: number + 1; 0: free */
 	size_t nr_slots; /* a power of two */
+	uint64_t seed; /* of the hash: a file does not choose who collides */
 	uint64_t twice; /* entries left out: same name, same offset */
 	uint64_t odd, first_odd; /* how many are no entries, and which */
 };

@@ -21,7 +21,8 @@ static uint32_t *find_slot(const struct ck_dcp_items *t, uint32_t name,
 			   uint32_t at)
 {
 	uint64_t group = (uint64_t)name << 32 | at / NEAR;
-	size_t i = XXH3_64bits(&group, sizeof(group)) * NEAR + at % NEAR;
+	size_t i = XXH3_64bits_withSeed(&group, sizeof(group), t->seed) * NEAR +
+		   at % NEAR;
 
 	for (;; i++) {
 		uint32_t *slot = &t->slot[i & (t->nr_slots - 1)];
@@ -122,6 +123,8 @@ struct ck_dcp_items *ck_dcp_items_new(struct ck_err *err)
 		ck_no_memory(err);
 		return NULL;
 	}
+	t->seed =
+		(uint64_t)(uintptr_t)t ^ (uint64_t)(uintptr_t)&ck_dcp_items_new;
 	t->box_fields = (struct ck_pq_fields){ { "offsets", "sizes" }, { 0 } };
 	t->key_fields = (struct ck_pq_fields){ { "fqn", "offset" }, { 0 } };
 	t->info_fields =
