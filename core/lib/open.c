@@ -435,6 +435,7 @@ static unshard_open_opts opts_there(const struct ck_from_mount *m,
 		.isolation = CK_LIB_GET(opts, isolation),
 		.flags = CK_LIB_GET(opts, flags),
 		.cancel_fd = CK_LIB_GET(opts, cancel_fd),
+		.image_fd = CK_LIB_GET(opts, image_fd),
 		.step = m->took_step ? NULL : CK_LIB_GET(opts, step),
 	};
 }
@@ -457,10 +458,10 @@ static int open_mounted(unshard_ckpt *u, struct ck_from_mount *m,
 	if (text.failed)
 		return ck_no_memory(err);
 	there.options = text.len ? text.v : NULL;
-	if (CK_LIB_GET(opts, image_fd) > 0 && !known.served)
-		there.image_fd = opts->image_fd;
-	else
+	if (there.image_fd <= 0 || known.served) {
+		there.image_fd = 0;
 		known.image_fd = m->map.image_fd;
+	}
 	return open_known(u, known.served ? m->served : m->path, &known, &there,
 			  err);
 }
@@ -481,7 +482,6 @@ static int open_path(unshard_ckpt *u, const char *path,
 		return open_known(u, path, &none, opts, err);
 	if (!ret) {
 		there = opts_there(&m, opts);
-		there.image_fd = CK_LIB_GET(opts, image_fd);
 		return open_known(u, m.path, &none, &there, err);
 	}
 	ret = ck_wrap(err, open_mounted(u, &m, opts, err), "%s is a mount",
