@@ -93,8 +93,13 @@ bool ck_load_drops(struct ck_load *load, const struct ck_bytes *b)
 
 	if (!is || b->fd < 0 || b->spooled)
 		return false;
-	if (*is == UNKNOWN)
-		*is = is_cached(b->fd) ? KEEP : DROP;
+	if (*is == UNKNOWN) {
+		uint8_t unknown = UNKNOWN;
+
+		/* who was first has read of it since, perhaps */
+		atomic_compare_exchange_strong(is, &unknown,
+					       is_cached(b->fd) ? KEEP : DROP);
+	}
 	return *is == DROP;
 }
 
