@@ -21,15 +21,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a directory of checkpoints, or a group of them, has before these. */
+enum { DOT, DOTS, META, LATEST, HF, SHARDS, MARKER, NR_FIXED };
+
+static const struct {
+	const char *name;
+	uint64_t ino;
+	bool is_dir, is_link;
+} fixed[NR_FIXED] = {
+	[DOT] = { ".", FS_INO_ROOT, .is_dir = true },
+	[DOTS] = { "..", FS_INO_ROOT, .is_dir = true },
+	[META] = { ".unshard", FS_INO_META, .is_dir = true },
+	[LATEST] = { "latest", FS_INO_LATEST, .is_link = true },
+	[HF] = { "hf", FS_INO_HF, .is_link = true },
+	[SHARDS] = { "shards", FS_INO_SHARDS, .is_dir = true },
+	[MARKER] = { FS_MARKER, 0 },
+};
+
 /* What a directory that changes held when it was opened. */
 struct taken {
 	struct fs_shard_list *shards; /* NULL: it is of checkpoints */
-	struct ck_run_dir steps;
-	bool group; /* it is one: no .unshard, no latest */
-	bool shards_too; /* one that holds no checkpoint of that name */
-	uint64_t marker; /* the inode of FS_MARKER; 0: there was none */
-	bool latest; /* there was a newest one, and none is called so */
-	bool hf; /* the same of a model */
+	struct ck_run_dir steps; /* whose names go before what is fixed */
+	bool has[NR_FIXED];
+	uint64_t marker; /* the inode of FS_MARKER */
 };
 
 static struct taken *taken_of(const struct fuse_file_info *fi)
@@ -56,6 +70,25 @@ static uint64_t marker_of(struct fs *fs)
 	return S_ISREG(e.attr.st_mode) ? e.ino : 0;
 }
 
+static int take_steps(struct fs *fs, const struct fs_mounted *in,
+		      struct taken *t, struct ck_err *err)
+{
+	bool group = in->name;
+	ck_auto_free char *latest =
+		group ? NULL : fs_mounted_table_latest(fs->table);
+	ck_auto_free char *hf = fs_hf_target(fs, in);
+	int ret = fs_mounted_table_list(fs->table, in, &t->steps, err);
+
+	t->marker = group ? 0 : marker_of(fs);
+	t->has[DOT] = t->has[DOTS] = true;
+	t->has[META] = !group;
+	t->has[LATEST] = latest && !ck_run_dir_find(&t->steps, "latest");
+	t->has[HF] = hf && !ck_run_dir_find(&t->steps, "hf");
+	t->has[SHARDS] = group && !ck_run_dir_find(&t->steps, "shards");
+	t->has[MARKER] = t->marker;
+	return ret;
+}
+
 static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 		struct ck_err *err)
 {
@@ -64,24 +97,10 @@ static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
 
 	if (!t)
 		return ck_no_memory(err);
-	if (dir->node.kind == FS_SHARD) {
-		ret = fs_shards_list(dir->mounted->shards, dir->ino, &t->shards,
-				     err);
-	} else {
-		ck_auto_free char *latest =
-			dir->mounted->name ? NULL :
-					     fs_mounted_table_latest(fs->table);
-		ck_auto_free char *hf = fs_hf_target(fs, dir->mounted);
-
-		t->group = dir->mounted->name;
-		t->marker = t->group ? 0 : marker_of(fs);
-		ret = fs_mounted_table_list(fs->table, dir->mounted, &t->steps,
-					    err);
-		t->latest = latest && !ck_run_dir_find(&t->steps, "latest");
-		t->hf = hf && !ck_run_dir_find(&t->steps, "hf");
-		t->shards_too =
-			t->group && !ck_run_dir_find(&t->steps, "shards");
-	}
+	ret = dir->node.kind == FS_SHARD ?
+		      fs_shards_list(dir->mounted->shards, dir->ino, &t->shards,
+				     err) :
+		      take_steps(fs, dir->mounted, t, err);
 	if (ret)
 		free_taken(t);
 	else
@@ -129,40 +148,23 @@ static enum fs_at shard_at(const struct fs_shard_list *l, uint64_t pos,
 	return FS_AT_ENTRY;
 }
 
-/*
- * ".", "..", .unshard, latest, hf, a group's shards, a marker, then the
- * checkpoints, whose inodes vary.
- */
+/* Inodes of checkpoints vary. */
 static enum fs_at step_at(const struct taken *t, uint64_t pos,
 			  struct fs_entry *e)
 {
-	static const struct {
-		const char *name;
-		uint64_t ino;
-	} first[] = { { ".", FS_INO_ROOT },
-		      { "..", FS_INO_ROOT },
-		      { ".unshard", FS_INO_META },
-		      { "latest", FS_INO_LATEST },
-		      { "hf", FS_INO_HF },
-		      { "shards", FS_INO_SHARDS },
-		      { FS_MARKER, 0 } };
-	const size_t nr = CK_ARRAY_LEN(first);
-
-	e->is_link = pos == 3 || pos == 4;
-	e->is_dir = !e->is_link && pos != 6;
-	if ((pos == 2 && t->group) || (pos == 3 && !t->latest) ||
-	    (pos == 4 && !t->hf) || (pos == 5 && !t->shards_too) ||
-	    (pos == 6 && !t->marker))
-		return FS_AT_NOTHING;
-	if (pos < nr) {
-		strcpy(e->name, first[pos].name);
-		e->ino = pos == 6 ? t->marker : first[pos].ino;
-		return FS_AT_ENTRY;
+	if (pos < NR_FIXED) {
+		strcpy(e->name, fixed[pos].name);
+		e->ino = pos == MARKER ? t->marker : fixed[pos].ino;
+		e->is_dir = fixed[pos].is_dir;
+		e->is_link = fixed[pos].is_link;
+		return t->has[pos] ? FS_AT_ENTRY : FS_AT_NOTHING;
 	}
-	if (pos - nr >= t->steps.nr)
+	pos -= NR_FIXED;
+	if (pos >= t->steps.nr)
 		return FS_AT_END;
-	snprintf(e->name, sizeof(e->name), "%s", t->steps.v[pos - nr].name);
+	snprintf(e->name, sizeof(e->name), "%s", t->steps.v[pos].name);
 	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
+	e->is_dir = true;
 	return FS_AT_ENTRY;
 }
 
