@@ -4,6 +4,7 @@
 # processes that load it at once, the first time and the second.  By turns; the
 # medians count.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_MIB:=512}" "${BENCH_ROUNDS:=5}" "${BENCH_READERS:=8}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 readfile=$BENCH_DIR/readfile loaders=$BENCH_DIR/loaders
@@ -20,8 +21,6 @@ kept() { # reads it whole, and waits until that is kept; pages are at once
 	[ "$(told cache_filled)" != 0 ] || return 0
 	until [ "$(told cache_whole_files)" -ge 1 ]; do sleep 0.1; done
 }
-median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
 
 start "$PWD/kept"
 cp "$w" plain
@@ -39,8 +38,8 @@ again() { # NAME CACHE LIMIT
 		"$readfile" 1048576 "$w" >>mount.gb
 	done
 	echo "passthrough $(told cache_passthrough)"
-	echo "result $1 $(median mount.gb) GB/s"
-	echo "result $1_to_plain $(ratio "$(median mount.gb)" "$(median plain.gb)") ratio $3"
+	measured "$1" GB/s mount.gb
+	compared "$1_to_plain" mount.gb plain.gb "$3"
 	stop
 }
 again reread "$PWD/kept" ">=0.95"
@@ -57,16 +56,17 @@ for how in read map; do
 		"$loaders" $how "$BENCH_READERS" "$w" >>second.s
 		stop
 	done
-	echo "result loaders_$how $(median first.s) s"
-	echo "result loaders_${how}_to_plain $(ratio "$(median first.s)" "$(median plain.s)") ratio <=1.25"
-	echo "result loaders_${how}_again_to_plain $(ratio "$(median second.s)" "$(median plain.s)") ratio <=1.25"
-	echo "result loaders_${how}_shard_bytes $(ratio "$bytes" $((BENCH_MIB << 20))) ratio <=1.05"
-	echo "result loaders_${how}_copies $(ratio "$held" $((BENCH_MIB << 20))) ratio <=1.05"
+	measured loaders_$how s first.s
+	compared loaders_${how}_to_plain first.s plain.s "<=1.25"
+	compared loaders_${how}_again_to_plain second.s plain.s "<=1.25"
+	tell loaders_${how}_shard_bytes "$(ratio "$bytes" $((BENCH_MIB << 20)))" ratio "<=1.05"
+	tell loaders_${how}_copies "$(ratio "$held" $((BENCH_MIB << 20)))" ratio "<=1.05"
 done
 
 # Who may not have the kernel pass through: root of a namespace of its own.
 if [ "$(id -u)" = 0 ] && unshare -rm true 2>/dev/null; then
-	export -f again start stop kept told median ratio
+	export -f again start stop kept told
 	export readfile w BENCH_MIB BENCH_ROUNDS
-	unshare -rm bash -c 'again reread_user "$PWD/kept" ">=0.6"'
+	unshare -rm bash -c '. "$TOP/tests/bench/lib/measure.sh"
+		again reread_user "$PWD/kept" ">=0.6"'
 fi

@@ -3,6 +3,7 @@
 # has: distributed (29,100 pieces, 12,900 of them copies that are compared), and
 # states of an optimizer in 100 shards (9,000 tensors).
 
+. "$TOP/tests/bench/lib/measure.sh"
 [ -n "$PYTHON" ] || { echo "needs Python"; exit 77; }
 
 echo "$(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
@@ -13,8 +14,6 @@ for kind in dist bin optim async; do
 			>>"$kind.cost"
 		"$UNSHARD" umount mnt
 	done
-	sort -n "$kind.cost" | sed -n 2p | while read -r seconds peak; do
-		echo "result ${kind}_mount $seconds s <=1"
-		echo "result ${kind}_parser_peak $((peak / 1024)) MiB"
-	done
+	measured ${kind}_mount s $kind.cost "<=1"
+	peak ${kind}_parser_peak $kind.cost
 done

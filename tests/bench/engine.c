@@ -110,10 +110,19 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* Ends a line: the lowest and the highest of the turns, if there are two. */
+static void print_spread(double *turn, unsigned rounds)
+{
+	qsort(turn, rounds, sizeof(double), by_value);
+	if (rounds > 1)
+		printf(" - %.2f %.2f", turn[0], turn[rounds - 1]);
+	printf("\n");
+}
+
 static void compare(const char *what, bool cold, bool scattered,
 		    unsigned rounds)
 {
-	double got[ENGINES][64], plain = 0;
+	double got[ENGINES][64], ratio[ENGINES][64], plain = 0;
 
 	for (unsigned r = 0; r < rounds; r++) {
 		for (unsigned k = 0; k < ENGINES; k++) {
@@ -130,14 +139,19 @@ static void compare(const char *what, bool cold, bool scattered,
 			e->ops->close(e);
 		}
 	}
+	for (unsigned i = 0; i < ENGINES; i++)
+		for (unsigned r = 0; r < rounds; r++)
+			ratio[i][r] = got[i][r] / got[0][r];
 	for (unsigned i = 0; i < ENGINES; i++) {
 		qsort(got[i], rounds, sizeof(double), by_value);
 		if (!i)
 			plain = got[0][rounds / 2];
-		printf("result engine_%s_%s %.2f GB/s\n", what, labels[i],
+		printf("result engine_%s_%s %.2f GB/s", what, labels[i],
 		       got[i][rounds / 2]);
-		printf("result engine_%s_%s_to_plain %.2f ratio\n", what,
+		print_spread(got[i], rounds);
+		printf("result engine_%s_%s_to_plain %.2f ratio", what,
 		       labels[i], got[i][rounds / 2] / plain);
+		print_spread(ratio[i], rounds);
 	}
 }
 

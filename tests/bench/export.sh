@@ -4,13 +4,12 @@
 # the same of a merged folder.  Both sides take turns; the medians count.
 : "${BENCH_MIB:=1024}"
 . "$TOP/tests/bench/lib/load_data.sh"
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_ROUNDS:=3}"
 shards=("$data"/dcp/*.distcp) merged=$data/merged.safetensors
 mkdir -p "$data/hf"
 ln -f "$merged" "$data/hf/model.safetensors"
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-spread() { sort -n | awk '{ v[NR] = $1 } END { print v[1] "-" v[NR] }'; }
 seconds() { # COMMAND...
 	local from
 	from=$(date +%s%N)
@@ -30,12 +29,10 @@ prepare() { # KIND FILE...
 }
 plain() { cp --reflink=never "$merged" out && sync out; }
 ours() { "$UNSHARD" export "$data/dcp" out; }
-say() { # NAME PLAIN OURS LIMIT: ratio of the medians
-	echo "result ${1}_plain $(median <"$2") s"
-	echo "result ${1}_ours $(median <"$3") s"
-	echo "spread $1: plain $(spread <"$2"), ours $(spread <"$3") s"
-	awk -v n="$1" -v a="$(median <"$2")" -v b="$(median <"$3")" -v l="$4" \
-		'BEGIN { printf "result %s_ratio %.3f ratio %s\n", n, a / b, l }'
+say() { # NAME PLAIN OURS LIMIT
+	measured "${1}_plain" s "$2"
+	measured "${1}_ours" s "$3"
+	compared "${1}_ratio" "$2" "$3" "$4"
 }
 
 for kind in warm cold; do

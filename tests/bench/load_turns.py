@@ -3,17 +3,21 @@
 PyTorch's and safetensors' own ways, in turns; prints the medians and their ratios."""
 import importlib.metadata
 import os
-import statistics
+import pathlib
 import subprocess
 import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors import safe_open
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+from measure import compared, measured, ratios, spread, tell
 
 program, data, threads, what = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "6"))
@@ -39,7 +43,7 @@ def timed(f):
 
 
 def turns(sides):
-    """The median of each side; the first turn does not count.  Every other turn goes
+    """What each side took; the first turn does not count.  Every other turn goes
     backwards: what runs after another side that left the caches cold is slower."""
     took = {name: [] for name in sides}
     for turn in range(ROUNDS + 1):
@@ -47,11 +51,7 @@ def turns(sides):
             t = f()
             if turn:
                 took[name].append(t)
-    return {name: statistics.median(v) for name, v in took.items()}
-
-
-def tell(name, value, unit, limit=""):
-    print(f"result {name} {value:.3f} {unit} {limit}".rstrip(), flush=True)
+    return took
 
 
 def fast_safetensors(mine):
@@ -108,13 +108,16 @@ def whole():
         "load_file": lambda: timed(merged),
         "populate": lambda: ours("populate"), "fresh": lambda: ours("fresh"), **more})
     for name, t in m.items():
-        tell("load_" + name, t, "s")
-    tell("load_to_scatter", m["scatter"] / m["load"], "ratio", ">=0.95")
-    tell("load_to_dcp.load", m["dcp.load"] / m["load"], "ratio", ">=4")
-    tell("load_to_load_file", m["load_file"] / m["load"], "ratio", ">=1")
+        measured("load_" + name, "s", t)
+    compared("load_to_scatter", m["scatter"], m["load"], ">=0.95")
+    compared("load_to_dcp.load", m["dcp.load"], m["load"], ">=4")
+    compared("load_to_load_file", m["load_file"], m["load"], ">=1")
     for name in more:
-        tell("load_to_" + name, m[name] / m["load"], "ratio", ">=1")
-    tell("fresh_to_populate_and_load", m["fresh"] / (m["populate"] + m["load"]), "ratio", "<=1.3")
+        compared("load_to_" + name, m[name], m["load"], ">=1")
+    both = [p + t for p, t in zip(m["populate"], m["load"])]
+    tell("fresh_to_populate_and_load",
+         median(m["fresh"]) / (median(m["populate"]) + median(m["load"])), "ratio", "<=1.3",
+         spread(ratios(m["fresh"], both)))
 
 
 def peak():
@@ -128,8 +131,8 @@ def cold():
     ours = Program("whole")
     m = turns({"cold": lambda: ours("cold"), "raw": lambda: ours("raw")})
     for name, t in m.items():
-        tell("load_" + name, t, "s")
-    tell("cold_to_raw", m["raw"] / m["cold"], "ratio", ">=1")
+        measured("load_" + name, "s", t)
+    compared("cold_to_raw", m["raw"], m["cold"], ">=1")
 
 
 def box(shape, dim):
@@ -159,18 +162,18 @@ def slices():
     torch.set_num_threads(1)
     m = turns(sides)
     for name, t in m.items():
-        tell(name, t, "bytes/byte" if name.endswith("_bytes") else "s",
-             "<=1.1" if name == "first_bytes" else "")
-    tell("first_to_get_slice", m["first_get_slice"] / m["first"], "ratio", ">=1")
-    tell("last_to_get_slice", m["last_get_slice"] / m["last"], "ratio", ">=0.5")
+        measured(name, "bytes/byte" if name.endswith("_bytes") else "s", t,
+                 "<=1.1" if name == "first_bytes" else "")
+    compared("first_to_get_slice", m["first_get_slice"], m["first"], ">=1")
+    compared("last_to_get_slice", m["last_get_slice"], m["last"], ">=0.5")
 
 
 def opens():
     ours = Program("whole")
     m = turns({"load": lambda: ours("load"), "open": lambda: ours("open"),
                "load_after_open": lambda: ours("load")})
-    tell("open_and_first_byte", m["open"], "s", "<=0.03")
-    tell("load_after_open_to_before", m["load_after_open"] / m["load"], "ratio", "<=1.1")
+    measured("open_and_first_byte", "s", m["open"], "<=0.03")
+    compared("load_after_open_to_before", m["load_after_open"], m["load"], "<=1.1")
 
 
 for f in {"load": (whole, peak, cold), "slices": (slices,), "open": (opens,)}[what]:

@@ -4,7 +4,6 @@ turns, each in a process that has imported torch and nothing more; medians and r
 Of tp, too, what -o verify adds to a load."""
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
@@ -13,6 +12,9 @@ import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+import measure
 
 DATA, MNT, CUT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 UNSHARD = os.environ["UNSHARD"]
@@ -131,15 +133,21 @@ def verified():
                     forget()
                 took[how].append(apart(again)[0])
                 unshard("umount", MNT)
-        for how, name in ("", "load"), ("verify", "load_verify"):
-            print(f"spread {kind}_{name}: {min(took[how]):.3f} to {max(took[how]):.3f} s")
-            tell(f"{kind}_{name}", statistics.median(took[how]), "s")
-        tell(f"{kind}_verify_of_load", statistics.median(took["verify"]) /
-             statistics.median(took[""]), "ratio", "<=1.05")
+        measured(f"{kind}_load", "s", took[""])
+        measured(f"{kind}_load_verify", "s", took["verify"])
+        compared(f"{kind}_verify_of_load", took["verify"], took[""], "<=1.05")
 
 
-def tell(name, value, unit, limit=""):
-    print(f"result {CUT}_{name} {value:.3f} {unit} {limit}".rstrip(), flush=True)
+def tell(name, *words):
+    measure.tell(f"{CUT}_{name}", *words)
+
+
+def measured(name, *words):
+    measure.measured(f"{CUT}_{name}", *words)
+
+
+def compared(name, *words):
+    measure.compared(f"{CUT}_{name}", *words)
 
 
 def main():
@@ -159,20 +167,18 @@ def main():
             OUT.unlink(missing_ok=True)
         seconds, held, kept_resident = cached()
         took["cached"].append(seconds)
-    m = {k: statistics.median(v) for k, v in took.items()}
-    for name, seconds in m.items():
-        print(f"spread {name}: {min(took[name]):.3f} to {max(took[name]):.3f} s")
-        tell(name, seconds, "s")
+    for name, seconds in took.items():
+        measured(name, "s", seconds)
         if name in peak:
             tell(name + "_peak", peak[name], "MiB")
     tell("worker", resident, "MiB")
     tell("cached_worker", kept_resident, "MiB")
     tell("cache", held, "MiB")
-    tell("mount_of_merged", m["mount"] / m["merged"], "ratio", "<=1.5" if CUT == "tp" else "")
+    compared("mount_of_merged", took["mount"], took["merged"], "<=1.5" if CUT == "tp" else "")
     limits = ("", "") if CUT == "tp" else (">=7", ">=10")
-    tell("mount_to_converted", m["dcp_to_torch_save"] / m["mount"], "ratio", limits[0])
-    tell("cached_to_converted", m["dcp_to_torch_save"] / m["cached"], "ratio", limits[1])
-    tell("mount_to_dcp.load", m["dcp.load"] / m["mount"], "ratio")
+    compared("mount_to_converted", took["dcp_to_torch_save"], took["mount"], limits[0])
+    compared("cached_to_converted", took["dcp_to_torch_save"], took["cached"], limits[1])
+    compared("mount_to_dcp.load", took["dcp.load"], took["mount"])
     if CUT == "tp":
         verified()
 

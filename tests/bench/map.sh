@@ -3,6 +3,7 @@
 # a map of a plain copy of it: in order, twice, with each advice; then faults
 # of 4 KiB at random by 32 threads.  Both sides take turns; the medians count.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 mapfile=$BENCH_DIR/mapfile
@@ -16,12 +17,6 @@ sync
 echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
 grep -E '^(transport|mmap|libfuse|read_ahead_kib)' mnt/.unshard/stats
 
-column() { # N FILE: the median of that column
-	awk -v c="$1" '{ print $c }' "$2" | sort -n |
-		awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
-
 # DONTNEED leaves a plain file's pages on their way to disk: it is read again.
 for _ in $(seq "$BENCH_ROUNDS"); do
 	for how in order sequential populate willneed; do
@@ -30,16 +25,17 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	cat plain ckpt/*.distcp >/dev/null
 	"$mapfile" order plain >>plain.order
 done
-first=$(column 2 plain.order)
-echo "result plain $first GB/s"
+# The second pass through the same map.
+cut -d' ' -f2 plain.order >plain.again
+cut -d' ' -f2 mount.order >mount.again
+measured plain GB/s plain.again
 for how in order sequential populate willneed; do
-	got=$(column 1 "mount.$how")
-	echo "result $how $got GB/s"
+	measured $how GB/s "mount.$how"
 	limit=
 	[ $how = willneed ] || limit=">=0.25"
-	echo "result ${how}_to_plain $(ratio "$got" "$first") ratio $limit"
+	compared ${how}_to_plain "mount.$how" plain.again "$limit"
 done
-echo "result again_to_plain $(ratio "$(column 2 mount.order)" "$first") ratio >=0.9"
+compared again_to_plain mount.again plain.again ">=0.9"
 read -r median most longest < <("$mapfile" random 500 32 mnt/tensors/w)
 echo "result fault $median us"
 echo "result fault_99 $most us <=5000"

@@ -8,6 +8,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+from measure import tell
+
 WORK, UNSHARD = pathlib.Path(sys.argv[1]), sys.argv[2]
 LAYERS, SIDE, RANKS = 16, 4096, 4  # of float32: 1 GiB
 SAVE = f"""
@@ -33,7 +36,7 @@ def save():
 
 
 def result(name, value, unit):
-    print(f"result merge.{name} {value} {unit}", flush=True)
+    tell(f"merge.{name}", value, unit, digits=2 if unit == "s" else 0)
 
 
 def measured(name, *command):
@@ -41,8 +44,8 @@ def measured(name, *command):
     pid = os.spawnvp(os.P_NOWAIT, command[0], command)
     _, status, used = os.wait4(pid, 0)
     assert not status, (command, status)
-    result(f"{name}.wall", f"{time.monotonic() - at:.2f}", "s")
-    result(f"{name}.processor", f"{used.ru_utime + used.ru_stime:.2f}", "s")
+    result(f"{name}.wall", time.monotonic() - at, "s")
+    result(f"{name}.processor", used.ru_utime + used.ru_stime, "s")
     result(f"{name}.memory", used.ru_maxrss // 1024, "MiB")
 
 
@@ -72,7 +75,7 @@ for turn in range(int(os.environ.get("BENCH_ROUNDS", "1"))):
     worker = int(os.getxattr(mnt, "user.unshard.pid"))
     measured(f"read_all_{turn}", "sh", "-c", f"cat {mnt}/tensors/* >/dev/null")
     result(f"serve_{turn}.memory", peak(worker), "MiB")
-    result(f"serve_{turn}.processor", f"{processor(worker):.2f}", "s")
+    result(f"serve_{turn}.processor", processor(worker), "s")
     result(f"serve_{turn}.written", 0, "MiB")
     subprocess.run([UNSHARD, "umount", str(mnt)], check=True)
     measured(f"export_{turn}", UNSHARD, "export", f"{ckpt}/model.pt", str(ours))

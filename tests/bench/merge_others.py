@@ -9,9 +9,11 @@ dimension 0."""
 import os
 import pathlib
 import shutil
-import statistics
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+import measure
 
 WORK, UNSHARD, WHOSE = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
@@ -145,12 +147,12 @@ def main():
                     prepare(kind)
                 took[name].append(measured(*command))
         for name, all in took.items():
-            seconds = [s for s, _ in all]
-            print(f"spread {WHOSE}_{kind}_{name}: {min(seconds):.2f} to {max(seconds):.2f} s")
-            print(f"result {WHOSE}_{kind}_{name} {statistics.median(seconds):.2f} s")
-            print(f"result {WHOSE}_{kind}_{name}_memory {max(m for _, m in all)} MiB")
-        a, b = (statistics.median(s for s, _ in took[name]) for name in sides)
-        print(f"result {WHOSE}_{kind}_of_export {a / b:.2f} ratio", flush=True)
+            memory = [m for _, m in all]
+            measure.measured(f"{WHOSE}_{kind}_{name}", "s", [s for s, _ in all], digits=2)
+            measure.tell(f"{WHOSE}_{kind}_{name}_memory", max(memory), "MiB",
+                         spread=measure.spread(memory), digits=0)
+        measure.compared(f"{WHOSE}_{kind}_of_export",
+                         *([s for s, _ in took[name]] for name in sides), digits=2)
     for name, out in (WHOSE, THEIRS), ("export", OURS):
         if not out.exists():
             measured(*sides[name])

@@ -4,6 +4,7 @@
 # what each page replaces is read and kept; and the same through a file of several
 # tensors, of whose pages only what differs is written.  All take turns.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_ROWS:=8192}" "${BENCH_ROUNDS:=5}"
 python3 "$TOP/tests/mount/lib/split.py" ckpt whole "$BENCH_ROWS" 32768 8
 mv whole.w plain
@@ -20,7 +21,6 @@ print(8 + n + json.loads(f.read(n))["w"]["data_offsets"][0])
 END
 )
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 try() { # NAME FILE OFFSET OTHER...
 	"$BENCH_DIR/msyncfile" "$2" "$3" "$len" "${@:4}" >>"$1"
 }
@@ -33,6 +33,6 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	try several mnt/model.safetensors "$at"
 done
 for what in plain tensor two several; do
-	echo "result msync_$what $(median <$what) GB/s"
+	measured msync_$what GB/s $what
 done
 cmp <(tail -c +$((at + 1)) mnt/model.safetensors | head -c "$len") mnt/tensors/w

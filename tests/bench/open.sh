@@ -9,6 +9,6 @@ mkdir llama405b
 "$PYTHON" "$TOP/tests/bench/dcp.py" sparse \
 	"$TOP/tests/bench/llama405b_fsdp16.metadata.xz" llama405b
 "$BENCH_DIR/opens" "$PWD/llama405b" 8 >opens
-read -r parsed shared <opens
-echo "result llama405b_open $parsed s <=0.15"
+read -r parsed shared low high <opens
+echo "result llama405b_open $parsed s <=0.15 $low $high"
 echo "result llama405b_open_by_catalog_8_ranks $shared s"

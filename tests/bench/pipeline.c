@@ -120,7 +120,7 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median of three. */
+/* The median of three, and the lowest and the highest. */
 static void measure(const char *name, struct shardkit *k, double device_rate,
 		    unsigned nr, double slower, double least)
 {
@@ -129,9 +129,12 @@ static void measure(const char *name, struct shardkit *k, double device_rate,
 	for (unsigned i = 0; i < 3; i++)
 		took[i] = run(k, device_rate, nr);
 	qsort(took, 3, sizeof(took[0]), by_time);
-	printf("result %s_rate %.0f MB/s\n", name, bytes / took[1] / MB);
-	printf("result %s %.3f of_the_slower >=%.2f\n", name,
-	       bytes / took[1] / slower, least);
+	printf("result %s_rate %.0f MB/s - %.0f %.0f\n", name,
+	       bytes / took[1] / MB, bytes / took[2] / MB,
+	       bytes / took[0] / MB);
+	printf("result %s %.3f of_the_slower >=%.2f %.3f %.3f\n", name,
+	       bytes / took[1] / slower, least, bytes / took[2] / slower,
+	       bytes / took[0] / slower);
 }
 
 int main(int argc, char **argv)

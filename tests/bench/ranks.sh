@@ -3,6 +3,7 @@
 # 240 tensors a rank, ten a layer, all small, so that what counts is files and
 # pieces and not bytes.  Warm; the median of three mounts.
 
+. "$TOP/tests/bench/lib/measure.sh"
 [ -n "$PYTHON" ] || { echo "needs Python"; exit 77; }
 : "${BENCH_RANKS:=100}"
 now() { date +%s.%N; }
@@ -38,6 +39,6 @@ for kind in layout mindspore mindspore_optim oneflow colossalai nnscaler zero1 \
 		"$UNSHARD" umount "$MNT"
 	done >$kind.times
 	echo "$kind: $(find $kind -type f | wc -l) files, $(du -sk --apparent-size $kind | cut -f1) KiB"
-	echo "result ${kind}_${BENCH_RANKS}_ranks_mount $(sort -n $kind.times | sed -n 2p) s <=1"
+	measured "${kind}_${BENCH_RANKS}_ranks_mount" s $kind.times "<=1"
 	rm -rf "${kind:?}"
 done

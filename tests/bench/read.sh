@@ -3,6 +3,7 @@
 # of 1 MiB: warm against a FUSE file that answers nothing, cold against the
 # shards themselves.  Both sides take turns; the medians count.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_MIB:=2048}" "${BENCH_ROUNDS:=5}"
 requires_python() { [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }; }
 requires_python
@@ -19,9 +20,6 @@ size=$(stat -c %s "$tensor")
 server=$!
 for _ in $(seq 50); do mountpoint -q null && break; sleep 0.1; done
 trap 'umount null; "$UNSHARD" umount mnt; wait $server' EXIT
-
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
 
 echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
 grep -E '^(engine|transport|mmap|libfuse|threads_max|sandbox)' mnt/.unshard/stats
@@ -49,11 +47,10 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	"$read_file" $block "$tensor" >>warm.mount
 	"$read_file" $block ckpt/*.distcp >>warm.shards
 done
-null=$(median <warm.null) mount=$(median <warm.mount)
-echo "result warm_null $null GB/s"
-echo "result warm_shards $(median <warm.shards) GB/s"
-echo "result warm_mount $mount GB/s"
-echo "result warm_mount_to_null $(ratio "$mount" "$null") ratio >=0.6"
+for what in null shards mount; do
+	measured warm_$what GB/s warm.$what
+done
+compared warm_mount_to_null warm.mount warm.null ">=0.6"
 echo "result worker_resident $(resident) KiB"
 # two blocks ahead of 1 MiB each, a ring, and what malloc keeps for its threads
 echo "result worker_resident_growth $(($(resident) - before)) KiB <=6144"
@@ -76,7 +73,6 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	"$read_file" -c $block ckpt/*.distcp >>cold.shards
 	"$read_file" -c $forget $block "$tensor" >>cold.mount
 done
-raw=$(median <cold.shards) mount=$(median <cold.mount)
-echo "result cold_shards $raw GB/s"
-echo "result cold_mount $mount GB/s"
-echo "result cold_mount_to_shards $(ratio "$mount" "$raw") ratio >=0.9"
+measured cold_shards GB/s cold.shards
+measured cold_mount GB/s cold.mount
+compared cold_mount_to_shards cold.mount cold.shards ">=0.9"

@@ -3,6 +3,7 @@
 # and seconds against one rank alone and what two processors copy; medians of turns.
 # RANKS=2 (2,4,8), BENCH_MIB=1024, BENCH_TURNS=3, BENCH_DATA=FOLDER to keep the checkpoint.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${RANKS:=2}" "${BENCH_MIB:=1024}" "${BENCH_TURNS:=3}" "${BENCH_DATA:=$PWD/data}"
 export UNSHARD_PARSER=$B/unshard-parser
 once=$BENCH_DIR/readonce rt=
@@ -18,11 +19,11 @@ turn() {
 	$rt "$@" >>"$name.turns" || { echo "failed: $*"; exit 1; }
 }
 
-# median NAME: the line in the middle by its seconds
-median() { sort -n "$1.turns" | sed -n "$(((BENCH_TURNS + 1) / 2))p"; }
+# field NAME FIELD FORMAT UNIT: of each turn, in such units
+field() { awk -v f="$2" -v u="$4" -v how="$3\n" '{ printf how, $f / u }' "$1.turns"; }
 
-# worst NAME FIELD: the largest of all turns
-worst() { awk -v f="$2" '$f > m { m = $f } END { printf "%.0f\n", m }' "$1.turns"; }
+# worst NAME UNIT FILE LIMIT: the highest of the turns
+worst() { tell "$1" "$(sort -n "$3" | tail -n 1)" "$2" "$4" $(spread "$3"); }
 
 for n in $(echo "$RANKS" | tr , ' '); do
 	for how in whole last; do
@@ -35,22 +36,23 @@ for n in $(echo "$RANKS" | tr , ' '); do
 			set -- $(tail -1 shm.turns)
 			turn copy "$once" copy "$n" $(($4 / n))
 		done
-		alone=$(median alone | cut -d' ' -f1) copy=$(median copy)
+		alone=$(median alone.turns) copy=$(median copy.turns)
+		base=$(printf '%s\n' "$copy copy" "$alone alone" | sort -n | tail -n 1 | cut -d' ' -f2)
 		for kind in shm tcp; do
-			set -- $(median $kind)
+			k=$kind-$how-$n
 			limit=
 			[ "$n" -eq 2 ] && limit="<=1.15"
-			awk -v k="$kind-$how-$n" -v s="$1" -v read="$(worst $kind 2)" -v stored="$5" \
-				-v spread="$(worst $kind 3)" -v alone="$alone" -v copy="$copy" \
-				-v limit="$limit" -v fell="$(worst $kind 6)" 'BEGIN {
-				base = alone > copy ? alone : copy
-				printf "result %s-read %.4f x <=1.02\n", k, read / stored
-				printf "result %s-spread %.2f MiB <=8\n", k, spread / 1048576
-				printf "result %s-time %.3f s\n", k, s
-				printf "result %s-ratio %.3f x %s\n", k, s / base, limit
-				printf "%s: one rank alone %s s, copied %s s; %s fell back\n", k, alone, copy, fell
-			}'
-			[ "$(worst $kind 6)" -eq 0 ] || { echo "$kind $how $n: a rank read alone"; exit 1; }
+			set -- $(tail -n 1 $kind.turns)
+			field $kind 2 %.4f "$5" >read
+			field $kind 3 %.2f 1048576 >apart
+			field $kind 1 %.3f 1 >time
+			worst "$k-read" x read "<=1.02"
+			worst "$k-spread" MiB apart "<=8"
+			measured "$k-time" s time
+			compared "$k-ratio" $kind.turns $base.turns "$limit" x
+			fell=$(field $kind 6 %.0f 1 | sort -n | tail -n 1)
+			echo "$k: one rank alone $alone s, copied $copy s; $fell fell back"
+			[ "$fell" -eq 0 ] || { echo "$kind $how $n: a rank read alone"; exit 1; }
 		done
 	done
 done

@@ -7,6 +7,7 @@
 # ranks from 1,024 shards, whose time is to follow the pairs that meet, and the
 # memory of a thousand files.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 block=1048576
@@ -35,7 +36,6 @@ for mesh, axis in ("dim0=4", 0), ("dim1=4", 1):
             assert (got == want).all(), (mesh, rank, name)
 END
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 echo "load $(cut -d' ' -f1-3 /proc/loadavg)"
 cat ckpt/*.safetensors >/dev/null
 for _ in $(seq "$BENCH_ROUNDS"); do
@@ -44,15 +44,12 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	"$read_file" $block mnt/reshard/dim1=4/* >>columns
 	"$read_file" $block mnt/reshard/dim1=32/* >>narrow
 done
-all=$(median <all)
-echo "result model_safetensors $all GB/s"
+measured model_safetensors GB/s all
 for f in rows columns narrow; do
-	it=$(median <$f)
-	echo "result $f $it GB/s"
+	measured $f GB/s $f
 	limit=
-	[ $f = rows ] && limit=' >=0.9'
-	echo "result ${f}_to_merged $(awk -v a="$it" -v b="$all" \
-		'BEGIN { printf "%.3f", a / b }') ratio$limit"
+	[ $f = rows ] && limit='>=0.9'
+	compared ${f}_to_merged $f all "$limit"
 done
 
 # A thousand ranks of a thousand tensors: what their files keep.
@@ -100,11 +97,9 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 		"$read_file" $block mnt/reshard/$mesh/* >>"of-$mesh"
 	done
 done
-all=$(median <whole)
-echo "result saved_4x4 $all GB/s"
+measured saved_4x4 GB/s whole
 for mesh in $meshes; do
-	echo "result 4x4_to_$(echo $mesh | tr '=,' '__') $(awk -v a="$(median <of-$mesh)" \
-		-v b="$all" 'BEGIN { printf "%.3f", a / b }') ratio >=0.9"
+	compared "4x4_to_$(echo $mesh | tr '=,' '__')" "of-$mesh" whole '>=0.9'
 done
 
 # One tensor of 4,096 rows in 1,024 shards, for 1,024 ranks and for 64.

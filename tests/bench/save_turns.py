@@ -4,17 +4,21 @@ prints the medians and their ratios.  What was saved is read by torch and compar
 import logging
 import mmap
 import os
+import pathlib
 import shutil
-import statistics
 import sys
 import threading
 import time
 import warnings
+from statistics import median
 
 import torch
 import torch.distributed.checkpoint as dcp
 import unshard
 import unshard.torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+from measure import compared, measured, spread, tell
 
 folder, mib = sys.argv[1], int(sys.argv[2])
 ROUNDS, THREADS, STRETCH = int(os.environ.get("BENCH_ROUNDS", "5")), 2, 16 << 20
@@ -105,10 +109,10 @@ for turn in range(ROUNDS + 1):
         if name in ("unshard", "dcp") and turn < 1:
             compare()
         shutil.rmtree(target)
-median = {name: statistics.median(v) for name, v in took.items()}
-for name, value in median.items():
-    print(f"result save_{name} {value:.3f} s")
-    print(f"# {name}: {' '.join(f'{v:.2f}' for v in took[name])}")
-print(f"result save_rate {mib / median['unshard']:.0f} MiB/s")
-print(f"result save_vs_pwrite {median['pwrite'] / median['unshard']:.3f} x >=0.9")
-print(f"result save_vs_dcp {median['dcp'] / median['unshard']:.3f} x >=1.0")
+for name, turns in took.items():
+    measured(f"save_{name}", "s", turns)
+    print(f"# {name}: {' '.join(f'{v:.2f}' for v in turns)}")
+tell("save_rate", mib / median(took["unshard"]), "MiB/s",
+     spread=spread([mib / t for t in took["unshard"]]), digits=0)
+compared("save_vs_pwrite", took["pwrite"], took["unshard"], ">=0.9", "x")
+compared("save_vs_dcp", took["dcp"], took["unshard"], ">=1.0", "x")

@@ -5,6 +5,7 @@
 # files.  Then folders: of 100,000 tensors,
 # and a run of 1,000 checkpoints.
 
+. "$TOP/tests/bench/lib/measure.sh"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 
 # The process that serves the mount: the one with the FUSE device open.
@@ -28,10 +29,8 @@ first_mount() { # NAME SECONDS PEAK
 			-o index-cache=off >>"$name.cost"
 		[ "$(wc -l <"$name.cost")" = 3 ] || "$UNSHARD" umount mnt
 	done
-	sort -n "$name.cost" | sed -n 2p | while read -r seconds peak; do
-		echo "result ${name}_mount $seconds s <=$2"
-		echo "result ${name}_parser_peak $((peak / 1024)) MiB <=$3"
-	done
+	measured "${name}_mount" s "$name.cost" "<=$2"
+	peak "${name}_parser_peak" "$name.cost" "<=$3"
 }
 
 measure() { # NAME SECONDS PEAK [RESIDENT]
@@ -63,7 +62,8 @@ for _ in 1 2 3 4; do
 		-o "index-cache=$PWD/kept" >>again.cost
 	"$UNSHARD" umount mnt
 done
-echo "result million_again $(tail -n 3 again.cost | sort -n | awk 'NR == 2 { print $1 }') s <=0.05"
+tail -n 3 again.cost >kept.cost
+measured million_again s kept.cost "<=0.05"
 "$UNSHARD" mount "$PWD/million" "$PWD/mnt"
 awk -v m="$resident" 'BEGIN {
 	printf "result million_bytes_a_chunk %.0f B <=150\n", m * 1048576 / 1e6 }'
@@ -74,7 +74,6 @@ first_mount ranks1024 5 1024
 "$UNSHARD" umount mnt
 rm -rf ranks1024
 
-median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 # `ls -l` of 100,000 tensors, of which the names were listed a moment ago, against as many
 # files of this file system.
 mkdir names plain
@@ -88,9 +87,8 @@ for _ in 1 2 3 4 5; do
 	done
 	"$UNSHARD" umount mnt
 done
-echo "result ls_100000 $(median tensors.ls) s"
-echo "result ls_100000_to_plain $(awk -v a="$(median plain.ls)" -v b="$(median tensors.ls)" \
-	'BEGIN { printf "%.3f", a / b }') ratio >=0.5"
+measured ls_100000 s tensors.ls
+compared ls_100000_to_plain plain.ls tensors.ls ">=0.5"
 rm -rf names plain
 
 # Only the newest of 1,000 has an index that can be parsed: no other one is looked into
@@ -108,4 +106,4 @@ for _ in 1 2 3 4 5; do
 	[ "$(ls mnt/latest/tensors | wc -l)" = 10 ] && [ "$(ls mnt | wc -l)" = 1002 ] || exit 1
 	"$UNSHARD" umount mnt
 done
-echo "result run_of_1000_mount $(median run.cost) s <=0.5"
+measured run_of_1000_mount s run.cost "<=0.5"

@@ -2,6 +2,7 @@
 # unshard verify against cat of the same files: from storage, and from memory,
 # where both sides only copy.  They take turns; the medians count.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 mkdir ckpt
@@ -9,8 +10,6 @@ mkdir ckpt
 sync
 bytes=$(du -sb ckpt | cut -f1)
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
 now() { date +%s%N; }
 # GB/s of a command, cold or warm.
 rate() {
@@ -36,11 +35,9 @@ for kind in cold warm; do
 		rate $kind cat ckpt/.metadata ckpt/* >>$kind.cat
 		rate $kind "$UNSHARD" verify ckpt >>$kind.verify
 	done
-	cat=$(median <$kind.cat) verify=$(median <$kind.verify)
-	echo "result ${kind}_cat $cat GB/s"
-	echo "result ${kind}_verify $verify GB/s"
-	case $kind in
-	cold) echo "result cold_verify_to_cat $(ratio "$verify" "$cat") ratio >=0.95" ;;
-	warm) echo "result warm_verify_to_cat $(ratio "$verify" "$cat") ratio" ;;
-	esac
+	measured ${kind}_cat GB/s $kind.cat
+	measured ${kind}_verify GB/s $kind.verify
+	limit=
+	[ $kind = warm ] || limit=">=0.95"
+	compared ${kind}_verify_to_cat $kind.verify $kind.cat "$limit"
 done

@@ -4,6 +4,7 @@
 # medians count.  A view cast to bfloat16 is half as many bytes: its rate is that
 # of what it shows, against model.safetensors.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 block=1048576
@@ -30,7 +31,6 @@ for name, t in head.items():
         assert (got == numpy.arange(1 << 20) + int(name.split(".")[1])).all(), name
 END
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 echo "load $(cut -d' ' -f1-3 /proc/loadavg)"
 cat ckpt/*.safetensors >/dev/null
 for _ in $(seq "$BENCH_ROUNDS"); do
@@ -40,20 +40,15 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	"$read_file" $block mnt/model.pt >>pt
 	"$read_file" $block mnt/views/bf16/model.safetensors >>bf16
 done
-one=$(median <one)
-echo "result tensors $one GB/s"
+measured tensors GB/s one
 for f in all hf pt; do
 	case $f in
 	all) name=model_safetensors ;;
 	hf) name=hf ;;
 	pt) name=model_pt ;;
 	esac
-	it=$(median <$f)
-	echo "result $name $it GB/s"
-	echo "result ${name}_to_tensors $(awk -v a="$it" -v b="$one" \
-		'BEGIN { printf "%.3f", a / b }') ratio >=0.9"
+	measured $name GB/s $f
+	compared ${name}_to_tensors $f one ">=0.9"
 done
-it=$(median <bf16)
-echo "result bf16 $it GB/s"
-echo "result bf16_to_model_safetensors $(awk -v a="$it" -v b="$(median <all)" \
-	'BEGIN { printf "%.3f", a / b }') ratio >=0.5"
+measured bf16 GB/s bf16
+compared bf16_to_model_safetensors bf16 all ">=0.5"

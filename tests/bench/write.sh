@@ -7,6 +7,7 @@
 # there are shards, in the same rows, a call for each, and does nothing else
 # ("floor").  All take turns, synced in between; the medians count.
 
+. "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_ROWS:=16384}" "${BENCH_ROUNDS:=5}"
 block=1048576
 write_file=$BENCH_DIR/writefile
@@ -59,9 +60,6 @@ for m in null pass floor; do
 done
 tensor=$PWD/mnt/tensors/w
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
-
 echo "kernel $(uname -r), $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg)"
 grep -E '^(engine|transport|mmap|libfuse|threads_max|sandbox)' mnt/.unshard/stats
 
@@ -90,23 +88,21 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	try zip1 1 "$PWD/zmnt/tensors/x"
 done
 "$write_file" 2 $block "$tensor" >/dev/null
-plain=$(median <plain1) two=$(median <plain2)
-echo "result write_plain $plain GB/s"
-echo "result write_plain_two $two GB/s"
-echo "result write_shards $(median <shards) GB/s"
+measured write_plain GB/s plain1
+measured write_plain_two GB/s plain2
+measured write_shards GB/s shards
 for what in null pass floor; do
-	one=$(median <${what}1) both=$(median <${what}2)
-	echo "result write_$what $one GB/s"
-	echo "result write_${what}_two $both GB/s"
-	echo "result write_${what}_to_plain $(ratio "$one" "$plain") ratio"
-	echo "result write_${what}_two_to_plain $(ratio "$both" "$two") ratio"
+	measured write_$what GB/s ${what}1
+	measured write_${what}_two GB/s ${what}2
+	compared write_${what}_to_plain ${what}1 plain1
+	compared write_${what}_two_to_plain ${what}2 plain2
 done
-echo "result write_mount $(median <mount1) GB/s"
-echo "result write_mount_two $(median <mount2) GB/s"
-echo "result write_zip $(median <zip1) GB/s"
-echo "result write_one_to_plain $(ratio "$(median <mount1)" "$plain") ratio >=0.45"
-echo "result write_two_to_plain $(ratio "$(median <mount2)" "$two") ratio >=0.95"
-echo "result write_two_to_floor $(ratio "$(median <mount2)" "$(median <floor2)") ratio"
+measured write_mount GB/s mount1
+measured write_mount_two GB/s mount2
+measured write_zip GB/s zip1
+compared write_one_to_plain mount1 plain1 ">=0.45"
+compared write_two_to_plain mount2 plain2 ">=0.95"
+compared write_two_to_floor mount2 floor2
 END_CHECK=$(python3 - "$tensor" <<'END'
 import sys
 data = open(sys.argv[1], "rb").read()
