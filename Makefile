@@ -297,7 +297,8 @@ PROGRAMS_python := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so $(FAKES) 
 PROGRAMS_python-vllm := $(PROGRAMS_python)
 PROGRAMS_posix := $(B)/unshard
 PROGRAMS_browser := $(B)/unshard
-PROGRAMS_bench := $(B)/unshard $(B)/unshard-parser $(patsubst %,$(B)/bench/%,$(BENCHES))
+PROGRAMS_bench := $(B)/unshard $(B)/unshard-parser $(B)/libunshard.so \
+	$(patsubst %,$(B)/bench/%,$(BENCHES))
 PROGRAMS_lint := $(B)/unshard $(B)/options $(CORE) \
 	$(PROGRAMS_race) $(PROGRAMS_bench) $(patsubst %,$(B)/man/%,$(MAN))
 PROGRAMS_abi := $(PROGRAMS)

@@ -5,7 +5,7 @@
 # medians count.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${BENCH_MIB:=512}" "${BENCH_ROUNDS:=5}" "${BENCH_READERS:=8}"
+: "${BENCH_MIB:=256}" "${BENCH_ROUNDS:=5}" "${BENCH_READERS:=8}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 readfile=$BENCH_DIR/readfile loaders=$BENCH_DIR/loaders
 w=$PWD/mnt/tensors/w

@@ -4,7 +4,7 @@
 # of 4 KiB at random by 32 threads.  Both sides take turns; the medians count.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
+: "${BENCH_MIB:=512}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 mapfile=$BENCH_DIR/mapfile
 

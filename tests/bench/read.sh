@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# A tensor of 2 GiB that is cut along dim 1 over 8 shards, read whole in blocks
+# A tensor of BENCH_MIB MiB that is cut along dim 1 over 8 shards, read whole in blocks
 # of 1 MiB: warm against a FUSE file that answers nothing, cold against the
 # shards themselves.  Both sides take turns; the medians count.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${BENCH_MIB:=2048}" "${BENCH_ROUNDS:=5}"
+: "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
 requires_python() { [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }; }
 requires_python
 block=1048576

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that load a checkpoint of 1 GiB together, past the page cache: bytes from storage,
+# Ranks that load a checkpoint of BENCH_MIB MiB together, past the page cache: bytes from storage,
 # and seconds against one rank alone and what two processors copy; medians of turns.
 # RANKS=2 (2,4,8), BENCH_MIB=1024, BENCH_TURNS=3, BENCH_DATA=FOLDER to keep the checkpoint.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${RANKS:=2}" "${BENCH_MIB:=1024}" "${BENCH_TURNS:=3}" "${BENCH_DATA:=$PWD/data}"
+: "${RANKS:=2}" "${BENCH_MIB:=512}" "${BENCH_TURNS:=3}" "${BENCH_DATA:=$PWD/data}"
 export UNSHARD_PARSER=$B/unshard-parser
 once=$BENCH_DIR/readonce rt=
 chrt -r 10 true 2>/dev/null && rt="chrt -r 10"

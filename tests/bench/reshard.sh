@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# reshard/ front to back against model.safetensors: 256 tensors of 4 MiB in four
+# reshard/ front to back against model.safetensors: tensors of 4 MiB in four
 # shards, warm, blocks of 1 MiB, cut by rows, by columns into runs of 8 KiB, and
 # into runs of 1 KiB.  Columns have no limit: each run is a read of its own, or a
 # copy of what lies between.  All sides take turns; the medians count.  The same of
@@ -8,7 +8,7 @@
 # memory of a thousand files.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
+: "${BENCH_MIB:=512}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 block=1048576
 read_file=$BENCH_DIR/readfile

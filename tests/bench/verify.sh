@@ -3,7 +3,7 @@
 # where both sides only copy.  They take turns; the medians count.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${BENCH_MIB:=1024}" "${BENCH_ROUNDS:=5}"
+: "${BENCH_MIB:=512}" "${BENCH_ROUNDS:=5}"
 [ -n "$PYTHON" ] || { echo "needs Python with NumPy"; exit 77; }
 mkdir ckpt
 "$PYTHON" "$TOP/tests/bench/dcp.py" split ckpt "$BENCH_MIB" 8 >/dev/null

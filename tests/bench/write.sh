@@ -8,7 +8,7 @@
 # ("floor").  All take turns, synced in between; the medians count.
 
 . "$TOP/tests/bench/lib/measure.sh"
-: "${BENCH_ROWS:=16384}" "${BENCH_ROUNDS:=5}"
+: "${BENCH_ROWS:=8192}" "${BENCH_ROUNDS:=5}"
 block=1048576
 write_file=$BENCH_DIR/writefile
 

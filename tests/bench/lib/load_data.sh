@@ -3,7 +3,7 @@
 # merged.safetensors, warm.  BENCH_DATA=FOLDER keeps them from one run to the next.
 # $cut: how it is cut (load_make.py); rows where it is not set.
 
-: "${BENCH_MIB:=2048}" "${BENCH_THREADS:=2}" "${BENCH_DATA:=$PWD/data}"
+: "${BENCH_MIB:=1024}" "${BENCH_THREADS:=2}" "${BENCH_DATA:=$PWD/data}"
 export UNSHARD_PARSER=$B/unshard-parser
 data=$BENCH_DATA
 torch=${CLIENTS_VENV:+$CLIENTS_VENV/bin/python}
