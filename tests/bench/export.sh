@@ -2,7 +2,7 @@
 # unshard export of model.safetensors against cp of a merged file of that size, both
 # ended by fsync, the source in memory and not; then cp -r, rsync and tar of hf/ against
 # the same of a merged folder.  Both sides take turns; the medians count.
-: "${BENCH_MIB:=512}"
+: "${BENCH_MIB:=256}"
 . "$TOP/tests/bench/lib/load_data.sh"
 . "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_ROUNDS:=3}"

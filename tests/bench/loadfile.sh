@@ -3,7 +3,7 @@
 # clone() of a merged file, PyTorch's own converter with torch.load(), and dcp.load():
 # once of a model as tp=4 saves it, half of its matrices by columns, once of one on a
 # mesh of 2 x 2.  All in memory.
-: "${BENCH_MIB:=512}"
+: "${BENCH_MIB:=256}"
 for cut in tp mesh; do
 	(
 		BENCH_DATA=$PWD/$cut

@@ -18,7 +18,7 @@ import measure
 WORK, UNSHARD, WHOSE = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SIDE, RANKS = 4096, 4
-LAYERS = int(os.environ.get("BENCH_MIB", "256")) // (SIDE * SIDE * 4 >> 20)
+LAYERS = int(os.environ.get("BENCH_MIB", "128")) // (SIDE * SIDE * 4 >> 20)
 CKPT, THEIRS, OURS = WORK / "ckpt", WORK / "theirs", WORK / "ours.ckpt"
 NAMES = [f"layers.{k}.weight" for k in range(LAYERS)]
 
